@@ -1,0 +1,58 @@
+// The engine: runs the model. It executes the step plans that a worker's loop
+// makes, in the KV blocks that the plan names, and knows no queue, no peer and
+// no RPC.
+//
+// Same answer everywhere: for one backend, dtype and instruction set, the
+// logits of a sequence are bitwise equal whatever else is in its batch, however
+// its prompt was cut into chunks and however many threads ran it.
+//
+// Threads: Execute is called by one thread at a time (the worker's loop). The
+// accessors are constant after construction and may be read from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/kv_layout.h"
+#include "engine/model_config.h"
+#include "scheduling/step_plan.h"
+
+namespace baton::engine {
+
+class Engine {
+ public:
+  // Called on the thread that called Execute, after layer `layer` has written
+  // all of the step's keys and values of that layer to KV memory.
+  using LayerHook = absl::FunctionRef<void(int32_t layer)>;
+
+  virtual ~Engine() = default;
+
+  virtual const ModelConfig& model() const = 0;
+
+  // Names the exact weights: equal for two engines that loaded the same files,
+  // different for another model or another training state of it.
+  virtual const std::string& model_identity() const = 0;
+
+  // A short name of the backend and instruction set ("cpu-avx512bf16"). Answers
+  // are bitwise equal only between equal names.
+  virtual const std::string& backend_name() const = 0;
+
+  virtual const KvLayout& kv_layout() const = 0;
+
+  // The arena that kv_layout() describes, page aligned, for registration with
+  // a transport. Lives as long as the engine.
+  virtual absl::Span<std::byte> kv_memory() = 0;
+
+  // Runs one step. Tokens of one sequence appear in one entry only.
+  // REQUIRES: a well-formed plan (positions, tokens < vocab_size, and blocks in
+  // range); breaking this is a bug of the caller and CHECK-fails.
+  virtual scheduling::StepResult Execute(const scheduling::StepPlan& plan,
+                                         LayerHook on_layer_done) = 0;
+};
+
+}  // namespace baton::engine

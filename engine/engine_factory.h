@@ -1,0 +1,37 @@
+// The one place that names backends.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+
+namespace baton::engine {
+
+struct EngineOptions {
+  // A Hugging Face model directory.
+  std::string model_dir;
+  // "cpu".
+  std::string backend = "cpu";
+  // Worker threads of the CPU backend; 0 takes the CPUs this process may use.
+  int32_t num_threads = 0;
+  // Bytes for KV memory; rounded down to whole blocks.
+  int64_t kv_memory_bytes = int64_t{256} << 20;
+  // Tokens per KV block: 8, 16, 32, 64 or 128.
+  int32_t block_size = 16;
+  // For tests: the instruction set of the CPU backend ("portable", "avx2",
+  // "avx512bf16"); empty takes the best one this CPU has.
+  std::string cpu_isa;
+};
+
+// Loads the model and allocates KV memory. Errors name the file and the field:
+// NotFound (no directory, file or tensor), InvalidArgument (a broken file, an
+// impossible shape, an option), Unimplemented (an architecture or a feature
+// that Baton does not know), ResourceExhausted (KV memory too small for one
+// block or not to be had).
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
+    const EngineOptions& options);
+
+}  // namespace baton::engine

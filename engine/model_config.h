@@ -1,0 +1,71 @@
+// config.json of a Hugging Face model directory, checked: the geometry of a
+// Llama-family decoder. Plain values, constant after loading.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+
+namespace baton::engine {
+
+enum class Architecture { kLlama, kMistral, kQwen2, kQwen3 };
+
+// "LlamaForCausalLM", ...
+const char* ArchitectureName(Architecture architecture);
+
+// How positions are stretched beyond the trained context.
+struct RopeScaling {
+  enum class Kind { kNone, kLinear, kLlama3 };
+  Kind kind = Kind::kNone;
+  double factor = 1.0;
+  // Llama 3.1 only (transformers' modeling_rope_utils, "llama3").
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  double original_max_position = 8192;
+};
+
+struct ModelConfig {
+  Architecture architecture = Architecture::kLlama;
+  int32_t hidden_size = 0;
+  int32_t num_layers = 0;
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t intermediate_size = 0;
+  int32_t vocab_size = 0;
+  // Most positions of one sequence, prompt and output together.
+  int32_t max_position = 0;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  RopeScaling rope_scaling;
+  // A token sees at most the last `sliding_window` positions, itself included;
+  // none: all of them.
+  std::optional<int32_t> sliding_window;
+  // For models where only some layers slide; empty: all layers do when
+  // sliding_window is set. Otherwise num_layers entries.
+  std::vector<bool> layer_slides;
+  bool tie_word_embeddings = false;
+  bool qkv_bias = false;  // Qwen2, or attention_bias
+  bool o_bias = false;    // attention_bias of Llama
+  bool qk_norm = false;   // Qwen3: RMSNorm over each head of Q and K
+  bool mlp_bias = false;
+
+  // From generation_config.json when present, else config.json.
+  std::optional<TokenId> bos_token_id;
+  std::vector<TokenId> eos_token_ids;
+
+  bool LayerSlides(int32_t layer) const {
+    return sliding_window.has_value() &&
+           (layer_slides.empty() || layer_slides[layer]);
+  }
+};
+
+// Reads DIR/config.json (and DIR/generation_config.json when there is one).
+// Errors name the file and the field, as CreateEngine says.
+absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir);
+
+}  // namespace baton::engine

@@ -1,0 +1,35 @@
+#include "proto/fingerprint.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/text_format.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace baton::proto {
+
+std::string DescribeDifference(const v1::ModelFingerprint& here,
+                               const v1::ModelFingerprint& there) {
+  using google::protobuf::FieldDescriptor;
+  using google::protobuf::TextFormat;
+  // Reflection, so that a field added to the message is compared at once. Only
+  // singular scalars are in it.
+  const google::protobuf::Descriptor* type = here.GetDescriptor();
+  std::vector<std::string> differences;
+  for (int i = 0; i < type->field_count(); ++i) {
+    const FieldDescriptor* field = type->field(i);
+    std::string a, b;
+    TextFormat::PrintFieldValueToString(here, field, -1, &a);
+    TextFormat::PrintFieldValueToString(there, field, -1, &b);
+    if (a != b) {
+      differences.push_back(
+          absl::StrCat(field->name(), " (", a, " here, ", b, " there)"));
+    }
+  }
+  return absl::StrJoin(differences, "; ");
+}
+
+}  // namespace baton::proto

@@ -1,0 +1,68 @@
+// What one step runs, and what came out: the contract between the schedulers
+// and the engine. A prefill chunk, a decode step and a mix of both are the same
+// thing.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "scheduling/request.h"
+
+namespace baton::scheduling {
+
+// One sequence's part of a step. The spans are the caller's and stay valid
+// until Execute returns.
+struct PlannedSequence {
+  SequenceId sequence{};
+  // The new tokens to run, non-empty; tokens[i] stands at position
+  // first_position + i. All positions before are computed already.
+  absl::Span<const TokenId> tokens;
+  int32_t first_position = 0;
+  // The sequence's block table: logical block -> BlockId. Covers at least the
+  // positions [0, first_position + tokens.size()).
+  absl::Span<const BlockId> blocks;
+  // Whether the token after the last of `tokens` is to be sampled: true for a
+  // decode step and for the last chunk of a prompt.
+  bool sample = false;
+  // Read only when `sample`: how to sample, and all tokens of the sequence so
+  // far (prompt, then output), whose last is tokens.back(). The index of the
+  // sampled token, which keys its random draw, is
+  // history.size() - prompt_length.
+  const SamplingParams* sampling = nullptr;
+  absl::Span<const TokenId> history;
+  int32_t prompt_length = 0;
+  // For tests: whether the raw logits come back too (only when `sample`).
+  bool want_logits = false;
+};
+
+struct StepPlan {
+  std::vector<PlannedSequence> sequences;
+
+  int64_t NumTokens() const {
+    int64_t n = 0;
+    for (const PlannedSequence& s : sequences) n += s.tokens.size();
+    return n;
+  }
+};
+
+struct SampledToken {
+  SequenceId sequence{};
+  // False when the logits were not finite; `token` is then meaningless and the
+  // sequence must end with an error. Others of the step are not affected.
+  bool ok = true;
+  TokenId token = 0;
+  // Natural logarithm of the token's probability under the model's own
+  // distribution (temperature 1, no penalties, no truncation).
+  float logprob = 0.0f;
+  // vocab_size values, when asked for.
+  std::vector<float> logits;
+};
+
+struct StepResult {
+  // One per planned sequence with `sample`, in the order of the plan.
+  std::vector<SampledToken> sampled;
+};
+
+}  // namespace baton::scheduling
