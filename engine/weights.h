@@ -1,0 +1,59 @@
+// The weights of a Llama-family decoder, found by their names in a model
+// directory and checked against its config. Views only: nothing is copied or
+// converted; a backend packs them as it likes (float_convert.h).
+//
+// Constant after loading, readable from any thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/model_config.h"
+#include "engine/safetensors.h"
+
+namespace baton::engine {
+
+// Matrices are [outputs, inputs], row-major: y = x W^T + bias. With
+// q_size = num_heads * head_dim and kv_size = num_kv_heads * head_dim. Heads
+// lie one after another in the rows; RoPE pairs element i of a head with
+// element i + head_dim / 2.
+struct LayerWeights {
+  TensorView input_norm;                             // [hidden]
+  TensorView q_proj;                                 // [q_size, hidden]
+  TensorView k_proj;                                 // [kv_size, hidden]
+  TensorView v_proj;                                 // [kv_size, hidden]
+  TensorView o_proj;                                 // [hidden, q_size]
+  std::optional<TensorView> q_bias, k_bias, v_bias;  // when qkv_bias
+  std::optional<TensorView> o_bias;                  // when o_bias
+  std::optional<TensorView> q_norm, k_norm;          // [head_dim], when qk_norm
+  TensorView post_attention_norm;                    // [hidden]
+  TensorView gate_proj;                              // [intermediate, hidden]
+  TensorView up_proj;                                // [intermediate, hidden]
+  TensorView down_proj;                              // [hidden, intermediate]
+  std::optional<TensorView> gate_bias, up_bias, down_bias;  // when mlp_bias
+};
+
+struct ModelWeights {
+  TensorView embedding;  // [vocab, hidden]
+  std::vector<LayerWeights> layers;
+  TensorView final_norm;  // [hidden]
+  // [vocab, hidden]; none when the embedding is used (tie_word_embeddings).
+  std::optional<TensorView> lm_head;
+  // Keeps the files of all views mapped.
+  std::shared_ptr<const SafetensorsSet> storage;
+
+  // All views that are there, in a fixed order (embedding, layers, ...).
+  std::vector<const TensorView*> AllTensors() const;
+};
+
+// Tensors in the files that the model does not use are ignored. NotFound names
+// the file and the missing tensor; InvalidArgument the file, the tensor, the
+// expected and the found shape; Unimplemented a tensor that is neither F32, F16
+// nor BF16 (a quantized model).
+absl::StatusOr<ModelWeights> LoadModelWeights(const std::string& model_dir,
+                                              const ModelConfig& config);
+
+}  // namespace baton::engine
