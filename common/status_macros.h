@@ -7,9 +7,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define BATON_RETURN_IF_ERROR(expr)            \
-  do {                                         \
-    absl::Status baton_status_ = (expr);       \
+#define BATON_RETURN_IF_ERROR(expr)                \
+  do {                                             \
+    absl::Status baton_status_ = (expr);           \
     if (!baton_status_.ok()) return baton_status_; \
   } while (false)
 

@@ -1,0 +1,109 @@
+#include "common/metrics/metrics.h"
+
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+
+namespace baton::metrics {
+namespace {
+
+Buckets Geometric(double first, double factor, int count) {
+  Buckets edges;
+  for (int i = 0; i < count; ++i, first *= factor) edges.push_back(first);
+  return edges;
+}
+
+}  // namespace
+
+Buckets TtftBuckets() {
+  return {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+          1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
+}
+
+Buckets InterTokenBuckets() {
+  return {.002, .004, .006, .008, .01, .015, .02, .025, .03, .035, .04, .05,
+          .06,  .075, .08,  .1,   .15, .2,   .3,  .4,   .5,  .6,   .75, .8,
+          1,    2,    2.5,  4,    5,   6,    7.5, 8,    10,  20,   40,  80};
+}
+
+Buckets RequestBuckets() {
+  return {.01, .03, .1, .3, .5, .8, 1,   1.5, 2,   2.5, 5,    10,
+          15,  20,  30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+}
+
+Buckets TransferBuckets() {
+  return {50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3,
+          50e-3, .1,     .2,     .5,     1,    2,    5,    10};
+}
+
+Buckets StepBuckets() {
+  return {.0002, .0005, .001, .002, .004, .006, .008, .01, .015, .02, .03, .04,
+          .06,   .08,   .1,   .15,  .2,   .3,   .5,   1,   2,    5,   10};
+}
+
+Buckets ByteBuckets() { return Geometric(4096, 4, 13); }
+
+Buckets TokenBuckets() { return Geometric(1, 2, 15); }
+
+Metrics::Metrics(Labels labels)
+    : labels_(std::move(labels)),
+      registry_(std::make_shared<prometheus::Registry>()) {}
+
+prometheus::Counter* Metrics::Counter(const std::string& name,
+                                      const std::string& help,
+                                      const Labels& extra) {
+  return &prometheus::BuildCounter()
+              .Name(name)
+              .Help(help)
+              .Labels(labels_)
+              .Register(*registry_)
+              .Add(extra);
+}
+
+prometheus::Gauge* Metrics::Gauge(const std::string& name,
+                                  const std::string& help,
+                                  const Labels& extra) {
+  return &prometheus::BuildGauge()
+              .Name(name)
+              .Help(help)
+              .Labels(labels_)
+              .Register(*registry_)
+              .Add(extra);
+}
+
+prometheus::Histogram* Metrics::Histogram(const std::string& name,
+                                          const std::string& help,
+                                          const Buckets& buckets,
+                                          const Labels& extra) {
+  return &prometheus::BuildHistogram()
+              .Name(name)
+              .Help(help)
+              .Labels(labels_)
+              .Register(*registry_)
+              .Add(extra, buckets);
+}
+
+absl::StatusOr<int> Metrics::Serve(const std::string& address) {
+  CHECK(exposer_ == nullptr) << "Serve is called once";
+  try {
+    // One thread is enough for a scraper; civetweb throws when it cannot bind.
+    exposer_ = std::make_unique<prometheus::Exposer>(address,
+                                                     /*num_threads=*/1);
+  } catch (const std::exception& e) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot serve /metrics on ", address,
+                     ": the address is in use or not one of this machine's (",
+                     e.what(), ")"));
+  }
+  exposer_->RegisterCollectable(registry_);
+  const std::vector<int> ports = exposer_->GetListeningPorts();
+  if (ports.empty()) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot serve /metrics on ", address));
+  }
+  return ports.front();
+}
+
+}  // namespace baton::metrics

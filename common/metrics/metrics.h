@@ -1,0 +1,64 @@
+// The metrics of one process: a prometheus-cpp registry, the buckets that all
+// of Baton uses, and the HTTP server of GET /metrics.
+//
+// Families are made once at start and their handles kept: an update of a handle
+// is a few tens of nanoseconds and may come from any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <prometheus/counter.h>
+#include <prometheus/exposer.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include "absl/status/statusor.h"
+
+namespace baton::metrics {
+
+using Labels = prometheus::Labels;
+using Buckets = prometheus::Histogram::BucketBoundaries;
+
+// Seconds. vLLM's edges for TTFT and whole requests; SGLang's 2 ms steps and
+// vLLM's tail for inter-token latency; logarithmic for transfers; steps.
+Buckets TtftBuckets();
+Buckets InterTokenBuckets();
+Buckets RequestBuckets();
+Buckets TransferBuckets();
+Buckets StepBuckets();
+// Bytes, 4 KiB to 64 GiB in steps of 4; tokens, 1 to 16384 in steps of 2.
+Buckets ByteBuckets();
+Buckets TokenBuckets();
+
+class Metrics final {
+ public:
+  // `labels` are on every metric of the process (model_name, role, worker).
+  explicit Metrics(Labels labels);
+
+  // One metric with its family's help text. `extra` distinguishes members of a
+  // family, such as {{"stage", "prefill"}}; the same name and labels give the
+  // same metric.
+  prometheus::Counter* Counter(const std::string& name, const std::string& help,
+                               const Labels& extra = {});
+  prometheus::Gauge* Gauge(const std::string& name, const std::string& help,
+                           const Labels& extra = {});
+  prometheus::Histogram* Histogram(const std::string& name,
+                                   const std::string& help,
+                                   const Buckets& buckets,
+                                   const Labels& extra = {});
+
+  // Serves GET /metrics on "host:port" (port 0 takes a free one) until the
+  // object dies; returns the port. Unavailable when the address cannot be
+  // bound, naming it.
+  absl::StatusOr<int> Serve(const std::string& address);
+
+ private:
+  const Labels labels_;
+  const std::shared_ptr<prometheus::Registry> registry_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
+};
+
+}  // namespace baton::metrics
