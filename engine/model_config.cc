@@ -1,0 +1,398 @@
+// Field names, defaults and meanings are those of Hugging Face transformers
+// (LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config and
+// modeling_rope_utils). Fields that would change the result and that Baton does
+// not know are refused; fields that change nothing are ignored.
+#include "engine/model_config.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "engine/json_fields.h"
+#include "engine/json_file.h"
+
+namespace baton::engine {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
+
+// Far beyond any model, and small enough that no product of three of them with
+// an element size leaves int64_t.
+constexpr int64_t kMaxHiddenSize = 1 << 17;
+constexpr int64_t kMaxLayers = 1 << 12;
+constexpr int64_t kMaxHeads = 1 << 12;
+constexpr int64_t kMaxHeadDim = 1 << 10;
+constexpr int64_t kMaxIntermediateSize = 1 << 20;
+constexpr int64_t kMaxVocabSize = 1 << 22;
+constexpr int64_t kMaxPosition = 1 << 27;
+
+constexpr Architecture kArchitectures[] = {
+    Architecture::kLlama, Architecture::kMistral, Architecture::kQwen2,
+    Architecture::kQwen3};
+
+bool IsQwen(Architecture architecture) {
+  return architecture == Architecture::kQwen2 ||
+         architecture == Architecture::kQwen3;
+}
+
+int32_t DefaultMaxPosition(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kLlama:
+      return 2048;
+    case Architecture::kMistral:
+      return 131072;
+    case Architecture::kQwen2:
+    case Architecture::kQwen3:
+      return 32768;
+  }
+  LOG(FATAL) << "not an architecture";
+}
+
+int32_t DefaultKvHeads(Architecture architecture, int32_t num_heads) {
+  switch (architecture) {
+    case Architecture::kLlama:
+      return num_heads;
+    case Architecture::kMistral:
+      return 8;
+    case Architecture::kQwen2:
+    case Architecture::kQwen3:
+      return 32;
+  }
+  LOG(FATAL) << "not an architecture";
+}
+
+void ReadArchitecture(JsonFields& fields, ModelConfig& config) {
+  const json* list = fields.Find("architectures");
+  if (list == nullptr) {
+    return fields.Fail(absl::InvalidArgumentError(
+        absl::StrCat(fields.Where("architectures"), " is missing")));
+  }
+  if (!list->is_array() || list->size() != 1 || !list->at(0).is_string()) {
+    return fields.FailField("architectures", *list, "a list of one string");
+  }
+  const std::string& name = list->at(0).get_ref<const std::string&>();
+  std::string known;
+  for (Architecture architecture : kArchitectures) {
+    if (name == ArchitectureName(architecture)) {
+      config.architecture = architecture;
+      return;
+    }
+    absl::StrAppend(&known, known.empty() ? "" : ", ",
+                    ArchitectureName(architecture));
+  }
+  fields.Fail(absl::UnimplementedError(
+      absl::StrCat(fields.Where("architectures"), " is ", JsonExcerpt(*list),
+                   "; Baton knows ", known)));
+}
+
+// Things that a Llama-family config may hold and that would change the result.
+void RefuseUnknownFeatures(JsonFields& fields) {
+  if (const json* q = fields.Find("quantization_config"); q != nullptr) {
+    fields.Fail(absl::UnimplementedError(
+        absl::StrCat(fields.Where("quantization_config"), " is ",
+                     JsonExcerpt(*q), "; Baton reads F32, F16 and BF16")));
+  }
+  const std::string act = fields.String("hidden_act", "silu");
+  if (fields.status().ok() && act != "silu") {
+    fields.Fail(absl::UnimplementedError(
+        absl::StrCat(fields.Where("hidden_act"), " is ", JsonExcerpt(json(act)),
+                     "; Baton knows \"silu\"")));
+  }
+}
+
+void ReadHeads(JsonFields& fields, ModelConfig& config) {
+  config.num_heads = fields.RequiredInt("num_attention_heads", 1, kMaxHeads);
+  const int32_t default_kv_heads =
+      fields.IsNull("num_key_value_heads")
+          ? config.num_heads
+          : DefaultKvHeads(config.architecture, config.num_heads);
+  config.num_kv_heads =
+      fields.Int("num_key_value_heads", default_kv_heads, 1, kMaxHeads);
+  int32_t default_head_dim = 128;
+  const bool head_dim_given = fields.Find("head_dim") != nullptr;
+  if (config.architecture != Architecture::kQwen3) {
+    default_head_dim = std::max(1, config.hidden_size / config.num_heads);
+  }
+  config.head_dim = fields.Int("head_dim", default_head_dim, 1, kMaxHeadDim);
+  if (!fields.status().ok()) return;
+
+  if (config.num_heads % config.num_kv_heads != 0) {
+    fields.FailField("num_key_value_heads", config.num_kv_heads,
+                     absl::StrCat("a divisor of num_attention_heads (",
+                                  config.num_heads, ")"));
+  }
+  if (!head_dim_given && config.architecture != Architecture::kQwen3 &&
+      config.hidden_size % config.num_heads != 0) {
+    fields.FailField(
+        "hidden_size", config.hidden_size,
+        absl::StrCat("a multiple of num_attention_heads (", config.num_heads,
+                     ") when head_dim is not given"));
+  }
+  // RoPE turns pairs of elements.
+  if (config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim) {
+    fields.FailField("head_dim", config.head_dim,
+                     absl::StrCat("even and at most ", kMaxHeadDim));
+  }
+  if (int64_t{config.num_heads} * config.head_dim > kMaxIntermediateSize) {
+    fields.FailField(
+        "num_attention_heads", config.num_heads,
+        absl::StrCat("at most ", kMaxIntermediateSize,
+                     " when multiplied by head_dim (", config.head_dim, ")"));
+  }
+}
+
+void ReadGeometry(JsonFields& fields, ModelConfig& config) {
+  config.hidden_size = fields.RequiredInt("hidden_size", 1, kMaxHiddenSize);
+  config.num_layers = fields.RequiredInt("num_hidden_layers", 1, kMaxLayers);
+  config.intermediate_size =
+      fields.RequiredInt("intermediate_size", 1, kMaxIntermediateSize);
+  config.vocab_size = fields.RequiredInt("vocab_size", 1, kMaxVocabSize);
+  config.max_position =
+      fields.Int("max_position_embeddings",
+                 DefaultMaxPosition(config.architecture), 1, kMaxPosition);
+  config.rms_norm_eps = fields.Number("rms_norm_eps", 1e-6, 1e-30, 0.1);
+  config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
+  ReadHeads(fields, config);
+}
+
+void ReadBiases(JsonFields& fields, ModelConfig& config) {
+  switch (config.architecture) {
+    case Architecture::kLlama:
+      config.qkv_bias = fields.Bool("attention_bias", false);
+      config.o_bias = config.qkv_bias;
+      config.mlp_bias = fields.Bool("mlp_bias", false);
+      break;
+    case Architecture::kMistral:
+      break;
+    case Architecture::kQwen2:
+      config.qkv_bias = true;
+      break;
+    case Architecture::kQwen3:
+      config.qkv_bias = fields.Bool("attention_bias", false);
+      config.o_bias = config.qkv_bias;
+      config.qk_norm = true;
+      break;
+  }
+}
+
+// Reads the object that names a kind of RoPE: `rope_scaling`, or
+// `rope_parameters` of newer files, which holds the base too.
+void ReadRopeObject(JsonFields& rope, bool kind_required, ModelConfig& config) {
+  config.rope_theta = rope.Number("rope_theta", config.rope_theta, 1.0, 1e12);
+  const char* kind_field =
+      rope.Find("rope_type") != nullptr ? "rope_type" : "type";
+  const std::string kind =
+      rope.String(kind_field, kind_required ? "" : "default");
+  if (!rope.status().ok()) return;
+  RopeScaling scaling;
+  if (kind == "default") {
+    scaling.kind = RopeScaling::Kind::kNone;
+  } else if (kind == "linear") {
+    scaling.kind = RopeScaling::Kind::kLinear;
+    scaling.factor = rope.RequiredNumber("factor", 1.0, 1e6);
+  } else if (kind == "llama3") {
+    scaling.kind = RopeScaling::Kind::kLlama3;
+    scaling.factor = rope.RequiredNumber("factor", 1.0, 1e6);
+    scaling.low_freq_factor = rope.RequiredNumber("low_freq_factor", 1e-6, 1e6);
+    scaling.high_freq_factor =
+        rope.RequiredNumber("high_freq_factor", 1e-6, 1e6);
+    scaling.original_max_position =
+        rope.RequiredInt("original_max_position_embeddings", 1, kMaxPosition);
+    if (rope.status().ok() &&
+        scaling.high_freq_factor <= scaling.low_freq_factor) {
+      rope.FailField("high_freq_factor", scaling.high_freq_factor,
+                     absl::StrCat("more than low_freq_factor (",
+                                  scaling.low_freq_factor, ")"));
+    }
+  } else if (kind.empty()) {
+    rope.Fail(absl::InvalidArgumentError(
+        absl::StrCat(rope.Where("rope_type"), " is missing")));
+  } else {
+    rope.Fail(absl::UnimplementedError(
+        absl::StrCat(rope.Where(kind_field), " is ", JsonExcerpt(json(kind)),
+                     "; Baton knows \"default\", \"linear\" and \"llama3\"")));
+  }
+  config.rope_scaling = scaling;
+}
+
+void RefusePartialRotary(JsonFields& fields) {
+  const double partial = fields.Number("partial_rotary_factor", 1.0, 0.0, 1.0);
+  if (partial != 1.0) {
+    fields.Fail(absl::UnimplementedError(
+        absl::StrCat(fields.Where("partial_rotary_factor"), " is ", partial,
+                     "; Baton knows 1")));
+  }
+}
+
+void ReadRope(const std::string& file, JsonFields& fields,
+              ModelConfig& config) {
+  config.rope_theta = fields.Number("rope_theta", 10000.0, 1.0, 1e12);
+  RefusePartialRotary(fields);
+  // Newer files write the first; what an older one says in the second goes
+  // before, as in transformers.
+  constexpr absl::string_view kParameters = "rope_parameters";
+  constexpr absl::string_view kScaling = "rope_scaling";
+  for (absl::string_view name : {kParameters, kScaling}) {
+    const json* object = fields.Find(name);
+    if (object == nullptr) continue;
+    if (!object->is_object()) {
+      return fields.FailField(name, *object, "an object or null");
+    }
+    if (std::any_of(object->begin(), object->end(),
+                    [](const json& value) { return value.is_object(); })) {
+      return fields.Fail(absl::UnimplementedError(absl::StrCat(
+          fields.Where(name),
+          " differs between layers; Baton knows one RoPE for all of them")));
+    }
+    JsonFields rope(file, *object, absl::StrCat(name, "."));
+    RefusePartialRotary(rope);
+    ReadRopeObject(rope, /*kind_required=*/name == kScaling, config);
+    fields.Fail(rope.status());
+  }
+}
+
+// Which layers of a Qwen model slide: `layer_types` where the file has it, else
+// those from max_window_layers on.
+std::vector<bool> ReadLayerSlides(JsonFields& fields,
+                                  const ModelConfig& config) {
+  const int32_t first_sliding =
+      fields.Int("max_window_layers", 28, 0, kMaxLayers);
+  std::vector<bool> slides(config.num_layers, false);
+  const json* types = fields.Find("layer_types");
+  if (types == nullptr) {
+    for (int32_t layer = first_sliding; layer < config.num_layers; ++layer) {
+      slides[layer] = true;
+    }
+    return slides;
+  }
+  if (!types->is_array() ||
+      types->size() != static_cast<size_t>(config.num_layers)) {
+    fields.FailField("layer_types", *types,
+                     absl::StrCat("a list of num_hidden_layers (",
+                                  config.num_layers, ") strings"));
+    return slides;
+  }
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    const json& type = (*types)[layer];
+    slides[layer] = type == "sliding_attention";
+    if (!slides[layer] && type != "full_attention") {
+      fields.Fail(absl::UnimplementedError(absl::StrCat(
+          fields.Where("layer_types"), "[", layer, "] is ", JsonExcerpt(type),
+          "; Baton knows \"full_attention\" and \"sliding_attention\"")));
+    }
+  }
+  return slides;
+}
+
+void ReadSlidingWindow(JsonFields& fields, ModelConfig& config) {
+  // Llama has no window: transformers ignores the field there.
+  if (config.architecture == Architecture::kLlama) return;
+  std::optional<int32_t> window;
+  if (!fields.IsNull("sliding_window")) {
+    window = fields.Int("sliding_window", 4096, 1, kMaxPosition);
+  }
+  if (IsQwen(config.architecture)) {
+    // layer_types is checked even when nothing slides: an unknown kind of layer
+    // means that this is another model.
+    std::vector<bool> slides = ReadLayerSlides(fields, config);
+    if (!fields.Bool("use_sliding_window", false)) window.reset();
+    const auto sliding = std::count(slides.begin(), slides.end(), true);
+    if (sliding == 0) window.reset();
+    if (window.has_value() && sliding < config.num_layers) {
+      config.layer_slides = std::move(slides);
+    }
+  }
+  config.sliding_window = window;
+}
+
+// An integer, a list of integers, or nothing.
+std::vector<TokenId> ReadTokens(JsonFields& fields, absl::string_view name,
+                                int32_t vocab_size) {
+  std::vector<TokenId> tokens;
+  const json* value = fields.Find(name);
+  if (value == nullptr) return tokens;
+  const json list = value->is_array() ? *value : json::array({*value});
+  for (const json& entry : list) {
+    int64_t token = 0;
+    if (!JsonInt(entry, 0, int64_t{vocab_size} - 1, &token)) {
+      fields.FailField(name, *value,
+                       absl::StrCat("a token, or a list of tokens, from 0 to ",
+                                    vocab_size - 1));
+      return {};
+    }
+    const auto id = static_cast<TokenId>(token);
+    if (std::find(tokens.begin(), tokens.end(), id) == tokens.end()) {
+      tokens.push_back(id);
+    }
+  }
+  return tokens;
+}
+
+void ReadSpecialTokens(JsonFields& fields, ModelConfig& config) {
+  const std::vector<TokenId> bos =
+      ReadTokens(fields, "bos_token_id", config.vocab_size);
+  if (!bos.empty()) config.bos_token_id = bos.front();
+  std::vector<TokenId> eos =
+      ReadTokens(fields, "eos_token_id", config.vocab_size);
+  if (!eos.empty()) config.eos_token_ids = std::move(eos);
+}
+
+}  // namespace
+
+const char* ArchitectureName(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kLlama:
+      return "LlamaForCausalLM";
+    case Architecture::kMistral:
+      return "MistralForCausalLM";
+    case Architecture::kQwen2:
+      return "Qwen2ForCausalLM";
+    case Architecture::kQwen3:
+      return "Qwen3ForCausalLM";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(model_dir, error)) {
+    return absl::NotFoundError(
+        absl::StrCat(model_dir, ": no such model directory"));
+  }
+  const std::string file = absl::StrCat(model_dir, "/config.json");
+  BATON_ASSIGN_OR_RETURN(const json root,
+                         ReadJsonObject(file, kMaxConfigBytes));
+  ModelConfig config;
+  JsonFields fields(file, root);
+  ReadArchitecture(fields, config);
+  BATON_RETURN_IF_ERROR(fields.status());
+  RefuseUnknownFeatures(fields);
+  ReadGeometry(fields, config);
+  BATON_RETURN_IF_ERROR(fields.status());
+  ReadBiases(fields, config);
+  ReadRope(file, fields, config);
+  ReadSlidingWindow(fields, config);
+  ReadSpecialTokens(fields, config);
+  BATON_RETURN_IF_ERROR(fields.status());
+
+  const std::string generation_file =
+      absl::StrCat(model_dir, "/generation_config.json");
+  if (std::filesystem::exists(generation_file, error)) {
+    BATON_ASSIGN_OR_RETURN(const json generation,
+                           ReadJsonObject(generation_file, kMaxConfigBytes));
+    JsonFields generation_fields(generation_file, generation);
+    ReadSpecialTokens(generation_fields, config);
+    BATON_RETURN_IF_ERROR(generation_fields.status());
+  }
+  return config;
+}
+
+}  // namespace baton::engine

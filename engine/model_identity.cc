@@ -1,0 +1,127 @@
+#include "engine/model_identity.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/log.h"
+
+namespace baton::engine {
+namespace {
+
+// Part of the identity: raise it when the bytes that are hashed change.
+constexpr int64_t kFormatVersion = 1;
+
+constexpr int64_t kHashWholeUpTo = int64_t{64} << 20;
+constexpr int64_t kPieceBytes = 4096;
+constexpr int64_t kPieces = 16;
+
+// XXH3-128 over values that are each written with a fixed width or a length
+// first, so that no two different sequences of values give the same bytes.
+class IdentityHash {
+ public:
+  IdentityHash() : state_(XXH3_createState()) {
+    CHECK(state_ != nullptr);
+    CHECK_EQ(XXH3_128bits_reset(state_.get()), XXH_OK);
+  }
+
+  void AddInt(int64_t value) {
+    std::byte bytes[8];
+    for (int i = 0; i < 8; ++i) {
+      bytes[i] = static_cast<std::byte>(static_cast<uint64_t>(value) >> 8 * i);
+    }
+    AddBytes(bytes);
+  }
+  void AddDouble(double value) { AddInt(std::bit_cast<int64_t>(value)); }
+  void AddString(absl::string_view text) {
+    AddInt(static_cast<int64_t>(text.size()));
+    AddBytes(absl::MakeConstSpan(
+        reinterpret_cast<const std::byte*>(text.data()), text.size()));
+  }
+  void AddBytes(absl::Span<const std::byte> bytes) {
+    CHECK_EQ(XXH3_128bits_update(state_.get(), bytes.data(), bytes.size()),
+             XXH_OK);
+  }
+
+  std::string Hex() const {
+    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+    return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
+  }
+
+ private:
+  struct FreeState {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, FreeState> state_;
+};
+
+void AddConfig(const ModelConfig& config, IdentityHash& hash) {
+  hash.AddString(ArchitectureName(config.architecture));
+  for (int64_t value :
+       {config.hidden_size, config.num_layers, config.num_heads,
+        config.num_kv_heads, config.head_dim, config.intermediate_size,
+        config.vocab_size, config.max_position}) {
+    hash.AddInt(value);
+  }
+  hash.AddDouble(config.rms_norm_eps);
+  hash.AddDouble(config.rope_theta);
+  const RopeScaling& scaling = config.rope_scaling;
+  hash.AddInt(static_cast<int64_t>(scaling.kind));
+  hash.AddDouble(scaling.factor);
+  hash.AddDouble(scaling.low_freq_factor);
+  hash.AddDouble(scaling.high_freq_factor);
+  hash.AddDouble(scaling.original_max_position);
+  hash.AddInt(config.sliding_window.value_or(0));
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    hash.AddInt(config.LayerSlides(layer));
+  }
+  for (bool value : {config.tie_word_embeddings, config.qkv_bias, config.o_bias,
+                     config.qk_norm, config.mlp_bias}) {
+    hash.AddInt(value);
+  }
+}
+
+void AddContent(absl::Span<const std::byte> bytes, bool whole,
+                IdentityHash& hash) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (whole || size <= kPieces * kPieceBytes) {
+    hash.AddBytes(bytes);
+    return;
+  }
+  const int64_t last = size - kPieceBytes;
+  for (int64_t i = 0; i < kPieces; ++i) {
+    // last * i would overflow only beyond 2^59 bytes.
+    hash.AddBytes(bytes.subspan(last * i / (kPieces - 1), kPieceBytes));
+  }
+}
+
+}  // namespace
+
+std::string ModelIdentity(const ModelConfig& config,
+                          const ModelWeights& weights) {
+  const std::vector<const TensorView*> tensors = weights.AllTensors();
+  int64_t total = 0;
+  for (const TensorView* tensor : tensors) {
+    total += static_cast<int64_t>(tensor->bytes.size());
+  }
+  IdentityHash hash;
+  hash.AddInt(kFormatVersion);
+  AddConfig(config, hash);
+  for (const TensorView* tensor : tensors) {
+    hash.AddString(tensor->name);
+    hash.AddString(DTypeName(tensor->dtype));
+    hash.AddInt(static_cast<int64_t>(tensor->shape.size()));
+    for (int64_t dimension : tensor->shape) hash.AddInt(dimension);
+    AddContent(tensor->bytes, total <= kHashWholeUpTo, hash);
+  }
+  return hash.Hex();
+}
+
+}  // namespace baton::engine
