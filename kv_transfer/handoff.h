@@ -1,0 +1,91 @@
+// What both sides of a hand-off share: how KV memory lies, what a commit says,
+// how a transfer can end, and which settings the two state machines take.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "baton/v1/peer.pb.h"
+#include "common/clock.h"
+#include "common/ids.h"
+
+namespace baton::kv_transfer {
+
+// KV memory as the hand-off sees it: for each layer, num_blocks pages; page b
+// of layer l begins at l * layer_stride_bytes + b * page_bytes. All that two
+// peers must have in common (num_layers, page_bytes) follows from equal
+// fingerprints; num_blocks is each worker's own.
+struct KvGeometry {
+  absl::Span<std::byte> memory;
+  int32_t num_layers = 0;
+  int64_t layer_stride_bytes = 0;
+  int64_t page_bytes = 0;
+  int32_t num_blocks = 0;
+
+  uint64_t PageOffset(int32_t layer, BlockId block) const {
+    return static_cast<uint64_t>(layer * layer_stride_bytes +
+                                 block * page_bytes);
+  }
+};
+
+// What the prefill worker hands over besides KV.
+struct CommitRecord {
+  // The token that the prefill worker sampled.
+  TokenId first_token = 0;
+  // The sampler's state: draws are keyed by (seed, token index), so the index
+  // of the next token to draw is all of it.
+  uint32_t next_token_index = 0;
+  // Tokens whose KV the sequence's blocks hold.
+  uint32_t num_tokens = 0;
+};
+
+// How a transfer ended. The numbers go over the wire.
+enum class TransferOutcome : uint32_t {
+  kOk = 0,
+  // The worker on one side gave up: client gone, sibling leg failed, ...
+  kCancelled = 1,
+  kDeadlineExceeded = 2,
+  // The receiver has no such transfer (any more), or another generation of it.
+  kUnknownTransfer = 3,
+  // The transfer belongs to another peer.
+  kWrongPeer = 4,
+  // A layer, block or size that the transfer does not have.
+  kOutOfRange = 5,
+  // The commit counts other layers, blocks or bytes than were reserved.
+  kCountsDiffer = 6,
+  kChecksumMismatch = 7,
+  // The transport could not deliver.
+  kTransportFailed = 8,
+  kPeerLost = 9,
+};
+
+// Stable lower-case name ("checksum_mismatch"), for labels and logs.
+const char* TransferOutcomeName(TransferOutcome outcome);
+
+// Settings of HandoffSender and HandoffReceiver.
+struct HandoffOptions {
+  // Role, incarnation, name and fingerprint of this worker.
+  v1::PeerHello self;
+  KvGeometry kv;
+  // Called, from any thread and with no lock held, when Poll() has something
+  // new after it was empty. Must not block; may be empty.
+  std::function<void()> wake;
+  const Clock* clock = Clock::Monotonic();
+  // A peer that has not said hello (or answered ours) by then is closed.
+  absl::Duration hello_timeout = absl::Seconds(5);
+  // A transfer that ended but still has bytes on the wire after this long has
+  // its peer closed by force, which ends them.
+  absl::Duration quarantine_timeout = absl::Seconds(2);
+  // Most transfers at once, quarantined ones included.
+  uint32_t max_transfers = 4096;
+  // Most events about peers that wait for Poll(); with more, new connections
+  // are refused.
+  uint32_t max_peer_events = 1024;
+};
+
+}  // namespace baton::kv_transfer

@@ -1,0 +1,138 @@
+// The decode worker's side of the hand-off: takes KV into reserved blocks,
+// verifies that all of it came and that it is what was sent, and says so.
+//
+// Life of a transfer:
+//   1. Open(): the worker reserved blocks; nothing has arrived.
+//   2. receiving: payloads of one peer land. Each (layer, block) lands at most
+//      once; what fits no open transfer, generation, peer or range is dropped
+//      and touches no memory. The commit may come before the last payload.
+//   3. All pages landed and the commit is there:
+//      a. counts and checksum agree: CommitAck(ok), event Landed. The blocks
+//         are the worker's; the transfer is gone.
+//      b. else CommitAck(why), event Failed, then 5.
+//   4. Before 3, any of: Abort() by the worker (no Failed event), abort by the
+//      sender, deadline, peer lost, a receive that failed: event Failed, and
+//      the sender is told where there is one.
+//   5. quarantine: nothing is accepted any more, but receives that were posted
+//      may still write. When the last of them completed: event Quiesced; the
+//      blocks may be used again. When that takes too long, the peer is closed
+//      by force, which completes them.
+// So each opened transfer ends with exactly one of Landed and Quiesced, and a
+// late write can never land in another request's blocks.
+//
+// Life of a peer: it connects, says hello (PeerHello), is compared, and is
+// answered. Equal fingerprints: event PeerReady. Else event PeerRefused, logged
+// with the fields that differ. Until then it can move no byte. PeerLost follows
+// PeerReady when the connection ends; a worker that restarted, or connected
+// again, is a new peer.
+//
+// Threads: all functions from any thread; none blocks. Deadlines are enforced
+// on the transport's progress thread, whatever the worker's loop does.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "kv_transfer/handoff.h"
+#include "kv_transfer/peer_events.h"
+#include "kv_transfer/transport.h"
+
+namespace baton::kv_transfer {
+
+class HandoffReceiver final {
+ public:
+  struct Landed {
+    TransferId transfer{};
+    uint32_t generation = 0;
+    CommitRecord record;
+    Incarnation sender{};
+    int64_t bytes = 0;
+    // From the first payload's announcement to verified.
+    absl::Duration duration;
+  };
+  // Quiesced follows, perhaps much later.
+  struct Failed {
+    TransferId transfer{};
+    uint32_t generation = 0;
+    TransferOutcome outcome{};
+    std::string detail;
+  };
+  struct Quiesced {
+    TransferId transfer{};
+    uint32_t generation = 0;
+  };
+  using Event =
+      std::variant<PeerReady, PeerRefused, PeerLost, Landed, Failed, Quiesced>;
+
+  struct OpenTransfer {
+    TransferId transfer{};
+    uint32_t generation = 0;
+    // Where it goes, in logical order, distinct; may be empty (only the commit
+    // is awaited then).
+    std::vector<BlockId> blocks;
+    // When given, only this life of a prefill worker may send, and its death
+    // fails the transfer even before its first message.
+    std::optional<Incarnation> sender;
+    absl::Time deadline;  // on options.clock
+  };
+
+  struct Stats {
+    uint32_t peers_ready = 0;
+    uint32_t transfers_open = 0;
+    uint32_t transfers_quarantined = 0;
+    int64_t blocks_quarantined = 0;
+    // Totals since start.
+    uint64_t bytes_received = 0;
+    uint64_t transfers_landed = 0;
+    uint64_t transfers_failed = 0;  // Failed events
+    uint64_t messages_dropped = 0;  // stale, unknown, duplicate, out of range
+    uint64_t peers_closed_by_force = 0;
+    // When the progress thread last came by: proof of life for readiness.
+    absl::Time last_tick;
+  };
+
+  // Registers KV memory with `transport` and starts it. The transport must
+  // outlive the receiver, and the receiver's destructor stops it.
+  // REQUIRES: a geometry that lies within its memory, self.role is DECODE.
+  static absl::StatusOr<std::unique_ptr<HandoffReceiver>> Create(
+      Transport* transport, HandoffOptions options);
+
+  // Stops the transport: afterwards nothing writes to KV memory.
+  ~HandoffReceiver();
+  HandoffReceiver(const HandoffReceiver&) = delete;
+  HandoffReceiver& operator=(const HandoffReceiver&) = delete;
+
+  // ResourceExhausted at max_transfers.
+  // REQUIRES: the transfer is not open nor quarantined; blocks in range and
+  // distinct.
+  absl::Status Open(OpenTransfer transfer);
+
+  // Moves the deadline (a lease was renewed). No-op when it ended.
+  void Extend(TransferId transfer, absl::Time deadline);
+
+  // Ends the transfer from our side; Quiesced follows. No-op when it ended: the
+  // event that says how is in Poll() or was.
+  void Abort(TransferId transfer,
+             TransferOutcome reason = TransferOutcome::kCancelled);
+
+  // Everything that happened since the last call, in order.
+  std::vector<Event> Poll();
+
+  Stats stats() const;
+
+ private:
+  class Core;
+  explicit HandoffReceiver(std::unique_ptr<Core> core);
+
+  const std::unique_ptr<Core> core_;
+};
+
+}  // namespace baton::kv_transfer

@@ -1,0 +1,163 @@
+// The prefill worker's side of the hand-off: sends the KV pages of a request,
+// layer by layer while later layers compute, then commits and waits for the
+// receiver's word.
+//
+// Life of a transfer:
+//   1. Start(): the grant is there; names the blocks that go over.
+//   2. sending: SendLayer() passes pages on as they are computed; the progress
+//      thread batches, hashes and sends them, a bounded number at a time.
+//   3. Commit(): every page of every layer was passed on. Once all are sent the
+//      commit goes out, and the receiver verifies and answers.
+//   4. The answer: ok: event Acked; else event Failed.
+//   5. Before 4, any of: Abort() by the worker (no Failed event), abort by the
+//      receiver, deadline, peer lost, a send that failed: event Failed, and the
+//      receiver is told where there is one.
+//   6. When no send of it is outstanding any more: event Quiesced. When that
+//      takes too long, the peer is closed by force, which completes them.
+// So each started transfer ends with exactly one Quiesced, after Acked, Failed
+// or Abort(). Until Quiesced the pages handed to SendLayer must be neither
+// changed nor freed.
+//
+// The checksum is computed on the progress thread right before a page is sent,
+// not in SendLayer: that keeps the engine's thread free, and the page is about
+// to be read there anyway.
+//
+// Life of a peer: Pair() connects and says hello; the receiver compares and
+// answers, and we compare its answer too. Event PeerReady, or PeerRefused with
+// the reason, which is logged on both sides. Pair at join, never while a
+// request waits. PeerLost follows PeerReady when the connection ends; Pair()
+// again makes a new connection.
+//
+// Threads: all functions from any thread; none blocks. SendLayer is made for
+// the engine's thread between two layers: it takes a lock and wakes the
+// progress thread, no more.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "kv_transfer/handoff.h"
+#include "kv_transfer/peer_events.h"
+#include "kv_transfer/transport.h"
+
+namespace baton::kv_transfer {
+
+class HandoffSender final {
+ public:
+  struct Acked {
+    TransferId transfer{};
+    uint32_t generation = 0;
+    int64_t bytes = 0;
+    // From the first SendLayer with pages (or Commit) to the receiver's word.
+    absl::Duration duration;
+    // From Commit() to the receiver's word: what compute did not hide.
+    absl::Duration exposed;
+  };
+  // Quiesced follows, perhaps much later.
+  struct Failed {
+    TransferId transfer{};
+    uint32_t generation = 0;
+    TransferOutcome outcome{};
+    std::string detail;
+  };
+  struct Quiesced {
+    TransferId transfer{};
+    uint32_t generation = 0;
+  };
+  using Event =
+      std::variant<PeerReady, PeerRefused, PeerLost, Acked, Failed, Quiesced>;
+
+  // What the decode worker granted.
+  struct Grant {
+    TransferId transfer{};
+    uint32_t generation = 0;
+    // Which decode worker, in which life.
+    Incarnation receiver{};
+    // The sequence's logical blocks [first_block, first_block + num_blocks) go
+    // over; those before are there already. num_blocks may be 0.
+    int32_t first_block = 0;
+    int32_t num_blocks = 0;
+  };
+
+  struct Stats {
+    uint32_t peers_ready = 0;
+    uint32_t transfers_open = 0;
+    // Ended, but with sends outstanding.
+    uint32_t transfers_quarantined = 0;
+    // Totals since start.
+    uint64_t bytes_sent = 0;
+    uint64_t transfers_acked = 0;
+    uint64_t transfers_failed = 0;  // Failed events
+    uint64_t messages_dropped = 0;  // stale or unknown
+    uint64_t peers_closed_by_force = 0;
+    // When the progress thread last came by: proof of life for readiness.
+    absl::Time last_tick;
+  };
+
+  // Registers KV memory with `transport` and starts it. The transport must
+  // outlive the sender, and the sender's destructor stops it.
+  // REQUIRES: a geometry that lies within its memory, self.role is PREFILL.
+  static absl::StatusOr<std::unique_ptr<HandoffSender>> Create(
+      Transport* transport, HandoffOptions options);
+
+  // Stops the transport: afterwards nothing reads KV memory.
+  ~HandoffSender();
+  HandoffSender(const HandoffSender&) = delete;
+  HandoffSender& operator=(const HandoffSender&) = delete;
+
+  // Begins to pair with the decode worker at `address` ("host:port"); event
+  // PeerReady or PeerRefused follows. No-op (OK, no event) while a connection
+  // to this address is up or on its way. InvalidArgument: malformed address.
+  // ResourceExhausted: too many peers, or too many events not yet polled.
+  absl::Status Pair(const std::string& address);
+
+  // Whether this life of a decode worker is paired.
+  bool IsReady(Incarnation receiver) const;
+
+  // `blocks`: the sequence's blocks here, in logical order, at least
+  // first_block + num_blocks of them. FailedPrecondition: that receiver is not
+  // paired. ResourceExhausted at max_transfers. AlreadyExists: the transfer was
+  // started and is not quiesced.
+  // REQUIRES: blocks in range.
+  absl::Status Start(const Grant& grant, absl::Span<const BlockId> blocks,
+                     absl::Time deadline);
+
+  // The first `blocks_ready` logical blocks of the sequence hold their final
+  // keys and values of `layer`: sends those of the grant that were not passed
+  // on before. A smaller number than last time is no news. No-op when the
+  // transfer ended.
+  // REQUIRES: layer in range; nothing new after Commit().
+  void SendLayer(TransferId transfer, int32_t layer, int32_t blocks_ready);
+
+  // No-op when the transfer ended.
+  // REQUIRES: all blocks of all layers were passed on; called once.
+  void Commit(TransferId transfer, const CommitRecord& record);
+
+  // Moves the deadline (a lease was renewed). No-op when it ended.
+  void Extend(TransferId transfer, absl::Time deadline);
+
+  // Ends the transfer from our side; Quiesced follows. No-op when it ended.
+  void Abort(TransferId transfer,
+             TransferOutcome reason = TransferOutcome::kCancelled);
+
+  // Everything that happened since the last call, in order.
+  std::vector<Event> Poll();
+
+  Stats stats() const;
+
+ private:
+  class Core;
+  explicit HandoffSender(std::unique_ptr<Core> core);
+
+  const std::unique_ptr<Core> core_;
+};
+
+}  // namespace baton::kv_transfer
