@@ -1,0 +1,59 @@
+#include "scheduling/sequence.h"
+
+#include <utility>
+
+#include "common/log.h"
+
+namespace baton::scheduling {
+
+Sequence::Sequence(SequenceId id, std::vector<TokenId> tokens,
+                   int32_t prompt_length, const SamplingParams& sampling,
+                   StopParams stop)
+    : id_(id),
+      tokens_(std::move(tokens)),
+      prompt_length_(prompt_length),
+      sampling_(sampling),
+      stop_(std::move(stop)) {
+  CHECK_GE(prompt_length_, 1);
+  CHECK_LE(prompt_length_, num_tokens());
+}
+
+void Sequence::AppendTo(StepPlan* plan, int32_t max_tokens) const {
+  CHECK(!finished_.has_value());
+  CHECK_GE(max_tokens, 1);
+  const int32_t count = std::min(max_tokens, uncomputed());
+  CHECK_GE(count, 1);
+  PlannedSequence planned;
+  planned.sequence = id_;
+  planned.tokens = absl::MakeConstSpan(tokens_).subspan(computed_, count);
+  planned.first_position = computed_;
+  planned.blocks = blocks_.ids();
+  planned.sample = count == uncomputed();
+  planned.sampling = &sampling_;
+  planned.history = tokens_;
+  planned.prompt_length = prompt_length_;
+  plan->sequences.push_back(planned);
+}
+
+void Sequence::CommitComputed(int32_t count) {
+  CHECK_GE(count, 1);
+  CHECK_LE(count, uncomputed());
+  computed_ += count;
+}
+
+void Sequence::CommitSampled(TokenId token) {
+  CHECK_EQ(uncomputed(), 0);
+  CHECK(!finished_.has_value());
+  tokens_.push_back(token);
+  finished_ = CheckFinished(stop_, num_output(), token);
+}
+
+void Sequence::CheckInvariants(int32_t block_size) const {
+  CHECK_GE(prompt_length_, 1);
+  CHECK_LE(prompt_length_, num_tokens());
+  CHECK_GE(computed_, 0);
+  if (!finished_.has_value()) CHECK_LT(computed_, num_tokens());
+  CHECK_GE(int64_t{blocks_.size()} * block_size, computed_);
+}
+
+}  // namespace baton::scheduling

@@ -1,0 +1,85 @@
+// The mutable progress of one request on one worker: its tokens, how many of
+// them are computed, and its blocks.
+//
+// Used by the worker's loop thread only.
+//
+// Invariants (CheckInvariants):
+//   1. 1 <= prompt_length <= tokens.size().
+//   2. 0 <= computed < tokens.size() while the sequence is not finished: the
+//      last token's KV is written by the step that runs it.
+//   3. The block table covers all computed tokens.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/ids.h"
+#include "scheduling/block_pool.h"
+#include "scheduling/request.h"
+#include "scheduling/step_plan.h"
+
+namespace baton::scheduling {
+
+class Sequence final {
+ public:
+  // `tokens` is the prompt and then output tokens of an earlier attempt.
+  // REQUIRES: 1 <= prompt_length <= tokens.size().
+  Sequence(SequenceId id, std::vector<TokenId> tokens, int32_t prompt_length,
+           const SamplingParams& sampling, StopParams stop);
+
+  SequenceId id() const { return id_; }
+  const std::vector<TokenId>& tokens() const { return tokens_; }
+  int32_t num_tokens() const { return static_cast<int32_t>(tokens_.size()); }
+  int32_t prompt_length() const { return prompt_length_; }
+  int32_t num_output() const { return num_tokens() - prompt_length_; }
+  // Tokens whose KV is written.
+  int32_t computed() const { return computed_; }
+  int32_t uncomputed() const { return num_tokens() - computed_; }
+  const SamplingParams& sampling() const { return sampling_; }
+  const StopParams& stop() const { return stop_; }
+  std::optional<FinishReason> finished() const { return finished_; }
+
+  // Most tokens that the sequence will ever hold KV of: all but the last
+  // output token are run.
+  int32_t MaxComputed() const {
+    return std::max(num_tokens(),
+                    prompt_length_ + stop_.max_output_tokens - 1);
+  }
+
+  PooledBlocks& blocks() { return blocks_; }
+  const PooledBlocks& blocks() const { return blocks_; }
+
+  // Appends the next part of this sequence to the plan: its uncomputed tokens,
+  // at most `max_tokens`; samples when that reaches the end. Does not change
+  // the sequence.
+  // REQUIRES: max_tokens >= 1, not finished, blocks for those tokens.
+  void AppendTo(StepPlan* plan, int32_t max_tokens) const;
+
+  // The step that ran `count` tokens of this sequence is done.
+  void CommitComputed(int32_t count);
+  // A token came out; ends the sequence when a stop rule says so.
+  // REQUIRES: everything is computed, not finished.
+  void CommitSampled(TokenId token);
+  // KV of `count` tokens came from elsewhere (a hand-off).
+  void AdoptComputed(int32_t count) { CommitComputed(count); }
+  // Appends a token that another worker sampled, under the same stop rules.
+  void AdoptSampled(TokenId token) { CommitSampled(token); }
+  // Ends the sequence from outside.
+  void Finish(FinishReason reason) { finished_ = reason; }
+
+  void CheckInvariants(int32_t block_size) const;
+
+ private:
+  const SequenceId id_;
+  std::vector<TokenId> tokens_;
+  const int32_t prompt_length_;
+  const SamplingParams sampling_;
+  const StopParams stop_;
+  int32_t computed_ = 0;
+  PooledBlocks blocks_;
+  std::optional<FinishReason> finished_;
+};
+
+}  // namespace baton::scheduling

@@ -1,0 +1,74 @@
+// The worker's end of the control streams: any number of routers, each with a
+// session of its own.
+//
+// What a router sends goes to the worker's inbox, in order. Assignments
+// (Reserve, Prefill) that find the inbox full are refused here and now; all
+// else belongs to an admitted assignment and always finds a place.
+//
+// Threads: gRPC's threads run the reactors. Send, SendToAll and Shutdown may be
+// called from any thread and never block.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "common/bounded_queue.h"
+
+namespace baton::worker {
+
+// One router's stream, from its first message to its end. Never reused.
+using SessionId = uint64_t;
+
+struct RouterEvent {
+  enum class Kind {
+    kMessage,
+    // The stream is gone: all that this router had asked for is to be dropped.
+    kGone,
+  };
+  Kind kind = Kind::kMessage;
+  SessionId session = 0;
+  v1::RouterMessage message;
+};
+
+using Inbox = BoundedQueue<RouterEvent>;
+
+class ControlService final : public v1::WorkerControl::CallbackService {
+ public:
+  // `hello` is the first message to each router. `inbox` outlives the service
+  // and its server.
+  ControlService(v1::WorkerHello hello, Inbox* inbox);
+  ~ControlService() override;
+
+  grpc::ServerBidiReactor<v1::RouterMessage, v1::WorkerMessage>* Connect(
+      grpc::CallbackServerContext* context) override;
+
+  // Queues a message to one router. A router that reads too slowly to take it
+  // loses its stream: tokens are never dropped from the middle of one.
+  void Send(SessionId session, v1::WorkerMessage message);
+  void SendToAll(const v1::WorkerMessage& message);
+
+  // Ends every stream after what is queued on it has been written, and takes no
+  // new ones.
+  void Shutdown();
+
+ private:
+  class Session;
+
+  std::shared_ptr<Session> Find(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
+  void Forget(SessionId session) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const v1::WorkerHello hello_;
+  Inbox* const inbox_;
+
+  absl::Mutex mu_;
+  SessionId last_session_ ABSL_GUARDED_BY(mu_) = 0;
+  bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+  absl::flat_hash_map<SessionId, std::shared_ptr<Session>> sessions_
+      ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace baton::worker
