@@ -1,0 +1,350 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/models/: tiny random models and what they must answer.
+
+Run from anywhere: /usr/bin/python3 tests/golden/make_golden.py [--report]
+Needs PyTorch and NumPy (Debian: python3-torch). Deterministic: the weights and
+prompts come from fixed seeds. See README.md for the files and the tolerance.
+"""
+
+import json
+import os
+import shutil
+import struct
+import sys
+
+import numpy as np
+import torch
+
+import reference
+
+PROMPT_LENGTHS = (1, 5, 17, 50)
+OUTPUT_TOKENS = 20
+# The engine may deviate by this much more than the emulation of its rounding.
+MAX_ERROR_MARGIN = 2.0
+RMS_ERROR_MARGIN = 1.5
+
+DTYPES = {
+    "bfloat16": (torch.bfloat16, "BF16"),
+    "float16": (torch.float16, "F16"),
+    "float32": (torch.float32, "F32"),
+}
+
+
+def base_config(architecture, model_type, **fields):
+    config = {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "hidden_act": "silu",
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    config.update(fields)
+    return config
+
+
+# Sizes are small and not all multiples of a vector: tails must work too.
+MODELS = {
+    # Multi-head attention, untied; the plainest.
+    "llama2": (11, base_config(
+        "LlamaForCausalLM", "llama", hidden_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=4, intermediate_size=90,
+        vocab_size=128, rope_scaling=None)),
+    # Grouped queries and Llama 3.1's frequency scaling, the original context
+    # shorter than the prompts.
+    "llama3": (12, base_config(
+        "LlamaForCausalLM", "llama", hidden_size=64, num_hidden_layers=3,
+        num_attention_heads=8, num_key_value_heads=2, head_dim=16,
+        intermediate_size=96, vocab_size=160, rope_theta=500000.0,
+        rope_scaling={
+            "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32, "rope_type": "llama3"})),
+    # Linear scaling, every bias that a Llama may have, stored as float32, and
+    # an epsilon that is large enough to be seen.
+    "llama_linear": (13, base_config(
+        "LlamaForCausalLM", "llama", hidden_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, intermediate_size=80,
+        vocab_size=131, rms_norm_eps=0.05, torch_dtype="float32",
+        attention_bias=True, mlp_bias=True,
+        rope_scaling={"type": "linear", "factor": 4.0})),
+    # A sliding window shorter than the prompts; two shards and an index.
+    "mistral": (14, base_config(
+        "MistralForCausalLM", "mistral", hidden_size=40, num_hidden_layers=3,
+        num_attention_heads=5, num_key_value_heads=1, head_dim=8,
+        intermediate_size=112, vocab_size=144, sliding_window=8)),
+    # QKV bias, tied, stored as float16; the window begins at layer 1.
+    "qwen2": (15, base_config(
+        "Qwen2ForCausalLM", "qwen2", hidden_size=64, num_hidden_layers=3,
+        num_attention_heads=4, num_key_value_heads=2, intermediate_size=104,
+        vocab_size=151, tie_word_embeddings=True, rope_theta=1000000.0,
+        torch_dtype="float16", use_sliding_window=True, sliding_window=12,
+        max_window_layers=1)),
+    # QK norm, and head_dim that is not hidden_size / heads; rope_parameters
+    # as transformers 5 writes it.
+    "qwen3": (16, base_config(
+        "Qwen3ForCausalLM", "qwen3", hidden_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+        intermediate_size=72, vocab_size=136, rope_theta=1000000.0,
+        use_sliding_window=False, sliding_window=None,
+        max_window_layers=2)),
+}
+SHARDED = {"mistral"}
+ROPE_PARAMETERS = {"qwen3"}
+
+
+def resolved(config):
+    """The config with the defaults filled in that the reference needs."""
+    full = dict(config)
+    full.setdefault("head_dim",
+                    config["hidden_size"] // config["num_attention_heads"])
+    return full
+
+
+def make_weights(config, seed):
+    """Random weights, scaled so that every part moves the logits and that these
+    have a standard deviation of two to three."""
+    rng = np.random.RandomState(seed)
+    dtype = DTYPES[config["torch_dtype"]][0]
+    hidden, inter = config["hidden_size"], config["intermediate_size"]
+    q_size = config["num_attention_heads"] * config["head_dim"]
+    kv_size = config["num_key_value_heads"] * config["head_dim"]
+    weights = {}
+
+    def put(name, shape, std, mean=0.0):
+        value = mean + std * rng.standard_normal(shape)
+        weights[name] = torch.from_numpy(value).to(dtype)
+
+    def matrix(name, rows, columns, gain, bias):
+        put(name + ".weight", (rows, columns), gain / np.sqrt(columns))
+        if bias:
+            put(name + ".bias", (rows,), 0.5)
+
+    kind = config["architectures"][0]
+    attention_bias = config.get("attention_bias", False)
+    qkv_bias = attention_bias or kind == "Qwen2ForCausalLM"
+    mlp_bias = config.get("mlp_bias", False)
+    tied = config["tie_word_embeddings"]
+    head_std = 2.5 / np.sqrt(hidden)
+    put("model.embed_tokens.weight", (config["vocab_size"], hidden),
+        head_std if tied else 1.0)
+    for i in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{i}."
+        put(layer + "input_layernorm.weight", (hidden,), 0.2, 1.0)
+        attn = layer + "self_attn."
+        matrix(attn + "q_proj", q_size, hidden, 1.0, qkv_bias)
+        matrix(attn + "k_proj", kv_size, hidden, 1.0, qkv_bias)
+        matrix(attn + "v_proj", kv_size, hidden, 1.0, qkv_bias)
+        matrix(attn + "o_proj", hidden, q_size, 1.5, attention_bias)
+        if kind == "Qwen3ForCausalLM":
+            put(attn + "q_norm.weight", (config["head_dim"],), 0.3, 1.1)
+            put(attn + "k_norm.weight", (config["head_dim"],), 0.3, 1.1)
+        put(layer + "post_attention_layernorm.weight", (hidden,), 0.2, 1.0)
+        matrix(layer + "mlp.gate_proj", inter, hidden, 1.0, mlp_bias)
+        matrix(layer + "mlp.up_proj", inter, hidden, 1.0, mlp_bias)
+        matrix(layer + "mlp.down_proj", hidden, inter, 1.0, mlp_bias)
+    put("model.norm.weight", (hidden,), 0.2, 1.0)
+    if not tied:
+        put("lm_head.weight", (config["vocab_size"], hidden), head_std)
+    return weights
+
+
+def deviation(config, weights, rng):
+    """Largest and root-mean-square deviation of the bf16 emulation."""
+    tokens = torch.from_numpy(
+        rng.randint(0, config["vocab_size"], size=(64, 50)))
+    exact = reference.forward(config, weights, tokens)
+    error = reference.forward(config, weights, tokens, bf16=True) - exact
+    return (error.abs().max().item(), error.pow(2).mean().sqrt().item(),
+            exact.std().item())
+
+
+def greedy_run(config, weights, prompts, min_gap):
+    """Continues all prompts greedily, dropping those with a top-2 gap of at
+    most `min_gap`, until none or OUTPUT_TOKENS are left to do. Returns the
+    tokens and gaps of those that came furthest."""
+    tokens, gaps = prompts, torch.zeros(len(prompts), 0)
+    for _ in range(OUTPUT_TOKENS):
+        logits = reference.forward(config, weights, tokens)[:, -1]
+        top = logits.topk(2, dim=-1)
+        gap = top.values[:, 0] - top.values[:, 1]
+        keep = gap > min_gap
+        if not keep.any():
+            break
+        gaps = torch.cat((gaps, gap[:, None]), dim=1)[keep]
+        tokens = torch.cat((tokens, top.indices[:, :1]), dim=1)[keep]
+    return tokens, gaps
+
+
+def find_prompt(config, weights, length, min_gap, rng):
+    """A prompt whose greedy continuation is never nearly tied."""
+    vocab = config["vocab_size"]
+    for _ in range(50):
+        if length == 1:
+            # So few that the longest run must do.
+            prompts = torch.arange(vocab)[:, None]
+        else:
+            prompts = torch.from_numpy(rng.randint(0, vocab,
+                                                   size=(2000, length)))
+        tokens, gaps = greedy_run(config, weights, prompts, min_gap)
+        if length > 1 and gaps.shape[1] < OUTPUT_TOKENS:
+            continue
+        # The one with the most different output tokens says most.
+        outputs = [len(set(row[length:].tolist())) for row in tokens]
+        best = int(np.argmax(outputs))
+        return tokens[best], gaps[best]
+    raise RuntimeError("no prompt found; choose another seed")
+
+
+def number(value):
+    return float(f"{float(value):.6g}")
+
+
+def numbers(values):
+    return [number(v) for v in values]
+
+
+def make_expected(name, config, weights, seed):
+    rng = np.random.RandomState(seed + 1000)
+    max_error, rms_error, spread = deviation(config, weights, rng)
+    tolerance = number(f"{MAX_ERROR_MARGIN * max_error:.2g}")
+    expected = {
+        "about": "Made by tests/golden/make_golden.py; see README.md.",
+        "logit_spread": number(spread),
+        "emulated_bf16_error": {"max": number(max_error),
+                                "rms": number(rms_error)},
+        "tolerance": {"max": tolerance,
+                      "rms": number(f"{RMS_ERROR_MARGIN * rms_error:.2g}")},
+        "prompts": [],
+    }
+    for length in PROMPT_LENGTHS:
+        # With both logits off by the tolerance the order still holds.
+        tokens, gaps = find_prompt(config, weights, length, 2 * tolerance, rng)
+        assert len(gaps) > 1
+        logits = reference.forward(config, weights, tokens[None, :])[0]
+        expected["prompts"].append({
+            "tokens": tokens[:length].tolist(),
+            "logits": [numbers(row) for row in logits[:length]],
+            "greedy": tokens[length:].tolist(),
+            "gaps": numbers(gaps),
+            # After the last-but-one greedy token: what chose the last one.
+            "last_greedy_logits": numbers(logits[-2]),
+        })
+    print(f"{name:13s} spread {spread:.2f}  bf16 error max {max_error:.4f} "
+          f"rms {rms_error:.5f}  tolerance {tolerance}  "
+          f"min gap {min(min(p['gaps']) for p in expected['prompts']):.3f}")
+    return expected
+
+
+def write_safetensors(path, weights):
+    header, blobs, offset = {"__metadata__": {"format": "pt"}}, [], 0
+    names = {dtype: name for dtype, name in DTYPES.values()}
+    for name in sorted(weights):
+        tensor = weights[name].contiguous()
+        # NumPy has no bfloat16: take the bits.
+        bits = (tensor.view(torch.int32) if tensor.dtype == torch.float32
+                else tensor.view(torch.int16))
+        blob = bits.numpy().tobytes()
+        header[name] = {"dtype": names[tensor.dtype],
+                        "shape": list(tensor.shape),
+                        "data_offsets": [offset, offset + len(blob)]}
+        blobs.append(blob)
+        offset += len(blob)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as out:
+        out.write(struct.pack("<Q", len(text)))
+        out.write(text)
+        out.writelines(blobs)
+
+
+def write_json(path, value):
+    with open(path, "w") as out:
+        json.dump(value, out, indent=1)
+        out.write("\n")
+
+
+def write_expected(path, expected):
+    """One row of logits per line: small, and a change can be seen."""
+    rows = []
+
+    def stub(row):
+        rows.append(json.dumps(row, separators=(",", ":")))
+        return f"@{len(rows) - 1}@"
+
+    shown = dict(expected, prompts=[
+        {key: [stub(row) for row in value] if key == "logits" else stub(value)
+         for key, value in prompt.items()} for prompt in expected["prompts"]])
+    text = json.dumps(shown, indent=1)
+    for i, row in enumerate(rows):
+        text = text.replace(f'"@{i}@"', row, 1)
+    with open(path, "w") as out:
+        out.write(text + "\n")
+
+
+def config_as_written(name, config):
+    written = dict(config)
+    if name in ROPE_PARAMETERS:
+        written["rope_parameters"] = {"rope_type": "default",
+                                      "rope_theta": written.pop("rope_theta")}
+    return written
+
+
+def write_model(root, name, seed, config):
+    full = resolved(config)
+    weights = make_weights(full, seed)
+    path = os.path.join(root, name)
+    os.makedirs(path)
+    write_json(os.path.join(path, "config.json"),
+               config_as_written(name, config))
+    write_json(os.path.join(path, "generation_config.json"),
+               {"bos_token_id": 1, "eos_token_id": [2, 3]})
+    if name in SHARDED:
+        names = sorted(weights)
+        shards = [names[::2], names[1::2]]
+        weight_map = {}
+        for i, part in enumerate(shards):
+            shard = f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors"
+            write_safetensors(os.path.join(path, shard),
+                              {n: weights[n] for n in part})
+            weight_map.update({n: shard for n in part})
+        write_json(os.path.join(path, "model.safetensors.index.json"),
+                   {"metadata": {}, "weight_map": weight_map})
+    else:
+        write_safetensors(os.path.join(path, "model.safetensors"), weights)
+    expected = make_expected(name, full, weights, seed)
+    write_expected(os.path.join(path, "expected.json"), expected)
+    return full, weights, expected
+
+
+def report(name, config, weights, expected):
+    """What each deliberate mistake of the reference does to the logits, as a
+    multiple of the tolerance for root-mean-square errors."""
+    for mutant in reference.MUTANTS:
+        worst = 0.0
+        for prompt in expected["prompts"]:
+            tokens = torch.tensor([prompt["tokens"]])
+            error = (reference.forward(config, weights, tokens, mutate=mutant)
+                     - reference.forward(config, weights, tokens))
+            worst = max(worst, error.pow(2).mean().sqrt().item())
+        factor = worst / expected["tolerance"]["rms"]
+        print(f"  {name:13s} {mutant:22s} "
+              + (f"{factor:.1f} x tolerance" if worst > 0 else "does not apply"))
+
+
+def main():
+    torch.set_num_threads(1)
+    here = os.path.dirname(os.path.abspath(__file__))
+    root = os.path.join(here, "models")
+    shutil.rmtree(root, ignore_errors=True)
+    for name, (seed, config) in MODELS.items():
+        full, weights, expected = write_model(root, name, seed, config)
+        if "--report" in sys.argv[1:]:
+            report(name, full, weights, expected)
+
+
+if __name__ == "__main__":
+    main()
