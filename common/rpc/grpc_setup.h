@@ -33,6 +33,9 @@ struct RunningServer {
 absl::StatusOr<RunningServer> StartServer(
     const std::string& address, const std::vector<grpc::Service*>& services);
 
+// "host:0" with the port that was taken: "host:4711".
+std::string WithPort(const std::string& address, int port);
+
 absl::Status FromGrpc(const grpc::Status& status);
 grpc::Status ToGrpc(const absl::Status& status);
 

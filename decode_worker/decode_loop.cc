@@ -1,0 +1,400 @@
+#include "decode_worker/decode_loop.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "worker/sequence_spec.h"
+
+namespace baton::decode_worker {
+namespace {
+
+using kv_transfer::HandoffReceiver;
+using scheduling::PlannedSequence;
+using scheduling::SampledToken;
+using scheduling::Sequence;
+using scheduling::StepPlan;
+using scheduling::StepResult;
+
+// How often an idle loop looks at its deadlines.
+constexpr absl::Duration kIdleWait = absl::Milliseconds(50);
+// An attempt without a deadline of its own ends after this long.
+constexpr absl::Duration kDefaultDeadline = absl::Minutes(10);
+// Bounds of a reservation's lease.
+constexpr absl::Duration kMinLease = absl::Seconds(1);
+constexpr absl::Duration kMaxLease = absl::Minutes(10);
+constexpr uint32_t kGeneration = 1;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<worker::WorkerLoop>> MakeDecodeLoop(
+    const worker::WorkerOptions& options, const worker::WorkerParts& parts) {
+  BATON_ASSIGN_OR_RETURN(
+      std::unique_ptr<HandoffReceiver> receiver,
+      HandoffReceiver::Create(parts.transport, parts.handoff));
+  return std::make_unique<DecodeLoop>(options, parts, std::move(receiver),
+                                      Clock::Monotonic());
+}
+
+DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
+                       const worker::WorkerParts& parts,
+                       std::unique_ptr<HandoffReceiver> receiver,
+                       const Clock* clock)
+    : options_(options),
+      engine_(parts.engine),
+      receiver_(std::move(receiver)),
+      inbox_(parts.inbox),
+      metrics_(parts.metrics),
+      clock_(clock),
+      incarnation_(parts.handoff.self.incarnation()),
+      data_address_(parts.transport->properties().address),
+      pool_(engine_->kv_layout().num_blocks),
+      scheduler_({.token_budget = options.token_budget,
+                  .block_size = engine_->kv_layout().block_size}),
+      publisher_(parts.service) {}
+
+void DecodeLoop::Run() {
+  while (!Drained()) {
+    DrainInbox();
+    const StepPlan plan = scheduler_.Plan();
+    idle_ = plan.sequences.empty();
+    if (!idle_) Execute(plan);
+    Publish();
+  }
+}
+
+void DecodeLoop::RequestDrain() {
+  drain_requested_ = true;
+  inbox_->Wake();
+}
+
+bool DecodeLoop::Drained() const {
+  return drain_requested_ &&
+         (attempts_.empty() || clock_->Now() >= drain_until_);
+}
+
+void DecodeLoop::DrainInbox() {
+  for (worker::RouterEvent& event :
+       inbox_->DrainFor(idle_ ? kIdleWait : absl::ZeroDuration())) {
+    OnRouterEvent(std::move(event));
+  }
+  for (const HandoffReceiver::Event& event : receiver_->Poll()) {
+    OnHandoffEvent(event);
+  }
+  CheckDeadlines();
+  if (drain_requested_ && drain_until_ == absl::InfiniteFuture()) {
+    drain_until_ = clock_->Now() + absl::Seconds(options_.drain_seconds);
+  }
+}
+
+void DecodeLoop::OnRouterEvent(worker::RouterEvent event) {
+  if (event.kind == worker::RouterEvent::Kind::kGone) {
+    OnSessionGone(event.session);
+    return;
+  }
+  switch (event.message.kind_case()) {
+    case v1::RouterMessage::kHello:
+      LOG(INFO) << "router " << event.message.hello().router_name()
+                << " connected";
+      return;
+    case v1::RouterMessage::kReserve:
+      OnReserve(event.session, event.message.reserve());
+      return;
+    case v1::RouterMessage::kCancel:
+      if (Attempt* attempt = attempts_.Find(worker::AttemptKey{
+              event.session, event.message.cancel().attempt()})) {
+        End(attempt);
+      }
+      return;
+    case v1::RouterMessage::kPrefill:
+      publisher_.AddRefusal({event.session, event.message.prefill().attempt()},
+                            v1::REFUSAL_REASON_INVALID,
+                            "a decode worker takes reservations");
+      return;
+    case v1::RouterMessage::kGrant:
+    case v1::RouterMessage::kPair:
+    case v1::RouterMessage::KIND_NOT_SET:
+      LOG(WARNING) << "a router sent a message that is not for decode workers";
+      return;
+  }
+}
+
+scheduling::WorkerCapacity DecodeLoop::Capacity() const {
+  scheduling::WorkerCapacity capacity;
+  capacity.total_blocks = pool_.size();
+  capacity.free_blocks = pool_.num_free();
+  capacity.max_sequences = options_.max_sequences;
+  capacity.num_sequences = attempts_.size();
+  capacity.max_context = engine_->model().max_position;
+  capacity.draining = drain_requested_;
+  return capacity;
+}
+
+void DecodeLoop::OnReserve(worker::SessionId session,
+                           const v1::Reserve& reserve) {
+  const worker::AttemptKey key{session, reserve.attempt()};
+  if (attempts_.Find(key) != nullptr) {
+    LOG(ERROR) << "attempt " << key.attempt << " was assigned twice";
+    return;
+  }
+  absl::StatusOr<std::unique_ptr<Sequence>> sequence =
+      worker::MakeSequence(SequenceId{++last_sequence_}, reserve.sequence(),
+                           engine_->model().vocab_size);
+  if (!sequence.ok()) {
+    publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
+                          std::string(sequence.status().message()));
+    return;
+  }
+  const int32_t max_tokens = (*sequence)->MaxComputed();
+  const int32_t blocks = engine_->kv_layout().BlocksFor(max_tokens);
+  const scheduling::AdmissionVerdict verdict =
+      scheduling::AdmitReservation(Capacity(), blocks, max_tokens);
+  if (verdict != scheduling::AdmissionVerdict::kAdmit) {
+    publisher_.AddRefusal(
+        key, worker::ToWire(verdict),
+        absl::StrCat("decode worker ", options_.name, ": ",
+                     AdmissionVerdictName(verdict), " (", blocks,
+                     " blocks needed, ", pool_.num_free(), " free of ",
+                     pool_.size(), ")"));
+    return;
+  }
+  (*sequence)->blocks() = *pool_.Allocate(blocks);
+  auto owned = std::make_unique<Attempt>();
+  owned->key = key;
+  owned->request_id = reserve.sequence().request_id();
+  owned->sequence = *std::move(sequence);
+  const absl::Time now = clock_->Now();
+  const uint64_t deadline_ms = reserve.sequence().deadline_ms();
+  owned->deadline = now + (deadline_ms == 0 ? kDefaultDeadline
+                                            : absl::Milliseconds(deadline_ms));
+  Attempt* attempt = attempts_.Add(std::move(owned));
+  if (reserve.local_prefill()) {
+    attempt->landed = true;
+    attempt->prefilling = true;
+    attempt->ready_at = now;
+    publisher_.AddGrant(key, v1::Grant());
+    scheduler_.Add(attempt->sequence.get());
+    return;
+  }
+  const absl::Duration lease =
+      std::clamp(absl::Milliseconds(reserve.lease_ms()), kMinLease, kMaxLease);
+  const absl::Status status = Grant(attempt, lease);
+  if (!status.ok()) {
+    publisher_.AddRefusal(key, v1::REFUSAL_REASON_QUEUE_FULL,
+                          std::string(status.message()));
+    attempts_.Remove(attempt);
+  }
+}
+
+absl::Status DecodeLoop::Grant(Attempt* attempt, absl::Duration lease) {
+  const Sequence& sequence = *attempt->sequence;
+  const int32_t prompt_blocks =
+      engine_->kv_layout().BlocksFor(sequence.num_tokens());
+  const absl::Span<const BlockId> ids =
+      sequence.blocks().ids().first(prompt_blocks);
+  HandoffReceiver::OpenTransfer open;
+  // Prefill workers hold transfers of several decode workers, so the number is
+  // made from the incarnation: two lives agree in the upper half once in 2^32.
+  open.transfer =
+      TransferId{(incarnation_ & ~uint64_t{UINT32_MAX}) | ++last_transfer_};
+  open.generation = kGeneration;
+  open.blocks.assign(ids.begin(), ids.end());
+  open.deadline = std::min(attempt->deadline, clock_->Now() + lease);
+  BATON_RETURN_IF_ERROR(receiver_->Open(open));
+  attempts_.SetTransfer(attempt, open.transfer);
+
+  v1::Grant grant;
+  grant.set_transfer_id(static_cast<uint64_t>(open.transfer));
+  grant.set_generation(kGeneration);
+  grant.set_decode_incarnation(incarnation_);
+  grant.set_data_address(data_address_);
+  grant.set_first_block(0);
+  grant.set_num_blocks(static_cast<uint32_t>(prompt_blocks));
+  grant.set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(lease)));
+  publisher_.AddGrant(attempt->key, std::move(grant));
+  return absl::OkStatus();
+}
+
+void DecodeLoop::OnSessionGone(worker::SessionId session) {
+  for (Attempt* attempt : attempts_.All()) {
+    if (attempt->key.session == session) End(attempt);
+  }
+}
+
+void DecodeLoop::OnHandoffEvent(const HandoffReceiver::Event& event) {
+  if (const auto* ready = std::get_if<kv_transfer::PeerReady>(&event)) {
+    LOG(INFO) << "paired with prefill worker " << ready->worker_name;
+  } else if (const auto* lost = std::get_if<kv_transfer::PeerLost>(&event)) {
+    LOG(WARNING) << "lost prefill worker " << lost->worker_name << ": "
+                 << lost->reason;
+  } else if (std::holds_alternative<kv_transfer::PeerRefused>(event)) {
+    // Logged by the hand-off, with the fields that differ.
+  } else if (const auto* landed =
+                 std::get_if<HandoffReceiver::Landed>(&event)) {
+    OnLanded(*landed);
+  } else if (const auto* failed =
+                 std::get_if<HandoffReceiver::Failed>(&event)) {
+    OnTransferFailed(*failed);
+  } else {
+    quarantine_.erase(std::get<HandoffReceiver::Quiesced>(event).transfer);
+  }
+}
+
+void DecodeLoop::OnLanded(const HandoffReceiver::Landed& landed) {
+  metrics_->transfers_ok->Increment();
+  metrics_->transfer_seconds->Observe(absl::ToDoubleSeconds(landed.duration));
+  metrics_->transfer_bytes->Observe(static_cast<double>(landed.bytes));
+  // Cancelled in the meantime: the blocks wait in quarantine, and since it has
+  // landed, nothing will write to them any more.
+  quarantine_.erase(landed.transfer);
+  Attempt* attempt = attempts_.Find(landed.transfer);
+  if (attempt == nullptr) return;
+  attempt->landed = true;
+  attempt->ready_at = clock_->Now();
+  attempt->outcome.set_kv_transfer_bytes(landed.bytes);
+  attempt->outcome.set_kv_transfer_seconds(
+      absl::ToDoubleSeconds(landed.duration));
+  Sequence& sequence = *attempt->sequence;
+  const kv_transfer::CommitRecord& record = landed.record;
+  if (record.num_tokens != static_cast<uint32_t>(sequence.num_tokens()) ||
+      record.next_token_index !=
+          static_cast<uint32_t>(sequence.num_output()) + 1 ||
+      record.first_token < 0 ||
+      record.first_token >= engine_->model().vocab_size) {
+    Fail(attempt, "the commit is for another sequence", /*retryable=*/false);
+    return;
+  }
+  sequence.AdoptComputed(sequence.num_tokens());
+  sequence.AdoptSampled(record.first_token);
+  if (sequence.finished().has_value()) {
+    attempt->outcome.set_ok(true);
+    publisher_.AddOutcome(attempt->key, attempt->outcome);
+    End(attempt);
+    return;
+  }
+  scheduler_.Add(&sequence);
+}
+
+void DecodeLoop::OnTransferFailed(const HandoffReceiver::Failed& failed) {
+  metrics_->transfers_failed->Increment();
+  if (failed.outcome == kv_transfer::TransferOutcome::kDeadlineExceeded) {
+    metrics_->lease_expired->Increment();
+  }
+  Attempt* attempt = attempts_.Find(failed.transfer);
+  if (attempt == nullptr) return;
+  Fail(attempt,
+       absl::StrCat("KV transfer failed: ",
+                    kv_transfer::TransferOutcomeName(failed.outcome), " ",
+                    failed.detail),
+       /*retryable=*/true);
+}
+
+void DecodeLoop::Execute(const StepPlan& plan) {
+  const absl::Time started = clock_->Now();
+  for (const PlannedSequence& planned : plan.sequences) {
+    Attempt* attempt = attempts_.Find(planned.sequence);
+    if (attempt->first_step_at.has_value()) continue;
+    attempt->first_step_at = started;
+    metrics_->queue_seconds->Observe(
+        absl::ToDoubleSeconds(started - attempt->ready_at));
+  }
+  const StepResult result = engine_->Execute(plan, [](int32_t) {});
+  ++steps_;
+  metrics_->steps->Increment();
+  metrics_->step_seconds->Observe(
+      absl::ToDoubleSeconds(clock_->Now() - started));
+  metrics_->step_tokens->Observe(static_cast<double>(plan.NumTokens()));
+  Commit(plan, result, started);
+}
+
+void DecodeLoop::Commit(const StepPlan& plan, const StepResult& result,
+                        absl::Time started) {
+  for (const PlannedSequence& planned : plan.sequences) {
+    Attempt* attempt = attempts_.Find(planned.sequence);
+    const int32_t count = static_cast<int32_t>(planned.tokens.size());
+    attempt->sequence->CommitComputed(count);
+    if (attempt->prefilling) metrics_->prompt_tokens->Increment(count);
+  }
+  for (const SampledToken& token : result.sampled) {
+    OnSampled(attempts_.Find(token.sequence), token, started);
+  }
+}
+
+void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
+                           absl::Time started) {
+  Sequence& sequence = *attempt->sequence;
+  if (!token.ok) {
+    Fail(attempt, "the model's logits are not finite", /*retryable=*/false);
+    return;
+  }
+  sequence.CommitSampled(token.token);
+  metrics_->generation_tokens->Increment();
+  publisher_.AddToken(attempt->key, sequence.num_output() - 1, token,
+                      sequence.finished());
+  const absl::Time now = clock_->Now();
+  if (attempt->prefilling) {
+    attempt->prefilling = false;
+    attempt->outcome.set_queue_seconds(
+        absl::ToDoubleSeconds(*attempt->first_step_at - attempt->ready_at));
+    attempt->outcome.set_prefill_seconds(
+        absl::ToDoubleSeconds(now - *attempt->first_step_at));
+  } else if (started == *attempt->first_step_at) {
+    attempt->outcome.set_decode_queue_seconds(
+        absl::ToDoubleSeconds(started - attempt->ready_at));
+    attempt->outcome.set_first_step_seconds(
+        absl::ToDoubleSeconds(now - started));
+  }
+  if (!sequence.finished().has_value()) return;
+  attempt->outcome.set_ok(true);
+  publisher_.AddOutcome(attempt->key, attempt->outcome);
+  End(attempt);
+}
+
+void DecodeLoop::Fail(Attempt* attempt, const std::string& error,
+                      bool retryable) {
+  LOG(WARNING) << "request " << attempt->request_id << ": " << error;
+  publisher_.AddFailure(attempt->key, error, retryable);
+  End(attempt);
+}
+
+void DecodeLoop::End(Attempt* attempt) {
+  scheduler_.Remove(attempt->sequence->id());
+  if (attempt->transfer.has_value() && !attempt->landed) {
+    // No-op when it failed already; Quiesced (or Landed) follows either way.
+    receiver_->Abort(*attempt->transfer);
+    quarantine_[*attempt->transfer] = std::move(attempt->sequence->blocks());
+  }
+  attempts_.Remove(attempt);
+}
+
+void DecodeLoop::CheckDeadlines() {
+  const absl::Time now = clock_->Now();
+  for (Attempt* attempt : attempts_.All()) {
+    if (now < attempt->deadline) continue;
+    Fail(attempt, "the deadline passed on the decode worker",
+         /*retryable=*/false);
+  }
+}
+
+void DecodeLoop::Publish() {
+  const int waiting = attempts_.size() - scheduler_.num_running();
+  metrics_->Observe(pool_, scheduler_.num_running(), waiting);
+  int64_t quarantined = 0;
+  for (const auto& [transfer, blocks] : quarantine_) {
+    quarantined += blocks.size();
+  }
+  metrics_->kv_blocks_quarantined->Set(static_cast<double>(quarantined));
+
+  v1::LoadReport load;
+  load.set_running(static_cast<uint32_t>(scheduler_.num_running()));
+  load.set_waiting(static_cast<uint32_t>(waiting));
+  load.set_free_blocks(static_cast<uint32_t>(pool_.num_free()));
+  load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
+  load.set_steps(steps_);
+  publisher_.Flush(clock_->Now(), load);
+}
+
+}  // namespace baton::decode_worker

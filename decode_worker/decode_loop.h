@@ -1,0 +1,127 @@
+// The decode worker's loop: sets blocks aside, takes KV into them, and decodes
+// all its sequences together, one token each per step.
+//
+// Life of an attempt:
+//   1. Reserve comes from a router: refused, or blocks for the whole sequence
+//      are set aside and the grant goes back.
+//   2. reserved: KV arrives. Landed (complete and verified) joins the sequence
+//      to the batch at the next step. A local prefill skips this.
+//   3. running: a token per step, until a stop rule: outcome ok.
+//   Cancel, a router that is gone, a failed transfer, a lease that runs out:
+//   the attempt is over. Its blocks are free at once, or after the last receive
+//   that was posted on them has completed (quarantine).
+//
+// Threads: Run on one thread, which then owns everything here; RequestDrain
+// from any.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "engine/engine.h"
+#include "kv_transfer/handoff_receiver.h"
+#include "scheduling/admission.h"
+#include "scheduling/block_pool.h"
+#include "scheduling/decode_scheduler.h"
+#include "scheduling/sequence.h"
+#include "worker/attempt_table.h"
+#include "worker/control_service.h"
+#include "worker/options.h"
+#include "worker/publisher.h"
+#include "worker/worker_metrics.h"
+#include "worker/worker_process.h"
+
+namespace baton::decode_worker {
+
+// The loop for a process: opens the receiving side of the hand-off.
+absl::StatusOr<std::unique_ptr<worker::WorkerLoop>> MakeDecodeLoop(
+    const worker::WorkerOptions& options, const worker::WorkerParts& parts);
+
+class DecodeLoop final : public worker::WorkerLoop {
+ public:
+  // The parts outlive the loop.
+  DecodeLoop(const worker::WorkerOptions& options,
+             const worker::WorkerParts& parts,
+             std::unique_ptr<kv_transfer::HandoffReceiver> receiver,
+             const Clock* clock);
+
+  // Returns after RequestDrain, when nothing is left or the drain time is over.
+  void Run() override;
+
+  // Take nothing new, finish what there is.
+  void RequestDrain() override;
+
+ private:
+  struct Attempt {
+    worker::AttemptKey key;
+    std::string request_id;
+    std::unique_ptr<scheduling::Sequence> sequence;
+    // Until landed.
+    std::optional<TransferId> transfer;
+    absl::Time deadline;
+    bool landed = false;
+    // Landed, or reserved for a local prefill.
+    absl::Time ready_at;
+    std::optional<absl::Time> first_step_at;
+    // A local prefill is under way: no token has come out yet.
+    bool prefilling = false;
+    v1::Outcome outcome;
+  };
+
+  // The loop's turn.
+  void DrainInbox();
+  void Execute(const scheduling::StepPlan& plan);
+  void Commit(const scheduling::StepPlan& plan,
+              const scheduling::StepResult& result, absl::Time started);
+  void Publish();
+
+  void OnRouterEvent(worker::RouterEvent event);
+  void OnReserve(worker::SessionId session, const v1::Reserve& reserve);
+  void OnSessionGone(worker::SessionId session);
+  void OnHandoffEvent(const kv_transfer::HandoffReceiver::Event& event);
+  void OnLanded(const kv_transfer::HandoffReceiver::Landed& landed);
+  void OnTransferFailed(const kv_transfer::HandoffReceiver::Failed& failed);
+  void OnSampled(Attempt* attempt, const scheduling::SampledToken& token,
+                 absl::Time started);
+
+  // Opens the transfer and answers with the grant.
+  absl::Status Grant(Attempt* attempt, absl::Duration lease);
+  // Ends the attempt and tells the router why it failed.
+  void Fail(Attempt* attempt, const std::string& error, bool retryable);
+  // Ends the attempt; the caller has said what there was to say.
+  void End(Attempt* attempt);
+  void CheckDeadlines();
+  bool Drained() const;
+  scheduling::WorkerCapacity Capacity() const;
+
+  const worker::WorkerOptions options_;
+  engine::Engine* const engine_;
+  const std::unique_ptr<kv_transfer::HandoffReceiver> receiver_;
+  worker::Inbox* const inbox_;
+  worker::WorkerMetrics* const metrics_;
+  const Clock* const clock_;
+  const uint64_t incarnation_;
+  const std::string data_address_;
+
+  std::atomic<bool> drain_requested_{false};
+  absl::Time drain_until_ = absl::InfiniteFuture();
+
+  scheduling::BlockPool pool_;
+  scheduling::DecodeScheduler scheduler_;
+  worker::Publisher publisher_;
+  worker::AttemptTable<Attempt> attempts_;
+  // Blocks of attempts that are over, until the transport has let go of them.
+  std::map<TransferId, scheduling::PooledBlocks> quarantine_;
+  uint64_t last_sequence_ = 0;
+  uint32_t last_transfer_ = 0;
+  uint64_t steps_ = 0;
+  // Whether the last turn found nothing to run.
+  bool idle_ = true;
+};
+
+}  // namespace baton::decode_worker

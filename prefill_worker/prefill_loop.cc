@@ -1,0 +1,433 @@
+#include "prefill_worker/prefill_loop.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "worker/sequence_spec.h"
+
+namespace baton::prefill_worker {
+namespace {
+
+using kv_transfer::HandoffSender;
+using scheduling::PlannedSequence;
+using scheduling::SampledToken;
+using scheduling::Sequence;
+using scheduling::StepPlan;
+using scheduling::StepResult;
+
+// How often an idle loop looks at its deadlines.
+constexpr absl::Duration kIdleWait = absl::Milliseconds(50);
+// An attempt without a deadline of its own ends after this long.
+constexpr absl::Duration kDefaultDeadline = absl::Minutes(10);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<worker::WorkerLoop>> MakePrefillLoop(
+    const worker::WorkerOptions& options, const worker::WorkerParts& parts) {
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<HandoffSender> sender,
+                         HandoffSender::Create(parts.transport, parts.handoff));
+  return std::make_unique<PrefillLoop>(options, parts, std::move(sender),
+                                       Clock::Monotonic());
+}
+
+PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
+                         const worker::WorkerParts& parts,
+                         std::unique_ptr<HandoffSender> sender,
+                         const Clock* clock)
+    : options_(options),
+      engine_(parts.engine),
+      sender_(std::move(sender)),
+      inbox_(parts.inbox),
+      metrics_(parts.metrics),
+      clock_(clock),
+      pool_(engine_->kv_layout().num_blocks),
+      scheduler_({.token_budget = options.token_budget,
+                  .block_size = engine_->kv_layout().block_size},
+                 &pool_),
+      publisher_(parts.service),
+      pairings_(sender_.get(), &publisher_) {}
+
+void PrefillLoop::Run() {
+  while (!Drained()) {
+    DrainInbox();
+    const StepPlan plan = scheduler_.Plan();
+    idle_ = plan.sequences.empty();
+    if (!idle_) Execute(plan);
+    Publish();
+  }
+}
+
+void PrefillLoop::RequestDrain() {
+  drain_requested_ = true;
+  inbox_->Wake();
+}
+
+bool PrefillLoop::Drained() const {
+  return drain_requested_ &&
+         (attempts_.empty() || clock_->Now() >= drain_until_);
+}
+
+void PrefillLoop::DrainInbox() {
+  for (worker::RouterEvent& event :
+       inbox_->DrainFor(idle_ ? kIdleWait : absl::ZeroDuration())) {
+    OnRouterEvent(std::move(event));
+  }
+  for (const HandoffSender::Event& event : sender_->Poll()) {
+    OnHandoffEvent(event);
+  }
+  const absl::Time now = clock_->Now();
+  pairings_.Retry(now);
+  CheckDeadlines();
+  if (drain_requested_ && drain_until_ == absl::InfiniteFuture()) {
+    drain_until_ = now + absl::Seconds(options_.drain_seconds);
+  }
+}
+
+void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
+  if (event.kind == worker::RouterEvent::Kind::kGone) {
+    OnSessionGone(event.session);
+    return;
+  }
+  switch (event.message.kind_case()) {
+    case v1::RouterMessage::kHello:
+      LOG(INFO) << "router " << event.message.hello().router_name()
+                << " connected";
+      return;
+    case v1::RouterMessage::kPrefill:
+      OnPrefill(event.session, event.message.prefill());
+      return;
+    case v1::RouterMessage::kGrant:
+      OnGrant(event.session, event.message.grant());
+      return;
+    case v1::RouterMessage::kPair:
+      pairings_.Add(event.session, event.message.pair(), clock_->Now());
+      return;
+    case v1::RouterMessage::kCancel:
+      OnCancel({event.session, event.message.cancel().attempt()});
+      return;
+    case v1::RouterMessage::kReserve:
+      publisher_.AddRefusal({event.session, event.message.reserve().attempt()},
+                            v1::REFUSAL_REASON_INVALID,
+                            "a prefill worker takes no reservations");
+      return;
+    case v1::RouterMessage::KIND_NOT_SET:
+      LOG(WARNING) << "a router sent a message of an unknown kind";
+      return;
+  }
+}
+
+scheduling::WorkerCapacity PrefillLoop::Capacity() const {
+  scheduling::WorkerCapacity capacity;
+  capacity.total_blocks = pool_.size();
+  capacity.free_blocks = pool_.num_free();
+  capacity.max_sequences = options_.max_sequences;
+  capacity.num_sequences = attempts_.size();
+  capacity.max_context = engine_->model().max_position;
+  capacity.draining = drain_requested_;
+  capacity.max_queued_tokens = options_.max_queued_tokens;
+  capacity.queued_tokens = scheduler_.QueuedTokens();
+  return capacity;
+}
+
+void PrefillLoop::OnPrefill(worker::SessionId session,
+                            const v1::Prefill& prefill) {
+  const worker::AttemptKey key{session, prefill.attempt()};
+  if (attempts_.Find(key) != nullptr) {
+    LOG(ERROR) << "attempt " << key.attempt << " was assigned twice";
+    return;
+  }
+  absl::StatusOr<std::unique_ptr<Sequence>> sequence =
+      worker::MakeSequence(SequenceId{++last_sequence_}, prefill.sequence(),
+                           engine_->model().vocab_size);
+  if (!sequence.ok()) {
+    publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
+                          std::string(sequence.status().message()));
+    return;
+  }
+  const int32_t tokens = (*sequence)->num_tokens();
+  const scheduling::AdmissionVerdict verdict = scheduling::AdmitPrefill(
+      Capacity(), engine_->kv_layout().BlocksFor(tokens), tokens);
+  if (verdict != scheduling::AdmissionVerdict::kAdmit) {
+    publisher_.AddRefusal(key, worker::ToWire(verdict),
+                          absl::StrCat("prefill worker ", options_.name, ": ",
+                                       AdmissionVerdictName(verdict)));
+    return;
+  }
+  auto attempt = std::make_unique<Attempt>();
+  attempt->key = key;
+  attempt->request_id = prefill.sequence().request_id();
+  attempt->sequence = *std::move(sequence);
+  attempt->num_tokens = tokens;
+  attempt->assigned = clock_->Now();
+  const uint64_t deadline_ms = prefill.sequence().deadline_ms();
+  attempt->deadline =
+      attempt->assigned +
+      (deadline_ms == 0 ? kDefaultDeadline : absl::Milliseconds(deadline_ms));
+  scheduler_.Add(attempts_.Add(std::move(attempt))->sequence.get());
+}
+
+void PrefillLoop::OnGrant(worker::SessionId session, const v1::Grant& grant) {
+  Attempt* attempt = attempts_.Find({session, grant.attempt()});
+  if (attempt == nullptr || attempt->transfer.has_value()) return;
+  const uint32_t blocks = engine_->kv_layout().BlocksFor(attempt->num_tokens);
+  if (grant.first_block() > blocks ||
+      grant.num_blocks() != blocks - grant.first_block()) {
+    Fail(attempt,
+         absl::StrCat("the grant names blocks ", grant.first_block(), "+",
+                      grant.num_blocks(), ", the prompt has ", blocks),
+         /*retryable=*/false);
+    return;
+  }
+  // The sequence gets its blocks with its first chunk; a grant that is earlier
+  // waits for that.
+  if (attempt->sequence->blocks().size() == 0) {
+    attempt->waiting_grant = grant;
+    return;
+  }
+  const absl::Status status = StartTransfer(attempt, grant);
+  if (!status.ok()) {
+    Fail(attempt, std::string(status.message()), /*retryable=*/true);
+  }
+}
+
+absl::Status PrefillLoop::StartTransfer(Attempt* attempt,
+                                        const v1::Grant& grant) {
+  const TransferId transfer{grant.transfer_id()};
+  if (attempts_.Find(transfer) != nullptr || quarantine_.contains(transfer)) {
+    return absl::AlreadyExistsError("the transfer id is in use");
+  }
+  HandoffSender::Grant start;
+  start.transfer = transfer;
+  start.generation = grant.generation();
+  start.receiver = Incarnation{grant.decode_incarnation()};
+  start.first_block = static_cast<int32_t>(grant.first_block());
+  start.num_blocks = static_cast<int32_t>(grant.num_blocks());
+  const absl::Time deadline = std::min(
+      attempt->deadline, clock_->Now() + absl::Milliseconds(grant.lease_ms()));
+  BATON_RETURN_IF_ERROR(
+      sender_->Start(start, attempt->sequence->blocks().ids(), deadline));
+  attempts_.SetTransfer(attempt, transfer);
+  const int32_t ready = BlocksReady(*attempt, attempt->sequence->computed());
+  if (ready > 0) {
+    for (int32_t layer = 0; layer < engine_->kv_layout().num_layers; ++layer) {
+      sender_->SendLayer(transfer, layer, ready);
+    }
+  }
+  if (attempt->commit.has_value()) {
+    sender_->Commit(transfer, *attempt->commit);
+  }
+  return absl::OkStatus();
+}
+
+void PrefillLoop::OnCancel(const worker::AttemptKey& key) {
+  if (Attempt* attempt = attempts_.Find(key)) End(attempt);
+}
+
+void PrefillLoop::OnSessionGone(worker::SessionId session) {
+  pairings_.OnSessionGone(session);
+  for (Attempt* attempt : attempts_.All()) {
+    if (attempt->key.session == session) End(attempt);
+  }
+}
+
+void PrefillLoop::OnHandoffEvent(const HandoffSender::Event& event) {
+  if (const auto* ready = std::get_if<kv_transfer::PeerReady>(&event)) {
+    LOG(INFO) << "paired with decode worker " << ready->worker_name << " at "
+              << ready->address;
+    pairings_.OnReady(*ready);
+  } else if (const auto* refused =
+                 std::get_if<kv_transfer::PeerRefused>(&event)) {
+    pairings_.OnRefused(*refused, clock_->Now());
+  } else if (const auto* lost = std::get_if<kv_transfer::PeerLost>(&event)) {
+    LOG(WARNING) << "lost decode worker " << lost->worker_name << " at "
+                 << lost->address << ": " << lost->reason;
+    pairings_.OnLost(*lost, clock_->Now());
+  } else if (const auto* acked = std::get_if<HandoffSender::Acked>(&event)) {
+    OnAcked(*acked);
+  } else if (const auto* failed = std::get_if<HandoffSender::Failed>(&event)) {
+    OnTransferFailed(*failed);
+  } else {
+    quarantine_.erase(std::get<HandoffSender::Quiesced>(event).transfer);
+  }
+}
+
+void PrefillLoop::OnAcked(const HandoffSender::Acked& acked) {
+  metrics_->transfers_ok->Increment();
+  metrics_->transfer_seconds->Observe(absl::ToDoubleSeconds(acked.duration));
+  metrics_->transfer_bytes->Observe(static_cast<double>(acked.bytes));
+  Attempt* attempt = attempts_.Find(acked.transfer);
+  if (attempt == nullptr) return;
+  attempt->outcome.set_ok(true);
+  attempt->outcome.set_kv_transfer_bytes(acked.bytes);
+  attempt->outcome.set_kv_transfer_seconds(
+      absl::ToDoubleSeconds(acked.duration));
+  attempt->outcome.set_kv_transfer_exposed_seconds(
+      absl::ToDoubleSeconds(acked.exposed));
+  publisher_.AddOutcome(attempt->key, attempt->outcome);
+  End(attempt);
+}
+
+void PrefillLoop::OnTransferFailed(const HandoffSender::Failed& failed) {
+  metrics_->transfers_failed->Increment();
+  if (failed.outcome == kv_transfer::TransferOutcome::kDeadlineExceeded) {
+    metrics_->lease_expired->Increment();
+  }
+  Attempt* attempt = attempts_.Find(failed.transfer);
+  if (attempt == nullptr) return;
+  Fail(attempt,
+       absl::StrCat("KV transfer failed: ",
+                    kv_transfer::TransferOutcomeName(failed.outcome), " ",
+                    failed.detail),
+       /*retryable=*/true);
+}
+
+int32_t PrefillLoop::BlocksReady(const Attempt& attempt,
+                                 int32_t computed) const {
+  const engine::KvLayout& layout = engine_->kv_layout();
+  return computed == attempt.num_tokens ? layout.BlocksFor(computed)
+                                        : computed / layout.block_size;
+}
+
+std::vector<std::pair<TransferId, int32_t>> PrefillLoop::PrepareSends(
+    const StepPlan& plan, absl::Time now) {
+  std::vector<std::pair<TransferId, int32_t>> sends;
+  for (const PlannedSequence& planned : plan.sequences) {
+    Attempt* attempt = attempts_.Find(planned.sequence);
+    if (planned.first_position == 0) {
+      attempt->started = now;
+      metrics_->queue_seconds->Observe(
+          absl::ToDoubleSeconds(now - attempt->assigned));
+    }
+    if (attempt->waiting_grant.has_value()) {
+      const v1::Grant grant = *std::move(attempt->waiting_grant);
+      attempt->waiting_grant.reset();
+      const absl::Status status = StartTransfer(attempt, grant);
+      // The plan points into the sequence, so it stays until the step is over.
+      if (!status.ok()) failed_starts_.emplace_back(planned.sequence, status);
+    }
+    if (!attempt->transfer.has_value()) continue;
+    sends.emplace_back(
+        *attempt->transfer,
+        BlocksReady(*attempt, planned.first_position +
+                                  static_cast<int32_t>(planned.tokens.size())));
+  }
+  return sends;
+}
+
+void PrefillLoop::Execute(const StepPlan& plan) {
+  const absl::Time started = clock_->Now();
+  const std::vector<std::pair<TransferId, int32_t>> sends =
+      PrepareSends(plan, started);
+  const StepResult result = engine_->Execute(plan, [&](int32_t layer) {
+    for (const auto& [transfer, blocks_ready] : sends) {
+      sender_->SendLayer(transfer, layer, blocks_ready);
+    }
+  });
+  ++steps_;
+  metrics_->steps->Increment();
+  metrics_->step_seconds->Observe(
+      absl::ToDoubleSeconds(clock_->Now() - started));
+  metrics_->step_tokens->Observe(static_cast<double>(plan.NumTokens()));
+  metrics_->prompt_tokens->Increment(static_cast<double>(plan.NumTokens()));
+  Commit(plan, result);
+}
+
+void PrefillLoop::Commit(const StepPlan& plan, const StepResult& result) {
+  for (const PlannedSequence& planned : plan.sequences) {
+    attempts_.Find(planned.sequence)
+        ->sequence->CommitComputed(static_cast<int32_t>(planned.tokens.size()));
+  }
+  for (const SampledToken& token : result.sampled) {
+    OnSampled(attempts_.Find(token.sequence), token);
+  }
+  for (const auto& [sequence, status] : failed_starts_) {
+    if (Attempt* attempt = attempts_.Find(sequence)) {
+      Fail(attempt, std::string(status.message()), /*retryable=*/true);
+    }
+  }
+  failed_starts_.clear();
+}
+
+void PrefillLoop::OnSampled(Attempt* attempt, const SampledToken& token) {
+  Sequence& sequence = *attempt->sequence;
+  scheduler_.Remove(sequence.id());
+  if (!token.ok) {
+    Fail(attempt, "the model's logits are not finite", /*retryable=*/false);
+    return;
+  }
+  sequence.CommitSampled(token.token);
+  metrics_->generation_tokens->Increment();
+  publisher_.AddToken(attempt->key, sequence.num_output() - 1, token,
+                      sequence.finished());
+  attempt->outcome.set_queue_seconds(
+      absl::ToDoubleSeconds(attempt->started - attempt->assigned));
+  attempt->outcome.set_prefill_seconds(
+      absl::ToDoubleSeconds(clock_->Now() - attempt->started));
+  if (sequence.finished().has_value()) {
+    attempt->outcome.set_ok(true);
+    publisher_.AddOutcome(attempt->key, attempt->outcome);
+    End(attempt);
+    return;
+  }
+  kv_transfer::CommitRecord record;
+  record.first_token = token.token;
+  record.next_token_index = static_cast<uint32_t>(sequence.num_output());
+  record.num_tokens = static_cast<uint32_t>(attempt->num_tokens);
+  attempt->commit = record;
+  if (attempt->transfer.has_value()) {
+    sender_->Commit(*attempt->transfer, record);
+  }
+}
+
+void PrefillLoop::Fail(Attempt* attempt, const std::string& error,
+                       bool retryable) {
+  LOG(WARNING) << "request " << attempt->request_id << ": " << error;
+  publisher_.AddFailure(attempt->key, error, retryable);
+  End(attempt);
+}
+
+void PrefillLoop::End(Attempt* attempt) {
+  scheduler_.Remove(attempt->sequence->id());
+  if (attempt->transfer.has_value()) {
+    // No-op after an acknowledgement; Quiesced follows either way.
+    sender_->Abort(*attempt->transfer);
+    quarantine_[*attempt->transfer] = std::move(attempt->sequence->blocks());
+  }
+  attempts_.Remove(attempt);
+}
+
+void PrefillLoop::CheckDeadlines() {
+  const absl::Time now = clock_->Now();
+  for (Attempt* attempt : attempts_.All()) {
+    if (now < attempt->deadline) continue;
+    Fail(attempt, "the deadline passed on the prefill worker",
+         /*retryable=*/false);
+  }
+}
+
+void PrefillLoop::Publish() {
+  const int computing = scheduler_.num_waiting();
+  int running = 0;
+  for (Attempt* attempt : attempts_.All()) {
+    if (attempt->sequence->blocks().size() > 0) ++running;
+  }
+  const int waiting = attempts_.size() - running;
+  metrics_->Observe(pool_, running, waiting);
+  int64_t quarantined = 0;
+  for (const auto& [transfer, blocks] : quarantine_) {
+    quarantined += blocks.size();
+  }
+  metrics_->kv_blocks_quarantined->Set(static_cast<double>(quarantined));
+
+  v1::LoadReport load;
+  load.set_running(static_cast<uint32_t>(attempts_.size() - computing));
+  load.set_waiting(static_cast<uint32_t>(computing));
+  load.set_free_blocks(static_cast<uint32_t>(pool_.num_free()));
+  load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
+  load.set_steps(steps_);
+  publisher_.Flush(clock_->Now(), load);
+}
+
+}  // namespace baton::prefill_worker

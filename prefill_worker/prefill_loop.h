@@ -1,0 +1,143 @@
+// The prefill worker's loop: computes prompts in chunks, sends their KV to the
+// decode workers while it computes, and samples each first token.
+//
+// Life of an attempt:
+//   1. Prefill comes from a router: admitted and queued, or refused.
+//   2. computing: chunk by chunk. Grant comes at any time, before, during or
+//      after; from then on each layer of each finished block goes out.
+//   3. The last chunk samples the first token, which goes to the router at
+//      once. When it ends the request, the attempt is over: outcome ok.
+//   4. handing off: commit, once the grant is there. The decode worker's
+//      acknowledgement ends the attempt: outcome ok.
+//   Cancel, a router that is gone, a failed transfer, a grant that never comes:
+//   the attempt is over; what was sent in vain is the receiver's to drop.
+// When an attempt is over its blocks are free at once, or as soon as the
+// transport has let go of them (quarantine).
+//
+// Threads: Run on one thread, which then owns everything here; RequestDrain
+// from any.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "engine/engine.h"
+#include "kv_transfer/handoff_sender.h"
+#include "prefill_worker/pairings.h"
+#include "scheduling/block_pool.h"
+#include "scheduling/prefill_scheduler.h"
+#include "scheduling/sequence.h"
+#include "worker/attempt_table.h"
+#include "worker/control_service.h"
+#include "worker/options.h"
+#include "worker/publisher.h"
+#include "worker/worker_metrics.h"
+#include "worker/worker_process.h"
+
+namespace baton::prefill_worker {
+
+// The loop for a process: opens the sending side of the hand-off.
+absl::StatusOr<std::unique_ptr<worker::WorkerLoop>> MakePrefillLoop(
+    const worker::WorkerOptions& options, const worker::WorkerParts& parts);
+
+class PrefillLoop final : public worker::WorkerLoop {
+ public:
+  // The parts outlive the loop.
+  PrefillLoop(const worker::WorkerOptions& options,
+              const worker::WorkerParts& parts,
+              std::unique_ptr<kv_transfer::HandoffSender> sender,
+              const Clock* clock);
+
+  // Returns after RequestDrain, when nothing is left or the drain time is over.
+  void Run() override;
+
+  // Take nothing new, finish what there is.
+  void RequestDrain() override;
+
+ private:
+  struct Attempt {
+    worker::AttemptKey key;
+    std::string request_id;
+    std::unique_ptr<scheduling::Sequence> sequence;
+    // Tokens whose KV is handed over: all but the one that is sampled here.
+    int32_t num_tokens = 0;
+    // A grant that came before the sequence had blocks.
+    std::optional<v1::Grant> waiting_grant;
+    std::optional<TransferId> transfer;
+    // Set when the first token is sampled and the hand-off has to follow.
+    std::optional<kv_transfer::CommitRecord> commit;
+    absl::Time assigned;
+    absl::Time started = absl::InfiniteFuture();
+    absl::Time deadline;
+    v1::Outcome outcome;
+  };
+
+  // The loop's turn.
+  void DrainInbox();
+  void Execute(const scheduling::StepPlan& plan);
+  void Commit(const scheduling::StepPlan& plan,
+              const scheduling::StepResult& result);
+  void Publish();
+
+  void OnRouterEvent(worker::RouterEvent event);
+  void OnPrefill(worker::SessionId session, const v1::Prefill& prefill);
+  void OnGrant(worker::SessionId session, const v1::Grant& grant);
+  void OnCancel(const worker::AttemptKey& key);
+  void OnSessionGone(worker::SessionId session);
+  void OnHandoffEvent(const kv_transfer::HandoffSender::Event& event);
+  void OnAcked(const kv_transfer::HandoffSender::Acked& acked);
+  void OnTransferFailed(const kv_transfer::HandoffSender::Failed& failed);
+  void OnSampled(Attempt* attempt, const scheduling::SampledToken& token);
+
+  // Begins the hand-off and sends what is computed already.
+  // REQUIRES: the sequence has its blocks.
+  absl::Status StartTransfer(Attempt* attempt, const v1::Grant& grant);
+
+  // Ends the attempt and tells the router why it failed.
+  void Fail(Attempt* attempt, const std::string& error, bool retryable);
+  // Ends the attempt; the caller has said what there was to say.
+  void End(Attempt* attempt);
+  void CheckDeadlines();
+  bool Drained() const;
+  scheduling::WorkerCapacity Capacity() const;
+  // Blocks whose KV is final when `computed` tokens are done: the full ones,
+  // and the last one too when that is all.
+  int32_t BlocksReady(const Attempt& attempt, int32_t computed) const;
+  // The transfers that this step has news for, with their blocks ready after
+  // it; begins those whose grant waited for blocks.
+  std::vector<std::pair<TransferId, int32_t>> PrepareSends(
+      const scheduling::StepPlan& plan, absl::Time now);
+
+  const worker::WorkerOptions options_;
+  engine::Engine* const engine_;
+  const std::unique_ptr<kv_transfer::HandoffSender> sender_;
+  worker::Inbox* const inbox_;
+  worker::WorkerMetrics* const metrics_;
+  const Clock* const clock_;
+
+  std::atomic<bool> drain_requested_{false};
+  absl::Time drain_until_ = absl::InfiniteFuture();
+
+  scheduling::BlockPool pool_;
+  scheduling::PrefillScheduler scheduler_;
+  worker::Publisher publisher_;
+  Pairings pairings_;
+  worker::AttemptTable<Attempt> attempts_;
+  // Blocks of attempts that are over, until the transport has let go of them.
+  std::map<TransferId, scheduling::PooledBlocks> quarantine_;
+  uint64_t last_sequence_ = 0;
+  uint64_t steps_ = 0;
+  // Attempts whose hand-off could not begin in the step under way, and why.
+  std::vector<std::pair<SequenceId, absl::Status>> failed_starts_;
+  // Whether the last turn found nothing to run.
+  bool idle_ = true;
+};
+
+}  // namespace baton::prefill_worker

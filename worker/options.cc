@@ -1,0 +1,62 @@
+#include "worker/options.h"
+
+#include <CLI/CLI.hpp>
+
+namespace baton::worker {
+
+void AddFlags(CLI::App* app, WorkerOptions* o) {
+  app->add_option("--model", o->engine.model_dir,
+                  "Hugging Face model directory")
+      ->required();
+  app->add_option("--name", o->name, "Name of this worker in logs and metrics");
+  app->add_option("--listen", o->listen,
+                  "HOST:PORT of the control plane (gRPC); port 0 takes a free "
+                  "one")
+      ->capture_default_str();
+  app->add_option("--metrics", o->metrics, "HOST:PORT of GET /metrics")
+      ->capture_default_str();
+  app->add_option("--data-host", o->data_host,
+                  "Address of the data plane (UCX)")
+      ->capture_default_str();
+  app->add_option("--data-port", o->data_port,
+                  "Port of the data plane; 0 takes a free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app->add_option("--ucx-tls", o->ucx_tls, "UCX transports (UCX_TLS)")
+      ->capture_default_str();
+  app->add_option("--threads", o->engine.num_threads,
+                  "Engine threads; 0 takes the CPUs this process may use")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app->add_option("--kv-memory", o->engine.kv_memory_bytes,
+                  "Memory for KV blocks, such as 256MiB")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->default_str("256MiB");
+  app->add_option("--block-size", o->engine.block_size, "Tokens per KV block")
+      ->check(CLI::IsMember({8, 16, 32, 64, 128}))
+      ->capture_default_str();
+  app->add_option("--cpu-isa", o->engine.cpu_isa,
+                  "Instruction set: portable, avx2 or avx512bf16; the best one "
+                  "when not given");
+  app->add_option("--token-budget", o->token_budget, "Most tokens in one step")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app->add_option("--max-sequences", o->max_sequences,
+                  "Most sequences at a time")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app->add_option("--max-queued-tokens", o->max_queued_tokens,
+                  "Most prompt tokens that wait")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app->add_option("--drain-seconds", o->drain_seconds,
+                  "After SIGTERM, how long to go on with what runs")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app->add_option("--ready-fd", o->ready_fd,
+                  "File descriptor for one line of JSON when ready");
+  app->add_flag("--die-with-parent", o->die_with_parent,
+                "Drain and exit when the parent process dies");
+}
+
+}  // namespace baton::worker

@@ -1,0 +1,37 @@
+// The flags that both kinds of worker share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "baton/v1/peer.pb.h"
+#include "engine/engine_factory.h"
+
+namespace CLI {
+class App;
+}
+
+namespace baton::worker {
+
+struct WorkerOptions {
+  std::string name;
+  std::string listen = "127.0.0.1:0";
+  std::string metrics = "127.0.0.1:0";
+  std::string data_host = "127.0.0.1";
+  int32_t data_port = 0;
+  std::string ucx_tls = "tcp";
+  engine::EngineOptions engine;
+  int32_t token_budget = 512;
+  int32_t max_sequences = 64;
+  int64_t max_queued_tokens = 1 << 20;
+  // How long a draining worker goes on with what it has.
+  double drain_seconds = 10;
+  int ready_fd = -1;
+  bool die_with_parent = false;
+};
+
+// Adds the flags to `app`; they write to `options` when it parses.
+void AddFlags(CLI::App* app, WorkerOptions* options);
+
+}  // namespace baton::worker

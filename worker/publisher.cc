@@ -1,0 +1,124 @@
+#include "worker/publisher.h"
+
+#include <google/protobuf/util/message_differencer.h>
+
+#include <utility>
+
+#include "common/log.h"
+
+namespace baton::worker {
+namespace {
+
+constexpr absl::Duration kMinLoadInterval = absl::Milliseconds(100);
+constexpr absl::Duration kMaxLoadInterval = absl::Seconds(1);
+constexpr uint32_t kRetryAfterMs = 50;
+
+}  // namespace
+
+v1::FinishReason ToWire(scheduling::FinishReason reason) {
+  switch (reason) {
+    case scheduling::FinishReason::kStop:
+      return v1::FINISH_REASON_STOP;
+    case scheduling::FinishReason::kLength:
+      return v1::FINISH_REASON_LENGTH;
+    case scheduling::FinishReason::kCancelled:
+      return v1::FINISH_REASON_CANCELLED;
+    case scheduling::FinishReason::kError:
+      return v1::FINISH_REASON_ERROR;
+  }
+  LOG(FATAL) << "FinishReason " << static_cast<int>(reason);
+}
+
+v1::RefusalReason ToWire(scheduling::AdmissionVerdict verdict) {
+  using scheduling::AdmissionVerdict;
+  switch (verdict) {
+    case AdmissionVerdict::kNoBlocks:
+      return v1::REFUSAL_REASON_NO_BLOCKS;
+    case AdmissionVerdict::kNoSequences:
+      return v1::REFUSAL_REASON_NO_SEQUENCES;
+    case AdmissionVerdict::kQueueFull:
+      return v1::REFUSAL_REASON_QUEUE_FULL;
+    case AdmissionVerdict::kTooLarge:
+      return v1::REFUSAL_REASON_TOO_LARGE;
+    case AdmissionVerdict::kDraining:
+      return v1::REFUSAL_REASON_DRAINING;
+    case AdmissionVerdict::kAdmit:
+      break;
+  }
+  LOG(FATAL) << "not a refusal: " << scheduling::AdmissionVerdictName(verdict);
+}
+
+v1::WorkerMessage* Publisher::NewMessage(SessionId session) {
+  return &messages_[session].emplace_back();
+}
+
+void Publisher::AddToken(const AttemptKey& key, int32_t index,
+                         const scheduling::SampledToken& token,
+                         std::optional<scheduling::FinishReason> finished) {
+  v1::Token* wire = frames_[key.session].add_tokens();
+  wire->set_attempt(key.attempt);
+  wire->set_index(static_cast<uint32_t>(index));
+  wire->set_id(static_cast<uint32_t>(token.token));
+  wire->set_logprob(token.logprob);
+  if (finished.has_value()) wire->set_finish_reason(ToWire(*finished));
+}
+
+void Publisher::AddOutcome(const AttemptKey& key, v1::Outcome outcome) {
+  outcome.set_attempt(key.attempt);
+  *NewMessage(key.session)->mutable_outcome() = std::move(outcome);
+}
+
+void Publisher::AddFailure(const AttemptKey& key, const std::string& error,
+                           bool retryable) {
+  v1::Outcome outcome;
+  outcome.set_ok(false);
+  outcome.set_error(error);
+  outcome.set_retryable(retryable);
+  AddOutcome(key, std::move(outcome));
+}
+
+void Publisher::AddGrant(const AttemptKey& key, v1::Grant grant) {
+  grant.set_attempt(key.attempt);
+  *NewMessage(key.session)->mutable_grant() = std::move(grant);
+}
+
+void Publisher::AddRefusal(const AttemptKey& key, v1::RefusalReason reason,
+                           const std::string& message) {
+  v1::Refusal* refusal = NewMessage(key.session)->mutable_refusal();
+  refusal->set_attempt(key.attempt);
+  refusal->set_reason(reason);
+  refusal->set_message(message);
+  refusal->set_retry_after_ms(kRetryAfterMs);
+}
+
+void Publisher::AddPairReport(SessionId session, v1::PairReport report) {
+  *NewMessage(session)->mutable_pair() = std::move(report);
+}
+
+void Publisher::Flush(absl::Time now, const v1::LoadReport& load) {
+  // Tokens first: an outcome ends the attempt that they belong to.
+  for (auto& [session, frame] : frames_) {
+    v1::WorkerMessage message;
+    *message.mutable_tokens() = std::move(frame);
+    service_->Send(session, std::move(message));
+  }
+  frames_.clear();
+  for (auto& [session, messages] : messages_) {
+    for (v1::WorkerMessage& message : messages) {
+      service_->Send(session, std::move(message));
+    }
+  }
+  messages_.clear();
+
+  const absl::Duration age = now - last_load_at_;
+  const bool changed =
+      !google::protobuf::util::MessageDifferencer::Equals(load, last_load_);
+  if (age < (changed ? kMinLoadInterval : kMaxLoadInterval)) return;
+  v1::WorkerMessage message;
+  *message.mutable_load() = load;
+  service_->SendToAll(message);
+  last_load_ = load;
+  last_load_at_ = now;
+}
+
+}  // namespace baton::worker

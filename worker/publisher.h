@@ -1,0 +1,66 @@
+// What a worker's loop tells the routers, gathered over one turn of the loop
+// and sent at its end: one frame of tokens per router, outcomes behind the
+// tokens they end, and load reports as often as the contract says.
+//
+// Used by the worker's loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "baton/v1/worker.pb.h"
+#include "scheduling/admission.h"
+#include "scheduling/request.h"
+#include "scheduling/step_plan.h"
+#include "worker/control_service.h"
+
+namespace baton::worker {
+
+// Who asked for an attempt. Attempt numbers are a router's own.
+struct AttemptKey {
+  SessionId session = 0;
+  uint64_t attempt = 0;
+
+  friend auto operator<=>(const AttemptKey&, const AttemptKey&) = default;
+};
+
+v1::FinishReason ToWire(scheduling::FinishReason reason);
+v1::RefusalReason ToWire(scheduling::AdmissionVerdict verdict);
+
+class Publisher final {
+ public:
+  // The service outlives the publisher.
+  explicit Publisher(ControlService* service) : service_(service) {}
+
+  // `index` counts the request's output tokens from 0.
+  void AddToken(const AttemptKey& key, int32_t index,
+                const scheduling::SampledToken& token,
+                std::optional<scheduling::FinishReason> finished);
+  void AddOutcome(const AttemptKey& key, v1::Outcome outcome);
+  // An outcome that tells of a failure.
+  void AddFailure(const AttemptKey& key, const std::string& error,
+                  bool retryable);
+  void AddGrant(const AttemptKey& key, v1::Grant grant);
+  void AddRefusal(const AttemptKey& key, v1::RefusalReason reason,
+                  const std::string& message);
+  void AddPairReport(SessionId session, v1::PairReport report);
+
+  // Sends all that was added, and the load report to every router when it has
+  // changed (at most every 100 ms) or is a second old.
+  void Flush(absl::Time now, const v1::LoadReport& load);
+
+ private:
+  v1::WorkerMessage* NewMessage(SessionId session);
+
+  ControlService* const service_;
+  std::map<SessionId, v1::TokenFrame> frames_;
+  std::map<SessionId, std::vector<v1::WorkerMessage>> messages_;
+  v1::LoadReport last_load_;
+  absl::Time last_load_at_ = absl::InfinitePast();
+};
+
+}  // namespace baton::worker

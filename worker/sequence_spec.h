@@ -1,0 +1,19 @@
+// From the wire to the schedulers: a SequenceSpec, checked.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/worker.pb.h"
+#include "scheduling/sequence.h"
+
+namespace baton::worker {
+
+// InvalidArgument names the field: no tokens, a token that the model does not
+// have, a prompt length or an output bound that does not fit the tokens,
+// sampling parameters out of range.
+absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
+    SequenceId id, const v1::SequenceSpec& spec, int32_t vocab_size);
+
+}  // namespace baton::worker

@@ -1,0 +1,64 @@
+#include "worker/worker_metrics.h"
+
+#include <string>
+
+namespace baton::worker {
+
+WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
+    : running(m->Gauge("baton_num_requests_running",
+                       "Sequences in the step loop.")),
+      waiting(m->Gauge("baton_num_requests_waiting",
+                       "Sequences admitted but not in the step loop yet.")),
+      kv_usage_ratio(m->Gauge("baton_kv_cache_usage_perc",
+                              "Share of KV blocks in use, 0 to 1.")),
+      kv_blocks_in_use(m->Gauge("baton_kv_blocks_in_use", "KV blocks in use.")),
+      kv_blocks_quarantined(
+          m->Gauge("baton_kv_blocks_quarantined",
+                   "KV blocks of ended transfers that the transport may still "
+                   "touch.")),
+      prompt_tokens(m->Counter("baton_prompt_tokens_total",
+                               "Prompt tokens computed by this worker.")),
+      generation_tokens(m->Counter("baton_generation_tokens_total",
+                                   "Output tokens sampled by this worker.")),
+      steps(m->Counter("baton_steps_total", "Steps executed.")),
+      step_seconds(m->Histogram("baton_step_seconds",
+                                "Time the engine took for one step.",
+                                metrics::StepBuckets())),
+      step_tokens(m->Histogram("baton_iteration_tokens_total",
+                               "Tokens in one step.", metrics::TokenBuckets())),
+      queue_seconds(m->Histogram(
+          "baton_request_queue_time_seconds",
+          "Time a sequence waited at this worker before its first step.",
+          metrics::RequestBuckets())),
+      transfer_seconds(
+          m->Histogram("baton_kv_transfer_seconds",
+                       "Time of one KV transfer, first byte sent to verified.",
+                       metrics::TransferBuckets())),
+      transfer_bytes(m->Histogram("baton_kv_transfer_bytes",
+                                  "KV bytes of one transfer.",
+                                  metrics::ByteBuckets())),
+      transfers_ok(m->Counter("baton_kv_transfers_total",
+                              "KV transfers that ended, by outcome.",
+                              {{"transport", "ucx"}, {"outcome", "ok"}})),
+      transfers_failed(m->Counter(
+          "baton_kv_transfers_total", "KV transfers that ended, by outcome.",
+          {{"transport", "ucx"}, {"outcome", "failed"}})),
+      lease_expired(m->Counter(
+          "baton_kv_lease_expired_total",
+          "Reservations or held KV given up because the lease ran out.")) {
+  const engine::KvLayout& layout = engine.kv_layout();
+  m->Gauge("baton_cache_config_info", "KV cache configuration; always 1.",
+           {{"block_size", std::to_string(layout.block_size)},
+            {"num_gpu_blocks", std::to_string(layout.num_blocks)}})
+      ->Set(1);
+}
+
+void WorkerMetrics::Observe(const scheduling::BlockPool& pool,
+                            int running_sequences, int waiting_sequences) {
+  running->Set(running_sequences);
+  waiting->Set(waiting_sequences);
+  kv_blocks_in_use->Set(pool.num_in_use());
+  kv_usage_ratio->Set(static_cast<double>(pool.num_in_use()) / pool.size());
+}
+
+}  // namespace baton::worker

@@ -1,0 +1,37 @@
+// The metrics that both kinds of worker have (docs/metrics.md).
+#pragma once
+
+#include "common/metrics/metrics.h"
+#include "engine/engine.h"
+#include "scheduling/block_pool.h"
+
+namespace baton::worker {
+
+// Handles may be updated from any thread.
+struct WorkerMetrics {
+  // `registry` outlives the handles.
+  WorkerMetrics(metrics::Metrics* registry, const engine::Engine& engine);
+
+  prometheus::Gauge* running;
+  prometheus::Gauge* waiting;
+  prometheus::Gauge* kv_usage_ratio;
+  prometheus::Gauge* kv_blocks_in_use;
+  prometheus::Gauge* kv_blocks_quarantined;
+  prometheus::Counter* prompt_tokens;
+  prometheus::Counter* generation_tokens;
+  prometheus::Counter* steps;
+  prometheus::Histogram* step_seconds;
+  prometheus::Histogram* step_tokens;
+  prometheus::Histogram* queue_seconds;
+  prometheus::Histogram* transfer_seconds;
+  prometheus::Histogram* transfer_bytes;
+  prometheus::Counter* transfers_ok;
+  prometheus::Counter* transfers_failed;
+  prometheus::Counter* lease_expired;
+
+  // Sets the gauges that a loop knows at the end of its turn.
+  void Observe(const scheduling::BlockPool& pool, int running_sequences,
+               int waiting_sequences);
+};
+
+}  // namespace baton::worker

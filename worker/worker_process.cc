@@ -1,0 +1,180 @@
+#include "worker/worker_process.h"
+
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/process/process.h"
+#include "common/rpc/grpc_setup.h"
+#include "common/status_macros.h"
+#include "kv_transfer/transports/ucx/ucx_transport.h"
+#include "proto/fingerprint.h"
+
+namespace baton::worker {
+namespace {
+
+// Assignments that wait for the loop's next turn.
+constexpr size_t kInboxCapacity = 4096;
+
+const char* ProgramName(v1::WorkerRole role) {
+  return role == v1::WORKER_ROLE_PREFILL ? "baton-prefill" : "baton-decode";
+}
+
+const char* RoleLabel(v1::WorkerRole role) {
+  return role == v1::WORKER_ROLE_PREFILL ? "prefill" : "decode";
+}
+
+v1::ModelFingerprint Fingerprint(const engine::Engine& engine) {
+  const engine::KvLayout& kv = engine.kv_layout();
+  v1::ModelFingerprint fingerprint;
+  fingerprint.set_model_identity(engine.model_identity());
+  fingerprint.set_architecture(
+      engine::ArchitectureName(engine.model().architecture));
+  fingerprint.set_num_layers(kv.num_layers);
+  fingerprint.set_num_kv_heads(kv.num_kv_heads);
+  fingerprint.set_head_dim(kv.head_dim);
+  fingerprint.set_vocab_size(engine.model().vocab_size);
+  fingerprint.set_kv_dtype("bf16");
+  fingerprint.set_block_size(kv.block_size);
+  fingerprint.set_protocol_version(proto::kPeerProtocolVersion);
+  return fingerprint;
+}
+
+v1::WorkerHello Hello(const WorkerOptions& options, const v1::PeerHello& self,
+                      const engine::Engine& engine,
+                      const std::string& data_address) {
+  v1::WorkerHello hello;
+  hello.set_role(self.role());
+  hello.set_worker_name(options.name);
+  hello.set_incarnation(self.incarnation());
+  *hello.mutable_fingerprint() = self.fingerprint();
+  hello.set_data_address(data_address);
+  hello.set_total_blocks(engine.kv_layout().num_blocks);
+  hello.set_max_sequences(options.max_sequences);
+  hello.set_max_context(engine.model().max_position);
+  hello.set_max_queued_tokens(options.max_queued_tokens);
+  return hello;
+}
+
+absl::StatusOr<std::unique_ptr<kv_transfer::Transport>> MakeTransport(
+    const WorkerOptions& options, v1::WorkerRole role) {
+  kv_transfer::UcxOptions ucx;
+  ucx.listen = role == v1::WORKER_ROLE_DECODE;
+  ucx.listen_host = options.data_host;
+  ucx.port = static_cast<uint16_t>(options.data_port);
+  ucx.tls = options.ucx_tls;
+  return kv_transfer::CreateUcxTransport(ucx);
+}
+
+kv_transfer::KvGeometry Geometry(engine::Engine* engine) {
+  const engine::KvLayout& layout = engine->kv_layout();
+  kv_transfer::KvGeometry geometry;
+  geometry.memory = engine->kv_memory();
+  geometry.num_layers = layout.num_layers;
+  geometry.layer_stride_bytes = layout.layer_bytes();
+  geometry.page_bytes = layout.page_bytes();
+  geometry.num_blocks = layout.num_blocks;
+  return geometry;
+}
+
+// Runs the loop until a signal has drained it.
+void RunUntilSignal(WorkerLoop* loop) {
+  std::thread signals([loop] {
+    const int signal = process::WaitForSignal();
+    LOG(INFO) << "signal " << signal << ": draining";
+    loop->RequestDrain();
+  });
+  loop->Run();
+  signals.join();
+}
+
+absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
+                   const MakeLoop& make_loop) {
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Engine> engine,
+                         engine::CreateEngine(options.engine));
+  metrics::Metrics registry({{"role", RoleLabel(role)},
+                             {"worker", options.name},
+                             {"model_name", options.engine.model_dir}});
+  WorkerMetrics metrics(&registry, *engine);
+  BATON_ASSIGN_OR_RETURN(
+      const std::unique_ptr<kv_transfer::Transport> transport,
+      MakeTransport(options, role));
+
+  v1::PeerHello self;
+  self.set_role(role);
+  self.set_incarnation(static_cast<uint64_t>(process::DrawIncarnation()));
+  self.set_worker_name(options.name);
+  *self.mutable_fingerprint() = Fingerprint(*engine);
+  const std::string data_address = transport->properties().address;
+
+  Inbox inbox(kInboxCapacity);
+  ControlService service(Hello(options, self, *engine, data_address), &inbox);
+  WorkerParts parts;
+  parts.engine = engine.get();
+  parts.transport = transport.get();
+  parts.handoff.self = self;
+  parts.handoff.kv = Geometry(engine.get());
+  parts.handoff.wake = [&inbox] { inbox.Wake(); };
+  parts.inbox = &inbox;
+  parts.service = &service;
+  parts.metrics = &metrics;
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerLoop> loop,
+                         make_loop(options, parts));
+  BATON_ASSIGN_OR_RETURN(const int metrics_port,
+                         registry.Serve(options.metrics));
+  BATON_ASSIGN_OR_RETURN(const rpc::RunningServer server,
+                         rpc::StartServer(options.listen, {&service}));
+
+  const std::string grpc_address = rpc::WithPort(options.listen, server.port);
+  const std::string metrics_address =
+      rpc::WithPort(options.metrics, metrics_port);
+  LOG(INFO) << ProgramName(role) << " " << options.name << ": "
+            << engine->backend_name() << ", " << engine->kv_layout().num_blocks
+            << " blocks of " << engine->kv_layout().block_size
+            << " tokens, gRPC " << grpc_address << ", data "
+            << (data_address.empty() ? "(connects)" : data_address)
+            << ", metrics " << metrics_address;
+  process::ReportReady(options.ready_fd, {{"name", options.name},
+                                          {"grpc", grpc_address},
+                                          {"data", data_address},
+                                          {"metrics", metrics_address}});
+  RunUntilSignal(loop.get());
+  service.Shutdown();
+  server.server->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(2)));
+  server.server->Wait();
+  LOG(INFO) << "drained";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunWorker(int argc, char** argv, v1::WorkerRole role,
+              const MakeLoop& make_loop) {
+  kv_transfer::PrepareUcxEnvironment();
+  WorkerOptions options;
+  options.name = absl::StrCat(RoleLabel(role), "-0");
+  CLI::App app(absl::StrCat("Baton ", RoleLabel(role), " worker"),
+               ProgramName(role));
+  AddFlags(&app, &options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  InitLogging(ProgramName(role));
+  process::SetUpSignals(options.die_with_parent);
+  const absl::Status status = Serve(options, role, make_loop);
+  if (!status.ok()) {
+    std::fprintf(stderr, "%s: %s\n", ProgramName(role),
+                 std::string(status.message()).c_str());
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace baton::worker

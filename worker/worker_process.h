@@ -1,0 +1,49 @@
+// What both kinds of worker do around their loop: load the model, open the data
+// plane, serve control and metrics, tell the parent, drain on a signal.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "baton/v1/peer.pb.h"
+#include "common/metrics/metrics.h"
+#include "engine/engine.h"
+#include "kv_transfer/handoff.h"
+#include "kv_transfer/transport.h"
+#include "worker/control_service.h"
+#include "worker/options.h"
+#include "worker/worker_metrics.h"
+
+namespace baton::worker {
+
+// The parts that a loop is built from. They outlive it.
+struct WorkerParts {
+  engine::Engine* engine = nullptr;
+  kv_transfer::Transport* transport = nullptr;
+  // For HandoffSender::Create or HandoffReceiver::Create.
+  kv_transfer::HandoffOptions handoff;
+  Inbox* inbox = nullptr;
+  ControlService* service = nullptr;
+  WorkerMetrics* metrics = nullptr;
+};
+
+// A loop, as the process sees it.
+class WorkerLoop {
+ public:
+  virtual ~WorkerLoop() = default;
+  // Returns when drained.
+  virtual void Run() = 0;
+  // From any thread.
+  virtual void RequestDrain() = 0;
+};
+
+using MakeLoop = std::function<absl::StatusOr<std::unique_ptr<WorkerLoop>>(
+    const WorkerOptions&, const WorkerParts&)>;
+
+// Runs a worker of `role` with the command line of main; returns the exit code.
+// The thread that calls it runs the loop.
+int RunWorker(int argc, char** argv, v1::WorkerRole role,
+              const MakeLoop& make_loop);
+
+}  // namespace baton::worker
