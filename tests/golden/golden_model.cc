@@ -1,0 +1,44 @@
+#include "tests/golden/golden_model.h"
+
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "common/log.h"
+
+namespace baton::engine {
+
+const std::vector<std::string>& GoldenModelNames() {
+  static const auto* const names = new std::vector<std::string>{
+      "llama2", "llama3", "llama_linear", "mistral", "qwen2", "qwen3"};
+  return *names;
+}
+
+GoldenModel LoadGoldenModel(const std::string& name) {
+  GoldenModel model;
+  model.name = name;
+  model.dir = std::string(BATON_SOURCE_DIR) + "/tests/golden/models/" + name;
+  std::ifstream in(model.dir + "/expected.json");
+  CHECK(in) << model.dir;
+  const auto root = nlohmann::json::parse(in);
+  model.max_error = root.at("tolerance").at("max");
+  model.rms_error = root.at("tolerance").at("rms");
+  CHECK(model.max_error > 0 && model.rms_error > 0);
+  for (const auto& entry : root.at("prompts")) {
+    GoldenPrompt prompt;
+    entry.at("tokens").get_to(prompt.tokens);
+    entry.at("logits").get_to(prompt.logits);
+    entry.at("greedy").get_to(prompt.greedy);
+    entry.at("gaps").get_to(prompt.gaps);
+    entry.at("last_greedy_logits").get_to(prompt.last_greedy_logits);
+    CHECK(!prompt.tokens.empty());
+    CHECK_EQ(prompt.logits.size(), prompt.tokens.size());
+    CHECK(!prompt.greedy.empty());
+    CHECK_EQ(prompt.gaps.size(), prompt.greedy.size());
+    model.prompts.push_back(std::move(prompt));
+  }
+  CHECK(!model.prompts.empty());
+  return model;
+}
+
+}  // namespace baton::engine

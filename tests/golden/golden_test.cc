@@ -1,0 +1,286 @@
+// The engine against an independent reference (README.md), and against itself:
+// "same answer everywhere" (engine/engine.h).
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "engine/engine_factory.h"
+#include "tests/golden/engine_driver.h"
+#include "tests/golden/golden_model.h"
+
+namespace baton::engine {
+namespace {
+
+using Logits = std::vector<float>;
+
+constexpr int32_t kWhole = 1 << 20;
+
+// What an engine is made with: which instruction set, "" for the best one.
+std::vector<std::string> InstructionSets() {
+  std::vector<std::string> sets = {"", "portable"};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    sets.push_back("avx2");
+  }
+  return sets;
+}
+
+struct Deviation {
+  double sum_of_squares = 0;
+  int64_t count = 0;
+
+  double Rms() const { return std::sqrt(sum_of_squares / count); }
+};
+
+// Bits, not values: -0 and 0 differ.
+bool BitwiseEqual(const Logits& a, const Logits& b) {
+  return a.size() == b.size() &&
+         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+class GoldenTest
+    : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  void SetUp() override { golden_ = LoadGoldenModel(std::get<0>(GetParam())); }
+
+  std::unique_ptr<Engine> MakeEngine(int32_t num_threads = 1,
+                                     int32_t block_size = 16) {
+    EngineOptions options;
+    options.model_dir = golden_.dir;
+    options.cpu_isa = std::get<1>(GetParam());
+    options.num_threads = num_threads;
+    options.block_size = block_size;
+    options.kv_memory_bytes = int64_t{2} << 20;
+    auto engine = CreateEngine(options);
+    CHECK(engine.ok()) << engine.status();
+    return *std::move(engine);
+  }
+
+  void ExpectNear(const Logits& actual, const Logits& expected,
+                  const std::string& where, Deviation& deviation) {
+    ASSERT_EQ(actual.size(), expected.size()) << where;
+    float worst = 0;
+    for (size_t i = 0; i < actual.size(); ++i) {
+      ASSERT_TRUE(std::isfinite(actual[i])) << where << " token " << i;
+      const float error = std::abs(actual[i] - expected[i]);
+      worst = std::max(worst, error);
+      deviation.sum_of_squares += double{error} * error;
+      ++deviation.count;
+    }
+    EXPECT_LE(worst, golden_.max_error) << where;
+  }
+
+  // Runs every prompt in chunks and compares all logits that come out.
+  void ExpectReferenceLogits(Engine& engine, int32_t chunk) {
+    EngineDriver driver(engine);
+    Deviation deviation;
+    for (size_t i = 0; i < golden_.prompts.size(); ++i) {
+      const GoldenPrompt& prompt = golden_.prompts[i];
+      DrivenSequence sequence = driver.NewSequence(prompt.tokens, 0);
+      driver.RunPrompt(sequence, chunk);
+      for (const auto& [position, logits] : sequence.logits) {
+        ExpectNear(logits, prompt.logits[position],
+                   absl::StrCat("prompt ", i, " chunk ", chunk, " position ",
+                                position),
+                   deviation);
+      }
+    }
+    // Of few positions the mean says little.
+    if (chunk == 1) {
+      RecordProperty("rms_error", absl::StrCat(deviation.Rms()));
+      EXPECT_LE(deviation.Rms(), golden_.rms_error);
+    }
+  }
+
+  // Logits after every position, each sequence alone, one token per step.
+  std::vector<DrivenSequence> RunAlone(Engine& engine, int32_t chunk) {
+    std::vector<DrivenSequence> done;
+    for (const GoldenPrompt& prompt : golden_.prompts) {
+      EngineDriver driver(engine);
+      DrivenSequence sequence = driver.NewSequence(prompt.tokens, 0);
+      driver.RunPrompt(sequence, chunk);
+      done.push_back(std::move(sequence));
+    }
+    return done;
+  }
+
+  // Every position that `actual` has must have the logits of `expected`.
+  static void ExpectSameBits(const DrivenSequence& actual,
+                             const DrivenSequence& expected,
+                             const std::string& where) {
+    ASSERT_FALSE(actual.logits.empty()) << where;
+    for (const auto& [position, logits] : actual.logits) {
+      const auto it = expected.logits.find(position);
+      ASSERT_NE(it, expected.logits.end()) << where << " " << position;
+      EXPECT_TRUE(BitwiseEqual(logits, it->second))
+          << where << " position " << position;
+    }
+  }
+
+  GoldenModel golden_;
+};
+
+TEST_P(GoldenTest, LogitsAreTheReferencesWhateverTheChunk) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  for (int32_t chunk : {1, 3, 7, 16, kWhole}) {
+    ExpectReferenceLogits(*engine, chunk);
+  }
+}
+
+TEST_P(GoldenTest, LogitsAreTheReferencesWhateverTheBlockSize) {
+  for (int32_t block_size : {8, 64}) {
+    const std::unique_ptr<Engine> engine = MakeEngine(1, block_size);
+    ExpectReferenceLogits(*engine, 1);
+    ExpectReferenceLogits(*engine, kWhole);
+  }
+}
+
+TEST_P(GoldenTest, GreedyTokensAreTheReferences) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  EngineDriver driver(*engine);
+  for (size_t i = 0; i < golden_.prompts.size(); ++i) {
+    SCOPED_TRACE(absl::StrCat("prompt ", i));
+    const GoldenPrompt& prompt = golden_.prompts[i];
+    // The data promise that no step is nearly tied.
+    EXPECT_THAT(prompt.gaps, testing::Each(testing::Gt(2 * golden_.max_error)));
+    const auto outputs = static_cast<int32_t>(prompt.greedy.size());
+    DrivenSequence sequence = driver.NewSequence(prompt.tokens, outputs);
+    driver.Step({{&sequence, sequence.prompt_length}}, /*append=*/true);
+    while (sequence.tokens.size() < prompt.tokens.size() + outputs) {
+      driver.Step({{&sequence, 1}}, /*append=*/true);
+    }
+    const std::vector<TokenId> output(
+        sequence.tokens.begin() + sequence.prompt_length,
+        sequence.tokens.end());
+    EXPECT_EQ(output, prompt.greedy);
+    Deviation deviation;
+    ExpectNear(sequence.logits.rbegin()->second, prompt.last_greedy_logits,
+               "last output token", deviation);
+  }
+}
+
+TEST_P(GoldenTest, SameBitsWhateverTheChunk) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  const std::vector<DrivenSequence> expected = RunAlone(*engine, 1);
+  for (int32_t chunk : {2, 3, 7, 16, 33, kWhole}) {
+    const std::vector<DrivenSequence> actual = RunAlone(*engine, chunk);
+    for (size_t i = 0; i < actual.size(); ++i) {
+      ExpectSameBits(actual[i], expected[i],
+                     absl::StrCat("prompt ", i, " chunk ", chunk));
+    }
+  }
+}
+
+TEST_P(GoldenTest, SameBitsWhateverTheBatchAndTheBlocks) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  const std::vector<DrivenSequence> expected = RunAlone(*engine, 1);
+  std::vector<size_t> order(golden_.prompts.size());
+  std::iota(order.begin(), order.end(), 0);
+  do {
+    // One driver for all: other blocks for each sequence in each order.
+    EngineDriver driver(*engine);
+    std::vector<DrivenSequence> sequences;
+    for (size_t i : order) {
+      sequences.push_back(driver.NewSequence(golden_.prompts[i].tokens, 0));
+    }
+    std::vector<EngineDriver::Part> parts;
+    for (DrivenSequence& sequence : sequences) {
+      parts.push_back({&sequence, sequence.prompt_length});
+    }
+    driver.Step(parts, /*append=*/false);
+    for (size_t i = 0; i < order.size(); ++i) {
+      ExpectSameBits(sequences[i], expected[order[i]],
+                     absl::StrCat("prompt ", order[i], " in a batch"));
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+// Sequences that decode and one that is prefilled in the same steps: as a
+// decode worker runs a local prefill.
+TEST_P(GoldenTest, SameBitsForDecodeBesidePrefill) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  constexpr int32_t kOutputs = 10;
+  std::vector<DrivenSequence> expected;
+  for (const GoldenPrompt& prompt : golden_.prompts) {
+    EngineDriver driver(*engine);
+    DrivenSequence sequence = driver.NewSequence(prompt.tokens, kOutputs);
+    driver.RunPrompt(sequence, 1);
+    // Teacher forcing: the reference's tokens, whatever the engine samples.
+    sequence.tokens.insert(sequence.tokens.end(), prompt.greedy.begin(),
+                           prompt.greedy.begin() + kOutputs);
+    while (sequence.computed < static_cast<int32_t>(sequence.tokens.size())) {
+      driver.Step({{&sequence, 1}}, /*append=*/false);
+    }
+    expected.push_back(std::move(sequence));
+  }
+
+  EngineDriver driver(*engine);
+  std::vector<DrivenSequence> sequences;
+  for (const GoldenPrompt& prompt : golden_.prompts) {
+    sequences.push_back(driver.NewSequence(prompt.tokens, kOutputs));
+    DrivenSequence& sequence = sequences.back();
+    sequence.tokens.insert(sequence.tokens.end(), prompt.greedy.begin(),
+                           prompt.greedy.begin() + kOutputs);
+  }
+  // Sequence i takes chunks of another size; each decodes once its prompt is
+  // done, beside the prompts that are not.
+  const int32_t chunks[] = {1, 2, 3, 7};
+  for (;;) {
+    std::vector<EngineDriver::Part> parts;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      DrivenSequence& s = sequences[i];
+      const auto total = static_cast<int32_t>(s.tokens.size());
+      if (s.computed == total) continue;
+      const int32_t left = s.prompt_length - s.computed;
+      parts.push_back({&s, left > 0 ? std::min(chunks[i % 4], left) : 1});
+    }
+    if (parts.empty()) break;
+    driver.Step(parts, /*append=*/false);
+  }
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    ExpectSameBits(sequences[i], expected[i], absl::StrCat("prompt ", i));
+  }
+}
+
+TEST_P(GoldenTest, SameBitsWhateverTheThreads) {
+  const std::unique_ptr<Engine> one = MakeEngine(1);
+  const std::vector<DrivenSequence> expected = RunAlone(*one, 1);
+  for (int32_t num_threads : {2, 3}) {
+    const std::unique_ptr<Engine> many = MakeEngine(num_threads);
+    for (int32_t chunk : {1, 7, kWhole}) {
+      const std::vector<DrivenSequence> actual = RunAlone(*many, chunk);
+      for (size_t i = 0; i < actual.size(); ++i) {
+        ExpectSameBits(actual[i], expected[i],
+                       absl::StrCat("prompt ", i, " threads ", num_threads,
+                                    " chunk ", chunk));
+      }
+    }
+  }
+}
+
+TEST_P(GoldenTest, IdentityIsOfTheModelAlone) {
+  const std::unique_ptr<Engine> engine = MakeEngine(1, 16);
+  EXPECT_EQ(engine->model_identity(), MakeEngine(2, 32)->model_identity());
+  EXPECT_FALSE(engine->model_identity().empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
+                         testing::Combine(testing::ValuesIn(GoldenModelNames()),
+                                          testing::ValuesIn(InstructionSets())),
+                         [](const auto& info) {
+                           const std::string& isa = std::get<1>(info.param);
+                           return std::get<0>(info.param) + "_" +
+                                  (isa.empty() ? "best" : isa);
+                         });
+
+}  // namespace
+}  // namespace baton::engine
