@@ -1,0 +1,54 @@
+// The CPU backend. See engine.h for the contract.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/cpu/cpu_weights.h"
+#include "engine/cpu/forward_pass.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/kv_arena.h"
+#include "engine/cpu/thread_team.h"
+#include "engine/engine.h"
+#include "engine/engine_factory.h"
+
+namespace baton::engine::cpu {
+
+class CpuEngine final : public Engine {
+ public:
+  // Loads the model and allocates KV memory. Errors as CreateEngine.
+  // REQUIRES: options.block_size and options.num_threads are in range.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(
+      const EngineOptions& options);
+
+  const ModelConfig& model() const override { return config_; }
+  const std::string& model_identity() const override { return identity_; }
+  const std::string& backend_name() const override { return backend_name_; }
+  const KvLayout& kv_layout() const override { return layout_; }
+  absl::Span<std::byte> kv_memory() override { return arena_.memory(); }
+  scheduling::StepResult Execute(const scheduling::StepPlan& plan,
+                                 LayerHook on_layer_done) override;
+
+ private:
+  CpuEngine(const Kernels& kernels, const ModelConfig& config,
+            const ModelWeights& weights, std::string identity,
+            const KvLayout& layout, KvArena arena, int32_t num_threads);
+
+  // CHECK-fails on a plan that is not well-formed.
+  void CheckPlan(const scheduling::StepPlan& plan) const;
+
+  const ModelConfig config_;
+  const std::string identity_;
+  const std::string backend_name_;
+  const KvLayout layout_;
+  KvArena arena_;
+  ThreadTeam team_;
+  const CpuWeights weights_;
+  ForwardPass forward_pass_;
+};
+
+}  // namespace baton::engine::cpu

@@ -1,0 +1,66 @@
+#include "engine/cpu/rope_table.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace baton::engine::cpu {
+namespace {
+
+// Llama 3.1: keeps high frequencies, divides low ones by `factor`, and blends
+// in between by the number of turns within the original context.
+double ScaleLlama3(const RopeScaling& scaling, double frequency) {
+  const double wavelength = 2.0 * std::numbers::pi / frequency;
+  const double low_wavelength =
+      scaling.original_max_position / scaling.low_freq_factor;
+  const double high_wavelength =
+      scaling.original_max_position / scaling.high_freq_factor;
+  if (wavelength < high_wavelength) return frequency;
+  if (wavelength > low_wavelength) return frequency / scaling.factor;
+  const double blend =
+      (scaling.original_max_position / wavelength - scaling.low_freq_factor) /
+      (scaling.high_freq_factor - scaling.low_freq_factor);
+  return (1.0 - blend) * frequency / scaling.factor + blend * frequency;
+}
+
+}  // namespace
+
+std::vector<double> RopeFrequencies(const ModelConfig& config) {
+  std::vector<double> frequencies(config.head_dim / 2);
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    double frequency = std::pow(config.rope_theta, -2.0 * i / config.head_dim);
+    switch (config.rope_scaling.kind) {
+      case RopeScaling::Kind::kNone:
+        break;
+      case RopeScaling::Kind::kLinear:
+        frequency /= config.rope_scaling.factor;
+        break;
+      case RopeScaling::Kind::kLlama3:
+        frequency = ScaleLlama3(config.rope_scaling, frequency);
+        break;
+    }
+    frequencies[i] = frequency;
+  }
+  return frequencies;
+}
+
+RopeTable::RopeTable(const ModelConfig& config)
+    : frequencies_(RopeFrequencies(config)),
+      half_(static_cast<int32_t>(frequencies_.size())) {}
+
+void RopeTable::Ensure(int32_t end) {
+  while (static_cast<int64_t>(chunks_.size()) * kChunkRows < end) {
+    const int64_t first = static_cast<int64_t>(chunks_.size()) * kChunkRows;
+    auto chunk = std::make_unique<float[]>(int64_t{kChunkRows} * 2 * half_);
+    for (int32_t row = 0; row < kChunkRows; ++row) {
+      float* const cos = chunk.get() + int64_t{row} * 2 * half_;
+      for (int32_t i = 0; i < half_; ++i) {
+        const double angle = static_cast<double>(first + row) * frequencies_[i];
+        cos[i] = static_cast<float>(std::cos(angle));
+        cos[half_ + i] = static_cast<float>(std::sin(angle));
+      }
+    }
+    chunks_.push_back(std::move(chunk));
+  }
+}
+
+}  // namespace baton::engine::cpu

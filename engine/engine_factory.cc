@@ -1,0 +1,42 @@
+#include "engine/engine_factory.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "engine/cpu/cpu_engine.h"
+
+namespace baton::engine {
+namespace {
+
+constexpr int32_t kMaxThreads = 1024;
+
+absl::Status Validate(const EngineOptions& options) {
+  if (options.model_dir.empty()) {
+    return absl::InvalidArgumentError("model_dir: is empty");
+  }
+  if (options.num_threads < 0 || options.num_threads > kMaxThreads) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_threads: ", options.num_threads, " is not in [0, ",
+                     kMaxThreads, "]"));
+  }
+  if (options.kv_memory_bytes < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kv_memory_bytes: ", options.kv_memory_bytes, " is negative"));
+  }
+  for (const int32_t size : {8, 16, 32, 64, 128}) {
+    if (options.block_size == size) return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "block_size: ", options.block_size, " is not 8, 16, 32, 64 or 128"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
+    const EngineOptions& options) {
+  if (absl::Status status = Validate(options); !status.ok()) return status;
+  if (options.backend == "cpu") return cpu::CpuEngine::Create(options);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "backend: \"", options.backend, "\" is unknown; there is: cpu"));
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,342 @@
+#include "engine/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "common/log.h"
+#include "engine/philox.h"
+
+// Vectors of four floats in plain C++, the same on every CPU.
+namespace baton::engine {
+namespace {
+
+constexpr int32_t kLanes = 4;
+typedef float Floats __attribute__((vector_size(16)));
+typedef int32_t Ints __attribute__((vector_size(16)));
+typedef uint32_t Words __attribute__((vector_size(16)));
+typedef uint16_t Halves __attribute__((vector_size(8)));
+
+inline Floats Set(float x) { return Floats{x, x, x, x}; }
+inline Floats Fma(Floats a, Floats b, Floats c) { return a * b + c; }
+
+}  // namespace
+}  // namespace baton::engine
+
+#include "engine/vector_math.inl"
+
+namespace baton::engine {
+namespace {
+
+using scheduling::SampledToken;
+using scheduling::SamplingParams;
+
+// Logits whose weights are summed in float before they enter a double.
+constexpr size_t kChunk = 512;
+
+// The next kLanes logits from `i`, -infinity beyond the end.
+inline Floats LoadLogits(absl::Span<const float> logits, size_t i) {
+  if (i + kLanes <= logits.size()) return Load<Floats>(logits.data() + i);
+  Floats v = Set(-std::numeric_limits<float>::infinity());
+  __builtin_memcpy(&v, logits.data() + i, (logits.size() - i) * sizeof(float));
+  return v;
+}
+
+bool AllFinite(absl::Span<const float> logits) {
+  constexpr uint32_t kExponent = 0x7f800000u;
+  Ints bad = {};
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    bad |= (Bits(Load<Floats>(logits.data() + i)) & kExponent) == kExponent;
+  }
+  bool finite = true;
+  for (int32_t lane = 0; lane < kLanes; ++lane) finite &= bad[lane] == 0;
+  for (; i < logits.size(); ++i) finite &= std::isfinite(logits[i]);
+  return finite;
+}
+
+float MaxLogit(absl::Span<const float> logits) {
+  Floats max = LoadLogits(logits, 0);
+  for (size_t i = kLanes; i < logits.size(); i += kLanes) {
+    max = Max(LoadLogits(logits, i), max);
+  }
+  return MaxLanes(max);
+}
+
+// The unnormalized distribution exp((logit - max) / temperature): the most
+// likely token has weight 1.
+struct Distribution {
+  absl::Span<const float> logits;
+  float max = 0.0f;
+  float temperature = 1.0f;
+
+  Floats Weights(Floats some_logits) const {
+    return Exp((some_logits - Set(max)) / Set(temperature));
+  }
+  float Weight(float logit) const { return Weights(Set(logit))[0]; }
+
+  // The sum of the weights of the chunk that starts at `begin`.
+  double ChunkWeight(size_t begin) const {
+    const size_t end = std::min(begin + kChunk, logits.size());
+    Floats sum = Set(0.0f);
+    for (size_t i = begin; i < end; i += kLanes) {
+      sum += Weights(LoadLogits(logits, i));
+    }
+    return SumLanes(sum);
+  }
+
+  double TotalWeight() const {
+    double total = 0.0;
+    for (size_t i = 0; i < logits.size(); i += kChunk) total += ChunkWeight(i);
+    return total;
+  }
+};
+
+struct Candidate {
+  float logit;
+  TokenId token;
+};
+
+// Whether `a` ranks before `b`.
+bool Before(const Candidate& a, const Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+}
+
+// What a penalty changed.
+struct Seen {
+  float raw_logit = 0.0f;
+  int32_t output_count = 0;
+};
+using SeenTokens = absl::flat_hash_map<TokenId, Seen>;
+
+SeenTokens ApplyPenalties(absl::Span<float> logits,
+                          const SamplingParams& params,
+                          absl::Span<const TokenId> history,
+                          int32_t prompt_length) {
+  SeenTokens seen;
+  const bool repetition = params.repetition_penalty != 1.0f;
+  if (!repetition && params.presence_penalty == 0.0f &&
+      params.frequency_penalty == 0.0f) {
+    return seen;
+  }
+  for (size_t i = 0; i < history.size(); ++i) {
+    const bool output = i >= static_cast<size_t>(prompt_length);
+    if (!output && !repetition) continue;
+    CHECK_LT(static_cast<size_t>(history[i]), logits.size());
+    Seen& entry = seen[history[i]];
+    entry.raw_logit = logits[history[i]];
+    if (output) ++entry.output_count;
+  }
+  for (const auto& [token, entry] : seen) {
+    float logit = entry.raw_logit;
+    if (logit > 0.0f) {
+      logit /= params.repetition_penalty;
+    } else {
+      logit *= params.repetition_penalty;
+    }
+    if (entry.output_count > 0) {
+      logit -=
+          params.presence_penalty +
+          params.frequency_penalty * static_cast<float>(entry.output_count);
+    }
+    // An extreme penalty must not make infinities.
+    constexpr float kLimit = std::numeric_limits<float>::max() / 4;
+    logits[token] = std::clamp(logit, -kLimit, kLimit);
+  }
+  return seen;
+}
+
+// The k first-ranked tokens, ranked.
+std::vector<Candidate> TopK(absl::Span<const float> logits, size_t k) {
+  std::vector<Candidate> best;  // a heap, the last-ranked on top
+  best.reserve(k);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const Candidate candidate{logits[i], static_cast<TokenId>(i)};
+    if (best.size() == k) {
+      // Equal logits come in the order of rank.
+      if (candidate.logit <= best.front().logit) continue;
+      std::pop_heap(best.begin(), best.end(), Before);
+      best.back() = candidate;
+    } else {
+      best.push_back(candidate);
+    }
+    std::push_heap(best.begin(), best.end(), Before);
+  }
+  std::sort_heap(best.begin(), best.end(), Before);
+  return best;
+}
+
+// The first-ranked tokens, ranked, until their weight reaches `wanted`; all
+// tokens when it does not. Looks at the likely tokens first, so that most of
+// the vocabulary is never sorted.
+std::vector<Candidate> TopWeight(const Distribution& distribution,
+                                 double wanted) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto after = [](const Candidate& a, const Candidate& b) {
+    return Before(b, a);
+  };
+  std::vector<Candidate> ranked;
+  for (const float depth : {4.0f, 8.0f, 16.0f, kInfinity}) {
+    const float cut = distribution.max - depth * distribution.temperature;
+    std::vector<Candidate> heap;  // the first-ranked on top
+    double weight = 0.0;
+    for (size_t i = 0; i < distribution.logits.size(); ++i) {
+      const float logit = distribution.logits[i];
+      if (logit < cut) continue;
+      heap.push_back({logit, static_cast<TokenId>(i)});
+      weight += distribution.Weight(logit);
+    }
+    if (weight < wanted && depth != kInfinity) continue;
+    std::make_heap(heap.begin(), heap.end(), after);
+    for (double sum = 0.0; sum < wanted && !heap.empty();) {
+      sum += distribution.Weight(heap.front().logit);
+      ranked.push_back(heap.front());
+      std::pop_heap(heap.begin(), heap.end(), after);
+      heap.pop_back();
+    }
+    break;
+  }
+  return ranked;
+}
+
+// Cuts ranked candidates where their weight reaches `wanted`; keeps one at
+// least.
+void CutAtWeight(const Distribution& distribution, double wanted,
+                 std::vector<Candidate>* ranked) {
+  double sum = 0.0;
+  size_t kept = 0;
+  while (kept < ranked->size() && (kept == 0 || sum < wanted)) {
+    sum += distribution.Weight((*ranked)[kept++].logit);
+  }
+  ranked->resize(kept);
+}
+
+// All tokens at least `min_p` times as likely as the first, by id.
+std::vector<Candidate> AtLeast(const Distribution& distribution, float min_p) {
+  std::vector<Candidate> kept;
+  const size_t size = distribution.logits.size();
+  for (size_t i = 0; i < size; i += kLanes) {
+    const Floats logits = LoadLogits(distribution.logits, i);
+    const Floats weights = distribution.Weights(logits);
+    for (size_t lane = 0; lane < kLanes && i + lane < size; ++lane) {
+      if (weights[lane] < min_p) continue;
+      kept.push_back({logits[lane], static_cast<TokenId>(i + lane)});
+    }
+  }
+  return kept;
+}
+
+// What top-k, top-p and min-p leave; none when they are all off.
+std::optional<std::vector<Candidate>> Truncate(const Distribution& distribution,
+                                               const SamplingParams& params) {
+  const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) <
+                                             distribution.logits.size();
+  const bool top_p = params.top_p < 1.0f;
+  const bool min_p = params.min_p > 0.0f;
+  std::vector<Candidate> kept;
+  if (top_k) {
+    kept = TopK(distribution.logits, params.top_k);
+    if (top_p) {
+      double total = 0.0;
+      for (const Candidate& c : kept) total += distribution.Weight(c.logit);
+      CutAtWeight(distribution, params.top_p * total, &kept);
+    }
+  } else if (top_p) {
+    kept = TopWeight(distribution, params.top_p * distribution.TotalWeight());
+  } else if (min_p) {
+    return AtLeast(distribution, params.min_p);
+  } else {
+    return std::nullopt;
+  }
+  // The first one has weight 1 and stays.
+  while (min_p && distribution.Weight(kept.back().logit) < params.min_p) {
+    kept.pop_back();
+  }
+  return kept;
+}
+
+TokenId DrawFrom(const Distribution& distribution,
+                 absl::Span<const Candidate> candidates, double uniform) {
+  double total = 0.0;
+  for (const Candidate& c : candidates) total += distribution.Weight(c.logit);
+  const double target = uniform * total;
+  double sum = 0.0;
+  for (const Candidate& c : candidates) {
+    sum += distribution.Weight(c.logit);
+    if (sum > target) return c.token;
+  }
+  return candidates.front().token;  // only rounding leads here
+}
+
+TokenId FirstOf(absl::Span<const float> logits, float value) {
+  return static_cast<TokenId>(
+      std::find(logits.begin(), logits.end(), value) - logits.begin());
+}
+
+TokenId DrawFromAll(const Distribution& distribution, double uniform) {
+  const absl::Span<const float> logits = distribution.logits;
+  std::vector<double> chunks;
+  double total = 0.0;
+  for (size_t i = 0; i < logits.size(); i += kChunk) {
+    chunks.push_back(distribution.ChunkWeight(i));
+    total += chunks.back();
+  }
+  double target = uniform * total;
+  size_t chunk = 0;
+  while (chunk + 1 < chunks.size() && target >= chunks[chunk]) {
+    target -= chunks[chunk++];
+  }
+  const size_t begin = chunk * kChunk;
+  const size_t end = std::min(begin + kChunk, logits.size());
+  double sum = 0.0;
+  for (size_t i = begin; i < end; ++i) {
+    sum += distribution.Weight(logits[i]);
+    if (sum > target) return static_cast<TokenId>(i);
+  }
+  return FirstOf(logits, distribution.max);  // only rounding leads here
+}
+
+TokenId Choose(absl::Span<const float> logits, const SamplingParams& params,
+               uint64_t token_index) {
+  const float max = MaxLogit(logits);
+  if (params.temperature == 0.0f) {
+    return static_cast<TokenId>(std::find(logits.begin(), logits.end(), max) -
+                                logits.begin());
+  }
+  const Distribution distribution{logits, max, params.temperature};
+  const double uniform = UniformDraw(params.seed, token_index);
+  const std::optional<std::vector<Candidate>> kept =
+      Truncate(distribution, params);
+  return kept ? DrawFrom(distribution, *kept, uniform)
+              : DrawFromAll(distribution, uniform);
+}
+
+}  // namespace
+
+SampledToken Sample(absl::Span<float> logits, const SamplingParams& params,
+                    absl::Span<const TokenId> history, int32_t prompt_length,
+                    uint64_t token_index) {
+  CHECK(!logits.empty());
+  CHECK(prompt_length >= 0 &&
+        static_cast<size_t>(prompt_length) <= history.size());
+  SampledToken result;
+  if (!AllFinite(logits)) {
+    result.ok = false;
+    return result;
+  }
+  const Distribution raw{logits, MaxLogit(logits), /*temperature=*/1.0f};
+  const double log_total = raw.max + std::log(raw.TotalWeight());
+  const SeenTokens seen =
+      ApplyPenalties(logits, params, history, prompt_length);
+  result.token = Choose(logits, params, token_index);
+  const auto it = seen.find(result.token);
+  const float raw_logit =
+      it == seen.end() ? logits[result.token] : it->second.raw_logit;
+  result.logprob = static_cast<float>(raw_logit - log_total);
+  return result;
+}
+
+}  // namespace baton::engine
