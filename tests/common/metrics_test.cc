@@ -1,0 +1,81 @@
+#include "common/metrics/metrics.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace baton::metrics {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string HttpGet(int port, const std::string& path) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+            0);
+  const std::string request = absl::StrCat(
+      "GET ", path, " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(write(fd, request.data(), request.size()),
+            static_cast<ssize_t>(request.size()));
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;) {
+    answer.append(buffer, static_cast<size_t>(n));
+  }
+  close(fd);
+  return answer;
+}
+
+TEST(MetricsTest, ServesWhatIsCounted) {
+  Metrics metrics({{"role", "router"}});
+  metrics.Counter("baton_things_total", "Things.", {{"kind", "a"}})
+      ->Increment(3);
+  metrics.Histogram("baton_wait_seconds", "Waits.", {0.5, 1})->Observe(0.7);
+  const absl::StatusOr<int> port = metrics.Serve("127.0.0.1:0");
+  ASSERT_TRUE(port.ok()) << port.status();
+  const std::string page = HttpGet(*port, "/metrics");
+  EXPECT_THAT(page, HasSubstr("200 OK"));
+  EXPECT_THAT(page,
+              HasSubstr("baton_things_total{role=\"router\",kind=\"a\"} 3"));
+  EXPECT_THAT(page, HasSubstr("baton_wait_seconds_bucket{role=\"router\","
+                              "le=\"1\"} 1"));
+}
+
+TEST(MetricsTest, TheSameNameAndLabelsAreTheSameMetric) {
+  Metrics metrics({});
+  EXPECT_EQ(metrics.Counter("c", "h", {{"k", "v"}}),
+            metrics.Counter("c", "h", {{"k", "v"}}));
+}
+
+TEST(MetricsTest, APortInUseIsAClearError) {
+  Metrics first({}), second({});
+  const absl::StatusOr<int> port = first.Serve("127.0.0.1:0");
+  ASSERT_TRUE(port.ok());
+  const std::string address = absl::StrCat("127.0.0.1:", *port);
+  const absl::StatusOr<int> again = second.Serve(address);
+  EXPECT_EQ(again.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(again.status().message()), HasSubstr(address));
+}
+
+TEST(MetricsTest, BucketEdgesRise) {
+  for (const Buckets& edges :
+       {TtftBuckets(), InterTokenBuckets(), RequestBuckets(), TransferBuckets(),
+        StepBuckets(), ByteBuckets(), TokenBuckets()}) {
+    EXPECT_TRUE(std::is_sorted(edges.begin(), edges.end(),
+                               [](double a, double b) { return a <= b; }));
+  }
+}
+
+}  // namespace
+}  // namespace baton::metrics
