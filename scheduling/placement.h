@@ -1,0 +1,130 @@
+// Placement: which workers a request goes to. A policy is a const function from
+// a snapshot of the cluster to a verdict; it holds no state, reads no clock and
+// sends nothing. Called by the router's loop thread, by the simulator and by
+// tests.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/ids.h"
+
+namespace baton::scheduling {
+
+// One connection of one worker. Given by the router's registry, never reused by
+// it: a worker that went away and came back has another one.
+enum class WorkerId : uint64_t {};
+inline constexpr WorkerId kNoWorker{0};
+
+enum class WorkerRole { kPrefill, kDecode };
+
+// Stable lower-case name ("prefill"), for labels and logs.
+const char* WorkerRoleName(WorkerRole role);
+
+// One worker as the router knows it.
+struct WorkerSnapshot {
+  WorkerId id = kNoWorker;
+  WorkerRole role = WorkerRole::kDecode;
+  // Connected, fits the model, is not going away. Others are never placed.
+  bool usable = false;
+
+  // What it can hold. Tokens per KV block, >= 1 when usable.
+  int32_t block_size = 0;
+  int32_t total_blocks = 0;
+  int32_t max_sequences = 0;
+  // Most tokens of one sequence, prompt and output together.
+  int32_t max_context = 0;
+  // Most prompt tokens queued (prefill workers); 0: no bound of its own.
+  int64_t max_queued_tokens = 0;
+
+  // Its last report.
+  int32_t running = 0;
+  int32_t waiting = 0;
+  int32_t free_blocks = 0;
+  int64_t queued_tokens = 0;
+
+  // What this router changed there since that report: placed, less ended. May
+  // be negative.
+  int32_t placed_sequences = 0;
+  int32_t placed_blocks = 0;
+  int64_t placed_tokens = 0;
+
+  // Prefill workers: the decode workers that it has a data connection to.
+  std::vector<WorkerId> paired_with;
+};
+
+struct ClusterSnapshot {
+  std::vector<WorkerSnapshot> workers;
+  // Breaks ties in turn: the caller adds one after each placement.
+  uint64_t round = 0;
+  // Whether a decode worker may prefill when no prefill worker is paired. False
+  // while the prefill workers that the operator named have not had the time to
+  // connect.
+  bool allow_local_prefill = true;
+};
+
+// The shape of a request at the start of an attempt.
+struct PlacementRequest {
+  // Tokens to prefill: the prompt, and the output that an earlier attempt gave.
+  int32_t prefill_tokens = 0;
+  // Prompt and whole output.
+  int32_t total_tokens = 0;
+  // Workers that refused or failed earlier attempts.
+  absl::Span<const WorkerId> excluded;
+  // Whether an excluded decode worker may be taken when there is no other.
+  bool allow_excluded_decode = false;
+};
+
+// Why a verdict is what it is.
+enum class PlacementReason {
+  kLeastLoad,
+  // With kDecodeOnly: no prefill worker is paired with a decode worker.
+  kNoPrefillWorker,
+  // With kNone:
+  kNoDecodeWorker,
+  kPairingPending,  // prefill workers were named and have not connected yet
+  kOnlyExcluded,    // each decode worker refused or failed just now
+  kDecodeFull,
+  kPrefillFull,
+  kTooLarge,  // no decode worker could ever hold the request
+};
+
+// Stable lower-case name ("least_load"), for labels and logs.
+const char* PlacementReasonName(PlacementReason reason);
+
+struct PlacementVerdict {
+  enum class Kind {
+    kPrefillAndDecode,
+    kDecodeOnly,  // the decode worker prefills too
+    kNone,        // not now, or (kTooLarge) never
+  };
+  Kind kind = Kind::kNone;
+  PlacementReason reason = PlacementReason::kNoDecodeWorker;
+  WorkerId prefill = kNoWorker;
+  WorkerId decode = kNoWorker;
+};
+
+// Blocks of `block_size` tokens that `tokens` tokens need.
+// REQUIRES: block_size >= 1, tokens >= 0.
+int32_t BlocksFor(int32_t tokens, int32_t block_size);
+
+// A seam, so that a policy that knows prefix caches or a cost model can take
+// the place of this one.
+class PlacementPolicy {
+ public:
+  virtual ~PlacementPolicy() = default;
+  virtual PlacementVerdict Place(const ClusterSnapshot& cluster,
+                                 const PlacementRequest& request) const = 0;
+};
+
+// The decode worker with the least relative load (share of blocks in use plus
+// share of sequence places in use), then the prefill worker paired with it that
+// has the fewest queued tokens. Equal ones take turns.
+class LeastLoadPlacement final : public PlacementPolicy {
+ public:
+  PlacementVerdict Place(const ClusterSnapshot& cluster,
+                         const PlacementRequest& request) const override;
+};
+
+}  // namespace baton::scheduling

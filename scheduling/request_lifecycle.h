@@ -1,0 +1,216 @@
+// The life of one request at the router, from arrival to its last token,
+// through as many attempts as it takes.
+//
+//   kQueued --Place--> kRunning --last token--> kSettling --outcomes--> kDone
+//      ^                  |
+//      +--refused/failed--+          any state --Abort--> kDone
+//
+// 1. kQueued: no worker knows the request. Place starts an attempt: Reserve to
+//    the decode worker and Prefill to the prefill worker at the same time (or
+//    Reserve alone, with local prefill).
+// 2. kRunning: the decode worker grants, and the grant is forwarded to the
+//    prefill worker. Tokens come from both workers, on two streams and so in
+//    any order; they are delivered by index, once each. A token that is ahead
+//    is held back, one that was delivered is dropped.
+// 3. A refusal, a failed leg or a lost worker ends the attempt: the other leg
+//    is cancelled at once, and the request goes back to kQueued (or fails).
+//    The next attempt starts with the prompt and all output so far, so that
+//    its first token is the next one of the stream.
+// 4. kSettling: the last token was delivered. The outcomes of the legs, which
+//    carry the timing, are about to come; the caller bounds the wait with
+//    SettleTimedOut.
+// 5. kDone: the request holds nothing anywhere.
+//
+// What the workers say is not trusted: messages of another attempt, or of a
+// worker that has no part in the current one, are ignored. Calls that only a
+// bug of ours can make (Place while running) CHECK-fail.
+//
+// Pure: one thread (the router's loop), no IO, no clock; what is to be done
+// comes back as actions, in the order in which they are to be done.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "scheduling/placement.h"
+#include "scheduling/request.h"
+
+namespace baton::scheduling {
+
+// One placement of one request. Never reused by a router.
+enum class AttemptId : uint64_t {};
+
+// What the caller is to do.
+struct SendReserve {
+  AttemptId attempt{};
+  WorkerId decode = kNoWorker;
+  bool local_prefill = false;
+};
+struct SendPrefill {
+  AttemptId attempt{};
+  WorkerId prefill = kNoWorker;
+};
+struct ForwardGrant {
+  AttemptId attempt{};
+  WorkerId prefill = kNoWorker;
+};
+struct CancelLeg {
+  AttemptId attempt{};
+  WorkerId worker = kNoWorker;
+  std::string reason;
+};
+struct DeliverToken {
+  int32_t index = 0;
+  TokenId token = 0;
+  float logprob = 0;
+};
+// The request waits for a placement again. The workers in excluded() may be
+// taken again, when there is no other, from `retry_excluded_at` on.
+struct Requeue {
+  absl::Time retry_excluded_at;
+  std::string why;
+};
+// Call SettleTimedOut when the outcomes do not come within a short while.
+struct AwaitOutcomes {};
+// The last action of a request. `status` is OK for kStop and kLength.
+struct Finish {
+  FinishReason reason = FinishReason::kError;
+  absl::Status status;
+};
+
+using LifecycleAction =
+    std::variant<SendReserve, SendPrefill, ForwardGrant, CancelLeg,
+                 DeliverToken, Requeue, AwaitOutcomes, Finish>;
+using LifecycleActions = absl::InlinedVector<LifecycleAction, 2>;
+
+// Why a decode worker said no.
+enum class RefusalKind {
+  kBusy,      // not now
+  kDraining,  // going away
+  kNever,     // too large, or malformed: no other worker would take it
+};
+
+// One token as a worker reported it.
+struct ReportedToken {
+  int32_t index = 0;  // in the request's output, from 0
+  TokenId token = 0;
+  float logprob = 0;
+  // kStop or kLength with the last token of the sequence.
+  std::optional<FinishReason> finish;
+};
+
+// The end of an attempt on one worker, as that worker reported it.
+struct LegOutcome {
+  bool ok = true;
+  std::string error;
+  bool retryable = false;
+};
+
+class RequestLifecycle final {
+ public:
+  enum class State { kQueued, kRunning, kSettling, kDone };
+
+  // `stop` is the request's own; `max_attempts` >= 1 counts the attempts that
+  // failed, refusals aside.
+  RequestLifecycle(const StopParams& stop, int32_t max_attempts);
+
+  // Starts an attempt. REQUIRES: kQueued; a verdict that names workers.
+  LifecycleActions Place(AttemptId attempt, const PlacementVerdict& verdict);
+
+  // What workers say.
+  LifecycleActions Granted(AttemptId attempt, WorkerId from);
+  LifecycleActions Refused(AttemptId attempt, WorkerId from, RefusalKind kind,
+                           absl::string_view message,
+                           absl::Duration retry_after, absl::Time now);
+  LifecycleActions TokenReported(AttemptId attempt, WorkerId from,
+                                 const ReportedToken& token, absl::Time now);
+  LifecycleActions LegEnded(AttemptId attempt, WorkerId from,
+                            const LegOutcome& outcome, absl::Time now);
+  LifecycleActions WorkerLost(WorkerId worker, absl::string_view name,
+                              absl::Time now);
+
+  // The outcomes did not come in time. Ignored unless kSettling.
+  LifecycleActions SettleTimedOut();
+
+  // Ends the request from our side: the client went away (kCancelled), the
+  // deadline passed, no worker can serve, the router shuts down (kError).
+  // Ignored when kDone.
+  LifecycleActions Abort(const absl::Status& status);
+
+  State state() const { return state_; }
+  // The output delivered so far.
+  const std::vector<TokenId>& output() const { return output_; }
+  // Workers that refused or failed earlier attempts, each once.
+  const std::vector<WorkerId>& excluded() const { return excluded_; }
+  // Attempts that were refused or failed.
+  int32_t retries() const { return num_refused_ + num_failed_; }
+  // The attempt under way. REQUIRES: kRunning or kSettling.
+  AttemptId attempt() const;
+  WorkerId prefill_worker() const;  // kNoWorker: local prefill
+  WorkerId decode_worker() const;
+
+  // 1. There is an attempt exactly in kRunning and kSettling.
+  // 2. Held tokens are ahead of the next index, bounded, and only in kRunning.
+  // 3. At most max_output_tokens were delivered; that many only when the
+  //    request is settling or done.
+  // 4. Fewer than max_attempts attempts failed, unless kDone.
+  // 5. No worker is excluded twice.
+  void CheckInvariants() const;
+
+ private:
+  struct Attempt {
+    AttemptId id{};
+    WorkerId prefill = kNoWorker;
+    WorkerId decode = kNoWorker;
+    // Output tokens when it started: the index of its first token.
+    int32_t first_index = 0;
+    bool granted = false;
+    // A leg that is over owes no message and holds nothing.
+    bool prefill_over = false;
+    bool decode_over = false;
+    // The decode worker gave a token: the hand-off is complete.
+    bool decode_spoke = false;
+  };
+
+  bool IsCurrent(AttemptId attempt, WorkerId from) const;
+  void Hold(const ReportedToken& token);
+  void DeliverReady(LifecycleActions* actions);
+  void Settle(FinishReason reason, LifecycleActions* actions);
+  void FinishIfSettled(LifecycleActions* actions);
+  void PrefillEnded(const LegOutcome& outcome, absl::Time now,
+                    LifecycleActions* actions);
+  void DecodeEnded(const LegOutcome& outcome, absl::Time now,
+                   LifecycleActions* actions);
+  // Ends the attempt because of `culprit`; queues the request again or fails
+  // it.
+  void FailAttempt(WorkerId culprit, const LegOutcome& outcome, absl::Time now,
+                   LifecycleActions* actions);
+  void CancelOpenLegs(absl::string_view reason, LifecycleActions* actions);
+  void EndAttempt();
+  void Exclude(WorkerId worker);
+  void FinishNow(FinishReason reason, absl::Status status,
+                 LifecycleActions* actions);
+
+  const StopParams stop_;
+  const int32_t max_attempts_;
+
+  State state_ = State::kQueued;
+  std::optional<Attempt> attempt_;
+  std::vector<TokenId> output_;
+  std::map<int32_t, ReportedToken> held_;              // by index
+  FinishReason finish_reason_ = FinishReason::kError;  // set by Settle
+  std::vector<WorkerId> excluded_;
+  int32_t num_refused_ = 0;
+  int32_t num_failed_ = 0;
+};
+
+}  // namespace baton::scheduling
