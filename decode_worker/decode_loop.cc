@@ -239,7 +239,7 @@ void DecodeLoop::OnHandoffEvent(const HandoffReceiver::Event& event) {
                  std::get_if<HandoffReceiver::Failed>(&event)) {
     OnTransferFailed(*failed);
   } else {
-    quarantine_.erase(std::get<HandoffReceiver::Quiesced>(event).transfer);
+    quarantine_.Release(std::get<HandoffReceiver::Quiesced>(event).transfer);
   }
 }
 
@@ -249,7 +249,7 @@ void DecodeLoop::OnLanded(const HandoffReceiver::Landed& landed) {
   metrics_->transfer_bytes->Observe(static_cast<double>(landed.bytes));
   // Cancelled in the meantime: the blocks wait in quarantine, and since it has
   // landed, nothing will write to them any more.
-  quarantine_.erase(landed.transfer);
+  quarantine_.Release(landed.transfer);
   Attempt* attempt = attempts_.Find(landed.transfer);
   if (attempt == nullptr) return;
   attempt->landed = true;
@@ -365,7 +365,8 @@ void DecodeLoop::End(Attempt* attempt) {
   if (attempt->transfer.has_value() && !attempt->landed) {
     // No-op when it failed already; Quiesced (or Landed) follows either way.
     receiver_->Abort(*attempt->transfer);
-    quarantine_[*attempt->transfer] = std::move(attempt->sequence->blocks());
+    quarantine_.Hold(*attempt->transfer,
+                     std::move(attempt->sequence->blocks()));
   }
   attempts_.Remove(attempt);
 }
@@ -381,12 +382,9 @@ void DecodeLoop::CheckDeadlines() {
 
 void DecodeLoop::Publish() {
   const int waiting = attempts_.size() - scheduler_.num_running();
-  metrics_->Observe(pool_, scheduler_.num_running(), waiting);
-  int64_t quarantined = 0;
-  for (const auto& [transfer, blocks] : quarantine_) {
-    quarantined += blocks.size();
-  }
-  metrics_->kv_blocks_quarantined->Set(static_cast<double>(quarantined));
+  metrics_->Observe(pool_, scheduler_.num_running(), waiting,
+                    quarantine_.num_blocks());
+  metrics_->ObserveHandoff(receiver_->stats());
 
   v1::LoadReport load;
   load.set_running(static_cast<uint32_t>(scheduler_.num_running()));

@@ -16,7 +16,6 @@
 #pragma once
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +32,7 @@
 #include "worker/control_service.h"
 #include "worker/options.h"
 #include "worker/publisher.h"
+#include "worker/quarantine.h"
 #include "worker/worker_metrics.h"
 #include "worker/worker_process.h"
 
@@ -115,8 +115,7 @@ class DecodeLoop final : public worker::WorkerLoop {
   scheduling::DecodeScheduler scheduler_;
   worker::Publisher publisher_;
   worker::AttemptTable<Attempt> attempts_;
-  // Blocks of attempts that are over, until the transport has let go of them.
-  std::map<TransferId, scheduling::PooledBlocks> quarantine_;
+  worker::Quarantine quarantine_;
   uint64_t last_sequence_ = 0;
   uint32_t last_transfer_ = 0;
   uint64_t steps_ = 0;

@@ -195,7 +195,7 @@ void PrefillLoop::OnGrant(worker::SessionId session, const v1::Grant& grant) {
 absl::Status PrefillLoop::StartTransfer(Attempt* attempt,
                                         const v1::Grant& grant) {
   const TransferId transfer{grant.transfer_id()};
-  if (attempts_.Find(transfer) != nullptr || quarantine_.contains(transfer)) {
+  if (attempts_.Find(transfer) != nullptr || quarantine_.Holds(transfer)) {
     return absl::AlreadyExistsError("the transfer id is in use");
   }
   HandoffSender::Grant start;
@@ -249,7 +249,7 @@ void PrefillLoop::OnHandoffEvent(const HandoffSender::Event& event) {
   } else if (const auto* failed = std::get_if<HandoffSender::Failed>(&event)) {
     OnTransferFailed(*failed);
   } else {
-    quarantine_.erase(std::get<HandoffSender::Quiesced>(event).transfer);
+    quarantine_.Release(std::get<HandoffSender::Quiesced>(event).transfer);
   }
 }
 
@@ -393,7 +393,8 @@ void PrefillLoop::End(Attempt* attempt) {
   if (attempt->transfer.has_value()) {
     // No-op after an acknowledgement; Quiesced follows either way.
     sender_->Abort(*attempt->transfer);
-    quarantine_[*attempt->transfer] = std::move(attempt->sequence->blocks());
+    quarantine_.Hold(*attempt->transfer,
+                     std::move(attempt->sequence->blocks()));
   }
   attempts_.Remove(attempt);
 }
@@ -414,12 +415,8 @@ void PrefillLoop::Publish() {
     if (attempt->sequence->blocks().size() > 0) ++running;
   }
   const int waiting = attempts_.size() - running;
-  metrics_->Observe(pool_, running, waiting);
-  int64_t quarantined = 0;
-  for (const auto& [transfer, blocks] : quarantine_) {
-    quarantined += blocks.size();
-  }
-  metrics_->kv_blocks_quarantined->Set(static_cast<double>(quarantined));
+  metrics_->Observe(pool_, running, waiting, quarantine_.num_blocks());
+  metrics_->ObserveHandoff(sender_->stats());
 
   v1::LoadReport load;
   load.set_running(static_cast<uint32_t>(attempts_.size() - computing));

@@ -19,7 +19,6 @@
 #pragma once
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +37,7 @@
 #include "worker/control_service.h"
 #include "worker/options.h"
 #include "worker/publisher.h"
+#include "worker/quarantine.h"
 #include "worker/worker_metrics.h"
 #include "worker/worker_process.h"
 
@@ -130,8 +130,7 @@ class PrefillLoop final : public worker::WorkerLoop {
   worker::Publisher publisher_;
   Pairings pairings_;
   worker::AttemptTable<Attempt> attempts_;
-  // Blocks of attempts that are over, until the transport has let go of them.
-  std::map<TransferId, scheduling::PooledBlocks> quarantine_;
+  worker::Quarantine quarantine_;
   uint64_t last_sequence_ = 0;
   uint64_t steps_ = 0;
   // Attempts whose hand-off could not begin in the step under way, and why.

@@ -45,7 +45,13 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
           {{"transport", "ucx"}, {"outcome", "failed"}})),
       lease_expired(m->Counter(
           "baton_kv_lease_expired_total",
-          "Reservations or held KV given up because the lease ran out.")) {
+          "Reservations or held KV given up because the lease ran out.")),
+      messages_dropped(m->Gauge(
+          "baton_kv_transfer_messages_dropped",
+          "Hand-off messages since start that were stale, unknown, duplicate "
+          "or out of range and touched no memory.")),
+      peers(m->Gauge("baton_kv_transfer_peers",
+                     "Workers that this one is paired with.")) {
   const engine::KvLayout& layout = engine.kv_layout();
   m->Gauge("baton_cache_config_info", "KV cache configuration; always 1.",
            {{"block_size", std::to_string(layout.block_size)},
@@ -58,6 +64,7 @@ void WorkerMetrics::Observe(const scheduling::BlockPool& pool,
   running->Set(running_sequences);
   waiting->Set(waiting_sequences);
   kv_blocks_in_use->Set(pool.num_in_use());
+  kv_blocks_quarantined->Set(static_cast<double>(quarantined_blocks));
   kv_usage_ratio->Set(static_cast<double>(pool.num_in_use()) / pool.size());
 }
 

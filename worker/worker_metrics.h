@@ -28,10 +28,18 @@ struct WorkerMetrics {
   prometheus::Counter* transfers_ok;
   prometheus::Counter* transfers_failed;
   prometheus::Counter* lease_expired;
+  prometheus::Gauge* messages_dropped;
+  prometheus::Gauge* peers;
 
   // Sets the gauges that a loop knows at the end of its turn.
   void Observe(const scheduling::BlockPool& pool, int running_sequences,
-               int waiting_sequences);
+               int waiting_sequences, int64_t quarantined_blocks);
+  // Stats of HandoffSender or HandoffReceiver.
+  template <typename Stats>
+  void ObserveHandoff(const Stats& stats) {
+    messages_dropped->Set(static_cast<double>(stats.messages_dropped));
+    peers->Set(static_cast<double>(stats.peers_ready));
+  }
 };
 
 }  // namespace baton::worker

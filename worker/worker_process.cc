@@ -1,6 +1,7 @@
 #include "worker/worker_process.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <utility>
@@ -27,6 +28,12 @@ const char* ProgramName(v1::WorkerRole role) {
 
 const char* RoleLabel(v1::WorkerRole role) {
   return role == v1::WORKER_ROLE_PREFILL ? "prefill" : "decode";
+}
+
+// The last part of the path: what operators call the model.
+std::string ModelName(const std::string& model_dir) {
+  const std::filesystem::path path(model_dir);
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
 v1::ModelFingerprint Fingerprint(const engine::Engine& engine) {
@@ -97,9 +104,10 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
                    const MakeLoop& make_loop) {
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Engine> engine,
                          engine::CreateEngine(options.engine));
-  metrics::Metrics registry({{"role", RoleLabel(role)},
-                             {"worker", options.name},
-                             {"model_name", options.engine.model_dir}});
+  metrics::Metrics registry(
+      {{"role", RoleLabel(role)},
+       {"worker", options.name},
+       {"model_name", ModelName(options.engine.model_dir)}});
   WorkerMetrics metrics(&registry, *engine);
   BATON_ASSIGN_OR_RETURN(
       const std::unique_ptr<kv_transfer::Transport> transport,
