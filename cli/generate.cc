@@ -1,0 +1,174 @@
+#include "cli/generate.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include <google/protobuf/util/json_util.h>
+#include <grpcpp/grpcpp.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "cli/generate_summary.h"
+#include "cli/router_client.h"
+#include "cli/stop_signals.h"
+#include "common/clock.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+
+v1::GenerateRequest MakeRequest(const GenerateOptions& options) {
+  v1::GenerateRequest request;
+  request.set_model(options.model);
+  if (options.tokens.empty()) {
+    request.set_text(options.prompt);
+  } else {
+    request.mutable_token_ids()->mutable_ids()->Add(options.tokens.begin(),
+                                                    options.tokens.end());
+  }
+  v1::SamplingParams& sampling = *request.mutable_sampling();
+  if (options.temperature) sampling.set_temperature(*options.temperature);
+  if (options.greedy) sampling.set_temperature(0);
+  if (options.top_k) sampling.set_top_k(*options.top_k);
+  if (options.top_p) sampling.set_top_p(*options.top_p);
+  if (options.min_p) sampling.set_min_p(*options.min_p);
+  if (options.repetition_penalty) {
+    sampling.set_repetition_penalty(*options.repetition_penalty);
+  }
+  if (options.presence_penalty) {
+    sampling.set_presence_penalty(*options.presence_penalty);
+  }
+  if (options.frequency_penalty) {
+    sampling.set_frequency_penalty(*options.frequency_penalty);
+  }
+  if (options.seed) sampling.set_seed(*options.seed);
+  if (options.max_tokens) request.set_max_tokens(*options.max_tokens);
+  request.set_ignore_eos(options.ignore_eos);
+  request.set_request_id(options.request_id);
+  return request;
+}
+
+std::string ToJsonLine(const v1::GenerateResponse& response) {
+  google::protobuf::util::JsonPrintOptions format;
+  format.preserve_proto_field_names = true;
+  std::string line;
+  const auto status =
+      google::protobuf::util::MessageToJsonString(response, &line, format);
+  // Only text that is no UTF-8 fails, and protobuf refuses that on the wire.
+  if (!status.ok()) line = "{}";
+  return line + "\n";
+}
+
+// Writes one stream of responses and remembers what the summary needs.
+class Output final {
+ public:
+  Output(const GenerateOptions& options, std::FILE* out)
+      : options_(options), out_(out), is_terminal_(isatty(fileno(out)) == 1) {}
+
+  void Begin() {
+    if (options_.echo && !options_.json) Write(options_.prompt);
+  }
+
+  void Add(const v1::GenerateResponse& response) {
+    if (response.token_ids_size() > 0) {
+      token_times_.push_back(Clock::Monotonic()->Now());
+      tokens_ += response.token_ids_size();
+    }
+    if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+      last_ = response;
+    }
+    if (options_.json) {
+      const std::string line = ToJsonLine(response);
+      std::fwrite(line.data(), 1, line.size(), out_);
+      std::fflush(out_);
+    } else {
+      Write(response.text());
+    }
+  }
+
+  // Text ends with the line; a pipe gets exactly what the model said, and one
+  // line feed.
+  void End() {
+    if (options_.json) return;
+    if (!ends_line_) std::fputc('\n', out_);
+    std::fflush(out_);
+  }
+
+  bool finished() const {
+    return last_.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
+  }
+  const v1::GenerateResponse& last() const { return last_; }
+  std::string Summary() const {
+    return SummarizeGenerate(last_, token_times_, tokens_);
+  }
+
+ private:
+  void Write(const std::string& text) {
+    if (text.empty()) return;
+    const std::string shown = is_terminal_ ? SafeForTerminal(text) : text;
+    std::fwrite(shown.data(), 1, shown.size(), out_);
+    std::fflush(out_);
+    ends_line_ = text.back() == '\n';
+  }
+
+  const GenerateOptions& options_;
+  std::FILE* const out_;
+  const bool is_terminal_;
+  bool ends_line_ = false;
+  std::vector<absl::Time> token_times_;
+  int64_t tokens_ = 0;
+  v1::GenerateResponse last_;
+};
+
+}  // namespace
+
+int RunGenerate(const GenerateOptions& options, std::FILE* out,
+                std::FILE* err) {
+  const auto fail = [&](const std::string& why) {
+    std::fprintf(err, "baton generate: %s\n", why.c_str());
+    return kExitFailed;
+  };
+  absl::StatusOr<RouterClient> router =
+      RouterClient::Connect(options.address, kConnectTimeout);
+  if (!router.ok()) return fail(std::string(router.status().message()));
+
+  grpc::ClientContext context;
+  context.set_deadline(
+      std::chrono::system_clock::now() +
+      absl::ToChronoMilliseconds(absl::Seconds(options.timeout_seconds)));
+  std::atomic<bool> interrupted = false;
+  Output output(options, out);
+  grpc::Status status;
+  {
+    const StopSignalWatch watch([&] {
+      interrupted = true;
+      context.TryCancel();
+    });
+    const std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> stream =
+        router->stub().Generate(&context, MakeRequest(options));
+    output.Begin();
+    v1::GenerateResponse response;
+    while (stream->Read(&response)) output.Add(response);
+    status = stream->Finish();
+  }
+  output.End();
+  if (interrupted) {
+    std::fprintf(err, "baton generate: cancelled\n");
+    return kExitInterrupted;
+  }
+  if (!status.ok()) return fail(DescribeError(status, context));
+  if (!output.finished()) return fail("the stream ended without an end");
+  if (!options.quiet && !options.json) {
+    std::fputs(output.Summary().c_str(), err);
+  }
+  return output.last().finish_reason() == v1::FINISH_REASON_ERROR
+             ? fail("the request ended with an error")
+             : kExitOk;
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,103 @@
+// A whole cluster on this machine: the workers and then the router, as child
+// processes that speak over loopback.
+//
+// One thread (the one that `baton up` runs on) calls everything; it must live
+// as long as the cluster. Prints nothing: the caller acts on the events.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cli/child_process.h"
+#include "cli/stop_signals.h"
+
+namespace baton::cli {
+
+struct LocalClusterOptions {
+  // Where baton-router, baton-prefill and baton-decode are.
+  std::string program_dir;
+  std::string model_dir;
+  int num_prefill = 1;
+  int num_decode = 1;
+  // The router's gRPC address.
+  std::string listen = "127.0.0.1:8600";
+  // Passed on to each worker when not empty.
+  std::string kv_memory;
+  // Compute threads of each worker.
+  int threads_per_worker = 1;
+  // Gets NAME.log of each process.
+  std::string log_dir;
+};
+
+// One process of the cluster.
+struct Member {
+  std::unique_ptr<ChildProcess> process;
+  bool is_prefill = false;
+  bool is_decode = false;
+  absl::Time started;
+  // Whether the caller has been told of it.
+  bool reported_ready = false;
+  bool reported_exit = false;
+
+  bool is_router() const { return !is_prefill && !is_decode; }
+};
+
+struct ClusterEvent {
+  enum class Kind { kReady, kExited, kStopSignal, kTimeout };
+  Kind kind = Kind::kTimeout;
+  // Of kReady and kExited: index in members().
+  size_t member = 0;
+};
+
+class LocalCluster final {
+ public:
+  explicit LocalCluster(LocalClusterOptions options);
+  ~LocalCluster();
+
+  // Starts all workers at once. The first error ends it.
+  absl::Status StartWorkers();
+  // REQUIRES: all workers are ready.
+  absl::Status StartRouter();
+
+  // Waits for the next thing to happen: a member is ready, one has ended (each
+  // reported once), or SIGINT or SIGTERM.
+  ClusterEvent Next(absl::Time deadline);
+
+  const std::vector<Member>& members() const { return members_; }
+  const Member& member(size_t index) const { return members_[index]; }
+  // Members of a kind that have not ended.
+  int NumLivePrefill() const;
+  int NumLiveDecode() const;
+  bool AllWorkersReady() const;
+
+  // Asks all to end, the router first so that nothing new is begun, waits
+  // `grace` in all, then kills. A second SIGINT or SIGTERM ends the waiting.
+  // True when every process that still ran ended by itself with status 0.
+  bool Stop(absl::Duration grace);
+
+ private:
+  absl::Status StartMember(const std::string& program, const std::string& name,
+                           const std::vector<std::string>& args, Member member);
+  bool NextReported(ClusterEvent* event);
+  // Waits until the member has ended. A stop signal that comes meanwhile kills
+  // all.
+  void AwaitEnd(const Member& member, absl::Time deadline);
+
+  const LocalClusterOptions options_;
+  StopSignalFd signals_;
+  std::vector<Member> members_;
+};
+
+// OK when nobody listens on "host:port" and this machine may; otherwise an
+// error that names the address. Port 0 is always free.
+absl::Status CheckAddressIsFree(const std::string& address);
+
+// The folder of the running program.
+absl::StatusOr<std::string> ProgramDir();
+
+}  // namespace baton::cli

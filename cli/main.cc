@@ -1,0 +1,33 @@
+// The `baton` command line. Each subcommand is in its own file.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+
+int main(int argc, char** argv) {
+  const std::string program = argc > 0 ? argv[0] : "baton";
+  CLI::App app(
+      "Baton serves large language models on two pools of workers: prefill "
+      "workers read the\nprompt, decode workers write the answer, and the KV "
+      "cache goes from one to the other.");
+  app.name("baton");
+  app.set_version_flag("--version", absl::StrCat("baton ", BATON_VERSION));
+  app.require_subcommand(1);
+  app.footer(absl::StrCat(
+      "Start here:\n  ", program,
+      " up                             # in one terminal\n  ", program,
+      " generate \"Once upon a time\"    # in another\n\n  ", program,
+      " SUBCOMMAND --help tells more.\n"));
+  baton::cli::Command chosen;
+  baton::cli::AddUpCommand(&app, program, &chosen);
+  baton::cli::AddGenerateCommand(&app, program, &chosen);
+  baton::cli::AddModelCommand(&app, program, &chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // CLI11's own codes for mistakes are above 100.
+    return app.exit(error) == 0 ? baton::cli::kExitOk
+                                : baton::cli::kExitBadFlags;
+  }
+  return chosen();
+}
