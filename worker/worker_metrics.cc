@@ -60,7 +60,8 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
 }
 
 void WorkerMetrics::Observe(const scheduling::BlockPool& pool,
-                            int running_sequences, int waiting_sequences) {
+                            int running_sequences, int waiting_sequences,
+                            int64_t quarantined_blocks) {
   running->Set(running_sequences);
   waiting->Set(waiting_sequences);
   kv_blocks_in_use->Set(pool.num_in_use());
