@@ -52,22 +52,6 @@ v1::ModelFingerprint Fingerprint(const engine::Engine& engine) {
   return fingerprint;
 }
 
-v1::WorkerHello Hello(const WorkerOptions& options, const v1::PeerHello& self,
-                      const engine::Engine& engine,
-                      const std::string& data_address) {
-  v1::WorkerHello hello;
-  hello.set_role(self.role());
-  hello.set_worker_name(options.name);
-  hello.set_incarnation(self.incarnation());
-  *hello.mutable_fingerprint() = self.fingerprint();
-  hello.set_data_address(data_address);
-  hello.set_total_blocks(engine.kv_layout().num_blocks);
-  hello.set_max_sequences(options.max_sequences);
-  hello.set_max_context(engine.model().max_position);
-  hello.set_max_queued_tokens(options.max_queued_tokens);
-  return hello;
-}
-
 absl::StatusOr<std::unique_ptr<kv_transfer::Transport>> MakeTransport(
     const WorkerOptions& options, v1::WorkerRole role) {
   kv_transfer::UcxOptions ucx;
@@ -76,17 +60,6 @@ absl::StatusOr<std::unique_ptr<kv_transfer::Transport>> MakeTransport(
   ucx.port = static_cast<uint16_t>(options.data_port);
   ucx.tls = options.ucx_tls;
   return kv_transfer::CreateUcxTransport(ucx);
-}
-
-kv_transfer::KvGeometry Geometry(engine::Engine* engine) {
-  const engine::KvLayout& layout = engine->kv_layout();
-  kv_transfer::KvGeometry geometry;
-  geometry.memory = engine->kv_memory();
-  geometry.num_layers = layout.num_layers;
-  geometry.layer_stride_bytes = layout.layer_bytes();
-  geometry.page_bytes = layout.page_bytes();
-  geometry.num_blocks = layout.num_blocks;
-  return geometry;
 }
 
 // Runs the loop until a signal has drained it.
@@ -113,15 +86,12 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
       const std::unique_ptr<kv_transfer::Transport> transport,
       MakeTransport(options, role));
 
-  v1::PeerHello self;
-  self.set_role(role);
-  self.set_incarnation(static_cast<uint64_t>(process::DrawIncarnation()));
-  self.set_worker_name(options.name);
-  *self.mutable_fingerprint() = Fingerprint(*engine);
+  const v1::PeerHello self = MakePeerHello(role, options.name, *engine);
   const std::string data_address = transport->properties().address;
 
   Inbox inbox(kInboxCapacity);
-  ControlService service(Hello(options, self, *engine, data_address), &inbox);
+  ControlService service(MakeWorkerHello(options, self, *engine, data_address),
+                         &inbox);
   WorkerParts parts;
   parts.engine = engine.get();
   parts.transport = transport.get();
@@ -160,6 +130,44 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
 }
 
 }  // namespace
+
+v1::PeerHello MakePeerHello(v1::WorkerRole role, const std::string& name,
+                            const engine::Engine& engine) {
+  v1::PeerHello self;
+  self.set_role(role);
+  self.set_incarnation(static_cast<uint64_t>(process::DrawIncarnation()));
+  self.set_worker_name(name);
+  *self.mutable_fingerprint() = Fingerprint(engine);
+  return self;
+}
+
+v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
+                                const v1::PeerHello& self,
+                                const engine::Engine& engine,
+                                const std::string& data_address) {
+  v1::WorkerHello hello;
+  hello.set_role(self.role());
+  hello.set_worker_name(options.name);
+  hello.set_incarnation(self.incarnation());
+  *hello.mutable_fingerprint() = self.fingerprint();
+  hello.set_data_address(data_address);
+  hello.set_total_blocks(engine.kv_layout().num_blocks);
+  hello.set_max_sequences(options.max_sequences);
+  hello.set_max_context(engine.model().max_position);
+  hello.set_max_queued_tokens(options.max_queued_tokens);
+  return hello;
+}
+
+kv_transfer::KvGeometry Geometry(engine::Engine* engine) {
+  const engine::KvLayout& layout = engine->kv_layout();
+  kv_transfer::KvGeometry geometry;
+  geometry.memory = engine->kv_memory();
+  geometry.num_layers = layout.num_layers;
+  geometry.layer_stride_bytes = layout.layer_bytes();
+  geometry.page_bytes = layout.page_bytes();
+  geometry.num_blocks = layout.num_blocks;
+  return geometry;
+}
 
 int RunWorker(int argc, char** argv, v1::WorkerRole role,
               const MakeLoop& make_loop) {

@@ -4,8 +4,9 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "baton/v1/peer.pb.h"
 #include "common/metrics/metrics.h"
 #include "engine/engine.h"
@@ -40,6 +41,16 @@ class WorkerLoop {
 
 using MakeLoop = std::function<absl::StatusOr<std::unique_ptr<WorkerLoop>>(
     const WorkerOptions&, const WorkerParts&)>;
+
+// Who this worker is, with a new incarnation.
+v1::PeerHello MakePeerHello(v1::WorkerRole role, const std::string& name,
+                            const engine::Engine& engine);
+v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
+                                const v1::PeerHello& self,
+                                const engine::Engine& engine,
+                                const std::string& data_address);
+// The engine's KV memory as the hand-off sees it.
+kv_transfer::KvGeometry Geometry(engine::Engine* engine);
 
 // Runs a worker of `role` with the command line of main; returns the exit code.
 // The thread that calls it runs the loop.

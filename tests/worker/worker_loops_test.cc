@@ -1,0 +1,367 @@
+// A prefill and a decode worker with a real engine, real UCX and real gRPC, and
+// the test in the router's place.
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kv_transfer/transports/ucx/ucx_transport.h"
+#include "tests/support/tiny_model.h"
+#include "tests/worker/in_process_worker.h"
+
+namespace baton::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int32_t kBlockSize = 8;
+
+class WorkerLoopsTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    kv_transfer::PrepareUcxEnvironment();
+    model_dir_ = new std::string(
+        absl::StrCat(::testing::TempDir(), "worker_loops_model"));
+    std::filesystem::create_directories(*model_dir_);
+    ASSERT_TRUE(test::WriteTinyModel(*model_dir_).ok());
+  }
+
+  static WorkerOptions Options(const std::string& name) {
+    WorkerOptions options;
+    options.name = name;
+    options.engine.model_dir = *model_dir_;
+    options.engine.num_threads = 1;
+    options.engine.kv_memory_bytes = 4 << 20;
+    options.engine.block_size = kBlockSize;
+    options.token_budget = 16;
+    options.max_sequences = 8;
+    return options;
+  }
+
+  void Start() { Start(Options("prefill-0"), Options("decode-0")); }
+
+  void Start(const WorkerOptions& prefill, const WorkerOptions& decode) {
+    prefill_worker_ =
+        std::make_unique<InProcessWorker>(v1::WORKER_ROLE_PREFILL, prefill);
+    decode_worker_ =
+        std::make_unique<InProcessWorker>(v1::WORKER_ROLE_DECODE, decode);
+    prefill_ = std::make_unique<RouterStream>(prefill_worker_->address());
+    decode_ = std::make_unique<RouterStream>(decode_worker_->address());
+    v1::RouterMessage message;
+    message.mutable_pair()->set_decode_incarnation(
+        decode_->hello().incarnation());
+    message.mutable_pair()->set_data_address(decode_->hello().data_address());
+    prefill_->Send(message);
+    const v1::WorkerMessage answer = prefill_->Await(
+        [](const v1::WorkerMessage& m) { return m.has_pair(); });
+    ASSERT_TRUE(answer.pair().paired()) << answer.pair().reason();
+  }
+
+  static v1::SequenceSpec Spec(int prompt_length, uint32_t max_output = 12) {
+    v1::SequenceSpec spec;
+    spec.set_request_id("test");
+    for (int i = 0; i < prompt_length; ++i) {
+      spec.add_tokens(static_cast<uint32_t>((i * 37 + 11) % 256));
+    }
+    spec.set_prompt_length(static_cast<uint32_t>(prompt_length));
+    spec.set_max_output_tokens(max_output);
+    v1::ResolvedSampling* sampling = spec.mutable_sampling();
+    sampling->set_temperature(0.8f);
+    sampling->set_top_p(1);
+    sampling->set_repetition_penalty(1);
+    sampling->set_seed(42);
+    return spec;
+  }
+
+  void SendReserve(uint64_t attempt, const v1::SequenceSpec& spec,
+                   uint32_t lease_ms = 60000, bool local = false) {
+    v1::RouterMessage message;
+    message.mutable_reserve()->set_attempt(attempt);
+    *message.mutable_reserve()->mutable_sequence() = spec;
+    message.mutable_reserve()->set_lease_ms(lease_ms);
+    message.mutable_reserve()->set_local_prefill(local);
+    decode_->Send(message);
+  }
+
+  void SendPrefill(uint64_t attempt, const v1::SequenceSpec& spec) {
+    v1::RouterMessage message;
+    message.mutable_prefill()->set_attempt(attempt);
+    *message.mutable_prefill()->mutable_sequence() = spec;
+    prefill_->Send(message);
+  }
+
+  void SendGrant(const v1::Grant& grant) {
+    v1::RouterMessage message;
+    *message.mutable_grant() = grant;
+    prefill_->Send(message);
+  }
+
+  static void SendCancel(RouterStream* stream, uint64_t attempt) {
+    v1::RouterMessage message;
+    message.mutable_cancel()->set_attempt(attempt);
+    stream->Send(message);
+  }
+
+  // What the decode worker alone says: local prefill, one sequence.
+  std::vector<uint32_t> Expected(uint64_t attempt,
+                                 const v1::SequenceSpec& spec) {
+    SendReserve(attempt, spec, 60000, /*local=*/true);
+    const size_t left =
+        spec.max_output_tokens() - (spec.tokens_size() - spec.prompt_length());
+    const auto tokens = decode_->AwaitTokens(attempt, left);
+    EXPECT_TRUE(decode_->AwaitOutcome(attempt).ok());
+    return Ids(tokens);
+  }
+
+  static std::vector<uint32_t> Ids(const std::vector<v1::Token>& tokens) {
+    std::vector<uint32_t> ids;
+    for (const v1::Token& token : tokens) ids.push_back(token.id());
+    return ids;
+  }
+
+  void ExpectAllBlocksFree() {
+    decode_->AwaitFreeBlocks(decode_->hello().total_blocks());
+    prefill_->AwaitFreeBlocks(prefill_->hello().total_blocks());
+  }
+
+  static std::string* model_dir_;
+  std::unique_ptr<InProcessWorker> prefill_worker_, decode_worker_;
+  std::unique_ptr<RouterStream> prefill_, decode_;
+};
+
+std::string* WorkerLoopsTest::model_dir_ = nullptr;
+
+TEST_F(WorkerLoopsTest, AHandOffContinuesTheVerySameAnswer) {
+  Start();
+  const v1::SequenceSpec spec = Spec(45);
+  const std::vector<uint32_t> expected = Expected(1, spec);
+  ASSERT_EQ(expected.size(), 12u);
+
+  SendReserve(2, spec);
+  SendPrefill(2, spec);
+  SendGrant(decode_->AwaitGrant(2));
+  std::vector<v1::Token> tokens = prefill_->AwaitTokens(2, 1);
+  EXPECT_EQ(tokens[0].index(), 0u);
+  for (const v1::Token& token : decode_->AwaitTokens(2, 11)) {
+    EXPECT_EQ(token.index(), tokens.size());
+    tokens.push_back(token);
+  }
+  EXPECT_EQ(Ids(tokens), expected);
+  EXPECT_EQ(tokens.back().finish_reason(), v1::FINISH_REASON_LENGTH);
+  const v1::Outcome prefill = prefill_->AwaitOutcome(2);
+  const v1::Outcome decode = decode_->AwaitOutcome(2);
+  EXPECT_TRUE(prefill.ok()) << prefill.error();
+  EXPECT_TRUE(decode.ok()) << decode.error();
+  const engine::KvLayout& kv = prefill_worker_->engine()->kv_layout();
+  EXPECT_EQ(prefill.kv_transfer_bytes(),
+            static_cast<uint64_t>(kv.BlocksFor(45) * kv.block_bytes()));
+  EXPECT_EQ(decode.kv_transfer_bytes(), prefill.kv_transfer_bytes());
+  ExpectAllBlocksFree();
+}
+
+TEST_F(WorkerLoopsTest, AGrantMayComeAfterPrefillIsDone) {
+  Start();
+  const v1::SequenceSpec spec = Spec(20);
+  const std::vector<uint32_t> expected = Expected(1, spec);
+  SendPrefill(2, spec);
+  std::vector<v1::Token> tokens = prefill_->AwaitTokens(2, 1);
+  SendReserve(2, spec);
+  SendGrant(decode_->AwaitGrant(2));
+  for (const v1::Token& token : decode_->AwaitTokens(2, 11)) {
+    tokens.push_back(token);
+  }
+  EXPECT_EQ(Ids(tokens), expected);
+  ExpectAllBlocksFree();
+}
+
+TEST_F(WorkerLoopsTest, ManyAtOnceGiveTheSameAnswersAsAlone) {
+  Start();
+  std::vector<v1::SequenceSpec> specs;
+  std::vector<std::vector<uint32_t>> expected;
+  for (uint64_t i = 0; i < 6; ++i) {
+    specs.push_back(Spec(5 + 13 * static_cast<int>(i)));
+    specs.back().mutable_sampling()->set_seed(i);
+    expected.push_back(Expected(100 + i, specs.back()));
+  }
+  for (uint64_t i = 0; i < 6; ++i) {
+    SendReserve(i, specs[i]);
+    SendPrefill(i, specs[i]);
+  }
+  for (uint64_t i = 0; i < 6; ++i) SendGrant(decode_->AwaitGrant(i));
+  for (uint64_t i = 0; i < 6; ++i) {
+    std::vector<uint32_t> ids = Ids(prefill_->AwaitTokens(i, 1));
+    for (uint32_t id : Ids(decode_->AwaitTokens(i, 11))) ids.push_back(id);
+    EXPECT_EQ(ids, expected[i]) << "request " << i;
+  }
+  ExpectAllBlocksFree();
+}
+
+TEST_F(WorkerLoopsTest, ANewAttemptGoesOnWhereTheLastOneStopped) {
+  Start();
+  v1::SequenceSpec spec = Spec(30);
+  const std::vector<uint32_t> expected = Expected(1, spec);
+  for (int i = 0; i < 5; ++i) spec.add_tokens(expected[i]);
+  SendReserve(2, spec);
+  SendPrefill(2, spec);
+  SendGrant(decode_->AwaitGrant(2));
+  std::vector<v1::Token> tokens = prefill_->AwaitTokens(2, 1);
+  EXPECT_EQ(tokens[0].index(), 5u);
+  for (const v1::Token& token : decode_->AwaitTokens(2, 6)) {
+    tokens.push_back(token);
+  }
+  EXPECT_EQ(Ids(tokens),
+            std::vector<uint32_t>(expected.begin() + 5, expected.end()));
+}
+
+TEST_F(WorkerLoopsTest, AFirstTokenThatEndsTheRequestNeedsNoHandOff) {
+  Start();
+  SendPrefill(1, Spec(20, /*max_output=*/1));
+  const std::vector<v1::Token> tokens = prefill_->AwaitTokens(1, 1);
+  EXPECT_EQ(tokens[0].finish_reason(), v1::FINISH_REASON_LENGTH);
+  const v1::Outcome outcome = prefill_->AwaitOutcome(1);
+  EXPECT_TRUE(outcome.ok());
+  EXPECT_EQ(outcome.kv_transfer_bytes(), 0u);
+  ExpectAllBlocksFree();
+}
+
+TEST_F(WorkerLoopsTest, CancelFreesBothSidesAtAnyStage) {
+  Start();
+  // Reserved, never sent; computed, never granted; running.
+  SendReserve(1, Spec(40));
+  decode_->AwaitGrant(1);
+  SendPrefill(2, Spec(40));
+  prefill_->AwaitTokens(2, 1);
+  SendReserve(3, Spec(20, /*max_output=*/400), 60000, /*local=*/true);
+  decode_->AwaitTokens(3, 3);
+  // Half way through a hand-off.
+  SendReserve(4, Spec(300));
+  SendPrefill(4, Spec(300));
+  SendGrant(decode_->AwaitGrant(4));
+  for (uint64_t attempt : {1, 3, 4}) SendCancel(decode_.get(), attempt);
+  for (uint64_t attempt : {2, 4}) SendCancel(prefill_.get(), attempt);
+  ExpectAllBlocksFree();
+}
+
+TEST_F(WorkerLoopsTest, ALeaseThatRunsOutGivesTheBlocksBack) {
+  Start();
+  SendReserve(1, Spec(40), /*lease_ms=*/1);
+  decode_->AwaitGrant(1);
+  const v1::Outcome outcome = decode_->AwaitOutcome(1);
+  EXPECT_FALSE(outcome.ok());
+  EXPECT_TRUE(outcome.retryable());
+  EXPECT_THAT(outcome.error(), HasSubstr("deadline"));
+  ExpectAllBlocksFree();
+}
+
+TEST_F(WorkerLoopsTest, ARouterThatIsGoneLeavesNothingBehind) {
+  Start();
+  SendReserve(1, Spec(40));
+  decode_->AwaitGrant(1);
+  SendReserve(2, Spec(20, /*max_output=*/400), 60000, /*local=*/true);
+  decode_->AwaitTokens(2, 1);
+  SendPrefill(3, Spec(40));
+  prefill_->AwaitTokens(3, 1);
+  decode_ = std::make_unique<RouterStream>(decode_worker_->address());
+  prefill_ = std::make_unique<RouterStream>(prefill_worker_->address());
+  ExpectAllBlocksFree();
+}
+
+TEST_F(WorkerLoopsTest, RefusesWithTheReason) {
+  WorkerOptions decode = Options("decode-0");
+  decode.max_sequences = 1;
+  Start(Options("prefill-0"), decode);
+  v1::SequenceSpec bad = Spec(10);
+  bad.set_tokens(3, 4000);
+  SendReserve(1, bad);
+  v1::Refusal refusal = decode_->AwaitRefusal(1);
+  EXPECT_EQ(refusal.reason(), v1::REFUSAL_REASON_INVALID);
+  EXPECT_THAT(refusal.message(), HasSubstr("4000"));
+  SendPrefill(1, bad);
+  EXPECT_EQ(prefill_->AwaitRefusal(1).reason(), v1::REFUSAL_REASON_INVALID);
+
+  SendReserve(2, Spec(10, /*max_output=*/100000));
+  EXPECT_EQ(decode_->AwaitRefusal(2).reason(), v1::REFUSAL_REASON_TOO_LARGE);
+
+  SendReserve(3, Spec(10));
+  decode_->AwaitGrant(3);
+  SendReserve(4, Spec(10));
+  refusal = decode_->AwaitRefusal(4);
+  EXPECT_EQ(refusal.reason(), v1::REFUSAL_REASON_NO_SEQUENCES);
+  EXPECT_GT(refusal.retry_after_ms(), 0u);
+}
+
+TEST_F(WorkerLoopsTest, AGrantOfALifeThatIsOverFailsTheAttempt) {
+  Start();
+  SendPrefill(1, Spec(20));
+  v1::Grant grant;
+  grant.set_attempt(1);
+  grant.set_transfer_id(77);
+  grant.set_generation(1);
+  grant.set_decode_incarnation(decode_->hello().incarnation() + 1);
+  grant.set_num_blocks(3);
+  grant.set_lease_ms(1000);
+  SendGrant(grant);
+  const v1::Outcome outcome = prefill_->AwaitOutcome(1);
+  EXPECT_FALSE(outcome.ok());
+  EXPECT_TRUE(outcome.retryable());
+  ExpectAllBlocksFree();
+}
+
+TEST_F(WorkerLoopsTest, ADecodeWorkerThatDiesMidWayFailsTheHandOff) {
+  Start();
+  SendReserve(1, Spec(300));
+  const v1::Grant grant = decode_->AwaitGrant(1);
+  decode_.reset();
+  decode_worker_.reset();
+  SendPrefill(1, Spec(300));
+  SendGrant(grant);
+  const v1::Outcome outcome = prefill_->AwaitOutcome(1);
+  EXPECT_FALSE(outcome.ok());
+  EXPECT_TRUE(outcome.retryable());
+  prefill_->AwaitFreeBlocks(prefill_->hello().total_blocks());
+}
+
+TEST_F(WorkerLoopsTest, DrainingFinishesWhatRunsAndRefusesTheRest) {
+  Start();
+  SendReserve(1, Spec(20, /*max_output=*/60), 60000, /*local=*/true);
+  decode_->AwaitTokens(1, 1);
+  decode_worker_->loop()->RequestDrain();
+  SendReserve(2, Spec(10));
+  // Refused if it came in time; the loop may have ended before.
+  EXPECT_EQ(decode_->AwaitTokens(1, 59).back().finish_reason(),
+            v1::FINISH_REASON_LENGTH);
+  EXPECT_TRUE(decode_->AwaitOutcome(1).ok());
+  decode_worker_->Join();
+}
+
+TEST_F(WorkerLoopsTest, DifferentModelsAreNotPaired) {
+  const std::string other =
+      absl::StrCat(::testing::TempDir(), "worker_loops_other");
+  std::filesystem::create_directories(other);
+  test::TinyModelOptions model;
+  model.seed = 2;
+  model.layers = 3;
+  ASSERT_TRUE(test::WriteTinyModel(other, model).ok());
+  WorkerOptions options = Options("decode-0");
+  options.engine.model_dir = other;
+  InProcessWorker prefill(v1::WORKER_ROLE_PREFILL, Options("prefill-0"));
+  InProcessWorker decode(v1::WORKER_ROLE_DECODE, options);
+  RouterStream to_prefill(prefill.address()), to_decode(decode.address());
+  v1::RouterMessage message;
+  message.mutable_pair()->set_decode_incarnation(
+      to_decode.hello().incarnation());
+  message.mutable_pair()->set_data_address(to_decode.hello().data_address());
+  to_prefill.Send(message);
+  const v1::WorkerMessage answer =
+      to_prefill.Await([](const v1::WorkerMessage& m) { return m.has_pair(); });
+  EXPECT_FALSE(answer.pair().paired());
+  EXPECT_THAT(answer.pair().reason(), HasSubstr("num_layers"));
+  EXPECT_THAT(answer.pair().reason(), HasSubstr("model_identity"));
+}
+
+}  // namespace
+}  // namespace baton::worker
