@@ -44,8 +44,7 @@ class Sequence final {
   // Most tokens that the sequence will ever hold KV of: all but the last
   // output token are run.
   int32_t MaxComputed() const {
-    return std::max(num_tokens(),
-                    prompt_length_ + stop_.max_output_tokens - 1);
+    return std::max(num_tokens(), prompt_length_ + stop_.max_output_tokens - 1);
   }
 
   PooledBlocks& blocks() { return blocks_; }
