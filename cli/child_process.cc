@@ -5,8 +5,8 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -139,7 +139,7 @@ absl::Status ChildProcess::Launch() {
   pid_ = fork();
   if (pid_ < 0) return ErrnoStatus("fork");
   if (pid_ == 0) ExecChild(argv.data(), log.get(), ready_write.get(), parent);
-  pid_fd_ = OwnedFd(pidfd_open(pid_, 0));
+  pid_fd_ = OwnedFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   PCHECK(pid_fd_.get() >= 0) << "pidfd_open";
   return absl::OkStatus();
 }

@@ -103,8 +103,8 @@ void AddGenerateCommand(CLI::App* app, const std::string& program,
           ->add_option("--tokens", options->tokens,
                        "Token ids in place of PROMPT, such as 1,512,9")
           ->delimiter(',');
-  prompt->type_name("PROMPT")->excludes(tokens);
-  tokens->excludes(prompt);
+  prompt->type_name("PROMPT");
+  tokens->type_name("ID,ID,...");
   AddOtherFlags(generate, options.get());
   AddSamplingFlags(generate, options.get());
   generate->footer(absl::StrCat(
@@ -116,6 +116,9 @@ void AddGenerateCommand(CLI::App* app, const std::string& program,
   generate->callback([options, prompt, tokens, chosen] {
     if (prompt->count() == 0 && tokens->count() == 0) {
       throw CLI::RequiredError("PROMPT or --tokens");
+    }
+    if (prompt->count() > 0 && tokens->count() > 0) {
+      throw CLI::ExcludesError("PROMPT", "--tokens");
     }
     *chosen = [options] {
       process::SetUpSignals(/*die_with_parent=*/false);

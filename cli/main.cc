@@ -1,4 +1,5 @@
 // The `baton` command line. Each subcommand is in its own file.
+#include <cstdio>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +23,21 @@ int main(int argc, char** argv) {
   baton::cli::AddUpCommand(&app, program, &chosen);
   baton::cli::AddGenerateCommand(&app, program, &chosen);
   baton::cli::AddModelCommand(&app, program, &chosen);
+  if (argc < 2) {
+    std::printf("%s", app.help().c_str());
+    return baton::cli::kExitOk;
+  }
+  // CLI11 would only say that a subcommand is missing.
+  const std::string first = argv[1];
+  if (first.rfind('-', 0) != 0 &&
+      app.get_subcommands([&](const CLI::App* subcommand) {
+           return subcommand->get_name() == first;
+         })
+          .empty()) {
+    std::fprintf(stderr, "baton: there is no subcommand '%s'; see %s --help\n",
+                 first.c_str(), program.c_str());
+    return baton::cli::kExitBadFlags;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -78,6 +78,12 @@ class LogDir final {
 
   const std::string& path() const { return path_; }
 
+  // True when it was empty. remove() leaves a folder that is not.
+  bool RemoveIfEmpty() const {
+    std::error_code ignored;
+    return std::filesystem::remove(path_, ignored);
+  }
+
   void RemoveIfTemporary() const {
     std::error_code ignored;
     if (temporary_) std::filesystem::remove_all(path_, ignored);
@@ -141,7 +147,9 @@ class Up final {
     std::fprintf(stderr, "baton up: %s\n",
                  std::string(status.message()).c_str());
     cluster_.Stop(kStopGrace);
-    std::fprintf(stderr, "Logs: %s\n", log_dir_.path().c_str());
+    if (!log_dir_.RemoveIfEmpty()) {
+      std::fprintf(stderr, "Logs: %s\n", log_dir_.path().c_str());
+    }
     return kExitFailed;
   }
 
