@@ -1,0 +1,233 @@
+// `baton generate` against a router that the test plays.
+#include "cli/generate.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/json_util.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "baton/v1/inference.grpc.pb.h"
+#include "common/process/process.h"
+#include "common/rpc/grpc_setup.h"
+
+namespace baton::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+using Writer = grpc::ServerWriter<v1::GenerateResponse>;
+using Answer = std::function<grpc::Status(grpc::ServerContext*, Writer*)>;
+
+class FakeRouter final : public v1::Inference::Service {
+ public:
+  grpc::Status Generate(grpc::ServerContext* context,
+                        const v1::GenerateRequest* request,
+                        Writer* writer) override {
+    absl::MutexLock lock(&mu_);
+    request_ = *request;
+    return answer_(context, writer);
+  }
+
+  void set_answer(Answer answer) {
+    absl::MutexLock lock(&mu_);
+    answer_ = std::move(answer);
+  }
+  v1::GenerateRequest request() {
+    absl::MutexLock lock(&mu_);
+    return request_;
+  }
+
+ private:
+  absl::Mutex mu_;
+  Answer answer_ ABSL_GUARDED_BY(mu_);
+  v1::GenerateRequest request_ ABSL_GUARDED_BY(mu_);
+};
+
+void WriteToken(Writer* writer, uint32_t id, const std::string& text) {
+  v1::GenerateResponse response;
+  response.set_text(text);
+  response.add_token_ids(id);
+  writer->Write(response);
+}
+
+grpc::Status AnswerWithAStory(grpc::ServerContext*, Writer* writer) {
+  WriteToken(writer, 11, "there");
+  WriteToken(writer, 12, " was");
+  v1::GenerateResponse last;
+  last.set_finish_reason(v1::FINISH_REASON_STOP);
+  last.mutable_usage()->set_prompt_tokens(4);
+  writer->Write(last);
+  return grpc::Status::OK;
+}
+
+std::string ReadBack(std::FILE* file) {
+  std::string text;
+  std::rewind(file);
+  char buffer[4096];
+  size_t n = 0;
+  while ((n = std::fread(buffer, 1, sizeof(buffer), file)) > 0) {
+    text.append(buffer, n);
+  }
+  return text;
+}
+
+class GenerateTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    process::SetUpSignals(/*die_with_parent=*/false);
+  }
+
+  void SetUp() override {
+    auto running = rpc::StartServer("127.0.0.1:0", {&router_});
+    ASSERT_TRUE(running.ok()) << running.status();
+    server_ = *std::move(running);
+    options_.address = absl::StrCat("127.0.0.1:", server_.port);
+    options_.prompt = "Once";
+    options_.timeout_seconds = 30;
+    router_.set_answer(AnswerWithAStory);
+  }
+
+  int Run() {
+    std::FILE* out = std::tmpfile();
+    std::FILE* err = std::tmpfile();
+    const int code = RunGenerate(options_, out, err);
+    out_ = ReadBack(out);
+    err_ = ReadBack(err);
+    std::fclose(out);
+    std::fclose(err);
+    return code;
+  }
+
+  FakeRouter router_;
+  rpc::RunningServer server_;
+  GenerateOptions options_;
+  std::string out_;
+  std::string err_;
+};
+
+TEST_F(GenerateTest, WritesTextAndSummaryApart) {
+  EXPECT_EQ(Run(), kExitOk);
+  EXPECT_EQ(out_, "there was\n");
+  EXPECT_THAT(err_, StartsWith("2 tokens after a prompt of 4"));
+  options_.echo = true;
+  options_.quiet = true;
+  EXPECT_EQ(Run(), kExitOk);
+  EXPECT_EQ(out_, "Oncethere was\n");
+  EXPECT_EQ(err_, "");
+}
+
+TEST_F(GenerateTest, SendsOnlyWhatTheUserSaid) {
+  EXPECT_EQ(Run(), kExitOk);
+  v1::GenerateRequest request = router_.request();
+  EXPECT_EQ(request.text(), "Once");
+  EXPECT_FALSE(request.has_max_tokens());
+  EXPECT_FALSE(request.sampling().has_temperature());
+  EXPECT_FALSE(request.sampling().has_seed());
+
+  options_.tokens = {1, 5};
+  options_.greedy = true;
+  options_.max_tokens = 7;
+  options_.top_k = 3;
+  options_.top_p = 0.5f;
+  options_.min_p = 0.25f;
+  options_.repetition_penalty = 1.5f;
+  options_.presence_penalty = -1.0f;
+  options_.frequency_penalty = 2.0f;
+  options_.seed = uint64_t{1} << 63;
+  options_.ignore_eos = true;
+  EXPECT_EQ(Run(), kExitOk);
+  request = router_.request();
+  EXPECT_THAT(request.token_ids().ids(), testing::ElementsAre(1, 5));
+  EXPECT_EQ(request.sampling().temperature(), 0);
+  EXPECT_TRUE(request.sampling().has_temperature());
+  EXPECT_EQ(request.max_tokens(), 7u);
+  EXPECT_EQ(request.sampling().top_k(), 3u);
+  EXPECT_EQ(request.sampling().top_p(), 0.5f);
+  EXPECT_EQ(request.sampling().min_p(), 0.25f);
+  EXPECT_EQ(request.sampling().repetition_penalty(), 1.5f);
+  EXPECT_EQ(request.sampling().presence_penalty(), -1.0f);
+  EXPECT_EQ(request.sampling().frequency_penalty(), 2.0f);
+  EXPECT_EQ(request.sampling().seed(), uint64_t{1} << 63);
+  EXPECT_TRUE(request.ignore_eos());
+}
+
+TEST_F(GenerateTest, JsonIsOneResponseALine) {
+  options_.json = true;
+  EXPECT_EQ(Run(), kExitOk);
+  const std::vector<std::string> lines = absl::StrSplit(out_, '\n');
+  ASSERT_EQ(lines.size(), 4u) << out_;
+  EXPECT_EQ(lines[0], R"({"text":"there","token_ids":[11]})");
+  v1::GenerateResponse last;
+  ASSERT_TRUE(
+      google::protobuf::util::JsonStringToMessage(lines[2], &last).ok());
+  EXPECT_EQ(last.finish_reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(lines[3], "");
+  EXPECT_EQ(err_, "");
+}
+
+TEST_F(GenerateTest, NobodyListens) {
+  server_.server->Shutdown();
+  EXPECT_EQ(Run(), kExitFailed);
+  EXPECT_EQ(err_, absl::StrCat("baton generate: cannot connect to ",
+                               options_.address, ": is `baton up` running?\n"));
+}
+
+TEST_F(GenerateTest, PassesOnTheRoutersErrorAndHint) {
+  router_.set_answer([](grpc::ServerContext* context, Writer* writer) {
+    WriteToken(writer, 11, "there");
+    context->AddTrailingMetadata("retry-after-ms", "250");
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "queue full");
+  });
+  EXPECT_EQ(Run(), kExitFailed);
+  EXPECT_EQ(out_, "there\n");
+  EXPECT_EQ(err_,
+            "baton generate: RESOURCE_EXHAUSTED: queue full (come back in 250 "
+            "ms)\n");
+}
+
+TEST_F(GenerateTest, AStreamWithoutAnEndIsAnError) {
+  router_.set_answer([](grpc::ServerContext*, Writer* writer) {
+    WriteToken(writer, 11, "there");
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(Run(), kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("without an end"));
+}
+
+TEST_F(GenerateTest, CtrlCCancelsTheCall) {
+  router_.set_answer([](grpc::ServerContext* context, Writer* writer) {
+    WriteToken(writer, 11, "there");
+    kill(getpid(), SIGINT);
+    // Ends when the cancel arrives: writes then fail.
+    v1::GenerateResponse more;
+    while (writer->Write(more)) {
+    }
+    return grpc::Status::CANCELLED;
+  });
+  EXPECT_EQ(Run(), kExitInterrupted);
+  EXPECT_THAT(err_, HasSubstr("cancelled"));
+}
+
+TEST_F(GenerateTest, ATimeoutEndsTheCall) {
+  options_.timeout_seconds = 0.2;
+  router_.set_answer([](grpc::ServerContext* context, Writer* writer) {
+    v1::GenerateResponse more;
+    while (writer->Write(more)) {
+    }
+    return grpc::Status::CANCELLED;
+  });
+  EXPECT_EQ(Run(), kExitFailed);
+  EXPECT_THAT(err_, StartsWith("baton generate: DEADLINE_EXCEEDED"));
+}
+
+}  // namespace
+}  // namespace baton::cli
