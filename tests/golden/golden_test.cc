@@ -1,8 +1,12 @@
 // The engine against an independent reference (README.md), and against itself:
 // "same answer everywhere" (engine/engine.h).
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -11,6 +15,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
@@ -38,6 +43,20 @@ struct Deviation {
   double sum_of_squares = 0;
   int64_t count = 0;
 
+  // Returns the largest error.
+  float Add(const Logits& actual, const Logits& expected) {
+    CHECK_EQ(actual.size(), expected.size());
+    float worst = 0;
+    for (size_t i = 0; i < actual.size(); ++i) {
+      CHECK(std::isfinite(actual[i]));
+      const float error = std::abs(actual[i] - expected[i]);
+      worst = std::max(worst, error);
+      sum_of_squares += double{error} * error;
+      ++count;
+    }
+    return worst;
+  }
+
   double Rms() const { return std::sqrt(sum_of_squares / count); }
 };
 
@@ -62,21 +81,15 @@ class GoldenTest
     options.kv_memory_bytes = int64_t{2} << 20;
     auto engine = CreateEngine(options);
     CHECK(engine.ok()) << engine.status();
+    if (!options.cpu_isa.empty()) {
+      CHECK_EQ((*engine)->backend_name(), "cpu-" + options.cpu_isa);
+    }
     return *std::move(engine);
   }
 
   void ExpectNear(const Logits& actual, const Logits& expected,
                   const std::string& where, Deviation& deviation) {
-    ASSERT_EQ(actual.size(), expected.size()) << where;
-    float worst = 0;
-    for (size_t i = 0; i < actual.size(); ++i) {
-      ASSERT_TRUE(std::isfinite(actual[i])) << where << " token " << i;
-      const float error = std::abs(actual[i] - expected[i]);
-      worst = std::max(worst, error);
-      deviation.sum_of_squares += double{error} * error;
-      ++deviation.count;
-    }
-    EXPECT_LE(worst, golden_.max_error) << where;
+    EXPECT_LE(deviation.Add(actual, expected), golden_.max_error) << where;
   }
 
   // Runs every prompt in chunks and compares all logits that come out.
@@ -271,6 +284,47 @@ TEST_P(GoldenTest, IdentityIsOfTheModelAlone) {
   const std::unique_ptr<Engine> engine = MakeEngine(1, 16);
   EXPECT_EQ(engine->model_identity(), MakeEngine(2, 32)->model_identity());
   EXPECT_FALSE(engine->model_identity().empty());
+}
+
+// The control: with one field of the config wrong, the same comparison fails.
+TEST(GoldenControlTest, AWrongConfigIsSeen) {
+  const std::tuple<const char*, const char*, nlohmann::json> mistakes[] = {
+      {"llama2", "rope_theta", 12000.0},
+      {"llama3", "rope_scaling", nullptr},
+      {"llama_linear", "rms_norm_eps", 1e-5},
+      {"mistral", "sliding_window", 9},
+      {"qwen2", "max_window_layers", 2},
+      {"qwen3", "rope_parameters", {{"rope_theta", 500000.0}}}};
+  for (const auto& [name, field, value] : mistakes) {
+    const GoldenModel golden = LoadGoldenModel(name);
+    const std::filesystem::path dir =
+        std::filesystem::path(testing::TempDir()) /
+        absl::StrCat("baton_golden_", getpid(), "_", name);
+    std::filesystem::copy(golden.dir, dir);
+    nlohmann::json config =
+        nlohmann::json::parse(std::ifstream(dir / "config.json"));
+    ASSERT_TRUE(config.contains(field)) << name;
+    config[field] = value;
+    std::ofstream(dir / "config.json") << config;
+    EngineOptions options;
+    options.model_dir = dir.string();
+    options.num_threads = 1;
+    options.kv_memory_bytes = int64_t{2} << 20;
+    const auto engine = CreateEngine(options);
+    std::filesystem::remove_all(dir);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+
+    EngineDriver driver(**engine);
+    Deviation deviation;
+    for (const GoldenPrompt& prompt : golden.prompts) {
+      DrivenSequence sequence = driver.NewSequence(prompt.tokens, 0);
+      driver.RunPrompt(sequence, 1);
+      for (const auto& [position, logits] : sequence.logits) {
+        deviation.Add(logits, prompt.logits[position]);
+      }
+    }
+    EXPECT_GT(deviation.Rms(), golden.rms_error) << name << " " << field;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
