@@ -54,7 +54,7 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
     ForRows(wide_stride_, [&](int32_t row) { FinishQkvRow(layer, i, row); });
     on_layer_done(i);
     if (last) KeepSampledRows();
-    if (num_rows_ == 0) break;
+    if (num_rows_ == 0) continue;
     Attend(i);
     Matmul(kernels_, team_, input_.data(), input_stride_, num_rows_, layer.o,
            wide_.data(), wide_stride_);

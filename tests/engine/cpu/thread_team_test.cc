@@ -1,0 +1,63 @@
+#include "engine/cpu/thread_team.h"
+
+#include <sched.h>
+
+#include <atomic>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "absl/synchronization/notification.h"
+
+namespace baton::engine::cpu {
+namespace {
+
+TEST(ThreadTeamTest, RunsEveryItemOnce) {
+  for (const int32_t threads : {1, 2, 3, 8}) {
+    ThreadTeam team(threads);
+    EXPECT_EQ(team.num_threads(), threads);
+    for (const int64_t items : {0, 1, 2, 7, 1000}) {
+      std::vector<int> runs(items);
+      team.ParallelFor(items, [&](int64_t item, int32_t thread) {
+        EXPECT_TRUE(thread >= 0 && thread < threads);
+        ++runs[item];  // each item has its own
+      });
+      EXPECT_EQ(runs, std::vector<int>(items, 1));
+    }
+  }
+}
+
+// Loops of changing size right after each other: what a late thread could get
+// wrong. The sums are plain, so that ThreadSanitizer sees a missing order.
+TEST(ThreadTeamTest, LoopsDoNotMix) {
+  ThreadTeam team(4);
+  for (int64_t loop = 0; loop < 5000; ++loop) {
+    const int64_t items = loop % 9;
+    std::vector<int64_t> out(items, -1);
+    team.ParallelFor(items,
+                     [&](int64_t item, int32_t) { out[item] = loop + item; });
+    for (int64_t i = 0; i < items; ++i) ASSERT_EQ(out[i], loop + i);
+  }
+}
+
+TEST(ThreadTeamTest, OtherThreadsTakePart) {
+  ThreadTeam team(2);
+  std::atomic<int> inside{0};
+  absl::Notification both_inside;
+  // Each item waits for the other, so two threads must be at it.
+  team.ParallelFor(2, [&](int64_t, int32_t) {
+    if (++inside == 2) both_inside.Notify();
+    both_inside.WaitForNotification();
+  });
+  EXPECT_EQ(inside, 2);
+}
+
+TEST(ThreadTeamTest, ZeroTakesTheCpusOfTheProcess) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  ASSERT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+  EXPECT_EQ(ThreadTeam(0).num_threads(), CPU_COUNT(&set));
+}
+
+}  // namespace
+}  // namespace baton::engine::cpu

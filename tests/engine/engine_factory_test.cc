@@ -1,0 +1,88 @@
+#include "engine/engine_factory.h"
+
+#include <filesystem>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/tiny_model.h"
+
+namespace baton::engine {
+namespace {
+
+using testing::HasSubstr;
+
+class EngineFactoryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    options_.model_dir = testing::TempDir() + "/engine_factory_model";
+    options_.kv_memory_bytes = 1 << 20;
+    options_.num_threads = 1;
+    ASSERT_TRUE(test::WriteTinyModel(options_.model_dir).ok());
+  }
+  void TearDown() override {
+    std::filesystem::remove_all(testing::TempDir() + "/engine_factory_model");
+  }
+
+  void ExpectError(absl::StatusCode code, const std::string& text) {
+    const auto engine = CreateEngine(options_);
+    EXPECT_EQ(engine.status().code(), code) << engine.status();
+    EXPECT_THAT(std::string(engine.status().message()), HasSubstr(text));
+  }
+
+  EngineOptions options_;
+};
+
+TEST_F(EngineFactoryTest, MakesAnEngine) {
+  const auto engine = CreateEngine(options_);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_THAT((*engine)->backend_name(), testing::StartsWith("cpu-"));
+  EXPECT_EQ((*engine)->model_identity().size(), 32u);
+  EXPECT_EQ((*engine)->model().num_layers, 2);
+  const KvLayout& layout = (*engine)->kv_layout();
+  EXPECT_EQ(layout.block_size, 16);
+  // 2 layers, 2 heads, K and V, 16 tokens of 16 values of 2 bytes.
+  EXPECT_EQ(layout.block_bytes(), 2 * 2 * 2 * 16 * 16 * 2);
+  EXPECT_EQ(layout.num_blocks, (1 << 20) / layout.block_bytes());
+  const absl::Span<std::byte> memory = (*engine)->kv_memory();
+  EXPECT_EQ(static_cast<int64_t>(memory.size()), layout.total_bytes());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data()) % 4096, 0u);
+}
+
+TEST_F(EngineFactoryTest, NamesTheOptionThatIsWrong) {
+  const EngineOptions good = options_;
+  options_.backend = "tpu";
+  ExpectError(absl::StatusCode::kInvalidArgument, "backend: \"tpu\"");
+  options_ = good;
+  options_.block_size = 12;
+  ExpectError(absl::StatusCode::kInvalidArgument, "block_size: 12");
+  options_ = good;
+  options_.num_threads = -1;
+  ExpectError(absl::StatusCode::kInvalidArgument, "num_threads: -1");
+  options_ = good;
+  options_.cpu_isa = "sse9";
+  ExpectError(absl::StatusCode::kInvalidArgument, "cpu_isa: \"sse9\"");
+  options_ = good;
+  options_.kv_memory_bytes = -1;
+  ExpectError(absl::StatusCode::kInvalidArgument, "kv_memory_bytes: -1");
+  options_ = good;
+  options_.model_dir = "";
+  ExpectError(absl::StatusCode::kInvalidArgument, "model_dir");
+}
+
+TEST_F(EngineFactoryTest, KvMemoryMayBeTooSmallOrTooLarge) {
+  options_.kv_memory_bytes = 2 * 2 * 2 * 16 * 16 * 2 - 1;
+  ExpectError(absl::StatusCode::kResourceExhausted, "too small");
+  options_.kv_memory_bytes = int64_t{1} << 58;
+  options_.block_size = 128;
+  ExpectError(absl::StatusCode::kResourceExhausted, "kv_memory_bytes");
+}
+
+TEST_F(EngineFactoryTest, MissingModel) {
+  options_.model_dir += "/nowhere";
+  ExpectError(absl::StatusCode::kNotFound, "nowhere");
+}
+
+}  // namespace
+}  // namespace baton::engine

@@ -1,0 +1,293 @@
+#include "tests/support/tiny_model.h"
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "engine/dtype.h"
+#include "engine/float_convert.h"
+#include "nlohmann/json.hpp"
+
+namespace baton::test {
+namespace {
+
+using engine::DType;
+using json = nlohmann::json;
+
+// Uniform values from bits alone, so that every standard library draws the
+// same.
+class Uniform final {
+ public:
+  explicit Uniform(uint64_t seed) : bits_(seed) {}
+  // In [-1, 1).
+  float Next() {
+    return static_cast<float>(static_cast<double>(bits_() >> 11) * 0x1p-52 -
+                              1.0);
+  }
+
+ private:
+  std::mt19937_64 bits_;
+};
+
+// Exact for the values that a half can hold; here only for weights of ordinary
+// size, which it cuts towards zero.
+uint16_t FloatToF16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  const uint32_t sign = bits >> 16 & 0x8000u;
+  const int32_t exponent = static_cast<int32_t>(bits >> 23 & 0xffu) - 112;
+  if (exponent <= 0) return static_cast<uint16_t>(sign);
+  CHECK_LT(exponent, 31);
+  return static_cast<uint16_t>(sign | static_cast<uint32_t>(exponent) << 10 |
+                               (bits >> 13 & 0x3ffu));
+}
+
+// Collects tensors and writes them in the safetensors format.
+class TensorFile final {
+ public:
+  TensorFile(DType dtype, uint64_t seed) : dtype_(dtype), random_(seed) {}
+
+  // Values in `center` +- `spread`.
+  void Add(const std::string& name, std::vector<int64_t> shape, float center,
+           float spread) {
+    int64_t count = 1;
+    for (const int64_t n : shape) count *= n;
+    const size_t begin = data_.size();
+    for (int64_t i = 0; i < count; ++i) {
+      Append(center + spread * random_.Next());
+    }
+    header_[name] = {{"dtype", engine::DTypeName(dtype_)},
+                     {"shape", shape},
+                     {"data_offsets", {begin, data_.size()}}};
+  }
+
+  // A matrix whose products have about the size of their input.
+  void AddMatrix(const std::string& name, int64_t outputs, int64_t inputs) {
+    Add(name, {outputs, inputs}, 0.0f,
+        std::sqrt(3.0f / static_cast<float>(inputs)));
+  }
+
+  std::string Serialize() const {
+    std::string header = header_.dump();
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    const uint64_t length = header.size();
+    std::string file(sizeof(length), '\0');
+    std::memcpy(file.data(), &length, sizeof(length));
+    return file + header + data_;
+  }
+
+ private:
+  template <typename T>
+  void AppendBytes(T value) {
+    char bytes[sizeof(T)];
+    std::memcpy(bytes, &value, sizeof(T));
+    data_.append(bytes, sizeof(T));
+  }
+  void Append(float value) {
+    if (dtype_ == DType::kF32) {
+      AppendBytes(value);
+    } else if (dtype_ == DType::kF16) {
+      AppendBytes(FloatToF16(value));
+    } else {
+      AppendBytes(engine::FloatToBf16(value));
+    }
+  }
+
+  const DType dtype_;
+  Uniform random_;
+  json header_ = json::object();
+  std::string data_;
+};
+
+DType ParseDType(const std::string& name) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
+    if (name == engine::DTypeName(dtype)) return dtype;
+  }
+  LOG(FATAL) << "not a weight type: " << name;
+  return DType::kF32;
+}
+
+void AddLayer(const TinyModelOptions& o, const std::string& prefix,
+              TensorFile* file) {
+  const int64_t q_size = int64_t{o.heads} * o.head_dim;
+  const int64_t kv_size = int64_t{o.kv_heads} * o.head_dim;
+  file->Add(prefix + "input_layernorm.weight", {o.hidden}, 1.0f, 0.3f);
+  file->Add(prefix + "post_attention_layernorm.weight", {o.hidden}, 1.0f, 0.3f);
+  const std::string attention = prefix + "self_attn.";
+  file->AddMatrix(attention + "q_proj.weight", q_size, o.hidden);
+  file->AddMatrix(attention + "k_proj.weight", kv_size, o.hidden);
+  file->AddMatrix(attention + "v_proj.weight", kv_size, o.hidden);
+  file->AddMatrix(attention + "o_proj.weight", o.hidden, q_size);
+  if (o.architecture == "Qwen2ForCausalLM") {
+    file->Add(attention + "q_proj.bias", {q_size}, 0.0f, 0.5f);
+    file->Add(attention + "k_proj.bias", {kv_size}, 0.0f, 0.5f);
+    file->Add(attention + "v_proj.bias", {kv_size}, 0.0f, 0.5f);
+  }
+  if (o.architecture == "Qwen3ForCausalLM") {
+    file->Add(attention + "q_norm.weight", {o.head_dim}, 1.0f, 0.3f);
+    file->Add(attention + "k_norm.weight", {o.head_dim}, 1.0f, 0.3f);
+  }
+  file->AddMatrix(prefix + "mlp.gate_proj.weight", o.intermediate, o.hidden);
+  file->AddMatrix(prefix + "mlp.up_proj.weight", o.intermediate, o.hidden);
+  file->AddMatrix(prefix + "mlp.down_proj.weight", o.hidden, o.intermediate);
+}
+
+std::string Tensors(const TinyModelOptions& o) {
+  TensorFile file(ParseDType(o.dtype), o.seed);
+  file.Add("model.embed_tokens.weight", {o.vocab_size, o.hidden}, 0.0f, 1.0f);
+  for (int32_t i = 0; i < o.layers; ++i) {
+    AddLayer(o, absl::StrCat("model.layers.", i, "."), &file);
+  }
+  file.Add("model.norm.weight", {o.hidden}, 1.0f, 0.3f);
+  if (!o.tie_word_embeddings) {
+    file.AddMatrix("lm_head.weight", o.vocab_size, o.hidden);
+  }
+  return file.Serialize();
+}
+
+json Config(const TinyModelOptions& o) {
+  json config = {{"architectures", {o.architecture}},
+                 {"hidden_size", o.hidden},
+                 {"num_hidden_layers", o.layers},
+                 {"num_attention_heads", o.heads},
+                 {"num_key_value_heads", o.kv_heads},
+                 {"head_dim", o.head_dim},
+                 {"intermediate_size", o.intermediate},
+                 {"vocab_size", o.vocab_size},
+                 {"max_position_embeddings", o.max_position},
+                 {"rms_norm_eps", 1e-5},
+                 {"rope_theta", o.rope_theta},
+                 {"hidden_act", "silu"},
+                 {"tie_word_embeddings", o.tie_word_embeddings},
+                 {"bos_token_id", kTinyModelBos},
+                 {"eos_token_id", kTinyModelEos}};
+  if (o.sliding_window) config["sliding_window"] = *o.sliding_window;
+  return config;
+}
+
+std::string Utf8(int32_t code_point) {
+  CHECK_LT(code_point, 0x800);
+  if (code_point < 0x80) return std::string(1, static_cast<char>(code_point));
+  return {static_cast<char>(0xc0 | code_point >> 6),
+          static_cast<char>(0x80 | (code_point & 0x3f))};
+}
+
+// The characters that stand for bytes in byte-level vocabularies: printable
+// Latin-1 characters stand for themselves, the others for 256, 257, ...
+std::vector<std::string> ByteSymbols() {
+  std::vector<std::string> symbols;
+  int32_t next = 256;
+  for (int32_t byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 33 && byte <= 126) ||
+                           (byte >= 161 && byte <= 172) || byte >= 174;
+    symbols.push_back(Utf8(printable ? byte : next++));
+  }
+  return symbols;
+}
+
+json Tokenizer(const TinyModelOptions& o) {
+  json vocab = json::object();
+  const std::vector<std::string> symbols = ByteSymbols();
+  for (int32_t byte = 0; byte < 256; ++byte) vocab[symbols[byte]] = byte;
+  for (int32_t id = kTinyModelEos + 1; id < o.vocab_size; ++id) {
+    // U+0120 stands for the space.
+    vocab[absl::StrCat(Utf8(0x120), "word", id)] = id;
+  }
+  const auto special = [](TokenId id, const char* content) {
+    return json{{"id", id},        {"content", content}, {"single_word", false},
+                {"lstrip", false}, {"rstrip", false},    {"normalized", false},
+                {"special", true}};
+  };
+  const json byte_level = {{"type", "ByteLevel"},
+                           {"add_prefix_space", false},
+                           {"trim_offsets", true},
+                           {"use_regex", true}};
+  const json bos = {{"SpecialToken", {{"id", "<|bos|>"}, {"type_id", 0}}}};
+  const auto sequence = [](const char* id, int32_t type) {
+    return json{{"Sequence", {{"id", id}, {"type_id", type}}}};
+  };
+  return {
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens",
+       {special(kTinyModelBos, "<|bos|>"), special(kTinyModelEos, "<|eos|>")}},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", byte_level},
+      {"post_processor",
+       {{"type", "TemplateProcessing"},
+        {"single", {bos, sequence("A", 0)}},
+        {"pair", {bos, sequence("A", 0), sequence("B", 1)}},
+        {"special_tokens",
+         {{"<|bos|>",
+           {{"id", "<|bos|>"},
+            {"ids", {kTinyModelBos}},
+            {"tokens", {"<|bos|>"}}}}}}}},
+      {"decoder", byte_level},
+      {"model",
+       {{"type", "BPE"},
+        {"dropout", nullptr},
+        {"unk_token", nullptr},
+        {"continuing_subword_prefix", nullptr},
+        {"end_of_word_suffix", nullptr},
+        {"fuse_unk", false},
+        {"byte_fallback", false},
+        {"ignore_merges", false},
+        {"vocab", vocab},
+        {"merges", json::array()}}}};
+}
+
+json TokenizerConfig(const TinyModelOptions& o) {
+  return {{"tokenizer_class", "PreTrainedTokenizerFast"},
+          {"bos_token", "<|bos|>"},
+          {"eos_token", "<|eos|>"},
+          {"model_max_length", o.max_position},
+          {"clean_up_tokenization_spaces", false},
+          {"chat_template",
+           "{{ bos_token }}{% for message in messages %}"
+           "{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
+           "{% if add_generation_prompt %}assistant:{% endif %}"}};
+}
+
+absl::Status WriteFile(const std::string& path, const std::string& content) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << content;
+  out.close();
+  if (!out) return absl::InternalError(absl::StrCat("cannot write ", path));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status WriteTinyModel(const std::string& dir,
+                            const TinyModelOptions& options) {
+  CHECK_GT(options.vocab_size, kTinyModelEos);
+  CHECK_EQ(options.heads % options.kv_heads, 0);
+  CHECK_EQ(options.head_dim % 2, 0);
+  std::error_code error;
+  std::filesystem::create_directory(dir, error);
+  if (error) {
+    return absl::InternalError(
+        absl::StrCat("cannot create ", dir, ": ", error.message()));
+  }
+  const json generation = {{"bos_token_id", kTinyModelBos},
+                           {"eos_token_id", kTinyModelEos}};
+  BATON_RETURN_IF_ERROR(
+      WriteFile(dir + "/config.json", Config(options).dump(1)));
+  BATON_RETURN_IF_ERROR(
+      WriteFile(dir + "/generation_config.json", generation.dump(1)));
+  BATON_RETURN_IF_ERROR(
+      WriteFile(dir + "/tokenizer.json", Tokenizer(options).dump(1)));
+  BATON_RETURN_IF_ERROR(WriteFile(dir + "/tokenizer_config.json",
+                                  TokenizerConfig(options).dump(1)));
+  return WriteFile(dir + "/model.safetensors", Tensors(options));
+}
+
+}  // namespace baton::test

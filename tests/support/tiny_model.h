@@ -1,0 +1,49 @@
+// Writes a small random Llama-family model as a Hugging Face directory:
+// config.json, generation_config.json, model.safetensors, tokenizer.json and
+// tokenizer_config.json. For tests that need a real model to load; the same
+// options always write the same bytes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/ids.h"
+
+namespace baton::test {
+
+struct TinyModelOptions {
+  // Picks the weights.
+  uint64_t seed = 1;
+  // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM" (with QKV
+  // bias) or "Qwen3ForCausalLM" (with QK norm).
+  std::string architecture = "LlamaForCausalLM";
+  int32_t layers = 2;
+  int32_t hidden = 64;
+  int32_t heads = 4;
+  int32_t kv_heads = 2;
+  int32_t head_dim = 16;  // even
+  int32_t intermediate = 96;
+  // Ids 0..255 are the bytes, 256 and 257 the special tokens below, the rest
+  // are words that no text encodes to. At least 258.
+  int32_t vocab_size = 320;
+  int32_t max_position = 512;
+  double rope_theta = 10000.0;
+  bool tie_word_embeddings = true;
+  std::optional<int32_t> sliding_window;  // "MistralForCausalLM" only
+  // Element type of the tensors: "F32", "F16" or "BF16".
+  std::string dtype = "BF16";
+};
+
+// The special tokens: "<|bos|>", which the tokenizer puts before a text, and
+// "<|eos|>".
+inline constexpr TokenId kTinyModelBos = 256;
+inline constexpr TokenId kTinyModelEos = 257;
+
+// Creates `dir` (its parent must exist) and writes the files, replacing what is
+// there. CHECK-fails on options that make no model; errors name the file.
+absl::Status WriteTinyModel(const std::string& dir,
+                            const TinyModelOptions& options = {});
+
+}  // namespace baton::test
