@@ -31,6 +31,10 @@ target_compile_options(baton_flags INTERFACE -Wall -Wextra
 if(BATON_WERROR)
   target_compile_options(baton_flags INTERFACE -Werror)
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  # False alarms of GCC 12 on moved std::variant and std::optional.
+  target_compile_options(baton_flags INTERFACE -Wno-maybe-uninitialized)
+endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   target_compile_options(baton_flags INTERFACE -Wthread-safety)
 endif()
