@@ -250,9 +250,7 @@ const Strings& UnfinishedWords() {
       "TO"
       "DO",
       "FIX"
-      "ME",
-      "XX"
-      "X"};
+      "ME"};
   return *words;
 }
 
