@@ -33,6 +33,9 @@ struct KvGeometry {
   }
 };
 
+// CHECK-fails unless every page lies within the memory and no two overlap.
+void CheckGeometry(const KvGeometry& kv);
+
 // What the prefill worker hands over besides KV.
 struct CommitRecord {
   // The token that the prefill worker sampled.
@@ -83,9 +86,13 @@ struct HandoffOptions {
   absl::Duration quarantine_timeout = absl::Seconds(2);
   // Most transfers at once, quarantined ones included.
   uint32_t max_transfers = 4096;
-  // Most events about peers that wait for Poll(); with more, new connections
-  // are refused.
-  uint32_t max_peer_events = 1024;
+  // With more events than this waiting for Poll(), new transfers and new
+  // connections are refused. Each of those that exist adds two at most.
+  uint32_t max_waiting_events = 16384;
 };
+
+// InvalidArgument when `self` is too long to be said. CHECK-fails on a geometry
+// that does not hold.
+absl::Status CheckOptions(const HandoffOptions& options);
 
 }  // namespace baton::kv_transfer

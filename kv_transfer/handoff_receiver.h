@@ -110,7 +110,7 @@ class HandoffReceiver final {
   HandoffReceiver(const HandoffReceiver&) = delete;
   HandoffReceiver& operator=(const HandoffReceiver&) = delete;
 
-  // ResourceExhausted at max_transfers.
+  // ResourceExhausted at max_transfers or max_waiting_events.
   // REQUIRES: the transfer is not open nor quarantined; blocks in range and
   // distinct.
   absl::Status Open(OpenTransfer transfer);

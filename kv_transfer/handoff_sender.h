@@ -123,10 +123,11 @@ class HandoffSender final {
   bool IsReady(Incarnation receiver) const;
 
   // `blocks`: the sequence's blocks here, in logical order, at least
-  // first_block + num_blocks of them. FailedPrecondition: that receiver is not
-  // paired. ResourceExhausted at max_transfers. AlreadyExists: the transfer was
+  // first_block + num_blocks of them (else InvalidArgument).
+  // FailedPrecondition: that receiver is not paired. ResourceExhausted at
+  // max_transfers or max_waiting_events. AlreadyExists: the transfer was
   // started and is not quiesced.
-  // REQUIRES: blocks in range.
+  // REQUIRES: blocks in range of KV memory.
   absl::Status Start(const Grant& grant, absl::Span<const BlockId> blocks,
                      absl::Time deadline);
 

@@ -8,8 +8,8 @@
 // refused bytes touch nothing. A sender's completion proves nothing about
 // delivery; who needs proof asks the other side for an acknowledgement.
 //
-// Threads: every function may be called from any thread, and none blocks on a
-// peer. All calls to the handler come from one thread, the transport's progress
+// Threads: every function may be called from any thread, none blocks on a peer,
+// and none but Stop() calls the handler itself. All calls to the handler come from one thread, the transport's progress
 // thread. Stop() and RegisterRegion() must not be called on it.
 #pragma once
 
@@ -125,8 +125,8 @@ class Transport {
   // handler comes after. Idempotent; the destructor does the same.
   virtual void Stop() = 0;
 
-  // Begins to connect to `address`; OnPeerUp or OnPeerDown follows. A host that
-  // is a name is resolved here, which may take a while; a numeric one is not.
+  // Begins to connect to `address`, whose host is numeric: resolving names may
+  // block, and nothing here does. OnPeerUp or OnPeerDown follows.
   // InvalidArgument: malformed address. ResourceExhausted: too many peers.
   virtual absl::StatusOr<PeerId> Connect(const std::string& address) = 0;
 

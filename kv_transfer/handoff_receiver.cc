@@ -1,0 +1,45 @@
+#include "kv_transfer/handoff_receiver.h"
+
+#include <utility>
+
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "kv_transfer/receiver_core.h"
+
+namespace baton::kv_transfer {
+
+absl::StatusOr<std::unique_ptr<HandoffReceiver>> HandoffReceiver::Create(
+    Transport* transport, HandoffOptions options) {
+  CHECK_EQ(options.self.role(), v1::WORKER_ROLE_DECODE);
+  BATON_RETURN_IF_ERROR(CheckOptions(options));
+  BATON_ASSIGN_OR_RETURN(const RegionId region,
+                         transport->RegisterRegion(options.kv.memory));
+  auto core = std::make_unique<Core>(transport, std::move(options), region);
+  transport->Start(core.get());
+  return std::unique_ptr<HandoffReceiver>(new HandoffReceiver(std::move(core)));
+}
+
+HandoffReceiver::HandoffReceiver(std::unique_ptr<Core> core)
+    : core_(std::move(core)) {}
+
+HandoffReceiver::~HandoffReceiver() = default;
+
+absl::Status HandoffReceiver::Open(OpenTransfer transfer) {
+  return core_->Open(std::move(transfer));
+}
+
+void HandoffReceiver::Extend(TransferId transfer, absl::Time deadline) {
+  core_->Extend(transfer, deadline);
+}
+
+void HandoffReceiver::Abort(TransferId transfer, TransferOutcome reason) {
+  core_->Abort(transfer, reason);
+}
+
+std::vector<HandoffReceiver::Event> HandoffReceiver::Poll() {
+  return core_->Poll();
+}
+
+HandoffReceiver::Stats HandoffReceiver::stats() const { return core_->stats(); }
+
+}  // namespace baton::kv_transfer

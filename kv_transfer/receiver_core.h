@@ -1,0 +1,112 @@
+// The inside of HandoffReceiver: its state, and what the transport calls.
+// Only handoff_receiver.cc includes it. One lock guards everything; it is never
+// held while a page is hashed or the worker is woken.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "kv_transfer/handoff_receiver.h"
+#include "kv_transfer/incoming_transfer.h"
+#include "kv_transfer/pairing.h"
+#include "kv_transfer/wire.h"
+
+namespace baton::kv_transfer {
+
+class HandoffReceiver::Core final : public TransportHandler {
+ public:
+  Core(Transport* transport, HandoffOptions options, RegionId region);
+  ~Core() override;
+
+  // As in HandoffReceiver; any thread.
+  absl::Status Open(OpenTransfer transfer) ABSL_LOCKS_EXCLUDED(mu_);
+  void Extend(TransferId transfer, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void Abort(TransferId transfer, TransferOutcome reason)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<Event> Poll() ABSL_LOCKS_EXCLUDED(mu_);
+  Stats stats() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // TransportHandler; the progress thread.
+  void OnPeerUp(PeerId peer, const std::string& address) override;
+  void OnPeerDown(PeerId peer, const absl::Status& why) override;
+  void OnMessage(PeerId peer, ByteSpan header) override;
+  std::optional<Landing> OnPayload(PeerId peer, ByteSpan header,
+                                   uint64_t payload_bytes) override;
+  void OnLanded(PeerId peer, uint64_t cookie,
+                const absl::Status& status) override;
+  void OnSent(PeerId peer, uint64_t cookie,
+              const absl::Status& status) override {}
+  void OnTick() override;
+
+ private:
+  struct Transfer {
+    Transfer(const KvGeometry& kv, OpenTransfer open)
+        : pages(kv, open.generation, std::move(open.blocks)),
+          expected_sender(open.sender),
+          deadline(open.deadline) {}
+
+    IncomingTransfer pages;
+    const std::optional<Incarnation> expected_sender;
+    // Of the transfer; once it ended, of its quarantine.
+    absl::Time deadline;
+    // Who sends it, from the first message that fitted on.
+    std::optional<PeerId> peer;
+    Incarnation sender{};
+    std::optional<absl::Time> first_byte;
+  };
+  struct PostedReceive {
+    TransferId transfer{};
+    wire::Kv pages;
+  };
+
+  // Holds the lock; on the way out collects events and wakes the worker.
+  class Section;
+
+  // The open transfer that a message of `peer` is about, bound to that peer
+  // from now on; or null, and why.
+  Transfer* Claim(PeerId peer, TransferId id, uint32_t generation,
+                  TransferOutcome* why_not) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<Landing> AcceptPayload(PeerId peer, const wire::Kv& kv,
+                                       uint64_t payload_bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnCommit(PeerId peer, const wire::Commit& commit)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnAbort(PeerId peer, const wire::Abort& abort)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FinishIfComplete(TransferId id, Transfer& transfer)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Ends the transfer: no more claims, quarantine. Reports nothing.
+  void End(TransferId id, Transfer& transfer)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends it with a Failed event.
+  void Fail(TransferId id, Transfer& transfer, TransferOutcome outcome,
+            std::string detail) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Tells whoever sends it, or is expected to, that it ended.
+  void TellSender(TransferId id, const Transfer& transfer,
+                  TransferOutcome reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Forgets an ended transfer once nothing can write to its blocks.
+  void QuiesceIfQuiet(TransferId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Transport* const transport_;
+  const HandoffOptions options_;
+  const RegionId region_;
+
+  mutable absl::Mutex mu_;
+  Pairing pairing_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<TransferId, std::unique_ptr<Transfer>> transfers_
+      ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint64_t, PostedReceive> posted_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_cookie_ ABSL_GUARDED_BY(mu_) = 1;
+  std::vector<Event> events_ ABSL_GUARDED_BY(mu_);
+  Stats totals_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace baton::kv_transfer

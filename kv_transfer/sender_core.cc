@@ -1,0 +1,439 @@
+#include "kv_transfer/sender_core.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "kv_transfer/page_extents.h"
+
+namespace baton::kv_transfer {
+
+class ABSL_SCOPED_LOCKABLE HandoffSender::Core::Section final {
+ public:
+  explicit Section(Core* core) ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_)
+      : core_(core) {
+    core_->mu_.Lock();
+    was_empty_ = core_->events_.empty();
+  }
+  ~Section() ABSL_UNLOCK_FUNCTION() {
+    for (Pairing::Event& event : core_->pairing_.TakeEvents()) {
+      std::visit([&](auto& e) { core_->events_.push_back(std::move(e)); },
+                 event);
+    }
+    const bool wake = was_empty_ && !core_->events_.empty();
+    core_->mu_.Unlock();
+    if (wake && core_->options_.wake) core_->options_.wake();
+  }
+  Section(const Section&) = delete;
+  Section& operator=(const Section&) = delete;
+
+ private:
+  Core* const core_;
+  bool was_empty_;
+};
+
+HandoffSender::Core::Core(Transport* transport, HandoffOptions options,
+                          RegionId region)
+    : transport_(transport),
+      options_(std::move(options)),
+      region_(region),
+      max_pages_per_message_(
+          MaxPagesPerMessage(options_.kv, transport->properties())),
+      pairing_(transport, &options_, v1::WORKER_ROLE_DECODE) {}
+
+HandoffSender::Core::~Core() { transport_->Stop(); }
+
+absl::Status HandoffSender::Core::Pair(const std::string& address) {
+  Section section(this);
+  if (events_.size() >= options_.max_waiting_events) {
+    return absl::ResourceExhaustedError("max_waiting_events were not polled");
+  }
+  return pairing_.Pair(address);
+}
+
+bool HandoffSender::Core::IsReady(Incarnation receiver) const {
+  absl::MutexLock lock(&mu_);
+  return pairing_.FindReady(receiver).has_value();
+}
+
+absl::Status HandoffSender::Core::Start(const Grant& grant,
+                                        absl::Span<const BlockId> blocks,
+                                        absl::Time deadline) {
+  Section section(this);
+  if (transfers_.size() >= options_.max_transfers) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("max_transfers (", options_.max_transfers, ") are open"));
+  }
+  if (events_.size() >= options_.max_waiting_events) {
+    return absl::ResourceExhaustedError("max_waiting_events were not polled");
+  }
+  if (grant.first_block < 0 || grant.num_blocks < 0 ||
+      int64_t{grant.first_block} + grant.num_blocks >
+          static_cast<int64_t>(blocks.size())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "grant: first_block ", grant.first_block, " and num_blocks ",
+        grant.num_blocks, " do not fit a sequence of ", blocks.size(),
+        " blocks"));
+  }
+  const std::optional<PeerId> peer = pairing_.FindReady(grant.receiver);
+  if (!peer.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("grant: decode_incarnation ",
+                     absl::Hex(static_cast<uint64_t>(grant.receiver)),
+                     " is not paired with this worker"));
+  }
+  if (transfers_.contains(grant.transfer)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("grant: transfer_id ",
+                     static_cast<uint64_t>(grant.transfer), " is in use"));
+  }
+  const auto granted = blocks.subspan(grant.first_block, grant.num_blocks);
+  transfers_[grant.transfer] = std::make_unique<Transfer>(
+      options_.kv, grant, std::vector<BlockId>(granted.begin(), granted.end()),
+      *peer, deadline);
+  return absl::OkStatus();
+}
+
+void HandoffSender::Core::SendLayer(TransferId id, int32_t layer,
+                                    int32_t blocks_ready) {
+  {
+    absl::MutexLock lock(&mu_);
+    Transfer* transfer = FindLive(id);
+    if (transfer == nullptr) return;
+    if (!transfer->pages.PassOn(layer, blocks_ready)) return;
+    if (!transfer->first_pages.has_value()) {
+      transfer->first_pages = options_.clock->Now();
+    }
+    AddWork(id, *transfer);
+  }
+  transport_->Wake();
+}
+
+void HandoffSender::Core::Commit(TransferId id, const CommitRecord& record) {
+  {
+    absl::MutexLock lock(&mu_);
+    Transfer* transfer = FindLive(id);
+    if (transfer == nullptr) return;
+    transfer->pages.Commit(record);
+    transfer->committed = options_.clock->Now();
+    AddWork(id, *transfer);
+  }
+  transport_->Wake();
+}
+
+void HandoffSender::Core::Extend(TransferId id, absl::Time deadline) {
+  absl::MutexLock lock(&mu_);
+  Transfer* transfer = FindLive(id);
+  if (transfer != nullptr) transfer->deadline = deadline;
+}
+
+void HandoffSender::Core::Abort(TransferId id, TransferOutcome reason) {
+  CHECK(reason != TransferOutcome::kOk);
+  Section section(this);
+  Transfer* transfer = FindLive(id);
+  if (transfer == nullptr) return;
+  TellReceiver(id, *transfer, reason);
+  End(id, *transfer);
+}
+
+std::vector<HandoffSender::Event> HandoffSender::Core::Poll() {
+  absl::MutexLock lock(&mu_);
+  return std::exchange(events_, {});
+}
+
+HandoffSender::Stats HandoffSender::Core::stats() const {
+  absl::MutexLock lock(&mu_);
+  Stats stats = totals_;
+  stats.peers_ready = pairing_.num_ready();
+  stats.peers_closed_by_force = pairing_.num_closed_by_force();
+  for (const auto& [id, transfer] : transfers_) {
+    if (transfer->pages.ended()) {
+      ++stats.transfers_quarantined;
+    } else {
+      ++stats.transfers_open;
+    }
+  }
+  return stats;
+}
+
+HandoffSender::Core::Transfer* HandoffSender::Core::FindLive(TransferId id) {
+  auto it = transfers_.find(id);
+  if (it == transfers_.end() || it->second->pages.ended()) return nullptr;
+  return it->second.get();
+}
+
+void HandoffSender::Core::AddWork(TransferId id, Transfer& transfer) {
+  if (transfer.has_work) return;
+  transfer.has_work = true;
+  work_.push_back(id);
+}
+
+void HandoffSender::Core::End(TransferId id, Transfer& transfer) {
+  transfer.pages.End();
+  transfer.deadline = options_.clock->Now() + options_.quarantine_timeout;
+  QuiesceIfQuiet(id);
+}
+
+void HandoffSender::Core::Fail(TransferId id, Transfer& transfer,
+                               TransferOutcome outcome, std::string detail) {
+  LOG(WARNING) << "kv_transfer: outgoing transfer " << static_cast<uint64_t>(id)
+               << " failed (" << TransferOutcomeName(outcome)
+               << "): " << detail;
+  ++totals_.transfers_failed;
+  events_.push_back(
+      Failed{id, transfer.pages.generation(), outcome, std::move(detail)});
+  End(id, transfer);
+}
+
+void HandoffSender::Core::TellReceiver(TransferId id, const Transfer& transfer,
+                                       TransferOutcome reason) {
+  pairing_.Send(transfer.peer,
+                wire::Abort{id, transfer.pages.generation(), reason});
+}
+
+void HandoffSender::Core::QuiesceIfQuiet(TransferId id) {
+  auto it = transfers_.find(id);
+  const Transfer& transfer = *it->second;
+  if (transfer.pages.num_sends() > 0) return;
+  const uint32_t generation = transfer.pages.generation();
+  if (transfer.owes_abort_ack) {
+    pairing_.Send(transfer.peer, wire::AbortAck{id, generation});
+  }
+  events_.push_back(Quiesced{id, generation});
+  transfers_.erase(it);
+}
+
+// What the transport reports, on the progress thread.
+
+void HandoffSender::Core::OnPeerUp(PeerId peer, const std::string& address) {
+  Section section(this);
+  pairing_.OnUp(peer, address);
+}
+
+void HandoffSender::Core::OnPeerDown(PeerId peer, const absl::Status& why) {
+  Section section(this);
+  pairing_.OnDown(peer, why);
+  std::vector<TransferId> torn;
+  for (const auto& [id, transfer] : transfers_) {
+    if (transfer->peer == peer && !transfer->pages.ended()) torn.push_back(id);
+  }
+  for (TransferId id : torn) {
+    Fail(id, *transfers_.at(id), TransferOutcome::kPeerLost,
+         std::string(why.message()));
+  }
+}
+
+void HandoffSender::Core::OnMessage(PeerId peer, ByteSpan header) {
+  absl::StatusOr<wire::Message> message = wire::Decode(header);
+  Section section(this);
+  if (!message.ok()) {
+    pairing_.Distrust(peer, std::string(message.status().message()));
+    return;
+  }
+  if (std::holds_alternative<v1::PeerHelloReply>(message->body)) {
+    pairing_.OnHelloReply(peer, *message);
+    return;
+  }
+  if (!pairing_.Authorize(peer, *message)) {
+    ++totals_.messages_dropped;
+    return;
+  }
+  if (auto* ack = std::get_if<wire::CommitAck>(&message->body)) {
+    OnCommitAck(peer, *ack);
+  } else if (auto* abort = std::get_if<wire::Abort>(&message->body)) {
+    OnAbort(peer, *abort);
+  } else if (!std::holds_alternative<wire::AbortAck>(message->body)) {
+    pairing_.Distrust(peer, "sent a message that is not for a sender");
+  }
+}
+
+std::optional<Landing> HandoffSender::Core::OnPayload(PeerId peer, ByteSpan,
+                                                      uint64_t) {
+  Section section(this);
+  ++totals_.messages_dropped;
+  pairing_.Distrust(peer, "sent a payload to a sender");
+  return std::nullopt;
+}
+
+void HandoffSender::Core::OnSent(PeerId, uint64_t cookie,
+                                 const absl::Status& status) {
+  if (cookie == kControlCookie) return;
+  {
+    Section section(this);
+    auto it = on_wire_.find(cookie);
+    CHECK(it != on_wire_.end()) << "send " << cookie << " completed twice";
+    const PageSend send = it->second;
+    on_wire_.erase(it);
+    Transfer* transfer = FindLive(send.transfer);
+    if (transfer != nullptr && !status.ok()) {
+      TellReceiver(send.transfer, *transfer, TransferOutcome::kTransportFailed);
+      Fail(send.transfer, *transfer, TransferOutcome::kTransportFailed,
+           std::string(status.message()));
+    }
+    EndSend(send, status.ok());
+  }
+  Pump();
+}
+
+void HandoffSender::Core::OnTick() {
+  {
+    Section section(this);
+    const absl::Time now = options_.clock->Now();
+    totals_.last_tick = now;
+    pairing_.Tick(now);
+    std::vector<TransferId> due;
+    for (const auto& [id, transfer] : transfers_) {
+      if (now >= transfer->deadline) due.push_back(id);
+    }
+    for (TransferId id : due) {
+      Transfer& transfer = *transfers_.at(id);
+      if (!transfer.pages.ended()) {
+        TellReceiver(id, transfer, TransferOutcome::kDeadlineExceeded);
+        Fail(id, transfer, TransferOutcome::kDeadlineExceeded,
+             "not acknowledged before the deadline");
+      } else {
+        transfer.deadline = absl::InfiniteFuture();
+        pairing_.Distrust(transfer.peer, "an ended transfer is not quiet");
+      }
+    }
+  }
+  Pump();
+}
+
+HandoffSender::Core::Transfer* HandoffSender::Core::Match(PeerId peer,
+                                                          TransferId id,
+                                                          uint32_t generation) {
+  auto it = transfers_.find(id);
+  if (it == transfers_.end() || it->second->peer != peer ||
+      it->second->pages.generation() != generation) {
+    return nullptr;
+  }
+  return it->second.get();
+}
+
+void HandoffSender::Core::OnCommitAck(PeerId peer, const wire::CommitAck& ack) {
+  Transfer* transfer = Match(peer, ack.transfer, ack.generation);
+  if (transfer == nullptr || transfer->pages.ended() ||
+      !transfer->pages.commit_sent()) {
+    ++totals_.messages_dropped;
+    return;
+  }
+  if (ack.outcome != TransferOutcome::kOk) {
+    Fail(ack.transfer, *transfer, ack.outcome,
+         "the receiver did not take the commit");
+    return;
+  }
+  const absl::Time now = options_.clock->Now();
+  const absl::Time committed = transfer->committed;
+  ++totals_.transfers_acked;
+  events_.push_back(Acked{ack.transfer, ack.generation,
+                          transfer->pages.total_bytes(),
+                          now - transfer->first_pages.value_or(committed),
+                          now - committed});
+  End(ack.transfer, *transfer);
+}
+
+void HandoffSender::Core::OnAbort(PeerId peer, const wire::Abort& abort) {
+  Transfer* transfer = Match(peer, abort.transfer, abort.generation);
+  if (transfer == nullptr) {
+    ++totals_.messages_dropped;
+    pairing_.Send(peer, wire::AbortAck{abort.transfer, abort.generation});
+    return;
+  }
+  transfer->owes_abort_ack = true;
+  if (transfer->pages.ended()) return;
+  Fail(abort.transfer, *transfer, abort.reason, "the receiver gave up");
+}
+
+// Sending, on the progress thread.
+
+void HandoffSender::Core::Pump() {
+  for (;;) {
+    std::optional<PageSend> send;
+    {
+      Section section(this);
+      send = NextSend();
+    }
+    if (!send.has_value()) return;
+    const uint64_t checksum =
+        PagesChecksum(options_.kv, send->batch.layer, send->batch.first_index,
+                      send->blocks);
+    Section section(this);
+    Submit(*send, checksum);
+  }
+}
+
+std::optional<HandoffSender::Core::PageSend> HandoffSender::Core::NextSend() {
+  const uint32_t max_window = transport_->properties().max_sends_in_flight;
+  for (auto it = work_.begin(); it != work_.end();) {
+    const TransferId id = *it;
+    Transfer* transfer = FindLive(id);
+    if (transfer == nullptr) {
+      it = work_.erase(it);
+      continue;
+    }
+    const auto window = window_.find(transfer->peer);
+    if (window != window_.end() && window->second >= max_window) {
+      ++it;
+      continue;
+    }
+    const auto batch = transfer->pages.TakeBatch(max_pages_per_message_);
+    if (batch.has_value()) {
+      ++window_[transfer->peer];
+      return PageSend{id, transfer->peer, *batch,
+                      transfer->pages.blocks().subspan(batch->first_index,
+                                                       batch->num_blocks)};
+    }
+    if (transfer->pages.CommitDue()) {
+      pairing_.Send(transfer->peer, transfer->pages.TakeCommit(id));
+    }
+    transfer->has_work = false;
+    it = work_.erase(it);
+  }
+  return std::nullopt;
+}
+
+void HandoffSender::Core::Submit(const PageSend& send, uint64_t checksum) {
+  Transfer& transfer = *transfers_.at(send.transfer);
+  transfer.pages.AddChecksum(checksum);
+  // Both may have changed while the pages were hashed.
+  if (transfer.pages.ended() || !pairing_.IsReady(send.peer)) {
+    EndSend(send, /*sent=*/false);
+    return;
+  }
+  const std::string header = pairing_.EncodeFor(
+      send.peer, wire::Kv{.transfer = send.transfer,
+                          .generation = transfer.pages.generation(),
+                          .layer = send.batch.layer,
+                          .first_index = send.batch.first_index,
+                          .num_blocks = send.batch.num_blocks});
+  const std::vector<Extent> payload =
+      PageExtents(options_.kv, region_, send.batch.layer, send.blocks);
+  const uint64_t cookie = next_cookie_++;
+  const absl::Status status = transport_->Send(
+      send.peer,
+      ByteSpan(reinterpret_cast<const std::byte*>(header.data()),
+               header.size()),
+      payload, cookie);
+  if (status.ok()) {
+    on_wire_[cookie] = send;
+    return;
+  }
+  TellReceiver(send.transfer, transfer, TransferOutcome::kTransportFailed);
+  Fail(send.transfer, transfer, TransferOutcome::kTransportFailed,
+       std::string(status.message()));
+  EndSend(send, /*sent=*/false);
+}
+
+void HandoffSender::Core::EndSend(const PageSend& send, bool sent) {
+  auto window = window_.find(send.peer);
+  if (--window->second == 0) window_.erase(window);
+  if (sent) {
+    totals_.bytes_sent += send.batch.num_blocks * options_.kv.page_bytes;
+  }
+  Transfer& transfer = *transfers_.at(send.transfer);
+  transfer.pages.EndSend();
+  if (transfer.pages.ended()) QuiesceIfQuiet(send.transfer);
+}
+
+}  // namespace baton::kv_transfer

@@ -1,0 +1,139 @@
+// The inside of HandoffSender: its state, and what the transport calls. Only
+// handoff_sender.cc includes it. One lock guards everything; it is never held
+// while pages are hashed or the worker is woken. Only the progress thread sends
+// pages.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "kv_transfer/handoff_sender.h"
+#include "kv_transfer/outgoing_transfer.h"
+#include "kv_transfer/pairing.h"
+#include "kv_transfer/wire.h"
+
+namespace baton::kv_transfer {
+
+class HandoffSender::Core final : public TransportHandler {
+ public:
+  Core(Transport* transport, HandoffOptions options, RegionId region);
+  ~Core() override;
+
+  // As in HandoffSender; any thread.
+  absl::Status Pair(const std::string& address) ABSL_LOCKS_EXCLUDED(mu_);
+  bool IsReady(Incarnation receiver) const ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Start(const Grant& grant, absl::Span<const BlockId> blocks,
+                     absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  void SendLayer(TransferId transfer, int32_t layer, int32_t blocks_ready)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void Commit(TransferId transfer, const CommitRecord& record)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void Extend(TransferId transfer, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void Abort(TransferId transfer, TransferOutcome reason)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<Event> Poll() ABSL_LOCKS_EXCLUDED(mu_);
+  Stats stats() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // TransportHandler; the progress thread.
+  void OnPeerUp(PeerId peer, const std::string& address) override;
+  void OnPeerDown(PeerId peer, const absl::Status& why) override;
+  void OnMessage(PeerId peer, ByteSpan header) override;
+  std::optional<Landing> OnPayload(PeerId peer, ByteSpan header,
+                                   uint64_t payload_bytes) override;
+  void OnLanded(PeerId peer, uint64_t cookie,
+                const absl::Status& status) override {}
+  void OnSent(PeerId peer, uint64_t cookie,
+              const absl::Status& status) override;
+  void OnTick() override;
+
+ private:
+  struct Transfer {
+    Transfer(const KvGeometry& kv, const Grant& grant,
+             std::vector<BlockId> blocks, PeerId to, absl::Time until)
+        : pages(kv, grant.generation, grant.first_block, std::move(blocks)),
+          peer(to),
+          deadline(until) {}
+
+    OutgoingTransfer pages;
+    const PeerId peer;
+    // Of the transfer; once it ended, of its quarantine.
+    absl::Time deadline;
+    std::optional<absl::Time> first_pages;
+    absl::Time committed;
+    // Whether it is in work_.
+    bool has_work = false;
+    // The receiver aborted and is answered once nothing is on the wire.
+    bool owes_abort_ack = false;
+  };
+  // A batch on its way to the transport, or on the wire.
+  struct PageSend {
+    TransferId transfer{};
+    PeerId peer{};
+    OutgoingTransfer::Batch batch;
+    absl::Span<const BlockId> blocks;  // of the batch; live as the transfer
+  };
+
+  // Holds the lock; on the way out collects events and wakes the worker.
+  class Section;
+
+  // Sends whatever may be sent now. The progress thread, lock not held.
+  void Pump() ABSL_LOCKS_EXCLUDED(mu_);
+  std::optional<PageSend> NextSend() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Submit(const PageSend& send, uint64_t checksum)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndSend(const PageSend& send, bool sent)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Has the progress thread look at the transfer; the caller then calls
+  // transport_->Wake().
+  void AddWork(TransferId id, Transfer& transfer)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // The transfer unless it ended.
+  Transfer* FindLive(TransferId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The transfer that a message of `peer` is about, ended or not; null: none.
+  Transfer* Match(PeerId peer, TransferId id, uint32_t generation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnCommitAck(PeerId peer, const wire::CommitAck& ack)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnAbort(PeerId peer, const wire::Abort& abort)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Ends the transfer: no more sends, quarantine. Reports nothing.
+  void End(TransferId id, Transfer& transfer)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends it with a Failed event.
+  void Fail(TransferId id, Transfer& transfer, TransferOutcome outcome,
+            std::string detail) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TellReceiver(TransferId id, const Transfer& transfer,
+                    TransferOutcome reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Forgets an ended transfer once nothing reads its pages.
+  void QuiesceIfQuiet(TransferId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Transport* const transport_;
+  const HandoffOptions options_;
+  const RegionId region_;
+  const uint32_t max_pages_per_message_;
+
+  mutable absl::Mutex mu_;
+  Pairing pairing_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<TransferId, std::unique_ptr<Transfer>> transfers_
+      ABSL_GUARDED_BY(mu_);
+  // Transfers with pages or a commit to send, oldest work first.
+  std::deque<TransferId> work_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint64_t, PageSend> on_wire_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<PeerId, uint32_t> window_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_cookie_ ABSL_GUARDED_BY(mu_) = kControlCookie + 1;
+  std::vector<Event> events_ ABSL_GUARDED_BY(mu_);
+  Stats totals_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace baton::kv_transfer

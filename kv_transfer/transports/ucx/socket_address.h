@@ -1,0 +1,40 @@
+// "host:port" with a numeric host, to and from the operating system's form.
+// Never resolves a name, so never blocks. Any thread.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace baton::kv_transfer {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  const sockaddr* get() const {
+    return reinterpret_cast<const sockaddr*>(&storage);
+  }
+};
+
+// `host`: "127.0.0.1", "::1" or "[::1]". InvalidArgument names it otherwise.
+absl::StatusOr<SocketAddress> MakeSocketAddress(const std::string& host,
+                                                uint16_t port);
+
+// "127.0.0.1:4000", "[::1]:4000". InvalidArgument names it otherwise.
+absl::StatusOr<SocketAddress> ParseSocketAddress(const std::string& address);
+
+// The port in `address`; 0 when it is of no known family.
+uint16_t PortOf(const sockaddr_storage& address);
+
+// Whether `address` is 0.0.0.0 or ::.
+bool IsAnyAddress(const SocketAddress& address);
+
+// "127.0.0.1:4000", "[::1]:4000".
+std::string FormatHostPort(const std::string& host, uint16_t port);
+std::string FormatSocketAddress(const sockaddr_storage& address);
+
+}  // namespace baton::kv_transfer

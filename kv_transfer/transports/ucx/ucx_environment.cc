@@ -1,0 +1,37 @@
+#include "kv_transfer/transports/ucx/ucx_environment.h"
+
+#include <signal.h>
+#include <ucs/debug/debug.h>
+
+#include <array>
+#include <cstdlib>
+
+namespace baton::kv_transfer {
+
+void SetUcxEnvironment() {
+  constexpr struct {
+    const char* name;
+    const char* value;
+  } kSettings[] = {
+      // Measured over loopback: 1.3 GB/s with the defaults (8K, 64K), 4.0-4.5
+      // with these. ucp_config_modify accepts them and does nothing (1.13.1).
+      {"UCX_TCP_TX_SEG_SIZE", "64K"},
+      {"UCX_TCP_RX_SEG_SIZE", "128K"},
+      // A worker that restarts gets its port back at once.
+      {"UCX_TCP_CM_REUSEADDR", "y"},
+      {"UCX_WARN_UNUSED_ENV_VARS", "n"},
+  };
+  for (const auto& setting : kSettings) {
+    setenv(setting.name, setting.value, /*replace=*/0);
+  }
+  if (std::getenv("UCX_HANDLE_ERRORS") == nullptr) {
+    // UCX installs its crash handlers, and a debugging one for SIGHUP, when it
+    // is loaded, so that an environment variable set here would be too late.
+    for (int signal_number :
+         std::array{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGHUP}) {
+      ucs_debug_disable_signal(signal_number);
+    }
+  }
+}
+
+}  // namespace baton::kv_transfer

@@ -1,0 +1,168 @@
+// The progress thread's inside: every UCX object and every peer. All of it is
+// created, used and destroyed on one thread, which sleeps on UCX's event
+// descriptor when there is nothing to do.
+//
+// Life of a peer:
+//   1. connecting: there is an endpoint. The side that connected sends a
+//      preamble, the other side answers with its own; that proves that both are
+//      what they should be and that bytes flow.
+//   2. up: messages flow.
+//   3. down: an error, a deadline, ClosePeer or Stop. The handler is told, what
+//      is queued completes with an error, the endpoint is closed by force, and
+//      progress goes on until every request on it has completed.
+//   4. removed.
+// UCX callbacks only note what happened; what changes an endpoint is done from
+// the loop (ServePeer).
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "kv_transfer/region_table.h"
+#include "kv_transfer/transport.h"
+#include "kv_transfer/transports/ucx/ucx_handles.h"
+#include "kv_transfer/transports/ucx/ucx_mailbox.h"
+#include "kv_transfer/transports/ucx/ucx_transport.h"
+
+namespace baton::kv_transfer {
+
+class UcxLoop final {
+ public:
+  // Both must outlive the loop.
+  UcxLoop(const UcxOptions& options, UcxMailbox* mailbox,
+          const RegionTable* regions);
+  ~UcxLoop();
+  UcxLoop(const UcxLoop&) = delete;
+  UcxLoop& operator=(const UcxLoop&) = delete;
+
+  // Creates the UCX objects and fills in the properties. On failure the loop is
+  // of no use.
+  absl::Status Open(TransportProperties* properties);
+
+  // Runs until the mailbox says stop and everything has completed.
+  void Run();
+
+ private:
+  struct Peer;
+  // A send on its way; owned by UCX between start and completion.
+  struct Outgoing {
+    Peer* peer = nullptr;
+    std::string header;
+    std::vector<ucp_dt_iov_t> payload;
+    uint64_t cookie = 0;
+    // A preamble: nobody but us hears of it.
+    bool internal = false;
+  };
+  // A receive that UCX may still write to; owned by UCX until completion.
+  struct Incoming {
+    Peer* peer = nullptr;
+    std::vector<ucp_dt_iov_t> landing;
+    uint64_t cookie = 0;
+    uint64_t bytes = 0;
+  };
+  enum class PeerState { kConnecting, kUp, kDown };
+  struct Peer {
+    UcxLoop* loop = nullptr;
+    PeerId id{};
+    std::string address;
+    bool incoming = false;
+    PeerState state = PeerState::kConnecting;
+    ucp_ep_h endpoint = nullptr;
+    absl::Time connect_deadline;
+    bool owes_preamble = false;
+    // Not OK: it is to be taken down for this.
+    absl::Status failure;
+    bool was_up = false;
+    bool close_started = false;
+    bool close_pending = false;
+    // Whether it is in dirty_.
+    bool dirty = false;
+    std::deque<std::unique_ptr<Outgoing>> queue;  // payloads beyond the window
+    uint32_t payloads_in_flight = 0;
+    uint32_t sends_in_flight = 0;  // payloads and messages
+    uint32_t receives_in_flight = 0;
+  };
+
+  // ucx_loop.cc: set-up, the loop, lives of peers.
+  absl::Status OpenContext(const std::string& tls);
+  absl::Status OpenWorker();
+  absl::Status OpenListener(TransportProperties* properties);
+  bool RunMail();
+  void Tick();
+  void Sleep();
+  void BeginStop();
+  bool Drained();
+  void Accept();
+  void Connect(const UcxConnectOp& op);
+  absl::Status CreateEndpoint(Peer& peer, ucp_ep_params_t params);
+  Peer& AddPeer(PeerId id, std::string address, bool incoming);
+  Peer* FindPeer(PeerId id);
+  void MarkDirty(Peer& peer);
+  void Fail(Peer& peer, absl::Status why);
+  bool ServeDirtyPeers();
+  void ServePeer(Peer& peer);
+  void TakeDown(Peer& peer);
+  void CloseEndpoint(Peer& peer);
+  static void OnConnectionRequest(ucp_conn_request_h request, void* loop);
+  static void OnEndpointError(void* peer, ucp_ep_h endpoint,
+                              ucs_status_t status);
+  static void OnEndpointClosed(void* request, ucs_status_t status, void* peer);
+
+  // ucx_messages.cc: sending and receiving.
+  absl::Status SetReceivers();
+  void SendPreamble(Peer& peer);
+  void Send(UcxSendOp op);
+  void StartSend(std::unique_ptr<Outgoing> outgoing);
+  void StartQueued(Peer& peer);
+  void FinishSend(std::unique_ptr<Outgoing> outgoing, ucs_status_t status);
+  Peer* FindSender(const ucp_am_recv_param_t* param);
+  void MarkUp(Peer& peer);
+  bool AcceptHeader(Peer* peer, size_t header_bytes);
+  ucs_status_t Land(Peer& peer, ByteSpan header, void* data, size_t bytes,
+                    bool rendezvous);
+  ucs_status_t StartReceive(Peer& peer, std::unique_ptr<Incoming> incoming,
+                            void* descriptor);
+  void FinishReceive(std::unique_ptr<Incoming> incoming, ucs_status_t status,
+                     size_t bytes);
+  static ucs_status_t OnPreamble(void* loop, const void* header,
+                                 size_t header_bytes, void* data, size_t bytes,
+                                 const ucp_am_recv_param_t* param);
+  static ucs_status_t OnMessage(void* loop, const void* header,
+                                size_t header_bytes, void* data, size_t bytes,
+                                const ucp_am_recv_param_t* param);
+  static ucs_status_t OnPayload(void* loop, const void* header,
+                                size_t header_bytes, void* data, size_t bytes,
+                                const ucp_am_recv_param_t* param);
+  static void OnSendDone(void* request, ucs_status_t status, void* outgoing);
+  static void OnReceiveDone(void* request, ucs_status_t status, size_t bytes,
+                            void* incoming);
+
+  const UcxOptions options_;
+  UcxMailbox* const mailbox_;
+  const RegionTable* const regions_;
+
+  // In the order of creation; destroyed in reverse.
+  UcxContext context_;
+  UcxWorker worker_;
+  UcxListener listener_;
+  int event_fd_ = -1;
+
+  TransportHandler* handler_ = nullptr;
+  std::vector<ucp_conn_request_h> connection_requests_;
+  absl::flat_hash_map<PeerId, std::unique_ptr<Peer>> peers_;
+  absl::flat_hash_map<ucp_ep_h, Peer*> by_endpoint_;
+  std::vector<PeerId> dirty_;
+  absl::Time next_tick_;
+  bool stopping_ = false;
+  absl::Time stop_deadline_;
+};
+
+}  // namespace baton::kv_transfer

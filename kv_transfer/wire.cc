@@ -1,0 +1,259 @@
+#include "kv_transfer/wire.h"
+
+#include <bit>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+
+namespace baton::kv_transfer::wire {
+namespace {
+
+enum class Type : uint8_t {
+  kHello = 1,
+  kHelloReply = 2,
+  kKv = 3,
+  kCommit = 4,
+  kCommitAck = 5,
+  kAbort = 6,
+  kAbortAck = 7,
+};
+
+class Writer final {
+ public:
+  template <typename T>
+  void Put(T value) {
+    using U = std::make_unsigned_t<T>;
+    U bits = static_cast<U>(value);
+    for (size_t i = 0; i < sizeof(T); ++i) {
+      out_.push_back(static_cast<char>((bits >> (8 * i)) & 0xff));
+    }
+  }
+  template <typename E>
+  void PutEnum(E value) {
+    Put(static_cast<std::underlying_type_t<E>>(value));
+  }
+  void PutBytes(const std::string& bytes) { out_ += bytes; }
+  std::string Take() && { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+// Reads past the end give zeros and make ok() false.
+class Reader final {
+ public:
+  explicit Reader(ByteSpan bytes) : rest_(bytes) {}
+
+  template <typename T>
+  T Get() {
+    if (rest_.size() < sizeof(T)) {
+      ok_ = false;
+      rest_ = {};
+      return T{};
+    }
+    using U = std::make_unsigned_t<T>;
+    U value = 0;
+    for (size_t i = 0; i < sizeof(T); ++i) {
+      value |= static_cast<U>(static_cast<U>(rest_[i]) << (8 * i));
+    }
+    rest_.remove_prefix(sizeof(T));
+    return static_cast<T>(value);
+  }
+  template <typename E>
+  E GetEnum() {
+    return static_cast<E>(Get<std::underlying_type_t<E>>());
+  }
+  ByteSpan rest() const { return rest_; }
+  bool ok() const { return ok_; }
+  bool Finished() const { return ok_ && rest_.empty(); }
+
+ private:
+  ByteSpan rest_;
+  bool ok_ = true;
+};
+
+absl::Status Malformed(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what));
+}
+
+// Writes the body, after its type is known.
+struct BodyWriter {
+  Writer& out;
+
+  void PutHello(const google::protobuf::Message& hello) {
+    const std::string bytes = hello.SerializeAsString();
+    CHECK_LE(bytes.size(), kMaxHelloBytes);
+    out.Put<uint32_t>(bytes.size());
+    out.PutBytes(bytes);
+  }
+  void operator()(const v1::PeerHello& hello) { PutHello(hello); }
+  void operator()(const v1::PeerHelloReply& reply) { PutHello(reply); }
+  void operator()(const Kv& kv) {
+    out.PutEnum(kv.transfer);
+    out.Put(kv.generation);
+    out.Put(kv.layer);
+    out.Put(kv.first_index);
+    out.Put(kv.num_blocks);
+  }
+  void operator()(const Commit& commit) {
+    out.PutEnum(commit.transfer);
+    out.Put(commit.generation);
+    out.Put(commit.num_layers);
+    out.Put(commit.num_blocks);
+    out.Put(commit.record.first_token);
+    out.Put(commit.record.next_token_index);
+    out.Put(commit.record.num_tokens);
+    out.Put(commit.total_bytes);
+    out.Put(commit.checksum);
+  }
+  void operator()(const CommitAck& ack) {
+    out.PutEnum(ack.transfer);
+    out.Put(ack.generation);
+    out.PutEnum(ack.outcome);
+  }
+  void operator()(const Abort& abort) {
+    out.PutEnum(abort.transfer);
+    out.Put(abort.generation);
+    out.PutEnum(abort.reason);
+  }
+  void operator()(const AbortAck& ack) {
+    out.PutEnum(ack.transfer);
+    out.Put(ack.generation);
+    out.Put<uint32_t>(0);
+  }
+};
+
+struct TypeOf {
+  Type operator()(const v1::PeerHello&) const { return Type::kHello; }
+  Type operator()(const v1::PeerHelloReply&) const { return Type::kHelloReply; }
+  Type operator()(const Kv&) const { return Type::kKv; }
+  Type operator()(const Commit&) const { return Type::kCommit; }
+  Type operator()(const CommitAck&) const { return Type::kCommitAck; }
+  Type operator()(const Abort&) const { return Type::kAbort; }
+  Type operator()(const AbortAck&) const { return Type::kAbortAck; }
+};
+
+template <typename Proto>
+absl::StatusOr<Body> ReadHello(Reader& in) {
+  const uint32_t size = in.Get<uint32_t>();
+  if (!in.ok() || size != in.rest().size()) {
+    return Malformed("hello length does not fit");
+  }
+  if (size > kMaxHelloBytes) return Malformed("hello too long");
+  Proto hello;
+  if (!hello.ParseFromArray(in.rest().data(), static_cast<int>(size))) {
+    return Malformed("hello does not parse");
+  }
+  return Body(std::move(hello));
+}
+
+bool KnownOutcome(TransferOutcome outcome) {
+  return outcome <= TransferOutcome::kPeerLost;
+}
+
+absl::StatusOr<Body> ReadFixed(Type type, Reader& in) {
+  Body body;
+  bool outcome_ok = true;
+  const TransferId transfer = in.GetEnum<TransferId>();
+  const uint32_t generation = in.Get<uint32_t>();
+  switch (type) {
+    case Type::kHello:
+    case Type::kHelloReply:
+      LOG(FATAL) << "not a message of fixed size";
+    case Type::kKv: {
+      Kv kv{transfer, generation};
+      kv.layer = in.Get<uint32_t>();
+      kv.first_index = in.Get<uint32_t>();
+      kv.num_blocks = in.Get<uint32_t>();
+      body = kv;
+      break;
+    }
+    case Type::kCommit: {
+      Commit commit{transfer, generation};
+      commit.num_layers = in.Get<uint32_t>();
+      commit.num_blocks = in.Get<uint32_t>();
+      commit.record.first_token = in.Get<int32_t>();
+      commit.record.next_token_index = in.Get<uint32_t>();
+      commit.record.num_tokens = in.Get<uint32_t>();
+      commit.total_bytes = in.Get<uint64_t>();
+      commit.checksum = in.Get<uint64_t>();
+      body = commit;
+      break;
+    }
+    case Type::kCommitAck: {
+      const auto outcome = in.GetEnum<TransferOutcome>();
+      outcome_ok = KnownOutcome(outcome);
+      body = CommitAck{transfer, generation, outcome};
+      break;
+    }
+    case Type::kAbort: {
+      const auto reason = in.GetEnum<TransferOutcome>();
+      outcome_ok = KnownOutcome(reason) && reason != TransferOutcome::kOk;
+      body = Abort{transfer, generation, reason};
+      break;
+    }
+    case Type::kAbortAck:
+      in.Get<uint32_t>();
+      body = AbortAck{transfer, generation};
+      break;
+  }
+  if (!in.Finished()) return Malformed("length does not fit its type");
+  if (!outcome_ok) return Malformed("unknown outcome");
+  return body;
+}
+
+absl::StatusOr<Body> ReadBody(uint8_t type, uint8_t version, Reader& in) {
+  switch (static_cast<Type>(type)) {
+    case Type::kHello:
+      return ReadHello<v1::PeerHello>(in);
+    case Type::kHelloReply:
+      return ReadHello<v1::PeerHelloReply>(in);
+    case Type::kKv:
+    case Type::kCommit:
+    case Type::kCommitAck:
+    case Type::kAbort:
+    case Type::kAbortAck:
+      if (version != kVersion) {
+        return Malformed(absl::StrCat("version ", version, ", expected ",
+                                      kVersion));
+      }
+      return ReadFixed(static_cast<Type>(type), in);
+  }
+  return Malformed(absl::StrCat("unknown type ", type));
+}
+
+}  // namespace
+
+std::string Encode(const Message& message) {
+  Writer out;
+  out.Put(kMagic);
+  out.Put(kVersion);
+  out.PutEnum(std::visit(TypeOf{}, message.body));
+  out.Put<uint16_t>(0);
+  out.PutEnum(message.from);
+  out.PutEnum(message.to);
+  std::visit(BodyWriter{out}, message.body);
+  return std::move(out).Take();
+}
+
+absl::StatusOr<Message> Decode(ByteSpan header) {
+  Reader in(header);
+  const uint32_t magic = in.Get<uint32_t>();
+  const uint8_t version = in.Get<uint8_t>();
+  const uint8_t type = in.Get<uint8_t>();
+  in.Get<uint16_t>();
+  Message message;
+  message.from = in.GetEnum<Incarnation>();
+  message.to = in.GetEnum<Incarnation>();
+  if (!in.ok()) return Malformed("shorter than its prefix");
+  if (magic != kMagic) return Malformed("not a message of Baton");
+  BATON_ASSIGN_OR_RETURN(message.body, ReadBody(type, version, in));
+  return message;
+}
+
+}  // namespace baton::kv_transfer::wire

@@ -1,0 +1,560 @@
+// What every transport promises (kv_transfer/transport.h), on each of them, so
+// that the fake cannot lie.
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "kv_transfer/transport.h"
+#include "kv_transfer/transports/ucx/ucx_transport.h"
+#include "tests/support/fake_transport.h"
+
+namespace baton::kv_transfer {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+ByteSpan Bytes(const std::string& s) {
+  return ByteSpan(reinterpret_cast<const std::byte*>(s.data()), s.size());
+}
+std::string Text(ByteSpan bytes) {
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+// One way to make transports, and to let them make progress.
+class Network {
+ public:
+  virtual ~Network() = default;
+  virtual std::unique_ptr<Transport> Create(bool listen) = 0;
+  // One step, for transports that take none by themselves.
+  virtual bool Step() = 0;
+};
+
+class FakeWorld final : public Network {
+ public:
+  std::unique_ptr<Transport> Create(bool listen) override {
+    return network_.CreateTransport(listen);
+  }
+  bool Step() override {
+    if (!network_.Step()) network_.Tick();
+    return true;
+  }
+
+ private:
+  FakeNetwork network_;
+};
+
+class UcxWorld final : public Network {
+ public:
+  std::unique_ptr<Transport> Create(bool listen) override {
+    UcxOptions options;
+    options.listen = listen;
+    options.max_sends_in_flight = FakeNetwork::kMaxSendsInFlight;
+    options.max_sends_outstanding = FakeNetwork::kMaxSendsOutstanding;
+    auto transport = CreateUcxTransport(options);
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    return transport.ok() ? *std::move(transport) : nullptr;
+  }
+  bool Step() override { return false; }
+};
+
+// Writes down what happened; answers payloads as the test says.
+class Recorder final : public TransportHandler {
+ public:
+  struct Completion {
+    PeerId peer{};
+    uint64_t cookie = 0;
+    absl::StatusCode code{};
+    bool operator==(const Completion&) const = default;
+  };
+
+  void OnPeerUp(PeerId peer, const std::string& address) override {
+    absl::MutexLock lock(&mu);
+    ups.push_back(peer);
+    addresses.push_back(address);
+  }
+  void OnPeerDown(PeerId peer, const absl::Status& why) override {
+    absl::MutexLock lock(&mu);
+    EXPECT_FALSE(why.ok());
+    downs.push_back(peer);
+  }
+  void OnMessage(PeerId peer, ByteSpan header) override {
+    std::function<void(PeerId, ByteSpan)> hook;
+    {
+      absl::MutexLock lock(&mu);
+      EXPECT_THAT(downs, ::testing::Not(::testing::Contains(peer)));
+      hook = on_message;
+      if (!hook) messages.push_back(Text(header));
+    }
+    if (hook) hook(peer, header);
+  }
+  std::optional<Landing> OnPayload(PeerId peer, ByteSpan header,
+                                   uint64_t bytes) override {
+    absl::MutexLock lock(&mu);
+    EXPECT_THAT(downs, ::testing::Not(::testing::Contains(peer)));
+    payload_headers.push_back(Text(header));
+    payload_bytes.push_back(bytes);
+    std::optional<Landing> landing;
+    if (on_payload) landing = on_payload(header, bytes);
+    accepted += landing.has_value();
+    return landing;
+  }
+  void OnLanded(PeerId peer, uint64_t cookie,
+                const absl::Status& status) override {
+    absl::MutexLock lock(&mu);
+    landed.push_back({peer, cookie, status.code()});
+  }
+  void OnSent(PeerId peer, uint64_t cookie,
+              const absl::Status& status) override {
+    absl::MutexLock lock(&mu);
+    sent.push_back({peer, cookie, status.code()});
+  }
+  void OnTick() override {
+    absl::MutexLock lock(&mu);
+    ++ticks;
+  }
+
+  absl::Mutex mu;
+  std::vector<PeerId> ups, downs;
+  std::vector<std::string> addresses, messages, payload_headers;
+  std::vector<uint64_t> payload_bytes;
+  std::vector<Completion> landed, sent;
+  int accepted = 0;
+  int ticks = 0;
+  std::function<std::optional<Landing>(ByteSpan, uint64_t)> on_payload;
+  std::function<void(PeerId, ByteSpan)> on_message;
+};
+
+// A transport with one region and a recorder.
+struct Node {
+  Node(Network& network, bool listen, size_t region_bytes = 64 << 10)
+      : memory(region_bytes), transport(network.Create(listen)) {
+    auto added = transport->RegisterRegion(absl::MakeSpan(memory));
+    EXPECT_TRUE(added.ok());
+    region = *added;
+    transport->Start(&recorder);
+  }
+  ~Node() { transport->Stop(); }
+
+  const std::string& address() { return transport->properties().address; }
+  void Fill(uint8_t seed) {
+    for (size_t i = 0; i < memory.size(); ++i) {
+      memory[i] = static_cast<std::byte>(seed + i * 31 + i / 251);
+    }
+  }
+
+  std::vector<std::byte> memory;
+  Recorder recorder;
+  RegionId region{};
+  std::unique_ptr<Transport> transport;
+};
+
+class TransportContractTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  TransportContractTest() {
+    if (GetParam() == "fake") {
+      network_ = std::make_unique<FakeWorld>();
+    } else {
+      network_ = std::make_unique<UcxWorld>();
+    }
+  }
+
+  // Whether `done`, which reads what `recorder` wrote, comes true in time.
+  bool Await(Recorder& recorder, std::function<bool()> done) {
+    for (int i = 0; i < 100000; ++i) {
+      absl::MutexLock lock(&recorder.mu);
+      if (done()) return true;
+      recorder.mu.Unlock();
+      const bool stepped = network_->Step();
+      recorder.mu.Lock();
+      if (!stepped) {
+        return recorder.mu.AwaitWithTimeout(absl::Condition(&done),
+                                            absl::Seconds(20));
+      }
+    }
+    return false;
+  }
+
+  // `client` and `server` connected; client_peer_ and server_peer_ set.
+  void Connect(Node& client, Node& server) {
+    auto peer = client.transport->Connect(server.address());
+    ASSERT_TRUE(peer.ok()) << peer.status();
+    client_peer_ = *peer;
+    ASSERT_TRUE(Await(client.recorder, [&] {
+      return !client.recorder.ups.empty() &&
+             client.recorder.ups.back() == client_peer_;
+    }));
+    ASSERT_TRUE(
+        Await(server.recorder, [&] { return !server.recorder.ups.empty(); }));
+    absl::MutexLock lock(&server.recorder.mu);
+    server_peer_ = server.recorder.ups.back();
+  }
+
+  std::unique_ptr<Network> network_;
+  PeerId client_peer_{}, server_peer_{};
+};
+
+TEST_P(TransportContractTest, ConnectTellsBothSides) {
+  Node server(*network_, true), client(*network_, false);
+  EXPECT_NE(server.address(), "");
+  EXPECT_EQ(client.address(), "");
+  EXPECT_NE(client.transport->properties().name, "");
+  Connect(client, server);
+  EXPECT_THAT(client.recorder.ups, ElementsAre(client_peer_));
+  EXPECT_THAT(client.recorder.addresses, ElementsAre(server.address()));
+  EXPECT_THAT(server.recorder.ups, ElementsAre(server_peer_));
+}
+
+TEST_P(TransportContractTest, MessagesArriveBothWays) {
+  Node server(*network_, true), client(*network_, false);
+  Connect(client, server);
+  const std::string longest(client.transport->properties().max_header_bytes,
+                            'x');
+  ASSERT_TRUE(
+      client.transport->Send(client_peer_, Bytes("hello"), {}, 7).ok());
+  ASSERT_TRUE(client.transport->Send(client_peer_, Bytes(longest), {}, 8).ok());
+  ASSERT_TRUE(
+      server.transport->Send(server_peer_, Bytes("and back"), {}, 9).ok());
+  ASSERT_TRUE(Await(server.recorder,
+                    [&] { return server.recorder.messages.size() == 2; }));
+  ASSERT_TRUE(Await(client.recorder,
+                    [&] { return client.recorder.messages.size() == 1; }));
+  ASSERT_TRUE(
+      Await(client.recorder, [&] { return client.recorder.sent.size() == 2; }));
+  EXPECT_THAT(server.recorder.messages,
+              ::testing::UnorderedElementsAre("hello", longest));
+  EXPECT_THAT(client.recorder.messages, ElementsAre("and back"));
+  EXPECT_THAT(client.recorder.sent,
+              ::testing::UnorderedElementsAre(
+                  Recorder::Completion{client_peer_, 7, absl::StatusCode::kOk},
+                  Recorder::Completion{client_peer_, 8, absl::StatusCode::kOk}));
+}
+
+TEST_P(TransportContractTest, HeaderIsCopied) {
+  Node server(*network_, true), client(*network_, false);
+  Connect(client, server);
+  std::string header = "first";
+  ASSERT_TRUE(client.transport->Send(client_peer_, Bytes(header), {}, 1).ok());
+  header = "XXXXX";
+  ASSERT_TRUE(Await(server.recorder,
+                    [&] { return server.recorder.messages.size() == 1; }));
+  EXPECT_THAT(server.recorder.messages, ElementsAre("first"));
+}
+
+TEST_P(TransportContractTest, PayloadLandsWhereTheReceiverSays) {
+  Node server(*network_, true), client(*network_, false);
+  client.Fill(1);
+  server.Fill(200);
+  const std::vector<std::byte> before = server.memory;
+  Connect(client, server);
+  {
+    // Cut otherwise than by the sender.
+    absl::MutexLock lock(&server.recorder.mu);
+    server.recorder.on_payload = [&](ByteSpan, uint64_t) {
+      return Landing{{{server.region, 100, 1000},
+                      {server.region, 9000, 20000},
+                      {server.region, 5000, 3000}},
+                     42};
+    };
+  }
+  const std::vector<Extent> payload = {{client.region, 0, 8000},
+                                       {client.region, 20000, 8000},
+                                       {client.region, 10000, 8000}};
+  ASSERT_TRUE(
+      client.transport->Send(client_peer_, Bytes("pages"), payload, 5).ok());
+  ASSERT_TRUE(
+      Await(client.recorder, [&] { return client.recorder.sent.size() == 1; }));
+  ASSERT_TRUE(Await(server.recorder,
+                    [&] { return server.recorder.landed.size() == 1; }));
+  EXPECT_THAT(server.recorder.payload_headers, ElementsAre("pages"));
+  EXPECT_THAT(server.recorder.payload_bytes, ElementsAre(24000));
+  EXPECT_THAT(server.recorder.landed,
+              ElementsAre(Recorder::Completion{server_peer_, 42,
+                                               absl::StatusCode::kOk}));
+  EXPECT_EQ(client.recorder.sent[0],
+            (Recorder::Completion{client_peer_, 5, absl::StatusCode::kOk}));
+
+  std::vector<std::byte> sent;
+  for (const Extent& e : payload) {
+    sent.insert(sent.end(), client.memory.begin() + e.offset,
+                client.memory.begin() + e.offset + e.length);
+  }
+  std::vector<std::byte> expected = before;
+  std::copy_n(sent.begin(), 1000, expected.begin() + 100);
+  std::copy_n(sent.begin() + 1000, 20000, expected.begin() + 9000);
+  std::copy_n(sent.begin() + 21000, 3000, expected.begin() + 5000);
+  EXPECT_TRUE(server.memory == expected);
+}
+
+TEST_P(TransportContractTest, RefusedPayloadTouchesNothing) {
+  Node server(*network_, true), client(*network_, false);
+  client.Fill(1);
+  server.Fill(200);
+  const std::vector<std::byte> before = server.memory;
+  Connect(client, server);
+  const std::vector<Extent> payload = {{client.region, 0, 60000}};
+  ASSERT_TRUE(
+      client.transport->Send(client_peer_, Bytes("unwanted"), payload, 5).ok());
+  ASSERT_TRUE(
+      Await(client.recorder, [&] { return client.recorder.sent.size() == 1; }));
+  EXPECT_EQ(client.recorder.sent[0].code, absl::StatusCode::kOk);
+  EXPECT_THAT(server.recorder.payload_headers, ElementsAre("unwanted"));
+  EXPECT_THAT(server.recorder.landed, IsEmpty());
+  EXPECT_TRUE(server.memory == before);
+}
+
+TEST_P(TransportContractTest, ManyPayloadsLandAndCompleteOnce) {
+  constexpr size_t kPage = 512;
+  constexpr size_t kPages = 128;
+  Node server(*network_, true, kPage * kPages);
+  Node client(*network_, false, kPage * kPages);
+  client.Fill(3);
+  Connect(client, server);
+  {
+    absl::MutexLock lock(&server.recorder.mu);
+    server.recorder.on_payload = [&](ByteSpan header, uint64_t bytes) {
+      const uint64_t page = std::stoull(Text(header));
+      return Landing{{{server.region, page * kPage, bytes}}, page};
+    };
+  }
+  size_t next = 0;
+  while (next < kPages) {
+    const std::vector<Extent> payload = {{client.region, next * kPage, kPage}};
+    const absl::Status status = client.transport->Send(
+        client_peer_, Bytes(std::to_string(next)), payload, next);
+    if (status.ok()) {
+      ++next;
+      continue;
+    }
+    ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    const size_t sent_before = next;
+    ASSERT_TRUE(Await(client.recorder, [&] {
+      return client.recorder.sent.size() + 8 > sent_before;
+    }));
+  }
+  ASSERT_TRUE(Await(client.recorder,
+                    [&] { return client.recorder.sent.size() == kPages; }));
+  ASSERT_TRUE(Await(server.recorder,
+                    [&] { return server.recorder.landed.size() == kPages; }));
+  EXPECT_TRUE(server.memory == client.memory);
+  std::map<uint64_t, int> completions;
+  for (const auto& completion : server.recorder.landed) {
+    ++completions[completion.cookie];
+  }
+  EXPECT_THAT(completions, SizeIs(kPages));
+}
+
+TEST_P(TransportContractTest, SendIsBoundedAndSaysSo) {
+  Node server(*network_, true), client(*network_, false);
+  Connect(client, server);
+  // On the progress thread nothing completes meanwhile: the count is exact.
+  uint32_t accepted = 0;
+  bool done = false;
+  {
+    absl::MutexLock lock(&client.recorder.mu);
+    client.recorder.on_message = [&](PeerId peer, ByteSpan) {
+      absl::Status status;
+      while ((status = client.transport->Send(peer, Bytes("m"), {}, 1)).ok()) {
+        ++accepted;
+      }
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+      absl::MutexLock inner(&client.recorder.mu);
+      done = true;
+    };
+  }
+  ASSERT_TRUE(server.transport->Send(server_peer_, Bytes("go"), {}, 1).ok());
+  ASSERT_TRUE(Await(client.recorder, [&] { return done; }));
+  EXPECT_EQ(accepted, client.transport->properties().max_sends_outstanding);
+  ASSERT_TRUE(Await(client.recorder,
+                    [&] { return client.recorder.sent.size() == accepted; }));
+  EXPECT_TRUE(client.transport->Send(client_peer_, Bytes("m"), {}, 1).ok());
+}
+
+TEST_P(TransportContractTest, BadSendsAreRefused) {
+  Node server(*network_, true), client(*network_, false);
+  Connect(client, server);
+  const auto code = [&](const std::string& header,
+                        const std::vector<Extent>& payload) {
+    return client.transport->Send(client_peer_, Bytes(header), payload, 1)
+        .code();
+  };
+  const uint64_t size = client.memory.size();
+  const auto& limits = client.transport->properties();
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(code("", {}), kInvalid);
+  EXPECT_EQ(code(std::string(limits.max_header_bytes + 1, 'x'), {}), kInvalid);
+  EXPECT_EQ(code("h", {{RegionId{99}, 0, 1}}), kInvalid);
+  EXPECT_EQ(code("h", {{client.region, size, 1}}), kInvalid);
+  EXPECT_EQ(code("h", {{client.region, 1, size}}), kInvalid);
+  EXPECT_EQ(code("h", {{client.region, 1, ~uint64_t{0}}}), kInvalid);
+  EXPECT_EQ(code("h", {{client.region, 0, 0}}), kInvalid);
+  EXPECT_EQ(code("h", std::vector<Extent>(limits.max_payload_extents + 1,
+                                          {client.region, 0, 1})),
+            kInvalid);
+  EXPECT_EQ(
+      client.transport->Send(PeerId{123456}, Bytes("h"), {}, 1).code(),
+      absl::StatusCode::kUnavailable);
+}
+
+TEST_P(TransportContractTest, SendBeforeUpIsRefused) {
+  Node server(*network_, true), client(*network_, false);
+  // From the progress thread, so that the connection cannot come up meanwhile.
+  Connect(client, server);
+  absl::Status status;
+  bool done = false;
+  {
+    absl::MutexLock lock(&client.recorder.mu);
+    client.recorder.on_message = [&](PeerId, ByteSpan) {
+      auto second = client.transport->Connect(server.address());
+      ASSERT_TRUE(second.ok());
+      status = client.transport->Send(*second, Bytes("early"), {}, 1);
+      absl::MutexLock inner(&client.recorder.mu);
+      done = true;
+    };
+  }
+  ASSERT_TRUE(server.transport->Send(server_peer_, Bytes("go"), {}, 1).ok());
+  ASSERT_TRUE(Await(client.recorder, [&] { return done; }));
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_P(TransportContractTest, ClosePeerCompletesEverything) {
+  Node server(*network_, true, 1 << 20), client(*network_, false, 1 << 20);
+  Connect(client, server);
+  {
+    absl::MutexLock lock(&server.recorder.mu);
+    server.recorder.on_payload = [&](ByteSpan, uint64_t bytes) {
+      return Landing{{{server.region, 0, bytes}}, 1};
+    };
+  }
+  uint32_t sends = 0;
+  for (; sends < 40; ++sends) {
+    const std::vector<Extent> payload = {{client.region, 0, 1 << 20}};
+    ASSERT_TRUE(
+        client.transport->Send(client_peer_, Bytes("p"), payload, sends).ok());
+  }
+  client.transport->ClosePeer(client_peer_);
+  client.transport->ClosePeer(client_peer_);
+  ASSERT_TRUE(Await(client.recorder,
+                    [&] { return client.recorder.sent.size() == sends; }));
+  ASSERT_TRUE(
+      Await(client.recorder, [&] { return !client.recorder.downs.empty(); }));
+  ASSERT_TRUE(
+      Await(server.recorder, [&] { return !server.recorder.downs.empty(); }));
+  ASSERT_TRUE(Await(server.recorder, [&] {
+    return server.recorder.landed.size() ==
+           static_cast<size_t>(server.recorder.accepted);
+  }));
+  EXPECT_THAT(client.recorder.downs, ElementsAre(client_peer_));
+  EXPECT_THAT(server.recorder.downs, ElementsAre(server_peer_));
+  EXPECT_EQ(client.transport->Send(client_peer_, Bytes("m"), {}, 1).code(),
+            absl::StatusCode::kUnavailable);
+  // The last of them was far behind the window.
+  EXPECT_TRUE(std::any_of(
+      client.recorder.sent.begin(), client.recorder.sent.end(),
+      [](const auto& c) { return c.code != absl::StatusCode::kOk; }));
+}
+
+TEST_P(TransportContractTest, StopTellsThePeerAndCompletesEverything) {
+  Node server(*network_, true), client(*network_, false);
+  Connect(client, server);
+  const std::vector<Extent> payload = {{client.region, 0, 60000}};
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(
+        client.transport->Send(client_peer_, Bytes("p"), payload, i).ok());
+  }
+  client.transport->Stop();
+  EXPECT_THAT(client.recorder.sent, SizeIs(20));
+  EXPECT_THAT(client.recorder.downs, ElementsAre(client_peer_));
+  client.transport->Stop();
+  ASSERT_TRUE(
+      Await(server.recorder, [&] { return !server.recorder.downs.empty(); }));
+  EXPECT_EQ(client.transport->Send(client_peer_, Bytes("m"), {}, 1).code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST_P(TransportContractTest, PeerIdsAreNotReused) {
+  Node server(*network_, true), client(*network_, false);
+  Connect(client, server);
+  const PeerId first = client_peer_, first_at_server = server_peer_;
+  client.transport->ClosePeer(client_peer_);
+  ASSERT_TRUE(
+      Await(server.recorder, [&] { return !server.recorder.downs.empty(); }));
+  auto again = client.transport->Connect(server.address());
+  ASSERT_TRUE(again.ok());
+  EXPECT_NE(*again, first);
+  ASSERT_TRUE(
+      Await(server.recorder, [&] { return server.recorder.ups.size() == 2; }));
+  EXPECT_NE(server.recorder.ups[1], first_at_server);
+}
+
+TEST_P(TransportContractTest, ConnectToNobodyFails) {
+  Node client(*network_, false);
+  std::string address;
+  {
+    Node gone(*network_, true);
+    address = gone.address();
+  }
+  auto peer = client.transport->Connect(address);
+  ASSERT_TRUE(peer.ok());
+  ASSERT_TRUE(
+      Await(client.recorder, [&] { return !client.recorder.downs.empty(); }));
+  EXPECT_THAT(client.recorder.downs, ElementsAre(*peer));
+  EXPECT_THAT(client.recorder.ups, IsEmpty());
+}
+
+TEST_P(TransportContractTest, MalformedAddressIsRefused) {
+  Node client(*network_, false);
+  for (const char* address : {"", "nowhere", "not a host:12x"}) {
+    EXPECT_EQ(client.transport->Connect(address).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << address;
+  }
+}
+
+TEST_P(TransportContractTest, WakeBringsATick) {
+  Node client(*network_, false);
+  for (int i = 0; i < 3; ++i) {
+    int before = 0;
+    {
+      absl::MutexLock lock(&client.recorder.mu);
+      before = client.recorder.ticks;
+    }
+    client.transport->Wake();
+    ASSERT_TRUE(Await(client.recorder,
+                      [&] { return client.recorder.ticks > before; }));
+  }
+}
+
+TEST_P(TransportContractTest, HandlersMaySend) {
+  Node server(*network_, true), client(*network_, false);
+  Connect(client, server);
+  {
+    absl::MutexLock lock(&server.recorder.mu);
+    server.recorder.on_message = [&](PeerId peer, ByteSpan header) {
+      const std::string echo = "echo " + Text(header);
+      EXPECT_TRUE(server.transport->Send(peer, Bytes(echo), {}, 1).ok());
+    };
+  }
+  ASSERT_TRUE(client.transport->Send(client_peer_, Bytes("ping"), {}, 1).ok());
+  ASSERT_TRUE(Await(client.recorder,
+                    [&] { return client.recorder.messages.size() == 1; }));
+  EXPECT_THAT(client.recorder.messages, ElementsAre("echo ping"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, TransportContractTest,
+                         ::testing::Values("fake", "ucx"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace baton::kv_transfer
