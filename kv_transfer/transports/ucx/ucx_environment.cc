@@ -19,7 +19,6 @@ void SetUcxEnvironment() {
       {"UCX_TCP_RX_SEG_SIZE", "128K"},
       // A worker that restarts gets its port back at once.
       {"UCX_TCP_CM_REUSEADDR", "y"},
-      {"UCX_WARN_UNUSED_ENV_VARS", "n"},
   };
   for (const auto& setting : kSettings) {
     setenv(setting.name, setting.value, /*replace=*/0);
