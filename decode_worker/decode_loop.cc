@@ -225,13 +225,10 @@ void DecodeLoop::OnSessionGone(worker::SessionId session) {
 }
 
 void DecodeLoop::OnHandoffEvent(const HandoffReceiver::Event& event) {
-  if (const auto* ready = std::get_if<kv_transfer::PeerReady>(&event)) {
-    LOG(INFO) << "paired with prefill worker " << ready->worker_name;
-  } else if (const auto* lost = std::get_if<kv_transfer::PeerLost>(&event)) {
-    LOG(WARNING) << "lost prefill worker " << lost->worker_name << ": "
-                 << lost->reason;
-  } else if (std::holds_alternative<kv_transfer::PeerRefused>(event)) {
-    // Logged by the hand-off, with the fields that differ.
+  if (std::holds_alternative<kv_transfer::PeerReady>(event) ||
+      std::holds_alternative<kv_transfer::PeerRefused>(event) ||
+      std::holds_alternative<kv_transfer::PeerLost>(event)) {
+    // Logged by the hand-off; transfers have events of their own.
   } else if (const auto* landed =
                  std::get_if<HandoffReceiver::Landed>(&event)) {
     OnLanded(*landed);

@@ -234,15 +234,11 @@ void PrefillLoop::OnSessionGone(worker::SessionId session) {
 
 void PrefillLoop::OnHandoffEvent(const HandoffSender::Event& event) {
   if (const auto* ready = std::get_if<kv_transfer::PeerReady>(&event)) {
-    LOG(INFO) << "paired with decode worker " << ready->worker_name << " at "
-              << ready->address;
     pairings_.OnReady(*ready);
   } else if (const auto* refused =
                  std::get_if<kv_transfer::PeerRefused>(&event)) {
     pairings_.OnRefused(*refused, clock_->Now());
   } else if (const auto* lost = std::get_if<kv_transfer::PeerLost>(&event)) {
-    LOG(WARNING) << "lost decode worker " << lost->worker_name << " at "
-                 << lost->address << ": " << lost->reason;
     pairings_.OnLost(*lost, clock_->Now());
   } else if (const auto* acked = std::get_if<HandoffSender::Acked>(&event)) {
     OnAcked(*acked);

@@ -167,6 +167,15 @@ std::vector<v1::Token> RouterStream::AwaitTokens(uint64_t attempt,
 }
 
 void RouterStream::AwaitFreeBlocks(uint32_t free_blocks) {
+  // Reports that came earlier tell of earlier states; a new one comes at least
+  // every second.
+  for (v1::WorkerMessage& message : received_.DrainFor(absl::ZeroDuration())) {
+    kept_.push_back(std::move(message));
+  }
+  kept_.erase(
+      std::remove_if(kept_.begin(), kept_.end(),
+                     [](const v1::WorkerMessage& m) { return m.has_load(); }),
+      kept_.end());
   Await([&](const v1::WorkerMessage& m) {
     return m.has_load() && m.load().free_blocks() == free_blocks;
   });
