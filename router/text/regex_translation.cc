@@ -403,7 +403,7 @@ absl::Status Translator::TranslatePosixClass() {
       return absl::OkStatus();
     }
   }
-  return Refuse("a set inside a character class");
+  return Refuse(in_.substr(at_, 12));
 }
 
 absl::Status Translator::TranslateClass() {
@@ -412,16 +412,22 @@ absl::Status Translator::TranslateClass() {
   out_.push_back('[');
   if (Take("^")) out_.push_back('^');
   if (Take("]")) out_.append("\\]");
+  // A set in a set is their union, so that its brackets can go.
+  int depth = 1;
   while (!AtEnd()) {
-    if (Take("]")) {
-      out_.push_back(']');
-      return absl::OkStatus();
-    }
     if (Next("&&")) return Refuse("&& in a character class");
-    if (in_[at_] == '\\') {
-      BATON_RETURN_IF_ERROR(TranslateClassEscape());
-    } else if (in_[at_] == '[') {
+    if (Next("[:")) {
       BATON_RETURN_IF_ERROR(TranslatePosixClass());
+    } else if (in_[at_] == '\\') {
+      BATON_RETURN_IF_ERROR(TranslateClassEscape());
+    } else if (Take("[")) {
+      if (Next("^")) return Refuse("a negated set in a character class");
+      ++depth;
+    } else if (Take("]")) {
+      if (--depth == 0) {
+        out_.push_back(']');
+        return absl::OkStatus();
+      }
     } else {
       out_.push_back(in_[at_++]);
     }

@@ -13,7 +13,8 @@
 //   a(?i)b|c     applies to "b|c" as a group
 //   x{1,3}+      is a repeated group, not a possessive quantifier; x{,3} is
 //                x{0,3}
-//   [a[b]] &&    are set operations in a character class: refused
+//   [a[b]]       is the union of two sets
+//   [a[^b]] &&   are set operations that PCRE2 does not have: refused
 #pragma once
 
 #include <string>
