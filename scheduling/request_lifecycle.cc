@@ -90,8 +90,9 @@ LifecycleActions RequestLifecycle::Refused(AttemptId attempt, WorkerId from,
   // A prefill worker that is busy is still better than prefilling on the decode
   // worker, which an exclusion could lead to.
   if (by_decode || kind == RefusalKind::kDraining) Exclude(from);
-  actions.push_back(Requeue{now + BoundedDelay(retry_after),
-                            absl::StrCat("refused: ", message)});
+  actions.push_back(Requeue{Requeue::Cause::kRefused,
+                            now + BoundedDelay(retry_after),
+                            std::string(message)});
   return actions;
 }
 
@@ -139,7 +140,8 @@ LifecycleActions RequestLifecycle::WorkerLost(WorkerId worker,
   return LegEnded(attempt_->id, worker,
                   {.ok = false,
                    .error = absl::StrCat("lost worker ", name),
-                   .retryable = true},
+                   .retryable = true,
+                   .lost = true},
                   now);
 }
 
@@ -290,7 +292,9 @@ void RequestLifecycle::FailAttempt(WorkerId culprit, const LegOutcome& outcome,
   if (culprit != kNoWorker) Exclude(culprit);
   const absl::Duration delay =
       absl::Milliseconds(50) * (1 << std::min(num_failed_ - 1, 10));
-  actions->push_back(Requeue{now + BoundedDelay(delay), outcome.error});
+  actions->push_back(Requeue{
+      outcome.lost ? Requeue::Cause::kWorkerLost : Requeue::Cause::kFailed,
+      now + BoundedDelay(delay), outcome.error});
 }
 
 void RequestLifecycle::CancelOpenLegs(absl::string_view reason,

@@ -76,6 +76,8 @@ struct DeliverToken {
 // The request waits for a placement again. The workers in excluded() may be
 // taken again, when there is no other, from `retry_excluded_at` on.
 struct Requeue {
+  enum class Cause { kRefused, kFailed, kWorkerLost };
+  Cause cause = Cause::kFailed;
   absl::Time retry_excluded_at;
   std::string why;
 };
@@ -113,6 +115,8 @@ struct LegOutcome {
   bool ok = true;
   std::string error;
   bool retryable = false;
+  // The worker is gone: not its own word.
+  bool lost = false;
 };
 
 class RequestLifecycle final {

@@ -1,0 +1,184 @@
+#include "router/cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/log.h"
+
+namespace baton::router {
+
+using scheduling::kNoWorker;
+using scheduling::WorkerId;
+using scheduling::WorkerRole;
+
+Cluster::Cluster(const Options& options, const ServedModel& model,
+                 const v1::RouterHello& hello, RouterInbox* inbox,
+                 RouterMetrics* metrics, absl::Time now)
+    : options_(options),
+      metrics_(metrics),
+      registry_(model, options.registry, now) {
+  v1::RouterMessage message;
+  *message.mutable_hello() = hello;
+  for (const std::string& address : options.prefill_addresses) {
+    Add(WorkerRole::kPrefill, address, message, inbox, now);
+  }
+  for (const std::string& address : options.decode_addresses) {
+    Add(WorkerRole::kDecode, address, message, inbox, now);
+  }
+  UpdateGauges();
+}
+
+void Cluster::Add(WorkerRole role, const std::string& address,
+                  const v1::RouterMessage& hello, RouterInbox* inbox,
+                  absl::Time now) {
+  const int index = registry_.Add(role, address);
+  CHECK_EQ(index, static_cast<int>(peers_.size()));
+  Peer peer;
+  peer.link = std::make_unique<WorkerLink>(
+      index, address, hello, [inbox](LinkEvent event) {
+        inbox->PushUnbounded(RouterEvent(std::move(event)));
+      });
+  peer.next_connect_at = now;
+  peer.backoff = options_.min_reconnect;
+  peers_.push_back(std::move(peer));
+}
+
+std::optional<Cluster::News> Cluster::Take(LinkEvent event, absl::Time now) {
+  const int index = event.link;
+  Peer& peer = peers_[index];
+  switch (event.kind) {
+    case LinkEvent::Kind::kEnded: {
+      News news = TakeEnd(index, event.reason, now);
+      UpdateGauges();
+      if (news.worker == kNoWorker) return std::nullopt;
+      return news;
+    }
+    case LinkEvent::Kind::kMessage:
+      break;
+  }
+  peer.link->Consumed();
+  peer.last_heard_at = now;
+  // What still comes of a stream that we are ending is of no interest.
+  if (peer.breaking) return std::nullopt;
+  switch (event.message.kind_case()) {
+    case v1::WorkerMessage::kHello:
+      TakeHello(index, event.message, now);
+      UpdateGauges();
+      return std::nullopt;
+    case v1::WorkerMessage::kLoad:
+      registry_.Reported(index, event.message.load());
+      return std::nullopt;
+    case v1::WorkerMessage::kPair:
+      registry_.PairReported(index, event.message.pair(), now);
+      return std::nullopt;
+    case v1::WorkerMessage::kGrant:
+    case v1::WorkerMessage::kRefusal:
+    case v1::WorkerMessage::kTokens:
+    case v1::WorkerMessage::kOutcome:
+      break;
+    case v1::WorkerMessage::KIND_NOT_SET:
+      return std::nullopt;  // a newer worker's message
+  }
+  if (!peer.said_hello) {
+    Break(index, "it spoke before its hello");
+    return std::nullopt;
+  }
+  News news;
+  news.worker = registry_.workers()[index].id;
+  news.worker_name = registry_.NameOf(news.worker);
+  news.message = std::move(event.message);
+  return news;
+}
+
+void Cluster::TakeHello(int index, const v1::WorkerMessage& message,
+                        absl::Time now) {
+  Peer& peer = peers_[index];
+  if (peer.said_hello) {
+    Break(index, "it said hello twice");
+    return;
+  }
+  peer.said_hello = true;
+  peer.backoff = options_.min_reconnect;
+  registry_.Connected(index, message.hello(), now);
+}
+
+Cluster::News Cluster::TakeEnd(int index, const std::string& reason,
+                               absl::Time now) {
+  Peer& peer = peers_[index];
+  peer.link->Ended();
+  peer.next_connect_at = now + peer.backoff;
+  if (peer.said_hello) {
+    LOG(WARNING) << "lost worker " << registry_.Describe(index) << ": "
+                 << reason;
+  } else {
+    LOG_IF(WARNING, !peer.breaking)
+        << "cannot connect to worker " << registry_.Describe(index) << ": "
+        << reason;
+    peer.backoff = std::min(2 * peer.backoff, options_.max_reconnect);
+  }
+  peer.said_hello = false;
+  peer.breaking = false;
+  News news;
+  news.worker_name = registry_.NameOf(registry_.workers()[index].id);
+  news.worker = registry_.Lost(index);
+  news.lost = true;
+  return news;
+}
+
+absl::Time Cluster::Advance(absl::Time now) {
+  absl::Time next = absl::InfiniteFuture();
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    next = std::min(next, AdvancePeer(static_cast<int>(i), now));
+  }
+  for (WorkerRegistry::PairCommand& command : registry_.DuePairs(now)) {
+    v1::RouterMessage message;
+    *message.mutable_pair() = std::move(command.pair);
+    Send(registry_.workers()[command.prefill].id, std::move(message));
+  }
+  return std::min(next, registry_.NextDue());
+}
+
+absl::Time Cluster::AdvancePeer(int index, absl::Time now) {
+  Peer& peer = peers_[index];
+  if (!peer.link->connected()) {
+    if (now < peer.next_connect_at) return peer.next_connect_at;
+    peer.link->Connect();
+    peer.connecting_since = now;
+    peer.last_heard_at = now;
+  }
+  if (peer.breaking) return absl::InfiniteFuture();
+  const absl::Time due = peer.said_hello
+                             ? peer.last_heard_at + options_.silence_timeout
+                             : peer.connecting_since + options_.hello_timeout;
+  if (now < due) return due;
+  Break(index, peer.said_hello ? "it is silent" : "it does not answer");
+  return absl::InfiniteFuture();
+}
+
+void Cluster::Break(int index, const std::string& why) {
+  Peer& peer = peers_[index];
+  if (peer.breaking) return;
+  LOG(WARNING) << "giving up the stream to worker " << registry_.Describe(index)
+               << ": " << why;
+  peer.breaking = true;
+  peer.link->Break();
+}
+
+void Cluster::Send(WorkerId worker, v1::RouterMessage message) {
+  const int index = registry_.IndexOf(worker);
+  if (index < 0 || peers_[index].breaking) return;
+  if (!peers_[index].link->Send(std::move(message))) {
+    Break(index, "it takes no messages");
+  }
+}
+
+void Cluster::UpdateGauges() {
+  for (const WorkerRegistry::Worker& worker : registry_.workers()) {
+    const bool connected = worker.id != kNoWorker;
+    metrics_->SetWorkerUp(
+        worker.role, worker.address, connected,
+        connected && worker.misfit.empty() && !worker.draining);
+  }
+}
+
+}  // namespace baton::router

@@ -1,0 +1,91 @@
+// The workers of this router: a link to each address, kept up for ever, and the
+// registry that knows what is behind it.
+//
+// Used by the router's loop thread only (the links' events reach it through the
+// inbox). Never blocks on the network.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "baton/v1/worker.pb.h"
+#include "router/router_inbox.h"
+#include "router/router_metrics.h"
+#include "router/served_model.h"
+#include "router/worker_link.h"
+#include "router/worker_registry.h"
+
+namespace baton::router {
+
+class Cluster final {
+ public:
+  struct Options {
+    std::vector<std::string> prefill_addresses;
+    std::vector<std::string> decode_addresses;
+    WorkerRegistry::Options registry;
+    // A worker that does not say hello for this long is connected to anew.
+    absl::Duration hello_timeout = absl::Seconds(10);
+    // Nor does one that is silent for this long count as alive. Long enough for
+    // the longest step of a slow machine: workers report between steps.
+    absl::Duration silence_timeout = absl::Seconds(60);
+    // Waits before a broken stream is opened again, doubling up to the last.
+    absl::Duration min_reconnect = absl::Milliseconds(50);
+    absl::Duration max_reconnect = absl::Seconds(2);
+  };
+
+  // What one event means to requests.
+  struct News {
+    scheduling::WorkerId worker = scheduling::kNoWorker;
+    std::string worker_name;
+    // The worker is gone, and with it all that was asked of it. Otherwise
+    // `message` is a Grant, a Refusal, a TokenFrame or an Outcome.
+    bool lost = false;
+    v1::WorkerMessage message;
+  };
+
+  // `model`, `inbox` and `metrics` outlive the cluster. Connects in Advance.
+  Cluster(const Options& options, const ServedModel& model,
+          const v1::RouterHello& hello, RouterInbox* inbox,
+          RouterMetrics* metrics, absl::Time now);
+
+  std::optional<News> Take(LinkEvent event, absl::Time now);
+
+  // Does what time asks for: connects, gives up on silent workers, pairs.
+  // Returns when to be called again at the latest.
+  absl::Time Advance(absl::Time now);
+
+  // A message to a worker that is lost, or that cannot be sent, is dropped: the
+  // news of the loss follows.
+  void Send(scheduling::WorkerId worker, v1::RouterMessage message);
+
+  WorkerRegistry& registry() { return registry_; }
+
+ private:
+  struct Peer {
+    std::unique_ptr<WorkerLink> link;
+    bool said_hello = false;
+    bool breaking = false;
+    absl::Time connecting_since;
+    absl::Time last_heard_at;
+    absl::Time next_connect_at;
+    absl::Duration backoff;
+  };
+
+  void Add(scheduling::WorkerRole role, const std::string& address,
+           const v1::RouterMessage& hello, RouterInbox* inbox, absl::Time now);
+  void TakeHello(int index, const v1::WorkerMessage& message, absl::Time now);
+  News TakeEnd(int index, const std::string& reason, absl::Time now);
+  absl::Time AdvancePeer(int index, absl::Time now);
+  void Break(int index, const std::string& why);
+  void UpdateGauges();
+
+  const Options options_;
+  RouterMetrics* const metrics_;
+  WorkerRegistry registry_;
+  std::vector<Peer> peers_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,350 @@
+#include "router/request_flow.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "router/request_report.h"
+#include "router/worker_messages.h"
+
+namespace baton::router {
+namespace {
+
+using scheduling::AttemptId;
+using scheduling::kNoWorker;
+using scheduling::LifecycleActions;
+using scheduling::PlacementReason;
+using scheduling::PlacementRequest;
+using scheduling::PlacementVerdict;
+using scheduling::RequestLifecycle;
+using scheduling::WorkerId;
+
+// The bounds of a retry hint.
+constexpr absl::Duration kMinRetryAfter = absl::Milliseconds(100);
+constexpr absl::Duration kMaxRetryAfter = absl::Seconds(30);
+
+// gRPC reports a passed client deadline as a cancel, a little before our own
+// timer.
+constexpr absl::Duration kDeadlineSlack = absl::Milliseconds(20);
+
+}  // namespace
+
+RequestFlow::RequestFlow(const Options& options, const ServedModel& model,
+                         const scheduling::PlacementPolicy& policy,
+                         Cluster* cluster, RouterMetrics* metrics,
+                         const Clock* clock)
+    : options_(options),
+      model_(model),
+      policy_(policy),
+      cluster_(cluster),
+      metrics_(metrics),
+      clock_(clock) {}
+
+void RequestFlow::Admit(std::unique_ptr<IncomingRequest> incoming,
+                        absl::Time now) {
+  if (draining_) {
+    Reject(*incoming, absl::UnavailableError("the router is shutting down"),
+           "draining", std::nullopt);
+    return;
+  }
+  const size_t bound = static_cast<size_t>(options_.max_waiting_requests);
+  // A burst is not turned away while there is room on the workers.
+  if (waiting_.size() >= bound) PlaceWaiting(now);
+  if (waiting_.size() >= bound) {
+    Reject(*incoming,
+           absl::ResourceExhaustedError(absl::StrCat(
+               "overloaded: ", waiting_.size(), " requests are waiting")),
+           "queue_full", RetryAfter());
+    return;
+  }
+  metrics_->Admitted(static_cast<int64_t>(incoming->spec.prompt.size()));
+  auto record = std::make_unique<RequestRecord>(
+      std::move(incoming), options_.max_attempts, *model_.tokenizer);
+  const RequestKey key = record->key;
+  waiting_.insert(key);
+  SetTimer(record->deadline, key);
+  CHECK(records_.emplace(key, std::move(record)).second);
+}
+
+void RequestFlow::Reject(IncomingRequest& incoming, const absl::Status& status,
+                         const std::string& reason,
+                         std::optional<absl::Duration> retry_after) {
+  metrics_->Rejected(reason);
+  incoming.stream->Finish(status, retry_after);
+}
+
+absl::Duration RequestFlow::RetryAfter() const {
+  if (mean_end_gap_ == absl::ZeroDuration()) return absl::Seconds(1);
+  return std::clamp(mean_end_gap_ * static_cast<int64_t>(waiting_.size()),
+                    kMinRetryAfter, kMaxRetryAfter);
+}
+
+void RequestFlow::TakeClientGone(RequestKey key, absl::Time now) {
+  const auto it = records_.find(key);
+  if (it == records_.end()) return;
+  RequestRecord& record = *it->second;
+  const absl::Status status =
+      now + kDeadlineSlack >= record.deadline
+          ? absl::DeadlineExceededError("the request's deadline passed")
+          : absl::CancelledError("the client cancelled");
+  Apply(record, record.lifecycle.Abort(status), now);
+}
+
+void RequestFlow::TakeNews(const Cluster::News& news, absl::Time now) {
+  if (news.lost) {
+    TakeLoss(news, now);
+    return;
+  }
+  switch (news.message.kind_case()) {
+    case v1::WorkerMessage::kGrant: {
+      const v1::Grant& grant = news.message.grant();
+      if (RequestRecord* record = OwnerOf(grant.attempt())) {
+        record->grant = grant;
+        Apply(
+            *record,
+            record->lifecycle.Granted(AttemptId{grant.attempt()}, news.worker),
+            now);
+      }
+      return;
+    }
+    case v1::WorkerMessage::kRefusal:
+      return TakeRefusal(news, now);
+    case v1::WorkerMessage::kTokens:
+      return TakeTokens(news, now);
+    case v1::WorkerMessage::kOutcome:
+      return TakeOutcome(news, now);
+    case v1::WorkerMessage::kHello:
+    case v1::WorkerMessage::kLoad:
+    case v1::WorkerMessage::kPair:
+    case v1::WorkerMessage::KIND_NOT_SET:
+      break;
+  }
+  LOG(FATAL) << "not about a request: " << news.message.kind_case();
+}
+
+RequestRecord* RequestFlow::OwnerOf(uint64_t attempt) {
+  const auto it = attempts_.find(attempt);
+  return it == attempts_.end() ? nullptr : records_.at(it->second).get();
+}
+
+void RequestFlow::TakeTokens(const Cluster::News& news, absl::Time now) {
+  for (const v1::Token& token : news.message.tokens().tokens()) {
+    RequestRecord* record = OwnerOf(token.attempt());
+    if (record == nullptr) continue;
+    const AttemptId attempt{token.attempt()};
+    const auto reported = FromWire(token, model_.vocab_size);
+    if (reported.has_value()) {
+      Apply(
+          *record,
+          record->lifecycle.TokenReported(attempt, news.worker, *reported, now),
+          now);
+      continue;
+    }
+    const std::string error =
+        absl::StrCat("worker ", news.worker_name, " gave token ", token.id(),
+                     " at index ", token.index());
+    cluster_->Send(news.worker, MakeCancel({attempt, news.worker, error}));
+    Apply(*record,
+          record->lifecycle.LegEnded(
+              attempt, news.worker,
+              {.ok = false, .error = error, .retryable = true}, now),
+          now);
+  }
+}
+
+void RequestFlow::TakeRefusal(const Cluster::News& news, absl::Time now) {
+  const v1::Refusal& refusal = news.message.refusal();
+  if (refusal.reason() == v1::REFUSAL_REASON_DRAINING) {
+    cluster_->registry().Draining(news.worker);
+  }
+  RequestRecord* record = OwnerOf(refusal.attempt());
+  if (record == nullptr) return;
+  Apply(*record,
+        record->lifecycle.Refused(
+            AttemptId{refusal.attempt()}, news.worker, KindOf(refusal.reason()),
+            absl::StrCat(news.worker_name, ": ", refusal.message()),
+            absl::Milliseconds(refusal.retry_after_ms()), now),
+        now);
+}
+
+void RequestFlow::TakeOutcome(const Cluster::News& news, absl::Time now) {
+  const v1::Outcome& outcome = news.message.outcome();
+  RequestRecord* record = OwnerOf(outcome.attempt());
+  if (record == nullptr) return;
+  const AttemptId attempt{outcome.attempt()};
+  const bool by_decode = news.worker == record->lifecycle.decode_worker();
+  if (!by_decode && news.worker != record->lifecycle.prefill_worker()) return;
+  if (outcome.ok()) record->trace.AddOutcome(attempt, by_decode, outcome);
+  Apply(*record,
+        record->lifecycle.LegEnded(
+            attempt, news.worker,
+            {.ok = outcome.ok(),
+             .error = absl::StrCat(news.worker_name, ": ", outcome.error()),
+             .retryable = outcome.retryable()},
+            now),
+        now);
+}
+
+void RequestFlow::TakeLoss(const Cluster::News& news, absl::Time now) {
+  // Losing a worker is rare; looking at each attempt is cheap enough.
+  std::vector<RequestKey> keys;
+  keys.reserve(attempts_.size());
+  for (const auto& [attempt, key] : attempts_) keys.push_back(key);
+  for (RequestKey key : keys) {
+    RequestRecord& record = *records_.at(key);
+    Apply(record,
+          record.lifecycle.WorkerLost(news.worker, news.worker_name, now), now);
+  }
+}
+
+void RequestFlow::RunTimers(absl::Time now) {
+  while (!timers_.empty() && timers_.begin()->first <= now) {
+    const RequestKey key = timers_.begin()->second;
+    timers_.erase(timers_.begin());
+    const auto it = records_.find(key);
+    if (it == records_.end()) continue;
+    RequestRecord& record = *it->second;
+    if (now >= record.deadline) {
+      Apply(record,
+            record.lifecycle.Abort(
+                absl::DeadlineExceededError("the request's deadline passed")),
+            now);
+    } else if (now >= record.settle_at) {
+      Apply(record, record.lifecycle.SettleTimedOut(), now);
+    }
+    // Else an excluded worker may be asked again: PlaceWaiting does.
+  }
+  AbortUnplaceable(now);
+}
+
+void RequestFlow::AbortUnplaceable(absl::Time now) {
+  if (cluster_->registry().CouldPlace()) {
+    unplaceable_since_.reset();
+    return;
+  }
+  if (!unplaceable_since_.has_value()) unplaceable_since_ = now;
+  const std::vector<RequestKey> keys(waiting_.begin(), waiting_.end());
+  for (RequestKey key : keys) {
+    RequestRecord& record = *records_.at(key);
+    const absl::Time since =
+        std::max(*unplaceable_since_, record.trace.received_at);
+    if (now < since + options_.worker_wait) continue;
+    Apply(record,
+          record.lifecycle.Abort(
+              absl::UnavailableError(cluster_->registry().WhyNot())),
+          now);
+  }
+}
+
+absl::Time RequestFlow::NextDue() const {
+  absl::Time next = absl::InfiniteFuture();
+  if (!timers_.empty()) next = timers_.begin()->first;
+  if (unplaceable_since_.has_value() && !waiting_.empty()) {
+    // The oldest waits longest.
+    const RequestRecord& oldest = *records_.at(*waiting_.begin());
+    next =
+        std::min(next, std::max(*unplaceable_since_, oldest.trace.received_at) +
+                           options_.worker_wait);
+  }
+  return next;
+}
+
+void RequestFlow::PlaceWaiting(absl::Time now) {
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    RequestRecord& record = *records_.at(*it);
+    ++it;  // placing takes the request out
+    if (!TryPlace(record, now)) break;
+  }
+}
+
+bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
+  const RequestLifecycle& life = record.lifecycle;
+  const PlacementRequest request{
+      .prefill_tokens = static_cast<int32_t>(record.spec.prompt.size() +
+                                             life.output().size()),
+      .total_tokens = static_cast<int32_t>(record.spec.prompt.size()) +
+                      record.spec.stop.max_output_tokens,
+      .excluded = life.excluded(),
+      .allow_excluded_decode = now >= record.retry_excluded_at};
+  const absl::Time start = clock_->Now();
+  const PlacementVerdict verdict =
+      policy_.Place(cluster_->registry().snapshot(), request);
+  if (verdict.kind != PlacementVerdict::Kind::kNone) {
+    metrics_->Placed(verdict, clock_->Now() - start);
+    StartAttempt(record, verdict, request, now);
+    return true;
+  }
+  if (verdict.reason == PlacementReason::kTooLarge) {
+    Apply(record,
+          record.lifecycle.Abort(absl::InvalidArgumentError(absl::StrCat(
+              "max_tokens: prompt and answer may take ", request.total_tokens,
+              " tokens; the workers can hold ",
+              cluster_->registry().MaxContext()))),
+          now);
+    return true;
+  }
+  // Its own bad luck is no reason for others to wait.
+  return verdict.reason == PlacementReason::kOnlyExcluded;
+}
+
+void RequestFlow::StartAttempt(RequestRecord& record,
+                               const PlacementVerdict& verdict,
+                               const PlacementRequest& request,
+                               absl::Time now) {
+  WorkerRegistry& registry = cluster_->registry();
+  waiting_.erase(record.key);
+  registry.NextRound();
+  const AttemptId attempt{++last_attempt_};
+  attempts_[last_attempt_] = record.key;
+  record.attempt = attempt;
+
+  AttemptCharge charge;
+  charge.decode = verdict.decode;
+  charge.decode_blocks = scheduling::BlocksFor(
+      request.total_tokens,
+      static_cast<int32_t>(registry.workers()[registry.IndexOf(verdict.decode)]
+                               .hello.fingerprint()
+                               .block_size()));
+  registry.PlacedDecode(charge.decode, charge.decode_blocks);
+  if (verdict.prefill != kNoWorker) {
+    charge.prefill = verdict.prefill;
+    charge.prefill_tokens = request.prefill_tokens;
+    charge.prefill_report =
+        registry.PlacedPrefill(charge.prefill, charge.prefill_tokens);
+  }
+  record.charge = charge;
+
+  record.trace.sent_at = now;
+  record.trace.decode_worker = registry.NameOf(verdict.decode);
+  record.trace.prefill_worker = registry.NameOf(verdict.prefill);
+  Apply(record, record.lifecycle.Place(attempt, verdict), now);
+}
+
+void RequestFlow::Publish(absl::Time now) {
+  // Aborting a slow client touches nobody else.
+  std::vector<RequestKey> touched;
+  touched.swap(touched_);
+  for (RequestKey key : touched) {
+    const auto it = records_.find(key);
+    if (it == records_.end() || !it->second->touched) continue;
+    RequestRecord& record = *it->second;
+    if (Flush(record, now)) continue;
+    Apply(record,
+          record.lifecycle.Abort(
+              absl::ResourceExhaustedError("the client reads too slowly")),
+          now);
+  }
+  metrics_->SetRequests(static_cast<int64_t>(attempts_.size()),
+                        static_cast<int64_t>(waiting_.size()));
+}
+
+void RequestFlow::AbortAll(const absl::Status& status, absl::Time now) {
+  std::vector<RequestKey> keys;
+  for (const auto& [key, record] : records_) keys.push_back(key);
+  for (RequestKey key : keys) {
+    RequestRecord& record = *records_.at(key);
+    Apply(record, record.lifecycle.Abort(status), now);
+  }
+}
+
+}  // namespace baton::router

@@ -1,0 +1,145 @@
+// The requests of this router, from admission to the last response: applies
+// what the pure parts decide (scheduling/placement.h, request_lifecycle.h).
+//
+//   Admit -> waiting, in order of arrival
+//   PlaceWaiting -> an attempt on workers (scheduling/request_lifecycle.h)
+//   Take -> tokens, grants, refusals, outcomes, lost workers
+//   Publish -> one response per client with what came since the last one
+//
+// Waiting is strictly first come first served: a request that finds no room
+// holds back those behind it, so that small ones cannot starve a large one.
+// The number of waiting requests is bounded, and each wait ends with the
+// request's deadline.
+//
+// Used by the router's loop thread only. Never blocks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "router/cluster.h"
+#include "router/request_record.h"
+#include "router/router_metrics.h"
+#include "router/served_model.h"
+#include "scheduling/placement.h"
+#include "scheduling/request_lifecycle.h"
+
+namespace baton::router {
+
+class RequestFlow final {
+ public:
+  struct Options {
+    int max_waiting_requests = 1024;
+    int32_t max_attempts = 3;
+    // How long a request waits for a worker to join when none can serve.
+    absl::Duration worker_wait = absl::Seconds(10);
+    // How long a finished request waits for its workers' reports.
+    absl::Duration settle_wait = absl::Milliseconds(100);
+    // A reservation that nobody uses ends after this. The router cancels what
+    // it gives up, so this only bounds its own mistakes.
+    absl::Duration lease = absl::Minutes(2);
+  };
+
+  // Everything outlives the flow.
+  RequestFlow(const Options& options, const ServedModel& model,
+              const scheduling::PlacementPolicy& policy, Cluster* cluster,
+              RouterMetrics* metrics, const Clock* clock);
+
+  void Admit(std::unique_ptr<IncomingRequest> incoming, absl::Time now);
+  void TakeClientGone(RequestKey key, absl::Time now);
+  void TakeNews(const Cluster::News& news, absl::Time now);
+
+  // Deadlines, waits for outcomes, waits for workers.
+  void RunTimers(absl::Time now);
+  void PlaceWaiting(absl::Time now);
+  void Publish(absl::Time now);
+
+  // Admits nothing more.
+  void StartDraining() { draining_ = true; }
+  void AbortAll(const absl::Status& status, absl::Time now);
+
+  bool empty() const { return records_.empty(); }
+  // When RunTimers or PlaceWaiting is to be called at the latest.
+  absl::Time NextDue() const;
+
+ private:
+  using Timer = std::pair<absl::Time, RequestKey>;
+
+  void Reject(IncomingRequest& incoming, const absl::Status& status,
+              const std::string& reason,
+              std::optional<absl::Duration> retry_after);
+  absl::Duration RetryAfter() const;
+  void AbortUnplaceable(absl::Time now);
+
+  // False when those behind it must wait too.
+  bool TryPlace(RequestRecord& record, absl::Time now);
+  void StartAttempt(RequestRecord& record,
+                    const scheduling::PlacementVerdict& verdict,
+                    const scheduling::PlacementRequest& request,
+                    absl::Time now);
+
+  // The owner of an attempt; null when it is over.
+  RequestRecord* OwnerOf(uint64_t attempt);
+  void TakeTokens(const Cluster::News& news, absl::Time now);
+  void TakeRefusal(const Cluster::News& news, absl::Time now);
+  void TakeOutcome(const Cluster::News& news, absl::Time now);
+  void TakeLoss(const Cluster::News& news, absl::Time now);
+
+  // Does what the life cycle says. The record may be gone afterwards.
+  void Apply(RequestRecord& record, const scheduling::LifecycleActions& actions,
+             absl::Time now);
+  void Do(RequestRecord& record, const scheduling::SendReserve& action,
+          absl::Time now);
+  void Do(RequestRecord& record, const scheduling::SendPrefill& action,
+          absl::Time now);
+  void Do(RequestRecord& record, const scheduling::ForwardGrant& action,
+          absl::Time now);
+  void Do(RequestRecord& record, const scheduling::CancelLeg& action,
+          absl::Time now);
+  void Do(RequestRecord& record, const scheduling::DeliverToken& action,
+          absl::Time now);
+  void Do(RequestRecord& record, const scheduling::Requeue& action,
+          absl::Time now);
+  void Do(RequestRecord& record, const scheduling::AwaitOutcomes& action,
+          absl::Time now);
+  void Do(RequestRecord& record, const scheduling::Finish& action,
+          absl::Time now);
+
+  void EndAttempt(RequestRecord& record);
+  void StampEvent(RequestRecord& record, absl::Time now);
+  // False when the client reads too slowly.
+  bool Flush(RequestRecord& record, absl::Time now);
+  void SetTimer(absl::Time at, RequestKey key);
+  void Remove(RequestRecord& record, absl::Time now);
+
+  const Options options_;
+  const ServedModel& model_;
+  const scheduling::PlacementPolicy& policy_;
+  Cluster* const cluster_;
+  RouterMetrics* const metrics_;
+  const Clock* const clock_;
+
+  bool draining_ = false;
+  uint64_t last_attempt_ = 0;
+  absl::flat_hash_map<RequestKey, std::unique_ptr<RequestRecord>> records_;
+  absl::flat_hash_map<uint64_t, RequestKey> attempts_;
+  std::set<RequestKey> waiting_;  // in order of arrival
+  std::set<Timer> timers_;
+  std::vector<RequestKey> touched_;
+  // Since when no worker could serve any request.
+  std::optional<absl::Time> unplaceable_since_;
+  // Mean time between two requests that end, for honest retry hints.
+  absl::Time last_end_at_ = absl::InfinitePast();
+  absl::Duration mean_end_gap_ = absl::ZeroDuration();
+};
+
+}  // namespace baton::router

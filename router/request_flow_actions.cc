@@ -1,0 +1,193 @@
+// RequestFlow: what the life cycle of a request says is to be done.
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "router/request_flow.h"
+#include "router/request_report.h"
+#include "router/worker_messages.h"
+
+namespace baton::router {
+namespace {
+
+using scheduling::kNoWorker;
+using scheduling::LifecycleActions;
+using scheduling::RequestLifecycle;
+
+const char* CauseName(scheduling::Requeue::Cause cause) {
+  switch (cause) {
+    case scheduling::Requeue::Cause::kRefused:
+      return "refused";
+    case scheduling::Requeue::Cause::kFailed:
+      return "failed";
+    case scheduling::Requeue::Cause::kWorkerLost:
+      return "worker_lost";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+void RequestFlow::EndAttempt(RequestRecord& record) {
+  if (!record.attempt.has_value()) return;
+  attempts_.erase(static_cast<uint64_t>(*record.attempt));
+  record.attempt.reset();
+  WorkerRegistry& registry = cluster_->registry();
+  const AttemptCharge& charge = *record.charge;
+  registry.EndedDecode(charge.decode, charge.decode_blocks);
+  registry.EndedPrefill(charge.prefill, charge.prefill_tokens,
+                        charge.prefill_report);
+  record.charge.reset();
+}
+
+void RequestFlow::Apply(RequestRecord& record, const LifecycleActions& actions,
+                        absl::Time now) {
+  for (const scheduling::LifecycleAction& action : actions) {
+    std::visit([&](const auto& a) { Do(record, a, now); }, action);
+  }
+  if (record.lifecycle.state() == RequestLifecycle::State::kDone &&
+      !actions.empty()) {
+    Remove(record, now);
+  }
+}
+
+void RequestFlow::Do(RequestRecord& record,
+                     const scheduling::SendReserve& action, absl::Time now) {
+  const absl::Duration left = record.deadline - now;
+  cluster_->Send(action.decode,
+                 MakeReserve(action,
+                             MakeSequenceSpec(record.spec,
+                                              record.lifecycle.output(), left),
+                             std::min(left, options_.lease)));
+}
+
+void RequestFlow::Do(RequestRecord& record,
+                     const scheduling::SendPrefill& action, absl::Time now) {
+  cluster_->Send(action.prefill,
+                 MakePrefill(action, MakeSequenceSpec(record.spec,
+                                                      record.lifecycle.output(),
+                                                      record.deadline - now)));
+}
+
+void RequestFlow::Do(RequestRecord& record,
+                     const scheduling::ForwardGrant& action, absl::Time now) {
+  v1::RouterMessage message;
+  *message.mutable_grant() = record.grant;
+  cluster_->Send(action.prefill, std::move(message));
+}
+
+void RequestFlow::Do(RequestRecord& record, const scheduling::CancelLeg& action,
+                     absl::Time now) {
+  cluster_->Send(action.worker, MakeCancel(action));
+}
+
+void RequestFlow::Do(RequestRecord& record,
+                     const scheduling::DeliverToken& action, absl::Time now) {
+  if (action.index == 0) {
+    record.trace.first_token_attempt = record.attempt;
+    record.trace.first_token_sent_at = record.trace.sent_at;
+  }
+  if (record.charge->prefill != kNoWorker) {
+    cluster_->registry().EndedPrefill(record.charge->prefill,
+                                      record.charge->prefill_tokens,
+                                      record.charge->prefill_report);
+    record.charge->prefill = kNoWorker;
+  }
+  record.pending.add_token_ids(static_cast<uint32_t>(action.token));
+  record.pending.mutable_text()->append(record.detokenizer.Push(action.token));
+  if (!record.touched) touched_.push_back(record.key);
+  record.touched = true;
+}
+
+void RequestFlow::Do(RequestRecord& record, const scheduling::Requeue& action,
+                     absl::Time now) {
+  EndAttempt(record);
+  metrics_->Retried(CauseName(action.cause));
+  LOG_IF(WARNING, action.cause != scheduling::Requeue::Cause::kRefused)
+      << "request " << record.spec.id << ": " << action.why
+      << "; placing it again after " << record.lifecycle.output().size()
+      << " tokens";
+  record.retry_excluded_at = action.retry_excluded_at;
+  SetTimer(action.retry_excluded_at, record.key);
+  waiting_.insert(record.key);
+}
+
+void RequestFlow::Do(RequestRecord& record,
+                     const scheduling::AwaitOutcomes& action, absl::Time now) {
+  record.settle_at = now + options_.settle_wait;
+  SetTimer(record.settle_at, record.key);
+}
+
+void RequestFlow::Do(RequestRecord& record, const scheduling::Finish& action,
+                     absl::Time now) {
+  const bool sent = Flush(record, now);
+  const v1::Timing timing =
+      MakeTiming(record.trace, now, record.lifecycle.retries());
+  absl::Status status = action.status;
+  if (status.ok()) {
+    v1::GenerateResponse last;
+    last.set_request_id(record.spec.id);
+    last.set_text(record.detokenizer.Finish());
+    last.set_finish_reason(ToWire(action.reason));
+    *last.mutable_usage() = MakeUsage(record);
+    *last.mutable_timing() = timing;
+    if (!sent || !record.stream->Send(std::move(last))) {
+      status = absl::ResourceExhaustedError("the client reads too slowly");
+    }
+  }
+  record.stream->Finish(status, std::nullopt);
+  ReportEnd(record,
+            status.ok() || !action.status.ok()
+                ? action.reason
+                : scheduling::FinishReason::kError,
+            status, timing, metrics_);
+}
+
+void RequestFlow::StampEvent(RequestRecord& record, absl::Time now) {
+  RequestTrace& trace = record.trace;
+  if (!trace.has_first_event()) {
+    trace.first_event_at = now;
+    metrics_->FirstEvent(now - trace.received_at);
+  } else {
+    metrics_->LaterEvent(now - trace.last_event_at);
+  }
+  trace.last_event_at = now;
+  metrics_->OutputTokens(record.pending.token_ids_size());
+}
+
+bool RequestFlow::Flush(RequestRecord& record, absl::Time now) {
+  record.touched = false;
+  if (record.pending.token_ids().empty()) return true;
+  StampEvent(record, now);
+  record.pending.set_request_id(record.spec.id);
+  v1::GenerateResponse response;
+  response.Swap(&record.pending);
+  return record.stream->Send(std::move(response));
+}
+
+void RequestFlow::SetTimer(absl::Time at, RequestKey key) {
+  timers_.insert({at, key});
+}
+
+void RequestFlow::Remove(RequestRecord& record, absl::Time now) {
+  record.lifecycle.CheckInvariants();
+  EndAttempt(record);
+  waiting_.erase(record.key);
+  for (absl::Time at :
+       {record.deadline, record.settle_at, record.retry_excluded_at}) {
+    timers_.erase({at, record.key});
+  }
+  // Only while others wait does the gap tell how fast the queue moves.
+  if (waiting_.empty()) {
+    last_end_at_ = absl::InfinitePast();
+  } else {
+    if (last_end_at_ != absl::InfinitePast()) {
+      mean_end_gap_ += 0.1 * ((now - last_end_at_) - mean_end_gap_);
+    }
+    last_end_at_ = now;
+  }
+  records_.erase(record.key);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,63 @@
+// All that the router's loop keeps of one request.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "baton/v1/inference.pb.h"
+#include "baton/v1/worker.pb.h"
+#include "router/client_stream.h"
+#include "router/request_trace.h"
+#include "router/router_inbox.h"
+#include "router/text/detokenizer.h"
+#include "scheduling/placement.h"
+#include "scheduling/request_lifecycle.h"
+
+namespace baton::router {
+
+// What an attempt counts for in the registry's view of the load.
+struct AttemptCharge {
+  scheduling::WorkerId decode = scheduling::kNoWorker;
+  int32_t decode_blocks = 0;
+  scheduling::WorkerId prefill = scheduling::kNoWorker;
+  int32_t prefill_tokens = 0;
+  uint64_t prefill_report = 0;
+};
+
+struct RequestRecord {
+  RequestRecord(std::unique_ptr<IncomingRequest> incoming, int32_t max_attempts,
+                const Tokenizer& tokenizer)
+      : key(incoming->key),
+        spec(std::move(incoming->spec)),
+        deadline(incoming->deadline),
+        stream(std::move(incoming->stream)),
+        lifecycle(spec.stop, max_attempts),
+        detokenizer(tokenizer) {
+    trace.received_at = incoming->received_at;
+  }
+
+  const RequestKey key;
+  const scheduling::RequestSpec spec;
+  const absl::Time deadline;
+  const std::shared_ptr<ClientStream> stream;
+
+  scheduling::RequestLifecycle lifecycle;
+  Detokenizer detokenizer;
+  RequestTrace trace;
+
+  // The attempt under way.
+  std::optional<scheduling::AttemptId> attempt;
+  std::optional<AttemptCharge> charge;
+  v1::Grant grant;  // to be forwarded
+
+  // When to look at the request again, besides its deadline.
+  absl::Time settle_at = absl::InfiniteFuture();
+  absl::Time retry_excluded_at = absl::InfinitePast();
+
+  // Delivered, not yet sent to the client.
+  v1::GenerateResponse pending;
+  bool touched = false;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,53 @@
+// Where the time of one request went: the stamps that the router takes and the
+// durations that workers report, put together into the Timing that the client
+// gets, the metrics and the log line.
+//
+// TTFT is split so that the stages add up to it exactly:
+//   route_queue         arrival -> sent to the workers (the attempt that gave
+//                       the first token; earlier attempts are in it)
+//   prefill_queue       as the worker reports it
+//   prefill             as the worker reports it
+//   first_token_return  the rest: the network both ways and the router's loop
+//
+// Plain values; used by the router's loop thread only.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "baton/v1/inference.pb.h"
+#include "baton/v1/worker.pb.h"
+#include "scheduling/request_lifecycle.h"
+
+namespace baton::router {
+
+struct RequestTrace {
+  absl::Time received_at;
+  // The attempt under way, or the last one.
+  absl::Time sent_at;
+  std::string prefill_worker;  // empty: local prefill
+  std::string decode_worker;
+  // The attempt that gave output token 0.
+  std::optional<scheduling::AttemptId> first_token_attempt;
+  absl::Time first_token_sent_at;
+  std::optional<v1::Outcome> first_prefill_outcome;
+  // Tokens handed to the client's stream.
+  absl::Time first_event_at;
+  absl::Time last_event_at;
+  // Of the last attempt that reported them.
+  std::optional<v1::Outcome> prefill_outcome;
+  std::optional<v1::Outcome> decode_outcome;
+
+  bool has_first_event() const { return first_event_at != absl::Time(); }
+
+  // The outcome of a leg of `attempt`.
+  void AddOutcome(scheduling::AttemptId attempt, bool by_decode,
+                  const v1::Outcome& outcome);
+};
+
+// What is known at `end`; stages that nobody reported are 0.
+v1::Timing MakeTiming(const RequestTrace& trace, absl::Time end,
+                      int32_t retries);
+
+}  // namespace baton::router

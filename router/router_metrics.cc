@@ -1,0 +1,172 @@
+#include "router/router_metrics.h"
+
+namespace baton::router {
+namespace {
+
+using scheduling::FinishReason;
+using scheduling::PlacementVerdict;
+
+// The first four add up to TTFT; the others are what the hand-off adds before
+// the second token.
+constexpr const char* kStages[] = {
+    "route_queue",         "prefill_queue", "prefill",   "first_token_return",
+    "kv_transfer_exposed", "decode_queue",  "first_step"};
+
+metrics::Buckets DecisionBuckets() {
+  return {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2};
+}
+
+const char* KindName(PlacementVerdict::Kind kind) {
+  switch (kind) {
+    case PlacementVerdict::Kind::kPrefillAndDecode:
+      return "prefill-decode";
+    case PlacementVerdict::Kind::kDecodeOnly:
+      return "decode-only";
+    case PlacementVerdict::Kind::kNone:
+      return "none";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+RouterMetrics::RouterMetrics(metrics::Metrics* metrics)
+    : metrics_(metrics),
+      ttft_(metrics->Histogram(
+          "baton_time_to_first_token_seconds",
+          "Request read -> first token handed to the client's stream.",
+          metrics::TtftBuckets())),
+      inter_token_(metrics->Histogram(
+          "baton_inter_token_latency_seconds",
+          "Time between two consecutive token events of one request.",
+          metrics::InterTokenBuckets())),
+      time_per_output_token_(metrics->Histogram(
+          "baton_request_time_per_output_token_seconds",
+          "Per request: (last - first token event) / (output tokens - 1).",
+          metrics::InterTokenBuckets())),
+      e2e_(metrics->Histogram("baton_e2e_request_latency_seconds",
+                              "Request read -> last response.",
+                              metrics::RequestBuckets())),
+      kv_transfer_exposed_(metrics->Histogram(
+          "baton_kv_transfer_exposed_seconds",
+          "Transfer time that was left when prefill was done.",
+          metrics::TransferBuckets())),
+      decision_(metrics->Histogram("baton_router_decision_seconds",
+                                   "Time of one placement decision.",
+                                   DecisionBuckets())),
+      running_(metrics->Gauge("baton_num_requests_running",
+                              "Requests placed on workers.")),
+      waiting_(metrics->Gauge("baton_num_requests_waiting",
+                              "Requests waiting for a placement.")),
+      prompt_tokens_(metrics->Counter("baton_prompt_tokens_total",
+                                      "Prompt tokens of admitted requests.")),
+      generation_tokens_(metrics->Counter("baton_generation_tokens_total",
+                                          "Output tokens handed to clients.")) {
+  for (const char* stage : kStages) stages_[stage] = Stage(stage);
+  for (FinishReason reason : {FinishReason::kStop, FinishReason::kLength,
+                              FinishReason::kCancelled, FinishReason::kError}) {
+    metrics_->Counter("baton_request_success_total", "Requests that ended.",
+                      {{"finished_reason", FinishReasonName(reason)}});
+  }
+}
+
+prometheus::Histogram* RouterMetrics::Stage(const char* stage) {
+  return metrics_->Histogram(
+      "baton_ttft_stage_seconds",
+      "Where the time to the first token went (route_queue, prefill_queue, "
+      "prefill and first_token_return add up to it), and what the hand-off "
+      "added before the second token.",
+      metrics::TtftBuckets(), {{"stage", stage}});
+}
+
+void RouterMetrics::Admitted(int64_t prompt_tokens) {
+  metrics_
+      ->Counter("baton_admission_total", "Requests, by what became of them.",
+                {{"outcome", "accepted"}, {"reason", "ok"}})
+      ->Increment();
+  prompt_tokens_->Increment(static_cast<double>(prompt_tokens));
+}
+
+void RouterMetrics::Rejected(const std::string& reason) {
+  metrics_
+      ->Counter("baton_admission_total", "Requests, by what became of them.",
+                {{"outcome", "rejected"}, {"reason", reason}})
+      ->Increment();
+}
+
+void RouterMetrics::Placed(const PlacementVerdict& verdict,
+                           absl::Duration decision) {
+  decision_->Observe(absl::ToDoubleSeconds(decision));
+  metrics_
+      ->Counter("baton_disagg_decision_total", "Placements, by kind.",
+                {{"decision", KindName(verdict.kind)},
+                 {"reason", PlacementReasonName(verdict.reason)}})
+      ->Increment();
+}
+
+void RouterMetrics::Retried(const std::string& reason) {
+  metrics_
+      ->Counter("baton_prefill_recompute_total",
+                "Attempts that were given up and placed again.",
+                {{"reason", reason}})
+      ->Increment();
+}
+
+void RouterMetrics::FirstEvent(absl::Duration ttft) {
+  ttft_->Observe(absl::ToDoubleSeconds(ttft));
+}
+
+void RouterMetrics::LaterEvent(absl::Duration gap) {
+  inter_token_->Observe(absl::ToDoubleSeconds(gap));
+}
+
+void RouterMetrics::OutputTokens(int64_t count) {
+  generation_tokens_->Increment(static_cast<double>(count));
+}
+
+void RouterMetrics::Finished(FinishReason reason, const v1::Timing& timing,
+                             int64_t output_tokens,
+                             absl::Duration first_to_last_event) {
+  metrics_
+      ->Counter("baton_request_success_total", "Requests that ended.",
+                {{"finished_reason", FinishReasonName(reason)}})
+      ->Increment();
+  e2e_->Observe(timing.e2e_seconds());
+  if (output_tokens > 1) {
+    time_per_output_token_->Observe(absl::ToDoubleSeconds(first_to_last_event) /
+                                    static_cast<double>(output_tokens - 1));
+  }
+  if (output_tokens == 0) return;
+  stages_["route_queue"]->Observe(timing.route_queue_seconds());
+  stages_["prefill_queue"]->Observe(timing.prefill_queue_seconds());
+  stages_["prefill"]->Observe(timing.prefill_seconds());
+  stages_["first_token_return"]->Observe(timing.first_token_return_seconds());
+  if (timing.kv_transfer_bytes() == 0) return;
+  stages_["kv_transfer_exposed"]->Observe(timing.kv_transfer_exposed_seconds());
+  stages_["decode_queue"]->Observe(timing.decode_queue_seconds());
+  stages_["first_step"]->Observe(timing.first_step_seconds());
+  kv_transfer_exposed_->Observe(timing.kv_transfer_exposed_seconds());
+}
+
+void RouterMetrics::SetRequests(int64_t running, int64_t waiting) {
+  running_->Set(static_cast<double>(running));
+  waiting_->Set(static_cast<double>(waiting));
+}
+
+void RouterMetrics::SetWorkerUp(scheduling::WorkerRole role,
+                                const std::string& address, bool connected,
+                                bool usable) {
+  const metrics::Labels labels = {{"peer", address},
+                                  {"peer_role", WorkerRoleName(role)}};
+  metrics_
+      ->Gauge("baton_worker_connected",
+              "Whether the control stream to the worker is up.", labels)
+      ->Set(connected ? 1 : 0);
+  metrics_
+      ->Gauge("baton_worker_usable",
+              "Whether the worker is connected, fits and is not draining.",
+              labels)
+      ->Set(usable ? 1 : 0);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,61 @@
+// What the router reports on /metrics (docs/metrics.md). Updates may come from
+// any thread.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "absl/time/time.h"
+#include "baton/v1/inference.pb.h"
+#include "common/metrics/metrics.h"
+#include "scheduling/placement.h"
+#include "scheduling/request.h"
+
+namespace baton::router {
+
+class RouterMetrics final {
+ public:
+  // `metrics` outlives this object.
+  explicit RouterMetrics(metrics::Metrics* metrics);
+
+  // A request came in. `reason` is "ok" for accepted ones; otherwise why it was
+  // rejected: "invalid", "queue_full", "inbox_full", "draining".
+  void Admitted(int64_t prompt_tokens);
+  void Rejected(const std::string& reason);
+
+  void Placed(const scheduling::PlacementVerdict& verdict,
+              absl::Duration decision);
+  // An attempt ended without an answer and its prompt is prefilled again.
+  // `reason`: "refused", "worker_lost", "failed".
+  void Retried(const std::string& reason);
+
+  // A token event went to the client. `gap` is the time since the one before.
+  void FirstEvent(absl::Duration ttft);
+  void LaterEvent(absl::Duration gap);
+  void OutputTokens(int64_t count);
+
+  void Finished(scheduling::FinishReason reason, const v1::Timing& timing,
+                int64_t output_tokens, absl::Duration first_to_last_event);
+
+  void SetRequests(int64_t running, int64_t waiting);
+  void SetWorkerUp(scheduling::WorkerRole role, const std::string& address,
+                   bool connected, bool usable);
+
+ private:
+  prometheus::Histogram* Stage(const char* stage);
+
+  metrics::Metrics* const metrics_;
+  prometheus::Histogram* const ttft_;
+  prometheus::Histogram* const inter_token_;
+  prometheus::Histogram* const time_per_output_token_;
+  prometheus::Histogram* const e2e_;
+  prometheus::Histogram* const kv_transfer_exposed_;
+  prometheus::Histogram* const decision_;
+  prometheus::Gauge* const running_;
+  prometheus::Gauge* const waiting_;
+  prometheus::Counter* const prompt_tokens_;
+  prometheus::Counter* const generation_tokens_;
+  std::map<std::string, prometheus::Histogram*> stages_;
+};
+
+}  // namespace baton::router

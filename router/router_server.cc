@@ -1,0 +1,87 @@
+#include "router/router_server.h"
+
+#include <utility>
+
+#include "common/log.h"
+#include "common/process/process.h"
+#include "common/status_macros.h"
+
+namespace baton::router {
+namespace {
+
+// New requests that wait for the loop's next turn.
+constexpr size_t kInboxCapacity = 4096;
+
+// After the loop has ended every request, what is queued for slow clients.
+constexpr absl::Duration kShutdownWait = absl::Seconds(2);
+
+v1::RouterHello Hello(const std::string& name) {
+  v1::RouterHello hello;
+  hello.set_router_name(name);
+  hello.set_incarnation(static_cast<uint64_t>(process::DrawIncarnation()));
+  return hello;
+}
+
+}  // namespace
+
+RouterServer::RouterServer(const RouterOptions& options, ServedModel model)
+    : model_(std::move(model)),
+      registry_({{"model_name", model_.name},
+                 {"role", "router"},
+                 {"worker", options.name}}),
+      metrics_(&registry_),
+      inbox_(kInboxCapacity),
+      service_(options.service, model_, &state_, &inbox_, &metrics_,
+               Clock::Monotonic()),
+      cluster_(options.cluster, model_, Hello(options.name), &inbox_, &metrics_,
+               Clock::Monotonic()->Now()),
+      flow_(options.flow, model_, policy_, &cluster_, &metrics_,
+            Clock::Monotonic()),
+      loop_(
+          options.loop, &inbox_, &cluster_, &flow_, &state_,
+          [this](const Serving& serving) { SetHealth(serving.serving); },
+          Clock::Monotonic()) {}
+
+absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
+    const RouterOptions& options) {
+  BATON_ASSIGN_OR_RETURN(
+      ServedModel model,
+      LoadServedModel(options.model_dir, options.served_model_name));
+  std::unique_ptr<RouterServer> router(
+      new RouterServer(options, std::move(model)));
+  BATON_RETURN_IF_ERROR(router->Listen(options));
+  router->thread_ = std::thread([loop = &router->loop_] { loop->Run(); });
+  return router;
+}
+
+absl::Status RouterServer::Listen(const RouterOptions& options) {
+  BATON_ASSIGN_OR_RETURN(const int metrics_port,
+                         registry_.Serve(options.metrics));
+  BATON_ASSIGN_OR_RETURN(running_,
+                         rpc::StartServer(options.listen, {&service_}));
+  SetHealth(false);
+  address_ = rpc::WithPort(options.listen, running_.port);
+  metrics_address_ = rpc::WithPort(options.metrics, metrics_port);
+  return absl::OkStatus();
+}
+
+void RouterServer::SetHealth(bool serving) {
+  grpc::HealthCheckServiceInterface* health =
+      running_.server->GetHealthCheckService();
+  health->SetServingStatus("", serving);
+  health->SetServingStatus("baton.v1.Inference", serving);
+}
+
+RouterServer::~RouterServer() { Drain(); }
+
+void RouterServer::Drain() {
+  if (thread_.joinable()) {
+    loop_.RequestDrain();
+    thread_.join();
+  }
+  if (running_.server == nullptr) return;
+  running_.server->Shutdown(absl::ToChronoTime(absl::Now() + kShutdownWait));
+  running_.server->Wait();
+}
+
+}  // namespace baton::router

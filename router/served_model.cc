@@ -1,0 +1,151 @@
+#include "router/served_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "router/text/json_node.h"
+
+namespace baton::router {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMaxVocabSize = 1 << 24;
+constexpr int64_t kMaxLayers = 1 << 16;
+constexpr int64_t kMaxContext = 1 << 27;
+
+// What transformers takes where config.json does not say (the defaults of
+// LlamaConfig, MistralConfig, Qwen2Config and Qwen3Config).
+int32_t DefaultMaxContext(const std::string& architecture) {
+  if (architecture == "MistralForCausalLM") return 131072;
+  if (architecture == "Qwen2ForCausalLM") return 32768;
+  if (architecture == "Qwen3ForCausalLM") return 32768;
+  return 2048;
+}
+
+// A whole number in [1, max].
+absl::StatusOr<int32_t> Positive(const JsonNode& root, const char* field,
+                                 int64_t max) {
+  BATON_ASSIGN_OR_RETURN(const JsonNode node, root.Field(field));
+  BATON_ASSIGN_OR_RETURN(const int64_t value, node.AsCount(max));
+  if (value == 0) return node.Invalid("is 0, it must be at least 1");
+  return static_cast<int32_t>(value);
+}
+
+// One token id or a list of them; absent gives `fallback`.
+absl::StatusOr<std::vector<TokenId>> TokenList(const JsonNode& root,
+                                               const char* field,
+                                               int32_t vocab_size,
+                                               std::vector<TokenId> fallback) {
+  if (!root.Has(field)) return fallback;
+  BATON_ASSIGN_OR_RETURN(const JsonNode node, root.Field(field));
+  std::vector<JsonNode> entries = {node};
+  if (node.value().is_array()) {
+    BATON_ASSIGN_OR_RETURN(entries, node.Elements());
+  }
+  std::vector<TokenId> ids;
+  for (const JsonNode& entry : entries) {
+    BATON_ASSIGN_OR_RETURN(const int64_t id, entry.AsCount(vocab_size - 1));
+    ids.push_back(static_cast<TokenId>(id));
+  }
+  return ids;
+}
+
+absl::StatusOr<float> Number(const JsonNode& root, const char* field,
+                             float fallback) {
+  if (!root.Has(field)) return fallback;
+  BATON_ASSIGN_OR_RETURN(const JsonNode node, root.Field(field));
+  if (!node.value().is_number()) return node.Invalid("is not a number");
+  return node.value().get<float>();
+}
+
+absl::StatusOr<scheduling::SamplingParams> ReadSampling(const JsonNode& root) {
+  scheduling::SamplingParams p;
+  BATON_ASSIGN_OR_RETURN(p.temperature,
+                         Number(root, "temperature", p.temperature));
+  BATON_ASSIGN_OR_RETURN(p.top_p, Number(root, "top_p", p.top_p));
+  BATON_ASSIGN_OR_RETURN(p.min_p, Number(root, "min_p", p.min_p));
+  BATON_ASSIGN_OR_RETURN(
+      p.repetition_penalty,
+      Number(root, "repetition_penalty", p.repetition_penalty));
+  if (root.Has("top_k")) {
+    BATON_ASSIGN_OR_RETURN(const int64_t top_k,
+                           root.Count("top_k", kMaxVocabSize));
+    p.top_k = static_cast<int32_t>(top_k);
+  }
+  // "do_sample": false means greedy, whatever the other fields say.
+  BATON_ASSIGN_OR_RETURN(const bool sample, root.Bool("do_sample", true));
+  if (!sample) p.temperature = 0;
+  if (absl::Status valid = scheduling::Validate(p); !valid.ok()) {
+    return root.Invalid(
+        absl::StrCat("has a bad sampling default: ", valid.message()));
+  }
+  return p;
+}
+
+absl::Status ReadConfig(const JsonNode& root, ServedModel* model) {
+  BATON_ASSIGN_OR_RETURN(const std::vector<JsonNode> architectures,
+                         root.Array("architectures"));
+  if (architectures.empty()) return root.Invalid("has empty \"architectures\"");
+  BATON_ASSIGN_OR_RETURN(model->architecture, architectures[0].AsString());
+  BATON_ASSIGN_OR_RETURN(model->vocab_size,
+                         Positive(root, "vocab_size", kMaxVocabSize));
+  BATON_ASSIGN_OR_RETURN(model->num_layers,
+                         Positive(root, "num_hidden_layers", kMaxLayers));
+  model->max_context = DefaultMaxContext(model->architecture);
+  if (root.Has("max_position_embeddings")) {
+    BATON_ASSIGN_OR_RETURN(
+        model->max_context,
+        Positive(root, "max_position_embeddings", kMaxContext));
+  }
+  BATON_ASSIGN_OR_RETURN(
+      model->eos_token_ids,
+      TokenList(root, "eos_token_id", model->vocab_size, {}));
+  return absl::OkStatus();
+}
+
+// "models/stories/" and "models/stories" are both "stories".
+std::string LastPart(const std::string& model_dir) {
+  std::filesystem::path path(model_dir);
+  if (!path.has_filename()) path = path.parent_path();
+  return path.filename().string();
+}
+
+}  // namespace
+
+absl::StatusOr<ServedModel> LoadServedModel(const std::string& model_dir,
+                                            const std::string& served_name) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(model_dir, error)) {
+    return absl::NotFoundError(
+        absl::StrCat(model_dir, ": no such model directory"));
+  }
+  ServedModel model;
+  model.name = served_name.empty() ? LastPart(model_dir) : served_name;
+
+  const std::string config_file = absl::StrCat(model_dir, "/config.json");
+  BATON_ASSIGN_OR_RETURN(const json config, ReadJsonFile(config_file));
+  BATON_RETURN_IF_ERROR(ReadConfig(JsonNode(&config, config_file), &model));
+
+  const std::string generation_file =
+      absl::StrCat(model_dir, "/generation_config.json");
+  if (std::filesystem::exists(generation_file, error)) {
+    BATON_ASSIGN_OR_RETURN(const json generation,
+                           ReadJsonFile(generation_file));
+    const JsonNode root(&generation, generation_file);
+    BATON_ASSIGN_OR_RETURN(model.eos_token_ids,
+                           TokenList(root, "eos_token_id", model.vocab_size,
+                                     std::move(model.eos_token_ids)));
+    BATON_ASSIGN_OR_RETURN(model.default_sampling, ReadSampling(root));
+  }
+  BATON_ASSIGN_OR_RETURN(model.tokenizer, Tokenizer::Load(model_dir));
+  return model;
+}
+
+}  // namespace baton::router

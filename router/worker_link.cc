@@ -1,0 +1,193 @@
+#include "router/worker_link.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "common/log.h"
+#include "common/rpc/grpc_setup.h"
+#include "common/rpc/pending_writes.h"
+
+namespace baton::router {
+namespace {
+
+// Messages to one worker that wait for the network.
+constexpr size_t kMaxPendingWrites = 4096;
+// Messages of one worker that wait for the loop.
+constexpr int kMaxUnconsumed = 256;
+
+using Writes = rpc::PendingWrites<v1::RouterMessage>;
+
+}  // namespace
+
+// Lives until gRPC is done with it: `self_` is gRPC's reference.
+//
+// A hold keeps OnDone away while writes may still be started from the loop; it
+// is given back when the stream has been read to its end and no write is under
+// way.
+class WorkerLink::Stream final
+    : public grpc::ClientBidiReactor<v1::RouterMessage, v1::WorkerMessage> {
+ public:
+  Stream(int link, Sink sink)
+      : link_(link), sink_(std::move(sink)), writes_(kMaxPendingWrites) {}
+
+  void Start(v1::WorkerControl::Stub* stub, const v1::RouterMessage& hello,
+             std::shared_ptr<Stream> self) {
+    self_ = std::move(self);
+    // Without a time limit: the channel tries again and again by itself.
+    context_.set_wait_for_ready(true);
+    stub->async()->Connect(&context_, this);
+    AddHold();
+    Send(hello);
+    StartRead(&incoming_);
+    StartCall();
+  }
+
+  bool Send(v1::RouterMessage message) {
+    absl::MutexLock lock(&write_mu_);
+    switch (writes_.Push(std::move(message))) {
+      case Writes::PushResult::kStart:
+        StartWrite(writes_.InFlight());
+        return true;
+      case Writes::PushResult::kQueued:
+        return true;
+      case Writes::PushResult::kFull:
+      case Writes::PushResult::kClosed:
+        return false;
+    }
+    LOG(FATAL) << "not a PushResult";
+  }
+
+  void Consumed() {
+    {
+      absl::MutexLock lock(&mu_);
+      --unconsumed_;
+      if (!paused_ || unconsumed_ >= kMaxUnconsumed / 2) return;
+      paused_ = false;
+    }
+    StartRead(&incoming_);
+  }
+
+  void Break() {
+    context_.TryCancel();
+    {
+      absl::MutexLock lock(&mu_);
+      broken_ = true;
+      if (!paused_) return;
+      paused_ = false;
+    }
+    StartRead(&incoming_);  // finds the end
+  }
+
+  void WaitUntilDone() { done_.WaitForNotification(); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      absl::MutexLock lock(&write_mu_);
+      if (writes_.Close()) RemoveHold();
+      return;
+    }
+    bool pause = false;
+    {
+      absl::MutexLock lock(&mu_);
+      ++unconsumed_;
+    }
+    LinkEvent event;
+    event.link = link_;
+    event.message = std::move(incoming_);
+    incoming_.Clear();
+    sink_(std::move(event));
+    {
+      absl::MutexLock lock(&mu_);
+      pause = unconsumed_ >= kMaxUnconsumed && !broken_;
+      paused_ = pause;
+    }
+    if (!pause) StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    absl::MutexLock lock(&write_mu_);
+    const v1::RouterMessage* next = writes_.Done();
+    // The stream is broken: what waits is lost, and the read side says so.
+    while (!ok && next != nullptr) next = writes_.Done();
+    if (next != nullptr) {
+      StartWrite(next);
+    } else if (writes_.closed()) {
+      RemoveHold();
+    }
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    LinkEvent event;
+    event.link = link_;
+    event.kind = LinkEvent::Kind::kEnded;
+    event.reason =
+        status.ok() ? "the worker ended the stream"
+                    : absl::StrCat(status.error_message(), " (code ",
+                                   static_cast<int>(status.error_code()), ")");
+    sink_(std::move(event));
+    const std::shared_ptr<Stream> self = std::move(self_);
+    done_.Notify();
+  }
+
+  const int link_;
+  const Sink sink_;
+  grpc::ClientContext context_;
+  v1::WorkerMessage incoming_;  // the read under way
+  absl::Notification done_;
+  std::shared_ptr<Stream> self_;
+
+  // Starting a write and giving the hold back exclude each other: a write must
+  // not start on a call that is over.
+  absl::Mutex write_mu_;
+  Writes writes_ ABSL_GUARDED_BY(write_mu_);
+
+  absl::Mutex mu_;
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;
+  int unconsumed_ ABSL_GUARDED_BY(mu_) = 0;
+  bool paused_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+WorkerLink::WorkerLink(int link, const std::string& address,
+                       v1::RouterMessage hello, Sink sink)
+    : link_(link),
+      address_(address),
+      hello_(std::move(hello)),
+      sink_(std::move(sink)),
+      channel_(rpc::MakeControlChannel(address)),
+      stub_(v1::WorkerControl::NewStub(channel_)) {}
+
+WorkerLink::~WorkerLink() {
+  if (stream_ == nullptr) return;
+  stream_->Break();
+  stream_->WaitUntilDone();
+}
+
+void WorkerLink::Connect() {
+  CHECK(stream_ == nullptr) << address_;
+  stream_ = std::make_shared<Stream>(link_, sink_);
+  stream_->Start(stub_.get(), hello_, stream_);
+}
+
+bool WorkerLink::Send(v1::RouterMessage message) {
+  return stream_ != nullptr && stream_->Send(std::move(message));
+}
+
+void WorkerLink::Consumed() {
+  if (stream_ != nullptr) stream_->Consumed();
+}
+
+void WorkerLink::Ended() {
+  CHECK(stream_ != nullptr) << address_;
+  // kEnded is sent just before gRPC lets go.
+  stream_->WaitUntilDone();
+  stream_.reset();
+}
+
+void WorkerLink::Break() {
+  if (stream_ != nullptr) stream_->Break();
+}
+
+}  // namespace baton::router

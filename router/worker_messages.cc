@@ -1,0 +1,123 @@
+#include "router/worker_messages.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "common/log.h"
+
+namespace baton::router {
+namespace {
+
+using scheduling::FinishReason;
+using scheduling::RefusalKind;
+
+uint64_t AtLeastOneMs(absl::Duration duration) {
+  return static_cast<uint64_t>(
+      std::max<int64_t>(1, absl::ToInt64Milliseconds(duration)));
+}
+
+}  // namespace
+
+v1::SequenceSpec MakeSequenceSpec(const scheduling::RequestSpec& spec,
+                                  const std::vector<TokenId>& output,
+                                  absl::Duration time_left) {
+  v1::SequenceSpec wire;
+  wire.set_request_id(spec.id);
+  wire.mutable_tokens()->Reserve(
+      static_cast<int>(spec.prompt.size() + output.size()));
+  for (TokenId id : spec.prompt) wire.add_tokens(static_cast<uint32_t>(id));
+  for (TokenId id : output) wire.add_tokens(static_cast<uint32_t>(id));
+  wire.set_prompt_length(static_cast<uint32_t>(spec.prompt.size()));
+  v1::ResolvedSampling* sampling = wire.mutable_sampling();
+  sampling->set_temperature(spec.sampling.temperature);
+  sampling->set_top_k(static_cast<uint32_t>(spec.sampling.top_k));
+  sampling->set_top_p(spec.sampling.top_p);
+  sampling->set_min_p(spec.sampling.min_p);
+  sampling->set_repetition_penalty(spec.sampling.repetition_penalty);
+  sampling->set_presence_penalty(spec.sampling.presence_penalty);
+  sampling->set_frequency_penalty(spec.sampling.frequency_penalty);
+  sampling->set_seed(spec.sampling.seed);
+  wire.set_max_output_tokens(
+      static_cast<uint32_t>(spec.stop.max_output_tokens));
+  for (TokenId id : spec.stop.stop_token_ids) {
+    wire.add_stop_token_ids(static_cast<uint32_t>(id));
+  }
+  wire.set_deadline_ms(AtLeastOneMs(time_left));
+  return wire;
+}
+
+v1::RouterMessage MakeReserve(const scheduling::SendReserve& action,
+                              const v1::SequenceSpec& sequence,
+                              absl::Duration lease) {
+  v1::RouterMessage message;
+  v1::Reserve* reserve = message.mutable_reserve();
+  reserve->set_attempt(static_cast<uint64_t>(action.attempt));
+  *reserve->mutable_sequence() = sequence;
+  reserve->set_lease_ms(static_cast<uint32_t>(std::min<uint64_t>(
+      AtLeastOneMs(lease), std::numeric_limits<uint32_t>::max())));
+  reserve->set_local_prefill(action.local_prefill);
+  return message;
+}
+
+v1::RouterMessage MakePrefill(const scheduling::SendPrefill& action,
+                              const v1::SequenceSpec& sequence) {
+  v1::RouterMessage message;
+  v1::Prefill* prefill = message.mutable_prefill();
+  prefill->set_attempt(static_cast<uint64_t>(action.attempt));
+  *prefill->mutable_sequence() = sequence;
+  return message;
+}
+
+v1::RouterMessage MakeCancel(const scheduling::CancelLeg& action) {
+  v1::RouterMessage message;
+  v1::Cancel* cancel = message.mutable_cancel();
+  cancel->set_attempt(static_cast<uint64_t>(action.attempt));
+  cancel->set_reason(action.reason);
+  return message;
+}
+
+v1::FinishReason ToWire(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return v1::FINISH_REASON_STOP;
+    case FinishReason::kLength:
+      return v1::FINISH_REASON_LENGTH;
+    case FinishReason::kCancelled:
+      return v1::FINISH_REASON_CANCELLED;
+    case FinishReason::kError:
+      return v1::FINISH_REASON_ERROR;
+  }
+  LOG(FATAL) << "FinishReason " << static_cast<int>(reason);
+}
+
+RefusalKind KindOf(v1::RefusalReason reason) {
+  switch (reason) {
+    case v1::REFUSAL_REASON_TOO_LARGE:
+    case v1::REFUSAL_REASON_INVALID:
+      return RefusalKind::kNever;
+    case v1::REFUSAL_REASON_DRAINING:
+      return RefusalKind::kDraining;
+    default:  // proto enums are open: a reason that we do not know yet
+      return RefusalKind::kBusy;
+  }
+}
+
+std::optional<scheduling::ReportedToken> FromWire(const v1::Token& token,
+                                                  int32_t vocab_size) {
+  if (token.id() >= static_cast<uint32_t>(vocab_size) ||
+      token.index() > std::numeric_limits<int32_t>::max()) {
+    return std::nullopt;
+  }
+  scheduling::ReportedToken reported;
+  reported.index = static_cast<int32_t>(token.index());
+  reported.token = static_cast<TokenId>(token.id());
+  reported.logprob = token.logprob();
+  if (token.finish_reason() == v1::FINISH_REASON_STOP) {
+    reported.finish = FinishReason::kStop;
+  } else if (token.finish_reason() == v1::FINISH_REASON_LENGTH) {
+    reported.finish = FinishReason::kLength;
+  }
+  return reported;
+}
+
+}  // namespace baton::router

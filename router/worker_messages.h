@@ -1,0 +1,35 @@
+// The router's side of the wire: messages to workers from the router's own
+// types, and back. Pure.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "baton/v1/worker.pb.h"
+#include "common/ids.h"
+#include "scheduling/request.h"
+#include "scheduling/request_lifecycle.h"
+
+namespace baton::router {
+
+// The sequence as it stands: the prompt, then `output`. `time_left` > 0.
+v1::SequenceSpec MakeSequenceSpec(const scheduling::RequestSpec& spec,
+                                  const std::vector<TokenId>& output,
+                                  absl::Duration time_left);
+
+v1::RouterMessage MakeReserve(const scheduling::SendReserve& action,
+                              const v1::SequenceSpec& sequence,
+                              absl::Duration lease);
+v1::RouterMessage MakePrefill(const scheduling::SendPrefill& action,
+                              const v1::SequenceSpec& sequence);
+v1::RouterMessage MakeCancel(const scheduling::CancelLeg& action);
+
+v1::FinishReason ToWire(scheduling::FinishReason reason);
+scheduling::RefusalKind KindOf(v1::RefusalReason reason);
+
+// Nothing when the token cannot be one of the model's.
+std::optional<scheduling::ReportedToken> FromWire(const v1::Token& token,
+                                                  int32_t vocab_size);
+
+}  // namespace baton::router

@@ -1,0 +1,142 @@
+// The workers that the operator named: who is there, in which life, what it
+// can hold, what it reported, who fits whom, and who is paired with whom.
+//
+// Keeps the snapshot that placement reads. Two workers fit when their
+// fingerprints are equal, and a worker fits the router when it runs the
+// router's model. What a worker said is remembered while it is away, so that a
+// misfit cannot slip in during the restart of the one it does not fit.
+//
+// Pure but for logging: no IO, no clock. Used by the router's loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "baton/v1/worker.pb.h"
+#include "router/served_model.h"
+#include "scheduling/placement.h"
+
+namespace baton::router {
+
+class WorkerRegistry final {
+ public:
+  struct Options {
+    // How long after start requests wait for the prefill workers that were
+    // named, before decode workers prefill by themselves.
+    absl::Duration pairing_grace = absl::Seconds(2);
+    // A prefill worker that could not connect to a decode worker, or did not
+    // answer, is asked again after this.
+    absl::Duration pair_retry = absl::Seconds(5);
+  };
+
+  // One address, by index.
+  struct Worker {
+    scheduling::WorkerRole role = scheduling::WorkerRole::kDecode;
+    std::string address;
+    // kNoWorker while it is not connected.
+    scheduling::WorkerId id = scheduling::kNoWorker;
+    // Whether `hello` was ever said.
+    bool known = false;
+    v1::WorkerHello hello;
+    bool draining = false;
+    // Why it is never placed; empty when it fits.
+    std::string misfit;
+    // Counts its load reports.
+    uint64_t reports = 0;
+  };
+
+  // To be sent to a prefill worker.
+  struct PairCommand {
+    int prefill = 0;  // index
+    v1::Pair pair;
+  };
+
+  // `model` outlives the registry. `start` begins the pairing grace.
+  WorkerRegistry(const ServedModel& model, const Options& options,
+                 absl::Time start);
+
+  // Names an address; the indices count up from 0.
+  int Add(scheduling::WorkerRole role, const std::string& address);
+
+  // The worker said hello. Returns the name of this connection.
+  // REQUIRES: it is not connected.
+  scheduling::WorkerId Connected(int index, const v1::WorkerHello& hello,
+                                 absl::Time now);
+  // The connection is gone. Returns what its name was, kNoWorker if the worker
+  // had not said hello.
+  scheduling::WorkerId Lost(int index);
+  void Reported(int index, const v1::LoadReport& load);
+  void PairReported(int index, const v1::PairReport& report, absl::Time now);
+  // The worker said that it takes no more requests.
+  void Draining(scheduling::WorkerId id);
+
+  // What this router placed and what ended: the load that reports do not show
+  // yet. Unknown ids (lost meanwhile) are ignored.
+  void PlacedDecode(scheduling::WorkerId id, int32_t blocks);
+  void EndedDecode(scheduling::WorkerId id, int32_t blocks);
+  // Returns the number of the worker's last report.
+  uint64_t PlacedPrefill(scheduling::WorkerId id, int32_t tokens);
+  // `report` is what PlacedPrefill returned: tokens that a later report has
+  // counted are the report's affair.
+  void EndedPrefill(scheduling::WorkerId id, int32_t tokens, uint64_t report);
+  void NextRound() { ++snapshot_.round; }
+
+  // Pairs to ask for now; each is asked again until it is paired.
+  std::vector<PairCommand> DuePairs(absl::Time now);
+  // When DuePairs or the end of the pairing grace is next of interest.
+  absl::Time NextDue() const;
+
+  const scheduling::ClusterSnapshot& snapshot() const { return snapshot_; }
+  const std::vector<Worker>& workers() const { return workers_; }
+  // The index of a connected worker, -1 for others.
+  int IndexOf(scheduling::WorkerId id) const;
+  // The operator's name for it, or its address before it said hello.
+  std::string NameOf(scheduling::WorkerId id) const;
+  std::string Describe(int index) const;
+
+  // Whether a prompt could be placed if there is room.
+  bool CouldPlace() const;
+  // Which kind is missing, and what is known of each worker of it.
+  std::string WhyNot() const;
+  // Usable workers; prefill workers only when paired with a usable decode
+  // worker.
+  int NumServing(scheduling::WorkerRole role) const;
+  // Most tokens of one sequence that some usable decode worker can hold, at
+  // most the model's; the model's when there is none.
+  int32_t MaxContext() const;
+  // The fingerprint of a usable decode worker; null when there is none.
+  const v1::ModelFingerprint* Fingerprint() const;
+
+ private:
+  struct PairState {
+    bool paired = false;
+    absl::Time due;  // when to ask (again)
+  };
+  using PairKey = std::pair<int, int>;  // prefill index, decode index
+
+  void Refresh(absl::Time now);
+  void UpdateMisfits(int changed);
+  std::string DescribeMisfit(int index) const;
+  std::string MisfitWithModel(const Worker& worker) const;
+  scheduling::WorkerSnapshot* Find(scheduling::WorkerId id);
+  const scheduling::WorkerSnapshot* Find(scheduling::WorkerId id) const;
+  void RefreshPairs(absl::Time now);
+  bool Usable(const Worker& worker) const;
+
+  const ServedModel& model_;
+  const Options options_;
+  const absl::Time start_;
+
+  std::vector<Worker> workers_;
+  std::map<PairKey, PairState> pairs_;    // of connected workers that fit
+  scheduling::ClusterSnapshot snapshot_;  // connected workers
+  uint64_t last_id_ = 0;
+  bool ever_paired_ = false;
+  bool grace_over_ = false;
+};
+
+}  // namespace baton::router
