@@ -78,7 +78,6 @@ void PrefillLoop::DrainInbox() {
     OnHandoffEvent(event);
   }
   const absl::Time now = clock_->Now();
-  pairings_.Retry(now);
   CheckDeadlines();
   if (drain_requested_ && drain_until_ == absl::InfiniteFuture()) {
     drain_until_ = now + absl::Seconds(options_.drain_seconds);
@@ -102,7 +101,7 @@ void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
       OnGrant(event.session, event.message.grant());
       return;
     case v1::RouterMessage::kPair:
-      pairings_.Add(event.session, event.message.pair(), clock_->Now());
+      pairings_.Add(event.session, event.message.pair());
       return;
     case v1::RouterMessage::kCancel:
       OnCancel({event.session, event.message.cancel().attempt()});
@@ -237,9 +236,9 @@ void PrefillLoop::OnHandoffEvent(const HandoffSender::Event& event) {
     pairings_.OnReady(*ready);
   } else if (const auto* refused =
                  std::get_if<kv_transfer::PeerRefused>(&event)) {
-    pairings_.OnRefused(*refused, clock_->Now());
+    pairings_.OnRefused(*refused);
   } else if (const auto* lost = std::get_if<kv_transfer::PeerLost>(&event)) {
-    pairings_.OnLost(*lost, clock_->Now());
+    pairings_.OnLost(*lost);
   } else if (const auto* acked = std::get_if<HandoffSender::Acked>(&event)) {
     OnAcked(*acked);
   } else if (const auto* failed = std::get_if<HandoffSender::Failed>(&event)) {
