@@ -129,8 +129,10 @@ absl::Status ChildProcess::Launch() {
   fcntl(ready_pipe_.get(), F_SETFL, O_NONBLOCK);
 
   std::vector<std::string> args = options_.command;
-  args.push_back("--ready-fd");
-  args.push_back(absl::StrCat(ready_write.get()));
+  if (options_.ready_line) {
+    args.push_back("--ready-fd");
+    args.push_back(absl::StrCat(ready_write.get()));
+  }
   std::vector<char*> argv;
   for (std::string& arg : args) argv.push_back(arg.data());
   argv.push_back(nullptr);

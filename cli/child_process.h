@@ -55,10 +55,12 @@ absl::StatusOr<ReadyFields> ParseReadyLine(const std::string& line);
 struct ChildOptions {
   // For messages: "decode-0".
   std::string name;
-  // The program's path and its arguments. "--ready-fd N" is added.
+  // The program's path and its arguments.
   std::vector<std::string> command;
   // Gets standard output and standard error. An existing file is appended to.
   std::string log_path;
+  // Whether "--ready-fd N" is added. Without it the child is never ready.
+  bool ready_line = true;
 };
 
 class ChildProcess final {

@@ -273,7 +273,7 @@ class Up final {
     std::string addresses;
     for (const char* field : {"grpc", "data", "metrics"}) {
       const auto it = ready.find(field);
-      if (it == ready.end()) continue;
+      if (it == ready.end() || it->second.empty()) continue;
       absl::StrAppend(&addresses, "  ", field, " ", it->second);
     }
     std::printf("  %-10s pid %-7d ready in %5.2f s%s\n",
