@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "kv_transfer/checksum.h"
 
 namespace baton::kv_transfer {
 
@@ -72,8 +73,9 @@ bool IncomingTransfer::Complete() const {
 
 TransferOutcome IncomingTransfer::Verify() const {
   CHECK(Complete());
-  return commit_->checksum == checksum_ ? TransferOutcome::kOk
-                                        : TransferOutcome::kChecksumMismatch;
+  const uint64_t sum = checksum_ + RecordChecksum(commit_->record);
+  return commit_->checksum == sum ? TransferOutcome::kOk
+                                  : TransferOutcome::kChecksumMismatch;
 }
 
 int64_t IncomingTransfer::total_bytes() const {

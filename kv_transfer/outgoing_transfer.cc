@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "kv_transfer/checksum.h"
 
 namespace baton::kv_transfer {
 
@@ -78,7 +79,7 @@ wire::Commit OutgoingTransfer::TakeCommit(TransferId id) {
           .num_layers = static_cast<uint32_t>(passed_on_.size()),
           .num_blocks = static_cast<uint32_t>(blocks_.size()),
           .total_bytes = static_cast<uint64_t>(total_bytes()),
-          .checksum = checksum_,
+          .checksum = checksum_ + RecordChecksum(*record_),
           .record = *record_};
 }
 

@@ -340,6 +340,13 @@ void HandoffSender::Core::OnAbort(PeerId peer, const wire::Abort& abort) {
     pairing_.Send(peer, wire::AbortAck{abort.transfer, abort.generation});
     return;
   }
+  // Once the commit is out, the answer to it decides: a page that came twice may
+  // have found the transfer landed and gone.
+  if (transfer->pages.commit_sent() &&
+      abort.reason == TransferOutcome::kUnknownTransfer) {
+    ++totals_.messages_dropped;
+    return;
+  }
   transfer->owes_abort_ack = true;
   if (transfer->pages.ended()) return;
   Fail(abort.transfer, *transfer, abort.reason, "the receiver gave up");

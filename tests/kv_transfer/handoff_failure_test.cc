@@ -1,0 +1,436 @@
+// The hand-off when something goes wrong: what must never happen is that a torn
+// transfer lands, or that blocks come back while something may write to them.
+#include "common/log.h"
+#include "tests/kv_transfer/handoff_pair.h"
+
+namespace baton::kv_transfer {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr CommitRecord kRecord{.first_token = 42, .next_token_index = 1};
+
+class HandoffFailureTest : public HandoffPairTest {
+ protected:
+  // The next payload suffers `fate`, the others nothing.
+  void SpoilOnePayload(FakeNetwork::Fate fate) {
+    network_.judge = [fate, done = false](ByteSpan, bool has_payload) mutable {
+      if (!has_payload || std::exchange(done, true)) {
+        return FakeNetwork::Fate::kDeliver;
+      }
+      return fate;
+    };
+  }
+  void AdvanceAndTick(absl::Duration by) {
+    clock_.Advance(by);
+    network_.Tick();
+    network_.RunUntilIdle();
+  }
+};
+
+TEST_F(HandoffFailureTest, LostPagesNeverLand) {
+  OpenAndStart(4);
+  SpoilOnePayload(FakeNetwork::Fate::kDrop);
+  SendAllLayers(4);
+  sender_->Commit(kId, kRecord);
+  network_.RunUntilIdle();
+  EXPECT_THAT(PollReceiver(), IsEmpty());
+  EXPECT_THAT(PollSender(), IsEmpty());
+
+  AdvanceAndTick(absl::Seconds(11));
+  const auto received = PollReceiver();
+  ASSERT_THAT(received, SizeIs(2));
+  EXPECT_EQ(std::get<Receiver::Failed>(received[0]).outcome,
+            TransferOutcome::kDeadlineExceeded);
+  EXPECT_EQ(std::get<Receiver::Quiesced>(received[1]).transfer, kId);
+  const auto sent = PollSender();
+  EXPECT_THAT(Only<Sender::Failed>(sent), SizeIs(1));
+  EXPECT_THAT(Only<Sender::Quiesced>(sent), SizeIs(1));
+}
+
+TEST_F(HandoffFailureTest, AlteredPagesFail) {
+  OpenAndStart(4);
+  SpoilOnePayload(FakeNetwork::Fate::kCorruptPayload);
+  SendAllLayers(4);
+  sender_->Commit(kId, kRecord);
+  network_.RunUntilIdle();
+  const auto received = PollReceiver();
+  EXPECT_THAT(Only<Receiver::Landed>(received), IsEmpty());
+  ASSERT_THAT(received, SizeIs(2));
+  EXPECT_EQ(std::get<Receiver::Failed>(received[0]).outcome,
+            TransferOutcome::kChecksumMismatch);
+  EXPECT_TRUE(std::holds_alternative<Receiver::Quiesced>(received[1]));
+  const auto sent = PollSender();
+  EXPECT_EQ(std::get<Sender::Failed>(sent[0]).outcome,
+            TransferOutcome::kChecksumMismatch);
+  EXPECT_TRUE(std::holds_alternative<Sender::Quiesced>(sent[1]));
+  EXPECT_EQ(receiver_->stats().transfers_failed, 1u);
+  EXPECT_EQ(sender_->stats().transfers_failed, 1u);
+}
+
+// The sender changed a page after it had passed it on.
+TEST_F(HandoffFailureTest, PagesChangedOnTheWayFail) {
+  OpenAndStart(2);
+  network_.judge = [](ByteSpan, bool has_payload) {
+    return has_payload ? FakeNetwork::Fate::kHold : FakeNetwork::Fate::kDeliver;
+  };
+  SendAllLayers(2);
+  sender_->Commit(kId, kRecord);
+  network_.RunUntilIdle();
+  sender_memory_.Write(/*sequence=*/9, 0, 0, source_[0]);
+  network_.Release();
+  network_.RunUntilIdle();
+  EXPECT_EQ(Only<Receiver::Failed>(PollReceiver())[0].outcome,
+            TransferOutcome::kChecksumMismatch);
+}
+
+TEST_F(HandoffFailureTest, AbortedTransferIsQuarantinedUntilItsReceivesEnd) {
+  OpenAndStart(4);
+  network_.hold_landings = true;
+  sender_->SendLayer(kId, 0, 4);
+  sender_->SendLayer(kId, 1, 4);
+  network_.RunUntilIdle();
+  receiver_->Abort(kId, TransferOutcome::kCancelled);
+  network_.RunUntilIdle();
+  EXPECT_THAT(PollReceiver(), IsEmpty());  // no Failed: we know; not quiet yet
+  EXPECT_EQ(receiver_->stats().transfers_quarantined, 1u);
+  EXPECT_EQ(receiver_->stats().blocks_quarantined, 4);
+
+  // The sender learnt it and sends no more.
+  auto sent = PollSender();
+  ASSERT_THAT(Only<Sender::Failed>(sent), SizeIs(1));
+  EXPECT_EQ(Only<Sender::Failed>(sent)[0].outcome, TransferOutcome::kCancelled);
+  EXPECT_THAT(Only<Sender::Quiesced>(sent), IsEmpty());
+  sender_->SendLayer(kId, 2, 4);
+
+  network_.hold_landings = false;
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<Receiver::Quiesced>(PollReceiver()), SizeIs(1));
+  EXPECT_THAT(Only<Sender::Quiesced>(PollSender()), SizeIs(1));
+  EXPECT_EQ(receiver_->stats().transfers_quarantined, 0u);
+  // The late writes landed in the quarantined blocks and nowhere else.
+  EXPECT_TRUE(receiver_memory_.UntouchedExcept(target_));
+  EXPECT_FALSE(receiver_memory_.Holds(1, 2, 0, target_[0]));
+}
+
+TEST_F(HandoffFailureTest, LateMessagesOfAnAbortedTransferTouchNothing) {
+  OpenAndStart(4);
+  network_.judge = [](ByteSpan, bool has_payload) {
+    return has_payload ? FakeNetwork::Fate::kHold : FakeNetwork::Fate::kDeliver;
+  };
+  sender_->SendLayer(kId, 0, 4);
+  network_.RunUntilIdle();
+  receiver_->Abort(kId);
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<Receiver::Quiesced>(PollReceiver()), SizeIs(1));
+
+  // The blocks are another request's now.
+  auto open = OpenOf(target_);
+  open.transfer = TransferId{8};
+  ASSERT_TRUE(receiver_->Open(open).ok());
+  network_.Release();
+  network_.RunUntilIdle();
+  EXPECT_TRUE(receiver_memory_.UntouchedExcept({}));
+  EXPECT_EQ(receiver_->stats().transfers_open, 1u);
+}
+
+TEST_F(HandoffFailureTest, SameTransferMayComeAgainInAnotherGeneration) {
+  OpenAndStart(3);
+  network_.judge = [](ByteSpan, bool has_payload) {
+    return has_payload ? FakeNetwork::Fate::kHold : FakeNetwork::Fate::kDeliver;
+  };
+  sender_->SendLayer(kId, 0, 3);
+  network_.RunUntilIdle();
+  receiver_->Abort(kId);
+  network_.RunUntilIdle();
+  network_.judge = nullptr;
+  auto open = OpenOf(target_);
+  open.generation = kGeneration + 1;
+  ASSERT_TRUE(receiver_->Open(open).ok());
+  network_.Release();  // pages of the old generation
+  network_.RunUntilIdle();
+  EXPECT_TRUE(receiver_memory_.UntouchedExcept({}));
+  PollSender();
+  PollReceiver();
+  auto grant = GrantOf(0, 3);
+  grant.generation = kGeneration + 1;
+  ASSERT_TRUE(sender_->Start(grant, source_, In(absl::Seconds(10))).ok());
+  SendAllLayers(3);
+  sender_->Commit(kId, kRecord);
+  network_.RunUntilIdle();
+  const auto landed = Only<Receiver::Landed>(PollReceiver());
+  ASSERT_THAT(landed, SizeIs(1));
+  EXPECT_EQ(landed[0].generation, kGeneration + 1);
+}
+
+TEST_F(HandoffFailureTest, QuarantineThatLastsClosesThePeer) {
+  OpenAndStart(4);
+  network_.hold_landings = true;
+  sender_->SendLayer(kId, 0, 4);
+  network_.RunUntilIdle();
+  receiver_->Abort(kId);
+  network_.RunUntilIdle();
+  AdvanceAndTick(absl::Seconds(1));
+  EXPECT_THAT(PollReceiver(), IsEmpty());
+  AdvanceAndTick(absl::Seconds(1));
+  const auto received = PollReceiver();
+  EXPECT_THAT(Only<PeerLost>(received), SizeIs(1));
+  EXPECT_THAT(Only<Receiver::Quiesced>(received), SizeIs(1));
+  EXPECT_EQ(receiver_->stats().peers_closed_by_force, 1u);
+  const auto sent = PollSender();
+  EXPECT_THAT(Only<PeerLost>(sent), SizeIs(1));
+  EXPECT_THAT(Only<Sender::Quiesced>(sent), SizeIs(1));
+  EXPECT_FALSE(sender_->IsReady(Incarnation{kDecode}));
+}
+
+TEST_F(HandoffFailureTest, SenderAbortFailsTheReceiver) {
+  OpenAndStart(4);
+  sender_->SendLayer(kId, 0, 4);
+  network_.RunUntilIdle();
+  sender_->Abort(kId, TransferOutcome::kCancelled);
+  network_.RunUntilIdle();
+  const auto sent = PollSender();
+  ASSERT_THAT(sent, SizeIs(1));
+  EXPECT_TRUE(std::holds_alternative<Sender::Quiesced>(sent[0]));
+  const auto received = PollReceiver();
+  ASSERT_THAT(received, SizeIs(2));
+  EXPECT_EQ(std::get<Receiver::Failed>(received[0]).outcome,
+            TransferOutcome::kCancelled);
+  EXPECT_TRUE(std::holds_alternative<Receiver::Quiesced>(received[1]));
+}
+
+TEST_F(HandoffFailureTest, SenderKeepsItsPagesUntilItsSendsEnd) {
+  OpenAndStart(4);
+  network_.hold_landings = true;
+  sender_->SendLayer(kId, 0, 4);
+  network_.RunUntilIdle();
+  sender_->Abort(kId);
+  EXPECT_THAT(PollSender(), IsEmpty());
+  EXPECT_EQ(sender_->stats().transfers_quarantined, 1u);
+  network_.hold_landings = false;
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<Sender::Quiesced>(PollSender()), SizeIs(1));
+}
+
+TEST_F(HandoffFailureTest, SenderDiesMidTransfer) {
+  OpenAndStart(4);
+  sender_->SendLayer(kId, 0, 4);
+  network_.RunUntilIdle();
+  network_.hold_landings = true;
+  sender_->SendLayer(kId, 1, 4);
+  network_.RunUntilIdle();
+  network_.Kill(sender_transport_.get());
+  const auto received = PollReceiver();
+  EXPECT_THAT(Only<PeerLost>(received), SizeIs(1));
+  const auto failed = Only<Receiver::Failed>(received);
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_EQ(failed[0].outcome, TransferOutcome::kPeerLost);
+  ASSERT_THAT(Only<Receiver::Quiesced>(received), SizeIs(1));
+  EXPECT_TRUE(std::holds_alternative<Receiver::Quiesced>(received.back()));
+  EXPECT_EQ(receiver_->stats().transfers_open, 0u);
+  EXPECT_EQ(receiver_->stats().peers_ready, 0u);
+
+  // Its next life is a new peer, and works.
+  network_.hold_landings = false;
+  auto transport = network_.CreateTransport(false);
+  auto reborn = MakeSender(transport.get(), sender_memory_, kPrefill + 1);
+  ASSERT_TRUE(reborn->Pair(receiver_transport_->properties().address).ok());
+  network_.RunUntilIdle();
+  ASSERT_TRUE(reborn->IsReady(Incarnation{kDecode}));
+  auto open = OpenOf(target_);
+  open.sender = Incarnation{kPrefill + 1};
+  ASSERT_TRUE(receiver_->Open(open).ok());
+  ASSERT_TRUE(
+      reborn->Start(GrantOf(0, 4), source_, In(absl::Seconds(9))).ok());
+  for (int32_t layer = 0; layer < kLayers; ++layer) {
+    reborn->SendLayer(kId, layer, 4);
+  }
+  reborn->Commit(kId, kRecord);
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<Receiver::Landed>(PollReceiver()), SizeIs(1));
+  EXPECT_TRUE(receiver_memory_.HoldsAll(1, 0, target_));
+}
+
+TEST_F(HandoffFailureTest, SenderDiesBeforeItsFirstMessage) {
+  OpenAndStart(4);
+  network_.Kill(sender_transport_.get());
+  EXPECT_EQ(Only<Receiver::Failed>(PollReceiver())[0].outcome,
+            TransferOutcome::kPeerLost);
+}
+
+TEST_F(HandoffFailureTest, ReceiverDiesMidTransfer) {
+  OpenAndStart(4);
+  network_.hold_landings = true;
+  sender_->SendLayer(kId, 0, 4);
+  network_.RunUntilIdle();
+  sender_->SendLayer(kId, 1, 4);
+  network_.Kill(receiver_transport_.get());
+  network_.RunUntilIdle();
+  const auto sent = PollSender();
+  EXPECT_THAT(Only<PeerLost>(sent), SizeIs(1));
+  ASSERT_THAT(Only<Sender::Failed>(sent), SizeIs(1));
+  EXPECT_EQ(Only<Sender::Failed>(sent)[0].outcome, TransferOutcome::kPeerLost);
+  EXPECT_THAT(Only<Sender::Quiesced>(sent), SizeIs(1));
+  EXPECT_TRUE(std::holds_alternative<Sender::Quiesced>(sent.back()));
+  EXPECT_EQ(sender_->Start(GrantOf(0, 1), source_, In(absl::Seconds(1))).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(HandoffFailureTest, LostAcknowledgementFailsAtTheDeadline) {
+  OpenAndStart(2);
+  network_.judge = [](ByteSpan header, bool) {
+    const auto message = wire::Decode(header);
+    const bool ack =
+        message.ok() && std::holds_alternative<wire::CommitAck>(message->body);
+    return ack ? FakeNetwork::Fate::kDrop : FakeNetwork::Fate::kDeliver;
+  };
+  SendAllLayers(2);
+  sender_->Commit(kId, kRecord);
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<Receiver::Landed>(PollReceiver()), SizeIs(1));
+  EXPECT_THAT(PollSender(), IsEmpty());
+  AdvanceAndTick(absl::Seconds(11));
+  EXPECT_EQ(Only<Sender::Failed>(PollSender())[0].outcome,
+            TransferOutcome::kDeadlineExceeded);
+}
+
+TEST_F(HandoffFailureTest, LeaseCanBeRenewed) {
+  OpenAndStart(2);
+  AdvanceAndTick(absl::Seconds(9));
+  receiver_->Extend(kId, In(absl::Seconds(10)));
+  sender_->Extend(kId, In(absl::Seconds(10)));
+  AdvanceAndTick(absl::Seconds(9));
+  EXPECT_THAT(PollReceiver(), IsEmpty());
+  EXPECT_THAT(PollSender(), IsEmpty());
+  AdvanceAndTick(absl::Seconds(2));
+  EXPECT_EQ(Only<Receiver::Failed>(PollReceiver())[0].outcome,
+            TransferOutcome::kDeadlineExceeded);
+  EXPECT_THAT(Only<Sender::Failed>(PollSender()), SizeIs(1));
+}
+
+// Collects what is logged while it lives.
+class LogLines final : public google::LogSink {
+ public:
+  LogLines() { google::AddLogSink(this); }
+  ~LogLines() override { google::RemoveLogSink(this); }
+  void send(google::LogSeverity, const char*, const char*, int,
+            const google::LogMessageTime&, const char* message,
+            size_t length) override {
+    lines.emplace_back(message, length);
+  }
+  std::vector<std::string> lines;
+};
+
+TEST_F(HandoffFailureTest, AnotherFingerprintIsRefusedByName) {
+  HandoffOptions options =
+      Options(sender_memory_, v1::WORKER_ROLE_PREFILL, 555);
+  options.self.set_worker_name("prefill-odd");
+  options.self.mutable_fingerprint()->set_num_layers(8);
+  options.self.mutable_fingerprint()->set_kv_dtype("int8");
+  auto transport = network_.CreateTransport(false);
+  auto odd = *Sender::Create(transport.get(), options);
+  LogLines log;
+  ASSERT_TRUE(odd->Pair(receiver_transport_->properties().address).ok());
+  network_.RunUntilIdle();
+
+  const auto mine = Only<PeerRefused>(odd->Poll());
+  ASSERT_THAT(mine, SizeIs(1));
+  EXPECT_EQ(mine[0].worker_name, "decode-0");
+  EXPECT_THAT(mine[0].reason, AllOf(HasSubstr("num_layers (8 here, 4 there)"),
+                                    HasSubstr("kv_dtype")));
+  const auto theirs = Only<PeerRefused>(PollReceiver());
+  ASSERT_THAT(theirs, SizeIs(1));
+  EXPECT_EQ(theirs[0].worker_name, "prefill-odd");
+  EXPECT_THAT(theirs[0].reason, HasSubstr("num_layers (4 here, 8 there)"));
+  EXPECT_FALSE(odd->IsReady(Incarnation{kDecode}));
+  EXPECT_EQ(receiver_->stats().peers_ready, 1u);
+  EXPECT_THAT(log.lines, Contains(AllOf(HasSubstr("'decode-0'"),
+                                        HasSubstr("num_layers (8 here"))));
+  EXPECT_THAT(log.lines, Contains(AllOf(HasSubstr("'prefill-odd'"),
+                                        HasSubstr("num_layers (4 here"))));
+}
+
+TEST_F(HandoffFailureTest, NobodyThereIsRefused) {
+  ASSERT_TRUE(sender_->Pair("fake:99").ok());
+  network_.RunUntilIdle();
+  const auto refused = Only<PeerRefused>(PollSender());
+  ASSERT_THAT(refused, SizeIs(1));
+  EXPECT_EQ(refused[0].address, "fake:99");
+  EXPECT_EQ(sender_->Pair("nonsense").code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(HandoffFailureTest, UnansweredHelloIsRefusedInTime) {
+  network_.judge = [](ByteSpan, bool) { return FakeNetwork::Fate::kDrop; };
+  auto transport = network_.CreateTransport(false);
+  auto other = MakeSender(transport.get(), sender_memory_, 666);
+  ASSERT_TRUE(other->Pair(receiver_transport_->properties().address).ok());
+  network_.RunUntilIdle();
+  EXPECT_THAT(other->Poll(), IsEmpty());
+  AdvanceAndTick(absl::Seconds(5));
+  const auto refused = Only<PeerRefused>(other->Poll());
+  ASSERT_THAT(refused, SizeIs(1));
+  EXPECT_THAT(refused[0].reason, HasSubstr("no hello in time"));
+}
+
+TEST_F(HandoffFailureTest, SecondConnectionOfOneLifeReplacesTheFirst) {
+  auto transport = network_.CreateTransport(false);
+  auto again = MakeSender(transport.get(), sender_memory_, kPrefill);
+  ASSERT_TRUE(receiver_->Open(OpenOf({1})).ok());
+  ASSERT_TRUE(again->Pair(receiver_transport_->properties().address).ok());
+  network_.RunUntilIdle();
+  EXPECT_TRUE(again->IsReady(Incarnation{kDecode}));
+  EXPECT_THAT(Only<PeerLost>(PollSender()), SizeIs(1));
+  const auto received = PollReceiver();
+  EXPECT_THAT(Only<PeerReady>(received), SizeIs(1));
+  EXPECT_THAT(Only<PeerLost>(received), SizeIs(1));
+  // That life is there, so a transfer that waits for it goes on waiting.
+  EXPECT_THAT(Only<Receiver::Failed>(received), IsEmpty());
+}
+
+TEST_F(HandoffFailureTest, EventsNobodyPollsStopNewTransfers) {
+  HandoffOptions options =
+      Options(receiver_memory_, v1::WORKER_ROLE_DECODE, 999);
+  options.max_waiting_events = 3;
+  auto transport = network_.CreateTransport(true);
+  auto receiver = *Receiver::Create(transport.get(), options);
+  for (uint64_t i = 1; i <= 3; ++i) {
+    auto open = OpenOf({1});
+    open.transfer = TransferId{i};
+    ASSERT_TRUE(receiver->Open(open).ok());
+    receiver->Abort(open.transfer);
+  }
+  auto open = OpenOf({1});
+  EXPECT_EQ(receiver->Open(open).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(receiver->Poll(), SizeIs(3));
+  EXPECT_TRUE(receiver->Open(open).ok());
+}
+
+TEST_F(HandoffFailureTest, DestroyingEitherSideEndsTheOther) {
+  OpenAndStart(4);
+  network_.hold_landings = true;
+  sender_->SendLayer(kId, 0, 4);
+  network_.RunUntilIdle();
+  sender_.reset();
+  const auto received = PollReceiver();
+  EXPECT_THAT(Only<Receiver::Failed>(received), SizeIs(1));
+  EXPECT_THAT(Only<Receiver::Quiesced>(received), SizeIs(1));
+}
+
+TEST_F(HandoffFailureTest, HelloThatIsTooLongIsAnError) {
+  HandoffOptions options =
+      Options(receiver_memory_, v1::WORKER_ROLE_DECODE, 999);
+  options.self.set_worker_name(std::string(5000, 'x'));
+  auto transport = network_.CreateTransport(true);
+  const auto receiver = Receiver::Create(transport.get(), options);
+  EXPECT_EQ(receiver.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(receiver.status().message()),
+              HasSubstr("worker_name"));
+}
+
+}  // namespace
+}  // namespace baton::kv_transfer

@@ -1,0 +1,238 @@
+// What is particular to UCX: its options, its errors, and what else may connect
+// to its port.
+#include "kv_transfer/transports/ucx/ucx_transport.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/synchronization/mutex.h"
+#include "kv_transfer/transports/ucx/socket_address.h"
+
+namespace baton::kv_transfer {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PeerCounter final : public TransportHandler {
+ public:
+  void OnPeerUp(PeerId, const std::string&) override {
+    absl::MutexLock lock(&mu_);
+    ++ups_;
+  }
+  void OnPeerDown(PeerId, const absl::Status& why) override {
+    absl::MutexLock lock(&mu_);
+    ++downs_;
+    why_ = why;
+  }
+  void OnMessage(PeerId, ByteSpan) override {}
+  std::optional<Landing> OnPayload(PeerId, ByteSpan, uint64_t) override {
+    return std::nullopt;
+  }
+  void OnLanded(PeerId, uint64_t, const absl::Status&) override {}
+  void OnSent(PeerId, uint64_t, const absl::Status&) override {}
+  void OnTick() override {}
+
+  bool AwaitUps(int n) {
+    absl::MutexLock lock(&mu_);
+    const auto reached = [&] { return ups_ >= n; };
+    return mu_.AwaitWithTimeout(absl::Condition(&reached), absl::Seconds(20));
+  }
+  bool AwaitDowns(int n) {
+    absl::MutexLock lock(&mu_);
+    const auto reached = [&] { return downs_ >= n; };
+    return mu_.AwaitWithTimeout(absl::Condition(&reached), absl::Seconds(20));
+  }
+  int ups() {
+    absl::MutexLock lock(&mu_);
+    return ups_;
+  }
+  absl::Status why() {
+    absl::MutexLock lock(&mu_);
+    return why_;
+  }
+
+ private:
+  absl::Mutex mu_;
+  int ups_ = 0, downs_ = 0;
+  absl::Status why_;
+};
+
+// A plain TCP socket; closed at the end.
+class Socket final {
+ public:
+  Socket() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {}
+  ~Socket() { close(fd_); }
+  void Connect(const std::string& address) {
+    auto to = ParseSocketAddress(address);
+    ASSERT_TRUE(to.ok());
+    ASSERT_EQ(connect(fd_, to->get(), to->length), 0);
+  }
+  // Accepts in the kernel only; nobody ever answers.
+  std::string Listen() {
+    auto any = MakeSocketAddress("127.0.0.1", 0);
+    EXPECT_EQ(bind(fd_, any->get(), any->length), 0);
+    EXPECT_EQ(listen(fd_, 16), 0);
+    SocketAddress bound;
+    bound.length = sizeof(bound.storage);
+    EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&bound.storage),
+                          &bound.length),
+              0);
+    return FormatSocketAddress(bound.storage);
+  }
+  void Write(const std::string& bytes) {
+    EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  // Until the other side closed.
+  void AwaitEnd() {
+    char buffer[256];
+    while (recv(fd_, buffer, sizeof(buffer), 0) > 0) {
+    }
+  }
+
+ private:
+  const int fd_;
+};
+
+TEST(UcxTransportTest, AddressIsWhereItListens) {
+  auto transport = CreateUcxTransport({});
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  EXPECT_THAT((*transport)->properties().address, HasSubstr("127.0.0.1:"));
+  EXPECT_EQ((*transport)->properties().name, "ucx/tcp");
+}
+
+TEST(UcxTransportTest, UnavailableTransportIsNamed) {
+  for (const char* tls : {"rc", "nonsense"}) {
+    auto transport = CreateUcxTransport({.tls = tls});
+    ASSERT_FALSE(transport.ok());
+    EXPECT_EQ(transport.status().code(), absl::StatusCode::kFailedPrecondition)
+        << transport.status();
+    EXPECT_THAT(std::string(transport.status().message()),
+                HasSubstr("'" + std::string(tls) + "'"));
+  }
+}
+
+TEST(UcxTransportTest, PortInUseIsNamed) {
+  auto first = CreateUcxTransport({});
+  ASSERT_TRUE(first.ok());
+  const auto address = ParseSocketAddress((*first)->properties().address);
+  const uint16_t port = PortOf(address->storage);
+  auto second = CreateUcxTransport({.port = port});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists)
+      << second.status();
+  EXPECT_THAT(std::string(second.status().message()),
+              HasSubstr("127.0.0.1:" + std::to_string(port)));
+  // And it is free again once the first is gone.
+  first->reset();
+  auto third = CreateUcxTransport({.port = port});
+  EXPECT_TRUE(third.ok()) << third.status();
+}
+
+TEST(UcxTransportTest, BadOptionsAreNamed) {
+  const auto message = [](const UcxOptions& options) {
+    auto transport = CreateUcxTransport(options);
+    EXPECT_EQ(transport.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(transport.status().message());
+  };
+  EXPECT_THAT(message({.listen_host = "no-such-host"}),
+              HasSubstr("'no-such-host'"));
+  EXPECT_THAT(message({.listen_host = "0.0.0.0"}),
+              HasSubstr("advertise_host"));
+  EXPECT_THAT(message({.max_peers = 0}), HasSubstr("max_peers"));
+}
+
+TEST(UcxTransportTest, AdvertisesTheHostItIsTold) {
+  auto transport = CreateUcxTransport(
+      {.listen_host = "0.0.0.0", .advertise_host = "127.0.0.1"});
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  EXPECT_THAT((*transport)->properties().address, HasSubstr("127.0.0.1:"));
+}
+
+TEST(UcxTransportTest, CrashHandlersAreNotUcxs) {
+  PrepareUcxEnvironment();
+  struct sigaction hup {};
+  ASSERT_EQ(sigaction(SIGHUP, nullptr, &hup), 0);
+  EXPECT_EQ(hup.sa_handler, SIG_DFL);
+}
+
+TEST(UcxTransportTest, SilentServerIsGivenUp) {
+  Socket server;
+  const std::string address = server.Listen();
+  auto transport = CreateUcxTransport(
+      {.listen = false, .connect_timeout = absl::Milliseconds(200)});
+  ASSERT_TRUE(transport.ok());
+  PeerCounter handler;
+  (*transport)->Start(&handler);
+  ASSERT_TRUE((*transport)->Connect(address).ok());
+  ASSERT_TRUE(handler.AwaitDowns(1));
+  EXPECT_EQ(handler.ups(), 0);
+  EXPECT_EQ(handler.why().code(), absl::StatusCode::kDeadlineExceeded);
+  (*transport)->Stop();
+}
+
+TEST(UcxTransportTest, PeersAreBounded) {
+  auto server = CreateUcxTransport({.max_peers = 2});
+  ASSERT_TRUE(server.ok());
+  PeerCounter server_handler;
+  (*server)->Start(&server_handler);
+  auto client = CreateUcxTransport({.listen = false, .max_peers = 3});
+  ASSERT_TRUE(client.ok());
+  PeerCounter handler;
+  (*client)->Start(&handler);
+  const std::string& address = (*server)->properties().address;
+  for (int i = 1; i <= 2; ++i) {
+    ASSERT_TRUE((*client)->Connect(address).ok());
+    ASSERT_TRUE(handler.AwaitUps(i));
+  }
+  // The server has no place for the third, the client none for a fourth.
+  ASSERT_TRUE((*client)->Connect(address).ok());
+  EXPECT_EQ((*client)->Connect(address).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  ASSERT_TRUE(handler.AwaitDowns(1));
+  EXPECT_EQ(handler.ups(), 2);
+  (*client)->Stop();
+  (*server)->Stop();
+}
+
+// A port scan, a browser, a fuzzer: whatever connects, the server lives and
+// goes on to serve its peers.
+TEST(UcxTransportTest, GarbageOnThePortDoesNoHarm) {
+  auto server = CreateUcxTransport({});
+  ASSERT_TRUE(server.ok());
+  PeerCounter server_handler;
+  (*server)->Start(&server_handler);
+  const std::string address = (*server)->properties().address;
+  const std::string kGarbage[] = {
+      "",
+      "x",
+      "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+      std::string(64, '\0'),
+      std::string(64, '\xff'),
+  };
+  for (const std::string& bytes : kGarbage) {
+    Socket socket;
+    socket.Connect(address);
+    socket.Write(bytes);
+  }
+  auto client = CreateUcxTransport({.listen = false});
+  ASSERT_TRUE(client.ok());
+  PeerCounter handler;
+  (*client)->Start(&handler);
+  ASSERT_TRUE((*client)->Connect(address).ok());
+  EXPECT_TRUE(handler.AwaitUps(1));
+  EXPECT_TRUE(server_handler.AwaitUps(1));
+  (*client)->Stop();
+  (*server)->Stop();
+  EXPECT_EQ(server_handler.ups(), 1);
+}
+
+}  // namespace
+}  // namespace baton::kv_transfer

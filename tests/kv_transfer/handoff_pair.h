@@ -1,0 +1,148 @@
+// A prefill worker and a decode worker on the fake network, paired, with what
+// their tests do again and again.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kv_transfer/handoff_receiver.h"
+#include "kv_transfer/handoff_sender.h"
+#include "kv_transfer/wire.h"
+#include "tests/kv_transfer/kv_fixture.h"
+#include "tests/support/fake_transport.h"
+
+namespace baton::kv_transfer {
+
+class ManualClock final : public Clock {
+ public:
+  absl::Time Now() const override { return now_; }
+  void Advance(absl::Duration by) { now_ += by; }
+
+ private:
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+};
+
+// All events of type T in `events`.
+template <typename T, typename Event>
+std::vector<T> Only(const std::vector<Event>& events) {
+  std::vector<T> out;
+  for (const Event& event : events) {
+    if (const T* e = std::get_if<T>(&event)) out.push_back(*e);
+  }
+  return out;
+}
+
+class HandoffPairTest : public ::testing::Test {
+ protected:
+  static constexpr int32_t kLayers = 4;
+  static constexpr int32_t kPoolBlocks = 40;
+  static constexpr int64_t kPage = 256;
+  static constexpr uint64_t kPrefill = 101, kDecode = 202;
+  static constexpr TransferId kId{7};
+  static constexpr uint32_t kGeneration = 3;
+
+  using Receiver = HandoffReceiver;
+  using Sender = HandoffSender;
+
+  void SetUp() override {
+    receiver_transport_ = network_.CreateTransport(/*listen=*/true);
+    receiver_ = MakeReceiver(receiver_transport_.get());
+    sender_transport_ = network_.CreateTransport(/*listen=*/false);
+    sender_ = MakeSender(sender_transport_.get(), sender_memory_, kPrefill);
+    ASSERT_TRUE(sender_->Pair(receiver_transport_->properties().address).ok());
+    network_.RunUntilIdle();
+    ASSERT_EQ(Only<PeerReady>(PollSender()).size(), 1u);
+    ASSERT_EQ(Only<PeerReady>(PollReceiver()).size(), 1u);
+  }
+
+  HandoffOptions Options(KvMemory& memory, v1::WorkerRole role,
+                         uint64_t incarnation) {
+    HandoffOptions options;
+    options.self = MakeHello(role, incarnation,
+                             role == v1::WORKER_ROLE_PREFILL ? "prefill-0"
+                                                             : "decode-0");
+    options.kv = memory.geometry();
+    options.clock = &clock_;
+    return options;
+  }
+  std::unique_ptr<Receiver> MakeReceiver(Transport* transport) {
+    HandoffOptions options =
+        Options(receiver_memory_, v1::WORKER_ROLE_DECODE, kDecode);
+    options.wake = [this] { ++receiver_wakes_; };
+    return *Receiver::Create(transport, options);
+  }
+  std::unique_ptr<Sender> MakeSender(Transport* transport, KvMemory& memory,
+                                     uint64_t incarnation) {
+    HandoffOptions options =
+        Options(memory, v1::WORKER_ROLE_PREFILL, incarnation);
+    options.wake = [this] { ++sender_wakes_; };
+    return *Sender::Create(transport, options);
+  }
+
+  absl::Time In(absl::Duration d) { return clock_.Now() + d; }
+
+  std::vector<Sender::Event> PollSender() { return sender_->Poll(); }
+  std::vector<Receiver::Event> PollReceiver() { return receiver_->Poll(); }
+
+  Receiver::OpenTransfer OpenOf(std::vector<BlockId> blocks) {
+    Receiver::OpenTransfer open;
+    open.transfer = kId;
+    open.generation = kGeneration;
+    open.blocks = std::move(blocks);
+    open.sender = Incarnation{kPrefill};
+    open.deadline = In(absl::Seconds(10));
+    return open;
+  }
+  Sender::Grant GrantOf(int32_t first_block, int32_t num_blocks) {
+    Sender::Grant grant;
+    grant.transfer = kId;
+    grant.generation = kGeneration;
+    grant.receiver = Incarnation{kDecode};
+    grant.first_block = first_block;
+    grant.num_blocks = num_blocks;
+    return grant;
+  }
+
+  // Receiver and sender agree on `n` blocks; the sender's hold the KV of
+  // sequence 1, on the receiver nothing has come yet.
+  void OpenAndStart(int32_t n) {
+    for (int32_t i = 0; i < n; ++i) {
+      // Scattered; both steps are coprime to the size of the pool.
+      source_.push_back((37 * i + 39) % kPoolBlocks);
+      target_.push_back((7 * i + 3) % kPoolBlocks);
+    }
+    for (int32_t layer = 0; layer < kLayers; ++layer) {
+      for (int32_t i = 0; i < n; ++i) {
+        sender_memory_.Write(1, layer, i, source_[i]);
+      }
+    }
+    ASSERT_TRUE(receiver_->Open(OpenOf(target_)).ok());
+    ASSERT_TRUE(
+        sender_->Start(GrantOf(0, n), source_, In(absl::Seconds(10))).ok());
+  }
+  void SendAllLayers(int32_t n) {
+    for (int32_t layer = 0; layer < kLayers; ++layer) {
+      sender_->SendLayer(kId, layer, n);
+    }
+  }
+
+  ManualClock clock_;
+  FakeNetwork network_;
+  KvMemory sender_memory_{kLayers, kPoolBlocks, kPage};
+  KvMemory receiver_memory_{kLayers, kPoolBlocks, kPage};
+  int sender_wakes_ = 0, receiver_wakes_ = 0;
+  std::unique_ptr<Transport> receiver_transport_, sender_transport_;
+  std::unique_ptr<Receiver> receiver_;
+  std::unique_ptr<Sender> sender_;
+  std::vector<BlockId> source_, target_;
+};
+
+}  // namespace baton::kv_transfer
