@@ -22,6 +22,12 @@ typedef uint16_t Halves __attribute__((vector_size(8)));
 
 inline Floats Set(float x) { return Floats{x, x, x, x}; }
 inline Floats Fma(Floats a, Floats b, Floats c) { return a * b + c; }
+inline float SumLanes(Floats v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+inline float MaxLanes(Floats v) {
+  const float a = v[0] > v[2] ? v[0] : v[2];
+  const float b = v[1] > v[3] ? v[1] : v[3];
+  return a > b ? a : b;
+}
 
 }  // namespace
 }  // namespace baton::engine
@@ -97,6 +103,7 @@ struct Distribution {
 
 struct Candidate {
   float logit;
+  float weight;
   TokenId token;
 };
 
@@ -150,11 +157,12 @@ SeenTokens ApplyPenalties(absl::Span<float> logits,
 }
 
 // The k first-ranked tokens, ranked.
-std::vector<Candidate> TopK(absl::Span<const float> logits, size_t k) {
+std::vector<Candidate> TopK(const Distribution& distribution, size_t k) {
+  const absl::Span<const float> logits = distribution.logits;
   std::vector<Candidate> best;  // a heap, the last-ranked on top
   best.reserve(k);
   for (size_t i = 0; i < logits.size(); ++i) {
-    const Candidate candidate{logits[i], static_cast<TokenId>(i)};
+    const Candidate candidate{logits[i], 0.0f, static_cast<TokenId>(i)};
     if (best.size() == k) {
       // Equal logits come in the order of rank.
       if (candidate.logit <= best.front().logit) continue;
@@ -166,114 +174,130 @@ std::vector<Candidate> TopK(absl::Span<const float> logits, size_t k) {
     std::push_heap(best.begin(), best.end(), Before);
   }
   std::sort_heap(best.begin(), best.end(), Before);
+  for (Candidate& c : best) c.weight = distribution.Weight(c.logit);
   return best;
 }
 
-// The first-ranked tokens, ranked, until their weight reaches `wanted`; all
-// tokens when it does not. Looks at the likely tokens first, so that most of
-// the vocabulary is never sorted.
-std::vector<Candidate> TopWeight(const Distribution& distribution,
-                                 double wanted) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const auto after = [](const Candidate& a, const Candidate& b) {
-    return Before(b, a);
-  };
-  std::vector<Candidate> ranked;
-  for (const float depth : {4.0f, 8.0f, 16.0f, kInfinity}) {
-    const float cut = distribution.max - depth * distribution.temperature;
-    std::vector<Candidate> heap;  // the first-ranked on top
-    double weight = 0.0;
-    for (size_t i = 0; i < distribution.logits.size(); ++i) {
-      const float logit = distribution.logits[i];
-      if (logit < cut) continue;
-      heap.push_back({logit, static_cast<TokenId>(i)});
-      weight += distribution.Weight(logit);
-    }
-    if (weight < wanted && depth != kInfinity) continue;
-    std::make_heap(heap.begin(), heap.end(), after);
-    for (double sum = 0.0; sum < wanted && !heap.empty();) {
-      sum += distribution.Weight(heap.front().logit);
-      ranked.push_back(heap.front());
-      std::pop_heap(heap.begin(), heap.end(), after);
-      heap.pop_back();
-    }
-    break;
-  }
-  return ranked;
+double TotalWeight(absl::Span<const Candidate> candidates) {
+  double total = 0.0;
+  for (const Candidate& c : candidates) total += c.weight;
+  return total;
 }
 
-// Cuts ranked candidates where their weight reaches `wanted`; keeps one at
-// least.
-void CutAtWeight(const Distribution& distribution, double wanted,
-                 std::vector<Candidate>* ranked) {
+// Cuts ranked candidates where their weight reaches `wanted`.
+void CutAtWeight(double wanted, std::vector<Candidate>* ranked) {
   double sum = 0.0;
   size_t kept = 0;
-  while (kept < ranked->size() && (kept == 0 || sum < wanted)) {
-    sum += distribution.Weight((*ranked)[kept++].logit);
+  while (kept < ranked->size() && sum < wanted) {
+    sum += (*ranked)[kept++].weight;
   }
   ranked->resize(kept);
 }
 
-// All tokens at least `min_p` times as likely as the first, by id.
-std::vector<Candidate> AtLeast(const Distribution& distribution, float min_p) {
+// Calls visit(token, logit, weight, bin) for every token; the bin counts the
+// distance from the highest logit in steps of 1/8 temperature, so that tokens
+// of a lower bin rank before those of a higher one.
+constexpr int32_t kBins = 256;
+template <typename Visit>
+void ForEachBinned(const Distribution& distribution, Visit visit) {
+  const size_t size = distribution.logits.size();
+  for (size_t i = 0; i < size; i += kLanes) {
+    const Floats logits = LoadLogits(distribution.logits, i);
+    const Floats depth = (Set(distribution.max) - logits) /
+                         Set(distribution.temperature) * Set(8.0f);
+    const Floats last = Set(kBins - 1.0f);
+    const Ints bins =
+        __builtin_convertvector(depth < last ? depth : last, Ints);
+    const Floats weights = distribution.Weights(logits);
+    for (size_t lane = 0; lane < kLanes && i + lane < size; ++lane) {
+      visit(static_cast<TokenId>(i + lane), logits[lane], weights[lane],
+            bins[lane]);
+    }
+  }
+}
+
+// The smallest set of first-ranked tokens whose weight reaches `top_p` of all.
+// Only the bin where the set ends needs to be sorted.
+std::vector<Candidate> TopP(const Distribution& distribution, float top_p) {
+  double bin_weights[kBins] = {};
+  ForEachBinned(distribution, [&](TokenId, float, float weight, int32_t bin) {
+    bin_weights[bin] += weight;
+  });
+  double total = 0.0;
+  for (const double weight : bin_weights) total += weight;
+  const double wanted = top_p * total;
+  int32_t last = 0;
+  double before_last = 0.0;
+  while (last < kBins - 1 && before_last + bin_weights[last] < wanted) {
+    before_last += bin_weights[last++];
+  }
+  std::vector<Candidate> kept, rest;
+  ForEachBinned(distribution,
+                [&](TokenId token, float logit, float weight, int32_t bin) {
+                  if (bin < last) kept.push_back({logit, weight, token});
+                  if (bin == last) rest.push_back({logit, weight, token});
+                });
+  std::sort(rest.begin(), rest.end(), Before);
+  CutAtWeight(wanted - before_last, &rest);
+  kept.insert(kept.end(), rest.begin(), rest.end());
+  return kept;
+}
+
+// All tokens with at least `min_weight`, by id.
+std::vector<Candidate> AtLeast(const Distribution& distribution,
+                               float min_weight) {
   std::vector<Candidate> kept;
   const size_t size = distribution.logits.size();
   for (size_t i = 0; i < size; i += kLanes) {
     const Floats logits = LoadLogits(distribution.logits, i);
     const Floats weights = distribution.Weights(logits);
     for (size_t lane = 0; lane < kLanes && i + lane < size; ++lane) {
-      if (weights[lane] < min_p) continue;
-      kept.push_back({logits[lane], static_cast<TokenId>(i + lane)});
+      if (weights[lane] < min_weight) continue;
+      kept.push_back(
+          {logits[lane], weights[lane], static_cast<TokenId>(i + lane)});
     }
   }
   return kept;
 }
 
-// What top-k, top-p and min-p leave; none when they are all off.
+// What top-k, top-p and min-p leave, in an order that depends on the logits
+// alone; none when they are all off.
 std::optional<std::vector<Candidate>> Truncate(const Distribution& distribution,
                                                const SamplingParams& params) {
   const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) <
                                              distribution.logits.size();
   const bool top_p = params.top_p < 1.0f;
-  const bool min_p = params.min_p > 0.0f;
+  // The most likely token has weight 1.
+  const float min_weight = params.min_p;
+  if (!top_k && !top_p) {
+    if (min_weight <= 0.0f) return std::nullopt;
+    return AtLeast(distribution, min_weight);
+  }
   std::vector<Candidate> kept;
   if (top_k) {
-    kept = TopK(distribution.logits, params.top_k);
-    if (top_p) {
-      double total = 0.0;
-      for (const Candidate& c : kept) total += distribution.Weight(c.logit);
-      CutAtWeight(distribution, params.top_p * total, &kept);
-    }
-  } else if (top_p) {
-    kept = TopWeight(distribution, params.top_p * distribution.TotalWeight());
-  } else if (min_p) {
-    return AtLeast(distribution, params.min_p);
+    kept = TopK(distribution, params.top_k);
+    if (top_p) CutAtWeight(params.top_p * TotalWeight(kept), &kept);
   } else {
-    return std::nullopt;
+    kept = TopP(distribution, params.top_p);
   }
-  // The first one has weight 1 and stays.
-  while (min_p && distribution.Weight(kept.back().logit) < params.min_p) {
-    kept.pop_back();
-  }
+  std::erase_if(kept,
+                [&](const Candidate& c) { return c.weight < min_weight; });
   return kept;
 }
 
-TokenId DrawFrom(const Distribution& distribution,
-                 absl::Span<const Candidate> candidates, double uniform) {
-  double total = 0.0;
-  for (const Candidate& c : candidates) total += distribution.Weight(c.logit);
-  const double target = uniform * total;
+TokenId DrawFrom(absl::Span<const Candidate> candidates, double uniform) {
+  const double target = uniform * TotalWeight(candidates);
   double sum = 0.0;
   for (const Candidate& c : candidates) {
-    sum += distribution.Weight(c.logit);
+    sum += c.weight;
     if (sum > target) return c.token;
   }
   return candidates.front().token;  // only rounding leads here
 }
 
 TokenId FirstOf(absl::Span<const float> logits, float value) {
-  return static_cast<TokenId>(
-      std::find(logits.begin(), logits.end(), value) - logits.begin());
+  return static_cast<TokenId>(std::find(logits.begin(), logits.end(), value) -
+                              logits.begin());
 }
 
 TokenId DrawFromAll(const Distribution& distribution, double uniform) {
@@ -310,8 +334,7 @@ TokenId Choose(absl::Span<const float> logits, const SamplingParams& params,
   const double uniform = UniformDraw(params.seed, token_index);
   const std::optional<std::vector<Candidate>> kept =
       Truncate(distribution, params);
-  return kept ? DrawFrom(distribution, *kept, uniform)
-              : DrawFromAll(distribution, uniform);
+  return kept ? DrawFrom(*kept, uniform) : DrawFromAll(distribution, uniform);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 //   Halves        vector of kLanes uint16_t
 //   Floats Set(float)             all lanes equal
 //   Floats Fma(Floats a, Floats b, Floats c)   a * b + c
+//   float SumLanes(Floats), float MaxLanes(Floats)   always in the same order
 
 namespace baton::engine {
 namespace {
@@ -79,25 +80,7 @@ inline Floats Exp(Floats x) {
   return x > Set(88.0f) ? Set(__builtin_inff()) : result;
 }
 
-// A tree over the lanes: the same order for the same number of lanes.
-inline float SumLanes(Floats v) {
-  float lane[kLanes];
-  Store(lane, v);
-  for (int32_t width = kLanes / 2; width > 0; width /= 2) {
-    for (int32_t i = 0; i < width; ++i) lane[i] += lane[i + width];
-  }
-  return lane[0];
-}
-
 inline Floats Max(Floats a, Floats b) { return a > b ? a : b; }
-
-inline float MaxLanes(Floats v) {
-  float lane[kLanes];
-  Store(lane, v);
-  float max = lane[0];
-  for (int32_t i = 1; i < kLanes; ++i) max = lane[i] > max ? lane[i] : max;
-  return max;
-}
 
 }  // namespace
 }  // namespace baton::engine

@@ -13,7 +13,8 @@ namespace {
 // Positions whose keys and values are packed together.
 constexpr int32_t kTilePositions = 64;
 // Queries (tokens times heads of a group) that share a packed tile.
-constexpr int32_t kTileQueries = 32;
+constexpr int32_t kTileQueries = 64;
+constexpr int64_t kCacheLine = 64;
 constexpr int64_t kValuePanelStride =
     int64_t{kTilePositions} / 2 * kPanelPairElements;
 
@@ -31,6 +32,8 @@ Attention::Attention(const Kernels& kernels, const KvLayout& layout,
       max_tile_rows_(std::max(1, kTileQueries / group_)),
       padded_head_dim_(RoundUp(layout.head_dim, kPanelColumns)),
       score_factor_(static_cast<float>(1.0 / std::sqrt(layout.head_dim))),
+      value_offset_(layout.block_size * layout.head_dim *
+                    layout.element_bytes()),
       zero_row_(layout.head_dim) {
   CHECK_EQ(num_heads % layout.num_kv_heads, 0);
   CHECK_EQ(layout.head_dim % 2, 0);
@@ -63,12 +66,36 @@ void Attention::Run(ThreadTeam& team, absl::Span<const QueryTile> tiles,
                    });
 }
 
+const std::byte* Attention::KeyAt(const QueryTile& tile, const std::byte* pages,
+                                  int32_t kv_head, int32_t position) const {
+  const BlockId block = tile.blocks[position / layout_.block_size];
+  return pages + block * layout_.page_bytes() + kv_head * layout_.head_bytes() +
+         position % layout_.block_size * layout_.head_dim *
+             layout_.element_bytes();
+}
+
+void Attention::Prefetch(const QueryTile& tile, const std::byte* pages,
+                         int32_t kv_head, int32_t first, int32_t end) const {
+  // Keys of a block, and its values, are contiguous.
+  while (first < end) {
+    const int32_t run_end =
+        std::min(end, (first / layout_.block_size + 1) * layout_.block_size);
+    const std::byte* const key = KeyAt(tile, pages, kv_head, first);
+    const int64_t bytes =
+        int64_t{run_end - first} * layout_.head_dim * layout_.element_bytes();
+    for (int64_t i = 0; i < bytes; i += kCacheLine) {
+      __builtin_prefetch(key + i, /*rw=*/0, /*locality=*/2);
+      __builtin_prefetch(key + value_offset_ + i, /*rw=*/0, /*locality=*/2);
+    }
+    first = run_end;
+  }
+}
+
 void Attention::PackTile(const QueryTile& tile, const std::byte* pages,
                          int32_t kv_head, int32_t first, int32_t end,
                          Scratch& scratch) const {
   const uint16_t* keys[kTilePositions];
   const uint16_t* values[kTilePositions];
-  const int64_t row_bytes = layout_.head_dim * layout_.element_bytes();
   const int32_t count = RoundUp(end - first, kPanelColumns);
   for (int32_t i = 0; i < count; ++i) {
     const int32_t position = first + i;
@@ -76,13 +103,9 @@ void Attention::PackTile(const QueryTile& tile, const std::byte* pages,
       keys[i] = values[i] = zero_row_.data();
       continue;
     }
-    const BlockId block = tile.blocks[position / layout_.block_size];
-    const std::byte* const key = pages + block * layout_.page_bytes() +
-                                 kv_head * layout_.head_bytes() +
-                                 position % layout_.block_size * row_bytes;
+    const std::byte* const key = KeyAt(tile, pages, kv_head, position);
     keys[i] = reinterpret_cast<const uint16_t*>(key);
-    values[i] =
-        reinterpret_cast<const uint16_t*>(key + layout_.block_size * row_bytes);
+    values[i] = reinterpret_cast<const uint16_t*>(key + value_offset_);
   }
   for (int32_t i = 0; i < count; i += kPanelColumns) {
     kernels_.pack_keys(keys + i, layout_.head_dim,
@@ -117,6 +140,8 @@ void Attention::RunTile(const QueryTile& tile, const std::byte* pages,
       first_visible(tile.first_position) / kTilePositions * kTilePositions;
   for (; first < end; first += kTilePositions) {
     const int32_t tile_end = std::min(end, first + kTilePositions);
+    Prefetch(tile, pages, kv_head, tile_end,
+             std::min(end, tile_end + kTilePositions));
     PackTile(tile, pages, kv_head, first, tile_end, scratch);
     const int32_t count = RoundUp(tile_end - first, kPanelColumns);
 

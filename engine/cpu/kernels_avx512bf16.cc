@@ -17,6 +17,9 @@ inline Floats Set(float x) { return _mm512_set1_ps(x); }
 inline Floats Fma(Floats a, Floats b, Floats c) {
   return _mm512_fmadd_ps(a, b, c);
 }
+// Their order is that of a tree that halves the vector.
+inline float SumLanes(Floats v) { return _mm512_reduce_add_ps(v); }
+inline float MaxLanes(Floats v) { return _mm512_reduce_max_ps(v); }
 
 }  // namespace
 }  // namespace baton::engine
@@ -148,22 +151,37 @@ inline void Transpose(__m512i row[16]) {
   }
 }
 
+// Packs 16 words of each key, or only the first `words` of them.
+template <bool kAll>
+inline void PackWords(const uint16_t* const keys[kPanelColumns], int32_t first,
+                      int32_t words, uint16_t* out) {
+  const __mmask16 mask =
+      kAll ? __mmask16{0xffff} : static_cast<__mmask16>((1u << words) - 1);
+  __m512i row[16];
+#pragma GCC unroll 16
+  for (int32_t i = 0; i < 16; ++i) {
+    row[i] = kAll ? _mm512_loadu_si512(keys[i] + 2 * first)
+                  : _mm512_maskz_loadu_epi32(mask, keys[i] + 2 * first);
+  }
+  Transpose(row);
+#pragma GCC unroll 16
+  for (int32_t i = 0; i < 16; ++i) {
+    if (kAll || i < words) {
+      _mm512_storeu_si512(out + i * kPanelPairElements, row[i]);
+    }
+  }
+}
+
 void PackKeys(const uint16_t* const keys[kPanelColumns], int32_t head_dim,
               uint16_t* panel) {
   const int32_t pairs = head_dim / 2;
-  for (int32_t first = 0; first < pairs; first += 16) {
-    const int32_t count = pairs - first < 16 ? pairs - first : 16;
-    const __mmask16 mask = static_cast<__mmask16>((1u << count) - 1);
-    __m512i row[16];
-#pragma GCC unroll 16
-    for (int32_t i = 0; i < 16; ++i) {
-      row[i] = _mm512_maskz_loadu_epi32(mask, keys[i] + 2 * first);
-    }
-    Transpose(row);
-    uint16_t* const out = panel + first * kPanelPairElements;
-    for (int32_t i = 0; i < count; ++i) {
-      _mm512_storeu_si512(out + i * kPanelPairElements, row[i]);
-    }
+  int32_t first = 0;
+  for (; first + 16 <= pairs; first += 16) {
+    PackWords<true>(keys, first, 16, panel + first * kPanelPairElements);
+  }
+  if (first < pairs) {
+    PackWords<false>(keys, first, pairs - first,
+                     panel + first * kPanelPairElements);
   }
 }
 

@@ -15,6 +15,12 @@ constexpr int32_t kTileRows = 2;
 
 inline Floats Set(float x) { return Floats{x, x, x, x}; }
 inline Floats Fma(Floats a, Floats b, Floats c) { return a * b + c; }
+inline float SumLanes(Floats v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+inline float MaxLanes(Floats v) {
+  const float a = v[0] > v[2] ? v[0] : v[2];
+  const float b = v[1] > v[3] ? v[1] : v[3];
+  return a > b ? a : b;
+}
 
 }  // namespace
 }  // namespace baton::engine

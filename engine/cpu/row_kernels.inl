@@ -27,10 +27,14 @@ float InverseRms(const float* x, int32_t n, float eps) {
     even = Fma(a, a, even);
     odd = Fma(b, b, odd);
   }
-  for (; i < n; i += kLanes) {
-    const int32_t count = n - i < kLanes ? n - i : kLanes;
-    const Floats a = LoadPart<Floats>(x + i, count);
+  if (i + kLanes <= n) {
+    const Floats a = Load<Floats>(x + i);
     even = Fma(a, a, even);
+    i += kLanes;
+  }
+  if (i < n) {
+    const Floats a = LoadPart<Floats>(x + i, n - i);
+    odd = Fma(a, a, odd);
   }
   const float mean = SumLanes(even + odd) / static_cast<float>(n);
   return 1.0f / __builtin_sqrtf(mean + eps);
@@ -67,8 +71,17 @@ void RmsNormRound(const float* x, const float* weight, int32_t n, float eps,
 }
 
 void Rope(float* x, const float* cos, const float* sin, int32_t half) {
-  for (int32_t i = 0; i < half; i += kLanes) {
-    const int32_t count = half - i < kLanes ? half - i : kLanes;
+  int32_t i = 0;
+  for (; i + kLanes <= half; i += kLanes) {
+    const Floats a = Load<Floats>(x + i);
+    const Floats b = Load<Floats>(x + half + i);
+    const Floats c = Load<Floats>(cos + i);
+    const Floats s = Load<Floats>(sin + i);
+    Store(x + i, a * c - b * s);
+    Store(x + half + i, b * c + a * s);
+  }
+  if (i < half) {
+    const int32_t count = half - i;
     const Floats a = LoadPart<Floats>(x + i, count);
     const Floats b = LoadPart<Floats>(x + half + i, count);
     const Floats c = LoadPart<Floats>(cos + i, count);
@@ -95,11 +108,15 @@ void Scale(float* x, float factor, int32_t n) {
 }
 
 void ScaleRound(const float* x, float factor, int32_t n, uint16_t* y) {
-  for (int32_t i = 0; i < n; i += kLanes) {
-    const int32_t count = n - i < kLanes ? n - i : kLanes;
-    const Floats v =
-        LoadPart<Floats>(x + i, count) * Set(factor) + Set(0.0f);
-    StorePart(y + i, Narrow(RoundToBf16(v)), count);
+  // Adding zero makes zeros positive.
+  int32_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Floats v = Load<Floats>(x + i) * Set(factor) + Set(0.0f);
+    Store(y + i, Narrow(RoundToBf16(v)));
+  }
+  if (i < n) {
+    const Floats v = LoadPart<Floats>(x + i, n - i) * Set(factor) + Set(0.0f);
+    StorePart(y + i, Narrow(RoundToBf16(v)), n - i);
   }
 }
 
@@ -127,21 +144,10 @@ inline Ints LaneNumbers() {
   return v;
 }
 
-float Softmax(const float* scores, int32_t n, int32_t begin, int32_t end,
-              float factor, SoftmaxState* state, uint16_t* probabilities) {
-  if (begin >= end) {
-    for (int32_t i = 0; i < n; i += kLanes) {
-      Store(probabilities + i, Halves{});
-    }
-    return 1.0f;
-  }
-  const Ints lanes = LaneNumbers();
-  const Floats hidden = Set(-__builtin_inff());
-  const auto score = [&](int32_t i) {
-    const Ints index = lanes + i;
-    const Ints visible = (index >= begin) & (index < end);
-    return visible ? Load<Floats>(scores + i) * Set(factor) : hidden;
-  };
+// What Softmax does with scores that score(i) reads, kLanes from i on.
+template <typename Score>
+inline float SoftmaxOf(Score score, int32_t n, SoftmaxState* state,
+                       uint16_t* probabilities) {
   Floats max = Set(state->max);
   for (int32_t i = 0; i < n; i += kLanes) max = Max(score(i), max);
   const float new_max = MaxLanes(max);
@@ -159,28 +165,55 @@ float Softmax(const float* scores, int32_t n, int32_t begin, int32_t end,
   return rescale;
 }
 
+float Softmax(const float* scores, int32_t n, int32_t begin, int32_t end,
+              float factor, SoftmaxState* state, uint16_t* probabilities) {
+  if (begin >= end) {
+    for (int32_t i = 0; i < n; i += kLanes) {
+      Store(probabilities + i, Halves{});
+    }
+    return 1.0f;
+  }
+  const auto all = [&](int32_t i) {
+    return Load<Floats>(scores + i) * Set(factor);
+  };
+  if (begin <= 0 && end >= n) {
+    return SoftmaxOf(all, n, state, probabilities);
+  }
+  const Ints lanes = LaneNumbers();
+  const auto visible_only = [&](int32_t i) {
+    const Ints index = lanes + i;
+    const Ints visible = (index >= begin) & (index < end);
+    return visible ? all(i) : Set(-__builtin_inff());
+  };
+  return SoftmaxOf(visible_only, n, state, probabilities);
+}
+
+// Words whose halves are the elements of two rows.
+inline Words Interleave(Halves low, Halves high) {
+  return __builtin_convertvector(low, Words) |
+         __builtin_convertvector(high, Words) << 16;
+}
+
 void PackValues(const uint16_t* const* values, int32_t rows, int32_t head_dim,
                 uint16_t* panels, int64_t panel_stride) {
+  const int32_t whole = head_dim / kLanes * kLanes;
+  const int32_t padded =
+      (head_dim + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+  const auto place = [&](int32_t row, int32_t d) {
+    return panels + d / kPanelColumns * panel_stride +
+           row / 2 * kPanelPairElements + d % kPanelColumns * 2;
+  };
   for (int32_t row = 0; row < rows; row += 2) {
     const uint16_t* const first = values[row];
     const uint16_t* const second = values[row + 1];
-    for (int32_t d = 0; d < head_dim; d += kLanes) {
-      const int32_t count = head_dim - d < kLanes ? head_dim - d : kLanes;
-      const Words low = __builtin_convertvector(
-          LoadPart<Halves>(first + d, count), Words);
-      const Words high = __builtin_convertvector(
-          LoadPart<Halves>(second + d, count), Words);
-      uint16_t* const out = panels + d / kPanelColumns * panel_stride +
-                            row / 2 * kPanelPairElements +
-                            d % kPanelColumns * 2;
-      Store(out, low | (high << 16));
+    for (int32_t d = 0; d < whole; d += kLanes) {
+      Store(place(row, d), Interleave(Load<Halves>(first + d),
+                                      Load<Halves>(second + d)));
     }
-    for (int32_t d = (head_dim + kLanes - 1) / kLanes * kLanes;
-         d % kPanelColumns != 0; d += kLanes) {
-      uint16_t* const out = panels + d / kPanelColumns * panel_stride +
-                            row / 2 * kPanelPairElements +
-                            d % kPanelColumns * 2;
-      Store(out, Words{});
+    for (int32_t d = whole; d < padded; d += kLanes) {
+      const int32_t count = d < head_dim ? head_dim - d : 0;
+      Store(place(row, d), Interleave(LoadPart<Halves>(first + d, count),
+                                      LoadPart<Halves>(second + d, count)));
     }
   }
 }
