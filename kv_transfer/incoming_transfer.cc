@@ -29,7 +29,8 @@ IncomingTransfer::Claim IncomingTransfer::TryClaim(const wire::Kv& message,
   const uint64_t end = uint64_t{message.first_index} + message.num_blocks;
   if (message.layer >= static_cast<uint32_t>(num_layers_) ||
       message.num_blocks == 0 || end > blocks_.size() ||
-      payload_bytes != message.num_blocks * static_cast<uint64_t>(page_bytes_)) {
+      payload_bytes !=
+          message.num_blocks * static_cast<uint64_t>(page_bytes_)) {
     return Claim::kOutOfRange;
   }
   for (uint32_t i = 0; i < message.num_blocks; ++i) {

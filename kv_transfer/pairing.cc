@@ -16,8 +16,7 @@ ByteSpan AsBytes(const std::string& s) {
 
 // A peer's words, for our log: bounded and on one line.
 std::string Shorten(const std::string& s, size_t max_bytes) {
-  std::string out =
-      s.size() <= max_bytes ? s : s.substr(0, max_bytes) + "...";
+  std::string out = s.size() <= max_bytes ? s : s.substr(0, max_bytes) + "...";
   for (char& c : out) {
     if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = '?';
   }
@@ -189,9 +188,8 @@ void Pairing::Send(PeerId peer, wire::Body body) {
 }
 
 std::string Pairing::EncodeFor(PeerId peer, wire::Body body) const {
-  return wire::Encode({.from = self_,
-                       .to = IncarnationOf(peer),
-                       .body = std::move(body)});
+  return wire::Encode(
+      {.from = self_, .to = IncarnationOf(peer), .body = std::move(body)});
 }
 
 std::optional<PeerId> Pairing::FindReady(Incarnation incarnation) const {

@@ -288,8 +288,8 @@ void HandoffReceiver::Core::OnCommit(PeerId peer, const wire::Commit& commit) {
       Claim(peer, commit.transfer, commit.generation, &outcome);
   if (transfer == nullptr) {
     ++totals_.messages_dropped;
-    pairing_.Send(
-        peer, wire::CommitAck{commit.transfer, commit.generation, outcome});
+    pairing_.Send(peer,
+                  wire::CommitAck{commit.transfer, commit.generation, outcome});
     return;
   }
   outcome = transfer->pages.TakeCommit(commit);
@@ -299,8 +299,8 @@ void HandoffReceiver::Core::OnCommit(PeerId peer, const wire::Commit& commit) {
     outcome = TransferOutcome::kOutOfRange;
   }
   if (outcome != TransferOutcome::kOk) {
-    pairing_.Send(
-        peer, wire::CommitAck{commit.transfer, commit.generation, outcome});
+    pairing_.Send(peer,
+                  wire::CommitAck{commit.transfer, commit.generation, outcome});
     Fail(commit.transfer, *transfer, outcome,
          absl::StrCat("the commit says ", commit.num_layers, " layers, ",
                       commit.num_blocks, " blocks, ", commit.total_bytes,

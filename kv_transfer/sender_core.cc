@@ -70,10 +70,10 @@ absl::Status HandoffSender::Core::Start(const Grant& grant,
   if (grant.first_block < 0 || grant.num_blocks < 0 ||
       int64_t{grant.first_block} + grant.num_blocks >
           static_cast<int64_t>(blocks.size())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "grant: first_block ", grant.first_block, " and num_blocks ",
-        grant.num_blocks, " do not fit a sequence of ", blocks.size(),
-        " blocks"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("grant: first_block ", grant.first_block,
+                     " and num_blocks ", grant.num_blocks,
+                     " do not fit a sequence of ", blocks.size(), " blocks"));
   }
   const std::optional<PeerId> peer = pairing_.FindReady(grant.receiver);
   if (!peer.has_value()) {
@@ -326,10 +326,9 @@ void HandoffSender::Core::OnCommitAck(PeerId peer, const wire::CommitAck& ack) {
   const absl::Time now = options_.clock->Now();
   const absl::Time committed = transfer->committed;
   ++totals_.transfers_acked;
-  events_.push_back(Acked{ack.transfer, ack.generation,
-                          transfer->pages.total_bytes(),
-                          now - transfer->first_pages.value_or(committed),
-                          now - committed});
+  events_.push_back(
+      Acked{ack.transfer, ack.generation, transfer->pages.total_bytes(),
+            now - transfer->first_pages.value_or(committed), now - committed});
   End(ack.transfer, *transfer);
 }
 
@@ -340,8 +339,8 @@ void HandoffSender::Core::OnAbort(PeerId peer, const wire::Abort& abort) {
     pairing_.Send(peer, wire::AbortAck{abort.transfer, abort.generation});
     return;
   }
-  // Once the commit is out, the answer to it decides: a page that came twice may
-  // have found the transfer landed and gone.
+  // Once the commit is out, the answer to it decides: a page that came twice
+  // may have found the transfer landed and gone.
   if (transfer->pages.commit_sent() &&
       abort.reason == TransferOutcome::kUnknownTransfer) {
     ++totals_.messages_dropped;
@@ -362,9 +361,8 @@ void HandoffSender::Core::Pump() {
       send = NextSend();
     }
     if (!send.has_value()) return;
-    const uint64_t checksum =
-        PagesChecksum(options_.kv, send->batch.layer, send->batch.first_index,
-                      send->blocks);
+    const uint64_t checksum = PagesChecksum(
+        options_.kv, send->batch.layer, send->batch.first_index, send->blocks);
     Section section(this);
     Submit(*send, checksum);
   }

@@ -9,8 +9,9 @@
 // delivery; who needs proof asks the other side for an acknowledgement.
 //
 // Threads: every function may be called from any thread, none blocks on a peer,
-// and none but Stop() calls the handler itself. All calls to the handler come from one thread, the transport's progress
-// thread. Stop() and RegisterRegion() must not be called on it.
+// and none but Stop() calls the handler itself. All calls to the handler come
+// from one thread, the transport's progress thread. Stop() and RegisterRegion()
+// must not be called on it.
 #pragma once
 
 #include <cstddef>

@@ -219,8 +219,8 @@ absl::StatusOr<Body> ReadBody(uint8_t type, uint8_t version, Reader& in) {
     case Type::kAbort:
     case Type::kAbortAck:
       if (version != kVersion) {
-        return Malformed(absl::StrCat("version ", version, ", expected ",
-                                      kVersion));
+        return Malformed(
+            absl::StrCat("version ", version, ", expected ", kVersion));
       }
       return ReadFixed(static_cast<Type>(type), in);
   }

@@ -244,8 +244,7 @@ TEST_F(HandoffFailureTest, SenderDiesMidTransfer) {
   auto open = OpenOf(target_);
   open.sender = Incarnation{kPrefill + 1};
   ASSERT_TRUE(receiver_->Open(open).ok());
-  ASSERT_TRUE(
-      reborn->Start(GrantOf(0, 4), source_, In(absl::Seconds(9))).ok());
+  ASSERT_TRUE(reborn->Start(GrantOf(0, 4), source_, In(absl::Seconds(9))).ok());
   for (int32_t layer = 0; layer < kLayers; ++layer) {
     reborn->SendLayer(kId, layer, 4);
   }

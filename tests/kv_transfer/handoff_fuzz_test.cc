@@ -39,8 +39,8 @@ class HandoffFuzz : public HandoffPairTest {
   FakeNetwork::Fate Judge() {
     if (!evil_ || random_() % 100 >= 8) return FakeNetwork::Fate::kDeliver;
     constexpr FakeNetwork::Fate kFates[] = {
-        FakeNetwork::Fate::kDrop,           FakeNetwork::Fate::kDuplicate,
-        FakeNetwork::Fate::kHold,           FakeNetwork::Fate::kCorruptPayload,
+        FakeNetwork::Fate::kDrop,          FakeNetwork::Fate::kDuplicate,
+        FakeNetwork::Fate::kHold,          FakeNetwork::Fate::kCorruptPayload,
         FakeNetwork::Fate::kCorruptHeader,
     };
     return kFates[random_() % std::size(kFates)];
@@ -101,8 +101,7 @@ void HandoffFuzz::Begin(TransferId id, Plan& plan) {
   const int32_t n = 1 + random_() % 6;
   for (int32_t i = 0; i < n; ++i) {
     plan.source.push_back((static_cast<int32_t>(id) * 6 + i) % kPoolBlocks);
-    plan.target.push_back((static_cast<int32_t>(id) * 6 + 5 - i) %
-                          kPoolBlocks);
+    plan.target.push_back((static_cast<int32_t>(id) * 6 + 5 - i) % kPoolBlocks);
     used_.insert(plan.target.back());
   }
   for (int32_t layer = 0; layer < kLayers; ++layer) {
@@ -116,8 +115,7 @@ void HandoffFuzz::Begin(TransferId id, Plan& plan) {
   ASSERT_TRUE(receiver_->Open(open).ok());
   auto grant = GrantOf(0, n);
   grant.transfer = id;
-  plan.started =
-      sender_->Start(grant, plan.source, In(absl::Seconds(5))).ok();
+  plan.started = sender_->Start(grant, plan.source, In(absl::Seconds(5))).ok();
 }
 
 void HandoffFuzz::Act(TransferId id, Plan& plan) {

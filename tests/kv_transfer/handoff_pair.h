@@ -66,9 +66,9 @@ class HandoffPairTest : public ::testing::Test {
   HandoffOptions Options(KvMemory& memory, v1::WorkerRole role,
                          uint64_t incarnation) {
     HandoffOptions options;
-    options.self = MakeHello(role, incarnation,
-                             role == v1::WORKER_ROLE_PREFILL ? "prefill-0"
-                                                             : "decode-0");
+    options.self =
+        MakeHello(role, incarnation,
+                  role == v1::WORKER_ROLE_PREFILL ? "prefill-0" : "decode-0");
     options.kv = memory.geometry();
     options.clock = &clock_;
     return options;

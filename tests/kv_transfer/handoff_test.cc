@@ -165,8 +165,7 @@ TEST_F(HandoffTest, AnyInterleavingIsBitwiseRight) {
     EXPECT_THAT(Only<Receiver::Landed>(PollReceiver()), SizeIs(plans.size()));
     EXPECT_THAT(Only<Sender::Acked>(PollSender()), SizeIs(plans.size()));
     for (size_t p = 0; p < plans.size(); ++p) {
-      EXPECT_TRUE(
-          receiver_memory_.HoldsAll(seed * 10 + p, 0, plans[p].target));
+      EXPECT_TRUE(receiver_memory_.HoldsAll(seed * 10 + p, 0, plans[p].target));
     }
   }
 }
@@ -364,8 +363,8 @@ TEST_F(StrayMessageTest, StaleGenerationIsDropped) {
   ASSERT_THAT(answers, SizeIs(2));
   EXPECT_EQ(std::get<wire::CommitAck>(answers[1].body).outcome,
             TransferOutcome::kUnknownTransfer);
-  raw_.Send(
-      wire::Abort{kId, kGeneration - 1, TransferOutcome::kCancelled}, kDecode);
+  raw_.Send(wire::Abort{kId, kGeneration - 1, TransferOutcome::kCancelled},
+            kDecode);
   network_.RunUntilIdle();
   EXPECT_THAT(PollReceiver(), IsEmpty());
   EXPECT_EQ(receiver_->stats().transfers_open, 1u);

@@ -21,8 +21,7 @@ inline constexpr std::byte kUntouched{0xA5};
 class KvMemory final {
  public:
   KvMemory(int32_t num_layers, int32_t num_blocks, int64_t page_bytes)
-      : bytes_((num_blocks * page_bytes + kGapBytes) * num_layers,
-               kUntouched) {
+      : bytes_((num_blocks * page_bytes + kGapBytes) * num_layers, kUntouched) {
     kv_.memory = absl::MakeSpan(bytes_);
     kv_.num_layers = num_layers;
     kv_.layer_stride_bytes = num_blocks * page_bytes + kGapBytes;

@@ -221,8 +221,7 @@ TEST_P(TransportContractTest, MessagesArriveBothWays) {
   Connect(client, server);
   const std::string longest(client.transport->properties().max_header_bytes,
                             'x');
-  ASSERT_TRUE(
-      client.transport->Send(client_peer_, Bytes("hello"), {}, 7).ok());
+  ASSERT_TRUE(client.transport->Send(client_peer_, Bytes("hello"), {}, 7).ok());
   ASSERT_TRUE(client.transport->Send(client_peer_, Bytes(longest), {}, 8).ok());
   ASSERT_TRUE(
       server.transport->Send(server_peer_, Bytes("and back"), {}, 9).ok());
@@ -235,10 +234,11 @@ TEST_P(TransportContractTest, MessagesArriveBothWays) {
   EXPECT_THAT(server.recorder.messages,
               ::testing::UnorderedElementsAre("hello", longest));
   EXPECT_THAT(client.recorder.messages, ElementsAre("and back"));
-  EXPECT_THAT(client.recorder.sent,
-              ::testing::UnorderedElementsAre(
-                  Recorder::Completion{client_peer_, 7, absl::StatusCode::kOk},
-                  Recorder::Completion{client_peer_, 8, absl::StatusCode::kOk}));
+  EXPECT_THAT(
+      client.recorder.sent,
+      ::testing::UnorderedElementsAre(
+          Recorder::Completion{client_peer_, 7, absl::StatusCode::kOk},
+          Recorder::Completion{client_peer_, 8, absl::StatusCode::kOk}));
 }
 
 TEST_P(TransportContractTest, HeaderIsCopied) {
@@ -402,9 +402,8 @@ TEST_P(TransportContractTest, BadSendsAreRefused) {
   EXPECT_EQ(code("h", std::vector<Extent>(limits.max_payload_extents + 1,
                                           {client.region, 0, 1})),
             kInvalid);
-  EXPECT_EQ(
-      client.transport->Send(PeerId{123456}, Bytes("h"), {}, 1).code(),
-      absl::StatusCode::kUnavailable);
+  EXPECT_EQ(client.transport->Send(PeerId{123456}, Bytes("h"), {}, 1).code(),
+            absl::StatusCode::kUnavailable);
 }
 
 TEST_P(TransportContractTest, SendBeforeUpIsRefused) {
@@ -531,8 +530,8 @@ TEST_P(TransportContractTest, WakeBringsATick) {
       before = client.recorder.ticks;
     }
     client.transport->Wake();
-    ASSERT_TRUE(Await(client.recorder,
-                      [&] { return client.recorder.ticks > before; }));
+    ASSERT_TRUE(
+        Await(client.recorder, [&] { return client.recorder.ticks > before; }));
   }
 }
 

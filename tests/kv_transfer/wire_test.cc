@@ -33,8 +33,7 @@ std::vector<Message> EveryMessage() {
       {kFrom, {}, MakeHello(v1::WORKER_ROLE_PREFILL, 4, "p")},
       {kFrom, kTo, reply},
       {kFrom, kTo, Kv{kTransfer, 0xa1b2c3d4, 5, 6, 7}},
-      {kFrom,
-       kTo,
+      {kFrom, kTo,
        Commit{kTransfer, 0xa1b2c3d4, 2, 3, 0x1000000002, 0xfedcba9876543210,
               CommitRecord{-1, 17, 40}}},
       {kFrom, kTo, CommitAck{kTransfer, 2, TransferOutcome::kChecksumMismatch}},
@@ -74,10 +73,10 @@ TEST(WireTest, KvIsThoseBytes) {
 }
 
 TEST(WireTest, CommitIsThoseBytes) {
-  EXPECT_EQ(absl::BytesToHexString(Encode(
-                {kFrom, kTo,
-                 Commit{kTransfer, 1, 2, 3, 0x1000000002, 0xfedcba9876543210,
-                        CommitRecord{-1, 17, 40}}})),
+  EXPECT_EQ(absl::BytesToHexString(
+                Encode({kFrom, kTo,
+                        Commit{kTransfer, 1, 2, 3, 0x1000000002,
+                               0xfedcba9876543210, CommitRecord{-1, 17, 40}}})),
             "42544e31"
             "01"
             "04"

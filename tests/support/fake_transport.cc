@@ -282,9 +282,8 @@ void FakeNetwork::Arrive(Link* link, std::shared_ptr<Flight> flight) {
     return;
   }
   absl::MutexLock lock(&mu_);
-  events_.push_back({.kind = Event::Kind::kLand,
-                     .link = link,
-                     .flight = std::move(flight)});
+  events_.push_back(
+      {.kind = Event::Kind::kLand, .link = link, .flight = std::move(flight)});
 }
 
 void FakeNetwork::Land(Link* link, Flight& flight) {
@@ -345,7 +344,8 @@ void FakeNetwork::TakeDown(Link* link, FakeTransport* closer) {
   }
   for (int i = 0; i < 2; ++i) {
     const End& end = link->ends[i];
-    if (end.transport == nullptr || end.transport->handler_ == nullptr) continue;
+    if (end.transport == nullptr || end.transport->handler_ == nullptr)
+      continue;
     if (i == 1 && !end.up) continue;  // never heard of it
     end.transport->handler_->OnPeerDown(
         end.peer, end.transport == closer

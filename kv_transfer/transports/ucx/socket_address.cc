@@ -15,8 +15,8 @@ absl::StatusOr<SocketAddress> MakeSocketAddress(const std::string& host,
                                                 uint16_t port) {
   absl::string_view bare = host;
   if (absl::ConsumePrefix(&bare, "[") && !absl::ConsumeSuffix(&bare, "]")) {
-    return absl::InvalidArgumentError(absl::StrCat("malformed host '", host,
-                                                   "'"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("malformed host '", host, "'"));
   }
   const std::string text(bare);
   SocketAddress out;
@@ -59,6 +59,16 @@ uint16_t PortOf(const sockaddr_storage& address) {
     return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
   }
   return 0;
+}
+
+SocketAddress WithPort(const SocketAddress& address, uint16_t port) {
+  SocketAddress out = address;
+  if (out.storage.ss_family == AF_INET) {
+    reinterpret_cast<sockaddr_in&>(out.storage).sin_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in6&>(out.storage).sin6_port = htons(port);
+  }
+  return out;
 }
 
 bool IsAnyAddress(const SocketAddress& address) {

@@ -30,6 +30,9 @@ absl::StatusOr<SocketAddress> ParseSocketAddress(const std::string& address);
 // The port in `address`; 0 when it is of no known family.
 uint16_t PortOf(const sockaddr_storage& address);
 
+// The same host, another port.
+SocketAddress WithPort(const SocketAddress& address, uint16_t port);
+
 // Whether `address` is 0.0.0.0 or ::.
 bool IsAnyAddress(const SocketAddress& address);
 

@@ -17,8 +17,6 @@ void SetUcxEnvironment() {
       // with these. ucp_config_modify accepts them and does nothing (1.13.1).
       {"UCX_TCP_TX_SEG_SIZE", "64K"},
       {"UCX_TCP_RX_SEG_SIZE", "128K"},
-      // A worker that restarts gets its port back at once.
-      {"UCX_TCP_CM_REUSEADDR", "y"},
   };
   for (const auto& setting : kSettings) {
     setenv(setting.name, setting.value, /*replace=*/0);

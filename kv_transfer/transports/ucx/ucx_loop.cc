@@ -3,14 +3,12 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/status_macros.h"
-#include "kv_transfer/transports/ucx/ucx_limits.h"
 
 namespace baton::kv_transfer {
 namespace {
@@ -29,115 +27,18 @@ UcxLoop::UcxLoop(const UcxOptions& options, UcxMailbox* mailbox,
 
 UcxLoop::~UcxLoop() { CHECK(peers_.empty()); }
 
-absl::Status UcxLoop::Open(TransportProperties* properties) {
-  const char* operators_tls = std::getenv("UCX_TLS");
-  const std::string tls = operators_tls ? operators_tls : options_.tls;
-  BATON_RETURN_IF_ERROR(OpenContext(tls));
-  absl::Status status = OpenWorker();
-  if (!status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat("UCX transports '", tls,
-                                     "' are not available on this machine: ",
-                                     status.message()));
-  }
-  BATON_RETURN_IF_ERROR(SetReceivers());
-  if (options_.listen) BATON_RETURN_IF_ERROR(OpenListener(properties));
-  properties->name = absl::StrCat("ucx/", tls);
-  properties->detects_peer_death = true;
-  properties->max_header_bytes = kUcxMaxHeaderBytes;
-  properties->max_payload_bytes = kUcxMaxPayloadBytes;
-  properties->max_payload_extents = kUcxMaxPayloadExtents;
-  properties->max_sends_in_flight = options_.max_sends_in_flight;
-  properties->max_sends_outstanding = options_.max_sends_outstanding;
-  next_tick_ = Now();
-  mailbox_->Attach(worker_.get());
-  return absl::OkStatus();
-}
-
-absl::Status UcxLoop::OpenContext(const std::string& tls) {
-  ucp_config_t* raw_config = nullptr;
-  BATON_RETURN_IF_ERROR(
-      UcxStatus(ucp_config_read(nullptr, nullptr, &raw_config),
-                "reading the UCX environment"));
-  const UcxConfig config(raw_config);
-  const std::string what =
-      absl::StrCat("UCX transports '", tls, "' are not available");
-  BATON_RETURN_IF_ERROR(
-      UcxStatus(ucp_config_modify(config.get(), "TLS", tls.c_str()), what));
-  ucp_params_t params{};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
-  // No remote memory access: a peer's put or get finds no handler.
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-  params.name = "baton";
-  ucp_context_h context = nullptr;
-  BATON_RETURN_IF_ERROR(
-      UcxStatus(ucp_init(&params, config.get(), &context), what));
-  context_.reset(context);
-  return absl::OkStatus();
-}
-
-absl::Status UcxLoop::OpenWorker() {
-  ucp_worker_params_t params{};
-  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  params.thread_mode = UCS_THREAD_MODE_SINGLE;
-  ucp_worker_h worker = nullptr;
-  BATON_RETURN_IF_ERROR(UcxStatus(
-      ucp_worker_create(context_.get(), &params, &worker), "ucp_worker_create"));
-  worker_.reset(worker);
-  BATON_RETURN_IF_ERROR(UcxStatus(ucp_worker_get_efd(worker, &event_fd_),
-                                  "ucp_worker_get_efd"));
-  ucp_worker_attr_t attr{};
-  attr.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
-  BATON_RETURN_IF_ERROR(
-      UcxStatus(ucp_worker_query(worker, &attr), "ucp_worker_query"));
-  if (attr.max_am_header < kUcxMaxHeaderBytes) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("message headers of at most ", attr.max_am_header,
-                     " bytes, Baton needs ", kUcxMaxHeaderBytes));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status UcxLoop::OpenListener(TransportProperties* properties) {
-  BATON_ASSIGN_OR_RETURN(
-      const SocketAddress address,
-      MakeSocketAddress(options_.listen_host, options_.port));
-  std::string advertised = options_.advertise_host;
-  if (advertised.empty()) {
-    if (IsAnyAddress(address)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("advertise_host: needed, because listen_host ",
-                       options_.listen_host, " names no one address"));
-    }
-    advertised = options_.listen_host;
-  }
-  BATON_RETURN_IF_ERROR(MakeSocketAddress(advertised, 1).status());
-  ucp_listener_params_t params{};
-  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
-                      UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr = {address.get(), address.length};
-  params.conn_handler = {&UcxLoop::OnConnectionRequest, this};
-  ucp_listener_h listener = nullptr;
-  BATON_RETURN_IF_ERROR(UcxStatus(
-      ucp_listener_create(worker_.get(), &params, &listener),
-      absl::StrCat("listening on ",
-                   FormatHostPort(options_.listen_host, options_.port))));
-  listener_.reset(listener);
-  ucp_listener_attr_t attr{};
-  attr.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  BATON_RETURN_IF_ERROR(
-      UcxStatus(ucp_listener_query(listener, &attr), "ucp_listener_query"));
-  properties->address = FormatHostPort(advertised, PortOf(attr.sockaddr));
-  return absl::OkStatus();
-}
-
 void UcxLoop::Run() {
   for (;;) {
     bool busy = ucp_worker_progress(worker_.get()) != 0;
     busy |= RunMail();
+    Tick();
+    if (std::exchange(sockets_ready_, false)) {
+      ServeDoor();
+      ServeKnocks();
+      busy = true;
+    }
     Accept();
     busy |= ServeDirtyPeers();
-    Tick();
     if (stopping_ && Drained()) break;
     if (!busy) Sleep();
   }
@@ -180,8 +81,12 @@ void UcxLoop::Tick() {
   const absl::Time now = Now();
   if (now < next_tick_) return;
   next_tick_ = now + options_.tick_interval;
+  // A busy loop never sleeps, and so never polls them.
+  sockets_ready_ = true;
+  CloseListenerWhenUnused();
   for (auto& [id, peer] : peers_) {
-    if (peer->state == PeerState::kConnecting && now >= peer->connect_deadline) {
+    if (peer->state == PeerState::kConnecting &&
+        now >= peer->connect_deadline) {
       Fail(*peer, absl::DeadlineExceededError("no connection in time"));
     }
   }
@@ -195,8 +100,14 @@ void UcxLoop::Sleep() {
   if (mailbox_->HasMail() || !dirty_.empty()) return;
   const absl::Duration left = next_tick_ - Now();
   const int64_t ms = absl::ToInt64Milliseconds(left + absl::Microseconds(999));
-  pollfd fd{event_fd_, POLLIN, 0};
-  poll(&fd, 1, static_cast<int>(std::clamp<int64_t>(ms, 0, 1000)));
+  std::vector<pollfd> fds = {{event_fd_, POLLIN, 0}};
+  if (handler_ != nullptr && door_.has_value()) door_->AddPollFds(&fds);
+  for (const auto& [id, peer] : peers_) {
+    if (peer->knock.has_value()) fds.push_back(peer->knock->PollFd());
+  }
+  poll(fds.data(), fds.size(),
+       static_cast<int>(std::clamp<int64_t>(ms, 0, 1000)));
+  for (size_t i = 1; i < fds.size(); ++i) sockets_ready_ |= fds[i].revents != 0;
 }
 
 void UcxLoop::BeginStop() {
@@ -206,6 +117,7 @@ void UcxLoop::BeginStop() {
     ucp_listener_reject(listener_.get(), request);
   }
   connection_requests_.clear();
+  door_.reset();
   for (auto& [id, peer] : peers_) {
     Fail(*peer, absl::CancelledError("the transport is stopping"));
   }
@@ -213,10 +125,58 @@ void UcxLoop::BeginStop() {
 
 bool UcxLoop::Drained() { return peers_.empty() || Now() >= stop_deadline_; }
 
+void UcxLoop::ServeDoor() {
+  if (handler_ == nullptr || !door_.has_value()) return;
+  door_->Serve(Now(), [this] { return LetIn(); });
+}
+
+uint16_t UcxLoop::LetIn() {
+  if (invitations_.size() >= options_.max_peers || !mailbox_->HasPlace()) {
+    return 0;
+  }
+  if (listener_ == nullptr) {
+    const absl::Status status = OpenListener();
+    if (!status.ok()) {
+      LOG(ERROR) << "kv_transfer: no peer can connect: " << status;
+      listener_.reset();
+      return 0;
+    }
+  }
+  invitations_.push_back(Now() + options_.connect_timeout);
+  return listener_port_;
+}
+
+void UcxLoop::CloseListenerWhenUnused() {
+  const absl::Time now = Now();
+  while (!invitations_.empty() && invitations_.front() <= now) {
+    invitations_.pop_front();
+  }
+  if (listener_ == nullptr || !invitations_.empty() ||
+      !connection_requests_.empty()) {
+    return;
+  }
+  for (const auto& [id, peer] : peers_) {
+    if (peer->incoming && peer->state == PeerState::kConnecting) return;
+  }
+  listener_.reset();
+}
+
+void UcxLoop::ServeKnocks() {
+  for (const auto& [id, peer] : peers_) {
+    if (!peer->knock.has_value() || !peer->failure.ok()) continue;
+    const absl::StatusOr<std::optional<uint16_t>> port = peer->knock->Serve();
+    if (!port.ok()) {
+      Fail(*peer, port.status());
+    } else if (port->has_value()) {
+      peer->knock.reset();
+      ConnectEndpoint(*peer, **port);
+    }
+  }
+}
+
 void UcxLoop::Accept() {
   if (handler_ == nullptr || connection_requests_.empty()) return;
-  for (ucp_conn_request_h request :
-       std::exchange(connection_requests_, {})) {
+  for (ucp_conn_request_h request : std::exchange(connection_requests_, {})) {
     const std::optional<PeerId> id =
         stopping_ ? std::nullopt : mailbox_->AddIncoming();
     if (!id.has_value()) {
@@ -239,10 +199,21 @@ void UcxLoop::Accept() {
 
 void UcxLoop::Connect(const UcxConnectOp& op) {
   Peer& peer = AddPeer(op.peer, op.address, /*incoming=*/false);
+  peer.socket_address = op.socket_address;
+  absl::StatusOr<Knock> knock = Knock::Begin(op.socket_address);
+  if (knock.ok()) {
+    peer.knock = *std::move(knock);
+  } else {
+    Fail(peer, knock.status());
+  }
+}
+
+void UcxLoop::ConnectEndpoint(Peer& peer, uint16_t port) {
+  const SocketAddress listener = WithPort(peer.socket_address, port);
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
   params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
-  params.sockaddr = {op.socket_address.get(), op.socket_address.length};
+  params.sockaddr = {listener.get(), listener.length};
   const absl::Status status = CreateEndpoint(peer, params);
   if (status.ok()) {
     peer.owes_preamble = true;
@@ -323,6 +294,7 @@ void UcxLoop::ServePeer(Peer& peer) {
 
 void UcxLoop::TakeDown(Peer& peer) {
   peer.state = PeerState::kDown;
+  peer.knock.reset();
   mailbox_->SetDown(peer.id);
   if (peer.was_up || !peer.incoming) {
     handler_->OnPeerDown(peer.id, peer.failure);
@@ -354,6 +326,7 @@ void UcxLoop::CloseEndpoint(Peer& peer) {
 
 void UcxLoop::OnConnectionRequest(ucp_conn_request_h request, void* loop) {
   auto* self = static_cast<UcxLoop*>(loop);
+  if (!self->invitations_.empty()) self->invitations_.pop_front();
   if (self->stopping_ ||
       self->connection_requests_.size() >= self->options_.max_peers) {
     ucp_listener_reject(self->listener_.get(), request);

@@ -3,9 +3,10 @@
 // descriptor when there is nothing to do.
 //
 // Life of a peer:
-//   1. connecting: there is an endpoint. The side that connected sends a
-//      preamble, the other side answers with its own; that proves that both are
-//      what they should be and that bytes flow.
+//   1. connecting: the side that connects knocks at the other's door (door.h),
+//      learns where its UCX listener is, and makes an endpoint there. It sends
+//      a preamble, the other side answers with its own; that proves that both
+//      are what they should be and that bytes flow.
 //   2. up: messages flow.
 //   3. down: an error, a deadline, ClosePeer or Stop. The handler is told, what
 //      is queued completes with an error, the endpoint is closed by force, and
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,8 @@
 #include "absl/time/time.h"
 #include "kv_transfer/region_table.h"
 #include "kv_transfer/transport.h"
+#include "kv_transfer/transports/ucx/door.h"
+#include "kv_transfer/transports/ucx/socket_address.h"
 #include "kv_transfer/transports/ucx/ucx_handles.h"
 #include "kv_transfer/transports/ucx/ucx_mailbox.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
@@ -77,6 +81,8 @@ class UcxLoop final {
     PeerState state = PeerState::kConnecting;
     ucp_ep_h endpoint = nullptr;
     absl::Time connect_deadline;
+    std::optional<Knock> knock;  // until it is answered
+    SocketAddress socket_address;
     bool owes_preamble = false;
     // Not OK: it is to be taken down for this.
     absl::Status failure;
@@ -91,17 +97,26 @@ class UcxLoop final {
     uint32_t receives_in_flight = 0;
   };
 
-  // ucx_loop.cc: set-up, the loop, lives of peers.
+  // ucx_setup.cc: what Open makes, and the listener.
   absl::Status OpenContext(const std::string& tls);
   absl::Status OpenWorker();
-  absl::Status OpenListener(TransportProperties* properties);
+  absl::Status OpenDoor(TransportProperties* properties);
+  absl::Status OpenListener();
+
+  // ucx_loop.cc: the loop and the lives of peers.
   bool RunMail();
   void Tick();
   void Sleep();
   void BeginStop();
   bool Drained();
+  void ServeDoor();
+  // The port of the listener, for a peer that may connect now; 0: none may.
+  uint16_t LetIn();
+  void CloseListenerWhenUnused();
+  void ServeKnocks();
   void Accept();
   void Connect(const UcxConnectOp& op);
+  void ConnectEndpoint(Peer& peer, uint16_t port);
   absl::Status CreateEndpoint(Peer& peer, ucp_ep_params_t params);
   Peer& AddPeer(PeerId id, std::string address, bool incoming);
   Peer* FindPeer(PeerId id);
@@ -152,8 +167,15 @@ class UcxLoop final {
   // In the order of creation; destroyed in reverse.
   UcxContext context_;
   UcxWorker worker_;
-  UcxListener listener_;
+  UcxListener listener_;  // only while invited peers are connecting
   int event_fd_ = -1;
+  std::optional<Door> door_;
+  SocketAddress listen_address_;
+  uint16_t listener_port_ = 0;
+  // Until when each invited peer may connect, oldest first.
+  std::deque<absl::Time> invitations_;
+  // Whether a socket of ours, not UCX's, may have something to read.
+  bool sockets_ready_ = true;
 
   TransportHandler* handler_ = nullptr;
   std::vector<ucp_conn_request_h> connection_requests_;

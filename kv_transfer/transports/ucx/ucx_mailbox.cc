@@ -48,9 +48,8 @@ absl::Status UcxMailbox::PostSend(UcxSendOp op) {
       break;
   }
   if (gate.sends_outstanding >= max_sends_outstanding_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("max_sends_outstanding (", max_sends_outstanding_,
-                     ") to one peer"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "max_sends_outstanding (", max_sends_outstanding_, ") to one peer"));
   }
   ++gate.sends_outstanding;
   mail_.ops.push_back(std::move(op));
@@ -102,6 +101,11 @@ UcxMailbox::Mail UcxMailbox::Take() {
 bool UcxMailbox::HasMail() const {
   absl::MutexLock lock(&mu_);
   return !mail_.ops.empty() || mail_.wake || mail_.stop;
+}
+
+bool UcxMailbox::HasPlace() const {
+  absl::MutexLock lock(&mu_);
+  return !stopped_ && gates_.size() < max_peers_;
 }
 
 std::optional<PeerId> UcxMailbox::AddIncoming() {

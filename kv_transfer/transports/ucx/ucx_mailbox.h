@@ -71,6 +71,8 @@ class UcxMailbox final {
   Mail Take() ABSL_LOCKS_EXCLUDED(mu_);
   bool HasMail() const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Whether there is place for one more peer.
+  bool HasPlace() const ABSL_LOCKS_EXCLUDED(mu_);
   // A gate for a peer that connects to us; none when max_peers are there.
   std::optional<PeerId> AddIncoming() ABSL_LOCKS_EXCLUDED(mu_);
   void SetUp(PeerId peer) ABSL_LOCKS_EXCLUDED(mu_);

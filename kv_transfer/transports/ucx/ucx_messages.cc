@@ -29,10 +29,9 @@ absl::Status UcxLoop::SetReceivers() {
                     {kPayloadId, &UcxLoop::OnPayload}};
   for (const auto& receiver : kReceivers) {
     ucp_am_handler_param_t param{};
-    param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
-                       UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                       UCP_AM_HANDLER_PARAM_FIELD_CB |
-                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    param.field_mask =
+        UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+        UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
     param.id = receiver.id;
     param.flags = UCP_AM_FLAG_WHOLE_MSG;
     param.cb = receiver.callback;
@@ -90,10 +89,10 @@ void UcxLoop::StartSend(std::unique_ptr<Outgoing> outgoing) {
   const bool has_payload = !outgoing->payload.empty();
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
-                       UCP_OP_ATTR_FIELD_USER_DATA |
-                       UCP_OP_ATTR_FIELD_DATATYPE;
+                       UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE;
   // With REPLY the message carries its endpoint: how the other side knows whose
-  // it is. Rendezvous leaves it to the receiver where the bytes go, if anywhere.
+  // it is. Rendezvous leaves it to the receiver where the bytes go, if
+  // anywhere.
   param.flags = UCP_AM_SEND_FLAG_REPLY |
                 (has_payload ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER);
   param.datatype = has_payload ? ucp_dt_make_iov() : ucp_dt_make_contig(1);
@@ -258,9 +257,9 @@ ucs_status_t UcxLoop::StartReceive(Peer& peer,
   param.cb.recv_am = &UcxLoop::OnReceiveDone;
   param.user_data = incoming.get();
   param.recv_info.length = &received;
-  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(
-      worker_.get(), descriptor, incoming->landing.data(),
-      incoming->landing.size(), &param);
+  const ucs_status_ptr_t request =
+      ucp_am_recv_data_nbx(worker_.get(), descriptor, incoming->landing.data(),
+                           incoming->landing.size(), &param);
   if (UCS_PTR_IS_PTR(request)) {
     incoming.release();
     return UCS_INPROGRESS;
@@ -277,8 +276,8 @@ void UcxLoop::FinishReceive(std::unique_ptr<Incoming> incoming,
   MarkDirty(peer);
   absl::Status result = UcxStatus(status, "receive");
   if (result.ok() && bytes != incoming->bytes) {
-    result = absl::DataLossError(absl::StrCat(
-        "receive: ", bytes, " of ", incoming->bytes, " bytes came"));
+    result = absl::DataLossError(absl::StrCat("receive: ", bytes, " of ",
+                                              incoming->bytes, " bytes came"));
   }
   if (!result.ok()) Fail(peer, result);
   handler_->OnLanded(peer.id, incoming->cookie, result);

@@ -33,9 +33,7 @@ std::vector<BlockId> Blocks(int32_t n) {
   return blocks;
 }
 
-absl::Time InAMinute() {
-  return Clock::Monotonic()->Now() + absl::Minutes(1);
-}
+absl::Time InAMinute() { return Clock::Monotonic()->Now() + absl::Minutes(1); }
 
 void AwaitEndOfInput() {
   char c;

@@ -144,8 +144,7 @@ TEST(UcxTransportTest, BadOptionsAreNamed) {
   };
   EXPECT_THAT(message({.listen_host = "no-such-host"}),
               HasSubstr("'no-such-host'"));
-  EXPECT_THAT(message({.listen_host = "0.0.0.0"}),
-              HasSubstr("advertise_host"));
+  EXPECT_THAT(message({.listen_host = "0.0.0.0"}), HasSubstr("advertise_host"));
   EXPECT_THAT(message({.max_peers = 0}), HasSubstr("max_peers"));
 }
 

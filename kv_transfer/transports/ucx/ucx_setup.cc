@@ -1,0 +1,119 @@
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/status_macros.h"
+#include "kv_transfer/transports/ucx/ucx_limits.h"
+#include "kv_transfer/transports/ucx/ucx_loop.h"
+
+namespace baton::kv_transfer {
+
+absl::Status UcxLoop::Open(TransportProperties* properties) {
+  const char* operators_tls = std::getenv("UCX_TLS");
+  const std::string tls = operators_tls ? operators_tls : options_.tls;
+  BATON_RETURN_IF_ERROR(OpenContext(tls));
+  absl::Status status = OpenWorker();
+  if (!status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat("UCX transports '", tls,
+                                     "' are not available on this machine: ",
+                                     status.message()));
+  }
+  BATON_RETURN_IF_ERROR(SetReceivers());
+  if (options_.listen) BATON_RETURN_IF_ERROR(OpenDoor(properties));
+  properties->name = absl::StrCat("ucx/", tls);
+  properties->detects_peer_death = true;
+  properties->max_header_bytes = kUcxMaxHeaderBytes;
+  properties->max_payload_bytes = kUcxMaxPayloadBytes;
+  properties->max_payload_extents = kUcxMaxPayloadExtents;
+  properties->max_sends_in_flight = options_.max_sends_in_flight;
+  properties->max_sends_outstanding = options_.max_sends_outstanding;
+  next_tick_ = Clock::Monotonic()->Now();
+  mailbox_->Attach(worker_.get());
+  return absl::OkStatus();
+}
+
+absl::Status UcxLoop::OpenContext(const std::string& tls) {
+  ucp_config_t* raw_config = nullptr;
+  BATON_RETURN_IF_ERROR(
+      UcxStatus(ucp_config_read(nullptr, nullptr, &raw_config),
+                "reading the UCX environment"));
+  const UcxConfig config(raw_config);
+  const std::string what =
+      absl::StrCat("UCX transports '", tls, "' are not available");
+  BATON_RETURN_IF_ERROR(
+      UcxStatus(ucp_config_modify(config.get(), "TLS", tls.c_str()), what));
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+  // No remote memory access: a peer's put or get finds no handler.
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.name = "baton";
+  ucp_context_h context = nullptr;
+  BATON_RETURN_IF_ERROR(
+      UcxStatus(ucp_init(&params, config.get(), &context), what));
+  context_.reset(context);
+  return absl::OkStatus();
+}
+
+absl::Status UcxLoop::OpenWorker() {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  ucp_worker_h worker = nullptr;
+  BATON_RETURN_IF_ERROR(
+      UcxStatus(ucp_worker_create(context_.get(), &params, &worker),
+                "ucp_worker_create"));
+  worker_.reset(worker);
+  BATON_RETURN_IF_ERROR(
+      UcxStatus(ucp_worker_get_efd(worker, &event_fd_), "ucp_worker_get_efd"));
+  ucp_worker_attr_t attr{};
+  attr.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
+  BATON_RETURN_IF_ERROR(
+      UcxStatus(ucp_worker_query(worker, &attr), "ucp_worker_query"));
+  if (attr.max_am_header < kUcxMaxHeaderBytes) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("message headers of at most ", attr.max_am_header,
+                     " bytes, Baton needs ", kUcxMaxHeaderBytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UcxLoop::OpenDoor(TransportProperties* properties) {
+  BATON_ASSIGN_OR_RETURN(
+      listen_address_, MakeSocketAddress(options_.listen_host, options_.port));
+  std::string advertised = options_.advertise_host;
+  if (advertised.empty()) {
+    if (IsAnyAddress(listen_address_)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("advertise_host: needed, because listen_host ",
+                       options_.listen_host, " names no one address"));
+    }
+    advertised = options_.listen_host;
+  }
+  BATON_RETURN_IF_ERROR(MakeSocketAddress(advertised, 1).status());
+  BATON_ASSIGN_OR_RETURN(door_, Door::Open(listen_address_));
+  properties->address = FormatHostPort(advertised, door_->port());
+  return absl::OkStatus();
+}
+
+absl::Status UcxLoop::OpenListener() {
+  const SocketAddress any_port = WithPort(listen_address_, 0);
+  ucp_listener_params_t params{};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
+                      UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr = {any_port.get(), any_port.length};
+  params.conn_handler = {&UcxLoop::OnConnectionRequest, this};
+  ucp_listener_h listener = nullptr;
+  BATON_RETURN_IF_ERROR(
+      UcxStatus(ucp_listener_create(worker_.get(), &params, &listener),
+                "ucp_listener_create"));
+  listener_.reset(listener);
+  ucp_listener_attr_t attr{};
+  attr.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  BATON_RETURN_IF_ERROR(
+      UcxStatus(ucp_listener_query(listener, &attr), "ucp_listener_query"));
+  listener_port_ = PortOf(attr.sockaddr);
+  return absl::OkStatus();
+}
+
+}  // namespace baton::kv_transfer
