@@ -1,0 +1,183 @@
+// A cluster answers what one engine in one process answers, token for token,
+// whichever worker computes which part in chunks of whatever size.
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/integration/client.h"
+#include "tests/integration/cluster.h"
+#include "tests/integration/reference.h"
+#include "tests/support/tiny_model.h"
+
+namespace baton::test {
+namespace {
+
+class AnswersTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    model_dir_ = scratch_.path() + "/model";
+    ASSERT_TRUE(WriteTinyModel(model_dir_).ok());
+    auto reference = Reference::Load(model_dir_);
+    ASSERT_TRUE(reference.ok()) << reference.status();
+    reference_ = *std::move(reference);
+  }
+
+  std::vector<TokenId> DrawPrompt(int length) {
+    std::uniform_int_distribution<TokenId> token(
+        0, reference_->model().vocab_size - 1);
+    std::vector<TokenId> prompt(length);
+    for (TokenId& id : prompt) id = token(random_);
+    return prompt;
+  }
+
+  ScratchDir scratch_;
+  std::string model_dir_;
+  std::unique_ptr<Reference> reference_;
+  std::mt19937_64 random_{20261121};
+};
+
+TEST_F(AnswersTest, OnePromptFromEndToEnd) {
+  Cluster cluster(model_dir_);
+  const absl::Status started = cluster.Start({});
+  ASSERT_TRUE(started.ok()) << started;
+  const v1::GenerateRequest request = GreedyRequest(DrawPrompt(50), 20);
+  const auto stub = cluster.MakeStub();
+  const Answer answer = Generate(*stub, request, kPatience);
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.tokens, reference_->Tokens(request));
+  EXPECT_EQ(answer.responses_after_last, 0);
+  EXPECT_EQ(answer.last.finish_reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(answer.last.usage().prompt_tokens(), 50u);
+  EXPECT_EQ(answer.last.usage().output_tokens(), 20u);
+
+  const v1::Timing& timing = answer.last.timing();
+  EXPECT_EQ(timing.prefill_worker(), "prefill-0");
+  EXPECT_EQ(timing.decode_worker(), "decode-0");
+  EXPECT_EQ(timing.retries(), 0u);
+  EXPECT_GT(timing.kv_transfer_bytes(), 0u);
+  EXPECT_GT(timing.ttft_seconds(), 0);
+  EXPECT_GE(timing.e2e_seconds(), timing.ttft_seconds());
+  EXPECT_NEAR(timing.ttft_seconds(),
+              timing.route_queue_seconds() + timing.prefill_queue_seconds() +
+                  timing.prefill_seconds() +
+                  timing.first_token_return_seconds(),
+              0.001);
+}
+
+TEST_F(AnswersTest, TextIsTokenizedAndDetokenized) {
+  Cluster cluster(model_dir_);
+  const absl::Status started = cluster.Start({});
+  ASSERT_TRUE(started.ok()) << started;
+  const auto stub = cluster.MakeStub();
+  v1::GenerateRequest as_text = GreedyRequest({}, 12);
+  as_text.set_text("Baton");
+  // The tiny model's tokens are the bytes, after its begin-of-text token.
+  const v1::GenerateRequest as_tokens =
+      GreedyRequest({kTinyModelBos, 'B', 'a', 't', 'o', 'n'}, 12);
+  const Answer from_text = Generate(*stub, as_text, kPatience);
+  const Answer from_tokens = Generate(*stub, as_tokens, kPatience);
+  ASSERT_TRUE(from_text.status.ok()) << from_text.status;
+  EXPECT_EQ(from_text.last.usage().prompt_tokens(), 6u);
+  EXPECT_EQ(from_text.tokens, reference_->Tokens(as_tokens));
+  EXPECT_EQ(from_text.tokens, from_tokens.tokens);
+  EXPECT_EQ(from_text.text, from_tokens.text);
+}
+
+TEST_F(AnswersTest, OneTokenNeedsNoDecodeStep) {
+  Cluster cluster(model_dir_);
+  const absl::Status started = cluster.Start({});
+  ASSERT_TRUE(started.ok()) << started;
+  const auto stub = cluster.MakeStub();
+  for (int length : {1, 16, 17, 511}) {
+    const v1::GenerateRequest request = GreedyRequest(DrawPrompt(length), 1);
+    const Answer answer = Generate(*stub, request, kPatience);
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_EQ(answer.tokens, reference_->Tokens(request)) << length;
+  }
+}
+
+TEST_F(AnswersTest, EndOfTextEndsTheAnswer) {
+  Cluster cluster(model_dir_);
+  const absl::Status started = cluster.Start({});
+  ASSERT_TRUE(started.ok()) << started;
+  const auto stub = cluster.MakeStub();
+  // At this temperature every token is about as likely, so that about one
+  // answer in ten has an end-of-text token within its tokens.
+  int stopped = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    v1::GenerateRequest request = GreedyRequest(DrawPrompt(3), 60);
+    request.mutable_sampling()->set_temperature(50);
+    request.mutable_sampling()->set_seed(seed);
+    request.set_ignore_eos(false);
+    const Answer answer = Generate(*stub, request, kPatience);
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_EQ(answer.tokens, reference_->Tokens(request)) << seed;
+    if (answer.last.finish_reason() == v1::FINISH_REASON_STOP) {
+      ++stopped;
+      EXPECT_EQ(answer.tokens.back(), kTinyModelEos);
+    }
+  }
+  EXPECT_GT(stopped, 0);
+}
+
+// A mix of lengths and ways to sample; every third is greedy.
+TEST_F(AnswersTest, ManyAtOnceOverUnequalWorkers) {
+  constexpr int kRequests = 64;
+  std::vector<v1::GenerateRequest> requests;
+  std::uniform_int_distribution<int> prompt_length(1, 300);
+  std::uniform_int_distribution<int> output_length(1, 80);
+  for (int i = 0; i < kRequests; ++i) {
+    v1::GenerateRequest request = GreedyRequest(
+        DrawPrompt(prompt_length(random_)), output_length(random_));
+    v1::SamplingParams& sampling = *request.mutable_sampling();
+    if (i % 3 != 0) {
+      sampling.set_temperature(1.5f);
+      sampling.set_seed(random_());
+    }
+    if (i % 3 == 2) {
+      sampling.set_top_k(50);
+      sampling.set_top_p(0.9f);
+      sampling.set_min_p(0.01f);
+      sampling.set_repetition_penalty(1.2f);
+      sampling.set_presence_penalty(0.5f);
+      sampling.set_frequency_penalty(0.25f);
+    }
+    requests.push_back(std::move(request));
+  }
+
+  Cluster cluster(model_dir_);
+  ClusterShape shape;
+  shape.prefill = {{"--token-budget", "512", "--threads", "1"},
+                   {"--token-budget", "37", "--threads", "2"}};
+  shape.decode = {{"--threads", "1"},
+                  {"--threads", "2", "--max-sequences", "20"}};
+  const absl::Status started = cluster.Start(shape);
+  ASSERT_TRUE(started.ok()) << started;
+  const auto stub = cluster.MakeStub();
+  std::vector<Answer> answers(kRequests);
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kRequests; ++i) {
+    clients.emplace_back(
+        [&, i] { answers[i] = Generate(*stub, requests[i], 2 * kPatience); });
+  }
+  for (std::thread& client : clients) client.join();
+
+  std::set<std::string> workers;
+  for (int i = 0; i < kRequests; ++i) {
+    ASSERT_TRUE(answers[i].status.ok()) << i << ": " << answers[i].status;
+    EXPECT_EQ(answers[i].tokens, reference_->Tokens(requests[i])) << i;
+    workers.insert(answers[i].last.timing().prefill_worker());
+    workers.insert(answers[i].last.timing().decode_worker());
+  }
+  workers.erase("");
+  EXPECT_EQ(workers.size(), 4u) << "every worker had a part";
+}
+
+}  // namespace
+}  // namespace baton::test

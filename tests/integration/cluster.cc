@@ -1,0 +1,178 @@
+#include "tests/integration/cluster.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/rpc/grpc_setup.h"
+#include "common/status_macros.h"
+
+namespace baton::test {
+namespace {
+
+constexpr absl::Duration kStopGrace = absl::Seconds(20);
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+}  // namespace
+
+ScratchDir::ScratchDir() : path_(testing::TempDir() + "/baton-test-XXXXXX") {
+  PCHECK(mkdtemp(path_.data()) != nullptr) << path_;
+}
+
+ScratchDir::~ScratchDir() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+Cluster::Cluster(std::string model_dir) : model_dir_(std::move(model_dir)) {}
+
+Cluster::~Cluster() {
+  const auto router = processes_.find("router");
+  if (router != processes_.end()) router->second->Stop(kStopGrace);
+  for (auto& [name, process] : processes_) process->Signal(SIGTERM);
+  for (auto& [name, process] : processes_) process->Stop(kStopGrace);
+  if (!testing::Test::HasFailure()) return;
+  for (const auto& [name, process] : processes_) {
+    std::cerr << "---- " << name << ": " << process->Poll()->Describe() << "\n"
+              << process->LogTail(60) << "\n";
+  }
+}
+
+absl::StatusOr<cli::ChildProcess*> Cluster::Launch(const std::string& program,
+                                                   const std::string& name,
+                                                   const Flags& flags) {
+  cli::ChildOptions options;
+  options.name = name;
+  options.command = {
+      ProgramPath(program), "--model", model_dir_, "--name", name,
+      "--die-with-parent"};
+  options.command.insert(options.command.end(), flags.begin(), flags.end());
+  options.log_path = absl::StrCat(logs_.path(), "/", name, ".log");
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<cli::ChildProcess> process,
+                         cli::ChildProcess::Start(std::move(options)));
+  cli::ChildProcess* const raw = process.get();
+  processes_[name] = std::move(process);
+  return raw;
+}
+
+absl::Status Cluster::Start(const ClusterShape& shape) {
+  std::vector<std::string> prefill;
+  std::vector<std::string> decode;
+  for (const Flags& flags : shape.prefill) {
+    prefill.push_back(absl::StrCat("prefill-", prefill.size()));
+    BATON_RETURN_IF_ERROR(
+        Launch("baton-prefill", prefill.back(), flags).status());
+  }
+  for (const Flags& flags : shape.decode) {
+    decode.push_back(absl::StrCat("decode-", decode.size()));
+    BATON_RETURN_IF_ERROR(
+        Launch("baton-decode", decode.back(), flags).status());
+  }
+  for (auto& [name, process] : processes_) {
+    BATON_RETURN_IF_ERROR(process->WaitReady(kPatience));
+  }
+  BATON_RETURN_IF_ERROR(StartRouter(prefill, decode, shape.router));
+  return AwaitJoined(static_cast<int>(prefill.size()),
+                     static_cast<int>(decode.size()));
+}
+
+absl::Status Cluster::StartRouter(const std::vector<std::string>& prefill,
+                                  const std::vector<std::string>& decode,
+                                  const Flags& flags) {
+  Flags all = flags;
+  for (const std::string& name : prefill) {
+    all.insert(all.end(), {"--prefill", Address(name, "grpc")});
+  }
+  for (const std::string& name : decode) {
+    all.insert(all.end(), {"--decode", Address(name, "grpc")});
+  }
+  BATON_ASSIGN_OR_RETURN(cli::ChildProcess * router,
+                         Launch("baton-router", "router", all));
+  return router->WaitReady(kPatience);
+}
+
+absl::Status Cluster::AwaitJoined(int num_prefill, int num_decode,
+                                  absl::Duration timeout) {
+  const std::unique_ptr<v1::Inference::Stub> stub = MakeStub();
+  v1::GetModelResponse model;
+  const bool joined = Eventually(
+      [&] {
+        grpc::ClientContext context;
+        context.set_deadline(std::chrono::system_clock::now() +
+                             std::chrono::seconds(5));
+        return stub->GetModel(&context, {}, &model).ok() &&
+               static_cast<int>(model.num_prefill_workers()) == num_prefill &&
+               static_cast<int>(model.num_decode_workers()) == num_decode;
+      },
+      timeout);
+  if (joined) return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      absl::StrCat("workers did not join: ", model.ShortDebugString()));
+}
+
+cli::ChildProcess& Cluster::process(const std::string& name) {
+  const auto it = processes_.find(name);
+  CHECK(it != processes_.end()) << name;
+  return *it->second;
+}
+
+std::string Cluster::Address(const std::string& name, const std::string& kind) {
+  return process(name).ready().at(kind);
+}
+
+std::unique_ptr<v1::Inference::Stub> Cluster::MakeStub() {
+  return v1::Inference::NewStub(
+      rpc::MakeControlChannel(Address("router", "grpc")));
+}
+
+std::string ProgramPath(const std::string& name) {
+  return absl::StrCat(BATON_BINARY_DIR, "/bin/", name);
+}
+
+RunResult RunProgram(const std::string& program, const Flags& flags,
+                     absl::Duration timeout) {
+  const ScratchDir dir;
+  const std::string out = dir.path() + "/out";
+  const std::string err = dir.path() + "/err";
+  cli::ChildOptions options;
+  options.name = program;
+  options.ready_line = false;
+  options.log_path = dir.path() + "/log";
+  // The shell only parts the two outputs; exec makes it the program.
+  options.command = {"/bin/sh", "-c",
+                     absl::StrCat("exec \"$0\" \"$@\" >", out, " 2>", err),
+                     ProgramPath(program)};
+  options.command.insert(options.command.end(), flags.begin(), flags.end());
+  auto process = cli::ChildProcess::Start(std::move(options));
+  CHECK(process.ok()) << process.status();
+  absl::StatusOr<cli::ExitState> exit = (*process)->WaitExit(timeout);
+  if (!exit.ok()) exit = (*process)->Stop(absl::ZeroDuration());
+  return {*exit, ReadFile(out), ReadFile(err)};
+}
+
+bool Eventually(const std::function<bool()>& condition,
+                absl::Duration timeout) {
+  const absl::Time deadline = Clock::Monotonic()->Now() + timeout;
+  absl::Notification never;
+  while (!condition()) {
+    if (Clock::Monotonic()->Now() >= deadline) return false;
+    never.WaitForNotificationWithTimeout(absl::Milliseconds(10));
+  }
+  return true;
+}
+
+}  // namespace baton::test

@@ -1,0 +1,94 @@
+#include "tests/integration/reference.h"
+
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "absl/types/span.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "engine/engine_factory.h"
+#include "scheduling/step_plan.h"
+
+namespace baton::test {
+namespace {
+
+scheduling::SamplingParams SamplingOf(const v1::SamplingParams& in) {
+  scheduling::SamplingParams out;
+  if (in.has_temperature()) out.temperature = in.temperature();
+  if (in.has_top_k()) out.top_k = static_cast<int32_t>(in.top_k());
+  if (in.has_top_p()) out.top_p = in.top_p();
+  if (in.has_min_p()) out.min_p = in.min_p();
+  if (in.has_repetition_penalty()) {
+    out.repetition_penalty = in.repetition_penalty();
+  }
+  if (in.has_presence_penalty()) out.presence_penalty = in.presence_penalty();
+  if (in.has_frequency_penalty()) {
+    out.frequency_penalty = in.frequency_penalty();
+  }
+  out.seed = in.seed();
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Reference>> Reference::Load(
+    const std::string& model_dir) {
+  engine::EngineOptions options;
+  options.model_dir = model_dir;
+  options.num_threads = 1;
+  options.kv_memory_bytes = int64_t{16} << 20;
+  // The cluster's own default is another one: the answer may not depend on it.
+  options.block_size = 32;
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine,
+                         engine::CreateEngine(options));
+  return std::unique_ptr<Reference>(new Reference(std::move(engine)));
+}
+
+Reference::Reference(std::unique_ptr<engine::Engine> engine)
+    : engine_(std::move(engine)), blocks_(engine_->kv_layout().num_blocks) {
+  std::iota(blocks_.begin(), blocks_.end(), 0);
+}
+
+std::vector<TokenId> Reference::Tokens(const v1::GenerateRequest& request) {
+  std::vector<TokenId> history(request.token_ids().ids().begin(),
+                               request.token_ids().ids().end());
+  const auto prompt_length = static_cast<int32_t>(history.size());
+  const scheduling::SamplingParams sampling = SamplingOf(request.sampling());
+  scheduling::StopParams stop;
+  stop.max_output_tokens = static_cast<int32_t>(request.max_tokens());
+  if (!request.ignore_eos()) {
+    stop.stop_token_ids = engine_->model().eos_token_ids;
+  }
+  CHECK_LE(
+      engine_->kv_layout().BlocksFor(prompt_length + stop.max_output_tokens),
+      engine_->kv_layout().num_blocks);
+
+  scheduling::PlannedSequence planned;
+  planned.sequence = SequenceId{next_sequence_++};
+  planned.blocks = blocks_;
+  planned.sample = true;
+  planned.sampling = &sampling;
+  planned.prompt_length = prompt_length;
+  int32_t computed = 0;
+  std::optional<scheduling::FinishReason> finished;
+  while (!finished.has_value()) {
+    planned.tokens = absl::MakeConstSpan(history).subspan(computed);
+    planned.first_position = computed;
+    planned.history = history;
+    scheduling::StepPlan plan;
+    plan.sequences = {planned};
+    const scheduling::StepResult result =
+        engine_->Execute(plan, [](int32_t) {});
+    CHECK_EQ(result.sampled.size(), 1u);
+    CHECK(result.sampled[0].ok);
+    computed = static_cast<int32_t>(history.size());
+    history.push_back(result.sampled[0].token);
+    finished = scheduling::CheckFinished(
+        stop, static_cast<int32_t>(history.size()) - prompt_length,
+        history.back());
+  }
+  return {history.begin() + prompt_length, history.end()};
+}
+
+}  // namespace baton::test

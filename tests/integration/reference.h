@@ -1,0 +1,40 @@
+// What a cluster must answer: the same engine in one process, which runs a
+// whole prompt in one step and then decodes token by token, one sequence at a
+// time.
+//
+// One thread at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/inference.pb.h"
+#include "common/ids.h"
+#include "engine/engine.h"
+#include "scheduling/request.h"
+
+namespace baton::test {
+
+class Reference final {
+ public:
+  static absl::StatusOr<std::unique_ptr<Reference>> Load(
+      const std::string& model_dir);
+
+  // The output tokens for a request with token ids, max_tokens, and every
+  // sampling field set that is not neutral. The model's end-of-text tokens
+  // end it unless ignore_eos.
+  std::vector<TokenId> Tokens(const v1::GenerateRequest& request);
+
+  const engine::ModelConfig& model() const { return engine_->model(); }
+
+ private:
+  explicit Reference(std::unique_ptr<engine::Engine> engine);
+
+  std::unique_ptr<engine::Engine> engine_;
+  std::vector<BlockId> blocks_;
+  uint64_t next_sequence_ = 1;
+};
+
+}  // namespace baton::test

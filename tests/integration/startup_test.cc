@@ -1,0 +1,165 @@
+// What keeps a cluster from starting is said in one line, and ends with exit
+// code 1; a wrong flag with 2.
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "tests/integration/client.h"
+#include "tests/integration/cluster.h"
+#include "tests/support/tiny_model.h"
+
+namespace baton::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+class StartupTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    model_dir_ = scratch_.path() + "/model";
+    ASSERT_TRUE(WriteTinyModel(model_dir_).ok());
+  }
+
+  // Runs the program, which is to end by itself with an error.
+  RunResult Fails(const std::string& program, Flags flags) {
+    if (program == "baton-router") {
+      flags.insert(flags.end(),
+                   {"--prefill", "127.0.0.1:1", "--decode", "127.0.0.1:1"});
+    }
+    RunResult result = RunProgram(program, flags);
+    EXPECT_EQ(result.exit.Describe(), "exit status 1") << result.err;
+    EXPECT_THAT(result.err, HasSubstr(program + ": "));
+    return result;
+  }
+
+  // A prefill worker with a model of `options` beside a decode worker and a
+  // router with the usual one: the router's log names `field`, and nothing is
+  // placed.
+  void ExpectNeverPaired(const TinyModelOptions& options,
+                         const std::string& field) {
+    const std::string other = scratch_.path() + "/other";
+    ASSERT_TRUE(WriteTinyModel(other, options).ok());
+    Cluster cluster(model_dir_);
+    ASSERT_TRUE(cluster.Launch("baton-decode", "decode-0", {}).ok());
+    cluster.set_model_dir(other);
+    ASSERT_TRUE(cluster.Launch("baton-prefill", "prefill-0", {}).ok());
+    cluster.set_model_dir(model_dir_);
+    for (const char* name : {"decode-0", "prefill-0"}) {
+      const absl::Status ready = cluster.process(name).WaitReady(kPatience);
+      ASSERT_TRUE(ready.ok()) << ready;
+    }
+    const absl::Status status =
+        cluster.StartRouter({"prefill-0"}, {"decode-0"}, {});
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(Eventually([&] {
+      return absl::StrContains(cluster.process("router").Log(), field);
+    }));
+    const auto stub = cluster.MakeStub();
+    const Answer answer = Generate(*stub, GreedyRequest({1, 2}, 2), kPatience);
+    EXPECT_TRUE(absl::IsUnavailable(answer.status)) << answer.status;
+    EXPECT_THAT(answer.tokens, testing::IsEmpty());
+    v1::GetModelResponse model;
+    grpc::ClientContext context;
+    ASSERT_TRUE(stub->GetModel(&context, {}, &model).ok());
+    EXPECT_EQ(model.num_prefill_workers(), 0u);
+  }
+
+  ScratchDir scratch_;
+  std::string model_dir_;
+};
+
+TEST_F(StartupTest, AMissingModelIsNamed) {
+  const std::string missing = scratch_.path() + "/nothing";
+  for (const char* program :
+       {"baton-prefill", "baton-decode", "baton-router"}) {
+    EXPECT_THAT(Fails(program, {"--model", missing}).err, HasSubstr(missing));
+  }
+}
+
+TEST_F(StartupTest, APortInUseIsNamed) {
+  Cluster cluster(model_dir_);
+  auto first = cluster.Launch("baton-decode", "decode-0", {});
+  ASSERT_TRUE(first.ok()) << first.status();
+  const absl::Status ready = (*first)->WaitReady(kPatience);
+  ASSERT_TRUE(ready.ok()) << ready;
+  const std::string grpc = cluster.Address("decode-0", "grpc");
+  const std::string metrics = cluster.Address("decode-0", "metrics");
+  for (const char* program :
+       {"baton-prefill", "baton-decode", "baton-router"}) {
+    const Flags common = {"--model", model_dir_};
+    Flags flags = common;
+    flags.insert(flags.end(), {"--listen", grpc});
+    EXPECT_THAT(Fails(program, flags).err, HasSubstr(grpc));
+    flags = common;
+    flags.insert(flags.end(), {"--metrics", metrics});
+    EXPECT_THAT(Fails(program, flags).err, HasSubstr(metrics));
+  }
+  const std::vector<std::string> data =
+      absl::StrSplit(cluster.Address("decode-0", "data"), ':');
+  EXPECT_THAT(
+      Fails("baton-decode", {"--model", model_dir_, "--data-port", data[1]})
+          .err,
+      HasSubstr(data[1]));
+}
+
+TEST_F(StartupTest, ATransportThatIsNotThereIsNamed) {
+  for (const char* program : {"baton-prefill", "baton-decode"}) {
+    EXPECT_THAT(Fails(program, {"--model", model_dir_, "--ucx-tls", "rc"}).err,
+                HasSubstr("rc"));
+  }
+}
+
+TEST_F(StartupTest, WrongFlagsAreTwo) {
+  for (const char* program :
+       {"baton-prefill", "baton-decode", "baton-router", "baton"}) {
+    for (const Flags& flags :
+         {Flags{"--bogus"}, Flags{"--model", model_dir_, "--listen"}}) {
+      const RunResult result = RunProgram(program, flags);
+      EXPECT_EQ(result.exit.Describe(), "exit status 2")
+          << program << " " << flags[0] << "\n"
+          << result.err;
+      EXPECT_NE(result.err, "") << program;
+    }
+    const RunResult help = RunProgram(program, {"--help"});
+    EXPECT_EQ(help.exit.Describe(), "exit status 0") << program;
+    EXPECT_THAT(help.out, HasSubstr("--help"));
+  }
+  for (const char* program : {"baton-prefill", "baton-decode"}) {
+    for (const Flags& flags :
+         {Flags{"--threads", "-1"}, Flags{"--block-size", "17"},
+          Flags{"--token-budget", "0"}, Flags{"--kv-memory", "lots"}}) {
+      Flags all = {"--model", model_dir_};
+      all.insert(all.end(), flags.begin(), flags.end());
+      const RunResult result = RunProgram(program, all);
+      EXPECT_EQ(result.exit.Describe(), "exit status 2")
+          << program << " " << flags[0];
+      EXPECT_THAT(result.err, HasSubstr(flags[0])) << program;
+    }
+  }
+}
+
+TEST_F(StartupTest, AModelWithoutRoomForKvIsRefused) {
+  EXPECT_THAT(
+      Fails("baton-decode", {"--model", model_dir_, "--kv-memory", "1KiB"}).err,
+      HasSubstr("KV"));
+}
+
+// Workers of unlike models run, are found, and are never paired.
+TEST_F(StartupTest, UnlikeShapesAreNeverPaired) {
+  TinyModelOptions options;
+  options.layers = 3;
+  ExpectNeverPaired(options, "num_layers (");
+}
+
+// The same shapes with other weights are another model.
+TEST_F(StartupTest, UnlikeWeightsAreNeverPaired) {
+  TinyModelOptions options;
+  options.seed = 2;
+  ExpectNeverPaired(options, "identity");
+}
+
+}  // namespace
+}  // namespace baton::test
