@@ -32,8 +32,8 @@ Attention::Attention(const Kernels& kernels, const KvLayout& layout,
       max_tile_rows_(std::max(1, kTileQueries / group_)),
       padded_head_dim_(RoundUp(layout.head_dim, kPanelColumns)),
       score_factor_(static_cast<float>(1.0 / std::sqrt(layout.head_dim))),
-      value_offset_(layout.block_size * layout.head_dim *
-                    layout.element_bytes()),
+      row_bytes_(layout.head_dim * layout.element_bytes()),
+      value_offset_(layout.block_size * row_bytes_),
       zero_row_(layout.head_dim) {
   CHECK_EQ(num_heads % layout.num_kv_heads, 0);
   CHECK_EQ(layout.head_dim % 2, 0);
@@ -66,29 +66,31 @@ void Attention::Run(ThreadTeam& team, absl::Span<const QueryTile> tiles,
                    });
 }
 
-const std::byte* Attention::KeyAt(const QueryTile& tile, const std::byte* pages,
-                                  int32_t kv_head, int32_t position) const {
-  const BlockId block = tile.blocks[position / layout_.block_size];
-  return pages + block * layout_.page_bytes() + kv_head * layout_.head_bytes() +
-         position % layout_.block_size * layout_.head_dim *
-             layout_.element_bytes();
+template <typename Visit>
+void Attention::ForRuns(const QueryTile& tile, const std::byte* pages,
+                        int32_t kv_head, int32_t first, int32_t end,
+                        Visit visit) const {
+  while (first < end) {
+    const int32_t block = first / layout_.block_size;
+    const int32_t slot = first % layout_.block_size;
+    const int32_t count = std::min(end - first, layout_.block_size - slot);
+    visit(pages + tile.blocks[block] * layout_.page_bytes() +
+              kv_head * layout_.head_bytes() + slot * row_bytes_,
+          count);
+    first += count;
+  }
 }
 
 void Attention::Prefetch(const QueryTile& tile, const std::byte* pages,
                          int32_t kv_head, int32_t first, int32_t end) const {
-  // Keys of a block, and its values, are contiguous.
-  while (first < end) {
-    const int32_t run_end =
-        std::min(end, (first / layout_.block_size + 1) * layout_.block_size);
-    const std::byte* const key = KeyAt(tile, pages, kv_head, first);
-    const int64_t bytes =
-        int64_t{run_end - first} * layout_.head_dim * layout_.element_bytes();
-    for (int64_t i = 0; i < bytes; i += kCacheLine) {
-      __builtin_prefetch(key + i, /*rw=*/0, /*locality=*/2);
-      __builtin_prefetch(key + value_offset_ + i, /*rw=*/0, /*locality=*/2);
-    }
-    first = run_end;
-  }
+  ForRuns(tile, pages, kv_head, first, end,
+          [&](const std::byte* keys, int32_t count) {
+            for (int64_t i = 0; i < count * row_bytes_; i += kCacheLine) {
+              __builtin_prefetch(keys + i, /*rw=*/0, /*locality=*/2);
+              __builtin_prefetch(keys + value_offset_ + i, /*rw=*/0,
+                                 /*locality=*/2);
+            }
+          });
 }
 
 void Attention::PackTile(const QueryTile& tile, const std::byte* pages,
@@ -96,22 +98,23 @@ void Attention::PackTile(const QueryTile& tile, const std::byte* pages,
                          Scratch& scratch) const {
   const uint16_t* keys[kTilePositions];
   const uint16_t* values[kTilePositions];
-  const int32_t count = RoundUp(end - first, kPanelColumns);
-  for (int32_t i = 0; i < count; ++i) {
-    const int32_t position = first + i;
-    if (position >= end) {
-      keys[i] = values[i] = zero_row_.data();
-      continue;
-    }
-    const std::byte* const key = KeyAt(tile, pages, kv_head, position);
-    keys[i] = reinterpret_cast<const uint16_t*>(key);
-    values[i] = reinterpret_cast<const uint16_t*>(key + value_offset_);
+  int32_t size = 0;
+  ForRuns(tile, pages, kv_head, first, end,
+          [&](const std::byte* key, int32_t count) {
+            for (int32_t i = 0; i < count; ++i, ++size, key += row_bytes_) {
+              keys[size] = reinterpret_cast<const uint16_t*>(key);
+              values[size] =
+                  reinterpret_cast<const uint16_t*>(key + value_offset_);
+            }
+          });
+  for (; size % kPanelColumns != 0; ++size) {
+    keys[size] = values[size] = zero_row_.data();
   }
-  for (int32_t i = 0; i < count; i += kPanelColumns) {
+  for (int32_t i = 0; i < size; i += kPanelColumns) {
     kernels_.pack_keys(keys + i, layout_.head_dim,
                        scratch.keys.data() + int64_t{i} * layout_.head_dim);
   }
-  kernels_.pack_values(values, count, layout_.head_dim, scratch.values.data(),
+  kernels_.pack_values(values, size, layout_.head_dim, scratch.values.data(),
                        kValuePanelStride);
 }
 

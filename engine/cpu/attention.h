@@ -64,10 +64,12 @@ class Attention final {
                std::optional<int32_t> window, const uint16_t* queries,
                int64_t query_stride, uint16_t* output, int64_t output_stride,
                Scratch& scratch) const;
-  // The key of a position of the tile's sequence in a layer's pages; its value
-  // lies value_offset_ bytes further.
-  const std::byte* KeyAt(const QueryTile& tile, const std::byte* pages,
-                         int32_t kv_head, int32_t position) const;
+  // Calls visit(keys, count) for each run of positions of [first, end) that
+  // lies in one block: `count` keys of row_bytes_ each, their values
+  // value_offset_ further.
+  template <typename Visit>
+  void ForRuns(const QueryTile& tile, const std::byte* pages, int32_t kv_head,
+               int32_t first, int32_t end, Visit visit) const;
   // Asks for the keys and values of the positions [first, end) to be brought
   // near: pages lie far apart, so the CPU does not guess where to read next.
   void Prefetch(const QueryTile& tile, const std::byte* pages, int32_t kv_head,
@@ -83,7 +85,8 @@ class Attention final {
   const int32_t max_tile_rows_;
   const int32_t padded_head_dim_;
   const float score_factor_;
-  const int64_t value_offset_;
+  const int64_t row_bytes_;     // of a key or a value
+  const int64_t value_offset_;  // from a key to its value
   const std::vector<uint16_t> zero_row_;
   std::vector<Scratch> scratch_;
 };
