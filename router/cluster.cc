@@ -70,6 +70,7 @@ std::optional<Cluster::News> Cluster::Take(LinkEvent event, absl::Time now) {
       return std::nullopt;
     case v1::WorkerMessage::kPair:
       registry_.PairReported(index, event.message.pair(), now);
+      UpdateGauges();
       return std::nullopt;
     case v1::WorkerMessage::kGrant:
     case v1::WorkerMessage::kRefusal:
@@ -172,7 +173,13 @@ void Cluster::Send(WorkerId worker, v1::RouterMessage message) {
   }
 }
 
+void Cluster::Draining(WorkerId worker) {
+  registry_.Draining(worker);
+  UpdateGauges();
+}
+
 void Cluster::UpdateGauges() {
+  metrics_->SetPairs(registry_.NumPairs());
   for (const WorkerRegistry::Worker& worker : registry_.workers()) {
     const bool connected = worker.id != kNoWorker;
     metrics_->SetWorkerUp(

@@ -61,6 +61,9 @@ class Cluster final {
   // news of the loss follows.
   void Send(scheduling::WorkerId worker, v1::RouterMessage message);
 
+  // The worker said that it takes no more requests.
+  void Draining(scheduling::WorkerId worker);
+
   WorkerRegistry& registry() { return registry_; }
 
  private:

@@ -155,7 +155,7 @@ void RequestFlow::TakeTokens(const Cluster::News& news, absl::Time now) {
 void RequestFlow::TakeRefusal(const Cluster::News& news, absl::Time now) {
   const v1::Refusal& refusal = news.message.refusal();
   if (refusal.reason() == v1::REFUSAL_REASON_DRAINING) {
-    cluster_->registry().Draining(news.worker);
+    cluster_->Draining(news.worker);
   }
   RequestRecord* record = OwnerOf(refusal.attempt());
   if (record == nullptr) return;

@@ -58,6 +58,9 @@ RouterMetrics::RouterMetrics(metrics::Metrics* metrics)
                               "Requests placed on workers.")),
       waiting_(metrics->Gauge("baton_num_requests_waiting",
                               "Requests waiting for a placement.")),
+      pairs_(metrics->Gauge("baton_worker_pairs",
+                            "Pairs of a prefill and a decode worker that can "
+                            "hand over KV.")),
       prompt_tokens_(metrics->Counter("baton_prompt_tokens_total",
                                       "Prompt tokens of admitted requests.")),
       generation_tokens_(metrics->Counter("baton_generation_tokens_total",
@@ -152,6 +155,8 @@ void RouterMetrics::SetRequests(int64_t running, int64_t waiting) {
   running_->Set(static_cast<double>(running));
   waiting_->Set(static_cast<double>(waiting));
 }
+
+void RouterMetrics::SetPairs(int pairs) { pairs_->Set(pairs); }
 
 void RouterMetrics::SetWorkerUp(scheduling::WorkerRole role,
                                 const std::string& address, bool connected,

@@ -38,6 +38,7 @@ class RouterMetrics final {
                 int64_t output_tokens, absl::Duration first_to_last_event);
 
   void SetRequests(int64_t running, int64_t waiting);
+  void SetPairs(int pairs);
   void SetWorkerUp(scheduling::WorkerRole role, const std::string& address,
                    bool connected, bool usable);
 
@@ -53,6 +54,7 @@ class RouterMetrics final {
   prometheus::Histogram* const decision_;
   prometheus::Gauge* const running_;
   prometheus::Gauge* const waiting_;
+  prometheus::Gauge* const pairs_;
   prometheus::Counter* const prompt_tokens_;
   prometheus::Counter* const generation_tokens_;
   std::map<std::string, prometheus::Histogram*> stages_;

@@ -73,7 +73,11 @@ WorkerId WorkerRegistry::Connected(int index, const v1::WorkerHello& hello,
   worker.hello = hello;
   worker.draining = false;
   worker.reports = 0;
-  snapshot_.workers.push_back(Idle(worker.id, worker.role, hello));
+  // In the operator's order, whoever comes first.
+  const auto place = std::find_if(
+      snapshot_.workers.begin(), snapshot_.workers.end(),
+      [&](const WorkerSnapshot& w) { return IndexOf(w.id) > index; });
+  snapshot_.workers.insert(place, Idle(worker.id, worker.role, hello));
   LOG(INFO) << "worker " << Describe(index) << " joined"
             << (restarted ? ", restarted" : "") << ": " << hello.total_blocks()
             << " blocks of " << hello.fingerprint().block_size()
@@ -262,6 +266,12 @@ int WorkerRegistry::NumServing(WorkerRole role) const {
                              return decode != nullptr && decode->usable;
                            });
       }));
+}
+
+int WorkerRegistry::NumPairs() const {
+  return static_cast<int>(
+      std::count_if(pairs_.begin(), pairs_.end(),
+                    [](const auto& entry) { return entry.second.paired; }));
 }
 
 int32_t WorkerRegistry::MaxContext() const {

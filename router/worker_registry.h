@@ -105,6 +105,8 @@ class WorkerRegistry final {
   // Usable workers; prefill workers only when paired with a usable decode
   // worker.
   int NumServing(scheduling::WorkerRole role) const;
+  // Pairs of connected workers that have a data connection.
+  int NumPairs() const;
   // Most tokens of one sequence that some usable decode worker can hold, at
   // most the model's; the model's when there is none.
   int32_t MaxContext() const;

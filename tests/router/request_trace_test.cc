@@ -1,0 +1,92 @@
+#include "router/request_trace.h"
+
+#include <gtest/gtest.h>
+
+namespace baton::router {
+namespace {
+
+const absl::Time kStart = absl::UnixEpoch() + absl::Seconds(50);
+constexpr scheduling::AttemptId kFirst{1}, kSecond{2};
+
+RequestTrace Trace() {
+  RequestTrace trace;
+  trace.received_at = kStart;
+  trace.sent_at = kStart + absl::Seconds(1);
+  trace.prefill_worker = "p";
+  trace.decode_worker = "d";
+  trace.first_token_attempt = kFirst;
+  trace.first_token_sent_at = trace.sent_at;
+  trace.first_event_at = kStart + absl::Seconds(10);
+  return trace;
+}
+
+v1::Outcome Prefilled(double queue, double prefill) {
+  v1::Outcome outcome;
+  outcome.set_ok(true);
+  outcome.set_queue_seconds(queue);
+  outcome.set_prefill_seconds(prefill);
+  return outcome;
+}
+
+double Sum(const v1::Timing& t) {
+  return t.route_queue_seconds() + t.prefill_queue_seconds() +
+         t.prefill_seconds() + t.first_token_return_seconds();
+}
+
+TEST(RequestTraceTest, StagesAddUpToTtft) {
+  RequestTrace trace = Trace();
+  trace.AddOutcome(kFirst, /*by_decode=*/false, Prefilled(2, 4));
+  const v1::Timing timing =
+      MakeTiming(trace, kStart + absl::Seconds(20), /*retries=*/3);
+  EXPECT_EQ(timing.ttft_seconds(), 10);
+  EXPECT_EQ(timing.route_queue_seconds(), 1);
+  EXPECT_EQ(timing.prefill_queue_seconds(), 2);
+  EXPECT_EQ(timing.prefill_seconds(), 4);
+  EXPECT_EQ(timing.first_token_return_seconds(), 3);
+  EXPECT_EQ(Sum(timing), timing.ttft_seconds());
+  EXPECT_EQ(timing.e2e_seconds(), 20);
+  EXPECT_EQ(timing.retries(), 3u);
+}
+
+TEST(RequestTraceTest, WorkersCannotReportMoreThanThereWas) {
+  RequestTrace trace = Trace();
+  trace.AddOutcome(kFirst, /*by_decode=*/false, Prefilled(-5, 1e9));
+  const v1::Timing timing = MakeTiming(trace, kStart + absl::Seconds(20), 0);
+  EXPECT_EQ(timing.prefill_queue_seconds(), 0);
+  EXPECT_EQ(timing.prefill_seconds(), 9);
+  EXPECT_EQ(timing.first_token_return_seconds(), 0);
+  EXPECT_EQ(Sum(timing), timing.ttft_seconds());
+}
+
+TEST(RequestTraceTest, LaterAttemptsDoNotChangeHowTtftIsSplit) {
+  RequestTrace trace = Trace();
+  trace.AddOutcome(kFirst, /*by_decode=*/false, Prefilled(2, 4));
+  v1::Outcome later = Prefilled(7, 7);
+  later.set_kv_transfer_bytes(5);
+  later.set_kv_transfer_seconds(0.5);
+  trace.AddOutcome(kSecond, /*by_decode=*/false, later);
+  const v1::Timing timing = MakeTiming(trace, kStart + absl::Seconds(20), 0);
+  EXPECT_EQ(timing.prefill_seconds(), 4);
+  EXPECT_EQ(timing.kv_transfer_bytes(), 5u);
+  EXPECT_EQ(timing.kv_transfer_seconds(), 0.5);
+}
+
+TEST(RequestTraceTest, LocalPrefillIsReportedByTheDecodeWorker) {
+  RequestTrace trace = Trace();
+  trace.prefill_worker.clear();
+  trace.AddOutcome(kFirst, /*by_decode=*/true, Prefilled(2, 4));
+  const v1::Timing timing = MakeTiming(trace, kStart + absl::Seconds(20), 0);
+  EXPECT_EQ(timing.prefill_queue_seconds(), 2);
+  EXPECT_EQ(timing.prefill_seconds(), 4);
+}
+
+TEST(RequestTraceTest, WithoutATokenThereIsNoTtft) {
+  RequestTrace trace;
+  trace.received_at = kStart;
+  const v1::Timing timing = MakeTiming(trace, kStart + absl::Seconds(2), 0);
+  EXPECT_EQ(timing.ttft_seconds(), 0);
+  EXPECT_EQ(timing.e2e_seconds(), 2);
+}
+
+}  // namespace
+}  // namespace baton::router

@@ -1,0 +1,192 @@
+#include "router/request_validation.h"
+
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton::router {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class RequestValidationTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    auto model =
+        LoadServedModel(absl::StrCat(BATON_SOURCE_DIR, "/models/stories"), "");
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = new ServedModel(*std::move(model));
+  }
+  static void TearDownTestSuite() {
+    delete model_;
+    model_ = nullptr;
+  }
+
+  RequestValidationTest() {
+    for (uint32_t id : {1u, 2u, 3u}) request_.mutable_token_ids()->add_ids(id);
+  }
+
+  absl::StatusOr<scheduling::RequestSpec> Make() {
+    return MakeRequestSpec(request_, *model_, limits_,
+                           [this] { return ++draws_; });
+  }
+  // The message of the error; the code must be InvalidArgument.
+  std::string Error() {
+    const absl::Status status = Make().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  }
+
+  static ServedModel* model_;
+  v1::GenerateRequest request_;
+  RequestLimits limits_ = {.max_context = 512, .max_output_tokens = 0};
+  uint64_t draws_ = 0;
+};
+
+ServedModel* RequestValidationTest::model_ = nullptr;
+
+TEST_F(RequestValidationTest, DefaultsComeFromTheModel) {
+  const auto spec = Make();
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->id, "gen-0000000000000001");
+  EXPECT_THAT(spec->prompt, ElementsAre(1, 2, 3));
+  EXPECT_FLOAT_EQ(spec->sampling.temperature, 0.7f);
+  EXPECT_FLOAT_EQ(spec->sampling.top_p, 0.9f);
+  EXPECT_EQ(spec->sampling.top_k, 0);
+  EXPECT_EQ(spec->sampling.seed, 2u);
+  EXPECT_EQ(spec->stop.max_output_tokens, 509);
+  EXPECT_THAT(spec->stop.stop_token_ids, ElementsAre(2044));
+}
+
+TEST_F(RequestValidationTest, GivenValuesAreTaken) {
+  request_.set_request_id("abc");
+  request_.set_model("stories");
+  request_.set_max_tokens(7);
+  request_.set_ignore_eos(true);
+  v1::SamplingParams* sampling = request_.mutable_sampling();
+  sampling->set_temperature(0);
+  sampling->set_top_k(4);
+  sampling->set_top_p(0.5);
+  sampling->set_min_p(0.25);
+  sampling->set_repetition_penalty(1.5);
+  sampling->set_presence_penalty(-1);
+  sampling->set_frequency_penalty(2);
+  sampling->set_seed(0);
+  const auto spec = Make();
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->id, "abc");
+  EXPECT_EQ(spec->stop.max_output_tokens, 7);
+  EXPECT_TRUE(spec->stop.stop_token_ids.empty());
+  EXPECT_EQ(spec->sampling.temperature, 0);
+  EXPECT_EQ(spec->sampling.top_k, 4);
+  EXPECT_EQ(spec->sampling.top_p, 0.5);
+  EXPECT_EQ(spec->sampling.min_p, 0.25);
+  EXPECT_EQ(spec->sampling.repetition_penalty, 1.5);
+  EXPECT_EQ(spec->sampling.presence_penalty, -1);
+  EXPECT_EQ(spec->sampling.frequency_penalty, 2);
+  EXPECT_EQ(spec->sampling.seed, 0u);  // given: not drawn
+  EXPECT_EQ(draws_, 0u);
+}
+
+TEST_F(RequestValidationTest, TextIsTokenizedWithTheBeginOfText) {
+  request_.set_text("Once");
+  const auto spec = Make();
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_THAT(spec->prompt,
+              testing::ElementsAreArray(*model_->tokenizer->Encode("Once")));
+}
+
+TEST_F(RequestValidationTest, PromptMustBeThere) {
+  request_.set_text("");
+  EXPECT_THAT(Error(), StartsWith("text is empty"));
+  request_.mutable_token_ids()->Clear();
+  EXPECT_THAT(Error(), StartsWith("token_ids is empty"));
+  request_.clear_prompt();
+  EXPECT_THAT(Error(), StartsWith("prompt is missing"));
+}
+
+TEST_F(RequestValidationTest, TokenIdsMustBeInTheVocabulary) {
+  request_.mutable_token_ids()->add_ids(2047);
+  EXPECT_TRUE(Make().ok());
+  request_.mutable_token_ids()->add_ids(2048);
+  EXPECT_THAT(Error(), StartsWith("token_ids has 2048 at index 4"));
+  request_.mutable_token_ids()->set_ids(0, 0xffffffffu);
+  EXPECT_THAT(Error(), StartsWith("token_ids has 4294967295 at index 0"));
+}
+
+TEST_F(RequestValidationTest, ContextMustHaveRoomForAnAnswer) {
+  limits_.max_context = 4;
+  ASSERT_TRUE(Make().ok());
+  EXPECT_EQ(Make()->stop.max_output_tokens, 1);
+  limits_.max_context = 3;
+  EXPECT_THAT(Error(), StartsWith("prompt has 3 tokens; the context is 3"));
+}
+
+TEST_F(RequestValidationTest, MaxTokensIsCutToTheRoom) {
+  request_.set_max_tokens(std::numeric_limits<uint32_t>::max());
+  EXPECT_EQ(Make()->stop.max_output_tokens, 509);
+  limits_.max_output_tokens = 100;
+  EXPECT_EQ(Make()->stop.max_output_tokens, 100);
+  request_.clear_max_tokens();
+  EXPECT_EQ(Make()->stop.max_output_tokens, 100);
+  request_.set_max_tokens(99);
+  EXPECT_EQ(Make()->stop.max_output_tokens, 99);
+  request_.set_max_tokens(0);
+  EXPECT_THAT(Error(), StartsWith("max_tokens is 0"));
+}
+
+TEST_F(RequestValidationTest, SamplingRangesNameTheField) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  v1::SamplingParams* s = request_.mutable_sampling();
+  s->set_temperature(-1);
+  EXPECT_THAT(Error(), StartsWith("temperature"));
+  s->set_temperature(nan);
+  EXPECT_THAT(Error(), StartsWith("temperature"));
+  s->set_temperature(1);
+  s->set_top_p(0);
+  EXPECT_THAT(Error(), StartsWith("top_p"));
+  s->set_top_p(1);
+  s->set_min_p(2);
+  EXPECT_THAT(Error(), StartsWith("min_p"));
+  s->set_min_p(0);
+  s->set_repetition_penalty(0);
+  EXPECT_THAT(Error(), StartsWith("repetition_penalty"));
+  s->set_repetition_penalty(1);
+  s->set_presence_penalty(3);
+  EXPECT_THAT(Error(), StartsWith("presence_penalty"));
+  s->set_presence_penalty(0);
+  s->set_frequency_penalty(-3);
+  EXPECT_THAT(Error(), StartsWith("frequency_penalty"));
+  s->set_frequency_penalty(0);
+  s->set_top_k(0x80000000u);
+  EXPECT_THAT(Error(), StartsWith("top_k"));
+  s->set_top_k(0x7fffffffu);
+  EXPECT_TRUE(Make().ok());
+}
+
+TEST_F(RequestValidationTest, RequestIdIsBoundedAndPrintable) {
+  request_.set_request_id(std::string(128, 'x'));
+  EXPECT_TRUE(Make().ok());
+  request_.set_request_id(std::string(129, 'x'));
+  EXPECT_THAT(Error(), StartsWith("request_id has 129"));
+  for (const char* bad : {"a\nb", "a\x7f", "\xc3\xa4"}) {
+    request_.set_request_id(bad);
+    EXPECT_THAT(Error(), StartsWith("request_id"));
+  }
+}
+
+TEST_F(RequestValidationTest, OtherModelIsNotFound) {
+  request_.set_model("llama");
+  const absl::Status status = Make().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("\"llama\""));
+  EXPECT_THAT(status.message(), HasSubstr("\"stories\""));
+}
+
+}  // namespace
+}  // namespace baton::router

@@ -1,0 +1,109 @@
+#include "router/served_model.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton::router {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class ServedModelTest : public testing::Test {
+ protected:
+  ServedModelTest() : dir_(testing::TempDir() + "/served_model") {
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directory(dir_);
+    std::filesystem::copy_file(
+        absl::StrCat(BATON_SOURCE_DIR, "/models/stories/tokenizer.json"),
+        dir_ + "/tokenizer.json");
+    Write("config.json", R"({"architectures": ["LlamaForCausalLM"],
+      "vocab_size": 2048, "num_hidden_layers": 6,
+      "max_position_embeddings": 512, "eos_token_id": 7})");
+  }
+
+  void Write(const std::string& file, const std::string& text) {
+    std::ofstream(dir_ + "/" + file) << text;
+  }
+  absl::StatusOr<ServedModel> Load() { return LoadServedModel(dir_, ""); }
+  std::string Error() { return std::string(Load().status().message()); }
+
+  const std::string dir_;
+};
+
+TEST_F(ServedModelTest, ReadsWhatTheRouterNeeds) {
+  const auto model = Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->name, "served_model");
+  EXPECT_EQ(model->architecture, "LlamaForCausalLM");
+  EXPECT_EQ(model->vocab_size, 2048);
+  EXPECT_EQ(model->num_layers, 6);
+  EXPECT_EQ(model->max_context, 512);
+  EXPECT_THAT(model->eos_token_ids, ElementsAre(7));
+  EXPECT_EQ(model->default_sampling.temperature, 1);
+  EXPECT_NE(model->tokenizer, nullptr);
+  EXPECT_EQ(LoadServedModel(dir_ + "/", "")->name, "served_model");
+  EXPECT_EQ(LoadServedModel(dir_, "mine")->name, "mine");
+}
+
+TEST_F(ServedModelTest, GenerationConfigGivesDefaultsAndEndTokens) {
+  Write("generation_config.json", R"({"eos_token_id": [8, 9],
+    "temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.125,
+    "repetition_penalty": 1.25, "do_sample": true})");
+  const auto model = Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->eos_token_ids, ElementsAre(8, 9));
+  const scheduling::SamplingParams& p = model->default_sampling;
+  EXPECT_FLOAT_EQ(p.temperature, 0.6f);
+  EXPECT_FLOAT_EQ(p.top_p, 0.95f);
+  EXPECT_EQ(p.top_k, 20);
+  EXPECT_EQ(p.min_p, 0.125f);
+  EXPECT_EQ(p.repetition_penalty, 1.25f);
+}
+
+TEST_F(ServedModelTest, NoSamplingMeansGreedy) {
+  Write("generation_config.json",
+        R"({"temperature": 0.6, "do_sample": false})");
+  EXPECT_EQ(Load()->default_sampling.temperature, 0);
+  EXPECT_THAT(Load()->eos_token_ids, ElementsAre(7));  // of config.json
+}
+
+TEST_F(ServedModelTest, AbsentFieldsHaveTheModelFamilysDefaults) {
+  Write("config.json", R"({"architectures": ["MistralForCausalLM"],
+    "vocab_size": 2048, "num_hidden_layers": 6})");
+  EXPECT_EQ(Load()->max_context, 131072);
+  EXPECT_THAT(Load()->eos_token_ids, IsEmpty());
+}
+
+TEST_F(ServedModelTest, ErrorsNameFileAndField) {
+  EXPECT_THAT(std::string(LoadServedModel("/no/such", "").status().message()),
+              HasSubstr("/no/such"));
+  Write("config.json", R"({"architectures": ["LlamaForCausalLM"]})");
+  EXPECT_THAT(Error(), HasSubstr("config.json"));
+  EXPECT_THAT(Error(), HasSubstr("vocab_size"));
+  Write("config.json", R"({"architectures": ["LlamaForCausalLM"],
+    "vocab_size": 0, "num_hidden_layers": 6})");
+  EXPECT_THAT(Error(), HasSubstr("vocab_size"));
+  Write("config.json", R"({"architectures": ["LlamaForCausalLM"],
+    "vocab_size": 10, "num_hidden_layers": 6, "eos_token_id": 10})");
+  EXPECT_THAT(Error(), HasSubstr("eos_token_id"));
+  Write("config.json", "{");
+  EXPECT_THAT(Error(), HasSubstr("config.json"));
+}
+
+TEST_F(ServedModelTest, BadSamplingDefaultIsAnError) {
+  Write("generation_config.json", R"({"top_p": 3})");
+  EXPECT_THAT(Error(), HasSubstr("generation_config.json"));
+  EXPECT_THAT(Error(), HasSubstr("top_p"));
+  Write("generation_config.json", R"({"temperature": "hot"})");
+  EXPECT_THAT(Error(), HasSubstr("temperature"));
+}
+
+}  // namespace
+}  // namespace baton::router
