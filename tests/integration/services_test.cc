@@ -1,10 +1,14 @@
 // What an operator's tools find: metrics, health and reflection of every
 // program.
+#include <signal.h>
+
+#include <memory>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
 #include "tests/integration/client.h"
 #include "tests/integration/cluster.h"
 #include "tests/integration/raw_call.h"

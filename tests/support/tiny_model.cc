@@ -196,6 +196,10 @@ json Tokenizer(const TinyModelOptions& o) {
   json vocab = json::object();
   const std::vector<std::string> symbols = ByteSymbols();
   for (int32_t byte = 0; byte < 256; ++byte) vocab[symbols[byte]] = byte;
+  // An added token that the vocabulary lacks would get the first free id after
+  // it, whatever its own entry says.
+  vocab["<|bos|>"] = kTinyModelBos;
+  vocab["<|eos|>"] = kTinyModelEos;
   for (int32_t id = kTinyModelEos + 1; id < o.vocab_size; ++id) {
     // U+0120 stands for the space.
     vocab[absl::StrCat(Utf8(0x120), "word", id)] = id;
