@@ -22,6 +22,15 @@ uint64_t PairKey(TokenId left, TokenId right) {
          static_cast<uint32_t>(right);
 }
 
+// The last character of `left` and the first of `right`. REQUIRES: neither is
+// empty.
+uint64_t JointKey(absl::string_view left, absl::string_view right) {
+  size_t last = left.size() - 1;
+  while (last > 0 && (static_cast<uint8_t>(left[last]) & 0xC0) == 0x80) --last;
+  return static_cast<uint64_t>(NextUtf8(left, last).code_point) << 32 |
+         NextUtf8(right, 0).code_point;
+}
+
 }  // namespace
 
 absl::StatusOr<BpeModel> BpeModel::FromJson(const JsonNode& node) {
@@ -57,20 +66,21 @@ absl::Status BpeModel::ReadVocabulary(const JsonNode& node) {
   const nlohmann::json& vocab = vocab_node.value();
   if (!vocab.is_object()) return vocab_node.Invalid("is not an object");
   int64_t limit = 0;
-  for (const auto& [token, id] : vocab.items()) {
-    if (!id.is_number_unsigned() ||
-        id.get<uint64_t>() >= static_cast<uint64_t>(kMaxVocabularySize)) {
+  for (const auto& [token, value] : vocab.items()) {
+    const std::optional<int64_t> id =
+        WholeNumber(value, kMaxVocabularySize - 1);
+    if (!id.has_value()) {
       return vocab_node.Invalid(
           absl::StrCat("has a bad id for the token \"", token,
                        "\": not a whole number below ", kMaxVocabularySize));
     }
-    limit = std::max(limit, id.get<int64_t>() + 1);
+    limit = std::max(limit, *id + 1);
   }
   tokens_.resize(limit);
   is_token_.resize(limit);
   ids_.reserve(vocab.size());
-  for (const auto& [token, id_value] : vocab.items()) {
-    const TokenId id = id_value.get<TokenId>();
+  for (const auto& [token, value] : vocab.items()) {
+    const TokenId id = value.get<TokenId>();
     if (is_token_[id]) {
       return vocab_node.Invalid(absl::StrCat("gives two tokens the id ", id));
     }
@@ -129,6 +139,7 @@ absl::Status BpeModel::AddMerge(const JsonNode& node, int32_t rank,
       absl::StrCat(left, right.substr(continuing_subword_prefix_.size()));
   const std::optional<TokenId> joined_id = IdOf(joined);
   if (!joined_id.has_value()) return unknown(joined);
+  if (!left.empty() && !right.empty()) joints_.insert(JointKey(left, right));
   // A pair that is listed twice keeps its last rank, as in Hugging Face's.
   merges_[PairKey(*left_id, *right_id)] = Merge{rank, *joined_id};
   return absl::OkStatus();
@@ -176,13 +187,40 @@ absl::Status BpeModel::Encode(absl::string_view word,
   std::vector<TokenId> symbols;
   symbols.reserve(word.size());
   BATON_RETURN_IF_ERROR(AppendSymbols(word, &symbols));
-  if (symbols.size() <= kShortWord) {
-    MergeShortWord(&symbols);
-  } else {
-    MergeLongWord(&symbols);
-  }
+  MergeWord(&symbols);
   ids->insert(ids->end(), symbols.begin(), symbols.end());
   return absl::OkStatus();
+}
+
+void BpeModel::MergeWord(std::vector<TokenId>* symbols) const {
+  if (symbols->size() <= kShortWord) {
+    MergeShortWord(symbols);
+    return;
+  }
+  // A stretch between joints that nothing spans is a word of its own.
+  std::vector<TokenId> merged;
+  std::vector<TokenId> stretch;
+  for (size_t i = 0; i < symbols->size(); ++i) {
+    stretch.push_back((*symbols)[i]);
+    if (i + 1 < symbols->size() &&
+        MayMergeAcross((*symbols)[i], (*symbols)[i + 1])) {
+      continue;
+    }
+    if (stretch.size() <= kShortWord) {
+      MergeShortWord(&stretch);
+    } else {
+      MergeLongWord(&stretch);
+    }
+    merged.insert(merged.end(), stretch.begin(), stretch.end());
+    stretch.clear();
+  }
+  *symbols = std::move(merged);
+}
+
+bool BpeModel::MayMergeAcross(TokenId left, TokenId right) const {
+  // With a prefix that merging takes away, spellings do not add up.
+  if (!continuing_subword_prefix_.empty()) return true;
+  return joints_.contains(JointKey(tokens_[left], tokens_[right]));
 }
 
 std::optional<TokenId> BpeModel::IdOfCharacter(absl::string_view character,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -70,8 +71,12 @@ class BpeModel final {
   std::optional<TokenId> IdOfCharacter(absl::string_view character,
                                        char32_t code_point, bool is_first,
                                        bool is_last) const;
+  void MergeWord(std::vector<TokenId>* symbols) const;
   void MergeShortWord(std::vector<TokenId>* symbols) const;
   void MergeLongWord(std::vector<TokenId>* symbols) const;
+  // Whether some merge has a left side that ends, and a right side that begins,
+  // like these two symbols.
+  bool MayMergeAcross(TokenId left, TokenId right) const;
 
   static constexpr int kDirectCharacters = 0x200;
 
@@ -79,6 +84,11 @@ class BpeModel final {
   std::vector<bool> is_token_;                           // by id
   absl::flat_hash_map<absl::string_view, TokenId> ids_;  // views of tokens_
   absl::flat_hash_map<uint64_t, Merge> merges_;          // by PairKey
+  // The characters on the two sides of each merge's joint, as PairKeys. Where a
+  // word has a joint that is not among them, no merge ever spans it, and the
+  // two sides can be merged each for itself. SentencePiece-style vocabularies
+  // have no pre-tokenizer, so that only this makes words of their texts.
+  absl::flat_hash_set<uint64_t> joints_;
   // Ids of the one-character tokens below U+0200, which is all of the byte
   // alphabet; -1 for none.
   std::array<TokenId, kDirectCharacters> direct_;

@@ -82,6 +82,19 @@ absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path) {
   }
 }
 
+std::optional<int64_t> WholeNumber(const nlohmann::json& value, int64_t max) {
+  if (!value.is_number_integer()) return std::nullopt;
+  // What does not fit an int64_t is unsigned.
+  if (value.is_number_unsigned()) {
+    const uint64_t number = value.get<uint64_t>();
+    if (number > static_cast<uint64_t>(max)) return std::nullopt;
+    return static_cast<int64_t>(number);
+  }
+  const int64_t number = value.get<int64_t>();
+  if (number < 0 || number > max) return std::nullopt;
+  return number;
+}
+
 std::string JsonNode::PathOf(absl::string_view field) const {
   return path_.empty() ? std::string(field) : absl::StrCat(path_, ".", field);
 }
@@ -144,12 +157,12 @@ absl::StatusOr<std::vector<JsonNode>> JsonNode::Array(
 }
 
 absl::StatusOr<int64_t> JsonNode::AsCount(int64_t max) const {
-  if (!value_->is_number_unsigned() ||
-      value_->get<uint64_t>() > static_cast<uint64_t>(max)) {
+  const std::optional<int64_t> count = WholeNumber(*value_, max);
+  if (!count.has_value()) {
     return Invalid(absl::StrCat("is ", Shown(*value_),
                                 ", not a whole number from 0 to ", max));
   }
-  return static_cast<int64_t>(value_->get<uint64_t>());
+  return *count;
 }
 
 absl::StatusOr<int64_t> JsonNode::Count(absl::string_view field,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path);
 // The bytes of a file of at most `max_bytes`.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path,
                                           size_t max_bytes);
+
+// The whole number in [0, max] that `value` is, or nothing.
+std::optional<int64_t> WholeNumber(const nlohmann::json& value, int64_t max);
 
 class JsonNode final {
  public:

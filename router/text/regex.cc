@@ -3,11 +3,14 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "router/text/new_characters.h"
 #include "router/text/regex_translation.h"
 #include "router/text/utf8.h"
 
@@ -25,6 +28,17 @@ std::string ErrorText(int error) {
     return absl::StrCat("PCRE2 error ", error);
   }
   return reinterpret_cast<const char*>(buffer);
+}
+
+// Whether PCRE2's tables are older than what new_characters.h stands for.
+bool UnicodeIsOld() {
+  constexpr int kUnicodeOfNewCharacters = 16;
+  static const bool is_old = [] {
+    char version[64] = "";
+    pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, version);
+    return std::atoi(version) < kUnicodeOfNewCharacters;
+  }();
+  return is_old;
 }
 
 struct MatchDataDeleter {
@@ -78,6 +92,9 @@ absl::StatusOr<Regex> Regex::Compile(absl::string_view pattern) {
 
 absl::Status Regex::FindAll(absl::string_view text,
                             std::vector<MatchSpan>* spans) const {
+  std::optional<std::string> known;
+  if (UnicodeIsOld()) known = SubstituteNewCharacters(text);
+  if (known.has_value()) text = *known;
   const std::unique_ptr<pcre2_match_data, MatchDataDeleter> data(
       pcre2_match_data_create_from_pattern(code_.get(), nullptr));
   CHECK(data != nullptr);

@@ -31,7 +31,7 @@ std::vector<TokenId> ByteTokens(const std::string& bytes) {
 class StreamingTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(StreamingTest, PiecesAreValidAndMakeUpTheWhole) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer(GetParam());
+  const Tokenizer* const tokenizer = LoadTokenizer(GetParam());
   std::mt19937 random(7);
   const int64_t vocab_size = tokenizer->vocab_size();
   for (int round = 0; round < 2000; ++round) {
@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(Models, StreamingTest,
                          });
 
 TEST(DetokenizerTest, HalfACharacterWaits) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("stories");
+  const Tokenizer* const tokenizer = LoadTokenizer("stories");
   const auto ids = tokenizer->Encode(
       "a\xE6\x97\xA5"
       "b",
@@ -78,7 +78,7 @@ TEST(DetokenizerTest, HalfACharacterWaits) {
 }
 
 TEST(DetokenizerTest, ACutOffCharacterIsOneReplacement) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("stories");
+  const Tokenizer* const tokenizer = LoadTokenizer("stories");
   const auto ids =
       tokenizer->Encode("a\xE6\x97", {.add_special_tokens = false});
   ASSERT_EQ(ids->size(), 3u);
@@ -87,7 +87,7 @@ TEST(DetokenizerTest, ACutOffCharacterIsOneReplacement) {
 }
 
 TEST(DetokenizerTest, BytesAfterACutOffCharacterStand) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("stories");
+  const Tokenizer* const tokenizer = LoadTokenizer("stories");
   const auto ids =
       tokenizer->Encode("\xE6\x97z", {.add_special_tokens = false});
   ASSERT_EQ(ids->size(), 3u);
@@ -96,7 +96,7 @@ TEST(DetokenizerTest, BytesAfterACutOffCharacterStand) {
 }
 
 TEST(DetokenizerTest, ARunOfByteTokensWaitsForItsEnd) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("mistral");
+  const Tokenizer* const tokenizer = LoadTokenizer("mistral");
   std::vector<TokenId> ids = ByteTokens("\xE6\x97\xA5");
   ids.push_back(*tokenizer->IdOf("a"));
   EXPECT_THAT(Stream(*tokenizer, ids), ElementsAre("", "", "",
@@ -108,7 +108,7 @@ TEST(DetokenizerTest, ARunOfByteTokensWaitsForItsEnd) {
 }
 
 TEST(DetokenizerTest, ABrokenRunOfByteTokensIsAReplacementPerByte) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("mistral");
+  const Tokenizer* const tokenizer = LoadTokenizer("mistral");
   const std::string replacement(kReplacementCharacter);
   EXPECT_THAT(Stream(*tokenizer, ByteTokens("\xE6\x97\xA5\xFF"
                                             "A")),
@@ -118,7 +118,7 @@ TEST(DetokenizerTest, ABrokenRunOfByteTokensIsAReplacementPerByte) {
 }
 
 TEST(DetokenizerTest, OnlyTheFirstSpaceOfASequenceIsDropped) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("mistral");
+  const Tokenizer* const tokenizer = LoadTokenizer("mistral");
   const auto ids =
       tokenizer->Encode("Hello world", {.add_special_tokens = false});
   EXPECT_THAT(Stream(*tokenizer, *ids), ElementsAre("Hello", " world", ""));
@@ -128,7 +128,7 @@ TEST(DetokenizerTest, OnlyTheFirstSpaceOfASequenceIsDropped) {
 }
 
 TEST(DetokenizerTest, LeavesOutSpecialTokens) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("mistral");
+  const Tokenizer* const tokenizer = LoadTokenizer("mistral");
   const auto ids = tokenizer->Encode("Hello world");
   EXPECT_THAT(Stream(*tokenizer, *ids, /*skip_special_tokens=*/true),
               ElementsAre("", "Hello", " world", ""));
@@ -137,7 +137,7 @@ TEST(DetokenizerTest, LeavesOutSpecialTokens) {
 }
 
 TEST(DetokenizerTest, IdsOutsideTheVocabularyAreNothing) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("stories");
+  const Tokenizer* const tokenizer = LoadTokenizer("stories");
   EXPECT_THAT(Stream(*tokenizer, {-1, 2048, 1 << 30}),
               ElementsAre("", "", "", ""));
 }

@@ -72,6 +72,17 @@ TEST(RegexTest, ScriptsAreNotExtensions) {
   EXPECT_THAT(Found("\\P{Han}+|\\p{^Han}", "a\xE6\xBC\xA2"), ElementsAre("a"));
 }
 
+// U+10D40 (a digit) and U+2EBF0 (Han) came with Unicode 16 and 15.1.
+TEST(RegexTest, KnowsNewCharacters) {
+  const std::string digit = "\xF0\x90\xB5\x80";
+  const std::string han = "\xF0\xAE\xAF\xB0";
+  EXPECT_THAT(Found("\\p{Nd}", "a" + digit + digit + "b"),
+              ElementsAre(digit, digit));
+  EXPECT_THAT(Found("\\p{Han}+", "a" + han + digit), ElementsAre(han));
+  EXPECT_THAT(Found("[^\\s\\p{L}\\p{N}]+", "a" + han + digit + "!"),
+              ElementsAre("!"));
+}
+
 TEST(RegexTest, SetsInSetsAreUnions) {
   EXPECT_THAT(Found("[^a[bc]]+", "abcd"), ElementsAre("d"));
 }

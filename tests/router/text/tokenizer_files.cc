@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "common/log.h"
 #include "router/text/utf8.h"
@@ -19,11 +20,17 @@ nlohmann::json TokenizerJson(const std::string& name, const std::string& file) {
   return nlohmann::json::parse(in);
 }
 
-std::unique_ptr<Tokenizer> LoadTokenizer(const std::string& name) {
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
-      Tokenizer::Load(TokenizerDir(name));
-  CHECK(tokenizer.ok()) << tokenizer.status();
-  return *std::move(tokenizer);
+const Tokenizer* LoadTokenizer(const std::string& name) {
+  static auto* const loaded =
+      new std::map<std::string, std::unique_ptr<Tokenizer>>;
+  std::unique_ptr<Tokenizer>& kept = (*loaded)[name];
+  if (kept == nullptr) {
+    absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
+        Tokenizer::Load(TokenizerDir(name));
+    CHECK(tokenizer.ok()) << tokenizer.status();
+    kept = *std::move(tokenizer);
+  }
+  return kept.get();
 }
 
 ModelDir::ModelDir() {

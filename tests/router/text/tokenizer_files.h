@@ -19,8 +19,9 @@ std::string TokenizerDir(const std::string& name);
 nlohmann::json TokenizerJson(const std::string& name,
                              const std::string& file = "tokenizer.json");
 
-// Loads a tokenizer of the repository; the test ends if that fails.
-std::unique_ptr<Tokenizer> LoadTokenizer(const std::string& name);
+// A tokenizer of the repository, loaded once and kept; the test ends if that
+// fails.
+const Tokenizer* LoadTokenizer(const std::string& name);
 
 // A directory that is there as long as the object.
 class ModelDir final {

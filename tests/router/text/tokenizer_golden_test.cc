@@ -18,7 +18,7 @@ using ::testing::Optional;
 class GoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenTest, EncodesAsHuggingFace) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer(GetParam());
+  const Tokenizer* const tokenizer = LoadTokenizer(GetParam());
   const nlohmann::json expected = TokenizerJson(GetParam(), "expected.json");
   ASSERT_FALSE(expected.empty());
   for (const nlohmann::json& one : expected) {
@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                          });
 
 TEST(TokenizerModelsTest, LlamaStartsTextsWithItsBeginToken) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("llama-3.1");
+  const Tokenizer* const tokenizer = LoadTokenizer("llama-3.1");
   EXPECT_THAT(*tokenizer->Encode("Hello world"),
               ElementsAre(128000, 9906, 1917));
   EXPECT_THAT(*tokenizer->Encode(""), ElementsAre(128000));
@@ -52,7 +52,7 @@ TEST(TokenizerModelsTest, LlamaStartsTextsWithItsBeginToken) {
 }
 
 TEST(TokenizerModelsTest, MistralStartsTextsWithItsBeginToken) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("mistral");
+  const Tokenizer* const tokenizer = LoadTokenizer("mistral");
   EXPECT_THAT(*tokenizer->Encode("Hello world"), ElementsAre(1, 22557, 1526));
   EXPECT_THAT(tokenizer->bos_id(), Optional(1));
   EXPECT_THAT(tokenizer->eos_id(), Optional(2));
@@ -61,7 +61,7 @@ TEST(TokenizerModelsTest, MistralStartsTextsWithItsBeginToken) {
 }
 
 TEST(TokenizerModelsTest, QwenAddsNothing) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("qwen3");
+  const Tokenizer* const tokenizer = LoadTokenizer("qwen3");
   EXPECT_THAT(*tokenizer->Encode("Hello world"), ElementsAre(9707, 1879));
   EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
   EXPECT_THAT(tokenizer->eos_id(), Optional(151645));
@@ -70,7 +70,7 @@ TEST(TokenizerModelsTest, QwenAddsNothing) {
 }
 
 TEST(TokenizerModelsTest, StoriesStartsTextsWithItsBeginToken) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("stories");
+  const Tokenizer* const tokenizer = LoadTokenizer("stories");
   EXPECT_THAT(*tokenizer->Encode("Once upon a time"),
               ElementsAre(2043, 411, 438, 258, 384));
   EXPECT_THAT(tokenizer->bos_id(), Optional(2043));
@@ -79,7 +79,7 @@ TEST(TokenizerModelsTest, StoriesStartsTextsWithItsBeginToken) {
 }
 
 TEST(TokenizerModelsTest, SpecialTextIsATokenOnlyWhenAskedFor) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("qwen3");
+  const Tokenizer* const tokenizer = LoadTokenizer("qwen3");
   const std::string text = "<|im_start|><think>";
   EXPECT_THAT(*tokenizer->Encode(text), ElementsAre(151644, 151667));
   const auto plain = tokenizer->Encode(text, {.parse_special = false});
@@ -91,7 +91,7 @@ TEST(TokenizerModelsTest, SpecialTextIsATokenOnlyWhenAskedFor) {
 }
 
 TEST(TokenizerModelsTest, SpecialTokensAreLeftOutOfTextOnlyWhenAskedFor) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("qwen3");
+  const Tokenizer* const tokenizer = LoadTokenizer("qwen3");
   const std::vector<TokenId> ids = {151644, 9707, 151667, 151645};
   EXPECT_TRUE(tokenizer->IsSpecial(151644));
   EXPECT_FALSE(tokenizer->IsSpecial(151667));

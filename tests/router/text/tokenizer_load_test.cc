@@ -145,7 +145,7 @@ TEST(TokenizerLoadTest, RegularExpressionsItDoesNotKnow) {
 }
 
 TEST(TokenizerLoadTest, IdsOutOfRange) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("stories");
+  const Tokenizer* const tokenizer = LoadTokenizer("stories");
   for (const TokenId id : {-1, 2048, 1 << 30}) {
     const std::vector<TokenId> ids = {id};
     EXPECT_EQ(tokenizer->Decode(ids).status().code(),

@@ -25,7 +25,7 @@ std::string BytesOf(const Tokenizer& tokenizer,
 class ByteLevelRoundTripTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ByteLevelRoundTripTest, KeepsEveryByte) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer(GetParam());
+  const Tokenizer* const tokenizer = LoadTokenizer(GetParam());
   std::mt19937 random(1);
   for (int i = 0; i < kTexts; ++i) {
     std::string text = RandomBytes(&random, random() % 40);
@@ -38,7 +38,7 @@ TEST_P(ByteLevelRoundTripTest, KeepsEveryByte) {
 }
 
 TEST_P(ByteLevelRoundTripTest, KeepsEveryText) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer(GetParam());
+  const Tokenizer* const tokenizer = LoadTokenizer(GetParam());
   std::mt19937 random(2);
   for (int i = 0; i < kTexts; ++i) {
     const std::string text = RandomText(&random, random() % 60);
@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Models, ByteLevelRoundTripTest,
                          });
 
 TEST(RoundTripTest, QwenKeepsTextUpToItsNormalForm) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("qwen3");
+  const Tokenizer* const tokenizer = LoadTokenizer("qwen3");
   std::mt19937 random(3);
   for (int i = 0; i < kTexts; ++i) {
     const std::string text = RandomText(&random, random() % 60);
@@ -69,7 +69,7 @@ TEST(RoundTripTest, QwenKeepsTextUpToItsNormalForm) {
 // Broken bytes split the text, and normal forms hold for each part. So bytes
 // survive the second time in any case.
 TEST(RoundTripTest, QwenKeepsBytesOfNormalizedText) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("qwen3");
+  const Tokenizer* const tokenizer = LoadTokenizer("qwen3");
   std::mt19937 random(4);
   for (int i = 0; i < kTexts; ++i) {
     const std::string text =
@@ -84,7 +84,7 @@ TEST(RoundTripTest, QwenKeepsBytesOfNormalizedText) {
 // Mistral puts a space before a text and takes one away from the front of what
 // it decodes; the meta symbol itself comes back as a space.
 TEST(RoundTripTest, MistralKeepsText) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("mistral");
+  const Tokenizer* const tokenizer = LoadTokenizer("mistral");
   std::mt19937 random(5);
   for (int i = 0; i < kTexts; ++i) {
     const std::string text = RandomText(&random, random() % 60);
@@ -96,13 +96,13 @@ TEST(RoundTripTest, MistralKeepsText) {
 }
 
 TEST(RoundTripTest, MistralSeesBrokenBytesAsReplacementCharacters) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("mistral");
+  const Tokenizer* const tokenizer = LoadTokenizer("mistral");
   EXPECT_EQ(*tokenizer->Encode("a\xFF\xE6\x97z"),
             *tokenizer->Encode("a\xEF\xBF\xBD\xEF\xBF\xBDz"));
 }
 
 TEST(RoundTripTest, BrokenBytesDoNotHideSpecialTokens) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("stories");
+  const Tokenizer* const tokenizer = LoadTokenizer("stories");
   const auto ids =
       tokenizer->Encode("\xFF<|user|>\xC3", {.add_special_tokens = false});
   ASSERT_TRUE(ids.ok());
@@ -111,7 +111,7 @@ TEST(RoundTripTest, BrokenBytesDoNotHideSpecialTokens) {
 }
 
 TEST(RoundTripTest, ManyThreadsMayEncode) {
-  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("stories");
+  const Tokenizer* const tokenizer = LoadTokenizer("stories");
   std::mt19937 random(6);
   std::vector<std::string> texts;
   std::vector<std::vector<TokenId>> expected;
