@@ -26,7 +26,8 @@ void RouterLoop::Run() {
   absl::Time now = clock_->Now();
   absl::Time next = now;
   while (!Drained(now)) {
-    std::vector<RouterEvent> events = inbox_->DrainFor(next - clock_->Now());
+    const absl::Time until = std::min(next, drain_deadline_);
+    std::vector<RouterEvent> events = inbox_->DrainFor(until - clock_->Now());
     now = clock_->Now();
     for (RouterEvent& event : events) Take(std::move(event), now);
     const absl::Time cluster_due = cluster_->Advance(now);
@@ -34,7 +35,7 @@ void RouterLoop::Run() {
     flow_->PlaceWaiting(now);
     flow_->Publish(clock_->Now());
     PublishServing();
-    next = std::min({cluster_due, flow_->NextDue(), drain_deadline_});
+    next = std::min(cluster_due, flow_->NextDue());
   }
   RefuseTheRest();
 }

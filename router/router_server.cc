@@ -55,13 +55,15 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
 }
 
 absl::Status RouterServer::Listen(const RouterOptions& options) {
-  BATON_ASSIGN_OR_RETURN(const int metrics_port,
-                         registry_.Serve(options.metrics));
+  if (!options.metrics.empty()) {
+    BATON_ASSIGN_OR_RETURN(const int metrics_port,
+                           registry_.Serve(options.metrics));
+    metrics_address_ = rpc::WithPort(options.metrics, metrics_port);
+  }
   BATON_ASSIGN_OR_RETURN(running_,
                          rpc::StartServer(options.listen, {&service_}));
   SetHealth(false);
   address_ = rpc::WithPort(options.listen, running_.port);
-  metrics_address_ = rpc::WithPort(options.metrics, metrics_port);
   return absl::OkStatus();
 }
 

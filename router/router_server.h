@@ -27,7 +27,7 @@ struct RouterOptions {
   std::string served_model_name;  // empty: the last part of model_dir
   std::string name = "router";
   std::string listen = "127.0.0.1:0";
-  std::string metrics = "127.0.0.1:0";
+  std::string metrics = "127.0.0.1:0";  // empty: not served
   // With the addresses of the workers.
   Cluster::Options cluster;
   RequestFlow::Options flow;

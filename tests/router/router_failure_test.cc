@@ -26,6 +26,7 @@ class TwoPairsTest : public RouterTest {
         d_{AddDecode("d0"), AddDecode("d1")} {}
 
   void StartAndPairAll() {
+    ServeMetrics();
     StartRouter();
     while (Metric("baton_worker_pairs") < 4) {
     }
@@ -283,6 +284,7 @@ TEST_F(RouterTest, RequestWaitsForAWorkerToJoin) {
 TEST_F(RouterTest, FullQueueRejectsWithAHint) {
   AddDecode("d0")->Die();
   options_.flow.max_waiting_requests = 2;
+  ServeMetrics();
   StartRouter();
   const auto first = Generate();
   const auto second = Generate();
@@ -303,6 +305,7 @@ TEST_F(RouterTest, FullWorkersMakeRequestsWait) {
   options.hello = FakeWorker::Hello(v1::WORKER_ROLE_DECODE, "d0");
   options.hello.set_max_sequences(1);
   FakeWorker* const decode = Add(options);
+  ServeMetrics();
   StartRouter();
   const auto first = Generate();
   const uint64_t attempt = decode->NextReserve().attempt();

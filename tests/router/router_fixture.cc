@@ -97,6 +97,7 @@ std::string Call::TrailingMetadata(const std::string& key) {
 
 RouterTest::RouterTest() {
   options_.model_dir = absl::StrCat(BATON_SOURCE_DIR, "/models/stories");
+  options_.metrics = "";
   // Tests wait for pairing, not for the clock.
   options_.cluster.registry.pairing_grace = absl::Hours(1);
 }

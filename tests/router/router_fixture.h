@@ -57,6 +57,8 @@ class RouterTest : public testing::Test {
   test::FakeWorker* AddPrefill(const std::string& name);
   test::FakeWorker* AddDecode(const std::string& name);
   test::FakeWorker* Add(test::FakeWorker::Options options);
+  // Not by default: the HTTP server takes two seconds to stop.
+  void ServeMetrics() { options_.metrics = "127.0.0.1:0"; }
   void StartRouter();
 
   // token_ids {5, 6, 7}, greedy, at most 8 tokens.
@@ -68,6 +70,7 @@ class RouterTest : public testing::Test {
   // Waits until the health service says so.
   void AwaitServing(bool serving);
   // The value of the metric whose line starts with `prefix`; 0 if none.
+  // REQUIRES: ServeMetrics before StartRouter.
   double Metric(const std::string& prefix);
 
   RouterOptions options_;

@@ -261,6 +261,7 @@ TEST_F(OnePairTest, RouterTimeoutEndsTheRequest) {
 }
 
 TEST_F(OnePairTest, MetricsTellTheStory) {
+  ServeMetrics();
   StartRouter();
   {
     const auto call = Generate();
