@@ -33,8 +33,7 @@ struct QueryTile {
 
 class Attention final {
  public:
-  // REQUIRES: num_heads is a multiple of layout.num_kv_heads, head_dim is even,
-  // positions per block divide or are divided by 64.
+  // REQUIRES: num_heads is a multiple of layout.num_kv_heads, head_dim is even.
   Attention(const Kernels& kernels, const KvLayout& layout, int32_t num_heads,
             int32_t num_threads);
 

@@ -1,6 +1,7 @@
 #include "engine/cpu/thread_team.h"
 
 #include <sched.h>
+#include <time.h>
 
 #include <atomic>
 #include <vector>
@@ -8,6 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace baton::engine::cpu {
 namespace {
@@ -50,6 +53,21 @@ TEST(ThreadTeamTest, OtherThreadsTakePart) {
     both_inside.WaitForNotification();
   });
   EXPECT_EQ(inside, 2);
+}
+
+absl::Duration CpuTimeOfProcess() {
+  timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return absl::DurationFromTimespec(t);
+}
+
+TEST(ThreadTeamTest, AnIdleTeamUsesNoCpu) {
+  ThreadTeam team(4);
+  team.ParallelFor(100, [](int64_t, int32_t) {});
+  const absl::Duration before = CpuTimeOfProcess();
+  absl::SleepFor(absl::Milliseconds(200));
+  // Three threads that spin would have used 600 ms, or what there is of CPUs.
+  EXPECT_LT(CpuTimeOfProcess() - before, absl::Milliseconds(50));
 }
 
 TEST(ThreadTeamTest, ZeroTakesTheCpusOfTheProcess) {
