@@ -91,13 +91,6 @@ absl::Status Decoder::Add(const JsonNode& node) {
   return absl::OkStatus();
 }
 
-bool Decoder::IsByteLevel() const {
-  for (const Step& step : steps_) {
-    if (std::holds_alternative<ByteLevelStep>(step)) return true;
-  }
-  return false;
-}
-
 std::string Decoder::TokenBytes(absl::string_view token) const {
   std::string bytes(token);
   for (const Step& step : steps_) {

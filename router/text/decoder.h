@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,9 +32,6 @@ class Decoder final {
   // The bytes that `token` contributes where it stands in the middle of a
   // text: without Strip, and not made valid UTF-8.
   std::string TokenBytes(absl::string_view token) const;
-
-  // Whether tokens are written in the byte alphabet.
-  bool IsByteLevel() const;
 
  private:
   friend class DecoderStream;

@@ -11,6 +11,8 @@
 
 namespace baton::router {
 
+class TextPattern;
+
 // A part of the text between added tokens.
 struct NormalizedText {
   std::string text;  // valid UTF-8
@@ -36,7 +38,6 @@ class Normalizer {
 
 // `text` with every match of `pattern` replaced by `content`, as the normalizer
 // and the decoder of the name Replace do it.
-class TextPattern;
 absl::StatusOr<std::string> ReplaceMatches(const TextPattern& pattern,
                                            absl::string_view content,
                                            absl::string_view text);
