@@ -91,6 +91,9 @@ function(baton_test)
                         BATON_BINARY_DIR="${CMAKE_BINARY_DIR}")
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} GTest::gmock
                                             GTest::gtest_main baton_flags)
+  if(TARGET baton_absl_mutex_tsan) # TSan builds: tests/support
+    target_link_libraries(${ARG_NAME} PRIVATE baton_absl_mutex_tsan)
+  endif()
   if(ARG_NEEDS)
     add_dependencies(${ARG_NAME} ${ARG_NEEDS})
   endif()
