@@ -126,10 +126,12 @@ void WorkerRegistry::PairReported(int index, const v1::PairReport& report,
     if (report.paired()) {
       LOG_IF(INFO, !state.paired)
           << "paired " << Describe(prefill) << " with " << Describe(decode);
+      state.backoff = options_.min_pair_retry;
     } else {
       LOG(ERROR) << Describe(prefill) << " cannot pair with "
                  << Describe(decode) << ": " << report.reason();
-      state.due = now + options_.pair_retry;
+      state.due = now + state.backoff;
+      state.backoff = std::min(2 * state.backoff, options_.max_pair_retry);
     }
     state.paired = report.paired();
     ever_paired_ = ever_paired_ || state.paired;
@@ -179,7 +181,7 @@ std::vector<WorkerRegistry::PairCommand> WorkerRegistry::DuePairs(
   std::vector<PairCommand> due;
   for (auto& [key, state] : pairs_) {
     if (state.paired || state.due > now) continue;
-    state.due = now + options_.pair_retry;
+    state.due = now + options_.max_pair_retry;
     const v1::WorkerHello& decode = workers_[key.second].hello;
     PairCommand command;
     command.prefill = key.first;
@@ -414,7 +416,7 @@ void WorkerRegistry::RefreshPairs(absl::Time now) {
       if (!fit) {
         pairs_.erase(key);
       } else if (pairs_.count(key) == 0) {
-        pairs_[key] = {.paired = false, .due = now};
+        pairs_[key] = {.due = now, .backoff = options_.min_pair_retry};
       }
     }
   }

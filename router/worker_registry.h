@@ -28,9 +28,11 @@ class WorkerRegistry final {
     // How long after start requests wait for the prefill workers that were
     // named, before decode workers prefill by themselves.
     absl::Duration pairing_grace = absl::Seconds(2);
-    // A prefill worker that could not connect to a decode worker, or did not
-    // answer, is asked again after this.
-    absl::Duration pair_retry = absl::Seconds(5);
+    // A prefill worker that could not connect to a decode worker is asked again
+    // after this, doubling up to the last; one that does not answer, after the
+    // last.
+    absl::Duration min_pair_retry = absl::Milliseconds(500);
+    absl::Duration max_pair_retry = absl::Seconds(8);
   };
 
   // One address, by index.
@@ -117,6 +119,7 @@ class WorkerRegistry final {
   struct PairState {
     bool paired = false;
     absl::Time due;  // when to ask (again)
+    absl::Duration backoff;
   };
   using PairKey = std::pair<int, int>;  // prefill index, decode index
 

@@ -88,10 +88,17 @@ TEST_F(WorkerRegistryTest, RefusedAndUnansweredPairsAreAskedAgain) {
   ASSERT_THAT(registry_->DuePairs(kStart), SizeIs(1));
   Pair(p_, decode.incarnation(), /*yes=*/false);
   EXPECT_EQ(registry_->NumPairs(), 0);
-  EXPECT_THAT(registry_->DuePairs(kStart + absl::Seconds(4.9)), IsEmpty());
-  EXPECT_THAT(registry_->DuePairs(kStart + absl::Seconds(5)), SizeIs(1));
-  EXPECT_EQ(registry_->NextDue(), kStart + absl::Seconds(10));
-  EXPECT_THAT(registry_->DuePairs(kStart + absl::Seconds(10)), SizeIs(1));
+  const absl::Duration half = absl::Milliseconds(500);
+  EXPECT_EQ(registry_->NextDue(), kStart + half);
+  EXPECT_THAT(registry_->DuePairs(kStart + 0.9 * half), IsEmpty());
+  EXPECT_THAT(registry_->DuePairs(kStart + half), SizeIs(1));
+  // No answer at all.
+  EXPECT_THAT(registry_->DuePairs(kStart + half + absl::Seconds(7)), IsEmpty());
+  EXPECT_THAT(registry_->DuePairs(kStart + half + absl::Seconds(8)), SizeIs(1));
+  // Each refusal doubles the wait.
+  Pair(p_, decode.incarnation(), /*yes=*/false);
+  EXPECT_THAT(registry_->DuePairs(kStart + 1.9 * half), IsEmpty());
+  EXPECT_THAT(registry_->DuePairs(kStart + 2 * half), SizeIs(1));
   // A pair that breaks later is asked for again, too.
   Pair(p_, decode.incarnation());
   EXPECT_EQ(registry_->NumPairs(), 1);
