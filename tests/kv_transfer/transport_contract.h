@@ -1,0 +1,203 @@
+// What the contract suite of transports stands on: ways to make transports, a
+// handler that writes everything down, and a fixture that connects two.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "kv_transfer/transport.h"
+#include "kv_transfer/transports/ucx/ucx_transport.h"
+#include "tests/support/fake_transport.h"
+
+namespace baton::kv_transfer {
+
+inline ByteSpan Bytes(const std::string& s) {
+  return ByteSpan(reinterpret_cast<const std::byte*>(s.data()), s.size());
+}
+inline std::string Text(ByteSpan bytes) {
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+// One way to make transports, and to let them make progress.
+class Network {
+ public:
+  virtual ~Network() = default;
+  virtual std::unique_ptr<Transport> Create(bool listen) = 0;
+  // One step, for transports that take none by themselves.
+  virtual bool Step() = 0;
+};
+
+class FakeWorld final : public Network {
+ public:
+  std::unique_ptr<Transport> Create(bool listen) override {
+    return network_.CreateTransport(listen);
+  }
+  bool Step() override {
+    if (!network_.Step()) network_.Tick();
+    return true;
+  }
+
+ private:
+  FakeNetwork network_;
+};
+
+class UcxWorld final : public Network {
+ public:
+  std::unique_ptr<Transport> Create(bool listen) override {
+    UcxOptions options;
+    options.listen = listen;
+    options.max_sends_in_flight = FakeNetwork::kMaxSendsInFlight;
+    options.max_sends_outstanding = FakeNetwork::kMaxSendsOutstanding;
+    auto transport = CreateUcxTransport(options);
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    return transport.ok() ? *std::move(transport) : nullptr;
+  }
+  bool Step() override { return false; }
+};
+
+// Writes down what happened; answers payloads as the test says.
+class Recorder final : public TransportHandler {
+ public:
+  struct Completion {
+    PeerId peer{};
+    uint64_t cookie = 0;
+    absl::StatusCode code{};
+    bool operator==(const Completion&) const = default;
+  };
+
+  void OnPeerUp(PeerId peer, const std::string& address) override {
+    absl::MutexLock lock(&mu);
+    ups.push_back(peer);
+    addresses.push_back(address);
+  }
+  void OnPeerDown(PeerId peer, const absl::Status& why) override {
+    absl::MutexLock lock(&mu);
+    EXPECT_FALSE(why.ok());
+    downs.push_back(peer);
+  }
+  void OnMessage(PeerId peer, ByteSpan header) override {
+    std::function<void(PeerId, ByteSpan)> hook;
+    {
+      absl::MutexLock lock(&mu);
+      EXPECT_THAT(downs, ::testing::Not(::testing::Contains(peer)));
+      hook = on_message;
+      if (!hook) messages.push_back(Text(header));
+    }
+    if (hook) hook(peer, header);
+  }
+  std::optional<Landing> OnPayload(PeerId peer, ByteSpan header,
+                                   uint64_t bytes) override {
+    absl::MutexLock lock(&mu);
+    EXPECT_THAT(downs, ::testing::Not(::testing::Contains(peer)));
+    payload_headers.push_back(Text(header));
+    payload_bytes.push_back(bytes);
+    std::optional<Landing> landing;
+    if (on_payload) landing = on_payload(header, bytes);
+    accepted += landing.has_value();
+    return landing;
+  }
+  void OnLanded(PeerId peer, uint64_t cookie,
+                const absl::Status& status) override {
+    absl::MutexLock lock(&mu);
+    landed.push_back({peer, cookie, status.code()});
+  }
+  void OnSent(PeerId peer, uint64_t cookie,
+              const absl::Status& status) override {
+    absl::MutexLock lock(&mu);
+    sent.push_back({peer, cookie, status.code()});
+  }
+  void OnTick() override {
+    absl::MutexLock lock(&mu);
+    ++ticks;
+  }
+
+  absl::Mutex mu;
+  std::vector<PeerId> ups, downs;
+  std::vector<std::string> addresses, messages, payload_headers;
+  std::vector<uint64_t> payload_bytes;
+  std::vector<Completion> landed, sent;
+  int accepted = 0;
+  int ticks = 0;
+  std::function<std::optional<Landing>(ByteSpan, uint64_t)> on_payload;
+  std::function<void(PeerId, ByteSpan)> on_message;
+};
+
+// A transport with one region and a recorder.
+struct Node {
+  Node(Network& network, bool listen, size_t region_bytes = 64 << 10)
+      : memory(region_bytes), transport(network.Create(listen)) {
+    auto added = transport->RegisterRegion(absl::MakeSpan(memory));
+    EXPECT_TRUE(added.ok());
+    region = *added;
+    transport->Start(&recorder);
+  }
+  ~Node() { transport->Stop(); }
+
+  const std::string& address() { return transport->properties().address; }
+  void Fill(uint8_t seed) {
+    for (size_t i = 0; i < memory.size(); ++i) {
+      memory[i] = static_cast<std::byte>(seed + i * 31 + i / 251);
+    }
+  }
+
+  std::vector<std::byte> memory;
+  Recorder recorder;
+  RegionId region{};
+  std::unique_ptr<Transport> transport;
+};
+
+class TransportContractTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  TransportContractTest() {
+    if (GetParam() == "fake") {
+      network_ = std::make_unique<FakeWorld>();
+    } else {
+      network_ = std::make_unique<UcxWorld>();
+    }
+  }
+
+  // Whether `done`, which reads what `recorder` wrote, comes true in time.
+  bool Await(Recorder& recorder, std::function<bool()> done) {
+    for (int i = 0; i < 100000; ++i) {
+      absl::MutexLock lock(&recorder.mu);
+      if (done()) return true;
+      recorder.mu.Unlock();
+      const bool stepped = network_->Step();
+      recorder.mu.Lock();
+      if (!stepped) {
+        return recorder.mu.AwaitWithTimeout(absl::Condition(&done),
+                                            absl::Seconds(20));
+      }
+    }
+    return false;
+  }
+
+  // `client` and `server` connected; client_peer_ and server_peer_ set.
+  void Connect(Node& client, Node& server) {
+    auto peer = client.transport->Connect(server.address());
+    ASSERT_TRUE(peer.ok()) << peer.status();
+    client_peer_ = *peer;
+    ASSERT_TRUE(Await(client.recorder, [&] {
+      return !client.recorder.ups.empty() &&
+             client.recorder.ups.back() == client_peer_;
+    }));
+    ASSERT_TRUE(
+        Await(server.recorder, [&] { return !server.recorder.ups.empty(); }));
+    absl::MutexLock lock(&server.recorder.mu);
+    server_peer_ = server.recorder.ups.back();
+  }
+
+  std::unique_ptr<Network> network_;
+  PeerId client_peer_{}, server_peer_{};
+};
+
+}  // namespace baton::kv_transfer
