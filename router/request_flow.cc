@@ -174,6 +174,14 @@ void RequestFlow::TakeOutcome(const Cluster::News& news, absl::Time now) {
   const AttemptId attempt{outcome.attempt()};
   const bool by_decode = news.worker == record->lifecycle.decode_worker();
   if (!by_decode && news.worker != record->lifecycle.prefill_worker()) return;
+  if (!outcome.ok() && now + kDeadlineSlack >= record->deadline) {
+    // The worker's timer for the same deadline ran out a little before ours.
+    Apply(*record,
+          record->lifecycle.Abort(
+              absl::DeadlineExceededError("the request's deadline passed")),
+          now);
+    return;
+  }
   if (outcome.ok()) record->trace.AddOutcome(attempt, by_decode, outcome);
   Apply(*record,
         record->lifecycle.LegEnded(

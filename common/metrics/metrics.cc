@@ -1,9 +1,16 @@
 #include "common/metrics/metrics.h"
 
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "common/log.h"
 
 namespace baton::metrics {
@@ -13,6 +20,28 @@ Buckets Geometric(double first, double factor, int count) {
   Buckets edges;
   for (int i = 0; i < count; ++i, first *= factor) edges.push_back(first);
   return edges;
+}
+
+// Opens a connection and closes it again. Whether it works does not matter.
+void Knock(const std::string& host, int port) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.empty() ? nullptr : host.c_str(),
+                  absl::StrCat(port).c_str(), &hints, &found) != 0) {
+    return;
+  }
+  const int fd =
+      socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd >= 0) {
+    // Not blocking: the kernel takes the connection without the server's help.
+    if (connect(fd, found->ai_addr, found->ai_addrlen) == 0) {
+      shutdown(fd, SHUT_RDWR);
+    }
+    close(fd);
+  }
+  freeaddrinfo(found);
 }
 
 }  // namespace
@@ -50,6 +79,21 @@ Buckets TokenBuckets() { return Geometric(1, 2, 15); }
 Metrics::Metrics(Labels labels)
     : labels_(std::move(labels)),
       registry_(std::make_shared<prometheus::Registry>()) {}
+
+Metrics::~Metrics() {
+  if (exposer_ == nullptr) return;
+  // civetweb's listening thread looks whether it is to stop when a connection
+  // comes, and otherwise every two seconds: too long for the end of a program.
+  absl::Notification stopped;
+  std::thread stopper([this, &stopped] {
+    exposer_.reset();
+    stopped.Notify();
+  });
+  while (!stopped.WaitForNotificationWithTimeout(absl::Milliseconds(5))) {
+    Knock(served_host_, served_port_);
+  }
+  stopper.join();
+}
 
 prometheus::Counter* Metrics::Counter(const std::string& name,
                                       const std::string& help,
@@ -103,7 +147,9 @@ absl::StatusOr<int> Metrics::Serve(const std::string& address) {
     return absl::UnavailableError(
         absl::StrCat("cannot serve /metrics on ", address));
   }
-  return ports.front();
+  served_host_ = address.substr(0, address.rfind(':'));
+  served_port_ = ports.front();
+  return served_port_;
 }
 
 }  // namespace baton::metrics

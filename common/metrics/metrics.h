@@ -37,6 +37,10 @@ class Metrics final {
  public:
   // `labels` are on every metric of the process (model_name, role, worker).
   explicit Metrics(Labels labels);
+  // Ends the HTTP server; blocks for a few milliseconds.
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
 
   // One metric with its family's help text. `extra` distinguishes members of a
   // family, such as {{"stage", "prefill"}}; the same name and labels give the
@@ -59,6 +63,9 @@ class Metrics final {
   const Labels labels_;
   const std::shared_ptr<prometheus::Registry> registry_;
   std::unique_ptr<prometheus::Exposer> exposer_;
+  // Where the server listens; empty while it does not.
+  std::string served_host_;
+  int served_port_ = 0;
 };
 
 }  // namespace baton::metrics

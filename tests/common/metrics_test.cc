@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -38,7 +39,7 @@ std::string HttpGet(int port, const std::string& path) {
 }
 
 TEST(MetricsTest, ServesWhatIsCounted) {
-  Metrics metrics({{"role", "router"}});
+  Metrics metrics(Labels{{"role", "router"}});
   metrics.Counter("baton_things_total", "Things.", {{"kind", "a"}})
       ->Increment(3);
   metrics.Histogram("baton_wait_seconds", "Waits.", {0.5, 1})->Observe(0.7);
@@ -52,14 +53,24 @@ TEST(MetricsTest, ServesWhatIsCounted) {
                               "le=\"1\"} 1"));
 }
 
+TEST(MetricsTest, TheServerEndsAtOnce) {
+  const absl::Time before = Clock::Monotonic()->Now();
+  for (int i = 0; i < 5; ++i) {
+    Metrics metrics(Labels{});
+    ASSERT_TRUE(metrics.Serve("127.0.0.1:0").ok());
+  }
+  // Left to itself civetweb takes up to two seconds each.
+  EXPECT_LT(Clock::Monotonic()->Now() - before, absl::Seconds(2));
+}
+
 TEST(MetricsTest, TheSameNameAndLabelsAreTheSameMetric) {
-  Metrics metrics({});
+  Metrics metrics(Labels{});
   EXPECT_EQ(metrics.Counter("c", "h", {{"k", "v"}}),
             metrics.Counter("c", "h", {{"k", "v"}}));
 }
 
 TEST(MetricsTest, APortInUseIsAClearError) {
-  Metrics first({}), second({});
+  Metrics first(Labels{}), second(Labels{});
   const absl::StatusOr<int> port = first.Serve("127.0.0.1:0");
   ASSERT_TRUE(port.ok());
   const std::string address = absl::StrCat("127.0.0.1:", *port);
