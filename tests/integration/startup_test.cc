@@ -1,6 +1,8 @@
 // What keeps a cluster from starting is said in one line, and ends with exit
 // code 1; a wrong flag with 2.
+#include <memory>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "tests/integration/client.h"
 #include "tests/integration/cluster.h"
+#include "tests/integration/reference.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::test {
@@ -36,31 +39,28 @@ class StartupTest : public testing::Test {
   }
 
   // A prefill worker with a model of `options` beside a decode worker and a
-  // router with the usual one: the router's log names `field`, and nothing is
-  // placed.
-  void ExpectNeverPaired(const TinyModelOptions& options,
-                         const std::string& field) {
+  // router with the usual one: they are never paired, and the router's log
+  // names `field`. Leaves the answer to one request.
+  void StartUnlike(const TinyModelOptions& options, const std::string& field) {
     const std::string other = scratch_.path() + "/other";
     ASSERT_TRUE(WriteTinyModel(other, options).ok());
-    Cluster cluster(model_dir_);
-    ASSERT_TRUE(cluster.Launch("baton-decode", "decode-0", {}).ok());
-    cluster.set_model_dir(other);
-    ASSERT_TRUE(cluster.Launch("baton-prefill", "prefill-0", {}).ok());
-    cluster.set_model_dir(model_dir_);
+    cluster_ = std::make_unique<Cluster>(model_dir_);
+    ASSERT_TRUE(cluster_->Launch("baton-decode", "decode-0", {}).ok());
+    cluster_->set_model_dir(other);
+    ASSERT_TRUE(cluster_->Launch("baton-prefill", "prefill-0", {}).ok());
+    cluster_->set_model_dir(model_dir_);
     for (const char* name : {"decode-0", "prefill-0"}) {
-      const absl::Status ready = cluster.process(name).WaitReady(kPatience);
+      const absl::Status ready = cluster_->process(name).WaitReady(kPatience);
       ASSERT_TRUE(ready.ok()) << ready;
     }
     const absl::Status status =
-        cluster.StartRouter({"prefill-0"}, {"decode-0"}, {});
+        cluster_->StartRouter({"prefill-0"}, {"decode-0"}, {});
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_TRUE(Eventually([&] {
-      return absl::StrContains(cluster.process("router").Log(), field);
+      return absl::StrContains(cluster_->process("router").Log(), field);
     }));
-    const auto stub = cluster.MakeStub();
-    const Answer answer = Generate(*stub, GreedyRequest({1, 2}, 2), kPatience);
-    EXPECT_TRUE(absl::IsUnavailable(answer.status)) << answer.status;
-    EXPECT_THAT(answer.tokens, testing::IsEmpty());
+    const auto stub = cluster_->MakeStub();
+    answer_ = Generate(*stub, request_, kPatience);
     v1::GetModelResponse model;
     grpc::ClientContext context;
     ASSERT_TRUE(stub->GetModel(&context, {}, &model).ok());
@@ -69,6 +69,9 @@ class StartupTest : public testing::Test {
 
   ScratchDir scratch_;
   std::string model_dir_;
+  std::unique_ptr<Cluster> cluster_;
+  const v1::GenerateRequest request_ = GreedyRequest({1, 2, 3}, 4);
+  Answer answer_;
 };
 
 TEST_F(StartupTest, AMissingModelIsNamed) {
@@ -147,18 +150,30 @@ TEST_F(StartupTest, AModelWithoutRoomForKvIsRefused) {
       HasSubstr("KV"));
 }
 
-// Workers of unlike models run, are found, and are never paired.
-TEST_F(StartupTest, UnlikeShapesAreNeverPaired) {
+// The prefill worker does not fit the router's model. It computes nothing; the
+// decode worker, which fits, may serve alone.
+TEST_F(StartupTest, AWorkerWithAnotherShapeComputesNothing) {
   TinyModelOptions options;
   options.layers = 3;
-  ExpectNeverPaired(options, "num_layers (");
+  StartUnlike(options, "num_layers (");
+  if (!answer_.status.ok()) {
+    EXPECT_TRUE(absl::IsUnavailable(answer_.status)) << answer_.status;
+    return;
+  }
+  auto reference = Reference::Load(model_dir_);
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  EXPECT_EQ(answer_.tokens, (*reference)->Tokens(request_));
+  EXPECT_EQ(answer_.last.timing().prefill_worker(), "");
 }
 
-// The same shapes with other weights are another model.
-TEST_F(StartupTest, UnlikeWeightsAreNeverPaired) {
+// The same shapes with other weights are another model, and nobody knows which
+// of both is meant.
+TEST_F(StartupTest, WorkersWithUnlikeWeightsAreNeverPaired) {
   TinyModelOptions options;
   options.seed = 2;
-  ExpectNeverPaired(options, "identity");
+  StartUnlike(options, "identity");
+  EXPECT_TRUE(absl::IsUnavailable(answer_.status)) << answer_.status;
+  EXPECT_THAT(answer_.tokens, testing::IsEmpty());
 }
 
 }  // namespace
