@@ -99,6 +99,8 @@ class Output final {
     std::fflush(out_);
   }
 
+  // Whoever read the output is gone, or the disk is full.
+  bool broken() const { return std::ferror(out_) != 0; }
   bool finished() const {
     return last_.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
   }
@@ -153,7 +155,10 @@ int RunGenerate(const GenerateOptions& options, std::FILE* out,
         router->stub().Generate(&context, MakeRequest(options));
     output.Begin();
     v1::GenerateResponse response;
-    while (stream->Read(&response)) output.Add(response);
+    while (stream->Read(&response)) {
+      output.Add(response);
+      if (output.broken()) context.TryCancel();
+    }
     status = stream->Finish();
   }
   output.End();
@@ -161,6 +166,7 @@ int RunGenerate(const GenerateOptions& options, std::FILE* out,
     std::fprintf(err, "baton generate: cancelled\n");
     return kExitInterrupted;
   }
+  if (output.broken()) return fail("cannot write the output");
   if (!status.ok()) return fail(DescribeError(status, context));
   if (!output.finished()) return fail("the stream ended without an end");
   if (!options.quiet && !options.json) {

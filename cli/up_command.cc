@@ -162,7 +162,12 @@ class Up final {
     }
     BATON_RETURN_IF_ERROR(cluster_.StartRouter());
     BATON_RETURN_IF_ERROR(AwaitReady(deadline));
-    address_ = cluster_.members().back().process->ready().at("grpc");
+    const ReadyFields& router = cluster_.members().back().process->ready();
+    const auto grpc = router.find("grpc");
+    if (grpc == router.end()) {
+      return absl::InternalError("the router gave no address");
+    }
+    address_ = grpc->second;
     return AwaitJoined(deadline);
   }
 

@@ -217,6 +217,25 @@ TEST_F(GenerateTest, CtrlCCancelsTheCall) {
   EXPECT_THAT(err_, HasSubstr("cancelled"));
 }
 
+TEST_F(GenerateTest, AReaderThatLeavesEndsTheCall) {
+  router_.set_answer([](grpc::ServerContext*, Writer* writer) {
+    v1::GenerateResponse more;
+    more.set_text("and then ");
+    while (writer->Write(more)) {
+    }
+    return grpc::Status::CANCELLED;
+  });
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  std::FILE* out = fdopen(ends[1], "w");
+  std::FILE* err = std::tmpfile();
+  EXPECT_EQ(RunGenerate(options_, out, err), kExitFailed);
+  EXPECT_EQ(ReadBack(err), "baton generate: cannot write the output\n");
+  std::fclose(out);
+  std::fclose(err);
+}
+
 TEST_F(GenerateTest, ATimeoutEndsTheCall) {
   options_.timeout_seconds = 0.2;
   router_.set_answer([](grpc::ServerContext* context, Writer* writer) {
