@@ -23,9 +23,16 @@ using scheduling::WorkerId;
 constexpr absl::Duration kMinRetryAfter = absl::Milliseconds(100);
 constexpr absl::Duration kMaxRetryAfter = absl::Seconds(30);
 
-// gRPC reports a passed client deadline as a cancel, a little before our own
-// timer.
+// Two timers for one deadline run out nearly at once.
 constexpr absl::Duration kDeadlineSlack = absl::Milliseconds(20);
+
+// Whether a cancel is a client's deadline: gRPC reports both alike, a little
+// before our own timer, because it sends the time left rounded up by as much as
+// a hundredth.
+bool IsDeadline(const RequestRecord& record, absl::Time now) {
+  const absl::Duration whole = record.deadline - record.trace.received_at;
+  return record.deadline - now <= std::max(kDeadlineSlack, 0.01 * whole);
+}
 
 }  // namespace
 
@@ -84,7 +91,7 @@ void RequestFlow::TakeClientGone(RequestKey key, absl::Time now) {
   if (it == records_.end()) return;
   RequestRecord& record = *it->second;
   const absl::Status status =
-      now + kDeadlineSlack >= record.deadline
+      IsDeadline(record, now)
           ? absl::DeadlineExceededError("the request's deadline passed")
           : absl::CancelledError("the client cancelled");
   Apply(record, record.lifecycle.Abort(status), now);

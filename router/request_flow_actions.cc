@@ -136,12 +136,13 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Finish& action,
       status = absl::ResourceExhaustedError("the client reads too slowly");
     }
   }
-  record.stream->Finish(status, std::nullopt);
   ReportEnd(record,
             status.ok() || !action.status.ok()
                 ? action.reason
                 : scheduling::FinishReason::kError,
             status, timing, metrics_);
+  // Last, so that whoever sees the end finds it counted.
+  record.stream->Finish(status, std::nullopt);
 }
 
 void RequestFlow::StampEvent(RequestRecord& record, absl::Time now) {

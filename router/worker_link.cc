@@ -21,7 +21,9 @@ using Writes = rpc::PendingWrites<v1::RouterMessage>;
 
 }  // namespace
 
-// Lives until gRPC is done with it: `self_` is gRPC's reference.
+// Owned by the link, which lets go of it only after OnDone, and never on one of
+// gRPC's threads: the stream holds its channel, and the end of the last channel
+// waits for those threads.
 //
 // A hold keeps OnDone away while writes may still be started from the loop; it
 // is given back when the stream has been read to its end and no write is under
@@ -32,9 +34,7 @@ class WorkerLink::Stream final
   Stream(int link, Sink sink)
       : link_(link), sink_(std::move(sink)), writes_(kMaxPendingWrites) {}
 
-  void Start(v1::WorkerControl::Stub* stub, const v1::RouterMessage& hello,
-             std::shared_ptr<Stream> self) {
-    self_ = std::move(self);
+  void Start(v1::WorkerControl::Stub* stub, const v1::RouterMessage& hello) {
     // Without a time limit: the channel tries again and again by itself.
     context_.set_wait_for_ready(true);
     stub->async()->Connect(&context_, this);
@@ -128,8 +128,7 @@ class WorkerLink::Stream final
                     : absl::StrCat(status.error_message(), " (code ",
                                    static_cast<int>(status.error_code()), ")");
     sink_(std::move(event));
-    const std::shared_ptr<Stream> self = std::move(self_);
-    done_.Notify();
+    done_.Notify();  // this may be gone from here on
   }
 
   const int link_;
@@ -137,7 +136,6 @@ class WorkerLink::Stream final
   grpc::ClientContext context_;
   v1::WorkerMessage incoming_;  // the read under way
   absl::Notification done_;
-  std::shared_ptr<Stream> self_;
 
   // Starting a write and giving the hold back exclude each other: a write must
   // not start on a call that is over.
@@ -167,8 +165,8 @@ WorkerLink::~WorkerLink() {
 
 void WorkerLink::Connect() {
   CHECK(stream_ == nullptr) << address_;
-  stream_ = std::make_shared<Stream>(link_, sink_);
-  stream_->Start(stub_.get(), hello_, stream_);
+  stream_ = std::make_unique<Stream>(link_, sink_);
+  stream_->Start(stub_.get(), hello_);
 }
 
 bool WorkerLink::Send(v1::RouterMessage message) {

@@ -70,7 +70,7 @@ class WorkerLink final {
   const Sink sink_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::WorkerControl::Stub> stub_;
-  std::shared_ptr<Stream> stream_;
+  std::unique_ptr<Stream> stream_;
 };
 
 }  // namespace baton::router
