@@ -44,24 +44,34 @@ bool GenerateCall::Send(v1::GenerateResponse response) {
 
 void GenerateCall::Finish(const absl::Status& status,
                           std::optional<absl::Duration> retry_after) {
-  absl::MutexLock lock(&mu_);
-  if (retry_after.has_value()) {
-    context_->AddTrailingMetadata(
-        "retry-after-ms",
-        absl::StrCat(absl::ToInt64Milliseconds(*retry_after)));
-  }
-  final_status_ = rpc::ToGrpc(status);
-  if (writes_.Close()) {
-    ServerWriteReactor::Finish(final_status_);
-    return;
+  {
+    absl::MutexLock lock(&mu_);
+    if (retry_after.has_value()) {
+      context_->AddTrailingMetadata(
+          "retry-after-ms",
+          absl::StrCat(absl::ToInt64Milliseconds(*retry_after)));
+    }
+    final_status_ = rpc::ToGrpc(status);
+    if (writes_.Close()) {
+      ServerWriteReactor::Finish(final_status_);
+      return;
+    }
   }
   // The client has yet to read; the write that empties the queue finishes.
-  linger_ = std::make_unique<grpc::Alarm>();
-  linger_->Set(absl::ToChronoTime(absl::Now() + options_.linger),
-               [call = self_](bool expired) {
-                 absl::MutexLock lock(&call->mu_);
-                 if (expired && !call->done_) call->context_->TryCancel();
-               });
+  StartLinger();
+}
+
+void GenerateCall::StartLinger() {
+  // Without the lock: making and destroying an alarm takes gRPC's own global
+  // one, under which gRPC may run the alarm's function.
+  const auto alarm = std::make_shared<grpc::Alarm>();
+  alarm->Set(absl::ToChronoTime(absl::Now() + options_.linger),
+             [call = shared_from_this()](bool expired) {
+               absl::MutexLock lock(&call->mu_);
+               if (expired && !call->done_) call->context_->TryCancel();
+             });
+  absl::MutexLock lock(&mu_);
+  if (!done_) linger_ = alarm;
 }
 
 void GenerateCall::OnWriteDone(bool ok) {
@@ -82,7 +92,7 @@ void GenerateCall::OnCancel() {
 
 void GenerateCall::OnDone() {
   std::shared_ptr<GenerateCall> self;
-  std::unique_ptr<grpc::Alarm> linger;
+  std::shared_ptr<grpc::Alarm> linger;
   {
     absl::MutexLock lock(&mu_);
     done_ = true;

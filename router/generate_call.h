@@ -24,7 +24,8 @@ namespace baton::router {
 
 class GenerateCall final
     : public grpc::ServerWriteReactor<v1::GenerateResponse>,
-      public ClientStream {
+      public ClientStream,
+      public std::enable_shared_from_this<GenerateCall> {
  public:
   struct Options {
     // Responses that wait for the client, besides what the network buffers.
@@ -48,6 +49,9 @@ class GenerateCall final
   GenerateCall(const Options& options, RequestKey key,
                grpc::CallbackServerContext* context, RouterInbox* inbox);
 
+  // Ends a call whose client does not read on.
+  void StartLinger() ABSL_LOCKS_EXCLUDED(mu_);
+
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
@@ -62,7 +66,7 @@ class GenerateCall final
   absl::Mutex mu_;
   Writes writes_ ABSL_GUARDED_BY(mu_);
   grpc::Status final_status_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<grpc::Alarm> linger_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<grpc::Alarm> linger_ ABSL_GUARDED_BY(mu_);
   bool done_ ABSL_GUARDED_BY(mu_) = false;
 };
 
