@@ -1,5 +1,6 @@
 #include "tests/integration/cluster.h"
 
+#include <signal.h>
 #include <stdlib.h>
 
 #include <filesystem>
@@ -44,7 +45,11 @@ Cluster::~Cluster() {
   const auto router = processes_.find("router");
   if (router != processes_.end()) router->second->Stop(kStopGrace);
   for (auto& [name, process] : processes_) process->Signal(SIGTERM);
-  for (auto& [name, process] : processes_) process->Stop(kStopGrace);
+  for (auto& [name, process] : processes_) {
+    const cli::ExitState exit = process->Stop(kStopGrace);
+    EXPECT_TRUE(exit.clean() || killed_.count(name) > 0)
+        << name << ": " << exit.Describe();
+  }
   if (!testing::Test::HasFailure()) return;
   for (const auto& [name, process] : processes_) {
     std::cerr << "---- " << name << ": " << process->Poll()->Describe() << "\n"
@@ -66,6 +71,7 @@ absl::StatusOr<cli::ChildProcess*> Cluster::Launch(const std::string& program,
                          cli::ChildProcess::Start(std::move(options)));
   cli::ChildProcess* const raw = process.get();
   processes_[name] = std::move(process);
+  killed_.erase(name);
   return raw;
 }
 
@@ -128,6 +134,11 @@ cli::ChildProcess& Cluster::process(const std::string& name) {
   const auto it = processes_.find(name);
   CHECK(it != processes_.end()) << name;
   return *it->second;
+}
+
+void Cluster::Kill(const std::string& name) {
+  killed_.insert(name);
+  process(name).Signal(SIGKILL);
 }
 
 std::string Cluster::Address(const std::string& name, const std::string& kind) {

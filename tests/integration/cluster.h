@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,8 +54,9 @@ class Cluster final {
   void set_model_dir(std::string model_dir) {
     model_dir_ = std::move(model_dir);
   }
-  // Stops what runs, the router first; writes all logs to stderr when the test
-  // has failed.
+  // Stops what runs, the router first, and checks how it ends (a sanitizer's
+  // report ends a program with another status); writes all logs to stderr when
+  // the test has failed.
   ~Cluster();
 
   // Starts all and waits until the router counts every worker.
@@ -75,6 +77,8 @@ class Cluster final {
 
   // "prefill-0", "decode-1", "router".
   cli::ChildProcess& process(const std::string& name);
+  // SIGKILL. What is not killed must end with status 0 when the cluster does.
+  void Kill(const std::string& name);
   // "grpc", "data" or "metrics" of a process that is ready.
   std::string Address(const std::string& name, const std::string& kind);
 
@@ -85,6 +89,7 @@ class Cluster final {
   std::string model_dir_;
   const ScratchDir logs_;
   std::map<std::string, std::unique_ptr<cli::ChildProcess>> processes_;
+  std::set<std::string> killed_;
 };
 
 // How a program that ran to its end did.

@@ -78,7 +78,7 @@ class FailureTest : public testing::Test {
       });
     }
     streaming.Wait();
-    cluster_->process(victim).Signal(SIGKILL);
+    cluster_->Kill(victim);
     for (std::thread& client : clients) client.join();
     return answers;
   }
@@ -137,7 +137,7 @@ TEST_F(FailureTest, WithoutItsOnlyDecodeWorkerTheClusterSaysSo) {
       Generate(*stub_, GreedyRequest({1, 2, 3}, 500), kPatience,
                [&](const v1::GenerateResponse&, size_t tokens) {
                  if (tokens >= 3 && !std::exchange(killed, true)) {
-                   cluster_->process("decode-0").Signal(SIGKILL);
+                   cluster_->Kill("decode-0");
                  }
                  return true;
                });
@@ -154,7 +154,7 @@ TEST_F(FailureTest, ARestartedWorkerIsANewPeer) {
   stub_ = cluster_->MakeStub();
   CheckServes();
   const std::string address = cluster_->Address("decode-0", "grpc");
-  cluster_->process("decode-0").Signal(SIGKILL);
+  cluster_->Kill("decode-0");
   ASSERT_TRUE(cluster_->process("decode-0").WaitExit(kPatience).ok());
   const absl::Status lost = cluster_->AwaitJoined(0, 0);
   ASSERT_TRUE(lost.ok()) << lost;

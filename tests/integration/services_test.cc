@@ -90,7 +90,7 @@ TEST_F(ServicesTest, HealthOfARouterIsWhetherItCanServe) {
     ASSERT_TRUE(health.ok()) << name << ": " << health.status();
     EXPECT_EQ(*health, kServing) << name;
   }
-  cluster_->process("decode-0").Signal(SIGKILL);
+  cluster_->Kill("decode-0");
   EXPECT_TRUE(Eventually([&] {
     const auto health = RawCall(router, kHealthCheck, "");
     return health.ok() && *health == kNotServing;

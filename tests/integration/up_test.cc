@@ -1,6 +1,7 @@
 // `baton up`, `baton generate` and `baton model` as a user runs them.
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "common/log.h"
 #include "tests/integration/client.h"
 #include "tests/integration/cluster.h"
 #include "tests/integration/reference.h"
@@ -62,6 +64,8 @@ class Members final {
 class UpTest : public testing::Test {
  protected:
   void SetUp() override {
+    // Logs of clusters that did not end well go with the test.
+    setenv("TMPDIR", scratch_.path().c_str(), /*overwrite=*/1);
     model_dir_ = scratch_.path() + "/tiny";
     ASSERT_TRUE(WriteTinyModel(model_dir_).ok());
   }
@@ -87,6 +91,7 @@ class UpTest : public testing::Test {
   }
 
   RunResult Baton(const std::string& command, Flags flags) {
+    CHECK(up_->is_ready());
     flags.insert(flags.begin(),
                  {command, "--address", up_->ready().at("grpc")});
     return RunProgram("baton", flags);
@@ -99,7 +104,7 @@ class UpTest : public testing::Test {
 };
 
 TEST_F(UpTest, GeneratesAndEndsOnCtrlC) {
-  Start();
+  ASSERT_NO_FATAL_FAILURE(Start());
   EXPECT_EQ(members_->size(), 3u);
   const RunResult told = Baton(
       "generate", {"Once", "--greedy", "--max-tokens", "12", "--ignore-eos"});
@@ -129,8 +134,9 @@ TEST_F(UpTest, GeneratesAndEndsOnCtrlC) {
 }
 
 TEST_F(UpTest, JsonHasTheTokensOfTheReference) {
-  Start({"--prefill", "2", "--decode", "2", "--threads", "1", "--kv-memory",
-         "8MiB", "--log-dir", scratch_.path() + "/logs"});
+  ASSERT_NO_FATAL_FAILURE(
+      Start({"--prefill", "2", "--decode", "2", "--threads", "1", "--kv-memory",
+             "8MiB", "--log-dir", scratch_.path() + "/logs"}));
   const RunResult run =
       Baton("generate", {"--tokens", "7,8,9", "--greedy", "--max-tokens", "9",
                          "--ignore-eos", "--json"});
@@ -155,7 +161,7 @@ TEST_F(UpTest, JsonHasTheTokensOfTheReference) {
 }
 
 TEST_F(UpTest, ARefusedRequestIsAnError) {
-  Start();
+  ASSERT_NO_FATAL_FAILURE(Start());
   const RunResult run = Baton("generate", {"hi", "--top-p", "7"});
   EXPECT_EQ(run.exit.Describe(), "exit status 1");
   EXPECT_EQ(run.out, "\n");
@@ -164,14 +170,14 @@ TEST_F(UpTest, ARefusedRequestIsAnError) {
 }
 
 TEST_F(UpTest, AKilledUpLeavesNoOrphan) {
-  Start();
+  ASSERT_NO_FATAL_FAILURE(Start());
   up_->Signal(SIGKILL);
   ASSERT_TRUE(up_->WaitExit(kPatience).ok());
   EXPECT_TRUE(members_->AllEnd());
 }
 
 TEST_F(UpTest, GoesOnWithoutASpareWorker) {
-  Start({"--decode", "2"});
+  ASSERT_NO_FATAL_FAILURE(Start({"--decode", "2"}));
   ASSERT_EQ(kill(members_->pid("decode-1"), SIGKILL), 0);
   EXPECT_TRUE(Eventually([&] {
     return absl::StrContains(up_->Log(), "the cluster goes on");
@@ -185,7 +191,7 @@ TEST_F(UpTest, GoesOnWithoutASpareWorker) {
 
 TEST_F(UpTest, EndsWhenItsOnlyDecodeWorkerOrItsRouterDies) {
   for (const char* victim : {"decode-0", "router"}) {
-    Start();
+    ASSERT_NO_FATAL_FAILURE(Start());
     ASSERT_EQ(kill(members_->pid(victim), SIGKILL), 0);
     const auto exit = up_->WaitExit(kPatience);
     ASSERT_TRUE(exit.ok()) << exit.status();
@@ -209,7 +215,7 @@ TEST_F(UpTest, SaysWhyItCannotStart) {
   ASSERT_TRUE(exit.ok()) << exit.status();
   EXPECT_EQ(exit->Describe(), "exit status 1");
 
-  Start();
+  ASSERT_NO_FATAL_FAILURE(Start());
   const std::string address = up_->ready().at("grpc");
   const RunResult second =
       RunProgram("baton", {"up", "--model", model_dir_, "--listen", address});
