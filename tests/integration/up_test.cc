@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,9 +66,19 @@ class UpTest : public testing::Test {
  protected:
   void SetUp() override {
     // Logs of clusters that did not end well go with the test.
+    const char* old = getenv("TMPDIR");
+    if (old != nullptr) old_tmpdir_ = old;
     setenv("TMPDIR", scratch_.path().c_str(), /*overwrite=*/1);
     model_dir_ = scratch_.path() + "/tiny";
     ASSERT_TRUE(WriteTinyModel(model_dir_).ok());
+  }
+
+  void TearDown() override {
+    if (old_tmpdir_.has_value()) {
+      setenv("TMPDIR", old_tmpdir_->c_str(), /*overwrite=*/1);
+    } else {
+      unsetenv("TMPDIR");
+    }
   }
 
   std::unique_ptr<cli::ChildProcess> Launch(const Flags& flags) {
@@ -98,6 +109,7 @@ class UpTest : public testing::Test {
   }
 
   ScratchDir scratch_;
+  std::optional<std::string> old_tmpdir_;
   std::string model_dir_;
   std::unique_ptr<cli::ChildProcess> up_;
   std::unique_ptr<Members> members_;
