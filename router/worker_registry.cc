@@ -312,15 +312,18 @@ bool WorkerRegistry::Usable(const Worker& worker) const {
 }
 
 void WorkerRegistry::UpdateMisfits(int changed) {
+  std::vector<std::string> misfits(workers_.size());
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].known) misfits[i] = DescribeMisfit(static_cast<int>(i));
+  }
+  ExcludeMinorities(&misfits);
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
-    if (!worker.known) continue;
-    const std::string misfit = DescribeMisfit(static_cast<int>(i));
-    if (!misfit.empty() && misfit != worker.misfit) {
+    if (!misfits[i].empty() && misfits[i] != worker.misfit) {
       LOG(ERROR) << "worker " << Describe(static_cast<int>(i))
-                 << " does not fit and gets no requests: " << misfit;
+                 << " does not fit and gets no requests: " << misfits[i];
     }
-    worker.misfit = misfit;
+    worker.misfit = std::move(misfits[i]);
   }
   // Each pair is named, also when both workers fit others.
   const Worker& joined = workers_[changed];
@@ -332,6 +335,36 @@ void WorkerRegistry::UpdateMisfits(int changed) {
     LOG(ERROR) << Describe(changed) << " (here) and "
                << Describe(static_cast<int>(i))
                << " (there) are never paired: " << difference;
+  }
+}
+
+void WorkerRegistry::ExcludeMinorities(
+    std::vector<std::string>* misfits) const {
+  const auto fits = [&](size_t i) {
+    return workers_[i].known && (*misfits)[i].empty();
+  };
+  const auto same = [&](size_t i, size_t j) {
+    return Difference(workers_[i], workers_[j]).empty();
+  };
+  size_t best = 0;
+  int best_size = 0;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (!fits(i)) continue;
+    int size = 0;
+    for (size_t j = 0; j < workers_.size(); ++j) {
+      if (fits(j) && same(i, j)) ++size;
+    }
+    if (size > best_size) {
+      best = i;
+      best_size = size;
+    }
+  }
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (!fits(i) || same(i, best)) continue;
+    (*misfits)[i] =
+        absl::StrCat(Difference(workers_[i], workers_[best]),
+                     ", where there is ", Describe(static_cast<int>(best)),
+                     ", one of ", best_size, " that serve");
   }
 }
 

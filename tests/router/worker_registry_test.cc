@@ -171,6 +171,23 @@ TEST_F(WorkerRegistryTest, MisfitStaysOneWhileItsCounterpartIsAway) {
   EXPECT_THAT(registry_->DuePairs(kStart), SizeIs(1));
 }
 
+TEST_F(WorkerRegistryTest, OfSeveralModelsTheLargestGroupServes) {
+  const int d2 = registry_->Add(WorkerRole::kDecode, "d:2");
+  const int d3 = registry_->Add(WorkerRole::kDecode, "d:3");
+  v1::WorkerHello other = DecodeHello();
+  other.set_worker_name("d1");
+  other.mutable_fingerprint()->set_model_identity("other weights");
+  registry_->Connected(d_, other, kStart);
+  EXPECT_TRUE(registry_->workers()[d_].misfit.empty());  // alone so far
+  registry_->Connected(d2, DecodeHello(), kStart);
+  EXPECT_TRUE(registry_->workers()[d_].misfit.empty());  // named first
+  EXPECT_THAT(registry_->workers()[d2].misfit, HasSubstr("model_identity"));
+  registry_->Connected(d3, DecodeHello(), kStart);
+  EXPECT_THAT(registry_->workers()[d_].misfit, HasSubstr("model_identity"));
+  EXPECT_TRUE(registry_->workers()[d2].misfit.empty());
+  EXPECT_TRUE(registry_->workers()[d3].misfit.empty());
+}
+
 TEST_F(WorkerRegistryTest, WorkerOfAnotherModelThanTheRoutersIsNotUsed) {
   v1::WorkerHello decode = DecodeHello();
   decode.mutable_fingerprint()->set_vocab_size(32000);
