@@ -9,6 +9,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "common/rpc/grpc_setup.h"
 #include "tests/integration/client.h"
 #include "tests/integration/cluster.h"
 #include "tests/integration/reference.h"
@@ -38,10 +42,9 @@ class StartupTest : public testing::Test {
     return result;
   }
 
-  // A prefill worker with a model of `options` beside a decode worker and a
-  // router with the usual one: they are never paired, and the router's log
-  // names `field`. Leaves the answer to one request.
-  void StartUnlike(const TinyModelOptions& options, const std::string& field) {
+  // A prefill worker with a model of `options` beside a decode worker with the
+  // usual one, both ready.
+  void LaunchUnlike(const TinyModelOptions& options) {
     const std::string other = scratch_.path() + "/other";
     ASSERT_TRUE(WriteTinyModel(other, options).ok());
     cluster_ = std::make_unique<Cluster>(model_dir_);
@@ -53,6 +56,12 @@ class StartupTest : public testing::Test {
       const absl::Status ready = cluster_->process(name).WaitReady(kPatience);
       ASSERT_TRUE(ready.ok()) << ready;
     }
+  }
+
+  // These two and a router, which never pairs them, and whose log names
+  // `field`. Leaves the answer to one request.
+  void StartUnlike(const TinyModelOptions& options, const std::string& field) {
+    LaunchUnlike(options);
     const absl::Status status =
         cluster_->StartRouter({"prefill-0"}, {"decode-0"}, {});
     ASSERT_TRUE(status.ok()) << status;
@@ -164,6 +173,49 @@ TEST_F(StartupTest, AWorkerWithAnotherShapeComputesNothing) {
   ASSERT_TRUE(reference.ok()) << reference.status();
   EXPECT_EQ(answer_.tokens, (*reference)->Tokens(request_));
   EXPECT_EQ(answer_.last.timing().prefill_worker(), "");
+}
+
+// A router that knows less and asks for the pair all the same: the workers
+// themselves refuse, and the log of each names the fields that differ.
+TEST_F(StartupTest, UnlikeWorkersRefuseEachOther) {
+  TinyModelOptions options;
+  options.layers = 3;
+  LaunchUnlike(options);
+  grpc::ClientContext decode_context, prefill_context;
+  for (grpc::ClientContext* context : {&decode_context, &prefill_context}) {
+    context->set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+  }
+  const auto connect = [&](const std::string& name,
+                           grpc::ClientContext* context) {
+    return v1::WorkerControl::NewStub(
+               rpc::MakeControlChannel(cluster_->Address(name, "grpc")))
+        ->Connect(context);
+  };
+  const auto decode = connect("decode-0", &decode_context);
+  v1::WorkerMessage hello;
+  ASSERT_TRUE(decode->Read(&hello));
+  ASSERT_TRUE(hello.has_hello());
+
+  const auto prefill = connect("prefill-0", &prefill_context);
+  v1::RouterMessage ask;
+  ask.mutable_pair()->set_decode_incarnation(hello.hello().incarnation());
+  ask.mutable_pair()->set_data_address(hello.hello().data_address());
+  ASSERT_TRUE(prefill->Write(ask));
+  v1::WorkerMessage answer;
+  while (!answer.has_pair()) ASSERT_TRUE(prefill->Read(&answer));
+  EXPECT_FALSE(answer.pair().paired());
+  EXPECT_THAT(answer.pair().reason(),
+              HasSubstr("num_layers (3 here, 2 there)"));
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(cluster_->process("prefill-0").Log(),
+                             "num_layers (3 here, 2 there)");
+  }));
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(cluster_->process("decode-0").Log(),
+                             "num_layers (2 here, 3 there)");
+  }));
+  decode_context.TryCancel();
+  prefill_context.TryCancel();
 }
 
 // The same shapes with other weights are another model, and nobody knows which
