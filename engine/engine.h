@@ -38,8 +38,9 @@ class Engine {
   // different for another model or another training state of it.
   virtual const std::string& model_identity() const = 0;
 
-  // A short name of the backend and instruction set ("cpu-avx512bf16"). Answers
-  // are bitwise equal only between equal names.
+  // A short name of the backend, instruction set and dtypes of weights and KV
+  // ("cpu-avx512bf16", "cpu-avx512bf16-int4-kv8"). Answers are bitwise equal
+  // only between equal names.
   virtual const std::string& backend_name() const = 0;
 
   virtual const KvLayout& kv_layout() const = 0;

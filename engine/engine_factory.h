@@ -11,7 +11,8 @@
 namespace baton::engine {
 
 struct EngineOptions {
-  // A Hugging Face model directory.
+  // A Hugging Face model directory (also one with GPTQ or AWQ weights, or one
+  // that `baton quantize` wrote), or a GGUF file.
   std::string model_dir;
   // "cpu".
   std::string backend = "cpu";
@@ -21,6 +22,11 @@ struct EngineOptions {
   int64_t kv_memory_bytes = int64_t{256} << 20;
   // Tokens per KV block: 8, 16, 32, 64 or 128.
   int32_t block_size = 16;
+  // How the matrices are held: "bf16", "int8", "int4", or "auto": as a
+  // directory that `baton quantize` wrote holds them, else bf16.
+  std::string weights = "auto";
+  // How keys and values are held: "bf16" or "int8".
+  std::string kv_dtype = "bf16";
   // For tests: the instruction set of the CPU backend ("portable", "avx2",
   // "avx512bf16"); empty takes the best one this CPU has.
   std::string cpu_isa;

@@ -15,7 +15,14 @@
 
 namespace baton::engine {
 
-enum class KvDtype { kBf16 };
+// How keys and values are stored.
+enum class KvDtype {
+  kBf16,
+  kInt8,  // with one float32 scale per token, KV head and K or V
+};
+
+// "bf16", "int8".
+const char* KvDtypeName(KvDtype dtype);
 
 struct KvLayout {
   int32_t num_layers = 0;

@@ -1,6 +1,7 @@
 // The weights of a Llama-family decoder, found by their names in a model
 // directory and checked against its config. Views only: nothing is copied or
-// converted; a backend packs them as it likes (float_convert.h).
+// converted; a backend packs them as it likes (weight_matrix.h, and
+// float_convert.h for norms and biases).
 //
 // Constant after loading, readable from any thread.
 #pragma once
@@ -13,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "engine/model_config.h"
 #include "engine/safetensors.h"
+#include "engine/weight_matrix.h"
 
 namespace baton::engine {
 
@@ -22,30 +24,31 @@ namespace baton::engine {
 // element i + head_dim / 2.
 struct LayerWeights {
   TensorView input_norm;                             // [hidden]
-  TensorView q_proj;                                 // [q_size, hidden]
-  TensorView k_proj;                                 // [kv_size, hidden]
-  TensorView v_proj;                                 // [kv_size, hidden]
-  TensorView o_proj;                                 // [hidden, q_size]
+  WeightMatrix q_proj;                               // [q_size, hidden]
+  WeightMatrix k_proj;                               // [kv_size, hidden]
+  WeightMatrix v_proj;                               // [kv_size, hidden]
+  WeightMatrix o_proj;                               // [hidden, q_size]
   std::optional<TensorView> q_bias, k_bias, v_bias;  // when qkv_bias
   std::optional<TensorView> o_bias;                  // when o_bias
   std::optional<TensorView> q_norm, k_norm;          // [head_dim], when qk_norm
   TensorView post_attention_norm;                    // [hidden]
-  TensorView gate_proj;                              // [intermediate, hidden]
-  TensorView up_proj;                                // [intermediate, hidden]
-  TensorView down_proj;                              // [hidden, intermediate]
+  WeightMatrix gate_proj;                            // [intermediate, hidden]
+  WeightMatrix up_proj;                              // [intermediate, hidden]
+  WeightMatrix down_proj;                            // [hidden, intermediate]
   std::optional<TensorView> gate_bias, up_bias, down_bias;  // when mlp_bias
 };
 
 struct ModelWeights {
-  TensorView embedding;  // [vocab, hidden]
+  WeightMatrix embedding;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
   TensorView final_norm;  // [hidden]
   // [vocab, hidden]; none when the embedding is used (tie_word_embeddings).
-  std::optional<TensorView> lm_head;
+  std::optional<WeightMatrix> lm_head;
   // Keeps the files of all views mapped.
-  std::shared_ptr<const SafetensorsSet> storage;
+  std::shared_ptr<const void> storage;
 
-  // All views that are there, in a fixed order (embedding, layers, ...).
+  // All views that are there, in a fixed order (embedding, layers, ...), with
+  // all that the matrices are made of.
   std::vector<const TensorView*> AllTensors() const;
 };
 

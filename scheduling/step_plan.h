@@ -35,6 +35,9 @@ struct PlannedSequence {
   int32_t prompt_length = 0;
   // For tests: whether the raw logits come back too (only when `sample`).
   bool want_logits = false;
+  // When not empty, as long as `tokens`: the log-probability of targets[i] as
+  // the token after tokens[i] comes back (scoring a text, perplexity).
+  absl::Span<const TokenId> targets;
 };
 
 struct StepPlan {
@@ -63,6 +66,10 @@ struct SampledToken {
 struct StepResult {
   // One per planned sequence with `sample`, in the order of the plan.
   std::vector<SampledToken> sampled;
+  // One per planned sequence with `targets`, in the order of the plan: the
+  // natural logarithm of each target's probability under the model's own
+  // distribution; NaN where the logits were not finite.
+  std::vector<std::vector<float>> target_logprobs;
 };
 
 }  // namespace baton::scheduling

@@ -61,12 +61,18 @@ CpuWeights::CpuWeights(const ModelConfig& config, const ModelWeights& weights,
   for (const LayerWeights& layer : weights.layers) {
     layers_.push_back(PackLayer(layer, team));
   }
-  const TensorView& embedding = weights.embedding;
+  const WeightMatrix& embedding = weights.embedding;
   if (weights.lm_head) {
     lm_head_ = PackedMatrix::Pack({&*weights.lm_head}, team);
-    embedding_.Reserve(embedding.num_elements());
-    ConvertToBf16(embedding.dtype, embedding.bytes,
-                  absl::MakeSpan(embedding_.data(), embedding.num_elements()));
+    embedding_.Reserve(embedding.rows * embedding.columns);
+    std::vector<float> row(embedding.columns);
+    for (int64_t r = 0; r < embedding.rows; ++r) {
+      ReadRow(embedding, r, absl::MakeSpan(row));
+      uint16_t* const out = embedding_.data() + r * embedding.columns;
+      for (int64_t i = 0; i < embedding.columns; ++i) {
+        out[i] = FloatToBf16(row[i]);
+      }
+    }
   } else {
     lm_head_ = PackedMatrix::Pack({&embedding}, team);
   }

@@ -9,39 +9,35 @@
 namespace baton::engine::cpu {
 namespace {
 
-// Packs outputs [first, first + 16) of `view` into one panel.
-void PackPanel(const TensorView& view, int64_t first, uint16_t* panel) {
-  const int64_t inputs = view.shape[1];
-  const int64_t row_bytes = inputs * DTypeBytes(view.dtype);
-  const int64_t columns =
-      std::min<int64_t>(kPanelColumns, view.shape[0] - first);
-  std::vector<uint16_t> row(inputs);
-  for (int64_t c = 0; c < columns; ++c) {
-    ConvertToBf16(view.dtype,
-                  view.bytes.subspan((first + c) * row_bytes, row_bytes),
-                  absl::MakeSpan(row));
+// Packs outputs [first, first + 16) of `matrix` into one panel.
+void PackPanel(const WeightMatrix& matrix, int64_t first, uint16_t* panel) {
+  const int64_t inputs = matrix.columns;
+  const int64_t count = std::min<int64_t>(kPanelColumns, matrix.rows - first);
+  std::vector<float> rows(count * inputs);
+  ReadRows(matrix, first, count, absl::MakeSpan(rows));
+  for (int64_t c = 0; c < count; ++c) {
     for (int64_t k = 0; k < inputs; ++k) {
-      panel[k / 2 * kPanelPairElements + 2 * c + k % 2] = row[k];
+      panel[k / 2 * kPanelPairElements + 2 * c + k % 2] =
+          FloatToBf16(rows[c * inputs + k]);
     }
   }
 }
 
 }  // namespace
 
-PackedMatrix PackedMatrix::Pack(absl::Span<const TensorView* const> parts,
+PackedMatrix PackedMatrix::Pack(absl::Span<const WeightMatrix* const> parts,
                                 ThreadTeam& team) {
   CHECK(!parts.empty());
   PackedMatrix matrix;
-  matrix.inputs_ = static_cast<int32_t>(parts.front()->shape.at(1));
+  matrix.inputs_ = static_cast<int32_t>(parts.front()->columns);
   struct Source {
-    const TensorView* view;
+    const WeightMatrix* part;
     int64_t first;
   };
   std::vector<Source> sources;
-  for (const TensorView* part : parts) {
-    CHECK_EQ(part->shape.size(), 2u) << part->name;
-    CHECK_EQ(part->shape[1], matrix.inputs_) << part->name;
-    for (int64_t first = 0; first < part->shape[0]; first += kPanelColumns) {
+  for (const WeightMatrix* part : parts) {
+    CHECK_EQ(part->columns, matrix.inputs_) << part->name;
+    for (int64_t first = 0; first < part->rows; first += kPanelColumns) {
       sources.push_back({part, first});
     }
   }
@@ -49,7 +45,7 @@ PackedMatrix PackedMatrix::Pack(absl::Span<const TensorView* const> parts,
   matrix.data_.Reserve(matrix.panels_ * matrix.panel_stride());
   uint16_t* const data = matrix.data_.data();
   team.ParallelFor(matrix.panels_, [&](int64_t i, int32_t) {
-    PackPanel(*sources[i].view, sources[i].first,
+    PackPanel(*sources[i].part, sources[i].first,
               data + i * matrix.panel_stride());
   });
   return matrix;

@@ -11,7 +11,7 @@
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/thread_team.h"
-#include "engine/safetensors.h"
+#include "engine/weight_matrix.h"
 
 namespace baton::engine::cpu {
 
@@ -20,10 +20,10 @@ class PackedMatrix final {
   PackedMatrix() = default;
 
   // Packs matrices [outputs_i, inputs] one below the other, each starting at a
-  // new panel (outputs are padded with zeros to a multiple of 16). F32 and F16
-  // values are rounded to bfloat16.
-  // REQUIRES: parts non-empty, two-dimensional, of equal `inputs`.
-  static PackedMatrix Pack(absl::Span<const TensorView* const> parts,
+  // new panel (outputs are padded with zeros to a multiple of 16). Values are
+  // rounded to bfloat16.
+  // REQUIRES: parts non-empty, of equal `inputs`.
+  static PackedMatrix Pack(absl::Span<const WeightMatrix* const> parts,
                            ThreadTeam& team);
 
   int32_t inputs() const { return inputs_; }

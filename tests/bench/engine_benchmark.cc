@@ -45,11 +45,13 @@ void BM_Matmul(benchmark::State& state, const cpu::Kernels* kernels) {
   const int64_t outputs = state.range(1), inputs = state.range(2);
   cpu::ThreadTeam team(static_cast<int32_t>(state.range(3)));
   const std::vector<uint16_t> weights = RandomBf16(outputs * inputs);
-  TensorView view;
+  WeightMatrix view;
   view.name = "w";
-  view.dtype = DType::kBf16;
-  view.shape = {outputs, inputs};
-  view.bytes = absl::MakeConstSpan(
+  view.rows = outputs;
+  view.columns = inputs;
+  view.values.dtype = DType::kBf16;
+  view.values.shape = {outputs, inputs};
+  view.values.bytes = absl::MakeConstSpan(
       reinterpret_cast<const std::byte*>(weights.data()), weights.size() * 2);
   std::vector<cpu::PackedMatrix> matrices;
   for (int64_t i = 0; i < (int64_t{256} << 20) / (outputs * inputs * 2); ++i) {

@@ -32,15 +32,17 @@ struct OwnedTensor {
       values.push_back(Bf16ToFloat(FloatToBf16(value)));
     }
     view.name = "w";
-    view.dtype = dtype;
-    view.shape = {outputs, inputs};
-    view.bytes = absl::MakeConstSpan(
+    view.rows = outputs;
+    view.columns = inputs;
+    view.values.dtype = dtype;
+    view.values.shape = {outputs, inputs};
+    view.values.bytes = absl::MakeConstSpan(
         reinterpret_cast<const std::byte*>(content.data()), content.size());
   }
 
   std::string content;
   std::vector<float> values;  // rounded to bfloat16
-  TensorView view;
+  WeightMatrix view;
 };
 
 std::vector<uint16_t> RandomInput(int32_t rows, int64_t stride,

@@ -1,0 +1,103 @@
+#include "engine/weight_matrix.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+
+#include "common/log.h"
+#include "engine/float_convert.h"
+
+namespace baton::engine {
+namespace {
+
+// Where row `row` of the matrix lies in the file.
+int64_t StoredRow(const WeightMatrix& matrix, int64_t row) {
+  const int64_t head = matrix.interleaved_head;
+  if (head == 0) return row;
+  const int64_t i = row % head;
+  return row - i + 2 * (i % (head / 2)) + i / (head / 2);
+}
+
+void ReadPlainRow(const WeightMatrix& matrix, int64_t row,
+                  absl::Span<float> out) {
+  const int64_t bytes = matrix.columns * DTypeBytes(matrix.values.dtype);
+  ConvertToFloat(matrix.values.dtype,
+                 matrix.values.bytes.subspan(row * bytes, bytes), out);
+}
+
+void ReleasePagesOf(absl::Span<const std::byte> bytes) {
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(bytes.data());
+  // Only the pages that hold nothing else: a neighbour may be in use.
+  const uintptr_t begin = (address + page - 1) / page * page;
+  const uintptr_t end = (address + bytes.size()) / page * page;
+  if (begin >= end) return;
+  PCHECK(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED) ==
+         0);
+}
+
+}  // namespace
+
+const char* WeightEncodingName(WeightEncoding encoding) {
+  switch (encoding) {
+    case WeightEncoding::kPlain:
+      return "plain";
+    case WeightEncoding::kGgufQ4_0:
+      return "Q4_0";
+    case WeightEncoding::kGgufQ8_0:
+      return "Q8_0";
+    case WeightEncoding::kGgufQ4K:
+      return "Q4_K";
+    case WeightEncoding::kGgufQ6K:
+      return "Q6_K";
+    case WeightEncoding::kGptq:
+      return "GPTQ";
+    case WeightEncoding::kAwq:
+      return "AWQ";
+  }
+  LOG(FATAL) << "not an encoding";
+}
+
+std::vector<const TensorView*> WeightMatrix::Tensors() const {
+  std::vector<const TensorView*> tensors = {&values};
+  for (const TensorView* tensor : {&scales, &zeros, &group_index}) {
+    if (!tensor->bytes.empty()) tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
+              absl::Span<float> out) {
+  CHECK(row >= 0 && count >= 0 && row + count <= matrix.rows) << matrix.name;
+  CHECK_EQ(static_cast<int64_t>(out.size()), count * matrix.columns)
+      << matrix.name;
+  switch (matrix.encoding) {
+    case WeightEncoding::kPlain:
+      for (int64_t i = 0; i < count; ++i) {
+        ReadPlainRow(matrix, StoredRow(matrix, row + i),
+                     out.subspan(i * matrix.columns, matrix.columns));
+      }
+      return;
+    case WeightEncoding::kGgufQ4_0:
+    case WeightEncoding::kGgufQ8_0:
+    case WeightEncoding::kGgufQ4K:
+    case WeightEncoding::kGgufQ6K:
+    case WeightEncoding::kGptq:
+    case WeightEncoding::kAwq:
+      LOG(FATAL) << WeightEncodingName(matrix.encoding);
+  }
+}
+
+void ReadRow(const WeightMatrix& matrix, int64_t row, absl::Span<float> out) {
+  ReadRows(matrix, row, 1, out);
+}
+
+void ReleasePages(const WeightMatrix& matrix) {
+  if (!matrix.mapped) return;
+  for (const TensorView* tensor : matrix.Tensors()) {
+    ReleasePagesOf(tensor->bytes);
+  }
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,78 @@
+// A matrix of weights as its file stores it, read row by row as floats: what a
+// backend packs from, whatever the format of the file.
+//
+// A view: the file (ModelWeights::storage) must stay mapped. Constant, readable
+// from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "engine/safetensors.h"
+
+namespace baton::engine {
+
+// How the weights lie in the file.
+enum class WeightEncoding {
+  kPlain,  // F32, F16 or BF16: `values` is [rows, columns]
+  // Blocks of GGUF: `values` holds the rows one after another, each a whole
+  // number of blocks (gguf_blocks.h).
+  kGgufQ4_0,
+  kGgufQ8_0,
+  kGgufQ4K,
+  kGgufQ6K,
+  // 4 or 8 bits per weight with a scale and a zero point for each output and
+  // group of inputs (group_blocks.h).
+  kGptq,
+  kAwq,
+};
+
+// "plain", "Q4_K", "GPTQ".
+const char* WeightEncodingName(WeightEncoding encoding);
+
+struct WeightMatrix {
+  std::string name;     // of the tensor in the file, for messages
+  int64_t rows = 0;     // outputs
+  int64_t columns = 0;  // inputs
+  WeightEncoding encoding = WeightEncoding::kPlain;
+  TensorView values;
+
+  // GPTQ and AWQ only, else without bytes.
+  TensorView scales;       // F16 [groups, rows]
+  TensorView zeros;        // I32, packed like `values`
+  TensorView group_index;  // I32 [columns]: GPTQ files that say it
+  int32_t bits = 0;
+  int32_t group_size = 0;
+  int32_t zero_offset = 0;  // what is added to a stored zero point
+
+  // When not 0: the rows of each head of this many are stored in pairs, row i
+  // next to row i + interleaved_head / 2 (q and k of Llama models in GGUF).
+  // ReadRows takes and gives rows in the order of LayerWeights all the same.
+  int32_t interleaved_head = 0;
+
+  // Whether all bytes lie in a read-only mapping of a file.
+  bool mapped = false;
+
+  // The views that hold something, in a fixed order.
+  std::vector<const TensorView*> Tensors() const;
+};
+
+// Writes the `columns` weights of each of the rows [row, row + count) to `out`,
+// one row after another. Fastest for GPTQ and AWQ when `row` and `count` are
+// multiples of 8.
+// REQUIRES: 0 <= row, row + count <= matrix.rows,
+// out.size() == count * matrix.columns.
+void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
+              absl::Span<float> out);
+
+// The same for one row.
+void ReadRow(const WeightMatrix& matrix, int64_t row, absl::Span<float> out);
+
+// Tells the kernel that the matrix will not be read again soon: drops what has
+// been read of it from this process's memory. Reading it again gives the same
+// values. Does nothing for a matrix that is not mapped.
+void ReleasePages(const WeightMatrix& matrix);
+
+}  // namespace baton::engine
