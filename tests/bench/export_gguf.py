@@ -1,0 +1,404 @@
+#!/usr/bin/env python3
+"""Writes a Hugging Face model directory as one GGUF file.
+
+For comparing Baton with programs that read only GGUF, and for making test data:
+
+    python3 tests/bench/export_gguf.py models/stories /tmp/stories.gguf \\
+        --type f16
+
+Reads config.json, *.safetensors (F32, F16, BF16) and tokenizer.json of Llama,
+Mistral, Qwen2 and Qwen3 models. Without a tokenizer.json it writes a byte-level
+tokenizer padded with made-up tokens, so that a model of random weights can be
+measured too. Needs numpy.
+
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+import argparse
+import json
+import math
+import mmap
+import pathlib
+import struct
+import sys
+
+import numpy as np
+
+ALIGNMENT = 32
+ARCHITECTURES = {
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "llama",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+}
+# GGUF's numbers of tensor types, and of whole files (general.file_type).
+TENSOR_TYPES = {"f32": 0, "f16": 1, "bf16": 30}
+FILE_TYPES = {"f32": 0, "f16": 1, "bf16": 32}
+# Numbers of metadata value types.
+UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
+# Kinds of tokens.
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+
+CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
+# What tokenizer.ggml.pre calls the regular expressions of tokenizer.json.
+PRE_TOKENIZERS = {
+    CONTRACTIONS
+    + r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+": "llama-bpe",
+    CONTRACTIONS
+    + r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+": "qwen2",
+}
+
+
+class Safetensors:
+    """The tensors of a model directory."""
+
+    def __init__(self, directory):
+        self.tensors = {}
+        for path in sorted(directory.glob("*.safetensors")):
+            with open(path, "rb") as file:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            (length,) = struct.unpack_from("<Q", data)
+            header = json.loads(data[8 : 8 + length])
+            for name, entry in header.items():
+                if name != "__metadata__":
+                    self.tensors[name] = (data, 8 + length, entry)
+        if not self.tensors:
+            sys.exit(f"{directory}: has no *.safetensors")
+
+    def shape(self, name):
+        return self.tensors[name][2]["shape"]
+
+    def dtype(self, name):
+        return self.tensors[name][2]["dtype"]
+
+    def raw(self, name):
+        """The stored elements; bfloat16 as the uint16 of its bits."""
+        data, base, entry = self.tensors[name]
+        types = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
+        if entry["dtype"] not in types:
+            sys.exit(f"tensor {name}: cannot read {entry['dtype']}")
+        begin, end = entry["data_offsets"]
+        view = np.frombuffer(
+            data, types[entry["dtype"]],
+            (end - begin) // np.dtype(types[entry["dtype"]]).itemsize,
+            base + begin)
+        return view.reshape(entry["shape"])
+
+
+def to_float32(raw, dtype):
+    if dtype == "BF16":
+        return (raw.astype(np.uint32) << 16).view(np.float32)
+    return raw.astype(np.float32)
+
+
+def to_bf16(values):
+    """Rounds to nearest even; returns the bits."""
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def convert(raw, dtype, target):
+    """Elements of safetensors type `dtype` as GGUF type `target`."""
+    if dtype.lower() == target:
+        return raw
+    values = to_float32(raw, dtype)
+    if target == "f16":
+        return values.astype(np.float16)
+    return to_bf16(values) if target == "bf16" else values
+
+
+def interleave_heads(matrix, heads):
+    """The order that "llama" files keep the rows of q and k in: RoPE there
+    turns neighbouring elements, in Hugging Face's files those half a head
+    apart."""
+    rows = matrix.shape[0]
+    halves = matrix.reshape(heads, 2, rows // heads // 2, *matrix.shape[1:])
+    return halves.swapaxes(1, 2).reshape(matrix.shape)
+
+
+def rope_scaling_of(config):
+    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    return scaling.get("rope_type", scaling.get("type", "default")), scaling
+
+
+def llama3_rope_factors(config, scaling, head_dim):
+    """Divisors of the frequencies, as transformers' "llama3" computes them."""
+    theta = scaling.get("rope_theta", config.get("rope_theta", 10000.0))
+    exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
+    old = scaling["original_max_position_embeddings"]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    factors = []
+    for frequency in theta**-exponents:
+        wavelength = 2 * math.pi / frequency
+        if wavelength < old / high:
+            factors.append(1.0)
+        elif wavelength > old / low:
+            factors.append(scaling["factor"])
+        else:
+            smooth = (old / wavelength - low) / (high - low)
+            factors.append(1 / ((1 - smooth) / scaling["factor"] + smooth))
+    return np.array(factors, np.float32)
+
+
+def byte_alphabet():
+    """GPT-2's characters for the bytes 0 to 255."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(b) if b in printable else chr(next(others))
+            for b in range(256)]
+
+
+def made_up_tokenizer(vocab_size):
+    """Bytes, one merge, and names without a meaning."""
+    tokens = byte_alphabet() + ["ab"]
+    tokens += [f"<token_{i}>" for i in range(vocab_size - len(tokens))]
+    tokens = tokens[:vocab_size]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": np.array(
+            [NORMAL if i < 257 else USER_DEFINED for i in range(len(tokens))]),
+        "tokenizer.ggml.merges": ["a b"],
+        "tokenizer.ggml.add_bos_token": False,
+    }
+
+
+def pre_tokenizer_name(tokenizer):
+    pre = tokenizer.get("pre_tokenizer") or {}
+    parts = pre.get("pretokenizers", [pre])
+    for part in parts:
+        regex = part.get("pattern", {}).get("Regex")
+        if regex in PRE_TOKENIZERS:
+            return PRE_TOKENIZERS[regex]
+    kinds = [part.get("type") for part in parts]
+    if kinds == ["Digits", "ByteLevel"]:
+        return "smollm"
+    if kinds == ["ByteLevel"]:
+        return "gpt-2"
+    sys.exit("tokenizer.json: a pre_tokenizer that has no name in GGUF")
+
+
+def scores_of(tokens, merges):
+    """Scores that make a SentencePiece merge in the order of `merges`."""
+    scores = {}
+    for rank, merge in enumerate(merges):
+        left, right = merge if isinstance(merge, list) else merge.split(" ")
+        scores.setdefault(left + right, -float(rank))
+    return np.array([scores.get(t, -1e6) for t in tokens], np.float32)
+
+
+def added_bos(tokenizer, bos):
+    post = tokenizer.get("post_processor") or {}
+    for part in [post, *post.get("processors", [])]:
+        first = (part.get("single") or [{}])[0].get("SpecialToken", {})
+        if first and first.get("id") == bos:
+            return True
+    return False
+
+
+def tokenizer_metadata(directory, vocab_size):
+    path = directory / "tokenizer.json"
+    if not path.exists():
+        return made_up_tokenizer(vocab_size)
+    tokenizer = json.loads(path.read_text())
+    model = tokenizer["model"]
+    byte_fallback = model.get("byte_fallback", False)
+    tokens = [f"[PAD{i}]" for i in range(vocab_size)]
+    kinds = np.full(vocab_size, USER_DEFINED)
+    for token, i in model["vocab"].items():
+        is_byte = byte_fallback and len(token) == 6 and token[:3] == "<0x"
+        tokens[i] = token
+        kinds[i] = BYTE if is_byte else NORMAL
+    for added in tokenizer.get("added_tokens", []):
+        i = added["id"]
+        tokens[i] = added["content"]
+        kinds[i] = CONTROL if added["special"] else USER_DEFINED
+        if added["content"] == model.get("unk_token"):
+            kinds[i] = UNKNOWN
+    metadata = {
+        "tokenizer.ggml.model": "llama" if byte_fallback else "gpt2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": kinds,
+    }
+    if byte_fallback:
+        metadata["tokenizer.ggml.scores"] = scores_of(tokens, model["merges"])
+    else:
+        metadata["tokenizer.ggml.pre"] = pre_tokenizer_name(tokenizer)
+        metadata["tokenizer.ggml.merges"] = [
+            m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
+    config_path = directory / "tokenizer_config.json"
+    config = json.loads(config_path.read_text()) if config_path.exists() else {}
+    for name in ("bos", "eos", "unk", "pad"):
+        token = config.get(f"{name}_token")
+        token = token.get("content") if isinstance(token, dict) else token
+        gguf_name = {"unk": "unknown", "pad": "padding"}.get(name, name)
+        if token in tokens:
+            metadata[f"tokenizer.ggml.{gguf_name}_token_id"] = tokens.index(
+                token)
+        if name == "bos":
+            metadata["tokenizer.ggml.add_bos_token"] = added_bos(
+                tokenizer, token)
+    if isinstance(config.get("chat_template"), str):
+        metadata["tokenizer.chat_template"] = config["chat_template"]
+    return metadata
+
+
+def model_metadata(config, name, arch, file_type):
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    head_dim = config.get("head_dim") or hidden // heads
+    kind, scaling = rope_scaling_of(config)
+    metadata = {
+        "general.architecture": arch,
+        "general.name": name,
+        "general.file_type": FILE_TYPES[file_type],
+        f"{arch}.vocab_size": config["vocab_size"],
+        f"{arch}.context_length": config["max_position_embeddings"],
+        f"{arch}.embedding_length": hidden,
+        f"{arch}.block_count": config["num_hidden_layers"],
+        f"{arch}.feed_forward_length": config["intermediate_size"],
+        f"{arch}.attention.head_count": heads,
+        f"{arch}.attention.head_count_kv": config.get(
+            "num_key_value_heads", heads),
+        f"{arch}.attention.key_length": head_dim,
+        f"{arch}.attention.value_length": head_dim,
+        f"{arch}.attention.layer_norm_rms_epsilon": float(
+            config.get("rms_norm_eps", 1e-6)),
+        f"{arch}.rope.dimension_count": head_dim,
+        f"{arch}.rope.freq_base": float(
+            scaling.get("rope_theta", config.get("rope_theta", 10000.0))),
+    }
+    if kind == "linear":
+        metadata[f"{arch}.rope.scaling.type"] = "linear"
+        metadata[f"{arch}.rope.scaling.factor"] = float(scaling["factor"])
+    elif kind not in ("default", "llama3"):
+        sys.exit(f"config.json: rope scaling {kind} is unknown here")
+    return metadata
+
+
+def tensor_names(config):
+    """(GGUF's name, Hugging Face's name, heads of q and k or 0)."""
+    heads = config["num_attention_heads"]
+    kv_heads = config.get("num_key_value_heads", heads)
+    yield "token_embd", "model.embed_tokens", 0
+    yield "output_norm", "model.norm", 0
+    if not config.get("tie_word_embeddings", False):
+        yield "output", "lm_head", 0
+    for i in range(config["num_hidden_layers"]):
+        for gguf, hf, rows in [
+            ("attn_norm", "input_layernorm", 0),
+            ("attn_q", "self_attn.q_proj", heads),
+            ("attn_k", "self_attn.k_proj", kv_heads),
+            ("attn_v", "self_attn.v_proj", 0),
+            ("attn_output", "self_attn.o_proj", 0),
+            ("attn_q_norm", "self_attn.q_norm", 0),
+            ("attn_k_norm", "self_attn.k_norm", 0),
+            ("ffn_norm", "post_attention_layernorm", 0),
+            ("ffn_gate", "mlp.gate_proj", 0),
+            ("ffn_up", "mlp.up_proj", 0),
+            ("ffn_down", "mlp.down_proj", 0),
+        ]:
+            yield f"blk.{i}.{gguf}", f"model.layers.{i}.{hf}", rows
+
+
+def string(text):
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def value(v):
+    """A metadata value with its type before it."""
+    if isinstance(v, bool):
+        return struct.pack("<IB", BOOL, v)
+    if isinstance(v, int):
+        return struct.pack("<II", UINT32, v)
+    if isinstance(v, float):
+        return struct.pack("<If", FLOAT32, v)
+    if isinstance(v, str):
+        return struct.pack("<I", STRING) + string(v)
+    if isinstance(v, list):
+        head = struct.pack("<IIQ", ARRAY, STRING, len(v))
+        return head + b"".join(map(string, v))
+    kind = FLOAT32 if v.dtype.kind == "f" else INT32
+    head = struct.pack("<IIQ", ARRAY, kind, len(v))
+    return head + v.astype("<f4" if kind == FLOAT32 else "<i4").tobytes()
+
+
+def write_gguf(path, metadata, tensors):
+    """`tensors`: (name, shape outermost first, type, function to bytes)."""
+    sizes = {"f32": 4, "f16": 2, "bf16": 2}
+    with open(path, "wb") as out:
+        out.write(b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata)))
+        for key, v in metadata.items():
+            out.write(string(key) + value(v))
+        offset = 0
+        for name, shape, kind, _ in tensors:
+            out.write(string(name) + struct.pack("<I", len(shape)))
+            out.write(struct.pack(f"<{len(shape)}Q", *reversed(shape)))
+            out.write(struct.pack("<IQ", TENSOR_TYPES[kind], offset))
+            size = math.prod(shape) * sizes[kind]
+            offset += -(-size // ALIGNMENT) * ALIGNMENT
+        for _, _, _, read in tensors:
+            out.write(bytes(-out.tell() % ALIGNMENT))
+            out.write(read())
+        out.write(bytes(-out.tell() % ALIGNMENT))
+
+
+def plan_tensors(directory, config, arch, file_type):
+    files = Safetensors(directory)
+
+    def reader(name, heads, target):
+        def read():
+            raw = files.raw(name)
+            if heads and arch == "llama":
+                raw = interleave_heads(raw, heads)
+            return convert(
+                np.ascontiguousarray(raw), files.dtype(name), target).tobytes()
+
+        return read
+
+    tensors = []
+    kind, scaling = rope_scaling_of(config)
+    if kind == "llama3":
+        head_dim = (config.get("head_dim")
+                    or config["hidden_size"] // config["num_attention_heads"])
+        factors = llama3_rope_factors(config, scaling, head_dim)
+        tensors.append(
+            ("rope_freqs.weight", [len(factors)], "f32", factors.tobytes))
+    for gguf, hf, heads in tensor_names(config):
+        for part in ("weight", "bias"):
+            name = f"{hf}.{part}"
+            if name not in files.tensors:
+                continue
+            shape = files.shape(name)
+            target = file_type if len(shape) == 2 else "f32"
+            tensors.append((f"{gguf}.{part}", shape, target,
+                            reader(name, heads, target)))
+    return tensors
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=pathlib.Path)
+    parser.add_argument("output", type=pathlib.Path)
+    parser.add_argument("--type", choices=TENSOR_TYPES, default="f16",
+                        help="of the matrices; vectors are always f32")
+    args = parser.parse_args()
+    config = json.loads((args.model / "config.json").read_text())
+    arch = ARCHITECTURES.get(config["architectures"][0])
+    if arch is None:
+        sys.exit(f"config.json: architecture {config['architectures'][0]} "
+                 "is unknown here")
+    metadata = model_metadata(
+        config, args.model.resolve().name, arch, args.type)
+    metadata |= tokenizer_metadata(args.model, config["vocab_size"])
+    write_gguf(args.output, metadata,
+               plan_tensors(args.model, config, arch, args.type))
+
+
+if __name__ == "__main__":
+    main()
