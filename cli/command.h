@@ -27,5 +27,7 @@ void AddGenerateCommand(CLI::App* app, const std::string& program,
                         Command* chosen);
 void AddModelCommand(CLI::App* app, const std::string& program,
                      Command* chosen);
+void AddSynthCommand(CLI::App* app, const std::string& program,
+                     Command* chosen);
 
 }  // namespace baton::cli

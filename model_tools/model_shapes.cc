@@ -1,0 +1,160 @@
+#include "model_tools/model_shapes.h"
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "model_tools/synth_tokenizer.h"
+
+namespace baton::model_tools {
+namespace {
+
+using engine::Architecture;
+using engine::ModelConfig;
+using engine::RopeScaling;
+
+// What the models differ in.
+struct Geometry {
+  Architecture architecture;
+  int32_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocab;
+  int32_t max_position;
+  double rms_norm_eps, rope_theta;
+  bool tied;
+};
+
+ModelShape MakeShape(const char* name, const Geometry& g) {
+  ModelConfig config;
+  config.architecture = g.architecture;
+  config.num_layers = g.layers;
+  config.hidden_size = g.hidden;
+  config.num_heads = g.heads;
+  config.num_kv_heads = g.kv_heads;
+  config.head_dim = g.head_dim;
+  config.intermediate_size = g.intermediate;
+  config.vocab_size = g.vocab;
+  config.max_position = g.max_position;
+  config.rms_norm_eps = g.rms_norm_eps;
+  config.rope_theta = g.rope_theta;
+  config.tie_word_embeddings = g.tied;
+  config.qkv_bias = g.architecture == Architecture::kQwen2;
+  config.qk_norm = g.architecture == Architecture::kQwen3;
+  config.bos_token_id = kSynthBos;
+  config.eos_token_ids = {kSynthEos};
+  return {name, config};
+}
+
+// Llama 3.1 and later stretch the positions of Llama 3.
+ModelShape MakeLlama3(const char* name, const Geometry& g, double factor) {
+  ModelShape shape = MakeShape(name, g);
+  RopeScaling& scaling = shape.config.rope_scaling;
+  scaling.kind = RopeScaling::Kind::kLlama3;
+  scaling.factor = factor;
+  scaling.low_freq_factor = 1.0;
+  scaling.high_freq_factor = 4.0;
+  scaling.original_max_position = 8192;
+  return shape;
+}
+
+std::vector<ModelShape> MakeShapes() {
+  constexpr Architecture kLlama = Architecture::kLlama;
+  return {
+      MakeShape("tiny",
+                {kLlama, 2, 64, 4, 2, 16, 192, 512, 1024, 1e-5, 1e4, true}),
+      MakeShape("SmolLM2-135M", {kLlama, 30, 576, 9, 3, 64, 1536, 49152, 8192,
+                                 1e-5, 1e5, true}),
+      MakeShape("SmolLM2-360M", {kLlama, 32, 960, 15, 5, 64, 2560, 49152, 8192,
+                                 1e-5, 1e5, true}),
+      MakeShape("Qwen2.5-0.5B", {Architecture::kQwen2, 24, 896, 14, 2, 64, 4864,
+                                 151936, 32768, 1e-6, 1e6, true}),
+      MakeShape("Qwen3-0.6B", {Architecture::kQwen3, 28, 1024, 16, 8, 128, 3072,
+                               151936, 40960, 1e-6, 1e6, true}),
+      MakeShape("TinyLlama-1.1B", {kLlama, 22, 2048, 32, 4, 64, 5632, 32000,
+                                   2048, 1e-5, 1e4, false}),
+      MakeLlama3(
+          "Llama-3.2-1B",
+          {kLlama, 16, 2048, 32, 8, 64, 8192, 128256, 131072, 1e-5, 5e5, true},
+          32.0),
+      MakeLlama3(
+          "Llama-3.2-3B",
+          {kLlama, 28, 3072, 24, 8, 128, 8192, 128256, 131072, 1e-5, 5e5, true},
+          32.0),
+      // Version 0.3 of it.
+      MakeShape("Mistral-7B", {Architecture::kMistral, 32, 4096, 32, 8, 128,
+                               14336, 32768, 32768, 1e-5, 1e6, false}),
+      MakeLlama3("Llama-3.1-8B",
+                 {kLlama, 32, 4096, 32, 8, 128, 14336, 128256, 131072, 1e-5,
+                  5e5, false},
+                 8.0),
+  };
+}
+
+absl::Status Apply(const char* flag, const std::optional<int32_t>& change,
+                   int32_t min, int32_t max, int32_t* value) {
+  if (!change.has_value()) return absl::OkStatus();
+  if (*change < min || *change > max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " ", *change, ": from ", min, " to ", max));
+  }
+  *value = *change;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Span<const ModelShape> ModelShapes() {
+  static const auto* shapes = new std::vector<ModelShape>(MakeShapes());
+  return *shapes;
+}
+
+absl::StatusOr<ModelShape> FindModelShape(absl::string_view name) {
+  std::string names;
+  for (const ModelShape& shape : ModelShapes()) {
+    if (absl::EqualsIgnoreCase(name, shape.name)) return shape;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", shape.name);
+  }
+  return absl::NotFoundError(
+      absl::StrCat("there is no shape '", name, "'; there are: ", names));
+}
+
+bool ShapeChanges::empty() const {
+  return !layers && !hidden && !heads && !kv_heads && !head_dim &&
+         !intermediate && !vocab && !max_position && !tie_word_embeddings;
+}
+
+absl::StatusOr<ModelConfig> ChangeShape(ModelConfig config,
+                                        const ShapeChanges& changes) {
+  // The bounds of engine/model_config.cc, or below.
+  BATON_RETURN_IF_ERROR(
+      Apply("--layers", changes.layers, 1, 1 << 12, &config.num_layers));
+  BATON_RETURN_IF_ERROR(
+      Apply("--hidden", changes.hidden, 1, 1 << 16, &config.hidden_size));
+  BATON_RETURN_IF_ERROR(
+      Apply("--heads", changes.heads, 1, 1 << 10, &config.num_heads));
+  BATON_RETURN_IF_ERROR(
+      Apply("--kv-heads", changes.kv_heads, 1, 1 << 10, &config.num_kv_heads));
+  BATON_RETURN_IF_ERROR(
+      Apply("--head-dim", changes.head_dim, 2, 1 << 10, &config.head_dim));
+  BATON_RETURN_IF_ERROR(Apply("--intermediate", changes.intermediate, 1,
+                              1 << 18, &config.intermediate_size));
+  BATON_RETURN_IF_ERROR(Apply("--vocab", changes.vocab, kMinSynthVocabulary,
+                              1 << 20, &config.vocab_size));
+  BATON_RETURN_IF_ERROR(Apply("--max-position", changes.max_position, 1,
+                              1 << 27, &config.max_position));
+  if (changes.tie_word_embeddings) {
+    config.tie_word_embeddings = *changes.tie_word_embeddings;
+  }
+  if (config.num_heads % config.num_kv_heads != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-heads ", config.num_kv_heads,
+                     ": must divide --heads (", config.num_heads, ")"));
+  }
+  if (config.head_dim % 2 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--head-dim ", config.head_dim, ": must be even"));
+  }
+  return config;
+}
+
+}  // namespace baton::model_tools

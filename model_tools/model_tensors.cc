@@ -1,0 +1,86 @@
+#include "model_tools/model_tensors.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace baton::model_tools {
+namespace {
+
+using engine::ModelConfig;
+
+void ListLayer(const ModelConfig& c, int32_t layer,
+               std::vector<TensorSpec>* tensors) {
+  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+  const int64_t q_size = int64_t{c.num_heads} * c.head_dim;
+  const int64_t kv_size = int64_t{c.num_kv_heads} * c.head_dim;
+  const int64_t hidden = c.hidden_size;
+  const int64_t intermediate = c.intermediate_size;
+  const auto add = [&](const char* name, std::vector<int64_t> shape,
+                       TensorRole role) {
+    tensors->push_back({absl::StrCat(prefix, name), std::move(shape), role});
+  };
+  // A matrix, and its bias where the model has one.
+  const auto add_linear = [&](const char* name, int64_t outputs, int64_t inputs,
+                              TensorRole role, bool bias) {
+    tensors->push_back(
+        {absl::StrCat(prefix, name, ".weight"), {outputs, inputs}, role});
+    if (bias) {
+      tensors->push_back(
+          {absl::StrCat(prefix, name, ".bias"), {outputs}, TensorRole::kBias});
+    }
+  };
+  add("input_layernorm.weight", {hidden}, TensorRole::kNorm);
+  add_linear("self_attn.q_proj", q_size, hidden, TensorRole::kQueryKeyMatrix,
+             c.qkv_bias);
+  add_linear("self_attn.k_proj", kv_size, hidden, TensorRole::kQueryKeyMatrix,
+             c.qkv_bias);
+  add_linear("self_attn.v_proj", kv_size, hidden, TensorRole::kMatrix,
+             c.qkv_bias);
+  if (c.qk_norm) {
+    add("self_attn.q_norm.weight", {c.head_dim}, TensorRole::kNorm);
+    add("self_attn.k_norm.weight", {c.head_dim}, TensorRole::kNorm);
+  }
+  add_linear("self_attn.o_proj", hidden, q_size, TensorRole::kResidualMatrix,
+             c.o_bias);
+  add("post_attention_layernorm.weight", {hidden}, TensorRole::kNorm);
+  add_linear("mlp.gate_proj", intermediate, hidden, TensorRole::kMatrix,
+             c.mlp_bias);
+  add_linear("mlp.up_proj", intermediate, hidden, TensorRole::kMatrix,
+             c.mlp_bias);
+  add_linear("mlp.down_proj", hidden, intermediate, TensorRole::kResidualMatrix,
+             c.mlp_bias);
+}
+
+}  // namespace
+
+int64_t TensorSpec::num_elements() const {
+  int64_t n = 1;
+  for (const int64_t size : shape) n *= size;
+  return n;
+}
+
+std::vector<TensorSpec> ListTensors(const ModelConfig& config) {
+  const int64_t hidden = config.hidden_size;
+  std::vector<TensorSpec> tensors;
+  tensors.push_back({"model.embed_tokens.weight",
+                     {config.vocab_size, hidden},
+                     TensorRole::kEmbedding});
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    ListLayer(config, layer, &tensors);
+  }
+  tensors.push_back({"model.norm.weight", {hidden}, TensorRole::kNorm});
+  if (!config.tie_word_embeddings) {
+    tensors.push_back(
+        {"lm_head.weight", {config.vocab_size, hidden}, TensorRole::kLmHead});
+  }
+  return tensors;
+}
+
+int64_t CountParameters(const ModelConfig& config) {
+  int64_t n = 0;
+  for (const TensorSpec& tensor : ListTensors(config)) {
+    n += tensor.num_elements();
+  }
+  return n;
+}
+
+}  // namespace baton::model_tools

@@ -1,0 +1,108 @@
+#include "model_tools/synth_config.h"
+
+#include "common/log.h"
+
+namespace baton::model_tools {
+namespace {
+
+using engine::Architecture;
+using engine::DType;
+using engine::ModelConfig;
+using engine::RopeScaling;
+using nlohmann::ordered_json;
+
+const char* ModelType(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kLlama:
+      return "llama";
+    case Architecture::kMistral:
+      return "mistral";
+    case Architecture::kQwen2:
+      return "qwen2";
+    case Architecture::kQwen3:
+      return "qwen3";
+  }
+  LOG(FATAL) << "not an architecture";
+}
+
+const char* TorchName(DType dtype) {
+  switch (dtype) {
+    case DType::kBf16:
+      return "bfloat16";
+    case DType::kF16:
+      return "float16";
+    default:
+      return "float32";
+  }
+}
+
+ordered_json RopeScalingJson(const RopeScaling& scaling) {
+  switch (scaling.kind) {
+    case RopeScaling::Kind::kNone:
+      return nullptr;
+    case RopeScaling::Kind::kLinear:
+      return {{"rope_type", "linear"}, {"factor", scaling.factor}};
+    case RopeScaling::Kind::kLlama3:
+      return {{"rope_type", "llama3"},
+              {"factor", scaling.factor},
+              {"low_freq_factor", scaling.low_freq_factor},
+              {"high_freq_factor", scaling.high_freq_factor},
+              {"original_max_position_embeddings",
+               static_cast<int64_t>(scaling.original_max_position)}};
+  }
+  LOG(FATAL) << "not a kind of RoPE scaling";
+}
+
+void AddSpecialTokens(const ModelConfig& config, ordered_json* json) {
+  if (config.bos_token_id) (*json)["bos_token_id"] = *config.bos_token_id;
+  if (config.eos_token_ids.size() == 1) {
+    (*json)["eos_token_id"] = config.eos_token_ids.front();
+  } else if (!config.eos_token_ids.empty()) {
+    (*json)["eos_token_id"] = config.eos_token_ids;
+  }
+}
+
+}  // namespace
+
+ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
+  CHECK(!c.sliding_window.has_value());
+  ordered_json json = {
+      {"architectures", {engine::ArchitectureName(c.architecture)}},
+      {"model_type", ModelType(c.architecture)},
+      {"hidden_size", c.hidden_size},
+      {"num_hidden_layers", c.num_layers},
+      {"num_attention_heads", c.num_heads},
+      {"num_key_value_heads", c.num_kv_heads},
+      {"head_dim", c.head_dim},
+      {"intermediate_size", c.intermediate_size},
+      {"vocab_size", c.vocab_size},
+      {"max_position_embeddings", c.max_position},
+      {"rms_norm_eps", c.rms_norm_eps},
+      {"rope_theta", c.rope_theta},
+      {"rope_scaling", RopeScalingJson(c.rope_scaling)},
+      {"hidden_act", "silu"},
+      {"tie_word_embeddings", c.tie_word_embeddings},
+      {"torch_dtype", TorchName(dtype)}};
+  if (c.architecture == Architecture::kLlama) {
+    json["attention_bias"] = c.qkv_bias;
+    json["mlp_bias"] = c.mlp_bias;
+  } else if (c.architecture == Architecture::kQwen3) {
+    json["attention_bias"] = c.qkv_bias;
+  } else if (c.architecture == Architecture::kMistral) {
+    json["sliding_window"] = nullptr;
+  }
+  if (c.architecture == Architecture::kQwen2 ||
+      c.architecture == Architecture::kQwen3) {
+    json["use_sliding_window"] = false;
+  }
+  AddSpecialTokens(c, &json);
+  return json;
+}
+
+ordered_json GenerationConfigJson(const ModelConfig& config) {
+  ordered_json json = ordered_json::object();
+  AddSpecialTokens(config, &json);
+  return json;
+}
+
+}  // namespace baton::model_tools

@@ -1,0 +1,21 @@
+// config.json and its companions of a made-up model. Pure; any thread.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/dtype.h"
+#include "engine/model_config.h"
+
+namespace baton::model_tools {
+
+// The content of config.json: LoadModelConfig reads it back as `config`.
+// REQUIRES: no sliding window.
+nlohmann::ordered_json ConfigJson(const engine::ModelConfig& config,
+                                  engine::DType dtype);
+
+// The content of generation_config.json.
+nlohmann::ordered_json GenerationConfigJson(const engine::ModelConfig& config);
+
+}  // namespace baton::model_tools
