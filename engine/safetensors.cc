@@ -1,10 +1,5 @@
 #include "engine/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -14,11 +9,9 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/json_fields.h"
 #include "engine/json_file.h"
@@ -205,28 +198,6 @@ absl::StatusOr<size_t> ReadHeaderLength(absl::Span<const std::byte> content,
   return static_cast<size_t>(length);
 }
 
-// Maps a whole file for reading. Sets `size`.
-absl::StatusOr<void*> MapFile(const std::string& path, size_t* size) {
-  // O_NONBLOCK: a pipe in place of the file must not hang us.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot open"));
-  }
-  const auto close_fd = absl::MakeCleanup([fd] { close(fd); });
-  struct stat stat = {};
-  if (fstat(fd, &stat) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot stat"));
-  }
-  if (!S_ISREG(stat.st_mode)) return Broken(path, "not a regular file");
-  if (stat.st_size == 0) return Broken(path, "is empty");
-  *size = static_cast<size_t>(stat.st_size);
-  void* mapping = mmap(nullptr, *size, PROT_READ, MAP_PRIVATE, fd, 0);
-  if (mapping == MAP_FAILED) {
-    return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot map"));
-  }
-  return mapping;
-}
-
 // A name that stays in its directory.
 bool IsPlainFileName(absl::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
@@ -278,19 +249,11 @@ absl::StatusOr<std::vector<TensorView>> ParseSafetensors(
 absl::StatusOr<std::shared_ptr<const SafetensorsFile>> SafetensorsFile::Open(
     const std::string& path) {
   std::shared_ptr<SafetensorsFile> file(new SafetensorsFile);
-  file->path_ = path;
-  BATON_ASSIGN_OR_RETURN(file->mapping_, MapFile(path, &file->size_));
+  BATON_ASSIGN_OR_RETURN(file->content_, MappedFile::Open(path));
   BATON_ASSIGN_OR_RETURN(
       file->tensors_,
-      ParseSafetensors(
-          absl::MakeConstSpan(static_cast<const std::byte*>(file->mapping_),
-                              file->size_),
-          file->path_));
+      ParseSafetensors(file->content_->bytes(), file->content_->path()));
   return file;
-}
-
-SafetensorsFile::~SafetensorsFile() {
-  if (mapping_ != nullptr) PCHECK(munmap(mapping_, size_) == 0) << path_;
 }
 
 const TensorView* SafetensorsFile::Find(absl::string_view name) const {

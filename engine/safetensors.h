@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/mapped_file.h"
 #include "engine/dtype.h"
 
 namespace baton::engine {
@@ -55,11 +56,10 @@ class SafetensorsFile final {
   static absl::StatusOr<std::shared_ptr<const SafetensorsFile>> Open(
       const std::string& path);
 
-  ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return content_->path(); }
   // Sorted by name.
   const std::vector<TensorView>& tensors() const { return tensors_; }
   // Null when there is no such tensor.
@@ -68,9 +68,7 @@ class SafetensorsFile final {
  private:
   SafetensorsFile() = default;
 
-  std::string path_;
-  void* mapping_ = nullptr;
-  size_t size_ = 0;
+  std::unique_ptr<const MappedFile> content_;
   std::vector<TensorView> tensors_;
 };
 
