@@ -1,0 +1,174 @@
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/gguf/gguf_tensor_type.h"
+#include "common/log.h"
+#include "engine/float_convert.h"
+#include "engine/model_config.h"
+#include "engine/weights.h"
+#include "tests/support/gguf_writer.h"
+
+namespace baton::test {
+namespace {
+
+using engine::Architecture;
+using engine::DType;
+using engine::ModelConfig;
+using engine::RopeScaling;
+using engine::TensorView;
+using engine::WeightMatrix;
+
+std::string Text(absl::Span<const std::byte> bytes) {
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+uint32_t TypeOf(DType dtype) {
+  if (dtype == DType::kF32) return gguf::kF32;
+  return dtype == DType::kF16 ? gguf::kF16 : gguf::kBf16;
+}
+
+std::string Floats(const TensorView& view) {
+  std::vector<float> values(view.num_elements());
+  engine::ConvertToFloat(view.dtype, view.bytes, absl::MakeSpan(values));
+  return Text(
+      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values.data()),
+                          values.size() * sizeof(float)));
+}
+
+// Rows of `row_bytes` with the halves of each head of `head` rows interleaved.
+std::string Interleave(const std::string& rows, int64_t row_bytes,
+                       int64_t head) {
+  std::string out;
+  const int64_t count = static_cast<int64_t>(rows.size()) / row_bytes;
+  for (int64_t first = 0; first < count; first += head) {
+    for (int64_t i = 0; i < head / 2; ++i) {
+      for (const int64_t row : {first + i, first + i + head / 2}) {
+        absl::StrAppend(
+            &out, absl::string_view(rows).substr(row * row_bytes, row_bytes));
+      }
+    }
+  }
+  return out;
+}
+
+class ModelWriter final {
+ public:
+  ModelWriter(const ModelConfig& config, GgufWriter& out)
+      : config_(config),
+        interleaves_(config.architecture == Architecture::kLlama ||
+                     config.architecture == Architecture::kMistral),
+        out_(out) {}
+
+  void AddMatrix(const std::string& name, const WeightMatrix& matrix,
+                 bool is_qk = false) {
+    CHECK(matrix.encoding == engine::WeightEncoding::kPlain) << name;
+    std::string bytes = Text(matrix.values.bytes);
+    if (is_qk && interleaves_) {
+      bytes =
+          Interleave(bytes, matrix.columns * DTypeBytes(matrix.values.dtype),
+                     config_.head_dim);
+    }
+    out_.AddTensor(name, TypeOf(matrix.values.dtype),
+                   {matrix.rows, matrix.columns}, bytes);
+  }
+
+  void AddVector(const std::string& name, const TensorView& view,
+                 bool is_qk = false) {
+    std::string bytes = Floats(view);
+    if (is_qk && interleaves_) {
+      bytes = Interleave(bytes, sizeof(float), config_.head_dim);
+    }
+    out_.AddTensor(name, gguf::kF32, view.shape, bytes);
+  }
+
+  void AddVector(const std::string& name, const std::optional<TensorView>& view,
+                 bool is_qk = false) {
+    if (view.has_value()) AddVector(name, *view, is_qk);
+  }
+
+  void AddLayer(int32_t index, const engine::LayerWeights& w) {
+    const std::string p = absl::StrCat("blk.", index, ".");
+    AddVector(p + "attn_norm.weight", w.input_norm);
+    AddMatrix(p + "attn_q.weight", w.q_proj, /*is_qk=*/true);
+    AddMatrix(p + "attn_k.weight", w.k_proj, /*is_qk=*/true);
+    AddMatrix(p + "attn_v.weight", w.v_proj);
+    AddMatrix(p + "attn_output.weight", w.o_proj);
+    AddVector(p + "attn_q.bias", w.q_bias, /*is_qk=*/true);
+    AddVector(p + "attn_k.bias", w.k_bias, /*is_qk=*/true);
+    AddVector(p + "attn_v.bias", w.v_bias);
+    AddVector(p + "attn_output.bias", w.o_bias);
+    AddVector(p + "attn_q_norm.weight", w.q_norm);
+    AddVector(p + "attn_k_norm.weight", w.k_norm);
+    AddVector(p + "ffn_norm.weight", w.post_attention_norm);
+    AddMatrix(p + "ffn_gate.weight", w.gate_proj);
+    AddMatrix(p + "ffn_up.weight", w.up_proj);
+    AddMatrix(p + "ffn_down.weight", w.down_proj);
+    AddVector(p + "ffn_gate.bias", w.gate_bias);
+    AddVector(p + "ffn_up.bias", w.up_bias);
+    AddVector(p + "ffn_down.bias", w.down_bias);
+  }
+
+ private:
+  const ModelConfig& config_;
+  const bool interleaves_;
+  GgufWriter& out_;
+};
+
+std::string GgufArchitecture(Architecture architecture) {
+  if (architecture == Architecture::kQwen2) return "qwen2";
+  return architecture == Architecture::kQwen3 ? "qwen3" : "llama";
+}
+
+void AddConfig(const ModelConfig& c, GgufWriter& out) {
+  const std::string arch = GgufArchitecture(c.architecture);
+  const std::string p = arch + ".";
+  out.AddString("general.architecture", arch);
+  out.AddUint32(p + "vocab_size", c.vocab_size);
+  out.AddUint32(p + "context_length", c.max_position);
+  out.AddUint32(p + "embedding_length", c.hidden_size);
+  out.AddUint32(p + "block_count", c.num_layers);
+  out.AddUint32(p + "feed_forward_length", c.intermediate_size);
+  out.AddUint32(p + "attention.head_count", c.num_heads);
+  out.AddUint32(p + "attention.head_count_kv", c.num_kv_heads);
+  out.AddUint32(p + "attention.key_length", c.head_dim);
+  out.AddUint32(p + "attention.value_length", c.head_dim);
+  out.AddUint32(p + "rope.dimension_count", c.head_dim);
+  out.AddFloat(p + "attention.layer_norm_rms_epsilon",
+               static_cast<float>(c.rms_norm_eps));
+  out.AddFloat(p + "rope.freq_base", static_cast<float>(c.rope_theta));
+  CHECK(c.rope_scaling.kind != RopeScaling::Kind::kLlama3);
+  if (c.rope_scaling.kind == RopeScaling::Kind::kLinear) {
+    out.AddString(p + "rope.scaling.type", "linear");
+    out.AddFloat(p + "rope.scaling.factor",
+                 static_cast<float>(c.rope_scaling.factor));
+  }
+  if (c.bos_token_id.has_value()) {
+    out.AddUint32("tokenizer.ggml.bos_token_id", *c.bos_token_id);
+  }
+  if (!c.eos_token_ids.empty()) {
+    out.AddUint32("tokenizer.ggml.eos_token_id", c.eos_token_ids.front());
+  }
+}
+
+}  // namespace
+
+std::string GgufOfModelDir(const std::string& dir) {
+  const auto config = engine::LoadModelConfig(dir);
+  CHECK(config.ok()) << config.status();
+  const auto weights = engine::LoadModelWeights(dir, *config);
+  CHECK(weights.ok()) << weights.status();
+  GgufWriter out;
+  AddConfig(*config, out);
+  ModelWriter writer(*config, out);
+  writer.AddMatrix("token_embd.weight", weights->embedding);
+  for (size_t i = 0; i < weights->layers.size(); ++i) {
+    writer.AddLayer(static_cast<int32_t>(i), weights->layers[i]);
+  }
+  writer.AddVector("output_norm.weight", weights->final_norm);
+  if (weights->lm_head.has_value()) {
+    writer.AddMatrix("output.weight", *weights->lm_head);
+  }
+  return out.Finish();
+}
+
+}  // namespace baton::test

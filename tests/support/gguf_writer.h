@@ -1,0 +1,60 @@
+// Writes GGUF files, right ones and, for tests of readers, odd ones.
+//
+// One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace baton::test {
+
+class GgufWriter final {
+ public:
+  explicit GgufWriter(uint32_t version = 3, int64_t alignment = 32)
+      : version_(version), alignment_(alignment) {}
+
+  // Metadata. The alignment is not written by itself.
+  void AddUint32(absl::string_view key, uint32_t value);
+  void AddFloat(absl::string_view key, float value);
+  void AddBool(absl::string_view key, bool value);
+  void AddString(absl::string_view key, absl::string_view value);
+  void AddStrings(absl::string_view key, absl::Span<const std::string> values);
+  void AddInts(absl::string_view key, absl::Span<const int32_t> values);
+  void AddFloats(absl::string_view key, absl::Span<const float> values);
+  // A value of any type, by its number and its bytes as the file has them.
+  void AddRaw(absl::string_view key, uint32_t type, absl::string_view bytes);
+
+  // `shape` outermost first. `bytes` are the elements in GGUF's `type`.
+  void AddTensor(absl::string_view name, uint32_t type,
+                 absl::Span<const int64_t> shape, absl::string_view bytes);
+
+  std::string Finish() const;
+
+ private:
+  const uint32_t version_;
+  const int64_t alignment_;
+  uint64_t num_values_ = 0;
+  uint64_t num_tensors_ = 0;
+  std::string values_;
+  std::string tensors_;
+  std::string data_;
+};
+
+// The bytes of a number, and of a string with its length before it.
+template <typename T>
+std::string NumberBytes(T value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof(T));
+}
+std::string StringBytes(absl::string_view text);
+
+// A Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3) as the bytes of
+// a GGUF file: every weight as it is stored, vectors as F32, rows of q and k
+// in the order that GGUF has for the architecture, no tokenizer. CHECK-fails
+// where the directory cannot be loaded.
+std::string GgufOfModelDir(const std::string& dir);
+
+}  // namespace baton::test
