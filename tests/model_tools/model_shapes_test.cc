@@ -1,0 +1,87 @@
+#include "model_tools/model_shapes.h"
+
+#include <map>
+#include <set>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model_tools/model_tensors.h"
+
+namespace baton::model_tools {
+namespace {
+
+using ::testing::HasSubstr;
+
+// As the models' own pages and files count them.
+TEST(ModelShapesTest, HaveAsManyParametersAsTheRealModels) {
+  const std::map<std::string, int64_t> expected = {
+      {"SmolLM2-135M", 134515008},    {"SmolLM2-360M", 361821120},
+      {"Qwen2.5-0.5B", 494032768},    {"Qwen3-0.6B", 596049920},
+      {"TinyLlama-1.1B", 1100048384}, {"Llama-3.2-1B", 1235814400},
+      {"Llama-3.2-3B", 3212749824},   {"Mistral-7B", 7248023552},
+      {"Llama-3.1-8B", 8030261248}};
+  for (const auto& [name, parameters] : expected) {
+    const auto shape = FindModelShape(name);
+    ASSERT_TRUE(shape.ok()) << shape.status();
+    EXPECT_EQ(CountParameters(shape->config), parameters) << name;
+  }
+  EXPECT_EQ(ModelShapes().size(), expected.size() + 1);  // and "tiny"
+}
+
+TEST(ModelShapesTest, NamesDoNotDependOnCase) {
+  ASSERT_TRUE(FindModelShape("llama-3.2-1b").ok());
+  EXPECT_STREQ(FindModelShape("llama-3.2-1b")->name, "Llama-3.2-1B");
+  const auto unknown = FindModelShape("GPT-7");
+  EXPECT_EQ(unknown.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(unknown.status().message(), HasSubstr("SmolLM2-135M, "));
+}
+
+TEST(ModelShapesTest, TensorsHaveNamesOfTheirOwn) {
+  for (const ModelShape& shape : ModelShapes()) {
+    std::set<std::string> names;
+    for (const TensorSpec& tensor : ListTensors(shape.config)) {
+      EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
+      EXPECT_GT(tensor.num_elements(), 0) << tensor.name;
+    }
+    EXPECT_EQ(names.count("lm_head.weight"),
+              shape.config.tie_word_embeddings ? 0u : 1u)
+        << shape.name;
+  }
+}
+
+TEST(ChangeShapeTest, ChangesWhatIsAskedFor) {
+  const engine::ModelConfig tiny = FindModelShape("tiny")->config;
+  EXPECT_TRUE(ShapeChanges().empty());
+  ShapeChanges changes;
+  changes.layers = 7;
+  changes.vocab = 1000;
+  changes.tie_word_embeddings = false;
+  EXPECT_FALSE(changes.empty());
+  const auto changed = ChangeShape(tiny, changes);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_EQ(changed->num_layers, 7);
+  EXPECT_EQ(changed->vocab_size, 1000);
+  EXPECT_FALSE(changed->tie_word_embeddings);
+  EXPECT_EQ(changed->hidden_size, tiny.hidden_size);
+}
+
+TEST(ChangeShapeTest, NamesTheWrongFlag) {
+  const engine::ModelConfig tiny = FindModelShape("tiny")->config;
+  const auto error = [&](auto ShapeChanges::*field, int32_t value) {
+    ShapeChanges changes;
+    changes.*field = value;
+    return std::string(ChangeShape(tiny, changes).status().message());
+  };
+  EXPECT_THAT(error(&ShapeChanges::layers, 0), HasSubstr("--layers 0"));
+  EXPECT_THAT(error(&ShapeChanges::vocab, 257), HasSubstr("--vocab 257"));
+  EXPECT_THAT(error(&ShapeChanges::kv_heads, 3), HasSubstr("--kv-heads 3"));
+  EXPECT_THAT(error(&ShapeChanges::head_dim, 17), HasSubstr("--head-dim 17"));
+  EXPECT_THAT(error(&ShapeChanges::hidden, -1), HasSubstr("--hidden -1"));
+  EXPECT_THAT(error(&ShapeChanges::max_position, 0),
+              HasSubstr("--max-position 0"));
+}
+
+}  // namespace
+}  // namespace baton::model_tools
