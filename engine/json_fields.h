@@ -23,6 +23,7 @@ class JsonFields final {
              std::string prefix = "");
 
   const absl::Status& status() const { return status_; }
+  const std::string& file() const { return file_; }
 
   // Null when the field is absent or null.
   const nlohmann::json* Find(absl::string_view name) const;

@@ -12,10 +12,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/gguf/gguf_file.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "engine/gguf_config.h"
 #include "engine/json_fields.h"
 #include "engine/json_file.h"
+#include "engine/model_limits.h"
 
 namespace baton::engine {
 namespace {
@@ -23,16 +26,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
-
-// Far beyond any model, and small enough that no product of three of them with
-// an element size leaves int64_t.
-constexpr int64_t kMaxHiddenSize = 1 << 17;
-constexpr int64_t kMaxLayers = 1 << 12;
-constexpr int64_t kMaxHeads = 1 << 12;
-constexpr int64_t kMaxHeadDim = 1 << 10;
-constexpr int64_t kMaxIntermediateSize = 1 << 20;
-constexpr int64_t kMaxVocabSize = 1 << 22;
-constexpr int64_t kMaxPosition = 1 << 27;
 
 constexpr Architecture kArchitectures[] = {
     Architecture::kLlama, Architecture::kMistral, Architecture::kQwen2,
@@ -95,11 +88,6 @@ void ReadArchitecture(JsonFields& fields, ModelConfig& config) {
 
 // Things that a Llama-family config may hold and that would change the result.
 void RefuseUnknownFeatures(JsonFields& fields) {
-  if (const json* q = fields.Find("quantization_config"); q != nullptr) {
-    fields.Fail(absl::UnimplementedError(
-        absl::StrCat(fields.Where("quantization_config"), " is ",
-                     JsonExcerpt(*q), "; Baton reads F32, F16 and BF16")));
-  }
   const std::string act = fields.String("hidden_act", "silu");
   if (fields.status().ok() && act != "silu") {
     fields.Fail(absl::UnimplementedError(
@@ -361,13 +349,14 @@ const char* ArchitectureName(Architecture architecture) {
   return "unknown";
 }
 
-absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
+absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model) {
   std::error_code error;
-  if (!std::filesystem::is_directory(model_dir, error)) {
+  if (gguf::IsGgufFile(model)) return LoadGgufConfig(model);
+  if (!std::filesystem::is_directory(model, error)) {
     return absl::NotFoundError(
-        absl::StrCat(model_dir, ": no such model directory"));
+        absl::StrCat(model, ": no such model directory or GGUF file"));
   }
-  const std::string file = absl::StrCat(model_dir, "/config.json");
+  const std::string file = absl::StrCat(model, "/config.json");
   BATON_ASSIGN_OR_RETURN(const json root,
                          ReadJsonObject(file, kMaxConfigBytes));
   ModelConfig config;
@@ -375,6 +364,7 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
   ReadArchitecture(fields, config);
   BATON_RETURN_IF_ERROR(fields.status());
   RefuseUnknownFeatures(fields);
+  config.quantization = ReadQuantization(fields);
   ReadGeometry(fields, config);
   BATON_RETURN_IF_ERROR(fields.status());
   ReadBiases(fields, config);
@@ -384,7 +374,7 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
   BATON_RETURN_IF_ERROR(fields.status());
 
   const std::string generation_file =
-      absl::StrCat(model_dir, "/generation_config.json");
+      absl::StrCat(model, "/generation_config.json");
   if (std::filesystem::exists(generation_file, error)) {
     BATON_ASSIGN_OR_RETURN(const json generation,
                            ReadJsonObject(generation_file, kMaxConfigBytes));

@@ -1,5 +1,6 @@
-// config.json of a Hugging Face model directory, checked: the geometry of a
-// Llama-family decoder. Plain values, constant after loading.
+// The geometry of a Llama-family decoder: config.json of a Hugging Face model
+// directory, or the metadata of a GGUF file, checked. Plain values, constant
+// after loading.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/ids.h"
+#include "engine/quantization_config.h"
 
 namespace baton::engine {
 
@@ -19,13 +21,16 @@ const char* ArchitectureName(Architecture architecture);
 
 // How positions are stretched beyond the trained context.
 struct RopeScaling {
-  enum class Kind { kNone, kLinear, kLlama3 };
+  enum class Kind { kNone, kLinear, kLlama3, kFactors };
   Kind kind = Kind::kNone;
   double factor = 1.0;
   // Llama 3.1 only (transformers' modeling_rope_utils, "llama3").
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   double original_max_position = 8192;
+  // GGUF files only: the frequency of pair i is divided by factors[i];
+  // head_dim / 2 of them.
+  std::vector<double> factors;
 };
 
 struct ModelConfig {
@@ -54,6 +59,9 @@ struct ModelConfig {
   bool qk_norm = false;   // Qwen3: RMSNorm over each head of Q and K
   bool mlp_bias = false;
 
+  // How the matrices of a directory are stored.
+  QuantizationConfig quantization;
+
   // From generation_config.json when present, else config.json.
   std::optional<TokenId> bos_token_id;
   std::vector<TokenId> eos_token_ids;
@@ -64,8 +72,9 @@ struct ModelConfig {
   }
 };
 
-// Reads DIR/config.json (and DIR/generation_config.json when there is one).
-// Errors name the file and the field, as CreateEngine says.
-absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir);
+// Reads the metadata of `model` if that is a GGUF file, else the directory's
+// config.json (and generation_config.json when there is one). Errors name the
+// file and the field, as CreateEngine says.
+absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model);
 
 }  // namespace baton::engine

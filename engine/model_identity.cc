@@ -78,12 +78,27 @@ void AddConfig(const ModelConfig& config, IdentityHash& hash) {
   hash.AddDouble(scaling.low_freq_factor);
   hash.AddDouble(scaling.high_freq_factor);
   hash.AddDouble(scaling.original_max_position);
+  for (double factor : scaling.factors) hash.AddDouble(factor);
   hash.AddInt(config.sliding_window.value_or(0));
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     hash.AddInt(config.LayerSlides(layer));
   }
   for (bool value : {config.tie_word_embeddings, config.qkv_bias, config.o_bias,
                      config.qk_norm, config.mlp_bias}) {
+    hash.AddInt(value);
+  }
+}
+
+// How to read a matrix whose bytes alone do not say it.
+void AddEncoding(const WeightMatrix& matrix, IdentityHash& hash) {
+  if (matrix.encoding == WeightEncoding::kPlain &&
+      matrix.interleaved_head == 0) {
+    return;
+  }
+  hash.AddString(matrix.name);
+  hash.AddString(WeightEncodingName(matrix.encoding));
+  for (int64_t value : {matrix.bits, matrix.group_size, matrix.zero_offset,
+                        matrix.interleaved_head}) {
     hash.AddInt(value);
   }
 }
@@ -120,6 +135,9 @@ std::string ModelIdentity(const ModelConfig& config,
     hash.AddInt(static_cast<int64_t>(tensor->shape.size()));
     for (int64_t dimension : tensor->shape) hash.AddInt(dimension);
     AddContent(tensor->bytes, total <= kHashWholeUpTo, hash);
+  }
+  for (const WeightMatrix* matrix : weights.AllMatrices()) {
+    AddEncoding(*matrix, hash);
   }
   return hash.Hex();
 }

@@ -10,9 +10,9 @@
 namespace baton::engine {
 
 // 32 hexadecimal digits: XXH3-128 over every field of the config that the
-// forward pass depends on, and over the name, type, shape and content of every
-// tensor that the model uses. It does not depend on paths, on how the tensors
-// are cut into shards, nor on files that the engine does not read.
+// forward pass depends on, and over the name, type, shape, encoding and content
+// of every tensor that the model uses. It does not depend on paths, on how the
+// tensors are cut into shards, nor on files that the engine does not read.
 //
 // Content is hashed whole when all tensors together have at most 64 MiB;
 // otherwise of each tensor larger than 64 KiB only 16 pieces of 4 KiB: the

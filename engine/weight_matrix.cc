@@ -7,23 +7,19 @@
 
 #include "common/log.h"
 #include "engine/float_convert.h"
+#include "engine/gguf_blocks.h"
+#include "engine/group_blocks.h"
 
 namespace baton::engine {
 namespace {
 
-// Where row `row` of the matrix lies in the file.
-int64_t StoredRow(const WeightMatrix& matrix, int64_t row) {
-  const int64_t head = matrix.interleaved_head;
-  if (head == 0) return row;
-  const int64_t i = row % head;
-  return row - i + 2 * (i % (head / 2)) + i / (head / 2);
-}
-
-void ReadPlainRow(const WeightMatrix& matrix, int64_t row,
-                  absl::Span<float> out) {
-  const int64_t bytes = matrix.columns * DTypeBytes(matrix.values.dtype);
-  ConvertToFloat(matrix.values.dtype,
-                 matrix.values.bytes.subspan(row * bytes, bytes), out);
+// Row `row` as the file has it.
+absl::Span<const std::byte> RowBytes(const WeightMatrix& matrix, int64_t row) {
+  const int64_t bytes =
+      static_cast<int64_t>(matrix.values.bytes.size()) / matrix.rows;
+  const int32_t head = matrix.interleaved_head;
+  const int64_t stored = head == 0 ? row : StoredRow(row, head);
+  return matrix.values.bytes.subspan(stored * bytes, bytes);
 }
 
 void ReleasePagesOf(absl::Span<const std::byte> bytes) {
@@ -67,25 +63,37 @@ std::vector<const TensorView*> WeightMatrix::Tensors() const {
   return tensors;
 }
 
+int64_t StoredRow(int64_t row, int32_t head) {
+  const int64_t i = row % head;
+  return row - i + 2 * (i % (head / 2)) + i / (head / 2);
+}
+
 void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
               absl::Span<float> out) {
   CHECK(row >= 0 && count >= 0 && row + count <= matrix.rows) << matrix.name;
   CHECK_EQ(static_cast<int64_t>(out.size()), count * matrix.columns)
       << matrix.name;
+  const auto row_out = [&](int64_t i) {
+    return out.subspan(i * matrix.columns, matrix.columns);
+  };
   switch (matrix.encoding) {
     case WeightEncoding::kPlain:
       for (int64_t i = 0; i < count; ++i) {
-        ReadPlainRow(matrix, StoredRow(matrix, row + i),
-                     out.subspan(i * matrix.columns, matrix.columns));
+        ConvertToFloat(matrix.values.dtype, RowBytes(matrix, row + i),
+                       row_out(i));
       }
       return;
     case WeightEncoding::kGgufQ4_0:
     case WeightEncoding::kGgufQ8_0:
     case WeightEncoding::kGgufQ4K:
     case WeightEncoding::kGgufQ6K:
+      for (int64_t i = 0; i < count; ++i) {
+        ReadGgufBlocks(matrix.encoding, RowBytes(matrix, row + i), row_out(i));
+      }
+      return;
     case WeightEncoding::kGptq:
     case WeightEncoding::kAwq:
-      LOG(FATAL) << WeightEncodingName(matrix.encoding);
+      return ReadGroupedRows(matrix, row, count, out);
   }
 }
 

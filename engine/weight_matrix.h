@@ -47,9 +47,8 @@ struct WeightMatrix {
   int32_t group_size = 0;
   int32_t zero_offset = 0;  // what is added to a stored zero point
 
-  // When not 0: the rows of each head of this many are stored in pairs, row i
-  // next to row i + interleaved_head / 2 (q and k of Llama models in GGUF).
-  // ReadRows takes and gives rows in the order of LayerWeights all the same.
+  // When not 0: rows are heads of this many, stored as StoredRow says (q and k
+  // of Llama models in GGUF). ReadRows has them in LayerWeights' order.
   int32_t interleaved_head = 0;
 
   // Whether all bytes lie in a read-only mapping of a file.
@@ -58,6 +57,10 @@ struct WeightMatrix {
   // The views that hold something, in a fixed order.
   std::vector<const TensorView*> Tensors() const;
 };
+
+// Where row `row` is stored when each head of `head` rows has its halves
+// interleaved: row i of the head next to row i + head / 2.
+int64_t StoredRow(int64_t row, int32_t head);
 
 // Writes the `columns` weights of each of the rows [row, row + count) to `out`,
 // one row after another. Fastest for GPTQ and AWQ when `row` and `count` are

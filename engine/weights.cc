@@ -1,11 +1,14 @@
 #include "engine/weights.h"
 
+#include <cstring>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/log.h"
+#include "common/gguf/gguf_file.h"
 #include "common/status_macros.h"
+#include "engine/gguf_weights.h"
+#include "engine/quantization_config.h"
 
 namespace baton::engine {
 namespace {
@@ -14,43 +17,18 @@ namespace {
 // taken after it is empty.
 class TensorFinder {
  public:
-  explicit TensorFinder(const SafetensorsSet& set) : set_(set) {}
+  TensorFinder(const SafetensorsSet& set,
+               const QuantizationConfig& quantization)
+      : set_(set), quantization_(quantization) {}
 
   const absl::Status& status() const { return status_; }
 
   TensorView Take(const std::string& name, std::vector<int64_t> shape) {
-    if (!status_.ok()) return {};
-    const TensorView* tensor = set_.Find(name);
-    if (tensor == nullptr) {
-      status_ = absl::NotFoundError(
-          absl::StrCat(set_.source(), ": tensor \"", name, "\" is missing"));
-      return {};
-    }
-    if (tensor->shape != shape) {
-      status_ = absl::InvalidArgumentError(
-          absl::StrCat(tensor->file, ": tensor \"", name, "\" has shape ",
-                       ShapeString(tensor->shape), ", config.json asks for ",
-                       ShapeString(shape)));
-      return {};
-    }
-    if (!IsWeightDType(tensor->dtype)) {
-      status_ = absl::UnimplementedError(absl::StrCat(
-          tensor->file, ": tensor \"", name, "\" is ", DTypeName(tensor->dtype),
-          "; Baton reads weights in F32, F16 and BF16"));
-      return {};
-    }
-    return *tensor;
-  }
-
-  WeightMatrix TakeMatrix(const std::string& name, int64_t rows,
-                          int64_t columns) {
-    WeightMatrix matrix;
-    matrix.name = name;
-    matrix.rows = rows;
-    matrix.columns = columns;
-    matrix.values = Take(name, {rows, columns});
-    matrix.mapped = true;
-    return matrix;
+    const TensorView view = TakeAny(name, std::move(shape));
+    if (!status_.ok() || IsWeightDType(view.dtype)) return view;
+    return Fail(absl::UnimplementedError(absl::StrCat(
+        view.file, ": tensor \"", name, "\" is ", DTypeName(view.dtype),
+        "; Baton reads weights in F32, F16 and BF16")));
   }
 
   std::optional<TensorView> TakeIf(bool wanted, const std::string& name,
@@ -59,8 +37,96 @@ class TensorFinder {
     return Take(name, std::move(shape));
   }
 
+  // The matrix `module`.weight, or what a quantized file has in its place.
+  WeightMatrix TakeMatrix(const std::string& module, int64_t rows,
+                          int64_t columns) {
+    WeightMatrix matrix;
+    matrix.rows = rows;
+    matrix.columns = columns;
+    matrix.mapped = true;
+    if (quantization_.method != QuantizationConfig::Method::kNone &&
+        set_.Find(module + ".qweight") != nullptr) {
+      TakeGrouped(module, matrix);
+    } else {
+      matrix.values = Take(module + ".weight", {rows, columns});
+    }
+    matrix.name = matrix.values.name;
+    return matrix;
+  }
+
  private:
+  // Of any element type.
+  TensorView TakeAny(const std::string& name, std::vector<int64_t> shape) {
+    if (!status_.ok()) return {};
+    const TensorView* tensor = set_.Find(name);
+    if (tensor == nullptr) {
+      return Fail(absl::NotFoundError(
+          absl::StrCat(set_.source(), ": tensor \"", name, "\" is missing")));
+    }
+    if (tensor->shape != shape) {
+      return Fail(absl::InvalidArgumentError(
+          absl::StrCat(tensor->file, ": tensor \"", name, "\" has shape ",
+                       ShapeString(tensor->shape), ", config.json asks for ",
+                       ShapeString(shape))));
+    }
+    return *tensor;
+  }
+
+  TensorView TakeIntegers(const std::string& name, std::vector<int64_t> shape) {
+    const TensorView view = TakeAny(name, std::move(shape));
+    if (!status_.ok() || view.dtype == DType::kI32) return view;
+    return Fail(absl::InvalidArgumentError(
+        absl::StrCat(view.file, ": tensor \"", name, "\" is ",
+                     DTypeName(view.dtype), ", it must be I32")));
+  }
+
+  // The parts of a GPTQ or AWQ matrix (group_blocks.h).
+  void TakeGrouped(const std::string& module, WeightMatrix& m) {
+    const bool awq = quantization_.method == QuantizationConfig::Method::kAwq;
+    m.encoding = awq ? WeightEncoding::kAwq : WeightEncoding::kGptq;
+    m.bits = quantization_.bits;
+    m.zero_offset = quantization_.zero_offset;
+    m.group_size = static_cast<int32_t>(
+        quantization_.group_size > 0 ? quantization_.group_size : m.columns);
+    const int64_t per_word = 32 / m.bits;
+    const int64_t groups = (m.columns + m.group_size - 1) / m.group_size;
+    if (m.rows % per_word != 0 || (!awq && m.columns % per_word != 0)) {
+      Fail(absl::InvalidArgumentError(absl::StrCat(
+          set_.source(), ": tensor \"", module, ".qweight\": a matrix ",
+          ShapeString({m.rows, m.columns}), " cannot be packed in words of ",
+          per_word, " weights")));
+      return;
+    }
+    m.values =
+        TakeIntegers(module + ".qweight",
+                     awq ? std::vector<int64_t>{m.columns, m.rows / per_word}
+                         : std::vector<int64_t>{m.columns / per_word, m.rows});
+    m.zeros = TakeIntegers(module + ".qzeros", {groups, m.rows / per_word});
+    m.scales = Take(module + ".scales", {groups, m.rows});
+    if (awq || set_.Find(module + ".g_idx") == nullptr) return;
+    m.group_index = TakeIntegers(module + ".g_idx", {m.columns});
+    CheckGroupIndex(m.group_index, groups);
+  }
+
+  void CheckGroupIndex(const TensorView& index, int64_t groups) {
+    for (size_t at = 0; at < index.bytes.size(); at += sizeof(int32_t)) {
+      int32_t group;
+      std::memcpy(&group, index.bytes.data() + at, sizeof(group));
+      if (group >= 0 && group < groups) continue;
+      Fail(absl::InvalidArgumentError(
+          absl::StrCat(index.file, ": tensor \"", index.name, "\" names group ",
+                       group, " of ", groups)));
+      return;
+    }
+  }
+
+  TensorView Fail(absl::Status error) {
+    if (status_.ok()) status_ = std::move(error);
+    return {};
+  }
+
   const SafetensorsSet& set_;
+  const QuantizationConfig& quantization_;
   absl::Status status_;
 };
 
@@ -77,10 +143,10 @@ LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
 
   LayerWeights w;
   w.input_norm = finder.Take(prefix + "input_layernorm.weight", {hidden});
-  w.q_proj = finder.TakeMatrix(attention + "q_proj.weight", q_size, hidden);
-  w.k_proj = finder.TakeMatrix(attention + "k_proj.weight", kv_size, hidden);
-  w.v_proj = finder.TakeMatrix(attention + "v_proj.weight", kv_size, hidden);
-  w.o_proj = finder.TakeMatrix(attention + "o_proj.weight", hidden, q_size);
+  w.q_proj = finder.TakeMatrix(attention + "q_proj", q_size, hidden);
+  w.k_proj = finder.TakeMatrix(attention + "k_proj", kv_size, hidden);
+  w.v_proj = finder.TakeMatrix(attention + "v_proj", kv_size, hidden);
+  w.o_proj = finder.TakeMatrix(attention + "o_proj", hidden, q_size);
   const bool qkv_bias = config.qkv_bias;
   w.q_bias = finder.TakeIf(qkv_bias, attention + "q_proj.bias", {q_size});
   w.k_bias = finder.TakeIf(qkv_bias, attention + "k_proj.bias", {kv_size});
@@ -91,11 +157,9 @@ LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
   w.k_norm = finder.TakeIf(qk_norm, attention + "k_norm.weight", {head_dim});
   w.post_attention_norm =
       finder.Take(prefix + "post_attention_layernorm.weight", {hidden});
-  w.gate_proj =
-      finder.TakeMatrix(mlp + "gate_proj.weight", intermediate, hidden);
-  w.up_proj = finder.TakeMatrix(mlp + "up_proj.weight", intermediate, hidden);
-  w.down_proj =
-      finder.TakeMatrix(mlp + "down_proj.weight", hidden, intermediate);
+  w.gate_proj = finder.TakeMatrix(mlp + "gate_proj", intermediate, hidden);
+  w.up_proj = finder.TakeMatrix(mlp + "up_proj", intermediate, hidden);
+  w.down_proj = finder.TakeMatrix(mlp + "down_proj", hidden, intermediate);
   const bool mlp_bias = config.mlp_bias;
   w.gate_bias = finder.TakeIf(mlp_bias, mlp + "gate_proj.bias", {intermediate});
   w.up_bias = finder.TakeIf(mlp_bias, mlp + "up_proj.bias", {intermediate});
@@ -135,16 +199,26 @@ std::vector<const TensorView*> ModelWeights::AllTensors() const {
   return all;
 }
 
-absl::StatusOr<ModelWeights> LoadModelWeights(const std::string& model_dir,
+std::vector<const WeightMatrix*> ModelWeights::AllMatrices() const {
+  std::vector<const WeightMatrix*> all = {&embedding};
+  for (const LayerWeights& w : layers) {
+    all.insert(all.end(), {&w.q_proj, &w.k_proj, &w.v_proj, &w.o_proj,
+                           &w.gate_proj, &w.up_proj, &w.down_proj});
+  }
+  if (lm_head.has_value()) all.push_back(&*lm_head);
+  return all;
+}
+
+absl::StatusOr<ModelWeights> LoadModelWeights(const std::string& model,
                                               const ModelConfig& config) {
+  if (gguf::IsGgufFile(model)) return LoadGgufWeights(model, config);
   ModelWeights weights;
-  BATON_ASSIGN_OR_RETURN(const auto set, SafetensorsSet::Open(model_dir));
+  BATON_ASSIGN_OR_RETURN(const auto set, SafetensorsSet::Open(model));
   weights.storage = set;
   const int64_t hidden = config.hidden_size;
   const int64_t vocab = config.vocab_size;
-  TensorFinder finder(*set);
-  weights.embedding =
-      finder.TakeMatrix("model.embed_tokens.weight", vocab, hidden);
+  TensorFinder finder(*set, config.quantization);
+  weights.embedding = finder.TakeMatrix("model.embed_tokens", vocab, hidden);
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     weights.layers.push_back(TakeLayer(finder, config, layer));
     // A config may ask for many more layers than there are.
@@ -153,7 +227,7 @@ absl::StatusOr<ModelWeights> LoadModelWeights(const std::string& model_dir,
   weights.final_norm = finder.Take("model.norm.weight", {hidden});
   // With tied embeddings a head in the file is a copy that nobody reads.
   if (!config.tie_word_embeddings) {
-    weights.lm_head = finder.TakeMatrix("lm_head.weight", vocab, hidden);
+    weights.lm_head = finder.TakeMatrix("lm_head", vocab, hidden);
   }
   BATON_RETURN_IF_ERROR(finder.status());
   return weights;

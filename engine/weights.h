@@ -1,7 +1,7 @@
 // The weights of a Llama-family decoder, found by their names in a model
-// directory and checked against its config. Views only: nothing is copied or
-// converted; a backend packs them as it likes (weight_matrix.h, and
-// float_convert.h for norms and biases).
+// directory or a GGUF file and checked against its config. Views only: no
+// matrix is copied or converted; a backend packs them as it likes
+// (weight_matrix.h, and float_convert.h for norms and biases).
 //
 // Constant after loading, readable from any thread.
 #pragma once
@@ -50,13 +50,16 @@ struct ModelWeights {
   // All views that are there, in a fixed order (embedding, layers, ...), with
   // all that the matrices are made of.
   std::vector<const TensorView*> AllTensors() const;
+  // All matrices, in the same order.
+  std::vector<const WeightMatrix*> AllMatrices() const;
 };
 
-// Tensors in the files that the model does not use are ignored. NotFound names
-// the file and the missing tensor; InvalidArgument the file, the tensor, the
-// expected and the found shape; Unimplemented a tensor that is neither F32, F16
-// nor BF16 (a quantized model).
-absl::StatusOr<ModelWeights> LoadModelWeights(const std::string& model_dir,
+// Loads from `model`, a GGUF file or a directory. Tensors in the files that the
+// model does not use are ignored. NotFound names the file and the missing
+// tensor; InvalidArgument the file, the tensor, the expected and the found
+// shape, or what is wrong with its content; Unimplemented a tensor of a type
+// that Baton does not read.
+absl::StatusOr<ModelWeights> LoadModelWeights(const std::string& model,
                                               const ModelConfig& config);
 
 }  // namespace baton::engine

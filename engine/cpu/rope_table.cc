@@ -37,6 +37,9 @@ std::vector<double> RopeFrequencies(const ModelConfig& config) {
       case RopeScaling::Kind::kLlama3:
         frequency = ScaleLlama3(config.rope_scaling, frequency);
         break;
+      case RopeScaling::Kind::kFactors:
+        frequency /= config.rope_scaling.factors[i];
+        break;
     }
     frequencies[i] = frequency;
   }

@@ -1,4 +1,7 @@
-#include <utility>
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_tensor_type.h"
@@ -119,6 +122,25 @@ std::string GgufArchitecture(Architecture architecture) {
   return architecture == Architecture::kQwen3 ? "qwen3" : "llama";
 }
 
+// What Llama 3.1 divides the frequencies by, as float32.
+std::string Llama3Factors(const ModelConfig& c) {
+  const RopeScaling& scaling = c.rope_scaling;
+  std::string factors;
+  for (int32_t i = 0; i < c.head_dim / 2; ++i) {
+    const double frequency = std::pow(c.rope_theta, -2.0 * i / c.head_dim);
+    // Turns within the original context.
+    const double turns =
+        scaling.original_max_position * frequency / (2 * std::numbers::pi);
+    const double blend =
+        std::clamp((turns - scaling.low_freq_factor) /
+                       (scaling.high_freq_factor - scaling.low_freq_factor),
+                   0.0, 1.0);
+    const double factor = 1.0 / ((1.0 - blend) / scaling.factor + blend);
+    absl::StrAppend(&factors, NumberBytes(static_cast<float>(factor)));
+  }
+  return factors;
+}
+
 void AddConfig(const ModelConfig& c, GgufWriter& out) {
   const std::string arch = GgufArchitecture(c.architecture);
   const std::string p = arch + ".";
@@ -136,11 +158,15 @@ void AddConfig(const ModelConfig& c, GgufWriter& out) {
   out.AddFloat(p + "attention.layer_norm_rms_epsilon",
                static_cast<float>(c.rms_norm_eps));
   out.AddFloat(p + "rope.freq_base", static_cast<float>(c.rope_theta));
-  CHECK(c.rope_scaling.kind != RopeScaling::Kind::kLlama3);
+  CHECK(!c.sliding_window.has_value());
   if (c.rope_scaling.kind == RopeScaling::Kind::kLinear) {
     out.AddString(p + "rope.scaling.type", "linear");
     out.AddFloat(p + "rope.scaling.factor",
                  static_cast<float>(c.rope_scaling.factor));
+  }
+  if (c.rope_scaling.kind == RopeScaling::Kind::kLlama3) {
+    out.AddTensor("rope_freqs.weight", gguf::kF32, {c.head_dim / 2},
+                  Llama3Factors(c));
   }
   if (c.bos_token_id.has_value()) {
     out.AddUint32("tokenizer.ggml.bos_token_id", *c.bos_token_id);
@@ -152,7 +178,7 @@ void AddConfig(const ModelConfig& c, GgufWriter& out) {
 
 }  // namespace
 
-std::string GgufOfModelDir(const std::string& dir) {
+GgufWriter GgufOfModelDir(const std::string& dir) {
   const auto config = engine::LoadModelConfig(dir);
   CHECK(config.ok()) << config.status();
   const auto weights = engine::LoadModelWeights(dir, *config);
@@ -168,7 +194,7 @@ std::string GgufOfModelDir(const std::string& dir) {
   if (weights->lm_head.has_value()) {
     writer.AddMatrix("output.weight", *weights->lm_head);
   }
-  return out.Finish();
+  return out;
 }
 
 }  // namespace baton::test

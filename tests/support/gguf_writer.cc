@@ -1,6 +1,7 @@
 #include "tests/support/gguf_writer.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/log.h"
 
 namespace baton::test {
 
@@ -10,8 +11,7 @@ std::string StringBytes(absl::string_view text) {
 
 void GgufWriter::AddRaw(absl::string_view key, uint32_t type,
                         absl::string_view bytes) {
-  absl::StrAppend(&values_, StringBytes(key), NumberBytes(type), bytes);
-  ++num_values_;
+  values_[std::string(key)] = absl::StrCat(NumberBytes(type), bytes);
 }
 
 void GgufWriter::AddUint32(absl::string_view key, uint32_t value) {
@@ -61,24 +61,39 @@ void GgufWriter::AddFloats(absl::string_view key,
 void GgufWriter::AddTensor(absl::string_view name, uint32_t type,
                            absl::Span<const int64_t> shape,
                            absl::string_view bytes) {
-  absl::StrAppend(&tensors_, StringBytes(name),
-                  NumberBytes<uint32_t>(shape.size()));
-  for (size_t i = shape.size(); i > 0; --i) {
-    absl::StrAppend(&tensors_, NumberBytes(shape[i - 1]));
-  }
-  absl::StrAppend(&tensors_, NumberBytes(type),
-                  NumberBytes<uint64_t>(data_.size()));
-  absl::StrAppend(&data_, bytes);
-  data_.resize((data_.size() + alignment_ - 1) / alignment_ * alignment_);
-  ++num_tensors_;
+  tensors_[std::string(name)] = {
+      type, {shape.begin(), shape.end()}, std::string(bytes)};
+}
+
+void GgufWriter::Remove(absl::string_view name) {
+  const std::string key(name);
+  CHECK_EQ(values_.erase(key) + tensors_.erase(key), 1u) << key;
 }
 
 std::string GgufWriter::Finish() const {
-  std::string file =
-      absl::StrCat("GGUF", NumberBytes(version_), NumberBytes(num_tensors_),
-                   NumberBytes(num_values_), values_, tensors_);
-  file.resize((file.size() + alignment_ - 1) / alignment_ * alignment_);
-  return file + data_;
+  const auto pad = [this](std::string& text) {
+    text.resize((text.size() + alignment_ - 1) / alignment_ * alignment_);
+  };
+  std::string file = absl::StrCat("GGUF", NumberBytes(version_),
+                                  NumberBytes<uint64_t>(tensors_.size()),
+                                  NumberBytes<uint64_t>(values_.size()));
+  for (const auto& [key, value] : values_) {
+    absl::StrAppend(&file, StringBytes(key), value);
+  }
+  std::string data;
+  for (const auto& [name, tensor] : tensors_) {
+    absl::StrAppend(&file, StringBytes(name),
+                    NumberBytes<uint32_t>(tensor.shape.size()));
+    for (size_t i = tensor.shape.size(); i > 0; --i) {
+      absl::StrAppend(&file, NumberBytes(tensor.shape[i - 1]));
+    }
+    absl::StrAppend(&file, NumberBytes(tensor.type),
+                    NumberBytes<uint64_t>(data.size()));
+    absl::StrAppend(&data, tensor.bytes);
+    pad(data);
+  }
+  pad(file);
+  return file + data;
 }
 
 }  // namespace baton::test

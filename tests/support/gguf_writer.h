@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ class GgufWriter final {
   explicit GgufWriter(uint32_t version = 3, int64_t alignment = 32)
       : version_(version), alignment_(alignment) {}
 
-  // Metadata. The alignment is not written by itself.
+  // Metadata; a key or tensor that is there is replaced. The alignment is not
+  // written by itself.
   void AddUint32(absl::string_view key, uint32_t value);
   void AddFloat(absl::string_view key, float value);
   void AddBool(absl::string_view key, bool value);
@@ -32,16 +34,22 @@ class GgufWriter final {
   void AddTensor(absl::string_view name, uint32_t type,
                  absl::Span<const int64_t> shape, absl::string_view bytes);
 
+  // Takes away the key or tensor of that name, which must be there.
+  void Remove(absl::string_view name);
+
   std::string Finish() const;
 
  private:
-  const uint32_t version_;
-  const int64_t alignment_;
-  uint64_t num_values_ = 0;
-  uint64_t num_tensors_ = 0;
-  std::string values_;
-  std::string tensors_;
-  std::string data_;
+  struct Tensor {
+    uint32_t type;
+    std::vector<int64_t> shape;
+    std::string bytes;
+  };
+
+  uint32_t version_;
+  int64_t alignment_;
+  std::map<std::string, std::string> values_;  // with their types
+  std::map<std::string, Tensor> tensors_;
 };
 
 // The bytes of a number, and of a string with its length before it.
@@ -51,10 +59,10 @@ std::string NumberBytes(T value) {
 }
 std::string StringBytes(absl::string_view text);
 
-// A Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3) as the bytes of
-// a GGUF file: every weight as it is stored, vectors as F32, rows of q and k
-// in the order that GGUF has for the architecture, no tokenizer. CHECK-fails
-// where the directory cannot be loaded.
-std::string GgufOfModelDir(const std::string& dir);
+// A Hugging Face model directory (Llama, Qwen2, Qwen3) as a GGUF file: every
+// matrix as it is stored, vectors as F32, rows of q and k in the order that
+// GGUF has for the architecture, no tokenizer. CHECK-fails where the directory
+// cannot be loaded or GGUF has no place for what its config says.
+GgufWriter GgufOfModelDir(const std::string& dir);
 
 }  // namespace baton::test

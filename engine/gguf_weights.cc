@@ -1,0 +1,230 @@
+// Names of tensors are those of llama.cpp's converter.
+#include "engine/gguf_weights.h"
+
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/gguf/gguf_file.h"
+#include "common/status_macros.h"
+
+namespace baton::engine {
+namespace {
+
+using gguf::GgufFile;
+
+// What the views of a model point into.
+struct Storage {
+  std::shared_ptr<const GgufFile> file;
+  // Vectors that are not as the file has them.
+  std::deque<std::vector<std::byte>> owned;
+};
+
+// Finds tensors by name and checks them. The first error is remembered; what is
+// taken after it is empty.
+class TensorFinder final {
+ public:
+  TensorFinder(const ModelConfig& config, Storage& storage)
+      : head_dim_(config.head_dim),
+        interleaves_(config.architecture == Architecture::kLlama),
+        storage_(storage) {}
+
+  const absl::Status& status() const { return status_; }
+
+  TensorView Take(const std::string& name, std::vector<int64_t> shape) {
+    const gguf::Tensor* const tensor = Find(name, shape);
+    if (tensor == nullptr) return {};
+    TensorView view = View(*tensor);
+    if (!IsWeightDType(view.dtype)) Refuse(*tensor, "F32, F16 and BF16");
+    return view;
+  }
+
+  std::optional<TensorView> TakeIf(bool wanted, const std::string& name,
+                                   std::vector<int64_t> shape) {
+    if (!wanted) return std::nullopt;
+    return Take(name, std::move(shape));
+  }
+
+  // A bias of q or k.
+  std::optional<TensorView> TakeHeadsIf(bool wanted, const std::string& name,
+                                        int64_t size) {
+    std::optional<TensorView> view = TakeIf(wanted, name, {size});
+    if (!view.has_value() || !interleaves_ || !status_.ok()) return view;
+    const int64_t element = DTypeBytes(view->dtype);
+    std::vector<std::byte>& bytes = storage_.owned.emplace_back();
+    bytes.resize(view->bytes.size());
+    for (int64_t i = 0; i < size; ++i) {
+      std::memcpy(bytes.data() + i * element,
+                  view->bytes.data() + StoredRow(i, head_dim_) * element,
+                  element);
+    }
+    view->bytes = bytes;
+    return view;
+  }
+
+  WeightMatrix TakeMatrix(const std::string& name, int64_t rows,
+                          int64_t columns) {
+    WeightMatrix matrix;
+    matrix.name = name;
+    matrix.rows = rows;
+    matrix.columns = columns;
+    matrix.mapped = true;
+    const gguf::Tensor* const tensor = Find(name, {rows, columns});
+    if (tensor == nullptr) return matrix;
+    matrix.values = View(*tensor);
+    switch (tensor->type) {
+      case gguf::kF32:
+      case gguf::kF16:
+      case gguf::kBf16:
+        break;
+      case gguf::kQ4_0:
+        matrix.encoding = WeightEncoding::kGgufQ4_0;
+        break;
+      case gguf::kQ8_0:
+        matrix.encoding = WeightEncoding::kGgufQ8_0;
+        break;
+      case gguf::kQ4K:
+        matrix.encoding = WeightEncoding::kGgufQ4K;
+        break;
+      case gguf::kQ6K:
+        matrix.encoding = WeightEncoding::kGgufQ6K;
+        break;
+      default:
+        Refuse(*tensor, "F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K");
+    }
+    return matrix;
+  }
+
+  // The matrix of q or k.
+  WeightMatrix TakeHeads(const std::string& name, int64_t rows,
+                         int64_t columns) {
+    WeightMatrix matrix = TakeMatrix(name, rows, columns);
+    if (interleaves_) matrix.interleaved_head = head_dim_;
+    return matrix;
+  }
+
+ private:
+  const gguf::Tensor* Find(const std::string& name,
+                           const std::vector<int64_t>& shape) {
+    if (!status_.ok()) return nullptr;
+    const std::string& path = storage_.file->path();
+    const gguf::Tensor* const tensor = storage_.file->FindTensor(name);
+    if (tensor == nullptr) {
+      status_ = absl::NotFoundError(
+          absl::StrCat(path, ": tensor \"", name, "\" is missing"));
+      return nullptr;
+    }
+    if (tensor->shape != shape) {
+      status_ = absl::InvalidArgumentError(
+          absl::StrCat(path, ": tensor \"", name, "\" has shape ",
+                       ShapeString(tensor->shape), ", the metadata ask for ",
+                       ShapeString(shape)));
+      return nullptr;
+    }
+    return tensor;
+  }
+
+  TensorView View(const gguf::Tensor& tensor) const {
+    TensorView view;
+    view.name = tensor.name;
+    view.shape = tensor.shape;
+    view.bytes = tensor.bytes;
+    view.file = storage_.file->path();
+    switch (tensor.type) {
+      case gguf::kF32:
+        view.dtype = DType::kF32;
+        break;
+      case gguf::kF16:
+        view.dtype = DType::kF16;
+        break;
+      case gguf::kBf16:
+        view.dtype = DType::kBf16;
+        break;
+      default:
+        // Blocks: so many bytes a row.
+        view.dtype = DType::kU8;
+        view.shape = {static_cast<int64_t>(tensor.bytes.size())};
+    }
+    return view;
+  }
+
+  void Refuse(const gguf::Tensor& tensor, absl::string_view known) {
+    status_ = absl::UnimplementedError(absl::StrCat(
+        storage_.file->path(), ": tensor \"", tensor.name, "\" is ",
+        gguf::FindTensorType(tensor.type)->name, "; Baton reads ", known));
+  }
+
+  const int32_t head_dim_;
+  const bool interleaves_;
+  Storage& storage_;
+  absl::Status status_;
+};
+
+LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
+                       int32_t layer) {
+  const std::string p = absl::StrCat("blk.", layer, ".");
+  const int64_t hidden = config.hidden_size;
+  const int64_t intermediate = config.intermediate_size;
+  const int64_t head_dim = config.head_dim;
+  const int64_t q_size = config.num_heads * head_dim;
+  const int64_t kv_size = config.num_kv_heads * head_dim;
+  const bool qkv_bias = config.qkv_bias;
+  const bool mlp_bias = config.mlp_bias;
+
+  LayerWeights w;
+  w.input_norm = finder.Take(p + "attn_norm.weight", {hidden});
+  w.q_proj = finder.TakeHeads(p + "attn_q.weight", q_size, hidden);
+  w.k_proj = finder.TakeHeads(p + "attn_k.weight", kv_size, hidden);
+  w.v_proj = finder.TakeMatrix(p + "attn_v.weight", kv_size, hidden);
+  w.o_proj = finder.TakeMatrix(p + "attn_output.weight", hidden, q_size);
+  w.q_bias = finder.TakeHeadsIf(qkv_bias, p + "attn_q.bias", q_size);
+  w.k_bias = finder.TakeHeadsIf(qkv_bias, p + "attn_k.bias", kv_size);
+  w.v_bias = finder.TakeIf(qkv_bias, p + "attn_v.bias", {kv_size});
+  w.o_bias = finder.TakeIf(config.o_bias, p + "attn_output.bias", {hidden});
+  w.q_norm =
+      finder.TakeIf(config.qk_norm, p + "attn_q_norm.weight", {head_dim});
+  w.k_norm =
+      finder.TakeIf(config.qk_norm, p + "attn_k_norm.weight", {head_dim});
+  w.post_attention_norm = finder.Take(p + "ffn_norm.weight", {hidden});
+  w.gate_proj = finder.TakeMatrix(p + "ffn_gate.weight", intermediate, hidden);
+  w.up_proj = finder.TakeMatrix(p + "ffn_up.weight", intermediate, hidden);
+  w.down_proj = finder.TakeMatrix(p + "ffn_down.weight", hidden, intermediate);
+  w.gate_bias = finder.TakeIf(mlp_bias, p + "ffn_gate.bias", {intermediate});
+  w.up_bias = finder.TakeIf(mlp_bias, p + "ffn_up.bias", {intermediate});
+  w.down_bias = finder.TakeIf(mlp_bias, p + "ffn_down.bias", {hidden});
+  return w;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelWeights> LoadGgufWeights(const std::string& path,
+                                             const ModelConfig& config) {
+  const auto storage = std::make_shared<Storage>();
+  BATON_ASSIGN_OR_RETURN(storage->file, GgufFile::Open(path));
+  ModelWeights weights;
+  weights.storage = storage;
+  const int64_t hidden = config.hidden_size;
+  const int64_t vocab = config.vocab_size;
+  TensorFinder finder(config, *storage);
+  weights.embedding = finder.TakeMatrix("token_embd.weight", vocab, hidden);
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    weights.layers.push_back(TakeLayer(finder, config, layer));
+    // The metadata may ask for many more layers than there are.
+    BATON_RETURN_IF_ERROR(finder.status());
+  }
+  weights.final_norm = finder.Take("output_norm.weight", {hidden});
+  if (!config.tie_word_embeddings) {
+    weights.lm_head = finder.TakeMatrix("output.weight", vocab, hidden);
+  }
+  BATON_RETURN_IF_ERROR(finder.status());
+  return weights;
+}
+
+}  // namespace baton::engine

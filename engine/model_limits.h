@@ -1,0 +1,18 @@
+// What the readers of model files accept at most: far beyond any model, and
+// small enough that no product of three of them with an element size leaves
+// int64_t. Plain values.
+#pragma once
+
+#include <cstdint>
+
+namespace baton::engine {
+
+inline constexpr int64_t kMaxHiddenSize = 1 << 17;
+inline constexpr int64_t kMaxLayers = 1 << 12;
+inline constexpr int64_t kMaxHeads = 1 << 12;
+inline constexpr int64_t kMaxHeadDim = 1 << 10;
+inline constexpr int64_t kMaxIntermediateSize = 1 << 20;
+inline constexpr int64_t kMaxVocabSize = 1 << 22;
+inline constexpr int64_t kMaxPosition = 1 << 27;
+
+}  // namespace baton::engine

@@ -1,0 +1,326 @@
+// Configs and weights from GGUF files, right ones and broken ones.
+#include <cmath>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/gguf/gguf_tensor_type.h"
+#include "common/log.h"
+#include "engine/model_config.h"
+#include "engine/model_identity.h"
+#include "engine/weights.h"
+#include "tests/engine/model_dir.h"
+#include "tests/engine/mutation.h"
+#include "tests/support/gguf_writer.h"
+
+namespace baton::engine {
+namespace {
+
+using nlohmann::json;
+using test::GgufWriter;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Optional;
+
+// The model of LlamaTensors() as a GGUF file.
+GgufWriter LlamaGguf(const json& config = LlamaConfigJson()) {
+  ModelDir dir;
+  dir.Write("config.json", config.dump());
+  dir.Write("model.safetensors", Safetensors(LlamaTensors()));
+  return test::GgufOfModelDir(dir.path());
+}
+
+struct Loaded {
+  absl::Status status;
+  ModelConfig config;
+  ModelWeights weights;
+};
+
+Loaded LoadBytes(const std::string& bytes) {
+  ModelDir dir;
+  dir.Write("m.gguf", bytes);
+  Loaded loaded;
+  auto config = LoadModelConfig(dir.File("m.gguf"));
+  loaded.status = config.status();
+  if (!config.ok()) return loaded;
+  loaded.config = *config;
+  auto weights = LoadModelWeights(dir.File("m.gguf"), *config);
+  loaded.status = weights.status();
+  if (weights.ok()) loaded.weights = *weights;
+  return loaded;
+}
+
+Loaded Load(const GgufWriter& writer) { return LoadBytes(writer.Finish()); }
+
+std::vector<float> AllRows(const WeightMatrix& matrix) {
+  std::vector<float> values(matrix.rows * matrix.columns);
+  ReadRows(matrix, 0, matrix.rows, absl::MakeSpan(values));
+  return values;
+}
+
+TEST(GgufModelTest, ReadsConfigAndWeights) {
+  const Loaded loaded = Load(LlamaGguf());
+  ASSERT_TRUE(loaded.status.ok()) << loaded.status;
+  ModelDir dir;
+  dir.Write("config.json", LlamaConfigJson().dump());
+  dir.Write("model.safetensors", Safetensors(LlamaTensors()));
+  const ModelConfig expected = *LoadModelConfig(dir.path());
+  const ModelConfig& config = loaded.config;
+  EXPECT_EQ(config.architecture, Architecture::kLlama);
+  EXPECT_EQ(config.hidden_size, expected.hidden_size);
+  EXPECT_EQ(config.num_layers, expected.num_layers);
+  EXPECT_EQ(config.num_heads, expected.num_heads);
+  EXPECT_EQ(config.num_kv_heads, expected.num_kv_heads);
+  EXPECT_EQ(config.head_dim, expected.head_dim);
+  EXPECT_EQ(config.intermediate_size, expected.intermediate_size);
+  EXPECT_EQ(config.vocab_size, expected.vocab_size);
+  EXPECT_EQ(config.max_position, expected.max_position);
+  EXPECT_EQ(static_cast<float>(config.rms_norm_eps),
+            static_cast<float>(expected.rms_norm_eps));
+  EXPECT_EQ(config.rope_theta, expected.rope_theta);
+  EXPECT_FALSE(config.tie_word_embeddings);
+
+  const ModelWeights original = *LoadModelWeights(dir.path(), expected);
+  const auto matrices = loaded.weights.AllMatrices();
+  const auto originals = original.AllMatrices();
+  ASSERT_EQ(matrices.size(), originals.size());
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    EXPECT_EQ(AllRows(*matrices[i]), AllRows(*originals[i]))
+        << matrices[i]->name;
+    ReleasePages(*matrices[i]);
+    EXPECT_EQ(AllRows(*matrices[i]), AllRows(*originals[i]))
+        << matrices[i]->name;
+  }
+  EXPECT_EQ(loaded.weights.AllTensors().size(), original.AllTensors().size());
+}
+
+TEST(GgufModelTest, IdentityTellsFilesApart) {
+  const auto identity = [](const GgufWriter& writer) {
+    const Loaded loaded = Load(writer);
+    CHECK(loaded.status.ok()) << loaded.status;
+    return ModelIdentity(loaded.config, loaded.weights);
+  };
+  GgufWriter writer = LlamaGguf();
+  const std::string first = identity(writer);
+  EXPECT_EQ(identity(LlamaGguf()), first);
+  writer.AddString("general.name", "another name, the same model");
+  EXPECT_EQ(identity(writer), first);
+  std::string factors;
+  for (int i = 0; i < 2; ++i) factors += test::NumberBytes(1.0f + i);
+  writer.AddTensor("rope_freqs.weight", gguf::kF32, {2}, factors);
+  EXPECT_NE(identity(writer), first);
+}
+
+TEST(GgufModelTest, SpecialTokens) {
+  GgufWriter writer = LlamaGguf();
+  writer.AddUint32("tokenizer.ggml.bos_token_id", 1);
+  writer.AddUint32("tokenizer.ggml.eos_token_id", 2);
+  writer.AddUint32("tokenizer.ggml.eot_token_id", 4);
+  writer.AddStrings("tokenizer.ggml.tokens",
+                    {"a", "b", "c", "<|im_end|>", "d", "<|eot_id|>"});
+  writer.AddInts("tokenizer.ggml.token_type", {1, 3, 3, 3, 3, 1});
+  const Loaded loaded = Load(writer);
+  ASSERT_TRUE(loaded.status.ok()) << loaded.status;
+  EXPECT_THAT(loaded.config.bos_token_id, Optional(1));
+  // The last is no control token.
+  EXPECT_THAT(loaded.config.eos_token_ids, ElementsAre(2, 4, 3));
+  writer.AddUint32("tokenizer.ggml.eos_token_id", 32);
+  EXPECT_THAT(Load(writer).status.message(),
+              HasSubstr("tokenizer.ggml.eos_token_id is 32"));
+}
+
+TEST(GgufModelTest, RopeScaling) {
+  GgufWriter writer = LlamaGguf();
+  writer.AddString("llama.rope.scaling.type", "linear");
+  writer.AddFloat("llama.rope.scaling.factor", 4.0f);
+  Loaded loaded = Load(writer);
+  ASSERT_TRUE(loaded.status.ok()) << loaded.status;
+  EXPECT_EQ(loaded.config.rope_scaling.kind, RopeScaling::Kind::kLinear);
+  EXPECT_EQ(loaded.config.rope_scaling.factor, 4.0);
+  std::string factors;
+  for (int i = 0; i < 2; ++i) factors += test::NumberBytes(1.0f + i);
+  writer.AddTensor("rope_freqs.weight", gguf::kF32, {2}, factors);
+  loaded = Load(writer);
+  ASSERT_TRUE(loaded.status.ok()) << loaded.status;
+  EXPECT_EQ(loaded.config.rope_scaling.kind, RopeScaling::Kind::kFactors);
+  EXPECT_THAT(loaded.config.rope_scaling.factors, ElementsAre(4, 8));
+  for (const float bad : {0.0f, -1.0f, std::nanf(""), INFINITY}) {
+    factors.replace(4, 4, test::NumberBytes(bad));
+    writer.AddTensor("rope_freqs.weight", gguf::kF32, {2}, factors);
+    EXPECT_THAT(Load(writer).status.message(), HasSubstr("rope_freqs.weight"));
+  }
+  writer.AddTensor("rope_freqs.weight", gguf::kF32, {1}, "1234");
+  EXPECT_THAT(Load(writer).status.message(), HasSubstr("rope_freqs.weight"));
+  writer.Remove("rope_freqs.weight");
+  writer.AddString("llama.rope.scaling.type", "yarn");
+  EXPECT_EQ(Load(writer).status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(Load(writer).status.message(), HasSubstr("yarn"));
+}
+
+TEST(GgufModelTest, BrokenMetadataNameFileAndKey) {
+  using Change = std::function<void(GgufWriter&)>;
+  const auto set = [](const char* key, uint32_t value) {
+    return [=](GgufWriter& w) { w.AddUint32(key, value); };
+  };
+  const std::vector<std::pair<std::string, Change>> broken = {
+      {"llama.embedding_length", set("llama.embedding_length", 0)},
+      {"llama.block_count", set("llama.block_count", 1u << 30)},
+      {"llama.context_length",
+       [](GgufWriter& w) { w.AddString("llama.context_length", "long"); }},
+      {"llama.attention.head_count_kv",
+       set("llama.attention.head_count_kv", 3)},
+      {"llama.attention.key_length", set("llama.attention.key_length", 7)},
+      {"llama.attention.layer_norm_rms_epsilon",
+       [](GgufWriter& w) {
+         w.AddFloat("llama.attention.layer_norm_rms_epsilon", -1.0f);
+       }},
+      {"llama.rope.freq_base",
+       [](GgufWriter& w) { w.AddFloat("llama.rope.freq_base", 0.0f); }},
+      {"token_embd.weight",
+       [](GgufWriter& w) {
+         w.AddTensor("token_embd.weight", gguf::kF32, {4}, "aaaabbbbccccdddd");
+       }},
+      {"general.architecture", set("general.architecture", 3)},
+  };
+  for (const auto& [name, change] : broken) {
+    GgufWriter writer = LlamaGguf();
+    change(writer);
+    const absl::Status status = Load(writer).status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("m.gguf"), HasSubstr(name)));
+  }
+  for (const char* const name :
+       {"general.architecture", "llama.embedding_length", "llama.block_count",
+        "llama.feed_forward_length", "llama.context_length",
+        "llama.attention.head_count", "llama.attention.layer_norm_rms_epsilon",
+        "token_embd.weight", "output_norm.weight", "blk.1.attn_k.weight",
+        "blk.0.ffn_norm.weight"}) {
+    GgufWriter writer = LlamaGguf();
+    writer.Remove(name);
+    const absl::Status status = Load(writer).status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << name;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("m.gguf"), HasSubstr(name)));
+  }
+  const std::vector<std::pair<std::string, Change>> unknown = {
+      {"general.architecture",
+       [](GgufWriter& w) { w.AddString("general.architecture", "gemma"); }},
+      {"llama.expert_count", set("llama.expert_count", 8)},
+      {"llama.attention.sliding_window",
+       set("llama.attention.sliding_window", 16)},
+      {"llama.rope.dimension_count", set("llama.rope.dimension_count", 2)},
+      {"llama.attention.value_length", set("llama.attention.value_length", 16)},
+      {"blk.1.ffn_up.weight\" is I16",
+       [](GgufWriter& w) {
+         w.AddTensor("blk.1.ffn_up.weight", 25, {24, 16},
+                     std::string(24 * 16 * 2, '\0'));
+       }},
+      {"output_norm.weight\" is F64",
+       [](GgufWriter& w) {
+         w.AddTensor("output_norm.weight", 28, {16}, std::string(128, '\0'));
+       }},
+  };
+  for (const auto& [name, change] : unknown) {
+    GgufWriter writer = LlamaGguf();
+    change(writer);
+    const absl::Status status = Load(writer).status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << name;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("m.gguf"), HasSubstr(name)));
+  }
+}
+
+TEST(GgufModelTest, WrongShapesNameTheTensor) {
+  GgufWriter writer = LlamaGguf();
+  writer.AddTensor("blk.0.ffn_down.weight", gguf::kF32, {24, 16},
+                   std::string(24 * 16 * 4, '\0'));
+  const absl::Status status = Load(writer).status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("blk.0.ffn_down.weight"), HasSubstr("[24, 16]"),
+                    HasSubstr("[16, 24]")));
+}
+
+TEST(GgufModelTest, AnOutputMatrixIsOptional) {
+  GgufWriter writer = LlamaGguf();
+  writer.Remove("output.weight");
+  const Loaded loaded = Load(writer);
+  ASSERT_TRUE(loaded.status.ok()) << loaded.status;
+  EXPECT_TRUE(loaded.config.tie_word_embeddings);
+  EXPECT_FALSE(loaded.weights.lm_head.has_value());
+}
+
+TEST(GgufModelTest, BlockFormatsAreTaken) {
+  // Heads of 32, one layer, rows of 256 weights.
+  GgufWriter writer;
+  const auto add = [&](const char* name, uint32_t type, int64_t rows) {
+    const auto* info = gguf::FindTensorType(type);
+    writer.AddTensor(
+        name, type, {rows, 256},
+        std::string(rows * 256 / info->block_elements * info->block_bytes,
+                    '\x11'));
+  };
+  writer.AddString("general.architecture", "llama");
+  writer.AddUint32("llama.context_length", 64);
+  writer.AddUint32("llama.embedding_length", 256);
+  writer.AddUint32("llama.block_count", 1);
+  writer.AddUint32("llama.feed_forward_length", 256);
+  writer.AddUint32("llama.attention.head_count", 8);
+  writer.AddUint32("llama.attention.head_count_kv", 4);
+  writer.AddFloat("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  add("token_embd.weight", gguf::kQ6K, 40);
+  add("blk.0.attn_q.weight", gguf::kQ4K, 256);
+  add("blk.0.attn_k.weight", gguf::kQ4_0, 128);
+  add("blk.0.attn_v.weight", gguf::kQ8_0, 128);
+  add("blk.0.attn_output.weight", gguf::kF16, 256);
+  add("blk.0.ffn_gate.weight", gguf::kBf16, 256);
+  add("blk.0.ffn_up.weight", gguf::kQ4K, 256);
+  add("blk.0.ffn_down.weight", gguf::kQ6K, 256);
+  for (const char* const name :
+       {"blk.0.attn_norm.weight", "blk.0.ffn_norm.weight",
+        "output_norm.weight"}) {
+    writer.AddTensor(name, gguf::kF32, {256}, std::string(1024, '\0'));
+  }
+  const Loaded loaded = Load(writer);
+  ASSERT_TRUE(loaded.status.ok()) << loaded.status;
+  const LayerWeights& layer = loaded.weights.layers[0];
+  EXPECT_EQ(loaded.config.head_dim, 32);
+  EXPECT_EQ(loaded.weights.embedding.encoding, WeightEncoding::kGgufQ6K);
+  EXPECT_EQ(layer.q_proj.encoding, WeightEncoding::kGgufQ4K);
+  EXPECT_EQ(layer.q_proj.interleaved_head, 32);
+  EXPECT_EQ(layer.k_proj.encoding, WeightEncoding::kGgufQ4_0);
+  EXPECT_EQ(layer.v_proj.encoding, WeightEncoding::kGgufQ8_0);
+  EXPECT_EQ(layer.v_proj.interleaved_head, 0);
+  EXPECT_EQ(layer.o_proj.encoding, WeightEncoding::kPlain);
+  for (const WeightMatrix* matrix : loaded.weights.AllMatrices()) {
+    EXPECT_EQ(AllRows(*matrix).size(), matrix->rows * 256u);
+  }
+  add("blk.0.ffn_up.weight", 13, 256);
+  EXPECT_THAT(Load(writer).status.message(),
+              HasSubstr("\"blk.0.ffn_up.weight\" is Q5_K"));
+}
+
+TEST(GgufModelTest, SurvivesDamage) {
+  const std::string content = LlamaGguf().Finish();
+  // The head of the file; the rest are weights.
+  const size_t head = content.find("token_embd.weight");
+  std::mt19937 random(1);
+  for (int i = 0; i < 3000; ++i) {
+    const std::string damaged =
+        Mutate(content.substr(0, head), random) + content.substr(head);
+    const Loaded loaded = LoadBytes(damaged);
+    if (!loaded.status.ok()) {
+      EXPECT_FALSE(loaded.status.message().empty());
+      continue;
+    }
+    for (const WeightMatrix* matrix : loaded.weights.AllMatrices()) {
+      AllRows(*matrix);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton::engine

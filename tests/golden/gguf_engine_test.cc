@@ -1,0 +1,91 @@
+// The engine on a GGUF file against the engine on the directory that the file
+// was made from.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/log.h"
+#include "engine/engine_factory.h"
+#include "tests/engine/model_dir.h"
+#include "tests/golden/engine_driver.h"
+#include "tests/golden/golden_model.h"
+#include "tests/support/gguf_writer.h"
+
+namespace baton::engine {
+namespace {
+
+std::unique_ptr<Engine> MakeEngine(const std::string& model) {
+  EngineOptions options;
+  options.model_dir = model;
+  options.num_threads = 1;
+  options.kv_memory_bytes = int64_t{4} << 20;
+  auto engine = CreateEngine(options);
+  CHECK(engine.ok()) << engine.status();
+  return *std::move(engine);
+}
+
+// All logits of a prompt and of ten tokens after it.
+DrivenSequence Run(Engine& engine, const std::vector<TokenId>& prompt) {
+  EngineDriver driver(engine);
+  DrivenSequence sequence = driver.NewSequence(prompt, 10);
+  driver.RunPrompt(sequence, 1);
+  for (int i = 0; i < 10; ++i) driver.Step({{&sequence, 1}}, /*append=*/true);
+  return sequence;
+}
+
+// The largest difference of two logits.
+float Difference(const DrivenSequence& a, const DrivenSequence& b) {
+  CHECK_EQ(a.logits.size(), b.logits.size());
+  float worst = 0.0f;
+  for (const auto& [position, logits] : a.logits) {
+    const std::vector<float>& others = b.logits.at(position);
+    CHECK_EQ(logits.size(), others.size());
+    for (size_t i = 0; i < logits.size(); ++i) {
+      worst = std::max(worst, std::abs(logits[i] - others[i]));
+    }
+  }
+  return worst;
+}
+
+float DifferenceOfFile(const std::string& dir,
+                       const std::vector<TokenId>& prompt) {
+  ModelDir files;
+  files.Write("model.gguf", test::GgufOfModelDir(dir).Finish());
+  const auto from_file = MakeEngine(files.File("model.gguf"));
+  const auto from_dir = MakeEngine(dir);
+  EXPECT_EQ(from_file->model().vocab_size, from_dir->model().vocab_size);
+  EXPECT_EQ(from_file->model().bos_token_id, from_dir->model().bos_token_id);
+  const DrivenSequence a = Run(*from_file, prompt);
+  const DrivenSequence b = Run(*from_dir, prompt);
+  EXPECT_EQ(a.tokens, b.tokens);
+  return Difference(a, b);
+}
+
+TEST(GgufEngineTest, AnswersAsTheDirectoryDoes) {
+  for (const char* const name : {"llama2", "llama_linear", "qwen2", "qwen3"}) {
+    const GoldenModel golden = LoadGoldenModel(name);
+    EXPECT_EQ(DifferenceOfFile(golden.dir, golden.prompts[2].tokens), 0.0f)
+        << name;
+  }
+}
+
+TEST(GgufEngineTest, FrequencyFactorsAreLlama3Scaling) {
+  const GoldenModel golden = LoadGoldenModel("llama3");
+  // The factors are rounded to float32.
+  EXPECT_LE(DifferenceOfFile(golden.dir, golden.prompts[2].tokens),
+            golden.max_error / 4);
+}
+
+TEST(GgufEngineTest, TheDemoModelAnswersTheSame) {
+  EXPECT_EQ(DifferenceOfFile(std::string(BATON_SOURCE_DIR) + "/models/stories",
+                             {2043, 411, 438, 258, 384}),
+            0.0f);
+}
+
+}  // namespace
+}  // namespace baton::engine
