@@ -27,6 +27,10 @@ void AddGenerateCommand(CLI::App* app, const std::string& program,
                         Command* chosen);
 void AddModelCommand(CLI::App* app, const std::string& program,
                      Command* chosen);
+void AddBenchCommand(CLI::App* app, const std::string& program,
+                     Command* chosen);
+void AddBenchEngineCommand(CLI::App* bench, const std::string& program,
+                           Command* chosen);
 void AddSynthCommand(CLI::App* app, const std::string& program,
                      Command* chosen);
 

@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   baton::cli::AddUpCommand(&app, program, &chosen);
   baton::cli::AddGenerateCommand(&app, program, &chosen);
   baton::cli::AddModelCommand(&app, program, &chosen);
+  baton::cli::AddBenchCommand(&app, program, &chosen);
   baton::cli::AddSynthCommand(&app, program, &chosen);
   if (argc < 2) {
     std::printf("%s", app.help().c_str());

@@ -1,0 +1,68 @@
+// What a step of a model costs at least: operations, and bytes read from
+// memory. Ratios to what a machine can do (engine/cpu/ceilings.h) say how good
+// an engine is.
+//
+//   operations = 2 * matrix parameters of the layers * tokens
+//              + 2 * hidden * vocabulary * sampled tokens
+//              + 4 * q_size * layers * sum over tokens of visible positions
+//
+// where a product with its addition counts as two and q_size is heads *
+// head_dim; a token at position p sees p + 1 positions, itself included (fewer
+// where a layer slides). Norms, RoPE, softmax and sampling are not counted.
+//
+//   bytes = bytes of the layers' matrices + those of the output head, once per
+//           step (the second only where something is sampled)
+//         + keys and values of all positions before the step, once per sequence
+//
+// Embedding rows, activations and what a step reads more than once are not
+// counted. A weight takes 2 bytes as bf16; 1 as int8, with 4 per output; 1/2 as
+// int4, with 2 per 64 inputs of an output.
+//
+// Pure; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "engine/kv_layout.h"
+#include "engine/model_config.h"
+
+namespace baton::model_tools {
+
+enum class WeightKind { kBf16, kInt8, kInt4 };
+
+// "bf16", "int8", "int4".
+const char* WeightKindName(WeightKind kind);
+
+// The kind that an engine's backend name tells ("cpu-avx2-int8-kv8").
+WeightKind WeightKindOfBackend(absl::string_view backend_name);
+
+// Parameters in the layers' matrices, and in the output head.
+int64_t LayerMatrixParameters(const engine::ModelConfig& config);
+int64_t HeadParameters(const engine::ModelConfig& config);
+
+// Bytes of the same.
+double LayerMatrixBytes(const engine::ModelConfig& config, WeightKind kind);
+double HeadBytes(const engine::ModelConfig& config, WeightKind kind);
+
+// What a sequence does in a step.
+struct SequenceStep {
+  int64_t before = 0;   // positions that were computed earlier
+  int64_t tokens = 1;   // new ones
+  int64_t sampled = 1;  // of these, how many have logits computed
+};
+
+double SequenceOperations(const engine::ModelConfig& config,
+                          const SequenceStep& step);
+
+// Of the sequence's keys and values; the weights are not of a sequence.
+double SequenceKvBytes(const engine::ModelConfig& config,
+                       const engine::KvLayout& layout,
+                       const SequenceStep& step);
+
+// The geometry of KV memory with `num_blocks` blocks.
+engine::KvLayout MakeKvLayout(const engine::ModelConfig& config,
+                              engine::KvDtype dtype, int32_t block_size,
+                              int32_t num_blocks);
+
+}  // namespace baton::model_tools

@@ -1,0 +1,84 @@
+#include "model_tools/bench_sequences.h"
+
+#include <memory>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/engine_factory.h"
+#include "tests/support/tiny_model.h"
+
+namespace baton::model_tools {
+namespace {
+
+class BenchSequencesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    engine::EngineOptions options;
+    options.model_dir = testing::TempDir() + "/bench_sequences_test";
+    ASSERT_TRUE(test::WriteTinyModel(options.model_dir).ok());
+    options.num_threads = 1;
+    options.kv_memory_bytes = int64_t{4} << 20;
+    auto engine = engine::CreateEngine(options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+  }
+
+  std::vector<TokenId> Tokens(const BenchSequences& sequences, int32_t i) {
+    const auto tokens = sequences.tokens(i);
+    return {tokens.begin(), tokens.end()};
+  }
+
+  std::unique_ptr<engine::Engine> engine_;
+};
+
+TEST_F(BenchSequencesTest, ChunksDoNotChangeWhatComesOut) {
+  BenchSequences whole(engine_.get(), 1, 60), cut(engine_.get(), 1, 60);
+  whole.Prefill(50, 2048);
+  for (int i = 0; i < 5; ++i) whole.DecodeStep();
+  const std::vector<TokenId> expected = Tokens(whole, 0);
+  EXPECT_EQ(expected.size(), 56u);
+  cut.Prefill(50, 7);
+  for (int i = 0; i < 5; ++i) cut.DecodeStep();
+  EXPECT_EQ(Tokens(cut, 0), expected);
+}
+
+TEST_F(BenchSequencesTest, RewindingRepeats) {
+  BenchSequences sequences(engine_.get(), 1, 60);
+  sequences.Prefill(20, 2048);
+  for (int i = 0; i < 5; ++i) sequences.DecodeStep();
+  const std::vector<TokenId> first = Tokens(sequences, 0);
+  sequences.Rewind(20);
+  EXPECT_EQ(sequences.tokens(0).size(), 21u);
+  for (int i = 0; i < 5; ++i) sequences.DecodeStep();
+  EXPECT_EQ(Tokens(sequences, 0), first);
+  sequences.Rewind(0);
+  sequences.Prefill(20, 3);
+  for (int i = 0; i < 5; ++i) sequences.DecodeStep();
+  EXPECT_EQ(Tokens(sequences, 0), first);
+}
+
+// The copies decode from KV of their own to the same tokens.
+TEST_F(BenchSequencesTest, CopiesGoOnLikeTheFirst) {
+  BenchSequences sequences(engine_.get(), 3, 60);
+  sequences.Prefill(37, 16);
+  sequences.CopyFirstToAll();
+  for (int i = 0; i < 20; ++i) sequences.DecodeStep();
+  EXPECT_EQ(sequences.tokens(0).size(), 58u);
+  EXPECT_EQ(Tokens(sequences, 1), Tokens(sequences, 0));
+  EXPECT_EQ(Tokens(sequences, 2), Tokens(sequences, 0));
+}
+
+TEST_F(BenchSequencesTest, DecodesFromNothing) {
+  BenchSequences sequences(engine_.get(), 2, 10);
+  for (int i = 0; i < 10; ++i) sequences.DecodeStep();
+  EXPECT_EQ(sequences.tokens(1).size(), 11u);
+  for (const TokenId token : sequences.tokens(1)) {
+    EXPECT_GE(token, 0);
+    EXPECT_LT(token, engine_->model().vocab_size);
+  }
+}
+
+}  // namespace
+}  // namespace baton::model_tools

@@ -1,0 +1,113 @@
+#include "model_tools/model_costs.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "model_tools/model_shapes.h"
+#include "model_tools/model_tensors.h"
+
+namespace baton::model_tools {
+namespace {
+
+using engine::KvDtype;
+using engine::ModelConfig;
+
+// 2 layers, width 8, 2 heads of 4, 1 KV head, MLP 16, 32 tokens.
+ModelConfig SmallConfig() {
+  ModelConfig config;
+  config.num_layers = 2;
+  config.hidden_size = 8;
+  config.num_heads = 2;
+  config.num_kv_heads = 1;
+  config.head_dim = 4;
+  config.intermediate_size = 16;
+  config.vocab_size = 32;
+  return config;
+}
+
+// q 8x8, k 4x8, v 4x8, o 8x8, gate and up 16x8, down 8x16.
+constexpr int64_t kLayer = 64 + 32 + 32 + 64 + 3 * 128;
+constexpr int64_t kHead = 32 * 8;
+
+TEST(ModelCostsTest, CountsMatrices) {
+  const ModelConfig config = SmallConfig();
+  EXPECT_EQ(LayerMatrixParameters(config), 2 * kLayer);
+  EXPECT_EQ(HeadParameters(config), kHead);
+  // Of real ones, all but norms and biases.
+  for (const ModelShape& shape : ModelShapes()) {
+    int64_t n = 0;
+    for (const TensorSpec& tensor : ListTensors(shape.config)) {
+      if (tensor.role == TensorRole::kMatrix ||
+          tensor.role == TensorRole::kQueryKeyMatrix ||
+          tensor.role == TensorRole::kResidualMatrix) {
+        n += tensor.num_elements();
+      }
+    }
+    EXPECT_EQ(LayerMatrixParameters(shape.config), n) << shape.name;
+  }
+}
+
+TEST(ModelCostsTest, BytesFollowTheKindOfWeights) {
+  const ModelConfig config = SmallConfig();
+  EXPECT_EQ(LayerMatrixBytes(config, WeightKind::kBf16), 2 * 2 * kLayer);
+  EXPECT_EQ(HeadBytes(config, WeightKind::kBf16), 2 * kHead);
+  // A scale per output, of which a layer has 8 + 4 + 4 + 8 + 16 + 16 + 8.
+  EXPECT_EQ(LayerMatrixBytes(config, WeightKind::kInt8), 2 * (kLayer + 4 * 64));
+  EXPECT_EQ(HeadBytes(config, WeightKind::kInt8), kHead + 4 * 32);
+  // All inputs are one group.
+  EXPECT_EQ(LayerMatrixBytes(config, WeightKind::kInt4),
+            2 * (kLayer / 2 + 2 * 64));
+  EXPECT_EQ(HeadBytes(config, WeightKind::kInt4), kHead / 2 + 2 * 32);
+}
+
+TEST(ModelCostsTest, OperationsCountMatricesHeadAndVisiblePositions) {
+  const ModelConfig config = SmallConfig();
+  // One token at position 9 sees 10; q_size is 8.
+  EXPECT_EQ(SequenceOperations(config, {9, 1, 1}),
+            2.0 * (2 * kLayer) + 2.0 * kHead + 4.0 * 8 * 2 * 10);
+  // Three tokens see 1, 2 and 3; none is sampled.
+  EXPECT_EQ(SequenceOperations(config, {0, 3, 0}),
+            2.0 * (2 * kLayer) * 3 + 4.0 * 8 * 2 * (1 + 2 + 3));
+  // Chunks of a prompt are together the prompt.
+  EXPECT_EQ(SequenceOperations(config, {0, 100, 1}),
+            SequenceOperations(config, {0, 60, 0}) +
+                SequenceOperations(config, {60, 40, 1}));
+}
+
+TEST(ModelCostsTest, SlidingLayersSeeTheirWindow) {
+  ModelConfig config = SmallConfig();
+  config.sliding_window = 4;
+  const double matrices = 2.0 * (2 * kLayer);
+  EXPECT_EQ(SequenceOperations(config, {9, 1, 0}), matrices + 4.0 * 8 * 2 * 4);
+  // They see 3, 4, 4.
+  EXPECT_EQ(SequenceOperations(config, {2, 3, 0}),
+            3 * matrices + 4.0 * 8 * 2 * (3 + 4 + 4));
+  config.layer_slides = {true, false};
+  EXPECT_EQ(SequenceOperations(config, {9, 1, 0}),
+            matrices + 4.0 * 8 * (4 + 10));
+}
+
+TEST(ModelCostsTest, KvBytesAreThoseOfTheLayout) {
+  ModelConfig config = SmallConfig();
+  config.head_dim = 16;
+  const engine::KvLayout layout =
+      MakeKvLayout(config, KvDtype::kBf16, 16, /*num_blocks=*/4);
+  EXPECT_EQ(layout.num_blocks, 4);
+  // Key and value of 16 elements of 2 bytes, in 2 layers.
+  EXPECT_EQ(SequenceKvBytes(config, layout, {100, 1, 1}), 100.0 * 2 * 2 * 32);
+  EXPECT_EQ(SequenceKvBytes(config, layout, {0, 50, 1}), 0.0);
+  config.sliding_window = 11;
+  EXPECT_EQ(SequenceKvBytes(config, layout, {100, 1, 1}), 10.0 * 2 * 2 * 32);
+}
+
+TEST(ModelCostsTest, KindComesFromTheBackendsName) {
+  EXPECT_EQ(WeightKindOfBackend("cpu-avx512bf16"), WeightKind::kBf16);
+  EXPECT_EQ(WeightKindOfBackend("cpu-avx2-int8"), WeightKind::kInt8);
+  EXPECT_EQ(WeightKindOfBackend("cpu-avx2-int4-kv8"), WeightKind::kInt4);
+  EXPECT_EQ(WeightKindOfBackend("cpu-avx2-kv8"), WeightKind::kBf16);
+  EXPECT_STREQ(WeightKindName(WeightKind::kInt4), "int4");
+}
+
+}  // namespace
+}  // namespace baton::model_tools
