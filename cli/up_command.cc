@@ -103,9 +103,9 @@ absl::StatusOr<std::string> FindModel(const std::string& wanted,
                                       const std::string& program_dir) {
   std::error_code ignored;
   if (!wanted.empty()) {
-    if (std::filesystem::is_directory(wanted, ignored)) return wanted;
+    if (std::filesystem::exists(wanted, ignored)) return wanted;
     return absl::NotFoundError(
-        absl::StrCat("--model ", wanted, ": there is no such folder"));
+        absl::StrCat("--model ", wanted, ": there is no such folder or file"));
   }
   const std::filesystem::path demo = "models/stories";
   if (std::filesystem::is_directory(demo, ignored)) return demo.string();
@@ -370,8 +370,8 @@ void AddUpCommand(CLI::App* app, const std::string& program, Command* chosen) {
   CLI::App* up = app->add_subcommand(
       "up", "Start a cluster on this machine; Ctrl-C stops it");
   up->add_option("--model", options->model,
-                 "Hugging Face model folder; default: models/stories, which "
-                 "ships with the repository");
+                 "Hugging Face model folder or GGUF file; default: "
+                 "models/stories, which ships with the repository");
   up->add_option("--prefill", options->num_prefill,
                  "Prefill workers, default 1")
       ->check(CLI::Range(1, 64));

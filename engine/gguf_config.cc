@@ -2,8 +2,6 @@
 // converter.
 #include "engine/gguf_config.h"
 
-#include <algorithm>
-#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -12,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/gguf/gguf_file.h"
+#include "common/gguf/gguf_summary.h"
 #include "common/status_macros.h"
 #include "engine/float_convert.h"
 #include "engine/model_limits.h"
@@ -22,25 +21,18 @@ namespace {
 
 using gguf::GgufFile;
 
-// Tokens that end a turn or a text of some model, whatever the one eos token
-// of the file is.
-constexpr absl::string_view kEndTokens[] = {"<|eot_id|>", "<|im_end|>",
-                                            "<|end_of_text|>", "<|endoftext|>"};
-constexpr int64_t kControlToken = 3;
-
 // Reads the keys "ARCHITECTURE.NAME".
 class ConfigReader final {
  public:
   explicit ConfigReader(const GgufFile& file) : file_(file) {}
 
   absl::StatusOr<ModelConfig> Read() {
-    BATON_RETURN_IF_ERROR(ReadArchitecture());
+    BATON_RETURN_IF_ERROR(TakeSummary());
     BATON_RETURN_IF_ERROR(RefuseUnknownFeatures());
     BATON_RETURN_IF_ERROR(ReadGeometry());
     BATON_RETURN_IF_ERROR(ReadHeads());
     BATON_RETURN_IF_ERROR(ReadRope());
     ReadBiases();
-    BATON_RETURN_IF_ERROR(ReadSpecialTokens());
     return config_;
   }
 
@@ -61,20 +53,21 @@ class ConfigReader final {
         absl::StrCat(file_.path(), ": ", key, " is ", what));
   }
 
-  absl::Status ReadArchitecture() {
-    constexpr absl::string_view kKey = "general.architecture";
-    BATON_ASSIGN_OR_RETURN(const absl::string_view name, file_.String(kKey));
-    if (name == "llama") {
-      config_.architecture = Architecture::kLlama;
-    } else if (name == "qwen2") {
-      config_.architecture = Architecture::kQwen2;
-    } else if (name == "qwen3") {
-      config_.architecture = Architecture::kQwen3;
-    } else {
-      return Unknown(kKey, absl::StrCat(gguf::Quoted(name),
-                                        "; Baton knows llama, qwen2, qwen3"));
+  absl::Status TakeSummary() {
+    BATON_ASSIGN_OR_RETURN(const gguf::Summary summary,
+                           gguf::ReadSummary(file_));
+    prefix_ = absl::StrCat(summary.architecture, ".");
+    for (const Architecture architecture :
+         {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3}) {
+      if (summary.model_class == ArchitectureName(architecture)) {
+        config_.architecture = architecture;
+      }
     }
-    prefix_ = absl::StrCat(name, ".");
+    config_.num_layers = summary.num_layers;
+    config_.vocab_size = summary.vocab_size;
+    config_.max_position = summary.context_length;
+    config_.bos_token_id = summary.bos;
+    config_.eos_token_ids = summary.eos;
     return absl::OkStatus();
   }
 
@@ -97,29 +90,11 @@ class ConfigReader final {
   absl::Status ReadGeometry() {
     BATON_RETURN_IF_ERROR(
         ReadInt("embedding_length", kMaxHiddenSize, config_.hidden_size));
-    BATON_RETURN_IF_ERROR(
-        ReadInt("block_count", kMaxLayers, config_.num_layers));
     BATON_RETURN_IF_ERROR(ReadInt("feed_forward_length", kMaxIntermediateSize,
                                   config_.intermediate_size));
-    BATON_RETURN_IF_ERROR(
-        ReadInt("context_length", kMaxPosition, config_.max_position));
     BATON_ASSIGN_OR_RETURN(
         config_.rms_norm_eps,
         file_.Number(Key("attention.layer_norm_rms_epsilon"), 1e-30, 0.1));
-    // Not all files have the key, and the matrix is what counts.
-    const gguf::Tensor* const embedding = file_.FindTensor("token_embd.weight");
-    if (embedding == nullptr) {
-      return absl::NotFoundError(absl::StrCat(
-          file_.path(), ": tensor \"token_embd.weight\" is missing"));
-    }
-    if (embedding->shape.size() != 2 || embedding->shape[0] < 1 ||
-        embedding->shape[0] > kMaxVocabSize) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          file_.path(), ": tensor \"token_embd.weight\" has shape ",
-          ShapeString(embedding->shape),
-          ", it must be [vocabulary, embedding_length]"));
-    }
-    config_.vocab_size = static_cast<int32_t>(embedding->shape[0]);
     config_.tie_word_embeddings = file_.FindTensor("output.weight") == nullptr;
     return absl::OkStatus();
   }
@@ -231,42 +206,6 @@ class ConfigReader final {
     config_.o_bias = has("attn_output.bias");
     config_.mlp_bias = has("ffn_gate.bias");
     config_.qk_norm = config_.architecture == Architecture::kQwen3;
-  }
-
-  absl::Status ReadSpecialTokens() {
-    const int64_t last = config_.vocab_size - 1;
-    constexpr absl::string_view kBos = "tokenizer.ggml.bos_token_id";
-    if (file_.Has(kBos)) {
-      BATON_ASSIGN_OR_RETURN(const int64_t bos, file_.Integer(kBos, 0, last));
-      config_.bos_token_id = static_cast<TokenId>(bos);
-    }
-    for (const absl::string_view key :
-         {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
-      if (!file_.Has(key)) continue;
-      BATON_ASSIGN_OR_RETURN(const int64_t eos, file_.Integer(key, 0, last));
-      AddEos(eos);
-    }
-    constexpr absl::string_view kTokens = "tokenizer.ggml.tokens";
-    constexpr absl::string_view kTypes = "tokenizer.ggml.token_type";
-    if (!file_.Has(kTokens) || !file_.Has(kTypes)) return absl::OkStatus();
-    BATON_ASSIGN_OR_RETURN(const auto tokens, file_.Strings(kTokens));
-    BATON_ASSIGN_OR_RETURN(const auto types, file_.Integers(kTypes));
-    const size_t count = std::min(
-        {tokens.size(), types.size(), static_cast<size_t>(config_.vocab_size)});
-    for (size_t i = 0; i < count; ++i) {
-      if (types[i] == kControlToken &&
-          std::find(std::begin(kEndTokens), std::end(kEndTokens), tokens[i]) !=
-              std::end(kEndTokens)) {
-        AddEos(static_cast<int64_t>(i));
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  void AddEos(int64_t token) {
-    std::vector<TokenId>& ids = config_.eos_token_ids;
-    const auto id = static_cast<TokenId>(token);
-    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
   }
 
   const GgufFile& file_;

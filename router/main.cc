@@ -34,7 +34,8 @@ std::string CheckAddress(const std::string& address) {
 void AddFlags(CLI::App* app, Flags* flags) {
   RouterOptions& o = flags->router;
   const CLI::Validator address(CheckAddress, "HOST:PORT");
-  app->add_option("--model", o.model_dir, "Hugging Face model directory")
+  app->add_option("--model", o.model_dir,
+                  "Hugging Face model directory or GGUF file")
       ->required();
   app->add_option("--served-model-name", o.served_model_name,
                   "What clients call the model; default: the last part of "

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/gguf/gguf_file.h"
+#include "common/gguf/gguf_summary.h"
 #include "common/status_macros.h"
 #include "router/text/json_node.h"
 
@@ -110,24 +112,41 @@ absl::Status ReadConfig(const JsonNode& root, ServedModel* model) {
   return absl::OkStatus();
 }
 
-// "models/stories/" and "models/stories" are both "stories".
-std::string LastPart(const std::string& model_dir) {
-  std::filesystem::path path(model_dir);
+// "models/stories/", "models/stories" and "models/stories.gguf" are all
+// "stories".
+std::string LastPart(const std::string& model) {
+  std::filesystem::path path(model);
   if (!path.has_filename()) path = path.parent_path();
-  return path.filename().string();
+  return (path.extension() == ".gguf" ? path.stem() : path.filename()).string();
+}
+
+absl::Status ReadGguf(const std::string& path, ServedModel* model) {
+  BATON_ASSIGN_OR_RETURN(const auto file, gguf::GgufFile::Open(path));
+  BATON_ASSIGN_OR_RETURN(const gguf::Summary summary, gguf::ReadSummary(*file));
+  model->architecture = summary.model_class;
+  model->vocab_size = summary.vocab_size;
+  model->num_layers = summary.num_layers;
+  model->max_context = summary.context_length;
+  model->eos_token_ids = summary.eos;
+  BATON_ASSIGN_OR_RETURN(model->tokenizer, Tokenizer::Load(path));
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<ServedModel> LoadServedModel(const std::string& model_dir,
                                             const std::string& served_name) {
+  ServedModel model;
+  model.name = served_name.empty() ? LastPart(model_dir) : served_name;
+  if (gguf::IsGgufFile(model_dir)) {
+    BATON_RETURN_IF_ERROR(ReadGguf(model_dir, &model));
+    return model;
+  }
   std::error_code error;
   if (!std::filesystem::is_directory(model_dir, error)) {
     return absl::NotFoundError(
-        absl::StrCat(model_dir, ": no such model directory"));
+        absl::StrCat(model_dir, ": no such model directory or GGUF file"));
   }
-  ServedModel model;
-  model.name = served_name.empty() ? LastPart(model_dir) : served_name;
 
   const std::string config_file = absl::StrCat(model_dir, "/config.json");
   BATON_ASSIGN_OR_RETURN(const json config, ReadJsonFile(config_file));

@@ -32,8 +32,9 @@ struct ServedModel {
 };
 
 // Reads `model_dir`: config.json, tokenizer.json and, where there is one,
-// generation_config.json. An empty `served_name` takes the last part of the
-// path. Errors name the file and the field.
+// generation_config.json; or, where it is a GGUF file, its metadata. An empty
+// `served_name` takes the last part of the path. Errors name the file and the
+// field.
 absl::StatusOr<ServedModel> LoadServedModel(const std::string& model_dir,
                                             const std::string& served_name);
 

@@ -6,7 +6,7 @@ namespace baton::worker {
 
 void AddFlags(CLI::App* app, WorkerOptions* o) {
   app->add_option("--model", o->engine.model_dir,
-                  "Hugging Face model directory")
+                  "Hugging Face model directory or GGUF file")
       ->required();
   app->add_option("--name", o->name, "Name of this worker in logs and metrics");
   app->add_option("--listen", o->listen,

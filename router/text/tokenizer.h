@@ -1,5 +1,5 @@
 // From text to token ids and back, exactly as Hugging Face's `tokenizers` does
-// it for the same tokenizer.json.
+// it for the same tokenizer.json; or for the one that a GGUF file stands for.
 //
 // Loaded once per model. Never renders chat templates, never truncates or pads
 // (the file's settings for those are ignored: a prompt that is too long is the
@@ -38,13 +38,13 @@ struct EncodeOptions {
 // Immutable; all functions may be called from any thread.
 class Tokenizer final {
  public:
-  // Loads `model_dir`/tokenizer.json and, where they exist,
-  // tokenizer_config.json and chat_template.jinja.
+  // Loads `model`/tokenizer.json and, where they exist, tokenizer_config.json
+  // and chat_template.jinja; or, where `model` is a GGUF file, its metadata.
   //
-  // NotFound without a tokenizer.json; InvalidArgument for a broken file;
+  // NotFound without a tokenizer; InvalidArgument for a broken file;
   // Unimplemented, naming the field, for what Baton does not know.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(
-      const std::string& model_dir);
+      const std::string& model);
 
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
@@ -74,7 +74,7 @@ class Tokenizer final {
   // (padded).
   int64_t vocab_size() const { return vocab_size_; }
 
-  // As tokenizer_config.json names them.
+  // As tokenizer_config.json, or the GGUF file, names them.
   std::optional<TokenId> bos_id() const { return bos_id_; }
   std::optional<TokenId> eos_id() const { return eos_id_; }
 
@@ -97,6 +97,8 @@ class Tokenizer final {
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(
       const JsonNode& root);
   absl::Status ReadConfig(const std::string& model_dir);
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> LoadGguf(
+      const std::string& path);
 
   // The token's spelling in the vocabulary, or null.
   const std::string* SpellingOf(TokenId id) const;

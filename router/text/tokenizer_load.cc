@@ -1,10 +1,12 @@
-// How a Tokenizer is read from a model directory.
+// How a Tokenizer is read from a model directory or a GGUF file.
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/gguf/gguf_file.h"
 #include "common/status_macros.h"
+#include "router/text/gguf_tokenizer.h"
 #include "router/text/tokenizer.h"
 
 namespace baton::router {
@@ -45,15 +47,48 @@ absl::StatusOr<std::optional<TokenId>> NamedToken(const JsonNode& config,
   return id;
 }
 
+// The token that a key of a GGUF file names.
+absl::StatusOr<std::optional<TokenId>> TokenAt(const gguf::GgufFile& file,
+                                               absl::string_view key,
+                                               const Tokenizer& tokenizer) {
+  if (!file.Has(key)) return std::optional<TokenId>();
+  BATON_ASSIGN_OR_RETURN(const int64_t id,
+                         file.Integer(key, 0, tokenizer.vocab_size() - 1));
+  return std::optional<TokenId>(static_cast<TokenId>(id));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(
-    const std::string& model_dir) {
-  const std::string path = absl::StrCat(model_dir, "/tokenizer.json");
+    const std::string& model) {
+  if (gguf::IsGgufFile(model)) return LoadGguf(model);
+  const std::string path = absl::StrCat(model, "/tokenizer.json");
   BATON_ASSIGN_OR_RETURN(const nlohmann::json document, ReadJsonFile(path));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
                          FromJson(JsonNode(&document, path)));
-  BATON_RETURN_IF_ERROR(tokenizer->ReadConfig(model_dir));
+  BATON_RETURN_IF_ERROR(tokenizer->ReadConfig(model));
+  return tokenizer;
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::LoadGguf(
+    const std::string& path) {
+  BATON_ASSIGN_OR_RETURN(const auto file, gguf::GgufFile::Open(path));
+  BATON_ASSIGN_OR_RETURN(const nlohmann::json document,
+                         GgufTokenizerJson(*file));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
+                         FromJson(JsonNode(&document, path)));
+  BATON_ASSIGN_OR_RETURN(
+      tokenizer->bos_id_,
+      TokenAt(*file, "tokenizer.ggml.bos_token_id", *tokenizer));
+  BATON_ASSIGN_OR_RETURN(
+      tokenizer->eos_id_,
+      TokenAt(*file, "tokenizer.ggml.eos_token_id", *tokenizer));
+  constexpr absl::string_view kTemplate = "tokenizer.chat_template";
+  if (file->Has(kTemplate)) {
+    BATON_ASSIGN_OR_RETURN(const absl::string_view text,
+                           file->String(kTemplate));
+    tokenizer->chat_template_ = std::string(text);
+  }
   return tokenizer;
 }
 

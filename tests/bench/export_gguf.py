@@ -37,7 +37,7 @@ FILE_TYPES = {"f32": 0, "f16": 1, "bf16": 32}
 # Numbers of metadata value types.
 UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 # Kinds of tokens.
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
 # What tokenizer.ggml.pre calls the regular expressions of tokenizer.json.
@@ -160,7 +160,7 @@ def made_up_tokenizer(vocab_size):
         "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": np.array(
-            [NORMAL if i < 257 else USER_DEFINED for i in range(len(tokens))]),
+            [NORMAL if i < 257 else UNUSED for i in range(len(tokens))]),
         "tokenizer.ggml.merges": ["a b"],
         "tokenizer.ggml.add_bos_token": False,
     }
@@ -207,7 +207,7 @@ def tokenizer_metadata(directory, vocab_size):
     model = tokenizer["model"]
     byte_fallback = model.get("byte_fallback", False)
     tokens = [f"[PAD{i}]" for i in range(vocab_size)]
-    kinds = np.full(vocab_size, USER_DEFINED)
+    kinds = np.full(vocab_size, UNUSED)
     for token, i in model["vocab"].items():
         is_byte = byte_fallback and len(token) == 6 and token[:3] == "<0x"
         tokens[i] = token

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/gguf/gguf_tensor_type.h"
+#include "tests/support/gguf_writer.h"
 
 namespace baton::router {
 namespace {
@@ -50,6 +52,36 @@ TEST_F(ServedModelTest, ReadsWhatTheRouterNeeds) {
   EXPECT_NE(model->tokenizer, nullptr);
   EXPECT_EQ(LoadServedModel(dir_ + "/", "")->name, "served_model");
   EXPECT_EQ(LoadServedModel(dir_, "mine")->name, "mine");
+}
+
+TEST_F(ServedModelTest, AGgufFileHasAllOfIt) {
+  test::GgufWriter writer;
+  writer.AddString("general.architecture", "qwen2");
+  writer.AddUint32("qwen2.block_count", 3);
+  writer.AddUint32("qwen2.context_length", 64);
+  writer.AddTensor("token_embd.weight", gguf::kF32, {4, 1}, std::string(16, 0));
+  writer.AddString("tokenizer.ggml.model", "gpt2");
+  writer.AddString("tokenizer.ggml.pre", "qwen2");
+  writer.AddStrings("tokenizer.ggml.tokens", {"a", "b", "ab", "<|im_end|>"});
+  writer.AddInts("tokenizer.ggml.token_type", {1, 1, 1, 3});
+  writer.AddStrings("tokenizer.ggml.merges", {"a b"});
+  writer.AddUint32("tokenizer.ggml.eos_token_id", 0);
+  Write("tiny.gguf", writer.Finish());
+  const auto model = LoadServedModel(dir_ + "/tiny.gguf", "");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->name, "tiny");
+  EXPECT_EQ(model->architecture, "Qwen2ForCausalLM");
+  EXPECT_EQ(model->vocab_size, 4);
+  EXPECT_EQ(model->num_layers, 3);
+  EXPECT_EQ(model->max_context, 64);
+  EXPECT_THAT(model->eos_token_ids, ElementsAre(0, 3));
+  EXPECT_THAT(*model->tokenizer->Encode("abb"), ElementsAre(2, 1));
+  EXPECT_EQ(LoadServedModel(dir_ + "/tiny.gguf", "mine")->name, "mine");
+
+  writer.Remove("qwen2.context_length");
+  Write("tiny.gguf", writer.Finish());
+  EXPECT_THAT(LoadServedModel(dir_ + "/tiny.gguf", "").status().message(),
+              HasSubstr("qwen2.context_length"));
 }
 
 TEST_F(ServedModelTest, GenerationConfigGivesDefaultsAndEndTokens) {

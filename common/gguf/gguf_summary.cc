@@ -1,0 +1,115 @@
+#include "common/gguf/gguf_summary.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "common/status_macros.h"
+
+namespace baton::gguf {
+namespace {
+
+// Far beyond any model.
+constexpr int64_t kMaxLayers = 1 << 12;
+constexpr int64_t kMaxVocabSize = 1 << 22;
+constexpr int64_t kMaxContext = 1 << 27;
+
+constexpr absl::string_view kEmbedding = "token_embd.weight";
+constexpr absl::string_view kEndTokens[] = {"<|eot_id|>", "<|im_end|>",
+                                            "<|end_of_text|>", "<|endoftext|>"};
+constexpr int64_t kControlToken = 3;
+
+absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
+  constexpr absl::string_view kKey = "general.architecture";
+  BATON_ASSIGN_OR_RETURN(const absl::string_view name, file.String(kKey));
+  out.architecture = std::string(name);
+  if (name == "llama") {
+    out.model_class = "LlamaForCausalLM";
+  } else if (name == "qwen2") {
+    out.model_class = "Qwen2ForCausalLM";
+  } else if (name == "qwen3") {
+    out.model_class = "Qwen3ForCausalLM";
+  } else {
+    return absl::UnimplementedError(
+        absl::StrCat(file.path(), ": ", kKey, " is ", Quoted(name),
+                     "; Baton knows llama, qwen2 and qwen3"));
+  }
+  return absl::OkStatus();
+}
+
+// Not all files have the key vocab_size, and the matrix is what counts.
+absl::Status ReadVocabSize(const GgufFile& file, Summary& out) {
+  const Tensor* const embedding = file.FindTensor(kEmbedding);
+  if (embedding == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat(file.path(), ": tensor \"", kEmbedding, "\" is missing"));
+  }
+  const std::vector<int64_t>& shape = embedding->shape;
+  if (shape.size() != 2 || shape[0] < 1 || shape[0] > kMaxVocabSize) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.path(), ": tensor \"", kEmbedding, "\" has shape [",
+        absl::StrJoin(shape, ", "), "], it must have a row for each token"));
+  }
+  out.vocab_size = static_cast<int32_t>(shape[0]);
+  return absl::OkStatus();
+}
+
+void AddEos(int64_t token, Summary& out) {
+  const auto id = static_cast<TokenId>(token);
+  if (std::find(out.eos.begin(), out.eos.end(), id) == out.eos.end()) {
+    out.eos.push_back(id);
+  }
+}
+
+absl::Status ReadSpecialTokens(const GgufFile& file, Summary& out) {
+  const int64_t last = out.vocab_size - 1;
+  constexpr absl::string_view kBos = "tokenizer.ggml.bos_token_id";
+  if (file.Has(kBos)) {
+    BATON_ASSIGN_OR_RETURN(const int64_t bos, file.Integer(kBos, 0, last));
+    out.bos = static_cast<TokenId>(bos);
+  }
+  for (const absl::string_view key :
+       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+    if (!file.Has(key)) continue;
+    BATON_ASSIGN_OR_RETURN(const int64_t eos, file.Integer(key, 0, last));
+    AddEos(eos, out);
+  }
+  constexpr absl::string_view kTokens = "tokenizer.ggml.tokens";
+  constexpr absl::string_view kTypes = "tokenizer.ggml.token_type";
+  if (!file.Has(kTokens) || !file.Has(kTypes)) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(const auto tokens, file.Strings(kTokens));
+  BATON_ASSIGN_OR_RETURN(const auto types, file.Integers(kTypes));
+  const size_t count = std::min(
+      {tokens.size(), types.size(), static_cast<size_t>(out.vocab_size)});
+  for (size_t i = 0; i < count; ++i) {
+    if (types[i] == kControlToken &&
+        std::find(std::begin(kEndTokens), std::end(kEndTokens), tokens[i]) !=
+            std::end(kEndTokens)) {
+      AddEos(static_cast<int64_t>(i), out);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Summary> ReadSummary(const GgufFile& file) {
+  Summary out;
+  BATON_RETURN_IF_ERROR(ReadArchitecture(file, out));
+  BATON_ASSIGN_OR_RETURN(
+      out.num_layers,
+      file.Integer(absl::StrCat(out.architecture, ".block_count"), 1,
+                   kMaxLayers));
+  BATON_ASSIGN_OR_RETURN(
+      out.context_length,
+      file.Integer(absl::StrCat(out.architecture, ".context_length"), 1,
+                   kMaxContext));
+  BATON_RETURN_IF_ERROR(ReadVocabSize(file, out));
+  BATON_RETURN_IF_ERROR(ReadSpecialTokens(file, out));
+  return out;
+}
+
+}  // namespace baton::gguf

@@ -1,0 +1,373 @@
+// Names of keys are those of the GGUF specification; the names of
+// tokenizer.ggml.pre and what they stand for are those of llama.cpp.
+#include "router/text/gguf_tokenizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "router/text/bpe_model.h"
+#include "router/text/utf8.h"
+
+namespace baton::router {
+namespace {
+
+using nlohmann::json;
+
+constexpr absl::string_view kModel = "tokenizer.ggml.model";
+constexpr absl::string_view kPre = "tokenizer.ggml.pre";
+constexpr absl::string_view kTokens = "tokenizer.ggml.tokens";
+constexpr absl::string_view kTypes = "tokenizer.ggml.token_type";
+constexpr absl::string_view kScores = "tokenizer.ggml.scores";
+constexpr absl::string_view kMerges = "tokenizer.ggml.merges";
+
+// "▁", which stands for a space in SentencePiece vocabularies.
+constexpr char kSpace[] = "\u2581";
+
+enum TokenType : int64_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6,
+};
+
+// How a "gpt2" tokenizer splits texts into words.
+struct Splitting {
+  std::vector<absl::string_view> names;  // in tokenizer.ggml.pre
+  // A regular expression, or none for GPT-2's own.
+  const char* regex = nullptr;
+  bool splits_digits = false;  // one by one, before the rest
+  bool ignores_merges = false;
+  bool normalizes = false;  // to NFC
+  bool adds_bos = false;    // where the file does not say it
+};
+
+const std::vector<Splitting>& Splittings() {
+  static const auto* const splittings = new std::vector<Splitting>{
+      {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3"},
+       .regex = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|)"
+                R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+                R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+       .ignores_merges = true,
+       .adds_bos = true},
+      {.names = {"qwen2", "deepseek-r1-qwen", "megrez"},
+       .regex = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|)"
+                R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
+                R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+       .normalizes = true},
+      {.names = {"tekken"},
+       .regex = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*)"
+                R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+                R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)"
+                R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|)"
+                R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+       .ignores_merges = true,
+       .adds_bos = true},
+      {.names = {"smollm"}, .splits_digits = true},
+      {.names = {"gpt-2", "gpt2", "default"}},
+  };
+  return *splittings;
+}
+
+struct Vocabulary {
+  absl::Span<const absl::string_view> tokens;
+  std::vector<int64_t> types;  // as many
+};
+
+absl::StatusOr<Vocabulary> ReadVocabulary(const gguf::GgufFile& file) {
+  Vocabulary vocabulary;
+  BATON_ASSIGN_OR_RETURN(vocabulary.tokens, file.Strings(kTokens));
+  const size_t count = vocabulary.tokens.size();
+  if (count == 0 || count > kMaxVocabularySize) {
+    return file.Invalid(
+        kTokens, absl::StrCat("has ", count, " entries, it must have 1 to ",
+                              kMaxVocabularySize));
+  }
+  for (const absl::string_view token : vocabulary.tokens) {
+    if (!IsValidUtf8(token)) {
+      return file.Invalid(kTokens, absl::StrCat("holds ", gguf::Quoted(token),
+                                                ", which is not UTF-8"));
+    }
+  }
+  vocabulary.types.assign(count, kNormal);
+  if (file.Has(kTypes)) {
+    BATON_ASSIGN_OR_RETURN(vocabulary.types, file.Integers(kTypes));
+  }
+  if (vocabulary.types.size() != count) {
+    return file.Invalid(
+        kTypes, absl::StrCat("has ", vocabulary.types.size(),
+                             " entries, but there are ", count, " tokens"));
+  }
+  return vocabulary;
+}
+
+// Token -> id, of the first where a spelling is there twice.
+json VocabJson(const Vocabulary& vocabulary) {
+  json vocab = json::object();
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    if (vocabulary.tokens[id].empty()) continue;
+    vocab.emplace(std::string(vocabulary.tokens[id]), id);
+  }
+  return vocab;
+}
+
+// Tokens that are cut out of texts whole.
+json AddedTokensJson(const Vocabulary& vocabulary) {
+  json added = json::array();
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const int64_t type = vocabulary.types[id];
+    const bool is_special = type == kControl || type == kUnknown;
+    if (vocabulary.tokens[id].empty()) continue;
+    if (!is_special && type != kUserDefined) continue;
+    added.push_back({{"id", id},
+                     {"content", std::string(vocabulary.tokens[id])},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", is_special}});
+  }
+  return added;
+}
+
+// The spelling of the token that `key` names, or nothing.
+absl::StatusOr<std::optional<std::string>> NamedToken(
+    const gguf::GgufFile& file, absl::string_view key,
+    const Vocabulary& vocabulary) {
+  if (!file.Has(key)) return std::optional<std::string>();
+  const auto last = static_cast<int64_t>(vocabulary.tokens.size()) - 1;
+  BATON_ASSIGN_OR_RETURN(const int64_t id, file.Integer(key, 0, last));
+  return std::optional<std::string>(vocabulary.tokens[id]);
+}
+
+// Puts the tokens of the beginning and the end around a text where the file
+// asks for it.
+absl::StatusOr<json> PostProcessorJson(const gguf::GgufFile& file,
+                                       const Vocabulary& vocabulary,
+                                       bool adds_bos) {
+  json single = json::array();
+  json special_tokens = json::object();
+  const auto add = [&](const char* name, bool wanted) -> absl::Status {
+    const std::string flag =
+        absl::StrCat("tokenizer.ggml.add_", name, "_token");
+    const std::string key = absl::StrCat("tokenizer.ggml.", name, "_token_id");
+    if (file.Has(flag)) {
+      BATON_ASSIGN_OR_RETURN(wanted, file.Bool(flag));
+    }
+    if (!wanted || !file.Has(key)) return absl::OkStatus();
+    BATON_ASSIGN_OR_RETURN(const auto token, NamedToken(file, key, vocabulary));
+    BATON_ASSIGN_OR_RETURN(
+        const int64_t id,
+        file.Integer(key, 0, static_cast<int64_t>(kMaxVocabularySize)));
+    single.push_back({{"SpecialToken", {{"id", *token}, {"type_id", 0}}}});
+    special_tokens[*token] = {
+        {"id", *token}, {"ids", {id}}, {"tokens", {*token}}};
+    return absl::OkStatus();
+  };
+  BATON_RETURN_IF_ERROR(add("bos", adds_bos));
+  single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
+  BATON_RETURN_IF_ERROR(add("eos", false));
+  return json{{"type", "TemplateProcessing"},
+              {"single", std::move(single)},
+              {"pair", json::array()},
+              {"special_tokens", std::move(special_tokens)}};
+}
+
+absl::StatusOr<const Splitting*> FindSplitting(const gguf::GgufFile& file) {
+  absl::string_view name = "default";
+  if (file.Has(kPre)) {
+    BATON_ASSIGN_OR_RETURN(name, file.String(kPre));
+  }
+  if (name == "default") {
+    LOG(WARNING) << file.path() << ": " << kPre
+                 << " does not say how texts are split; taking GPT-2's way";
+  }
+  for (const Splitting& splitting : Splittings()) {
+    if (std::find(splitting.names.begin(), splitting.names.end(), name) !=
+        splitting.names.end()) {
+      return &splitting;
+    }
+  }
+  return absl::UnimplementedError(
+      absl::StrCat(file.path(), ": ", kPre, " is ", gguf::Quoted(name),
+                   "; Baton knows llama-bpe, qwen2, smollm, tekken and gpt-2"));
+}
+
+absl::StatusOr<json> ByteLevelJson(const gguf::GgufFile& file,
+                                   const Vocabulary& vocabulary) {
+  BATON_ASSIGN_OR_RETURN(const Splitting* const splitting, FindSplitting(file));
+  BATON_ASSIGN_OR_RETURN(const auto merge_list, file.Strings(kMerges));
+  json merges = json::array();
+  for (const absl::string_view merge : merge_list) {
+    if (!IsValidUtf8(merge) ||
+        std::count(merge.begin(), merge.end(), ' ') != 1) {
+      return file.Invalid(kMerges, absl::StrCat("holds ", gguf::Quoted(merge),
+                                                ", which is not a pair"));
+    }
+    merges.push_back(std::string(merge));
+  }
+  json parts = json::array();
+  if (splitting->splits_digits) {
+    parts.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  }
+  if (splitting->regex != nullptr) {
+    parts.push_back({{"type", "Split"},
+                     {"pattern", {{"Regex", splitting->regex}}},
+                     {"behavior", "Isolated"},
+                     {"invert", false}});
+  }
+  const json byte_level = {{"type", "ByteLevel"},
+                           {"add_prefix_space", false},
+                           {"trim_offsets", true},
+                           {"use_regex", splitting->regex == nullptr}};
+  parts.push_back(byte_level);
+  BATON_ASSIGN_OR_RETURN(
+      json post_processor,
+      PostProcessorJson(file, vocabulary, splitting->adds_bos));
+  return json{
+      {"normalizer", splitting->normalizes ? json{{"type", "NFC"}} : json()},
+      {"pre_tokenizer",
+       {{"type", "Sequence"}, {"pretokenizers", std::move(parts)}}},
+      {"post_processor", std::move(post_processor)},
+      {"decoder", byte_level},
+      {"model",
+       {{"type", "BPE"},
+        {"ignore_merges", splitting->ignores_merges},
+        {"vocab", VocabJson(vocabulary)},
+        {"merges", std::move(merges)}}}};
+}
+
+struct ScoredMerge {
+  size_t left;  // ids
+  size_t right;
+  float score;
+};
+
+// SentencePiece joins, again and again, the neighbours whose joined token has
+// the highest score. As a list of merges: every way to cut a token into two, in
+// the order of the tokens' scores, equal ones in that of the ids. (So do the
+// tokenizer.json files of such models.)
+absl::StatusOr<json> MergesOfScores(const gguf::GgufFile& file,
+                                    const Vocabulary& vocabulary) {
+  BATON_ASSIGN_OR_RETURN(const std::vector<float> scores, file.Floats(kScores));
+  if (scores.size() != vocabulary.tokens.size()) {
+    return file.Invalid(
+        kScores, absl::StrCat("has ", scores.size(), " entries, but there are ",
+                              vocabulary.tokens.size(), " tokens"));
+  }
+  absl::flat_hash_map<absl::string_view, size_t> ids;
+  for (size_t id = 0; id < scores.size(); ++id) {
+    if (std::isnan(scores[id])) {
+      return file.Invalid(kScores,
+                          absl::StrCat("has no number for token ", id));
+    }
+    if (vocabulary.types[id] == kNormal) ids.emplace(vocabulary.tokens[id], id);
+  }
+  std::vector<ScoredMerge> merges;
+  for (size_t id = 0; id < scores.size(); ++id) {
+    const absl::string_view token = vocabulary.tokens[id];
+    if (vocabulary.types[id] != kNormal || token.empty()) continue;
+    const auto first = static_cast<std::ptrdiff_t>(merges.size());
+    for (size_t at = NextUtf8(token, 0).size; at < token.size();
+         at += NextUtf8(token, at).size) {
+      const auto left = ids.find(token.substr(0, at));
+      const auto right = ids.find(token.substr(at));
+      if (left == ids.end() || right == ids.end()) continue;
+      merges.push_back({left->second, right->second, scores[id]});
+    }
+    std::sort(merges.begin() + first, merges.end(),
+              [](const ScoredMerge& a, const ScoredMerge& b) {
+                return std::pair(a.left, a.right) < std::pair(b.left, b.right);
+              });
+  }
+  std::stable_sort(merges.begin(), merges.end(),
+                   [](const ScoredMerge& a, const ScoredMerge& b) {
+                     return a.score > b.score;
+                   });
+  json list = json::array();
+  for (const ScoredMerge& merge : merges) {
+    list.push_back({std::string(vocabulary.tokens[merge.left]),
+                    std::string(vocabulary.tokens[merge.right])});
+  }
+  return list;
+}
+
+absl::StatusOr<json> SentencePieceJson(const gguf::GgufFile& file,
+                                       const Vocabulary& vocabulary) {
+  constexpr absl::string_view kSpacePrefix = "tokenizer.ggml.add_space_prefix";
+  BATON_ASSIGN_OR_RETURN(json merges, MergesOfScores(file, vocabulary));
+  BATON_ASSIGN_OR_RETURN(
+      const auto unknown,
+      NamedToken(file, "tokenizer.ggml.unknown_token_id", vocabulary));
+  bool space_prefix = true;
+  if (file.Has(kSpacePrefix)) {
+    BATON_ASSIGN_OR_RETURN(space_prefix, file.Bool(kSpacePrefix));
+  }
+  json normalizers = json::array();
+  if (space_prefix) {
+    normalizers.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
+  }
+  normalizers.push_back({{"type", "Replace"},
+                         {"pattern", {{"String", " "}}},
+                         {"content", kSpace}});
+  json decoders = json::array({{{"type", "Replace"},
+                                {"pattern", {{"String", kSpace}}},
+                                {"content", " "}},
+                               {{"type", "ByteFallback"}},
+                               {{"type", "Fuse"}}});
+  if (space_prefix) {
+    decoders.push_back(
+        {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  }
+  BATON_ASSIGN_OR_RETURN(
+      json post_processor,
+      PostProcessorJson(file, vocabulary, /*adds_bos=*/true));
+  return json{
+      {"normalizer",
+       {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}}},
+      {"post_processor", std::move(post_processor)},
+      {"decoder", {{"type", "Sequence"}, {"decoders", std::move(decoders)}}},
+      {"model",
+       {{"type", "BPE"},
+        {"byte_fallback", true},
+        {"fuse_unk", true},
+        {"unk_token", unknown.has_value() ? json(*unknown) : json()},
+        {"vocab", VocabJson(vocabulary)},
+        {"merges", std::move(merges)}}}};
+}
+
+}  // namespace
+
+absl::StatusOr<json> GgufTokenizerJson(const gguf::GgufFile& file) {
+  BATON_ASSIGN_OR_RETURN(const absl::string_view model, file.String(kModel));
+  BATON_ASSIGN_OR_RETURN(const Vocabulary vocabulary, ReadVocabulary(file));
+  json document;
+  if (model == "gpt2") {
+    BATON_ASSIGN_OR_RETURN(document, ByteLevelJson(file, vocabulary));
+  } else if (model == "llama") {
+    BATON_ASSIGN_OR_RETURN(document, SentencePieceJson(file, vocabulary));
+  } else {
+    return absl::UnimplementedError(
+        absl::StrCat(file.path(), ": ", kModel, " is ", gguf::Quoted(model),
+                     "; Baton knows gpt2 and llama"));
+  }
+  document["version"] = "1.0";
+  document["added_tokens"] = AddedTokensJson(vocabulary);
+  return document;
+}
+
+}  // namespace baton::router
