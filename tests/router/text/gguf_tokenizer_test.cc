@@ -261,8 +261,8 @@ TEST(GgufTokenizerKeysTest, SurvivesDamage) {
   const std::string contents[] = {WriteGguf(stories, "llama-bpe").Finish(),
                                   WriteGguf(spiece, "").Finish()};
   int loaded = 0;
+  const ModelDir dir;
   for (int i = 0; i < 400; ++i) {
-    ModelDir dir;
     dir.Write("m.gguf", engine::Mutate(contents[i % 2], random));
     const auto tokenizer = Tokenizer::Load(dir.path() + "/m.gguf");
     if (!tokenizer.ok()) {
