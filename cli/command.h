@@ -31,6 +31,8 @@ void AddBenchCommand(CLI::App* app, const std::string& program,
                      Command* chosen);
 void AddBenchEngineCommand(CLI::App* bench, const std::string& program,
                            Command* chosen);
+void AddDoctorCommand(CLI::App* app, const std::string& program,
+                      Command* chosen);
 void AddPerplexityCommand(CLI::App* app, const std::string& program,
                           Command* chosen);
 void AddSynthCommand(CLI::App* app, const std::string& program,

@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   baton::cli::AddGenerateCommand(&app, program, &chosen);
   baton::cli::AddModelCommand(&app, program, &chosen);
   baton::cli::AddBenchCommand(&app, program, &chosen);
+  baton::cli::AddDoctorCommand(&app, program, &chosen);
   baton::cli::AddPerplexityCommand(&app, program, &chosen);
   baton::cli::AddSynthCommand(&app, program, &chosen);
   if (argc < 2) {

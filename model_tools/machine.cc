@@ -1,0 +1,246 @@
+#include "model_tools/machine.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/status_macros.h"
+#include "engine/cpu/kernel_choice.h"
+#include "model_tools/model_tensors.h"
+
+namespace baton::model_tools {
+namespace {
+
+constexpr int64_t kLittleMemory = int64_t{1} << 30;
+// What version 1 calls no limit is a number of this size.
+constexpr int64_t kNoLimit = int64_t{1} << 60;
+
+constexpr absl::string_view kInstructionSets[] = {
+    "avx2",        "fma",         "f16c",     "avx_vnni",
+    "avx512f",     "avx512bw",    "avx512vl", "avx512dq",
+    "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"};
+
+// Empty when it cannot be read.
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::optional<int64_t> ReadNumber(const std::string& path) {
+  int64_t value = 0;
+  if (!absl::SimpleAtoi(ReadFile(path), &value)) return std::nullopt;
+  return value;
+}
+
+// The value of "name : value" or "name: value".
+std::string Field(const std::string& text, absl::string_view name) {
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits(':', 1));
+    if (absl::StripAsciiWhitespace(parts.first) == name) {
+      return std::string(absl::StripAsciiWhitespace(parts.second));
+    }
+  }
+  return "";
+}
+
+// Of /proc/meminfo: "123 kB".
+int64_t Kilobytes(const std::string& text, absl::string_view name) {
+  int64_t value = 0;
+  const std::string field = Field(text, name);
+  const absl::string_view number =
+      absl::StripSuffix(absl::string_view(field), " kB");
+  return absl::SimpleAtoi(number, &value) ? value * 1024 : 0;
+}
+
+// The folders whose limits hold for this process: its own group's and those
+// above it. `controller` is empty for version 2.
+std::vector<std::string> GroupFolders(const std::string& root,
+                                      absl::string_view controller) {
+  const std::string groups = ReadFile(root + "/proc/self/cgroup");
+  std::vector<std::string> folders;
+  for (absl::string_view line : absl::StrSplit(groups, '\n')) {
+    // "4:memory:/path", or "0::/path".
+    const std::vector<std::string> parts =
+        absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3 || !absl::StartsWith(parts[2], "/")) continue;
+    const std::vector<std::string> names = absl::StrSplit(parts[1], ',');
+    if (std::count(names.begin(), names.end(), controller) == 0) continue;
+    const std::string mount = absl::StrCat(
+        root, "/sys/fs/cgroup", controller.empty() ? "" : "/", controller);
+    std::string path = parts[2];
+    while (path.size() > 1) {
+      folders.push_back(mount + path);
+      path.resize(path.rfind('/'));
+    }
+    folders.push_back(mount);
+  }
+  return folders;
+}
+
+void ReadMemoryLimit(const std::string& root, Machine* machine) {
+  const auto take = [&](const std::string& folder, const char* limit_file,
+                        const char* used_file) {
+    const auto limit = ReadNumber(folder + "/" + limit_file);
+    if (!limit.has_value() || *limit >= kNoLimit) return;
+    if (machine->memory_limit && *machine->memory_limit <= *limit) return;
+    machine->memory_limit = *limit;
+    machine->memory_limit_used =
+        ReadNumber(folder + "/" + used_file).value_or(0);
+  };
+  for (const std::string& folder : GroupFolders(root, "")) {
+    take(folder, "memory.max", "memory.current");
+  }
+  for (const std::string& folder : GroupFolders(root, "memory")) {
+    take(folder, "memory.limit_in_bytes", "memory.usage_in_bytes");
+  }
+}
+
+void ReadCpuQuota(const std::string& root, Machine* machine) {
+  const auto take = [&](double quota, double period) {
+    if (quota <= 0 || period <= 0) return;
+    const double cpus = quota / period;
+    machine->cpu_quota = std::min(machine->cpu_quota.value_or(cpus), cpus);
+  };
+  for (const std::string& folder : GroupFolders(root, "")) {
+    // "max 100000" or "50000 100000".
+    const std::string text = ReadFile(folder + "/cpu.max");
+    const std::vector<absl::string_view> parts =
+        absl::StrSplit(absl::StripAsciiWhitespace(text), ' ');
+    double quota = 0, period = 0;
+    if (parts.size() == 2 && absl::SimpleAtod(parts[0], &quota) &&
+        absl::SimpleAtod(parts[1], &period)) {
+      take(quota, period);
+    }
+  }
+  for (const std::string& folder : GroupFolders(root, "cpu")) {
+    const auto quota = ReadNumber(folder + "/cpu.cfs_quota_us");
+    const auto period = ReadNumber(folder + "/cpu.cfs_period_us");
+    if (quota && period) {
+      take(static_cast<double>(*quota), static_cast<double>(*period));
+    }
+  }
+}
+
+// "always [madvise] never".
+std::string ChosenOf(const std::string& text) {
+  const size_t begin = text.find('[');
+  const size_t end = text.find(']');
+  if (begin == std::string::npos || end == std::string::npos || end < begin) {
+    return "";
+  }
+  return text.substr(begin + 1, end - begin - 1);
+}
+
+void ReadCpus(const std::string& root, Machine* machine) {
+  const std::string info = ReadFile(root + "/proc/cpuinfo");
+  machine->cpu_model = Field(info, "model name");
+  const std::string flags_text = Field(info, "flags");
+  const std::set<absl::string_view> flags =
+      absl::StrSplit(flags_text, ' ', absl::SkipEmpty());
+  for (const absl::string_view name : kInstructionSets) {
+    if (flags.count(name) > 0) machine->instruction_sets.emplace_back(name);
+  }
+  for (absl::string_view line : absl::StrSplit(info, '\n')) {
+    if (absl::StartsWith(line, "processor")) ++machine->cpus;
+  }
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    machine->usable_cpus = CPU_COUNT(&set);
+  }
+}
+
+}  // namespace
+
+int64_t Machine::UsableMemory() const {
+  if (!memory_limit.has_value()) return memory_available;
+  return std::min(memory_available,
+                  std::max<int64_t>(0, *memory_limit - memory_limit_used));
+}
+
+Machine ReadMachine(const std::string& root) {
+  Machine machine;
+  ReadCpus(root, &machine);
+  for (const engine::cpu::Kernels* kernels : engine::cpu::AvailableKernels()) {
+    machine.kernel_sets.emplace_back(kernels->name);
+  }
+  const std::string memory = ReadFile(root + "/proc/meminfo");
+  machine.memory_total = Kilobytes(memory, "MemTotal");
+  machine.memory_available = Kilobytes(memory, "MemAvailable");
+  ReadMemoryLimit(root, &machine);
+  ReadCpuQuota(root, &machine);
+  machine.huge_pages =
+      ChosenOf(ReadFile(root + "/sys/kernel/mm/transparent_hugepage/enabled"));
+  return machine;
+}
+
+std::vector<Finding> FindTrouble(const Machine& machine) {
+  std::vector<Finding> findings;
+  const auto problem = [&](std::string text) {
+    findings.push_back({true, std::move(text)});
+  };
+  if (machine.kernel_sets.size() == 1) {
+    problem(
+        "this CPU has no instruction set that Baton has fast kernels for "
+        "(AVX2, or AVX-512 with BF16): expect a tenth of the speed");
+  }
+  if (machine.cpu_quota && *machine.cpu_quota < 1.0) {
+    problem(absl::StrFormat(
+        "the control group allows %.2f CPUs: every step waits for its share",
+        *machine.cpu_quota));
+  } else if (machine.cpu_quota && *machine.cpu_quota < machine.usable_cpus) {
+    findings.push_back(
+        {false, absl::StrFormat(
+                    "the control group allows %.1f CPUs of %d: give workers "
+                    "--threads to match",
+                    *machine.cpu_quota, machine.usable_cpus)});
+  }
+  if (machine.memory_total > 0 && machine.UsableMemory() < kLittleMemory) {
+    problem(absl::StrFormat("only %.2f GiB of memory can be used",
+                            machine.UsableMemory() / 0x1p30));
+  }
+  if (machine.huge_pages == "never") {
+    findings.push_back(
+        {false,
+         "transparent huge pages are off: reading weights is slower; write "
+         "\"madvise\" to /sys/kernel/mm/transparent_hugepage/enabled"});
+  }
+  return findings;
+}
+
+absl::StatusOr<std::vector<MeasuredCeilings>> MeasureMachine(
+    int32_t usable_cpus) {
+  std::vector<MeasuredCeilings> measured;
+  for (const int32_t threads : {1, usable_cpus}) {
+    if (!measured.empty() && threads <= 1) continue;
+    engine::cpu::CeilingOptions options;
+    options.num_threads = threads;
+    options.time_each = absl::Milliseconds(150);
+    options.memory_bytes = int64_t{256} << 20;
+    BATON_ASSIGN_OR_RETURN(const engine::cpu::Ceilings ceilings,
+                           engine::cpu::MeasureCeilings(options));
+    measured.push_back({threads, ceilings});
+  }
+  return measured;
+}
+
+int64_t WorkerBytes(const engine::ModelConfig& config, WeightKind kind,
+                    int64_t kv_bytes) {
+  // The embedding is read from its file as it is, a row per token; nearly
+  // always 2 bytes an element.
+  return static_cast<int64_t>(LayerMatrixBytes(config, kind) +
+                              HeadBytes(config, kind)) +
+         2 * HeadParameters(config) + kv_bytes;
+}
+
+}  // namespace baton::model_tools
