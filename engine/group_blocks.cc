@@ -74,14 +74,15 @@ void ReadGptq(const WeightMatrix& m, int64_t row, int64_t count,
   const Groups groups(m, row, count);
   const int per_word = 32 / m.bits;
   const uint32_t mask = (uint32_t{1} << m.bits) - 1;
+  int64_t group[8] = {};
   for (int64_t first = 0; first < m.columns; first += per_word) {
+    for (int j = 0; j < per_word; ++j) group[j] = groups.GroupOf(first + j);
     for (int64_t i = 0; i < count; ++i) {
       const uint32_t word =
           WordAt(m.values, first / per_word * m.rows + row + i);
+      float* const weights = out.data() + i * m.columns + first;
       for (int j = 0; j < per_word; ++j) {
-        const int64_t input = first + j;
-        out[i * m.columns + input] = groups.Weight(groups.GroupOf(input), i,
-                                                   word >> (m.bits * j) & mask);
+        weights[j] = groups.Weight(group[j], i, (word >> (m.bits * j)) & mask);
       }
     }
   }

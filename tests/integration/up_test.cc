@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -22,6 +24,7 @@
 #include "tests/integration/client.h"
 #include "tests/integration/cluster.h"
 #include "tests/integration/reference.h"
+#include "tests/support/gguf_writer.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::test {
@@ -170,6 +173,30 @@ TEST_F(UpTest, JsonHasTheTokensOfTheReference) {
   EXPECT_EQ(up_->Stop(kPatience).Describe(), "exit status 0");
   // A folder that the user named stays.
   EXPECT_EQ(access((scratch_.path() + "/logs/router.log").c_str(), F_OK), 0);
+}
+
+TEST_F(UpTest, AGgufFileAnswersAsItsDirectory) {
+  const std::string file = scratch_.path() + "/tiny.gguf";
+  std::ifstream tokenizer(model_dir_ + "/tokenizer.json");
+  test::GgufWriter writer = test::GgufOfModelDir(model_dir_);
+  test::AddGgufTokenizer(nlohmann::json::parse(tokenizer), "gpt-2", writer);
+  writer.AddBool("tokenizer.ggml.add_bos_token", true);
+  std::ofstream(file, std::ios::binary) << writer.Finish();
+  const Flags generate = {"Once", "--greedy",     "--max-tokens",
+                          "12",   "--ignore-eos", "--quiet"};
+  ASSERT_NO_FATAL_FAILURE(Start());
+  const RunResult from_directory = Baton("generate", generate);
+  EXPECT_TRUE(from_directory.exit.clean()) << from_directory.err;
+  EXPECT_EQ(up_->Stop(kPatience).Describe(), "exit status 0");
+
+  model_dir_ = file;
+  ASSERT_NO_FATAL_FAILURE(Start());
+  const RunResult from_file = Baton("generate", generate);
+  EXPECT_TRUE(from_file.exit.clean()) << from_file.err;
+  EXPECT_EQ(from_file.out, from_directory.out);
+  const RunResult model = Baton("model", {});
+  EXPECT_THAT(model.out, HasSubstr("name             tiny\n"));
+  EXPECT_EQ(up_->Stop(kPatience).Describe(), "exit status 0");
 }
 
 TEST_F(UpTest, ARefusedRequestIsAnError) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
@@ -64,5 +66,11 @@ std::string StringBytes(absl::string_view text);
 // GGUF has for the architecture, no tokenizer. CHECK-fails where the directory
 // cannot be loaded or GGUF has no place for what its config says.
 GgufWriter GgufOfModelDir(const std::string& dir);
+
+// Adds the tokenizer of a tokenizer.json, as a converter writes it: byte-level
+// with this tokenizer.ggml.pre, or SentencePiece where `pre` is empty. The
+// tokens of beginning and end are set for SentencePiece only.
+void AddGgufTokenizer(const nlohmann::json& root, const std::string& pre,
+                      GgufWriter& writer);
 
 }  // namespace baton::test
