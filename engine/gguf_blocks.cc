@@ -15,18 +15,26 @@ float HalfAt(const uint8_t* bytes) {
   return F16ToFloat(bits);
 }
 
-// 32 weights: a scale (half), 16 bytes. The low halves of the bytes are the
-// first 16 weights, the high halves the others.
-struct Q4_0 {
+// 32 weights in 4 or 5 bits. A scale (half); where they are not symmetric, a
+// minimum (half); the fifth bits, a word with that of weight i in bit i; 16
+// bytes. The low halves of the bytes are the first 16 weights, the high halves
+// the others. Without a minimum, half of the range is below zero.
+template <int kBits, bool kHasMinimum>
+struct Small {
   static constexpr int kElements = 32;
-  static constexpr int kBytes = 18;
+  static constexpr int kBytes = 18 + (kHasMinimum ? 2 : 0) + (kBits - 4) * 4;
 
   static void Read(const uint8_t* block, float* out) {
     const float scale = HalfAt(block);
-    for (int i = 0; i < 16; ++i) {
-      const int packed = block[2 + i];
-      out[i] = static_cast<float>((packed & 15) - 8) * scale;
-      out[16 + i] = static_cast<float>((packed >> 4) - 8) * scale;
+    const float minimum = kHasMinimum ? HalfAt(block + 2) : 0.0f;
+    uint32_t fifth = 0;
+    if (kBits == 5) std::memcpy(&fifth, block + kBytes - 20, sizeof(fifth));
+    const uint8_t* const packed = block + kBytes - 16;
+    for (int i = 0; i < 32; ++i) {
+      const int low = i < 16 ? packed[i] & 15 : packed[i - 16] >> 4;
+      const int q = low | static_cast<int>(fifth >> i & 1) << 4;
+      out[i] = kHasMinimum ? static_cast<float>(q) * scale + minimum
+                           : static_cast<float>(q - (1 << (kBits - 1))) * scale;
     }
   }
 };
@@ -44,17 +52,21 @@ struct Q8_0 {
   }
 };
 
-// 256 weights in 8 groups of 32: a scale and a scale of minima (halves), 12
-// bytes with a 6-bit scale and minimum of each group, 128 bytes. Each 32 bytes
-// are two groups: their low halves, then their high halves.
-struct Q4K {
+// 256 weights in 8 groups of 32, in 4 or 5 bits: a scale and a scale of minima
+// (halves), 12 bytes with a 6-bit scale and minimum of each group, 32 bytes
+// with the fifth bits (bit g of byte i is that of weight i in group g), 128
+// bytes. Each 32 of those are two groups: their low halves, then their high
+// halves.
+template <int kBits>
+struct Grouped {
   static constexpr int kElements = 256;
-  static constexpr int kBytes = 144;
+  static constexpr int kBytes = 144 + (kBits - 4) * 32;
 
   static void Read(const uint8_t* block, float* out) {
     const float scale = HalfAt(block);
     const float min_scale = HalfAt(block + 2);
     const uint8_t* const six = block + 4;
+    const uint8_t* const fifth = block + 16;
     for (int group = 0; group < 8; ++group) {
       int group_scale, group_min;
       if (group < 4) {
@@ -67,9 +79,10 @@ struct Q4K {
       }
       const float factor = scale * static_cast<float>(group_scale);
       const float minimum = min_scale * static_cast<float>(group_min);
-      const uint8_t* const packed = block + 16 + group / 2 * 32;
+      const uint8_t* const packed = block + kBytes - 128 + group / 2 * 32;
       for (int i = 0; i < 32; ++i) {
-        const int q = group % 2 == 0 ? packed[i] & 15 : packed[i] >> 4;
+        int q = group % 2 == 0 ? packed[i] & 15 : packed[i] >> 4;
+        if (kBits == 5) q |= (fifth[i] >> group & 1) << 4;
         out[group * 32 + i] = factor * static_cast<float>(q) - minimum;
       }
     }
@@ -117,11 +130,19 @@ void ReadGgufBlocks(WeightEncoding encoding, absl::Span<const std::byte> blocks,
                     absl::Span<float> out) {
   switch (encoding) {
     case WeightEncoding::kGgufQ4_0:
-      return ReadBlocks<Q4_0>(blocks, out);
+      return ReadBlocks<Small<4, false>>(blocks, out);
+    case WeightEncoding::kGgufQ4_1:
+      return ReadBlocks<Small<4, true>>(blocks, out);
+    case WeightEncoding::kGgufQ5_0:
+      return ReadBlocks<Small<5, false>>(blocks, out);
+    case WeightEncoding::kGgufQ5_1:
+      return ReadBlocks<Small<5, true>>(blocks, out);
     case WeightEncoding::kGgufQ8_0:
       return ReadBlocks<Q8_0>(blocks, out);
     case WeightEncoding::kGgufQ4K:
-      return ReadBlocks<Q4K>(blocks, out);
+      return ReadBlocks<Grouped<4>>(blocks, out);
+    case WeightEncoding::kGgufQ5K:
+      return ReadBlocks<Grouped<5>>(blocks, out);
     case WeightEncoding::kGgufQ6K:
       return ReadBlocks<Q6K>(blocks, out);
     case WeightEncoding::kPlain:

@@ -87,17 +87,31 @@ class TensorFinder final {
       case gguf::kQ4_0:
         matrix.encoding = WeightEncoding::kGgufQ4_0;
         break;
+      case gguf::kQ4_1:
+        matrix.encoding = WeightEncoding::kGgufQ4_1;
+        break;
+      case gguf::kQ5_0:
+        matrix.encoding = WeightEncoding::kGgufQ5_0;
+        break;
+      case gguf::kQ5_1:
+        matrix.encoding = WeightEncoding::kGgufQ5_1;
+        break;
       case gguf::kQ8_0:
         matrix.encoding = WeightEncoding::kGgufQ8_0;
         break;
       case gguf::kQ4K:
         matrix.encoding = WeightEncoding::kGgufQ4K;
         break;
+      case gguf::kQ5K:
+        matrix.encoding = WeightEncoding::kGgufQ5K;
+        break;
       case gguf::kQ6K:
         matrix.encoding = WeightEncoding::kGgufQ6K;
         break;
       default:
-        Refuse(*tensor, "F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K");
+        Refuse(*tensor,
+               "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K "
+               "and Q6_K");
     }
     return matrix;
   }

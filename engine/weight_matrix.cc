@@ -41,10 +41,18 @@ const char* WeightEncodingName(WeightEncoding encoding) {
       return "plain";
     case WeightEncoding::kGgufQ4_0:
       return "Q4_0";
+    case WeightEncoding::kGgufQ4_1:
+      return "Q4_1";
+    case WeightEncoding::kGgufQ5_0:
+      return "Q5_0";
+    case WeightEncoding::kGgufQ5_1:
+      return "Q5_1";
     case WeightEncoding::kGgufQ8_0:
       return "Q8_0";
     case WeightEncoding::kGgufQ4K:
       return "Q4_K";
+    case WeightEncoding::kGgufQ5K:
+      return "Q5_K";
     case WeightEncoding::kGgufQ6K:
       return "Q6_K";
     case WeightEncoding::kGptq:
@@ -84,8 +92,12 @@ void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
       }
       return;
     case WeightEncoding::kGgufQ4_0:
+    case WeightEncoding::kGgufQ4_1:
+    case WeightEncoding::kGgufQ5_0:
+    case WeightEncoding::kGgufQ5_1:
     case WeightEncoding::kGgufQ8_0:
     case WeightEncoding::kGgufQ4K:
+    case WeightEncoding::kGgufQ5K:
     case WeightEncoding::kGgufQ6K:
       for (int64_t i = 0; i < count; ++i) {
         ReadGgufBlocks(matrix.encoding, RowBytes(matrix, row + i), row_out(i));

@@ -20,8 +20,12 @@ enum class WeightEncoding {
   // Blocks of GGUF: `values` holds the rows one after another, each a whole
   // number of blocks (gguf_blocks.h).
   kGgufQ4_0,
+  kGgufQ4_1,
+  kGgufQ5_0,
+  kGgufQ5_1,
   kGgufQ8_0,
   kGgufQ4K,
+  kGgufQ5K,
   kGgufQ6K,
   // 4 or 8 bits per weight with a scale and a zero point for each output and
   // group of inputs (group_blocks.h).

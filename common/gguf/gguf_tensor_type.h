@@ -11,8 +11,12 @@ enum TensorType : uint32_t {
   kF32 = 0,
   kF16 = 1,
   kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
   kQ8_0 = 8,
   kQ4K = 12,
+  kQ5K = 13,
   kQ6K = 14,
   kBf16 = 30,
 };

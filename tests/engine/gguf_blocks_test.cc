@@ -21,10 +21,11 @@ struct Format {
   int64_t block_bytes;
 };
 
-constexpr Format kFormats[] = {{WeightEncoding::kGgufQ4_0, 32, 18},
-                               {WeightEncoding::kGgufQ8_0, 32, 34},
-                               {WeightEncoding::kGgufQ4K, 256, 144},
-                               {WeightEncoding::kGgufQ6K, 256, 210}};
+constexpr Format kFormats[] = {
+    {WeightEncoding::kGgufQ4_0, 32, 18},  {WeightEncoding::kGgufQ4_1, 32, 20},
+    {WeightEncoding::kGgufQ5_0, 32, 22},  {WeightEncoding::kGgufQ5_1, 32, 24},
+    {WeightEncoding::kGgufQ8_0, 32, 34},  {WeightEncoding::kGgufQ4K, 256, 144},
+    {WeightEncoding::kGgufQ5K, 256, 176}, {WeightEncoding::kGgufQ6K, 256, 210}};
 
 absl::Span<const std::byte> Bytes(const std::string& text) {
   return absl::MakeConstSpan(reinterpret_cast<const std::byte*>(text.data()),

@@ -278,8 +278,8 @@ TEST(GgufModelTest, BlockFormatsAreTaken) {
   add("blk.0.attn_k.weight", gguf::kQ4_0, 128);
   add("blk.0.attn_v.weight", gguf::kQ8_0, 128);
   add("blk.0.attn_output.weight", gguf::kF16, 256);
-  add("blk.0.ffn_gate.weight", gguf::kBf16, 256);
-  add("blk.0.ffn_up.weight", gguf::kQ4K, 256);
+  add("blk.0.ffn_gate.weight", gguf::kQ5_0, 256);
+  add("blk.0.ffn_up.weight", gguf::kQ5K, 256);
   add("blk.0.ffn_down.weight", gguf::kQ6K, 256);
   for (const char* const name :
        {"blk.0.attn_norm.weight", "blk.0.ffn_norm.weight",
@@ -297,12 +297,14 @@ TEST(GgufModelTest, BlockFormatsAreTaken) {
   EXPECT_EQ(layer.v_proj.encoding, WeightEncoding::kGgufQ8_0);
   EXPECT_EQ(layer.v_proj.interleaved_head, 0);
   EXPECT_EQ(layer.o_proj.encoding, WeightEncoding::kPlain);
+  EXPECT_EQ(layer.gate_proj.encoding, WeightEncoding::kGgufQ5_0);
+  EXPECT_EQ(layer.up_proj.encoding, WeightEncoding::kGgufQ5K);
   for (const WeightMatrix* matrix : loaded.weights.AllMatrices()) {
     EXPECT_EQ(AllRows(*matrix).size(), matrix->rows * 256u);
   }
-  add("blk.0.ffn_up.weight", 13, 256);
+  add("blk.0.ffn_up.weight", 11, 256);
   EXPECT_THAT(Load(writer).status.message(),
-              HasSubstr("\"blk.0.ffn_up.weight\" is Q5_K"));
+              HasSubstr("\"blk.0.ffn_up.weight\" is Q3_K"));
 }
 
 TEST(GgufModelTest, SurvivesDamage) {

@@ -18,8 +18,8 @@ import sys
 import numpy as np
 
 F32 = np.float32
-NAMES = {2: "Q4_0", 8: "Q8_0", 12: "Q4_K", 14: "Q6_K"}
-BYTES = {"Q4_0": 8 * 18, "Q8_0": 8 * 34, "Q4_K": 144, "Q6_K": 210}
+NAMES = {2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 12: "Q4_K",
+         13: "Q5_K", 14: "Q6_K"}
 
 
 def half(data):
@@ -32,11 +32,34 @@ def q4_0(block):
     return [F32(q - 8) * half(block[:2]) for q in low + high]
 
 
+def q4_1(block):
+    low = [b & 15 for b in block[4:]]
+    high = [b >> 4 for b in block[4:]]
+    return [F32(q) * half(block[:2]) + half(block[2:4]) for q in low + high]
+
+
+def fifth_bits(four):
+    (word,) = struct.unpack("<I", four)
+    return [16 * (word >> i & 1) for i in range(32)]
+
+
+def q5_0(block):
+    quants = [b & 15 for b in block[6:]] + [b >> 4 for b in block[6:]]
+    return [F32(q + top - 16) * half(block[:2])
+            for q, top in zip(quants, fifth_bits(block[2:6]))]
+
+
+def q5_1(block):
+    quants = [b & 15 for b in block[8:]] + [b >> 4 for b in block[8:]]
+    return [F32(q + top) * half(block[:2]) + half(block[2:4])
+            for q, top in zip(quants, fifth_bits(block[4:8]))]
+
+
 def q8_0(block):
     return [F32(q) * half(block[:2]) for q in struct.unpack("32b", block[2:])]
 
 
-def q4_k(block):
+def k_groups(block, quants, tops):
     d, dmin = half(block[0:2]), half(block[2:4])
     # Twelve bytes: 6-bit scales of groups 0-3, minima 0-3, then the low halves
     # of scales (low) and minima (high) 4-7, whose top bits are those of the
@@ -47,13 +70,21 @@ def q4_k(block):
     minima = [s[4 + i] % 64 for i in range(4)]
     minima += [s[8 + i] // 16 + s[4 + i] // 64 * 16 for i in range(4)]
     out = []
-    for pair in range(4):
-        quants = block[16 + 32 * pair : 48 + 32 * pair]
-        for group, values in ((2 * pair, [q % 16 for q in quants]),
-                              (2 * pair + 1, [q // 16 for q in quants])):
-            factor, low = d * F32(scales[group]), dmin * F32(minima[group])
-            out += [factor * F32(q) - low for q in values]
+    for group in range(8):
+        pair = quants[32 * (group // 2) : 32 * (group // 2) + 32]
+        values = [q % 16 if group % 2 == 0 else q // 16 for q in pair]
+        factor, low = d * F32(scales[group]), dmin * F32(minima[group])
+        out += [factor * F32(q + 16 * (top >> group & 1)) - low
+                for q, top in zip(values, tops)]
     return out
+
+
+def q4_k(block):
+    return k_groups(block, block[16:], [0] * 32)
+
+
+def q5_k(block):
+    return k_groups(block, block[48:], block[16:48])
 
 
 def q6_k(block):
@@ -71,8 +102,10 @@ def q6_k(block):
     return [d * F32(scales[i // 16]) * F32(q) for i, q in enumerate(quants)]
 
 
-READERS = {"Q4_0": (q4_0, 18), "Q8_0": (q8_0, 34), "Q4_K": (q4_k, 144),
-           "Q6_K": (q6_k, 210)}
+# The function and the bytes of a block.
+READERS = {"Q4_0": (q4_0, 18), "Q4_1": (q4_1, 20), "Q5_0": (q5_0, 22),
+           "Q5_1": (q5_1, 24), "Q8_0": (q8_0, 34), "Q4_K": (q4_k, 144),
+           "Q5_K": (q5_k, 176), "Q6_K": (q6_k, 210)}
 
 
 class Reader:
@@ -117,7 +150,9 @@ def first_block_tensor(path):
         if found is None and kind in NAMES:
             found = NAMES[kind], offset
     start = -(-r.at // 32) * 32 + found[1]
-    return found[0], r.data[start : start + BYTES[found[0]]]
+    name = found[0]
+    size = READERS[name][1] * (1 if name.endswith("K") else 8)
+    return name, r.data[start : start + size]
 
 
 def main():
