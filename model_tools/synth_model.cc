@@ -41,8 +41,10 @@ constexpr int64_t kBufferBytes = int64_t{32} << 20;
 constexpr int64_t kPieceElements = int64_t{1} << 16;
 static_assert(kPieceElements % NormalValues::kGranule == 0);
 
-// Room for what is not tensors, when we ask whether the disk has enough.
-constexpr int64_t kOtherFilesBytes = int64_t{64} << 20;
+// Room for what is not tensors, when we ask whether the disk has enough: of the
+// tokenizer, and of the rest.
+constexpr int64_t kTokenBytes = 32;
+constexpr int64_t kOtherFilesBytes = int64_t{1} << 20;
 
 // Which random numbers the same recipe stands for.
 constexpr int kRecipeVersion = 1;
@@ -316,14 +318,16 @@ absl::Status CheckReplaceable(const std::string& dir, bool replace) {
                    "replaces it"));
 }
 
-absl::Status CheckSpace(const std::string& dir, int64_t bytes) {
+absl::Status CheckSpace(const std::string& dir, int64_t tensor_bytes,
+                        int32_t vocab_size) {
   std::error_code error;
   const fs::space_info space = fs::space(dir, error);
-  const auto needed = static_cast<uintmax_t>(bytes + kOtherFilesBytes);
+  const auto needed = static_cast<uintmax_t>(
+      tensor_bytes + vocab_size * kTokenBytes + kOtherFilesBytes);
   if (error || space.available >= needed) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrFormat("no space for %s: it needs %.1f GB, the disk has %.1f GB",
-                      dir, needed / 1e9, space.available / 1e9));
+      absl::StrFormat("no space for %s: it needs %.0f MB, the disk has %.0f MB",
+                      dir, needed / 1e6, space.available / 1e6));
 }
 
 // "a/b/" -> "a/b".
@@ -359,7 +363,9 @@ absl::StatusOr<SynthResult> WriteSynthModel(const std::string& wanted_dir,
   absl::Status status =
       WriteTextFile(partial + "/" + kRecipeFile,
                     absl::StrCat(RecipeJson(options).dump(1), "\n"));
-  if (status.ok()) status = CheckSpace(partial, result.bytes);
+  if (status.ok()) {
+    status = CheckSpace(partial, result.bytes, options.config.vocab_size);
+  }
   if (status.ok()) {
     status = ModelWriter(options, partial, progress).Write(shards);
   }
