@@ -310,6 +310,8 @@ TEST(IncludeRulesTest, FindsEachKindOfViolation) {
       {"common/x.h", "\"scheduling/request.h\""},
       {"cli/x.cc", "\"router/worker_link.h\""},
       {"cli/x.cc", "\"engine/engine.h\""},
+      {"model_tools/x.cc", "\"router/text/tokenizer.h\""},
+      {"engine/x.h", "\"model_tools/machine.h\""},
       {"router/x.cc", "<ucp/api/ucp.h>"},
       {"common/x.h", "\"tests/support/tiny_model.h\""},
   };
