@@ -22,11 +22,20 @@ absl::Status Validate(const EngineOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "kv_memory_bytes: ", options.kv_memory_bytes, " is negative"));
   }
-  for (const int32_t size : {8, 16, 32, 64, 128}) {
+  if (options.weights != "auto" && options.weights != "bf16" &&
+      options.weights != "int8" && options.weights != "int4") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "weights: \"", options.weights, "\" is not auto, bf16, int8 or int4"));
+  }
+  if (options.kv_dtype != "bf16" && options.kv_dtype != "int8") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kv_dtype: \"", options.kv_dtype, "\" is not bf16 or int8"));
+  }
+  for (const int32_t size : {16, 32, 64, 128}) {
     if (options.block_size == size) return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "block_size: ", options.block_size, " is not 8, 16, 32, 64 or 128"));
+      "block_size: ", options.block_size, " is not 16, 32, 64 or 128"));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ struct EngineOptions {
   int32_t num_threads = 0;
   // Bytes for KV memory; rounded down to whole blocks.
   int64_t kv_memory_bytes = int64_t{256} << 20;
-  // Tokens per KV block: 8, 16, 32, 64 or 128.
+  // Tokens per KV block: 16, 32, 64 or 128.
   int32_t block_size = 16;
   // How the matrices are held: "bf16", "int8", "int4", or "auto": as a
   // directory that `baton quantize` wrote holds them, else bf16.

@@ -2,11 +2,17 @@
 //
 // KV memory is one arena: for each layer, `num_blocks` pages of `page_bytes()`
 // each, page b of layer l at PageOffset(l, b). A page holds one block of one
-// layer: for each KV head, block_size keys of head_dim values, then block_size
-// values of head_dim values. A slice of heads is therefore one contiguous run,
-// and a page is the unit that a hand-off sends.
+// layer, head after head; a slice of heads is therefore one contiguous run, and
+// a page is the unit that a hand-off sends. A head's part holds
 //
-//   page:  | head 0: K[block_size][head_dim] V[block_size][head_dim] | head 1 ...
+//   keys     for every 16 slots: [stored_head_dim / 2][16 slots][2 elements]
+//   scales   float32 [block_size], kInt8 only: key = scale * stored
+//   values   for every 16 elements: [block_size / 2][16 elements][2 slots]
+//   scales   float32 [block_size], kInt8 only
+//
+// which is how the two products of attention read them: the CPU backend then
+// moves whole cache lines and transposes nothing. stored_head_dim() is head_dim
+// rounded up to 16; what is between is zero or not read.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +24,36 @@ namespace baton::engine {
 // How keys and values are stored.
 enum class KvDtype {
   kBf16,
-  kInt8,  // with one float32 scale per token, KV head and K or V
+  kInt8,  // with one float32 scale per token, head and key or value
 };
 
 // "bf16", "int8".
-const char* KvDtypeName(KvDtype dtype);
+constexpr const char* KvDtypeName(KvDtype dtype) {
+  return dtype == KvDtype::kBf16 ? "bf16" : "int8";
+}
 
 struct KvLayout {
   int32_t num_layers = 0;
-  int32_t num_blocks = 0;  // blocks in the pool
-  int32_t block_size = 16;  // tokens per block
+  int32_t num_blocks = 0;   // blocks in the pool
+  int32_t block_size = 16;  // tokens per block, a multiple of 16
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   KvDtype dtype = KvDtype::kBf16;
 
-  int64_t element_bytes() const { return 2; }
-  // Bytes of one KV head in a page (its K, then its V).
+  int64_t element_bytes() const { return dtype == KvDtype::kBf16 ? 2 : 1; }
+  int32_t stored_head_dim() const { return (head_dim + 15) / 16 * 16; }
+  // Within a head's part of a page.
+  int64_t KeyScalesOffset() const {
+    return int64_t{block_size} * stored_head_dim() * element_bytes();
+  }
+  int64_t ValuesOffset() const { return head_bytes() / 2; }
+  int64_t ValueScalesOffset() const {
+    return ValuesOffset() + KeyScalesOffset();
+  }
+  // Bytes of one KV head in a page.
   int64_t head_bytes() const {
-    return int64_t{2} * block_size * head_dim * element_bytes();
+    const int64_t scale_bytes = dtype == KvDtype::kBf16 ? 0 : 4;
+    return 2 * (KeyScalesOffset() + block_size * scale_bytes);
   }
   int64_t page_bytes() const { return num_kv_heads * head_bytes(); }
   int64_t layer_bytes() const { return num_blocks * page_bytes(); }

@@ -337,7 +337,19 @@ TokenId Choose(absl::Span<const float> logits, const SamplingParams& params,
   return kept ? DrawFrom(*kept, uniform) : DrawFromAll(distribution, uniform);
 }
 
+// The logarithm of the sum of exp(logit) of finite logits.
+double LogTotal(absl::Span<const float> logits) {
+  const Distribution raw{logits, MaxLogit(logits), /*temperature=*/1.0f};
+  return raw.max + std::log(raw.TotalWeight());
+}
+
 }  // namespace
+
+float LogProbability(absl::Span<const float> logits, TokenId token) {
+  CHECK(token >= 0 && static_cast<size_t>(token) < logits.size()) << token;
+  if (!AllFinite(logits)) return std::numeric_limits<float>::quiet_NaN();
+  return static_cast<float>(logits[token] - LogTotal(logits));
+}
 
 SampledToken Sample(absl::Span<float> logits, const SamplingParams& params,
                     absl::Span<const TokenId> history, int32_t prompt_length,
@@ -350,8 +362,7 @@ SampledToken Sample(absl::Span<float> logits, const SamplingParams& params,
     result.ok = false;
     return result;
   }
-  const Distribution raw{logits, MaxLogit(logits), /*temperature=*/1.0f};
-  const double log_total = raw.max + std::log(raw.TotalWeight());
+  const double log_total = LogTotal(logits);
   const SeenTokens seen =
       ApplyPenalties(logits, params, history, prompt_length);
   result.token = Choose(logits, params, token_index);

@@ -31,4 +31,9 @@ scheduling::SampledToken Sample(absl::Span<float> logits,
                                 absl::Span<const TokenId> history,
                                 int32_t prompt_length, uint64_t token_index);
 
+// The natural logarithm of the probability that the model's own distribution
+// gives `token`; NaN when a logit is not finite.
+// REQUIRES: 0 <= token < logits.size().
+float LogProbability(absl::Span<const float> logits, TokenId token);
+
 }  // namespace baton::engine

@@ -33,7 +33,16 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->default_str("256MiB");
   app->add_option("--block-size", o->engine.block_size, "Tokens per KV block")
-      ->check(CLI::IsMember({8, 16, 32, 64, 128}))
+      ->check(CLI::IsMember({16, 32, 64, 128}))
+      ->capture_default_str();
+  app->add_option("--weights", o->engine.weights,
+                  "How matrices are held: bf16, int8, int4, or auto: as "
+                  "`baton quantize` packed them, else bf16")
+      ->check(CLI::IsMember({"auto", "bf16", "int8", "int4"}))
+      ->capture_default_str();
+  app->add_option("--kv-dtype", o->engine.kv_dtype,
+                  "How keys and values are held: bf16 or int8")
+      ->check(CLI::IsMember({"bf16", "int8"}))
       ->capture_default_str();
   app->add_option("--cpu-isa", o->engine.cpu_isa,
                   "Instruction set: portable, avx2 or avx512bf16; the best one "

@@ -46,7 +46,7 @@ v1::ModelFingerprint Fingerprint(const engine::Engine& engine) {
   fingerprint.set_num_kv_heads(kv.num_kv_heads);
   fingerprint.set_head_dim(kv.head_dim);
   fingerprint.set_vocab_size(engine.model().vocab_size);
-  fingerprint.set_kv_dtype("bf16");
+  fingerprint.set_kv_dtype(engine::KvDtypeName(kv.dtype));
   fingerprint.set_block_size(kv.block_size);
   fingerprint.set_protocol_version(proto::kPeerProtocolVersion);
   return fingerprint;

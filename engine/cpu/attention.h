@@ -1,10 +1,12 @@
 // Attention of a step's queries over paged KV memory.
 //
 // Keys and values are read from KV memory only, also those of the step itself,
-// and in tiles of 64 positions that are aligned to the sequence, not to the
-// step: a query's result is bitwise the same however its prompt was cut and
-// whatever else is in the step. Scores and sums are float32; queries and
-// probabilities are rounded to bfloat16 as inputs of a product.
+// in tiles of 64 positions and spans of 512 that are aligned to the sequence,
+// not to the step. Within a span the softmax runs on from tile to tile; spans
+// are merged in their order. A query's result is therefore bitwise the same
+// however its prompt was cut, whatever else is in the step, and whether one
+// thread ran all spans or several ran one each. Scores and sums are float32;
+// queries and probabilities are rounded to bfloat16 as inputs of a product.
 //
 // Run is called by the engine's thread. One object serves all layers.
 #pragma once
@@ -17,6 +19,7 @@
 #include "absl/types/span.h"
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/kv_pages.h"
 #include "engine/cpu/thread_team.h"
 #include "engine/kv_layout.h"
 
@@ -33,61 +36,90 @@ struct QueryTile {
 
 class Attention final {
  public:
-  // REQUIRES: num_heads is a multiple of layout.num_kv_heads, head_dim is even.
-  Attention(const Kernels& kernels, const KvLayout& layout, int32_t num_heads,
+  // `pages` must outlive the object.
+  // REQUIRES: num_heads is a multiple of the KV heads, head_dim is even.
+  Attention(const Kernels& kernels, const KvPages& pages, int32_t num_heads,
             int32_t num_threads);
 
   int32_t MaxTileRows() const { return max_tile_rows_; }
 
   // Results of all tiles. `queries` and `output` have num_heads * head_dim
-  // values per row, strides in elements. `kv_memory` is the arena of `layout`.
-  // With a window, a query sees at most that many positions, its own included.
+  // values per row, strides in elements. With a window, a query sees at most
+  // that many positions, its own included.
   void Run(ThreadTeam& team, absl::Span<const QueryTile> tiles, int32_t layer,
-           const std::byte* kv_memory, std::optional<int32_t> window,
-           const uint16_t* queries, int64_t query_stride, uint16_t* output,
-           int64_t output_stride);
+           std::optional<int32_t> window, const uint16_t* queries,
+           int64_t query_stride, uint16_t* output, int64_t output_stride);
 
  private:
+  // What one layer's run works on.
+  struct Job {
+    int32_t layer = 0;
+    std::optional<int32_t> window;
+    const uint16_t* queries = nullptr;
+    int64_t query_stride = 0;
+    uint16_t* output = nullptr;
+    int64_t output_stride = 0;
+
+    int32_t FirstVisible(int32_t position) const {
+      return window && position >= *window ? position - *window + 1 : 0;
+    }
+  };
+  // The weighted sums of values so far, and what they are divided by.
+  struct Result {
+    AlignedBuffer<float> sums;  // [rows][stored head_dim]
+    std::vector<SoftmaxState> states;
+
+    void Clear(int64_t rows, int64_t width);
+  };
   // What one thread works in.
   struct Scratch {
     AlignedBuffer<uint16_t> queries;        // [rows][head_dim]
     AlignedBuffer<float> scores;            // [rows][64]
     AlignedBuffer<uint16_t> probabilities;  // [rows][64]
-    AlignedBuffer<float> sums;              // [rows][head_dim padded]
     AlignedBuffer<uint16_t> keys;           // 4 panels
     AlignedBuffer<uint16_t> values;         // a panel per 16 of head_dim
-    std::vector<SoftmaxState> states;
+    Result span;
+    Result total;
+  };
+  // One span of one tile, when the spans of a tile are run apart.
+  struct Piece {
+    int32_t tile = 0;
+    int32_t kv_head = 0;
+    int32_t first = 0;
+    int32_t end = 0;
+    bool last = false;  // of its tile and head
   };
 
-  void RunTile(const QueryTile& tile, const std::byte* pages, int32_t kv_head,
-               std::optional<int32_t> window, const uint16_t* queries,
-               int64_t query_stride, uint16_t* output, int64_t output_stride,
+  // The first position that a tile's queries see, down to whole tiles.
+  int32_t TileBegin(const Job& job, const QueryTile& tile) const;
+  void LoadQueries(const Job& job, const QueryTile& tile, int32_t kv_head,
+                   Scratch& scratch) const;
+  // All spans of a tile for one KV head, and the output.
+  void RunTile(const Job& job, const QueryTile& tile, int32_t kv_head,
                Scratch& scratch) const;
-  // Calls visit(keys, count) for each run of positions of [first, end) that
-  // lies in one block: `count` keys of row_bytes_ each, their values
-  // value_offset_ further.
-  template <typename Visit>
-  void ForRuns(const QueryTile& tile, const std::byte* pages, int32_t kv_head,
-               int32_t first, int32_t end, Visit visit) const;
-  // Asks for the keys and values of the positions [first, end) to be brought
-  // near: pages lie far apart, so the CPU does not guess where to read next.
-  void Prefetch(const QueryTile& tile, const std::byte* pages, int32_t kv_head,
-                int32_t first, int32_t end) const;
-  // Packs the keys and values of the positions [first, end) of one tile; what
-  // is missing to whole panels and pairs is zero.
-  void PackTile(const QueryTile& tile, const std::byte* pages, int32_t kv_head,
-                int32_t first, int32_t end, Scratch& scratch) const;
+  // Positions [first, end), which lie in one span, into `result`.
+  void RunSpan(const Job& job, const QueryTile& tile, int32_t kv_head,
+               int32_t first, int32_t end, Scratch& scratch,
+               Result& result) const;
+  void Merge(int32_t rows, const Result& span, Result& total) const;
+  void WriteOutput(const Job& job, const QueryTile& tile, int32_t kv_head,
+                   const Result& result) const;
+  // Cuts tiles of few rows into pieces when there are too few tiles to keep
+  // the team busy; none otherwise.
+  void CutPieces(const Job& job, absl::Span<const QueryTile> tiles,
+                 int32_t num_threads);
 
   const Kernels& kernels_;
-  const KvLayout layout_;
+  const KvPages& pages_;
+  const int32_t head_dim_;
+  const int32_t stored_head_dim_;
+  const int32_t num_kv_heads_;
   const int32_t group_;  // query heads per KV head
   const int32_t max_tile_rows_;
-  const int32_t padded_head_dim_;
   const float score_factor_;
-  const int64_t row_bytes_;     // of a key or a value
-  const int64_t value_offset_;  // from a key to its value
-  const std::vector<uint16_t> zero_row_;
   std::vector<Scratch> scratch_;
+  std::vector<Piece> pieces_;
+  std::vector<Result> piece_results_;
 };
 
 }  // namespace baton::engine::cpu

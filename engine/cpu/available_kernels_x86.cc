@@ -13,7 +13,8 @@ std::vector<const Kernels*> Probe() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512bf16")) {
+      __builtin_cpu_supports("avx512bf16") &&
+      __builtin_cpu_supports("avx512vnni")) {
     available.push_back(&kAvx512Bf16Kernels);
   }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {

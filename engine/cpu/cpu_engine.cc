@@ -10,8 +10,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/cpu/kernel_choice.h"
-#include "engine/model_identity.h"
-#include "engine/weights.h"
+#include "engine/cpu/weight_loading.h"
 
 namespace baton::engine::cpu {
 namespace {
@@ -23,6 +22,9 @@ absl::StatusOr<KvLayout> MakeLayout(const ModelConfig& config,
   layout.block_size = options.block_size;
   layout.num_kv_heads = config.num_kv_heads;
   layout.head_dim = config.head_dim;
+  layout.dtype = options.kv_dtype == KvDtypeName(KvDtype::kInt8)
+                     ? KvDtype::kInt8
+                     : KvDtype::kBf16;
   const int64_t blocks = options.kv_memory_bytes / layout.block_bytes();
   if (blocks < 1) {
     return absl::ResourceExhaustedError(
@@ -35,6 +37,17 @@ absl::StatusOr<KvLayout> MakeLayout(const ModelConfig& config,
   return layout;
 }
 
+// "cpu-avx512bf16-int4-kv8": what bf16 does not name.
+std::string BackendName(const Kernels& kernels, WeightDtype weights,
+                        KvDtype kv) {
+  std::string name = absl::StrCat("cpu-", kernels.name);
+  if (weights != WeightDtype::kBf16) {
+    absl::StrAppend(&name, "-", WeightDtypeName(weights));
+  }
+  if (kv == KvDtype::kInt8) absl::StrAppend(&name, "-kv8");
+  return name;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
@@ -43,27 +56,30 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
                          FindKernels(options.cpu_isa));
   BATON_ASSIGN_OR_RETURN(const ModelConfig config,
                          LoadModelConfig(options.model_dir));
-  BATON_ASSIGN_OR_RETURN(const ModelWeights weights,
-                         LoadModelWeights(options.model_dir, config));
   BATON_ASSIGN_OR_RETURN(const KvLayout layout, MakeLayout(config, options));
-  BATON_ASSIGN_OR_RETURN(KvArena arena,
-                         KvArena::Allocate(layout.total_bytes()));
-  return std::unique_ptr<Engine>(
-      new CpuEngine(*kernels, config, weights, ModelIdentity(config, weights),
-                    layout, std::move(arena), options.num_threads));
+  auto team = std::make_unique<ThreadTeam>(options.num_threads);
+  BATON_ASSIGN_OR_RETURN(LoadedWeights loaded,
+                         LoadCpuWeights(options, config, *team));
+  BATON_ASSIGN_OR_RETURN(MemoryArena arena,
+                         MemoryArena::Allocate(layout.total_bytes(),
+                                               "KV memory (kv_memory_bytes)"));
+  return std::unique_ptr<Engine>(new CpuEngine(
+      *kernels, config, std::move(team), std::move(loaded.weights),
+      std::move(loaded.identity), layout, std::move(arena)));
 }
 
 CpuEngine::CpuEngine(const Kernels& kernels, const ModelConfig& config,
-                     const ModelWeights& weights, std::string identity,
-                     const KvLayout& layout, KvArena arena, int32_t num_threads)
+                     std::unique_ptr<ThreadTeam> team, CpuWeights weights,
+                     std::string identity, const KvLayout& layout,
+                     MemoryArena arena)
     : config_(config),
       identity_(std::move(identity)),
-      backend_name_(absl::StrCat("cpu-", kernels.name)),
+      backend_name_(BackendName(kernels, weights.dtype, layout.dtype)),
       layout_(layout),
       arena_(std::move(arena)),
-      team_(num_threads),
-      weights_(config, weights, team_),
-      forward_pass_(kernels, team_, config_, weights_, layout_,
+      team_(std::move(team)),
+      weights_(std::move(weights)),
+      forward_pass_(kernels, *team_, config_, weights_, layout_,
                     arena_.memory().data()) {}
 
 void CpuEngine::CheckPlan(const scheduling::StepPlan& plan) const {

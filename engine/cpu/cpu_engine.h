@@ -11,7 +11,7 @@
 #include "engine/cpu/cpu_weights.h"
 #include "engine/cpu/forward_pass.h"
 #include "engine/cpu/kernels.h"
-#include "engine/cpu/kv_arena.h"
+#include "engine/cpu/memory_arena.h"
 #include "engine/cpu/thread_team.h"
 #include "engine/engine.h"
 #include "engine/engine_factory.h"
@@ -35,8 +35,8 @@ class CpuEngine final : public Engine {
 
  private:
   CpuEngine(const Kernels& kernels, const ModelConfig& config,
-            const ModelWeights& weights, std::string identity,
-            const KvLayout& layout, KvArena arena, int32_t num_threads);
+            std::unique_ptr<ThreadTeam> team, CpuWeights weights,
+            std::string identity, const KvLayout& layout, MemoryArena arena);
 
   // CHECK-fails on a plan that is not well-formed.
   void CheckPlan(const scheduling::StepPlan& plan) const;
@@ -45,8 +45,8 @@ class CpuEngine final : public Engine {
   const std::string identity_;
   const std::string backend_name_;
   const KvLayout layout_;
-  KvArena arena_;
-  ThreadTeam team_;
+  MemoryArena arena_;
+  const std::unique_ptr<ThreadTeam> team_;
   const CpuWeights weights_;
   ForwardPass forward_pass_;
 };

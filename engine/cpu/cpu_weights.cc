@@ -1,9 +1,11 @@
 #include "engine/cpu/cpu_weights.h"
 
-#include <initializer_list>
+#include <algorithm>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/status_macros.h"
 #include "engine/float_convert.h"
 
 namespace baton::engine::cpu {
@@ -19,72 +21,266 @@ std::vector<float> OptionalFloats(const std::optional<TensorView>& view) {
   return view ? Floats(*view) : std::vector<float>();
 }
 
-// The biases of the parts of a packed matrix, each padded as its part is;
-// empty when none of them is there.
-std::vector<float> PackBias(
-    std::initializer_list<const std::optional<TensorView>*> parts) {
+// Values in runs of `run`, each padded with zeros to `padded`.
+void AppendPadded(absl::Span<const float> values, size_t run, size_t padded,
+                  std::vector<float>* out) {
+  for (size_t i = 0; i < values.size(); i += run) {
+    const absl::Span<const float> part = values.subspan(i, run);
+    out->insert(out->end(), part.begin(), part.end());
+    out->resize(out->size() + padded - part.size());
+  }
+}
+
+std::vector<float> QkvBias(const ModelConfig& config, const LayerWeights& in) {
   std::vector<float> bias;
-  for (const std::optional<TensorView>* part : parts) {
-    if (!*part) return {};
-    const std::vector<float> values = Floats(**part);
-    bias.insert(bias.end(), values.begin(), values.end());
-    bias.resize((bias.size() + kPanelColumns - 1) / kPanelColumns *
-                kPanelColumns);
+  if (!in.q_bias) return bias;
+  const size_t head = config.head_dim;
+  const size_t padded =
+      (head + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+  for (const auto* part : {&in.q_bias, &in.k_bias, &in.v_bias}) {
+    AppendPadded(Floats(**part), head, padded, &bias);
   }
   return bias;
 }
 
-CpuLayerWeights PackLayer(const LayerWeights& in, ThreadTeam& team) {
-  CpuLayerWeights out;
-  out.input_norm = Floats(in.input_norm);
-  out.qkv = PackedMatrix::Pack({&in.q_proj, &in.k_proj, &in.v_proj}, team);
-  out.qkv_bias = PackBias({&in.q_bias, &in.k_bias, &in.v_bias});
-  out.q_norm = OptionalFloats(in.q_norm);
-  out.k_norm = OptionalFloats(in.k_norm);
-  out.o = PackedMatrix::Pack({&in.o_proj}, team);
-  out.o_bias = PackBias({&in.o_bias});
-  out.post_attention_norm = Floats(in.post_attention_norm);
-  out.gate_up = PackedMatrix::Pack({&in.gate_proj, &in.up_proj}, team);
-  out.gate_up_bias = PackBias({&in.gate_bias, &in.up_bias});
-  out.down = PackedMatrix::Pack({&in.down_proj}, team);
-  out.down_bias = PackBias({&in.down_bias});
-  return out;
+std::vector<float> GateUpBias(const LayerWeights& in) {
+  std::vector<float> bias;
+  if (!in.gate_bias) return bias;
+  const std::vector<float> gate = Floats(*in.gate_bias);
+  const std::vector<float> up = Floats(*in.up_bias);
+  for (size_t i = 0; i < gate.size(); i += kGroupInputs) {
+    for (const auto* part : {&gate, &up}) {
+      AppendPadded(absl::MakeSpan(*part).subspan(i, kGroupInputs), kGroupInputs,
+                   kGroupInputs, &bias);
+    }
+  }
+  return bias;
 }
+
+std::vector<float> OutputBias(const std::optional<TensorView>& view) {
+  std::vector<float> bias;
+  if (!view) return bias;
+  const std::vector<float> values = Floats(*view);
+  const size_t padded =
+      (values.size() + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+  AppendPadded(values, values.size(), padded, &bias);
+  return bias;
+}
+
+std::vector<PanelSource> QkvPanels(const ModelConfig& config,
+                                   const LayerWeights& in) {
+  std::vector<PanelSource> panels;
+  const auto add = [&](const WeightMatrix& part, int32_t heads) {
+    for (int32_t h = 0; h < heads; ++h) {
+      AppendPanels(part, int64_t{h} * config.head_dim, config.head_dim,
+                   /*unit=*/1, &panels);
+    }
+  };
+  add(in.q_proj, config.num_heads);
+  add(in.k_proj, config.num_kv_heads);
+  add(in.v_proj, config.num_kv_heads);
+  return panels;
+}
+
+std::vector<PanelSource> GateUpPanels(const LayerWeights& in) {
+  std::vector<PanelSource> panels;
+  for (int64_t row = 0; row < in.gate_proj.rows; row += kGroupInputs) {
+    const int64_t count =
+        std::min<int64_t>(kGroupInputs, in.gate_proj.rows - row);
+    AppendPanels(in.gate_proj, row, count, kGatePanels, &panels);
+    AppendPanels(in.up_proj, row, count, kGatePanels, &panels);
+  }
+  return panels;
+}
+
+int32_t PanelsOf(int64_t outputs, int32_t unit) {
+  const int64_t columns = int64_t{unit} * kPanelColumns;
+  return static_cast<int32_t>((outputs + columns - 1) / columns) * unit;
+}
+
+// The widest unit that a head's panels are a multiple of.
+int32_t HeadUnit(int32_t head_panels) {
+  int32_t unit = kWideUnit;
+  while (head_panels % unit != 0) --unit;
+  return unit;
+}
+
+// Few outputs are cut into narrower strips, so that a team of threads can share
+// them more evenly.
+PackedShape OutputShape(WeightDtype dtype, int32_t inputs, int64_t outputs) {
+  constexpr int64_t kManyOutputs = 1024;
+  const int32_t unit = outputs >= kManyOutputs ? kWideUnit : kWideUnit / 2;
+  return {dtype, unit, inputs, PanelsOf(outputs, unit)};
+}
+
+std::vector<PanelSource> OutputPanels(const WeightMatrix& matrix,
+                                      int32_t unit) {
+  std::vector<PanelSource> panels;
+  AppendPanels(matrix, 0, matrix.rows, unit, &panels);
+  return panels;
+}
+
+void CopyEmbedding(const WeightMatrix& embedding, ThreadTeam& team,
+                   uint16_t* copy) {
+  constexpr int64_t kRows = 256;
+  team.ParallelFor(
+      (embedding.rows + kRows - 1) / kRows, [&](int64_t item, int32_t) {
+        const int64_t first = item * kRows;
+        const int64_t count = std::min(kRows, embedding.rows - first);
+        std::vector<float> rows(count * embedding.columns);
+        ReadRows(embedding, first, count, absl::MakeSpan(rows));
+        uint16_t* const out = copy + first * embedding.columns;
+        for (size_t i = 0; i < rows.size(); ++i) out[i] = FloatToBf16(rows[i]);
+      });
+}
+
+// What becomes one packed matrix.
+struct MatrixSource {
+  std::vector<PanelSource> panels;
+  std::vector<const WeightMatrix*> parts;
+};
+
+// In the order of MatrixSlots.
+std::vector<MatrixSource> MatrixSources(const ModelConfig& config,
+                                        const ModelWeights& weights,
+                                        absl::Span<const MatrixSlot> slots) {
+  std::vector<MatrixSource> sources;
+  const auto add_output = [&](const WeightMatrix& matrix) {
+    const int32_t unit = slots[sources.size()].shape.unit;
+    sources.push_back({OutputPanels(matrix, unit), {&matrix}});
+  };
+  for (const LayerWeights& in : weights.layers) {
+    sources.push_back(
+        {QkvPanels(config, in), {&in.q_proj, &in.k_proj, &in.v_proj}});
+    add_output(in.o_proj);
+    sources.push_back({GateUpPanels(in), {&in.gate_proj, &in.up_proj}});
+    add_output(in.down_proj);
+  }
+  add_output(weights.lm_head ? *weights.lm_head : weights.embedding);
+  return sources;
+}
+
+// Hands out pieces of an arena, each aligned to cache lines.
+class Carver {
+ public:
+  explicit Carver(absl::Span<std::byte> memory) : memory_(memory) {}
+
+  static int64_t Rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+  absl::Span<std::byte> Take(int64_t bytes) {
+    const absl::Span<std::byte> piece = memory_.subspan(used_, bytes);
+    used_ += Rounded(bytes);
+    return piece;
+  }
+
+ private:
+  const absl::Span<std::byte> memory_;
+  int64_t used_ = 0;
+};
 
 }  // namespace
 
-CpuWeights::CpuWeights(const ModelConfig& config, const ModelWeights& weights,
-                       ThreadTeam& team)
-    : hidden_size_(config.hidden_size),
-      final_norm_(Floats(weights.final_norm)) {
-  layers_.reserve(weights.layers.size());
-  for (const LayerWeights& layer : weights.layers) {
-    layers_.push_back(PackLayer(layer, team));
+std::vector<MatrixSlot> MatrixSlots(const ModelConfig& config,
+                                    CpuWeights& weights) {
+  const WeightDtype dtype = weights.dtype;
+  const int32_t head_panels =
+      (config.head_dim + kPanelColumns - 1) / kPanelColumns;
+  const int32_t heads = config.num_heads + 2 * config.num_kv_heads;
+  const PackedShape qkv = {dtype, HeadUnit(head_panels), config.hidden_size,
+                           heads * head_panels};
+  const PackedShape o = OutputShape(dtype, config.num_heads * config.head_dim,
+                                    config.hidden_size);
+  const PackedShape gate_up = {
+      dtype, kGatePanels, config.hidden_size,
+      2 * PanelsOf(config.intermediate_size, kGatePanels)};
+  const PackedShape down =
+      OutputShape(dtype, config.intermediate_size, config.hidden_size);
+  weights.layers.resize(config.num_layers);
+  std::vector<MatrixSlot> slots;
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    CpuLayerWeights& layer = weights.layers[i];
+    const std::string prefix = absl::StrCat("layers.", i, ".");
+    slots.push_back({prefix + "qkv", qkv, &layer.qkv});
+    slots.push_back({prefix + "o", o, &layer.o});
+    slots.push_back({prefix + "gate_up", gate_up, &layer.gate_up});
+    slots.push_back({prefix + "down", down, &layer.down});
   }
-  const WeightMatrix& embedding = weights.embedding;
+  slots.push_back({"lm_head",
+                   OutputShape(dtype, config.hidden_size, config.vocab_size),
+                   &weights.lm_head});
+  return slots;
+}
+
+absl::StatusOr<CpuWeights> PackWeights(const ModelConfig& config,
+                                       const ModelWeights& weights,
+                                       WeightDtype dtype, ThreadTeam& team,
+                                       LoadProgress progress) {
+  CpuWeights out;
+  out.dtype = dtype;
+  out.hidden_size = config.hidden_size;
+  out.final_norm = Floats(weights.final_norm);
+  const std::vector<MatrixSlot> slots = MatrixSlots(config, out);
+  const std::vector<MatrixSource> sources =
+      MatrixSources(config, weights, slots);
+  const int64_t embedding_values =
+      weights.lm_head ? weights.embedding.rows * weights.embedding.columns : 0;
+  int64_t bytes = Carver::Rounded(embedding_values * sizeof(uint16_t));
+  for (const MatrixSlot& slot : slots) {
+    const PackedSize size = slot.shape.size();
+    bytes += Carver::Rounded(size.data) + Carver::Rounded(size.scales);
+  }
+  BATON_ASSIGN_OR_RETURN(out.arena, MemoryArena::Allocate(bytes, "weights"));
+  Carver carver(out.arena.memory());
+  int64_t done = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const PackedSize size = slots[i].shape.size();
+    const absl::Span<std::byte> data = carver.Take(size.data);
+    const absl::Span<std::byte> scales = carver.Take(size.scales);
+    *slots[i].matrix = PackedMatrix::Pack(slots[i].shape, sources[i].panels,
+                                          data, scales, team);
+    for (const WeightMatrix* part : sources[i].parts) ReleasePages(*part);
+    done += size.data + size.scales;
+    progress(static_cast<double>(done) / static_cast<double>(bytes));
+  }
   if (weights.lm_head) {
-    lm_head_ = PackedMatrix::Pack({&*weights.lm_head}, team);
-    embedding_.Reserve(embedding.rows * embedding.columns);
-    std::vector<float> row(embedding.columns);
-    for (int64_t r = 0; r < embedding.rows; ++r) {
-      ReadRow(embedding, r, absl::MakeSpan(row));
-      uint16_t* const out = embedding_.data() + r * embedding.columns;
-      for (int64_t i = 0; i < embedding.columns; ++i) {
-        out[i] = FloatToBf16(row[i]);
-      }
-    }
-  } else {
-    lm_head_ = PackedMatrix::Pack({&embedding}, team);
+    const absl::Span<std::byte> copy =
+        carver.Take(embedding_values * sizeof(uint16_t));
+    auto* const values = reinterpret_cast<uint16_t*>(copy.data());
+    CopyEmbedding(weights.embedding, team, values);
+    ReleasePages(weights.embedding);
+    out.embedding = {values, static_cast<size_t>(embedding_values)};
   }
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    const LayerWeights& in = weights.layers[i];
+    CpuLayerWeights& layer = out.layers[i];
+    layer.input_norm = Floats(in.input_norm);
+    layer.qkv_bias = QkvBias(config, in);
+    layer.q_norm = OptionalFloats(in.q_norm);
+    layer.k_norm = OptionalFloats(in.k_norm);
+    layer.o_bias = OutputBias(in.o_bias);
+    layer.post_attention_norm = Floats(in.post_attention_norm);
+    layer.gate_up_bias = GateUpBias(in);
+    layer.down_bias = OutputBias(in.down_bias);
+  }
+  return out;
 }
 
 void CpuWeights::ReadEmbedding(TokenId token, float* x) const {
-  if (embedding_.size() == 0) {
-    lm_head_.ReadOutput(token, x);
+  if (embedding.empty()) {
+    lm_head.ReadOutput(token, x);
     return;
   }
-  const uint16_t* const row = embedding_.data() + int64_t{token} * hidden_size_;
-  for (int32_t i = 0; i < hidden_size_; ++i) x[i] = Bf16ToFloat(row[i]);
+  const uint16_t* const row = embedding.data() + int64_t{token} * hidden_size;
+  for (int32_t i = 0; i < hidden_size; ++i) x[i] = Bf16ToFloat(row[i]);
+}
+
+int64_t CpuWeights::matrix_bytes() const {
+  int64_t bytes = lm_head.bytes();
+  for (const CpuLayerWeights& layer : layers) {
+    bytes += layer.qkv.bytes() + layer.o.bytes() + layer.gate_up.bytes() +
+             layer.down.bytes();
+  }
+  return bytes;
 }
 
 }  // namespace baton::engine::cpu

@@ -1,56 +1,92 @@
-// The weights as the forward pass reads them: matrices packed in bfloat16,
-// norms and biases in float32. Packed once at load; constant afterwards.
+// The weights as the forward pass reads them: packed matrices, norms and biases
+// in float32. Packed once at load; constant afterwards.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
-#include "engine/cpu/aligned_buffer.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/cpu/memory_arena.h"
 #include "engine/cpu/packed_matrix.h"
 #include "engine/cpu/thread_team.h"
+#include "engine/cpu/weight_dtype.h"
 #include "engine/model_config.h"
 #include "engine/weights.h"
 
 namespace baton::engine::cpu {
 
+// Panels of the gate matrix that lie before as many of the up matrix: together
+// a strip of the product, which SwiGLU turns into one group of activations.
+inline constexpr int32_t kGatePanels = kGroupInputs / kPanelColumns;
+
+// Panels of a unit (packed_matrix.h): as many as a kernel call takes at once.
+inline constexpr int32_t kWideUnit = 4;
+
 // A bias is empty when the model has none; else one value per output of its
 // matrix, padding included (zero).
 struct CpuLayerWeights {
   std::vector<float> input_norm;  // [hidden]
-  PackedMatrix qkv;               // Q, K and V below each other
+  // Heads of Q, then of K, then of V, each padded to whole panels.
+  PackedMatrix qkv;
   std::vector<float> qkv_bias;
   std::vector<float> q_norm;  // [head_dim], or empty
   std::vector<float> k_norm;  // [head_dim], or empty
   PackedMatrix o;
   std::vector<float> o_bias;
   std::vector<float> post_attention_norm;  // [hidden]
-  PackedMatrix gate_up;                    // gate and up below each other
+  // kGatePanels of gate, then of up, and so on; both padded to whole strips.
+  PackedMatrix gate_up;
   std::vector<float> gate_up_bias;
   PackedMatrix down;
   std::vector<float> down_bias;
 };
 
-class CpuWeights final {
- public:
-  // Reads every tensor; `weights` is not needed afterwards.
-  CpuWeights(const ModelConfig& config, const ModelWeights& weights,
-             ThreadTeam& team);
+struct CpuWeights {
+  WeightDtype dtype = WeightDtype::kBf16;
+  int32_t hidden_size = 0;
+  std::vector<CpuLayerWeights> layers;
+  std::vector<float> final_norm;
+  PackedMatrix lm_head;
+  // bfloat16, row-major [vocab][hidden]; empty when tied, the embedding then
+  // being read from lm_head: one copy of what is often the largest matrix.
+  absl::Span<const uint16_t> embedding;
+
+  // What the matrices and the embedding lie in: memory that was packed into,
+  // or a mapped file.
+  MemoryArena arena;
+  std::shared_ptr<const void> mapping;
 
   // Writes the hidden_size values of a token's embedding.
   void ReadEmbedding(TokenId token, float* x) const;
-
-  const CpuLayerWeights& layer(int32_t index) const { return layers_[index]; }
-  const std::vector<float>& final_norm() const { return final_norm_; }
-  const PackedMatrix& lm_head() const { return lm_head_; }
-
- private:
-  const int32_t hidden_size_;
-  // Row-major [vocab][hidden]; empty when tied, the embedding then being read
-  // from lm_head_: one copy of what is often the largest matrix.
-  AlignedBuffer<uint16_t> embedding_;
-  std::vector<CpuLayerWeights> layers_;
-  std::vector<float> final_norm_;
-  PackedMatrix lm_head_;
+  // Of the packed matrices and their scales: what one step reads.
+  int64_t matrix_bytes() const;
 };
+
+// One matrix of the model: its name in a packed file, its shape, and where it
+// belongs.
+struct MatrixSlot {
+  std::string name;
+  PackedShape shape;
+  PackedMatrix* matrix = nullptr;
+};
+
+// All matrices of a model in a fixed order; makes room for its layers in
+// `weights`, whose dtype is set. The pointers are into `weights`.
+std::vector<MatrixSlot> MatrixSlots(const ModelConfig& config,
+                                    CpuWeights& weights);
+
+// Told how much of the weights is packed, from 0 to 1, by the calling thread.
+using LoadProgress = absl::FunctionRef<void(double share)>;
+
+// Packs every matrix and drops the file's pages behind it; `weights` is not
+// needed afterwards. ResourceExhausted when there is no memory.
+absl::StatusOr<CpuWeights> PackWeights(const ModelConfig& config,
+                                       const ModelWeights& weights,
+                                       WeightDtype dtype, ThreadTeam& team,
+                                       LoadProgress progress);
 
 }  // namespace baton::engine::cpu

@@ -11,10 +11,13 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
+#include "engine/cpu/activations.h"
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/attention.h"
 #include "engine/cpu/cpu_weights.h"
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/kv_pages.h"
+#include "engine/cpu/matmul.h"
 #include "engine/cpu/rope_table.h"
 #include "engine/cpu/thread_team.h"
 #include "engine/engine.h"
@@ -44,34 +47,38 @@ class ForwardPass final {
     absl::Span<const BlockId> blocks;
   };
 
+  // One row of logits: whose, and what for.
+  struct LogitRow {
+    int32_t row = 0;
+    int32_t sequence = 0;  // of the plan
+    int32_t token = 0;     // of the sequence's new tokens
+  };
+
   void LayOutRows(const scheduling::StepPlan& plan);
   void ReserveScratch();
-  // Runs body(row) for each of the current rows, spread over the team;
+  // Runs body(row, thread) for each of the current rows, spread over the team;
   // `row_work` is roughly the number of values that a row touches.
-  void ForRows(int64_t row_work, absl::FunctionRef<void(int32_t row)> body);
+  void ForRows(int64_t row_work,
+               absl::FunctionRef<void(int32_t row, int32_t thread)> body);
   // The steps of the pass, in order.
   void Embed();
-  void ProjectQkv(const CpuLayerWeights& layer);
-  void FinishQkvRow(const CpuLayerWeights& layer, int32_t layer_index,
-                    int32_t row);
-  void WriteKv(int32_t layer_index, int32_t row, const float* keys,
-               const float* values);
+  void ProjectQkv(const CpuLayerWeights& layer, int32_t layer_index);
+  void FinishHeads(const CpuLayerWeights& layer, int32_t layer_index,
+                   const Strip& strip);
   void Attend(int32_t layer_index);
   // Drops the rows whose result nobody needs: after the KV of the last layer
-  // is written, all that are not sampled.
-  void KeepSampledRows();
+  // is written, all that have no logits.
+  void KeepLogitRows();
   void FeedForward(const CpuLayerWeights& layer);
-  // Adds the product in wide_ (and a bias) to the residual stream, and
-  // normalizes the sum as the input of what comes next.
-  void AddAndNorm(const std::vector<float>& bias,
-                  const std::vector<float>& norm);
-  scheduling::StepResult SampleRows(const scheduling::StepPlan& plan);
+  // Adds the product of `a` and `b`, and a bias, to the residual stream.
+  void AddProduct(const Activations& a, const PackedMatrix& b,
+                  const std::vector<float>& bias);
+  // Normalizes the residual stream as the input of what comes next.
+  void Normalize(const std::vector<float>& norm);
+  scheduling::StepResult UseLogits(const scheduling::StepPlan& plan);
+  void UseLogitRow(const scheduling::StepPlan& plan, const LogitRow& row,
+                   absl::Span<float> logits, scheduling::StepResult* result);
 
-  // The bfloat16 input of a product has an even number of elements; the last
-  // one is zero where the size is odd.
-  void PadInput(int32_t row, int32_t size);
-  uint16_t* input(int32_t row) { return input_.data() + row * input_stride_; }
-  float* wide(int32_t row) { return wide_.data() + row * wide_stride_; }
   float* residual(int32_t row) {
     return residual_.data() + int64_t{row} * config_.hidden_size;
   }
@@ -80,27 +87,31 @@ class ForwardPass final {
   ThreadTeam& team_;
   const ModelConfig& config_;
   const CpuWeights& weights_;
-  const KvLayout layout_;
-  std::byte* const kv_memory_;
+  const KvPages pages_;
   const int32_t q_size_;
-  const int32_t kv_size_;
-  const int64_t input_stride_;
-  const int64_t wide_stride_;
   RopeTable rope_;
+  Matmul matmul_;
   Attention attention_;
 
   // The current step.
   int32_t num_rows_ = 0;
   std::vector<Row> rows_;
   std::vector<QueryTile> tiles_;
-  std::vector<int32_t> sampled_rows_;
+  std::vector<LogitRow> logit_rows_;  // of rising rows
+  // Of each sequence of the plan, where its result goes.
+  std::vector<int32_t> sampled_index_;
+  std::vector<int32_t> target_index_;
 
   // Scratch, as large as the largest step so far.
   AlignedBuffer<float> residual_;    // [rows][hidden]
-  AlignedBuffer<uint16_t> input_;    // [rows]: input of the next product
-  AlignedBuffer<float> wide_;        // [rows]: result of a product
+  Activations normed_;               // [rows][hidden]
   AlignedBuffer<uint16_t> queries_;  // [rows][q_size]
-  AlignedBuffer<float> logits_;      // [some rows][vocab, padded]
+  // The output of attention is bfloat16; quantized weights take a second form.
+  Activations attended_;                         // [rows][q_size]
+  Activations attended_quantized_;               // [rows][q_size]
+  Activations gated_;                            // [rows][intermediate]
+  AlignedBuffer<float> logits_;                  // [some rows][vocab, padded]
+  std::vector<std::vector<float>> row_scratch_;  // per thread
 };
 
 }  // namespace baton::engine::cpu

@@ -18,7 +18,8 @@ namespace baton::engine::cpu {
 
 // Columns of a panel: the unit in which the right-hand side of a matrix product
 // is packed, `k_pairs` x 16 columns x 2 consecutive k. The second of a pair is
-// zero where k is odd.
+// zero where k is odd. Panels that are read together may lie interleaved: one
+// stream from memory is faster than several.
 inline constexpr int32_t kPanelColumns = 16;
 // Elements of a panel per pair of k.
 inline constexpr int32_t kPanelPairElements = 2 * kPanelColumns;
@@ -32,12 +33,54 @@ struct MatmulArgs {
   int64_t a_stride = 0;  // elements between rows, even
   int32_t rows = 0;
   const uint16_t* b = nullptr;
-  int64_t panel_stride = 0;  // elements between panels
+  int64_t panel_stride = 0;                  // elements between panels
+  int64_t pair_stride = kPanelPairElements;  // elements between pairs of k
   int32_t panels = 0;
   int32_t k_pairs = 0;
   bool accumulate = false;
   float* c = nullptr;
   int64_t c_stride = 0;  // elements between rows
+};
+
+// Inputs that share a scale: activations in the int8 and int4 products, and
+// int4 weights. Inputs are padded with zeros to a multiple.
+inline constexpr int32_t kGroupInputs = 64;
+
+// The product for quantized weights, w = u * scale with
+//   int8: u = byte - 128, one scale per column;
+//   int4: u = nibble - 8, one scale per column and group,
+// and activations quantized per row and group, x = q * scale:
+//   c[row][column] = sum over groups of x_scale * w_scale * (q . u).
+// The dot product of a group is exact (int32); the groups are summed in order
+// in float32, so that cutting them into several calls changes nothing.
+//
+// Panels hold, for four inputs after each other, the 4 bytes of each of the 16
+// columns. With int4, byte i of a column holds input 8 j + i in its low and
+// input 8 j + 4 + i in its high half.
+struct QuantMatmulArgs {
+  const int8_t* a = nullptr;
+  int64_t a_stride = 0;  // bytes between rows
+  // Of the first group of the call, for the first row.
+  const float* a_scales = nullptr;
+  // Sums of the values of a group.
+  const int32_t* a_sums = nullptr;
+  int64_t group_stride = 0;  // of a_scales and a_sums between rows
+  int32_t rows = 0;
+  const uint8_t* b = nullptr;
+  int64_t panel_stride = 0;  // bytes between panels
+  int64_t step_stride = 0;  // bytes between runs of 4 (int8) or 8 (int4) inputs
+  // int8: float32 [16 * panels]; used by the call that has `last`.
+  const float* column_scales = nullptr;
+  // int4: bfloat16 [16] of the first panel and group.
+  const uint16_t* group_scales = nullptr;
+  int64_t scale_panel_stride = 0;  // of group_scales between panels
+  int64_t scale_group_stride = 0;  // of group_scales between groups
+  int32_t panels = 0;
+  int32_t groups = 0;
+  bool accumulate = false;
+  bool last = false;
+  float* c = nullptr;
+  int64_t c_stride = 0;
 };
 
 // One query's running softmax over the keys seen so far (Milakov and
@@ -52,6 +95,13 @@ struct Kernels {
   const char* name;
 
   void (*matmul)(const MatmulArgs& args);
+  void (*matmul_int8)(const QuantMatmulArgs& args);
+  void (*matmul_int4)(const QuantMatmulArgs& args);
+
+  // q = x / scale to the nearest integer, where scale = max |x| / 127 is
+  // returned: zero when all are (nearly) zero, NaN when a value is not finite.
+  // *sum becomes the sum of q.
+  float (*quantize)(const float* x, int32_t n, int8_t* q, int32_t* sum);
 
   // y = x rounded to bfloat16, to nearest even.
   void (*round_row)(const float* x, int32_t n, uint16_t* y);
@@ -59,10 +109,6 @@ struct Kernels {
   // y = x * weight / sqrt(mean(x^2) + eps). x and y may be the same.
   void (*rms_norm)(const float* x, const float* weight, int32_t n, float eps,
                    float* y);
-
-  // rms_norm, rounded to bfloat16.
-  void (*rms_norm_round)(const float* x, const float* weight, int32_t n,
-                         float eps, uint16_t* y);
 
   // Rotates the pairs (x[i], x[half + i]) by the angle whose cosine and sine
   // are cos[i], sin[i], for i < half.
@@ -77,9 +123,8 @@ struct Kernels {
   // y = x * factor rounded to bfloat16; a zero is a positive zero.
   void (*scale_round)(const float* x, float factor, int32_t n, uint16_t* y);
 
-  // y = gate / (1 + exp(-gate)) * up, rounded to bfloat16.
-  void (*swiglu_round)(const float* gate, const float* up, int32_t n,
-                       uint16_t* y);
+  // y = gate / (1 + exp(-gate)) * up. y may be gate.
+  void (*swiglu)(const float* gate, const float* up, int32_t n, float* y);
 
   // Takes the next `n` scores of a query, of which those in [begin, end) are
   // visible; the score proper is scores[i] * factor. Writes their unnormalized
@@ -89,16 +134,20 @@ struct Kernels {
   float (*softmax)(const float* scores, int32_t n, int32_t begin, int32_t end,
                    float factor, SoftmaxState* state, uint16_t* probabilities);
 
-  // Packs 16 keys of `head_dim` values (even) into one panel of head_dim / 2
-  // pairs, a key per column: the right-hand side of query times key.
-  void (*pack_keys)(const uint16_t* const keys[kPanelColumns], int32_t head_dim,
-                    uint16_t* panel);
+  // Adds what one part of the keys gave to what the parts before it gave:
+  // rescales `total` and `sums` and adds `part` and `part_sums`, n values. A
+  // part of which nothing was visible changes nothing.
+  void (*merge_softmax)(SoftmaxState* total, float* sums,
+                        const SoftmaxState& part, const float* part_sums,
+                        int32_t n);
 
-  // Packs `rows` values (even) of `head_dim` elements into ceil(head_dim / 16)
-  // panels of rows / 2 pairs, an element per column: the right-hand side of
-  // probability times value. Columns beyond head_dim are zero.
-  void (*pack_values)(const uint16_t* const* values, int32_t rows,
-                      int32_t head_dim, uint16_t* panels, int64_t panel_stride);
+  // Turns `n` int8 pairs of a panel of keys or values (kv_layout.h) into
+  // bfloat16 pairs: pair i of `pairs` is scaled with low_scales[i % 16] and
+  // high_scales[i % 16].
+  // REQUIRES: n is a multiple of 16.
+  void (*dequantize_pairs)(const int8_t* pairs, int32_t n,
+                           const float* low_scales, const float* high_scales,
+                           uint16_t* out);
 };
 
 }  // namespace baton::engine::cpu

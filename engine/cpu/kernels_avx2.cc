@@ -11,6 +11,7 @@ typedef float Floats __attribute__((vector_size(32)));
 typedef int32_t Ints __attribute__((vector_size(32)));
 typedef uint32_t Words __attribute__((vector_size(32)));
 typedef uint16_t Halves __attribute__((vector_size(16)));
+typedef int8_t Bytes __attribute__((vector_size(8)));
 
 // Rows of a matrix product whose sums stay in registers together.
 constexpr int32_t kTileRows = 4;
@@ -30,6 +31,34 @@ inline float MaxLanes(Floats v) {
   return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
 }
 
+// Four signed bytes as the two vectors of 16-bit pairs that multiply the even
+// and the odd bytes of a lane.
+struct Quad {
+  __m256i even;
+  __m256i odd;
+};
+inline Quad SetQuad(const int8_t* p) {
+  int32_t word;
+  __builtin_memcpy(&word, p, sizeof(word));
+  const __m256i bytes = _mm256_set1_epi32(word);
+  return {_mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8),
+          _mm256_srai_epi16(bytes, 8)};
+}
+// The four unsigned bytes of each lane.
+struct WeightQuads {
+  __m256i even;
+  __m256i odd;
+};
+inline WeightQuads SplitQuads(Words bytes) {
+  const __m256i v = (__m256i)bytes;
+  return {_mm256_and_si256(v, _mm256_set1_epi16(0xff)),
+          _mm256_srli_epi16(v, 8)};
+}
+inline Ints DotQuads(Ints sum, const WeightQuads& w, const Quad& a) {
+  return sum + (Ints)_mm256_madd_epi16(w.even, a.even) +
+         (Ints)_mm256_madd_epi16(w.odd, a.odd);
+}
+
 }  // namespace
 }  // namespace baton::engine
 
@@ -39,22 +68,26 @@ inline float MaxLanes(Floats v) {
 
 #include "engine/cpu/panel_matmul.inl"
 
+#include "engine/cpu/quant_matmul.inl"
+
 namespace baton::engine::cpu {
 
 const Kernels kAvx2Kernels = {
     .name = "avx2",
     .matmul = Matmul,
+    .matmul_int8 = MatmulInt8,
+    .matmul_int4 = MatmulInt4,
+    .quantize = Quantize,
     .round_row = RoundRow,
     .rms_norm = RmsNorm,
-    .rms_norm_round = RmsNormRound,
     .rope = Rope,
     .add = Add,
     .scale = Scale,
     .scale_round = ScaleRound,
-    .swiglu_round = SwigluRound,
+    .swiglu = SwigluRow,
     .softmax = Softmax,
-    .pack_keys = PackKeysByWord,
-    .pack_values = PackValues,
+    .merge_softmax = MergeSoftmax,
+    .dequantize_pairs = DequantizePairs,
 };
 
 }  // namespace baton::engine::cpu

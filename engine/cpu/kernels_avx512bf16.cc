@@ -12,6 +12,7 @@ typedef float Floats __attribute__((vector_size(64)));
 typedef int32_t Ints __attribute__((vector_size(64)));
 typedef uint32_t Words __attribute__((vector_size(64)));
 typedef uint16_t Halves __attribute__((vector_size(32)));
+typedef int8_t Bytes __attribute__((vector_size(16)));
 
 inline Floats Set(float x) { return _mm512_set1_ps(x); }
 inline Floats Fma(Floats a, Floats b, Floats c) {
@@ -55,6 +56,7 @@ void MatmulTile(const MatmulArgs& args, const uint16_t* a, const uint16_t* b,
   }
   const int64_t a_stride = args.a_stride;
   const int64_t panel_stride = args.panel_stride;
+  const int64_t pair_stride = args.pair_stride;
   for (int32_t k = 0; k < args.k_pairs; ++k) {
     __m512bh column[kPanels];
 #pragma GCC unroll 8
@@ -70,7 +72,7 @@ void MatmulTile(const MatmulArgs& args, const uint16_t* a, const uint16_t* b,
       }
     }
     a += 2;
-    b += kPanelPairElements;
+    b += pair_stride;
   }
 #pragma GCC unroll 8
   for (int32_t r = 0; r < kRows; ++r) {
@@ -118,92 +120,29 @@ void Matmul(const MatmulArgs& args) {
   }
 }
 
-// Transposes 16 rows of 16 words.
-inline void Transpose(__m512i row[16]) {
-  __m512i t[16];
-#pragma GCC unroll 8
-  for (int32_t i = 0; i < 8; ++i) {
-    t[2 * i] = _mm512_unpacklo_epi32(row[2 * i], row[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(row[2 * i], row[2 * i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int32_t i = 0; i < 4; ++i) {
-    row[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-    row[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-    row[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-    row[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-  }
-  // Lane j of row[4 * i + m] now holds word 4 * j + m of rows 4 * i .. 4 * i
-  // + 3.
-#pragma GCC unroll 4
-  for (int32_t m = 0; m < 4; ++m) {
-    t[m] = _mm512_shuffle_i32x4(row[m], row[4 + m], 0x88);
-    t[4 + m] = _mm512_shuffle_i32x4(row[m], row[4 + m], 0xdd);
-    t[8 + m] = _mm512_shuffle_i32x4(row[8 + m], row[12 + m], 0x88);
-    t[12 + m] = _mm512_shuffle_i32x4(row[8 + m], row[12 + m], 0xdd);
-  }
-#pragma GCC unroll 4
-  for (int32_t m = 0; m < 4; ++m) {
-    row[m] = _mm512_shuffle_i32x4(t[m], t[8 + m], 0x88);
-    row[8 + m] = _mm512_shuffle_i32x4(t[m], t[8 + m], 0xdd);
-    row[4 + m] = _mm512_shuffle_i32x4(t[4 + m], t[12 + m], 0x88);
-    row[12 + m] = _mm512_shuffle_i32x4(t[4 + m], t[12 + m], 0xdd);
-  }
-}
-
-// Packs 16 words of each key, or only the first `words` of them.
-template <bool kAll>
-inline void PackWords(const uint16_t* const keys[kPanelColumns], int32_t first,
-                      int32_t words, uint16_t* out) {
-  const __mmask16 mask =
-      kAll ? __mmask16{0xffff} : static_cast<__mmask16>((1u << words) - 1);
-  __m512i row[16];
-#pragma GCC unroll 16
-  for (int32_t i = 0; i < 16; ++i) {
-    row[i] = kAll ? _mm512_loadu_si512(keys[i] + 2 * first)
-                  : _mm512_maskz_loadu_epi32(mask, keys[i] + 2 * first);
-  }
-  Transpose(row);
-#pragma GCC unroll 16
-  for (int32_t i = 0; i < 16; ++i) {
-    if (kAll || i < words) {
-      _mm512_storeu_si512(out + i * kPanelPairElements, row[i]);
-    }
-  }
-}
-
-void PackKeys(const uint16_t* const keys[kPanelColumns], int32_t head_dim,
-              uint16_t* panel) {
-  const int32_t pairs = head_dim / 2;
-  int32_t first = 0;
-  for (; first + 16 <= pairs; first += 16) {
-    PackWords<true>(keys, first, 16, panel + first * kPanelPairElements);
-  }
-  if (first < pairs) {
-    PackWords<false>(keys, first, pairs - first,
-                     panel + first * kPanelPairElements);
-  }
-}
-
 }  // namespace
 }  // namespace baton::engine::cpu
+
+#include "engine/cpu/quant_matmul_vnni.inl"
 
 namespace baton::engine::cpu {
 
 const Kernels kAvx512Bf16Kernels = {
     .name = "avx512bf16",
     .matmul = Matmul,
+    .matmul_int8 = MatmulInt8,
+    .matmul_int4 = MatmulInt4,
+    .quantize = Quantize,
     .round_row = RoundRow,
     .rms_norm = RmsNorm,
-    .rms_norm_round = RmsNormRound,
     .rope = Rope,
     .add = Add,
     .scale = Scale,
     .scale_round = ScaleRound,
-    .swiglu_round = SwigluRound,
+    .swiglu = SwigluRow,
     .softmax = Softmax,
-    .pack_keys = PackKeys,
-    .pack_values = PackValues,
+    .merge_softmax = MergeSoftmax,
+    .dequantize_pairs = DequantizePairs,
 };
 
 }  // namespace baton::engine::cpu

@@ -9,6 +9,7 @@ typedef float Floats __attribute__((vector_size(16)));
 typedef int32_t Ints __attribute__((vector_size(16)));
 typedef uint32_t Words __attribute__((vector_size(16)));
 typedef uint16_t Halves __attribute__((vector_size(8)));
+typedef int8_t Bytes __attribute__((vector_size(4)));
 
 // Rows of a matrix product whose sums stay in registers together.
 constexpr int32_t kTileRows = 2;
@@ -22,6 +23,23 @@ inline float MaxLanes(Floats v) {
   return a > b ? a : b;
 }
 
+// Four signed bytes, and the four unsigned bytes of each lane.
+struct Quad {
+  int32_t byte[4];
+};
+inline Quad SetQuad(const int8_t* p) { return {{p[0], p[1], p[2], p[3]}}; }
+struct WeightQuads {
+  Ints byte[4];
+};
+inline WeightQuads SplitQuads(Words bytes) {
+  return {{(Ints)(bytes & 0xffu), (Ints)(bytes >> 8 & 0xffu),
+           (Ints)(bytes >> 16 & 0xffu), (Ints)(bytes >> 24)}};
+}
+inline Ints DotQuads(Ints sum, const WeightQuads& w, const Quad& a) {
+  for (int32_t i = 0; i < 4; ++i) sum += w.byte[i] * a.byte[i];
+  return sum;
+}
+
 }  // namespace
 }  // namespace baton::engine
 
@@ -31,22 +49,26 @@ inline float MaxLanes(Floats v) {
 
 #include "engine/cpu/panel_matmul.inl"
 
+#include "engine/cpu/quant_matmul.inl"
+
 namespace baton::engine::cpu {
 
 const Kernels kPortableKernels = {
     .name = "portable",
     .matmul = Matmul,
+    .matmul_int8 = MatmulInt8,
+    .matmul_int4 = MatmulInt4,
+    .quantize = Quantize,
     .round_row = RoundRow,
     .rms_norm = RmsNorm,
-    .rms_norm_round = RmsNormRound,
     .rope = Rope,
     .add = Add,
     .scale = Scale,
     .scale_round = ScaleRound,
-    .swiglu_round = SwigluRound,
+    .swiglu = SwigluRow,
     .softmax = Softmax,
-    .pack_keys = PackKeysByWord,
-    .pack_values = PackValues,
+    .merge_softmax = MergeSoftmax,
+    .dequantize_pairs = DequantizePairs,
 };
 
 }  // namespace baton::engine::cpu

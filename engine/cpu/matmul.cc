@@ -2,64 +2,125 @@
 
 #include <algorithm>
 
+#include "common/log.h"
+
 namespace baton::engine::cpu {
 namespace {
 
-// Panels that a kernel call covers: as wide as the widest tile.
-constexpr int32_t kStripPanels = 4;
-// Pairs of k that a kernel call covers when there are many rows, so that a
-// strip of weights (128 KiB) stays in the second-level cache for all of them.
-constexpr int32_t kBlockPairs = 512;
+// With this many rows, calls are cut along k so that a call's weights (at most
+// 4 panels of 4 KiB) stay in the first-level cache for all of them.
 constexpr int32_t kManyRows = 24;
-// Items per thread that even out what other processes take from a CPU.
-constexpr int64_t kItemsPerThread = 4;
-// Multiplications below which a thread is not worth waking.
-constexpr int64_t kMinItemWork = 32 << 10;
-// Rows that a strip is never cut below: each cut reads the weights again.
-constexpr int32_t kMinItemRows = 48;
+constexpr int32_t kBlockBytesPerPanel = 4096;
+// Rows of a strip: its sums stay in the second-level cache.
+constexpr int32_t kStripRows = 256;
+// Rows whose strips are all computed before the next rows' ones: their
+// activations stay in the last-level cache.
+constexpr int32_t kBlockRows = 512;
+
+int32_t CeilDiv(int32_t n, int32_t d) { return (n + d - 1) / d; }
 
 }  // namespace
 
-void Matmul(const Kernels& kernels, ThreadTeam& team, const uint16_t* a,
-            int64_t a_stride, int32_t rows, const PackedMatrix& b, float* c,
-            int64_t c_stride) {
+Matmul::Matmul(const Kernels& kernels, ThreadTeam& team)
+    : kernels_(kernels), team_(team), scratch_(team.num_threads()) {}
+
+void Matmul::Run(const Activations& a, int32_t first_row, int32_t rows,
+                 const PackedMatrix& b, int32_t strip_panels, Finish finish) {
   if (rows == 0) return;
-  const int64_t pairs = b.input_pairs();
-  const int64_t wanted = kItemsPerThread * team.num_threads();
-  // Work per item: at least kMinItemWork, so that tiny products run inline.
-  const int64_t work_per_strip = 2 * pairs * rows * kStripPanels * 16;
-  const int64_t strips_per_item =
-      std::max<int64_t>(1, kMinItemWork / std::max<int64_t>(1, work_per_strip));
-  const int64_t item_panels = strips_per_item * kStripPanels;
-  const int64_t strip_items = (b.panels() + item_panels - 1) / item_panels;
-  const int64_t row_items =
-      std::clamp<int64_t>((wanted + strip_items - 1) / strip_items, 1,
-                          std::max<int32_t>(1, rows / kMinItemRows));
-  const int64_t block = rows >= kManyRows ? kBlockPairs : pairs;
-  team.ParallelFor(strip_items * row_items, [&](int64_t item, int32_t) {
-    const int64_t part = item % row_items;
-    const int64_t row_begin = rows * part / row_items;
-    const int64_t row_end = rows * (part + 1) / row_items;
-    const int64_t first = item / row_items * item_panels;
-    const int64_t end = std::min<int64_t>(first + item_panels, b.panels());
-    for (int64_t panel = first; panel < end; panel += kStripPanels) {
-      MatmulArgs args;
-      args.a_stride = a_stride;
-      args.rows = static_cast<int32_t>(row_end - row_begin);
-      args.panel_stride = b.panel_stride();
-      args.panels =
-          static_cast<int32_t>(std::min<int64_t>(kStripPanels, end - panel));
-      args.c = c + row_begin * c_stride + panel * kPanelColumns;
-      args.c_stride = c_stride;
-      for (int64_t k = 0; k < pairs; k += block) {
-        args.a = a + row_begin * a_stride + 2 * k;
-        args.b = b.panel(static_cast<int32_t>(panel)) + k * kPanelPairElements;
-        args.k_pairs = static_cast<int32_t>(std::min(block, pairs - k));
+  CHECK_EQ(a.quantized(), b.dtype() != WeightDtype::kBf16);
+  CHECK_EQ(a.columns(), b.inputs());
+  CHECK_EQ(strip_panels % b.unit(), 0);
+  const int32_t strips = CeilDiv(b.panels(), strip_panels);
+  const int32_t parts = CeilDiv(rows, kStripRows);
+  const int32_t parts_per_block = kBlockRows / kStripRows;
+  const int64_t stride = int64_t{strip_panels} * kPanelColumns;
+  for (AlignedBuffer<float>& scratch : scratch_) {
+    scratch.Reserve(std::min(rows, kStripRows) * stride);
+  }
+  // Items in this order: blocks of rows, strips, parts of a block.
+  team_.ParallelFor(int64_t{strips} * parts, [&](int64_t item, int32_t thread) {
+    const int64_t items_per_block = int64_t{strips} * parts_per_block;
+    const int32_t first_part =
+        static_cast<int32_t>(item / items_per_block) * parts_per_block;
+    const int32_t block_parts = std::min(parts_per_block, parts - first_part);
+    const int32_t in_block = static_cast<int32_t>(item % items_per_block);
+    const int32_t part = first_part + in_block % block_parts;
+    Strip strip;
+    const int32_t begin = static_cast<int32_t>(int64_t{rows} * part / parts);
+    strip.first_row = first_row + begin;
+    strip.rows =
+        static_cast<int32_t>(int64_t{rows} * (part + 1) / parts) - begin;
+    strip.first_panel = in_block / block_parts * strip_panels;
+    strip.panels = std::min(strip_panels, b.panels() - strip.first_panel);
+    strip.values = scratch_[thread].data();
+    strip.stride = stride;
+    strip.thread = thread;
+    ComputeStrip(a, b, strip);
+    finish(strip);
+  });
+}
+
+void Matmul::ComputeStrip(const Activations& a, const PackedMatrix& b,
+                          const Strip& strip) const {
+  const bool bf16 = b.dtype() == WeightDtype::kBf16;
+  // What k is counted in: steps, or groups of them.
+  const int32_t total = bf16 ? b.input_pairs() : b.groups();
+  const int64_t steps = b.steps() / total;
+  const int32_t block =
+      strip.rows < kManyRows
+          ? total
+          : static_cast<int32_t>(std::max<int64_t>(
+                1, kBlockBytesPerPanel / (steps * PackedMatrix::kStepBytes)));
+  for (int32_t first = 0; first < strip.panels; first += b.unit()) {
+    const int32_t panel = strip.first_panel + first;
+    float* const c = strip.values + first * kPanelColumns;
+    for (int32_t k = 0; k < total; k += block) {
+      const int32_t count = std::min(block, total - k);
+      const std::byte* const weights =
+          b.panel(panel) + k * steps * b.step_stride();
+      if (bf16) {
+        MatmulArgs args;
+        args.a = a.bf16(strip.first_row) + 2 * k;
+        args.a_stride = a.stride();
+        args.rows = strip.rows;
+        args.b = reinterpret_cast<const uint16_t*>(weights);
+        args.panel_stride = PackedMatrix::kStepBytes / 2;
+        args.pair_stride = b.step_stride() / 2;
+        args.panels = b.unit();
+        args.k_pairs = count;
         args.accumulate = k > 0;
-        kernels.matmul(args);
+        args.c = c;
+        args.c_stride = strip.stride;
+        kernels_.matmul(args);
+        continue;
+      }
+      QuantMatmulArgs args;
+      args.a = a.int8(strip.first_row) + int64_t{k} * kGroupInputs;
+      args.a_stride = a.stride();
+      args.a_scales = a.scales(strip.first_row) + k;
+      args.a_sums = a.sums(strip.first_row) + k;
+      args.group_stride = a.groups();
+      args.rows = strip.rows;
+      args.b = reinterpret_cast<const uint8_t*>(weights);
+      args.panel_stride = PackedMatrix::kStepBytes;
+      args.step_stride = b.step_stride();
+      args.panels = b.unit();
+      args.groups = count;
+      args.accumulate = k > 0;
+      args.last = k + count == total;
+      args.c = c;
+      args.c_stride = strip.stride;
+      if (b.dtype() == WeightDtype::kInt8) {
+        args.column_scales = b.column_scales(panel);
+        kernels_.matmul_int8(args);
+      } else {
+        args.group_scales = b.group_scales(panel) + k * b.scale_group_stride();
+        args.scale_panel_stride = kPanelColumns;
+        args.scale_group_stride = b.scale_group_stride();
+        kernels_.matmul_int4(args);
       }
     }
-  });
+  }
 }
 
 }  // namespace baton::engine::cpu

@@ -1,23 +1,63 @@
-// The matrix product of a step's activations with a weight matrix, spread over
-// the team and blocked for the caches.
+// The product of all rows of a step with a packed weight matrix, spread over
+// the team. Called by the engine's thread.
+//
+// The result is not stored as a matrix: it comes in strips, some rows times
+// some neighbouring panels, to a function that does what comes next with it
+// while it is in the cache (adds it to the residual stream, rotates and stores
+// keys, ...).
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "engine/cpu/activations.h"
+#include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/packed_matrix.h"
 #include "engine/cpu/thread_team.h"
 
 namespace baton::engine::cpu {
 
-// c[rows][b.outputs()] = a[rows][b.inputs()] * b^T. Strides are in elements. A
-// row of `a` has 2 * b.input_pairs() elements, the last one zero when inputs is
-// odd.
-//
-// Bitwise, a row of `c` depends on that row of `a` and on `b` alone: each
-// element is one sum over k in rising order, whatever the blocking.
-void Matmul(const Kernels& kernels, ThreadTeam& team, const uint16_t* a,
-            int64_t a_stride, int32_t rows, const PackedMatrix& b, float* c,
-            int64_t c_stride);
+// Rows [first_row, first_row + rows) of the columns of panels [first_panel,
+// first_panel + panels). `values` may be overwritten.
+struct Strip {
+  int32_t first_row = 0;
+  int32_t rows = 0;
+  int32_t first_panel = 0;
+  int32_t panels = 0;
+  float* values = nullptr;
+  int64_t stride = 0;  // between rows
+  int32_t thread = 0;  // of the team, who runs this
+
+  float* row(int32_t i) const { return values + i * stride; }
+  int32_t first_column() const { return first_panel * kPanelColumns; }
+};
+
+class Matmul final {
+ public:
+  // Runs on a thread of the team, for several strips at the same time.
+  using Finish = absl::FunctionRef<void(const Strip& strip)>;
+
+  Matmul(const Kernels& kernels, ThreadTeam& team);
+
+  // Calls `finish` once for each strip of the rows [first_row, first_row +
+  // rows) of `a` times `b`. Strips start at multiples of `strip_panels` and are
+  // as wide, but the last one. A value of the result depends on its row and
+  // column alone, bitwise.
+  // REQUIRES: `a` holds b.inputs() columns in the form of b.dtype();
+  // strip_panels is a multiple of b.unit().
+  void Run(const Activations& a, int32_t first_row, int32_t rows,
+           const PackedMatrix& b, int32_t strip_panels, Finish finish);
+
+ private:
+  // Computes a strip into strip.values.
+  void ComputeStrip(const Activations& a, const PackedMatrix& b,
+                    const Strip& strip) const;
+
+  const Kernels& kernels_;
+  ThreadTeam& team_;
+  std::vector<AlignedBuffer<float>> scratch_;  // a strip per thread
+};
 
 }  // namespace baton::engine::cpu

@@ -1,61 +1,201 @@
 #include "engine/cpu/packed_matrix.h"
 
 #include <algorithm>
-#include <vector>
+#include <cstring>
 
 #include "common/log.h"
+#include "engine/cpu/quantize_weights.h"
 #include "engine/float_convert.h"
 
 namespace baton::engine::cpu {
 namespace {
 
-// Packs outputs [first, first + 16) of `matrix` into one panel.
-void PackPanel(const WeightMatrix& matrix, int64_t first, uint16_t* panel) {
-  const int64_t inputs = matrix.columns;
-  const int64_t count = std::min<int64_t>(kPanelColumns, matrix.rows - first);
-  std::vector<float> rows(count * inputs);
-  ReadRows(matrix, first, count, absl::MakeSpan(rows));
-  for (int64_t c = 0; c < count; ++c) {
-    for (int64_t k = 0; k < inputs; ++k) {
-      panel[k / 2 * kPanelPairElements + 2 * c + k % 2] =
-          FloatToBf16(rows[c * inputs + k]);
+int32_t GroupsOf(int32_t inputs) {
+  return (inputs + kGroupInputs - 1) / kGroupInputs;
+}
+
+// Where a panel's bytes are written.
+struct PanelPlace {
+  uint8_t* data = nullptr;  // step 0
+  int64_t step_stride = 0;
+  uint8_t* scales = nullptr;       // of the panel's first group
+  int64_t scale_group_stride = 0;  // elements
+
+  uint8_t* step(int64_t index) const { return data + index * step_stride; }
+};
+
+void PackBf16(absl::Span<const float> rows, int32_t inputs,
+              const PanelPlace& place) {
+  const int64_t count = rows.size() / inputs;
+  for (int32_t k = 0; k < inputs; ++k) {
+    uint16_t* const step =
+        reinterpret_cast<uint16_t*>(place.step(k / 2)) + k % 2;
+    for (int64_t c = 0; c < count; ++c) {
+      step[2 * c] = FloatToBf16(rows[c * inputs + k]);
     }
   }
 }
 
-}  // namespace
-
-PackedMatrix PackedMatrix::Pack(absl::Span<const WeightMatrix* const> parts,
-                                ThreadTeam& team) {
-  CHECK(!parts.empty());
-  PackedMatrix matrix;
-  matrix.inputs_ = static_cast<int32_t>(parts.front()->columns);
-  struct Source {
-    const WeightMatrix* part;
-    int64_t first;
-  };
-  std::vector<Source> sources;
-  for (const WeightMatrix* part : parts) {
-    CHECK_EQ(part->columns, matrix.inputs_) << part->name;
-    for (int64_t first = 0; first < part->rows; first += kPanelColumns) {
-      sources.push_back({part, first});
+void PackInt8(absl::Span<const float> rows, int32_t inputs,
+              const PanelPlace& place) {
+  std::vector<int8_t> q(inputs);
+  const int64_t steps = int64_t{GroupsOf(inputs)} * kGroupInputs / 4;
+  for (int64_t s = 0; s < steps; ++s) {
+    std::fill_n(place.step(s), PackedMatrix::kStepBytes, uint8_t{128});
+  }
+  float* const scales = reinterpret_cast<float*>(place.scales);
+  for (int64_t c = 0; c < static_cast<int64_t>(rows.size()) / inputs; ++c) {
+    scales[c] = QuantizeInt8(rows.subspan(c * inputs, inputs), q.data());
+    for (int32_t k = 0; k < inputs; ++k) {
+      place.step(k / 4)[4 * c + k % 4] = static_cast<uint8_t>(q[k] + 128);
     }
   }
-  matrix.panels_ = static_cast<int32_t>(sources.size());
-  matrix.data_.Reserve(matrix.panels_ * matrix.panel_stride());
-  uint16_t* const data = matrix.data_.data();
-  team.ParallelFor(matrix.panels_, [&](int64_t i, int32_t) {
-    PackPanel(*sources[i].part, sources[i].first,
-              data + i * matrix.panel_stride());
+}
+
+void PackInt4(absl::Span<const float> rows, int32_t inputs,
+              const PanelPlace& place) {
+  const int32_t groups = GroupsOf(inputs);
+  const int64_t steps = int64_t{groups} * kGroupInputs / 8;
+  for (int64_t s = 0; s < steps; ++s) {
+    std::fill_n(place.step(s), PackedMatrix::kStepBytes, uint8_t{0x88});
+  }
+  uint16_t* const scales = reinterpret_cast<uint16_t*>(place.scales);
+  int8_t q[kGroupInputs];
+  for (int64_t c = 0; c < static_cast<int64_t>(rows.size()) / inputs; ++c) {
+    for (int32_t g = 0; g < groups; ++g) {
+      const int32_t first = g * kGroupInputs;
+      const int32_t count = std::min(kGroupInputs, inputs - first);
+      scales[g * place.scale_group_stride + c] =
+          QuantizeInt4(rows.subspan(c * inputs + first, count), q);
+      for (int32_t i = 0; i < count; ++i) {
+        uint8_t& byte = place.step((first + i) / 8)[4 * c + i % 4];
+        const uint8_t nibble = static_cast<uint8_t>(q[i] + 8);
+        byte = i & 4 ? (byte & 0x0f) | nibble << 4 : (byte & 0xf0) | nibble;
+      }
+    }
+  }
+}
+
+int64_t StepsOf(WeightDtype dtype, int32_t inputs) {
+  const int64_t padded = int64_t{GroupsOf(inputs)} * kGroupInputs;
+  switch (dtype) {
+    case WeightDtype::kBf16:
+      return (int64_t{inputs} + 1) / 2;
+    case WeightDtype::kInt8:
+      return padded / 4;
+    case WeightDtype::kInt4:
+      return padded / 8;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void AppendPanels(const WeightMatrix& part, int64_t first, int64_t count,
+                  int32_t unit, std::vector<PanelSource>* panels) {
+  const size_t begin = panels->size();
+  for (int64_t row = 0; row < count; row += kPanelColumns) {
+    panels->push_back(
+        {&part, first + row,
+         static_cast<int32_t>(std::min<int64_t>(kPanelColumns, count - row))});
+  }
+  while ((panels->size() - begin) % unit != 0) panels->push_back({&part, 0, 0});
+}
+
+PackedSize PackedShape::size() const {
+  PackedSize size;
+  size.data = panels * StepsOf(dtype, inputs) * PackedMatrix::kStepBytes;
+  const int64_t outputs = int64_t{panels} * kPanelColumns;
+  if (dtype == WeightDtype::kInt8) size.scales = outputs * sizeof(float);
+  if (dtype == WeightDtype::kInt4) {
+    size.scales = outputs * GroupsOf(inputs) * sizeof(uint16_t);
+  }
+  return size;
+}
+
+PackedMatrix::PackedMatrix(const PackedShape& shape,
+                           absl::Span<const std::byte> data,
+                           absl::Span<const std::byte> scales)
+    : dtype_(shape.dtype),
+      inputs_(shape.inputs),
+      panels_(shape.panels),
+      unit_(shape.unit),
+      steps_(StepsOf(shape.dtype, shape.inputs)),
+      data_(data),
+      scales_(scales) {
+  CHECK(unit_ > 0 && panels_ % unit_ == 0) << panels_ << " by " << unit_;
+  const PackedSize size = shape.size();
+  CHECK_EQ(static_cast<int64_t>(data.size()), size.data);
+  CHECK_EQ(static_cast<int64_t>(scales.size()), size.scales);
+}
+
+PackedMatrix PackedMatrix::Pack(const PackedShape& shape,
+                                absl::Span<const PanelSource> sources,
+                                absl::Span<std::byte> data,
+                                absl::Span<std::byte> scales,
+                                ThreadTeam& team) {
+  const PackedMatrix matrix(shape, data, scales);
+  CHECK_EQ(static_cast<int32_t>(sources.size()), shape.panels);
+  std::vector<std::vector<float>> rows(team.num_threads());
+  team.ParallelFor(matrix.panels_, [&](int64_t i, int32_t thread) {
+    const int32_t p = static_cast<int32_t>(i);
+    const PanelSource& source = sources[i];
+    CHECK_EQ(source.part->columns, shape.inputs) << source.part->name;
+    rows[thread].resize(int64_t{source.rows} * shape.inputs);
+    const absl::Span<float> values = absl::MakeSpan(rows[thread]);
+    if (source.rows > 0) {
+      ReadRows(*source.part, source.first_row, source.rows, values);
+    }
+    // The matrix is a view of const memory; this is where it is written.
+    const auto writable = [](const auto* at) {
+      return reinterpret_cast<uint8_t*>(
+          const_cast<std::byte*>(reinterpret_cast<const std::byte*>(at)));
+    };
+    PanelPlace place;
+    place.data = writable(matrix.panel(p));
+    place.step_stride = matrix.step_stride();
+    place.scale_group_stride = matrix.scale_group_stride();
+    switch (shape.dtype) {
+      case WeightDtype::kBf16:
+        return PackBf16(values, shape.inputs, place);
+      case WeightDtype::kInt8:
+        place.scales = writable(matrix.column_scales(p));
+        return PackInt8(values, shape.inputs, place);
+      case WeightDtype::kInt4:
+        place.scales = writable(matrix.group_scales(p));
+        return PackInt4(values, shape.inputs, place);
+    }
   });
   return matrix;
 }
 
 void PackedMatrix::ReadOutput(int32_t output, float* weights) const {
-  const uint16_t* const column =
-      panel(output / kPanelColumns) + output % kPanelColumns * 2;
+  const int32_t p = output / kPanelColumns;
+  const int32_t c = output % kPanelColumns;
+  const uint8_t* const first = reinterpret_cast<const uint8_t*>(panel(p));
+  const auto step = [&](int64_t index) {
+    return first + index * step_stride();
+  };
   for (int32_t k = 0; k < inputs_; ++k) {
-    weights[k] = Bf16ToFloat(column[k / 2 * kPanelPairElements + k % 2]);
+    switch (dtype_) {
+      case WeightDtype::kBf16: {
+        uint16_t bits;
+        std::memcpy(&bits, step(k / 2) + 4 * c + 2 * (k % 2), sizeof(bits));
+        weights[k] = Bf16ToFloat(bits);
+        break;
+      }
+      case WeightDtype::kInt8:
+        weights[k] = column_scales(p)[c] * (step(k / 4)[4 * c + k % 4] - 128);
+        break;
+      case WeightDtype::kInt4: {
+        const int32_t byte = step(k / 8)[4 * c + k % 4];
+        const int32_t q = (k & 4 ? byte >> 4 : byte & 0x0f) - 8;
+        const uint16_t* const scales = group_scales(p) + c;
+        weights[k] =
+            q * Bf16ToFloat(scales[k / kGroupInputs * scale_group_stride()]);
+        break;
+      }
+    }
   }
 }
 

@@ -1,53 +1,124 @@
-// A weight matrix as the matrix product reads it: bfloat16, in panels of 16
-// outputs (kernels.h). Packed once at load, serves prefill and decode alike.
+// A weight matrix as the matrix product reads it: in panels of 16 outputs, in
+// bfloat16 or quantized (kernels.h). unit() neighbouring panels lie
+// interleaved: step s (2, 4 or 8 inputs by dtype) of panel p is the 64 bytes at
+//   ((p / unit) * steps + s) * unit * 64 + (p % unit) * 64,
+// one stream for who reads a unit from end to end. Packed once at load, or
+// mapped from a file that holds it packed; serves prefill and decode alike.
 //
 // Written by one thread during load, then constant and readable from any
 // thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/types/span.h"
-#include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/thread_team.h"
+#include "engine/cpu/weight_dtype.h"
 #include "engine/weight_matrix.h"
 
 namespace baton::engine::cpu {
 
+// Where the outputs of a panel come from: rows [first_row, first_row + rows) of
+// `part`, 0 <= rows <= 16; outputs beyond are zero.
+struct PanelSource {
+  const WeightMatrix* part = nullptr;
+  int64_t first_row = 0;
+  int32_t rows = 0;
+};
+
+// Appends the panels of rows [first, first + count) of `part`, filled up with
+// zero panels to a multiple of `unit`.
+void AppendPanels(const WeightMatrix& part, int64_t first, int64_t count,
+                  int32_t unit, std::vector<PanelSource>* panels);
+
+// What a packed matrix takes, in bytes.
+struct PackedSize {
+  int64_t data = 0;    // a multiple of 64
+  int64_t scales = 0;  // float32 per output, bfloat16 per output and group
+};
+
+// What is known of a packed matrix before its weights are.
+struct PackedShape {
+  WeightDtype dtype = WeightDtype::kBf16;
+  int32_t unit = 1;
+  int32_t inputs = 0;
+  int32_t panels = 0;  // a multiple of `unit`
+
+  PackedSize size() const;
+};
+
+// A view: the memory belongs to who loaded the model.
 class PackedMatrix final {
  public:
   PackedMatrix() = default;
 
-  // Packs matrices [outputs_i, inputs] one below the other, each starting at a
-  // new panel (outputs are padded with zeros to a multiple of 16). Values are
-  // rounded to bfloat16.
-  // REQUIRES: parts non-empty, of equal `inputs`.
-  static PackedMatrix Pack(absl::Span<const WeightMatrix* const> parts,
-                           ThreadTeam& team);
+  // REQUIRES: the spans are as large as shape.size() says, `data` is aligned to
+  // 64 bytes, `scales` to 4.
+  PackedMatrix(const PackedShape& shape, absl::Span<const std::byte> data,
+               absl::Span<const std::byte> scales);
 
+  // Packs into `data` and `scales`, which are zero.
+  // REQUIRES: as the constructor; shape.panels sources of shape.inputs columns.
+  static PackedMatrix Pack(const PackedShape& shape,
+                           absl::Span<const PanelSource> sources,
+                           absl::Span<std::byte> data,
+                           absl::Span<std::byte> scales, ThreadTeam& team);
+
+  WeightDtype dtype() const { return dtype_; }
   int32_t inputs() const { return inputs_; }
   // Pairs of inputs, the last one padded with zero when inputs() is odd.
   int32_t input_pairs() const { return (inputs_ + 1) / 2; }
-  // Of all parts, padding included: a multiple of 16.
+  // Groups of inputs, the last one padded with zeros.
+  int32_t groups() const { return (inputs_ + kGroupInputs - 1) / kGroupInputs; }
+  // Padding included: a multiple of 16.
   int32_t outputs() const { return panels_ * kPanelColumns; }
   int32_t panels() const { return panels_; }
-  // Elements of one panel.
-  int64_t panel_stride() const {
-    return int64_t{input_pairs()} * kPanelPairElements;
+  int32_t unit() const { return unit_; }
+  // Steps of a panel: pairs of inputs, or runs of 4 or 8.
+  int64_t steps() const { return steps_; }
+  static constexpr int64_t kStepBytes = 64;
+  // Bytes between the steps of a panel.
+  int64_t step_stride() const { return unit_ * kStepBytes; }
+  // Bytes that a product reads: the packed weights and their scales.
+  int64_t bytes() const { return data_.size() + scales_.size(); }
+
+  // Step 0 of a panel.
+  const std::byte* panel(int32_t index) const {
+    return data_.data() + index / unit_ * steps_ * step_stride() +
+           index % unit_ * kStepBytes;
   }
-  const uint16_t* panel(int32_t index) const {
-    return data_.data() + index * panel_stride();
+  // int8: one per output.
+  const float* column_scales(int32_t panel) const {
+    return reinterpret_cast<const float*>(scales_.data()) +
+           panel * kPanelColumns;
   }
+  // int4: the 16 of a panel's first group; those of its next group lie
+  // scale_group_stride() further.
+  const uint16_t* group_scales(int32_t panel) const {
+    return reinterpret_cast<const uint16_t*>(scales_.data()) +
+           panel / unit_ * groups() * scale_group_stride() +
+           panel % unit_ * kPanelColumns;
+  }
+  int64_t scale_group_stride() const { return int64_t{unit_} * kPanelColumns; }
+
+  absl::Span<const std::byte> data() const { return data_; }
+  absl::Span<const std::byte> scales() const { return scales_; }
 
   // Writes the inputs() weights of one output as floats: how a tied embedding
   // is looked up.
   void ReadOutput(int32_t output, float* weights) const;
 
  private:
+  WeightDtype dtype_ = WeightDtype::kBf16;
   int32_t inputs_ = 0;
   int32_t panels_ = 0;
-  AlignedBuffer<uint16_t> data_;
+  int32_t unit_ = 1;
+  int64_t steps_ = 0;
+  absl::Span<const std::byte> data_;
+  absl::Span<const std::byte> scales_;
 };
 
 }  // namespace baton::engine::cpu

@@ -1,5 +1,4 @@
-// The matrix product and the packing of keys for instruction sets without a
-// bfloat16 dot product, as text shared by the files that are compiled for one
+// The matrix product for instruction sets without a bfloat16 dot product, as text shared by the files that are compiled for one
 // of them: see engine/vector_math.inl, which comes first. The including file
 // has defined kTileRows, the rows whose sums stay in registers together.
 
@@ -37,7 +36,7 @@ void MatmulTile(const MatmulArgs& args, const uint16_t* a, const uint16_t* b,
                       : Set(0.0f);
     }
   }
-  for (int32_t k = 0; k < args.k_pairs; ++k, b += kPanelPairElements) {
+  for (int32_t k = 0; k < args.k_pairs; ++k, b += args.pair_stride) {
     Words pairs[kPanelVectors];
     for (int32_t v = 0; v < kPanelVectors; ++v) {
       pairs[v] = Load<Words>(b + 2 * v * kLanes);
@@ -81,18 +80,6 @@ void Matmul(const MatmulArgs& args) {
       MatmulRows<kTileRows>(args, rows, args.a + row * args.a_stride, b,
                             args.c + row * args.c_stride +
                                 panel * kPanelColumns);
-    }
-  }
-}
-
-// A panel in units of pairs is a 16-column matrix of 32-bit words: the
-// transpose of the keys.
-void PackKeysByWord(const uint16_t* const keys[kPanelColumns],
-                    int32_t head_dim, uint16_t* panel) {
-  for (int32_t pair = 0; pair < head_dim / 2; ++pair) {
-    for (int32_t column = 0; column < kPanelColumns; ++column) {
-      __builtin_memcpy(panel + pair * kPanelPairElements + 2 * column,
-                       keys[column] + 2 * pair, 2 * sizeof(uint16_t));
     }
   }
 }

@@ -54,22 +54,6 @@ void RmsNorm(const float* x, const float* weight, int32_t n, float eps,
   }
 }
 
-void RmsNormRound(const float* x, const float* weight, int32_t n, float eps,
-                  uint16_t* y) {
-  const Floats inverse = Set(InverseRms(x, n, eps));
-  int32_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const Floats v =
-        Load<Floats>(x + i) * inverse * Load<Floats>(weight + i);
-    Store(y + i, Narrow(RoundToBf16(v)));
-  }
-  if (i < n) {
-    const Floats part = LoadPart<Floats>(x + i, n - i) * inverse *
-                        LoadPart<Floats>(weight + i, n - i);
-    StorePart(y + i, Narrow(RoundToBf16(part)), n - i);
-  }
-}
-
 void Rope(float* x, const float* cos, const float* sin, int32_t half) {
   int32_t i = 0;
   for (; i + kLanes <= half; i += kLanes) {
@@ -124,17 +108,59 @@ inline Floats Swiglu(Floats gate, Floats up) {
   return gate / (Set(1.0f) + Exp(-gate)) * up;
 }
 
-void SwigluRound(const float* gate, const float* up, int32_t n, uint16_t* y) {
+void SwigluRow(const float* gate, const float* up, int32_t n, float* y) {
   int32_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const Floats v = Swiglu(Load<Floats>(gate + i), Load<Floats>(up + i));
-    Store(y + i, Narrow(RoundToBf16(v)));
+    Store(y + i, Swiglu(Load<Floats>(gate + i), Load<Floats>(up + i)));
   }
   if (i < n) {
     const Floats part = Swiglu(LoadPart<Floats>(gate + i, n - i),
                                LoadPart<Floats>(up + i, n - i));
-    StorePart(y + i, Narrow(RoundToBf16(part)), n - i);
+    StorePart(y + i, part, n - i);
   }
+}
+
+inline Floats Magnitude(Floats x) {
+  return (Floats)(Bits(x) & 0x7fffffffu);
+}
+
+// Calls body(vector, index, count) for the `n` values from x on, kLanes at a
+// time; lanes from `count` on are zero.
+template <typename Body>
+inline void ForVectors(const float* x, int32_t n, Body body) {
+  int32_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) body(Load<Floats>(x + i), i, kLanes);
+  if (i < n) body(LoadPart<Floats>(x + i, n - i), i, n - i);
+}
+
+float Quantize(const float* x, int32_t n, int8_t* q, int32_t* sum) {
+  // Below this 127 / max would not be finite.
+  constexpr float kTiny = 1e-35f;
+  // Adding it rounds to an integer that then stands in the low bits.
+  const Floats magic = Set(12582912.0f);
+  Floats max = Set(0.0f);
+  Floats probe = Set(0.0f);  // NaN when a value is not finite
+  ForVectors(x, n, [&](Floats v, int32_t, int32_t) {
+    max = Max(Magnitude(v), max);
+    probe += v * Set(0.0f);
+  });
+  const float largest = MaxLanes(max);
+  const float factor = largest > kTiny ? 127.0f / largest : 0.0f;
+  Ints total = {};
+  ForVectors(x, n, [&](Floats v, int32_t i, int32_t count) {
+    const Ints rounded =
+        (Ints)Bits(v * Set(factor) + magic) - (Ints)Bits(magic);
+    total += rounded;
+    const Bytes bytes = __builtin_convertvector(rounded, Bytes);
+    if (count == kLanes) {
+      Store(q + i, bytes);
+    } else {
+      StorePart(q + i, bytes, count);
+    }
+  });
+  *sum = 0;
+  for (int32_t lane = 0; lane < kLanes; ++lane) *sum += total[lane];
+  return (largest > kTiny ? largest / 127.0f : 0.0f) + SumLanes(probe);
 }
 
 // The lane numbers 0, 1, 2, ...
@@ -188,32 +214,34 @@ float Softmax(const float* scores, int32_t n, int32_t begin, int32_t end,
   return SoftmaxOf(visible_only, n, state, probabilities);
 }
 
-// Words whose halves are the elements of two rows.
-inline Words Interleave(Halves low, Halves high) {
-  return __builtin_convertvector(low, Words) |
-         __builtin_convertvector(high, Words) << 16;
+void MergeSoftmax(SoftmaxState* total, float* sums, const SoftmaxState& part,
+                  const float* part_sums, int32_t n) {
+  if (part.sum == 0.0f) return;
+  const float max = total->max > part.max ? total->max : part.max;
+  const float keep = total->sum == 0.0f ? 0.0f : Exp(Set(total->max - max))[0];
+  const float add = Exp(Set(part.max - max))[0];
+  for (int32_t i = 0; i < n; i += kLanes) {
+    Store(sums + i, Load<Floats>(sums + i) * Set(keep) +
+                        Load<Floats>(part_sums + i) * Set(add));
+  }
+  total->max = max;
+  total->sum = total->sum * keep + part.sum * add;
 }
 
-void PackValues(const uint16_t* const* values, int32_t rows, int32_t head_dim,
-                uint16_t* panels, int64_t panel_stride) {
-  const int32_t whole = head_dim / kLanes * kLanes;
-  const int32_t padded =
-      (head_dim + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
-  const auto place = [&](int32_t row, int32_t d) {
-    return panels + d / kPanelColumns * panel_stride +
-           row / 2 * kPanelPairElements + d % kPanelColumns * 2;
-  };
-  for (int32_t row = 0; row < rows; row += 2) {
-    const uint16_t* const first = values[row];
-    const uint16_t* const second = values[row + 1];
-    for (int32_t d = 0; d < whole; d += kLanes) {
-      Store(place(row, d), Interleave(Load<Halves>(first + d),
-                                      Load<Halves>(second + d)));
-    }
-    for (int32_t d = whole; d < padded; d += kLanes) {
-      const int32_t count = d < head_dim ? head_dim - d : 0;
-      Store(place(row, d), Interleave(LoadPart<Halves>(first + d, count),
-                                      LoadPart<Halves>(second + d, count)));
+void DequantizePairs(const int8_t* pairs, int32_t n, const float* low_scales,
+                     const float* high_scales, uint16_t* out) {
+  for (int32_t i = 0; i < n; i += kPanelColumns) {
+    for (int32_t c = 0; c < kPanelColumns; c += kLanes) {
+      const Words both = __builtin_convertvector(
+          Load<Halves>(reinterpret_cast<const uint16_t*>(pairs) + i + c),
+          Words);
+      const Ints low = (Ints)(both << 24) >> 24;
+      const Ints high = (Ints)(both << 16) >> 24;
+      const Words low_bits = RoundToBf16(__builtin_convertvector(low, Floats) *
+                                         Load<Floats>(low_scales + c));
+      const Words high_bits = RoundToBf16(
+          __builtin_convertvector(high, Floats) * Load<Floats>(high_scales + c));
+      Store(out + 2 * (i + c), low_bits | high_bits << 16);
     }
   }
 }

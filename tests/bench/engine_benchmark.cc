@@ -16,9 +16,13 @@
 #include <benchmark/benchmark.h>
 
 #include "common/log.h"
+#include "engine/cpu/activations.h"
 #include "engine/cpu/attention.h"
+#include "engine/cpu/cpu_weights.h"
 #include "engine/cpu/kernel_choice.h"
+#include "engine/cpu/kv_pages.h"
 #include "engine/cpu/matmul.h"
+#include "engine/cpu/memory_arena.h"
 #include "engine/engine_factory.h"
 #include "engine/float_convert.h"
 #include "engine/sampling.h"
@@ -53,16 +57,38 @@ void BM_Matmul(benchmark::State& state, const cpu::Kernels* kernels) {
   view.values.shape = {outputs, inputs};
   view.values.bytes = absl::MakeConstSpan(
       reinterpret_cast<const std::byte*>(weights.data()), weights.size() * 2);
-  std::vector<cpu::PackedMatrix> matrices;
-  for (int64_t i = 0; i < (int64_t{256} << 20) / (outputs * inputs * 2); ++i) {
-    matrices.push_back(cpu::PackedMatrix::Pack({&view}, team));
+  std::vector<cpu::PanelSource> panels;
+  cpu::AppendPanels(view, 0, outputs, cpu::kWideUnit, &panels);
+  const cpu::PackedShape shape = {cpu::WeightDtype::kBf16, cpu::kWideUnit,
+                                  static_cast<int32_t>(inputs),
+                                  static_cast<int32_t>(panels.size())};
+  const int64_t bytes = shape.size().data;
+  const int64_t count = (int64_t{256} << 20) / bytes;
+  auto arena = cpu::MemoryArena::Allocate(count * bytes, "weights");
+  if (!arena.ok()) {
+    state.SkipWithError(arena.status().ToString().c_str());
+    return;
   }
-  const std::vector<uint16_t> a = RandomBf16(rows * inputs);
-  std::vector<float> c(rows * outputs);
+  std::vector<cpu::PackedMatrix> matrices;
+  for (int64_t i = 0; i < count; ++i) {
+    matrices.push_back(cpu::PackedMatrix::Pack(
+        shape, panels, arena->memory().subspan(i * bytes, bytes), {}, team));
+  }
+  const std::vector<uint16_t> random = RandomBf16(inputs);
+  std::vector<float> row;
+  for (const uint16_t bits : random) row.push_back(Bf16ToFloat(bits));
+  cpu::Activations a(shape.dtype, shape.inputs);
+  a.Reserve(rows);
+  for (int32_t r = 0; r < rows; ++r) {
+    a.Write(*kernels, r, 0, row.data(), shape.inputs);
+  }
+  cpu::Matmul matmul(*kernels, team);
   size_t next = 0;
   for (auto _ : state) {
-    cpu::Matmul(*kernels, team, a.data(), inputs, rows, matrices[next],
-                c.data(), outputs);
+    matmul.Run(a, 0, rows, matrices[next], cpu::kWideUnit,
+               [](const cpu::Strip& strip) {
+                 benchmark::DoNotOptimize(strip.values);
+               });
     next = (next + 1) % matrices.size();
   }
   const double products = static_cast<double>(rows) * outputs * inputs;
@@ -85,7 +111,9 @@ void BM_Attention(benchmark::State& state, const cpu::Kernels* kernels) {
   layout.head_dim = 64;
   const int32_t blocks_each = layout.BlocksFor(before + rows);
   layout.num_blocks = sequences * blocks_each;
-  const std::vector<uint16_t> memory = RandomBf16(layout.total_bytes() / 2);
+  std::vector<uint16_t> memory = RandomBf16(layout.total_bytes() / 2);
+  const cpu::KvPages pages(*kernels, layout,
+                           reinterpret_cast<std::byte*>(memory.data()));
   const int64_t query_size = kHeads * layout.head_dim;
   const std::vector<uint16_t> queries =
       RandomBf16(sequences * rows * query_size);
@@ -93,7 +121,7 @@ void BM_Attention(benchmark::State& state, const cpu::Kernels* kernels) {
   std::vector<BlockId> blocks(layout.num_blocks);
   std::iota(blocks.begin(), blocks.end(), 0);
   cpu::ThreadTeam team(static_cast<int32_t>(state.range(3)));
-  cpu::Attention attention(*kernels, layout, kHeads, team.num_threads());
+  cpu::Attention attention(*kernels, pages, kHeads, team.num_threads());
   std::vector<cpu::QueryTile> tiles;
   for (int32_t s = 0; s < sequences; ++s) {
     for (int32_t i = 0; i < rows; i += attention.MaxTileRows()) {
@@ -104,10 +132,8 @@ void BM_Attention(benchmark::State& state, const cpu::Kernels* kernels) {
     }
   }
   for (auto _ : state) {
-    attention.Run(team, tiles, /*layer=*/0,
-                  reinterpret_cast<const std::byte*>(memory.data()),
-                  std::nullopt, queries.data(), query_size, output.data(),
-                  query_size);
+    attention.Run(team, tiles, /*layer=*/0, std::nullopt, queries.data(),
+                  query_size, output.data(), query_size);
   }
   // Two products of head_dim per query, head and visible position.
   const double visible = rows * (before + (rows + 1) / 2.0);

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int32_t kBlockSize = 8;
+constexpr int32_t kBlockSize = 16;
 
 class WorkerLoopsTest : public ::testing::Test {
  protected:
@@ -302,7 +302,7 @@ TEST_F(WorkerLoopsTest, AGrantOfALifeThatIsOverFailsTheAttempt) {
   grant.set_transfer_id(77);
   grant.set_generation(1);
   grant.set_decode_incarnation(decode_->hello().incarnation() + 1);
-  grant.set_num_blocks(3);
+  grant.set_num_blocks(2);
   grant.set_lease_ms(1000);
   SendGrant(grant);
   const v1::Outcome outcome = prefill_->AwaitOutcome(1);

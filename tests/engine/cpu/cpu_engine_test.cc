@@ -72,12 +72,21 @@ PlannedSequence Part(uint64_t id, const std::vector<TokenId>& all,
   return s;
 }
 
+// How weights and KV are held.
+struct Dtypes {
+  const char* weights = "bf16";
+  const char* kv = "bf16";
+};
+
 std::unique_ptr<Engine> MakeEngine(const std::string& dir,
                                    const std::string& isa,
+                                   const Dtypes& dtypes = {},
                                    int32_t num_threads = 2,
                                    int32_t block_size = 16) {
   EngineOptions options;
   options.model_dir = dir;
+  options.weights = dtypes.weights;
+  options.kv_dtype = dtypes.kv;
   options.cpu_isa = isa;
   options.num_threads = num_threads;
   options.block_size = block_size;
@@ -155,25 +164,97 @@ class ModelDirs final : public testing::Environment {
 const ModelDirs* const model_dirs =
     static_cast<ModelDirs*>(testing::AddGlobalTestEnvironment(new ModelDirs));
 
-class CpuEngineTest
-    : public testing::TestWithParam<std::tuple<std::string, const Kernels*>> {
+class CpuEngineTest : public testing::TestWithParam<
+                          std::tuple<std::string, const Kernels*, Dtypes>> {
  protected:
+  Dtypes dtypes() const { return std::get<2>(GetParam()); }
+  std::unique_ptr<Engine> Make(int32_t num_threads = 2,
+                               int32_t block_size = 16) const {
+    return MakeEngine(dir(), isa(), dtypes(), num_threads, block_size);
+  }
   std::string dir() const { return model_dirs->Dir(std::get<0>(GetParam())); }
   std::string isa() const { return std::get<1>(GetParam())->name; }
 };
 
 INSTANTIATE_TEST_SUITE_P(
     Models, CpuEngineTest,
-    testing::Combine(testing::Values("llama", "odd", "mistral", "qwen2",
-                                     "qwen3"),
-                     testing::ValuesIn(AvailableKernels().begin(),
-                                       AvailableKernels().end())),
+    testing::Combine(
+        testing::Values("llama", "odd", "mistral", "qwen2", "qwen3"),
+        testing::ValuesIn(AvailableKernels().begin(), AvailableKernels().end()),
+        testing::Values(Dtypes{"bf16", "bf16"}, Dtypes{"int8", "bf16"},
+                        Dtypes{"int4", "int8"})),
     [](const auto& info) {
-      return std::get<0>(info.param) + "_" + std::get<1>(info.param)->name;
+      return std::get<0>(info.param) + "_" + std::get<1>(info.param)->name +
+             "_" + std::get<2>(info.param).weights + "_kv_" +
+             std::get<2>(info.param).kv;
     });
 
+// One sequence's next step, alone and at every place of batches of up to 64.
+TEST_P(CpuEngineTest, DecodeBatchesOf1To64GiveTheSameLogits) {
+  constexpr int32_t kContext = 18;
+  const std::vector<TokenId> tokens = Prompt(kContext + 1, 77);
+  const std::vector<TokenId> other = Prompt(kContext + 1, 78);
+  const std::vector<BlockId> own = BlockRange(0, 2);
+  std::vector<float> expected;
+  for (const int32_t threads : {1, 2}) {
+    const auto engine = Make(threads);
+    StepPlan prompt;
+    prompt.sequences = {Part(0, tokens, 0, kContext, own)};
+    engine->Execute(prompt, NoHook);
+    for (const int32_t batch : {1,  2,  3,  4,  5,  6,  7,  8,  12, 13,
+                                16, 17, 24, 25, 31, 32, 33, 48, 63, 64}) {
+      for (const int32_t place : {0, batch / 2, batch - 1}) {
+        StepPlan plan;
+        std::vector<std::vector<BlockId>> blocks;
+        for (int32_t i = 0; i < batch; ++i) {
+          blocks.push_back(BlockRange(2 + 2 * i, 2));
+        }
+        for (int32_t i = 0; i < batch; ++i) {
+          // The others start a prompt of their own, some of them of two tokens.
+          plan.sequences.push_back(
+              i == place ? Part(0, tokens, kContext, kContext + 1, own)
+                         : Part(1 + i, other, 0, 1 + i % 2, blocks[i]));
+        }
+        const StepResult result = engine->Execute(plan, NoHook);
+        ASSERT_EQ(result.sampled.size(), 1u);
+        if (expected.empty()) expected = result.sampled[0].logits;
+        ASSERT_TRUE(SameBits(result.sampled[0].logits, expected))
+            << "place " << place << " of " << batch << " on " << threads
+            << " threads";
+      }
+    }
+  }
+}
+
+TEST_P(CpuEngineTest, TargetsGetTheLogarithmOfTheirProbability) {
+  const auto engine = Make();
+  const std::vector<TokenId> tokens = Prompt(40, 5);
+  // The token after each, scored in two chunks.
+  std::vector<float> scored;
+  for (const auto& [first, end] : {std::pair{0, 25}, {25, 39}}) {
+    const std::vector<BlockId> blocks = BlockRange(0, 3);
+    StepPlan plan;
+    plan.sequences = {Part(1, tokens, first, end, blocks)};
+    plan.sequences[0].targets =
+        absl::MakeSpan(tokens).subspan(first + 1, end - first);
+    const StepResult result = engine->Execute(plan, NoHook);
+    ASSERT_EQ(result.target_logprobs.size(), 1u);
+    scored.insert(scored.end(), result.target_logprobs[0].begin(),
+                  result.target_logprobs[0].end());
+  }
+  ASSERT_EQ(scored.size(), 39u);
+  for (int32_t i = 0; i < 39; ++i) {
+    const std::vector<TokenId> prefix(tokens.begin(), tokens.begin() + i + 1);
+    const std::vector<float> logits =
+        RunWhole(*engine, prefix, BlockRange(3, 3));
+    double total = 0.0;
+    for (const float x : logits) total += std::exp(double{x});
+    ASSERT_NEAR(scored[i], logits[tokens[i + 1]] - std::log(total), 1e-4) << i;
+  }
+}
+
 TEST_P(CpuEngineTest, ChunksGiveTheSameLogits) {
-  const auto engine = MakeEngine(dir(), isa());
+  const auto engine = Make();
   const std::vector<TokenId> tokens = Prompt(150, 1);
   const std::vector<float> expected =
       RunWhole(*engine, tokens, BlockRange(0, 10));
@@ -192,7 +273,7 @@ TEST_P(CpuEngineTest, ChunksGiveTheSameLogits) {
 }
 
 TEST_P(CpuEngineTest, ABatchGivesTheSameLogits) {
-  const auto engine = MakeEngine(dir(), isa());
+  const auto engine = Make();
   constexpr int kSequences = 9;
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::vector<float>> alone;
@@ -223,14 +304,14 @@ TEST_P(CpuEngineTest, ABatchGivesTheSameLogits) {
 TEST_P(CpuEngineTest, ThreadsAndBlockSizesGiveTheSameLogits) {
   const std::vector<TokenId> tokens = Prompt(100, 3);
   const std::vector<float> expected =
-      RunWhole(*MakeEngine(dir(), isa()), tokens, BlockRange(0, 7));
+      RunWhole(*Make(), tokens, BlockRange(0, 7));
   for (const int32_t threads : {1, 3}) {
-    EXPECT_TRUE(SameBits(RunWhole(*MakeEngine(dir(), isa(), threads), tokens,
-                                  Blocks({5, 3, 9, 1, 0, 2, 8})),
-                         expected));
+    EXPECT_TRUE(SameBits(
+        RunWhole(*Make(threads), tokens, Blocks({5, 3, 9, 1, 0, 2, 8})),
+        expected));
   }
-  for (const int32_t block_size : {8, 32, 128}) {
-    const auto engine = MakeEngine(dir(), isa(), 2, block_size);
+  for (const int32_t block_size : {32, 64, 128}) {
+    const auto engine = Make(2, block_size);
     EXPECT_TRUE(
         SameBits(RunWhole(*engine, tokens, BlockRange(1, 100 / block_size + 1)),
                  expected))
@@ -240,7 +321,7 @@ TEST_P(CpuEngineTest, ThreadsAndBlockSizesGiveTheSameLogits) {
 
 // What preemption and migration do: the tokens generated so far become prompt.
 TEST_P(CpuEngineTest, DecodingEqualsPrefillOfTheTokensSoFar) {
-  const auto engine = MakeEngine(dir(), isa());
+  const auto engine = Make();
   const std::vector<BlockId> blocks = BlockRange(0, 6);
   std::vector<TokenId> tokens = Prompt(40, 4);
   std::vector<std::vector<float>> logits;
@@ -268,9 +349,8 @@ TEST_P(CpuEngineTest, DecodingEqualsPrefillOfTheTokensSoFar) {
 TEST_P(CpuEngineTest, LogitsAreCloseToThePortableOnes) {
   const std::vector<TokenId> tokens = Prompt(60, 5);
   const std::vector<float> portable =
-      RunWhole(*MakeEngine(dir(), "portable"), tokens, BlockRange(0, 4));
-  const std::vector<float> logits =
-      RunWhole(*MakeEngine(dir(), isa()), tokens, BlockRange(0, 4));
+      RunWhole(*MakeEngine(dir(), "portable", dtypes()), tokens, BlockRange(0, 4));
+  const std::vector<float> logits = RunWhole(*Make(), tokens, BlockRange(0, 4));
   double square = 0.0, difference = 0.0;
   for (size_t i = 0; i < logits.size(); ++i) {
     square += std::pow(portable[i], 2);
@@ -282,7 +362,7 @@ TEST_P(CpuEngineTest, LogitsAreCloseToThePortableOnes) {
 }
 
 TEST_P(CpuEngineTest, TheHookSeesTheLayersKvInOrder) {
-  const auto engine = MakeEngine(dir(), isa());
+  const auto engine = Make();
   const KvLayout& layout = engine->kv_layout();
   const std::vector<TokenId> tokens = Prompt(32, 6);
   const std::vector<BlockId> blocks = {4, 2};
@@ -314,8 +394,8 @@ TEST_P(CpuEngineTest, TheHookSeesTheLayersKvInOrder) {
 
 // The hand-off: the pages alone carry a sequence to another engine.
 TEST_P(CpuEngineTest, PagesMoveToAnotherEngine) {
-  const auto from = MakeEngine(dir(), isa(), 1);
-  const auto to = MakeEngine(dir(), isa(), 2);
+  const auto from = Make(1);
+  const auto to = Make(2);
   const KvLayout& layout = from->kv_layout();
   const std::vector<TokenId> tokens = Prompt(50, 7);
   const std::vector<BlockId> there = {7, 1, 6, 3}, here = {0, 9, 4, 5};
@@ -333,18 +413,19 @@ TEST_P(CpuEngineTest, PagesMoveToAnotherEngine) {
 }
 
 TEST_P(CpuEngineTest, NonFiniteLogitsFailTheirSequenceOnly) {
-  const auto engine = MakeEngine(dir(), isa());
+  const auto engine = Make();
   const KvLayout& layout = engine->kv_layout();
   const std::vector<TokenId> tokens = Prompt(20, 8);
   const std::vector<BlockId> bad_blocks = BlockRange(0, 2);
   const std::vector<BlockId> good_blocks = BlockRange(2, 2);
   const std::vector<float> expected = RunWhole(*engine, tokens, good_blocks);
   RunWhole(*engine, tokens, bad_blocks);
-  // A value of a visible position that is not a number.
-  const uint16_t nan = 0x7fc0;
+  // A value of a visible position that is not a number; or its scale.
+  const bool bf16 = layout.dtype == KvDtype::kBf16;
+  const uint32_t nan = bf16 ? 0x7fc0u : 0x7fc00000u;
   std::memcpy(engine->kv_memory().data() + layout.PageOffset(0, 0) +
-                  layout.head_bytes() - sizeof(nan),
-              &nan, sizeof(nan));
+                  (bf16 ? layout.ValuesOffset() : layout.ValueScalesOffset()),
+              &nan, bf16 ? 2 : 4);
   StepPlan plan;
   plan.sequences = {Part(1, tokens, 19, 20, bad_blocks),
                     Part(2, tokens, 19, 20, good_blocks)};
@@ -356,7 +437,7 @@ TEST_P(CpuEngineTest, NonFiniteLogitsFailTheirSequenceOnly) {
 
 class CpuEnginePlanTest : public testing::Test {
  protected:
-  CpuEnginePlanTest() : engine_(MakeEngine(model_dirs->Dir("llama"), "", 1)) {
+  CpuEnginePlanTest() : engine_(MakeEngine(model_dirs->Dir("llama"), "", {}, 1)) {
     plan_.sequences = {Part(1, tokens_, 0, 20, blocks_)};
   }
 

@@ -212,13 +212,10 @@ TEST_P(KernelsTest, RmsNorm) {
     for (const float v : x) squares += double{v} * v;
     const double inverse = 1.0 / std::sqrt(squares / n + 1e-5);
     std::vector<float> y(n);
-    std::vector<uint16_t> rounded(n);
     kernels().rms_norm(x.data(), weight.data(), n, 1e-5f, y.data());
-    kernels().rms_norm_round(x.data(), weight.data(), n, 1e-5f, rounded.data());
     for (int32_t i = 0; i < n; ++i) {
       const double expected = x[i] * inverse * weight[i];
       ASSERT_NEAR(y[i], expected, 2e-6 * std::abs(expected)) << n;
-      ASSERT_EQ(rounded[i], FloatToBf16(y[i])) << n;
     }
     std::vector<float> in_place = x;
     kernels().rms_norm(in_place.data(), weight.data(), n, 1e-5f,
@@ -272,16 +269,15 @@ TEST_P(KernelsTest, Swiglu) {
     Random random(n);
     std::vector<float> gate = random.Row(n, 10.0f);
     const std::vector<float> up = random.Row(n);
-    std::vector<uint16_t> y(n);
-    kernels().swiglu_round(gate.data(), up.data(), n, y.data());
+    std::vector<float> y(n);
+    kernels().swiglu(gate.data(), up.data(), n, y.data());
     for (int32_t i = 0; i < n; ++i) {
       const double expected =
           gate[i] / (1.0 + std::exp(-double{gate[i]})) * up[i];
-      // Half a unit in the last place of bfloat16's 8 bits, and the error of
-      // exp.
-      ASSERT_NEAR(Bf16ToFloat(y[i]), expected,
-                  std::abs(expected) * (0x1p-8 + 1e-5) + 1e-30);
+      ASSERT_NEAR(y[i], expected, std::abs(expected) * 1e-5 + 1e-30);
     }
+    kernels().swiglu(gate.data(), up.data(), n, gate.data());
+    EXPECT_EQ(gate, y);
   }
 }
 
@@ -289,13 +285,13 @@ TEST_P(KernelsTest, SwigluOfExtremes) {
   const std::vector<float> gate = {-1000.0f, -100.0f, -87.5f, 0.0f,
                                    87.5f,    100.0f,  1e30f,  kNaN};
   const std::vector<float> up(gate.size(), 1.0f);
-  std::vector<uint16_t> y(gate.size());
-  kernels().swiglu_round(gate.data(), up.data(),
-                         static_cast<int32_t>(gate.size()), y.data());
-  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(Bf16ToFloat(y[i]), 0.0f, 1e-30);
-  EXPECT_EQ(Bf16ToFloat(y[3]), 0.0f);
-  for (size_t i = 4; i < 7; ++i) EXPECT_EQ(y[i], FloatToBf16(gate[i]));
-  EXPECT_TRUE(std::isnan(Bf16ToFloat(y[7])));
+  std::vector<float> y(gate.size());
+  kernels().swiglu(gate.data(), up.data(), static_cast<int32_t>(gate.size()),
+                   y.data());
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(y[i], 0.0f, 1e-30);
+  EXPECT_EQ(y[3], 0.0f);
+  for (size_t i = 4; i < 7; ++i) EXPECT_FLOAT_EQ(y[i], gate[i]);
+  EXPECT_TRUE(std::isnan(y[7]));
 }
 
 TEST_P(KernelsTest, SoftmaxOverSeveralCallsIsTheSoftmaxOfAll) {
@@ -367,48 +363,98 @@ TEST_P(KernelsTest, SoftmaxPassesNaNOn) {
   EXPECT_TRUE(std::isnan(state.sum));
 }
 
-TEST_P(KernelsTest, PackKeysTransposesPairs) {
-  for (const int32_t head_dim : {2, 8, 20, 32, 34, 64, 80, 96, 128, 256}) {
-    std::vector<std::vector<uint16_t>> keys;
-    const uint16_t* pointers[kPanelColumns];
-    for (int32_t i = 0; i < kPanelColumns; ++i) {
-      keys.push_back(Random(i).Bf16Row(head_dim));
-      pointers[i] = keys.back().data();
+TEST_P(KernelsTest, QuantizeRoundsToNearestOf255Steps) {
+  for (const int32_t n : kLengths) {
+    Random random(n);
+    const std::vector<float> x = random.Row(n, 3.0f);
+    std::vector<int8_t> q(n + 1, 99);
+    int32_t sum = 0;
+    const float scale = kernels().quantize(x.data(), n, q.data(), &sum);
+    float largest = 0.0f;
+    int32_t expected_sum = 0;
+    for (int32_t i = 0; i < n; ++i) {
+      largest = std::max(largest, std::abs(x[i]));
+      expected_sum += q[i];
+      ASSERT_NEAR(q[i] * scale, x[i], 0.5001f * scale) << n << " " << i;
     }
-    std::vector<uint16_t> panel(head_dim * kPanelColumns);
-    kernels().pack_keys(pointers, head_dim, panel.data());
-    for (int32_t d = 0; d < head_dim; ++d) {
-      for (int32_t i = 0; i < kPanelColumns; ++i) {
-        ASSERT_EQ(panel[d / 2 * kPanelPairElements + 2 * i + d % 2], keys[i][d])
-            << head_dim;
-      }
+    EXPECT_FLOAT_EQ(scale, largest / 127.0f);
+    EXPECT_EQ(sum, expected_sum);
+    EXPECT_EQ(q[n], 99) << "wrote beyond the end";
+  }
+}
+
+TEST_P(KernelsTest, QuantizeOfZerosAndOfWhatIsNotFinite) {
+  for (const int32_t n : {1, 16, 37, 64}) {
+    std::vector<float> x(n);
+    std::vector<int8_t> q(n, 99);
+    int32_t sum = 99;
+    EXPECT_EQ(kernels().quantize(x.data(), n, q.data(), &sum), 0.0f);
+    EXPECT_EQ(sum, 0);
+    EXPECT_EQ(q, std::vector<int8_t>(n, 0));
+    x[n - 1] = 1e-42f;
+    EXPECT_EQ(kernels().quantize(x.data(), n, q.data(), &sum), 0.0f);
+    for (const float bad : {kNaN, std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity()}) {
+      x[n / 2] = bad;
+      EXPECT_FALSE(
+          std::isfinite(kernels().quantize(x.data(), n, q.data(), &sum)));
     }
   }
 }
 
-TEST_P(KernelsTest, PackValuesInterleavesRows) {
-  constexpr int32_t kRows = 32;
-  for (const int32_t head_dim : {2, 8, 20, 32, 34, 64, 80, 96, 128, 256}) {
-    std::vector<std::vector<uint16_t>> values;
-    std::vector<const uint16_t*> pointers;
-    for (int32_t i = 0; i < kRows; ++i) {
-      values.push_back(Random(i).Bf16Row(head_dim));
-    }
-    for (const auto& v : values) pointers.push_back(v.data());
-    const int32_t panels = (head_dim + 15) / 16;
-    const int64_t stride = kRows / 2 * kPanelPairElements;
-    std::vector<uint16_t> packed(panels * stride, 0xffff);
-    kernels().pack_values(pointers.data(), kRows, head_dim, packed.data(),
-                          stride);
-    for (int32_t d = 0; d < 16 * panels; ++d) {
-      for (int32_t i = 0; i < kRows; ++i) {
-        ASSERT_EQ(packed[d / 16 * stride + i / 2 * kPanelPairElements +
-                         d % 16 * 2 + i % 2],
-                  d < head_dim ? values[i][d] : 0)
-            << head_dim;
-      }
-    }
+TEST_P(KernelsTest, DequantizePairsScalesBothHalves) {
+  constexpr int32_t kPairs = 3 * kPanelColumns;
+  std::vector<int8_t> pairs(2 * kPairs);
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    pairs[i] = static_cast<int8_t>(i * 37 % 255 - 127);
   }
+  Random random(5);
+  const std::vector<float> low = random.Row(kPanelColumns);
+  const std::vector<float> high = random.Row(kPanelColumns);
+  std::vector<uint16_t> out(2 * kPairs);
+  kernels().dequantize_pairs(pairs.data(), kPairs, low.data(), high.data(),
+                             out.data());
+  for (int32_t i = 0; i < kPairs; ++i) {
+    const int32_t c = i % kPanelColumns;
+    EXPECT_EQ(out[2 * i], FloatToBf16(pairs[2 * i] * low[c])) << i;
+    EXPECT_EQ(out[2 * i + 1], FloatToBf16(pairs[2 * i + 1] * high[c])) << i;
+  }
+}
+
+TEST_P(KernelsTest, MergeSoftmaxIsTheWeightedSum) {
+  constexpr int32_t kWidth = 48;
+  Random random(6);
+  const std::vector<float> a = random.Row(kWidth), b = random.Row(kWidth);
+  std::vector<float> sums = a;
+  SoftmaxState total = {1.5f, 3.0f};
+  const SoftmaxState part = {2.25f, 7.0f};
+  kernels().merge_softmax(&total, sums.data(), part, b.data(), kWidth);
+  EXPECT_EQ(total.max, 2.25f);
+  EXPECT_NEAR(total.sum, 3.0 * std::exp(1.5 - 2.25) + 7.0, 1e-5);
+  for (int32_t i = 0; i < kWidth; ++i) {
+    EXPECT_NEAR(sums[i], a[i] * std::exp(1.5 - 2.25) + b[i], 1e-5);
+  }
+}
+
+TEST_P(KernelsTest, MergeSoftmaxWithNothingChangesNothing) {
+  constexpr int32_t kWidth = 16;
+  const SoftmaxState nothing = {-std::numeric_limits<float>::infinity(), 0.0f};
+  const SoftmaxState something = {-0.7f, 1.3f};
+  Random random(7);
+  const std::vector<float> values = random.Row(kWidth);
+  const std::vector<float> zeros(kWidth);
+  std::vector<float> sums = values;
+  SoftmaxState total = something;
+  kernels().merge_softmax(&total, sums.data(), nothing, zeros.data(), kWidth);
+  EXPECT_EQ(sums, values);
+  EXPECT_EQ(total.sum, something.sum);
+  sums = zeros;
+  total = nothing;
+  kernels().merge_softmax(&total, sums.data(), something, values.data(),
+                          kWidth);
+  EXPECT_EQ(sums, values);
+  EXPECT_EQ(total.max, something.max);
+  EXPECT_EQ(total.sum, something.sum);
 }
 
 TEST(KernelChoiceTest, FindsByNameAndTheBestByDefault) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -45,35 +46,127 @@ struct OwnedTensor {
   WeightMatrix view;
 };
 
-std::vector<uint16_t> RandomInput(int32_t rows, int64_t stride,
-                                  int32_t inputs) {
+// A matrix packed into memory of its own.
+struct OwnedMatrix {
+  OwnedMatrix(WeightDtype dtype, int32_t unit, const OwnedTensor& tensor,
+              ThreadTeam& team) {
+    std::vector<PanelSource> panels;
+    AppendPanels(tensor.view, 0, tensor.view.rows, unit, &panels);
+    const PackedShape shape = {dtype, unit,
+                               static_cast<int32_t>(tensor.view.columns),
+                               static_cast<int32_t>(panels.size())};
+    data.Reserve(shape.size().data);
+    scales.Reserve(shape.size().scales);
+    matrix = PackedMatrix::Pack(
+        shape, panels, absl::MakeSpan(data.data(), shape.size().data),
+        absl::MakeSpan(scales.data(), shape.size().scales), team);
+  }
+
+  // What it holds, [outputs][inputs].
+  std::vector<float> Values() const {
+    std::vector<float> values(int64_t{matrix.outputs()} * matrix.inputs());
+    for (int32_t n = 0; n < matrix.outputs(); ++n) {
+      matrix.ReadOutput(n, values.data() + int64_t{n} * matrix.inputs());
+    }
+    return values;
+  }
+
+  AlignedBuffer<std::byte> data;
+  AlignedBuffer<std::byte> scales;
+  PackedMatrix matrix;
+};
+
+constexpr WeightDtype kDtypes[] = {WeightDtype::kBf16, WeightDtype::kInt8,
+                                   WeightDtype::kInt4};
+
+std::vector<float> RandomInput(int32_t rows, int32_t inputs) {
   std::mt19937 bits(rows);
   std::normal_distribution<float> normal;
-  std::vector<uint16_t> a(rows * stride);
-  for (int32_t r = 0; r < rows; ++r) {
-    for (int32_t k = 0; k < inputs; ++k) {
-      a[r * stride + k] = FloatToBf16(normal(bits));
-    }
-  }
+  std::vector<float> a(int64_t{rows} * inputs);
+  for (float& x : a) x = normal(bits);
   return a;
 }
 
-TEST(PackedMatrixTest, PadsEachPartAndReadsBack) {
-  ThreadTeam team(2);
-  const OwnedTensor a(DType::kF32, 5, 7, 1), b(DType::kBf16, 33, 7, 2);
-  const PackedMatrix m = PackedMatrix::Pack({&a.view, &b.view}, team);
-  EXPECT_EQ(m.inputs(), 7);
-  EXPECT_EQ(m.input_pairs(), 4);
-  EXPECT_EQ(m.outputs(), 16 + 48);
-  std::vector<float> row(7);
-  for (int32_t n = 0; n < m.outputs(); ++n) {
-    m.ReadOutput(n, row.data());
-    for (int32_t k = 0; k < 7; ++k) {
-      float expected = 0.0f;
-      if (n < 5) expected = a.values[n * 7 + k];
-      if (n >= 16 && n < 16 + 33) expected = b.values[(n - 16) * 7 + k];
-      EXPECT_EQ(row[k], expected) << n << " " << k;
+// The product of the rows from `first` on, in any company.
+std::vector<float> Product(const Kernels& kernels, ThreadTeam& team,
+                           const std::vector<float>& a, int32_t first,
+                           int32_t rows, const PackedMatrix& b) {
+  Activations input(b.dtype(), b.inputs());
+  input.Reserve(rows);
+  for (int32_t r = 0; r < rows; ++r) {
+    input.Write(kernels, r, 0, a.data() + int64_t{first + r} * b.inputs(),
+                b.inputs());
+  }
+  std::vector<float> c(int64_t{rows} * b.outputs(), NAN);
+  Matmul matmul(kernels, team);
+  matmul.Run(input, 0, rows, b, b.unit(), [&](const Strip& strip) {
+    for (int32_t i = 0; i < strip.rows; ++i) {
+      std::memcpy(c.data() + int64_t{strip.first_row + i} * b.outputs() +
+                      strip.first_column(),
+                  strip.row(i), sizeof(float) * strip.panels * kPanelColumns);
     }
+  });
+  return c;
+}
+
+TEST(PackedMatrixTest, ReadsBackWhatItRounded) {
+  ThreadTeam team(2);
+  for (const int32_t unit : {1, 2, 4}) {
+    for (const auto& [outputs, inputs] :
+         {std::pair{5, 7}, {33, 64}, {70, 200}}) {
+      const OwnedTensor tensor(DType::kF32, outputs, inputs, 1);
+      for (const WeightDtype dtype : kDtypes) {
+        const OwnedMatrix owned(dtype, unit, tensor, team);
+        EXPECT_EQ(owned.matrix.outputs() % (16 * unit), 0);
+        const std::vector<float> values = owned.Values();
+        for (int32_t n = 0; n < owned.matrix.outputs(); ++n) {
+          for (int32_t k = 0; k < inputs; ++k) {
+            const float found = values[int64_t{n} * inputs + k];
+            if (n >= outputs) {
+              ASSERT_EQ(found, 0.0f);
+              continue;
+            }
+            const float original = tensor.values[int64_t{n} * inputs + k];
+            // Values are normal, at most about 4: half a step of 127, or of 8
+            // (of which a quarter may be clipped).
+            const float bound = dtype == WeightDtype::kBf16   ? 0.0f
+                                : dtype == WeightDtype::kInt8 ? 0.025f
+                                                              : 1.0f;
+            ASSERT_NEAR(found, original, bound)
+                << WeightDtypeName(dtype) << " " << n << " " << k;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PackedMatrixTest, Int4HalvesTheErrorThatEightStepsAllow) {
+  ThreadTeam team(1);
+  const OwnedTensor tensor(DType::kBf16, 64, 256, 2);
+  const OwnedMatrix owned(WeightDtype::kInt4, 4, tensor, team);
+  const std::vector<float> values = owned.Values();
+  double squares = 0.0;
+  for (size_t i = 0; i < tensor.values.size(); ++i) {
+    const double error = values[i] - tensor.values[i];
+    squares += error * error;
+  }
+  // The largest of 64 normal values is about 2.4, a step of the grid 0.3, and
+  // rounding to it has a variance of 0.3^2 / 12.
+  EXPECT_LT(squares / tensor.values.size(), 0.010);
+  EXPECT_GT(squares / tensor.values.size(), 0.003);
+}
+
+TEST(PackedMatrixTest, WeightsThatAreNotFiniteStaySo) {
+  ThreadTeam team(1);
+  OwnedTensor tensor(DType::kF32, 16, 64, 3);
+  const float bad = std::numeric_limits<float>::infinity();
+  std::memcpy(tensor.content.data() + 4 * (3 * 64 + 10), &bad, 4);
+  for (const WeightDtype dtype : kDtypes) {
+    const OwnedMatrix owned(dtype, 1, tensor, team);
+    EXPECT_FALSE(std::isfinite(owned.Values()[3 * 64 + 10]))
+        << WeightDtypeName(dtype);
+    EXPECT_TRUE(std::isfinite(owned.Values()[4 * 64 + 10]));
   }
 }
 
@@ -88,28 +181,41 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(MatmulTest, IsCloseToDoubleForOddShapes) {
   ThreadTeam team(2);
-  for (const auto& [outputs, inputs] :
-       {std::pair{1, 1}, {5, 7}, {16, 16}, {70, 33}, {200, 1}, {130, 301}}) {
-    const OwnedTensor w(DType::kBf16, outputs, inputs, 3);
-    const PackedMatrix b = PackedMatrix::Pack({&w.view}, team);
-    const int64_t stride = 2 * b.input_pairs() + 6;
-    for (const int32_t rows : {1, 2, 5, 13, 33, 100}) {
-      const std::vector<uint16_t> a = RandomInput(rows, stride, inputs);
-      std::vector<float> c(rows * b.outputs(), NAN);
-      Matmul(*GetParam(), team, a.data(), stride, rows, b, c.data(),
-             b.outputs());
-      for (int32_t r = 0; r < rows; ++r) {
-        for (int32_t n = 0; n < b.outputs(); ++n) {
-          double sum = 0.0, magnitude = 0.0;
-          for (int32_t k = 0; n < outputs && k < inputs; ++k) {
-            const double product = double{Bf16ToFloat(a[r * stride + k])} *
-                                   w.values[int64_t{n} * inputs + k];
-            sum += product;
-            magnitude += std::abs(product);
+  for (const WeightDtype dtype : kDtypes) {
+    for (const auto& [outputs, inputs] :
+         {std::pair{1, 1}, {5, 7}, {16, 16}, {70, 33}, {200, 1}, {130, 301}}) {
+      const OwnedTensor w(DType::kBf16, outputs, inputs, 3);
+      const OwnedMatrix owned(dtype, outputs > 100 ? 4 : 1, w, team);
+      const PackedMatrix& b = owned.matrix;
+      const std::vector<float> weights = owned.Values();
+      for (const int32_t rows : {1, 2, 5, 13, 33, 100}) {
+        const std::vector<float> a = RandomInput(rows, inputs);
+        const std::vector<float> c = Product(*GetParam(), team, a, 0, rows, b);
+        for (int32_t r = 0; r < rows; ++r) {
+          float largest = 0.0f;
+          for (int32_t k = 0; k < inputs; ++k) {
+            largest = std::max(largest, std::abs(a[r * inputs + k]));
           }
-          ASSERT_NEAR(c[r * b.outputs() + n], sum,
-                      magnitude * (inputs + 1) * 0x1p-24)
-              << rows << "x" << outputs << "x" << inputs;
+          for (int32_t n = 0; n < b.outputs(); ++n) {
+            double sum = 0.0, magnitude = 0.0, weight = 0.0;
+            for (int32_t k = 0; k < inputs; ++k) {
+              const double w_nk = weights[int64_t{n} * inputs + k];
+              const double x = dtype == WeightDtype::kBf16
+                                   ? Bf16ToFloat(FloatToBf16(a[r * inputs + k]))
+                                   : a[r * inputs + k];
+              sum += x * w_nk;
+              magnitude += std::abs(x * w_nk);
+              weight += std::abs(w_nk);
+            }
+            // Rounding of the sums; and half a step of 127 per activation.
+            double bound = magnitude * (inputs + 1) * 0x1p-24;
+            if (dtype != WeightDtype::kBf16) {
+              bound += weight * largest * 0.501 / 127.0 + 1e-6;
+            }
+            ASSERT_NEAR(c[int64_t{r} * b.outputs() + n], sum, bound)
+                << WeightDtypeName(dtype) << " " << rows << "x" << outputs
+                << "x" << inputs;
+          }
         }
       }
     }
@@ -119,28 +225,50 @@ TEST_P(MatmulTest, IsCloseToDoubleForOddShapes) {
 // Large enough for every blocking: many rows, several blocks of k, several
 // items per thread.
 TEST_P(MatmulTest, ARowIsTheSameInAnyCompanyAndOnAnyNumberOfThreads) {
-  constexpr int32_t kRows = 130, kOutputs = 150, kInputs = 2500;
+  constexpr int32_t kRows = 600, kOutputs = 150, kInputs = 1300;
   ThreadTeam one(1), three(3);
   const OwnedTensor w(DType::kBf16, kOutputs, kInputs, 4);
-  const PackedMatrix b = PackedMatrix::Pack({&w.view}, one);
-  const std::vector<uint16_t> a = RandomInput(kRows, kInputs, kInputs);
-  std::vector<float> expected(kRows * b.outputs());
-  for (int32_t r = 0; r < kRows; ++r) {
-    Matmul(*GetParam(), one, a.data() + r * kInputs, kInputs, 1, b,
-           expected.data() + r * b.outputs(), b.outputs());
-  }
-  for (ThreadTeam* team : {&one, &three}) {
-    for (const int32_t rows : {2, 7, 8, 23, 24, 64, 96, 130}) {
-      for (const int32_t first : {0, kRows - rows}) {
-        std::vector<float> c(rows * b.outputs());
-        Matmul(*GetParam(), *team, a.data() + first * kInputs, kInputs, rows, b,
-               c.data(), b.outputs());
-        ASSERT_EQ(0,
-                  std::memcmp(c.data(), expected.data() + first * b.outputs(),
-                              c.size() * sizeof(float)))
-            << rows << " rows from " << first << " on " << team->num_threads()
-            << " threads";
+  const std::vector<float> a = RandomInput(kRows, kInputs);
+  for (const WeightDtype dtype : kDtypes) {
+    for (const int32_t unit : {2, 4}) {
+      const OwnedMatrix owned(dtype, unit, w, one);
+      const PackedMatrix& b = owned.matrix;
+      std::vector<float> expected;
+      for (int32_t r = 0; r < kRows; ++r) {
+        const std::vector<float> row = Product(*GetParam(), one, a, r, 1, b);
+        expected.insert(expected.end(), row.begin(), row.end());
       }
+      for (ThreadTeam* team : {&one, &three}) {
+        for (const int32_t rows : {2, 3, 4, 7, 8, 23, 24, 64, 96, 130, 600}) {
+          for (const int32_t first : {0, kRows - rows}) {
+            const std::vector<float> c =
+                Product(*GetParam(), *team, a, first, rows, b);
+            ASSERT_EQ(
+                0, std::memcmp(c.data(),
+                               expected.data() + int64_t{first} * b.outputs(),
+                               c.size() * sizeof(float)))
+                << WeightDtypeName(dtype) << " " << rows << " rows from "
+                << first << " on " << team->num_threads() << " threads";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, WhatIsNotFiniteStaysInItsRow) {
+  ThreadTeam team(1);
+  const OwnedTensor w(DType::kBf16, 32, 130, 5);
+  for (const WeightDtype dtype : kDtypes) {
+    const OwnedMatrix owned(dtype, 2, w, team);
+    std::vector<float> a = RandomInput(3, 130);
+    a[130 + 100] = NAN;
+    const std::vector<float> c =
+        Product(*GetParam(), team, a, 0, 3, owned.matrix);
+    for (int32_t n = 0; n < 32; ++n) {
+      EXPECT_TRUE(std::isfinite(c[n]));
+      EXPECT_FALSE(std::isfinite(c[32 + n])) << WeightDtypeName(dtype);
+      EXPECT_TRUE(std::isfinite(c[64 + n]));
     }
   }
 }

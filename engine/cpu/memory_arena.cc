@@ -1,0 +1,43 @@
+#include "engine/cpu/memory_arena.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace baton::engine::cpu {
+namespace {
+
+constexpr int64_t kLargePage = int64_t{2} << 20;
+
+}  // namespace
+
+absl::StatusOr<MemoryArena> MemoryArena::Allocate(int64_t bytes,
+                                                  absl::string_view purpose) {
+  const int64_t mapped = bytes + kLargePage;
+  void* const memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the system has no ", bytes, " bytes for ", purpose, ": ",
+                     strerror(errno)));
+  }
+  MemoryArena arena;
+  arena.mapping_ = {static_cast<std::byte*>(memory),
+                    static_cast<size_t>(mapped)};
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t aligned =
+      (address + kLargePage - 1) / kLargePage * kLargePage;
+  arena.memory_ = arena.mapping_.subspan(aligned - address, bytes);
+  madvise(arena.memory_.data(), bytes, MADV_HUGEPAGE);
+  return arena;
+}
+
+MemoryArena::~MemoryArena() {
+  if (!mapping_.empty()) munmap(mapping_.data(), mapping_.size());
+}
+
+}  // namespace baton::engine::cpu

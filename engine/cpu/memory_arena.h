@@ -1,0 +1,42 @@
+// A large piece of memory, for KV or for weights: one anonymous mapping, page
+// aligned, zero, taken from the system page by page as it is first written, in
+// large pages where the kernel gives them (a small page ends what the CPU
+// fetches ahead).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace baton::engine::cpu {
+
+class MemoryArena final {
+ public:
+  MemoryArena() = default;
+  // ResourceExhausted, naming `purpose` ("KV memory"), when the system refuses.
+  static absl::StatusOr<MemoryArena> Allocate(int64_t bytes,
+                                              absl::string_view purpose);
+
+  MemoryArena(MemoryArena&& other) noexcept
+      : mapping_(std::exchange(other.mapping_, {})),
+        memory_(std::exchange(other.memory_, {})) {}
+  MemoryArena& operator=(MemoryArena&& other) noexcept {
+    std::swap(mapping_, other.mapping_);
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+  ~MemoryArena();
+
+  absl::Span<std::byte> memory() const { return memory_; }
+
+ private:
+  // What was mapped; memory_ is the part from its first large page on.
+  absl::Span<std::byte> mapping_;
+  absl::Span<std::byte> memory_;
+};
+
+}  // namespace baton::engine::cpu

@@ -1,0 +1,102 @@
+// The products with int8 and int4 weights for instruction sets without a
+// byte dot product, as text: see engine/cpu/panel_matmul.inl. The including
+// file has also defined, in baton::engine:
+//   Quad SetQuad(const int8_t*)             four activations
+//   WeightQuads SplitQuads(Words)           four unsigned weights per lane
+//   Ints DotQuads(Ints sum, WeightQuads, Quad)
+
+namespace baton::engine::cpu {
+namespace {
+
+constexpr int32_t kQuadsPerGroup = kGroupInputs / 4;
+
+// kRows rows times one panel.
+template <int32_t kRows, bool kInt4>
+void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel) {
+  const int8_t* a = args.a + first_row * args.a_stride;
+  const uint8_t* b = args.b + panel * args.panel_stride;
+  float* const c = args.c + first_row * args.c_stride + panel * kPanelColumns;
+  Floats sum[kRows][kPanelVectors];
+  for (int32_t r = 0; r < kRows; ++r) {
+    for (int32_t v = 0; v < kPanelVectors; ++v) {
+      sum[r][v] = args.accumulate
+                      ? Load<Floats>(c + r * args.c_stride + v * kLanes)
+                      : Set(0.0f);
+    }
+  }
+  for (int32_t g = 0; g < args.groups; ++g) {
+    Ints dot[kRows][kPanelVectors];
+    for (int32_t r = 0; r < kRows; ++r) {
+      const int32_t offset =
+          (kInt4 ? -8 : -128) *
+          args.a_sums[(first_row + r) * args.group_stride + g];
+      for (int32_t v = 0; v < kPanelVectors; ++v) dot[r][v] = Ints{} + offset;
+    }
+    const auto add = [&](const WeightQuads (&w)[kPanelVectors]) {
+      for (int32_t r = 0; r < kRows; ++r) {
+        const Quad quad = SetQuad(a + r * args.a_stride);
+        for (int32_t v = 0; v < kPanelVectors; ++v) {
+          dot[r][v] = DotQuads(dot[r][v], w[v], quad);
+        }
+      }
+      a += 4;
+    };
+    for (int32_t q = 0; q < kQuadsPerGroup; q += kInt4 ? 2 : 1) {
+      Words bytes[kPanelVectors];
+      WeightQuads w[kPanelVectors];
+      for (int32_t v = 0; v < kPanelVectors; ++v) {
+        bytes[v] = Load<Words>(b + 4 * v * kLanes);
+        w[v] = SplitQuads(kInt4 ? bytes[v] & 0x0f0f0f0fu : bytes[v]);
+      }
+      add(w);
+      if (kInt4) {
+        for (int32_t v = 0; v < kPanelVectors; ++v) {
+          w[v] = SplitQuads(bytes[v] >> 4 & 0x0f0f0f0fu);
+        }
+        add(w);
+      }
+      b += args.step_stride;
+    }
+    for (int32_t r = 0; r < kRows; ++r) {
+      const Floats a_scale =
+          Set(args.a_scales[(first_row + r) * args.group_stride + g]);
+      for (int32_t v = 0; v < kPanelVectors; ++v) {
+        Floats scale = a_scale;
+        if (kInt4) {
+          scale = a_scale * WidenBf16(Load<Halves>(
+                                args.group_scales + panel * args.scale_panel_stride +
+                                g * args.scale_group_stride + v * kLanes));
+        }
+        sum[r][v] =
+            Fma(__builtin_convertvector(dot[r][v], Floats), scale, sum[r][v]);
+      }
+    }
+  }
+  for (int32_t r = 0; r < kRows; ++r) {
+    for (int32_t v = 0; v < kPanelVectors; ++v) {
+      if (!kInt4 && args.last) {
+        sum[r][v] = sum[r][v] * Load<Floats>(args.column_scales +
+                                             panel * kPanelColumns +
+                                             v * kLanes);
+      }
+      Store(c + r * args.c_stride + v * kLanes, sum[r][v]);
+    }
+  }
+}
+
+template <bool kInt4>
+void QuantMatmul(const QuantMatmulArgs& args) {
+  for (int32_t panel = 0; panel < args.panels; ++panel) {
+    int32_t row = 0;
+    for (; row + 2 <= args.rows; row += 2) {
+      QuantTile<2, kInt4>(args, row, panel);
+    }
+    if (row < args.rows) QuantTile<1, kInt4>(args, row, panel);
+  }
+}
+
+void MatmulInt8(const QuantMatmulArgs& args) { QuantMatmul<false>(args); }
+void MatmulInt4(const QuantMatmulArgs& args) { QuantMatmul<true>(args); }
+
+}  // namespace
+}  // namespace baton::engine::cpu

@@ -1,0 +1,28 @@
+// From a model on disk to packed weights: packs what it reads, or maps what
+// `baton quantize` packed before. Called once, by the thread that makes the
+// engine.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/cpu/cpu_weights.h"
+#include "engine/cpu/thread_team.h"
+#include "engine/engine_factory.h"
+#include "engine/model_config.h"
+
+namespace baton::engine::cpu {
+
+struct LoadedWeights {
+  CpuWeights weights;
+  // See Engine::model_identity.
+  std::string identity;
+};
+
+// Logs how far it is when that takes longer than a second. Errors as
+// CreateEngine.
+absl::StatusOr<LoadedWeights> LoadCpuWeights(const EngineOptions& options,
+                                             const ModelConfig& config,
+                                             ThreadTeam& team);
+
+}  // namespace baton::engine::cpu
