@@ -15,8 +15,13 @@ constexpr int32_t kTilePositions = KvPages::kTilePositions;
 constexpr int32_t kSpanPositions = 512;
 // Queries (tokens times heads of a group) that share a tile.
 constexpr int32_t kTileQueries = 64;
-// Items per thread below which tiles are cut into spans.
+// Items per thread below which heads are run apart, and tiles cut into spans.
 constexpr int64_t kItemsPerThread = 4;
+
+// To whole panels of keys.
+int32_t RoundUp(int32_t positions) {
+  return (positions + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+}
 
 }  // namespace
 
@@ -39,14 +44,15 @@ Attention::Attention(const Kernels& kernels, const KvPages& pages,
   CHECK_EQ(num_heads % num_kv_heads_, 0);
   CHECK_EQ(head_dim_ % 2, 0);
   scratch_.resize(num_threads);
-  const int64_t rows = int64_t{max_tile_rows_} * group_;
+  // Of a tile for one head, or of one token for all heads.
+  const int64_t rows =
+      int64_t{std::max(max_tile_rows_, num_kv_heads_)} * group_;
   for (Scratch& s : scratch_) {
     s.queries.Reserve(rows * head_dim_);
     s.scores.Reserve(rows * kTilePositions);
     s.probabilities.Reserve(rows * kTilePositions);
-    s.keys.Reserve(int64_t{kTilePositions} * stored_head_dim_);
-    s.values.Reserve(stored_head_dim_ / kPanelColumns *
-                     KvPages::kValuePanelStride);
+    s.keys.Reserve(pages.TileElements());
+    s.values.Reserve(pages.TileElements());
   }
 }
 
@@ -55,22 +61,26 @@ void Attention::Run(ThreadTeam& team, absl::Span<const QueryTile> tiles,
                     const uint16_t* queries, int64_t query_stride,
                     uint16_t* output, int64_t output_stride) {
   const Job job = {layer, window, queries, query_stride, output, output_stride};
-  const int64_t heads = num_kv_heads_;
-  CutPieces(job, tiles, team.num_threads());
+  const int32_t per_item = HeadsPerItem(tiles, team.num_threads());
+  const int64_t items_per_tile = (num_kv_heads_ + per_item - 1) / per_item;
+  CutPieces(job, tiles, per_item, team.num_threads());
   if (pieces_.empty()) {
-    team.ParallelFor(static_cast<int64_t>(tiles.size()) * heads,
-                     [&](int64_t item, int32_t thread) {
-                       RunTile(job, tiles[item / heads],
-                               static_cast<int32_t>(item % heads),
-                               scratch_[thread]);
-                     });
+    team.ParallelFor(
+        static_cast<int64_t>(tiles.size()) * items_per_tile,
+        [&](int64_t item, int32_t thread) {
+          const int32_t first =
+              static_cast<int32_t>(item % items_per_tile) * per_item;
+          RunTile(job, tiles[item / items_per_tile],
+                  {first, std::min(per_item, num_kv_heads_ - first)},
+                  scratch_[thread]);
+        });
     return;
   }
   team.ParallelFor(pieces_.size(), [&](int64_t item, int32_t thread) {
     const Piece& piece = pieces_[item];
     const QueryTile& tile = tiles[piece.tile];
-    LoadQueries(job, tile, piece.kv_head, scratch_[thread]);
-    RunSpan(job, tile, piece.kv_head, piece.first, piece.end, scratch_[thread],
+    LoadQueries(job, tile, piece.heads, scratch_[thread]);
+    RunSpan(job, tile, piece.heads, piece.first, piece.end, scratch_[thread],
             piece_results_[item]);
   });
   // A few values per piece: not worth a thread.
@@ -78,19 +88,35 @@ void Attention::Run(ThreadTeam& team, absl::Span<const QueryTile> tiles,
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const QueryTile& tile = tiles[pieces_[i].tile];
     if (i > first) {
-      Merge(tile.rows * group_, piece_results_[i], piece_results_[first]);
+      Merge(Rows(tile, pieces_[i].heads), piece_results_[i],
+            piece_results_[first]);
     }
     if (!pieces_[i].last) continue;
-    WriteOutput(job, tile, pieces_[i].kv_head, piece_results_[first]);
+    WriteOutput(job, tile, pieces_[i].heads, piece_results_[first]);
     first = i + 1;
   }
 }
 
+int32_t Attention::HeadsPerItem(absl::Span<const QueryTile> tiles,
+                                int32_t num_threads) const {
+  // In scratch there is room for one head.
+  if (pages_.layout().dtype != KvDtype::kBf16) return 1;
+  const bool single =
+      std::all_of(tiles.begin(), tiles.end(),
+                  [](const QueryTile& tile) { return tile.rows == 1; });
+  const int64_t wanted = num_threads == 1 ? 1 : kItemsPerThread * num_threads;
+  return single && static_cast<int64_t>(tiles.size()) >= wanted ? num_kv_heads_
+                                                                : 1;
+}
+
 void Attention::CutPieces(const Job& job, absl::Span<const QueryTile> tiles,
-                          int32_t num_threads) {
+                          int32_t heads_per_item, int32_t num_threads) {
   pieces_.clear();
   const int64_t items = static_cast<int64_t>(tiles.size()) * num_kv_heads_;
-  if (num_threads == 1 || items >= kItemsPerThread * num_threads) return;
+  if (num_threads == 1 || heads_per_item > 1 ||
+      items >= kItemsPerThread * num_threads) {
+    return;
+  }
   bool any_cut = false;
   for (size_t t = 0; t < tiles.size(); ++t) {
     const int32_t begin = TileBegin(job, tiles[t]);
@@ -99,7 +125,10 @@ void Attention::CutPieces(const Job& job, absl::Span<const QueryTile> tiles,
       for (int32_t first = begin; first < end;) {
         const int32_t span_end = std::min(
             end, first / kSpanPositions * kSpanPositions + kSpanPositions);
-        pieces_.push_back({static_cast<int32_t>(t), head, first, span_end,
+        pieces_.push_back({static_cast<int32_t>(t),
+                           {head, 1},
+                           first,
+                           span_end,
                            /*last=*/span_end == end});
         any_cut |= span_end != end;
         first = span_end;
@@ -117,88 +146,166 @@ int32_t Attention::TileBegin(const Job& job, const QueryTile& tile) const {
          kTilePositions;
 }
 
-void Attention::LoadQueries(const Job& job, const QueryTile& tile,
-                            int32_t kv_head, Scratch& scratch) const {
-  const int64_t values = int64_t{group_} * head_dim_;
+void Attention::LoadQueries(const Job& job, const QueryTile& tile, Heads heads,
+                            Scratch& scratch) const {
+  // The query heads of neighbouring KV heads lie one after another.
+  const int64_t values = int64_t{heads.count} * group_ * head_dim_;
   for (int32_t t = 0; t < tile.rows; ++t) {
     std::memcpy(scratch.queries.data() + t * values,
                 job.queries + (tile.first_row + t) * job.query_stride +
-                    kv_head * values,
+                    int64_t{heads.first} * group_ * head_dim_,
                 sizeof(uint16_t) * values);
   }
 }
 
-void Attention::RunTile(const Job& job, const QueryTile& tile, int32_t kv_head,
+void Attention::RunTile(const Job& job, const QueryTile& tile, Heads heads,
                         Scratch& scratch) const {
-  LoadQueries(job, tile, kv_head, scratch);
+  LoadQueries(job, tile, heads, scratch);
   const int32_t end = tile.first_position + tile.rows;
   int32_t first = TileBegin(job, tile);
   bool is_first = true;
   while (first < end) {
     const int32_t span_end =
         std::min(end, first / kSpanPositions * kSpanPositions + kSpanPositions);
-    RunSpan(job, tile, kv_head, first, span_end, scratch,
+    RunSpan(job, tile, heads, first, span_end, scratch,
             is_first ? scratch.total : scratch.span);
-    if (!is_first) Merge(tile.rows * group_, scratch.span, scratch.total);
+    if (!is_first) Merge(Rows(tile, heads), scratch.span, scratch.total);
     is_first = false;
     first = span_end;
   }
-  WriteOutput(job, tile, kv_head, scratch.total);
+  WriteOutput(job, tile, heads, scratch.total);
 }
 
-void Attention::RunSpan(const Job& job, const QueryTile& tile, int32_t kv_head,
+void Attention::RunSpan(const Job& job, const QueryTile& tile, Heads heads,
                         int32_t first, int32_t end, Scratch& scratch,
                         Result& result) const {
-  const int32_t rows = tile.rows * group_;
-  result.Clear(rows, stored_head_dim_);
+  result.Clear(Rows(tile, heads), stored_head_dim_);
+  const bool in_place =
+      tile.rows == 1 && pages_.layout().dtype == KvDtype::kBf16;
   for (; first < end; first += kTilePositions) {
     const int32_t tile_end = std::min(end, first + kTilePositions);
-    pages_.Prefetch(job.layer, tile.blocks, kv_head, tile_end,
-                    std::min(end, tile_end + kTilePositions));
-    pages_.ReadTile(job.layer, tile.blocks, kv_head, first, tile_end,
-                    scratch.keys.data(), scratch.values.data());
-    const int32_t count =
-        (tile_end - first + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+    if (in_place) {
+      RunInPlace(job, tile, heads, first, tile_end, scratch, result);
+      continue;
+    }
+    for (int32_t i = 0; i < heads.count; ++i) {
+      RunCopied(job, tile, heads.first + i, first, tile_end, scratch, result);
+    }
+  }
+}
 
-    MatmulArgs scores;
-    scores.a = scratch.queries.data();
-    scores.a_stride = head_dim_;
-    scores.rows = rows;
-    scores.b = scratch.keys.data();
-    scores.panel_stride = int64_t{kPanelColumns} * stored_head_dim_;
-    scores.panels = count / kPanelColumns;
-    scores.k_pairs = head_dim_ / 2;
-    scores.c = scratch.scores.data();
-    scores.c_stride = kTilePositions;
-    kernels_.matmul(scores);
+void Attention::RunCopied(const Job& job, const QueryTile& tile,
+                          int32_t kv_head, int32_t first, int32_t end,
+                          Scratch& scratch, Result& result) const {
+  const int32_t rows = tile.rows * group_;
+  const int32_t count = RoundUp(end - first);
+  pages_.Prefetch(
+      job.layer, tile.blocks, kv_head, end,
+      std::min(tile.first_position + tile.rows, end + kTilePositions));
+  pages_.ReadTile(job.layer, tile.blocks, kv_head, first, end,
+                  scratch.keys.data(), scratch.values.data());
 
-    for (int32_t r = 0; r < rows; ++r) {
-      const int32_t position = tile.first_position + r / group_;
-      const int32_t visible_begin =
-          std::max(0, job.FirstVisible(position) - first);
-      const int32_t visible_end = std::min(count, position + 1 - first);
-      const float rescale = kernels_.softmax(
-          scratch.scores.data() + r * kTilePositions, count, visible_begin,
-          visible_end, score_factor_, &result.states[r],
-          scratch.probabilities.data() + r * kTilePositions);
-      if (rescale != 1.0f) {
-        kernels_.scale(result.sums.data() + int64_t{r} * stored_head_dim_,
-                       rescale, stored_head_dim_);
+  MatmulArgs scores;
+  scores.a = scratch.queries.data();
+  scores.a_stride = head_dim_;
+  scores.rows = rows;
+  scores.b = scratch.keys.data();
+  scores.panel_stride = int64_t{kPanelColumns} * stored_head_dim_;
+  scores.panels = count / kPanelColumns;
+  scores.k_pairs = head_dim_ / 2;
+  scores.c = scratch.scores.data();
+  scores.c_stride = kTilePositions;
+  kernels_.matmul(scores);
+
+  Softmax(job, tile, rows, first, count, scratch, result);
+
+  MatmulArgs sums;
+  sums.a = scratch.probabilities.data();
+  sums.a_stride = kTilePositions;
+  sums.rows = rows;
+  sums.b = scratch.values.data();
+  sums.panel_stride = KvPages::kValuePanelStride;
+  sums.panels = stored_head_dim_ / kPanelColumns;
+  sums.k_pairs = count / 2;
+  sums.accumulate = true;
+  sums.c = result.sums.data();
+  sums.c_stride = stored_head_dim_;
+  kernels_.matmul(sums);
+}
+
+// Few queries per key: what counts is how fast keys and values come from
+// memory. Pages are read from begin to end, and what comes next is asked for
+// early: the CPU by itself sees no further than the end of a small page.
+void Attention::RunInPlace(const Job& job, const QueryTile& tile, Heads heads,
+                           int32_t first, int32_t end, Scratch& scratch,
+                           Result& result) const {
+  const int32_t count = RoundUp(end - first);
+  const auto for_slots = [&](auto body) {
+    for (int32_t at = 0; at < count; at += kPanelColumns) {
+      for (int32_t i = 0; i < heads.count; ++i) {
+        body(at, i * group_,
+             pages_.At(job.layer, tile.blocks, heads.first + i, first + at));
       }
     }
+  };
+  MatmulArgs scores;
+  scores.a_stride = head_dim_;
+  scores.rows = group_;
+  scores.panels = 1;
+  scores.k_pairs = head_dim_ / 2;
+  scores.c_stride = kTilePositions;
+  for_slots([&](int32_t at, int32_t row, const KvPages::Slots& slots) {
+    pages_.PrefetchBehind(slots);
+    scores.a = scratch.queries.data() + int64_t{row} * head_dim_;
+    scores.b = slots.keys;
+    scores.c = scratch.scores.data() + int64_t{row} * kTilePositions + at;
+    kernels_.matmul(scores);
+  });
 
-    MatmulArgs sums;
-    sums.a = scratch.probabilities.data();
-    sums.a_stride = kTilePositions;
-    sums.rows = rows;
-    sums.b = scratch.values.data();
-    sums.panel_stride = KvPages::kValuePanelStride;
-    sums.panels = stored_head_dim_ / kPanelColumns;
-    sums.k_pairs = count / 2;
-    sums.accumulate = true;
-    sums.c = result.sums.data();
-    sums.c_stride = stored_head_dim_;
+  Softmax(job, tile, Rows(tile, heads), first, count, scratch, result);
+
+  MatmulArgs sums;
+  sums.a_stride = kTilePositions;
+  sums.rows = group_;
+  sums.panels = stored_head_dim_ / kPanelColumns;
+  sums.k_pairs = kPanelColumns / 2;
+  sums.accumulate = true;
+  sums.c_stride = stored_head_dim_;
+  for_slots([&](int32_t at, int32_t row, const KvPages::Slots& slots) {
+    sums.a = scratch.probabilities.data() + int64_t{row} * kTilePositions + at;
+    sums.c = result.sums.data() + int64_t{row} * stored_head_dim_;
+    sums.b = slots.values;
+    sums.panel_stride = slots.value_panel_stride;
+    if (first + at + kPanelColumns > end) {
+      // What lies beyond the end must be zero.
+      pages_.ReadTile(job.layer, tile.blocks, heads.first + row / group_,
+                      first + at, end, scratch.keys.data(),
+                      scratch.values.data());
+      sums.b = scratch.values.data();
+      sums.panel_stride = KvPages::kValuePanelStride;
+    }
     kernels_.matmul(sums);
+  });
+}
+
+void Attention::Softmax(const Job& job, const QueryTile& tile, int32_t rows,
+                        int32_t first, int32_t count, Scratch& scratch,
+                        Result& result) const {
+  for (int32_t r = 0; r < rows; ++r) {
+    // One token has all rows of its heads.
+    const int32_t position =
+        tile.first_position + (tile.rows == 1 ? 0 : r / group_);
+    const int32_t visible_begin =
+        std::max(0, job.FirstVisible(position) - first);
+    const int32_t visible_end = std::min(count, position + 1 - first);
+    const float rescale = kernels_.softmax(
+        scratch.scores.data() + int64_t{r} * kTilePositions, count,
+        visible_begin, visible_end, score_factor_, &result.states[r],
+        scratch.probabilities.data() + int64_t{r} * kTilePositions);
+    if (rescale != 1.0f) {
+      kernels_.scale(result.sums.data() + int64_t{r} * stored_head_dim_,
+                     rescale, stored_head_dim_);
+    }
   }
 }
 
@@ -211,12 +318,15 @@ void Attention::Merge(int32_t rows, const Result& span, Result& total) const {
   }
 }
 
-void Attention::WriteOutput(const Job& job, const QueryTile& tile,
-                            int32_t kv_head, const Result& result) const {
-  for (int32_t r = 0; r < tile.rows * group_; ++r) {
+void Attention::WriteOutput(const Job& job, const QueryTile& tile, Heads heads,
+                            const Result& result) const {
+  // Rows of a token: those of all its heads here.
+  const int32_t per_token = heads.count * group_;
+  for (int32_t r = 0; r < Rows(tile, heads); ++r) {
     uint16_t* const out =
-        job.output + (tile.first_output_row + r / group_) * job.output_stride +
-        (int64_t{kv_head} * group_ + r % group_) * head_dim_;
+        job.output +
+        (tile.first_output_row + r / per_token) * job.output_stride +
+        (int64_t{heads.first} * group_ + r % per_token) * head_dim_;
     kernels_.scale_round(result.sums.data() + int64_t{r} * stored_head_dim_,
                          1.0f / result.states[r].sum, head_dim_, out);
   }

@@ -64,50 +64,76 @@ class Attention final {
       return window && position >= *window ? position - *window + 1 : 0;
     }
   };
-  // The weighted sums of values so far, and what they are divided by.
+  // The weighted sums of values so far, and what they are divided by, for the
+  // rows of one or several KV heads.
   struct Result {
-    AlignedBuffer<float> sums;  // [rows][stored head_dim]
+    AlignedBuffer<float> sums;  // [heads][rows][stored head_dim]
     std::vector<SoftmaxState> states;
 
     void Clear(int64_t rows, int64_t width);
   };
   // What one thread works in.
   struct Scratch {
-    AlignedBuffer<uint16_t> queries;        // [rows][head_dim]
+    AlignedBuffer<uint16_t> queries;        // [heads][rows][head_dim]
     AlignedBuffer<float> scores;            // [rows][64]
     AlignedBuffer<uint16_t> probabilities;  // [rows][64]
-    AlignedBuffer<uint16_t> keys;           // 4 panels
-    AlignedBuffer<uint16_t> values;         // a panel per 16 of head_dim
+    AlignedBuffer<uint16_t> keys;           // [heads] of 4 panels
+    AlignedBuffer<uint16_t> values;  // [heads] of panels per 16 of a head
     Result span;
     Result total;
+  };
+  // Some KV heads of a tile: neighbours, one unless the tile is one token.
+  struct Heads {
+    int32_t first = 0;
+    int32_t count = 1;
   };
   // One span of one tile, when the spans of a tile are run apart.
   struct Piece {
     int32_t tile = 0;
-    int32_t kv_head = 0;
+    Heads heads;
     int32_t first = 0;
     int32_t end = 0;
-    bool last = false;  // of its tile and head
+    bool last = false;  // of its tile and heads
   };
 
+  // Of all query heads of the given KV heads.
+  int32_t Rows(const QueryTile& tile, Heads heads) const {
+    return heads.count * tile.rows * group_;
+  }
   // The first position that a tile's queries see, down to whole tiles.
   int32_t TileBegin(const Job& job, const QueryTile& tile) const;
-  void LoadQueries(const Job& job, const QueryTile& tile, int32_t kv_head,
+  void LoadQueries(const Job& job, const QueryTile& tile, Heads heads,
                    Scratch& scratch) const;
-  // All spans of a tile for one KV head, and the output.
-  void RunTile(const Job& job, const QueryTile& tile, int32_t kv_head,
+  // All spans of a tile, and the output.
+  void RunTile(const Job& job, const QueryTile& tile, Heads heads,
                Scratch& scratch) const;
   // Positions [first, end), which lie in one span, into `result`.
-  void RunSpan(const Job& job, const QueryTile& tile, int32_t kv_head,
+  void RunSpan(const Job& job, const QueryTile& tile, Heads heads,
                int32_t first, int32_t end, Scratch& scratch,
                Result& result) const;
+  // The positions [first, end) of one tile of keys and values: read into
+  // scratch for one head; or in place for all heads of one token, page by page.
+  void RunCopied(const Job& job, const QueryTile& tile, int32_t kv_head,
+                 int32_t first, int32_t end, Scratch& scratch,
+                 Result& result) const;
+  void RunInPlace(const Job& job, const QueryTile& tile, Heads heads,
+                  int32_t first, int32_t end, Scratch& scratch,
+                  Result& result) const;
+  // From the scores of [first, first + count) to probabilities.
+  void Softmax(const Job& job, const QueryTile& tile, int32_t rows,
+               int32_t first, int32_t count, Scratch& scratch,
+               Result& result) const;
   void Merge(int32_t rows, const Result& span, Result& total) const;
-  void WriteOutput(const Job& job, const QueryTile& tile, int32_t kv_head,
+  void WriteOutput(const Job& job, const QueryTile& tile, Heads heads,
                    const Result& result) const;
-  // Cuts tiles of few rows into pieces when there are too few tiles to keep
-  // the team busy; none otherwise.
+  // KV heads that an item takes together: all, when each item is one token and
+  // there are items enough, because a page holds them one after another.
+  int32_t HeadsPerItem(absl::Span<const QueryTile> tiles,
+                       int32_t num_threads) const;
+  // Cuts tiles into pieces when there are too few items to keep the team busy;
+  // none otherwise.
   void CutPieces(const Job& job, absl::Span<const QueryTile> tiles,
-                 int32_t num_threads);
+                 int32_t heads_per_item, int32_t num_threads);
 
   const Kernels& kernels_;
   const KvPages& pages_;

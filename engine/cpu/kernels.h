@@ -103,7 +103,8 @@ struct Kernels {
   // *sum becomes the sum of q.
   float (*quantize)(const float* x, int32_t n, int8_t* q, int32_t* sum);
 
-  // y = x rounded to bfloat16, to nearest even.
+  // y = x rounded to bfloat16, to nearest even. What is smaller than any normal
+  // number may become zero.
   void (*round_row)(const float* x, int32_t n, uint16_t* y);
 
   // y = x * weight / sqrt(mean(x^2) + eps). x and y may be the same.
@@ -140,6 +141,10 @@ struct Kernels {
   void (*merge_softmax)(SoftmaxState* total, float* sums,
                         const SoftmaxState& part, const float* part_sums,
                         int32_t n);
+
+  // Copies n values, a multiple of 32: short runs, for which the library's copy
+  // is slow to start.
+  void (*copy)(const uint16_t* from, int32_t n, uint16_t* to);
 
   // Turns `n` int8 pairs of a panel of keys or values (kv_layout.h) into
   // bfloat16 pairs: pair i of `pairs` is scaled with low_scales[i % 16] and

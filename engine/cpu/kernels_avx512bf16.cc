@@ -27,6 +27,14 @@ inline float MaxLanes(Floats v) { return _mm512_reduce_max_ps(v); }
 
 #include "engine/vector_math.inl"
 
+namespace baton::engine {
+namespace {
+
+inline Halves ToBf16(Floats x) { return (Halves)_mm512_cvtneps_pbh(x); }
+
+}  // namespace
+}  // namespace baton::engine
+
 #include "engine/cpu/row_kernels.inl"
 
 namespace baton::engine::cpu {
@@ -142,6 +150,7 @@ const Kernels kAvx512Bf16Kernels = {
     .swiglu = SwigluRow,
     .softmax = Softmax,
     .merge_softmax = MergeSoftmax,
+    .copy = Copy,
     .dequantize_pairs = DequantizePairs,
 };
 

@@ -45,6 +45,14 @@ inline Ints DotQuads(Ints sum, const WeightQuads& w, const Quad& a) {
 
 #include "engine/vector_math.inl"
 
+namespace baton::engine {
+namespace {
+
+inline Halves ToBf16(Floats x) { return Narrow(RoundToBf16(x)); }
+
+}  // namespace
+}  // namespace baton::engine
+
 #include "engine/cpu/row_kernels.inl"
 
 #include "engine/cpu/panel_matmul.inl"
@@ -68,6 +76,7 @@ const Kernels kPortableKernels = {
     .swiglu = SwigluRow,
     .softmax = Softmax,
     .merge_softmax = MergeSoftmax,
+    .copy = Copy,
     .dequantize_pairs = DequantizePairs,
 };
 

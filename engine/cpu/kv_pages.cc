@@ -89,14 +89,12 @@ void KvPages::ReadSlots(const std::byte* head, int32_t slot, uint16_t* keys,
                         uint16_t* values) const {
   const int32_t stored = layout_.stored_head_dim();
   const uint16_t* const page = reinterpret_cast<const uint16_t*>(head);
-  std::memcpy(keys, page + slot * stored,
-              sizeof(uint16_t) * kPanelColumns * stored);
+  kernels_.copy(page + slot * stored, kPanelColumns * stored, keys);
   const uint16_t* from =
       reinterpret_cast<const uint16_t*>(head + layout_.ValuesOffset()) +
       slot * kPanelColumns;
   for (int32_t p = 0; p < stored / kPanelColumns; ++p) {
-    std::memcpy(values + p * kValuePanelStride, from,
-                sizeof(uint16_t) * kSlotsElements);
+    kernels_.copy(from, kSlotsElements, values + p * kValuePanelStride);
     from += int64_t{layout_.block_size} * kPanelColumns;
   }
 }
@@ -156,6 +154,30 @@ void KvPages::ReadTile(int32_t layer, absl::Span<const BlockId> blocks,
           values + p * kValuePanelStride + slot / 2 * kPanelPairElements;
       for (int32_t c = 0; c < kPanelColumns; ++c) row[2 * c + slot % 2] = 0;
     }
+  }
+}
+
+KvPages::Slots KvPages::At(int32_t layer, absl::Span<const BlockId> blocks,
+                           int32_t kv_head, int32_t position) const {
+  const std::byte* const head =
+      Head(layer, blocks[position / layout_.block_size], kv_head);
+  const int32_t slot = position % layout_.block_size;
+  Slots slots;
+  slots.keys = reinterpret_cast<const uint16_t*>(head) +
+               slot * layout_.stored_head_dim();
+  slots.values =
+      reinterpret_cast<const uint16_t*>(head + layout_.ValuesOffset()) +
+      slot * kPanelColumns;
+  slots.value_panel_stride = int64_t{layout_.block_size} * kPanelColumns;
+  return slots;
+}
+
+void KvPages::PrefetchBehind(const Slots& slots) const {
+  const int64_t elements = int64_t{kPanelColumns} * layout_.stored_head_dim();
+  constexpr int64_t kLineElements = kCacheLine / sizeof(uint16_t);
+  const uint16_t* const from = slots.keys + elements;
+  for (int64_t i = 0; i < 2 * elements; i += kLineElements) {
+    __builtin_prefetch(from + i, /*rw=*/0, /*locality=*/2);
   }
 }
 

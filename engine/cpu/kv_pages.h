@@ -35,18 +35,41 @@ class KvPages final {
   void WriteValue(int32_t layer, absl::Span<const BlockId> blocks,
                   int32_t position, int32_t kv_head, const float* value) const;
 
-  // Reads positions [first, end) as bfloat16: keys into panels of 16 positions
-  // and head_dim / 2 pairs, one after another (16 * stored_head_dim values
-  // each); values into a panel per 16 elements of a value, kValuePanelStride
-  // apart, with a pair of positions per row. Values from `end` to the end of
-  // the last 16 positions are zero; keys there are anything.
+  // Reads positions [first, end) of a KV head as bfloat16: keys into panels of
+  // 16 positions and head_dim / 2 pairs, one after another (16 *
+  // stored_head_dim values each); values into a panel per 16 elements of a
+  // value, kValuePanelStride apart, with a pair of positions per row. Values
+  // from `end` to the end of the last 16 positions are zero; keys there are
+  // anything.
   // REQUIRES: first is a multiple of 16, end - first <= kTilePositions.
   void ReadTile(int32_t layer, absl::Span<const BlockId> blocks,
                 int32_t kv_head, int32_t first, int32_t end, uint16_t* keys,
                 uint16_t* values) const;
 
-  // Asks for the same positions to be brought near: pages lie far apart, so the
-  // CPU does not guess where to read next.
+  // Values of one head's keys, or values, in a tile.
+  int64_t TileElements() const {
+    return int64_t{kTilePositions} * layout_.stored_head_dim();
+  }
+
+  // The same for the 16 positions from `position` on, in place: one panel of
+  // keys, and values in panels `value_panel_stride` apart. Where a sequence
+  // ends before the 16th, what follows is anything.
+  // REQUIRES: the dtype is kBf16; position is a multiple of 16.
+  struct Slots {
+    const uint16_t* keys = nullptr;
+    const uint16_t* values = nullptr;
+    int64_t value_panel_stride = 0;
+  };
+  Slots At(int32_t layer, absl::Span<const BlockId> blocks, int32_t kv_head,
+           int32_t position) const;
+
+  // Asks for what lies behind the keys of `slots`, as much as a head has in 16
+  // slots: with blocks of 16 tokens that is its values and the next head's
+  // keys, or the next block's where a sequence has neighbouring blocks.
+  void PrefetchBehind(const Slots& slots) const;
+
+  // Asks for the positions [first, end) of one KV head to be brought near: the
+  // pages of one head lie apart, so the CPU does not guess where to read next.
   void Prefetch(int32_t layer, absl::Span<const BlockId> blocks,
                 int32_t kv_head, int32_t first, int32_t end) const;
 

@@ -8,9 +8,11 @@ namespace baton::engine::cpu {
 namespace {
 
 // With this many rows, calls are cut along k so that a call's weights (at most
-// 4 panels of 4 KiB) stay in the first-level cache for all of them.
+// 4 panels of 16 KiB) stay in the second-level cache for all of them. Smaller
+// pieces that stay in the first-level cache lose more by storing and loading
+// sums than they gain.
 constexpr int32_t kManyRows = 24;
-constexpr int32_t kBlockBytesPerPanel = 4096;
+constexpr int32_t kBlockBytesPerPanel = 16 << 10;
 // Rows of a strip: its sums stay in the second-level cache.
 constexpr int32_t kStripRows = 256;
 // Rows whose strips are all computed before the next rows' ones: their

@@ -1,6 +1,8 @@
 // The kernels that work on one row, as text shared by the files that are
 // compiled for one instruction set each: see engine/vector_math.inl, which
-// comes first.
+// comes first. The including file has also defined
+//   Halves ToBf16(Floats)   rounds to nearest even; NaN stays NaN; what is
+//                           smaller than any normal number may become zero
 
 namespace baton::engine::cpu {
 namespace {
@@ -8,11 +10,11 @@ namespace {
 void RoundRow(const float* x, int32_t n, uint16_t* y) {
   int32_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    Store(y + i, Narrow(RoundToBf16(Load<Floats>(x + i))));
+    Store(y + i, ToBf16(Load<Floats>(x + i)));
   }
   if (i < n) {
     const Floats part = LoadPart<Floats>(x + i, n - i);
-    StorePart(y + i, Narrow(RoundToBf16(part)), n - i);
+    StorePart(y + i, ToBf16(part), n - i);
   }
 }
 
@@ -96,11 +98,11 @@ void ScaleRound(const float* x, float factor, int32_t n, uint16_t* y) {
   int32_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     const Floats v = Load<Floats>(x + i) * Set(factor) + Set(0.0f);
-    Store(y + i, Narrow(RoundToBf16(v)));
+    Store(y + i, ToBf16(v));
   }
   if (i < n) {
     const Floats v = LoadPart<Floats>(x + i, n - i) * Set(factor) + Set(0.0f);
-    StorePart(y + i, Narrow(RoundToBf16(v)), n - i);
+    StorePart(y + i, ToBf16(v), n - i);
   }
 }
 
@@ -179,7 +181,7 @@ inline float SoftmaxOf(Score score, int32_t n, SoftmaxState* state,
   const float new_max = MaxLanes(max);
   Floats sum = Set(0.0f);
   for (int32_t i = 0; i < n; i += kLanes) {
-    const Halves p = Narrow(RoundToBf16(Exp(score(i) - Set(new_max))));
+    const Halves p = ToBf16(Exp(score(i) - Set(new_max)));
     Store(probabilities + i, p);
     // The rounded values are what the weighted sum uses.
     sum += WidenBf16(p);
@@ -226,6 +228,12 @@ void MergeSoftmax(SoftmaxState* total, float* sums, const SoftmaxState& part,
   }
   total->max = max;
   total->sum = total->sum * keep + part.sum * add;
+}
+
+void Copy(const uint16_t* from, int32_t n, uint16_t* to) {
+  for (int32_t i = 0; i < n; i += 2 * kLanes) {
+    Store(to + i, Load<Words>(from + i));
+  }
 }
 
 void DequantizePairs(const int8_t* pairs, int32_t n, const float* low_scales,
