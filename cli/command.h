@@ -35,6 +35,8 @@ void AddDoctorCommand(CLI::App* app, const std::string& program,
                       Command* chosen);
 void AddPerplexityCommand(CLI::App* app, const std::string& program,
                           Command* chosen);
+void AddQuantizeCommand(CLI::App* app, const std::string& program,
+                        Command* chosen);
 void AddSynthCommand(CLI::App* app, const std::string& program,
                      Command* chosen);
 

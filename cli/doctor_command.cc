@@ -64,7 +64,7 @@ absl::StatusOr<Diagnosis> Examine(const DoctorFlags& flags) {
     for (const WeightKind kind :
          {WeightKind::kBf16, WeightKind::kInt8, WeightKind::kInt4}) {
       const int64_t bytes = model_tools::WorkerBytes(config, kind, kKvBytes);
-      const bool fits = bytes <= d.machine.UsableMemory();
+      const bool fits = bytes <= d.machine.memory.Free();
       d.fits.push_back({model_tools::WeightKindName(kind), bytes, fits});
       any = any || fits;
     }
@@ -95,10 +95,10 @@ void Print(const Diagnosis& d) {
       m.cpu_quota ? absl::StrFormat(", quota %.2f", *m.cpu_quota).c_str() : "");
   std::printf(
       "memory         %.1f GiB available of %.1f GiB%s\n",
-      GiB(m.memory_available), GiB(m.memory_total),
-      m.memory_limit
+      GiB(m.memory.available), GiB(m.memory.total),
+      m.memory.limit
           ? absl::StrFormat(", control group uses %.1f of %.1f GiB",
-                            GiB(m.memory_limit_used), GiB(*m.memory_limit))
+                            GiB(m.memory.limit_used), GiB(*m.memory.limit))
                 .c_str()
           : "");
   std::printf("huge pages     %s\n",
@@ -130,12 +130,12 @@ ordered_json ToJson(const Diagnosis& d) {
                        {"kernel_sets", m.kernel_sets},
                        {"cpus", m.cpus},
                        {"usable_cpus", m.usable_cpus},
-                       {"memory_total", m.memory_total},
-                       {"memory_available", m.memory_available},
-                       {"memory_usable", m.UsableMemory()},
+                       {"memory_total", m.memory.total},
+                       {"memory_available", m.memory.available},
+                       {"memory_usable", m.memory.Free()},
                        {"huge_pages", m.huge_pages}};
   if (m.cpu_quota) json["cpu_quota"] = *m.cpu_quota;
-  if (m.memory_limit) json["memory_limit"] = *m.memory_limit;
+  if (m.memory.limit) json["memory_limit"] = *m.memory.limit;
   json["ceilings"] = ordered_json::array();
   for (const model_tools::MeasuredCeilings& c : d.ceilings) {
     json["ceilings"].push_back({{"threads", c.threads},

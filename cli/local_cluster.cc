@@ -76,10 +76,12 @@ absl::Status LocalCluster::StartMember(const std::string& program,
 absl::Status LocalCluster::StartWorkers() {
   std::vector<std::string> args = {"--threads",
                                    absl::StrCat(options_.threads_per_worker)};
-  if (!options_.kv_memory.empty()) {
-    args.push_back("--kv-memory");
-    args.push_back(options_.kv_memory);
-  }
+  const auto pass = [&args](const char* flag, const std::string& value) {
+    if (!value.empty()) args.insert(args.end(), {flag, value});
+  };
+  pass("--kv-memory", options_.kv_memory);
+  pass("--weights", options_.weights);
+  pass("--kv-dtype", options_.kv_dtype);
   for (int i = 0; i < options_.num_prefill; ++i) {
     Member member;
     member.is_prefill = true;

@@ -28,6 +28,8 @@ struct LocalClusterOptions {
   std::string listen = "127.0.0.1:8600";
   // Passed on to each worker when not empty.
   std::string kv_memory;
+  std::string weights;
+  std::string kv_dtype;
   // Compute threads of each worker.
   int threads_per_worker = 1;
   // Gets NAME.log of each process.

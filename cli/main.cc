@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   baton::cli::AddBenchCommand(&app, program, &chosen);
   baton::cli::AddDoctorCommand(&app, program, &chosen);
   baton::cli::AddPerplexityCommand(&app, program, &chosen);
+  baton::cli::AddQuantizeCommand(&app, program, &chosen);
   baton::cli::AddSynthCommand(&app, program, &chosen);
   if (argc < 2) {
     std::printf("%s", app.help().c_str());

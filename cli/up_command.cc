@@ -37,6 +37,8 @@ struct UpOptions {
   int num_decode = 1;
   std::string listen = kDefaultAddress;
   std::string kv_memory;
+  std::string weights;
+  std::string kv_dtype;
   int threads = 0;
   std::string log_dir;
   double start_timeout_seconds = 120;
@@ -333,6 +335,8 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   cluster.num_decode = options.num_decode;
   cluster.listen = options.listen;
   cluster.kv_memory = options.kv_memory;
+  cluster.weights = options.weights;
+  cluster.kv_dtype = options.kv_dtype;
   // Workers that each take all CPUs would run over each other.
   cluster.threads_per_worker =
       options.threads > 0
@@ -385,7 +389,15 @@ void AddUpCommand(CLI::App* app, const std::string& program, Command* chosen) {
         return std::string(ParseHostPort(text).status().message());
       });
   up->add_option("--kv-memory", options->kv_memory,
-                 "KV memory of each worker, such as 256MiB");
+                 "KV memory of each worker, such as 256MiB, or 25%: a share "
+                 "of what is free once its weights are loaded");
+  up->add_option("--weights", options->weights,
+                 "How workers hold matrices: bf16, int8, int4, or auto "
+                 "(default): as `baton quantize` packed them, else bf16")
+      ->check(CLI::IsMember({"auto", "bf16", "int8", "int4"}));
+  up->add_option("--kv-dtype", options->kv_dtype,
+                 "How workers hold keys and values: bf16 (default) or int8")
+      ->check(CLI::IsMember({"bf16", "int8"}));
   up->add_option("--threads", options->threads,
                  "Compute threads of each worker; default 0: the CPUs, shared "
                  "out evenly")

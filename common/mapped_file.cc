@@ -45,6 +45,11 @@ absl::StatusOr<std::unique_ptr<const MappedFile>> MappedFile::Open(
 MappedFile::MappedFile(std::string path, void* mapping, size_t size)
     : path_(std::move(path)), mapping_(mapping), size_(size) {}
 
+void MappedFile::ReadAhead() const {
+  // A hint: it does not matter whether the kernel takes it.
+  madvise(mapping_, size_, MADV_WILLNEED);
+}
+
 MappedFile::~MappedFile() { PCHECK(munmap(mapping_, size_) == 0) << path_; }
 
 }  // namespace baton

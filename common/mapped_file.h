@@ -29,6 +29,9 @@ class MappedFile final {
     return absl::MakeConstSpan(static_cast<const std::byte*>(mapping_), size_);
   }
 
+  // Asks the kernel to read the whole file, and returns at once.
+  void ReadAhead() const;
+
  private:
   MappedFile(std::string path, void* mapping, size_t size);
 

@@ -24,6 +24,16 @@
 
 namespace baton::engine {
 
+// How an engine holds its weights, and what loading them took.
+struct WeightsInfo {
+  std::string dtype;  // "bf16", "int8" or "int4"
+  // Of all matrices, their scales and the embedding.
+  int64_t bytes = 0;
+  // Mapped from a file that holds them packed; else packed at load.
+  bool mapped = false;
+  double load_seconds = 0;
+};
+
 class Engine {
  public:
   // Called on the thread that called Execute, after layer `layer` has written
@@ -44,6 +54,8 @@ class Engine {
   virtual const std::string& backend_name() const = 0;
 
   virtual const KvLayout& kv_layout() const = 0;
+
+  virtual WeightsInfo weights_info() const { return {}; }
 
   // The arena that kv_layout() describes, page aligned, for registration with
   // a transport. Lives as long as the engine.

@@ -22,6 +22,11 @@ absl::Status Validate(const EngineOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "kv_memory_bytes: ", options.kv_memory_bytes, " is negative"));
   }
+  // Also refuses NaN.
+  if (!(options.kv_memory_share >= 0 && options.kv_memory_share <= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kv_memory_share: ", options.kv_memory_share, " is not in [0, 1]"));
+  }
   if (options.weights != "auto" && options.weights != "bf16" &&
       options.weights != "int8" && options.weights != "int4") {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -20,6 +20,10 @@ struct EngineOptions {
   int32_t num_threads = 0;
   // Bytes for KV memory; rounded down to whole blocks.
   int64_t kv_memory_bytes = int64_t{256} << 20;
+  // When not 0, KV memory is instead this share (at most 1) of what is free
+  // once the weights are loaded: the least of what the machine has available
+  // and what the control group leaves. Weights that are mapped count as taken.
+  double kv_memory_share = 0;
   // Tokens per KV block: 16, 32, 64 or 128.
   int32_t block_size = 16;
   // How the matrices are held: "bf16", "int8", "int4", or "auto": as a

@@ -27,6 +27,8 @@ using nlohmann::json;
 
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
 
+constexpr double kMaxRopeFactor = 1e12;
+
 constexpr Architecture kArchitectures[] = {
     Architecture::kLlama, Architecture::kMistral, Architecture::kQwen2,
     Architecture::kQwen3};
@@ -171,6 +173,28 @@ void ReadBiases(JsonFields& fields, ModelConfig& config) {
   }
 }
 
+// One divisor per pair.
+std::vector<double> ReadRopeFactors(JsonFields& rope, int32_t head_dim) {
+  std::vector<double> factors;
+  const json* list = rope.Find("factors");
+  const auto fail = [&] {
+    rope.FailField("factors", list == nullptr ? json() : *list,
+                   absl::StrCat("a list of head_dim / 2 (", head_dim / 2,
+                                ") numbers from 0 to ", kMaxRopeFactor));
+    return std::vector<double>();
+  };
+  if (list == nullptr || !list->is_array() ||
+      static_cast<int64_t>(list->size()) != head_dim / 2) {
+    return fail();
+  }
+  for (const json& entry : *list) {
+    const double value = entry.is_number() ? entry.get<double>() : 0;
+    if (!(value > 0 && value <= kMaxRopeFactor)) return fail();
+    factors.push_back(value);
+  }
+  return factors;
+}
+
 // Reads the object that names a kind of RoPE: `rope_scaling`, or
 // `rope_parameters` of newer files, which holds the base too.
 void ReadRopeObject(JsonFields& rope, bool kind_required, ModelConfig& config) {
@@ -200,6 +224,9 @@ void ReadRopeObject(JsonFields& rope, bool kind_required, ModelConfig& config) {
                      absl::StrCat("more than low_freq_factor (",
                                   scaling.low_freq_factor, ")"));
     }
+  } else if (kind == kFactorsRopeType) {
+    scaling.kind = RopeScaling::Kind::kFactors;
+    scaling.factors = ReadRopeFactors(rope, config.head_dim);
   } else if (kind.empty()) {
     rope.Fail(absl::InvalidArgumentError(
         absl::StrCat(rope.Where("rope_type"), " is missing")));

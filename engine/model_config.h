@@ -28,8 +28,8 @@ struct RopeScaling {
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   double original_max_position = 8192;
-  // GGUF files only: the frequency of pair i is divided by factors[i];
-  // head_dim / 2 of them.
+  // GGUF files, and what is made from them: the frequency of pair i is divided
+  // by factors[i]; head_dim / 2 of them.
   std::vector<double> factors;
 };
 
@@ -71,6 +71,10 @@ struct ModelConfig {
            (layer_slides.empty() || layer_slides[layer]);
   }
 };
+
+// rope_scaling.rope_type of RoPE by a list of `factors`, which only Baton's own
+// config.json files have.
+inline constexpr char kFactorsRopeType[] = "baton_factors";
 
 // Reads the metadata of `model` if that is a GGUF file, else the directory's
 // config.json (and generation_config.json when there is one). Errors name the

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -129,16 +130,31 @@ std::string ModelIdentity(const ModelConfig& config,
   IdentityHash hash;
   hash.AddInt(kFormatVersion);
   AddConfig(config, hash);
+  absl::flat_hash_set<const TensorView*> mapped;
+  for (const WeightMatrix* matrix : weights.AllMatrices()) {
+    if (!matrix->mapped) continue;
+    for (const TensorView* tensor : matrix->Tensors()) mapped.insert(tensor);
+  }
   for (const TensorView* tensor : tensors) {
     hash.AddString(tensor->name);
     hash.AddString(DTypeName(tensor->dtype));
     hash.AddInt(static_cast<int64_t>(tensor->shape.size()));
     for (int64_t dimension : tensor->shape) hash.AddInt(dimension);
     AddContent(tensor->bytes, total <= kHashWholeUpTo, hash);
+    // Around each page that is read the kernel maps more: of a large model,
+    // gigabytes in all.
+    if (mapped.contains(tensor)) ReleasePages(tensor->bytes);
   }
   for (const WeightMatrix* matrix : weights.AllMatrices()) {
     AddEncoding(*matrix, hash);
   }
+  return hash.Hex();
+}
+
+std::string ConfigIdentity(const ModelConfig& config) {
+  IdentityHash hash;
+  hash.AddInt(kFormatVersion);
+  AddConfig(config, hash);
   return hash.Hex();
 }
 

@@ -21,8 +21,13 @@ namespace baton::engine {
 // model may not be seen. This is no defence against someone who wants two
 // models to look the same.
 //
-// Pure; reads the mapped files. Any thread.
+// Reads the mapped files, and drops what it has read of matrices from this
+// process's memory. Any thread.
 std::string ModelIdentity(const ModelConfig& config,
                           const ModelWeights& weights);
+
+// The same over the fields of the config alone: whether two configs make the
+// same use of the same weights. Pure.
+std::string ConfigIdentity(const ModelConfig& config);
 
 }  // namespace baton::engine

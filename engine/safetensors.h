@@ -64,6 +64,8 @@ class SafetensorsFile final {
   const std::vector<TensorView>& tensors() const { return tensors_; }
   // Null when there is no such tensor.
   const TensorView* Find(absl::string_view name) const;
+  // As MappedFile.
+  void ReadAhead() const { content_->ReadAhead(); }
 
  private:
   SafetensorsFile() = default;

@@ -13,6 +13,9 @@
 namespace baton::engine {
 namespace {
 
+// Smaller matrices are released whole.
+constexpr int64_t kLargeMatrixBytes = int64_t{16} << 20;
+
 // Row `row` as the file has it.
 absl::Span<const std::byte> RowBytes(const WeightMatrix& matrix, int64_t row) {
   const int64_t bytes =
@@ -20,17 +23,6 @@ absl::Span<const std::byte> RowBytes(const WeightMatrix& matrix, int64_t row) {
   const int32_t head = matrix.interleaved_head;
   const int64_t stored = head == 0 ? row : StoredRow(row, head);
   return matrix.values.bytes.subspan(stored * bytes, bytes);
-}
-
-void ReleasePagesOf(absl::Span<const std::byte> bytes) {
-  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto address = reinterpret_cast<uintptr_t>(bytes.data());
-  // Only the pages that hold nothing else: a neighbour may be in use.
-  const uintptr_t begin = (address + page - 1) / page * page;
-  const uintptr_t end = (address + bytes.size()) / page * page;
-  if (begin >= end) return;
-  PCHECK(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED) ==
-         0);
 }
 
 }  // namespace
@@ -116,8 +108,29 @@ void ReadRow(const WeightMatrix& matrix, int64_t row, absl::Span<float> out) {
 void ReleasePages(const WeightMatrix& matrix) {
   if (!matrix.mapped) return;
   for (const TensorView* tensor : matrix.Tensors()) {
-    ReleasePagesOf(tensor->bytes);
+    ReleasePages(tensor->bytes);
   }
+}
+
+void ReleaseRows(const WeightMatrix& matrix, int64_t row, int64_t count) {
+  const bool in_order = matrix.encoding != WeightEncoding::kGptq &&
+                        matrix.encoding != WeightEncoding::kAwq &&
+                        matrix.interleaved_head == 0;
+  const auto size = static_cast<int64_t>(matrix.values.bytes.size());
+  if (!matrix.mapped || !in_order || size < kLargeMatrixBytes) return;
+  const int64_t row_bytes = size / matrix.rows;
+  ReleasePages(matrix.values.bytes.subspan(row * row_bytes, count * row_bytes));
+}
+
+void ReleasePages(absl::Span<const std::byte> bytes) {
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(bytes.data());
+  // Only the pages that hold nothing else: a neighbour may be in use.
+  const uintptr_t begin = (address + page - 1) / page * page;
+  const uintptr_t end = (address + bytes.size()) / page * page;
+  if (begin >= end) return;
+  PCHECK(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED) ==
+         0);
 }
 
 }  // namespace baton::engine

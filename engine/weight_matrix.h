@@ -82,4 +82,11 @@ void ReadRow(const WeightMatrix& matrix, int64_t row, absl::Span<float> out);
 // values. Does nothing for a matrix that is not mapped.
 void ReleasePages(const WeightMatrix& matrix);
 
+// The same for the rows [row, row + count) alone, where that is worth a call of
+// the kernel: in a large matrix whose rows lie in the order of the file.
+void ReleaseRows(const WeightMatrix& matrix, int64_t row, int64_t count);
+
+// The same for bytes of a read-only mapping of a file.
+void ReleasePages(absl::Span<const std::byte> bytes);
+
 }  // namespace baton::engine

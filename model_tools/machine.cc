@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
+#include "common/process/memory.h"
 #include "common/status_macros.h"
 #include "engine/cpu/kernel_choice.h"
 #include "model_tools/model_tensors.h"
@@ -22,8 +22,6 @@ namespace baton::model_tools {
 namespace {
 
 constexpr int64_t kLittleMemory = int64_t{1} << 30;
-// What version 1 calls no limit is a number of this size.
-constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 constexpr absl::string_view kInstructionSets[] = {
     "avx2",        "fma",         "f16c",     "avx_vnni",
@@ -54,65 +52,13 @@ std::string Field(const std::string& text, absl::string_view name) {
   return "";
 }
 
-// Of /proc/meminfo: "123 kB".
-int64_t Kilobytes(const std::string& text, absl::string_view name) {
-  int64_t value = 0;
-  const std::string field = Field(text, name);
-  const absl::string_view number =
-      absl::StripSuffix(absl::string_view(field), " kB");
-  return absl::SimpleAtoi(number, &value) ? value * 1024 : 0;
-}
-
-// The folders whose limits hold for this process: its own group's and those
-// above it. `controller` is empty for version 2.
-std::vector<std::string> GroupFolders(const std::string& root,
-                                      absl::string_view controller) {
-  const std::string groups = ReadFile(root + "/proc/self/cgroup");
-  std::vector<std::string> folders;
-  for (absl::string_view line : absl::StrSplit(groups, '\n')) {
-    // "4:memory:/path", or "0::/path".
-    const std::vector<std::string> parts =
-        absl::StrSplit(line, absl::MaxSplits(':', 2));
-    if (parts.size() != 3 || !absl::StartsWith(parts[2], "/")) continue;
-    const std::vector<std::string> names = absl::StrSplit(parts[1], ',');
-    if (std::count(names.begin(), names.end(), controller) == 0) continue;
-    const std::string mount = absl::StrCat(
-        root, "/sys/fs/cgroup", controller.empty() ? "" : "/", controller);
-    std::string path = parts[2];
-    while (path.size() > 1) {
-      folders.push_back(mount + path);
-      path.resize(path.rfind('/'));
-    }
-    folders.push_back(mount);
-  }
-  return folders;
-}
-
-void ReadMemoryLimit(const std::string& root, Machine* machine) {
-  const auto take = [&](const std::string& folder, const char* limit_file,
-                        const char* used_file) {
-    const auto limit = ReadNumber(folder + "/" + limit_file);
-    if (!limit.has_value() || *limit >= kNoLimit) return;
-    if (machine->memory_limit && *machine->memory_limit <= *limit) return;
-    machine->memory_limit = *limit;
-    machine->memory_limit_used =
-        ReadNumber(folder + "/" + used_file).value_or(0);
-  };
-  for (const std::string& folder : GroupFolders(root, "")) {
-    take(folder, "memory.max", "memory.current");
-  }
-  for (const std::string& folder : GroupFolders(root, "memory")) {
-    take(folder, "memory.limit_in_bytes", "memory.usage_in_bytes");
-  }
-}
-
 void ReadCpuQuota(const std::string& root, Machine* machine) {
   const auto take = [&](double quota, double period) {
     if (quota <= 0 || period <= 0) return;
     const double cpus = quota / period;
     machine->cpu_quota = std::min(machine->cpu_quota.value_or(cpus), cpus);
   };
-  for (const std::string& folder : GroupFolders(root, "")) {
+  for (const std::string& folder : process::ControlGroupFolders(root, "")) {
     // "max 100000" or "50000 100000".
     const std::string text = ReadFile(folder + "/cpu.max");
     const std::vector<absl::string_view> parts =
@@ -123,7 +69,7 @@ void ReadCpuQuota(const std::string& root, Machine* machine) {
       take(quota, period);
     }
   }
-  for (const std::string& folder : GroupFolders(root, "cpu")) {
+  for (const std::string& folder : process::ControlGroupFolders(root, "cpu")) {
     const auto quota = ReadNumber(folder + "/cpu.cfs_quota_us");
     const auto period = ReadNumber(folder + "/cpu.cfs_period_us");
     if (quota && period) {
@@ -162,22 +108,13 @@ void ReadCpus(const std::string& root, Machine* machine) {
 
 }  // namespace
 
-int64_t Machine::UsableMemory() const {
-  if (!memory_limit.has_value()) return memory_available;
-  return std::min(memory_available,
-                  std::max<int64_t>(0, *memory_limit - memory_limit_used));
-}
-
 Machine ReadMachine(const std::string& root) {
   Machine machine;
   ReadCpus(root, &machine);
   for (const engine::cpu::Kernels* kernels : engine::cpu::AvailableKernels()) {
     machine.kernel_sets.emplace_back(kernels->name);
   }
-  const std::string memory = ReadFile(root + "/proc/meminfo");
-  machine.memory_total = Kilobytes(memory, "MemTotal");
-  machine.memory_available = Kilobytes(memory, "MemAvailable");
-  ReadMemoryLimit(root, &machine);
+  machine.memory = process::ReadMemory(root);
   ReadCpuQuota(root, &machine);
   machine.huge_pages =
       ChosenOf(ReadFile(root + "/sys/kernel/mm/transparent_hugepage/enabled"));
@@ -205,9 +142,9 @@ std::vector<Finding> FindTrouble(const Machine& machine) {
                     "--threads to match",
                     *machine.cpu_quota, machine.usable_cpus)});
   }
-  if (machine.memory_total > 0 && machine.UsableMemory() < kLittleMemory) {
+  if (machine.memory.total > 0 && machine.memory.Free() < kLittleMemory) {
     problem(absl::StrFormat("only %.2f GiB of memory can be used",
-                            machine.UsableMemory() / 0x1p30));
+                            machine.memory.Free() / 0x1p30));
   }
   if (machine.huge_pages == "never") {
     findings.push_back(

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/process/memory.h"
 #include "engine/cpu/ceilings.h"
 #include "engine/model_config.h"
 #include "model_tools/model_costs.h"
@@ -28,17 +29,9 @@ struct Machine {
   int32_t usable_cpus = 0;
   // The control group's share, in CPUs.
   std::optional<double> cpu_quota;
-  // Bytes.
-  int64_t memory_total = 0;
-  int64_t memory_available = 0;
-  // The control group's, and what it uses of it.
-  std::optional<int64_t> memory_limit;
-  int64_t memory_limit_used = 0;
+  process::MemoryState memory;
   // "always", "madvise" or "never"; empty when not known.
   std::string huge_pages;
-
-  // What this process could still take.
-  int64_t UsableMemory() const;
 };
 
 // `root` is put before every path; empty but for tests.

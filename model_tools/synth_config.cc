@@ -49,9 +49,11 @@ ordered_json RopeScalingJson(const RopeScaling& scaling) {
               {"high_freq_factor", scaling.high_freq_factor},
               {"original_max_position_embeddings",
                static_cast<int64_t>(scaling.original_max_position)}};
-    default:
-      LOG(FATAL) << "config.json has no such kind of RoPE scaling";
+    case RopeScaling::Kind::kFactors:
+      return {{"rope_type", engine::kFactorsRopeType},
+              {"factors", scaling.factors}};
   }
+  LOG(FATAL) << "not a kind of RoPE scaling";
 }
 
 void AddSpecialTokens(const ModelConfig& config, ordered_json* json) {

@@ -1,4 +1,5 @@
-// config.json and its companions of a made-up model. Pure; any thread.
+// config.json and its companions of a model that is made up, or that comes
+// from a file without them. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace baton::model_tools {
 
-// The content of config.json: LoadModelConfig reads it back as `config`.
+// The content of config.json: LoadModelConfig reads it back as `config`, except
+// for biases that no architecture has (in GGUF files).
 // REQUIRES: no sliding window.
 nlohmann::ordered_json ConfigJson(const engine::ModelConfig& config,
                                   engine::DType dtype);

@@ -4,9 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <filesystem>
 #include <memory>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -15,11 +13,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/cpu/thread_team.h"
 #include "engine/json_file.h"
 #include "model_tools/model_tensors.h"
+#include "model_tools/output_directory.h"
 #include "model_tools/output_file.h"
 #include "model_tools/synth_config.h"
 #include "model_tools/synth_tokenizer.h"
@@ -28,7 +26,6 @@
 namespace baton::model_tools {
 namespace {
 
-namespace fs = std::filesystem;
 using engine::DType;
 using engine::ModelConfig;
 using nlohmann::ordered_json;
@@ -279,69 +276,17 @@ class ModelWriter final {
   int64_t total_ = 0;
 };
 
-// Whether the directory is one that WriteSynthModel wrote, or began to.
-bool HasRecipe(const std::string& dir) {
-  std::error_code ignored;
-  return fs::is_regular_file(dir + "/" + kRecipeFile, ignored);
-}
-
 bool HasSameRecipe(const std::string& dir, const SynthOptions& options) {
   const auto recipe =
       engine::ReadJsonObject(dir + "/" + kRecipeFile, kMaxRecipeBytes);
   return recipe.ok() && *recipe == nlohmann::json(RecipeJson(options));
 }
 
-absl::Status RemoveTree(const std::string& dir) {
-  std::error_code error;
-  fs::remove_all(dir, error);
-  if (error) return FileError(error.value(), "cannot remove", dir);
-  return absl::OkStatus();
-}
-
-// OK when `dir` may be made: nothing is there, or nothing of value.
-absl::Status CheckReplaceable(const std::string& dir, bool replace) {
-  std::error_code error;
-  if (!fs::exists(fs::symlink_status(dir, error))) return absl::OkStatus();
-  if (!fs::is_directory(dir, error)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(dir, " exists and is not a directory"));
-  }
-  if (fs::is_empty(dir, error)) return absl::OkStatus();
-  if (!HasRecipe(dir)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(dir, " holds something else; name another directory"));
-  }
-  if (replace) return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      absl::StrCat(dir,
-                   " holds a model that was made with other options; --replace "
-                   "replaces it"));
-}
-
-absl::Status CheckSpace(const std::string& dir, int64_t tensor_bytes,
-                        int32_t vocab_size) {
-  std::error_code error;
-  const fs::space_info space = fs::space(dir, error);
-  const auto needed = static_cast<uintmax_t>(
-      tensor_bytes + vocab_size * kTokenBytes + kOtherFilesBytes);
-  if (error || space.available >= needed) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrFormat("no space for %s: it needs %.0f MB, the disk has %.0f MB",
-                      dir, needed / 1e6, space.available / 1e6));
-}
-
-// "a/b/" -> "a/b".
-std::string WithoutSlash(std::string dir) {
-  while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
-  return dir;
-}
-
 }  // namespace
 
-absl::StatusOr<SynthResult> WriteSynthModel(const std::string& wanted_dir,
+absl::StatusOr<SynthResult> WriteSynthModel(const std::string& dir,
                                             const SynthOptions& options,
                                             SynthProgress progress) {
-  const std::string dir = WithoutSlash(wanted_dir);
   const std::vector<Shard> shards = PlanShards(options);
   SynthResult result;
   result.parameters = CountParameters(options.config);
@@ -351,34 +296,18 @@ absl::StatusOr<SynthResult> WriteSynthModel(const std::string& wanted_dir,
     result.existed = true;
     return result;
   }
-  BATON_RETURN_IF_ERROR(CheckReplaceable(dir, options.replace));
-  const std::string partial = dir + ".partial";
-  BATON_RETURN_IF_ERROR(CheckReplaceable(partial, /*replace=*/true));
-  BATON_RETURN_IF_ERROR(RemoveTree(partial));
-  std::error_code error;
-  fs::create_directory(partial, error);
-  if (error) return FileError(error.value(), "cannot create", partial);
-
-  // The recipe comes first: it marks the directory as ours.
-  absl::Status status =
-      WriteTextFile(partial + "/" + kRecipeFile,
-                    absl::StrCat(RecipeJson(options).dump(1), "\n"));
-  if (status.ok()) {
-    status = CheckSpace(partial, result.bytes, options.config.vocab_size);
-  }
-  if (status.ok()) {
-    status = ModelWriter(options, partial, progress).Write(shards);
-  }
-  if (status.ok()) status = RemoveTree(dir);
-  if (status.ok()) {
-    fs::rename(partial, dir, error);
-    if (error) status = FileError(error.value(), "cannot create", dir);
-  }
-  if (!status.ok()) {
-    const absl::Status removed = RemoveTree(partial);
-    if (!removed.ok()) LOG(WARNING) << removed;
-    return status;
-  }
+  BATON_ASSIGN_OR_RETURN(
+      OutputDirectory output,
+      OutputDirectory::Begin(dir, kRecipeFile, options.replace));
+  BATON_RETURN_IF_ERROR(
+      WriteTextFile(output.File(kRecipeFile),
+                    absl::StrCat(RecipeJson(options).dump(1), "\n")));
+  BATON_RETURN_IF_ERROR(
+      output.CheckSpace(result.bytes + options.config.vocab_size * kTokenBytes +
+                        kOtherFilesBytes));
+  BATON_RETURN_IF_ERROR(
+      ModelWriter(options, output.path(), progress).Write(shards));
+  BATON_RETURN_IF_ERROR(output.Commit());
   return result;
 }
 

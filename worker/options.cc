@@ -2,7 +2,41 @@
 
 #include <CLI/CLI.hpp>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "common/log.h"
+
 namespace baton::worker {
+
+absl::Status ParseKvMemory(const std::string& text,
+                           engine::EngineOptions* options) {
+  absl::string_view number = text;
+  if (absl::ConsumeSuffix(&number, "%")) {
+    double percent = 0;
+    // Also refuses NaN.
+    if (!absl::SimpleAtod(number, &percent) ||
+        !(percent > 0 && percent <= 100)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", text, "\" is not a share from above 0% to 100%"));
+    }
+    options->kv_memory_share = percent / 100;
+    return absl::OkStatus();
+  }
+  std::string bytes = text;
+  const std::string error = CLI::AsSizeValue(/*kb_is_1000=*/false)(bytes);
+  int64_t value = 0;
+  if (!error.empty() || !absl::SimpleAtoi(bytes, &value) || value < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text,
+                     "\" is neither a size, such as 256MiB, nor a share, such "
+                     "as 25%"));
+  }
+  options->kv_memory_bytes = value;
+  options->kv_memory_share = 0;
+  return absl::OkStatus();
+}
 
 void AddFlags(CLI::App* app, WorkerOptions* o) {
   app->add_option("--model", o->engine.model_dir,
@@ -28,9 +62,17 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
                   "Engine threads; 0 takes the CPUs this process may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app->add_option("--kv-memory", o->engine.kv_memory_bytes,
-                  "Memory for KV blocks, such as 256MiB")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+  app->add_option_function<std::string>(
+         "--kv-memory",
+         [o](const std::string& text) {
+           CHECK(ParseKvMemory(text, &o->engine).ok()) << text;
+         },
+         "Memory for KV blocks, such as 256MiB, or 25%: a share of what is "
+         "free once the weights are loaded")
+      ->check([](const std::string& text) {
+        engine::EngineOptions ignored;
+        return std::string(ParseKvMemory(text, &ignored).message());
+      })
       ->default_str("256MiB");
   app->add_option("--block-size", o->engine.block_size, "Tokens per KV block")
       ->check(CLI::IsMember({16, 32, 64, 128}))

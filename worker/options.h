@@ -31,6 +31,11 @@ struct WorkerOptions {
   bool die_with_parent = false;
 };
 
+// Sets KV memory from "256MiB", or from "25%" of what is free once the weights
+// are loaded. InvalidArgument, without the flag's name.
+absl::Status ParseKvMemory(const std::string& text,
+                           engine::EngineOptions* options);
+
 // Adds the flags to `app`; they write to `options` when it parses.
 void AddFlags(CLI::App* app, WorkerOptions* options);
 

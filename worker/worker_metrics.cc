@@ -57,6 +57,14 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
            {{"block_size", std::to_string(layout.block_size)},
             {"num_gpu_blocks", std::to_string(layout.num_blocks)}})
       ->Set(1);
+  const engine::WeightsInfo weights = engine.weights_info();
+  m->Gauge("baton_engine_weight_bytes",
+           "Bytes of all matrices, their scales and the embedding, as held.",
+           {{"dtype", weights.dtype}})
+      ->Set(static_cast<double>(weights.bytes));
+  m->Gauge("baton_model_load_seconds",
+           "Time that packing or mapping the weights took.")
+      ->Set(weights.load_seconds);
 }
 
 void WorkerMetrics::Observe(const scheduling::BlockPool& pool,

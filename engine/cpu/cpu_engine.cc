@@ -7,7 +7,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/log.h"
+#include "common/process/memory.h"
 #include "common/status_macros.h"
 #include "engine/cpu/kernel_choice.h"
 #include "engine/cpu/weight_loading.h"
@@ -15,8 +18,8 @@
 namespace baton::engine::cpu {
 namespace {
 
-absl::StatusOr<KvLayout> MakeLayout(const ModelConfig& config,
-                                    const EngineOptions& options) {
+// All but the number of blocks.
+KvLayout BlockLayout(const ModelConfig& config, const EngineOptions& options) {
   KvLayout layout;
   layout.num_layers = config.num_layers;
   layout.block_size = options.block_size;
@@ -25,16 +28,41 @@ absl::StatusOr<KvLayout> MakeLayout(const ModelConfig& config,
   layout.dtype = options.kv_dtype == KvDtypeName(KvDtype::kInt8)
                      ? KvDtype::kInt8
                      : KvDtype::kBf16;
-  const int64_t blocks = options.kv_memory_bytes / layout.block_bytes();
-  if (blocks < 1) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("kv_memory_bytes: ", options.kv_memory_bytes,
-                     " is too small; one KV block of this model takes ",
-                     layout.block_bytes(), " bytes"));
-  }
-  layout.num_blocks = static_cast<int32_t>(
-      std::min<int64_t>(blocks, std::numeric_limits<BlockId>::max()));
   return layout;
+}
+
+// Sets the number of blocks. `where` the bytes come from, for the error.
+absl::Status FillWithBlocks(int64_t bytes, absl::string_view where,
+                            KvLayout* layout) {
+  const int64_t blocks = bytes / layout->block_bytes();
+  if (blocks < 1) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        where, ": ", bytes, " is too small; one KV block of this model takes ",
+        layout->block_bytes(), " bytes"));
+  }
+  layout->num_blocks = static_cast<int32_t>(
+      std::min<int64_t>(blocks, std::numeric_limits<BlockId>::max()));
+  return absl::OkStatus();
+}
+
+WeightsInfo InfoOf(const CpuWeights& weights, absl::Duration load_time) {
+  WeightsInfo info;
+  info.dtype = std::string(WeightDtypeName(weights.dtype));
+  info.bytes =
+      weights.matrix_bytes() + static_cast<int64_t>(weights.embedding.size()) *
+                                   int64_t{sizeof(uint16_t)};
+  info.mapped = weights.mapping != nullptr;
+  info.load_seconds = absl::ToDoubleSeconds(load_time);
+  return info;
+}
+
+// The share of what is free, with the weights loaded.
+int64_t ShareOfFreeMemory(double share, const WeightsInfo& weights) {
+  int64_t free = process::ReadMemory().Free();
+  // The system counts a mapped file as memory that it could take back; but then
+  // every step would read it from the disk again.
+  if (weights.mapped) free = std::max<int64_t>(0, free - weights.bytes);
+  return static_cast<int64_t>(share * static_cast<double>(free));
 }
 
 // "cpu-avx512bf16-int4-kv8": what bf16 does not name.
@@ -56,22 +84,34 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
                          FindKernels(options.cpu_isa));
   BATON_ASSIGN_OR_RETURN(const ModelConfig config,
                          LoadModelConfig(options.model_dir));
-  BATON_ASSIGN_OR_RETURN(const KvLayout layout, MakeLayout(config, options));
+  KvLayout layout = BlockLayout(config, options);
+  if (options.kv_memory_share == 0) {
+    BATON_RETURN_IF_ERROR(
+        FillWithBlocks(options.kv_memory_bytes, "kv_memory_bytes", &layout));
+  }
   auto team = std::make_unique<ThreadTeam>(options.num_threads);
+  const absl::Time start = Clock::Monotonic()->Now();
   BATON_ASSIGN_OR_RETURN(LoadedWeights loaded,
                          LoadCpuWeights(options, config, *team));
+  const WeightsInfo info =
+      InfoOf(loaded.weights, Clock::Monotonic()->Now() - start);
+  if (options.kv_memory_share > 0) {
+    BATON_RETURN_IF_ERROR(
+        FillWithBlocks(ShareOfFreeMemory(options.kv_memory_share, info),
+                       "kv_memory_share", &layout));
+  }
   BATON_ASSIGN_OR_RETURN(MemoryArena arena,
                          MemoryArena::Allocate(layout.total_bytes(),
                                                "KV memory (kv_memory_bytes)"));
   return std::unique_ptr<Engine>(new CpuEngine(
-      *kernels, config, std::move(team), std::move(loaded.weights),
+      *kernels, config, std::move(team), std::move(loaded.weights), info,
       std::move(loaded.identity), layout, std::move(arena)));
 }
 
 CpuEngine::CpuEngine(const Kernels& kernels, const ModelConfig& config,
                      std::unique_ptr<ThreadTeam> team, CpuWeights weights,
-                     std::string identity, const KvLayout& layout,
-                     MemoryArena arena)
+                     WeightsInfo weights_info, std::string identity,
+                     const KvLayout& layout, MemoryArena arena)
     : config_(config),
       identity_(std::move(identity)),
       backend_name_(BackendName(kernels, weights.dtype, layout.dtype)),
@@ -79,6 +119,7 @@ CpuEngine::CpuEngine(const Kernels& kernels, const ModelConfig& config,
       arena_(std::move(arena)),
       team_(std::move(team)),
       weights_(std::move(weights)),
+      weights_info_(std::move(weights_info)),
       forward_pass_(kernels, *team_, config_, weights_, layout_,
                     arena_.memory().data()) {}
 

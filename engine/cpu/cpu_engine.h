@@ -29,6 +29,7 @@ class CpuEngine final : public Engine {
   const std::string& model_identity() const override { return identity_; }
   const std::string& backend_name() const override { return backend_name_; }
   const KvLayout& kv_layout() const override { return layout_; }
+  WeightsInfo weights_info() const override { return weights_info_; }
   absl::Span<std::byte> kv_memory() override { return arena_.memory(); }
   scheduling::StepResult Execute(const scheduling::StepPlan& plan,
                                  LayerHook on_layer_done) override;
@@ -36,7 +37,8 @@ class CpuEngine final : public Engine {
  private:
   CpuEngine(const Kernels& kernels, const ModelConfig& config,
             std::unique_ptr<ThreadTeam> team, CpuWeights weights,
-            std::string identity, const KvLayout& layout, MemoryArena arena);
+            WeightsInfo weights_info, std::string identity,
+            const KvLayout& layout, MemoryArena arena);
 
   // CHECK-fails on a plan that is not well-formed.
   void CheckPlan(const scheduling::StepPlan& plan) const;
@@ -48,6 +50,7 @@ class CpuEngine final : public Engine {
   MemoryArena arena_;
   const std::unique_ptr<ThreadTeam> team_;
   const CpuWeights weights_;
+  const WeightsInfo weights_info_;
   ForwardPass forward_pass_;
 };
 

@@ -129,6 +129,7 @@ void CopyEmbedding(const WeightMatrix& embedding, ThreadTeam& team,
         const int64_t count = std::min(kRows, embedding.rows - first);
         std::vector<float> rows(count * embedding.columns);
         ReadRows(embedding, first, count, absl::MakeSpan(rows));
+        ReleaseRows(embedding, first, count);
         uint16_t* const out = copy + first * embedding.columns;
         for (size_t i = 0; i < rows.size(); ++i) out[i] = FloatToBf16(rows[i]);
       });

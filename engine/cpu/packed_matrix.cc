@@ -145,6 +145,7 @@ PackedMatrix PackedMatrix::Pack(const PackedShape& shape,
     const absl::Span<float> values = absl::MakeSpan(rows[thread]);
     if (source.rows > 0) {
       ReadRows(*source.part, source.first_row, source.rows, values);
+      ReleaseRows(*source.part, source.first_row, source.rows);
     }
     // The matrix is a view of const memory; this is where it is written.
     const auto writable = [](const auto* at) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "engine/cpu/packed_model.h"
 #include "engine/model_identity.h"
 #include "engine/weights.h"
 
@@ -38,22 +39,61 @@ std::string IdentityOf(const std::string& model, WeightDtype dtype) {
   return absl::StrCat(model, "-", WeightDtypeName(dtype));
 }
 
+absl::StatusOr<LoadedWeights> MapModel(const EngineOptions& options,
+                                       const ModelConfig& config) {
+  const std::string& dir = options.model_dir;
+  BATON_ASSIGN_OR_RETURN(PackedManifest manifest, ReadPackedManifest(dir));
+  const std::string file = absl::StrCat(dir, "/", kPackedManifestFile);
+  if (options.weights != "auto" &&
+      options.weights != WeightDtypeName(manifest.dtype)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file, ": weights are ", WeightDtypeName(manifest.dtype), ", not ",
+        options.weights, " as asked for; \"auto\" takes them as they are"));
+  }
+  if (manifest.config != ConfigIdentity(config)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file,
+                     ": config was another one when the weights were "
+                     "packed; quantize the model again with this "
+                     "config.json"));
+  }
+  LoadedWeights loaded;
+  loaded.identity = std::move(manifest.identity);
+  BATON_ASSIGN_OR_RETURN(loaded.weights,
+                         MapPackedWeights(dir, config, manifest.dtype));
+  return loaded;
+}
+
 }  // namespace
+
+absl::StatusOr<LoadedWeights> PackModel(const std::string& model,
+                                        const ModelConfig& config,
+                                        WeightDtype dtype, ThreadTeam& team,
+                                        LoadProgress progress) {
+  if (IsPackedModel(model)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        model,
+        ": its weights are packed; take the model that it was made "
+        "from"));
+  }
+  BATON_ASSIGN_OR_RETURN(const ModelWeights weights,
+                         LoadModelWeights(model, config));
+  LoadedWeights loaded;
+  loaded.identity = IdentityOf(ModelIdentity(config, weights), dtype);
+  BATON_ASSIGN_OR_RETURN(loaded.weights,
+                         PackWeights(config, weights, dtype, team, progress));
+  return loaded;
+}
 
 absl::StatusOr<LoadedWeights> LoadCpuWeights(const EngineOptions& options,
                                              const ModelConfig& config,
                                              ThreadTeam& team) {
+  if (IsPackedModel(options.model_dir)) return MapModel(options, config);
   const WeightDtype dtype =
       ParseWeightDtype(options.weights).value_or(WeightDtype::kBf16);
-  BATON_ASSIGN_OR_RETURN(const ModelWeights weights,
-                         LoadModelWeights(options.model_dir, config));
-  LoadedWeights loaded;
-  loaded.identity = IdentityOf(ModelIdentity(config, weights), dtype);
   ProgressLog log(options.model_dir);
-  BATON_ASSIGN_OR_RETURN(loaded.weights,
-                         PackWeights(config, weights, dtype, team,
-                                     [&](double share) { log(share); }));
-  return loaded;
+  return PackModel(options.model_dir, config, dtype, team,
+                   [&](double share) { log(share); });
 }
 
 }  // namespace baton::engine::cpu

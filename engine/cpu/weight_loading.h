@@ -19,8 +19,16 @@ struct LoadedWeights {
   std::string identity;
 };
 
-// Logs how far it is when that takes longer than a second. Errors as
-// CreateEngine.
+// Packs the weights of `model`, whatever it is but a directory that holds them
+// packed (InvalidArgument). Other errors as CreateEngine.
+absl::StatusOr<LoadedWeights> PackModel(const std::string& model,
+                                        const ModelConfig& config,
+                                        WeightDtype dtype, ThreadTeam& team,
+                                        LoadProgress progress);
+
+// Packs, or maps a directory that holds weights packed: InvalidArgument where
+// options.weights asks for others than it holds. Logs how far it is when that
+// takes longer than a second. Errors as CreateEngine.
 absl::StatusOr<LoadedWeights> LoadCpuWeights(const EngineOptions& options,
                                              const ModelConfig& config,
                                              ThreadTeam& team);

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/process/memory.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::engine {
@@ -77,6 +78,23 @@ TEST_F(EngineFactoryTest, KvMemoryMayBeTooSmallOrTooLarge) {
   options_.kv_memory_bytes = int64_t{1} << 58;
   options_.block_size = 128;
   ExpectError(absl::StatusCode::kResourceExhausted, "kv_memory_bytes");
+}
+
+TEST_F(EngineFactoryTest, KvMemoryMayBeAShareOfWhatIsFree) {
+  options_.kv_memory_share = 1e-4;
+  const auto engine = CreateEngine(options_);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const int64_t free = process::ReadMemory().Free();
+  const int64_t bytes = (*engine)->kv_layout().total_bytes();
+  // What is free changes while we look.
+  EXPECT_GT(bytes, free / 40000);
+  EXPECT_LT(bytes, free / 2500);
+  options_.kv_memory_share = 1e-12;
+  ExpectError(absl::StatusCode::kResourceExhausted, "kv_memory_share");
+  options_.kv_memory_share = 1.5;
+  ExpectError(absl::StatusCode::kInvalidArgument, "kv_memory_share: 1.5");
+  options_.kv_memory_share = -0.5;
+  ExpectError(absl::StatusCode::kInvalidArgument, "kv_memory_share: -0.5");
 }
 
 TEST_F(EngineFactoryTest, MissingModel) {

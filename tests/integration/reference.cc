@@ -33,9 +33,12 @@ scheduling::SamplingParams SamplingOf(const v1::SamplingParams& in) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Reference>> Reference::Load(
-    const std::string& model_dir) {
+    const std::string& model_dir, const std::string& weights,
+    const std::string& kv_dtype) {
   engine::EngineOptions options;
   options.model_dir = model_dir;
+  options.weights = weights;
+  options.kv_dtype = kv_dtype;
   options.num_threads = 1;
   options.kv_memory_bytes = int64_t{16} << 20;
   // The cluster's own default is another one: the answer may not depend on it.

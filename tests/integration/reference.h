@@ -20,7 +20,8 @@ namespace baton::test {
 class Reference final {
  public:
   static absl::StatusOr<std::unique_ptr<Reference>> Load(
-      const std::string& model_dir);
+      const std::string& model_dir, const std::string& weights = "auto",
+      const std::string& kv_dtype = "bf16");
 
   // The output tokens for a request with token ids, max_tokens, and every
   // sampling field set that is not neutral. The model's end-of-text tokens

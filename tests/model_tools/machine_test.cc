@@ -49,12 +49,12 @@ TEST_F(MachineTest, ReadsCpuAndMemory) {
   EXPECT_EQ(machine.cpus, 2);
   EXPECT_GE(machine.usable_cpus, 1);
   EXPECT_EQ(machine.kernel_sets.back(), "portable");
-  EXPECT_EQ(machine.memory_total, int64_t{8} << 30);
-  EXPECT_EQ(machine.memory_available, int64_t{4} << 30);
-  EXPECT_EQ(machine.UsableMemory(), int64_t{4} << 30);
+  EXPECT_EQ(machine.memory.total, int64_t{8} << 30);
+  EXPECT_EQ(machine.memory.available, int64_t{4} << 30);
+  EXPECT_EQ(machine.memory.Free(), int64_t{4} << 30);
   EXPECT_EQ(machine.huge_pages, "madvise");
   EXPECT_FALSE(machine.cpu_quota.has_value());
-  EXPECT_FALSE(machine.memory_limit.has_value());
+  EXPECT_FALSE(machine.memory.limit.has_value());
 }
 
 TEST_F(MachineTest, ReadsControlGroupsOfVersion2) {
@@ -65,8 +65,8 @@ TEST_F(MachineTest, ReadsControlGroupsOfVersion2) {
   Write("/sys/fs/cgroup/a/b/cpu.max", "150000 100000\n");
   Write("/sys/fs/cgroup/a/cpu.max", "max 100000\n");
   const Machine machine = ReadMachine(root_);
-  EXPECT_EQ(machine.memory_limit, int64_t{3} << 30);
-  EXPECT_EQ(machine.UsableMemory(), int64_t{2} << 30);
+  EXPECT_EQ(machine.memory.limit, int64_t{3} << 30);
+  EXPECT_EQ(machine.memory.Free(), int64_t{2} << 30);
   EXPECT_EQ(machine.cpu_quota, 1.5);
 }
 
@@ -80,7 +80,7 @@ TEST_F(MachineTest, ReadsControlGroupsOfVersion1) {
   Write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
   Write("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
   const Machine machine = ReadMachine(root_);
-  EXPECT_EQ(machine.memory_limit, int64_t{1} << 30);
+  EXPECT_EQ(machine.memory.limit, int64_t{1} << 30);
   EXPECT_EQ(machine.cpu_quota, 0.5);
 }
 
@@ -88,7 +88,7 @@ TEST_F(MachineTest, TakesWhatItCanRead) {
   fs::remove_all(root_);
   const Machine machine = ReadMachine(root_);
   EXPECT_EQ(machine.cpu_model, "");
-  EXPECT_EQ(machine.memory_total, 0);
+  EXPECT_EQ(machine.memory.total, 0);
   EXPECT_EQ(machine.huge_pages, "");
   // Garbage is no crash.
   Write("/proc/self/cgroup", "::\nx\n0::\n0::relative\n");
@@ -102,7 +102,7 @@ Machine GoodMachine() {
   Machine machine;
   machine.kernel_sets = {"avx2", "portable"};
   machine.cpus = machine.usable_cpus = 4;
-  machine.memory_total = machine.memory_available = int64_t{16} << 30;
+  machine.memory.total = machine.memory.available = int64_t{16} << 30;
   machine.huge_pages = "madvise";
   return machine;
 }
@@ -126,7 +126,7 @@ TEST(FindTroubleTest, FindsWhatStandsInTheWay) {
   EXPECT_FALSE(only(machine).is_problem);
   machine.cpu_quota = 4;
   EXPECT_THAT(FindTrouble(machine), IsEmpty());
-  machine.memory_limit = int64_t{900} << 20;
+  machine.memory.limit = int64_t{900} << 20;
   EXPECT_THAT(only(machine).text, HasSubstr("0.88 GiB"));
   machine = GoodMachine();
   machine.huge_pages = "never";

@@ -1,0 +1,54 @@
+#include "worker/options.h"
+
+#include <optional>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
+
+namespace baton::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What a command line with `flags` makes; nothing when it is refused.
+std::optional<WorkerOptions> Parse(const std::string& flags) {
+  WorkerOptions options;
+  CLI::App app;
+  AddFlags(&app, &options);
+  try {
+    app.parse("--model m " + flags, /*program_name_included=*/false);
+  } catch (const CLI::ParseError&) {
+    return std::nullopt;
+  }
+  return options;
+}
+
+TEST(OptionsTest, KvMemoryIsASizeOrAShare) {
+  EXPECT_EQ(Parse("")->engine.kv_memory_bytes, 256 << 20);
+  EXPECT_EQ(Parse("--kv-memory 8MiB")->engine.kv_memory_bytes, 8 << 20);
+  EXPECT_EQ(Parse("--kv-memory 1000")->engine.kv_memory_bytes, 1000);
+  EXPECT_EQ(Parse("--kv-memory 8MiB")->engine.kv_memory_share, 0);
+  EXPECT_EQ(Parse("--kv-memory 25%")->engine.kv_memory_share, 0.25);
+  EXPECT_EQ(Parse("--kv-memory 12.5%")->engine.kv_memory_share, 0.125);
+  EXPECT_EQ(Parse("--kv-memory 100%")->engine.kv_memory_share, 1);
+  for (const char* bad : {"lots", "0%", "-5%", "101%", "%", "nan%", "5%%", "-1",
+                          "8 parsecs", "99999999999999999999"}) {
+    EXPECT_FALSE(Parse("--kv-memory=" + std::string(bad)).has_value()) << bad;
+  }
+  engine::EngineOptions ignored;
+  EXPECT_THAT(std::string(ParseKvMemory("x%", &ignored).message()),
+              HasSubstr("\"x%\" is not a share"));
+}
+
+TEST(OptionsTest, Dtypes) {
+  EXPECT_EQ(Parse("")->engine.weights, "auto");
+  EXPECT_EQ(Parse("--weights int4")->engine.weights, "int4");
+  EXPECT_EQ(Parse("--kv-dtype int8")->engine.kv_dtype, "int8");
+  EXPECT_FALSE(Parse("--weights int5").has_value());
+  EXPECT_FALSE(Parse("--kv-dtype int4").has_value());
+}
+
+}  // namespace
+}  // namespace baton::worker
