@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <string>
 
 #include "common/log.h"
@@ -41,25 +42,56 @@ bool SpinUntil(Done done) {
   return false;
 }
 
-int32_t CpusOfProcess() {
+// The CPUs that the process may use; empty when the system does not say.
+std::vector<int32_t> CpusOfProcess() {
+  std::vector<int32_t> cpus;
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-    return std::max(1, CPU_COUNT(&set));
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
+  for (int32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
   }
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return cpus;
+}
+
+int32_t TeamSize(int32_t num_threads) {
+  CHECK_GE(num_threads, 0);
+  if (num_threads > 0) return num_threads;
+  const size_t cpus = CpusOfProcess().size();
+  return cpus > 0 ? static_cast<int32_t>(cpus)
+                  : std::max(1u, std::thread::hardware_concurrency());
+}
+
+std::vector<int32_t> TeamCpus(int32_t num_threads, bool pin) {
+  if (!pin) return {};
+  std::vector<int32_t> cpus = CpusOfProcess();
+  if (static_cast<int32_t>(cpus.size()) < num_threads) return {};
+  cpus.resize(num_threads);
+  return cpus;
+}
+
+void Pin(pthread_t thread, int32_t cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  const int error = pthread_setaffinity_np(thread, sizeof(set), &set);
+  if (error != 0) {
+    LOG(WARNING) << "a thread cannot be pinned to CPU " << cpu << ": "
+                 << strerror(error);
+  }
 }
 
 }  // namespace
 
-ThreadTeam::ThreadTeam(int32_t num_threads)
-    : num_threads_(num_threads == 0 ? CpusOfProcess() : num_threads),
+ThreadTeam::ThreadTeam(int32_t num_threads, bool pin)
+    : num_threads_(TeamSize(num_threads)),
+      cpus_(TeamCpus(num_threads_, pin)),
       ticket_(MakeTicket(0, kClosed)) {
-  CHECK_GE(num_threads, 0);
   for (int32_t i = 1; i < num_threads_; ++i) {
     threads_.emplace_back([this, i] { RunThread(i); });
-    pthread_setname_np(threads_.back().native_handle(),
-                       ("baton-cpu-" + std::to_string(i)).c_str());
+    const pthread_t thread = threads_.back().native_handle();
+    pthread_setname_np(thread, ("baton-cpu-" + std::to_string(i)).c_str());
+    if (!cpus_.empty()) Pin(thread, cpus_[i]);
   }
 }
 
@@ -68,6 +100,12 @@ ThreadTeam::~ThreadTeam() {
   wake_count_.fetch_add(1);
   wake_count_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadTeam::PinCaller() {
+  if (cpus_.empty() || caller_pinned_) return;
+  Pin(pthread_self(), cpus_[0]);
+  caller_pinned_ = true;
 }
 
 void ThreadTeam::ParallelFor(int64_t num_items, Body body) {

@@ -23,14 +23,22 @@ class ThreadTeam final {
   using Body = absl::FunctionRef<void(int64_t item, int32_t thread)>;
 
   // The team has `num_threads` threads, the caller of ParallelFor included;
-  // 0 takes as many as the process may use CPUs.
+  // 0 takes as many as the process may use CPUs. With `pin`, each of the others
+  // stays on a CPU of its own, thread i on the i-th that the process may use.
+  // Not done when there are fewer CPUs than threads, nor where the system
+  // forbids it.
   // REQUIRES: num_threads >= 0.
-  explicit ThreadTeam(int32_t num_threads);
+  explicit ThreadTeam(int32_t num_threads, bool pin = false);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
   int32_t num_threads() const { return num_threads_; }
+
+  // Pins the calling thread too, when the team is pinned: for a thread that
+  // does nothing but call ParallelFor. Threads that it starts later inherit
+  // that.
+  void PinCaller();
 
   // Runs body(item, thread) for every item of [0, num_items) and returns when
   // all are done. What the items wrote is then visible to the caller. Items are
@@ -45,6 +53,9 @@ class ThreadTeam final {
   void TakeItems(int32_t thread);
 
   const int32_t num_threads_;
+  // CPU of each thread; empty when they are not pinned.
+  const std::vector<int32_t> cpus_;
+  bool caller_pinned_ = false;
 
   // The state of the current loop in one word, so that a thread that wakes up
   // late cannot take an item of another loop: the number of the loop in the

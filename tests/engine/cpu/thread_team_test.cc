@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <atomic>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -70,6 +71,45 @@ TEST(ThreadTeamTest, AnIdleTeamUsesNoCpu) {
   never.WaitForNotificationWithTimeout(absl::Milliseconds(200));
   // Three threads that spin would have used 600 ms, or what there is of CPUs.
   EXPECT_LT(CpuTimeOfProcess() - before, absl::Milliseconds(50));
+}
+
+TEST(ThreadTeamTest, PinnedThreadsStayOnCpusOfTheirOwn) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  if (CPU_COUNT(&allowed) < 2) GTEST_SKIP() << "needs two CPUs";
+  // A thread of its own: being pinned is for life.
+  std::thread([&allowed] {
+    ThreadTeam team(2, /*pin=*/true);
+    team.PinCaller();
+    std::vector<cpu_set_t> sets(2);
+    for (cpu_set_t& set : sets) CPU_ZERO(&set);
+    std::atomic<int> arrived{0};
+    // Each thread takes one of the two items: none ends before both began.
+    team.ParallelFor(2, [&](int64_t, int32_t thread) {
+      sched_getaffinity(0, sizeof(cpu_set_t), &sets[thread]);
+      ++arrived;
+      while (arrived < 2) std::this_thread::yield();
+    });
+    cpu_set_t common;
+    CPU_AND(&common, &sets[0], &sets[1]);
+    EXPECT_EQ(CPU_COUNT(&sets[0]), 1);
+    EXPECT_EQ(CPU_COUNT(&sets[1]), 1);
+    EXPECT_EQ(CPU_COUNT(&common), 0);
+  }).join();
+}
+
+TEST(ThreadTeamTest, MoreThreadsThanCpusAreNotPinned) {
+  std::thread([] {
+    cpu_set_t before, after;
+    CPU_ZERO(&before);
+    CPU_ZERO(&after);
+    sched_getaffinity(0, sizeof(before), &before);
+    ThreadTeam team(CPU_COUNT(&before) + 1, /*pin=*/true);
+    team.PinCaller();
+    sched_getaffinity(0, sizeof(after), &after);
+    EXPECT_TRUE(CPU_EQUAL(&before, &after));
+  }).join();
 }
 
 TEST(ThreadTeamTest, ZeroTakesTheCpusOfTheProcess) {
