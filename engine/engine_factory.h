@@ -18,6 +18,9 @@ struct EngineOptions {
   std::string backend = "cpu";
   // Worker threads of the CPU backend; 0 takes the CPUs this process may use.
   int32_t num_threads = 0;
+  // Whether each of them, and the thread that calls Execute, stays on a CPU of
+  // its own: for a worker that has its CPUs to itself.
+  bool pin_threads = false;
   // Bytes for KV memory; rounded down to whole blocks.
   int64_t kv_memory_bytes = int64_t{256} << 20;
   // When not 0, KV memory is instead this share (at most 1) of what is free

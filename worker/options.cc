@@ -40,7 +40,8 @@ absl::Status ParseKvMemory(const std::string& text,
 
 void AddFlags(CLI::App* app, WorkerOptions* o) {
   app->add_option("--model", o->engine.model_dir,
-                  "Hugging Face model directory or GGUF file")
+                  "Hugging Face model directory, GGUF file, or what `baton "
+                  "quantize` wrote")
       ->required();
   app->add_option("--name", o->name, "Name of this worker in logs and metrics");
   app->add_option("--listen", o->listen,

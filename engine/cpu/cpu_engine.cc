@@ -89,7 +89,8 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
     BATON_RETURN_IF_ERROR(
         FillWithBlocks(options.kv_memory_bytes, "kv_memory_bytes", &layout));
   }
-  auto team = std::make_unique<ThreadTeam>(options.num_threads);
+  auto team =
+      std::make_unique<ThreadTeam>(options.num_threads, options.pin_threads);
   const absl::Time start = Clock::Monotonic()->Now();
   BATON_ASSIGN_OR_RETURN(LoadedWeights loaded,
                          LoadCpuWeights(options, config, *team));
@@ -153,6 +154,7 @@ void CpuEngine::CheckPlan(const scheduling::StepPlan& plan) const {
 scheduling::StepResult CpuEngine::Execute(const scheduling::StepPlan& plan,
                                           LayerHook on_layer_done) {
   CheckPlan(plan);
+  team_->PinCaller();
   return forward_pass_.Run(plan, on_layer_done);
 }
 
