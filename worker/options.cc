@@ -75,6 +75,10 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
         return std::string(ParseKvMemory(text, &ignored).message());
       })
       ->default_str("256MiB");
+  app->add_flag(
+      "--pin-threads", o->engine.pin_threads,
+      "Keep each engine thread on a CPU of its own: for a worker that "
+      "has its CPUs to itself");
   app->add_option("--block-size", o->engine.block_size, "Tokens per KV block")
       ->check(CLI::IsMember({16, 32, 64, 128}))
       ->capture_default_str();
