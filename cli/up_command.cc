@@ -374,7 +374,8 @@ void AddUpCommand(CLI::App* app, const std::string& program, Command* chosen) {
   CLI::App* up = app->add_subcommand(
       "up", "Start a cluster on this machine; Ctrl-C stops it");
   up->add_option("--model", options->model,
-                 "Hugging Face model folder or GGUF file; default: "
+                 "Hugging Face model folder, GGUF file, or what `baton "
+                 "quantize` wrote; default: "
                  "models/stories, which ships with the repository");
   up->add_option("--prefill", options->num_prefill,
                  "Prefill workers, default 1")

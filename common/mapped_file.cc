@@ -46,7 +46,8 @@ MappedFile::MappedFile(std::string path, void* mapping, size_t size)
     : path_(std::move(path)), mapping_(mapping), size_(size) {}
 
 void MappedFile::ReadAhead() const {
-  // A hint: it does not matter whether the kernel takes it.
+  // Hints: it does not matter whether the kernel takes them.
+  madvise(mapping_, size_, MADV_HUGEPAGE);
   madvise(mapping_, size_, MADV_WILLNEED);
 }
 

@@ -29,7 +29,8 @@ class MappedFile final {
     return absl::MakeConstSpan(static_cast<const std::byte*>(mapping_), size_);
   }
 
-  // Asks the kernel to read the whole file, and returns at once.
+  // Asks the kernel to read the whole file, in large pages where it can, and
+  // returns at once.
   void ReadAhead() const;
 
  private:

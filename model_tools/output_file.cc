@@ -51,6 +51,13 @@ absl::Status OutputFile::Write(absl::string_view text) {
       reinterpret_cast<const std::byte*>(text.data()), text.size()));
 }
 
+absl::Status OutputFile::SyncAndDrop() {
+  if (fsync(fd_) != 0) return FileError(errno, "cannot write", path_);
+  // A hint: it does not matter whether the kernel takes it.
+  posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
+  return absl::OkStatus();
+}
+
 absl::Status OutputFile::Close() {
   if (close(std::exchange(fd_, -1)) != 0 && errno != EINTR) {
     return FileError(errno, "cannot write", path_);

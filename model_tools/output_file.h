@@ -30,6 +30,10 @@ class OutputFile final {
   // Appends all of it.
   absl::Status Write(absl::Span<const std::byte> bytes);
   absl::Status Write(absl::string_view text);
+  // Waits until it is on the disk, and drops it from memory: a file that is
+  // written in pieces lies in the kernel's cache in small pages, and who maps
+  // it next should read it in large ones.
+  absl::Status SyncAndDrop();
   // Some file systems say only now that they had no space.
   absl::Status Close();
 

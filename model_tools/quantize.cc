@@ -99,6 +99,7 @@ absl::Status WriteWeights(const std::string& path, const ModelConfig& config,
         }
         return absl::OkStatus();
       }));
+  BATON_RETURN_IF_ERROR(file.SyncAndDrop());
   return file.Close();
 }
 

@@ -21,6 +21,7 @@ TEST(OutputFileTest, HoldsWhatWasWritten) {
   OutputFile moved = *std::move(file);
   EXPECT_TRUE(moved.Write("one ").ok());
   EXPECT_TRUE(moved.Write("two").ok());
+  EXPECT_TRUE(moved.SyncAndDrop().ok());
   EXPECT_TRUE(moved.Close().ok());
   std::ifstream in(path);
   EXPECT_EQ((std::string{std::istreambuf_iterator<char>(in), {}}), "one two");
