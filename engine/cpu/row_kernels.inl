@@ -148,11 +148,12 @@ float Quantize(const float* x, int32_t n, int8_t* q, int32_t* sum) {
   });
   const float largest = MaxLanes(max);
   const float factor = largest > kTiny ? 127.0f / largest : 0.0f;
-  Ints total = {};
+  // Unsigned: what is not finite gives any number.
+  Words total = {};
   ForVectors(x, n, [&](Floats v, int32_t i, int32_t count) {
     const Ints rounded =
         (Ints)Bits(v * Set(factor) + magic) - (Ints)Bits(magic);
-    total += rounded;
+    total += (Words)rounded;
     const Bytes bytes = __builtin_convertvector(rounded, Bytes);
     if (count == kLanes) {
       Store(q + i, bytes);
@@ -160,9 +161,12 @@ float Quantize(const float* x, int32_t n, int8_t* q, int32_t* sum) {
       StorePart(q + i, bytes, count);
     }
   });
-  *sum = 0;
-  for (int32_t lane = 0; lane < kLanes; ++lane) *sum += total[lane];
-  return (largest > kTiny ? largest / 127.0f : 0.0f) + SumLanes(probe);
+  const float scale =
+      (largest > kTiny ? largest / 127.0f : 0.0f) + SumLanes(probe);
+  uint32_t lanes = 0;
+  for (int32_t lane = 0; lane < kLanes; ++lane) lanes += total[lane];
+  *sum = scale != scale ? 0 : static_cast<int32_t>(lanes);
+  return scale;
 }
 
 // The lane numbers 0, 1, 2, ...
