@@ -72,8 +72,12 @@ class GoldenTest
   void SetUp() override { golden_ = LoadGoldenModel(std::get<0>(GetParam())); }
 
   std::unique_ptr<Engine> MakeEngine(int32_t num_threads = 1,
-                                     int32_t block_size = 16) {
+                                     int32_t block_size = 16,
+                                     const std::string& weights = "bf16",
+                                     const std::string& kv_dtype = "bf16") {
     EngineOptions options;
+    options.weights = weights;
+    options.kv_dtype = kv_dtype;
     options.model_dir = golden_.dir;
     options.cpu_isa = std::get<1>(GetParam());
     options.num_threads = num_threads;
@@ -81,7 +85,7 @@ class GoldenTest
     options.kv_memory_bytes = int64_t{2} << 20;
     auto engine = CreateEngine(options);
     CHECK(engine.ok()) << engine.status();
-    if (!options.cpu_isa.empty()) {
+    if (!options.cpu_isa.empty() && weights == "bf16" && kv_dtype == "bf16") {
       CHECK_EQ((*engine)->backend_name(), "cpu-" + options.cpu_isa);
     }
     return *std::move(engine);
@@ -141,6 +145,43 @@ class GoldenTest
 
   GoldenModel golden_;
 };
+
+// Bounds as shares of the logits' spread (README.md).
+TEST_P(GoldenTest, QuantizedLogitsStayWithinTheirBounds) {
+  struct Case {
+    const char* weights;
+    const char* kv;
+    double bound;
+  };
+  for (const Case& c : {Case{"bf16", "int8", 0.012},
+                        {"int8", "bf16", 0.03},
+                        {"int8", "int8", 0.03},
+                        {"int4", "bf16", 0.30},
+                        {"int4", "int8", 0.30}}) {
+    const std::unique_ptr<Engine> engine = MakeEngine(1, 16, c.weights, c.kv);
+    EngineDriver driver(*engine);
+    Deviation deviation;
+    double squares = 0.0;
+    int64_t count = 0;
+    for (const GoldenPrompt& prompt : golden_.prompts) {
+      DrivenSequence sequence = driver.NewSequence(prompt.tokens, 0);
+      driver.RunPrompt(sequence, 1);
+      for (const auto& [position, logits] : sequence.logits) {
+        deviation.Add(logits, prompt.logits[position]);
+        for (const float x : prompt.logits[position]) {
+          squares += double{x} * x;
+          ++count;
+        }
+      }
+    }
+    const double share = deviation.Rms() / std::sqrt(squares / count);
+    RecordProperty(absl::StrCat("share_", c.weights, "_kv_", c.kv),
+                   absl::StrCat(share));
+    EXPECT_LE(share, c.bound) << c.weights << " weights, " << c.kv << " KV";
+    // A dtype that changes nothing was not used.
+    EXPECT_GT(share, 1e-4);
+  }
+}
 
 TEST_P(GoldenTest, LogitsAreTheReferencesWhateverTheChunk) {
   const std::unique_ptr<Engine> engine = MakeEngine();
