@@ -146,6 +146,16 @@ class CompareTest(unittest.TestCase):
         self.assertIn("others use 50% of the CPUs", err)
         self.assertIn("| 2 | 50% |", out)
 
+    def test_measures_disturbed_rounds_again(self):
+        single = ("--rounds", "2", "--only", "single")
+        self.busy_share.side_effect = [0.5, 0.0, 0.0, 0.0]
+        self.assertIn("| 2 | 50% |", self.compare(*single)[1])
+        self.busy_share.side_effect = None
+        code, out, err = self.compare(*single, "--redo-busy", "0.1")
+        self.assertEqual(code, 0, err)
+        self.assertIn("| 2 | 0% |", out)
+        self.assertEqual(self.calls("baton"), 3)
+
     def test_ends_in_time(self):
         code, _, err = self.compare("--minutes", "0")
         self.assertEqual(code, 0)
