@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_file.h"
+#include "common/model_name.h"
 #include "common/status_macros.h"
 #include "engine/cpu/packed_model.h"
 #include "engine/cpu/thread_team.h"
@@ -103,13 +104,6 @@ absl::Status WriteWeights(const std::string& path, const ModelConfig& config,
   return file.Close();
 }
 
-// "models/stories/" is "stories".
-std::string LastPart(const std::string& model) {
-  fs::path path(model);
-  if (!path.has_filename()) path = path.parent_path();
-  return path.filename().string();
-}
-
 }  // namespace
 
 absl::StatusOr<QuantizeResult> Quantize(const std::string& dir,
@@ -152,7 +146,7 @@ absl::StatusOr<QuantizeResult> Quantize(const std::string& dir,
   manifest.dtype = *dtype;
   manifest.identity = std::move(loaded.identity);
   manifest.config = engine::ConfigIdentity(config);
-  manifest.source = LastPart(options.model);
+  manifest.source = ModelName(options.model);
   BATON_RETURN_IF_ERROR(
       WriteTextFile(output.File(engine::cpu::kPackedManifestFile),
                     engine::cpu::PackedManifestText(manifest)));
