@@ -20,6 +20,7 @@
 #include "cli/local_cluster.h"
 #include "cli/router_client.h"
 #include "common/clock.h"
+#include "common/process/cpu_quota.h"
 #include "common/process/process.h"
 #include "common/status_macros.h"
 
@@ -51,7 +52,8 @@ absl::Time Now() { return Clock::Monotonic()->Now(); }
 
 int UsableCpus() {
   cpu_set_t set;
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return process::ThreadsWithin(process::CpuQuota(), CPU_COUNT(&set));
 }
 
 // The log folder, removed at the end when it was made for this run and nothing

@@ -2,18 +2,16 @@
 
 #include <sched.h>
 
-#include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/process/cpu_quota.h"
 #include "common/process/memory.h"
+#include "common/process/proc_file.h"
 #include "common/status_macros.h"
 #include "engine/cpu/kernel_choice.h"
 #include "model_tools/model_tensors.h"
@@ -28,18 +26,6 @@ constexpr absl::string_view kInstructionSets[] = {
     "avx512f",     "avx512bw",    "avx512vl", "avx512dq",
     "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"};
 
-// Empty when it cannot be read.
-std::string ReadFile(const std::string& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-std::optional<int64_t> ReadNumber(const std::string& path) {
-  int64_t value = 0;
-  if (!absl::SimpleAtoi(ReadFile(path), &value)) return std::nullopt;
-  return value;
-}
-
 // The value of "name : value" or "name: value".
 std::string Field(const std::string& text, absl::string_view name) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -50,32 +36,6 @@ std::string Field(const std::string& text, absl::string_view name) {
     }
   }
   return "";
-}
-
-void ReadCpuQuota(const std::string& root, Machine* machine) {
-  const auto take = [&](double quota, double period) {
-    if (quota <= 0 || period <= 0) return;
-    const double cpus = quota / period;
-    machine->cpu_quota = std::min(machine->cpu_quota.value_or(cpus), cpus);
-  };
-  for (const std::string& folder : process::ControlGroupFolders(root, "")) {
-    // "max 100000" or "50000 100000".
-    const std::string text = ReadFile(folder + "/cpu.max");
-    const std::vector<absl::string_view> parts =
-        absl::StrSplit(absl::StripAsciiWhitespace(text), ' ');
-    double quota = 0, period = 0;
-    if (parts.size() == 2 && absl::SimpleAtod(parts[0], &quota) &&
-        absl::SimpleAtod(parts[1], &period)) {
-      take(quota, period);
-    }
-  }
-  for (const std::string& folder : process::ControlGroupFolders(root, "cpu")) {
-    const auto quota = ReadNumber(folder + "/cpu.cfs_quota_us");
-    const auto period = ReadNumber(folder + "/cpu.cfs_period_us");
-    if (quota && period) {
-      take(static_cast<double>(*quota), static_cast<double>(*period));
-    }
-  }
 }
 
 // "always [madvise] never".
@@ -89,7 +49,7 @@ std::string ChosenOf(const std::string& text) {
 }
 
 void ReadCpus(const std::string& root, Machine* machine) {
-  const std::string info = ReadFile(root + "/proc/cpuinfo");
+  const std::string info = process::ReadProcFile(root + "/proc/cpuinfo");
   machine->cpu_model = Field(info, "model name");
   const std::string flags_text = Field(info, "flags");
   const std::set<absl::string_view> flags =
@@ -115,9 +75,9 @@ Machine ReadMachine(const std::string& root) {
     machine.kernel_sets.emplace_back(kernels->name);
   }
   machine.memory = process::ReadMemory(root);
-  ReadCpuQuota(root, &machine);
-  machine.huge_pages =
-      ChosenOf(ReadFile(root + "/sys/kernel/mm/transparent_hugepage/enabled"));
+  machine.cpu_quota = process::CpuQuota(root);
+  machine.huge_pages = ChosenOf(process::ReadProcFile(
+      root + "/sys/kernel/mm/transparent_hugepage/enabled"));
   return machine;
 }
 
@@ -138,8 +98,8 @@ std::vector<Finding> FindTrouble(const Machine& machine) {
   } else if (machine.cpu_quota && *machine.cpu_quota < machine.usable_cpus) {
     findings.push_back(
         {false, absl::StrFormat(
-                    "the control group allows %.1f CPUs of %d: give workers "
-                    "--threads to match",
+                    "the control group allows %.1f CPUs of %d: so many threads "
+                    "should all workers have together",
                     *machine.cpu_quota, machine.usable_cpus)});
   }
   if (machine.memory.total > 0 && machine.memory.Free() < kLittleMemory) {

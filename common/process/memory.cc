@@ -1,8 +1,6 @@
 #include "common/process/memory.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -11,24 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/process/proc_file.h"
 
 namespace baton::process {
 namespace {
 
 // What version 1 calls no limit is a number of this size.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
-
-// Empty when it cannot be read.
-std::string ReadFile(const std::string& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-std::optional<int64_t> ReadNumber(const std::string& path) {
-  int64_t value = 0;
-  if (!absl::SimpleAtoi(ReadFile(path), &value)) return std::nullopt;
-  return value;
-}
 
 // The number after `name` and white space or a colon; 0 when there is none.
 int64_t NumberAfter(const std::string& text, absl::string_view name) {
@@ -52,12 +39,12 @@ struct GroupFiles {
 
 void ReadLimit(const std::string& folder, const GroupFiles& files,
                MemoryState* state) {
-  const auto limit = ReadNumber(absl::StrCat(folder, "/", files.limit));
+  const auto limit = ReadProcNumber(absl::StrCat(folder, "/", files.limit));
   if (!limit.has_value() || *limit >= kNoLimit) return;
   const int64_t used =
-      ReadNumber(absl::StrCat(folder, "/", files.used)).value_or(0);
+      ReadProcNumber(absl::StrCat(folder, "/", files.used)).value_or(0);
   const int64_t droppable =
-      NumberAfter(ReadFile(folder + "/memory.stat"), files.droppable);
+      NumberAfter(ReadProcFile(folder + "/memory.stat"), files.droppable);
   const int64_t kept = std::max<int64_t>(0, used - droppable);
   if (state->limit && *state->limit - state->limit_used <= *limit - kept) {
     return;
@@ -75,7 +62,7 @@ int64_t MemoryState::Free() const {
 
 std::vector<std::string> ControlGroupFolders(const std::string& root,
                                              absl::string_view controller) {
-  const std::string groups = ReadFile(root + "/proc/self/cgroup");
+  const std::string groups = ReadProcFile(root + "/proc/self/cgroup");
   std::vector<std::string> folders;
   for (absl::string_view line : absl::StrSplit(groups, '\n')) {
     // "4:memory:/path", or "0::/path".
@@ -98,7 +85,7 @@ std::vector<std::string> ControlGroupFolders(const std::string& root,
 
 MemoryState ReadMemory(const std::string& root) {
   MemoryState state;
-  const std::string info = ReadFile(root + "/proc/meminfo");
+  const std::string info = ReadProcFile(root + "/proc/meminfo");
   state.total = NumberAfter(info, "MemTotal") * 1024;
   state.available = NumberAfter(info, "MemAvailable") * 1024;
   for (const std::string& folder : ControlGroupFolders(root, "")) {

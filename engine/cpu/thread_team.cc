@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/log.h"
+#include "common/process/cpu_quota.h"
 
 namespace baton::engine::cpu {
 namespace {
@@ -57,9 +58,12 @@ std::vector<int32_t> CpusOfProcess() {
 int32_t TeamSize(int32_t num_threads) {
   CHECK_GE(num_threads, 0);
   if (num_threads > 0) return num_threads;
-  const size_t cpus = CpusOfProcess().size();
-  return cpus > 0 ? static_cast<int32_t>(cpus)
-                  : std::max(1u, std::thread::hardware_concurrency());
+  int32_t cpus = static_cast<int32_t>(CpusOfProcess().size());
+  if (cpus == 0) {
+    cpus =
+        std::max(1, static_cast<int32_t>(std::thread::hardware_concurrency()));
+  }
+  return process::ThreadsWithin(process::CpuQuota(), cpus);
 }
 
 std::vector<int32_t> TeamCpus(int32_t num_threads, bool pin) {

@@ -23,7 +23,8 @@ class ThreadTeam final {
   using Body = absl::FunctionRef<void(int64_t item, int32_t thread)>;
 
   // The team has `num_threads` threads, the caller of ParallelFor included;
-  // 0 takes as many as the process may use CPUs. With `pin`, each of the others
+  // 0 takes as many as the process may use CPUs, or as its control group's
+  // quota keeps busy, when that is less. With `pin`, each of the others
   // stays on a CPU of its own, thread i on the i-th that the process may use.
   // Not done when there are fewer CPUs than threads, nor where the system
   // forbids it.

@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/process/cpu_quota.h"
 
 namespace baton::engine::cpu {
 namespace {
@@ -116,7 +117,8 @@ TEST(ThreadTeamTest, ZeroTakesTheCpusOfTheProcess) {
   cpu_set_t set;
   CPU_ZERO(&set);
   ASSERT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
-  EXPECT_EQ(ThreadTeam(0).num_threads(), CPU_COUNT(&set));
+  EXPECT_EQ(ThreadTeam(0).num_threads(),
+            process::ThreadsWithin(process::CpuQuota(), CPU_COUNT(&set)));
 }
 
 }  // namespace
