@@ -119,13 +119,21 @@ class ConfigReader final {
     if (file_.Has(dim_key)) {
       BATON_RETURN_IF_ERROR(
           ReadInt("attention.key_length", kMaxHeadDim, config_.head_dim));
+    } else if (config_.hidden_size % config_.num_heads != 0) {
+      return file_.Invalid(
+          Key("embedding_length"),
+          absl::StrCat("is ", config_.hidden_size,
+                       ", it must be a multiple of attention.head_count (",
+                       config_.num_heads, ")"));
     }
     if (config_.head_dim < 2 || config_.head_dim % 2 != 0 ||
         config_.head_dim > kMaxHeadDim ||
         int64_t{config_.num_heads} * config_.head_dim > kMaxIntermediateSize) {
+      const bool is_named = file_.Has(dim_key);
       return file_.Invalid(
-          dim_key,
-          absl::StrCat("is ", config_.head_dim, ", it must be even, at most ",
+          is_named ? dim_key : Key("attention.head_count"),
+          absl::StrCat(is_named ? "is " : "asks for a key_length of ",
+                       config_.head_dim, ", it must be even, at most ",
                        kMaxHeadDim, ", and at most ", kMaxIntermediateSize,
                        " with all heads"));
     }

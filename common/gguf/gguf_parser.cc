@@ -20,6 +20,11 @@ constexpr uint32_t kMaxDimensions = 4;
 constexpr int kMaxArrayDepth = 4;
 constexpr int64_t kDefaultAlignment = 32;
 constexpr int64_t kMaxAlignment = 1 << 20;
+// Far beyond any model. The size of the file is no bound: a file with holes
+// says that it has any size, and its zeros are valid tensors and strings.
+constexpr uint64_t kMaxTensors = 1 << 16;
+constexpr uint64_t kMaxValues = 1 << 12;
+constexpr uint64_t kMaxElements = 1 << 24;  // of all arrays together
 
 }  // namespace
 
@@ -77,6 +82,11 @@ absl::Status Parser::ReadHeader() {
   }
   BATON_ASSIGN_OR_RETURN(num_tensors_, Read<uint64_t>("the tensor count"));
   BATON_ASSIGN_OR_RETURN(num_values_, Read<uint64_t>("the metadata count"));
+  if (num_tensors_ > kMaxTensors || num_values_ > kMaxValues) {
+    return Fail(absl::StrCat("says that it has ", num_tensors_, " tensors and ",
+                             num_values_, " metadata; Baton reads at most ",
+                             kMaxTensors, " and ", kMaxValues));
+  }
   return absl::OkStatus();
 }
 
@@ -135,6 +145,12 @@ absl::StatusOr<Array> Parser::ReadArray(absl::string_view what, int depth) {
                              " elements, more than fit into the rest of the "
                              "file: it is truncated or broken"));
   }
+  if (array.count > kMaxElements - num_elements_) {
+    return Fail(absl::StrCat(what, " has ", array.count,
+                             " elements; Baton reads at most ", kMaxElements,
+                             " in all arrays together"));
+  }
+  num_elements_ += array.count;
   if (fixed > 0) {
     BATON_ASSIGN_OR_RETURN(array.bytes, Take(array.count * fixed, what));
     return array;

@@ -53,6 +53,7 @@ class Parser final {
   size_t at_ = 0;
   uint64_t num_tensors_ = 0;
   uint64_t num_values_ = 0;
+  uint64_t num_elements_ = 0;  // of all arrays so far
   std::vector<Place> places_;  // by tensor, in the order of the file
 };
 

@@ -12,14 +12,15 @@
 namespace baton::gguf {
 namespace {
 
-// Far beyond any model.
+// Far beyond any model: as engine/model_limits.h has them.
 constexpr int64_t kMaxLayers = 1 << 12;
 constexpr int64_t kMaxVocabSize = 1 << 22;
 constexpr int64_t kMaxContext = 1 << 27;
 
 constexpr absl::string_view kEmbedding = "token_embd.weight";
-constexpr absl::string_view kEndTokens[] = {"<|eot_id|>", "<|im_end|>",
-                                            "<|end_of_text|>", "<|endoftext|>"};
+constexpr absl::string_view kEndTokens[] = {"<|eot_id|>", "<|eom_id|>",
+                                            "<|im_end|>", "<|end_of_text|>",
+                                            "<|endoftext|>"};
 constexpr int64_t kControlToken = 3;
 
 absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
@@ -72,7 +73,8 @@ absl::Status ReadSpecialTokens(const GgufFile& file, Summary& out) {
     out.bos = static_cast<TokenId>(bos);
   }
   for (const absl::string_view key :
-       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+        "tokenizer.ggml.eom_token_id"}) {
     if (!file.Has(key)) continue;
     BATON_ASSIGN_OR_RETURN(const int64_t eos, file.Integer(key, 0, last));
     AddEos(eos, out);

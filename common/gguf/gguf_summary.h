@@ -25,7 +25,7 @@ struct Summary {
   // Most positions of one sequence.
   int32_t context_length = 0;
   std::optional<TokenId> bos;
-  // The file names one token, or two; control tokens that end a turn in the
+  // The file names up to three tokens; control tokens that end a turn in the
   // models that have them count too, as transformers' generation_config.json
   // has it for those models.
   std::vector<TokenId> eos;

@@ -250,6 +250,30 @@ TEST(GgufFileTest, BrokenFilesNameWhatIsBroken) {
   }
 }
 
+// A file with holes says that it is as large as its counts ask for.
+TEST(GgufFileTest, CountsBeyondAnyModelAreRefused) {
+  for (const auto& [tensors, values] :
+       {std::pair<uint64_t, uint64_t>{65537, 0}, {0, 4097}}) {
+    // Tensors of zeros are valid: without a name, of one element in F32.
+    const absl::Status error =
+        ParseError(Raw(3, tensors, values, std::string(24 * 65537, 0)));
+    EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(error.message(),
+                AllOf(HasSubstr("f.gguf"), HasSubstr("65536 and 4096")));
+  }
+  constexpr uint64_t kMaxElements = 1 << 24;
+  const auto array = [](const char* key, uint64_t count) {
+    return StringBytes(key) + NumberBytes<uint32_t>(9) +
+           NumberBytes<uint32_t>(0) + NumberBytes(count) +
+           std::string(count, 0);
+  };
+  EXPECT_TRUE(ParseError(Raw(3, 0, 1, array("one", kMaxElements))).ok());
+  EXPECT_THAT(ParseError(Raw(3, 0, 2,
+                             array("one", kMaxElements - 9) + array("two", 10)))
+                  .message(),
+              AllOf(HasSubstr("f.gguf"), HasSubstr("\"two\" has 10 elements")));
+}
+
 TEST(GgufFileTest, DeepArraysAreRefused) {
   std::string bytes;
   for (int i = 0; i < 100; ++i) {

@@ -123,14 +123,15 @@ TEST(GgufModelTest, SpecialTokens) {
   writer.AddUint32("tokenizer.ggml.bos_token_id", 1);
   writer.AddUint32("tokenizer.ggml.eos_token_id", 2);
   writer.AddUint32("tokenizer.ggml.eot_token_id", 4);
-  writer.AddStrings("tokenizer.ggml.tokens",
-                    {"a", "b", "c", "<|im_end|>", "d", "<|eot_id|>"});
-  writer.AddInts("tokenizer.ggml.token_type", {1, 3, 3, 3, 3, 1});
+  writer.AddUint32("tokenizer.ggml.eom_token_id", 7);
+  writer.AddStrings("tokenizer.ggml.tokens", {"a", "b", "c", "<|im_end|>", "d",
+                                              "<|eot_id|>", "<|eom_id|>", "e"});
+  writer.AddInts("tokenizer.ggml.token_type", {1, 3, 3, 3, 3, 1, 3, 3});
   const Loaded loaded = Load(writer);
   ASSERT_TRUE(loaded.status.ok()) << loaded.status;
   EXPECT_THAT(loaded.config.bos_token_id, Optional(1));
-  // The last is no control token.
-  EXPECT_THAT(loaded.config.eos_token_ids, ElementsAre(2, 4, 3));
+  // "<|eot_id|>" is no control token here.
+  EXPECT_THAT(loaded.config.eos_token_ids, ElementsAre(2, 4, 7, 3, 6));
   writer.AddUint32("tokenizer.ggml.eos_token_id", 32);
   EXPECT_THAT(Load(writer).status.message(),
               HasSubstr("tokenizer.ggml.eos_token_id is 32"));
@@ -177,6 +178,17 @@ TEST(GgufModelTest, BrokenMetadataNameFileAndKey) {
       {"llama.attention.head_count_kv",
        set("llama.attention.head_count_kv", 3)},
       {"llama.attention.key_length", set("llama.attention.key_length", 7)},
+      // Without key_length, the heads share the embedding.
+      {"llama.embedding_length is 16",
+       [](GgufWriter& w) {
+         w.Remove("llama.attention.key_length");
+         w.AddUint32("llama.attention.head_count", 6);
+       }},
+      {"llama.attention.head_count asks for a key_length of 1",
+       [](GgufWriter& w) {
+         w.Remove("llama.attention.key_length");
+         w.AddUint32("llama.attention.head_count", 16);
+       }},
       {"llama.attention.layer_norm_rms_epsilon",
        [](GgufWriter& w) {
          w.AddFloat("llama.attention.layer_norm_rms_epsilon", -1.0f);
