@@ -1,5 +1,4 @@
-// Ceilings of AVX-512 with BF16, and with VNNI where the CPU has it: every CPU
-// with the first has the second.
+// Ceilings of AVX-512 with BF16 and VNNI.
 #include <immintrin.h>
 
 #include "engine/cpu/ceiling_loops.h"

@@ -141,13 +141,13 @@ struct MatrixSource {
   std::vector<const WeightMatrix*> parts;
 };
 
-// In the order of MatrixSlots.
+// In the order of MatrixPlaces.
 std::vector<MatrixSource> MatrixSources(const ModelConfig& config,
                                         const ModelWeights& weights,
-                                        absl::Span<const MatrixSlot> slots) {
+                                        absl::Span<const MatrixPlace> places) {
   std::vector<MatrixSource> sources;
   const auto add_output = [&](const WeightMatrix& matrix) {
-    const int32_t unit = slots[sources.size()].shape.unit;
+    const int32_t unit = places[sources.size()].shape.unit;
     sources.push_back({OutputPanels(matrix, unit), {&matrix}});
   };
   for (const LayerWeights& in : weights.layers) {
@@ -181,8 +181,8 @@ class Carver {
 
 }  // namespace
 
-std::vector<MatrixSlot> MatrixSlots(const ModelConfig& config,
-                                    CpuWeights& weights) {
+std::vector<MatrixPlace> MatrixPlaces(const ModelConfig& config,
+                                      CpuWeights& weights) {
   const WeightDtype dtype = weights.dtype;
   const int32_t head_panels =
       (config.head_dim + kPanelColumns - 1) / kPanelColumns;
@@ -197,19 +197,19 @@ std::vector<MatrixSlot> MatrixSlots(const ModelConfig& config,
   const PackedShape down =
       OutputShape(dtype, config.intermediate_size, config.hidden_size);
   weights.layers.resize(config.num_layers);
-  std::vector<MatrixSlot> slots;
+  std::vector<MatrixPlace> places;
   for (int32_t i = 0; i < config.num_layers; ++i) {
     CpuLayerWeights& layer = weights.layers[i];
     const std::string prefix = absl::StrCat("layers.", i, ".");
-    slots.push_back({prefix + "qkv", qkv, &layer.qkv});
-    slots.push_back({prefix + "o", o, &layer.o});
-    slots.push_back({prefix + "gate_up", gate_up, &layer.gate_up});
-    slots.push_back({prefix + "down", down, &layer.down});
+    places.push_back({prefix + "qkv", qkv, &layer.qkv});
+    places.push_back({prefix + "o", o, &layer.o});
+    places.push_back({prefix + "gate_up", gate_up, &layer.gate_up});
+    places.push_back({prefix + "down", down, &layer.down});
   }
-  slots.push_back({"lm_head",
-                   OutputShape(dtype, config.hidden_size, config.vocab_size),
-                   &weights.lm_head});
-  return slots;
+  places.push_back({"lm_head",
+                    OutputShape(dtype, config.hidden_size, config.vocab_size),
+                    &weights.lm_head});
+  return places;
 }
 
 absl::StatusOr<CpuWeights> PackWeights(const ModelConfig& config,
@@ -220,25 +220,25 @@ absl::StatusOr<CpuWeights> PackWeights(const ModelConfig& config,
   out.dtype = dtype;
   out.hidden_size = config.hidden_size;
   out.final_norm = Floats(weights.final_norm);
-  const std::vector<MatrixSlot> slots = MatrixSlots(config, out);
+  const std::vector<MatrixPlace> places = MatrixPlaces(config, out);
   const std::vector<MatrixSource> sources =
-      MatrixSources(config, weights, slots);
+      MatrixSources(config, weights, places);
   const int64_t embedding_values =
       weights.lm_head ? weights.embedding.rows * weights.embedding.columns : 0;
   int64_t bytes = Carver::Rounded(embedding_values * sizeof(uint16_t));
-  for (const MatrixSlot& slot : slots) {
-    const PackedSize size = slot.shape.size();
+  for (const MatrixPlace& place : places) {
+    const PackedSize size = place.shape.size();
     bytes += Carver::Rounded(size.data) + Carver::Rounded(size.scales);
   }
   BATON_ASSIGN_OR_RETURN(out.arena, MemoryArena::Allocate(bytes, "weights"));
   Carver carver(out.arena.memory());
   int64_t done = 0;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const PackedSize size = slots[i].shape.size();
+  for (size_t i = 0; i < places.size(); ++i) {
+    const PackedSize size = places[i].shape.size();
     const absl::Span<std::byte> data = carver.Take(size.data);
     const absl::Span<std::byte> scales = carver.Take(size.scales);
-    *slots[i].matrix = PackedMatrix::Pack(slots[i].shape, sources[i].panels,
-                                          data, scales, team);
+    *places[i].matrix = PackedMatrix::Pack(places[i].shape, sources[i].panels,
+                                           data, scales, team);
     for (const WeightMatrix* part : sources[i].parts) ReleasePages(*part);
     done += size.data + size.scales;
     progress(static_cast<double>(done) / static_cast<double>(bytes));

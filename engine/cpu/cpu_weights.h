@@ -68,7 +68,7 @@ struct CpuWeights {
 
 // One matrix of the model: its name in a packed file, its shape, and where it
 // belongs.
-struct MatrixSlot {
+struct MatrixPlace {
   std::string name;
   PackedShape shape;
   PackedMatrix* matrix = nullptr;
@@ -76,8 +76,8 @@ struct MatrixSlot {
 
 // All matrices of a model in a fixed order; makes room for its layers in
 // `weights`, whose dtype is set. The pointers are into `weights`.
-std::vector<MatrixSlot> MatrixSlots(const ModelConfig& config,
-                                    CpuWeights& weights);
+std::vector<MatrixPlace> MatrixPlaces(const ModelConfig& config,
+                                      CpuWeights& weights);
 
 // Told how much of the weights is packed, from 0 to 1, by the calling thread.
 using LoadProgress = absl::FunctionRef<void(double share)>;

@@ -45,7 +45,7 @@ struct PlannedTensor {
 };
 
 // A vector of the model in float32, and where it belongs.
-struct VectorSlot {
+struct VectorPlace {
   std::string name;
   int64_t size = 0;
   std::vector<float>* values = nullptr;
@@ -57,16 +57,16 @@ int64_t Padded(int64_t outputs) {
 
 // All vectors that the model has, in the order of the file.
 // REQUIRES: as many layers as the config says.
-std::vector<VectorSlot> VectorSlots(const ModelConfig& config,
-                                    absl::Span<const MatrixSlot> matrices,
-                                    CpuWeights& weights) {
-  std::vector<VectorSlot> slots;
+std::vector<VectorPlace> VectorPlaces(const ModelConfig& config,
+                                      absl::Span<const MatrixPlace> matrices,
+                                      CpuWeights& weights) {
+  std::vector<VectorPlace> places;
   for (int32_t i = 0; i < config.num_layers; ++i) {
     CpuLayerWeights& layer = weights.layers[i];
     const std::string prefix = absl::StrCat("layers.", i, ".");
     const auto add = [&](bool there, const char* name, int64_t size,
                          std::vector<float>* values) {
-      if (there) slots.push_back({prefix + name, size, values});
+      if (there) places.push_back({prefix + name, size, values});
     };
     // Four matrices a layer: qkv, o, gate_up, down.
     const auto outputs = [&](int32_t matrix) {
@@ -82,26 +82,26 @@ std::vector<VectorSlot> VectorSlots(const ModelConfig& config,
     add(config.qk_norm, "q_norm", config.head_dim, &layer.q_norm);
     add(config.qk_norm, "k_norm", config.head_dim, &layer.k_norm);
   }
-  slots.push_back({"final_norm", config.hidden_size, &weights.final_norm});
-  return slots;
+  places.push_back({"final_norm", config.hidden_size, &weights.final_norm});
+  return places;
 }
 
-PlannedTensor MatrixTensor(const MatrixSlot& slot) {
-  const PackedShape& shape = slot.shape;
+PlannedTensor MatrixTensor(const MatrixPlace& place) {
+  const PackedShape& shape = place.shape;
   const int64_t units = shape.panels / shape.unit;
   const int64_t unit_bytes = PackedMatrix::kStepBytes * shape.unit;
   PlannedTensor tensor;
-  tensor.name = slot.name;
+  tensor.name = place.name;
   tensor.shape = {units, shape.size().data / (units * unit_bytes), unit_bytes};
-  tensor.bytes = slot.matrix->data();
+  tensor.bytes = place.matrix->data();
   return tensor;
 }
 
-PlannedTensor ScalesTensor(const MatrixSlot& slot) {
-  const PackedShape& shape = slot.shape;
+PlannedTensor ScalesTensor(const MatrixPlace& place) {
+  const PackedShape& shape = place.shape;
   const int64_t bytes = shape.size().scales;
   PlannedTensor tensor;
-  tensor.name = slot.name + ".scales";
+  tensor.name = place.name + ".scales";
   tensor.shape = {bytes};
   if (shape.dtype == WeightDtype::kInt4) {
     const int64_t units = shape.panels / shape.unit;
@@ -109,27 +109,30 @@ PlannedTensor ScalesTensor(const MatrixSlot& slot) {
         int64_t{sizeof(uint16_t)} * kPanelColumns * shape.unit;
     tensor.shape = {units, bytes / (units * unit_bytes), unit_bytes};
   }
-  tensor.bytes = slot.matrix->scales();
+  tensor.bytes = place.matrix->scales();
   return tensor;
 }
 
-// The whole file. `weights` is only read; MatrixSlots wants it writable.
+// The whole file. `weights` is only read; MatrixPlaces wants it writable.
 std::vector<PlannedTensor> PlanTensors(const ModelConfig& config,
                                        CpuWeights& weights) {
-  const std::vector<MatrixSlot> slots = MatrixSlots(config, weights);
+  const std::vector<MatrixPlace> places = MatrixPlaces(config, weights);
   std::vector<PlannedTensor> tensors;
-  for (const MatrixSlot& slot : slots) tensors.push_back(MatrixTensor(slot));
+  for (const MatrixPlace& place : places)
+    tensors.push_back(MatrixTensor(place));
   if (weights.dtype != WeightDtype::kBf16) {
-    for (const MatrixSlot& slot : slots) tensors.push_back(ScalesTensor(slot));
+    for (const MatrixPlace& place : places)
+      tensors.push_back(ScalesTensor(place));
   }
-  for (const VectorSlot& slot : VectorSlots(config, slots, weights)) {
-    CHECK_EQ(static_cast<int64_t>(slot.values->size()), slot.size) << slot.name;
+  for (const VectorPlace& place : VectorPlaces(config, places, weights)) {
+    CHECK_EQ(static_cast<int64_t>(place.values->size()), place.size)
+        << place.name;
     const auto* const bytes =
-        reinterpret_cast<const std::byte*>(slot.values->data());
-    tensors.push_back({slot.name,
+        reinterpret_cast<const std::byte*>(place.values->data());
+    tensors.push_back({place.name,
                        DType::kF32,
-                       {slot.size},
-                       {bytes, slot.values->size() * sizeof(float)}});
+                       {place.size},
+                       {bytes, place.values->size() * sizeof(float)}});
   }
   if (!config.tie_word_embeddings) {
     const absl::Span<const uint16_t> values = weights.embedding;
@@ -192,26 +195,26 @@ class TensorReader final {
     return view->bytes;
   }
 
-  absl::Status TakeMatrix(const MatrixSlot& slot) const {
-    const PlannedTensor data = MatrixTensor(slot);
+  absl::Status TakeMatrix(const MatrixPlace& place) const {
+    const PlannedTensor data = MatrixTensor(place);
     BATON_ASSIGN_OR_RETURN(
         const absl::Span<const std::byte> bytes,
         Take(data.name, data.dtype, data.shape, kDataAlignment));
     absl::Span<const std::byte> scale_bytes;
-    if (slot.shape.size().scales > 0) {
-      const PlannedTensor scales = ScalesTensor(slot);
+    if (place.shape.size().scales > 0) {
+      const PlannedTensor scales = ScalesTensor(place);
       BATON_ASSIGN_OR_RETURN(scale_bytes, Take(scales.name, scales.dtype,
                                                scales.shape, alignof(float)));
     }
-    *slot.matrix = PackedMatrix(slot.shape, bytes, scale_bytes);
+    *place.matrix = PackedMatrix(place.shape, bytes, scale_bytes);
     return absl::OkStatus();
   }
 
-  absl::Status TakeVector(const VectorSlot& slot) const {
+  absl::Status TakeVector(const VectorPlace& place) const {
     BATON_ASSIGN_OR_RETURN(const absl::Span<const std::byte> bytes,
-                           Take(slot.name, DType::kF32, {slot.size}, 1));
-    slot.values->resize(slot.size);
-    std::memcpy(slot.values->data(), bytes.data(), bytes.size());
+                           Take(place.name, DType::kF32, {place.size}, 1));
+    place.values->resize(place.size);
+    std::memcpy(place.values->data(), bytes.data(), bytes.size());
     return absl::OkStatus();
   }
 
@@ -300,8 +303,8 @@ int64_t PackedWeightsBytes(const ModelConfig& config, WeightDtype dtype) {
   CpuWeights weights;
   weights.dtype = dtype;
   int64_t bytes = 0;
-  for (const MatrixSlot& slot : MatrixSlots(config, weights)) {
-    bytes += slot.shape.size().data + slot.shape.size().scales;
+  for (const MatrixPlace& place : MatrixPlaces(config, weights)) {
+    bytes += place.shape.size().data + place.shape.size().scales;
   }
   if (config.tie_word_embeddings) return bytes;
   return bytes +
@@ -310,7 +313,7 @@ int64_t PackedWeightsBytes(const ModelConfig& config, WeightDtype dtype) {
 
 absl::Status WritePackedWeights(const ModelConfig& config,
                                 const CpuWeights& weights, AppendBytes append) {
-  // MatrixSlots changes nothing where there are all layers.
+  // MatrixPlaces changes nothing where there are all layers.
   CHECK_EQ(static_cast<int32_t>(weights.layers.size()), config.num_layers);
   const std::vector<PlannedTensor> tensors =
       PlanTensors(config, const_cast<CpuWeights&>(weights));
@@ -332,13 +335,13 @@ absl::StatusOr<CpuWeights> MapPackedWeights(const std::string& dir,
   CpuWeights weights;
   weights.dtype = dtype;
   weights.hidden_size = config.hidden_size;
-  const std::vector<MatrixSlot> slots = MatrixSlots(config, weights);
+  const std::vector<MatrixPlace> places = MatrixPlaces(config, weights);
   const TensorReader reader(*file);
-  for (const MatrixSlot& slot : slots) {
-    BATON_RETURN_IF_ERROR(reader.TakeMatrix(slot));
+  for (const MatrixPlace& place : places) {
+    BATON_RETURN_IF_ERROR(reader.TakeMatrix(place));
   }
-  for (const VectorSlot& slot : VectorSlots(config, slots, weights)) {
-    BATON_RETURN_IF_ERROR(reader.TakeVector(slot));
+  for (const VectorPlace& place : VectorPlaces(config, places, weights)) {
+    BATON_RETURN_IF_ERROR(reader.TakeVector(place));
   }
   if (!config.tie_word_embeddings) {
     BATON_ASSIGN_OR_RETURN(const absl::Span<const std::byte> bytes,

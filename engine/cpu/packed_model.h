@@ -9,20 +9,21 @@
 //   "layout"    {"panel_columns": 16, "group_inputs": 64, "gate_panels": 4}:
 //               kPanelColumns, kGroupInputs and kGatePanels.
 //   "identity"  Engine::model_identity() of an engine that packs the same model
-//               to the same dtype by itself: both may work together.
+//               to the same dtype by itself: both may work together. Of int8
+//               and int4 it says how the weights were rounded, too
+//               (kQuantizationVersion).
 //   "config"    ConfigIdentity() of config.json: weights go with one config.
 //   "source"    the model's name, for people.
 //
 // baton.safetensors, a safetensors file (safetensors.h) whose header is padded
 // with spaces until the data begin at a multiple of 64. Tensors lie in this
 // order, without holes:
-//   1. NAME of each matrix of MatrixSlots: U8 [panels / unit, steps, 64 *
-//   unit],
-//      a multiple of 64 bytes each, so that every step is a cache line.
-//   2. NAME.scales of each, when the dtype has scales: for int8 U8 [4 *
-//   outputs]
-//      (float32 each), for int4 U8 [panels / unit, groups, 32 * unit] (bfloat16
-//      each).
+//   1. NAME of each matrix of MatrixPlaces: U8 [panels / unit, steps,
+//      64 * unit], a multiple of 64 bytes each, so that every step is a cache
+//      line.
+//   2. NAME.scales of each, when the dtype has scales: for int8
+//      U8 [4 * outputs] (float32 each), for int4 U8 [panels / unit, groups,
+//      32 * unit] (bfloat16 each).
 //   3. Vectors, F32: for each layer i "layers.i." + input_norm [hidden],
 //      post_attention_norm [hidden], and as the config has them qkv_bias,
 //      o_bias, gate_up_bias, down_bias (padded as in CpuLayerWeights), q_norm

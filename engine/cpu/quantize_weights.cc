@@ -12,10 +12,18 @@ namespace {
 // Adding it rounds to an integer.
 constexpr float kMagic = 12582912.0f;
 
-// The largest weight lies at step 8 times this of the grid: below 1 it is
+// The largest weight lies at step 8 times this of the grid: above 1 it is
 // clipped, which pays when the others are much smaller.
 constexpr float kInt4Steps[] = {0.80f, 0.85f, 0.90f, 0.95f,
                                 1.00f, 1.05f, 1.10f, 1.15f};
+
+bool AllFinite(absl::Span<const float> weights) {
+  bool finite = true;
+  for (const float w : weights) {
+    finite &= std::fabs(w) <= std::numeric_limits<float>::max();
+  }
+  return finite;
+}
 
 inline float RoundInt4(float scaled) {
   const float rounded = scaled + kMagic - kMagic;
@@ -46,15 +54,18 @@ float SquaredError(absl::Span<const float> weights, float scale) {
 }  // namespace
 
 float QuantizeInt8(absl::Span<const float> weights, int8_t* q) {
+  if (!AllFinite(weights)) {
+    std::fill_n(q, weights.size(), int8_t{1});
+    return std::numeric_limits<float>::quiet_NaN();
+  }
   float largest = 0.0f;
   for (const float w : weights) largest = std::max(largest, std::fabs(w));
   const float scale = largest / 127.0f;
   const float inverse = scale > 0.0f ? 127.0f / largest : 0.0f;
-  if (!std::isfinite(inverse) || !std::isfinite(scale)) {
+  if (!std::isfinite(inverse)) {
+    // What is all but zero becomes zero.
     std::fill_n(q, weights.size(), int8_t{1});
-    // Weights that are not finite stay so; what is all but zero becomes zero.
-    return std::isfinite(scale) ? 0.0f
-                                : std::numeric_limits<float>::quiet_NaN();
+    return 0.0f;
   }
   for (size_t i = 0; i < weights.size(); ++i) {
     q[i] = static_cast<int8_t>(weights[i] * inverse + kMagic - kMagic);
@@ -63,9 +74,13 @@ float QuantizeInt8(absl::Span<const float> weights, int8_t* q) {
 }
 
 uint16_t QuantizeInt4(absl::Span<const float> weights, int8_t* q) {
+  if (!AllFinite(weights)) {
+    std::fill_n(q, weights.size(), int8_t{1});
+    return FloatToBf16(std::numeric_limits<float>::quiet_NaN());
+  }
   float largest = 0.0f;  // with its sign
   for (const float w : weights) {
-    if (!(std::fabs(w) <= std::fabs(largest))) largest = w;
+    if (std::fabs(w) > std::fabs(largest)) largest = w;
   }
   float best_scale = 0.0f;
   float best_error = std::numeric_limits<float>::infinity();
@@ -74,15 +89,15 @@ uint16_t QuantizeInt4(absl::Span<const float> weights, int8_t* q) {
     const float scale = Bf16ToFloat(FloatToBf16(largest / (-8.0f * step)));
     if (scale == 0.0f || !std::isfinite(1.0f / scale)) continue;
     const float error = SquaredError(weights, scale);
-    if (error < best_error) {
+    // The squares of huge weights are not finite for any step.
+    if (best_scale == 0.0f || error < best_error) {
       best_error = error;
       best_scale = scale;
     }
   }
   if (best_scale == 0.0f) {
-    const bool finite = std::isfinite(largest);
     std::fill_n(q, weights.size(), int8_t{1});
-    return FloatToBf16(finite ? 0.0f : std::numeric_limits<float>::quiet_NaN());
+    return FloatToBf16(0.0f);
   }
   const float inverse = 1.0f / best_scale;
   for (size_t i = 0; i < weights.size(); ++i) {

@@ -7,6 +7,12 @@
 
 namespace baton::engine::cpu {
 
+// Part of the identity of quantized weights (weight_loading.cc). Raised when
+// one of these functions gives other bits for the same weights.
+inline constexpr int kQuantizationVersion = 1;
+
+// With a weight that is not finite, both return NaN.
+
 // q = w / scale to the nearest integer of [-127, 127]; returns the scale,
 // max |w| / 127.
 float QuantizeInt8(absl::Span<const float> weights, int8_t* q);

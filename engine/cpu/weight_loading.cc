@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/cpu/packed_model.h"
+#include "engine/cpu/quantize_weights.h"
 #include "engine/model_identity.h"
 #include "engine/weights.h"
 
@@ -33,10 +34,12 @@ class ProgressLog {
       std::chrono::steady_clock::now() + std::chrono::seconds(1);
 };
 
-// Weights that were rounded further are other weights.
+// Weights that were rounded further are other weights, and so are those that
+// another Baton rounded in another way: "HASH-int4-1".
 std::string IdentityOf(const std::string& model, WeightDtype dtype) {
   if (dtype == WeightDtype::kBf16) return model;
-  return absl::StrCat(model, "-", WeightDtypeName(dtype));
+  return absl::StrCat(model, "-", WeightDtypeName(dtype), "-",
+                      kQuantizationVersion);
 }
 
 absl::StatusOr<LoadedWeights> MapModel(const EngineOptions& options,

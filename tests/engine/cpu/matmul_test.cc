@@ -159,14 +159,40 @@ TEST(PackedMatrixTest, Int4HalvesTheErrorThatEightStepsAllow) {
 
 TEST(PackedMatrixTest, WeightsThatAreNotFiniteStaySo) {
   ThreadTeam team(1);
+  using Limits = std::numeric_limits<float>;
+  for (const float bad :
+       {Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN()}) {
+    // The first, some and the last of a group.
+    for (const int place : {3 * 64, 3 * 64 + 10, 3 * 64 + 63}) {
+      OwnedTensor tensor(DType::kF32, 16, 64, 3);
+      std::memcpy(tensor.content.data() + 4 * place, &bad, 4);
+      for (const WeightDtype dtype : kDtypes) {
+        const OwnedMatrix owned(dtype, 1, tensor, team);
+        const std::vector<float> values = owned.Values();
+        EXPECT_FALSE(std::isfinite(values[place]))
+            << WeightDtypeName(dtype) << " " << bad << " " << place;
+        EXPECT_TRUE(std::isfinite(values[place + 64]));
+      }
+    }
+  }
+}
+
+// The squares of their errors are not finite.
+TEST(PackedMatrixTest, HugeWeightsStayHuge) {
+  ThreadTeam team(1);
   OwnedTensor tensor(DType::kF32, 16, 64, 3);
-  const float bad = std::numeric_limits<float>::infinity();
-  std::memcpy(tensor.content.data() + 4 * (3 * 64 + 10), &bad, 4);
+  for (int i = 0; i < 64; ++i) {
+    const float huge = (i - 20) * 1e30f;
+    std::memcpy(tensor.content.data() + 4 * (3 * 64 + i), &huge, 4);
+  }
   for (const WeightDtype dtype : kDtypes) {
     const OwnedMatrix owned(dtype, 1, tensor, team);
-    EXPECT_FALSE(std::isfinite(owned.Values()[3 * 64 + 10]))
-        << WeightDtypeName(dtype);
-    EXPECT_TRUE(std::isfinite(owned.Values()[4 * 64 + 10]));
+    const std::vector<float> values = owned.Values();
+    for (int i = 0; i < 64; ++i) {
+      // Half a step of int4, where the largest lies at 6.4 of 8.
+      EXPECT_NEAR(values[3 * 64 + i], (i - 20) * 1e30f, 3.7e30f)
+          << WeightDtypeName(dtype) << " " << i;
+    }
   }
 }
 

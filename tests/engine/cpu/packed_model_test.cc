@@ -2,8 +2,8 @@
 // bit; and a broken one is an error that names the place.
 #include "engine/cpu/packed_model.h"
 
-#include <cstring>
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -21,6 +21,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "engine/cpu/quantize_weights.h"
 #include "engine/cpu/thread_team.h"
 #include "engine/cpu/weight_loading.h"
 #include "engine/engine_factory.h"
@@ -117,6 +118,11 @@ void ExpectSameModel(const std::string& source) {
     const auto packs = MakeEngine(options);
     const auto maps = MakeEngine(Options(dir.path()));
     EXPECT_EQ(maps->model_identity(), packs->model_identity());
+    const std::string rounding = dtype == WeightDtype::kBf16
+                                     ? ""
+                                     : absl::StrCat("-", WeightDtypeName(dtype),
+                                                    "-", kQuantizationVersion);
+    EXPECT_EQ(packs->model_identity().substr(32), rounding);
     EXPECT_EQ(maps->backend_name(), packs->backend_name());
     EXPECT_EQ(maps->weights_info().dtype, WeightDtypeName(dtype));
     EXPECT_EQ(maps->weights_info().bytes, packs->weights_info().bytes);
