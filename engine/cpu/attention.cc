@@ -60,17 +60,18 @@ void Attention::Run(ThreadTeam& team, absl::Span<const QueryTile> tiles,
                     int32_t layer, std::optional<int32_t> window,
                     const uint16_t* queries, int64_t query_stride,
                     uint16_t* output, int64_t output_stride) {
-  const Job job = {layer, window, queries, query_stride, output, output_stride};
+  const LayerRun run = {layer,        window, queries,
+                        query_stride, output, output_stride};
   const int32_t per_item = HeadsPerItem(tiles, team.num_threads());
   const int64_t items_per_tile = (num_kv_heads_ + per_item - 1) / per_item;
-  CutPieces(job, tiles, per_item, team.num_threads());
+  CutPieces(run, tiles, per_item, team.num_threads());
   if (pieces_.empty()) {
     team.ParallelFor(
         static_cast<int64_t>(tiles.size()) * items_per_tile,
         [&](int64_t item, int32_t thread) {
           const int32_t first =
               static_cast<int32_t>(item % items_per_tile) * per_item;
-          RunTile(job, tiles[item / items_per_tile],
+          RunTile(run, tiles[item / items_per_tile],
                   {first, std::min(per_item, num_kv_heads_ - first)},
                   scratch_[thread]);
         });
@@ -79,8 +80,8 @@ void Attention::Run(ThreadTeam& team, absl::Span<const QueryTile> tiles,
   team.ParallelFor(pieces_.size(), [&](int64_t item, int32_t thread) {
     const Piece& piece = pieces_[item];
     const QueryTile& tile = tiles[piece.tile];
-    LoadQueries(job, tile, piece.heads, scratch_[thread]);
-    RunSpan(job, tile, piece.heads, piece.first, piece.end, scratch_[thread],
+    LoadQueries(run, tile, piece.heads, scratch_[thread]);
+    RunSpan(run, tile, piece.heads, piece.first, piece.end, scratch_[thread],
             piece_results_[item]);
   });
   // A few values per piece: not worth a thread.
@@ -92,7 +93,7 @@ void Attention::Run(ThreadTeam& team, absl::Span<const QueryTile> tiles,
             piece_results_[first]);
     }
     if (!pieces_[i].last) continue;
-    WriteOutput(job, tile, pieces_[i].heads, piece_results_[first]);
+    WriteOutput(run, tile, pieces_[i].heads, piece_results_[first]);
     first = i + 1;
   }
 }
@@ -109,7 +110,8 @@ int32_t Attention::HeadsPerItem(absl::Span<const QueryTile> tiles,
                                                                 : 1;
 }
 
-void Attention::CutPieces(const Job& job, absl::Span<const QueryTile> tiles,
+void Attention::CutPieces(const LayerRun& run,
+                          absl::Span<const QueryTile> tiles,
                           int32_t heads_per_item, int32_t num_threads) {
   pieces_.clear();
   const int64_t items = static_cast<int64_t>(tiles.size()) * num_kv_heads_;
@@ -119,7 +121,7 @@ void Attention::CutPieces(const Job& job, absl::Span<const QueryTile> tiles,
   }
   bool any_cut = false;
   for (size_t t = 0; t < tiles.size(); ++t) {
-    const int32_t begin = TileBegin(job, tiles[t]);
+    const int32_t begin = TileBegin(run, tiles[t]);
     const int32_t end = tiles[t].first_position + tiles[t].rows;
     for (int32_t head = 0; head < num_kv_heads_; ++head) {
       for (int32_t first = begin; first < end;) {
@@ -141,68 +143,67 @@ void Attention::CutPieces(const Job& job, absl::Span<const QueryTile> tiles,
   }
 }
 
-int32_t Attention::TileBegin(const Job& job, const QueryTile& tile) const {
-  return job.FirstVisible(tile.first_position) / kTilePositions *
+int32_t Attention::TileBegin(const LayerRun& run, const QueryTile& tile) const {
+  return run.FirstVisible(tile.first_position) / kTilePositions *
          kTilePositions;
 }
 
-void Attention::LoadQueries(const Job& job, const QueryTile& tile, Heads heads,
-                            Scratch& scratch) const {
+void Attention::LoadQueries(const LayerRun& run, const QueryTile& tile,
+                            Heads heads, Scratch& scratch) const {
   // The query heads of neighbouring KV heads lie one after another.
   const int64_t values = int64_t{heads.count} * group_ * head_dim_;
   for (int32_t t = 0; t < tile.rows; ++t) {
     std::memcpy(scratch.queries.data() + t * values,
-                job.queries + (tile.first_row + t) * job.query_stride +
+                run.queries + (tile.first_row + t) * run.query_stride +
                     int64_t{heads.first} * group_ * head_dim_,
                 sizeof(uint16_t) * values);
   }
 }
 
-void Attention::RunTile(const Job& job, const QueryTile& tile, Heads heads,
+void Attention::RunTile(const LayerRun& run, const QueryTile& tile, Heads heads,
                         Scratch& scratch) const {
-  LoadQueries(job, tile, heads, scratch);
+  LoadQueries(run, tile, heads, scratch);
   const int32_t end = tile.first_position + tile.rows;
-  int32_t first = TileBegin(job, tile);
+  int32_t first = TileBegin(run, tile);
   bool is_first = true;
   while (first < end) {
     const int32_t span_end =
         std::min(end, first / kSpanPositions * kSpanPositions + kSpanPositions);
-    RunSpan(job, tile, heads, first, span_end, scratch,
+    RunSpan(run, tile, heads, first, span_end, scratch,
             is_first ? scratch.total : scratch.span);
     if (!is_first) Merge(Rows(tile, heads), scratch.span, scratch.total);
     is_first = false;
     first = span_end;
   }
-  WriteOutput(job, tile, heads, scratch.total);
+  WriteOutput(run, tile, heads, scratch.total);
 }
 
-void Attention::RunSpan(const Job& job, const QueryTile& tile, Heads heads,
+void Attention::RunSpan(const LayerRun& run, const QueryTile& tile, Heads heads,
                         int32_t first, int32_t end, Scratch& scratch,
                         Result& result) const {
   result.Clear(Rows(tile, heads), stored_head_dim_);
   const bool in_place =
       tile.rows == 1 && pages_.layout().dtype == KvDtype::kBf16;
+  CHECK(in_place || heads.count == 1);  // scratch holds keys of one head
   for (; first < end; first += kTilePositions) {
     const int32_t tile_end = std::min(end, first + kTilePositions);
     if (in_place) {
-      RunInPlace(job, tile, heads, first, tile_end, scratch, result);
-      continue;
-    }
-    for (int32_t i = 0; i < heads.count; ++i) {
-      RunCopied(job, tile, heads.first + i, first, tile_end, scratch, result);
+      RunInPlace(run, tile, heads, first, tile_end, scratch, result);
+    } else {
+      RunCopied(run, tile, heads.first, first, tile_end, scratch, result);
     }
   }
 }
 
-void Attention::RunCopied(const Job& job, const QueryTile& tile,
+void Attention::RunCopied(const LayerRun& run, const QueryTile& tile,
                           int32_t kv_head, int32_t first, int32_t end,
                           Scratch& scratch, Result& result) const {
   const int32_t rows = tile.rows * group_;
   const int32_t count = RoundUp(end - first);
   pages_.Prefetch(
-      job.layer, tile.blocks, kv_head, end,
+      run.layer, tile.blocks, kv_head, end,
       std::min(tile.first_position + tile.rows, end + kTilePositions));
-  pages_.ReadTile(job.layer, tile.blocks, kv_head, first, end,
+  pages_.ReadTile(run.layer, tile.blocks, kv_head, first, end,
                   scratch.keys.data(), scratch.values.data());
 
   MatmulArgs scores;
@@ -217,7 +218,7 @@ void Attention::RunCopied(const Job& job, const QueryTile& tile,
   scores.c_stride = kTilePositions;
   kernels_.matmul(scores);
 
-  Softmax(job, tile, rows, first, count, scratch, result);
+  Softmax(run, tile, rows, first, count, scratch, result);
 
   MatmulArgs sums;
   sums.a = scratch.probabilities.data();
@@ -236,15 +237,15 @@ void Attention::RunCopied(const Job& job, const QueryTile& tile,
 // Few queries per key: what counts is how fast keys and values come from
 // memory. Pages are read from begin to end, and what comes next is asked for
 // early: the CPU by itself sees no further than the end of a small page.
-void Attention::RunInPlace(const Job& job, const QueryTile& tile, Heads heads,
-                           int32_t first, int32_t end, Scratch& scratch,
-                           Result& result) const {
+void Attention::RunInPlace(const LayerRun& run, const QueryTile& tile,
+                           Heads heads, int32_t first, int32_t end,
+                           Scratch& scratch, Result& result) const {
   const int32_t count = RoundUp(end - first);
   const auto for_slots = [&](auto body) {
     for (int32_t at = 0; at < count; at += kPanelColumns) {
       for (int32_t i = 0; i < heads.count; ++i) {
         body(at, i * group_,
-             pages_.At(job.layer, tile.blocks, heads.first + i, first + at));
+             pages_.At(run.layer, tile.blocks, heads.first + i, first + at));
       }
     }
   };
@@ -262,7 +263,7 @@ void Attention::RunInPlace(const Job& job, const QueryTile& tile, Heads heads,
     kernels_.matmul(scores);
   });
 
-  Softmax(job, tile, Rows(tile, heads), first, count, scratch, result);
+  Softmax(run, tile, Rows(tile, heads), first, count, scratch, result);
 
   MatmulArgs sums;
   sums.a_stride = kTilePositions;
@@ -278,7 +279,7 @@ void Attention::RunInPlace(const Job& job, const QueryTile& tile, Heads heads,
     sums.panel_stride = slots.value_panel_stride;
     if (first + at + kPanelColumns > end) {
       // What lies beyond the end must be zero.
-      pages_.ReadTile(job.layer, tile.blocks, heads.first + row / group_,
+      pages_.ReadTile(run.layer, tile.blocks, heads.first + row / group_,
                       first + at, end, scratch.keys.data(),
                       scratch.values.data());
       sums.b = scratch.values.data();
@@ -288,15 +289,15 @@ void Attention::RunInPlace(const Job& job, const QueryTile& tile, Heads heads,
   });
 }
 
-void Attention::Softmax(const Job& job, const QueryTile& tile, int32_t rows,
-                        int32_t first, int32_t count, Scratch& scratch,
-                        Result& result) const {
+void Attention::Softmax(const LayerRun& run, const QueryTile& tile,
+                        int32_t rows, int32_t first, int32_t count,
+                        Scratch& scratch, Result& result) const {
   for (int32_t r = 0; r < rows; ++r) {
     // One token has all rows of its heads.
     const int32_t position =
         tile.first_position + (tile.rows == 1 ? 0 : r / group_);
     const int32_t visible_begin =
-        std::max(0, job.FirstVisible(position) - first);
+        std::max(0, run.FirstVisible(position) - first);
     const int32_t visible_end = std::min(count, position + 1 - first);
     const float rescale = kernels_.softmax(
         scratch.scores.data() + int64_t{r} * kTilePositions, count,
@@ -318,14 +319,14 @@ void Attention::Merge(int32_t rows, const Result& span, Result& total) const {
   }
 }
 
-void Attention::WriteOutput(const Job& job, const QueryTile& tile, Heads heads,
-                            const Result& result) const {
+void Attention::WriteOutput(const LayerRun& run, const QueryTile& tile,
+                            Heads heads, const Result& result) const {
   // Rows of a token: those of all its heads here.
   const int32_t per_token = heads.count * group_;
   for (int32_t r = 0; r < Rows(tile, heads); ++r) {
     uint16_t* const out =
-        job.output +
-        (tile.first_output_row + r / per_token) * job.output_stride +
+        run.output +
+        (tile.first_output_row + r / per_token) * run.output_stride +
         (int64_t{heads.first} * group_ + r % per_token) * head_dim_;
     kernels_.scale_round(result.sums.data() + int64_t{r} * stored_head_dim_,
                          1.0f / result.states[r].sum, head_dim_, out);

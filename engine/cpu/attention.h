@@ -8,6 +8,11 @@
 // thread ran all spans or several ran one each. Scores and sums are float32;
 // queries and probabilities are rounded to bfloat16 as inputs of a product.
 //
+// That a query does not see later tokens is a probability of zero, and zero
+// times a value that is not finite is NaN. A token whose value is not finite (a
+// broken model) can therefore spoil earlier tokens of its own sequence in the
+// same 64 positions, where another cut of the prompt would not.
+//
 // Run is called by the engine's thread. One object serves all layers.
 #pragma once
 
@@ -52,7 +57,7 @@ class Attention final {
 
  private:
   // What one layer's run works on.
-  struct Job {
+  struct LayerRun {
     int32_t layer = 0;
     std::optional<int32_t> window;
     const uint16_t* queries = nullptr;
@@ -77,8 +82,9 @@ class Attention final {
     AlignedBuffer<uint16_t> queries;        // [heads][rows][head_dim]
     AlignedBuffer<float> scores;            // [rows][64]
     AlignedBuffer<uint16_t> probabilities;  // [rows][64]
-    AlignedBuffer<uint16_t> keys;           // [heads] of 4 panels
-    AlignedBuffer<uint16_t> values;  // [heads] of panels per 16 of a head
+    // Of one head: 4 panels of keys, and a panel of values per 16 elements.
+    AlignedBuffer<uint16_t> keys;
+    AlignedBuffer<uint16_t> values;
     Result span;
     Result total;
   };
@@ -101,30 +107,30 @@ class Attention final {
     return heads.count * tile.rows * group_;
   }
   // The first position that a tile's queries see, down to whole tiles.
-  int32_t TileBegin(const Job& job, const QueryTile& tile) const;
-  void LoadQueries(const Job& job, const QueryTile& tile, Heads heads,
+  int32_t TileBegin(const LayerRun& run, const QueryTile& tile) const;
+  void LoadQueries(const LayerRun& run, const QueryTile& tile, Heads heads,
                    Scratch& scratch) const;
   // All spans of a tile, and the output.
-  void RunTile(const Job& job, const QueryTile& tile, Heads heads,
+  void RunTile(const LayerRun& run, const QueryTile& tile, Heads heads,
                Scratch& scratch) const;
   // Positions [first, end), which lie in one span, into `result`.
-  void RunSpan(const Job& job, const QueryTile& tile, Heads heads,
+  void RunSpan(const LayerRun& run, const QueryTile& tile, Heads heads,
                int32_t first, int32_t end, Scratch& scratch,
                Result& result) const;
   // The positions [first, end) of one tile of keys and values: read into
   // scratch for one head; or in place for all heads of one token, page by page.
-  void RunCopied(const Job& job, const QueryTile& tile, int32_t kv_head,
+  void RunCopied(const LayerRun& run, const QueryTile& tile, int32_t kv_head,
                  int32_t first, int32_t end, Scratch& scratch,
                  Result& result) const;
-  void RunInPlace(const Job& job, const QueryTile& tile, Heads heads,
+  void RunInPlace(const LayerRun& run, const QueryTile& tile, Heads heads,
                   int32_t first, int32_t end, Scratch& scratch,
                   Result& result) const;
   // From the scores of [first, first + count) to probabilities.
-  void Softmax(const Job& job, const QueryTile& tile, int32_t rows,
+  void Softmax(const LayerRun& run, const QueryTile& tile, int32_t rows,
                int32_t first, int32_t count, Scratch& scratch,
                Result& result) const;
   void Merge(int32_t rows, const Result& span, Result& total) const;
-  void WriteOutput(const Job& job, const QueryTile& tile, Heads heads,
+  void WriteOutput(const LayerRun& run, const QueryTile& tile, Heads heads,
                    const Result& result) const;
   // KV heads that an item takes together: all, when each item is one token and
   // there are items enough, because a page holds them one after another.
@@ -132,7 +138,7 @@ class Attention final {
                        int32_t num_threads) const;
   // Cuts tiles into pieces when there are too few items to keep the team busy;
   // none otherwise.
-  void CutPieces(const Job& job, absl::Span<const QueryTile> tiles,
+  void CutPieces(const LayerRun& run, absl::Span<const QueryTile> tiles,
                  int32_t heads_per_item, int32_t num_threads);
 
   const Kernels& kernels_;

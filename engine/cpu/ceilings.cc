@@ -2,25 +2,18 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <memory>
-#include <vector>
-
-#include <sys/mman.h>
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/status_macros.h"
 #include "engine/cpu/ceiling_loops.h"
 #include "engine/cpu/kernel_choice.h"
+#include "engine/cpu/memory_arena.h"
 #include "engine/cpu/thread_team.h"
 
 namespace baton::engine::cpu {
 namespace {
 
-constexpr int64_t kLargePage = int64_t{2} << 20;
 constexpr int64_t kLeastMemory = int64_t{16} << 20;
 // One read by one thread; small enough that all end at about the same time.
 constexpr int64_t kReadBytes = int64_t{4} << 20;
@@ -38,27 +31,23 @@ const CeilingLoops* FindLoops(absl::string_view name) {
   return &kPortableCeilingLoops;
 }
 
-struct Free {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<std::byte[], Free>;
-
 // Memory with something in it: pages that were never written are all the same
 // one. Halves *bytes until it is to be had.
-Memory GetMemory(ThreadTeam& team, int64_t* bytes) {
-  for (; *bytes >= kLeastMemory; *bytes /= 2) {
+absl::StatusOr<MemoryArena> GetMemory(ThreadTeam& team, int64_t* bytes) {
+  for (;; *bytes /= 2) {
     *bytes = *bytes / kReadBytes * kReadBytes;
-    Memory memory(static_cast<std::byte*>(
-        std::aligned_alloc(kLargePage, static_cast<size_t>(*bytes))));
-    if (memory == nullptr) continue;
-    madvise(memory.get(), static_cast<size_t>(*bytes), MADV_HUGEPAGE);
+    absl::StatusOr<MemoryArena> memory =
+        MemoryArena::Allocate(*bytes, "measuring reads");
+    if (!memory.ok()) {
+      if (*bytes / 2 < kLeastMemory) return memory;
+      continue;
+    }
     team.ParallelFor(*bytes / kReadBytes, [&](int64_t item, int32_t) {
-      std::fill_n(memory.get() + item * kReadBytes, kReadBytes,
+      std::fill_n(memory->memory().data() + item * kReadBytes, kReadBytes,
                   static_cast<std::byte>(item | 1));
     });
     return memory;
   }
-  return nullptr;
 }
 
 // The best rate of `round`, which does `work`, in 1e9 per second.
@@ -103,17 +92,13 @@ absl::StatusOr<Ceilings> MeasureCeilings(const CeilingOptions& options) {
         });
       });
   int64_t bytes = std::max(options.memory_bytes, kLeastMemory);
-  const Memory memory = GetMemory(team, &bytes);
-  if (memory == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "no memory to measure reads with: ", options.memory_bytes, " bytes"));
-  }
+  BATON_ASSIGN_OR_RETURN(const MemoryArena memory, GetMemory(team, &bytes));
+  const std::byte* const data = memory.memory().data();
   ceilings.memory_gbs =
       BestRate(static_cast<double>(bytes), options.time_each, [&] {
         team.ParallelFor(bytes / kReadBytes, [&](int64_t item, int32_t) {
-          sink.fetch_add(
-              loops.read(memory.get() + item * kReadBytes, kReadBytes),
-              std::memory_order_relaxed);
+          sink.fetch_add(loops.read(data + item * kReadBytes, kReadBytes),
+                         std::memory_order_relaxed);
         });
       });
   return ceilings;

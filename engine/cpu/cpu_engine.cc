@@ -65,6 +65,18 @@ int64_t ShareOfFreeMemory(double share, const WeightsInfo& weights) {
   return static_cast<int64_t>(share * static_cast<double>(free));
 }
 
+// The option that says how large KV memory is.
+const char* KvMemoryOption(const EngineOptions& options) {
+  return options.kv_memory_share > 0 ? "kv_memory_share" : "kv_memory_bytes";
+}
+
+absl::StatusOr<MemoryArena> AllocateKv(int64_t bytes,
+                                       const EngineOptions& options) {
+  const std::string purpose =
+      absl::StrCat("KV memory (", KvMemoryOption(options), ")");
+  return MemoryArena::Allocate(bytes, purpose);
+}
+
 // "cpu-avx512bf16-int4-kv8": what bf16 does not name.
 std::string BackendName(const Kernels& kernels, WeightDtype weights,
                         KvDtype kv) {
@@ -86,8 +98,8 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
                          LoadModelConfig(options.model_dir));
   KvLayout layout = BlockLayout(config, options);
   if (options.kv_memory_share == 0) {
-    BATON_RETURN_IF_ERROR(
-        FillWithBlocks(options.kv_memory_bytes, "kv_memory_bytes", &layout));
+    BATON_RETURN_IF_ERROR(FillWithBlocks(options.kv_memory_bytes,
+                                         KvMemoryOption(options), &layout));
   }
   auto team =
       std::make_unique<ThreadTeam>(options.num_threads, options.pin_threads);
@@ -99,11 +111,10 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
   if (options.kv_memory_share > 0) {
     BATON_RETURN_IF_ERROR(
         FillWithBlocks(ShareOfFreeMemory(options.kv_memory_share, info),
-                       "kv_memory_share", &layout));
+                       KvMemoryOption(options), &layout));
   }
   BATON_ASSIGN_OR_RETURN(MemoryArena arena,
-                         MemoryArena::Allocate(layout.total_bytes(),
-                                               "KV memory (kv_memory_bytes)"));
+                         AllocateKv(layout.total_bytes(), options));
   return std::unique_ptr<Engine>(new CpuEngine(
       *kernels, config, std::move(team), std::move(loaded.weights), info,
       std::move(loaded.identity), layout, std::move(arena)));
@@ -134,6 +145,11 @@ void CpuEngine::CheckPlan(const scheduling::StepPlan& plan) const {
     CHECK_LE(end, config_.max_position);
     for (const TokenId token : s.tokens) {
       CHECK(token >= 0 && token < config_.vocab_size) << token;
+    }
+    CHECK(s.targets.empty() || s.targets.size() == s.tokens.size())
+        << s.targets.size() << " targets";
+    for (const TokenId target : s.targets) {
+      CHECK(target >= 0 && target < config_.vocab_size) << target;
     }
     const int32_t num_blocks = layout_.BlocksFor(end);
     CHECK_GE(s.blocks.size(), static_cast<size_t>(num_blocks));

@@ -21,7 +21,7 @@ namespace baton::engine::cpu {
 class CpuEngine final : public Engine {
  public:
   // Loads the model and allocates KV memory. Errors as CreateEngine.
-  // REQUIRES: options.block_size and options.num_threads are in range.
+  // REQUIRES: options that CreateEngine takes.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(
       const EngineOptions& options);
 

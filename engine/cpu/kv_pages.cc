@@ -4,11 +4,11 @@
 #include <cstring>
 
 #include "common/log.h"
+#include "engine/model_limits.h"
 
 namespace baton::engine::cpu {
 namespace {
 
-constexpr int32_t kMaxHeadDim = 1024;
 constexpr int64_t kCacheLine = 64;
 
 // Elements of a tile's value panel that 16 positions take.

@@ -2,6 +2,8 @@
 // aligned, zero, taken from the system page by page as it is first written, in
 // large pages where the kernel gives them (a small page ends what the CPU
 // fetches ahead).
+//
+// One owner, any thread; all threads may use the memory.
 #pragma once
 
 #include <cstddef>

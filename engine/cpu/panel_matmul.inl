@@ -1,6 +1,7 @@
-// The matrix product for instruction sets without a bfloat16 dot product, as text shared by the files that are compiled for one
-// of them: see engine/vector_math.inl, which comes first. The including file
-// has defined kTileRows, the rows whose sums stay in registers together.
+// The matrix product for instruction sets without a bfloat16 dot product, as
+// text shared by the files that are compiled for one of them: see
+// engine/vector_math.inl, which comes first. The including file has defined
+// kTileRows, the rows whose sums stay in registers together.
 
 namespace baton::engine::cpu {
 namespace {

@@ -63,9 +63,10 @@ void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel) {
       for (int32_t v = 0; v < kPanelVectors; ++v) {
         Floats scale = a_scale;
         if (kInt4) {
-          scale = a_scale * WidenBf16(Load<Halves>(
-                                args.group_scales + panel * args.scale_panel_stride +
-                                g * args.scale_group_stride + v * kLanes));
+          const uint16_t* const w_scales =
+              args.group_scales + panel * args.scale_panel_stride +
+              g * args.scale_group_stride + v * kLanes;
+          scale = a_scale * WidenBf16(Load<Halves>(w_scales));
         }
         sum[r][v] =
             Fma(__builtin_convertvector(dot[r][v], Floats), scale, sum[r][v]);

@@ -86,8 +86,9 @@ void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel) {
     for (int32_t p = 0; p < kPanels; ++p) {
       __m512 w_scale = _mm512_setzero_ps();
       if (kInt4) {
-        w_scale = (__m512)WidenBf16(Load<Halves>(
-            scales + p * args.scale_panel_stride + g * args.scale_group_stride));
+        w_scale = (__m512)WidenBf16(
+            Load<Halves>(scales + p * args.scale_panel_stride +
+                         g * args.scale_group_stride));
       }
 #pragma GCC unroll 8
       for (int32_t r = 0; r < kRows; ++r) {

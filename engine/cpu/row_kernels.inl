@@ -251,8 +251,9 @@ void DequantizePairs(const int8_t* pairs, int32_t n, const float* low_scales,
       const Ints high = (Ints)(both << 16) >> 24;
       const Words low_bits = RoundToBf16(__builtin_convertvector(low, Floats) *
                                          Load<Floats>(low_scales + c));
-      const Words high_bits = RoundToBf16(
-          __builtin_convertvector(high, Floats) * Load<Floats>(high_scales + c));
+      const Words high_bits =
+          RoundToBf16(__builtin_convertvector(high, Floats) *
+                      Load<Floats>(high_scales + c));
       Store(out + 2 * (i + c), low_bits | high_bits << 16);
     }
   }
