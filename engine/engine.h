@@ -44,8 +44,9 @@ class Engine {
 
   virtual const ModelConfig& model() const = 0;
 
-  // Names the exact weights: equal for two engines that loaded the same files,
-  // different for another model or another training state of it.
+  // Names the exact weights: equal for two engines that loaded the same files
+  // and hold them in the same dtype, different for another model or another
+  // training state of it.
   virtual const std::string& model_identity() const = 0;
 
   // A short name of the backend, instruction set and dtypes of weights and KV

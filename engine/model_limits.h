@@ -1,6 +1,6 @@
 // What the readers of model files accept at most: far beyond any model, and
-// small enough that no product of three of them with an element size leaves
-// int64_t. Plain values.
+// small enough that no matrix, and no KV of one sequence, has a size in bytes
+// that leaves int64_t. Plain values.
 #pragma once
 
 #include <cstdint>

@@ -26,10 +26,12 @@ void FailUnknown(JsonFields& fields, absl::string_view name, const json& value,
                                                     "; Baton knows ", known)));
 }
 
-void ReadGptqFields(JsonFields& fields, QuantizationConfig& out) {
+// `bits_field` is what the file calls the number of bits.
+void ReadGptqFields(JsonFields& fields, absl::string_view bits_field,
+                    QuantizationConfig& out) {
   out.method = QuantizationConfig::Method::kGptq;
   if (out.bits != 4 && out.bits != 8) {
-    FailUnknown(fields, "bits", out.bits, "4 and 8");
+    FailUnknown(fields, bits_field, out.bits, "4 and 8");
   }
   const std::string format = fields.String("checkpoint_format", "gptq");
   if (format == "gptq") {
@@ -40,9 +42,10 @@ void ReadGptqFields(JsonFields& fields, QuantizationConfig& out) {
   }
 }
 
-void ReadAwqFields(JsonFields& fields, QuantizationConfig& out) {
+void ReadAwqFields(JsonFields& fields, absl::string_view bits_field,
+                   QuantizationConfig& out) {
   out.method = QuantizationConfig::Method::kAwq;
-  if (out.bits != 4) FailUnknown(fields, "bits", out.bits, "4");
+  if (out.bits != 4) FailUnknown(fields, bits_field, out.bits, "4");
   const std::string version = fields.String("version", "gemm");
   if (absl::AsciiStrToLower(version) != "gemm") {
     FailUnknown(fields, "version", version, "\"gemm\"");
@@ -66,15 +69,16 @@ QuantizationConfig ReadQuantization(JsonFields& fields) {
   }
   // -1: all inputs are one group. Some AWQ files say w_bit and q_group_size.
   const bool old_names = quantization.Find("w_bit") != nullptr;
-  out.bits = quantization.RequiredInt(old_names ? "w_bit" : "bits", 1, 32);
+  const absl::string_view bits_field = old_names ? "w_bit" : "bits";
+  out.bits = quantization.RequiredInt(bits_field, 1, 32);
   out.group_size = quantization.Int(old_names ? "q_group_size" : "group_size",
                                     128, -1, kMaxGroupSize);
   if (out.group_size < 0) out.group_size = 0;
   if (quantization.status().ok()) {
     if (method == "gptq") {
-      ReadGptqFields(quantization, out);
+      ReadGptqFields(quantization, bits_field, out);
     } else {
-      ReadAwqFields(quantization, out);
+      ReadAwqFields(quantization, bits_field, out);
     }
   }
   fields.Fail(quantization.status());

@@ -129,8 +129,8 @@ void ReleasePages(absl::Span<const std::byte> bytes) {
   const uintptr_t begin = (address + page - 1) / page * page;
   const uintptr_t end = (address + bytes.size()) / page * page;
   if (begin >= end) return;
-  PCHECK(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED) ==
-         0);
+  // Where the kernel refuses (locked pages), they stay.
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace baton::engine

@@ -44,7 +44,7 @@ struct WeightMatrix {
   TensorView values;
 
   // GPTQ and AWQ only, else without bytes.
-  TensorView scales;       // F16 [groups, rows]
+  TensorView scales;       // F16, BF16 or F32 [groups, rows]
   TensorView zeros;        // I32, packed like `values`
   TensorView group_index;  // I32 [columns]: GPTQ files that say it
   int32_t bits = 0;

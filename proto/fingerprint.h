@@ -8,8 +8,8 @@
 namespace baton::proto {
 
 // Version of the messages between workers and of what a page holds
-// (engine/kv_layout.h). Raised when either changes in a way that an older worker
-// cannot read.
+// (engine/kv_layout.h). Raised when either changes in a way that an older
+// worker cannot read.
 inline constexpr uint32_t kPeerProtocolVersion = 2;
 
 // Empty when equal; otherwise each field that differs with both values, such
