@@ -1,22 +1,32 @@
 #include "model_tools/quantize.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/gguf/gguf_tensor_type.h"
 #include "engine/cpu/packed_model.h"
+#include "engine/engine.h"
 #include "engine/engine_factory.h"
 #include "engine/model_identity.h"
+#include "scheduling/step_plan.h"
+#include "tests/engine/grouped_matrix.h"
 #include "tests/engine/model_dir.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/tiny_model.h"
@@ -25,8 +35,68 @@ namespace baton::model_tools {
 namespace {
 
 namespace fs = std::filesystem;
+using engine::TestTensor;
+using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+// The tensors of LlamaTensors() with every matrix of the layers as a checkpoint
+// with that "quantization_config" has it.
+std::vector<TestTensor> GroupedTensors(const json& quantization) {
+  std::vector<TestTensor> tensors;
+  uint32_t seed = 0;
+  for (const TestTensor& tensor : engine::LlamaTensors()) {
+    absl::string_view module = tensor.name;
+    if (!absl::ConsumeSuffix(&module, ".weight") ||
+        !absl::EndsWith(module, "_proj")) {
+      tensors.push_back(tensor);
+      continue;
+    }
+    engine::GroupedMatrix matrix(tensor.shape[0], tensor.shape[1],
+                                 quantization.at("group_size").get<int64_t>(),
+                                 quantization.at("bits").get<int>(), ++seed);
+    if (quantization.value("desc_act", false)) {
+      std::reverse(matrix.group_of.begin(), matrix.group_of.end());
+    }
+    const std::string name(module);
+    const std::vector<TestTensor> parts =
+        quantization.at("quant_method").get<std::string>() == "awq"
+            ? matrix.Awq(name)
+            : matrix.Gptq(name, /*zero_offset=*/1, /*with_index=*/true);
+    tensors.insert(tensors.end(), parts.begin(), parts.end());
+  }
+  return tensors;
+}
+
+// After a prompt of a few blocks.
+std::vector<float> Logits(engine::Engine& engine) {
+  std::vector<TokenId> tokens(40);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<TokenId>((i * 31 + 7) % engine.model().vocab_size);
+  }
+  const std::vector<BlockId> blocks = {0, 1, 2};
+  const scheduling::SamplingParams sampling;
+  scheduling::PlannedSequence s;
+  s.sequence = SequenceId{1};
+  s.tokens = tokens;
+  s.blocks = blocks;
+  s.sample = true;
+  s.sampling = &sampling;
+  s.history = tokens;
+  s.prompt_length = 1;
+  s.want_logits = true;
+  scheduling::StepPlan plan;
+  plan.sequences = {s};
+  const scheduling::StepResult result = engine.Execute(plan, [](int32_t) {});
+  EXPECT_TRUE(result.sampled.at(0).ok);
+  return result.sampled.at(0).logits;
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && !a.empty() &&
+         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
 
 class QuantizeTest : public testing::Test {
  protected:
@@ -53,16 +123,59 @@ class QuantizeTest : public testing::Test {
     return path;
   }
 
-  static std::string IdentityOf(const std::string& model,
-                                const std::string& weights) {
+  // A checkpoint whose config.json has that "quantization_config"; its
+  // directory.
+  std::string WriteCheckpoint(const json& quantization,
+                              const std::vector<TestTensor>& tensors) const {
+    const std::string dir = Dir("checkpoint");
+    fs::create_directory(dir);
+    json config = engine::LlamaConfigJson();
+    config["quantization_config"] = quantization;
+    std::ofstream(dir + "/config.json") << config.dump();
+    std::ofstream(dir + "/model.safetensors", std::ios::binary)
+        << engine::Safetensors(tensors);
+    return dir;
+  }
+
+  // Null when there is no such engine.
+  static std::unique_ptr<engine::Engine> Open(const std::string& model,
+                                              const std::string& weights) {
     engine::EngineOptions options;
     options.model_dir = model;
     options.weights = weights;
     options.num_threads = 1;
     options.kv_memory_bytes = 1 << 20;
-    const auto engine = engine::CreateEngine(options);
+    auto engine = engine::CreateEngine(options);
     EXPECT_TRUE(engine.ok()) << engine.status();
-    return engine.ok() ? (*engine)->model_identity() : "";
+    return engine.ok() ? *std::move(engine) : nullptr;
+  }
+
+  static std::string IdentityOf(const std::string& model,
+                                const std::string& weights) {
+    const auto engine = Open(model, weights);
+    return engine != nullptr ? engine->model_identity() : "";
+  }
+
+  // What Quantize makes of the checkpoint answers, to the bit, as the
+  // checkpoint itself packed at load.
+  void ExpectSameAnswers(const json& quantization) {
+    options_.model =
+        WriteCheckpoint(quantization, GroupedTensors(quantization));
+    options_.replace = true;
+    for (const char* to : {"bf16", "int8", "int4"}) {
+      SCOPED_TRACE(absl::StrCat(quantization.dump(), " to ", to));
+      options_.to = to;
+      const auto result = Run("out");
+      ASSERT_TRUE(result.ok()) << result.status();
+      const auto packs = Open(options_.model, to);
+      const auto maps = Open(Dir("out"), "auto");
+      ASSERT_TRUE(packs != nullptr && maps != nullptr);
+      EXPECT_FALSE(packs->weights_info().mapped);
+      EXPECT_TRUE(maps->weights_info().mapped);
+      EXPECT_EQ(maps->weights_info().dtype, to);
+      EXPECT_EQ(maps->model_identity(), packs->model_identity());
+      EXPECT_TRUE(SameBits(Logits(*maps), Logits(*packs)));
+    }
   }
 
   std::vector<std::string> Names(const std::string& name) const {
@@ -145,6 +258,57 @@ TEST_F(QuantizeTest, RefusesAGgufThatNoConfigDescribes) {
   const auto result = Run("out");
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("m.gguf"));
+  EXPECT_FALSE(fs::exists(Dir("out")));
+  EXPECT_FALSE(fs::exists(Dir("out.partial")));
+}
+
+TEST_F(QuantizeTest, FromGptq) {
+  for (const int bits : {4, 8}) {
+    for (const bool desc_act : {false, true}) {
+      ExpectSameAnswers({{"quant_method", "gptq"},
+                         {"bits", bits},
+                         {"group_size", 8},
+                         {"desc_act", desc_act}});
+    }
+  }
+}
+
+TEST_F(QuantizeTest, FromAwq) {
+  ExpectSameAnswers({{"quant_method", "awq"},
+                     {"bits", 4},
+                     {"group_size", 8},
+                     {"version", "gemm"}});
+}
+
+TEST_F(QuantizeTest, RefusesACheckpointThatItCannotRead) {
+  const json gptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 8}};
+  const std::vector<TestTensor> tensors = GroupedTensors(gptq);
+  const std::vector<std::pair<std::string, json>> unknown = {
+      {"quant_method", "fp8"}, {"bits", 3}, {"checkpoint_format", "marlin"}};
+  for (const auto& [field, value] : unknown) {
+    json quantization = gptq;
+    quantization[field] = value;
+    options_.model = WriteCheckpoint(quantization, tensors);
+    const absl::Status status = Run("out").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << field;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(Dir("checkpoint/config.json")),
+                      HasSubstr("quantization_config." + field)));
+  }
+
+  std::vector<TestTensor> broken = tensors;
+  const auto zeros =
+      std::find_if(broken.begin(), broken.end(), [](const TestTensor& tensor) {
+        return absl::EndsWith(tensor.name, ".qzeros");
+      });
+  ASSERT_NE(zeros, broken.end());
+  zeros->dtype = "F32";
+  options_.model = WriteCheckpoint(gptq, broken);
+  const absl::Status status = Run("out").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(Dir("checkpoint/model.safetensors")),
+                    HasSubstr(zeros->name)));
   EXPECT_FALSE(fs::exists(Dir("out")));
   EXPECT_FALSE(fs::exists(Dir("out.partial")));
 }
