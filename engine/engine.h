@@ -62,6 +62,11 @@ class Engine {
   // a transport. Lives as long as the engine.
   virtual absl::Span<std::byte> kv_memory() = 0;
 
+  // A file that is kv_memory() from its first byte on, sealed as
+  // common/shared_memory.h says; -1 when there is none. Lives as long as the
+  // engine.
+  virtual int kv_descriptor() const { return -1; }
+
   // Runs one step. Tokens of one sequence appear in one entry only.
   // REQUIRES: a well-formed plan (positions, tokens < vocab_size, and blocks in
   // range); breaking this is a bug of the caller and CHECK-fails.

@@ -74,6 +74,13 @@ absl::StatusOr<MemoryArena> AllocateKv(int64_t bytes,
                                        const EngineOptions& options) {
   const std::string purpose =
       absl::StrCat("KV memory (", KvMemoryOption(options), ")");
+  if (options.share_kv_memory) {
+    absl::StatusOr<MemoryArena> shared =
+        MemoryArena::AllocateShared(bytes, purpose);
+    if (shared.ok()) return shared;
+    LOG(WARNING) << "KV memory is private to this process: "
+                 << shared.status().message();
+  }
   return MemoryArena::Allocate(bytes, purpose);
 }
 

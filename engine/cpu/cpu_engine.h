@@ -31,6 +31,7 @@ class CpuEngine final : public Engine {
   const KvLayout& kv_layout() const override { return layout_; }
   WeightsInfo weights_info() const override { return weights_info_; }
   absl::Span<std::byte> kv_memory() override { return arena_.memory(); }
+  int kv_descriptor() const override { return arena_.descriptor(); }
   scheduling::StepResult Execute(const scheduling::StepPlan& plan,
                                  LayerHook on_layer_done) override;
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace baton::engine::cpu {
 namespace {
@@ -33,6 +34,16 @@ absl::StatusOr<MemoryArena> MemoryArena::Allocate(int64_t bytes,
       (address + kLargePage - 1) / kLargePage * kLargePage;
   arena.memory_ = arena.mapping_.subspan(aligned - address, bytes);
   madvise(arena.memory_.data(), bytes, MADV_HUGEPAGE);
+  return arena;
+}
+
+absl::StatusOr<MemoryArena> MemoryArena::AllocateShared(
+    int64_t bytes, absl::string_view purpose) {
+  BATON_ASSIGN_OR_RETURN(SharedMemory shared,
+                         SharedMemory::Create(bytes, purpose));
+  MemoryArena arena;
+  arena.memory_ = shared.memory();
+  arena.shared_ = std::move(shared);
   return arena;
 }
 

@@ -1,7 +1,8 @@
-// A large piece of memory, for KV or for weights: one anonymous mapping, page
-// aligned, zero, taken from the system page by page as it is first written, in
-// large pages where the kernel gives them (a small page ends what the CPU
-// fetches ahead).
+// A large piece of memory, for KV or for weights: page aligned, zero, taken
+// from the system page by page as it is first written, in large pages where the
+// kernel gives them (a small page ends what the CPU fetches ahead). Anonymous
+// memory of this process, or memory that others may read by a descriptor, for
+// which most systems give small pages only.
 //
 // One owner, any thread; all threads may use the memory.
 #pragma once
@@ -13,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/shared_memory.h"
 
 namespace baton::engine::cpu {
 
@@ -23,10 +25,15 @@ class MemoryArena final {
   static absl::StatusOr<MemoryArena> Allocate(int64_t bytes,
                                               absl::string_view purpose);
 
+  static absl::StatusOr<MemoryArena> AllocateShared(int64_t bytes,
+                                                    absl::string_view purpose);
+
   MemoryArena(MemoryArena&& other) noexcept
-      : mapping_(std::exchange(other.mapping_, {})),
+      : shared_(std::move(other.shared_)),
+        mapping_(std::exchange(other.mapping_, {})),
         memory_(std::exchange(other.memory_, {})) {}
   MemoryArena& operator=(MemoryArena&& other) noexcept {
+    std::swap(shared_, other.shared_);
     std::swap(mapping_, other.mapping_);
     std::swap(memory_, other.memory_);
     return *this;
@@ -34,9 +41,14 @@ class MemoryArena final {
   ~MemoryArena();
 
   absl::Span<std::byte> memory() const { return memory_; }
+  // Of AllocateShared; else -1.
+  int descriptor() const { return shared_.descriptor(); }
 
  private:
-  // What was mapped; memory_ is the part from its first large page on.
+  // Of AllocateShared; memory_ is all of it.
+  SharedMemory shared_;
+  // Of Allocate: what was mapped; memory_ is the part from its first large page
+  // on.
   absl::Span<std::byte> mapping_;
   absl::Span<std::byte> memory_;
 };

@@ -1,0 +1,84 @@
+#include "common/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <optional>
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+
+TEST(SharedMemoryTest, ReadersSeeWhatItsMakerWrites) {
+  auto made = SharedMemory::Create(100000, "a test");
+  ASSERT_TRUE(made.ok()) << made.status();
+  ASSERT_EQ(made->memory().size(), 100000u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(made->memory().data()) % (2 << 20), 0u);
+  EXPECT_EQ(made->memory()[99999], std::byte{0});
+  auto view = SharedMemoryView::Open(made->descriptor(), 100000);
+  ASSERT_TRUE(view.ok()) << view.status();
+  made->memory()[99999] = std::byte{7};
+  EXPECT_EQ(view->memory()[99999], std::byte{7});
+}
+
+TEST(SharedMemoryTest, ViewsOutliveTheirMaker) {
+  std::optional<SharedMemory> made = *SharedMemory::Create(5000, "a test");
+  std::memset(made->memory().data(), 3, 5000);
+  auto view = SharedMemoryView::Open(made->descriptor(), 5000);
+  ASSERT_TRUE(view.ok()) << view.status();
+  made.reset();
+  EXPECT_EQ(view->memory()[4999], std::byte{3});
+}
+
+TEST(SharedMemoryTest, NobodyElseCanWriteOrResizeIt) {
+  auto made = SharedMemory::Create(8192, "a test");
+  ASSERT_TRUE(made.ok());
+  const int file = made->descriptor();
+  EXPECT_NE(ftruncate(file, 4096), 0);
+  EXPECT_NE(ftruncate(file, 16384), 0);
+  EXPECT_EQ(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0),
+            MAP_FAILED);
+  EXPECT_EQ(pwrite(file, "x", 1, 0), -1);
+  EXPECT_NE(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE), 0);
+}
+
+TEST(SharedMemoryTest, OtherFilesAreNotMapped) {
+  const ScopedFd unsealed(memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(unsealed.get(), 4096), 0);
+  EXPECT_EQ(SharedMemoryView::Open(unsealed.get(), 4096).status().code(),
+            kInvalid);
+  ASSERT_EQ(fcntl(unsealed.get(), F_ADD_SEALS, F_SEAL_GROW), 0);
+  EXPECT_EQ(SharedMemoryView::Open(unsealed.get(), 4096).status().code(),
+            kInvalid);
+  const ScopedFd file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(SharedMemoryView::Open(file.get(), 4096).status().code(), kInvalid);
+  int pipes[2];
+  ASSERT_EQ(pipe(pipes), 0);
+  const ScopedFd in(pipes[0]), out(pipes[1]);
+  EXPECT_FALSE(SharedMemoryView::Open(in.get(), 4096).ok());
+  EXPECT_FALSE(SharedMemoryView::Open(-1, 4096).ok());
+}
+
+TEST(SharedMemoryTest, LengthsAreChecked) {
+  auto made = SharedMemory::Create(4096, "a test");
+  ASSERT_TRUE(made.ok());
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{4097}, ~uint64_t{0}}) {
+    EXPECT_EQ(SharedMemoryView::Open(made->descriptor(), bytes).status().code(),
+              kInvalid)
+        << bytes;
+  }
+}
+
+TEST(SharedMemoryTest, TooMuchIsAnError) {
+  auto made = SharedMemory::Create(int64_t{1} << 60, "a test");
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.status().message().find("a test"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace baton
