@@ -1,6 +1,10 @@
 #include "kv_transfer/checksum.h"
 
 #include <xxhash.h>
+#ifdef BATON_XXH_DISPATCH
+// The same sums, with the widest instructions that this CPU has.
+#include <xxh_x86dispatch.h>
+#endif
 
 #include <cstddef>
 

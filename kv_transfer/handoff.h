@@ -22,6 +22,9 @@ namespace baton::kv_transfer {
 // fingerprints; num_blocks is each worker's own.
 struct KvGeometry {
   absl::Span<std::byte> memory;
+  // By which peers on this host can read the memory
+  // (Transport::RegisterRegion), or -1.
+  int descriptor = -1;
   int32_t num_layers = 0;
   int64_t layer_stride_bytes = 0;
   int64_t page_bytes = 0;

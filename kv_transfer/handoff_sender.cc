@@ -12,8 +12,9 @@ absl::StatusOr<std::unique_ptr<HandoffSender>> HandoffSender::Create(
     Transport* transport, HandoffOptions options) {
   CHECK_EQ(options.self.role(), v1::WORKER_ROLE_PREFILL);
   BATON_RETURN_IF_ERROR(CheckOptions(options));
-  BATON_ASSIGN_OR_RETURN(const RegionId region,
-                         transport->RegisterRegion(options.kv.memory));
+  BATON_ASSIGN_OR_RETURN(
+      const RegionId region,
+      transport->RegisterRegion(options.kv.memory, options.kv.descriptor));
   auto core = std::make_unique<Core>(transport, std::move(options), region);
   transport->Start(core.get());
   return std::unique_ptr<HandoffSender>(new HandoffSender(std::move(core)));

@@ -38,13 +38,10 @@ uint64_t PagesChecksum(const KvGeometry& kv, uint32_t layer,
 
 uint32_t MaxPagesPerMessage(const KvGeometry& kv,
                             const TransportProperties& properties) {
-  // Measured over loopback TCP: 1 MB per message is best, 128 KB and 4 MB are
-  // 10 to 40 % slower.
-  constexpr uint64_t kGoodPayloadBytes = uint64_t{1} << 20;
   const uint64_t page_bytes = kv.page_bytes;
   CHECK_LE(page_bytes, properties.max_payload_bytes);
   const uint64_t budget =
-      std::min(kGoodPayloadBytes, properties.max_payload_bytes);
+      std::min(properties.good_payload_bytes, properties.max_payload_bytes);
   const uint64_t pages = std::max<uint64_t>(1, budget / page_bytes);
   return static_cast<uint32_t>(
       std::min<uint64_t>(pages, properties.max_payload_extents));

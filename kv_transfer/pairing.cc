@@ -259,7 +259,8 @@ void Pairing::MakeReady(PeerId peer, Peer& entry, const v1::PeerHello& hello) {
   entry.greeting_deadline = absl::InfiniteFuture();
   entry.incarnation = Incarnation{hello.incarnation()};
   LOG(INFO) << "kv_transfer: paired with '" << entry.worker_name << "' ("
-            << entry.address << ") over " << transport_->properties().name;
+            << entry.address << ") over "
+            << transport_->PeerProperties(peer).name;
   events_.push_back(
       PeerReady{peer, entry.incarnation, entry.worker_name, entry.address});
 }

@@ -163,6 +163,34 @@ std::optional<Landing> HandoffReceiver::Core::OnPayload(
   return landing;
 }
 
+void HandoffReceiver::Core::OnLanding(PeerId peer, uint64_t cookie,
+                                      uint64_t bytes) {
+  PostedReceive posted;
+  absl::Span<const BlockId> blocks;
+  {
+    absl::MutexLock lock(&mu_);
+    auto it = posted_.find(cookie);
+    CHECK(it != posted_.end());
+    posted = it->second;
+    blocks = transfers_.at(posted.transfer)->pages.blocks();
+  }
+  const auto landed = static_cast<uint32_t>(bytes / options_.kv.page_bytes);
+  if (landed <= posted.num_hashed) return;
+  const uint64_t checksum = HashPages(posted, blocks, landed);
+  absl::MutexLock lock(&mu_);
+  PostedReceive& now = posted_.at(cookie);
+  now.checksum += checksum;
+  now.num_hashed = landed;
+}
+
+uint64_t HandoffReceiver::Core::HashPages(const PostedReceive& posted,
+                                          absl::Span<const BlockId> blocks,
+                                          uint32_t end) const {
+  const uint32_t first = posted.pages.first_index + posted.num_hashed;
+  return PagesChecksum(options_.kv, posted.pages.layer, first,
+                       blocks.subspan(first, end - posted.num_hashed));
+}
+
 void HandoffReceiver::Core::OnLanded(PeerId peer, uint64_t cookie,
                                      const absl::Status& status) {
   PostedReceive posted;
@@ -179,8 +207,7 @@ void HandoffReceiver::Core::OnLanded(PeerId peer, uint64_t cookie,
   const wire::Kv& kv = posted.pages;
   uint64_t checksum = 0;
   if (status.ok()) {
-    checksum = PagesChecksum(options_.kv, kv.layer, kv.first_index,
-                             blocks.subspan(kv.first_index, kv.num_blocks));
+    checksum = posted.checksum + HashPages(posted, blocks, kv.num_blocks);
   }
   Section section(this);
   Transfer& transfer = *transfers_.at(posted.transfer);
@@ -275,7 +302,7 @@ std::optional<Landing> HandoffReceiver::Core::AcceptPayload(
     transfer->first_byte = options_.clock->Now();
   }
   const uint64_t cookie = next_cookie_++;
-  posted_[cookie] = {kv.transfer, kv};
+  posted_[cookie] = {.transfer = kv.transfer, .pages = kv};
   const absl::Span<const BlockId> blocks = transfer->pages.blocks();
   return Landing{PageExtents(options_.kv, region_, kv.layer,
                              blocks.subspan(kv.first_index, kv.num_blocks)),

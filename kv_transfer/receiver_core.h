@@ -39,6 +39,7 @@ class HandoffReceiver::Core final : public TransportHandler {
   void OnMessage(PeerId peer, ByteSpan header) override;
   std::optional<Landing> OnPayload(PeerId peer, ByteSpan header,
                                    uint64_t payload_bytes) override;
+  void OnLanding(PeerId peer, uint64_t cookie, uint64_t bytes) override;
   void OnLanded(PeerId peer, uint64_t cookie,
                 const absl::Status& status) override;
   void OnSent(PeerId peer, uint64_t cookie,
@@ -64,6 +65,9 @@ class HandoffReceiver::Core final : public TransportHandler {
   struct PostedReceive {
     TransferId transfer{};
     wire::Kv pages;
+    // Of those that have landed already, in order.
+    uint32_t num_hashed = 0;
+    uint64_t checksum = 0;
   };
 
   // Holds the lock; on the way out collects events and wakes the worker.
@@ -73,6 +77,10 @@ class HandoffReceiver::Core final : public TransportHandler {
   // from now on; or null, and why.
   Transfer* Claim(PeerId peer, TransferId id, uint32_t generation,
                   TransferOutcome* why_not) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The sum over the pages of a receive that were not hashed yet, of the first
+  // `end` of its pages.
+  uint64_t HashPages(const PostedReceive& posted,
+                     absl::Span<const BlockId> blocks, uint32_t end) const;
   std::optional<Landing> AcceptPayload(PeerId peer, const wire::Kv& kv,
                                        uint64_t payload_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -5,13 +5,13 @@
 
 namespace baton::kv_transfer {
 
-absl::StatusOr<RegionId> RegionTable::Add(absl::Span<std::byte> memory) {
+absl::StatusOr<RegionId> RegionTable::Add(const Region& region) {
   absl::MutexLock lock(&mu_);
   if (regions_.size() >= kMaxRegions) {
     return absl::ResourceExhaustedError(
         absl::StrCat("a transport takes at most ", kMaxRegions, " regions"));
   }
-  regions_.push_back(memory);
+  regions_.push_back(region);
   return RegionId{static_cast<uint32_t>(regions_.size() - 1)};
 }
 
@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<absl::Span<std::byte>>> RegionTable::Resolve(
       return absl::InvalidArgumentError(
           absl::StrCat("extent: no region ", index));
     }
-    const absl::Span<std::byte> region = regions_[index];
+    const absl::Span<std::byte> region = regions_[index].memory;
     if (extent.length == 0 || extent.offset > region.size() ||
         extent.length > region.size() - extent.offset) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -36,6 +36,11 @@ absl::StatusOr<std::vector<absl::Span<std::byte>>> RegionTable::Resolve(
     spans.push_back(region.subspan(extent.offset, extent.length));
   }
   return spans;
+}
+
+std::vector<RegionTable::Region> RegionTable::List() const {
+  absl::MutexLock lock(&mu_);
+  return regions_;
 }
 
 }  // namespace baton::kv_transfer

@@ -19,17 +19,25 @@ class RegionTable final {
  public:
   static constexpr size_t kMaxRegions = 16;
 
-  absl::StatusOr<RegionId> Add(absl::Span<std::byte> memory)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  struct Region {
+    absl::Span<std::byte> memory;
+    // As in Transport::RegisterRegion.
+    int descriptor = kNoDescriptor;
+  };
+
+  absl::StatusOr<RegionId> Add(const Region& region) ABSL_LOCKS_EXCLUDED(mu_);
 
   // One span per extent; InvalidArgument for an empty one and for one that is
   // not within its region.
   absl::StatusOr<std::vector<absl::Span<std::byte>>> Resolve(
       absl::Span<const Extent> extents) const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // All of them; a region's id is its index.
+  std::vector<Region> List() const ABSL_LOCKS_EXCLUDED(mu_);
+
  private:
   mutable absl::Mutex mu_;
-  std::vector<absl::Span<std::byte>> regions_ ABSL_GUARDED_BY(mu_);
+  std::vector<Region> regions_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace baton::kv_transfer

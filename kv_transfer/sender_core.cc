@@ -37,8 +37,6 @@ HandoffSender::Core::Core(Transport* transport, HandoffOptions options,
     : transport_(transport),
       options_(std::move(options)),
       region_(region),
-      max_pages_per_message_(
-          MaxPagesPerMessage(options_.kv, transport->properties())),
       pairing_(transport, &options_, v1::WORKER_ROLE_DECODE) {}
 
 HandoffSender::Core::~Core() { transport_->Stop(); }
@@ -90,7 +88,8 @@ absl::Status HandoffSender::Core::Start(const Grant& grant,
   const auto granted = blocks.subspan(grant.first_block, grant.num_blocks);
   transfers_[grant.transfer] = std::make_unique<Transfer>(
       options_.kv, grant, std::vector<BlockId>(granted.begin(), granted.end()),
-      *peer, deadline);
+      *peer, MaxPagesPerMessage(options_.kv, transport_->PeerProperties(*peer)),
+      deadline);
   return absl::OkStatus();
 }
 
@@ -382,7 +381,8 @@ std::optional<HandoffSender::Core::PageSend> HandoffSender::Core::NextSend() {
       ++it;
       continue;
     }
-    const auto batch = transfer->pages.TakeBatch(max_pages_per_message_);
+    const auto batch =
+        transfer->pages.TakeBatch(transfer->max_pages_per_message);
     if (batch.has_value()) {
       ++window_[transfer->peer];
       return PageSend{id, transfer->peer, *batch,

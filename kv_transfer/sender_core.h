@@ -1,7 +1,7 @@
 // The inside of HandoffSender: its state, and what the transport calls. Only
 // handoff_sender.cc includes it. One lock guards everything; it is never held
-// while pages are hashed or the worker is woken. Only the progress thread sends
-// pages.
+// while pages are hashed or the worker is woken. Pages are sent on the
+// transport's progress threads only.
 #pragma once
 
 #include <cstdint>
@@ -58,13 +58,17 @@ class HandoffSender::Core final : public TransportHandler {
  private:
   struct Transfer {
     Transfer(const KvGeometry& kv, const Grant& grant,
-             std::vector<BlockId> blocks, PeerId to, absl::Time until)
+             std::vector<BlockId> blocks, PeerId to, uint32_t max_pages,
+             absl::Time until)
         : pages(kv, grant.generation, grant.first_block, std::move(blocks)),
           peer(to),
+          max_pages_per_message(max_pages),
           deadline(until) {}
 
     OutgoingTransfer pages;
     const PeerId peer;
+    // As the transport of this peer likes it.
+    const uint32_t max_pages_per_message;
     // Of the transfer; once it ended, of its quarantine.
     absl::Time deadline;
     std::optional<absl::Time> first_pages;
@@ -121,7 +125,6 @@ class HandoffSender::Core final : public TransportHandler {
   Transport* const transport_;
   const HandoffOptions options_;
   const RegionId region_;
-  const uint32_t max_pages_per_message_;
 
   mutable absl::Mutex mu_;
   Pairing pairing_ ABSL_GUARDED_BY(mu_);

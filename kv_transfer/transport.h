@@ -9,9 +9,10 @@
 // delivery; who needs proof asks the other side for an acknowledgement.
 //
 // Threads: every function may be called from any thread, none blocks on a peer,
-// and none but Stop() calls the handler itself. All calls to the handler come
-// from one thread, the transport's progress thread. Stop() and RegisterRegion()
-// must not be called on it.
+// and none but Stop() calls the handler itself. The handler is called on the
+// transport's progress threads; there may be several, but calls never overlap,
+// and each sees what those before it did. Stop() and RegisterRegion() must not
+// be called on them.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +30,9 @@ namespace baton::kv_transfer {
 // Memory given to one transport with RegisterRegion.
 enum class RegionId : uint32_t {};
 
+// In place of a descriptor where there is none.
+inline constexpr int kNoDescriptor = -1;
+
 // One connection. Never reused: a peer that died and came back is another one.
 enum class PeerId : uint64_t {};
 
@@ -43,7 +47,7 @@ using ByteSpan = absl::Span<const std::byte>;
 
 // Constant after construction.
 struct TransportProperties {
-  // "ucx/tcp"; for logs and metrics.
+  // "ucx/tcp", "local/memfd"; for logs and metrics.
   std::string name;
   // "host:port" that peers connect to; empty when not listening.
   std::string address;
@@ -52,6 +56,8 @@ struct TransportProperties {
   bool detects_peer_death = false;
   uint64_t max_header_bytes = 0;
   uint64_t max_payload_bytes = 0;
+  // About how large payloads should be for most bytes per second.
+  uint64_t good_payload_bytes = 0;
   // Most extents in one payload, on either side.
   uint32_t max_payload_extents = 0;
   // Most sends on the wire per peer; further ones queue inside.
@@ -67,9 +73,9 @@ struct Landing {
   uint64_t cookie = 0;
 };
 
-// What the user of a transport implements. All calls come on the progress
-// thread and must not block. A handler may call Send, Connect, ClosePeer and
-// Wake.
+// What the user of a transport implements. All calls come on progress threads,
+// one at a time, and must not block. A handler may call Send, Connect,
+// ClosePeer and Wake.
 //
 // Order per peer: OnPeerUp (absent when the connection never came up), then
 // messages and payloads in any order, then OnPeerDown exactly once. After
@@ -94,6 +100,11 @@ class TransportHandler {
   virtual std::optional<Landing> OnPayload(PeerId peer, ByteSpan header,
                                            uint64_t payload_bytes) = 0;
 
+  // The first `bytes` bytes of a landing are there. Not every transport says
+  // so: those that copy themselves do, now and then, so that what is to be done
+  // with the bytes can be done while they are in the caches.
+  virtual void OnLanding(PeerId peer, uint64_t cookie, uint64_t bytes) {}
+
   // All bytes of a landing are there, or (not OK) none may be trusted.
   virtual void OnLanded(PeerId peer, uint64_t cookie,
                         const absl::Status& status) = 0;
@@ -112,10 +123,21 @@ class Transport {
 
   virtual const TransportProperties& properties() const = 0;
 
+  // Those of what `peer` is connected by, for a transport that chooses among
+  // others; properties() when there is no such peer. The reference lives as
+  // long as the transport.
+  virtual const TransportProperties& PeerProperties(PeerId peer) const {
+    return properties();
+  }
+
   // Makes `memory` usable in extents, until Stop() has returned; it must
-  // outlive that. ResourceExhausted beyond a few regions.
-  virtual absl::StatusOr<RegionId> RegisterRegion(
-      absl::Span<std::byte> memory) = 0;
+  // outlive that. `descriptor`: a file that is this memory from its first byte
+  // on (common/shared_memory.h), or kNoDescriptor; transports by which peers
+  // read our memory themselves send payloads from no other.
+  // ResourceExhausted beyond a few regions. FailedPrecondition after Start, for
+  // a transport that tells peers of its regions when they connect.
+  virtual absl::StatusOr<RegionId> RegisterRegion(absl::Span<std::byte> memory,
+                                                  int descriptor) = 0;
 
   // Begins to accept peers and to call `handler`, which must outlive Stop().
   // REQUIRES: called once, before Connect and Send.
@@ -134,7 +156,8 @@ class Transport {
   // Sends `header` (copied; not empty) and the bytes of `payload` (may be
   // empty; not copied: unchanged until OnSent(cookie)). OK means OnSent follows
   // exactly once. InvalidArgument: a size or an extent out of bounds.
-  // FailedPrecondition: the peer is not up yet. Unavailable: it is down.
+  // FailedPrecondition: the peer is not up yet, or cannot read that region.
+  // Unavailable: it is down.
   // ResourceExhausted: max_sends_outstanding reached.
   virtual absl::Status Send(PeerId peer, ByteSpan header,
                             absl::Span<const Extent> payload,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "kv_transfer/byte_order.h"
 
 namespace baton::kv_transfer::wire {
 namespace {
@@ -23,67 +24,13 @@ enum class Type : uint8_t {
   kAbortAck = 7,
 };
 
-class Writer final {
- public:
-  template <typename T>
-  void Put(T value) {
-    using U = std::make_unsigned_t<T>;
-    U bits = static_cast<U>(value);
-    for (size_t i = 0; i < sizeof(T); ++i) {
-      out_.push_back(static_cast<char>((bits >> (8 * i)) & 0xff));
-    }
-  }
-  template <typename E>
-  void PutEnum(E value) {
-    Put(static_cast<std::underlying_type_t<E>>(value));
-  }
-  void PutBytes(const std::string& bytes) { out_ += bytes; }
-  std::string Take() && { return std::move(out_); }
-
- private:
-  std::string out_;
-};
-
-// Reads past the end give zeros and make ok() false.
-class Reader final {
- public:
-  explicit Reader(ByteSpan bytes) : rest_(bytes) {}
-
-  template <typename T>
-  T Get() {
-    if (rest_.size() < sizeof(T)) {
-      ok_ = false;
-      rest_ = {};
-      return T{};
-    }
-    using U = std::make_unsigned_t<T>;
-    U value = 0;
-    for (size_t i = 0; i < sizeof(T); ++i) {
-      value |= static_cast<U>(static_cast<U>(rest_[i]) << (8 * i));
-    }
-    rest_.remove_prefix(sizeof(T));
-    return static_cast<T>(value);
-  }
-  template <typename E>
-  E GetEnum() {
-    return static_cast<E>(Get<std::underlying_type_t<E>>());
-  }
-  ByteSpan rest() const { return rest_; }
-  bool ok() const { return ok_; }
-  bool Finished() const { return ok_ && rest_.empty(); }
-
- private:
-  ByteSpan rest_;
-  bool ok_ = true;
-};
-
 absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what));
 }
 
 // Writes the body, after its type is known.
 struct BodyWriter {
-  Writer& out;
+  ByteWriter& out;
 
   void PutHello(const google::protobuf::Message& hello) {
     const std::string bytes = hello.SerializeAsString();
@@ -139,7 +86,7 @@ struct TypeOf {
 };
 
 template <typename Proto>
-absl::StatusOr<Body> ReadHello(Reader& in) {
+absl::StatusOr<Body> ReadHello(ByteReader& in) {
   const uint32_t size = in.Get<uint32_t>();
   if (!in.ok() || size != in.rest().size()) {
     return Malformed("hello length does not fit");
@@ -156,7 +103,7 @@ bool KnownOutcome(TransferOutcome outcome) {
   return outcome <= TransferOutcome::kPeerLost;
 }
 
-absl::StatusOr<Body> ReadFixed(Type type, Reader& in) {
+absl::StatusOr<Body> ReadFixed(Type type, ByteReader& in) {
   Body body;
   bool outcome_ok = true;
   const TransferId transfer = in.GetEnum<TransferId>();
@@ -207,7 +154,7 @@ absl::StatusOr<Body> ReadFixed(Type type, Reader& in) {
   return body;
 }
 
-absl::StatusOr<Body> ReadBody(uint8_t type, uint8_t version, Reader& in) {
+absl::StatusOr<Body> ReadBody(uint8_t type, uint8_t version, ByteReader& in) {
   switch (static_cast<Type>(type)) {
     case Type::kHello:
       return ReadHello<v1::PeerHello>(in);
@@ -230,7 +177,7 @@ absl::StatusOr<Body> ReadBody(uint8_t type, uint8_t version, Reader& in) {
 }  // namespace
 
 std::string Encode(const Message& message) {
-  Writer out;
+  ByteWriter out;
   out.Put(kMagic);
   out.Put(kVersion);
   out.PutEnum(std::visit(TypeOf{}, message.body));
@@ -242,7 +189,7 @@ std::string Encode(const Message& message) {
 }
 
 absl::StatusOr<Message> Decode(ByteSpan header) {
-  Reader in(header);
+  ByteReader in(header);
   const uint32_t magic = in.Get<uint32_t>();
   const uint8_t version = in.Get<uint8_t>();
   const uint8_t type = in.Get<uint8_t>();

@@ -268,7 +268,8 @@ class RawPeer final : public TransportHandler {
  public:
   RawPeer(FakeNetwork& network, KvMemory& memory, uint64_t incarnation)
       : transport_(network.CreateTransport(false)), incarnation_(incarnation) {
-    region_ = *transport_->RegisterRegion(memory.geometry().memory);
+    region_ =
+        *transport_->RegisterRegion(memory.geometry().memory, kNoDescriptor);
     transport_->Start(this);
   }
   ~RawPeer() override { transport_->Stop(); }

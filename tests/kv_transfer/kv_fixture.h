@@ -10,19 +10,24 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/shared_memory.h"
 #include "kv_transfer/handoff.h"
 
 namespace baton::kv_transfer {
 
 inline constexpr std::byte kUntouched{0xA5};
 
-// One worker's KV memory. Layers lie apart, so that a page written past the end
-// of its layer would be seen.
+// One worker's KV memory, which peers may be given to read. Layers lie apart,
+// so that a page written past the end of its layer would be seen.
 class KvMemory final {
  public:
   KvMemory(int32_t num_layers, int32_t num_blocks, int64_t page_bytes)
-      : bytes_((num_blocks * page_bytes + kGapBytes) * num_layers, kUntouched) {
-    kv_.memory = absl::MakeSpan(bytes_);
+      : shared_(*SharedMemory::Create(
+            (num_blocks * page_bytes + kGapBytes) * num_layers, "a test")) {
+    kv_.memory = shared_.memory();
+    std::memset(kv_.memory.data(), static_cast<int>(kUntouched),
+                kv_.memory.size());
+    kv_.descriptor = shared_.descriptor();
     kv_.num_layers = num_layers;
     kv_.layer_stride_bytes = num_blocks * page_bytes + kGapBytes;
     kv_.page_bytes = page_bytes;
@@ -30,7 +35,9 @@ class KvMemory final {
   }
 
   const KvGeometry& geometry() const { return kv_; }
-  const std::vector<std::byte>& bytes() const { return bytes_; }
+  std::vector<std::byte> bytes() const {
+    return {kv_.memory.begin(), kv_.memory.end()};
+  }
 
   absl::Span<std::byte> Page(int32_t layer, BlockId block) {
     return kv_.memory.subspan(kv_.PageOffset(layer, block), kv_.page_bytes);
@@ -70,19 +77,19 @@ class KvMemory final {
   }
   // Whether every byte outside of `blocks` is as it was at the start.
   bool UntouchedExcept(const std::vector<BlockId>& blocks) {
-    std::vector<std::byte> expected(bytes_.size(), kUntouched);
+    std::vector<std::byte> expected(kv_.memory.size(), kUntouched);
     for (int32_t layer = 0; layer < kv_.num_layers; ++layer) {
       for (BlockId block : blocks) {
         std::memcpy(expected.data() + kv_.PageOffset(layer, block),
                     Page(layer, block).data(), kv_.page_bytes);
       }
     }
-    return expected == bytes_;
+    return kv_.memory == absl::MakeSpan(expected);
   }
 
  private:
   static constexpr int64_t kGapBytes = 64;
-  std::vector<std::byte> bytes_;
+  SharedMemory shared_;
   KvGeometry kv_;
 };
 

@@ -163,6 +163,7 @@ TEST_F(TransferStateTest, MessagesHoldAboutAMegabyte) {
   TransportProperties limits;
   limits.max_payload_bytes = uint64_t{64} << 20;
   limits.max_payload_extents = 64;
+  limits.good_payload_bytes = uint64_t{1} << 20;
   KvGeometry kv = kv_;
   kv.page_bytes = 32 << 10;
   EXPECT_EQ(MaxPagesPerMessage(kv, limits), 32u);
@@ -185,9 +186,9 @@ TEST(RegionTableTest, RegionsAreFew) {
   std::vector<std::byte> memory(10);
   RegionTable table;
   for (size_t i = 0; i < RegionTable::kMaxRegions; ++i) {
-    EXPECT_TRUE(table.Add(absl::MakeSpan(memory)).ok());
+    EXPECT_TRUE(table.Add({absl::MakeSpan(memory)}).ok());
   }
-  EXPECT_EQ(table.Add(absl::MakeSpan(memory)).status().code(),
+  EXPECT_EQ(table.Add({absl::MakeSpan(memory)}).status().code(),
             absl::StatusCode::kResourceExhausted);
 }
 

@@ -14,7 +14,9 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/shared_memory.h"
 #include "kv_transfer/transport.h"
+#include "kv_transfer/transports/host_aware/create_transport.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 #include "tests/support/fake_transport.h"
 
@@ -50,18 +52,28 @@ class FakeWorld final : public Network {
   FakeNetwork network_;
 };
 
-class UcxWorld final : public Network {
+// Transports as workers have them: "ucx", "local", "auto"; "fallback" is "auto"
+// where the side that listens has UCX alone.
+class RealWorld final : public Network {
  public:
+  explicit RealWorld(std::string kind) : kind_(std::move(kind)) {}
+
   std::unique_ptr<Transport> Create(bool listen) override {
     UcxOptions options;
     options.listen = listen;
     options.max_sends_in_flight = FakeNetwork::kMaxSendsInFlight;
     options.max_sends_outstanding = FakeNetwork::kMaxSendsOutstanding;
-    auto transport = CreateUcxTransport(options);
+    const std::string kind = kind_ != "fallback" ? kind_
+                             : listen            ? "ucx"
+                                                 : "auto";
+    auto transport = CreateTransport(kind, options);
     EXPECT_TRUE(transport.ok()) << transport.status();
     return transport.ok() ? *std::move(transport) : nullptr;
   }
   bool Step() override { return false; }
+
+ private:
+  const std::string kind_;
 };
 
 // Writes down what happened; answers payloads as the test says.
@@ -105,6 +117,10 @@ class Recorder final : public TransportHandler {
     accepted += landing.has_value();
     return landing;
   }
+  void OnLanding(PeerId peer, uint64_t cookie, uint64_t bytes) override {
+    absl::MutexLock lock(&mu);
+    if (on_landing) on_landing(cookie, bytes);
+  }
   void OnLanded(PeerId peer, uint64_t cookie,
                 const absl::Status& status) override {
     absl::MutexLock lock(&mu);
@@ -128,14 +144,17 @@ class Recorder final : public TransportHandler {
   int accepted = 0;
   int ticks = 0;
   std::function<std::optional<Landing>(ByteSpan, uint64_t)> on_payload;
+  std::function<void(uint64_t, uint64_t)> on_landing;
   std::function<void(PeerId, ByteSpan)> on_message;
 };
 
 // A transport with one region and a recorder.
 struct Node {
   Node(Network& network, bool listen, size_t region_bytes = 64 << 10)
-      : memory(region_bytes), transport(network.Create(listen)) {
-    auto added = transport->RegisterRegion(absl::MakeSpan(memory));
+      : shared(*SharedMemory::Create(region_bytes, "a test")),
+        memory(shared.memory()),
+        transport(network.Create(listen)) {
+    auto added = transport->RegisterRegion(memory, shared.descriptor());
     EXPECT_TRUE(added.ok());
     region = *added;
     transport->Start(&recorder);
@@ -149,7 +168,10 @@ struct Node {
     }
   }
 
-  std::vector<std::byte> memory;
+  std::vector<std::byte> Copy() const { return {memory.begin(), memory.end()}; }
+
+  SharedMemory shared;
+  const absl::Span<std::byte> memory;
   Recorder recorder;
   RegionId region{};
   std::unique_ptr<Transport> transport;
@@ -161,7 +183,7 @@ class TransportContractTest : public ::testing::TestWithParam<std::string> {
     if (GetParam() == "fake") {
       network_ = std::make_unique<FakeWorld>();
     } else {
-      network_ = std::make_unique<UcxWorld>();
+      network_ = std::make_unique<RealWorld>(GetParam());
     }
   }
 

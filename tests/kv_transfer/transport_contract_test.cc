@@ -68,7 +68,7 @@ TEST_P(TransportContractTest, PayloadLandsWhereTheReceiverSays) {
   Node server(*network_, true), client(*network_, false);
   client.Fill(1);
   server.Fill(200);
-  const std::vector<std::byte> before = server.memory;
+  const std::vector<std::byte> before = server.Copy();
   Connect(client, server);
   {
     // Cut otherwise than by the sender.
@@ -106,14 +106,44 @@ TEST_P(TransportContractTest, PayloadLandsWhereTheReceiverSays) {
   std::copy_n(sent.begin(), 1000, expected.begin() + 100);
   std::copy_n(sent.begin() + 1000, 20000, expected.begin() + 9000);
   std::copy_n(sent.begin() + 21000, 3000, expected.begin() + 5000);
-  EXPECT_TRUE(server.memory == expected);
+  EXPECT_TRUE(server.Copy() == expected);
+}
+
+// Some tell how far a landing is; what they say is there.
+TEST_P(TransportContractTest, WhatIsSaidToHaveLandedHas) {
+  constexpr uint64_t kBytes = 1 << 20;
+  Node server(*network_, true, kBytes), client(*network_, false, kBytes);
+  client.Fill(5);
+  Connect(client, server);
+  uint64_t last = 0;
+  {
+    absl::MutexLock lock(&server.recorder.mu);
+    server.recorder.on_payload = [&](ByteSpan, uint64_t bytes) {
+      return Landing{{{server.region, 0, bytes}}, 3};
+    };
+    server.recorder.on_landing = [&](uint64_t cookie, uint64_t bytes) {
+      EXPECT_EQ(cookie, 3u);
+      EXPECT_GT(bytes, last);
+      ASSERT_LE(bytes, kBytes);
+      EXPECT_EQ(server.memory.subspan(last, bytes - last),
+                client.memory.subspan(last, bytes - last));
+      EXPECT_THAT(server.recorder.landed, IsEmpty());
+      last = bytes;
+    };
+  }
+  const std::vector<Extent> payload = {{client.region, 0, kBytes}};
+  ASSERT_TRUE(
+      client.transport->Send(client_peer_, Bytes("p"), payload, 5).ok());
+  ASSERT_TRUE(Await(server.recorder,
+                    [&] { return server.recorder.landed.size() == 1; }));
+  EXPECT_TRUE(server.Copy() == client.Copy());
 }
 
 TEST_P(TransportContractTest, RefusedPayloadTouchesNothing) {
   Node server(*network_, true), client(*network_, false);
   client.Fill(1);
   server.Fill(200);
-  const std::vector<std::byte> before = server.memory;
+  const std::vector<std::byte> before = server.Copy();
   Connect(client, server);
   const std::vector<Extent> payload = {{client.region, 0, 60000}};
   ASSERT_TRUE(
@@ -123,7 +153,7 @@ TEST_P(TransportContractTest, RefusedPayloadTouchesNothing) {
   EXPECT_EQ(client.recorder.sent[0].code, absl::StatusCode::kOk);
   EXPECT_THAT(server.recorder.payload_headers, ElementsAre("unwanted"));
   EXPECT_THAT(server.recorder.landed, IsEmpty());
-  EXPECT_TRUE(server.memory == before);
+  EXPECT_TRUE(server.Copy() == before);
 }
 
 TEST_P(TransportContractTest, ManyPayloadsLandAndCompleteOnce) {
@@ -159,7 +189,7 @@ TEST_P(TransportContractTest, ManyPayloadsLandAndCompleteOnce) {
                     [&] { return client.recorder.sent.size() == kPages; }));
   ASSERT_TRUE(Await(server.recorder,
                     [&] { return server.recorder.landed.size() == kPages; }));
-  EXPECT_TRUE(server.memory == client.memory);
+  EXPECT_TRUE(server.Copy() == client.Copy());
   std::map<uint64_t, int> completions;
   for (const auto& completion : server.recorder.landed) {
     ++completions[completion.cookie];
@@ -347,6 +377,21 @@ TEST_P(TransportContractTest, WakeBringsATick) {
   }
 }
 
+TEST_P(TransportContractTest, NamesWhatAPeerIsConnectedBy) {
+  Node server(*network_, true), client(*network_, false);
+  Connect(client, server);
+  const std::string name = client.transport->PeerProperties(client_peer_).name;
+  EXPECT_EQ(name, server.transport->PeerProperties(server_peer_).name);
+  const std::map<std::string, std::string> expected = {{"fake", "fake"},
+                                                       {"ucx", "ucx/tcp"},
+                                                       {"local", "local/memfd"},
+                                                       {"auto", "local/memfd"},
+                                                       {"fallback", "ucx/tcp"}};
+  EXPECT_EQ(name, expected.at(GetParam()));
+  EXPECT_EQ(client.transport->PeerProperties(PeerId{4711}).name,
+            client.transport->properties().name);
+}
+
 TEST_P(TransportContractTest, HandlersMaySend) {
   Node server(*network_, true), client(*network_, false);
   Connect(client, server);
@@ -364,7 +409,8 @@ TEST_P(TransportContractTest, HandlersMaySend) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, TransportContractTest,
-                         ::testing::Values("fake", "ucx"),
+                         ::testing::Values("fake", "ucx", "local", "auto",
+                                           "fallback"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

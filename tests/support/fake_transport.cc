@@ -19,6 +19,7 @@ class FakeTransport final : public Transport {
     properties_.detects_peer_death = true;
     properties_.max_header_bytes = FakeNetwork::kMaxHeaderBytes;
     properties_.max_payload_bytes = FakeNetwork::kMaxPayloadBytes;
+    properties_.good_payload_bytes = FakeNetwork::kMaxPayloadBytes;
     properties_.max_payload_extents = FakeNetwork::kMaxPayloadExtents;
     properties_.max_sends_in_flight = FakeNetwork::kMaxSendsInFlight;
     properties_.max_sends_outstanding = FakeNetwork::kMaxSendsOutstanding;
@@ -26,9 +27,9 @@ class FakeTransport final : public Transport {
   ~FakeTransport() override { Stop(); }
 
   const TransportProperties& properties() const override { return properties_; }
-  absl::StatusOr<RegionId> RegisterRegion(
-      absl::Span<std::byte> memory) override {
-    return regions_.Add(memory);
+  absl::StatusOr<RegionId> RegisterRegion(absl::Span<std::byte> memory,
+                                          int descriptor) override {
+    return regions_.Add({memory, descriptor});
   }
   void Start(TransportHandler* handler) override {
     CHECK(handler_ == nullptr) << "a transport starts once";

@@ -24,8 +24,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kv_transfer/transports/ucx/scoped_fd.h"
-#include "kv_transfer/transports/ucx/socket_address.h"
+#include "common/scoped_fd.h"
+#include "kv_transfer/transports/socket_address.h"
 
 namespace baton::kv_transfer {
 

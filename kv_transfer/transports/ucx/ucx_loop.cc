@@ -21,7 +21,7 @@ absl::Time Now() { return Clock::Monotonic()->Now(); }
 
 }  // namespace
 
-UcxLoop::UcxLoop(const UcxOptions& options, UcxMailbox* mailbox,
+UcxLoop::UcxLoop(const UcxOptions& options, Mailbox* mailbox,
                  const RegionTable* regions)
     : options_(options), mailbox_(mailbox), regions_(regions) {}
 
@@ -59,17 +59,17 @@ void UcxLoop::Run() {
 }
 
 bool UcxLoop::RunMail() {
-  UcxMailbox::Mail mail = mailbox_->Take();
-  for (UcxOp& op : mail.ops) {
-    if (auto* send = std::get_if<UcxSendOp>(&op)) {
+  Mailbox::Mail mail = mailbox_->Take();
+  for (MailOp& op : mail.ops) {
+    if (auto* send = std::get_if<SendOp>(&op)) {
       Send(std::move(*send));
-    } else if (auto* connect = std::get_if<UcxConnectOp>(&op)) {
+    } else if (auto* connect = std::get_if<ConnectOp>(&op)) {
       Connect(*connect);
-    } else if (auto* close = std::get_if<UcxCloseOp>(&op)) {
+    } else if (auto* close = std::get_if<CloseOp>(&op)) {
       Peer* peer = FindPeer(close->peer);
       if (peer != nullptr) Fail(*peer, absl::CancelledError("closed by us"));
     } else {
-      handler_ = std::get<UcxStartOp>(op).handler;
+      handler_ = std::get<StartOp>(op).handler;
     }
   }
   if (mail.wake) next_tick_ = Now();
@@ -197,7 +197,7 @@ void UcxLoop::Accept() {
   }
 }
 
-void UcxLoop::Connect(const UcxConnectOp& op) {
+void UcxLoop::Connect(const ConnectOp& op) {
   Peer& peer = AddPeer(op.peer, op.address, /*incoming=*/false);
   peer.socket_address = op.socket_address;
   absl::StatusOr<Knock> knock = Knock::Begin(op.socket_address);

@@ -30,10 +30,10 @@
 #include "absl/time/time.h"
 #include "kv_transfer/region_table.h"
 #include "kv_transfer/transport.h"
+#include "kv_transfer/transports/mailbox.h"
+#include "kv_transfer/transports/socket_address.h"
 #include "kv_transfer/transports/ucx/door.h"
-#include "kv_transfer/transports/ucx/socket_address.h"
 #include "kv_transfer/transports/ucx/ucx_handles.h"
-#include "kv_transfer/transports/ucx/ucx_mailbox.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 
 namespace baton::kv_transfer {
@@ -41,7 +41,7 @@ namespace baton::kv_transfer {
 class UcxLoop final {
  public:
   // Both must outlive the loop.
-  UcxLoop(const UcxOptions& options, UcxMailbox* mailbox,
+  UcxLoop(const UcxOptions& options, Mailbox* mailbox,
           const RegionTable* regions);
   ~UcxLoop();
   UcxLoop(const UcxLoop&) = delete;
@@ -115,7 +115,7 @@ class UcxLoop final {
   void CloseListenerWhenUnused();
   void ServeKnocks();
   void Accept();
-  void Connect(const UcxConnectOp& op);
+  void Connect(const ConnectOp& op);
   void ConnectEndpoint(Peer& peer, uint16_t port);
   absl::Status CreateEndpoint(Peer& peer, ucp_ep_params_t params);
   Peer& AddPeer(PeerId id, std::string address, bool incoming);
@@ -134,7 +134,7 @@ class UcxLoop final {
   // ucx_messages.cc: sending and receiving.
   absl::Status SetReceivers();
   void SendPreamble(Peer& peer);
-  void Send(UcxSendOp op);
+  void Send(SendOp op);
   void StartSend(std::unique_ptr<Outgoing> outgoing);
   void StartQueued(Peer& peer);
   void FinishSend(std::unique_ptr<Outgoing> outgoing, ucs_status_t status);
@@ -161,7 +161,7 @@ class UcxLoop final {
                             void* incoming);
 
   const UcxOptions options_;
-  UcxMailbox* const mailbox_;
+  Mailbox* const mailbox_;
   const RegionTable* const regions_;
 
   // In the order of creation; destroyed in reverse.

@@ -4,7 +4,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
-#include "kv_transfer/transports/ucx/ucx_limits.h"
 #include "kv_transfer/transports/ucx/ucx_loop.h"
 
 namespace baton::kv_transfer {
@@ -51,13 +50,17 @@ void UcxLoop::SendPreamble(Peer& peer) {
   StartSend(std::move(preamble));
 }
 
-void UcxLoop::Send(UcxSendOp op) {
+void UcxLoop::Send(SendOp op) {
   Peer* peer = FindPeer(op.peer);
   CHECK(peer != nullptr);  // a peer with outstanding sends is not removed
   auto outgoing = std::make_unique<Outgoing>();
   outgoing->peer = peer;
   outgoing->header = std::move(op.header);
-  outgoing->payload = std::move(op.payload);
+  const auto spans = regions_->Resolve(op.payload);
+  CHECK(spans.ok()) << spans.status();  // as when it was posted
+  for (absl::Span<std::byte> span : *spans) {
+    outgoing->payload.push_back({span.data(), span.size()});
+  }
   outgoing->cookie = op.cookie;
   if (peer->state == PeerState::kDown) {
     mailbox_->EndSend(peer->id);
@@ -152,7 +155,7 @@ void UcxLoop::MarkUp(Peer& peer) {
 // Whether a message of `peer` is to be looked at.
 bool UcxLoop::AcceptHeader(Peer* peer, size_t header_bytes) {
   if (peer == nullptr) return false;
-  if (header_bytes == 0 || header_bytes > kUcxMaxHeaderBytes) {
+  if (header_bytes == 0 || header_bytes > kMaxHeaderBytes) {
     Fail(*peer, absl::InvalidArgumentError(absl::StrCat(
                     "the peer sent a header of ", header_bytes, " bytes")));
     return false;
@@ -207,7 +210,7 @@ ucs_status_t UcxLoop::OnPayload(void* arg, const void* header,
   auto* loop = static_cast<UcxLoop*>(arg);
   Peer* peer = loop->FindSender(param);
   if (!loop->AcceptHeader(peer, header_bytes)) return UCS_OK;
-  if (bytes == 0 || bytes > kUcxMaxPayloadBytes) {
+  if (bytes == 0 || bytes > kMaxPayloadBytes) {
     loop->Fail(*peer, absl::InvalidArgumentError(absl::StrCat(
                           "the peer sent a payload of ", bytes, " bytes")));
     return UCS_OK;
@@ -222,7 +225,7 @@ ucs_status_t UcxLoop::Land(Peer& peer, ByteSpan header, void* data,
                            size_t bytes, bool rendezvous) {
   std::optional<Landing> landing = handler_->OnPayload(peer.id, header, bytes);
   if (!landing.has_value()) return UCS_OK;  // dropped, nothing was touched
-  CHECK_LE(landing->extents.size(), kUcxMaxPayloadExtents);
+  CHECK_LE(landing->extents.size(), kMaxPayloadExtents);
   auto spans = regions_->Resolve(landing->extents);
   CHECK(spans.ok()) << spans.status();
   auto incoming = std::make_unique<Incoming>();

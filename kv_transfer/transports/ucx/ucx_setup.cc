@@ -3,7 +3,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
-#include "kv_transfer/transports/ucx/ucx_limits.h"
 #include "kv_transfer/transports/ucx/ucx_loop.h"
 
 namespace baton::kv_transfer {
@@ -23,13 +22,16 @@ absl::Status UcxLoop::Open(TransportProperties* properties) {
   if (options_.listen) BATON_RETURN_IF_ERROR(OpenDoor(properties));
   properties->name = absl::StrCat("ucx/", tls);
   properties->detects_peer_death = true;
-  properties->max_header_bytes = kUcxMaxHeaderBytes;
-  properties->max_payload_bytes = kUcxMaxPayloadBytes;
-  properties->max_payload_extents = kUcxMaxPayloadExtents;
+  properties->max_header_bytes = kMaxHeaderBytes;
+  properties->max_payload_bytes = kMaxPayloadBytes;
+  // Measured over loopback TCP: 128 KB and 4 MB are 10 to 40 % slower.
+  properties->good_payload_bytes = uint64_t{1} << 20;
+  properties->max_payload_extents = kMaxPayloadExtents;
   properties->max_sends_in_flight = options_.max_sends_in_flight;
   properties->max_sends_outstanding = options_.max_sends_outstanding;
   next_tick_ = Clock::Monotonic()->Now();
-  mailbox_->Attach(worker_.get());
+  // The one UCX call that any thread may make.
+  mailbox_->Attach([worker = worker_.get()] { ucp_worker_signal(worker); });
   return absl::OkStatus();
 }
 
@@ -70,10 +72,10 @@ absl::Status UcxLoop::OpenWorker() {
   attr.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
   BATON_RETURN_IF_ERROR(
       UcxStatus(ucp_worker_query(worker, &attr), "ucp_worker_query"));
-  if (attr.max_am_header < kUcxMaxHeaderBytes) {
+  if (attr.max_am_header < kMaxHeaderBytes) {
     return absl::FailedPreconditionError(
         absl::StrCat("message headers of at most ", attr.max_am_header,
-                     " bytes, Baton needs ", kUcxMaxHeaderBytes));
+                     " bytes, Baton needs ", kMaxHeaderBytes));
   }
   return absl::OkStatus();
 }

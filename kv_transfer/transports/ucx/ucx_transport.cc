@@ -10,10 +10,9 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "kv_transfer/region_table.h"
+#include "kv_transfer/transports/mailbox.h"
 #include "kv_transfer/transports/ucx/ucx_environment.h"
-#include "kv_transfer/transports/ucx/ucx_limits.h"
 #include "kv_transfer/transports/ucx/ucx_loop.h"
-#include "kv_transfer/transports/ucx/ucx_mailbox.h"
 
 namespace baton::kv_transfer {
 namespace {
@@ -42,10 +41,10 @@ class UcxTransport final : public Transport {
 
   const TransportProperties& properties() const override { return properties_; }
 
-  absl::StatusOr<RegionId> RegisterRegion(
-      absl::Span<std::byte> memory) override {
+  absl::StatusOr<RegionId> RegisterRegion(absl::Span<std::byte> memory,
+                                          int descriptor) override {
     // UCX pins pages itself where a transport needs that (tcp does not).
-    return regions_.Add(memory);
+    return regions_.Add({memory, descriptor});
   }
 
   void Start(TransportHandler* handler) override {
@@ -71,31 +70,8 @@ class UcxTransport final : public Transport {
   absl::Status Send(PeerId peer, ByteSpan header,
                     absl::Span<const Extent> payload,
                     uint64_t cookie) override {
-    if (header.empty() || header.size() > kUcxMaxHeaderBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("header of ", header.size(), " bytes, allowed are 1 to ",
-                       kUcxMaxHeaderBytes));
-    }
-    if (payload.size() > kUcxMaxPayloadExtents) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("payload of ", payload.size(), " extents, allowed are ",
-                       kUcxMaxPayloadExtents));
-    }
-    UcxSendOp op;
-    op.peer = peer;
-    op.cookie = cookie;
-    uint64_t payload_bytes = 0;
-    BATON_ASSIGN_OR_RETURN(const auto spans, regions_.Resolve(payload));
-    for (absl::Span<std::byte> span : spans) {
-      op.payload.push_back({span.data(), span.size()});
-      payload_bytes += span.size();
-      if (payload_bytes > kUcxMaxPayloadBytes) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "payload of more than ", kUcxMaxPayloadBytes, " bytes"));
-      }
-    }
-    op.header.assign(reinterpret_cast<const char*>(header.data()),
-                     header.size());
+    BATON_ASSIGN_OR_RETURN(SendOp op,
+                           MakeSendOp(regions_, peer, header, payload, cookie));
     return mailbox_.PostSend(std::move(op));
   }
 
@@ -107,7 +83,7 @@ class UcxTransport final : public Transport {
   const UcxOptions options_;
   TransportProperties properties_;  // constant after Launch
   RegionTable regions_;
-  UcxMailbox mailbox_;
+  Mailbox mailbox_;
   absl::Mutex stop_mu_;  // held while joining: Stop may be called twice
   std::thread thread_;
 };

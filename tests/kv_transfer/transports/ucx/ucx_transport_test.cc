@@ -19,7 +19,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/synchronization/mutex.h"
-#include "kv_transfer/transports/ucx/socket_address.h"
+#include "kv_transfer/transports/socket_address.h"
 
 namespace baton::kv_transfer {
 namespace {

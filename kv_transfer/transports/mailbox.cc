@@ -1,22 +1,54 @@
-#include "kv_transfer/transports/ucx/ucx_mailbox.h"
+#include "kv_transfer/transports/mailbox.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/status_macros.h"
 
 namespace baton::kv_transfer {
 
-void UcxMailbox::PostStart(TransportHandler* handler) {
+absl::StatusOr<SendOp> MakeSendOp(const RegionTable& regions, PeerId peer,
+                                  ByteSpan header,
+                                  absl::Span<const Extent> payload,
+                                  uint64_t cookie) {
+  if (header.empty() || header.size() > kMaxHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("header of ", header.size(),
+                                                   " bytes, allowed are 1 to ",
+                                                   kMaxHeaderBytes));
+  }
+  if (payload.size() > kMaxPayloadExtents) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("payload of ", payload.size(), " extents, allowed are ",
+                     kMaxPayloadExtents));
+  }
+  BATON_ASSIGN_OR_RETURN(const auto spans, regions.Resolve(payload));
+  uint64_t payload_bytes = 0;
+  for (absl::Span<std::byte> span : spans) {
+    payload_bytes += span.size();
+    if (payload_bytes > kMaxPayloadBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("payload of more than ", kMaxPayloadBytes, " bytes"));
+    }
+  }
+  SendOp op;
+  op.peer = peer;
+  op.header.assign(reinterpret_cast<const char*>(header.data()), header.size());
+  op.payload.assign(payload.begin(), payload.end());
+  op.cookie = cookie;
+  return op;
+}
+
+void Mailbox::PostStart(TransportHandler* handler) {
   absl::MutexLock lock(&mu_);
   CHECK(!started_) << "a transport starts once";
   started_ = true;
   if (stopped_) return;
-  mail_.ops.push_back(UcxStartOp{handler});
-  Signal();
+  SignalIfEmpty();
+  mail_.ops.push_back(StartOp{handler});
 }
 
-absl::StatusOr<PeerId> UcxMailbox::PostConnect(
+absl::StatusOr<PeerId> Mailbox::PostConnect(
     const std::string& address, const SocketAddress& socket_address) {
   absl::MutexLock lock(&mu_);
   CHECK(started_) << "Connect before Start";
@@ -27,14 +59,26 @@ absl::StatusOr<PeerId> UcxMailbox::PostConnect(
   }
   const PeerId peer{next_peer_++};
   gates_[peer] = Gate{};
-  mail_.ops.push_back(UcxConnectOp{peer, address, socket_address});
-  Signal();
+  SignalIfEmpty();
+  mail_.ops.push_back(ConnectOp{peer, address, socket_address});
   return peer;
 }
 
-absl::Status UcxMailbox::PostSend(UcxSendOp op) {
+absl::Status Mailbox::PostSend(SendOp op) {
   absl::MutexLock lock(&mu_);
-  auto it = gates_.find(op.peer);
+  BATON_RETURN_IF_ERROR(CountSend(op.peer));
+  SignalIfEmpty();
+  mail_.ops.push_back(std::move(op));
+  return absl::OkStatus();
+}
+
+absl::Status Mailbox::BeginSend(PeerId peer) {
+  absl::MutexLock lock(&mu_);
+  return CountSend(peer);
+}
+
+absl::Status Mailbox::CountSend(PeerId peer) {
+  auto it = gates_.find(peer);
   if (stopped_ || it == gates_.end()) {
     return absl::UnavailableError("the peer is down");
   }
@@ -52,12 +96,10 @@ absl::Status UcxMailbox::PostSend(UcxSendOp op) {
         "max_sends_outstanding (", max_sends_outstanding_, ") to one peer"));
   }
   ++gate.sends_outstanding;
-  mail_.ops.push_back(std::move(op));
-  Signal();
   return absl::OkStatus();
 }
 
-void UcxMailbox::PostClose(PeerId peer) {
+void Mailbox::PostClose(PeerId peer) {
   absl::MutexLock lock(&mu_);
   auto it = gates_.find(peer);
   if (stopped_ || it == gates_.end() || it->second.close_posted ||
@@ -65,50 +107,50 @@ void UcxMailbox::PostClose(PeerId peer) {
     return;
   }
   it->second.close_posted = true;
-  mail_.ops.push_back(UcxCloseOp{peer});
-  Signal();
+  SignalIfEmpty();
+  mail_.ops.push_back(CloseOp{peer});
 }
 
-void UcxMailbox::PostWake() {
+void Mailbox::PostWake() {
   absl::MutexLock lock(&mu_);
   if (stopped_ || mail_.wake) return;
+  SignalIfEmpty();
   mail_.wake = true;
-  Signal();
 }
 
-void UcxMailbox::PostStop() {
+void Mailbox::PostStop() {
   absl::MutexLock lock(&mu_);
   stopped_ = true;
+  SignalIfEmpty();
   mail_.stop = true;
-  Signal();
 }
 
-void UcxMailbox::Attach(ucp_worker_h worker) {
+void Mailbox::Attach(std::function<void()> signal) {
   absl::MutexLock lock(&mu_);
-  worker_ = worker;
+  signal_ = std::move(signal);
 }
 
-void UcxMailbox::Detach() {
+void Mailbox::Detach() {
   absl::MutexLock lock(&mu_);
-  worker_ = nullptr;
+  signal_ = nullptr;
 }
 
-UcxMailbox::Mail UcxMailbox::Take() {
+Mailbox::Mail Mailbox::Take() {
   absl::MutexLock lock(&mu_);
   return std::exchange(mail_, {});
 }
 
-bool UcxMailbox::HasMail() const {
+bool Mailbox::HasMail() const {
   absl::MutexLock lock(&mu_);
   return !mail_.ops.empty() || mail_.wake || mail_.stop;
 }
 
-bool UcxMailbox::HasPlace() const {
+bool Mailbox::HasPlace() const {
   absl::MutexLock lock(&mu_);
   return !stopped_ && gates_.size() < max_peers_;
 }
 
-std::optional<PeerId> UcxMailbox::AddIncoming() {
+std::optional<PeerId> Mailbox::AddIncoming() {
   absl::MutexLock lock(&mu_);
   if (gates_.size() >= max_peers_) return std::nullopt;
   const PeerId peer{next_peer_++};
@@ -116,24 +158,24 @@ std::optional<PeerId> UcxMailbox::AddIncoming() {
   return peer;
 }
 
-void UcxMailbox::SetUp(PeerId peer) {
+void Mailbox::SetUp(PeerId peer) {
   absl::MutexLock lock(&mu_);
   gates_.at(peer).state = GateState::kUp;
 }
 
-void UcxMailbox::SetDown(PeerId peer) {
+void Mailbox::SetDown(PeerId peer) {
   absl::MutexLock lock(&mu_);
   gates_.at(peer).state = GateState::kDown;
 }
 
-void UcxMailbox::EndSend(PeerId peer) {
+void Mailbox::EndSend(PeerId peer) {
   absl::MutexLock lock(&mu_);
   Gate& gate = gates_.at(peer);
   CHECK_GT(gate.sends_outstanding, 0u);
   --gate.sends_outstanding;
 }
 
-bool UcxMailbox::TryRemove(PeerId peer) {
+bool Mailbox::TryRemove(PeerId peer) {
   absl::MutexLock lock(&mu_);
   auto it = gates_.find(peer);
   CHECK(it->second.state == GateState::kDown);
@@ -142,8 +184,8 @@ bool UcxMailbox::TryRemove(PeerId peer) {
   return true;
 }
 
-void UcxMailbox::Signal() {
-  if (worker_ != nullptr) ucp_worker_signal(worker_);
+void Mailbox::SignalIfEmpty() {
+  if (mail_.ops.empty() && !mail_.wake && !mail_.stop && signal_) signal_();
 }
 
 }  // namespace baton::kv_transfer

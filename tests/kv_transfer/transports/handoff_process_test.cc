@@ -1,5 +1,5 @@
-// The hand-off over UCX: within this process, and with a worker in another one
-// that is killed or stopped in the middle.
+// The hand-off over real transports: within this process, and with a worker in
+// another one that is killed or stopped in the middle.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,6 +8,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -18,7 +19,7 @@
 #include "common/log.h"
 #include "kv_transfer/handoff_receiver.h"
 #include "kv_transfer/handoff_sender.h"
-#include "kv_transfer/transports/ucx/ucx_transport.h"
+#include "kv_transfer/transports/host_aware/create_transport.h"
 #include "tests/kv_transfer/kv_fixture.h"
 
 namespace baton::kv_transfer {
@@ -107,15 +108,18 @@ class Worker final {
  public:
   using Event = typename Side::Event;
 
-  Worker(v1::WorkerRole role, uint64_t incarnation, KvMemory& memory,
-         bool listen, absl::Duration quarantine_timeout = absl::Seconds(2)) {
+  Worker(const std::string& kind, uint64_t incarnation, KvMemory& memory,
+         absl::Duration quarantine_timeout = absl::Seconds(2)) {
+    constexpr bool kReceives = std::is_same_v<Side, HandoffReceiver>;
     UcxOptions ucx;
-    ucx.listen = listen;
-    auto transport = CreateUcxTransport(ucx);
+    ucx.listen = kReceives;
+    auto transport = CreateTransport(kind, ucx);
     CHECK(transport.ok()) << transport.status();
     transport_ = *std::move(transport);
     HandoffOptions options;
-    options.self = MakeHello(role, incarnation, "test");
+    options.self =
+        MakeHello(kReceives ? v1::WORKER_ROLE_DECODE : v1::WORKER_ROLE_PREFILL,
+                  incarnation, "test");
     options.kv = memory.geometry();
     options.quarantine_timeout = quarantine_timeout;
     options.wake = [this] {
@@ -164,6 +168,9 @@ class Worker final {
   std::vector<Event> events_;
 };
 
+// The kind of transport of both workers.
+class HandoffProcessTest : public ::testing::TestWithParam<std::string> {};
+
 using Receiver = Worker<HandoffReceiver>;
 using Sender = Worker<HandoffSender>;
 
@@ -186,11 +193,11 @@ HandoffSender::Grant GrantOf(uint64_t id, Incarnation receiver, int32_t n) {
   return grant;
 }
 
-TEST(HandoffUcxTest, TransfersLandBitForBit) {
+TEST_P(HandoffProcessTest, TransfersLandBitForBit) {
   constexpr int32_t kLayers = 6, kBlocks = 96, kPerTransfer = 12;
   KvMemory here(kLayers, kBlocks, 8 << 10), there(kLayers, kBlocks, 8 << 10);
-  Receiver receiver(v1::WORKER_ROLE_DECODE, kHere, there, true);
-  Sender sender(v1::WORKER_ROLE_PREFILL, 1, here, false);
+  Receiver receiver(GetParam(), kHere, there);
+  Sender sender(GetParam(), 1, here);
   ASSERT_TRUE(sender->Pair(receiver.address()).ok());
   ASSERT_TRUE(sender.Await<PeerReady>().has_value());
 
@@ -237,10 +244,10 @@ TEST(HandoffUcxTest, TransfersLandBitForBit) {
   EXPECT_TRUE(there.UntouchedExcept(Blocks(0, kBlocks)));
 }
 
-TEST(HandoffUcxTest, AnotherFingerprintIsRefused) {
+TEST_P(HandoffProcessTest, AnotherFingerprintIsRefused) {
   KvMemory here(2, 4, 1024), there(2, 4, 1024);
-  Receiver receiver(v1::WORKER_ROLE_DECODE, kHere, there, true);
-  auto transport = CreateUcxTransport({.listen = false});
+  Receiver receiver(GetParam(), kHere, there);
+  auto transport = CreateTransport(GetParam(), {.listen = false});
   ASSERT_TRUE(transport.ok());
   HandoffOptions options;
   options.self = MakeHello(v1::WORKER_ROLE_PREFILL, 1, "odd");
@@ -255,13 +262,11 @@ TEST(HandoffUcxTest, AnotherFingerprintIsRefused) {
               ::testing::HasSubstr("block_size (16 here, 32 there)"));
 }
 
-TEST(HandoffUcxTest, EitherSideMayGoFirst) {
+TEST_P(HandoffProcessTest, EitherSideMayGoFirst) {
   KvMemory here(2, 8, 64 << 10), there(2, 8, 64 << 10);
   for (bool sender_first : {true, false}) {
-    auto receiver =
-        std::make_unique<Receiver>(v1::WORKER_ROLE_DECODE, kHere, there, true);
-    auto sender =
-        std::make_unique<Sender>(v1::WORKER_ROLE_PREFILL, 1, here, false);
+    auto receiver = std::make_unique<Receiver>(GetParam(), kHere, there);
+    auto sender = std::make_unique<Sender>(GetParam(), 1, here);
     ASSERT_TRUE((*sender)->Pair(receiver->address()).ok());
     ASSERT_TRUE(sender->Await<PeerReady>().has_value());
     auto open = OpenOf(1, Blocks(0, 8), absl::Minutes(1));
@@ -289,9 +294,10 @@ TEST(HandoffUcxTest, EitherSideMayGoFirst) {
 constexpr int32_t kBigLayers = 16, kBigBlocks = 128;
 constexpr int64_t kBigPage = 32 << 10;
 
-std::vector<std::string> SendArgs(Receiver& receiver, uint64_t id,
-                                  bool commit) {
-  return {"send",
+std::vector<std::string> SendArgs(const std::string& kind, Receiver& receiver,
+                                  uint64_t id, bool commit) {
+  return {kind,
+          "send",
           receiver.address(),
           std::to_string(kHere),
           std::to_string(id),
@@ -314,13 +320,13 @@ void AwaitBytes(const std::function<uint64_t()>& bytes) {
   ASSERT_GT(bytes(), 0u);
 }
 
-TEST(HandoffUcxTest, SenderIsKilledMidTransferAndComesBack) {
+TEST_P(HandoffProcessTest, SenderIsKilledMidTransferAndComesBack) {
   KvMemory memory(kBigLayers, kBigBlocks, kBigPage);
-  Receiver receiver(v1::WORKER_ROLE_DECODE, kHere, memory, true);
+  Receiver receiver(GetParam(), kHere, memory);
   ASSERT_TRUE(
       receiver->Open(OpenOf(1, Blocks(0, kBigBlocks), absl::Minutes(1))).ok());
   {
-    PeerProcess sender(SendArgs(receiver, 1, /*commit=*/false));
+    PeerProcess sender(SendArgs(GetParam(), receiver, 1, /*commit=*/false));
     AwaitBytes([&] { return receiver->stats().bytes_received; });
     sender.Signal(SIGKILL);
     EXPECT_EQ(sender.Wait(), -SIGKILL);
@@ -338,7 +344,7 @@ TEST(HandoffUcxTest, SenderIsKilledMidTransferAndComesBack) {
   // The next life sends it all, into the same blocks.
   ASSERT_TRUE(
       receiver->Open(OpenOf(2, Blocks(0, kBigBlocks), absl::Minutes(1))).ok());
-  PeerProcess reborn(SendArgs(receiver, 2, /*commit=*/true));
+  PeerProcess reborn(SendArgs(GetParam(), receiver, 2, /*commit=*/true));
   const auto landed = receiver.Await<HandoffReceiver::Landed>();
   ASSERT_TRUE(landed.has_value());
   EXPECT_EQ(landed->sender, reborn.incarnation());
@@ -346,13 +352,13 @@ TEST(HandoffUcxTest, SenderIsKilledMidTransferAndComesBack) {
   EXPECT_EQ(reborn.Finish(), 0);
 }
 
-TEST(HandoffUcxTest, StoppedSenderIsGivenUpAtTheDeadline) {
+TEST_P(HandoffProcessTest, StoppedSenderIsGivenUpAtTheDeadline) {
   KvMemory memory(kBigLayers, kBigBlocks, kBigPage);
-  Receiver receiver(v1::WORKER_ROLE_DECODE, kHere, memory, true,
+  Receiver receiver(GetParam(), kHere, memory,
                     /*quarantine_timeout=*/absl::Milliseconds(200));
   ASSERT_TRUE(
       receiver->Open(OpenOf(1, Blocks(0, kBigBlocks), absl::Minutes(1))).ok());
-  PeerProcess sender(SendArgs(receiver, 1, /*commit=*/false));
+  PeerProcess sender(SendArgs(GetParam(), receiver, 1, /*commit=*/false));
   AwaitBytes([&] { return receiver->stats().bytes_received; });
   sender.Signal(SIGSTOP);
   receiver->Extend(TransferId{1}, In(absl::Milliseconds(100)));
@@ -362,10 +368,10 @@ TEST(HandoffUcxTest, StoppedSenderIsGivenUpAtTheDeadline) {
   EXPECT_TRUE(receiver.Await<HandoffReceiver::Quiesced>().has_value());
 }
 
-TEST(HandoffUcxTest, ReceiverIsKilledMidTransfer) {
+TEST_P(HandoffProcessTest, ReceiverIsKilledMidTransfer) {
   KvMemory memory(kBigLayers, kBigBlocks, kBigPage);
-  Sender sender(v1::WORKER_ROLE_PREFILL, 1, memory, false);
-  PeerProcess receiver({"receive", "1", std::to_string(kBigBlocks),
+  Sender sender(GetParam(), 1, memory);
+  PeerProcess receiver({GetParam(), "receive", "1", std::to_string(kBigBlocks),
                         std::to_string(kBigLayers), std::to_string(kBigPage)});
   const Incarnation there = receiver.incarnation();
   ASSERT_TRUE(sender->Pair(receiver.ReadLine()).ok());
@@ -387,11 +393,11 @@ TEST(HandoffUcxTest, ReceiverIsKilledMidTransfer) {
   EXPECT_EQ(sender->stats().transfers_quarantined, 0u);
 }
 
-TEST(HandoffUcxTest, StoppedReceiverIsGivenUpAtTheDeadline) {
+TEST_P(HandoffProcessTest, StoppedReceiverIsGivenUpAtTheDeadline) {
   KvMemory memory(kBigLayers, kBigBlocks, kBigPage);
-  Sender sender(v1::WORKER_ROLE_PREFILL, 1, memory, false,
+  Sender sender(GetParam(), 1, memory,
                 /*quarantine_timeout=*/absl::Milliseconds(200));
-  PeerProcess receiver({"receive", "1", std::to_string(kBigBlocks),
+  PeerProcess receiver({GetParam(), "receive", "1", std::to_string(kBigBlocks),
                         std::to_string(kBigLayers), std::to_string(kBigPage)});
   const Incarnation there = receiver.incarnation();
   ASSERT_TRUE(sender->Pair(receiver.ReadLine()).ok());
@@ -411,6 +417,10 @@ TEST(HandoffUcxTest, StoppedReceiverIsGivenUpAtTheDeadline) {
   EXPECT_TRUE(sender.Await<HandoffSender::Quiesced>().has_value());
   EXPECT_EQ(sender->stats().peers_closed_by_force, 1u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Transports, HandoffProcessTest,
+                         ::testing::Values("ucx", "local", "auto"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace baton::kv_transfer

@@ -1,12 +1,14 @@
 // A worker's data plane in a process of its own, to be stopped and killed.
 //
-//   peer_process send ADDRESS RECEIVER TRANSFER BLOCKS LAYERS PAGE_BYTES COMMIT
+//   peer_process KIND send ADDRESS RECEIVER TRANSFER BLOCKS LAYERS PAGE_BYTES
+//                     COMMIT
 //     pairs with ADDRESS and sends BLOCKS blocks as transfer TRANSFER,
 //     generation 1; commits when COMMIT is 1.
-//   peer_process receive TRANSFER BLOCKS LAYERS PAGE_BYTES
+//   peer_process KIND receive TRANSFER BLOCKS LAYERS PAGE_BYTES
 //     opens that transfer and prints its address.
 //
-// Its incarnation is its process id. It ends when standard input does.
+// KIND is that of its transport. Its incarnation is its process id. It ends
+// when standard input does.
 #include <unistd.h>
 
 #include <cstdio>
@@ -21,7 +23,7 @@
 #include "common/log.h"
 #include "kv_transfer/handoff_receiver.h"
 #include "kv_transfer/handoff_sender.h"
-#include "kv_transfer/transports/ucx/ucx_transport.h"
+#include "kv_transfer/transports/host_aware/create_transport.h"
 #include "tests/kv_transfer/kv_fixture.h"
 
 namespace baton::kv_transfer {
@@ -55,7 +57,7 @@ struct Wake {
   }
 };
 
-int Send(char** args) {
+int Send(const std::string& kind, char** args) {
   const std::string address = args[0];
   const Incarnation receiver{std::strtoull(args[1], nullptr, 10)};
   const TransferId transfer{std::strtoull(args[2], nullptr, 10)};
@@ -68,7 +70,7 @@ int Send(char** args) {
       memory.Write(static_cast<uint64_t>(transfer), layer, i, i);
     }
   }
-  auto transport = CreateUcxTransport({.listen = false});
+  auto transport = CreateTransport(kind, {.listen = false});
   CHECK(transport.ok()) << transport.status();
   Wake wake;
   HandoffOptions options;
@@ -98,10 +100,10 @@ int Send(char** args) {
   return 0;
 }
 
-int Receive(char** args) {
+int Receive(const std::string& kind, char** args) {
   const int32_t num_blocks = std::atoi(args[1]);
   KvMemory memory(std::atoi(args[2]), num_blocks, std::atoll(args[3]));
-  auto transport = CreateUcxTransport({});
+  auto transport = CreateTransport(kind, {});
   CHECK(transport.ok()) << transport.status();
   HandoffOptions options;
   options.self = MakeHello(v1::WORKER_ROLE_DECODE, getpid(), "receiver");
@@ -125,12 +127,13 @@ int Receive(char** args) {
 
 int main(int argc, char** argv) {
   baton::InitLogging("peer_process");
-  const std::string mode = argc > 1 ? argv[1] : "";
-  if (mode == "send" && argc == 9) {
-    return baton::kv_transfer::Send(argv + 2);
+  const std::string kind = argc > 2 ? argv[1] : "";
+  const std::string mode = argc > 2 ? argv[2] : "";
+  if (mode == "send" && argc == 10) {
+    return baton::kv_transfer::Send(kind, argv + 3);
   }
-  if (mode == "receive" && argc == 6) {
-    return baton::kv_transfer::Receive(argv + 2);
+  if (mode == "receive" && argc == 7) {
+    return baton::kv_transfer::Receive(kind, argv + 3);
   }
   std::fprintf(stderr, "usage: see peer_process.cc\n");
   return 2;

@@ -1,14 +1,13 @@
-// How other threads reach the progress thread: a queue of what it is to do, and
-// per peer a gate that bounds how much that can be. Posting wakes the thread
-// with ucp_worker_signal, the one UCX call that any thread may make.
+// How other threads reach a transport's progress thread: a queue of what it is
+// to do, and per peer a gate that bounds how much that can be. The first mail
+// in an empty queue wakes the thread.
 //
 // Bounds: sends per peer by the gate, connections by max_peers, one close per
 // peer; wake-ups do not queue.
 #pragma once
 
-#include <ucp/api/ucp.h>
-
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -19,33 +18,47 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "kv_transfer/region_table.h"
 #include "kv_transfer/transport.h"
-#include "kv_transfer/transports/ucx/socket_address.h"
+#include "kv_transfer/transports/socket_address.h"
 
 namespace baton::kv_transfer {
 
-struct UcxSendOp {
+// What may be sent of one transport: sizes that both ends keep to.
+inline constexpr uint64_t kMaxHeaderBytes = 4096;
+// A page larger than the usual message still goes in one.
+inline constexpr uint64_t kMaxPayloadBytes = uint64_t{64} << 20;
+inline constexpr uint32_t kMaxPayloadExtents = 64;
+
+struct SendOp {
   PeerId peer{};
   std::string header;
-  std::vector<ucp_dt_iov_t> payload;
+  std::vector<Extent> payload;
   uint64_t cookie = 0;
 };
-struct UcxConnectOp {
+struct ConnectOp {
   PeerId peer{};
   std::string address;
   SocketAddress socket_address;
 };
-struct UcxCloseOp {
+struct CloseOp {
   PeerId peer{};
 };
-struct UcxStartOp {
+struct StartOp {
   TransportHandler* handler = nullptr;
 };
-using UcxOp = std::variant<UcxSendOp, UcxConnectOp, UcxCloseOp, UcxStartOp>;
+// The operation that Transport::Send asks for, or why there is none, as said
+// there. Any thread.
+absl::StatusOr<SendOp> MakeSendOp(const RegionTable& regions, PeerId peer,
+                                  ByteSpan header,
+                                  absl::Span<const Extent> payload,
+                                  uint64_t cookie);
 
-class UcxMailbox final {
+using MailOp = std::variant<SendOp, ConnectOp, CloseOp, StartOp>;
+
+class Mailbox final {
  public:
-  UcxMailbox(uint32_t max_peers, uint32_t max_sends_outstanding)
+  Mailbox(uint32_t max_peers, uint32_t max_sends_outstanding)
       : max_peers_(max_peers), max_sends_outstanding_(max_sends_outstanding) {}
 
   // Any thread. As in Transport.
@@ -53,18 +66,22 @@ class UcxMailbox final {
   absl::StatusOr<PeerId> PostConnect(const std::string& address,
                                      const SocketAddress& socket_address)
       ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status PostSend(UcxSendOp op) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status PostSend(SendOp op) ABSL_LOCKS_EXCLUDED(mu_);
+  // As PostSend, but nothing is posted: the caller has the means to send.
+  absl::Status BeginSend(PeerId peer) ABSL_LOCKS_EXCLUDED(mu_);
   void PostClose(PeerId peer) ABSL_LOCKS_EXCLUDED(mu_);
   void PostWake() ABSL_LOCKS_EXCLUDED(mu_);
   // Refuses all later posts.
   void PostStop() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The progress thread. Between Attach and Detach posts signal `worker`.
-  void Attach(ucp_worker_h worker) ABSL_LOCKS_EXCLUDED(mu_);
+  // The progress thread. Between Attach and Detach posts call `signal`, on any
+  // thread and with the lock held; it must wake the progress thread, now or
+  // when it is about to sleep.
+  void Attach(std::function<void()> signal) ABSL_LOCKS_EXCLUDED(mu_);
   void Detach() ABSL_LOCKS_EXCLUDED(mu_);
 
   struct Mail {
-    std::vector<UcxOp> ops;
+    std::vector<MailOp> ops;
     bool wake = false;
     bool stop = false;
   };
@@ -90,13 +107,16 @@ class UcxMailbox final {
     uint32_t sends_outstanding = 0;
   };
 
-  void Signal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Counts one more send, or says why there may be none.
+  absl::Status CountSend(PeerId peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Before mail is added.
+  void SignalIfEmpty() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const uint32_t max_peers_;
   const uint32_t max_sends_outstanding_;
 
   mutable absl::Mutex mu_;
-  ucp_worker_h worker_ ABSL_GUARDED_BY(mu_) = nullptr;
+  std::function<void()> signal_ ABSL_GUARDED_BY(mu_);
   Mail mail_ ABSL_GUARDED_BY(mu_);
   bool started_ ABSL_GUARDED_BY(mu_) = false;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,4 +1,4 @@
-#include "kv_transfer/transports/ucx/socket_address.h"
+#include "kv_transfer/transports/socket_address.h"
 
 #include <gtest/gtest.h>
 

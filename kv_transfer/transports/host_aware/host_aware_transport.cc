@@ -1,0 +1,361 @@
+#include "kv_transfer/transports/host_aware/host_aware_transport.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+
+namespace baton::kv_transfer {
+namespace {
+
+enum Side { kLocal = 0, kRemote = 1 };
+
+TransportProperties Combine(const TransportProperties& local,
+                            const TransportProperties& remote) {
+  TransportProperties out;
+  out.name = absl::StrCat(local.name, "+", remote.name);
+  out.address = remote.address;
+  out.detects_peer_death =
+      local.detects_peer_death && remote.detects_peer_death;
+  out.max_header_bytes =
+      std::min(local.max_header_bytes, remote.max_header_bytes);
+  out.max_payload_bytes =
+      std::min(local.max_payload_bytes, remote.max_payload_bytes);
+  out.good_payload_bytes =
+      std::min(local.good_payload_bytes, remote.good_payload_bytes);
+  out.max_payload_extents =
+      std::min(local.max_payload_extents, remote.max_payload_extents);
+  out.max_sends_in_flight =
+      std::min(local.max_sends_in_flight, remote.max_sends_in_flight);
+  out.max_sends_outstanding =
+      std::min(local.max_sends_outstanding, remote.max_sends_outstanding);
+  return out;
+}
+
+// Lock order: calls_mu_, then whatever the handler takes, then mu_, then the
+// locks of the two transports.
+class HostAwareTransport final : public Transport {
+ public:
+  HostAwareTransport(std::unique_ptr<Transport> local,
+                     std::unique_ptr<Transport> remote)
+      : sides_{std::move(local), std::move(remote)},
+        ears_{{this, kLocal}, {this, kRemote}},
+        properties_(Combine(sides_[kLocal]->properties(),
+                            sides_[kRemote]->properties())) {}
+  ~HostAwareTransport() override { Stop(); }
+
+  const TransportProperties& properties() const override { return properties_; }
+  const TransportProperties& PeerProperties(PeerId peer) const override;
+  absl::StatusOr<RegionId> RegisterRegion(absl::Span<std::byte> memory,
+                                          int descriptor) override;
+  void Start(TransportHandler* handler) override;
+  void Stop() override;
+  absl::StatusOr<PeerId> Connect(const std::string& address) override;
+  absl::Status Send(PeerId peer, ByteSpan header,
+                    absl::Span<const Extent> payload, uint64_t cookie) override;
+  void ClosePeer(PeerId peer) override;
+  void Wake() override;
+
+ private:
+  // The handler of one of the two.
+  class Ear final : public TransportHandler {
+   public:
+    Ear(HostAwareTransport* owner, Side side) : owner_(owner), side_(side) {}
+    void OnPeerUp(PeerId peer, const std::string& address) override;
+    void OnPeerDown(PeerId peer, const absl::Status& why) override;
+    void OnMessage(PeerId peer, ByteSpan header) override;
+    std::optional<Landing> OnPayload(PeerId peer, ByteSpan header,
+                                     uint64_t payload_bytes) override;
+    void OnLanding(PeerId peer, uint64_t cookie, uint64_t bytes) override;
+    void OnLanded(PeerId peer, uint64_t cookie,
+                  const absl::Status& status) override;
+    void OnSent(PeerId peer, uint64_t cookie,
+                const absl::Status& status) override;
+    void OnTick() override;
+
+   private:
+    HostAwareTransport* const owner_;
+    const Side side_;
+  };
+
+  // A peer as our user knows it.
+  struct Peer {
+    Side side = kLocal;
+    PeerId inner{};
+    // As given to Connect; empty for a peer that connected to us.
+    std::string address;
+    // Why it is not connected by the first; empty when nobody tried.
+    std::string why_not_local;
+    bool up = false;
+    bool down = false;
+    bool close_asked = false;
+    // Sends and landings that have not completed.
+    uint64_t outstanding = 0;
+  };
+
+  // Our name for `inner` of `side`, which is new or known.
+  PeerId Outer(Side side, PeerId inner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  PeerId Add(Side side, PeerId inner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the peer goes on by the second, now that the first failed.
+  bool FallBack(PeerId outer, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
+  PeerId Translate(Side side, PeerId inner) ABSL_LOCKS_EXCLUDED(mu_);
+  // One send or landing less; forgets a peer that is down and quiet.
+  void Complete(PeerId outer) ABSL_LOCKS_EXCLUDED(mu_);
+  void RemoveIfQuiet(PeerId outer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  std::unique_ptr<Transport> sides_[2];
+  Ear ears_[2];
+  const TransportProperties properties_;
+
+  // Held during every call to the handler.
+  absl::Mutex calls_mu_;
+  TransportHandler* handler_ = nullptr;  // constant after Start
+
+  mutable absl::Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  // Whether peers can read all of our memory.
+  bool all_shared_ ABSL_GUARDED_BY(mu_) = true;
+  uint64_t next_peer_ ABSL_GUARDED_BY(mu_) = 1;
+  absl::flat_hash_map<PeerId, Peer> peers_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<PeerId, PeerId> outer_[2] ABSL_GUARDED_BY(mu_);
+};
+
+const TransportProperties& HostAwareTransport::PeerProperties(
+    PeerId peer) const {
+  absl::MutexLock lock(&mu_);
+  auto it = peers_.find(peer);
+  return it == peers_.end() ? properties_
+                            : sides_[it->second.side]->properties();
+}
+
+absl::StatusOr<RegionId> HostAwareTransport::RegisterRegion(
+    absl::Span<std::byte> memory, int descriptor) {
+  absl::MutexLock lock(&mu_);
+  BATON_ASSIGN_OR_RETURN(const RegionId id,
+                         sides_[kLocal]->RegisterRegion(memory, descriptor));
+  BATON_ASSIGN_OR_RETURN(const RegionId other,
+                         sides_[kRemote]->RegisterRegion(memory, descriptor));
+  CHECK(id == other) << "two transports count regions differently";
+  all_shared_ = all_shared_ && descriptor != kNoDescriptor;
+  return id;
+}
+
+void HostAwareTransport::Start(TransportHandler* handler) {
+  handler_ = handler;
+  sides_[kLocal]->Start(&ears_[kLocal]);
+  sides_[kRemote]->Start(&ears_[kRemote]);
+}
+
+void HostAwareTransport::Stop() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  sides_[kLocal]->Stop();
+  sides_[kRemote]->Stop();
+}
+
+absl::StatusOr<PeerId> HostAwareTransport::Connect(const std::string& address) {
+  absl::MutexLock lock(&mu_);
+  if (stopping_) return absl::UnavailableError("the transport is stopped");
+  std::string why_not = "KV memory here is not shared";
+  if (all_shared_) {
+    // The lock is held, so that its news find the peer.
+    absl::StatusOr<PeerId> inner = sides_[kLocal]->Connect(address);
+    if (inner.ok()) {
+      const PeerId outer = Add(kLocal, *inner);
+      peers_[outer].address = address;
+      return outer;
+    }
+    if (absl::IsInvalidArgument(inner.status())) return inner.status();
+    why_not = std::string(inner.status().message());
+  }
+  BATON_ASSIGN_OR_RETURN(const PeerId inner, sides_[kRemote]->Connect(address));
+  const PeerId outer = Add(kRemote, inner);
+  peers_[outer].address = address;
+  peers_[outer].why_not_local = why_not;
+  return outer;
+}
+
+absl::Status HostAwareTransport::Send(PeerId peer, ByteSpan header,
+                                      absl::Span<const Extent> payload,
+                                      uint64_t cookie) {
+  Side side;
+  PeerId inner;
+  {
+    absl::MutexLock lock(&mu_);
+    auto it = peers_.find(peer);
+    if (it == peers_.end() || it->second.down) {
+      return absl::UnavailableError("the peer is down");
+    }
+    // Also while it changes sides.
+    if (!it->second.up) {
+      return absl::FailedPreconditionError("the peer is not up yet");
+    }
+    side = it->second.side;
+    inner = it->second.inner;
+    // Before the send, which may complete at once.
+    ++it->second.outstanding;
+  }
+  const absl::Status status =
+      sides_[side]->Send(inner, header, payload, cookie);
+  if (!status.ok()) Complete(peer);
+  return status;
+}
+
+void HostAwareTransport::ClosePeer(PeerId peer) {
+  absl::MutexLock lock(&mu_);
+  auto it = peers_.find(peer);
+  if (it == peers_.end()) return;
+  it->second.close_asked = true;
+  sides_[it->second.side]->ClosePeer(it->second.inner);
+}
+
+void HostAwareTransport::Wake() { sides_[kLocal]->Wake(); }
+
+PeerId HostAwareTransport::Add(Side side, PeerId inner) {
+  const PeerId outer{next_peer_++};
+  Peer& peer = peers_[outer];
+  peer.side = side;
+  peer.inner = inner;
+  outer_[side][inner] = outer;
+  return outer;
+}
+
+PeerId HostAwareTransport::Outer(Side side, PeerId inner) {
+  auto it = outer_[side].find(inner);
+  return it == outer_[side].end() ? Add(side, inner) : it->second;
+}
+
+PeerId HostAwareTransport::Translate(Side side, PeerId inner) {
+  absl::MutexLock lock(&mu_);
+  return Outer(side, inner);
+}
+
+bool HostAwareTransport::FallBack(PeerId outer, const absl::Status& why) {
+  absl::MutexLock lock(&mu_);
+  Peer& peer = peers_.at(outer);
+  if (peer.side != kLocal || peer.up || peer.address.empty() ||
+      peer.close_asked || stopping_) {
+    return false;
+  }
+  absl::StatusOr<PeerId> inner = sides_[kRemote]->Connect(peer.address);
+  if (!inner.ok()) return false;
+  outer_[kLocal].erase(peer.inner);
+  peer.side = kRemote;
+  peer.inner = *inner;
+  peer.why_not_local = std::string(why.message());
+  outer_[kRemote][*inner] = outer;
+  return true;
+}
+
+void HostAwareTransport::Complete(PeerId outer) {
+  absl::MutexLock lock(&mu_);
+  Peer& peer = peers_.at(outer);
+  CHECK_GT(peer.outstanding, 0u);
+  --peer.outstanding;
+  RemoveIfQuiet(outer);
+}
+
+void HostAwareTransport::RemoveIfQuiet(PeerId outer) {
+  auto it = peers_.find(outer);
+  if (!it->second.down || it->second.outstanding > 0) return;
+  outer_[it->second.side].erase(it->second.inner);
+  peers_.erase(it);
+}
+
+void HostAwareTransport::Ear::OnPeerUp(PeerId inner,
+                                       const std::string& address) {
+  absl::MutexLock calls(&owner_->calls_mu_);
+  PeerId outer;
+  std::string why_not_local;
+  {
+    absl::MutexLock lock(&owner_->mu_);
+    outer = owner_->Outer(side_, inner);
+    Peer& peer = owner_->peers_.at(outer);
+    peer.up = true;
+    why_not_local = peer.why_not_local;
+  }
+  if (!why_not_local.empty()) {
+    LOG(INFO) << "kv_transfer: " << address << " is connected by "
+              << owner_->sides_[side_]->properties().name
+              << ", not by memory: " << why_not_local;
+  }
+  owner_->handler_->OnPeerUp(outer, address);
+}
+
+void HostAwareTransport::Ear::OnPeerDown(PeerId inner,
+                                         const absl::Status& why) {
+  absl::MutexLock calls(&owner_->calls_mu_);
+  const PeerId outer = owner_->Translate(side_, inner);
+  if (owner_->FallBack(outer, why)) return;
+  {
+    absl::MutexLock lock(&owner_->mu_);
+    owner_->peers_.at(outer).down = true;
+  }
+  owner_->handler_->OnPeerDown(outer, why);
+  absl::MutexLock lock(&owner_->mu_);
+  owner_->RemoveIfQuiet(outer);
+}
+
+void HostAwareTransport::Ear::OnMessage(PeerId inner, ByteSpan header) {
+  absl::MutexLock calls(&owner_->calls_mu_);
+  owner_->handler_->OnMessage(owner_->Translate(side_, inner), header);
+}
+
+std::optional<Landing> HostAwareTransport::Ear::OnPayload(
+    PeerId inner, ByteSpan header, uint64_t payload_bytes) {
+  absl::MutexLock calls(&owner_->calls_mu_);
+  const PeerId outer = owner_->Translate(side_, inner);
+  std::optional<Landing> landing =
+      owner_->handler_->OnPayload(outer, header, payload_bytes);
+  if (landing.has_value()) {
+    absl::MutexLock lock(&owner_->mu_);
+    ++owner_->peers_.at(outer).outstanding;
+  }
+  return landing;
+}
+
+void HostAwareTransport::Ear::OnLanding(PeerId inner, uint64_t cookie,
+                                        uint64_t bytes) {
+  absl::MutexLock calls(&owner_->calls_mu_);
+  owner_->handler_->OnLanding(owner_->Translate(side_, inner), cookie, bytes);
+}
+
+void HostAwareTransport::Ear::OnLanded(PeerId inner, uint64_t cookie,
+                                       const absl::Status& status) {
+  absl::MutexLock calls(&owner_->calls_mu_);
+  const PeerId outer = owner_->Translate(side_, inner);
+  owner_->handler_->OnLanded(outer, cookie, status);
+  owner_->Complete(outer);
+}
+
+void HostAwareTransport::Ear::OnSent(PeerId inner, uint64_t cookie,
+                                     const absl::Status& status) {
+  absl::MutexLock calls(&owner_->calls_mu_);
+  const PeerId outer = owner_->Translate(side_, inner);
+  owner_->handler_->OnSent(outer, cookie, status);
+  owner_->Complete(outer);
+}
+
+void HostAwareTransport::Ear::OnTick() {
+  absl::MutexLock calls(&owner_->calls_mu_);
+  owner_->handler_->OnTick();
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> MakeHostAwareTransport(
+    std::unique_ptr<Transport> local, std::unique_ptr<Transport> remote) {
+  return std::make_unique<HostAwareTransport>(std::move(local),
+                                              std::move(remote));
+}
+
+}  // namespace baton::kv_transfer

@@ -1,0 +1,292 @@
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "kv_transfer/transports/local/local_loop.h"
+#include "kv_transfer/transports/local/local_socket.h"
+#include "kv_transfer/transports/local/local_wire.h"
+
+namespace baton::kv_transfer {
+namespace {
+
+// Between two looks at the sockets, the mail and the clock.
+constexpr uint64_t kCopyBytesPerTurn = uint64_t{1} << 20;
+// Copied, and then told to the handler: so much is in the first or second
+// cache.
+constexpr uint64_t kCachedBytes = uint64_t{32} << 10;
+static_assert(kCopyBytesPerTurn % kCachedBytes == 0);
+constexpr int kDatagramsPerTurn = 64;
+// Payloads of one peer that are offered to the handler in one turn.
+constexpr int kOffersPerTurn = 64;
+// How many payloads a `done` may wait for while there are more to copy.
+constexpr uint32_t kDoneBatch = 4;
+
+}  // namespace
+
+void LocalLoop::SendOffer(Peer& peer) {
+  local_wire::Offer offer;
+  std::vector<int> descriptors;
+  const std::vector<RegionTable::Region> regions = regions_->List();
+  for (uint32_t i = 0; i < regions.size(); ++i) {
+    if (regions[i].descriptor == kNoDescriptor) continue;
+    offer.push_back({RegionId{i}, regions[i].memory.size()});
+    descriptors.push_back(regions[i].descriptor);
+  }
+  const absl::StatusOr<bool> sent = SendDatagram(
+      peer.socket.get(), local_wire::EncodeOffer(offer), descriptors);
+  if (!sent.ok()) {
+    Fail(peer, sent.status());
+  } else if (!*sent) {
+    Fail(peer, absl::UnavailableError("there is no room for an offer"));
+  }
+}
+
+void LocalLoop::Send(SendOp op) {
+  Peer* peer = FindPeer(op.peer);
+  CHECK(peer != nullptr);  // a peer with outstanding sends is not removed
+  if (peer->state == PeerState::kDown) {
+    FinishSend(*peer, op.cookie, peer->failure);
+    MarkDirty(*peer);
+    return;
+  }
+  // Messages without payload are few and small: they do not wait behind a full
+  // window.
+  if (op.payload.empty()) {
+    StartSend(*peer, op);
+    return;
+  }
+  peer->queue.push_back(std::move(op));
+  StartQueued(*peer);
+}
+
+void LocalLoop::StartQueued(Peer& peer) {
+  while (peer.failure.ok() && !peer.queue.empty() &&
+         peer.on_wire.size() < options_.max_sends_in_flight) {
+    const SendOp next = std::move(peer.queue.front());
+    peer.queue.pop_front();
+    StartSend(peer, next);
+  }
+}
+
+void LocalLoop::StartSend(Peer& peer, const SendOp& op) {
+  const bool has_payload = !op.payload.empty();
+  Outgoing outgoing;
+  outgoing.datagram = has_payload
+                          ? local_wire::EncodePayload(op.header, op.payload)
+                          : local_wire::EncodeMessage(op.header);
+  outgoing.cookie = op.cookie;
+  outgoing.has_payload = has_payload;
+  if (has_payload) peer.on_wire.push_back(op.cookie);
+  peer.outbox.push_back(std::move(outgoing));
+  FlushOutbox(peer);
+}
+
+void LocalLoop::FlushOutbox(Peer& peer) {
+  while (peer.failure.ok() && !peer.outbox.empty()) {
+    if (!Write(peer, peer.outbox.front().datagram)) return;
+    // Before the handler is told, which may send something else.
+    const Outgoing written = std::move(peer.outbox.front());
+    peer.outbox.pop_front();
+    if (!written.has_payload) {
+      FinishSend(peer, written.cookie, absl::OkStatus());
+    }
+  }
+}
+
+bool LocalLoop::Write(Peer& peer, absl::string_view datagram) {
+  if (peer.full || !peer.failure.ok()) return false;
+  const absl::StatusOr<bool> sent = SendDatagram(peer.socket.get(), datagram);
+  if (!sent.ok()) {
+    Fail(peer, sent.status());
+    return false;
+  }
+  if (!*sent) {
+    peer.full = true;
+    Watch(peer);
+  }
+  return *sent;
+}
+
+void LocalLoop::FinishSend(Peer& peer, uint64_t cookie,
+                           const absl::Status& status) {
+  mailbox_->EndSend(peer.id);
+  handler_->OnSent(peer.id, cookie, status);
+}
+
+void LocalLoop::Receive(Peer& peer) {
+  for (int i = 0; i < kDatagramsPerTurn && peer.failure.ok(); ++i) {
+    const bool connecting = peer.state == PeerState::kConnecting;
+    std::vector<ScopedFd> files;
+    const absl::StatusOr<std::optional<size_t>> size =
+        ReceiveDatagram(peer.socket.get(), absl::MakeSpan(buffer_),
+                        connecting ? &files : nullptr);
+    if (!size.ok()) {
+      Fail(peer, size.status());
+      return;
+    }
+    if (!size->has_value()) return;
+    const ByteSpan bytes = absl::MakeConstSpan(buffer_).first(**size);
+    if (connecting) {
+      TakeOffer(peer, bytes, files);
+    } else {
+      TakeDatagram(peer, bytes);
+    }
+  }
+}
+
+void LocalLoop::TakeOffer(Peer& peer, ByteSpan bytes,
+                          const std::vector<ScopedFd>& files) {
+  const absl::StatusOr<local_wire::Offer> offer =
+      local_wire::DecodeOffer(bytes);
+  if (!offer.ok()) {
+    Fail(peer, offer.status());
+    return;
+  }
+  absl::StatusOr<PeerMemory> memory = PeerMemory::Map(*offer, files);
+  if (!memory.ok()) {
+    Fail(peer, memory.status());
+    return;
+  }
+  peer.memory = *std::move(memory);
+  if (peer.incoming) SendOffer(peer);
+  if (!peer.failure.ok()) return;
+  peer.state = PeerState::kUp;
+  peer.was_up = true;
+  mailbox_->SetUp(peer.id);
+  handler_->OnPeerUp(peer.id, peer.address);
+}
+
+void LocalLoop::TakeDatagram(Peer& peer, ByteSpan bytes) {
+  const absl::StatusOr<local_wire::Datagram> datagram =
+      local_wire::Decode(bytes);
+  if (!datagram.ok()) {
+    Fail(peer, datagram.status());
+  } else if (auto* message = std::get_if<local_wire::Message>(&*datagram)) {
+    handler_->OnMessage(peer.id, message->header);
+  } else if (auto* done = std::get_if<local_wire::Done>(&*datagram)) {
+    TakeDone(peer, done->count);
+  } else {
+    const auto& payload = std::get<local_wire::Payload>(*datagram);
+    absl::StatusOr<std::vector<ByteSpan>> source =
+        peer.memory.Resolve(payload.extents);
+    if (!source.ok()) {
+      Fail(peer, source.status());
+      return;
+    }
+    if (peer.waiting.size() >= kMaxPayloadsWaiting) {
+      Fail(peer, absl::ResourceExhaustedError(
+                     "the peer sent more payloads than may wait"));
+      return;
+    }
+    peer.waiting.push_back(
+        {std::string(reinterpret_cast<const char*>(payload.header.data()),
+                     payload.header.size()),
+         *std::move(source), payload.bytes});
+    if (!peer.copying) {
+      peer.copying = true;
+      copying_.push_back(peer.id);
+    }
+  }
+}
+
+void LocalLoop::TakeDone(Peer& peer, uint32_t count) {
+  if (count > peer.on_wire.size()) {
+    Fail(peer, absl::InvalidArgumentError(
+                   "the peer is done with more than it was sent"));
+    return;
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t cookie = peer.on_wire.front();
+    peer.on_wire.pop_front();
+    FinishSend(peer, cookie, absl::OkStatus());
+  }
+  StartQueued(peer);
+}
+
+void LocalLoop::CopySome() {
+  if (copying_.empty()) return;
+  const PeerId id = copying_.front();
+  copying_.pop_front();
+  Peer* const peer = FindPeer(id);
+  if (peer == nullptr) return;
+  peer->copying = false;
+  if (!peer->failure.ok()) return;
+  if (peer->copy.has_value() || BeginCopy(*peer)) {
+    if (Advance(*peer, kCopyBytesPerTurn)) {
+      const uint64_t cookie = peer->copy->cookie;
+      peer->copy.reset();
+      ++peer->done_owed;
+      if (peer->waiting.empty() || peer->done_owed >= kDoneBatch) {
+        FlushDone(*peer);
+      }
+      handler_->OnLanded(peer->id, cookie, absl::OkStatus());
+    }
+  }
+  if (peer->copy.has_value() || !peer->waiting.empty()) {
+    peer->copying = true;
+    copying_.push_back(id);
+  } else {
+    FlushDone(*peer);
+  }
+}
+
+bool LocalLoop::BeginCopy(Peer& peer) {
+  for (int i = 0; i < kOffersPerTurn && !peer.waiting.empty(); ++i) {
+    Incoming incoming = std::move(peer.waiting.front());
+    peer.waiting.pop_front();
+    const ByteSpan header(
+        reinterpret_cast<const std::byte*>(incoming.header.data()),
+        incoming.header.size());
+    const std::optional<Landing> landing =
+        handler_->OnPayload(peer.id, header, incoming.bytes);
+    if (!landing.has_value()) {
+      ++peer.done_owed;  // dropped, nothing was touched
+      continue;
+    }
+    CHECK_LE(landing->extents.size(), kMaxPayloadExtents);
+    auto target = regions_->Resolve(landing->extents);
+    CHECK(target.ok()) << target.status();
+    uint64_t bytes = 0;
+    for (absl::Span<std::byte> span : *target) bytes += span.size();
+    CHECK_EQ(bytes, incoming.bytes);
+    Copy copy;
+    copy.source = std::move(incoming.source);
+    copy.target = *std::move(target);
+    copy.cookie = landing->cookie;
+    peer.copy = std::move(copy);
+    return true;
+  }
+  return false;
+}
+
+bool LocalLoop::Advance(Peer& peer, uint64_t max_bytes) {
+  Copy& copy = *peer.copy;
+  uint64_t said = copy.bytes;
+  const uint64_t end = copy.bytes + max_bytes;
+  while (copy.bytes < end && copy.next_source < copy.source.size()) {
+    ByteSpan& from = copy.source[copy.next_source];
+    absl::Span<std::byte>& to = copy.target[copy.next_target];
+    const size_t n = std::min(
+        {from.size(), to.size(), size_t{said + kCachedBytes - copy.bytes}});
+    std::memcpy(to.data(), from.data(), n);
+    from.remove_prefix(n);
+    to.remove_prefix(n);
+    copy.bytes += n;
+    if (from.empty()) ++copy.next_source;
+    if (to.empty()) ++copy.next_target;
+    if (copy.bytes == said + kCachedBytes) {
+      handler_->OnLanding(peer.id, copy.cookie, copy.bytes);
+      said = copy.bytes;
+    }
+  }
+  return copy.next_source == copy.source.size();
+}
+
+void LocalLoop::FlushDone(Peer& peer) {
+  if (peer.done_owed == 0) return;
+  if (Write(peer, local_wire::EncodeDone(peer.done_owed))) peer.done_owed = 0;
+}
+
+}  // namespace baton::kv_transfer

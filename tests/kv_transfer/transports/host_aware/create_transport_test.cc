@@ -1,0 +1,87 @@
+#include "kv_transfer/transports/host_aware/create_transport.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kv_transfer/transports/local/local_socket.h"
+#include "kv_transfer/transports/socket_address.h"
+#include "tests/kv_transfer/transports/local/local_node.h"
+
+namespace baton::kv_transfer {
+namespace {
+
+using ::testing::HasSubstr;
+
+uint16_t Port(const Transport& transport) {
+  return PortOf(ParseSocketAddress(transport.properties().address)->storage);
+}
+
+TEST(CreateTransportTest, MakesEachKind) {
+  for (const auto& [kind, name] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"ucx", "ucx/tcp"},
+           {"local", "local/memfd"},
+           {"auto", "local/memfd+ucx/tcp"}}) {
+    auto transport = CreateTransport(kind, {});
+    ASSERT_TRUE(transport.ok()) << transport.status();
+    EXPECT_EQ((*transport)->properties().name, name);
+    EXPECT_NE(Port(**transport), 0);
+  }
+  EXPECT_EQ(CreateTransport("carrier pigeon", {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CreateTransportTest, SaysWhatUcxSays) {
+  auto transport = CreateTransport("auto", {.tls = "nonsense"});
+  EXPECT_THAT(std::string(transport.status().message()),
+              HasSubstr("'nonsense'"));
+}
+
+TEST(CreateTransportTest, DoesWithUcxWhereTheNameIsTaken) {
+  uint16_t port = 0;
+  {
+    auto probe = CreateTransport("ucx", {});
+    ASSERT_TRUE(probe.ok());
+    port = Port(**probe);
+  }
+  const auto taken = ListenLocally("127.0.0.1:" + std::to_string(port));
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  auto transport = CreateTransport("auto", {.port = port});
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  EXPECT_EQ((*transport)->properties().name, "ucx/tcp");
+  EXPECT_EQ(CreateTransport("local", {.port = port}).status().code(),
+            absl::StatusCode::kAlreadyExists);
+}
+
+// Somebody on this host listens for the address and then hangs up, as one does
+// who is full or speaks another version.
+TEST(CreateTransportTest, FallsBackWhenTheLocalPeerHangsUp) {
+  auto server = CreateTransport("ucx", {});
+  ASSERT_TRUE(server.ok());
+  Journal at_server, at_client;
+  (*server)->Start(&at_server);
+  const std::string& address = (*server)->properties().address;
+  const auto rude = ListenLocally(address);
+  ASSERT_TRUE(rude.ok()) << rude.status();
+  auto client = CreateTransport("auto", {.listen = false});
+  ASSERT_TRUE(client.ok());
+  (*client)->Start(&at_client);
+  const auto peer = (*client)->Connect(address);
+  ASSERT_TRUE(peer.ok());
+  pollfd visitors = {rude->get(), POLLIN, 0};
+  ASSERT_EQ(poll(&visitors, 1, 20000), 1);
+  { const ScopedFd visitor(accept(rude->get(), nullptr, nullptr)); }
+  ASSERT_TRUE(at_client.Await("up"));
+  EXPECT_EQ((*client)->PeerProperties(*peer).name, "ucx/tcp");
+  EXPECT_TRUE(at_server.Await("up"));
+  (*client)->Stop();
+  (*server)->Stop();
+}
+
+}  // namespace
+}  // namespace baton::kv_transfer
