@@ -1,6 +1,7 @@
 #include "scheduling/placement.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/log.h"
 
@@ -79,6 +80,28 @@ Workers PairedPrefill(const ClusterSnapshot& cluster,
   return paired;
 }
 
+// Of the link from `prefill` to `decode`, in bytes per second; 0: not measured.
+double Bandwidth(const WorkerSnapshot& prefill, WorkerId decode) {
+  for (size_t i = 0; i < prefill.link_bandwidth.size(); ++i) {
+    if (prefill.paired_with[i] == decode) return prefill.link_bandwidth[i];
+  }
+  return 0;
+}
+
+// The one to compute the prompt. REQUIRES: `paired` is not empty.
+const WorkerSnapshot& PickPrefill(const Workers& paired, WorkerId decode,
+                                  uint64_t round) {
+  double fastest = 0;
+  for (const WorkerSnapshot* prefill : paired) {
+    fastest = std::max(fastest, Bandwidth(*prefill, decode));
+  }
+  return Least(paired, round, [&](const WorkerSnapshot& prefill) {
+    const double bandwidth = Bandwidth(prefill, decode);
+    const bool slow = bandwidth > 0 && bandwidth < fastest / 2;
+    return std::make_pair(QueuedTokens(prefill), slow);
+  });
+}
+
 PlacementVerdict None(PlacementReason reason) {
   return {.kind = PlacementVerdict::Kind::kNone, .reason = reason};
 }
@@ -123,7 +146,7 @@ PlacementVerdict PlaceAmong(const ClusterSnapshot& cluster,
   });
   return {.kind = PlacementVerdict::Kind::kPrefillAndDecode,
           .reason = PlacementReason::kLeastLoad,
-          .prefill = Least(paired, cluster.round, QueuedTokens).id,
+          .prefill = PickPrefill(paired, decode.id, cluster.round).id,
           .decode = decode.id};
 }
 

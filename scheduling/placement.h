@@ -50,8 +50,11 @@ struct WorkerSnapshot {
   int32_t placed_blocks = 0;
   int64_t placed_tokens = 0;
 
-  // Prefill workers: the decode workers that it has a data connection to.
+  // Prefill workers: the decode workers that it has a data connection to, and
+  // the bandwidth of each in bytes per second (0: not measured; missing: none
+  // was).
   std::vector<WorkerId> paired_with;
+  std::vector<double> link_bandwidth;
 };
 
 struct ClusterSnapshot {
@@ -120,7 +123,8 @@ class PlacementPolicy {
 
 // The decode worker with the least relative load (share of blocks in use plus
 // share of sequence places in use), then the prefill worker paired with it that
-// has the fewest queued tokens. Equal ones take turns.
+// has the fewest queued tokens; of several, one whose link is not much slower
+// than the fastest. Equal ones take turns.
 class LeastLoadPlacement final : public PlacementPolicy {
  public:
   PlacementVerdict Place(const ClusterSnapshot& cluster,

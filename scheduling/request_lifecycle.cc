@@ -13,6 +13,10 @@ namespace {
 // Most tokens ahead of the next one that are kept while it is missing.
 constexpr size_t kMaxHeldTokens = 1024;
 
+// An attempt that gave so many tokens before it failed is forgiven, so often.
+constexpr int32_t kForgivenTokens = 4;
+constexpr int32_t kMaxForgiven = 64;
+
 // When workers that refused or failed may be asked again.
 constexpr absl::Duration kMinRetryDelay = absl::Milliseconds(20);
 constexpr absl::Duration kMaxRetryDelay = absl::Seconds(2);
@@ -274,8 +278,12 @@ void RequestLifecycle::DecodeEnded(const LegOutcome& outcome, absl::Time now,
 void RequestLifecycle::FailAttempt(WorkerId culprit, const LegOutcome& outcome,
                                    absl::Time now, LifecycleActions* actions) {
   CancelOpenLegs(outcome.error, actions);
+  const int32_t tokens =
+      static_cast<int32_t>(output_.size()) - attempt_->first_index;
   EndAttempt();
-  ++num_failed_;
+  const bool forgiven = outcome.retryable && num_forgiven_ < kMaxForgiven &&
+                        (outcome.handed_back || tokens >= kForgivenTokens);
+  ++(forgiven ? num_forgiven_ : num_failed_);
   if (!outcome.retryable) {
     FinishNow(FinishReason::kError, absl::InternalError(outcome.error),
               actions);
@@ -291,7 +299,7 @@ void RequestLifecycle::FailAttempt(WorkerId culprit, const LegOutcome& outcome,
   }
   if (culprit != kNoWorker) Exclude(culprit);
   const absl::Duration delay =
-      absl::Milliseconds(50) * (1 << std::min(num_failed_ - 1, 10));
+      absl::Milliseconds(50) * (1 << std::clamp(num_failed_ - 1, 0, 10));
   actions->push_back(Requeue{
       outcome.lost ? Requeue::Cause::kWorkerLost : Requeue::Cause::kFailed,
       now + BoundedDelay(delay), outcome.error});

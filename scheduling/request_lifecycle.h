@@ -117,6 +117,8 @@ struct LegOutcome {
   bool retryable = false;
   // The worker is gone: not its own word.
   bool lost = false;
+  // The worker is going away and gives the attempt back: nobody's failure.
+  bool handed_back = false;
 };
 
 class RequestLifecycle final {
@@ -124,7 +126,9 @@ class RequestLifecycle final {
   enum class State { kQueued, kRunning, kSettling, kDone };
 
   // `stop` is the request's own; `max_attempts` >= 1 counts the attempts that
-  // failed, refusals aside.
+  // failed. Refusals and attempts that were handed back do not count, nor
+  // (within a bound) do those that moved the stream on by a few tokens: a long
+  // answer may outlive many workers.
   RequestLifecycle(const StopParams& stop, int32_t max_attempts);
 
   // Starts an attempt. REQUIRES: kQueued; a verdict that names workers.
@@ -156,7 +160,7 @@ class RequestLifecycle final {
   // Workers that refused or failed earlier attempts, each once.
   const std::vector<WorkerId>& excluded() const { return excluded_; }
   // Attempts that were refused or failed.
-  int32_t retries() const { return num_refused_ + num_failed_; }
+  int32_t retries() const { return num_refused_ + num_failed_ + num_forgiven_; }
   // The attempt under way. REQUIRES: kRunning or kSettling.
   AttemptId attempt() const;
   WorkerId prefill_worker() const;  // kNoWorker: local prefill
@@ -215,6 +219,7 @@ class RequestLifecycle final {
   std::vector<WorkerId> excluded_;
   int32_t num_refused_ = 0;
   int32_t num_failed_ = 0;
+  int32_t num_forgiven_ = 0;
 };
 
 }  // namespace baton::scheduling

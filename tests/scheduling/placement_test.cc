@@ -230,5 +230,26 @@ TEST(PlacementTest, ExcludedPrefillWorkerLeavesTheOtherOrLocalPrefill) {
   EXPECT_EQ(Place(cluster, request).kind, Kind::kDecodeOnly);
 }
 
+TEST(LeastLoadPlacementTest, ASlowLinkIsTakenOnlyWhenTheOtherIsBusier) {
+  ClusterSnapshot cluster;
+  cluster.workers = {Prefill(kP1, {kD1}), Prefill(kP2, {kD1}), Decode(kD1)};
+  cluster.workers[0].link_bandwidth = {1e9};
+  cluster.workers[1].link_bandwidth = {10e9};
+  for (cluster.round = 0; cluster.round < 4; ++cluster.round) {
+    EXPECT_EQ(Place(cluster, Request(100, 200)).prefill, kP2);
+  }
+  cluster.workers[1].queued_tokens = 10;
+  EXPECT_EQ(Place(cluster, Request(100, 200)).prefill, kP1);
+  // Much alike, or not measured: they take turns.
+  cluster.workers[1].queued_tokens = 0;
+  for (double bandwidth : {6e9, 0.0}) {
+    cluster.workers[0].link_bandwidth = {bandwidth};
+    cluster.round = 0;
+    const WorkerId first = Place(cluster, Request(100, 200)).prefill;
+    cluster.round = 1;
+    EXPECT_NE(Place(cluster, Request(100, 200)).prefill, first);
+  }
+}
+
 }  // namespace
 }  // namespace baton::scheduling
