@@ -28,6 +28,8 @@ const char* TransferOutcomeName(TransferOutcome outcome) {
       return "transport_failed";
     case TransferOutcome::kPeerLost:
       return "peer_lost";
+    case TransferOutcome::kLeaseExpired:
+      return "lease_expired";
   }
   return "unknown";
 }
@@ -39,6 +41,12 @@ void CheckGeometry(const KvGeometry& kv) {
   CHECK_GE(kv.layer_stride_bytes, kv.page_bytes * kv.num_blocks);
   CHECK_LE(kv.PageOffset(kv.num_layers - 1, kv.num_blocks - 1) + kv.page_bytes,
            kv.memory.size());
+}
+
+bool LeaseExpired(const HandoffOptions& options,
+                  const std::optional<uint64_t>& holder, absl::Time now) {
+  return holder.has_value() && options.lease_until &&
+         now >= options.lease_until(*holder);
 }
 
 absl::Status CheckOptions(const HandoffOptions& options) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -68,10 +69,24 @@ enum class TransferOutcome : uint32_t {
   // The transport could not deliver.
   kTransportFailed = 8,
   kPeerLost = 9,
+  // Nobody was heard of who wants the transfer.
+  kLeaseExpired = 10,
 };
 
 // Stable lower-case name ("checksum_mismatch"), for labels and logs.
 const char* TransferOutcomeName(TransferOutcome outcome);
+
+// What keeps the bytes of one transfer out of the answer of another. Tests take
+// them away one at a time, to see that each is needed (docs/testing.md).
+enum class Fence {
+  kNone,
+  // A message counts only for the generation that it names.
+  kGeneration,
+  // Blocks come back only when no posted receive can write to them any more.
+  kQuarantine,
+  // A commit counts only when all pages came and the checksum is right.
+  kCommitCheck,
+};
 
 // Settings of HandoffSender and HandoffReceiver.
 struct HandoffOptions {
@@ -82,17 +97,32 @@ struct HandoffOptions {
   // new after it was empty. Must not block; may be empty.
   std::function<void()> wake;
   const Clock* clock = Clock::Monotonic();
+  // When the lease of a holder runs out (OpenTransfer::holder): called on the
+  // progress thread, must not block. Empty: leases do not end.
+  std::function<absl::Time(uint64_t holder)> lease_until;
   // A peer that has not said hello (or answered ours) by then is closed.
   absl::Duration hello_timeout = absl::Seconds(5);
   // A transfer that ended but still has bytes on the wire after this long has
   // its peer closed by force, which ends them.
   absl::Duration quarantine_timeout = absl::Seconds(2);
+  // The sender closes a peer that owes it completions or an answer, and has
+  // given none for this long: a cut network is noticed by nothing else.
+  absl::Duration stall_timeout = absl::InfiniteDuration();
   // Most transfers at once, quarantined ones included.
   uint32_t max_transfers = 4096;
   // With more events than this waiting for Poll(), new transfers and new
   // connections are refused. Each of those that exist adds two at most.
   uint32_t max_waiting_events = 16384;
+  // Whether the sender measures each link once it is paired, and the receiver
+  // sets memory aside for that.
+  bool probe_links = false;
+  // For tests only: the receiver goes without this one.
+  Fence removed_fence = Fence::kNone;
 };
+
+// Whether the lease of `holder`, where there is one, has run out.
+bool LeaseExpired(const HandoffOptions& options,
+                  const std::optional<uint64_t>& holder, absl::Time now);
 
 // InvalidArgument when `self` is too long to be said. CHECK-fails on a geometry
 // that does not hold.

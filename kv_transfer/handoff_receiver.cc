@@ -16,6 +16,7 @@ absl::StatusOr<std::unique_ptr<HandoffReceiver>> HandoffReceiver::Create(
       const RegionId region,
       transport->RegisterRegion(options.kv.memory, options.kv.descriptor));
   auto core = std::make_unique<Core>(transport, std::move(options), region);
+  BATON_RETURN_IF_ERROR(core->SetUpProbes());
   transport->Start(core.get());
   return std::unique_ptr<HandoffReceiver>(new HandoffReceiver(std::move(core)));
 }

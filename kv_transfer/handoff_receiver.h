@@ -82,6 +82,8 @@ class HandoffReceiver final {
     // fails the transfer even before its first message.
     std::optional<Incarnation> sender;
     absl::Time deadline;  // on options.clock
+    // Whose lease the transfer ends with (options.lease_until).
+    std::optional<uint64_t> holder;
   };
 
   struct Stats {

@@ -35,6 +35,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -72,8 +73,8 @@ class HandoffSender final {
     TransferId transfer{};
     uint32_t generation = 0;
   };
-  using Event =
-      std::variant<PeerReady, PeerRefused, PeerLost, Acked, Failed, Quiesced>;
+  using Event = std::variant<PeerReady, PeerRefused, PeerLost, LinkMeasured,
+                             Acked, Failed, Quiesced>;
 
   // What the decode worker granted.
   struct Grant {
@@ -85,6 +86,8 @@ class HandoffSender final {
     // over; those before are there already. num_blocks may be 0.
     int32_t first_block = 0;
     int32_t num_blocks = 0;
+    // Whose lease the transfer ends with (options.lease_until).
+    std::optional<uint64_t> holder;
   };
 
   struct Stats {

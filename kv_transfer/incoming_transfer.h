@@ -43,6 +43,7 @@ class IncomingTransfer final {
   // Remembers the commit; the first one counts. kOk, or why it cannot be met.
   TransferOutcome TakeCommit(const wire::Commit& commit);
 
+  bool has_commit() const { return commit_.has_value(); }
   // Whether the commit and all pages are there.
   bool Complete() const;
   // kOk, or kChecksumMismatch. REQUIRES: Complete().

@@ -207,6 +207,12 @@ Incarnation Pairing::IncarnationOf(PeerId peer) const {
   return entry->incarnation;
 }
 
+const std::string& Pairing::NameOf(PeerId peer) const {
+  const Peer* entry = FindReadyPeer(peer);
+  CHECK(entry != nullptr);
+  return entry->worker_name;
+}
+
 uint32_t Pairing::num_ready() const {
   uint32_t n = 0;
   for (const auto& [id, entry] : peers_) n += entry.state == State::kReady;

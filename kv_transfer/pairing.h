@@ -15,12 +15,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "baton/v1/peer.pb.h"
@@ -34,6 +34,8 @@ namespace baton::kv_transfer {
 
 // Cookie of sends without payload: nothing waits for them.
 inline constexpr uint64_t kControlCookie = 0;
+// Cookie of payloads that only measure the link.
+inline constexpr uint64_t kProbeCookie = ~uint64_t{0};
 
 class Pairing final {
  public:
@@ -76,6 +78,7 @@ class Pairing final {
   std::optional<PeerId> FindReady(Incarnation incarnation) const;
   // REQUIRES: the peer is ready.
   Incarnation IncarnationOf(PeerId peer) const;
+  const std::string& NameOf(PeerId peer) const;
   uint32_t num_ready() const;
   uint64_t num_closed_by_force() const { return num_closed_by_force_; }
 
@@ -111,7 +114,8 @@ class Pairing final {
   const v1::WorkerRole other_role_;
   const Incarnation self_;
 
-  absl::flat_hash_map<PeerId, Peer> peers_;
+  // Ordered, so that the same events give the same messages in the same order.
+  std::map<PeerId, Peer> peers_;
   std::vector<Event> events_;
   uint64_t num_closed_by_force_ = 0;
 };

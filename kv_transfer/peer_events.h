@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/ids.h"
+#include "kv_transfer/link_probe.h"
 #include "kv_transfer/transport.h"
 
 namespace baton::kv_transfer {
@@ -25,6 +26,16 @@ struct PeerRefused {
   std::string worker_name;
   // Names each field that differs, with both values, or what went wrong.
   std::string reason;
+};
+
+// The link to a ready peer was measured; comes once, to the side that asked for
+// the connection.
+struct LinkMeasured {
+  PeerId peer{};
+  Incarnation incarnation{};
+  std::string worker_name;
+  std::string transport;  // "ucx/tcp"
+  LinkSpeed speed;
 };
 
 // A peer that was ready is gone. Its transfers have Failed events of their own.

@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/status_macros.h"
+#include "kv_transfer/link_probe.h"
 #include "kv_transfer/page_extents.h"
 
 namespace baton::kv_transfer {
@@ -40,6 +42,15 @@ HandoffReceiver::Core::Core(Transport* transport, HandoffOptions options,
       pairing_(transport, &options_, v1::WORKER_ROLE_PREFILL) {}
 
 HandoffReceiver::Core::~Core() { transport_->Stop(); }
+
+absl::Status HandoffReceiver::Core::SetUpProbes() {
+  if (!options_.probe_links) return absl::OkStatus();
+  probe_memory_.resize(LinkProbe::kMaxPayloadBytes);
+  BATON_ASSIGN_OR_RETURN(
+      probe_region_,
+      transport_->RegisterRegion(absl::MakeSpan(probe_memory_), kNoDescriptor));
+  return absl::OkStatus();
+}
 
 absl::Status HandoffReceiver::Core::Open(OpenTransfer open) {
   Section section(this);
@@ -140,6 +151,8 @@ void HandoffReceiver::Core::OnMessage(PeerId peer, ByteSpan header) {
     OnCommit(peer, *commit);
   } else if (auto* abort = std::get_if<wire::Abort>(&message->body)) {
     OnAbort(peer, *abort);
+  } else if (auto* probe = std::get_if<wire::Probe>(&message->body)) {
+    pairing_.Send(peer, wire::ProbeReply{probe->probe, probe->sequence});
   } else if (!std::holds_alternative<wire::AbortAck>(message->body)) {
     pairing_.Distrust(peer, "sent a message that is not for a receiver");
   }
@@ -155,6 +168,8 @@ std::optional<Landing> HandoffReceiver::Core::OnPayload(
   } else if (pairing_.Authorize(peer, *message)) {
     if (auto* kv = std::get_if<wire::Kv>(&message->body)) {
       landing = AcceptPayload(peer, *kv, payload_bytes);
+    } else if (auto* probe = std::get_if<wire::Probe>(&message->body)) {
+      landing = AcceptProbe(*probe, payload_bytes);
     } else {
       pairing_.Distrust(peer, "sent a payload with a message that has none");
     }
@@ -170,9 +185,11 @@ void HandoffReceiver::Core::OnLanding(PeerId peer, uint64_t cookie,
   {
     absl::MutexLock lock(&mu_);
     auto it = posted_.find(cookie);
-    CHECK(it != posted_.end());
+    if (it == posted_.end()) return;  // a probe
     posted = it->second;
-    blocks = transfers_.at(posted.transfer)->pages.blocks();
+    const Transfer* transfer = OwnerOf(posted);
+    if (transfer == nullptr) return;
+    blocks = transfer->pages.blocks();
   }
   const auto landed = static_cast<uint32_t>(bytes / options_.kv.page_bytes);
   if (landed <= posted.num_hashed) return;
@@ -196,13 +213,22 @@ void HandoffReceiver::Core::OnLanded(PeerId peer, uint64_t cookie,
   PostedReceive posted;
   absl::Span<const BlockId> blocks;
   {
-    absl::MutexLock lock(&mu_);
+    Section section(this);
+    if (auto probe = posted_probes_.extract(cookie)) {
+      const wire::Probe& p = probe.mapped();
+      if (status.ok()) {
+        pairing_.Send(peer, wire::ProbeReply{p.probe, p.sequence});
+      }
+      return;
+    }
     auto it = posted_.find(cookie);
     CHECK(it != posted_.end()) << "landing " << cookie << " completed twice";
     posted = it->second;
     posted_.erase(it);
     // Not erased while it has landings, and its blocks never change.
-    blocks = transfers_.at(posted.transfer)->pages.blocks();
+    const Transfer* transfer = OwnerOf(posted);
+    if (transfer == nullptr) return;
+    blocks = transfer->pages.blocks();
   }
   const wire::Kv& kv = posted.pages;
   uint64_t checksum = 0;
@@ -210,7 +236,9 @@ void HandoffReceiver::Core::OnLanded(PeerId peer, uint64_t cookie,
     checksum = posted.checksum + HashPages(posted, blocks, kv.num_blocks);
   }
   Section section(this);
-  Transfer& transfer = *transfers_.at(posted.transfer);
+  Transfer* const owner = OwnerOf(posted);
+  if (owner == nullptr) return;
+  Transfer& transfer = *owner;
   if (status.ok()) {
     transfer.pages.FinishClaim(kv, checksum);
     totals_.bytes_received += kv.num_blocks * options_.kv.page_bytes;
@@ -234,8 +262,14 @@ void HandoffReceiver::Core::OnTick() {
   totals_.last_tick = now;
   pairing_.Tick(now);
   std::vector<TransferId> due;
+  std::vector<TransferId> unwanted;
   for (const auto& [id, transfer] : transfers_) {
-    if (now >= transfer->deadline) due.push_back(id);
+    if (now >= transfer->deadline) {
+      due.push_back(id);
+    } else if (!transfer->pages.ended() &&
+               LeaseExpired(options_, transfer->holder, now)) {
+      unwanted.push_back(id);
+    }
   }
   for (TransferId id : due) {
     Transfer& transfer = *transfers_.at(id);
@@ -249,13 +283,31 @@ void HandoffReceiver::Core::OnTick() {
       pairing_.Distrust(*transfer.peer, "an ended transfer is not quiet");
     }
   }
+  for (TransferId id : unwanted) {
+    Transfer& transfer = *transfers_.at(id);
+    TellSender(id, transfer, TransferOutcome::kLeaseExpired);
+    Fail(id, transfer, TransferOutcome::kLeaseExpired,
+         "the router that wanted it is silent");
+  }
+}
+
+HandoffReceiver::Core::Transfer* HandoffReceiver::Core::OwnerOf(
+    const PostedReceive& posted) {
+  auto it = transfers_.find(posted.transfer);
+  if (it != transfers_.end() &&
+      it->second->pages.generation() == posted.generation) {
+    return it->second.get();
+  }
+  CHECK(options_.removed_fence != Fence::kNone);
+  return nullptr;
 }
 
 HandoffReceiver::Core::Transfer* HandoffReceiver::Core::Claim(
     PeerId peer, TransferId id, uint32_t generation, TransferOutcome* why_not) {
   auto it = transfers_.find(id);
-  if (it == transfers_.end() || it->second->pages.ended() ||
-      it->second->pages.generation() != generation) {
+  const bool open = it != transfers_.end() && !it->second->pages.ended();
+  if (!open || (it->second->pages.generation() != generation &&
+                options_.removed_fence != Fence::kGeneration)) {
     *why_not = TransferOutcome::kUnknownTransfer;
     return nullptr;
   }
@@ -269,6 +321,16 @@ HandoffReceiver::Core::Transfer* HandoffReceiver::Core::Claim(
   transfer.peer = peer;
   transfer.sender = sender;
   return &transfer;
+}
+
+std::optional<Landing> HandoffReceiver::Core::AcceptProbe(
+    const wire::Probe& probe, uint64_t payload_bytes) {
+  if (!probe_region_.has_value() || payload_bytes > probe_memory_.size()) {
+    return std::nullopt;
+  }
+  const uint64_t cookie = next_cookie_++;
+  posted_probes_[cookie] = probe;
+  return Landing{{Extent{*probe_region_, 0, payload_bytes}}, cookie};
 }
 
 std::optional<Landing> HandoffReceiver::Core::AcceptPayload(
@@ -302,7 +364,7 @@ std::optional<Landing> HandoffReceiver::Core::AcceptPayload(
     transfer->first_byte = options_.clock->Now();
   }
   const uint64_t cookie = next_cookie_++;
-  posted_[cookie] = {.transfer = kv.transfer, .pages = kv};
+  posted_[cookie] = {kv.transfer, transfer->pages.generation(), kv};
   const absl::Span<const BlockId> blocks = transfer->pages.blocks();
   return Landing{PageExtents(options_.kv, region_, kv.layer,
                              blocks.subspan(kv.first_index, kv.num_blocks)),
@@ -350,15 +412,18 @@ void HandoffReceiver::Core::OnAbort(PeerId peer, const wire::Abort& abort) {
 
 void HandoffReceiver::Core::FinishIfComplete(TransferId id,
                                              Transfer& transfer) {
-  if (!transfer.pages.Complete()) return;
-  const TransferOutcome outcome = transfer.pages.Verify();
+  const bool believed = options_.removed_fence == Fence::kCommitCheck &&
+                        transfer.pages.has_commit();
+  if (!believed && !transfer.pages.Complete()) return;
+  const TransferOutcome outcome =
+      believed ? TransferOutcome::kOk : transfer.pages.Verify();
   const uint32_t generation = transfer.pages.generation();
   pairing_.Send(*transfer.peer, wire::CommitAck{id, generation, outcome});
   if (outcome != TransferOutcome::kOk) {
     Fail(id, transfer, outcome, "KV arrived altered");
     return;
   }
-  CHECK_EQ(transfer.pages.num_landings(), 0);
+  CHECK(believed || transfer.pages.num_landings() == 0);
   const absl::Time now = options_.clock->Now();
   ++totals_.transfers_landed;
   events_.push_back(Landed{id, generation, transfer.pages.record(),
@@ -396,7 +461,10 @@ void HandoffReceiver::Core::TellSender(TransferId id, const Transfer& transfer,
 
 void HandoffReceiver::Core::QuiesceIfQuiet(TransferId id) {
   auto it = transfers_.find(id);
-  if (it->second->pages.num_landings() > 0) return;
+  if (it->second->pages.num_landings() > 0 &&
+      options_.removed_fence != Fence::kQuarantine) {
+    return;
+  }
   events_.push_back(Quiesced{id, it->second->pages.generation()});
   transfers_.erase(it);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,9 @@ class HandoffReceiver::Core final : public TransportHandler {
   ~Core() override;
 
   // As in HandoffReceiver; any thread.
+  // Sets memory aside for what measures the links. Before Start.
+  absl::Status SetUpProbes();
+
   absl::Status Open(OpenTransfer transfer) ABSL_LOCKS_EXCLUDED(mu_);
   void Extend(TransferId transfer, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -51,10 +55,12 @@ class HandoffReceiver::Core final : public TransportHandler {
     Transfer(const KvGeometry& kv, OpenTransfer open)
         : pages(kv, open.generation, std::move(open.blocks)),
           expected_sender(open.sender),
+          holder(open.holder),
           deadline(open.deadline) {}
 
     IncomingTransfer pages;
     const std::optional<Incarnation> expected_sender;
+    const std::optional<uint64_t> holder;
     // Of the transfer; once it ended, of its quarantine.
     absl::Time deadline;
     // Who sends it, from the first message that fitted on.
@@ -64,6 +70,7 @@ class HandoffReceiver::Core final : public TransportHandler {
   };
   struct PostedReceive {
     TransferId transfer{};
+    uint32_t generation = 0;
     wire::Kv pages;
     // Of those that have landed already, in order.
     uint32_t num_hashed = 0;
@@ -77,6 +84,13 @@ class HandoffReceiver::Core final : public TransportHandler {
   // from now on; or null, and why.
   Transfer* Claim(PeerId peer, TransferId id, uint32_t generation,
                   TransferOutcome* why_not) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The transfer that a receive was posted for. Null: it was not waited for,
+  // which only a removed fence can bring about.
+  Transfer* OwnerOf(const PostedReceive& posted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<Landing> AcceptProbe(const wire::Probe& probe,
+                                     uint64_t payload_bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The sum over the pages of a receive that were not hashed yet, of the first
   // `end` of its pages.
   uint64_t HashPages(const PostedReceive& posted,
@@ -109,9 +123,15 @@ class HandoffReceiver::Core final : public TransportHandler {
 
   mutable absl::Mutex mu_;
   Pairing pairing_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<TransferId, std::unique_ptr<Transfer>> transfers_
+  // Ordered, so that the same events give the same messages in the same order.
+  std::map<TransferId, std::unique_ptr<Transfer>> transfers_
       ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, PostedReceive> posted_ ABSL_GUARDED_BY(mu_);
+  // Payloads that only measure the link, and where they go.
+  absl::flat_hash_map<uint64_t, wire::Probe> posted_probes_
+      ABSL_GUARDED_BY(mu_);
+  std::vector<std::byte> probe_memory_;
+  std::optional<RegionId> probe_region_;
   uint64_t next_cookie_ ABSL_GUARDED_BY(mu_) = 1;
   std::vector<Event> events_ ABSL_GUARDED_BY(mu_);
   Stats totals_ ABSL_GUARDED_BY(mu_);

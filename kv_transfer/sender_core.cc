@@ -212,6 +212,7 @@ void HandoffSender::Core::OnPeerUp(PeerId peer, const std::string& address) {
 void HandoffSender::Core::OnPeerDown(PeerId peer, const absl::Status& why) {
   Section section(this);
   pairing_.OnDown(peer, why);
+  probes_.erase(peer);
   std::vector<TransferId> torn;
   for (const auto& [id, transfer] : transfers_) {
     if (transfer->peer == peer && !transfer->pages.ended()) torn.push_back(id);
@@ -231,16 +232,20 @@ void HandoffSender::Core::OnMessage(PeerId peer, ByteSpan header) {
   }
   if (std::holds_alternative<v1::PeerHelloReply>(message->body)) {
     pairing_.OnHelloReply(peer, *message);
+    if (options_.probe_links && pairing_.IsReady(peer)) StartProbe(peer);
     return;
   }
   if (!pairing_.Authorize(peer, *message)) {
     ++totals_.messages_dropped;
     return;
   }
+  Progressed(peer);
   if (auto* ack = std::get_if<wire::CommitAck>(&message->body)) {
     OnCommitAck(peer, *ack);
   } else if (auto* abort = std::get_if<wire::Abort>(&message->body)) {
     OnAbort(peer, *abort);
+  } else if (auto* reply = std::get_if<wire::ProbeReply>(&message->body)) {
+    OnProbeReply(peer, *reply);
   } else if (!std::holds_alternative<wire::AbortAck>(message->body)) {
     pairing_.Distrust(peer, "sent a message that is not for a sender");
   }
@@ -256,13 +261,14 @@ std::optional<Landing> HandoffSender::Core::OnPayload(PeerId peer, ByteSpan,
 
 void HandoffSender::Core::OnSent(PeerId, uint64_t cookie,
                                  const absl::Status& status) {
-  if (cookie == kControlCookie) return;
+  if (cookie == kControlCookie || cookie == kProbeCookie) return;
   {
     Section section(this);
     auto it = on_wire_.find(cookie);
     CHECK(it != on_wire_.end()) << "send " << cookie << " completed twice";
     const PageSend send = it->second;
     on_wire_.erase(it);
+    if (status.ok()) Progressed(send.peer);
     Transfer* transfer = FindLive(send.transfer);
     if (transfer != nullptr && !status.ok()) {
       TellReceiver(send.transfer, *transfer, TransferOutcome::kTransportFailed);
@@ -280,9 +286,18 @@ void HandoffSender::Core::OnTick() {
     const absl::Time now = options_.clock->Now();
     totals_.last_tick = now;
     pairing_.Tick(now);
+    CloseStalledPeers(now);
+    std::erase_if(probes_,
+                  [&](const auto& entry) { return entry.second.Late(now); });
     std::vector<TransferId> due;
+    std::vector<TransferId> unwanted;
     for (const auto& [id, transfer] : transfers_) {
-      if (now >= transfer->deadline) due.push_back(id);
+      if (now >= transfer->deadline) {
+        due.push_back(id);
+      } else if (!transfer->pages.ended() &&
+                 LeaseExpired(options_, transfer->holder, now)) {
+        unwanted.push_back(id);
+      }
     }
     for (TransferId id : due) {
       Transfer& transfer = *transfers_.at(id);
@@ -294,6 +309,12 @@ void HandoffSender::Core::OnTick() {
         transfer.deadline = absl::InfiniteFuture();
         pairing_.Distrust(transfer.peer, "an ended transfer is not quiet");
       }
+    }
+    for (TransferId id : unwanted) {
+      Transfer& transfer = *transfers_.at(id);
+      TellReceiver(id, transfer, TransferOutcome::kLeaseExpired);
+      Fail(id, transfer, TransferOutcome::kLeaseExpired,
+           "the router that wanted it is silent");
     }
   }
   Pump();

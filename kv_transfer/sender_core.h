@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "kv_transfer/handoff_sender.h"
+#include "kv_transfer/link_probe.h"
 #include "kv_transfer/outgoing_transfer.h"
 #include "kv_transfer/pairing.h"
 #include "kv_transfer/wire.h"
@@ -63,12 +65,14 @@ class HandoffSender::Core final : public TransportHandler {
         : pages(kv, grant.generation, grant.first_block, std::move(blocks)),
           peer(to),
           max_pages_per_message(max_pages),
+          holder(grant.holder),
           deadline(until) {}
 
     OutgoingTransfer pages;
     const PeerId peer;
     // As the transport of this peer likes it.
     const uint32_t max_pages_per_message;
+    const std::optional<uint64_t> holder;
     // Of the transfer; once it ended, of its quarantine.
     absl::Time deadline;
     std::optional<absl::Time> first_pages;
@@ -85,6 +89,18 @@ class HandoffSender::Core final : public TransportHandler {
     OutgoingTransfer::Batch batch;
     absl::Span<const BlockId> blocks;  // of the batch; live as the transfer
   };
+
+  // The peer gave something.
+  void Progressed(PeerId peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Closes peers that give nothing.
+  void CloseStalledPeers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Begins to measure the link to a peer that has just become ready.
+  void StartProbe(PeerId peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SendProbes(PeerId peer, const LinkProbe::Step& step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnProbeReply(PeerId peer, const wire::ProbeReply& reply)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Holds the lock; on the way out collects events and wakes the worker.
   class Section;
@@ -128,12 +144,17 @@ class HandoffSender::Core final : public TransportHandler {
 
   mutable absl::Mutex mu_;
   Pairing pairing_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<TransferId, std::unique_ptr<Transfer>> transfers_
+  // Ordered, so that the same events give the same messages in the same order.
+  std::map<TransferId, std::unique_ptr<Transfer>> transfers_
       ABSL_GUARDED_BY(mu_);
   // Transfers with pages or a commit to send, oldest work first.
   std::deque<TransferId> work_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, PageSend> on_wire_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<PeerId, uint32_t> window_ ABSL_GUARDED_BY(mu_);
+  // Peers that owe us something, and since when they have given nothing.
+  std::map<PeerId, absl::Time> waiting_since_ ABSL_GUARDED_BY(mu_);
+  // Links that are being measured.
+  std::map<PeerId, LinkProbe> probes_ ABSL_GUARDED_BY(mu_);
   uint64_t next_cookie_ ABSL_GUARDED_BY(mu_) = kControlCookie + 1;
   std::vector<Event> events_ ABSL_GUARDED_BY(mu_);
   Stats totals_ ABSL_GUARDED_BY(mu_);

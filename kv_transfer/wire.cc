@@ -22,6 +22,8 @@ enum class Type : uint8_t {
   kCommitAck = 5,
   kAbort = 6,
   kAbortAck = 7,
+  kProbe = 8,
+  kProbeReply = 9,
 };
 
 absl::Status Malformed(absl::string_view what) {
@@ -73,6 +75,14 @@ struct BodyWriter {
     out.Put(ack.generation);
     out.Put<uint32_t>(0);
   }
+  void operator()(const Probe& probe) {
+    out.Put(probe.probe);
+    out.Put(probe.sequence);
+  }
+  void operator()(const ProbeReply& reply) {
+    out.Put(reply.probe);
+    out.Put(reply.sequence);
+  }
 };
 
 struct TypeOf {
@@ -83,6 +93,8 @@ struct TypeOf {
   Type operator()(const CommitAck&) const { return Type::kCommitAck; }
   Type operator()(const Abort&) const { return Type::kAbort; }
   Type operator()(const AbortAck&) const { return Type::kAbortAck; }
+  Type operator()(const Probe&) const { return Type::kProbe; }
+  Type operator()(const ProbeReply&) const { return Type::kProbeReply; }
 };
 
 template <typename Proto>
@@ -100,7 +112,15 @@ absl::StatusOr<Body> ReadHello(ByteReader& in) {
 }
 
 bool KnownOutcome(TransferOutcome outcome) {
-  return outcome <= TransferOutcome::kPeerLost;
+  return outcome <= TransferOutcome::kLeaseExpired;
+}
+
+absl::StatusOr<Body> ReadProbe(Type type, ByteReader& in) {
+  const uint64_t probe = in.Get<uint64_t>();
+  const uint32_t sequence = in.Get<uint32_t>();
+  if (!in.Finished()) return Malformed("length does not fit its type");
+  if (type == Type::kProbe) return Body(Probe{probe, sequence});
+  return Body(ProbeReply{probe, sequence});
 }
 
 absl::StatusOr<Body> ReadFixed(Type type, ByteReader& in) {
@@ -111,7 +131,9 @@ absl::StatusOr<Body> ReadFixed(Type type, ByteReader& in) {
   switch (type) {
     case Type::kHello:
     case Type::kHelloReply:
-      LOG(FATAL) << "not a message of fixed size";
+    case Type::kProbe:
+    case Type::kProbeReply:
+      LOG(FATAL) << "not about a transfer";
     case Type::kKv: {
       Kv kv{transfer, generation};
       kv.layer = in.Get<uint32_t>();
@@ -165,11 +187,15 @@ absl::StatusOr<Body> ReadBody(uint8_t type, uint8_t version, ByteReader& in) {
     case Type::kCommitAck:
     case Type::kAbort:
     case Type::kAbortAck:
+    case Type::kProbe:
+    case Type::kProbeReply:
       if (version != kVersion) {
         return Malformed(
             absl::StrCat("version ", version, ", expected ", kVersion));
       }
-      return ReadFixed(static_cast<Type>(type), in);
+      return type >= static_cast<uint8_t>(Type::kProbe)
+                 ? ReadProbe(static_cast<Type>(type), in)
+                 : ReadFixed(static_cast<Type>(type), in);
   }
   return Malformed(absl::StrCat("unknown type ", type));
 }

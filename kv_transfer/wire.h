@@ -63,8 +63,21 @@ struct AbortAck {
   uint32_t generation = 0;
 };
 
+// From the sender of KV, with or without a payload that means nothing: how fast
+// is the link? (kv_transfer/link_probe.h)
+struct Probe {
+  uint64_t probe = 0;
+  uint32_t sequence = 0;
+};
+
+// The answer to Probe, when its payload is there.
+struct ProbeReply {
+  uint64_t probe = 0;
+  uint32_t sequence = 0;
+};
+
 using Body = std::variant<v1::PeerHello, v1::PeerHelloReply, Kv, Commit,
-                          CommitAck, Abort, AbortAck>;
+                          CommitAck, Abort, AbortAck, Probe, ProbeReply>;
 
 struct Message {
   Incarnation from{};

@@ -311,6 +311,64 @@ TEST_F(HandoffFailureTest, LeaseCanBeRenewed) {
   EXPECT_THAT(Only<Sender::Failed>(PollSender()), SizeIs(1));
 }
 
+TEST_F(HandoffFailureTest, EndsWithTheLeaseOfWhoWantsIt) {
+  lease_until_ = In(absl::Seconds(5));
+  OpenAndStart(2);
+  SendAllLayers(1);
+  network_.RunUntilIdle();
+  AdvanceAndTick(absl::Seconds(4));
+  EXPECT_THAT(PollReceiver(), IsEmpty());
+  EXPECT_THAT(PollSender(), IsEmpty());
+  lease_until_ = In(absl::Seconds(5));  // renewed
+  AdvanceAndTick(absl::Seconds(4));
+  EXPECT_THAT(PollReceiver(), IsEmpty());
+  EXPECT_THAT(PollSender(), IsEmpty());
+  AdvanceAndTick(absl::Seconds(1));
+  network_.RunUntilIdle();
+  EXPECT_EQ(Only<Receiver::Failed>(PollReceiver())[0].outcome,
+            TransferOutcome::kLeaseExpired);
+  EXPECT_EQ(Only<Sender::Failed>(PollSender())[0].outcome,
+            TransferOutcome::kLeaseExpired);
+}
+
+// As when the network is cut: nothing comes back, and no connection ends.
+TEST_F(HandoffFailureTest, APeerThatGivesNothingBackIsClosed) {
+  HandoffOptions options =
+      Options(sender_memory_, v1::WORKER_ROLE_PREFILL, kPrefill + 1);
+  options.stall_timeout = absl::Seconds(2);
+  auto transport = network_.CreateTransport(/*listen=*/false);
+  sender_ = *Sender::Create(transport.get(), options);
+  ASSERT_TRUE(sender_->Pair(receiver_transport_->properties().address).ok());
+  network_.RunUntilIdle();
+  ASSERT_THAT(Only<PeerReady>(PollSender()), SizeIs(1));
+  auto open = OpenOf({1, 2});
+  open.sender = Incarnation{kPrefill + 1};
+  open.deadline = In(absl::Hours(1));
+  ASSERT_TRUE(receiver_->Open(open).ok());
+  ASSERT_TRUE(
+      sender_
+          ->Start(GrantOf(0, 2), std::vector<BlockId>{3, 4}, In(absl::Hours(1)))
+          .ok());
+  // An idle peer owes nothing.
+  AdvanceAndTick(absl::Seconds(10));
+  EXPECT_THAT(PollSender(), IsEmpty());
+  network_.judge = [](ByteSpan, bool) { return FakeNetwork::Fate::kHold; };
+  SendAllLayers(2);
+  AdvanceAndTick(absl::Milliseconds(20));
+  AdvanceAndTick(absl::Seconds(1.5));
+  EXPECT_THAT(PollSender(), IsEmpty());
+  AdvanceAndTick(absl::Seconds(1));
+  network_.RunUntilIdle();
+  const auto events = PollSender();
+  EXPECT_THAT(Only<PeerLost>(events), SizeIs(1));
+  ASSERT_THAT(Only<Sender::Failed>(events), SizeIs(1));
+  EXPECT_EQ(Only<Sender::Failed>(events)[0].outcome,
+            TransferOutcome::kPeerLost);
+  EXPECT_THAT(Only<Sender::Quiesced>(events), SizeIs(1));
+  network_.judge = nullptr;
+  sender_.reset();
+}
+
 // Collects what is logged while it lives.
 class LogLines final : public google::LogSink {
  public:

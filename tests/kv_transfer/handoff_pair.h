@@ -48,6 +48,7 @@ class HandoffPairTest : public ::testing::Test {
   static constexpr uint64_t kPrefill = 101, kDecode = 202;
   static constexpr TransferId kId{7};
   static constexpr uint32_t kGeneration = 3;
+  static constexpr uint64_t kHolder = 9;
 
   using Receiver = HandoffReceiver;
   using Sender = HandoffSender;
@@ -71,6 +72,10 @@ class HandoffPairTest : public ::testing::Test {
                   role == v1::WORKER_ROLE_PREFILL ? "prefill-0" : "decode-0");
     options.kv = memory.geometry();
     options.clock = &clock_;
+    options.probe_links = probe_links_;
+    options.lease_until = [this](uint64_t holder) {
+      return holder == kHolder ? lease_until_ : absl::InfinitePast();
+    };
     return options;
   }
   std::unique_ptr<Receiver> MakeReceiver(Transport* transport) {
@@ -99,6 +104,7 @@ class HandoffPairTest : public ::testing::Test {
     open.blocks = std::move(blocks);
     open.sender = Incarnation{kPrefill};
     open.deadline = In(absl::Seconds(10));
+    open.holder = kHolder;
     return open;
   }
   Sender::Grant GrantOf(int32_t first_block, int32_t num_blocks) {
@@ -108,6 +114,7 @@ class HandoffPairTest : public ::testing::Test {
     grant.receiver = Incarnation{kDecode};
     grant.first_block = first_block;
     grant.num_blocks = num_blocks;
+    grant.holder = kHolder;
     return grant;
   }
 
@@ -135,6 +142,8 @@ class HandoffPairTest : public ::testing::Test {
   }
 
   ManualClock clock_;
+  absl::Time lease_until_ = absl::InfiniteFuture();
+  bool probe_links_ = false;
   FakeNetwork network_;
   KvMemory sender_memory_{kLayers, kPoolBlocks, kPage};
   KvMemory receiver_memory_{kLayers, kPoolBlocks, kPage};

@@ -39,6 +39,8 @@ std::vector<Message> EveryMessage() {
       {kFrom, kTo, CommitAck{kTransfer, 2, TransferOutcome::kChecksumMismatch}},
       {kFrom, kTo, Abort{kTransfer, 3, TransferOutcome::kDeadlineExceeded}},
       {kFrom, kTo, AbortAck{kTransfer, 4}},
+      {kFrom, kTo, Probe{0x1122, 5}},
+      {kFrom, kTo, ProbeReply{0x1122, 6}},
   };
 }
 

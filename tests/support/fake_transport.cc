@@ -8,59 +8,27 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "tests/support/fake_transport_end.h"
 
 namespace baton::kv_transfer {
+namespace {
 
-class FakeTransport final : public Transport {
- public:
-  FakeTransport(FakeNetwork* network, std::string address) : network_(network) {
-    properties_.name = "fake";
-    properties_.address = std::move(address);
-    properties_.detects_peer_death = true;
-    properties_.max_header_bytes = FakeNetwork::kMaxHeaderBytes;
-    properties_.max_payload_bytes = FakeNetwork::kMaxPayloadBytes;
-    properties_.good_payload_bytes = FakeNetwork::kMaxPayloadBytes;
-    properties_.max_payload_extents = FakeNetwork::kMaxPayloadExtents;
-    properties_.max_sends_in_flight = FakeNetwork::kMaxSendsInFlight;
-    properties_.max_sends_outstanding = FakeNetwork::kMaxSendsOutstanding;
+std::string BytesOf(const std::vector<absl::Span<std::byte>>& spans) {
+  std::string bytes;
+  for (absl::Span<std::byte> span : spans) {
+    bytes.append(reinterpret_cast<const char*>(span.data()), span.size());
   }
-  ~FakeTransport() override { Stop(); }
+  return bytes;
+}
 
-  const TransportProperties& properties() const override { return properties_; }
-  absl::StatusOr<RegionId> RegisterRegion(absl::Span<std::byte> memory,
-                                          int descriptor) override {
-    return regions_.Add({memory, descriptor});
-  }
-  void Start(TransportHandler* handler) override {
-    CHECK(handler_ == nullptr) << "a transport starts once";
-    handler_ = handler;
-  }
-  void Stop() override { network_->Stop(this); }
-  absl::StatusOr<PeerId> Connect(const std::string& address) override {
-    return network_->Connect(this, address);
-  }
-  absl::Status Send(PeerId peer, ByteSpan header,
-                    absl::Span<const Extent> payload,
-                    uint64_t cookie) override {
-    return network_->Send(this, peer, header, payload, cookie);
-  }
-  void ClosePeer(PeerId peer) override { network_->Close(this, peer); }
-  void Wake() override { network_->Wake(this); }
+}  // namespace
 
- private:
-  friend class FakeNetwork;
-
-  FakeNetwork* const network_;
-  TransportProperties properties_;
-  RegionTable regions_;
-  TransportHandler* handler_ = nullptr;
-  bool stopped_ = false;
-};
-
-std::unique_ptr<Transport> FakeNetwork::CreateTransport(bool listen) {
+std::unique_ptr<Transport> FakeNetwork::CreateTransport(
+    bool listen, const std::string& address) {
   absl::MutexLock lock(&mu_);
-  auto transport = std::make_unique<FakeTransport>(
-      this, listen ? absl::StrCat("fake:", next_port_++) : "");
+  std::string own = address;
+  if (listen && own.empty()) own = absl::StrCat("fake:", next_port_++);
+  auto transport = std::make_unique<FakeTransport>(this, listen ? own : "");
   transports_.push_back(transport.get());
   return transport;
 }
@@ -84,6 +52,12 @@ bool FakeNetwork::Step() {
     case Event::Kind::kWake:
       if (event->closer->handler_ != nullptr) event->closer->handler_->OnTick();
       break;
+    case Event::Kind::kNotice: {
+      Notice(event->link, event->end, event->by_itself);
+      absl::MutexLock lock(&mu_);
+      DropIfOver(event->link);
+      break;
+    }
   }
   return true;
 }
@@ -94,9 +68,12 @@ void FakeNetwork::Tick() {
     absl::MutexLock lock(&mu_);
     transports = transports_;
   }
-  for (FakeTransport* transport : transports) {
-    if (transport->handler_ != nullptr) transport->handler_->OnTick();
-  }
+  for (FakeTransport* transport : transports) Tick(transport);
+}
+
+void FakeNetwork::Tick(Transport* transport) {
+  auto* fake = static_cast<FakeTransport*>(transport);
+  if (fake->handler_ != nullptr) fake->handler_->OnTick();
 }
 
 void FakeNetwork::RunUntilIdle() {
@@ -107,16 +84,11 @@ void FakeNetwork::RunUntilIdle() {
 void FakeNetwork::Release() {
   absl::MutexLock lock(&mu_);
   for (Event& event : events_) {
-    if (event.flight != nullptr && event.flight->fate == Fate::kHold) {
+    if (event.flight != nullptr && (event.flight->fate == Fate::kHold ||
+                                    event.flight->fate == Fate::kHoldLanding)) {
       event.flight->fate = Fate::kDeliver;
     }
   }
-}
-
-void FakeNetwork::Kill(Transport* transport) {
-  auto* fake = static_cast<FakeTransport*>(transport);
-  fake->handler_ = nullptr;
-  Stop(fake);
 }
 
 absl::StatusOr<PeerId> FakeNetwork::Connect(FakeTransport* from,
@@ -152,7 +124,7 @@ absl::Status FakeNetwork::Send(FakeTransport* from, PeerId peer,
   if (payload.size() > kMaxPayloadExtents) {
     return absl::InvalidArgumentError("payload extents");
   }
-  BATON_RETURN_IF_ERROR(from->regions_.Resolve(payload).status());
+  BATON_ASSIGN_OR_RETURN(const auto memory, from->regions_.Resolve(payload));
   auto flight = std::make_shared<Flight>();
   flight->header.assign(reinterpret_cast<const char*>(header.data()),
                         header.size());
@@ -174,11 +146,18 @@ absl::Status FakeNetwork::Send(FakeTransport* from, PeerId peer,
   }
   ++link->ends[end].sends_outstanding;
   flight->from = end;
-  if (flight->fate == Fate::kDuplicate) {
+  flight->lost = link->broken;
+  if (flight->fate == Fate::kDuplicate || flight->fate == Fate::kCopyLater) {
     auto copy = std::make_shared<Flight>(*flight);
     copy->is_copy = true;
-    events_.push_back(
-        {.kind = Event::Kind::kArrive, .link = link, .flight = copy});
+    copy->is_late = flight->fate == Fate::kCopyLater;
+    copy->payload = BytesOf(memory);
+    Event arrival{.kind = Event::Kind::kArrive, .link = link, .flight = copy};
+    if (copy->is_late) {
+      copies_.push_back(std::move(arrival));
+    } else {
+      events_.push_back(std::move(arrival));
+    }
   }
   if (flight->fate == Fate::kCorruptHeader) {
     const size_t at = random_() % flight->header.size();
@@ -206,35 +185,18 @@ void FakeNetwork::Wake(FakeTransport* transport) {
   events_.push_back({.kind = Event::Kind::kWake, .closer = transport});
 }
 
-void FakeNetwork::Stop(FakeTransport* transport) {
-  std::vector<Link*> links;
-  {
-    absl::MutexLock lock(&mu_);
-    if (transport->stopped_) return;
-    transport->stopped_ = true;
-    for (const auto& link : links_) {
-      if (link->ends[0].transport == transport ||
-          link->ends[1].transport == transport) {
-        links.push_back(link.get());
-      }
-    }
-  }
-  for (Link* link : links) TakeDown(link, transport);
-  absl::MutexLock lock(&mu_);
-  transport->handler_ = nullptr;
-  std::erase(transports_, transport);
-  std::erase_if(events_, [&](const Event& event) {
-    return event.kind == Event::Kind::kWake && event.closer == transport;
-  });
-}
-
 std::optional<FakeNetwork::Event> FakeNetwork::TakeEvent() {
   absl::MutexLock lock(&mu_);
   std::vector<size_t> possible;
   for (size_t i = 0; i < events_.size(); ++i) {
     if (IsHeld(events_[i])) continue;
     possible.push_back(i);
-    if (!reorder) break;
+    if (!reorder ||
+        (events_[i].flight != nullptr && events_[i].flight->is_late &&
+         events_[i].kind == Event::Kind::kArrive)) {
+      possible = {i};
+      break;
+    }
   }
   if (possible.empty()) return std::nullopt;
   const size_t index = possible[random_() % possible.size()];
@@ -244,8 +206,14 @@ std::optional<FakeNetwork::Event> FakeNetwork::TakeEvent() {
 }
 
 bool FakeNetwork::IsHeld(const Event& event) const {
-  if (event.kind == Event::Kind::kLand) return hold_landings;
-  return event.flight != nullptr && event.flight->fate == Fate::kHold;
+  if (event.kind == Event::Kind::kLand &&
+      (hold_landings || event.flight->fate == Fate::kHoldLanding)) {
+    return true;
+  }
+  if (event.kind == Event::Kind::kArrive && event.flight->fate == Fate::kHold) {
+    return true;
+  }
+  return IsHeldByItsLink(event);
 }
 
 void FakeNetwork::Connected(Link* link) {
@@ -277,6 +245,13 @@ void FakeNetwork::Arrive(Link* link, std::shared_ptr<Flight> flight) {
       for (const Extent& extent : flight->source) bytes += extent.length;
       flight->landing = handler->OnPayload(to.peer, header, bytes);
     }
+    if (on_arrival) {
+      on_arrival({.at = to.transport,
+                  .header = header,
+                  .has_payload = !flight->source.empty(),
+                  .late_copy = flight->is_late,
+                  .accepted = flight->landing.has_value()});
+    }
   }
   if (!flight->landing.has_value()) {
     Complete(link, *flight, absl::OkStatus());
@@ -290,13 +265,13 @@ void FakeNetwork::Arrive(Link* link, std::shared_ptr<Flight> flight) {
 void FakeNetwork::Land(Link* link, Flight& flight) {
   const End& from = link->ends[flight.from];
   const End& to = link->ends[1 - flight.from];
-  auto source = from.transport->regions_.Resolve(flight.source);
   auto target = to.transport->regions_.Resolve(flight.landing->extents);
-  CHECK(source.ok()) << source.status();
   CHECK(target.ok()) << target.status();
-  std::string bytes;
-  for (absl::Span<std::byte> span : *source) {
-    bytes.append(reinterpret_cast<const char*>(span.data()), span.size());
+  std::string bytes = flight.payload;
+  if (!flight.is_copy) {
+    auto source = from.transport->regions_.Resolve(flight.source);
+    CHECK(source.ok()) << source.status();
+    bytes = BytesOf(*source);
   }
   if (flight.fate == Fate::kCorruptPayload) {
     absl::MutexLock lock(&mu_);
@@ -309,71 +284,31 @@ void FakeNetwork::Land(Link* link, Flight& flight) {
     at += span.size();
   }
   CHECK_EQ(at, bytes.size()) << "landing smaller than payload";
+  flight.landed = true;
   to.transport->handler_->OnLanded(to.peer, flight.landing->cookie,
                                    absl::OkStatus());
   Complete(link, flight, absl::OkStatus());
 }
 
-void FakeNetwork::Complete(Link* link, const Flight& flight,
+void FakeNetwork::Complete(Link* link, Flight& flight,
                            const absl::Status& status) {
-  if (flight.is_copy) return;
+  if (flight.is_copy || flight.sent) return;
+  flight.sent = true;
   End& from = link->ends[flight.from];
   {
     absl::MutexLock lock(&mu_);
     --from.sends_outstanding;
   }
-  if (from.transport->handler_ == nullptr) return;
+  if (from.transport == nullptr || from.transport->handler_ == nullptr) return;
   from.transport->handler_->OnSent(from.peer, flight.cookie, status);
-}
-
-void FakeNetwork::TakeDown(Link* link, FakeTransport* closer) {
-  std::unique_ptr<Link> owned;
-  std::vector<std::shared_ptr<Flight>> flights;
-  {
-    absl::MutexLock lock(&mu_);
-    auto it = std::find_if(links_.begin(), links_.end(),
-                           [&](const auto& l) { return l.get() == link; });
-    CHECK(it != links_.end());
-    owned = std::move(*it);
-    links_.erase(it);
-    for (Event& event : events_) {
-      if (event.link == link && event.flight != nullptr) {
-        flights.push_back(event.flight);
-      }
-    }
-    std::erase_if(events_, [&](const Event& e) { return e.link == link; });
-  }
-  for (int i = 0; i < 2; ++i) {
-    const End& end = link->ends[i];
-    if (end.transport == nullptr || end.transport->handler_ == nullptr)
-      continue;
-    if (i == 1 && !end.up) continue;  // never heard of it
-    end.transport->handler_->OnPeerDown(
-        end.peer, end.transport == closer
-                      ? absl::CancelledError("closed by us")
-                      : absl::UnavailableError("connection lost"));
-  }
-  const absl::Status lost = absl::UnavailableError("connection lost");
-  for (const std::shared_ptr<Flight>& flight : flights) {
-    const End& to = link->ends[1 - flight->from];
-    if (flight->landing.has_value() && to.transport->handler_ != nullptr) {
-      // Until it says so, a transport may write to a landing.
-      auto target = to.transport->regions_.Resolve(flight->landing->extents);
-      CHECK(target.ok()) << target.status();
-      for (absl::Span<std::byte> span : *target) {
-        std::memset(span.data(), 0xEE, span.size() / 2);
-      }
-      to.transport->handler_->OnLanded(to.peer, flight->landing->cookie, lost);
-    }
-    Complete(link, *flight, lost);
-  }
 }
 
 FakeNetwork::Link* FakeNetwork::FindLink(const FakeTransport* transport,
                                          PeerId peer, int* end) {
   for (const auto& link : links_) {
     for (int i = 0; i < 2; ++i) {
-      if (link->ends[i].transport == transport && link->ends[i].peer == peer) {
+      if (link->ends[i].transport == transport && link->ends[i].peer == peer &&
+          !link->ends[i].over) {
         *end = i;
         return link.get();
       }

@@ -127,6 +127,10 @@ v1::Cancel FakeWorker::NextCancel() {
 v1::Pair FakeWorker::NextPair() {
   return Next(v1::RouterMessage::kPair).pair();
 }
+
+v1::Heartbeat FakeWorker::NextHeartbeat() {
+  return Next(v1::RouterMessage::kHeartbeat).heartbeat();
+}
 bool FakeWorker::HasReserve() { return Has(v1::RouterMessage::kReserve); }
 bool FakeWorker::HasPrefill() { return Has(v1::RouterMessage::kPrefill); }
 bool FakeWorker::HasCancel() { return Has(v1::RouterMessage::kCancel); }

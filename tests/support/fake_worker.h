@@ -47,6 +47,7 @@ class FakeWorker final : private v1::WorkerControl::Service {
   v1::Grant NextGrant();
   v1::Cancel NextCancel();
   v1::Pair NextPair();
+  v1::Heartbeat NextHeartbeat();
   // Whether such a message has come and was not taken, now.
   bool HasReserve();
   bool HasPrefill();
