@@ -19,14 +19,8 @@ using scheduling::Sequence;
 using scheduling::StepPlan;
 using scheduling::StepResult;
 
-// How often an idle loop looks at its deadlines.
-constexpr absl::Duration kIdleWait = absl::Milliseconds(50);
 // An attempt without a deadline of its own ends after this long.
 constexpr absl::Duration kDefaultDeadline = absl::Minutes(10);
-// Bounds of a reservation's lease.
-constexpr absl::Duration kMinLease = absl::Seconds(1);
-constexpr absl::Duration kMaxLease = absl::Minutes(10);
-constexpr uint32_t kGeneration = 1;
 
 }  // namespace
 
@@ -51,19 +45,23 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
       clock_(clock),
       incarnation_(parts.handoff.self.incarnation()),
       data_address_(parts.transport->properties().address),
+      leases_(parts.leases),
       pool_(engine_->kv_layout().num_blocks),
       scheduler_({.token_budget = options.token_budget,
                   .block_size = engine_->kv_layout().block_size}),
-      publisher_(parts.service) {}
+      publisher_(parts.outbox),
+      slots_(incarnation_, parts.handoff.max_transfers) {
+  CHECK(leases_ != nullptr);
+}
 
-void DecodeLoop::Run() {
-  while (!Drained()) {
-    DrainInbox();
-    const StepPlan plan = scheduler_.Plan();
-    idle_ = plan.sequences.empty();
-    if (!idle_) Execute(plan);
-    Publish();
-  }
+bool DecodeLoop::Turn(absl::Duration idle_wait) {
+  if (Drained()) return false;
+  DrainInbox(idle_wait);
+  const StepPlan plan = scheduler_.Plan();
+  idle_ = plan.sequences.empty();
+  if (!idle_) Execute(plan);
+  Publish();
+  return true;
 }
 
 void DecodeLoop::RequestDrain() {
@@ -72,22 +70,23 @@ void DecodeLoop::RequestDrain() {
 }
 
 bool DecodeLoop::Drained() const {
-  return drain_requested_ &&
-         (attempts_.empty() || clock_->Now() >= drain_until_);
+  return drain_requested_ && attempts_.empty();
 }
 
-void DecodeLoop::DrainInbox() {
+void DecodeLoop::DrainInbox(absl::Duration idle_wait) {
   for (worker::RouterEvent& event :
-       inbox_->DrainFor(idle_ ? kIdleWait : absl::ZeroDuration())) {
+       inbox_->DrainFor(idle_ ? idle_wait : absl::ZeroDuration())) {
     OnRouterEvent(std::move(event));
   }
   for (const HandoffReceiver::Event& event : receiver_->Poll()) {
     OnHandoffEvent(event);
   }
   CheckDeadlines();
-  if (drain_requested_ && drain_until_ == absl::InfiniteFuture()) {
+  if (!drain_requested_) return;
+  if (drain_until_ == absl::InfiniteFuture()) {
     drain_until_ = clock_->Now() + absl::Seconds(options_.drain_seconds);
   }
+  if (clock_->Now() >= drain_until_) HandBack();
 }
 
 void DecodeLoop::OnRouterEvent(worker::RouterEvent event) {
@@ -114,6 +113,8 @@ void DecodeLoop::OnRouterEvent(worker::RouterEvent event) {
                             v1::REFUSAL_REASON_INVALID,
                             "a decode worker takes reservations");
       return;
+    case v1::RouterMessage::kHeartbeat:
+      return;  // has renewed the lease already
     case v1::RouterMessage::kGrant:
     case v1::RouterMessage::kPair:
     case v1::RouterMessage::KIND_NOT_SET:
@@ -172,16 +173,13 @@ void DecodeLoop::OnReserve(worker::SessionId session,
                                             : absl::Milliseconds(deadline_ms));
   Attempt* attempt = attempts_.Add(std::move(owned));
   if (reserve.local_prefill()) {
-    attempt->landed = true;
     attempt->prefilling = true;
     attempt->ready_at = now;
     publisher_.AddGrant(key, v1::Grant());
     scheduler_.Add(attempt->sequence.get());
     return;
   }
-  const absl::Duration lease =
-      std::clamp(absl::Milliseconds(reserve.lease_ms()), kMinLease, kMaxLease);
-  const absl::Status status = Grant(attempt, lease);
+  const absl::Status status = Grant(attempt);
   if (!status.ok()) {
     publisher_.AddRefusal(key, v1::REFUSAL_REASON_QUEUE_FULL,
                           std::string(status.message()));
@@ -189,31 +187,35 @@ void DecodeLoop::OnReserve(worker::SessionId session,
   }
 }
 
-absl::Status DecodeLoop::Grant(Attempt* attempt, absl::Duration lease) {
+absl::Status DecodeLoop::Grant(Attempt* attempt) {
   const Sequence& sequence = *attempt->sequence;
   const int32_t prompt_blocks =
       engine_->kv_layout().BlocksFor(sequence.num_tokens());
   const absl::Span<const BlockId> ids =
       sequence.blocks().ids().first(prompt_blocks);
+  const std::optional<TransferSlots::Name> name = slots_.Take();
+  if (!name.has_value()) {
+    return absl::ResourceExhaustedError("too many hand-offs at once");
+  }
   HandoffReceiver::OpenTransfer open;
-  // Prefill workers hold transfers of several decode workers, so the number is
-  // made from the incarnation: two lives agree in the upper half once in 2^32.
-  open.transfer =
-      TransferId{(incarnation_ & ~uint64_t{UINT32_MAX}) | ++last_transfer_};
-  open.generation = kGeneration;
+  open.transfer = name->transfer;
+  open.generation = name->generation;
   open.blocks.assign(ids.begin(), ids.end());
-  open.deadline = std::min(attempt->deadline, clock_->Now() + lease);
-  BATON_RETURN_IF_ERROR(receiver_->Open(open));
+  open.deadline = attempt->deadline;
+  open.holder = attempt->key.session;
+  if (absl::Status status = receiver_->Open(open); !status.ok()) {
+    slots_.Return(name->transfer);
+    return status;
+  }
   attempts_.SetTransfer(attempt, open.transfer);
 
   v1::Grant grant;
   grant.set_transfer_id(static_cast<uint64_t>(open.transfer));
-  grant.set_generation(kGeneration);
+  grant.set_generation(open.generation);
   grant.set_decode_incarnation(incarnation_);
   grant.set_data_address(data_address_);
   grant.set_first_block(0);
   grant.set_num_blocks(static_cast<uint32_t>(prompt_blocks));
-  grant.set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(lease)));
   publisher_.AddGrant(attempt->key, std::move(grant));
   return absl::OkStatus();
 }
@@ -236,7 +238,9 @@ void DecodeLoop::OnHandoffEvent(const HandoffReceiver::Event& event) {
                  std::get_if<HandoffReceiver::Failed>(&event)) {
     OnTransferFailed(*failed);
   } else {
-    quarantine_.Release(std::get<HandoffReceiver::Quiesced>(event).transfer);
+    const auto& quiesced = std::get<HandoffReceiver::Quiesced>(event);
+    quarantine_.Release(quiesced.transfer);
+    slots_.Return(quiesced.transfer);
   }
 }
 
@@ -247,9 +251,10 @@ void DecodeLoop::OnLanded(const HandoffReceiver::Landed& landed) {
   // Cancelled in the meantime: the blocks wait in quarantine, and since it has
   // landed, nothing will write to them any more.
   quarantine_.Release(landed.transfer);
+  slots_.Return(landed.transfer);
   Attempt* attempt = attempts_.Find(landed.transfer);
   if (attempt == nullptr) return;
-  attempt->landed = true;
+  attempts_.ClearTransfer(attempt);
   attempt->ready_at = clock_->Now();
   attempt->outcome.set_kv_transfer_bytes(landed.bytes);
   attempt->outcome.set_kv_transfer_seconds(
@@ -277,7 +282,7 @@ void DecodeLoop::OnLanded(const HandoffReceiver::Landed& landed) {
 
 void DecodeLoop::OnTransferFailed(const HandoffReceiver::Failed& failed) {
   metrics_->transfers_failed->Increment();
-  if (failed.outcome == kv_transfer::TransferOutcome::kDeadlineExceeded) {
+  if (failed.outcome == kv_transfer::TransferOutcome::kLeaseExpired) {
     metrics_->lease_expired->Increment();
   }
   Attempt* attempt = attempts_.Find(failed.transfer);
@@ -286,7 +291,7 @@ void DecodeLoop::OnTransferFailed(const HandoffReceiver::Failed& failed) {
        absl::StrCat("KV transfer failed: ",
                     kv_transfer::TransferOutcomeName(failed.outcome), " ",
                     failed.detail),
-       /*retryable=*/true);
+       /*retryable=*/true, v1::FAILURE_KIND_TRANSFER);
 }
 
 void DecodeLoop::Execute(const StepPlan& plan) {
@@ -351,15 +356,15 @@ void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
 }
 
 void DecodeLoop::Fail(Attempt* attempt, const std::string& error,
-                      bool retryable) {
+                      bool retryable, v1::FailureKind kind) {
   LOG(WARNING) << "request " << attempt->request_id << ": " << error;
-  publisher_.AddFailure(attempt->key, error, retryable);
+  publisher_.AddFailure(attempt->key, error, retryable, kind);
   End(attempt);
 }
 
 void DecodeLoop::End(Attempt* attempt) {
   scheduler_.Remove(attempt->sequence->id());
-  if (attempt->transfer.has_value() && !attempt->landed) {
+  if (attempt->transfer.has_value()) {
     // No-op when it failed already; Quiesced (or Landed) follows either way.
     receiver_->Abort(*attempt->transfer);
     quarantine_.Hold(*attempt->transfer,
@@ -371,9 +376,20 @@ void DecodeLoop::End(Attempt* attempt) {
 void DecodeLoop::CheckDeadlines() {
   const absl::Time now = clock_->Now();
   for (Attempt* attempt : attempts_.All()) {
-    if (now < attempt->deadline) continue;
-    Fail(attempt, "the deadline passed on the decode worker",
-         /*retryable=*/false);
+    if (now >= attempt->deadline) {
+      Fail(attempt, "the deadline passed on the decode worker",
+           /*retryable=*/false);
+    } else if (now >= leases_->Until(attempt->key.session)) {
+      if (!attempt->transfer.has_value()) metrics_->lease_expired->Increment();
+      Fail(attempt, "the router is silent", /*retryable=*/true);
+    }
+  }
+}
+
+void DecodeLoop::HandBack() {
+  for (Attempt* attempt : attempts_.All()) {
+    Fail(attempt, absl::StrCat("decode worker ", options_.name, " is draining"),
+         /*retryable=*/true, v1::FAILURE_KIND_DRAINING);
   }
 }
 
@@ -389,6 +405,7 @@ void DecodeLoop::Publish() {
   load.set_free_blocks(static_cast<uint32_t>(pool_.num_free()));
   load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
   load.set_steps(steps_);
+  load.set_draining(drain_requested_);
   publisher_.Flush(clock_->Now(), load);
 }
 

@@ -7,9 +7,10 @@
 //   2. reserved: KV arrives. Landed (complete and verified) joins the sequence
 //      to the batch at the next step. A local prefill skips this.
 //   3. running: a token per step, until a stop rule: outcome ok.
-//   Cancel, a router that is gone, a failed transfer, a lease that runs out:
-//   the attempt is over. Its blocks are free at once, or after the last receive
-//   that was posted on them has completed (quarantine).
+//   Cancel, a router that is gone or silent (its lease ran out), a failed
+//   transfer, the end of draining: the attempt is over. Its blocks are free at
+//   once, or after the last receive that was posted on them has completed
+//   (quarantine).
 //
 // Threads: Run on one thread, which then owns everything here; RequestDrain
 // from any.
@@ -22,6 +23,7 @@
 
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "decode_worker/transfer_slots.h"
 #include "engine/engine.h"
 #include "kv_transfer/handoff_receiver.h"
 #include "scheduling/admission.h"
@@ -35,6 +37,10 @@
 #include "worker/quarantine.h"
 #include "worker/worker_metrics.h"
 #include "worker/worker_process.h"
+
+namespace baton::sim {
+class LoopInspector;
+}
 
 namespace baton::decode_worker {
 
@@ -50,8 +56,8 @@ class DecodeLoop final : public worker::WorkerLoop {
              std::unique_ptr<kv_transfer::HandoffReceiver> receiver,
              const Clock* clock);
 
-  // Returns after RequestDrain, when nothing is left or the drain time is over.
-  void Run() override;
+  // Drained: after RequestDrain, when nothing is left or its time is over.
+  bool Turn(absl::Duration idle_wait) override;
 
   // Take nothing new, finish what there is.
   void RequestDrain() override;
@@ -61,10 +67,9 @@ class DecodeLoop final : public worker::WorkerLoop {
     worker::AttemptKey key;
     std::string request_id;
     std::unique_ptr<scheduling::Sequence> sequence;
-    // Until landed.
+    // Until it landed, or the attempt is over.
     std::optional<TransferId> transfer;
     absl::Time deadline;
-    bool landed = false;
     // Landed, or reserved for a local prefill.
     absl::Time ready_at;
     std::optional<absl::Time> first_step_at;
@@ -74,7 +79,7 @@ class DecodeLoop final : public worker::WorkerLoop {
   };
 
   // The loop's turn.
-  void DrainInbox();
+  void DrainInbox(absl::Duration idle_wait);
   void Execute(const scheduling::StepPlan& plan);
   void Commit(const scheduling::StepPlan& plan,
               const scheduling::StepResult& result, absl::Time started);
@@ -90,12 +95,16 @@ class DecodeLoop final : public worker::WorkerLoop {
                  absl::Time started);
 
   // Opens the transfer and answers with the grant.
-  absl::Status Grant(Attempt* attempt, absl::Duration lease);
+  absl::Status Grant(Attempt* attempt);
   // Ends the attempt and tells the router why it failed.
-  void Fail(Attempt* attempt, const std::string& error, bool retryable);
+  void Fail(Attempt* attempt, const std::string& error, bool retryable,
+            v1::FailureKind kind = v1::FAILURE_KIND_UNSPECIFIED);
   // Ends the attempt; the caller has said what there was to say.
   void End(Attempt* attempt);
+  // Ends what has run out of time, or whose router is silent.
   void CheckDeadlines();
+  // The time to drain is over: gives back to the routers what still runs.
+  void HandBack();
   bool Drained() const;
   scheduling::WorkerCapacity Capacity() const;
 
@@ -107,6 +116,7 @@ class DecodeLoop final : public worker::WorkerLoop {
   const Clock* const clock_;
   const uint64_t incarnation_;
   const std::string data_address_;
+  const worker::SessionLeases* const leases_;
 
   std::atomic<bool> drain_requested_{false};
   absl::Time drain_until_ = absl::InfiniteFuture();
@@ -116,11 +126,14 @@ class DecodeLoop final : public worker::WorkerLoop {
   worker::Publisher publisher_;
   worker::AttemptTable<Attempt> attempts_;
   worker::Quarantine quarantine_;
+  TransferSlots slots_;
   uint64_t last_sequence_ = 0;
-  uint32_t last_transfer_ = 0;
   uint64_t steps_ = 0;
   // Whether the last turn found nothing to run.
   bool idle_ = true;
+
+  // Audits the blocks (tests/sim).
+  friend class ::baton::sim::LoopInspector;
 };
 
 }  // namespace baton::decode_worker

@@ -49,7 +49,15 @@ void Pairings::OnRefused(const kv_transfer::PeerRefused& refused) {
   }
 }
 
+void Pairings::OnMeasured(const kv_transfer::LinkMeasured& measured) {
+  links_[measured.incarnation] = measured;
+  for (const Wish& wish : wishes_) {
+    if (wish.decode == measured.incarnation) Report(wish, true, "");
+  }
+}
+
 void Pairings::OnLost(const kv_transfer::PeerLost& lost) {
+  links_.erase(lost.incarnation);
   for (const Wish& wish : wishes_) {
     if (wish.decode == lost.incarnation) Report(wish, false, lost.reason);
   }
@@ -67,6 +75,13 @@ void Pairings::Report(const Wish& wish, bool paired,
   report.set_decode_incarnation(static_cast<uint64_t>(wish.decode));
   report.set_paired(paired);
   report.set_reason(reason);
+  if (const auto link = links_.find(wish.decode);
+      paired && link != links_.end()) {
+    report.set_transport(link->second.transport);
+    report.set_bandwidth_bytes(link->second.speed.bytes_per_second);
+    report.set_latency_seconds(
+        absl::ToDoubleSeconds(link->second.speed.latency));
+  }
   publisher_->AddPairReport(wish.session, std::move(report));
 }
 

@@ -5,6 +5,7 @@
 // Used by the worker's loop thread only.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ class Pairings final {
   void Add(worker::SessionId session, const v1::Pair& pair);
   void OnReady(const kv_transfer::PeerReady& ready);
   void OnRefused(const kv_transfer::PeerRefused& refused);
+  void OnMeasured(const kv_transfer::LinkMeasured& measured);
   void OnLost(const kv_transfer::PeerLost& lost);
   // Forgets what a router wanted.
   void OnSessionGone(worker::SessionId session);
@@ -40,6 +42,8 @@ class Pairings final {
   kv_transfer::HandoffSender* const sender_;
   worker::Publisher* const publisher_;
   std::vector<Wish> wishes_;
+  // Of the workers that are paired.
+  std::map<Incarnation, kv_transfer::LinkMeasured> links_;
 };
 
 }  // namespace baton::prefill_worker

@@ -17,8 +17,6 @@ using scheduling::Sequence;
 using scheduling::StepPlan;
 using scheduling::StepResult;
 
-// How often an idle loop looks at its deadlines.
-constexpr absl::Duration kIdleWait = absl::Milliseconds(50);
 // An attempt without a deadline of its own ends after this long.
 constexpr absl::Duration kDefaultDeadline = absl::Minutes(10);
 
@@ -41,22 +39,25 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
       sender_(std::move(sender)),
       inbox_(parts.inbox),
       metrics_(parts.metrics),
+      leases_(parts.leases),
       clock_(clock),
       pool_(engine_->kv_layout().num_blocks),
       scheduler_({.token_budget = options.token_budget,
                   .block_size = engine_->kv_layout().block_size},
                  &pool_),
-      publisher_(parts.service),
-      pairings_(sender_.get(), &publisher_) {}
+      publisher_(parts.outbox),
+      pairings_(sender_.get(), &publisher_) {
+  CHECK(leases_ != nullptr);
+}
 
-void PrefillLoop::Run() {
-  while (!Drained()) {
-    DrainInbox();
-    const StepPlan plan = scheduler_.Plan();
-    idle_ = plan.sequences.empty();
-    if (!idle_) Execute(plan);
-    Publish();
-  }
+bool PrefillLoop::Turn(absl::Duration idle_wait) {
+  if (Drained()) return false;
+  DrainInbox(idle_wait);
+  const StepPlan plan = scheduler_.Plan();
+  idle_ = plan.sequences.empty();
+  if (!idle_) Execute(plan);
+  Publish();
+  return true;
 }
 
 void PrefillLoop::RequestDrain() {
@@ -65,23 +66,24 @@ void PrefillLoop::RequestDrain() {
 }
 
 bool PrefillLoop::Drained() const {
-  return drain_requested_ &&
-         (attempts_.empty() || clock_->Now() >= drain_until_);
+  return drain_requested_ && attempts_.empty();
 }
 
-void PrefillLoop::DrainInbox() {
+void PrefillLoop::DrainInbox(absl::Duration idle_wait) {
   for (worker::RouterEvent& event :
-       inbox_->DrainFor(idle_ ? kIdleWait : absl::ZeroDuration())) {
+       inbox_->DrainFor(idle_ ? idle_wait : absl::ZeroDuration())) {
     OnRouterEvent(std::move(event));
   }
   for (const HandoffSender::Event& event : sender_->Poll()) {
     OnHandoffEvent(event);
   }
-  const absl::Time now = clock_->Now();
+  StartWaitingTransfers();
   CheckDeadlines();
-  if (drain_requested_ && drain_until_ == absl::InfiniteFuture()) {
-    drain_until_ = now + absl::Seconds(options_.drain_seconds);
+  if (!drain_requested_) return;
+  if (drain_until_ == absl::InfiniteFuture()) {
+    drain_until_ = clock_->Now() + absl::Seconds(options_.drain_seconds);
   }
+  if (clock_->Now() >= drain_until_) HandBack();
 }
 
 void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
@@ -111,6 +113,8 @@ void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
                             v1::REFUSAL_REASON_INVALID,
                             "a prefill worker takes no reservations");
       return;
+    case v1::RouterMessage::kHeartbeat:
+      return;  // has renewed the lease already
     case v1::RouterMessage::KIND_NOT_SET:
       LOG(WARNING) << "a router sent a message of an unknown kind";
       return;
@@ -169,7 +173,10 @@ void PrefillLoop::OnPrefill(worker::SessionId session,
 
 void PrefillLoop::OnGrant(worker::SessionId session, const v1::Grant& grant) {
   Attempt* attempt = attempts_.Find({session, grant.attempt()});
-  if (attempt == nullptr || attempt->transfer.has_value()) return;
+  if (attempt == nullptr || attempt->transfer.has_value() ||
+      attempt->waiting_grant.has_value()) {
+    return;
+  }
   const uint32_t blocks = engine_->kv_layout().BlocksFor(attempt->num_tokens);
   if (grant.first_block() > blocks ||
       grant.num_blocks() != blocks - grant.first_block()) {
@@ -179,23 +186,28 @@ void PrefillLoop::OnGrant(worker::SessionId session, const v1::Grant& grant) {
          /*retryable=*/false);
     return;
   }
-  // The sequence gets its blocks with its first chunk; a grant that is earlier
-  // waits for that.
-  if (attempt->sequence->blocks().size() == 0) {
-    attempt->waiting_grant = grant;
-    return;
-  }
-  const absl::Status status = StartTransfer(attempt, grant);
-  if (!status.ok()) {
-    Fail(attempt, std::string(status.message()), /*retryable=*/true);
+  attempt->waiting_grant = grant;
+}
+
+void PrefillLoop::StartWaitingTransfers() {
+  for (Attempt* attempt : attempts_.All()) {
+    const absl::Status status = StartTransfer(attempt);
+    if (status.ok()) continue;
+    Fail(attempt, std::string(status.message()), /*retryable=*/true,
+         v1::FAILURE_KIND_TRANSFER);
   }
 }
 
-absl::Status PrefillLoop::StartTransfer(Attempt* attempt,
-                                        const v1::Grant& grant) {
+absl::Status PrefillLoop::StartTransfer(Attempt* attempt) {
+  // The sequence gets its blocks with its first chunk.
+  if (!attempt->waiting_grant.has_value() ||
+      attempt->sequence->blocks().size() == 0) {
+    return absl::OkStatus();
+  }
+  const v1::Grant& grant = *attempt->waiting_grant;
   const TransferId transfer{grant.transfer_id()};
   if (attempts_.Find(transfer) != nullptr || quarantine_.Holds(transfer)) {
-    return absl::AlreadyExistsError("the transfer id is in use");
+    return absl::OkStatus();
   }
   HandoffSender::Grant start;
   start.transfer = transfer;
@@ -203,10 +215,10 @@ absl::Status PrefillLoop::StartTransfer(Attempt* attempt,
   start.receiver = Incarnation{grant.decode_incarnation()};
   start.first_block = static_cast<int32_t>(grant.first_block());
   start.num_blocks = static_cast<int32_t>(grant.num_blocks());
-  const absl::Time deadline = std::min(
-      attempt->deadline, clock_->Now() + absl::Milliseconds(grant.lease_ms()));
-  BATON_RETURN_IF_ERROR(
-      sender_->Start(start, attempt->sequence->blocks().ids(), deadline));
+  start.holder = attempt->key.session;
+  BATON_RETURN_IF_ERROR(sender_->Start(start, attempt->sequence->blocks().ids(),
+                                       attempt->deadline));
+  attempt->waiting_grant.reset();
   attempts_.SetTransfer(attempt, transfer);
   const int32_t ready = BlocksReady(*attempt, attempt->sequence->computed());
   if (ready > 0) {
@@ -239,6 +251,15 @@ void PrefillLoop::OnHandoffEvent(const HandoffSender::Event& event) {
     pairings_.OnRefused(*refused);
   } else if (const auto* lost = std::get_if<kv_transfer::PeerLost>(&event)) {
     pairings_.OnLost(*lost);
+  } else if (const auto* link =
+                 std::get_if<kv_transfer::LinkMeasured>(&event)) {
+    LOG(INFO) << "link to " << link->worker_name << " over " << link->transport
+              << ": " << link->speed.bytes_per_second / 1e9 << " GB/s, "
+              << link->speed.latency << " one way";
+    metrics_->ObserveLink(link->worker_name, link->transport,
+                          link->speed.bytes_per_second,
+                          absl::ToDoubleSeconds(link->speed.latency));
+    pairings_.OnMeasured(*link);
   } else if (const auto* acked = std::get_if<HandoffSender::Acked>(&event)) {
     OnAcked(*acked);
   } else if (const auto* failed = std::get_if<HandoffSender::Failed>(&event)) {
@@ -266,7 +287,7 @@ void PrefillLoop::OnAcked(const HandoffSender::Acked& acked) {
 
 void PrefillLoop::OnTransferFailed(const HandoffSender::Failed& failed) {
   metrics_->transfers_failed->Increment();
-  if (failed.outcome == kv_transfer::TransferOutcome::kDeadlineExceeded) {
+  if (failed.outcome == kv_transfer::TransferOutcome::kLeaseExpired) {
     metrics_->lease_expired->Increment();
   }
   Attempt* attempt = attempts_.Find(failed.transfer);
@@ -275,7 +296,7 @@ void PrefillLoop::OnTransferFailed(const HandoffSender::Failed& failed) {
        absl::StrCat("KV transfer failed: ",
                     kv_transfer::TransferOutcomeName(failed.outcome), " ",
                     failed.detail),
-       /*retryable=*/true);
+       /*retryable=*/true, v1::FAILURE_KIND_TRANSFER);
 }
 
 int32_t PrefillLoop::BlocksReady(const Attempt& attempt,
@@ -295,12 +316,11 @@ std::vector<std::pair<TransferId, int32_t>> PrefillLoop::PrepareSends(
       metrics_->queue_seconds->Observe(
           absl::ToDoubleSeconds(now - attempt->assigned));
     }
-    if (attempt->waiting_grant.has_value()) {
-      const v1::Grant grant = *std::move(attempt->waiting_grant);
-      attempt->waiting_grant.reset();
-      const absl::Status status = StartTransfer(attempt, grant);
+    const absl::Status status = StartTransfer(attempt);
+    if (!status.ok()) {
       // The plan points into the sequence, so it stays until the step is over.
-      if (!status.ok()) failed_starts_.emplace_back(planned.sequence, status);
+      attempt->waiting_grant.reset();
+      failed_starts_.emplace_back(planned.sequence, status);
     }
     if (!attempt->transfer.has_value()) continue;
     sends.emplace_back(
@@ -339,7 +359,8 @@ void PrefillLoop::Commit(const StepPlan& plan, const StepResult& result) {
   }
   for (const auto& [sequence, status] : failed_starts_) {
     if (Attempt* attempt = attempts_.Find(sequence)) {
-      Fail(attempt, std::string(status.message()), /*retryable=*/true);
+      Fail(attempt, std::string(status.message()), /*retryable=*/true,
+           v1::FAILURE_KIND_TRANSFER);
     }
   }
   failed_starts_.clear();
@@ -377,9 +398,9 @@ void PrefillLoop::OnSampled(Attempt* attempt, const SampledToken& token) {
 }
 
 void PrefillLoop::Fail(Attempt* attempt, const std::string& error,
-                       bool retryable) {
+                       bool retryable, v1::FailureKind kind) {
   LOG(WARNING) << "request " << attempt->request_id << ": " << error;
-  publisher_.AddFailure(attempt->key, error, retryable);
+  publisher_.AddFailure(attempt->key, error, retryable, kind);
   End(attempt);
 }
 
@@ -397,9 +418,21 @@ void PrefillLoop::End(Attempt* attempt) {
 void PrefillLoop::CheckDeadlines() {
   const absl::Time now = clock_->Now();
   for (Attempt* attempt : attempts_.All()) {
-    if (now < attempt->deadline) continue;
-    Fail(attempt, "the deadline passed on the prefill worker",
-         /*retryable=*/false);
+    if (now >= attempt->deadline) {
+      Fail(attempt, "the deadline passed on the prefill worker",
+           /*retryable=*/false);
+    } else if (now >= leases_->Until(attempt->key.session)) {
+      if (!attempt->transfer.has_value()) metrics_->lease_expired->Increment();
+      Fail(attempt, "the router is silent", /*retryable=*/true);
+    }
+  }
+}
+
+void PrefillLoop::HandBack() {
+  for (Attempt* attempt : attempts_.All()) {
+    Fail(attempt,
+         absl::StrCat("prefill worker ", options_.name, " is draining"),
+         /*retryable=*/true, v1::FAILURE_KIND_DRAINING);
   }
 }
 
@@ -419,6 +452,7 @@ void PrefillLoop::Publish() {
   load.set_free_blocks(static_cast<uint32_t>(pool_.num_free()));
   load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
   load.set_steps(steps_);
+  load.set_draining(drain_requested_);
   publisher_.Flush(clock_->Now(), load);
 }
 

@@ -41,6 +41,10 @@
 #include "worker/worker_metrics.h"
 #include "worker/worker_process.h"
 
+namespace baton::sim {
+class LoopInspector;
+}
+
 namespace baton::prefill_worker {
 
 // The loop for a process: opens the sending side of the hand-off.
@@ -55,8 +59,8 @@ class PrefillLoop final : public worker::WorkerLoop {
               std::unique_ptr<kv_transfer::HandoffSender> sender,
               const Clock* clock);
 
-  // Returns after RequestDrain, when nothing is left or the drain time is over.
-  void Run() override;
+  // Drained: after RequestDrain, when nothing is left or its time is over.
+  bool Turn(absl::Duration idle_wait) override;
 
   // Take nothing new, finish what there is.
   void RequestDrain() override;
@@ -68,7 +72,8 @@ class PrefillLoop final : public worker::WorkerLoop {
     std::unique_ptr<scheduling::Sequence> sequence;
     // Tokens whose KV is handed over: all but the one that is sampled here.
     int32_t num_tokens = 0;
-    // A grant that came before the sequence had blocks.
+    // A grant that came before the sequence had blocks, or while its transfer's
+    // name is still that of an earlier transfer which is not quiet.
     std::optional<v1::Grant> waiting_grant;
     std::optional<TransferId> transfer;
     // Set when the first token is sampled and the hand-off has to follow.
@@ -80,7 +85,7 @@ class PrefillLoop final : public worker::WorkerLoop {
   };
 
   // The loop's turn.
-  void DrainInbox();
+  void DrainInbox(absl::Duration idle_wait);
   void Execute(const scheduling::StepPlan& plan);
   void Commit(const scheduling::StepPlan& plan,
               const scheduling::StepResult& result);
@@ -96,15 +101,20 @@ class PrefillLoop final : public worker::WorkerLoop {
   void OnTransferFailed(const kv_transfer::HandoffSender::Failed& failed);
   void OnSampled(Attempt* attempt, const scheduling::SampledToken& token);
 
-  // Begins the hand-off and sends what is computed already.
-  // REQUIRES: the sequence has its blocks.
-  absl::Status StartTransfer(Attempt* attempt, const v1::Grant& grant);
+  // Begins the hand-off that a grant waits for, and sends what is computed
+  // already. OK when it has to wait on.
+  absl::Status StartTransfer(Attempt* attempt);
+  void StartWaitingTransfers();
 
   // Ends the attempt and tells the router why it failed.
-  void Fail(Attempt* attempt, const std::string& error, bool retryable);
+  void Fail(Attempt* attempt, const std::string& error, bool retryable,
+            v1::FailureKind kind = v1::FAILURE_KIND_UNSPECIFIED);
   // Ends the attempt; the caller has said what there was to say.
   void End(Attempt* attempt);
+  // Ends what has run out of time, or whose router is silent.
   void CheckDeadlines();
+  // The time to drain is over: gives back to the routers what still runs.
+  void HandBack();
   bool Drained() const;
   scheduling::WorkerCapacity Capacity() const;
   // Blocks whose KV is final when `computed` tokens are done: the full ones,
@@ -120,6 +130,7 @@ class PrefillLoop final : public worker::WorkerLoop {
   const std::unique_ptr<kv_transfer::HandoffSender> sender_;
   worker::Inbox* const inbox_;
   worker::WorkerMetrics* const metrics_;
+  const worker::SessionLeases* const leases_;
   const Clock* const clock_;
 
   std::atomic<bool> drain_requested_{false};
@@ -137,6 +148,9 @@ class PrefillLoop final : public worker::WorkerLoop {
   std::vector<std::pair<SequenceId, absl::Status>> failed_starts_;
   // Whether the last turn found nothing to run.
   bool idle_ = true;
+
+  // Audits the blocks (tests/sim).
+  friend class ::baton::sim::LoopInspector;
 };
 
 }  // namespace baton::prefill_worker

@@ -3,7 +3,7 @@
 //
 // Used by the worker's loop thread only. `Attempt` has members `key`
 // (AttemptKey), `sequence` (unique_ptr<scheduling::Sequence>) and `transfer`
-// (optional<TransferId>, set through SetTransfer only).
+// (optional<TransferId>, changed through this table only).
 #pragma once
 
 #include <map>
@@ -42,6 +42,12 @@ class AttemptTable final {
     CHECK(!attempt->transfer.has_value());
     attempt->transfer = transfer;
     CHECK(by_transfer_.emplace(transfer, attempt).second);
+  }
+
+  // The attempt needs its transfer no more.
+  void ClearTransfer(Attempt* attempt) {
+    by_transfer_.erase(*attempt->transfer);
+    attempt->transfer.reset();
   }
 
   // Takes the attempt out.

@@ -29,6 +29,7 @@ class ControlService::Session final
   }
 
   void Start() {
+    service_->leases_->Open(id_, /*lease_ms=*/0);
     v1::WorkerMessage hello;
     *hello.mutable_hello() = service_->hello_;
     Send(std::move(hello));
@@ -95,11 +96,18 @@ class ControlService::Session final
     gone.kind = RouterEvent::Kind::kGone;
     gone.session = id_;
     service_->inbox_->PushUnbounded(std::move(gone));
+    service_->leases_->Close(id_);
     service_->Forget(id_);
     self_.reset();
   }
 
   void Deliver() {
+    if (incoming_.has_hello()) {
+      service_->leases_->Open(id_, incoming_.hello().lease_ms());
+    } else {
+      service_->leases_->Renew(id_);
+      if (incoming_.has_heartbeat()) return;
+    }
     RouterEvent event;
     event.session = id_;
     event.message = std::move(incoming_);
@@ -148,8 +156,9 @@ class ControlService::Session final
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-ControlService::ControlService(v1::WorkerHello hello, Inbox* inbox)
-    : hello_(std::move(hello)), inbox_(inbox) {}
+ControlService::ControlService(v1::WorkerHello hello, Inbox* inbox,
+                               SessionLeases* leases)
+    : hello_(std::move(hello)), inbox_(inbox), leases_(leases) {}
 
 ControlService::~ControlService() {
   absl::MutexLock lock(&mu_);

@@ -1,7 +1,8 @@
 // The worker's end of the control streams: any number of routers, each with a
 // session of its own.
 //
-// What a router sends goes to the worker's inbox, in order. Assignments
+// What a router sends renews its lease and, but for heartbeats, goes to the
+// worker's inbox, in order. Assignments
 // (Reserve, Prefill) that find the inbox full are refused here and now; all
 // else belongs to an admitted assignment and always finds a place.
 //
@@ -17,11 +18,10 @@
 #include "absl/synchronization/mutex.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/bounded_queue.h"
+#include "worker/control_outbox.h"
+#include "worker/session_leases.h"
 
 namespace baton::worker {
-
-// One router's stream, from its first message to its end. Never reused.
-using SessionId = uint64_t;
 
 struct RouterEvent {
   enum class Kind {
@@ -36,20 +36,21 @@ struct RouterEvent {
 
 using Inbox = BoundedQueue<RouterEvent>;
 
-class ControlService final : public v1::WorkerControl::CallbackService {
+class ControlService final : public v1::WorkerControl::CallbackService,
+                             public ControlOutbox {
  public:
-  // `hello` is the first message to each router. `inbox` outlives the service
-  // and its server.
-  ControlService(v1::WorkerHello hello, Inbox* inbox);
+  // `hello` is the first message to each router. `inbox` and `leases` outlive
+  // the service and its server.
+  ControlService(v1::WorkerHello hello, Inbox* inbox, SessionLeases* leases);
   ~ControlService() override;
 
   grpc::ServerBidiReactor<v1::RouterMessage, v1::WorkerMessage>* Connect(
       grpc::CallbackServerContext* context) override;
 
-  // Queues a message to one router. A router that reads too slowly to take it
-  // loses its stream: tokens are never dropped from the middle of one.
-  void Send(SessionId session, v1::WorkerMessage message);
-  void SendToAll(const v1::WorkerMessage& message);
+  // A router that reads too slowly to take a message loses its stream: tokens
+  // are never dropped from the middle of one.
+  void Send(SessionId session, v1::WorkerMessage message) override;
+  void SendToAll(const v1::WorkerMessage& message) override;
 
   // Ends every stream after what is queued on it has been written, and takes no
   // new ones.
@@ -63,6 +64,7 @@ class ControlService final : public v1::WorkerControl::CallbackService {
 
   const v1::WorkerHello hello_;
   Inbox* const inbox_;
+  SessionLeases* const leases_;
 
   absl::Mutex mu_;
   SessionId last_session_ ABSL_GUARDED_BY(mu_) = 0;

@@ -50,12 +50,16 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->capture_default_str();
   app->add_option("--metrics", o->metrics, "HOST:PORT of GET /metrics")
       ->capture_default_str();
-  app->add_option("--data-host", o->data_host,
-                  "Address of the data plane (UCX)")
+  app->add_option("--data-host", o->data_host, "Address of the data plane")
       ->capture_default_str();
   app->add_option("--data-port", o->data_port,
                   "Port of the data plane; 0 takes a free one")
       ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app->add_option("--transport", o->transport,
+                  "How KV goes to a peer: local (shared memory, same host "
+                  "only), ucx, or auto: local where it can be, else ucx")
+      ->check(CLI::IsMember({"auto", "local", "ucx"}))
       ->capture_default_str();
   app->add_option("--ucx-tls", o->ucx_tls, "UCX transports (UCX_TLS)")
       ->capture_default_str();

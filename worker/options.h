@@ -20,6 +20,8 @@ struct WorkerOptions {
   std::string metrics = "127.0.0.1:0";
   std::string data_host = "127.0.0.1";
   int32_t data_port = 0;
+  // As in kv_transfer::CreateTransport.
+  std::string transport = "auto";
   std::string ucx_tls = "tcp";
   engine::EngineOptions engine;
   int32_t token_budget = 512;

@@ -69,11 +69,12 @@ void Publisher::AddOutcome(const AttemptKey& key, v1::Outcome outcome) {
 }
 
 void Publisher::AddFailure(const AttemptKey& key, const std::string& error,
-                           bool retryable) {
+                           bool retryable, v1::FailureKind kind) {
   v1::Outcome outcome;
   outcome.set_ok(false);
   outcome.set_error(error);
   outcome.set_retryable(retryable);
+  outcome.set_failure(kind);
   AddOutcome(key, std::move(outcome));
 }
 
@@ -100,12 +101,12 @@ void Publisher::Flush(absl::Time now, const v1::LoadReport& load) {
   for (auto& [session, frame] : frames_) {
     v1::WorkerMessage message;
     *message.mutable_tokens() = std::move(frame);
-    service_->Send(session, std::move(message));
+    outbox_->Send(session, std::move(message));
   }
   frames_.clear();
   for (auto& [session, messages] : messages_) {
     for (v1::WorkerMessage& message : messages) {
-      service_->Send(session, std::move(message));
+      outbox_->Send(session, std::move(message));
     }
   }
   messages_.clear();
@@ -116,7 +117,7 @@ void Publisher::Flush(absl::Time now, const v1::LoadReport& load) {
   if (age < (changed ? kMinLoadInterval : kMaxLoadInterval)) return;
   v1::WorkerMessage message;
   *message.mutable_load() = load;
-  service_->SendToAll(message);
+  outbox_->SendToAll(message);
   last_load_ = load;
   last_load_at_ = now;
 }

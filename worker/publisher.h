@@ -16,7 +16,7 @@
 #include "scheduling/admission.h"
 #include "scheduling/request.h"
 #include "scheduling/step_plan.h"
-#include "worker/control_service.h"
+#include "worker/control_outbox.h"
 
 namespace baton::worker {
 
@@ -33,8 +33,8 @@ v1::RefusalReason ToWire(scheduling::AdmissionVerdict verdict);
 
 class Publisher final {
  public:
-  // The service outlives the publisher.
-  explicit Publisher(ControlService* service) : service_(service) {}
+  // The outbox outlives the publisher.
+  explicit Publisher(ControlOutbox* outbox) : outbox_(outbox) {}
 
   // `index` counts the request's output tokens from 0.
   void AddToken(const AttemptKey& key, int32_t index,
@@ -43,7 +43,7 @@ class Publisher final {
   void AddOutcome(const AttemptKey& key, v1::Outcome outcome);
   // An outcome that tells of a failure.
   void AddFailure(const AttemptKey& key, const std::string& error,
-                  bool retryable);
+                  bool retryable, v1::FailureKind kind);
   void AddGrant(const AttemptKey& key, v1::Grant grant);
   void AddRefusal(const AttemptKey& key, v1::RefusalReason reason,
                   const std::string& message);
@@ -56,7 +56,7 @@ class Publisher final {
  private:
   v1::WorkerMessage* NewMessage(SessionId session);
 
-  ControlService* const service_;
+  ControlOutbox* const outbox_;
   std::map<SessionId, v1::TokenFrame> frames_;
   std::map<SessionId, std::vector<v1::WorkerMessage>> messages_;
   v1::LoadReport last_load_;

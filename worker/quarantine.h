@@ -32,6 +32,9 @@ class Quarantine final {
 
   bool Holds(TransferId transfer) const { return held_.contains(transfer); }
   int64_t num_blocks() const { return num_blocks_; }
+  const std::map<TransferId, scheduling::PooledBlocks>& held() const {
+    return held_;
+  }
 
  private:
   std::map<TransferId, scheduling::PooledBlocks> held_;

@@ -51,7 +51,8 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
           "Hand-off messages since start that were stale, unknown, duplicate "
           "or out of range and touched no memory.")),
       peers(m->Gauge("baton_kv_transfer_peers",
-                     "Workers that this one is paired with.")) {
+                     "Workers that this one is paired with.")),
+      registry_(m) {
   const engine::KvLayout& layout = engine.kv_layout();
   m->Gauge("baton_cache_config_info", "KV cache configuration; always 1.",
            {{"block_size", std::to_string(layout.block_size)},
@@ -75,6 +76,22 @@ void WorkerMetrics::Observe(const scheduling::BlockPool& pool,
   kv_blocks_in_use->Set(pool.num_in_use());
   kv_blocks_quarantined->Set(static_cast<double>(quarantined_blocks));
   kv_usage_ratio->Set(static_cast<double>(pool.num_in_use()) / pool.size());
+}
+
+void WorkerMetrics::ObserveLink(const std::string& peer,
+                                const std::string& transport,
+                                double bandwidth_bytes,
+                                double latency_seconds) {
+  const metrics::Labels labels = {{"peer", peer}, {"transport", transport}};
+  registry_
+      ->Gauge("baton_kv_link_bandwidth_bytes",
+              "Bytes per second to a decode worker, measured at pairing.",
+              labels)
+      ->Set(bandwidth_bytes);
+  registry_
+      ->Gauge("baton_kv_link_latency_seconds",
+              "One way to a decode worker, measured at pairing.", labels)
+      ->Set(latency_seconds);
 }
 
 }  // namespace baton::worker

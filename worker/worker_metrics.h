@@ -1,6 +1,8 @@
 // The metrics that both kinds of worker have (docs/metrics.md).
 #pragma once
 
+#include <string>
+
 #include "common/metrics/metrics.h"
 #include "engine/engine.h"
 #include "scheduling/block_pool.h"
@@ -34,12 +36,18 @@ struct WorkerMetrics {
   // Sets the gauges that a loop knows at the end of its turn.
   void Observe(const scheduling::BlockPool& pool, int running_sequences,
                int waiting_sequences, int64_t quarantined_blocks);
+  // A link was measured (prefill workers). The loop's thread.
+  void ObserveLink(const std::string& peer, const std::string& transport,
+                   double bandwidth_bytes, double latency_seconds);
   // Stats of HandoffSender or HandoffReceiver.
   template <typename Stats>
   void ObserveHandoff(const Stats& stats) {
     messages_dropped->Set(static_cast<double>(stats.messages_dropped));
     peers->Set(static_cast<double>(stats.peers_ready));
   }
+
+ private:
+  metrics::Metrics* const registry_;
 };
 
 }  // namespace baton::worker

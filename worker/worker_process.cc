@@ -1,7 +1,6 @@
 #include "worker/worker_process.h"
 
 #include <cstdio>
-#include <filesystem>
 #include <string>
 #include <thread>
 #include <utility>
@@ -11,9 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/log.h"
+#include "common/model_name.h"
 #include "common/process/process.h"
 #include "common/rpc/grpc_setup.h"
 #include "common/status_macros.h"
+#include "kv_transfer/transports/host_aware/create_transport.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 #include "proto/fingerprint.h"
 
@@ -23,18 +24,19 @@ namespace {
 // Assignments that wait for the loop's next turn.
 constexpr size_t kInboxCapacity = 4096;
 
+// A data connection that gives nothing back for so long is closed and made
+// anew. Longer than a worker that stops is unnoticed by its router.
+constexpr absl::Duration kStallTimeout = absl::Seconds(2);
+
+// How often an idle loop looks at its deadlines.
+constexpr absl::Duration kIdleWait = absl::Milliseconds(50);
+
 const char* ProgramName(v1::WorkerRole role) {
   return role == v1::WORKER_ROLE_PREFILL ? "baton-prefill" : "baton-decode";
 }
 
 const char* RoleLabel(v1::WorkerRole role) {
   return role == v1::WORKER_ROLE_PREFILL ? "prefill" : "decode";
-}
-
-// The last part of the path: what operators call the model.
-std::string ModelName(const std::string& model_dir) {
-  const std::filesystem::path path(model_dir);
-  return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
 v1::ModelFingerprint Fingerprint(const engine::Engine& engine) {
@@ -72,7 +74,7 @@ absl::StatusOr<std::unique_ptr<kv_transfer::Transport>> MakeTransport(
   ucx.listen_host = options.data_host;
   ucx.port = static_cast<uint16_t>(options.data_port);
   ucx.tls = options.ucx_tls;
-  return kv_transfer::CreateUcxTransport(ucx);
+  return kv_transfer::CreateTransport(options.transport, ucx);
 }
 
 // Runs the loop until a signal has drained it.
@@ -88,8 +90,12 @@ void RunUntilSignal(WorkerLoop* loop) {
 
 absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
                    const MakeLoop& make_loop) {
+  engine::EngineOptions engine_options = options.engine;
+  // Decode workers only take KV in, and are fastest with memory of their own.
+  engine_options.share_kv_memory =
+      role == v1::WORKER_ROLE_PREFILL && options.transport != "ucx";
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Engine> engine,
-                         engine::CreateEngine(options.engine));
+                         engine::CreateEngine(engine_options));
   metrics::Metrics registry(
       {{"role", RoleLabel(role)},
        {"worker", options.name},
@@ -103,16 +109,23 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
   const std::string data_address = transport->properties().address;
 
   Inbox inbox(kInboxCapacity);
+  SessionLeases leases(Clock::Monotonic());
   ControlService service(MakeWorkerHello(options, self, *engine, data_address),
-                         &inbox);
+                         &inbox, &leases);
   WorkerParts parts;
   parts.engine = engine.get();
   parts.transport = transport.get();
   parts.handoff.self = self;
   parts.handoff.kv = Geometry(engine.get());
+  parts.handoff.probe_links = true;
+  parts.handoff.stall_timeout = kStallTimeout;
   parts.handoff.wake = [&inbox] { inbox.Wake(); };
+  parts.handoff.lease_until = [&leases](uint64_t session) {
+    return leases.Until(session);
+  };
   parts.inbox = &inbox;
-  parts.service = &service;
+  parts.outbox = &service;
+  parts.leases = &leases;
   parts.metrics = &metrics;
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerLoop> loop,
                          make_loop(options, parts));
@@ -141,6 +154,11 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
 }
 
 }  // namespace
+
+void WorkerLoop::Run() {
+  while (Turn(kIdleWait)) {
+  }
+}
 
 v1::PeerHello MakePeerHello(v1::WorkerRole role, const std::string& name,
                             const engine::Engine& engine) {
@@ -173,6 +191,7 @@ kv_transfer::KvGeometry Geometry(engine::Engine* engine) {
   const engine::KvLayout& layout = engine->kv_layout();
   kv_transfer::KvGeometry geometry;
   geometry.memory = engine->kv_memory();
+  geometry.descriptor = engine->kv_descriptor();
   geometry.num_layers = layout.num_layers;
   geometry.layer_stride_bytes = layout.layer_bytes();
   geometry.page_bytes = layout.page_bytes();

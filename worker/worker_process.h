@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "baton/v1/peer.pb.h"
 #include "common/metrics/metrics.h"
 #include "engine/engine.h"
@@ -25,7 +26,8 @@ struct WorkerParts {
   // For HandoffSender::Create or HandoffReceiver::Create.
   kv_transfer::HandoffOptions handoff;
   Inbox* inbox = nullptr;
-  ControlService* service = nullptr;
+  ControlOutbox* outbox = nullptr;
+  const SessionLeases* leases = nullptr;
   WorkerMetrics* metrics = nullptr;
 };
 
@@ -33,8 +35,12 @@ struct WorkerParts {
 class WorkerLoop {
  public:
   virtual ~WorkerLoop() = default;
-  // Returns when drained.
-  virtual void Run() = 0;
+  // Takes turns until drained.
+  void Run();
+  // One turn: drain inbox, plan, execute, commit, publish. With nothing to run
+  // it waits up to `idle_wait` for news. False, without doing anything:
+  // drained. By the thread that runs the loop.
+  virtual bool Turn(absl::Duration idle_wait) = 0;
   // From any thread.
   virtual void RequestDrain() = 0;
 };

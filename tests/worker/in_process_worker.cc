@@ -44,8 +44,13 @@ InProcessWorker::InProcessWorker(v1::WorkerRole role, WorkerOptions options) {
   v1::WorkerHello hello = MakeWorkerHello(options, parts.handoff.self, *engine_,
                                           transport_->properties().address);
   CHECK_EQ(hello.total_blocks(), static_cast<uint32_t>(layout.num_blocks));
-  service_ = std::make_unique<ControlService>(std::move(hello), inbox_.get());
-  parts.service = service_.get();
+  service_ = std::make_unique<ControlService>(std::move(hello), inbox_.get(),
+                                              &leases_);
+  parts.outbox = service_.get();
+  parts.leases = &leases_;
+  parts.handoff.lease_until = [this](uint64_t session) {
+    return leases_.Until(session);
+  };
   auto loop = role == v1::WORKER_ROLE_PREFILL
                   ? prefill_worker::MakePrefillLoop(options, parts)
                   : decode_worker::MakeDecodeLoop(options, parts);
@@ -71,12 +76,13 @@ void InProcessWorker::Join() {
   if (thread_.joinable()) thread_.join();
 }
 
-RouterStream::RouterStream(const std::string& address)
+RouterStream::RouterStream(const std::string& address, uint32_t lease_ms)
     : stub_(v1::WorkerControl::NewStub(rpc::MakeControlChannel(address))) {
   context_.set_wait_for_ready(true);
   stream_ = stub_->Connect(&context_);
   v1::RouterMessage hello;
   hello.mutable_hello()->set_router_name("test");
+  hello.mutable_hello()->set_lease_ms(lease_ms);
   Send(hello);
   v1::WorkerMessage first;
   CHECK(stream_->Read(&first));

@@ -35,6 +35,7 @@ class InProcessWorker final {
   std::unique_ptr<WorkerMetrics> metrics_;
   std::unique_ptr<kv_transfer::Transport> transport_;
   std::unique_ptr<Inbox> inbox_;
+  SessionLeases leases_{Clock::Monotonic()};
   std::unique_ptr<ControlService> service_;
   std::unique_ptr<WorkerLoop> loop_;
   rpc::RunningServer server_;
@@ -45,7 +46,7 @@ class InProcessWorker final {
 // One control stream. Used by one thread.
 class RouterStream final {
  public:
-  explicit RouterStream(const std::string& address);
+  explicit RouterStream(const std::string& address, uint32_t lease_ms = 60000);
   // Breaks the stream as a dying router does.
   ~RouterStream();
 

@@ -78,11 +78,10 @@ class WorkerLoopsTest : public ::testing::Test {
   }
 
   void SendReserve(uint64_t attempt, const v1::SequenceSpec& spec,
-                   uint32_t lease_ms = 60000, bool local = false) {
+                   bool local = false) {
     v1::RouterMessage message;
     message.mutable_reserve()->set_attempt(attempt);
     *message.mutable_reserve()->mutable_sequence() = spec;
-    message.mutable_reserve()->set_lease_ms(lease_ms);
     message.mutable_reserve()->set_local_prefill(local);
     decode_->Send(message);
   }
@@ -109,7 +108,7 @@ class WorkerLoopsTest : public ::testing::Test {
   // What the decode worker alone says: local prefill, one sequence.
   std::vector<uint32_t> Expected(uint64_t attempt,
                                  const v1::SequenceSpec& spec) {
-    SendReserve(attempt, spec, 60000, /*local=*/true);
+    SendReserve(attempt, spec, /*local=*/true);
     const size_t left =
         spec.max_output_tokens() - (spec.tokens_size() - spec.prompt_length());
     const auto tokens = decode_->AwaitTokens(attempt, left);
@@ -235,7 +234,7 @@ TEST_F(WorkerLoopsTest, CancelFreesBothSidesAtAnyStage) {
   decode_->AwaitGrant(1);
   SendPrefill(2, Spec(40));
   prefill_->AwaitTokens(2, 1);
-  SendReserve(3, Spec(20, /*max_output=*/400), 60000, /*local=*/true);
+  SendReserve(3, Spec(20, /*max_output=*/400), /*local=*/true);
   decode_->AwaitTokens(3, 3);
   // Half way through a hand-off.
   SendReserve(4, Spec(300));
@@ -248,12 +247,22 @@ TEST_F(WorkerLoopsTest, CancelFreesBothSidesAtAnyStage) {
 
 TEST_F(WorkerLoopsTest, ALeaseThatRunsOutGivesTheBlocksBack) {
   Start();
-  SendReserve(1, Spec(40), /*lease_ms=*/1);
+  // A router that lives, but says nothing.
+  constexpr uint32_t kLeaseMs = 1000;
+  decode_ = std::make_unique<RouterStream>(decode_worker_->address(), kLeaseMs);
+  prefill_ =
+      std::make_unique<RouterStream>(prefill_worker_->address(), kLeaseMs);
+  SendReserve(1, Spec(40));
   decode_->AwaitGrant(1);
-  const v1::Outcome outcome = decode_->AwaitOutcome(1);
-  EXPECT_FALSE(outcome.ok());
-  EXPECT_TRUE(outcome.retryable());
-  EXPECT_THAT(outcome.error(), HasSubstr("deadline"));
+  SendPrefill(2, Spec(40));
+  prefill_->AwaitTokens(2, 1);  // from now on it waits for a grant
+  const v1::Outcome reserved = decode_->AwaitOutcome(1);
+  const v1::Outcome waiting = prefill_->AwaitOutcome(2);
+  for (const v1::Outcome& outcome : {reserved, waiting}) {
+    EXPECT_FALSE(outcome.ok());
+    EXPECT_TRUE(outcome.retryable());
+    EXPECT_THAT(outcome.error(), HasSubstr("silent"));
+  }
   ExpectAllBlocksFree();
 }
 
@@ -261,7 +270,7 @@ TEST_F(WorkerLoopsTest, ARouterThatIsGoneLeavesNothingBehind) {
   Start();
   SendReserve(1, Spec(40));
   decode_->AwaitGrant(1);
-  SendReserve(2, Spec(20, /*max_output=*/400), 60000, /*local=*/true);
+  SendReserve(2, Spec(20, /*max_output=*/400), /*local=*/true);
   decode_->AwaitTokens(2, 1);
   SendPrefill(3, Spec(40));
   prefill_->AwaitTokens(3, 1);
@@ -303,7 +312,6 @@ TEST_F(WorkerLoopsTest, AGrantOfALifeThatIsOverFailsTheAttempt) {
   grant.set_generation(1);
   grant.set_decode_incarnation(decode_->hello().incarnation() + 1);
   grant.set_num_blocks(2);
-  grant.set_lease_ms(1000);
   SendGrant(grant);
   const v1::Outcome outcome = prefill_->AwaitOutcome(1);
   EXPECT_FALSE(outcome.ok());
@@ -327,7 +335,7 @@ TEST_F(WorkerLoopsTest, ADecodeWorkerThatDiesMidWayFailsTheHandOff) {
 
 TEST_F(WorkerLoopsTest, DrainingFinishesWhatRunsAndRefusesTheRest) {
   Start();
-  SendReserve(1, Spec(20, /*max_output=*/60), 60000, /*local=*/true);
+  SendReserve(1, Spec(20, /*max_output=*/60), /*local=*/true);
   decode_->AwaitTokens(1, 1);
   decode_worker_->loop()->RequestDrain();
   SendReserve(2, Spec(10));
