@@ -46,8 +46,10 @@ class BoundedQueue final {
   // first item. Empty on time-out, on Wake() and when closed and drained.
   std::vector<T> DrainFor(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    mu_.AwaitWithTimeout(absl::Condition(this, &BoundedQueue::Readable),
-                         timeout);
+    if (timeout > absl::ZeroDuration()) {
+      mu_.AwaitWithTimeout(absl::Condition(this, &BoundedQueue::Readable),
+                           timeout);
+    }
     woken_ = false;
     std::vector<T> out;
     out.swap(items_);

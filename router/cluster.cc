@@ -12,32 +12,34 @@ using scheduling::WorkerId;
 using scheduling::WorkerRole;
 
 Cluster::Cluster(const Options& options, const ServedModel& model,
-                 const v1::RouterHello& hello, RouterInbox* inbox,
-                 RouterMetrics* metrics, absl::Time now)
+                 const v1::RouterHello& hello, const MakeWorkerLink& make_link,
+                 RouterInbox* inbox, RouterMetrics* metrics, absl::Time now)
     : options_(options),
       metrics_(metrics),
       registry_(model, options.registry, now) {
   v1::RouterMessage message;
   *message.mutable_hello() = hello;
+  message.mutable_hello()->set_lease_ms(
+      static_cast<uint32_t>(absl::ToInt64Milliseconds(options.lease)));
   for (const std::string& address : options.prefill_addresses) {
-    Add(WorkerRole::kPrefill, address, message, inbox, now);
+    Add(WorkerRole::kPrefill, address, message, make_link, inbox, now);
   }
   for (const std::string& address : options.decode_addresses) {
-    Add(WorkerRole::kDecode, address, message, inbox, now);
+    Add(WorkerRole::kDecode, address, message, make_link, inbox, now);
   }
-  UpdateGauges();
+  UpdateGauges(now);
 }
 
 void Cluster::Add(WorkerRole role, const std::string& address,
-                  const v1::RouterMessage& hello, RouterInbox* inbox,
+                  const v1::RouterMessage& hello,
+                  const MakeWorkerLink& make_link, RouterInbox* inbox,
                   absl::Time now) {
   const int index = registry_.Add(role, address);
   CHECK_EQ(index, static_cast<int>(peers_.size()));
   Peer peer;
-  peer.link = std::make_unique<WorkerLink>(
-      index, address, hello, [inbox](LinkEvent event) {
-        inbox->PushUnbounded(RouterEvent(std::move(event)));
-      });
+  peer.link = make_link(index, address, hello, [inbox](LinkEvent event) {
+    inbox->PushUnbounded(RouterEvent(std::move(event)));
+  });
   peer.next_connect_at = now;
   peer.backoff = options_.min_reconnect;
   peers_.push_back(std::move(peer));
@@ -49,7 +51,7 @@ std::optional<Cluster::News> Cluster::Take(LinkEvent event, absl::Time now) {
   switch (event.kind) {
     case LinkEvent::Kind::kEnded: {
       News news = TakeEnd(index, event.reason, now);
-      UpdateGauges();
+      UpdateGauges(now);
       if (news.worker == kNoWorker) return std::nullopt;
       return news;
     }
@@ -63,14 +65,17 @@ std::optional<Cluster::News> Cluster::Take(LinkEvent event, absl::Time now) {
   switch (event.message.kind_case()) {
     case v1::WorkerMessage::kHello:
       TakeHello(index, event.message, now);
-      UpdateGauges();
+      UpdateGauges(now);
       return std::nullopt;
     case v1::WorkerMessage::kLoad:
       registry_.Reported(index, event.message.load());
+      if (event.message.load().draining()) {
+        Draining(registry_.workers()[index].id, now);
+      }
       return std::nullopt;
     case v1::WorkerMessage::kPair:
       registry_.PairReported(index, event.message.pair(), now);
-      UpdateGauges();
+      UpdateGauges(now);
       return std::nullopt;
     case v1::WorkerMessage::kGrant:
     case v1::WorkerMessage::kRefusal:
@@ -136,7 +141,8 @@ absl::Time Cluster::Advance(absl::Time now) {
     *message.mutable_pair() = std::move(command.pair);
     Send(registry_.workers()[command.prefill].id, std::move(message));
   }
-  return std::min(next, registry_.NextDue());
+  if (registry_.NumBreakersOpen(now) != breakers_open_) UpdateGauges(now);
+  return std::min(next, registry_.NextDue(now));
 }
 
 absl::Time Cluster::AdvancePeer(int index, absl::Time now) {
@@ -146,14 +152,29 @@ absl::Time Cluster::AdvancePeer(int index, absl::Time now) {
     peer.link->Connect();
     peer.connecting_since = now;
     peer.last_heard_at = now;
+    peer.next_heartbeat_at = now + options_.lease / 5;
   }
   if (peer.breaking) return absl::InfiniteFuture();
   const absl::Time due = peer.said_hello
                              ? peer.last_heard_at + options_.silence_timeout
                              : peer.connecting_since + options_.hello_timeout;
-  if (now < due) return due;
+  if (now < due) return std::min(due, SendHeartbeat(index, now));
   Break(index, peer.said_hello ? "it is silent" : "it does not answer");
   return absl::InfiniteFuture();
+}
+
+absl::Time Cluster::SendHeartbeat(int index, absl::Time now) {
+  Peer& peer = peers_[index];
+  if (!peer.said_hello) return absl::InfiniteFuture();
+  if (now >= peer.next_heartbeat_at) {
+    peer.next_heartbeat_at = now + options_.lease / 5;
+    v1::RouterMessage message;
+    message.mutable_heartbeat();
+    if (!peer.link->Send(std::move(message))) {
+      Break(index, "it takes no messages");
+    }
+  }
+  return peer.next_heartbeat_at;
 }
 
 void Cluster::Break(int index, const std::string& why) {
@@ -173,19 +194,22 @@ void Cluster::Send(WorkerId worker, v1::RouterMessage message) {
   }
 }
 
-void Cluster::Draining(WorkerId worker) {
+void Cluster::Draining(WorkerId worker, absl::Time now) {
   registry_.Draining(worker);
-  UpdateGauges();
+  UpdateGauges(now);
 }
 
-void Cluster::UpdateGauges() {
+void Cluster::UpdateGauges(absl::Time now) {
   metrics_->SetPairs(registry_.NumPairs());
-  for (const WorkerRegistry::Worker& worker : registry_.workers()) {
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    const WorkerRegistry::Worker& worker = registry_.workers()[i];
     const bool connected = worker.id != kNoWorker;
-    metrics_->SetWorkerUp(
-        worker.role, worker.address, connected,
-        connected && worker.misfit.empty() && !worker.draining);
+    metrics_->SetWorkerUp(worker.role, worker.address, connected,
+                          connected && worker.misfit.empty() &&
+                              !worker.draining &&
+                              !registry_.BreakerOpen(static_cast<int>(i), now));
   }
+  breakers_open_ = registry_.NumBreakersOpen(now);
 }
 
 }  // namespace baton::router

@@ -34,6 +34,9 @@ class Cluster final {
     // Waits before a broken stream is opened again, doubling up to the last.
     absl::Duration min_reconnect = absl::Milliseconds(50);
     absl::Duration max_reconnect = absl::Seconds(2);
+    // What the router asked a worker for ends when the worker hears nothing of
+    // it for this long; within it, a heartbeat is sent five times.
+    absl::Duration lease = absl::Seconds(5);
   };
 
   // What one event means to requests.
@@ -48,8 +51,8 @@ class Cluster final {
 
   // `model`, `inbox` and `metrics` outlive the cluster. Connects in Advance.
   Cluster(const Options& options, const ServedModel& model,
-          const v1::RouterHello& hello, RouterInbox* inbox,
-          RouterMetrics* metrics, absl::Time now);
+          const v1::RouterHello& hello, const MakeWorkerLink& make_link,
+          RouterInbox* inbox, RouterMetrics* metrics, absl::Time now);
 
   std::optional<News> Take(LinkEvent event, absl::Time now);
 
@@ -62,7 +65,7 @@ class Cluster final {
   void Send(scheduling::WorkerId worker, v1::RouterMessage message);
 
   // The worker said that it takes no more requests.
-  void Draining(scheduling::WorkerId worker);
+  void Draining(scheduling::WorkerId worker, absl::Time now);
 
   WorkerRegistry& registry() { return registry_; }
 
@@ -74,21 +77,25 @@ class Cluster final {
     absl::Time connecting_since;
     absl::Time last_heard_at;
     absl::Time next_connect_at;
+    absl::Time next_heartbeat_at;
     absl::Duration backoff;
   };
 
   void Add(scheduling::WorkerRole role, const std::string& address,
-           const v1::RouterMessage& hello, RouterInbox* inbox, absl::Time now);
+           const v1::RouterMessage& hello, const MakeWorkerLink& make_link,
+           RouterInbox* inbox, absl::Time now);
   void TakeHello(int index, const v1::WorkerMessage& message, absl::Time now);
   News TakeEnd(int index, const std::string& reason, absl::Time now);
   absl::Time AdvancePeer(int index, absl::Time now);
+  absl::Time SendHeartbeat(int index, absl::Time now);
   void Break(int index, const std::string& why);
-  void UpdateGauges();
+  void UpdateGauges(absl::Time now);
 
   const Options options_;
   RouterMetrics* const metrics_;
   WorkerRegistry registry_;
   std::vector<Peer> peers_;
+  int breakers_open_ = 0;
 };
 
 }  // namespace baton::router

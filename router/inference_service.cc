@@ -25,11 +25,13 @@ uint64_t Draw() {
 }  // namespace
 
 InferenceService::InferenceService(const Options& options,
+                                   const std::string& name,
                                    const ServedModel& model,
                                    const ServingState* state,
                                    RouterInbox* inbox, RouterMetrics* metrics,
                                    const Clock* clock)
     : options_(options),
+      name_(name),
       model_(model),
       state_(state),
       inbox_(inbox),
@@ -101,6 +103,26 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(
       static_cast<uint32_t>(serving.num_decode_workers));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetCluster(
+    grpc::CallbackServerContext* context, const v1::GetClusterRequest* request,
+    v1::GetClusterResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  ClusterQuery query;
+  query.answer = [this, reactor,
+                  response](absl::StatusOr<v1::GetClusterResponse> cluster) {
+    if (cluster.ok()) {
+      *response = *std::move(cluster);
+      response->set_router_name(name_);
+    }
+    reactor->Finish(rpc::ToGrpc(cluster.status()));
+  };
+  if (!inbox_->TryPush(RouterEvent(std::move(query)))) {
+    reactor->Finish(
+        grpc::Status(grpc::UNAVAILABLE, "the router is overloaded or ending"));
+  }
   return reactor;
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "absl/time/time.h"
 #include "baton/v1/inference.grpc.pb.h"
@@ -27,9 +28,11 @@ class InferenceService final : public v1::Inference::CallbackService {
   };
 
   // Everything outlives the service and its server.
-  InferenceService(const Options& options, const ServedModel& model,
-                   const ServingState* state, RouterInbox* inbox,
-                   RouterMetrics* metrics, const Clock* clock);
+  // `name` is the router's.
+  InferenceService(const Options& options, const std::string& name,
+                   const ServedModel& model, const ServingState* state,
+                   RouterInbox* inbox, RouterMetrics* metrics,
+                   const Clock* clock);
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context,
@@ -39,11 +42,17 @@ class InferenceService final : public v1::Inference::CallbackService {
                                      const v1::GetModelRequest* request,
                                      v1::GetModelResponse* response) override;
 
+  grpc::ServerUnaryReactor* GetCluster(
+      grpc::CallbackServerContext* context,
+      const v1::GetClusterRequest* request,
+      v1::GetClusterResponse* response) override;
+
  private:
   absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
                         absl::Time now) const;
 
   const Options options_;
+  const std::string name_;
   const ServedModel& model_;
   const ServingState* const state_;
   RouterInbox* const inbox_;

@@ -162,7 +162,7 @@ void RequestFlow::TakeTokens(const Cluster::News& news, absl::Time now) {
 void RequestFlow::TakeRefusal(const Cluster::News& news, absl::Time now) {
   const v1::Refusal& refusal = news.message.refusal();
   if (refusal.reason() == v1::REFUSAL_REASON_DRAINING) {
-    cluster_->Draining(news.worker);
+    cluster_->Draining(news.worker, now);
   }
   RequestRecord* record = OwnerOf(refusal.attempt());
   if (record == nullptr) return;
@@ -189,15 +189,45 @@ void RequestFlow::TakeOutcome(const Cluster::News& news, absl::Time now) {
           now);
     return;
   }
+  Judge(*record, news, now);
   if (outcome.ok()) record->trace.AddOutcome(attempt, by_decode, outcome);
   Apply(*record,
         record->lifecycle.LegEnded(
             attempt, news.worker,
             {.ok = outcome.ok(),
              .error = absl::StrCat(news.worker_name, ": ", outcome.error()),
-             .retryable = outcome.retryable()},
+             .retryable = outcome.retryable(),
+             .handed_back = outcome.failure() == v1::FAILURE_KIND_DRAINING},
             now),
         now);
+}
+
+void RequestFlow::Judge(const RequestRecord& record, const Cluster::News& news,
+                        absl::Time now) {
+  const v1::Outcome& outcome = news.message.outcome();
+  const WorkerId prefill = record.lifecycle.prefill_worker();
+  const WorkerId decode = record.lifecycle.decode_worker();
+  WorkerRegistry& registry = cluster_->registry();
+  if (outcome.ok()) {
+    registry.LegSucceeded(news.worker, now);
+    if (outcome.kv_transfer_bytes() > 0) {
+      registry.TransferSucceeded(prefill, decode, now);
+    }
+    return;
+  }
+  // What is not retryable is the request's own fault.
+  if (!outcome.retryable()) return;
+  switch (outcome.failure()) {
+    case v1::FAILURE_KIND_DRAINING:
+      cluster_->Draining(news.worker, now);
+      return;
+    case v1::FAILURE_KIND_TRANSFER:
+      registry.TransferFailed(prefill, decode, now);
+      return;
+    default:  // proto enums are open
+      registry.LegFailed(news.worker, now);
+      return;
+  }
 }
 
 void RequestFlow::TakeLoss(const Cluster::News& news, absl::Time now) {
@@ -329,6 +359,8 @@ void RequestFlow::StartAttempt(RequestRecord& record,
   }
   record.charge = charge;
 
+  registry.AttemptSent(verdict.prefill, verdict.decode, now);
+
   record.trace.sent_at = now;
   record.trace.decode_worker = registry.NameOf(verdict.decode);
   record.trace.prefill_worker = registry.NameOf(verdict.prefill);
@@ -351,6 +383,11 @@ void RequestFlow::Publish(absl::Time now) {
   }
   metrics_->SetRequests(static_cast<int64_t>(attempts_.size()),
                         static_cast<int64_t>(waiting_.size()));
+}
+
+void RequestFlow::Describe(v1::GetClusterResponse* response) const {
+  response->set_running_requests(static_cast<uint32_t>(attempts_.size()));
+  response->set_waiting_requests(static_cast<uint32_t>(waiting_.size()));
 }
 
 void RequestFlow::AbortAll(const absl::Status& status, absl::Time now) {

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -23,7 +24,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "router/cluster.h"
@@ -44,9 +44,6 @@ class RequestFlow final {
     absl::Duration worker_wait = absl::Seconds(10);
     // How long a finished request waits for its workers' reports.
     absl::Duration settle_wait = absl::Milliseconds(100);
-    // A reservation that nobody uses ends after this. The router cancels what
-    // it gives up, so this only bounds its own mistakes.
-    absl::Duration lease = absl::Minutes(2);
   };
 
   // Everything outlives the flow.
@@ -68,6 +65,8 @@ class RequestFlow final {
   void AbortAll(const absl::Status& status, absl::Time now);
 
   bool empty() const { return records_.empty(); }
+  // How many requests run and wait.
+  void Describe(v1::GetClusterResponse* response) const;
   // When RunTimers or PlaceWaiting is to be called at the latest.
   absl::Time NextDue() const;
 
@@ -92,6 +91,9 @@ class RequestFlow final {
   void TakeTokens(const Cluster::News& news, absl::Time now);
   void TakeRefusal(const Cluster::News& news, absl::Time now);
   void TakeOutcome(const Cluster::News& news, absl::Time now);
+  // What an outcome says of its worker, or of the pair.
+  void Judge(const RequestRecord& record, const Cluster::News& news,
+             absl::Time now);
   void TakeLoss(const Cluster::News& news, absl::Time now);
 
   // Does what the life cycle says. The record may be gone afterwards.
@@ -130,8 +132,9 @@ class RequestFlow final {
 
   bool draining_ = false;
   uint64_t last_attempt_ = 0;
-  absl::flat_hash_map<RequestKey, std::unique_ptr<RequestRecord>> records_;
-  absl::flat_hash_map<uint64_t, RequestKey> attempts_;
+  // Ordered, so that what concerns many happens in the order of arrival.
+  std::map<RequestKey, std::unique_ptr<RequestRecord>> records_;
+  std::map<uint64_t, RequestKey> attempts_;
   std::set<RequestKey> waiting_;  // in order of arrival
   std::set<Timer> timers_;
   std::vector<RequestKey> touched_;

@@ -54,12 +54,10 @@ void RequestFlow::Apply(RequestRecord& record, const LifecycleActions& actions,
 
 void RequestFlow::Do(RequestRecord& record,
                      const scheduling::SendReserve& action, absl::Time now) {
-  const absl::Duration left = record.deadline - now;
   cluster_->Send(action.decode,
-                 MakeReserve(action,
-                             MakeSequenceSpec(record.spec,
-                                              record.lifecycle.output(), left),
-                             std::min(left, options_.lease)));
+                 MakeReserve(action, MakeSequenceSpec(record.spec,
+                                                      record.lifecycle.output(),
+                                                      record.deadline - now)));
 }
 
 void RequestFlow::Do(RequestRecord& record,

@@ -3,10 +3,13 @@
 // with a timer.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <variant>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "baton/v1/inference.pb.h"
 #include "common/bounded_queue.h"
 #include "router/client_stream.h"
 #include "router/worker_link.h"
@@ -29,11 +32,17 @@ struct ClientGone {
   RequestKey key = 0;
 };
 
-using RouterEvent =
-    std::variant<std::unique_ptr<IncomingRequest>, ClientGone, LinkEvent>;
+// Someone asks what the router knows of its cluster. `answer` is called once,
+// on the loop's thread.
+struct ClusterQuery {
+  std::function<void(absl::StatusOr<v1::GetClusterResponse>)> answer;
+};
 
-// New requests respect the bound; the others are bounded by what was admitted
-// and by the links' flow control.
+using RouterEvent = std::variant<std::unique_ptr<IncomingRequest>, ClientGone,
+                                 LinkEvent, ClusterQuery>;
+
+// New requests and queries respect the bound; the others are bounded by what
+// was admitted and by the links' flow control.
 using RouterInbox = BoundedQueue<RouterEvent>;
 
 }  // namespace baton::router

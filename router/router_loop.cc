@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/log.h"
+#include "router/cluster_status.h"
 
 namespace baton::router {
 
@@ -23,21 +24,25 @@ RouterLoop::RouterLoop(const Options& options, RouterInbox* inbox,
       clock_(clock) {}
 
 void RouterLoop::Run() {
-  absl::Time now = clock_->Now();
-  absl::Time next = now;
-  while (!Drained(now)) {
-    const absl::Time until = std::min(next, drain_deadline_);
-    std::vector<RouterEvent> events = inbox_->DrainFor(until - clock_->Now());
-    now = clock_->Now();
-    for (RouterEvent& event : events) Take(std::move(event), now);
-    const absl::Time cluster_due = cluster_->Advance(now);
-    flow_->RunTimers(now);
-    flow_->PlaceWaiting(now);
-    flow_->Publish(clock_->Now());
-    PublishServing();
-    next = std::min(cluster_due, flow_->NextDue());
+  while (Turn(absl::InfiniteDuration())) {
   }
   RefuseTheRest();
+}
+
+bool RouterLoop::Turn(absl::Duration max_wait) {
+  if (Drained(clock_->Now())) return false;
+  const absl::Time until = std::min(next_due_, drain_deadline_);
+  std::vector<RouterEvent> events =
+      inbox_->DrainFor(std::min(until - clock_->Now(), max_wait));
+  const absl::Time now = clock_->Now();
+  for (RouterEvent& event : events) Take(std::move(event), now);
+  const absl::Time cluster_due = cluster_->Advance(now);
+  flow_->RunTimers(now);
+  flow_->PlaceWaiting(now);
+  flow_->Publish(clock_->Now());
+  PublishServing();
+  next_due_ = std::min(cluster_due, flow_->NextDue());
+  return true;
 }
 
 void RouterLoop::RequestDrain() {
@@ -53,6 +58,11 @@ void RouterLoop::Take(RouterEvent event, absl::Time now) {
   } else if (auto* link = std::get_if<LinkEvent>(&event)) {
     const auto news = cluster_->Take(std::move(*link), now);
     if (news.has_value()) flow_->TakeNews(*news, now);
+  } else if (const auto* query = std::get_if<ClusterQuery>(&event)) {
+    v1::GetClusterResponse response =
+        DescribeCluster(cluster_->registry(), now);
+    flow_->Describe(&response);
+    query->answer(std::move(response));
   }
 }
 
@@ -92,6 +102,8 @@ void RouterLoop::RefuseTheRest() {
     if (auto* incoming =
             std::get_if<std::unique_ptr<IncomingRequest>>(&event)) {
       flow_->Admit(std::move(*incoming), now);  // draining: refuses
+    } else if (const auto* query = std::get_if<ClusterQuery>(&event)) {
+      query->answer(absl::UnavailableError("the router is shutting down"));
     }
   }
 }

@@ -31,9 +31,13 @@ class RouterLoop final {
              RequestFlow* flow, ServingState* state,
              ServingChanged serving_changed, const Clock* clock);
 
-  // Runs until drained. When it returns, every request has ended and the inbox
-  // is closed.
+  // Takes turns until drained. When it returns, every request has ended and the
+  // inbox is closed.
   void Run();
+
+  // One turn; waits for events until something is due, at most `max_wait`.
+  // False, without doing anything: drained. By the thread that runs the loop.
+  bool Turn(absl::Duration max_wait);
 
   // Ends Run: nothing new is admitted, what runs goes on within the bound. Any
   // thread.
@@ -56,6 +60,8 @@ class RouterLoop final {
   std::atomic<bool> drain_requested_{false};
   // The loop thread's own.
   absl::Time drain_deadline_ = absl::InfiniteFuture();
+  // When something is due although no event comes.
+  absl::Time next_due_ = absl::InfinitePast();
 };
 
 }  // namespace baton::router

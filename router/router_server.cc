@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/process/process.h"
 #include "common/status_macros.h"
+#include "router/grpc_worker_link.h"
 
 namespace baton::router {
 namespace {
@@ -31,10 +32,10 @@ RouterServer::RouterServer(const RouterOptions& options, ServedModel model)
                  {"worker", options.name}}),
       metrics_(&registry_),
       inbox_(kInboxCapacity),
-      service_(options.service, model_, &state_, &inbox_, &metrics_,
-               Clock::Monotonic()),
-      cluster_(options.cluster, model_, Hello(options.name), &inbox_, &metrics_,
-               Clock::Monotonic()->Now()),
+      service_(options.service, options.name, model_, &state_, &inbox_,
+               &metrics_, Clock::Monotonic()),
+      cluster_(options.cluster, model_, Hello(options.name), MakeGrpcWorkerLink,
+               &inbox_, &metrics_, Clock::Monotonic()->Now()),
       flow_(options.flow, model_, policy_, &cluster_, &metrics_,
             Clock::Monotonic()),
       loop_(

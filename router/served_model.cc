@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_file.h"
 #include "common/gguf/gguf_summary.h"
+#include "common/model_name.h"
 #include "common/status_macros.h"
 #include "router/text/json_node.h"
 
@@ -112,14 +113,6 @@ absl::Status ReadConfig(const JsonNode& root, ServedModel* model) {
   return absl::OkStatus();
 }
 
-// "models/stories/", "models/stories" and "models/stories.gguf" are all
-// "stories".
-std::string LastPart(const std::string& model) {
-  std::filesystem::path path(model);
-  if (!path.has_filename()) path = path.parent_path();
-  return (path.extension() == ".gguf" ? path.stem() : path.filename()).string();
-}
-
 absl::Status ReadGguf(const std::string& path, ServedModel* model) {
   BATON_ASSIGN_OR_RETURN(const auto file, gguf::GgufFile::Open(path));
   BATON_ASSIGN_OR_RETURN(const gguf::Summary summary, gguf::ReadSummary(*file));
@@ -137,7 +130,7 @@ absl::Status ReadGguf(const std::string& path, ServedModel* model) {
 absl::StatusOr<ServedModel> LoadServedModel(const std::string& model_dir,
                                             const std::string& served_name) {
   ServedModel model;
-  model.name = served_name.empty() ? LastPart(model_dir) : served_name;
+  model.name = served_name.empty() ? ModelName(model_dir) : served_name;
   if (gguf::IsGgufFile(model_dir)) {
     BATON_RETURN_IF_ERROR(ReadGguf(model_dir, &model));
     return model;

@@ -5,19 +5,20 @@
 // of a stream is kEnded. When to connect again is the owner's decision
 // (router/cluster.h).
 //
+// A seam: over gRPC in a router (router/grpc_worker_link.h), a virtual network
+// in the simulation.
+//
 // Threads: the functions belong to the router's loop thread. The sink is called
-// on gRPC's threads, in the order of the stream, and must not block. The link
-// stops reading when too many messages wait for Consumed, so a slow loop slows
-// the workers down and does not grow without bound.
+// on any thread, in the order of the stream, and must not block. The link stops
+// reading when too many messages wait for Consumed, so a slow loop slows the
+// workers down and does not grow without bound.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 
-#include <grpcpp/grpcpp.h>
-
-#include "baton/v1/worker.grpc.pb.h"
+#include "baton/v1/worker.pb.h"
 
 namespace baton::router {
 
@@ -31,46 +32,34 @@ struct LinkEvent {
   std::string reason;
 };
 
-class WorkerLink final {
+class WorkerLink {
  public:
   using Sink = std::function<void(LinkEvent)>;
 
-  // `hello` opens every stream.
-  WorkerLink(int link, const std::string& address, v1::RouterMessage hello,
-             Sink sink);
   // Ends the stream and waits for its last event.
-  ~WorkerLink();
-
-  WorkerLink(const WorkerLink&) = delete;
-  WorkerLink& operator=(const WorkerLink&) = delete;
+  virtual ~WorkerLink() = default;
 
   // REQUIRES: no stream is open.
-  void Connect();
-  bool connected() const { return stream_ != nullptr; }
+  virtual void Connect() = 0;
+  virtual bool connected() const = 0;
 
   // False when too much waits to be sent, or the stream is ending: the message
   // is lost and the stream is of no more use.
-  bool Send(v1::RouterMessage message);
+  virtual bool Send(v1::RouterMessage message) = 0;
 
   // The owner is done with one kMessage event.
-  void Consumed();
+  virtual void Consumed() = 0;
 
   // The owner has seen kEnded. REQUIRES: a stream is open.
-  void Ended();
+  virtual void Ended() = 0;
 
   // Ends the stream from our side; kEnded follows.
-  void Break();
-
- private:
-  class Stream;
-
-  const int link_;
-  const std::string address_;
-  const v1::RouterMessage hello_;
-  const Sink sink_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::WorkerControl::Stub> stub_;
-  std::unique_ptr<Stream> stream_;
+  virtual void Break() = 0;
 };
+
+// Makes the link number `link` to `address`; `hello` opens every stream.
+using MakeWorkerLink = std::function<std::unique_ptr<WorkerLink>(
+    int link, const std::string& address, v1::RouterMessage hello,
+    WorkerLink::Sink sink)>;
 
 }  // namespace baton::router

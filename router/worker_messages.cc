@@ -47,14 +47,11 @@ v1::SequenceSpec MakeSequenceSpec(const scheduling::RequestSpec& spec,
 }
 
 v1::RouterMessage MakeReserve(const scheduling::SendReserve& action,
-                              const v1::SequenceSpec& sequence,
-                              absl::Duration lease) {
+                              const v1::SequenceSpec& sequence) {
   v1::RouterMessage message;
   v1::Reserve* reserve = message.mutable_reserve();
   reserve->set_attempt(static_cast<uint64_t>(action.attempt));
   *reserve->mutable_sequence() = sequence;
-  reserve->set_lease_ms(static_cast<uint32_t>(std::min<uint64_t>(
-      AtLeastOneMs(lease), std::numeric_limits<uint32_t>::max())));
   reserve->set_local_prefill(action.local_prefill);
   return message;
 }

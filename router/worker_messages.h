@@ -19,8 +19,7 @@ v1::SequenceSpec MakeSequenceSpec(const scheduling::RequestSpec& spec,
                                   absl::Duration time_left);
 
 v1::RouterMessage MakeReserve(const scheduling::SendReserve& action,
-                              const v1::SequenceSpec& sequence,
-                              absl::Duration lease);
+                              const v1::SequenceSpec& sequence);
 v1::RouterMessage MakePrefill(const scheduling::SendPrefill& action,
                               const v1::SequenceSpec& sequence);
 v1::RouterMessage MakeCancel(const scheduling::CancelLeg& action);

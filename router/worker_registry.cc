@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/log.h"
-#include "proto/fingerprint.h"
 
 namespace baton::router {
 namespace {
@@ -21,16 +20,6 @@ int32_t Clamped(uint64_t value) {
       std::min<uint64_t>(value, std::numeric_limits<int32_t>::max()));
 }
 
-v1::WorkerRole ToWire(WorkerRole role) {
-  switch (role) {
-    case WorkerRole::kPrefill:
-      return v1::WORKER_ROLE_PREFILL;
-    case WorkerRole::kDecode:
-      return v1::WORKER_ROLE_DECODE;
-  }
-  LOG(FATAL) << "WorkerRole " << static_cast<int>(role);
-}
-
 // Before its first report a worker counts as idle.
 WorkerSnapshot Idle(WorkerId id, WorkerRole role, const v1::WorkerHello& h) {
   return {.id = id,
@@ -42,12 +31,6 @@ WorkerSnapshot Idle(WorkerId id, WorkerRole role, const v1::WorkerHello& h) {
           .max_queued_tokens = static_cast<int64_t>(std::min<uint64_t>(
               h.max_queued_tokens(), std::numeric_limits<int64_t>::max())),
           .free_blocks = Clamped(h.total_blocks())};
-}
-
-std::string Difference(const WorkerRegistry::Worker& a,
-                       const WorkerRegistry::Worker& b) {
-  return proto::DescribeDifference(a.hello.fingerprint(),
-                                   b.hello.fingerprint());
 }
 
 }  // namespace
@@ -73,6 +56,7 @@ WorkerId WorkerRegistry::Connected(int index, const v1::WorkerHello& hello,
   worker.hello = hello;
   worker.draining = false;
   worker.reports = 0;
+  worker.breaker = scheduling::CircuitBreaker(options_.breaker);
   // In the operator's order, whoever comes first.
   const auto place = std::find_if(
       snapshot_.workers.begin(), snapshot_.workers.end(),
@@ -134,6 +118,8 @@ void WorkerRegistry::PairReported(int index, const v1::PairReport& report,
       state.backoff = std::min(2 * state.backoff, options_.max_pair_retry);
     }
     state.paired = report.paired();
+    state.reason = report.reason();
+    if (report.bandwidth_bytes() > 0) state.measured = report;
     ever_paired_ = ever_paired_ || state.paired;
   }
   Refresh(now);
@@ -145,6 +131,88 @@ void WorkerRegistry::Draining(WorkerId id) {
   LOG(INFO) << "worker " << Describe(index) << " is draining";
   workers_[index].draining = true;
   Refresh(start_);
+}
+
+void WorkerRegistry::AttemptSent(WorkerId prefill, WorkerId decode,
+                                 absl::Time now) {
+  bool probes = false;
+  const auto sent = [&](scheduling::CircuitBreaker* breaker) {
+    breaker->Sent(now);
+    probes = probes || !breaker->Allows(now);
+  };
+  for (WorkerId id : {prefill, decode}) {
+    const int index = IndexOf(id);
+    if (index >= 0) sent(&workers_[index].breaker);
+  }
+  if (PairState* pair = FindPair(prefill, decode)) sent(&pair->breaker);
+  if (probes) Refresh(now);
+}
+
+void WorkerRegistry::LegSucceeded(WorkerId id, absl::Time now) {
+  const int index = IndexOf(id);
+  if (index < 0) return;
+  const bool was_open = BreakerOpen(index, now);
+  workers_[index].breaker.Succeeded();
+  if (!was_open) return;
+  LOG(INFO) << "worker " << Describe(index) << " works again";
+  Refresh(now);
+}
+
+void WorkerRegistry::LegFailed(WorkerId id, absl::Time now) {
+  const int index = IndexOf(id);
+  if (index < 0) return;
+  scheduling::CircuitBreaker& breaker = workers_[index].breaker;
+  const bool allowed = breaker.Allows(now);
+  breaker.Failed(now);
+  LOG_IF(WARNING, allowed && !breaker.Allows(now))
+      << "worker " << Describe(index)
+      << " fails again and again; it gets no requests for "
+      << breaker.NextDue(now) - now;
+  Refresh(now);
+}
+
+void WorkerRegistry::TransferSucceeded(WorkerId prefill, WorkerId decode,
+                                       absl::Time now) {
+  PairState* pair = FindPair(prefill, decode);
+  if (pair == nullptr) return;
+  const bool was_open =
+      pair->breaker.state(now) != scheduling::CircuitBreaker::State::kClosed;
+  pair->breaker.Succeeded();
+  if (was_open) Refresh(now);
+}
+
+void WorkerRegistry::TransferFailed(WorkerId prefill, WorkerId decode,
+                                    absl::Time now) {
+  PairState* pair = FindPair(prefill, decode);
+  if (pair == nullptr) return;
+  const bool allowed = pair->breaker.Allows(now);
+  pair->breaker.Failed(now);
+  LOG_IF(WARNING, allowed && !pair->breaker.Allows(now))
+      << "hand-offs from " << NameOf(prefill) << " to " << NameOf(decode)
+      << " fail again and again; the pair gets no requests for "
+      << pair->breaker.NextDue(now) - now;
+  Refresh(now);
+}
+
+bool WorkerRegistry::BreakerOpen(int index, absl::Time now) const {
+  const Worker& worker = workers_[index];
+  return worker.id != kNoWorker &&
+         worker.breaker.state(now) !=
+             scheduling::CircuitBreaker::State::kClosed;
+}
+
+int WorkerRegistry::NumBreakersOpen(absl::Time now) const {
+  int open = 0;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    open += BreakerOpen(static_cast<int>(i), now);
+  }
+  return open;
+}
+
+WorkerRegistry::PairState* WorkerRegistry::FindPair(WorkerId prefill,
+                                                    WorkerId decode) {
+  const auto it = pairs_.find({IndexOf(prefill), IndexOf(decode)});
+  return it == pairs_.end() ? nullptr : &it->second;
 }
 
 void WorkerRegistry::PlacedDecode(WorkerId id, int32_t blocks) {
@@ -192,10 +260,17 @@ std::vector<WorkerRegistry::PairCommand> WorkerRegistry::DuePairs(
   return due;
 }
 
-absl::Time WorkerRegistry::NextDue() const {
+absl::Time WorkerRegistry::NextDue(absl::Time now) const {
   absl::Time next = absl::InfiniteFuture();
+  const auto open_until = [&](const scheduling::CircuitBreaker& breaker) {
+    if (!breaker.Allows(now)) next = std::min(next, breaker.NextDue(now));
+  };
   for (const auto& [key, state] : pairs_) {
     if (!state.paired) next = std::min(next, state.due);
+    open_until(state.breaker);
+  }
+  for (const Worker& worker : workers_) {
+    if (worker.id != kNoWorker) open_until(worker.breaker);
   }
   if (!snapshot_.allow_local_prefill) {
     next = std::min(next, start_ + options_.pairing_grace);
@@ -241,19 +316,41 @@ std::string WorkerRegistry::WhyNot() const {
   for (size_t i = 0; i < workers_.size(); ++i) {
     const Worker& worker = workers_[i];
     if (worker.role != missing) continue;
-    std::string state = "is not paired";
-    if (worker.id == kNoWorker) {
-      state = "is not connected";
-    } else if (!worker.misfit.empty()) {
-      state = absl::StrCat("does not fit: ", worker.misfit);
-    } else if (worker.draining) {
-      state = "is draining";
-    }
-    reasons.push_back(absl::StrCat(Describe(static_cast<int>(i)), " ", state));
+    const std::string state = WhyUnusable(static_cast<int>(i));
+    reasons.push_back(absl::StrCat(Describe(static_cast<int>(i)), " ",
+                                   state.empty() ? "is not paired" : state));
   }
   return absl::StrCat(
       "no ", scheduling::WorkerRoleName(missing), " worker can serve: ",
       reasons.empty() ? "none was named" : absl::StrJoin(reasons, "; "));
+}
+
+std::string WorkerRegistry::WhyUnusable(int index) const {
+  const Worker& worker = workers_[index];
+  if (worker.id == kNoWorker) return "is not connected";
+  if (!worker.misfit.empty()) {
+    return absl::StrCat("does not fit: ", worker.misfit);
+  }
+  if (worker.draining) return "is draining";
+  return Find(worker.id)->usable ? "" : "fails again and again";
+}
+
+std::vector<WorkerRegistry::Link> WorkerRegistry::Links(absl::Time now) const {
+  std::vector<Link> links;
+  for (const auto& [key, state] : pairs_) {
+    Link& link = links.emplace_back();
+    link.prefill = key.first;
+    link.decode = key.second;
+    if (!state.paired) {
+      link.why_not = state.reason.empty() ? "is not paired" : state.reason;
+    } else if (!state.breaker.Allows(now)) {
+      link.why_not = "hand-offs fail again and again";
+    }
+    link.transport = state.measured.transport();
+    link.bandwidth_bytes = state.measured.bandwidth_bytes();
+    link.latency = absl::Seconds(state.measured.latency_seconds());
+  }
+  return links;
 }
 
 int WorkerRegistry::NumServing(WorkerRole role) const {
@@ -311,108 +408,6 @@ bool WorkerRegistry::Usable(const Worker& worker) const {
   return worker.id != kNoWorker && worker.misfit.empty() && !worker.draining;
 }
 
-void WorkerRegistry::UpdateMisfits(int changed) {
-  std::vector<std::string> misfits(workers_.size());
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    if (workers_[i].known) misfits[i] = DescribeMisfit(static_cast<int>(i));
-  }
-  ExcludeMinorities(&misfits);
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    Worker& worker = workers_[i];
-    if (!misfits[i].empty() && misfits[i] != worker.misfit) {
-      LOG(ERROR) << "worker " << Describe(static_cast<int>(i))
-                 << " does not fit and gets no requests: " << misfits[i];
-    }
-    worker.misfit = std::move(misfits[i]);
-  }
-  // Each pair is named, also when both workers fit others.
-  const Worker& joined = workers_[changed];
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    const Worker& other = workers_[i];
-    if (!other.known || other.role == joined.role) continue;
-    const std::string difference = Difference(joined, other);
-    if (difference.empty()) continue;
-    LOG(ERROR) << Describe(changed) << " (here) and "
-               << Describe(static_cast<int>(i))
-               << " (there) are never paired: " << difference;
-  }
-}
-
-void WorkerRegistry::ExcludeMinorities(
-    std::vector<std::string>* misfits) const {
-  const auto fits = [&](size_t i) {
-    return workers_[i].known && (*misfits)[i].empty();
-  };
-  const auto same = [&](size_t i, size_t j) {
-    return Difference(workers_[i], workers_[j]).empty();
-  };
-  size_t best = 0;
-  int best_size = 0;
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    if (!fits(i)) continue;
-    int size = 0;
-    for (size_t j = 0; j < workers_.size(); ++j) {
-      if (fits(j) && same(i, j)) ++size;
-    }
-    if (size > best_size) {
-      best = i;
-      best_size = size;
-    }
-  }
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    if (!fits(i) || same(i, best)) continue;
-    (*misfits)[i] =
-        absl::StrCat(Difference(workers_[i], workers_[best]),
-                     ", where there is ", Describe(static_cast<int>(best)),
-                     ", one of ", best_size, " that serve");
-  }
-}
-
-std::string WorkerRegistry::DescribeMisfit(int index) const {
-  const Worker& worker = workers_[index];
-  std::string misfit = MisfitWithModel(worker);
-  if (!misfit.empty()) return misfit;
-  // A worker that differs from all of the other kind can have no partner, and
-  // must not serve alone either: it would give other answers.
-  std::vector<std::string> differences;
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    const Worker& other = workers_[i];
-    if (!other.known || other.role == worker.role ||
-        !MisfitWithModel(other).empty()) {
-      continue;
-    }
-    const std::string difference = Difference(worker, other);
-    if (difference.empty()) return "";
-    differences.push_back(absl::StrCat(difference, ", where there is ",
-                                       Describe(static_cast<int>(i))));
-  }
-  return absl::StrJoin(differences, "; ");
-}
-
-std::string WorkerRegistry::MisfitWithModel(const Worker& worker) const {
-  const v1::ModelFingerprint& theirs = worker.hello.fingerprint();
-  std::vector<std::string> differences;
-  if (worker.hello.role() != ToWire(worker.role)) {
-    differences.push_back(absl::StrCat(
-        "it says that its role is ", v1::WorkerRole_Name(worker.hello.role()),
-        ", it was named as ", v1::WorkerRole_Name(ToWire(worker.role))));
-  }
-  if (theirs.architecture() != model_.architecture) {
-    differences.push_back(absl::StrCat("architecture (", theirs.architecture(),
-                                       " there, ", model_.architecture,
-                                       " at the router)"));
-  }
-  const auto compare = [&](const char* field, uint32_t there, int32_t here) {
-    if (there == static_cast<uint32_t>(here)) return;
-    differences.push_back(
-        absl::StrCat(field, " (", there, " there, ", here, " at the router)"));
-  };
-  compare("vocab_size", theirs.vocab_size(), model_.vocab_size);
-  compare("num_layers", theirs.num_layers(), model_.num_layers);
-  if (theirs.block_size() == 0) differences.push_back("block_size is 0");
-  return absl::StrJoin(differences, "; ");
-}
-
 void WorkerRegistry::Refresh(absl::Time now) {
   RefreshPairs(now);
   bool prefill_named = false;
@@ -421,13 +416,15 @@ void WorkerRegistry::Refresh(absl::Time now) {
     prefill_named = prefill_named || worker.role == WorkerRole::kPrefill;
     WorkerSnapshot* snapshot = Find(worker.id);
     if (snapshot == nullptr) continue;
-    snapshot->usable = Usable(worker);
+    snapshot->usable = Usable(worker) && worker.breaker.Allows(now);
     snapshot->paired_with.clear();
+    snapshot->link_bandwidth.clear();
   }
   for (const auto& [key, state] : pairs_) {
-    if (!state.paired) continue;
-    Find(workers_[key.first].id)
-        ->paired_with.push_back(workers_[key.second].id);
+    if (!state.paired || !state.breaker.Allows(now)) continue;
+    WorkerSnapshot* prefill = Find(workers_[key.first].id);
+    prefill->paired_with.push_back(workers_[key.second].id);
+    prefill->link_bandwidth.push_back(state.measured.bandwidth_bytes());
   }
   grace_over_ = grace_over_ || now >= start_ + options_.pairing_grace;
   snapshot_.allow_local_prefill = !prefill_named || ever_paired_ || grace_over_;
@@ -449,7 +446,9 @@ void WorkerRegistry::RefreshPairs(absl::Time now) {
       if (!fit) {
         pairs_.erase(key);
       } else if (pairs_.count(key) == 0) {
-        pairs_[key] = {.due = now, .backoff = options_.min_pair_retry};
+        pairs_[key] = {.due = now,
+                       .backoff = options_.min_pair_retry,
+                       .breaker = scheduling::CircuitBreaker(options_.breaker)};
       }
     }
   }

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/worker.pb.h"
 #include "router/served_model.h"
+#include "scheduling/circuit_breaker.h"
 #include "scheduling/placement.h"
 
 namespace baton::router {
@@ -33,6 +34,8 @@ class WorkerRegistry final {
     // last.
     absl::Duration min_pair_retry = absl::Milliseconds(500);
     absl::Duration max_pair_retry = absl::Seconds(8);
+    // Of each worker, and of each pair.
+    scheduling::CircuitBreaker::Options breaker;
   };
 
   // One address, by index.
@@ -49,6 +52,19 @@ class WorkerRegistry final {
     std::string misfit;
     // Counts its load reports.
     uint64_t reports = 0;
+    // Of this connection.
+    scheduling::CircuitBreaker breaker;
+  };
+
+  // Two connected workers that fit each other.
+  struct Link {
+    int prefill = 0;  // indices
+    int decode = 0;
+    std::string why_not;  // empty: used
+    // As measured when they were paired; empty and 0 until then.
+    std::string transport;
+    double bandwidth_bytes = 0;
+    absl::Duration latency;
   };
 
   // To be sent to a prefill worker.
@@ -76,6 +92,20 @@ class WorkerRegistry final {
   // The worker said that it takes no more requests.
   void Draining(scheduling::WorkerId id);
 
+  // How attempts fare: keeps requests away from a worker, or from the data
+  // connection of a pair, that fails again and again. Unknown ids are ignored.
+  void AttemptSent(scheduling::WorkerId prefill, scheduling::WorkerId decode,
+                   absl::Time now);
+  void LegSucceeded(scheduling::WorkerId id, absl::Time now);
+  void LegFailed(scheduling::WorkerId id, absl::Time now);
+  void TransferSucceeded(scheduling::WorkerId prefill,
+                         scheduling::WorkerId decode, absl::Time now);
+  void TransferFailed(scheduling::WorkerId prefill, scheduling::WorkerId decode,
+                      absl::Time now);
+  // Whether a worker gets no requests, or only a probe, for now.
+  bool BreakerOpen(int index, absl::Time now) const;
+  int NumBreakersOpen(absl::Time now) const;
+
   // What this router placed and what ended: the load that reports do not show
   // yet. Unknown ids (lost meanwhile) are ignored.
   void PlacedDecode(scheduling::WorkerId id, int32_t blocks);
@@ -87,10 +117,12 @@ class WorkerRegistry final {
   void EndedPrefill(scheduling::WorkerId id, int32_t tokens, uint64_t report);
   void NextRound() { ++snapshot_.round; }
 
-  // Pairs to ask for now; each is asked again until it is paired.
+  // Pairs to ask for now; each is asked again until it is paired. Updates the
+  // snapshot to `now`: call it once in each turn.
   std::vector<PairCommand> DuePairs(absl::Time now);
-  // When DuePairs or the end of the pairing grace is next of interest.
-  absl::Time NextDue() const;
+  // When DuePairs, the end of the pairing grace or a circuit breaker is next of
+  // interest.
+  absl::Time NextDue(absl::Time now) const;
 
   const scheduling::ClusterSnapshot& snapshot() const { return snapshot_; }
   const std::vector<Worker>& workers() const { return workers_; }
@@ -109,6 +141,9 @@ class WorkerRegistry final {
   int NumServing(scheduling::WorkerRole role) const;
   // Pairs of connected workers that have a data connection.
   int NumPairs() const;
+  std::vector<Link> Links(absl::Time now) const;
+  // Why a worker gets no requests; empty: it does.
+  std::string WhyUnusable(int index) const;
   // Most tokens of one sequence that some usable decode worker can hold, at
   // most the model's; the model's when there is none.
   int32_t MaxContext() const;
@@ -120,10 +155,16 @@ class WorkerRegistry final {
     bool paired = false;
     absl::Time due;  // when to ask (again)
     absl::Duration backoff;
+    scheduling::CircuitBreaker breaker;
+    std::string reason;  // of the last refusal
+    v1::PairReport
+        measured;  // the last report that says what the link is worth
   };
   using PairKey = std::pair<int, int>;  // prefill index, decode index
 
   void Refresh(absl::Time now);
+  // Which fields of two fingerprints differ; empty: none.
+  static std::string Difference(const Worker& a, const Worker& b);
   void UpdateMisfits(int changed);
   std::string DescribeMisfit(int index) const;
   // One model at a time, or a retry could go on with another model's words: of
@@ -134,6 +175,8 @@ class WorkerRegistry final {
   scheduling::WorkerSnapshot* Find(scheduling::WorkerId id);
   const scheduling::WorkerSnapshot* Find(scheduling::WorkerId id) const;
   void RefreshPairs(absl::Time now);
+  PairState* FindPair(scheduling::WorkerId prefill,
+                      scheduling::WorkerId decode);
   bool Usable(const Worker& worker) const;
 
   const ServedModel& model_;

@@ -359,6 +359,80 @@ TEST_F(RouterTest, ModelAndHealthFollowTheWorkers) {
   AwaitServing(false);
 }
 
+TEST_F(RouterTest, HeartbeatsKeepTheLeases) {
+  FakeWorker* const decode = AddDecode("d0");
+  options_.cluster.lease = absl::Seconds(1);
+  StartRouter();
+  AwaitServing(true);
+  for (int i = 0; i < 3; ++i) decode->NextHeartbeat();
+}
+
+TEST_F(RouterTest, AReportOfDrainingIsEnough) {
+  AddPrefill("p0");
+  FakeWorker* const leaving = AddDecode("d0");
+  FakeWorker* const staying = AddDecode("d1");
+  StartRouter();
+  AwaitServing(true);
+  v1::LoadReport load;
+  load.set_free_blocks(1000);
+  load.set_draining(true);
+  leaving->SendLoad(load);
+  while (GetModel().num_decode_workers() > 1) {
+  }
+  const auto call = Generate(Request());
+  staying->NextReserve();
+  EXPECT_FALSE(leaving->HasReserve());
+}
+
+TEST_F(RouterTest, WhatADrainingWorkerGivesBackGoesOnElsewhere) {
+  AddPrefill("p0");
+  FakeWorker* const first = AddDecode("d0");
+  FakeWorker* const second = AddDecode("d1");
+  options_.flow.max_attempts = 1;  // nobody's failure
+  StartRouter();
+  AwaitServing(true);
+  const auto call = Generate(Request());
+  // Whichever was taken.
+  while (!first->HasReserve() && !second->HasReserve()) {
+  }
+  FakeWorker* const taken = first->HasReserve() ? first : second;
+  FakeWorker* const other = taken == first ? second : first;
+  const uint64_t attempt = taken->NextReserve().attempt();
+  v1::Outcome outcome;
+  outcome.set_attempt(attempt);
+  outcome.set_error("is draining");
+  outcome.set_retryable(true);
+  outcome.set_failure(v1::FAILURE_KIND_DRAINING);
+  taken->SendOutcome(outcome);
+  EXPECT_NE(other->NextReserve().attempt(), attempt);
+}
+
+TEST_F(RouterTest, SaysWhatItKnowsOfItsCluster) {
+  AddPrefill("p0");
+  FakeWorker* const decode = AddDecode("d0");
+  StartRouter();
+  AwaitServing(true);
+  v1::LoadReport load;
+  load.set_running(3);
+  load.set_free_blocks(700);
+  decode->SendLoad(load);
+  v1::GetClusterResponse cluster;
+  do {
+    grpc::ClientContext context;
+    ASSERT_TRUE(stub_->GetCluster(&context, {}, &cluster).ok());
+    ASSERT_EQ(cluster.workers_size(), 2);
+  } while (cluster.workers(1).free_blocks() != 700 ||
+           cluster.links_size() == 0 || !cluster.links(0).usable());
+  EXPECT_EQ(cluster.router_name(), "router");
+  EXPECT_EQ(cluster.workers(0).name(), "p0");
+  EXPECT_EQ(cluster.workers(0).role(), "prefill");
+  EXPECT_EQ(cluster.workers(1).running(), 3u);
+  EXPECT_EQ(cluster.workers(1).total_blocks(), 1000u);
+  EXPECT_TRUE(cluster.workers(1).usable()) << cluster.workers(1).why_not();
+  EXPECT_EQ(cluster.links(0).prefill_worker(), "p0");
+  EXPECT_EQ(cluster.links(0).decode_worker(), "d0");
+}
+
 TEST_F(RouterTest, DrainLetsRunningRequestsFinish) {
   FakeWorker* const decode = AddDecode("d0");
   options_.loop.drain = absl::Seconds(20);

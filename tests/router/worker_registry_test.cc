@@ -89,7 +89,7 @@ TEST_F(WorkerRegistryTest, RefusedAndUnansweredPairsAreAskedAgain) {
   Pair(p_, decode.incarnation(), /*yes=*/false);
   EXPECT_EQ(registry_->NumPairs(), 0);
   const absl::Duration half = absl::Milliseconds(500);
-  EXPECT_EQ(registry_->NextDue(), kStart + half);
+  EXPECT_EQ(registry_->NextDue(kStart), kStart + half);
   EXPECT_THAT(registry_->DuePairs(kStart + 0.9 * half), IsEmpty());
   EXPECT_THAT(registry_->DuePairs(kStart + half), SizeIs(1));
   // No answer at all.
@@ -106,10 +106,49 @@ TEST_F(WorkerRegistryTest, RefusedAndUnansweredPairsAreAskedAgain) {
   EXPECT_EQ(registry_->NumPairs(), 0);
 }
 
+TEST_F(WorkerRegistryTest, AWorkerThatFailsAgainAndAgainIsProbedOnly) {
+  const v1::WorkerHello decode = DecodeHello();
+  const WorkerId p = registry_->Connected(p_, PrefillHello(), kStart);
+  const WorkerId d = registry_->Connected(d_, decode, kStart);
+  Pair(p_, decode.incarnation());
+  for (int i = 0; i < 3; ++i) registry_->LegFailed(d, kStart);
+  EXPECT_FALSE(Find(d)->usable);
+  EXPECT_TRUE(Find(p)->usable);
+  EXPECT_TRUE(registry_->BreakerOpen(d_, kStart));
+  EXPECT_FALSE(registry_->CouldPlace());
+  EXPECT_THAT(registry_->WhyNot(), HasSubstr("fails again and again"));
+  const absl::Time later = kStart + absl::Seconds(1);
+  EXPECT_EQ(registry_->NextDue(kStart), later);
+  registry_->DuePairs(later);
+  EXPECT_TRUE(Find(d)->usable);
+  registry_->AttemptSent(p, d, later);
+  EXPECT_FALSE(Find(d)->usable) << "one probe at a time";
+  registry_->LegSucceeded(d, later);
+  EXPECT_TRUE(Find(d)->usable);
+  EXPECT_EQ(registry_->NumBreakersOpen(later), 0);
+}
+
+TEST_F(WorkerRegistryTest, APairWhoseHandOffsFailIsLeftOut) {
+  const v1::WorkerHello decode = DecodeHello();
+  const WorkerId p = registry_->Connected(p_, PrefillHello(), kStart);
+  const WorkerId d = registry_->Connected(d_, decode, kStart);
+  Pair(p_, decode.incarnation());
+  for (int i = 0; i < 3; ++i) registry_->TransferFailed(p, d, kStart);
+  EXPECT_THAT(Find(p)->paired_with, IsEmpty());
+  EXPECT_TRUE(Find(d)->usable);
+  const absl::Time later = kStart + absl::Seconds(1);
+  registry_->DuePairs(later);
+  EXPECT_THAT(Find(p)->paired_with, testing::ElementsAre(d));
+  registry_->AttemptSent(p, d, later);
+  EXPECT_THAT(Find(p)->paired_with, IsEmpty());
+  registry_->TransferSucceeded(p, d, later);
+  EXPECT_THAT(Find(p)->paired_with, testing::ElementsAre(d));
+}
+
 TEST_F(WorkerRegistryTest, LocalPrefillIsAllowedAfterTheGrace) {
   registry_->Connected(d_, DecodeHello(), kStart);
   EXPECT_FALSE(registry_->snapshot().allow_local_prefill);
-  EXPECT_EQ(registry_->NextDue(), kStart + absl::Seconds(2));
+  EXPECT_EQ(registry_->NextDue(kStart), kStart + absl::Seconds(2));
   EXPECT_THAT(registry_->WhyNot(), HasSubstr("no prefill worker can serve"));
   EXPECT_THAT(registry_->WhyNot(), HasSubstr("p:1 is not connected"));
   registry_->DuePairs(kStart + absl::Seconds(2));

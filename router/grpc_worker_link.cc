@@ -1,10 +1,13 @@
-#include "router/worker_link.h"
+#include "router/grpc_worker_link.h"
 
 #include <utility>
+
+#include <grpcpp/grpcpp.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "baton/v1/worker.grpc.pb.h"
 #include "common/log.h"
 #include "common/rpc/grpc_setup.h"
 #include "common/rpc/pending_writes.h"
@@ -19,7 +22,33 @@ constexpr int kMaxUnconsumed = 256;
 
 using Writes = rpc::PendingWrites<v1::RouterMessage>;
 
-}  // namespace
+class GrpcWorkerLink final : public WorkerLink {
+ public:
+  GrpcWorkerLink(int link, const std::string& address, v1::RouterMessage hello,
+                 Sink sink);
+  ~GrpcWorkerLink() override;
+
+  GrpcWorkerLink(const GrpcWorkerLink&) = delete;
+  GrpcWorkerLink& operator=(const GrpcWorkerLink&) = delete;
+
+  void Connect() override;
+  bool connected() const override { return stream_ != nullptr; }
+  bool Send(v1::RouterMessage message) override;
+  void Consumed() override;
+  void Ended() override;
+  void Break() override;
+
+ private:
+  class Stream;
+
+  const int link_;
+  const std::string address_;
+  const v1::RouterMessage hello_;
+  const Sink sink_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::WorkerControl::Stub> stub_;
+  std::unique_ptr<Stream> stream_;
+};
 
 // Owned by the link, which lets go of it only after OnDone, and never on one of
 // gRPC's threads: the stream holds its channel, and the end of the last channel
@@ -28,7 +57,7 @@ using Writes = rpc::PendingWrites<v1::RouterMessage>;
 // A hold keeps OnDone away while writes may still be started from the loop; it
 // is given back when the stream has been read to its end and no write is under
 // way.
-class WorkerLink::Stream final
+class GrpcWorkerLink::Stream final
     : public grpc::ClientBidiReactor<v1::RouterMessage, v1::WorkerMessage> {
  public:
   Stream(int link, Sink sink)
@@ -148,8 +177,8 @@ class WorkerLink::Stream final
   bool paused_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-WorkerLink::WorkerLink(int link, const std::string& address,
-                       v1::RouterMessage hello, Sink sink)
+GrpcWorkerLink::GrpcWorkerLink(int link, const std::string& address,
+                               v1::RouterMessage hello, Sink sink)
     : link_(link),
       address_(address),
       hello_(std::move(hello)),
@@ -157,35 +186,45 @@ WorkerLink::WorkerLink(int link, const std::string& address,
       channel_(rpc::MakeControlChannel(address)),
       stub_(v1::WorkerControl::NewStub(channel_)) {}
 
-WorkerLink::~WorkerLink() {
+GrpcWorkerLink::~GrpcWorkerLink() {
   if (stream_ == nullptr) return;
   stream_->Break();
   stream_->WaitUntilDone();
 }
 
-void WorkerLink::Connect() {
+void GrpcWorkerLink::Connect() {
   CHECK(stream_ == nullptr) << address_;
   stream_ = std::make_unique<Stream>(link_, sink_);
   stream_->Start(stub_.get(), hello_);
 }
 
-bool WorkerLink::Send(v1::RouterMessage message) {
+bool GrpcWorkerLink::Send(v1::RouterMessage message) {
   return stream_ != nullptr && stream_->Send(std::move(message));
 }
 
-void WorkerLink::Consumed() {
+void GrpcWorkerLink::Consumed() {
   if (stream_ != nullptr) stream_->Consumed();
 }
 
-void WorkerLink::Ended() {
+void GrpcWorkerLink::Ended() {
   CHECK(stream_ != nullptr) << address_;
   // kEnded is sent just before gRPC lets go.
   stream_->WaitUntilDone();
   stream_.reset();
 }
 
-void WorkerLink::Break() {
+void GrpcWorkerLink::Break() {
   if (stream_ != nullptr) stream_->Break();
+}
+
+}  // namespace
+
+std::unique_ptr<WorkerLink> MakeGrpcWorkerLink(int link,
+                                               const std::string& address,
+                                               v1::RouterMessage hello,
+                                               WorkerLink::Sink sink) {
+  return std::make_unique<GrpcWorkerLink>(link, address, std::move(hello),
+                                          std::move(sink));
 }
 
 }  // namespace baton::router

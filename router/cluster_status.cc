@@ -1,0 +1,48 @@
+#include "router/cluster_status.h"
+
+#include <string>
+#include <vector>
+
+namespace baton::router {
+
+v1::GetClusterResponse DescribeCluster(const WorkerRegistry& registry,
+                                       absl::Time now) {
+  const std::vector<WorkerRegistry::Worker>& workers = registry.workers();
+  const auto name = [&](int index) {
+    const WorkerRegistry::Worker& worker = workers[index];
+    return worker.hello.worker_name().empty() ? worker.address
+                                              : worker.hello.worker_name();
+  };
+  v1::GetClusterResponse response;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const WorkerRegistry::Worker& worker = workers[i];
+    const int index = static_cast<int>(i);
+    v1::WorkerStatus* status = response.add_workers();
+    status->set_name(name(index));
+    status->set_role(scheduling::WorkerRoleName(worker.role));
+    status->set_address(worker.address);
+    status->set_connected(worker.id != scheduling::kNoWorker);
+    status->set_why_not(registry.WhyUnusable(index));
+    status->set_usable(status->why_not().empty());
+    status->set_total_blocks(worker.hello.total_blocks());
+    for (const scheduling::WorkerSnapshot& s : registry.snapshot().workers) {
+      if (s.id != worker.id) continue;
+      status->set_running(static_cast<uint32_t>(s.running));
+      status->set_waiting(static_cast<uint32_t>(s.waiting));
+      status->set_free_blocks(static_cast<uint32_t>(s.free_blocks));
+    }
+  }
+  for (const WorkerRegistry::Link& link : registry.Links(now)) {
+    v1::LinkStatus* status = response.add_links();
+    status->set_prefill_worker(name(link.prefill));
+    status->set_decode_worker(name(link.decode));
+    status->set_usable(link.why_not.empty());
+    status->set_why_not(link.why_not);
+    status->set_transport(link.transport);
+    status->set_bandwidth_bytes(link.bandwidth_bytes);
+    status->set_latency_seconds(absl::ToDoubleSeconds(link.latency));
+  }
+  return response;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,132 @@
+// WorkerRegistry: who fits whom.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/log.h"
+#include "proto/fingerprint.h"
+#include "router/worker_registry.h"
+
+namespace baton::router {
+namespace {
+
+using scheduling::WorkerRole;
+
+v1::WorkerRole ToWire(WorkerRole role) {
+  switch (role) {
+    case WorkerRole::kPrefill:
+      return v1::WORKER_ROLE_PREFILL;
+    case WorkerRole::kDecode:
+      return v1::WORKER_ROLE_DECODE;
+  }
+  LOG(FATAL) << "WorkerRole " << static_cast<int>(role);
+}
+
+}  // namespace
+
+std::string WorkerRegistry::Difference(const Worker& a, const Worker& b) {
+  return proto::DescribeDifference(a.hello.fingerprint(),
+                                   b.hello.fingerprint());
+}
+
+void WorkerRegistry::UpdateMisfits(int changed) {
+  std::vector<std::string> misfits(workers_.size());
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].known) misfits[i] = DescribeMisfit(static_cast<int>(i));
+  }
+  ExcludeMinorities(&misfits);
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    if (!misfits[i].empty() && misfits[i] != worker.misfit) {
+      LOG(ERROR) << "worker " << Describe(static_cast<int>(i))
+                 << " does not fit and gets no requests: " << misfits[i];
+    }
+    worker.misfit = std::move(misfits[i]);
+  }
+  // Each pair is named, also when both workers fit others.
+  const Worker& joined = workers_[changed];
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const Worker& other = workers_[i];
+    if (!other.known || other.role == joined.role) continue;
+    const std::string difference = Difference(joined, other);
+    if (difference.empty()) continue;
+    LOG(ERROR) << Describe(changed) << " (here) and "
+               << Describe(static_cast<int>(i))
+               << " (there) are never paired: " << difference;
+  }
+}
+
+void WorkerRegistry::ExcludeMinorities(
+    std::vector<std::string>* misfits) const {
+  const auto fits = [&](size_t i) {
+    return workers_[i].known && (*misfits)[i].empty();
+  };
+  const auto same = [&](size_t i, size_t j) {
+    return Difference(workers_[i], workers_[j]).empty();
+  };
+  size_t best = 0;
+  int best_size = 0;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (!fits(i)) continue;
+    int size = 0;
+    for (size_t j = 0; j < workers_.size(); ++j) {
+      if (fits(j) && same(i, j)) ++size;
+    }
+    if (size > best_size) {
+      best = i;
+      best_size = size;
+    }
+  }
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (!fits(i) || same(i, best)) continue;
+    (*misfits)[i] =
+        absl::StrCat(Difference(workers_[i], workers_[best]),
+                     ", where there is ", Describe(static_cast<int>(best)),
+                     ", one of ", best_size, " that serve");
+  }
+}
+
+std::string WorkerRegistry::DescribeMisfit(int index) const {
+  const Worker& worker = workers_[index];
+  std::string misfit = MisfitWithModel(worker);
+  if (!misfit.empty()) return misfit;
+  // A worker that differs from all of the other kind can have no partner, and
+  // must not serve alone either: it would give other answers.
+  std::vector<std::string> differences;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const Worker& other = workers_[i];
+    if (!other.known || other.role == worker.role ||
+        !MisfitWithModel(other).empty()) {
+      continue;
+    }
+    const std::string difference = Difference(worker, other);
+    if (difference.empty()) return "";
+    differences.push_back(absl::StrCat(difference, ", where there is ",
+                                       Describe(static_cast<int>(i))));
+  }
+  return absl::StrJoin(differences, "; ");
+}
+
+std::string WorkerRegistry::MisfitWithModel(const Worker& worker) const {
+  const v1::ModelFingerprint& theirs = worker.hello.fingerprint();
+  std::vector<std::string> differences;
+  if (worker.hello.role() != ToWire(worker.role)) {
+    differences.push_back(absl::StrCat(
+        "it says that its role is ", v1::WorkerRole_Name(worker.hello.role()),
+        ", it was named as ", v1::WorkerRole_Name(ToWire(worker.role))));
+  }
+  if (theirs.architecture() != model_.architecture) {
+    differences.push_back(absl::StrCat("architecture (", theirs.architecture(),
+                                       " there, ", model_.architecture,
+                                       " at the router)"));
+  }
+  const auto compare = [&](const char* field, uint32_t there, int32_t here) {
+    if (there == static_cast<uint32_t>(here)) return;
+    differences.push_back(
+        absl::StrCat(field, " (", there, " there, ", here, " at the router)"));
+  };
+  compare("vocab_size", theirs.vocab_size(), model_.vocab_size);
+  compare("num_layers", theirs.num_layers(), model_.num_layers);
+  if (theirs.block_size() == 0) differences.push_back("block_size is 0");
+  return absl::StrJoin(differences, "; ");
+}
+
+}  // namespace baton::router
