@@ -1,4 +1,5 @@
 // `baton doctor`: what this machine offers, and what stands in the way.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -6,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <google/protobuf/util/json_util.h>
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
@@ -13,7 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/cluster_report.h"
 #include "cli/command.h"
+#include "cli/host_port.h"
+#include "cli/router_client.h"
 #include "common/status_macros.h"
 #include "model_tools/machine.h"
 
@@ -27,7 +32,10 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kKvBytes = int64_t{256} << 20;
 
+constexpr absl::Duration kTimeout = absl::Seconds(5);
+
 struct DoctorFlags {
+  std::string router;
   std::string model;
   bool no_measure = false;
   bool json = false;
@@ -158,7 +166,41 @@ ordered_json ToJson(const Diagnosis& d) {
   return json;
 }
 
+absl::StatusOr<v1::GetClusterResponse> AskCluster(const std::string& address) {
+  BATON_ASSIGN_OR_RETURN(RouterClient router,
+                         RouterClient::Connect(address, kTimeout));
+  return router.GetCluster(kTimeout);
+}
+
+int ExamineCluster(const DoctorFlags& flags) {
+  const auto cluster = AskCluster(flags.router);
+  if (!cluster.ok()) {
+    std::fprintf(stderr, "baton doctor: %s\n",
+                 std::string(cluster.status().message()).c_str());
+    return kExitFailed;
+  }
+  if (flags.json) {
+    google::protobuf::util::JsonPrintOptions format;
+    format.preserve_proto_field_names = true;
+    format.always_print_primitive_fields = true;
+    std::string text;
+    if (!google::protobuf::util::MessageToJsonString(*cluster, &text, format)
+             .ok()) {
+      return kExitFailed;
+    }
+    std::printf("%s\n", text.c_str());
+  } else {
+    std::printf("%s", FormatCluster(*cluster).c_str());
+  }
+  const std::vector<ClusterFinding> findings = FindTrouble(*cluster);
+  const bool healthy =
+      std::none_of(findings.begin(), findings.end(),
+                   [](const ClusterFinding& f) { return f.is_problem; });
+  return healthy ? kExitOk : kExitFailed;
+}
+
 int RunDoctor(const DoctorFlags& flags) {
+  if (!flags.router.empty()) return ExamineCluster(flags);
   const auto diagnosis = Examine(flags);
   if (!diagnosis.ok()) {
     std::fprintf(stderr, "baton doctor: %s\n",
@@ -183,6 +225,13 @@ void AddDoctorCommand(CLI::App* app, const std::string& program,
   auto flags = std::make_shared<DoctorFlags>();
   CLI::App* doctor = app->add_subcommand(
       "doctor", "Show what this machine offers, and what is wrong with it");
+  doctor
+      ->add_option("--router", flags->router,
+                   "HOST:PORT of a router: examine its workers and the links "
+                   "between them instead")
+      ->check([](const std::string& text) {
+        return std::string(ParseHostPort(text).status().message());
+      });
   doctor->add_option("--model", flags->model,
                      "Whether this model (directory or GGUF file) fits");
   doctor->add_flag("--no-measure", flags->no_measure,
@@ -190,7 +239,8 @@ void AddDoctorCommand(CLI::App* app, const std::string& program,
   doctor->add_flag("--json", flags->json, "As JSON");
   doctor->footer(
       absl::StrCat("Exit status 1 when there is a problem.\nExample:\n  ",
-                   program, " doctor --model models/stories\n"));
+                   program, " doctor --model models/stories\n  ", program,
+                   " doctor --router 127.0.0.1:8600\n"));
   doctor->callback(
       [flags, chosen] { *chosen = [flags] { return RunDoctor(*flags); }; });
 }

@@ -45,6 +45,17 @@ absl::StatusOr<v1::GetModelResponse> RouterClient::GetModel(
   return response;
 }
 
+absl::StatusOr<v1::GetClusterResponse> RouterClient::GetCluster(
+    absl::Duration timeout) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       absl::ToChronoMilliseconds(timeout));
+  v1::GetClusterResponse response;
+  BATON_RETURN_IF_ERROR(
+      rpc::FromGrpc(stub_->GetCluster(&context, {}, &response)));
+  return response;
+}
+
 std::string DescribeError(const grpc::Status& status,
                           const grpc::ClientContext& context) {
   std::string text = rpc::FromGrpc(status).ToString();

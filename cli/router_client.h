@@ -24,6 +24,7 @@ class RouterClient final {
   v1::Inference::Stub& stub() { return *stub_; }
 
   absl::StatusOr<v1::GetModelResponse> GetModel(absl::Duration timeout);
+  absl::StatusOr<v1::GetClusterResponse> GetCluster(absl::Duration timeout);
 
  private:
   explicit RouterClient(std::shared_ptr<grpc::Channel> channel);
