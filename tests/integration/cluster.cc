@@ -62,9 +62,13 @@ absl::StatusOr<cli::ChildProcess*> Cluster::Launch(const std::string& program,
                                                    const Flags& flags) {
   cli::ChildOptions options;
   options.name = name;
-  options.command = {
+  if (const auto it = launchers_.find(name); it != launchers_.end()) {
+    options.command = it->second;
+  }
+  const Flags common = {
       ProgramPath(program), "--model", model_dir_, "--name", name,
       "--die-with-parent"};
+  options.command.insert(options.command.end(), common.begin(), common.end());
   options.command.insert(options.command.end(), flags.begin(), flags.end());
   options.log_path = absl::StrCat(logs_.path(), "/", name, ".log");
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<cli::ChildProcess> process,

@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -54,6 +55,11 @@ class Cluster final {
   void set_model_dir(std::string model_dir) {
     model_dir_ = std::move(model_dir);
   }
+  // A command that starts the program `name` in its stead, such as
+  // {"ip", "netns", "exec", ...}.
+  void set_launcher(const std::string& name, Flags command) {
+    launchers_[name] = std::move(command);
+  }
   // Stops what runs, the router first, and checks how it ends (a sanitizer's
   // report ends a program with another status); writes all logs to stderr when
   // the test has failed.
@@ -90,6 +96,7 @@ class Cluster final {
   const ScratchDir logs_;
   std::map<std::string, std::unique_ptr<cli::ChildProcess>> processes_;
   std::set<std::string> killed_;
+  std::map<std::string, Flags> launchers_;
 };
 
 // How a program that ran to its end did.

@@ -1,137 +1,137 @@
-// A worker that is killed under load: no stream hangs or says a wrong token.
+// Workers that are killed, stopped or restarted under load: no stream hangs or
+// says a wrong token, and no block stays behind.
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
-#include <memory>
-#include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "absl/synchronization/blocking_counter.h"
-#include "tests/integration/client.h"
-#include "tests/integration/cluster.h"
-#include "tests/integration/reference.h"
-#include "tests/support/tiny_model.h"
+#include "tests/integration/streams_fixture.h"
 
 namespace baton::test {
 namespace {
 
-constexpr int kStreams = 24;
-
-class FailureTest : public testing::Test {
- protected:
-  void SetUp() override {
-    model_dir_ = scratch_.path() + "/model";
-    ASSERT_TRUE(WriteTinyModel(model_dir_).ok());
-    auto reference = Reference::Load(model_dir_);
-    ASSERT_TRUE(reference.ok()) << reference.status();
-    reference_ = *std::move(reference);
-  }
-
-  // Half greedy, half sampled, each some hundred tokens long.
-  std::vector<v1::GenerateRequest> MakeRequests() {
-    std::mt19937_64 random(7);
-    std::vector<v1::GenerateRequest> requests;
-    for (int i = 0; i < kStreams; ++i) {
-      std::vector<TokenId> prompt(20 + random() % 100);
-      for (TokenId& id : prompt) {
-        id = static_cast<TokenId>(random() % reference_->model().vocab_size);
-      }
-      requests.push_back(GreedyRequest(prompt, 350));
-      if (i % 2 == 0) continue;
-      requests.back().mutable_sampling()->set_temperature(1);
-      requests.back().mutable_sampling()->set_seed(random());
-    }
-    return requests;
-  }
-
-  // Runs all requests at once over two prefill and two decode workers; kills
-  // `victim` when every stream has its third token.
-  std::vector<Answer> RunAndKill(
-      const std::vector<v1::GenerateRequest>& requests,
-      const std::string& victim) {
-    cluster_ = std::make_unique<Cluster>(model_dir_);
-    const absl::Status started =
-        cluster_->Start({.prefill = {{}, {}}, .decode = {{}, {}}});
-    EXPECT_TRUE(started.ok()) << started;
-    if (!started.ok()) return {};
-    stub_ = cluster_->MakeStub();
-    std::vector<Answer> answers(requests.size());
-    std::vector<std::thread> clients;
-    absl::BlockingCounter streaming(static_cast<int>(requests.size()));
-    for (size_t i = 0; i < requests.size(); ++i) {
-      clients.emplace_back([&, i] {
-        bool counted = false;
-        const auto count = [&] {
-          if (!std::exchange(counted, true)) streaming.DecrementCount();
-        };
-        answers[i] = Generate(*stub_, requests[i], 2 * kPatience,
-                              [&](const v1::GenerateResponse&, size_t tokens) {
-                                if (tokens >= 3) count();
-                                return true;
-                              });
-        count();  // also a stream that ended before
-      });
-    }
-    streaming.Wait();
-    cluster_->Kill(victim);
-    for (std::thread& client : clients) client.join();
-    return answers;
-  }
-
-  // Every stream ended with the tokens that it would have had; how many were
-  // placed again.
-  int CheckAnswers(const std::vector<v1::GenerateRequest>& requests,
-                   const std::vector<Answer>& answers) {
-    int replaced = 0;
-    for (size_t i = 0; i < answers.size(); ++i) {
-      EXPECT_TRUE(answers[i].status.ok()) << i << ": " << answers[i].status;
-      EXPECT_EQ(answers[i].tokens, reference_->Tokens(requests[i])) << i;
-      if (answers[i].last.timing().retries() > 0) ++replaced;
-    }
-    return replaced;
-  }
-
-  // The cluster still serves.
-  void CheckServes() {
-    const v1::GenerateRequest request = GreedyRequest({1, 2, 3}, 10);
-    const Answer answer = Generate(*stub_, request, kPatience);
-    ASSERT_TRUE(answer.status.ok()) << answer.status;
-    EXPECT_EQ(answer.tokens, reference_->Tokens(request));
-  }
-
-  ScratchDir scratch_;
-  std::string model_dir_;
-  std::unique_ptr<Reference> reference_;
-  std::unique_ptr<Cluster> cluster_;
-  std::unique_ptr<v1::Inference::Stub> stub_;
-};
+using FailureTest = StreamsTest;
 
 TEST_F(FailureTest, AKilledDecodeWorkersStreamsGoOnElsewhere) {
   const auto requests = MakeRequests();
-  const std::vector<Answer> answers = RunAndKill(requests, "decode-0");
-  ASSERT_EQ(answers.size(), requests.size());
+  StartTwoPairs();
+  const std::vector<Answer> answers =
+      RunAndInterrupt(requests, [&] { cluster_->Kill("decode-0"); });
   EXPECT_GT(CheckAnswers(requests, answers), 0) << "the kill hit no stream";
   CheckServes();
+  AwaitBlocksFree({"prefill-0", "prefill-1", "decode-1"});
 }
 
 TEST_F(FailureTest, AKilledPrefillWorkerHurtsNoStream) {
   const auto requests = MakeRequests();
-  const std::vector<Answer> answers = RunAndKill(requests, "prefill-0");
-  ASSERT_EQ(answers.size(), requests.size());
+  StartTwoPairs();
+  const std::vector<Answer> answers =
+      RunAndInterrupt(requests, [&] { cluster_->Kill("prefill-0"); });
   CheckAnswers(requests, answers);
+  CheckServes();
+  AwaitBlocksFree({"prefill-1", "decode-0", "decode-1"});
+}
+
+TEST_F(FailureTest, AStoppedDecodeWorkersStreamsGoOnElsewhere) {
+  const auto requests = MakeRequests();
+  StartTwoPairs();
+  const std::vector<Answer> answers = RunAndInterrupt(
+      requests, [&] { cluster_->process("decode-0").Signal(SIGSTOP); });
+  EXPECT_GT(CheckAnswers(requests, answers), 0) << "the stop hit no stream";
+  // What it still believes in is over; it comes back empty and useful.
+  cluster_->process("decode-0").Signal(SIGCONT);
+  const absl::Status joined = cluster_->AwaitJoined(2, 2);
+  ASSERT_TRUE(joined.ok()) << joined;
+  CheckServes();
+  AwaitBlocksFree({"prefill-0", "prefill-1", "decode-0", "decode-1"});
+}
+
+TEST_F(FailureTest, AStoppedPrefillWorkerHurtsNoStream) {
+  const auto requests = MakeRequests();
+  StartTwoPairs();
+  // Stopped among the first prompts.
+  cluster_->process("prefill-0").Signal(SIGSTOP);
+  const std::vector<Answer> answers = RunAndInterrupt(requests, [] {});
+  CheckAnswers(requests, answers);
+  cluster_->process("prefill-0").Signal(SIGCONT);
+  const absl::Status joined = cluster_->AwaitJoined(2, 2);
+  ASSERT_TRUE(joined.ok()) << joined;
+  CheckServes();
+  AwaitBlocksFree({"prefill-0", "prefill-1", "decode-0", "decode-1"});
+}
+
+TEST_F(FailureTest, AStoppedRoutersBlocksComeBackAndItsStreamsGoOn) {
+  const auto requests = MakeRequests();
+  StartTwoPairs();
+  const std::vector<Answer> answers = RunAndInterrupt(requests, [&] {
+    cluster_->process("router").Signal(SIGSTOP);
+    // The workers do not hold KV for a router that they do not hear of.
+    AwaitBlocksFree({"prefill-0", "prefill-1", "decode-0", "decode-1"});
+    cluster_->process("router").Signal(SIGCONT);
+  });
+  // Streams whose clients lost patience end with that; no other token is said.
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const std::vector<TokenId> expected = reference_->Tokens(requests[i]);
+    if (answers[i].status.ok()) {
+      EXPECT_EQ(answers[i].tokens, expected) << i;
+      continue;
+    }
+    EXPECT_TRUE(absl::IsUnavailable(answers[i].status)) << answers[i].status;
+    ASSERT_LE(answers[i].tokens.size(), expected.size());
+    EXPECT_TRUE(std::equal(answers[i].tokens.begin(), answers[i].tokens.end(),
+                           expected.begin()))
+        << i;
+  }
+  const absl::Status joined = cluster_->AwaitJoined(2, 2);
+  ASSERT_TRUE(joined.ok()) << joined;
   CheckServes();
 }
 
+// One worker after another, while requests come without a pause.
+TEST_F(FailureTest, ARollingRestartLosesNoRequest) {
+  const auto requests = MakeRequests(/*count=*/8);
+  // Streams that still run after a moment are given back.
+  StartCluster({.prefill = {{"--drain-seconds", "0.3"}, {}},
+                .decode = {{"--drain-seconds", "0.3"}, {}}});
+  std::atomic<bool> stop{false};
+  std::atomic<int> done{0};
+  std::vector<std::thread> clients;
+  for (const v1::GenerateRequest& request : requests) {
+    clients.emplace_back([&, expected = reference_->Tokens(request)] {
+      while (!stop) {
+        const Answer answer = Generate(*stub_, request, 2 * kPatience);
+        ASSERT_TRUE(answer.status.ok()) << answer.status;
+        ASSERT_EQ(answer.tokens, expected);
+        ++done;
+      }
+    });
+  }
+  const auto await_more = [&](int count) {
+    const int from = done;
+    EXPECT_TRUE(Eventually([&] { return done >= from + count; }));
+  };
+  await_more(4);
+  for (const char* name : {"decode-0", "decode-1", "prefill-0", "prefill-1"}) {
+    SCOPED_TRACE(name);
+    RestartWorker(name[0] == 'd' ? "baton-decode" : "baton-prefill", name);
+    const absl::Status joined = cluster_->AwaitJoined(2, 2);
+    EXPECT_TRUE(joined.ok()) << joined;
+    await_more(8);
+  }
+  stop = true;
+  for (std::thread& client : clients) client.join();
+  AwaitBlocksFree({"prefill-0", "prefill-1", "decode-0", "decode-1"});
+}
+
 TEST_F(FailureTest, WithoutItsOnlyDecodeWorkerTheClusterSaysSo) {
-  cluster_ = std::make_unique<Cluster>(model_dir_);
-  const absl::Status started = cluster_->Start({});
-  ASSERT_TRUE(started.ok()) << started;
-  stub_ = cluster_->MakeStub();
+  StartCluster({});
   bool killed = false;
   const Answer answer =
       Generate(*stub_, GreedyRequest({1, 2, 3}, 500), kPatience,
@@ -148,10 +148,7 @@ TEST_F(FailureTest, WithoutItsOnlyDecodeWorkerTheClusterSaysSo) {
 }
 
 TEST_F(FailureTest, ARestartedWorkerIsANewPeer) {
-  cluster_ = std::make_unique<Cluster>(model_dir_);
-  const absl::Status started = cluster_->Start({});
-  ASSERT_TRUE(started.ok()) << started;
-  stub_ = cluster_->MakeStub();
+  StartCluster({});
   CheckServes();
   const std::string address = cluster_->Address("decode-0", "grpc");
   cluster_->Kill("decode-0");
@@ -169,10 +166,7 @@ TEST_F(FailureTest, ARestartedWorkerIsANewPeer) {
 }
 
 TEST_F(FailureTest, SigtermEndsEveryProgramWithZero) {
-  cluster_ = std::make_unique<Cluster>(model_dir_);
-  const absl::Status started = cluster_->Start({});
-  ASSERT_TRUE(started.ok()) << started;
-  stub_ = cluster_->MakeStub();
+  StartCluster({});
   CheckServes();
   for (const char* name : {"router", "prefill-0", "decode-0"}) {
     cluster_->process(name).Signal(SIGTERM);

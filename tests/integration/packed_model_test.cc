@@ -191,17 +191,6 @@ int64_t StatusBytes(const cli::ChildProcess& process, absl::string_view name) {
   return 0;
 }
 
-// Value of the first sample of a metric.
-double MetricValue(const std::string& text, const std::string& name) {
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    if (!absl::StartsWith(line, name + "{")) continue;
-    double value = 0;
-    const std::vector<absl::string_view> parts = absl::StrSplit(line, ' ');
-    if (absl::SimpleAtod(parts.back(), &value)) return value;
-  }
-  return -1;
-}
-
 // Packed weights, KV and 150 MB hold all that a worker ever has in memory:
 // while it loads from any kind of directory, and while it serves.
 TEST_F(PackedModelTest, WorkersStayWithinTheirMemory) {

@@ -16,7 +16,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "cli/child_process.h"
 #include "cli/host_port.h"
 #include "common/rpc/grpc_setup.h"
@@ -107,6 +110,16 @@ absl::StatusOr<std::string> HttpGet(const std::string& address,
     return absl::UnavailableError(answer.substr(0, 200));
   }
   return answer.substr(body + 4);
+}
+
+double MetricValue(const std::string& text, const std::string& name) {
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::StartsWith(line, name + "{")) continue;
+    double value = 0;
+    const std::vector<absl::string_view> parts = absl::StrSplit(line, ' ');
+    if (absl::SimpleAtod(parts.back(), &value)) return value;
+  }
+  return -1;
 }
 
 }  // namespace baton::test

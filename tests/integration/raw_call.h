@@ -19,4 +19,7 @@ absl::StatusOr<std::string> RawCall(const std::string& address,
 absl::StatusOr<std::string> HttpGet(const std::string& address,
                                     const std::string& path);
 
+// Value of the first sample of a metric in the text of /metrics; -1: none.
+double MetricValue(const std::string& text, const std::string& name);
+
 }  // namespace baton::test

@@ -2,16 +2,19 @@
 // program.
 #include <signal.h>
 
+#include <fstream>
 #include <memory>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "tests/integration/client.h"
 #include "tests/integration/cluster.h"
 #include "tests/integration/raw_call.h"
+#include "tests/support/gguf_writer.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::test {
@@ -41,6 +44,25 @@ class ServicesTest : public testing::Test {
   ScratchDir scratch_;
   std::unique_ptr<Cluster> cluster_;
 };
+
+TEST_F(ServicesTest, DoctorShowsTheLinks) {
+  const std::string router = cluster_->Address("router", "grpc");
+  // Measured in the background once the workers are paired.
+  RunResult result;
+  EXPECT_TRUE(Eventually([&] {
+    result = RunProgram("baton", {"doctor", "--router", router});
+    return absl::StrContains(result.out, "GB/s");
+  })) << result.out
+      << result.err;
+  EXPECT_TRUE(result.exit.clean()) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("prefill-0"));
+  EXPECT_THAT(result.out, HasSubstr("decode-0"));
+  const auto metrics =
+      HttpGet(cluster_->Address("prefill-0", "metrics"), "/metrics");
+  ASSERT_TRUE(metrics.ok()) << metrics.status();
+  EXPECT_GT(MetricValue(*metrics, "baton_kv_link_bandwidth_bytes"), 1e6);
+  EXPECT_GT(MetricValue(*metrics, "baton_kv_link_latency_seconds"), 0);
+}
 
 TEST_F(ServicesTest, MetricsCountWhatWasDone) {
   const auto stub = cluster_->MakeStub();
@@ -80,6 +102,27 @@ TEST_F(ServicesTest, MetricsCountWhatWasDone) {
                 .status()
                 .code(),
             absl::StatusCode::kUnavailable);
+}
+
+// A query over a cluster's metrics joins them by the label.
+TEST(MetricsLabelsTest, AllProcessesOfAGgufFileNameItTheSame) {
+  const ScratchDir scratch;
+  const std::string dir = scratch.path() + "/directory";
+  ASSERT_TRUE(WriteTinyModel(dir).ok());
+  std::ifstream tokenizer(dir + "/tokenizer.json");
+  GgufWriter writer = GgufOfModelDir(dir);
+  AddGgufTokenizer(nlohmann::json::parse(tokenizer), "gpt-2", writer);
+  const std::string file = scratch.path() + "/tiny.gguf";
+  std::ofstream(file, std::ios::binary) << writer.Finish();
+
+  Cluster cluster(file);
+  const absl::Status started = cluster.Start({});
+  ASSERT_TRUE(started.ok()) << started;
+  for (const char* name : {"router", "prefill-0", "decode-0"}) {
+    const auto metrics = HttpGet(cluster.Address(name, "metrics"), "/metrics");
+    ASSERT_TRUE(metrics.ok()) << name << ": " << metrics.status();
+    EXPECT_THAT(*metrics, HasSubstr("model_name=\"tiny\"")) << name;
+  }
 }
 
 TEST_F(ServicesTest, HealthOfARouterIsWhetherItCanServe) {
