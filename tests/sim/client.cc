@@ -1,0 +1,181 @@
+#include "tests/sim/client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/sim_engine.h"
+
+namespace baton::sim {
+namespace {
+
+// A request that has this long ends before its deadline.
+constexpr absl::Duration kLongTimeLimit = absl::Seconds(40);
+
+}  // namespace
+
+// The router's end. It may outlive neither the client nor the router.
+class Client::Stream final : public router::ClientStream {
+ public:
+  explicit Stream(Client* client) : client_(client) {}
+
+  bool Send(v1::GenerateResponse response) override {
+    return client_->Take(response);
+  }
+  void Finish(const absl::Status& status,
+              std::optional<absl::Duration> retry_after) override {
+    client_->TakeEnd(status);
+  }
+
+ private:
+  Client* const client_;
+};
+
+Client::Client(Options options, const SimClock* clock, Journal* journal,
+               Coverage* coverage, const Excuses* excuses)
+    : options_(std::move(options)),
+      clock_(clock),
+      journal_(journal),
+      coverage_(coverage),
+      excuses_(excuses),
+      expected_(ReferenceOutput(options_.spec)) {}
+
+std::unique_ptr<router::IncomingRequest> Client::Ask(router::RequestKey key) {
+  asked_ = true;
+  key_ = key;
+  asked_at_ = clock_->Now();
+  deadline_ = asked_at_ + options_.time_limit;
+  auto incoming = std::make_unique<router::IncomingRequest>();
+  incoming->key = key;
+  incoming->spec = options_.spec;
+  incoming->received_at = asked_at_;
+  incoming->deadline = deadline_;
+  incoming->stream = std::make_shared<Stream>(this);
+  return incoming;
+}
+
+void Client::Cancel() { cancelled_ = true; }
+
+void Client::LoseRouter() {
+  if (!asked_ || ended_) return;
+  router_lost_ = true;
+  ended_ = true;
+}
+
+bool Client::Take(const v1::GenerateResponse& response) {
+  if (ended_) Violate("got a response after its end");
+  if (options_.reads_only.has_value() &&
+      num_responses_ >= *options_.reads_only) {
+    too_slow_ = true;
+    return false;
+  }
+  ++num_responses_;
+  for (uint32_t token : response.token_ids()) {
+    if (num_tokens_ >= expected_.size()) {
+      Violate("got more tokens than the answer has");
+    } else if (static_cast<TokenId>(token) != expected_[num_tokens_]) {
+      Violate(absl::StrCat("got token ", token, " at index ", num_tokens_,
+                           " of ", expected_.size(), ", right is ",
+                           expected_[num_tokens_]));
+    }
+    ++num_tokens_;
+  }
+  last_ = response;
+  return true;
+}
+
+void Client::TakeEnd(const absl::Status& status) {
+  if (ended_) {
+    Violate(absl::StrCat("ended twice, now with ", status.ToString()));
+    return;
+  }
+  ended_ = true;
+  journal_->Note("request ended", options_.number,
+                 static_cast<uint64_t>(status.code()), num_tokens_);
+  if (!status.ok()) {
+    CheckCause(status);
+    return;
+  }
+  coverage_->Add(Covered::kFinished);
+  if (last_.timing().retries() > 0)
+    coverage_->Add(Covered::kFinishedAfterRetry);
+  if (num_tokens_ != expected_.size()) {
+    Violate(absl::StrCat("finished with ", num_tokens_, " of ",
+                         expected_.size(), " tokens"));
+    return;
+  }
+  const auto& stop = options_.spec.stop.stop_token_ids;
+  const bool stopped =
+      std::find(stop.begin(), stop.end(), expected_.back()) != stop.end();
+  const v1::FinishReason reason =
+      stopped ? v1::FINISH_REASON_STOP : v1::FINISH_REASON_LENGTH;
+  if (last_.finish_reason() != reason) {
+    Violate(absl::StrCat("finished for reason ", last_.finish_reason()));
+  }
+}
+
+void Client::CheckCause(const absl::Status& status) {
+  // The router takes a cancel that is this near to the deadline for it.
+  const absl::Duration slack =
+      std::max(absl::Milliseconds(20), 0.01 * options_.time_limit);
+  bool has_cause = false;
+  switch (status.code()) {
+    case absl::StatusCode::kCancelled:
+      coverage_->Add(Covered::kCancelled);
+      has_cause = cancelled_;
+      break;
+    case absl::StatusCode::kDeadlineExceeded:
+      coverage_->Add(Covered::kDeadlinePassed);
+      // Time enough for whatever else happens.
+      has_cause =
+          clock_->Now() + slack >= deadline_ &&
+          (options_.time_limit < kLongTimeLimit || excuses_->lost_message);
+      break;
+    case absl::StatusCode::kUnavailable:
+      coverage_->Add(Covered::kGaveUp);
+      has_cause = excuses_->any_fault;
+      break;
+    case absl::StatusCode::kResourceExhausted:
+      has_cause = too_slow_;
+      break;
+    default:
+      break;
+  }
+  if (!has_cause) {
+    Violate(absl::StrCat("ended without a cause: ", status.ToString()));
+  }
+}
+
+void Client::Violate(const std::string& what) {
+  journal_->Violate(absl::StrCat("request ", options_.number, " ", what));
+}
+
+Client::Options DrawRequest(int number, Dice* dice) {
+  constexpr int kPromptLengths[] = {1, 7, 15, 16, 17, 17, 24, 24, 32, 40};
+  constexpr int kLimitsMs[] = {300, 1000, 3000};
+  Client::Options options;
+  options.number = number;
+  scheduling::RequestSpec& spec = options.spec;
+  spec.id = absl::StrCat("r", number);
+  const int length =
+      kPromptLengths[dice->Below(static_cast<int>(std::size(kPromptLengths)))];
+  for (int i = 0; i < length; ++i) {
+    spec.prompt.push_back(dice->Below(kVocabSize));
+  }
+  spec.sampling.seed = dice->Word();
+  spec.stop.max_output_tokens =
+      dice->Chance(0.1) ? dice->Between(13, 24) : dice->Between(1, 12);
+  if (dice->Chance(0.3)) {
+    // One that comes up, perhaps as the first.
+    const std::vector<TokenId> output = ReferenceOutput(spec);
+    spec.stop.stop_token_ids.push_back(
+        output[dice->Below(static_cast<int>(output.size()))]);
+  }
+  options.time_limit = dice->Chance(0.15)
+                           ? absl::Milliseconds(kLimitsMs[dice->Below(3)])
+                           : kLongTimeLimit;
+  if (dice->Chance(0.03)) options.reads_only = dice->Below(4);
+  return options;
+}
+
+}  // namespace baton::sim

@@ -1,0 +1,121 @@
+// How often a simulation came to each of the places that it is there for. What
+// stays at 0 over a whole run is not tested, and the run fails.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton::sim {
+
+enum class Covered {
+  // Of requests.
+  kFinished,
+  kFinishedAfterRetry,
+  kCancelled,
+  kDeadlinePassed,
+  kGaveUp,
+  kMigrated,  // went on elsewhere with output that the client had
+  kRefused,
+  kLocalPrefill,
+  // Of parties.
+  kRouterCrash,
+  kPrefillCrash,
+  kDecodeCrash,
+  kStall,
+  kDrain,
+  // Of the control network.
+  kStreamBroken,
+  kRouterGone,  // a worker heard that a router is gone
+  // Of the data network.
+  kConnectionBroken,
+  kMessageLost,
+  kMessageTwice,
+  kMessageHeld,
+  kMessageAltered,
+  kPayloadAltered,
+  kSlowLanding,
+  kLateCopy,         // of a message that arrived before
+  kLateCopyDropped,  // of a payload; it touched no memory
+  kStaleGeneration,  // a message of an earlier use of its transfer slot
+  // Of hand-offs.
+  kLanded,
+  kTransferFailed,
+  kTornByPeerLoss,
+  kChecksumMismatch,
+  kQuarantined,  // blocks of an attempt that is over, not free yet
+  kClosedByForce,
+  kLeaseExpired,
+  kNumKinds,
+};
+
+inline constexpr std::array<const char*,
+                            static_cast<size_t>(Covered::kNumKinds)>
+    kCoveredNames = {"finished",
+                     "finished_after_retry",
+                     "cancelled",
+                     "deadline_passed",
+                     "gave_up",
+                     "migrated",
+                     "refused",
+                     "local_prefill",
+                     "router_crash",
+                     "prefill_crash",
+                     "decode_crash",
+                     "stall",
+                     "drain",
+                     "stream_broken",
+                     "router_gone",
+                     "connection_broken",
+                     "message_lost",
+                     "message_twice",
+                     "message_held",
+                     "message_altered",
+                     "payload_altered",
+                     "slow_landing",
+                     "late_copy",
+                     "late_copy_dropped",
+                     "stale_generation",
+                     "landed",
+                     "transfer_failed",
+                     "torn_by_peer_loss",
+                     "checksum_mismatch",
+                     "quarantined",
+                     "closed_by_force",
+                     "lease_expired"};
+
+class Coverage final {
+ public:
+  void Add(Covered what, int64_t times = 1) {
+    counts_[static_cast<size_t>(what)] += times;
+  }
+  int64_t Of(Covered what) const { return counts_[static_cast<size_t>(what)]; }
+
+  void Add(const Coverage& other) {
+    for (size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+  }
+
+  // Those that never happened; empty when all did.
+  std::string Missing() const {
+    std::string missing;
+    for (size_t i = 0; i < counts_.size(); ++i) {
+      if (counts_[i] == 0) absl::StrAppend(&missing, kCoveredNames[i], " ");
+    }
+    return missing;
+  }
+  std::string Describe() const {
+    std::string all;
+    for (size_t i = 0; i < counts_.size(); ++i) {
+      absl::StrAppend(&all, kCoveredNames[i], " ", counts_[i], "\n");
+    }
+    return all;
+  }
+
+ private:
+  std::array<int64_t, static_cast<size_t>(Covered::kNumKinds)> counts_{};
+};
+
+}  // namespace baton::sim

@@ -1,0 +1,41 @@
+#include "tests/sim/loop_inspector.h"
+
+#include "decode_worker/decode_loop.h"
+#include "prefill_worker/prefill_loop.h"
+
+namespace baton::sim {
+
+template <typename Loop>
+LoopView LoopInspector::ViewOf(const Loop& loop) {
+  LoopView view;
+  view.pool = &loop.pool_;
+  for (const auto* attempt : loop.attempts_.All()) {
+    view.holders.push_back({.sequence = attempt->sequence->id(),
+                            .blocks = attempt->sequence->blocks().ids()});
+  }
+  for (const auto& [transfer, blocks] : loop.quarantine_.held()) {
+    view.holders.push_back({.quarantined = true, .blocks = blocks.ids()});
+  }
+  view.num_attempts = loop.attempts_.size();
+  return view;
+}
+
+LoopView LoopInspector::Of(const decode_worker::DecodeLoop& loop) {
+  LoopView view = ViewOf(loop);
+  const auto stats = loop.receiver_->stats();
+  view.transfers_open = stats.transfers_open;
+  view.transfers_quarantined = stats.transfers_quarantined;
+  view.peers_closed_by_force = stats.peers_closed_by_force;
+  return view;
+}
+
+LoopView LoopInspector::Of(const prefill_worker::PrefillLoop& loop) {
+  LoopView view = ViewOf(loop);
+  const auto stats = loop.sender_->stats();
+  view.transfers_open = stats.transfers_open;
+  view.transfers_quarantined = stats.transfers_quarantined;
+  view.peers_closed_by_force = stats.peers_closed_by_force;
+  return view;
+}
+
+}  // namespace baton::sim

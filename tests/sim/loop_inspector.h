@@ -1,0 +1,47 @@
+// Looks into the workers' loops: who holds which blocks. Their only friend.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "scheduling/block_pool.h"
+
+namespace baton::decode_worker {
+class DecodeLoop;
+}
+namespace baton::prefill_worker {
+class PrefillLoop;
+}
+
+namespace baton::sim {
+
+// Everything in a loop that holds something.
+struct LoopView {
+  struct Holder {
+    SequenceId sequence{};  // of an attempt
+    bool quarantined = false;
+    absl::Span<const BlockId> blocks;
+  };
+  const scheduling::BlockPool* pool = nullptr;
+  std::vector<Holder> holders;
+  int num_attempts = 0;
+  uint32_t transfers_open = 0;
+  uint32_t transfers_quarantined = 0;
+  uint64_t peers_closed_by_force = 0;
+};
+
+class LoopInspector final {
+ public:
+  // Valid until the loop's next turn.
+  static LoopView Of(const decode_worker::DecodeLoop& loop);
+  static LoopView Of(const prefill_worker::PrefillLoop& loop);
+
+ private:
+  template <typename Loop>
+  static LoopView ViewOf(const Loop& loop);
+};
+
+}  // namespace baton::sim

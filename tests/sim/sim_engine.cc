@@ -1,0 +1,157 @@
+#include "tests/sim/sim_engine.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "common/log.h"
+#include "tests/sim/mix.h"
+
+namespace baton::sim {
+namespace {
+
+using scheduling::PlannedSequence;
+using scheduling::SampledToken;
+using scheduling::StepPlan;
+using scheduling::StepResult;
+
+constexpr size_t kSlotBytes = 64;
+using SlotWords = std::array<uint64_t, kSlotBytes / sizeof(uint64_t)>;
+
+uint64_t Digest(const SlotWords& slot) {
+  uint64_t hash = 0;
+  for (uint64_t word : slot) hash = Mix(hash, word);
+  return hash;
+}
+
+// What a token's slot holds; `before` is the digest of the slot of the position
+// before it in the same layer, 0 for the first.
+SlotWords SlotContent(uint64_t before, TokenId token, int32_t position,
+                      int32_t layer) {
+  uint64_t hash = Mix(before, static_cast<uint64_t>(token));
+  hash = Mix(hash, static_cast<uint64_t>(position));
+  hash = Mix(hash, static_cast<uint64_t>(layer));
+  SlotWords slot;
+  for (size_t i = 0; i < slot.size(); ++i) slot[i] = Mix(hash, i);
+  return slot;
+}
+
+// The token number `index` of an output, from the digests of all slots of each
+// layer.
+TokenId Draw(const std::array<uint64_t, kNumLayers>& layers, uint64_t seed,
+             int32_t index) {
+  uint64_t hash = Mix(seed, static_cast<uint64_t>(index));
+  for (uint64_t layer : layers) hash = Mix(hash, layer);
+  return static_cast<TokenId>(hash % kVocabSize);
+}
+
+}  // namespace
+
+std::vector<TokenId> ReferenceOutput(const scheduling::RequestSpec& spec) {
+  std::array<uint64_t, kNumLayers> before{};
+  std::array<uint64_t, kNumLayers> layers{};
+  int32_t position = 0;
+  const auto run = [&](TokenId token) {
+    for (int32_t layer = 0; layer < kNumLayers; ++layer) {
+      before[layer] =
+          Digest(SlotContent(before[layer], token, position, layer));
+      layers[layer] = Mix(layers[layer], before[layer]);
+    }
+    ++position;
+  };
+  for (TokenId token : spec.prompt) run(token);
+  std::vector<TokenId> output;
+  for (;;) {
+    const TokenId token =
+        Draw(layers, spec.sampling.seed, static_cast<int32_t>(output.size()));
+    output.push_back(token);
+    if (scheduling::CheckFinished(spec.stop,
+                                  static_cast<int32_t>(output.size()), token)) {
+      return output;
+    }
+    run(token);
+  }
+}
+
+SimEngine::SimEngine(int32_t num_blocks, Hooks hooks)
+    : hooks_(std::move(hooks)) {
+  layout_.num_layers = kNumLayers;
+  layout_.num_blocks = num_blocks;
+  layout_.block_size = kBlockSize;
+  layout_.num_kv_heads = 1;
+  layout_.head_dim = 16;
+  CHECK_EQ(layout_.page_bytes(), static_cast<int64_t>(kBlockSize * kSlotBytes));
+  model_.num_layers = kNumLayers;
+  model_.num_kv_heads = 1;
+  model_.head_dim = 16;
+  model_.vocab_size = kVocabSize;
+  model_.max_position = kMaxPosition;
+  memory_.assign(static_cast<size_t>(layout_.total_bytes()), std::byte{0xA5});
+}
+
+std::byte* SimEngine::SlotOf(const PlannedSequence& planned, int32_t layer,
+                             int32_t position) {
+  CHECK_LT(position, kMaxPosition);
+  const size_t index = static_cast<size_t>(position / kBlockSize);
+  CHECK_LT(index, planned.blocks.size());
+  const BlockId block = planned.blocks[index];
+  CHECK_GE(block, 0);
+  CHECK_LT(block, layout_.num_blocks);
+  return memory_.data() + layout_.PageOffset(layer, block) +
+         (position % kBlockSize) * kSlotBytes;
+}
+
+void SimEngine::Write(const PlannedSequence& planned, int32_t layer) {
+  SlotWords slot;
+  uint64_t before = 0;
+  if (planned.first_position > 0) {
+    std::memcpy(slot.data(), SlotOf(planned, layer, planned.first_position - 1),
+                kSlotBytes);
+    before = Digest(slot);
+  }
+  for (size_t i = 0; i < planned.tokens.size(); ++i) {
+    const int32_t position = planned.first_position + static_cast<int32_t>(i);
+    slot = SlotContent(before, planned.tokens[i], position, layer);
+    std::memcpy(SlotOf(planned, layer, position), slot.data(), kSlotBytes);
+    before = Digest(slot);
+  }
+}
+
+TokenId SimEngine::Sample(const PlannedSequence& planned) {
+  std::array<uint64_t, kNumLayers> layers{};
+  SlotWords slot;
+  const int32_t count =
+      planned.first_position + static_cast<int32_t>(planned.tokens.size());
+  for (int32_t layer = 0; layer < kNumLayers; ++layer) {
+    for (int32_t position = 0; position < count; ++position) {
+      std::memcpy(slot.data(), SlotOf(planned, layer, position), kSlotBytes);
+      layers[layer] = Mix(layers[layer], Digest(slot));
+    }
+  }
+  const int32_t index =
+      static_cast<int32_t>(planned.history.size()) - planned.prompt_length;
+  return Draw(layers, planned.sampling->seed, index);
+}
+
+StepResult SimEngine::Execute(const StepPlan& plan, LayerHook on_layer_done) {
+  hooks_.on_plan(plan);
+  for (int32_t layer = 0; layer < kNumLayers; ++layer) {
+    for (const PlannedSequence& planned : plan.sequences) {
+      CHECK(!planned.tokens.empty());
+      Write(planned, layer);
+    }
+    on_layer_done(layer);
+    hooks_.interlude();
+  }
+  StepResult result;
+  for (const PlannedSequence& planned : plan.sequences) {
+    if (!planned.sample) continue;
+    SampledToken sampled;
+    sampled.sequence = planned.sequence;
+    sampled.token = Sample(planned);
+    result.sampled.push_back(std::move(sampled));
+  }
+  return result;
+}
+
+}  // namespace baton::sim

@@ -1,0 +1,65 @@
+// An engine whose answers prove what it read. It writes into each token's KV
+// slot a hash of the token, its place and all before it, and draws the next
+// token from a hash of the KV bytes that it reads back through the block table,
+// of all layers and positions. So a sequence that decodes on partial, stale or
+// foreign KV gives other tokens than ReferenceOutput, which knows no cluster
+// and no KV memory.
+//
+// One thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "scheduling/request.h"
+
+namespace baton::sim {
+
+inline constexpr int32_t kNumLayers = 2;
+inline constexpr int32_t kBlockSize = 16;
+inline constexpr int32_t kVocabSize = 4000;
+// Most positions of a sequence.
+inline constexpr int32_t kMaxPosition = 96;
+
+// The right output of a request.
+std::vector<TokenId> ReferenceOutput(const scheduling::RequestSpec& spec);
+
+class SimEngine final : public engine::Engine {
+ public:
+  struct Hooks {
+    // Before a step runs.
+    std::function<void(const scheduling::StepPlan&)> on_plan;
+    // Between two layers: what the world does meanwhile.
+    std::function<void()> interlude;
+  };
+
+  SimEngine(int32_t num_blocks, Hooks hooks);
+
+  const engine::ModelConfig& model() const override { return model_; }
+  const std::string& model_identity() const override { return identity_; }
+  const std::string& backend_name() const override { return backend_; }
+  const engine::KvLayout& kv_layout() const override { return layout_; }
+  absl::Span<std::byte> kv_memory() override { return absl::MakeSpan(memory_); }
+
+  scheduling::StepResult Execute(const scheduling::StepPlan& plan,
+                                 LayerHook on_layer_done) override;
+
+ private:
+  std::byte* SlotOf(const scheduling::PlannedSequence& planned, int32_t layer,
+                    int32_t position);
+  void Write(const scheduling::PlannedSequence& planned, int32_t layer);
+  TokenId Sample(const scheduling::PlannedSequence& planned);
+
+  const Hooks hooks_;
+  const std::string identity_ = "sim";
+  const std::string backend_ = "sim";
+  engine::ModelConfig model_;
+  engine::KvLayout layout_;
+  std::vector<std::byte> memory_;
+};
+
+}  // namespace baton::sim

@@ -1,0 +1,88 @@
+// The simulated engine gives the right answer exactly when the KV that it reads
+// is right.
+#include "tests/sim/sim_engine.h"
+
+#include <functional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/log.h"
+#include "scheduling/sequence.h"
+
+namespace baton::sim {
+namespace {
+
+using scheduling::RequestSpec;
+using scheduling::Sequence;
+using scheduling::StepPlan;
+
+RequestSpec Spec() {
+  RequestSpec spec;
+  for (TokenId token = 0; token < 21; ++token) spec.prompt.push_back(token);
+  spec.sampling.seed = 7;
+  spec.stop.max_output_tokens = 9;
+  return spec;
+}
+
+class SimEngineTest : public testing::Test {
+ protected:
+  // The output of `spec`, run with at most `chunk` tokens a step. `spoil` is
+  // called when the prompt is computed.
+  std::vector<TokenId> Run(
+      const RequestSpec& spec, int32_t chunk,
+      const std::function<void()>& spoil = [] {}) {
+    Sequence sequence(SequenceId{1}, spec.prompt,
+                      static_cast<int32_t>(spec.prompt.size()), spec.sampling,
+                      spec.stop);
+    sequence.blocks() = *pool_.Allocate(2);
+    while (!sequence.finished().has_value()) {
+      StepPlan plan;
+      sequence.AppendTo(&plan, chunk);
+      const int32_t count =
+          static_cast<int32_t>(plan.sequences[0].tokens.size());
+      const auto result = engine_.Execute(plan, [](int32_t) {});
+      sequence.CommitComputed(count);
+      for (const auto& token : result.sampled) {
+        sequence.CommitSampled(token.token);
+        if (sequence.num_output() == 1) spoil();
+      }
+    }
+    return {sequence.tokens().begin() + sequence.prompt_length(),
+            sequence.tokens().end()};
+  }
+
+  SimEngine engine_{4, {.on_plan = [](const StepPlan&) {}, .interlude = [] {}}};
+  scheduling::BlockPool pool_{4};
+};
+
+TEST_F(SimEngineTest, GivesTheReferenceHoweverThePromptIsCut) {
+  const std::vector<TokenId> expected = ReferenceOutput(Spec());
+  ASSERT_EQ(expected.size(), 9u);
+  for (int32_t chunk : {1, 5, 16, 100}) {
+    EXPECT_EQ(Run(Spec(), chunk), expected) << "chunks of " << chunk;
+  }
+}
+
+TEST_F(SimEngineTest, OneWrongByteAnywhereChangesTheAnswer) {
+  const std::vector<TokenId> expected = ReferenceOutput(Spec());
+  const engine::KvLayout& layout = engine_.kv_layout();
+  for (int32_t layer = 0; layer < layout.num_layers; ++layer) {
+    // The first and the last byte of the prompt's 21 slots.
+    for (const int64_t at : {0, 20 * 64 + 63}) {
+      const auto spoil = [&] {
+        const auto block = static_cast<BlockId>(at / layout.page_bytes());
+        // In every block: which ones the sequence has is the pool's affair.
+        for (BlockId b = 0; b < layout.num_blocks; ++b) {
+          engine_.kv_memory()[static_cast<size_t>(
+              layout.PageOffset(layer, b) + at -
+              block * layout.page_bytes())] ^= std::byte{1};
+        }
+      };
+      EXPECT_NE(Run(Spec(), 100, spoil), expected);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton::sim

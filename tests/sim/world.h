@@ -1,0 +1,53 @@
+// What all parties of a simulation share. One thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "kv_transfer/handoff.h"
+#include "tests/sim/control_network.h"
+#include "tests/sim/coverage.h"
+#include "tests/sim/dice.h"
+#include "tests/sim/journal.h"
+#include "tests/sim/sim_clock.h"
+#include "tests/support/fake_transport.h"
+
+namespace baton::sim {
+
+struct World {
+  explicit World(uint64_t seed)
+      : dice(seed),
+        journal(&clock),
+        data(seed),
+        control(&dice, &journal, &coverage,
+                [this](int party) { return awake(party); }) {}
+
+  SimClock clock;
+  Dice dice;
+  Journal journal;
+  Coverage coverage;
+  // Whether a party stands still or runs; the simulation says.
+  std::function<bool(int party)> awake;
+  kv_transfer::FakeNetwork data;
+  ControlNetwork control;
+};
+
+// Sizes and times of a cluster, small and short, so that everything is scarce
+// and runs out.
+struct ClusterPlan {
+  int num_routers = 1;
+  int num_prefill = 1;
+  int num_decode = 1;
+  int prefill_blocks = 6;
+  int decode_blocks = 6;
+  int max_sequences = 4;
+  int token_budget = 32;
+  // Hand-offs at once, and so transfer slots, of a worker.
+  int max_transfers = 4;
+  int inbox_capacity = 16;
+  kv_transfer::Fence removed_fence = kv_transfer::Fence::kNone;
+};
+
+}  // namespace baton::sim
