@@ -12,6 +12,9 @@
 // computing them would. Times are the sender's, from the first SendLayer to the
 // receiver's word that the commit is verified; medians.
 //
+// Each process keeps to a CPU of its own: two threads that happen to share one
+// would find all bytes in its nearest cache.
+//
 // The limits, measured in the same run, of the same bytes:
 //   copy  the receiver copies what the sender wrote from their shared memory to
 //         its own, by memcpy and nothing else;
@@ -19,6 +22,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -248,6 +252,23 @@ int RunSender(char** args) {
   return 0;
 }
 
+// Keeps this process to the `index`th of the CPUs that it had at first.
+void KeepToCpu(int index) {
+  static const cpu_set_t all = [] {
+    cpu_set_t set;
+    PCHECK(sched_getaffinity(0, sizeof(set), &set) == 0);
+    return set;
+  }();
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &all) || index-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof(one), &one);
+    return;
+  }
+}
+
 // The sender's process, seen from here.
 class SenderProcess final {
  public:
@@ -262,6 +283,7 @@ class SenderProcess final {
     pid_ = fork();
     PCHECK(pid_ >= 0);
     if (pid_ == 0) {
+      KeepToCpu(1);
       dup2(in[0], STDIN_FILENO);
       dup2(out[1], STDOUT_FILENO);
       execv("/proc/self/exe", argv.data());
@@ -548,6 +570,7 @@ int Run(int argc, char** argv) {
         (std::atof(size.c_str()) * 1e6 + block_bytes - 1) / block_bytes);
     counts.push_back(static_cast<int32_t>(std::max<int64_t>(1, blocks)));
   }
+  KeepToCpu(0);
   std::vector<Result> results, latencies;
   for (const std::string& kind : kinds) {
     for (int32_t count : counts) {

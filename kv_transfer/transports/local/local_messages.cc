@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kCopyBytesPerTurn = uint64_t{1} << 20;
 // Copied, and then told to the handler: so much is in the first or second
 // cache.
-constexpr uint64_t kCachedBytes = uint64_t{32} << 10;
+constexpr uint64_t kCachedBytes = uint64_t{64} << 10;
 static_assert(kCopyBytesPerTurn % kCachedBytes == 0);
 constexpr int kDatagramsPerTurn = 64;
 // Payloads of one peer that are offered to the handler in one turn.
