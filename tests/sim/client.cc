@@ -150,15 +150,15 @@ void Client::Violate(const std::string& what) {
   journal_->Violate(absl::StrCat("request ", options_.number, " ", what));
 }
 
-Client::Options DrawRequest(int number, Dice* dice) {
+Client::Options DrawRequest(int number, bool alike, Dice* dice) {
   constexpr int kPromptLengths[] = {1, 7, 15, 16, 17, 17, 24, 24, 32, 40};
   constexpr int kLimitsMs[] = {300, 1000, 3000};
   Client::Options options;
   options.number = number;
   scheduling::RequestSpec& spec = options.spec;
   spec.id = absl::StrCat("r", number);
-  const int length =
-      kPromptLengths[dice->Below(static_cast<int>(std::size(kPromptLengths)))];
+  const int drawn = dice->Below(static_cast<int>(std::size(kPromptLengths)));
+  const int length = alike ? kBlockSize + 1 : kPromptLengths[drawn];
   for (int i = 0; i < length; ++i) {
     spec.prompt.push_back(dice->Below(kVocabSize));
   }

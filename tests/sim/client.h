@@ -91,7 +91,8 @@ class Client final {
 };
 
 // A request drawn at random, number `number` of its simulation. Lengths are
-// drawn from few, so that one request's KV would fit another.
-Client::Options DrawRequest(int number, Dice* dice);
+// drawn from few, so that one request's KV would fit another; `alike`: from
+// one.
+Client::Options DrawRequest(int number, bool alike, Dice* dice);
 
 }  // namespace baton::sim

@@ -16,13 +16,13 @@ Simulation::Simulation(uint64_t seed, kv_transfer::Fence removed_fence)
     : turmoil_(DrawTurmoil(seed)), world_(Mix(seed, 2)) {
   Dice& dice = world_.dice;
   plan_.num_routers = dice.Chance(0.4) ? 2 : 1;
-  plan_.num_prefill = dice.Between(1, 3);
-  plan_.num_decode = dice.Between(1, 3);
+  plan_.num_prefill = dice.Between(1, turmoil_.echoes ? 1 : 3);
+  plan_.num_decode = dice.Between(1, turmoil_.echoes ? 2 : 3);
   plan_.prefill_blocks = dice.Between(3, 8);
   plan_.decode_blocks = dice.Between(4, 9);
   plan_.max_sequences = dice.Between(1, 4);
   plan_.token_budget = dice.Between(6, 64);
-  plan_.max_transfers = dice.Between(1, 4);
+  plan_.max_transfers = dice.Between(1, turmoil_.echoes ? 2 : 4);
   plan_.inbox_capacity = dice.Between(2, 16);
   plan_.removed_fence = removed_fence;
 
@@ -78,9 +78,9 @@ void Simulation::AddParty(Kind kind, int number) {
 void Simulation::DrawQuestions() {
   for (int i = 0; i < turmoil_.num_requests; ++i) {
     Question question;
-    question.client =
-        std::make_unique<Client>(DrawRequest(i, &world_.dice), &world_.clock,
-                                 &world_.journal, &world_.coverage, &excuses_);
+    question.client = std::make_unique<Client>(
+        DrawRequest(i, turmoil_.echoes, &world_.dice), &world_.clock,
+        &world_.journal, &world_.coverage, &excuses_);
     question.router = world_.dice.Below(plan_.num_routers);
     question.at_step = world_.dice.Below(turmoil_.arrivals);
     questions_.push_back(std::move(question));

@@ -9,7 +9,7 @@ TurmoilPlan DrawTurmoil(uint64_t seed) {
   // Its own dice, so that a new kind of fault does not change the rest.
   Dice dice(Mix(seed, 1));
   TurmoilPlan plan;
-  plan.steps = dice.Between(300, 1100);
+  plan.steps = dice.Between(300, 1300);
   plan.num_requests = dice.Between(3, 12);
   plan.arrivals = dice.Between(1, plan.steps * 2 / 3);
   plan.turns = dice.Between(15, 45);
@@ -32,14 +32,19 @@ TurmoilPlan DrawTurmoil(uint64_t seed) {
   plan.cancel = rate(0.015);
   plan.release = 0.002 + rate(0.05);
   plan.release_copies = 0.005 + rate(0.05);
-  plan.lose = rate(0.02);
-  plan.repeat = rate(0.2);
-  plan.hold = rate(0.1);
-  plan.alter = rate(0.03);
+  plan.lose = rate(0.06);
+  plan.repeat = rate(0.3);
+  plan.hold = rate(0.25);
+  plan.alter = rate(0.08);
   plan.slow_landing = rate(0.6);
-  plan.copy_later = rate(0.2);
-  // Now and then everything that is sent comes a second time.
-  if (mood != 0 && dice.Chance(0.15)) plan.copy_later = 0.95;
+  plan.copy_later = rate(0.4);
+  plan.echoes = mood != 0 && dice.Chance(0.15);
+  if (plan.echoes) {
+    plan.copy_later = 0.95;
+    // Rarely, so that they find their slot in other hands.
+    plan.release_copies = 0.004 + 0.02 * dice.Below(1000) / 1000;
+    plan.lose = plan.repeat = plan.hold = plan.alter = 0;
+  }
   return plan;
 }
 

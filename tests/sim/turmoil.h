@@ -32,6 +32,10 @@ struct TurmoilPlan {
   double release = 0.01;
   double release_copies = 0.01;
 
+  // Everything comes a second time, to requests that are alike and share few
+  // transfer slots: where an old message would fit best.
+  bool echoes = false;
+
   // Per message of the data plane.
   double lose = 0;
   double repeat = 0;
