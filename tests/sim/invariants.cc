@@ -6,6 +6,20 @@ namespace baton::sim {
 
 using scheduling::PlannedSequence;
 
+namespace {
+
+// By block; null: free.
+std::vector<const LoopView::Holder*> OwnersOf(const LoopView& view) {
+  std::vector<const LoopView::Holder*> owners(
+      static_cast<size_t>(view.pool->size()));
+  for (const LoopView::Holder& holder : view.holders) {
+    for (BlockId block : holder.blocks) owners[block] = &holder;
+  }
+  return owners;
+}
+
+}  // namespace
+
 void CheckBlocks(const std::string& worker, const LoopView& view,
                  Journal* journal) {
   view.pool->CheckInvariants();
@@ -28,24 +42,41 @@ void CheckBlocks(const std::string& worker, const LoopView& view,
   }
 }
 
+std::vector<bool> KvInUse::BlocksOf(
+    const std::vector<absl::Span<const std::byte>>& spans) const {
+  const auto num = static_cast<size_t>(layout->num_blocks);
+  std::vector<bool> blocks(num);
+  for (absl::Span<const std::byte> span : spans) {
+    const int64_t offset = span.data() - memory;
+    if (offset < 0 || offset >= layout->total_bytes()) continue;
+    blocks[static_cast<size_t>(offset / layout->page_bytes()) % num] = true;
+  }
+  return blocks;
+}
+
+void CheckTransfers(const std::string& worker, const LoopView& view,
+                    const KvInUse& kv, Journal* journal) {
+  if (kv.landings.empty() && kv.sends.empty()) return;
+  const std::vector<bool> written = kv.BlocksOf(kv.landings);
+  const std::vector<bool> read = kv.BlocksOf(kv.sends);
+  const auto owners = OwnersOf(view);
+  for (size_t block = 0; block < owners.size(); ++block) {
+    if (!written[block] && !read[block]) continue;
+    const LoopView::Holder* owner = owners[block];
+    if (owner != nullptr && (owner->quarantined || owner->transfers)) continue;
+    journal->Violate(absl::StrCat(
+        worker, ": block ", block, " may still be ",
+        written[block] ? "written" : "read", " by a transfer, but is ",
+        owner == nullptr ? "free" : "held for no transfer"));
+  }
+}
+
 void CheckPlan(const std::string& worker, const LoopView& view,
-               const scheduling::StepPlan& plan,
-               const std::vector<absl::Span<const std::byte>>& landings,
-               const engine::KvLayout& layout, const std::byte* kv_memory,
+               const scheduling::StepPlan& plan, const KvInUse& kv,
                Journal* journal) {
-  const auto num = static_cast<size_t>(layout.num_blocks);
-  std::vector<bool> may_be_written(num);
-  for (absl::Span<const std::byte> landing : landings) {
-    const int64_t offset = landing.data() - kv_memory;
-    if (offset < 0 || offset >= layout.total_bytes()) continue;
-    may_be_written[static_cast<size_t>(offset / layout.page_bytes()) % num] =
-        true;
-  }
-  std::vector<const LoopView::Holder*> owner(num);
-  for (const LoopView::Holder& holder : view.holders) {
-    for (BlockId block : holder.blocks) owner[block] = &holder;
-  }
-  std::vector<bool> planned_for(num);
+  const std::vector<bool> may_be_written = kv.BlocksOf(kv.landings);
+  const auto owner = OwnersOf(view);
+  std::vector<bool> planned_for(owner.size());
   for (const PlannedSequence& planned : plan.sequences) {
     for (BlockId block : planned.blocks) {
       const auto violate = [&](const char* what) {

@@ -11,6 +11,7 @@ LoopView LoopInspector::ViewOf(const Loop& loop) {
   view.pool = &loop.pool_;
   for (const auto* attempt : loop.attempts_.All()) {
     view.holders.push_back({.sequence = attempt->sequence->id(),
+                            .transfers = attempt->transfer.has_value(),
                             .blocks = attempt->sequence->blocks().ids()});
   }
   for (const auto& [transfer, blocks] : loop.quarantine_.held()) {

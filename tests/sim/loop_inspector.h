@@ -23,6 +23,7 @@ struct LoopView {
   struct Holder {
     SequenceId sequence{};  // of an attempt
     bool quarantined = false;
+    bool transfers = false;  // an attempt with a transfer under way
     absl::Span<const BlockId> blocks;
   };
   const scheduling::BlockPool* pool = nullptr;

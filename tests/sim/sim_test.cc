@@ -17,7 +17,7 @@ using kv_transfer::Fence;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr uint64_t kSeeds = 300;
 #else
-constexpr uint64_t kSeeds = 3000;
+constexpr uint64_t kSeeds = 5000;
 #endif
 // It takes some hundreds to meet the rarest mishap.
 constexpr uint64_t kSeedsForFences = 3000;

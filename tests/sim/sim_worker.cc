@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/log.h"
-#include "tests/sim/invariants.h"
 
 namespace baton::sim {
 namespace {
@@ -118,6 +117,7 @@ LoopView SimWorker::View() const {
 void SimWorker::Check() {
   const LoopView view = View();
   CheckBlocks(place_.name, view, &world_->journal);
+  CheckTransfers(place_.name, view, InUse(), &world_->journal);
   for (const LoopView::Holder& holder : view.holders) {
     if (holder.quarantined) world_->coverage.Add(Covered::kQuarantined);
   }
@@ -130,10 +130,14 @@ void SimWorker::Check() {
 void SimWorker::CheckStep(const scheduling::StepPlan& plan) {
   world_->journal.Note("step", place_.party, plan.sequences.size(),
                        static_cast<uint64_t>(plan.NumTokens()));
-  const engine::KvLayout& layout = engine_.kv_layout();
-  CheckPlan(place_.name, View(), plan,
-            world_->data.OpenLandings(transport_.get()), layout,
-            engine_.kv_memory().data(), &world_->journal);
+  CheckPlan(place_.name, View(), plan, InUse(), &world_->journal);
+}
+
+KvInUse SimWorker::InUse() {
+  return {.layout = &engine_.kv_layout(),
+          .memory = engine_.kv_memory().data(),
+          .landings = world_->data.OpenLandings(transport_.get()),
+          .sends = world_->data.OpenSends(transport_.get())};
 }
 
 void SimWorker::CheckNothingIsLeft() const {

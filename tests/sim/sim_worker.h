@@ -11,6 +11,7 @@
 #include "baton/v1/peer.pb.h"
 #include "decode_worker/decode_loop.h"
 #include "prefill_worker/prefill_loop.h"
+#include "tests/sim/invariants.h"
 #include "tests/sim/loop_inspector.h"
 #include "tests/sim/sim_engine.h"
 #include "tests/sim/world.h"
@@ -47,6 +48,7 @@ class SimWorker final {
 
  private:
   void CheckStep(const scheduling::StepPlan& plan);
+  KvInUse InUse();
   void MakeLoop(const worker::WorkerOptions& options,
                 const worker::WorkerParts& parts);
   worker::WorkerLoop* loop() const;

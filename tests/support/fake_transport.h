@@ -111,6 +111,10 @@ class FakeNetwork final {
   // they may still be written.
   std::vector<absl::Span<const std::byte>> OpenLandings(
       const Transport* transport) const;
+  // The payloads that it sends and that it has not been told are sent: what may
+  // still be read.
+  std::vector<absl::Span<const std::byte>> OpenSends(
+      const Transport* transport) const;
 
  private:
   friend class FakeTransport;

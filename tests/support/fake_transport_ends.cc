@@ -243,4 +243,23 @@ std::vector<absl::Span<const std::byte>> FakeNetwork::OpenLandings(
   return open;
 }
 
+std::vector<absl::Span<const std::byte>> FakeNetwork::OpenSends(
+    const Transport* transport) const {
+  absl::MutexLock lock(&mu_);
+  std::vector<absl::Span<const std::byte>> open;
+  for (const Event& event : events_) {
+    if (event.flight == nullptr || event.flight->is_copy ||
+        event.flight->sent ||
+        event.link->ends[event.flight->from].transport != transport) {
+      continue;
+    }
+    const auto source =
+        static_cast<const FakeTransport*>(transport)->regions_.Resolve(
+            event.flight->source);
+    CHECK(source.ok()) << source.status();
+    open.insert(open.end(), source->begin(), source->end());
+  }
+  return open;
+}
+
 }  // namespace baton::kv_transfer
