@@ -50,7 +50,10 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->capture_default_str();
   app->add_option("--metrics", o->metrics, "HOST:PORT of GET /metrics")
       ->capture_default_str();
-  app->add_option("--data-host", o->data_host, "Address of the data plane")
+  app->add_option("--data-host", o->data_host,
+                  "Numeric address of the data plane: a decode worker listens "
+                  "there, and TCP uses the network device that has it (any "
+                  "device for loopback)")
       ->capture_default_str();
   app->add_option("--data-port", o->data_port,
                   "Port of the data plane; 0 takes a free one")

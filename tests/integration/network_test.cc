@@ -38,8 +38,11 @@ class Namespace final {
 
   bool made() const { return made_; }
   const std::string& name() const { return name_; }
-  // Of the end inside.
+  // Of the end inside, and of ours.
   std::string Address(Link link) const { return absl::StrCat(Net(link), ".2"); }
+  std::string OurAddress(Link link) const {
+    return absl::StrCat(Net(link), ".1");
+  }
   void Set(Link link, bool up) const {
     EXPECT_TRUE(Shell(
         absl::StrCat("ip link set ", Device(link), " ", up ? "up" : "down")));
@@ -83,8 +86,10 @@ class NetworkTest : public StreamsTest {
     cluster_->set_launcher("decode-0",
                            {"/sbin/ip", "netns", "exec", there_.name()});
     const std::string control = there_.Address(Namespace::kControl);
+    // This machine may have devices that lead nowhere.
+    const Flags prefill = {"--data-host", there_.OurAddress(Namespace::kData)};
     StartCluster(
-        {.prefill = {{}, {}},
+        {.prefill = {prefill, prefill},
          .decode = {{"--listen", control + ":0", "--metrics", control + ":0",
                      "--data-host", there_.Address(Namespace::kData)},
                     {}}});

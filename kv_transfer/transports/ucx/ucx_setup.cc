@@ -2,7 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/log.h"
 #include "common/status_macros.h"
+#include "kv_transfer/transports/ucx/network_device.h"
 #include "kv_transfer/transports/ucx/ucx_loop.h"
 
 namespace baton::kv_transfer {
@@ -45,6 +47,17 @@ absl::Status UcxLoop::OpenContext(const std::string& tls) {
       absl::StrCat("UCX transports '", tls, "' are not available");
   BATON_RETURN_IF_ERROR(
       UcxStatus(ucp_config_modify(config.get(), "TLS", tls.c_str()), what));
+  // Left to itself, UCX may take any device, also one that leads nowhere. An
+  // operator's UCX_NET_DEVICES wins.
+  const std::string device = DeviceWithAddress(options_.advertise_host.empty()
+                                                   ? options_.listen_host
+                                                   : options_.advertise_host);
+  if (tls == "tcp" && !device.empty() &&
+      std::getenv("UCX_NET_DEVICES") == nullptr) {
+    BATON_RETURN_IF_ERROR(UcxStatus(
+        ucp_config_modify(config.get(), "NET_DEVICES", device.c_str()), what));
+    LOG(INFO) << "kv_transfer: UCX uses network device " << device;
+  }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   // No remote memory access: a peer's put or get finds no handler.
