@@ -1,5 +1,6 @@
 #include "scheduling/block_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/log.h"
@@ -24,13 +25,21 @@ PooledBlocks& PooledBlocks::operator=(PooledBlocks&& other) noexcept {
 PooledBlocks PooledBlocks::Share(int32_t count) const {
   CHECK_GE(count, 0);
   CHECK_LE(count, size());
-  std::vector<BlockId> ids(ids_.begin(), ids_.begin() + count);
-  for (BlockId block : ids) pool_->AddReference(block);
-  return PooledBlocks(pool_, std::move(ids));
+  if (pool_ == nullptr) return PooledBlocks();
+  return pool_->Hold({ids_.begin(), ids_.begin() + count});
+}
+
+void PooledBlocks::Append(PooledBlocks tail) {
+  if (tail.pool_ == nullptr) return;
+  if (pool_ == nullptr) pool_ = tail.pool_;
+  CHECK_EQ(pool_, tail.pool_);
+  ids_.insert(ids_.end(), tail.ids_.begin(), tail.ids_.end());
+  tail.ids_.clear();
 }
 
 void PooledBlocks::Release() {
-  // Backwards, so that the next allocation finds them in the same order.
+  // Backwards, so that the next allocation finds them in the same order, and a
+  // keeper gets the end of a sequence before its beginning.
   for (auto it = ids_.rbegin(); it != ids_.rend(); ++it) {
     pool_->DropReference(*it);
   }
@@ -38,7 +47,8 @@ void PooledBlocks::Release() {
   pool_ = nullptr;
 }
 
-BlockPool::BlockPool(int32_t num_blocks) : references_(num_blocks, 0) {
+BlockPool::BlockPool(int32_t num_blocks)
+    : references_(num_blocks, 0), kept_(num_blocks, false) {
   CHECK_GT(num_blocks, 0);
   free_.reserve(num_blocks);
   for (BlockId block = num_blocks - 1; block >= 0; --block) {
@@ -47,12 +57,17 @@ BlockPool::BlockPool(int32_t num_blocks) : references_(num_blocks, 0) {
 }
 
 BlockPool::~BlockPool() {
-  CHECK_EQ(num_in_use(), 0) << "blocks are still held as their pool dies";
+  CHECK_EQ(num_free(), size()) << "blocks are still held as their pool dies";
 }
 
 std::optional<PooledBlocks> BlockPool::Allocate(int32_t count) {
   CHECK_GE(count, 0);
-  if (count > num_free()) return std::nullopt;
+  if (count > num_available()) return std::nullopt;
+  while (count > num_free()) {
+    const int32_t before = num_free();
+    keeper_->EvictOne();
+    CHECK_EQ(num_free(), before + 1);
+  }
   std::vector<BlockId> ids;
   ids.reserve(count);
   for (int32_t i = 0; i < count; ++i) {
@@ -65,14 +80,43 @@ std::optional<PooledBlocks> BlockPool::Allocate(int32_t count) {
   return PooledBlocks(this, std::move(ids));
 }
 
+PooledBlocks BlockPool::Hold(std::vector<BlockId> blocks) {
+  for (BlockId block : blocks) AddReference(block);
+  return PooledBlocks(this, std::move(blocks));
+}
+
+void BlockPool::SetKeeper(BlockKeeper* keeper) {
+  CHECK(std::find(kept_.begin(), kept_.end(), true) == kept_.end());
+  CHECK(keeper == nullptr || keeper_ == nullptr);
+  keeper_ = keeper;
+}
+
+void BlockPool::Keep(BlockId block) {
+  CHECK(keeper_ != nullptr);
+  CHECK_GT(references_[block], 0);
+  CHECK(!kept_[block]) << "block " << block;
+  kept_[block] = true;
+  ++references_[block];
+}
+
+void BlockPool::Drop(BlockId block) {
+  CHECK(kept_[block]) << "block " << block;
+  kept_[block] = false;
+  DropReference(block);
+}
+
 void BlockPool::AddReference(BlockId block) {
   CHECK_GT(references_[block], 0);
-  ++references_[block];
+  if (++references_[block] == 2 && kept_[block]) keeper_->OnShared(block);
 }
 
 void BlockPool::DropReference(BlockId block) {
   CHECK_GT(references_[block], 0);
-  if (--references_[block] == 0) free_.push_back(block);
+  if (--references_[block] == 0) {
+    free_.push_back(block);
+  } else if (references_[block] == 1 && kept_[block]) {
+    keeper_->OnUnshared(block);
+  }
 }
 
 void BlockPool::CheckInvariants() const {
@@ -83,10 +127,16 @@ void BlockPool::CheckInvariants() const {
     CHECK(!is_free[block]) << "block " << block << " is free twice";
     is_free[block] = true;
   }
+  int32_t num_kept_alone = 0;
   for (BlockId block = 0; block < size(); ++block) {
     CHECK_GE(references_[block], 0);
     CHECK_EQ(is_free[block], references_[block] == 0) << "block " << block;
+    if (!kept_[block]) continue;
+    CHECK_GE(references_[block], 1) << "block " << block;
+    if (references_[block] == 1) ++num_kept_alone;
   }
+  CHECK_GE(num_evictable(), 0);
+  CHECK_LE(num_evictable(), num_kept_alone);
 }
 
 }  // namespace baton::scheduling

@@ -1,12 +1,17 @@
 // All KV blocks of one worker, and who holds how many references to each.
 //
+// A keeper (PrefixCache) may hold a reference of its own on blocks that others
+// fill, and so keep them when nobody else needs them any more. Those that it
+// would give up are as good as free: Allocate takes them when it has to.
+//
 // Used by the worker's loop thread only. Never touches KV memory itself.
 //
 // Invariants (CheckInvariants):
 //   1. A block is in the free list exactly when its reference count is 0, and
 //      is there once.
-//   2. free + in use == size.
-//   3. Counts are never negative.
+//   2. A kept block has at least one reference: its keeper's.
+//   3. free + evictable + in use == size.
+//   4. Counts are never negative.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +42,10 @@ class PooledBlocks final {
   // REQUIRES: 0 <= count <= size().
   PooledBlocks Share(int32_t count) const;
 
-  // Gives everything back now.
+  // Puts `tail` behind these. REQUIRES: of the same pool.
+  void Append(PooledBlocks tail);
+
+  // Gives everything back now, the last block first.
   void Release();
 
  private:
@@ -49,6 +57,20 @@ class PooledBlocks final {
   std::vector<BlockId> ids_;
 };
 
+// Keeps blocks beyond the life of those who filled them. The pool calls it.
+class BlockKeeper {
+ public:
+  virtual ~BlockKeeper() = default;
+  // A kept block is held by others too, from now on; by its keeper alone.
+  // Neither may call the pool.
+  virtual void OnShared(BlockId block) = 0;
+  virtual void OnUnshared(BlockId block) = 0;
+  // Kept blocks that EvictOne, called again and again, would give up.
+  virtual int32_t num_evictable() const = 0;
+  // Calls Drop for one of them. REQUIRES: num_evictable() >= 1.
+  virtual void EvictOne() = 0;
+};
+
 class BlockPool final {
  public:
   explicit BlockPool(int32_t num_blocks);
@@ -57,12 +79,35 @@ class BlockPool final {
   BlockPool& operator=(const BlockPool&) = delete;
 
   int32_t size() const { return static_cast<int32_t>(references_.size()); }
+  // Nobody holds them.
   int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
-  int32_t num_in_use() const { return size() - num_free(); }
+  // Only the keeper holds them, and it would give them up.
+  int32_t num_evictable() const {
+    return keeper_ == nullptr ? 0 : keeper_->num_evictable();
+  }
+  // What Allocate could give.
+  int32_t num_available() const { return num_free() + num_evictable(); }
+  int32_t num_in_use() const { return size() - num_available(); }
 
-  // `count` blocks with one reference each, or nothing at all.
+  // `count` blocks with one reference each, or nothing at all. Evicts kept
+  // blocks when too few are free.
   // REQUIRES: count >= 0.
   std::optional<PooledBlocks> Allocate(int32_t count);
+
+  // Another holder of blocks that somebody holds.
+  PooledBlocks Hold(std::vector<BlockId> blocks);
+
+  // The keeper outlives its time here; null ends it.
+  // REQUIRES: no block is kept.
+  void SetKeeper(BlockKeeper* keeper);
+  // The keeper's own reference. REQUIRES: somebody holds the block, and it is
+  // not kept (Keep); it is kept (Drop).
+  void Keep(BlockId block);
+  void Drop(BlockId block);
+
+  // How many hold the block, its keeper included.
+  int32_t references(BlockId block) const { return references_[block]; }
+  bool is_kept(BlockId block) const { return kept_[block]; }
 
   // CHECK-fails when an invariant is broken. Takes time in the pool's size.
   void CheckInvariants() const;
@@ -73,8 +118,10 @@ class BlockPool final {
   void DropReference(BlockId block);
 
   std::vector<int32_t> references_;  // by BlockId
+  std::vector<bool> kept_;           // by BlockId
   // A stack: the block freed last is the one most likely in a CPU cache.
   std::vector<BlockId> free_;
+  BlockKeeper* keeper_ = nullptr;
 };
 
 }  // namespace baton::scheduling

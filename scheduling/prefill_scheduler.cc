@@ -9,8 +9,8 @@
 namespace baton::scheduling {
 
 PrefillScheduler::PrefillScheduler(const PrefillSchedulerOptions& options,
-                                   BlockPool* pool)
-    : options_(options), pool_(pool) {
+                                   BlockPool* pool, PrefixCache* cache)
+    : options_(options), pool_(pool), cache_(cache) {
   CHECK_GE(options_.token_budget, 1);
   CHECK_GE(options_.block_size, 1);
 }
@@ -31,19 +31,28 @@ StepPlan PrefillScheduler::Plan() {
   int32_t budget = options_.token_budget;
   for (Sequence* sequence : queue_) {
     if (budget == 0) break;
-    if (sequence->blocks().size() == 0) {
-      const int32_t blocks =
-          (sequence->num_tokens() + options_.block_size - 1) /
-          options_.block_size;
-      std::optional<PooledBlocks> got = pool_->Allocate(blocks);
-      if (!got.has_value()) break;
-      sequence->blocks() = *std::move(got);
-    }
+    if (sequence->blocks().size() == 0 && !GiveBlocks(sequence)) break;
     const int32_t count = std::min(budget, sequence->uncomputed());
     sequence->AppendTo(&plan, count);
     budget -= count;
   }
   return plan;
+}
+
+bool PrefillScheduler::GiveBlocks(Sequence* sequence) {
+  const int32_t count =
+      (sequence->num_tokens() + options_.block_size - 1) / options_.block_size;
+  PooledBlocks blocks;
+  // At least the last token is computed: what comes after it is sampled.
+  if (cache_ != nullptr) {
+    blocks = cache_->Match(sequence, sequence->num_tokens() - 1);
+  }
+  std::optional<PooledBlocks> rest = pool_->Allocate(count - blocks.size());
+  if (!rest.has_value()) return false;
+  blocks.Append(*std::move(rest));
+  sequence->blocks() = std::move(blocks);
+  if (sequence->cached() > 0) sequence->AdoptComputed(sequence->cached());
+  return true;
 }
 
 int64_t PrefillScheduler::QueuedTokens() const {

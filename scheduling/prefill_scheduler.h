@@ -10,6 +10,7 @@
 #include <deque>
 
 #include "scheduling/block_pool.h"
+#include "scheduling/prefix_cache.h"
 #include "scheduling/sequence.h"
 #include "scheduling/step_plan.h"
 
@@ -24,8 +25,13 @@ struct PrefillSchedulerOptions {
 
 class PrefillScheduler final {
  public:
-  // The pool gives blocks to a sequence when its first chunk is planned.
-  PrefillScheduler(const PrefillSchedulerOptions& options, BlockPool* pool);
+  // A sequence gets its blocks when its first chunk is planned: those of a
+  // prefix that is cached, computed already, and new ones from the pool. Not
+  // sooner: what the queue held would be missing to the sequence at its head,
+  // for ever.
+  // Without a cache when it is null.
+  PrefillScheduler(const PrefillSchedulerOptions& options, BlockPool* pool,
+                   PrefixCache* cache = nullptr);
 
   // Queues a sequence behind all others.
   void Add(Sequence* sequence);
@@ -45,8 +51,12 @@ class PrefillScheduler final {
   void CheckInvariants() const;
 
  private:
+  // False when there are too few.
+  bool GiveBlocks(Sequence* sequence);
+
   const PrefillSchedulerOptions options_;
   BlockPool* const pool_;
+  PrefixCache* const cache_;
   std::deque<Sequence*> queue_;
 };
 

@@ -16,11 +16,24 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/stable_hash.h"
 #include "scheduling/block_pool.h"
 #include "scheduling/request.h"
 #include "scheduling/step_plan.h"
 
 namespace baton::scheduling {
+
+// How far the blocks of a sequence are those of the prefix cache. The cache's
+// own note (PrefixCache).
+struct CachedPrefix {
+  // Tokens whose KV was there when the sequence got its blocks.
+  int32_t matched_tokens = 0;
+  // Its first so many blocks are in the cache, or their likes; the last of them
+  // by hash and by number.
+  int32_t num_blocks = 0;
+  Hash128 hash;
+  uint64_t entry = 0;
+};
 
 class Sequence final {
  public:
@@ -47,6 +60,10 @@ class Sequence final {
     return std::max(num_tokens(), prompt_length_ + stop_.max_output_tokens - 1);
   }
 
+  CachedPrefix& prefix() { return prefix_; }
+  // Tokens whose KV was found in the prefix cache.
+  int32_t cached() const { return prefix_.matched_tokens; }
+
   PooledBlocks& blocks() { return blocks_; }
   const PooledBlocks& blocks() const { return blocks_; }
 
@@ -61,7 +78,7 @@ class Sequence final {
   // A token came out; ends the sequence when a stop rule says so.
   // REQUIRES: everything is computed, not finished.
   void CommitSampled(TokenId token);
-  // KV of `count` tokens came from elsewhere (a hand-off).
+  // KV of `count` tokens came from elsewhere (a hand-off, the prefix cache).
   void AdoptComputed(int32_t count) { CommitComputed(count); }
   // Appends a token that another worker sampled, under the same stop rules.
   void AdoptSampled(TokenId token) { CommitSampled(token); }
@@ -77,6 +94,7 @@ class Sequence final {
   const SamplingParams sampling_;
   const StopParams stop_;
   int32_t computed_ = 0;
+  CachedPrefix prefix_;
   PooledBlocks blocks_;
   std::optional<FinishReason> finished_;
 };

@@ -48,6 +48,25 @@ TEST(BlockPoolTest, SharedBlocksStayUntilTheLastHolderGoes) {
   EXPECT_EQ(pool.num_free(), 4);
 }
 
+TEST(BlockPoolTest, AppendedBlocksAreHeldByOne) {
+  BlockPool pool(4);
+  PooledBlocks none;
+  none.Append(PooledBlocks());
+  EXPECT_EQ(none.size(), 0);
+  PooledBlocks a = *pool.Allocate(2);
+  PooledBlocks b = a.Share(1);
+  b.Append(*pool.Allocate(1));
+  EXPECT_EQ(b.size(), 2);
+  EXPECT_EQ(b.ids()[0], a.ids()[0]);
+  EXPECT_EQ(pool.num_in_use(), 3);
+  none.Append(std::move(b));
+  EXPECT_EQ(none.size(), 2);
+  EXPECT_EQ(pool.references(a.ids()[0]), 2);
+  a.Release();
+  EXPECT_EQ(pool.num_in_use(), 2);
+  pool.CheckInvariants();
+}
+
 TEST(BlockPoolTest, MoveAssignmentReleasesWhatWasHeld) {
   BlockPool pool(4);
   PooledBlocks a = *pool.Allocate(2);

@@ -11,6 +11,7 @@
 #include "scheduling/block_pool.h"
 #include "scheduling/decode_scheduler.h"
 #include "scheduling/prefill_scheduler.h"
+#include "scheduling/prefix_cache.h"
 #include "scheduling/sequence.h"
 
 namespace baton::scheduling {
@@ -121,6 +122,57 @@ TEST(PrefillSchedulerTest, AHeadWithoutBlocksHoldsBackThoseBehind) {
   taken->Release();
   EXPECT_THAT(Entries(scheduler.Plan()), ElementsAre(Entry{1, 0, 16, true}));
   EXPECT_EQ(pool.num_free(), 0);
+}
+
+TEST(PrefillSchedulerTest, BeginsBehindWhatIsCached) {
+  BlockPool pool(8);
+  PrefixCache cache({.block_size = 4}, &pool);
+  PrefillScheduler scheduler({.token_budget = 8, .block_size = 4}, &pool,
+                             &cache);
+  auto a = MakeSequence(1, 14), b = MakeSequence(2, 12);
+  scheduler.Add(a.get());
+  scheduler.Add(b.get());
+  const std::map<SequenceId, Sequence*> all = {{a->id(), a.get()},
+                                               {b->id(), b.get()}};
+  StepPlan plan = scheduler.Plan();
+  EXPECT_THAT(Entries(plan), ElementsAre(Entry{1, 0, 8, false}));
+  CommitPlan(plan, all);
+  cache.Insert(a.get());
+  // What one sequence has computed is there when the next one starts; all but
+  // the last block of it here, for a token to compute.
+  plan = scheduler.Plan();
+  EXPECT_THAT(Entries(plan),
+              ElementsAre(Entry{1, 8, 6, true}, Entry{2, 8, 2, false}));
+  EXPECT_EQ(b->cached(), 8);
+  EXPECT_EQ(b->blocks().ids().first(2), a->blocks().ids().first(2));
+  CommitPlan(plan, all);
+  scheduler.Remove(a->id());
+  scheduler.CheckInvariants();
+  EXPECT_EQ(scheduler.QueuedTokens(), 2);
+}
+
+TEST(PrefillSchedulerTest, WhoWaitsForBlocksHoldsNone) {
+  BlockPool pool(6);
+  PrefixCache cache({.block_size = 4}, &pool);
+  PrefillScheduler scheduler({.token_budget = 100, .block_size = 4}, &pool,
+                             &cache);
+  auto a = MakeSequence(1, 16);
+  scheduler.Add(a.get());
+  CommitPlan(scheduler.Plan(), {{a->id(), a.get()}});
+  cache.Insert(a.get());
+  scheduler.Remove(a->id());
+  // It begins as a does, but is too long for what is left.
+  auto b = MakeSequence(2, 24);
+  std::optional<PooledBlocks> taken = pool.Allocate(2);
+  scheduler.Add(b.get());
+  EXPECT_TRUE(scheduler.Plan().sequences.empty());
+  a.reset();
+  EXPECT_EQ(pool.num_available(), 4);
+  EXPECT_TRUE(scheduler.Plan().sequences.empty());
+  EXPECT_EQ(pool.num_available(), 4);
+  taken->Release();
+  EXPECT_THAT(Entries(scheduler.Plan()), ElementsAre(Entry{2, 16, 8, true}));
+  EXPECT_EQ(cache.num_evictions(), 0);
 }
 
 TEST(DecodeSchedulerTest, StreamsGoBeforePrompts) {

@@ -1,0 +1,270 @@
+#include "scheduling/prefix_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/log.h"
+#include "scheduling/block_hash.h"
+
+namespace baton::scheduling {
+
+PrefixCache::PrefixCache(const PrefixCacheOptions& options, BlockPool* pool)
+    : options_(options), pool_(pool), start_(ChainStart(options.salt)) {
+  CHECK_GE(options_.block_size, 1);
+  if (!options_.enabled) return;
+  const auto num_blocks = static_cast<size_t>(pool->size());
+  entries_.resize(num_blocks);
+  tokens_.resize(num_blocks * static_cast<size_t>(options_.block_size));
+  pool_->SetKeeper(this);
+}
+
+PrefixCache::~PrefixCache() {
+  if (!options_.enabled) return;
+  Clear();
+  pool_->SetKeeper(nullptr);
+}
+
+PooledBlocks PrefixCache::Match(Sequence* sequence, int32_t max_tokens) {
+  CHECK_EQ(sequence->blocks().size(), 0);
+  CHECK_LE(max_tokens, sequence->num_tokens());
+  const int32_t most = options_.enabled ? max_tokens / options_.block_size : 0;
+  std::vector<BlockId> blocks;
+  BlockId at = kNoBlock;
+  Hash128 hash = start_;
+  for (int32_t i = 0; i < most; ++i) {
+    const absl::Span<const TokenId> tokens = TokensOf(*sequence, i);
+    const Hash128 next = ChainedHash(hash, tokens);
+    const BlockId found = Find(next, at, tokens);
+    if (found == kNoBlock) break;
+    blocks.push_back(found);
+    at = found;
+    hash = next;
+  }
+  const auto count = static_cast<int32_t>(blocks.size());
+  sequence->prefix() = {.matched_tokens = count * options_.block_size,
+                        .num_blocks = count,
+                        .hash = hash,
+                        .entry = count == 0 ? 0 : entries_[at].number};
+  return pool_->Hold(std::move(blocks));
+}
+
+void PrefixCache::Insert(Sequence* sequence) {
+  if (!options_.enabled) return;
+  CachedPrefix& prefix = sequence->prefix();
+  const int32_t full = sequence->computed() / options_.block_size;
+  if (prefix.num_blocks >= full) return;
+  BlockId at = kNoBlock;
+  Hash128 hash = start_;
+  // Without the entry before, the rest would never be found.
+  if (!FindEnd(prefix, &at, &hash)) return;
+  for (int32_t i = prefix.num_blocks; i < full; ++i) {
+    const absl::Span<const TokenId> tokens = TokensOf(*sequence, i);
+    hash = ChainedHash(hash, tokens);
+    BlockId next = Find(hash, at, tokens);
+    if (next == kNoBlock) {
+      if (index_.contains(hash)) return;  // of other tokens
+      next = sequence->blocks().ids()[i];
+      Add(next, hash, at, tokens);
+    }
+    at = next;
+    prefix.num_blocks = i + 1;
+    prefix.hash = hash;
+    prefix.entry = entries_[at].number;
+  }
+}
+
+void PrefixCache::Clear() {
+  index_.clear();
+  longest_idle_ = shortest_idle_ = kNoBlock;
+  num_idle_ = 0;
+  for (BlockId block = 0; block < static_cast<BlockId>(entries_.size());
+       ++block) {
+    if (entries_[block].number == 0) continue;
+    entries_[block] = Entry();
+    pool_->Drop(block);
+  }
+}
+
+void PrefixCache::OnShared(BlockId block) {
+  Entry& entry = entries_[block];
+  CHECK(!entry.shared);
+  const bool was_held = entry.held();
+  entry.shared = true;
+  if (was_held) return;
+  TakeFromIdle(block);
+  AddHeldBehind(entry.before);
+}
+
+void PrefixCache::OnUnshared(BlockId block) {
+  Entry& entry = entries_[block];
+  CHECK(entry.shared);
+  entry.shared = false;
+  if (entry.held()) return;
+  AddToIdle(block);
+  RemoveHeldBehind(entry.before);
+}
+
+void PrefixCache::AddHeldBehind(BlockId block) {
+  while (block != kNoBlock) {
+    Entry& entry = entries_[block];
+    const bool was_held = entry.held();
+    ++entry.held_behind;
+    if (was_held) return;
+    TakeFromIdle(block);
+    block = entry.before;
+  }
+}
+
+void PrefixCache::RemoveHeldBehind(BlockId block) {
+  while (block != kNoBlock) {
+    Entry& entry = entries_[block];
+    CHECK_GT(entry.held_behind, 0);
+    --entry.held_behind;
+    if (entry.held()) return;
+    AddToIdle(block);
+    block = entry.before;
+  }
+}
+
+void PrefixCache::EvictOne() {
+  const BlockId block = longest_idle_;
+  CHECK_NE(block, kNoBlock);
+  TakeFromIdle(block);
+  CHECK_EQ(index_.erase(entries_[block].hash), 1u);
+  entries_[block] = Entry();
+  ++num_evictions_;
+  pool_->Drop(block);
+}
+
+void PrefixCache::Add(BlockId block, const Hash128& hash, BlockId before,
+                      absl::Span<const TokenId> tokens) {
+  Entry& entry = entries_[block];
+  CHECK_EQ(entry.number, 0u);
+  pool_->Keep(block);
+  entry.number = ++last_number_;
+  entry.hash = hash;
+  entry.before = before;
+  entry.shared = true;  // by the sequence that it comes from
+  std::copy(tokens.begin(), tokens.end(),
+            tokens_.begin() + int64_t{block} * options_.block_size);
+  CHECK(index_.emplace(hash, block).second);
+  AddHeldBehind(before);
+}
+
+BlockId PrefixCache::Find(const Hash128& hash, BlockId before,
+                          absl::Span<const TokenId> tokens) const {
+  const auto it = index_.find(hash);
+  if (it == index_.end()) return kNoBlock;
+  const BlockId block = it->second;
+  if (entries_[block].before != before || TokensOf(block) != tokens) {
+    return kNoBlock;
+  }
+  return block;
+}
+
+bool PrefixCache::FindEnd(const CachedPrefix& prefix, BlockId* at,
+                          Hash128* hash) const {
+  if (prefix.num_blocks == 0) return true;
+  const auto it = index_.find(prefix.hash);
+  if (it == index_.end() || entries_[it->second].number != prefix.entry) {
+    return false;
+  }
+  *at = it->second;
+  *hash = prefix.hash;
+  return true;
+}
+
+absl::Span<const TokenId> PrefixCache::TokensOf(BlockId block) const {
+  const auto size = static_cast<size_t>(options_.block_size);
+  return absl::MakeConstSpan(tokens_).subspan(block * size, size);
+}
+
+absl::Span<const TokenId> PrefixCache::TokensOf(const Sequence& sequence,
+                                                int32_t index) const {
+  const auto size = static_cast<size_t>(options_.block_size);
+  return absl::MakeConstSpan(sequence.tokens()).subspan(index * size, size);
+}
+
+void PrefixCache::AddToIdle(BlockId block) {
+  Entry& entry = entries_[block];
+  entry.longer_idle = shortest_idle_;
+  entry.shorter_idle = kNoBlock;
+  (shortest_idle_ == kNoBlock ? longest_idle_
+                              : entries_[shortest_idle_].shorter_idle) = block;
+  shortest_idle_ = block;
+  ++num_idle_;
+}
+
+void PrefixCache::TakeFromIdle(BlockId block) {
+  Entry& entry = entries_[block];
+  (entry.longer_idle == kNoBlock ? longest_idle_
+                                 : entries_[entry.longer_idle].shorter_idle) =
+      entry.shorter_idle;
+  (entry.shorter_idle == kNoBlock ? shortest_idle_
+                                  : entries_[entry.shorter_idle].longer_idle) =
+      entry.longer_idle;
+  entry.longer_idle = entry.shorter_idle = kNoBlock;
+  --num_idle_;
+}
+
+std::vector<PrefixCache::Content> PrefixCache::Contents() const {
+  std::vector<Content> contents;
+  for (BlockId block = 0; block < static_cast<BlockId>(entries_.size());
+       ++block) {
+    const Entry& entry = entries_[block];
+    if (entry.number == 0) continue;
+    contents.push_back({.block = block,
+                        .before = entry.before,
+                        .tokens = TokensOf(block),
+                        .number = entry.number});
+  }
+  return contents;
+}
+
+void PrefixCache::CheckInvariants() const {
+  if (!options_.enabled) return;
+  const auto num_blocks = static_cast<BlockId>(entries_.size());
+  std::vector<int32_t> held_behind(entries_.size(), 0);
+  size_t num_entries = 0;
+  int32_t num_idle = 0;
+  for (BlockId block = 0; block < num_blocks; ++block) {
+    const Entry& entry = entries_[block];
+    CHECK_EQ(entry.number != 0, pool_->is_kept(block)) << "block " << block;
+    if (entry.number == 0) continue;
+    ++num_entries;
+    const auto it = index_.find(entry.hash);
+    CHECK(it != index_.end() && it->second == block) << "block " << block;
+    const bool first = entry.before == kNoBlock;
+    CHECK(first || entries_[entry.before].number != 0) << "block " << block;
+    CHECK(entry.hash ==
+          ChainedHash(first ? start_ : entries_[entry.before].hash,
+                      TokensOf(block)))
+        << "block " << block;
+    CHECK_EQ(entry.shared, pool_->references(block) > 1) << "block " << block;
+    if (!entry.held()) ++num_idle;
+    if (!first && entry.held()) ++held_behind[entry.before];
+  }
+  CHECK_EQ(num_entries, index_.size());
+  CHECK_EQ(num_idle, num_idle_);
+  for (BlockId block = 0; block < num_blocks; ++block) {
+    CHECK_EQ(entries_[block].held_behind, held_behind[block])
+        << "block " << block;
+  }
+  std::vector<bool> seen(entries_.size(), false);
+  BlockId last = kNoBlock;
+  for (BlockId block = longest_idle_; block != kNoBlock;
+       block = entries_[block].shorter_idle) {
+    const Entry& entry = entries_[block];
+    CHECK(!seen[block] && entry.number != 0 && !entry.held());
+    CHECK_EQ(entry.longer_idle, last);
+    CHECK(entry.before == kNoBlock || !seen[entry.before])
+        << "block " << block << " would go after the one before it";
+    seen[block] = true;
+    last = block;
+    --num_idle;
+  }
+  CHECK_EQ(last, shortest_idle_);
+  CHECK_EQ(num_idle, 0);
+}
+
+}  // namespace baton::scheduling
