@@ -6,13 +6,70 @@
 #include <xxh_x86dispatch.h>
 #endif
 
+#include <algorithm>
 #include <cstddef>
 
+#include "common/log.h"
+
 namespace baton::kv_transfer {
+namespace {
+
+uint64_t Seed(uint32_t layer, uint32_t index) {
+  return (uint64_t{layer} << 32) | index;
+}
+
+}  // namespace
 
 uint64_t PageChecksum(ByteSpan page, uint32_t layer, uint32_t index) {
-  const uint64_t seed = (uint64_t{layer} << 32) | index;
-  return XXH3_64bits_withSeed(page.data(), page.size(), seed);
+  return XXH3_64bits_withSeed(page.data(), page.size(), Seed(layer, index));
+}
+
+struct PagesChecksum::State {
+  State() : xxh(XXH3_createState()) { CHECK(xxh != nullptr); }
+  ~State() { XXH3_freeState(xxh); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  XXH3_state_t* const xxh;
+};
+
+PagesChecksum::PagesChecksum(uint32_t layer, uint32_t first_index,
+                             int64_t page_bytes)
+    : layer_(layer),
+      first_index_(first_index),
+      page_bytes_(static_cast<uint64_t>(page_bytes)),
+      index_(first_index) {
+  CHECK_GT(page_bytes, 0);
+}
+
+PagesChecksum::~PagesChecksum() = default;
+
+void PagesChecksum::Add(ByteSpan bytes) {
+  while (!bytes.empty()) {
+    if (page_filled_ == 0 && bytes.size() >= page_bytes_) {
+      sum_ += PageChecksum(bytes.subspan(0, page_bytes_), layer_, index_++);
+      bytes.remove_prefix(page_bytes_);
+      continue;
+    }
+    if (state_ == nullptr) state_ = std::make_unique<State>();
+    if (page_filled_ == 0) {
+      XXH3_64bits_reset_withSeed(state_->xxh, Seed(layer_, index_));
+    }
+    const uint64_t n =
+        std::min<uint64_t>(bytes.size(), page_bytes_ - page_filled_);
+    XXH3_64bits_update(state_->xxh, bytes.data(), n);
+    bytes.remove_prefix(n);
+    page_filled_ += n;
+    if (page_filled_ < page_bytes_) continue;
+    sum_ += XXH3_64bits_digest(state_->xxh);
+    page_filled_ = 0;
+    ++index_;
+  }
+}
+
+uint64_t PagesChecksum::sum() const {
+  CHECK_EQ(page_filled_, 0u);
+  return sum_;
 }
 
 uint64_t RecordChecksum(const CommitRecord& record) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "kv_transfer/handoff.h"
 #include "kv_transfer/transport.h"
@@ -13,6 +14,33 @@ namespace baton::kv_transfer {
 
 // What one page adds to the sum. `index` counts within the transfer's blocks.
 uint64_t PageChecksum(ByteSpan page, uint32_t layer, uint32_t index);
+
+// The sum over a run of pages whose bytes come in pieces, in order. One thread.
+class PagesChecksum final {
+ public:
+  // REQUIRES: page_bytes > 0.
+  PagesChecksum(uint32_t layer, uint32_t first_index, int64_t page_bytes);
+  ~PagesChecksum();
+  PagesChecksum(const PagesChecksum&) = delete;
+  PagesChecksum& operator=(const PagesChecksum&) = delete;
+
+  void Add(ByteSpan bytes);
+  // Whether any bytes came.
+  bool begun() const { return index_ != first_index_ || page_filled_ != 0; }
+  // REQUIRES: whole pages came.
+  uint64_t sum() const;
+
+ private:
+  struct State;
+
+  const uint32_t layer_;
+  const uint32_t first_index_;
+  const uint64_t page_bytes_;
+  uint32_t index_;  // of the page that is being filled
+  uint64_t page_filled_ = 0;
+  std::unique_ptr<State> state_;  // once a page comes in pieces
+  uint64_t sum_ = 0;
+};
 
 // What the commit record adds to the sum.
 uint64_t RecordChecksum(const CommitRecord& record);

@@ -1,7 +1,10 @@
 #include "kv_transfer/handoff.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "kv_transfer/page_map.h"
 #include "kv_transfer/wire.h"
 
 namespace baton::kv_transfer {
@@ -51,6 +54,21 @@ bool LeaseExpired(const HandoffOptions& options,
 
 absl::Status CheckOptions(const HandoffOptions& options) {
   CheckGeometry(options.kv);
+  const PageShape self = ShapeOf(options.self);
+  CHECK_EQ(options.kv.page_bytes % std::max(self.num_heads, 1), 0);
+  if (!options.kv.sections.empty()) {
+    int64_t bytes = 0;
+    for (const PageSection& section : options.kv.sections) {
+      bytes += section.rows * section.unit_bytes;
+    }
+    CHECK_EQ(self.num_heads * bytes * (self.block_size / 16),
+             options.kv.page_bytes);
+  }
+  if (options.wire.encoding != WireEncoding::kExact &&
+      (!options.kv.bf16 || options.kv.sections.empty())) {
+    return absl::InvalidArgumentError(
+        "KV on the wire in another form: only for a cache in bf16");
+  }
   CHECK(options.clock != nullptr);
   // Half of what a message may hold: a reply carries it and a reason.
   constexpr size_t kMaxSelfBytes = wire::kMaxHelloBytes / 2;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -17,10 +18,19 @@
 
 namespace baton::kv_transfer {
 
+// A part of what a page holds of one head: `rows` rows, each of `unit_bytes`
+// for every 16 tokens of the block.
+struct PageSection {
+  int32_t rows = 1;
+  int64_t unit_bytes = 0;
+};
+
 // KV memory as the hand-off sees it: for each layer, num_blocks pages; page b
-// of layer l begins at l * layer_stride_bytes + b * page_bytes. All that two
-// peers must have in common (num_layers, page_bytes) follows from equal
-// fingerprints; num_blocks is each worker's own.
+// of layer l begins at l * layer_stride_bytes + b * page_bytes. A page holds
+// heads one after another, each as its sections. What two peers must have in
+// common (num_layers, sections) follows from fingerprints that fit; num_blocks,
+// the tokens of a block and which heads a worker has are its own
+// (kv_transfer/page_map.h).
 struct KvGeometry {
   absl::Span<std::byte> memory;
   // By which peers on this host can read the memory
@@ -30,6 +40,10 @@ struct KvGeometry {
   int64_t layer_stride_bytes = 0;
   int64_t page_bytes = 0;
   int32_t num_blocks = 0;
+  // Empty: not known; peers must then have blocks of the same size.
+  std::vector<PageSection> sections;
+  // Whether sections hold bf16 elements and nothing else.
+  bool bf16 = false;
 
   uint64_t PageOffset(int32_t layer, BlockId block) const {
     return static_cast<uint64_t>(layer * layer_stride_bytes +
@@ -76,6 +90,15 @@ enum class TransferOutcome : uint32_t {
 // Stable lower-case name ("checksum_mismatch"), for labels and logs.
 const char* TransferOutcomeName(TransferOutcome outcome);
 
+// How KV goes over the wire. The numbers do, too.
+enum class WireEncoding : uint32_t {
+  // Byte for byte as it lies in the cache.
+  kExact = 0,
+  // A byte for each bf16 element, scaled by head, key or value, and block.
+  kInt8 = 1,
+  kFp8 = 2,  // e4m3
+};
+
 // What keeps the bytes of one transfer out of the answer of another. Tests take
 // them away one at a time, to see that each is needed (docs/testing.md).
 enum class Fence {
@@ -88,9 +111,19 @@ enum class Fence {
   kCommitCheck,
 };
 
+// Which transfers go over the wire in another form than the cache has
+// (kv_transfer/wire_encoding.h). That costs precision: an answer may then
+// depend on which link its KV took.
+struct WirePolicy {
+  WireEncoding encoding = WireEncoding::kExact;
+  // Only on links that were measured slower than this. Never where both ends
+  // share memory.
+  double below_bytes_per_second = 0;
+};
+
 // Settings of HandoffSender and HandoffReceiver.
 struct HandoffOptions {
-  // Role, incarnation, name and fingerprint of this worker.
+  // Role, incarnation, name, heads and fingerprint of this worker.
   v1::PeerHello self;
   KvGeometry kv;
   // Called, from any thread and with no lock held, when Poll() has something
@@ -116,6 +149,8 @@ struct HandoffOptions {
   // Whether the sender measures each link once it is paired, and the receiver
   // sets memory aside for that.
   bool probe_links = false;
+  // Of the sender. Needs probe_links, and KV memory in bf16.
+  WirePolicy wire;
   // For tests only: the receiver goes without this one.
   Fence removed_fence = Fence::kNone;
 };
@@ -124,8 +159,9 @@ struct HandoffOptions {
 bool LeaseExpired(const HandoffOptions& options,
                   const std::optional<uint64_t>& holder, absl::Time now);
 
-// InvalidArgument when `self` is too long to be said. CHECK-fails on a geometry
-// that does not hold.
+// InvalidArgument when `self` is too long to be said, or the wire policy asks
+// for what this KV memory does not have. CHECK-fails on a geometry that does
+// not hold.
 absl::Status CheckOptions(const HandoffOptions& options);
 
 }  // namespace baton::kv_transfer

@@ -30,10 +30,6 @@ absl::Status HandoffReceiver::Open(OpenTransfer transfer) {
   return core_->Open(std::move(transfer));
 }
 
-void HandoffReceiver::Extend(TransferId transfer, absl::Time deadline) {
-  core_->Extend(transfer, deadline);
-}
-
 void HandoffReceiver::Abort(TransferId transfer, TransferOutcome reason) {
   core_->Abort(transfer, reason);
 }

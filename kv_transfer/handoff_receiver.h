@@ -3,9 +3,10 @@
 //
 // Life of a transfer:
 //   1. Open(): the worker reserved blocks; nothing has arrived.
-//   2. receiving: payloads of one peer land. Each (layer, block) lands at most
-//      once; what fits no open transfer, generation, peer or range is dropped
-//      and touches no memory. The commit may come before the last payload.
+//   2. receiving: payloads of one peer land. Each (layer, wire page) lands at
+//      most once; what fits no open transfer, generation, peer or range is
+//      dropped and touches no memory. The commit may come before the last
+//      payload.
 //   3. All pages landed and the commit is there:
 //      a. counts and checksum agree: CommitAck(ok), event Landed. The blocks
 //         are the worker's; the transfer is gone.
@@ -17,14 +18,18 @@
 //      may still write. When the last of them completed: event Quiesced; the
 //      blocks may be used again. When that takes too long, the peer is closed
 //      by force, which completes them.
+// A sequence whose KV is spread over several prefill workers (tensor
+// parallelism) has a transfer from each, into the same blocks; what Landed says
+// of heads tells when all of it is there.
+//
 // So each opened transfer ends with exactly one of Landed and Quiesced, and a
 // late write can never land in another request's blocks.
 //
 // Life of a peer: it connects, says hello (PeerHello), is compared, and is
-// answered. Equal fingerprints: event PeerReady. Else event PeerRefused, logged
-// with the fields that differ. Until then it can move no byte. PeerLost follows
-// PeerReady when the connection ends; a worker that restarted, or connected
-// again, is a new peer.
+// answered. What fits (proto/fingerprint.h, kv_transfer/page_map.h): event
+// PeerReady. Else event PeerRefused, logged with the fields that differ. Until
+// then it can move no byte. PeerLost follows PeerReady when the connection
+// ends; a worker that restarted, or connected again, is a new peer.
 //
 // Threads: all functions from any thread; none blocks. Deadlines are enforced
 // on the transport's progress thread, whatever the worker's loop does.
@@ -54,7 +59,10 @@ class HandoffReceiver final {
     uint32_t generation = 0;
     CommitRecord record;
     Incarnation sender{};
-    int64_t bytes = 0;
+    // The heads that came, of the model's: those that both sides have.
+    int32_t first_head = 0;
+    int32_t num_heads = 0;
+    int64_t bytes = 0;  // over the wire
     // From the first payload's announcement to verified.
     absl::Duration duration;
   };
@@ -78,6 +86,9 @@ class HandoffReceiver final {
     // Where it goes, in logical order, distinct; may be empty (only the commit
     // is awaited then).
     std::vector<BlockId> blocks;
+    // How many tokens' KV comes, from the first slot of blocks[0] on. Unset:
+    // all that the blocks hold.
+    std::optional<int32_t> num_tokens;
     // When given, only this life of a prefill worker may send, and its death
     // fails the transfer even before its first message.
     std::optional<Incarnation> sender;
@@ -114,11 +125,8 @@ class HandoffReceiver final {
 
   // ResourceExhausted at max_transfers or max_waiting_events.
   // REQUIRES: the transfer is not open nor quarantined; blocks in range and
-  // distinct.
+  // distinct, and that hold num_tokens.
   absl::Status Open(OpenTransfer transfer);
-
-  // Moves the deadline (a lease was renewed). No-op when it ended.
-  void Extend(TransferId transfer, absl::Time deadline);
 
   // Ends the transfer from our side; Quiesced follows. No-op when it ended: the
   // event that says how is in Poll() or was.

@@ -16,6 +16,7 @@ absl::StatusOr<std::unique_ptr<HandoffSender>> HandoffSender::Create(
       const RegionId region,
       transport->RegisterRegion(options.kv.memory, options.kv.descriptor));
   auto core = std::make_unique<Core>(transport, std::move(options), region);
+  BATON_RETURN_IF_ERROR(core->SetUpStaging());
   transport->Start(core.get());
   return std::unique_ptr<HandoffSender>(new HandoffSender(std::move(core)));
 }
@@ -46,10 +47,6 @@ void HandoffSender::SendLayer(TransferId transfer, int32_t layer,
 
 void HandoffSender::Commit(TransferId transfer, const CommitRecord& record) {
   core_->Commit(transfer, record);
-}
-
-void HandoffSender::Extend(TransferId transfer, absl::Time deadline) {
-  core_->Extend(transfer, deadline);
 }
 
 void HandoffSender::Abort(TransferId transfer, TransferOutcome reason) {

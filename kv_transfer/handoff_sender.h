@@ -3,7 +3,7 @@
 // receiver's word.
 //
 // Life of a transfer:
-//   1. Start(): the grant is there; names the blocks that go over.
+//   1. Start(): the grant is there; names the tokens whose KV goes over.
 //   2. sending: SendLayer() passes pages on as they are computed; the progress
 //      thread batches, hashes and sends them, a bounded number at a time.
 //   3. Commit(): every page of every layer was passed on. Once all are sent the
@@ -14,6 +14,9 @@
 //      receiver is told where there is one.
 //   6. When no send of it is outstanding any more: event Quiesced. When that
 //      takes too long, the peer is closed by force, which completes them.
+// A worker that hands a sequence to several decode workers of a tensor-parallel
+// group starts a transfer to each; the heads that both ends have go over.
+//
 // So each started transfer ends with exactly one Quiesced, after Acked, Failed
 // or Abort(). Until Quiesced the pages handed to SendLayer must be neither
 // changed nor freed.
@@ -82,10 +85,10 @@ class HandoffSender final {
     uint32_t generation = 0;
     // Which decode worker, in which life.
     Incarnation receiver{};
-    // The sequence's logical blocks [first_block, first_block + num_blocks) go
-    // over; those before are there already. num_blocks may be 0.
-    int32_t first_block = 0;
-    int32_t num_blocks = 0;
+    // The sequence's tokens [first_token, first_token + num_tokens) go over;
+    // those before are there already. num_tokens may be 0.
+    int32_t first_token = 0;
+    int32_t num_tokens = 0;
     // Whose lease the transfer ends with (options.lease_until).
     std::optional<uint64_t> holder;
   };
@@ -98,6 +101,8 @@ class HandoffSender final {
     // Totals since start.
     uint64_t bytes_sent = 0;
     uint64_t transfers_acked = 0;
+    // Of those started, how many go over in another form (options.wire).
+    uint64_t transfers_encoded = 0;
     uint64_t transfers_failed = 0;  // Failed events
     uint64_t messages_dropped = 0;  // stale or unknown
     uint64_t peers_closed_by_force = 0;
@@ -125,8 +130,9 @@ class HandoffSender final {
   // Whether this life of a decode worker is paired.
   bool IsReady(Incarnation receiver) const;
 
-  // `blocks`: the sequence's blocks here, in logical order, at least
-  // first_block + num_blocks of them (else InvalidArgument).
+  // `blocks`: the sequence's blocks here, in logical order, at least as many as
+  // hold first_token + num_tokens tokens; first_token must be where a block of
+  // the receiver begins (else InvalidArgument).
   // FailedPrecondition: that receiver is not paired. ResourceExhausted at
   // max_transfers or max_waiting_events. AlreadyExists: the transfer was
   // started and is not quiesced.
@@ -135,18 +141,15 @@ class HandoffSender final {
                      absl::Time deadline);
 
   // The first `blocks_ready` logical blocks of the sequence hold their final
-  // keys and values of `layer`: sends those of the grant that were not passed
-  // on before. A smaller number than last time is no news. No-op when the
+  // keys and values of `layer`: sends what of the grant was not passed on
+  // before. A smaller number than last time is no news. No-op when the
   // transfer ended.
   // REQUIRES: layer in range; nothing new after Commit().
   void SendLayer(TransferId transfer, int32_t layer, int32_t blocks_ready);
 
   // No-op when the transfer ended.
-  // REQUIRES: all blocks of all layers were passed on; called once.
+  // REQUIRES: all tokens of all layers were passed on; called once.
   void Commit(TransferId transfer, const CommitRecord& record);
-
-  // Moves the deadline (a lease was renewed). No-op when it ended.
-  void Extend(TransferId transfer, absl::Time deadline);
 
   // Ends the transfer from our side; Quiesced follows. No-op when it ended.
   void Abort(TransferId transfer,

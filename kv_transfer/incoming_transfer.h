@@ -1,6 +1,7 @@
 // One transfer on the receiving side: which pages may still land, which have,
 // and whether all of it is there and right. Pure state, no lock, no clock: the
-// receiver owns both.
+// receiver owns both. Pages are wire pages (kv_transfer/page_map.h): which
+// there are is known once it is bound to its sender.
 //
 // Invariants:
 //   1. A page is claimed at most once; landed pages are claimed.
@@ -9,20 +10,28 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "common/ids.h"
 #include "kv_transfer/handoff.h"
+#include "kv_transfer/page_map.h"
 #include "kv_transfer/wire.h"
 
 namespace baton::kv_transfer {
 
 class IncomingTransfer final {
  public:
-  // REQUIRES: blocks in range of `kv` and distinct.
-  IncomingTransfer(const KvGeometry& kv, uint32_t generation,
-                   std::vector<BlockId> blocks);
+  // `num_tokens` tokens are to come, from the first slot of blocks[0] on.
+  // REQUIRES: blocks in range of `kv` and distinct, and that hold the tokens.
+  IncomingTransfer(const KvGeometry& kv, int32_t block_size,
+                   uint32_t generation, std::vector<BlockId> blocks,
+                   int32_t num_tokens);
+
+  // What the sender's messages mean. False when they meant something else
+  // before.
+  bool Bind(const std::shared_ptr<const PageMap>& map, WireEncoding encoding);
 
   enum class Claim {
     kClaimed,
@@ -32,7 +41,7 @@ class IncomingTransfer final {
     kOutOfRange,
   };
   // Claims the pages of `message` for a payload of `payload_bytes`, all or
-  // none. REQUIRES: not ended.
+  // none. REQUIRES: bound, not ended.
   Claim TryClaim(const wire::Kv& message, uint64_t payload_bytes);
 
   // Ends a claim whose pages all landed, with their part of the checksum.
@@ -41,6 +50,7 @@ class IncomingTransfer final {
   void DropClaim();
 
   // Remembers the commit; the first one counts. kOk, or why it cannot be met.
+  // REQUIRES: bound.
   TransferOutcome TakeCommit(const wire::Commit& commit);
 
   bool has_commit() const { return commit_.has_value(); }
@@ -55,21 +65,30 @@ class IncomingTransfer final {
 
   uint32_t generation() const { return generation_; }
   const std::vector<BlockId>& blocks() const { return blocks_; }
+  // Null until bound.
+  const std::shared_ptr<const PageMap>& map() const { return map_; }
+  WireEncoding encoding() const { return encoding_; }
   // Receives posted and not completed.
   int32_t num_landings() const { return num_landings_; }
+  // Over the wire. REQUIRES: bound.
   int64_t total_bytes() const;
   // REQUIRES: TakeCommit() said kOk.
   const CommitRecord& record() const { return commit_->record; }
 
  private:
-  size_t PageIndex(uint32_t layer, uint32_t index) const {
-    return size_t{layer} * blocks_.size() + index;
+  size_t PageIndex(uint32_t layer, uint32_t page) const {
+    return size_t{layer} * num_pages_ + page;
   }
 
   const int32_t num_layers_;
-  const int64_t page_bytes_;
   const uint32_t generation_;
   const std::vector<BlockId> blocks_;
+  const int32_t num_tokens_;
+
+  // Once bound.
+  std::shared_ptr<const PageMap> map_;
+  WireEncoding encoding_ = WireEncoding::kExact;
+  uint32_t num_pages_ = 0;  // of a layer
 
   std::vector<bool> claimed_;  // by PageIndex
   size_t num_landed_ = 0;      // pages

@@ -2,25 +2,58 @@
 
 #include <algorithm>
 
+#include "common/log.h"
+
 namespace baton::kv_transfer {
 
-LinkProbe::LinkProbe(uint64_t payload_bytes, absl::Time now)
-    : payload_bytes_(payload_bytes), started_(now), sent_(now) {}
+void LinkProbe::Samples::Add(absl::Duration took) {
+  ++count;
+  shortest = std::min(shortest, took);
+}
+
+LinkProbe::LinkProbe(uint64_t max_payload_bytes, absl::Time now)
+    : max_payload_bytes_(max_payload_bytes), started_(now), sent_(now) {
+  CHECK_GT(max_payload_bytes, 0u);
+  // Less where payloads must be small, so that there are larger ones.
+  smallest_.bytes =
+      std::clamp<uint64_t>(max_payload_bytes / kGrowth, 1, kSmallestBytes);
+  larger_.bytes = std::min(kGrowth * smallest_.bytes, max_payload_bytes);
+}
+
+LinkProbe::Step LinkProbe::Send(uint64_t payload_bytes, absl::Time now) {
+  sent_ = now;
+  return {
+      .send = true, .sequence = ++sequence_, .payload_bytes = payload_bytes};
+}
+
+bool LinkProbe::TookLongEnough() const {
+  const absl::Duration more = larger_.shortest - smallest_.shortest;
+  return more >= kLongEnough && more >= smallest_.shortest / 4;
+}
 
 LinkProbe::Step LinkProbe::OnReply(uint32_t sequence, absl::Time now) {
-  if (result_.has_value()) return {};
-  if (next_ < kPings) {
-    if (sequence != next_) return {};
-    shortest_ = std::min(shortest_, now - sent_);
-    sent_ = now;
-    ++next_;
-    if (next_ < kPings) return {.first = next_, .count = 1};
-    return {.first = kPings, .count = kBursts, .with_payload = true};
+  if (result_.has_value() || sequence != sequence_) return {};
+  const absl::Duration took = now - sent_;
+  if (pings_.count < kPings) {
+    pings_.Add(took);
+    return Send(pings_.count < kPings ? 0 : smallest_.bytes, now);
   }
-  if (sequence < kPings || sequence >= kPings + kBursts) return {};
-  if (++payloads_answered_ < kBursts) return {};
-  const double seconds = std::max(absl::ToDoubleSeconds(now - sent_), 1e-9);
-  result_ = LinkSpeed{shortest_ / 2, kBursts * payload_bytes_ / seconds};
+  if (smallest_.count < kSamples) {
+    smallest_.Add(took);
+    return Send(smallest_.count < kSamples ? smallest_.bytes : larger_.bytes,
+                now);
+  }
+  larger_.Add(took);
+  if (larger_.bytes < max_payload_bytes_ && !TookLongEnough()) {
+    larger_ = {.bytes = std::min(kGrowth * larger_.bytes, max_payload_bytes_)};
+    return Send(larger_.bytes, now);
+  }
+  if (larger_.count < kSamples) return Send(larger_.bytes, now);
+  const double seconds = std::max(
+      absl::ToDoubleSeconds(larger_.shortest - smallest_.shortest), 1e-9);
+  const auto bytes = static_cast<double>(
+      std::max<uint64_t>(larger_.bytes - smallest_.bytes, 1));
+  result_ = LinkSpeed{pings_.shortest / 2, bytes / seconds};
   return {};
 }
 

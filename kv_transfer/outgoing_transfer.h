@@ -1,6 +1,6 @@
 // One transfer on the sending side: which pages were passed on, which are on
 // the wire, and when the commit is due. Pure state, no lock, no clock: the
-// sender owns both.
+// sender owns both. Pages are wire pages (kv_transfer/page_map.h).
 //
 // Invariants:
 //   1. A page is passed on at most once and sent at most once, in this order.
@@ -11,37 +11,42 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "kv_transfer/handoff.h"
+#include "kv_transfer/page_map.h"
 #include "kv_transfer/wire.h"
 
 namespace baton::kv_transfer {
 
 class OutgoingTransfer final {
  public:
-  // `blocks`: the granted ones, in logical order; the first of them is logical
-  // block `first_block` of the sequence. REQUIRES: blocks in range of `kv`.
-  OutgoingTransfer(const KvGeometry& kv, uint32_t generation,
-                   int32_t first_block, std::vector<BlockId> blocks);
+  // What goes over: tokens [first_token, first_token + num_tokens) of a
+  // sequence whose blocks here are `blocks`, from its first token on.
+  struct Content {
+    std::vector<BlockId> blocks;
+    int32_t first_token = 0;
+    int32_t num_tokens = 0;
+  };
 
-  // As HandoffSender::SendLayer. Whether there is anything new.
-  bool PassOn(int32_t layer, int32_t blocks_ready);
+  // REQUIRES: blocks in range of `kv` that hold these tokens; first_token a
+  // multiple of map->wire_block_size().
+  OutgoingTransfer(const KvGeometry& kv, std::shared_ptr<const PageMap> map,
+                   WireEncoding encoding, uint32_t generation, Content content);
+
+  // The first `tokens_ready` tokens of the sequence have their KV of `layer`.
+  // Whether there is anything new to send.
+  bool PassOn(int32_t layer, int32_t tokens_ready);
 
   // As HandoffSender::Commit.
   void Commit(const CommitRecord& record);
 
-  // A run of blocks of one layer, indices within the granted blocks.
-  struct Batch {
-    uint32_t layer = 0;
-    uint32_t first_index = 0;
-    uint32_t num_blocks = 0;
-  };
   // The next pages to send, at most `max_pages`; a send of them begins.
-  std::optional<Batch> TakeBatch(uint32_t max_pages);
+  std::optional<PageRun> TakeBatch(uint32_t max_pages);
   // The batch taken last was hashed and handed to the transport.
   void AddChecksum(uint64_t checksum) {
     --num_unhashed_;
@@ -62,19 +67,23 @@ class OutgoingTransfer final {
   bool ended() const { return ended_; }
 
   uint32_t generation() const { return generation_; }
-  absl::Span<const BlockId> blocks() const { return blocks_; }
+  WireEncoding encoding() const { return encoding_; }
+  const std::shared_ptr<const PageMap>& map() const { return map_; }
+  const Content& content() const { return content_; }
   // Sends begun and not completed.
   int32_t num_sends() const { return num_sends_; }
+  // Over the wire.
   int64_t total_bytes() const;
 
  private:
-  const int64_t page_bytes_;
+  const std::shared_ptr<const PageMap> map_;
+  const WireEncoding encoding_;
   const uint32_t generation_;
-  const int32_t first_block_;
-  const std::vector<BlockId> blocks_;
+  const Content content_;
+  const uint32_t num_pages_;  // of a layer
 
-  std::vector<int32_t> passed_on_;  // by layer: of blocks_, from the front
-  std::deque<Batch> pending_;       // passed on and not yet taken
+  std::vector<uint32_t> passed_on_;  // by layer: pages, from the front
+  std::deque<PageRun> pending_;      // passed on and not yet taken
   int32_t num_sends_ = 0;
   int32_t num_unhashed_ = 0;
   uint64_t checksum_ = 0;

@@ -112,7 +112,7 @@ void Pairing::OnHello(PeerId peer, const wire::Message& message) {
   }
   const auto& hello = std::get<v1::PeerHello>(message.body);
   entry->worker_name = Shorten(hello.worker_name(), kMaxNameBytes);
-  const std::string unfit = Unfit(hello, message.from);
+  const std::string unfit = Unfit(peer, *entry, hello, message.from);
   v1::PeerHelloReply reply;
   *reply.mutable_hello() = options_.self;
   reply.set_accepted(unfit.empty());
@@ -142,7 +142,7 @@ void Pairing::OnHelloReply(PeerId peer, const wire::Message& message) {
   }
   const auto& reply = std::get<v1::PeerHelloReply>(message.body);
   entry->worker_name = Shorten(reply.hello().worker_name(), kMaxNameBytes);
-  std::string unfit = Unfit(reply.hello(), message.from);
+  std::string unfit = Unfit(peer, *entry, reply.hello(), message.from);
   if (unfit.empty() && !reply.accepted()) {
     unfit = absl::StrCat("the peer says: ",
                          Shorten(reply.reason(), kMaxReasonBytes));
@@ -213,6 +213,12 @@ const std::string& Pairing::NameOf(PeerId peer) const {
   return entry->worker_name;
 }
 
+const std::shared_ptr<const PageMap>& Pairing::MapOf(PeerId peer) const {
+  const Peer* entry = FindReadyPeer(peer);
+  CHECK(entry != nullptr);
+  return entry->pages;
+}
+
 uint32_t Pairing::num_ready() const {
   uint32_t n = 0;
   for (const auto& [id, entry] : peers_) n += entry.state == State::kReady;
@@ -234,7 +240,8 @@ const Pairing::Peer* Pairing::FindReadyPeer(PeerId peer) const {
   return &it->second;
 }
 
-std::string Pairing::Unfit(const v1::PeerHello& other, Incarnation from) const {
+std::string Pairing::Unfit(PeerId peer, Peer& entry, const v1::PeerHello& other,
+                           Incarnation from) const {
   if (Incarnation{other.incarnation()} != from) {
     return "incarnation (its hello and its message header differ)";
   }
@@ -243,8 +250,18 @@ std::string Pairing::Unfit(const v1::PeerHello& other, Incarnation from) const {
                         " expected, ", v1::WorkerRole_Name(other.role()),
                         " there)");
   }
-  return proto::DescribeDifference(options_.self.fingerprint(),
-                                   other.fingerprint());
+  std::string difference = proto::DescribeDifference(
+      options_.self.fingerprint(), other.fingerprint());
+  if (!difference.empty()) return difference;
+  absl::StatusOr<PageMap> pages =
+      PageMap::Create(options_.kv, ShapeOf(options_.self), ShapeOf(other));
+  if (!pages.ok()) return std::string(pages.status().message());
+  if (!pages->Fits(transport_->PeerProperties(peer))) {
+    return absl::StrCat("a page of ", pages->page_bytes(),
+                        " bytes is more than the transport sends at once");
+  }
+  entry.pages = std::make_shared<const PageMap>(*std::move(pages));
+  return "";
 }
 
 void Pairing::Refuse(PeerId peer, Peer& entry, const std::string& reason) {

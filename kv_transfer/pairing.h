@@ -5,7 +5,7 @@
 //   1. connecting: Pair() asked the transport for a connection (asking side).
 //   2. greeting: the connection is up. The asking side has sent PeerHello and
 //      waits for the reply; the other side waits for the hello.
-//   3. ready: both fingerprints, roles and versions fit.
+//   3. ready: roles, fingerprints and pages fit; how pages correspond is known.
 //   4. leaving: refused, distrusted or replaced; nothing it sends counts, and
 //      the connection is being closed. Never back from here.
 //   5. gone: the transport reported the peer down.
@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -26,6 +27,7 @@
 #include "baton/v1/peer.pb.h"
 #include "common/ids.h"
 #include "kv_transfer/handoff.h"
+#include "kv_transfer/page_map.h"
 #include "kv_transfer/peer_events.h"
 #include "kv_transfer/transport.h"
 #include "kv_transfer/wire.h"
@@ -79,6 +81,7 @@ class Pairing final {
   // REQUIRES: the peer is ready.
   Incarnation IncarnationOf(PeerId peer) const;
   const std::string& NameOf(PeerId peer) const;
+  const std::shared_ptr<const PageMap>& MapOf(PeerId peer) const;
   uint32_t num_ready() const;
   uint64_t num_closed_by_force() const { return num_closed_by_force_; }
 
@@ -95,6 +98,7 @@ class Pairing final {
     // From its hello.
     Incarnation incarnation{};
     std::string worker_name;
+    std::shared_ptr<const PageMap> pages;  // once it fits
     // Whether PeerReady was reported, so that PeerLost must be.
     bool was_ready = false;
     std::string leaving_reason;
@@ -102,8 +106,10 @@ class Pairing final {
 
   Peer* Find(PeerId peer);
   const Peer* FindReadyPeer(PeerId peer) const;
-  // Why `other` cannot be paired with; empty when it can.
-  std::string Unfit(const v1::PeerHello& other, Incarnation from) const;
+  // Why `other` cannot be paired with; empty when it can, and `entry` then has
+  // how pages correspond.
+  std::string Unfit(PeerId peer, Peer& entry, const v1::PeerHello& other,
+                    Incarnation from) const;
   void Refuse(PeerId peer, Peer& entry, const std::string& reason);
   void MakeReady(PeerId peer, Peer& entry, const v1::PeerHello& hello);
   void Leave(PeerId peer, Peer& entry, const std::string& why);

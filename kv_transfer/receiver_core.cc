@@ -6,39 +6,17 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "kv_transfer/link_probe.h"
-#include "kv_transfer/page_extents.h"
+#include "kv_transfer/page_map.h"
+#include "kv_transfer/wire_encoding.h"
 
 namespace baton::kv_transfer {
-
-class ABSL_SCOPED_LOCKABLE HandoffReceiver::Core::Section final {
- public:
-  explicit Section(Core* core) ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_)
-      : core_(core) {
-    core_->mu_.Lock();
-    was_empty_ = core_->events_.empty();
-  }
-  ~Section() ABSL_UNLOCK_FUNCTION() {
-    for (Pairing::Event& event : core_->pairing_.TakeEvents()) {
-      std::visit([&](auto& e) { core_->events_.push_back(std::move(e)); },
-                 event);
-    }
-    const bool wake = was_empty_ && !core_->events_.empty();
-    core_->mu_.Unlock();
-    if (wake && core_->options_.wake) core_->options_.wake();
-  }
-  Section(const Section&) = delete;
-  Section& operator=(const Section&) = delete;
-
- private:
-  Core* const core_;
-  bool was_empty_;
-};
 
 HandoffReceiver::Core::Core(Transport* transport, HandoffOptions options,
                             RegionId region)
     : transport_(transport),
       options_(std::move(options)),
       region_(region),
+      block_size_(ShapeOf(options_.self).block_size),
       pairing_(transport, &options_, v1::WORKER_ROLE_PREFILL) {}
 
 HandoffReceiver::Core::~Core() { transport_->Stop(); }
@@ -62,18 +40,14 @@ absl::Status HandoffReceiver::Core::Open(OpenTransfer open) {
     return absl::ResourceExhaustedError("max_waiting_events were not polled");
   }
   const TransferId id = open.transfer;
+  const int32_t num_tokens = open.num_tokens.value_or(
+      static_cast<int32_t>(open.blocks.size()) * block_size_);
   auto [it, inserted] = transfers_.try_emplace(
-      id, std::make_unique<Transfer>(options_.kv, std::move(open)));
+      id, std::make_unique<Transfer>(options_.kv, block_size_, num_tokens,
+                                     std::move(open)));
   CHECK(inserted) << "transfer " << static_cast<uint64_t>(id)
                   << " is open or quarantined";
   return absl::OkStatus();
-}
-
-void HandoffReceiver::Core::Extend(TransferId id, absl::Time deadline) {
-  absl::MutexLock lock(&mu_);
-  auto it = transfers_.find(id);
-  if (it == transfers_.end() || it->second->pages.ended()) return;
-  it->second->deadline = deadline;
 }
 
 void HandoffReceiver::Core::Abort(TransferId id, TransferOutcome reason) {
@@ -158,104 +132,6 @@ void HandoffReceiver::Core::OnMessage(PeerId peer, ByteSpan header) {
   }
 }
 
-std::optional<Landing> HandoffReceiver::Core::OnPayload(
-    PeerId peer, ByteSpan header, uint64_t payload_bytes) {
-  absl::StatusOr<wire::Message> message = wire::Decode(header);
-  Section section(this);
-  std::optional<Landing> landing;
-  if (!message.ok()) {
-    pairing_.Distrust(peer, std::string(message.status().message()));
-  } else if (pairing_.Authorize(peer, *message)) {
-    if (auto* kv = std::get_if<wire::Kv>(&message->body)) {
-      landing = AcceptPayload(peer, *kv, payload_bytes);
-    } else if (auto* probe = std::get_if<wire::Probe>(&message->body)) {
-      landing = AcceptProbe(*probe, payload_bytes);
-    } else {
-      pairing_.Distrust(peer, "sent a payload with a message that has none");
-    }
-  }
-  if (!landing.has_value()) ++totals_.messages_dropped;
-  return landing;
-}
-
-void HandoffReceiver::Core::OnLanding(PeerId peer, uint64_t cookie,
-                                      uint64_t bytes) {
-  PostedReceive posted;
-  absl::Span<const BlockId> blocks;
-  {
-    absl::MutexLock lock(&mu_);
-    auto it = posted_.find(cookie);
-    if (it == posted_.end()) return;  // a probe
-    posted = it->second;
-    const Transfer* transfer = OwnerOf(posted);
-    if (transfer == nullptr) return;
-    blocks = transfer->pages.blocks();
-  }
-  const auto landed = static_cast<uint32_t>(bytes / options_.kv.page_bytes);
-  if (landed <= posted.num_hashed) return;
-  const uint64_t checksum = HashPages(posted, blocks, landed);
-  absl::MutexLock lock(&mu_);
-  PostedReceive& now = posted_.at(cookie);
-  now.checksum += checksum;
-  now.num_hashed = landed;
-}
-
-uint64_t HandoffReceiver::Core::HashPages(const PostedReceive& posted,
-                                          absl::Span<const BlockId> blocks,
-                                          uint32_t end) const {
-  const uint32_t first = posted.pages.first_index + posted.num_hashed;
-  return PagesChecksum(options_.kv, posted.pages.layer, first,
-                       blocks.subspan(first, end - posted.num_hashed));
-}
-
-void HandoffReceiver::Core::OnLanded(PeerId peer, uint64_t cookie,
-                                     const absl::Status& status) {
-  PostedReceive posted;
-  absl::Span<const BlockId> blocks;
-  {
-    Section section(this);
-    if (auto probe = posted_probes_.extract(cookie)) {
-      const wire::Probe& p = probe.mapped();
-      if (status.ok()) {
-        pairing_.Send(peer, wire::ProbeReply{p.probe, p.sequence});
-      }
-      return;
-    }
-    auto it = posted_.find(cookie);
-    CHECK(it != posted_.end()) << "landing " << cookie << " completed twice";
-    posted = it->second;
-    posted_.erase(it);
-    // Not erased while it has landings, and its blocks never change.
-    const Transfer* transfer = OwnerOf(posted);
-    if (transfer == nullptr) return;
-    blocks = transfer->pages.blocks();
-  }
-  const wire::Kv& kv = posted.pages;
-  uint64_t checksum = 0;
-  if (status.ok()) {
-    checksum = posted.checksum + HashPages(posted, blocks, kv.num_blocks);
-  }
-  Section section(this);
-  Transfer* const owner = OwnerOf(posted);
-  if (owner == nullptr) return;
-  Transfer& transfer = *owner;
-  if (status.ok()) {
-    transfer.pages.FinishClaim(kv, checksum);
-    totals_.bytes_received += kv.num_blocks * options_.kv.page_bytes;
-  } else {
-    transfer.pages.DropClaim();
-  }
-  if (transfer.pages.ended()) {
-    QuiesceIfQuiet(posted.transfer);
-  } else if (status.ok()) {
-    FinishIfComplete(posted.transfer, transfer);
-  } else {
-    TellSender(posted.transfer, transfer, TransferOutcome::kTransportFailed);
-    Fail(posted.transfer, transfer, TransferOutcome::kTransportFailed,
-         std::string(status.message()));
-  }
-}
-
 void HandoffReceiver::Core::OnTick() {
   Section section(this);
   const absl::Time now = options_.clock->Now();
@@ -302,6 +178,20 @@ HandoffReceiver::Core::Transfer* HandoffReceiver::Core::OwnerOf(
   return nullptr;
 }
 
+bool HandoffReceiver::Core::Bind(PeerId peer, TransferId id, Transfer& transfer,
+                                 WireEncoding encoding) {
+  if ((encoding == WireEncoding::kExact || options_.kv.bf16) &&
+      transfer.pages.Bind(pairing_.MapOf(peer), encoding)) {
+    return true;
+  }
+  TellSender(id, transfer, TransferOutcome::kOutOfRange);
+  Fail(id, transfer, TransferOutcome::kOutOfRange,
+       absl::StrCat("the sender sends ", WireEncodingName(encoding),
+                    ", which is not what it began with, or not for this "
+                    "cache"));
+  return false;
+}
+
 HandoffReceiver::Core::Transfer* HandoffReceiver::Core::Claim(
     PeerId peer, TransferId id, uint32_t generation, TransferOutcome* why_not) {
   auto it = transfers_.find(id);
@@ -323,54 +213,6 @@ HandoffReceiver::Core::Transfer* HandoffReceiver::Core::Claim(
   return &transfer;
 }
 
-std::optional<Landing> HandoffReceiver::Core::AcceptProbe(
-    const wire::Probe& probe, uint64_t payload_bytes) {
-  if (!probe_region_.has_value() || payload_bytes > probe_memory_.size()) {
-    return std::nullopt;
-  }
-  const uint64_t cookie = next_cookie_++;
-  posted_probes_[cookie] = probe;
-  return Landing{{Extent{*probe_region_, 0, payload_bytes}}, cookie};
-}
-
-std::optional<Landing> HandoffReceiver::Core::AcceptPayload(
-    PeerId peer, const wire::Kv& kv, uint64_t payload_bytes) {
-  TransferOutcome why_not = TransferOutcome::kOk;
-  Transfer* transfer = Claim(peer, kv.transfer, kv.generation, &why_not);
-  if (transfer == nullptr) {
-    // So that the sender need not wait for its deadline to learn it.
-    pairing_.Send(peer, wire::Abort{kv.transfer, kv.generation, why_not});
-    return std::nullopt;
-  }
-  const TransportProperties& limits = transport_->properties();
-  IncomingTransfer::Claim claim = IncomingTransfer::Claim::kOutOfRange;
-  if (kv.num_blocks <= limits.max_payload_extents) {
-    claim = transfer->pages.TryClaim(kv, payload_bytes);
-  }
-  switch (claim) {
-    case IncomingTransfer::Claim::kClaimed:
-      break;
-    case IncomingTransfer::Claim::kDuplicate:
-      return std::nullopt;
-    case IncomingTransfer::Claim::kOutOfRange:
-      TellSender(kv.transfer, *transfer, TransferOutcome::kOutOfRange);
-      Fail(kv.transfer, *transfer, TransferOutcome::kOutOfRange,
-           absl::StrCat("the sender sent layer ", kv.layer, ", blocks ",
-                        kv.first_index, "+", kv.num_blocks, ", ", payload_bytes,
-                        " bytes"));
-      return std::nullopt;
-  }
-  if (!transfer->first_byte.has_value()) {
-    transfer->first_byte = options_.clock->Now();
-  }
-  const uint64_t cookie = next_cookie_++;
-  posted_[cookie] = {kv.transfer, transfer->pages.generation(), kv};
-  const absl::Span<const BlockId> blocks = transfer->pages.blocks();
-  return Landing{PageExtents(options_.kv, region_, kv.layer,
-                             blocks.subspan(kv.first_index, kv.num_blocks)),
-                 cookie};
-}
-
 void HandoffReceiver::Core::OnCommit(PeerId peer, const wire::Commit& commit) {
   TransferOutcome outcome = TransferOutcome::kOk;
   Transfer* transfer =
@@ -381,6 +223,7 @@ void HandoffReceiver::Core::OnCommit(PeerId peer, const wire::Commit& commit) {
                   wire::CommitAck{commit.transfer, commit.generation, outcome});
     return;
   }
+  if (!Bind(peer, commit.transfer, *transfer, commit.encoding)) return;
   outcome = transfer->pages.TakeCommit(commit);
   const int64_t vocab_size = options_.self.fingerprint().vocab_size();
   const TokenId token = commit.record.first_token;
@@ -392,7 +235,7 @@ void HandoffReceiver::Core::OnCommit(PeerId peer, const wire::Commit& commit) {
                   wire::CommitAck{commit.transfer, commit.generation, outcome});
     Fail(commit.transfer, *transfer, outcome,
          absl::StrCat("the commit says ", commit.num_layers, " layers, ",
-                      commit.num_blocks, " blocks, ", commit.total_bytes,
+                      commit.num_pages, " pages, ", commit.total_bytes,
                       " bytes, first token ", token));
     return;
   }
@@ -426,8 +269,10 @@ void HandoffReceiver::Core::FinishIfComplete(TransferId id,
   CHECK(believed || transfer.pages.num_landings() == 0);
   const absl::Time now = options_.clock->Now();
   ++totals_.transfers_landed;
+  const PageMap& map = *transfer.pages.map();
   events_.push_back(Landed{id, generation, transfer.pages.record(),
-                           transfer.sender, transfer.pages.total_bytes(),
+                           transfer.sender, map.first_head(), map.num_heads(),
+                           transfer.pages.total_bytes(),
                            now - transfer.first_byte.value_or(now)});
   transfers_.erase(id);
 }

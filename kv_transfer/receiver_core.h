@@ -1,6 +1,6 @@
 // The inside of HandoffReceiver: its state, and what the transport calls.
-// Only handoff_receiver.cc includes it. One lock guards everything; it is never
-// held while a page is hashed or the worker is woken.
+// Only handoff_receiver.cc and receiver_*.cc include it. One lock guards
+// everything; it is never held while a page is hashed or the worker is woken.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "kv_transfer/checksum.h"
 #include "kv_transfer/handoff_receiver.h"
 #include "kv_transfer/incoming_transfer.h"
 #include "kv_transfer/pairing.h"
@@ -30,8 +33,6 @@ class HandoffReceiver::Core final : public TransportHandler {
   absl::Status SetUpProbes();
 
   absl::Status Open(OpenTransfer transfer) ABSL_LOCKS_EXCLUDED(mu_);
-  void Extend(TransferId transfer, absl::Time deadline)
-      ABSL_LOCKS_EXCLUDED(mu_);
   void Abort(TransferId transfer, TransferOutcome reason)
       ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<Event> Poll() ABSL_LOCKS_EXCLUDED(mu_);
@@ -43,7 +44,7 @@ class HandoffReceiver::Core final : public TransportHandler {
   void OnMessage(PeerId peer, ByteSpan header) override;
   std::optional<Landing> OnPayload(PeerId peer, ByteSpan header,
                                    uint64_t payload_bytes) override;
-  void OnLanding(PeerId peer, uint64_t cookie, uint64_t bytes) override;
+  void OnLanding(PeerId peer, uint64_t cookie, ByteSpan bytes) override;
   void OnLanded(PeerId peer, uint64_t cookie,
                 const absl::Status& status) override;
   void OnSent(PeerId peer, uint64_t cookie,
@@ -52,8 +53,10 @@ class HandoffReceiver::Core final : public TransportHandler {
 
  private:
   struct Transfer {
-    Transfer(const KvGeometry& kv, OpenTransfer open)
-        : pages(kv, open.generation, std::move(open.blocks)),
+    Transfer(const KvGeometry& kv, int32_t block_size, int32_t num_tokens,
+             OpenTransfer open)
+        : pages(kv, block_size, open.generation, std::move(open.blocks),
+                num_tokens),
           expected_sender(open.sender),
           holder(open.holder),
           deadline(open.deadline) {}
@@ -71,15 +74,20 @@ class HandoffReceiver::Core final : public TransportHandler {
   struct PostedReceive {
     TransferId transfer{};
     uint32_t generation = 0;
-    wire::Kv pages;
-    // Of those that have landed already, in order.
-    uint32_t num_hashed = 0;
-    uint64_t checksum = 0;
+    wire::Kv message;
+    std::shared_ptr<const PageMap> map;
+    // Where the pages belong; what lands takes the first bytes of it.
+    std::vector<Extent> target;
+    // Of what has landed so far; the progress thread's alone.
+    std::unique_ptr<PagesChecksum> checksum;
   };
 
   // Holds the lock; on the way out collects events and wakes the worker.
   class Section;
 
+  // Binds the transfer to what the sender's pages mean; false: it fails.
+  bool Bind(PeerId peer, TransferId id, Transfer& transfer,
+            WireEncoding encoding) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The open transfer that a message of `peer` is about, bound to that peer
   // from now on; or null, and why.
   Transfer* Claim(PeerId peer, TransferId id, uint32_t generation,
@@ -91,10 +99,9 @@ class HandoffReceiver::Core final : public TransportHandler {
   std::optional<Landing> AcceptProbe(const wire::Probe& probe,
                                      uint64_t payload_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The sum over the pages of a receive that were not hashed yet, of the first
-  // `end` of its pages.
-  uint64_t HashPages(const PostedReceive& posted,
-                     absl::Span<const BlockId> blocks, uint32_t end) const;
+  // Puts the pages that landed encoded where they belong, as bf16. Lock not
+  // held.
+  void Decode(const PostedReceive& posted);
   std::optional<Landing> AcceptPayload(PeerId peer, const wire::Kv& kv,
                                        uint64_t payload_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -120,6 +127,7 @@ class HandoffReceiver::Core final : public TransportHandler {
   Transport* const transport_;
   const HandoffOptions options_;
   const RegionId region_;
+  const int32_t block_size_;
 
   mutable absl::Mutex mu_;
   Pairing pairing_ ABSL_GUARDED_BY(mu_);
@@ -135,6 +143,30 @@ class HandoffReceiver::Core final : public TransportHandler {
   uint64_t next_cookie_ ABSL_GUARDED_BY(mu_) = 1;
   std::vector<Event> events_ ABSL_GUARDED_BY(mu_);
   Stats totals_ ABSL_GUARDED_BY(mu_);
+};
+
+class ABSL_SCOPED_LOCKABLE HandoffReceiver::Core::Section final {
+ public:
+  explicit Section(Core* core) ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_)
+      : core_(core) {
+    core_->mu_.Lock();
+    was_empty_ = core_->events_.empty();
+  }
+  ~Section() ABSL_UNLOCK_FUNCTION() {
+    for (Pairing::Event& event : core_->pairing_.TakeEvents()) {
+      std::visit([&](auto& e) { core_->events_.push_back(std::move(e)); },
+                 event);
+    }
+    const bool wake = was_empty_ && !core_->events_.empty();
+    core_->mu_.Unlock();
+    if (wake && core_->options_.wake) core_->options_.wake();
+  }
+  Section(const Section&) = delete;
+  Section& operator=(const Section&) = delete;
+
+ private:
+  Core* const core_;
+  bool was_empty_;
 };
 
 }  // namespace baton::kv_transfer

@@ -1,42 +1,21 @@
 #include "kv_transfer/sender_core.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
-#include "kv_transfer/page_extents.h"
+#include "kv_transfer/page_map.h"
 
 namespace baton::kv_transfer {
-
-class ABSL_SCOPED_LOCKABLE HandoffSender::Core::Section final {
- public:
-  explicit Section(Core* core) ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_)
-      : core_(core) {
-    core_->mu_.Lock();
-    was_empty_ = core_->events_.empty();
-  }
-  ~Section() ABSL_UNLOCK_FUNCTION() {
-    for (Pairing::Event& event : core_->pairing_.TakeEvents()) {
-      std::visit([&](auto& e) { core_->events_.push_back(std::move(e)); },
-                 event);
-    }
-    const bool wake = was_empty_ && !core_->events_.empty();
-    core_->mu_.Unlock();
-    if (wake && core_->options_.wake) core_->options_.wake();
-  }
-  Section(const Section&) = delete;
-  Section& operator=(const Section&) = delete;
-
- private:
-  Core* const core_;
-  bool was_empty_;
-};
 
 HandoffSender::Core::Core(Transport* transport, HandoffOptions options,
                           RegionId region)
     : transport_(transport),
       options_(std::move(options)),
       region_(region),
+      block_size_(ShapeOf(options_.self).block_size),
       pairing_(transport, &options_, v1::WORKER_ROLE_DECODE) {}
 
 HandoffSender::Core::~Core() { transport_->Stop(); }
@@ -65,13 +44,14 @@ absl::Status HandoffSender::Core::Start(const Grant& grant,
   if (events_.size() >= options_.max_waiting_events) {
     return absl::ResourceExhaustedError("max_waiting_events were not polled");
   }
-  if (grant.first_block < 0 || grant.num_blocks < 0 ||
-      int64_t{grant.first_block} + grant.num_blocks >
-          static_cast<int64_t>(blocks.size())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("grant: first_block ", grant.first_block,
-                     " and num_blocks ", grant.num_blocks,
-                     " do not fit a sequence of ", blocks.size(), " blocks"));
+  const int64_t room =
+      int64_t{block_size_} * static_cast<int64_t>(blocks.size());
+  if (grant.first_token < 0 || grant.num_tokens < 0 ||
+      int64_t{grant.first_token} + grant.num_tokens > room) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "grant: first_token ", grant.first_token, " and num_tokens ",
+        grant.num_tokens, " do not fit a sequence of ", blocks.size(),
+        " blocks of ", block_size_, " tokens"));
   }
   const std::optional<PeerId> peer = pairing_.FindReady(grant.receiver);
   if (!peer.has_value()) {
@@ -85,10 +65,22 @@ absl::Status HandoffSender::Core::Start(const Grant& grant,
         absl::StrCat("grant: transfer_id ",
                      static_cast<uint64_t>(grant.transfer), " is in use"));
   }
-  const auto granted = blocks.subspan(grant.first_block, grant.num_blocks);
+  const std::shared_ptr<const PageMap>& map = pairing_.MapOf(*peer);
+  if (grant.first_token % map->wire_block_size() != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "grant: first_token ", grant.first_token, " is not where a block of ",
+        map->wire_block_size(), " tokens begins"));
+  }
+  const WireEncoding encoding = ChooseEncoding(*peer);
+  uint32_t max_pages =
+      map->MaxPagesPerMessage(transport_->PeerProperties(*peer));
+  if (encoding != WireEncoding::kExact) {
+    ++totals_.transfers_encoded;
+    max_pages = std::min(max_pages, MaxStagedPages(*map, encoding));
+  }
   transfers_[grant.transfer] = std::make_unique<Transfer>(
-      options_.kv, grant, std::vector<BlockId>(granted.begin(), granted.end()),
-      *peer, MaxPagesPerMessage(options_.kv, transport_->PeerProperties(*peer)),
+      options_.kv, map, encoding, grant,
+      std::vector<BlockId>(blocks.begin(), blocks.end()), *peer, max_pages,
       deadline);
   return absl::OkStatus();
 }
@@ -99,7 +91,12 @@ void HandoffSender::Core::SendLayer(TransferId id, int32_t layer,
     absl::MutexLock lock(&mu_);
     Transfer* transfer = FindLive(id);
     if (transfer == nullptr) return;
-    if (!transfer->pages.PassOn(layer, blocks_ready)) return;
+    const int64_t tokens = int64_t{blocks_ready} * block_size_;
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+    if (!transfer->pages.PassOn(
+            layer, static_cast<int32_t>(std::min(tokens, kMost)))) {
+      return;
+    }
     if (!transfer->first_pages.has_value()) {
       transfer->first_pages = options_.clock->Now();
     }
@@ -118,12 +115,6 @@ void HandoffSender::Core::Commit(TransferId id, const CommitRecord& record) {
     AddWork(id, *transfer);
   }
   transport_->Wake();
-}
-
-void HandoffSender::Core::Extend(TransferId id, absl::Time deadline) {
-  absl::MutexLock lock(&mu_);
-  Transfer* transfer = FindLive(id);
-  if (transfer != nullptr) transfer->deadline = deadline;
 }
 
 void HandoffSender::Core::Abort(TransferId id, TransferOutcome reason) {
@@ -213,6 +204,7 @@ void HandoffSender::Core::OnPeerDown(PeerId peer, const absl::Status& why) {
   Section section(this);
   pairing_.OnDown(peer, why);
   probes_.erase(peer);
+  bandwidths_.erase(peer);
   std::vector<TransferId> torn;
   for (const auto& [id, transfer] : transfers_) {
     if (transfer->peer == peer && !transfer->pages.ended()) torn.push_back(id);
@@ -266,7 +258,7 @@ void HandoffSender::Core::OnSent(PeerId, uint64_t cookie,
     Section section(this);
     auto it = on_wire_.find(cookie);
     CHECK(it != on_wire_.end()) << "send " << cookie << " completed twice";
-    const PageSend send = it->second;
+    const PageSend send = std::move(it->second);
     on_wire_.erase(it);
     if (status.ok()) Progressed(send.peer);
     Transfer* transfer = FindLive(send.transfer);
@@ -369,97 +361,6 @@ void HandoffSender::Core::OnAbort(PeerId peer, const wire::Abort& abort) {
   transfer->owes_abort_ack = true;
   if (transfer->pages.ended()) return;
   Fail(abort.transfer, *transfer, abort.reason, "the receiver gave up");
-}
-
-// Sending, on the progress thread.
-
-void HandoffSender::Core::Pump() {
-  for (;;) {
-    std::optional<PageSend> send;
-    {
-      Section section(this);
-      send = NextSend();
-    }
-    if (!send.has_value()) return;
-    const uint64_t checksum = PagesChecksum(
-        options_.kv, send->batch.layer, send->batch.first_index, send->blocks);
-    Section section(this);
-    Submit(*send, checksum);
-  }
-}
-
-std::optional<HandoffSender::Core::PageSend> HandoffSender::Core::NextSend() {
-  const uint32_t max_window = transport_->properties().max_sends_in_flight;
-  for (auto it = work_.begin(); it != work_.end();) {
-    const TransferId id = *it;
-    Transfer* transfer = FindLive(id);
-    if (transfer == nullptr) {
-      it = work_.erase(it);
-      continue;
-    }
-    const auto window = window_.find(transfer->peer);
-    if (window != window_.end() && window->second >= max_window) {
-      ++it;
-      continue;
-    }
-    const auto batch =
-        transfer->pages.TakeBatch(transfer->max_pages_per_message);
-    if (batch.has_value()) {
-      ++window_[transfer->peer];
-      return PageSend{id, transfer->peer, *batch,
-                      transfer->pages.blocks().subspan(batch->first_index,
-                                                       batch->num_blocks)};
-    }
-    if (transfer->pages.CommitDue()) {
-      pairing_.Send(transfer->peer, transfer->pages.TakeCommit(id));
-    }
-    transfer->has_work = false;
-    it = work_.erase(it);
-  }
-  return std::nullopt;
-}
-
-void HandoffSender::Core::Submit(const PageSend& send, uint64_t checksum) {
-  Transfer& transfer = *transfers_.at(send.transfer);
-  transfer.pages.AddChecksum(checksum);
-  // Both may have changed while the pages were hashed.
-  if (transfer.pages.ended() || !pairing_.IsReady(send.peer)) {
-    EndSend(send, /*sent=*/false);
-    return;
-  }
-  const std::string header = pairing_.EncodeFor(
-      send.peer, wire::Kv{.transfer = send.transfer,
-                          .generation = transfer.pages.generation(),
-                          .layer = send.batch.layer,
-                          .first_index = send.batch.first_index,
-                          .num_blocks = send.batch.num_blocks});
-  const std::vector<Extent> payload =
-      PageExtents(options_.kv, region_, send.batch.layer, send.blocks);
-  const uint64_t cookie = next_cookie_++;
-  const absl::Status status = transport_->Send(
-      send.peer,
-      ByteSpan(reinterpret_cast<const std::byte*>(header.data()),
-               header.size()),
-      payload, cookie);
-  if (status.ok()) {
-    on_wire_[cookie] = send;
-    return;
-  }
-  TellReceiver(send.transfer, transfer, TransferOutcome::kTransportFailed);
-  Fail(send.transfer, transfer, TransferOutcome::kTransportFailed,
-       std::string(status.message()));
-  EndSend(send, /*sent=*/false);
-}
-
-void HandoffSender::Core::EndSend(const PageSend& send, bool sent) {
-  auto window = window_.find(send.peer);
-  if (--window->second == 0) window_.erase(window);
-  if (sent) {
-    totals_.bytes_sent += send.batch.num_blocks * options_.kv.page_bytes;
-  }
-  Transfer& transfer = *transfers_.at(send.transfer);
-  transfer.pages.EndSend();
-  if (transfer.pages.ended()) QuiesceIfQuiet(send.transfer);
 }
 
 }  // namespace baton::kv_transfer

@@ -1,7 +1,7 @@
 // The inside of HandoffSender: its state, and what the transport calls. Only
-// handoff_sender.cc includes it. One lock guards everything; it is never held
-// while pages are hashed or the worker is woken. Pages are sent on the
-// transport's progress threads only.
+// handoff_sender.cc and sender_*.cc include it. One lock guards everything; it
+// is never held while pages are hashed or the worker is woken. Pages are sent
+// on the transport's progress threads only.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -19,6 +20,7 @@
 #include "kv_transfer/handoff_sender.h"
 #include "kv_transfer/link_probe.h"
 #include "kv_transfer/outgoing_transfer.h"
+#include "kv_transfer/page_map.h"
 #include "kv_transfer/pairing.h"
 #include "kv_transfer/wire.h"
 
@@ -29,6 +31,9 @@ class HandoffSender::Core final : public TransportHandler {
   Core(Transport* transport, HandoffOptions options, RegionId region);
   ~Core() override;
 
+  // Sets memory aside for what goes over in another form. Before Start.
+  absl::Status SetUpStaging();
+
   // As in HandoffSender; any thread.
   absl::Status Pair(const std::string& address) ABSL_LOCKS_EXCLUDED(mu_);
   bool IsReady(Incarnation receiver) const ABSL_LOCKS_EXCLUDED(mu_);
@@ -37,8 +42,6 @@ class HandoffSender::Core final : public TransportHandler {
   void SendLayer(TransferId transfer, int32_t layer, int32_t blocks_ready)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Commit(TransferId transfer, const CommitRecord& record)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  void Extend(TransferId transfer, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Abort(TransferId transfer, TransferOutcome reason)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -59,10 +62,14 @@ class HandoffSender::Core final : public TransportHandler {
 
  private:
   struct Transfer {
-    Transfer(const KvGeometry& kv, const Grant& grant,
+    Transfer(const KvGeometry& kv, std::shared_ptr<const PageMap> map,
+             WireEncoding encoding, const Grant& grant,
              std::vector<BlockId> blocks, PeerId to, uint32_t max_pages,
              absl::Time until)
-        : pages(kv, grant.generation, grant.first_block, std::move(blocks)),
+        : pages(kv, std::move(map), encoding, grant.generation,
+                {.blocks = std::move(blocks),
+                 .first_token = grant.first_token,
+                 .num_tokens = grant.num_tokens}),
           peer(to),
           max_pages_per_message(max_pages),
           holder(grant.holder),
@@ -86,8 +93,12 @@ class HandoffSender::Core final : public TransportHandler {
   struct PageSend {
     TransferId transfer{};
     PeerId peer{};
-    OutgoingTransfer::Batch batch;
-    absl::Span<const BlockId> blocks;  // of the batch; live as the transfer
+    PageRun run;
+    WireEncoding encoding = WireEncoding::kExact;
+    std::shared_ptr<const PageMap> map;
+    std::vector<Extent> source;  // where the pages lie in KV memory
+    // Where they are encoded to, and go from; kExact: none.
+    std::optional<uint32_t> slot;
   };
 
   // The peer gave something.
@@ -108,8 +119,11 @@ class HandoffSender::Core final : public TransportHandler {
   // Sends whatever may be sent now. The progress thread, lock not held.
   void Pump() ABSL_LOCKS_EXCLUDED(mu_);
   std::optional<PageSend> NextSend() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Submit(const PageSend& send, uint64_t checksum)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Encodes pages into the send's slot, which is filled up to the end of the
+  // span that comes back. Lock not held.
+  absl::Span<const std::byte> Encode(const PageSend& send);
+  void Submit(PageSend send, absl::Span<const Extent> payload,
+              uint64_t checksum) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndSend(const PageSend& send, bool sent)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Has the progress thread look at the transfer; the caller then calls
@@ -117,6 +131,11 @@ class HandoffSender::Core final : public TransportHandler {
   void AddWork(TransferId id, Transfer& transfer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // How KV goes to this peer.
+  WireEncoding ChooseEncoding(PeerId peer) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Wire pages that a slot holds; at least 1.
+  uint32_t MaxStagedPages(const PageMap& map, WireEncoding encoding) const;
   // The transfer unless it ended.
   Transfer* FindLive(TransferId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The transfer that a message of `peer` is about, ended or not; null: none.
@@ -141,6 +160,11 @@ class HandoffSender::Core final : public TransportHandler {
   Transport* const transport_;
   const HandoffOptions options_;
   const RegionId region_;
+  const int32_t block_size_;
+  // Slots for encoded pages.
+  std::vector<std::byte> staging_memory_;
+  uint64_t staging_slot_bytes_ = 0;
+  std::optional<RegionId> staging_region_;
 
   mutable absl::Mutex mu_;
   Pairing pairing_ ABSL_GUARDED_BY(mu_);
@@ -155,9 +179,36 @@ class HandoffSender::Core final : public TransportHandler {
   std::map<PeerId, absl::Time> waiting_since_ ABSL_GUARDED_BY(mu_);
   // Links that are being measured.
   std::map<PeerId, LinkProbe> probes_ ABSL_GUARDED_BY(mu_);
+  // What was measured of links that are up, in bytes per second.
+  absl::flat_hash_map<PeerId, double> bandwidths_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint32_t> free_slots_ ABSL_GUARDED_BY(mu_);
   uint64_t next_cookie_ ABSL_GUARDED_BY(mu_) = kControlCookie + 1;
   std::vector<Event> events_ ABSL_GUARDED_BY(mu_);
   Stats totals_ ABSL_GUARDED_BY(mu_);
+};
+
+class ABSL_SCOPED_LOCKABLE HandoffSender::Core::Section final {
+ public:
+  explicit Section(Core* core) ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_)
+      : core_(core) {
+    core_->mu_.Lock();
+    was_empty_ = core_->events_.empty();
+  }
+  ~Section() ABSL_UNLOCK_FUNCTION() {
+    for (Pairing::Event& event : core_->pairing_.TakeEvents()) {
+      std::visit([&](auto& e) { core_->events_.push_back(std::move(e)); },
+                 event);
+    }
+    const bool wake = was_empty_ && !core_->events_.empty();
+    core_->mu_.Unlock();
+    if (wake && core_->options_.wake) core_->options_.wake();
+  }
+  Section(const Section&) = delete;
+  Section& operator=(const Section&) = delete;
+
+ private:
+  Core* const core_;
+  bool was_empty_;
 };
 
 }  // namespace baton::kv_transfer

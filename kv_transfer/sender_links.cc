@@ -44,23 +44,22 @@ void HandoffSender::Core::StartProbe(PeerId peer) {
 }
 
 void HandoffSender::Core::SendProbes(PeerId peer, const LinkProbe::Step& step) {
-  for (uint32_t i = 0; i < step.count; ++i) {
-    const wire::Probe probe{static_cast<uint64_t>(peer), step.first + i};
-    if (!step.with_payload) {
-      pairing_.Send(peer, probe);
-      continue;
-    }
-    if (!pairing_.IsReady(peer)) return;
-    const std::string header = pairing_.EncodeFor(peer, probe);
-    const Extent payload{region_, 0, probes_.at(peer).payload_bytes()};
-    // What is not sent is not answered: the probe ends without a result.
-    transport_
-        ->Send(peer,
-               ByteSpan(reinterpret_cast<const std::byte*>(header.data()),
-                        header.size()),
-               {payload}, kProbeCookie)
-        .IgnoreError();
+  if (!step.send) return;
+  const wire::Probe probe{static_cast<uint64_t>(peer), step.sequence};
+  if (step.payload_bytes == 0) {
+    pairing_.Send(peer, probe);
+    return;
   }
+  if (!pairing_.IsReady(peer)) return;
+  const std::string header = pairing_.EncodeFor(peer, probe);
+  const Extent payload{region_, 0, step.payload_bytes};
+  // What is not sent is not answered: the probe ends without a result.
+  transport_
+      ->Send(peer,
+             ByteSpan(reinterpret_cast<const std::byte*>(header.data()),
+                      header.size()),
+             {payload}, kProbeCookie)
+      .IgnoreError();
 }
 
 void HandoffSender::Core::OnProbeReply(PeerId peer,
@@ -69,6 +68,7 @@ void HandoffSender::Core::OnProbeReply(PeerId peer,
   if (it == probes_.end() || reply.probe != static_cast<uint64_t>(peer)) return;
   SendProbes(peer, it->second.OnReply(reply.sequence, options_.clock->Now()));
   if (!it->second.result().has_value()) return;
+  bandwidths_[peer] = it->second.result()->bytes_per_second;
   events_.push_back(LinkMeasured{
       peer, pairing_.IncarnationOf(peer), pairing_.NameOf(peer),
       transport_->PeerProperties(peer).name, *it->second.result()});

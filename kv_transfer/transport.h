@@ -54,6 +54,9 @@ struct TransportProperties {
   // Whether a killed peer is noticed without traffic from us. Never true for a
   // stopped or unreachable one: deadlines are for those.
   bool detects_peer_death = false;
+  // Whether one end reads the other's memory: no wire, and only memory with a
+  // descriptor can be sent.
+  bool shares_memory = false;
   uint64_t max_header_bytes = 0;
   uint64_t max_payload_bytes = 0;
   // About how large payloads should be for most bytes per second.
@@ -100,10 +103,12 @@ class TransportHandler {
   virtual std::optional<Landing> OnPayload(PeerId peer, ByteSpan header,
                                            uint64_t payload_bytes) = 0;
 
-  // The first `bytes` bytes of a landing are there. Not every transport says
-  // so: those that copy themselves do, now and then, so that what is to be done
-  // with the bytes can be done while they are in the caches.
-  virtual void OnLanding(PeerId peer, uint64_t cookie, uint64_t bytes) {}
+  // `bytes` are the next bytes of a landing, in order, from its first on; valid
+  // during the call, and what the landing's memory gets. Only transports that
+  // copy themselves say so: what is to be done with the bytes can then be done
+  // while they are in the caches. A transport that begins to say so for a
+  // landing does it for all of its bytes, before OnLanded.
+  virtual void OnLanding(PeerId peer, uint64_t cookie, ByteSpan bytes) {}
 
   // All bytes of a landing are there, or (not OK) none may be trusted.
   virtual void OnLanded(PeerId peer, uint64_t cookie,

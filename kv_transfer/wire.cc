@@ -45,15 +45,17 @@ struct BodyWriter {
   void operator()(const Kv& kv) {
     out.PutEnum(kv.transfer);
     out.Put(kv.generation);
-    out.Put(kv.layer);
-    out.Put(kv.first_index);
-    out.Put(kv.num_blocks);
+    out.Put(kv.pages.layer);
+    out.Put(kv.pages.first_page);
+    out.Put(kv.pages.num_pages);
+    out.PutEnum(kv.encoding);
   }
   void operator()(const Commit& commit) {
     out.PutEnum(commit.transfer);
     out.Put(commit.generation);
     out.Put(commit.num_layers);
-    out.Put(commit.num_blocks);
+    out.Put(commit.num_pages);
+    out.PutEnum(commit.encoding);
     out.Put(commit.record.first_token);
     out.Put(commit.record.next_token_index);
     out.Put(commit.record.num_tokens);
@@ -115,6 +117,10 @@ bool KnownOutcome(TransferOutcome outcome) {
   return outcome <= TransferOutcome::kLeaseExpired;
 }
 
+bool KnownEncoding(WireEncoding encoding) {
+  return encoding <= WireEncoding::kFp8;
+}
+
 absl::StatusOr<Body> ReadProbe(Type type, ByteReader& in) {
   const uint64_t probe = in.Get<uint64_t>();
   const uint32_t sequence = in.Get<uint32_t>();
@@ -126,6 +132,7 @@ absl::StatusOr<Body> ReadProbe(Type type, ByteReader& in) {
 absl::StatusOr<Body> ReadFixed(Type type, ByteReader& in) {
   Body body;
   bool outcome_ok = true;
+  bool encoding_ok = true;
   const TransferId transfer = in.GetEnum<TransferId>();
   const uint32_t generation = in.Get<uint32_t>();
   switch (type) {
@@ -136,16 +143,20 @@ absl::StatusOr<Body> ReadFixed(Type type, ByteReader& in) {
       LOG(FATAL) << "not about a transfer";
     case Type::kKv: {
       Kv kv{transfer, generation};
-      kv.layer = in.Get<uint32_t>();
-      kv.first_index = in.Get<uint32_t>();
-      kv.num_blocks = in.Get<uint32_t>();
+      kv.pages.layer = in.Get<uint32_t>();
+      kv.pages.first_page = in.Get<uint32_t>();
+      kv.pages.num_pages = in.Get<uint32_t>();
+      kv.encoding = in.GetEnum<WireEncoding>();
+      encoding_ok = KnownEncoding(kv.encoding);
       body = kv;
       break;
     }
     case Type::kCommit: {
       Commit commit{transfer, generation};
       commit.num_layers = in.Get<uint32_t>();
-      commit.num_blocks = in.Get<uint32_t>();
+      commit.num_pages = in.Get<uint32_t>();
+      commit.encoding = in.GetEnum<WireEncoding>();
+      encoding_ok = KnownEncoding(commit.encoding);
       commit.record.first_token = in.Get<int32_t>();
       commit.record.next_token_index = in.Get<uint32_t>();
       commit.record.num_tokens = in.Get<uint32_t>();
@@ -173,6 +184,7 @@ absl::StatusOr<Body> ReadFixed(Type type, ByteReader& in) {
   }
   if (!in.Finished()) return Malformed("length does not fit its type");
   if (!outcome_ok) return Malformed("unknown outcome");
+  if (!encoding_ok) return Malformed("unknown encoding");
   return body;
 }
 

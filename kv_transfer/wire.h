@@ -11,25 +11,25 @@
 #include "baton/v1/peer.pb.h"
 #include "common/ids.h"
 #include "kv_transfer/handoff.h"
+#include "kv_transfer/page_map.h"
 #include "kv_transfer/transport.h"
 
 namespace baton::kv_transfer::wire {
 
 inline constexpr uint32_t kMagic = 0x314e5442;  // "BTN1" on the wire
-inline constexpr uint8_t kVersion = 1;
+inline constexpr uint8_t kVersion = 2;
 inline constexpr uint64_t kPrefixBytes = 24;
 // Most bytes of a serialized PeerHello or PeerHelloReply.
 inline constexpr uint64_t kMaxHelloBytes = 3072;
 inline constexpr uint64_t kMaxHeaderBytes = kPrefixBytes + 4 + kMaxHelloBytes;
 
-// Comes with a payload: the pages of blocks [first_index, first_index +
-// num_blocks) of the transfer's list, of one layer, in order.
+// Comes with a payload: wire pages of one layer, in order
+// (kv_transfer/page_map.h).
 struct Kv {
   TransferId transfer{};
   uint32_t generation = 0;
-  uint32_t layer = 0;
-  uint32_t first_index = 0;
-  uint32_t num_blocks = 0;
+  PageRun pages;
+  WireEncoding encoding = WireEncoding::kExact;
 };
 
 // All was sent: this is what there must be.
@@ -37,7 +37,8 @@ struct Commit {
   TransferId transfer{};
   uint32_t generation = 0;
   uint32_t num_layers = 0;
-  uint32_t num_blocks = 0;
+  uint32_t num_pages = 0;  // of each layer
+  WireEncoding encoding = WireEncoding::kExact;
   uint64_t total_bytes = 0;
   uint64_t checksum = 0;  // kv_transfer/checksum.h
   CommitRecord record;

@@ -297,20 +297,6 @@ TEST_F(HandoffFailureTest, LostAcknowledgementFailsAtTheDeadline) {
             TransferOutcome::kDeadlineExceeded);
 }
 
-TEST_F(HandoffFailureTest, LeaseCanBeRenewed) {
-  OpenAndStart(2);
-  AdvanceAndTick(absl::Seconds(9));
-  receiver_->Extend(kId, In(absl::Seconds(10)));
-  sender_->Extend(kId, In(absl::Seconds(10)));
-  AdvanceAndTick(absl::Seconds(9));
-  EXPECT_THAT(PollReceiver(), IsEmpty());
-  EXPECT_THAT(PollSender(), IsEmpty());
-  AdvanceAndTick(absl::Seconds(2));
-  EXPECT_EQ(Only<Receiver::Failed>(PollReceiver())[0].outcome,
-            TransferOutcome::kDeadlineExceeded);
-  EXPECT_THAT(Only<Sender::Failed>(PollSender()), SizeIs(1));
-}
-
 TEST_F(HandoffFailureTest, EndsWithTheLeaseOfWhoWantsIt) {
   lease_until_ = In(absl::Seconds(5));
   OpenAndStart(2);

@@ -112,8 +112,8 @@ class HandoffPairTest : public ::testing::Test {
     grant.transfer = kId;
     grant.generation = kGeneration;
     grant.receiver = Incarnation{kDecode};
-    grant.first_block = first_block;
-    grant.num_blocks = num_blocks;
+    grant.first_token = first_block * kBlockTokens;
+    grant.num_tokens = num_blocks * kBlockTokens;
     grant.holder = kHolder;
     return grant;
   }

@@ -250,9 +250,7 @@ TEST_F(HandoffTest, CallsOnAnEndedTransferDoNothing) {
   SendAllLayers(2);
   sender_->Commit(kId, kRecord);
   sender_->Abort(kId);
-  sender_->Extend(kId, In(absl::Seconds(1)));
   receiver_->Abort(kId);
-  receiver_->Extend(kId, In(absl::Seconds(1)));
   network_.RunUntilIdle();
   EXPECT_THAT(PollSender(), IsEmpty());
 }
@@ -395,7 +393,7 @@ TEST_F(StrayMessageTest, OutOfRangePagesFailTheTransferAlone) {
   ASSERT_THAT(failed, SizeIs(1));
   EXPECT_EQ(failed[0].transfer, kId);
   EXPECT_EQ(failed[0].outcome, TransferOutcome::kOutOfRange);
-  EXPECT_THAT(failed[0].detail, HasSubstr("blocks 2+2"));
+  EXPECT_THAT(failed[0].detail, HasSubstr("pages 2+2"));
   EXPECT_THAT(Only<Receiver::Quiesced>(events), SizeIs(1));
   EXPECT_EQ(std::get<wire::Abort>(raw_.Take()[0].body).reason,
             TransferOutcome::kOutOfRange);

@@ -16,6 +16,8 @@
 namespace baton::kv_transfer {
 
 inline constexpr std::byte kUntouched{0xA5};
+// Tokens of a block, as MakeHello says.
+inline constexpr int32_t kBlockTokens = 16;
 
 // One worker's KV memory, which peers may be given to read. Layers lie apart,
 // so that a page written past the end of its layer would be seen.
@@ -107,7 +109,7 @@ inline v1::PeerHello MakeHello(v1::WorkerRole role, uint64_t incarnation,
   fingerprint.set_head_dim(16);
   fingerprint.set_vocab_size(1000);
   fingerprint.set_kv_dtype("bf16");
-  fingerprint.set_block_size(16);
+  fingerprint.set_block_size(kBlockTokens);
   fingerprint.set_protocol_version(1);
   return hello;
 }

@@ -1,5 +1,11 @@
 #include "kv_transfer/link_probe.h"
 
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <random>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,42 +17,166 @@ namespace {
 using testing::IsEmpty;
 using testing::SizeIs;
 
-TEST(LinkProbeTest, MeasuresLatencyThenBandwidth) {
-  absl::Time now = absl::UnixEpoch();
-  LinkProbe probe(/*payload_bytes=*/1000000, now);
+// A link in a model: a fixed time there and back, more of it for a payload
+// however small (it is announced and asked for), and bytes by bandwidth.
+struct Link {
+  absl::Duration round_trip;
+  double bytes_per_second = 0;
+  absl::Duration announcement = absl::ZeroDuration();
+  // What else the n-th message takes.
+  std::function<absl::Duration(int)> noise = [](int) {
+    return absl::ZeroDuration();
+  };
+};
+
+struct Measured {
+  std::optional<LinkSpeed> speed;
+  int messages = 0;
+  uint64_t bytes = 0;
+  uint64_t largest = 0;
+  absl::Duration took;
+};
+
+Measured Probe(const Link& link,
+               uint64_t max_payload_bytes = LinkProbe::kMaxPayloadBytes) {
+  const absl::Time start = absl::UnixEpoch();
+  absl::Time now = start;
+  LinkProbe probe(max_payload_bytes, now);
+  Measured out;
   LinkProbe::Step step = probe.Start();
-  EXPECT_EQ(step.first, 0u);
-  EXPECT_EQ(step.count, 1u);
-  EXPECT_FALSE(step.with_payload);
-  // The shortest of the pings counts.
-  for (uint32_t i = 0; i < LinkProbe::kPings; ++i) {
-    now += absl::Microseconds(i == 2 ? 100 : 300);
-    step = probe.OnReply(i, now);
-  }
-  EXPECT_TRUE(step.with_payload);
-  EXPECT_EQ(step.first, LinkProbe::kPings);
-  EXPECT_EQ(step.count, LinkProbe::kBursts);
-  for (uint32_t i = 0; i < LinkProbe::kBursts; ++i) {
+  while (step.send && out.messages < 1000) {
     EXPECT_FALSE(probe.result().has_value());
-    now += absl::Milliseconds(1);
-    EXPECT_EQ(probe.OnReply(step.first + i, now).count, 0u);
+    now += link.round_trip + link.noise(out.messages);
+    if (step.payload_bytes > 0) {
+      now += link.announcement +
+             absl::Seconds(static_cast<double>(step.payload_bytes) /
+                           link.bytes_per_second);
+    }
+    ++out.messages;
+    out.bytes += step.payload_bytes;
+    out.largest = std::max(out.largest, step.payload_bytes);
+    EXPECT_FALSE(probe.Late(now)) << out.messages;
+    step = probe.OnReply(step.sequence, now);
   }
-  ASSERT_TRUE(probe.result().has_value());
-  EXPECT_EQ(probe.result()->latency, absl::Microseconds(50));
-  EXPECT_NEAR(probe.result()->bytes_per_second, 1e9, 1);
+  out.speed = probe.result();
+  out.took = now - start;
+  return out;
+}
+
+// How far off, as a factor of at least 1.
+double Off(double measured, double truth) {
+  return std::max(measured / truth, truth / measured);
+}
+
+constexpr double kBandwidths[] = {1.25e6, 12.5e6, 125e6, 1.25e9, 3e9, 10e9};
+
+TEST(LinkProbeTest, MeasuresQuietLinks) {
+  for (double bandwidth : kBandwidths) {
+    for (absl::Duration round_trip :
+         {absl::Microseconds(20), absl::Microseconds(300),
+          absl::Milliseconds(100)}) {
+      const Measured m = Probe({.round_trip = round_trip,
+                                .bytes_per_second = bandwidth,
+                                .announcement = round_trip});
+      ASSERT_TRUE(m.speed.has_value()) << bandwidth;
+      EXPECT_EQ(m.speed->latency, round_trip / 2);
+      EXPECT_LT(Off(m.speed->bytes_per_second, bandwidth), 1.02) << bandwidth;
+    }
+  }
+}
+
+// Each message late by up to a third of the way there and back, or 100 us, and
+// some by a thread that slept.
+TEST(LinkProbeTest, MeasuresNoisyLinks) {
+  for (double bandwidth : kBandwidths) {
+    for (absl::Duration round_trip :
+         {absl::Microseconds(30), absl::Microseconds(300),
+          absl::Milliseconds(20)}) {
+      const absl::Duration late =
+          std::min(round_trip / 3, absl::Microseconds(100));
+      // A link as fast as memory is not far away.
+      const double largest = LinkProbe::kMaxPayloadBytes;
+      if (absl::Seconds(largest / bandwidth) < 5 * late) continue;
+      std::vector<double> off;
+      for (uint32_t seed = 1; seed <= 101; ++seed) {
+        std::minstd_rand random(seed);
+        random.discard(10);
+        const Measured m = Probe(
+            {.round_trip = round_trip,
+             .bytes_per_second = bandwidth,
+             .announcement = round_trip,
+             .noise = [&](int) {
+               const double part = static_cast<double>(random() % 1000) / 1000;
+               const bool slept = random() % 5 == 0;
+               return late * part +
+                      (slept ? absl::Microseconds(200) : absl::ZeroDuration());
+             }});
+        ASSERT_TRUE(m.speed.has_value());
+        off.push_back(Off(m.speed->bytes_per_second, bandwidth));
+      }
+      std::sort(off.begin(), off.end());
+      EXPECT_LT(off[off.size() / 2], 1.1) << bandwidth << " " << round_trip;
+      EXPECT_LT(off[off.size() * 9 / 10], 1.3)
+          << bandwidth << " " << round_trip;
+    }
+  }
+}
+
+TEST(LinkProbeTest, TheFirstMessagesMayBeSlow) {
+  const Measured m = Probe({.round_trip = absl::Microseconds(30),
+                            .bytes_per_second = 5e9,
+                            .noise = [](int n) {
+                              // Of each kind.
+                              return n == 0 || n == 4 || n == 7 || n == 10
+                                         ? absl::Milliseconds(3)
+                                         : absl::ZeroDuration();
+                            }});
+  ASSERT_TRUE(m.speed.has_value());
+  EXPECT_EQ(m.speed->latency, absl::Microseconds(15));
+  EXPECT_LT(Off(m.speed->bytes_per_second, 5e9), 1.3);
+}
+
+TEST(LinkProbeTest, TakesLittle) {
+  // As fast as memory: a few MB, in a moment.
+  const Measured fast =
+      Probe({.round_trip = absl::Microseconds(30), .bytes_per_second = 10e9});
+  EXPECT_EQ(fast.largest, LinkProbe::kMaxPayloadBytes);
+  EXPECT_LE(fast.bytes, uint64_t{4} << 20);
+  EXPECT_LT(fast.took, absl::Milliseconds(2));
+  // 10 Mbit/s: payloads that hold up others for little.
+  const Measured slow =
+      Probe({.round_trip = absl::Milliseconds(1), .bytes_per_second = 1.25e6});
+  EXPECT_LE(slow.largest, uint64_t{16} << 10);
+  EXPECT_LT(slow.took, absl::Milliseconds(100));
+  // 1 Gbit/s, in one building.
+  const Measured office =
+      Probe({.round_trip = absl::Microseconds(200), .bytes_per_second = 125e6});
+  EXPECT_LE(office.largest, uint64_t{256} << 10);
+  EXPECT_LT(office.took, absl::Milliseconds(20));
+}
+
+TEST(LinkProbeTest, KeepsToSmallPayloads) {
+  for (uint64_t max_bytes : {uint64_t{1}, uint64_t{2}, uint64_t{5000}}) {
+    const Measured m =
+        Probe({.round_trip = absl::Microseconds(30), .bytes_per_second = 1e9},
+              max_bytes);
+    EXPECT_EQ(m.largest, max_bytes);
+    ASSERT_TRUE(m.speed.has_value());
+    EXPECT_GT(m.speed->bytes_per_second, 0);
+  }
 }
 
 TEST(LinkProbeTest, ForeignAnswersCountForNothing) {
   const absl::Time now = absl::UnixEpoch();
-  LinkProbe probe(1000, now);
-  probe.Start();
-  EXPECT_EQ(probe.OnReply(1, now).count, 0u);
-  EXPECT_EQ(probe.OnReply(LinkProbe::kPings, now).count, 0u);
-  for (uint32_t i = 0; i < LinkProbe::kPings; ++i) probe.OnReply(i, now);
-  for (int i = 0; i < 100; ++i) {
-    probe.OnReply(0, now);
-    probe.OnReply(LinkProbe::kPings + LinkProbe::kBursts, now);
-  }
+  LinkProbe probe(LinkProbe::kMaxPayloadBytes, now);
+  const LinkProbe::Step first = probe.Start();
+  EXPECT_FALSE(probe.OnReply(first.sequence + 1, now).send);
+  const LinkProbe::Step second = probe.OnReply(first.sequence, now);
+  ASSERT_TRUE(second.send);
+  EXPECT_NE(second.sequence, first.sequence);
+  // Twice, too late, too early.
+  EXPECT_FALSE(probe.OnReply(first.sequence, now).send);
+  EXPECT_FALSE(probe.OnReply(second.sequence + 1, now).send);
   EXPECT_FALSE(probe.result().has_value());
   EXPECT_FALSE(probe.Late(now + LinkProbe::kPatience - absl::Seconds(1)));
   EXPECT_TRUE(probe.Late(now + LinkProbe::kPatience));

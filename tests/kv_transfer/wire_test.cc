@@ -32,10 +32,10 @@ std::vector<Message> EveryMessage() {
   return {
       {kFrom, {}, MakeHello(v1::WORKER_ROLE_PREFILL, 4, "p")},
       {kFrom, kTo, reply},
-      {kFrom, kTo, Kv{kTransfer, 0xa1b2c3d4, 5, 6, 7}},
+      {kFrom, kTo, Kv{kTransfer, 0xa1b2c3d4, {5, 6, 7}}},
       {kFrom, kTo,
-       Commit{kTransfer, 0xa1b2c3d4, 2, 3, 0x1000000002, 0xfedcba9876543210,
-              CommitRecord{-1, 17, 40}}},
+       Commit{kTransfer, 0xa1b2c3d4, 2, 3, WireEncoding::kFp8, 0x1000000002,
+              0xfedcba9876543210, CommitRecord{-1, 17, 40}}},
       {kFrom, kTo, CommitAck{kTransfer, 2, TransferOutcome::kChecksumMismatch}},
       {kFrom, kTo, Abort{kTransfer, 3, TransferOutcome::kDeadlineExceeded}},
       {kFrom, kTo, AbortAck{kTransfer, 4}},
@@ -60,9 +60,9 @@ TEST(WireTest, EveryMessageSurvivesTheTrip) {
 // As docs/wire_format.md shows them, byte by byte.
 TEST(WireTest, KvIsThoseBytes) {
   EXPECT_EQ(absl::BytesToHexString(
-                Encode({kFrom, kTo, Kv{kTransfer, 0xa1b2c3d4, 5, 6, 7}})),
+                Encode({kFrom, kTo, Kv{kTransfer, 0xa1b2c3d4, {5, 6, 7}}})),
             "42544e31"
-            "01"
+            "02"
             "03"
             "0000"
             "8877665544332211"
@@ -71,16 +71,17 @@ TEST(WireTest, KvIsThoseBytes) {
             "d4c3b2a1"
             "05000000"
             "06000000"
-            "07000000");
+            "07000000"
+            "00000000");
 }
 
 TEST(WireTest, CommitIsThoseBytes) {
-  EXPECT_EQ(absl::BytesToHexString(
-                Encode({kFrom, kTo,
-                        Commit{kTransfer, 1, 2, 3, 0x1000000002,
-                               0xfedcba9876543210, CommitRecord{-1, 17, 40}}})),
+  EXPECT_EQ(absl::BytesToHexString(Encode(
+                {kFrom, kTo,
+                 Commit{kTransfer, 1, 2, 3, WireEncoding::kInt8, 0x1000000002,
+                        0xfedcba9876543210, CommitRecord{-1, 17, 40}}})),
             "42544e31"
-            "01"
+            "02"
             "04"
             "0000"
             "8877665544332211"
@@ -89,6 +90,7 @@ TEST(WireTest, CommitIsThoseBytes) {
             "01000000"
             "02000000"
             "03000000"
+            "01000000"
             "ffffffff"
             "11000000"
             "28000000"
@@ -116,7 +118,7 @@ TEST(WireTest, ErrorsSayWhatIsWrong) {
   EXPECT_THAT(error(bytes), HasSubstr("not a message of Baton"));
   bytes = good;
   bytes[4] = 9;
-  EXPECT_THAT(error(bytes), HasSubstr("version 9, expected 1"));
+  EXPECT_THAT(error(bytes), HasSubstr("version 9, expected 2"));
   bytes = good;
   bytes[5] = 77;
   EXPECT_THAT(error(bytes), HasSubstr("unknown type 77"));
@@ -126,12 +128,15 @@ TEST(WireTest, ErrorsSayWhatIsWrong) {
   EXPECT_THAT(error(bytes), HasSubstr("unknown outcome"));
   bytes[bytes.size() - 4] = 0;  // an abort because all is well
   EXPECT_THAT(error(bytes), HasSubstr("unknown outcome"));
+  bytes = Encode({kFrom, kTo, Kv{kTransfer, 4, {5, 6, 7}}});
+  bytes[bytes.size() - 4] = 3;
+  EXPECT_THAT(error(bytes), HasSubstr("unknown encoding"));
 }
 
 TEST(WireTest, HelloOfAnotherVersionIsDecoded) {
   std::string bytes =
       Encode({kFrom, {}, MakeHello(v1::WORKER_ROLE_PREFILL, 4, "p")});
-  bytes[4] = 2;
+  bytes[4] = 3;
   EXPECT_TRUE(Decode(Bytes(bytes)).ok());
 }
 
@@ -189,6 +194,29 @@ TEST(ChecksumTest, DependsOnContentAndPlaceNotOnOrder) {
   auto altered = a;
   altered[17] ^= std::byte{1};
   EXPECT_NE(PageChecksum(a, 0, 0), PageChecksum(altered, 0, 0));
+}
+
+TEST(ChecksumTest, PiecesOfAnySizeGiveTheSameSum) {
+  constexpr int64_t kPage = 1000;
+  std::vector<std::byte> pages;
+  uint64_t expected = 0;
+  for (int32_t i = 0; i < 5; ++i) {
+    const auto page = KvMemory::Content(3, 2, i, kPage);
+    pages.insert(pages.end(), page.begin(), page.end());
+    expected += PageChecksum(page, 2, 7 + i);
+  }
+  for (size_t piece : {1, 7, 999, 1000, 1001, 2500, 5000}) {
+    PagesChecksum checksum(2, 7, kPage);
+    EXPECT_FALSE(checksum.begun());
+    for (size_t at = 0; at < pages.size(); at += piece) {
+      checksum.Add(absl::MakeSpan(pages).subspan(at, piece));
+      EXPECT_TRUE(checksum.begun());
+    }
+    EXPECT_EQ(checksum.sum(), expected) << piece;
+  }
+  PagesChecksum half(2, 7, kPage);
+  half.Add(absl::MakeSpan(pages).first(10));
+  EXPECT_DEATH(half.sum(), "Check failed");
 }
 
 }  // namespace

@@ -31,6 +31,20 @@ TEST(FingerprintTest, NamesEachFieldWithBothValues) {
   EXPECT_THAT(text, Not(HasSubstr("block_size")));
 }
 
+TEST(FingerprintTest, BlockSizesFitWhenOneIsAMultipleOfTheOther) {
+  const auto difference = [](uint32_t here, uint32_t there) {
+    v1::ModelFingerprint a = Some(), b = Some();
+    a.set_block_size(here);
+    b.set_block_size(there);
+    return DescribeDifference(a, b);
+  };
+  EXPECT_EQ(difference(16, 128), "");
+  EXPECT_EQ(difference(64, 32), "");
+  EXPECT_EQ(difference(32, 48), "block_size (32 here, 48 there)");
+  EXPECT_EQ(difference(24, 48), "block_size (24 here, 48 there)");
+  EXPECT_EQ(difference(0, 16), "block_size (0 here, 16 there)");
+}
+
 // A field that is added to the message is compared without anyone's doing.
 TEST(FingerprintTest, EveryFieldCounts) {
   const auto* type = v1::ModelFingerprint::descriptor();

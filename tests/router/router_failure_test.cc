@@ -219,7 +219,7 @@ TEST_F(RouterTest, MisfitIsNeverPlaced) {
   FakeWorker* const fits = AddDecode("d0");
   FakeWorker::Options other;
   other.hello = FakeWorker::Hello(v1::WORKER_ROLE_DECODE, "d-other");
-  other.hello.mutable_fingerprint()->set_block_size(32);
+  other.hello.mutable_fingerprint()->set_block_size(24);
   other.hello.set_total_blocks(100000);
   FakeWorker* const misfit = Add(other);
   FakeWorker::Options foreign;
@@ -242,7 +242,7 @@ TEST_F(RouterTest, OnlyMisfitsIsUnavailableAndSaysWhy) {
   AddPrefill("p0");
   FakeWorker::Options other;
   other.hello = FakeWorker::Hello(v1::WORKER_ROLE_DECODE, "d-other");
-  other.hello.mutable_fingerprint()->set_block_size(32);
+  other.hello.mutable_fingerprint()->set_block_size(24);
   FakeWorker* const misfit = Add(other);
   options_.flow.worker_wait = absl::Milliseconds(500);
   StartRouter();

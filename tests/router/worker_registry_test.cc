@@ -180,7 +180,7 @@ TEST_F(WorkerRegistryTest, RestartedWorkerIsANewPeer) {
 
 TEST_F(WorkerRegistryTest, EachDifferingFieldIsNamed) {
   v1::WorkerHello decode = DecodeHello();
-  decode.mutable_fingerprint()->set_block_size(32);
+  decode.mutable_fingerprint()->set_block_size(24);
   decode.mutable_fingerprint()->set_model_identity("others");
   registry_->Connected(p_, PrefillHello(), kStart);
   const WorkerId d = registry_->Connected(d_, decode, kStart);
@@ -189,7 +189,7 @@ TEST_F(WorkerRegistryTest, EachDifferingFieldIsNamed) {
   const std::string why = registry_->WhyNot();
   EXPECT_THAT(why, HasSubstr("d0"));
   EXPECT_THAT(why, HasSubstr("p0"));
-  EXPECT_THAT(why, HasSubstr("block_size (32 here, 16 there)"));
+  EXPECT_THAT(why, HasSubstr("block_size (24 here, 16 there)"));
   EXPECT_THAT(why, HasSubstr("model_identity (\"others\" here"));
 }
 

@@ -88,7 +88,7 @@ int Send(const std::string& kind, char** args) {
   grant.transfer = transfer;
   grant.generation = 1;
   grant.receiver = receiver;
-  grant.num_blocks = num_blocks;
+  grant.num_tokens = num_blocks * kBlockTokens;
   const absl::Status started =
       (*sender)->Start(grant, Blocks(num_blocks), InAMinute());
   CHECK(started.ok()) << started;
