@@ -47,6 +47,9 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
       data_address_(parts.transport->properties().address),
       leases_(parts.leases),
       pool_(engine_->kv_layout().num_blocks),
+      cache_({.enabled = options.prefix_cache,
+              .block_size = engine_->kv_layout().block_size},
+             &pool_),
       scheduler_({.token_budget = options.token_budget,
                   .block_size = engine_->kv_layout().block_size}),
       publisher_(parts.outbox),
@@ -126,7 +129,7 @@ void DecodeLoop::OnRouterEvent(worker::RouterEvent event) {
 scheduling::WorkerCapacity DecodeLoop::Capacity() const {
   scheduling::WorkerCapacity capacity;
   capacity.total_blocks = pool_.size();
-  capacity.free_blocks = pool_.num_free();
+  capacity.free_blocks = pool_.num_available();
   capacity.max_sequences = options_.max_sequences;
   capacity.num_sequences = attempts_.size();
   capacity.max_context = engine_->model().max_position;
@@ -151,22 +154,30 @@ void DecodeLoop::OnReserve(worker::SessionId session,
   }
   const int32_t max_tokens = (*sequence)->MaxComputed();
   const int32_t blocks = engine_->kv_layout().BlocksFor(max_tokens);
+  // A prompt that is computed here needs a token to compute.
+  const int32_t tokens = (*sequence)->num_tokens();
+  scheduling::PooledBlocks held = cache_.Match(
+      sequence->get(), reserve.local_prefill() ? tokens - 1 : tokens);
   const scheduling::AdmissionVerdict verdict =
-      scheduling::AdmitReservation(Capacity(), blocks, max_tokens);
+      scheduling::AdmitReservation(Capacity(), blocks, held.size(), max_tokens);
   if (verdict != scheduling::AdmissionVerdict::kAdmit) {
     publisher_.AddRefusal(
         key, worker::ToWire(verdict),
         absl::StrCat("decode worker ", options_.name, ": ",
-                     AdmissionVerdictName(verdict), " (", blocks,
-                     " blocks needed, ", pool_.num_free(), " free of ",
+                     AdmissionVerdictName(verdict), " (", blocks - held.size(),
+                     " blocks needed, ", pool_.num_available(), " free of ",
                      pool_.size(), ")"));
     return;
   }
-  (*sequence)->blocks() = *pool_.Allocate(blocks);
+  held.Append(*pool_.Allocate(blocks - held.size()));
+  (*sequence)->blocks() = std::move(held);
+  metrics_->CountPrefix(tokens, (*sequence)->cached());
   auto owned = std::make_unique<Attempt>();
   owned->key = key;
   owned->request_id = reserve.sequence().request_id();
   owned->sequence = *std::move(sequence);
+  owned->outcome.set_cached_tokens(
+      static_cast<uint32_t>(owned->sequence->cached()));
   const absl::Time now = clock_->Now();
   const uint64_t deadline_ms = reserve.sequence().deadline_ms();
   owned->deadline = now + (deadline_ms == 0 ? kDefaultDeadline
@@ -175,6 +186,8 @@ void DecodeLoop::OnReserve(worker::SessionId session,
   if (reserve.local_prefill()) {
     attempt->prefilling = true;
     attempt->ready_at = now;
+    const int32_t cached = attempt->sequence->cached();
+    if (cached > 0) attempt->sequence->AdoptComputed(cached);
     publisher_.AddGrant(key, v1::Grant());
     scheduler_.Add(attempt->sequence.get());
     return;
@@ -189,10 +202,10 @@ void DecodeLoop::OnReserve(worker::SessionId session,
 
 absl::Status DecodeLoop::Grant(Attempt* attempt) {
   const Sequence& sequence = *attempt->sequence;
-  const int32_t prompt_blocks =
-      engine_->kv_layout().BlocksFor(sequence.num_tokens());
-  const absl::Span<const BlockId> ids =
-      sequence.blocks().ids().first(prompt_blocks);
+  const engine::KvLayout& layout = engine_->kv_layout();
+  const int32_t cached_blocks = layout.BlocksFor(sequence.cached());
+  const absl::Span<const BlockId> ids = sequence.blocks().ids().subspan(
+      cached_blocks, layout.BlocksFor(sequence.num_tokens()) - cached_blocks);
   const std::optional<TransferSlots::Name> name = slots_.Take();
   if (!name.has_value()) {
     return absl::ResourceExhaustedError("too many hand-offs at once");
@@ -201,6 +214,7 @@ absl::Status DecodeLoop::Grant(Attempt* attempt) {
   open.transfer = name->transfer;
   open.generation = name->generation;
   open.blocks.assign(ids.begin(), ids.end());
+  open.num_tokens = sequence.num_tokens() - sequence.cached();
   open.deadline = attempt->deadline;
   open.holder = attempt->key.session;
   if (absl::Status status = receiver_->Open(open); !status.ok()) {
@@ -214,8 +228,8 @@ absl::Status DecodeLoop::Grant(Attempt* attempt) {
   grant.set_generation(open.generation);
   grant.set_decode_incarnation(incarnation_);
   grant.set_data_address(data_address_);
-  grant.set_first_block(0);
-  grant.set_num_blocks(static_cast<uint32_t>(prompt_blocks));
+  grant.set_first_token(static_cast<uint32_t>(sequence.cached()));
+  grant.set_num_tokens(static_cast<uint32_t>(*open.num_tokens));
   publisher_.AddGrant(attempt->key, std::move(grant));
   return absl::OkStatus();
 }
@@ -271,6 +285,7 @@ void DecodeLoop::OnLanded(const HandoffReceiver::Landed& landed) {
   }
   sequence.AdoptComputed(sequence.num_tokens());
   sequence.AdoptSampled(record.first_token);
+  cache_.Insert(&sequence);
   if (sequence.finished().has_value()) {
     attempt->outcome.set_ok(true);
     publisher_.AddOutcome(attempt->key, attempt->outcome);
@@ -318,6 +333,7 @@ void DecodeLoop::Commit(const StepPlan& plan, const StepResult& result,
     Attempt* attempt = attempts_.Find(planned.sequence);
     const int32_t count = static_cast<int32_t>(planned.tokens.size());
     attempt->sequence->CommitComputed(count);
+    cache_.Insert(attempt->sequence.get());
     if (attempt->prefilling) metrics_->prompt_tokens->Increment(count);
   }
   for (const SampledToken& token : result.sampled) {
@@ -330,6 +346,7 @@ void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
   Sequence& sequence = *attempt->sequence;
   if (!token.ok) {
     Fail(attempt, "the model's logits are not finite", /*retryable=*/false);
+    cache_.Clear();  // for all one knows, that is where it comes from
     return;
   }
   sequence.CommitSampled(token.token);
@@ -395,14 +412,14 @@ void DecodeLoop::HandBack() {
 
 void DecodeLoop::Publish() {
   const int waiting = attempts_.size() - scheduler_.num_running();
-  metrics_->Observe(pool_, scheduler_.num_running(), waiting,
+  metrics_->Observe(pool_, cache_, scheduler_.num_running(), waiting,
                     quarantine_.num_blocks());
   metrics_->ObserveHandoff(receiver_->stats());
 
   v1::LoadReport load;
   load.set_running(static_cast<uint32_t>(scheduler_.num_running()));
   load.set_waiting(static_cast<uint32_t>(waiting));
-  load.set_free_blocks(static_cast<uint32_t>(pool_.num_free()));
+  load.set_free_blocks(static_cast<uint32_t>(pool_.num_available()));
   load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
   load.set_steps(steps_);
   load.set_draining(drain_requested_);

@@ -3,10 +3,12 @@
 //
 // Life of an attempt:
 //   1. Reserve comes from a router: refused, or blocks for the whole sequence
-//      are set aside and the grant goes back.
+//      are set aside and the grant goes back. The blocks of a cached prefix are
+//      shared; the grant asks for the rest.
 //   2. reserved: KV arrives. Landed (complete and verified) joins the sequence
 //      to the batch at the next step. A local prefill skips this.
 //   3. running: a token per step, until a stop rule: outcome ok.
+//   A full block enters the prefix cache once its KV is verified or computed.
 //   Cancel, a router that is gone or silent (its lease ran out), a failed
 //   transfer, the end of draining: the attempt is over. Its blocks are free at
 //   once, or after the last receive that was posted on them has completed
@@ -29,6 +31,7 @@
 #include "scheduling/admission.h"
 #include "scheduling/block_pool.h"
 #include "scheduling/decode_scheduler.h"
+#include "scheduling/prefix_cache.h"
 #include "scheduling/sequence.h"
 #include "worker/attempt_table.h"
 #include "worker/control_service.h"
@@ -94,7 +97,7 @@ class DecodeLoop final : public worker::WorkerLoop {
   void OnSampled(Attempt* attempt, const scheduling::SampledToken& token,
                  absl::Time started);
 
-  // Opens the transfer and answers with the grant.
+  // Opens the transfer of what is not cached and answers with the grant.
   absl::Status Grant(Attempt* attempt);
   // Ends the attempt and tells the router why it failed.
   void Fail(Attempt* attempt, const std::string& error, bool retryable,
@@ -122,6 +125,7 @@ class DecodeLoop final : public worker::WorkerLoop {
   absl::Time drain_until_ = absl::InfiniteFuture();
 
   scheduling::BlockPool pool_;
+  scheduling::PrefixCache cache_;
   scheduling::DecodeScheduler scheduler_;
   worker::Publisher publisher_;
   worker::AttemptTable<Attempt> attempts_;

@@ -42,9 +42,12 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
       leases_(parts.leases),
       clock_(clock),
       pool_(engine_->kv_layout().num_blocks),
+      cache_({.enabled = options.prefix_cache,
+              .block_size = engine_->kv_layout().block_size},
+             &pool_),
       scheduler_({.token_budget = options.token_budget,
                   .block_size = engine_->kv_layout().block_size},
-                 &pool_),
+                 &pool_, &cache_),
       publisher_(parts.outbox),
       pairings_(sender_.get(), &publisher_) {
   CHECK(leases_ != nullptr);
@@ -124,7 +127,7 @@ void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
 scheduling::WorkerCapacity PrefillLoop::Capacity() const {
   scheduling::WorkerCapacity capacity;
   capacity.total_blocks = pool_.size();
-  capacity.free_blocks = pool_.num_free();
+  capacity.free_blocks = pool_.num_available();
   capacity.max_sequences = options_.max_sequences;
   capacity.num_sequences = attempts_.size();
   capacity.max_context = engine_->model().max_position;
@@ -177,12 +180,12 @@ void PrefillLoop::OnGrant(worker::SessionId session, const v1::Grant& grant) {
       attempt->waiting_grant.has_value()) {
     return;
   }
-  const uint32_t blocks = engine_->kv_layout().BlocksFor(attempt->num_tokens);
-  if (grant.first_block() > blocks ||
-      grant.num_blocks() != blocks - grant.first_block()) {
+  const auto tokens = static_cast<uint32_t>(attempt->num_tokens);
+  if (grant.first_token() > tokens ||
+      grant.num_tokens() != tokens - grant.first_token()) {
     Fail(attempt,
-         absl::StrCat("the grant names blocks ", grant.first_block(), "+",
-                      grant.num_blocks(), ", the prompt has ", blocks),
+         absl::StrCat("the grant names tokens ", grant.first_token(), "+",
+                      grant.num_tokens(), ", the prompt has ", tokens),
          /*retryable=*/false);
     return;
   }
@@ -213,8 +216,8 @@ absl::Status PrefillLoop::StartTransfer(Attempt* attempt) {
   start.transfer = transfer;
   start.generation = grant.generation();
   start.receiver = Incarnation{grant.decode_incarnation()};
-  start.first_block = static_cast<int32_t>(grant.first_block());
-  start.num_blocks = static_cast<int32_t>(grant.num_blocks());
+  start.first_token = static_cast<int32_t>(grant.first_token());
+  start.num_tokens = static_cast<int32_t>(grant.num_tokens());
   start.holder = attempt->key.session;
   BATON_RETURN_IF_ERROR(sender_->Start(start, attempt->sequence->blocks().ids(),
                                        attempt->deadline));
@@ -311,10 +314,13 @@ std::vector<std::pair<TransferId, int32_t>> PrefillLoop::PrepareSends(
   std::vector<std::pair<TransferId, int32_t>> sends;
   for (const PlannedSequence& planned : plan.sequences) {
     Attempt* attempt = attempts_.Find(planned.sequence);
-    if (planned.first_position == 0) {
+    if (attempt->started == absl::InfiniteFuture()) {
       attempt->started = now;
       metrics_->queue_seconds->Observe(
           absl::ToDoubleSeconds(now - attempt->assigned));
+      const int32_t cached = attempt->sequence->cached();
+      metrics_->CountPrefix(attempt->num_tokens, cached);
+      attempt->outcome.set_cached_tokens(static_cast<uint32_t>(cached));
     }
     const absl::Status status = StartTransfer(attempt);
     if (!status.ok()) {
@@ -351,8 +357,9 @@ void PrefillLoop::Execute(const StepPlan& plan) {
 
 void PrefillLoop::Commit(const StepPlan& plan, const StepResult& result) {
   for (const PlannedSequence& planned : plan.sequences) {
-    attempts_.Find(planned.sequence)
-        ->sequence->CommitComputed(static_cast<int32_t>(planned.tokens.size()));
+    Sequence* sequence = attempts_.Find(planned.sequence)->sequence.get();
+    sequence->CommitComputed(static_cast<int32_t>(planned.tokens.size()));
+    cache_.Insert(sequence);
   }
   for (const SampledToken& token : result.sampled) {
     OnSampled(attempts_.Find(token.sequence), token);
@@ -371,6 +378,7 @@ void PrefillLoop::OnSampled(Attempt* attempt, const SampledToken& token) {
   scheduler_.Remove(sequence.id());
   if (!token.ok) {
     Fail(attempt, "the model's logits are not finite", /*retryable=*/false);
+    cache_.Clear();  // for all one knows, that is where it comes from
     return;
   }
   sequence.CommitSampled(token.token);
@@ -443,13 +451,13 @@ void PrefillLoop::Publish() {
     if (attempt->sequence->blocks().size() > 0) ++running;
   }
   const int waiting = attempts_.size() - running;
-  metrics_->Observe(pool_, running, waiting, quarantine_.num_blocks());
+  metrics_->Observe(pool_, cache_, running, waiting, quarantine_.num_blocks());
   metrics_->ObserveHandoff(sender_->stats());
 
   v1::LoadReport load;
   load.set_running(static_cast<uint32_t>(attempts_.size() - computing));
   load.set_waiting(static_cast<uint32_t>(computing));
-  load.set_free_blocks(static_cast<uint32_t>(pool_.num_free()));
+  load.set_free_blocks(static_cast<uint32_t>(pool_.num_available()));
   load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
   load.set_steps(steps_);
   load.set_draining(drain_requested_);

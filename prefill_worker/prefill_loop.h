@@ -3,8 +3,10 @@
 //
 // Life of an attempt:
 //   1. Prefill comes from a router: admitted and queued, or refused.
-//   2. computing: chunk by chunk. Grant comes at any time, before, during or
-//      after; from then on each layer of each finished block goes out.
+//   2. computing: what is cached of its prompt is there at once, the rest comes
+//      chunk by chunk and enters the cache as soon. Grant comes at any time,
+//      before, during or after; from then on each layer of each finished block
+//      goes out, a cached prefix before anything is computed.
 //   3. The last chunk samples the first token, which goes to the router at
 //      once. When it ends the request, the attempt is over: outcome ok.
 //   4. handing off: commit, once the grant is there. The decode worker's
@@ -32,6 +34,7 @@
 #include "prefill_worker/pairings.h"
 #include "scheduling/block_pool.h"
 #include "scheduling/prefill_scheduler.h"
+#include "scheduling/prefix_cache.h"
 #include "scheduling/sequence.h"
 #include "worker/attempt_table.h"
 #include "worker/control_service.h"
@@ -121,7 +124,8 @@ class PrefillLoop final : public worker::WorkerLoop {
   // and the last one too when that is all.
   int32_t BlocksReady(const Attempt& attempt, int32_t computed) const;
   // The transfers that this step has news for, with their blocks ready after
-  // it; begins those whose grant waited for blocks.
+  // it. Sequences that start are counted; transfers whose grant waited for
+  // blocks begin, and send what is cached.
   std::vector<std::pair<TransferId, int32_t>> PrepareSends(
       const scheduling::StepPlan& plan, absl::Time now);
 
@@ -137,6 +141,7 @@ class PrefillLoop final : public worker::WorkerLoop {
   absl::Time drain_until_ = absl::InfiniteFuture();
 
   scheduling::BlockPool pool_;
+  scheduling::PrefixCache cache_;
   scheduling::PrefillScheduler scheduler_;
   worker::Publisher publisher_;
   Pairings pairings_;

@@ -15,6 +15,10 @@ v1::Usage MakeUsage(const RequestRecord& record) {
   usage.set_prompt_tokens(static_cast<uint32_t>(record.spec.prompt.size()));
   usage.set_output_tokens(
       static_cast<uint32_t>(record.lifecycle.output().size()));
+  const auto& prefill = record.trace.first_prefill_outcome;
+  if (prefill.has_value()) {
+    usage.set_cached_prompt_tokens(prefill->cached_tokens());
+  }
   return usage;
 }
 

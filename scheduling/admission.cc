@@ -23,7 +23,8 @@ const char* AdmissionVerdictName(AdmissionVerdict verdict) {
 }
 
 AdmissionVerdict AdmitReservation(const WorkerCapacity& capacity,
-                                  int32_t blocks_needed, int32_t max_tokens) {
+                                  int32_t blocks_needed, int32_t blocks_cached,
+                                  int32_t max_tokens) {
   if (capacity.draining) return AdmissionVerdict::kDraining;
   if (blocks_needed > capacity.total_blocks ||
       max_tokens > capacity.max_context) {
@@ -32,7 +33,9 @@ AdmissionVerdict AdmitReservation(const WorkerCapacity& capacity,
   if (capacity.num_sequences >= capacity.max_sequences) {
     return AdmissionVerdict::kNoSequences;
   }
-  if (blocks_needed > capacity.free_blocks) return AdmissionVerdict::kNoBlocks;
+  if (blocks_needed - blocks_cached > capacity.free_blocks) {
+    return AdmissionVerdict::kNoBlocks;
+  }
   return AdmissionVerdict::kAdmit;
 }
 

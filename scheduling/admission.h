@@ -21,7 +21,7 @@ const char* AdmissionVerdictName(AdmissionVerdict verdict);
 // What the worker holds now.
 struct WorkerCapacity {
   int32_t total_blocks = 0;
-  int32_t free_blocks = 0;
+  int32_t free_blocks = 0;  // those that can be evicted included
   int32_t max_sequences = 0;
   int32_t num_sequences = 0;  // reserved, waiting and running
   int32_t max_context = 0;
@@ -32,9 +32,11 @@ struct WorkerCapacity {
 };
 
 // A decode worker sets blocks aside for the whole sequence at once, output
-// included, so an admitted sequence always ends.
+// included, so an admitted sequence always ends. It holds `blocks_cached` of
+// the `blocks_needed` already, which are not free then.
 AdmissionVerdict AdmitReservation(const WorkerCapacity& capacity,
-                                  int32_t blocks_needed, int32_t max_tokens);
+                                  int32_t blocks_needed, int32_t blocks_cached,
+                                  int32_t max_tokens);
 
 // A prefill worker queues up to a bound of tokens and takes blocks when a
 // sequence's turn comes. One sequence is always taken when nothing is queued.

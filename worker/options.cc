@@ -1,5 +1,8 @@
 #include "worker/options.h"
 
+#include <map>
+#include <string>
+
 #include <CLI/CLI.hpp>
 
 #include "absl/strings/numbers.h"
@@ -66,6 +69,15 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->capture_default_str();
   app->add_option("--ucx-tls", o->ucx_tls, "UCX transports (UCX_TLS)")
       ->capture_default_str();
+  app->add_option("--kv-wire", o->kv_wire,
+                  "How a prefill worker sends a bf16 cache over slow links: "
+                  "exact, or int8 or fp8: half of the bytes, less precise")
+      ->check(CLI::IsMember({"exact", "int8", "fp8"}))
+      ->capture_default_str();
+  app->add_option("--kv-wire-below", o->kv_wire_below_mb_per_s,
+                  "Which links are slow: those measured below this many MB/s")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app->add_option("--threads", o->engine.num_threads,
                   "Engine threads; 0 takes the CPUs this process may use")
       ->check(CLI::Range(0, 1024))
@@ -112,6 +124,12 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
                   "Most prompt tokens that wait")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app->add_option("--prefix-cache", o->prefix_cache,
+                  "Keep KV blocks, while there is room, for prompts that begin "
+                  "alike: on or off")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, bool>{{"on", true}, {"off", false}}))
+      ->default_str("on");
   app->add_option("--drain-seconds", o->drain_seconds,
                   "After SIGTERM, how long to go on with what runs")
       ->check(CLI::NonNegativeNumber)

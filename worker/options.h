@@ -23,10 +23,15 @@ struct WorkerOptions {
   // As in kv_transfer::CreateTransport.
   std::string transport = "auto";
   std::string ucx_tls = "tcp";
+  // Prefill workers: kv_transfer::WirePolicy.
+  std::string kv_wire = "exact";
+  double kv_wire_below_mb_per_s = 200;
   engine::EngineOptions engine;
   int32_t token_budget = 512;
   int32_t max_sequences = 64;
   int64_t max_queued_tokens = 1 << 20;
+  // Keep full KV blocks for prompts that begin alike.
+  bool prefix_cache = true;
   // How long a draining worker goes on with what it has.
   double drain_seconds = 10;
   int ready_fd = -1;

@@ -16,6 +16,18 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
           m->Gauge("baton_kv_blocks_quarantined",
                    "KV blocks of ended transfers that the transport may still "
                    "touch.")),
+      prefix_cache_queries(
+          m->Counter("baton_prefix_cache_queries_total",
+                     "Prompt tokens that were looked up in the prefix cache.")),
+      prefix_cache_hits(
+          m->Counter("baton_prefix_cache_hits_total",
+                     "Prompt tokens whose KV the prefix cache had.")),
+      prefix_cache_blocks(
+          m->Gauge("baton_prefix_cache_blocks",
+                   "KV blocks in the prefix cache, those in use included.")),
+      prefix_cache_evictions(
+          m->Counter("baton_prefix_cache_evictions_total",
+                     "KV blocks that left the prefix cache to be used anew.")),
       prompt_tokens(m->Counter("baton_prompt_tokens_total",
                                "Prompt tokens computed by this worker.")),
       generation_tokens(m->Counter("baton_generation_tokens_total",
@@ -50,6 +62,9 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
           "baton_kv_transfer_messages_dropped",
           "Hand-off messages since start that were stale, unknown, duplicate "
           "or out of range and touched no memory.")),
+      transfers_encoded(m->Gauge(
+          "baton_kv_transfers_encoded",
+          "Hand-offs since start that went over the wire as int8 or fp8.")),
       peers(m->Gauge("baton_kv_transfer_peers",
                      "Workers that this one is paired with.")),
       registry_(m) {
@@ -68,7 +83,13 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
       ->Set(weights.load_seconds);
 }
 
+void WorkerMetrics::CountPrefix(int32_t tokens, int32_t cached) {
+  prefix_cache_queries->Increment(tokens);
+  prefix_cache_hits->Increment(cached);
+}
+
 void WorkerMetrics::Observe(const scheduling::BlockPool& pool,
+                            const scheduling::PrefixCache& cache,
                             int running_sequences, int waiting_sequences,
                             int64_t quarantined_blocks) {
   running->Set(running_sequences);
@@ -76,6 +97,10 @@ void WorkerMetrics::Observe(const scheduling::BlockPool& pool,
   kv_blocks_in_use->Set(pool.num_in_use());
   kv_blocks_quarantined->Set(static_cast<double>(quarantined_blocks));
   kv_usage_ratio->Set(static_cast<double>(pool.num_in_use()) / pool.size());
+  prefix_cache_blocks->Set(cache.num_blocks());
+  const double evictions = static_cast<double>(cache.num_evictions()) -
+                           prefix_cache_evictions->Value();
+  if (evictions > 0) prefix_cache_evictions->Increment(evictions);
 }
 
 void WorkerMetrics::ObserveLink(const std::string& peer,

@@ -6,6 +6,7 @@
 #include "common/metrics/metrics.h"
 #include "engine/engine.h"
 #include "scheduling/block_pool.h"
+#include "scheduling/prefix_cache.h"
 
 namespace baton::worker {
 
@@ -19,6 +20,10 @@ struct WorkerMetrics {
   prometheus::Gauge* kv_usage_ratio;
   prometheus::Gauge* kv_blocks_in_use;
   prometheus::Gauge* kv_blocks_quarantined;
+  prometheus::Counter* prefix_cache_queries;
+  prometheus::Counter* prefix_cache_hits;
+  prometheus::Gauge* prefix_cache_blocks;
+  prometheus::Counter* prefix_cache_evictions;
   prometheus::Counter* prompt_tokens;
   prometheus::Counter* generation_tokens;
   prometheus::Counter* steps;
@@ -31,10 +36,15 @@ struct WorkerMetrics {
   prometheus::Counter* transfers_failed;
   prometheus::Counter* lease_expired;
   prometheus::Gauge* messages_dropped;
+  prometheus::Gauge* transfers_encoded;
   prometheus::Gauge* peers;
 
+  // A sequence of so many tokens got its blocks, with the KV of so many of
+  // them.
+  void CountPrefix(int32_t tokens, int32_t cached);
   // Sets the gauges that a loop knows at the end of its turn.
-  void Observe(const scheduling::BlockPool& pool, int running_sequences,
+  void Observe(const scheduling::BlockPool& pool,
+               const scheduling::PrefixCache& cache, int running_sequences,
                int waiting_sequences, int64_t quarantined_blocks);
   // A link was measured (prefill workers). The loop's thread.
   void ObserveLink(const std::string& peer, const std::string& transport,
@@ -44,6 +54,9 @@ struct WorkerMetrics {
   void ObserveHandoff(const Stats& stats) {
     messages_dropped->Set(static_cast<double>(stats.messages_dropped));
     peers->Set(static_cast<double>(stats.peers_ready));
+    if constexpr (requires { stats.transfers_encoded; }) {  // the sender's
+      transfers_encoded->Set(static_cast<double>(stats.transfers_encoded));
+    }
   }
 
  private:

@@ -18,23 +18,32 @@ WorkerCapacity SomeCapacity() {
 }
 
 TEST(AdmitReservationTest, AdmitsWhatFits) {
-  EXPECT_EQ(AdmitReservation(SomeCapacity(), 10, 160),
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), 10, 0, 160),
             AdmissionVerdict::kAdmit);
 }
 
 TEST(AdmitReservationTest, TellsNotNowFromNever) {
-  EXPECT_EQ(AdmitReservation(SomeCapacity(), 11, 176),
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), 11, 0, 176),
             AdmissionVerdict::kNoBlocks);
-  EXPECT_EQ(AdmitReservation(SomeCapacity(), 101, 176),
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), 101, 0, 176),
             AdmissionVerdict::kTooLarge);
-  EXPECT_EQ(AdmitReservation(SomeCapacity(), 1, 513),
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), 1, 0, 513),
             AdmissionVerdict::kTooLarge);
   WorkerCapacity full = SomeCapacity();
   full.num_sequences = 4;
-  EXPECT_EQ(AdmitReservation(full, 1, 16), AdmissionVerdict::kNoSequences);
+  EXPECT_EQ(AdmitReservation(full, 1, 0, 16), AdmissionVerdict::kNoSequences);
   WorkerCapacity draining = SomeCapacity();
   draining.draining = true;
-  EXPECT_EQ(AdmitReservation(draining, 1, 16), AdmissionVerdict::kDraining);
+  EXPECT_EQ(AdmitReservation(draining, 1, 0, 16), AdmissionVerdict::kDraining);
+}
+
+TEST(AdmitReservationTest, WhatIsCachedNeedsNoFreeBlock) {
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), 15, 5, 240),
+            AdmissionVerdict::kAdmit);
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), 15, 4, 240),
+            AdmissionVerdict::kNoBlocks);
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), 101, 95, 240),
+            AdmissionVerdict::kTooLarge);
 }
 
 TEST(AdmitPrefillTest, BoundsTheQueueInTokens) {

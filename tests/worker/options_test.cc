@@ -42,6 +42,13 @@ TEST(OptionsTest, KvMemoryIsASizeOrAShare) {
               HasSubstr("\"x%\" is not a share"));
 }
 
+TEST(OptionsTest, PrefixCacheIsOnUnlessItIsOff) {
+  EXPECT_TRUE(Parse("")->prefix_cache);
+  EXPECT_TRUE(Parse("--prefix-cache on")->prefix_cache);
+  EXPECT_FALSE(Parse("--prefix-cache off")->prefix_cache);
+  EXPECT_FALSE(Parse("--prefix-cache perhaps").has_value());
+}
+
 TEST(OptionsTest, Dtypes) {
   EXPECT_EQ(Parse("")->engine.weights, "auto");
   EXPECT_EQ(Parse("--weights int4")->engine.weights, "int4");
