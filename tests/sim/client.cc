@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/sim/mix.h"
 #include "tests/sim/sim_engine.h"
 
 namespace baton::sim {
@@ -11,6 +12,27 @@ namespace {
 
 // A request that has this long ends before its deadline.
 constexpr absl::Duration kLongTimeLimit = absl::Seconds(40);
+
+// At most `length` tokens that other prompts begin with too.
+std::vector<TokenId> DrawBeginning(int length,
+                                   const scheduling::RequestSpec* earlier,
+                                   Dice* dice) {
+  std::vector<TokenId> tokens;
+  if (earlier != nullptr && dice->Chance(0.5)) {
+    tokens = earlier->prompt;
+    const std::vector<TokenId> output = ReferenceOutput(*earlier);
+    tokens.insert(tokens.end(), output.begin(), output.end());
+  } else {
+    const auto text = static_cast<uint64_t>(dice->Below(2));
+    for (uint64_t i = 0; i < 40; ++i) {
+      tokens.push_back(static_cast<TokenId>(Mix(text, i) % kVocabSize));
+    }
+  }
+  const int most = std::min(length, static_cast<int>(tokens.size()));
+  tokens.resize(
+      static_cast<size_t>(dice->Chance(0.5) ? most : dice->Between(0, most)));
+  return tokens;
+}
 
 }  // namespace
 
@@ -150,7 +172,9 @@ void Client::Violate(const std::string& what) {
   journal_->Violate(absl::StrCat("request ", options_.number, " ", what));
 }
 
-Client::Options DrawRequest(int number, bool alike, Dice* dice) {
+Client::Options DrawRequest(int number, bool alike,
+                            const scheduling::RequestSpec* earlier,
+                            Dice* dice) {
   constexpr int kPromptLengths[] = {1, 7, 15, 16, 17, 17, 24, 24, 32, 40};
   constexpr int kLimitsMs[] = {300, 1000, 3000};
   Client::Options options;
@@ -159,7 +183,10 @@ Client::Options DrawRequest(int number, bool alike, Dice* dice) {
   spec.id = absl::StrCat("r", number);
   const int drawn = dice->Below(static_cast<int>(std::size(kPromptLengths)));
   const int length = alike ? kBlockSize + 1 : kPromptLengths[drawn];
-  for (int i = 0; i < length; ++i) {
+  if (!alike && dice->Chance(0.75)) {
+    spec.prompt = DrawBeginning(length, earlier, dice);
+  }
+  while (static_cast<int>(spec.prompt.size()) < length) {
     spec.prompt.push_back(dice->Below(kVocabSize));
   }
   spec.sampling.seed = dice->Word();

@@ -92,7 +92,9 @@ class Client final {
 
 // A request drawn at random, number `number` of its simulation. Lengths are
 // drawn from few, so that one request's KV would fit another; `alike`: from
-// one.
-Client::Options DrawRequest(int number, bool alike, Dice* dice);
+// one. Many prompts begin alike: with one of two texts, or with what `earlier`
+// (if not null) asked and was answered; none that are `alike`.
+Client::Options DrawRequest(int number, bool alike,
+                            const scheduling::RequestSpec* earlier, Dice* dice);
 
 }  // namespace baton::sim

@@ -312,6 +312,12 @@ void ControlNetwork::Observe(const v1::WorkerMessage& message) {
   if (message.has_grant()) {
     generations_[TransferId{message.grant().transfer_id()}] =
         message.grant().generation();
+    if (message.grant().first_token() > 0) {
+      coverage_->Add(Covered::kDecodeHit);
+      if (message.grant().num_tokens() == 0) {
+        coverage_->Add(Covered::kNothingToSend);
+      }
+    }
     return;
   }
   if (!message.has_outcome()) return;

@@ -49,6 +49,11 @@ enum class Covered {
   kQuarantined,  // blocks of an attempt that is over, not free yet
   kClosedByForce,
   kLeaseExpired,
+  // Of the prefix caches.
+  kPrefillHit,     // a prompt was not computed from its beginning
+  kDecodeHit,      // a grant asked for less than all
+  kNothingToSend,  // a grant asked for nothing
+  kEvicted,
   kNumKinds,
 };
 
@@ -85,7 +90,11 @@ inline constexpr std::array<const char*,
                      "checksum_mismatch",
                      "quarantined",
                      "closed_by_force",
-                     "lease_expired"};
+                     "lease_expired",
+                     "prefill_hit",
+                     "decode_hit",
+                     "nothing_to_send",
+                     "evicted"};
 
 class Coverage final {
  public:

@@ -1,21 +1,26 @@
 #include "tests/sim/invariants.h"
 
+#include <algorithm>
+#include <map>
+
 #include "absl/strings/str_cat.h"
 
 namespace baton::sim {
 
 using scheduling::PlannedSequence;
+using scheduling::PrefixCache;
 
 namespace {
 
-// By block; null: free.
-std::vector<const LoopView::Holder*> OwnersOf(const LoopView& view) {
-  std::vector<const LoopView::Holder*> owners(
-      static_cast<size_t>(view.pool->size()));
+using Holders = std::vector<const LoopView::Holder*>;
+
+// By block: those who hold it, but for the prefix cache.
+std::vector<Holders> HoldersOf(const LoopView& view) {
+  std::vector<Holders> holders(static_cast<size_t>(view.pool->size()));
   for (const LoopView::Holder& holder : view.holders) {
-    for (BlockId block : holder.blocks) owners[block] = &holder;
+    for (BlockId block : holder.blocks) holders[block].push_back(&holder);
   }
-  return owners;
+  return holders;
 }
 
 }  // namespace
@@ -23,23 +28,47 @@ std::vector<const LoopView::Holder*> OwnersOf(const LoopView& view) {
 void CheckBlocks(const std::string& worker, const LoopView& view,
                  Journal* journal) {
   view.pool->CheckInvariants();
-  std::vector<bool> held(static_cast<size_t>(view.pool->size()));
-  int32_t num_held = 0;
-  for (const LoopView::Holder& holder : view.holders) {
-    for (BlockId block : holder.blocks) {
-      if (held[block]) {
-        journal->Violate(
-            absl::StrCat(worker, ": block ", block, " is held twice"));
-      }
-      held[block] = true;
-      ++num_held;
+  view.cache->CheckInvariants();
+  const std::vector<Holders> holders = HoldersOf(view);
+  for (BlockId block = 0; block < view.pool->size(); ++block) {
+    const auto count = static_cast<int32_t>(holders[block].size());
+    const bool cached = view.pool->is_kept(block);
+    if (count > 1 && !cached) {
+      journal->Violate(
+          absl::StrCat(worker, ": block ", block, " is held twice"));
+    }
+    if (count + (cached ? 1 : 0) != view.pool->references(block)) {
+      journal->Violate(absl::StrCat(worker, ": block ", block, " has ",
+                                    view.pool->references(block),
+                                    " references of ", count, " holders",
+                                    cached ? " and the cache" : ""));
     }
   }
-  if (num_held + view.pool->num_free() != view.pool->size()) {
-    journal->Violate(absl::StrCat(worker, ": of ", view.pool->size(),
-                                  " blocks ", num_held, " are held, ",
-                                  view.pool->num_free(), " are free"));
+}
+
+uint64_t CheckCached(const std::string& worker, const LoopView& view,
+                     uint64_t above, const SimEngine& engine,
+                     Journal* journal) {
+  const std::vector<PrefixCache::Content> contents = view.cache->Contents();
+  std::map<BlockId, BlockId> before;
+  for (const auto& content : contents) before[content.block] = content.before;
+  uint64_t highest = above;
+  for (const auto& content : contents) {
+    if (content.number <= above) continue;
+    highest = std::max(highest, content.number);
+    int32_t position = 0;
+    for (BlockId b = content.before; b != PrefixCache::kNoBlock;
+         b = before.at(b)) {
+      position += kBlockSize;
+    }
+    if (engine.HasKvOf(content.tokens, position, content.block,
+                       content.before)) {
+      continue;
+    }
+    journal->Violate(absl::StrCat(worker, ": block ", content.block,
+                                  " is cached, but holds other KV"));
   }
+  return highest;
 }
 
 std::vector<bool> KvInUse::BlocksOf(
@@ -59,15 +88,20 @@ void CheckTransfers(const std::string& worker, const LoopView& view,
   if (kv.landings.empty() && kv.sends.empty()) return;
   const std::vector<bool> written = kv.BlocksOf(kv.landings);
   const std::vector<bool> read = kv.BlocksOf(kv.sends);
-  const auto owners = OwnersOf(view);
-  for (size_t block = 0; block < owners.size(); ++block) {
+  const std::vector<Holders> holders = HoldersOf(view);
+  for (BlockId block = 0; block < view.pool->size(); ++block) {
     if (!written[block] && !read[block]) continue;
-    const LoopView::Holder* owner = owners[block];
-    if (owner != nullptr && (owner->quarantined || owner->transfers)) continue;
-    journal->Violate(absl::StrCat(
-        worker, ": block ", block, " may still be ",
-        written[block] ? "written" : "read", " by a transfer, but is ",
-        owner == nullptr ? "free" : "held for no transfer"));
+    const auto violate = [&](const char* but) {
+      journal->Violate(absl::StrCat(worker, ": block ", block, " may still be ",
+                                    written[block] ? "written" : "read",
+                                    " by a transfer, but is ", but));
+    };
+    if (written[block] && view.pool->is_kept(block)) violate("cached");
+    const bool for_transfer = std::any_of(
+        holders[block].begin(), holders[block].end(),
+        [](const auto* h) { return h->quarantined || h->transfers; });
+    if (for_transfer) continue;
+    violate(holders[block].empty() ? "free" : "held for no transfer");
   }
 }
 
@@ -75,26 +109,32 @@ void CheckPlan(const std::string& worker, const LoopView& view,
                const scheduling::StepPlan& plan, const KvInUse& kv,
                Journal* journal) {
   const std::vector<bool> may_be_written = kv.BlocksOf(kv.landings);
-  const auto owner = OwnersOf(view);
-  std::vector<bool> planned_for(owner.size());
+  const std::vector<Holders> holders = HoldersOf(view);
   for (const PlannedSequence& planned : plan.sequences) {
-    for (BlockId block : planned.blocks) {
+    const auto first_written =
+        static_cast<size_t>(planned.first_position / kBlockSize);
+    for (size_t i = 0; i < planned.blocks.size(); ++i) {
+      const BlockId block = planned.blocks[i];
       const auto violate = [&](const char* what) {
         journal->Violate(absl::StrCat(worker, ": sequence ",
                                       static_cast<uint64_t>(planned.sequence),
                                       " runs in block ", block, what));
       };
-      if (owner[block] == nullptr) {
+      const bool is_its = std::any_of(
+          holders[block].begin(), holders[block].end(), [&](const auto* h) {
+            return !h->quarantined && h->sequence == planned.sequence;
+          });
+      if (holders[block].empty()) {
         violate(", which is free");
-      } else if (owner[block]->quarantined ||
-                 owner[block]->sequence != planned.sequence) {
+      } else if (!is_its) {
         violate(", which is another's");
       }
-      if (planned_for[block]) violate(" of another sequence of the step");
       if (may_be_written[block]) {
         violate(", into which a transfer may still write");
       }
-      planned_for[block] = true;
+      if (i < first_written) continue;
+      if (holders[block].size() > 1) violate(" and writes to it, with another");
+      if (view.pool->is_kept(block)) violate(" and writes to it: it is cached");
     }
   }
 }
@@ -108,9 +148,9 @@ void CheckNothingIsLeft(const std::string& worker, const LoopView& view,
   }
   journal->Violate(absl::StrCat(
       worker, ": in the end there are ", view.num_attempts, " attempts, ",
-      view.holders.size(), " holders of ", view.pool->num_in_use(), " blocks, ",
-      view.transfers_open, " open and ", view.transfers_quarantined,
-      " quarantined transfers"));
+      view.holders.size(), " holders, ", view.pool->num_in_use(),
+      " blocks in use, ", view.transfers_open, " open and ",
+      view.transfers_quarantined, " quarantined transfers"));
 }
 
 }  // namespace baton::sim

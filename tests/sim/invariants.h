@@ -1,12 +1,17 @@
 // What must hold on a worker after every event. What must hold for a client is
 // in client.h.
 //
-//   1. Blocks: each is free, or held by exactly one attempt or quarantined
-//      transfer.
-//   2. A step reads and writes blocks of its own sequences only, each of one
-//      sequence only, and into none of them can a transfer still write.
-//   3. What a transfer may still write or read is held for a transfer.
-//   4. In the end, nothing is left: no attempt, no transfer, no block in use.
+//   1. Blocks: each is free, or held by attempts, quarantined transfers and the
+//      prefix cache, and by nobody else. Only what is cached has several
+//      holders.
+//   2. What is cached is the KV of the tokens that it goes by, and no transfer
+//      can still write to it.
+//   3. A step runs in blocks of its own sequences, into none of which a
+//      transfer can still write. What it writes, or will write, belongs to one
+//      sequence alone and is not cached.
+//   4. What a transfer may still write or read is held for a transfer.
+//   5. In the end, nothing is left: no attempt, no transfer, no block that is
+//      neither free nor there for the taking.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +23,16 @@
 #include "scheduling/step_plan.h"
 #include "tests/sim/journal.h"
 #include "tests/sim/loop_inspector.h"
+#include "tests/sim/sim_engine.h"
 
 namespace baton::sim {
 
 void CheckBlocks(const std::string& worker, const LoopView& view,
                  Journal* journal);
+
+// Of entries with numbers above `above`; the highest number there is.
+uint64_t CheckCached(const std::string& worker, const LoopView& view,
+                     uint64_t above, const SimEngine& engine, Journal* journal);
 
 // A worker's KV memory, and what the data plane may still do to it.
 struct KvInUse {

@@ -9,9 +9,11 @@ template <typename Loop>
 LoopView LoopInspector::ViewOf(const Loop& loop) {
   LoopView view;
   view.pool = &loop.pool_;
+  view.cache = &loop.cache_;
   for (const auto* attempt : loop.attempts_.All()) {
     view.holders.push_back({.sequence = attempt->sequence->id(),
                             .transfers = attempt->transfer.has_value(),
+                            .cached = attempt->sequence->cached(),
                             .blocks = attempt->sequence->blocks().ids()});
   }
   for (const auto& [transfer, blocks] : loop.quarantine_.held()) {

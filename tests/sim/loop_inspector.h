@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "scheduling/block_pool.h"
+#include "scheduling/prefix_cache.h"
 
 namespace baton::decode_worker {
 class DecodeLoop;
@@ -24,9 +25,11 @@ struct LoopView {
     SequenceId sequence{};  // of an attempt
     bool quarantined = false;
     bool transfers = false;  // an attempt with a transfer under way
+    int32_t cached = 0;      // tokens that it found in the prefix cache
     absl::Span<const BlockId> blocks;
   };
   const scheduling::BlockPool* pool = nullptr;
+  const scheduling::PrefixCache* cache = nullptr;
   std::vector<Holder> holders;
   int num_attempts = 0;
   uint32_t transfers_open = 0;

@@ -133,6 +133,29 @@ TokenId SimEngine::Sample(const PlannedSequence& planned) {
   return Draw(layers, planned.sampling->seed, index);
 }
 
+bool SimEngine::HasKvOf(absl::Span<const TokenId> tokens, int32_t position,
+                        BlockId block, BlockId before) const {
+  const auto slot_of = [&](int32_t layer, BlockId b, size_t offset) {
+    SlotWords slot;
+    std::memcpy(
+        slot.data(),
+        memory_.data() + layout_.PageOffset(layer, b) + offset * kSlotBytes,
+        kSlotBytes);
+    return slot;
+  };
+  for (int32_t layer = 0; layer < kNumLayers; ++layer) {
+    uint64_t digest =
+        position == 0 ? 0 : Digest(slot_of(layer, before, kBlockSize - 1));
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const SlotWords slot = SlotContent(
+          digest, tokens[i], position + static_cast<int32_t>(i), layer);
+      if (slot_of(layer, block, i) != slot) return false;
+      digest = Digest(slot);
+    }
+  }
+  return true;
+}
+
 StepResult SimEngine::Execute(const StepPlan& plan, LayerHook on_layer_done) {
   hooks_.on_plan(plan);
   for (int32_t layer = 0; layer < kNumLayers; ++layer) {

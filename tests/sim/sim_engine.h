@@ -48,6 +48,12 @@ class SimEngine final : public engine::Engine {
   scheduling::StepResult Execute(const scheduling::StepPlan& plan,
                                  LayerHook on_layer_done) override;
 
+  // Whether `block` holds the KV of these tokens, the first of them at
+  // `position`, behind what block `before` holds. `before` is not looked at for
+  // position 0.
+  bool HasKvOf(absl::Span<const TokenId> tokens, int32_t position,
+               BlockId block, BlockId before) const;
+
  private:
   std::byte* SlotOf(const scheduling::PlannedSequence& planned, int32_t layer,
                     int32_t position);

@@ -38,6 +38,7 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
   options.token_budget = plan.token_budget;
   options.max_sequences = plan.max_sequences;
   options.max_queued_tokens = 128;
+  options.prefix_cache = plan.prefix_cache;
   options.drain_seconds = 1;
 
   worker::WorkerParts parts;
@@ -118,6 +119,11 @@ void SimWorker::Check() {
   const LoopView view = View();
   CheckBlocks(place_.name, view, &world_->journal);
   CheckTransfers(place_.name, view, InUse(), &world_->journal);
+  last_cached_ =
+      CheckCached(place_.name, view, last_cached_, engine_, &world_->journal);
+  world_->coverage.Add(Covered::kEvicted,
+                       view.cache->num_evictions() - num_evictions_);
+  num_evictions_ = view.cache->num_evictions();
   for (const LoopView::Holder& holder : view.holders) {
     if (holder.quarantined) world_->coverage.Add(Covered::kQuarantined);
   }
@@ -130,7 +136,17 @@ void SimWorker::Check() {
 void SimWorker::CheckStep(const scheduling::StepPlan& plan) {
   world_->journal.Note("step", place_.party, plan.sequences.size(),
                        static_cast<uint64_t>(plan.NumTokens()));
-  CheckPlan(place_.name, View(), plan, InUse(), &world_->journal);
+  const LoopView view = View();
+  CheckPlan(place_.name, view, plan, InUse(), &world_->journal);
+  if (place_.role != v1::WORKER_ROLE_PREFILL) return;
+  for (const auto& planned : plan.sequences) {
+    for (const LoopView::Holder& holder : view.holders) {
+      if (holder.sequence == planned.sequence && holder.cached > 0 &&
+          holder.cached == planned.first_position) {
+        world_->coverage.Add(Covered::kPrefillHit);
+      }
+    }
+  }
 }
 
 KvInUse SimWorker::InUse() {
@@ -141,7 +157,9 @@ KvInUse SimWorker::InUse() {
 }
 
 void SimWorker::CheckNothingIsLeft() const {
-  sim::CheckNothingIsLeft(place_.name, View(), &world_->journal);
+  const LoopView view = View();
+  sim::CheckNothingIsLeft(place_.name, view, &world_->journal);
+  CheckCached(place_.name, view, /*above=*/0, engine_, &world_->journal);
 }
 
 }  // namespace baton::sim

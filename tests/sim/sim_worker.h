@@ -64,6 +64,8 @@ class SimWorker final {
   std::unique_ptr<decode_worker::DecodeLoop> decode_;
   std::unique_ptr<prefill_worker::PrefillLoop> prefill_;
   uint64_t peers_closed_by_force_ = 0;
+  uint64_t last_cached_ = 0;
+  int64_t num_evictions_ = 0;
 };
 
 }  // namespace baton::sim

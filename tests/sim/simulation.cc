@@ -24,6 +24,7 @@ Simulation::Simulation(uint64_t seed, kv_transfer::Fence removed_fence)
   plan_.token_budget = dice.Between(6, 64);
   plan_.max_transfers = dice.Between(1, turmoil_.echoes ? 2 : 4);
   plan_.inbox_capacity = dice.Between(2, 16);
+  plan_.prefix_cache = dice.Chance(0.85);
   plan_.removed_fence = removed_fence;
 
   world_.awake = [this](int party) { return Awake(party); };
@@ -78,8 +79,10 @@ void Simulation::AddParty(Kind kind, int number) {
 void Simulation::DrawQuestions() {
   for (int i = 0; i < turmoil_.num_requests; ++i) {
     Question question;
+    const scheduling::RequestSpec* earlier =
+        i == 0 ? nullptr : &questions_[world_.dice.Below(i)].client->spec();
     question.client = std::make_unique<Client>(
-        DrawRequest(i, turmoil_.echoes, &world_.dice), &world_.clock,
+        DrawRequest(i, turmoil_.echoes, earlier, &world_.dice), &world_.clock,
         &world_.journal, &world_.coverage, &excuses_);
     question.router = world_.dice.Below(plan_.num_routers);
     question.at_step = world_.dice.Below(turmoil_.arrivals);

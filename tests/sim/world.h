@@ -47,6 +47,7 @@ struct ClusterPlan {
   // Hand-offs at once, and so transfer slots, of a worker.
   int max_transfers = 4;
   int inbox_capacity = 16;
+  bool prefix_cache = true;
   kv_transfer::Fence removed_fence = kv_transfer::Fence::kNone;
 };
 
