@@ -1,0 +1,89 @@
+// The hand-off over this transport: what it needs of one it has.
+#include <memory>
+
+#include "kv_transfer/transports/nccl/nccl_transport.h"
+#include "tests/kv_transfer/handoff_pair.h"
+#include "tests/support/fake_communicator.h"
+
+namespace baton::kv_transfer {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr CommitRecord kRecord{.first_token = 42, .next_token_index = 1};
+
+class NcclHandoffTest : public HandoffPairTest {
+ protected:
+  void SetUp() override {
+    receiver_transport_ = MakeTransport(/*listen=*/true);
+    receiver_ = MakeReceiver(receiver_transport_.get());
+    sender_transport_ = MakeTransport(/*listen=*/false);
+    sender_ = MakeSender(sender_transport_.get(), sender_memory_, kPrefill);
+    ASSERT_TRUE(sender_->Pair(receiver_transport_->properties().address).ok());
+    network_.RunUntilIdle();
+    ASSERT_THAT(Only<PeerReady>(PollSender()), SizeIs(1));
+    ASSERT_THAT(Only<PeerReady>(PollReceiver()), SizeIs(1));
+  }
+  void TearDown() override {
+    sender_.reset();
+    receiver_.reset();
+    sender_transport_.reset();
+    receiver_transport_.reset();
+    EXPECT_THAT(fabric_.complaints(), IsEmpty());
+    EXPECT_EQ(fabric_.alive(), 0);
+  }
+
+  FakeFabric fabric_;
+
+ private:
+  std::unique_ptr<Transport> MakeTransport(bool listen) {
+    NcclOptions options;
+    options.clock = &clock_;
+    auto transport = CreateNcclTransport(
+        options, network_.CreateTransport(listen), fabric_.CreateEnd());
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    return *std::move(transport);
+  }
+};
+
+TEST_F(NcclHandoffTest, WholeTransferLandsBitForBit) {
+  OpenAndStart(9);
+  SendAllLayers(9);
+  sender_->Commit(kId, kRecord);
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<Receiver::Landed>(PollReceiver()), SizeIs(1));
+  EXPECT_THAT(Only<Sender::Acked>(PollSender()), SizeIs(1));
+  EXPECT_TRUE(receiver_memory_.HoldsAll(1, 0, target_));
+  EXPECT_TRUE(receiver_memory_.UntouchedExcept(target_));
+  EXPECT_GE(fabric_.copied().size(), size_t{kLayers});
+}
+
+// A post that is not matched cannot be taken back: the peer is closed, and the
+// blocks come back when the abort of the communicator has ended.
+TEST_F(NcclHandoffTest, BlocksComeBackWhenTheAbortHasEnded) {
+  OpenAndStart(4);
+  fabric_.HoldPosts(true);
+  fabric_.HoldAborts(true);
+  SendAllLayers(4);
+  network_.RunUntilIdle();
+  ASSERT_GT(fabric_.posted(), 0);
+  receiver_->Abort(kId, TransferOutcome::kCancelled);
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<Receiver::Quiesced>(PollReceiver()), IsEmpty());
+
+  clock_.Advance(absl::Seconds(3));
+  network_.Tick();
+  network_.RunUntilIdle();
+  EXPECT_EQ(receiver_->stats().blocks_quarantined, 4);
+  EXPECT_THAT(Only<Receiver::Quiesced>(PollReceiver()), IsEmpty());
+
+  fabric_.HoldAborts(false);
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<Receiver::Quiesced>(PollReceiver()), SizeIs(1));
+  EXPECT_EQ(receiver_->stats().blocks_quarantined, 0);
+  EXPECT_THAT(Only<Sender::Quiesced>(PollSender()), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace baton::kv_transfer
