@@ -24,6 +24,15 @@ inline constexpr int32_t kPanelColumns = 16;
 // Elements of a panel per pair of k.
 inline constexpr int32_t kPanelPairElements = 2 * kPanelColumns;
 
+// Memory that the calling thread is likely to read next: kernels may fetch it
+// into the caches while they compute, a share of it with each of their steps.
+// Weights come from memory and products from registers; without this, a batch
+// would pay for one after the other.
+struct NextWeights {
+  const char* data = nullptr;
+  int64_t bytes = 0;
+};
+
 // c[rows][16 * panels] = a[rows][2 * k_pairs] * b, or += when `accumulate`.
 // Each element is one sum in the order of k, in float32, of products of
 // bfloat16 values; cutting k into several accumulating calls (at even k)
@@ -40,6 +49,7 @@ struct MatmulArgs {
   bool accumulate = false;
   float* c = nullptr;
   int64_t c_stride = 0;  // elements between rows
+  NextWeights next;
 };
 
 // Inputs that share a scale: activations in the int8 and int4 products, and
@@ -81,6 +91,7 @@ struct QuantMatmulArgs {
   bool last = false;
   float* c = nullptr;
   int64_t c_stride = 0;
+  NextWeights next;
 };
 
 // One query's running softmax over the keys seen so far (Milakov and

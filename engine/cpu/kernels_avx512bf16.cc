@@ -40,6 +40,29 @@ inline Halves ToBf16(Floats x) { return (Halves)_mm512_cvtneps_pbh(x); }
 namespace baton::engine::cpu {
 namespace {
 
+// Fetches the next weights, in `calls` calls of Fetch.
+class Fetcher {
+ public:
+  Fetcher(const NextWeights& next, int64_t calls)
+      : at_(next.data),
+        end_(next.data + next.bytes),
+        lines_((next.bytes / 64 + calls - 1) / calls) {}
+  void Fetch() {
+    for (int64_t i = 0; i < lines_ && at_ < end_; ++i, at_ += 64) {
+      // To the second-level cache: the first is full of what is in use.
+      _mm_prefetch(at_, _MM_HINT_T1);
+    }
+  }
+
+ private:
+  const char* at_;
+  const char* const end_;
+  const int64_t lines_;
+};
+
+// Steps between two calls of Fetch in products with bf16 weights.
+constexpr int32_t kFetchSteps = 16;
+
 // The two bfloat16 values at `p` in every lane.
 inline __m512bh SetPair(const uint16_t* p) {
   int32_t pair;
@@ -50,7 +73,7 @@ inline __m512bh SetPair(const uint16_t* p) {
 // kRows rows times kPanels panels, the sums in registers.
 template <int32_t kRows, int32_t kPanels>
 void MatmulTile(const MatmulArgs& args, const uint16_t* a, const uint16_t* b,
-                float* c) {
+                float* c, Fetcher* fetcher) {
   __m512 sum[kRows][kPanels];
 #pragma GCC unroll 8
   for (int32_t r = 0; r < kRows; ++r) {
@@ -66,6 +89,7 @@ void MatmulTile(const MatmulArgs& args, const uint16_t* a, const uint16_t* b,
   const int64_t panel_stride = args.panel_stride;
   const int64_t pair_stride = args.pair_stride;
   for (int32_t k = 0; k < args.k_pairs; ++k) {
+    if (k % kFetchSteps == 0) fetcher->Fetch();
     __m512bh column[kPanels];
 #pragma GCC unroll 8
     for (int32_t p = 0; p < kPanels; ++p) {
@@ -96,7 +120,7 @@ constexpr int32_t kTileRows = 6;
 constexpr int32_t kTilePanels = 4;
 
 using Tile = void (*)(const MatmulArgs&, const uint16_t*, const uint16_t*,
-                      float*);
+                      float*, Fetcher*);
 
 constexpr Tile kTiles[kTilePanels][kTileRows] = {
     {MatmulTile<1, 1>, MatmulTile<2, 1>, MatmulTile<3, 1>, MatmulTile<4, 1>,
@@ -112,6 +136,10 @@ constexpr Tile kTiles[kTilePanels][kTileRows] = {
 void Matmul(const MatmulArgs& args) {
   // Tiles of nearly equal height: 8 rows are 4 + 4, not 6 + 2.
   const int32_t tiles = (args.rows + kTileRows - 1) / kTileRows;
+  const int32_t passes = (args.panels + kTilePanels - 1) / kTilePanels * tiles;
+  Fetcher fetcher(
+      args.next,
+      int64_t{passes} * ((args.k_pairs + kFetchSteps - 1) / kFetchSteps));
   for (int32_t panel = 0; panel < args.panels; panel += kTilePanels) {
     const int32_t left = args.panels - panel;
     const int32_t panels = left < kTilePanels ? left : kTilePanels;
@@ -123,7 +151,8 @@ void Matmul(const MatmulArgs& args) {
       const int32_t end =
           static_cast<int32_t>(int64_t{args.rows} * (tile + 1) / tiles);
       kTiles[panels - 1][end - begin - 1](args, args.a + begin * args.a_stride,
-                                          b, c + begin * args.c_stride);
+                                          b, c + begin * args.c_stride,
+                                          &fetcher);
     }
   }
 }

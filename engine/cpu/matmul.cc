@@ -7,12 +7,15 @@
 namespace baton::engine::cpu {
 namespace {
 
-// With this many rows, calls are cut along k so that a call's weights (at most
-// 4 panels of 16 KiB) stay in the second-level cache for all of them. Smaller
-// pieces that stay in the first-level cache lose more by storing and loading
-// sums than they gain.
-constexpr int32_t kManyRows = 24;
-constexpr int32_t kBlockBytesPerPanel = 16 << 10;
+// With this many rows, a product is bound neither by its weights' way from
+// memory nor by arithmetic alone. Calls are then cut along k, and each fetches
+// the next one's weights while it computes: at most 8 panels of 20 KiB, which
+// both stay in the second-level cache until all rows have used them. Smaller
+// pieces lose more by storing and loading sums than they gain. Fewer rows wait
+// for memory anyway; bf16 has twice the bytes to wait for.
+constexpr int32_t kManyRowsBf16 = 8;
+constexpr int32_t kManyRowsQuantized = 4;
+constexpr int32_t kBlockBytesPerPanel = 20 << 10;
 // Rows of a strip: its sums stay in the second-level cache.
 constexpr int32_t kStripRows = 256;
 // Rows whose strips are all computed before the next rows' ones: their
@@ -57,29 +60,47 @@ void Matmul::Run(const Activations& a, int32_t first_row, int32_t rows,
     strip.values = scratch_[thread].data();
     strip.stride = stride;
     strip.thread = thread;
-    ComputeStrip(a, b, strip);
+    // Threads take strips in turn.
+    const int32_t next = strip.first_panel + team_.num_threads() * strip_panels;
+    ComputeStrip(a, b, strip, next);
     finish(strip);
   });
 }
 
 void Matmul::ComputeStrip(const Activations& a, const PackedMatrix& b,
-                          const Strip& strip) const {
+                          const Strip& strip, int32_t next_panel) const {
   const bool bf16 = b.dtype() == WeightDtype::kBf16;
+  const bool many = strip.rows >= (bf16 ? kManyRowsBf16 : kManyRowsQuantized);
   // What k is counted in: steps, or groups of them.
   const int32_t total = bf16 ? b.input_pairs() : b.groups();
   const int64_t steps = b.steps() / total;
-  const int32_t block =
-      strip.rows < kManyRows
-          ? total
-          : static_cast<int32_t>(std::max<int64_t>(
-                1, kBlockBytesPerPanel / (steps * PackedMatrix::kStepBytes)));
+  // Blocks of about the same length.
+  const int64_t bytes_per_panel = total * steps * PackedMatrix::kStepBytes;
+  const int32_t blocks =
+      many ? static_cast<int32_t>((bytes_per_panel + kBlockBytesPerPanel - 1) /
+                                  kBlockBytesPerPanel)
+           : 1;
+  const int32_t block = CeilDiv(total, blocks);
+  const auto weights_at = [&](int32_t panel, int32_t k) {
+    const int64_t bytes_per_k = steps * b.step_stride();
+    return NextWeights{
+        reinterpret_cast<const char*>(b.panel(panel)) + k * bytes_per_k,
+        std::min(block, total - k) * bytes_per_k};
+  };
+  // What is read after the block of `panel` at `k`.
+  const auto next_of = [&](int32_t panel, int32_t k) -> NextWeights {
+    if (!many) return {};
+    if (k + block < total) return weights_at(panel, k + block);
+    panel += b.unit();
+    if (panel >= strip.first_panel + strip.panels) panel = next_panel;
+    return panel < b.panels() ? weights_at(panel, 0) : NextWeights{};
+  };
   for (int32_t first = 0; first < strip.panels; first += b.unit()) {
     const int32_t panel = strip.first_panel + first;
     float* const c = strip.values + first * kPanelColumns;
     for (int32_t k = 0; k < total; k += block) {
       const int32_t count = std::min(block, total - k);
-      const std::byte* const weights =
-          b.panel(panel) + k * steps * b.step_stride();
+      const char* const weights = weights_at(panel, k).data;
       if (bf16) {
         MatmulArgs args;
         args.a = a.bf16(strip.first_row) + 2 * k;
@@ -93,6 +114,7 @@ void Matmul::ComputeStrip(const Activations& a, const PackedMatrix& b,
         args.accumulate = k > 0;
         args.c = c;
         args.c_stride = strip.stride;
+        args.next = next_of(panel, k);
         kernels_.matmul(args);
         continue;
       }
@@ -112,6 +134,7 @@ void Matmul::ComputeStrip(const Activations& a, const PackedMatrix& b,
       args.last = k + count == total;
       args.c = c;
       args.c_stride = strip.stride;
+      args.next = next_of(panel, k);
       if (b.dtype() == WeightDtype::kInt8) {
         args.column_scales = b.column_scales(panel);
         kernels_.matmul_int8(args);

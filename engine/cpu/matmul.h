@@ -51,9 +51,10 @@ class Matmul final {
            const PackedMatrix& b, int32_t strip_panels, Finish finish);
 
  private:
-  // Computes a strip into strip.values.
+  // Computes a strip into strip.values. `next_panel`: where its thread is
+  // likely to go on, perhaps behind the end.
   void ComputeStrip(const Activations& a, const PackedMatrix& b,
-                    const Strip& strip) const;
+                    const Strip& strip, int32_t next_panel) const;
 
   const Kernels& kernels_;
   ThreadTeam& team_;

@@ -30,7 +30,8 @@ inline __attribute__((always_inline)) void DotQuad(
 
 // kRows rows times kPanels panels, all sums in registers.
 template <int32_t kRows, int32_t kPanels, bool kInt4>
-void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel) {
+void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel,
+               Fetcher* fetcher) {
   const int64_t a_stride = args.a_stride;
   const int64_t panel_stride = args.panel_stride;
   const int64_t step_stride = args.step_stride;
@@ -53,6 +54,7 @@ void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel) {
   }
   const __m512i low_half = _mm512_set1_epi8(0x0f);
   for (int32_t g = 0; g < args.groups; ++g) {
+    fetcher->Fetch();
     __m512i dot[kRows][kPanels];
 #pragma GCC unroll 8
     for (int32_t r = 0; r < kRows; ++r) {
@@ -125,18 +127,20 @@ constexpr int32_t kQuantFewRows = 3;
 
 template <int32_t kRows, int32_t kPanels, bool kInt4>
 void QuantRows(const QuantMatmulArgs& args, int32_t rows, int32_t first_row,
-               int32_t panel) {
+               int32_t panel, Fetcher* fetcher) {
   if constexpr (kRows > 0) {
     if (rows == kRows) {
-      QuantTile<kRows, kPanels, kInt4>(args, first_row, panel);
+      QuantTile<kRows, kPanels, kInt4>(args, first_row, panel, fetcher);
     } else {
-      QuantRows<kRows - 1, kPanels, kInt4>(args, rows, first_row, panel);
+      QuantRows<kRows - 1, kPanels, kInt4>(args, rows, first_row, panel,
+                                           fetcher);
     }
   }
 }
 
 template <int32_t kMaxRows, int32_t kPanels, bool kInt4>
-void QuantPanels(const QuantMatmulArgs& args, int32_t panel) {
+void QuantPanels(const QuantMatmulArgs& args, int32_t panel,
+                 Fetcher* fetcher) {
   // Tiles of nearly equal height: 8 rows are 4 + 4, not 6 + 2.
   const int32_t tiles = (args.rows + kMaxRows - 1) / kMaxRows;
   for (int32_t tile = 0; tile < tiles; ++tile) {
@@ -144,23 +148,28 @@ void QuantPanels(const QuantMatmulArgs& args, int32_t panel) {
         static_cast<int32_t>(int64_t{args.rows} * tile / tiles);
     const int32_t end =
         static_cast<int32_t>(int64_t{args.rows} * (tile + 1) / tiles);
-    QuantRows<kMaxRows, kPanels, kInt4>(args, end - begin, begin, panel);
+    QuantRows<kMaxRows, kPanels, kInt4>(args, end - begin, begin, panel,
+                                        fetcher);
   }
 }
 
 template <bool kInt4>
 void QuantMatmul(const QuantMatmulArgs& args) {
   int32_t panel = 0;
+  // Calls of Fetch: one for each group of each tile.
+  const int64_t tiles = (args.rows + kQuantTileRows - 1) / kQuantTileRows;
+  Fetcher fetcher(args.next,
+                  (args.panels + 1) / 2 * tiles * int64_t{args.groups});
   if (args.rows <= kQuantFewRows) {
     for (; panel + 4 <= args.panels; panel += 4) {
-      QuantPanels<kQuantFewRows, 4, kInt4>(args, panel);
+      QuantPanels<kQuantFewRows, 4, kInt4>(args, panel, &fetcher);
     }
   }
   for (; panel + 2 <= args.panels; panel += 2) {
-    QuantPanels<kQuantTileRows, 2, kInt4>(args, panel);
+    QuantPanels<kQuantTileRows, 2, kInt4>(args, panel, &fetcher);
   }
   if (panel < args.panels) {
-    QuantPanels<kQuantTileRows, 1, kInt4>(args, panel);
+    QuantPanels<kQuantTileRows, 1, kInt4>(args, panel, &fetcher);
   }
 }
 
