@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,7 +18,9 @@
 #include "common/shared_memory.h"
 #include "kv_transfer/transport.h"
 #include "kv_transfer/transports/host_aware/create_transport.h"
+#include "kv_transfer/transports/nccl/nccl_transport.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
+#include "tests/support/fake_communicator.h"
 #include "tests/support/fake_transport.h"
 
 namespace baton::kv_transfer {
@@ -76,6 +79,29 @@ class RealWorld final : public Network {
   const std::string kind_;
 };
 
+// The transport over communicators, which are fakes; messages go over
+// `control`.
+class NcclWorld final : public Network {
+ public:
+  explicit NcclWorld(std::unique_ptr<Network> control)
+      : control_(std::move(control)) {}
+
+  std::unique_ptr<Transport> Create(bool listen) override {
+    NcclOptions options;
+    options.max_sends_in_flight = FakeNetwork::kMaxSendsInFlight;
+    options.max_sends_outstanding = FakeNetwork::kMaxSendsOutstanding;
+    auto transport = CreateNcclTransport(options, control_->Create(listen),
+                                         fabric_.CreateEnd());
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    return transport.ok() ? *std::move(transport) : nullptr;
+  }
+  bool Step() override { return control_->Step(); }
+
+ private:
+  const std::unique_ptr<Network> control_;
+  FakeFabric fabric_;
+};
+
 // Writes down what happened; answers payloads as the test says.
 class Recorder final : public TransportHandler {
  public:
@@ -117,9 +143,14 @@ class Recorder final : public TransportHandler {
     accepted += landing.has_value();
     return landing;
   }
-  void OnLanding(PeerId peer, uint64_t cookie, uint64_t bytes) override {
+  void OnLanding(PeerId peer, uint64_t cookie, ByteSpan bytes) override {
     absl::MutexLock lock(&mu);
-    if (on_landing) on_landing(cookie, bytes);
+    EXPECT_FALSE(bytes.empty());
+    // None after its OnLanded.
+    for (const Completion& l : landed) {
+      EXPECT_FALSE(l.peer == peer && l.cookie == cookie) << cookie;
+    }
+    said[{peer, cookie}].append(Text(bytes));
   }
   void OnLanded(PeerId peer, uint64_t cookie,
                 const absl::Status& status) override {
@@ -144,7 +175,8 @@ class Recorder final : public TransportHandler {
   int accepted = 0;
   int ticks = 0;
   std::function<std::optional<Landing>(ByteSpan, uint64_t)> on_payload;
-  std::function<void(uint64_t, uint64_t)> on_landing;
+  // What OnLanding said of each landing, by peer and cookie.
+  std::map<std::pair<PeerId, uint64_t>, std::string> said;
   std::function<void(PeerId, ByteSpan)> on_message;
 };
 
@@ -182,6 +214,11 @@ class TransportContractTest : public ::testing::TestWithParam<std::string> {
   TransportContractTest() {
     if (GetParam() == "fake") {
       network_ = std::make_unique<FakeWorld>();
+    } else if (GetParam() == "nccl") {
+      network_ =
+          std::make_unique<NcclWorld>(std::make_unique<RealWorld>("ucx"));
+    } else if (GetParam() == "nccl_over_fake") {
+      network_ = std::make_unique<NcclWorld>(std::make_unique<FakeWorld>());
     } else {
       network_ = std::make_unique<RealWorld>(GetParam());
     }

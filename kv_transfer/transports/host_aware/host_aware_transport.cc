@@ -73,7 +73,7 @@ class HostAwareTransport final : public Transport {
     void OnMessage(PeerId peer, ByteSpan header) override;
     std::optional<Landing> OnPayload(PeerId peer, ByteSpan header,
                                      uint64_t payload_bytes) override;
-    void OnLanding(PeerId peer, uint64_t cookie, uint64_t bytes) override;
+    void OnLanding(PeerId peer, uint64_t cookie, ByteSpan bytes) override;
     void OnLanded(PeerId peer, uint64_t cookie,
                   const absl::Status& status) override;
     void OnSent(PeerId peer, uint64_t cookie,
@@ -83,6 +83,9 @@ class HostAwareTransport final : public Transport {
    private:
     HostAwareTransport* const owner_;
     const Side side_;
+    // Whose payload said last that it is landing, by both names: pieces come
+    // many in a row. Held: calls_mu_.
+    std::optional<std::pair<PeerId, PeerId>> landing_;
   };
 
   // A peer as our user knows it.
@@ -324,9 +327,13 @@ std::optional<Landing> HostAwareTransport::Ear::OnPayload(
 }
 
 void HostAwareTransport::Ear::OnLanding(PeerId inner, uint64_t cookie,
-                                        uint64_t bytes) {
+                                        ByteSpan bytes) {
   absl::MutexLock calls(&owner_->calls_mu_);
-  owner_->handler_->OnLanding(owner_->Translate(side_, inner), cookie, bytes);
+  // Names are not used again, and do not change once a peer is up.
+  if (!landing_.has_value() || landing_->first != inner) {
+    landing_ = {inner, owner_->Translate(side_, inner)};
+  }
+  owner_->handler_->OnLanding(landing_->second, cookie, bytes);
 }
 
 void HostAwareTransport::Ear::OnLanded(PeerId inner, uint64_t cookie,

@@ -63,6 +63,7 @@ absl::Status LocalLoop::Open(TransportProperties* properties) {
   if (options_.listen) BATON_RETURN_IF_ERROR(OpenListener(properties));
   properties->name = "local/memfd";
   properties->detects_peer_death = true;
+  properties->shares_memory = true;
   properties->max_header_bytes = kMaxHeaderBytes;
   properties->max_payload_bytes = kMaxPayloadBytes;
   properties->good_payload_bytes = kGoodPayloadBytes;
@@ -157,8 +158,9 @@ void LocalLoop::Tick() {
 
 void LocalLoop::ServeSockets() {
   const absl::Time now = Now();
-  const bool busy = !copying_.empty() || !dirty_.empty() ||
+  const bool busy = !copying_.empty() || !owed_.empty() || !dirty_.empty() ||
                     now < awake_until_ || mailbox_->HasMail();
+  if (!busy) copied_in_a_row_ = 0;
   const absl::Duration left = next_tick_ - now + absl::Microseconds(999);
   const int64_t ms =
       busy ? 0 : std::clamp<int64_t>(absl::ToInt64Milliseconds(left), 0, 1000);
@@ -166,7 +168,9 @@ void LocalLoop::ServeSockets() {
   const int n =
       epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                  static_cast<int>(ms));
-  if (n > 0) awake_until_ = Now() + kLinger;
+  if (n > 0 || !copying_.empty() || !owed_.empty()) {
+    awake_until_ = Now() + kLinger;
+  }
   for (int i = 0; i < n; ++i) {
     const uint64_t which = events[i].data.u64;
     if (which == kWakeEvent) {
@@ -185,6 +189,7 @@ void LocalLoop::ServeSockets() {
       if ((events[i].events & ~EPOLLOUT) != 0) Receive(*peer);
     }
   }
+  FlushOwed();
 }
 
 void LocalLoop::Accept() {

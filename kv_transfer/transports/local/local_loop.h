@@ -16,7 +16,8 @@
 // Payloads of a peer are copied in the order of arrival, a bounded number of
 // bytes at a time, so that messages and ticks come in between; the handler is
 // asked where one goes when its turn has come, so that an abort that arrived in
-// the meantime counts.
+// the meantime counts. A peer is told of payloads that are done when no others
+// of it wait, or of a few at once: it has more of them on the wire.
 #pragma once
 
 #include <atomic>
@@ -35,6 +36,7 @@
 #include "kv_transfer/region_table.h"
 #include "kv_transfer/transport.h"
 #include "kv_transfer/transports/local/local_transport.h"
+#include "kv_transfer/transports/local/payload_copy.h"
 #include "kv_transfer/transports/local/peer_memory.h"
 #include "kv_transfer/transports/mailbox.h"
 
@@ -79,14 +81,9 @@ class LocalLoop final {
     std::vector<ByteSpan> source;
     uint64_t bytes = 0;
   };
-  // One that is being copied: what is left of it, in pieces that fit both
-  // sides.
+  // One that is being copied.
   struct Copy {
-    std::vector<ByteSpan> source;
-    std::vector<absl::Span<std::byte>> target;
-    size_t next_source = 0;
-    size_t next_target = 0;
-    uint64_t bytes = 0;  // copied
+    PayloadCopy payload;
     uint64_t cookie = 0;
   };
   enum class PeerState { kConnecting, kUp, kDown };
@@ -100,9 +97,11 @@ class LocalLoop final {
     // Not OK: it is to be taken down for this.
     absl::Status failure;
     bool was_up = false;
-    // Whether it is in dirty_, in copying_, and waits for room in its socket.
+    // Whether it is in dirty_, in copying_, in owed_, and waits for room in its
+    // socket.
     bool dirty = false;
     bool copying = false;
+    bool owed = false;
     bool full = false;
 
     // Sending.
@@ -153,9 +152,12 @@ class LocalLoop final {
   // Goes on with the payloads of one peer, if there are any.
   void CopySome();
   bool BeginCopy(Peer& peer);
-  // Whether it came to its end.
-  bool Advance(Peer& peer, uint64_t max_bytes);
+  // Goes on with a copy that was begun; how many bytes.
+  uint64_t Advance(Peer& peer, uint64_t max_bytes);
+  // One more payload is done.
+  void OweDone(Peer& peer);
   void FlushDone(Peer& peer);
+  void FlushOwed();
 
   const LocalOptions options_;
   Mailbox* const mailbox_;
@@ -170,6 +172,10 @@ class LocalLoop final {
   absl::flat_hash_map<PeerId, std::unique_ptr<Peer>> peers_;
   std::vector<PeerId> dirty_;
   std::deque<PeerId> copying_;
+  // Who has not been told of all that is done.
+  std::vector<PeerId> owed_;
+  // Copied since there was last nothing to do.
+  uint64_t copied_in_a_row_ = 0;
   std::vector<std::byte> buffer_;
   absl::Time next_tick_;
   // Until when it looks again instead of sleeping.

@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,14 +11,14 @@ namespace {
 
 // Between two looks at the sockets, the mail and the clock.
 constexpr uint64_t kCopyBytesPerTurn = uint64_t{1} << 20;
-// Copied, and then told to the handler: so much is in the first or second
-// cache.
-constexpr uint64_t kCachedBytes = uint64_t{64} << 10;
-static_assert(kCopyBytesPerTurn % kCachedBytes == 0);
+// More than this at a stretch, and the next bytes are not to go through the
+// caches, where they would not stay anyhow.
+constexpr uint64_t kCachedBytesInARow = uint64_t{12} << 20;
 constexpr int kDatagramsPerTurn = 64;
 // Payloads of one peer that are offered to the handler in one turn.
 constexpr int kOffersPerTurn = 64;
-// How many payloads a `done` may wait for while there are more to copy.
+// Payloads done that a peer is told of at once, even when there is more to
+// copy.
 constexpr uint32_t kDoneBatch = 4;
 
 }  // namespace
@@ -212,81 +210,78 @@ void LocalLoop::CopySome() {
   Peer* const peer = FindPeer(id);
   if (peer == nullptr) return;
   peer->copying = false;
-  if (!peer->failure.ok()) return;
-  if (peer->copy.has_value() || BeginCopy(*peer)) {
-    if (Advance(*peer, kCopyBytesPerTurn)) {
-      const uint64_t cookie = peer->copy->cookie;
-      peer->copy.reset();
-      ++peer->done_owed;
-      if (peer->waiting.empty() || peer->done_owed >= kDoneBatch) {
-        FlushDone(*peer);
-      }
-      handler_->OnLanded(peer->id, cookie, absl::OkStatus());
-    }
+  uint64_t copied = 0;
+  for (int i = 0; i < kOffersPerTurn && copied < kCopyBytesPerTurn; ++i) {
+    if (!peer->failure.ok()) return;
+    if (!peer->copy.has_value() && peer->waiting.empty()) break;
+    if (!peer->copy.has_value() && !BeginCopy(*peer)) continue;
+    copied += Advance(*peer, kCopyBytesPerTurn - copied);
+    if (!peer->copy->payload.done()) continue;
+    const uint64_t cookie = peer->copy->cookie;
+    peer->copy.reset();
+    OweDone(*peer);
+    handler_->OnLanded(peer->id, cookie, absl::OkStatus());
   }
+  copied_in_a_row_ += copied;
   if (peer->copy.has_value() || !peer->waiting.empty()) {
     peer->copying = true;
     copying_.push_back(id);
-  } else {
-    FlushDone(*peer);
   }
 }
 
 bool LocalLoop::BeginCopy(Peer& peer) {
-  for (int i = 0; i < kOffersPerTurn && !peer.waiting.empty(); ++i) {
-    Incoming incoming = std::move(peer.waiting.front());
-    peer.waiting.pop_front();
-    const ByteSpan header(
-        reinterpret_cast<const std::byte*>(incoming.header.data()),
-        incoming.header.size());
-    const std::optional<Landing> landing =
-        handler_->OnPayload(peer.id, header, incoming.bytes);
-    if (!landing.has_value()) {
-      ++peer.done_owed;  // dropped, nothing was touched
-      continue;
-    }
-    CHECK_LE(landing->extents.size(), kMaxPayloadExtents);
-    auto target = regions_->Resolve(landing->extents);
-    CHECK(target.ok()) << target.status();
-    uint64_t bytes = 0;
-    for (absl::Span<std::byte> span : *target) bytes += span.size();
-    CHECK_EQ(bytes, incoming.bytes);
-    Copy copy;
-    copy.source = std::move(incoming.source);
-    copy.target = *std::move(target);
-    copy.cookie = landing->cookie;
-    peer.copy = std::move(copy);
-    return true;
+  Incoming incoming = std::move(peer.waiting.front());
+  peer.waiting.pop_front();
+  const ByteSpan header(
+      reinterpret_cast<const std::byte*>(incoming.header.data()),
+      incoming.header.size());
+  const std::optional<Landing> landing =
+      handler_->OnPayload(peer.id, header, incoming.bytes);
+  if (!landing.has_value()) {
+    OweDone(peer);  // dropped, nothing was touched
+    return false;
   }
-  return false;
+  CHECK_LE(landing->extents.size(), kMaxPayloadExtents);
+  auto target = regions_->Resolve(landing->extents);
+  CHECK(target.ok()) << target.status();
+  peer.copy = Copy{PayloadCopy(std::move(incoming.source), *std::move(target)),
+                   landing->cookie};
+  return true;
 }
 
-bool LocalLoop::Advance(Peer& peer, uint64_t max_bytes) {
-  Copy& copy = *peer.copy;
-  uint64_t said = copy.bytes;
-  const uint64_t end = copy.bytes + max_bytes;
-  while (copy.bytes < end && copy.next_source < copy.source.size()) {
-    ByteSpan& from = copy.source[copy.next_source];
-    absl::Span<std::byte>& to = copy.target[copy.next_target];
-    const size_t n = std::min(
-        {from.size(), to.size(), size_t{said + kCachedBytes - copy.bytes}});
-    std::memcpy(to.data(), from.data(), n);
-    from.remove_prefix(n);
-    to.remove_prefix(n);
-    copy.bytes += n;
-    if (from.empty()) ++copy.next_source;
-    if (to.empty()) ++copy.next_target;
-    if (copy.bytes == said + kCachedBytes) {
-      handler_->OnLanding(peer.id, copy.cookie, copy.bytes);
-      said = copy.bytes;
-    }
+uint64_t LocalLoop::Advance(Peer& peer, uint64_t max_bytes) {
+  const uint64_t cookie = peer.copy->cookie;
+  const PayloadCopy::Stores stores = copied_in_a_row_ < kCachedBytesInARow
+                                         ? PayloadCopy::Stores::kCached
+                                         : PayloadCopy::Stores::kStreaming;
+  return peer.copy->payload.Advance(max_bytes, stores, [&](ByteSpan piece) {
+    handler_->OnLanding(peer.id, cookie, piece);
+  });
+}
+
+void LocalLoop::OweDone(Peer& peer) {
+  if (++peer.done_owed >= kDoneBatch) {
+    FlushDone(peer);
+  } else if (!peer.owed) {
+    peer.owed = true;
+    owed_.push_back(peer.id);
   }
-  return copy.next_source == copy.source.size();
 }
 
 void LocalLoop::FlushDone(Peer& peer) {
   if (peer.done_owed == 0) return;
   if (Write(peer, local_wire::EncodeDone(peer.done_owed))) peer.done_owed = 0;
+}
+
+void LocalLoop::FlushOwed() {
+  std::erase_if(owed_, [this](PeerId id) {
+    Peer* const peer = FindPeer(id);
+    if (peer == nullptr) return true;
+    if (peer->copying) return false;  // more is done soon
+    peer->owed = false;
+    FlushDone(*peer);
+    return true;
+  });
 }
 
 }  // namespace baton::kv_transfer
