@@ -1,0 +1,157 @@
+#include "tests/bench/handoff_benchmark_pair.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "kv_transfer/checksum.h"
+#include "kv_transfer/transports/host_aware/create_transport.h"
+#include "kv_transfer/transports/local/piece_copy.h"
+
+namespace baton::kv_transfer {
+namespace {
+
+double Seconds(const std::string& text) {
+  double seconds = 0;
+  CHECK(absl::SimpleAtod(text, &seconds)) << text;
+  return seconds;
+}
+
+}  // namespace
+
+Pair::Pair(const std::string& kind, const Plan& plan)
+    : plan_(plan), blocks_(plan.Blocks(kReceiverSeed)) {
+  auto arena = engine::cpu::MemoryArena::Allocate(plan.BytesOf(plan.num_blocks),
+                                                  "KV memory");
+  CHECK(arena.ok()) << arena.status();
+  arena_ = *std::move(arena);
+  // A decode worker's blocks have been used before.
+  std::memset(arena_.memory().data(), 1, arena_.memory().size());
+  auto transport = CreateTransport(kind, {});
+  CHECK(transport.ok()) << transport.status();
+  transport_ = *std::move(transport);
+  HandoffOptions options = OptionsOf(plan, v1::WORKER_ROLE_DECODE, arena_);
+  options.wake = [this] { bell_.Ring(); };
+  kv_ = options.kv;
+  auto receiver = HandoffReceiver::Create(transport_.get(), options);
+  CHECK(receiver.ok()) << receiver.status();
+  receiver_ = *std::move(receiver);
+
+  const ScopedFd door(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(at);
+  PCHECK(bind(door.get(), reinterpret_cast<sockaddr*>(&at), size) == 0);
+  PCHECK(listen(door.get(), 1) == 0);
+  PCHECK(getsockname(door.get(), reinterpret_cast<sockaddr*>(&at), &size) == 0);
+  std::vector<std::string> args = {kind, transport_->properties().address,
+                                   absl::StrCat(ntohs(at.sin_port))};
+  for (const std::string& arg : plan.Args()) args.push_back(arg);
+  sender_ = std::make_unique<SenderProcess>(args);
+  stream_ = ScopedFd(accept(door.get(), nullptr, nullptr));
+  PCHECK(stream_.valid());
+  const std::string ready = sender_->Hear();
+  int descriptor = -1;
+  CHECK(absl::SimpleAtoi(ready.substr(ready.find(' ') + 1), &descriptor));
+  const ScopedFd file(
+      open(absl::StrCat("/proc/", sender_->pid(), "/fd/", descriptor).c_str(),
+           O_RDONLY | O_CLOEXEC));
+  auto view = SharedMemoryView::Open(file.get(), arena_.memory().size());
+  CHECK(view.ok()) << view.status();
+  view_ = std::make_unique<SharedMemoryView>(*std::move(view));
+}
+
+void Pair::Write(int32_t n) {
+  CHECK_EQ(sender_->Ask(absl::StrCat("write ", n, " ", ++writes_)), "written");
+}
+
+double Pair::Transfer(int32_t n) {
+  Write(n);
+  HandoffReceiver::OpenTransfer open;
+  open.transfer = TransferId{++last_transfer_};
+  open.generation = 1;
+  open.blocks.assign(blocks_.begin(), blocks_.begin() + n);
+  open.deadline = InAMinute();
+  CHECK(receiver_->Open(open).ok());
+  sender_->Say(absl::StrCat("transfer ", n, " ", last_transfer_));
+  AwaitEvent<HandoffReceiver::Landed>(*receiver_, bell_);
+  return Seconds(sender_->Hear());
+}
+
+template <typename CopyRun>
+double Pair::CopyBy(int32_t n, CopyRun copy_run) {
+  Write(n);
+  const std::vector<BlockId> from = plan_.Blocks(kSenderSeed);
+  const absl::Time start = Now();
+  for (int32_t layer = 0; layer < kv_.num_layers; ++layer) {
+    for (int32_t i = 0; i < n;) {
+      int32_t run = 1;
+      while (i + run < n && from[i + run] == from[i] + run &&
+             blocks_[i + run] == blocks_[i] + run) {
+        ++run;
+      }
+      copy_run(view_->memory().data() + kv_.PageOffset(layer, from[i]),
+               kv_.memory.data() + kv_.PageOffset(layer, blocks_[i]),
+               static_cast<size_t>(run * kv_.page_bytes));
+      i += run;
+    }
+  }
+  return absl::ToDoubleSeconds(Now() - start);
+}
+
+double Pair::Copy(int32_t n) {
+  return CopyBy(n, [](const std::byte* from, std::byte* to, size_t bytes) {
+    std::memcpy(to, from, bytes);
+  });
+}
+
+double Pair::StreamingCopy(int32_t n) {
+  // What is also stored here stays in the nearest cache.
+  std::vector<std::byte> scratch(size_t{4} << 10);
+  return CopyBy(n, [&](const std::byte* from, std::byte* to, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += scratch.size()) {
+      CopyAndStream(from + at, scratch.data(), to + at,
+                    std::min(scratch.size(), bytes - at));
+    }
+    FinishStreaming();
+  });
+}
+
+double Pair::TcpStream(int32_t n) {
+  Write(n);
+  const int64_t bytes = BytesOf(n);
+  sender_->Say(absl::StrCat("stream ", bytes));
+  for (int64_t got = 0; got < bytes;) {
+    const ssize_t more =
+        recv(stream_.get(), kv_.memory.data() + got,
+             std::min<int64_t>(bytes - got, int64_t{1} << 20), 0);
+    PCHECK(more > 0);
+    got += more;
+  }
+  PCHECK(send(stream_.get(), "k", 1, MSG_NOSIGNAL) == 1);
+  return Seconds(sender_->Hear());
+}
+
+double Pair::Hash(int32_t n) {
+  const absl::Time start = Now();
+  uint64_t sum = 0;
+  for (int32_t layer = 0; layer < kv_.num_layers; ++layer) {
+    for (int32_t i = 0; i < n; ++i) {
+      sum += PageChecksum(
+          kv_.memory.subspan(kv_.PageOffset(layer, blocks_[i]), kv_.page_bytes),
+          layer, i);
+    }
+  }
+  const absl::Time end = Now();
+  sink_ = sum;
+  return absl::ToDoubleSeconds(end - start);
+}
+
+}  // namespace baton::kv_transfer

@@ -1,0 +1,63 @@
+// The decode worker's side of handoff_benchmark: a receiver in this process, a
+// sender in another one, what they do, and how fast the machine moves the same
+// bytes without them. Each function has the sender write its pages anew first;
+// all return seconds. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/scoped_fd.h"
+#include "common/shared_memory.h"
+#include "engine/cpu/memory_arena.h"
+#include "kv_transfer/handoff_receiver.h"
+#include "kv_transfer/transport.h"
+#include "tests/bench/handoff_benchmark_sender.h"
+#include "tests/bench/handoff_benchmark_setup.h"
+
+namespace baton::kv_transfer {
+
+class Pair final {
+ public:
+  Pair(const std::string& kind, const Plan& plan);
+
+  int64_t BytesOf(int32_t n) const { return plan_.BytesOf(n); }
+  const TransportProperties& properties() const {
+    return transport_->properties();
+  }
+
+  // One hand-off of n blocks, by the sender's clock.
+  double Transfer(int32_t n);
+
+  // The same bytes from the sender's memory to ours, by memcpy, and by stores
+  // that leave the caches alone; in runs as long as there are on both sides.
+  double Copy(int32_t n);
+  double StreamingCopy(int32_t n);
+  // The same bytes through a TCP connection, 1 MB at a time.
+  double TcpStream(int32_t n);
+  // Hashing what just landed, once, on one thread. Nothing is written anew.
+  double Hash(int32_t n);
+
+ private:
+  template <typename CopyRun>
+  double CopyBy(int32_t n, CopyRun copy_run);
+  void Write(int32_t n);
+
+  const Plan plan_;
+  const std::vector<BlockId> blocks_;
+  engine::cpu::MemoryArena arena_;
+  KvGeometry kv_;
+  Bell bell_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<HandoffReceiver> receiver_;
+  std::unique_ptr<SenderProcess> sender_;
+  ScopedFd stream_;
+  std::unique_ptr<SharedMemoryView> view_;
+  uint64_t last_transfer_ = 0;
+  uint64_t writes_ = 0;
+  volatile uint64_t sink_ = 0;
+};
+
+}  // namespace baton::kv_transfer

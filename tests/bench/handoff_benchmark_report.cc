@@ -1,0 +1,71 @@
+#include "tests/bench/handoff_benchmark_report.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "absl/strings/str_format.h"
+#include "common/log.h"
+
+namespace baton::kv_transfer {
+namespace {
+
+double GigabytesPerSecond(int64_t bytes, double seconds) {
+  return static_cast<double>(bytes) / seconds / 1e9;
+}
+
+}  // namespace
+
+void PrintTable(const std::vector<Result>& results, std::ostream& out) {
+  if (results.empty()) return;
+  out << "| transport | MB | first, ms | ms | GB/s |";
+  std::string rule = "| --- | --: | --: | --: | --: |";
+  for (const Limit& limit : results[0].limits) {
+    out << " " << limit.name << ", GB/s |";
+    rule += " --: |";
+  }
+  out << " hashing, GB/s | ratio |\n" << rule << " --: | --: |\n";
+  for (const Result& r : results) {
+    CHECK_EQ(r.limits.size(), results[0].limits.size());
+    out << absl::StrFormat("| %s | %.1f | %.2f | %.3f | %.2f |", r.transport,
+                           static_cast<double>(r.bytes) / 1e6,
+                           r.first_seconds * 1e3, r.seconds * 1e3,
+                           GigabytesPerSecond(r.bytes, r.seconds));
+    double fastest = 1e9;
+    for (const Limit& limit : r.limits) {
+      out << absl::StrFormat(" %.2f |",
+                             GigabytesPerSecond(r.bytes, limit.seconds));
+      fastest = std::min(fastest, limit.seconds);
+    }
+    out << absl::StrFormat(" %.1f | **%.2f** |\n",
+                           GigabytesPerSecond(r.bytes, r.hash_seconds),
+                           fastest / r.seconds);
+  }
+}
+
+void WriteJson(const std::string& path, const std::vector<Result>& bandwidth,
+               const std::vector<Result>& latency) {
+  std::ofstream out(path);
+  const auto write = [&](const char* name, const std::vector<Result>& rows) {
+    out << "  \"" << name << "\": [\n";
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const Result& r = rows[i];
+      out << absl::StrFormat(
+          "    {\"transport\": \"%s\", \"bytes\": %d, \"seconds\": %.9f, "
+          "\"first_seconds\": %.9f, \"hash_seconds\": %.9f",
+          r.transport, r.bytes, r.seconds, r.first_seconds, r.hash_seconds);
+      for (const Limit& limit : r.limits) {
+        out << absl::StrFormat(", \"%s\": %.9f", limit.name, limit.seconds);
+      }
+      out << (i + 1 < rows.size() ? "},\n" : "}\n");
+    }
+    out << "  ]";
+  };
+  out << "{\n";
+  write("bandwidth", bandwidth);
+  out << ",\n";
+  write("stories_128_tokens", latency);
+  out << "\n}\n";
+  CHECK(out.flush().good()) << "cannot write " << path;
+}
+
+}  // namespace baton::kv_transfer
