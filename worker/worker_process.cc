@@ -16,6 +16,7 @@
 #include "common/status_macros.h"
 #include "kv_transfer/transports/host_aware/create_transport.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
+#include "kv_transfer/wire_encoding.h"
 #include "proto/fingerprint.h"
 
 namespace baton::worker {
@@ -90,6 +91,11 @@ void RunUntilSignal(WorkerLoop* loop) {
 
 absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
                    const MakeLoop& make_loop) {
+  if (options.kv_wire != "exact" && options.engine.kv_dtype != "bf16") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-wire ", options.kv_wire, " needs --kv-dtype bf16, ",
+                     "not ", options.engine.kv_dtype));
+  }
   engine::EngineOptions engine_options = options.engine;
   // Decode workers only take KV in, and are fastest with memory of their own.
   engine_options.share_kv_memory =
@@ -118,6 +124,9 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
   parts.handoff.self = self;
   parts.handoff.kv = Geometry(engine.get());
   parts.handoff.probe_links = true;
+  parts.handoff.wire = {
+      .encoding = *kv_transfer::WireEncodingFromName(options.kv_wire),
+      .below_bytes_per_second = options.kv_wire_below_mb_per_s * 1e6};
   parts.handoff.stall_timeout = kStallTimeout;
   parts.handoff.wake = [&inbox] { inbox.Wake(); };
   parts.handoff.lease_until = [&leases](uint64_t session) {
@@ -196,6 +205,18 @@ kv_transfer::KvGeometry Geometry(engine::Engine* engine) {
   geometry.layer_stride_bytes = layout.layer_bytes();
   geometry.page_bytes = layout.page_bytes();
   geometry.num_blocks = layout.num_blocks;
+  geometry.bf16 = layout.dtype == engine::KvDtype::kBf16;
+  const int64_t element = layout.element_bytes();
+  const int32_t dim = layout.stored_head_dim();
+  // For every 16 tokens, as kv_layout.h says.
+  const kv_transfer::PageSection keys{1, 16 * dim * element};
+  const kv_transfer::PageSection values{dim / 16, 16 * 16 * element};
+  const kv_transfer::PageSection scales{1, 16 * sizeof(float)};
+  if (layout.dtype == engine::KvDtype::kInt8) {
+    geometry.sections = {keys, scales, values, scales};
+  } else {
+    geometry.sections = {keys, values};
+  }
   return geometry;
 }
 

@@ -153,10 +153,12 @@ TEST_F(AnswersTest, ManyAtOnceOverUnequalWorkers) {
 
   Cluster cluster(model_dir_);
   ClusterShape shape;
-  shape.prefill = {{"--token-budget", "512", "--threads", "1"},
-                   {"--token-budget", "37", "--threads", "2"}};
-  shape.decode = {{"--threads", "1"},
-                  {"--threads", "2", "--max-sequences", "20"}};
+  shape.prefill = {
+      {"--token-budget", "512", "--threads", "1"},
+      {"--token-budget", "37", "--threads", "2", "--block-size", "64"}};
+  shape.decode = {
+      {"--threads", "1"},
+      {"--threads", "2", "--max-sequences", "20", "--block-size", "32"}};
   const absl::Status started = cluster.Start(shape);
   ASSERT_TRUE(started.ok()) << started;
   const auto stub = cluster.MakeStub();

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "tests/integration/client.h"
 #include "tests/integration/cluster.h"
+#include "tests/integration/raw_call.h"
 #include "tests/integration/reference.h"
 #include "tests/support/tiny_model.h"
 
@@ -21,6 +22,7 @@ struct Way {
   Flags prefill, decode;
   // What both logs say.
   std::string over;
+  std::string kv_dtype = "bf16";
 };
 
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
@@ -31,7 +33,7 @@ TEST_P(DataPlaneTest, AnswersAreThoseOfOneEngine) {
   const ScratchDir scratch;
   const std::string model_dir = scratch.path() + "/model";
   ASSERT_TRUE(WriteTinyModel(model_dir).ok());
-  auto reference = Reference::Load(model_dir);
+  auto reference = Reference::Load(model_dir, "auto", GetParam().kv_dtype);
   ASSERT_TRUE(reference.ok()) << reference.status();
   Cluster cluster(model_dir);
   ClusterShape shape;
@@ -68,8 +70,63 @@ INSTANTIATE_TEST_SUITE_P(
             {"--transport", "local"},
             ") over local/memfd"},
         Way{"OneSideSaysUcx", {"--transport", "ucx"}, {}, ") over ucx/tcp"},
-        Way{"TheOtherSaysUcx", {}, {"--transport", "ucx"}, ") over ucx/tcp"}),
+        Way{"TheOtherSaysUcx", {}, {"--transport", "ucx"}, ") over ucx/tcp"},
+        Way{"LargerBlocksOnPrefill",
+            {"--block-size", "64"},
+            {"--transport", "ucx"},
+            ") over ucx/tcp"},
+        Way{"LargerBlocksOnDecode",
+            {"--kv-dtype", "int8"},
+            {"--kv-dtype", "int8", "--block-size", "128"},
+            ") over local/memfd",
+            "int8"}),
     [](const auto& info) { return info.param.name; });
+
+// Over links that count as slow, half of the bytes go over.
+TEST(WireEncodingTest, SlowLinksTakeHalfOfTheBytes) {
+  const ScratchDir scratch;
+  const std::string model_dir = scratch.path() + "/model";
+  ASSERT_TRUE(WriteTinyModel(model_dir).ok());
+  uint64_t exact_bytes = 0;
+  for (const char* wire : {"exact", "int8", "fp8"}) {
+    Cluster cluster(model_dir);
+    ClusterShape shape;
+    shape.prefill = {{"--transport", "ucx", "--kv-wire", wire,
+                      "--kv-wire-below", "1000000"}};
+    const absl::Status started = cluster.Start(shape);
+    ASSERT_TRUE(started.ok()) << started;
+    const auto metric = [&](const char* name) {
+      const auto text =
+          HttpGet(cluster.Address("prefill-0", "metrics"), "/metrics");
+      return text.ok() ? MetricValue(*text, name) : -1;
+    };
+    ASSERT_TRUE(Eventually(
+        [&] { return metric("baton_kv_link_bandwidth_bytes") > 0; }));
+    const auto stub = cluster.MakeStub();
+    const Answer answer = Generate(
+        *stub, GreedyRequest(std::vector<TokenId>(100, 7), 12), kPatience);
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_EQ(answer.tokens.size(), 12u);
+    const uint64_t bytes = answer.last.timing().kv_transfer_bytes();
+    if (std::string(wire) == "exact") {
+      exact_bytes = bytes;
+      EXPECT_EQ(metric("baton_kv_transfers_encoded"), 0);
+    } else {
+      EXPECT_GT(bytes, exact_bytes / 2);
+      EXPECT_LT(bytes, exact_bytes * 6 / 10);
+      EXPECT_EQ(metric("baton_kv_transfers_encoded"), 1);
+    }
+  }
+}
+
+TEST(WireEncodingTest, AnInt8CacheIsNotEncodedAgain) {
+  const RunResult result = RunProgram(
+      ProgramPath("baton-prefill"),
+      {"--model", "/nonexistent", "--kv-wire", "fp8", "--kv-dtype", "int8"});
+  EXPECT_NE(result.exit.code, 0);
+  EXPECT_TRUE(absl::StrContains(result.err, "--kv-wire fp8 needs --kv-dtype"))
+      << result.err;
+}
 
 }  // namespace
 }  // namespace baton::test
