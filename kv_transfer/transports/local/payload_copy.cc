@@ -9,11 +9,10 @@
 namespace baton::kv_transfer {
 namespace {
 
-// Large enough that what a piece costs besides copying does not count, small
-// enough for the second cache. Measured: docs/adr/0015-memory-by-descriptor.md.
-constexpr size_t kCachedPieceBytes = size_t{4} << 10;
-// There is a copy of it in the caches, and nothing else: half of the first one.
-constexpr size_t kStreamingPieceBytes = size_t{4} << 10;
+// A piece, and a copy of it, stay in the nearest caches; smaller ones pay more
+// for being shown than they gain. Measured:
+// docs/adr/0015-memory-by-descriptor.md.
+constexpr size_t kPieceBytes = size_t{24} << 10;
 
 }  // namespace
 
@@ -31,20 +30,18 @@ PayloadCopy::PayloadCopy(std::vector<ByteSpan> source,
 
 uint64_t PayloadCopy::Advance(uint64_t max_bytes, Stores stores,
                               absl::FunctionRef<void(ByteSpan)> show) {
-  alignas(64) std::byte scratch[kStreamingPieceBytes];
+  alignas(64) std::byte scratch[kPieceBytes];
   uint64_t copied = 0;
   while (copied < max_bytes && !done()) {
     ByteSpan& from = source_[next_source_];
     absl::Span<std::byte>& to = target_[next_target_];
-    size_t n = std::min(from.size(), to.size());
+    const size_t n = std::min({from.size(), to.size(), kPieceBytes});
     switch (stores) {
       case Stores::kCached:
-        n = std::min(n, kCachedPieceBytes);
         CopyCached(from.data(), to.data(), n);
         show(to.first(n));
         break;
       case Stores::kStreaming:
-        n = std::min(n, kStreamingPieceBytes);
         CopyAndStream(from.data(), scratch, to.data(), n);
         show(absl::MakeConstSpan(scratch).first(n));
         break;
