@@ -26,6 +26,9 @@ struct NcclCommunicatorOptions {
   int max_blocks = 0;
   // How often a thread looks whether the GPU is done while it waits for it.
   absl::Duration poll_interval = absl::Microseconds(20);
+  // Off in tests: instead of CreateNcclCommunicators, communicators say that
+  // there is no such device.
+  bool check_device = true;
 };
 
 // FailedPrecondition: no such device, no usable driver. Unimplemented: built

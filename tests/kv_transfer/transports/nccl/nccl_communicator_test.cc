@@ -38,6 +38,55 @@ TEST(NcclCommunicatorTest, SaysWhyThereIsNone) {
   EXPECT_THAT(communicators.status().message(), HasSubstr("CUDA"));
 }
 
+class NcclWithoutADeviceTest : public ::testing::Test {
+ protected:
+  void Create(int rank, const std::string& unique_id) {
+    NcclCommunicatorOptions options;
+    options.device = NumDevices();
+    options.check_device = false;
+    communicators_ = *CreateNcclCommunicators(options);
+    communicator_ = communicators_->Create(rank, unique_id, [this] {
+      absl::MutexLock lock(&mu_);
+      news_ = true;
+    });
+  }
+  // The next news that say something.
+  CommunicatorNews Next() {
+    absl::MutexLock lock(&mu_);
+    EXPECT_TRUE(
+        mu_.AwaitWithTimeout(absl::Condition(&news_), absl::Seconds(60)));
+    news_ = false;
+    mu_.Unlock();
+    CommunicatorNews news = communicator_->Poll();
+    mu_.Lock();
+    return news;
+  }
+
+  absl::Mutex mu_;
+  bool news_ = false;
+  std::unique_ptr<Communicators> communicators_;
+  std::unique_ptr<Communicator> communicator_;
+};
+
+TEST_F(NcclWithoutADeviceTest, FailsAndBecomesQuiet) {
+  Create(0, "");
+  const CommunicatorNews failed = Next();
+  EXPECT_THAT(failed.failure.message(), HasSubstr("cudaSetDevice"));
+  EXPECT_FALSE(failed.ready);
+  EXPECT_FALSE(failed.quiet);
+  communicator_->Abort();
+  EXPECT_TRUE(Next().quiet);
+  communicator_.reset();
+}
+
+TEST_F(NcclWithoutADeviceTest, MayBeAbortedAtOnce) {
+  Create(1, "an id");
+  communicator_->Abort();
+  while (!Next().quiet) {
+  }
+  communicator_.reset();
+}
+
 // One rank of a pair, its memory on its GPU, and all news so far.
 class Rank {
  public:
