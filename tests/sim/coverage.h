@@ -51,6 +51,7 @@ enum class Covered {
   kLeaseExpired,
   // Of the prefix caches.
   kPrefillHit,     // a prompt was not computed from its beginning
+  kSentEarly,      // a cached prefix went out before the rest was computed
   kDecodeHit,      // a grant asked for less than all
   kNothingToSend,  // a grant asked for nothing
   kEvicted,
@@ -92,6 +93,7 @@ inline constexpr std::array<const char*,
                      "closed_by_force",
                      "lease_expired",
                      "prefill_hit",
+                     "sent_early",
                      "decode_hit",
                      "nothing_to_send",
                      "evicted"};

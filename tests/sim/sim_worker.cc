@@ -23,12 +23,7 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
       engine_(place.role == v1::WORKER_ROLE_PREFILL ? plan.prefill_blocks
                                                     : plan.decode_blocks,
               {.on_plan = [this](const auto& step) { CheckStep(step); },
-               .interlude =
-                   [world] {
-                     for (int i = world->dice.Below(3); i > 0; --i) {
-                       world->data.Step();
-                     }
-                   }}),
+               .interlude = [this] { Interlude(); }}),
       inbox_(static_cast<size_t>(plan.inbox_capacity)),
       leases_(&world->clock),
       transport_(world->data.CreateTransport(
@@ -138,13 +133,44 @@ void SimWorker::CheckStep(const scheduling::StepPlan& plan) {
                        static_cast<uint64_t>(plan.NumTokens()));
   const LoopView view = View();
   CheckPlan(place_.name, view, plan, InUse(), &world_->journal);
-  if (place_.role != v1::WORKER_ROLE_PREFILL) return;
+  if (place_.role == v1::WORKER_ROLE_PREFILL) NoteHits(view, plan);
+}
+
+void SimWorker::NoteHits(const LoopView& view,
+                         const scheduling::StepPlan& plan) {
+  layers_done_ = 0;
+  cached_of_one_.clear();
   for (const auto& planned : plan.sequences) {
     for (const LoopView::Holder& holder : view.holders) {
-      if (holder.sequence == planned.sequence && holder.cached > 0 &&
-          holder.cached == planned.first_position) {
-        world_->coverage.Add(Covered::kPrefillHit);
+      if (holder.sequence != planned.sequence || holder.cached == 0 ||
+          holder.cached != planned.first_position) {
+        continue;
       }
+      world_->coverage.Add(Covered::kPrefillHit);
+      if (!holder.transfers) continue;
+      for (BlockId block : holder.blocks.first(holder.cached / kBlockSize)) {
+        // Its holder and the cache.
+        if (view.pool->references(block) == 2) cached_of_one_.insert(block);
+      }
+    }
+  }
+}
+
+void SimWorker::Interlude() {
+  for (int i = world_->dice.Below(3); i > 0; --i) world_->data.Step();
+  const engine::KvLayout& layout = engine_.kv_layout();
+  ++layers_done_;
+  for (const auto span : world_->data.OpenSends(transport_.get())) {
+    const int64_t offset = span.data() - engine_.kv_memory().data();
+    if (offset < layers_done_ * layout.layer_bytes() ||
+        offset >= layout.total_bytes()) {
+      continue;
+    }
+    const auto block = static_cast<BlockId>(offset % layout.layer_bytes() /
+                                            layout.page_bytes());
+    // Of a layer that this step has not computed yet.
+    if (cached_of_one_.contains(block)) {
+      world_->coverage.Add(Covered::kSentEarly);
     }
   }
 }

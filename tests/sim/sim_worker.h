@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 
 #include "baton/v1/peer.pb.h"
@@ -48,6 +49,11 @@ class SimWorker final {
 
  private:
   void CheckStep(const scheduling::StepPlan& plan);
+  // Counts sequences that begin behind a cached prefix, and those of which it
+  // goes out before the rest is computed.
+  void NoteHits(const LoopView& view, const scheduling::StepPlan& plan);
+  // What the world does between two layers of a step.
+  void Interlude();
   KvInUse InUse();
   void MakeLoop(const worker::WorkerOptions& options,
                 const worker::WorkerParts& parts);
@@ -65,6 +71,10 @@ class SimWorker final {
   std::unique_ptr<prefill_worker::PrefillLoop> prefill_;
   uint64_t peers_closed_by_force_ = 0;
   uint64_t last_cached_ = 0;
+  // Of the step under way: layers computed, and blocks of cached prefixes that
+  // one sequence alone uses, which begins in this step.
+  int32_t layers_done_ = 0;
+  std::set<BlockId> cached_of_one_;
   int64_t num_evictions_ = 0;
 };
 
