@@ -285,6 +285,8 @@ void DecodeLoop::OnLanded(const HandoffReceiver::Landed& landed) {
   }
   sequence.AdoptComputed(sequence.num_tokens());
   sequence.AdoptSampled(record.first_token);
+  sequence.prefix().kept_out =
+      landed.encoding != kv_transfer::WireEncoding::kExact;
   cache_.Insert(&sequence);
   if (sequence.finished().has_value()) {
     attempt->outcome.set_ok(true);

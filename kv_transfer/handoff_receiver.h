@@ -63,6 +63,8 @@ class HandoffReceiver final {
     int32_t first_head = 0;
     int32_t num_heads = 0;
     int64_t bytes = 0;  // over the wire
+    // Not kExact: less precise than what the sender has.
+    WireEncoding encoding = WireEncoding::kExact;
     // From the first payload's announcement to verified.
     absl::Duration duration;
   };

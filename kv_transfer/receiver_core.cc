@@ -270,10 +270,10 @@ void HandoffReceiver::Core::FinishIfComplete(TransferId id,
   const absl::Time now = options_.clock->Now();
   ++totals_.transfers_landed;
   const PageMap& map = *transfer.pages.map();
-  events_.push_back(Landed{id, generation, transfer.pages.record(),
-                           transfer.sender, map.first_head(), map.num_heads(),
-                           transfer.pages.total_bytes(),
-                           now - transfer.first_byte.value_or(now)});
+  events_.push_back(Landed{
+      id, generation, transfer.pages.record(), transfer.sender,
+      map.first_head(), map.num_heads(), transfer.pages.total_bytes(),
+      transfer.pages.encoding(), now - transfer.first_byte.value_or(now)});
   transfers_.erase(id);
 }
 

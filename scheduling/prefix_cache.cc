@@ -51,6 +51,7 @@ PooledBlocks PrefixCache::Match(Sequence* sequence, int32_t max_tokens) {
 void PrefixCache::Insert(Sequence* sequence) {
   if (!options_.enabled) return;
   CachedPrefix& prefix = sequence->prefix();
+  if (prefix.kept_out) return;
   const int32_t full = sequence->computed() / options_.block_size;
   if (prefix.num_blocks >= full) return;
   BlockId at = kNoBlock;

@@ -33,6 +33,8 @@ struct CachedPrefix {
   int32_t num_blocks = 0;
   Hash128 hash;
   uint64_t entry = 0;
+  // Its KV is less precise than others may rely on: it does not enter.
+  bool kept_out = false;
 };
 
 class Sequence final {

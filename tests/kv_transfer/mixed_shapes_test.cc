@@ -248,6 +248,7 @@ TEST_F(MixedShapesTest, EncodedOnASlowLink) {
       const auto landed = Only<HandoffReceiver::Landed>(d.receiver->Poll());
       ASSERT_THAT(landed, SizeIs(1));
       EXPECT_EQ(p.sender->stats().transfers_encoded, 1u);
+      EXPECT_EQ(landed[0].encoding, encoding);
 
       const auto here = *PageMap::Create(p.cache->geometry(), from, to);
       const auto back = *PageMap::Create(d.cache->geometry(), to, from);
