@@ -1,7 +1,9 @@
 #include "tests/integration/network_namespace.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -35,6 +37,17 @@ void RemoveLeftovers() {
   }
 }
 
+// Takes this process, and whom it starts, to a network of its own, where its
+// devices are in nobody's way: UCX in a process that belongs to another test
+// might choose one of them, and lose it. UCX finds devices by /sys, which shows
+// those of the network that it was mounted in.
+bool GoApart() {
+  return unshare(CLONE_NEWNET | CLONE_NEWNS) == 0 &&
+         mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("none", "/sys", "sysfs", 0, nullptr) == 0 &&
+         Shell("ip link set lo up");
+}
+
 }  // namespace
 
 bool Shell(const std::string& command) {
@@ -42,9 +55,11 @@ bool Shell(const std::string& command) {
 }
 
 NetworkNamespace::NetworkNamespace() : name_(absl::StrCat(kPrefix, getpid())) {
+  // Once: the threads of this process stay where they were started.
+  static const bool apart = GoApart();
   RemoveLeftovers();
-  made_ = Shell(absl::StrCat("ip netns add ", name_)) && AddLink(kControl) &&
-          AddLink(kData);
+  made_ = apart && Shell(absl::StrCat("ip netns add ", name_)) &&
+          AddLink(kControl) && AddLink(kData);
 }
 
 NetworkNamespace::~NetworkNamespace() {

@@ -1,7 +1,8 @@
 // A network namespace with links to ours, for tests that cut or slow a network
-// down. Needs root and the `ip` command.
+// down. Ours is one that only this process is in, and those that it starts.
+// Needs root and the `ip` command.
 //
-// For the test's main thread.
+// For the test's main thread; the first one must come before other threads.
 #pragma once
 
 #include <string>
