@@ -35,10 +35,17 @@ bool SameHost(const v1::GetClusterResponse& cluster,
          Host(*prefill) == Host(*decode);
 }
 
+// "4.2 GB/s", "2.5 MB/s".
+std::string Bandwidth(double bytes_per_second) {
+  return bytes_per_second < 1e9
+             ? absl::StrFormat("%.1f MB/s", bytes_per_second / 1e6)
+             : absl::StrFormat("%.1f GB/s", bytes_per_second / 1e9);
+}
+
 std::string Cell(const v1::LinkStatus& link) {
   if (!link.usable()) return "down";
   if (link.bandwidth_bytes() <= 0) return "not measured";
-  return absl::StrFormat("%.1f GB/s %.0f us %s", link.bandwidth_bytes() / 1e9,
+  return absl::StrFormat("%s %.0f us %s", Bandwidth(link.bandwidth_bytes()),
                          link.latency_seconds() * 1e6, link.transport());
 }
 
@@ -73,10 +80,9 @@ std::vector<ClusterFinding> FindTrouble(const v1::GetClusterResponse& cluster) {
     }
     if (link.bandwidth_bytes() * kSlow < fastest) {
       findings.push_back(
-          {false, absl::StrFormat("%s: %.2f GB/s over %s, the fastest link has "
-                                  "%.2f",
-                                  pair, link.bandwidth_bytes() / 1e9,
-                                  link.transport(), fastest / 1e9)});
+          {false, absl::StrFormat("%s: %s over %s, the fastest link has %s",
+                                  pair, Bandwidth(link.bandwidth_bytes()),
+                                  link.transport(), Bandwidth(fastest))});
     }
   }
   return findings;

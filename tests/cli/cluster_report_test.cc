@@ -91,10 +91,12 @@ TEST(ClusterReportTest, ASlowLinkIsNamed) {
   AddWorker(&cluster, "decode", "decode-0", "10.0.0.2:7000");
   AddWorker(&cluster, "decode", "decode-1", "10.0.0.3:7000");
   AddLink(&cluster, "prefill-0", "decode-0", "ucx/rc", 20e9);
-  AddLink(&cluster, "prefill-0", "decode-1", "ucx/tcp", 1e9);
+  AddLink(&cluster, "prefill-0", "decode-1", "ucx/tcp", 2.5e6);
   const auto findings = FindTrouble(cluster);
   ASSERT_THAT(findings, SizeIs(1));
-  EXPECT_THAT(findings[0].text, HasSubstr("prefill-0 to decode-1: 1.00 GB/s"));
+  EXPECT_THAT(findings[0].text,
+              HasSubstr("prefill-0 to decode-1: 2.5 MB/s over ucx/tcp, "
+                        "the fastest link has 20.0 GB/s"));
 }
 
 }  // namespace
