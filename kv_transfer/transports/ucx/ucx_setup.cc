@@ -12,8 +12,17 @@ namespace baton::kv_transfer {
 absl::Status UcxLoop::Open(TransportProperties* properties) {
   const char* operators_tls = std::getenv("UCX_TLS");
   const std::string tls = operators_tls ? operators_tls : options_.tls;
-  BATON_RETURN_IF_ERROR(OpenContext(tls));
-  absl::Status status = OpenWorker();
+  // UCX lists the machine's network devices and then opens them: one that went
+  // away in between, as those of containers do, is an error.
+  constexpr int kTries = 5;
+  absl::Status status;
+  for (int i = 0; i < kTries; ++i) {
+    BATON_RETURN_IF_ERROR(OpenContext(tls));
+    status = OpenWorker();
+    if (status.ok()) break;
+    worker_.reset();
+    context_.reset();
+  }
   if (!status.ok()) {
     return absl::Status(status.code(),
                         absl::StrCat("UCX transports '", tls,
