@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "absl/synchronization/mutex.h"
+
 #include "common/log.h"
 #include "common/process/process.h"
 #include "router/router_server.h"
@@ -101,6 +103,8 @@ int Run(const Flags& flags) {
 }
 
 int Main(int argc, char** argv) {
+  // As in worker/worker_process.cc.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   Flags flags;
   CLI::App app("Baton router", "baton-router");
   AddFlags(&app, &flags);

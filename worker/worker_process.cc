@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "common/log.h"
 #include "common/model_name.h"
 #include "common/process/process.h"
@@ -223,6 +224,9 @@ kv_transfer::KvGeometry Geometry(engine::Engine* engine) {
 int RunWorker(int argc, char** argv, v1::WorkerRole role,
               const MakeLoop& make_loop) {
   kv_transfer::PrepareUcxEnvironment();
+  // Debian builds Abseil so that every lock looks for deadlocks: four times the
+  // cost. Tests go without this line, and so with that.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   WorkerOptions options;
   options.name = absl::StrCat(RoleLabel(role), "-0");
   CLI::App app(absl::StrCat("Baton ", RoleLabel(role), " worker"),
