@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 
 #include "absl/synchronization/mutex.h"
-
 #include "common/log.h"
 #include "common/process/process.h"
 #include "router/router_server.h"
