@@ -14,7 +14,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(5);
+constexpr absl::Duration kModelTimeout = absl::Seconds(5);
 
 struct ModelOptions {
   std::string address = kDefaultAddress;
@@ -23,8 +23,8 @@ struct ModelOptions {
 
 absl::StatusOr<v1::GetModelResponse> AskModel(const ModelOptions& options) {
   BATON_ASSIGN_OR_RETURN(RouterClient router,
-                         RouterClient::Connect(options.address, kTimeout));
-  return router.GetModel(kTimeout);
+                         RouterClient::Connect(options.address, kModelTimeout));
+  return router.GetModel(kModelTimeout);
 }
 
 int RunModel(const ModelOptions& options) {

@@ -12,6 +12,7 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
 option(BATON_BUILD_TESTS "Build the tests" ON)
 option(BATON_WERROR "Treat warnings in our own code as errors" ON)
+option(BATON_UNITY "For whole builds: compile many files as one" OFF)
 set(BATON_SANITIZE "" CACHE STRING
     "Sanitizers for the whole build: empty, 'address,undefined' or 'thread'")
 
@@ -45,6 +46,17 @@ if(BATON_SANITIZE)
   add_link_options(-fsanitize=${BATON_SANITIZE})
 endif()
 
+# With BATON_UNITY, lets the target's files be compiled ten at a time: most of
+# what a file costs is the headers it shares with its neighbours, and what is
+# made from their templates. Files that have options of their own stay alone;
+# so does, with SKIP_UNITY_BUILD_INCLUSION, one that uses a neighbour's name.
+function(baton_join_files target)
+  if(BATON_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON
+                                               UNITY_BUILD_BATCH_SIZE 10)
+  endif()
+endfunction()
+
 # baton_library(NAME engine_cpu SOURCES a.cc DEPS baton::common absl::strings)
 # makes the static library baton::engine_cpu. Headers are found from the root
 # of the tree ("engine/cpu/a.h"). DEPS are public: what a folder's headers may
@@ -56,6 +68,7 @@ function(baton_library)
     target_include_directories(baton_${ARG_NAME} PUBLIC ${PROJECT_SOURCE_DIR})
     target_link_libraries(baton_${ARG_NAME} PUBLIC ${ARG_DEPS}
                                             PRIVATE baton_flags)
+    baton_join_files(baton_${ARG_NAME})
   else()
     add_library(baton_${ARG_NAME} INTERFACE)
     target_include_directories(baton_${ARG_NAME}
@@ -76,35 +89,72 @@ endfunction()
 
 # baton_test(NAME block_pool_test SOURCES block_pool_test.cc DEPS ...
 #            LABELS unit [TIMEOUT seconds] [NEEDS target ...])
-# makes a GoogleTest program. Every test may take BATON_SOURCE_DIR and
+# makes a GoogleTest program; with BATON_UNITY, one of all tests of the folder,
+# of which each test runs its own part. Every test may take BATON_SOURCE_DIR and
 # BATON_BINARY_DIR (compile definitions) to find data and programs. NEEDS names
 # targets whose programs the test starts.
 function(baton_test)
   cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS;NEEDS"
                         ${ARGN})
-  add_executable(${ARG_NAME} ${ARG_SOURCES})
-  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
-                                               ${CMAKE_BINARY_DIR}/tests/bin)
-  target_include_directories(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_compile_definitions(
-    ${ARG_NAME} PRIVATE BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-                        BATON_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} GTest::gmock
-                                            GTest::gtest_main baton_flags)
-  if(TARGET baton_absl_mutex_tsan) # TSan builds: tests/support
-    target_link_libraries(${ARG_NAME} PRIVATE baton_absl_mutex_tsan)
+  if(BATON_UNITY)
+    baton_test_in_folder_program(command ${ARG_NAME} "${ARG_SOURCES}"
+                                 "${ARG_DEPS}")
+  else()
+    baton_test_program(${ARG_NAME} "${ARG_SOURCES}"
+                       "${ARG_DEPS};GTest::gtest_main")
+    set(command ${ARG_NAME})
   endif()
+  list(GET command 0 program)
   if(ARG_NEEDS)
-    add_dependencies(${ARG_NAME} ${ARG_NEEDS})
+    add_dependencies(${program} ${ARG_NEEDS})
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
-  add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
+  add_test(NAME ${ARG_NAME} COMMAND ${command})
+  # What may take long starts first.
   set_tests_properties(
     ${ARG_NAME}
-    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT
-               "${BATON_TEST_ENVIRONMENT}")
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} COST
+               ${ARG_TIMEOUT} ENVIRONMENT "${BATON_TEST_ENVIRONMENT}")
+endfunction()
+
+# The GoogleTest program of one test.
+function(baton_test_program name sources deps)
+  add_executable(${name} ${sources})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
+                                           ${CMAKE_BINARY_DIR}/tests/bin)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(
+    ${name} PRIVATE BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                    BATON_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_link_libraries(${name} PRIVATE ${deps} GTest::gmock baton_flags)
+  if(TARGET baton_absl_mutex_tsan) # TSan builds: tests/support
+    target_link_libraries(${name} PRIVATE baton_absl_mutex_tsan)
+  endif()
+endfunction()
+
+# Adds a test to the program of its folder, which runs the tests of the files
+# that it is given (tests/support/folder_main.cc), and sets `command`.
+function(baton_test_in_folder_program command name sources deps)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  string(REPLACE "/" "_" program ${folder})
+  if(NOT TARGET ${program})
+    baton_test_program(${program}
+                       ${PROJECT_SOURCE_DIR}/tests/support/folder_main.cc "")
+    baton_join_files(${program})
+  endif()
+  set(files)
+  foreach(source ${sources})
+    get_target_property(present ${program} SOURCES)
+    if(NOT source IN_LIST present)
+      target_sources(${program} PRIVATE ${source})
+    endif()
+    list(APPEND files ${folder}/${source})
+  endforeach()
+  list(JOIN files "," files)
+  target_link_libraries(${program} PRIVATE ${deps})
+  set(${command} ${program} --only=${files} PARENT_SCOPE)
 endfunction()
 
 # UCX keeps a few bytes of its environment strings; its memory hooks and TSan

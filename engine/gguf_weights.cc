@@ -29,9 +29,9 @@ struct Storage {
 
 // Finds tensors by name and checks them. The first error is remembered; what is
 // taken after it is empty.
-class TensorFinder final {
+class GgufTensorFinder final {
  public:
-  TensorFinder(const ModelConfig& config, Storage& storage)
+  GgufTensorFinder(const ModelConfig& config, Storage& storage)
       : head_dim_(config.head_dim),
         interleaves_(config.architecture == Architecture::kLlama),
         storage_(storage) {}
@@ -181,8 +181,8 @@ class TensorFinder final {
   absl::Status status_;
 };
 
-LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
-                       int32_t layer) {
+LayerWeights TakeGgufLayer(GgufTensorFinder& finder, const ModelConfig& config,
+                           int32_t layer) {
   const std::string p = absl::StrCat("blk.", layer, ".");
   const int64_t hidden = config.hidden_size;
   const int64_t intermediate = config.intermediate_size;
@@ -226,10 +226,10 @@ absl::StatusOr<ModelWeights> LoadGgufWeights(const std::string& path,
   weights.storage = storage;
   const int64_t hidden = config.hidden_size;
   const int64_t vocab = config.vocab_size;
-  TensorFinder finder(config, *storage);
+  GgufTensorFinder finder(config, *storage);
   weights.embedding = finder.TakeMatrix("token_embd.weight", vocab, hidden);
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    weights.layers.push_back(TakeLayer(finder, config, layer));
+    weights.layers.push_back(TakeGgufLayer(finder, config, layer));
     // The metadata may ask for many more layers than there are.
     BATON_RETURN_IF_ERROR(finder.status());
   }

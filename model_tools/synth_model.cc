@@ -41,7 +41,7 @@ static_assert(kPieceElements % NormalValues::kGranule == 0);
 // Room for what is not tensors, when we ask whether the disk has enough: of the
 // tokenizer, and of the rest.
 constexpr int64_t kTokenBytes = 32;
-constexpr int64_t kOtherFilesBytes = int64_t{1} << 20;
+constexpr int64_t kConfigFilesBytes = int64_t{1} << 20;
 
 // Which random numbers the same recipe stands for.
 constexpr int kRecipeVersion = 1;
@@ -304,7 +304,7 @@ absl::StatusOr<SynthResult> WriteSynthModel(const std::string& dir,
                     absl::StrCat(RecipeJson(options).dump(1), "\n")));
   BATON_RETURN_IF_ERROR(
       output.CheckSpace(result.bytes + options.config.vocab_size * kTokenBytes +
-                        kOtherFilesBytes));
+                        kConfigFilesBytes));
   BATON_RETURN_IF_ERROR(
       ModelWriter(options, output.path(), progress).Write(shards));
   BATON_RETURN_IF_ERROR(output.Commit());

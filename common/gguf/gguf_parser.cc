@@ -14,7 +14,7 @@
 namespace baton::gguf {
 namespace {
 
-constexpr absl::string_view kMagic = "GGUF";
+constexpr absl::string_view kFileMagic = "GGUF";
 constexpr uint64_t kMaxKeyBytes = 65535;
 constexpr uint32_t kMaxDimensions = 4;
 constexpr int kMaxArrayDepth = 4;
@@ -69,8 +69,9 @@ absl::StatusOr<absl::string_view> Parser::ReadString(absl::string_view what) {
 }
 
 absl::Status Parser::ReadHeader() {
-  BATON_ASSIGN_OR_RETURN(const auto magic, Take(kMagic.size(), "the magic"));
-  if (std::memcmp(magic.data(), kMagic.data(), kMagic.size()) != 0) {
+  BATON_ASSIGN_OR_RETURN(const auto magic,
+                         Take(kFileMagic.size(), "the magic"));
+  if (std::memcmp(magic.data(), kFileMagic.data(), kFileMagic.size()) != 0) {
     return Fail("does not begin with \"GGUF\": not a GGUF file");
   }
   BATON_ASSIGN_OR_RETURN(const auto version, Read<uint32_t>("the version"));

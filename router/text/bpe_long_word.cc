@@ -10,7 +10,7 @@
 namespace baton::router {
 namespace {
 
-constexpr int32_t kNone = -1;
+constexpr int32_t kNoNeighbor = -1;
 
 struct Symbol {
   TokenId id;
@@ -40,7 +40,7 @@ std::vector<Symbol> LinkSymbols(const std::vector<TokenId>& ids) {
   std::vector<Symbol> list;
   list.reserve(ids.size());
   for (int32_t i = 0; i < size; ++i) {
-    list.push_back({ids[i], i - 1, i + 1 < size ? i + 1 : kNone, false});
+    list.push_back({ids[i], i - 1, i + 1 < size ? i + 1 : kNoNeighbor, false});
   }
   return list;
 }
@@ -51,7 +51,7 @@ void BpeModel::MergeLongWord(std::vector<TokenId>* symbols) const {
   std::vector<Symbol> list = LinkSymbols(*symbols);
   std::priority_queue<Candidate, std::vector<Candidate>, ComesLater> queue;
   const auto consider = [&](int32_t position) {
-    if (position == kNone || list[position].next == kNone) return;
+    if (position == kNoNeighbor || list[position].next == kNoNeighbor) return;
     const Merge* merge =
         FindMerge(list[position].id, list[list[position].next].id);
     if (merge != nullptr) queue.push({merge->rank, position, merge->merged});
@@ -61,7 +61,7 @@ void BpeModel::MergeLongWord(std::vector<TokenId>* symbols) const {
     const Candidate best = queue.top();
     queue.pop();
     Symbol& left = list[best.position];
-    if (left.removed || left.next == kNone) continue;
+    if (left.removed || left.next == kNoNeighbor) continue;
     Symbol& right = list[left.next];
     const Merge* merge = FindMerge(left.id, right.id);
     // The neighbours have changed since the candidate was made.
@@ -69,7 +69,7 @@ void BpeModel::MergeLongWord(std::vector<TokenId>* symbols) const {
     left.id = best.merged;
     left.next = right.next;
     right.removed = true;
-    if (right.next != kNone) list[right.next].previous = best.position;
+    if (right.next != kNoNeighbor) list[right.next].previous = best.position;
     consider(left.previous);
     consider(best.position);
   }

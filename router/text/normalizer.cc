@@ -14,7 +14,7 @@ namespace {
 
 using NormalizerPtr = std::unique_ptr<const Normalizer>;
 
-constexpr size_t kMaxTextBytes = size_t{1} << 30;
+constexpr size_t kMaxNormalizedBytes = size_t{1} << 30;
 
 class UnicodeFormNormalizer final : public Normalizer {
  public:
@@ -138,7 +138,7 @@ absl::StatusOr<std::string> ReplaceMatches(const TextPattern& pattern,
     absl::StrAppend(&out, span.is_match
                               ? content
                               : text.substr(span.begin, span.end - span.begin));
-    if (out.size() > kMaxTextBytes) {
+    if (out.size() > kMaxNormalizedBytes) {
       return absl::ResourceExhaustedError(
           "a Replace of the tokenizer makes the text too long");
     }

@@ -212,7 +212,7 @@ class SequencePreTokenizer final : public PreTokenizer {
   std::vector<PreTokenizerPtr> parts_;
 };
 
-absl::StatusOr<PreTokenizerPtr> SequenceFromJson(const JsonNode& node) {
+absl::StatusOr<PreTokenizerPtr> StepsFromJson(const JsonNode& node) {
   BATON_ASSIGN_OR_RETURN(const std::vector<JsonNode> elements,
                          node.Array("pretokenizers"));
   std::vector<PreTokenizerPtr> parts;
@@ -277,7 +277,7 @@ absl::StatusOr<PreTokenizerPtr> MetaspaceFromJson(const JsonNode& node) {
 
 absl::StatusOr<PreTokenizerPtr> PreTokenizer::FromJson(const JsonNode& node) {
   BATON_ASSIGN_OR_RETURN(const std::string type, node.String("type"));
-  if (type == "Sequence") return SequenceFromJson(node);
+  if (type == "Sequence") return StepsFromJson(node);
   if (type == "Split") return SplitFromJson(node);
   if (type == "ByteLevel") return ByteLevelFromJson(node);
   if (type == "Metaspace") return MetaspaceFromJson(node);
