@@ -249,7 +249,7 @@ TEST_F(RouterTest, OnlyMisfitsIsUnavailableAndSaysWhy) {
   const grpc::Status status = Generate()->Finish();
   EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE);
   EXPECT_THAT(status.error_message(), HasSubstr("no decode worker can serve"));
-  EXPECT_THAT(status.error_message(), HasSubstr("block_size (32"));
+  EXPECT_THAT(status.error_message(), HasSubstr("block_size (24"));
   EXPECT_FALSE(misfit->HasReserve());
 }
 
