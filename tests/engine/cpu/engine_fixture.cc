@@ -1,6 +1,7 @@
 #include "tests/engine/cpu/engine_fixture.h"
 
-#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "engine/engine_factory.h"
 #include "tests/support/tiny_model.h"
@@ -60,14 +62,19 @@ std::vector<std::pair<std::string, TinyModelOptions>> Models() {
           {"qwen3", qwen3}};
 }
 
-// Each test program has its own, as two may run at a time. The name is fixed,
-// so that a death test, which starts the program again and never ends it well,
-// leaves nothing.
+// Each process has its own, as two may run at a time. A death test starts the
+// program again and never ends it well: it uses those of its parent.
 class ModelDirs final : public testing::Environment {
  public:
   void SetUp() override {
-    root_ = testing::TempDir() + "/" + program_invocation_short_name;
-    root_ += "_models";
+    constexpr char kParents[] = "BATON_TEST_MODEL_DIRS";
+    if (const char* parents = std::getenv(kParents)) {
+      root_ = parents;
+      return;
+    }
+    owned_ = true;
+    root_ = absl::StrCat(testing::TempDir(), "/engine_cpu_models_", getpid());
+    setenv(kParents, root_.c_str(), /*overwrite=*/1);
     std::filesystem::remove_all(root_);
     std::filesystem::create_directory(root_);
     for (const auto& [name, options] : Models()) {
@@ -75,11 +82,14 @@ class ModelDirs final : public testing::Environment {
       CHECK(status.ok()) << status;
     }
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
+  void TearDown() override {
+    if (owned_) std::filesystem::remove_all(root_);
+  }
   std::string Dir(const std::string& name) const { return root_ + "/" + name; }
 
  private:
   std::string root_;
+  bool owned_ = false;
 };
 
 const ModelDirs* const model_dirs =
