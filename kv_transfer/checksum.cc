@@ -33,12 +33,12 @@ struct PagesChecksum::State {
   XXH3_state_t* const xxh;
 };
 
-PagesChecksum::PagesChecksum(uint32_t layer, uint32_t first_index,
+PagesChecksum::PagesChecksum(uint32_t layer, uint32_t first_page,
                              int64_t page_bytes)
     : layer_(layer),
-      first_index_(first_index),
+      first_page_(first_page),
       page_bytes_(static_cast<uint64_t>(page_bytes)),
-      index_(first_index) {
+      index_(first_page) {
   CHECK_GT(page_bytes, 0);
 }
 

@@ -12,21 +12,22 @@
 
 namespace baton::kv_transfer {
 
-// What one page adds to the sum. `index` counts within the transfer's blocks.
+// What one wire page adds to the sum, as it goes over the wire. `index` counts
+// the transfer's wire pages of that layer.
 uint64_t PageChecksum(ByteSpan page, uint32_t layer, uint32_t index);
 
 // The sum over a run of pages whose bytes come in pieces, in order. One thread.
 class PagesChecksum final {
  public:
   // REQUIRES: page_bytes > 0.
-  PagesChecksum(uint32_t layer, uint32_t first_index, int64_t page_bytes);
+  PagesChecksum(uint32_t layer, uint32_t first_page, int64_t page_bytes);
   ~PagesChecksum();
   PagesChecksum(const PagesChecksum&) = delete;
   PagesChecksum& operator=(const PagesChecksum&) = delete;
 
   void Add(ByteSpan bytes);
   // Whether any bytes came.
-  bool begun() const { return index_ != first_index_ || page_filled_ != 0; }
+  bool begun() const { return index_ != first_page_ || page_filled_ != 0; }
   // REQUIRES: whole pages came.
   uint64_t sum() const;
 
@@ -34,7 +35,7 @@ class PagesChecksum final {
   struct State;
 
   const uint32_t layer_;
-  const uint32_t first_index_;
+  const uint32_t first_page_;
   const uint64_t page_bytes_;
   uint32_t index_;  // of the page that is being filled
   uint64_t page_filled_ = 0;

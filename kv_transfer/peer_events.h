@@ -9,7 +9,7 @@
 
 namespace baton::kv_transfer {
 
-// Paired: fingerprints are equal, both sides agree.
+// Paired: fingerprints and pages fit, both sides agree.
 struct PeerReady {
   PeerId peer{};
   Incarnation incarnation{};

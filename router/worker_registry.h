@@ -2,7 +2,7 @@
 // can hold, what it reported, who fits whom, and who is paired with whom.
 //
 // Keeps the snapshot that placement reads. Two workers fit when their
-// fingerprints are equal, and a worker fits the router when it runs the
+// fingerprints fit, and a worker fits the router when it runs the
 // router's model. What a worker said is remembered while it is away, so that a
 // misfit cannot slip in during the restart of the one it does not fit.
 //
