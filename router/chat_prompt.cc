@@ -1,0 +1,142 @@
+#include "router/chat_prompt.h"
+
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "router/invalid_field.h"
+#include "router/text/chat_template.h"
+
+namespace baton::router {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxMessages = 4096;
+// Deeper JSON would make recursive readers use up their stack.
+constexpr int kMaxDepth = 64;
+
+absl::StatusOr<Json> ParseField(const char* field, const std::string& text) {
+  if (text.empty()) return Json(nullptr);
+  bool too_deep = false;
+  Json value = Json::parse(
+      text,
+      [&too_deep](int depth, Json::parse_event_t, Json&) {
+        too_deep = too_deep || depth > kMaxDepth;
+        return !too_deep;
+      },
+      /*allow_exceptions=*/false);
+  if (too_deep) {
+    return InvalidField(field,
+                        absl::StrCat("is nested deeper than ", kMaxDepth));
+  }
+  if (value.is_discarded()) return InvalidField(field, "is not JSON");
+  return value;
+}
+
+// Content is a string, null, absent, or parts of text.
+absl::Status CheckContent(const std::string& name, const Json& content) {
+  if (content.is_null() || content.is_string()) return absl::OkStatus();
+  if (!content.is_array()) {
+    return InvalidField(name, "must be a string or an array of parts");
+  }
+  for (size_t i = 0; i < content.size(); ++i) {
+    const Json& part = content[i];
+    const std::string part_name = absl::StrCat(name, "[", i, "]");
+    if (!part.is_object()) return InvalidField(part_name, "is not an object");
+    const auto type = part.find("type");
+    if (type == part.end() || !type->is_string()) {
+      return InvalidField(part_name + ".type", "must be a string");
+    }
+    if (*type != "text") {
+      return InvalidField(
+          part_name + ".type",
+          absl::StrCat("is \"", type->get<std::string>(),
+                       "\"; only parts of type \"text\" are supported"));
+    }
+    const auto text = part.find("text");
+    if (text == part.end() || !text->is_string()) {
+      return InvalidField(part_name + ".text", "must be a string");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMessages(const Json& messages) {
+  if (!messages.is_array()) return InvalidField("messages", "must be an array");
+  if (messages.empty()) return InvalidField("messages", "is empty");
+  if (messages.size() > kMaxMessages) {
+    return InvalidField("messages",
+                        absl::StrCat("has ", messages.size(),
+                                     " messages, at most ", kMaxMessages,
+                                     " are allowed"));
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string name = absl::StrCat("messages[", i, "]");
+    const Json& message = messages[i];
+    if (!message.is_object()) return InvalidField(name, "is not an object");
+    const auto role = message.find("role");
+    if (role == message.end() || !role->is_string()) {
+      return InvalidField(name + ".role", "must be a string");
+    }
+    const auto content = message.find("content");
+    if (content == message.end()) continue;
+    BATON_RETURN_IF_ERROR(CheckContent(name + ".content", *content));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Json> ParseArray(const char* field, const std::string& text) {
+  BATON_ASSIGN_OR_RETURN(Json value, ParseField(field, text));
+  if (value.is_null()) return value;
+  if (!value.is_array()) return InvalidField(field, "must be an array");
+  // As clients do: no tools and an empty list of them are the same.
+  if (value.empty()) return Json(nullptr);
+  for (size_t i = 0; i < value.size(); ++i) {
+    if (!value[i].is_object()) {
+      return InvalidField(absl::StrCat(field, "[", i, "]"), "is not an object");
+    }
+  }
+  return value;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> RenderChat(const v1::ChatPrompt& chat,
+                                       const ServedModel& model,
+                                       absl::Time now) {
+  if (model.chat_template == nullptr) {
+    return InvalidField(
+        "messages", absl::StrCat("cannot be used: model \"", model.name,
+                                 "\" has no chat template",
+                                 model.why_no_chat.empty() ? "" : ": ",
+                                 model.why_no_chat));
+  }
+  ChatInput input;
+  BATON_ASSIGN_OR_RETURN(input.messages,
+                         ParseField("messages", chat.messages()));
+  BATON_RETURN_IF_ERROR(CheckMessages(input.messages));
+  BATON_ASSIGN_OR_RETURN(input.tools, ParseArray("tools", chat.tools()));
+  BATON_ASSIGN_OR_RETURN(input.documents,
+                         ParseArray("documents", chat.documents()));
+  BATON_ASSIGN_OR_RETURN(input.tool_choice,
+                         ParseField("tool_choice", chat.tool_choice()));
+  BATON_ASSIGN_OR_RETURN(
+      input.arguments,
+      ParseField("chat_template_kwargs", chat.template_arguments()));
+  if (!input.arguments.is_null() && !input.arguments.is_object()) {
+    return InvalidField("chat_template_kwargs", "must be an object");
+  }
+  input.add_generation_prompt = !chat.omit_generation_prompt();
+  input.now = now;
+  absl::StatusOr<std::string> text = model.chat_template->Render(input);
+  if (text.ok()) return text;
+  if (absl::IsInvalidArgument(text.status())) {
+    return WithField("messages", text.status());
+  }
+  return text.status();
+}
+
+}  // namespace baton::router

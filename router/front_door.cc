@@ -1,0 +1,112 @@
+#include "router/front_door.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace baton::router {
+
+uint64_t DrawNumber() {
+  thread_local std::mt19937_64 random = [] {
+    std::random_device device;
+    std::seed_seq seed{device(), device(), device(), device()};
+    return std::mt19937_64(seed);
+  }();
+  return random();
+}
+
+FrontDoor::FrontDoor(const Options& options, const ServedModel& model,
+                     const ServingState* state, AccessControl* access,
+                     RouterInbox* inbox, RouterMetrics* metrics,
+                     const Clock* clock)
+    : options_(options),
+      model_(model),
+      state_(state),
+      access_(access),
+      inbox_(inbox),
+      metrics_(metrics),
+      clock_(clock) {}
+
+absl::StatusOr<FrontDoor::Admission> FrontDoor::Admit(
+    absl::string_view authorization, absl::Duration* retry_after) {
+  if (state_->Get().draining) {
+    metrics_->Rejected("draining");
+    return absl::UnavailableError("the router is shutting down");
+  }
+  absl::StatusOr<std::unique_ptr<KeyGrant>> grant =
+      access_->Admit(authorization, retry_after);
+  if (!grant.ok()) {
+    metrics_->Rejected(absl::IsUnauthenticated(grant.status())
+                           ? "unauthenticated"
+                           : "key_limit");
+    return grant.status();
+  }
+  return Admission(*std::move(grant));
+}
+
+absl::Status FrontDoor::Authenticate(absl::string_view authorization) const {
+  return access_->Authenticate(authorization);
+}
+
+int32_t FrontDoor::max_context() const {
+  const int32_t of_workers = state_->Get().max_context;
+  return of_workers > 0 ? of_workers : model_.max_context;
+}
+
+absl::StatusOr<PreparedRequest> FrontDoor::Prepare(
+    const v1::GenerateRequest& request, const Admission& admission,
+    absl::string_view traceparent) {
+  RequestLimits limits = {.max_context = max_context(),
+                          .max_output_tokens = options_.max_output_tokens,
+                          .wall_time = absl::Now()};
+  const int32_t of_key = admission->max_tokens();
+  if (of_key > 0 && (limits.max_output_tokens == 0 ||
+                     of_key < limits.max_output_tokens)) {
+    limits.max_output_tokens = of_key;
+  }
+  absl::StatusOr<PreparedRequest> prepared =
+      PrepareRequest(request, model_, limits, DrawNumber);
+  if (!prepared.ok()) {
+    metrics_->Rejected("invalid");
+    return prepared;
+  }
+  prepared->spec.traceparent = std::string(traceparent);
+  return prepared;
+}
+
+absl::Status FrontDoor::Enter(RequestKey key, PreparedRequest request,
+                              const Admission& admission,
+                              absl::Time received_at, absl::Duration timeout,
+                              std::shared_ptr<ClientStream> stream) {
+  auto incoming = std::make_unique<IncomingRequest>();
+  incoming->key = key;
+  incoming->spec = std::move(request.spec);
+  incoming->answer = std::move(request.answer);
+  incoming->admission = admission;
+  incoming->received_at = received_at;
+  incoming->deadline =
+      received_at + std::min(timeout, options_.request_timeout);
+  incoming->stream = std::move(stream);
+  if (inbox_->TryPush(RouterEvent(std::move(incoming)))) {
+    return absl::OkStatus();
+  }
+  metrics_->Rejected("inbox_full");
+  return absl::ResourceExhaustedError("the router is overloaded");
+}
+
+void FrontDoor::Leave(RequestKey key) {
+  inbox_->PushUnbounded(RouterEvent(ClientGone{key}));
+}
+
+void FrontDoor::AskCluster(
+    std::function<void(absl::StatusOr<v1::GetClusterResponse>)> answer) {
+  auto event = RouterEvent(ClusterQuery{std::move(answer)});
+  if (inbox_->TryPush(std::move(event))) return;
+  // TryPush leaves what it refuses untouched.
+  std::get<ClusterQuery>(event).answer(
+      absl::UnavailableError("the router is overloaded or ending"));
+}
+
+}  // namespace baton::router

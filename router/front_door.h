@@ -1,0 +1,107 @@
+// The way in, whatever the client speaks: checks and tokenizes a request on the
+// caller's thread and hands it to the router's loop. The gRPC service and the
+// HTTP API are two adapters in front of it.
+//
+// Any thread but the loop's. Prepare takes time in proportion to the prompt
+// (tokenizing: about 0.1 s for a megabyte of text); nothing here waits for the
+// loop.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "baton/v1/inference.pb.h"
+#include "common/clock.h"
+#include "router/access/access_control.h"
+#include "router/client_stream.h"
+#include "router/request_validation.h"
+#include "router/router_inbox.h"
+#include "router/router_metrics.h"
+#include "router/served_model.h"
+#include "router/serving_state.h"
+
+namespace baton::router {
+
+class FrontDoor final {
+ public:
+  struct Options {
+    // For clients that set no deadline, and at most for those that do.
+    absl::Duration request_timeout = absl::Seconds(600);
+    // The operator's cap; 0: none.
+    int32_t max_output_tokens = 0;
+  };
+
+  // A caller that may come in, until it is destroyed.
+  using Admission = std::shared_ptr<KeyGrant>;
+
+  // Everything outlives the door.
+  FrontDoor(const Options& options, const ServedModel& model,
+            const ServingState* state, AccessControl* access,
+            RouterInbox* inbox, RouterMetrics* metrics, const Clock* clock);
+
+  // `authorization` is the value of the header of that name, or empty.
+  // Unauthenticated, or ResourceExhausted beyond the limits of its key
+  // (`*retry_after` says when to come back); Unavailable while draining.
+  absl::StatusOr<Admission> Admit(absl::string_view authorization,
+                                  absl::Duration* retry_after);
+  // For what takes nothing but an answer.
+  absl::Status Authenticate(absl::string_view authorization) const;
+
+  // InvalidArgument names the field (FieldOf), NotFound the model.
+  // `traceparent` is the value of the header of that name, or empty.
+  absl::StatusOr<PreparedRequest> Prepare(const v1::GenerateRequest& request,
+                                          const Admission& admission,
+                                          absl::string_view traceparent);
+
+  // Counts a request that could not even be read.
+  void CountInvalid() { metrics_->Rejected("invalid"); }
+
+  // Hands the request to the loop, which answers on `stream`. `timeout` is the
+  // client's own. ResourceExhausted when the loop has too much to read: then
+  // `stream` was not and will not be called.
+  absl::Status Enter(RequestKey key, PreparedRequest request,
+                     const Admission& admission, absl::Time received_at,
+                     absl::Duration timeout,
+                     std::shared_ptr<ClientStream> stream);
+
+  // The client is gone or wants no more. Ignored when the request is over.
+  void Leave(RequestKey key);
+
+  // A key for Enter.
+  RequestKey NewKey() { return ++last_key_; }
+
+  // Asks the loop; `answer` is called once, on the loop's thread or, when the
+  // loop is over or has too much to read, at once.
+  void AskCluster(
+      std::function<void(absl::StatusOr<v1::GetClusterResponse>)> answer);
+
+  const ServedModel& model() const { return model_; }
+  Serving serving() const { return state_->Get(); }
+  // When the loop took its last turn; monotonic.
+  absl::Time last_turn() const { return state_->last_turn(); }
+  // Most tokens of one sequence, here and now.
+  int32_t max_context() const;
+  const Clock* clock() const { return clock_; }
+
+ private:
+  const Options options_;
+  const ServedModel& model_;
+  const ServingState* const state_;
+  AccessControl* const access_;
+  RouterInbox* const inbox_;
+  RouterMetrics* const metrics_;
+  const Clock* const clock_;
+  std::atomic<RequestKey> last_key_{0};
+};
+
+// Unpredictable enough for ids and seeds; each thread has its own generator.
+uint64_t DrawNumber();
+
+}  // namespace baton::router

@@ -1,0 +1,289 @@
+#include "router/http/completion_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/status_macros.h"
+#include "router/http/openai_error.h"
+#include "router/invalid_field.h"
+
+namespace baton::router::http {
+namespace {
+
+// OpenAI's API speaks of one prompt where ours has three kinds.
+absl::Status WithApiField(const absl::Status& status) {
+  const std::string field = FieldOf(status);
+  if (field != "text" && field != "token_ids") return status;
+  absl::string_view rest = status.message();
+  if (rest.substr(0, field.size()) == field) rest.remove_prefix(field.size());
+  return WithField("prompt", absl::Status(status.code(),
+                                          absl::StrCat("prompt", rest)));
+}
+
+}  // namespace
+
+// Where the loop puts one of the answers.
+class CompletionCall::AnswerStream final : public ClientStream {
+ public:
+  AnswerStream(std::shared_ptr<CompletionCall> call, size_t index)
+      : call_(std::move(call)), index_(index) {}
+
+  bool Send(v1::GenerateResponse response) override {
+    return call_->Take(index_, response);
+  }
+  void Finish(const absl::Status& status,
+              std::optional<absl::Duration> retry_after) override {
+    call_->End(index_, status, retry_after);
+  }
+
+ private:
+  const std::shared_ptr<CompletionCall> call_;
+  const size_t index_;
+};
+
+CompletionCall::CompletionCall(FrontDoor* door, ApiRequest api,
+                               std::shared_ptr<Responder> responder)
+    : door_(door), api_(std::move(api)), responder_(std::move(responder)) {}
+
+void CompletionCall::Start(FrontDoor* door, const Request& request, bool chat,
+                           std::shared_ptr<Responder> responder) {
+  absl::Duration retry_after = absl::ZeroDuration();
+  const absl::StatusOr<FrontDoor::Admission> admission =
+      door->Admit(request.Header("authorization"), &retry_after);
+  if (!admission.ok()) {
+    responder->Send(ErrorResponse(admission.status(),
+                                  retry_after > absl::ZeroDuration()
+                                      ? std::optional(retry_after)
+                                      : std::nullopt));
+    return;
+  }
+  absl::StatusOr<ApiRequest> api = chat ? ParseChatRequest(request.body)
+                                        : ParseCompletionRequest(request.body);
+  if (api.ok()) {
+    const absl::Status applied = ApplyHeaders(request, &*api);
+    if (!applied.ok()) api = applied;
+  }
+  if (!api.ok()) {
+    door->CountInvalid();
+    responder->Send(ErrorResponse(api.status(), std::nullopt));
+    return;
+  }
+  const std::shared_ptr<CompletionCall> call(
+      new CompletionCall(door, *std::move(api), responder));
+  std::vector<PreparedRequest> prepared;
+  const absl::Status status = call->Prepare(request, *admission, &prepared);
+  if (!status.ok()) {
+    responder->Send(ErrorResponse(WithApiField(status), std::nullopt));
+    return;
+  }
+  call->Enter(request, *admission, std::move(prepared));
+}
+
+absl::StatusOr<std::string> CompletionCall::EchoOf(
+    const v1::GenerateRequest& prompt, const PreparedRequest& prepared) const {
+  if (!api_.echo) return "";
+  if (prompt.has_text()) return prompt.text();
+  return door_->model().tokenizer->Decode(prepared.spec.prompt,
+                                          /*skip_special_tokens=*/true);
+}
+
+absl::Status CompletionCall::Prepare(const Request& request,
+                                     const FrontDoor::Admission& admission,
+                                     std::vector<PreparedRequest>* prepared) {
+  const std::string given_id(request.Header("x-request-id"));
+  const char* kind = api_.chat ? "chatcmpl" : "cmpl";
+  head_.chat = api_.chat;
+  head_.id = given_id.empty()
+                 ? absl::StrFormat("%s-%016x", kind, DrawNumber())
+                 : given_id;
+  head_.created_unix_seconds = absl::ToUnixSeconds(absl::Now());
+  head_.model = door_->model().name;
+  writer_.emplace(head_, api_.include_usage);
+  const bool alone = api_.prompts.size() * api_.n == 1;
+  absl::MutexLock lock(&mu_);
+  for (size_t p = 0; p < api_.prompts.size(); ++p) {
+    v1::GenerateRequest prompt = api_.prompts[p];
+    prompt.set_request_id(head_.id);
+    BATON_ASSIGN_OR_RETURN(
+        PreparedRequest one,
+        door_->Prepare(prompt, admission, request.Header("traceparent")));
+    BATON_ASSIGN_OR_RETURN(const std::string echo, EchoOf(prompt, one));
+    for (int i = 0; i < api_.n; ++i) {
+      Answer answer;
+      answer.key = door_->NewKey();
+      answer.prompt = p;
+      answer.first_of_prompt = i == 0;
+      answer.choice.text = echo;
+      answer.choice.text_offset = CountCharacters(echo);
+      answer.choice.has_logprobs = prompt.has_top_logprobs();
+      PreparedRequest mine = one;
+      if (!alone) absl::StrAppend(&mine.spec.id, "-", answers_.size());
+      // Equal seeds would give n equal answers.
+      mine.spec.sampling.seed += static_cast<uint64_t>(i);
+      answers_.push_back(std::move(answer));
+      prepared->push_back(std::move(mine));
+    }
+  }
+  num_open_ = answers_.size();
+  return absl::OkStatus();
+}
+
+void CompletionCall::Enter(const Request& request,
+                           const FrontDoor::Admission& admission,
+                           std::vector<PreparedRequest> prepared) {
+  responder_->OnGone([call = weak_from_this()] {
+    if (const auto alive = call.lock()) alive->ClientGone();
+  });
+  std::vector<RequestKey> keys;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const Answer& answer : answers_) keys.push_back(answer.key);
+  }
+  for (size_t i = 0; i < prepared.size(); ++i) {
+    const absl::Status entered = door_->Enter(
+        keys[i], std::move(prepared[i]), admission, request.received_at,
+        absl::InfiniteDuration(),
+        std::make_shared<AnswerStream>(shared_from_this(), i));
+    if (entered.ok()) continue;
+    End(i, entered, absl::Seconds(1));
+    return;
+  }
+  // The client may have left while they went in.
+  absl::MutexLock lock(&mu_);
+  if (over_) LeaveAll();
+}
+
+void CompletionCall::AppendChunks(size_t index,
+                                  const v1::GenerateResponse& response,
+                                  std::string* out) {
+  Answer& answer = answers_[index];
+  const int number = static_cast<int>(index);
+  int64_t& offset = answer.choice.text_offset;
+  if (!answer.spoke) {
+    answer.spoke = true;
+    if (api_.chat) writer_->Role(number, out);
+    if (!answer.choice.text.empty()) {  // echo
+      writer_->Text(number, answer.choice.text, nullptr, &offset, out);
+    }
+  }
+  const bool logprobs =
+      answer.choice.has_logprobs && response.logprobs_size() > 0;
+  if (!response.text().empty() || logprobs) {
+    writer_->Text(number, response.text(),
+                  logprobs ? &response.logprobs() : nullptr, &offset, out);
+  }
+  if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+    writer_->Finish(number, response.finish_reason(), out);
+  }
+}
+
+bool CompletionCall::Show(const std::string& events) {
+  if (events.empty()) return true;
+  if (started_) return responder_->Write(events);
+  started_ = true;
+  Response head;
+  head.headers = AnswerHeaders("text/event-stream; charset=utf-8");
+  head.headers.emplace_back("cache-control", "no-cache");
+  // Proxies pass each event on.
+  head.headers.emplace_back("x-accel-buffering", "no");
+  head.body = events;
+  responder_->Start(std::move(head));
+  return true;
+}
+
+void CompletionCall::Collect(Answer* answer,
+                             const v1::GenerateResponse& response) {
+  answer->choice.text.append(response.text());
+  for (const v1::TokenLogprobs& token : response.logprobs()) {
+    answer->choice.logprobs.push_back(token);
+  }
+}
+
+bool CompletionCall::Take(size_t index, const v1::GenerateResponse& response) {
+  absl::MutexLock lock(&mu_);
+  if (over_) return false;
+  Answer& answer = answers_[index];
+  if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+    answer.choice.finish_reason = response.finish_reason();
+    usage_.output_tokens += response.usage().output_tokens();
+    if (answer.first_of_prompt) {
+      usage_.prompt_tokens += response.usage().prompt_tokens();
+      usage_.cached_prompt_tokens += response.usage().cached_prompt_tokens();
+    }
+  }
+  if (!api_.stream) {
+    Collect(&answer, response);
+    return true;
+  }
+  events_.clear();
+  AppendChunks(index, response, &events_);
+  return Show(events_);
+}
+
+void CompletionCall::End(size_t index, const absl::Status& status,
+                         std::optional<absl::Duration> retry_after) {
+  absl::MutexLock lock(&mu_);
+  Answer& answer = answers_[index];
+  if (answer.over) return;
+  answer.over = true;
+  --num_open_;
+  if (over_) return;
+  if (!status.ok()) {
+    Fail(WithApiField(status), retry_after);
+  } else if (num_open_ == 0) {
+    Complete();
+  }
+}
+
+void CompletionCall::Fail(const absl::Status& status,
+                          std::optional<absl::Duration> retry_after) {
+  over_ = true;
+  LeaveAll();
+  if (!started_) {
+    Response response = ErrorResponse(status, retry_after);
+    response.headers.emplace_back("x-request-id", head_.id);
+    responder_->Send(std::move(response));
+    return;
+  }
+  std::string events;
+  ChunkWriter::Error(ErrorJson(status), &events);
+  ChunkWriter::Done(&events);
+  if (responder_->Write(events)) responder_->End();
+}
+
+void CompletionCall::Complete() {
+  over_ = true;
+  if (!api_.stream) {
+    std::vector<Choice> choices;
+    choices.reserve(answers_.size());
+    for (Answer& answer : answers_) choices.push_back(std::move(answer.choice));
+    Response response = JsonResponse(WholeBody(head_, choices, usage_));
+    response.headers = AnswerHeaders("application/json");
+    responder_->Send(std::move(response));
+    return;
+  }
+  std::string events;
+  if (api_.include_usage) writer_->Usage(usage_, &events);
+  ChunkWriter::Done(&events);
+  if (Show(events)) responder_->End();
+}
+
+void CompletionCall::ClientGone() {
+  absl::MutexLock lock(&mu_);
+  over_ = true;
+  LeaveAll();
+}
+
+void CompletionCall::LeaveAll() {
+  for (const Answer& answer : answers_) {
+    if (!answer.over) door_->Leave(answer.key);
+  }
+}
+
+Headers CompletionCall::AnswerHeaders(const char* content_type) const {
+  return {{"content-type", content_type}, {"x-request-id", head_.id}};
+}
+
+}  // namespace baton::router::http

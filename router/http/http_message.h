@@ -1,0 +1,81 @@
+// One HTTP request and its answer, as handlers see them: no socket, no library.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace baton::router::http {
+
+// In order; names of requests are in lower case.
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+struct Request {
+  std::string method;  // "GET"
+  std::string path;    // decoded, without the query: "/v1/models"
+  std::string query;   // as it came, without "?"
+  Headers headers;
+  std::string body;
+  std::string peer;  // "127.0.0.1:4711"
+  // When the whole request was there; monotonic.
+  absl::Time received_at;
+
+  // The first header of that (lower-case) name, or empty.
+  absl::string_view Header(absl::string_view name) const {
+    for (const auto& [key, value] : headers) {
+      if (key == name) return value;
+    }
+    return "";
+  }
+};
+
+struct Response {
+  int status = 200;
+  // Content-Length, Date, Connection and the like are the server's.
+  Headers headers;
+  std::string body;
+};
+
+// The way to answer one request. Any thread, never blocks; at most one of Send
+// and Start is called, once. Answers after the client is gone are dropped.
+class Responder {
+ public:
+  virtual ~Responder() = default;
+
+  // The whole answer.
+  virtual void Send(Response response) = 0;
+
+  // A streamed answer: Start, Write as often as needed, End. The body of
+  // `head` is its first piece.
+  virtual void Start(Response head) = 0;
+  // False when the client reads too slowly (its bound is reached) or is gone:
+  // the bytes are lost, and the connection is closed.
+  virtual bool Write(absl::string_view bytes) = 0;
+  // Ends the body well.
+  virtual void End() = 0;
+  // Closes the connection without ending the body, so that the client sees that
+  // the answer is not whole. Also instead of Send.
+  virtual void Abort() = 0;
+
+  // Calls `gone` once, on a thread of the server, when the client goes away, or
+  // is given up, before the answer has ended. At once if that has happened.
+  virtual void OnGone(std::function<void()> gone) = 0;
+};
+
+// Answers requests. Called on the server's threads, many at a time; must not
+// block: what takes longer than about a millisecond goes to another thread.
+class Handler {
+ public:
+  virtual ~Handler() = default;
+  virtual void Handle(Request request,
+                      std::shared_ptr<Responder> responder) = 0;
+};
+
+}  // namespace baton::router::http

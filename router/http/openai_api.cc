@@ -1,0 +1,289 @@
+#include "router/http/openai_api.h"
+
+#include <utility>
+#include <vector>
+
+#include <google/protobuf/util/json_util.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "common/status_macros.h"
+#include "router/chat_prompt.h"
+#include "router/console/console_files.h"
+#include "router/http/completion_call.h"
+#include "router/http/json_text.h"
+#include "router/http/openai_error.h"
+#include "router/http/openai_request.h"
+#include "router/invalid_field.h"
+
+namespace baton::router::http {
+namespace {
+
+constexpr size_t kMaxQueuedIntake = 1024;
+
+// What a GET path is, for the answer to other methods.
+bool IsGetPath(absl::string_view path) {
+  return path == "/v1/models" || absl::StartsWith(path, "/v1/models/") ||
+         path == "/healthz" || path == "/readyz" || path == "/metrics" ||
+         path == "/api/cluster" || FindConsoleFile(path) != nullptr;
+}
+
+bool IsPostPath(absl::string_view path) {
+  return path == "/v1/completions" || path == "/v1/chat/completions" ||
+         path == "/tokenize" || path == "/detokenize";
+}
+
+Response ConsoleResponse(const Request& request, const ConsoleFile& file) {
+  Response response;
+  response.headers = {
+      {"content-type", std::string(file.content_type)},
+      {"etag", std::string(file.etag)},
+      {"cache-control", "no-cache"},
+      {"content-security-policy",
+       "default-src 'self'; frame-ancestors 'none'; base-uri 'none'"},
+      {"x-content-type-options", "nosniff"},
+      {"referrer-policy", "no-referrer"}};
+  if (request.Header("if-none-match") == file.etag) {
+    response.status = 304;
+  } else {
+    response.body = std::string(file.body);
+  }
+  return response;
+}
+
+absl::StatusOr<std::vector<TokenId>> TokensOf(const TokenizeRequest& request,
+                                              const ServedModel& model) {
+  const std::string& name = request.prompt.model();
+  if (!name.empty() && name != model.name) {
+    return WithField("model", absl::NotFoundError(absl::StrCat(
+                                  "model \"", name, "\" is not served here")));
+  }
+  std::string text = request.prompt.text();
+  if (request.prompt.has_chat()) {
+    BATON_ASSIGN_OR_RETURN(
+        text, RenderChat(request.prompt.chat(), model, absl::Now()));
+  }
+  absl::StatusOr<std::vector<TokenId>> tokens = model.tokenizer->Encode(
+      text, {.add_special_tokens = request.add_special_tokens});
+  if (tokens.ok()) return tokens;
+  return WithField("prompt", absl::InvalidArgumentError(absl::StrCat(
+                                 "prompt: ", tokens.status().message())));
+}
+
+}  // namespace
+
+OpenAiApi::OpenAiApi(const Options& options, FrontDoor* door,
+                     std::function<std::string()> metrics_text)
+    : options_(options),
+      door_(door),
+      metrics_text_(std::move(metrics_text)),
+      started_unix_seconds_(absl::ToUnixSeconds(absl::Now())),
+      intake_(options.intake_threads, kMaxQueuedIntake) {}
+
+void OpenAiApi::Handle(Request request, ResponderPtr responder) {
+  if (request.method == "POST" && IsPostPath(request.path)) {
+    Post(std::move(request), responder);
+  } else if ((request.method == "GET" || request.method == "HEAD") &&
+             IsGetPath(request.path)) {
+    Get(request, responder);
+  } else if (IsPostPath(request.path)) {
+    responder->Send(MethodNotAllowedResponse(request.method, "POST"));
+  } else if (IsGetPath(request.path)) {
+    responder->Send(MethodNotAllowedResponse(request.method, "GET, HEAD"));
+  } else {
+    responder->Send(NotFoundResponse(request.path));
+  }
+}
+
+void OpenAiApi::Post(Request request, const ResponderPtr& responder) {
+  if (request.body.size() <= options_.large_body_bytes) {
+    if (request.path == "/v1/chat/completions") {
+      CompletionCall::Start(door_, request, /*chat=*/true, responder);
+    } else if (request.path == "/v1/completions") {
+      CompletionCall::Start(door_, request, /*chat=*/false, responder);
+    } else if (!Authenticated(request, responder)) {
+      return;
+    } else if (request.path == "/tokenize") {
+      Tokenize(request, responder);
+    } else {
+      Detokenize(request, responder);
+    }
+    return;
+  }
+  // Before anything is spent on a body of this size.
+  if (!Authenticated(request, responder)) return;
+  const auto shared = std::make_shared<Request>(std::move(request));
+  const bool queued = intake_.TryRun([this, shared, responder] {
+    if (shared->path == "/tokenize") {
+      Tokenize(*shared, responder);
+    } else if (shared->path == "/detokenize") {
+      Detokenize(*shared, responder);
+    } else {
+      CompletionCall::Start(door_, *shared,
+                            shared->path == "/v1/chat/completions", responder);
+    }
+  });
+  if (!queued) {
+    responder->Send(
+        ErrorResponse(absl::ResourceExhaustedError("the router is overloaded"),
+                      absl::Seconds(1)));
+  }
+}
+
+void OpenAiApi::Get(const Request& request, const ResponderPtr& responder) {
+  if (request.path == "/healthz") return responder->Send(Health());
+  if (request.path == "/readyz") return responder->Send(Readiness());
+  if (const ConsoleFile* file = FindConsoleFile(request.path)) {
+    return responder->Send(ConsoleResponse(request, *file));
+  }
+  if (!Authenticated(request, responder)) return;
+  if (request.path == "/metrics") {
+    responder->Send(
+        {.status = 200,
+         .headers = {{"content-type",
+                      "text/plain; version=0.0.4; charset=utf-8"}},
+         .body = metrics_text_()});
+  } else if (request.path == "/api/cluster") {
+    Cluster(responder);
+  } else {
+    Models(request, responder);
+  }
+}
+
+bool OpenAiApi::Authenticated(const Request& request,
+                              const ResponderPtr& responder) {
+  const absl::Status known =
+      door_->Authenticate(request.Header("authorization"));
+  if (known.ok()) return true;
+  responder->Send(ErrorResponse(known, std::nullopt));
+  return false;
+}
+
+void OpenAiApi::Tokenize(const Request& request,
+                         const ResponderPtr& responder) {
+  const absl::StatusOr<TokenizeRequest> parsed =
+      ParseTokenizeRequest(request.body);
+  if (!parsed.ok()) {
+    return responder->Send(ErrorResponse(parsed.status(), std::nullopt));
+  }
+  const absl::StatusOr<std::vector<TokenId>> tokens =
+      TokensOf(*parsed, door_->model());
+  if (!tokens.ok()) {
+    return responder->Send(ErrorResponse(tokens.status(), std::nullopt));
+  }
+  std::string body =
+      absl::StrCat("{\"count\":", tokens->size(),
+                   ",\"max_model_len\":", door_->max_context(),
+                   ",\"tokens\":[");
+  for (size_t i = 0; i < tokens->size(); ++i) {
+    absl::StrAppend(&body, i == 0 ? "" : ",", (*tokens)[i]);
+  }
+  body.append("]}");
+  responder->Send(JsonResponse(std::move(body)));
+}
+
+void OpenAiApi::Detokenize(const Request& request,
+                           const ResponderPtr& responder) {
+  const absl::StatusOr<std::vector<uint32_t>> ids =
+      ParseDetokenizeRequest(request.body);
+  if (!ids.ok()) {
+    return responder->Send(ErrorResponse(ids.status(), std::nullopt));
+  }
+  const std::vector<TokenId> tokens(ids->begin(), ids->end());
+  const absl::StatusOr<std::string> text =
+      door_->model().tokenizer->Decode(tokens);
+  if (!text.ok()) {
+    return responder->Send(ErrorResponse(WithField("tokens", text.status()),
+                                         std::nullopt));
+  }
+  std::string body = "{\"prompt\":";
+  AppendJsonString(*text, &body);
+  body.push_back('}');
+  responder->Send(JsonResponse(std::move(body)));
+}
+
+std::string OpenAiApi::ModelJson() const {
+  const ServedModel& model = door_->model();
+  std::string out = "{\"id\":";
+  AppendJsonString(model.name, &out);
+  absl::StrAppend(&out, ",\"object\":\"model\",\"created\":",
+                  started_unix_seconds_,
+                  ",\"owned_by\":\"baton\",\"max_model_len\":",
+                  door_->max_context(), ",\"chat\":",
+                  model.chat_template != nullptr ? "true" : "false", "}");
+  return out;
+}
+
+void OpenAiApi::Models(const Request& request, const ResponderPtr& responder) {
+  absl::string_view name = request.path;
+  if (!absl::ConsumePrefix(&name, "/v1/models/")) {
+    return responder->Send(JsonResponse(absl::StrCat(
+        "{\"object\":\"list\",\"data\":[", ModelJson(), "]}")));
+  }
+  if (name == door_->model().name) {
+    return responder->Send(JsonResponse(ModelJson()));
+  }
+  responder->Send(ErrorResponse(
+      WithField("model", absl::NotFoundError(absl::StrCat(
+                             "model \"", name.substr(0, 200),
+                             "\" is not served here"))),
+      std::nullopt));
+}
+
+void OpenAiApi::Cluster(const ResponderPtr& responder) {
+  door_->AskCluster([responder, name = options_.name](
+                        absl::StatusOr<v1::GetClusterResponse> cluster) {
+    if (!cluster.ok()) {
+      return responder->Send(ErrorResponse(cluster.status(), std::nullopt));
+    }
+    cluster->set_router_name(name);
+    google::protobuf::util::JsonPrintOptions options;
+    options.always_print_primitive_fields = true;
+    options.preserve_proto_field_names = true;
+    std::string body;
+    const auto status =
+        google::protobuf::util::MessageToJsonString(*cluster, &body, options);
+    if (!status.ok()) {
+      return responder->Send(ErrorResponse(
+          absl::InternalError("the cluster's state has no JSON form"),
+          std::nullopt));
+    }
+    responder->Send(JsonResponse(std::move(body)));
+  });
+}
+
+Response OpenAiApi::Health() const {
+  const absl::Duration age = door_->clock()->Now() - door_->last_turn();
+  const bool stuck = age > options_.stuck_after;
+  Response response = JsonResponse(
+      stuck ? absl::StrCat("{\"status\":\"stuck\",\"seconds_since_last_turn\":",
+                           absl::ToInt64Seconds(age), "}")
+            : "{\"status\":\"alive\"}");
+  response.status = stuck ? 503 : 200;
+  return response;
+}
+
+Response OpenAiApi::Readiness() const {
+  const Serving serving = door_->serving();
+  const bool stuck =
+      door_->clock()->Now() - door_->last_turn() > options_.stuck_after;
+  const char* state = "ready";
+  if (stuck) {
+    state = "stuck";
+  } else if (serving.draining) {
+    state = "draining";
+  } else if (!serving.serving) {
+    state = "no workers";
+  }
+  const bool ready = !stuck && serving.serving;
+  Response response = JsonResponse(absl::StrCat(
+      "{\"status\":\"", state, "\",\"prefill_workers\":",
+      serving.num_prefill_workers, ",\"decode_workers\":",
+      serving.num_decode_workers, "}"));
+  response.status = ready ? 200 : 503;
+  return response;
+}
+
+}  // namespace baton::router::http

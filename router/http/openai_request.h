@@ -1,0 +1,52 @@
+// The requests of the OpenAI API, read and checked as far as one can without
+// the model: POST /v1/completions and /v1/chat/completions.
+//
+// Fields that Baton does not know are ignored, as OpenAI-compatible servers do;
+// fields that would change the answer and that Baton cannot honour are refused.
+// Pure; any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "baton/v1/inference.pb.h"
+#include "router/http/http_message.h"
+
+namespace baton::router::http {
+
+struct ApiRequest {
+  bool chat = false;
+  // One for each prompt, alike but for the prompt. Each is answered `n` times.
+  std::vector<v1::GenerateRequest> prompts;
+  int n = 1;
+  bool stream = false;
+  // A chunk with the usage ends the stream.
+  bool include_usage = false;
+  // The answer begins with the prompt (completions).
+  bool echo = false;
+};
+
+// InvalidArgument names the field (router/invalid_field.h).
+absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body);
+absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body);
+
+// What Baton reads from headers: x-request-id, x-baton-ttft-ms,
+// x-baton-itl-ms, x-baton-class ("interactive", "batch"), x-baton-priority.
+absl::Status ApplyHeaders(const Request& request, ApiRequest* api);
+
+// The prompt of POST /tokenize, and whether special tokens are added around it.
+struct TokenizeRequest {
+  // Text or chat.
+  v1::GenerateRequest prompt;
+  bool add_special_tokens = true;
+};
+absl::StatusOr<TokenizeRequest> ParseTokenizeRequest(absl::string_view body);
+
+// The tokens of POST /detokenize.
+absl::StatusOr<std::vector<uint32_t>> ParseDetokenizeRequest(
+    absl::string_view body);
+
+}  // namespace baton::router::http
