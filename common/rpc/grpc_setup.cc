@@ -4,8 +4,13 @@
 #include <grpcpp/health_check_service_interface.h>
 
 #include <mutex>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/log.h"
+#include "common/rpc/grpc_credentials.h"
 
 namespace baton::rpc {
 namespace {
@@ -18,7 +23,9 @@ constexpr int kConnectTimeoutMs = 5000;
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> MakeControlChannel(
+    const std::string& address,
+    std::shared_ptr<grpc::ChannelCredentials> credentials) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   args.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -34,12 +41,13 @@ std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address) {
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                   args);
+  if (credentials == nullptr) credentials = grpc::InsecureChannelCredentials();
+  return grpc::CreateCustomChannel(address, credentials, args);
 }
 
 absl::StatusOr<RunningServer> StartServer(
-    const std::string& address, const std::vector<grpc::Service*>& services) {
+    const std::string& address, const std::vector<grpc::Service*>& services,
+    std::shared_ptr<tls::PemFiles> tls) {
   static std::once_flag plugins;
   std::call_once(plugins, [] {
     grpc::EnableDefaultHealthCheckService(true);
@@ -61,8 +69,9 @@ absl::StatusOr<RunningServer> StartServer(
       kKeepaliveTimeMs / 2);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   RunningServer running;
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(),
-                           &running.port);
+  running.credentials = tls == nullptr ? grpc::InsecureServerCredentials()
+                                       : MakeServerCredentials(tls);
+  builder.AddListeningPort(address, running.credentials, &running.port);
   for (grpc::Service* service : services) builder.RegisterService(service);
   running.server = builder.BuildAndStart();
   if (running.server == nullptr || running.port == 0) {
@@ -70,7 +79,18 @@ absl::StatusOr<RunningServer> StartServer(
         absl::StrCat("cannot listen for gRPC on ", address,
                      ": the address is in use or not one of this machine's"));
   }
+  LOG_IF(WARNING, tls == nullptr && !IsLoopback(address))
+      << "gRPC on " << address
+      << " is plain text and can be reached from other machines";
   return running;
+}
+
+bool IsLoopback(absl::string_view address) {
+  absl::string_view host = address.substr(0, address.rfind(':'));
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  return host == "localhost" || host == "::1" ||
+         (absl::StartsWith(host, "127.") &&
+          host.find_first_not_of("0123456789.") == absl::string_view::npos);
 }
 
 std::string WithPort(const std::string& address, int port) {

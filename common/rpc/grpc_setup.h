@@ -1,16 +1,20 @@
 // How every gRPC server and channel of Baton is set up: keepalive that finds a
 // dead or stuck peer within about two seconds, message bounds, health service
-// and reflection, and a port that is ours alone.
+// and reflection, a port that is ours alone, and TLS where it is asked for
+// (common/rpc/grpc_credentials.h).
 #pragma once
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <grpcpp/grpcpp.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/tls/pem_files.h"
 
 namespace baton::rpc {
 
@@ -18,20 +22,39 @@ namespace baton::rpc {
 inline constexpr int kMaxMessageBytes = 16 << 20;
 
 // A channel for a long-lived stream to one worker: pings every second, own
-// connection. Never blocks.
-std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address);
+// connection; without credentials in plain text. Never blocks.
+std::shared_ptr<grpc::Channel> MakeControlChannel(
+    const std::string& address,
+    std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr);
 
 // A running server and the port that it got.
 struct RunningServer {
+  RunningServer() = default;
+  RunningServer(RunningServer&&) = default;
+  RunningServer& operator=(RunningServer&& other) noexcept {
+    server = std::move(other.server);
+    credentials = std::move(other.credentials);
+    port = other.port;
+    return *this;
+  }
+
+  // Outlives the server.
+  std::shared_ptr<grpc::ServerCredentials> credentials;
   std::unique_ptr<grpc::Server> server;
   int port = 0;
 };
 
 // Starts a server with `services` on "host:port" (port 0 takes a free one),
-// with the standard health service (serving) and server reflection.
-// Unavailable when the address cannot be bound (in use, not ours), naming it.
+// with the standard health service (serving) and server reflection; without
+// `tls` in plain text, which a warning names when others than this machine can
+// reach it. Unavailable when the address cannot be bound (in use, not ours),
+// naming it.
 absl::StatusOr<RunningServer> StartServer(
-    const std::string& address, const std::vector<grpc::Service*>& services);
+    const std::string& address, const std::vector<grpc::Service*>& services,
+    std::shared_ptr<tls::PemFiles> tls = nullptr);
+
+// Whether "host:port" is reached from this machine only. False when in doubt.
+bool IsLoopback(absl::string_view address);
 
 // "host:0" with the port that was taken: "host:4711".
 std::string WithPort(const std::string& address, int port);

@@ -1,0 +1,257 @@
+#include "router/access/access_control.h"
+
+#include <openssl/crypto.h>
+
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "router/access/key_usage.h"
+
+namespace baton::router {
+namespace {
+
+constexpr int64_t kMaxFileBytes = 1 << 20;
+
+absl::StatusOr<std::vector<KeyEntry>> ReadKeys(const std::string& file) {
+  BATON_ASSIGN_OR_RETURN(const std::string text,
+                         ReadSmallFile(file, kMaxFileBytes));
+  return ParseKeyFile(text, file);
+}
+
+// The key in "Bearer KEY"; empty when there is none, or one that is too long.
+absl::string_view KeyIn(absl::string_view authorization) {
+  constexpr absl::string_view kScheme = "Bearer ";
+  if (!absl::StartsWithIgnoreCase(authorization, kScheme)) return "";
+  const absl::string_view key =
+      absl::StripAsciiWhitespace(authorization.substr(kScheme.size()));
+  return key.size() <= kMaxKeyBytes ? key : "";
+}
+
+std::string Describe(KeyUsage::Refusal refusal, const KeyLimits& limits) {
+  switch (refusal) {
+    case KeyUsage::Refusal::kNone:
+      break;
+    case KeyUsage::Refusal::kConcurrent:
+      return absl::StrCat(limits.max_concurrent, " requests at a time");
+    case KeyUsage::Refusal::kRequests:
+      return absl::StrCat(limits.requests_per_minute, " requests per minute");
+    case KeyUsage::Refusal::kTokens:
+      return absl::StrCat(limits.tokens_per_minute, " tokens per minute");
+  }
+  LOG(FATAL) << "no refusal";
+}
+
+const char* ReasonLabel(KeyUsage::Refusal refusal) {
+  switch (refusal) {
+    case KeyUsage::Refusal::kNone:
+      break;
+    case KeyUsage::Refusal::kConcurrent:
+      return "max_concurrent";
+    case KeyUsage::Refusal::kRequests:
+      return "requests_per_minute";
+    case KeyUsage::Refusal::kTokens:
+      return "tokens_per_minute";
+  }
+  LOG(FATAL) << "no refusal";
+}
+
+}  // namespace
+
+// What a key has used. Shared by the keys of a file, those of the file before
+// it, and the requests that run.
+class KeyState final {
+ public:
+  // The counters may be null.
+  KeyState(std::string name, const Clock* clock, prometheus::Counter* requests,
+           prometheus::Counter* tokens)
+      : name_(std::move(name)),
+        clock_(clock),
+        requests_total_(requests),
+        tokens_total_(tokens) {}
+
+  const std::string& name() const { return name_; }
+
+  void SetLimits(const KeyLimits& limits) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    usage_.SetLimits(limits, clock_->Now());
+  }
+
+  // Also the limits in force then.
+  KeyUsage::Verdict Begin(KeyLimits* limits) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    *limits = usage_.limits();
+    const KeyUsage::Verdict verdict = usage_.Begin(clock_->Now());
+    if (verdict.refusal == KeyUsage::Refusal::kNone &&
+        requests_total_ != nullptr) {
+      requests_total_->Increment();
+    }
+    return verdict;
+  }
+
+  void Finish() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    usage_.Finish();
+  }
+
+  void CountTokens(int64_t tokens) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    usage_.CountTokens(tokens, clock_->Now());
+    if (tokens_total_ != nullptr) {
+      tokens_total_->Increment(static_cast<double>(tokens));
+    }
+  }
+
+ private:
+  const std::string name_;
+  const Clock* const clock_;
+  prometheus::Counter* const requests_total_;
+  prometheus::Counter* const tokens_total_;
+
+  absl::Mutex mu_;
+  KeyUsage usage_ ABSL_GUARDED_BY(mu_);
+};
+
+KeyGrant::KeyGrant(std::shared_ptr<KeyState> state, int32_t max_tokens)
+    : state_(std::move(state)), max_tokens_(max_tokens) {}
+
+KeyGrant::~KeyGrant() {
+  if (state_ != nullptr) state_->Finish();
+}
+
+const std::string& KeyGrant::name() const {
+  static const auto* const everyone = new std::string;
+  return state_ == nullptr ? *everyone : state_->name();
+}
+
+void KeyGrant::CountTokens(int64_t tokens) {
+  CHECK_GE(tokens, 0);
+  if (state_ != nullptr) state_->CountTokens(tokens);
+}
+
+AccessControl::AccessControl(std::string file, WatchedFiles watched,
+                             const Clock* clock, metrics::Metrics* metrics)
+    : file_(std::move(file)),
+      clock_(clock),
+      metrics_(metrics),
+      watched_(std::move(watched)),
+      keys_(std::make_shared<const Keys>()) {}
+
+AccessControl::~AccessControl() = default;
+
+absl::StatusOr<std::unique_ptr<AccessControl>> AccessControl::Open(
+    const std::string& file, const Clock* clock, metrics::Metrics* metrics) {
+  std::vector<std::string> files;
+  if (!file.empty()) files.push_back(file);
+  // Looks before it reads: what changes meanwhile is read again.
+  WatchedFiles watched(std::move(files), clock);
+  std::unique_ptr<AccessControl> control(
+      new AccessControl(file, std::move(watched), clock, metrics));
+  if (file.empty()) return control;
+  BATON_ASSIGN_OR_RETURN(const std::vector<KeyEntry> entries, ReadKeys(file));
+  absl::MutexLock lock(&control->mu_);
+  control->Use(entries);
+  return control;
+}
+
+void AccessControl::Use(const std::vector<KeyEntry>& entries) {
+  auto keys = std::make_shared<Keys>();
+  std::map<std::string, std::shared_ptr<KeyState>> states;
+  for (const KeyEntry& entry : entries) {
+    const auto before = states_.find(entry.name);
+    std::shared_ptr<KeyState> state =
+        before != states_.end() ? before->second : MakeState(entry.name);
+    state->SetLimits(entry.limits);
+    states.emplace(entry.name, state);
+    keys->push_back({entry.hash, std::move(state)});
+  }
+  states_ = std::move(states);
+  keys_ = std::move(keys);
+  LOG(INFO) << "using " << entries.size() << " API keys of " << file_;
+}
+
+std::shared_ptr<KeyState> AccessControl::MakeState(const std::string& name) {
+  if (metrics_ == nullptr) {
+    return std::make_shared<KeyState>(name, clock_, nullptr, nullptr);
+  }
+  const metrics::Labels labels = {{"key", name}};
+  return std::make_shared<KeyState>(
+      name, clock_,
+      metrics_->Counter("baton_api_key_requests_total",
+                        "Requests that an API key's limits let in", labels),
+      metrics_->Counter("baton_api_key_tokens_total",
+                        "Prompt and output tokens of an API key", labels));
+}
+
+std::shared_ptr<const AccessControl::Keys> AccessControl::Current() {
+  absl::MutexLock lock(&mu_);
+  if (!watched_.Changed()) return keys_;
+  const absl::StatusOr<std::vector<KeyEntry>> entries = ReadKeys(file_);
+  if (entries.ok()) {
+    Use(*entries);
+  } else {
+    LOG(WARNING) << "keeping the API keys of before: "
+                 << entries.status().message();
+  }
+  return keys_;
+}
+
+absl::StatusOr<std::shared_ptr<KeyState>> AccessControl::Find(
+    absl::string_view authorization) {
+  const absl::string_view key = KeyIn(authorization);
+  if (key.empty()) {
+    CountRejection("missing", "");
+    return absl::UnauthenticatedError(
+        "this router needs an API key: send \"Authorization: Bearer KEY\"");
+  }
+  const KeyHash hash = HashKey(key);
+  const std::shared_ptr<const Keys> keys = Current();
+  // Looks at all of them, without a branch on what it finds.
+  size_t found = 0;
+  for (size_t i = 0; i < keys->size(); ++i) {
+    const int differs =
+        CRYPTO_memcmp((*keys)[i].hash.data(), hash.data(), hash.size());
+    found |= (i + 1) * static_cast<size_t>(differs == 0);
+  }
+  if (found == 0) {
+    CountRejection("unknown", "");
+    return absl::UnauthenticatedError("this router does not know the API key");
+  }
+  return (*keys)[found - 1].state;
+}
+
+absl::StatusOr<std::unique_ptr<KeyGrant>> AccessControl::Admit(
+    absl::string_view authorization, absl::Duration* retry_after) {
+  if (!required()) return std::make_unique<KeyGrant>(nullptr, 0);
+  BATON_ASSIGN_OR_RETURN(std::shared_ptr<KeyState> state, Find(authorization));
+  KeyLimits limits;
+  const KeyUsage::Verdict verdict = state->Begin(&limits);
+  if (verdict.refusal == KeyUsage::Refusal::kNone) {
+    return std::make_unique<KeyGrant>(std::move(state), limits.max_tokens);
+  }
+  if (retry_after != nullptr) *retry_after = verdict.retry_after;
+  CountRejection(ReasonLabel(verdict.refusal), state->name());
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the API key \"", state->name(), "\" has reached its limit of ",
+      Describe(verdict.refusal, limits)));
+}
+
+absl::Status AccessControl::Authenticate(absl::string_view authorization) {
+  if (!required()) return absl::OkStatus();
+  return Find(authorization).status();
+}
+
+void AccessControl::CountRejection(const std::string& reason,
+                                   const std::string& key) {
+  if (metrics_ == nullptr) return;
+  metrics_
+      ->Counter("baton_api_key_rejections_total",
+                "Requests refused for want of a key, or by a key's limits",
+                {{"reason", reason}, {"key", key}})
+      ->Increment();
+}
+
+}  // namespace baton::router

@@ -1,0 +1,109 @@
+// Who may use the router: API keys with limits, from a file that is read anew
+// when it changes; or everyone, when no file was given.
+//
+// A client's key is compared with every key of the file in a time that does not
+// depend on either. Neither keys nor the header that carries them are ever
+// logged, or part of an error.
+//
+// Any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/metrics/metrics.h"
+#include "common/watched_files.h"
+#include "router/access/key_file.h"
+
+namespace baton::router {
+
+class KeyState;
+
+// One request of a key, for as long as it runs: its place among those that run
+// at a time is free again when this is gone.
+class KeyGrant final {
+ public:
+  // `state` is null when everyone may.
+  KeyGrant(std::shared_ptr<KeyState> state, int32_t max_tokens);
+  ~KeyGrant();
+  KeyGrant(const KeyGrant&) = delete;
+  KeyGrant& operator=(const KeyGrant&) = delete;
+
+  // Of the key; empty when everyone may.
+  const std::string& name() const;
+  // Most output tokens of the request; 0: no limit.
+  int32_t max_tokens() const { return max_tokens_; }
+
+  // Prompt and output tokens, when they are known; once or in parts.
+  void CountTokens(int64_t tokens);
+
+ private:
+  const std::shared_ptr<KeyState> state_;
+  const int32_t max_tokens_;
+};
+
+class AccessControl final {
+ public:
+  // Of an empty file name everyone may, under the name "". Errors name the
+  // file, and its line and field. `clock` and `metrics` (which may be null)
+  // outlive the object and its grants.
+  static absl::StatusOr<std::unique_ptr<AccessControl>> Open(
+      const std::string& file, const Clock* clock,
+      metrics::Metrics* metrics = nullptr);
+
+  ~AccessControl();
+
+  // `authorization` is the header's value, "Bearer KEY"; empty when there is
+  // none. Unauthenticated without a key that the file has; ResourceExhausted
+  // beyond a limit, and then *retry_after says when to come back.
+  absl::StatusOr<std::unique_ptr<KeyGrant>> Admit(
+      absl::string_view authorization, absl::Duration* retry_after);
+
+  // Only whether the key is known, for pages and calls that cost nothing.
+  absl::Status Authenticate(absl::string_view authorization);
+
+  // Whether there is a file of keys.
+  bool required() const { return !file_.empty(); }
+
+ private:
+  struct Key {
+    KeyHash hash;
+    std::shared_ptr<KeyState> state;
+  };
+  using Keys = std::vector<Key>;
+
+  AccessControl(std::string file, WatchedFiles watched, const Clock* clock,
+                metrics::Metrics* metrics);
+
+  // The keys that the file has now.
+  std::shared_ptr<const Keys> Current() ABSL_LOCKS_EXCLUDED(mu_);
+  void Use(const std::vector<KeyEntry>& entries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<KeyState> MakeState(const std::string& name);
+  absl::StatusOr<std::shared_ptr<KeyState>> Find(
+      absl::string_view authorization);
+  void CountRejection(const std::string& reason, const std::string& key);
+
+  const std::string file_;
+  const Clock* const clock_;
+  metrics::Metrics* const metrics_;
+
+  absl::Mutex mu_;
+  WatchedFiles watched_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<const Keys> keys_ ABSL_GUARDED_BY(mu_);
+  // By name: a key's usage goes on when the file is read anew.
+  std::map<std::string, std::shared_ptr<KeyState>> states_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace baton::router

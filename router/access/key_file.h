@@ -1,0 +1,65 @@
+// The file of API keys: who may use the router, and how much.
+//
+//   # comment
+//   NAME sha256:HEX [max-concurrent=N] [requests-per-minute=N]
+//                   [tokens-per-minute=N] [max-tokens=N]
+//
+// one key a line; HEX is the SHA-256 of the key, in 64 digits. Keys are 256
+// random bits, so that the hash cannot be turned back by trying, and a slow,
+// salted hash as for passwords would only make each request dearer.
+//
+// Pure but for NewKey; any thread. Errors never quote a key.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace baton::router {
+
+using KeyHash = std::array<uint8_t, 32>;
+
+// 0: no limit.
+struct KeyLimits {
+  // Requests at a time.
+  int32_t max_concurrent = 0;
+  // With as many at once after a quiet minute.
+  int64_t requests_per_minute = 0;
+  // Prompt and output tokens.
+  int64_t tokens_per_minute = 0;
+  // Most output tokens of one request.
+  int32_t max_tokens = 0;
+
+  friend bool operator==(const KeyLimits&, const KeyLimits&) = default;
+};
+
+struct KeyEntry {
+  std::string name;
+  KeyHash hash = {};
+  KeyLimits limits;
+};
+
+// More would make the search through all of them felt, and metrics by name
+// too many.
+inline constexpr size_t kMaxKeys = 1000;
+
+// The longest key that a client may send.
+inline constexpr size_t kMaxKeyBytes = 256;
+
+KeyHash HashKey(absl::string_view key);
+
+// A new key, "sk-baton-" and 43 characters of 256 random bits.
+std::string NewKey();
+
+// InvalidArgument naming file, line and field. At least one key.
+absl::StatusOr<std::vector<KeyEntry>> ParseKeyFile(absl::string_view text,
+                                                   const std::string& file);
+
+// The entry's line, without an end of line.
+std::string FormatKeyLine(const KeyEntry& entry);
+
+}  // namespace baton::router
