@@ -37,8 +37,10 @@ inline float MaxLanes(Floats v) {
 namespace baton::engine {
 namespace {
 
+using scheduling::LogitBias;
 using scheduling::SampledToken;
 using scheduling::SamplingParams;
+using scheduling::TokenLogprob;
 
 // Logits whose weights are summed in float before they enter a double.
 constexpr size_t kChunk = 512;
@@ -112,9 +114,27 @@ bool Before(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
+void CheckToken(TokenId token, absl::Span<const float> logits) {
+  CHECK(token >= 0 && static_cast<size_t>(token) < logits.size()) << token;
+}
+
+// Returns what the logits were, in the order of the biases.
+std::vector<float> AddBias(absl::Span<float> logits,
+                           absl::Span<const LogitBias> biases) {
+  std::vector<float> before;
+  before.reserve(biases.size());
+  for (const LogitBias& b : biases) {
+    CheckToken(b.token, logits);
+    before.push_back(logits[b.token]);
+    // The largest float stays finite.
+    logits[b.token] += b.bias;
+  }
+  return before;
+}
+
 // What a penalty changed.
 struct Seen {
-  float raw_logit = 0.0f;
+  float logit_before = 0.0f;
   int32_t output_count = 0;
 };
 using SeenTokens = absl::flat_hash_map<TokenId, Seen>;
@@ -132,13 +152,13 @@ SeenTokens ApplyPenalties(absl::Span<float> logits,
   for (size_t i = 0; i < history.size(); ++i) {
     const bool output = i >= static_cast<size_t>(prompt_length);
     if (!output && !repetition) continue;
-    CHECK_LT(static_cast<size_t>(history[i]), logits.size());
+    CheckToken(history[i], logits);
     Seen& entry = seen[history[i]];
-    entry.raw_logit = logits[history[i]];
+    entry.logit_before = logits[history[i]];
     if (output) ++entry.output_count;
   }
   for (const auto& [token, entry] : seen) {
-    float logit = entry.raw_logit;
+    float logit = entry.logit_before;
     if (logit > 0.0f) {
       logit /= params.repetition_penalty;
     } else {
@@ -156,9 +176,15 @@ SeenTokens ApplyPenalties(absl::Span<float> logits,
   return seen;
 }
 
-// The k first-ranked tokens, ranked.
-std::vector<Candidate> TopK(const Distribution& distribution, size_t k) {
-  const absl::Span<const float> logits = distribution.logits;
+void Forbid(absl::Span<float> logits, absl::Span<const TokenId> tokens) {
+  for (const TokenId token : tokens) {
+    CheckToken(token, logits);
+    logits[token] = -std::numeric_limits<float>::infinity();
+  }
+}
+
+// The k first-ranked tokens, ranked; without weights.
+std::vector<Candidate> FirstRanked(absl::Span<const float> logits, size_t k) {
   std::vector<Candidate> best;  // a heap, the last-ranked on top
   best.reserve(k);
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -174,6 +200,12 @@ std::vector<Candidate> TopK(const Distribution& distribution, size_t k) {
     std::push_heap(best.begin(), best.end(), Before);
   }
   std::sort_heap(best.begin(), best.end(), Before);
+  return best;
+}
+
+// The k first-ranked tokens, ranked.
+std::vector<Candidate> TopK(const Distribution& distribution, size_t k) {
+  std::vector<Candidate> best = FirstRanked(distribution.logits, k);
   for (Candidate& c : best) c.weight = distribution.Weight(c.logit);
   return best;
 }
@@ -326,10 +358,8 @@ TokenId DrawFromAll(const Distribution& distribution, double uniform) {
 TokenId Choose(absl::Span<const float> logits, const SamplingParams& params,
                uint64_t token_index) {
   const float max = MaxLogit(logits);
-  if (params.temperature == 0.0f) {
-    return static_cast<TokenId>(std::find(logits.begin(), logits.end(), max) -
-                                logits.begin());
-  }
+  CHECK(std::isfinite(max)) << "every token is forbidden";
+  if (params.temperature == 0.0f) return FirstOf(logits, max);
   const Distribution distribution{logits, max, params.temperature};
   const double uniform = UniformDraw(params.seed, token_index);
   const std::optional<std::vector<Candidate>> kept =
@@ -343,17 +373,48 @@ double LogTotal(absl::Span<const float> logits) {
   return raw.max + std::log(raw.TotalWeight());
 }
 
+float Logprob(float logit, double log_total) {
+  return static_cast<float>(logit - log_total);
+}
+
+std::vector<TokenLogprob> TopLogprobs(absl::Span<const float> logits,
+                                      double log_total, int32_t count) {
+  CHECK_GE(count, 0);
+  std::vector<TokenLogprob> top;
+  if (count == 0) return top;
+  const size_t k = std::min(static_cast<size_t>(count), logits.size());
+  top.reserve(k);
+  for (const Candidate& c : FirstRanked(logits, k)) {
+    top.push_back({c.token, Logprob(c.logit, log_total)});
+  }
+  return top;
+}
+
+// The model's own logit of `token`, whatever was done to it since.
+float OwnLogit(TokenId token, absl::Span<const float> logits,
+               absl::Span<const LogitBias> biases,
+               absl::Span<const float> before_bias, const SeenTokens& seen) {
+  const auto bias = std::lower_bound(
+      biases.begin(), biases.end(), token,
+      [](const LogitBias& b, TokenId t) { return b.token < t; });
+  if (bias != biases.end() && bias->token == token) {
+    return before_bias[bias - biases.begin()];
+  }
+  const auto it = seen.find(token);
+  return it == seen.end() ? logits[token] : it->second.logit_before;
+}
+
 }  // namespace
 
 float LogProbability(absl::Span<const float> logits, TokenId token) {
-  CHECK(token >= 0 && static_cast<size_t>(token) < logits.size()) << token;
+  CheckToken(token, logits);
   if (!AllFinite(logits)) return std::numeric_limits<float>::quiet_NaN();
-  return static_cast<float>(logits[token] - LogTotal(logits));
+  return Logprob(logits[token], LogTotal(logits));
 }
 
 SampledToken Sample(absl::Span<float> logits, const SamplingParams& params,
                     absl::Span<const TokenId> history, int32_t prompt_length,
-                    uint64_t token_index) {
+                    uint64_t token_index, const SampleOptions& options) {
   CHECK(!logits.empty());
   CHECK(prompt_length >= 0 &&
         static_cast<size_t>(prompt_length) <= history.size());
@@ -363,13 +424,15 @@ SampledToken Sample(absl::Span<float> logits, const SamplingParams& params,
     return result;
   }
   const double log_total = LogTotal(logits);
+  result.top = TopLogprobs(logits, log_total, options.top_logprobs);
+  const std::vector<float> before_bias = AddBias(logits, params.logit_bias);
   const SeenTokens seen =
       ApplyPenalties(logits, params, history, prompt_length);
+  Forbid(logits, options.forbidden);
   result.token = Choose(logits, params, token_index);
-  const auto it = seen.find(result.token);
-  const float raw_logit =
-      it == seen.end() ? logits[result.token] : it->second.raw_logit;
-  result.logprob = static_cast<float>(raw_logit - log_total);
+  const float logit =
+      OwnLogit(result.token, logits, params.logit_bias, before_bias, seen);
+  result.logprob = Logprob(logit, log_total);
   return result;
 }
 

@@ -4,12 +4,14 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/log.h"
 
 namespace baton::scheduling {
 namespace {
 
-absl::Status OutOfRange(const char* field, float value, const char* range) {
+absl::Status OutOfRange(absl::string_view field, float value,
+                        absl::string_view range) {
   return absl::InvalidArgumentError(
       absl::StrCat(field, " is ", value, ", it must be ", range));
 }
@@ -17,6 +19,32 @@ absl::Status OutOfRange(const char* field, float value, const char* range) {
 // False for NaN too.
 bool InRange(float value, float low, float high) {
   return value >= low && value <= high;
+}
+
+absl::Status ValidateBias(const std::vector<LogitBias>& biases) {
+  if (biases.size() > static_cast<size_t>(kMaxLogitBias)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("logit_bias has ", biases.size(),
+                     " tokens, it may have at most ", kMaxLogitBias));
+  }
+  for (size_t i = 0; i < biases.size(); ++i) {
+    const auto [token, bias] = biases[i];
+    if (token < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("logit_bias has token ", token));
+    }
+    if (!InRange(bias, -kMaxBias, kMaxBias)) {
+      return OutOfRange(absl::StrCat("logit_bias of token ", token), bias,
+                        "between -100 and 100");
+    }
+    if (i > 0 && token <= biases[i - 1].token) {
+      return absl::InvalidArgumentError(
+          token == biases[i - 1].token
+              ? absl::StrCat("logit_bias has token ", token, " twice")
+              : std::string("logit_bias is not sorted by token"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -47,7 +75,7 @@ absl::Status Validate(const SamplingParams& p) {
     return OutOfRange("frequency_penalty", p.frequency_penalty,
                       "between -2 and 2");
   }
-  return absl::OkStatus();
+  return ValidateBias(p.logit_bias);
 }
 
 const char* FinishReasonName(FinishReason reason) {
@@ -68,7 +96,8 @@ std::optional<FinishReason> CheckFinished(const StopParams& stop,
                                           int32_t num_output_tokens,
                                           TokenId last_token) {
   CHECK_GE(num_output_tokens, 1);
-  if (std::find(stop.stop_token_ids.begin(), stop.stop_token_ids.end(),
+  if (num_output_tokens > stop.min_output_tokens &&
+      std::find(stop.stop_token_ids.begin(), stop.stop_token_ids.end(),
                 last_token) != stop.stop_token_ids.end()) {
     return FinishReason::kStop;
   }

@@ -13,8 +13,32 @@
 
 namespace baton::scheduling {
 
+// Most tokens with a bias of their own, and the largest bias.
+inline constexpr int32_t kMaxLogitBias = 1024;
+inline constexpr float kMaxBias = 100.0f;
+
+// Most of the likeliest tokens that are reported with each token.
+inline constexpr int32_t kMaxTopLogprobs = 20;
+
+// What is added to the logit of a token: about -100 forbids it, 100 forces it.
+struct LogitBias {
+  TokenId token = 0;
+  float bias = 0.0f;
+
+  friend bool operator==(const LogitBias&, const LogitBias&) = default;
+};
+
+// A token and the natural logarithm of its probability under the model's own
+// distribution (temperature 1, no bias, no penalties, no truncation).
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0.0f;
+
+  friend bool operator==(const TokenLogprob&, const TokenLogprob&) = default;
+};
+
 // How the next token is drawn from the logits. The order of application is:
-// penalties, temperature, top-k, top-p, min-p, then one draw.
+// bias, penalties, temperature, top-k, top-p, min-p, then one draw.
 struct SamplingParams {
   // 0 means greedy: the highest logit after penalties (lowest id on a tie).
   float temperature = 1.0f;
@@ -32,6 +56,9 @@ struct SamplingParams {
   // once per occurrence in the output (OpenAI's definition), each in [-2, 2].
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
+  // Sorted by token, each once; at most kMaxLogitBias, each within kMaxBias of
+  // zero.
+  std::vector<LogitBias> logit_bias;
   // Key of the counter-based generator: draw i of a request depends on
   // (seed, i) alone.
   uint64_t seed = 0;
@@ -46,6 +73,9 @@ struct StopParams {
   int32_t max_output_tokens = 16;
   // Tokens that end the output (and are part of it).
   std::vector<TokenId> stop_token_ids;
+  // While the output has fewer tokens, none of stop_token_ids is sampled, as if
+  // the model gave them no probability. In [0, max_output_tokens].
+  int32_t min_output_tokens = 0;
 };
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
@@ -59,10 +89,16 @@ struct RequestSpec {
   std::vector<TokenId> prompt;  // non-empty
   SamplingParams sampling;
   StopParams stop;
+  // How many of the likeliest tokens come with each token, in
+  // [0, kMaxTopLogprobs].
+  int32_t top_logprobs = 0;
+  // W3C trace context of the request's work; empty: none.
+  std::string traceparent;
 };
 
 // Whether a sequence whose output now has `num_output_tokens` tokens, the last
-// of them `last_token`, is finished, and why.
+// of them `last_token`, is finished, and why. A stop token ends it only where
+// one could be sampled: behind the first min_output_tokens.
 // REQUIRES: num_output_tokens >= 1.
 std::optional<FinishReason> CheckFinished(const StopParams& stop,
                                           int32_t num_output_tokens,

@@ -157,6 +157,24 @@ LifecycleActions RequestLifecycle::SettleTimedOut() {
   return actions;
 }
 
+LifecycleActions RequestLifecycle::StoppedByText() {
+  LifecycleActions actions;
+  switch (state_) {
+    case State::kDone:
+      return actions;
+    case State::kSettling:
+      finish_reason_ = FinishReason::kStop;
+      return actions;
+    case State::kRunning:
+      CancelOpenLegs("stop string", &actions);
+      break;
+    case State::kQueued:
+      break;
+  }
+  FinishNow(FinishReason::kStop, absl::OkStatus(), &actions);
+  return actions;
+}
+
 LifecycleActions RequestLifecycle::Abort(const absl::Status& status) {
   CHECK(!status.ok());
   LifecycleActions actions;
@@ -204,10 +222,11 @@ void RequestLifecycle::Hold(const ReportedToken& token) {
 void RequestLifecycle::DeliverReady(LifecycleActions* actions) {
   while (!held_.empty() &&
          held_.begin()->first == static_cast<int32_t>(output_.size())) {
-    const ReportedToken token = held_.begin()->second;
+    ReportedToken token = std::move(held_.begin()->second);
     held_.erase(held_.begin());
     output_.push_back(token.token);
-    actions->push_back(DeliverToken{token.index, token.token, token.logprob});
+    actions->push_back(DeliverToken{token.index, token.token, token.logprob,
+                                    std::move(token.top)});
     // The request's own limits hold whatever a worker says.
     std::optional<FinishReason> finish = token.finish;
     if (!finish.has_value()) {
@@ -360,6 +379,11 @@ void RequestLifecycle::CheckInvariants() const {
     // Somebody still owes us something.
     CHECK(!attempt_->prefill_over || !attempt_->decode_over);
     CHECK_LE(attempt_->first_index, num_output);
+  }
+  if (state_ == State::kSettling) {
+    CHECK(!attempt_->prefill_over || !attempt_->decode_over);
+    CHECK(finish_reason_ == FinishReason::kStop ||
+          finish_reason_ == FinishReason::kLength);
   }
 }
 

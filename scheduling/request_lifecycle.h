@@ -2,8 +2,8 @@
 // through as many attempts as it takes.
 //
 //   kQueued --Place--> kRunning --last token--> kSettling --outcomes--> kDone
-//      ^                  |
-//      +--refused/failed--+          any state --Abort--> kDone
+//      ^                  |                    any state --Abort--> kDone
+//      +--refused/failed--+    kQueued, kRunning --StoppedByText--> kDone
 //
 // 1. kQueued: no worker knows the request. Place starts an attempt: Reserve to
 //    the decode worker and Prefill to the prefill worker at the same time (or
@@ -20,6 +20,11 @@
 //    carry the timing, are about to come; the caller bounds the wait with
 //    SettleTimedOut.
 // 5. kDone: the request holds nothing anywhere.
+//
+// The text of the output may end the request before its tokens do: the caller
+// finds a stop string in what was delivered and says StoppedByText. The open
+// legs are cancelled, and since a leg that was cancelled reports no outcome,
+// nothing is waited for. Tokens that are held back, or still come, are dropped.
 //
 // What the workers say is not trusted: messages of another attempt, or of a
 // worker that has no part in the current one, are ignored. Calls that only a
@@ -72,6 +77,7 @@ struct DeliverToken {
   int32_t index = 0;
   TokenId token = 0;
   float logprob = 0;
+  std::vector<TokenLogprob> top;
 };
 // The request waits for a placement again. The workers in excluded() may be
 // taken again, when there is no other, from `retry_excluded_at` on.
@@ -108,6 +114,8 @@ struct ReportedToken {
   float logprob = 0;
   // kStop or kLength with the last token of the sequence.
   std::optional<FinishReason> finish;
+  // The likeliest tokens, when asked for.
+  std::vector<TokenLogprob> top;
 };
 
 // The end of an attempt on one worker, as that worker reported it.
@@ -149,6 +157,15 @@ class RequestLifecycle final {
   // The outcomes did not come in time. Ignored unless kSettling.
   LifecycleActions SettleTimedOut();
 
+  // A stop string is in the text of what was delivered: the request ends with
+  // kStop, whatever ends it otherwise. While kSettling only that changes: the
+  // outcomes are still to come. Ignored when kDone.
+  //
+  // Call it after all actions of the last call were applied, never from within;
+  // those may have delivered tokens behind the stop string, and may have ended
+  // the request (Finish): what its end says is then the caller's to correct.
+  LifecycleActions StoppedByText();
+
   // Ends the request from our side: the client went away (kCancelled), the
   // deadline passed, no worker can serve, the router shuts down (kError).
   // Ignored when kDone.
@@ -172,6 +189,7 @@ class RequestLifecycle final {
   //    request is settling or done.
   // 4. Fewer than max_attempts attempts failed, unless kDone.
   // 5. No worker is excluded twice.
+  // 6. While it settles, a leg is still open, and the end is kStop or kLength.
   void CheckInvariants() const;
 
  private:

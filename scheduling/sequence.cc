@@ -7,13 +7,14 @@
 namespace baton::scheduling {
 
 Sequence::Sequence(SequenceId id, std::vector<TokenId> tokens,
-                   int32_t prompt_length, const SamplingParams& sampling,
-                   StopParams stop)
+                   int32_t prompt_length, SamplingParams sampling,
+                   StopParams stop, int32_t top_logprobs)
     : id_(id),
       tokens_(std::move(tokens)),
       prompt_length_(prompt_length),
-      sampling_(sampling),
-      stop_(std::move(stop)) {
+      sampling_(std::move(sampling)),
+      stop_(std::move(stop)),
+      top_logprobs_(top_logprobs) {
   CHECK_GE(prompt_length_, 1);
   CHECK_LE(prompt_length_, num_tokens());
 }
@@ -32,6 +33,10 @@ void Sequence::AppendTo(StepPlan* plan, int32_t max_tokens) const {
   planned.sampling = &sampling_;
   planned.history = tokens_;
   planned.prompt_length = prompt_length_;
+  if (num_output() < stop_.min_output_tokens) {
+    planned.forbidden = stop_.stop_token_ids;
+  }
+  planned.top_logprobs = top_logprobs_;
   plan->sequences.push_back(planned);
 }
 

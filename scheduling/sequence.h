@@ -40,9 +40,10 @@ struct CachedPrefix {
 class Sequence final {
  public:
   // `tokens` is the prompt and then output tokens of an earlier attempt.
+  // `top_logprobs` as in RequestSpec.
   // REQUIRES: 1 <= prompt_length <= tokens.size().
   Sequence(SequenceId id, std::vector<TokenId> tokens, int32_t prompt_length,
-           const SamplingParams& sampling, StopParams stop);
+           SamplingParams sampling, StopParams stop, int32_t top_logprobs = 0);
 
   SequenceId id() const { return id_; }
   const std::vector<TokenId>& tokens() const { return tokens_; }
@@ -54,6 +55,7 @@ class Sequence final {
   int32_t uncomputed() const { return num_tokens() - computed_; }
   const SamplingParams& sampling() const { return sampling_; }
   const StopParams& stop() const { return stop_; }
+  int32_t top_logprobs() const { return top_logprobs_; }
   std::optional<FinishReason> finished() const { return finished_; }
 
   // Most tokens that the sequence will ever hold KV of: all but the last
@@ -95,6 +97,7 @@ class Sequence final {
   const int32_t prompt_length_;
   const SamplingParams sampling_;
   const StopParams stop_;
+  const int32_t top_logprobs_;
   int32_t computed_ = 0;
   CachedPrefix prefix_;
   PooledBlocks blocks_;

@@ -33,6 +33,11 @@ struct PlannedSequence {
   const SamplingParams* sampling = nullptr;
   absl::Span<const TokenId> history;
   int32_t prompt_length = 0;
+  // Also read only when `sample`: tokens that may not be sampled (not the whole
+  // vocabulary), and how many of the likeliest come with the sampled one, in
+  // [0, kMaxTopLogprobs].
+  absl::Span<const TokenId> forbidden;
+  int32_t top_logprobs = 0;
   // For tests: whether the raw logits come back too (only when `sample`).
   bool want_logits = false;
   // When not empty, as long as `tokens`: the log-probability of targets[i] as
@@ -56,9 +61,11 @@ struct SampledToken {
   // sequence must end with an error. Others of the step are not affected.
   bool ok = true;
   TokenId token = 0;
-  // Natural logarithm of the token's probability under the model's own
-  // distribution (temperature 1, no penalties, no truncation).
+  // As TokenLogprob::logprob.
   float logprob = 0.0f;
+  // The likeliest tokens of the model's own distribution, likeliest first, the
+  // lower id first on a tie; as many as were asked for, or as there are.
+  std::vector<TokenLogprob> top;
   // vocab_size values, when asked for.
   std::vector<float> logits;
 };

@@ -43,6 +43,8 @@ class EventStream {
   }
 
   bool completed() const { return completed_; }
+  bool stopped_early() const { return stopped_ && delivered_ < kMaxOutput; }
+  bool stopped_late() const { return stopped_ && delivered_ == kMaxOutput; }
 
  private:
   uint32_t Draw(uint32_t bound) { return random_() % bound; }
@@ -66,8 +68,14 @@ class EventStream {
       case 4:
         return End(attempt, from, {});
       case 5:
-        return Draw(20) == 0 ? life_.Abort(absl::DeadlineExceededError("d"))
-                             : LifecycleActions();
+        switch (Draw(20)) {
+          case 0:
+            return life_.Abort(absl::DeadlineExceededError("d"));
+          case 1:
+            return StopByText();
+          default:
+            return {};
+        }
       case 6:
       case 7:
       case 8:
@@ -108,6 +116,15 @@ class EventStream {
                        const LegOutcome& outcome) {
     CloseIfOpen(attempt, from);
     return life_.LegEnded(attempt, from, outcome, now_);
+  }
+
+  LifecycleActions StopByText() {
+    if (life_.state() == State::kDone) return life_.StoppedByText();
+    stopped_ = true;
+    const bool was_settling = life_.state() == State::kSettling;
+    LifecycleActions actions = life_.StoppedByText();
+    EXPECT_EQ(life_.state(), was_settling ? State::kSettling : State::kDone);
+    return actions;
   }
 
   // A worker that refuses, ends a leg or is lost needs no cancel.
@@ -151,8 +168,12 @@ class EventStream {
   }
   void Take(const Finish& a) {
     finished_ = true;
-    completed_ = a.status.ok();
-    EXPECT_EQ(a.status.ok(), delivered_ == kMaxOutput);
+    completed_ = a.status.ok() && !stopped_;
+    EXPECT_EQ(a.status.ok(), stopped_ || delivered_ == kMaxOutput);
+    if (a.status.ok()) {
+      EXPECT_EQ(a.reason,
+                stopped_ ? FinishReason::kStop : FinishReason::kLength);
+    }
     EndAttempt();
   }
 
@@ -175,19 +196,26 @@ class EventStream {
   int32_t delivered_ = 0;
   bool finished_ = false;
   bool completed_ = false;
+  bool stopped_ = false;
 };
 
 TEST(RequestLifecycleStreamTest, RandomEventsKeepTheInvariants) {
   int completed = 0;
+  int stopped_early = 0;
+  int stopped_late = 0;
   for (uint32_t seed = 0; seed < 3000; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     EventStream stream(seed);
     stream.Run();
     if (HasFailure()) return;
     completed += stream.completed();
+    stopped_early += stream.stopped_early();
+    stopped_late += stream.stopped_late();
   }
   // The streams are not so hostile that nothing is tested.
   EXPECT_GT(completed, 300);
+  EXPECT_GT(stopped_early, 100);
+  EXPECT_GT(stopped_late, 10);
 }
 
 }  // namespace

@@ -389,6 +389,63 @@ TEST_F(RequestLifecycleTest, DeadlineWhileQueuedAndWhileSettling) {
               ElementsAre("cancel 101 on 1", "finish length OK"));
 }
 
+TEST_F(RequestLifecycleTest, AStopStringEndsARunningRequestAtOnce) {
+  Place(kA, On(kP, kD));
+  Grant(kA, kD);
+  Token(kA, kP, 0, 5);
+  EXPECT_THAT(Token(kA, kD, 2, 7), IsEmpty());  // held
+  EXPECT_THAT(
+      Check(life_.StoppedByText()),
+      ElementsAre("cancel 101 on 1", "cancel 101 on 11", "finish stop OK"));
+  EXPECT_EQ(life_.state(), State::kDone);
+  EXPECT_THAT(Token(kA, kD, 1, 6), IsEmpty());
+  EXPECT_THAT(End(kA, kP, kTorn), IsEmpty());
+  EXPECT_THAT(Check(life_.StoppedByText()), IsEmpty());
+  EXPECT_THAT(life_.output(), ElementsAre(5));
+}
+
+TEST_F(RequestLifecycleTest, AStopStringLeavesALegThatIsOverAlone) {
+  Place(kA, On(kP, kD));
+  Token(kA, kP, 0, 5);
+  End(kA, kP, kOk);
+  Token(kA, kD, 1, 6);
+  EXPECT_THAT(Check(life_.StoppedByText()),
+              ElementsAre("cancel 101 on 11", "finish stop OK"));
+}
+
+TEST_F(RequestLifecycleTest, AStopStringInTheLastTokenOnlyChangesTheReason) {
+  Place(kA, Local(kD));
+  for (int index = 0; index < 7; ++index) Token(kA, kD, index, 5);
+  EXPECT_THAT(Token(kA, kD, 7, 5), ElementsAre("token 7=5", "await"));
+  EXPECT_THAT(Check(life_.StoppedByText()), IsEmpty());
+  EXPECT_EQ(life_.state(), State::kSettling);
+  EXPECT_THAT(End(kA, kD, kOk), ElementsAre("finish stop OK"));
+}
+
+TEST_F(RequestLifecycleTest, AStopStringEndsARequestThatWaitsAgain) {
+  Place(kA, On(kP, kD));
+  Token(kA, kP, 0, 5);
+  EXPECT_THAT(Lose(kP), ElementsAre("cancel 101 on 11", "requeue +50"));
+  EXPECT_THAT(Check(life_.StoppedByText()), ElementsAre("finish stop OK"));
+}
+
+TEST_F(RequestLifecycleTest, TheLikeliestTokensComeWithTheirToken) {
+  Place(kA, On(kP, kD));
+  const auto report = [&](WorkerId from, int32_t index) {
+    return life_.TokenReported(
+        kA, from, {.index = index, .token = 5, .top = {{index, -1}, {9, -2}}},
+        kNow);
+  };
+  EXPECT_THAT(report(kD, 1), IsEmpty());  // held
+  const LifecycleActions actions = report(kP, 0);
+  ASSERT_EQ(actions.size(), 2u);
+  for (int32_t index : {0, 1}) {
+    const auto& token = std::get<DeliverToken>(actions[index]);
+    EXPECT_EQ(token.index, index);
+    EXPECT_EQ(token.top, (std::vector<TokenLogprob>{{index, -1}, {9, -2}}));
+  }
+}
+
 TEST_F(RequestLifecycleTest, TheRequestsOwnLimitsHoldWhateverAWorkerSays) {
   Place(kA, Local(kD));
   for (int index = 0; index < 7; ++index) Token(kA, kD, index, 5);

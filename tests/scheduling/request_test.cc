@@ -49,7 +49,44 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"presence_penalty",
                 [](SamplingParams* p) { p->presence_penalty = 2.5f; }},
         BadCase{"frequency_penalty",
-                [](SamplingParams* p) { p->frequency_penalty = -3; }}));
+                [](SamplingParams* p) { p->frequency_penalty = -3; }},
+        BadCase{"logit_bias has token -1",
+                [](SamplingParams* p) {
+                  p->logit_bias = {{-1, 1}};
+                }},
+        BadCase{"logit_bias of token 7",
+                [](SamplingParams* p) {
+                  p->logit_bias = {{3, 1}, {7, 100.5f}};
+                }},
+        BadCase{"logit_bias of token 7",
+                [](SamplingParams* p) {
+                  p->logit_bias = {{7, -101}};
+                }},
+        BadCase{"logit_bias of token 7",
+                [](SamplingParams* p) {
+                  p->logit_bias = {{7, kNan}};
+                }},
+        BadCase{"logit_bias has token 7 twice",
+                [](SamplingParams* p) {
+                  p->logit_bias = {{3, 1}, {7, 1}, {7, 2}};
+                }},
+        BadCase{"logit_bias is not sorted",
+                [](SamplingParams* p) {
+                  p->logit_bias = {{7, 1}, {3, 1}};
+                }},
+        BadCase{"logit_bias has 1025 tokens", [](SamplingParams* p) {
+                  for (TokenId token = 0; token <= kMaxLogitBias; ++token) {
+                    p->logit_bias.push_back({token, 1});
+                  }
+                }}));
+
+TEST(SamplingParamsTest, TheLargestBiasIsValid) {
+  SamplingParams params;
+  for (TokenId token = 0; token < kMaxLogitBias; ++token) {
+    params.logit_bias.push_back({token, token % 2 == 0 ? 100.0f : -100.0f});
+  }
+  EXPECT_TRUE(Validate(params).ok()) << Validate(params);
+}
 
 TEST(CheckFinishedTest, StopTokenWinsOverLength) {
   StopParams stop;
@@ -59,6 +96,18 @@ TEST(CheckFinishedTest, StopTokenWinsOverLength) {
   EXPECT_EQ(CheckFinished(stop, 3, 5), FinishReason::kLength);
   EXPECT_EQ(CheckFinished(stop, 1, 9), FinishReason::kStop);
   EXPECT_EQ(CheckFinished(stop, 3, 9), FinishReason::kStop);
+}
+
+TEST(CheckFinishedTest, AStopTokenEndsNothingWhereItMayNotBeSampled) {
+  StopParams stop;
+  stop.max_output_tokens = 4;
+  stop.stop_token_ids = {9};
+  stop.min_output_tokens = 2;
+  EXPECT_EQ(CheckFinished(stop, 1, 9), std::nullopt);
+  EXPECT_EQ(CheckFinished(stop, 2, 9), std::nullopt);
+  EXPECT_EQ(CheckFinished(stop, 3, 9), FinishReason::kStop);
+  stop.min_output_tokens = 4;
+  EXPECT_EQ(CheckFinished(stop, 4, 9), FinishReason::kLength);
 }
 
 }  // namespace

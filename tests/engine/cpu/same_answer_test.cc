@@ -106,6 +106,50 @@ TEST_P(SameAnswerTest, ABatchGivesTheSameLogits) {
   }
 }
 
+// What else is asked of a token is the same, too, among others that ask for
+// other things.
+TEST_P(SameAnswerTest, ABatchGivesTheSameTokensWithTheLikeliest) {
+  const auto engine = Make();
+  const std::vector<TokenId> tokens = Prompt(30, 11);
+  const std::vector<TokenId> other = Prompt(30, 12);
+  const std::vector<TokenId> forbidden = {3, 60, 200};
+  scheduling::SamplingParams params;
+  params.temperature = 1.5f;
+  params.top_p = 0.9f;
+  params.frequency_penalty = 0.5f;
+  params.seed = 4;
+  params.logit_bias = {{2, -100.0f}, {60, 8.0f}, {100, 1.5f}, {250, 2.0f}};
+  scheduling::SampledToken expected;
+  for (const int32_t batch : {1, 2, 7, 16}) {
+    std::vector<std::vector<BlockId>> blocks;
+    for (int32_t i = 0; i < batch; ++i) blocks.push_back(BlockRange(2 * i, 2));
+    for (const int32_t place : {0, batch / 2, batch - 1}) {
+      StepPlan plan;
+      for (int32_t i = 0; i < batch; ++i) {
+        plan.sequences.push_back(
+            Part(i, i == place ? tokens : other, 0, 30, blocks[i]));
+        if (i % 3 == 0) plan.sequences.back().top_logprobs = i % 21;
+      }
+      scheduling::PlannedSequence& own = plan.sequences[place];
+      own.sampling = &params;
+      own.forbidden = forbidden;
+      own.top_logprobs = 20;
+      const StepResult result = engine->Execute(plan, NoHook);
+      const scheduling::SampledToken& sampled = result.sampled[place];
+      if (expected.top.empty()) expected = sampled;
+      EXPECT_EQ(sampled.token, expected.token) << place << " of " << batch;
+      EXPECT_EQ(sampled.logprob, expected.logprob);
+      ASSERT_EQ(sampled.top.size(), 20u);
+      EXPECT_EQ(sampled.top, expected.top);
+      for (int32_t i = 0; i < batch; ++i) {
+        if (i == place) continue;
+        EXPECT_EQ(result.sampled[i].top.size(),
+                  static_cast<size_t>(plan.sequences[i].top_logprobs));
+      }
+    }
+  }
+}
+
 TEST_P(SameAnswerTest, ThreadsAndBlockSizesGiveTheSameLogits) {
   const std::vector<TokenId> tokens = Prompt(100, 3);
   const std::vector<float> expected =
