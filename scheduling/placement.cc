@@ -1,6 +1,8 @@
 #include "scheduling/placement.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <tuple>
 #include <utility>
 
 #include "common/log.h"
@@ -8,6 +10,7 @@
 namespace baton::scheduling {
 namespace {
 
+using Standing = PlacementCandidate::Standing;
 using Workers = std::vector<const WorkerSnapshot*>;
 
 bool Contains(absl::Span<const WorkerId> ids, WorkerId id) {
@@ -102,6 +105,75 @@ const WorkerSnapshot& PickPrefill(const Workers& paired, WorkerId decode,
   });
 }
 
+// Whom a verdict took; null: nobody.
+struct Chosen {
+  const WorkerSnapshot* prefill = nullptr;
+  const WorkerSnapshot* decode = nullptr;
+};
+
+Chosen FindChosen(const ClusterSnapshot& cluster,
+                  const PlacementVerdict& verdict) {
+  Chosen chosen;
+  for (const WorkerSnapshot& worker : cluster.workers) {
+    if (worker.id == verdict.prefill) chosen.prefill = &worker;
+    if (worker.id == verdict.decode) chosen.decode = &worker;
+  }
+  return chosen;
+}
+
+Standing DecodeStanding(const WorkerSnapshot& worker, int32_t tokens,
+                        const Chosen& chosen) {
+  if (!DecodeHasRoom(worker, tokens)) return Standing::kNoRoom;
+  // Only its prefill workers can have stood in the way.
+  const bool less = chosen.decode != nullptr &&
+                    DecodeLoad(worker) < DecodeLoad(*chosen.decode);
+  return less ? Standing::kNotPaired : Standing::kPassedOver;
+}
+
+Standing PrefillStanding(const WorkerSnapshot& worker, int32_t tokens,
+                         const Chosen& chosen) {
+  if (chosen.decode == nullptr ||
+      !Contains(worker.paired_with, chosen.decode->id)) {
+    return Standing::kNotPaired;
+  }
+  if (!PrefillHasRoom(worker, tokens)) return Standing::kNoRoom;
+  if (chosen.prefill == nullptr) return Standing::kPassedOver;
+  const double bandwidth = Bandwidth(worker, chosen.decode->id);
+  const bool slow =
+      bandwidth > 0 &&
+      bandwidth < Bandwidth(*chosen.prefill, chosen.decode->id) / 2;
+  return slow && QueuedTokens(worker) == QueuedTokens(*chosen.prefill)
+             ? Standing::kSlowLink
+             : Standing::kPassedOver;
+}
+
+PlacementCandidate Candidate(const WorkerSnapshot& worker,
+                             const PlacementRequest& request,
+                             const Chosen& chosen) {
+  const bool decode = worker.role == WorkerRole::kDecode;
+  PlacementCandidate candidate;
+  candidate.id = worker.id;
+  candidate.role = worker.role;
+  if (!worker.usable) return candidate;
+  candidate.load =
+      decode ? DecodeLoad(worker) : static_cast<double>(QueuedTokens(worker));
+  candidate.sequences = Sequences(worker);
+  candidate.free_blocks = std::max(0, FreeBlocks(worker));
+  candidate.total_blocks = worker.total_blocks;
+  const int32_t tokens = decode ? request.total_tokens : request.prefill_tokens;
+  if (&worker == chosen.decode || &worker == chosen.prefill) {
+    candidate.standing = Standing::kChosen;
+  } else if (!CouldEverHold(worker, tokens)) {
+    candidate.standing = Standing::kTooSmall;
+  } else if (Contains(request.excluded, worker.id)) {
+    candidate.standing = Standing::kExcluded;
+  } else {
+    candidate.standing = decode ? DecodeStanding(worker, tokens, chosen)
+                                : PrefillStanding(worker, tokens, chosen);
+  }
+  return candidate;
+}
+
 PlacementVerdict None(PlacementReason reason) {
   return {.kind = PlacementVerdict::Kind::kNone, .reason = reason};
 }
@@ -184,6 +256,40 @@ const char* PlacementReasonName(PlacementReason reason) {
   LOG(FATAL) << "PlacementReason " << static_cast<int>(reason);
 }
 
+const char* PlacementKindName(PlacementVerdict::Kind kind) {
+  switch (kind) {
+    case PlacementVerdict::Kind::kPrefillAndDecode:
+      return "prefill-decode";
+    case PlacementVerdict::Kind::kDecodeOnly:
+      return "decode-only";
+    case PlacementVerdict::Kind::kNone:
+      return "none";
+  }
+  LOG(FATAL) << "Kind " << static_cast<int>(kind);
+}
+
+const char* StandingName(PlacementCandidate::Standing standing) {
+  switch (standing) {
+    case Standing::kChosen:
+      return "chosen";
+    case Standing::kPassedOver:
+      return "passed_over";
+    case Standing::kSlowLink:
+      return "slow_link";
+    case Standing::kNoRoom:
+      return "no_room";
+    case Standing::kNotPaired:
+      return "not_paired";
+    case Standing::kExcluded:
+      return "excluded";
+    case Standing::kTooSmall:
+      return "too_small";
+    case Standing::kUnusable:
+      return "unusable";
+  }
+  LOG(FATAL) << "Standing " << static_cast<int>(standing);
+}
+
 int32_t BlocksFor(int32_t tokens, int32_t block_size) {
   CHECK_GE(block_size, 1);
   CHECK_GE(tokens, 0);
@@ -213,6 +319,27 @@ PlacementVerdict LeastLoadPlacement::Place(
     verdict = PlaceAmong(cluster, request, all);
   }
   return verdict;
+}
+
+std::vector<PlacementCandidate> LeastLoadPlacement::Weigh(
+    const ClusterSnapshot& cluster, const PlacementRequest& request,
+    const PlacementVerdict& verdict, size_t most) const {
+  const Chosen chosen = FindChosen(cluster, verdict);
+  std::vector<PlacementCandidate> candidates;
+  candidates.reserve(cluster.workers.size());
+  for (const WorkerSnapshot& worker : cluster.workers) {
+    candidates.push_back(Candidate(worker, request, chosen));
+  }
+  if (candidates.size() <= most) return candidates;
+  std::partial_sort(candidates.begin(),
+                    candidates.begin() + static_cast<ptrdiff_t>(most),
+                    candidates.end(), [](const auto& a, const auto& b) {
+                      return std::tie(a.standing, a.load, a.id) <
+                             std::tie(b.standing, b.load, b.id);
+                    });
+  candidates.resize(most);
+  candidates.shrink_to_fit();
+  return candidates;
 }
 
 }  // namespace baton::scheduling

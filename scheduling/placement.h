@@ -4,6 +4,7 @@
 // tests.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -108,6 +109,38 @@ struct PlacementVerdict {
   WorkerId decode = kNoWorker;
 };
 
+// How one worker stood when a verdict was given, for people who ask why.
+struct PlacementCandidate {
+  // In the order of how near it was.
+  enum class Standing {
+    kChosen,
+    kPassedOver,  // could have taken it; the chosen one had no more to do
+    kSlowLink,    // as kPassedOver, but for its link to the decode worker
+    kNoRoom,      // not now
+    kNotPaired,   // prefill: with the chosen decode worker; decode: with any
+                  // prefill worker that has room
+    kExcluded,    // refused or failed an earlier attempt of the request
+    kTooSmall,    // could never hold the request
+    kUnusable,
+  };
+  WorkerId id = kNoWorker;
+  WorkerRole role = WorkerRole::kDecode;
+  Standing standing = Standing::kUnusable;
+  // What was compared; less is better. Decode workers: in [0, 2], share of
+  // blocks in use plus share of sequence places in use. Prefill workers: tokens
+  // queued.
+  double load = 0;
+  // What is there, and what was placed since the last report.
+  int32_t sequences = 0;
+  int32_t free_blocks = 0;
+  int32_t total_blocks = 0;
+};
+
+// "prefill-decode", "decode-only" or "none", for labels and reports.
+const char* PlacementKindName(PlacementVerdict::Kind kind);
+// Stable lower-case name ("passed_over").
+const char* StandingName(PlacementCandidate::Standing standing);
+
 // Blocks of `block_size` tokens that `tokens` tokens need.
 // REQUIRES: block_size >= 1, tokens >= 0.
 int32_t BlocksFor(int32_t tokens, int32_t block_size);
@@ -119,6 +152,12 @@ class PlacementPolicy {
   virtual ~PlacementPolicy() = default;
   virtual PlacementVerdict Place(const ClusterSnapshot& cluster,
                                  const PlacementRequest& request) const = 0;
+  // How the workers stood when Place gave `verdict` for the same snapshot and
+  // request; of more than `most`, the chosen ones and those that came near.
+  virtual std::vector<PlacementCandidate> Weigh(const ClusterSnapshot& cluster,
+                                                const PlacementRequest& request,
+                                                const PlacementVerdict& verdict,
+                                                size_t most) const = 0;
 };
 
 // The decode worker with the least relative load (share of blocks in use plus
@@ -129,6 +168,10 @@ class LeastLoadPlacement final : public PlacementPolicy {
  public:
   PlacementVerdict Place(const ClusterSnapshot& cluster,
                          const PlacementRequest& request) const override;
+  std::vector<PlacementCandidate> Weigh(const ClusterSnapshot& cluster,
+                                        const PlacementRequest& request,
+                                        const PlacementVerdict& verdict,
+                                        size_t most) const override;
 };
 
 }  // namespace baton::scheduling

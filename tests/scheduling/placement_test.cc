@@ -251,5 +251,112 @@ TEST(LeastLoadPlacementTest, ASlowLinkIsTakenOnlyWhenTheOtherIsBusier) {
   }
 }
 
+using Standing = PlacementCandidate::Standing;
+
+std::map<WorkerId, Standing> Standings(const ClusterSnapshot& cluster,
+                                       const PlacementRequest& request,
+                                       size_t most = 64) {
+  std::map<WorkerId, Standing> standings;
+  for (const PlacementCandidate& candidate : LeastLoadPlacement().Weigh(
+           cluster, request, Place(cluster, request), most)) {
+    standings[candidate.id] = candidate.standing;
+  }
+  return standings;
+}
+
+TEST(WeighTest, SaysWhyEachWorkerWasNotTaken) {
+  constexpr WorkerId kP3{3}, kP4{4}, kP5{5}, kD4{14}, kD5{15}, kD6{16};
+  ClusterSnapshot cluster{.workers = {Prefill(kP1, {kD1}), Prefill(kP2, {kD1}),
+                                      Prefill(kP3, {kD2}), Prefill(kP4, {kD1}),
+                                      Prefill(kP5, {kD1}), Decode(kD1),
+                                      Decode(kD2), Decode(kD3), Decode(kD4),
+                                      Decode(kD5), Decode(kD6)}};
+  auto& workers = cluster.workers;
+  workers[1].queued_tokens = 5;
+  workers[2].queued_tokens = 1000;  // full, and the only one of d2
+  workers[3].queued_tokens = 1000;
+  workers[4].usable = false;
+  workers[5].free_blocks = 50;  // d1: busier than d2, which has no prefill
+  workers[7].free_blocks = 40;  // d3: busier, and not paired
+  workers[8].free_blocks = 0;
+  workers[9].max_context = 10;
+  PlacementRequest request = Request(8, 16);
+  const std::vector<WorkerId> excluded = {kD6};
+  request.excluded = excluded;
+  ASSERT_EQ(Place(cluster, request).decode, kD1);
+  EXPECT_EQ(Standings(cluster, request),
+            (std::map<WorkerId, Standing>{{kP1, Standing::kChosen},
+                                          {kP2, Standing::kPassedOver},
+                                          {kP3, Standing::kNotPaired},
+                                          {kP4, Standing::kNoRoom},
+                                          {kP5, Standing::kUnusable},
+                                          {kD1, Standing::kChosen},
+                                          {kD2, Standing::kNotPaired},
+                                          {kD3, Standing::kPassedOver},
+                                          {kD4, Standing::kNoRoom},
+                                          {kD5, Standing::kTooSmall},
+                                          {kD6, Standing::kExcluded}}));
+}
+
+TEST(WeighTest, TellsASlowLinkFromALongQueue) {
+  ClusterSnapshot cluster{
+      .workers = {Prefill(kP1, {kD1}), Prefill(kP2, {kD1}), Decode(kD1)}};
+  cluster.workers[0].link_bandwidth = {1e6};
+  cluster.workers[1].link_bandwidth = {1e9};
+  EXPECT_EQ(Standings(cluster, Request(8, 16))[kP1], Standing::kSlowLink);
+  cluster.workers[0].queued_tokens = 1;
+  EXPECT_EQ(Standings(cluster, Request(8, 16))[kP1], Standing::kPassedOver);
+}
+
+TEST(WeighTest, CountsWhatWasPlacedSinceTheLastReport) {
+  ClusterSnapshot cluster{.workers = {Prefill(kP1, {kD1}), Decode(kD1)}};
+  cluster.workers[0].queued_tokens = 7;
+  cluster.workers[0].placed_tokens = 3;
+  cluster.workers[1].running = 2;
+  cluster.workers[1].placed_sequences = 3;
+  cluster.workers[1].placed_blocks = 25;
+  const PlacementRequest request = Request(8, 16);
+  const auto candidates =
+      LeastLoadPlacement().Weigh(cluster, request, Place(cluster, request), 64);
+  ASSERT_EQ(candidates.size(), 2u);
+  EXPECT_EQ(candidates[0].role, WorkerRole::kPrefill);
+  EXPECT_EQ(candidates[0].load, 10);
+  EXPECT_EQ(candidates[1].sequences, 5);
+  EXPECT_EQ(candidates[1].free_blocks, 75);
+  EXPECT_EQ(candidates[1].total_blocks, 100);
+  EXPECT_DOUBLE_EQ(candidates[1].load, 0.75);
+}
+
+TEST(WeighTest, OfManyTheNearestAreKept) {
+  ClusterSnapshot cluster;
+  std::vector<WorkerId> ids;
+  for (uint64_t i = 0; i < 50; ++i) {
+    ids.push_back(WorkerId{100 + i});
+    cluster.workers.push_back(Decode(ids.back()));
+    cluster.workers.back().free_blocks = 50 + static_cast<int32_t>(i);
+  }
+  for (uint64_t i = 0; i < 50; ++i) {
+    cluster.workers.push_back(Prefill(WorkerId{1 + i}, ids));
+    cluster.workers.back().queued_tokens = static_cast<int64_t>(i);
+  }
+  const PlacementRequest request = Request(8, 16);
+  const PlacementVerdict verdict = Place(cluster, request);
+  ASSERT_EQ(verdict.decode, ids.back());
+  ASSERT_EQ(verdict.prefill, kP1);
+  const auto few = Standings(cluster, request, 3);
+  ASSERT_EQ(few.size(), 3u);
+  EXPECT_EQ(few.at(verdict.decode), Standing::kChosen);
+  EXPECT_EQ(few.at(verdict.prefill), Standing::kChosen);
+  EXPECT_EQ(few.at(ids[48]), Standing::kPassedOver);
+}
+
+TEST(WeighTest, WithoutAVerdictItSaysWhatStoodInTheWay) {
+  ClusterSnapshot cluster{.workers = {Prefill(kP1, {kD1}), Decode(kD1)}};
+  cluster.workers[1].free_blocks = 0;
+  EXPECT_EQ(Standings(cluster, Request(8, 16)),
+            (std::map<WorkerId, Standing>{{kP1, Standing::kNotPaired},
+                                          {kD1, Standing::kNoRoom}}));
+}
+
 }  // namespace
 }  // namespace baton::scheduling
