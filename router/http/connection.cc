@@ -1,0 +1,450 @@
+#include "router/http/connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "router/http/answer_text.h"
+
+namespace baton::router::http {
+namespace {
+
+// What is kept of bytes that a client sends ahead of an answer.
+constexpr size_t kMaxAheadBytes = 16 << 10;
+// Read from one connection before the others have their turn.
+constexpr size_t kReadBudget = 256 << 10;
+
+using Descriptor = boost::asio::posix::stream_descriptor;
+
+void Release(std::string* text) { std::string().swap(*text); }
+
+}  // namespace
+
+Connection::Connection(IoThread* io, ScopedFd fd, std::string peer,
+                       const std::shared_ptr<ssl_ctx_st>& tls)
+    : io_(io),
+      peer_(std::move(peer)),
+      fd_(std::move(fd)),
+      descriptor_(io->context()),
+      socket_(fd_.get(), tls),
+      phase_(tls == nullptr ? Phase::kReading : Phase::kHandshake),
+      read_hook_(this),
+      write_hook_(this) {}
+
+Connection::~Connection() { CHECK(phase_ == Phase::kClosed); }
+
+void Connection::Begin() {
+  boost::system::error_code error;
+  descriptor_.assign(fd_.get(), error);
+  if (error) {
+    LOG_EVERY_N(ERROR, 100)
+        << "epoll does not take a connection: " << error.message();
+    return Close();
+  }
+  if (phase_ == Phase::kHandshake) {
+    SetReadWait(Wait::kHandshake);
+    Handshake();
+  } else {
+    SetReadWait(Wait::kHeader);
+    ReadOn();
+  }
+}
+
+void Connection::WaitReadable() {
+  if (waits_readable_ || phase_ == Phase::kClosed) return;
+  waits_readable_ = true;
+  descriptor_.async_wait(
+      Descriptor::wait_read,
+      [self = shared_from_this()](const boost::system::error_code& error) {
+        self->waits_readable_ = false;
+        if (!error) self->OnReadable();
+      });
+}
+
+void Connection::WaitWritable() {
+  if (waits_writable_ || phase_ == Phase::kClosed) return;
+  waits_writable_ = true;
+  descriptor_.async_wait(
+      Descriptor::wait_write,
+      [self = shared_from_this()](const boost::system::error_code& error) {
+        self->waits_writable_ = false;
+        if (!error) self->OnWritable();
+      });
+}
+
+void Connection::OnReadable() {
+  if (phase_ == Phase::kHandshake) {
+    Handshake();
+  } else {
+    ReadOn();
+  }
+}
+
+void Connection::OnWritable() {
+  if (phase_ == Phase::kHandshake) return Handshake();
+  if (!unsent_.empty()) WriteUnsent();
+  if (read_wants_writable_) {
+    read_wants_writable_ = false;
+    ReadOn();
+  }
+}
+
+void Connection::SetReadWait(Wait wait) {
+  read_wait_ = wait;
+  io_->Set(wait, &read_hook_);
+}
+
+void Connection::Handshake() {
+  switch (socket_.Handshake().outcome) {
+    case IoOutcome::kDone:
+      phase_ = Phase::kReading;
+      SetReadWait(Wait::kHeader);
+      return ReadOn();
+    case IoOutcome::kWantRead:
+      return WaitReadable();
+    case IoOutcome::kWantWrite:
+      return WaitWritable();
+    case IoOutcome::kEnded:
+    case IoOutcome::kFailed:
+      return Drop("tls");
+  }
+}
+
+size_t Connection::ReadRoom() const {
+  switch (phase_) {
+    case Phase::kHandshake:
+    case Phase::kClosed:
+      return 0;
+    case Phase::kReading:
+    case Phase::kLingering:
+      return io_->read_buffer().size();
+    case Phase::kAnswering:
+      if (peer_ended_ || ahead_.size() >= kMaxAheadBytes) return 0;
+      return kMaxAheadBytes - ahead_.size();
+  }
+  LOG(FATAL) << "unknown phase";
+}
+
+void Connection::ReadOn() {
+  if (in_read_) return;  // The loop below goes on.
+  in_read_ = true;
+  std::vector<char>& buffer = io_->read_buffer();
+  size_t budget = kReadBudget;
+  bool may_have_more = true;
+  while (!waits_readable_ && may_have_more) {
+    const size_t room = std::min(ReadRoom(), buffer.size());
+    if (room == 0) break;  // NextRequest goes on.
+    if (budget == 0) {
+      boost::asio::post(io_->context(),
+                        [self = shared_from_this()] { self->ReadOn(); });
+      break;
+    }
+    const IoResult result = socket_.Read(buffer.data(), room);
+    switch (result.outcome) {
+      case IoOutcome::kDone:
+        budget -= std::min(budget, result.bytes);
+        Received(absl::string_view(buffer.data(), result.bytes));
+        // A plain socket that gave less has no more now.
+        if (!socket_.encrypted() && result.bytes < room) WaitReadable();
+        break;
+      case IoOutcome::kWantRead:
+        WaitReadable();
+        break;
+      case IoOutcome::kWantWrite:
+        read_wants_writable_ = true;
+        WaitWritable();
+        may_have_more = false;
+        break;
+      case IoOutcome::kEnded:
+        PeerEnded();
+        may_have_more = false;
+        break;
+      case IoOutcome::kFailed:
+        Close();
+        break;
+    }
+  }
+  in_read_ = false;
+}
+
+void Connection::Received(absl::string_view bytes) {
+  switch (phase_) {
+    case Phase::kReading:
+      return Parse(bytes);
+    case Phase::kAnswering:
+      ahead_.append(bytes.data(), bytes.size());
+      return;
+    case Phase::kLingering:
+    case Phase::kHandshake:
+    case Phase::kClosed:
+      return;
+  }
+}
+
+void Connection::PeerEnded() {
+  if (phase_ == Phase::kAnswering) {
+    const Next next = exchange_->next();
+    if (next == Next::kKeepAlive || next == Next::kClose) {
+      // It may have closed its half only, and read a whole answer yet.
+      peer_ended_ = true;
+      return;
+    }
+  }
+  Close();
+}
+
+void Connection::Parse(absl::string_view bytes) {
+  if (!ahead_.empty()) {
+    ahead_.append(bytes.data(), bytes.size());
+    bytes = ahead_;
+  }
+  if (parser_ == nullptr) {
+    const HttpServer::Options& options = io_->state()->options;
+    parser_ = std::make_unique<RequestParser>(RequestParser::Limits{
+        options.max_header_bytes, options.max_body_bytes});
+    // The first request's began with the connection.
+    if (read_wait_ != Wait::kHeader) SetReadWait(Wait::kHeader);
+  }
+  const size_t used = parser_->Feed(bytes);
+  if (ahead_.empty()) {
+    ahead_.assign(bytes.data() + used, bytes.size() - used);
+  } else {
+    ahead_.erase(0, used);
+  }
+  if (ahead_.empty()) Release(&ahead_);
+  if (!CountBody()) {
+    return Refuse(503, "The server reads too many large requests.");
+  }
+  switch (parser_->state()) {
+    case RequestParser::State::kHeader:
+      return;
+    case RequestParser::State::kBody:
+      if (read_wait_ != Wait::kBody) BodyBegins();
+      return;
+    case RequestParser::State::kComplete:
+      return Dispatch();
+    case RequestParser::State::kFailed: {
+      const RequestParser::Failure failure = parser_->failure();
+      return Refuse(failure.status, failure.message);
+    }
+  }
+}
+
+bool Connection::CountBody() {
+  const size_t body = parser_->body_bytes();
+  const auto added = static_cast<int64_t>(body - counted_body_);
+  if (added == 0) return true;
+  counted_body_ = body;
+  const int64_t total = io_->state()->body_bytes.fetch_add(added) + added;
+  return total <=
+         static_cast<int64_t>(io_->state()->options.max_body_bytes_total);
+}
+
+void Connection::BodyBegins() {
+  SetReadWait(Wait::kBody);
+  if (parser_->expects_continue() && parser_->body_bytes() == 0 &&
+      unsent_.empty()) {
+    Output("HTTP/1.1 100 Continue\r\n\r\n", Next::kMore);
+  }
+}
+
+void Connection::ForgetParser() {
+  parser_.reset();
+  io_->state()->body_bytes.fetch_sub(static_cast<int64_t>(counted_body_));
+  counted_body_ = 0;
+}
+
+void Connection::Dispatch() {
+  ServerState* const state = io_->state();
+  read_hook_.Clear();
+  phase_ = Phase::kAnswering;
+  http11_ = parser_->http11();
+  AnswerShape shape;
+  shape.http11 = http11_;
+  shape.keep_alive = parser_->keep_alive() && !state->draining.load();
+  Request request = parser_->TakeRequest();
+  ForgetParser();
+  shape.head = request.method == "HEAD";
+  request.peer = peer_;
+  request.received_at = Clock::Monotonic()->Now();
+  exchange_ = std::make_shared<Exchange>(
+      shape, state->options.max_pending_bytes, io_->answers(), this);
+  state->handler->Handle(std::move(request), MakeResponder(exchange_));
+}
+
+void Connection::Refuse(int status, absl::string_view message) {
+  phase_ = Phase::kLingering;
+  ForgetParser();
+  Release(&ahead_);
+  if (!unsent_.empty()) return Close();
+  SetReadWait(Wait::kLinger);
+  io_->state()->metrics.Answered(status);
+  Output(ErrorText(status, message), Next::kClose);
+}
+
+void Connection::Flush() {
+  if (phase_ != Phase::kAnswering) return;
+  const auto self = shared_from_this();
+  if (!unsent_.empty()) {
+    // More waits until that is sent; an end by force does not.
+    const Next next = exchange_->next();
+    if (next == Next::kGiveUp) Drop("slow_reader");
+    if (next == Next::kAbort) CutOff();
+    return;
+  }
+  std::string& bytes = io_->write_buffer();
+  const Exchange::Output output = exchange_->Take(&bytes);
+  if (output.status != 0) io_->state()->metrics.Answered(output.status);
+  if (output.next == Next::kGiveUp) return Drop("slow_reader");
+  Output(bytes, output.next);
+}
+
+size_t Connection::WriteSome(absl::string_view bytes) {
+  size_t sent = 0;
+  while (sent < bytes.size()) {
+    const IoResult result = socket_.Write(bytes.substr(sent));
+    if (result.outcome == IoOutcome::kWantWrite) break;
+    if (result.outcome != IoOutcome::kDone) {
+      Close();
+      break;
+    }
+    sent += result.bytes;
+  }
+  return sent;
+}
+
+void Connection::Output(absl::string_view bytes, Next next) {
+  CHECK(unsent_.empty());
+  next_ = next;
+  const size_t sent = WriteSome(bytes);
+  if (phase_ == Phase::kClosed) return;
+  if (sent == bytes.size()) return Settle();
+  if (next == Next::kAbort) return CutOff();
+  unsent_.assign(bytes.data() + sent, bytes.size() - sent);
+  unsent_begin_ = 0;
+  if (exchange_ != nullptr) exchange_->SetUnsent(unsent_.size());
+  io_->Set(Wait::kWrite, &write_hook_);
+  WaitWritable();
+}
+
+void Connection::WriteUnsent() {
+  const absl::string_view rest =
+      absl::string_view(unsent_).substr(unsent_begin_);
+  const size_t sent = WriteSome(rest);
+  if (phase_ == Phase::kClosed) return;
+  if (exchange_ != nullptr) exchange_->SetUnsent(rest.size() - sent);
+  if (sent < rest.size()) {
+    unsent_begin_ += sent;
+    if (sent > 0) io_->Set(Wait::kWrite, &write_hook_);
+    return WaitWritable();
+  }
+  Release(&unsent_);
+  write_hook_.Clear();
+  Settle();
+  // What the handler wrote meanwhile.
+  if (next_ == Next::kMore) Flush();
+}
+
+void Connection::Settle() {
+  switch (next_) {
+    case Next::kMore:
+      return;
+    case Next::kKeepAlive:
+      return NextRequest();
+    case Next::kClose:
+      return Linger();
+    case Next::kAbort:
+    case Next::kGiveUp:
+      return CutOff();
+  }
+}
+
+void Connection::NextRequest() {
+  ForgetExchange();
+  if (peer_ended_ || io_->state()->draining.load()) return Linger();
+  phase_ = Phase::kReading;
+  SetReadWait(Wait::kIdle);
+  std::string ahead;
+  ahead.swap(ahead_);
+  if (!ahead.empty()) Parse(ahead);
+  ReadOn();
+}
+
+void Connection::Linger() {
+  ForgetExchange();
+  phase_ = Phase::kLingering;
+  Release(&ahead_);
+  socket_.EndOutput();
+  if (peer_ended_) return Close();
+  SetReadWait(Wait::kLinger);
+  ReadOn();
+}
+
+void Connection::ForgetExchange() {
+  if (exchange_ == nullptr) return;
+  const std::shared_ptr<Exchange> exchange = std::move(exchange_);
+  exchange->Detach();
+}
+
+void Connection::CutOff() {
+  // A length or a chunk that is missing says it; HTTP/1.0 has neither.
+  if (!unsent_.empty() || !http11_) socket_.ResetOnClose();
+  Close();
+}
+
+void Connection::Drop(absl::string_view reason) {
+  io_->state()->metrics.Dropped(reason);
+  // The kernel need not keep what such a client does not read.
+  socket_.ResetOnClose();
+  Close();
+}
+
+void Connection::Expired(Wait wait) {
+  const auto self = shared_from_this();
+  switch (wait) {
+    case Wait::kHandshake:
+      return Drop("handshake_deadline");
+    case Wait::kHeader:
+      if (parser_ == nullptr) return Drop("header_deadline");
+      io_->state()->metrics.Dropped("header_deadline");
+      return Refuse(408, "The request's headers took too long.");
+    case Wait::kBody:
+      io_->state()->metrics.Dropped("body_deadline");
+      return Refuse(408, "The request's body took too long.");
+    case Wait::kWrite:
+      return Drop("write_deadline");
+    case Wait::kIdle:
+      socket_.EndOutput();
+      return Close();
+    case Wait::kLinger:
+      return Close();
+  }
+}
+
+void Connection::CloseIfIdle() {
+  const bool idle = phase_ == Phase::kHandshake ||
+                    (phase_ == Phase::kReading && parser_ == nullptr);
+  if (!idle) return;
+  socket_.EndOutput();
+  Close();
+}
+
+void Connection::Close() {
+  if (phase_ == Phase::kClosed) return;
+  const auto self = shared_from_this();
+  phase_ = Phase::kClosed;
+  read_hook_.Clear();
+  write_hook_.Clear();
+  ForgetParser();
+  Release(&ahead_);
+  Release(&unsent_);
+  if (descriptor_.is_open()) descriptor_.release();
+  fd_ = ScopedFd();
+  ForgetExchange();
+  io_->Remove(self);
+}
+
+}  // namespace baton::router::http

@@ -1,0 +1,230 @@
+#include "router/http/exchange.h"
+
+#include "common/log.h"
+
+namespace baton::router::http {
+namespace {
+
+// A stream's string is kept for its next bytes up to this size.
+constexpr size_t kMaxIdleBytes = 1024;
+
+class ExchangeResponder final : public Responder {
+ public:
+  explicit ExchangeResponder(std::shared_ptr<Exchange> exchange)
+      : exchange_(std::move(exchange)) {}
+  ~ExchangeResponder() override { exchange_->LetGo(); }
+
+  void Send(Response response) override {
+    exchange_->Send(std::move(response));
+  }
+  void Start(Response head) override { exchange_->Start(std::move(head)); }
+  bool Write(absl::string_view bytes) override {
+    return exchange_->Write(bytes);
+  }
+  void End() override { exchange_->End(); }
+  void Abort() override { exchange_->Abort(); }
+  void OnGone(std::function<void()> gone) override {
+    exchange_->OnGone(std::move(gone));
+  }
+
+ private:
+  const std::shared_ptr<Exchange> exchange_;
+};
+
+void Release(std::string* text) { std::string().swap(*text); }
+
+}  // namespace
+
+void AnswerQueue::Add(std::shared_ptr<Exchange> exchange) {
+  bool was_empty;
+  {
+    absl::MutexLock lock(&mu_);
+    was_empty = ready_.empty();
+    ready_.push_back(std::move(exchange));
+  }
+  if (was_empty) wake_();
+}
+
+void AnswerQueue::Take(std::vector<std::shared_ptr<Exchange>>* empty) {
+  CHECK(empty->empty());
+  absl::MutexLock lock(&mu_);
+  ready_.swap(*empty);
+}
+
+Exchange::Exchange(AnswerShape shape, size_t max_pending_bytes,
+                   AnswerQueue* queue, Connection* connection)
+    : shape_(shape),
+      max_pending_bytes_(max_pending_bytes),
+      connection_(connection),
+      queue_(queue),
+      keep_alive_(shape.keep_alive) {}
+
+bool Exchange::MayBegin() const {
+  if (phase_ == Phase::kStreaming || phase_ == Phase::kEnded) {
+    LOG(DFATAL) << "a request was answered twice";
+  }
+  return phase_ == Phase::kWaiting;
+}
+
+void Exchange::Begin(Response response, Framing framing) {
+  framing_ = framing;
+  status_ = response.status;
+  if (framing == Framing::kClose) keep_alive_ = false;
+  AppendHead(response, shape_, framing, keep_alive_, &head_);
+  if (!shape_.head && HasBody(status_)) pending_ = std::move(response.body);
+}
+
+void Exchange::Send(Response response) {
+  absl::MutexLock lock(&mu_);
+  if (!MayBegin()) return;
+  Begin(std::move(response), Framing::kLength);
+  phase_ = Phase::kEnded;
+  Schedule();
+}
+
+void Exchange::Start(Response head) {
+  absl::MutexLock lock(&mu_);
+  if (!MayBegin()) return;
+  Begin(std::move(head), shape_.http11 ? Framing::kChunked : Framing::kClose);
+  phase_ = Phase::kStreaming;
+  Schedule();
+}
+
+bool Exchange::Write(absl::string_view bytes) {
+  absl::MutexLock lock(&mu_);
+  if (phase_ != Phase::kStreaming) return false;
+  // An empty chunk would end the body.
+  if (bytes.empty() || shape_.head || !HasBody(status_)) return true;
+  if (pending_.size() + unsent_ + bytes.size() > max_pending_bytes_) {
+    phase_ = Phase::kGivenUp;
+    Release(&pending_);
+    Schedule();
+    return false;
+  }
+  pending_.append(bytes.data(), bytes.size());
+  Schedule();
+  return true;
+}
+
+void Exchange::End() {
+  absl::MutexLock lock(&mu_);
+  if (phase_ != Phase::kStreaming) return;
+  phase_ = Phase::kEnded;
+  Schedule();
+}
+
+void Exchange::Abort() {
+  absl::MutexLock lock(&mu_);
+  if (phase_ != Phase::kWaiting && phase_ != Phase::kStreaming) return;
+  phase_ = Phase::kAborted;
+  Schedule();
+}
+
+void Exchange::OnGone(std::function<void()> gone) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (phase_ != Phase::kGone) {
+      if (phase_ != Phase::kEnded && phase_ != Phase::kAborted) {
+        gone_.swap(gone);
+      }
+      return;
+    }
+  }
+  gone();
+}
+
+void Exchange::LetGo() {
+  bool unanswered;
+  {
+    absl::MutexLock lock(&mu_);
+    unanswered = phase_ == Phase::kWaiting;
+  }
+  if (unanswered) {
+    LOG_EVERY_N(ERROR, 100) << "a handler let go of a request unanswered";
+    Send(ErrorResponse(500, "The server has no answer."));
+  } else {
+    Abort();  // Does nothing to an answer that has ended.
+  }
+}
+
+void Exchange::Schedule() {
+  if (scheduled_) return;
+  scheduled_ = true;
+  queue_->Add(shared_from_this());
+}
+
+Exchange::Next Exchange::NextLocked() const {
+  switch (phase_) {
+    case Phase::kWaiting:
+    case Phase::kStreaming:
+      return Next::kMore;
+    case Phase::kEnded:
+      return keep_alive_ ? Next::kKeepAlive : Next::kClose;
+    case Phase::kAborted:
+      return Next::kAbort;
+    case Phase::kGivenUp:
+    case Phase::kGone:
+      return Next::kGiveUp;
+  }
+  LOG(FATAL) << "unknown phase";
+}
+
+Exchange::Next Exchange::next() const {
+  absl::MutexLock lock(&mu_);
+  return NextLocked();
+}
+
+Exchange::Output Exchange::Take(std::string* out) {
+  absl::MutexLock lock(&mu_);
+  scheduled_ = false;
+  Output output;
+  output.next = NextLocked();
+  if (!head_.empty()) {
+    output.status = status_;
+    out->append(head_);
+    Release(&head_);
+  }
+  if (!pending_.empty()) {
+    if (framing_ == Framing::kChunked) {
+      AppendChunk(pending_, out);
+    } else {
+      out->append(pending_);
+    }
+    pending_.clear();
+    if (pending_.capacity() > kMaxIdleBytes) Release(&pending_);
+  }
+  if (phase_ == Phase::kEnded && framing_ == Framing::kChunked &&
+      !shape_.head && HasBody(status_)) {
+    out->append(kLastChunk.data(), kLastChunk.size());
+  }
+  return output;
+}
+
+void Exchange::SetUnsent(size_t bytes) {
+  absl::MutexLock lock(&mu_);
+  unsent_ = bytes;
+}
+
+void Exchange::Detach() {
+  connection_ = nullptr;
+  // Whatever it holds dies here, and not under the lock.
+  std::function<void()> gone;
+  bool was_open;
+  {
+    absl::MutexLock lock(&mu_);
+    queue_ = nullptr;
+    // Nothing schedules an exchange that is not open.
+    was_open = phase_ != Phase::kEnded && phase_ != Phase::kAborted;
+    if (was_open) phase_ = Phase::kGone;
+    gone.swap(gone_);
+    Release(&head_);
+    Release(&pending_);
+  }
+  if (was_open && gone) gone();
+}
+
+std::shared_ptr<Responder> MakeResponder(std::shared_ptr<Exchange> exchange) {
+  return std::make_shared<ExchangeResponder>(std::move(exchange));
+}
+
+}  // namespace baton::router::http

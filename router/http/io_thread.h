@@ -1,0 +1,135 @@
+// One io thread of the HTTP server, with the connections that are its own.
+// Asio is the reactor: it says when a socket is ready, keeps the clock, and
+// takes work from other threads.
+//
+// This header has Asio in it, which takes seconds to compile: only the three
+// files that make the server's core may include it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/scoped_fd.h"
+#include "router/http/deadline_list.h"
+#include "router/http/exchange.h"
+#include "router/http/http_message.h"
+#include "router/http/http_metrics.h"
+#include "router/http/http_server.h"
+
+struct ssl_ctx_st;
+
+namespace baton::router::http {
+
+class Connection;
+
+// How many connections a server has. Any thread.
+class OpenConnections final {
+ public:
+  // False when there are `max` already.
+  bool Enter(int64_t max) ABSL_LOCKS_EXCLUDED(mu_);
+  void Leave() ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits until there are none; false when the time is up.
+  bool AwaitNone(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  bool None() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return open_ == 0; }
+
+  absl::Mutex mu_;
+  int64_t open_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// What the threads of one server share.
+struct ServerState {
+  ServerState(const HttpServer::Options& given, Handler* the_handler)
+      : options(given), handler(the_handler), metrics(given.metrics) {}
+
+  const HttpServer::Options options;
+  Handler* const handler;
+  HttpMetrics metrics;
+  OpenConnections open;
+  // Of bodies that are being read.
+  std::atomic<int64_t> body_bytes{0};
+  // No request after the ones that have begun.
+  std::atomic<bool> draining{false};
+};
+
+// What a connection may be waiting for, each with a deadline of its own.
+enum class Wait { kHandshake, kHeader, kBody, kIdle, kLinger, kWrite };
+inline constexpr size_t kWaits = 6;
+
+class IoThread final {
+ public:
+  // `state` outlives the thread. Throws what Asio throws when the kernel gives
+  // no epoll.
+  explicit IoThread(ServerState* state);
+  // REQUIRES: Stop() was called, or Run() never.
+  ~IoThread();
+  IoThread(const IoThread&) = delete;
+  IoThread& operator=(const IoThread&) = delete;
+
+  // Any thread.
+  void Run();  // starts the thread; once
+  // Takes a connection over. It was counted by OpenConnections::Enter.
+  void Adopt(ScopedFd fd, std::string peer, std::shared_ptr<ssl_ctx_st> tls);
+  // Closes connections that have no request.
+  void CloseIdle();
+  // Closes what is left, and ends the thread.
+  void Stop();
+
+  boost::asio::io_context& context() { return context_; }
+  bool is_current() const {
+    return std::this_thread::get_id() == thread_.get_id();
+  }
+
+  // The io thread itself.
+  ServerState* state() { return state_; }
+  AnswerQueue* answers() { return &answers_; }
+  void Set(Wait wait, DeadlineHook<Connection>* hook);
+  // Forgets a connection that closed.
+  void Remove(const std::shared_ptr<Connection>& connection);
+  // To read into; what is in it ends with the turn.
+  std::vector<char>& read_buffer() { return read_buffer_; }
+  // Empty, to collect what is to be sent.
+  std::string& write_buffer();
+
+ private:
+  // Sends what exchanges have.
+  void FlushAnswers();
+  void ScheduleTick();
+  // Ends waits that took too long.
+  void Tick();
+
+  ServerState* const state_;
+  const absl::Duration tick_;
+  boost::asio::io_context context_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type>
+      work_;
+  AnswerQueue answers_;
+
+  // The thread's own.
+  boost::asio::steady_timer timer_;
+  std::array<DeadlineList<Connection>, kWaits> deadlines_;
+  absl::flat_hash_set<std::shared_ptr<Connection>> connections_;
+  std::vector<std::shared_ptr<Exchange>> ready_;
+  std::vector<char> read_buffer_;
+  std::string write_buffer_;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace baton::router::http

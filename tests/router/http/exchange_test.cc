@@ -1,0 +1,228 @@
+#include "router/http/exchange.h"
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace baton::router::http {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
+using Next = Exchange::Next;
+
+class ExchangeTest : public testing::Test {
+ protected:
+  std::shared_ptr<Exchange> Make(AnswerShape shape = {}) {
+    return std::make_shared<Exchange>(shape, /*max_pending_bytes=*/100, &queue_,
+                                      nullptr);
+  }
+  // How many exchanges wait in the queue, which is emptied.
+  size_t TakeQueue() {
+    std::vector<std::shared_ptr<Exchange>> ready;
+    queue_.Take(&ready);
+    return ready.size();
+  }
+  // What is to be sent.
+  std::string Take(Exchange* exchange) {
+    std::string text;
+    output_ = exchange->Take(&text);
+    return text;
+  }
+
+  int wakes_ = 0;
+  AnswerQueue queue_{[this] { ++wakes_; }};
+  Exchange::Output output_;
+};
+
+TEST_F(ExchangeTest, SendsAWholeAnswer) {
+  auto exchange = Make();
+  Response response;
+  response.status = 404;
+  response.headers = {{"X-A", "b"}, {"Content-Length", "9"}, {"X-B", "c\r\nd"}};
+  response.body = "nothing";
+  exchange->Send(response);
+  EXPECT_EQ(TakeQueue(), 1u);
+  const std::string text = Take(exchange.get());
+  EXPECT_THAT(text, StartsWith("HTTP/1.1 404 Not Found\r\n"));
+  EXPECT_THAT(text, HasSubstr("\r\nX-A: b\r\n"));
+  EXPECT_THAT(text, HasSubstr("\r\nContent-Length: 7\r\n"));
+  EXPECT_THAT(text, HasSubstr("\r\nDate: "));
+  EXPECT_THAT(text, testing::Not(HasSubstr("X-B")));
+  EXPECT_THAT(text, EndsWith("\r\n\r\nnothing"));
+  EXPECT_EQ(output_.next, Next::kKeepAlive);
+  EXPECT_EQ(output_.status, 404);
+}
+
+TEST_F(ExchangeTest, WakesOnceAndSendsAllThatIsThereAsOneChunk) {
+  auto exchange = Make();
+  Response head;
+  head.body = "first ";
+  exchange->Start(head);
+  EXPECT_TRUE(exchange->Write("second "));
+  EXPECT_TRUE(exchange->Write(""));
+  EXPECT_TRUE(exchange->Write("third"));
+  EXPECT_EQ(wakes_, 1);
+  EXPECT_EQ(TakeQueue(), 1u);
+  const std::string text = Take(exchange.get());
+  EXPECT_THAT(text, HasSubstr("\r\nTransfer-Encoding: chunked\r\n"));
+  EXPECT_THAT(text, EndsWith("\r\n\r\n12\r\nfirst second third\r\n"));
+  EXPECT_EQ(output_.next, Next::kMore);
+  EXPECT_EQ(output_.status, 200);
+
+  EXPECT_TRUE(exchange->Write("x"));
+  EXPECT_EQ(wakes_, 2);
+  exchange->End();
+  EXPECT_EQ(wakes_, 2);
+  EXPECT_EQ(Take(exchange.get()), "1\r\nx\r\n0\r\n\r\n");
+  EXPECT_EQ(output_.next, Next::kKeepAlive);
+  EXPECT_EQ(output_.status, 0);
+  EXPECT_FALSE(exchange->Write("late"));
+}
+
+TEST_F(ExchangeTest, OneWakeForManyExchanges) {
+  std::vector<std::shared_ptr<Exchange>> streams;
+  for (int i = 0; i < 100; ++i) {
+    streams.push_back(Make());
+    streams.back()->Start({});
+  }
+  EXPECT_EQ(wakes_, 1);
+  EXPECT_EQ(TakeQueue(), 100u);
+}
+
+TEST_F(ExchangeTest, OldClientsGetTheBytesAlone) {
+  AnswerShape shape;
+  shape.http11 = false;
+  auto exchange = Make(shape);
+  exchange->Start({});
+  exchange->Write("abc");
+  exchange->End();
+  const std::string text = Take(exchange.get());
+  EXPECT_THAT(text, testing::Not(HasSubstr("Transfer-Encoding")));
+  EXPECT_THAT(text, HasSubstr("\r\nConnection: close\r\n"));
+  EXPECT_THAT(text, EndsWith("\r\n\r\nabc"));
+  EXPECT_EQ(output_.next, Next::kClose);
+}
+
+TEST_F(ExchangeTest, HeadAndNoContentHaveNoBody) {
+  AnswerShape shape;
+  shape.head = true;
+  auto whole = Make(shape);
+  Response response;
+  response.body = "abc";
+  whole->Send(response);
+  const std::string text = Take(whole.get());
+  EXPECT_THAT(text, HasSubstr("Content-Length: 3\r\n"));
+  EXPECT_THAT(text, EndsWith("\r\n\r\n"));
+
+  auto stream = Make(shape);
+  stream->Start({});
+  EXPECT_TRUE(stream->Write("abc"));
+  stream->End();
+  EXPECT_THAT(Take(stream.get()), EndsWith("chunked\r\n\r\n"));
+
+  auto empty = Make();
+  response.status = 204;
+  empty->Send(response);
+  const std::string no_content = Take(empty.get());
+  EXPECT_THAT(no_content, testing::Not(HasSubstr("Content-Length")));
+  EXPECT_THAT(no_content, EndsWith("\r\n\r\n"));
+}
+
+TEST_F(ExchangeTest, GivesUpWhenTooMuchWaits) {
+  auto exchange = Make();
+  int gone = 0;
+  exchange->OnGone([&] { ++gone; });
+  exchange->Start({});
+  EXPECT_TRUE(exchange->Write(std::string(60, 'x')));
+  Take(exchange.get());
+  exchange->SetUnsent(70);
+  EXPECT_TRUE(exchange->Write(std::string(30, 'x')));
+  EXPECT_FALSE(exchange->Write("x"));
+  EXPECT_FALSE(exchange->Write("x"));
+  EXPECT_EQ(Take(exchange.get()), "");
+  EXPECT_EQ(output_.next, Next::kGiveUp);
+  EXPECT_EQ(gone, 0);
+  exchange->Detach();
+  EXPECT_EQ(gone, 1);
+}
+
+TEST_F(ExchangeTest, TellsOnceThatTheClientIsGone) {
+  auto exchange = Make();
+  int gone = 0;
+  exchange->OnGone([&] { ++gone; });
+  exchange->Start({});
+  exchange->Detach();
+  exchange->Detach();
+  EXPECT_EQ(gone, 1);
+  EXPECT_FALSE(exchange->Write("x"));
+  exchange->End();
+  exchange->OnGone([&] { gone += 10; });
+  EXPECT_EQ(gone, 11);
+  EXPECT_EQ(TakeQueue(), 1u);  // of Start
+}
+
+TEST_F(ExchangeTest, NobodyIsGoneAfterTheEnd) {
+  int gone = 0;
+  auto ended = Make();
+  ended->OnGone([&] { ++gone; });
+  ended->Start({});
+  ended->End();
+  ended->Detach();
+  ended->OnGone([&] { ++gone; });
+  auto aborted = Make();
+  aborted->OnGone([&] { ++gone; });
+  aborted->Start({});
+  aborted->Write("abc");
+  aborted->Abort();
+  EXPECT_THAT(Take(aborted.get()), EndsWith("3\r\nabc\r\n"));
+  EXPECT_EQ(output_.next, Next::kAbort);
+  aborted->Detach();
+  EXPECT_EQ(gone, 0);
+}
+
+TEST_F(ExchangeTest, AResponderThatDiesUnansweredTellsTheClient) {
+  auto waiting = Make();
+  MakeResponder(waiting).reset();
+  EXPECT_THAT(Take(waiting.get()), StartsWith("HTTP/1.1 500 "));
+  auto streaming = Make();
+  {
+    const std::shared_ptr<Responder> responder = MakeResponder(streaming);
+    responder->Start({});
+  }
+  Take(streaming.get());
+  EXPECT_EQ(output_.next, Next::kAbort);
+  auto ended = Make();
+  {
+    const std::shared_ptr<Responder> responder = MakeResponder(ended);
+    responder->Send({});
+  }
+  Take(ended.get());
+  EXPECT_EQ(output_.next, Next::kKeepAlive);
+}
+
+// For TSan: writes, takes and the client's leaving race.
+TEST_F(ExchangeTest, AllSidesAtOnce) {
+  for (int round = 0; round < 50; ++round) {
+    auto exchange = Make();
+    exchange->Start({});
+    std::thread writer([&] {
+      while (exchange->Write("x")) {
+      }
+      exchange->End();
+    });
+    std::string text;
+    for (int i = 0; i < 20; ++i) exchange->Take(&text);
+    exchange->Detach();
+    writer.join();
+    TakeQueue();
+  }
+}
+
+}  // namespace
+}  // namespace baton::router::http
