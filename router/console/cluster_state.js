@@ -90,7 +90,9 @@ export function clusterState(cluster) {
     };
   }
   const found = flaws(cluster);
-  if (found.length === 0) return {level: 'healthy', label: 'Healthy', detail: ''};
+  if (found.length === 0) {
+    return {level: 'healthy', label: 'Healthy', detail: ''};
+  }
   return {
     level: 'degraded',
     label: 'Degraded',

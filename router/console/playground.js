@@ -215,7 +215,9 @@ export class Playground {
       this.#answer.append(event.text);
     }
     if (event.usage !== null) {
-      meter.usage(event.usage.completion_tokens);
+      if (Number.isFinite(event.usage.completion_tokens)) {
+        meter.usage(event.usage.completion_tokens);
+      }
       this.#request.usage(event.usage);
     }
     this.#request.update();

@@ -45,13 +45,14 @@ test('draws latencies out of the histograms', TEST, async () => {
   assert.equal(await page.text('[data-chart=itl] .second dd'), '3.98 ms');
   assert.equal(await page.text('[data-chart=requests] .second dd'), '17');
   const tokens = Number(await page.text('[data-chart=tokens] .first dd'));
-  assert.ok(tokens > 10 && tokens <= 80, `${tokens} tokens/s`);
+  assert.ok(tokens > 5 && tokens <= 300, `${tokens} tokens/s`);
 
   // One report more than there are differences between reports.
+  const before = at.router.metricsPages;
   const drawn = (await points(page, 'ttftP99')).length;
-  assert.ok(at.router.metricsPages - drawn >= 1 &&
-                at.router.metricsPages - drawn <= 2,
-            `${drawn} points of ${at.router.metricsPages} reports`);
+  const reports = at.router.metricsPages;
+  assert.ok(drawn >= before - 2 && drawn <= reports - 1,
+            `${drawn} points of ${before} to ${reports} reports`);
   // The axis goes to 200 ms, from 130 up to 8 in a drawing 150 high.
   for (const [, y] of await points(page, 'ttftP99')) {
     assert.ok(Math.abs(y - (130 - 122 * 0.175 / 0.2)) < 0.2, `${y}`);
@@ -157,6 +158,6 @@ test('a router that goes away and comes back', TEST, async () => {
     assert.ok(y <= 130 && y >= 8, `${y}`);
   }
   const tokens = Number(await page.text('[data-chart=tokens] .first dd'));
-  assert.ok(tokens > 0 && tokens <= 80, `${tokens} tokens/s`);
+  assert.ok(tokens > 0 && tokens <= 300, `${tokens} tokens/s`);
   at.assertClean(/ERR_/);
 });

@@ -5,7 +5,7 @@
 
 import {pathToFileURL} from 'node:url';
 
-const TIMEOUT_MS = 15000;
+const TIMEOUT_MS = 30000;
 
 export async function launchBrowser() {
   const {default: puppeteer} =

@@ -233,7 +233,8 @@ export class FakeRouter {
     }
     response.writeHead(200, {
       'content-type': type,
-      'content-security-policy': "default-src 'self'",
+      'content-security-policy':
+          "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
       'x-content-type-options': 'nosniff',
     });
     response.end(body);

@@ -8,7 +8,7 @@ import {ConsolePage, launchBrowser} from './console_page.mjs';
 import {FakeRouter} from './fake_router.mjs';
 
 // Of every test.
-export const TEST = {timeout: 60000};
+export const TEST = {timeout: 120000};
 
 export class Fixture {
   #browser = null;

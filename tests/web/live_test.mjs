@@ -9,7 +9,7 @@ import {ConsolePage, launchBrowser} from './console_page.mjs';
 const url = process.env.BATON_CONSOLE_URL?.replace(/\/$/, '');
 const key = process.env.BATON_CONSOLE_KEY;
 const options = {skip: url === undefined ? 'no BATON_CONSOLE_URL' : false,
-                 timeout: 60000};
+                 timeout: 120000};
 
 let browser = null;
 before(async () => {

@@ -150,7 +150,8 @@ test('markup in what comes from outside stays text', TEST, async () => {
   at.router.cluster.links = [link(HACK, `${HACK}2`, {
     usable: false, why_not: HACK, transport: HACK,
   })];
-  at.router.metrics = () => `${HACK}\nbaton_num_requests_running{x="${HACK}"} 1`;
+  at.router.metrics = () =>
+      `${HACK}\nbaton_num_requests_running{x="${HACK}"} 1`;
   const page = await at.open();
   const generation = await at.sendPrompt(HACK);
   generation.start(encodeURIComponent(HACK));
