@@ -174,11 +174,13 @@ void DecodeLoop::OnReserve(worker::SessionId session,
   metrics_->CountPrefix(tokens, (*sequence)->cached());
   auto owned = std::make_unique<Attempt>();
   owned->key = key;
-  owned->request_id = reserve.sequence().request_id();
+  owned->name = worker::MakeAttemptName(reserve.sequence(), key.attempt);
+  owned->num_tokens = tokens;
   owned->sequence = *std::move(sequence);
   owned->outcome.set_cached_tokens(
       static_cast<uint32_t>(owned->sequence->cached()));
   const absl::Time now = clock_->Now();
+  owned->reserved_at = now;
   const uint64_t deadline_ms = reserve.sequence().deadline_ms();
   owned->deadline = now + (deadline_ms == 0 ? kDefaultDeadline
                                             : absl::Milliseconds(deadline_ms));
@@ -217,6 +219,7 @@ absl::Status DecodeLoop::Grant(Attempt* attempt) {
   open.num_tokens = sequence.num_tokens() - sequence.cached();
   open.deadline = attempt->deadline;
   open.holder = attempt->key.session;
+  open.owner = attempt->name.Owner();
   if (absl::Status status = receiver_->Open(open); !status.ok()) {
     slots_.Return(name->transfer);
     return status;
@@ -270,6 +273,7 @@ void DecodeLoop::OnLanded(const HandoffReceiver::Landed& landed) {
   if (attempt == nullptr) return;
   attempts_.ClearTransfer(attempt);
   attempt->ready_at = clock_->Now();
+  attempt->landed = attempt->ready_at - attempt->reserved_at;
   attempt->outcome.set_kv_transfer_bytes(landed.bytes);
   attempt->outcome.set_kv_transfer_seconds(
       absl::ToDoubleSeconds(landed.duration));
@@ -351,6 +355,7 @@ void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
     cache_.Clear();  // for all one knows, that is where it comes from
     return;
   }
+  ++attempt->sampled;
   sequence.CommitSampled(token.token);
   metrics_->generation_tokens->Increment();
   publisher_.AddToken(attempt->key, sequence.num_output() - 1, token,
@@ -376,12 +381,19 @@ void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
 
 void DecodeLoop::Fail(Attempt* attempt, const std::string& error,
                       bool retryable, v1::FailureKind kind) {
-  LOG(WARNING) << "request " << attempt->request_id << ": " << error;
+  attempt->error = error;
   publisher_.AddFailure(attempt->key, error, retryable, kind);
   End(attempt);
 }
 
 void DecodeLoop::End(Attempt* attempt) {
+  worker::LogAttemptEnd("decode", attempt->name,
+                        {.outcome = attempt->outcome,
+                         .error = attempt->error,
+                         .tokens = attempt->num_tokens,
+                         .sampled = attempt->sampled,
+                         .total = clock_->Now() - attempt->reserved_at,
+                         .landed = attempt->landed});
   scheduler_.Remove(attempt->sequence->id());
   if (attempt->transfer.has_value()) {
     // No-op when it failed already; Quiesced (or Landed) follows either way.

@@ -33,6 +33,7 @@
 #include "scheduling/decode_scheduler.h"
 #include "scheduling/prefix_cache.h"
 #include "scheduling/sequence.h"
+#include "worker/attempt_report.h"
 #include "worker/attempt_table.h"
 #include "worker/control_service.h"
 #include "worker/options.h"
@@ -68,13 +69,20 @@ class DecodeLoop final : public worker::WorkerLoop {
  private:
   struct Attempt {
     worker::AttemptKey key;
-    std::string request_id;
+    worker::AttemptName name;  // for the log
+    std::string error;         // why it failed
     std::unique_ptr<scheduling::Sequence> sequence;
+    // Tokens that it began with, and that were sampled here.
+    int32_t num_tokens = 0;
+    int32_t sampled = 0;
     // Until it landed, or the attempt is over.
     std::optional<TransferId> transfer;
     absl::Time deadline;
+    absl::Time reserved_at;
     // Landed, or reserved for a local prefill.
     absl::Time ready_at;
+    // From the reservation on.
+    std::optional<absl::Duration> landed;
     std::optional<absl::Time> first_step_at;
     // A local prefill is under way: no token has come out yet.
     bool prefilling = false;

@@ -65,6 +65,12 @@ struct CommitRecord {
   uint32_t num_tokens = 0;
 };
 
+// Whose KV a transfer moves, for the lines of the log; empty: not known.
+struct TransferOwner {
+  std::string request;
+  std::string trace_id;
+};
+
 // How a transfer ended. The numbers go over the wire.
 enum class TransferOutcome : uint32_t {
   kOk = 0,

@@ -97,6 +97,7 @@ class HandoffReceiver final {
     absl::Time deadline;  // on options.clock
     // Whose lease the transfer ends with (options.lease_until).
     std::optional<uint64_t> holder;
+    TransferOwner owner;
   };
 
   struct Stats {

@@ -91,6 +91,7 @@ class HandoffSender final {
     int32_t num_tokens = 0;
     // Whose lease the transfer ends with (options.lease_until).
     std::optional<uint64_t> holder;
+    TransferOwner owner;
   };
 
   struct Stats {

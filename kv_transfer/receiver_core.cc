@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/log_fields.h"
 #include "common/status_macros.h"
 #include "kv_transfer/link_probe.h"
 #include "kv_transfer/page_map.h"
@@ -285,9 +286,13 @@ void HandoffReceiver::Core::End(TransferId id, Transfer& transfer) {
 
 void HandoffReceiver::Core::Fail(TransferId id, Transfer& transfer,
                                  TransferOutcome outcome, std::string detail) {
-  LOG(WARNING) << "kv_transfer: incoming transfer " << static_cast<uint64_t>(id)
-               << " failed (" << TransferOutcomeName(outcome)
-               << "): " << detail;
+  LogEvent(google::GLOG_WARNING, "kv_transfer: incoming transfer failed",
+           LogFields()
+               .Text("transfer", absl::StrCat(static_cast<uint64_t>(id)))
+               .Text("request", transfer.owner.request)
+               .Text("trace", transfer.owner.trace_id)
+               .Text("outcome", TransferOutcomeName(outcome))
+               .Text("error", detail));
   ++totals_.transfers_failed;
   events_.push_back(
       Failed{id, transfer.pages.generation(), outcome, std::move(detail)});

@@ -59,11 +59,13 @@ class HandoffReceiver::Core final : public TransportHandler {
                 num_tokens),
           expected_sender(open.sender),
           holder(open.holder),
+          owner(std::move(open.owner)),
           deadline(open.deadline) {}
 
     IncomingTransfer pages;
     const std::optional<Incarnation> expected_sender;
     const std::optional<uint64_t> holder;
+    const TransferOwner owner;
     // Of the transfer; once it ended, of its quarantine.
     absl::Time deadline;
     // Who sends it, from the first message that fitted on.

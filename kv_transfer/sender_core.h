@@ -73,6 +73,7 @@ class HandoffSender::Core final : public TransportHandler {
           peer(to),
           max_pages_per_message(max_pages),
           holder(grant.holder),
+          owner(grant.owner),
           deadline(until) {}
 
     OutgoingTransfer pages;
@@ -80,6 +81,7 @@ class HandoffSender::Core final : public TransportHandler {
     // As the transport of this peer likes it.
     const uint32_t max_pages_per_message;
     const std::optional<uint64_t> holder;
+    const TransferOwner owner;
     // Of the transfer; once it ended, of its quarantine.
     absl::Time deadline;
     std::optional<absl::Time> first_pages;

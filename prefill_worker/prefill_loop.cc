@@ -163,7 +163,7 @@ void PrefillLoop::OnPrefill(worker::SessionId session,
   }
   auto attempt = std::make_unique<Attempt>();
   attempt->key = key;
-  attempt->request_id = prefill.sequence().request_id();
+  attempt->name = worker::MakeAttemptName(prefill.sequence(), key.attempt);
   attempt->sequence = *std::move(sequence);
   attempt->num_tokens = tokens;
   attempt->assigned = clock_->Now();
@@ -219,6 +219,7 @@ absl::Status PrefillLoop::StartTransfer(Attempt* attempt) {
   start.first_token = static_cast<int32_t>(grant.first_token());
   start.num_tokens = static_cast<int32_t>(grant.num_tokens());
   start.holder = attempt->key.session;
+  start.owner = attempt->name.Owner();
   BATON_RETURN_IF_ERROR(sender_->Start(start, attempt->sequence->blocks().ids(),
                                        attempt->deadline));
   attempt->waiting_grant.reset();
@@ -407,12 +408,19 @@ void PrefillLoop::OnSampled(Attempt* attempt, const SampledToken& token) {
 
 void PrefillLoop::Fail(Attempt* attempt, const std::string& error,
                        bool retryable, v1::FailureKind kind) {
-  LOG(WARNING) << "request " << attempt->request_id << ": " << error;
+  attempt->error = error;
   publisher_.AddFailure(attempt->key, error, retryable, kind);
   End(attempt);
 }
 
 void PrefillLoop::End(Attempt* attempt) {
+  const Sequence& sequence = *attempt->sequence;
+  worker::LogAttemptEnd("prefill", attempt->name,
+                        {.outcome = attempt->outcome,
+                         .error = attempt->error,
+                         .tokens = attempt->num_tokens,
+                         .sampled = sequence.num_tokens() - attempt->num_tokens,
+                         .total = clock_->Now() - attempt->assigned});
   scheduler_.Remove(attempt->sequence->id());
   if (attempt->transfer.has_value()) {
     // No-op after an acknowledgement; Quiesced follows either way.

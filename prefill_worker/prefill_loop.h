@@ -36,6 +36,7 @@
 #include "scheduling/prefill_scheduler.h"
 #include "scheduling/prefix_cache.h"
 #include "scheduling/sequence.h"
+#include "worker/attempt_report.h"
 #include "worker/attempt_table.h"
 #include "worker/control_service.h"
 #include "worker/options.h"
@@ -71,7 +72,8 @@ class PrefillLoop final : public worker::WorkerLoop {
  private:
   struct Attempt {
     worker::AttemptKey key;
-    std::string request_id;
+    worker::AttemptName name;  // for the log
+    std::string error;         // why it failed
     std::unique_ptr<scheduling::Sequence> sequence;
     // Tokens whose KV is handed over: all but the one that is sampled here.
     int32_t num_tokens = 0;
