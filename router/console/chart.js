@@ -3,7 +3,7 @@
 import {el, setAttributes, setText, svg} from './dom.js';
 import {clock} from './format.js';
 
-const MARGIN = {left: 46, right: 10, top: 8, bottom: 20};
+const MARGIN = {left: 54, right: 10, top: 8, bottom: 20};
 // Points further apart than this are not joined.
 const MAX_STEP_SECONDS = 5;
 
@@ -43,14 +43,20 @@ function coordinate(value) {
   return String(Math.round(value * 10) / 10);
 }
 
-// The "d" of a path through the runs; a point without neighbours becomes a dot
-// (round line ends make one of a line without length). Pure.
-export function pathOf(runs, x, y) {
-  return runs.map((run) => {
+// The "d" of a path through the runs: {line, dots}, where `dots` has the points
+// without neighbours, as lines without length whose round ends show. Pure.
+export function pathsOf(runs, x, y) {
+  const parts = {line: '', dots: ''};
+  for (const run of runs) {
     const points =
         run.map(({t, value}) => `${coordinate(x(t))} ${coordinate(y(value))}`);
-    return run.length === 1 ? `M${points[0]}h0` : `M${points.join('L')}`;
-  }).join('');
+    if (run.length === 1) {
+      parts.dots += `M${points[0]}h0`;
+    } else {
+      parts.line += `M${points.join('L')}`;
+    }
+  }
+  return parts;
 }
 
 // One chart: a title, a legend with the figures of now, and one line per
@@ -84,10 +90,11 @@ export class LineChart {
       legend.append(el('div', {class: `entry ${tone}`},
                        el('dt', {}, el('span', {class: 'swatch'}), label),
                        value));
-      const path = svg('path', {class: `line ${tone}`, 'data-series': key});
+      const line = svg('path', {class: `line ${tone}`, 'data-series': key});
+      const dots = svg('path', {class: `line dots ${tone}`});
       // The first series lies on top.
-      this.#grid.after(path);
-      this.#entries.push({key, value, path});
+      this.#grid.after(line, dots);
+      this.#entries.push({key, value, line, dots});
     }
     this.#drawing.append(this.#cursor);
     this.#note = el('p', {class: 'nothing', text: options.emptyText});
@@ -171,11 +178,11 @@ export class LineChart {
     setAttributes(this.#drawing,
                   {viewBox: `0 0 ${this.#width} ${this.#height}`});
     this.#drawGrid(axis, y, bottom);
-    this.#entries.forEach(({path}, i) => {
-      setAttributes(path, {
-        d: pathOf(runs[i], (t) => this.#x(t), y),
-        'data-points': runs[i].flat().length,
-      });
+    this.#entries.forEach((entry, i) => {
+      const {line, dots} = pathsOf(runs[i], (t) => this.#x(t), y);
+      setAttributes(entry.line,
+                    {d: line, 'data-points': runs[i].flat().length});
+      setAttributes(entry.dots, {d: dots});
     });
     this.#note.hidden = values.length > 0;
     this.#drawLegend();

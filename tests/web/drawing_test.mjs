@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import {readFileSync} from 'node:fs';
 import test from 'node:test';
 
-import {niceAxis, pathOf, runsOf} from '../../router/console/chart.js';
+import {niceAxis, pathsOf, runsOf} from '../../router/console/chart.js';
 import * as format from '../../router/console/format.js';
 
 test('axes end in round numbers', () => {
@@ -34,11 +34,15 @@ test('lines break where nothing is known', () => {
   assert.deepEqual(runsOf([], 'v'), []);
 });
 
-test('paths go through the points; a lone point is a dot', () => {
-  const runs = [[{t: 0, value: 1}, {t: 1, value: 2.04}], [{t: 5, value: 0}]];
-  assert.equal(pathOf(runs, (t) => t * 10, (v) => 100 - v),
-               'M0 99L10 98M50 100h0');
-  assert.equal(pathOf([], Number, Number), '');
+test('lines go through the points; a lone point is a dot', () => {
+  const runs = [
+    [{t: 0, value: 1}, {t: 1, value: 2.04}],
+    [{t: 5, value: 0}],
+    [{t: 7, value: 1}, {t: 8, value: 1}],
+  ];
+  assert.deepEqual(pathsOf(runs, (t) => t * 10, (v) => 100 - v),
+                   {line: 'M0 99L10 98M70 99L80 99', dots: 'M50 100h0'});
+  assert.deepEqual(pathsOf([], Number, Number), {line: '', dots: ''});
 });
 
 test('writes numbers for people', () => {
