@@ -1,6 +1,7 @@
 // What a client wants of its answer that no worker needs to know.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct AnswerOptions {
   int priority = 0;
   // The client's name for its user.
   std::string user;
+  // The client's span of the W3C trace context; 0: none.
+  uint64_t parent_span = 0;
 };
 
 }  // namespace baton::router

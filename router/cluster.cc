@@ -11,6 +11,13 @@ using scheduling::kNoWorker;
 using scheduling::WorkerId;
 using scheduling::WorkerRole;
 
+namespace {
+
+// gRPC's words about a connection, as they are shown.
+constexpr size_t kMaxReasonBytes = 400;
+
+}  // namespace
+
 Cluster::Cluster(const Options& options, const ServedModel& model,
                  const v1::RouterHello& hello, const MakeWorkerLink& make_link,
                  RouterInbox* inbox, RouterMetrics* metrics, absl::Time now)
@@ -68,7 +75,7 @@ std::optional<Cluster::News> Cluster::Take(LinkEvent event, absl::Time now) {
       UpdateGauges(now);
       return std::nullopt;
     case v1::WorkerMessage::kLoad:
-      registry_.Reported(index, event.message.load());
+      registry_.Reported(index, event.message.load(), now);
       if (event.message.load().draining()) {
         Draining(registry_.workers()[index].id, now);
       }
@@ -110,18 +117,22 @@ void Cluster::TakeHello(int index, const v1::WorkerMessage& message,
 
 Cluster::News Cluster::TakeEnd(int index, const std::string& reason,
                                absl::Time now) {
+  const std::string why = reason.substr(0, kMaxReasonBytes);
   Peer& peer = peers_[index];
   peer.link->Ended();
   peer.next_connect_at = now + peer.backoff;
   if (peer.said_hello) {
-    LOG(WARNING) << "lost worker " << registry_.Describe(index) << ": "
-                 << reason;
+    LOG(WARNING) << "lost worker " << registry_.Describe(index) << ": " << why;
   } else {
-    LOG_IF(WARNING, !peer.breaking)
+    // Said once, not with each attempt.
+    LOG_IF(WARNING,
+           !peer.breaking && why != registry_.workers()[index].unreachable)
         << "cannot connect to worker " << registry_.Describe(index) << ": "
-        << reason;
+        << why;
     peer.backoff = std::min(2 * peer.backoff, options_.max_reconnect);
   }
+  // Of a stream that we broke, gRPC says nothing but that.
+  if (!peer.breaking) registry_.Unreachable(index, why);
   peer.said_hello = false;
   peer.breaking = false;
   News news;

@@ -5,8 +5,17 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/trace_context.h"
+#include "router/invalid_field.h"
+#include "router/request_report.h"
 
 namespace baton::router {
+namespace {
+
+// Of an id that was not checked, for the log.
+constexpr size_t kMaxIdBytes = 128;
+
+}  // namespace
 
 uint64_t DrawNumber() {
   thread_local std::mt19937_64 random = [] {
@@ -29,19 +38,25 @@ FrontDoor::FrontDoor(const Options& options, const ServedModel& model,
       metrics_(metrics),
       clock_(clock) {}
 
+absl::Status FrontDoor::Rejected(const std::string& reason,
+                                 const absl::Status& status) {
+  metrics_->Rejected(reason);
+  ReportRejection({}, reason, status);
+  return status;
+}
+
 absl::StatusOr<FrontDoor::Admission> FrontDoor::Admit(
     absl::string_view authorization, absl::Duration* retry_after) {
   if (state_->Get().draining) {
-    metrics_->Rejected("draining");
-    return absl::UnavailableError("the router is shutting down");
+    return Rejected("draining",
+                    absl::UnavailableError("the router is shutting down"));
   }
   absl::StatusOr<std::unique_ptr<KeyGrant>> grant =
       access_->Admit(authorization, retry_after);
   if (!grant.ok()) {
-    metrics_->Rejected(absl::IsUnauthenticated(grant.status())
-                           ? "unauthenticated"
-                           : "key_limit");
-    return grant.status();
+    return Rejected(absl::IsUnauthenticated(grant.status()) ? "unauthenticated"
+                                                            : "key_limit",
+                    grant.status());
   }
   return Admission(*std::move(grant));
 }
@@ -62,17 +77,29 @@ absl::StatusOr<PreparedRequest> FrontDoor::Prepare(
                           .max_output_tokens = options_.max_output_tokens,
                           .wall_time = absl::Now()};
   const int32_t of_key = admission->max_tokens();
-  if (of_key > 0 && (limits.max_output_tokens == 0 ||
-                     of_key < limits.max_output_tokens)) {
+  if (of_key > 0 &&
+      (limits.max_output_tokens == 0 || of_key < limits.max_output_tokens)) {
     limits.max_output_tokens = of_key;
   }
+  const StartedSpan span = StartSpan(traceparent, DrawNumber);
+  const std::string own_traceparent = FormatTraceparent(span.context);
   absl::StatusOr<PreparedRequest> prepared =
       PrepareRequest(request, model_, limits, DrawNumber);
   if (!prepared.ok()) {
     metrics_->Rejected("invalid");
+    // The message may quote the prompt.
+    const std::string field = FieldOf(prepared.status());
+    ReportRejection(
+        {.id = absl::string_view(request.request_id()).substr(0, kMaxIdBytes),
+         .traceparent = own_traceparent,
+         .parent_span = span.parent,
+         .tenant = admission->name(),
+         .field = field},
+        "invalid", absl::Status(prepared.status().code(), ""));
     return prepared;
   }
-  prepared->spec.traceparent = std::string(traceparent);
+  prepared->spec.traceparent = own_traceparent;
+  prepared->answer.parent_span = span.parent;
   return prepared;
 }
 
@@ -92,12 +119,21 @@ absl::Status FrontDoor::Enter(RequestKey key, PreparedRequest request,
   if (inbox_->TryPush(RouterEvent(std::move(incoming)))) {
     return absl::OkStatus();
   }
-  metrics_->Rejected("inbox_full");
-  return absl::ResourceExhaustedError("the router is overloaded");
+  return Rejected("inbox_full",
+                  absl::ResourceExhaustedError("the router is overloaded"));
 }
 
 void FrontDoor::Leave(RequestKey key) {
   inbox_->PushUnbounded(RouterEvent(ClientGone{key}));
+}
+
+void FrontDoor::AskWhy(
+    const std::string& request_id,
+    std::function<void(absl::StatusOr<v1::ExplainRequestResponse>)> answer) {
+  auto event = RouterEvent(ExplainQuery{request_id, std::move(answer)});
+  if (inbox_->TryPush(std::move(event))) return;
+  std::get<ExplainQuery>(event).answer(
+      absl::UnavailableError("the router is overloaded or ending"));
 }
 
 void FrontDoor::AskCluster(

@@ -82,6 +82,11 @@ class FrontDoor final {
   void AskCluster(
       std::function<void(absl::StatusOr<v1::GetClusterResponse>)> answer);
 
+  // Where a request went; as AskCluster.
+  void AskWhy(
+      const std::string& request_id,
+      std::function<void(absl::StatusOr<v1::ExplainRequestResponse>)> answer);
+
   const ServedModel& model() const { return model_; }
   Serving serving() const { return state_->Get(); }
   // When the loop took its last turn; monotonic.
@@ -91,6 +96,9 @@ class FrontDoor final {
   const Clock* clock() const { return clock_; }
 
  private:
+  // Counts and logs a request that does not come in. Returns `status`.
+  absl::Status Rejected(const std::string& reason, const absl::Status& status);
+
   const Options options_;
   const ServedModel& model_;
   const ServingState* const state_;

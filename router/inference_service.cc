@@ -1,107 +1,97 @@
 #include "router/inference_service.h"
 
-#include <algorithm>
 #include <chrono>
 #include <memory>
-#include <random>
+#include <optional>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "common/rpc/grpc_setup.h"
-#include "router/request_validation.h"
 
 namespace baton::router {
 namespace {
 
-// Unpredictable enough for ids and seeds; each gRPC thread has its own.
-uint64_t Draw() {
-  thread_local std::mt19937_64 random = [] {
-    std::random_device device;
-    std::seed_seq seed{device(), device(), device(), device()};
-    return std::mt19937_64(seed);
-  }();
-  return random();
+// The time that the client leaves; infinite when it set no deadline.
+absl::Duration Timeout(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) {
+    return absl::InfiniteDuration();
+  }
+  return absl::FromChrono(deadline - std::chrono::system_clock::now());
 }
 
 }  // namespace
 
-InferenceService::InferenceService(const Options& options,
-                                   const std::string& name,
-                                   const ServedModel& model,
-                                   const ServingState* state,
-                                   RouterInbox* inbox, RouterMetrics* metrics,
-                                   const Clock* clock)
-    : options_(options),
-      name_(name),
-      model_(model),
-      state_(state),
-      inbox_(inbox),
-      metrics_(metrics),
-      clock_(clock) {}
+InferenceService::InferenceService(const GenerateCall::Options& options,
+                                   const std::string& name, FrontDoor* door,
+                                   RouterInbox* inbox)
+    : options_(options), name_(name), door_(door), inbox_(inbox) {}
+
+std::string InferenceService::Metadata(
+    const grpc::CallbackServerContext& context, const char* key) {
+  const auto& metadata = context.client_metadata();
+  const auto it = metadata.find(key);
+  if (it == metadata.end()) return "";
+  return std::string(it->second.data(), it->second.size());
+}
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  const absl::Time now = clock_->Now();
-  const RequestKey key = ++last_key_;
+  const RequestKey key = door_->NewKey();
   const std::shared_ptr<GenerateCall> call =
-      GenerateCall::Make(options_.call, key, context, inbox_);
-  const Serving serving = state_->Get();
-  if (serving.draining) {
-    metrics_->Rejected("draining");
-    call->Finish(absl::UnavailableError("the router is shutting down"),
-                 std::nullopt);
-    return call.get();
-  }
-  const RequestLimits limits = {
-      .max_context =
-          serving.max_context > 0 ? serving.max_context : model_.max_context,
-      .max_output_tokens = options_.max_output_tokens};
-  absl::StatusOr<scheduling::RequestSpec> spec =
-      MakeRequestSpec(*request, model_, limits, Draw);
-  if (!spec.ok()) {
-    metrics_->Rejected("invalid");
-    call->Finish(spec.status(), std::nullopt);
-    return call.get();
-  }
-  auto incoming = std::make_unique<IncomingRequest>();
-  incoming->key = key;
-  incoming->spec = *std::move(spec);
-  incoming->received_at = now;
-  incoming->deadline = DeadlineOf(*context, now);
-  incoming->stream = call;
-  if (!inbox_->TryPush(RouterEvent(std::move(incoming)))) {
-    metrics_->Rejected("inbox_full");
-    call->Finish(absl::ResourceExhaustedError("the router is overloaded"),
-                 absl::Seconds(1));
-  }
+      GenerateCall::Make(options_, key, context, inbox_);
+  Start(*context, *request, key, call);
   return call.get();
 }
 
-absl::Time InferenceService::DeadlineOf(
-    const grpc::CallbackServerContext& context, absl::Time now) const {
-  const absl::Time longest = now + options_.request_timeout;
-  const auto deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return longest;
-  const absl::Duration left =
-      absl::FromChrono(deadline - std::chrono::system_clock::now());
-  return std::min(longest, now + left);
+void InferenceService::Start(const grpc::CallbackServerContext& context,
+                             const v1::GenerateRequest& request,
+                             RequestKey key,
+                             const std::shared_ptr<GenerateCall>& call) {
+  const absl::Time now = door_->clock()->Now();
+  const absl::Duration timeout = Timeout(context);
+  absl::Duration retry_after = absl::ZeroDuration();
+  const absl::StatusOr<FrontDoor::Admission> admission =
+      door_->Admit(Metadata(context, "authorization"), &retry_after);
+  if (!admission.ok()) {
+    call->Finish(admission.status(), retry_after > absl::ZeroDuration()
+                                         ? std::optional(retry_after)
+                                         : std::nullopt);
+    return;
+  }
+  absl::StatusOr<PreparedRequest> prepared =
+      door_->Prepare(request, *admission, Metadata(context, "traceparent"));
+  if (!prepared.ok()) {
+    call->Finish(prepared.status(), std::nullopt);
+    return;
+  }
+  const absl::Status entered = door_->Enter(key, *std::move(prepared),
+                                            *admission, now, timeout, call);
+  if (!entered.ok()) call->Finish(entered, absl::Seconds(1));
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModel(
     grpc::CallbackServerContext* context, const v1::GetModelRequest* request,
     v1::GetModelResponse* response) {
-  const Serving serving = state_->Get();
-  response->set_name(model_.name);
-  response->set_architecture(model_.architecture);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const absl::Status known =
+      door_->Authenticate(Metadata(*context, "authorization"));
+  if (!known.ok()) {
+    reactor->Finish(rpc::ToGrpc(known));
+    return reactor;
+  }
+  const Serving serving = door_->serving();
+  const ServedModel& model = door_->model();
+  response->set_name(model.name);
+  response->set_architecture(model.architecture);
   response->set_identity(serving.model_identity);
-  response->set_vocab_size(static_cast<uint32_t>(model_.vocab_size));
-  response->set_max_context(static_cast<uint32_t>(
-      serving.max_context > 0 ? serving.max_context : model_.max_context));
+  response->set_vocab_size(static_cast<uint32_t>(model.vocab_size));
+  response->set_max_context(static_cast<uint32_t>(door_->max_context()));
   response->set_block_size(static_cast<uint32_t>(serving.block_size));
   response->set_num_prefill_workers(
       static_cast<uint32_t>(serving.num_prefill_workers));
   response->set_num_decode_workers(
       static_cast<uint32_t>(serving.num_decode_workers));
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }
@@ -110,19 +100,40 @@ grpc::ServerUnaryReactor* InferenceService::GetCluster(
     grpc::CallbackServerContext* context, const v1::GetClusterRequest* request,
     v1::GetClusterResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  ClusterQuery query;
-  query.answer = [this, reactor,
-                  response](absl::StatusOr<v1::GetClusterResponse> cluster) {
+  const absl::Status known =
+      door_->Authenticate(Metadata(*context, "authorization"));
+  if (!known.ok()) {
+    reactor->Finish(rpc::ToGrpc(known));
+    return reactor;
+  }
+  door_->AskCluster([this, reactor, response](
+                        absl::StatusOr<v1::GetClusterResponse> cluster) {
     if (cluster.ok()) {
       *response = *std::move(cluster);
       response->set_router_name(name_);
     }
     reactor->Finish(rpc::ToGrpc(cluster.status()));
-  };
-  if (!inbox_->TryPush(RouterEvent(std::move(query)))) {
-    reactor->Finish(
-        grpc::Status(grpc::UNAVAILABLE, "the router is overloaded or ending"));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InferenceService::ExplainRequest(
+    grpc::CallbackServerContext* context,
+    const v1::ExplainRequestRequest* request,
+    v1::ExplainRequestResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const absl::Status known =
+      door_->Authenticate(Metadata(*context, "authorization"));
+  if (!known.ok()) {
+    reactor->Finish(rpc::ToGrpc(known));
+    return reactor;
   }
+  door_->AskWhy(
+      request->request_id(),
+      [reactor, response](absl::StatusOr<v1::ExplainRequestResponse> why) {
+        if (why.ok()) *response = *std::move(why);
+        reactor->Finish(rpc::ToGrpc(why.status()));
+      });
   return reactor;
 }
 

@@ -7,6 +7,8 @@
 #include "absl/synchronization/mutex.h"
 #include "common/log.h"
 #include "common/process/process.h"
+#include "common/status_macros.h"
+#include "common/tls/pem_files.h"
 #include "router/router_server.h"
 
 namespace baton::router {
@@ -14,7 +16,10 @@ namespace {
 
 struct Flags {
   RouterOptions router;
+  tls::PemPaths client_tls;
+  std::string cluster_tls;
   double request_timeout_seconds = 600;
+  std::string log_format = "text";
   int ready_fd = -1;
   bool die_with_parent = false;
 };
@@ -32,6 +37,28 @@ std::string CheckAddress(const std::string& address) {
                                     : "\"" + address + "\" is not HOST:PORT";
 }
 
+void AddSecurityFlags(CLI::App* app, Flags* flags) {
+  tls::PemPaths& front = flags->client_tls;
+  CLI::Option* const certificate =
+      app->add_option("--tls-cert", front.certificate,
+                      "PEM file: certificate and chain for clients, who then "
+                      "connect over TLS");
+  CLI::Option* const key =
+      app->add_option("--tls-key", front.key, "PEM file: its key");
+  certificate->needs(key);
+  key->needs(certificate);
+  app->add_option("--tls-client-ca", front.client_ca,
+                  "PEM file: only clients with a certificate of this CA may "
+                  "connect")
+      ->needs(certificate);
+  app->add_option("--api-keys", flags->router.api_keys_file,
+                  "File of API keys; only clients with one of them are served");
+  app->add_option("--cluster-tls", flags->cluster_tls,
+                  "Folder with ca.pem, cert.pem and key.pem: only workers with "
+                  "a certificate of that CA are used, over TLS")
+      ->check(CLI::ExistingDirectory);
+}
+
 void AddFlags(CLI::App* app, Flags* flags) {
   RouterOptions& o = flags->router;
   const CLI::Validator address(CheckAddress, "HOST:PORT");
@@ -47,6 +74,16 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "Where clients connect (gRPC); port 0 takes a free one")
       ->check(address)
       ->capture_default_str();
+  o.http.listen = "127.0.0.1:0";
+  app->add_option("--http", o.http.listen,
+                  "Where HTTP clients connect (OpenAI API, health, console); "
+                  "port 0 takes a free one")
+      ->check(address)
+      ->capture_default_str();
+  app->add_option("--http-threads", o.http.threads,
+                  "Threads that serve HTTP connections")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
   app->add_option("--metrics", o.metrics, "Where GET /metrics is served")
       ->check(address)
       ->capture_default_str();
@@ -61,7 +98,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "Most requests that wait for a worker; more are rejected")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  app->add_option("--max-output-tokens", o.service.max_output_tokens,
+  app->add_option("--max-output-tokens", o.door.max_output_tokens,
                   "Most output tokens of a request; 0: up to the context")
       ->check(CLI::Range(0, 1 << 24))
       ->capture_default_str();
@@ -73,26 +110,52 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "How often a request is tried when workers fail")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
+  app->add_option("--log-format", flags->log_format,
+                  "Lines of the log: text, or json: an object each")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  AddSecurityFlags(app, flags);
   app->add_option("--ready-fd", flags->ready_fd,
                   "File descriptor for one line of JSON when ready");
   app->add_flag("--die-with-parent", flags->die_with_parent,
                 "Drain and exit when the parent process dies");
 }
 
+// The files of --tls-cert and --cluster-tls, when given.
+absl::Status OpenCertificates(const Flags& flags, RouterOptions* options) {
+  if (!flags.client_tls.certificate.empty()) {
+    BATON_ASSIGN_OR_RETURN(options->client_tls,
+                           tls::PemFiles::Open(flags.client_tls));
+  }
+  if (!flags.cluster_tls.empty()) {
+    BATON_ASSIGN_OR_RETURN(
+        options->cluster_tls,
+        tls::PemFiles::Open(tls::ClusterPaths(flags.cluster_tls)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<RouterServer>> Start(const Flags& flags) {
+  RouterOptions options = flags.router;
+  BATON_RETURN_IF_ERROR(OpenCertificates(flags, &options));
+  return RouterServer::Start(options);
+}
+
 int Run(const Flags& flags) {
-  absl::StatusOr<std::unique_ptr<RouterServer>> router =
-      RouterServer::Start(flags.router);
+  absl::StatusOr<std::unique_ptr<RouterServer>> router = Start(flags);
   if (!router.ok()) {
     std::fprintf(stderr, "baton-router: %s\n",
                  std::string(router.status().message()).c_str());
     return 1;
   }
   LOG(INFO) << "baton-router " << flags.router.name << ": gRPC "
-            << (*router)->address() << ", metrics "
+            << (*router)->address() << ", HTTP " << (*router)->http_address()
+            << ", metrics "
             << (*router)->metrics_address();
   process::ReportReady(flags.ready_fd,
                        {{"name", flags.router.name},
                         {"grpc", (*router)->address()},
+                        {"http", (*router)->http_address()},
                         {"metrics", (*router)->metrics_address()}});
   const int signal = process::WaitForSignal();
   LOG(INFO) << "signal " << signal << ": draining";
@@ -112,9 +175,11 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  flags.router.service.request_timeout =
+  flags.router.door.request_timeout =
       absl::Seconds(flags.request_timeout_seconds);
-  InitLogging("baton-router");
+  InitLogging({.program = "baton-router",
+               .name = flags.router.name,
+               .format = LogFormats().at(flags.log_format)});
   process::SetUpSignals(flags.die_with_parent);
   return Run(flags);
 }

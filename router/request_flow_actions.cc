@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "router/request_explanation.h"
 #include "router/request_flow.h"
 #include "router/request_report.h"
 #include "router/worker_messages.h"
@@ -27,6 +28,22 @@ const char* CauseName(scheduling::Requeue::Cause cause) {
   return "unknown";
 }
 
+void SetLogprob(const Tokenizer& tokenizer, TokenId id, float logprob,
+                v1::TokenLogprob* wire) {
+  wire->set_id(static_cast<uint32_t>(id));
+  wire->set_logprob(logprob);
+  wire->set_token(tokenizer.TokenBytes(id));
+}
+
+void AddLogprobs(const scheduling::DeliverToken& token,
+                 const Tokenizer& tokenizer, v1::GenerateResponse* response) {
+  v1::TokenLogprobs* wire = response->add_logprobs();
+  SetLogprob(tokenizer, token.token, token.logprob, wire->mutable_chosen());
+  for (const scheduling::TokenLogprob& top : token.top) {
+    SetLogprob(tokenizer, top.token, top.logprob, wire->add_top());
+  }
+}
+
 }  // namespace
 
 void RequestFlow::EndAttempt(RequestRecord& record) {
@@ -46,9 +63,11 @@ void RequestFlow::Apply(RequestRecord& record, const LifecycleActions& actions,
   for (const scheduling::LifecycleAction& action : actions) {
     std::visit([&](const auto& a) { Do(record, a, now); }, action);
   }
-  if (record.lifecycle.state() == RequestLifecycle::State::kDone &&
-      !actions.empty()) {
-    Remove(record, now);
+  if (record.lifecycle.state() == RequestLifecycle::State::kDone) {
+    if (!actions.empty()) Remove(record, now);
+  } else if (record.stop_matcher.stopped() && !record.stop_reported) {
+    record.stop_reported = true;
+    Apply(record, record.lifecycle.StoppedByText(), now);
   }
 }
 
@@ -92,8 +111,19 @@ void RequestFlow::Do(RequestRecord& record,
                                       record.charge->prefill_report);
     record.charge->prefill = kNoWorker;
   }
+  // What a frame holds beyond the end of the answer is not part of it.
+  if (record.stop_matcher.stopped()) return;
+  ++record.output_tokens;
   record.pending.add_token_ids(static_cast<uint32_t>(action.token));
-  record.pending.mutable_text()->append(record.detokenizer.Push(action.token));
+  if (record.answer.logprobs) {
+    AddLogprobs(action, *model_.tokenizer, &record.pending);
+  }
+  std::string text = record.detokenizer.Push(action.token);
+  // Before min_tokens nothing ends an answer.
+  if (action.index + 1 >= record.spec.stop.min_output_tokens) {
+    text = record.stop_matcher.Push(text);
+  }
+  record.pending.mutable_text()->append(text);
   if (!record.touched) touched_.push_back(record.key);
   record.touched = true;
 }
@@ -102,10 +132,12 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Requeue& action,
                      absl::Time now) {
   EndAttempt(record);
   metrics_->Retried(CauseName(action.cause));
-  LOG_IF(WARNING, action.cause != scheduling::Requeue::Cause::kRefused)
-      << "request " << record.spec.id << ": " << action.why
-      << "; placing it again after " << record.lifecycle.output().size()
-      << " tokens";
+  if (action.cause != scheduling::Requeue::Cause::kRefused) {
+    ReportRetry(record, CauseName(action.cause), action.why);
+  }
+  record.placements.Ended(
+      absl::StrCat(CauseName(action.cause), ": ", action.why));
+  record.waiting_since = now;
   record.retry_excluded_at = action.retry_excluded_at;
   SetTimer(action.retry_excluded_at, record.key);
   waiting_.insert(record.key);
@@ -123,22 +155,33 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Finish& action,
   const v1::Timing timing =
       MakeTiming(record.trace, now, record.lifecycle.retries());
   absl::Status status = action.status;
+  scheduling::FinishReason reason = action.reason;
   if (status.ok()) {
     v1::GenerateResponse last;
     last.set_request_id(record.spec.id);
-    last.set_text(record.detokenizer.Finish());
-    last.set_finish_reason(ToWire(action.reason));
+    last.set_text(record.stop_matcher.Push(record.detokenizer.Finish()) +
+                  record.stop_matcher.Finish());
+    if (record.stop_matcher.stopped()) {
+      reason = scheduling::FinishReason::kStop;
+      last.set_stop(record.stop_matcher.stop());
+    }
+    last.set_finish_reason(ToWire(reason));
     *last.mutable_usage() = MakeUsage(record);
     *last.mutable_timing() = timing;
     if (!sent || !record.stream->Send(std::move(last))) {
       status = absl::ResourceExhaustedError("the client reads too slowly");
     }
   }
-  ReportEnd(record,
-            status.ok() || !action.status.ok()
-                ? action.reason
-                : scheduling::FinishReason::kError,
-            status, timing, metrics_);
+  if (!status.ok() && action.status.ok()) {
+    reason = scheduling::FinishReason::kError;
+  }
+  ReportEnd(record, model_.name, reason, status, timing, metrics_);
+  history_.Add(MakeEnded(record, reason, status, timing));
+  if (record.admission != nullptr) {
+    record.admission->CountTokens(
+        static_cast<int64_t>(record.spec.prompt.size()) +
+        record.output_tokens);
+  }
   // Last, so that whoever sees the end finds it counted.
   record.stream->Finish(status, std::nullopt);
 }
@@ -149,7 +192,9 @@ void RequestFlow::StampEvent(RequestRecord& record, absl::Time now) {
     trace.first_event_at = now;
     metrics_->FirstEvent(now - trace.received_at);
   } else {
-    metrics_->LaterEvent(now - trace.last_event_at);
+    const absl::Duration gap = now - trace.last_event_at;
+    metrics_->LaterEvent(gap);
+    trace.longest_gap = std::max(trace.longest_gap, gap);
   }
   trace.last_event_at = now;
   metrics_->OutputTokens(record.pending.token_ids_size());

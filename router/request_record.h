@@ -8,9 +8,11 @@
 #include "baton/v1/inference.pb.h"
 #include "baton/v1/worker.pb.h"
 #include "router/client_stream.h"
+#include "router/placement_log.h"
 #include "router/request_trace.h"
 #include "router/router_inbox.h"
 #include "router/text/detokenizer.h"
+#include "router/text/stop_matcher.h"
 #include "scheduling/placement.h"
 #include "scheduling/request_lifecycle.h"
 
@@ -30,21 +32,36 @@ struct RequestRecord {
                 const Tokenizer& tokenizer)
       : key(incoming->key),
         spec(std::move(incoming->spec)),
+        answer(std::move(incoming->answer)),
+        admission(std::move(incoming->admission)),
         deadline(incoming->deadline),
         stream(std::move(incoming->stream)),
         lifecycle(spec.stop, max_attempts),
-        detokenizer(tokenizer) {
+        detokenizer(tokenizer),
+        stop_matcher(answer.stop) {
     trace.received_at = incoming->received_at;
+    waiting_since = incoming->received_at;
   }
 
   const RequestKey key;
   const scheduling::RequestSpec spec;
+  const AnswerOptions answer;
+  const std::shared_ptr<KeyGrant> admission;  // null in tests
   const absl::Time deadline;
   const std::shared_ptr<ClientStream> stream;
 
   scheduling::RequestLifecycle lifecycle;
   Detokenizer detokenizer;
+  StopMatcher stop_matcher;
+  // The life cycle knows that the text has ended the answer.
+  bool stop_reported = false;
+  // Tokens of the answer so far.
+  int32_t output_tokens = 0;
   RequestTrace trace;
+  PlacementLog placements;
+  // Why it could not be placed when that was last tried, since `waiting_since`.
+  std::optional<scheduling::PlacementReason> waits_for;
+  absl::Time waiting_since;
 
   // The attempt under way.
   std::optional<scheduling::AttemptId> attempt;

@@ -10,22 +10,31 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
+#include "router/chat_prompt.h"
+#include "router/invalid_field.h"
 
 namespace baton::router {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 128;
+constexpr int kMaxStopStrings = 16;
+constexpr size_t kMaxStopBytes = 1024;
+constexpr int kMaxStopTokens = 64;
+constexpr uint32_t kMaxTargetMs = 24 * 3600 * 1000;
+constexpr int kMaxPriority = 100;
+constexpr size_t kMaxUserBytes = 256;
 
 absl::Status CheckRequestId(const std::string& id) {
   if (id.size() > kMaxRequestIdBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("request_id has ", id.size(), " characters, at most ",
-                     kMaxRequestIdBytes, " are allowed"));
+    return InvalidField("request_id",
+                        absl::StrCat("has ", id.size(),
+                                     " characters, at most ",
+                                     kMaxRequestIdBytes, " are allowed"));
   }
   if (!std::all_of(id.begin(), id.end(),
                    [](unsigned char c) { return absl::ascii_isprint(c); })) {
-    return absl::InvalidArgumentError(
-        "request_id may hold printable ASCII characters only");
+    return InvalidField("request_id",
+                        "may hold printable ASCII characters only");
   }
   return absl::OkStatus();
 }
@@ -36,63 +45,93 @@ absl::StatusOr<std::vector<TokenId>> TakeTokenIds(const v1::TokenIds& ids,
   tokens.reserve(ids.ids_size());
   for (uint32_t id : ids.ids()) {
     if (id >= static_cast<uint32_t>(vocab_size)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("token_ids has ", id, " at index ", tokens.size(),
-                       "; the vocabulary has ", vocab_size, " tokens"));
+      return InvalidField(
+          "token_ids", absl::StrCat("has ", id, " at index ", tokens.size(),
+                                    "; the vocabulary has ", vocab_size,
+                                    " tokens"));
     }
     tokens.push_back(static_cast<TokenId>(id));
   }
   return tokens;
 }
 
-absl::StatusOr<std::vector<TokenId>> MakePrompt(
-    const v1::GenerateRequest& request, const ServedModel& model) {
-  switch (request.prompt_case()) {
-    case v1::GenerateRequest::kText: {
-      if (request.text().empty()) {
-        return absl::InvalidArgumentError("text is empty");
-      }
-      absl::StatusOr<std::vector<TokenId>> tokens =
-          model.tokenizer->Encode(request.text());
-      if (!tokens.ok()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("text: ", tokens.status().message()));
-      }
-      if (tokens->empty()) {
-        return absl::InvalidArgumentError("text has no tokens");
-      }
-      // A tokenizer may know more tokens than the model was built for.
-      for (TokenId id : *tokens) {
-        if (id >= model.vocab_size) {
-          return absl::InvalidArgumentError(
-              absl::StrCat("text has token ", id, "; the model has ",
-                           model.vocab_size, " tokens"));
-        }
-      }
-      return tokens;
+// The tokens of `text`, which came in `field`.
+absl::StatusOr<std::vector<TokenId>> Tokenize(const char* field,
+                                              const std::string& text,
+                                              const EncodeOptions& options,
+                                              const ServedModel& model) {
+  absl::StatusOr<std::vector<TokenId>> tokens =
+      model.tokenizer->Encode(text, options);
+  if (!tokens.ok()) {
+    return WithField(field, absl::InvalidArgumentError(absl::StrCat(
+                                field, ": ", tokens.status().message())));
+  }
+  if (tokens->empty()) return InvalidField(field, "has no tokens");
+  // A tokenizer may know more tokens than the model was built for.
+  for (TokenId id : *tokens) {
+    if (id >= model.vocab_size) {
+      return InvalidField(
+          field, absl::StrCat("has token ", id, "; the model has ",
+                              model.vocab_size, " tokens"));
     }
+  }
+  return tokens;
+}
+
+absl::StatusOr<std::vector<TokenId>> MakePrompt(
+    const v1::GenerateRequest& request, const ServedModel& model,
+    absl::Time wall_time) {
+  switch (request.prompt_case()) {
+    case v1::GenerateRequest::kText:
+      if (request.text().empty()) return InvalidField("text", "is empty");
+      return Tokenize("text", request.text(), {}, model);
     case v1::GenerateRequest::kTokenIds:
       if (request.token_ids().ids().empty()) {
-        return absl::InvalidArgumentError("token_ids is empty");
+        return InvalidField("token_ids", "is empty");
       }
       return TakeTokenIds(request.token_ids(), model.vocab_size);
+    case v1::GenerateRequest::kChat: {
+      BATON_ASSIGN_OR_RETURN(const std::string text,
+                             RenderChat(request.chat(), model, wall_time));
+      // The template writes the special tokens itself.
+      return Tokenize("messages", text, {.add_special_tokens = false}, model);
+    }
     case v1::GenerateRequest::PROMPT_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError(
-      "prompt is missing: give text or token_ids");
+  return WithField("prompt",
+                   absl::InvalidArgumentError(
+                       "prompt is missing: give text, token_ids or chat"));
+}
+
+absl::StatusOr<std::vector<scheduling::LogitBias>> MakeLogitBias(
+    const google::protobuf::Map<uint32_t, float>& given, int32_t vocab_size) {
+  std::vector<scheduling::LogitBias> bias;
+  bias.reserve(given.size());
+  for (const auto& [token, value] : given) {
+    if (token >= static_cast<uint32_t>(vocab_size)) {
+      return InvalidField(
+          "logit_bias", absl::StrCat("has token ", token,
+                                     "; the vocabulary has ", vocab_size,
+                                     " tokens"));
+    }
+    bias.push_back({.token = static_cast<TokenId>(token), .bias = value});
+  }
+  std::sort(bias.begin(), bias.end(),
+            [](const auto& a, const auto& b) { return a.token < b.token; });
+  return bias;
 }
 
 absl::StatusOr<scheduling::SamplingParams> MakeSampling(
-    const v1::SamplingParams& given,
-    const scheduling::SamplingParams& defaults) {
+    const v1::SamplingParams& given, const scheduling::SamplingParams& defaults,
+    int32_t vocab_size) {
   scheduling::SamplingParams p = defaults;
   if (given.has_temperature()) p.temperature = given.temperature();
   if (given.has_top_k()) {
     if (given.top_k() > std::numeric_limits<int32_t>::max()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("top_k is ", given.top_k(), ", it must be at most ",
-                       std::numeric_limits<int32_t>::max()));
+      return InvalidField(
+          "top_k", absl::StrCat("is ", given.top_k(), ", it must be at most ",
+                                std::numeric_limits<int32_t>::max()));
     }
     p.top_k = static_cast<int32_t>(given.top_k());
   }
@@ -107,7 +146,13 @@ absl::StatusOr<scheduling::SamplingParams> MakeSampling(
   if (given.has_frequency_penalty()) {
     p.frequency_penalty = given.frequency_penalty();
   }
-  BATON_RETURN_IF_ERROR(scheduling::Validate(p));
+  BATON_ASSIGN_OR_RETURN(p.logit_bias,
+                         MakeLogitBias(given.logit_bias(), vocab_size));
+  if (absl::Status valid = scheduling::Validate(p); !valid.ok()) {
+    // The message starts with the field's name.
+    const absl::string_view message = valid.message();
+    return WithField(message.substr(0, message.find(' ')), valid);
+  }
   return p;
 }
 
@@ -116,14 +161,16 @@ absl::StatusOr<int32_t> OutputTokens(const v1::GenerateRequest& request,
                                      int64_t prompt_tokens,
                                      const RequestLimits& limits) {
   if (request.has_max_tokens() && request.max_tokens() == 0) {
-    return absl::InvalidArgumentError("max_tokens is 0, it must be at least 1");
+    return InvalidField("max_tokens", "is 0, it must be at least 1");
   }
   const int64_t room = limits.max_context - prompt_tokens;
   if (room < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "prompt has ", prompt_tokens, " tokens; the context is ",
-        limits.max_context,
-        " tokens, of which at least one must be left for the answer"));
+    return InvalidField(
+        "prompt",
+        absl::StrCat("has ", prompt_tokens, " tokens; the context is ",
+                     limits.max_context,
+                     " tokens, of which at least one must be left for the "
+                     "answer"));
   }
   int64_t tokens = room;
   if (limits.max_output_tokens > 0) {
@@ -135,30 +182,127 @@ absl::StatusOr<int32_t> OutputTokens(const v1::GenerateRequest& request,
   return static_cast<int32_t>(tokens);
 }
 
+absl::Status TakeStop(const v1::GenerateRequest& request,
+                      const ServedModel& model, PreparedRequest* prepared) {
+  if (request.stop_size() > kMaxStopStrings) {
+    return InvalidField("stop", absl::StrCat("has ", request.stop_size(),
+                                             " strings, at most ",
+                                             kMaxStopStrings, " are allowed"));
+  }
+  for (int i = 0; i < request.stop_size(); ++i) {
+    const std::string& stop = request.stop(i);
+    if (stop.empty() || stop.size() > kMaxStopBytes) {
+      return InvalidField(
+          "stop", absl::StrCat("has a string of ", stop.size(),
+                               " bytes at index ", i, ", it must have 1 to ",
+                               kMaxStopBytes));
+    }
+    prepared->answer.stop.push_back(stop);
+  }
+  if (request.stop_token_ids_size() > kMaxStopTokens) {
+    return InvalidField(
+        "stop_token_ids",
+        absl::StrCat("has ", request.stop_token_ids_size(),
+                     " tokens, at most ", kMaxStopTokens, " are allowed"));
+  }
+  std::vector<TokenId>& ids = prepared->spec.stop.stop_token_ids;
+  if (!request.ignore_eos()) ids = model.eos_token_ids;
+  for (uint32_t id : request.stop_token_ids()) {
+    if (id >= static_cast<uint32_t>(model.vocab_size)) {
+      return InvalidField("stop_token_ids",
+                          absl::StrCat("has ", id, "; the vocabulary has ",
+                                       model.vocab_size, " tokens"));
+    }
+    ids.push_back(static_cast<TokenId>(id));
+  }
+  if (request.min_tokens() >
+      static_cast<uint32_t>(prepared->spec.stop.max_output_tokens)) {
+    return InvalidField(
+        "min_tokens", absl::StrCat("is ", request.min_tokens(),
+                                   ", the answer has room for ",
+                                   prepared->spec.stop.max_output_tokens));
+  }
+  prepared->spec.stop.min_output_tokens =
+      static_cast<int32_t>(request.min_tokens());
+  return absl::OkStatus();
+}
+
+absl::Status TakeLogprobs(const v1::GenerateRequest& request,
+                          PreparedRequest* prepared) {
+  prepared->answer.logprobs = request.has_top_logprobs();
+  if (request.top_logprobs() > scheduling::kMaxTopLogprobs) {
+    return InvalidField("top_logprobs",
+                        absl::StrCat("is ", request.top_logprobs(),
+                                     ", it must be at most ",
+                                     scheduling::kMaxTopLogprobs));
+  }
+  prepared->spec.top_logprobs = static_cast<int32_t>(request.top_logprobs());
+  return absl::OkStatus();
+}
+
+absl::Status TakeService(const v1::GenerateRequest& request,
+                         AnswerOptions* answer) {
+  const v1::LatencyTarget& target = request.target();
+  if (target.ttft_ms() > kMaxTargetMs || target.itl_ms() > kMaxTargetMs) {
+    return InvalidField("target", "has a time of more than a day");
+  }
+  answer->ttft_target = absl::Milliseconds(target.ttft_ms());
+  answer->itl_target = absl::Milliseconds(target.itl_ms());
+  if (!v1::RequestClass_IsValid(request.request_class())) {
+    return InvalidField("request_class",
+                        absl::StrCat("is ", request.request_class(),
+                                     ", there is no such class"));
+  }
+  answer->request_class = request.request_class() == v1::REQUEST_CLASS_BATCH
+                              ? RequestClass::kBatch
+                              : RequestClass::kInteractive;
+  if (request.priority() < -kMaxPriority || request.priority() > kMaxPriority) {
+    return InvalidField("priority",
+                        absl::StrCat("is ", request.priority(),
+                                     ", it must be in [-", kMaxPriority, ", ",
+                                     kMaxPriority, "]"));
+  }
+  answer->priority = request.priority();
+  if (request.user().size() > kMaxUserBytes) {
+    return InvalidField("user", absl::StrCat("has ", request.user().size(),
+                                             " bytes, at most ", kMaxUserBytes,
+                                             " are allowed"));
+  }
+  answer->user = request.user();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<scheduling::RequestSpec> MakeRequestSpec(
+absl::StatusOr<PreparedRequest> PrepareRequest(
     const v1::GenerateRequest& request, const ServedModel& model,
     const RequestLimits& limits, absl::FunctionRef<uint64_t()> draw) {
   if (!request.model().empty() && request.model() != model.name) {
-    return absl::NotFoundError(absl::StrCat("model \"", request.model(),
-                                            "\" is not served here; \"",
-                                            model.name, "\" is"));
+    return WithField("model", absl::NotFoundError(absl::StrCat(
+                                  "model \"", request.model(),
+                                  "\" is not served here; \"", model.name,
+                                  "\" is")));
   }
   BATON_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
-  scheduling::RequestSpec spec;
+  PreparedRequest prepared;
+  scheduling::RequestSpec& spec = prepared.spec;
   spec.id = request.request_id().empty() ? absl::StrFormat("gen-%016x", draw())
                                          : request.request_id();
   BATON_ASSIGN_OR_RETURN(
-      spec.sampling, MakeSampling(request.sampling(), model.default_sampling));
+      spec.sampling, MakeSampling(request.sampling(), model.default_sampling,
+                                  model.vocab_size));
   spec.sampling.seed =
       request.sampling().has_seed() ? request.sampling().seed() : draw();
-  BATON_ASSIGN_OR_RETURN(spec.prompt, MakePrompt(request, model));
+  // Tokenizing is what costs: last, but for the room that it leaves.
+  BATON_RETURN_IF_ERROR(TakeLogprobs(request, &prepared));
+  BATON_RETURN_IF_ERROR(TakeService(request, &prepared.answer));
+  BATON_ASSIGN_OR_RETURN(spec.prompt,
+                         MakePrompt(request, model, limits.wall_time));
   BATON_ASSIGN_OR_RETURN(
       spec.stop.max_output_tokens,
       OutputTokens(request, static_cast<int64_t>(spec.prompt.size()), limits));
-  if (!request.ignore_eos()) spec.stop.stop_token_ids = model.eos_token_ids;
-  return spec;
+  BATON_RETURN_IF_ERROR(TakeStop(request, model, &prepared));
+  return prepared;
 }
 
 }  // namespace baton::router

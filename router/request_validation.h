@@ -1,12 +1,14 @@
 // From what a client sent to a RequestSpec that the cluster can run, or to an
-// error that names the field. Pure; called on gRPC's threads.
+// error that names the field. Pure; called on the threads of the front doors.
 #pragma once
 
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
+#include "router/answer_options.h"
 #include "router/served_model.h"
 #include "scheduling/request.h"
 
@@ -18,14 +20,22 @@ struct RequestLimits {
   int32_t max_context = 0;
   // The operator's cap on output tokens; 0: none.
   int32_t max_output_tokens = 0;
+  // For chat templates that show the date.
+  absl::Time wall_time;
+};
+
+struct PreparedRequest {
+  scheduling::RequestSpec spec;
+  AnswerOptions answer;
 };
 
 // `draw` gives a random number each time: for the id and the seed of a request
 // that has none.
 //
-// InvalidArgument (the message starts with the field's name), or NotFound for
-// another model. max_tokens is cut to the room that the context leaves.
-absl::StatusOr<scheduling::RequestSpec> MakeRequestSpec(
+// InvalidArgument (the message starts with the field's name, and FieldOf gives
+// it), or NotFound for another model. max_tokens is cut to the room that the
+// context leaves.
+absl::StatusOr<PreparedRequest> PrepareRequest(
     const v1::GenerateRequest& request, const ServedModel& model,
     const RequestLimits& limits, absl::FunctionRef<uint64_t()> draw);
 

@@ -5,12 +5,15 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <variant>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
 #include "common/bounded_queue.h"
+#include "router/access/access_control.h"
+#include "router/answer_options.h"
 #include "router/client_stream.h"
 #include "router/worker_link.h"
 #include "scheduling/request.h"
@@ -22,6 +25,9 @@ namespace baton::router {
 struct IncomingRequest {
   RequestKey key = 0;
   scheduling::RequestSpec spec;
+  AnswerOptions answer;
+  // What the client's key allows it, held until the request is over.
+  std::shared_ptr<KeyGrant> admission;
   absl::Time received_at;
   absl::Time deadline;
   std::shared_ptr<ClientStream> stream;
@@ -38,8 +44,15 @@ struct ClusterQuery {
   std::function<void(absl::StatusOr<v1::GetClusterResponse>)> answer;
 };
 
+// Someone asks where a request went. `answer` is called once, on the loop's
+// thread; NotFound when the router does not know it (any more).
+struct ExplainQuery {
+  std::string request_id;
+  std::function<void(absl::StatusOr<v1::ExplainRequestResponse>)> answer;
+};
+
 using RouterEvent = std::variant<std::unique_ptr<IncomingRequest>, ClientGone,
-                                 LinkEvent, ClusterQuery>;
+                                 LinkEvent, ClusterQuery, ExplainQuery>;
 
 // New requests and queries respect the bound; the others are bounded by what
 // was admitted and by the links' flow control.

@@ -12,6 +12,13 @@ namespace baton::router {
 
 using scheduling::WorkerRole;
 
+namespace {
+
+// Who asks whether the loop is alive sees a turn no older than this.
+constexpr absl::Duration kLongestTurn = absl::Milliseconds(500);
+
+}  // namespace
+
 RouterLoop::RouterLoop(const Options& options, RouterInbox* inbox,
                        Cluster* cluster, RequestFlow* flow, ServingState* state,
                        ServingChanged serving_changed, const Clock* clock)
@@ -24,7 +31,7 @@ RouterLoop::RouterLoop(const Options& options, RouterInbox* inbox,
       clock_(clock) {}
 
 void RouterLoop::Run() {
-  while (Turn(absl::InfiniteDuration())) {
+  while (Turn(kLongestTurn)) {
   }
   RefuseTheRest();
 }
@@ -35,6 +42,7 @@ bool RouterLoop::Turn(absl::Duration max_wait) {
   std::vector<RouterEvent> events =
       inbox_->DrainFor(std::min(until - clock_->Now(), max_wait));
   const absl::Time now = clock_->Now();
+  state_->Beat(now);
   for (RouterEvent& event : events) Take(std::move(event), now);
   const absl::Time cluster_due = cluster_->Advance(now);
   flow_->RunTimers(now);
@@ -63,6 +71,8 @@ void RouterLoop::Take(RouterEvent event, absl::Time now) {
         DescribeCluster(cluster_->registry(), now);
     flow_->Describe(&response);
     query->answer(std::move(response));
+  } else if (const auto* why = std::get_if<ExplainQuery>(&event)) {
+    why->answer(flow_->Explain(why->request_id, now));
   }
 }
 
@@ -104,6 +114,8 @@ void RouterLoop::RefuseTheRest() {
       flow_->Admit(std::move(*incoming), now);  // draining: refuses
     } else if (const auto* query = std::get_if<ClusterQuery>(&event)) {
       query->answer(absl::UnavailableError("the router is shutting down"));
+    } else if (const auto* why = std::get_if<ExplainQuery>(&event)) {
+      why->answer(absl::UnavailableError("the router is shutting down"));
     }
   }
 }

@@ -23,6 +23,12 @@ v1::RouterHello Hello(const std::string& name) {
   return hello;
 }
 
+http::OpenAiApi::Options ApiOptions(const RouterOptions& options) {
+  http::OpenAiApi::Options api = options.api;
+  api.name = options.name;
+  return api;
+}
+
 }  // namespace
 
 RouterServer::RouterServer(const RouterOptions& options, ServedModel model)
@@ -32,9 +38,15 @@ RouterServer::RouterServer(const RouterOptions& options, ServedModel model)
                  {"worker", options.name}}),
       metrics_(&registry_),
       inbox_(kInboxCapacity),
-      service_(options.service, options.name, model_, &state_, &inbox_,
-               &metrics_, Clock::Monotonic()),
-      cluster_(options.cluster, model_, Hello(options.name), MakeGrpcWorkerLink,
+      access_(AccessControl::Open(options.api_keys_file, Clock::Monotonic(),
+                                  &registry_)),
+      door_(options.door, model_, &state_,
+            access_.ok() ? access_->get() : nullptr, &inbox_, &metrics_,
+            Clock::Monotonic()),
+      service_(options.call, options.name, &door_, &inbox_),
+      api_(ApiOptions(options), &door_, [this] { return registry_.Text(); }),
+      cluster_(options.cluster, model_, Hello(options.name),
+               GrpcWorkerLinks(options.cluster_tls),
                &inbox_, &metrics_, Clock::Monotonic()->Now()),
       flow_(options.flow, model_, policy_, &cluster_, &metrics_,
             Clock::Monotonic()),
@@ -50,6 +62,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
       LoadServedModel(options.model_dir, options.served_model_name));
   std::unique_ptr<RouterServer> router(
       new RouterServer(options, std::move(model)));
+  BATON_RETURN_IF_ERROR(router->access_.status());
   BATON_RETURN_IF_ERROR(router->Listen(options));
   router->thread_ = std::thread([loop = &router->loop_] { loop->Run(); });
   return router;
@@ -62,9 +75,18 @@ absl::Status RouterServer::Listen(const RouterOptions& options) {
     metrics_address_ = rpc::WithPort(options.metrics, metrics_port);
   }
   BATON_ASSIGN_OR_RETURN(running_,
-                         rpc::StartServer(options.listen, {&service_}));
+                         rpc::StartServer(options.listen, {&service_},
+                                          options.client_tls));
   SetHealth(false);
   address_ = rpc::WithPort(options.listen, running_.port);
+  state_.Beat(Clock::Monotonic()->Now());
+  if (!options.http.listen.empty()) {
+    http::HttpServer::Options http = options.http;
+    http.metrics = &registry_;
+    http.tls = options.client_tls;
+    BATON_ASSIGN_OR_RETURN(http_, http::HttpServer::Start(http, &api_));
+    http_address_ = http_->address();
+  }
   return absl::OkStatus();
 }
 
@@ -82,6 +104,7 @@ void RouterServer::Drain() {
     loop_.RequestDrain();
     thread_.join();
   }
+  if (http_ != nullptr) http_->Drain(kShutdownWait);
   if (running_.server == nullptr) return;
   running_.server->Shutdown(absl::ToChronoTime(absl::Now() + kShutdownWait));
   running_.server->Wait();

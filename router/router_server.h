@@ -10,7 +10,12 @@
 #include "common/bounded_queue.h"
 #include "common/metrics/metrics.h"
 #include "common/rpc/grpc_setup.h"
+#include "common/tls/pem_files.h"
 #include "router/cluster.h"
+#include "router/access/access_control.h"
+#include "router/front_door.h"
+#include "router/http/http_server.h"
+#include "router/http/openai_api.h"
 #include "router/inference_service.h"
 #include "router/request_flow.h"
 #include "router/router_inbox.h"
@@ -32,7 +37,18 @@ struct RouterOptions {
   Cluster::Options cluster;
   RequestFlow::Options flow;
   RouterLoop::Options loop;
-  InferenceService::Options service;
+  FrontDoor::Options door;
+  GenerateCall::Options call;
+  // The OpenAI API, health and the console; an empty address: not served.
+  http::HttpServer::Options http;
+  http::OpenAiApi::Options api;
+  // Who may come in; empty: everyone.
+  std::string api_keys_file;
+  // What clients are shown, over gRPC and HTTP, and whether they must show a
+  // certificate themselves; null: plain text.
+  std::shared_ptr<tls::PemFiles> client_tls;
+  // Between this router and its workers; null: plain text.
+  std::shared_ptr<tls::PemFiles> cluster_tls;
 };
 
 class RouterServer final {
@@ -50,6 +66,8 @@ class RouterServer final {
 
   const std::string& address() const { return address_; }
   const std::string& metrics_address() const { return metrics_address_; }
+  // "host:port"; empty when HTTP is not served.
+  const std::string& http_address() const { return http_address_; }
 
  private:
   RouterServer(const RouterOptions& options, ServedModel model);
@@ -63,14 +81,20 @@ class RouterServer final {
   RouterMetrics metrics_;
   RouterInbox inbox_;
   ServingState state_;
+  const absl::StatusOr<std::unique_ptr<AccessControl>> access_;
+  FrontDoor door_;
   InferenceService service_;
+  http::OpenAiApi api_;
   rpc::RunningServer running_;
   Cluster cluster_;
   RequestFlow flow_;
   RouterLoop loop_;
   std::string address_;
   std::string metrics_address_;
+  std::string http_address_;
   std::thread thread_;
+  // Last: nothing comes in over HTTP once it is gone.
+  std::unique_ptr<http::HttpServer> http_;
 };
 
 }  // namespace baton::router

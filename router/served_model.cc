@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_file.h"
 #include "common/gguf/gguf_summary.h"
+#include "common/log.h"
 #include "common/model_name.h"
 #include "common/status_macros.h"
 #include "router/text/json_node.h"
@@ -125,6 +126,20 @@ absl::Status ReadGguf(const std::string& path, ServedModel* model) {
   return absl::OkStatus();
 }
 
+// A model without a template, or with one that cannot be read, serves everything
+// but conversations.
+void ReadChatTemplate(ServedModel* model) {
+  absl::StatusOr<std::unique_ptr<ChatTemplate>> chat_template =
+      LoadChatTemplate(*model->tokenizer);
+  if (chat_template.ok()) {
+    model->chat_template = *std::move(chat_template);
+    return;
+  }
+  model->why_no_chat = std::string(chat_template.status().message());
+  LOG_IF(WARNING, !absl::IsNotFound(chat_template.status()))
+      << "no conversations with this model: " << model->why_no_chat;
+}
+
 }  // namespace
 
 absl::StatusOr<ServedModel> LoadServedModel(const std::string& model_dir,
@@ -133,6 +148,7 @@ absl::StatusOr<ServedModel> LoadServedModel(const std::string& model_dir,
   model.name = served_name.empty() ? ModelName(model_dir) : served_name;
   if (gguf::IsGgufFile(model_dir)) {
     BATON_RETURN_IF_ERROR(ReadGguf(model_dir, &model));
+    ReadChatTemplate(&model);
     return model;
   }
   std::error_code error;
@@ -157,6 +173,7 @@ absl::StatusOr<ServedModel> LoadServedModel(const std::string& model_dir,
     BATON_ASSIGN_OR_RETURN(model.default_sampling, ReadSampling(root));
   }
   BATON_ASSIGN_OR_RETURN(model.tokenizer, Tokenizer::Load(model_dir));
+  ReadChatTemplate(&model);
   return model;
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/ids.h"
+#include "router/text/chat_template.h"
 #include "router/text/tokenizer.h"
 #include "scheduling/request.h"
 
@@ -29,6 +30,9 @@ struct ServedModel {
   // nothing here.
   scheduling::SamplingParams default_sampling;
   std::shared_ptr<const Tokenizer> tokenizer;
+  // Null when the model has none, or none that can be read: `why_no_chat`.
+  std::shared_ptr<const ChatTemplate> chat_template;
+  std::string why_no_chat;
 };
 
 // Reads `model_dir`: config.json, tokenizer.json and, where there is one,

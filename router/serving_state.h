@@ -2,10 +2,12 @@
 // limits that follow. Any thread.
 #pragma once
 
+#include <atomic>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
 namespace baton::router {
 
@@ -39,7 +41,12 @@ class ServingState final {
     return changed;
   }
 
+  // The loop takes a turn: proves that it does not hang. Monotonic.
+  void Beat(absl::Time now) { last_turn_ns_ = absl::ToUnixNanos(now); }
+  absl::Time last_turn() const { return absl::FromUnixNanos(last_turn_ns_); }
+
  private:
+  std::atomic<int64_t> last_turn_ns_{0};
   mutable absl::Mutex mu_;
   Serving serving_ ABSL_GUARDED_BY(mu_);
 };

@@ -53,9 +53,11 @@ WorkerId WorkerRegistry::Connected(int index, const v1::WorkerHello& hello,
       worker.known && worker.hello.incarnation() != hello.incarnation();
   worker.id = WorkerId{++last_id_};
   worker.known = true;
+  worker.unreachable.clear();
   worker.hello = hello;
   worker.draining = false;
   worker.reports = 0;
+  worker.progressed_at = now;
   worker.breaker = scheduling::CircuitBreaker(options_.breaker);
   // In the operator's order, whoever comes first.
   const auto place = std::find_if(
@@ -85,11 +87,15 @@ WorkerId WorkerRegistry::Lost(int index) {
   return id;
 }
 
-void WorkerRegistry::Reported(int index, const v1::LoadReport& load) {
+void WorkerRegistry::Reported(int index, const v1::LoadReport& load,
+                              absl::Time now) {
   Worker& worker = workers_[index];
   WorkerSnapshot* snapshot = Find(worker.id);
   if (snapshot == nullptr) return;
   ++worker.reports;
+  const bool idle = load.running() == 0 && load.queued_tokens() == 0;
+  if (idle || load.steps() != worker.steps) worker.progressed_at = now;
+  worker.steps = load.steps();
   snapshot->running = Clamped(load.running());
   snapshot->waiting = Clamped(load.waiting());
   snapshot->free_blocks = Clamped(load.free_blocks());
@@ -123,6 +129,10 @@ void WorkerRegistry::PairReported(int index, const v1::PairReport& report,
     ever_paired_ = ever_paired_ || state.paired;
   }
   Refresh(now);
+}
+
+void WorkerRegistry::Unreachable(int index, const std::string& why) {
+  workers_[index].unreachable = why;
 }
 
 void WorkerRegistry::Draining(WorkerId id) {
@@ -327,11 +337,16 @@ std::string WorkerRegistry::WhyNot() const {
 
 std::string WorkerRegistry::WhyUnusable(int index) const {
   const Worker& worker = workers_[index];
-  if (worker.id == kNoWorker) return "is not connected";
+  if (worker.id == kNoWorker) {
+    return absl::StrCat("is not connected",
+                        worker.unreachable.empty() ? "" : ": ",
+                        worker.unreachable);
+  }
   if (!worker.misfit.empty()) {
     return absl::StrCat("does not fit: ", worker.misfit);
   }
   if (worker.draining) return "is draining";
+  if (worker.stuck) return "makes no progress";
   return Find(worker.id)->usable ? "" : "fails again and again";
 }
 
@@ -408,15 +423,25 @@ bool WorkerRegistry::Usable(const Worker& worker) const {
   return worker.id != kNoWorker && worker.misfit.empty() && !worker.draining;
 }
 
+bool WorkerRegistry::Stuck(const Worker& worker, absl::Time now) const {
+  // Who never reported is new, or speaks an older protocol.
+  return worker.reports > 0 &&
+         now - worker.progressed_at > options_.stuck_after;
+}
+
 void WorkerRegistry::Refresh(absl::Time now) {
   RefreshPairs(now);
   bool prefill_named = false;
   for (size_t i = 0; i < workers_.size(); ++i) {
-    const Worker& worker = workers_[i];
+    Worker& worker = workers_[i];
     prefill_named = prefill_named || worker.role == WorkerRole::kPrefill;
     WorkerSnapshot* snapshot = Find(worker.id);
     if (snapshot == nullptr) continue;
-    snapshot->usable = Usable(worker) && worker.breaker.Allows(now);
+    const bool stuck = Stuck(worker, now);
+    LOG_IF(ERROR, stuck && !worker.stuck)
+        << Describe(static_cast<int>(i)) << " makes no progress";
+    worker.stuck = stuck;
+    snapshot->usable = Usable(worker) && !stuck && worker.breaker.Allows(now);
     snapshot->paired_with.clear();
     snapshot->link_bandwidth.clear();
   }

@@ -36,6 +36,9 @@ class WorkerRegistry final {
     absl::Duration max_pair_retry = absl::Seconds(8);
     // Of each worker, and of each pair.
     scheduling::CircuitBreaker::Options breaker;
+    // A worker reports every second, and takes a step whenever it has work. One
+    // that did neither for so long hangs: it gets no requests until it does.
+    absl::Duration stuck_after = absl::Seconds(60);
   };
 
   // One address, by index.
@@ -48,10 +51,16 @@ class WorkerRegistry final {
     bool known = false;
     v1::WorkerHello hello;
     bool draining = false;
+    // Why the last attempt to connect failed; empty: it did not.
+    std::string unreachable;
     // Why it is never placed; empty when it fits.
     std::string misfit;
     // Counts its load reports.
     uint64_t reports = 0;
+    // Of the last report, and when there last was a step, or nothing to do.
+    uint64_t steps = 0;
+    absl::Time progressed_at;
+    bool stuck = false;
     // Of this connection.
     scheduling::CircuitBreaker breaker;
   };
@@ -87,7 +96,9 @@ class WorkerRegistry final {
   // The connection is gone. Returns what its name was, kNoWorker if the worker
   // had not said hello.
   scheduling::WorkerId Lost(int index);
-  void Reported(int index, const v1::LoadReport& load);
+  // It cannot be connected to, for the reason given.
+  void Unreachable(int index, const std::string& why);
+  void Reported(int index, const v1::LoadReport& load, absl::Time now);
   void PairReported(int index, const v1::PairReport& report, absl::Time now);
   // The worker said that it takes no more requests.
   void Draining(scheduling::WorkerId id);
@@ -178,6 +189,7 @@ class WorkerRegistry final {
   PairState* FindPair(scheduling::WorkerId prefill,
                       scheduling::WorkerId decode);
   bool Usable(const Worker& worker) const;
+  bool Stuck(const Worker& worker, absl::Time now) const;
 
   const ServedModel& model_;
   const Options options_;

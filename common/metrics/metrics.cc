@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include <prometheus/text_serializer.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
@@ -127,6 +129,10 @@ prometheus::Histogram* Metrics::Histogram(const std::string& name,
               .Labels(labels_)
               .Register(*registry_)
               .Add(extra, buckets);
+}
+
+std::string Metrics::Text() const {
+  return prometheus::TextSerializer().Serialize(registry_->Collect());
 }
 
 absl::StatusOr<int> Metrics::Serve(const std::string& address) {

@@ -54,6 +54,10 @@ class Metrics final {
                                    const Buckets& buckets,
                                    const Labels& extra = {});
 
+  // The body of GET /metrics, for another server: Prometheus text, format
+  // 0.0.4. Any thread.
+  std::string Text() const;
+
   // Serves GET /metrics on "host:port" (port 0 takes a free one) until the
   // object dies; returns the port. Unavailable when the address cannot be
   // bound, naming it.

@@ -4,8 +4,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "router/invalid_field.h"
+#include "router/text/chat_template.h"
 
 namespace baton::router {
 namespace {
@@ -31,14 +34,22 @@ class RequestValidationTest : public testing::Test {
     for (uint32_t id : {1u, 2u, 3u}) request_.mutable_token_ids()->add_ids(id);
   }
 
-  absl::StatusOr<scheduling::RequestSpec> Make() {
-    return MakeRequestSpec(request_, *model_, limits_,
-                           [this] { return ++draws_; });
+  absl::StatusOr<PreparedRequest> Prepare() {
+    return PrepareRequest(request_, *model_, limits_,
+                          [this] { return ++draws_; });
   }
-  // The message of the error; the code must be InvalidArgument.
+  absl::StatusOr<scheduling::RequestSpec> Make() {
+    absl::StatusOr<PreparedRequest> prepared = Prepare();
+    if (!prepared.ok()) return prepared.status();
+    return prepared->spec;
+  }
+  // The message of the error; the code must be InvalidArgument, and the field
+  // that programs read the one that people do.
   std::string Error() {
     const absl::Status status = Make().status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), StartsWith(FieldOf(status)));
+    EXPECT_NE(FieldOf(status), "") << status;
     return std::string(status.message());
   }
 
@@ -186,6 +197,127 @@ TEST_F(RequestValidationTest, OtherModelIsNotFound) {
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(status.message(), HasSubstr("\"llama\""));
   EXPECT_THAT(status.message(), HasSubstr("\"stories\""));
+}
+
+TEST_F(RequestValidationTest, StopRules) {
+  request_.set_max_tokens(9);
+  request_.add_stop("END");
+  request_.add_stop("\n\n");
+  request_.add_stop_token_ids(17);
+  request_.set_min_tokens(3);
+  const auto prepared = Prepare();
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_THAT(prepared->answer.stop, ElementsAre("END", "\n\n"));
+  EXPECT_THAT(prepared->spec.stop.stop_token_ids, ElementsAre(2044, 17));
+  EXPECT_EQ(prepared->spec.stop.min_output_tokens, 3);
+
+  request_.set_min_tokens(10);
+  EXPECT_THAT(Error(), HasSubstr("min_tokens is 10, the answer has room for 9"));
+  request_.set_min_tokens(0);
+  request_.add_stop("");
+  EXPECT_THAT(Error(), StartsWith("stop has a string of 0 bytes at index 2"));
+  request_.set_stop(2, std::string(1025, 'x'));
+  EXPECT_THAT(Error(), StartsWith("stop has a string of 1025 bytes"));
+  request_.set_stop(2, "x");
+  for (int i = 3; i < 17; ++i) request_.add_stop("x");
+  EXPECT_THAT(Error(), StartsWith("stop has 17 strings"));
+  request_.clear_stop();
+  request_.add_stop_token_ids(2048);
+  EXPECT_THAT(Error(), StartsWith("stop_token_ids has 2048"));
+}
+
+TEST_F(RequestValidationTest, LogprobsAndBias) {
+  request_.set_top_logprobs(5);
+  (*request_.mutable_sampling()->mutable_logit_bias())[9] = -100;
+  (*request_.mutable_sampling()->mutable_logit_bias())[4] = 2.5;
+  const auto prepared = Prepare();
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_TRUE(prepared->answer.logprobs);
+  EXPECT_EQ(prepared->spec.top_logprobs, 5);
+  ASSERT_EQ(prepared->spec.sampling.logit_bias.size(), 2u);
+  EXPECT_EQ(prepared->spec.sampling.logit_bias[0].token, 4);
+  EXPECT_EQ(prepared->spec.sampling.logit_bias[1].bias, -100);
+
+  request_.set_top_logprobs(21);
+  EXPECT_THAT(Error(), StartsWith("top_logprobs is 21"));
+  request_.set_top_logprobs(0);
+  (*request_.mutable_sampling()->mutable_logit_bias())[9] = -101;
+  EXPECT_THAT(Error(), StartsWith("logit_bias"));
+  (*request_.mutable_sampling()->mutable_logit_bias())[9] = 0;
+  (*request_.mutable_sampling()->mutable_logit_bias())[5000] = 0;
+  EXPECT_THAT(Error(), StartsWith("logit_bias has token 5000"));
+}
+
+TEST_F(RequestValidationTest, TargetsClassAndPriority) {
+  request_.mutable_target()->set_ttft_ms(200);
+  request_.mutable_target()->set_itl_ms(20);
+  request_.set_request_class(v1::REQUEST_CLASS_BATCH);
+  request_.set_priority(-7);
+  request_.set_user("anna");
+  const auto prepared = Prepare();
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(prepared->answer.ttft_target, absl::Milliseconds(200));
+  EXPECT_EQ(prepared->answer.itl_target, absl::Milliseconds(20));
+  EXPECT_EQ(prepared->answer.request_class, RequestClass::kBatch);
+  EXPECT_EQ(prepared->answer.priority, -7);
+  EXPECT_EQ(prepared->answer.user, "anna");
+
+  request_.set_priority(101);
+  EXPECT_THAT(Error(), StartsWith("priority is 101"));
+  request_.set_priority(0);
+  request_.set_request_class(static_cast<v1::RequestClass>(9));
+  EXPECT_THAT(Error(), StartsWith("request_class is 9"));
+}
+
+TEST_F(RequestValidationTest, AConversationNeedsATemplate) {
+  request_.mutable_chat()->set_messages(
+      R"([{"role": "user", "content": "Hi"}])");
+  ServedModel model = *model_;
+  model.chat_template = nullptr;
+  const absl::Status status =
+      PrepareRequest(request_, model, limits_, [this] { return ++draws_; })
+          .status();
+  EXPECT_EQ(FieldOf(status), "messages");
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("has no chat template"));
+}
+
+TEST_F(RequestValidationTest, ConversationsAreRendered) {
+  auto chat_template = ChatTemplate::Parse(
+      "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+      "{% if add_generation_prompt %}>{% endif %}",
+      nlohmann::ordered_json::object());
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+  ServedModel model = *model_;
+  model.chat_template = *std::move(chat_template);
+  const auto prepare = [&] {
+    return PrepareRequest(request_, model, limits_,
+                          [this] { return ++draws_; });
+  };
+  v1::ChatPrompt* chat = request_.mutable_chat();
+  chat->set_messages(R"([{"role": "user", "content": "Hi"}])");
+  const auto prepared = prepare();
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  const auto expected =
+      model.tokenizer->Encode("[user]Hi>", {.add_special_tokens = false});
+  EXPECT_EQ(prepared->spec.prompt, *expected);
+
+  const auto error = [&](const std::string& messages) {
+    chat->set_messages(messages);
+    const absl::Status status = prepare().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  };
+  EXPECT_EQ(error("[]"), "messages is empty");
+  EXPECT_EQ(error("{"), "messages is not JSON");
+  EXPECT_EQ(error("[3]"), "messages[0] is not an object");
+  EXPECT_EQ(error("[{}]"), "messages[0].role must be a string");
+  EXPECT_THAT(error(R"([{"role": "user", "content": 3}])"),
+              StartsWith("messages[0].content must be a string"));
+  EXPECT_THAT(error(R"([{"role": "user", "content": [{"type": "image_url"}]}])"),
+              StartsWith("messages[0].content[0].type is \"image_url\""));
+  EXPECT_THAT(error(std::string(100, '[') + std::string(100, ']')),
+              HasSubstr("nested deeper"));
 }
 
 }  // namespace

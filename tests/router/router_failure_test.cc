@@ -177,8 +177,8 @@ TEST_F(RouterTest, SlowClientStallsOnlyItself) {
                 "\"max_position_embeddings\": 4000000"}});
   }
   options_.model_dir = dir;
-  options_.service.call.max_pending_responses = 4;
-  options_.service.call.linger = absl::Milliseconds(50);
+  options_.call.max_pending_responses = 4;
+  options_.call.linger = absl::Milliseconds(50);
   FakeWorker::Options worker;
   worker.hello = FakeWorker::Hello(v1::WORKER_ROLE_DECODE, "d0");
   worker.hello.set_total_blocks(1 << 20);

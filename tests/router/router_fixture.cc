@@ -98,6 +98,7 @@ std::string Call::TrailingMetadata(const std::string& key) {
 RouterTest::RouterTest() {
   options_.model_dir = absl::StrCat(BATON_SOURCE_DIR, "/models/stories");
   options_.metrics = "";
+  options_.http.listen = "";
   // Tests wait for pairing, not for the clock.
   options_.cluster.registry.pairing_grace = absl::Hours(1);
 }

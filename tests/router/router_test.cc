@@ -253,7 +253,7 @@ TEST_F(OnePairTest, ClientDeadlineEndsBothLegs) {
 }
 
 TEST_F(OnePairTest, RouterTimeoutEndsTheRequest) {
-  options_.service.request_timeout = absl::Milliseconds(200);
+  options_.door.request_timeout = absl::Milliseconds(200);
   StartRouter();
   const auto call = Generate();
   EXPECT_EQ(call->Finish().error_code(), grpc::DEADLINE_EXCEEDED);

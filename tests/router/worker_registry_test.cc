@@ -252,7 +252,7 @@ TEST_F(WorkerRegistryTest, LoadIsTheReportAndWhatWasPlacedSince) {
   v1::LoadReport load;
   load.set_running(1);
   load.set_free_blocks(900);
-  registry_->Reported(d_, load);
+  registry_->Reported(d_, load, kStart);
   EXPECT_EQ(Find(d)->placed_blocks, 0);
   EXPECT_EQ(Find(d)->free_blocks, 900);
   registry_->EndedDecode(d, 5);  // the report does not know yet
@@ -264,7 +264,7 @@ TEST_F(WorkerRegistryTest, LoadIsTheReportAndWhatWasPlacedSince) {
   registry_->EndedPrefill(p, 100, report);
   EXPECT_EQ(Find(p)->placed_tokens, 0);
   const uint64_t again = registry_->PlacedPrefill(p, 100);
-  registry_->Reported(p_, load);
+  registry_->Reported(p_, load, kStart);
   registry_->EndedPrefill(p, 100, again);  // counted by the report
   EXPECT_EQ(Find(p)->placed_tokens, 0);
   registry_->Lost(p_);
@@ -279,6 +279,33 @@ TEST_F(WorkerRegistryTest, DrainingWorkerIsNotUsable) {
   EXPECT_THAT(registry_->WhyNot(), HasSubstr("is draining"));
   registry_->Lost(d_);
   EXPECT_TRUE(Find(registry_->Connected(d_, DecodeHello(), kStart))->usable);
+}
+
+TEST_F(WorkerRegistryTest, AWorkerThatHangsGetsNothing) {
+  const WorkerId d = registry_->Connected(d_, DecodeHello(), kStart);
+  v1::LoadReport load;
+  load.set_running(2);
+  load.set_steps(7);
+  registry_->Reported(d_, load, kStart);
+  // It reports, but takes no step.
+  registry_->Reported(d_, load, kStart + absl::Seconds(59));
+  registry_->DuePairs(kStart + absl::Seconds(60));
+  EXPECT_TRUE(Find(d)->usable);
+  registry_->DuePairs(kStart + absl::Seconds(61));
+  EXPECT_FALSE(Find(d)->usable);
+  EXPECT_FALSE(registry_->CouldPlace());
+  EXPECT_THAT(registry_->WhyNot(), HasSubstr("makes no progress"));
+  load.set_steps(8);
+  registry_->Reported(d_, load, kStart + absl::Seconds(62));
+  registry_->DuePairs(kStart + absl::Seconds(62));
+  EXPECT_TRUE(Find(d)->usable);
+  // Idle is no hang, silence is.
+  load.set_running(0);
+  registry_->Reported(d_, load, kStart + absl::Seconds(200));
+  registry_->DuePairs(kStart + absl::Seconds(201));
+  EXPECT_TRUE(Find(d)->usable);
+  registry_->DuePairs(kStart + absl::Seconds(261));
+  EXPECT_FALSE(Find(d)->usable);
 }
 
 TEST_F(WorkerRegistryTest, ContextIsWhatTheLargestPoolHolds) {
