@@ -65,6 +65,10 @@ absl::Status LocalCluster::StartMember(const std::string& program,
                    "--name",
                    name,
                    "--die-with-parent"};
+  if (!options_.log_format.empty()) {
+    child.command.insert(child.command.end(),
+                         {"--log-format", options_.log_format});
+  }
   child.command.insert(child.command.end(), args.begin(), args.end());
   child.log_path = absl::StrCat(options_.log_dir, "/", name, ".log");
   member.started = Now();
@@ -99,7 +103,8 @@ absl::Status LocalCluster::StartWorkers() {
 
 absl::Status LocalCluster::StartRouter() {
   CHECK(AllWorkersReady());
-  std::vector<std::string> args = {"--listen", options_.listen};
+  std::vector<std::string> args = {"--listen", options_.listen, "--http",
+                                   options_.http};
   for (const Member& member : members_) {
     BATON_ASSIGN_OR_RETURN(std::string address, ReadyField(member, "grpc"));
     args.push_back(member.is_prefill ? "--prefill" : "--decode");
@@ -224,7 +229,7 @@ absl::Status CheckAddressIsFree(const std::string& address) {
   if (errno == EADDRINUSE) {
     return absl::UnavailableError(absl::StrCat(
         "cannot listen on ", address, ": the address is in use. Does another ",
-        "`baton up` run? --listen 127.0.0.1:0 takes a free port."));
+        "`baton up` run? Port 0 takes a free one (--listen, --http)."));
   }
   return absl::UnavailableError(
       absl::StrCat("cannot listen on ", address, ": ", strerror(errno)));

@@ -26,6 +26,10 @@ struct LocalClusterOptions {
   int num_decode = 1;
   // The router's gRPC address.
   std::string listen = "127.0.0.1:8600";
+  // Where the router serves HTTP.
+  std::string http = "127.0.0.1:8000";
+  // Passed on to each process when not empty: "text" or "json".
+  std::string log_format;
   // Passed on to each worker when not empty.
   std::string kv_memory;
   std::string weights;

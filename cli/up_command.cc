@@ -18,7 +18,7 @@
 #include "cli/command.h"
 #include "cli/host_port.h"
 #include "cli/local_cluster.h"
-#include "cli/router_client.h"
+#include "cli/router_connection.h"
 #include "common/clock.h"
 #include "common/process/cpu_quota.h"
 #include "common/process/process.h"
@@ -32,14 +32,20 @@ constexpr absl::Duration kJoinPoll = absl::Milliseconds(20);
 constexpr absl::Duration kRpcTimeout = absl::Seconds(2);
 constexpr int kLogTailLines = 10;
 
+constexpr char kDefaultHttpAddress[] = "127.0.0.1:8000";
+constexpr char kAnyHttpAddress[] = "127.0.0.1:0";
+
 struct UpOptions {
   std::string model;
   int num_prefill = 1;
   int num_decode = 1;
   std::string listen = kDefaultAddress;
+  // Empty: kDefaultHttpAddress, or a free port where --listen takes one.
+  std::string http;
   std::string kv_memory;
   std::string weights;
   std::string kv_dtype;
+  std::string log_format;
   int threads = 0;
   std::string log_dir;
   double start_timeout_seconds = 120;
@@ -172,6 +178,8 @@ class Up final {
       return absl::InternalError("the router gave no address");
     }
     address_ = grpc->second;
+    const auto http = router.find("http");
+    if (http != router.end()) http_address_ = http->second;
     return AwaitJoined(deadline);
   }
 
@@ -197,10 +205,11 @@ class Up final {
 
   // Until the router has found, checked and paired all workers.
   absl::Status AwaitJoined(absl::Time deadline) {
-    BATON_ASSIGN_OR_RETURN(RouterClient router,
-                           RouterClient::Connect(address_, kRpcTimeout));
+    BATON_ASSIGN_OR_RETURN(
+        const std::unique_ptr<client::Client> router,
+        ConnectToRouter(RouterFlags{.address = address_}, kRpcTimeout));
     for (;;) {
-      BATON_ASSIGN_OR_RETURN(model_, router.GetModel(kRpcTimeout));
+      BATON_ASSIGN_OR_RETURN(model_, router->GetModel(kRpcTimeout));
       const int prefill = static_cast<int>(model_.num_prefill_workers());
       const int decode = static_cast<int>(model_.num_decode_workers());
       if (prefill >= options_.num_prefill && decode >= options_.num_decode) {
@@ -280,7 +289,7 @@ class Up final {
   static void PrintReady(const Member& member) {
     const ReadyFields& ready = member.process->ready();
     std::string addresses;
-    for (const char* field : {"grpc", "data", "metrics"}) {
+    for (const char* field : {"grpc", "http", "data", "metrics"}) {
       const auto it = ready.find(field);
       if (it == ready.end() || it->second.empty()) continue;
       absl::StrAppend(&addresses, "  ", field, " ", it->second);
@@ -296,7 +305,8 @@ class Up final {
     std::printf(
         "Ready in %.2f s: %s (%s), context of %u tokens, %u prefill + %u "
         "decode workers.\n\nTalk to it:\n  %s generate%s \"Once upon a "
-        "time\"\nLogs: %s\nCtrl-C stops it.\n",
+        "time\"\n  http://%s/      console\n  http://%s/v1    OpenAI API\n"
+        "Logs: %s\nCtrl-C stops it.\n",
         absl::ToDoubleSeconds(Now() - started_), model_.name().c_str(),
         model_.architecture().c_str(), model_.max_context(),
         model_.num_prefill_workers(), model_.num_decode_workers(),
@@ -304,13 +314,16 @@ class Up final {
         address_ == kDefaultAddress
             ? ""
             : absl::StrCat(" --address ", address_).c_str(),
-        log_dir_.path().c_str());
+        http_address_.c_str(), http_address_.c_str(), log_dir_.path().c_str());
     std::fflush(stdout);
   }
 
   void ReportReady() const {
     std::map<std::string, std::string> fields = {
-        {"name", "up"}, {"grpc", address_}, {"log_dir", log_dir_.path()}};
+        {"name", "up"},
+        {"grpc", address_},
+        {"http", http_address_},
+        {"log_dir", log_dir_.path()}};
     for (const Member& member : cluster_.members()) {
       fields[absl::StrCat("pid.", member.process->name())] =
           absl::StrCat(member.process->pid());
@@ -323,12 +336,19 @@ class Up final {
   LocalCluster cluster_;
   const LogDir log_dir_;
   std::string address_;
+  std::string http_address_;
   v1::GetModelResponse model_;
 };
 
 absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   LocalClusterOptions cluster;
   BATON_RETURN_IF_ERROR(CheckAddressIsFree(options.listen));
+  BATON_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
+  cluster.http = options.http;
+  if (cluster.http.empty()) {
+    cluster.http = listen.port == 0 ? kAnyHttpAddress : kDefaultHttpAddress;
+  }
+  BATON_RETURN_IF_ERROR(CheckAddressIsFree(cluster.http));
   BATON_ASSIGN_OR_RETURN(cluster.program_dir, ProgramDir());
   BATON_ASSIGN_OR_RETURN(cluster.model_dir,
                          FindModel(options.model, cluster.program_dir));
@@ -339,6 +359,7 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   cluster.kv_memory = options.kv_memory;
   cluster.weights = options.weights;
   cluster.kv_dtype = options.kv_dtype;
+  cluster.log_format = options.log_format;
   // Workers that each take all CPUs would run over each other.
   cluster.threads_per_worker =
       options.threads > 0
@@ -391,6 +412,14 @@ void AddUpCommand(CLI::App* app, const std::string& program, Command* chosen) {
       ->check([](const std::string& text) {
         return std::string(ParseHostPort(text).status().message());
       });
+  up->add_option("--http", options->http,
+                 absl::StrCat("HOST:PORT of the OpenAI API and the console; "
+                              "default ",
+                              kDefaultHttpAddress,
+                              ", or a free port where --listen takes one"))
+      ->check([](const std::string& text) {
+        return std::string(ParseHostPort(text).status().message());
+      });
   up->add_option("--kv-memory", options->kv_memory,
                  "KV memory of each worker, such as 256MiB, or 25%: a share "
                  "of what is free once its weights are loaded");
@@ -405,6 +434,9 @@ void AddUpCommand(CLI::App* app, const std::string& program, Command* chosen) {
                  "Compute threads of each worker; default 0: the CPUs, shared "
                  "out evenly")
       ->check(CLI::Range(0, 1024));
+  up->add_option("--log-format", options->log_format,
+                 "Lines of the logs: text (default), or json: an object each")
+      ->check(CLI::IsMember({"text", "json"}));
   up->add_option("--log-dir", options->log_dir,
                  "Folder for the logs of all processes; default: a new one, "
                  "removed after a clean end");
