@@ -37,11 +37,20 @@ v1::SequenceSpec MakeSequenceSpec(const scheduling::RequestSpec& spec,
   sampling->set_presence_penalty(spec.sampling.presence_penalty);
   sampling->set_frequency_penalty(spec.sampling.frequency_penalty);
   sampling->set_seed(spec.sampling.seed);
+  for (const auto& [token, bias] : spec.sampling.logit_bias) {
+    v1::LogitBias* wire_bias = sampling->add_logit_bias();
+    wire_bias->set_token(static_cast<uint32_t>(token));
+    wire_bias->set_bias(bias);
+  }
   wire.set_max_output_tokens(
       static_cast<uint32_t>(spec.stop.max_output_tokens));
   for (TokenId id : spec.stop.stop_token_ids) {
     wire.add_stop_token_ids(static_cast<uint32_t>(id));
   }
+  wire.set_min_output_tokens(
+      static_cast<uint32_t>(spec.stop.min_output_tokens));
+  wire.set_top_logprobs(static_cast<uint32_t>(spec.top_logprobs));
+  wire.set_traceparent(spec.traceparent);
   wire.set_deadline_ms(AtLeastOneMs(time_left));
   return wire;
 }
@@ -102,13 +111,19 @@ RefusalKind KindOf(v1::RefusalReason reason) {
 std::optional<scheduling::ReportedToken> FromWire(const v1::Token& token,
                                                   int32_t vocab_size) {
   if (token.id() >= static_cast<uint32_t>(vocab_size) ||
-      token.index() > std::numeric_limits<int32_t>::max()) {
+      token.index() > std::numeric_limits<int32_t>::max() ||
+      token.top_size() > scheduling::kMaxTopLogprobs) {
     return std::nullopt;
   }
   scheduling::ReportedToken reported;
   reported.index = static_cast<int32_t>(token.index());
   reported.token = static_cast<TokenId>(token.id());
   reported.logprob = token.logprob();
+  reported.top.reserve(static_cast<size_t>(token.top_size()));
+  for (const v1::TopToken& top : token.top()) {
+    if (top.id() >= static_cast<uint32_t>(vocab_size)) return std::nullopt;
+    reported.top.push_back({static_cast<TokenId>(top.id()), top.logprob()});
+  }
   if (token.finish_reason() == v1::FINISH_REASON_STOP) {
     reported.finish = FinishReason::kStop;
   } else if (token.finish_reason() == v1::FINISH_REASON_LENGTH) {

@@ -27,7 +27,8 @@ v1::RouterMessage MakeCancel(const scheduling::CancelLeg& action);
 v1::FinishReason ToWire(scheduling::FinishReason reason);
 scheduling::RefusalKind KindOf(v1::RefusalReason reason);
 
-// Nothing when the token cannot be one of the model's.
+// Nothing when the token, or one of the likeliest with it, cannot be one of the
+// model's, or when there are more of those than anybody may ask for.
 std::optional<scheduling::ReportedToken> FromWire(const v1::Token& token,
                                                   int32_t vocab_size);
 

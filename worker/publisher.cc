@@ -60,6 +60,11 @@ void Publisher::AddToken(const AttemptKey& key, int32_t index,
   wire->set_index(static_cast<uint32_t>(index));
   wire->set_id(static_cast<uint32_t>(token.token));
   wire->set_logprob(token.logprob);
+  for (const scheduling::TokenLogprob& t : token.top) {
+    v1::TopToken* top = wire->add_top();
+    top->set_id(static_cast<uint32_t>(t.token));
+    top->set_logprob(t.logprob);
+  }
   if (finished.has_value()) wire->set_finish_reason(ToWire(*finished));
 }
 

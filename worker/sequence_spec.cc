@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/trace_context.h"
 
 namespace baton::worker {
 namespace {
@@ -28,8 +29,30 @@ absl::StatusOr<std::vector<TokenId>> CheckedTokens(
   return out;
 }
 
+absl::StatusOr<std::vector<scheduling::LogitBias>> CheckedBias(
+    const v1::ResolvedSampling& wire, int32_t vocab_size) {
+  if (wire.logit_bias_size() > scheduling::kMaxLogitBias) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sequence.sampling.logit_bias has ", wire.logit_bias_size(),
+        " tokens, it may have at most ", scheduling::kMaxLogitBias));
+  }
+  std::vector<scheduling::LogitBias> biases;
+  biases.reserve(static_cast<size_t>(wire.logit_bias_size()));
+  for (const v1::LogitBias& b : wire.logit_bias()) {
+    if (b.token() >= static_cast<uint32_t>(vocab_size)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sequence.sampling.logit_bias has token ", b.token(),
+                       ", the vocabulary has ", vocab_size));
+    }
+    biases.push_back({static_cast<TokenId>(b.token()), b.bias()});
+  }
+  std::sort(biases.begin(), biases.end(),
+            [](const auto& a, const auto& b) { return a.token < b.token; });
+  return biases;
+}
+
 absl::StatusOr<scheduling::SamplingParams> CheckedSampling(
-    const v1::ResolvedSampling& wire) {
+    const v1::ResolvedSampling& wire, int32_t vocab_size) {
   scheduling::SamplingParams sampling;
   sampling.temperature = wire.temperature();
   sampling.top_k =
@@ -40,8 +63,41 @@ absl::StatusOr<scheduling::SamplingParams> CheckedSampling(
   sampling.presence_penalty = wire.presence_penalty();
   sampling.frequency_penalty = wire.frequency_penalty();
   sampling.seed = wire.seed();
+  BATON_ASSIGN_OR_RETURN(sampling.logit_bias, CheckedBias(wire, vocab_size));
   BATON_RETURN_IF_ERROR(scheduling::Validate(sampling));
   return sampling;
+}
+
+absl::StatusOr<scheduling::StopParams> CheckedStop(const v1::SequenceSpec& spec,
+                                                   uint32_t num_output,
+                                                   int32_t vocab_size) {
+  if (spec.max_output_tokens() <= num_output ||
+      spec.max_output_tokens() > kMaxOutputTokens) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sequence.max_output_tokens is ", spec.max_output_tokens(),
+        ", it must be more than the ", num_output,
+        " output tokens there are and at most ", kMaxOutputTokens));
+  }
+  if (spec.min_output_tokens() > spec.max_output_tokens()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sequence.min_output_tokens is ", spec.min_output_tokens(),
+        ", it must be at most max_output_tokens, ", spec.max_output_tokens()));
+  }
+  // Of so many, there may be none left to sample.
+  if (spec.min_output_tokens() > 0 &&
+      spec.stop_token_ids_size() >= vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sequence.stop_token_ids has ", spec.stop_token_ids_size(),
+        " tokens, with min_output_tokens it must be fewer than the vocabulary",
+        " has, ", vocab_size));
+  }
+  scheduling::StopParams stop;
+  stop.max_output_tokens = static_cast<int32_t>(spec.max_output_tokens());
+  stop.min_output_tokens = static_cast<int32_t>(spec.min_output_tokens());
+  BATON_ASSIGN_OR_RETURN(
+      stop.stop_token_ids,
+      CheckedTokens(spec.stop_token_ids(), vocab_size, "stop_token_ids"));
+  return stop;
 }
 
 }  // namespace
@@ -56,24 +112,25 @@ absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
         absl::StrCat("sequence.prompt_length is ", spec.prompt_length(),
                      ", it must be between 1 and the ", count, " tokens"));
   }
-  const uint32_t num_output = count - spec.prompt_length();
-  if (spec.max_output_tokens() <= num_output ||
-      spec.max_output_tokens() > kMaxOutputTokens) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "sequence.max_output_tokens is ", spec.max_output_tokens(),
-        ", it must be more than the ", num_output,
-        " output tokens there are and at most ", kMaxOutputTokens));
-  }
-  scheduling::StopParams stop;
-  stop.max_output_tokens = static_cast<int32_t>(spec.max_output_tokens());
   BATON_ASSIGN_OR_RETURN(
-      stop.stop_token_ids,
-      CheckedTokens(spec.stop_token_ids(), vocab_size, "stop_token_ids"));
-  BATON_ASSIGN_OR_RETURN(const scheduling::SamplingParams sampling,
-                         CheckedSampling(spec.sampling()));
+      scheduling::StopParams stop,
+      CheckedStop(spec, count - spec.prompt_length(), vocab_size));
+  BATON_ASSIGN_OR_RETURN(scheduling::SamplingParams sampling,
+                         CheckedSampling(spec.sampling(), vocab_size));
+  if (spec.top_logprobs() > uint32_t{scheduling::kMaxTopLogprobs}) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sequence.top_logprobs is ", spec.top_logprobs(),
+                     ", it must be at most ", scheduling::kMaxTopLogprobs));
+  }
+  if (!spec.traceparent().empty() &&
+      !ParseTraceparent(spec.traceparent()).has_value()) {
+    return absl::InvalidArgumentError(
+        "sequence.traceparent is not a W3C trace context");
+  }
   return std::make_unique<scheduling::Sequence>(
       id, std::move(tokens), static_cast<int32_t>(spec.prompt_length()),
-      sampling, std::move(stop));
+      std::move(sampling), std::move(stop),
+      static_cast<int32_t>(spec.top_logprobs()));
 }
 
 }  // namespace baton::worker

@@ -1,5 +1,6 @@
 #include "worker/sequence_spec.h"
 
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,9 +11,19 @@
 namespace baton::worker {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int32_t kVocab = 100;
+
+constexpr char kTraceparent[] =
+    "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+void AddBias(v1::SequenceSpec* spec, uint32_t token, float bias) {
+  v1::LogitBias* added = spec->mutable_sampling()->add_logit_bias();
+  added->set_token(token);
+  added->set_bias(bias);
+}
 
 v1::SequenceSpec Good() {
   v1::SequenceSpec spec;
@@ -24,6 +35,11 @@ v1::SequenceSpec Good() {
   spec.mutable_sampling()->set_top_p(0.9f);
   spec.mutable_sampling()->set_repetition_penalty(1.0f);
   spec.mutable_sampling()->set_seed(1234);
+  AddBias(&spec, 50, 2.5f);
+  AddBias(&spec, 7, -100.0f);
+  spec.set_min_output_tokens(4);
+  spec.set_top_logprobs(20);
+  spec.set_traceparent(kTraceparent);
   return spec;
 }
 
@@ -37,6 +53,38 @@ TEST(MakeSequenceTest, TakesEveryField) {
   EXPECT_EQ((*sequence)->stop().stop_token_ids, std::vector<TokenId>{99});
   EXPECT_EQ((*sequence)->sampling().seed, 1234u);
   EXPECT_FLOAT_EQ((*sequence)->sampling().top_p, 0.9f);
+  EXPECT_THAT((*sequence)->sampling().logit_bias,
+              ElementsAre(scheduling::LogitBias{7, -100.0f},
+                          scheduling::LogitBias{50, 2.5f}));
+  EXPECT_EQ((*sequence)->stop().min_output_tokens, 4);
+  EXPECT_EQ((*sequence)->top_logprobs(), 20);
+}
+
+TEST(MakeSequenceTest, NoneOfTheOptionsNeedsToBeThere) {
+  v1::SequenceSpec spec = Good();
+  spec.mutable_sampling()->clear_logit_bias();
+  spec.clear_min_output_tokens();
+  spec.clear_top_logprobs();
+  spec.clear_traceparent();
+  const auto sequence = MakeSequence(SequenceId{3}, spec, kVocab);
+  ASSERT_TRUE(sequence.ok()) << sequence.status();
+  EXPECT_TRUE((*sequence)->sampling().logit_bias.empty());
+  EXPECT_EQ((*sequence)->stop().min_output_tokens, 0);
+  EXPECT_EQ((*sequence)->top_logprobs(), 0);
+}
+
+// Stop tokens may not leave a sequence without any token to sample.
+TEST(MakeSequenceTest, SomeTokenCanAlwaysBeSampled) {
+  v1::SequenceSpec spec = Good();
+  for (uint32_t token = 1; token < 99; ++token) spec.add_stop_token_ids(token);
+  EXPECT_TRUE(MakeSequence(SequenceId{3}, spec, kVocab).ok());  // 0 is left
+  spec.add_stop_token_ids(0);
+  const auto sequence = MakeSequence(SequenceId{3}, spec, kVocab);
+  EXPECT_EQ(sequence.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(sequence.status().message()),
+              HasSubstr("stop_token_ids has 100"));
+  spec.clear_min_output_tokens();
+  EXPECT_TRUE(MakeSequence(SequenceId{3}, spec, kVocab).ok());
 }
 
 struct BadCase {
@@ -74,8 +122,38 @@ INSTANTIATE_TEST_SUITE_P(
             [](v1::SequenceSpec* s) { s->set_max_output_tokens(0xFFFFFFFFu); }},
         BadCase{"stop_token_ids",
                 [](v1::SequenceSpec* s) { s->set_stop_token_ids(0, 100); }},
-        BadCase{"top_p", [](v1::SequenceSpec* s) {
-                  s->mutable_sampling()->set_top_p(0);
+        BadCase{
+            "top_p",
+            [](v1::SequenceSpec* s) { s->mutable_sampling()->set_top_p(0); }},
+        BadCase{"logit_bias has token 100",
+                [](v1::SequenceSpec* s) { AddBias(s, 100, 1); }},
+        BadCase{"logit_bias has token 4294967295",
+                [](v1::SequenceSpec* s) { AddBias(s, 0xFFFFFFFFu, 1); }},
+        BadCase{"logit_bias has token 7 twice",
+                [](v1::SequenceSpec* s) { AddBias(s, 7, 1); }},
+        BadCase{"logit_bias of token 8",
+                [](v1::SequenceSpec* s) { AddBias(s, 8, 101); }},
+        BadCase{"logit_bias of token 8",
+                [](v1::SequenceSpec* s) { AddBias(s, 8, NAN); }},
+        BadCase{"logit_bias of token 8",
+                [](v1::SequenceSpec* s) { AddBias(s, 8, -INFINITY); }},
+        BadCase{"logit_bias has 1026 tokens",
+                [](v1::SequenceSpec* s) {
+                  for (int i = 0; i < 1024; ++i) AddBias(s, 8, 1);
+                }},
+        BadCase{"min_output_tokens",
+                [](v1::SequenceSpec* s) { s->set_min_output_tokens(11); }},
+        BadCase{
+            "min_output_tokens",
+            [](v1::SequenceSpec* s) { s->set_min_output_tokens(0xFFFFFFFFu); }},
+        BadCase{"top_logprobs",
+                [](v1::SequenceSpec* s) { s->set_top_logprobs(21); }},
+        BadCase{"top_logprobs",
+                [](v1::SequenceSpec* s) { s->set_top_logprobs(0xFFFFFFFFu); }},
+        BadCase{"traceparent",
+                [](v1::SequenceSpec* s) { s->set_traceparent("00"); }},
+        BadCase{"traceparent", [](v1::SequenceSpec* s) {
+                  s->set_traceparent(std::string(kTraceparent) + "-");
                 }}));
 
 }  // namespace

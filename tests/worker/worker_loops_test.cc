@@ -1,8 +1,10 @@
 // The loops without a prefix cache: each request computes and moves all of its
 // KV.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -96,6 +98,51 @@ TEST_F(WorkerLoopsTest, ANewAttemptGoesOnWhereTheLastOneStopped) {
   }
   EXPECT_EQ(Ids(tokens),
             std::vector<uint32_t>(expected.begin() + 5, expected.end()));
+}
+
+// Bias, least length and the likeliest tokens, whichever worker samples.
+TEST_F(WorkerLoopsTest, AHandOffChangesNothingOfWhatComesWithATokenEither) {
+  Start();
+  v1::SequenceSpec spec = Spec(30);
+  const std::vector<uint32_t> free = Expected(1, spec);
+  // Its own tokens would end it at once, but may not come so early.
+  for (int i = 0; i < 4; ++i) spec.add_stop_token_ids(free[i]);
+  spec.set_min_output_tokens(6);
+  spec.set_top_logprobs(5);
+  for (uint32_t token : {40u, 41u, 42u}) {
+    v1::LogitBias* bias = spec.mutable_sampling()->add_logit_bias();
+    bias->set_token(token);
+    bias->set_bias(2.0f);
+  }
+  SendReserve(2, spec, /*local=*/true);
+  std::vector<v1::Token> expected = decode_->AwaitTokens(2, 6);
+  while (expected.back().finish_reason() == v1::FINISH_REASON_UNSPECIFIED) {
+    expected.push_back(decode_->AwaitTokens(2, 1).at(0));
+  }
+
+  SendReserve(3, spec);
+  SendPrefill(3, spec);
+  SendGrant(decode_->AwaitGrant(3));
+  std::vector<v1::Token> tokens = prefill_->AwaitTokens(3, 1);
+  for (v1::Token& token : decode_->AwaitTokens(3, expected.size() - 1)) {
+    tokens.push_back(std::move(token));
+  }
+  ASSERT_EQ(tokens.size(), expected.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i].set_attempt(2);
+    EXPECT_EQ(tokens[i].SerializeAsString(), expected[i].SerializeAsString())
+        << "token " << i;
+    ASSERT_EQ(tokens[i].top_size(), 5);
+    for (int j = 1; j < 5; ++j) {
+      EXPECT_GE(tokens[i].top(j - 1).logprob(), tokens[i].top(j).logprob());
+    }
+    const auto& stops = spec.stop_token_ids();
+    const bool is_stop =
+        std::find(stops.begin(), stops.end(), tokens[i].id()) != stops.end();
+    EXPECT_EQ(tokens[i].finish_reason() == v1::FINISH_REASON_STOP, is_stop);
+    EXPECT_FALSE(is_stop && i < 6) << "token " << i;
+  }
+  ExpectAllBlocksFree();
 }
 
 TEST_F(WorkerLoopsTest, AFirstTokenThatEndsTheRequestNeedsNoHandOff) {

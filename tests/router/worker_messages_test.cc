@@ -1,0 +1,124 @@
+// What the router sends is what a worker takes, field by field, and what
+// workers send back is checked.
+#include "router/worker_messages.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/sequence_spec.h"
+
+namespace baton::router {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr int32_t kVocab = 100;
+
+scheduling::RequestSpec FullSpec() {
+  scheduling::RequestSpec spec;
+  spec.id = "r1";
+  spec.prompt = {1, 2, 3};
+  spec.sampling.temperature = 0.5f;
+  spec.sampling.top_k = 7;
+  spec.sampling.top_p = 0.9f;
+  spec.sampling.min_p = 0.1f;
+  spec.sampling.repetition_penalty = 1.5f;
+  spec.sampling.presence_penalty = 0.25f;
+  spec.sampling.frequency_penalty = -0.25f;
+  spec.sampling.logit_bias = {{4, -100.0f}, {90, 0.5f}};
+  spec.sampling.seed = 0xFFFFFFFFFFFFFFFFull;
+  spec.stop.max_output_tokens = 9;
+  spec.stop.stop_token_ids = {98, 99};
+  spec.stop.min_output_tokens = 5;
+  spec.top_logprobs = 20;
+  spec.traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  return spec;
+}
+
+TEST(MakeSequenceSpecTest, AWorkerTakesAllOfTheRequest) {
+  const scheduling::RequestSpec spec = FullSpec();
+  const v1::SequenceSpec wire =
+      MakeSequenceSpec(spec, {8, 9}, absl::Milliseconds(1500));
+  EXPECT_EQ(wire.request_id(), "r1");
+  EXPECT_EQ(wire.traceparent(), spec.traceparent);
+  EXPECT_EQ(wire.deadline_ms(), 1500u);
+
+  const auto sequence = worker::MakeSequence(SequenceId{1}, wire, kVocab);
+  ASSERT_TRUE(sequence.ok()) << sequence.status();
+  EXPECT_THAT((*sequence)->tokens(), ElementsAre(1, 2, 3, 8, 9));
+  EXPECT_EQ((*sequence)->prompt_length(), 3);
+  const scheduling::SamplingParams& sampling = (*sequence)->sampling();
+  EXPECT_EQ(sampling.temperature, spec.sampling.temperature);
+  EXPECT_EQ(sampling.top_k, spec.sampling.top_k);
+  EXPECT_EQ(sampling.top_p, spec.sampling.top_p);
+  EXPECT_EQ(sampling.min_p, spec.sampling.min_p);
+  EXPECT_EQ(sampling.repetition_penalty, spec.sampling.repetition_penalty);
+  EXPECT_EQ(sampling.presence_penalty, spec.sampling.presence_penalty);
+  EXPECT_EQ(sampling.frequency_penalty, spec.sampling.frequency_penalty);
+  EXPECT_EQ(sampling.logit_bias, spec.sampling.logit_bias);
+  EXPECT_EQ(sampling.seed, spec.sampling.seed);
+  const scheduling::StopParams& stop = (*sequence)->stop();
+  EXPECT_EQ(stop.max_output_tokens, spec.stop.max_output_tokens);
+  EXPECT_EQ(stop.stop_token_ids, spec.stop.stop_token_ids);
+  EXPECT_EQ(stop.min_output_tokens, spec.stop.min_output_tokens);
+  EXPECT_EQ((*sequence)->top_logprobs(), spec.top_logprobs);
+}
+
+TEST(MakeSequenceSpecTest, WhatWasNotAskedForIsNotSent) {
+  scheduling::RequestSpec spec;
+  spec.prompt = {1};
+  const v1::SequenceSpec wire = MakeSequenceSpec(spec, {}, absl::Seconds(1));
+  EXPECT_EQ(wire.sampling().logit_bias_size(), 0);
+  EXPECT_EQ(wire.min_output_tokens(), 0u);
+  EXPECT_EQ(wire.top_logprobs(), 0u);
+  EXPECT_TRUE(wire.traceparent().empty());
+  EXPECT_TRUE(worker::MakeSequence(SequenceId{1}, wire, kVocab).ok());
+}
+
+v1::Token GoodToken() {
+  v1::Token token;
+  token.set_index(3);
+  token.set_id(99);
+  token.set_logprob(-0.5f);
+  token.set_finish_reason(v1::FINISH_REASON_STOP);
+  for (uint32_t id : {99u, 0u}) {
+    v1::TopToken* top = token.add_top();
+    top->set_id(id);
+    top->set_logprob(-0.5f - static_cast<float>(id));
+  }
+  return token;
+}
+
+TEST(FromWireTest, TakesATokenWithTheLikeliest) {
+  const auto reported = FromWire(GoodToken(), kVocab);
+  ASSERT_TRUE(reported.has_value());
+  EXPECT_EQ(reported->index, 3);
+  EXPECT_EQ(reported->token, 99);
+  EXPECT_EQ(reported->logprob, -0.5f);
+  EXPECT_EQ(reported->finish, scheduling::FinishReason::kStop);
+  EXPECT_THAT(reported->top, ElementsAre(scheduling::TokenLogprob{99, -99.5f},
+                                         scheduling::TokenLogprob{0, -0.5f}));
+}
+
+TEST(FromWireTest, RefusesWhatNoWorkerOfThisModelCanSay) {
+  v1::Token token = GoodToken();
+  token.set_id(100);
+  EXPECT_FALSE(FromWire(token, kVocab).has_value());
+  token = GoodToken();
+  token.set_index(0x80000000u);
+  EXPECT_FALSE(FromWire(token, kVocab).has_value());
+  token = GoodToken();
+  token.mutable_top(1)->set_id(100);
+  EXPECT_FALSE(FromWire(token, kVocab).has_value());
+  token = GoodToken();
+  while (token.top_size() < scheduling::kMaxTopLogprobs) {
+    *token.add_top() = token.top(0);
+  }
+  EXPECT_TRUE(FromWire(token, kVocab).has_value());
+  *token.add_top() = token.top(0);
+  EXPECT_FALSE(FromWire(token, kVocab).has_value());
+}
+
+}  // namespace
+}  // namespace baton::router
