@@ -36,19 +36,21 @@ void Release(std::string* text) { std::string().swap(*text); }
 }  // namespace
 
 void AnswerQueue::Add(std::shared_ptr<Exchange> exchange) {
-  bool was_empty;
+  bool was_awake;
   {
     absl::MutexLock lock(&mu_);
-    was_empty = ready_.empty();
+    was_awake = std::exchange(is_awake_, true);
     ready_.push_back(std::move(exchange));
   }
-  if (was_empty) wake_();
+  if (!was_awake) wake_();
 }
 
-void AnswerQueue::Take(std::vector<std::shared_ptr<Exchange>>* empty) {
+bool AnswerQueue::Take(std::vector<std::shared_ptr<Exchange>>* empty) {
   CHECK(empty->empty());
   absl::MutexLock lock(&mu_);
+  is_awake_ = !ready_.empty();
   ready_.swap(*empty);
+  return is_awake_;
 }
 
 Exchange::Exchange(AnswerShape shape, size_t max_pending_bytes,

@@ -34,20 +34,22 @@ class Exchange;
 // Holds each exchange a few times at most, so it is as bounded as they are.
 class AnswerQueue final {
  public:
-  // `wake` makes the io thread call Take soon; called from any thread, and only
-  // when the queue was empty.
+  // `wake` makes the io thread call Take until there is nothing, soon; called
+  // from any thread, and only when that is not to come anyway.
   explicit AnswerQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
 
   // Any thread.
   void Add(std::shared_ptr<Exchange> exchange) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The io thread: swaps the queue with `empty`, which is.
-  void Take(std::vector<std::shared_ptr<Exchange>>* empty)
+  // The io thread: swaps the queue with `empty`, which is. False when there is
+  // nothing: the next Add wakes.
+  bool Take(std::vector<std::shared_ptr<Exchange>>* empty)
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   const std::function<void()> wake_;
   absl::Mutex mu_;
+  bool is_awake_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::shared_ptr<Exchange>> ready_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -118,9 +120,10 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   bool keep_alive_ ABSL_GUARDED_BY(mu_);
   Framing framing_ ABSL_GUARDED_BY(mu_) = Framing::kLength;
   int status_ ABSL_GUARDED_BY(mu_) = 0;
-  std::string head_ ABSL_GUARDED_BY(mu_);     // until it is taken
   std::string pending_ ABSL_GUARDED_BY(mu_);  // of the body, not taken yet
   size_t unsent_ ABSL_GUARDED_BY(mu_) = 0;    // taken, not sent yet
+  // Above is what Write touches.
+  std::string head_ ABSL_GUARDED_BY(mu_);  // until it is taken
   std::function<void()> gone_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -16,6 +16,7 @@ namespace {
 
 // What one read may take; one such buffer serves all connections of a thread.
 constexpr size_t kReadBytes = 64 << 10;
+constexpr int kFlushRounds = 4;
 // The write buffer is given back when an answer was larger.
 constexpr size_t kMaxWriteBuffer = 1 << 20;
 // For a client to close after the last answer.
@@ -130,11 +131,16 @@ std::string& IoThread::write_buffer() {
 }
 
 void IoThread::FlushAnswers() {
-  answers_.Take(&ready_);
-  for (const std::shared_ptr<Exchange>& exchange : ready_) {
-    if (Connection* connection = exchange->connection()) connection->Flush();
+  // What comes meanwhile is sent, too, without another wake. But sockets and
+  // deadlines want their turn.
+  for (int round = 0; round < kFlushRounds; ++round) {
+    if (!answers_.Take(&ready_)) return;
+    for (const std::shared_ptr<Exchange>& exchange : ready_) {
+      if (Connection* connection = exchange->connection()) connection->Flush();
+    }
+    ready_.clear();
   }
-  ready_.clear();
+  boost::asio::post(context_, [this] { FlushAnswers(); });
 }
 
 void IoThread::ScheduleTick() {

@@ -24,9 +24,13 @@ class ExchangeTest : public testing::Test {
   }
   // How many exchanges wait in the queue, which is emptied.
   size_t TakeQueue() {
+    size_t taken = 0;
     std::vector<std::shared_ptr<Exchange>> ready;
-    queue_.Take(&ready);
-    return ready.size();
+    while (queue_.Take(&ready)) {
+      taken += ready.size();
+      ready.clear();
+    }
+    return taken;
   }
   // What is to be sent.
   std::string Take(Exchange* exchange) {
