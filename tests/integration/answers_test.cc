@@ -126,6 +126,55 @@ TEST_F(AnswersTest, EndOfTextEndsTheAnswer) {
   EXPECT_GT(stopped, 0);
 }
 
+// What comes with each token, too, whether the prefill worker samples it or the
+// decode worker.
+TEST_F(AnswersTest, LogprobsBiasAndLeastLength) {
+  Cluster cluster(model_dir_);
+  const absl::Status started = cluster.Start({});
+  ASSERT_TRUE(started.ok()) << started;
+  const auto stub = cluster.MakeStub();
+  int held_off = 0;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    v1::GenerateRequest request = GreedyRequest(DrawPrompt(20), 16);
+    v1::SamplingParams& sampling = *request.mutable_sampling();
+    sampling.set_seed(seed);
+    if (seed % 2 == 1) sampling.set_temperature(1.5f);
+    // What would come first, may not come before the ninth token.
+    const std::vector<TokenId> free = reference_->Tokens(request);
+    for (int i = 0; i < 3; ++i) request.add_stop_token_ids(free[i]);
+    request.set_min_tokens(8);
+    (*sampling.mutable_logit_bias())[free[4]] = 1.5f;
+    (*sampling.mutable_logit_bias())[free[5]] = -100.0f;
+    request.set_top_logprobs(static_cast<uint32_t>(seed) % 4 * 5);
+    std::vector<v1::TokenLogprobs> logprobs;
+    const Answer answer =
+        Generate(*stub, request, kPatience,
+                 [&](const v1::GenerateResponse& response, size_t) {
+                   logprobs.insert(logprobs.end(), response.logprobs().begin(),
+                                   response.logprobs().end());
+                   return true;
+                 });
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    const auto expected = reference_->Sampled(request);
+    ASSERT_EQ(answer.tokens.size(), expected.size()) << seed;
+    ASSERT_EQ(logprobs.size(), expected.size()) << seed;
+    EXPECT_GE(answer.tokens.size(), 8u);
+    held_off += answer.tokens.size() > 8;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(answer.tokens[i], expected[i].token) << seed << ": " << i;
+      EXPECT_EQ(static_cast<TokenId>(logprobs[i].chosen().id()),
+                expected[i].token);
+      EXPECT_EQ(logprobs[i].chosen().logprob(), expected[i].logprob);
+      std::vector<scheduling::TokenLogprob> top;
+      for (const v1::TokenLogprob& t : logprobs[i].top()) {
+        top.push_back({static_cast<TokenId>(t.id()), t.logprob()});
+      }
+      EXPECT_EQ(top, expected[i].top) << seed << ": " << i;
+    }
+  }
+  EXPECT_GT(held_off, 0);
+}
+
 // A mix of lengths and ways to sample; every third is greedy.
 TEST_F(AnswersTest, ManyAtOnceOverUnequalWorkers) {
   constexpr int kRequests = 64;
@@ -147,6 +196,13 @@ TEST_F(AnswersTest, ManyAtOnceOverUnequalWorkers) {
       sampling.set_repetition_penalty(1.2f);
       sampling.set_presence_penalty(0.5f);
       sampling.set_frequency_penalty(0.25f);
+    }
+    if (i % 4 == 3) {
+      (*sampling.mutable_logit_bias())[i] = 2.0f;
+      (*sampling.mutable_logit_bias())[i + 1] = -100.0f;
+      request.add_stop_token_ids(i + 2);
+      request.set_min_tokens(request.max_tokens() / 2);
+      request.set_top_logprobs(20);
     }
     requests.push_back(std::move(request));
   }

@@ -1,5 +1,6 @@
 #include "tests/integration/reference.h"
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -27,6 +28,11 @@ scheduling::SamplingParams SamplingOf(const v1::SamplingParams& in) {
     out.frequency_penalty = in.frequency_penalty();
   }
   out.seed = in.seed();
+  for (const auto& [token, bias] : in.logit_bias()) {
+    out.logit_bias.push_back({static_cast<TokenId>(token), bias});
+  }
+  std::sort(out.logit_bias.begin(), out.logit_bias.end(),
+            [](const auto& a, const auto& b) { return a.token < b.token; });
   return out;
 }
 
@@ -54,6 +60,15 @@ Reference::Reference(std::unique_ptr<engine::Engine> engine)
 }
 
 std::vector<TokenId> Reference::Tokens(const v1::GenerateRequest& request) {
+  std::vector<TokenId> tokens;
+  for (const scheduling::SampledToken& t : Sampled(request)) {
+    tokens.push_back(t.token);
+  }
+  return tokens;
+}
+
+std::vector<scheduling::SampledToken> Reference::Sampled(
+    const v1::GenerateRequest& request) {
   std::vector<TokenId> history(request.token_ids().ids().begin(),
                                request.token_ids().ids().end());
   const auto prompt_length = static_cast<int32_t>(history.size());
@@ -63,6 +78,10 @@ std::vector<TokenId> Reference::Tokens(const v1::GenerateRequest& request) {
   if (!request.ignore_eos()) {
     stop.stop_token_ids = engine_->model().eos_token_ids;
   }
+  for (uint32_t id : request.stop_token_ids()) {
+    stop.stop_token_ids.push_back(static_cast<TokenId>(id));
+  }
+  stop.min_output_tokens = static_cast<int32_t>(request.min_tokens());
   CHECK_LE(
       engine_->kv_layout().BlocksFor(prompt_length + stop.max_output_tokens),
       engine_->kv_layout().num_blocks);
@@ -73,9 +92,15 @@ std::vector<TokenId> Reference::Tokens(const v1::GenerateRequest& request) {
   planned.sample = true;
   planned.sampling = &sampling;
   planned.prompt_length = prompt_length;
+  planned.top_logprobs = static_cast<int32_t>(request.top_logprobs());
+  std::vector<scheduling::SampledToken> output;
   int32_t computed = 0;
   std::optional<scheduling::FinishReason> finished;
   while (!finished.has_value()) {
+    const bool may_stop =
+        static_cast<int32_t>(output.size()) >= stop.min_output_tokens;
+    planned.forbidden = may_stop ? absl::Span<const TokenId>()
+                                 : absl::MakeConstSpan(stop.stop_token_ids);
     planned.tokens = absl::MakeConstSpan(history).subspan(computed);
     planned.first_position = computed;
     planned.history = history;
@@ -87,11 +112,11 @@ std::vector<TokenId> Reference::Tokens(const v1::GenerateRequest& request) {
     CHECK(result.sampled[0].ok);
     computed = static_cast<int32_t>(history.size());
     history.push_back(result.sampled[0].token);
+    output.push_back(result.sampled[0]);
     finished = scheduling::CheckFinished(
-        stop, static_cast<int32_t>(history.size()) - prompt_length,
-        history.back());
+        stop, static_cast<int32_t>(output.size()), history.back());
   }
-  return {history.begin() + prompt_length, history.end()};
+  return output;
 }
 
 }  // namespace baton::test

@@ -14,6 +14,7 @@
 #include "common/ids.h"
 #include "engine/engine.h"
 #include "scheduling/request.h"
+#include "scheduling/step_plan.h"
 
 namespace baton::test {
 
@@ -24,8 +25,11 @@ class Reference final {
       const std::string& kv_dtype = "bf16");
 
   // The output tokens for a request with token ids, max_tokens, and every
-  // sampling field set that is not neutral. The model's end-of-text tokens
-  // end it unless ignore_eos.
+  // sampling field set that is not neutral, with what comes with each. The
+  // model's end-of-text tokens end it unless ignore_eos. Stop strings are not
+  // looked at.
+  std::vector<scheduling::SampledToken> Sampled(
+      const v1::GenerateRequest& request);
   std::vector<TokenId> Tokens(const v1::GenerateRequest& request);
 
   const engine::ModelConfig& model() const { return engine_->model(); }
