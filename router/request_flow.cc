@@ -45,7 +45,8 @@ RequestFlow::RequestFlow(const Options& options, const ServedModel& model,
       policy_(policy),
       cluster_(cluster),
       metrics_(metrics),
-      clock_(clock) {}
+      clock_(clock),
+      history_(options.history) {}
 
 void RequestFlow::Admit(std::unique_ptr<IncomingRequest> incoming,
                         absl::Time now) {
@@ -77,6 +78,13 @@ void RequestFlow::Reject(IncomingRequest& incoming, const absl::Status& status,
                          const std::string& reason,
                          std::optional<absl::Duration> retry_after) {
   metrics_->Rejected(reason);
+  ReportRejection({.id = incoming.spec.id,
+                   .traceparent = incoming.spec.traceparent,
+                   .parent_span = incoming.answer.parent_span,
+                   .tenant = incoming.admission == nullptr
+                                 ? absl::string_view()
+                                 : incoming.admission->name()},
+                  reason, status);
   incoming.stream->Finish(status, retry_after);
 }
 
@@ -319,6 +327,7 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
     StartAttempt(record, verdict, request, now);
     return true;
   }
+  record.waits_for = verdict.reason;
   if (verdict.reason == PlacementReason::kTooLarge) {
     Apply(record,
           record.lifecycle.Abort(absl::InvalidArgumentError(absl::StrCat(
@@ -329,13 +338,17 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
     return true;
   }
   // Its own bad luck is no reason for others to wait.
-  return verdict.reason == PlacementReason::kOnlyExcluded;
+  if (verdict.reason == PlacementReason::kOnlyExcluded) return true;
+  blocked_at_ = now;
+  blocked_by_ = verdict.reason;
+  return false;
 }
 
 void RequestFlow::StartAttempt(RequestRecord& record,
                                const PlacementVerdict& verdict,
                                const PlacementRequest& request,
                                absl::Time now) {
+  LogPlacement(record, verdict, request, now);
   WorkerRegistry& registry = cluster_->registry();
   waiting_.erase(record.key);
   registry.NextRound();

@@ -24,9 +24,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "router/cluster.h"
+#include "router/placement_log.h"
+#include "router/request_history.h"
 #include "router/request_record.h"
 #include "router/router_metrics.h"
 #include "router/served_model.h"
@@ -44,6 +47,8 @@ class RequestFlow final {
     absl::Duration worker_wait = absl::Seconds(10);
     // How long a finished request waits for its workers' reports.
     absl::Duration settle_wait = absl::Milliseconds(100);
+    // For Explain.
+    RequestHistory::Options history;
   };
 
   // Everything outlives the flow.
@@ -67,6 +72,10 @@ class RequestFlow final {
   bool empty() const { return records_.empty(); }
   // How many requests run and wait.
   void Describe(v1::GetClusterResponse* response) const;
+  // Where the newest request of that id went: one that is here, or one that
+  // ended not long ago. NotFound otherwise.
+  absl::StatusOr<v1::ExplainRequestResponse> Explain(const std::string& id,
+                                                     absl::Time now) const;
   // When RunTimers or PlaceWaiting is to be called at the latest.
   absl::Time NextDue() const;
 
@@ -85,6 +94,14 @@ class RequestFlow final {
                     const scheduling::PlacementVerdict& verdict,
                     const scheduling::PlacementRequest& request,
                     absl::Time now);
+
+  // Keeps where an attempt goes, and why. Before it is sent.
+  void LogPlacement(RequestRecord& record,
+                    const scheduling::PlacementVerdict& verdict,
+                    const scheduling::PlacementRequest& request,
+                    absl::Time now);
+  // What a waiting request waits for; empty: nothing stood in its way yet.
+  std::string WaitsFor(const RequestRecord& record) const;
 
   // The owner of an attempt; null when it is over.
   RequestRecord* OwnerOf(uint64_t attempt);
@@ -138,6 +155,12 @@ class RequestFlow final {
   std::set<RequestKey> waiting_;  // in order of arrival
   std::set<Timer> timers_;
   std::vector<RequestKey> touched_;
+  // For Explain.
+  RequestHistory history_;
+  WorkerNames names_;
+  // When the first in the line last had to wait, and why.
+  absl::Time blocked_at_ = absl::InfinitePast();
+  scheduling::PlacementReason blocked_by_{};
   // Since when no worker could serve any request.
   std::optional<absl::Time> unplaceable_since_;
   // Mean time between two requests that end, for honest retry hints.

@@ -13,6 +13,14 @@ void RequestTrace::AddOutcome(scheduling::AttemptId attempt, bool by_decode,
   (by_decode ? decode_outcome : prefill_outcome) = outcome;
 }
 
+absl::Duration TimePerOutputToken(const RequestTrace& trace,
+                                  int32_t output_tokens) {
+  if (output_tokens < 2 || !trace.has_first_event()) {
+    return absl::ZeroDuration();
+  }
+  return (trace.last_event_at - trace.first_event_at) / (output_tokens - 1);
+}
+
 v1::Timing MakeTiming(const RequestTrace& trace, absl::Time end,
                       int32_t retries) {
   v1::Timing timing;

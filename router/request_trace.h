@@ -12,6 +12,7 @@
 // Plain values; used by the router's loop thread only.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -35,6 +36,8 @@ struct RequestTrace {
   // Tokens handed to the client's stream.
   absl::Time first_event_at;
   absl::Time last_event_at;
+  // Between two of them.
+  absl::Duration longest_gap;
   // Of the last attempt that reported them.
   std::optional<v1::Outcome> prefill_outcome;
   std::optional<v1::Outcome> decode_outcome;
@@ -45,6 +48,11 @@ struct RequestTrace {
   void AddOutcome(scheduling::AttemptId attempt, bool by_decode,
                   const v1::Outcome& outcome);
 };
+
+// From the first token event to the last, shared out among `output_tokens` but
+// the first; zero when there are fewer than two.
+absl::Duration TimePerOutputToken(const RequestTrace& trace,
+                                  int32_t output_tokens);
 
 // What is known at `end`; stages that nobody reported are 0.
 v1::Timing MakeTiming(const RequestTrace& trace, absl::Time end,

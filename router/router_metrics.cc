@@ -16,18 +16,6 @@ metrics::Buckets DecisionBuckets() {
   return {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2};
 }
 
-const char* KindName(PlacementVerdict::Kind kind) {
-  switch (kind) {
-    case PlacementVerdict::Kind::kPrefillAndDecode:
-      return "prefill-decode";
-    case PlacementVerdict::Kind::kDecodeOnly:
-      return "decode-only";
-    case PlacementVerdict::Kind::kNone:
-      return "none";
-  }
-  return "unknown";
-}
-
 }  // namespace
 
 RouterMetrics::RouterMetrics(metrics::Metrics* metrics)
@@ -102,7 +90,7 @@ void RouterMetrics::Placed(const PlacementVerdict& verdict,
   decision_->Observe(absl::ToDoubleSeconds(decision));
   metrics_
       ->Counter("baton_disagg_decision_total", "Placements, by kind.",
-                {{"decision", KindName(verdict.kind)},
+                {{"decision", scheduling::PlacementKindName(verdict.kind)},
                  {"reason", PlacementReasonName(verdict.reason)}})
       ->Increment();
 }

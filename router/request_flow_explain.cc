@@ -1,0 +1,75 @@
+// RequestFlow: what it keeps and tells of where requests went.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "router/request_explanation.h"
+#include "router/request_flow.h"
+
+namespace baton::router {
+
+void RequestFlow::LogPlacement(RequestRecord& record,
+                               const scheduling::PlacementVerdict& verdict,
+                               const scheduling::PlacementRequest& request,
+                               absl::Time now) {
+  const WorkerRegistry& registry = cluster_->registry();
+  PlacementLog::Entry entry;
+  entry.at = now;
+  entry.verdict = verdict;
+  entry.prefill_tokens = request.prefill_tokens;
+  entry.total_tokens = request.total_tokens;
+  entry.waited_for = std::exchange(record.waits_for, std::nullopt);
+  // Who was never first in the line waited for who was.
+  if (!entry.waited_for.has_value() && blocked_at_ >= record.waiting_since) {
+    entry.waited_for = blocked_by_;
+  }
+  entry.candidates = policy_.Weigh(registry.snapshot(), request, verdict,
+                                   PlacementLog::kMaxCandidates);
+  names_.Learn(entry.candidates, registry);
+  record.placements.Add(std::move(entry));
+}
+
+std::string RequestFlow::WaitsFor(const RequestRecord& record) const {
+  if (record.waits_for.has_value()) {
+    return scheduling::PlacementReasonName(*record.waits_for);
+  }
+  const auto before =
+      std::distance(waiting_.begin(), waiting_.find(record.key));
+  if (before == 0) return "";
+  std::string text = absl::StrCat(before, " before it");
+  if (blocked_at_ >= record.waiting_since) {
+    absl::StrAppend(&text, "; the first waits for ",
+                    scheduling::PlacementReasonName(blocked_by_));
+  }
+  return text;
+}
+
+absl::StatusOr<v1::ExplainRequestResponse> RequestFlow::Explain(
+    const std::string& id, absl::Time now) const {
+  const EndedRequest* const ended = history_.Find(id);
+  // People ask, not programs: looking at each request is quick enough.
+  const auto it = std::find_if(
+      records_.rbegin(), records_.rend(),
+      [&](const auto& entry) { return entry.second->spec.id == id; });
+  const bool here =
+      it != records_.rend() &&
+      (ended == nullptr || it->second->trace.received_at >= ended->received_at);
+  if (!here && ended == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("this router knows no request \"", id,
+                     "\": it never came, or ended too long ago"));
+  }
+  v1::ExplainRequestResponse response =
+      here ? router::Explain(*it->second, names_, now, absl::Now())
+           : router::Explain(*ended, names_, now, absl::Now());
+  response.set_model(model_.name);
+  if (here && it->second->lifecycle.state() ==
+                  scheduling::RequestLifecycle::State::kQueued) {
+    response.set_waits_for(WaitsFor(*it->second));
+  }
+  return response;
+}
+
+}  // namespace baton::router
