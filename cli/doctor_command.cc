@@ -18,7 +18,7 @@
 #include "cli/cluster_report.h"
 #include "cli/command.h"
 #include "cli/host_port.h"
-#include "cli/router_client.h"
+#include "cli/router_connection.h"
 #include "common/status_macros.h"
 #include "model_tools/machine.h"
 
@@ -35,7 +35,7 @@ constexpr int64_t kKvBytes = int64_t{256} << 20;
 constexpr absl::Duration kTimeout = absl::Seconds(5);
 
 struct DoctorFlags {
-  std::string router;
+  RouterFlags router{.address = ""};
   std::string model;
   bool no_measure = false;
   bool json = false;
@@ -166,10 +166,10 @@ ordered_json ToJson(const Diagnosis& d) {
   return json;
 }
 
-absl::StatusOr<v1::GetClusterResponse> AskCluster(const std::string& address) {
-  BATON_ASSIGN_OR_RETURN(RouterClient router,
-                         RouterClient::Connect(address, kTimeout));
-  return router.GetCluster(kTimeout);
+absl::StatusOr<v1::GetClusterResponse> AskCluster(const RouterFlags& flags) {
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> router,
+                         ConnectToRouter(flags, kTimeout));
+  return router->GetCluster(kTimeout);
 }
 
 int ExamineCluster(const DoctorFlags& flags) {
@@ -200,7 +200,7 @@ int ExamineCluster(const DoctorFlags& flags) {
 }
 
 int RunDoctor(const DoctorFlags& flags) {
-  if (!flags.router.empty()) return ExamineCluster(flags);
+  if (!flags.router.address.empty()) return ExamineCluster(flags);
   const auto diagnosis = Examine(flags);
   if (!diagnosis.ok()) {
     std::fprintf(stderr, "baton doctor: %s\n",
@@ -226,7 +226,7 @@ void AddDoctorCommand(CLI::App* app, const std::string& program,
   CLI::App* doctor = app->add_subcommand(
       "doctor", "Show what this machine offers, and what is wrong with it");
   doctor
-      ->add_option("--router", flags->router,
+      ->add_option("--router", flags->router.address,
                    "HOST:PORT of a router: examine its workers and the links "
                    "between them instead")
       ->check([](const std::string& text) {
@@ -237,6 +237,7 @@ void AddDoctorCommand(CLI::App* app, const std::string& program,
   doctor->add_flag("--no-measure", flags->no_measure,
                    "Do not measure CPU and memory");
   doctor->add_flag("--json", flags->json, "As JSON");
+  AddCredentialFlags(doctor, &flags->router);
   doctor->footer(
       absl::StrCat("Exit status 1 when there is a problem.\nExample:\n  ",
                    program, " doctor --model models/stories\n  ", program,

@@ -3,18 +3,17 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <utility>
 
 #include <google/protobuf/util/json_util.h>
-#include <grpcpp/grpcpp.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "cli/generate_summary.h"
-#include "cli/router_client.h"
+#include "cli/router_connection.h"
 #include "cli/stop_signals.h"
+#include "client/client.h"
 #include "common/clock.h"
 
 namespace baton::cli {
@@ -101,9 +100,6 @@ class Output final {
 
   // Whoever read the output is gone, or the disk is full.
   bool broken() const { return std::ferror(out_) != 0; }
-  bool finished() const {
-    return last_.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
-  }
   const v1::GenerateResponse& last() const { return last_; }
   std::string Summary() const {
     return SummarizeGenerate(last_, token_times_, tokens_);
@@ -135,31 +131,26 @@ int RunGenerate(const GenerateOptions& options, std::FILE* out,
     std::fprintf(err, "baton generate: %s\n", why.c_str());
     return kExitFailed;
   };
-  absl::StatusOr<RouterClient> router =
-      RouterClient::Connect(options.address, kConnectTimeout);
+  const absl::StatusOr<std::unique_ptr<client::Client>> router =
+      ConnectToRouter(options.router, kConnectTimeout);
   if (!router.ok()) return fail(std::string(router.status().message()));
 
-  grpc::ClientContext context;
-  context.set_deadline(
-      std::chrono::system_clock::now() +
-      absl::ToChronoMilliseconds(absl::Seconds(options.timeout_seconds)));
+  client::GenerateOptions call;
+  call.timeout = absl::Seconds(options.timeout_seconds);
   std::atomic<bool> interrupted = false;
   Output output(options, out);
-  grpc::Status status;
+  absl::Status status;
   {
     const StopSignalWatch watch([&] {
       interrupted = true;
-      context.TryCancel();
+      call.cancel.Cancel();
     });
-    const std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> stream =
-        router->stub().Generate(&context, MakeRequest(options));
     output.Begin();
-    v1::GenerateResponse response;
-    while (stream->Read(&response)) {
-      output.Add(response);
-      if (output.broken()) context.TryCancel();
-    }
-    status = stream->Finish();
+    status = (*router)->Generate(MakeRequest(options), call,
+                                 [&](const v1::GenerateResponse& response) {
+                                   output.Add(response);
+                                   return !output.broken();
+                                 });
   }
   output.End();
   if (interrupted) {
@@ -167,8 +158,7 @@ int RunGenerate(const GenerateOptions& options, std::FILE* out,
     return kExitInterrupted;
   }
   if (output.broken()) return fail("cannot write the output");
-  if (!status.ok()) return fail(DescribeError(status, context));
-  if (!output.finished()) return fail("the stream ended without an end");
+  if (!status.ok()) return fail(DescribeError(status));
   if (!options.quiet && !options.json) {
     std::fputs(output.Summary().c_str(), err);
   }

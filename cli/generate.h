@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "cli/command.h"
+#include "cli/router_connection.h"
 
 namespace baton::cli {
 
 struct GenerateOptions {
-  std::string address = kDefaultAddress;
+  RouterFlags router;
   std::string model;
   // Either of both.
   std::string prompt;

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/generate.h"
-#include "cli/host_port.h"
+#include "cli/router_connection.h"
 #include "common/process/process.h"
 
 namespace baton::cli {
@@ -65,12 +65,7 @@ void AddSamplingFlags(CLI::App* app, GenerateOptions* options) {
 }
 
 void AddOtherFlags(CLI::App* app, GenerateOptions* options) {
-  app->add_option(
-         "--address", options->address,
-         absl::StrCat("HOST:PORT of the router; default ", kDefaultAddress))
-      ->check([](const std::string& text) {
-        return std::string(ParseHostPort(text).status().message());
-      });
+  AddAddressFlag(app, &options->router.address);
   app->add_option("--model", options->model,
                   "Name of the model; default: the one that is served");
   app->add_option("--max-tokens", options->max_tokens,
@@ -87,6 +82,7 @@ void AddOtherFlags(CLI::App* app, GenerateOptions* options) {
                 "One JSON object a line and response, with token ids; the last "
                 "has usage and timing");
   app->add_flag("--quiet", options->quiet, "No summary at the end");
+  AddCredentialFlags(app, &options->router);
 }
 
 }  // namespace

@@ -7,8 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
-#include "cli/host_port.h"
-#include "cli/router_client.h"
+#include "cli/router_connection.h"
 #include "common/status_macros.h"
 
 namespace baton::cli {
@@ -17,14 +16,14 @@ namespace {
 constexpr absl::Duration kModelTimeout = absl::Seconds(5);
 
 struct ModelOptions {
-  std::string address = kDefaultAddress;
+  RouterFlags router;
   bool json = false;
 };
 
 absl::StatusOr<v1::GetModelResponse> AskModel(const ModelOptions& options) {
-  BATON_ASSIGN_OR_RETURN(RouterClient router,
-                         RouterClient::Connect(options.address, kModelTimeout));
-  return router.GetModel(kModelTimeout);
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> router,
+                         ConnectToRouter(options.router, kModelTimeout));
+  return router->GetModel(kModelTimeout);
 }
 
 int RunModel(const ModelOptions& options) {
@@ -64,14 +63,9 @@ void AddModelCommand(CLI::App* app, const std::string& program,
   auto options = std::make_shared<ModelOptions>();
   CLI::App* model =
       app->add_subcommand("model", "Show what the cluster serves");
-  model
-      ->add_option(
-          "--address", options->address,
-          absl::StrCat("HOST:PORT of the router; default ", kDefaultAddress))
-      ->check([](const std::string& text) {
-        return std::string(ParseHostPort(text).status().message());
-      });
+  AddAddressFlag(model, &options->router.address);
   model->add_flag("--json", options->json, "As one line of JSON");
+  AddCredentialFlags(model, &options->router);
   model->footer(absl::StrCat("Example:\n  ", program, " model --json\n"));
   model->callback([options, chosen] {
     *chosen = [options] { return RunModel(*options); };

@@ -21,6 +21,7 @@
 namespace baton::cli {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -34,6 +35,12 @@ class FakeRouter final : public v1::Inference::Service {
                         Writer* writer) override {
     absl::MutexLock lock(&mu_);
     request_ = *request;
+    const auto& metadata = context->client_metadata();
+    const auto authorization = metadata.find("authorization");
+    if (authorization != metadata.end()) {
+      authorization_.assign(authorization->second.data(),
+                            authorization->second.size());
+    }
     return answer_(context, writer);
   }
 
@@ -45,11 +52,17 @@ class FakeRouter final : public v1::Inference::Service {
     absl::MutexLock lock(&mu_);
     return request_;
   }
+  // What came as "authorization".
+  std::string authorization() {
+    absl::MutexLock lock(&mu_);
+    return authorization_;
+  }
 
  private:
   absl::Mutex mu_;
   Answer answer_ ABSL_GUARDED_BY(mu_);
   v1::GenerateRequest request_ ABSL_GUARDED_BY(mu_);
+  std::string authorization_ ABSL_GUARDED_BY(mu_);
 };
 
 void WriteToken(Writer* writer, uint32_t id, const std::string& text) {
@@ -90,7 +103,7 @@ class GenerateTest : public testing::Test {
     auto running = rpc::StartServer("127.0.0.1:0", {&router_});
     ASSERT_TRUE(running.ok()) << running.status();
     server_ = *std::move(running);
-    options_.address = absl::StrCat("127.0.0.1:", server_.port);
+    options_.router.address = absl::StrCat("127.0.0.1:", server_.port);
     options_.prompt = "Once";
     options_.timeout_seconds = 30;
     router_.set_answer(AnswerWithAStory);
@@ -174,11 +187,23 @@ TEST_F(GenerateTest, JsonIsOneResponseALine) {
   EXPECT_EQ(err_, "");
 }
 
+TEST_F(GenerateTest, SendsTheApiKey) {
+  EXPECT_EQ(Run(), kExitOk);
+  EXPECT_EQ(router_.authorization(), "");
+  options_.router.api_key = "k-1";
+  EXPECT_EQ(Run(), kExitOk);
+  EXPECT_EQ(router_.authorization(), "Bearer k-1");
+  options_.router.api_key = "k\n";
+  EXPECT_EQ(Run(), kExitFailed);
+  EXPECT_THAT(err_, StartsWith("baton generate: --api-key may hold"));
+}
+
 TEST_F(GenerateTest, NobodyListens) {
   server_.server->Shutdown();
   EXPECT_EQ(Run(), kExitFailed);
-  EXPECT_EQ(err_, absl::StrCat("baton generate: cannot connect to ",
-                               options_.address, ": is `baton up` running?\n"));
+  EXPECT_THAT(err_, StartsWith("baton generate: cannot connect to " +
+                               options_.router.address + ": "));
+  EXPECT_THAT(err_, EndsWith("(is `baton up` running?)\n"));
 }
 
 TEST_F(GenerateTest, PassesOnTheRoutersErrorAndHint) {
