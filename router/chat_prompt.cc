@@ -68,10 +68,9 @@ absl::Status CheckMessages(const Json& messages) {
   if (!messages.is_array()) return InvalidField("messages", "must be an array");
   if (messages.empty()) return InvalidField("messages", "is empty");
   if (messages.size() > kMaxMessages) {
-    return InvalidField("messages",
-                        absl::StrCat("has ", messages.size(),
-                                     " messages, at most ", kMaxMessages,
-                                     " are allowed"));
+    return InvalidField(
+        "messages", absl::StrCat("has ", messages.size(), " messages, at most ",
+                                 kMaxMessages, " are allowed"));
   }
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string name = absl::StrCat("messages[", i, "]");
@@ -109,10 +108,10 @@ absl::StatusOr<std::string> RenderChat(const v1::ChatPrompt& chat,
                                        absl::Time now) {
   if (model.chat_template == nullptr) {
     return InvalidField(
-        "messages", absl::StrCat("cannot be used: model \"", model.name,
-                                 "\" has no chat template",
-                                 model.why_no_chat.empty() ? "" : ": ",
-                                 model.why_no_chat));
+        "messages",
+        absl::StrCat("cannot be used: model \"", model.name,
+                     "\" has no chat template",
+                     model.why_no_chat.empty() ? "" : ": ", model.why_no_chat));
   }
   ChatInput input;
   BATON_ASSIGN_OR_RETURN(input.messages,

@@ -11,8 +11,8 @@ constexpr absl::string_view kPayload = "baton.router/field";
 }  // namespace
 
 absl::Status InvalidField(absl::string_view field, absl::string_view problem) {
-  return WithField(field, absl::InvalidArgumentError(
-                              absl::StrCat(field, " ", problem)));
+  return WithField(
+      field, absl::InvalidArgumentError(absl::StrCat(field, " ", problem)));
 }
 
 absl::Status WithField(absl::string_view field, absl::Status status) {

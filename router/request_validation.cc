@@ -27,8 +27,7 @@ constexpr size_t kMaxUserBytes = 256;
 absl::Status CheckRequestId(const std::string& id) {
   if (id.size() > kMaxRequestIdBytes) {
     return InvalidField("request_id",
-                        absl::StrCat("has ", id.size(),
-                                     " characters, at most ",
+                        absl::StrCat("has ", id.size(), " characters, at most ",
                                      kMaxRequestIdBytes, " are allowed"));
   }
   if (!std::all_of(id.begin(), id.end(),
@@ -46,9 +45,9 @@ absl::StatusOr<std::vector<TokenId>> TakeTokenIds(const v1::TokenIds& ids,
   for (uint32_t id : ids.ids()) {
     if (id >= static_cast<uint32_t>(vocab_size)) {
       return InvalidField(
-          "token_ids", absl::StrCat("has ", id, " at index ", tokens.size(),
-                                    "; the vocabulary has ", vocab_size,
-                                    " tokens"));
+          "token_ids",
+          absl::StrCat("has ", id, " at index ", tokens.size(),
+                       "; the vocabulary has ", vocab_size, " tokens"));
     }
     tokens.push_back(static_cast<TokenId>(id));
   }
@@ -70,9 +69,9 @@ absl::StatusOr<std::vector<TokenId>> Tokenize(const char* field,
   // A tokenizer may know more tokens than the model was built for.
   for (TokenId id : *tokens) {
     if (id >= model.vocab_size) {
-      return InvalidField(
-          field, absl::StrCat("has token ", id, "; the model has ",
-                              model.vocab_size, " tokens"));
+      return InvalidField(field,
+                          absl::StrCat("has token ", id, "; the model has ",
+                                       model.vocab_size, " tokens"));
     }
   }
   return tokens;
@@ -110,10 +109,9 @@ absl::StatusOr<std::vector<scheduling::LogitBias>> MakeLogitBias(
   bias.reserve(given.size());
   for (const auto& [token, value] : given) {
     if (token >= static_cast<uint32_t>(vocab_size)) {
-      return InvalidField(
-          "logit_bias", absl::StrCat("has token ", token,
-                                     "; the vocabulary has ", vocab_size,
-                                     " tokens"));
+      return InvalidField("logit_bias", absl::StrCat("has token ", token,
+                                                     "; the vocabulary has ",
+                                                     vocab_size, " tokens"));
     }
     bias.push_back({.token = static_cast<TokenId>(token), .bias = value});
   }
@@ -185,25 +183,25 @@ absl::StatusOr<int32_t> OutputTokens(const v1::GenerateRequest& request,
 absl::Status TakeStop(const v1::GenerateRequest& request,
                       const ServedModel& model, PreparedRequest* prepared) {
   if (request.stop_size() > kMaxStopStrings) {
-    return InvalidField("stop", absl::StrCat("has ", request.stop_size(),
-                                             " strings, at most ",
-                                             kMaxStopStrings, " are allowed"));
+    return InvalidField(
+        "stop", absl::StrCat("has ", request.stop_size(), " strings, at most ",
+                             kMaxStopStrings, " are allowed"));
   }
   for (int i = 0; i < request.stop_size(); ++i) {
     const std::string& stop = request.stop(i);
     if (stop.empty() || stop.size() > kMaxStopBytes) {
       return InvalidField(
-          "stop", absl::StrCat("has a string of ", stop.size(),
-                               " bytes at index ", i, ", it must have 1 to ",
-                               kMaxStopBytes));
+          "stop",
+          absl::StrCat("has a string of ", stop.size(), " bytes at index ", i,
+                       ", it must have 1 to ", kMaxStopBytes));
     }
     prepared->answer.stop.push_back(stop);
   }
   if (request.stop_token_ids_size() > kMaxStopTokens) {
     return InvalidField(
         "stop_token_ids",
-        absl::StrCat("has ", request.stop_token_ids_size(),
-                     " tokens, at most ", kMaxStopTokens, " are allowed"));
+        absl::StrCat("has ", request.stop_token_ids_size(), " tokens, at most ",
+                     kMaxStopTokens, " are allowed"));
   }
   std::vector<TokenId>& ids = prepared->spec.stop.stop_token_ids;
   if (!request.ignore_eos()) ids = model.eos_token_ids;
@@ -218,9 +216,9 @@ absl::Status TakeStop(const v1::GenerateRequest& request,
   if (request.min_tokens() >
       static_cast<uint32_t>(prepared->spec.stop.max_output_tokens)) {
     return InvalidField(
-        "min_tokens", absl::StrCat("is ", request.min_tokens(),
-                                   ", the answer has room for ",
-                                   prepared->spec.stop.max_output_tokens));
+        "min_tokens",
+        absl::StrCat("is ", request.min_tokens(), ", the answer has room for ",
+                     prepared->spec.stop.max_output_tokens));
   }
   prepared->spec.stop.min_output_tokens =
       static_cast<int32_t>(request.min_tokens());
@@ -231,10 +229,10 @@ absl::Status TakeLogprobs(const v1::GenerateRequest& request,
                           PreparedRequest* prepared) {
   prepared->answer.logprobs = request.has_top_logprobs();
   if (request.top_logprobs() > scheduling::kMaxTopLogprobs) {
-    return InvalidField("top_logprobs",
-                        absl::StrCat("is ", request.top_logprobs(),
-                                     ", it must be at most ",
-                                     scheduling::kMaxTopLogprobs));
+    return InvalidField(
+        "top_logprobs",
+        absl::StrCat("is ", request.top_logprobs(), ", it must be at most ",
+                     scheduling::kMaxTopLogprobs));
   }
   prepared->spec.top_logprobs = static_cast<int32_t>(request.top_logprobs());
   return absl::OkStatus();
@@ -257,16 +255,16 @@ absl::Status TakeService(const v1::GenerateRequest& request,
                               ? RequestClass::kBatch
                               : RequestClass::kInteractive;
   if (request.priority() < -kMaxPriority || request.priority() > kMaxPriority) {
-    return InvalidField("priority",
-                        absl::StrCat("is ", request.priority(),
-                                     ", it must be in [-", kMaxPriority, ", ",
-                                     kMaxPriority, "]"));
+    return InvalidField(
+        "priority",
+        absl::StrCat("is ", request.priority(), ", it must be in [-",
+                     kMaxPriority, ", ", kMaxPriority, "]"));
   }
   answer->priority = request.priority();
   if (request.user().size() > kMaxUserBytes) {
-    return InvalidField("user", absl::StrCat("has ", request.user().size(),
-                                             " bytes, at most ", kMaxUserBytes,
-                                             " are allowed"));
+    return InvalidField(
+        "user", absl::StrCat("has ", request.user().size(), " bytes, at most ",
+                             kMaxUserBytes, " are allowed"));
   }
   answer->user = request.user();
   return absl::OkStatus();
@@ -278,10 +276,10 @@ absl::StatusOr<PreparedRequest> PrepareRequest(
     const v1::GenerateRequest& request, const ServedModel& model,
     const RequestLimits& limits, absl::FunctionRef<uint64_t()> draw) {
   if (!request.model().empty() && request.model() != model.name) {
-    return WithField("model", absl::NotFoundError(absl::StrCat(
-                                  "model \"", request.model(),
-                                  "\" is not served here; \"", model.name,
-                                  "\" is")));
+    return WithField(
+        "model", absl::NotFoundError(absl::StrCat("model \"", request.model(),
+                                                  "\" is not served here; \"",
+                                                  model.name, "\" is")));
   }
   BATON_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   PreparedRequest prepared;

@@ -12,14 +12,23 @@
 namespace baton::router::http {
 namespace {
 
+constexpr size_t kMaxShownIdBytes = 128;
+
 // OpenAI's API speaks of one prompt where ours has three kinds.
 absl::Status WithApiField(const absl::Status& status) {
   const std::string field = FieldOf(status);
   if (field != "text" && field != "token_ids") return status;
   absl::string_view rest = status.message();
   if (rest.substr(0, field.size()) == field) rest.remove_prefix(field.size());
-  return WithField("prompt", absl::Status(status.code(),
-                                          absl::StrCat("prompt", rest)));
+  return WithField("prompt",
+                   absl::Status(status.code(), absl::StrCat("prompt", rest)));
+}
+
+// The client's own id, or a new one.
+std::string RequestIdOf(const Request& request, bool chat) {
+  const std::string given(request.Header("x-request-id"));
+  if (!given.empty()) return given;
+  return absl::StrFormat("%s-%016x", chat ? "chatcmpl" : "cmpl", DrawNumber());
 }
 
 }  // namespace
@@ -43,22 +52,35 @@ class CompletionCall::AnswerStream final : public ClientStream {
   const size_t index_;
 };
 
-CompletionCall::CompletionCall(FrontDoor* door, ApiRequest api,
+CompletionCall::CompletionCall(FrontDoor* door, ApiRequest api, std::string id,
                                std::shared_ptr<Responder> responder)
-    : door_(door), api_(std::move(api)), responder_(std::move(responder)) {}
+    : door_(door),
+      api_(std::move(api)),
+      responder_(std::move(responder)),
+      head_({.chat = api_.chat,
+             .id = std::move(id),
+             .created_unix_seconds = absl::ToUnixSeconds(absl::Now()),
+             .model = door->model().name}),
+      writer_(head_, api_.include_usage) {}
 
 void CompletionCall::Start(FrontDoor* door, const Request& request, bool chat,
                            std::shared_ptr<Responder> responder) {
+  const std::string id = RequestIdOf(request, chat);
   absl::Duration retry_after = absl::ZeroDuration();
+  const auto refuse = [&](const absl::Status& status) {
+    Response response =
+        ErrorResponse(WithApiField(status), retry_after > absl::ZeroDuration()
+                                                ? std::optional(retry_after)
+                                                : std::nullopt);
+    // One that is too long is what the error is about.
+    if (id.size() <= kMaxShownIdBytes) {
+      response.headers.emplace_back("x-request-id", id);
+    }
+    responder->Send(std::move(response));
+  };
   const absl::StatusOr<FrontDoor::Admission> admission =
       door->Admit(request.Header("authorization"), &retry_after);
-  if (!admission.ok()) {
-    responder->Send(ErrorResponse(admission.status(),
-                                  retry_after > absl::ZeroDuration()
-                                      ? std::optional(retry_after)
-                                      : std::nullopt));
-    return;
-  }
+  if (!admission.ok()) return refuse(admission.status());
   absl::StatusOr<ApiRequest> api = chat ? ParseChatRequest(request.body)
                                         : ParseCompletionRequest(request.body);
   if (api.ok()) {
@@ -66,18 +88,14 @@ void CompletionCall::Start(FrontDoor* door, const Request& request, bool chat,
     if (!applied.ok()) api = applied;
   }
   if (!api.ok()) {
-    door->CountInvalid();
-    responder->Send(ErrorResponse(api.status(), std::nullopt));
-    return;
+    door->CountInvalid(id);
+    return refuse(api.status());
   }
   const std::shared_ptr<CompletionCall> call(
-      new CompletionCall(door, *std::move(api), responder));
+      new CompletionCall(door, *std::move(api), id, responder));
   std::vector<PreparedRequest> prepared;
   const absl::Status status = call->Prepare(request, *admission, &prepared);
-  if (!status.ok()) {
-    responder->Send(ErrorResponse(WithApiField(status), std::nullopt));
-    return;
-  }
+  if (!status.ok()) return refuse(status);
   call->Enter(request, *admission, std::move(prepared));
 }
 
@@ -92,15 +110,6 @@ absl::StatusOr<std::string> CompletionCall::EchoOf(
 absl::Status CompletionCall::Prepare(const Request& request,
                                      const FrontDoor::Admission& admission,
                                      std::vector<PreparedRequest>* prepared) {
-  const std::string given_id(request.Header("x-request-id"));
-  const char* kind = api_.chat ? "chatcmpl" : "cmpl";
-  head_.chat = api_.chat;
-  head_.id = given_id.empty()
-                 ? absl::StrFormat("%s-%016x", kind, DrawNumber())
-                 : given_id;
-  head_.created_unix_seconds = absl::ToUnixSeconds(absl::Now());
-  head_.model = door_->model().name;
-  writer_.emplace(head_, api_.include_usage);
   const bool alone = api_.prompts.size() * api_.n == 1;
   absl::MutexLock lock(&mu_);
   for (size_t p = 0; p < api_.prompts.size(); ++p) {
@@ -142,10 +151,10 @@ void CompletionCall::Enter(const Request& request,
     for (const Answer& answer : answers_) keys.push_back(answer.key);
   }
   for (size_t i = 0; i < prepared.size(); ++i) {
-    const absl::Status entered = door_->Enter(
-        keys[i], std::move(prepared[i]), admission, request.received_at,
-        absl::InfiniteDuration(),
-        std::make_shared<AnswerStream>(shared_from_this(), i));
+    const absl::Status entered =
+        door_->Enter(keys[i], std::move(prepared[i]), admission,
+                     request.received_at, absl::InfiniteDuration(),
+                     std::make_shared<AnswerStream>(shared_from_this(), i));
     if (entered.ok()) continue;
     End(i, entered, absl::Seconds(1));
     return;
@@ -163,19 +172,19 @@ void CompletionCall::AppendChunks(size_t index,
   int64_t& offset = answer.choice.text_offset;
   if (!answer.spoke) {
     answer.spoke = true;
-    if (api_.chat) writer_->Role(number, out);
+    if (api_.chat) writer_.Role(number, out);
     if (!answer.choice.text.empty()) {  // echo
-      writer_->Text(number, answer.choice.text, nullptr, &offset, out);
+      writer_.Text(number, answer.choice.text, nullptr, &offset, out);
     }
   }
   const bool logprobs =
       answer.choice.has_logprobs && response.logprobs_size() > 0;
   if (!response.text().empty() || logprobs) {
-    writer_->Text(number, response.text(),
-                  logprobs ? &response.logprobs() : nullptr, &offset, out);
+    writer_.Text(number, response.text(),
+                 logprobs ? &response.logprobs() : nullptr, &offset, out);
   }
   if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
-    writer_->Finish(number, response.finish_reason(), out);
+    writer_.Finish(number, response.finish_reason(), out);
   }
 }
 
@@ -265,7 +274,7 @@ void CompletionCall::Complete() {
     return;
   }
   std::string events;
-  if (api_.include_usage) writer_->Usage(usage_, &events);
+  if (api_.include_usage) writer_.Usage(usage_, &events);
   ChunkWriter::Done(&events);
   if (Show(events)) responder_->End();
 }

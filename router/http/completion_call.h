@@ -46,7 +46,7 @@ class CompletionCall final
     bool over = false;
   };
 
-  CompletionCall(FrontDoor* door, ApiRequest api,
+  CompletionCall(FrontDoor* door, ApiRequest api, std::string id,
                  std::shared_ptr<Responder> responder);
 
   absl::Status Prepare(const Request& request,
@@ -80,8 +80,8 @@ class CompletionCall final
   FrontDoor* const door_;
   const ApiRequest api_;
   const std::shared_ptr<Responder> responder_;
-  AnswerHead head_;  // constant once started
-  std::optional<ChunkWriter> writer_;
+  const AnswerHead head_;
+  const ChunkWriter writer_;
 
   absl::Mutex mu_;
   std::vector<Answer> answers_ ABSL_GUARDED_BY(mu_);

@@ -21,8 +21,8 @@ absl::StatusOr<json::object> ParseJsonObject(absl::string_view body) {
   json::parse_options options;
   options.max_depth = kMaxDepth;
   boost::json::error_code error;
-  json::value value = json::parse(
-      json::string_view(body.data(), body.size()), error, {}, options);
+  json::value value = json::parse(json::string_view(body.data(), body.size()),
+                                  error, {}, options);
   if (error) {
     return absl::InvalidArgumentError(
         absl::StrCat("the body is not JSON: ", error.message()));
@@ -106,9 +106,8 @@ absl::StatusOr<std::optional<double>> JsonFields::Number(
   if (value->is_int64()) return static_cast<double>(value->get_int64());
   if (value->is_uint64()) return static_cast<double>(value->get_uint64());
   if (value->is_double()) return value->get_double();
-  return InvalidField(
-      FullName(name),
-      absl::StrCat("must be a number, it is ", TypeName(*value)));
+  return InvalidField(FullName(name), absl::StrCat("must be a number, it is ",
+                                                   TypeName(*value)));
 }
 
 absl::StatusOr<std::optional<bool>> JsonFields::Bool(
@@ -116,9 +115,8 @@ absl::StatusOr<std::optional<bool>> JsonFields::Bool(
   const json::value* value = Find(name);
   if (value == nullptr) return std::nullopt;
   if (value->is_bool()) return value->get_bool();
-  return InvalidField(
-      FullName(name),
-      absl::StrCat("must be a boolean, it is ", TypeName(*value)));
+  return InvalidField(FullName(name), absl::StrCat("must be a boolean, it is ",
+                                                   TypeName(*value)));
 }
 
 absl::StatusOr<std::optional<std::string>> JsonFields::String(
@@ -129,9 +127,8 @@ absl::StatusOr<std::optional<std::string>> JsonFields::String(
     const json::string& text = value->get_string();
     return std::string(text.data(), text.size());
   }
-  return InvalidField(
-      FullName(name),
-      absl::StrCat("must be a string, it is ", TypeName(*value)));
+  return InvalidField(FullName(name), absl::StrCat("must be a string, it is ",
+                                                   TypeName(*value)));
 }
 
 }  // namespace baton::router::http

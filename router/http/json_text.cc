@@ -44,7 +44,8 @@ void AppendJsonEscaped(absl::string_view text, std::string* out) {
   size_t pos = 0;
   while (pos < text.size()) {
     size_t end = pos;
-    while (end < text.size() && IsPlain(static_cast<unsigned char>(text[end]))) {
+    while (end < text.size() &&
+           IsPlain(static_cast<unsigned char>(text[end]))) {
       ++end;
     }
     out->append(text.data() + pos, end - pos);

@@ -140,11 +140,10 @@ void OpenAiApi::Get(const Request& request, const ResponderPtr& responder) {
   }
   if (!Authenticated(request, responder)) return;
   if (request.path == "/metrics") {
-    responder->Send(
-        {.status = 200,
-         .headers = {{"content-type",
-                      "text/plain; version=0.0.4; charset=utf-8"}},
-         .body = metrics_text_()});
+    responder->Send({.status = 200,
+                     .headers = {{"content-type",
+                                  "text/plain; version=0.0.4; charset=utf-8"}},
+                     .body = metrics_text_()});
   } else if (request.path == "/api/cluster") {
     Cluster(responder);
   } else {
@@ -173,10 +172,9 @@ void OpenAiApi::Tokenize(const Request& request,
   if (!tokens.ok()) {
     return responder->Send(ErrorResponse(tokens.status(), std::nullopt));
   }
-  std::string body =
-      absl::StrCat("{\"count\":", tokens->size(),
-                   ",\"max_model_len\":", door_->max_context(),
-                   ",\"tokens\":[");
+  std::string body = absl::StrCat("{\"count\":", tokens->size(),
+                                  ",\"max_model_len\":", door_->max_context(),
+                                  ",\"tokens\":[");
   for (size_t i = 0; i < tokens->size(); ++i) {
     absl::StrAppend(&body, i == 0 ? "" : ",", (*tokens)[i]);
   }
@@ -195,8 +193,8 @@ void OpenAiApi::Detokenize(const Request& request,
   const absl::StatusOr<std::string> text =
       door_->model().tokenizer->Decode(tokens);
   if (!text.ok()) {
-    return responder->Send(ErrorResponse(WithField("tokens", text.status()),
-                                         std::nullopt));
+    return responder->Send(
+        ErrorResponse(WithField("tokens", text.status()), std::nullopt));
   }
   std::string body = "{\"prompt\":";
   AppendJsonString(*text, &body);
@@ -208,27 +206,26 @@ std::string OpenAiApi::ModelJson() const {
   const ServedModel& model = door_->model();
   std::string out = "{\"id\":";
   AppendJsonString(model.name, &out);
-  absl::StrAppend(&out, ",\"object\":\"model\",\"created\":",
-                  started_unix_seconds_,
-                  ",\"owned_by\":\"baton\",\"max_model_len\":",
-                  door_->max_context(), ",\"chat\":",
-                  model.chat_template != nullptr ? "true" : "false", "}");
+  absl::StrAppend(
+      &out, ",\"object\":\"model\",\"created\":", started_unix_seconds_,
+      ",\"owned_by\":\"baton\",\"max_model_len\":", door_->max_context(),
+      ",\"chat\":", model.chat_template != nullptr ? "true" : "false", "}");
   return out;
 }
 
 void OpenAiApi::Models(const Request& request, const ResponderPtr& responder) {
   absl::string_view name = request.path;
   if (!absl::ConsumePrefix(&name, "/v1/models/")) {
-    return responder->Send(JsonResponse(absl::StrCat(
-        "{\"object\":\"list\",\"data\":[", ModelJson(), "]}")));
+    return responder->Send(JsonResponse(
+        absl::StrCat("{\"object\":\"list\",\"data\":[", ModelJson(), "]}")));
   }
   if (name == door_->model().name) {
     return responder->Send(JsonResponse(ModelJson()));
   }
   responder->Send(ErrorResponse(
-      WithField("model", absl::NotFoundError(absl::StrCat(
-                             "model \"", name.substr(0, 200),
-                             "\" is not served here"))),
+      WithField("model",
+                absl::NotFoundError(absl::StrCat(
+                    "model \"", name.substr(0, 200), "\" is not served here"))),
       std::nullopt));
 }
 
@@ -278,10 +275,10 @@ Response OpenAiApi::Readiness() const {
     state = "no workers";
   }
   const bool ready = !stuck && serving.serving;
-  Response response = JsonResponse(absl::StrCat(
-      "{\"status\":\"", state, "\",\"prefill_workers\":",
-      serving.num_prefill_workers, ",\"decode_workers\":",
-      serving.num_decode_workers, "}"));
+  Response response = JsonResponse(
+      absl::StrCat("{\"status\":\"", state,
+                   "\",\"prefill_workers\":", serving.num_prefill_workers,
+                   ",\"decode_workers\":", serving.num_decode_workers, "}"));
   response.status = ready ? 200 : 503;
   return response;
 }

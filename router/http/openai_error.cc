@@ -86,9 +86,8 @@ Response ErrorResponse(const absl::Status& status,
         absl::StrCat(std::max<int64_t>(
             1, static_cast<int64_t>(std::ceil(std::min(seconds, 86400.0))))));
     response.headers.emplace_back(
-        "retry-after-ms",
-        absl::StrCat(std::max<int64_t>(
-            1, absl::ToInt64Milliseconds(*retry_after))));
+        "retry-after-ms", absl::StrCat(std::max<int64_t>(
+                              1, absl::ToInt64Milliseconds(*retry_after))));
   }
   return response;
 }
@@ -103,10 +102,10 @@ Response NotFoundResponse(absl::string_view path) {
 
 Response MethodNotAllowedResponse(absl::string_view method,
                                   absl::string_view allowed) {
-  Response response = JsonResponse(MakeError(
-      absl::StrCat(method.substr(0, 32), " is not allowed here; ", allowed,
-                   " is"),
-      "invalid_request_error", "", "method_not_allowed"));
+  Response response = JsonResponse(
+      MakeError(absl::StrCat(method.substr(0, 32), " is not allowed here; ",
+                             allowed, " is"),
+                "invalid_request_error", "", "method_not_allowed"));
   response.status = 405;
   response.headers.emplace_back("allow", std::string(allowed));
   return response;

@@ -34,23 +34,20 @@ absl::Status ReadSampling(const JsonFields& fields, v1::SamplingParams* out) {
       read("temperature", [&](float v) { out->set_temperature(v); }));
   BATON_RETURN_IF_ERROR(read("top_p", [&](float v) { out->set_top_p(v); }));
   BATON_RETURN_IF_ERROR(read("min_p", [&](float v) { out->set_min_p(v); }));
-  BATON_RETURN_IF_ERROR(read("repetition_penalty", [&](float v) {
-    out->set_repetition_penalty(v);
-  }));
-  BATON_RETURN_IF_ERROR(read("presence_penalty", [&](float v) {
-    out->set_presence_penalty(v);
-  }));
-  BATON_RETURN_IF_ERROR(read("frequency_penalty", [&](float v) {
-    out->set_frequency_penalty(v);
-  }));
+  BATON_RETURN_IF_ERROR(read("repetition_penalty",
+                             [&](float v) { out->set_repetition_penalty(v); }));
+  BATON_RETURN_IF_ERROR(
+      read("presence_penalty", [&](float v) { out->set_presence_penalty(v); }));
+  BATON_RETURN_IF_ERROR(read("frequency_penalty",
+                             [&](float v) { out->set_frequency_penalty(v); }));
   // -1 means all, as in vLLM.
   BATON_ASSIGN_OR_RETURN(const auto top_k, fields.Int("top_k", -1, kMaxInt32));
   if (top_k.has_value()) {
     out->set_top_k(*top_k < 0 ? 0 : static_cast<uint32_t>(*top_k));
   }
-  BATON_ASSIGN_OR_RETURN(
-      const auto seed, fields.Int("seed", std::numeric_limits<int64_t>::min(),
-                                  std::numeric_limits<int64_t>::max()));
+  BATON_ASSIGN_OR_RETURN(const auto seed,
+                         fields.Int("seed", std::numeric_limits<int64_t>::min(),
+                                    std::numeric_limits<int64_t>::max()));
   if (seed.has_value()) out->set_seed(static_cast<uint64_t>(*seed));
   return absl::OkStatus();
 }
@@ -64,9 +61,9 @@ absl::Status ReadLogitBias(const JsonFields& fields, v1::SamplingParams* out) {
   }
   const json::object& object = value->get_object();
   if (object.size() > kMaxLogitBias) {
-    return InvalidField("logit_bias",
-                        absl::StrCat("has ", object.size(), " entries, at most ",
-                                     kMaxLogitBias, " are allowed"));
+    return InvalidField(
+        "logit_bias", absl::StrCat("has ", object.size(), " entries, at most ",
+                                   kMaxLogitBias, " are allowed"));
   }
   for (const auto& entry : object) {
     const absl::string_view key(entry.key().data(), entry.key().size());
@@ -78,10 +75,10 @@ absl::Status ReadLogitBias(const JsonFields& fields, v1::SamplingParams* out) {
     }
     const json::value& bias = entry.value();
     if (!bias.is_number()) {
-      return InvalidField("logit_bias",
-                          absl::StrCat("of token ", token,
-                                       " must be a number, it is ",
-                                       TypeName(bias)));
+      return InvalidField(
+          "logit_bias",
+          absl::StrCat("of token ", token, " must be a number, it is ",
+                       TypeName(bias)));
     }
     (*out->mutable_logit_bias())[token] = bias.to_number<float>();
   }
@@ -95,9 +92,8 @@ absl::Status ReadStop(const JsonFields& fields, v1::GenerateRequest* out) {
   } else if (value != nullptr && value->is_array()) {
     for (const json::value& stop : value->get_array()) {
       if (!stop.is_string()) {
-        return InvalidField("stop",
-                            absl::StrCat("must hold strings, it holds ",
-                                         TypeName(stop)));
+        return InvalidField("stop", absl::StrCat("must hold strings, it holds ",
+                                                 TypeName(stop)));
       }
       out->add_stop(std::string(stop.get_string()));
     }
@@ -109,8 +105,9 @@ absl::Status ReadStop(const JsonFields& fields, v1::GenerateRequest* out) {
   const json::value* ids = fields.Find("stop_token_ids");
   if (ids == nullptr) return absl::OkStatus();
   if (!ids->is_array()) {
-    return InvalidField("stop_token_ids", absl::StrCat("must be an array, it is ",
-                                                       TypeName(*ids)));
+    return InvalidField(
+        "stop_token_ids",
+        absl::StrCat("must be an array, it is ", TypeName(*ids)));
   }
   for (const json::value& id : ids->get_array()) {
     const std::optional<int64_t> number = WholeNumber(id);
@@ -247,10 +244,10 @@ absl::Status ReadPrompts(const JsonFields& fields,
   }
   if (list->empty()) return InvalidField("prompt", "is empty");
   if (static_cast<int64_t>(list->size()) * api->n > kMaxAnswers) {
-    return InvalidField(
-        "prompt", absl::StrCat("asks for ", list->size() * api->n,
-                               " answers (prompts times n), at most ",
-                               kMaxAnswers, " are allowed"));
+    return InvalidField("prompt",
+                        absl::StrCat("asks for ", list->size() * api->n,
+                                     " answers (prompts times n), at most ",
+                                     kMaxAnswers, " are allowed"));
   }
   for (const json::value& value : *list) {
     api->prompts.push_back(common);
@@ -346,7 +343,8 @@ absl::Status ApplyHeaders(const Request& request, ApiRequest* api) {
     target.set_ttft_ms(ms);
   }
   if (const auto value = request.Header("x-baton-itl-ms"); !value.empty()) {
-    BATON_ASSIGN_OR_RETURN(const uint32_t ms, HeaderMs("x-baton-itl-ms", value));
+    BATON_ASSIGN_OR_RETURN(const uint32_t ms,
+                           HeaderMs("x-baton-itl-ms", value));
     target.set_itl_ms(ms);
   }
   v1::RequestClass request_class = v1::REQUEST_CLASS_UNSPECIFIED;
@@ -392,8 +390,7 @@ absl::StatusOr<TokenizeRequest> ParseTokenizeRequest(absl::string_view body) {
     return InvalidField("prompt", "is missing, and so is messages");
   }
   BATON_ASSIGN_OR_RETURN(const auto special, fields.Bool("add_special_tokens"));
-  request.add_special_tokens =
-      special.value_or(!request.prompt.has_chat());
+  request.add_special_tokens = special.value_or(!request.prompt.has_chat());
   return request;
 }
 

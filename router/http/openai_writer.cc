@@ -24,12 +24,12 @@ std::string HeadJson(const AnswerHead& head, bool chunk) {
 }
 
 void AppendUsage(const AnswerUsage& usage, std::string* out) {
-  absl::StrAppend(out, "{\"prompt_tokens\":", usage.prompt_tokens,
-                  ",\"completion_tokens\":", usage.output_tokens,
-                  ",\"total_tokens\":",
-                  usage.prompt_tokens + usage.output_tokens,
-                  ",\"prompt_tokens_details\":{\"cached_tokens\":",
-                  usage.cached_prompt_tokens, "}}");
+  absl::StrAppend(
+      out, "{\"prompt_tokens\":", usage.prompt_tokens,
+      ",\"completion_tokens\":", usage.output_tokens,
+      ",\"total_tokens\":", usage.prompt_tokens + usage.output_tokens,
+      ",\"prompt_tokens_details\":{\"cached_tokens\":",
+      usage.cached_prompt_tokens, "}}");
 }
 
 // A token's bytes as text; where they are not text, as OpenAI writes them.
@@ -124,7 +124,8 @@ const char* FinishName(v1::FinishReason reason) {
   return reason == v1::FINISH_REASON_LENGTH ? "length" : "stop";
 }
 
-std::string WholeBody(const AnswerHead& head, const std::vector<Choice>& choices,
+std::string WholeBody(const AnswerHead& head,
+                      const std::vector<Choice>& choices,
                       const AnswerUsage& usage) {
   std::string out = HeadJson(head, /*chunk=*/false);
   out.append(",\"choices\":[");

@@ -40,7 +40,8 @@ struct Choice {
 };
 
 // The whole answer.
-std::string WholeBody(const AnswerHead& head, const std::vector<Choice>& choices,
+std::string WholeBody(const AnswerHead& head,
+                      const std::vector<Choice>& choices,
                       const AnswerUsage& usage);
 
 class ChunkWriter final {
@@ -55,10 +56,10 @@ class ChunkWriter final {
   void Role(int index, std::string* out) const;
   // New text and its log-probabilities. `offset` as Choice.text_offset, moved
   // on.
-  void Text(int index, absl::string_view text,
-            const google::protobuf::RepeatedPtrField<v1::TokenLogprobs>*
-                logprobs,
-            int64_t* offset, std::string* out) const;
+  void Text(
+      int index, absl::string_view text,
+      const google::protobuf::RepeatedPtrField<v1::TokenLogprobs>* logprobs,
+      int64_t* offset, std::string* out) const;
   void Finish(int index, v1::FinishReason reason, std::string* out) const;
   void Usage(const AnswerUsage& usage, std::string* out) const;
   // An error of a stream that has begun: `error` is ErrorJson's.

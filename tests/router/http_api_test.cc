@@ -38,9 +38,9 @@ class HttpApiTest : public RouterTest {
   std::vector<uint32_t> Ids(const std::string& text) {
     const json reply = json::parse(
         Connect()
-            ->Post("/tokenize", json({{"prompt", text},
-                                      {"add_special_tokens", false}})
-                                    .dump())
+            ->Post(
+                "/tokenize",
+                json({{"prompt", text}, {"add_special_tokens", false}}).dump())
             .body);
     return reply.at("tokens").get<std::vector<uint32_t>>();
   }
@@ -53,14 +53,16 @@ class HttpApiTest : public RouterTest {
     prefill_->NextGrant();
     return attempt;
   }
-  // Tokens of a whole answer; the last one ends it.
+  // Tokens of a whole answer; the last one ends it. At least two: the decode
+  // worker's end must not overtake the prefill worker's only token.
   void Answer(uint64_t attempt, const std::vector<uint32_t>& ids,
               v1::FinishReason finish) {
+    ASSERT_GE(ids.size(), 2u);
     for (size_t i = 0; i < ids.size(); ++i) {
       (i == 0 ? prefill_ : decode_)
-          ->SendToken(attempt, static_cast<uint32_t>(i), ids[i],
-                      i + 1 == ids.size() ? finish
-                                          : v1::FINISH_REASON_UNSPECIFIED);
+          ->SendToken(
+              attempt, static_cast<uint32_t>(i), ids[i],
+              i + 1 == ids.size() ? finish : v1::FINISH_REASON_UNSPECIFIED);
     }
     prefill_->SendOk(attempt);
     decode_->SendOk(attempt);
@@ -193,11 +195,12 @@ TEST_F(HttpApiTest, AStopStringEndsTheAnswerAndTheWork) {
 
 TEST_F(HttpApiTest, ErrorsHaveOpenAisShape) {
   Start();
-  HttpClient::Reply reply = client_->Post(
-      "/v1/completions", R"({"prompt": [5], "temperature": -1})");
+  HttpClient::Reply reply =
+      client_->Post("/v1/completions", R"({"prompt": [5], "temperature": -1})");
   EXPECT_EQ(reply.status, 400);
   EXPECT_EQ(ErrorOf(reply)["param"], "temperature");
   EXPECT_EQ(ErrorOf(reply)["type"], "invalid_request_error");
+  EXPECT_THAT(reply.Header("x-request-id"), StartsWith("cmpl-"));
   reply = client_->Post("/v1/completions", R"({"prompt": [5000]})");
   EXPECT_EQ(reply.status, 400);
   EXPECT_EQ(ErrorOf(reply)["param"], "prompt");
@@ -303,7 +306,8 @@ TEST_F(HttpApiTest, AClientThatLeavesBeforeTheFirstTokenToo) {
 
 TEST_F(HttpApiTest, EchoAndLogprobs) {
   Start();
-  const std::vector<uint32_t> ids = Ids(" one");
+  std::vector<uint32_t> ids = Ids(" one");
+  ids.push_back(kEos);
   client_->Send("POST", "/v1/completions",
                 R"({"prompt": [5], "logprobs": 2, "echo": true})");
   const uint64_t attempt = Accept();

@@ -212,7 +212,8 @@ TEST_F(RequestValidationTest, StopRules) {
   EXPECT_EQ(prepared->spec.stop.min_output_tokens, 3);
 
   request_.set_min_tokens(10);
-  EXPECT_THAT(Error(), HasSubstr("min_tokens is 10, the answer has room for 9"));
+  EXPECT_THAT(Error(),
+              HasSubstr("min_tokens is 10, the answer has room for 9"));
   request_.set_min_tokens(0);
   request_.add_stop("");
   EXPECT_THAT(Error(), StartsWith("stop has a string of 0 bytes at index 2"));
@@ -274,12 +275,11 @@ TEST_F(RequestValidationTest, AConversationNeedsATemplate) {
       R"([{"role": "user", "content": "Hi"}])");
   ServedModel model = *model_;
   model.chat_template = nullptr;
-  const absl::Status status =
-      PrepareRequest(request_, model, limits_, [this] { return ++draws_; })
-          .status();
+  const absl::Status status = PrepareRequest(request_, model, limits_, [this] {
+                                return ++draws_;
+                              }).status();
   EXPECT_EQ(FieldOf(status), "messages");
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("has no chat template"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("has no chat template"));
 }
 
 TEST_F(RequestValidationTest, ConversationsAreRendered) {
@@ -314,8 +314,9 @@ TEST_F(RequestValidationTest, ConversationsAreRendered) {
   EXPECT_EQ(error("[{}]"), "messages[0].role must be a string");
   EXPECT_THAT(error(R"([{"role": "user", "content": 3}])"),
               StartsWith("messages[0].content must be a string"));
-  EXPECT_THAT(error(R"([{"role": "user", "content": [{"type": "image_url"}]}])"),
-              StartsWith("messages[0].content[0].type is \"image_url\""));
+  EXPECT_THAT(
+      error(R"([{"role": "user", "content": [{"type": "image_url"}]}])"),
+      StartsWith("messages[0].content[0].type is \"image_url\""));
   EXPECT_THAT(error(std::string(100, '[') + std::string(100, ']')),
               HasSubstr("nested deeper"));
 }

@@ -119,8 +119,7 @@ TEST(OpenAiRequestTest, WrongFieldsAreNamed) {
               StartsWith("stream: "));
   EXPECT_THAT(CompletionError(R"({"prompt": "a", "stop": [1]})"),
               StartsWith("stop: "));
-  EXPECT_THAT(CompletionError(R"({"prompt": "a", "n": 0})"),
-              StartsWith("n: "));
+  EXPECT_THAT(CompletionError(R"({"prompt": "a", "n": 0})"), StartsWith("n: "));
   EXPECT_THAT(CompletionError(R"({"prompt": ["a", "b"], "n": 128})"),
               HasSubstr("256 answers"));
   EXPECT_THAT(CompletionError(R"({"prompt": "a", "best_of": 2})"),

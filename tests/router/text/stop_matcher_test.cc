@@ -12,7 +12,8 @@ namespace baton::router {
 namespace {
 
 // Pushes `pieces`; what was shown in all, and that nothing was shown too early.
-std::string Shown(StopMatcher* matcher, const std::vector<std::string>& pieces) {
+std::string Shown(StopMatcher* matcher,
+                  const std::vector<std::string>& pieces) {
   std::string shown;
   for (const std::string& piece : pieces) shown += matcher->Push(piece);
   return shown + matcher->Finish();
