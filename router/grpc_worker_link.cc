@@ -9,6 +9,7 @@
 #include "absl/synchronization/notification.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/log.h"
+#include "common/rpc/grpc_credentials.h"
 #include "common/rpc/grpc_setup.h"
 #include "common/rpc/pending_writes.h"
 
@@ -25,7 +26,7 @@ using Writes = rpc::PendingWrites<v1::RouterMessage>;
 class GrpcWorkerLink final : public WorkerLink {
  public:
   GrpcWorkerLink(int link, const std::string& address, v1::RouterMessage hello,
-                 Sink sink);
+                 std::shared_ptr<tls::PemFiles> cluster_tls, Sink sink);
   ~GrpcWorkerLink() override;
 
   GrpcWorkerLink(const GrpcWorkerLink&) = delete;
@@ -41,12 +42,20 @@ class GrpcWorkerLink final : public WorkerLink {
  private:
   class Stream;
 
+  // A channel with the certificate that is current; REQUIRES: no stream.
+  void UpdateChannel();
+
   const int link_;
   const std::string address_;
   const v1::RouterMessage hello_;
+  const std::shared_ptr<tls::PemFiles> cluster_tls_;  // null: plain text
   const Sink sink_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::WorkerControl::Stub> stub_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::WorkerControl::Stub> stub_;
+  uint64_t certificate_version_ = 0;  // of channel_
+  // Whether the next stream waits for the worker to be there. One that does
+  // not ends at once, with the reason that the other one never learns.
+  bool wait_for_ready_ = false;
   std::unique_ptr<Stream> stream_;
 };
 
@@ -60,12 +69,17 @@ class GrpcWorkerLink final : public WorkerLink {
 class GrpcWorkerLink::Stream final
     : public grpc::ClientBidiReactor<v1::RouterMessage, v1::WorkerMessage> {
  public:
-  Stream(int link, Sink sink)
-      : link_(link), sink_(std::move(sink)), writes_(kMaxPendingWrites) {}
+  Stream(int link, bool with_tls, Sink sink)
+      : link_(link),
+        with_tls_(with_tls),
+        sink_(std::move(sink)),
+        writes_(kMaxPendingWrites) {}
 
-  void Start(v1::WorkerControl::Stub* stub, const v1::RouterMessage& hello) {
-    // Without a time limit: the channel tries again and again by itself.
-    context_.set_wait_for_ready(true);
+  // `wait`: for the worker, without a time limit: the channel tries again and
+  // again by itself. Otherwise a worker that is not there ends the stream.
+  void Start(v1::WorkerControl::Stub* stub, const v1::RouterMessage& hello,
+             bool wait) {
+    context_.set_wait_for_ready(wait);
     stub->async()->Connect(&context_, this);
     AddHold();
     Send(hello);
@@ -111,6 +125,9 @@ class GrpcWorkerLink::Stream final
 
   void WaitUntilDone() { done_.WaitForNotification(); }
 
+  // Whether the worker said anything. After WaitUntilDone.
+  bool spoke() const { return spoke_; }
+
  private:
   void OnReadDone(bool ok) override {
     if (!ok) {
@@ -118,6 +135,7 @@ class GrpcWorkerLink::Stream final
       if (writes_.Close()) RemoveHold();
       return;
     }
+    spoke_ = true;
     bool pause = false;
     {
       absl::MutexLock lock(&mu_);
@@ -153,17 +171,21 @@ class GrpcWorkerLink::Stream final
     event.link = link_;
     event.kind = LinkEvent::Kind::kEnded;
     event.reason =
-        status.ok() ? "the worker ended the stream"
-                    : absl::StrCat(status.error_message(), " (code ",
-                                   static_cast<int>(status.error_code()), ")");
+        status.ok()
+            ? "the worker ended the stream"
+            : absl::StrCat(
+                  rpc::ExplainConnectError(status.error_message(), with_tls_),
+                  " (code ", static_cast<int>(status.error_code()), ")");
     sink_(std::move(event));
     done_.Notify();  // this may be gone from here on
   }
 
   const int link_;
+  const bool with_tls_;
   const Sink sink_;
   grpc::ClientContext context_;
   v1::WorkerMessage incoming_;  // the read under way
+  bool spoke_ = false;          // one read at a time, and OnDone after them
   absl::Notification done_;
 
   // Starting a write and giving the hold back exclude each other: a write must
@@ -178,13 +200,14 @@ class GrpcWorkerLink::Stream final
 };
 
 GrpcWorkerLink::GrpcWorkerLink(int link, const std::string& address,
-                               v1::RouterMessage hello, Sink sink)
+                               v1::RouterMessage hello,
+                               std::shared_ptr<tls::PemFiles> cluster_tls,
+                               Sink sink)
     : link_(link),
       address_(address),
       hello_(std::move(hello)),
-      sink_(std::move(sink)),
-      channel_(rpc::MakeControlChannel(address)),
-      stub_(v1::WorkerControl::NewStub(channel_)) {}
+      cluster_tls_(std::move(cluster_tls)),
+      sink_(std::move(sink)) {}
 
 GrpcWorkerLink::~GrpcWorkerLink() {
   if (stream_ == nullptr) return;
@@ -192,10 +215,23 @@ GrpcWorkerLink::~GrpcWorkerLink() {
   stream_->WaitUntilDone();
 }
 
+void GrpcWorkerLink::UpdateChannel() {
+  std::shared_ptr<const tls::PemContents> contents;
+  if (cluster_tls_ != nullptr) contents = cluster_tls_->Get();
+  const uint64_t version = contents == nullptr ? 0 : contents->version;
+  if (channel_ != nullptr && version == certificate_version_) return;
+  certificate_version_ = version;
+  channel_ = rpc::MakeControlChannel(
+      address_,
+      contents == nullptr ? nullptr : rpc::MakeClusterCredentials(*contents));
+  stub_ = v1::WorkerControl::NewStub(channel_);
+}
+
 void GrpcWorkerLink::Connect() {
   CHECK(stream_ == nullptr) << address_;
-  stream_ = std::make_unique<Stream>(link_, sink_);
-  stream_->Start(stub_.get(), hello_);
+  UpdateChannel();
+  stream_ = std::make_unique<Stream>(link_, cluster_tls_ != nullptr, sink_);
+  stream_->Start(stub_.get(), hello_, wait_for_ready_);
 }
 
 bool GrpcWorkerLink::Send(v1::RouterMessage message) {
@@ -210,6 +246,9 @@ void GrpcWorkerLink::Ended() {
   CHECK(stream_ != nullptr) << address_;
   // kEnded is sent just before gRPC lets go.
   stream_->WaitUntilDone();
+  // Waiting finds a worker that comes back soonest; but every other attempt
+  // tells why it is not there.
+  wait_for_ready_ = !stream_->spoke() && !wait_for_ready_;
   stream_.reset();
 }
 
@@ -219,12 +258,13 @@ void GrpcWorkerLink::Break() {
 
 }  // namespace
 
-std::unique_ptr<WorkerLink> MakeGrpcWorkerLink(int link,
-                                               const std::string& address,
-                                               v1::RouterMessage hello,
-                                               WorkerLink::Sink sink) {
-  return std::make_unique<GrpcWorkerLink>(link, address, std::move(hello),
-                                          std::move(sink));
+MakeWorkerLink GrpcWorkerLinks(std::shared_ptr<tls::PemFiles> cluster_tls) {
+  return [cluster_tls = std::move(cluster_tls)](
+             int link, const std::string& address, v1::RouterMessage hello,
+             WorkerLink::Sink sink) -> std::unique_ptr<WorkerLink> {
+    return std::make_unique<GrpcWorkerLink>(link, address, std::move(hello),
+                                            cluster_tls, std::move(sink));
+  };
 }
 
 }  // namespace baton::router

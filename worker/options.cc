@@ -51,6 +51,10 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
                   "HOST:PORT of the control plane (gRPC); port 0 takes a free "
                   "one")
       ->capture_default_str();
+  app->add_option("--cluster-tls", o->cluster_tls,
+                  "Folder with ca.pem, cert.pem and key.pem: only routers with "
+                  "a certificate of that CA may connect, over TLS")
+      ->check(CLI::ExistingDirectory);
   app->add_option("--metrics", o->metrics, "HOST:PORT of GET /metrics")
       ->capture_default_str();
   app->add_option("--data-host", o->data_host,
@@ -133,6 +137,10 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
   app->add_option("--drain-seconds", o->drain_seconds,
                   "After SIGTERM, how long to go on with what runs")
       ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app->add_option("--log-format", o->log_format,
+                  "Lines of the log: text, or json: an object each")
+      ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app->add_option("--ready-fd", o->ready_fd,
                   "File descriptor for one line of JSON when ready");

@@ -17,6 +17,8 @@ namespace baton::worker {
 struct WorkerOptions {
   std::string name;
   std::string listen = "127.0.0.1:0";
+  // Folder with ca.pem, cert.pem and key.pem; empty: plain text.
+  std::string cluster_tls;
   std::string metrics = "127.0.0.1:0";
   std::string data_host = "127.0.0.1";
   int32_t data_port = 0;
@@ -34,6 +36,8 @@ struct WorkerOptions {
   bool prefix_cache = true;
   // How long a draining worker goes on with what it has.
   double drain_seconds = 10;
+  // "text" or "json" (common/log.h).
+  std::string log_format = "text";
   int ready_fd = -1;
   bool die_with_parent = false;
 };

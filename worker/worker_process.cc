@@ -15,6 +15,7 @@
 #include "common/process/process.h"
 #include "common/rpc/grpc_setup.h"
 #include "common/status_macros.h"
+#include "common/tls/pem_files.h"
 #include "kv_transfer/transports/host_aware/create_transport.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 #include "kv_transfer/wire_encoding.h"
@@ -90,6 +91,18 @@ void RunUntilSignal(WorkerLoop* loop) {
   signals.join();
 }
 
+// Of --cluster-tls; null without it.
+absl::StatusOr<std::shared_ptr<tls::PemFiles>> OpenClusterTls(
+    const WorkerOptions& options) {
+  if (options.cluster_tls.empty()) return nullptr;
+  absl::StatusOr<std::shared_ptr<tls::PemFiles>> files =
+      tls::PemFiles::Open(tls::ClusterPaths(options.cluster_tls));
+  if (files.ok()) return files;
+  return absl::Status(
+      files.status().code(),
+      absl::StrCat("--cluster-tls: ", files.status().message()));
+}
+
 absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
                    const MakeLoop& make_loop) {
   if (options.kv_wire != "exact" && options.engine.kv_dtype != "bf16") {
@@ -97,6 +110,8 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
         absl::StrCat("--kv-wire ", options.kv_wire, " needs --kv-dtype bf16, ",
                      "not ", options.engine.kv_dtype));
   }
+  BATON_ASSIGN_OR_RETURN(const std::shared_ptr<tls::PemFiles> tls,
+                         OpenClusterTls(options));
   engine::EngineOptions engine_options = options.engine;
   // Decode workers only take KV in, and are fastest with memory of their own.
   engine_options.share_kv_memory =
@@ -142,14 +157,15 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
   BATON_ASSIGN_OR_RETURN(const int metrics_port,
                          registry.Serve(options.metrics));
   BATON_ASSIGN_OR_RETURN(const rpc::RunningServer server,
-                         rpc::StartServer(options.listen, {&service}));
+                         rpc::StartServer(options.listen, {&service}, tls));
 
   const std::string grpc_address = rpc::WithPort(options.listen, server.port);
   const std::string metrics_address =
       rpc::WithPort(options.metrics, metrics_port);
   LOG(INFO) << ProgramName(role) << " " << options.name << ": "
-            << DescribeEngine(*engine) << ", gRPC " << grpc_address << ", data "
-            << (data_address.empty() ? "(connects)" : data_address)
+            << DescribeEngine(*engine) << ", gRPC " << grpc_address
+            << (tls == nullptr ? " (plain text: no --cluster-tls)" : " (TLS)")
+            << ", data " << (data_address.empty() ? "(connects)" : data_address)
             << ", metrics " << metrics_address;
   process::ReportReady(options.ready_fd, {{"name", options.name},
                                           {"grpc", grpc_address},
@@ -237,7 +253,9 @@ int RunWorker(int argc, char** argv, v1::WorkerRole role,
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
-  InitLogging(ProgramName(role));
+  InitLogging({.program = ProgramName(role),
+               .name = options.name,
+               .format = LogFormats().at(options.log_format)});
   process::SetUpSignals(options.die_with_parent);
   const absl::Status status = Serve(options, role, make_loop);
   if (!status.ok()) {

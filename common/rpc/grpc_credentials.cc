@@ -10,13 +10,19 @@
 #include <atomic>
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/log.h"
 
 namespace baton::rpc {
@@ -82,16 +88,47 @@ class ReloadingServerCredentials final : public grpc::ServerCredentials {
   grpc_server_credentials* credentials_ = nullptr;
 };
 
-void LogForGrpc(gpr_log_func_args* args) {
-  if (absl::StrContains(args->message, "Handshake failed")) {
-    LOG_EVERY_T(WARNING, 1)
-        << "a TLS connection was refused: "
-        << ExplainConnectError(args->message, /*with_tls=*/true);
-  } else if (args->severity == GPR_LOG_SEVERITY_ERROR &&
-             !absl::StrContains(args->message, "No match found for server")) {
-    // Certificates of a cluster are for no name, and need not be.
-    LOG(WARNING) << "gRPC: " << args->message;
+// What was said of refused peers: each thing once a minute, since a peer that
+// is refused tries again and again. gRPC's texts are few.
+class Refusals final {
+ public:
+  bool IsNews(const std::string& text) ABSL_LOCKS_EXCLUDED(mu_) {
+    const absl::Time now = Clock::Monotonic()->Now();
+    absl::MutexLock lock(&mu_);
+    if (said_at_.size() >= kMaxTexts) said_at_.clear();
+    absl::Time& said_at =
+        said_at_.try_emplace(text, absl::InfinitePast()).first->second;
+    if (now - said_at < absl::Minutes(1)) return false;
+    said_at = now;
+    return true;
   }
+
+ private:
+  static constexpr size_t kMaxTexts = 64;
+
+  absl::Mutex mu_;
+  std::map<std::string, absl::Time> said_at_ ABSL_GUARDED_BY(mu_);
+};
+
+void LogForGrpc(gpr_log_func_args* args) {
+  static auto* const refusals = new Refusals;
+  absl::string_view message = args->message;
+  if (absl::ConsumePrefix(&message, "Handshaking failed: ")) {
+    // A server's. After it come numbers and the place in gRPC's source.
+    const std::string error(message.substr(0, message.find(" {")));
+    LOG_IF(WARNING, refusals->IsNews(error))
+        << "a TLS connection came to nothing: "
+        << ExplainConnectError(error, /*with_tls=*/true);
+    return;
+  }
+  // Who connects is told otherwise; and certificates of a cluster are for no
+  // name, and need not be.
+  if (absl::StrContains(message, "Handshake failed with") ||
+      absl::StrContains(message, "No match found for server")) {
+    return;
+  }
+  LOG_IF(WARNING, args->severity == GPR_LOG_SEVERITY_ERROR)
+      << "gRPC: " << message;
 }
 
 // `parts` are in lower case.
@@ -140,9 +177,11 @@ std::string ExplainConnectError(absl::string_view error, bool with_tls) {
     likely = "the certificate is not of the CA that is asked for, or has ended";
   } else if (ContainsAny(error, {"did not return a certificate",
                                  "certificate required"})) {
-    likely = "there is no certificate";
-  } else if (with_tls) {
-    likely = "";
+    likely = "the other side has no certificate";
+  } else if (with_tls && ContainsAny(error, {"handshake read failed"})) {
+    likely =
+        "the other side hung up; it may not believe the certificate, or not "
+        "speak TLS";
   }
   if (likely.empty()) return std::string(error);
   return absl::StrCat(error, ": ", likely);
@@ -152,7 +191,7 @@ void LogHandshakeFailures() {
   static std::once_flag once;
   std::call_once(once, [] {
     gpr_set_log_function(LogForGrpc);
-    gpr_set_log_verbosity(GPR_LOG_SEVERITY_INFO);
+    gpr_set_log_verbosity(GPR_LOG_SEVERITY_DEBUG);
   });
 }
 

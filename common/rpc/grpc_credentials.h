@@ -29,12 +29,12 @@ std::shared_ptr<grpc::ChannelCredentials> MakeClusterCredentials(
 
 // What gRPC says of a connection that could not be made, with what is likely
 // behind it when one side speaks TLS and the other does not, or does not
-// believe it. `with_tls`: whether we do. `flag` is the flag that turns TLS on.
+// believe it. `with_tls`: whether we do.
 std::string ExplainConnectError(absl::string_view error, bool with_tls);
 
-// Sends what gRPC logs of failed handshakes to our log, at most once a second:
-// the only place where a server says why it refused a peer. Once per process;
-// later calls do nothing.
+// Sends what gRPC logs of connections that a server refused to our log, each
+// reason at most once a minute: the only place where a server says why. Once
+// per process; later calls do nothing.
 void LogHandshakeFailures();
 
 }  // namespace baton::rpc

@@ -1,9 +1,7 @@
 #include "tests/integration/cluster.h"
 
 #include <signal.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -29,15 +27,6 @@ std::string ReadFile(const std::string& path) {
 }
 
 }  // namespace
-
-ScratchDir::ScratchDir() : path_(testing::TempDir() + "/baton-test-XXXXXX") {
-  PCHECK(mkdtemp(path_.data()) != nullptr) << path_;
-}
-
-ScratchDir::~ScratchDir() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 Cluster::Cluster(std::string model_dir) : model_dir_(std::move(model_dir)) {}
 
@@ -151,7 +140,7 @@ std::string Cluster::Address(const std::string& name, const std::string& kind) {
 
 std::unique_ptr<v1::Inference::Stub> Cluster::MakeStub() {
   return v1::Inference::NewStub(
-      rpc::MakeControlChannel(Address("router", "grpc")));
+      rpc::MakeControlChannel(Address("router", "grpc"), credentials_));
 }
 
 std::string ProgramPath(const std::string& name) {

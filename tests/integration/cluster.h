@@ -13,11 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include <grpcpp/grpcpp.h>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "baton/v1/inference.grpc.pb.h"
 #include "cli/child_process.h"
+#include "tests/support/scratch_dir.h"
 
 namespace baton::test {
 
@@ -26,20 +29,6 @@ using Flags = std::vector<std::string>;
 // Long enough for a sanitizer build on a busy machine; a test that passes never
 // waits that long.
 inline constexpr absl::Duration kPatience = absl::Seconds(60);
-
-// A folder that is gone with the object.
-class ScratchDir final {
- public:
-  ScratchDir();
-  ~ScratchDir();
-  ScratchDir(const ScratchDir&) = delete;
-  ScratchDir& operator=(const ScratchDir&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // The workers of a cluster: one entry of extra flags each.
 struct ClusterShape {
@@ -54,6 +43,10 @@ class Cluster final {
   // For programs that are given another model.
   void set_model_dir(std::string model_dir) {
     model_dir_ = std::move(model_dir);
+  }
+  // How stubs reach the router; plain text unless this was called.
+  void set_credentials(std::shared_ptr<grpc::ChannelCredentials> credentials) {
+    credentials_ = std::move(credentials);
   }
   // A command that starts the program `name` in its stead, such as
   // {"ip", "netns", "exec", ...}.
@@ -97,6 +90,7 @@ class Cluster final {
   std::map<std::string, std::unique_ptr<cli::ChildProcess>> processes_;
   std::set<std::string> killed_;
   std::map<std::string, Flags> launchers_;
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;
 };
 
 // How a program that ran to its end did.
