@@ -33,6 +33,9 @@ void AddBenchEngineCommand(CLI::App* bench, const std::string& program,
                            Command* chosen);
 void AddDoctorCommand(CLI::App* app, const std::string& program,
                       Command* chosen);
+void AddExplainCommand(CLI::App* app, const std::string& program,
+                       Command* chosen);
+void AddKeyCommand(CLI::App* app, const std::string& program, Command* chosen);
 void AddPerplexityCommand(CLI::App* app, const std::string& program,
                           Command* chosen);
 void AddQuantizeCommand(CLI::App* app, const std::string& program,

@@ -25,6 +25,8 @@ int main(int argc, char** argv) {
   baton::cli::AddModelCommand(&app, program, &chosen);
   baton::cli::AddBenchCommand(&app, program, &chosen);
   baton::cli::AddDoctorCommand(&app, program, &chosen);
+  baton::cli::AddExplainCommand(&app, program, &chosen);
+  baton::cli::AddKeyCommand(&app, program, &chosen);
   baton::cli::AddPerplexityCommand(&app, program, &chosen);
   baton::cli::AddQuantizeCommand(&app, program, &chosen);
   baton::cli::AddSynthCommand(&app, program, &chosen);
