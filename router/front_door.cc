@@ -45,6 +45,12 @@ absl::Status FrontDoor::Rejected(const std::string& reason,
   return status;
 }
 
+void FrontDoor::CountInvalid(absl::string_view id) {
+  metrics_->Rejected("invalid");
+  ReportRejection({.id = id.substr(0, kMaxIdBytes)}, "invalid",
+                  absl::InvalidArgumentError(""));
+}
+
 absl::StatusOr<FrontDoor::Admission> FrontDoor::Admit(
     absl::string_view authorization, absl::Duration* retry_after) {
   if (state_->Get().draining) {

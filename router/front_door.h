@@ -61,7 +61,7 @@ class FrontDoor final {
                                           absl::string_view traceparent);
 
   // Counts a request that could not even be read.
-  void CountInvalid() { metrics_->Rejected("invalid"); }
+  void CountInvalid(absl::string_view id);
 
   // Hands the request to the loop, which answers on `stream`. `timeout` is the
   // client's own. ResourceExhausted when the loop has too much to read: then

@@ -1,6 +1,9 @@
 #include "router/placement_log.h"
 
+#include <algorithm>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "router/text/utf8.h"
 
@@ -74,7 +77,13 @@ void PlacementLog::Describe(absl::Time received_at, const WorkerNames& names,
     record->set_prefill_worker(names.NameOf(entry.verdict.prefill));
     record->set_decision(scheduling::PlacementKindName(entry.verdict.kind));
     record->set_reason(scheduling::PlacementReasonName(entry.verdict.reason));
-    for (const PlacementCandidate& candidate : entry.candidates) {
+    // Of many, they come in no order.
+    std::vector<PlacementCandidate> candidates = entry.candidates;
+    std::sort(candidates.begin(), candidates.end(),
+              [](const auto& a, const auto& b) {
+                return std::tie(a.role, a.id) < std::tie(b.role, b.id);
+              });
+    for (const PlacementCandidate& candidate : candidates) {
       DescribeCandidate(candidate, names, record->add_candidates());
     }
     record->set_ended(entry.ended);

@@ -109,6 +109,10 @@ const WorkerSnapshot& PickPrefill(const Workers& paired, WorkerId decode,
 struct Chosen {
   const WorkerSnapshot* prefill = nullptr;
   const WorkerSnapshot* decode = nullptr;
+  // Of `decode`.
+  double decode_load = 0;
+  // From `prefill` to `decode`.
+  double bandwidth = 0;
 };
 
 Chosen FindChosen(const ClusterSnapshot& cluster,
@@ -118,15 +122,20 @@ Chosen FindChosen(const ClusterSnapshot& cluster,
     if (worker.id == verdict.prefill) chosen.prefill = &worker;
     if (worker.id == verdict.decode) chosen.decode = &worker;
   }
+  if (chosen.decode != nullptr) {
+    chosen.decode_load = DecodeLoad(*chosen.decode);
+    if (chosen.prefill != nullptr) {
+      chosen.bandwidth = Bandwidth(*chosen.prefill, chosen.decode->id);
+    }
+  }
   return chosen;
 }
 
-Standing DecodeStanding(const WorkerSnapshot& worker, int32_t tokens,
-                        const Chosen& chosen) {
+Standing DecodeStanding(const WorkerSnapshot& worker, double load,
+                        int32_t tokens, const Chosen& chosen) {
   if (!DecodeHasRoom(worker, tokens)) return Standing::kNoRoom;
   // Only its prefill workers can have stood in the way.
-  const bool less = chosen.decode != nullptr &&
-                    DecodeLoad(worker) < DecodeLoad(*chosen.decode);
+  const bool less = chosen.decode != nullptr && load < chosen.decode_load;
   return less ? Standing::kNotPaired : Standing::kPassedOver;
 }
 
@@ -138,11 +147,11 @@ Standing PrefillStanding(const WorkerSnapshot& worker, int32_t tokens,
   }
   if (!PrefillHasRoom(worker, tokens)) return Standing::kNoRoom;
   if (chosen.prefill == nullptr) return Standing::kPassedOver;
+  if (QueuedTokens(worker) != QueuedTokens(*chosen.prefill)) {
+    return Standing::kPassedOver;
+  }
   const double bandwidth = Bandwidth(worker, chosen.decode->id);
-  const bool slow =
-      bandwidth > 0 &&
-      bandwidth < Bandwidth(*chosen.prefill, chosen.decode->id) / 2;
-  return slow && QueuedTokens(worker) == QueuedTokens(*chosen.prefill)
+  return bandwidth > 0 && bandwidth < chosen.bandwidth / 2
              ? Standing::kSlowLink
              : Standing::kPassedOver;
 }
@@ -168,8 +177,9 @@ PlacementCandidate Candidate(const WorkerSnapshot& worker,
   } else if (Contains(request.excluded, worker.id)) {
     candidate.standing = Standing::kExcluded;
   } else {
-    candidate.standing = decode ? DecodeStanding(worker, tokens, chosen)
-                                : PrefillStanding(worker, tokens, chosen);
+    candidate.standing =
+        decode ? DecodeStanding(worker, candidate.load, tokens, chosen)
+               : PrefillStanding(worker, tokens, chosen);
   }
   return candidate;
 }
@@ -331,12 +341,12 @@ std::vector<PlacementCandidate> LeastLoadPlacement::Weigh(
     candidates.push_back(Candidate(worker, request, chosen));
   }
   if (candidates.size() <= most) return candidates;
-  std::partial_sort(candidates.begin(),
-                    candidates.begin() + static_cast<ptrdiff_t>(most),
-                    candidates.end(), [](const auto& a, const auto& b) {
-                      return std::tie(a.standing, a.load, a.id) <
-                             std::tie(b.standing, b.load, b.id);
-                    });
+  std::nth_element(candidates.begin(),
+                   candidates.begin() + static_cast<ptrdiff_t>(most),
+                   candidates.end(), [](const auto& a, const auto& b) {
+                     return std::tie(a.standing, a.load, a.id) <
+                            std::tie(b.standing, b.load, b.id);
+                   });
   candidates.resize(most);
   candidates.shrink_to_fit();
   return candidates;

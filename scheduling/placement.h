@@ -153,7 +153,8 @@ class PlacementPolicy {
   virtual PlacementVerdict Place(const ClusterSnapshot& cluster,
                                  const PlacementRequest& request) const = 0;
   // How the workers stood when Place gave `verdict` for the same snapshot and
-  // request; of more than `most`, the chosen ones and those that came near.
+  // request; of more than `most`, the chosen ones and those that came near, in
+  // no order.
   virtual std::vector<PlacementCandidate> Weigh(const ClusterSnapshot& cluster,
                                                 const PlacementRequest& request,
                                                 const PlacementVerdict& verdict,

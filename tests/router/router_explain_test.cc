@@ -163,10 +163,12 @@ TEST_F(ExplainTest, ARetryAfterAFailureNamesBothAndWhy) {
   EXPECT_EQ(decodes[failing]->NextReserve().attempt(), first);
   decodes[failing]->SendFailure(first, "the transfer is torn", true);
   const uint64_t second = prefill->NextPrefill().attempt();
-  decodes[1 - failing]->SendToken(second, 1, kLastToken,
+  // The next one of the answer.
+  prefill->SendToken(second, 1, 11);
+  prefill->SendOk(second);
+  decodes[1 - failing]->SendToken(second, 2, kLastToken,
                                   v1::FINISH_REASON_STOP);
   decodes[1 - failing]->SendOk(second);
-  prefill->SendOk(second);
   ASSERT_TRUE(call->Finish().ok());
 
   const v1::ExplainRequestResponse told = Explain("twice");
