@@ -70,15 +70,20 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path,
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const std::string bytes,
                          ReadSmallFile(path, kMaxFileBytes));
-  if (IsNestedTooDeeply(bytes)) {
+  return ParseJson(bytes, path);
+}
+
+absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text,
+                                         const std::string& name) {
+  if (IsNestedTooDeeply(text)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        path, ": nested deeper than ", kMaxDepth, " arrays and objects"));
+        name, ": nested deeper than ", kMaxDepth, " arrays and objects"));
   }
   try {
-    return nlohmann::json::parse(bytes);
+    return nlohmann::json::parse(text.begin(), text.end());
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " is not valid JSON: ", error.what()));
+        absl::StrCat(name, " is not valid JSON: ", error.what()));
   }
 }
 

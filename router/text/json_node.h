@@ -20,6 +20,9 @@ namespace baton::router {
 // Reads and parses a JSON file. NotFound if there is none; InvalidArgument,
 // naming the file, if it is too large, nested too deeply or not JSON.
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path);
+// The same from text that is there already; `name` is what errors call it.
+absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text,
+                                         const std::string& name);
 
 // The bytes of a file of at most `max_bytes`.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path,

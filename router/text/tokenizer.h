@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,6 +24,10 @@
 #include "router/text/normalizer.h"
 #include "router/text/post_processor.h"
 #include "router/text/pre_tokenizer.h"
+
+namespace baton::gguf {
+class GgufFile;
+}  // namespace baton::gguf
 
 namespace baton::router {
 
@@ -45,6 +50,10 @@ class Tokenizer final {
   // Unimplemented, naming the field, for what Baton does not know.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(
       const std::string& model);
+
+  // From the text of a tokenizer.json alone; `name` is what errors call it.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> FromText(
+      absl::string_view json, const std::string& name);
 
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
@@ -84,9 +93,20 @@ class Tokenizer final {
   // The id of a token's own spelling in the vocabulary, such as "<|im_end|>".
   std::optional<TokenId> IdOf(absl::string_view token) const;
 
-  // The model's chat template (Jinja source), not rendered.
+  // The model's chat template (Jinja source), not rendered; and the one for
+  // messages with tools, where the model has another for them.
   const std::optional<std::string>& chat_template() const {
     return chat_template_;
+  }
+  const std::optional<std::string>& tool_use_template() const {
+    return tool_use_template_;
+  }
+
+  // The special tokens that the model's files name, for chat templates:
+  // ("bos_token", "<s>"), ("eos_token", "</s>"), ...
+  using NamedText = std::pair<std::string, std::string>;
+  const std::vector<NamedText>& special_token_texts() const {
+    return special_token_texts_;
   }
 
  private:
@@ -97,6 +117,9 @@ class Tokenizer final {
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(
       const JsonNode& root);
   absl::Status ReadConfig(const std::string& model_dir);
+  absl::Status ReadConfigFile(const JsonNode& config);
+  absl::Status ReadTemplateFiles(const std::string& model_dir);
+  absl::Status ReadGgufSettings(const gguf::GgufFile& file);
   static absl::StatusOr<std::unique_ptr<Tokenizer>> LoadGguf(
       const std::string& path);
 
@@ -124,6 +147,8 @@ class Tokenizer final {
   std::optional<TokenId> bos_id_;
   std::optional<TokenId> eos_id_;
   std::optional<std::string> chat_template_;
+  std::optional<std::string> tool_use_template_;
+  std::vector<NamedText> special_token_texts_;
 };
 
 }  // namespace baton::router

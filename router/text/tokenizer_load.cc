@@ -21,16 +21,41 @@ absl::StatusOr<std::string> TokenContent(const JsonNode& node) {
   return node.String("content");
 }
 
-// The template, or the one called "default" (else the first) of several.
-absl::StatusOr<std::string> ChatTemplate(const JsonNode& node) {
-  if (node.value().is_string()) return node.AsString();
-  BATON_ASSIGN_OR_RETURN(const std::vector<JsonNode> named, node.Elements());
-  if (named.empty()) return node.Invalid("has no template");
+// The template called `name`, of several; nothing where there is none.
+absl::StatusOr<std::optional<std::string>> TemplateCalled(
+    const std::vector<JsonNode>& named, absl::string_view name) {
   for (const JsonNode& each : named) {
-    BATON_ASSIGN_OR_RETURN(const std::string name, each.String("name"));
-    if (name == "default") return each.String("template");
+    BATON_ASSIGN_OR_RETURN(const std::string its_name, each.String("name"));
+    if (its_name != name) continue;
+    BATON_ASSIGN_OR_RETURN(std::string text, each.String("template"));
+    return std::optional<std::string>(std::move(text));
   }
-  return named.front().String("template");
+  return std::optional<std::string>();
+}
+
+// The special tokens that templates know by name, and the keys of a GGUF file
+// that name the same.
+struct SpecialToken {
+  absl::string_view name;
+  absl::string_view gguf_key;
+};
+constexpr SpecialToken kSpecialTokens[] = {
+    {"bos_token", "tokenizer.ggml.bos_token_id"},
+    {"eos_token", "tokenizer.ggml.eos_token_id"},
+    {"unk_token", "tokenizer.ggml.unknown_token_id"},
+    {"sep_token", "tokenizer.ggml.seperator_token_id"},
+    {"pad_token", "tokenizer.ggml.padding_token_id"},
+    {"cls_token", "tokenizer.ggml.cls_token_id"},
+    {"mask_token", "tokenizer.ggml.mask_token_id"},
+};
+
+// The text of a file; nothing where there is none.
+absl::StatusOr<std::optional<std::string>> ReadTemplate(
+    const std::string& path) {
+  absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxTemplateBytes);
+  if (text.ok()) return std::optional<std::string>(*std::move(text));
+  if (absl::IsNotFound(text.status())) return std::optional<std::string>();
+  return text.status();
 }
 
 absl::StatusOr<std::optional<TokenId>> NamedToken(const JsonNode& config,
@@ -70,6 +95,12 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(
   return tokenizer;
 }
 
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromText(
+    absl::string_view json, const std::string& name) {
+  BATON_ASSIGN_OR_RETURN(const nlohmann::json document, ParseJson(json, name));
+  return FromJson(JsonNode(&document, name));
+}
+
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::LoadGguf(
     const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const auto file, gguf::GgufFile::Open(path));
@@ -77,19 +108,33 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::LoadGguf(
                          GgufTokenizerJson(*file));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer,
                          FromJson(JsonNode(&document, path)));
-  BATON_ASSIGN_OR_RETURN(
-      tokenizer->bos_id_,
-      TokenAt(*file, "tokenizer.ggml.bos_token_id", *tokenizer));
-  BATON_ASSIGN_OR_RETURN(
-      tokenizer->eos_id_,
-      TokenAt(*file, "tokenizer.ggml.eos_token_id", *tokenizer));
-  constexpr absl::string_view kTemplate = "tokenizer.chat_template";
-  if (file->Has(kTemplate)) {
-    BATON_ASSIGN_OR_RETURN(const absl::string_view text,
-                           file->String(kTemplate));
-    tokenizer->chat_template_ = std::string(text);
-  }
+  BATON_RETURN_IF_ERROR(tokenizer->ReadGgufSettings(*file));
   return tokenizer;
+}
+
+absl::Status Tokenizer::ReadGgufSettings(const gguf::GgufFile& file) {
+  for (const SpecialToken& token : kSpecialTokens) {
+    BATON_ASSIGN_OR_RETURN(const std::optional<TokenId> id,
+                           TokenAt(file, token.gguf_key, *this));
+    if (!id.has_value()) continue;
+    if (token.name == "bos_token") bos_id_ = id;
+    if (token.name == "eos_token") eos_id_ = id;
+    if (const std::string* const text = SpellingOf(*id)) {
+      special_token_texts_.emplace_back(token.name, *text);
+    }
+  }
+  constexpr absl::string_view kTemplate = "tokenizer.chat_template";
+  if (file.Has(kTemplate)) {
+    BATON_ASSIGN_OR_RETURN(const absl::string_view text,
+                           file.String(kTemplate));
+    chat_template_ = std::string(text);
+  }
+  constexpr absl::string_view kToolUse = "tokenizer.chat_template.tool_use";
+  if (chat_template_.has_value() && file.Has(kToolUse)) {
+    BATON_ASSIGN_OR_RETURN(const absl::string_view text, file.String(kToolUse));
+    tool_use_template_ = std::string(text);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(
@@ -130,25 +175,50 @@ absl::Status Tokenizer::ReadConfig(const std::string& model_dir) {
   const std::string path = absl::StrCat(model_dir, "/tokenizer_config.json");
   const absl::StatusOr<nlohmann::json> document = ReadJsonFile(path);
   if (document.ok()) {
-    const JsonNode config(&*document, path);
-    BATON_ASSIGN_OR_RETURN(bos_id_, NamedToken(config, "bos_token", *this));
-    BATON_ASSIGN_OR_RETURN(eos_id_, NamedToken(config, "eos_token", *this));
-    if (config.Has("chat_template")) {
-      BATON_ASSIGN_OR_RETURN(const JsonNode node,
-                             config.Field("chat_template"));
-      BATON_ASSIGN_OR_RETURN(chat_template_, ChatTemplate(node));
-    }
+    BATON_RETURN_IF_ERROR(ReadConfigFile(JsonNode(&*document, path)));
   } else if (!absl::IsNotFound(document.status())) {
     return document.status();
   }
-  // Newer models keep the template in a file of its own, which then holds.
-  absl::StatusOr<std::string> own_file = ReadSmallFile(
-      absl::StrCat(model_dir, "/chat_template.jinja"), kMaxTemplateBytes);
-  if (own_file.ok()) {
-    chat_template_ = *std::move(own_file);
-  } else if (!absl::IsNotFound(own_file.status())) {
-    return own_file.status();
+  return ReadTemplateFiles(model_dir);
+}
+
+absl::Status Tokenizer::ReadConfigFile(const JsonNode& config) {
+  BATON_ASSIGN_OR_RETURN(bos_id_, NamedToken(config, "bos_token", *this));
+  BATON_ASSIGN_OR_RETURN(eos_id_, NamedToken(config, "eos_token", *this));
+  for (const SpecialToken& token : kSpecialTokens) {
+    if (!config.Has(token.name)) continue;
+    BATON_ASSIGN_OR_RETURN(const JsonNode node, config.Field(token.name));
+    BATON_ASSIGN_OR_RETURN(std::string text, TokenContent(node));
+    special_token_texts_.emplace_back(token.name, std::move(text));
   }
+  if (!config.Has("chat_template")) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(const JsonNode node, config.Field("chat_template"));
+  if (node.value().is_string()) {
+    BATON_ASSIGN_OR_RETURN(chat_template_, node.AsString());
+    return absl::OkStatus();
+  }
+  // Several, of which "default" is the one, or else the first.
+  BATON_ASSIGN_OR_RETURN(const std::vector<JsonNode> named, node.Elements());
+  if (named.empty()) return node.Invalid("has no template");
+  BATON_ASSIGN_OR_RETURN(chat_template_, TemplateCalled(named, "default"));
+  BATON_ASSIGN_OR_RETURN(tool_use_template_, TemplateCalled(named, "tool_use"));
+  if (!chat_template_.has_value()) {
+    BATON_ASSIGN_OR_RETURN(chat_template_, named.front().String("template"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Tokenizer::ReadTemplateFiles(const std::string& model_dir) {
+  // Newer models keep the templates in files of their own, which then hold.
+  BATON_ASSIGN_OR_RETURN(
+      std::optional<std::string> own,
+      ReadTemplate(absl::StrCat(model_dir, "/chat_template.jinja")));
+  if (!own.has_value()) return absl::OkStatus();
+  chat_template_ = std::move(own);
+  BATON_ASSIGN_OR_RETURN(
+      tool_use_template_,
+      ReadTemplate(absl::StrCat(model_dir,
+                                "/additional_chat_templates/tool_use.jinja")));
   return absl::OkStatus();
 }
 
