@@ -1,8 +1,11 @@
 #include "router/http/http_server.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <utility>
@@ -27,6 +30,8 @@ namespace {
 
 constexpr int kBacklog = 4096;
 constexpr int kMaxThreads = 64;
+// Of the process, besides the connections.
+constexpr int64_t kOtherFiles = 1024;
 // Taken before the io thread does something else.
 constexpr int kAcceptsPerTurn = 64;
 // When the process or the kernel has no descriptor or memory left.
@@ -59,6 +64,20 @@ absl::Status CheckOptions(const HttpServer::Options& options) {
   return absl::OkStatus();
 }
 
+// Each connection is a file: makes the process's limit of open files large
+// enough, as far as it may.
+void RaiseFileLimit(int64_t connections) {
+  const auto wanted = static_cast<rlim_t>(connections + kOtherFiles);
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
+    LOG(WARNING) << "HTTP: this process may open " << limit.rlim_cur
+                 << " files, which is too few for the " << connections
+                 << " connections that it would take (ulimit -n)";
+  }
+}
+
 // Takes connections and deals them out. On the first io thread.
 class Acceptor final {
  public:
@@ -71,6 +90,12 @@ class Acceptor final {
         fd_(std::move(fd)),
         descriptor_(threads->front()->context(), fd_.get()),
         retry_(threads->front()->context()) {}
+  ~Acceptor() {
+    // The file is fd_'s to close.
+    if (!is_closed_) descriptor_.release();
+  }
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
 
   // Begins; any thread.
   void Begin() {
@@ -179,6 +204,7 @@ class HttpServer::Impl final {
     BATON_ASSIGN_OR_RETURN(ListenSocket listening,
                            Listen(state_.options.listen, kBacklog));
     address_ = listening.address;
+    RaiseFileLimit(state_.options.max_connections);
     try {
       for (int i = 0; i < state_.options.threads; ++i) {
         threads_.push_back(std::make_unique<IoThread>(&state_));

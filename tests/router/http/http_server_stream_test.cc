@@ -1,6 +1,9 @@
 // Streamed answers: what is written arrives, who leaves is noticed, and who
 // does not read is no trouble to the others.
+#include <sys/socket.h>
+
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <thread>
@@ -132,6 +135,19 @@ TEST_F(HttpServerStreamTest, Http10StreamsEndWithTheConnection) {
   const std::string head = client.ReadUntil("\r\n\r\n");
   EXPECT_THAT(head, testing::HasSubstr("\r\nConnection: close\r\n"));
   EXPECT_EQ(client.ReadToEnd(), "abcdef");
+}
+
+// A body that ends with the connection has no other way to be cut off.
+TEST_F(HttpServerStreamTest, AnAbortedHttp10StreamIsReset) {
+  Start();
+  RawClient client(address());
+  const auto responder = Begin(&client, "GET / HTTP/1.0\r\n\r\n");
+  ASSERT_TRUE(responder->Write("abc"));
+  client.ReadUntil("\r\n\r\nabc");
+  responder->Abort();
+  char byte;
+  EXPECT_EQ(recv(client.fd(), &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ECONNRESET);
 }
 
 TEST_F(HttpServerStreamTest, ALeavingClientIsNoticedWhileItWaits) {

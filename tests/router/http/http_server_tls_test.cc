@@ -161,7 +161,7 @@ TEST_F(HttpServerTlsTest, ASlowReaderIsGivenUp) {
 }
 
 TEST_F(HttpServerTlsTest, ALargeAnswerIsWholeForASlowReader) {
-  const std::string body(8 << 20, 'x');
+  const std::string body(2 << 20, 'x');
   FunctionHandler large([&](Request, std::shared_ptr<Responder> responder) {
     responder->Send({200, {}, body});
   });
