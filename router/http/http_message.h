@@ -44,7 +44,9 @@ struct Response {
 };
 
 // The way to answer one request. Any thread, never blocks; at most one of Send
-// and Start is called, once. Answers after the client is gone are dropped.
+// and Start is called, once. Answers after the client is gone are dropped. Who
+// lets go of a responder without an answer gives a 500; of a stream without its
+// end, an Abort.
 class Responder {
  public:
   virtual ~Responder() = default;

@@ -34,8 +34,8 @@ class HttpServer final {
     // Connections are dealt out to them in turn.
     int threads = 1;
 
-    // Connections over this are answered with 503 and closed. The process's limit
-  // of open files is raised to it, as far as it may be.
+    // Connections over this are answered with 503 and closed. The limit of open
+    // files is raised to it, as far as the process may.
     int64_t max_connections = 16384;
     // Of the request line and headers together; over it: 431.
     size_t max_header_bytes = 16 << 10;
