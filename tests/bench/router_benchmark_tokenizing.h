@@ -1,0 +1,11 @@
+// How fast the router's tokenizer is by itself, on one thread.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+namespace baton::bench {
+
+// A row for each tokenizer and text.
+nlohmann::ordered_json MeasureTokenizing();
+
+}  // namespace baton::bench
