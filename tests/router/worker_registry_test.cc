@@ -156,6 +156,17 @@ TEST_F(WorkerRegistryTest, LocalPrefillIsAllowedAfterTheGrace) {
   EXPECT_TRUE(registry_->CouldPlace());
 }
 
+TEST_F(WorkerRegistryTest, SaysWhyAWorkerIsNotConnected) {
+  registry_->Unreachable(p_, "it shows no certificate");
+  EXPECT_EQ(registry_->WhyUnusable(p_),
+            "is not connected: it shows no certificate");
+  EXPECT_EQ(registry_->WhyUnusable(d_), "is not connected");
+  registry_->Connected(p_, PrefillHello(), kStart);
+  EXPECT_EQ(registry_->WhyUnusable(p_), "");
+  registry_->Lost(p_);
+  EXPECT_EQ(registry_->WhyUnusable(p_), "is not connected");
+}
+
 TEST_F(WorkerRegistryTest, RestartedWorkerIsANewPeer) {
   const v1::WorkerHello first = DecodeHello();
   const WorkerId p = registry_->Connected(p_, PrefillHello(), kStart);
