@@ -13,6 +13,9 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 option(BATON_BUILD_TESTS "Build the tests" ON)
 option(BATON_WERROR "Treat warnings in our own code as errors" ON)
 option(BATON_UNITY "For whole builds: compile many files as one" OFF)
+option(BATON_LIBFUZZER
+       "With clang: build the fuzz targets, driven by libFuzzer, and nothing else"
+       OFF)
 set(BATON_SANITIZE "" CACHE STRING
     "Sanitizers for the whole build: empty, 'address,undefined' or 'thread'")
 
@@ -44,6 +47,10 @@ if(BATON_SANITIZE)
   add_compile_options(-fsanitize=${BATON_SANITIZE} -fno-omit-frame-pointer
                       -fno-sanitize-recover=undefined)
   add_link_options(-fsanitize=${BATON_SANITIZE})
+endif()
+if(BATON_LIBFUZZER)
+  # Coverage, for libFuzzer; its main comes in tests/fuzz.
+  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
 # With BATON_UNITY, lets the target's files be compiled ten at a time: most of
