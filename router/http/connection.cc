@@ -19,7 +19,7 @@ constexpr size_t kReadBudget = 256 << 10;
 
 using Descriptor = boost::asio::posix::stream_descriptor;
 
-void Release(std::string* text) { std::string().swap(*text); }
+void Free(std::string* text) { std::string().swap(*text); }
 
 }  // namespace
 
@@ -214,7 +214,7 @@ void Connection::Parse(absl::string_view bytes) {
   } else {
     ahead_.erase(0, used);
   }
-  if (ahead_.empty()) Release(&ahead_);
+  if (ahead_.empty()) Free(&ahead_);
   if (!CountBody()) {
     return Refuse(503, "The server reads too many large requests.");
   }
@@ -278,7 +278,7 @@ void Connection::Dispatch() {
 void Connection::Refuse(int status, absl::string_view message) {
   phase_ = Phase::kLingering;
   ForgetParser();
-  Release(&ahead_);
+  Free(&ahead_);
   if (!unsent_.empty()) return Close();
   SetReadWait(Wait::kLinger);
   io_->state()->metrics.Answered(status);
@@ -341,7 +341,7 @@ void Connection::WriteUnsent() {
     if (sent > 0) io_->Set(Wait::kWrite, &write_hook_);
     return WaitWritable();
   }
-  Release(&unsent_);
+  Free(&unsent_);
   write_hook_.Clear();
   Settle();
   // What the handler wrote meanwhile.
@@ -376,7 +376,7 @@ void Connection::NextRequest() {
 void Connection::Linger() {
   ForgetExchange();
   phase_ = Phase::kLingering;
-  Release(&ahead_);
+  Free(&ahead_);
   socket_.EndOutput();
   if (peer_ended_) return Close();
   SetReadWait(Wait::kLinger);
@@ -439,8 +439,8 @@ void Connection::Close() {
   read_hook_.Clear();
   write_hook_.Clear();
   ForgetParser();
-  Release(&ahead_);
-  Release(&unsent_);
+  Free(&ahead_);
+  Free(&unsent_);
   if (descriptor_.is_open()) descriptor_.release();
   fd_ = ScopedFd();
   ForgetExchange();

@@ -78,6 +78,8 @@ void RaiseFileLimit(int64_t connections) {
   }
 }
 
+}  // namespace
+
 // Takes connections and deals them out. On the first io thread.
 class Acceptor final {
  public:
@@ -188,8 +190,6 @@ class Acceptor final {
   size_t next_ = 0;
   bool is_closed_ = false;
 };
-
-}  // namespace
 
 class HttpServer::Impl final {
  public:

@@ -16,6 +16,10 @@
 
 namespace baton::router::http {
 
+inline constexpr char kGet[] = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
+// What comes at once comes within this.
+inline constexpr absl::Duration kSoon = absl::Seconds(20);
+
 struct HeldRequest {
   Request request;
   std::shared_ptr<Responder> responder;

@@ -23,9 +23,6 @@
 namespace baton::router::http {
 namespace {
 
-constexpr char kGet[] = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
-constexpr absl::Duration kSoon = absl::Seconds(20);
-
 class HttpServerStreamTest : public testing::Test {
  protected:
   void Start(HttpServer::Options options = {}) {

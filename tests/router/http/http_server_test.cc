@@ -25,7 +25,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr char kGet[] = "GET /a?b HTTP/1.1\r\nHost: x\r\n\r\n";
+constexpr char kGetWithQuery[] = "GET /a?b HTTP/1.1\r\nHost: x\r\n\r\n";
 
 class HttpServerTest : public testing::Test {
  protected:
@@ -49,7 +49,7 @@ TEST_F(HttpServerTest, AnswersOneRequestAfterTheOther) {
   Start();
   RawClient client(address());
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(client.Send(kGet));
+    ASSERT_TRUE(client.Send(kGetWithQuery));
     const RawAnswer answer = client.Read();
     EXPECT_EQ(answer.status, 200);
     EXPECT_TRUE(answer.whole);
@@ -137,7 +137,7 @@ TEST_F(HttpServerTest, HeadHasNoBody) {
   ASSERT_TRUE(client.Send("HEAD /a HTTP/1.1\r\nHost: x\r\n\r\n"));
   const RawAnswer answer = client.Read(/*head=*/true);
   EXPECT_EQ(answer.headers.at("content-length"), "12");
-  ASSERT_TRUE(client.Send(kGet));
+  ASSERT_TRUE(client.Send(kGetWithQuery));
   EXPECT_EQ(client.Read().body, "GET /a ?b []");
 }
 
@@ -171,7 +171,7 @@ TEST_F(HttpServerTest, ServesHttp10) {
 TEST_F(HttpServerTest, AnswersAClientThatEndedItsHalf) {
   Start();
   RawClient client(address());
-  ASSERT_TRUE(client.Send(kGet));
+  ASSERT_TRUE(client.Send(kGetWithQuery));
   client.EndOutput();
   EXPECT_EQ(client.Read().body, "GET /a ?b []");
   EXPECT_TRUE(client.Ended());
@@ -221,7 +221,7 @@ TEST_F(HttpServerTest, RefusesBadRequestsAndCloses) {
 TEST_F(HttpServerTest, ABadRequestBehindAGoodOne) {
   Start();
   RawClient client(address());
-  ASSERT_TRUE(client.Send(absl::StrCat(kGet, "GARBAGE\r\n\r\n")));
+  ASSERT_TRUE(client.Send(absl::StrCat(kGetWithQuery, "GARBAGE\r\n\r\n")));
   EXPECT_EQ(client.Read().status, 200);
   EXPECT_EQ(client.Read().status, 400);
   EXPECT_TRUE(client.Ended());
@@ -278,8 +278,8 @@ TEST_F(HttpServerTest, TurnsAwayTooManyConnections) {
   Start(options);
   RawClient one(address());
   auto two = std::make_unique<RawClient>(address());
-  ASSERT_TRUE(one.Send(kGet));
-  ASSERT_TRUE(two->Send(kGet));
+  ASSERT_TRUE(one.Send(kGetWithQuery));
+  ASSERT_TRUE(two->Send(kGetWithQuery));
   EXPECT_EQ(one.Read().status, 200);
   EXPECT_EQ(two->Read().status, 200);
   RawClient three(address());
@@ -290,7 +290,7 @@ TEST_F(HttpServerTest, TurnsAwayTooManyConnections) {
   two->EndOutput();
   EXPECT_TRUE(two->Ended());
   RawClient four(address());
-  ASSERT_TRUE(four.Send(kGet));
+  ASSERT_TRUE(four.Send(kGetWithQuery));
   EXPECT_EQ(four.Read().status, 200);
 }
 
@@ -298,7 +298,7 @@ TEST_F(HttpServerTest, AHandlerThatLetsGoGivesAnError) {
   FunctionHandler forgetful([](Request, std::shared_ptr<Responder>) {});
   Start({}, &forgetful);
   RawClient client(address());
-  ASSERT_TRUE(client.Send(kGet));
+  ASSERT_TRUE(client.Send(kGetWithQuery));
   const RawAnswer answer = client.Read();
   EXPECT_EQ(answer.status, 500);
   EXPECT_THAT(answer.body, HasSubstr("\"server_error\""));
@@ -320,7 +320,7 @@ TEST_F(HttpServerTest, SeveralThreadsServe) {
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 6; ++i) {
     clients.push_back(std::make_unique<RawClient>(address()));
-    ASSERT_TRUE(clients.back()->Send(kGet));
+    ASSERT_TRUE(clients.back()->Send(kGetWithQuery));
     EXPECT_EQ(clients.back()->Read().status, 200);
   }
   absl::MutexLock lock(&mu);
@@ -337,7 +337,7 @@ TEST_F(HttpServerTest, ListensOnIpv6AndNames) {
   if (!v6.ok()) GTEST_SKIP() << "no IPv6 here: " << v6.status();
   EXPECT_THAT((*v6)->address(), StartsWith("[::1]:"));
   RawClient client((*v6)->address());
-  ASSERT_TRUE(client.Send(kGet));
+  ASSERT_TRUE(client.Send(kGetWithQuery));
   EXPECT_EQ(client.Read().status, 200);
 }
 
@@ -374,7 +374,7 @@ TEST_F(HttpServerTest, Counts) {
       metrics.Gauge("baton_http_connections", "HTTP connections that are open");
   {
     RawClient client(address());
-    ASSERT_TRUE(client.Send(kGet));
+    ASSERT_TRUE(client.Send(kGetWithQuery));
     EXPECT_EQ(client.Read().status, 200);
     EXPECT_EQ(open->Value(), 1);
     ASSERT_TRUE(client.Send("GARBAGE\r\n\r\n"));

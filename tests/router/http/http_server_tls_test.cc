@@ -24,9 +24,6 @@
 namespace baton::router::http {
 namespace {
 
-constexpr char kGet[] = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
-constexpr absl::Duration kSoon = absl::Seconds(20);
-
 using ContextPtr = std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)>;
 
 // A client's context that trusts `ca`, and shows `own` if there is one.
