@@ -124,7 +124,9 @@ const absl::flat_hash_map<absl::string_view, Entry>& Predicates() {
         {"callable",
          {0,
           [](Run&, Args args) -> absl::StatusOr<bool> {
-            return args[0].is_object() && args[0].object()->callable();
+            // Python's undefined has what a call needs: to fail.
+            return args[0].is_undefined() ||
+                   (args[0].is_object() && args[0].object()->callable());
           }}},
         {"escaped",
          {0,
