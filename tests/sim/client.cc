@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "router/worker_messages.h"
 #include "tests/sim/mix.h"
 #include "tests/sim/sim_engine.h"
 
@@ -60,7 +61,7 @@ Client::Client(Options options, const SimClock* clock, Journal* journal,
       journal_(journal),
       coverage_(coverage),
       excuses_(excuses),
-      expected_(ReferenceOutput(options_.spec)) {}
+      expected_(ExpectAnswer(options_.spec, options_.answer)) {}
 
 std::unique_ptr<router::IncomingRequest> Client::Ask(router::RequestKey key) {
   asked_ = true;
@@ -70,6 +71,7 @@ std::unique_ptr<router::IncomingRequest> Client::Ask(router::RequestKey key) {
   auto incoming = std::make_unique<router::IncomingRequest>();
   incoming->key = key;
   incoming->spec = options_.spec;
+  incoming->answer = options_.answer;
   incoming->received_at = asked_at_;
   incoming->deadline = deadline_;
   incoming->stream = std::make_shared<Stream>(this);
@@ -92,18 +94,46 @@ bool Client::Take(const v1::GenerateResponse& response) {
     return false;
   }
   ++num_responses_;
-  for (uint32_t token : response.token_ids()) {
-    if (num_tokens_ >= expected_.size()) {
-      Violate("got more tokens than the answer has");
-    } else if (static_cast<TokenId>(token) != expected_[num_tokens_]) {
-      Violate(absl::StrCat("got token ", token, " at index ", num_tokens_,
-                           " of ", expected_.size(), ", right is ",
-                           expected_[num_tokens_]));
-    }
-    ++num_tokens_;
-  }
+  CheckTokens(response);
+  text_ += response.text();
   last_ = response;
   return true;
+}
+
+void Client::CheckTokens(const v1::GenerateResponse& response) {
+  const int with_logprobs =
+      options_.answer.logprobs ? response.token_ids_size() : 0;
+  if (response.logprobs_size() != with_logprobs) {
+    Violate(absl::StrCat("got ", response.logprobs_size(),
+                         " log-probabilities with ", response.token_ids_size(),
+                         " tokens"));
+    return;
+  }
+  for (int i = 0; i < response.token_ids_size(); ++i) {
+    const auto token = static_cast<TokenId>(response.token_ids(i));
+    const size_t index = num_tokens_++;
+    if (index >= expected_.tokens.size()) {
+      Violate("got more tokens than the answer has");
+      return;
+    }
+    if (token != expected_.tokens[index]) {
+      Violate(absl::StrCat("got token ", token, " at index ", index, " of ",
+                           expected_.tokens.size(), ", right is ",
+                           expected_.tokens[index]));
+    }
+    if (!options_.answer.logprobs) continue;
+    std::vector<scheduling::TokenLogprob> top;
+    for (const v1::TokenLogprob& t : response.logprobs(i).top()) {
+      top.push_back({static_cast<TokenId>(t.id()), t.logprob()});
+    }
+    if (static_cast<TokenId>(response.logprobs(i).chosen().id()) != token ||
+        top != ReferenceTop(options_.spec.sampling.seed,
+                            static_cast<int32_t>(index), token,
+                            options_.spec.top_logprobs)) {
+      Violate(absl::StrCat("got other log-probabilities with token ", index));
+    }
+    coverage_->Add(Covered::kLogprobs);
+  }
 }
 
 void Client::TakeEnd(const absl::Status& status) {
@@ -121,17 +151,21 @@ void Client::TakeEnd(const absl::Status& status) {
   coverage_->Add(Covered::kFinished);
   if (last_.timing().retries() > 0)
     coverage_->Add(Covered::kFinishedAfterRetry);
-  if (num_tokens_ != expected_.size()) {
+  CheckWhole();
+}
+
+void Client::CheckWhole() {
+  if (num_tokens_ != expected_.tokens.size()) {
     Violate(absl::StrCat("finished with ", num_tokens_, " of ",
-                         expected_.size(), " tokens"));
+                         expected_.tokens.size(), " tokens"));
     return;
   }
-  const auto& stop = options_.spec.stop.stop_token_ids;
-  const bool stopped =
-      std::find(stop.begin(), stop.end(), expected_.back()) != stop.end();
-  const v1::FinishReason reason =
-      stopped ? v1::FINISH_REASON_STOP : v1::FINISH_REASON_LENGTH;
-  if (last_.finish_reason() != reason) {
+  if (text_ != expected_.text || last_.stop() != expected_.stop) {
+    Violate(absl::StrCat("got the text '", text_, "', stopped by '",
+                         last_.stop(), "', right is '", expected_.text, "', '",
+                         expected_.stop, "'"));
+  }
+  if (last_.finish_reason() != router::ToWire(expected_.reason)) {
     Violate(absl::StrCat("finished for reason ", last_.finish_reason()));
   }
 }
@@ -181,6 +215,10 @@ Client::Options DrawRequest(int number, bool alike,
   options.number = number;
   scheduling::RequestSpec& spec = options.spec;
   spec.id = absl::StrCat("r", number);
+  if (number % 2 == 1) {
+    spec.traceparent =
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  }
   const int drawn = dice->Below(static_cast<int>(std::size(kPromptLengths)));
   const int length = alike ? kBlockSize + 1 : kPromptLengths[drawn];
   if (!alike && dice->Chance(0.75)) {
@@ -197,7 +235,13 @@ Client::Options DrawRequest(int number, bool alike,
     const std::vector<TokenId> output = ReferenceOutput(spec);
     spec.stop.stop_token_ids.push_back(
         output[dice->Below(static_cast<int>(output.size()))]);
+    if (dice->Chance(0.3)) {
+      spec.stop.min_output_tokens =
+          dice->Between(1, spec.stop.max_output_tokens);
+    }
   }
+  options.answer.logprobs = dice->Chance(0.3);
+  if (options.answer.logprobs) spec.top_logprobs = dice->Below(6);
   options.time_limit = dice->Chance(0.15)
                            ? absl::Milliseconds(kLimitsMs[dice->Below(3)])
                            : kLongTimeLimit;

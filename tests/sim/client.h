@@ -13,10 +13,12 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "router/answer_options.h"
 #include "router/client_stream.h"
 #include "router/router_inbox.h"
 #include "tests/sim/coverage.h"
 #include "tests/sim/dice.h"
+#include "tests/sim/expected_answer.h"
 #include "tests/sim/journal.h"
 #include "tests/sim/sim_clock.h"
 
@@ -27,6 +29,7 @@ class Client final {
   struct Options {
     int number = 0;
     scheduling::RequestSpec spec;
+    router::AnswerOptions answer;
     absl::Duration time_limit;
     // Takes so many responses, then none any more.
     std::optional<int> reads_only;
@@ -66,7 +69,9 @@ class Client final {
 
   // As in router::ClientStream.
   bool Take(const v1::GenerateResponse& response);
+  void CheckTokens(const v1::GenerateResponse& response);
   void TakeEnd(const absl::Status& status);
+  void CheckWhole();
   void CheckCause(const absl::Status& status);
   void Violate(const std::string& what);
 
@@ -75,7 +80,7 @@ class Client final {
   Journal* const journal_;
   Coverage* const coverage_;
   const Excuses* const excuses_;
-  const std::vector<TokenId> expected_;
+  const ExpectedAnswer expected_;
 
   router::RequestKey key_ = 0;
   absl::Time asked_at_;
@@ -86,6 +91,7 @@ class Client final {
   bool router_lost_ = false;
   bool ended_ = false;
   size_t num_tokens_ = 0;
+  std::string text_;
   int num_responses_ = 0;
   v1::GenerateResponse last_;
 };
@@ -93,7 +99,8 @@ class Client final {
 // A request drawn at random, number `number` of its simulation. Lengths are
 // drawn from few, so that one request's KV would fit another; `alike`: from
 // one. Many prompts begin alike: with one of two texts, or with what `earlier`
-// (if not null) asked and was answered; none that are `alike`.
+// (if not null) asked and was answered; none that are `alike`. Some answers are
+// ended by a stop string, some come with log-probabilities.
 Client::Options DrawRequest(int number, bool alike,
                             const scheduling::RequestSpec* earlier, Dice* dice);
 

@@ -15,6 +15,7 @@ enum class Covered {
   // Of requests.
   kFinished,
   kFinishedAfterRetry,
+  kLogprobs,
   kCancelled,
   kDeadlinePassed,
   kGaveUp,
@@ -62,6 +63,7 @@ inline constexpr std::array<const char*,
                             static_cast<size_t>(Covered::kNumKinds)>
     kCoveredNames = {"finished",
                      "finished_after_retry",
+                     "logprobs",
                      "cancelled",
                      "deadline_passed",
                      "gave_up",

@@ -1,9 +1,11 @@
 #include "tests/sim/sim_engine.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "common/log.h"
 #include "tests/sim/mix.h"
 
@@ -37,12 +39,19 @@ SlotWords SlotContent(uint64_t before, TokenId token, int32_t position,
 }
 
 // The token number `index` of an output, from the digests of all slots of each
-// layer.
+// layer; none of `forbidden`.
 TokenId Draw(const std::array<uint64_t, kNumLayers>& layers, uint64_t seed,
-             int32_t index) {
+             int32_t index, absl::Span<const TokenId> forbidden) {
   uint64_t hash = Mix(seed, static_cast<uint64_t>(index));
   for (uint64_t layer : layers) hash = Mix(hash, layer);
-  return static_cast<TokenId>(hash % kVocabSize);
+  for (;;) {
+    const auto token = static_cast<TokenId>(hash % kVocabSize);
+    if (std::find(forbidden.begin(), forbidden.end(), token) ==
+        forbidden.end()) {
+      return token;
+    }
+    hash = Mix(hash, 1);
+  }
 }
 
 }  // namespace
@@ -62,8 +71,12 @@ std::vector<TokenId> ReferenceOutput(const scheduling::RequestSpec& spec) {
   for (TokenId token : spec.prompt) run(token);
   std::vector<TokenId> output;
   for (;;) {
-    const TokenId token =
-        Draw(layers, spec.sampling.seed, static_cast<int32_t>(output.size()));
+    const int32_t index = static_cast<int32_t>(output.size());
+    absl::Span<const TokenId> forbidden;
+    if (index < spec.stop.min_output_tokens) {
+      forbidden = spec.stop.stop_token_ids;
+    }
+    const TokenId token = Draw(layers, spec.sampling.seed, index, forbidden);
     output.push_back(token);
     if (scheduling::CheckFinished(spec.stop,
                                   static_cast<int32_t>(output.size()), token)) {
@@ -71,6 +84,20 @@ std::vector<TokenId> ReferenceOutput(const scheduling::RequestSpec& spec) {
     }
     run(token);
   }
+}
+
+std::vector<scheduling::TokenLogprob> ReferenceTop(uint64_t seed, int32_t index,
+                                                   TokenId token,
+                                                   int32_t count) {
+  const uint64_t hash = Mix(Mix(seed, static_cast<uint64_t>(index)),
+                            static_cast<uint64_t>(token));
+  std::vector<scheduling::TokenLogprob> top;
+  for (int32_t i = 0; i < count; ++i) {
+    top.push_back(
+        {static_cast<TokenId>(Mix(hash, static_cast<uint64_t>(i)) % kVocabSize),
+         -1.0f - static_cast<float>(i)});
+  }
+  return top;
 }
 
 SimEngine::SimEngine(int32_t num_blocks, Hooks hooks)
@@ -117,7 +144,7 @@ void SimEngine::Write(const PlannedSequence& planned, int32_t layer) {
   }
 }
 
-TokenId SimEngine::Sample(const PlannedSequence& planned) {
+SampledToken SimEngine::Sample(const PlannedSequence& planned) {
   std::array<uint64_t, kNumLayers> layers{};
   SlotWords slot;
   const int32_t count =
@@ -130,7 +157,13 @@ TokenId SimEngine::Sample(const PlannedSequence& planned) {
   }
   const int32_t index =
       static_cast<int32_t>(planned.history.size()) - planned.prompt_length;
-  return Draw(layers, planned.sampling->seed, index);
+  SampledToken sampled;
+  sampled.sequence = planned.sequence;
+  sampled.token =
+      Draw(layers, planned.sampling->seed, index, planned.forbidden);
+  sampled.top = ReferenceTop(planned.sampling->seed, index, sampled.token,
+                             planned.top_logprobs);
+  return sampled;
 }
 
 bool SimEngine::HasKvOf(absl::Span<const TokenId> tokens, int32_t position,
@@ -168,11 +201,7 @@ StepResult SimEngine::Execute(const StepPlan& plan, LayerHook on_layer_done) {
   }
   StepResult result;
   for (const PlannedSequence& planned : plan.sequences) {
-    if (!planned.sample) continue;
-    SampledToken sampled;
-    sampled.sequence = planned.sequence;
-    sampled.token = Sample(planned);
-    result.sampled.push_back(std::move(sampled));
+    if (planned.sample) result.sampled.push_back(Sample(planned));
   }
   return result;
 }

@@ -28,6 +28,12 @@ inline constexpr int32_t kMaxPosition = 96;
 // The right output of a request.
 std::vector<TokenId> ReferenceOutput(const scheduling::RequestSpec& spec);
 
+// The `count` "likeliest" tokens beside output token `token` of index `index`:
+// others for each of these, so that none passes for another's.
+std::vector<scheduling::TokenLogprob> ReferenceTop(uint64_t seed, int32_t index,
+                                                   TokenId token,
+                                                   int32_t count);
+
 class SimEngine final : public engine::Engine {
  public:
   struct Hooks {
@@ -58,7 +64,7 @@ class SimEngine final : public engine::Engine {
   std::byte* SlotOf(const scheduling::PlannedSequence& planned, int32_t layer,
                     int32_t position);
   void Write(const scheduling::PlannedSequence& planned, int32_t layer);
-  TokenId Sample(const scheduling::PlannedSequence& planned);
+  scheduling::SampledToken Sample(const scheduling::PlannedSequence& planned);
 
   const Hooks hooks_;
   const std::string identity_ = "sim";

@@ -34,7 +34,7 @@ class SimEngineTest : public testing::Test {
       const std::function<void()>& spoil = [] {}) {
     Sequence sequence(SequenceId{1}, spec.prompt,
                       static_cast<int32_t>(spec.prompt.size()), spec.sampling,
-                      spec.stop);
+                      spec.stop, spec.top_logprobs);
     sequence.blocks() = *pool_.Allocate(2);
     while (!sequence.finished().has_value()) {
       StepPlan plan;
@@ -44,6 +44,9 @@ class SimEngineTest : public testing::Test {
       const auto result = engine_.Execute(plan, [](int32_t) {});
       sequence.CommitComputed(count);
       for (const auto& token : result.sampled) {
+        EXPECT_EQ(token.top,
+                  ReferenceTop(spec.sampling.seed, sequence.num_output(),
+                               token.token, spec.top_logprobs));
         sequence.CommitSampled(token.token);
         if (sequence.num_output() == 1) spoil();
       }
@@ -62,6 +65,21 @@ TEST_F(SimEngineTest, GivesTheReferenceHoweverThePromptIsCut) {
   for (int32_t chunk : {1, 5, 16, 100}) {
     EXPECT_EQ(Run(Spec(), chunk), expected) << "chunks of " << chunk;
   }
+}
+
+TEST_F(SimEngineTest, AStopTokenDoesNotComeBeforeItMay) {
+  RequestSpec spec = Spec();
+  spec.top_logprobs = 3;
+  const std::vector<TokenId> free = ReferenceOutput(spec);
+  spec.stop.stop_token_ids = {free[1], free[2]};
+  EXPECT_EQ(ReferenceOutput(spec),
+            std::vector<TokenId>(free.begin(), free.begin() + 2));
+  spec.stop.min_output_tokens = 2;
+  const std::vector<TokenId> forced = ReferenceOutput(spec);
+  EXPECT_EQ(forced[0], free[0]);
+  EXPECT_NE(forced[1], free[1]);
+  EXPECT_NE(forced[1], free[2]);
+  for (int32_t chunk : {1, 100}) EXPECT_EQ(Run(spec, chunk), forced);
 }
 
 TEST_F(SimEngineTest, OneWrongByteAnywhereChangesTheAnswer) {

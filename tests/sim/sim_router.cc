@@ -4,34 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
-#include "engine/model_config.h"
-#include "tests/sim/sim_engine.h"
+#include "tests/sim/sim_model.h"
 
 namespace baton::sim {
 namespace {
 
 using router::Cluster;
-using router::ServedModel;
 
 constexpr size_t kInboxCapacity = 16;
-
-// Only tokens are compared; the text is that of a small real tokenizer.
-const ServedModel& Model() {
-  static const ServedModel* model = [] {
-    auto tokenizer =
-        router::Tokenizer::Load(BATON_SOURCE_DIR "/models/stories");
-    CHECK(tokenizer.ok()) << tokenizer.status();
-    auto* made = new ServedModel;
-    made->name = "sim";
-    made->architecture = ArchitectureName(engine::ModelConfig().architecture);
-    made->vocab_size = kVocabSize;
-    made->num_layers = kNumLayers;
-    made->max_context = kMaxPosition;
-    made->tokenizer = *std::move(tokenizer);
-    return made;
-  }();
-  return *model;
-}
 
 router::RouterMetrics* SharedMetrics() {
   static auto* registry = new metrics::Metrics(metrics::Labels());
@@ -82,10 +62,10 @@ SimRouter::SimRouter(int party, const std::string& name,
     : world_(world),
       name_(name),
       inbox_(kInboxCapacity),
-      cluster_(OptionsOf(prefill_addresses, decode_addresses), Model(),
+      cluster_(OptionsOf(prefill_addresses, decode_addresses), SimModel(),
                Hello(name, world), world->control.LinksOf(party), &inbox_,
                SharedMetrics(), world->clock.Now()),
-      flow_(FlowOptions(), Model(), Policy(), &cluster_, SharedMetrics(),
+      flow_(FlowOptions(), SimModel(), Policy(), &cluster_, SharedMetrics(),
             &world->clock),
       loop_(
           {}, &inbox_, &cluster_, &flow_, &state_,

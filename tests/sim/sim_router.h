@@ -15,7 +15,7 @@ namespace baton::sim {
 
 class SimRouter final {
  public:
-  // The world outlives the router. The model is loaded once per process.
+  // The world outlives the router.
   SimRouter(int party, const std::string& name,
             const std::vector<std::string>& prefill_addresses,
             const std::vector<std::string>& decode_addresses, World* world);
