@@ -18,7 +18,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-constexpr char kTraceparent[] =
+constexpr char kRouterTraceparent[] =
     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 // Collects what is logged while it lives.
@@ -36,16 +36,16 @@ class AttemptLines final : public google::LogSink {
   std::vector<google::LogSeverity> severities;
 };
 
-v1::SequenceSpec Spec() {
+v1::SequenceSpec TracedSpec() {
   v1::SequenceSpec spec;
   spec.set_request_id("r-1");
-  spec.set_traceparent(kTraceparent);
+  spec.set_traceparent(kRouterTraceparent);
   return spec;
 }
 
 std::string SpanOf(const char* part, uint64_t attempt) {
   return SpanIdHex(
-      PartSpan(*ParseTraceparent(kTraceparent), part, attempt).span);
+      PartSpan(*ParseTraceparent(kRouterTraceparent), part, attempt).span);
 }
 
 TEST(AttemptReportTest, APrefillWithItsHandoff) {
@@ -58,7 +58,7 @@ TEST(AttemptReportTest, APrefillWithItsHandoff) {
   outcome.set_kv_transfer_exposed_seconds(0.0005);
   outcome.set_kv_transfer_bytes(4096);
   const AttemptLines log;
-  LogAttemptEnd("prefill", MakeAttemptName(Spec(), 7),
+  LogAttemptEnd("prefill", MakeAttemptName(TracedSpec(), 7),
                 {.outcome = outcome,
                  .tokens = 100,
                  .sampled = 1,
@@ -84,7 +84,7 @@ TEST(AttemptReportTest, ADecodeOfWhatLanded) {
   outcome.set_decode_queue_seconds(0.0001);
   outcome.set_first_step_seconds(0.005);
   const AttemptLines log;
-  LogAttemptEnd("decode", MakeAttemptName(Spec(), 7),
+  LogAttemptEnd("decode", MakeAttemptName(TracedSpec(), 7),
                 {.outcome = outcome,
                  .tokens = 100,
                  .sampled = 20,
@@ -102,7 +102,7 @@ TEST(AttemptReportTest, ADecodeOfWhatLanded) {
 
 TEST(AttemptReportTest, AFailureIsAWarningAndACancelIsNot) {
   const AttemptLines log;
-  v1::SequenceSpec spec = Spec();
+  v1::SequenceSpec spec = TracedSpec();
   spec.clear_traceparent();
   LogAttemptEnd("decode", MakeAttemptName(spec, 8),
                 {.outcome = v1::Outcome(), .error = "the router is silent"});
@@ -118,10 +118,10 @@ TEST(AttemptReportTest, AFailureIsAWarningAndACancelIsNot) {
 }
 
 TEST(AttemptReportTest, TheHandoffIsToldWhoseKvItMoves) {
-  const AttemptName name = MakeAttemptName(Spec(), 1);
+  const AttemptName name = MakeAttemptName(TracedSpec(), 1);
   EXPECT_EQ(name.Owner().request, "r-1");
   EXPECT_EQ(name.Owner().trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
-  v1::SequenceSpec spec = Spec();
+  v1::SequenceSpec spec = TracedSpec();
   spec.set_traceparent("00-none");
   EXPECT_EQ(MakeAttemptName(spec, 1).Owner().trace_id, "");
 }
