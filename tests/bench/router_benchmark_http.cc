@@ -27,10 +27,6 @@
 namespace baton::bench {
 namespace {
 
-// Streams that wait for their first token.
-constexpr int kMaxBeginning = 128;
-constexpr int64_t kPatienceNs = 30'000'000'000;
-
 class HttpClients final : public StreamClients {
  public:
   HttpClients(const Options& options, TokenBoard* board, Window* window)
@@ -214,26 +210,6 @@ class HttpClients final : public StreamClients {
 };
 
 }  // namespace
-
-absl::Status StreamClients::Open(int first, int count) {
-  const int begun_before = NumBegun();
-  const int64_t deadline = NowNs() + kPatienceNs;
-  int begun = 0;
-  for (int opened = 0; begun < count;) {
-    while (opened < count && opened - begun < kMaxBeginning) {
-      Begin(first + opened);
-      ++opened;
-    }
-    SleepSeconds(0.002);
-    begun = NumBegun() - begun_before;
-    if (NumEnded() > 0) return absl::InternalError(FirstError());
-    if (NowNs() > deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(begun, " of ", count, " streams have begun"));
-    }
-  }
-  return absl::OkStatus();
-}
 
 std::unique_ptr<StreamClients> MakeHttpClients(
     const StreamClients::Options& options, TokenBoard* board, Window* window) {
