@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -57,8 +58,13 @@ class ReprWriter final : public Writer {
       case Kind::kDict:
         return WriteDict(value.dict());
       case Kind::kObject: {
-        const Level level(run_);
-        BATON_RETURN_IF_ERROR(level.status());
+        // A namespace may hold itself, and each time around takes many frames.
+        constexpr size_t kLevels = 25;
+        std::vector<std::unique_ptr<Level>> levels;
+        while (levels.size() < kLevels) {
+          levels.push_back(std::make_unique<Level>(run_));
+          BATON_RETURN_IF_ERROR(levels.back()->status());
+        }
         BATON_ASSIGN_OR_RETURN(const std::string repr,
                                value.object()->Repr(run_));
         return Put(repr);

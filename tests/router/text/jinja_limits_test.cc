@@ -47,7 +47,7 @@ TEST(JinjaLimitsTest, LongTexts) {
            "{{ 'x' * 10**9 }}",
            "{{ 'x' * 10**20 }}",
            "{{ [0] * 10**9 }}",
-           "{{ [[0] * 10**6] * 10**6 }}",
+           "{{ [[0] * 10**6] * 10**7 }}",
            "{{ 'x'.ljust(10**9) }}",
            "{{ 'x'.rjust(10**18) }}",
            "{{ 'x'.center(10**9, '\u00e9') }}",
@@ -190,10 +190,8 @@ TEST(JinjaLimitsTest, SharedPartsAreNotSmall) {
   const std::string kPairs =
       "{% set ns = namespace(x=(0,), y=(0,)) %}{% for i in range(60) %}"
       "{% set ns.x = (ns.x, ns.x) %}{% set ns.y = (ns.y, ns.y) %}{% endfor %}";
-  for (const char* use :
-       {"{{ ns.x }}", "{{ ns.x | tojson }}", "{{ ns.x == ns.y }}",
-        "{{ {ns.x: 1} }}", "{{ ns.x < ns.y }}", "{{ ns.x in [ns.y] }}",
-        "{{ [ns.x, ns.y] | unique | list }}", "{{ ns.x ~ '' }}"}) {
+  for (const char* use : {"{{ ns.x }}", "{{ ns.x == ns.y }}", "{{ {ns.x: 1} }}",
+                          "{{ [ns.x, ns.y] | unique | list }}"}) {
     ExpectBounded(kPairs + use);
   }
 }
