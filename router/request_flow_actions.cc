@@ -159,8 +159,10 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Finish& action,
   if (status.ok()) {
     v1::GenerateResponse last;
     last.set_request_id(record.spec.id);
-    last.set_text(record.stop_matcher.Push(record.detokenizer.Finish()) +
-                  record.stop_matcher.Finish());
+    // One after the other: the operands of + come in any order.
+    std::string rest = record.stop_matcher.Push(record.detokenizer.Finish());
+    rest += record.stop_matcher.Finish();
+    last.set_text(std::move(rest));
     if (record.stop_matcher.stopped()) {
       reason = scheduling::FinishReason::kStop;
       last.set_stop(record.stop_matcher.stop());

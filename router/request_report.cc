@@ -63,6 +63,32 @@ void AddStages(const v1::Timing& timing, LogFields* fields) {
   fields->Millis("e2e_ms", timing.e2e_seconds());
 }
 
+bool MetTtft(const RequestRecord& record) {
+  const RequestTrace& trace = record.trace;
+  return trace.has_first_event() &&
+         trace.first_event_at - trace.received_at <= record.answer.ttft_target;
+}
+
+bool MetItl(const RequestRecord& record) {
+  return record.trace.has_first_event() &&
+         TimePerOutputToken(record.trace, record.output_tokens) <=
+             record.answer.itl_target;
+}
+
+// Counts a request that had targets. One that its client gave up tells nothing.
+void JudgeTargets(const RequestRecord& record, FinishReason reason,
+                  RouterMetrics* metrics) {
+  const AnswerOptions& answer = record.answer;
+  const bool ttft = answer.ttft_target > absl::ZeroDuration();
+  const bool itl = answer.itl_target > absl::ZeroDuration();
+  if ((!ttft && !itl) || reason == FinishReason::kCancelled) return;
+  const bool finished =
+      reason == FinishReason::kStop || reason == FinishReason::kLength;
+  metrics->TargetsJudged(answer.request_class, finished &&
+                                                   (!ttft || MetTtft(record)) &&
+                                                   (!itl || MetItl(record)));
+}
+
 // Gaps between token events, and whether the targets were met.
 void AddLatency(const RequestRecord& record, LogFields* fields) {
   const RequestTrace& trace = record.trace;
@@ -75,14 +101,11 @@ void AddLatency(const RequestRecord& record, LogFields* fields) {
   const AnswerOptions& answer = record.answer;
   if (answer.ttft_target > absl::ZeroDuration()) {
     fields->Millis("ttft_target_ms", absl::ToDoubleSeconds(answer.ttft_target));
-    fields->Bool("ttft_met", trace.has_first_event() &&
-                                 trace.first_event_at - trace.received_at <=
-                                     answer.ttft_target);
+    fields->Bool("ttft_met", MetTtft(record));
   }
   if (answer.itl_target > absl::ZeroDuration()) {
     fields->Millis("itl_target_ms", absl::ToDoubleSeconds(answer.itl_target));
-    fields->Bool("itl_met",
-                 trace.has_first_event() && per_token <= answer.itl_target);
+    fields->Bool("itl_met", MetItl(record));
   }
 }
 
@@ -127,6 +150,7 @@ void ReportEnd(const RequestRecord& record, const std::string& model,
   const RequestTrace& trace = record.trace;
   metrics->Finished(reason, timing, record.output_tokens,
                     trace.last_event_at - trace.first_event_at);
+  JudgeTargets(record, reason, metrics);
   if (!LogsAt(google::GLOG_INFO)) return;
   LogEvent(google::GLOG_INFO, "request ended",
            DescribeEnd(record, model, reason, status, timing));

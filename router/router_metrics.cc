@@ -139,6 +139,16 @@ void RouterMetrics::Finished(FinishReason reason, const v1::Timing& timing,
   kv_transfer_exposed_->Observe(timing.kv_transfer_exposed_seconds());
 }
 
+void RouterMetrics::TargetsJudged(RequestClass request_class, bool met) {
+  metrics_
+      ->Counter("baton_request_targets_total",
+                "Requests with latency targets that ended, by whether they "
+                "finished and met them all.",
+                {{"class", RequestClassName(request_class)},
+                 {"met", met ? "yes" : "no"}})
+      ->Increment();
+}
+
 void RouterMetrics::SetRequests(int64_t running, int64_t waiting) {
   running_->Set(static_cast<double>(running));
   waiting_->Set(static_cast<double>(waiting));

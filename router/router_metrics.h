@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
 #include "common/metrics/metrics.h"
+#include "router/answer_options.h"
 #include "scheduling/placement.h"
 #include "scheduling/request.h"
 
@@ -37,6 +38,8 @@ class RouterMetrics final {
   void Finished(scheduling::FinishReason reason, const v1::Timing& timing,
                 int64_t output_tokens, absl::Duration first_to_last_event);
 
+  // A request that had targets has ended.
+  void TargetsJudged(RequestClass request_class, bool met);
   void SetRequests(int64_t running, int64_t waiting);
   void SetPairs(int pairs);
   void SetWorkerUp(scheduling::WorkerRole role, const std::string& address,

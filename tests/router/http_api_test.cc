@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "tests/router/router_fixture.h"
 #include "tests/support/http_client.h"
 
@@ -341,6 +342,29 @@ TEST_F(HttpApiTest, ModelsHealthAndCluster) {
   EXPECT_EQ(reply["running_requests"], 0);
   EXPECT_THAT(client_->Get("/metrics").body,
               HasSubstr("baton_num_requests_running"));
+}
+
+TEST_F(HttpApiTest, CountsWhetherTargetsWereMet) {
+  Start();
+  std::vector<uint32_t> ids = Ids(" one");
+  ids.push_back(kEos);
+  for (const char* ttft_ms : {"60000", "1"}) {
+    client_->Send("POST", "/v1/completions", R"({"prompt": [5]})",
+                  {{"x-baton-ttft-ms", ttft_ms}, {"x-baton-class", "batch"}});
+    const uint64_t attempt = Accept();
+    // Another answer's way there and back takes longer than the target.
+    const absl::Time too_late = absl::Now() + absl::Milliseconds(2);
+    while (absl::Now() < too_late) Ids(" dog");
+    Answer(attempt, ids, v1::FINISH_REASON_STOP);
+    EXPECT_EQ(client_->ReadReply().status, 200);
+  }
+  const std::string page = client_->Get("/metrics").body;
+  for (const char* met : {"yes", "no"}) {
+    EXPECT_THAT(page, testing::ContainsRegex(absl::StrCat(
+                          "baton_request_targets_total\\{[^}]*class=\"batch\","
+                          "met=\"",
+                          met, "\"[^}]*\\} 1")));
+  }
 }
 
 TEST_F(HttpApiTest, NotReadyWithoutWorkers) {

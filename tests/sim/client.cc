@@ -35,6 +35,29 @@ std::vector<TokenId> DrawBeginning(int length,
   return tokens;
 }
 
+// One to three stop strings, most of them in the text; none when there is no
+// text.
+std::vector<std::string> DrawStops(const scheduling::RequestSpec& spec,
+                                   Dice* dice) {
+  const std::string text = ExpectAnswer(spec, {}).text;
+  std::vector<size_t> characters;  // where they begin, and the end
+  for (size_t i = 0; i <= text.size(); ++i) {
+    if (i == text.size() || (text[i] & 0xC0) != 0x80) characters.push_back(i);
+  }
+  const int most = static_cast<int>(characters.size()) - 1;
+  std::vector<std::string> stops;
+  if (most < 1) return stops;
+  for (int count = dice->Between(1, 3); count > 0; --count) {
+    const int first = dice->Below(most);
+    const int end = std::min(most, first + dice->Between(1, 12));
+    stops.push_back(
+        text.substr(characters[first], characters[end] - characters[first]));
+    // Nearly all of it is there, and held back for nothing.
+    if (dice->Chance(0.3)) stops.back() += "~";
+  }
+  return stops;
+}
+
 }  // namespace
 
 // The router's end. It may outlive neither the client nor the router.
@@ -151,6 +174,7 @@ void Client::TakeEnd(const absl::Status& status) {
   coverage_->Add(Covered::kFinished);
   if (last_.timing().retries() > 0)
     coverage_->Add(Covered::kFinishedAfterRetry);
+  if (!expected_.stop.empty()) coverage_->Add(Covered::kStoppedByText);
   CheckWhole();
 }
 
@@ -240,6 +264,7 @@ Client::Options DrawRequest(int number, bool alike,
           dice->Between(1, spec.stop.max_output_tokens);
     }
   }
+  if (dice->Chance(0.25)) options.answer.stop = DrawStops(spec, dice);
   options.answer.logprobs = dice->Chance(0.3);
   if (options.answer.logprobs) spec.top_logprobs = dice->Below(6);
   options.time_limit = dice->Chance(0.15)

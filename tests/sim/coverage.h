@@ -15,6 +15,7 @@ enum class Covered {
   // Of requests.
   kFinished,
   kFinishedAfterRetry,
+  kStoppedByText,
   kLogprobs,
   kCancelled,
   kDeadlinePassed,
@@ -63,6 +64,7 @@ inline constexpr std::array<const char*,
                             static_cast<size_t>(Covered::kNumKinds)>
     kCoveredNames = {"finished",
                      "finished_after_retry",
+                     "stopped_by_text",
                      "logprobs",
                      "cancelled",
                      "deadline_passed",
