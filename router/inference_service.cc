@@ -45,8 +45,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
 }
 
 void InferenceService::Start(const grpc::CallbackServerContext& context,
-                             const v1::GenerateRequest& request,
-                             RequestKey key,
+                             const v1::GenerateRequest& request, RequestKey key,
                              const std::shared_ptr<GenerateCall>& call) {
   const absl::Time now = door_->clock()->Now();
   const absl::Duration timeout = Timeout(context);
@@ -65,8 +64,8 @@ void InferenceService::Start(const grpc::CallbackServerContext& context,
     call->Finish(prepared.status(), std::nullopt);
     return;
   }
-  const absl::Status entered = door_->Enter(key, *std::move(prepared),
-                                            *admission, now, timeout, call);
+  const absl::Status entered =
+      door_->Enter(key, *std::move(prepared), *admission, now, timeout, call);
   if (!entered.ok()) call->Finish(entered, absl::Seconds(1));
 }
 
@@ -106,8 +105,8 @@ grpc::ServerUnaryReactor* InferenceService::GetCluster(
     reactor->Finish(rpc::ToGrpc(known));
     return reactor;
   }
-  door_->AskCluster([this, reactor, response](
-                        absl::StatusOr<v1::GetClusterResponse> cluster) {
+  door_->AskCluster([this, reactor,
+                     response](absl::StatusOr<v1::GetClusterResponse> cluster) {
     if (cluster.ok()) {
       *response = *std::move(cluster);
       response->set_router_name(name_);

@@ -150,8 +150,7 @@ int Run(const Flags& flags) {
   }
   LOG(INFO) << "baton-router " << flags.router.name << ": gRPC "
             << (*router)->address() << ", HTTP " << (*router)->http_address()
-            << ", metrics "
-            << (*router)->metrics_address();
+            << ", metrics " << (*router)->metrics_address();
   process::ReportReady(flags.ready_fd,
                        {{"name", flags.router.name},
                         {"grpc", (*router)->address()},

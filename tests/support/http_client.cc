@@ -49,8 +49,8 @@ void HttpClient::Close() {
 
 void HttpClient::Send(const std::string& method, const std::string& path,
                       const std::string& body, const Headers& headers) {
-  std::string request = absl::StrCat(method, " ", path, " HTTP/1.1\r\n",
-                                     "Host: baton\r\n");
+  std::string request =
+      absl::StrCat(method, " ", path, " HTTP/1.1\r\n", "Host: baton\r\n");
   for (const auto& [name, value] : headers) {
     absl::StrAppend(&request, name, ": ", value, "\r\n");
   }
@@ -61,8 +61,8 @@ void HttpClient::Send(const std::string& method, const std::string& path,
   absl::StrAppend(&request, "\r\n", body);
   size_t sent = 0;
   while (sent < request.size()) {
-    const ssize_t n = send(fd_, request.data() + sent, request.size() - sent,
-                           MSG_NOSIGNAL);
+    const ssize_t n =
+        send(fd_, request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
     // The server may have said no before it read all.
     if (n < 0) break;
     sent += static_cast<size_t>(n);
