@@ -79,6 +79,7 @@ std::string Encode(std::u32string_view text) {
 size_t FindText(absl::string_view text, absl::string_view part, size_t from) {
   if (from > text.size()) return std::string::npos;
   if (part.empty()) return from;
+  if (part.size() == 1) return text.find(part[0], from);
   const void* const found = ::memmem(text.data() + from, text.size() - from,
                                      part.data(), part.size());
   if (found == nullptr) return std::string::npos;
