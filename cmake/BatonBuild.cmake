@@ -150,6 +150,11 @@ function(baton_test_in_folder_program command name sources deps)
     baton_test_program(${program}
                        ${PROJECT_SOURCE_DIR}/tests/support/folder_main.cc "")
     baton_join_files(${program})
+    # Optimizing a test takes longer than running it, but for those that
+    # compute; their folders say so.
+    if(NOT BATON_TESTS_THAT_COMPUTE)
+      target_compile_options(${program} PRIVATE -O0)
+    endif()
   endif()
   set(files)
   foreach(source ${sources})
