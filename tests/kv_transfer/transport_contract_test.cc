@@ -294,24 +294,41 @@ TEST_P(TransportContractTest, SendBeforeUpIsRefused) {
 }
 
 TEST_P(TransportContractTest, ClosePeerCompletesEverything) {
+  constexpr uint32_t kSends = 40;
   Node server(*network_, true, 1 << 20), client(*network_, false, 1 << 20);
   Connect(client, server);
   {
     absl::MutexLock lock(&server.recorder.mu);
-    server.recorder.on_payload = [&](ByteSpan, uint64_t bytes) {
-      return Landing{{{server.region, 0, bytes}}, 1};
+    server.recorder.on_payload = [&, next = uint64_t{0}](
+                                     ByteSpan, uint64_t bytes) mutable {
+      return Landing{{{server.region, 0, bytes}}, next++};
     };
   }
-  uint32_t sends = 0;
-  for (; sends < 40; ++sends) {
-    const std::vector<Extent> payload = {{client.region, 0, 1 << 20}};
-    ASSERT_TRUE(
-        client.transport->Send(client_peer_, Bytes("p"), payload, sends).ok());
+  // On the progress thread nothing completes meanwhile: the last of them are
+  // far behind the window when the peer is closed.
+  uint32_t accepted = 0;
+  bool closed = false;
+  {
+    absl::MutexLock lock(&client.recorder.mu);
+    client.recorder.on_message = [&](PeerId peer, ByteSpan) {
+      const std::vector<Extent> payload = {{client.region, 0, 1 << 20}};
+      for (uint32_t i = 0; i < kSends; ++i) {
+        const absl::Status sent =
+            client.transport->Send(peer, Bytes("p"), payload, i);
+        EXPECT_TRUE(sent.ok()) << sent;
+        accepted += sent.ok();
+      }
+      client.transport->ClosePeer(peer);
+      client.transport->ClosePeer(peer);
+      absl::MutexLock inner(&client.recorder.mu);
+      closed = true;
+    };
   }
-  client.transport->ClosePeer(client_peer_);
-  client.transport->ClosePeer(client_peer_);
+  ASSERT_TRUE(server.transport->Send(server_peer_, Bytes("go"), {}, 1).ok());
+  ASSERT_TRUE(Await(client.recorder, [&] { return closed; }));
+  ASSERT_EQ(accepted, kSends);
   ASSERT_TRUE(Await(client.recorder,
-                    [&] { return client.recorder.sent.size() == sends; }));
+                    [&] { return client.recorder.sent.size() == kSends; }));
   ASSERT_TRUE(
       Await(client.recorder, [&] { return !client.recorder.downs.empty(); }));
   ASSERT_TRUE(
@@ -324,7 +341,6 @@ TEST_P(TransportContractTest, ClosePeerCompletesEverything) {
   EXPECT_THAT(server.recorder.downs, ElementsAre(server_peer_));
   EXPECT_EQ(client.transport->Send(client_peer_, Bytes("m"), {}, 1).code(),
             absl::StatusCode::kUnavailable);
-  // The last of them was far behind the window.
   EXPECT_TRUE(std::any_of(
       client.recorder.sent.begin(), client.recorder.sent.end(),
       [](const auto& c) { return c.code != absl::StatusCode::kOk; }));
