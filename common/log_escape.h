@@ -20,8 +20,4 @@ void AppendPrintable(absl::string_view text, std::string* out);
 // plain word, else in double quotes, with escapes as above and \" and \\.
 void AppendLogValue(absl::string_view text, std::string* out);
 
-// Appends `text` as a JSON string with its quotes. Bytes that are no UTF-8
-// become U+FFFD: JSON cannot hold them.
-void AppendJsonString(absl::string_view text, std::string* out);
-
 }  // namespace baton

@@ -1,6 +1,7 @@
 #include "common/log_line.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/json_text.h"
 #include "common/log_escape.h"
 
 namespace baton {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "router/text/utf8.h"
+#include "common/utf8.h"
 
 namespace baton::router {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/trace_context.h"
+#include "common/utf8.h"
 #include "router/request_report.h"
-#include "router/text/utf8.h"
 #include "router/worker_messages.h"
 
 namespace baton::router {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "router/http/json_text.h"
+#include "common/json_text.h"
 #include "router/invalid_field.h"
 
 namespace baton::router::http {

@@ -1,8 +1,8 @@
 #include "router/http/openai_writer.h"
 
 #include "absl/strings/str_cat.h"
-#include "router/http/json_text.h"
-#include "router/text/utf8.h"
+#include "common/json_text.h"
+#include "common/utf8.h"
 
 namespace baton::router::http {
 namespace {

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/utf8.h"
 #include "router/text/unicode.h"
-#include "router/text/utf8.h"
 
 namespace baton::router {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/status_macros.h"
-#include "router/text/utf8.h"
+#include "common/utf8.h"
 
 namespace baton::router {
 namespace {

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
-#include "router/text/utf8.h"
+#include "common/utf8.h"
 
 namespace baton::router {
 namespace {

@@ -6,13 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/utf8.h"
 #include "router/text/jinja/content_format.h"
 #include "router/text/jinja/evaluator.h"
 #include "router/text/jinja/json_value.h"
 #include "router/text/jinja/objects.h"
 #include "router/text/jinja/parser.h"
 #include "router/text/tokenizer.h"
-#include "router/text/utf8.h"
 
 namespace baton::router {
 namespace {

@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/utf8.h"
 #include "router/text/byte_alphabet.h"
 #include "router/text/byte_token.h"
 #include "router/text/decoder_stages.h"
 #include "router/text/normalizer.h"
-#include "router/text/utf8.h"
 
 namespace baton::router {
 namespace {

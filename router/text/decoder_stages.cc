@@ -3,10 +3,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/utf8.h"
 #include "router/text/byte_alphabet.h"
 #include "router/text/byte_token.h"
 #include "router/text/normalizer.h"
-#include "router/text/utf8.h"
 
 namespace baton::router {
 

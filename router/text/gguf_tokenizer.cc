@@ -18,8 +18,8 @@
 #include "absl/types/span.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/utf8.h"
 #include "router/text/bpe_model.h"
-#include "router/text/utf8.h"
 
 namespace baton::router {
 namespace {

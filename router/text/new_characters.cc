@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "router/text/utf8.h"
+#include "common/utf8.h"
 
 namespace baton::router {
 namespace {

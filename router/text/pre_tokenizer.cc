@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/utf8.h"
 #include "router/text/byte_alphabet.h"
 #include "router/text/text_pattern.h"
 #include "router/text/unicode.h"
-#include "router/text/utf8.h"
 
 namespace baton::router {
 namespace {

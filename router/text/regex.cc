@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/utf8.h"
 #include "router/text/new_characters.h"
 #include "router/text/regex_translation.h"
-#include "router/text/utf8.h"
 
 namespace baton::router {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/utf8.h"
 #include "router/text/byte_alphabet.h"
 #include "router/text/detokenizer.h"
-#include "router/text/utf8.h"
 
 namespace baton::router {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
-#include "router/text/utf8.h"
+#include "common/utf8.h"
 
 namespace baton::router {
 namespace {

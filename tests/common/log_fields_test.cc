@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
+#include "common/json_text.h"
 #include "common/log_escape.h"
 #include "common/log_line.h"
 
@@ -69,15 +70,6 @@ TEST(LogEscapeTest, NothingEndsTheLineOrReachesTheTerminal) {
   EXPECT_EQ(Printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");
   EXPECT_EQ(Printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
   EXPECT_EQ(Printable("\xf4\x8f\xbf\xbf"), "\xf4\x8f\xbf\xbf");
-}
-
-TEST(LogEscapeTest, JsonStringsAreJson) {
-  EXPECT_EQ(JsonString(""), "\"\"");
-  EXPECT_EQ(JsonString("a\"b\\c\n\x01"), "\"a\\\"b\\\\c\\n\\u0001\"");
-  EXPECT_EQ(JsonString("\xff"
-                       "ok\xe2\x82"),
-            "\"\\ufffdok\\ufffd\\ufffd\"");
-  EXPECT_EQ(JsonString("Grüße"), "\"Grüße\"");
 }
 
 TEST(LogEscapeTest, EveryByteGivesOneLine) {

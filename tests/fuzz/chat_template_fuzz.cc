@@ -6,8 +6,8 @@
 
 #include "absl/time/time.h"
 #include "common/log.h"
+#include "common/utf8.h"
 #include "router/text/chat_template.h"
-#include "router/text/utf8.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace baton::router {

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "common/log.h"
+#include "common/utf8.h"
 #include "router/text/detokenizer.h"
 #include "router/text/tokenizer.h"
-#include "router/text/utf8.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace baton::router {

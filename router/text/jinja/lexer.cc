@@ -8,9 +8,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/utf8.h"
 #include "router/text/jinja/python_text.h"
 #include "router/text/jinja/string_literal.h"
-#include "router/text/utf8.h"
 
 namespace baton::router::jinja {
 namespace {

@@ -8,8 +8,8 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "common/utf8.h"
 #include "router/text/jinja/python_text.h"
-#include "router/text/utf8.h"
 
 namespace baton::router::jinja {
 namespace {

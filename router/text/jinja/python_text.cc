@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/utf8.h"
 #include "router/text/unicode.h"
-#include "router/text/utf8.h"
 
 namespace baton::router::jinja {
 namespace {

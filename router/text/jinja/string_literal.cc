@@ -4,7 +4,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "router/text/utf8.h"
+#include "common/utf8.h"
 
 namespace baton::router::jinja {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "router/text/utf8.h"
+#include "common/utf8.h"
 #include "tests/router/text/tokenizer_files.h"
 
 namespace baton::router {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "common/log.h"
-#include "router/text/utf8.h"
+#include "common/utf8.h"
 
 namespace baton::router {
 

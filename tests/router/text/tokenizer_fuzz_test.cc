@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "common/utf8.h"
 #include "router/text/detokenizer.h"
 #include "router/text/tokenizer.h"
-#include "router/text/utf8.h"
 #include "tests/router/text/tokenizer_files.h"
 
 namespace baton::router {

@@ -4,10 +4,10 @@
 #include <thread>
 
 #include "absl/strings/str_replace.h"
+#include "common/utf8.h"
 #include "router/text/detokenizer.h"
 #include "router/text/tokenizer.h"
 #include "router/text/unicode.h"
-#include "router/text/utf8.h"
 #include "tests/router/text/tokenizer_files.h"
 
 namespace baton::router {

@@ -1,8 +1,8 @@
-#include "router/text/utf8.h"
+#include "common/utf8.h"
 
 #include "absl/strings/str_cat.h"
 
-namespace baton::router {
+namespace baton {
 namespace {
 
 // What may follow a leading byte: the number of continuation bytes and the
@@ -79,6 +79,15 @@ std::string ReplaceIllFormedUtf8(absl::string_view text) {
   return out;
 }
 
+bool IsControlCharacter(char32_t code_point) {
+  return code_point < 0x20 ||
+         (code_point >= 0x7F && code_point <= 0x9F) ||    // DEL, C1
+         code_point == 0x2028 || code_point == 0x2029 ||  // line, paragraph
+         code_point == 0x061C || code_point == 0x200E || code_point == 0x200F ||
+         (code_point >= 0x202A && code_point <= 0x202E) ||
+         (code_point >= 0x2066 && code_point <= 0x2069);
+}
+
 void AppendUtf8(char32_t code_point, std::string* out) {
   const auto put = [&](uint32_t byte) {
     out->push_back(static_cast<char>(byte));
@@ -100,4 +109,4 @@ void AppendUtf8(char32_t code_point, std::string* out) {
   }
 }
 
-}  // namespace baton::router
+}  // namespace baton

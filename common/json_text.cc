@@ -1,11 +1,12 @@
-#include "router/http/json_text.h"
+#include "common/json_text.h"
 
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 
-#include "router/text/utf8.h"
+#include "common/utf8.h"
 
-namespace baton::router::http {
+namespace baton {
 namespace {
 
 constexpr char kHex[] = "0123456789abcdef";
@@ -14,8 +15,9 @@ bool IsPlain(unsigned char c) {
   return c >= 0x20 && c < 0x7F && c != '"' && c != '\\';
 }
 
-void AppendControl(unsigned char c, std::string* out) {
-  switch (c) {
+// REQUIRES: below 0x10000, as all that is escaped.
+void AppendEscape(char32_t code_point, std::string* out) {
+  switch (code_point) {
     case '"':
       out->append("\\\"");
       return;
@@ -32,9 +34,10 @@ void AppendControl(unsigned char c, std::string* out) {
       out->append("\\t");
       return;
     default:
-      out->append("\\u00");
-      out->push_back(kHex[c >> 4]);
-      out->push_back(kHex[c & 15]);
+      out->append("\\u");
+      for (int shift = 12; shift >= 0; shift -= 4) {
+        out->push_back(kHex[(code_point >> shift) & 15]);
+      }
   }
 }
 
@@ -51,17 +54,13 @@ void AppendJsonEscaped(absl::string_view text, std::string* out) {
     out->append(text.data() + pos, end - pos);
     pos = end;
     if (pos == text.size()) break;
-    const auto c = static_cast<unsigned char>(text[pos]);
-    if (c < 0x80) {
-      AppendControl(c, out);
-      ++pos;
-      continue;
-    }
     const Utf8Step step = NextUtf8(text, pos);
-    if (step.kind == Utf8Kind::kCharacter) {
-      out->append(text.data() + pos, step.size);
-    } else {
+    if (step.kind != Utf8Kind::kCharacter) {
       out->append(kReplacementCharacter.data(), kReplacementCharacter.size());
+    } else if (step.code_point < 0x80 || IsControlCharacter(step.code_point)) {
+      AppendEscape(step.code_point, out);
+    } else {
+      out->append(text.data() + pos, step.size);
     }
     pos += step.size;
   }
@@ -83,4 +82,4 @@ void AppendJsonFloat(float value, std::string* out) {
   out->append(buffer, end);
 }
 
-}  // namespace baton::router::http
+}  // namespace baton

@@ -1,4 +1,5 @@
-// Writes JSON by hand where it is hot: strings and numbers of streamed answers.
+// Writes JSON by hand where it is hot: strings and numbers of streamed answers
+// and of lines of the log.
 // Pure; any thread.
 #pragma once
 
@@ -6,10 +7,10 @@
 
 #include "absl/strings/string_view.h"
 
-namespace baton::router::http {
+namespace baton {
 
 // Appends `text` as a JSON string with its quotes. What is not valid UTF-8
-// becomes U+FFFD.
+// becomes U+FFFD; what controls a terminal is escaped (IsControlCharacter).
 void AppendJsonString(absl::string_view text, std::string* out);
 
 // The same without quotes.
@@ -19,4 +20,4 @@ void AppendJsonEscaped(absl::string_view text, std::string* out);
 // no number for (as OpenAI's API does for a probability of 0).
 void AppendJsonFloat(float value, std::string* out);
 
-}  // namespace baton::router::http
+}  // namespace baton

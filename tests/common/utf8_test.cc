@@ -1,10 +1,8 @@
-#include "router/text/utf8.h"
+#include "common/utf8.h"
 
 #include <gtest/gtest.h>
 
-#include "router/text/byte_alphabet.h"
-
-namespace baton::router {
+namespace baton {
 namespace {
 
 TEST(Utf8Test, EveryScalarValueGoesThereAndBack) {
@@ -44,24 +42,15 @@ TEST(Utf8Test, ReplacesMaximalSubparts) {
   EXPECT_EQ(ReplaceIllFormedUtf8("plain \xC3\xA9"), "plain \xC3\xA9");
 }
 
-TEST(ByteAlphabetTest, IsABijection) {
-  for (int byte = 0; byte < 256; ++byte) {
-    const std::string& character = ByteCharacter(static_cast<uint8_t>(byte));
-    const Utf8Step step = NextUtf8(character, 0);
-    EXPECT_EQ(step.size, static_cast<int>(character.size()));
-    EXPECT_EQ(ByteOfCharacter(step.code_point), byte);
+TEST(Utf8Test, KnowsWhatControlsATerminal) {
+  for (const char32_t c :
+       {0x00, 0x1B, 0x7F, 0x9F, 0x200F, 0x2028, 0x202E, 0x2069}) {
+    EXPECT_TRUE(IsControlCharacter(c)) << static_cast<uint32_t>(c);
   }
-  EXPECT_EQ(ByteCharacter(' '), "\xC4\xA0");
-  EXPECT_EQ(ByteOfCharacter(' '), std::nullopt);
-  EXPECT_EQ(ByteOfCharacter(0x144), std::nullopt);
-}
-
-TEST(ByteAlphabetTest, OtherTokensAreTheirOwnBytes) {
-  std::string bytes;
-  AppendByteLevelToken("\xC4\xA0h", &bytes);
-  AppendByteLevelToken("\xC4\xA0h h", &bytes);
-  EXPECT_EQ(bytes, " h\xC4\xA0h h");
+  for (const char32_t c : {0x20, 0x7E, 0xA0, 0x200D, 0x2027, 0x206A, 0x1F600}) {
+    EXPECT_FALSE(IsControlCharacter(c)) << static_cast<uint32_t>(c);
+  }
 }
 
 }  // namespace
-}  // namespace baton::router
+}  // namespace baton

@@ -1,11 +1,11 @@
-#include "router/http/json_text.h"
+#include "common/json_text.h"
 
 #include <limits>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace baton::router::http {
+namespace baton {
 namespace {
 
 std::string Quoted(absl::string_view text) {
@@ -26,6 +26,14 @@ TEST(JsonTextTest, BrokenUtf8BecomesTheReplacementCharacter) {
   EXPECT_EQ(Quoted("a\xFFz\xE2\x82"), "\"a\xEF\xBF\xBDz\xEF\xBF\xBD\"");
 }
 
+// A log or an answer that somebody prints does nothing to the terminal.
+TEST(JsonTextTest, WhatControlsATerminalIsEscaped) {
+  EXPECT_EQ(Quoted("\x1B[2J\x7F"), R"("\u001b[2J\u007f")");
+  EXPECT_EQ(Quoted("\xC2\x9B\xE2\x80\xA8\xE2\x80\xAE"),
+            R"("\u009b\u2028\u202e")");
+  EXPECT_EQ(Quoted(""), "\"\"");
+}
+
 TEST(JsonTextTest, FloatsReadBackAndInfinityIsANumber) {
   for (const float value : {0.0f, -1.5f, -0.1f, -17.25e-9f, 3e20f}) {
     std::string out;
@@ -38,4 +46,4 @@ TEST(JsonTextTest, FloatsReadBackAndInfinityIsANumber) {
 }
 
 }  // namespace
-}  // namespace baton::router::http
+}  // namespace baton

@@ -11,7 +11,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace baton::router {
+namespace baton {
 
 // U+FFFD REPLACEMENT CHARACTER in UTF-8.
 inline constexpr absl::string_view kReplacementCharacter = "\xEF\xBF\xBD";
@@ -45,7 +45,11 @@ size_t ValidUtf8Length(absl::string_view text, size_t pos);
 // `text` with every ill-formed or incomplete piece replaced by U+FFFD.
 std::string ReplaceIllFormedUtf8(absl::string_view text);
 
+// Whether a terminal or a reader of lines acts on it: it moves the cursor, ends
+// lines, or turns the direction of writing.
+bool IsControlCharacter(char32_t code_point);
+
 // REQUIRES: code_point is a Unicode scalar value.
 void AppendUtf8(char32_t code_point, std::string* out);
 
-}  // namespace baton::router
+}  // namespace baton
