@@ -82,7 +82,9 @@ class Run final {
   void CheckNothingHangs();
   void AwaitQuiet();
   void CheckNothingIsLeft();
-  StressReport Report() const;
+  // Whether enough happened for the run to mean anything.
+  bool Covered() const;
+  StressReport Report(absl::Duration lasted) const;
   WorkerProcess* Find(Role role, uint64_t incarnation);
   template <typename Done>
   void TurnUntil(Done done, const char* what);
@@ -121,11 +123,16 @@ StressReport Run::Go() {
   for (int i = 0; i < kSenders; ++i) places_.push_back({Role::kSender, {}});
   for (int i = 0; i < kReceivers; ++i) places_.push_back({Role::kReceiver, {}});
   for (Place& place : places_) Launch(place);
-  const absl::Time end = Now() + options_.duration;
-  while (Now() < end) Turn();
+  const absl::Time began = Now();
+  const absl::Time end = began + options_.duration;
+  const absl::Time last_end = began + options_.longest;
+  // A run without a fence ends with the violation that it is there for.
+  const bool fenced = options_.removed_fence == kv_transfer::Fence::kNone;
+  while (Now() < end || (Now() < last_end && !(fenced && Covered()))) Turn();
+  const absl::Duration lasted = Now() - began;
   AwaitQuiet();
   CheckNothingIsLeft();
-  return Report();
+  return Report(lasted);
 }
 
 void Run::Turn() {
@@ -405,7 +412,22 @@ void Run::CheckNothingIsLeft() {
       "a worker does not end");
 }
 
-StressReport Run::Report() const {
+bool Run::Covered() const {
+  const Ledger::Counts& counts = ledger_.counts();
+  const auto failed = [&](kv_transfer::TransferOutcome outcome) {
+    return counts.failed[static_cast<size_t>(outcome)] > 0;
+  };
+  const auto happened = [&](Mishap mishap) {
+    return num_mishaps_[static_cast<size_t>(mishap)] > 0;
+  };
+  return counts.landed > 20 && counts.acked > 20 &&
+         failed(kv_transfer::TransferOutcome::kCancelled) &&
+         failed(kv_transfer::TransferOutcome::kDeadlineExceeded) &&
+         failed(kv_transfer::TransferOutcome::kPeerLost) &&
+         happened(Mishap::kKill) && happened(Mishap::kStandStill);
+}
+
+StressReport Run::Report(absl::Duration lasted) const {
   const Ledger::Counts& counts = ledger_.counts();
   std::string failures;
   for (size_t i = 0; i < counts.failed.size(); ++i) {
@@ -424,19 +446,12 @@ StressReport Run::Report() const {
       "side:%s; %d aborts, %d leases not renewed, %d kills, %d standstills, %d "
       "restarts; %d late writes after their peer was down, at receivers that "
       "lived to the end; nothing is left",
-      options_.seed, absl::FormatDuration(options_.duration), counts.begun,
+      options_.seed,
+      absl::FormatDuration(absl::Trunc(lasted, absl::Seconds(1))), counts.begun,
       counts.landed, counts.acked, failures, happened(Mishap::kAbort),
       happened(Mishap::kStarveHolder), happened(Mishap::kKill),
       happened(Mishap::kStandStill), happened(Mishap::kRestart), late_writes_);
-  const auto failed = [&](kv_transfer::TransferOutcome outcome) {
-    return counts.failed[static_cast<size_t>(outcome)];
-  };
-  report.covered =
-      counts.landed > 20 && counts.acked > 20 &&
-      failed(kv_transfer::TransferOutcome::kCancelled) > 0 &&
-      failed(kv_transfer::TransferOutcome::kDeadlineExceeded) > 0 &&
-      failed(kv_transfer::TransferOutcome::kPeerLost) > 0 &&
-      happened(Mishap::kKill) > 0 && happened(Mishap::kStandStill) > 0;
+  report.covered = Covered();
   return report;
 }
 

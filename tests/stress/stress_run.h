@@ -21,7 +21,11 @@
 namespace baton::stress {
 
 struct StressOptions {
+  // At least this long, and on until enough happened or, without a fence, until
+  // the violation, however slow the machine is; but not beyond `longest`,
+  // unless `duration` is.
   absl::Duration duration = absl::Seconds(10);
+  absl::Duration longest = absl::Seconds(100);
   uint64_t seed = 1;
   // "mixed": every worker draws "ucx" or "auto".
   std::string transport = "mixed";
