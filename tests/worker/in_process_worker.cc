@@ -15,7 +15,23 @@
 namespace baton::worker {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kPatience = absl::Seconds(60);
+// More than any test takes.
+constexpr absl::Duration kLease = absl::Minutes(10);
+// Less than ctest gives a test.
+constexpr absl::Duration kStreamPatience = absl::Minutes(4);
+
+// Unlike a router's: a worker that a busy machine does not let answer pings for
+// a second is not taken for lost.
+std::shared_ptr<grpc::Channel> PatientChannel(const std::string& address) {
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(rpc::kMaxMessageBytes);
+  args.SetMaxSendMessageSize(rpc::kMaxMessageBytes);
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                   args);
+}
 
 }  // namespace
 
@@ -60,7 +76,10 @@ InProcessWorker::InProcessWorker(v1::WorkerRole role, WorkerOptions options) {
   CHECK(server.ok()) << server.status();
   server_ = *std::move(server);
   address_ = absl::StrCat("127.0.0.1:", server_.port);
-  thread_ = std::thread([this] { loop_->Run(); });
+  thread_ = std::thread([this] {
+    loop_->Run();
+    ended_.Notify();
+  });
 }
 
 InProcessWorker::~InProcessWorker() {
@@ -73,16 +92,21 @@ InProcessWorker::~InProcessWorker() {
 }
 
 void InProcessWorker::Join() {
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  CHECK(ended_.WaitForNotificationWithTimeout(2 * kPatience))
+      << "the loop does not end";
+  thread_.join();
 }
 
-RouterStream::RouterStream(const std::string& address, uint32_t lease_ms)
-    : stub_(v1::WorkerControl::NewStub(rpc::MakeControlChannel(address))) {
+RouterStream::RouterStream(const std::string& address)
+    : stub_(v1::WorkerControl::NewStub(PatientChannel(address))) {
   context_.set_wait_for_ready(true);
+  context_.set_deadline(absl::ToChronoTime(absl::Now() + kStreamPatience));
   stream_ = stub_->Connect(&context_);
   v1::RouterMessage hello;
   hello.mutable_hello()->set_router_name("test");
-  hello.mutable_hello()->set_lease_ms(lease_ms);
+  hello.mutable_hello()->set_lease_ms(
+      static_cast<uint32_t>(absl::ToInt64Milliseconds(kLease)));
   Send(hello);
   v1::WorkerMessage first;
   CHECK(stream_->Read(&first));

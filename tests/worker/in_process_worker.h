@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/bounded_queue.h"
 #include "common/rpc/grpc_setup.h"
@@ -26,7 +27,8 @@ class InProcessWorker final {
   WorkerLoop* loop() { return loop_.get(); }
   engine::Engine* engine() { return engine_.get(); }
   const std::string& address() const { return address_; }
-  // Waits for the loop to end. REQUIRES: RequestDrain was called.
+  // Waits for the loop to end; ends the process when it does not within two
+  // minutes. REQUIRES: RequestDrain was called.
   void Join();
 
  private:
@@ -40,13 +42,14 @@ class InProcessWorker final {
   std::unique_ptr<WorkerLoop> loop_;
   rpc::RunningServer server_;
   std::string address_;
+  absl::Notification ended_;
   std::thread thread_;
 };
 
 // One control stream. Used by one thread.
 class RouterStream final {
  public:
-  explicit RouterStream(const std::string& address, uint32_t lease_ms = 60000);
+  explicit RouterStream(const std::string& address);
   // Breaks the stream as a dying router does.
   ~RouterStream();
 
@@ -54,7 +57,7 @@ class RouterStream final {
   void Send(const v1::RouterMessage& message);
 
   // The next message for which `wanted` holds; others are kept for later calls.
-  // Fails the test and returns an empty message after 20 s.
+  // Fails the test and returns an empty message after a minute.
   v1::WorkerMessage Await(
       const std::function<bool(const v1::WorkerMessage&)>& wanted);
   v1::Grant AwaitGrant(uint64_t attempt);

@@ -1,15 +1,14 @@
 // The loops without a prefix cache: each request computes and moves all of its
 // KV.
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
 #include "tests/worker/worker_loops_fixture.h"
 
@@ -176,15 +175,17 @@ TEST_F(WorkerLoopsTest, CancelFreesBothSidesAtAnyStage) {
 
 TEST_F(WorkerLoopsTest, ALeaseThatRunsOutGivesTheBlocksBack) {
   Start();
-  // A router that lives, but says nothing.
-  constexpr uint32_t kLeaseMs = 1000;
-  decode_ = std::make_unique<RouterStream>(decode_worker_->address(), kLeaseMs);
-  prefill_ =
-      std::make_unique<RouterStream>(prefill_worker_->address(), kLeaseMs);
   SendReserve(1, Spec(40));
   decode_->AwaitGrant(1);
   SendPrefill(2, Spec(40));
   prefill_->AwaitTokens(2, 1);  // from now on it waits for a grant
+  // A router that lives, but says nothing after these words: a hello sets how
+  // long it may.
+  v1::RouterMessage hello;
+  hello.mutable_hello()->set_router_name("test");
+  hello.mutable_hello()->set_lease_ms(1000);
+  decode_->Send(hello);
+  prefill_->Send(hello);
   const v1::Outcome reserved = decode_->AwaitOutcome(1);
   const v1::Outcome waiting = prefill_->AwaitOutcome(2);
   for (const v1::Outcome& outcome : {reserved, waiting}) {
@@ -276,9 +277,8 @@ TEST_F(WorkerLoopsTest, DrainingFinishesWhatRunsAndRefusesTheRest) {
 }
 
 TEST_F(WorkerLoopsTest, DifferentModelsAreNotPaired) {
-  const std::string other =
-      absl::StrCat(::testing::TempDir(), "worker_loops_other");
-  std::filesystem::create_directories(other);
+  const test::ScratchDir scratch;
+  const std::string& other = scratch.path();
   test::TinyModelOptions model;
   model.seed = 2;
   model.layers = 3;
