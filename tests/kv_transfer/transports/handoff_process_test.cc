@@ -356,8 +356,9 @@ TEST_P(HandoffProcessTest, StoppedSenderIsGivenUpAtTheDeadline) {
   KvMemory memory(kBigLayers, kBigBlocks, kBigPage);
   Receiver receiver(GetParam(), kHere, memory,
                     /*quarantine_timeout=*/absl::Milliseconds(200));
+  // From here on: the other process starts within it.
   ASSERT_TRUE(
-      receiver->Open(OpenOf(1, Blocks(0, kBigBlocks), absl::Seconds(4))).ok());
+      receiver->Open(OpenOf(1, Blocks(0, kBigBlocks), absl::Seconds(15))).ok());
   PeerProcess sender(SendArgs(GetParam(), receiver, 1, /*commit=*/false));
   AwaitBytes([&] { return receiver->stats().bytes_received; });
   sender.Signal(SIGSTOP);
@@ -404,7 +405,7 @@ TEST_P(HandoffProcessTest, StoppedReceiverIsGivenUpAtTheDeadline) {
   receiver.Signal(SIGSTOP);
   ASSERT_TRUE(sender
                   ->Start(GrantOf(1, there, kBigBlocks), Blocks(0, kBigBlocks),
-                          In(absl::Milliseconds(200)))
+                          In(absl::Seconds(2)))
                   .ok());
   for (int32_t layer = 0; layer < kBigLayers; ++layer) {
     sender->SendLayer(TransferId{1}, layer, kBigBlocks);

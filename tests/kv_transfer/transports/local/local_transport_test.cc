@@ -10,38 +10,47 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "kv_transfer/transports/local/local_socket.h"
 #include "kv_transfer/transports/socket_address.h"
 #include "tests/kv_transfer/transports/local/local_node.h"
+#include "tests/support/own_loopback.h"
 
 namespace baton::kv_transfer {
 namespace {
 
 using ::testing::HasSubstr;
 
+// A name only; no other process uses it.
+std::string OwnAddress() { return test::OwnLoopback() + ":1"; }
+
 TEST(LocalTransportTest, AddressIsANameOnThisHost) {
   auto transport = CreateLocalTransport({});
   ASSERT_TRUE(transport.ok()) << transport.status();
   EXPECT_THAT((*transport)->properties().address, HasSubstr("127.0.0.1:"));
   EXPECT_EQ((*transport)->properties().name, "local/memfd");
-  auto v6 = CreateLocalTransport({.host = "::1", .port = 4000});
+  // Below what is given to those who take any: nobody has it by chance.
+  const auto port = static_cast<uint16_t>(1024 + getpid() % 30000);
+  auto v6 = CreateLocalTransport({.host = "::1", .port = port});
   ASSERT_TRUE(v6.ok()) << v6.status();
-  EXPECT_EQ((*v6)->properties().address, "[::1]:4000");
+  EXPECT_EQ((*v6)->properties().address, absl::StrCat("[::1]:", port));
 }
 
 TEST(LocalTransportTest, NameInUseIsNamed) {
-  auto first = CreateLocalTransport({});
+  // Nobody takes it while it is free for a moment.
+  const std::string host = test::OwnLoopback();
+  auto first = CreateLocalTransport({.host = host});
   ASSERT_TRUE(first.ok());
   const std::string address = (*first)->properties().address;
   const uint16_t port = PortOf(ParseSocketAddress(address)->storage);
-  auto second = CreateLocalTransport({.port = port});
+  auto second = CreateLocalTransport({.host = host, .port = port});
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(address));
   // Free ones are found past it, and it is free again once the first is gone.
-  EXPECT_TRUE(CreateLocalTransport({}).ok());
+  EXPECT_TRUE(CreateLocalTransport({.host = host}).ok());
   first->reset();
-  EXPECT_TRUE(CreateLocalTransport({.port = port}).ok());
+  EXPECT_TRUE(CreateLocalTransport({.host = host, .port = port}).ok());
 }
 
 TEST(LocalTransportTest, BadOptionsAreNamed) {
@@ -125,7 +134,7 @@ TEST(LocalTransportTest, FullServerRefusesPeers) {
 }
 
 TEST(LocalTransportTest, SilentServerIsGivenUp) {
-  const std::string address = "127.0.0.1:54321";
+  const std::string address = OwnAddress();
   auto silent = ListenLocally(address);
   ASSERT_TRUE(silent.ok()) << silent.status();
   auto client = CreateLocalTransport(
@@ -145,7 +154,7 @@ TEST(LocalTransportTest, NobodyThereIsSaid) {
   ASSERT_TRUE(client.ok());
   Journal journal;
   (*client)->Start(&journal);
-  ASSERT_TRUE((*client)->Connect("127.0.0.1:54322").ok());
+  ASSERT_TRUE((*client)->Connect(OwnAddress()).ok());
   ASSERT_TRUE(journal.Await("down"));
   EXPECT_THAT(std::string(journal.why().message()), HasSubstr("nobody"));
   (*client)->Stop();
@@ -184,7 +193,7 @@ TEST(LocalTransportTest, AnotherUserIsHungUpOn) {
 
 TEST(LocalTransportTest, AnotherUsersSocketIsNotUsed) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to be somebody else";
-  const std::string address = "127.0.0.1:54323";
+  const std::string address = OwnAddress();
   int ready[2], done[2];
   ASSERT_EQ(pipe(ready), 0);
   ASSERT_EQ(pipe(done), 0);
