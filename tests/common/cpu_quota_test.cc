@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/scratch_dir.h"
+
 namespace baton::process {
 namespace {
 
@@ -15,17 +17,14 @@ namespace fs = std::filesystem;
 // A made-up /proc and /sys.
 class CpuQuotaTest : public testing::Test {
  protected:
-  void SetUp() override {
-    root_ = testing::TempDir() + "/cpu_quota_test";
-    fs::remove_all(root_);
-  }
-  void TearDown() override { fs::remove_all(root_); }
+  void SetUp() override { root_ = scratch_.path() + "/cpu_quota_test"; }
 
   void Write(const std::string& path, const std::string& text) {
     fs::create_directories(fs::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
   }
 
+  test::ScratchDir scratch_;
   std::string root_;
 };
 

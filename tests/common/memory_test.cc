@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/scratch_dir.h"
+
 namespace baton::process {
 namespace {
 
@@ -18,19 +20,18 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 class MemoryTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + "/memory_test";
-    fs::remove_all(root_);
+    root_ = scratch_.path() + "/memory_test";
     Write("/proc/meminfo",
           "MemTotal:       8388608 kB\nMemFree:  1 kB\n"
           "MemAvailable:   4194304 kB\n");
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   void Write(const std::string& path, const std::string& text) {
     fs::create_directories(fs::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
   }
 
+  test::ScratchDir scratch_;
   std::string root_;
 };
 

@@ -12,6 +12,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/scratch_dir.h"
+
 namespace baton::process {
 namespace {
 
@@ -20,11 +22,9 @@ namespace fs = std::filesystem;
 class ProcFileTest : public testing::Test {
  protected:
   void SetUp() override {
-    dir_ = testing::TempDir() + "/proc_file_test";
-    fs::remove_all(dir_);
+    dir_ = scratch_.path() + "/proc_file_test";
     fs::create_directory(dir_);
   }
-  void TearDown() override { fs::remove_all(dir_); }
 
   std::string Write(const std::string& text) const {
     const std::string path = dir_ + "/file";
@@ -35,6 +35,7 @@ class ProcFileTest : public testing::Test {
     return ReadProcNumber(Write(text));
   }
 
+  test::ScratchDir scratch_;
   std::string dir_;
 };
 

@@ -1,12 +1,12 @@
 #include "engine/engine_factory.h"
 
-#include <filesystem>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/process/memory.h"
+#include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::engine {
@@ -17,13 +17,10 @@ using testing::HasSubstr;
 class EngineFactoryTest : public testing::Test {
  protected:
   void SetUp() override {
-    options_.model_dir = testing::TempDir() + "/engine_factory_model";
+    options_.model_dir = scratch_.path() + "/model";
     options_.kv_memory_bytes = 1 << 20;
     options_.num_threads = 1;
     ASSERT_TRUE(test::WriteTinyModel(options_.model_dir).ok());
-  }
-  void TearDown() override {
-    std::filesystem::remove_all(testing::TempDir() + "/engine_factory_model");
   }
 
   void ExpectError(absl::StatusCode code, const std::string& text) {
@@ -32,6 +29,7 @@ class EngineFactoryTest : public testing::Test {
     EXPECT_THAT(std::string(engine.status().message()), HasSubstr(text));
   }
 
+  test::ScratchDir scratch_;
   EngineOptions options_;
 };
 

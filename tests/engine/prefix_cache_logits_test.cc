@@ -1,14 +1,13 @@
 // The engine's numerics go by position: a sequence that begins in blocks which
 // others filled gives bit for bit the logits of one that computed all itself.
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "engine/engine_factory.h"
 #include "gtest/gtest.h"
 #include "scheduling/prefix_cache.h"
+#include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::engine {
@@ -26,9 +25,7 @@ constexpr int32_t kOutput = 8;
 class PrefixCacheLogitsTest : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const std::string dir =
-        absl::StrCat(testing::TempDir(), "prefix_cache_logits_", GetParam());
-    std::filesystem::create_directories(dir);
+    const std::string& dir = scratch_.path();
     ASSERT_TRUE(test::WriteTinyModel(dir).ok());
     EngineOptions options;
     options.model_dir = dir;
@@ -72,6 +69,7 @@ class PrefixCacheLogitsTest : public testing::TestWithParam<const char*> {
     return logits;
   }
 
+  test::ScratchDir scratch_;
   std::unique_ptr<Engine> engine_;
 };
 
