@@ -11,6 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/await_that.h"
+
 namespace baton::cli {
 namespace {
 
@@ -76,8 +78,13 @@ TEST_F(ChildProcessTest, KillsWhatStays) {
 
 TEST_F(ChildProcessTest, ALineThatIsNoReadyLineIsNotReadiness) {
   const auto child = Start("babble:m");
+  EXPECT_TRUE(test::AwaitThat([&] {
+    child->ReadReady();
+    return child->ready_fd() == -1;  // it has said all
+  }));
+  EXPECT_FALSE(child->is_ready());
   EXPECT_TRUE(
-      absl::IsDeadlineExceeded(child->WaitReady(absl::Milliseconds(200))));
+      absl::IsDeadlineExceeded(child->WaitReady(absl::Milliseconds(50))));
   EXPECT_FALSE(ParseReadyLine("").ok());
   EXPECT_FALSE(ParseReadyLine("[1]").ok());
   EXPECT_FALSE(ParseReadyLine(R"({"ready":false})").ok());

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -54,13 +55,17 @@ TEST(MetricsTest, ServesWhatIsCounted) {
 }
 
 TEST(MetricsTest, TheServerEndsAtOnce) {
-  const absl::Time before = Clock::Monotonic()->Now();
+  absl::Duration fastest = absl::InfiniteDuration();
   for (int i = 0; i < 5; ++i) {
-    Metrics metrics(Labels{});
-    ASSERT_TRUE(metrics.Serve("127.0.0.1:0").ok());
+    auto metrics = std::make_unique<Metrics>(Labels{});
+    ASSERT_TRUE(metrics->Serve("127.0.0.1:0").ok());
+    const absl::Time before = Clock::Monotonic()->Now();
+    metrics.reset();
+    fastest = std::min(fastest, Clock::Monotonic()->Now() - before);
   }
-  // Left to itself civetweb takes up to two seconds each.
-  EXPECT_LT(Clock::Monotonic()->Now() - before, absl::Seconds(2));
+  // Left to itself civetweb takes up to two seconds each time. The machine may
+  // be busy, but not five times.
+  EXPECT_LT(fastest, absl::Seconds(1));
 }
 
 TEST(MetricsTest, TheSameNameAndLabelsAreTheSameMetric) {
