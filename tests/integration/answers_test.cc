@@ -46,12 +46,23 @@ TEST_F(AnswersTest, OnePromptFromEndToEnd) {
   Cluster cluster(model_dir_);
   const absl::Status started = cluster.Start({});
   ASSERT_TRUE(started.ok()) << started;
-  const v1::GenerateRequest request = GreedyRequest(DrawPrompt(50), 20);
   const auto stub = cluster.MakeStub();
-  const Answer answer = Generate(*stub, request, kPatience);
-  ASSERT_TRUE(answer.status.ok()) << answer.status;
-  EXPECT_EQ(answer.tokens, reference_->Tokens(request));
-  EXPECT_EQ(answer.responses_after_last, 0);
+  // A busy machine may keep a worker from answering pings for a second, which
+  // takes it for lost, or its report from coming in time: then again.
+  Answer answer;
+  for (int round = 0; round < 10; ++round) {
+    const absl::Status joined = cluster.AwaitJoined(1, 1);
+    ASSERT_TRUE(joined.ok()) << joined;
+    const v1::GenerateRequest request = GreedyRequest(DrawPrompt(50), 20);
+    answer = Generate(*stub, request, kPatience);
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_EQ(answer.tokens, reference_->Tokens(request));
+    EXPECT_EQ(answer.responses_after_last, 0);
+    if (answer.last.timing().retries() == 0 &&
+        answer.last.timing().kv_transfer_bytes() > 0) {
+      break;
+    }
+  }
   EXPECT_EQ(answer.last.finish_reason(), v1::FINISH_REASON_LENGTH);
   EXPECT_EQ(answer.last.usage().prompt_tokens(), 50u);
   EXPECT_EQ(answer.last.usage().output_tokens(), 20u);

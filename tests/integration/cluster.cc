@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <chrono>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -9,17 +10,16 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
-#include "common/clock.h"
 #include "common/log.h"
 #include "common/rpc/grpc_setup.h"
 #include "common/status_macros.h"
+#include "tests/support/await_that.h"
+#include "tests/support/own_loopback.h"
 
 namespace baton::test {
 namespace {
-
-constexpr absl::Duration kStopGrace = absl::Seconds(20);
 
 std::string ReadFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -32,10 +32,10 @@ Cluster::Cluster(std::string model_dir) : model_dir_(std::move(model_dir)) {}
 
 Cluster::~Cluster() {
   const auto router = processes_.find("router");
-  if (router != processes_.end()) router->second->Stop(kStopGrace);
+  if (router != processes_.end()) router->second->Stop(kPatience);
   for (auto& [name, process] : processes_) process->Signal(SIGTERM);
   for (auto& [name, process] : processes_) {
-    const cli::ExitState exit = process->Stop(kStopGrace);
+    const cli::ExitState exit = process->Stop(kPatience);
     EXPECT_TRUE(exit.clean() || killed_.count(name) > 0)
         << name << ": " << exit.Describe();
   }
@@ -58,6 +58,11 @@ absl::StatusOr<cli::ChildProcess*> Cluster::Launch(const std::string& program,
       ProgramPath(program), "--model", model_dir_, "--name", name,
       "--die-with-parent"};
   options.command.insert(options.command.end(), common.begin(), common.end());
+  // A worker finds its port free when it is started again.
+  if (program != "baton-router" && !absl::c_linear_search(flags, "--listen")) {
+    options.command.insert(options.command.end(),
+                           {"--listen", OwnLoopback() + ":0"});
+  }
   options.command.insert(options.command.end(), flags.begin(), flags.end());
   options.log_path = absl::StrCat(logs_.path(), "/", name, ".log");
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<cli::ChildProcess> process,
@@ -111,8 +116,7 @@ absl::Status Cluster::AwaitJoined(int num_prefill, int num_decode,
   const bool joined = Eventually(
       [&] {
         grpc::ClientContext context;
-        context.set_deadline(std::chrono::system_clock::now() +
-                             std::chrono::seconds(5));
+        SetDeadline(&context);
         return stub->GetModel(&context, {}, &model).ok() &&
                static_cast<int>(model.num_prefill_workers()) == num_prefill &&
                static_cast<int>(model.num_decode_workers()) == num_decode;
@@ -140,7 +144,26 @@ std::string Cluster::Address(const std::string& name, const std::string& kind) {
 
 std::unique_ptr<v1::Inference::Stub> Cluster::MakeStub() {
   return v1::Inference::NewStub(
-      rpc::MakeControlChannel(Address("router", "grpc"), credentials_));
+      MakeClientChannel(Address("router", "grpc"), credentials_));
+}
+
+std::shared_ptr<grpc::Channel> MakeClientChannel(
+    const std::string& address,
+    std::shared_ptr<grpc::ChannelCredentials> credentials) {
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(rpc::kMaxMessageBytes);
+  args.SetMaxSendMessageSize(rpc::kMaxMessageBytes);
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  if (credentials == nullptr) credentials = grpc::InsecureChannelCredentials();
+  return grpc::CreateCustomChannel(address, credentials, args);
+}
+
+void SetDeadline(grpc::ClientContext* context) {
+  context->set_deadline(std::chrono::system_clock::now() +
+                        absl::ToChronoMilliseconds(kPatience));
 }
 
 std::string ProgramPath(const std::string& name) {
@@ -170,13 +193,7 @@ RunResult RunProgram(const std::string& program, const Flags& flags,
 
 bool Eventually(const std::function<bool()>& condition,
                 absl::Duration timeout) {
-  const absl::Time deadline = Clock::Monotonic()->Now() + timeout;
-  absl::Notification never;
-  while (!condition()) {
-    if (Clock::Monotonic()->Now() >= deadline) return false;
-    never.WaitForNotificationWithTimeout(absl::Milliseconds(10));
-  }
-  return true;
+  return AwaitThat(condition, timeout);
 }
 
 }  // namespace baton::test

@@ -62,7 +62,7 @@ class Cluster final {
   absl::Status Start(const ClusterShape& shape);
 
   // Starts baton-PROGRAM as `name` without waiting; `flags` come after the
-  // common ones.
+  // common ones. A worker's address is one that it can be started at again.
   absl::StatusOr<cli::ChildProcess*> Launch(const std::string& program,
                                             const std::string& name,
                                             const Flags& flags);
@@ -92,6 +92,16 @@ class Cluster final {
   std::map<std::string, Flags> launchers_;
   std::shared_ptr<grpc::ChannelCredentials> credentials_;
 };
+
+// As a client has it who is patient. Unlike rpc::MakeControlChannel, it does
+// not take a process for lost that a busy machine does not let answer pings for
+// a second. Plain text without credentials.
+std::shared_ptr<grpc::Channel> MakeClientChannel(
+    const std::string& address,
+    std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr);
+
+// kPatience from now.
+void SetDeadline(grpc::ClientContext* context);
 
 // How a program that ran to its end did.
 struct RunResult {

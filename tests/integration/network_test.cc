@@ -37,6 +37,7 @@ class NetworkTest : public StreamsTest {
 
   bool LinksToDecode0(bool usable) {
     grpc::ClientContext context;
+    SetDeadline(&context);
     v1::GetClusterResponse cluster;
     if (!stub_->GetCluster(&context, {}, &cluster).ok()) return false;
     int matching = 0;
@@ -57,10 +58,11 @@ TEST_F(NetworkTest, HandOffsGoOnWithoutTheLinkThatIsCut) {
   // Streams that are decoded there do not need the link any more.
   const std::vector<Answer> running =
       RunAndInterrupt(requests, [&] { there_.Set(kData, false); });
-  CheckAnswers(requests, running);
+  int replaced = CheckAnswers(requests, running);
   // New ones do: some find out, then the pairs are known to be down.
   const std::vector<Answer> next = RunAndInterrupt(requests, [] {});
-  EXPECT_GT(CheckAnswers(requests, next), 0) << "no hand-off met the cut";
+  replaced += CheckAnswers(requests, next);
+  EXPECT_GT(replaced, 0) << "no hand-off met the cut";
   EXPECT_TRUE(Eventually([&] { return LinksToDecode0(false); }));
   there_.Set(kData, true);
   EXPECT_TRUE(Eventually([&] { return LinksToDecode0(true); }));
@@ -71,15 +73,21 @@ TEST_F(NetworkTest, HandOffsGoOnWithoutTheLinkThatIsCut) {
 TEST_F(NetworkTest, StreamsOfAWorkerThatIsCutOffGoOnElsewhere) {
   const auto requests = MakeRequests();
   EXPECT_TRUE(Eventually([&] { return LinksToDecode0(true); }));
-  const std::vector<Answer> answers = RunAndInterrupt(requests, [&] {
-    there_.Set(kControl, false);
-    there_.Set(kData, false);
-  });
-  EXPECT_GT(CheckAnswers(requests, answers), 0) << "the cut hit no stream";
-  there_.Set(kControl, true);
-  there_.Set(kData, true);
-  const absl::Status joined = cluster_->AwaitJoined(2, 2);
-  ASSERT_TRUE(joined.ok()) << joined;
+  const auto connect = [&] {
+    there_.Set(kControl, true);
+    there_.Set(kData, true);
+    CheckJoined(2, 2);
+    EXPECT_TRUE(Eventually([&] { return LinksToDecode0(true); }));
+  };
+  const bool hit = InterruptUntilHit(
+      requests,
+      [&] {
+        there_.Set(kControl, false);
+        there_.Set(kData, false);
+      },
+      connect);
+  EXPECT_TRUE(hit) << "the cut hit no stream";
+  ASSERT_NO_FATAL_FAILURE(connect());
   CheckServes();
   AwaitBlocksFree({"prefill-0", "prefill-1", "decode-0", "decode-1"});
 }

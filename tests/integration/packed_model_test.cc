@@ -93,7 +93,8 @@ TEST_F(PackedModelTest, AWorkerThatPacksPairsWithOneThatMaps) {
   ASSERT_TRUE(joined.ok()) << joined;
   auto reference = Reference::Load(model, "int8");
   ASSERT_TRUE(reference.ok()) << reference.status();
-  const v1::GenerateRequest request = GreedyRequest({5, 6, 7, 8}, 20);
+  // Long enough for the report of the hand-off to come before the end.
+  const v1::GenerateRequest request = GreedyRequest({5, 6, 7, 8}, 100);
   const Answer answer = Generate(*cluster.MakeStub(), request, kPatience);
   ASSERT_TRUE(answer.status.ok()) << answer.status;
   EXPECT_EQ(answer.tokens, (*reference)->Tokens(request));

@@ -19,6 +19,8 @@ namespace {
 
 // With the blocks of 16 tokens that workers have unless told otherwise.
 constexpr int kShared = 208;
+// Long enough for the report of the hand-off to come before the end.
+constexpr uint32_t kLongOutput = 100;
 
 class PrefixCacheTest : public testing::Test {
  protected:
@@ -78,8 +80,8 @@ class PrefixCacheTest : public testing::Test {
 
 TEST_F(PrefixCacheTest, TheSecondRequestMovesOnlyWhatIsItsOwn) {
   ASSERT_NO_FATAL_FAILURE(Start({}));
-  const Answer first = Ask(GreedyRequest(Prompt(50), 20));
-  const Answer second = Ask(GreedyRequest(Prompt(51), 20));
+  const Answer first = Ask(GreedyRequest(Prompt(50), kLongOutput));
+  const Answer second = Ask(GreedyRequest(Prompt(51), kLongOutput));
   const uint64_t all = first.last.timing().kv_transfer_bytes();
   EXPECT_EQ(second.last.timing().kv_transfer_bytes(), all / 15 * 2)
       << "of 15 blocks 13 are shared";
@@ -119,8 +121,8 @@ TEST_F(PrefixCacheTest, AConversationGoesOnWhereItStopped) {
 
 TEST_F(PrefixCacheTest, OffMovesEverything) {
   ASSERT_NO_FATAL_FAILURE(Start({"--prefix-cache", "off"}));
-  const Answer first = Ask(GreedyRequest(Prompt(50), 20));
-  const Answer second = Ask(GreedyRequest(Prompt(51), 20));
+  const Answer first = Ask(GreedyRequest(Prompt(50), kLongOutput));
+  const Answer second = Ask(GreedyRequest(Prompt(51), kLongOutput));
   EXPECT_EQ(second.last.timing().kv_transfer_bytes(),
             first.last.timing().kv_transfer_bytes());
   EXPECT_EQ(second.last.usage().cached_prompt_tokens(), 0u);

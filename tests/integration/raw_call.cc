@@ -7,7 +7,6 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -24,6 +23,7 @@
 #include "cli/host_port.h"
 #include "common/rpc/grpc_setup.h"
 #include "common/status_macros.h"
+#include "tests/integration/cluster.h"
 
 namespace baton::test {
 namespace {
@@ -35,10 +35,9 @@ constexpr int kTimeoutSeconds = 20;
 absl::StatusOr<std::string> RawCall(const std::string& address,
                                     const std::string& method,
                                     const std::string& request) {
-  grpc::GenericStub stub(rpc::MakeControlChannel(address));
+  grpc::GenericStub stub(MakeClientChannel(address));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::seconds(kTimeoutSeconds));
+  SetDeadline(&context);
   grpc::CompletionQueue queue;
   const auto call = stub.PrepareCall(&context, method, &queue);
   // One operation at a time: each is waited for before the next.

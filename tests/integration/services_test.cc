@@ -51,7 +51,8 @@ TEST_F(ServicesTest, DoctorShowsTheLinks) {
   RunResult result;
   EXPECT_TRUE(Eventually([&] {
     result = RunProgram("baton", {"doctor", "--router", router});
-    return absl::StrContains(result.out, "GB/s");
+    return absl::StrContains(result.out, "GB/s") ||
+           absl::StrContains(result.out, "MB/s");
   })) << result.out
       << result.err;
   EXPECT_TRUE(result.exit.clean()) << result.out;
@@ -60,7 +61,7 @@ TEST_F(ServicesTest, DoctorShowsTheLinks) {
   const auto metrics =
       HttpGet(cluster_->Address("prefill-0", "metrics"), "/metrics");
   ASSERT_TRUE(metrics.ok()) << metrics.status();
-  EXPECT_GT(MetricValue(*metrics, "baton_kv_link_bandwidth_bytes"), 1e6);
+  EXPECT_GT(MetricValue(*metrics, "baton_kv_link_bandwidth_bytes"), 0);
   EXPECT_GT(MetricValue(*metrics, "baton_kv_link_latency_seconds"), 0);
 }
 

@@ -72,6 +72,7 @@ class StartupTest : public testing::Test {
     answer_ = Generate(*stub, request_, kPatience);
     v1::GetModelResponse model;
     grpc::ClientContext context;
+    SetDeadline(&context);
     ASSERT_TRUE(stub->GetModel(&context, {}, &model).ok());
     EXPECT_EQ(model.num_prefill_workers(), 0u);
   }
@@ -188,7 +189,7 @@ TEST_F(StartupTest, UnlikeWorkersRefuseEachOther) {
   const auto connect = [&](const std::string& name,
                            grpc::ClientContext* context) {
     return v1::WorkerControl::NewStub(
-               rpc::MakeControlChannel(cluster_->Address(name, "grpc")))
+               MakeClientChannel(cluster_->Address(name, "grpc")))
         ->Connect(context);
   };
   const auto decode = connect("decode-0", &decode_context);

@@ -69,6 +69,19 @@ std::vector<Answer> StreamsTest::RunAndInterrupt(
   return answers;
 }
 
+bool StreamsTest::InterruptUntilHit(
+    const std::vector<v1::GenerateRequest>& requests,
+    const std::function<void()>& interrupt, const std::function<void()>& mend) {
+  constexpr int kRounds = 5;
+  for (int round = 0; round < kRounds && !HasFatalFailure(); ++round) {
+    if (round > 0) mend();
+    if (CheckAnswers(requests, RunAndInterrupt(requests, interrupt)) > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 int StreamsTest::CheckAnswers(const std::vector<v1::GenerateRequest>& requests,
                               const std::vector<Answer>& answers) {
   EXPECT_EQ(answers.size(), requests.size());
@@ -90,15 +103,27 @@ void StreamsTest::CheckServes() {
 
 void StreamsTest::RestartWorker(const std::string& program,
                                 const std::string& name) {
-  const std::string address = cluster_->Address(name, "grpc");
   cluster_->process(name).Signal(SIGTERM);
   const auto exit = cluster_->process(name).WaitExit(kPatience);
   ASSERT_TRUE(exit.ok()) << exit.status();
   EXPECT_EQ(exit->Describe(), "exit status 0") << name;
+  LaunchAgain(program, name);
+}
+
+void StreamsTest::LaunchAgain(const std::string& program,
+                              const std::string& name) {
+  const auto exit = cluster_->process(name).WaitExit(kPatience);
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  const std::string address = cluster_->Address(name, "grpc");
   auto again = cluster_->Launch(program, name, {"--listen", address});
   ASSERT_TRUE(again.ok()) << again.status();
   const absl::Status ready = (*again)->WaitReady(kPatience);
   ASSERT_TRUE(ready.ok()) << ready;
+}
+
+void StreamsTest::CheckJoined(int num_prefill, int num_decode) {
+  const absl::Status joined = cluster_->AwaitJoined(num_prefill, num_decode);
+  ASSERT_TRUE(joined.ok()) << joined;
 }
 
 void StreamsTest::AwaitBlocksFree(const std::vector<std::string>& workers) {

@@ -35,6 +35,13 @@ class StreamsTest : public testing::Test {
       const std::vector<v1::GenerateRequest>& requests,
       const std::function<void()>& interrupt);
 
+  // Runs all requests and interrupts them, and again after `mend`, until it hit
+  // a stream that was not over: the tokens that clients have yet to read may
+  // all be computed. Checks the answers. False when it never did.
+  bool InterruptUntilHit(const std::vector<v1::GenerateRequest>& requests,
+                         const std::function<void()>& interrupt,
+                         const std::function<void()>& mend);
+
   // Every stream ended with the tokens that it would have had; how many were
   // placed again.
   int CheckAnswers(const std::vector<v1::GenerateRequest>& requests,
@@ -44,6 +51,10 @@ class StreamsTest : public testing::Test {
 
   // SIGTERM, exit status 0, and a new life at the same address.
   void RestartWorker(const std::string& program, const std::string& name);
+  // The new life of a worker that ends or has ended.
+  void LaunchAgain(const std::string& program, const std::string& name);
+  // The router counts so many workers.
+  void CheckJoined(int num_prefill, int num_decode);
 
   // Until no block is in use on any of these workers.
   void AwaitBlocksFree(const std::vector<std::string>& workers);
