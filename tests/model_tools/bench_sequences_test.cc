@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine_factory.h"
+#include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::model_tools {
@@ -16,7 +17,7 @@ class BenchSequencesTest : public testing::Test {
  protected:
   void SetUp() override {
     engine::EngineOptions options;
-    options.model_dir = testing::TempDir() + "/bench_sequences_test";
+    options.model_dir = scratch_.path() + "/model";
     ASSERT_TRUE(test::WriteTinyModel(options.model_dir).ok());
     options.num_threads = 1;
     options.kv_memory_bytes = int64_t{4} << 20;
@@ -30,6 +31,7 @@ class BenchSequencesTest : public testing::Test {
     return {tokens.begin(), tokens.end()};
   }
 
+  test::ScratchDir scratch_;
   std::unique_ptr<engine::Engine> engine_;
 };
 

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "model_tools/model_shapes.h"
+#include "tests/support/scratch_dir.h"
 
 namespace baton::model_tools {
 namespace {
@@ -22,8 +23,7 @@ using ::testing::SizeIs;
 class MachineTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + "/machine_test";
-    fs::remove_all(root_);
+    root_ = scratch_.path() + "/machine_test";
     Write("/proc/cpuinfo",
           "processor\t: 0\nmodel name\t: Abacus 9\nflags\t\t: fpu avx2 fma "
           "avx512f zzz\n\nprocessor\t: 1\nmodel name\t: Abacus 9\n");
@@ -32,13 +32,13 @@ class MachineTest : public testing::Test {
     Write("/sys/kernel/mm/transparent_hugepage/enabled",
           "always [madvise] never\n");
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   void Write(const std::string& path, const std::string& text) {
     fs::create_directories(fs::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
   }
 
+  test::ScratchDir scratch_;
   std::string root_;
 };
 

@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/scratch_dir.h"
+
 namespace baton::model_tools {
 namespace {
 
@@ -17,12 +19,10 @@ using ::testing::HasSubstr;
 class OutputDirectoryTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + "/output_directory_test";
-    fs::remove_all(root_);
+    root_ = scratch_.path() + "/output_directory_test";
     fs::create_directory(root_);
     dir_ = root_ + "/model";
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   // Makes it with a file of this text.
   absl::Status Make(const std::string& text, bool replace) {
@@ -37,6 +37,7 @@ class OutputDirectoryTest : public testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
+  test::ScratchDir scratch_;
   std::string root_;
   std::string dir_;
 };

@@ -8,13 +8,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/scratch_dir.h"
+
 namespace baton::model_tools {
 namespace {
 
 using ::testing::HasSubstr;
 
 TEST(OutputFileTest, HoldsWhatWasWritten) {
-  const std::string path = testing::TempDir() + "/output_file_test";
+  const test::ScratchDir scratch;
+  const std::string path = scratch.path() + "/file";
   ASSERT_TRUE(WriteTextFile(path, "a longer text that was there").ok());
   auto file = OutputFile::Create(path);
   ASSERT_TRUE(file.ok()) << file.status();

@@ -29,6 +29,7 @@
 #include "tests/engine/grouped_matrix.h"
 #include "tests/engine/model_dir.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::model_tools {
@@ -101,15 +102,13 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 class QuantizeTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + "/quantize_test";
-    fs::remove_all(root_);
+    root_ = scratch_.path() + "/quantize_test";
     fs::create_directory(root_);
     options_.model = root_ + "/tiny";
     options_.to = "int4";
     options_.num_threads = 1;
     ASSERT_TRUE(test::WriteTinyModel(options_.model).ok());
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   std::string Dir(const std::string& name) const { return root_ + "/" + name; }
 
@@ -187,6 +186,7 @@ class QuantizeTest : public testing::Test {
     return names;
   }
 
+  test::ScratchDir scratch_;
   std::string root_;
   QuantizeOptions options_;
 };

@@ -16,6 +16,7 @@
 #include "model_tools/model_shapes.h"
 #include "model_tools/model_tensors.h"
 #include "model_tools/synth_tokenizer.h"
+#include "tests/support/scratch_dir.h"
 
 namespace baton::model_tools {
 namespace {
@@ -27,14 +28,12 @@ using ::testing::HasSubstr;
 class SynthModelTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + "/synth_model_test";
-    fs::remove_all(root_);
+    root_ = scratch_.path() + "/synth_model_test";
     fs::create_directory(root_);
     options_.shape = "tiny";
     options_.config = FindModelShape("tiny")->config;
     options_.num_threads = 1;
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   std::string Dir(const std::string& name) const { return root_ + "/" + name; }
 
@@ -70,6 +69,7 @@ class SynthModelTest : public testing::Test {
     return std::sqrt(squares / values.size());
   }
 
+  test::ScratchDir scratch_;
   std::string root_;
   SynthOptions options_;
 };

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "router/text/tokenizer.h"
+#include "tests/support/scratch_dir.h"
 
 namespace baton::model_tools {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 class SynthTokenizerTest : public testing::Test {
  protected:
   void Load(int32_t vocab_size) {
-    const std::string dir = testing::TempDir();
+    const std::string& dir = scratch_.path();
     std::ofstream(dir + "/tokenizer.json") << SynthTokenizerJson(vocab_size);
     std::ofstream(dir + "/tokenizer_config.json")
         << SynthTokenizerConfigJson(1024);
@@ -26,6 +27,7 @@ class SynthTokenizerTest : public testing::Test {
     tokenizer_ = *std::move(tokenizer);
   }
 
+  test::ScratchDir scratch_;
   std::unique_ptr<router::Tokenizer> tokenizer_;
 };
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_tensor_type.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/scratch_dir.h"
 
 namespace baton::router {
 namespace {
@@ -19,8 +20,7 @@ using testing::IsEmpty;
 
 class ServedModelTest : public testing::Test {
  protected:
-  ServedModelTest() : dir_(testing::TempDir() + "/served_model") {
-    std::filesystem::remove_all(dir_);
+  ServedModelTest() : dir_(scratch_.path() + "/served_model") {
     std::filesystem::create_directory(dir_);
     std::filesystem::copy_file(
         absl::StrCat(BATON_SOURCE_DIR, "/models/stories/tokenizer.json"),
@@ -36,6 +36,7 @@ class ServedModelTest : public testing::Test {
   absl::StatusOr<ServedModel> Load() { return LoadServedModel(dir_, ""); }
   std::string Error() { return std::string(Load().status().message()); }
 
+  const test::ScratchDir scratch_;
   const std::string dir_;
 };
 
