@@ -134,9 +134,10 @@ class Client final {
   // later responses back (a bounded number: a reader that is too slow for too
   // long loses the call).
   //
-  // OK: the last response had a finish_reason, which may be
-  // FINISH_REASON_ERROR. Cancelled: `on_response` returned false, or the token
-  // was used. DeadlineExceeded: the timeout is over.
+  // OK: the last response had a finish_reason, FINISH_REASON_STOP or
+  // FINISH_REASON_LENGTH. Cancelled: `on_response` returned false, or the token
+  // was used. DeadlineExceeded: the timeout is over. With any error, what came
+  // before it stands, and is not the whole answer.
   absl::Status Generate(
       const v1::GenerateRequest& request, const GenerateOptions& options,
       absl::FunctionRef<bool(const v1::GenerateResponse&)> on_response);

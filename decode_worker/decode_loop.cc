@@ -262,7 +262,7 @@ void DecodeLoop::OnHandoffEvent(const HandoffReceiver::Event& event) {
 }
 
 void DecodeLoop::OnLanded(const HandoffReceiver::Landed& landed) {
-  metrics_->transfers_ok->Increment();
+  metrics_->CountTransfer(landed.transport, /*ok=*/true);
   metrics_->transfer_seconds->Observe(absl::ToDoubleSeconds(landed.duration));
   metrics_->transfer_bytes->Observe(static_cast<double>(landed.bytes));
   // Cancelled in the meantime: the blocks wait in quarantine, and since it has
@@ -302,7 +302,7 @@ void DecodeLoop::OnLanded(const HandoffReceiver::Landed& landed) {
 }
 
 void DecodeLoop::OnTransferFailed(const HandoffReceiver::Failed& failed) {
-  metrics_->transfers_failed->Increment();
+  metrics_->CountTransfer(failed.transport, /*ok=*/false);
   if (failed.outcome == kv_transfer::TransferOutcome::kLeaseExpired) {
     metrics_->lease_expired->Increment();
   }

@@ -67,6 +67,8 @@ class HandoffReceiver final {
     WireEncoding encoding = WireEncoding::kExact;
     // From the first payload's announcement to verified.
     absl::Duration duration;
+    // What it came over: "ucx/tcp".
+    std::string transport;
   };
   // Quiesced follows, perhaps much later.
   struct Failed {
@@ -74,6 +76,9 @@ class HandoffReceiver final {
     uint32_t generation = 0;
     TransferOutcome outcome{};
     std::string detail;
+    // As in Landed; before its sender is known, the name of all that it could
+    // have been: "local/memfd+ucx/tcp".
+    std::string transport;
   };
   struct Quiesced {
     TransferId transfer{};

@@ -64,6 +64,8 @@ class HandoffSender final {
     absl::Duration duration;
     // From Commit() to the receiver's word: what compute did not hide.
     absl::Duration exposed;
+    // What it went over: "ucx/tcp".
+    std::string transport;
   };
   // Quiesced follows, perhaps much later.
   struct Failed {
@@ -71,6 +73,7 @@ class HandoffSender final {
     uint32_t generation = 0;
     TransferOutcome outcome{};
     std::string detail;
+    std::string transport;  // as in Acked
   };
   struct Quiesced {
     TransferId transfer{};

@@ -271,10 +271,11 @@ void HandoffReceiver::Core::FinishIfComplete(TransferId id,
   const absl::Time now = options_.clock->Now();
   ++totals_.transfers_landed;
   const PageMap& map = *transfer.pages.map();
-  events_.push_back(Landed{
-      id, generation, transfer.pages.record(), transfer.sender,
-      map.first_head(), map.num_heads(), transfer.pages.total_bytes(),
-      transfer.pages.encoding(), now - transfer.first_byte.value_or(now)});
+  events_.push_back(
+      Landed{id, generation, transfer.pages.record(), transfer.sender,
+             map.first_head(), map.num_heads(), transfer.pages.total_bytes(),
+             transfer.pages.encoding(), now - transfer.first_byte.value_or(now),
+             TransportOf(transfer)});
   transfers_.erase(id);
 }
 
@@ -294,9 +295,15 @@ void HandoffReceiver::Core::Fail(TransferId id, Transfer& transfer,
                .Text("outcome", TransferOutcomeName(outcome))
                .Text("error", detail));
   ++totals_.transfers_failed;
-  events_.push_back(
-      Failed{id, transfer.pages.generation(), outcome, std::move(detail)});
+  events_.push_back(Failed{id, transfer.pages.generation(), outcome,
+                           std::move(detail), TransportOf(transfer)});
   End(id, transfer);
+}
+
+std::string HandoffReceiver::Core::TransportOf(const Transfer& transfer) const {
+  return transfer.peer.has_value()
+             ? transport_->PeerProperties(*transfer.peer).name
+             : transport_->properties().name;
 }
 
 void HandoffReceiver::Core::TellSender(TransferId id, const Transfer& transfer,

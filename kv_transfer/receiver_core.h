@@ -120,6 +120,9 @@ class HandoffReceiver::Core final : public TransportHandler {
   // Ends it with a Failed event.
   void Fail(TransferId id, Transfer& transfer, TransferOutcome outcome,
             std::string detail) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What it comes over, as far as that is known.
+  std::string TransportOf(const Transfer& transfer) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Tells whoever sends it, or is expected to, that it ended.
   void TellSender(TransferId id, const Transfer& transfer,
                   TransferOutcome reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

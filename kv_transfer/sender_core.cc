@@ -175,8 +175,9 @@ void HandoffSender::Core::Fail(TransferId id, Transfer& transfer,
                .Text("outcome", TransferOutcomeName(outcome))
                .Text("error", detail));
   ++totals_.transfers_failed;
-  events_.push_back(
-      Failed{id, transfer.pages.generation(), outcome, std::move(detail)});
+  events_.push_back(Failed{id, transfer.pages.generation(), outcome,
+                           std::move(detail),
+                           transport_->PeerProperties(transfer.peer).name});
   End(id, transfer);
 }
 
@@ -345,7 +346,8 @@ void HandoffSender::Core::OnCommitAck(PeerId peer, const wire::CommitAck& ack) {
   ++totals_.transfers_acked;
   events_.push_back(
       Acked{ack.transfer, ack.generation, transfer->pages.total_bytes(),
-            now - transfer->first_pages.value_or(committed), now - committed});
+            now - transfer->first_pages.value_or(committed), now - committed,
+            transport_->PeerProperties(peer).name});
   End(ack.transfer, *transfer);
 }
 

@@ -274,7 +274,7 @@ void PrefillLoop::OnHandoffEvent(const HandoffSender::Event& event) {
 }
 
 void PrefillLoop::OnAcked(const HandoffSender::Acked& acked) {
-  metrics_->transfers_ok->Increment();
+  metrics_->CountTransfer(acked.transport, /*ok=*/true);
   metrics_->transfer_seconds->Observe(absl::ToDoubleSeconds(acked.duration));
   metrics_->transfer_bytes->Observe(static_cast<double>(acked.bytes));
   Attempt* attempt = attempts_.Find(acked.transfer);
@@ -290,7 +290,7 @@ void PrefillLoop::OnAcked(const HandoffSender::Acked& acked) {
 }
 
 void PrefillLoop::OnTransferFailed(const HandoffSender::Failed& failed) {
-  metrics_->transfers_failed->Increment();
+  metrics_->CountTransfer(failed.transport, /*ok=*/false);
   if (failed.outcome == kv_transfer::TransferOutcome::kLeaseExpired) {
     metrics_->lease_expired->Increment();
   }

@@ -63,7 +63,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
   RouterOptions& o = flags->router;
   const CLI::Validator address(CheckAddress, "HOST:PORT");
   app->add_option("--model", o.model_dir,
-                  "Hugging Face model directory or GGUF file")
+                  "Hugging Face model directory, GGUF file, or what `baton "
+                  "quantize` wrote")
       ->required();
   app->add_option("--served-model-name", o.served_model_name,
                   "What clients call the model; default: the last part of "
@@ -82,7 +83,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->capture_default_str();
   app->add_option("--http-threads", o.http.threads,
                   "Threads that serve HTTP connections")
-      ->check(CLI::Range(1, 256))
+      ->check(CLI::Range(1, http::HttpServer::kMaxThreads))
       ->capture_default_str();
   app->add_option("--metrics", o.metrics, "Where GET /metrics is served")
       ->check(address)

@@ -86,6 +86,10 @@ absl::Status RouterServer::Listen(const RouterOptions& options) {
     http.tls = options.client_tls;
     BATON_ASSIGN_OR_RETURN(http_, http::HttpServer::Start(http, &api_));
     http_address_ = http_->address();
+    LOG_IF(WARNING,
+           options.client_tls == nullptr && !rpc::IsLoopback(http_address_))
+        << "HTTP on " << http_address_
+        << " is plain text and can be reached from other machines";
   }
   return absl::OkStatus();
 }

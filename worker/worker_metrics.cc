@@ -49,12 +49,6 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
       transfer_bytes(m->Histogram("baton_kv_transfer_bytes",
                                   "KV bytes of one transfer.",
                                   metrics::ByteBuckets())),
-      transfers_ok(m->Counter("baton_kv_transfers_total",
-                              "KV transfers that ended, by outcome.",
-                              {{"transport", "ucx"}, {"outcome", "ok"}})),
-      transfers_failed(m->Counter(
-          "baton_kv_transfers_total", "KV transfers that ended, by outcome.",
-          {{"transport", "ucx"}, {"outcome", "failed"}})),
       lease_expired(m->Counter(
           "baton_kv_lease_expired_total",
           "Reservations or held KV given up because the lease ran out.")),
@@ -101,6 +95,17 @@ void WorkerMetrics::Observe(const scheduling::BlockPool& pool,
   const double evictions = static_cast<double>(cache.num_evictions()) -
                            prefix_cache_evictions->Value();
   if (evictions > 0) prefix_cache_evictions->Increment(evictions);
+}
+
+void WorkerMetrics::CountTransfer(const std::string& transport, bool ok) {
+  const auto counter = [&](const char* outcome) {
+    return registry_->Counter("baton_kv_transfers_total",
+                              "KV transfers that ended, by outcome.",
+                              {{"transport", transport}, {"outcome", outcome}});
+  };
+  // Both are made, so that the one that did not happen is 0 and not absent.
+  counter("ok")->Increment(ok ? 1 : 0);
+  counter("failed")->Increment(ok ? 0 : 1);
 }
 
 void WorkerMetrics::ObserveLink(const std::string& peer,

@@ -32,8 +32,6 @@ struct WorkerMetrics {
   prometheus::Histogram* queue_seconds;
   prometheus::Histogram* transfer_seconds;
   prometheus::Histogram* transfer_bytes;
-  prometheus::Counter* transfers_ok;
-  prometheus::Counter* transfers_failed;
   prometheus::Counter* lease_expired;
   prometheus::Gauge* messages_dropped;
   prometheus::Gauge* transfers_encoded;
@@ -46,6 +44,8 @@ struct WorkerMetrics {
   void Observe(const scheduling::BlockPool& pool,
                const scheduling::PrefixCache& cache, int running_sequences,
                int waiting_sequences, int64_t quarantined_blocks);
+  // A transfer over `transport` ended.
+  void CountTransfer(const std::string& transport, bool ok);
   // A link was measured (prefill workers). The loop's thread.
   void ObserveLink(const std::string& peer, const std::string& transport,
                    double bandwidth_bytes, double latency_seconds);

@@ -1,5 +1,6 @@
-// What every Baton program does around its real work: logging, signals, and
-// telling the one who started it that it is ready and on which ports.
+// What every Baton program does around its real work: signals, telling the one
+// who started it that it is ready and on which ports, and drawing the number
+// that tells its lives apart. Logging is common/log.h.
 #pragma once
 
 #include <map>

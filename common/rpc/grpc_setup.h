@@ -21,8 +21,9 @@ namespace baton::rpc {
 // Largest message in either direction: a prompt of a million tokens fits.
 inline constexpr int kMaxMessageBytes = 16 << 20;
 
-// A channel for a long-lived stream to one worker: pings every second, own
-// connection; without credentials in plain text. Never blocks.
+// A channel for a long-lived stream to one worker: a connection of its own, and
+// pings every 500 ms, which must be answered within 900 ms; without credentials
+// in plain text. Never blocks.
 std::shared_ptr<grpc::Channel> MakeControlChannel(
     const std::string& address,
     std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr);

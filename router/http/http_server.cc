@@ -29,7 +29,6 @@ namespace baton::router::http {
 namespace {
 
 constexpr int kBacklog = 4096;
-constexpr int kMaxThreads = 64;
 // Of the process, besides the connections.
 constexpr int64_t kOtherFiles = 1024;
 // Taken before the io thread does something else.
@@ -42,8 +41,8 @@ absl::Status CheckOptions(const HttpServer::Options& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("HTTP server: ", name, " must be ", what));
   };
-  if (options.threads < 1 || options.threads > kMaxThreads) {
-    return bad("threads", absl::StrCat("from 1 to ", kMaxThreads));
+  if (options.threads < 1 || options.threads > HttpServer::kMaxThreads) {
+    return bad("threads", absl::StrCat("from 1 to ", HttpServer::kMaxThreads));
   }
   if (options.max_connections < 1) return bad("max_connections", "positive");
   if (options.max_header_bytes < 256) {

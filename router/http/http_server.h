@@ -28,10 +28,13 @@ namespace baton::router::http {
 
 class HttpServer final {
  public:
+  // Most threads of a server.
+  static constexpr int kMaxThreads = 64;
+
   struct Options {
     // "host:port", "[IPv6]:port"; port 0 takes a free one.
     std::string listen = "127.0.0.1:8000";
-    // Connections are dealt out to them in turn.
+    // Connections are dealt out to them in turn. From 1 to kMaxThreads.
     int threads = 1;
 
     // Connections over this are answered with 503 and closed. The limit of open

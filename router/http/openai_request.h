@@ -1,5 +1,6 @@
 // The requests of the OpenAI API, read and checked as far as one can without
-// the model: POST /v1/completions and /v1/chat/completions.
+// the model: POST /v1/completions, /v1/chat/completions, /tokenize and
+// /detokenize.
 //
 // Fields that Baton does not know are ignored, as OpenAI-compatible servers do;
 // fields that would change the answer and that Baton cannot honour are refused.
@@ -33,7 +34,7 @@ struct ApiRequest {
 absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body);
 absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body);
 
-// What Baton reads from headers: x-request-id, x-baton-ttft-ms,
+// What a request's headers say of all of its prompts: x-baton-ttft-ms,
 // x-baton-itl-ms, x-baton-class ("interactive", "batch"), x-baton-priority.
 absl::Status ApplyHeaders(const Request& request, ApiRequest* api);
 

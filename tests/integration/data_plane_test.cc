@@ -8,6 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tests/integration/client.h"
 #include "tests/integration/cluster.h"
 #include "tests/integration/raw_call.h"
@@ -17,15 +20,31 @@
 namespace baton::test {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
 struct Way {
   std::string name;
   Flags prefill, decode;
-  // What both logs say.
+  // What both logs and metrics say that it goes over.
   std::string over;
   std::string kv_dtype = "bf16";
 };
 
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+
+// The lines of the hand-offs that ended, of GET /metrics.
+std::vector<std::string> TransferLines(const std::string& metrics) {
+  std::vector<std::string> lines;
+  for (absl::string_view line : absl::StrSplit(metrics, '\n')) {
+    if (absl::StartsWith(line, "baton_kv_transfers_total{")) {
+      lines.emplace_back(line);
+    }
+  }
+  return lines;
+}
 
 class DataPlaneTest : public testing::TestWithParam<Way> {};
 
@@ -47,7 +66,8 @@ TEST_P(DataPlaneTest, AnswersAreThoseOfOneEngine) {
     for (int i = 0; i < length; ++i) {
       prompt[i] = (i * 7 + 3) % (*reference)->model().vocab_size;
     }
-    const v1::GenerateRequest request = GreedyRequest(prompt, 12);
+    // Long enough for the report of the hand-off to come before the end.
+    const v1::GenerateRequest request = GreedyRequest(prompt, 100);
     const Answer answer = Generate(*stub, request, kPatience);
     ASSERT_TRUE(answer.status.ok()) << answer.status;
     EXPECT_EQ(answer.tokens, (*reference)->Tokens(request)) << length;
@@ -55,32 +75,56 @@ TEST_P(DataPlaneTest, AnswersAreThoseOfOneEngine) {
   }
   for (const char* worker : {"prefill-0", "decode-0"}) {
     EXPECT_TRUE(absl::StrContains(cluster.process(worker).LogTail(500),
-                                  GetParam().over))
+                                  ") over " + GetParam().over))
         << worker << " says:\n"
         << cluster.process(worker).LogTail(500);
+    const auto metrics =
+        HttpGet(cluster.Address(worker, "metrics"), "/metrics");
+    ASSERT_TRUE(metrics.ok()) << metrics.status();
+    const std::string over =
+        absl::StrCat("transport=\"", GetParam().over, "\"");
+    EXPECT_THAT(TransferLines(*metrics),
+                UnorderedElementsAre(
+                    AllOf(HasSubstr(over), HasSubstr("outcome=\"ok\""),
+                          EndsWith("} 3")),
+                    AllOf(HasSubstr(over), HasSubstr("outcome=\"failed\""),
+                          EndsWith("} 0"))))
+        << worker;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Ways, DataPlaneTest,
     testing::Values(
-        Way{"ByDefault", {}, {}, ") over local/memfd"},
+        Way{"ByDefault", {}, {}, "local/memfd"},
         Way{"LocalOnly",
             {"--transport", "local"},
             {"--transport", "local"},
-            ") over local/memfd"},
-        Way{"OneSideSaysUcx", {"--transport", "ucx"}, {}, ") over ucx/tcp"},
-        Way{"TheOtherSaysUcx", {}, {"--transport", "ucx"}, ") over ucx/tcp"},
+            "local/memfd"},
+        Way{"OneSideSaysUcx", {"--transport", "ucx"}, {}, "ucx/tcp"},
+        Way{"TheOtherSaysUcx", {}, {"--transport", "ucx"}, "ucx/tcp"},
         Way{"LargerBlocksOnPrefill",
             {"--block-size", "64"},
             {"--transport", "ucx"},
-            ") over ucx/tcp"},
+            "ucx/tcp"},
         Way{"LargerBlocksOnDecode",
             {"--kv-dtype", "int8"},
             {"--kv-dtype", "int8", "--block-size", "128"},
-            ") over local/memfd",
+            "local/memfd",
             "int8"}),
     [](const auto& info) { return info.param.name; });
+
+// Of a page of metrics: the hand-offs that went well.
+double TransfersDone(const std::string& page) {
+  for (const std::string& line : TransferLines(page)) {
+    double value = 0;
+    if (absl::StrContains(line, "outcome=\"ok\"") &&
+        absl::SimpleAtod(line.substr(line.rfind(' ') + 1), &value)) {
+      return value;
+    }
+  }
+  return 0;
+}
 
 // Over links that count as slow, half of the bytes go over.
 TEST(WireEncodingTest, SlowLinksTakeHalfOfTheBytes) {
@@ -95,27 +139,36 @@ TEST(WireEncodingTest, SlowLinksTakeHalfOfTheBytes) {
                       "--kv-wire-below", "1000000"}};
     const absl::Status started = cluster.Start(shape);
     ASSERT_TRUE(started.ok()) << started;
-    const auto metric = [&](const char* name) {
+    const auto metrics = [&] {
       const auto text =
           HttpGet(cluster.Address("prefill-0", "metrics"), "/metrics");
-      return text.ok() ? MetricValue(*text, name) : -1;
+      return text.ok() ? *text : "";
+    };
+    const auto metric = [&](const char* name) {
+      return MetricValue(metrics(), name);
     };
     ASSERT_TRUE(Eventually(
         [&] { return metric("baton_kv_link_bandwidth_bytes") > 0; }));
     const auto stub = cluster.MakeStub();
-    const Answer answer = Generate(
-        *stub, GreedyRequest(std::vector<TokenId>(100, 7), 12), kPatience);
+    const v1::GenerateRequest request =
+        GreedyRequest(std::vector<TokenId>(100, 7), 100);
+    const Answer answer = Generate(*stub, request, kPatience);
     ASSERT_TRUE(answer.status.ok()) << answer.status;
-    EXPECT_EQ(answer.tokens.size(), 12u);
+    EXPECT_EQ(answer.tokens.size(), 100u);
     const uint64_t bytes = answer.last.timing().kv_transfer_bytes();
     // What came less precise is not what others begin with.
-    const Answer again = Generate(
-        *stub, GreedyRequest(std::vector<TokenId>(100, 7), 12), kPatience);
+    const Answer again = Generate(*stub, request, kPatience);
     ASSERT_TRUE(again.status.ok()) << again.status;
     const uint64_t bytes_again = again.last.timing().kv_transfer_bytes();
     if (std::string(wire) == "exact") {
       exact_bytes = bytes;
       EXPECT_LT(bytes_again, bytes);
+      // The worker counts both, and with what it does next has published how
+      // many of them were encoded.
+      EXPECT_TRUE(Eventually([&] { return TransfersDone(metrics()) == 2; }))
+          << metrics();
+      EXPECT_TRUE(
+          Generate(*stub, GreedyRequest({1}, 1), kPatience).status.ok());
       EXPECT_EQ(metric("baton_kv_transfers_encoded"), 0);
     } else {
       EXPECT_GT(bytes, exact_bytes / 2);

@@ -46,6 +46,7 @@ TEST_F(HandoffTest, WholeTransferLandsBitForBit) {
   EXPECT_EQ(landed.record.next_token_index, 1u);
   EXPECT_EQ(landed.record.num_tokens, 130u);
   EXPECT_EQ(landed.bytes, 9 * kLayers * kPage);
+  EXPECT_EQ(landed.transport, "fake");
   EXPECT_TRUE(receiver_memory_.HoldsAll(1, 0, target_));
   EXPECT_TRUE(receiver_memory_.UntouchedExcept(target_));
 
@@ -56,6 +57,7 @@ TEST_F(HandoffTest, WholeTransferLandsBitForBit) {
   EXPECT_EQ(acked.bytes, landed.bytes);
   EXPECT_EQ(acked.exposed, absl::Milliseconds(5));
   EXPECT_EQ(acked.duration, absl::Milliseconds(5));
+  EXPECT_EQ(acked.transport, "fake");
   EXPECT_EQ(std::get<Sender::Quiesced>(sent[1]).transfer, kId);
   EXPECT_EQ(sender_->stats().bytes_sent, static_cast<uint64_t>(landed.bytes));
   EXPECT_EQ(receiver_->stats().bytes_received,
