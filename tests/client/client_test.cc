@@ -161,7 +161,7 @@ TEST_F(ClientTest, FalseEndsTheCall) {
       client->Generate({}, {}, [&](const Response&) { return ++calls < 3; });
   EXPECT_EQ(status, absl::CancelledError("cancelled by the caller"));
   EXPECT_EQ(calls, 3);
-  gone.WaitForNotification();
+  EXPECT_TRUE(gone.WaitForNotificationWithTimeout(absl::Seconds(60)));
 }
 
 TEST_F(ClientTest, ATokenEndsTheCallFromOutside) {
