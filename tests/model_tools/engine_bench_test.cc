@@ -9,6 +9,7 @@
 #include "engine/model_config.h"
 #include "model_tools/engine_bench_json.h"
 #include "model_tools/model_costs.h"
+#include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::model_tools {
@@ -103,7 +104,7 @@ TEST_F(SummarizeRowTest, OfBatchedSteps) {
 class EngineBenchTest : public testing::Test {
  protected:
   void SetUp() override {
-    options_.model_dir = testing::TempDir() + "/engine_bench_test";
+    options_.model_dir = scratch_.path() + "/engine_bench_test";
     ASSERT_TRUE(test::WriteTinyModel(options_.model_dir).ok());
     options_.prompts = {40};
     options_.steps = {6};
@@ -123,6 +124,7 @@ class EngineBenchTest : public testing::Test {
                    }});
   }
 
+  test::ScratchDir scratch_;
   EngineBenchOptions options_;
   std::vector<std::string> notes_, names_;
 };
