@@ -1,6 +1,5 @@
 // What `baton explain` gets from a router, and the trace that a request leaves
 // on its way, among fake workers.
-#include <algorithm>
 #include <set>
 #include <string>
 
@@ -9,6 +8,7 @@
 
 #include "common/trace_context.h"
 #include "tests/router/router_fixture.h"
+#include "tests/support/await_that.h"
 
 namespace baton::router {
 namespace {
@@ -23,9 +23,13 @@ constexpr uint32_t kLastToken = 2044;
 
 class ExplainTest : public RouterTest {
  protected:
+  ExplainTest() { options_.flow.settle_wait = kReportsCome; }
+
   grpc::Status TryExplain(const std::string& id,
                           v1::ExplainRequestResponse* response) {
     grpc::ClientContext context;
+    context.set_deadline(
+        absl::ToChronoTime(absl::Now() + FakeWorker::kPatience));
     v1::ExplainRequestRequest request;
     request.set_request_id(id);
     return stub_->ExplainRequest(&context, request, response);
@@ -41,34 +45,18 @@ class ExplainTest : public RouterTest {
   // Asks until the answer is as wanted: the request may still be on its way.
   template <typename Wanted>
   v1::ExplainRequestResponse Await(const std::string& id, Wanted wanted) {
-    const absl::Time deadline = absl::Now() + FakeWorker::kPatience;
     v1::ExplainRequestResponse response;
-    while (absl::Now() < deadline) {
+    EXPECT_TRUE(test::AwaitThat([&] {
       response.Clear();
-      if (TryExplain(id, &response).ok() && wanted(response)) return response;
-    }
-    ADD_FAILURE() << id << " is " << response.ShortDebugString();
+      return TryExplain(id, &response).ok() && wanted(response);
+    })) << id
+        << " is " << response.ShortDebugString();
     return response;
   }
   void AwaitWaitsFor(const std::string& id, const std::string& what) {
     Await(id, [&](const auto& told) {
       return told.state() == "waiting" && told.waits_for() == what;
     });
-  }
-
-  // Until so many pairs of workers can hand over KV.
-  void AwaitPairs(int count) {
-    const absl::Time deadline = absl::Now() + FakeWorker::kPatience;
-    v1::GetClusterResponse cluster;
-    int usable = 0;
-    while (usable != count && absl::Now() < deadline) {
-      grpc::ClientContext context;
-      ASSERT_TRUE(stub_->GetCluster(&context, {}, &cluster).ok());
-      usable = static_cast<int>(
-          std::count_if(cluster.links().begin(), cluster.links().end(),
-                        [](const auto& link) { return link.usable(); }));
-    }
-    ASSERT_EQ(usable, count) << cluster.ShortDebugString();
   }
 
   static v1::GenerateRequest Named(const std::string& id) {
@@ -284,6 +272,8 @@ class TraceparentTest : public ExplainTest {
   // What both legs of a request get when the client sends `header`.
   TraceContext SentToTheLegs(const std::string& id, const char* header) {
     grpc::ClientContext context;
+    context.set_deadline(
+        absl::ToChronoTime(absl::Now() + 2 * FakeWorker::kPatience));
     if (header != nullptr) context.AddMetadata("traceparent", header);
     const auto reader = stub_->Generate(&context, Named(id));
     const v1::Prefill prefill = prefill_->NextPrefill();

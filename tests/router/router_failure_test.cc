@@ -6,13 +6,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_replace.h"
 #include "tests/router/router_fixture.h"
+#include "tests/support/await_that.h"
+#include "tests/support/own_loopback.h"
+#include "tests/support/scratch_dir.h"
 
 namespace baton::router {
 namespace {
 
+using test::AwaitThat;
 using test::FakeWorker;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -28,8 +33,7 @@ class TwoPairsTest : public RouterTest {
   void StartAndPairAll() {
     ServeMetrics();
     StartRouter();
-    while (Metric("baton_worker_pairs") < 4) {
-    }
+    ASSERT_TRUE(AwaitThat([&] { return Metric("baton_worker_pairs") >= 4; }));
   }
   // The workers that an attempt went to.
   struct Placed {
@@ -144,9 +148,17 @@ TEST_F(TwoPairsTest, DecodeWorkerLostMidStreamGoesOnWithTheNextToken) {
   EXPECT_EQ(call->last().timing().retries(), 1u);
 }
 
+// Its port is free when it starts again.
+FakeWorker::Options DecodeAtOwnAddress() {
+  FakeWorker::Options options;
+  options.hello = FakeWorker::Hello(v1::WORKER_ROLE_DECODE, "d0");
+  options.listen = test::OwnLoopback() + ":0";
+  return options;
+}
+
 TEST_F(RouterTest, RestartedWorkerIsANewPeer) {
   FakeWorker* const prefill = AddPrefill("p0");
-  FakeWorker* const decode = AddDecode("d0");
+  FakeWorker* const decode = Add(DecodeAtOwnAddress());
   StartRouter();
   AwaitServing(true);
   const uint64_t old_incarnation = prefill->NextPair().decode_incarnation();
@@ -165,8 +177,8 @@ TEST_F(RouterTest, RestartedWorkerIsANewPeer) {
 
 TEST_F(RouterTest, SlowClientStallsOnlyItself) {
   // A context long enough to fill every buffer on the way.
-  const std::string dir = testing::TempDir() + "/long_stories";
-  std::filesystem::remove_all(dir);
+  const test::ScratchDir scratch;
+  const std::string dir = scratch.path() + "/long_stories";
   std::filesystem::create_directory(dir);
   for (const char* file :
        {"config.json", "generation_config.json", "tokenizer.json"}) {
@@ -227,6 +239,9 @@ TEST_F(RouterTest, MisfitIsNeverPlaced) {
   foreign.hello.mutable_fingerprint()->set_vocab_size(32000);
   FakeWorker* const stranger = Add(foreign);
   StartRouter();
+  AwaitWhyNot("d-other", "block_size");
+  AwaitWhyNot("d-foreign", "vocab_size");
+  AwaitPairs(1);
   for (int i = 0; i < 6; ++i) {
     const auto call = Generate();
     const uint64_t attempt = fits->NextReserve().attempt();
@@ -246,6 +261,7 @@ TEST_F(RouterTest, OnlyMisfitsIsUnavailableAndSaysWhy) {
   FakeWorker* const misfit = Add(other);
   options_.flow.worker_wait = absl::Milliseconds(500);
   StartRouter();
+  AwaitWhyNot("d-other", "block_size");
   const grpc::Status status = Generate()->Finish();
   EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE);
   EXPECT_THAT(status.error_message(), HasSubstr("no decode worker can serve"));
@@ -261,13 +277,18 @@ TEST_F(RouterTest, RefusedPairIsNotUsed) {
   AddDecode("d0");
   options_.flow.worker_wait = absl::Milliseconds(500);
   StartRouter();
+  ASSERT_TRUE(AwaitThat([&] {
+    const v1::GetClusterResponse cluster = GetCluster();
+    return cluster.links_size() == 1 &&
+           absl::StrContains(cluster.links(0).why_not(), "cannot reach it");
+  }));
   const grpc::Status status = Generate()->Finish();
   EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE);
   EXPECT_THAT(status.error_message(), HasSubstr("no prefill worker can serve"));
 }
 
 TEST_F(RouterTest, RequestWaitsForAWorkerToJoin) {
-  FakeWorker* const gone = AddDecode("d0");
+  FakeWorker* const gone = Add(DecodeAtOwnAddress());
   FakeWorker::Options again;
   again.hello = FakeWorker::Hello(v1::WORKER_ROLE_DECODE, "d0");
   again.listen = gone->address();
@@ -288,8 +309,8 @@ TEST_F(RouterTest, FullQueueRejectsWithAHint) {
   StartRouter();
   const auto first = Generate();
   const auto second = Generate();
-  while (Metric("baton_num_requests_waiting") < 2) {
-  }
+  ASSERT_TRUE(
+      AwaitThat([&] { return Metric("baton_num_requests_waiting") >= 2; }));
   const auto third = Generate();
   const grpc::Status status = third->Finish();
   EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
@@ -310,8 +331,8 @@ TEST_F(RouterTest, FullWorkersMakeRequestsWait) {
   const auto first = Generate();
   const uint64_t attempt = decode->NextReserve().attempt();
   const auto second = Generate();
-  while (Metric("baton_num_requests_waiting") < 1) {
-  }
+  ASSERT_TRUE(
+      AwaitThat([&] { return Metric("baton_num_requests_waiting") >= 1; }));
   EXPECT_FALSE(decode->HasReserve());
   // Its place is free as soon as the worker says so.
   decode->SendToken(attempt, 0, kEos, v1::FINISH_REASON_STOP);
@@ -352,8 +373,7 @@ TEST_F(RouterTest, ModelAndHealthFollowTheWorkers) {
   EXPECT_EQ(model.num_prefill_workers(), 1u);
   EXPECT_EQ(model.num_decode_workers(), 1u);
   prefill->Die();
-  while (GetModel().num_prefill_workers() > 0) {
-  }
+  ASSERT_TRUE(AwaitThat([&] { return GetModel().num_prefill_workers() == 0; }));
   AwaitServing(true);  // the decode worker prefills by itself now
   workers_[1]->Die();
   AwaitServing(false);
@@ -372,13 +392,12 @@ TEST_F(RouterTest, AReportOfDrainingIsEnough) {
   FakeWorker* const leaving = AddDecode("d0");
   FakeWorker* const staying = AddDecode("d1");
   StartRouter();
-  AwaitServing(true);
+  AwaitPairs(2);
   v1::LoadReport load;
   load.set_free_blocks(1000);
   load.set_draining(true);
   leaving->SendLoad(load);
-  while (GetModel().num_decode_workers() > 1) {
-  }
+  ASSERT_TRUE(AwaitThat([&] { return GetModel().num_decode_workers() <= 1; }));
   const auto call = Generate(Request());
   staying->NextReserve();
   EXPECT_FALSE(leaving->HasReserve());
@@ -390,11 +409,11 @@ TEST_F(RouterTest, WhatADrainingWorkerGivesBackGoesOnElsewhere) {
   FakeWorker* const second = AddDecode("d1");
   options_.flow.max_attempts = 1;  // nobody's failure
   StartRouter();
-  AwaitServing(true);
+  AwaitPairs(2);
   const auto call = Generate(Request());
   // Whichever was taken.
-  while (!first->HasReserve() && !second->HasReserve()) {
-  }
+  ASSERT_TRUE(
+      AwaitThat([&] { return first->HasReserve() || second->HasReserve(); }));
   FakeWorker* const taken = first->HasReserve() ? first : second;
   FakeWorker* const other = taken == first ? second : first;
   const uint64_t attempt = taken->NextReserve().attempt();
@@ -417,12 +436,12 @@ TEST_F(RouterTest, SaysWhatItKnowsOfItsCluster) {
   load.set_free_blocks(700);
   decode->SendLoad(load);
   v1::GetClusterResponse cluster;
-  do {
-    grpc::ClientContext context;
-    ASSERT_TRUE(stub_->GetCluster(&context, {}, &cluster).ok());
-    ASSERT_EQ(cluster.workers_size(), 2);
-  } while (cluster.workers(1).free_blocks() != 700 ||
-           cluster.links_size() == 0 || !cluster.links(0).usable());
+  ASSERT_TRUE(AwaitThat([&] {
+    cluster = GetCluster();
+    return cluster.workers_size() == 2 &&
+           cluster.workers(1).free_blocks() == 700 &&
+           cluster.links_size() > 0 && cluster.links(0).usable();
+  })) << cluster.ShortDebugString();
   EXPECT_EQ(cluster.router_name(), "router");
   EXPECT_EQ(cluster.workers(0).name(), "p0");
   EXPECT_EQ(cluster.workers(0).role(), "prefill");

@@ -3,15 +3,20 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/log.h"
+#include "tests/support/await_that.h"
 
 namespace baton::router {
 namespace {
@@ -23,6 +28,9 @@ std::string Scrape(const std::string& address) {
   CHECK(absl::SimpleAtoi(parts.at(1), &port));
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   PCHECK(fd >= 0);
+  const timeval patience{.tv_sec = 20, .tv_usec = 0};
+  PCHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) ==
+         0);
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(static_cast<uint16_t>(port));
@@ -36,6 +44,10 @@ std::string Scrape(const std::string& address) {
   while ((got = read(fd, chunk, sizeof(chunk))) > 0) page.append(chunk, got);
   close(fd);
   return page;
+}
+
+void SetDeadline(grpc::ClientContext* context) {
+  context->set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(30)));
 }
 
 // grpc.health.v1.HealthCheckResponse {status: SERVING} is these two bytes.
@@ -150,15 +162,54 @@ std::unique_ptr<Call> RouterTest::Generate(const v1::GenerateRequest& request,
 
 v1::GetModelResponse RouterTest::GetModel() {
   grpc::ClientContext context;
+  SetDeadline(&context);
   v1::GetModelResponse response;
   const grpc::Status status = stub_->GetModel(&context, {}, &response);
   EXPECT_TRUE(status.ok()) << status.error_message();
   return response;
 }
 
+v1::GetClusterResponse RouterTest::GetCluster() {
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  v1::GetClusterResponse response;
+  const grpc::Status status = stub_->GetCluster(&context, {}, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response;
+}
+
+std::optional<v1::WorkerStatus> RouterTest::StatusOf(const std::string& name) {
+  const v1::GetClusterResponse cluster = GetCluster();
+  for (const v1::WorkerStatus& worker : cluster.workers()) {
+    if (worker.name() == name) return worker;
+  }
+  return std::nullopt;
+}
+
+void RouterTest::AwaitWhyNot(const std::string& name, const std::string& why) {
+  std::optional<v1::WorkerStatus> status;
+  EXPECT_TRUE(test::AwaitThat([&] {
+    status = StatusOf(name);
+    return status.has_value() && status->usable() == why.empty() &&
+           absl::StrContains(status->why_not(), why);
+  })) << name
+      << " never was unused because of \"" << why << "\", but "
+      << (status.has_value() ? status->ShortDebugString() : "not known");
+}
+
+void RouterTest::AwaitPairs(int count) {
+  v1::GetClusterResponse cluster;
+  EXPECT_TRUE(test::AwaitThat([&] {
+    cluster = GetCluster();
+    return count ==
+           std::count_if(cluster.links().begin(), cluster.links().end(),
+                         [](const auto& link) { return link.usable(); });
+  })) << cluster.ShortDebugString();
+}
+
 void RouterTest::AwaitServing(bool serving) {
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
+  SetDeadline(&context);
   const grpc::Slice nothing;
   const grpc::ByteBuffer request(&nothing, 1);
   const grpc::internal::RpcMethod watch(

@@ -67,11 +67,24 @@ class RouterTest : public testing::Test {
                                  absl::Duration deadline = absl::Seconds(30));
 
   v1::GetModelResponse GetModel();
+  v1::GetClusterResponse GetCluster();
+  // The worker of that name, as GetCluster tells of it; nothing before it said
+  // hello.
+  std::optional<v1::WorkerStatus> StatusOf(const std::string& name);
+  // Waits until the router says that it is not used, and why. Empty: until it
+  // is used.
+  void AwaitWhyNot(const std::string& name, const std::string& why);
+  // Until so many pairs of workers can hand over KV.
+  void AwaitPairs(int count);
   // Waits until the health service says so.
   void AwaitServing(bool serving);
   // The value of the metric whose line starts with `prefix`; 0 if none.
   // REQUIRES: ServeMetrics before StartRouter.
   double Metric(const std::string& prefix);
+
+  // `flow.settle_wait` for a test in which all that it looks at depends on the
+  // reports, which do come.
+  static constexpr absl::Duration kReportsCome = absl::Seconds(20);
 
   RouterOptions options_;
   std::vector<std::unique_ptr<test::FakeWorker>> workers_;

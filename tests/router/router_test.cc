@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/router/router_fixture.h"
+#include "tests/support/await_that.h"
 
 namespace baton::router {
 namespace {
@@ -15,7 +16,9 @@ constexpr uint32_t kEos = 2044;
 
 class OnePairTest : public RouterTest {
  protected:
-  OnePairTest() : prefill_(AddPrefill("p0")), decode_(AddDecode("d0")) {}
+  OnePairTest() : prefill_(AddPrefill("p0")), decode_(AddDecode("d0")) {
+    options_.flow.settle_wait = kReportsCome;
+  }
   FakeWorker* const prefill_;
   FakeWorker* const decode_;
 };
@@ -152,6 +155,7 @@ TEST_F(OnePairTest, FirstTokenMayBeTheLast) {
 }
 
 TEST_F(OnePairTest, MissingReportsDoNotHoldTheAnswerUp) {
+  options_.flow.settle_wait = absl::Milliseconds(100);
   StartRouter();
   const auto call = Generate();
   const uint64_t attempt = prefill_->NextPrefill().attempt();
@@ -244,9 +248,10 @@ TEST_F(OnePairTest, ClientCancelReachesBothLegs) {
 TEST_F(OnePairTest, ClientDeadlineEndsBothLegs) {
   StartRouter();
   AwaitServing(true);
-  const auto call = Generate(Request(), absl::Milliseconds(300));
+  const auto call = Generate(Request(), absl::Seconds(3));
   const v1::Reserve reserve = decode_->NextReserve();
-  EXPECT_LE(reserve.sequence().deadline_ms(), 300u);
+  // gRPC says it in about two digits.
+  EXPECT_LE(reserve.sequence().deadline_ms(), 3300u);
   EXPECT_EQ(call->Finish().error_code(), grpc::DEADLINE_EXCEEDED);
   EXPECT_EQ(prefill_->NextCancel().attempt(), reserve.attempt());
   EXPECT_EQ(decode_->NextCancel().attempt(), reserve.attempt());
@@ -291,14 +296,16 @@ TEST_F(OnePairTest, MetricsTellTheStory) {
   EXPECT_EQ(Metric("baton_disagg_decision_total" + labels +
                    ",decision=\"prefill-decode\""),
             1);
-  while (Metric("baton_num_requests_running" + labels) > 0) {
-  }
+  EXPECT_TRUE(test::AwaitThat(
+      [&] { return Metric("baton_num_requests_running" + labels) == 0; }));
   EXPECT_EQ(Metric("baton_worker_usable" + labels), 1);
 }
 
 class DecodeAloneTest : public RouterTest {
  protected:
-  DecodeAloneTest() : decode_(AddDecode("d0")) {}
+  DecodeAloneTest() : decode_(AddDecode("d0")) {
+    options_.flow.settle_wait = kReportsCome;
+  }
   FakeWorker* const decode_;
 };
 
