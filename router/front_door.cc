@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/status_macros.h"
 #include "common/trace_context.h"
 #include "router/invalid_field.h"
 #include "router/request_report.h"
@@ -51,12 +52,22 @@ void FrontDoor::CountInvalid(absl::string_view id) {
                   absl::InvalidArgumentError(""));
 }
 
+absl::Status FrontDoor::CheckOpen() {
+  if (!state_->Get().draining) return absl::OkStatus();
+  return Rejected("draining",
+                  absl::UnavailableError("the router is shutting down"));
+}
+
+absl::Status FrontDoor::Recognize(absl::string_view authorization) {
+  BATON_RETURN_IF_ERROR(CheckOpen());
+  const absl::Status known = access_->Authenticate(authorization);
+  if (known.ok()) return known;
+  return Rejected("unauthenticated", known);
+}
+
 absl::StatusOr<FrontDoor::Admission> FrontDoor::Admit(
     absl::string_view authorization, absl::Duration* retry_after) {
-  if (state_->Get().draining) {
-    return Rejected("draining",
-                    absl::UnavailableError("the router is shutting down"));
-  }
+  BATON_RETURN_IF_ERROR(CheckOpen());
   absl::StatusOr<std::unique_ptr<KeyGrant>> grant =
       access_->Admit(authorization, retry_after);
   if (!grant.ok()) {

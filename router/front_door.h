@@ -51,8 +51,13 @@ class FrontDoor final {
   // (`*retry_after` says when to come back); Unavailable while draining.
   absl::StatusOr<Admission> Admit(absl::string_view authorization,
                                   absl::Duration* retry_after);
+  // Whether Admit might let a caller in, who is refused and counted as there if
+  // not: for what has not come whole yet. Admits nobody.
+  absl::Status Recognize(absl::string_view authorization);
   // For what takes nothing but an answer.
   absl::Status Authenticate(absl::string_view authorization) const;
+  // Otherwise everyone may come in.
+  bool needs_keys() const { return access_->required(); }
 
   // InvalidArgument names the field (FieldOf), NotFound the model.
   // `traceparent` is the value of the header of that name, or empty.
@@ -96,6 +101,8 @@ class FrontDoor final {
   const Clock* clock() const { return clock_; }
 
  private:
+  // Unavailable, and counted, while draining.
+  absl::Status CheckOpen();
   // Counts and logs a request that does not come in. Returns `status`.
   absl::Status Rejected(const std::string& reason, const absl::Status& status);
 

@@ -185,13 +185,16 @@ Response ErrorResponse(int status, absl::string_view message) {
   return response;
 }
 
-std::string ErrorText(int status, absl::string_view message) {
-  const Response response = ErrorResponse(status, message);
+std::string LastText(const Response& response) {
   std::string text;
   AppendHead(response, AnswerShape(), Framing::kLength, /*keep_alive=*/false,
              &text);
   text += response.body;
   return text;
+}
+
+std::string ErrorText(int status, absl::string_view message) {
+  return LastText(ErrorResponse(status, message));
 }
 
 }  // namespace baton::router::http

@@ -39,7 +39,8 @@ bool HasBody(int status);
 // clients of OpenAI's API know.
 Response ErrorResponse(int status, absl::string_view message);
 
-// The whole text of such an answer, after which the connection is closed.
+// The whole text of an answer after which the connection is closed.
+std::string LastText(const Response& response);
 std::string ErrorText(int status, absl::string_view message);
 
 }  // namespace baton::router::http

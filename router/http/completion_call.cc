@@ -174,7 +174,10 @@ void CompletionCall::AppendChunks(size_t index,
     answer.spoke = true;
     if (api_.chat) writer_.Role(number, out);
     if (!answer.choice.text.empty()) {  // echo
+      const size_t before = out->size();
       writer_.Text(number, answer.choice.text, nullptr, &offset, out);
+      // All of a call's may come at once, and no client can be so fast.
+      responder_->AllowPending(out->size() - before);
     }
   }
   const bool logprobs =

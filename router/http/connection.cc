@@ -1,11 +1,11 @@
 #include "router/http/connection.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <boost/asio/post.hpp>
 
-#include "common/clock.h"
 #include "common/log.h"
 #include "router/http/answer_text.h"
 
@@ -114,6 +114,7 @@ void Connection::Handshake() {
 }
 
 size_t Connection::ReadRoom() const {
+  if (peer_ended_) return 0;
   switch (phase_) {
     case Phase::kHandshake:
     case Phase::kClosed:
@@ -122,7 +123,7 @@ size_t Connection::ReadRoom() const {
     case Phase::kLingering:
       return io_->read_buffer().size();
     case Phase::kAnswering:
-      if (peer_ended_ || ahead_.size() >= kMaxAheadBytes) return 0;
+      if (ahead_.size() >= kMaxAheadBytes) return 0;
       return kMaxAheadBytes - ahead_.size();
   }
   LOG(FATAL) << "unknown phase";
@@ -185,13 +186,13 @@ void Connection::Received(absl::string_view bytes) {
 }
 
 void Connection::PeerEnded() {
+  // It may have closed its half only, and read on.
+  peer_ended_ = true;
+  if (phase_ == Phase::kLingering && !unsent_.empty()) return;
   if (phase_ == Phase::kAnswering) {
-    const Next next = exchange_->next();
-    if (next == Next::kKeepAlive || next == Next::kClose) {
-      // It may have closed its half only, and read a whole answer yet.
-      peer_ended_ = true;
-      return;
-    }
+    if (AnswerIsWhole()) return;
+    // What is asked for like this does not take long.
+    if (is_get_ && !exchange_->begun()) return SetReadWait(Wait::kLinger);
   }
   Close();
 }
@@ -201,88 +202,79 @@ void Connection::Parse(absl::string_view bytes) {
     ahead_.append(bytes.data(), bytes.size());
     bytes = ahead_;
   }
-  if (parser_ == nullptr) {
-    const HttpServer::Options& options = io_->state()->options;
-    parser_ = std::make_unique<RequestParser>(RequestParser::Limits{
-        options.max_header_bytes, options.max_body_bytes});
+  size_t used = 0;
+  if (reader_ == nullptr) {
+    // Empty lines begin no request, and no deadline of one.
+    used = RequestParser::EmptyLines(bytes);
+    const absl::string_view rest = bytes.substr(used);
+    if (rest.empty() || rest == "\r") return KeepAhead(bytes, used);
+    reader_ = std::make_unique<RequestReader>(io_->state(), peer_);
     // The first request's began with the connection.
     if (read_wait_ != Wait::kHeader) SetReadWait(Wait::kHeader);
   }
-  const size_t used = parser_->Feed(bytes);
+  used += reader_->Feed(bytes.substr(used));
+  KeepAhead(bytes, used);
+  switch (reader_->state()) {
+    case RequestReader::State::kHeader:
+      return;
+    case RequestReader::State::kBody:
+      if (read_wait_ != Wait::kBody) BodyBegins();
+      return;
+    case RequestReader::State::kWhole:
+      return Dispatch();
+    case RequestReader::State::kRefused:
+      return Refuse(reader_->refusal());
+  }
+}
+
+void Connection::KeepAhead(absl::string_view bytes, size_t used) {
   if (ahead_.empty()) {
     ahead_.assign(bytes.data() + used, bytes.size() - used);
   } else {
     ahead_.erase(0, used);
   }
   if (ahead_.empty()) Free(&ahead_);
-  if (!CountBody()) {
-    return Refuse(503, "The server reads too many large requests.");
-  }
-  switch (parser_->state()) {
-    case RequestParser::State::kHeader:
-      return;
-    case RequestParser::State::kBody:
-      if (read_wait_ != Wait::kBody) BodyBegins();
-      return;
-    case RequestParser::State::kComplete:
-      return Dispatch();
-    case RequestParser::State::kFailed: {
-      const RequestParser::Failure failure = parser_->failure();
-      return Refuse(failure.status, failure.message);
-    }
-  }
-}
-
-bool Connection::CountBody() {
-  const size_t body = parser_->body_bytes();
-  const auto added = static_cast<int64_t>(body - counted_body_);
-  if (added == 0) return true;
-  counted_body_ = body;
-  const int64_t total = io_->state()->body_bytes.fetch_add(added) + added;
-  return total <=
-         static_cast<int64_t>(io_->state()->options.max_body_bytes_total);
 }
 
 void Connection::BodyBegins() {
   SetReadWait(Wait::kBody);
-  if (parser_->expects_continue() && parser_->body_bytes() == 0 &&
-      unsent_.empty()) {
+  if (reader_->wants_continue() && unsent_.empty()) {
     Output("HTTP/1.1 100 Continue\r\n\r\n", Next::kMore);
   }
-}
-
-void Connection::ForgetParser() {
-  parser_.reset();
-  io_->state()->body_bytes.fetch_sub(static_cast<int64_t>(counted_body_));
-  counted_body_ = 0;
 }
 
 void Connection::Dispatch() {
   ServerState* const state = io_->state();
   read_hook_.Clear();
   phase_ = Phase::kAnswering;
-  http11_ = parser_->http11();
-  AnswerShape shape;
-  shape.http11 = http11_;
-  shape.keep_alive = parser_->keep_alive() && !state->draining.load();
-  Request request = parser_->TakeRequest();
-  ForgetParser();
+  AnswerShape shape = reader_->shape();
+  std::optional<Response> verdict = reader_->TakeVerdict();
+  Request request = reader_->Take();
+  reader_.reset();
+  http11_ = shape.http11;
+  if (state->draining.load()) shape.keep_alive = false;
   shape.head = request.method == "HEAD";
-  request.peer = peer_;
-  request.received_at = Clock::Monotonic()->Now();
+  is_get_ = shape.head || request.method == "GET";
   exchange_ = std::make_shared<Exchange>(
       shape, state->options.max_pending_bytes, io_->answers(), this);
-  state->handler->Handle(std::move(request), MakeResponder(exchange_));
+  if (verdict.has_value()) {
+    exchange_->Send(*std::move(verdict));
+  } else {
+    state->handler->Handle(std::move(request), MakeResponder(exchange_));
+  }
+  if (peer_ended_) PeerEnded();
 }
 
-void Connection::Refuse(int status, absl::string_view message) {
+void Connection::Refuse(const Response& response) {
   phase_ = Phase::kLingering;
-  ForgetParser();
+  const int status = response.status;
+  const std::string text = LastText(response);
+  reader_.reset();  // The response may be its.
   Free(&ahead_);
   if (!unsent_.empty()) return Close();
   SetReadWait(Wait::kLinger);
   io_->state()->metrics.Answered(status);
-  Output(ErrorText(status, message), Next::kClose);
+  Output(text, Next::kClose);
 }
 
 void Connection::Flush() {
@@ -364,12 +356,14 @@ void Connection::Settle() {
 
 void Connection::NextRequest() {
   ForgetExchange();
-  if (peer_ended_ || io_->state()->draining.load()) return Linger();
+  if (io_->state()->draining.load()) return Linger();
   phase_ = Phase::kReading;
   SetReadWait(Wait::kIdle);
   std::string ahead;
   ahead.swap(ahead_);
   if (!ahead.empty()) Parse(ahead);
+  // What would make the next request whole does not come any more.
+  if (peer_ended_ && phase_ == Phase::kReading) return Linger();
   ReadOn();
 }
 
@@ -387,6 +381,12 @@ void Connection::ForgetExchange() {
   if (exchange_ == nullptr) return;
   const std::shared_ptr<Exchange> exchange = std::move(exchange_);
   exchange->Detach();
+}
+
+bool Connection::AnswerIsWhole() const {
+  if (exchange_ == nullptr) return false;
+  const Next next = exchange_->next();
+  return next == Next::kKeepAlive || next == Next::kClose;
 }
 
 void Connection::CutOff() {
@@ -408,25 +408,27 @@ void Connection::Expired(Wait wait) {
     case Wait::kHandshake:
       return Drop("handshake_deadline");
     case Wait::kHeader:
-      if (parser_ == nullptr) return Drop("header_deadline");
+      if (reader_ == nullptr) return Drop("header_deadline");
       io_->state()->metrics.Dropped("header_deadline");
-      return Refuse(408, "The request's headers took too long.");
+      return Refuse(ErrorResponse(408, "The request's headers took too long."));
     case Wait::kBody:
       io_->state()->metrics.Dropped("body_deadline");
-      return Refuse(408, "The request's body took too long.");
+      return Refuse(ErrorResponse(408, "The request's body took too long."));
     case Wait::kWrite:
       return Drop("write_deadline");
     case Wait::kIdle:
       socket_.EndOutput();
       return Close();
     case Wait::kLinger:
+      // Of a client that ended its half, and reads on.
+      if (AnswerIsWhole()) return;
       return Close();
   }
 }
 
 void Connection::CloseIfIdle() {
   const bool idle = phase_ == Phase::kHandshake ||
-                    (phase_ == Phase::kReading && parser_ == nullptr);
+                    (phase_ == Phase::kReading && reader_ == nullptr);
   if (!idle) return;
   socket_.EndOutput();
   Close();
@@ -438,7 +440,7 @@ void Connection::Close() {
   phase_ = Phase::kClosed;
   read_hook_.Clear();
   write_hook_.Clear();
-  ForgetParser();
+  reader_.reset();
   Free(&ahead_);
   Free(&unsent_);
   if (descriptor_.is_open()) descriptor_.release();

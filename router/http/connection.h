@@ -1,7 +1,8 @@
 // One connection of a client. All of it on its io thread.
 //
 //   kHandshake -> kReading      TLS is up
-//   kReading -> kAnswering      a request is whole, and with the handler
+//   kReading -> kAnswering      a request is whole, and with the handler or,
+//                               refused by it before, about to be answered
 //   kAnswering -> kReading      its answer is sent; the next request
 //   kReading -> kLingering      a bad request: its answer is on the way
 //   kAnswering -> kLingering    the last answer is sent
@@ -9,9 +10,9 @@
 //
 // Reading goes on while a request is answered: that is how a client's leaving
 // is seen. What it sends ahead is kept up to a bound, after which nothing is
-// read, and its leaving is seen when something is written. Lingering waits for
-// the client to close first, because closing with bytes unread would take back
-// the answer.
+// read, and its leaving is seen when something is written. What holds when the
+// client ends its half is in http_server.h. Lingering waits for the client to
+// close first, because closing with bytes unread would take back the answer.
 //
 // The header has Asio in it; see io_thread.h.
 #pragma once
@@ -26,8 +27,9 @@
 #include "common/scoped_fd.h"
 #include "router/http/deadline_list.h"
 #include "router/http/exchange.h"
+#include "router/http/http_message.h"
 #include "router/http/io_thread.h"
-#include "router/http/request_parser.h"
+#include "router/http/request_reader.h"
 #include "router/http/stream_socket.h"
 
 namespace baton::router::http {
@@ -74,13 +76,12 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   // Goes on with a request; `bytes` follow those in `ahead_`.
   void Parse(absl::string_view bytes);
-  // False when the bodies being read are too much for the server.
-  bool CountBody();
+  // `ahead_` is what `bytes`, which may be it, have behind the first `used`.
+  void KeepAhead(absl::string_view bytes, size_t used);
   void BodyBegins();
-  void ForgetParser();
   void Dispatch();
   // Answers a request that does not reach the handler, and ends.
-  void Refuse(int status, absl::string_view message);
+  void Refuse(const Response& response);
 
   // Sends `bytes`, then does what `next` says. REQUIRES: nothing is unsent.
   void Output(absl::string_view bytes, Next next);
@@ -93,6 +94,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void NextRequest();
   void Linger();
   void ForgetExchange();
+  // All of its bytes are here, or sent already.
+  bool AnswerIsWhole() const;
   // Closes so that the client sees that the answer is not whole.
   void CutOff();
   // Closes a client that does not do its part, and counts it.
@@ -113,11 +116,12 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   bool read_wants_writable_ = false;  // TLS has to write before it reads on
   bool in_read_ = false;              // ReadOn is at work
   bool peer_ended_ = false;
-  bool http11_ = true;  // the request being answered
+  // The request being answered.
+  bool http11_ = true;
+  bool is_get_ = false;  // or HEAD
 
-  std::unique_ptr<RequestParser> parser_;  // from a request's first byte on
+  std::unique_ptr<RequestReader> reader_;  // from a request's first byte on
   std::string ahead_;                      // bytes that are not used up yet
-  size_t counted_body_ = 0;                // in ServerState::body_bytes
 
   std::shared_ptr<Exchange> exchange_;  // while a request is answered
   Next next_ = Next::kMore;             // once all is sent

@@ -7,6 +7,9 @@ namespace {
 
 // A stream's string is kept for its next bytes up to this size.
 constexpr size_t kMaxIdleBytes = 1024;
+// What may be written before the io thread has had its turn: so many times what
+// may wait for a slow client.
+constexpr size_t kMaxBurst = 64;
 
 class ExchangeResponder final : public Responder {
  public:
@@ -21,6 +24,7 @@ class ExchangeResponder final : public Responder {
   bool Write(absl::string_view bytes) override {
     return exchange_->Write(bytes);
   }
+  void AllowPending(size_t bytes) override { exchange_->AllowPending(bytes); }
   void End() override { exchange_->End(); }
   void Abort() override { exchange_->Abort(); }
   void OnGone(std::function<void()> gone) override {
@@ -56,10 +60,11 @@ bool AnswerQueue::Take(std::vector<std::shared_ptr<Exchange>>* empty) {
 Exchange::Exchange(AnswerShape shape, size_t max_pending_bytes,
                    AnswerQueue* queue, Connection* connection)
     : shape_(shape),
-      max_pending_bytes_(max_pending_bytes),
       connection_(connection),
       queue_(queue),
-      keep_alive_(shape.keep_alive) {}
+      keep_alive_(shape.keep_alive),
+      max_late_(max_pending_bytes),
+      max_pending_(kMaxBurst * max_pending_bytes) {}
 
 bool Exchange::MayBegin() const {
   if (phase_ == Phase::kStreaming || phase_ == Phase::kEnded) {
@@ -97,15 +102,29 @@ bool Exchange::Write(absl::string_view bytes) {
   if (phase_ != Phase::kStreaming) return false;
   // An empty chunk would end the body.
   if (bytes.empty() || shape_.head || !HasBody(status_)) return true;
-  if (pending_.size() + unsent_ + bytes.size() > max_pending_bytes_) {
+  if (!MayWait(bytes.size())) {
     phase_ = Phase::kGivenUp;
     Release(&pending_);
-    Schedule();
+    ScheduleAnyway();
     return false;
   }
   pending_.append(bytes.data(), bytes.size());
   Schedule();
   return true;
+}
+
+bool Exchange::MayWait(size_t bytes) {
+  if (pending_.size() + bytes > max_pending_) return false;
+  // The client took all that it was given.
+  if (unsent_ == 0) return true;
+  late_ += bytes;
+  return late_ <= max_late_;
+}
+
+void Exchange::AllowPending(size_t bytes) {
+  absl::MutexLock lock(&mu_);
+  max_late_ += bytes;
+  max_pending_ += bytes;
 }
 
 void Exchange::End() {
@@ -119,7 +138,7 @@ void Exchange::Abort() {
   absl::MutexLock lock(&mu_);
   if (phase_ != Phase::kWaiting && phase_ != Phase::kStreaming) return;
   phase_ = Phase::kAborted;
-  Schedule();
+  ScheduleAnyway();
 }
 
 void Exchange::OnGone(std::function<void()> gone) {
@@ -151,6 +170,13 @@ void Exchange::LetGo() {
 
 void Exchange::Schedule() {
   if (scheduled_) return;
+  scheduled_ = true;
+  queue_->Add(shared_from_this());
+}
+
+void Exchange::ScheduleAnyway() {
+  // While bytes are unsent the connection takes nothing, and may have seen this
+  // exchange on the list before.
   scheduled_ = true;
   queue_->Add(shared_from_this());
 }
@@ -193,6 +219,7 @@ Exchange::Output Exchange::Take(std::string* out) {
       out->append(pending_);
     }
     pending_.clear();
+    late_ = 0;
     if (pending_.capacity() > kMaxIdleBytes) Release(&pending_);
   }
   if (phase_ == Phase::kEnded && framing_ == Framing::kChunked &&
@@ -205,6 +232,11 @@ Exchange::Output Exchange::Take(std::string* out) {
 void Exchange::SetUnsent(size_t bytes) {
   absl::MutexLock lock(&mu_);
   unsent_ = bytes;
+}
+
+bool Exchange::begun() const {
+  absl::MutexLock lock(&mu_);
+  return phase_ != Phase::kWaiting;
 }
 
 void Exchange::Detach() {

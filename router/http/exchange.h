@@ -77,6 +77,7 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   void Send(Response response) ABSL_LOCKS_EXCLUDED(mu_);
   void Start(Response head) ABSL_LOCKS_EXCLUDED(mu_);
   bool Write(absl::string_view bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  void AllowPending(size_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void End() ABSL_LOCKS_EXCLUDED(mu_);
   void Abort() ABSL_LOCKS_EXCLUDED(mu_);
   void OnGone(std::function<void()> gone) ABSL_LOCKS_EXCLUDED(mu_);
@@ -88,11 +89,13 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   Connection* connection() const { return connection_; }
   // Appends what is to be sent now.
   Output Take(std::string* out) ABSL_LOCKS_EXCLUDED(mu_);
-  // How many of the bytes that Take gave are not sent yet: they count against
-  // the bound.
+  // How many of the bytes that Take gave are not sent yet. While there are any,
+  // what is written counts against the client.
   void SetUnsent(size_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   // What Take would give.
   Next next() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether there is an answer, or the beginning of one.
+  bool begun() const ABSL_LOCKS_EXCLUDED(mu_);
   // The connection is done with this exchange. Calls `gone` unless the answer
   // has ended.
   void Detach() ABSL_LOCKS_EXCLUDED(mu_);
@@ -104,11 +107,14 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   bool MayBegin() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Begin(Response response, Framing framing)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Counts bytes that are to be written; false when too many would wait.
+  bool MayWait(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Schedule() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // For an end that does not wait until the bytes before it are sent. Once.
+  void ScheduleAnyway() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Next NextLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const AnswerShape shape_;
-  const size_t max_pending_bytes_;
 
   // The io thread's.
   Connection* connection_;
@@ -122,6 +128,10 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   int status_ ABSL_GUARDED_BY(mu_) = 0;
   std::string pending_ ABSL_GUARDED_BY(mu_);  // of the body, not taken yet
   size_t unsent_ ABSL_GUARDED_BY(mu_) = 0;    // taken, not sent yet
+  // Of pending_: written while bytes were unsent.
+  size_t late_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t max_late_ ABSL_GUARDED_BY(mu_);
+  size_t max_pending_ ABSL_GUARDED_BY(mu_);
   // Above is what Write touches.
   std::string head_ ABSL_GUARDED_BY(mu_);  // until it is taken
   std::function<void()> gone_ ABSL_GUARDED_BY(mu_);

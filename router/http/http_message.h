@@ -1,6 +1,7 @@
 // One HTTP request and its answer, as handlers see them: no socket, no library.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +15,8 @@
 
 namespace baton::router::http {
 
+class BodyShare;
+
 // In order; names of requests are in lower case.
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
@@ -23,7 +26,12 @@ struct Request {
   std::string query;   // as it came, without "?"
   Headers headers;
   std::string body;
+  // Counts a large body against the server's bound on all of them: to be held
+  // for as long as the body is. Null for small ones.
+  std::shared_ptr<BodyShare> body_share;
   std::string peer;  // "127.0.0.1:4711"
+  // The server listens on a loopback address.
+  bool loopback = false;
   // When the whole request was there; monotonic.
   absl::Time received_at;
 
@@ -60,6 +68,9 @@ class Responder {
   // False when the client reads too slowly (its bound is reached) or is gone:
   // the bytes are lost, and the connection is closed.
   virtual bool Write(absl::string_view bytes) = 0;
+  // So many more bytes of this stream may wait for a client that is slow: for
+  // what is long by the request's own nature. Before they are written.
+  virtual void AllowPending(size_t bytes) = 0;
   // Ends the body well.
   virtual void End() = 0;
   // Closes the connection without ending the body, so that the client sees that
@@ -67,7 +78,8 @@ class Responder {
   virtual void Abort() = 0;
 
   // Calls `gone` once, on a thread of the server, when the client goes away, or
-  // is given up, before the answer has ended. At once if that has happened.
+  // is given up, before the answer has ended. At once if that has happened. The
+  // last one given is the one that is called.
   virtual void OnGone(std::function<void()> gone) = 0;
 };
 
@@ -76,6 +88,17 @@ class Responder {
 class Handler {
  public:
   virtual ~Handler() = default;
+
+  // Called once for each request, when its header has been read: whether that
+  // alone is enough to refuse it. `head` may have some of the body, and has no
+  // time. A refusal is the answer. Where a large body is still to come it is
+  // not read, and the connection is closed.
+  virtual std::optional<Response> Check(const Request& head) {
+    static_cast<void>(head);
+    return std::nullopt;
+  }
+
+  // A whole request, which Check did not refuse.
   virtual void Handle(Request request,
                       std::shared_ptr<Responder> responder) = 0;
 };

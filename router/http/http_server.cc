@@ -203,6 +203,7 @@ class HttpServer::Impl final {
     BATON_ASSIGN_OR_RETURN(ListenSocket listening,
                            Listen(state_.options.listen, kBacklog));
     address_ = listening.address;
+    state_.loopback = listening.loopback;
     RaiseFileLimit(state_.options.max_connections);
     try {
       for (int i = 0; i < state_.options.threads; ++i) {

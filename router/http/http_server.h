@@ -44,10 +44,16 @@ class HttpServer final {
     size_t max_header_bytes = 16 << 10;
     // Over it: 413.
     size_t max_body_bytes = 16 << 20;
-    // Of all bodies that are being read; over it: 503.
+    // Of all bodies that are being read, or that a handler still holds; over
+    // it: 503.
     size_t max_body_bytes_total = size_t{1} << 30;
-    // Of a stream's bytes that the client has not read yet; over it Write
-    // returns false and the connection is closed. The kernel holds some more.
+    // Bodies of up to this are not counted among them, so that large ones never
+    // keep a small one out: max_connections bounds these.
+    size_t small_body_bytes = 64 << 10;
+    // Of a stream's bytes that were written while the client left those before
+    // untaken, besides AllowPending's; over it Write returns false and the
+    // connection is closed. 64 times as much may be written before the io
+    // thread has had its turn, which is not the client's fault.
     size_t max_pending_bytes = 1 << 20;
 
     // From the connect, or a request's first byte, to the end of its headers;

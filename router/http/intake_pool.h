@@ -5,16 +5,21 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "router/http/http_message.h"
 
 namespace baton::router::http {
 
 class IntakePool final {
  public:
+  using Work = std::function<void(const Request& request,
+                                  const std::shared_ptr<Responder>& responder)>;
+
   // REQUIRES: both at least 1.
   IntakePool(int num_threads, size_t max_queued);
   // Does what is queued, then ends.
@@ -22,8 +27,12 @@ class IntakePool final {
   IntakePool(const IntakePool&) = delete;
   IntakePool& operator=(const IntakePool&) = delete;
 
-  // Any thread, never blocks. False when the queue is full: `work` is dropped.
-  [[nodiscard]] bool TryRun(std::function<void()> work)
+  // Calls `work` with the rest on one of the threads, unless the client leaves
+  // before: then the request is let go of at once, and `work` is not called.
+  // Any thread, never blocks. False when the queue is full: nothing happens,
+  // and the request is lost. Takes the responder's OnGone until `work` does.
+  [[nodiscard]] bool TryServe(Request request,
+                              std::shared_ptr<Responder> responder, Work work)
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -7,9 +7,7 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,53 +17,18 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/scoped_fd.h"
 #include "router/http/deadline_list.h"
 #include "router/http/exchange.h"
-#include "router/http/http_message.h"
-#include "router/http/http_metrics.h"
-#include "router/http/http_server.h"
+#include "router/http/server_state.h"
 
 struct ssl_ctx_st;
 
 namespace baton::router::http {
 
 class Connection;
-
-// How many connections a server has. Any thread.
-class OpenConnections final {
- public:
-  // False when there are `max` already.
-  bool Enter(int64_t max) ABSL_LOCKS_EXCLUDED(mu_);
-  void Leave() ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until there are none; false when the time is up.
-  bool AwaitNone(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mu_);
-
- private:
-  bool None() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return open_ == 0; }
-
-  absl::Mutex mu_;
-  int64_t open_ ABSL_GUARDED_BY(mu_) = 0;
-};
-
-// What the threads of one server share.
-struct ServerState {
-  ServerState(const HttpServer::Options& given, Handler* the_handler)
-      : options(given), handler(the_handler), metrics(given.metrics) {}
-
-  const HttpServer::Options options;
-  Handler* const handler;
-  HttpMetrics metrics;
-  OpenConnections open;
-  // Of bodies that are being read.
-  std::atomic<int64_t> body_bytes{0};
-  // No request after the ones that have begun.
-  std::atomic<bool> draining{false};
-};
 
 // What a connection may be waiting for, each with a deadline of its own.
 enum class Wait { kHandshake, kHeader, kBody, kIdle, kLinger, kWrite };

@@ -54,6 +54,20 @@ void SetOption(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof(value));
 }
 
+bool IsLoopback(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    const auto& in = reinterpret_cast<const sockaddr_in&>(address);
+    return ntohl(in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  }
+  if (address.ss_family == AF_INET6) {
+    const in6_addr& in6 =
+        reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(&in6) ||
+           (IN6_IS_ADDR_V4MAPPED(&in6) && in6.s6_addr[12] == IN_LOOPBACKNET);
+  }
+  return false;
+}
+
 // Listens on one address; errno says why it is not valid.
 ScopedFd ListenOn(const addrinfo& info, int backlog) {
   ScopedFd fd(socket(info.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
@@ -103,6 +117,7 @@ absl::StatusOr<ListenSocket> Listen(const std::string& address, int backlog) {
     socklen_t size = sizeof(bound);
     getsockname(listening.fd.get(), reinterpret_cast<sockaddr*>(&bound), &size);
     listening.address = AddressText(bound);
+    listening.loopback = IsLoopback(bound);
     return listening;
   }
   return absl::UnavailableError(absl::StrCat("cannot listen on \"", address,

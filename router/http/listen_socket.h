@@ -13,8 +13,9 @@
 namespace baton::router::http {
 
 struct ListenSocket {
-  ScopedFd fd;          // not blocking
-  std::string address;  // "127.0.0.1:8000", with the port that was taken
+  ScopedFd fd;            // not blocking
+  std::string address;    // "127.0.0.1:8000", with the port that was taken
+  bool loopback = false;  // only this machine reaches it
 };
 
 // Listens on "host:port": a name, an IPv4 address, or an IPv6 one in brackets;

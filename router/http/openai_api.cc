@@ -16,12 +16,14 @@
 #include "router/http/completion_call.h"
 #include "router/http/openai_error.h"
 #include "router/http/openai_request.h"
+#include "router/http/page_guard.h"
 #include "router/invalid_field.h"
 
 namespace baton::router::http {
 namespace {
 
 constexpr size_t kMaxQueuedIntake = 1024;
+constexpr size_t kMaxShownIdBytes = 128;
 
 // What a GET path is, for the answer to other methods.
 bool IsGetPath(absl::string_view path) {
@@ -33,6 +35,24 @@ bool IsGetPath(absl::string_view path) {
 bool IsPostPath(absl::string_view path) {
   return path == "/v1/completions" || path == "/v1/chat/completions" ||
          path == "/tokenize" || path == "/detokenize";
+}
+
+// Nobody needs a key for these.
+bool IsOpenPath(absl::string_view path) {
+  return path == "/healthz" || path == "/readyz" ||
+         FindConsoleFile(path) != nullptr;
+}
+
+// The refusal of a caller that is not known.
+std::optional<Response> UnlessKnown(const absl::Status& known,
+                                    const Request& head) {
+  if (known.ok()) return std::nullopt;
+  Response refusal = ErrorResponse(known, std::nullopt);
+  const absl::string_view id = head.Header("x-request-id");
+  if (!id.empty() && id.size() <= kMaxShownIdBytes) {
+    refusal.headers.emplace_back("x-request-id", std::string(id));
+  }
+  return refusal;
 }
 
 Response ConsoleResponse(const Request& request, const ConsoleFile& file) {
@@ -82,53 +102,51 @@ OpenAiApi::OpenAiApi(const Options& options, FrontDoor* door,
       started_unix_seconds_(absl::ToUnixSeconds(absl::Now())),
       intake_(options.intake_threads, kMaxQueuedIntake) {}
 
-void OpenAiApi::Handle(Request request, ResponderPtr responder) {
-  if (request.method == "POST" && IsPostPath(request.path)) {
-    Post(std::move(request), responder);
-  } else if ((request.method == "GET" || request.method == "HEAD") &&
-             IsGetPath(request.path)) {
-    Get(request, responder);
-  } else if (IsPostPath(request.path)) {
-    responder->Send(MethodNotAllowedResponse(request.method, "POST"));
-  } else if (IsGetPath(request.path)) {
-    responder->Send(MethodNotAllowedResponse(request.method, "GET, HEAD"));
-  } else {
-    responder->Send(NotFoundResponse(request.path));
+std::optional<Response> OpenAiApi::Check(const Request& head) {
+  if (!door_->needs_keys()) {
+    std::optional<Response> refusal = RefuseOtherPages(head);
+    if (refusal.has_value()) return refusal;
   }
+  if (IsPostPath(head.path)) {
+    if (head.method != "POST") {
+      return MethodNotAllowedResponse(head.method, "POST");
+    }
+    return UnlessKnown(door_->Recognize(head.Header("authorization")), head);
+  }
+  if (!IsGetPath(head.path)) return NotFoundResponse(head.path);
+  if (head.method != "GET" && head.method != "HEAD") {
+    return MethodNotAllowedResponse(head.method, "GET, HEAD");
+  }
+  if (IsOpenPath(head.path)) return std::nullopt;
+  return UnlessKnown(door_->Authenticate(head.Header("authorization")), head);
 }
 
-void OpenAiApi::Post(Request request, const ResponderPtr& responder) {
+void OpenAiApi::Handle(Request request, ResponderPtr responder) {
+  if (request.method != "POST") return Get(request, responder);
   if (request.body.size() <= options_.large_body_bytes) {
-    if (request.path == "/v1/chat/completions") {
-      CompletionCall::Start(door_, request, /*chat=*/true, responder);
-    } else if (request.path == "/v1/completions") {
-      CompletionCall::Start(door_, request, /*chat=*/false, responder);
-    } else if (!Authenticated(request, responder)) {
-      return;
-    } else if (request.path == "/tokenize") {
-      Tokenize(request, responder);
-    } else {
-      Detokenize(request, responder);
-    }
-    return;
+    return Post(request, responder);
   }
-  // Before anything is spent on a body of this size.
-  if (!Authenticated(request, responder)) return;
-  const auto shared = std::make_shared<Request>(std::move(request));
-  const bool queued = intake_.TryRun([this, shared, responder] {
-    if (shared->path == "/tokenize") {
-      Tokenize(*shared, responder);
-    } else if (shared->path == "/detokenize") {
-      Detokenize(*shared, responder);
-    } else {
-      CompletionCall::Start(door_, *shared,
-                            shared->path == "/v1/chat/completions", responder);
-    }
-  });
+  const bool queued = intake_.TryServe(
+      std::move(request), responder,
+      [this](const Request& waited, const ResponderPtr& waiting) {
+        Post(waited, waiting);
+      });
   if (!queued) {
     responder->Send(
         ErrorResponse(absl::ResourceExhaustedError("the router is overloaded"),
                       absl::Seconds(1)));
+  }
+}
+
+void OpenAiApi::Post(const Request& request, const ResponderPtr& responder) {
+  if (request.path == "/v1/chat/completions") {
+    CompletionCall::Start(door_, request, /*chat=*/true, responder);
+  } else if (request.path == "/v1/completions") {
+    CompletionCall::Start(door_, request, /*chat=*/false, responder);
+  } else if (request.path == "/tokenize") {
+    Tokenize(request, responder);
+  } else {
+    Detokenize(request, responder);
   }
 }
 
@@ -138,7 +156,6 @@ void OpenAiApi::Get(const Request& request, const ResponderPtr& responder) {
   if (const ConsoleFile* file = FindConsoleFile(request.path)) {
     return responder->Send(ConsoleResponse(request, *file));
   }
-  if (!Authenticated(request, responder)) return;
   if (request.path == "/metrics") {
     responder->Send({.status = 200,
                      .headers = {{"content-type",
@@ -151,17 +168,23 @@ void OpenAiApi::Get(const Request& request, const ResponderPtr& responder) {
   }
 }
 
-bool OpenAiApi::Authenticated(const Request& request,
-                              const ResponderPtr& responder) {
-  const absl::Status known =
-      door_->Authenticate(request.Header("authorization"));
-  if (known.ok()) return true;
-  responder->Send(ErrorResponse(known, std::nullopt));
-  return false;
+FrontDoor::Admission OpenAiApi::Admitted(const Request& request,
+                                         const ResponderPtr& responder) {
+  absl::Duration retry_after = absl::ZeroDuration();
+  absl::StatusOr<FrontDoor::Admission> admission =
+      door_->Admit(request.Header("authorization"), &retry_after);
+  if (admission.ok()) return *std::move(admission);
+  responder->Send(
+      ErrorResponse(admission.status(), retry_after > absl::ZeroDuration()
+                                            ? std::optional(retry_after)
+                                            : std::nullopt));
+  return nullptr;
 }
 
 void OpenAiApi::Tokenize(const Request& request,
                          const ResponderPtr& responder) {
+  const FrontDoor::Admission admission = Admitted(request, responder);
+  if (admission == nullptr) return;
   const absl::StatusOr<TokenizeRequest> parsed =
       ParseTokenizeRequest(request.body);
   if (!parsed.ok()) {
@@ -184,6 +207,8 @@ void OpenAiApi::Tokenize(const Request& request,
 
 void OpenAiApi::Detokenize(const Request& request,
                            const ResponderPtr& responder) {
+  const FrontDoor::Admission admission = Admitted(request, responder);
+  if (admission == nullptr) return;
   const absl::StatusOr<std::vector<uint32_t>> ids =
       ParseDetokenizeRequest(request.body);
   if (!ids.ok()) {

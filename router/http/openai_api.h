@@ -10,12 +10,14 @@
 //   GET  /           the console
 //
 // All but health and the console's files ask for a key where the router has
-// keys. Called on the HTTP server's threads; what may take long goes to the
-// intake's.
+// keys, before the body is read; where it has none, pages of other sites are
+// refused (page_guard.h). Called on the HTTP server's threads; what may take
+// long goes to the intake's.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -43,15 +45,18 @@ class OpenAiApi final : public Handler {
   OpenAiApi(const Options& options, FrontDoor* door,
             std::function<std::string()> metrics_text);
 
+  std::optional<Response> Check(const Request& head) override;
+  // REQUIRES: Check let it pass.
   void Handle(Request request, std::shared_ptr<Responder> responder) override;
 
  private:
   using ResponderPtr = std::shared_ptr<Responder>;
 
-  void Post(Request request, const ResponderPtr& responder);
+  void Post(const Request& request, const ResponderPtr& responder);
   void Get(const Request& request, const ResponderPtr& responder);
-  // 401 and false for who may not come in.
-  bool Authenticated(const Request& request, const ResponderPtr& responder);
+  // Null where it refuses, which it answers.
+  FrontDoor::Admission Admitted(const Request& request,
+                                const ResponderPtr& responder);
 
   void Tokenize(const Request& request, const ResponderPtr& responder);
   void Detokenize(const Request& request, const ResponderPtr& responder);

@@ -92,6 +92,13 @@ Response ErrorResponse(const absl::Status& status,
   return response;
 }
 
+Response ForbiddenResponse(absl::string_view message, const char* code) {
+  Response response =
+      JsonResponse(MakeError(message, "permission_error", "", code));
+  response.status = 403;
+  return response;
+}
+
 Response NotFoundResponse(absl::string_view path) {
   Response response = JsonResponse(
       MakeError(absl::StrCat("there is nothing at ", path.substr(0, 200)),

@@ -18,7 +18,8 @@ std::string ErrorJson(const absl::Status& status);
 Response ErrorResponse(const absl::Status& status,
                        std::optional<absl::Duration> retry_after);
 
-// 404 and 405, in the same shape.
+// 403, 404 and 405, in the same shape.
+Response ForbiddenResponse(absl::string_view message, const char* code);
 Response NotFoundResponse(absl::string_view path);
 Response MethodNotAllowedResponse(absl::string_view method,
                                   absl::string_view allowed);

@@ -172,12 +172,17 @@ RequestParser::RequestParser(const Limits& limits)
 
 RequestParser::~RequestParser() = default;
 
+size_t RequestParser::EmptyLines(absl::string_view bytes) {
+  const size_t given = bytes.size();
+  while (absl::StartsWith(bytes, "\r\n")) bytes.remove_prefix(2);
+  return given - bytes.size();
+}
+
 size_t RequestParser::Feed(absl::string_view bytes) {
   CHECK(state_ == State::kHeader || state_ == State::kBody);
   const size_t given = bytes.size();
   if (!impl_->got_some()) {
-    // Empty lines before a request: old clients end a body with one.
-    while (absl::StartsWith(bytes, "\r\n")) bytes.remove_prefix(2);
+    bytes.remove_prefix(EmptyLines(bytes));
     if (bytes == "\r") return given - bytes.size();
   }
   // Beast may not be given an empty buffer in the middle of a request.
@@ -224,6 +229,18 @@ void RequestParser::Fail(Failure failure) {
 const RequestParser::Failure& RequestParser::failure() const {
   CHECK(state_ == State::kFailed);
   return impl_->failure;
+}
+
+Request* RequestParser::head() {
+  CHECK(state_ == State::kBody || state_ == State::kComplete);
+  return &impl_->request;
+}
+
+std::optional<uint64_t> RequestParser::body_length() const {
+  CHECK(state_ == State::kBody || state_ == State::kComplete);
+  const boost::optional<uint64_t> length = impl_->content_length();
+  if (!length) return std::nullopt;
+  return *length;
 }
 
 bool RequestParser::expects_continue() const { return impl_->expects_continue; }

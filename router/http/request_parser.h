@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -38,6 +40,10 @@ class RequestParser final {
   RequestParser(const RequestParser&) = delete;
   RequestParser& operator=(const RequestParser&) = delete;
 
+  // How many bytes of empty lines `bytes` begin with. They belong to no
+  // request: old clients end a body with one.
+  static size_t EmptyLines(absl::string_view bytes);
+
   // Reads on, and returns how many of `bytes` are used up. The others are to be
   // given again, with more behind them; after kComplete they belong to the next
   // request. REQUIRES: state() is kHeader or kBody.
@@ -47,6 +53,10 @@ class RequestParser final {
   // REQUIRES: kFailed.
   const Failure& failure() const;
 
+  // From kBody on, until TakeRequest: with what was read of the body so far.
+  Request* head();
+  // From kBody on. What the header says; nothing for a chunked body.
+  std::optional<uint64_t> body_length() const;
   // From kBody on. The client waits for "100 Continue" before it sends a body.
   bool expects_continue() const;
   // Of the body that was read so far.
@@ -55,7 +65,8 @@ class RequestParser final {
   // REQUIRES: kComplete, for all that follow.
   bool keep_alive() const;  // what the client wants
   bool http11() const;      // otherwise HTTP/1.0
-  Request TakeRequest();    // without peer and received_at; once
+  // Without what only the connection knows, unless head() was given it; once.
+  Request TakeRequest();
 
  private:
   class Impl;

@@ -50,7 +50,7 @@ void HttpClient::Close() {
 void HttpClient::Send(const std::string& method, const std::string& path,
                       const std::string& body, const Headers& headers) {
   std::string request =
-      absl::StrCat(method, " ", path, " HTTP/1.1\r\n", "Host: baton\r\n");
+      absl::StrCat(method, " ", path, " HTTP/1.1\r\n", "Host: localhost\r\n");
   for (const auto& [name, value] : headers) {
     absl::StrAppend(&request, name, ": ", value, "\r\n");
   }

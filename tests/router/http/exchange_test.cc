@@ -146,7 +146,8 @@ TEST_F(ExchangeTest, GivesUpWhenTooMuchWaits) {
   EXPECT_TRUE(exchange->Write(std::string(60, 'x')));
   Take(exchange.get());
   exchange->SetUnsent(70);
-  EXPECT_TRUE(exchange->Write(std::string(30, 'x')));
+  EXPECT_TRUE(exchange->Write(std::string(60, 'x')));
+  EXPECT_TRUE(exchange->Write(std::string(40, 'x')));
   EXPECT_FALSE(exchange->Write("x"));
   EXPECT_FALSE(exchange->Write("x"));
   EXPECT_EQ(Take(exchange.get()), "");
@@ -154,6 +155,72 @@ TEST_F(ExchangeTest, GivesUpWhenTooMuchWaits) {
   EXPECT_EQ(gone, 0);
   exchange->Detach();
   EXPECT_EQ(gone, 1);
+}
+
+// The client is not to blame for what it was not offered yet.
+TEST_F(ExchangeTest, CountsOnlyWhatIsWrittenWhileBytesAreUnsent) {
+  auto exchange = Make();
+  exchange->Start({});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(exchange->Write(std::string(1000, 'x')));
+    exchange->SetUnsent(1);
+    EXPECT_TRUE(exchange->Write(std::string(100, 'x')));
+    exchange->SetUnsent(0);
+    Take(exchange.get());
+  }
+  exchange->SetUnsent(1);
+  EXPECT_TRUE(exchange->Write(std::string(100, 'x')));
+  EXPECT_FALSE(exchange->Write("x"));
+}
+
+TEST_F(ExchangeTest, BoundsWhatIsWrittenAtOnce) {
+  auto exchange = Make();
+  exchange->Start({});
+  EXPECT_TRUE(exchange->Write(std::string(6400, 'x')));
+  EXPECT_FALSE(exchange->Write("x"));
+  Take(exchange.get());
+  EXPECT_EQ(output_.next, Next::kGiveUp);
+}
+
+TEST_F(ExchangeTest, MoreMayWaitWhereItIsAllowed) {
+  auto slow = Make();
+  slow->AllowPending(50);
+  slow->Start({});
+  slow->SetUnsent(1);
+  slow->AllowPending(20);
+  EXPECT_TRUE(slow->Write(std::string(170, 'x')));
+  EXPECT_FALSE(slow->Write("x"));
+  auto at_once = Make();
+  at_once->AllowPending(50);
+  at_once->Start({});
+  EXPECT_TRUE(at_once->Write(std::string(6450, 'x')));
+  EXPECT_FALSE(at_once->Write("x"));
+}
+
+// A connection that sends takes nothing; that the end came it must see at once.
+TEST_F(ExchangeTest, AnEndByForceIsOnTheListAgain) {
+  auto given_up = Make();
+  given_up->Start({});
+  EXPECT_EQ(TakeQueue(), 1u);
+  given_up->SetUnsent(1);
+  EXPECT_TRUE(given_up->Write(std::string(100, 'x')));
+  EXPECT_EQ(TakeQueue(), 0u);
+  EXPECT_FALSE(given_up->Write("x"));
+  EXPECT_EQ(TakeQueue(), 1u);
+  EXPECT_FALSE(given_up->Write("x"));
+  EXPECT_EQ(TakeQueue(), 0u);
+  auto aborted = Make();
+  aborted->Start({});
+  EXPECT_EQ(TakeQueue(), 1u);
+  aborted->Abort();
+  EXPECT_EQ(TakeQueue(), 1u);
+}
+
+TEST_F(ExchangeTest, SaysWhetherAnAnswerHasBegun) {
+  auto exchange = Make();
+  EXPECT_FALSE(exchange->begun());
+  exchange->Start({});
+  EXPECT_TRUE(exchange->begun());
 }
 
 TEST_F(ExchangeTest, TellsOnceThatTheClientIsGone) {

@@ -17,6 +17,8 @@
 namespace baton::router::http {
 
 inline constexpr char kGet[] = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
+inline constexpr char kPost[] =
+    "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx";
 // What comes at once comes within this.
 inline constexpr absl::Duration kSoon = absl::Seconds(20);
 

@@ -1,5 +1,6 @@
 // Clients that take their time, and the end of the server. Deadlines are short
-// here; each test waits for what the server does, never for a time.
+// here, but for those that a test has to be faster than; each test waits for
+// what the server does, never for a time.
 #include <memory>
 #include <string>
 #include <thread>
@@ -72,7 +73,8 @@ TEST_F(HttpServerDeadlineTest, SlowHeadersEndAlthoughBytesCome) {
 
 TEST_F(HttpServerDeadlineTest, HalfAHeaderGets408) {
   HttpServer::Options options;
-  options.header_deadline = absl::Milliseconds(50);
+  // From the connection on: half a header is there before.
+  options.header_deadline = absl::Seconds(1);
   Start(options);
   RawClient client(address());
   ASSERT_TRUE(client.Send("GET / HTTP/1.1\r\nHos"));
@@ -104,9 +106,50 @@ TEST_F(HttpServerDeadlineTest, IdleConnectionsAreClosed) {
   EXPECT_TRUE(client.Ended());
 }
 
+TEST_F(HttpServerDeadlineTest, EmptyLinesBeginNoRequest) {
+  HttpServer::Options options;
+  options.header_deadline = absl::Seconds(1);
+  options.idle_deadline = absl::Seconds(2);
+  Start(options);
+  RawClient client(address());
+  for (const char* lines : {"\r\n", "\r", "\r\n\r\n\r"}) {
+    ASSERT_TRUE(client.Send(kGet));
+    held_.Next().responder->Send({200, {}, "ok"});
+    EXPECT_EQ(client.Read().body, "ok");
+    ASSERT_TRUE(client.Send(lines));
+    // The rest of its last line.
+    if (std::string(lines).back() == '\r') {
+      ASSERT_TRUE(client.Send("\n"));
+    }
+  }
+  ASSERT_TRUE(client.Send("\r\n"));
+  // The end of an idle connection, without a word about headers.
+  EXPECT_EQ(client.ReadToEnd(), "");
+  EXPECT_EQ(Dropped("header_deadline"), 0);
+}
+
+TEST_F(HttpServerDeadlineTest, AnEmptyLineDoesNotKeepAConnectionFromClosing) {
+  Start({});
+  RawClient client(address());
+  ASSERT_TRUE(client.Send(kGet));
+  held_.Next().responder->Send({200, {}, "ok"});
+  EXPECT_EQ(client.Read().body, "ok");
+  ASSERT_TRUE(client.Send("\r\n"));
+  // Asks on another connection: the empty line is read before.
+  RawClient other(address());
+  ASSERT_TRUE(other.Send(kGet));
+  held_.Next().responder->Send({200, {}, "ok"});
+  EXPECT_EQ(other.Read().body, "ok");
+  const absl::Time began = Clock::Monotonic()->Now();
+  server_->Drain(kSoon);
+  EXPECT_LT(Clock::Monotonic()->Now() - began, kSoon);
+  EXPECT_TRUE(client.Ended());
+}
+
 TEST_F(HttpServerDeadlineTest, AnAnswerMayTakeLonger) {
   HttpServer::Options options;
-  options.header_deadline = absl::Milliseconds(20);
+  // The whole request is there before.
+  options.header_deadline = absl::Seconds(1);
   options.body_deadline = absl::Milliseconds(20);
   options.idle_deadline = absl::Milliseconds(20);
   options.write_deadline = absl::Milliseconds(20);

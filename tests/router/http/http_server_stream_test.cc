@@ -151,7 +151,7 @@ TEST_F(HttpServerStreamTest, ALeavingClientIsNoticedWhileItWaits) {
   Start();
   for (const bool reset : {false, true}) {
     RawClient client(address());
-    ASSERT_TRUE(client.Send(kGet));
+    ASSERT_TRUE(client.Send(kPost));
     const HeldRequest held = held_.Next();
     absl::Notification gone;
     held.responder->OnGone([&] { gone.Notify(); });

@@ -254,6 +254,7 @@ TEST_F(HttpServerTest, RefusesWhatIsTooLarge) {
 TEST_F(HttpServerTest, BoundsTheBodiesOfAllConnections) {
   HttpServer::Options options;
   options.max_body_bytes_total = 150;
+  options.small_body_bytes = 0;
   Start(options);
   const std::string begin =
       "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n";

@@ -1,6 +1,7 @@
 #include "router/http/request_parser.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -236,6 +237,31 @@ TEST(RequestParserTest, BoundsBodies) {
   RequestParser parser(limits);
   parser.Feed(begin + "Content-Length: 10\r\n\r\n0123456789");
   EXPECT_EQ(parser.state(), State::kComplete);
+}
+
+// Before the body has come.
+TEST(RequestParserTest, ShowsTheHead) {
+  RequestParser parser({});
+  parser.Feed(
+      "POST /a HTTP/1.1\r\nHost: a\r\nX-B: c\r\nContent-Length: 9\r\n\r\nd");
+  ASSERT_EQ(parser.state(), State::kBody);
+  EXPECT_EQ(parser.head()->path, "/a");
+  EXPECT_EQ(parser.head()->Header("x-b"), "c");
+  EXPECT_EQ(parser.body_length(), 9u);
+  EXPECT_EQ(parser.body_bytes(), 1u);
+  RequestParser chunked({});
+  chunked.Feed(
+      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+  ASSERT_EQ(chunked.state(), State::kBody);
+  EXPECT_EQ(chunked.body_length(), std::nullopt);
+}
+
+TEST(RequestParserTest, CountsEmptyLines) {
+  EXPECT_EQ(RequestParser::EmptyLines(""), 0u);
+  EXPECT_EQ(RequestParser::EmptyLines("\r"), 0u);
+  EXPECT_EQ(RequestParser::EmptyLines("\r\n\r\n\r"), 4u);
+  EXPECT_EQ(RequestParser::EmptyLines("\r\nGET"), 2u);
+  EXPECT_EQ(RequestParser::EmptyLines("\nGET"), 0u);
 }
 
 // The framing of chunks is not in the limit of bodies.
