@@ -46,9 +46,11 @@ TEST_F(HandoffFailureTest, LostPagesNeverLand) {
   ASSERT_THAT(received, SizeIs(2));
   EXPECT_EQ(std::get<Receiver::Failed>(received[0]).outcome,
             TransferOutcome::kDeadlineExceeded);
+  EXPECT_EQ(std::get<Receiver::Failed>(received[0]).transport, "fake");
   EXPECT_EQ(std::get<Receiver::Quiesced>(received[1]).transfer, kId);
   const auto sent = PollSender();
-  EXPECT_THAT(Only<Sender::Failed>(sent), SizeIs(1));
+  ASSERT_THAT(Only<Sender::Failed>(sent), SizeIs(1));
+  EXPECT_EQ(Only<Sender::Failed>(sent)[0].transport, "fake");
   EXPECT_THAT(Only<Sender::Quiesced>(sent), SizeIs(1));
 }
 
