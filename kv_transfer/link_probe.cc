@@ -5,6 +5,12 @@
 #include "common/log.h"
 
 namespace baton::kv_transfer {
+namespace {
+
+// In bytes per second. No link is faster, nor is memory.
+constexpr double kFastest = 1e12;
+
+}  // namespace
 
 void LinkProbe::Samples::Add(absl::Duration took) {
   ++count;
@@ -49,10 +55,13 @@ LinkProbe::Step LinkProbe::OnReply(uint32_t sequence, absl::Time now) {
     return Send(larger_.bytes, now);
   }
   if (larger_.count < kSamples) return Send(larger_.bytes, now);
-  const double seconds = std::max(
-      absl::ToDoubleSeconds(larger_.shortest - smallest_.shortest), 1e-9);
+  double seconds = absl::ToDoubleSeconds(larger_.shortest - smallest_.shortest);
   const auto bytes = static_cast<double>(
       std::max<uint64_t>(larger_.bytes - smallest_.bytes, 1));
+  if (bytes > kFastest * seconds) {
+    // Something else held up the smallest ones.
+    seconds = std::max(absl::ToDoubleSeconds(larger_.shortest), 1e-9);
+  }
   result_ = LinkSpeed{pings_.shortest / 2, bytes / seconds};
   return {};
 }

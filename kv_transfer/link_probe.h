@@ -11,7 +11,8 @@
 //      size all take longer than the smallest by kLongEnough and by a quarter
 //      of that one's time, or are as large as they get.
 //   4. The bandwidth is what these have more than the smallest, in bytes over
-//      time, each at its shortest.
+//      time, each at its shortest. Where that is faster than anything is, the
+//      smallest ones were held up, and it is all of the time that counts.
 //
 // The shortest of several is the one that nothing disturbed: the first ones pay
 // for memory that was never touched and threads that slept. 3 to 4 MiB go over

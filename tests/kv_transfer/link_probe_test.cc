@@ -136,6 +136,17 @@ TEST(LinkProbeTest, TheFirstMessagesMayBeSlow) {
   EXPECT_LT(Off(m.speed->bytes_per_second, 5e9), 1.3);
 }
 
+TEST(LinkProbeTest, TheSmallestMayAllBeSlow) {
+  const auto held_up = [](int n) {
+    return n >= 4 && n < 7 ? absl::Milliseconds(10) : absl::ZeroDuration();
+  };
+  const Measured m = Probe({.round_trip = absl::Microseconds(30),
+                            .bytes_per_second = 5e9,
+                            .noise = held_up});
+  ASSERT_TRUE(m.speed.has_value());
+  EXPECT_LT(Off(m.speed->bytes_per_second, 5e9), 1.5);
+}
+
 TEST(LinkProbeTest, TakesLittle) {
   // As fast as memory: a few MB, in a moment.
   const Measured fast =
