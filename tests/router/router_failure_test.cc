@@ -454,13 +454,18 @@ TEST_F(RouterTest, SaysWhatItKnowsOfItsCluster) {
 
 TEST_F(RouterTest, DrainLetsRunningRequestsFinish) {
   FakeWorker* const decode = AddDecode("d0");
-  options_.loop.drain = absl::Seconds(20);
+  options_.loop.drain = absl::Seconds(60);
   StartRouter();
   const auto call = Generate();
   const uint64_t attempt = decode->NextReserve().attempt();
   std::thread drain([&] { router_->Drain(); });
   AwaitServing(false);
-  EXPECT_EQ(Generate()->Finish().error_code(), grpc::UNAVAILABLE);
+  // One that comes a moment after the health service has said so is taken yet,
+  // and waits for the worker.
+  EXPECT_TRUE(AwaitThat([&] {
+    return Generate(Request(), absl::Seconds(1))->Finish().error_code() ==
+           grpc::UNAVAILABLE;
+  }));
   decode->SendToken(attempt, 0, kEos, v1::FINISH_REASON_STOP);
   decode->SendOk(attempt);
   EXPECT_TRUE(call->Finish().ok());
