@@ -8,6 +8,7 @@ void AddBenchCommand(CLI::App* app, const std::string& program,
   CLI::App* bench = app->add_subcommand("bench", "Measure how fast things are");
   bench->require_subcommand(1);
   AddBenchEngineCommand(bench, program, chosen);
+  AddBenchServeCommand(bench, program, chosen);
 }
 
 }  // namespace baton::cli

@@ -31,6 +31,8 @@ void AddBenchCommand(CLI::App* app, const std::string& program,
                      Command* chosen);
 void AddBenchEngineCommand(CLI::App* bench, const std::string& program,
                            Command* chosen);
+void AddBenchServeCommand(CLI::App* bench, const std::string& program,
+                          Command* chosen);
 void AddDoctorCommand(CLI::App* app, const std::string& program,
                       Command* chosen);
 void AddExplainCommand(CLI::App* app, const std::string& program,

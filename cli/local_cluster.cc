@@ -105,6 +105,9 @@ absl::Status LocalCluster::StartRouter() {
   CHECK(AllWorkersReady());
   std::vector<std::string> args = {"--listen", options_.listen, "--http",
                                    options_.http};
+  if (!options_.placement.empty()) {
+    args.insert(args.end(), {"--placement", options_.placement});
+  }
   for (const Member& member : members_) {
     BATON_ASSIGN_OR_RETURN(std::string address, ReadyField(member, "grpc"));
     args.push_back(member.is_prefill ? "--prefill" : "--decode");

@@ -30,6 +30,8 @@ struct LocalClusterOptions {
   std::string http = "127.0.0.1:8000";
   // Passed on to each process when not empty: "text" or "json".
   std::string log_format;
+  // Passed on to the router when not empty.
+  std::string placement;
   // Passed on to each worker when not empty.
   std::string kv_memory;
   std::string weights;

@@ -43,6 +43,7 @@ struct UpOptions {
   std::string listen = kDefaultAddress;
   // Empty: kDefaultHttpAddress, or a free port where --listen takes one.
   std::string http;
+  std::string placement;
   std::string kv_memory;
   std::string weights;
   std::string kv_dtype;
@@ -320,11 +321,10 @@ class Up final {
   }
 
   void ReportReady() const {
-    std::map<std::string, std::string> fields = {
-        {"name", "up"},
-        {"grpc", address_},
-        {"http", http_address_},
-        {"log_dir", log_dir_.path()}};
+    std::map<std::string, std::string> fields = {{"name", "up"},
+                                                 {"grpc", address_},
+                                                 {"http", http_address_},
+                                                 {"log_dir", log_dir_.path()}};
     for (const Member& member : cluster_.members()) {
       fields[absl::StrCat("pid.", member.process->name())] =
           absl::StrCat(member.process->pid());
@@ -361,6 +361,7 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   cluster.weights = options.weights;
   cluster.kv_dtype = options.kv_dtype;
   cluster.log_format = options.log_format;
+  cluster.placement = options.placement;
   // Workers that each take all CPUs would run over each other.
   cluster.threads_per_worker =
       options.threads > 0
@@ -421,6 +422,10 @@ void AddUpCommand(CLI::App* app, const std::string& program, Command* chosen) {
       ->check([](const std::string& text) {
         return std::string(ParseHostPort(text).status().message());
       });
+  up->add_option("--placement", options->placement,
+                 "How the router chooses workers: least-load (default) or "
+                 "cost-model")
+      ->check(CLI::IsMember({"least-load", "cost-model"}));
   up->add_option("--kv-memory", options->kv_memory,
                  "KV memory of each worker, such as 256MiB, or 25%: a share "
                  "of what is free once its weights are loaded");

@@ -79,6 +79,20 @@ std::string ReplaceIllFormedUtf8(absl::string_view text) {
   return out;
 }
 
+std::string CutUtf8(absl::string_view text, size_t max_bytes) {
+  absl::string_view kept = text.substr(0, max_bytes);
+  if (kept.size() < text.size()) {
+    // No character has more than three bytes before its last one.
+    for (size_t back = 1; back <= 3 && back <= kept.size(); ++back) {
+      if (NextUtf8(kept, kept.size() - back).kind == Utf8Kind::kIncomplete) {
+        kept.remove_suffix(back);
+        break;
+      }
+    }
+  }
+  return ReplaceIllFormedUtf8(kept);
+}
+
 bool IsControlCharacter(char32_t code_point) {
   return code_point < 0x20 ||
          (code_point >= 0x7F && code_point <= 0x9F) ||    // DEL, C1

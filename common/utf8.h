@@ -45,6 +45,12 @@ size_t ValidUtf8Length(absl::string_view text, size_t pos);
 // `text` with every ill-formed or incomplete piece replaced by U+FFFD.
 std::string ReplaceIllFormedUtf8(absl::string_view text);
 
+// The beginning of `text`: what of it fits into `max_bytes`, cut between
+// characters, then repaired as above (so at most three times as long). For what
+// others wrote and we pass on: protobuf takes valid UTF-8 only, and headers and
+// trailers have little room.
+std::string CutUtf8(absl::string_view text, size_t max_bytes);
+
 // Whether a terminal or a reader of lines acts on it: it moves the cursor, ends
 // lines, or turns the direction of writing.
 bool IsControlCharacter(char32_t code_point);

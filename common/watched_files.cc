@@ -34,8 +34,9 @@ bool WatchedFiles::Changed() {
   if (now < next_look_) return false;
   next_look_ = now + kLookInterval;
   std::vector<Stamp> stamps = Look();
-  if (stamps == seen_) return false;
+  if (stamps == seen_ && !look_again_) return false;
   seen_ = std::move(stamps);
+  look_again_ = false;
   return true;
 }
 
@@ -56,6 +57,10 @@ std::vector<WatchedFiles::Stamp> WatchedFiles::Look() const {
   stamps.reserve(paths_.size());
   for (const std::string& path : paths_) stamps.push_back(StampOf(path));
   return stamps;
+}
+
+bool MayReadLater(const absl::Status& error) {
+  return !absl::IsInvalidArgument(error) && !absl::IsNotFound(error);
 }
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path,

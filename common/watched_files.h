@@ -27,6 +27,10 @@ class WatchedFiles final {
   // read after that is at least as new as what was seen.
   bool Changed();
 
+  // What changed could not be read, for a reason that may pass: the next look
+  // finds it changed again.
+  void LookAgain() { look_again_ = true; }
+
  private:
   // Of one file; all zero when there is none.
   struct Stamp {
@@ -46,7 +50,12 @@ class WatchedFiles final {
   const Clock* const clock_;
   absl::Time next_look_;
   std::vector<Stamp> seen_;
+  bool look_again_ = false;
 };
+
+// Whether reading the same files later may give what it did not give now: not
+// where they are wrong or gone, which only a change of theirs mends.
+bool MayReadLater(const absl::Status& error);
 
 // All of a small file. Errors name the path: those of open(2) and read(2);
 // InvalidArgument when it is a folder or longer than `max_bytes`.

@@ -327,8 +327,10 @@ void DecodeLoop::Execute(const StepPlan& plan) {
   const StepResult result = engine_->Execute(plan, [](int32_t) {});
   ++steps_;
   metrics_->steps->Increment();
-  metrics_->step_seconds->Observe(
-      absl::ToDoubleSeconds(clock_->Now() - started));
+  const double seconds = absl::ToDoubleSeconds(clock_->Now() - started);
+  metrics_->step_seconds->Observe(seconds);
+  step_cost_.Observe(scheduling::ShapeOf(plan), seconds);
+  metrics_->step_prediction_error->Set(step_cost_.error());
   metrics_->step_tokens->Observe(static_cast<double>(plan.NumTokens()));
   Commit(plan, result, started);
 }
@@ -435,8 +437,10 @@ void DecodeLoop::Publish() {
   load.set_waiting(static_cast<uint32_t>(waiting));
   load.set_free_blocks(static_cast<uint32_t>(pool_.num_available()));
   load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
+  load.set_context_tokens(static_cast<uint64_t>(scheduler_.ContextTokens()));
   load.set_steps(steps_);
   load.set_draining(drain_requested_);
+  worker::SetStepCost(step_cost_.cost(), &load);
   publisher_.Flush(clock_->Now(), load);
 }
 

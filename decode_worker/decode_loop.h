@@ -33,6 +33,7 @@
 #include "scheduling/decode_scheduler.h"
 #include "scheduling/prefix_cache.h"
 #include "scheduling/sequence.h"
+#include "scheduling/step_cost.h"
 #include "worker/attempt_report.h"
 #include "worker/attempt_table.h"
 #include "worker/control_service.h"
@@ -141,6 +142,7 @@ class DecodeLoop final : public worker::WorkerLoop {
   TransferSlots slots_;
   uint64_t last_sequence_ = 0;
   uint64_t steps_ = 0;
+  scheduling::StepCostModel step_cost_;
   // Whether the last turn found nothing to run.
   bool idle_ = true;
 

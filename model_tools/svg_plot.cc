@@ -39,10 +39,11 @@ class PanelPainter final {
     double max_y = 0;
     for (const PlotLine& line : panel.lines) {
       for (const PlotPoint& point : line.points) {
-        xs_.insert(point.x);
+        ticks_.insert(point.x);
         max_y = std::max(max_y, point.y);
       }
     }
+    if (panel.x_axis == PlotPanel::XAxis::kLinear) SetLinearTicks();
     step_y_ = NiceStep(std::max(max_y, 1e-9) / 5);
     max_y_ = std::max(1.0, std::ceil(max_y / step_y_)) * step_y_;
   }
@@ -55,13 +56,27 @@ class PanelPainter final {
   }
 
  private:
+  // From zero to the first tick that nothing is beyond.
+  void SetLinearTicks() {
+    const double most = ticks_.empty() ? 0 : *ticks_.rbegin();
+    const double step = NiceStep(std::max(most, 1e-9) / 6);
+    ticks_ = {0};
+    while (*ticks_.rbegin() < most * (1 - 1e-9)) {
+      ticks_.insert(static_cast<double>(ticks_.size()) * step);
+    }
+  }
+
+  // Where x is along the axis, in units that are even there.
+  double Along(double x) const {
+    return panel_.x_axis == PlotPanel::XAxis::kLinear ? x : std::log2(x);
+  }
   double X(double x) const {
     const double begin = x0_ + kLeft + 14;
     const double end = x0_ + kPanelWidth - kRight - 14;
-    if (xs_.size() < 2) return (begin + end) / 2;
-    const double low = std::log2(*xs_.begin());
-    const double high = std::log2(*xs_.rbegin());
-    return begin + (std::log2(x) - low) / (high - low) * (end - begin);
+    if (ticks_.size() < 2) return (begin + end) / 2;
+    const double low = Along(*ticks_.begin());
+    const double high = Along(*ticks_.rbegin());
+    return begin + (Along(x) - low) / (high - low) * (end - begin);
   }
   double Y(double y) const { return kTop + kPlotHeight * (1.0 - y / max_y_); }
 
@@ -81,7 +96,7 @@ class PanelPainter final {
           svg, Text(left - 8, y + 4, absl::StrFormat("%.6g", i * step_y_),
                     "text-anchor=\"end\""));
     }
-    for (const double x : xs_) {
+    for (const double x : ticks_) {
       absl::StrAppendFormat(svg,
                             "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" "
                             "y2=\"%.1f\" stroke=\"#444\"/>\n",
@@ -109,19 +124,16 @@ class PanelPainter final {
     std::vector<PlotPoint> points = line.points;
     std::sort(points.begin(), points.end(),
               [](const auto& a, const auto& b) { return a.x < b.x; });
-    std::string path;
-    for (const PlotPoint& point : points) {
-      absl::StrAppendFormat(&path, "%s%.1f %.1f", path.empty() ? "M" : "L",
-                            X(point.x), Y(point.y));
+    if (panel_.marks != PlotPanel::Marks::kDots) {
+      PaintPath(points, colour, svg);
     }
-    absl::StrAppendFormat(svg,
-                          "<path d=\"%s\" fill=\"none\" stroke=\"%s\" "
-                          "stroke-width=\"2\"/>\n",
-                          path, colour);
-    for (const PlotPoint& point : points) {
-      absl::StrAppendFormat(
-          svg, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" fill=\"%s\"/>\n",
-          X(point.x), Y(point.y), colour);
+    if (panel_.marks != PlotPanel::Marks::kLines) {
+      const double radius = panel_.marks == PlotPanel::Marks::kDots ? 2 : 3.5;
+      for (const PlotPoint& point : points) {
+        absl::StrAppendFormat(
+            svg, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%g\" fill=\"%s\"/>\n",
+            X(point.x), Y(point.y), radius, colour);
+      }
     }
     const double y =
         kTop + kPlotHeight + kAxisHeight + 16 + index * kLegendLine;
@@ -132,9 +144,22 @@ class PanelPainter final {
     absl::StrAppend(svg, Text(x0_ + kLeft + 32, y, line.name, ""));
   }
 
+  void PaintPath(const std::vector<PlotPoint>& points, const char* colour,
+                 std::string* svg) const {
+    std::string path;
+    for (const PlotPoint& point : points) {
+      absl::StrAppendFormat(&path, "%s%.1f %.1f", path.empty() ? "M" : "L",
+                            X(point.x), Y(point.y));
+    }
+    absl::StrAppendFormat(svg,
+                          "<path d=\"%s\" fill=\"none\" stroke=\"%s\" "
+                          "stroke-width=\"2\"/>\n",
+                          path, colour);
+  }
+
   const PlotPanel& panel_;
   const double x0_;
-  std::set<double> xs_;
+  std::set<double> ticks_;
   double step_y_ = 1;
   double max_y_ = 1;
 };

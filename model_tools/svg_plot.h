@@ -1,5 +1,5 @@
-// Line charts as a self-contained SVG file: panels side by side, with labelled
-// axes (x in powers of two, y from zero) and a legend each. Pure; any thread.
+// Charts as a self-contained SVG file: panels side by side, with labelled axes
+// (y from zero) and a legend each. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace baton::model_tools {
 
 struct PlotPoint {
-  double x = 0;  // above zero
+  double x = 0;  // not below zero; above it where the axis is in powers of two
   double y = 0;  // not below zero
 };
 
@@ -20,10 +20,18 @@ struct PlotLine {
 };
 
 struct PlotPanel {
+  enum class XAxis {
+    kPowersOfTwo,  // a tick for each x
+    kLinear,       // from zero
+  };
+  enum class Marks { kLinesAndDots, kLines, kDots };
+
   std::string title;
   std::string x_label;
   std::string y_label;
   std::vector<PlotLine> lines;
+  XAxis x_axis = XAxis::kPowersOfTwo;
+  Marks marks = Marks::kLinesAndDots;
 };
 
 std::string RenderSvg(const std::string& title,

@@ -349,8 +349,10 @@ void PrefillLoop::Execute(const StepPlan& plan) {
   });
   ++steps_;
   metrics_->steps->Increment();
-  metrics_->step_seconds->Observe(
-      absl::ToDoubleSeconds(clock_->Now() - started));
+  const double seconds = absl::ToDoubleSeconds(clock_->Now() - started);
+  metrics_->step_seconds->Observe(seconds);
+  step_cost_.Observe(scheduling::ShapeOf(plan), seconds);
+  metrics_->step_prediction_error->Set(step_cost_.error());
   metrics_->step_tokens->Observe(static_cast<double>(plan.NumTokens()));
   metrics_->prompt_tokens->Increment(static_cast<double>(plan.NumTokens()));
   Commit(plan, result);
@@ -469,6 +471,7 @@ void PrefillLoop::Publish() {
   load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
   load.set_steps(steps_);
   load.set_draining(drain_requested_);
+  worker::SetStepCost(step_cost_.cost(), &load);
   publisher_.Flush(clock_->Now(), load);
 }
 

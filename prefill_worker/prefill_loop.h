@@ -36,6 +36,7 @@
 #include "scheduling/prefill_scheduler.h"
 #include "scheduling/prefix_cache.h"
 #include "scheduling/sequence.h"
+#include "scheduling/step_cost.h"
 #include "worker/attempt_report.h"
 #include "worker/attempt_table.h"
 #include "worker/control_service.h"
@@ -151,6 +152,7 @@ class PrefillLoop final : public worker::WorkerLoop {
   worker::Quarantine quarantine_;
   uint64_t last_sequence_ = 0;
   uint64_t steps_ = 0;
+  scheduling::StepCostModel step_cost_;
   // Attempts whose hand-off could not begin in the step under way, and why.
   std::vector<std::pair<SequenceId, absl::Status>> failed_starts_;
   // Whether the last turn found nothing to run.

@@ -8,6 +8,7 @@
 #include "common/status_macros.h"
 #include "router/invalid_field.h"
 #include "router/text/chat_template.h"
+#include "router/text/json_shape.h"
 
 namespace baton::router {
 namespace {
@@ -15,23 +16,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxMessages = 4096;
-// Deeper JSON would make recursive readers use up their stack.
-constexpr int kMaxDepth = 64;
+// A conversation with tools has far less of each.
+constexpr JsonBounds kBounds = {
+    .max_depth = 64, .max_values = 1 << 18, .max_members = 1024};
 
 absl::StatusOr<Json> ParseField(const char* field, const std::string& text) {
   if (text.empty()) return Json(nullptr);
-  bool too_deep = false;
-  Json value = Json::parse(
-      text,
-      [&too_deep](int depth, Json::parse_event_t, Json&) {
-        too_deep = too_deep || depth > kMaxDepth;
-        return !too_deep;
-      },
-      /*allow_exceptions=*/false);
-  if (too_deep) {
-    return InvalidField(field,
-                        absl::StrCat("is nested deeper than ", kMaxDepth));
+  if (absl::Status shape = CheckJsonBounds(text, kBounds); !shape.ok()) {
+    return InvalidField(field, shape.message());
   }
+  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) return InvalidField(field, "is not JSON");
   return value;
 }
@@ -132,8 +126,11 @@ absl::StatusOr<std::string> RenderChat(const v1::ChatPrompt& chat,
   input.now = now;
   absl::StatusOr<std::string> text = model.chat_template->Render(input);
   if (text.ok()) return text;
-  if (absl::IsInvalidArgument(text.status())) {
-    return WithField("messages", text.status());
+  // A rendering's bounds are no matter of load: trying again cannot help.
+  if (absl::IsInvalidArgument(text.status()) ||
+      absl::IsResourceExhausted(text.status())) {
+    return WithField("messages",
+                     absl::InvalidArgumentError(text.status().message()));
   }
   return text.status();
 }

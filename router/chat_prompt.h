@@ -13,8 +13,9 @@ namespace baton::router {
 
 // The prompt of `chat` for this model.
 //
-// InvalidArgument names the field ("messages[2].role is missing"), or gives the
-// template's own complaint; Unimplemented for content that is not text.
+// InvalidArgument names the field ("messages[2].role must be a string"; also
+// for content that is not text), gives the template's own complaint, or says
+// which bound of a rendering the conversation would go beyond.
 absl::StatusOr<std::string> RenderChat(const v1::ChatPrompt& chat,
                                        const ServedModel& model,
                                        absl::Time now);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/utf8.h"
 
 namespace baton::router {
 
@@ -117,7 +118,8 @@ void Cluster::TakeHello(int index, const v1::WorkerMessage& message,
 
 Cluster::News Cluster::TakeEnd(int index, const std::string& reason,
                                absl::Time now) {
-  const std::string why = reason.substr(0, kMaxReasonBytes);
+  // Whole characters: the wire takes nothing else.
+  const std::string why = CutUtf8(reason, kMaxReasonBytes);
   Peer& peer = peers_[index];
   peer.link->Ended();
   peer.next_connect_at = now + peer.backoff;
@@ -152,7 +154,10 @@ absl::Time Cluster::Advance(absl::Time now) {
     *message.mutable_pair() = std::move(command.pair);
     Send(registry_.workers()[command.prefill].id, std::move(message));
   }
-  if (registry_.NumBreakersOpen(now) != breakers_open_) UpdateGauges(now);
+  if (registry_.NumBreakersOpen(now) != breakers_open_ ||
+      registry_.num_stuck_changes() != stuck_changes_) {
+    UpdateGauges(now);
+  }
   return std::min(next, registry_.NextDue(now));
 }
 
@@ -217,10 +222,11 @@ void Cluster::UpdateGauges(absl::Time now) {
     const bool connected = worker.id != kNoWorker;
     metrics_->SetWorkerUp(worker.role, worker.address, connected,
                           connected && worker.misfit.empty() &&
-                              !worker.draining &&
+                              !worker.draining && !worker.stuck &&
                               !registry_.BreakerOpen(static_cast<int>(i), now));
   }
   breakers_open_ = registry_.NumBreakersOpen(now);
+  stuck_changes_ = registry_.num_stuck_changes();
 }
 
 }  // namespace baton::router

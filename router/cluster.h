@@ -95,7 +95,9 @@ class Cluster final {
   RouterMetrics* const metrics_;
   WorkerRegistry registry_;
   std::vector<Peer> peers_;
+  // As of the gauges.
   int breakers_open_ = 0;
+  int64_t stuck_changes_ = 0;
 };
 
 }  // namespace baton::router

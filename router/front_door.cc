@@ -78,6 +78,14 @@ absl::StatusOr<FrontDoor::Admission> FrontDoor::Admit(
   return Admission(*std::move(grant));
 }
 
+absl::Status FrontDoor::AdmitMore(const Admission& admission, int32_t more,
+                                  absl::Duration* retry_after) {
+  const absl::Status admitted =
+      access_->AdmitMore(admission.get(), more, retry_after);
+  if (admitted.ok()) return admitted;
+  return Rejected("key_limit", admitted);
+}
+
 absl::Status FrontDoor::Authenticate(absl::string_view authorization) const {
   return access_->Authenticate(authorization);
 }
@@ -133,9 +141,11 @@ absl::Status FrontDoor::Enter(RequestKey key, PreparedRequest request,
   incoming->deadline =
       received_at + std::min(timeout, options_.request_timeout);
   incoming->stream = std::move(stream);
-  if (inbox_->TryPush(RouterEvent(std::move(incoming)))) {
-    return absl::OkStatus();
-  }
+  auto event = RouterEvent(std::move(incoming));
+  if (inbox_->TryPush(std::move(event))) return absl::OkStatus();
+  // TryPush leaves what it refuses untouched.
+  JudgeRejection(std::get<std::unique_ptr<IncomingRequest>>(event)->answer,
+                 metrics_);
   return Rejected("inbox_full",
                   absl::ResourceExhaustedError("the router is overloaded"));
 }

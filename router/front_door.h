@@ -3,8 +3,9 @@
 // HTTP API are two adapters in front of it.
 //
 // Any thread but the loop's. Prepare takes time in proportion to the prompt
-// (tokenizing: about 0.1 s for a megabyte of text); nothing here waits for the
-// loop.
+// (tokenizing: about 0.1 s for a megabyte of text) and, of a conversation, what
+// its template spends, which is bounded (router/text/jinja/run.h); nothing here
+// waits for the loop.
 #pragma once
 
 #include <atomic>
@@ -51,6 +52,11 @@ class FrontDoor final {
   // (`*retry_after` says when to come back); Unavailable while draining.
   absl::StatusOr<Admission> Admit(absl::string_view authorization,
                                   absl::Duration* retry_after);
+  // For `more` requests of the same call, before the admission is shared.
+  // ResourceExhausted as above; InvalidArgument where the key never allows so
+  // many.
+  absl::Status AdmitMore(const Admission& admission, int32_t more,
+                         absl::Duration* retry_after);
   // Whether Admit might let a caller in, who is refused and counted as there if
   // not: for what has not come whole yet. Admits nobody.
   absl::Status Recognize(absl::string_view authorization);

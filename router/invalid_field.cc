@@ -2,21 +2,25 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "common/utf8.h"
 
 namespace baton::router {
 namespace {
 
 constexpr absl::string_view kPayload = "baton.router/field";
+// Both may quote what the client wrote, and go into headers and trailers.
+constexpr size_t kMaxBytes = 1000;
+constexpr size_t kMaxFieldBytes = 200;
 
 }  // namespace
 
 absl::Status InvalidField(absl::string_view field, absl::string_view problem) {
-  return WithField(
-      field, absl::InvalidArgumentError(absl::StrCat(field, " ", problem)));
+  return WithField(field, absl::InvalidArgumentError(CutUtf8(
+                              absl::StrCat(field, " ", problem), kMaxBytes)));
 }
 
 absl::Status WithField(absl::string_view field, absl::Status status) {
-  status.SetPayload(kPayload, absl::Cord(field));
+  status.SetPayload(kPayload, absl::Cord(CutUtf8(field, kMaxFieldBytes)));
   return status;
 }
 

@@ -9,7 +9,8 @@
 
 namespace baton::router {
 
-// InvalidArgument "<field> <problem>" that FieldOf gives `field` of.
+// InvalidArgument "<field> <problem>" that FieldOf gives `field` of. Cut where
+// it is very long.
 absl::Status InvalidField(absl::string_view field, absl::string_view problem);
 
 // The same status, known to be about `field`.

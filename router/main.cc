@@ -95,6 +95,12 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "Control address of a decode worker; may be repeated")
       ->check(address)
       ->required();
+  app->add_option("--placement", o.placement,
+                  "How workers are chosen: least-load, or cost-model, which "
+                  "also decides whether a prompt is computed on the decode "
+                  "worker itself")
+      ->check(CLI::IsMember({"least-load", "cost-model"}))
+      ->capture_default_str();
   app->add_option("--max-waiting-requests", o.flow.max_waiting_requests,
                   "Most requests that wait for a worker; more are rejected")
       ->check(CLI::Range(1, 1 << 20))

@@ -55,8 +55,7 @@ void PlacementLog::Add(Entry entry) {
 void PlacementLog::Ended(absl::string_view why) {
   if (entries_.empty() || !entries_.back().ended.empty()) return;
   // Whole characters: the wire takes nothing else.
-  why = why.substr(0, kMaxEndedBytes);
-  entries_.back().ended = std::string(why.substr(0, ValidUtf8Length(why, 0)));
+  entries_.back().ended = CutUtf8(why, kMaxEndedBytes);
 }
 
 size_t PlacementLog::ByteSize() const {

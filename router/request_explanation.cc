@@ -122,10 +122,9 @@ EndedRequest MakeEnded(RequestRecord& record, scheduling::FinishReason reason,
   ended.reason = reason;
   if (!status.ok()) {
     // Whole characters: the wire takes nothing else.
-    const std::string message = absl::StrCat(
-        absl::StatusCodeToString(status.code()), ": ", status.message());
-    const auto kept = absl::string_view(message).substr(0, kMaxErrorBytes);
-    ended.error = std::string(kept.substr(0, ValidUtf8Length(kept, 0)));
+    ended.error = CutUtf8(absl::StrCat(absl::StatusCodeToString(status.code()),
+                                       ": ", status.message()),
+                          kMaxErrorBytes);
     if (record.attempt.has_value()) record.placements.Ended(ended.error);
   }
   ended.placements = std::move(record.placements);

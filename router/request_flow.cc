@@ -34,6 +34,17 @@ bool IsDeadline(const RequestRecord& record, absl::Time now) {
   return record.deadline - now <= std::max(kDeadlineSlack, 0.01 * whole);
 }
 
+// Of a target for the first token: what is left of it, and a little when that
+// is over, so that sooner is still better. 0 without a target.
+double TimeLeft(const RequestRecord& record, absl::Time now) {
+  constexpr double kLeast = 1e-3;
+  const absl::Duration target = record.answer.ttft_target;
+  if (target <= absl::ZeroDuration()) return 0;
+  if (record.trace.has_first_event()) return 0;  // a retry of a stream
+  return std::max(
+      kLeast, absl::ToDoubleSeconds(record.trace.received_at + target - now));
+}
+
 }  // namespace
 
 RequestFlow::RequestFlow(const Options& options, const ServedModel& model,
@@ -78,13 +89,14 @@ void RequestFlow::Reject(IncomingRequest& incoming, const absl::Status& status,
                          const std::string& reason,
                          std::optional<absl::Duration> retry_after) {
   metrics_->Rejected(reason);
-  ReportRejection({.id = incoming.spec.id,
-                   .traceparent = incoming.spec.traceparent,
-                   .parent_span = incoming.answer.parent_span,
-                   .tenant = incoming.admission == nullptr
-                                 ? absl::string_view()
-                                 : incoming.admission->name()},
-                  reason, status);
+  JudgeRejection(incoming.answer, metrics_);
+  ReportRejection(
+      {.id = incoming.spec.id,
+       .traceparent = incoming.spec.traceparent,
+       .parent_span = incoming.answer.parent_span,
+       .tenant = incoming.admission == nullptr ? absl::string_view()
+                                               : incoming.admission->name()},
+      reason, status);
   incoming.stream->Finish(status, retry_after);
 }
 
@@ -318,7 +330,9 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
       .total_tokens = static_cast<int32_t>(record.spec.prompt.size()) +
                       record.spec.stop.max_output_tokens,
       .excluded = life.excluded(),
-      .allow_excluded_decode = now >= record.retry_excluded_at};
+      .allow_excluded_decode = now >= record.retry_excluded_at,
+      .ttft_target_seconds = TimeLeft(record, now),
+      .itl_target_seconds = absl::ToDoubleSeconds(record.answer.itl_target)};
   const absl::Time start = clock_->Now();
   const PlacementVerdict verdict =
       policy_.Place(cluster_->registry().snapshot(), request);
@@ -366,15 +380,18 @@ void RequestFlow::StartAttempt(RequestRecord& record,
   registry.PlacedDecode(charge.decode, charge.decode_blocks);
   if (verdict.prefill != kNoWorker) {
     charge.prefill = verdict.prefill;
-    charge.prefill_tokens = request.prefill_tokens;
-    charge.prefill_report =
-        registry.PlacedPrefill(charge.prefill, charge.prefill_tokens);
+  } else {
+    charge.prefill = verdict.decode;  // it prefills too
   }
+  charge.prefill_tokens = request.prefill_tokens;
+  charge.prefill_report =
+      registry.PlacedPrefill(charge.prefill, charge.prefill_tokens);
   record.charge = charge;
 
   registry.AttemptSent(verdict.prefill, verdict.decode, now);
 
   record.trace.sent_at = now;
+  record.trace.predicted_ttft = absl::Seconds(verdict.predicted_ttft_seconds);
   record.trace.decode_worker = registry.NameOf(verdict.decode);
   record.trace.prefill_worker = registry.NameOf(verdict.prefill);
   Apply(record, record.lifecycle.Place(attempt, verdict), now);

@@ -181,8 +181,7 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Finish& action,
   history_.Add(MakeEnded(record, reason, status, timing));
   if (record.admission != nullptr) {
     record.admission->CountTokens(
-        static_cast<int64_t>(record.spec.prompt.size()) +
-        record.output_tokens);
+        static_cast<int64_t>(record.spec.prompt.size()) + record.output_tokens);
   }
   // Last, so that whoever sees the end finds it counted.
   record.stream->Finish(status, std::nullopt);
@@ -193,6 +192,7 @@ void RequestFlow::StampEvent(RequestRecord& record, absl::Time now) {
   if (!trace.has_first_event()) {
     trace.first_event_at = now;
     metrics_->FirstEvent(now - trace.received_at);
+    metrics_->Predicted(trace.predicted_ttft, now - trace.sent_at);
   } else {
     const absl::Duration gap = now - trace.last_event_at;
     metrics_->LaterEvent(gap);

@@ -75,13 +75,18 @@ bool MetItl(const RequestRecord& record) {
              record.answer.itl_target;
 }
 
+bool HasTarget(const AnswerOptions& answer) {
+  return answer.ttft_target > absl::ZeroDuration() ||
+         answer.itl_target > absl::ZeroDuration();
+}
+
 // Counts a request that had targets. One that its client gave up tells nothing.
 void JudgeTargets(const RequestRecord& record, FinishReason reason,
                   RouterMetrics* metrics) {
   const AnswerOptions& answer = record.answer;
+  if (!HasTarget(answer) || reason == FinishReason::kCancelled) return;
   const bool ttft = answer.ttft_target > absl::ZeroDuration();
   const bool itl = answer.itl_target > absl::ZeroDuration();
-  if ((!ttft && !itl) || reason == FinishReason::kCancelled) return;
   const bool finished =
       reason == FinishReason::kStop || reason == FinishReason::kLength;
   metrics->TargetsJudged(answer.request_class, finished &&
@@ -167,6 +172,10 @@ void ReportRetry(const RequestRecord& record, absl::string_view cause,
   fields.Text("prefill_worker", record.trace.prefill_worker);
   fields.Text("decode_worker", record.trace.decode_worker);
   LogEvent(google::GLOG_WARNING, "attempt ended", fields);
+}
+
+void JudgeRejection(const AnswerOptions& answer, RouterMetrics* metrics) {
+  if (HasTarget(answer)) metrics->TargetsJudged(answer.request_class, false);
 }
 
 void ReportRejection(const RejectedRequest& request, absl::string_view reason,

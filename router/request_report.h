@@ -38,6 +38,9 @@ struct RejectedRequest {
   absl::string_view field;
 };
 
+// Counts it as one that missed its targets, if it had any. Any thread.
+void JudgeRejection(const AnswerOptions& answer, RouterMetrics* metrics);
+
 // Logs a line, but not more than a bound in a second: whoever can reach the
 // port can have requests rejected. `reason` is as in the metric
 // baton_admission_total. Any thread.

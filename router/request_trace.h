@@ -27,6 +27,8 @@ struct RequestTrace {
   absl::Time received_at;
   // The attempt under way, or the last one.
   absl::Time sent_at;
+  // From there to the first token, as placement expected; zero: it did not.
+  absl::Duration predicted_ttft;
   std::string prefill_worker;  // empty: local prefill
   std::string decode_worker;
   // The attempt that gave output token 0.

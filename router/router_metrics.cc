@@ -24,6 +24,11 @@ RouterMetrics::RouterMetrics(metrics::Metrics* metrics)
           "baton_time_to_first_token_seconds",
           "Request read -> first token handed to the client's stream.",
           metrics::TtftBuckets())),
+      prediction_error_(metrics->Histogram(
+          "baton_placement_ttft_error_ratio",
+          "How far the time to the first token was from what placement "
+          "expected: |measured - expected| / measured.",
+          {0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10})),
       inter_token_(metrics->Histogram(
           "baton_inter_token_latency_seconds",
           "Time between two consecutive token events of one request.",
@@ -107,6 +112,15 @@ void RouterMetrics::FirstEvent(absl::Duration ttft) {
   ttft_->Observe(absl::ToDoubleSeconds(ttft));
 }
 
+void RouterMetrics::Predicted(absl::Duration expected,
+                              absl::Duration measured) {
+  if (expected <= absl::ZeroDuration() || measured <= absl::ZeroDuration()) {
+    return;
+  }
+  prediction_error_->Observe(
+      absl::FDivDuration(absl::AbsDuration(measured - expected), measured));
+}
+
 void RouterMetrics::LaterEvent(absl::Duration gap) {
   inter_token_->Observe(absl::ToDoubleSeconds(gap));
 }
@@ -167,7 +181,8 @@ void RouterMetrics::SetWorkerUp(scheduling::WorkerRole role,
       ->Set(connected ? 1 : 0);
   metrics_
       ->Gauge("baton_worker_usable",
-              "Whether the worker is connected, fits and is not draining.",
+              "Whether the worker gets requests: it is connected, fits, makes "
+              "progress, does not fail again and again, is not draining.",
               labels)
       ->Set(usable ? 1 : 0);
 }

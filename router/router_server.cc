@@ -6,6 +6,7 @@
 #include "common/process/process.h"
 #include "common/status_macros.h"
 #include "router/grpc_worker_link.h"
+#include "scheduling/cost_placement.h"
 
 namespace baton::router {
 namespace {
@@ -29,10 +30,20 @@ http::OpenAiApi::Options ApiOptions(const RouterOptions& options) {
   return api;
 }
 
+std::unique_ptr<const scheduling::PlacementPolicy> MakePolicy(
+    const std::string& name) {
+  if (name == "cost-model") {
+    return std::make_unique<scheduling::CostModelPlacement>();
+  }
+  CHECK_EQ(name, "least-load");
+  return std::make_unique<scheduling::LeastLoadPlacement>();
+}
+
 }  // namespace
 
 RouterServer::RouterServer(const RouterOptions& options, ServedModel model)
     : model_(std::move(model)),
+      policy_(MakePolicy(options.placement)),
       registry_({{"model_name", model_.name},
                  {"role", "router"},
                  {"worker", options.name}}),
@@ -46,9 +57,9 @@ RouterServer::RouterServer(const RouterOptions& options, ServedModel model)
       service_(options.call, options.name, &door_, &inbox_),
       api_(ApiOptions(options), &door_, [this] { return registry_.Text(); }),
       cluster_(options.cluster, model_, Hello(options.name),
-               GrpcWorkerLinks(options.cluster_tls),
-               &inbox_, &metrics_, Clock::Monotonic()->Now()),
-      flow_(options.flow, model_, policy_, &cluster_, &metrics_,
+               GrpcWorkerLinks(options.cluster_tls), &inbox_, &metrics_,
+               Clock::Monotonic()->Now()),
+      flow_(options.flow, model_, *policy_, &cluster_, &metrics_,
             Clock::Monotonic()),
       loop_(
           options.loop, &inbox_, &cluster_, &flow_, &state_,
@@ -74,11 +85,6 @@ absl::Status RouterServer::Listen(const RouterOptions& options) {
                            registry_.Serve(options.metrics));
     metrics_address_ = rpc::WithPort(options.metrics, metrics_port);
   }
-  BATON_ASSIGN_OR_RETURN(running_,
-                         rpc::StartServer(options.listen, {&service_},
-                                          options.client_tls));
-  SetHealth(false);
-  address_ = rpc::WithPort(options.listen, running_.port);
   state_.Beat(Clock::Monotonic()->Now());
   if (!options.http.listen.empty()) {
     http::HttpServer::Options http = options.http;
@@ -91,6 +97,12 @@ absl::Status RouterServer::Listen(const RouterOptions& options) {
         << "HTTP on " << http_address_
         << " is plain text and can be reached from other machines";
   }
+  // Last: a gRPC server whose calls nobody answers cannot be ended.
+  BATON_ASSIGN_OR_RETURN(
+      running_, rpc::StartServer(options.listen, {&service_},
+                                 options.client_tls, rpc::Callers::kClients));
+  SetHealth(false);
+  address_ = rpc::WithPort(options.listen, running_.port);
   return absl::OkStatus();
 }
 

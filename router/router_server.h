@@ -11,8 +11,8 @@
 #include "common/metrics/metrics.h"
 #include "common/rpc/grpc_setup.h"
 #include "common/tls/pem_files.h"
-#include "router/cluster.h"
 #include "router/access/access_control.h"
+#include "router/cluster.h"
 #include "router/front_door.h"
 #include "router/http/http_server.h"
 #include "router/http/openai_api.h"
@@ -39,6 +39,8 @@ struct RouterOptions {
   RouterLoop::Options loop;
   FrontDoor::Options door;
   GenerateCall::Options call;
+  // "least-load" or "cost-model".
+  std::string placement = "least-load";
   // The OpenAI API, health and the console; an empty address: not served.
   http::HttpServer::Options http;
   http::OpenAiApi::Options api;
@@ -76,7 +78,7 @@ class RouterServer final {
   void SetHealth(bool serving);
 
   const ServedModel model_;
-  const scheduling::LeastLoadPlacement policy_;
+  const std::unique_ptr<const scheduling::PlacementPolicy> policy_;
   metrics::Metrics registry_;
   RouterMetrics metrics_;
   RouterInbox inbox_;

@@ -126,8 +126,8 @@ absl::Status ReadGguf(const std::string& path, ServedModel* model) {
   return absl::OkStatus();
 }
 
-// A model without a template, or with one that cannot be read, serves everything
-// but conversations.
+// A model without a template, or with one that cannot be read, serves
+// everything but conversations.
 void ReadChatTemplate(ServedModel* model) {
   absl::StatusOr<std::unique_ptr<ChatTemplate>> chat_template =
       LoadChatTemplate(*model->tokenizer);

@@ -1,11 +1,11 @@
 #include "router/worker_registry.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/log.h"
+#include "router/worker_snapshot.h"
 
 namespace baton::router {
 namespace {
@@ -14,24 +14,6 @@ using scheduling::kNoWorker;
 using scheduling::WorkerId;
 using scheduling::WorkerRole;
 using scheduling::WorkerSnapshot;
-
-int32_t Clamped(uint64_t value) {
-  return static_cast<int32_t>(
-      std::min<uint64_t>(value, std::numeric_limits<int32_t>::max()));
-}
-
-// Before its first report a worker counts as idle.
-WorkerSnapshot Idle(WorkerId id, WorkerRole role, const v1::WorkerHello& h) {
-  return {.id = id,
-          .role = role,
-          .block_size = Clamped(h.fingerprint().block_size()),
-          .total_blocks = Clamped(h.total_blocks()),
-          .max_sequences = Clamped(h.max_sequences()),
-          .max_context = Clamped(h.max_context()),
-          .max_queued_tokens = static_cast<int64_t>(std::min<uint64_t>(
-              h.max_queued_tokens(), std::numeric_limits<int64_t>::max())),
-          .free_blocks = Clamped(h.total_blocks())};
-}
 
 }  // namespace
 
@@ -63,7 +45,7 @@ WorkerId WorkerRegistry::Connected(int index, const v1::WorkerHello& hello,
   const auto place = std::find_if(
       snapshot_.workers.begin(), snapshot_.workers.end(),
       [&](const WorkerSnapshot& w) { return IndexOf(w.id) > index; });
-  snapshot_.workers.insert(place, Idle(worker.id, worker.role, hello));
+  snapshot_.workers.insert(place, IdleSnapshot(worker.id, worker.role, hello));
   LOG(INFO) << "worker " << Describe(index) << " joined"
             << (restarted ? ", restarted" : "") << ": " << hello.total_blocks()
             << " blocks of " << hello.fingerprint().block_size()
@@ -93,16 +75,14 @@ void WorkerRegistry::Reported(int index, const v1::LoadReport& load,
   WorkerSnapshot* snapshot = Find(worker.id);
   if (snapshot == nullptr) return;
   ++worker.reports;
-  const bool idle = load.running() == 0 && load.queued_tokens() == 0;
+  // What a prefill worker has computed waits for the decode worker and the
+  // link, which may take longer; a decode worker's sequences take each step.
+  const bool idle =
+      load.queued_tokens() == 0 &&
+      (worker.role == WorkerRole::kPrefill || load.running() == 0);
   if (idle || load.steps() != worker.steps) worker.progressed_at = now;
   worker.steps = load.steps();
-  snapshot->running = Clamped(load.running());
-  snapshot->waiting = Clamped(load.waiting());
-  snapshot->free_blocks = Clamped(load.free_blocks());
-  snapshot->queued_tokens = Clamped(load.queued_tokens());
-  snapshot->placed_sequences = 0;
-  snapshot->placed_blocks = 0;
-  snapshot->placed_tokens = 0;
+  TakeReport(load, snapshot);
 }
 
 void WorkerRegistry::PairReported(int index, const v1::PairReport& report,
@@ -440,6 +420,7 @@ void WorkerRegistry::Refresh(absl::Time now) {
     const bool stuck = Stuck(worker, now);
     LOG_IF(ERROR, stuck && !worker.stuck)
         << Describe(static_cast<int>(i)) << " makes no progress";
+    num_stuck_changes_ += stuck != worker.stuck;
     worker.stuck = stuck;
     snapshot->usable = Usable(worker) && !stuck && worker.breaker.Allows(now);
     snapshot->paired_with.clear();

@@ -36,8 +36,9 @@ class WorkerRegistry final {
     absl::Duration max_pair_retry = absl::Seconds(8);
     // Of each worker, and of each pair.
     scheduling::CircuitBreaker::Options breaker;
-    // A worker reports every second, and takes a step whenever it has work. One
-    // that did neither for so long hangs: it gets no requests until it does.
+    // A worker reports every second, and takes a step whenever it has something
+    // to compute. One that did neither for so long hangs: it gets no requests
+    // until it does.
     absl::Duration stuck_after = absl::Seconds(60);
   };
 
@@ -57,7 +58,8 @@ class WorkerRegistry final {
     std::string misfit;
     // Counts its load reports.
     uint64_t reports = 0;
-    // Of the last report, and when there last was a step, or nothing to do.
+    // Of the last report, and when there last was a step, or nothing to
+    // compute.
     uint64_t steps = 0;
     absl::Time progressed_at;
     bool stuck = false;
@@ -116,6 +118,9 @@ class WorkerRegistry final {
   // Whether a worker gets no requests, or only a probe, for now.
   bool BreakerOpen(int index, absl::Time now) const;
   int NumBreakersOpen(absl::Time now) const;
+
+  // How many times a worker was found to hang, or not to any more.
+  int64_t num_stuck_changes() const { return num_stuck_changes_; }
 
   // What this router placed and what ended: the load that reports do not show
   // yet. Unknown ids (lost meanwhile) are ignored.
@@ -194,6 +199,7 @@ class WorkerRegistry final {
   const ServedModel& model_;
   const Options options_;
   const absl::Time start_;
+  int64_t num_stuck_changes_ = 0;
 
   std::vector<Worker> workers_;
   std::map<PairKey, PairState> pairs_;    // of connected workers that fit

@@ -59,6 +59,14 @@ int64_t DecodeScheduler::QueuedTokens() const {
   return tokens;
 }
 
+int64_t DecodeScheduler::ContextTokens() const {
+  int64_t tokens = 0;
+  for (const Sequence* sequence : running_) {
+    tokens += sequence->num_tokens() - sequence->uncomputed();
+  }
+  return tokens;
+}
+
 void DecodeScheduler::CheckInvariants() const {
   for (const Sequence* sequence : running_) {
     CHECK(!sequence->finished().has_value());

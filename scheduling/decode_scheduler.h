@@ -40,6 +40,8 @@ class DecodeScheduler final {
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
   // Prompt tokens still to be computed here.
   int64_t QueuedTokens() const;
+  // Tokens that are computed, over all sequences.
+  int64_t ContextTokens() const;
 
   void CheckInvariants() const;
 

@@ -6,90 +6,12 @@
 #include <utility>
 
 #include "common/log.h"
+#include "scheduling/placement_room.h"
 
 namespace baton::scheduling {
 namespace {
 
 using Standing = PlacementCandidate::Standing;
-using Workers = std::vector<const WorkerSnapshot*>;
-
-bool Contains(absl::Span<const WorkerId> ids, WorkerId id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
-int64_t QueuedTokens(const WorkerSnapshot& worker) {
-  return std::max<int64_t>(0, worker.queued_tokens + worker.placed_tokens);
-}
-
-int32_t Sequences(const WorkerSnapshot& worker) {
-  return std::max(0, worker.running + worker.waiting + worker.placed_sequences);
-}
-
-int32_t FreeBlocks(const WorkerSnapshot& worker) {
-  return std::min(worker.total_blocks,
-                  worker.free_blocks - worker.placed_blocks);
-}
-
-bool CouldEverHold(const WorkerSnapshot& worker, int32_t tokens) {
-  return tokens <= worker.max_context &&
-         BlocksFor(tokens, worker.block_size) <= worker.total_blocks;
-}
-
-bool DecodeHasRoom(const WorkerSnapshot& worker, int32_t tokens) {
-  return Sequences(worker) < worker.max_sequences &&
-         BlocksFor(tokens, worker.block_size) <= FreeBlocks(worker);
-}
-
-// An idle worker takes any prompt that it can hold, however long.
-bool PrefillHasRoom(const WorkerSnapshot& worker, int32_t tokens) {
-  const int64_t queued = QueuedTokens(worker);
-  return worker.max_queued_tokens == 0 || queued == 0 ||
-         queued + tokens <= worker.max_queued_tokens;
-}
-
-// In [0, 2]: share of the blocks plus share of the sequence places.
-double DecodeLoad(const WorkerSnapshot& worker) {
-  const double blocks =
-      1.0 - static_cast<double>(FreeBlocks(worker)) / worker.total_blocks;
-  return blocks + static_cast<double>(Sequences(worker)) / worker.max_sequences;
-}
-
-// The least of `workers` by `load`; among equals, the one whose turn it is.
-// REQUIRES: workers is not empty.
-template <typename Load>
-const WorkerSnapshot& Least(const Workers& workers, uint64_t round, Load load) {
-  Workers least;
-  for (const WorkerSnapshot* worker : workers) {
-    if (!least.empty() && load(*worker) > load(*least.front())) continue;
-    if (!least.empty() && load(*worker) < load(*least.front())) least.clear();
-    least.push_back(worker);
-  }
-  CHECK(!least.empty());
-  return *least[round % least.size()];
-}
-
-// The prefill workers that may serve `decode`.
-Workers PairedPrefill(const ClusterSnapshot& cluster,
-                      const PlacementRequest& request, WorkerId decode) {
-  Workers paired;
-  for (const WorkerSnapshot& worker : cluster.workers) {
-    if (worker.role == WorkerRole::kPrefill && worker.usable &&
-        Contains(worker.paired_with, decode) &&
-        !Contains(request.excluded, worker.id) &&
-        CouldEverHold(worker, request.prefill_tokens)) {
-      paired.push_back(&worker);
-    }
-  }
-  return paired;
-}
-
-// Of the link from `prefill` to `decode`, in bytes per second; 0: not measured.
-double Bandwidth(const WorkerSnapshot& prefill, WorkerId decode) {
-  for (size_t i = 0; i < prefill.link_bandwidth.size(); ++i) {
-    if (prefill.paired_with[i] == decode) return prefill.link_bandwidth[i];
-  }
-  return 0;
-}
 
 // The one to compute the prompt. REQUIRES: `paired` is not empty.
 const WorkerSnapshot& PickPrefill(const Workers& paired, WorkerId decode,
@@ -248,6 +170,8 @@ const char* PlacementReasonName(PlacementReason reason) {
   switch (reason) {
     case PlacementReason::kLeastLoad:
       return "least_load";
+    case PlacementReason::kLeastDelay:
+      return "least_delay";
     case PlacementReason::kNoPrefillWorker:
       return "no_prefill_worker";
     case PlacementReason::kNoDecodeWorker:

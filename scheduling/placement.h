@@ -10,6 +10,7 @@
 
 #include "absl/types/span.h"
 #include "common/ids.h"
+#include "scheduling/step_cost.h"
 
 namespace baton::scheduling {
 
@@ -44,6 +45,16 @@ struct WorkerSnapshot {
   int32_t waiting = 0;
   int32_t free_blocks = 0;
   int64_t queued_tokens = 0;
+  // Decode workers: tokens of all sequences that run.
+  int64_t context_tokens = 0;
+  // As it measured them; not known() at first.
+  StepCost step_cost;
+
+  // Most tokens in one of its steps; 0: not known.
+  int32_t token_budget = 0;
+  // Decode workers: of the cache that a hand-off brings.
+  int64_t kv_bytes_per_token = 0;
+  int32_t num_layers = 0;
 
   // What this router changed there since that report: placed, less ended. May
   // be negative.
@@ -78,11 +89,15 @@ struct PlacementRequest {
   absl::Span<const WorkerId> excluded;
   // Whether an excluded decode worker may be taken when there is no other.
   bool allow_excluded_decode = false;
+  // Of the client; 0: none.
+  double ttft_target_seconds = 0;
+  double itl_target_seconds = 0;
 };
 
 // Why a verdict is what it is.
 enum class PlacementReason {
   kLeastLoad,
+  kLeastDelay,  // predicted (scheduling/cost_placement.h)
   // With kDecodeOnly: no prefill worker is paired with a decode worker.
   kNoPrefillWorker,
   // With kNone:
@@ -107,6 +122,8 @@ struct PlacementVerdict {
   PlacementReason reason = PlacementReason::kNoDecodeWorker;
   WorkerId prefill = kNoWorker;
   WorkerId decode = kNoWorker;
+  // Of kLeastDelay: what the policy expects; else 0.
+  double predicted_ttft_seconds = 0;
 };
 
 // How one worker stood when a verdict was given, for people who ask why.

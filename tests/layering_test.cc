@@ -95,10 +95,14 @@ const std::map<std::string, FolderRule>& Rules() {
       {"router", {{"scheduling", "common", "proto", "peer"}, kData}},
       {"client",
        {{"common", "proto"}, {"ucp/", "uct/", "ucs/", "common/rpc/"}}},
+      // What clients ask for, for load and for plans: no IO but traces.
+      {"workload",
+       {{"common"}, {"grpc", "google/protobuf", "ucp/", "uct/", "ucs/"}}},
+      {"load_generator", {{"client", "common", "proto", "workload"}, kData}},
       // Of the router only its text part, and what an API key is.
       {"cli",
-       {{"client", "model_tools", "scheduling", "common", "proto", "peer",
-         "router/text", "router/access"},
+       {{"client", "load_generator", "workload", "model_tools", "scheduling",
+         "common", "proto", "peer", "router/text", "router/access"},
         kData}},
   };
   return *rules;

@@ -48,6 +48,15 @@ v1::RefusalReason ToWire(scheduling::AdmissionVerdict verdict) {
   LOG(FATAL) << "not a refusal: " << scheduling::AdmissionVerdictName(verdict);
 }
 
+void SetStepCost(const scheduling::StepCost& cost, v1::LoadReport* load) {
+  if (!cost.known()) return;
+  v1::StepCost* const out = load->mutable_step_cost();
+  out->set_fixed(cost.fixed);
+  out->set_per_token(cost.per_token);
+  out->set_per_context_token(cost.per_context_token);
+  out->set_per_sequence(cost.per_sequence);
+}
+
 v1::WorkerMessage* Publisher::NewMessage(SessionId session) {
   return &messages_[session].emplace_back();
 }

@@ -15,6 +15,7 @@
 #include "baton/v1/worker.pb.h"
 #include "scheduling/admission.h"
 #include "scheduling/request.h"
+#include "scheduling/step_cost.h"
 #include "scheduling/step_plan.h"
 #include "worker/control_outbox.h"
 
@@ -30,6 +31,9 @@ struct AttemptKey {
 
 v1::FinishReason ToWire(scheduling::FinishReason reason);
 v1::RefusalReason ToWire(scheduling::AdmissionVerdict verdict);
+
+// Leaves the field out while nothing is known.
+void SetStepCost(const scheduling::StepCost& cost, v1::LoadReport* load);
 
 class Publisher final {
  public:

@@ -59,6 +59,10 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
       transfers_encoded(m->Gauge(
           "baton_kv_transfers_encoded",
           "Hand-offs since start that went over the wire as int8 or fp8.")),
+      step_prediction_error(m->Gauge(
+          "baton_step_prediction_error_ratio",
+          "How far the last steps took from what was predicted for them: mean "
+          "of |measured - predicted| / measured.")),
       peers(m->Gauge("baton_kv_transfer_peers",
                      "Workers that this one is paired with.")),
       registry_(m) {

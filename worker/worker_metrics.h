@@ -35,6 +35,7 @@ struct WorkerMetrics {
   prometheus::Counter* lease_expired;
   prometheus::Gauge* messages_dropped;
   prometheus::Gauge* transfers_encoded;
+  prometheus::Gauge* step_prediction_error;
   prometheus::Gauge* peers;
 
   // A sequence of so many tokens got its blocks, with the KV of so many of

@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "common/log.h"
 #include "common/rpc/grpc_credentials.h"
+#include "common/utf8.h"
 
 namespace baton::rpc {
 namespace {
@@ -20,6 +21,9 @@ namespace {
 constexpr int kKeepaliveTimeMs = 500;
 constexpr int kKeepaliveTimeoutMs = 900;
 constexpr int kConnectTimeoutMs = 5000;
+// Of clients: streams that nobody reads end by other bounds long before.
+constexpr int kClientKeepaliveTimeMs = 30'000;
+constexpr int kClientKeepaliveTimeoutMs = 20'000;
 
 }  // namespace
 
@@ -47,7 +51,7 @@ std::shared_ptr<grpc::Channel> MakeControlChannel(
 
 absl::StatusOr<RunningServer> StartServer(
     const std::string& address, const std::vector<grpc::Service*>& services,
-    std::shared_ptr<tls::PemFiles> tls) {
+    std::shared_ptr<tls::PemFiles> tls, Callers callers) {
   static std::once_flag plugins;
   std::call_once(plugins, [] {
     grpc::EnableDefaultHealthCheckService(true);
@@ -59,9 +63,13 @@ absl::StatusOr<RunningServer> StartServer(
   // Without this, Linux lets two servers share a port, and half of the
   // connections go to the wrong one.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                             kKeepaliveTimeoutMs);
+  const bool clients = callers == Callers::kClients;
+  builder.AddChannelArgument(
+      GRPC_ARG_KEEPALIVE_TIME_MS,
+      clients ? kClientKeepaliveTimeMs : kKeepaliveTimeMs);
+  builder.AddChannelArgument(
+      GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+      clients ? kClientKeepaliveTimeoutMs : kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(
@@ -103,8 +111,10 @@ absl::Status FromGrpc(const grpc::Status& status) {
 }
 
 grpc::Status ToGrpc(const absl::Status& status) {
+  // It travels in trailers, escaped; clients refuse those beyond 8 KiB.
+  constexpr size_t kMaxMessageBytes = 2000;
   return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()),
-                      std::string(status.message()));
+                      CutUtf8(status.message(), kMaxMessageBytes));
 }
 
 }  // namespace baton::rpc

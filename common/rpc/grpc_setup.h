@@ -45,6 +45,16 @@ struct RunningServer {
   int port = 0;
 };
 
+// Who connects to a server: how soon one that does not answer pings is given up.
+enum class Callers {
+  // Members of the cluster: pings every 500 ms, 900 ms to answer.
+  kCluster,
+  // Clients: every 30 s, 20 s to answer. gRPC's synchronous clients answer only
+  // while they make a call, and none of them may lose its connection between
+  // two calls of a working session.
+  kClients,
+};
+
 // Starts a server with `services` on "host:port" (port 0 takes a free one),
 // with the standard health service (serving) and server reflection; without
 // `tls` in plain text, which a warning names when others than this machine can
@@ -52,7 +62,8 @@ struct RunningServer {
 // naming it.
 absl::StatusOr<RunningServer> StartServer(
     const std::string& address, const std::vector<grpc::Service*>& services,
-    std::shared_ptr<tls::PemFiles> tls = nullptr);
+    std::shared_ptr<tls::PemFiles> tls = nullptr,
+    Callers callers = Callers::kCluster);
 
 // Whether "host:port" is reached from this machine only. False when in doubt.
 bool IsLoopback(absl::string_view address);
@@ -61,6 +72,7 @@ bool IsLoopback(absl::string_view address);
 std::string WithPort(const std::string& address, int port);
 
 absl::Status FromGrpc(const grpc::Status& status);
+// A very long message is cut.
 grpc::Status ToGrpc(const absl::Status& status);
 
 }  // namespace baton::rpc

@@ -171,6 +171,7 @@ std::shared_ptr<const PemContents> PemFiles::Get() {
   if (!contents.ok()) {
     LOG(WARNING) << "keeping the certificate of before: "
                  << contents.status().message();
+    if (MayReadLater(contents.status())) watched_.LookAgain();
     return contents_;
   }
   contents->version = contents_->version + 1;

@@ -36,6 +36,7 @@ std::string Describe(KeyUsage::Refusal refusal, const KeyLimits& limits) {
     case KeyUsage::Refusal::kNone:
       break;
     case KeyUsage::Refusal::kConcurrent:
+    case KeyUsage::Refusal::kNeverConcurrent:
       return absl::StrCat(limits.max_concurrent, " requests at a time");
     case KeyUsage::Refusal::kRequests:
       return absl::StrCat(limits.requests_per_minute, " requests per minute");
@@ -50,6 +51,7 @@ const char* ReasonLabel(KeyUsage::Refusal refusal) {
     case KeyUsage::Refusal::kNone:
       break;
     case KeyUsage::Refusal::kConcurrent:
+    case KeyUsage::Refusal::kNeverConcurrent:
       return "max_concurrent";
     case KeyUsage::Refusal::kRequests:
       return "requests_per_minute";
@@ -81,20 +83,22 @@ class KeyState final {
   }
 
   // Also the limits in force then.
-  KeyUsage::Verdict Begin(KeyLimits* limits) ABSL_LOCKS_EXCLUDED(mu_) {
+  KeyUsage::Verdict Begin(int32_t count, int32_t beside, KeyLimits* limits)
+      ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     *limits = usage_.limits();
-    const KeyUsage::Verdict verdict = usage_.Begin(clock_->Now());
+    const KeyUsage::Verdict verdict =
+        usage_.Begin(count, beside, clock_->Now());
     if (verdict.refusal == KeyUsage::Refusal::kNone &&
         requests_total_ != nullptr) {
-      requests_total_->Increment();
+      requests_total_->Increment(count);
     }
     return verdict;
   }
 
-  void Finish() ABSL_LOCKS_EXCLUDED(mu_) {
+  void Finish(int32_t count) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    usage_.Finish();
+    usage_.Finish(count);
   }
 
   void CountTokens(int64_t tokens) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -119,7 +123,7 @@ KeyGrant::KeyGrant(std::shared_ptr<KeyState> state, int32_t max_tokens)
     : state_(std::move(state)), max_tokens_(max_tokens) {}
 
 KeyGrant::~KeyGrant() {
-  if (state_ != nullptr) state_->Finish();
+  if (state_ != nullptr) state_->Finish(requests_);
 }
 
 const std::string& KeyGrant::name() const {
@@ -195,6 +199,7 @@ std::shared_ptr<const AccessControl::Keys> AccessControl::Current() {
   } else {
     LOG(WARNING) << "keeping the API keys of before: "
                  << entries.status().message();
+    if (MayReadLater(entries.status())) watched_.LookAgain();
   }
   return keys_;
 }
@@ -228,15 +233,41 @@ absl::StatusOr<std::unique_ptr<KeyGrant>> AccessControl::Admit(
   if (!required()) return std::make_unique<KeyGrant>(nullptr, 0);
   BATON_ASSIGN_OR_RETURN(std::shared_ptr<KeyState> state, Find(authorization));
   KeyLimits limits;
-  const KeyUsage::Verdict verdict = state->Begin(&limits);
+  const KeyUsage::Verdict verdict = state->Begin(1, /*beside=*/0, &limits);
   if (verdict.refusal == KeyUsage::Refusal::kNone) {
     return std::make_unique<KeyGrant>(std::move(state), limits.max_tokens);
   }
+  return Refuse(*state, verdict, limits, retry_after);
+}
+
+absl::Status AccessControl::AdmitMore(KeyGrant* grant, int32_t more,
+                                      absl::Duration* retry_after) {
+  if (grant->state_ == nullptr || more == 0) return absl::OkStatus();
+  KeyLimits limits;
+  const KeyUsage::Verdict verdict =
+      grant->state_->Begin(more, grant->requests_, &limits);
+  if (verdict.refusal != KeyUsage::Refusal::kNone) {
+    return Refuse(*grant->state_, verdict, limits, retry_after);
+  }
+  grant->requests_ += more;
+  return absl::OkStatus();
+}
+
+absl::Status AccessControl::Refuse(const KeyState& state,
+                                   const KeyUsage::Verdict& verdict,
+                                   const KeyLimits& limits,
+                                   absl::Duration* retry_after) {
+  CountRejection(ReasonLabel(verdict.refusal), state.name());
+  const std::string limit = Describe(verdict.refusal, limits);
+  if (verdict.refusal == KeyUsage::Refusal::kNeverConcurrent) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the API key \"", state.name(), "\" allows ", limit,
+                     ": ask for fewer answers in one call"));
+  }
   if (retry_after != nullptr) *retry_after = verdict.retry_after;
-  CountRejection(ReasonLabel(verdict.refusal), state->name());
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the API key \"", state->name(), "\" has reached its limit of ",
-      Describe(verdict.refusal, limits)));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the API key \"", state.name(),
+                   "\" has reached its limit of ", limit));
 }
 
 absl::Status AccessControl::Authenticate(absl::string_view authorization) {

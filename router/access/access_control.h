@@ -25,13 +25,14 @@
 #include "common/metrics/metrics.h"
 #include "common/watched_files.h"
 #include "router/access/key_file.h"
+#include "router/access/key_usage.h"
 
 namespace baton::router {
 
 class KeyState;
 
-// One request of a key, for as long as it runs: its place among those that run
-// at a time is free again when this is gone.
+// The requests of one call of a key, for as long as any of them runs: their
+// places among those that run at a time are free again when this is gone.
 class KeyGrant final {
  public:
   // `state` is null when everyone may.
@@ -49,8 +50,11 @@ class KeyGrant final {
   void CountTokens(int64_t tokens);
 
  private:
+  friend class AccessControl;
+
   const std::shared_ptr<KeyState> state_;
   const int32_t max_tokens_;
+  int32_t requests_ = 1;
 };
 
 class AccessControl final {
@@ -69,6 +73,12 @@ class AccessControl final {
   // beyond a limit, and then *retry_after says when to come back.
   absl::StatusOr<std::unique_ptr<KeyGrant>> Admit(
       absl::string_view authorization, absl::Duration* retry_after);
+
+  // A call turned out to be `more` requests than the one that it was admitted
+  // for. Before the grant is shared. ResourceExhausted as above, then nothing
+  // was taken; InvalidArgument where they are more than may ever run at a time.
+  absl::Status AdmitMore(KeyGrant* grant, int32_t more,
+                         absl::Duration* retry_after);
 
   // Only whether the key is known, for pages and calls that cost nothing.
   absl::Status Authenticate(absl::string_view authorization);
@@ -93,6 +103,9 @@ class AccessControl final {
   std::shared_ptr<KeyState> MakeState(const std::string& name);
   absl::StatusOr<std::shared_ptr<KeyState>> Find(
       absl::string_view authorization);
+  // What a verdict means for the client; counts it.
+  absl::Status Refuse(const KeyState& state, const KeyUsage::Verdict& verdict,
+                      const KeyLimits& limits, absl::Duration* retry_after);
   void CountRejection(const std::string& reason, const std::string& key);
 
   const std::string file_;

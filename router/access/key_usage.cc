@@ -11,7 +11,7 @@ namespace {
 constexpr absl::Duration kConcurrentRetry = absl::Seconds(1);
 
 // Rounding must not make someone who waited as told wait again.
-constexpr double kEnough = 1 - 1e-6;
+constexpr double kRounding = 1e-6;
 
 }  // namespace
 
@@ -34,11 +34,13 @@ void MinuteBucket::Fill(absl::Time now) {
   filled_at_ = now;
 }
 
-absl::Duration MinuteBucket::Wait(absl::Time now) {
+absl::Duration MinuteBucket::Wait(int64_t amount, absl::Time now) {
   if (per_minute_ == 0) return absl::ZeroDuration();
   Fill(now);
-  if (level_ >= kEnough) return absl::ZeroDuration();
-  return absl::Minutes((1 - level_) / static_cast<double>(per_minute_));
+  const double missing =
+      static_cast<double>(std::min(amount, per_minute_)) - level_;
+  if (missing <= kRounding) return absl::ZeroDuration();
+  return absl::Minutes(missing / static_cast<double>(per_minute_));
 }
 
 void MinuteBucket::Take(int64_t amount, absl::Time now) {
@@ -53,26 +55,29 @@ void KeyUsage::SetLimits(const KeyLimits& limits, absl::Time now) {
   tokens_.SetRate(limits.tokens_per_minute, now);
 }
 
-KeyUsage::Verdict KeyUsage::Begin(absl::Time now) {
-  if (limits_.max_concurrent > 0 && running_ >= limits_.max_concurrent) {
+KeyUsage::Verdict KeyUsage::Begin(int32_t count, int32_t beside,
+                                  absl::Time now) {
+  const int32_t most = limits_.max_concurrent;
+  if (most > 0 && count + beside > most) return {Refusal::kNeverConcurrent, {}};
+  if (most > 0 && running_ + count > most) {
     return {Refusal::kConcurrent, kConcurrentRetry};
   }
-  if (const absl::Duration wait = tokens_.Wait(now);
+  if (const absl::Duration wait = tokens_.Wait(1, now);
       wait > absl::ZeroDuration()) {
     return {Refusal::kTokens, wait};
   }
-  if (const absl::Duration wait = requests_.Wait(now);
+  if (const absl::Duration wait = requests_.Wait(count, now);
       wait > absl::ZeroDuration()) {
     return {Refusal::kRequests, wait};
   }
-  requests_.Take(1, now);
-  ++running_;
+  requests_.Take(count, now);
+  running_ += count;
   return {};
 }
 
-void KeyUsage::Finish() {
-  CHECK_GT(running_, 0);
-  --running_;
+void KeyUsage::Finish(int32_t count) {
+  CHECK_GE(running_, count);
+  running_ -= count;
 }
 
 void KeyUsage::CountTokens(int64_t tokens, absl::Time now) {

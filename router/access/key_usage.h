@@ -2,7 +2,9 @@
 // that fill up evenly over each minute.
 //
 // Requests are taken before they begin; tokens are counted when they are known,
-// so that bucket can go below zero, and the key then waits until it is not.
+// so that bucket can go below zero, and the key is refused until it is not. A
+// call that asks for more requests than a minute brings gets them once the
+// bucket is full, and leaves it as far below zero.
 //
 // Pure: the caller gives the time and owns the lock.
 #pragma once
@@ -20,8 +22,8 @@ class MinuteBucket final {
   // 0: without a limit.
   void SetRate(int64_t per_minute, absl::Time now);
 
-  // Until there is at least 1; zero when there is.
-  absl::Duration Wait(absl::Time now);
+  // Until there are `amount`, or as many as it holds; zero when there are.
+  absl::Duration Wait(int64_t amount, absl::Time now);
   // May go below zero.
   void Take(int64_t amount, absl::Time now);
 
@@ -35,10 +37,16 @@ class MinuteBucket final {
 
 class KeyUsage final {
  public:
-  enum class Refusal { kNone, kConcurrent, kRequests, kTokens };
+  enum class Refusal {
+    kNone,
+    kConcurrent,
+    kNeverConcurrent,  // more at a time than there may ever be
+    kRequests,
+    kTokens,
+  };
   struct Verdict {
     Refusal refusal = Refusal::kNone;
-    // When to come back; of kConcurrent a guess.
+    // When to come back; of kConcurrent a guess, of kNeverConcurrent none.
     absl::Duration retry_after;
   };
 
@@ -46,9 +54,10 @@ class KeyUsage final {
   void SetLimits(const KeyLimits& limits, absl::Time now);
   const KeyLimits& limits() const { return limits_; }
 
-  // Takes a request that Finish must give back, or nothing.
-  Verdict Begin(absl::Time now);
-  void Finish();
+  // Takes `count` requests that Finish must give back, or nothing. `beside` of
+  // those that run belong to the same call.
+  Verdict Begin(int32_t count, int32_t beside, absl::Time now);
+  void Finish(int32_t count);
   void CountTokens(int64_t tokens, absl::Time now);
 
  private:

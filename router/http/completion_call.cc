@@ -91,6 +91,13 @@ void CompletionCall::Start(FrontDoor* door, const Request& request, bool chat,
     door->CountInvalid(id);
     return refuse(api.status());
   }
+  const auto answers = static_cast<int32_t>(api->prompts.size()) * api->n;
+  const absl::Status admitted =
+      door->AdmitMore(*admission, answers - 1, &retry_after);
+  if (absl::IsInvalidArgument(admitted)) {
+    return refuse(WithField(api->n > 1 ? "n" : "prompt", admitted));
+  }
+  if (!admitted.ok()) return refuse(admitted);
   const std::shared_ptr<CompletionCall> call(
       new CompletionCall(door, *std::move(api), id, responder));
   std::vector<PreparedRequest> prepared;
@@ -125,7 +132,7 @@ absl::Status CompletionCall::Prepare(const Request& request,
       answer.prompt = p;
       answer.first_of_prompt = i == 0;
       answer.choice.text = echo;
-      answer.choice.text_offset = CountCharacters(echo);
+      answer.choice.text_offset.Add(echo);
       answer.choice.has_logprobs = prompt.has_top_logprobs();
       PreparedRequest mine = one;
       if (!alone) absl::StrAppend(&mine.spec.id, "-", answers_.size());
@@ -169,7 +176,7 @@ void CompletionCall::AppendChunks(size_t index,
                                   std::string* out) {
   Answer& answer = answers_[index];
   const int number = static_cast<int>(index);
-  int64_t& offset = answer.choice.text_offset;
+  TextOffset& offset = answer.choice.text_offset;
   if (!answer.spoke) {
     answer.spoke = true;
     if (api_.chat) writer_.Role(number, out);

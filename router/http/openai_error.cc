@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/json_text.h"
+#include "common/utf8.h"
 #include "router/invalid_field.h"
 
 namespace baton::router::http {
@@ -41,10 +42,13 @@ Shape ShapeOf(const absl::Status& status) {
   }
 }
 
+// What a client is told of its own text.
+constexpr size_t kMaxMessageBytes = 2000;
+
 std::string MakeError(absl::string_view message, const char* type,
                       absl::string_view param, const char* code) {
   std::string body = "{\"error\":{\"message\":";
-  AppendJsonString(message, &body);
+  AppendJsonString(CutUtf8(message, kMaxMessageBytes), &body);
   absl::StrAppend(&body, ",\"type\":\"", type, "\",\"param\":");
   if (param.empty()) {
     body.append("null");

@@ -81,7 +81,7 @@ void AppendChatLogprobs(const List& logprobs, std::string* out) {
 
 // `offset` is moved on by the tokens' own texts.
 template <typename List>
-void AppendCompletionLogprobs(const List& logprobs, int64_t* offset,
+void AppendCompletionLogprobs(const List& logprobs, TextOffset* offset,
                               std::string* out) {
   std::string tokens, values, top, offsets;
   const char* comma = "";
@@ -91,8 +91,8 @@ void AppendCompletionLogprobs(const List& logprobs, int64_t* offset,
     AppendJsonString(text, &tokens);
     values.append(comma);
     AppendJsonFloat(token.chosen().logprob(), &values);
-    absl::StrAppend(&offsets, comma, *offset);
-    *offset += CountCharacters(token.chosen().token());
+    absl::StrAppend(&offsets, comma, offset->characters());
+    offset->Add(token.chosen().token());
     absl::StrAppend(&top, comma, "{");
     const char* inner_comma = "";
     for (const v1::TokenLogprob& other : token.top()) {
@@ -112,12 +112,18 @@ void AppendCompletionLogprobs(const List& logprobs, int64_t* offset,
 
 }  // namespace
 
-int64_t CountCharacters(absl::string_view text) {
-  int64_t count = 0;
-  for (size_t pos = 0; pos < text.size(); ++count) {
-    pos += NextUtf8(text, pos).size;
+void TextOffset::Add(absl::string_view bytes) {
+  const std::string text = absl::StrCat(open_, bytes);
+  open_.clear();
+  for (size_t pos = 0; pos < text.size();) {
+    const Utf8Step step = NextUtf8(text, pos);
+    if (step.kind == Utf8Kind::kIncomplete) {
+      open_ = text.substr(pos);
+      return;
+    }
+    ++characters_;
+    pos += step.size;
   }
-  return count;
 }
 
 const char* FinishName(v1::FinishReason reason) {
@@ -146,7 +152,7 @@ std::string WholeBody(const AnswerHead& head,
     } else if (head.chat) {
       AppendChatLogprobs(choice.logprobs, &out);
     } else {
-      int64_t offset = choice.text_offset;
+      TextOffset offset = choice.text_offset;
       AppendCompletionLogprobs(choice.logprobs, &offset, &out);
     }
     absl::StrAppend(&out, ",\"finish_reason\":\"",
@@ -175,7 +181,7 @@ void ChunkWriter::Role(int index, std::string* out) const {
 }
 
 void ChunkWriter::Text(int index, absl::string_view text,
-                       const Logprobs* logprobs, int64_t* offset,
+                       const Logprobs* logprobs, TextOffset* offset,
                        std::string* out) const {
   absl::StrAppend(out, prefix_, index,
                   chat_ ? ",\"delta\":{\"content\":\"" : ",\"text\":\"");

@@ -29,14 +29,27 @@ struct AnswerUsage {
   int64_t cached_prompt_tokens = 0;
 };
 
+// Where the next token's text begins in the text so far, in characters (code
+// points, as Python's clients index text). One that
+// several tokens make up begins where the first of them does, and counts once
+// its last byte has come.
+class TextOffset final {
+ public:
+  void Add(absl::string_view bytes);
+  int64_t characters() const { return characters_; }
+
+ private:
+  int64_t characters_ = 0;
+  std::string open_;  // the beginning of a character
+};
+
 // One of the answers of a call, as far as it has come.
 struct Choice {
   std::string text;  // with the prompt where it is echoed
   std::vector<v1::TokenLogprobs> logprobs;
   bool has_logprobs = false;
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
-  // Where the next token's text begins, in characters (completions).
-  int64_t text_offset = 0;
+  TextOffset text_offset;  // completions
 };
 
 // The whole answer.
@@ -59,7 +72,7 @@ class ChunkWriter final {
   void Text(
       int index, absl::string_view text,
       const google::protobuf::RepeatedPtrField<v1::TokenLogprobs>* logprobs,
-      int64_t* offset, std::string* out) const;
+      TextOffset* offset, std::string* out) const;
   void Finish(int index, v1::FinishReason reason, std::string* out) const;
   void Usage(const AnswerUsage& usage, std::string* out) const;
   // An error of a stream that has begun: `error` is ErrorJson's.
@@ -72,9 +85,6 @@ class ChunkWriter final {
   std::string suffix_;  // after the choice
   std::string usage_prefix_;
 };
-
-// As JavaScript's and Python's clients index text: code points.
-int64_t CountCharacters(absl::string_view text);
 
 // "stop" or "length".
 const char* FinishName(v1::FinishReason reason);

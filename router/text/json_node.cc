@@ -6,35 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "router/text/json_shape.h"
 
 namespace baton::router {
 namespace {
 
 // The largest tokenizer.json in public use has about 35 MB.
 constexpr size_t kMaxFileBytes = size_t{128} << 20;
-// Deeper than any real file; keeps recursion over a hostile one bounded.
-constexpr int kMaxDepth = 64;
-
-// Counts brackets outside strings, before a parser allocates for them.
-bool IsNestedTooDeeply(absl::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
-
 std::string Shown(const nlohmann::json& value) {
   constexpr size_t kMaxShown = 80;
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true,
@@ -75,9 +53,11 @@ absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path) {
 
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text,
                                          const std::string& name) {
-  if (IsNestedTooDeeply(text)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, ": nested deeper than ", kMaxDepth, " arrays and objects"));
+  // No real file is as deep.
+  if (absl::Status shape = CheckJsonBounds(text, {.max_depth = 64});
+      !shape.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " ", shape.message()));
   }
   try {
     return nlohmann::json::parse(text.begin(), text.end());

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_file.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "router/text/gguf_tokenizer.h"
 #include "router/text/tokenizer.h"
@@ -114,11 +115,20 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::LoadGguf(
 
 absl::Status Tokenizer::ReadGgufSettings(const gguf::GgufFile& file) {
   for (const SpecialToken& token : kSpecialTokens) {
-    BATON_ASSIGN_OR_RETURN(const std::optional<TokenId> id,
-                           TokenAt(file, token.gguf_key, *this));
+    const bool is_bos = token.name == "bos_token";
+    const bool is_eos = token.name == "eos_token";
+    const absl::StatusOr<std::optional<TokenId>> read =
+        TokenAt(file, token.gguf_key, *this);
+    // Files of good models name paddings that are not there (-1): only the
+    // texts of templates are lost with those.
+    LOG_IF(WARNING, !read.ok() && !is_bos && !is_eos)
+        << "no " << token.name << ": " << read.status();
+    if (!read.ok() && (is_bos || is_eos)) return read.status();
+    const std::optional<TokenId> id =
+        read.ok() ? *read : std::optional<TokenId>();
     if (!id.has_value()) continue;
-    if (token.name == "bos_token") bos_id_ = id;
-    if (token.name == "eos_token") eos_id_ = id;
+    if (is_bos) bos_id_ = id;
+    if (is_eos) eos_id_ = id;
     if (const std::string* const text = SpellingOf(*id)) {
       special_token_texts_.emplace_back(token.name, *text);
     }

@@ -1,5 +1,8 @@
 #include "common/utf8.h"
 
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace baton {
@@ -40,6 +43,18 @@ TEST(Utf8Test, ReplacesMaximalSubparts) {
             r + r + r + r + "A");
   EXPECT_EQ(ReplaceIllFormedUtf8("a\xED\xA0\x80z"), "a" + r + r + r + "z");
   EXPECT_EQ(ReplaceIllFormedUtf8("plain \xC3\xA9"), "plain \xC3\xA9");
+}
+
+TEST(Utf8Test, CutsBetweenCharacters) {
+  const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80";
+  const std::vector<size_t> kept = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10};
+  for (size_t bytes = 0; bytes < kept.size(); ++bytes) {
+    EXPECT_EQ(CutUtf8(text, bytes), text.substr(0, kept[bytes])) << bytes;
+  }
+  // What is broken is repaired, and only what the cut broke is dropped.
+  EXPECT_EQ(CutUtf8("a\xFFz", 10), "a\xEF\xBF\xBDz");
+  EXPECT_EQ(CutUtf8("a\xE2\x82", 10), "a\xEF\xBF\xBD");
+  EXPECT_EQ(CutUtf8("a\xE2\x82 b", 2), "a");
 }
 
 TEST(Utf8Test, KnowsWhatControlsATerminal) {

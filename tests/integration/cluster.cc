@@ -6,7 +6,6 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <thread>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -28,26 +27,6 @@ std::string ReadFile(const std::string& path) {
 }
 
 }  // namespace
-
-// gRPC reads from connections on threads that wait for something only.
-class Cluster::Poller final {
- public:
-  Poller()
-      : thread_([this] {
-          void* tag = nullptr;
-          bool ok = false;
-          while (queue_.Next(&tag, &ok)) {
-          }
-        }) {}
-  ~Poller() {
-    queue_.Shutdown();
-    thread_.join();
-  }
-
- private:
-  grpc::CompletionQueue queue_;
-  std::thread thread_;
-};
 
 Cluster::Cluster(std::string model_dir) : model_dir_(std::move(model_dir)) {}
 
@@ -164,7 +143,6 @@ std::string Cluster::Address(const std::string& name, const std::string& kind) {
 }
 
 std::unique_ptr<v1::Inference::Stub> Cluster::MakeStub() {
-  if (poller_ == nullptr) poller_ = std::make_unique<Poller>();
   return v1::Inference::NewStub(
       MakeClientChannel(Address("router", "grpc"), credentials_));
 }

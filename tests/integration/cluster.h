@@ -81,21 +81,16 @@ class Cluster final {
   // "grpc", "data" or "metrics" of a process that is ready.
   std::string Address(const std::string& name, const std::string& kind);
 
-  // A stub with a connection of its own. While the cluster lives, a thread of
-  // its own answers the router's pings, also when no call runs: else the router
-  // closes the connection after a second.
+  // A stub with a connection of its own.
   std::unique_ptr<v1::Inference::Stub> MakeStub();
 
  private:
-  class Poller;
-
   std::string model_dir_;
   const ScratchDir logs_;
   std::map<std::string, std::unique_ptr<cli::ChildProcess>> processes_;
   std::set<std::string> killed_;
   std::map<std::string, Flags> launchers_;
   std::shared_ptr<grpc::ChannelCredentials> credentials_;
-  std::unique_ptr<Poller> poller_;
 };
 
 // As a client has it who is patient. Unlike rpc::MakeControlChannel, it does

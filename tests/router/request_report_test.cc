@@ -160,6 +160,18 @@ TEST_F(RequestReportTest, NothingIsPutTogetherForALogThatIsOff) {
   EXPECT_THAT(log.lines, ElementsAre());
 }
 
+TEST_F(RequestReportTest, ARejectionMissesItsTargets) {
+  JudgeRejection({}, &metrics_);  // had none
+  EXPECT_THAT(metrics_registry_.Text(),
+              Not(HasSubstr("baton_request_targets_total")));
+  AnswerOptions answer;
+  answer.itl_target = absl::Milliseconds(20);
+  JudgeRejection(answer, &metrics_);
+  EXPECT_THAT(metrics_registry_.Text(),
+              testing::ContainsRegex("baton_request_targets_total\\{[^}]*"
+                                     "met=\"no\"[^}]*\\} 1"));
+}
+
 TEST(ReportRejectionTest, NamesTheRequestAndTheReason) {
   const ReportLines log;
   ReportRejection(

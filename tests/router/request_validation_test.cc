@@ -319,6 +319,40 @@ TEST_F(RequestValidationTest, ConversationsAreRendered) {
       StartsWith("messages[0].content[0].type is \"image_url\""));
   EXPECT_THAT(error(std::string(100, '[') + std::string(100, ']')),
               HasSubstr("nested deeper"));
+  // Neither takes long to refuse: an object's keys are looked for one by one.
+  std::string members;
+  for (int i = 0; i < 200'000; ++i) {
+    absl::StrAppend(&members, i == 0 ? "" : ",", "\"k", i, "\":0");
+  }
+  EXPECT_THAT(error(absl::StrCat("[{", members, "}]")),
+              HasSubstr("has an object with more than 1024 members"));
+  std::string values = "[{}";
+  for (int i = 0; i < 200'000; ++i) values.append(",{}");
+  EXPECT_THAT(error(values + "]"), HasSubstr("values"));
+  // What the client wrote is quoted, but not at any length.
+  const std::string quoted = error(absl::StrCat(
+      R"([{"role": "user", "content": [{"type": ")", std::string(20'000, 'x'),
+      R"("}]}])"));
+  EXPECT_THAT(quoted, StartsWith("messages[0].content[0].type is \"xxx"));
+  EXPECT_LE(quoted.size(), 1000u);
+}
+
+// It is no matter of load, so a client need not try again.
+TEST_F(RequestValidationTest, ARenderingBeyondItsBoundsIsInvalid) {
+  auto chat_template = ChatTemplate::Parse(
+      "{% for a in range(100000) %}{% for b in range(100000) %}"
+      "{% endfor %}{% endfor %}",
+      nlohmann::ordered_json::object());
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+  ServedModel model = *model_;
+  model.chat_template = *std::move(chat_template);
+  request_.mutable_chat()->set_messages(
+      R"([{"role": "user", "content": "Hi"}])");
+  const absl::Status status = PrepareRequest(request_, model, limits_, [this] {
+                                return ++draws_;
+                              }).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_EQ(FieldOf(status), "messages");
 }
 
 }  // namespace

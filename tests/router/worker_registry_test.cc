@@ -319,6 +319,27 @@ TEST_F(WorkerRegistryTest, AWorkerThatHangsGetsNothing) {
   EXPECT_FALSE(Find(d)->usable);
 }
 
+// What it has computed waits for a slow link, or for a worker that is stuck
+// itself.
+TEST_F(WorkerRegistryTest, APrefillWorkerThatHandsOffDoesNotHang) {
+  const WorkerId p = registry_->Connected(p_, PrefillHello(), kStart);
+  v1::LoadReport load;
+  load.set_running(2);
+  load.set_steps(7);
+  registry_->Reported(p_, load, kStart);
+  registry_->Reported(p_, load, kStart + absl::Seconds(120));
+  registry_->DuePairs(kStart + absl::Seconds(120));
+  EXPECT_TRUE(Find(p)->usable);
+  EXPECT_EQ(registry_->num_stuck_changes(), 0);
+  // With something to compute it must take steps.
+  load.set_queued_tokens(100);
+  registry_->Reported(p_, load, kStart + absl::Seconds(130));
+  registry_->Reported(p_, load, kStart + absl::Seconds(181));
+  registry_->DuePairs(kStart + absl::Seconds(181));
+  EXPECT_FALSE(Find(p)->usable);
+  EXPECT_EQ(registry_->num_stuck_changes(), 1);
+}
+
 TEST_F(WorkerRegistryTest, ContextIsWhatTheLargestPoolHolds) {
   EXPECT_EQ(registry_->MaxContext(), 512);
   EXPECT_EQ(registry_->Fingerprint(), nullptr);

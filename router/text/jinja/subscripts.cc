@@ -109,9 +109,10 @@ absl::StatusOr<Value> GetItem(Run& run, const Value& object,
   BATON_ASSIGN_OR_RETURN(std::optional<Value> found, Find(run, object, index));
   if (found.has_value()) return *std::move(found);
   if (!index.is_string()) {
-    const std::string shown = index.is_number()
-                                  ? *Str(run, index)
-                                  : absl::StrCat("of type ", index.type_name());
+    std::string shown = absl::StrCat("of type ", index.type_name());
+    if (index.is_number()) {
+      BATON_ASSIGN_OR_RETURN(shown, Str(run, index));
+    }
     return Value::Undefined(
         absl::StrCat(Described(object), " has no element ", shown));
   }

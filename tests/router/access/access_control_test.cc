@@ -1,5 +1,7 @@
 #include "router/access/access_control.h"
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <memory>
 #include <string>
@@ -188,6 +190,68 @@ TEST_F(AccessControlTest, AKeyInDebtForTokensWaits) {
   EXPECT_EQ(Try("alice"), kOk);
 }
 
+TEST_F(AccessControlTest, ACallOfManyRequestsCountsAsMany) {
+  Open(Line("alice", {.max_concurrent = 8, .requests_per_minute = 10}));
+  auto grant = Admit("alice");
+  ASSERT_TRUE(grant.ok());
+  const auto more = [&](int32_t count) {
+    return control_->AdmitMore(grant->get(), count, &retry_after_).code();
+  };
+  // More than ever at a time: waiting would not help.
+  EXPECT_EQ(more(8), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(more(5), kOk);
+  auto other = Admit("alice");
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(more(2), kExhausted);  // 7 run
+  EXPECT_EQ(Rejections("max_concurrent", "alice"), 2);
+  EXPECT_EQ(more(1), kOk);
+  EXPECT_EQ(Try("alice"), kExhausted);
+  other->reset();
+  EXPECT_EQ(metrics_
+                .Counter("baton_api_key_requests_total", "",
+                         {{"key", "alice"}})
+                ->Value(),
+            8);
+  grant->reset();  // gives all seven back
+  EXPECT_EQ(Try("alice"), kOk);
+  // One is left of the minute's ten.
+  grant = Admit("alice");
+  ASSERT_TRUE(grant.ok());
+  EXPECT_EQ(more(3), kExhausted);
+  EXPECT_EQ(retry_after_, absl::Seconds(18));
+  clock_.Advance(retry_after_);
+  EXPECT_EQ(more(3), kOk);
+}
+
+TEST_F(AccessControlTest, MoreThanAMinuteBringsLeavesADebt) {
+  Open(Line("alice", {.requests_per_minute = 3}));
+  auto grant = Admit("alice");
+  ASSERT_TRUE(grant.ok());
+  EXPECT_EQ(control_->AdmitMore(grant->get(), 6, &retry_after_).code(),
+            kExhausted);
+  clock_.Advance(absl::Seconds(20));  // full again
+  EXPECT_EQ(control_->AdmitMore(grant->get(), 6, &retry_after_).code(), kOk);
+  EXPECT_EQ(Try("alice"), kExhausted);
+  EXPECT_EQ(retry_after_, absl::Seconds(80));
+}
+
+// What could not be read, but may be a moment later, is read a moment later.
+TEST_F(AccessControlTest, AFailureThatPassesDoesNotHideAChange) {
+  Open(Line("alice", {}));
+  Write(Line("bob", {}));
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  clock_.Advance(absl::Seconds(1));
+  const absl::StatusCode meanwhile = Try("alice");
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(meanwhile, kOk);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(Try("alice"), kUnauthenticated);
+  EXPECT_EQ(Try("bob"), kOk);
+}
+
 TEST_F(AccessControlTest, CountsWhatKeysUse) {
   Open(Line("alice", {}) + Line("bob", {}));
   auto grant = Admit("alice");
@@ -302,13 +366,13 @@ TEST(MinuteBucketTest, WithoutALimitNeverWaits) {
   const absl::Time now = absl::UnixEpoch();
   bucket.SetRate(0, now);
   bucket.Take(1'000'000, now);
-  EXPECT_EQ(bucket.Wait(now), absl::ZeroDuration());
+  EXPECT_EQ(bucket.Wait(1, now), absl::ZeroDuration());
   // A limit that comes later begins full.
   bucket.SetRate(5, now);
   bucket.Take(4, now);
-  EXPECT_EQ(bucket.Wait(now), absl::ZeroDuration());
+  EXPECT_EQ(bucket.Wait(1, now), absl::ZeroDuration());
   bucket.Take(1, now);
-  EXPECT_EQ(bucket.Wait(now), absl::Seconds(12));
+  EXPECT_EQ(bucket.Wait(1, now), absl::Seconds(12));
 }
 
 TEST(MinuteBucketTest, AnEarlierTimeTakesNothingBack) {
@@ -316,8 +380,8 @@ TEST(MinuteBucketTest, AnEarlierTimeTakesNothingBack) {
   const absl::Time now = absl::UnixEpoch() + absl::Hours(1);
   bucket.SetRate(60, now);
   bucket.Take(60, now);
-  EXPECT_EQ(bucket.Wait(now - absl::Seconds(30)), absl::Seconds(1));
-  EXPECT_EQ(bucket.Wait(now + absl::Seconds(1)), absl::ZeroDuration());
+  EXPECT_EQ(bucket.Wait(1, now - absl::Seconds(30)), absl::Seconds(1));
+  EXPECT_EQ(bucket.Wait(1, now + absl::Seconds(1)), absl::ZeroDuration());
 }
 
 }  // namespace

@@ -105,6 +105,20 @@ TEST(GgufTokenizerKeysTest, SpecialTokens) {
               ElementsAre(411, 438, 258, 384, 2044));
 }
 
+// As files of models that were served elsewhere have it.
+TEST(GgufTokenizerKeysTest, APaddingThatIsNotThereIsNone) {
+  GgufWriter writer = WriteGguf(TokenizerJson("stories"), "llama-bpe");
+  writer.AddUint32("tokenizer.ggml.eos_token_id", 2044);
+  writer.AddUint32("tokenizer.ggml.padding_token_id", 4294967295u);
+  auto tokenizer = Load(writer);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT((*tokenizer)->eos_id(), Optional(2044));
+
+  writer = WriteGguf(TokenizerJson("stories"), "llama-bpe");
+  writer.AddUint32("tokenizer.ggml.eos_token_id", 4294967295u);
+  EXPECT_EQ(Load(writer).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(GgufTokenizerKeysTest, SentencePieceStartsTextsWithItsBeginToken) {
   GgufWriter writer = WriteGguf(TokenizerJson("mistral"), "");
   auto tokenizer = Load(writer);

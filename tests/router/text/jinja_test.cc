@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "router/text/jinja/compare.h"
 #include "router/text/jinja/lexer.h"
+#include "router/text/jinja/operators.h"
 #include "router/text/jinja/parser.h"
 #include "router/text/jinja/python_text.h"
 #include "router/text/jinja/run.h"
@@ -137,6 +138,19 @@ TEST(RunTest, StepsAndLengthsEnd) {
   EXPECT_FALSE(run.String(std::string(101, 'x')).ok());
   EXPECT_TRUE(run.Spend(10 - 2).ok());
   EXPECT_EQ(run.Spend(3).code(), absl::StatusCode::kResourceExhausted);
+}
+
+// Wherever in a lookup the budget ends, that is an error like any other.
+TEST(RunTest, StepsMayEndInAnyPlaceOfALookup) {
+  for (int64_t steps = 0; steps < 20; ++steps) {
+    Limits limits;
+    limits.steps = steps;
+    jinja::Run run(limits, absl::Now());
+    const auto list = run.List({Value::Int(1)});
+    if (!list.ok()) continue;
+    const auto item = GetItem(run, *list, Value::Int(5));
+    EXPECT_TRUE(item.ok() || absl::IsResourceExhausted(item.status())) << steps;
+  }
 }
 
 TEST(DictTest, FindsAmongManyKeys) {

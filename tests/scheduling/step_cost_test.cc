@@ -1,0 +1,128 @@
+#include "scheduling/step_cost.h"
+
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace baton::scheduling {
+namespace {
+
+constexpr StepCost kTrue = {.fixed = 0.004,
+                            .per_token = 0.0011,
+                            .per_context_token = 2e-7,
+                            .per_sequence = 0.0002};
+
+// Steps as a worker has them: decode steps of some streams, chunks, both.
+StepShape RandomShape(std::mt19937* random) {
+  const auto draw = [&](int most) {
+    return static_cast<int64_t>((*random)() % static_cast<unsigned>(most));
+  };
+  StepShape shape;
+  const int64_t streams = draw(33);
+  for (int64_t i = 0; i < streams; ++i) {
+    shape.tokens += 1;
+    shape.context_tokens += ContextTokens(draw(2000), 1);
+  }
+  shape.sequences = streams;
+  if (streams == 0 || draw(3) == 0) {
+    const int64_t chunk = 1 + draw(512);
+    shape.tokens += chunk;
+    shape.context_tokens += ContextTokens(draw(4000), chunk);
+    shape.sequences += 1;
+  }
+  return shape;
+}
+
+TEST(StepCostTest, CountsWhatAttentionReads) {
+  EXPECT_EQ(ContextTokens(0, 4), 1 + 2 + 3 + 4);
+  EXPECT_EQ(ContextTokens(10, 1), 11);
+  EXPECT_EQ(ContextTokens(10, 3), 11 + 12 + 13);
+  EXPECT_EQ(ContextTokens(7, 0), 0);
+}
+
+TEST(StepCostTest, ShapeOfAPlan) {
+  const std::vector<TokenId> tokens = {1, 2, 3};
+  StepPlan plan;
+  plan.sequences.resize(2);
+  plan.sequences[0].tokens = tokens;
+  plan.sequences[0].first_position = 10;
+  plan.sequences[1].tokens = absl::MakeSpan(tokens).subspan(0, 1);
+  plan.sequences[1].first_position = 4;
+  plan.sequences[1].sample = true;
+  const StepShape shape = ShapeOf(plan);
+  EXPECT_EQ(shape.tokens, 4);
+  EXPECT_EQ(shape.context_tokens, 11 + 12 + 13 + 5);
+  EXPECT_EQ(shape.sequences, 1);
+}
+
+TEST(StepCostTest, APromptInChunksIsItsSteps) {
+  const double chunked = kTrue.PrefillSeconds(100, 1000, 400);
+  double steps = 0;
+  for (const auto& [at, tokens] : std::vector<std::pair<int64_t, int64_t>>{
+           {100, 400}, {500, 400}, {900, 200}}) {
+    steps += kTrue.Seconds({tokens, ContextTokens(at, tokens), 0});
+  }
+  EXPECT_NEAR(chunked, steps + kTrue.per_sequence, 1e-12);
+  EXPECT_EQ(kTrue.PrefillSeconds(100, 0, 400), 0);
+}
+
+TEST(StepCostModelTest, FindsTheTermsInNoise) {
+  std::mt19937 random(1);
+  StepCostModel model;
+  for (int i = 0; i < 500; ++i) {
+    const StepShape shape = RandomShape(&random);
+    const double noise =
+        1 + (static_cast<double>(random() % 1000) / 1000 - 0.5) * 0.1;
+    model.Observe(shape, kTrue.Seconds(shape) * noise);
+  }
+  EXPECT_LT(model.error(), 0.08);
+  for (int i = 0; i < 100; ++i) {
+    const StepShape shape = RandomShape(&random);
+    const double seconds = kTrue.Seconds(shape);
+    EXPECT_NEAR(model.cost().Seconds(shape) / seconds, 1, 0.1)
+        << shape.tokens << " " << shape.context_tokens;
+  }
+}
+
+TEST(StepCostModelTest, FollowsAMachineThatBecomesSlower) {
+  std::mt19937 random(2);
+  StepCostModel model;
+  for (int i = 0; i < 300; ++i) {
+    const StepShape shape = RandomShape(&random);
+    model.Observe(shape, kTrue.Seconds(shape));
+  }
+  EXPECT_LT(model.error(), 0.02);
+  for (int i = 0; i < 600; ++i) {
+    const StepShape shape = RandomShape(&random);
+    model.Observe(shape, 3 * kTrue.Seconds(shape));
+  }
+  const StepShape prompt = {512, ContextTokens(0, 512), 1};
+  EXPECT_NEAR(model.cost().Seconds(prompt) / kTrue.Seconds(prompt), 3, 0.15);
+}
+
+// Steps that are all alike tell the terms apart badly, but predict themselves.
+TEST(StepCostModelTest, StepsAllAlikeStayPredictable) {
+  StepCostModel model;
+  const StepShape shape = {8, 8 * 500, 8};
+  for (int i = 0; i < 20'000; ++i) {
+    model.Observe(shape, kTrue.Seconds(shape));
+  }
+  EXPECT_NEAR(model.cost().Seconds(shape) / kTrue.Seconds(shape), 1, 0.02);
+  // And others are learned quickly when they come.
+  const StepShape prompt = {512, ContextTokens(0, 512), 1};
+  for (int i = 0; i < 10; ++i) model.Observe(prompt, kTrue.Seconds(prompt));
+  EXPECT_NEAR(model.cost().Seconds(prompt) / kTrue.Seconds(prompt), 1, 0.05);
+}
+
+TEST(StepCostModelTest, KnowsNothingAtFirst) {
+  StepCostModel model;
+  EXPECT_FALSE(model.cost().known());
+  model.Observe({0, 0, 0}, 1);
+  model.Observe({5, 15, 1}, 0);
+  EXPECT_FALSE(model.cost().known());
+  EXPECT_EQ(model.error(), 0);
+}
+
+}  // namespace
+}  // namespace baton::scheduling
