@@ -72,9 +72,9 @@ absl::StatusOr<std::unique_ptr<Target>> Connect(const BenchServeFlags& flags) {
 }
 
 // One line that is written over, on a terminal; else a line every ten seconds.
-class ProgressLine final {
+class LoadLine final {
  public:
-  explicit ProgressLine(bool quiet)
+  explicit LoadLine(bool quiet)
       : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1) {}
 
   void Show(const load_generator::Progress& p) {
@@ -114,10 +114,10 @@ class ProgressLine final {
   int64_t events_ = 0;
 };
 
-class Bench final {
+class ServeBench final {
  public:
-  Bench(const BenchServeFlags& flags, WorkloadSource source,
-        std::unique_ptr<Target> target, workload::TokenRange tokens)
+  ServeBench(const BenchServeFlags& flags, WorkloadSource source,
+             std::unique_ptr<Target> target, workload::TokenRange tokens)
       : flags_(flags),
         source_(std::move(source)),
         target_(std::move(target)),
@@ -199,11 +199,11 @@ class Bench final {
   const workload::TokenRange tokens_;
   const load_generator::Targets targets_;
   StopSignalFd signals_;
-  ProgressLine line_;
+  LoadLine line_;
   bool interrupted_ = false;
 };
 
-absl::StatusOr<int> Measure(const BenchServeFlags& flags) {
+absl::StatusOr<int> MeasureServer(const BenchServeFlags& flags) {
   BATON_ASSIGN_OR_RETURN(const auto ids,
                          ParseRange("--token-range", flags.token_range, 0));
   const workload::TokenRange tokens = {
@@ -214,7 +214,7 @@ absl::StatusOr<int> Measure(const BenchServeFlags& flags) {
   // What is wrong with the plan is said before anybody is asked for anything.
   BATON_RETURN_IF_ERROR(source.Make(0).status());
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Target> target, Connect(flags));
-  Bench bench(flags, std::move(source), std::move(target), tokens);
+  ServeBench bench(flags, std::move(source), std::move(target), tokens);
   BATON_ASSIGN_OR_RETURN(const BenchServeReport report, bench.Run());
   const std::string json =
       absl::StrCat(BenchServeJson(report, flags.records).dump(1), "\n");
@@ -236,7 +236,7 @@ absl::StatusOr<int> Measure(const BenchServeFlags& flags) {
 int RunBenchServe(const BenchServeFlags& flags) {
   // Before there are threads: Ctrl-C ends the run, and shows what there is.
   process::SetUpSignals(/*die_with_parent=*/false);
-  const absl::StatusOr<int> code = Measure(flags);
+  const absl::StatusOr<int> code = MeasureServer(flags);
   if (code.ok()) return *code;
   std::fprintf(stderr, "baton bench serve: %s\n",
                std::string(code.status().message()).c_str());

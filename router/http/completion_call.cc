@@ -12,8 +12,6 @@
 namespace baton::router::http {
 namespace {
 
-constexpr size_t kMaxShownIdBytes = 128;
-
 // OpenAI's API speaks of one prompt where ours has three kinds.
 absl::Status WithApiField(const absl::Status& status) {
   const std::string field = FieldOf(status);

@@ -23,7 +23,6 @@ namespace baton::router::http {
 namespace {
 
 constexpr size_t kMaxQueuedIntake = 1024;
-constexpr size_t kMaxShownIdBytes = 128;
 
 // What a GET path is, for the answer to other methods.
 bool IsGetPath(absl::string_view path) {

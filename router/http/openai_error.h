@@ -1,6 +1,7 @@
 // Errors as clients of the OpenAI API read them. Pure; any thread.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -9,6 +10,9 @@
 #include "router/http/http_message.h"
 
 namespace baton::router::http {
+
+// Most bytes of a client's request id that an error's headers give back.
+inline constexpr size_t kMaxShownIdBytes = 128;
 
 // {"error": {"message", "type", "param", "code"}}; `param` is FieldOf(status).
 std::string ErrorJson(const absl::Status& status);
