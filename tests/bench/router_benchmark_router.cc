@@ -163,7 +163,7 @@ std::string CompletionRequest(int stream, const std::vector<uint32_t>& prompt,
                    R"(,"temperature":0,"ignore_eos":true,"stream":)",
                    streamed ? "true" : "false", "}");
   return absl::StrCat(
-      "POST /v1/completions HTTP/1.1\r\nhost: bench\r\n"
+      "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n"
       "content-type: application/json\r\nx-request-id: ",
       StreamName(stream), "\r\ncontent-length: ", body.size(), "\r\n",
       streamed ? "" : "connection: close\r\n", "\r\n", body);
