@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
@@ -28,23 +29,30 @@ class ClientStreamTest : public testing::Test {
     client_ = *std::move(client);
   }
 
-  FakeRouter router_;
+  absl::Mutex mu_;
+  int missing_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Notification go_, gone_;
+  FakeRouter router_;  // its answers use the others
   std::unique_ptr<Client> client_;
 };
 
 TEST_F(ClientStreamTest, ManyAtOnceEachGetsItsOwn) {
   constexpr int kStreams = 24;
   // Nobody is answered before all are there.
-  absl::Mutex mu;
-  int missing = kStreams;
-  router_.set_answer([&](grpc::ServerContext*,
-                         const v1::GenerateRequest& request,
-                         FakeRouter::Writer* writer) {
+  {
+    absl::MutexLock lock(&mu_);
+    missing_ = kStreams;
+  }
+  router_.set_answer([this](grpc::ServerContext*,
+                            const v1::GenerateRequest& request,
+                            FakeRouter::Writer* writer) {
     {
-      absl::MutexLock lock(&mu);
-      --missing;
-      mu.Await(absl::Condition(
-          +[](int* number) { return *number == 0; }, &missing));
+      absl::MutexLock lock(&mu_);
+      --missing_;
+      mu_.AwaitWithTimeout(
+          absl::Condition(
+              +[](int* number) { return *number == 0; }, &missing_),
+          absl::Seconds(60));
     }
     FakeRouter::Write(writer, request.text());
     FakeRouter::Write(writer, "!");
@@ -119,13 +127,12 @@ TEST_F(ClientStreamTest, OneTokenEndsMany) {
 }
 
 TEST_F(ClientStreamTest, LettingGoEndsIt) {
-  absl::Notification gone;
-  router_.set_answer([&](grpc::ServerContext* context,
-                         const v1::GenerateRequest& request,
-                         FakeRouter::Writer* writer) {
+  router_.set_answer([this](grpc::ServerContext* context,
+                            const v1::GenerateRequest& request,
+                            FakeRouter::Writer* writer) {
     const grpc::Status status =
         FakeRouter::WriteForEver(context, request, writer);
-    gone.Notify();
+    gone_.Notify();
     return status;
   });
   absl::Notification begun;
@@ -141,21 +148,20 @@ TEST_F(ClientStreamTest, LettingGoEndsIt) {
   call.reset();
   // Its callbacks are over: they may use what is about to go.
   EXPECT_EQ(ended.code(), absl::StatusCode::kCancelled);
-  gone.WaitForNotification();
+  gone_.WaitForNotification();
 }
 
 TEST_F(ClientStreamTest, OutlivesItsClient) {
-  absl::Notification go;
-  router_.set_answer([&](grpc::ServerContext*, const v1::GenerateRequest&,
-                         FakeRouter::Writer* writer) {
-    go.WaitForNotification();
+  router_.set_answer([this](grpc::ServerContext*, const v1::GenerateRequest&,
+                            FakeRouter::Writer* writer) {
+    go_.WaitForNotification();
     FakeRouter::WriteLast(writer);
     return grpc::Status::OK;
   });
   const auto call =
       client_->StartGenerate({}, {}, [](const Response&) { return true; });
   client_.reset();
-  go.Notify();
+  go_.Notify();
   EXPECT_TRUE(call->Wait().ok());
 }
 

@@ -35,7 +35,8 @@ class ClientTest : public testing::Test {
     return *std::move(client);
   }
 
-  FakeRouter router_;
+  absl::Notification gone_;
+  FakeRouter router_;  // its answers use the others
 };
 
 TEST_F(ClientTest, SaysThatNobodyListens) {
@@ -146,13 +147,12 @@ TEST_F(ClientTest, EveryCallHasTheKey) {
 }
 
 TEST_F(ClientTest, FalseEndsTheCall) {
-  absl::Notification gone;
-  router_.set_answer([&](grpc::ServerContext* context,
-                         const v1::GenerateRequest& request,
-                         FakeRouter::Writer* writer) {
+  router_.set_answer([this](grpc::ServerContext* context,
+                            const v1::GenerateRequest& request,
+                            FakeRouter::Writer* writer) {
     const grpc::Status status =
         FakeRouter::WriteForEver(context, request, writer);
-    gone.Notify();
+    gone_.Notify();
     return status;
   });
   const auto client = Connect();
@@ -161,7 +161,7 @@ TEST_F(ClientTest, FalseEndsTheCall) {
       client->Generate({}, {}, [&](const Response&) { return ++calls < 3; });
   EXPECT_EQ(status, absl::CancelledError("cancelled by the caller"));
   EXPECT_EQ(calls, 3);
-  EXPECT_TRUE(gone.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  EXPECT_TRUE(gone_.WaitForNotificationWithTimeout(absl::Seconds(60)));
 }
 
 TEST_F(ClientTest, ATokenEndsTheCallFromOutside) {
@@ -174,7 +174,7 @@ TEST_F(ClientTest, ATokenEndsTheCallFromOutside) {
         if (!other.joinable()) other = std::thread([&] { token.Cancel(); });
         return true;
       });
-  other.join();
+  if (other.joinable()) other.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
   // It stays used.
   int calls = 0;
@@ -211,18 +211,20 @@ TEST_F(ClientTest, NoTimeoutIsALongOne) {
 }
 
 TEST_F(ClientTest, PassesOnErrorAndHint) {
-  std::string hint = "250";
-  router_.set_answer([&](grpc::ServerContext* context,
-                         const v1::GenerateRequest&, FakeRouter::Writer*) {
-    context->AddTrailingMetadata("retry-after-ms", hint);
-    return grpc::Status(grpc::RESOURCE_EXHAUSTED, "queue full");
-  });
+  const auto answer_with_hint = [&](const std::string& hint) {
+    router_.set_answer([hint](grpc::ServerContext* context,
+                              const v1::GenerateRequest&, FakeRouter::Writer*) {
+      context->AddTrailingMetadata("retry-after-ms", hint);
+      return grpc::Status(grpc::RESOURCE_EXHAUSTED, "queue full");
+    });
+  };
+  answer_with_hint("250");
   const auto client = Connect();
   absl::Status status = client->Generate({}, {}, GoOn);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(status.message(), "queue full");
   EXPECT_EQ(RetryAfter(status), absl::Milliseconds(250));
-  hint = "soon";
+  answer_with_hint("soon");
   status = client->Generate({}, {}, GoOn);
   EXPECT_EQ(status.message(), "queue full");
   EXPECT_EQ(RetryAfter(status), std::nullopt);

@@ -124,11 +124,12 @@ class FakeRouter final : public v1::Inference::Service {
     return seen;
   }
 
-  std::unique_ptr<grpc::Server> server_;
-  std::string address_;
   absl::Mutex mu_;
   Answer answer_ ABSL_GUARDED_BY(mu_) = WriteForEver;
   Seen seen_ ABSL_GUARDED_BY(mu_);
+  std::string address_;
+  // Goes first, and waits for the calls, which use the others.
+  std::unique_ptr<grpc::Server> server_;
 };
 
 }  // namespace baton::client
