@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "router/http/http_message.h"
 
@@ -60,6 +61,14 @@ class HeldHandler final : public Handler {
   absl::Mutex mu_;
   std::deque<HeldRequest> held_ ABSL_GUARDED_BY(mu_);
 };
+
+// Notified when the client of `responder` has left. The responder holds it too:
+// it may be told when the test that waited for that is over.
+inline std::shared_ptr<absl::Notification> Gone(Responder& responder) {
+  auto gone = std::make_shared<absl::Notification>();
+  responder.OnGone([gone] { gone->Notify(); });
+  return gone;
+}
 
 class FunctionHandler final : public Handler {
  public:

@@ -171,12 +171,11 @@ TEST_F(HttpServerDeadlineTest, AStreamThatIsNotReadIsGivenUp) {
   RawClient client(address(), /*receive_bytes=*/4096);
   ASSERT_TRUE(client.Send(kGet));
   const HeldRequest held = held_.Next();
-  absl::Notification gone;
-  held.responder->OnGone([&] { gone.Notify(); });
+  const auto gone = Gone(*held.responder);
   held.responder->Start({});
   // More than the kernels hold.
   held.responder->Write(std::string(32 << 20, 'x'));
-  EXPECT_TRUE(gone.WaitForNotificationWithTimeout(kSoon));
+  EXPECT_TRUE(gone->WaitForNotificationWithTimeout(kSoon));
   EXPECT_FALSE(held.responder->Write("x"));
   client.ReadToEnd();
   EXPECT_EQ(Dropped("write_deadline"), 1);
@@ -215,12 +214,11 @@ TEST_F(HttpServerDeadlineTest, DrainCutsWhatIsLeft) {
   RawClient client(address());
   ASSERT_TRUE(client.Send(kGet));
   const HeldRequest held = held_.Next();
-  absl::Notification gone;
-  held.responder->OnGone([&] { gone.Notify(); });
+  const auto gone = Gone(*held.responder);
   held.responder->Start({});
   ASSERT_TRUE(held.responder->Write("abc"));
   server_->Drain(absl::Milliseconds(20));
-  EXPECT_TRUE(gone.HasBeenNotified());
+  EXPECT_TRUE(gone->HasBeenNotified());
   EXPECT_FALSE(client.Read().whole);
   // Twice does no harm.
   server_->Drain(absl::Milliseconds(20));

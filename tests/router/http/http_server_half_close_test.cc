@@ -90,21 +90,19 @@ TEST_F(HttpServerHalfCloseTest, WorkAndStreamsAreLeft) {
     RawClient client(address());
     ASSERT_TRUE(client.Send(kPost));
     const HeldRequest held = held_.Next();
-    absl::Notification gone;
-    held.responder->OnGone([&] { gone.Notify(); });
+    const auto gone = Gone(*held.responder);
     client.EndOutput();
-    EXPECT_TRUE(gone.WaitForNotificationWithTimeout(kSoon));
+    EXPECT_TRUE(gone->WaitForNotificationWithTimeout(kSoon));
     EXPECT_TRUE(client.Ended());
   }
   RawClient client(address());
   ASSERT_TRUE(client.Send(kGet));
   const HeldRequest held = held_.Next();
-  absl::Notification gone;
-  held.responder->OnGone([&] { gone.Notify(); });
+  const auto gone = Gone(*held.responder);
   held.responder->Start({});
   client.ReadUntil("\r\n\r\n");
   client.EndOutput();
-  EXPECT_TRUE(gone.WaitForNotificationWithTimeout(kSoon));
+  EXPECT_TRUE(gone->WaitForNotificationWithTimeout(kSoon));
 }
 
 // The POST is there only when the half has ended already.
@@ -116,9 +114,8 @@ TEST_F(HttpServerHalfCloseTest, WorkThatWasSentAheadIsLeftToo) {
   held_.Next().responder->Send({200, {}, "one"});
   EXPECT_EQ(client.Read().body, "one");
   const HeldRequest held = held_.Next();
-  absl::Notification gone;
-  held.responder->OnGone([&] { gone.Notify(); });
-  EXPECT_TRUE(gone.WaitForNotificationWithTimeout(kSoon));
+  const auto gone = Gone(*held.responder);
+  EXPECT_TRUE(gone->WaitForNotificationWithTimeout(kSoon));
   EXPECT_TRUE(client.Ended());
 }
 

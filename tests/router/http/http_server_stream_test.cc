@@ -27,6 +27,7 @@ class HttpServerStreamTest : public testing::Test {
  protected:
   void Start(HttpServer::Options options = {}) {
     options.listen = "127.0.0.1:0";
+    options.metrics = &metrics_;
     auto server = HttpServer::Start(options, &held_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -42,8 +43,9 @@ class HttpServerStreamTest : public testing::Test {
     return responder;
   }
 
+  metrics::Metrics metrics_{metrics::Labels{}};
   HeldHandler held_;
-  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<HttpServer> server_;  // uses the others to its end
 };
 
 TEST_F(HttpServerStreamTest, EachPieceArrivesWhenItIsWritten) {
@@ -101,8 +103,7 @@ TEST_F(HttpServerStreamTest, AnAbortedStreamIsNotWhole) {
   Start();
   RawClient client(address());
   const auto responder = Begin(&client);
-  absl::Notification gone;
-  responder->OnGone([&] { gone.Notify(); });
+  const auto gone = Gone(*responder);
   ASSERT_TRUE(responder->Write("abc"));
   responder->Abort();
   EXPECT_FALSE(responder->Write("def"));
@@ -110,7 +111,7 @@ TEST_F(HttpServerStreamTest, AnAbortedStreamIsNotWhole) {
   EXPECT_EQ(answer.body, "abc");
   EXPECT_FALSE(answer.whole);
   EXPECT_TRUE(client.Ended());
-  EXPECT_FALSE(gone.HasBeenNotified());
+  EXPECT_FALSE(gone->HasBeenNotified());
 }
 
 TEST_F(HttpServerStreamTest, AbortInsteadOfAnAnswer) {
@@ -153,15 +154,14 @@ TEST_F(HttpServerStreamTest, ALeavingClientIsNoticedWhileItWaits) {
     RawClient client(address());
     ASSERT_TRUE(client.Send(kPost));
     const HeldRequest held = held_.Next();
-    absl::Notification gone;
-    held.responder->OnGone([&] { gone.Notify(); });
-    EXPECT_FALSE(gone.HasBeenNotified());
+    const auto gone = Gone(*held.responder);
+    EXPECT_FALSE(gone->HasBeenNotified());
     if (reset) {
       client.Reset();
     } else {
       client.Close();
     }
-    EXPECT_TRUE(gone.WaitForNotificationWithTimeout(kSoon));
+    EXPECT_TRUE(gone->WaitForNotificationWithTimeout(kSoon));
     held.responder->Send({});  // Goes nowhere.
   }
 }
@@ -171,8 +171,7 @@ TEST_F(HttpServerStreamTest, ALeavingClientIsNoticedWhileItStreams) {
   for (const bool reset : {false, true}) {
     RawClient client(address());
     const auto responder = Begin(&client);
-    absl::Notification gone;
-    responder->OnGone([&] { gone.Notify(); });
+    const auto gone = Gone(*responder);
     ASSERT_TRUE(responder->Write("abc"));
     client.ReadUntil("abc\r\n");
     if (reset) {
@@ -180,7 +179,7 @@ TEST_F(HttpServerStreamTest, ALeavingClientIsNoticedWhileItStreams) {
     } else {
       client.Close();
     }
-    EXPECT_TRUE(gone.WaitForNotificationWithTimeout(kSoon));
+    EXPECT_TRUE(gone->WaitForNotificationWithTimeout(kSoon));
     EXPECT_FALSE(responder->Write("def"));
     // Who asks late is told at once.
     bool told = false;
@@ -194,13 +193,12 @@ TEST_F(HttpServerStreamTest, ARequestSentAheadWaitsForTheStream) {
   RawClient client(address());
   const auto responder =
       Begin(&client, absl::StrCat(kGet, "GET /b HTTP/1.1\r\nHo"));
-  absl::Notification gone;
-  responder->OnGone([&] { gone.Notify(); });
+  const auto gone = Gone(*responder);
   ASSERT_TRUE(client.Send("st: x\r\n\r\n"));
   ASSERT_TRUE(responder->Write("abc"));
   client.ReadUntil("abc\r\n");
   EXPECT_EQ(held_.waiting(), 0u);
-  EXPECT_FALSE(gone.HasBeenNotified());
+  EXPECT_FALSE(gone->HasBeenNotified());
   responder->End();
   HeldRequest next = held_.Next();
   EXPECT_EQ(next.request.path, "/b");
@@ -225,7 +223,7 @@ TEST_F(HttpServerStreamTest, WhatIsSentAheadIsBounded) {
     }
   });
   client.ReadUntil("\r\n\r\n");
-  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(responder->Write("x"));
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(responder->Write("x"));
   responder->End();
   client.ReadUntil("0\r\n\r\n");
   for (int i = 0; i < 100; ++i) {
@@ -238,24 +236,21 @@ TEST_F(HttpServerStreamTest, WhatIsSentAheadIsBounded) {
 }
 
 TEST_F(HttpServerStreamTest, WriteSaysWhenTheClientIsTooSlow) {
-  metrics::Metrics metrics({});
   HttpServer::Options options;
   options.max_pending_bytes = 100000;
-  options.metrics = &metrics;
   Start(options);
   RawClient client(address(), /*receive_bytes=*/4096);
   const auto responder = Begin(&client);
-  absl::Notification gone;
-  responder->OnGone([&] { gone.Notify(); });
+  const auto gone = Gone(*responder);
   const std::string piece(10000, 'x');
   // What the kernel takes, and the bound.
   int written = 0;
   while (responder->Write(piece)) ASSERT_LT(++written, 100000);
   EXPECT_GE(written, 10);
-  EXPECT_TRUE(gone.WaitForNotificationWithTimeout(kSoon));
+  EXPECT_TRUE(gone->WaitForNotificationWithTimeout(kSoon));
   EXPECT_FALSE(responder->Write("x"));
   client.ReadToEnd();
-  EXPECT_EQ(metrics
+  EXPECT_EQ(metrics_
                 .Counter("baton_http_connections_dropped_total",
                          "HTTP connections that the server refused or ended",
                          {{"reason", "slow_reader"}})

@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
@@ -34,15 +35,20 @@ class HttpServerTest : public testing::Test {
     if (options.listen == HttpServer::Options().listen) {
       options.listen = "127.0.0.1:0";
     }
+    options.metrics = &metrics_;
     auto server = HttpServer::Start(options, handler);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
   const std::string& address() const { return server_->address(); }
 
+  metrics::Metrics metrics_{metrics::Labels{}};
   FunctionHandler echo_ = EchoHandler();
   HeldHandler held_;
-  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<Handler> handler_;  // what a test brings
+  absl::Mutex mu_;
+  std::set<std::thread::id> seen_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<HttpServer> server_;  // uses the others to its end
 };
 
 TEST_F(HttpServerTest, AnswersOneRequestAfterTheOther) {
@@ -296,8 +302,9 @@ TEST_F(HttpServerTest, TurnsAwayTooManyConnections) {
 }
 
 TEST_F(HttpServerTest, AHandlerThatLetsGoGivesAnError) {
-  FunctionHandler forgetful([](Request, std::shared_ptr<Responder>) {});
-  Start({}, &forgetful);
+  handler_ = std::make_unique<FunctionHandler>(
+      [](Request, std::shared_ptr<Responder>) {});
+  Start({}, handler_.get());
   RawClient client(address());
   ASSERT_TRUE(client.Send(kGetWithQuery));
   const RawAnswer answer = client.Read();
@@ -308,24 +315,23 @@ TEST_F(HttpServerTest, AHandlerThatLetsGoGivesAnError) {
 TEST_F(HttpServerTest, SeveralThreadsServe) {
   HttpServer::Options options;
   options.threads = 3;
-  absl::Mutex mu;
-  std::set<std::thread::id> seen;
-  FunctionHandler handler([&](Request, std::shared_ptr<Responder> responder) {
-    {
-      absl::MutexLock lock(&mu);
-      seen.insert(std::this_thread::get_id());
-    }
-    responder->Send({});
-  });
-  Start(options, &handler);
+  handler_ = std::make_unique<FunctionHandler>(
+      [this](Request, std::shared_ptr<Responder> responder) {
+        {
+          absl::MutexLock lock(&mu_);
+          seen_.insert(std::this_thread::get_id());
+        }
+        responder->Send({});
+      });
+  Start(options, handler_.get());
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 6; ++i) {
     clients.push_back(std::make_unique<RawClient>(address()));
     ASSERT_TRUE(clients.back()->Send(kGetWithQuery));
     EXPECT_EQ(clients.back()->Read().status, 200);
   }
-  absl::MutexLock lock(&mu);
-  EXPECT_EQ(seen.size(), 3u);
+  absl::MutexLock lock(&mu_);
+  EXPECT_EQ(seen_.size(), 3u);
 }
 
 TEST_F(HttpServerTest, ListensOnIpv6AndNames) {
@@ -367,12 +373,9 @@ TEST_F(HttpServerTest, SaysWhatIsWrongWithItsOptions) {
 }
 
 TEST_F(HttpServerTest, Counts) {
-  metrics::Metrics metrics({});
-  HttpServer::Options options;
-  options.metrics = &metrics;
-  Start(options);
-  prometheus::Gauge* const open =
-      metrics.Gauge("baton_http_connections", "HTTP connections that are open");
+  Start();
+  prometheus::Gauge* const open = metrics_.Gauge(
+      "baton_http_connections", "HTTP connections that are open");
   {
     RawClient client(address());
     ASSERT_TRUE(client.Send(kGetWithQuery));
@@ -385,7 +388,7 @@ TEST_F(HttpServerTest, Counts) {
   EXPECT_EQ(open->Value(), 0);
   for (const char* code : {"200", "400"}) {
     EXPECT_EQ(
-        metrics
+        metrics_
             .Counter("baton_http_responses_total",
                      "HTTP answers that began, by status", {{"code", code}})
             ->Value(),

@@ -96,7 +96,8 @@ class HttpServerTlsTest : public testing::Test {
   const ContextPtr trusting_ = ClientContext(ca_.certificate());
   FunctionHandler echo_ = EchoHandler();
   HeldHandler held_;
-  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<Handler> handler_;    // what a test brings
+  std::unique_ptr<HttpServer> server_;  // uses the others to its end
 };
 
 TEST_F(HttpServerTlsTest, AnswersThroughTls) {
@@ -127,17 +128,16 @@ TEST_F(HttpServerTlsTest, StreamsAndNoticesWhoLeaves) {
   RawClient client(address(), 0, trusting_.get());
   ASSERT_TRUE(client.Send(kGet));
   const HeldRequest held = held_.Next();
-  absl::Notification gone;
-  held.responder->OnGone([&] { gone.Notify(); });
+  const auto gone = Gone(*held.responder);
   held.responder->Start({});
   client.ReadUntil("\r\n\r\n");
   for (int i = 0; i < 50; ++i) {
     ASSERT_TRUE(held.responder->Write("token"));
     EXPECT_EQ(client.ReadUntil("token\r\n"), "5\r\ntoken\r\n");
   }
-  EXPECT_FALSE(gone.HasBeenNotified());
+  EXPECT_FALSE(gone->HasBeenNotified());
   client.Close();
-  EXPECT_TRUE(gone.WaitForNotificationWithTimeout(kSoon));
+  EXPECT_TRUE(gone->WaitForNotificationWithTimeout(kSoon));
 }
 
 TEST_F(HttpServerTlsTest, ASlowReaderIsGivenUp) {
@@ -147,22 +147,22 @@ TEST_F(HttpServerTlsTest, ASlowReaderIsGivenUp) {
   RawClient client(address(), 4096, trusting_.get());
   ASSERT_TRUE(client.Send(kGet));
   const HeldRequest held = held_.Next();
-  absl::Notification gone;
-  held.responder->OnGone([&] { gone.Notify(); });
+  const auto gone = Gone(*held.responder);
   held.responder->Start({});
   int written = 0;
   while (held.responder->Write(std::string(10000, 'x'))) {
     ASSERT_LT(++written, 100000);
   }
-  EXPECT_TRUE(gone.WaitForNotificationWithTimeout(kSoon));
+  EXPECT_TRUE(gone->WaitForNotificationWithTimeout(kSoon));
 }
 
 TEST_F(HttpServerTlsTest, ALargeAnswerIsWholeForASlowReader) {
   const std::string body(2 << 20, 'x');
-  FunctionHandler large([&](Request, std::shared_ptr<Responder> responder) {
-    responder->Send({200, {}, body});
-  });
-  Start(&large);
+  handler_ = std::make_unique<FunctionHandler>(
+      [body](Request, std::shared_ptr<Responder> responder) {
+        responder->Send({200, {}, body});
+      });
+  Start(handler_.get());
   RawClient client(address(), 4096, trusting_.get());
   ASSERT_TRUE(client.Send(kGet));
   const RawAnswer answer = client.Read();

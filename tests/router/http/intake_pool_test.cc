@@ -40,6 +40,10 @@ Request Named(const std::string& path) {
 
 class IntakePoolTest : public testing::Test {
  protected:
+  // The pool waits for its thread, also when a test gave up before Finish.
+  void TearDown() override {
+    if (!go_on_.HasBeenNotified()) go_on_.Notify();
+  }
   // Keeps the only thread from other work until `go_on_`.
   void Block() {
     ASSERT_TRUE(pool_->TryServe(
