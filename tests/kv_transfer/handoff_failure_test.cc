@@ -324,8 +324,9 @@ TEST_F(HandoffFailureTest, APeerThatGivesNothingBackIsClosed) {
   HandoffOptions options =
       Options(sender_memory_, v1::WORKER_ROLE_PREFILL, kPrefill + 1);
   options.stall_timeout = absl::Seconds(2);
-  auto transport = network_.CreateTransport(/*listen=*/false);
-  sender_ = *Sender::Create(transport.get(), options);
+  sender_.reset();
+  sender_transport_ = network_.CreateTransport(/*listen=*/false);
+  sender_ = *Sender::Create(sender_transport_.get(), options);
   ASSERT_TRUE(sender_->Pair(receiver_transport_->properties().address).ok());
   network_.RunUntilIdle();
   ASSERT_THAT(Only<PeerReady>(PollSender()), SizeIs(1));
@@ -353,8 +354,6 @@ TEST_F(HandoffFailureTest, APeerThatGivesNothingBackIsClosed) {
   EXPECT_EQ(Only<Sender::Failed>(events)[0].outcome,
             TransferOutcome::kPeerLost);
   EXPECT_THAT(Only<Sender::Quiesced>(events), SizeIs(1));
-  network_.judge = nullptr;
-  sender_.reset();
 }
 
 // Collects what is logged while it lives.

@@ -127,8 +127,8 @@ TEST_P(TransportContractTest, WhatIsSaidOfLandingsIsWhatLands) {
   };
   {
     absl::MutexLock lock(&server.recorder.mu);
-    server.recorder.on_payload = [&, next = uint64_t{0}](ByteSpan,
-                                                         uint64_t) mutable {
+    server.recorder.on_payload = [extents_of, next = uint64_t{0}](
+                                     ByteSpan, uint64_t) mutable {
       const uint64_t cookie = next++;
       return Landing{extents_of(cookie), cookie};
     };
@@ -222,11 +222,11 @@ TEST_P(TransportContractTest, ManyPayloadsLandAndCompleteOnce) {
 }
 
 TEST_P(TransportContractTest, SendIsBoundedAndSaysSo) {
+  uint32_t accepted = 0;
+  bool done = false;
   Node server(*network_, true), client(*network_, false);
   Connect(client, server);
   // On the progress thread nothing completes meanwhile: the count is exact.
-  uint32_t accepted = 0;
-  bool done = false;
   {
     absl::MutexLock lock(&client.recorder.mu);
     client.recorder.on_message = [&](PeerId peer, ByteSpan) {
@@ -273,11 +273,11 @@ TEST_P(TransportContractTest, BadSendsAreRefused) {
 }
 
 TEST_P(TransportContractTest, SendBeforeUpIsRefused) {
+  absl::Status status;
+  bool done = false;
   Node server(*network_, true), client(*network_, false);
   // From the progress thread, so that the connection cannot come up meanwhile.
   Connect(client, server);
-  absl::Status status;
-  bool done = false;
   {
     absl::MutexLock lock(&client.recorder.mu);
     client.recorder.on_message = [&](PeerId, ByteSpan) {
@@ -295,6 +295,8 @@ TEST_P(TransportContractTest, SendBeforeUpIsRefused) {
 
 TEST_P(TransportContractTest, ClosePeerCompletesEverything) {
   constexpr uint32_t kSends = 40;
+  uint32_t accepted = 0;
+  bool closed = false;
   Node server(*network_, true, 1 << 20), client(*network_, false, 1 << 20);
   Connect(client, server);
   {
@@ -306,8 +308,6 @@ TEST_P(TransportContractTest, ClosePeerCompletesEverything) {
   }
   // On the progress thread nothing completes meanwhile: the last of them are
   // far behind the window when the peer is closed.
-  uint32_t accepted = 0;
-  bool closed = false;
   {
     absl::MutexLock lock(&client.recorder.mu);
     client.recorder.on_message = [&](PeerId peer, ByteSpan) {

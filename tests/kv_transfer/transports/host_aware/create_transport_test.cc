@@ -61,9 +61,9 @@ TEST(CreateTransportTest, DoesWithUcxWhereTheNameIsTaken) {
 // Somebody on this host listens for the address and then hangs up, as one does
 // who is full or speaks another version.
 TEST(CreateTransportTest, FallsBackWhenTheLocalPeerHangsUp) {
+  Journal at_server, at_client;
   auto server = CreateTransport("ucx", {});
   ASSERT_TRUE(server.ok());
-  Journal at_server, at_client;
   (*server)->Start(&at_server);
   const std::string& address = (*server)->properties().address;
   const auto rude = ListenLocally(address);

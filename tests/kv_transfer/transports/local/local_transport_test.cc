@@ -68,18 +68,18 @@ TEST(LocalTransportTest, BadOptionsAreNamed) {
 }
 
 TEST(LocalTransportTest, SendsPayloadsFromSharedMemoryOnly) {
-  auto server = CreateLocalTransport({});
-  auto client = CreateLocalTransport({.listen = false});
-  ASSERT_TRUE(server.ok() && client.ok());
+  Journal at_server, at_client;
   std::vector<std::byte> own(4096);
   auto shared = SharedMemory::Create(4096, "a test");
   ASSERT_TRUE(shared.ok());
+  auto server = CreateLocalTransport({});
+  auto client = CreateLocalTransport({.listen = false});
+  ASSERT_TRUE(server.ok() && client.ok());
   const auto of_own =
       (*client)->RegisterRegion(absl::MakeSpan(own), kNoDescriptor);
   const auto of_shared =
       (*client)->RegisterRegion(shared->memory(), shared->descriptor());
   ASSERT_TRUE(of_own.ok() && of_shared.ok());
-  Journal at_server, at_client;
   (*server)->Start(&at_server);
   (*client)->Start(&at_client);
   const auto peer = (*client)->Connect((*server)->properties().address);
@@ -101,11 +101,11 @@ TEST(LocalTransportTest, SendsPayloadsFromSharedMemoryOnly) {
 }
 
 TEST(LocalTransportTest, TakesNoRegionOnceStarted) {
+  Journal journal;
+  std::vector<std::byte> memory(64);
   auto transport = CreateLocalTransport({});
   ASSERT_TRUE(transport.ok());
-  Journal journal;
   (*transport)->Start(&journal);
-  std::vector<std::byte> memory(64);
   EXPECT_EQ((*transport)
                 ->RegisterRegion(absl::MakeSpan(memory), kNoDescriptor)
                 .status()
@@ -115,10 +115,10 @@ TEST(LocalTransportTest, TakesNoRegionOnceStarted) {
 }
 
 TEST(LocalTransportTest, FullServerRefusesPeers) {
+  Journal at_server, at_client;
   auto server = CreateLocalTransport({.max_peers = 2});
   auto client = CreateLocalTransport({.listen = false});
   ASSERT_TRUE(server.ok() && client.ok());
-  Journal at_server, at_client;
   (*server)->Start(&at_server);
   (*client)->Start(&at_client);
   const std::string& address = (*server)->properties().address;
@@ -134,13 +134,13 @@ TEST(LocalTransportTest, FullServerRefusesPeers) {
 }
 
 TEST(LocalTransportTest, SilentServerIsGivenUp) {
+  Journal journal;
   const std::string address = OwnAddress();
   auto silent = ListenLocally(address);
   ASSERT_TRUE(silent.ok()) << silent.status();
   auto client = CreateLocalTransport(
       {.listen = false, .connect_timeout = absl::Milliseconds(100)});
   ASSERT_TRUE(client.ok());
-  Journal journal;
   (*client)->Start(&journal);
   ASSERT_TRUE((*client)->Connect(address).ok());
   ASSERT_TRUE(journal.Await("down"));
@@ -150,9 +150,9 @@ TEST(LocalTransportTest, SilentServerIsGivenUp) {
 }
 
 TEST(LocalTransportTest, NobodyThereIsSaid) {
+  Journal journal;
   auto client = CreateLocalTransport({.listen = false});
   ASSERT_TRUE(client.ok());
-  Journal journal;
   (*client)->Start(&journal);
   ASSERT_TRUE((*client)->Connect(OwnAddress()).ok());
   ASSERT_TRUE(journal.Await("down"));
@@ -176,9 +176,9 @@ int AsNobody(F act) {
 
 TEST(LocalTransportTest, AnotherUserIsHungUpOn) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to be somebody else";
+  Journal journal;
   auto server = CreateLocalTransport({});
   ASSERT_TRUE(server.ok());
-  Journal journal;
   (*server)->Start(&journal);
   const std::string address = (*server)->properties().address;
   EXPECT_EQ(AsNobody([&] {
@@ -193,6 +193,7 @@ TEST(LocalTransportTest, AnotherUserIsHungUpOn) {
 
 TEST(LocalTransportTest, AnotherUsersSocketIsNotUsed) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to be somebody else";
+  Journal journal;
   const std::string address = OwnAddress();
   int ready[2], done[2];
   ASSERT_EQ(pipe(ready), 0);
@@ -214,7 +215,6 @@ TEST(LocalTransportTest, AnotherUsersSocketIsNotUsed) {
   ASSERT_EQ(c, 'y');
   auto client = CreateLocalTransport({.listen = false});
   ASSERT_TRUE(client.ok());
-  Journal journal;
   (*client)->Start(&journal);
   ASSERT_TRUE((*client)->Connect(address).ok());
   EXPECT_TRUE(journal.Await("down"));

@@ -96,6 +96,8 @@ class LocalVisitorTest : public ::testing::Test {
   }
 
   SharedMemory memory_;
+  // For payloads that wait: asked for, and to be answered.
+  absl::Notification asked_, go_on_;
   Journal journal_;
   RegionId region_{};
   std::unique_ptr<Transport> server_;
@@ -229,10 +231,9 @@ TEST_F(LocalVisitorTest, SilentVisitorIsHungUpOn) {
 
 // The visitor's memory goes away while it is being read: what was mapped stays.
 TEST_F(LocalVisitorTest, VisitorThatLeavesInTheMiddle) {
-  absl::Notification asked, gone;
-  journal_.on_payload = [&](uint64_t bytes) {
-    asked.Notify();
-    gone.WaitForNotification();
+  journal_.on_payload = [this](uint64_t bytes) {
+    asked_.Notify();
+    go_on_.WaitForNotification();
     return Landing{{{region_, 0, bytes}}, 1};
   };
   Start({}, 64 * kMiB);
@@ -241,10 +242,10 @@ TEST_F(LocalVisitorTest, VisitorThatLeavesInTheMiddle) {
   auto visitor = Welcome(*theirs);
   visitor->Say(local_wire::EncodePayload(
       "h", {{RegionId{0}, 0, static_cast<uint64_t>(64 * kMiB)}}));
-  asked.WaitForNotification();
+  asked_.WaitForNotification();
   visitor.reset();
   theirs.reset();
-  gone.Notify();
+  go_on_.Notify();
   EXPECT_TRUE(journal_.Await("down"));
   EXPECT_TRUE(journal_.Await("not landed"));
   EXPECT_EQ(journal_.Count("landed"), 0);
@@ -252,11 +253,10 @@ TEST_F(LocalVisitorTest, VisitorThatLeavesInTheMiddle) {
 
 // So that an abort counts for what still waits.
 TEST_F(LocalVisitorTest, MessagesOvertakePayloadsThatWait) {
-  absl::Notification asked, all_said;
-  journal_.on_payload = [&](uint64_t bytes) -> std::optional<Landing> {
-    if (!asked.HasBeenNotified()) {
-      asked.Notify();
-      all_said.WaitForNotification();
+  journal_.on_payload = [this](uint64_t bytes) -> std::optional<Landing> {
+    if (!asked_.HasBeenNotified()) {
+      asked_.Notify();
+      go_on_.WaitForNotification();
     }
     return Landing{{{region_, 0, bytes}}, 1};
   };
@@ -265,17 +265,17 @@ TEST_F(LocalVisitorTest, MessagesOvertakePayloadsThatWait) {
   auto visitor = Welcome(*theirs);
   const uint64_t bytes = 4 * kMiB;
   visitor->Say(local_wire::EncodePayload("a", {{RegionId{0}, 0, bytes}}));
-  asked.WaitForNotification();
+  asked_.WaitForNotification();
   visitor->Say(local_wire::EncodePayload("b", {{RegionId{0}, 0, bytes}}));
   visitor->Say(local_wire::EncodeMessage("m"));
-  all_said.Notify();
+  go_on_.Notify();
   ASSERT_TRUE(journal_.Await("landed", 2));
   EXPECT_THAT(journal_.lines(), ElementsAre("up", "payload a", "message m",
                                             "landed", "payload b", "landed"));
 }
 
 TEST_F(LocalVisitorTest, FloodOfPayloadsIsEnded) {
-  journal_.on_payload = [&](uint64_t bytes) -> std::optional<Landing> {
+  journal_.on_payload = [this](uint64_t bytes) -> std::optional<Landing> {
     return Landing{{{region_, 0, bytes}}, 1};
   };
   Start({}, 64 * kMiB);

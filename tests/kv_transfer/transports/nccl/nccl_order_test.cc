@@ -34,6 +34,10 @@ class Talker {
       Landed(cookie, status);
     };
   }
+  ~Talker() {
+    end_->on_payload = nullptr;
+    end_->on_landed = nullptr;
+  }
 
   // Sends something; false when it may not.
   bool Speak() {

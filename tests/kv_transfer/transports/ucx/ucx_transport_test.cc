@@ -203,12 +203,12 @@ TEST(UcxTransportTest, CrashHandlersAreNotUcxs) {
 }
 
 TEST(UcxTransportTest, SilentServerIsGivenUp) {
+  PeerCounter handler;
   Socket server;
   const std::string address = server.Listen();
   auto transport = CreateUcxTransport(
       {.listen = false, .connect_timeout = absl::Milliseconds(200)});
   ASSERT_TRUE(transport.ok());
-  PeerCounter handler;
   (*transport)->Start(&handler);
   ASSERT_TRUE((*transport)->Connect(address).ok());
   ASSERT_TRUE(handler.AwaitDowns(1));
@@ -218,13 +218,12 @@ TEST(UcxTransportTest, SilentServerIsGivenUp) {
 }
 
 TEST(UcxTransportTest, FullServerRefusesPeers) {
+  PeerCounter server_handler, handler;
   auto server = CreateUcxTransport({.max_peers = 2});
   ASSERT_TRUE(server.ok());
-  PeerCounter server_handler;
   (*server)->Start(&server_handler);
   auto client = CreateUcxTransport({.listen = false});
   ASSERT_TRUE(client.ok());
-  PeerCounter handler;
   (*client)->Start(&handler);
   const std::string& address = (*server)->properties().address;
   for (int i = 1; i <= 2; ++i) {
@@ -240,12 +239,12 @@ TEST(UcxTransportTest, FullServerRefusesPeers) {
 
 // The first two stay under way, because their server never answers.
 TEST(UcxTransportTest, OwnPeersAreBounded) {
+  PeerCounter handler;
   Socket server;
   const std::string address = server.Listen();
   auto client = CreateUcxTransport(
       {.listen = false, .connect_timeout = absl::Hours(1), .max_peers = 2});
   ASSERT_TRUE(client.ok());
-  PeerCounter handler;
   (*client)->Start(&handler);
   ASSERT_TRUE((*client)->Connect(address).ok());
   ASSERT_TRUE((*client)->Connect(address).ok());
@@ -257,9 +256,9 @@ TEST(UcxTransportTest, OwnPeersAreBounded) {
 // A port scan, a browser, a fuzzer: whatever connects, the server lives and
 // goes on to serve its peers.
 TEST(UcxTransportTest, GarbageOnThePortDoesNoHarm) {
+  PeerCounter server_handler, handler;
   auto server = CreateUcxTransport({});
   ASSERT_TRUE(server.ok());
-  PeerCounter server_handler;
   (*server)->Start(&server_handler);
   const std::string address = (*server)->properties().address;
   const std::string kGarbage[] = {
@@ -287,7 +286,6 @@ TEST(UcxTransportTest, GarbageOnThePortDoesNoHarm) {
   visitor.AwaitEnd();
   auto client = CreateUcxTransport({.listen = false});
   ASSERT_TRUE(client.ok());
-  PeerCounter handler;
   (*client)->Start(&handler);
   ASSERT_TRUE((*client)->Connect(address).ok());
   EXPECT_TRUE(handler.AwaitUps(1));
