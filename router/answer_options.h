@@ -1,4 +1,4 @@
-// What a client wants of its answer that no worker needs to know.
+// What a client wants of its answer besides the tokens.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,24 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "scheduling/request.h"
 
 namespace baton::router {
 
-enum class RequestClass { kInteractive, kBatch };
+using scheduling::RequestClass;
+using scheduling::RequestClassName;
 
-// Stable lower-case name ("interactive"), for labels and logs.
-inline const char* RequestClassName(RequestClass request_class) {
-  return request_class == RequestClass::kBatch ? "batch" : "interactive";
-}
+// Zero: none.
+struct LatencyTargets {
+  absl::Duration ttft = absl::ZeroDuration();
+  absl::Duration itl = absl::ZeroDuration();
+};
+
+// The operator's, for requests that say nothing of theirs.
+struct ClassTargets {
+  LatencyTargets interactive;
+  LatencyTargets batch;
+};
 
 struct AnswerOptions {
   // The answer ends before the first of these; each non-empty.

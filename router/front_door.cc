@@ -9,12 +9,22 @@
 #include "common/trace_context.h"
 #include "router/invalid_field.h"
 #include "router/request_report.h"
+#include "scheduling/block_hash.h"
 
 namespace baton::router {
 namespace {
 
 // Of an id that was not checked, for the log.
 constexpr size_t kMaxIdBytes = 128;
+
+// Of the blocks that workers have them in; none while there is no worker.
+void NamePrefix(int block_size, PreparedRequest* request) {
+  if (block_size <= 0) return;
+  request->prefix.block_size = block_size;
+  // Workers use no salt (worker/).
+  request->prefix.names =
+      scheduling::ChainOf(/*salt=*/"", block_size, request->spec.prompt);
+}
 
 }  // namespace
 
@@ -100,6 +110,7 @@ absl::StatusOr<PreparedRequest> FrontDoor::Prepare(
     absl::string_view traceparent) {
   RequestLimits limits = {.max_context = max_context(),
                           .max_output_tokens = options_.max_output_tokens,
+                          .targets = options_.targets,
                           .wall_time = absl::Now()};
   const int32_t of_key = admission->max_tokens();
   if (of_key > 0 &&
@@ -125,6 +136,7 @@ absl::StatusOr<PreparedRequest> FrontDoor::Prepare(
   }
   prepared->spec.traceparent = own_traceparent;
   prepared->answer.parent_span = span.parent;
+  if (options_.name_prefixes) NamePrefix(state_->Get().block_size, &*prepared);
   return prepared;
 }
 
@@ -136,6 +148,7 @@ absl::Status FrontDoor::Enter(RequestKey key, PreparedRequest request,
   incoming->key = key;
   incoming->spec = std::move(request.spec);
   incoming->answer = std::move(request.answer);
+  incoming->prefix = std::move(request.prefix);
   incoming->admission = admission;
   incoming->received_at = received_at;
   incoming->deadline =

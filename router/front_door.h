@@ -37,6 +37,10 @@ class FrontDoor final {
     absl::Duration request_timeout = absl::Seconds(600);
     // The operator's cap; 0: none.
     int32_t max_output_tokens = 0;
+    // Of requests that give none.
+    ClassTargets targets;
+    // Whether prompts are looked up in the prefix caches of workers.
+    bool name_prefixes = true;
   };
 
   // A caller that may come in, until it is destroyed.

@@ -1,5 +1,7 @@
 // baton-router: the front door of a cluster.
+#include <cstdint>
 #include <cstdio>
+#include <map>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -10,6 +12,7 @@
 #include "common/status_macros.h"
 #include "common/tls/pem_files.h"
 #include "router/router_server.h"
+#include "scheduling/placement_policies.h"
 
 namespace baton::router {
 namespace {
@@ -19,6 +22,10 @@ struct Flags {
   tls::PemPaths client_tls;
   std::string cluster_tls;
   double request_timeout_seconds = 600;
+  double ttft_target_ms = 0;
+  double itl_target_ms = 0;
+  double batch_ttft_target_ms = 0;
+  double batch_itl_target_ms = 0;
   std::string log_format = "text";
   int ready_fd = -1;
   bool die_with_parent = false;
@@ -59,6 +66,53 @@ void AddSecurityFlags(CLI::App* app, Flags* flags) {
       ->check(CLI::ExistingDirectory);
 }
 
+// Who waits, for how long, and in which order.
+void AddLineFlags(CLI::App* app, Flags* flags) {
+  scheduling::WaitingLine::Options& line = flags->router.flow.line;
+  app->add_option("--max-waiting-requests", line.max_requests,
+                  "Most requests that wait for a worker; more are rejected")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app->add_option("--max-late-requests", line.max_late,
+                  "Of those, most interactive ones whose first token can not "
+                  "come in time any more when they come; more are rejected")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  constexpr double kDayMs = 24 * 3600 * 1e3;
+  const auto target = [&](const char* flag, double* into, const char* text) {
+    app->add_option(flag, *into, text)
+        ->check(CLI::Range(0.0, kDayMs))
+        ->capture_default_str();
+  };
+  target("--ttft-target-ms", &flags->ttft_target_ms,
+         "Target for the first token of interactive requests that give none; "
+         "0: none");
+  target("--itl-target-ms", &flags->itl_target_ms,
+         "Target between two tokens of interactive requests that give none");
+  target("--batch-ttft-target-ms", &flags->batch_ttft_target_ms,
+         "As --ttft-target-ms, of batch requests");
+  target("--batch-itl-target-ms", &flags->batch_itl_target_ms,
+         "As --itl-target-ms, of batch requests");
+}
+
+// What is remembered of the workers' prefix caches.
+void AddPrefixFlags(CLI::App* app, RouterOptions* options) {
+  PrefixHints::Options& prefixes = options->cluster.prefixes;
+  app->add_option("--prefix-index", prefixes.enabled,
+                  "Remember which worker has the KV of which prompts, for "
+                  "placement: on or off")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, bool>{{"on", true}, {"off", false}}))
+      ->default_str("on");
+  app->add_option("--prefix-index-memory", prefixes.index.max_bytes,
+                  "Most memory for that, such as 256MiB: about 25 bytes for "
+                  "each KV block of the cluster, and 4 for each worker that "
+                  "has it beyond the third")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 40))
+      ->default_str("256MiB");
+}
+
 void AddFlags(CLI::App* app, Flags* flags) {
   RouterOptions& o = flags->router;
   const CLI::Validator address(CheckAddress, "HOST:PORT");
@@ -96,15 +150,12 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->check(address)
       ->required();
   app->add_option("--placement", o.placement,
-                  "How workers are chosen: least-load, or cost-model, which "
-                  "also decides whether a prompt is computed on the decode "
-                  "worker itself")
-      ->check(CLI::IsMember({"least-load", "cost-model"}))
+                  "Which workers a request gets. " +
+                      scheduling::DescribePlacementPolicies())
+      ->check(CLI::IsMember(scheduling::PlacementPolicyNames()))
       ->capture_default_str();
-  app->add_option("--max-waiting-requests", o.flow.max_waiting_requests,
-                  "Most requests that wait for a worker; more are rejected")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  AddLineFlags(app, flags);
+  AddPrefixFlags(app, &o);
   app->add_option("--max-output-tokens", o.door.max_output_tokens,
                   "Most output tokens of a request; 0: up to the context")
       ->check(CLI::Range(0, 1 << 24))
@@ -183,6 +234,11 @@ int Main(int argc, char** argv) {
   }
   flags.router.door.request_timeout =
       absl::Seconds(flags.request_timeout_seconds);
+  flags.router.door.targets = {
+      .interactive = {absl::Milliseconds(flags.ttft_target_ms),
+                      absl::Milliseconds(flags.itl_target_ms)},
+      .batch = {absl::Milliseconds(flags.batch_ttft_target_ms),
+                absl::Milliseconds(flags.batch_itl_target_ms)}};
   InitLogging({.program = "baton-router",
                .name = flags.router.name,
                .format = LogFormats().at(flags.log_format)});

@@ -1,10 +1,12 @@
 #include "router/request_flow.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "router/request_report.h"
+#include "router/request_urgency.h"
 #include "router/worker_messages.h"
 
 namespace baton::router {
@@ -19,10 +21,6 @@ using scheduling::PlacementVerdict;
 using scheduling::RequestLifecycle;
 using scheduling::WorkerId;
 
-// The bounds of a retry hint.
-constexpr absl::Duration kMinRetryAfter = absl::Milliseconds(100);
-constexpr absl::Duration kMaxRetryAfter = absl::Seconds(30);
-
 // Two timers for one deadline run out nearly at once.
 constexpr absl::Duration kDeadlineSlack = absl::Milliseconds(20);
 
@@ -32,17 +30,6 @@ constexpr absl::Duration kDeadlineSlack = absl::Milliseconds(20);
 bool IsDeadline(const RequestRecord& record, absl::Time now) {
   const absl::Duration whole = record.deadline - record.trace.received_at;
   return record.deadline - now <= std::max(kDeadlineSlack, 0.01 * whole);
-}
-
-// Of a target for the first token: what is left of it, and a little when that
-// is over, so that sooner is still better. 0 without a target.
-double TimeLeft(const RequestRecord& record, absl::Time now) {
-  constexpr double kLeast = 1e-3;
-  const absl::Duration target = record.answer.ttft_target;
-  if (target <= absl::ZeroDuration()) return 0;
-  if (record.trace.has_first_event()) return 0;  // a retry of a stream
-  return std::max(
-      kLeast, absl::ToDoubleSeconds(record.trace.received_at + target - now));
 }
 
 }  // namespace
@@ -57,54 +44,8 @@ RequestFlow::RequestFlow(const Options& options, const ServedModel& model,
       cluster_(cluster),
       metrics_(metrics),
       clock_(clock),
+      line_(options.line),
       history_(options.history) {}
-
-void RequestFlow::Admit(std::unique_ptr<IncomingRequest> incoming,
-                        absl::Time now) {
-  if (draining_) {
-    Reject(*incoming, absl::UnavailableError("the router is shutting down"),
-           "draining", std::nullopt);
-    return;
-  }
-  const size_t bound = static_cast<size_t>(options_.max_waiting_requests);
-  // A burst is not turned away while there is room on the workers.
-  if (waiting_.size() >= bound) PlaceWaiting(now);
-  if (waiting_.size() >= bound) {
-    Reject(*incoming,
-           absl::ResourceExhaustedError(absl::StrCat(
-               "overloaded: ", waiting_.size(), " requests are waiting")),
-           "queue_full", RetryAfter());
-    return;
-  }
-  metrics_->Admitted(static_cast<int64_t>(incoming->spec.prompt.size()));
-  auto record = std::make_unique<RequestRecord>(
-      std::move(incoming), options_.max_attempts, *model_.tokenizer);
-  const RequestKey key = record->key;
-  waiting_.insert(key);
-  SetTimer(record->deadline, key);
-  CHECK(records_.emplace(key, std::move(record)).second);
-}
-
-void RequestFlow::Reject(IncomingRequest& incoming, const absl::Status& status,
-                         const std::string& reason,
-                         std::optional<absl::Duration> retry_after) {
-  metrics_->Rejected(reason);
-  JudgeRejection(incoming.answer, metrics_);
-  ReportRejection(
-      {.id = incoming.spec.id,
-       .traceparent = incoming.spec.traceparent,
-       .parent_span = incoming.answer.parent_span,
-       .tenant = incoming.admission == nullptr ? absl::string_view()
-                                               : incoming.admission->name()},
-      reason, status);
-  incoming.stream->Finish(status, retry_after);
-}
-
-absl::Duration RequestFlow::RetryAfter() const {
-  if (mean_end_gap_ == absl::ZeroDuration()) return absl::Seconds(1);
-  return std::clamp(mean_end_gap_ * static_cast<int64_t>(waiting_.size()),
-                    kMinRetryAfter, kMaxRetryAfter);
-}
 
 void RequestFlow::TakeClientGone(RequestKey key, absl::Time now) {
   const auto it = records_.find(key);
@@ -143,6 +84,7 @@ void RequestFlow::TakeNews(const Cluster::News& news, absl::Time now) {
     case v1::WorkerMessage::kHello:
     case v1::WorkerMessage::kLoad:
     case v1::WorkerMessage::kPair:
+    case v1::WorkerMessage::kPrefixes:
     case v1::WorkerMessage::KIND_NOT_SET:
       break;
   }
@@ -288,8 +230,7 @@ void RequestFlow::AbortUnplaceable(absl::Time now) {
     return;
   }
   if (!unplaceable_since_.has_value()) unplaceable_since_ = now;
-  const std::vector<RequestKey> keys(waiting_.begin(), waiting_.end());
-  for (RequestKey key : keys) {
+  for (RequestKey key : line_.Keys()) {
     RequestRecord& record = *records_.at(key);
     const absl::Time since =
         std::max(*unplaceable_since_, record.trace.received_at);
@@ -304,9 +245,9 @@ void RequestFlow::AbortUnplaceable(absl::Time now) {
 absl::Time RequestFlow::NextDue() const {
   absl::Time next = absl::InfiniteFuture();
   if (!timers_.empty()) next = timers_.begin()->first;
-  if (unplaceable_since_.has_value() && !waiting_.empty()) {
+  if (unplaceable_since_.has_value() && !line_.empty()) {
     // The oldest waits longest.
-    const RequestRecord& oldest = *records_.at(*waiting_.begin());
+    const RequestRecord& oldest = *records_.at(line_.oldest());
     next =
         std::min(next, std::max(*unplaceable_since_, oldest.trace.received_at) +
                            options_.worker_wait);
@@ -315,29 +256,33 @@ absl::Time RequestFlow::NextDue() const {
 }
 
 void RequestFlow::PlaceWaiting(absl::Time now) {
-  for (auto it = waiting_.begin(); it != waiting_.end();) {
-    RequestRecord& record = *records_.at(*it);
-    ++it;  // placing takes the request out
-    if (!TryPlace(record, now)) break;
+  while (const std::optional<uint64_t> key = line_.Next(now)) {
+    if (!TryPlace(*records_.at(*key), now)) break;
   }
+  line_.EndTurn(now);
 }
 
 bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
   const RequestLifecycle& life = record.lifecycle;
+  const scheduling::Urgency urgency = UrgencyOf(record, now);
+  const auto prefill_tokens =
+      static_cast<int32_t>(record.spec.prompt.size() + life.output().size());
+  const absl::Time start = clock_->Now();
   const PlacementRequest request{
-      .prefill_tokens = static_cast<int32_t>(record.spec.prompt.size() +
-                                             life.output().size()),
+      .prefill_tokens = prefill_tokens,
       .total_tokens = static_cast<int32_t>(record.spec.prompt.size()) +
                       record.spec.stop.max_output_tokens,
       .excluded = life.excluded(),
       .allow_excluded_decode = now >= record.retry_excluded_at,
-      .ttft_target_seconds = TimeLeft(record, now),
-      .itl_target_seconds = absl::ToDoubleSeconds(record.answer.itl_target)};
-  const absl::Time start = clock_->Now();
+      .cached =
+          cluster_->prefixes().Look(&record.prefix, prefill_tokens - 1, now),
+      .ttft_target_seconds = urgency.ttft_target_seconds,
+      .itl_target_seconds = urgency.itl_target_seconds};
   const PlacementVerdict verdict =
       policy_.Place(cluster_->registry().snapshot(), request);
   if (verdict.kind != PlacementVerdict::Kind::kNone) {
     metrics_->Placed(verdict, clock_->Now() - start);
+    metrics_->prefix()->Placed(request, verdict);
     StartAttempt(record, verdict, request, now);
     return true;
   }
@@ -352,7 +297,10 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
     return true;
   }
   // Its own bad luck is no reason for others to wait.
-  if (verdict.reason == PlacementReason::kOnlyExcluded) return true;
+  if (verdict.reason == PlacementReason::kOnlyExcluded) {
+    line_.SetAside(record.key);
+    return true;
+  }
   blocked_at_ = now;
   blocked_by_ = verdict.reason;
   return false;
@@ -364,7 +312,8 @@ void RequestFlow::StartAttempt(RequestRecord& record,
                                absl::Time now) {
   LogPlacement(record, verdict, request, now);
   WorkerRegistry& registry = cluster_->registry();
-  waiting_.erase(record.key);
+  const scheduling::Lane lane = line_.Place(record.key, now);
+  if (!record.lane.has_value()) record.lane = lane;
   registry.NextRound();
   const AttemptId attempt{++last_attempt_};
   attempts_[last_attempt_] = record.key;
@@ -411,13 +360,20 @@ void RequestFlow::Publish(absl::Time now) {
               absl::ResourceExhaustedError("the client reads too slowly")),
           now);
   }
+  for (const scheduling::Lane lane :
+       {scheduling::Lane::kResumed, scheduling::Lane::kOnTime,
+        scheduling::Lane::kPatient}) {
+    metrics_->SetWaiting(lane, line_.size_of(lane));
+  }
+  metrics_->Late(line_.num_late() -
+                 std::exchange(late_counted_, line_.num_late()));
   metrics_->SetRequests(static_cast<int64_t>(attempts_.size()),
-                        static_cast<int64_t>(waiting_.size()));
+                        static_cast<int64_t>(line_.size()));
 }
 
 void RequestFlow::Describe(v1::GetClusterResponse* response) const {
   response->set_running_requests(static_cast<uint32_t>(attempts_.size()));
-  response->set_waiting_requests(static_cast<uint32_t>(waiting_.size()));
+  response->set_waiting_requests(static_cast<uint32_t>(line_.size()));
 }
 
 void RequestFlow::AbortAll(const absl::Status& status, absl::Time now) {

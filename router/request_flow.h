@@ -1,15 +1,15 @@
 // The requests of this router, from admission to the last response: applies
 // what the pure parts decide (scheduling/placement.h, request_lifecycle.h).
 //
-//   Admit -> waiting, in order of arrival
+//   Admit -> waiting in line
 //   PlaceWaiting -> an attempt on workers (scheduling/request_lifecycle.h)
 //   Take -> tokens, grants, refusals, outcomes, lost workers
 //   Publish -> one response per client with what came since the last one
 //
-// Waiting is strictly first come first served: a request that finds no room
-// holds back those behind it, so that small ones cannot starve a large one.
-// The number of waiting requests is bounded, and each wait ends with the
-// request's deadline.
+// Whose turn it is, scheduling/waiting_line.h says. A request whose turn it is
+// and that finds no room holds back those behind it, so that small ones cannot
+// starve a large one. The number of waiting requests is bounded, and each wait
+// ends with the request's deadline.
 //
 // Used by the router's loop thread only. Never blocks.
 #pragma once
@@ -35,13 +35,14 @@
 #include "router/served_model.h"
 #include "scheduling/placement.h"
 #include "scheduling/request_lifecycle.h"
+#include "scheduling/waiting_line.h"
 
 namespace baton::router {
 
 class RequestFlow final {
  public:
   struct Options {
-    int max_waiting_requests = 1024;
+    scheduling::WaitingLine::Options line;
     int32_t max_attempts = 3;
     // How long a request waits for a worker to join when none can serve.
     absl::Duration worker_wait = absl::Seconds(10);
@@ -85,7 +86,11 @@ class RequestFlow final {
   void Reject(IncomingRequest& incoming, const absl::Status& status,
               const std::string& reason,
               std::optional<absl::Duration> retry_after);
-  absl::Duration RetryAfter() const;
+  // Gives up a request that another one takes the place of.
+  void Evict(RequestKey key, absl::Duration retry_after, absl::Time now);
+  // How it stands in line.
+  scheduling::WaitingRequest InLine(const IncomingRequest& incoming) const;
+  scheduling::WaitingRequest InLine(const RequestRecord& record) const;
   void AbortUnplaceable(absl::Time now);
 
   // False when those behind it must wait too.
@@ -152,7 +157,7 @@ class RequestFlow final {
   // Ordered, so that what concerns many happens in the order of arrival.
   std::map<RequestKey, std::unique_ptr<RequestRecord>> records_;
   std::map<uint64_t, RequestKey> attempts_;
-  std::set<RequestKey> waiting_;  // in order of arrival
+  scheduling::WaitingLine line_;
   std::set<Timer> timers_;
   std::vector<RequestKey> touched_;
   // For Explain.
@@ -163,9 +168,8 @@ class RequestFlow final {
   scheduling::PlacementReason blocked_by_{};
   // Since when no worker could serve any request.
   std::optional<absl::Time> unplaceable_since_;
-  // Mean time between two requests that end, for honest retry hints.
-  absl::Time last_end_at_ = absl::InfinitePast();
-  absl::Duration mean_end_gap_ = absl::ZeroDuration();
+  // Late ones of the line that the metrics know of.
+  int64_t late_counted_ = 0;
 };
 
 }  // namespace baton::router

@@ -7,6 +7,7 @@
 #include "router/request_explanation.h"
 #include "router/request_flow.h"
 #include "router/request_report.h"
+#include "router/request_urgency.h"
 #include "router/worker_messages.h"
 
 namespace baton::router {
@@ -44,6 +45,12 @@ void AddLogprobs(const scheduling::DeliverToken& token,
   }
 }
 
+// The request as it goes to a worker.
+v1::SequenceSpec SpecOf(const RequestRecord& record, absl::Time now) {
+  return MakeSequenceSpec(record.spec, record.lifecycle.output(),
+                          record.deadline - now, UrgencyOf(record, now));
+}
+
 }  // namespace
 
 void RequestFlow::EndAttempt(RequestRecord& record) {
@@ -73,18 +80,12 @@ void RequestFlow::Apply(RequestRecord& record, const LifecycleActions& actions,
 
 void RequestFlow::Do(RequestRecord& record,
                      const scheduling::SendReserve& action, absl::Time now) {
-  cluster_->Send(action.decode,
-                 MakeReserve(action, MakeSequenceSpec(record.spec,
-                                                      record.lifecycle.output(),
-                                                      record.deadline - now)));
+  cluster_->Send(action.decode, MakeReserve(action, SpecOf(record, now)));
 }
 
 void RequestFlow::Do(RequestRecord& record,
                      const scheduling::SendPrefill& action, absl::Time now) {
-  cluster_->Send(action.prefill,
-                 MakePrefill(action, MakeSequenceSpec(record.spec,
-                                                      record.lifecycle.output(),
-                                                      record.deadline - now)));
+  cluster_->Send(action.prefill, MakePrefill(action, SpecOf(record, now)));
 }
 
 void RequestFlow::Do(RequestRecord& record,
@@ -140,7 +141,7 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Requeue& action,
   record.waiting_since = now;
   record.retry_excluded_at = action.retry_excluded_at;
   SetTimer(action.retry_excluded_at, record.key);
-  waiting_.insert(record.key);
+  line_.Resume(InLine(record), now);
 }
 
 void RequestFlow::Do(RequestRecord& record,
@@ -184,7 +185,7 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Finish& action,
         static_cast<int64_t>(record.spec.prompt.size()) + record.output_tokens);
   }
   // Last, so that whoever sees the end finds it counted.
-  record.stream->Finish(status, std::nullopt);
+  record.stream->Finish(status, record.retry_after);
 }
 
 void RequestFlow::StampEvent(RequestRecord& record, absl::Time now) {
@@ -219,19 +220,15 @@ void RequestFlow::SetTimer(absl::Time at, RequestKey key) {
 void RequestFlow::Remove(RequestRecord& record, absl::Time now) {
   record.lifecycle.CheckInvariants();
   EndAttempt(record);
-  waiting_.erase(record.key);
+  line_.Remove(record.key);
   for (absl::Time at :
        {record.deadline, record.settle_at, record.retry_excluded_at}) {
     timers_.erase({at, record.key});
   }
-  // Only while others wait does the gap tell how fast the queue moves.
-  if (waiting_.empty()) {
-    last_end_at_ = absl::InfinitePast();
-  } else {
-    if (last_end_at_ != absl::InfinitePast()) {
-      mean_end_gap_ += 0.1 * ((now - last_end_at_) - mean_end_gap_);
-    }
-    last_end_at_ = now;
+  if (record.lane.has_value() && record.output_tokens > 0) {
+    line_.GiveBack(*record.lane,
+                   record.admission == nullptr ? "" : record.admission->name(),
+                   record.spec.stop.max_output_tokens - record.output_tokens);
   }
   records_.erase(record.key);
 }

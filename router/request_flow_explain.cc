@@ -1,10 +1,10 @@
 // RequestFlow: what it keeps and tells of where requests went.
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "router/prefix_metrics.h"
 #include "router/request_explanation.h"
 #include "router/request_flow.h"
 
@@ -19,6 +19,7 @@ void RequestFlow::LogPlacement(RequestRecord& record,
   entry.at = now;
   entry.verdict = verdict;
   entry.prefill_tokens = request.prefill_tokens;
+  entry.cached_tokens = CachedTokens(request, PrefilledBy(verdict));
   entry.total_tokens = request.total_tokens;
   entry.waited_for = std::exchange(record.waits_for, std::nullopt);
   // Who was never first in the line waited for who was.
@@ -35,8 +36,7 @@ std::string RequestFlow::WaitsFor(const RequestRecord& record) const {
   if (record.waits_for.has_value()) {
     return scheduling::PlacementReasonName(*record.waits_for);
   }
-  const auto before =
-      std::distance(waiting_.begin(), waiting_.find(record.key));
+  const int32_t before = line_.NumBefore(record.key);
   if (before == 0) return "";
   std::string text = absl::StrCat(before, " before it");
   if (blocked_at_ >= record.waiting_since) {

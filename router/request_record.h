@@ -9,12 +9,14 @@
 #include "baton/v1/worker.pb.h"
 #include "router/client_stream.h"
 #include "router/placement_log.h"
+#include "router/prompt_prefix.h"
 #include "router/request_trace.h"
 #include "router/router_inbox.h"
 #include "router/text/detokenizer.h"
 #include "router/text/stop_matcher.h"
 #include "scheduling/placement.h"
 #include "scheduling/request_lifecycle.h"
+#include "scheduling/waiting_line.h"
 
 namespace baton::router {
 
@@ -34,6 +36,7 @@ struct RequestRecord {
         spec(std::move(incoming->spec)),
         answer(std::move(incoming->answer)),
         admission(std::move(incoming->admission)),
+        prefix(std::move(incoming->prefix)),
         deadline(incoming->deadline),
         stream(std::move(incoming->stream)),
         lifecycle(spec.stop, max_attempts),
@@ -47,6 +50,7 @@ struct RequestRecord {
   const scheduling::RequestSpec spec;
   const AnswerOptions answer;
   const std::shared_ptr<KeyGrant> admission;  // null in tests
+  PromptPrefix prefix;
   const absl::Time deadline;
   const std::shared_ptr<ClientStream> stream;
 
@@ -62,6 +66,10 @@ struct RequestRecord {
   // Why it could not be placed when that was last tried, since `waiting_since`.
   std::optional<scheduling::PlacementReason> waits_for;
   absl::Time waiting_since;
+  // Where it waited until its first attempt.
+  std::optional<scheduling::Lane> lane;
+  // When it was turned out of a full line: when to come back.
+  std::optional<absl::Duration> retry_after;
 
   // The attempt under way.
   std::optional<scheduling::AttemptId> attempt;

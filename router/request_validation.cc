@@ -16,12 +16,13 @@
 namespace baton::router {
 namespace {
 
+using scheduling::kMaxPriority;
+using scheduling::kMaxTargetMs;
+
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr int kMaxStopStrings = 16;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr int kMaxStopTokens = 64;
-constexpr uint32_t kMaxTargetMs = 24 * 3600 * 1000;
-constexpr int kMaxPriority = 100;
 constexpr size_t kMaxUserBytes = 256;
 
 absl::Status CheckRequestId(const std::string& id) {
@@ -239,13 +240,11 @@ absl::Status TakeLogprobs(const v1::GenerateRequest& request,
 }
 
 absl::Status TakeService(const v1::GenerateRequest& request,
-                         AnswerOptions* answer) {
+                         const ClassTargets& targets, AnswerOptions* answer) {
   const v1::LatencyTarget& target = request.target();
   if (target.ttft_ms() > kMaxTargetMs || target.itl_ms() > kMaxTargetMs) {
     return InvalidField("target", "has a time of more than a day");
   }
-  answer->ttft_target = absl::Milliseconds(target.ttft_ms());
-  answer->itl_target = absl::Milliseconds(target.itl_ms());
   if (!v1::RequestClass_IsValid(request.request_class())) {
     return InvalidField("request_class",
                         absl::StrCat("is ", request.request_class(),
@@ -254,6 +253,14 @@ absl::Status TakeService(const v1::GenerateRequest& request,
   answer->request_class = request.request_class() == v1::REQUEST_CLASS_BATCH
                               ? RequestClass::kBatch
                               : RequestClass::kInteractive;
+  const LatencyTargets& of_class = answer->request_class == RequestClass::kBatch
+                                       ? targets.batch
+                                       : targets.interactive;
+  answer->ttft_target = target.ttft_ms() == 0
+                            ? of_class.ttft
+                            : absl::Milliseconds(target.ttft_ms());
+  answer->itl_target =
+      target.itl_ms() == 0 ? of_class.itl : absl::Milliseconds(target.itl_ms());
   if (request.priority() < -kMaxPriority || request.priority() > kMaxPriority) {
     return InvalidField(
         "priority",
@@ -293,7 +300,7 @@ absl::StatusOr<PreparedRequest> PrepareRequest(
       request.sampling().has_seed() ? request.sampling().seed() : draw();
   // Tokenizing is what costs: last, but for the room that it leaves.
   BATON_RETURN_IF_ERROR(TakeLogprobs(request, &prepared));
-  BATON_RETURN_IF_ERROR(TakeService(request, &prepared.answer));
+  BATON_RETURN_IF_ERROR(TakeService(request, limits.targets, &prepared.answer));
   BATON_ASSIGN_OR_RETURN(spec.prompt,
                          MakePrompt(request, model, limits.wall_time));
   BATON_ASSIGN_OR_RETURN(

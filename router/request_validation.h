@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
 #include "router/answer_options.h"
+#include "router/prompt_prefix.h"
 #include "router/served_model.h"
 #include "scheduling/request.h"
 
@@ -20,6 +21,7 @@ struct RequestLimits {
   int32_t max_context = 0;
   // The operator's cap on output tokens; 0: none.
   int32_t max_output_tokens = 0;
+  ClassTargets targets;
   // For chat templates that show the date.
   absl::Time wall_time;
 };
@@ -27,6 +29,8 @@ struct RequestLimits {
 struct PreparedRequest {
   scheduling::RequestSpec spec;
   AnswerOptions answer;
+  // FrontDoor adds it.
+  PromptPrefix prefix;
 };
 
 // `draw` gives a random number each time: for the id and the seed of a request

@@ -4,6 +4,7 @@ namespace baton::router {
 namespace {
 
 using scheduling::FinishReason;
+using scheduling::Lane;
 using scheduling::PlacementVerdict;
 
 // The first four add up to TTFT; the others are what the hand-off adds before
@@ -51,14 +52,29 @@ RouterMetrics::RouterMetrics(metrics::Metrics* metrics)
                               "Requests placed on workers.")),
       waiting_(metrics->Gauge("baton_num_requests_waiting",
                               "Requests waiting for a placement.")),
+      evicted_(metrics->Counter(
+          "baton_requests_evicted_total",
+          "Waiting requests that were refused after all, to make room for one "
+          "that goes before them.")),
+      late_(metrics->Counter(
+          "baton_requests_late_total",
+          "Interactive requests whose first token could not come in time any "
+          "more before they had a worker.")),
       pairs_(metrics->Gauge("baton_worker_pairs",
                             "Pairs of a prefill and a decode worker that can "
                             "hand over KV.")),
       prompt_tokens_(metrics->Counter("baton_prompt_tokens_total",
                                       "Prompt tokens of admitted requests.")),
       generation_tokens_(metrics->Counter("baton_generation_tokens_total",
-                                          "Output tokens handed to clients.")) {
+                                          "Output tokens handed to clients.")),
+      prefix_(metrics) {
   for (const char* stage : kStages) stages_[stage] = Stage(stage);
+  for (const Lane lane : {Lane::kResumed, Lane::kOnTime, Lane::kPatient}) {
+    waiting_in_[static_cast<size_t>(lane)] = metrics_->Gauge(
+        "baton_requests_waiting_by_lane",
+        "Requests waiting for a placement, by lane (resumed, on_time, patient)",
+        {{"lane", LaneName(lane)}});
+  }
   for (FinishReason reason : {FinishReason::kStop, FinishReason::kLength,
                               FinishReason::kCancelled, FinishReason::kError}) {
     metrics_->Counter("baton_request_success_total", "Requests that ended.",
@@ -166,6 +182,16 @@ void RouterMetrics::TargetsJudged(RequestClass request_class, bool met) {
 void RouterMetrics::SetRequests(int64_t running, int64_t waiting) {
   running_->Set(static_cast<double>(running));
   waiting_->Set(static_cast<double>(waiting));
+}
+
+void RouterMetrics::SetWaiting(Lane lane, int64_t requests) {
+  waiting_in_[static_cast<size_t>(lane)]->Set(static_cast<double>(requests));
+}
+
+void RouterMetrics::Evicted() { evicted_->Increment(); }
+
+void RouterMetrics::Late(int64_t requests) {
+  late_->Increment(static_cast<double>(requests));
 }
 
 void RouterMetrics::SetPairs(int pairs) { pairs_->Set(pairs); }

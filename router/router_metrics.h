@@ -9,8 +9,10 @@
 #include "baton/v1/inference.pb.h"
 #include "common/metrics/metrics.h"
 #include "router/answer_options.h"
+#include "router/prefix_metrics.h"
 #include "scheduling/placement.h"
 #include "scheduling/request.h"
+#include "scheduling/waiting_line.h"
 
 namespace baton::router {
 
@@ -20,7 +22,7 @@ class RouterMetrics final {
   explicit RouterMetrics(metrics::Metrics* metrics);
 
   // A request came in. `reason` is "ok" for accepted ones; otherwise why it was
-  // rejected: "invalid", "queue_full", "inbox_full", "draining".
+  // rejected: "invalid", "queue_full", "late", "inbox_full", "draining".
   void Admitted(int64_t prompt_tokens);
   void Rejected(const std::string& reason);
 
@@ -43,7 +45,14 @@ class RouterMetrics final {
   // A request that had targets has ended.
   void TargetsJudged(RequestClass request_class, bool met);
   void SetRequests(int64_t running, int64_t waiting);
+  void SetWaiting(scheduling::Lane lane, int64_t requests);
+  // A waiting request had to make room for another.
+  void Evicted();
+  // The first tokens of so many more cannot come in time.
+  void Late(int64_t requests);
   void SetPairs(int pairs);
+  // Of the prefix index.
+  PrefixMetrics* prefix() { return &prefix_; }
   void SetWorkerUp(scheduling::WorkerRole role, const std::string& address,
                    bool connected, bool usable);
 
@@ -60,10 +69,14 @@ class RouterMetrics final {
   prometheus::Histogram* const decision_;
   prometheus::Gauge* const running_;
   prometheus::Gauge* const waiting_;
+  prometheus::Gauge* waiting_in_[scheduling::kLanes];
+  prometheus::Counter* const evicted_;
+  prometheus::Counter* const late_;
   prometheus::Gauge* const pairs_;
   prometheus::Counter* const prompt_tokens_;
   prometheus::Counter* const generation_tokens_;
   std::map<std::string, prometheus::Histogram*> stages_;
+  PrefixMetrics prefix_;
 };
 
 }  // namespace baton::router

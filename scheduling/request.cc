@@ -78,6 +78,10 @@ absl::Status Validate(const SamplingParams& p) {
   return ValidateBias(p.logit_bias);
 }
 
+const char* RequestClassName(RequestClass request_class) {
+  return request_class == RequestClass::kBatch ? "batch" : "interactive";
+}
+
 const char* FinishReasonName(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop:

@@ -83,6 +83,28 @@ enum class FinishReason { kStop, kLength, kCancelled, kError };
 // Stable lower-case name ("stop"), for labels and logs.
 const char* FinishReasonName(FinishReason reason);
 
+// Who waits for the answer: someone for each token, or nobody.
+enum class RequestClass { kInteractive, kBatch };
+
+// Stable lower-case name ("interactive"), for labels and logs.
+const char* RequestClassName(RequestClass request_class);
+
+// Bounds of what a client may ask for.
+inline constexpr int32_t kMaxPriority = 100;
+inline constexpr uint32_t kMaxTargetMs = 24 * 3600 * 1000;
+
+// How much a request matters before others, and by when. Never a reason to give
+// another answer.
+struct Urgency {
+  RequestClass request_class = RequestClass::kInteractive;
+  // Among those of a class, larger goes first, within kMaxPriority of zero.
+  int32_t priority = 0;
+  // What is left for the first token when the worker hears of the request, and
+  // between tokens, in seconds; 0: no target.
+  double ttft_target_seconds = 0;
+  double itl_target_seconds = 0;
+};
+
 struct RequestSpec {
   // Unique among the requests of one router; for people and logs.
   std::string id;

@@ -304,7 +304,7 @@ TEST_F(RouterTest, RequestWaitsForAWorkerToJoin) {
 
 TEST_F(RouterTest, FullQueueRejectsWithAHint) {
   AddDecode("d0")->Die();
-  options_.flow.max_waiting_requests = 2;
+  options_.flow.line.max_requests = 2;
   ServeMetrics();
   StartRouter();
   const auto first = Generate();

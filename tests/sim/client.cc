@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "router/worker_messages.h"
+#include "scheduling/block_hash.h"
 #include "tests/sim/mix.h"
 #include "tests/sim/sim_engine.h"
 
@@ -95,6 +96,9 @@ std::unique_ptr<router::IncomingRequest> Client::Ask(router::RequestKey key) {
   incoming->key = key;
   incoming->spec = options_.spec;
   incoming->answer = options_.answer;
+  incoming->prefix.block_size = kBlockSize;
+  incoming->prefix.names =
+      scheduling::ChainOf("", kBlockSize, options_.spec.prompt);
   incoming->received_at = asked_at_;
   incoming->deadline = deadline_;
   incoming->stream = std::make_shared<Stream>(this);
@@ -271,6 +275,17 @@ Client::Options DrawRequest(int number, bool alike,
                            ? absl::Milliseconds(kLimitsMs[dice->Below(3)])
                            : kLongTimeLimit;
   if (dice->Chance(0.03)) options.reads_only = dice->Below(4);
+  // Whose turn it is; never what comes out.
+  if (dice->Chance(0.25)) {
+    options.answer.request_class = router::RequestClass::kBatch;
+  }
+  options.answer.priority = dice->Between(-1, 1);
+  if (dice->Chance(0.5)) {
+    options.answer.ttft_target = absl::Milliseconds(dice->Between(1, 200));
+  }
+  if (dice->Chance(0.5)) {
+    options.answer.itl_target = absl::Milliseconds(dice->Between(1, 50));
+  }
   return options;
 }
 

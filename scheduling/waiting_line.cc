@@ -1,0 +1,425 @@
+#include "scheduling/waiting_line.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "common/log.h"
+
+namespace baton::scheduling {
+namespace {
+
+// The bounds of a hint when to come back.
+constexpr absl::Duration kMinRetryAfter = absl::Milliseconds(100);
+constexpr absl::Duration kMaxRetryAfter = absl::Seconds(30);
+// When nothing is known.
+constexpr absl::Duration kDefaultRetryAfter = absl::Seconds(1);
+
+// Of the drain rate's sums, what is left after one more request.
+constexpr double kKept = 0.95;
+
+absl::Duration Hint(absl::Duration wait) {
+  if (wait <= absl::ZeroDuration()) return kDefaultRetryAfter;
+  return std::clamp(wait, kMinRetryAfter, kMaxRetryAfter);
+}
+
+}  // namespace
+
+const char* LaneName(Lane lane) {
+  switch (lane) {
+    case Lane::kResumed:
+      return "resumed";
+    case Lane::kOnTime:
+      return "on_time";
+    case Lane::kPatient:
+      return "patient";
+  }
+  return "unknown";
+}
+
+double LeastPrefillSeconds(const ClusterSnapshot& cluster, int32_t tokens) {
+  double least = 0;
+  bool known = false;
+  for (const WorkerSnapshot& worker : cluster.workers) {
+    if (!worker.usable || !worker.step_cost.known()) continue;
+    const double seconds = worker.step_cost.PrefillSeconds(
+        0, tokens, std::max(1, worker.token_budget));
+    if (!known || seconds < least) least = seconds;
+    known = true;
+  }
+  return least;
+}
+
+void DrainRate::Begin(absl::Time now) {
+  if (since_ == absl::InfinitePast()) since_ = now;
+}
+
+void DrainRate::Left(int64_t tokens, absl::Time now) {
+  if (since_ == absl::InfinitePast()) return;
+  tokens_ = kKept * tokens_ + static_cast<double>(tokens);
+  seconds_ = kKept * seconds_ + absl::ToDoubleSeconds(now - since_);
+  since_ = now;
+}
+
+WaitingLine::WaitingLine(const Options& options) : options_(options) {
+  CHECK_GE(options_.max_requests, 1);
+  CHECK_GE(options_.max_late, 0);
+  CHECK_GE(options_.on_time_weight, 1);
+  CHECK_GE(options_.patient_weight, 1);
+}
+
+int32_t WaitingLine::WeightOf(Lane lane) const {
+  return lane == Lane::kPatient ? options_.patient_weight
+                                : options_.on_time_weight;
+}
+
+WaitingLine::Order WaitingLine::OrderOf(const WaitingRequest& request,
+                                        Lane lane) {
+  return {lane == Lane::kResumed ? 0 : -request.priority, request.key};
+}
+
+const std::string& WaitingLine::FlowOf(const Waiter& waiter) {
+  static const std::string* const everyone = new std::string();
+  return waiter.lane == Lane::kResumed ? *everyone : waiter.request.tenant;
+}
+
+WaitingLine::Admission WaitingLine::Admit(const WaitingRequest& request,
+                                          absl::Time now) {
+  CHECK(!waiters_.contains(request.key));
+  CHECK_GE(request.tokens, 1);
+  CHECK_GE(request.weight, 1);
+  MoveLate(now);
+  Admission admission;
+  Lane lane = Lane::kPatient;
+  bool late = false;
+  if (request.request_class == RequestClass::kInteractive) {
+    const absl::Time turn = now + WaitFor(TokensAhead(request, Lane::kOnTime));
+    late = turn > request.start_by;
+    if (!late) lane = Lane::kOnTime;
+    // Nothing is too late for an idle cluster.
+    if (late && !empty() && late_ >= options_.max_late) {
+      admission.verdict = Admission::Verdict::kLate;
+      admission.retry_after = Hint(turn - request.start_by);
+      return admission;
+    }
+  }
+  if (size() >= static_cast<size_t>(options_.max_requests)) {
+    admission.retry_after = Hint(WaitFor(TokensAhead(request, lane)));
+    admission.evicted = Victim(request, lane);
+    if (!admission.evicted.has_value()) {
+      admission.verdict = Admission::Verdict::kFull;
+      return admission;
+    }
+    Leave(*admission.evicted);
+  }
+  if (late) ++num_late_;
+  Join(request, lane, late);
+  return admission;
+}
+
+void WaitingLine::Resume(const WaitingRequest& request, absl::Time now) {
+  CHECK(!waiters_.contains(request.key));
+  MoveLate(now);
+  Join(request, Lane::kResumed, false);
+}
+
+void WaitingLine::Join(const WaitingRequest& request, Lane lane, bool late) {
+  const Waiter& waiter =
+      waiters_.emplace(request.key, Waiter{request, lane, late, false})
+          .first->second;
+  if (late) ++late_;
+  if (lane == Lane::kOnTime) start_by_.insert({request.start_by, request.key});
+  AddToFlow(waiter);
+}
+
+void WaitingLine::AddToFlow(const Waiter& waiter) {
+  LaneState& lane = StateOf(waiter.lane);
+  // Who was away begins where the others are.
+  if (lane.count == 0) lane.finish = std::max(lane.finish, clock_);
+  Flow& flow = lane.flows[FlowOf(waiter)];
+  if (flow.requests.empty()) flow.finish = std::max(flow.finish, lane.clock);
+  flow.weight = waiter.lane == Lane::kResumed ? 1 : waiter.request.weight;
+  flow.tokens += waiter.request.tokens;
+  flow.requests.insert(OrderOf(waiter.request, waiter.lane));
+  lane.tokens += waiter.request.tokens;
+  ++lane.count;
+}
+
+void WaitingLine::TakeFromFlow(const Waiter& waiter) {
+  LaneState& lane = StateOf(waiter.lane);
+  Flow& flow = lane.flows.at(FlowOf(waiter));
+  CHECK_EQ(flow.requests.erase(OrderOf(waiter.request, waiter.lane)), 1u);
+  flow.tokens -= waiter.request.tokens;
+  lane.tokens -= waiter.request.tokens;
+  --lane.count;
+  if (flow.requests.empty()) Tidy(&lane);
+}
+
+void WaitingLine::Tidy(LaneState* lane) {
+  for (auto it = lane->flows.begin(); it != lane->flows.end();) {
+    const Flow& flow = it->second;
+    const bool over = flow.requests.empty() && flow.finish <= lane->clock;
+    it = over ? lane->flows.erase(it) : std::next(it);
+  }
+}
+
+void WaitingLine::Leave(uint64_t key) {
+  const auto it = waiters_.find(key);
+  CHECK(it != waiters_.end());
+  const Waiter& waiter = it->second;
+  if (waiter.late) --late_;
+  if (waiter.lane == Lane::kOnTime) {
+    start_by_.erase({waiter.request.start_by, key});
+  }
+  if (waiter.aside) {
+    std::erase(aside_, key);
+  } else {
+    TakeFromFlow(waiter);
+  }
+  waiters_.erase(it);
+  if (waiters_.empty()) drain_.End();
+}
+
+void WaitingLine::MoveLate(absl::Time now) {
+  while (!start_by_.empty() && start_by_.begin()->first < now) {
+    Waiter& waiter = waiters_.at(start_by_.begin()->second);
+    start_by_.erase(start_by_.begin());
+    if (!waiter.aside) TakeFromFlow(waiter);
+    waiter.lane = Lane::kPatient;
+    waiter.late = true;
+    if (!waiter.aside) AddToFlow(waiter);
+    ++late_;
+    ++num_late_;
+  }
+}
+
+std::optional<Lane> WaitingLine::NextLane() const {
+  if (StateOf(Lane::kResumed).count > 0) return Lane::kResumed;
+  const LaneState& on_time = StateOf(Lane::kOnTime);
+  const LaneState& patient = StateOf(Lane::kPatient);
+  if (on_time.count == 0 && patient.count == 0) return std::nullopt;
+  if (patient.count == 0) return Lane::kOnTime;
+  if (on_time.count == 0) return Lane::kPatient;
+  return NextFinish(Lane::kOnTime) <= NextFinish(Lane::kPatient)
+             ? Lane::kOnTime
+             : Lane::kPatient;
+}
+
+double WaitingLine::NextFinish(Lane lane) const {
+  const LaneState& state = StateOf(lane);
+  const Flow* flow = NextFlow(state);
+  CHECK(flow != nullptr);
+  const Waiter& next = waiters_.at(flow->requests.begin()->second);
+  return state.finish +
+         static_cast<double>(next.request.tokens) / WeightOf(lane);
+}
+
+const WaitingLine::Flow* WaitingLine::NextFlow(const LaneState& lane) const {
+  const Flow* next = nullptr;
+  for (const auto& [tenant, flow] : lane.flows) {
+    if (flow.requests.empty()) continue;
+    const bool sooner =
+        next == nullptr || flow.finish < next->finish ||
+        (flow.finish == next->finish &&
+         flow.requests.begin()->second < next->requests.begin()->second);
+    if (sooner) next = &flow;
+  }
+  return next;
+}
+
+std::optional<uint64_t> WaitingLine::Next(absl::Time now) {
+  MoveLate(now);
+  const std::optional<Lane> lane = NextLane();
+  if (!lane.has_value()) return std::nullopt;
+  const Flow* flow = NextFlow(StateOf(*lane));
+  CHECK(flow != nullptr);
+  return flow->requests.begin()->second;
+}
+
+void WaitingLine::SetAside(uint64_t key) {
+  Waiter& waiter = waiters_.at(key);
+  if (waiter.aside) return;
+  TakeFromFlow(waiter);
+  waiter.aside = true;
+  aside_.push_back(key);
+}
+
+void WaitingLine::EndTurn(absl::Time now) {
+  for (const uint64_t key : aside_) {
+    Waiter& waiter = waiters_.at(key);
+    waiter.aside = false;
+    AddToFlow(waiter);
+  }
+  aside_.clear();
+  if (!waiters_.empty()) drain_.Begin(now);
+}
+
+Lane WaitingLine::Place(uint64_t key, absl::Time now) {
+  const Waiter& waiter = waiters_.at(key);
+  const Lane at = waiter.lane;
+  const int64_t tokens = waiter.request.tokens;
+  // Who comes again has paid.
+  if (at != Lane::kResumed) {
+    LaneState& lane = StateOf(at);
+    clock_ = std::max(clock_, lane.finish);
+    lane.finish += static_cast<double>(tokens) / WeightOf(at);
+    Flow& flow = lane.flows[FlowOf(waiter)];
+    lane.clock = std::max(lane.clock, flow.finish);
+    flow.finish += static_cast<double>(tokens) / waiter.request.weight;
+  }
+  drain_.Left(tokens, now);
+  Leave(key);
+  return at;
+}
+
+void WaitingLine::GiveBack(Lane lane, const std::string& tenant,
+                           int64_t tokens) {
+  if (lane == Lane::kResumed) return;
+  LaneState& state = StateOf(lane);
+  state.finish = std::max(
+      clock_, state.finish - static_cast<double>(tokens) / WeightOf(lane));
+  const auto it = state.flows.find(tenant);
+  if (it == state.flows.end()) return;  // owes nothing
+  Flow& flow = it->second;
+  flow.finish = std::max(
+      state.clock, flow.finish - static_cast<double>(tokens) / flow.weight);
+  if (flow.requests.empty()) Tidy(&state);
+}
+
+void WaitingLine::Remove(uint64_t key) {
+  if (waiters_.contains(key)) Leave(key);
+}
+
+std::vector<uint64_t> WaitingLine::Keys() const {
+  std::vector<uint64_t> keys;
+  keys.reserve(waiters_.size());
+  for (const auto& [key, waiter] : waiters_) keys.push_back(key);
+  return keys;
+}
+
+std::optional<uint64_t> WaitingLine::LastOfLargest(const LaneState& lane,
+                                                   double larger_than) const {
+  const Flow* largest = nullptr;
+  double most = larger_than;
+  for (const auto& [tenant, flow] : lane.flows) {
+    const double backlog = static_cast<double>(flow.tokens) / flow.weight;
+    if (flow.requests.empty() || backlog <= most) continue;
+    largest = &flow;
+    most = backlog;
+  }
+  if (largest == nullptr) return std::nullopt;
+  return largest->requests.rbegin()->second;
+}
+
+std::optional<uint64_t> WaitingLine::Victim(const WaitingRequest& request,
+                                            Lane lane) const {
+  if (lane == Lane::kOnTime && StateOf(Lane::kPatient).count > 0) {
+    return LastOfLargest(StateOf(Lane::kPatient), 0);
+  }
+  const LaneState& state = StateOf(lane);
+  const auto it = state.flows.find(request.tenant);
+  double own = static_cast<double>(request.tokens) / request.weight;
+  if (it != state.flows.end() && !it->second.requests.empty()) {
+    const Order last = *it->second.requests.rbegin();
+    if (OrderOf(request, lane) < last) return last.second;
+    own += static_cast<double>(it->second.tokens) / request.weight;
+  }
+  return LastOfLargest(state, own);
+}
+
+double WaitingLine::TokensAhead(const WaitingRequest& request,
+                                Lane lane) const {
+  const LaneState& state = StateOf(lane);
+  const auto own = state.flows.find(request.tenant);
+  const double backlog = own == state.flows.end() ? 0 : own->second.tokens;
+  // Until its turn comes the others get what their weights are worth.
+  double in_lane = backlog;
+  for (const auto& [tenant, flow] : state.flows) {
+    if (tenant == request.tenant) continue;
+    const double share = (backlog + static_cast<double>(request.tokens)) *
+                         flow.weight / request.weight;
+    in_lane += std::min(static_cast<double>(flow.tokens), share);
+  }
+  const Lane other = lane == Lane::kOnTime ? Lane::kPatient : Lane::kOnTime;
+  const double other_share = in_lane * WeightOf(other) / WeightOf(lane);
+  return StateOf(Lane::kResumed).tokens + in_lane +
+         std::min(static_cast<double>(StateOf(other).tokens), other_share);
+}
+
+absl::Duration WaitingLine::WaitFor(double tokens) const {
+  const double rate = drain_.tokens_per_second();
+  if (rate <= 0 || empty()) return absl::ZeroDuration();
+  return absl::Seconds(tokens / rate);
+}
+
+absl::Duration WaitingLine::PredictedWait(const WaitingRequest& request) const {
+  return WaitFor(
+      TokensAhead(request, request.request_class == RequestClass::kInteractive
+                               ? Lane::kOnTime
+                               : Lane::kPatient));
+}
+
+bool WaitingLine::IsTightFor(const WaitingRequest& request, absl::Time now) {
+  if (empty()) return false;
+  MoveLate(now);
+  return size() >= static_cast<size_t>(options_.max_requests) ||
+         now + PredictedWait(request) > request.start_by;
+}
+
+int32_t WaitingLine::NumBefore(uint64_t key) const {
+  const Waiter& waiter = waiters_.at(key);
+  int32_t before = 0;
+  if (waiter.lane != Lane::kResumed) before = StateOf(Lane::kResumed).count;
+  const LaneState& lane = StateOf(waiter.lane);
+  const auto flow = lane.flows.find(FlowOf(waiter));
+  if (flow == lane.flows.end()) return before;
+  const Order order = OrderOf(waiter.request, waiter.lane);
+  for (const Order& other : flow->second.requests) {
+    if (!(other < order)) break;
+    ++before;
+  }
+  return before;
+}
+
+void WaitingLine::CheckInvariants() const {
+  int32_t late = 0;
+  size_t aside = 0;
+  size_t on_time = 0;
+  int32_t counts[kLanes] = {};
+  int64_t tokens[kLanes] = {};
+  for (const auto& [key, waiter] : waiters_) {
+    CHECK_EQ(key, waiter.request.key);
+    if (waiter.late) ++late;
+    CHECK(!waiter.late || waiter.lane == Lane::kPatient);
+    if (waiter.lane == Lane::kOnTime) {
+      ++on_time;
+      CHECK(start_by_.contains({waiter.request.start_by, key}));
+    }
+    if (waiter.aside) {
+      ++aside;
+      continue;
+    }
+    const size_t lane = static_cast<size_t>(waiter.lane);
+    ++counts[lane];
+    tokens[lane] += waiter.request.tokens;
+    CHECK(lanes_[lane]
+              .flows.at(FlowOf(waiter))
+              .requests.contains(OrderOf(waiter.request, waiter.lane)));
+  }
+  CHECK_EQ(late, late_);
+  CHECK_EQ(aside, aside_.size());
+  CHECK_EQ(on_time, start_by_.size());
+  for (size_t i = 0; i < kLanes; ++i) {
+    CHECK_EQ(counts[i], lanes_[i].count);
+    CHECK_EQ(tokens[i], lanes_[i].tokens);
+    size_t requests = 0;
+    int64_t of_flows = 0;
+    for (const auto& [tenant, flow] : lanes_[i].flows) {
+      requests += flow.requests.size();
+      of_flows += flow.tokens;
+    }
+    CHECK_EQ(requests, static_cast<size_t>(counts[i]));
+    CHECK_EQ(of_flows, tokens[i]);
+  }
+}
+
+}  // namespace baton::scheduling
