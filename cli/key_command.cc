@@ -54,6 +54,9 @@ void AddKeyCommand(CLI::App* app, const std::string& program, Command* chosen) {
   key->add_option("--max-tokens", limits.max_tokens,
                   "Most output tokens of one request")
       ->check(CLI::PositiveNumber);
+  key->add_option("--weight", limits.weight,
+                  "Its share when requests have to wait; others have 1")
+      ->check(CLI::Range(1, router::kMaxKeyWeight));
   key->footer(absl::StrCat(
       "Only a hash of the key is kept: who loses it needs a new one.\n"
       "Example:\n  ",

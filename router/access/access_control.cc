@@ -2,6 +2,7 @@
 
 #include <openssl/crypto.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -119,8 +120,10 @@ class KeyState final {
   KeyUsage usage_ ABSL_GUARDED_BY(mu_);
 };
 
-KeyGrant::KeyGrant(std::shared_ptr<KeyState> state, int32_t max_tokens)
-    : state_(std::move(state)), max_tokens_(max_tokens) {}
+KeyGrant::KeyGrant(std::shared_ptr<KeyState> state, const KeyLimits& limits)
+    : state_(std::move(state)),
+      max_tokens_(limits.max_tokens),
+      weight_(std::max(1, limits.weight)) {}
 
 KeyGrant::~KeyGrant() {
   if (state_ != nullptr) state_->Finish(requests_);
@@ -230,12 +233,12 @@ absl::StatusOr<std::shared_ptr<KeyState>> AccessControl::Find(
 
 absl::StatusOr<std::unique_ptr<KeyGrant>> AccessControl::Admit(
     absl::string_view authorization, absl::Duration* retry_after) {
-  if (!required()) return std::make_unique<KeyGrant>(nullptr, 0);
+  if (!required()) return std::make_unique<KeyGrant>(nullptr, KeyLimits());
   BATON_ASSIGN_OR_RETURN(std::shared_ptr<KeyState> state, Find(authorization));
   KeyLimits limits;
   const KeyUsage::Verdict verdict = state->Begin(1, /*beside=*/0, &limits);
   if (verdict.refusal == KeyUsage::Refusal::kNone) {
-    return std::make_unique<KeyGrant>(std::move(state), limits.max_tokens);
+    return std::make_unique<KeyGrant>(std::move(state), limits);
   }
   return Refuse(*state, verdict, limits, retry_after);
 }
@@ -265,9 +268,8 @@ absl::Status AccessControl::Refuse(const KeyState& state,
                      ": ask for fewer answers in one call"));
   }
   if (retry_after != nullptr) *retry_after = verdict.retry_after;
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the API key \"", state.name(),
-                   "\" has reached its limit of ", limit));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the API key \"", state.name(), "\" has reached its limit of ", limit));
 }
 
 absl::Status AccessControl::Authenticate(absl::string_view authorization) {

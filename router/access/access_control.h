@@ -36,7 +36,7 @@ class KeyState;
 class KeyGrant final {
  public:
   // `state` is null when everyone may.
-  KeyGrant(std::shared_ptr<KeyState> state, int32_t max_tokens);
+  KeyGrant(std::shared_ptr<KeyState> state, const KeyLimits& limits);
   ~KeyGrant();
   KeyGrant(const KeyGrant&) = delete;
   KeyGrant& operator=(const KeyGrant&) = delete;
@@ -45,6 +45,8 @@ class KeyGrant final {
   const std::string& name() const;
   // Most output tokens of the request; 0: no limit.
   int32_t max_tokens() const { return max_tokens_; }
+  // Its share of what is placed while requests wait, >= 1.
+  int32_t weight() const { return weight_; }
 
   // Prompt and output tokens, when they are known; once or in parts.
   void CountTokens(int64_t tokens);
@@ -54,6 +56,7 @@ class KeyGrant final {
 
   const std::shared_ptr<KeyState> state_;
   const int32_t max_tokens_;
+  const int32_t weight_;
   int32_t requests_ = 1;
 };
 

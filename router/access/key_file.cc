@@ -71,20 +71,24 @@ absl::Status ParseLimit(absl::string_view text, size_t number,
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(text, absl::MaxSplits('=', 1));
   const std::string field(parts.first);
-  const int64_t largest = field == "max-concurrent" || field == "max-tokens"
-                              ? std::numeric_limits<int32_t>::max()
-                              : kMaxLimit;
+  int64_t largest = kMaxLimit;
+  if (field == "max-concurrent" || field == "max-tokens") {
+    largest = std::numeric_limits<int32_t>::max();
+  } else if (field == "weight") {
+    largest = kMaxKeyWeight;
+  }
   const std::map<std::string, int64_t*> rates = {
       {"requests-per-minute", &limits->requests_per_minute},
       {"tokens-per-minute", &limits->tokens_per_minute}};
   const std::map<std::string, int32_t*> counts = {
       {"max-concurrent", &limits->max_concurrent},
-      {"max-tokens", &limits->max_tokens}};
+      {"max-tokens", &limits->max_tokens},
+      {"weight", &limits->weight}};
   if (rates.count(field) + counts.count(field) == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("field ", number,
                      ": is none of max-concurrent=N, requests-per-minute=N, "
-                     "tokens-per-minute=N, max-tokens=N"));
+                     "tokens-per-minute=N, max-tokens=N, weight=N"));
   }
   if (!given->insert(field).second) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": is given twice"));
@@ -190,6 +194,7 @@ std::string FormatKeyLine(const KeyEntry& entry) {
   add("requests-per-minute", entry.limits.requests_per_minute);
   add("tokens-per-minute", entry.limits.tokens_per_minute);
   add("max-tokens", entry.limits.max_tokens);
+  add("weight", entry.limits.weight);
   return line;
 }
 

@@ -2,7 +2,7 @@
 //
 //   # comment
 //   NAME sha256:HEX [max-concurrent=N] [requests-per-minute=N]
-//                   [tokens-per-minute=N] [max-tokens=N]
+//                   [tokens-per-minute=N] [max-tokens=N] [weight=N]
 //
 // one key a line; HEX is the SHA-256 of the key, in 64 digits. Keys are 256
 // random bits, so that the hash cannot be turned back by trying, and a slow,
@@ -33,6 +33,9 @@ struct KeyLimits {
   int64_t tokens_per_minute = 0;
   // Most output tokens of one request.
   int32_t max_tokens = 0;
+  // Of its requests among those of others that wait (scheduling/
+  // waiting_line.h), at most kMaxKeyWeight; 0: 1.
+  int32_t weight = 0;
 
   friend bool operator==(const KeyLimits&, const KeyLimits&) = default;
 };
@@ -46,6 +49,8 @@ struct KeyEntry {
 // More would make the search through all of them felt, and metrics by name
 // too many.
 inline constexpr size_t kMaxKeys = 1000;
+
+inline constexpr int32_t kMaxKeyWeight = 1000;
 
 // The longest key that a client may send.
 inline constexpr size_t kMaxKeyBytes = 256;

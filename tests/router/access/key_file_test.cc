@@ -35,7 +35,7 @@ TEST(KeyFileTest, ReadsNamesHashesAndLimits) {
       absl::StrCat("# who may\n\n  alice\tsha256:", kHashOfAbc,
                    "   # until May\r\nbob-2.x_y sha256:", kOtherHash,
                    " tokens-per-minute=100000 max-concurrent=4 max-tokens=512 "
-                   "requests-per-minute=60");
+                   "requests-per-minute=60 weight=3");
   const auto entries = ParseKeyFile(text, "keys");
   ASSERT_TRUE(entries.ok()) << entries.status();
   ASSERT_EQ(entries->size(), 2u);
@@ -46,7 +46,8 @@ TEST(KeyFileTest, ReadsNamesHashesAndLimits) {
   EXPECT_EQ((*entries)[1].limits, (KeyLimits{.max_concurrent = 4,
                                              .requests_per_minute = 60,
                                              .tokens_per_minute = 100000,
-                                             .max_tokens = 512}));
+                                             .max_tokens = 512,
+                                             .weight = 3}));
 }
 
 TEST(KeyFileTest, ReadsUpperCaseHexadecimalDigits) {
@@ -65,7 +66,8 @@ TEST(KeyFileTest, WritesWhatItReads) {
                                   KeyLimits{.max_concurrent = 2,
                                   .requests_per_minute = 3,
                                   .tokens_per_minute = 4'000'000'000,
-                                  .max_tokens = 5}}) {
+                                  .max_tokens = 5,
+                                  .weight = 1000}}) {
     entry.limits = limits;
     const auto entries = ParseKeyFile(FormatKeyLine(entry), "keys");
     ASSERT_TRUE(entries.ok()) << entries.status();
@@ -92,12 +94,14 @@ TEST(KeyFileTest, ErrorsNameFileLineAndField) {
   for (const char* value :
        {"", "0", "-1", "1.5", "many", "4x", "0x10", "99999999999999999999"}) {
     for (const char* field : {"max-concurrent", "requests-per-minute",
-                              "tokens-per-minute", "max-tokens"}) {
+                              "tokens-per-minute", "max-tokens", "weight"}) {
       EXPECT_THAT(ErrorOf(Line(absl::StrCat(" ", field, "=", value))),
                   HasSubstr(absl::StrCat("keys:1: ", field, ": \"", value)));
     }
   }
   EXPECT_THAT(ErrorOf(Line(" max-tokens=2147483648")), HasSubstr("max-tokens"));
+  EXPECT_THAT(ErrorOf(Line(" weight=1001")),
+              HasSubstr("not a whole number from 1 to 1000"));
   EXPECT_THAT(ErrorOf(Line(" max-tokens=1 max-tokens=2")),
               HasSubstr("keys:1: max-tokens: is given twice"));
   EXPECT_THAT(ErrorOf(Line(absl::StrCat("\nalice sha256:", kOtherHash))),
