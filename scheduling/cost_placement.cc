@@ -1,235 +1,363 @@
 #include "scheduling/cost_placement.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <tuple>
 #include <utility>
 
-#include <map>
+#include "absl/container/inlined_vector.h"
+#include "absl/time/time.h"
 #include "scheduling/placement_room.h"
+#include "scheduling/placement_weigh.h"
 
 namespace baton::scheduling {
 namespace {
 
-// Of an answer that may become longer: what comes later is not known well
-// enough to be paid for now.
-constexpr int32_t kMostExpectedOutput = 256;
+constexpr size_t kPairs = CostModelPlacement::kPairs;
+constexpr size_t kCached = CostModelPlacement::kCached;
 
-// A decode step of `sequences`, each with the worker's average context.
-double DecodeStep(const WorkerSnapshot& worker, int64_t sequences,
-                  int64_t context) {
-  return worker.step_cost.Seconds({sequences, context, sequences});
-}
-
-// What decoding brings wherever the prompt was computed: to the request's own
-// tokens, and to those of others.
-void AddDecode(const WorkerSnapshot& decode, const PlacementRequest& request,
-               DelayEstimate* estimate) {
-  const int64_t running = Sequences(decode);
-  const int64_t context = decode.context_tokens;
-  const double without = DecodeStep(decode, running, context);
-  const double with =
-      DecodeStep(decode, running + 1, context + request.prefill_tokens);
-  const double output = std::clamp(
-      request.total_tokens - request.prefill_tokens, 1, kMostExpectedOutput);
-  const double added =
-      running > 0 ? static_cast<double>(running) * (with - without) : 0;
-  estimate->itl_seconds = with;
-  estimate->delay_seconds += output * (with + added);
-}
-
-void Judge(const PlacementRequest& request, DelayEstimate* estimate) {
-  const auto miss = [](double seconds, double target) {
-    return target > 0 ? std::max(0.0, seconds / target - 1) : 0;
-  };
-  estimate->miss = miss(estimate->ttft_seconds, request.ttft_target_seconds) +
-                   miss(estimate->itl_seconds, request.itl_target_seconds);
-}
-
-// Costs for workers that do not know theirs: the mean of those that do.
-StepCost MeanCost(const ClusterSnapshot& cluster, WorkerRole role) {
-  StepCost sum;
-  double count = 0;
-  for (const WorkerSnapshot& worker : cluster.workers) {
-    if (worker.role != role || !worker.step_cost.known()) continue;
-    sum.fixed += worker.step_cost.fixed;
-    sum.per_token += worker.step_cost.per_token;
-    sum.per_context_token += worker.step_cost.per_context_token;
-    sum.per_sequence += worker.step_cost.per_sequence;
-    ++count;
+// What workers of a role take for a step, on average over those that know.
+class MeanCost final {
+ public:
+  void Add(const StepCost& cost) {
+    if (!cost.known()) return;
+    sum_.fixed += cost.fixed;
+    sum_.per_token += cost.per_token;
+    sum_.per_context_token += cost.per_context_token;
+    sum_.per_sequence += cost.per_sequence;
+    ++count_;
   }
-  if (count == 0) return sum;
-  return {sum.fixed / count, sum.per_token / count,
-          sum.per_context_token / count, sum.per_sequence / count};
-}
+
+  StepCost Get() const {
+    if (count_ == 0) return {};
+    return {sum_.fixed / count_, sum_.per_token / count_,
+            sum_.per_context_token / count_, sum_.per_sequence / count_};
+  }
+
+ private:
+  StepCost sum_;
+  double count_ = 0;
+};
+
+// What comes first: what misses less, then what costs less, then whose turn it
+// is.
+using Rank = std::tuple<double, double, size_t>;
+
+template <typename Part>
+struct Ranked {
+  Rank rank;
+  size_t place = 0;  // in the snapshot
+  CostedWorker at;
+  Part part;
+};
+
+// The first few by rank of all that are offered.
+template <typename Part, size_t kMost>
+class Shortlist final {
+ public:
+  using Entry = Ranked<Part>;
+  using Entries = absl::InlinedVector<Entry, kPairs + kCached + 1>;
+
+  // Whether it will be among them; else it is only counted.
+  bool Admits(const Rank& rank) {
+    ++offered_;
+    return entries_.size() < kMost || rank < entries_.back().rank;
+  }
+
+  // REQUIRES: admitted just now.
+  void Insert(const Entry& entry) {
+    if (entries_.size() == kMost) entries_.pop_back();
+    entries_.insert(std::upper_bound(entries_.begin(), entries_.end(), entry,
+                                     [](const Entry& a, const Entry& b) {
+                                       return a.rank < b.rank;
+                                     }),
+                    entry);
+  }
+
+  bool left_out() const { return offered_ > entries_.size(); }
+  const Entries& entries() const { return entries_; }
+
+ private:
+  size_t offered_ = 0;
+  Entries entries_;
+};
 
 // A placement that is possible.
 struct Option {
   const WorkerSnapshot* prefill = nullptr;  // null: local
   const WorkerSnapshot* decode = nullptr;
-  DelayEstimate estimate;
-
-  std::pair<double, double> Rank() const {
-    return {estimate.miss, estimate.delay_seconds};
-  }
+  int32_t cached = 0;
+  double ttft_seconds = 0;
 };
 
 class Search final {
  public:
   Search(const ClusterSnapshot& cluster, const PlacementRequest& request)
-      : cluster_(cluster), request_(request) {}
+      : cluster_(cluster),
+        request_(request),
+        cached_(request),
+        first_(cluster.workers.empty()
+                   ? 0
+                   : cluster.round % cluster.workers.size()) {}
 
-  // The best placements; several when they are equal. Empty when there is none,
-  // or nothing is known of what steps cost.
-  std::vector<Option> Best() {
-    StepCost prefill = MeanCost(cluster_, WorkerRole::kPrefill);
-    StepCost decode = MeanCost(cluster_, WorkerRole::kDecode);
-    if (!prefill.known()) prefill = decode;
-    if (!decode.known()) decode = prefill;
-    if (!decode.known()) return {};
-    for (const WorkerSnapshot& worker : cluster_.workers) {
-      if (worker.role != WorkerRole::kDecode || !MayTake(worker)) continue;
-      decoders_.emplace(worker.id, WithCost(worker, decode));
-    }
-    for (const WorkerSnapshot& worker : cluster_.workers) {
-      if (worker.role == WorkerRole::kPrefill) TryPrefill(worker, prefill);
-    }
-    if (!cluster_.allow_local_prefill) return std::move(best_);
-    for (const auto& [id, worker] : decoders_) {
-      Offer({nullptr, &worker, EstimateLocal(worker, request_)});
-    }
-    return std::move(best_);
+  // The best placement; of equal ones, the one whose turn it is. None when
+  // there is none, or nothing is known of what steps cost.
+  const Option* Best() {
+    if (!FindMeans()) return nullptr;
+    ListPrefill();
+    ListDecode();
+    OfferPairs();
+    if (best_.empty()) return nullptr;
+    // In the window of a large cluster the turns are not the options' own.
+    const bool window = prefill_.left_out() || decode_.left_out();
+    const uint64_t turn =
+        window ? (cluster_.round * 0x9E3779B97F4A7C15) >> 32 : cluster_.round;
+    return &best_[turn % best_.size()];
   }
 
  private:
-  static WorkerSnapshot WithCost(const WorkerSnapshot& worker,
-                                 const StepCost& fallback) {
-    WorkerSnapshot copy = worker;
-    copy.paired_with.clear();
-    copy.link_bandwidth.clear();
-    if (!copy.step_cost.known()) copy.step_cost = fallback;
-    return copy;
+  using Prefill = Ranked<PrefillPart>;
+  using Decode = Ranked<DecodePart>;
+
+  bool FindMeans() {
+    MeanCost prefill;
+    MeanCost decode;
+    for (const WorkerSnapshot& worker : cluster_.workers) {
+      (worker.role == WorkerRole::kPrefill ? prefill : decode)
+          .Add(worker.step_cost);
+    }
+    prefill_cost_ = prefill.Get();
+    decode_cost_ = decode.Get();
+    if (!prefill_cost_.known()) prefill_cost_ = decode_cost_;
+    if (!decode_cost_.known()) decode_cost_ = prefill_cost_;
+    return decode_cost_.known();
   }
 
-  bool MayTake(const WorkerSnapshot& decode) const {
-    return decode.usable && CouldEverHold(decode, request_.total_tokens) &&
-           DecodeHasRoom(decode, request_.total_tokens) &&
-           !Contains(request_.excluded, decode.id);
+  CostedWorker Costed(const WorkerSnapshot& worker,
+                      const StepCost& mean) const {
+    CostedWorker costed;
+    costed.worker = &worker;
+    costed.cost = worker.step_cost.known() ? worker.step_cost : mean;
+    costed.cached = cached_.Tokens(worker.id);
+    if (worker.queued_tokens > 0) {
+      costed.report_age_seconds = std::max(
+          0.0, absl::ToDoubleSeconds(cluster_.now - worker.reported_at));
+    }
+    return costed;
   }
 
-  void TryPrefill(const WorkerSnapshot& prefill, const StepCost& fallback) {
-    if (!prefill.usable || Contains(request_.excluded, prefill.id) ||
-        !CouldEverHold(prefill, request_.prefill_tokens) ||
-        !PrefillHasRoom(prefill, request_.prefill_tokens)) {
+  // Of equal workers others come first in each round.
+  size_t Turn(size_t place) const {
+    return place >= first_ ? place - first_
+                           : place + cluster_.workers.size() - first_;
+  }
+
+  bool MayPrefill(const WorkerSnapshot& worker) const {
+    return worker.role == WorkerRole::kPrefill && worker.usable &&
+           !worker.paired_with.empty() &&
+           CouldEverHold(worker, request_.prefill_tokens) &&
+           PrefillHasRoom(worker, request_.prefill_tokens) &&
+           !Contains(request_.excluded, worker.id);
+  }
+
+  bool MayDecode(const WorkerSnapshot& worker) const {
+    return worker.role == WorkerRole::kDecode && worker.usable &&
+           CouldEverHold(worker, request_.total_tokens) &&
+           DecodeHasRoom(worker, request_.total_tokens) &&
+           !Contains(request_.excluded, worker.id);
+  }
+
+  Rank RankOf(const PrefillPart& part, size_t place) const {
+    return {part.miss, part.ttft_seconds, Turn(place)};
+  }
+
+  Rank RankOf(const DecodePart& part, size_t place) const {
+    return {
+        part.miss,
+        part.delay_seconds + part.wait_seconds + BesideSeconds(part, earliest_),
+        Turn(place)};
+  }
+
+  Prefill PrefillAt(size_t place) const {
+    const CostedWorker at = Costed(cluster_.workers[place], prefill_cost_);
+    const PrefillPart part = PrefillPartOf(at, request_);
+    return {RankOf(part, place), place, at, part};
+  }
+
+  Decode DecodeAt(size_t place) const {
+    const CostedWorker at = Costed(cluster_.workers[place], decode_cost_);
+    const DecodePart part = DecodePartOf(at, request_);
+    return {RankOf(part, place), place, at, part};
+  }
+
+  void ListPrefill() {
+    for (size_t i = 0; i < cluster_.workers.size(); ++i) {
+      if (!MayPrefill(cluster_.workers[i])) continue;
+      const CostedWorker at = Costed(cluster_.workers[i], prefill_cost_);
+      const PrefillPart part = PrefillPartOf(at, request_);
+      earliest_ = std::min(earliest_, part.ttft_seconds);
+      const Rank rank = RankOf(part, i);
+      if (prefill_.Admits(rank)) prefill_.Insert({rank, i, at, part});
+    }
+  }
+
+  // And tries each decode worker by itself.
+  void ListDecode() {
+    for (size_t i = 0; i < cluster_.workers.size(); ++i) {
+      if (!MayDecode(cluster_.workers[i])) continue;
+      const CostedWorker at = Costed(cluster_.workers[i], decode_cost_);
+      const DecodePart part = DecodePartOf(at, request_);
+      if (cluster_.allow_local_prefill) TryLocal(at, part);
+      if (prefill_.entries().empty()) continue;
+      const Rank rank = RankOf(part, i);
+      if (decode_.Admits(rank)) decode_.Insert({rank, i, at, part});
+      if (at.cached == 0) continue;
+      const Rank longest = {-at.cached, std::get<1>(rank), Turn(i)};
+      if (longest_.Admits(longest)) longest_.Insert({longest, i, at, part});
+    }
+  }
+
+  void TryLocal(const CostedWorker& at, const DecodePart& part) {
+    if (!best_.empty() &&
+        best_rank_ <
+            std::pair(part.miss, LeastLocalDelay(at, part, request_))) {
       return;
     }
-    WorkerSnapshot known = WithCost(prefill, fallback);
-    for (size_t i = 0; i < prefill.paired_with.size(); ++i) {
-      const auto decode = decoders_.find(prefill.paired_with[i]);
-      if (decode == decoders_.end()) continue;
-      const double bandwidth =
-          i < prefill.link_bandwidth.size() ? prefill.link_bandwidth[i] : 0;
-      Offer({&prefill, &decode->second,
-             EstimatePair(known, decode->second, bandwidth, request_)});
+    Offer(LocalEstimate(at, part, request_), {nullptr, at.worker, at.cached});
+  }
+
+  void OfferPairs() {
+    // In the operator's order, so that turns among few workers are strict.
+    std::vector<Prefill> prefill(prefill_.entries().begin(),
+                                 prefill_.entries().end());
+    std::vector<Decode> decode(decode_.entries().begin(),
+                               decode_.entries().end());
+    decode.insert(decode.end(), longest_.entries().begin(),
+                  longest_.entries().end());
+    const auto by_place = [](const auto& a, const auto& b) {
+      return a.place < b.place;
+    };
+    std::sort(prefill.begin(), prefill.end(), by_place);
+    std::sort(decode.begin(), decode.end(), by_place);
+    decode.erase(std::unique(decode.begin(), decode.end(),
+                             [](const Decode& a, const Decode& b) {
+                               return a.place == b.place;
+                             }),
+                 decode.end());
+    std::vector<bool> prefill_paired(prefill.size());
+    std::vector<bool> decode_paired(decode.size());
+    for (size_t p = 0; p < prefill.size(); ++p) {
+      for (size_t d = 0; d < decode.size(); ++d) {
+        if (!TryPair(prefill[p], decode[d])) continue;
+        prefill_paired[p] = true;
+        decode_paired[d] = true;
+      }
+    }
+    // Where not all are paired with all, the best may not be with the best.
+    bool any = false;
+    for (size_t p = 0; p < prefill.size(); ++p) {
+      any = prefill_paired[p] || TryAllDecode(prefill[p]) || any;
+    }
+    for (size_t d = 0; d < decode.size(); ++d) {
+      any = decode_paired[d] || TryAllPrefill(decode[d]) || any;
+    }
+    if (any || !prefill_.left_out()) return;
+    for (size_t i = 0; i < cluster_.workers.size(); ++i) {
+      if (MayPrefill(cluster_.workers[i])) TryAllDecode(PrefillAt(i));
     }
   }
 
-  void Offer(const Option& option) {
-    if (!best_.empty() && option.Rank() > best_.front().Rank()) return;
-    if (!best_.empty() && option.Rank() < best_.front().Rank()) best_.clear();
+  bool TryAllDecode(const Prefill& prefill) {
+    bool any = false;
+    for (size_t i = 0; i < cluster_.workers.size(); ++i) {
+      const WorkerSnapshot& worker = cluster_.workers[i];
+      if (worker.role != WorkerRole::kDecode ||
+          !LinkFinder(worker.id).Find(*prefill.at.worker) ||
+          !MayDecode(worker)) {
+        continue;
+      }
+      any = TryPair(prefill, DecodeAt(i)) || any;
+    }
+    return any;
+  }
+
+  bool TryAllPrefill(const Decode& decode) {
+    bool any = false;
+    LinkFinder link(decode.at.worker->id);
+    for (size_t i = 0; i < cluster_.workers.size(); ++i) {
+      const WorkerSnapshot& worker = cluster_.workers[i];
+      if (!link.Find(worker) || !MayPrefill(worker)) continue;
+      any = TryPair(PrefillAt(i), decode) || any;
+    }
+    return any;
+  }
+
+  // False when they are not paired.
+  bool TryPair(const Prefill& prefill, const Decode& decode) {
+    LinkFinder link(decode.at.worker->id);
+    if (!link.Find(*prefill.at.worker)) return false;
+    Offer(PairEstimate(prefill.at, prefill.part, decode.at, decode.part,
+                       link.bandwidth(), request_),
+          {prefill.at.worker, decode.at.worker, prefill.at.cached});
+    return true;
+  }
+
+  void Offer(const DelayEstimate& estimate, Option option) {
+    const std::pair rank(estimate.miss, estimate.delay_seconds);
+    if (!best_.empty() && best_rank_ < rank) return;
+    if (!best_.empty() && rank < best_rank_) best_.clear();
+    best_rank_ = rank;
+    option.ttft_seconds = estimate.ttft_seconds;
     best_.push_back(option);
   }
 
   const ClusterSnapshot& cluster_;
   const PlacementRequest& request_;
-  // With room, by id; node-based, so that options may point into it.
-  std::map<WorkerId, WorkerSnapshot> decoders_;
+  const CachedPrompts cached_;
+  const size_t first_;
+  StepCost prefill_cost_;
+  StepCost decode_cost_;
+  // When the first token can come at the earliest from a prefill worker.
+  double earliest_ = std::numeric_limits<double>::infinity();
+  Shortlist<PrefillPart, kPairs> prefill_;
+  Shortlist<DecodePart, kPairs> decode_;
+  Shortlist<DecodePart, kCached> longest_;
+  std::pair<double, double> best_rank_;
   std::vector<Option> best_;
 };
 
 }  // namespace
 
-DelayEstimate EstimateLocal(const WorkerSnapshot& decode,
-                            const PlacementRequest& request) {
-  const StepCost& cost = decode.step_cost;
-  const int64_t running = Sequences(decode);
-  const int64_t queued = QueuedTokens(decode);
-  const int64_t chunk = std::max<int64_t>(1, decode.token_budget - running);
-  const double prefill = cost.PrefillSeconds(0, request.prefill_tokens, chunk);
-  const double queue = cost.PrefillSeconds(0, queued, chunk);
-  const auto steps = static_cast<double>(
-      (queued + request.prefill_tokens + chunk - 1) / chunk);
-  // The streams' own part of each of those steps; the step itself has a fixed
-  // cost once.
-  const double beside =
-      running > 0
-          ? DecodeStep(decode, running, decode.context_tokens) - cost.fixed
-          : 0;
-  DelayEstimate estimate;
-  estimate.ttft_seconds = queue + prefill + steps * beside;
-  estimate.delay_seconds = estimate.ttft_seconds;
-  if (running > 0) {
-    const auto own_steps =
-        static_cast<double>((request.prefill_tokens + chunk - 1) / chunk);
-    const double added = std::max(0.0, prefill - own_steps * cost.fixed);
-    estimate.delay_seconds += static_cast<double>(running) * added;
-  }
-  AddDecode(decode, request, &estimate);
-  Judge(request, &estimate);
-  return estimate;
-}
-
-DelayEstimate EstimatePair(const WorkerSnapshot& prefill,
-                           const WorkerSnapshot& decode, double bandwidth,
-                           const PlacementRequest& request) {
-  const int64_t chunk = std::max(1, prefill.token_budget);
-  const double compute =
-      prefill.step_cost.PrefillSeconds(0, request.prefill_tokens, chunk);
-  const double queue =
-      prefill.step_cost.PrefillSeconds(0, QueuedTokens(prefill), chunk);
-  const double transfer = bandwidth > 0
-                              ? static_cast<double>(decode.kv_bytes_per_token) *
-                                    request.prefill_tokens / bandwidth
-                              : 0;
-  DelayEstimate estimate;
-  estimate.ttft_seconds = queue + compute;
-  // Layers go while the next ones are computed; the last one cannot.
-  const double last_layer =
-      decode.num_layers > 0 ? transfer / decode.num_layers : transfer;
-  const double gap = std::max(transfer - compute, last_layer);
-  estimate.delay_seconds = estimate.ttft_seconds + gap;
-  AddDecode(decode, request, &estimate);
-  Judge(request, &estimate);
-  return estimate;
-}
-
 PlacementVerdict CostModelPlacement::Place(
     const ClusterSnapshot& cluster, const PlacementRequest& request) const {
   Search search(cluster, request);
-  const std::vector<Option> best = search.Best();
-  if (best.empty()) return least_load_.Place(cluster, request);
-  const Option& chosen = best[cluster.round % best.size()];
+  const Option* best = search.Best();
+  if (best == nullptr) return least_load_.Place(cluster, request);
   PlacementVerdict verdict;
-  verdict.kind = chosen.prefill == nullptr
+  verdict.kind = best->prefill == nullptr
                      ? PlacementVerdict::Kind::kDecodeOnly
                      : PlacementVerdict::Kind::kPrefillAndDecode;
   verdict.reason = PlacementReason::kLeastDelay;
-  if (chosen.prefill != nullptr) verdict.prefill = chosen.prefill->id;
-  verdict.decode = chosen.decode->id;
-  verdict.predicted_ttft_seconds = chosen.estimate.ttft_seconds;
+  if (best->prefill != nullptr) verdict.prefill = best->prefill->id;
+  verdict.decode = best->decode->id;
+  verdict.cached_tokens = best->cached;
+  verdict.predicted_ttft_seconds = best->ttft_seconds;
   return verdict;
 }
 
 std::vector<PlacementCandidate> CostModelPlacement::Weigh(
     const ClusterSnapshot& cluster, const PlacementRequest& request,
     const PlacementVerdict& verdict, size_t most) const {
+  if (verdict.reason != PlacementReason::kLeastDelay) {
+    return least_load_.Weigh(cluster, request, verdict, most);
+  }
   std::vector<PlacementCandidate> candidates =
-      least_load_.Weigh(cluster, request, verdict, most);
-  if (verdict.reason != PlacementReason::kLeastDelay) return candidates;
-  // Load did not decide: one with less of it was passed over for its costs.
+      WeighCandidates(cluster, request, verdict, most, /*by_load=*/false);
+  // A prompt that stays on the decode worker passes all prefill workers over.
   for (PlacementCandidate& candidate : candidates) {
-    const bool decode = candidate.role == WorkerRole::kDecode;
-    if (candidate.standing == PlacementCandidate::Standing::kNotPaired &&
-        (decode || verdict.prefill == kNoWorker)) {
+    if (verdict.prefill == kNoWorker &&
+        candidate.standing == PlacementCandidate::Standing::kNotPaired) {
       candidate.standing = PlacementCandidate::Standing::kPassedOver;
     }
   }

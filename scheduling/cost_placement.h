@@ -1,58 +1,37 @@
 // Placement by predicted delay: a request goes where it, and those that run
-// there already, lose the least time by it. So it is decided for each request
-// whether its prompt is computed on the decode worker itself (conditional
-// disaggregation) or on a prefill worker, whose cache has to travel then.
+// there already, lose the least time by it (scheduling/placement_cost.h has the
+// formulas). So it is decided for each request whether its prompt is computed
+// on the decode worker itself (conditional disaggregation) or on a prefill
+// worker, whose cache has to travel then. Placements that are predicted to meet
+// the request's targets come before others, whatever their delay; among those
+// that miss, the one that misses least.
 //
-// For a decode worker D that runs n sequences, and m tokens of output:
-//
-//   local    ttft  = queue_D + prefill_D, in chunks beside the decode steps
-//            others += n * what the chunks add to those steps
-//   P and D  ttft  = queue_P + prefill_P
-//            gap   = what of the transfer prefill does not hide
-//   both     own   = m * step_D(n + 1)
-//            others += n * m * (step_D(n + 1) - step_D(n))
-//
-//   delay = ttft + gap + own + others
-//
-// (ARCHITECTURE section 5; seconds by the workers' own StepCost.) Placements
-// that are predicted to meet the request's targets come before others, whatever
-// their delay; among those that miss, the one that misses least.
+// Takes time in the number of workers. Each decode worker is tried by itself;
+// of the pairs, those of the kPairs best prefill workers (by TTFT) with the
+// kPairs best decode workers (by their own part of the delay) and the kCached
+// with the longest cached prefix. That is the best of all pairs when there are
+// no more workers than that, or all links are alike. Where every prefill worker
+// is paired with every decode worker it is never worse than the best pair by
+// more than the gap that the best prefill worker would leave at the best decode
+// worker: all else of a pair's delay is a sum of its workers' parts.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "scheduling/placement.h"
+#include "scheduling/placement_cost.h"
 
 namespace baton::scheduling {
-
-// What a placement is predicted to bring.
-struct DelayEstimate {
-  double ttft_seconds = 0;
-  // Between tokens, once it runs.
-  double itl_seconds = 0;
-  // To all clients together, as above.
-  double delay_seconds = 0;
-  // By how much the targets are missed, each relative to itself; 0: met.
-  double miss = 0;
-};
-
-// Of the prompt on `decode` itself.
-DelayEstimate EstimateLocal(const WorkerSnapshot& decode,
-                            const PlacementRequest& request);
-// Of the prompt on `prefill`, over a link of `bandwidth` bytes per second (0:
-// not measured, taken as free).
-DelayEstimate EstimatePair(const WorkerSnapshot& prefill,
-                           const WorkerSnapshot& decode, double bandwidth,
-                           const PlacementRequest& request);
 
 // Falls back to LeastLoadPlacement while no worker knows its costs, and for
 // what it would refuse; a worker that does not know its own yet is taken for an
 // average one of its role.
 class CostModelPlacement final : public PlacementPolicy {
  public:
+  static constexpr size_t kPairs = 8;
+  static constexpr size_t kCached = 4;
+
   PlacementVerdict Place(const ClusterSnapshot& cluster,
                          const PlacementRequest& request) const override;
   std::vector<PlacementCandidate> Weigh(const ClusterSnapshot& cluster,

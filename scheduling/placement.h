@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "scheduling/step_cost.h"
@@ -49,9 +50,15 @@ struct WorkerSnapshot {
   int64_t context_tokens = 0;
   // As it measured them; not known() at first.
   StepCost step_cost;
+  // When that report came, by the clock of ClusterSnapshot::now.
+  absl::Time reported_at;
 
   // Most tokens in one of its steps; 0: not known.
   int32_t token_budget = 0;
+  // Decode workers: what streams may wait there for a token, which bounds the
+  // steps that compute prompts beside them (scheduling/step_budget.h); 0: any
+  // time.
+  double itl_target_seconds = 0;
   // Decode workers: of the cache that a hand-off brings.
   int64_t kv_bytes_per_token = 0;
   int32_t num_layers = 0;
@@ -60,11 +67,13 @@ struct WorkerSnapshot {
   // be negative.
   int32_t placed_sequences = 0;
   int32_t placed_blocks = 0;
+  // Prompts to be computed there, and their tokens.
+  int32_t placed_prompts = 0;
   int64_t placed_tokens = 0;
 
-  // Prefill workers: the decode workers that it has a data connection to, and
-  // the bandwidth of each in bytes per second (0: not measured; missing: none
-  // was).
+  // Prefill workers: the decode workers that it has a data connection to, by
+  // ascending id, and the bandwidth of each in bytes per second (0: not
+  // measured; missing: none was).
   std::vector<WorkerId> paired_with;
   std::vector<double> link_bandwidth;
 };
@@ -73,10 +82,19 @@ struct ClusterSnapshot {
   std::vector<WorkerSnapshot> workers;
   // Breaks ties in turn: the caller adds one after each placement.
   uint64_t round = 0;
+  // What the workers work off between two reports is reckoned from it. Equal to
+  // their reported_at: nothing yet.
+  absl::Time now;
   // Whether a decode worker may prefill when no prefill worker is paired. False
   // while the prefill workers that the operator named have not had the time to
   // connect.
   bool allow_local_prefill = true;
+};
+
+// How much of a request's prompt a worker has in its prefix cache.
+struct CachedPrompt {
+  WorkerId worker = kNoWorker;
+  int32_t tokens = 0;
 };
 
 // The shape of a request at the start of an attempt.
@@ -89,6 +107,9 @@ struct PlacementRequest {
   absl::Span<const WorkerId> excluded;
   // Whether an excluded decode worker may be taken when there is no other.
   bool allow_excluded_decode = false;
+  // By worker id, each once; the others have nothing of it. As far as is known:
+  // a hint, less than prefill_tokens each.
+  absl::Span<const CachedPrompt> cached;
   // Of the client; 0: none.
   double ttft_target_seconds = 0;
   double itl_target_seconds = 0;
@@ -97,7 +118,9 @@ struct PlacementRequest {
 // Why a verdict is what it is.
 enum class PlacementReason {
   kLeastLoad,
-  kLeastDelay,  // predicted (scheduling/cost_placement.h)
+  kTwoChoices,  // the less loaded of two (scheduling/power_of_two_placement.h)
+  kPrefixAndLoad,  // scheduling/prefix_affine_placement.h
+  kLeastDelay,     // predicted (scheduling/cost_placement.h)
   // With kDecodeOnly: no prefill worker is paired with a decode worker.
   kNoPrefillWorker,
   // With kNone:
@@ -122,6 +145,9 @@ struct PlacementVerdict {
   PlacementReason reason = PlacementReason::kNoDecodeWorker;
   WorkerId prefill = kNoWorker;
   WorkerId decode = kNoWorker;
+  // Of the prompt, as far as is known, in the cache of the worker that is to
+  // compute it, which has the rest to do.
+  int32_t cached_tokens = 0;
   // Of kLeastDelay: what the policy expects; else 0.
   double predicted_ttft_seconds = 0;
 };
@@ -151,6 +177,8 @@ struct PlacementCandidate {
   int32_t sequences = 0;
   int32_t free_blocks = 0;
   int32_t total_blocks = 0;
+  // Of the prompt, in its cache, as far as is known.
+  int32_t cached_tokens = 0;
 };
 
 // "prefill-decode", "decode-only" or "none", for labels and reports.
@@ -162,8 +190,9 @@ const char* StandingName(PlacementCandidate::Standing standing);
 // REQUIRES: block_size >= 1, tokens >= 0.
 int32_t BlocksFor(int32_t tokens, int32_t block_size);
 
-// A seam, so that a policy that knows prefix caches or a cost model can take
-// the place of this one.
+// A seam: which policy is right depends on the load
+// (scheduling/placement_policies.h has them by name). Each takes time in the
+// number of workers, not of pairs.
 class PlacementPolicy {
  public:
   virtual ~PlacementPolicy() = default;

@@ -4,64 +4,58 @@
 
 namespace baton::scheduling {
 
-bool Contains(absl::Span<const WorkerId> ids, WorkerId id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
-int64_t QueuedTokens(const WorkerSnapshot& worker) {
-  return std::max<int64_t>(0, worker.queued_tokens + worker.placed_tokens);
-}
-
-int32_t Sequences(const WorkerSnapshot& worker) {
-  return std::max(0, worker.running + worker.waiting + worker.placed_sequences);
-}
-
-int32_t FreeBlocks(const WorkerSnapshot& worker) {
-  return std::min(worker.total_blocks,
-                  worker.free_blocks - worker.placed_blocks);
-}
-
-bool CouldEverHold(const WorkerSnapshot& worker, int32_t tokens) {
-  return tokens <= worker.max_context &&
-         BlocksFor(tokens, worker.block_size) <= worker.total_blocks;
-}
-
-bool DecodeHasRoom(const WorkerSnapshot& worker, int32_t tokens) {
-  return Sequences(worker) < worker.max_sequences &&
-         BlocksFor(tokens, worker.block_size) <= FreeBlocks(worker);
-}
-
-bool PrefillHasRoom(const WorkerSnapshot& worker, int32_t tokens) {
-  const int64_t queued = QueuedTokens(worker);
-  return worker.max_queued_tokens == 0 || queued == 0 ||
-         queued + tokens <= worker.max_queued_tokens;
-}
-
 double DecodeLoad(const WorkerSnapshot& worker) {
-  const double blocks =
-      1.0 - static_cast<double>(FreeBlocks(worker)) / worker.total_blocks;
-  return blocks + static_cast<double>(Sequences(worker)) / worker.max_sequences;
-}
-
-Workers PairedPrefill(const ClusterSnapshot& cluster,
-                      const PlacementRequest& request, WorkerId decode) {
-  Workers paired;
-  for (const WorkerSnapshot& worker : cluster.workers) {
-    if (worker.role == WorkerRole::kPrefill && worker.usable &&
-        Contains(worker.paired_with, decode) &&
-        !Contains(request.excluded, worker.id) &&
-        CouldEverHold(worker, request.prefill_tokens)) {
-      paired.push_back(&worker);
-    }
-  }
-  return paired;
+  const double blocks = 1.0 - static_cast<double>(FreeBlocks(worker)) /
+                                  std::max(1, worker.total_blocks);
+  return blocks + static_cast<double>(Sequences(worker)) /
+                      std::max(1, worker.max_sequences);
 }
 
 double Bandwidth(const WorkerSnapshot& prefill, WorkerId decode) {
-  for (size_t i = 0; i < prefill.link_bandwidth.size(); ++i) {
-    if (prefill.paired_with[i] == decode) return prefill.link_bandwidth[i];
+  LinkFinder link(decode);
+  return link.Find(prefill) ? link.bandwidth() : 0;
+}
+
+bool LinkFinder::Find(const WorkerSnapshot& prefill) {
+  const std::vector<WorkerId>& paired = prefill.paired_with;
+  if (last_ >= paired.size() || paired[last_] != decode_) {
+    const auto it = std::lower_bound(paired.begin(), paired.end(), decode_);
+    if (it == paired.end() || *it != decode_) return false;
+    last_ = static_cast<size_t>(it - paired.begin());
   }
-  return 0;
+  bandwidth_ =
+      last_ < prefill.link_bandwidth.size() ? prefill.link_bandwidth[last_] : 0;
+  return true;
+}
+
+CachedPrompts::CachedPrompts(const PlacementRequest& request)
+    : most_(std::max(0, request.prefill_tokens - 1)), cached_(request.cached) {
+  constexpr size_t kFew = 16;
+  constexpr uint64_t kMostPerEntry = 16;
+  if (cached_.size() <= kFew) return;
+  first_ = static_cast<uint64_t>(cached_.front().worker);
+  const uint64_t range =
+      static_cast<uint64_t>(cached_.back().worker) - first_ + 1;
+  if (range > kMostPerEntry * cached_.size()) return;
+  table_.resize(range);
+  for (const CachedPrompt& cached : cached_) {
+    table_[static_cast<uint64_t>(cached.worker) - first_] = cached.tokens;
+  }
+}
+
+int32_t CachedPrompts::Bounded(int32_t tokens) const {
+  return std::clamp(tokens, 0, most_);
+}
+
+int32_t CachedPrompts::Tokens(WorkerId id) const {
+  if (!table_.empty()) {
+    const uint64_t at = static_cast<uint64_t>(id) - first_;
+    return at < table_.size() ? Bounded(table_[at]) : 0;
+  }
+  const auto it = std::lower_bound(
+      cached_.begin(), cached_.end(), id,
+      [](const CachedPrompt& cached, WorkerId w) { return cached.worker < w; });
+  return it == cached_.end() || it->worker != id ? 0 : Bounded(it->tokens);
 }
 
 }  // namespace baton::scheduling

@@ -1,53 +1,105 @@
 // What placement policies share: how full workers are, by their last report and
-// what was placed since, and which of them could take a request. Pure.
+// what was placed since, which of them could take a request, who is linked to
+// whom, and who has what of a prompt. Pure.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/log.h"
 #include "scheduling/placement.h"
 
 namespace baton::scheduling {
 
 using Workers = std::vector<const WorkerSnapshot*>;
 
-bool Contains(absl::Span<const WorkerId> ids, WorkerId id);
+inline bool Contains(absl::Span<const WorkerId> ids, WorkerId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
 
 // Prompt tokens to be computed there.
-int64_t QueuedTokens(const WorkerSnapshot& worker);
-int32_t Sequences(const WorkerSnapshot& worker);
-int32_t FreeBlocks(const WorkerSnapshot& worker);
+inline int64_t QueuedTokens(const WorkerSnapshot& worker) {
+  return std::max<int64_t>(0, worker.queued_tokens + worker.placed_tokens);
+}
 
-// Whether it could hold a sequence of so many tokens when it is idle; now.
-bool CouldEverHold(const WorkerSnapshot& worker, int32_t tokens);
-bool DecodeHasRoom(const WorkerSnapshot& worker, int32_t tokens);
+inline int32_t Sequences(const WorkerSnapshot& worker) {
+  return std::max(0, worker.running + worker.waiting + worker.placed_sequences);
+}
+
+inline int32_t FreeBlocks(const WorkerSnapshot& worker) {
+  return std::min(worker.total_blocks,
+                  worker.free_blocks - worker.placed_blocks);
+}
+
+// Whether `tokens` tokens need no more than so many of the worker's blocks.
+inline bool FitsBlocks(const WorkerSnapshot& worker, int32_t tokens,
+                       int32_t blocks) {
+  return tokens <= int64_t{blocks} * worker.block_size;
+}
+
+// Whether it could hold a sequence of so many tokens when it is idle; now. What
+// it has cached of the prompt does not count: cached blocks that nobody uses
+// are among the free ones already, and who uses the others is not known here.
+inline bool CouldEverHold(const WorkerSnapshot& worker, int32_t tokens) {
+  return tokens <= worker.max_context &&
+         FitsBlocks(worker, tokens, worker.total_blocks);
+}
+
+inline bool DecodeHasRoom(const WorkerSnapshot& worker, int32_t tokens) {
+  return Sequences(worker) < worker.max_sequences &&
+         FitsBlocks(worker, tokens, FreeBlocks(worker));
+}
+
 // An idle worker takes any prompt that it can hold, however long.
-bool PrefillHasRoom(const WorkerSnapshot& worker, int32_t tokens);
+inline bool PrefillHasRoom(const WorkerSnapshot& worker, int32_t tokens) {
+  const int64_t queued = QueuedTokens(worker);
+  return worker.max_queued_tokens == 0 || queued == 0 ||
+         queued + tokens <= worker.max_queued_tokens;
+}
 
 // In [0, 2]: share of the blocks plus share of the sequence places.
 double DecodeLoad(const WorkerSnapshot& worker);
 
-// The prefill workers that may serve `decode`.
-Workers PairedPrefill(const ClusterSnapshot& cluster,
-                      const PlacementRequest& request, WorkerId decode);
-
 // Of the link from `prefill` to `decode`, in bytes per second; 0: not measured.
 double Bandwidth(const WorkerSnapshot& prefill, WorkerId decode);
 
-// The least of `workers` by `load`; among equals, the one whose turn it is.
-// REQUIRES: workers is not empty.
-template <typename Load>
-const WorkerSnapshot& Least(const Workers& workers, uint64_t round, Load load) {
-  Workers least;
-  for (const WorkerSnapshot* worker : workers) {
-    if (!least.empty() && load(*worker) > load(*least.front())) continue;
-    if (!least.empty() && load(*worker) < load(*least.front())) least.clear();
-    least.push_back(worker);
-  }
-  CHECK(!least.empty());
-  return *least[round % least.size()];
-}
+// Finds the links of many prefill workers to one decode worker. Quick when they
+// are paired with the same ones, as they mostly are.
+class LinkFinder final {
+ public:
+  explicit LinkFinder(WorkerId decode) : decode_(decode) {}
+
+  // Whether `prefill` is paired with it.
+  bool Find(const WorkerSnapshot& prefill);
+  // Of the link found last, as Bandwidth.
+  double bandwidth() const { return bandwidth_; }
+
+ private:
+  const WorkerId decode_;
+  size_t last_ = 0;
+  double bandwidth_ = 0;
+};
+
+// How much of a request's prompt a worker has cached.
+class CachedPrompts final {
+ public:
+  // The request's spans outlive it.
+  explicit CachedPrompts(const PlacementRequest& request);
+
+  // In [0, prefill_tokens): the last token is always computed.
+  int32_t Tokens(WorkerId id) const;
+
+ private:
+  int32_t Bounded(int32_t tokens) const;
+
+  const int32_t most_;
+  const absl::Span<const CachedPrompt> cached_;
+  // Of many, by id, from first_ on: asking about each worker of a large cluster
+  // takes no search. Empty when there are few, or the ids lie far apart.
+  std::vector<int32_t> table_;
+  uint64_t first_ = 0;
+};
 
 }  // namespace baton::scheduling
