@@ -23,7 +23,9 @@ WorkerRegistry::WorkerRegistry(const ServedModel& model, const Options& options,
 
 int WorkerRegistry::Add(WorkerRole role, const std::string& address) {
   workers_.push_back({.role = role, .address = address});
-  Refresh(start_);
+  place_.push_back(-1);
+  prefill_named_ = prefill_named_ || role == WorkerRole::kPrefill;
+  RefreshGrace(start_);
   return static_cast<int>(workers_.size()) - 1;
 }
 
@@ -37,21 +39,30 @@ WorkerId WorkerRegistry::Connected(int index, const v1::WorkerHello& hello,
   worker.known = true;
   worker.unreachable.clear();
   worker.hello = hello;
+  worker.fingerprint = hello.fingerprint().SerializeAsString();
   worker.draining = false;
   worker.reports = 0;
   worker.progressed_at = now;
   worker.breaker = scheduling::CircuitBreaker(options_.breaker);
+  index_of_[worker.id] = index;
   // In the operator's order, whoever comes first.
   const auto place = std::find_if(
       snapshot_.workers.begin(), snapshot_.workers.end(),
       [&](const WorkerSnapshot& w) { return IndexOf(w.id) > index; });
-  snapshot_.workers.insert(place, IdleSnapshot(worker.id, worker.role, hello));
+  snapshot_.workers.insert(place, IdleSnapshot(worker.id, worker.role, hello))
+      ->reported_at = now;
+  RefreshPlaces();
   LOG(INFO) << "worker " << Describe(index) << " joined"
             << (restarted ? ", restarted" : "") << ": " << hello.total_blocks()
             << " blocks of " << hello.fingerprint().block_size()
             << " tokens, at most " << hello.max_sequences() << " sequences";
-  UpdateMisfits(index);
-  Refresh(now);
+  std::vector<int> changed = UpdateMisfits(index);
+  changed.push_back(index);
+  for (int each : changed) {
+    RefreshPairsOf(each, now);
+    RefreshWorker(each, now);
+  }
+  RefreshGrace(now);
   return worker.id;
 }
 
@@ -59,13 +70,12 @@ WorkerId WorkerRegistry::Lost(int index) {
   Worker& worker = workers_[index];
   const WorkerId id = worker.id;
   if (id == kNoWorker) return kNoWorker;
+  ErasePairsOf(index);
+  index_of_.erase(id);
   worker.id = kNoWorker;
   std::erase_if(snapshot_.workers,
                 [&](const WorkerSnapshot& w) { return w.id == id; });
-  std::erase_if(pairs_, [&](const auto& entry) {
-    return entry.first.first == index || entry.first.second == index;
-  });
-  Refresh(start_);  // no new pair can come of a loss
+  RefreshPlaces();
   return id;
 }
 
@@ -83,32 +93,8 @@ void WorkerRegistry::Reported(int index, const v1::LoadReport& load,
   if (idle || load.steps() != worker.steps) worker.progressed_at = now;
   worker.steps = load.steps();
   TakeReport(load, snapshot);
-}
-
-void WorkerRegistry::PairReported(int index, const v1::PairReport& report,
-                                  absl::Time now) {
-  for (auto& [key, state] : pairs_) {
-    const auto [prefill, decode] = key;
-    if (prefill != index ||
-        workers_[decode].hello.incarnation() != report.decode_incarnation()) {
-      continue;
-    }
-    if (report.paired()) {
-      LOG_IF(INFO, !state.paired)
-          << "paired " << Describe(prefill) << " with " << Describe(decode);
-      state.backoff = options_.min_pair_retry;
-    } else {
-      LOG(ERROR) << Describe(prefill) << " cannot pair with "
-                 << Describe(decode) << ": " << report.reason();
-      state.due = now + state.backoff;
-      state.backoff = std::min(2 * state.backoff, options_.max_pair_retry);
-    }
-    state.paired = report.paired();
-    state.reason = report.reason();
-    if (report.bandwidth_bytes() > 0) state.measured = report;
-    ever_paired_ = ever_paired_ || state.paired;
-  }
-  Refresh(now);
+  snapshot->reported_at = now;
+  snapshot_.now = std::max(snapshot_.now, now);
 }
 
 void WorkerRegistry::Unreachable(int index, const std::string& why) {
@@ -120,22 +106,21 @@ void WorkerRegistry::Draining(WorkerId id) {
   if (index < 0 || workers_[index].draining) return;
   LOG(INFO) << "worker " << Describe(index) << " is draining";
   workers_[index].draining = true;
-  Refresh(start_);
+  Find(id)->usable = false;
 }
 
 void WorkerRegistry::AttemptSent(WorkerId prefill, WorkerId decode,
                                  absl::Time now) {
-  bool probes = false;
-  const auto sent = [&](scheduling::CircuitBreaker* breaker) {
-    breaker->Sent(now);
-    probes = probes || !breaker->Allows(now);
-  };
   for (WorkerId id : {prefill, decode}) {
     const int index = IndexOf(id);
-    if (index >= 0) sent(&workers_[index].breaker);
+    if (index < 0) continue;
+    workers_[index].breaker.Sent(now);
+    RefreshWorker(index, now);
   }
-  if (PairState* pair = FindPair(prefill, decode)) sent(&pair->breaker);
-  if (probes) Refresh(now);
+  if (PairState* pair = FindPair(prefill, decode)) {
+    pair->breaker.Sent(now);
+    UpdatePair({IndexOf(prefill), IndexOf(decode)}, pair, now);
+  }
 }
 
 void WorkerRegistry::LegSucceeded(WorkerId id, absl::Time now) {
@@ -145,7 +130,7 @@ void WorkerRegistry::LegSucceeded(WorkerId id, absl::Time now) {
   workers_[index].breaker.Succeeded();
   if (!was_open) return;
   LOG(INFO) << "worker " << Describe(index) << " works again";
-  Refresh(now);
+  RefreshWorker(index, now);
 }
 
 void WorkerRegistry::LegFailed(WorkerId id, absl::Time now) {
@@ -158,30 +143,7 @@ void WorkerRegistry::LegFailed(WorkerId id, absl::Time now) {
       << "worker " << Describe(index)
       << " fails again and again; it gets no requests for "
       << breaker.NextDue(now) - now;
-  Refresh(now);
-}
-
-void WorkerRegistry::TransferSucceeded(WorkerId prefill, WorkerId decode,
-                                       absl::Time now) {
-  PairState* pair = FindPair(prefill, decode);
-  if (pair == nullptr) return;
-  const bool was_open =
-      pair->breaker.state(now) != scheduling::CircuitBreaker::State::kClosed;
-  pair->breaker.Succeeded();
-  if (was_open) Refresh(now);
-}
-
-void WorkerRegistry::TransferFailed(WorkerId prefill, WorkerId decode,
-                                    absl::Time now) {
-  PairState* pair = FindPair(prefill, decode);
-  if (pair == nullptr) return;
-  const bool allowed = pair->breaker.Allows(now);
-  pair->breaker.Failed(now);
-  LOG_IF(WARNING, allowed && !pair->breaker.Allows(now))
-      << "hand-offs from " << NameOf(prefill) << " to " << NameOf(decode)
-      << " fail again and again; the pair gets no requests for "
-      << pair->breaker.NextDue(now) - now;
-  Refresh(now);
+  RefreshWorker(index, now);
 }
 
 bool WorkerRegistry::BreakerOpen(int index, absl::Time now) const {
@@ -197,12 +159,6 @@ int WorkerRegistry::NumBreakersOpen(absl::Time now) const {
     open += BreakerOpen(static_cast<int>(i), now);
   }
   return open;
-}
-
-WorkerRegistry::PairState* WorkerRegistry::FindPair(WorkerId prefill,
-                                                    WorkerId decode) {
-  const auto it = pairs_.find({IndexOf(prefill), IndexOf(decode)});
-  return it == pairs_.end() ? nullptr : &it->second;
 }
 
 void WorkerRegistry::PlacedDecode(WorkerId id, int32_t blocks) {
@@ -222,6 +178,7 @@ void WorkerRegistry::EndedDecode(WorkerId id, int32_t blocks) {
 uint64_t WorkerRegistry::PlacedPrefill(WorkerId id, int32_t tokens) {
   WorkerSnapshot* worker = Find(id);
   if (worker == nullptr) return 0;
+  ++worker->placed_prompts;
   worker->placed_tokens += tokens;
   return workers_[IndexOf(id)].reports;
 }
@@ -230,50 +187,13 @@ void WorkerRegistry::EndedPrefill(WorkerId id, int32_t tokens,
                                   uint64_t report) {
   WorkerSnapshot* worker = Find(id);
   if (worker == nullptr || workers_[IndexOf(id)].reports != report) return;
+  --worker->placed_prompts;
   worker->placed_tokens -= tokens;
 }
 
-std::vector<WorkerRegistry::PairCommand> WorkerRegistry::DuePairs(
-    absl::Time now) {
-  Refresh(now);
-  std::vector<PairCommand> due;
-  for (auto& [key, state] : pairs_) {
-    if (state.paired || state.due > now) continue;
-    state.due = now + options_.max_pair_retry;
-    const v1::WorkerHello& decode = workers_[key.second].hello;
-    PairCommand command;
-    command.prefill = key.first;
-    command.pair.set_decode_incarnation(decode.incarnation());
-    command.pair.set_data_address(decode.data_address());
-    due.push_back(std::move(command));
-  }
-  return due;
-}
-
-absl::Time WorkerRegistry::NextDue(absl::Time now) const {
-  absl::Time next = absl::InfiniteFuture();
-  const auto open_until = [&](const scheduling::CircuitBreaker& breaker) {
-    if (!breaker.Allows(now)) next = std::min(next, breaker.NextDue(now));
-  };
-  for (const auto& [key, state] : pairs_) {
-    if (!state.paired) next = std::min(next, state.due);
-    open_until(state.breaker);
-  }
-  for (const Worker& worker : workers_) {
-    if (worker.id != kNoWorker) open_until(worker.breaker);
-  }
-  if (!snapshot_.allow_local_prefill) {
-    next = std::min(next, start_ + options_.pairing_grace);
-  }
-  return next;
-}
-
 int WorkerRegistry::IndexOf(WorkerId id) const {
-  if (id == kNoWorker) return -1;
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    if (workers_[i].id == id) return static_cast<int>(i);
-  }
-  return -1;
+  const auto it = index_of_.find(id);
+  return it == index_of_.end() ? -1 : it->second;
 }
 
 std::string WorkerRegistry::NameOf(WorkerId id) const {
@@ -330,24 +250,6 @@ std::string WorkerRegistry::WhyUnusable(int index) const {
   return Find(worker.id)->usable ? "" : "fails again and again";
 }
 
-std::vector<WorkerRegistry::Link> WorkerRegistry::Links(absl::Time now) const {
-  std::vector<Link> links;
-  for (const auto& [key, state] : pairs_) {
-    Link& link = links.emplace_back();
-    link.prefill = key.first;
-    link.decode = key.second;
-    if (!state.paired) {
-      link.why_not = state.reason.empty() ? "is not paired" : state.reason;
-    } else if (!state.breaker.Allows(now)) {
-      link.why_not = "hand-offs fail again and again";
-    }
-    link.transport = state.measured.transport();
-    link.bandwidth_bytes = state.measured.bandwidth_bytes();
-    link.latency = absl::Seconds(state.measured.latency_seconds());
-  }
-  return links;
-}
-
 int WorkerRegistry::NumServing(WorkerRole role) const {
   return static_cast<int>(std::count_if(
       snapshot_.workers.begin(), snapshot_.workers.end(),
@@ -360,12 +262,6 @@ int WorkerRegistry::NumServing(WorkerRole role) const {
                              return decode != nullptr && decode->usable;
                            });
       }));
-}
-
-int WorkerRegistry::NumPairs() const {
-  return static_cast<int>(
-      std::count_if(pairs_.begin(), pairs_.end(),
-                    [](const auto& entry) { return entry.second.paired; }));
 }
 
 int32_t WorkerRegistry::MaxContext() const {
@@ -393,10 +289,15 @@ WorkerSnapshot* WorkerRegistry::Find(WorkerId id) {
 }
 
 const WorkerSnapshot* WorkerRegistry::Find(WorkerId id) const {
-  for (const WorkerSnapshot& worker : snapshot_.workers) {
-    if (worker.id == id) return &worker;
+  const int index = IndexOf(id);
+  return index < 0 ? nullptr : &snapshot_.workers[place_[index]];
+}
+
+void WorkerRegistry::RefreshPlaces() {
+  std::fill(place_.begin(), place_.end(), -1);
+  for (size_t i = 0; i < snapshot_.workers.size(); ++i) {
+    place_[IndexOf(snapshot_.workers[i].id)] = static_cast<int>(i);
   }
-  return nullptr;
 }
 
 bool WorkerRegistry::Usable(const Worker& worker) const {
@@ -409,55 +310,22 @@ bool WorkerRegistry::Stuck(const Worker& worker, absl::Time now) const {
          now - worker.progressed_at > options_.stuck_after;
 }
 
-void WorkerRegistry::Refresh(absl::Time now) {
-  RefreshPairs(now);
-  bool prefill_named = false;
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    Worker& worker = workers_[i];
-    prefill_named = prefill_named || worker.role == WorkerRole::kPrefill;
-    WorkerSnapshot* snapshot = Find(worker.id);
-    if (snapshot == nullptr) continue;
-    const bool stuck = Stuck(worker, now);
-    LOG_IF(ERROR, stuck && !worker.stuck)
-        << Describe(static_cast<int>(i)) << " makes no progress";
-    num_stuck_changes_ += stuck != worker.stuck;
-    worker.stuck = stuck;
-    snapshot->usable = Usable(worker) && !stuck && worker.breaker.Allows(now);
-    snapshot->paired_with.clear();
-    snapshot->link_bandwidth.clear();
-  }
-  for (const auto& [key, state] : pairs_) {
-    if (!state.paired || !state.breaker.Allows(now)) continue;
-    WorkerSnapshot* prefill = Find(workers_[key.first].id);
-    prefill->paired_with.push_back(workers_[key.second].id);
-    prefill->link_bandwidth.push_back(state.measured.bandwidth_bytes());
-  }
-  grace_over_ = grace_over_ || now >= start_ + options_.pairing_grace;
-  snapshot_.allow_local_prefill = !prefill_named || ever_paired_ || grace_over_;
+void WorkerRegistry::RefreshWorker(int index, absl::Time now) {
+  Worker& worker = workers_[index];
+  WorkerSnapshot* snapshot = Find(worker.id);
+  if (snapshot == nullptr) return;
+  const bool stuck = Stuck(worker, now);
+  LOG_IF(ERROR, stuck && !worker.stuck)
+      << Describe(index) << " makes no progress";
+  num_stuck_changes_ += stuck != worker.stuck;
+  worker.stuck = stuck;
+  snapshot->usable = Usable(worker) && !stuck && worker.breaker.Allows(now);
 }
 
-void WorkerRegistry::RefreshPairs(absl::Time now) {
-  for (size_t p = 0; p < workers_.size(); ++p) {
-    for (size_t d = 0; d < workers_.size(); ++d) {
-      const Worker& prefill = workers_[p];
-      const Worker& decode = workers_[d];
-      if (prefill.role != WorkerRole::kPrefill ||
-          decode.role != WorkerRole::kDecode) {
-        continue;
-      }
-      const PairKey key(static_cast<int>(p), static_cast<int>(d));
-      const bool fit = prefill.id != kNoWorker && decode.id != kNoWorker &&
-                       prefill.misfit.empty() && decode.misfit.empty() &&
-                       Difference(prefill, decode).empty();
-      if (!fit) {
-        pairs_.erase(key);
-      } else if (pairs_.count(key) == 0) {
-        pairs_[key] = {.due = now,
-                       .backoff = options_.min_pair_retry,
-                       .breaker = scheduling::CircuitBreaker(options_.breaker)};
-      }
-    }
-  }
+void WorkerRegistry::RefreshGrace(absl::Time now) {
+  grace_over_ = grace_over_ || now >= start_ + options_.pairing_grace;
+  snapshot_.allow_local_prefill =
+      !prefill_named_ || ever_paired_ || grace_over_;
 }
 
 }  // namespace baton::router

@@ -6,15 +6,21 @@
 // router's model. What a worker said is remembered while it is away, so that a
 // misfit cannot slip in during the restart of the one it does not fit.
 //
+// A message of one worker takes time in the number of workers at most, a turn
+// in theirs and that of the pairs that something is due of: a cluster of a
+// thousand has hundreds of thousands of pairs.
+//
 // Pure but for logging: no IO, no clock. Used by the router's loop thread only.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "baton/v1/worker.pb.h"
 #include "router/served_model.h"
@@ -51,6 +57,8 @@ class WorkerRegistry final {
     // Whether `hello` was ever said.
     bool known = false;
     v1::WorkerHello hello;
+    // The hello's fingerprint as bytes: equal ones fit.
+    std::string fingerprint;
     bool draining = false;
     // Why the last attempt to connect failed; empty: it did not.
     std::string unreachable;
@@ -124,6 +132,7 @@ class WorkerRegistry final {
 
   // What this router placed and what ended: the load that reports do not show
   // yet. Unknown ids (lost meanwhile) are ignored.
+  // `tokens` are those that are to be computed there.
   void PlacedDecode(scheduling::WorkerId id, int32_t blocks);
   void EndedDecode(scheduling::WorkerId id, int32_t blocks);
   // Returns the number of the worker's last report.
@@ -156,7 +165,7 @@ class WorkerRegistry final {
   // worker.
   int NumServing(scheduling::WorkerRole role) const;
   // Pairs of connected workers that have a data connection.
-  int NumPairs() const;
+  int NumPairs() const { return num_pairs_; }
   std::vector<Link> Links(absl::Time now) const;
   // Why a worker gets no requests; empty: it does.
   std::string WhyUnusable(int index) const;
@@ -175,13 +184,20 @@ class WorkerRegistry final {
     std::string reason;  // of the last refusal
     v1::PairReport
         measured;  // the last report that says what the link is worth
+    // As pair_timers_ has it; InfiniteFuture: not there.
+    absl::Time timer = absl::InfiniteFuture();
   };
   using PairKey = std::pair<int, int>;  // prefill index, decode index
 
-  void Refresh(absl::Time now);
+  // Whether the worker gets requests, as of `now`.
+  void RefreshWorker(int index, absl::Time now);
+  void RefreshGrace(absl::Time now);
+  // The places in the snapshot, after one came or went.
+  void RefreshPlaces();
   // Which fields of two fingerprints differ; empty: none.
   static std::string Difference(const Worker& a, const Worker& b);
-  void UpdateMisfits(int changed);
+  // Returns whose misfit is another than before.
+  std::vector<int> UpdateMisfits(int changed);
   std::string DescribeMisfit(int index) const;
   // One model at a time, or a retry could go on with another model's words: of
   // workers that fit but differ, the largest group serves; on a tie, that of
@@ -190,7 +206,16 @@ class WorkerRegistry final {
   std::string MisfitWithModel(const Worker& worker) const;
   scheduling::WorkerSnapshot* Find(scheduling::WorkerId id);
   const scheduling::WorkerSnapshot* Find(scheduling::WorkerId id) const;
-  void RefreshPairs(absl::Time now);
+  // The pairs of a worker that connected, or fits others than before.
+  void RefreshPairsOf(int index, absl::Time now);
+  void ErasePairsOf(int index);
+  void ErasePair(const PairKey& key);
+  // Brings the snapshot and the timers to what the state says. Called after
+  // each change of it.
+  void UpdatePair(const PairKey& key, PairState* state, absl::Time now);
+  void SetTimer(const PairKey& key, PairState* state, absl::Time at);
+  // Enters a link into the prefill worker's snapshot, or takes it out.
+  void SetLink(const PairKey& key, bool usable, double bandwidth);
   PairState* FindPair(scheduling::WorkerId prefill,
                       scheduling::WorkerId decode);
   bool Usable(const Worker& worker) const;
@@ -202,9 +227,17 @@ class WorkerRegistry final {
   int64_t num_stuck_changes_ = 0;
 
   std::vector<Worker> workers_;
-  std::map<PairKey, PairState> pairs_;    // of connected workers that fit
+  // Of connected workers: where they are in workers_, and by that index where
+  // in the snapshot (-1: not connected).
+  absl::flat_hash_map<scheduling::WorkerId, int> index_of_;
+  std::vector<int> place_;
+  std::map<PairKey, PairState> pairs_;  // of connected workers that fit
+  // When a pair is to be asked for, or its breaker lets a request through.
+  std::set<std::pair<absl::Time, PairKey>> pair_timers_;
+  int num_pairs_ = 0;                     // that are paired
   scheduling::ClusterSnapshot snapshot_;  // connected workers
   uint64_t last_id_ = 0;
+  bool prefill_named_ = false;
   bool ever_paired_ = false;
   bool grace_over_ = false;
 };

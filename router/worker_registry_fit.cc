@@ -1,6 +1,9 @@
 // WorkerRegistry: who fits whom.
+#include <set>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "common/log.h"
 #include "proto/fingerprint.h"
 #include "router/worker_registry.h"
@@ -23,23 +26,26 @@ v1::WorkerRole ToWire(WorkerRole role) {
 }  // namespace
 
 std::string WorkerRegistry::Difference(const Worker& a, const Worker& b) {
+  if (a.fingerprint == b.fingerprint) return "";
   return proto::DescribeDifference(a.hello.fingerprint(),
                                    b.hello.fingerprint());
 }
 
-void WorkerRegistry::UpdateMisfits(int changed) {
+std::vector<int> WorkerRegistry::UpdateMisfits(int changed) {
   std::vector<std::string> misfits(workers_.size());
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (workers_[i].known) misfits[i] = DescribeMisfit(static_cast<int>(i));
   }
   ExcludeMinorities(&misfits);
+  std::vector<int> others;
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
-    if (!misfits[i].empty() && misfits[i] != worker.misfit) {
-      LOG(ERROR) << "worker " << Describe(static_cast<int>(i))
-                 << " does not fit and gets no requests: " << misfits[i];
-    }
+    if (misfits[i] == worker.misfit) continue;
+    LOG_IF(ERROR, !misfits[i].empty())
+        << "worker " << Describe(static_cast<int>(i))
+        << " does not fit and gets no requests: " << misfits[i];
     worker.misfit = std::move(misfits[i]);
+    others.push_back(static_cast<int>(i));
   }
   // Each pair is named, also when both workers fit others.
   const Worker& joined = workers_[changed];
@@ -52,6 +58,7 @@ void WorkerRegistry::UpdateMisfits(int changed) {
                << Describe(static_cast<int>(i))
                << " (there) are never paired: " << difference;
   }
+  return others;
 }
 
 void WorkerRegistry::ExcludeMinorities(
@@ -64,8 +71,9 @@ void WorkerRegistry::ExcludeMinorities(
   };
   size_t best = 0;
   int best_size = 0;
+  std::set<absl::string_view> counted;
   for (size_t i = 0; i < workers_.size(); ++i) {
-    if (!fits(i)) continue;
+    if (!fits(i) || !counted.insert(workers_[i].fingerprint).second) continue;
     int size = 0;
     for (size_t j = 0; j < workers_.size(); ++j) {
       if (fits(j) && same(i, j)) ++size;

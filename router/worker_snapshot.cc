@@ -15,12 +15,13 @@ int32_t Clamped(uint64_t value) {
 }
 
 // Nothing takes less than no time, or more than an hour.
+double Sane(double seconds) {
+  return seconds > 0 ? std::min(seconds, 3600.0) : 0.0;  // NaN is not
+}
+
 scheduling::StepCost CostOf(const v1::StepCost& cost) {
-  const auto sane = [](double seconds) {
-    return seconds > 0 ? std::min(seconds, 3600.0) : 0.0;  // NaN is not
-  };
-  return {sane(cost.fixed()), sane(cost.per_token()),
-          sane(cost.per_context_token()), sane(cost.per_sequence())};
+  return {Sane(cost.fixed()), Sane(cost.per_token()),
+          Sane(cost.per_context_token()), Sane(cost.per_sequence())};
 }
 
 }  // namespace
@@ -38,6 +39,7 @@ WorkerSnapshot IdleSnapshot(scheduling::WorkerId id,
               h.max_queued_tokens(), std::numeric_limits<int64_t>::max())),
           .free_blocks = Clamped(h.total_blocks()),
           .token_budget = Clamped(h.token_budget()),
+          .itl_target_seconds = Sane(h.itl_target_ms() / 1e3),
           .kv_bytes_per_token = static_cast<int64_t>(
               std::min<uint64_t>(h.kv_bytes_per_token(), uint64_t{1} << 40)),
           .num_layers = Clamped(h.fingerprint().num_layers())};
@@ -52,6 +54,7 @@ void TakeReport(const v1::LoadReport& load, WorkerSnapshot* snapshot) {
   snapshot->step_cost = CostOf(load.step_cost());
   snapshot->placed_sequences = 0;
   snapshot->placed_blocks = 0;
+  snapshot->placed_prompts = 0;
   snapshot->placed_tokens = 0;
 }
 

@@ -211,6 +211,7 @@ v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
   hello.set_max_context(engine.model().max_position);
   hello.set_max_queued_tokens(options.max_queued_tokens);
   hello.set_token_budget(static_cast<uint32_t>(options.token_budget));
+  hello.set_itl_target_ms(options.itl_target_ms);
   hello.set_kv_bytes_per_token(static_cast<uint64_t>(
       engine.kv_layout().block_bytes() / engine.kv_layout().block_size));
   return hello;

@@ -272,8 +272,10 @@ TEST_F(WorkerRegistryTest, LoadIsTheReportAndWhatWasPlacedSince) {
 
   const uint64_t report = registry_->PlacedPrefill(p, 100);
   EXPECT_EQ(Find(p)->placed_tokens, 100);
+  EXPECT_EQ(Find(p)->placed_prompts, 1);
   registry_->EndedPrefill(p, 100, report);
   EXPECT_EQ(Find(p)->placed_tokens, 0);
+  EXPECT_EQ(Find(p)->placed_prompts, 0);
   const uint64_t again = registry_->PlacedPrefill(p, 100);
   registry_->Reported(p_, load, kStart);
   registry_->EndedPrefill(p, 100, again);  // counted by the report
@@ -281,6 +283,18 @@ TEST_F(WorkerRegistryTest, LoadIsTheReportAndWhatWasPlacedSince) {
   registry_->Lost(p_);
   registry_->EndedPrefill(p, 100, again);
   registry_->PlacedDecode(WorkerId{999}, 1);
+}
+
+TEST_F(WorkerRegistryTest, ReportsAgeByTheTimeOfTheTurns) {
+  const WorkerId d = registry_->Connected(d_, DecodeHello(), kStart);
+  EXPECT_EQ(Find(d)->reported_at, kStart);
+  const absl::Time reported = kStart + absl::Seconds(1);
+  registry_->Reported(d_, v1::LoadReport(), reported);
+  EXPECT_EQ(Find(d)->reported_at, reported);
+  EXPECT_EQ(registry_->snapshot().now, reported);
+  registry_->DuePairs(kStart + absl::Seconds(3));
+  EXPECT_EQ(Find(d)->reported_at, reported);
+  EXPECT_EQ(registry_->snapshot().now, kStart + absl::Seconds(3));
 }
 
 TEST_F(WorkerRegistryTest, DrainingWorkerIsNotUsable) {

@@ -14,6 +14,7 @@ TEST(WorkerSnapshotTest, NumbersOfAnySizeAreSafe) {
   hello.set_max_queued_tokens(std::numeric_limits<uint64_t>::max());
   hello.set_token_budget(std::numeric_limits<uint32_t>::max());
   hello.set_kv_bytes_per_token(std::numeric_limits<uint64_t>::max());
+  hello.set_itl_target_ms(std::nan(""));
   const scheduling::WorkerSnapshot snapshot = IdleSnapshot(
       scheduling::WorkerId{3}, scheduling::WorkerRole::kPrefill, hello);
   EXPECT_EQ(snapshot.total_blocks, std::numeric_limits<int32_t>::max());
@@ -21,12 +22,14 @@ TEST(WorkerSnapshotTest, NumbersOfAnySizeAreSafe) {
   EXPECT_EQ(snapshot.token_budget, std::numeric_limits<int32_t>::max());
   EXPECT_EQ(snapshot.max_queued_tokens, std::numeric_limits<int64_t>::max());
   EXPECT_EQ(snapshot.kv_bytes_per_token, int64_t{1} << 40);
+  EXPECT_EQ(snapshot.itl_target_seconds, 0);
 }
 
 TEST(WorkerSnapshotTest, AReportTakesThePlaceOfWhatWasPlaced) {
   scheduling::WorkerSnapshot snapshot;
   snapshot.placed_sequences = 3;
   snapshot.placed_blocks = 30;
+  snapshot.placed_prompts = 3;
   snapshot.placed_tokens = 300;
   v1::LoadReport load;
   load.set_running(2);
@@ -41,6 +44,7 @@ TEST(WorkerSnapshotTest, AReportTakesThePlaceOfWhatWasPlaced) {
   EXPECT_EQ(snapshot.context_tokens, 700);
   EXPECT_EQ(snapshot.placed_sequences, 0);
   EXPECT_EQ(snapshot.placed_blocks, 0);
+  EXPECT_EQ(snapshot.placed_prompts, 0);
   EXPECT_EQ(snapshot.placed_tokens, 0);
   EXPECT_EQ(snapshot.step_cost.fixed, 0.25);
   EXPECT_EQ(snapshot.step_cost.per_token, 0);
