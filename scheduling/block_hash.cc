@@ -1,9 +1,11 @@
 #include "scheduling/block_hash.h"
 
+#include <bit>
 #include <cstddef>
-#include <cstdint>
+#include <cstring>
 
 #include "absl/container/inlined_vector.h"
+#include "common/log.h"
 
 namespace baton::scheduling {
 namespace {
@@ -12,10 +14,15 @@ namespace {
 using Bytes = absl::InlinedVector<std::byte, 16 + 4 * 64>;
 
 template <typename Word>
-void Append(Word word, Bytes* bytes) {
-  for (size_t i = 0; i < sizeof(word); ++i) {
-    bytes->push_back(static_cast<std::byte>(word >> (8 * i)));
+std::byte* Append(Word word, std::byte* to) {
+  if constexpr (std::endian::native == std::endian::little) {
+    std::memcpy(to, &word, sizeof(word));
+  } else {
+    for (size_t i = 0; i < sizeof(word); ++i) {
+      to[i] = static_cast<std::byte>(word >> (8 * i));
+    }
   }
+  return to + sizeof(word);
 }
 
 }  // namespace
@@ -26,12 +33,25 @@ Hash128 ChainStart(absl::string_view salt) {
 }
 
 Hash128 ChainedHash(const Hash128& before, absl::Span<const TokenId> tokens) {
-  Bytes bytes;
-  bytes.reserve(16 + 4 * tokens.size());
-  Append(before.low, &bytes);
-  Append(before.high, &bytes);
-  for (TokenId token : tokens) Append(static_cast<uint32_t>(token), &bytes);
+  Bytes bytes(16 + 4 * tokens.size());
+  std::byte* to = Append(before.low, bytes.data());
+  to = Append(before.high, to);
+  for (TokenId token : tokens) to = Append(static_cast<uint32_t>(token), to);
   return StableHash(bytes);
+}
+
+std::vector<Hash128> ChainOf(absl::string_view salt, int32_t block_size,
+                             absl::Span<const TokenId> tokens) {
+  CHECK_GE(block_size, 1);
+  const auto size = static_cast<size_t>(block_size);
+  std::vector<Hash128> chain;
+  chain.reserve(tokens.size() / size);
+  Hash128 hash = ChainStart(salt);
+  for (size_t at = 0; at + size <= tokens.size(); at += size) {
+    hash = ChainedHash(hash, tokens.subspan(at, size));
+    chain.push_back(hash);
+  }
+  return chain;
 }
 
 }  // namespace baton::scheduling

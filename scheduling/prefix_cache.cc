@@ -24,27 +24,43 @@ PrefixCache::~PrefixCache() {
   pool_->SetKeeper(nullptr);
 }
 
-PooledBlocks PrefixCache::Match(Sequence* sequence, int32_t max_tokens) {
-  CHECK_EQ(sequence->blocks().size(), 0);
-  CHECK_LE(max_tokens, sequence->num_tokens());
+std::vector<BlockId> PrefixCache::FindPrefix(const Sequence& sequence,
+                                             int32_t max_tokens,
+                                             Hash128* hash) const {
+  CHECK_LE(max_tokens, sequence.num_tokens());
   const int32_t most = options_.enabled ? max_tokens / options_.block_size : 0;
   std::vector<BlockId> blocks;
   BlockId at = kNoBlock;
-  Hash128 hash = start_;
+  *hash = start_;
   for (int32_t i = 0; i < most; ++i) {
-    const absl::Span<const TokenId> tokens = TokensOf(*sequence, i);
-    const Hash128 next = ChainedHash(hash, tokens);
+    const absl::Span<const TokenId> tokens = TokensOf(sequence, i);
+    const Hash128 next = ChainedHash(*hash, tokens);
     const BlockId found = Find(next, at, tokens);
     if (found == kNoBlock) break;
     blocks.push_back(found);
     at = found;
-    hash = next;
+    *hash = next;
   }
+  return blocks;
+}
+
+int32_t PrefixCache::CachedTokens(const Sequence& sequence,
+                                  int32_t max_tokens) const {
+  Hash128 hash;
+  const auto blocks = FindPrefix(sequence, max_tokens, &hash);
+  return static_cast<int32_t>(blocks.size()) * options_.block_size;
+}
+
+PooledBlocks PrefixCache::Match(Sequence* sequence, int32_t max_tokens) {
+  CHECK_EQ(sequence->blocks().size(), 0);
+  Hash128 hash;
+  std::vector<BlockId> blocks = FindPrefix(*sequence, max_tokens, &hash);
   const auto count = static_cast<int32_t>(blocks.size());
-  sequence->prefix() = {.matched_tokens = count * options_.block_size,
-                        .num_blocks = count,
-                        .hash = hash,
-                        .entry = count == 0 ? 0 : entries_[at].number};
+  sequence->prefix() = {
+      .matched_tokens = count * options_.block_size,
+      .num_blocks = count,
+      .hash = hash,
+      .entry = count == 0 ? 0 : entries_[blocks.back()].number};
   return pool_->Hold(std::move(blocks));
 }
 
@@ -75,6 +91,7 @@ void PrefixCache::Insert(Sequence* sequence) {
 }
 
 void PrefixCache::Clear() {
+  if (journal_ != nullptr) journal_->Lose();
   index_.clear();
   longest_idle_ = shortest_idle_ = kNoBlock;
   num_idle_ = 0;
@@ -131,6 +148,7 @@ void PrefixCache::EvictOne() {
   const BlockId block = longest_idle_;
   CHECK_NE(block, kNoBlock);
   TakeFromIdle(block);
+  if (journal_ != nullptr) journal_->Removed(entries_[block].hash);
   CHECK_EQ(index_.erase(entries_[block].hash), 1u);
   entries_[block] = Entry();
   ++num_evictions_;
@@ -149,6 +167,7 @@ void PrefixCache::Add(BlockId block, const Hash128& hash, BlockId before,
   std::copy(tokens.begin(), tokens.end(),
             tokens_.begin() + int64_t{block} * options_.block_size);
   CHECK(index_.emplace(hash, block).second);
+  if (journal_ != nullptr) journal_->Stored(hash);
   AddHeldBehind(before);
 }
 
@@ -206,6 +225,21 @@ void PrefixCache::TakeFromIdle(BlockId block) {
       entry.longer_idle;
   entry.longer_idle = entry.shorter_idle = kNoBlock;
   --num_idle_;
+}
+
+BlockId PrefixCache::AppendNames(BlockId from, size_t most,
+                                 std::vector<Hash128>* names) const {
+  constexpr int64_t kBlocksPerName = 8;
+  const auto end = static_cast<BlockId>(
+      std::min(static_cast<int64_t>(entries_.size()),
+               from + kBlocksPerName * static_cast<int64_t>(most)));
+  size_t count = 0;
+  for (; from < end && count < most; ++from) {
+    if (entries_[from].number == 0) continue;
+    names->push_back(entries_[from].hash);
+    ++count;
+  }
+  return from;
 }
 
 std::vector<PrefixCache::Content> PrefixCache::Contents() const {

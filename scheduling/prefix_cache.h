@@ -30,6 +30,7 @@
 //   5. The list of idle entries has each once, and none before those behind it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -39,6 +40,7 @@
 #include "common/ids.h"
 #include "common/stable_hash.h"
 #include "scheduling/block_pool.h"
+#include "scheduling/prefix_journal.h"
 #include "scheduling/sequence.h"
 
 namespace baton::scheduling {
@@ -68,6 +70,11 @@ class PrefixCache final : public BlockKeeper {
   // REQUIRES: the sequence has no blocks; max_tokens <= its tokens.
   PooledBlocks Match(Sequence* sequence, int32_t max_tokens);
 
+  // How many tokens of the sequence Match would find now, of at most
+  // `max_tokens`. Holds nothing: they may be gone before Match is called.
+  // REQUIRES: max_tokens <= its tokens.
+  int32_t CachedTokens(const Sequence& sequence, int32_t max_tokens) const;
+
   // The full blocks of the sequence's computed tokens enter, those that are not
   // here yet. For a sequence whose blocks did not begin with Match's, too.
   void Insert(Sequence* sequence);
@@ -76,9 +83,20 @@ class PrefixCache final : public BlockKeeper {
   // on with the blocks they have, and what they matched does not come back.
   void Clear();
 
+  bool enabled() const { return options_.enabled; }
+  int32_t pool_size() const { return pool_->size(); }
   int32_t num_blocks() const { return static_cast<int32_t>(index_.size()); }
   // Entries evicted since the beginning.
   int64_t num_evictions() const { return num_evictions_; }
+
+  // Which entries come and go is written there from now on; null: nowhere. The
+  // journal outlives the cache, or is taken away first.
+  void SetJournal(PrefixJournal* journal) { journal_ = journal; }
+  // Appends the names of entries of blocks from `from` on: at most `most`, of
+  // at most so many blocks times eight. Returns the block to go on with, or the
+  // pool's size when there are no more.
+  BlockId AppendNames(BlockId from, size_t most,
+                      std::vector<Hash128>* names) const;
 
   // As in BlockKeeper; the pool calls them.
   void OnShared(BlockId block) override;
@@ -118,6 +136,9 @@ class PrefixCache final : public BlockKeeper {
   absl::Span<const TokenId> TokensOf(BlockId block) const;
   absl::Span<const TokenId> TokensOf(const Sequence& sequence,
                                      int32_t index) const;
+  // The blocks of the longest prefix that is here, and its hash.
+  std::vector<BlockId> FindPrefix(const Sequence& sequence, int32_t max_tokens,
+                                  Hash128* hash) const;
   // The entry of this name; none, or another one of the same hash: kNoBlock.
   BlockId Find(const Hash128& hash, BlockId before,
                absl::Span<const TokenId> tokens) const;
@@ -144,6 +165,7 @@ class PrefixCache final : public BlockKeeper {
   int32_t num_idle_ = 0;
   uint64_t last_number_ = 0;
   int64_t num_evictions_ = 0;
+  PrefixJournal* journal_ = nullptr;
 };
 
 }  // namespace baton::scheduling

@@ -37,6 +37,17 @@ TEST(BlockHashTest, DependsOnAllTokensTheirOrderAndWhatIsBefore) {
   EXPECT_NE(ChainedHash(ChainStart("tenant"), {1, 2, 3, 4}), hash);
 }
 
+TEST(BlockHashTest, AChainNamesTheFullBlocks) {
+  const std::vector<TokenId> tokens = Tokens(11);
+  const auto of = absl::MakeConstSpan(tokens);
+  const Hash128 first = ChainedHash(ChainStart("t"), of.subspan(0, 4));
+  const Hash128 second = ChainedHash(first, of.subspan(4, 4));
+  EXPECT_EQ(ChainOf("t", 4, of), (std::vector<Hash128>{first, second}));
+  EXPECT_EQ(ChainOf("t", 4, of.subspan(0, 8)).size(), 2u);
+  EXPECT_TRUE(ChainOf("t", 4, of.subspan(0, 3)).empty());
+  EXPECT_TRUE(ChainOf("t", 4, {}).empty());
+}
+
 TEST(BlockHashTest, BlocksMayBeLong) {
   const Hash128 start = ChainStart("");
   std::vector<TokenId> tokens = Tokens(500);
