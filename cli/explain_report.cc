@@ -148,8 +148,13 @@ void AddPlacement(int number, const v1::PlacementRecord& placement,
                         FormatSeconds(placement.at_seconds()),
                         placement.reason());
   absl::StrAppendFormat(
-      out, "     %d tokens to compute, room for %d in all%s\n",
-      placement.prefill_tokens(), placement.total_tokens(),
+      out, "     %d tokens to compute%s, room for %d in all%s\n",
+      placement.prefill_tokens(),
+      placement.cached_tokens() == 0
+          ? ""
+          : absl::StrFormat(", %d of them believed to be cached there",
+                            placement.cached_tokens()),
+      placement.total_tokens(),
       placement.waited_for().empty()
           ? ""
           : absl::StrCat("; had to wait: ", placement.waited_for()));

@@ -24,7 +24,8 @@ Cluster::Cluster(const Options& options, const ServedModel& model,
                  RouterInbox* inbox, RouterMetrics* metrics, absl::Time now)
     : options_(options),
       metrics_(metrics),
-      registry_(model, options.registry, now) {
+      registry_(model, options.registry, now),
+      prefixes_(options.prefixes, metrics->prefix()) {
   v1::RouterMessage message;
   *message.mutable_hello() = hello;
   message.mutable_hello()->set_lease_ms(
@@ -66,7 +67,8 @@ std::optional<Cluster::News> Cluster::Take(LinkEvent event, absl::Time now) {
     case LinkEvent::Kind::kMessage:
       break;
   }
-  peer.link->Consumed();
+  // News of prefixes are consumed when they are applied.
+  if (!event.message.has_prefixes()) peer.link->Consumed();
   peer.last_heard_at = now;
   // What still comes of a stream that we are ending is of no interest.
   if (peer.breaking) return std::nullopt;
@@ -81,9 +83,12 @@ std::optional<Cluster::News> Cluster::Take(LinkEvent event, absl::Time now) {
         Draining(registry_.workers()[index].id, now);
       }
       return std::nullopt;
+    case v1::WorkerMessage::kPrefixes:
+      TakePrefixes(index, std::move(event.message));
+      return std::nullopt;
     case v1::WorkerMessage::kPair:
       registry_.PairReported(index, event.message.pair(), now);
-      UpdateGauges(now);
+      metrics_->SetPairs(registry_.NumPairs());
       return std::nullopt;
     case v1::WorkerMessage::kGrant:
     case v1::WorkerMessage::kRefusal:
@@ -116,6 +121,15 @@ void Cluster::TakeHello(int index, const v1::WorkerMessage& message,
   registry_.Connected(index, message.hello(), now);
 }
 
+void Cluster::TakePrefixes(int index, v1::WorkerMessage message) {
+  // Of a worker that has not said hello, nothing is of use.
+  if (prefixes_.Take(index, registry_.workers()[index].id,
+                     std::move(*message.mutable_prefixes()))) {
+    return;
+  }
+  peers_[index].link->Consumed();
+}
+
 Cluster::News Cluster::TakeEnd(int index, const std::string& reason,
                                absl::Time now) {
   // Whole characters: the wire takes nothing else.
@@ -140,6 +154,7 @@ Cluster::News Cluster::TakeEnd(int index, const std::string& reason,
   News news;
   news.worker_name = registry_.NameOf(registry_.workers()[index].id);
   news.worker = registry_.Lost(index);
+  prefixes_.Forget(news.worker);
   news.lost = true;
   return news;
 }
@@ -149,6 +164,8 @@ absl::Time Cluster::Advance(absl::Time now) {
   for (size_t i = 0; i < peers_.size(); ++i) {
     next = std::min(next, AdvancePeer(static_cast<int>(i), now));
   }
+  for (int link : prefixes_.ApplySome()) peers_[link].link->Consumed();
+  if (prefixes_.pending()) next = now;
   for (WorkerRegistry::PairCommand& command : registry_.DuePairs(now)) {
     v1::RouterMessage message;
     *message.mutable_pair() = std::move(command.pair);

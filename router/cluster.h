@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "baton/v1/worker.pb.h"
+#include "router/prefix_hints.h"
 #include "router/router_inbox.h"
 #include "router/router_metrics.h"
 #include "router/served_model.h"
@@ -26,6 +27,7 @@ class Cluster final {
     std::vector<std::string> prefill_addresses;
     std::vector<std::string> decode_addresses;
     WorkerRegistry::Options registry;
+    PrefixHints::Options prefixes;
     // A worker that does not say hello for this long is connected to anew.
     absl::Duration hello_timeout = absl::Seconds(10);
     // Nor does one that is silent for this long count as alive. Long enough for
@@ -68,6 +70,8 @@ class Cluster final {
   void Draining(scheduling::WorkerId worker, absl::Time now);
 
   WorkerRegistry& registry() { return registry_; }
+  // Who has how much of a prompt.
+  PrefixHints& prefixes() { return prefixes_; }
 
  private:
   struct Peer {
@@ -86,6 +90,7 @@ class Cluster final {
            RouterInbox* inbox, absl::Time now);
   void TakeHello(int index, const v1::WorkerMessage& message, absl::Time now);
   News TakeEnd(int index, const std::string& reason, absl::Time now);
+  void TakePrefixes(int index, v1::WorkerMessage message);
   absl::Time AdvancePeer(int index, absl::Time now);
   absl::Time SendHeartbeat(int index, absl::Time now);
   void Break(int index, const std::string& why);
@@ -94,6 +99,7 @@ class Cluster final {
   const Options options_;
   RouterMetrics* const metrics_;
   WorkerRegistry registry_;
+  PrefixHints prefixes_;
   std::vector<Peer> peers_;
   // As of the gauges.
   int breakers_open_ = 0;

@@ -88,6 +88,7 @@ void PlacementLog::Describe(absl::Time received_at, const WorkerNames& names,
     record->set_ended(entry.ended);
     record->set_prefill_tokens(static_cast<uint32_t>(entry.prefill_tokens));
     record->set_total_tokens(static_cast<uint32_t>(entry.total_tokens));
+    record->set_cached_tokens(static_cast<uint32_t>(entry.cached_tokens));
     if (entry.waited_for.has_value()) {
       record->set_waited_for(
           scheduling::PlacementReasonName(*entry.waited_for));

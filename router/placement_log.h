@@ -46,6 +46,8 @@ class PlacementLog final {
     absl::Time at;
     scheduling::PlacementVerdict verdict;
     int32_t prefill_tokens = 0;
+    // Of those, in the prefix cache of whoever computes them, it is believed.
+    int32_t cached_tokens = 0;
     int32_t total_tokens = 0;
     // Why it was not placed earlier, last.
     std::optional<scheduling::PlacementReason> waited_for;

@@ -15,6 +15,7 @@
 #include "router/access/access_control.h"
 #include "router/answer_options.h"
 #include "router/client_stream.h"
+#include "router/prompt_prefix.h"
 #include "router/worker_link.h"
 #include "scheduling/request.h"
 
@@ -26,6 +27,7 @@ struct IncomingRequest {
   RequestKey key = 0;
   scheduling::RequestSpec spec;
   AnswerOptions answer;
+  PromptPrefix prefix;
   // What the client's key allows it, held until the request is over.
   std::shared_ptr<KeyGrant> admission;
   absl::Time received_at;

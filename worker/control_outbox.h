@@ -19,6 +19,10 @@ class ControlOutbox {
   // Queues a message to one router, in order. Dropped when its stream is gone.
   virtual void Send(SessionId session, v1::WorkerMessage message) = 0;
   virtual void SendToAll(const v1::WorkerMessage& message) = 0;
+
+  // Whether so much waits to be sent to that router that what can be said later
+  // should be.
+  virtual bool Backlogged(SessionId session) = 0;
 };
 
 }  // namespace baton::worker

@@ -11,6 +11,8 @@ namespace {
 
 // A message is a step's tokens or smaller; a router this far behind is stuck.
 constexpr size_t kMaxPendingMessages = 4096;
+// One this far behind is busy, or far away.
+constexpr size_t kBacklog = 64;
 constexpr uint32_t kInboxFullRetryMs = 50;
 
 using Writes = rpc::PendingWrites<v1::WorkerMessage>;
@@ -55,6 +57,8 @@ class ControlService::Session final
         return;
     }
   }
+
+  bool Backlogged() const { return writes_.size() >= kBacklog; }
 
   // Ends the stream after what is queued.
   void EndGracefully() {
@@ -209,6 +213,11 @@ void ControlService::SendToAll(const v1::WorkerMessage& message) {
     for (const auto& [id, session] : sessions_) all.push_back(session);
   }
   for (const std::shared_ptr<Session>& session : all) session->Send(message);
+}
+
+bool ControlService::Backlogged(SessionId session) {
+  const std::shared_ptr<Session> found = Find(session);
+  return found != nullptr && found->Backlogged();
 }
 
 void ControlService::Shutdown() {

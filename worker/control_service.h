@@ -6,8 +6,8 @@
 // (Reserve, Prefill) that find the inbox full are refused here and now; all
 // else belongs to an admitted assignment and always finds a place.
 //
-// Threads: gRPC's threads run the reactors. Send, SendToAll and Shutdown may be
-// called from any thread and never block.
+// Threads: gRPC's threads run the reactors. Send, SendToAll, Backlogged and
+// Shutdown may be called from any thread and never block.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +51,7 @@ class ControlService final : public v1::WorkerControl::CallbackService,
   // are never dropped from the middle of one.
   void Send(SessionId session, v1::WorkerMessage message) override;
   void SendToAll(const v1::WorkerMessage& message) override;
+  bool Backlogged(SessionId session) override;
 
   // Ends every stream after what is queued on it has been written, and takes no
   // new ones.

@@ -66,6 +66,12 @@ class PendingWrites final {
     return !writing_;
   }
 
+  // How many wait, the one in flight included.
+  size_t size() const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return queue_.size();
+  }
+
   bool closed() const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return closed_;

@@ -94,6 +94,16 @@ std::pair<size_t, size_t> Bar(const std::string& line) {
   return {first - open - 1, last - open};
 }
 
+TEST(ExplainReportTest, SaysWhatWasBelievedToBeCached) {
+  v1::ExplainRequestResponse request = Served();
+  EXPECT_THAT(Line(FormatExplanation(request), "5 tokens"),
+              StartsWith("5 tokens to compute, room for 65 in all"));
+  request.mutable_placements(0)->set_cached_tokens(4);
+  EXPECT_THAT(Line(FormatExplanation(request), "5 tokens"),
+              StartsWith("5 tokens to compute, 4 of them believed to be cached "
+                         "there, room for 65 in all"));
+}
+
 TEST(ExplainReportTest, SaysWhatWhereAndWhy) {
   const std::string text = FormatExplanation(Served());
   EXPECT_THAT(text, StartsWith("request story-1: done, length reached\n"));

@@ -208,6 +208,12 @@ void FakeWorker::SendLoad(const v1::LoadReport& load) {
   Send(message);
 }
 
+void FakeWorker::SendPrefixes(const v1::PrefixNews& news) {
+  v1::WorkerMessage message;
+  *message.mutable_prefixes() = news;
+  Send(message);
+}
+
 void FakeWorker::SendPaired(uint64_t decode_incarnation) {
   v1::WorkerMessage message;
   v1::PairReport* report = message.mutable_pair();

@@ -63,6 +63,7 @@ class FakeWorker final : private v1::WorkerControl::Service {
   void SendFailure(uint64_t attempt, const std::string& error, bool retryable);
   void SendLoad(const v1::LoadReport& load);
   void SendPaired(uint64_t decode_incarnation);
+  void SendPrefixes(const v1::PrefixNews& news);
 
   // Breaks the stream and stops listening, as a crash does.
   void Die();
