@@ -143,6 +143,15 @@ void ControlNetwork::Server::SendToAll(const v1::WorkerMessage& message) {
   }
 }
 
+bool ControlNetwork::Server::Backlogged(worker::SessionId session) {
+  constexpr size_t kBacklog = 8;
+  for (const std::shared_ptr<Stream>& stream : network_->streams_) {
+    if (stream->server != this || stream->session != session) continue;
+    return stream->to_router.size() >= kBacklog;
+  }
+  return false;
+}
+
 router::MakeWorkerLink ControlNetwork::LinksOf(int party) {
   return [this, party](int link, const std::string& address,
                        v1::RouterMessage hello, router::WorkerLink::Sink sink) {

@@ -51,6 +51,7 @@ class ControlNetwork final {
 
     void Send(worker::SessionId session, v1::WorkerMessage message) override;
     void SendToAll(const v1::WorkerMessage& message) override;
+    bool Backlogged(worker::SessionId session) override;
 
    private:
     friend class ControlNetwork;

@@ -57,6 +57,7 @@ enum class Covered {
   kDecodeHit,      // a grant asked for less than all
   kNothingToSend,  // a grant asked for nothing
   kEvicted,
+  kPrefixKnown,  // in the end, to a router
   kNumKinds,
 };
 
@@ -100,7 +101,8 @@ inline constexpr std::array<const char*,
                      "sent_early",
                      "decode_hit",
                      "nothing_to_send",
-                     "evicted"};
+                     "evicted",
+                     "prefix_known"};
 
 class Coverage final {
  public:

@@ -1,4 +1,7 @@
 // Simulation: the end of a run, when nothing goes wrong any more.
+#include <map>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "tests/sim/simulation.h"
 
@@ -63,8 +66,16 @@ bool Simulation::AllEnded() const {
 }
 
 void Simulation::CheckTheEnd() {
+  std::map<std::string, const scheduling::PrefixCache*> caches;
   for (const Party& party : parties_) {
-    if (party.router != nullptr) party.router->CheckNothingIsLeft();
+    if (party.worker == nullptr) continue;
+    caches[party.worker->name()] = party.worker->View().cache;
+  }
+  for (const Party& party : parties_) {
+    if (party.router != nullptr) {
+      party.router->CheckNothingIsLeft();
+      party.router->CheckPrefixes(caches);
+    }
     if (party.worker != nullptr) party.worker->CheckNothingIsLeft();
   }
 }

@@ -1,5 +1,6 @@
 #include "tests/sim/sim_router.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +38,7 @@ Cluster::Options OptionsOf(const std::vector<std::string>& prefill_addresses,
   options.min_reconnect = absl::Milliseconds(10);
   options.max_reconnect = absl::Milliseconds(200);
   options.lease = absl::Seconds(1);
+  options.prefixes.index.max_bytes = 256 << 10;
   return options;
 }
 
@@ -85,6 +87,40 @@ void SimRouter::CheckNothingIsLeft() const {
   if (flow_.empty() && flow_.NextDue() == absl::InfiniteFuture()) return;
   world_->journal.Violate(
       absl::StrCat(name_, ": in the end there are requests or timers"));
+}
+
+void SimRouter::CheckPrefixes(
+    const std::map<std::string, const scheduling::PrefixCache*>& caches) {
+  scheduling::PrefixIndex* const index = cluster_.prefixes().index();
+  index->CheckInvariants();
+  int64_t held = 0;
+  for (const router::WorkerRegistry::Worker& worker :
+       cluster_.registry().workers()) {
+    const auto cache = caches.find(worker.hello.worker_name());
+    if (worker.id == scheduling::kNoWorker || cache == caches.end()) continue;
+    std::vector<Hash128> names;
+    cache->second->AppendNames(
+        0, static_cast<size_t>(cache->second->pool_size()), &names);
+    held += static_cast<int64_t>(names.size());
+    for (const Hash128& name : names) {
+      std::vector<scheduling::PrefixMatch> matches;
+      index->Match({name}, &matches);
+      const bool known = std::any_of(
+          matches.begin(), matches.end(),
+          [&](const auto& match) { return match.worker == worker.id; });
+      if (known) {
+        world_->coverage.Add(Covered::kPrefixKnown);
+      } else {
+        world_->journal.Violate(absl::StrCat(
+            name_, " does not know of a block that ",
+            worker.hello.worker_name(), " has in its prefix cache"));
+      }
+    }
+  }
+  if (index->num_held() == held) return;
+  world_->journal.Violate(
+      absl::StrCat(name_, " believes that ", index->num_held(),
+                   " blocks are in prefix caches, where there are ", held));
 }
 
 }  // namespace baton::sim

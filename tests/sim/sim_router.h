@@ -4,11 +4,13 @@
 // One thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "router/router_loop.h"
+#include "scheduling/prefix_cache.h"
 #include "tests/sim/world.h"
 
 namespace baton::sim {
@@ -27,6 +29,10 @@ class SimRouter final {
 
   // No request, and nothing that waits for a time.
   void CheckNothingIsLeft() const;
+  // What it knows of the prefix caches of the workers, by name, is what they
+  // have.
+  void CheckPrefixes(
+      const std::map<std::string, const scheduling::PrefixCache*>& caches);
 
  private:
   World* const world_;

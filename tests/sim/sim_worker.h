@@ -42,6 +42,7 @@ class SimWorker final {
   void RequestDrain();
   void SetStalled(bool stalled);
 
+  const std::string& name() const { return place_.name; }
   LoopView View() const;
   void Check();
   void CheckNothingIsLeft() const;
