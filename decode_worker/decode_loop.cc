@@ -22,6 +22,11 @@ using scheduling::StepResult;
 // An attempt without a deadline of its own ends after this long.
 constexpr absl::Duration kDefaultDeadline = absl::Minutes(10);
 
+// For the scheduler; only differences mean anything.
+double ToSeconds(absl::Time now) {
+  return absl::ToDoubleSeconds(now - absl::UnixEpoch());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<worker::WorkerLoop>> MakeDecodeLoop(
@@ -51,8 +56,10 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
               .block_size = engine_->kv_layout().block_size},
              &pool_),
       scheduler_({.token_budget = options.token_budget,
-                  .block_size = engine_->kv_layout().block_size}),
+                  .block_size = engine_->kv_layout().block_size,
+                  .itl_target_seconds = options.itl_target_ms / 1e3}),
       publisher_(parts.outbox),
+      prefix_feed_(&cache_, parts.outbox),
       slots_(incarnation_, parts.handoff.max_transfers) {
   CHECK(leases_ != nullptr);
 }
@@ -60,7 +67,8 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
 bool DecodeLoop::Turn(absl::Duration idle_wait) {
   if (Drained()) return false;
   DrainInbox(idle_wait);
-  const StepPlan plan = scheduler_.Plan();
+  const StepPlan plan = scheduler_.Plan(
+      {.now = ToSeconds(clock_->Now()), .cost = step_cost_.cost()});
   idle_ = plan.sequences.empty();
   if (!idle_) Execute(plan);
   Publish();
@@ -99,6 +107,7 @@ void DecodeLoop::OnRouterEvent(worker::RouterEvent event) {
   }
   switch (event.message.kind_case()) {
     case v1::RouterMessage::kHello:
+      prefix_feed_.AddRouter(event.session);
       LOG(INFO) << "router " << event.message.hello().router_name()
                 << " connected";
       return;
@@ -191,7 +200,7 @@ void DecodeLoop::OnReserve(worker::SessionId session,
     const int32_t cached = attempt->sequence->cached();
     if (cached > 0) attempt->sequence->AdoptComputed(cached);
     publisher_.AddGrant(key, v1::Grant());
-    scheduler_.Add(attempt->sequence.get());
+    scheduler_.Add(attempt->sequence.get(), ToSeconds(now));
     return;
   }
   const absl::Status status = Grant(attempt);
@@ -238,6 +247,7 @@ absl::Status DecodeLoop::Grant(Attempt* attempt) {
 }
 
 void DecodeLoop::OnSessionGone(worker::SessionId session) {
+  prefix_feed_.RemoveRouter(session);
   for (Attempt* attempt : attempts_.All()) {
     if (attempt->key.session == session) End(attempt);
   }
@@ -331,6 +341,7 @@ void DecodeLoop::Execute(const StepPlan& plan) {
   metrics_->step_seconds->Observe(seconds);
   step_cost_.Observe(scheduling::ShapeOf(plan), seconds);
   metrics_->step_prediction_error->Set(step_cost_.error());
+  metrics_->CountMixedStep(scheduler_.mixed(), seconds);
   metrics_->step_tokens->Observe(static_cast<double>(plan.NumTokens()));
   Commit(plan, result, started);
 }
@@ -442,6 +453,7 @@ void DecodeLoop::Publish() {
   load.set_draining(drain_requested_);
   worker::SetStepCost(step_cost_.cost(), &load);
   publisher_.Flush(clock_->Now(), load);
+  prefix_feed_.Flush(clock_->Now());
 }
 
 }  // namespace baton::decode_worker

@@ -38,6 +38,7 @@
 #include "worker/attempt_table.h"
 #include "worker/control_service.h"
 #include "worker/options.h"
+#include "worker/prefix_feed.h"
 #include "worker/publisher.h"
 #include "worker/quarantine.h"
 #include "worker/worker_metrics.h"
@@ -137,6 +138,7 @@ class DecodeLoop final : public worker::WorkerLoop {
   scheduling::PrefixCache cache_;
   scheduling::DecodeScheduler scheduler_;
   worker::Publisher publisher_;
+  worker::PrefixFeed prefix_feed_;
   worker::AttemptTable<Attempt> attempts_;
   worker::Quarantine quarantine_;
   TransferSlots slots_;

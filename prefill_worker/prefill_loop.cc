@@ -20,6 +20,11 @@ using scheduling::StepResult;
 // An attempt without a deadline of its own ends after this long.
 constexpr absl::Duration kDefaultDeadline = absl::Minutes(10);
 
+// For the scheduler; only differences mean anything.
+double ToSeconds(absl::Time now) {
+  return absl::ToDoubleSeconds(now - absl::UnixEpoch());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<worker::WorkerLoop>> MakePrefillLoop(
@@ -49,6 +54,7 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
                   .block_size = engine_->kv_layout().block_size},
                  &pool_, &cache_),
       publisher_(parts.outbox),
+      prefix_feed_(&cache_, parts.outbox),
       pairings_(sender_.get(), &publisher_) {
   CHECK(leases_ != nullptr);
 }
@@ -56,7 +62,8 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
 bool PrefillLoop::Turn(absl::Duration idle_wait) {
   if (Drained()) return false;
   DrainInbox(idle_wait);
-  const StepPlan plan = scheduler_.Plan();
+  const StepPlan plan = scheduler_.Plan(
+      {.now = ToSeconds(clock_->Now()), .cost = step_cost_.cost()});
   idle_ = plan.sequences.empty();
   if (!idle_) Execute(plan);
   Publish();
@@ -96,6 +103,7 @@ void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
   }
   switch (event.message.kind_case()) {
     case v1::RouterMessage::kHello:
+      prefix_feed_.AddRouter(event.session);
       LOG(INFO) << "router " << event.message.hello().router_name()
                 << " connected";
       return;
@@ -171,7 +179,8 @@ void PrefillLoop::OnPrefill(worker::SessionId session,
   attempt->deadline =
       attempt->assigned +
       (deadline_ms == 0 ? kDefaultDeadline : absl::Milliseconds(deadline_ms));
-  scheduler_.Add(attempts_.Add(std::move(attempt))->sequence.get());
+  const double now = ToSeconds(attempt->assigned);
+  scheduler_.Add(attempts_.Add(std::move(attempt))->sequence.get(), now);
 }
 
 void PrefillLoop::OnGrant(worker::SessionId session, const v1::Grant& grant) {
@@ -241,6 +250,7 @@ void PrefillLoop::OnCancel(const worker::AttemptKey& key) {
 }
 
 void PrefillLoop::OnSessionGone(worker::SessionId session) {
+  prefix_feed_.RemoveRouter(session);
   pairings_.OnSessionGone(session);
   for (Attempt* attempt : attempts_.All()) {
     if (attempt->key.session == session) End(attempt);
@@ -473,6 +483,7 @@ void PrefillLoop::Publish() {
   load.set_draining(drain_requested_);
   worker::SetStepCost(step_cost_.cost(), &load);
   publisher_.Flush(clock_->Now(), load);
+  prefix_feed_.Flush(clock_->Now());
 }
 
 }  // namespace baton::prefill_worker

@@ -41,6 +41,7 @@
 #include "worker/attempt_table.h"
 #include "worker/control_service.h"
 #include "worker/options.h"
+#include "worker/prefix_feed.h"
 #include "worker/publisher.h"
 #include "worker/quarantine.h"
 #include "worker/worker_metrics.h"
@@ -147,6 +148,7 @@ class PrefillLoop final : public worker::WorkerLoop {
   scheduling::PrefixCache cache_;
   scheduling::PrefillScheduler scheduler_;
   worker::Publisher publisher_;
+  worker::PrefixFeed prefix_feed_;
   Pairings pairings_;
   worker::AttemptTable<Attempt> attempts_;
   worker::Quarantine quarantine_;

@@ -1,6 +1,7 @@
 #include "router/worker_messages.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "common/log.h"
@@ -16,11 +17,32 @@ uint64_t AtLeastOneMs(absl::Duration duration) {
       std::max<int64_t>(1, absl::ToInt64Milliseconds(duration)));
 }
 
+// 0: none. No target that there is becomes none, or more than a worker takes.
+uint32_t TargetMs(double seconds) {
+  if (!(seconds > 0)) return 0;
+  const double most = scheduling::kMaxTargetMs;
+  return static_cast<uint32_t>(
+      std::clamp(std::round(seconds * 1e3), 1.0, most));
+}
+
+void SetUrgency(const scheduling::Urgency& urgency, v1::SequenceSpec* wire) {
+  const uint32_t ttft_ms = TargetMs(urgency.ttft_target_seconds);
+  const uint32_t itl_ms = TargetMs(urgency.itl_target_seconds);
+  if (ttft_ms > 0) wire->mutable_target()->set_ttft_ms(ttft_ms);
+  if (itl_ms > 0) wire->mutable_target()->set_itl_ms(itl_ms);
+  wire->set_request_class(urgency.request_class ==
+                                  scheduling::RequestClass::kBatch
+                              ? v1::REQUEST_CLASS_BATCH
+                              : v1::REQUEST_CLASS_INTERACTIVE);
+  wire->set_priority(urgency.priority);
+}
+
 }  // namespace
 
 v1::SequenceSpec MakeSequenceSpec(const scheduling::RequestSpec& spec,
                                   const std::vector<TokenId>& output,
-                                  absl::Duration time_left) {
+                                  absl::Duration time_left,
+                                  const scheduling::Urgency& urgency) {
   v1::SequenceSpec wire;
   wire.set_request_id(spec.id);
   wire.mutable_tokens()->Reserve(
@@ -52,6 +74,7 @@ v1::SequenceSpec MakeSequenceSpec(const scheduling::RequestSpec& spec,
   wire.set_top_logprobs(static_cast<uint32_t>(spec.top_logprobs));
   wire.set_traceparent(spec.traceparent);
   wire.set_deadline_ms(AtLeastOneMs(time_left));
+  SetUrgency(urgency, &wire);
   return wire;
 }
 

@@ -13,10 +13,12 @@
 
 namespace baton::router {
 
-// The sequence as it stands: the prompt, then `output`. `time_left` > 0.
+// The sequence as it stands: the prompt, then `output`, and how urgent it is
+// now. `time_left` > 0.
 v1::SequenceSpec MakeSequenceSpec(const scheduling::RequestSpec& spec,
                                   const std::vector<TokenId>& output,
-                                  absl::Duration time_left);
+                                  absl::Duration time_left,
+                                  const scheduling::Urgency& urgency);
 
 v1::RouterMessage MakeReserve(const scheduling::SendReserve& action,
                               const v1::SequenceSpec& sequence);

@@ -5,50 +5,128 @@
 #include "common/log.h"
 
 namespace baton::scheduling {
+namespace {
+
+// What a step computes of the first prompt at least.
+constexpr int32_t kLeastChunk = 16;
+
+}  // namespace
 
 DecodeScheduler::DecodeScheduler(const DecodeSchedulerOptions& options)
-    : options_(options) {
+    : options_(options),
+      prompts_(options.patience),
+      ramp_(std::min(2 * kLeastChunk, options.token_budget),
+            options.token_budget) {
   CHECK_GE(options_.token_budget, 1);
   CHECK_GE(options_.block_size, 1);
+  CHECK_GE(options_.itl_target_seconds, 0);
 }
 
-void DecodeScheduler::Add(Sequence* sequence) {
+void DecodeScheduler::Add(Sequence* sequence, double now) {
   CHECK(!sequence->finished().has_value());
   CHECK_GE(sequence->uncomputed(), 1);
   CHECK_GE(int64_t{sequence->blocks().size()} * options_.block_size,
            sequence->MaxComputed());
   running_.push_back(sequence);
+  if (sequence->uncomputed() > 1) {
+    prompts_.Add(sequence, now, sequence->cached());
+  }
 }
 
 void DecodeScheduler::Remove(SequenceId id) {
   const auto it = std::find_if(running_.begin(), running_.end(),
                                [id](Sequence* s) { return s->id() == id; });
-  if (it != running_.end()) running_.erase(it);
+  if (it == running_.end()) return;
+  running_.erase(it);
+  prompts_.Remove(id);
 }
 
-StepPlan DecodeScheduler::Plan() {
+StepPlan DecodeScheduler::Plan(const StepOutlook& outlook) {
   StepPlan plan;
+  mixed_ = MixedStep();
   if (running_.empty()) return plan;
-  int32_t budget = options_.token_budget;
-  // Streams first: a prompt never delays the next token of a running one.
+  prompts_.RemoveStreams();
+  PlanStreams(&plan);
+  const int64_t streams = plan.NumTokens();
+  PlanPrompts(outlook, &plan);
+  ramp_.Planned(static_cast<int32_t>(plan.NumTokens() - streams));
+  return plan;
+}
+
+void DecodeScheduler::PlanStreams(StepPlan* plan) {
+  // So many streams that nothing is left must not keep prompts out for ever.
+  const int32_t reserved =
+      prompts_.empty() ? 0 : std::min(kLeastChunk, options_.token_budget / 2);
+  int32_t budget = options_.token_budget - reserved;
   const size_t count = running_.size();
   if (turn_ >= count) turn_ = 0;
   size_t planned = 0;
   for (; planned < count && budget > 0; ++planned) {
     const Sequence* sequence = running_[(turn_ + planned) % count];
     if (sequence->uncomputed() > 1) continue;
-    sequence->AppendTo(&plan, 1);
+    sequence->AppendTo(plan, 1);
     --budget;
   }
   turn_ = (turn_ + planned) % count;
+}
+
+double DecodeScheduler::BudgetSeconds() const {
+  double tightest = 0;
   for (const Sequence* sequence : running_) {
-    if (budget == 0) break;
-    if (sequence->uncomputed() == 1) continue;
-    const int32_t tokens = std::min(budget, sequence->uncomputed());
-    sequence->AppendTo(&plan, tokens);
-    budget -= tokens;
+    if (sequence->uncomputed() > 1) continue;
+    const Urgency& urgency = sequence->urgency();
+    double target = urgency.itl_target_seconds;
+    if (target == 0 && urgency.request_class == RequestClass::kInteractive) {
+      target = options_.itl_target_seconds;
+    }
+    if (target > 0 && (tightest == 0 || target < tightest)) tightest = target;
   }
-  return plan;
+  return StepBudgetSeconds(tightest);
+}
+
+void DecodeScheduler::PlanPrompts(const StepOutlook& outlook, StepPlan* plan) {
+  if (prompts_.empty()) return;
+  const StepCost& cost = outlook.cost;
+  StepShape shape = ShapeOf(*plan);
+  const bool beside_streams = shape.tokens > 0;
+  const double budget = beside_streams ? BudgetSeconds() : 0;
+  int32_t left = options_.token_budget - static_cast<int32_t>(shape.tokens);
+  const auto fitting = [&](int64_t computed, int32_t most) {
+    if (budget == 0) return most;
+    if (!cost.known()) return 0;
+    return MaxChunkTokens(cost, shape, budget, computed, most);
+  };
+  const PromptPace pace = {
+      .chunk = std::max({fitting(0, left), std::min(left, kLeastChunk), 1}),
+      .beside_seconds = beside_streams ? cost.Seconds(shape) - cost.fixed : 0};
+  // Of `left`, what the ramp allows.
+  int32_t ramp = budget > 0 ? ramp_.limit() : left;
+  int32_t chunks = 0;
+  for (Sequence* sequence : prompts_.Order(outlook, pace)) {
+    const int32_t most = std::min(left, sequence->uncomputed());
+    if (most == 0) break;
+    int32_t tokens = fitting(sequence->computed(), std::min(most, ramp));
+    if (chunks == 0) tokens = std::max(tokens, std::min(most, kLeastChunk));
+    mixed_.time_bound = tokens < most;
+    if (tokens == 0) break;
+    sequence->AppendTo(plan, tokens);
+    prompts_.Planned(sequence);
+    shape.tokens += tokens;
+    shape.context_tokens +=
+        scheduling::ContextTokens(sequence->computed(), tokens);
+    shape.sequences += tokens == sequence->uncomputed();
+    left -= tokens;
+    ramp -= std::min(ramp, tokens);
+    mixed_.prompt_tokens += tokens;
+    ++chunks;
+    if (mixed_.time_bound) break;
+  }
+  if (!beside_streams) {
+    mixed_ = MixedStep();
+    return;
+  }
+  mixed_.budget_seconds = budget;
+  if (cost.known()) mixed_.predicted_seconds = cost.Seconds(shape);
 }
 
 int64_t DecodeScheduler::QueuedTokens() const {
@@ -68,6 +146,7 @@ int64_t DecodeScheduler::ContextTokens() const {
 }
 
 void DecodeScheduler::CheckInvariants() const {
+  prompts_.CheckInvariants(options_.block_size);
   for (const Sequence* sequence : running_) {
     CHECK(!sequence->finished().has_value());
     sequence->CheckInvariants(options_.block_size);

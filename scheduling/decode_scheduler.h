@@ -1,16 +1,26 @@
 // Which sequences a decode worker's next step runs: continuous batching. Every
 // running sequence gets one token a step; prompts to be computed here (local
-// prefill) share what is left of the token budget, oldest first, in chunks.
+// prefill) share what is left of the step, in the order of
+// scheduling/prompt_queue.h, in chunks.
+//
+// What is left has two bounds: the token budget, and, while streams run, the
+// time that they may wait for a token (scheduling/step_budget.h). However short
+// that is, a step computes 16 tokens of the first prompt: the prompt becomes a
+// stream in the end, and steps have a fixed cost that would else be paid for
+// nothing. While no stream runs, the token budget is the only bound.
 //
 // Used by the worker's loop thread only. The sequences are the caller's; a
 // pointer stays in here until Remove. Sequences come with blocks for their
 // whole length, so a running sequence never lacks one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "scheduling/prompt_queue.h"
 #include "scheduling/sequence.h"
+#include "scheduling/step_budget.h"
 #include "scheduling/step_plan.h"
 
 namespace baton::scheduling {
@@ -20,22 +30,43 @@ struct DecodeSchedulerOptions {
   int32_t token_budget = 512;
   // Tokens per KV block.
   int32_t block_size = 16;
+  // What interactive streams may wait for a token, in seconds, when they bring
+  // no target of their own; 0: as long as it takes. Batch streams without a
+  // target always may.
+  double itl_target_seconds = 0;
+  // Most steps in a row that pass over the oldest prompt, >= 1.
+  int32_t patience = 8;
+};
+
+// How a step that computes prompts beside running streams came out.
+struct MixedStep {
+  // 0: it was no such step.
+  int32_t prompt_tokens = 0;
+  // The time that it may take; 0: any.
+  double budget_seconds = 0;
+  // 0: not known.
+  double predicted_seconds = 0;
+  // Whether the time, and not the token budget, left prompt tokens waiting.
+  bool time_bound = false;
 };
 
 class DecodeScheduler final {
  public:
   explicit DecodeScheduler(const DecodeSchedulerOptions& options);
 
-  // Joins a sequence to the batch at the next step.
+  // Joins a sequence to the batch at the next step. `now` as in StepOutlook.
   // REQUIRES: not finished, at least one uncomputed token, blocks for
   // MaxComputed() tokens.
-  void Add(Sequence* sequence);
+  void Add(Sequence* sequence, double now = 0);
   // Forgets a sequence; does not touch its blocks.
   void Remove(SequenceId id);
 
   // Plans the next step. When more sequences run than the budget has tokens,
   // they take turns. Empty when nothing runs.
-  StepPlan Plan();
+  StepPlan Plan(const StepOutlook& outlook = {});
+
+  // Of the last step that was planned.
+  const MixedStep& mixed() const { return mixed_; }
 
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
   // Prompt tokens still to be computed here.
@@ -46,10 +77,19 @@ class DecodeScheduler final {
   void CheckInvariants() const;
 
  private:
+  void PlanStreams(StepPlan* plan);
+  void PlanPrompts(const StepOutlook& outlook, StepPlan* plan);
+  // The time for a step that keeps the targets of all streams; 0: none has one.
+  double BudgetSeconds() const;
+
   const DecodeSchedulerOptions options_;
   std::vector<Sequence*> running_;
+  // Those of them that have more than one token to compute.
+  PromptQueue prompts_;
+  ChunkRamp ramp_;
   // Where the next step's turn begins when not all sequences fit.
   size_t turn_ = 0;
+  MixedStep mixed_;
 };
 
 }  // namespace baton::scheduling

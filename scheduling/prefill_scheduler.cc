@@ -10,30 +10,36 @@ namespace baton::scheduling {
 
 PrefillScheduler::PrefillScheduler(const PrefillSchedulerOptions& options,
                                    BlockPool* pool, PrefixCache* cache)
-    : options_(options), pool_(pool), cache_(cache) {
+    : options_(options), pool_(pool), cache_(cache), queue_(options.patience) {
   CHECK_GE(options_.token_budget, 1);
   CHECK_GE(options_.block_size, 1);
 }
 
-void PrefillScheduler::Add(Sequence* sequence) {
-  CHECK_GE(sequence->uncomputed(), 1);
-  queue_.push_back(sequence);
+void PrefillScheduler::Add(Sequence* sequence, double now) {
+  int32_t cached = 0;
+  if (cache_ != nullptr) {
+    cached = cache_->CachedTokens(*sequence, sequence->num_tokens() - 1);
+  }
+  queue_.Add(sequence, now, cached);
 }
 
-void PrefillScheduler::Remove(SequenceId id) {
-  const auto it = std::find_if(queue_.begin(), queue_.end(),
-                               [id](Sequence* s) { return s->id() == id; });
-  if (it != queue_.end()) queue_.erase(it);
-}
+void PrefillScheduler::Remove(SequenceId id) { queue_.Remove(id); }
 
-StepPlan PrefillScheduler::Plan() {
+StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
   StepPlan plan;
+  if (queue_.empty()) return plan;
   int32_t budget = options_.token_budget;
-  for (Sequence* sequence : queue_) {
+  bool may_start = true;
+  for (Sequence* sequence :
+       queue_.Order(outlook, {.chunk = options_.token_budget})) {
     if (budget == 0) break;
-    if (sequence->blocks().size() == 0 && !GiveBlocks(sequence)) break;
+    if (sequence->blocks().size() == 0) {
+      may_start = may_start && GiveBlocks(sequence);
+      if (!may_start) continue;
+    }
     const int32_t count = std::min(budget, sequence->uncomputed());
     sequence->AppendTo(&plan, count);
+    queue_.Planned(sequence);
     budget -= count;
   }
   return plan;
@@ -55,21 +61,8 @@ bool PrefillScheduler::GiveBlocks(Sequence* sequence) {
   return true;
 }
 
-int64_t PrefillScheduler::QueuedTokens() const {
-  int64_t tokens = 0;
-  for (const Sequence* sequence : queue_) tokens += sequence->uncomputed();
-  return tokens;
-}
-
 void PrefillScheduler::CheckInvariants() const {
-  bool started = true;
-  for (const Sequence* sequence : queue_) {
-    CHECK(!sequence->finished().has_value());
-    sequence->CheckInvariants(options_.block_size);
-    // Sequences start in order: none has blocks behind one that has none.
-    if (sequence->blocks().size() == 0) started = false;
-    CHECK(started || sequence->blocks().size() == 0);
-  }
+  queue_.CheckInvariants(options_.block_size);
 }
 
 }  // namespace baton::scheduling

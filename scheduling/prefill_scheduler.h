@@ -1,16 +1,19 @@
-// Which prompt chunks a prefill worker's next step runs: first come first
-// served under a token budget, several sequences in one step while the budget
-// lasts.
+// Which prompt chunks a prefill worker's next step runs: in the order of
+// scheduling/prompt_queue.h under a token budget, several sequences in one step
+// while the budget lasts.
+//
+// A prompt that has begun keeps its blocks, but not its place: one that is more
+// urgent goes before it between two chunks.
 //
 // Used by the worker's loop thread only. The sequences are the caller's; a
 // pointer stays in here until Remove.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 
 #include "scheduling/block_pool.h"
 #include "scheduling/prefix_cache.h"
+#include "scheduling/prompt_queue.h"
 #include "scheduling/sequence.h"
 #include "scheduling/step_plan.h"
 
@@ -21,6 +24,8 @@ struct PrefillSchedulerOptions {
   int32_t token_budget = 512;
   // Tokens per KV block.
   int32_t block_size = 16;
+  // Most steps in a row that pass over the oldest prompt, >= 1.
+  int32_t patience = 8;
 };
 
 class PrefillScheduler final {
@@ -33,20 +38,20 @@ class PrefillScheduler final {
   PrefillScheduler(const PrefillSchedulerOptions& options, BlockPool* pool,
                    PrefixCache* cache = nullptr);
 
-  // Queues a sequence behind all others.
-  void Add(Sequence* sequence);
+  // Queues a sequence. `now` as in StepOutlook.
+  void Add(Sequence* sequence, double now = 0);
   // Forgets a sequence, wherever it stands; does not touch its blocks.
   void Remove(SequenceId id);
 
-  // Plans the next step, giving blocks to sequences that start. The oldest
-  // sequence comes first; one that cannot get its blocks holds back all behind
-  // it, so that a long prompt is not passed for ever. Empty when nothing can
-  // run.
-  StepPlan Plan();
+  // Plans the next step, giving blocks to sequences that start. When one cannot
+  // get its blocks, none of those behind it starts, so that a long prompt is
+  // not passed for ever; those that have begun go on, and give theirs back in
+  // the end. Empty when nothing can run.
+  StepPlan Plan(const StepOutlook& outlook = {});
 
-  int32_t num_waiting() const { return static_cast<int32_t>(queue_.size()); }
+  int32_t num_waiting() const { return queue_.size(); }
   // Tokens not yet computed, over all sequences. Takes time in their number.
-  int64_t QueuedTokens() const;
+  int64_t QueuedTokens() const { return queue_.UncomputedTokens(); }
 
   void CheckInvariants() const;
 
@@ -57,7 +62,7 @@ class PrefillScheduler final {
   const PrefillSchedulerOptions options_;
   BlockPool* const pool_;
   PrefixCache* const cache_;
-  std::deque<Sequence*> queue_;
+  PromptQueue queue_;
 };
 
 }  // namespace baton::scheduling

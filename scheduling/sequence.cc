@@ -8,13 +8,15 @@ namespace baton::scheduling {
 
 Sequence::Sequence(SequenceId id, std::vector<TokenId> tokens,
                    int32_t prompt_length, SamplingParams sampling,
-                   StopParams stop, int32_t top_logprobs)
+                   StopParams stop, int32_t top_logprobs,
+                   const Urgency& urgency)
     : id_(id),
       tokens_(std::move(tokens)),
       prompt_length_(prompt_length),
       sampling_(std::move(sampling)),
       stop_(std::move(stop)),
-      top_logprobs_(top_logprobs) {
+      top_logprobs_(top_logprobs),
+      urgency_(urgency) {
   CHECK_GE(prompt_length_, 1);
   CHECK_LE(prompt_length_, num_tokens());
 }

@@ -43,7 +43,8 @@ class Sequence final {
   // `top_logprobs` as in RequestSpec.
   // REQUIRES: 1 <= prompt_length <= tokens.size().
   Sequence(SequenceId id, std::vector<TokenId> tokens, int32_t prompt_length,
-           SamplingParams sampling, StopParams stop, int32_t top_logprobs = 0);
+           SamplingParams sampling, StopParams stop, int32_t top_logprobs = 0,
+           const Urgency& urgency = {});
 
   SequenceId id() const { return id_; }
   const std::vector<TokenId>& tokens() const { return tokens_; }
@@ -56,6 +57,7 @@ class Sequence final {
   const SamplingParams& sampling() const { return sampling_; }
   const StopParams& stop() const { return stop_; }
   int32_t top_logprobs() const { return top_logprobs_; }
+  const Urgency& urgency() const { return urgency_; }
   std::optional<FinishReason> finished() const { return finished_; }
 
   // Most tokens that the sequence will ever hold KV of: all but the last
@@ -98,6 +100,7 @@ class Sequence final {
   const SamplingParams sampling_;
   const StopParams stop_;
   const int32_t top_logprobs_;
+  const Urgency urgency_;
   int32_t computed_ = 0;
   CachedPrefix prefix_;
   PooledBlocks blocks_;

@@ -120,6 +120,17 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
   app->add_option("--token-budget", o->token_budget, "Most tokens in one step")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  app->add_option("--itl-target-ms", o->itl_target_ms,
+                  "Decode workers: most ms between two tokens of interactive "
+                  "streams without a target of their own; prompts beside them "
+                  "come in chunks that keep it. 0: no bound but --token-budget")
+      ->check([](const std::string& text) {
+        double ms = 0;
+        // Also refuses NaN.
+        if (absl::SimpleAtod(text, &ms) && ms >= 0 && ms <= 86400e3) return "";
+        return "it must be a time from 0 to a day";
+      })
+      ->capture_default_str();
   app->add_option("--max-sequences", o->max_sequences,
                   "Most sequences at a time")
       ->check(CLI::Range(1, 65536))

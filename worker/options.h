@@ -30,6 +30,9 @@ struct WorkerOptions {
   double kv_wire_below_mb_per_s = 200;
   engine::EngineOptions engine;
   int32_t token_budget = 512;
+  // Decode workers: what interactive streams that ask for nothing else may wait
+  // between two tokens while prompts are computed beside them; 0: no bound.
+  double itl_target_ms = 100;
   int32_t max_sequences = 64;
   int64_t max_queued_tokens = 1 << 20;
   // Keep full KV blocks for prompts that begin alike.

@@ -100,6 +100,35 @@ absl::StatusOr<scheduling::StopParams> CheckedStop(const v1::SequenceSpec& spec,
   return stop;
 }
 
+absl::StatusOr<scheduling::Urgency> CheckedUrgency(
+    const v1::SequenceSpec& spec) {
+  const v1::LatencyTarget& target = spec.target();
+  if (target.ttft_ms() > scheduling::kMaxTargetMs ||
+      target.itl_ms() > scheduling::kMaxTargetMs) {
+    return absl::InvalidArgumentError(
+        "sequence.target has a time of more than a day");
+  }
+  if (!v1::RequestClass_IsValid(spec.request_class())) {
+    return absl::InvalidArgumentError(absl::StrCat("sequence.request_class is ",
+                                                   spec.request_class(),
+                                                   ", there is no such class"));
+  }
+  if (spec.priority() < -scheduling::kMaxPriority ||
+      spec.priority() > scheduling::kMaxPriority) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sequence.priority is ", spec.priority(), ", it must be in [-",
+        scheduling::kMaxPriority, ", ", scheduling::kMaxPriority, "]"));
+  }
+  scheduling::Urgency urgency;
+  if (spec.request_class() == v1::REQUEST_CLASS_BATCH) {
+    urgency.request_class = scheduling::RequestClass::kBatch;
+  }
+  urgency.priority = spec.priority();
+  urgency.ttft_target_seconds = target.ttft_ms() / 1e3;
+  urgency.itl_target_seconds = target.itl_ms() / 1e3;
+  return urgency;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
@@ -127,10 +156,12 @@ absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
     return absl::InvalidArgumentError(
         "sequence.traceparent is not a W3C trace context");
   }
+  BATON_ASSIGN_OR_RETURN(const scheduling::Urgency urgency,
+                         CheckedUrgency(spec));
   return std::make_unique<scheduling::Sequence>(
       id, std::move(tokens), static_cast<int32_t>(spec.prompt_length()),
       std::move(sampling), std::move(stop),
-      static_cast<int32_t>(spec.top_logprobs()));
+      static_cast<int32_t>(spec.top_logprobs()), urgency);
 }
 
 }  // namespace baton::worker

@@ -13,7 +13,8 @@ namespace baton::worker {
 // InvalidArgument names the field: no tokens, a token that the model does not
 // have, a prompt length or an output bound that does not fit the tokens,
 // sampling parameters out of range, stop tokens that leave nothing to sample,
-// a trace context that is none.
+// a trace context that is none, a target, class or priority that no router
+// gives.
 absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
     SequenceId id, const v1::SequenceSpec& spec, int32_t vocab_size);
 

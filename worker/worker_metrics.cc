@@ -63,6 +63,25 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
           "baton_step_prediction_error_ratio",
           "How far the last steps took from what was predicted for them: mean "
           "of |measured - predicted| / measured.")),
+      mixed_steps(
+          m->Counter("baton_mixed_steps_total",
+                     "Steps that computed prompts beside running streams.")),
+      mixed_steps_time_bound(
+          m->Counter("baton_mixed_steps_time_bound_total",
+                     "Those of them in which the time that streams may wait, "
+                     "and not the token budget, left prompt tokens waiting.")),
+      mixed_step_prompt_tokens(
+          m->Histogram("baton_mixed_step_prompt_tokens",
+                       "Prompt tokens in one step beside running streams.",
+                       metrics::TokenBuckets())),
+      mixed_step_predicted(
+          m->Gauge("baton_mixed_step_predicted_ratio",
+                   "What the last such step was predicted to take, of the time "
+                   "that it might take.")),
+      mixed_step_budget(
+          m->Histogram("baton_mixed_step_budget_ratio",
+                       "What such a step took, of the time that it might take.",
+                       {0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 5})),
       peers(m->Gauge("baton_kv_transfer_peers",
                      "Workers that this one is paired with.")),
       registry_(m) {
@@ -84,6 +103,18 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
 void WorkerMetrics::CountPrefix(int32_t tokens, int32_t cached) {
   prefix_cache_queries->Increment(tokens);
   prefix_cache_hits->Increment(cached);
+}
+
+void WorkerMetrics::CountMixedStep(const scheduling::MixedStep& step,
+                                   double seconds) {
+  if (step.prompt_tokens == 0) return;
+  mixed_steps->Increment();
+  mixed_step_prompt_tokens->Observe(step.prompt_tokens);
+  if (step.time_bound) mixed_steps_time_bound->Increment();
+  if (step.budget_seconds == 0) return;
+  mixed_step_budget->Observe(seconds / step.budget_seconds);
+  if (step.predicted_seconds == 0) return;
+  mixed_step_predicted->Set(step.predicted_seconds / step.budget_seconds);
 }
 
 void WorkerMetrics::Observe(const scheduling::BlockPool& pool,

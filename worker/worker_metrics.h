@@ -6,6 +6,7 @@
 #include "common/metrics/metrics.h"
 #include "engine/engine.h"
 #include "scheduling/block_pool.h"
+#include "scheduling/decode_scheduler.h"
 #include "scheduling/prefix_cache.h"
 
 namespace baton::worker {
@@ -36,11 +37,18 @@ struct WorkerMetrics {
   prometheus::Gauge* messages_dropped;
   prometheus::Gauge* transfers_encoded;
   prometheus::Gauge* step_prediction_error;
+  prometheus::Counter* mixed_steps;
+  prometheus::Counter* mixed_steps_time_bound;
+  prometheus::Histogram* mixed_step_prompt_tokens;
+  prometheus::Gauge* mixed_step_predicted;
+  prometheus::Histogram* mixed_step_budget;
   prometheus::Gauge* peers;
 
   // A sequence of so many tokens got its blocks, with the KV of so many of
   // them.
   void CountPrefix(int32_t tokens, int32_t cached);
+  // A step that may have been a mixed one took so long (decode workers).
+  void CountMixedStep(const scheduling::MixedStep& step, double seconds);
   // Sets the gauges that a loop knows at the end of its turn.
   void Observe(const scheduling::BlockPool& pool,
                const scheduling::PrefixCache& cache, int running_sequences,

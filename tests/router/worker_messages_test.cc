@@ -14,6 +14,11 @@ namespace {
 using ::testing::ElementsAre;
 
 constexpr int32_t kVocab = 100;
+constexpr scheduling::Urgency kUrgency = {
+    .request_class = scheduling::RequestClass::kBatch,
+    .priority = 7,
+    .ttft_target_seconds = 0.25,
+    .itl_target_seconds = 0.029};
 
 scheduling::RequestSpec FullSpec() {
   scheduling::RequestSpec spec;
@@ -39,7 +44,7 @@ scheduling::RequestSpec FullSpec() {
 TEST(MakeSequenceSpecTest, AWorkerTakesAllOfTheRequest) {
   const scheduling::RequestSpec spec = FullSpec();
   const v1::SequenceSpec wire =
-      MakeSequenceSpec(spec, {8, 9}, absl::Milliseconds(1500));
+      MakeSequenceSpec(spec, {8, 9}, absl::Milliseconds(1500), kUrgency);
   EXPECT_EQ(wire.request_id(), "r1");
   EXPECT_EQ(wire.traceparent(), spec.traceparent);
   EXPECT_EQ(wire.deadline_ms(), 1500u);
@@ -63,17 +68,39 @@ TEST(MakeSequenceSpecTest, AWorkerTakesAllOfTheRequest) {
   EXPECT_EQ(stop.stop_token_ids, spec.stop.stop_token_ids);
   EXPECT_EQ(stop.min_output_tokens, spec.stop.min_output_tokens);
   EXPECT_EQ((*sequence)->top_logprobs(), spec.top_logprobs);
+  const scheduling::Urgency& urgency = (*sequence)->urgency();
+  EXPECT_EQ(urgency.request_class, kUrgency.request_class);
+  EXPECT_EQ(urgency.priority, kUrgency.priority);
+  EXPECT_DOUBLE_EQ(urgency.ttft_target_seconds, kUrgency.ttft_target_seconds);
+  EXPECT_DOUBLE_EQ(urgency.itl_target_seconds, kUrgency.itl_target_seconds);
 }
 
 TEST(MakeSequenceSpecTest, WhatWasNotAskedForIsNotSent) {
   scheduling::RequestSpec spec;
   spec.prompt = {1};
-  const v1::SequenceSpec wire = MakeSequenceSpec(spec, {}, absl::Seconds(1));
+  const v1::SequenceSpec wire =
+      MakeSequenceSpec(spec, {}, absl::Seconds(1), {});
   EXPECT_EQ(wire.sampling().logit_bias_size(), 0);
   EXPECT_EQ(wire.min_output_tokens(), 0u);
   EXPECT_EQ(wire.top_logprobs(), 0u);
   EXPECT_TRUE(wire.traceparent().empty());
+  EXPECT_FALSE(wire.has_target());
   EXPECT_TRUE(worker::MakeSequence(SequenceId{1}, wire, kVocab).ok());
+}
+
+TEST(MakeSequenceSpecTest, NoTargetIsLostOnTheWay) {
+  const auto sent = [](double seconds) {
+    scheduling::RequestSpec spec;
+    spec.prompt = {1};
+    return MakeSequenceSpec(spec, {}, absl::Seconds(1),
+                            {.ttft_target_seconds = seconds})
+        .target()
+        .ttft_ms();
+  };
+  EXPECT_EQ(sent(0), 0u);
+  EXPECT_EQ(sent(1e-9), 1u);
+  EXPECT_EQ(sent(0.0015), 2u);
+  EXPECT_EQ(sent(1e9), scheduling::kMaxTargetMs);
 }
 
 v1::Token GoodToken() {

@@ -49,6 +49,14 @@ TEST(OptionsTest, PrefixCacheIsOnUnlessItIsOff) {
   EXPECT_FALSE(Parse("--prefix-cache perhaps").has_value());
 }
 
+TEST(OptionsTest, TheTargetOfStreamsIsATime) {
+  EXPECT_EQ(Parse("")->itl_target_ms, 100);
+  EXPECT_EQ(Parse("--itl-target-ms 0")->itl_target_ms, 0);
+  EXPECT_EQ(Parse("--itl-target-ms 12.5")->itl_target_ms, 12.5);
+  EXPECT_FALSE(Parse("--itl-target-ms=-1").has_value());
+  EXPECT_FALSE(Parse("--itl-target-ms nan").has_value());
+}
+
 TEST(OptionsTest, Dtypes) {
   EXPECT_EQ(Parse("")->engine.weights, "auto");
   EXPECT_EQ(Parse("--weights int4")->engine.weights, "int4");

@@ -40,6 +40,10 @@ v1::SequenceSpec Good() {
   spec.set_min_output_tokens(4);
   spec.set_top_logprobs(20);
   spec.set_traceparent(kTraceparent);
+  spec.mutable_target()->set_ttft_ms(1500);
+  spec.mutable_target()->set_itl_ms(50);
+  spec.set_request_class(v1::REQUEST_CLASS_BATCH);
+  spec.set_priority(-100);
   return spec;
 }
 
@@ -58,6 +62,11 @@ TEST(MakeSequenceTest, TakesEveryField) {
                           scheduling::LogitBias{50, 2.5f}));
   EXPECT_EQ((*sequence)->stop().min_output_tokens, 4);
   EXPECT_EQ((*sequence)->top_logprobs(), 20);
+  const scheduling::Urgency& urgency = (*sequence)->urgency();
+  EXPECT_EQ(urgency.request_class, scheduling::RequestClass::kBatch);
+  EXPECT_EQ(urgency.priority, -100);
+  EXPECT_DOUBLE_EQ(urgency.ttft_target_seconds, 1.5);
+  EXPECT_DOUBLE_EQ(urgency.itl_target_seconds, 0.05);
 }
 
 TEST(MakeSequenceTest, NoneOfTheOptionsNeedsToBeThere) {
@@ -66,10 +75,18 @@ TEST(MakeSequenceTest, NoneOfTheOptionsNeedsToBeThere) {
   spec.clear_min_output_tokens();
   spec.clear_top_logprobs();
   spec.clear_traceparent();
+  spec.clear_target();
+  spec.clear_request_class();
+  spec.clear_priority();
   const auto sequence = MakeSequence(SequenceId{3}, spec, kVocab);
   ASSERT_TRUE(sequence.ok()) << sequence.status();
   EXPECT_TRUE((*sequence)->sampling().logit_bias.empty());
   EXPECT_EQ((*sequence)->stop().min_output_tokens, 0);
+  const scheduling::Urgency& urgency = (*sequence)->urgency();
+  EXPECT_EQ(urgency.request_class, scheduling::RequestClass::kInteractive);
+  EXPECT_EQ(urgency.priority, 0);
+  EXPECT_EQ(urgency.ttft_target_seconds, 0);
+  EXPECT_EQ(urgency.itl_target_seconds, 0);
   EXPECT_EQ((*sequence)->top_logprobs(), 0);
 }
 
@@ -103,58 +120,132 @@ TEST_P(BadSequenceTest, NamesTheField) {
               HasSubstr(GetParam().field));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, BadSequenceTest,
-    ::testing::Values(
-        BadCase{"prompt_length",
-                [](v1::SequenceSpec* s) { s->clear_tokens(); }},
-        BadCase{"tokens", [](v1::SequenceSpec* s) { s->set_tokens(0, 100); }},
-        BadCase{"tokens",
-                [](v1::SequenceSpec* s) { s->set_tokens(0, 0xFFFFFFFFu); }},
-        BadCase{"prompt_length",
-                [](v1::SequenceSpec* s) { s->set_prompt_length(0); }},
-        BadCase{"prompt_length",
-                [](v1::SequenceSpec* s) { s->set_prompt_length(5); }},
-        BadCase{"max_output_tokens",
-                [](v1::SequenceSpec* s) { s->set_max_output_tokens(1); }},
-        BadCase{
-            "max_output_tokens",
-            [](v1::SequenceSpec* s) { s->set_max_output_tokens(0xFFFFFFFFu); }},
-        BadCase{"stop_token_ids",
-                [](v1::SequenceSpec* s) { s->set_stop_token_ids(0, 100); }},
-        BadCase{
-            "top_p",
-            [](v1::SequenceSpec* s) { s->mutable_sampling()->set_top_p(0); }},
-        BadCase{"logit_bias has token 100",
-                [](v1::SequenceSpec* s) { AddBias(s, 100, 1); }},
-        BadCase{"logit_bias has token 4294967295",
-                [](v1::SequenceSpec* s) { AddBias(s, 0xFFFFFFFFu, 1); }},
-        BadCase{"logit_bias has token 7 twice",
-                [](v1::SequenceSpec* s) { AddBias(s, 7, 1); }},
-        BadCase{"logit_bias of token 8",
-                [](v1::SequenceSpec* s) { AddBias(s, 8, 101); }},
-        BadCase{"logit_bias of token 8",
-                [](v1::SequenceSpec* s) { AddBias(s, 8, NAN); }},
-        BadCase{"logit_bias of token 8",
-                [](v1::SequenceSpec* s) { AddBias(s, 8, -INFINITY); }},
-        BadCase{"logit_bias has 1026 tokens",
-                [](v1::SequenceSpec* s) {
-                  for (int i = 0; i < 1024; ++i) AddBias(s, 8, 1);
-                }},
-        BadCase{"min_output_tokens",
-                [](v1::SequenceSpec* s) { s->set_min_output_tokens(11); }},
-        BadCase{
-            "min_output_tokens",
-            [](v1::SequenceSpec* s) { s->set_min_output_tokens(0xFFFFFFFFu); }},
-        BadCase{"top_logprobs",
-                [](v1::SequenceSpec* s) { s->set_top_logprobs(21); }},
-        BadCase{"top_logprobs",
-                [](v1::SequenceSpec* s) { s->set_top_logprobs(0xFFFFFFFFu); }},
-        BadCase{"traceparent",
-                [](v1::SequenceSpec* s) { s->set_traceparent("00"); }},
-        BadCase{"traceparent", [](v1::SequenceSpec* s) {
-                  s->set_traceparent(std::string(kTraceparent) + "-");
-                }}));
+INSTANTIATE_TEST_SUITE_P(All, BadSequenceTest,
+                         ::
+                             testing::
+                                 Values(BadCase{"prompt_length",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->clear_tokens();
+                                                }},
+                                        BadCase{"tokens",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_tokens(0, 100);
+                                                }},
+                                        BadCase{"tokens",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_tokens(0, 0xFFFFFFFFu);
+                                                }},
+                                        BadCase{"prompt_length",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_prompt_length(0);
+                                                }},
+                                        BadCase{"prompt_length",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_prompt_length(5);
+                                                }},
+                                        BadCase{"max_output_tokens",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_max_output_tokens(1);
+                                                }},
+                                        BadCase{"max_output_tokens",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_max_output_tokens(
+                                                      0xFFFFFFFFu);
+                                                }},
+                                        BadCase{"stop_token_ids",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_stop_token_ids(0, 100);
+                                                }},
+                                        BadCase{
+                                            "top_p",
+                                            [](v1::SequenceSpec* s) {
+                                              s->mutable_sampling()->set_top_p(
+                                                  0);
+                                            }},
+                                        BadCase{"logit_bias has token 100",
+                                                [](v1::SequenceSpec* s) {
+                                                  AddBias(s, 100, 1);
+                                                }},
+                                        BadCase{
+                                            "logit_bias has token 4294967295",
+                                            [](v1::SequenceSpec* s) {
+                                              AddBias(s, 0xFFFFFFFFu, 1);
+                                            }},
+                                        BadCase{"logit_bias has token 7 twice",
+                                                [](v1::SequenceSpec* s) {
+                                                  AddBias(s, 7, 1);
+                                                }},
+                                        BadCase{"logit_bias of token 8",
+                                                [](v1::SequenceSpec* s) {
+                                                  AddBias(s, 8, 101);
+                                                }},
+                                        BadCase{"logit_bias of token 8",
+                                                [](v1::SequenceSpec* s) {
+                                                  AddBias(s, 8, NAN);
+                                                }},
+                                        BadCase{"logit_bias of token 8",
+                                                [](v1::SequenceSpec* s) {
+                                                  AddBias(s, 8, -INFINITY);
+                                                }},
+                                        BadCase{"logit_bias has 1026 tokens",
+                                                [](v1::SequenceSpec* s) {
+                                                  for (int i = 0; i < 1024; ++i)
+                                                    AddBias(s, 8, 1);
+                                                }},
+                                        BadCase{"min_output_tokens",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_min_output_tokens(11);
+                                                }},
+                                        BadCase{"min_output_tokens",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_min_output_tokens(
+                                                      0xFFFFFFFFu);
+                                                }},
+                                        BadCase{"top_logprobs",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_top_logprobs(21);
+                                                }},
+                                        BadCase{"top_logprobs",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_top_logprobs(
+                                                      0xFFFFFFFFu);
+                                                }},
+                                        BadCase{"target",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->mutable_target()
+                                                      ->set_ttft_ms(86'400'001);
+                                                }},
+                                        BadCase{"target",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->mutable_target()
+                                                      ->set_itl_ms(0xFFFFFFFFu);
+                                                }},
+                                        BadCase{
+                                            "request_class is 3",
+                                            [](v1::SequenceSpec* s) {
+                                              s->set_request_class(
+                                                  static_cast<v1::RequestClass>(
+                                                      3));
+                                            }},
+                                        BadCase{"priority is 101",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_priority(101);
+                                                }},
+                                        BadCase{"priority is -101",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_priority(-101);
+                                                }},
+                                        BadCase{"traceparent",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_traceparent("00");
+                                                }},
+                                        BadCase{"traceparent",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->set_traceparent(
+                                                      std::string(
+                                                          kTraceparent) +
+                                                      "-");
+                                                }}));
 
 }  // namespace
 }  // namespace baton::worker

@@ -1,0 +1,58 @@
+#include "scheduling/step_budget.h"
+
+#include <algorithm>
+
+#include "common/log.h"
+
+namespace baton::scheduling {
+namespace {
+
+constexpr double kShareOfTarget = 0.9;
+// StepCostModel has forgotten nearly all of a step after so many more.
+constexpr int32_t kStepsToForget = 300;
+
+}  // namespace
+
+double StepBudgetSeconds(double itl_target_seconds) {
+  return kShareOfTarget * itl_target_seconds;
+}
+
+int32_t MaxChunkTokens(const StepCost& cost, const StepShape& beside,
+                       double budget_seconds, int64_t computed, int32_t most) {
+  CHECK(cost.known());
+  CHECK_GE(most, 0);
+  const auto fits = [&](int32_t tokens) {
+    return cost.Seconds({.tokens = beside.tokens + tokens,
+                         .context_tokens = beside.context_tokens +
+                                           ContextTokens(computed, tokens),
+                         .sequences = beside.sequences + 1}) <= budget_seconds;
+  };
+  // The time grows with the tokens: [low] fits, or is 0, and [high] does not.
+  if (most > 0 && fits(most)) return most;
+  int32_t low = 0;
+  int32_t high = most;
+  while (high - low > 1) {
+    const int32_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+ChunkRamp::ChunkRamp(int32_t first, int32_t most)
+    : first_(first), most_(most), limit_(first) {
+  CHECK_GE(first, 1);
+  CHECK_GE(most, first);
+}
+
+void ChunkRamp::Planned(int32_t prompt_tokens) {
+  if (prompt_tokens == 0) {
+    if (steps_without_ < kStepsToForget) ++steps_without_;
+    if (steps_without_ == kStepsToForget) limit_ = first_;
+    return;
+  }
+  steps_without_ = 0;
+  // No overflow: a step has at most `most` tokens, which is far from it.
+  limit_ = std::clamp(2 * prompt_tokens, limit_, most_);
+}
+
+}  // namespace baton::scheduling

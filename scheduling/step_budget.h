@@ -1,0 +1,47 @@
+// How much of a prompt a step may compute beside running streams: so much that
+// the step is predicted to end within a time that follows from what the streams
+// may wait for a token.
+//
+// Pure. One thread.
+#pragma once
+
+#include <cstdint>
+
+#include "scheduling/step_cost.h"
+
+namespace baton::scheduling {
+
+// The time for a step when a stream may wait so long between two tokens, in
+// seconds: a part of it is for what comes between two steps, for the way to the
+// client, and for what the prediction misses.
+double StepBudgetSeconds(double itl_target_seconds);
+
+// Most tokens, in [0, most], of a chunk behind `computed` tokens of its prompt,
+// so that a step that also does `beside` is predicted to take at most
+// `budget_seconds`. The last token of the chunk is taken to be sampled from.
+// REQUIRES: cost.known(), most >= 0.
+int32_t MaxChunkTokens(const StepCost& cost, const StepShape& beside,
+                       double budget_seconds, int64_t computed, int32_t most);
+
+// A bound for chunks beside streams besides the predicted time. What was fitted
+// to steps of streams alone says little of prompts: the first chunk could take
+// many times what it was predicted. So a step takes at most twice as many
+// prompt tokens as one had before it, and begins anew when there were none for
+// so long that the cost model has forgotten them.
+class ChunkRamp final {
+ public:
+  // `first` and `most` tokens, 1 <= first <= most.
+  ChunkRamp(int32_t first, int32_t most);
+
+  int32_t limit() const { return limit_; }
+  // A step was planned with so many prompt tokens.
+  void Planned(int32_t prompt_tokens);
+
+ private:
+  const int32_t first_;
+  const int32_t most_;
+  int32_t limit_;
+  int32_t steps_without_ = 0;
+};
+
+}  // namespace baton::scheduling
