@@ -23,6 +23,7 @@
 #include "common/process/cpu_quota.h"
 #include "common/process/process.h"
 #include "common/status_macros.h"
+#include "scheduling/placement_policies.h"
 
 namespace baton::cli {
 namespace {
@@ -423,9 +424,10 @@ void AddUpCommand(CLI::App* app, const std::string& program, Command* chosen) {
         return std::string(ParseHostPort(text).status().message());
       });
   up->add_option("--placement", options->placement,
-                 "How the router chooses workers: least-load (default) or "
-                 "cost-model")
-      ->check(CLI::IsMember({"least-load", "cost-model"}));
+                 absl::StrCat("Which workers a request gets, default ",
+                              scheduling::kDefaultPlacementPolicy, ". ",
+                              scheduling::DescribePlacementPolicies()))
+      ->check(CLI::IsMember(scheduling::PlacementPolicyNames()));
   up->add_option("--kv-memory", options->kv_memory,
                  "KV memory of each worker, such as 256MiB, or 25%: a share "
                  "of what is free once its weights are loaded");

@@ -332,7 +332,7 @@ void RequestFlow::StartAttempt(RequestRecord& record,
   } else {
     charge.prefill = verdict.decode;  // it prefills too
   }
-  charge.prefill_tokens = request.prefill_tokens;
+  charge.prefill_tokens = request.prefill_tokens - verdict.cached_tokens;
   charge.prefill_report =
       registry.PlacedPrefill(charge.prefill, charge.prefill_tokens);
   record.charge = charge;

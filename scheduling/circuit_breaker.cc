@@ -22,7 +22,8 @@ void CircuitBreaker::Failed(absl::Time now) {
     return;
   }
   failures_.push_back(now);
-  while (now - failures_.front() > options_.window) failures_.pop_front();
+  std::erase_if(failures_,
+                [&](absl::Time at) { return now - at > options_.window; });
   if (static_cast<int>(failures_.size()) < options_.failures) return;
   failures_.clear();
   open_ = true;

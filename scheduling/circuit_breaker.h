@@ -11,7 +11,7 @@
 // Pure: the caller gives the time; one thread.
 #pragma once
 
-#include <deque>
+#include <vector>
 
 #include "absl/time/time.h"
 
@@ -50,7 +50,8 @@ class CircuitBreaker final {
   bool probing_ = false;  // a probe is under way
   absl::Time shut_until_ = absl::InfinitePast();
   absl::Duration open_for_ = absl::ZeroDuration();
-  std::deque<absl::Time> failures_;  // within the window, while closed
+  // Within the window, while closed; few. There may be very many breakers.
+  std::vector<absl::Time> failures_;
 };
 
 }  // namespace baton::scheduling
