@@ -6,7 +6,7 @@
 #include "common/process/process.h"
 #include "common/status_macros.h"
 #include "router/grpc_worker_link.h"
-#include "scheduling/cost_placement.h"
+#include "scheduling/placement_policies.h"
 
 namespace baton::router {
 namespace {
@@ -24,26 +24,25 @@ v1::RouterHello Hello(const std::string& name) {
   return hello;
 }
 
+FrontDoor::Options DoorOptions(const RouterOptions& options) {
+  FrontDoor::Options door = options.door;
+  door.name_prefixes = options.cluster.prefixes.enabled;
+  return door;
+}
+
 http::OpenAiApi::Options ApiOptions(const RouterOptions& options) {
   http::OpenAiApi::Options api = options.api;
   api.name = options.name;
   return api;
 }
 
-std::unique_ptr<const scheduling::PlacementPolicy> MakePolicy(
-    const std::string& name) {
-  if (name == "cost-model") {
-    return std::make_unique<scheduling::CostModelPlacement>();
-  }
-  CHECK_EQ(name, "least-load");
-  return std::make_unique<scheduling::LeastLoadPlacement>();
-}
-
 }  // namespace
 
-RouterServer::RouterServer(const RouterOptions& options, ServedModel model)
+RouterServer::RouterServer(
+    const RouterOptions& options, ServedModel model,
+    std::unique_ptr<const scheduling::PlacementPolicy> policy)
     : model_(std::move(model)),
-      policy_(MakePolicy(options.placement)),
+      policy_(std::move(policy)),
       registry_({{"model_name", model_.name},
                  {"role", "router"},
                  {"worker", options.name}}),
@@ -51,7 +50,7 @@ RouterServer::RouterServer(const RouterOptions& options, ServedModel model)
       inbox_(kInboxCapacity),
       access_(AccessControl::Open(options.api_keys_file, Clock::Monotonic(),
                                   &registry_)),
-      door_(options.door, model_, &state_,
+      door_(DoorOptions(options), model_, &state_,
             access_.ok() ? access_->get() : nullptr, &inbox_, &metrics_,
             Clock::Monotonic()),
       service_(options.call, options.name, &door_, &inbox_),
@@ -71,8 +70,11 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
   BATON_ASSIGN_OR_RETURN(
       ServedModel model,
       LoadServedModel(options.model_dir, options.served_model_name));
+  BATON_ASSIGN_OR_RETURN(
+      std::unique_ptr<const scheduling::PlacementPolicy> policy,
+      scheduling::MakePlacementPolicy(options.placement));
   std::unique_ptr<RouterServer> router(
-      new RouterServer(options, std::move(model)));
+      new RouterServer(options, std::move(model), std::move(policy)));
   BATON_RETURN_IF_ERROR(router->access_.status());
   BATON_RETURN_IF_ERROR(router->Listen(options));
   router->thread_ = std::thread([loop = &router->loop_] { loop->Run(); });

@@ -24,6 +24,7 @@
 #include "router/served_model.h"
 #include "router/serving_state.h"
 #include "scheduling/placement.h"
+#include "scheduling/placement_policies.h"
 
 namespace baton::router {
 
@@ -40,7 +41,7 @@ struct RouterOptions {
   FrontDoor::Options door;
   GenerateCall::Options call;
   // "least-load" or "cost-model".
-  std::string placement = "least-load";
+  std::string placement = scheduling::kDefaultPlacementPolicy;
   // The OpenAI API, health and the console; an empty address: not served.
   http::HttpServer::Options http;
   http::OpenAiApi::Options api;
@@ -72,7 +73,8 @@ class RouterServer final {
   const std::string& http_address() const { return http_address_; }
 
  private:
-  RouterServer(const RouterOptions& options, ServedModel model);
+  RouterServer(const RouterOptions& options, ServedModel model,
+               std::unique_ptr<const scheduling::PlacementPolicy> policy);
 
   absl::Status Listen(const RouterOptions& options);
   void SetHealth(bool serving);
