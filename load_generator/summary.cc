@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,23 +11,12 @@ namespace baton::load_generator {
 namespace {
 
 using nlohmann::ordered_json;
+using workload::PercentilesJson;
 
 constexpr size_t kMaxErrors = 5;
 
 double Millis(absl::Duration duration) {
   return absl::ToDoubleMilliseconds(duration);
-}
-
-ordered_json PercentilesJson(const Percentiles& p) {
-  // JSON has no NaN.
-  const auto number = [](double value) {
-    return std::isnan(value) ? ordered_json(nullptr) : ordered_json(value);
-  };
-  return {{"mean", number(p.mean)},
-          {"p50", number(p.p50)},
-          {"p90", number(p.p90)},
-          {"p99", number(p.p99)},
-          {"max", number(p.max)}};
 }
 
 void AppendRow(const char* name, const Percentiles& p, std::string* out) {
@@ -69,35 +57,10 @@ std::vector<std::pair<std::string, int64_t>> TopErrors(
 
 }  // namespace
 
-Percentiles PercentilesOf(std::vector<double> milliseconds) {
-  Percentiles p;
-  if (milliseconds.empty()) {
-    p.mean = p.p50 = p.p90 = p.p99 = p.max =
-        std::numeric_limits<double>::quiet_NaN();
-    return p;
-  }
-  std::sort(milliseconds.begin(), milliseconds.end());
-  const auto rank = [&](double share) {
-    const double at =
-        std::ceil(share * static_cast<double>(milliseconds.size()));
-    return milliseconds[static_cast<size_t>(std::max(at, 1.0)) - 1];
-  };
-  for (const double value : milliseconds) p.mean += value;
-  p.mean /= static_cast<double>(milliseconds.size());
-  p.p50 = rank(0.5);
-  p.p90 = rank(0.9);
-  p.p99 = rank(0.99);
-  p.max = milliseconds.back();
-  return p;
-}
-
 bool Met(const RequestRecord& record, const Targets& targets) {
   if (!record.finished()) return false;
-  if (targets.ttft > absl::ZeroDuration() &&
-      (!record.has_output() || record.ttft() > targets.ttft)) {
-    return false;
-  }
-  return targets.itl <= absl::ZeroDuration() || record.tpot() <= targets.itl;
+  if (targets.ttft > absl::ZeroDuration() && !record.has_output()) return false;
+  return targets.Met(record.ttft(), record.tpot());
 }
 
 Summary Summarize(const std::vector<RequestRecord>& records,

@@ -12,22 +12,13 @@
 
 #include "absl/time/time.h"
 #include "load_generator/record.h"
+#include "workload/goodput.h"
 
 namespace baton::load_generator {
 
-// What a request must keep to count; zero: anything will do.
-struct Targets {
-  absl::Duration ttft;
-  // Of the time per output token (TPOT).
-  absl::Duration itl;
-};
-
-// In milliseconds, by nearest rank; NaN of nothing.
-struct Percentiles {
-  double mean = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;
-};
-
-Percentiles PercentilesOf(std::vector<double> milliseconds);
+using workload::Percentiles;
+using workload::PercentilesOf;
+using workload::Targets;
 
 struct Summary {
   int64_t offered = 0;
