@@ -98,11 +98,17 @@ const std::map<std::string, FolderRule>& Rules() {
       // What clients ask for, for load and for plans: no IO but traces.
       {"workload",
        {{"common"}, {"grpc", "google/protobuf", "ucp/", "uct/", "ucs/"}}},
+      // Clusters under a virtual clock: pure, but for profiles in files.
+      {"planner",
+       {{"scheduling", "workload", "common"},
+        {"grpc", "google/", "ucp/", "uct/", "ucs/", "prometheus/",
+         "common/rpc/"}}},
       {"load_generator", {{"client", "common", "proto", "workload"}, kData}},
       // Of the router only its text part, and what an API key is.
       {"cli",
-       {{"client", "load_generator", "workload", "model_tools", "scheduling",
-         "common", "proto", "peer", "router/text", "router/access"},
+       {{"client", "load_generator", "workload", "planner", "model_tools",
+         "scheduling", "common", "proto", "peer", "router/text",
+         "router/access"},
         kData}},
   };
   return *rules;
@@ -321,6 +327,7 @@ TEST(IncludeRulesTest, FindsEachKindOfViolation) {
       {"cli/x.cc", "\"router/worker_link.h\""},
       {"cli/x.cc", "\"router/access/access_control.h\""},
       {"cli/x.cc", "\"engine/engine.h\""},
+      {"planner/x.cc", "\"load_generator/summary.h\""},
       {"model_tools/x.cc", "\"router/text/tokenizer.h\""},
       {"engine/x.h", "\"model_tools/machine.h\""},
       {"client/x.cc", "\"common/rpc/grpc_setup.h\""},

@@ -1,0 +1,275 @@
+#include "planner/fleet_simulation.h"
+
+#include <algorithm>
+
+#include "common/log.h"
+#include "scheduling/admission.h"
+#include "scheduling/placement.h"
+
+namespace baton::planner {
+namespace {
+
+using scheduling::AdmissionVerdict;
+using scheduling::BlocksFor;
+using scheduling::WorkerCapacity;
+using workload::PlannedRequest;
+
+WorkerCapacity CapacityOf(const WorkerProfile& profile) {
+  WorkerCapacity capacity;
+  capacity.total_blocks = profile.total_blocks;
+  capacity.max_sequences = profile.max_sequences;
+  capacity.max_context = profile.max_context;
+  capacity.max_queued_tokens = profile.max_queued_tokens;
+  return capacity;
+}
+
+template <typename Workers>
+PoolUsage UsageOf(const Workers& workers, double seconds) {
+  PoolUsage usage;
+  usage.workers = static_cast<int32_t>(workers.size());
+  double busy = 0;
+  double sequences = 0;
+  for (const auto& worker : workers) {
+    const WorkerUsage& of_worker = worker.simulation.usage();
+    busy += of_worker.busy_seconds;
+    sequences += of_worker.sequence_seconds;
+    usage.steps += of_worker.steps;
+    usage.prompt_tokens += of_worker.prompt_tokens;
+  }
+  if (busy > 0) usage.batch = sequences / busy;
+  if (seconds > 0 && !workers.empty()) {
+    usage.busy = busy / seconds / static_cast<double>(workers.size());
+  }
+  return usage;
+}
+
+}  // namespace
+
+FleetSimulation::FleetSimulation(const FleetOptions& options,
+                                 absl::Span<const PlannedRequest> requests,
+                                 FleetListener* listener)
+    : options_(options),
+      requests_(requests),
+      listener_(listener),
+      times_(static_cast<size_t>(options.num_prefill + options.num_decode)),
+      reports_(static_cast<size_t>(options.num_prefill + options.num_decode)),
+      states_(requests.size()) {
+  const WorkerProfile& prefill = options.profile.prefill;
+  const WorkerProfile& decode = options.profile.decode;
+  const PrefillSimulationOptions of_prefill = {
+      .cost = prefill.cost,
+      .token_budget = prefill.token_budget,
+      .block_size = prefill.block_size,
+      .total_blocks = prefill.total_blocks,
+      .fast_forward = options.fast_forward};
+  const DecodeSimulationOptions of_decode = {
+      .cost = decode.cost,
+      .token_budget = decode.token_budget,
+      .itl_target_seconds = options.itl_target_seconds,
+      .fast_forward = options.fast_forward};
+  for (int32_t i = 0; i < options.num_prefill; ++i) {
+    prefill_.push_back({PrefillSimulation(of_prefill, &prefill_listener_)});
+  }
+  for (int32_t i = 0; i < options.num_decode; ++i) {
+    decode_.push_back({DecodeSimulation(of_decode, &decode_listener_, &gaps_),
+                       0, decode.total_blocks});
+  }
+}
+
+int32_t FleetSimulation::DecodeTokens(uint32_t request) const {
+  // The last token of the output is never run.
+  return requests_[request].prompt_tokens + requests_[request].output_tokens -
+         1;
+}
+
+int32_t FleetSimulation::DecodeBlocks(uint32_t request) const {
+  return BlocksFor(DecodeTokens(request), options_.profile.decode.block_size);
+}
+
+std::optional<size_t> FleetSimulation::Refuses(uint32_t request,
+                                               const Attempt& attempt,
+                                               double now) const {
+  const auto decode_place = static_cast<size_t>(attempt.decode);
+  const DecodeWorker& decode = decode_[decode_place];
+  WorkerCapacity capacity = CapacityOf(options_.profile.decode);
+  capacity.free_blocks = decode.free_blocks;
+  capacity.num_sequences = decode.attempts;
+  if (scheduling::AdmitReservation(capacity, DecodeBlocks(request), 0,
+                                   DecodeTokens(request)) !=
+      AdmissionVerdict::kAdmit) {
+    return NumberOfDecode(attempt);
+  }
+  if (attempt.prefill < 0) return std::nullopt;
+  const auto prefill_place = static_cast<size_t>(attempt.prefill);
+  const PrefillWorker& prefill = prefill_[prefill_place];
+  const int32_t tokens = requests_[request].prompt_tokens;
+  capacity = CapacityOf(options_.profile.prefill);
+  capacity.free_blocks = prefill.simulation.free_blocks();
+  capacity.num_sequences = prefill.attempts;
+  capacity.queued_tokens = prefill.simulation.QueuedTokens(now);
+  if (scheduling::AdmitPrefill(
+          capacity, BlocksFor(tokens, options_.profile.prefill.block_size),
+          tokens) != AdmissionVerdict::kAdmit) {
+    return prefill_place;
+  }
+  return std::nullopt;
+}
+
+void FleetSimulation::Assign(uint32_t request, const Attempt& attempt,
+                             double now) {
+  const PlannedRequest& planned = requests_[request];
+  states_[request].attempt = attempt;
+  DecodeWorker& decode = DecodeOf(request);
+  const int32_t blocks = DecodeBlocks(request);
+  decode.free_blocks -= blocks;
+  ++decode.attempts;
+  CountBlocks(blocks, now);
+  SimulatedPrompt prompt;
+  prompt.request = request;
+  prompt.left = planned.prompt_tokens;
+  prompt.output = planned.output_tokens;
+  prompt.due =
+      options_.ttft_target_seconds > 0
+          ? absl::ToDoubleSeconds(planned.at) + options_.ttft_target_seconds
+          : WorkerTimes::kNever;
+  if (attempt.prefill < 0) {
+    ++local_prefills_;
+    decode.simulation.AddPrompt(prompt, now);
+  } else {
+    PrefillWorker& prefill = PrefillOf(request);
+    ++prefill.attempts;
+    prefill.simulation.Add(prompt, now);
+    Touch(static_cast<size_t>(attempt.prefill), now);
+  }
+  Touch(NumberOfDecode(attempt), now);
+}
+
+double FleetSimulation::next_event() const {
+  const double landing =
+      landings_.empty() ? WorkerTimes::kNever : landings_.top().first;
+  return std::min(landing, times_.next_time());
+}
+
+void FleetSimulation::Advance() {
+  if (!landings_.empty() && landings_.top().first <= times_.next_time()) {
+    const auto [now, request] = landings_.top();
+    landings_.pop();
+    Land(request, now);
+    return;
+  }
+  const double now = times_.next_time();
+  const size_t worker = times_.next_worker();
+  if (worker < prefill_.size()) {
+    prefill_[worker].simulation.Advance();
+  } else {
+    decode_[worker - prefill_.size()].simulation.Advance();
+  }
+  Touch(worker, now);
+}
+
+void FleetSimulation::OnFirstToken(uint32_t request, bool prefill,
+                                   double started, double now) {
+  states_[request].first_at = now;
+  listener_->OnFirstToken(request, now);
+  if (!prefill) return;
+  if (requests_[request].output_tokens == 1) {
+    LeavePrefill(request, now);
+    Finish(request, now);
+  } else {
+    landings_.push({LandingTime(request, started, now), request});
+  }
+}
+
+// Layers go while the next ones are computed; the last one cannot. Both ends
+// carry one transfer after the other.
+double FleetSimulation::LandingTime(uint32_t request, double started,
+                                    double now) {
+  const ClusterProfile& profile = options_.profile;
+  PrefillWorker& prefill = PrefillOf(request);
+  DecodeWorker& decode = DecodeOf(request);
+  const double bytes = static_cast<double>(profile.kv_bytes_per_token) *
+                       requests_[request].prompt_tokens;
+  const double wire = profile.link_bytes_per_second > 0
+                          ? bytes / profile.link_bytes_per_second
+                          : 0;
+  const double sent =
+      std::max({started, prefill.link_free_at, decode.link_free_at}) + wire;
+  prefill.link_free_at = decode.link_free_at = sent;
+  return std::max(sent, now + wire / profile.num_layers) +
+         profile.link_latency_seconds;
+}
+
+void FleetSimulation::LeavePrefill(uint32_t request, double now) {
+  PrefillWorker& prefill = PrefillOf(request);
+  prefill.simulation.Release(requests_[request].prompt_tokens, now);
+  --prefill.attempts;
+}
+
+void FleetSimulation::Land(uint32_t request, double now) {
+  const PlannedRequest& planned = requests_[request];
+  const State& state = states_[request];
+  LeavePrefill(request, now);
+  Touch(static_cast<size_t>(state.attempt.prefill), now);
+  DecodeOf(request).simulation.AddStream(request, planned.prompt_tokens,
+                                         planned.output_tokens - 1,
+                                         state.first_at, now);
+  Touch(NumberOfDecode(state.attempt), now);
+}
+
+void FleetSimulation::Finish(uint32_t request, double now) {
+  DecodeWorker& decode = DecodeOf(request);
+  const int32_t blocks = DecodeBlocks(request);
+  decode.free_blocks += blocks;
+  --decode.attempts;
+  CountBlocks(-blocks, now);
+  reports_.Changed(NumberOfDecode(states_[request].attempt), now);
+  listener_->OnFinished(request, now);
+}
+
+void FleetSimulation::Touch(size_t worker, double now) {
+  times_.Set(worker,
+             worker < prefill_.size()
+                 ? prefill_[worker].simulation.next_event()
+                 : decode_[worker - prefill_.size()].simulation.next_event());
+  reports_.Changed(worker, now);
+}
+
+SimulatedReport FleetSimulation::ReportOf(size_t worker, double now) const {
+  SimulatedReport report;
+  if (worker < prefill_.size()) {
+    const PrefillWorker& prefill = prefill_[worker];
+    report.waiting = prefill.simulation.num_queued();
+    report.running = prefill.attempts - report.waiting;
+    report.free_blocks = prefill.simulation.free_blocks();
+    report.queued_tokens = prefill.simulation.QueuedTokens(now);
+  } else {
+    const DecodeWorker& decode = decode_[worker - prefill_.size()];
+    report.running = decode.simulation.running();
+    report.waiting = decode.attempts - report.running;
+    report.free_blocks = decode.free_blocks;
+    report.queued_tokens = decode.simulation.QueuedTokens(now);
+    report.context_tokens = decode.simulation.ContextTokens(now);
+  }
+  return report;
+}
+
+void FleetSimulation::CountBlocks(int32_t change, double now) {
+  block_seconds_ +=
+      static_cast<double>(blocks_in_use_) * (now - blocks_counted_at_);
+  blocks_counted_at_ = now;
+  blocks_in_use_ += change;
+}
+
+void FleetSimulation::Sum(SimulationResult* result) const {
+  result->itl = gaps_.Milliseconds();
+  result->local_prefills = local_prefills_;
+  result->prefill = UsageOf(prefill_, result->total_seconds);
+  result->decode = UsageOf(decode_, result->total_seconds);
+  const double blocks = static_cast<double>(decode_.size()) *
+                        options_.profile.decode.total_blocks;
+  if (result->total_seconds > 0) {
+    result->decode.kv_blocks = block_seconds_ / result->total_seconds / blocks;
+  }
+}
+
+}  // namespace baton::planner

@@ -1,0 +1,133 @@
+#include "planner/prefill_simulation.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "common/log.h"
+#include "scheduling/placement.h"
+
+namespace baton::planner {
+
+PrefillSimulation::PrefillSimulation(const PrefillSimulationOptions& options,
+                                     WorkerListener* listener)
+    : options_(options),
+      listener_(listener),
+      line_(options.patience, options.cost.step),
+      free_blocks_(options.total_blocks) {
+  CHECK_GE(options.token_budget, 1);
+  CHECK(options.cost.step.known());
+}
+
+void PrefillSimulation::Add(const SimulatedPrompt& prompt, double now) {
+  CHECK_GE(prompt.left, 1);
+  CHECK_LE(
+      scheduling::BlocksFor(prompt.computed + prompt.left, options_.block_size),
+      options_.total_blocks);
+  new_prompts_.push_back(prompt);
+  queued_ += prompt.left;
+  Interrupt(now);
+}
+
+void PrefillSimulation::Release(int32_t tokens, double now) {
+  free_blocks_ += scheduling::BlocksFor(tokens, options_.block_size);
+  CHECK_LE(free_blocks_, options_.total_blocks);
+  if (lacks_blocks_) Interrupt(now);
+}
+
+double PrefillSimulation::next_event() const {
+  return active() ? run_.end() : std::numeric_limits<double>::infinity();
+}
+
+void PrefillSimulation::Interrupt(double now) {
+  if (active()) {
+    run_.count = run_.StepsUntil(now);
+  } else {
+    Plan(now);
+  }
+}
+
+void PrefillSimulation::Advance() {
+  CHECK(active());
+  const double now = run_.end();
+  if (run_.count > 0) {
+    const double seconds = now - run_.start;
+    usage_.busy_seconds += seconds;
+    usage_.sequence_seconds += seconds * static_cast<double>(chunks_.size());
+    usage_.steps += run_.count;
+    usage_.prompt_tokens += run_.count * chunk_tokens_;
+    queued_ -= run_.count * chunk_tokens_;
+    // Here, and not before: a run that was interrupted at once is none.
+    for (const auto& [place, tokens] : chunks_) {
+      SimulatedPrompt& prompt = line_.prompts()[place];
+      line_.Planned(place);
+      if (prompt.started < 0) prompt.started = run_.start;
+      const auto count = static_cast<int32_t>(run_.count * tokens);
+      prompt.computed += count;
+      prompt.left -= count;
+    }
+    for (const SimulatedPrompt& prompt : line_.TakeWithAtMost(0)) {
+      listener_->OnFirstToken(prompt.request, prompt.started, now);
+    }
+  }
+  Plan(now);
+}
+
+bool PrefillSimulation::GiveBlocks(SimulatedPrompt* prompt) {
+  if (prompt->has_blocks) return true;
+  const int32_t blocks = scheduling::BlocksFor(prompt->computed + prompt->left,
+                                               options_.block_size);
+  if (blocks > free_blocks_) return false;
+  free_blocks_ -= blocks;
+  prompt->has_blocks = true;
+  return true;
+}
+
+void PrefillSimulation::Plan(double now) {
+  run_ = {.start = now};
+  chunks_.clear();
+  chunk_tokens_ = 0;
+  lacks_blocks_ = false;
+  for (const SimulatedPrompt& prompt : new_prompts_) line_.Add(prompt);
+  new_prompts_.clear();
+  if (line_.empty()) return;
+  StepWork work;
+  int32_t budget = options_.token_budget;
+  for (const size_t place : line_.Order(now, options_.token_budget, 0)) {
+    if (budget == 0) break;
+    SimulatedPrompt& prompt = line_.prompts()[place];
+    // One that lacks blocks holds up all that have not begun.
+    if (!prompt.has_blocks && (lacks_blocks_ || !GiveBlocks(&prompt))) {
+      lacks_blocks_ = true;
+      continue;
+    }
+    const int32_t tokens = std::min(budget, prompt.left);
+    chunks_.emplace_back(place, tokens);
+    budget -= tokens;
+    work.prompt_tokens += tokens;
+    work.prompt_context += scheduling::ContextTokens(prompt.computed, tokens);
+    work.prompts_done += tokens == prompt.left;
+  }
+  if (chunks_.empty()) return;
+  chunk_tokens_ = work.prompt_tokens;
+  const auto chunk = static_cast<double>(chunk_tokens_);
+  run_.first = options_.cost.Seconds(work);
+  run_.growth = options_.cost.per_prompt_context_token * chunk * chunk;
+  run_.count = 1;
+  // As long as one prompt takes all of the budget, and does not end.
+  const auto& [place, tokens] = chunks_.front();
+  const int32_t left = line_.prompts()[place].left;
+  if (options_.fast_forward && line_.is_steady() && chunks_.size() == 1 &&
+      tokens == options_.token_budget && tokens < left) {
+    run_.count = (left - 1) / tokens;
+  }
+}
+
+int32_t PrefillSimulation::num_queued() const {
+  return line_.size() + static_cast<int32_t>(new_prompts_.size());
+}
+
+int64_t PrefillSimulation::QueuedTokens(double now) const {
+  return active() ? queued_ - run_.StepsOver(now) * chunk_tokens_ : queued_;
+}
+
+}  // namespace baton::planner

@@ -1,0 +1,82 @@
+// A prefill worker under a virtual clock: the steps that PrefillScheduler plans
+// (scheduling/prefill_scheduler.h), without its sequences of tokens, and taken
+// in runs as those of decode_simulation.h.
+//
+// Seconds of the virtual clock. One thread.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "planner/decode_simulation.h"
+#include "planner/engine_cost.h"
+#include "planner/prompt_line.h"
+#include "planner/step_run.h"
+
+namespace baton::planner {
+
+// As scheduling::PrefillSchedulerOptions.
+struct PrefillSimulationOptions {
+  EngineCost cost;
+  // Most tokens of a step, >= 1.
+  int32_t token_budget = 512;
+  int32_t block_size = 16;
+  int32_t total_blocks = 0;
+  int32_t patience = 8;
+  // Off: each step is a run of its own.
+  bool fast_forward = true;
+};
+
+class PrefillSimulation final {
+ public:
+  // `listener` outlives this.
+  PrefillSimulation(const PrefillSimulationOptions& options,
+                    WorkerListener* listener);
+
+  // Queues a prompt. REQUIRES: something of it is left, and the worker has
+  // blocks for it when it is idle.
+  void Add(const SimulatedPrompt& prompt, double now);
+  // Gives back the blocks of a prompt of so many tokens whose first token came:
+  // its KV is elsewhere by now.
+  void Release(int32_t tokens, double now);
+
+  // As those of DecodeSimulation. Prompts are told of by OnFirstToken; they
+  // hold their blocks until Release.
+  double next_event() const;
+  void Advance();
+
+  int32_t free_blocks() const { return free_blocks_; }
+  // Prompts that are not computed yet, and their tokens after the last step
+  // that was over at `now`.
+  int32_t num_queued() const;
+  int64_t QueuedTokens(double now) const;
+
+  const WorkerUsage& usage() const { return usage_; }
+
+ private:
+  bool active() const { return run_.first > 0; }
+  void Interrupt(double now);
+  void Plan(double now);
+  // Whether the prompt has blocks now.
+  bool GiveBlocks(SimulatedPrompt* prompt);
+
+  const PrefillSimulationOptions options_;
+  WorkerListener* const listener_;
+
+  StepRun run_;  // first == 0: idle
+  // Of each of its steps: prompts by place in the line, and their tokens.
+  std::vector<std::pair<size_t, int32_t>> chunks_;
+  int64_t chunk_tokens_ = 0;
+
+  PromptLine line_;
+  std::vector<SimulatedPrompt> new_prompts_;  // wait for the end of the run
+  int64_t queued_ = 0;                        // tokens left, new ones included
+  int32_t free_blocks_;
+  // Whether the last plan found too few blocks.
+  bool lacks_blocks_ = false;
+
+  WorkerUsage usage_;
+};
+
+}  // namespace baton::planner

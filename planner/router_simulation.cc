@@ -1,0 +1,140 @@
+#include "planner/router_simulation.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "common/log.h"
+#include "scheduling/placement_policies.h"
+
+namespace baton::planner {
+namespace {
+
+using scheduling::PlacementPolicy;
+using scheduling::WorkerRole;
+using scheduling::WorkerSnapshot;
+
+std::unique_ptr<const PlacementPolicy> MakePolicy(const std::string& name) {
+  auto policy = scheduling::MakePlacementPolicy(name);
+  CHECK(policy.ok()) << policy.status();
+  return *std::move(policy);
+}
+
+WorkerSnapshot IdleWorker(size_t number, WorkerRole role,
+                          const ClusterProfile& cluster) {
+  const WorkerProfile& worker =
+      role == WorkerRole::kPrefill ? cluster.prefill : cluster.decode;
+  WorkerSnapshot snapshot;
+  snapshot.id = RouterSimulation::IdOf(number);
+  snapshot.role = role;
+  snapshot.usable = true;
+  snapshot.block_size = worker.block_size;
+  snapshot.total_blocks = worker.total_blocks;
+  snapshot.max_sequences = worker.max_sequences;
+  snapshot.max_context = worker.max_context;
+  if (role == WorkerRole::kPrefill) {
+    snapshot.max_queued_tokens = worker.max_queued_tokens;
+  }
+  snapshot.free_blocks = worker.total_blocks;
+  snapshot.step_cost = worker.cost.step;
+  snapshot.reported_at = VirtualTime(0);
+  snapshot.token_budget = worker.token_budget;
+  snapshot.kv_bytes_per_token = cluster.kv_bytes_per_token;
+  snapshot.num_layers = cluster.num_layers;
+  return snapshot;
+}
+
+}  // namespace
+
+RouterSimulation::RouterSimulation(const RouterSimulationOptions& options,
+                                   const ClusterProfile& profile)
+    : policy_(MakePolicy(options.placement)) {
+  CHECK_GE(options.num_prefill, 0);
+  CHECK_GE(options.num_decode, 1);
+  const auto num_prefill = static_cast<size_t>(options.num_prefill);
+  const size_t count = num_prefill + static_cast<size_t>(options.num_decode);
+  cluster_.allow_local_prefill = options.allow_local_prefill;
+  cluster_.now = VirtualTime(0);
+  reports_.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    cluster_.workers.push_back(IdleWorker(
+        i, i < num_prefill ? WorkerRole::kPrefill : WorkerRole::kDecode,
+        profile));
+  }
+  for (size_t i = 0; i < num_prefill; ++i) {
+    WorkerSnapshot& worker = cluster_.workers[i];
+    for (size_t decode = num_prefill; decode < count; ++decode) {
+      worker.paired_with.push_back(IdOf(decode));
+    }
+    worker.link_bandwidth.assign(worker.paired_with.size(),
+                                 profile.link_bytes_per_second);
+  }
+}
+
+scheduling::PlacementVerdict RouterSimulation::Place(
+    const scheduling::PlacementRequest& request, double now) {
+  ++num_placements_;
+  cluster_.now = VirtualTime(now);
+  const scheduling::PlacementVerdict verdict =
+      policy_->Place(cluster_, request);
+  if (verdict.kind != scheduling::PlacementVerdict::Kind::kNone) {
+    ++cluster_.round;
+  }
+  return verdict;
+}
+
+void RouterSimulation::Reported(size_t worker, const SimulatedReport& report,
+                                double now) {
+  WorkerSnapshot& snapshot = cluster_.workers[worker];
+  snapshot.running = report.running;
+  snapshot.waiting = report.waiting;
+  snapshot.free_blocks = report.free_blocks;
+  snapshot.queued_tokens = report.queued_tokens;
+  snapshot.context_tokens = report.context_tokens;
+  snapshot.reported_at = VirtualTime(now);
+  snapshot.placed_sequences = 0;
+  snapshot.placed_blocks = 0;
+  snapshot.placed_prompts = 0;
+  snapshot.placed_tokens = 0;
+  ++reports_[worker];
+}
+
+void RouterSimulation::PlacedDecode(size_t worker, int32_t blocks) {
+  ++cluster_.workers[worker].placed_sequences;
+  cluster_.workers[worker].placed_blocks += blocks;
+}
+
+void RouterSimulation::EndedDecode(size_t worker, int32_t blocks) {
+  --cluster_.workers[worker].placed_sequences;
+  cluster_.workers[worker].placed_blocks -= blocks;
+}
+
+uint64_t RouterSimulation::PlacedPrefill(size_t worker, int32_t tokens) {
+  ++cluster_.workers[worker].placed_prompts;
+  cluster_.workers[worker].placed_tokens += tokens;
+  return reports_[worker];
+}
+
+void RouterSimulation::EndedPrefill(size_t worker, int32_t tokens,
+                                    uint64_t report) {
+  if (reports_[worker] != report) return;
+  --cluster_.workers[worker].placed_prompts;
+  cluster_.workers[worker].placed_tokens -= tokens;
+}
+
+double RouterSimulation::LeastPrefillSeconds(int32_t tokens) const {
+  double least = std::numeric_limits<double>::infinity();
+  // All prefill workers are alike, and all decode workers.
+  for (const WorkerSnapshot* worker :
+       {&cluster_.workers.front(), &cluster_.workers.back()}) {
+    if (worker->role == WorkerRole::kDecode && !cluster_.allow_local_prefill) {
+      continue;
+    }
+    least = std::min(least, worker->step_cost.PrefillSeconds(
+                                0, tokens, worker->token_budget));
+  }
+  return least;
+}
+
+}  // namespace baton::planner

@@ -1,0 +1,59 @@
+// What came of a simulated load, in the words of docs/load_generator.md.
+//
+// Pure; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include <nlohmann/json.hpp>
+
+#include "workload/goodput.h"
+
+namespace baton::planner {
+
+// Of all workers of a kind together.
+struct PoolUsage {
+  int32_t workers = 0;
+  // Share of the time in which they computed.
+  double busy = 0;
+  // Sequences in a step, on average over the time in which they computed.
+  double batch = 0;
+  // Decode workers: share of the KV blocks that was set aside, over time.
+  double kv_blocks = 0;
+  int64_t steps = 0;
+  int64_t prompt_tokens = 0;
+};
+
+struct SimulationResult {
+  int64_t offered = 0;
+  int64_t finished = 0;
+  int64_t rejected = 0;
+  // Too late, or not at all.
+  int64_t unfinished = 0;
+  // Those that finished within the targets; of all that were offered.
+  int64_t met = 0;
+  double attainment = 0;
+  double goodput = 0;  // per second of the window
+  // Over which requests came, and until the workers had nothing to do.
+  double window_seconds = 0;
+  double total_seconds = 0;
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;
+
+  // In milliseconds. Of all with output; of those that finished; between
+  // tokens, within 1 %; the longest of each that finished.
+  workload::Percentiles ttft, tpot, e2e, itl, longest_gap;
+
+  // Prompts that were computed on the decode worker.
+  int64_t local_prefills = 0;
+  // Attempts that a worker refused, and verdicts of the policy.
+  int64_t refused_attempts = 0;
+  int64_t placements = 0;
+  PoolUsage prefill, decode;
+  // Given up: more missed their targets than may.
+  bool stopped_early = false;
+};
+
+nlohmann::ordered_json SimulationJson(const SimulationResult& result);
+
+}  // namespace baton::planner

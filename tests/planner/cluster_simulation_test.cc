@@ -1,0 +1,265 @@
+#include "planner/cluster_simulation.h"
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "workload/workload.h"
+
+namespace baton::planner {
+namespace {
+
+using workload::PlannedRequest;
+
+// A millisecond for a step, and one for each prompt token; nothing else costs.
+WorkerProfile Plain() {
+  WorkerProfile worker;
+  worker.cost.step.fixed = 0.001;
+  worker.cost.step.per_token = 0.001;
+  worker.block_size = 16;
+  worker.total_blocks = 1000;
+  worker.max_sequences = 64;
+  worker.max_context = 8192;
+  worker.token_budget = 128;
+  return worker;
+}
+
+SimulationOptions PlainCluster(int32_t num_prefill, int32_t num_decode) {
+  SimulationOptions options;
+  options.profile.prefill = options.profile.decode = Plain();
+  options.profile.kv_bytes_per_token = 1000;
+  options.profile.num_layers = 10;
+  options.num_prefill = num_prefill;
+  options.num_decode = num_decode;
+  return options;
+}
+
+PlannedRequest At(double seconds, int32_t prompt, int32_t output) {
+  PlannedRequest request;
+  request.at = absl::Seconds(seconds);
+  request.prompt_tokens = prompt;
+  request.output_tokens = output;
+  return request;
+}
+
+std::vector<PlannedRequest> Poisson(double rate, double seconds,
+                                    workload::LengthRange prompt,
+                                    workload::LengthRange output,
+                                    uint64_t seed = 1) {
+  workload::SyntheticOptions options;
+  options.arrivals.rate = rate;
+  options.arrivals.seed = seed;
+  options.prompt = prompt;
+  options.output = output;
+  options.duration = absl::Seconds(seconds);
+  options.seed = seed;
+  return workload::MakeSynthetic(options);
+}
+
+TEST(ClusterSimulationTest, OneRequestTakesWhatItsStepsTake) {
+  // 100 tokens in one step, and then four steps of one token each.
+  const SimulationResult result =
+      Simulate(PlainCluster(0, 1), {At(1, 100, 5)}, absl::Seconds(2));
+  EXPECT_EQ(result.finished, 1);
+  EXPECT_EQ(result.local_prefills, 1);
+  EXPECT_NEAR(result.ttft.max, 101, 1e-6);
+  EXPECT_NEAR(result.tpot.max, 2, 1e-6);
+  EXPECT_NEAR(result.longest_gap.max, 2, 1e-5);
+  EXPECT_NEAR(result.e2e.max, 109, 1e-6);
+  EXPECT_EQ(result.attainment, 1);
+  EXPECT_EQ(result.goodput, 0.5);
+  EXPECT_EQ(result.decode.steps, 5);
+}
+
+TEST(ClusterSimulationTest, APromptIsCutIntoChunks) {
+  // 128 + 128 + 44 tokens.
+  const SimulationResult result =
+      Simulate(PlainCluster(0, 1), {At(0, 300, 1)}, absl::Seconds(1));
+  EXPECT_NEAR(result.ttft.max, 303, 1e-6);
+  EXPECT_EQ(result.decode.steps, 3);
+}
+
+TEST(ClusterSimulationTest, TheTransferIsHiddenButForTheLastLayer) {
+  SimulationOptions options = PlainCluster(1, 1);
+  options.allow_local_prefill = false;
+  // 100 kB in 50 ms, while 101 ms of computing: 5 ms for the last of ten
+  // layers.
+  options.profile.link_bytes_per_second = 2e6;
+  const SimulationResult hidden =
+      Simulate(options, {At(0, 100, 3)}, absl::Seconds(1));
+  EXPECT_EQ(hidden.local_prefills, 0);
+  EXPECT_NEAR(hidden.ttft.max, 101, 1e-6);
+  EXPECT_NEAR(hidden.longest_gap.max, 5 + 2, 1e-4);
+  EXPECT_NEAR(hidden.e2e.max, 101 + 5 + 2 + 2, 1e-6);
+  // In 200 ms: 99 of them are seen.
+  options.profile.link_bytes_per_second = 0.5e6;
+  options.profile.link_latency_seconds = 0.01;
+  const SimulationResult seen =
+      Simulate(options, {At(0, 100, 3)}, absl::Seconds(1));
+  EXPECT_NEAR(seen.longest_gap.max, 99 + 10 + 2, 1e-4);
+}
+
+TEST(ClusterSimulationTest, TransfersShareTheNetworkOfTheirWorkers) {
+  SimulationOptions options = PlainCluster(1, 2);
+  options.allow_local_prefill = false;
+  options.profile.prefill.token_budget = 256;
+  options.profile.link_bytes_per_second = 0.5e6;  // 200 ms each
+  const SimulationResult result =
+      Simulate(options, {At(0, 100, 2), At(0, 100, 2)}, absl::Seconds(1));
+  // The second prompt begins behind the first one at the worker, and its KV
+  // behind that of the first one.
+  EXPECT_NEAR(result.e2e.max, 400 + 2, 3);
+}
+
+TEST(ClusterSimulationTest, AQueueIsThatOfTheTextbook) {
+  // One server, constant service of 11 ms (10 tokens and a step), 80% used:
+  // Poisson arrivals wait rho / (2 (1 - rho)) times the service on average
+  // (Pollaczek and Khinchine). One at a time, as the budget has room for one.
+  SimulationOptions options = PlainCluster(0, 1);
+  options.profile.decode.token_budget = 10;
+  options.profile.decode.max_sequences = 5;
+  options.placement = "least-load";
+  const double service = 0.011;
+  const double load = 0.8;
+  const auto requests = Poisson(load / service, 4000, {10, 10}, {1, 1});
+  const SimulationResult result =
+      Simulate(options, requests, absl::Seconds(4000));
+  EXPECT_EQ(result.finished, result.offered);
+  const double wait = load / (2 * (1 - load)) * service;
+  EXPECT_NEAR(result.ttft.mean, 1e3 * (service + wait), 0.05 * 1e3 * wait);
+  EXPECT_NEAR(result.decode.busy, load, 0.01);
+}
+
+TEST(ClusterSimulationTest, LittlesLawHoldsForTheBatch) {
+  SimulationOptions options = PlainCluster(1, 1);
+  options.allow_local_prefill = false;
+  options.profile.prefill.cost.step.per_token = 1e-5;
+  options.profile.decode.cost.step = {.fixed = 0.01};
+  const auto requests = Poisson(10, 1000, {10, 10}, {101, 101});
+  const SimulationResult result =
+      Simulate(options, requests, absl::Seconds(1000));
+  // Ten a second, a hundred steps of 10 ms each.
+  EXPECT_NEAR(result.decode.batch * result.decode.busy, 10, 0.3);
+  EXPECT_NEAR(result.tpot.p50, 10, 0.2);
+}
+
+TEST(ClusterSimulationTest, EveryRequestHasOneEnd) {
+  std::mt19937_64 random(5);
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(seed);
+    SimulationOptions options =
+        PlainCluster(static_cast<int32_t>(random() % 4),
+                     1 + static_cast<int32_t>(random() % 4));
+    options.allow_local_prefill = options.num_prefill == 0 || random() % 2 == 0;
+    options.placement = random() % 2 == 0 ? "least-load" : "cost-model";
+    options.profile.link_bytes_per_second = random() % 2 == 0 ? 0 : 1e6;
+    options.profile.decode.total_blocks =
+        40 + static_cast<int32_t>(random() % 100);
+    options.profile.prefill.total_blocks = 40;
+    options.profile.prefill.max_sequences = 4;
+    options.profile.prefill.max_queued_tokens = 2000;
+    options.timeout_seconds = 20;
+    if (random() % 2 == 0) options.targets.ttft = absl::Milliseconds(500);
+    if (random() % 2 == 0) options.targets.itl = absl::Milliseconds(20);
+    const auto requests = Poisson(5 + static_cast<double>(random() % 40), 20,
+                                  {1, 700}, {1, 60}, seed);
+    const SimulationResult result =
+        Simulate(options, requests, absl::Seconds(20));
+    EXPECT_EQ(result.offered, static_cast<int64_t>(requests.size()));
+    EXPECT_EQ(result.finished + result.rejected + result.unfinished,
+              result.offered);
+    EXPECT_LE(result.met, result.finished);
+    EXPECT_DOUBLE_EQ(
+        result.attainment,
+        static_cast<double>(result.met) / static_cast<double>(result.offered));
+    EXPECT_LE(result.prefill.busy, 1 + 1e-9);
+    EXPECT_LE(result.decode.busy, 1 + 1e-9);
+    EXPECT_LE(result.decode.kv_blocks, 1);
+  }
+}
+
+TEST(ClusterSimulationTest, FastForwardChangesNothing) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(seed);
+    SimulationOptions options = PlainCluster(2, 3);
+    options.profile.decode.cost.step.per_context_token = 1e-6;
+    options.profile.decode.cost.per_prompt_context_token = 1e-7;
+    options.profile.link_bytes_per_second = 1e7;
+    const auto requests = Poisson(8, 60, {1, 600}, {1, 200}, seed);
+    const SimulationResult fast =
+        Simulate(options, requests, absl::Seconds(60));
+    options.fast_forward = false;
+    const SimulationResult slow =
+        Simulate(options, requests, absl::Seconds(60));
+    EXPECT_EQ(fast.finished, slow.finished);
+    EXPECT_EQ(fast.local_prefills, slow.local_prefills);
+    EXPECT_EQ(fast.decode.steps, slow.decode.steps);
+    EXPECT_NEAR(fast.ttft.mean, slow.ttft.mean, 1e-6 * slow.ttft.mean);
+    EXPECT_NEAR(fast.tpot.p99, slow.tpot.p99, 1e-6 * slow.tpot.p99);
+    EXPECT_NEAR(fast.longest_gap.max, slow.longest_gap.max, 1e-3);
+    EXPECT_NEAR(fast.itl.mean, slow.itl.mean, 1e-6 * slow.itl.mean);
+  }
+}
+
+TEST(ClusterSimulationTest, TheSameSeedGivesTheSameResult) {
+  const SimulationOptions options = PlainCluster(1, 2);
+  const auto run = [&](uint64_t seed) {
+    return SimulationJson(Simulate(options,
+                                   Poisson(8, 30, {1, 300}, {1, 50}, seed),
+                                   absl::Seconds(30)))
+        .dump();
+  };
+  EXPECT_EQ(run(1), run(1));
+  EXPECT_NE(run(1), run(2));
+}
+
+TEST(ClusterSimulationTest, WhatCannotBeHeldIsRejected) {
+  SimulationOptions options = PlainCluster(0, 1);
+  options.profile.decode.max_context = 100;
+  const SimulationResult result =
+      Simulate(options, {At(0, 90, 20), At(0.1, 50, 20)}, absl::Seconds(1));
+  EXPECT_EQ(result.rejected, 1);
+  EXPECT_EQ(result.finished, 1);
+  EXPECT_EQ(result.attainment, 0.5);
+}
+
+TEST(ClusterSimulationTest, OverloadCountsAgainstTheCluster) {
+  SimulationOptions options = PlainCluster(1, 1);
+  options.targets.ttft = absl::Milliseconds(300);
+  options.timeout_seconds = 30;
+  // About nine times as much as it can take.
+  const auto requests = Poisson(100, 30, {100, 100}, {1, 1});
+  const SimulationResult result =
+      Simulate(options, requests, absl::Seconds(30));
+  EXPECT_GT(result.rejected + result.unfinished, 0);
+  EXPECT_LT(result.attainment, 0.3);
+  // Those that are too late do not keep the others from being in time.
+  EXPECT_GT(result.attainment, 0.05);
+  options.most_misses = 50;
+  const SimulationResult early = Simulate(options, requests, absl::Seconds(30));
+  EXPECT_TRUE(early.stopped_early);
+  EXPECT_LE(early.attainment, result.attainment);
+}
+
+TEST(ClusterSimulationTest, NamesWhatIsWrongWithItsOptions) {
+  const auto message = [](const SimulationOptions& options) {
+    return std::string(Validate(options).message());
+  };
+  EXPECT_EQ(message(PlainCluster(1, 1)), "");
+  EXPECT_THAT(message(PlainCluster(1, 0)), testing::HasSubstr("0 decode"));
+  SimulationOptions options = PlainCluster(0, 1);
+  options.allow_local_prefill = false;
+  EXPECT_THAT(message(options), testing::HasSubstr("without prefill workers"));
+  options = PlainCluster(1, 1);
+  options.placement = "by-hand";
+  EXPECT_THAT(message(options), testing::HasSubstr("by-hand"));
+  options = PlainCluster(1, 1);
+  options.profile.decode.max_sequences = 1000;
+  EXPECT_THAT(message(options), testing::HasSubstr("max_sequences"));
+}
+
+}  // namespace
+}  // namespace baton::planner
