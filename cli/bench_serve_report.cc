@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/report_page.h"
 #include "model_tools/svg_plot.h"
 
 namespace baton::cli {
@@ -13,7 +14,6 @@ namespace {
 using load_generator::Capacity;
 using load_generator::CapacityTrial;
 using load_generator::RequestRecord;
-using model_tools::EscapeXml;
 using model_tools::PlotLine;
 using model_tools::PlotPanel;
 using model_tools::PlotPoint;
@@ -181,22 +181,8 @@ ordered_json BenchServeJson(const BenchServeReport& report, bool with_records) {
 }
 
 std::string BenchServeHtml(const BenchServeReport& report) {
-  const std::vector<PlotPanel> panels = Panels(report);
-  std::string plots;
-  // Two side by side.
-  for (size_t i = 0; i < panels.size(); i += 2) {
-    const size_t count = std::min<size_t>(2, panels.size() - i);
-    absl::StrAppend(&plots, model_tools::RenderSvg(
-                                "", absl::MakeSpan(panels).subspan(i, count)));
-  }
-  return absl::StrCat(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-      "<title>baton bench serve</title>\n<style>body{font-family:sans-serif;"
-      "color:#222;max-width:960px;margin:2em auto;padding:0 1em}"
-      "pre{background:#f6f6f6;padding:1em;overflow-x:auto}"
-      "svg{max-width:100%;height:auto}</style></head><body>\n<h1>Load on ",
-      EscapeXml(report.target), "</h1>\n<pre>",
-      EscapeXml(BenchServeText(report)), "</pre>\n", plots, "</body></html>\n");
+  return ReportPage("baton bench serve", absl::StrCat("Load on ", report.target),
+                    BenchServeText(report), Panels(report));
 }
 
 }  // namespace baton::cli

@@ -38,6 +38,9 @@ void AddDoctorCommand(CLI::App* app, const std::string& program,
 void AddExplainCommand(CLI::App* app, const std::string& program,
                        Command* chosen);
 void AddKeyCommand(CLI::App* app, const std::string& program, Command* chosen);
+void AddPlanCommand(CLI::App* app, const std::string& program, Command* chosen);
+void AddPlanProfileCommand(CLI::App* plan, const std::string& program,
+                           Command* chosen);
 void AddPerplexityCommand(CLI::App* app, const std::string& program,
                           Command* chosen);
 void AddQuantizeCommand(CLI::App* app, const std::string& program,

@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   baton::cli::AddExplainCommand(&app, program, &chosen);
   baton::cli::AddKeyCommand(&app, program, &chosen);
   baton::cli::AddPerplexityCommand(&app, program, &chosen);
+  baton::cli::AddPlanCommand(&app, program, &chosen);
   baton::cli::AddQuantizeCommand(&app, program, &chosen);
   baton::cli::AddSynthCommand(&app, program, &chosen);
   if (argc < 2) {

@@ -4,6 +4,25 @@
 #include <vector>
 
 namespace baton::router {
+namespace {
+
+void SetCosts(const scheduling::WorkerSnapshot& worker,
+              v1::WorkerCosts* costs) {
+  costs->set_block_size(static_cast<uint32_t>(worker.block_size));
+  costs->set_max_sequences(static_cast<uint32_t>(worker.max_sequences));
+  costs->set_max_context(static_cast<uint32_t>(worker.max_context));
+  costs->set_token_budget(static_cast<uint32_t>(worker.token_budget));
+  costs->set_max_queued_tokens(static_cast<uint64_t>(worker.max_queued_tokens));
+  costs->set_kv_bytes_per_token(
+      static_cast<uint64_t>(worker.kv_bytes_per_token));
+  costs->set_num_layers(static_cast<uint32_t>(worker.num_layers));
+  costs->set_fixed_seconds(worker.step_cost.fixed);
+  costs->set_seconds_per_token(worker.step_cost.per_token);
+  costs->set_seconds_per_context_token(worker.step_cost.per_context_token);
+  costs->set_seconds_per_sequence(worker.step_cost.per_sequence);
+}
+
+}  // namespace
 
 v1::GetClusterResponse DescribeCluster(const WorkerRegistry& registry,
                                        absl::Time now) {
@@ -30,6 +49,7 @@ v1::GetClusterResponse DescribeCluster(const WorkerRegistry& registry,
       status->set_running(static_cast<uint32_t>(s.running));
       status->set_waiting(static_cast<uint32_t>(s.waiting));
       status->set_free_blocks(static_cast<uint32_t>(s.free_blocks));
+      SetCosts(s, status->mutable_costs());
     }
   }
   for (const WorkerRegistry::Link& link : registry.Links(now)) {

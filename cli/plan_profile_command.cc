@@ -1,0 +1,73 @@
+// `baton plan profile`: what the workers of a cluster measured of themselves,
+// as a file for `baton plan --profile`.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "cli/measured_profile.h"
+#include "cli/router_connection.h"
+#include "common/status_macros.h"
+#include "model_tools/output_file.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(5);
+
+struct PlanProfileFlags {
+  RouterFlags router;
+  std::string file;
+};
+
+absl::Status WriteProfile(const PlanProfileFlags& flags) {
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> router,
+                         ConnectToRouter(flags.router, kTimeout));
+  BATON_ASSIGN_OR_RETURN(const v1::GetClusterResponse cluster,
+                         router->GetCluster(kTimeout));
+  BATON_ASSIGN_OR_RETURN(const planner::ClusterProfile profile,
+                         MeasuredProfile(cluster));
+  const std::string json = absl::StrCat(ProfileJson(profile).dump(1), "\n");
+  if (flags.file == "-") {
+    std::fputs(json.c_str(), stdout);
+    return absl::OkStatus();
+  }
+  BATON_RETURN_IF_ERROR(model_tools::WriteTextFile(flags.file, json));
+  std::printf("%s: %s\n", flags.file.c_str(), profile.source.c_str());
+  return absl::OkStatus();
+}
+
+int RunPlanProfile(const PlanProfileFlags& flags) {
+  const absl::Status status = WriteProfile(flags);
+  if (status.ok()) return kExitOk;
+  std::fprintf(stderr, "baton plan profile: %s\n",
+               std::string(status.message()).c_str());
+  return kExitFailed;
+}
+
+}  // namespace
+
+void AddPlanProfileCommand(CLI::App* plan, const std::string& program,
+                           Command* chosen) {
+  auto flags = std::make_shared<PlanProfileFlags>();
+  CLI::App* profile = plan->add_subcommand(
+      "profile", "Write what the workers of a cluster measured of themselves");
+  profile
+      ->add_option("FILE", flags->file, "To be written; - for standard output")
+      ->required();
+  profile->add_option("--router", flags->router.address, "Its gRPC, HOST:PORT")
+      ->capture_default_str();
+  AddCredentialFlags(profile, &flags->router);
+  profile->footer(absl::StrCat("Example, after some load:\n  ", program,
+                               " plan profile cluster.json\n"));
+  profile->callback([flags, chosen] {
+    *chosen = [flags] { return RunPlanProfile(*flags); };
+  });
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,83 @@
+#include "cli/measured_profile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace baton::cli {
+namespace {
+
+v1::WorkerStatus* AddWorker(const char* role, double fixed,
+                            v1::GetClusterResponse* cluster) {
+  v1::WorkerStatus* worker = cluster->add_workers();
+  worker->set_role(role);
+  worker->set_total_blocks(500);
+  v1::WorkerCosts* costs = worker->mutable_costs();
+  costs->set_block_size(16);
+  costs->set_max_sequences(64);
+  costs->set_max_context(2048);
+  costs->set_token_budget(256);
+  costs->set_kv_bytes_per_token(1 << 16);
+  costs->set_num_layers(12);
+  costs->set_fixed_seconds(fixed);
+  costs->set_seconds_per_token(fixed / 10);
+  return worker;
+}
+
+TEST(MeasuredProfileTest, TakesTheMeanOfThoseThatKnow) {
+  v1::GetClusterResponse cluster;
+  AddWorker("decode", 0.010, &cluster);
+  AddWorker("decode", 0.020, &cluster)->set_total_blocks(400);
+  AddWorker("decode", 0, &cluster);
+  AddWorker("prefill", 0.030, &cluster);
+  for (const double bandwidth : {1e9, 0.0, 5e9, 2e9}) {
+    v1::LinkStatus* link = cluster.add_links();
+    link->set_bandwidth_bytes(bandwidth);
+    link->set_latency_seconds(bandwidth / 1e15);
+  }
+  const auto profile = MeasuredProfile(cluster);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_DOUBLE_EQ(profile->decode.cost.step.fixed, 0.015);
+  EXPECT_DOUBLE_EQ(profile->decode.cost.step.per_token, 0.0015);
+  EXPECT_EQ(profile->decode.total_blocks, 400);
+  EXPECT_DOUBLE_EQ(profile->prefill.cost.step.fixed, 0.030);
+  EXPECT_EQ(profile->kv_bytes_per_token, 1 << 16);
+  EXPECT_EQ(profile->num_layers, 12);
+  EXPECT_EQ(profile->link_bytes_per_second, 2e9);
+  EXPECT_DOUBLE_EQ(profile->link_latency_seconds, 2e-6);
+}
+
+TEST(MeasuredProfileTest, PrefillWorkersThatKnowNothingAreAsTheOthers) {
+  v1::GetClusterResponse cluster;
+  AddWorker("decode", 0.010, &cluster);
+  AddWorker("prefill", 0, &cluster);
+  const auto profile = MeasuredProfile(cluster);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_DOUBLE_EQ(profile->prefill.cost.step.fixed, 0.010);
+  EXPECT_EQ(profile->link_bytes_per_second, 0);
+}
+
+TEST(MeasuredProfileTest, SaysWhatToDoWhenNothingWasMeasured) {
+  v1::GetClusterResponse cluster;
+  AddWorker("decode", 0, &cluster);
+  const auto profile = MeasuredProfile(cluster);
+  EXPECT_TRUE(absl::IsFailedPrecondition(profile.status()));
+  EXPECT_THAT(std::string(profile.status().message()),
+              testing::HasSubstr("bench serve"));
+}
+
+// Whatever a router of another release says.
+TEST(MeasuredProfileTest, HoldsAgainstNumbersThatMakeNoSense) {
+  v1::GetClusterResponse cluster;
+  v1::WorkerStatus* worker = AddWorker("decode", 0.010, &cluster);
+  worker->mutable_costs()->set_token_budget(0);
+  worker->mutable_costs()->set_max_sequences(4'000'000'000u);
+  worker->mutable_costs()->set_kv_bytes_per_token(~uint64_t{0});
+  const auto profile = MeasuredProfile(cluster);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_EQ(profile->decode.token_budget, 1);
+  EXPECT_EQ(profile->decode.max_sequences, 1);
+  EXPECT_GT(profile->kv_bytes_per_token, 0);
+}
+
+}  // namespace
+}  // namespace baton::cli
