@@ -18,7 +18,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(5);
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(5);
 
 struct PlanProfileFlags {
   RouterFlags router;
@@ -27,9 +27,9 @@ struct PlanProfileFlags {
 
 absl::Status WriteProfile(const PlanProfileFlags& flags) {
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> router,
-                         ConnectToRouter(flags.router, kTimeout));
+                         ConnectToRouter(flags.router, kAnswerTimeout));
   BATON_ASSIGN_OR_RETURN(const v1::GetClusterResponse cluster,
-                         router->GetCluster(kTimeout));
+                         router->GetCluster(kAnswerTimeout));
   BATON_ASSIGN_OR_RETURN(const planner::ClusterProfile profile,
                          MeasuredProfile(cluster));
   const std::string json = absl::StrCat(ProfileJson(profile).dump(1), "\n");

@@ -19,7 +19,7 @@ using planner::PlanTrial;
 using planner::SensitivityCell;
 using planner::SimulationResult;
 
-double Millis(absl::Duration duration) {
+double InMillis(absl::Duration duration) {
   return absl::ToDoubleMilliseconds(duration);
 }
 
@@ -135,7 +135,7 @@ void AppendSensitivity(const PlanReport& report, std::string* out) {
 std::string TargetsText(const workload::Targets& targets) {
   const auto one = [](const char* name, absl::Duration target) {
     return target > absl::ZeroDuration()
-               ? absl::StrFormat("%s %g ms", name, Millis(target))
+               ? absl::StrFormat("%s %g ms", name, InMillis(target))
                : absl::StrCat(name, " any");
   };
   return absl::StrCat(one("TTFT", targets.ttft), ", ", one("ITL", targets.itl));
@@ -241,8 +241,8 @@ ordered_json PlanJson(const PlanReport& report) {
           {"version", 1},
           {"source", report.source},
           {"placement", report.simulation.placement},
-          {"ttft_target_ms", Millis(report.simulation.targets.ttft)},
-          {"itl_target_ms", Millis(report.simulation.targets.itl)},
+          {"ttft_target_ms", InMillis(report.simulation.targets.ttft)},
+          {"itl_target_ms", InMillis(report.simulation.targets.itl)},
           {"attainment_wanted", report.attainment},
           {"requests", report.requests},
           {"requests_per_second", report.rate()},

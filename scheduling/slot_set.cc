@@ -9,7 +9,7 @@
 namespace baton::scheduling {
 namespace {
 
-constexpr size_t kMinCapacity = 8;
+constexpr size_t kMinMembers = 8;
 // An array in the pool, its place in the list of free ones, and what malloc
 // keeps of it.
 constexpr int64_t kPerLarge =
@@ -35,17 +35,17 @@ bool SlotSetPool::Reserve(Slots* slots, size_t capacity, int64_t most_bytes) {
 bool SlotSetPool::MakeLarge(SlotSet* set, int64_t most_bytes) {
   uint32_t place = 0;
   if (free_.empty()) {
-    if (BytesOf(kMinCapacity) + kPerLarge > most_bytes) return false;
+    if (BytesOf(kMinMembers) + kPerLarge > most_bytes) return false;
     place = static_cast<uint32_t>(large_.size());
     large_.emplace_back();
     bytes_ += kPerLarge;
   } else {
-    if (BytesOf(kMinCapacity) > most_bytes) return false;
+    if (BytesOf(kMinMembers) > most_bytes) return false;
     place = free_.back();
     free_.pop_back();
   }
   Slots* const slots = &large_[place];
-  CHECK(Reserve(slots, kMinCapacity, most_bytes));
+  CHECK(Reserve(slots, kMinMembers, most_bytes));
   slots->assign(set->slots_.begin(), set->slots_.end());
   set->size_ = kMaxSlots;
   set->slots_ = {static_cast<Slot>(place), static_cast<Slot>(place >> 16), 0};

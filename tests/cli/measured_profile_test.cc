@@ -6,8 +6,8 @@
 namespace baton::cli {
 namespace {
 
-v1::WorkerStatus* AddWorker(const char* role, double fixed,
-                            v1::GetClusterResponse* cluster) {
+v1::WorkerStatus* AddMeasuredWorker(const char* role, double fixed,
+                                    v1::GetClusterResponse* cluster) {
   v1::WorkerStatus* worker = cluster->add_workers();
   worker->set_role(role);
   worker->set_total_blocks(500);
@@ -25,10 +25,10 @@ v1::WorkerStatus* AddWorker(const char* role, double fixed,
 
 TEST(MeasuredProfileTest, TakesTheMeanOfThoseThatKnow) {
   v1::GetClusterResponse cluster;
-  AddWorker("decode", 0.010, &cluster);
-  AddWorker("decode", 0.020, &cluster)->set_total_blocks(400);
-  AddWorker("decode", 0, &cluster);
-  AddWorker("prefill", 0.030, &cluster);
+  AddMeasuredWorker("decode", 0.010, &cluster);
+  AddMeasuredWorker("decode", 0.020, &cluster)->set_total_blocks(400);
+  AddMeasuredWorker("decode", 0, &cluster);
+  AddMeasuredWorker("prefill", 0.030, &cluster);
   for (const double bandwidth : {1e9, 0.0, 5e9, 2e9}) {
     v1::LinkStatus* link = cluster.add_links();
     link->set_bandwidth_bytes(bandwidth);
@@ -48,8 +48,8 @@ TEST(MeasuredProfileTest, TakesTheMeanOfThoseThatKnow) {
 
 TEST(MeasuredProfileTest, PrefillWorkersThatKnowNothingAreAsTheOthers) {
   v1::GetClusterResponse cluster;
-  AddWorker("decode", 0.010, &cluster);
-  AddWorker("prefill", 0, &cluster);
+  AddMeasuredWorker("decode", 0.010, &cluster);
+  AddMeasuredWorker("prefill", 0, &cluster);
   const auto profile = MeasuredProfile(cluster);
   ASSERT_TRUE(profile.ok()) << profile.status();
   EXPECT_DOUBLE_EQ(profile->prefill.cost.step.fixed, 0.010);
@@ -58,7 +58,7 @@ TEST(MeasuredProfileTest, PrefillWorkersThatKnowNothingAreAsTheOthers) {
 
 TEST(MeasuredProfileTest, SaysWhatToDoWhenNothingWasMeasured) {
   v1::GetClusterResponse cluster;
-  AddWorker("decode", 0, &cluster);
+  AddMeasuredWorker("decode", 0, &cluster);
   const auto profile = MeasuredProfile(cluster);
   EXPECT_TRUE(absl::IsFailedPrecondition(profile.status()));
   EXPECT_THAT(std::string(profile.status().message()),
@@ -68,7 +68,7 @@ TEST(MeasuredProfileTest, SaysWhatToDoWhenNothingWasMeasured) {
 // Whatever a router of another release says.
 TEST(MeasuredProfileTest, HoldsAgainstNumbersThatMakeNoSense) {
   v1::GetClusterResponse cluster;
-  v1::WorkerStatus* worker = AddWorker("decode", 0.010, &cluster);
+  v1::WorkerStatus* worker = AddMeasuredWorker("decode", 0.010, &cluster);
   worker->mutable_costs()->set_token_budget(0);
   worker->mutable_costs()->set_max_sequences(4'000'000'000u);
   worker->mutable_costs()->set_kv_bytes_per_token(~uint64_t{0});

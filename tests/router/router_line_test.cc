@@ -17,7 +17,7 @@ using test::AwaitThat;
 using test::FakeWorker;
 using testing::HasSubstr;
 
-constexpr uint32_t kEos = 2044;
+constexpr uint32_t kEnd = 2044;
 const std::string kLabels =
     "{model_name=\"stories\",role=\"router\",worker=\"router\"";
 const std::string kWaiting =
@@ -74,7 +74,7 @@ class RouterLineTest : public RouterTest {
   }
   // The last one ends.
   void End() {
-    decode_->SendToken(attempt_, std::exchange(index_, 0), kEos,
+    decode_->SendToken(attempt_, std::exchange(index_, 0), kEnd,
                        v1::FINISH_REASON_STOP);
     decode_->SendOk(attempt_);
   }
