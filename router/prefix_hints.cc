@@ -10,8 +10,8 @@ namespace {
 
 using scheduling::WorkerId;
 
-// Names that are applied in one turn, about; a name takes about 0.1 us.
-constexpr int kNamesPerTurn = 8192;
+// Names that are applied in one turn, about: half a millisecond.
+constexpr int kNamesPerTurn = 4096;
 // A request that waits asks again after this.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
 

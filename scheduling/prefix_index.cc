@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "absl/hash/hash.h"
 #include "common/log.h"
@@ -21,6 +22,8 @@ constexpr int64_t kCleanedPerBlock = 8;
 constexpr int64_t kCleanedPerTurn = 8192;
 // Names that are on their way from memory while the ones before are handled.
 constexpr size_t kAhead = 12;
+// Members of two sets that are compared at a time.
+constexpr size_t kStride = 32;
 
 size_t NumParts(int64_t max_bytes) {
   const int64_t parts =
@@ -260,10 +263,28 @@ SlotSet PrefixIndex::WorkersOf(const Hash128& name) {
   return entry == nullptr ? SlotSet() : entry->workers;
 }
 
-void PrefixIndex::Raise(const SlotSet& workers, int32_t blocks) {
-  for (Slot slot : sets_.View(workers)) {
-    if (blocks_[slot] == 0) raised_.push_back(slot);
-    blocks_[slot] = std::max(blocks_[slot], blocks);
+void PrefixIndex::Raise(const SlotSet& workers, const SlotSet& further,
+                        int32_t blocks) {
+  const absl::Span<const Slot> all = sets_.View(workers);
+  const absl::Span<const Slot> others = sets_.View(further);
+  size_t other = 0;
+  for (size_t i = 0; i < all.size();) {
+    // Large sets are alike for long stretches.
+    while (i + kStride <= all.size() && other + kStride <= others.size() &&
+           std::memcmp(&all[i], &others[other], kStride * sizeof(Slot)) == 0) {
+      i += kStride;
+      other += kStride;
+    }
+    if (i == all.size()) return;
+    while (other < others.size() && others[other] < all[i]) ++other;
+    if (other < others.size() && others[other] == all[i]) {
+      ++i;
+      ++other;
+      continue;
+    }
+    int32_t& raised = blocks_[all[i++]];
+    if (raised == 0) raised_.push_back(all[i - 1]);
+    raised = std::max(raised, blocks);
   }
 }
 
@@ -271,7 +292,7 @@ void PrefixIndex::Narrow(const Stretch& stretch) {
   // Whoever has the first block has the last one, too, or more.
   if (sets_.Contains(stretch.at_last, stretch.at_first)) return;
   if (stretch.last == stretch.first + 1) {
-    Raise(stretch.at_first, stretch.last);
+    Raise(stretch.at_first, stretch.at_last, stretch.last);
   } else {
     narrower_.push_back(stretch);
   }
@@ -285,7 +306,7 @@ void PrefixIndex::Match(absl::Span<const Hash128> chain,
   const SlotSet at_first = WorkersOf(chain.front());
   if (at_first.empty()) return;
   const SlotSet at_end = end == 0 ? at_first : WorkersOf(chain.back());
-  Raise(at_end, end + 1);
+  Raise(at_end, SlotSet(), end + 1);
   narrower_.clear();
   if (end > 0) Narrow({0, end, at_first, at_end});
   while (!narrower_.empty()) {

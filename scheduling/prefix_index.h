@@ -137,8 +137,8 @@ class PrefixIndex final {
   // Some workers stop between two blocks, the last of which may be right behind
   // the first.
   void Narrow(const Stretch& stretch);
-  // These have so many blocks, or more.
-  void Raise(const SlotSet& workers, int32_t blocks);
+  // Those of `workers` that are not in `further` have so many blocks, or more.
+  void Raise(const SlotSet& workers, const SlotSet& further, int32_t blocks);
 
   const int64_t max_bytes_;
   std::vector<Part> parts_;  // a power of two
