@@ -10,10 +10,9 @@ namespace {
 
 // Old steps lose half of their weight in about 70.
 constexpr double kForgetting = 0.99;
-// Of what nothing is known; in units of the first step's time.
-constexpr double kPrior = 1e3;
-// The covariance of directions that no step excites must not grow for ever.
-constexpr double kMaxTrace = 1e5;
+// How much staying where one is weighs against the steps, relative to them: it
+// decides in directions that no step tells anything of, and in no others.
+constexpr double kStay = 1e-6;
 constexpr int64_t kStepsToKnow = 3;
 constexpr double kErrorForgetting = 0.95;
 
@@ -21,6 +20,62 @@ constexpr double kErrorForgetting = 0.95;
 constexpr double kTokens = 1e2;
 constexpr double kContext = 1e4;
 constexpr double kSequences = 1e1;
+
+constexpr size_t kTerms = 4;
+using Vector = std::array<double, kTerms>;
+using Matrix = std::array<Vector, kTerms>;
+
+// Solves for the terms in `set`, a bit each; the others are 0. By Cholesky's
+// decomposition. REQUIRES: the matrix is positive definite.
+Vector Solve(const Matrix& squares, const Vector& products, unsigned set) {
+  Matrix low{};
+  Vector solution{};
+  for (size_t i = 0; i < kTerms; ++i) {
+    if ((set >> i & 1) == 0) continue;
+    for (size_t j = 0; j <= i; ++j) {
+      if ((set >> j & 1) == 0) continue;
+      double sum = squares[i][j];
+      for (size_t k = 0; k < j; ++k) sum -= low[i][k] * low[j][k];
+      // Rounding must not make it the root of less than nothing.
+      low[i][j] = i == j ? std::sqrt(std::max(sum, 1e-15 * squares[i][i]))
+                         : sum / low[j][j];
+    }
+    double sum = products[i];
+    for (size_t k = 0; k < i; ++k) sum -= low[i][k] * solution[k];
+    solution[i] = sum / low[i][i];
+  }
+  for (size_t i = kTerms; i-- > 0;) {
+    if ((set >> i & 1) == 0) continue;
+    double sum = solution[i];
+    for (size_t k = i + 1; k < kTerms; ++k) sum -= low[k][i] * solution[k];
+    solution[i] = sum / low[i][i];
+  }
+  return solution;
+}
+
+// The least squares among terms that are not negative: of the sets of terms
+// that come out so when the others are 0, the one that fits best. There are
+// sixteen; mostly the first one, all terms, will do.
+Vector LeastSquares(const Matrix& squares, const Vector& products) {
+  constexpr unsigned kAll = (1u << kTerms) - 1;
+  Vector best{};
+  double best_fit = 0;  // of no terms at all
+  for (unsigned set = kAll; set > 0; --set) {
+    const Vector solution = Solve(squares, products, set);
+    if (std::any_of(solution.begin(), solution.end(),
+                    [](double term) { return !(term >= 0); })) {
+      continue;
+    }
+    if (set == kAll) return solution;
+    // How much of the squares a solution takes away.
+    double fit = 0;
+    for (size_t i = 0; i < kTerms; ++i) fit += products[i] * solution[i];
+    if (fit <= best_fit) continue;
+    best = solution;
+    best_fit = fit;
+  }
+  return best;
+}
 
 }  // namespace
 
@@ -54,10 +109,6 @@ double StepCost::PrefillSeconds(int64_t computed, int64_t tokens,
          Seconds({tokens, ContextTokens(computed, tokens), 1});
 }
 
-StepCostModel::StepCostModel() {
-  for (size_t i = 0; i < kTerms; ++i) covariance_[i][i] = kPrior;
-}
-
 StepCostModel::Vector StepCostModel::Features(const StepShape& shape) {
   return {1, static_cast<double>(shape.tokens) / kTokens,
           static_cast<double>(shape.context_tokens) / kContext,
@@ -82,36 +133,27 @@ void StepCostModel::Observe(const StepShape& shape, double seconds) {
 }
 
 void StepCostModel::Fit(const Vector& x, double y) {
-  Vector px{};
-  for (size_t i = 0; i < kTerms; ++i) {
-    for (size_t j = 0; j < kTerms; ++j) px[i] += covariance_[i][j] * x[j];
-  }
-  double denominator = kForgetting;
-  double predicted = 0;
-  for (size_t i = 0; i < kTerms; ++i) {
-    denominator += x[i] * px[i];
-    predicted += weights_[i] * x[i];
-  }
   double trace = 0;
   for (size_t i = 0; i < kTerms; ++i) {
-    weights_[i] += px[i] / denominator * (y - predicted);
     for (size_t j = 0; j < kTerms; ++j) {
-      covariance_[i][j] =
-          (covariance_[i][j] - px[i] * px[j] / denominator) / kForgetting;
+      squares_[i][j] = kForgetting * squares_[i][j] + x[i] * x[j];
     }
-    trace += covariance_[i][i];
+    products_[i] = kForgetting * products_[i] + x[i] * y;
+    trace += squares_[i][i];
   }
-  if (trace <= kMaxTrace) return;
-  for (Vector& row : covariance_) {
-    for (double& value : row) value *= kMaxTrace / trace;
+  const double stay = kStay * trace / kTerms;
+  Matrix squares = squares_;
+  Vector products = products_;
+  for (size_t i = 0; i < kTerms; ++i) {
+    squares[i][i] += stay;
+    products[i] += stay * weights_[i];
   }
+  weights_ = LeastSquares(squares, products);
 }
 
 void StepCostModel::Publish() {
-  // Terms that the steps so far could not tell apart may come out below zero:
-  // no work takes negative time.
   const auto seconds = [&](size_t term, double scale) {
-    return std::max(0.0, weights_[term]) * unit_ / scale;
+    return weights_[term] * unit_ / scale;
   };
   cost_ = {.fixed = seconds(0, 1),
            .per_token = seconds(1, kTokens),

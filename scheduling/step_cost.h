@@ -6,9 +6,13 @@
 //
 // `tokens` are those that go through the products, `context_tokens` the pairs
 // of a new token and a position that attention reads, `sequences` those that
-// sample a token. The shape is that of ARCHITECTURE section 5; the fit is
-// recursive least squares with forgetting (Ljung, "System Identification",
-// section 11.2), so that it follows a machine that becomes slower.
+// sample a token. The shape is that of ARCHITECTURE section 5; the fit is least
+// squares with forgetting, so that it follows a machine that becomes slower,
+// among terms that are not negative: no work takes less than no time. That is
+// part of the fit, not put upon it: steps of two kinds (streams, and prompts of
+// one length) cannot tell four terms apart, and of two that cancel out, leaving
+// the negative one away would leave the other too large. What steps do not tell
+// stays as it was.
 //
 // Pure: the caller measures. One thread.
 #pragma once
@@ -52,8 +56,6 @@ struct StepCost {
 
 class StepCostModel final {
  public:
-  StepCostModel();
-
   // A step took so long.
   void Observe(const StepShape& shape, double seconds);
 
@@ -69,13 +71,17 @@ class StepCostModel final {
   static constexpr size_t kTerms = 4;
   using Vector = std::array<double, kTerms>;
 
+  using Matrix = std::array<Vector, kTerms>;
+
   static Vector Features(const StepShape& shape);
   void Fit(const Vector& x, double y);
   void Publish();
 
   double unit_ = 0;   // seconds of the first step
   Vector weights_{};  // in units
-  std::array<Vector, kTerms> covariance_{};
+  // Sums over the steps, with forgetting: x x^T and x y.
+  Matrix squares_{};
+  Vector products_{};
   int64_t steps_ = 0;
   StepCost cost_;
   double error_ = 0;

@@ -1,5 +1,7 @@
 #include "scheduling/step_cost.h"
 
+#include <algorithm>
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -113,6 +115,49 @@ TEST(StepCostModelTest, StepsAllAlikeStayPredictable) {
   const StepShape prompt = {512, ContextTokens(0, 512), 1};
   for (int i = 0; i < 10; ++i) model.Observe(prompt, kTrue.Seconds(prompt));
   EXPECT_NEAR(model.cost().Seconds(prompt) / kTrue.Seconds(prompt), 1, 0.05);
+}
+
+// A client after the other, with prompts of about one length: two kinds of
+// steps, which cannot tell four terms apart.
+TEST(StepCostModelTest, PromptsAllAlikeStayPredictable) {
+  std::mt19937 random(4);
+  StepCostModel model;
+  double worst = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const int64_t tokens = 300 + static_cast<int64_t>(random() % 20);
+    const StepShape prompt = {tokens, ContextTokens(0, tokens), 1};
+    const StepShape stream = {1, ContextTokens(tokens + i % 8, 1), 1};
+    const double noise =
+        1 + (static_cast<double>(random() % 1000) / 1000 - 0.5) * 0.3;
+    const StepShape& shape = i % 8 == 0 ? prompt : stream;
+    model.Observe(shape, kTrue.Seconds(shape) * noise);
+    if (i < 100) continue;
+    const double off = model.cost().Seconds(prompt) / kTrue.Seconds(prompt) - 1;
+    worst = std::max(worst, std::abs(off));
+  }
+  EXPECT_LT(worst, 0.25);
+  EXPECT_LT(model.error(), 0.15);
+  EXPECT_GE(model.cost().fixed, 0);
+  EXPECT_GE(model.cost().per_token, 0);
+  EXPECT_GE(model.cost().per_context_token, 0);
+  EXPECT_GE(model.cost().per_sequence, 0);
+}
+
+// What was learned of prompts is not lost while only streams run.
+TEST(StepCostModelTest, WhatStepsDoNotTellStaysAsItWas) {
+  std::mt19937 random(5);
+  StepCostModel model;
+  for (int i = 0; i < 300; ++i) {
+    const StepShape shape = RandomShape(&random);
+    model.Observe(shape, kTrue.Seconds(shape));
+  }
+  for (int i = 0; i < 20'000; ++i) {
+    const auto streams = static_cast<int64_t>(1 + random() % 8);
+    const StepShape shape = {streams, 500 * streams, streams};
+    model.Observe(shape, kTrue.Seconds(shape));
+  }
+  const StepShape prompt = {512, ContextTokens(0, 512), 1};
+  EXPECT_NEAR(model.cost().Seconds(prompt) / kTrue.Seconds(prompt), 1, 0.1);
 }
 
 TEST(StepCostModelTest, KnowsNothingAtFirst) {
