@@ -1,5 +1,6 @@
 #include "cli/plan_report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -32,6 +33,22 @@ struct PerWorker {
   double prompt_tokens = 0;  // per second, computed there
   double sequences = 0;      // that run, on average
 };
+
+// How many streams of the load a step can have and still keep the target
+// between tokens; 0: there is no target, or none can.
+int32_t MostStreams(const PlanReport& report) {
+  const planner::WorkerProfile& decode = report.simulation.profile.decode;
+  const double target = absl::ToDoubleSeconds(report.simulation.targets.itl);
+  if (target <= 0) return 0;
+  const scheduling::StepCost& step = decode.cost.step;
+  const double context = report.mean_prompt + report.mean_output / 2;
+  const double each =
+      step.per_token + step.per_sequence + step.per_context_token * context;
+  const double most =
+      each > 0 ? (target - step.fixed) / each : decode.max_sequences;
+  return static_cast<int32_t>(
+      std::clamp(most, 0.0, static_cast<double>(decode.max_sequences)));
+}
 
 PerWorker LoadOf(const planner::PoolUsage& pool, const PlanReport& report) {
   PerWorker each;
@@ -109,6 +126,12 @@ void AppendAutoscaler(const PlanReport& report, std::string* out) {
       "%.0f%%, busy %.0f%%\n",
       each.requests, each.sequences, 100 * r.decode.kv_blocks,
       100 * r.decode.busy);
+  if (const int32_t most = MostStreams(report); most > 0) {
+    absl::StrAppendFormat(out,
+                          "  decode   keeps the ITL target with up to %d "
+                          "sequences: a bound for --max-sequences\n",
+                          most);
+  }
 }
 
 void AppendSensitivity(const PlanReport& report, std::string* out) {
@@ -196,6 +219,7 @@ ordered_json AutoscalerJson(const PlanReport& report) {
   ordered_json json;
   if (r.prefill.workers > 0) json["prefill_worker"] = pool_json(r.prefill);
   json["decode_worker"] = pool_json(r.decode);
+  json["decode_worker"]["most_sequences_for_itl"] = MostStreams(report);
   return json;
 }
 

@@ -46,6 +46,13 @@ TEST(PlanReportTest, SaysWhatToRunAndWhatEachHasToDo) {
   EXPECT_THAT(text, HasSubstr("prefill  5 requests per second, 1000 prompt"));
   EXPECT_THAT(text, HasSubstr("decode   2.5 requests per second, 8.0 seq"));
   EXPECT_THAT(text, HasSubstr("load x0.5"));
+  // A step of 20 ms has 10 ms for streams of 1 ms each.
+  PlanReport bounded = Report();
+  bounded.simulation.targets.itl = absl::Milliseconds(20);
+  bounded.simulation.profile.decode.cost.step = {.fixed = 0.0099,
+                                                 .per_token = 0.001};
+  EXPECT_THAT(PlanText(bounded), HasSubstr("with up to 10 sequences"));
+  EXPECT_THAT(text, Not(HasSubstr("with up to")));
   EXPECT_THAT(text, Not(HasSubstr("NOT ENOUGH")));
 }
 
