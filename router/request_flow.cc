@@ -362,7 +362,7 @@ void RequestFlow::Publish(absl::Time now) {
   }
   for (const scheduling::Lane lane :
        {scheduling::Lane::kResumed, scheduling::Lane::kOnTime,
-        scheduling::Lane::kPatient}) {
+        scheduling::Lane::kLate, scheduling::Lane::kBatch}) {
     metrics_->SetWaiting(lane, line_.size_of(lane));
   }
   metrics_->Late(line_.num_late() -

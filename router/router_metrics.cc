@@ -69,11 +69,13 @@ RouterMetrics::RouterMetrics(metrics::Metrics* metrics)
                                           "Output tokens handed to clients.")),
       prefix_(metrics) {
   for (const char* stage : kStages) stages_[stage] = Stage(stage);
-  for (const Lane lane : {Lane::kResumed, Lane::kOnTime, Lane::kPatient}) {
-    waiting_in_[static_cast<size_t>(lane)] = metrics_->Gauge(
-        "baton_requests_waiting_by_lane",
-        "Requests waiting for a placement, by lane (resumed, on_time, patient)",
-        {{"lane", LaneName(lane)}});
+  for (const Lane lane :
+       {Lane::kResumed, Lane::kOnTime, Lane::kLate, Lane::kBatch}) {
+    waiting_in_[static_cast<size_t>(lane)] =
+        metrics_->Gauge("baton_requests_waiting_by_lane",
+                        "Requests waiting for a placement, by lane (resumed, "
+                        "on_time, late, batch)",
+                        {{"lane", LaneName(lane)}});
   }
   for (FinishReason reason : {FinishReason::kStop, FinishReason::kLength,
                               FinishReason::kCancelled, FinishReason::kError}) {

@@ -17,6 +17,9 @@ constexpr absl::Duration kDefaultRetryAfter = absl::Seconds(1);
 // Of the drain rate's sums, what is left after one more request.
 constexpr double kKept = 0.95;
 
+// Those that share, the first one first.
+constexpr Lane kShared[] = {Lane::kOnTime, Lane::kLate, Lane::kBatch};
+
 absl::Duration Hint(absl::Duration wait) {
   if (wait <= absl::ZeroDuration()) return kDefaultRetryAfter;
   return std::clamp(wait, kMinRetryAfter, kMaxRetryAfter);
@@ -30,8 +33,10 @@ const char* LaneName(Lane lane) {
       return "resumed";
     case Lane::kOnTime:
       return "on_time";
-    case Lane::kPatient:
-      return "patient";
+    case Lane::kLate:
+      return "late";
+    case Lane::kBatch:
+      return "batch";
   }
   return "unknown";
 }
@@ -64,12 +69,19 @@ WaitingLine::WaitingLine(const Options& options) : options_(options) {
   CHECK_GE(options_.max_requests, 1);
   CHECK_GE(options_.max_late, 0);
   CHECK_GE(options_.on_time_weight, 1);
-  CHECK_GE(options_.patient_weight, 1);
+  CHECK_GE(options_.late_weight, 1);
+  CHECK_GE(options_.batch_weight, 1);
 }
 
 int32_t WaitingLine::WeightOf(Lane lane) const {
-  return lane == Lane::kPatient ? options_.patient_weight
-                                : options_.on_time_weight;
+  switch (lane) {
+    case Lane::kLate:
+      return options_.late_weight;
+    case Lane::kBatch:
+      return options_.batch_weight;
+    default:
+      return options_.on_time_weight;
+  }
 }
 
 WaitingLine::Order WaitingLine::OrderOf(const WaitingRequest& request,
@@ -89,14 +101,12 @@ WaitingLine::Admission WaitingLine::Admit(const WaitingRequest& request,
   CHECK_GE(request.weight, 1);
   MoveLate(now);
   Admission admission;
-  Lane lane = Lane::kPatient;
-  bool late = false;
-  if (request.request_class == RequestClass::kInteractive) {
-    const absl::Time turn = now + WaitFor(TokensAhead(request, Lane::kOnTime));
-    late = turn > request.start_by;
-    if (!late) lane = Lane::kOnTime;
+  Lane lane = LaneOf(request);
+  if (lane == Lane::kOnTime) {
+    const absl::Time turn = now + WaitFor(TokensAhead(request, lane));
+    if (turn > request.start_by) lane = Lane::kLate;
     // Nothing is too late for an idle cluster.
-    if (late && !empty() && late_ >= options_.max_late) {
+    if (lane == Lane::kLate && !empty() && late_ >= options_.max_late) {
       admission.verdict = Admission::Verdict::kLate;
       admission.retry_after = Hint(turn - request.start_by);
       return admission;
@@ -111,22 +121,23 @@ WaitingLine::Admission WaitingLine::Admit(const WaitingRequest& request,
     }
     Leave(*admission.evicted);
   }
-  if (late) ++num_late_;
-  Join(request, lane, late);
+  Join(request, lane);
   return admission;
 }
 
 void WaitingLine::Resume(const WaitingRequest& request, absl::Time now) {
   CHECK(!waiters_.contains(request.key));
   MoveLate(now);
-  Join(request, Lane::kResumed, false);
+  Join(request, Lane::kResumed);
 }
 
-void WaitingLine::Join(const WaitingRequest& request, Lane lane, bool late) {
+void WaitingLine::Join(const WaitingRequest& request, Lane lane) {
   const Waiter& waiter =
-      waiters_.emplace(request.key, Waiter{request, lane, late, false})
-          .first->second;
-  if (late) ++late_;
+      waiters_.emplace(request.key, Waiter{request, lane}).first->second;
+  if (lane == Lane::kLate) {
+    ++late_;
+    ++num_late_;
+  }
   if (lane == Lane::kOnTime) start_by_.insert({request.start_by, request.key});
   AddToFlow(waiter);
 }
@@ -166,7 +177,7 @@ void WaitingLine::Leave(uint64_t key) {
   const auto it = waiters_.find(key);
   CHECK(it != waiters_.end());
   const Waiter& waiter = it->second;
-  if (waiter.late) --late_;
+  if (waiter.lane == Lane::kLate) --late_;
   if (waiter.lane == Lane::kOnTime) {
     start_by_.erase({waiter.request.start_by, key});
   }
@@ -184,8 +195,7 @@ void WaitingLine::MoveLate(absl::Time now) {
     Waiter& waiter = waiters_.at(start_by_.begin()->second);
     start_by_.erase(start_by_.begin());
     if (!waiter.aside) TakeFromFlow(waiter);
-    waiter.lane = Lane::kPatient;
-    waiter.late = true;
+    waiter.lane = Lane::kLate;
     if (!waiter.aside) AddToFlow(waiter);
     ++late_;
     ++num_late_;
@@ -194,14 +204,12 @@ void WaitingLine::MoveLate(absl::Time now) {
 
 std::optional<Lane> WaitingLine::NextLane() const {
   if (StateOf(Lane::kResumed).count > 0) return Lane::kResumed;
-  const LaneState& on_time = StateOf(Lane::kOnTime);
-  const LaneState& patient = StateOf(Lane::kPatient);
-  if (on_time.count == 0 && patient.count == 0) return std::nullopt;
-  if (patient.count == 0) return Lane::kOnTime;
-  if (on_time.count == 0) return Lane::kPatient;
-  return NextFinish(Lane::kOnTime) <= NextFinish(Lane::kPatient)
-             ? Lane::kOnTime
-             : Lane::kPatient;
+  std::optional<Lane> next;
+  for (const Lane lane : kShared) {
+    if (StateOf(lane).count == 0) continue;
+    if (!next.has_value() || NextFinish(lane) < NextFinish(*next)) next = lane;
+  }
+  return next;
 }
 
 double WaitingLine::NextFinish(Lane lane) const {
@@ -312,8 +320,9 @@ std::optional<uint64_t> WaitingLine::LastOfLargest(const LaneState& lane,
 
 std::optional<uint64_t> WaitingLine::Victim(const WaitingRequest& request,
                                             Lane lane) const {
-  if (lane == Lane::kOnTime && StateOf(Lane::kPatient).count > 0) {
-    return LastOfLargest(StateOf(Lane::kPatient), 0);
+  for (const Lane below : {Lane::kBatch, Lane::kLate}) {
+    if (below <= lane || StateOf(below).count == 0) continue;
+    return LastOfLargest(StateOf(below), 0);
   }
   const LaneState& state = StateOf(lane);
   const auto it = state.flows.find(request.tenant);
@@ -339,10 +348,18 @@ double WaitingLine::TokensAhead(const WaitingRequest& request,
                          flow.weight / request.weight;
     in_lane += std::min(static_cast<double>(flow.tokens), share);
   }
-  const Lane other = lane == Lane::kOnTime ? Lane::kPatient : Lane::kOnTime;
-  const double other_share = in_lane * WeightOf(other) / WeightOf(lane);
-  return StateOf(Lane::kResumed).tokens + in_lane +
-         std::min(static_cast<double>(StateOf(other).tokens), other_share);
+  double ahead = static_cast<double>(StateOf(Lane::kResumed).tokens) + in_lane;
+  for (const Lane other : kShared) {
+    if (other == lane) continue;
+    ahead += std::min(static_cast<double>(StateOf(other).tokens),
+                      in_lane * WeightOf(other) / WeightOf(lane));
+  }
+  return ahead;
+}
+
+Lane WaitingLine::LaneOf(const WaitingRequest& request) {
+  return request.request_class == RequestClass::kBatch ? Lane::kBatch
+                                                       : Lane::kOnTime;
 }
 
 absl::Duration WaitingLine::WaitFor(double tokens) const {
@@ -352,10 +369,7 @@ absl::Duration WaitingLine::WaitFor(double tokens) const {
 }
 
 absl::Duration WaitingLine::PredictedWait(const WaitingRequest& request) const {
-  return WaitFor(
-      TokensAhead(request, request.request_class == RequestClass::kInteractive
-                               ? Lane::kOnTime
-                               : Lane::kPatient));
+  return WaitFor(TokensAhead(request, LaneOf(request)));
 }
 
 bool WaitingLine::IsTightFor(const WaitingRequest& request, absl::Time now) {
@@ -388,8 +402,7 @@ void WaitingLine::CheckInvariants() const {
   int64_t tokens[kLanes] = {};
   for (const auto& [key, waiter] : waiters_) {
     CHECK_EQ(key, waiter.request.key);
-    if (waiter.late) ++late;
-    CHECK(!waiter.late || waiter.lane == Lane::kPatient);
+    if (waiter.lane == Lane::kLate) ++late;
     if (waiter.lane == Lane::kOnTime) {
       ++on_time;
       CHECK(start_by_.contains({waiter.request.start_by, key}));

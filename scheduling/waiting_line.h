@@ -4,19 +4,19 @@
 //   resumed   had their turn, and lost their workers: before all others, in
 //             the order of arrival
 //   on time   of the interactive class, and not late
-//   patient   of the batch class, and interactive ones whose first token
-//             cannot come in time any more: they cost those nothing that still
-//             can be in time
+//   late      of the interactive class, but their first token cannot come in
+//             time any more: they cost those little that still can be in time
+//   batch     of the batch class
 //
-// The last two lanes share what is placed by weight, so that neither starves;
-// in each, tenants do by theirs; of a tenant, the highest priority goes first,
+// The last three lanes share what is placed by weight, so that none starves; in
+// each, tenants do by theirs; of a tenant, the highest priority goes first,
 // then who came first. Sharing is start-time fair queueing (Goyal, Vin and
 // Cheng, 1996), counted in tokens: prompt and most output when a request is
 // placed, of which is given back what was not used. Among the lanes, the one
 // whose next request would end first goes first.
 //
 // The number of waiting requests is bounded. In a full line, a tenant with more
-// in it makes room for one with less, and the patient lane for the other.
+// in it makes room for one with less, and each lane for those above it.
 //
 // Pure: one thread, no clock; `now` never goes back.
 #pragma once
@@ -35,8 +35,8 @@
 
 namespace baton::scheduling {
 
-enum class Lane { kResumed, kOnTime, kPatient };
-inline constexpr size_t kLanes = 3;
+enum class Lane { kResumed, kOnTime, kLate, kBatch };
+inline constexpr size_t kLanes = 4;
 
 // Stable lower-case name ("on_time"), for labels.
 const char* LaneName(Lane lane);
@@ -89,9 +89,10 @@ class WaitingLine final {
     // Most interactive ones that come too late to be in time, >= 0: more are
     // refused at once.
     int32_t max_late = 64;
-    // Of the two lanes, >= 1.
-    int32_t on_time_weight = 9;
-    int32_t patient_weight = 1;
+    // Of the lanes, >= 1.
+    int32_t on_time_weight = 16;
+    int32_t late_weight = 2;
+    int32_t batch_weight = 1;
   };
 
   struct Admission {
@@ -115,7 +116,7 @@ class WaitingLine final {
   void Resume(const WaitingRequest& request, absl::Time now);
 
   // Whose turn it is; none: nobody waits but those set aside. Whoever is late
-  // by now has gone to the patient lane.
+  // by now has gone to that lane.
   std::optional<uint64_t> Next(absl::Time now);
   // It cannot be placed for reasons of its own: the others go on without it,
   // until EndTurn. REQUIRES: it waits.
@@ -142,7 +143,7 @@ class WaitingLine final {
   // own and those of lanes before its own; others share with it.
   // REQUIRES: it waits.
   int32_t NumBefore(uint64_t key) const;
-  // Interactive ones that went to the patient lane, since the beginning.
+  // Those that came to the late lane, since the beginning.
   int64_t num_late() const { return num_late_; }
 
   // Whether a request that came now would be refused, evict another or be late.
@@ -174,7 +175,6 @@ class WaitingLine final {
   struct Waiter {
     WaitingRequest request;
     Lane lane = Lane::kOnTime;
-    bool late = false;
     bool aside = false;
   };
 
@@ -187,11 +187,11 @@ class WaitingLine final {
   // Resumed ones are all of one.
   static const std::string& FlowOf(const Waiter& waiter);
 
-  void Join(const WaitingRequest& request, Lane lane, bool late);
+  void Join(const WaitingRequest& request, Lane lane);
   void Leave(uint64_t key);
   void AddToFlow(const Waiter& waiter);
   void TakeFromFlow(const Waiter& waiter);
-  // Who is late by now goes to the patient lane.
+  // Who is late by now goes to that lane.
   void MoveLate(absl::Time now);
   // Forgets tenants that have nothing to remember.
   void Tidy(LaneState* lane);
@@ -207,6 +207,7 @@ class WaitingLine final {
                                  Lane lane) const;
   std::optional<uint64_t> LastOfLargest(const LaneState& lane,
                                         double larger_than) const;
+  static Lane LaneOf(const WaitingRequest& request);
   // Tokens that go before it.
   double TokensAhead(const WaitingRequest& request, Lane lane) const;
   absl::Duration WaitFor(double tokens) const;
@@ -217,7 +218,7 @@ class WaitingLine final {
   std::map<uint64_t, Waiter> waiters_;
   std::vector<uint64_t> aside_;
   std::set<std::pair<absl::Time, uint64_t>> start_by_;  // of those on time
-  int32_t late_ = 0;                                    // of those that wait
+  int32_t late_ = 0;  // that wait, those set aside included
   int64_t num_late_ = 0;
   DrainRate drain_;
 };

@@ -102,7 +102,7 @@ TEST_F(RouterLineTest, InteractiveBeforeBatchAndUrgentBeforeOthers) {
   const auto batch = Wait(BatchRequest(11), 1);
   const auto plain = Wait(Marked(12), 2);
   const auto first = Wait(urgent, 3);
-  EXPECT_EQ(Metric(kWaiting + "patient\"}"), 1);
+  EXPECT_EQ(Metric(kWaiting + "batch\"}"), 1);
   EXPECT_EQ(Metric(kWaiting + "on_time\"}"), 2);
   EXPECT_EQ(Next(), 13u);
   EXPECT_TRUE(running_->Finish().ok());
@@ -126,12 +126,12 @@ TEST_F(RouterLineTest, WhatCannotBeInTimeIsTurnedAway) {
             1);
   // Nobody waits for a batch request.
   late.set_request_class(v1::REQUEST_CLASS_BATCH);
-  const auto patient = Wait(late, 2);
+  const auto batch = Wait(late, 2);
   EXPECT_EQ(Next(), 11u);
   EXPECT_EQ(Next(), 12u);
   End();
   EXPECT_TRUE(waiting->Finish().ok());
-  EXPECT_TRUE(patient->Finish().ok());
+  EXPECT_TRUE(batch->Finish().ok());
 }
 
 TEST_F(RouterLineTest, AClassHasTargetsOfItsOwn) {

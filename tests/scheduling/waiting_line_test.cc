@@ -114,8 +114,8 @@ TEST_F(WaitingLineTest, BatchGetsItsShareAndNoMore) {
   const std::vector<uint64_t> placed = Place(100);
   int batch = 0;
   for (const uint64_t key : placed) batch += key <= 100 ? 1 : 0;
-  EXPECT_EQ(batch, 10);
-  // What was not used of a tenant's is no debt of the other lane.
+  // 1 of 17, while nobody is late.
+  EXPECT_EQ(batch, 5);
   EXPECT_EQ(Place().size(), 100u);
 }
 
@@ -170,9 +170,24 @@ TEST_F(WaitingLineTest, LateOnesStandBackBehindThoseThatCanBeInTime) {
   EXPECT_EQ(line_->Next(At(1.0)), 1u);
   EXPECT_EQ(line_->Next(At(1.5)), 2u);
   EXPECT_EQ(line_->num_late(), 1);
-  EXPECT_EQ(line_->size_of(Lane::kPatient), 1);
+  EXPECT_EQ(line_->size_of(Lane::kLate), 1);
   line_->CheckInvariants();
   EXPECT_THAT(Place(1000, 1.5), ElementsAre(2, 3, 1));
+}
+
+// Someone waits for a late one.
+TEST_F(WaitingLineTest, LateOnesGetTwiceTheShareOfBatch) {
+  for (uint64_t key = 1; key <= 60; ++key) {
+    Join(Batch(key));
+    Join(By(100 + key, -1));
+    Join(Request(200 + key));
+  }
+  EXPECT_EQ(line_->num_late(), 60);
+  std::map<uint64_t, int> lanes;
+  for (const uint64_t key : Place(57)) ++lanes[key / 100];
+  EXPECT_EQ(lanes[2], 48);
+  EXPECT_EQ(lanes[1], 6);
+  EXPECT_EQ(lanes[0], 3);
 }
 
 TEST_F(WaitingLineTest, ThoseSetAsideHoldNobodyBack) {
@@ -199,7 +214,7 @@ TEST_F(WaitingLineTest, OneThatIsSetAsideCanBecomeLate) {
   line_->CheckInvariants();
   line_->EndTurn(At(2));
   line_->CheckInvariants();
-  EXPECT_EQ(line_->size_of(Lane::kPatient), 1);
+  EXPECT_EQ(line_->size_of(Lane::kLate), 1);
 }
 
 TEST_F(WaitingLineTest, AFullLineRefuses) {
@@ -237,6 +252,16 @@ TEST_F(WaitingLineTest, AFullLineMakesRoomForTheFirstLane) {
   EXPECT_THAT(Place(), ElementsAre(3, 4, 6));
 }
 
+TEST_F(WaitingLineTest, BatchMakesRoomBeforeThoseThatAreLate) {
+  Make({.max_requests = 2});
+  Join(By(1, -1));
+  Join(Batch(2));
+  EXPECT_EQ(line_->Admit(Request(3), At(0)).evicted, 2u);
+  EXPECT_EQ(line_->Admit(By(4, -1), At(0)).verdict, Verdict::kFull);
+  EXPECT_EQ(line_->Admit(Request(5), At(0)).evicted, 1u);
+  line_->CheckInvariants();
+}
+
 TEST_F(WaitingLineTest, NoTenantFillsTheLineAlone) {
   Make({.max_requests = 4});
   for (uint64_t key : {1, 2, 3, 4}) Join(Request(key, "greedy"));
@@ -256,7 +281,7 @@ TEST_F(WaitingLineTest, ATenantsUrgentRequestTakesThePlaceOfItsLeast) {
   EXPECT_EQ(line_->Admit(Urgent(4, 2), At(0)).evicted, 1u);
 }
 
-TEST_F(WaitingLineTest, WhatCannotBeInTimeIsPatientAndThenRefused) {
+TEST_F(WaitingLineTest, WhatCannotBeInTimeIsLateAndThenRefused) {
   Make({.max_late = 1});
   Teach(1, 0);
   for (uint64_t key = 3; key <= 12; ++key) Join(Request(key), 2);
@@ -267,7 +292,7 @@ TEST_F(WaitingLineTest, WhatCannotBeInTimeIsPatientAndThenRefused) {
   EXPECT_EQ(line_->size_of(Lane::kOnTime), 11);
   EXPECT_TRUE(line_->IsTightFor(By(14, 6), At(2)));
   Join(By(14, 6), 2);
-  EXPECT_EQ(line_->size_of(Lane::kPatient), 1);
+  EXPECT_EQ(line_->size_of(Lane::kLate), 1);
   EXPECT_EQ(line_->num_late(), 1);
   const auto admission = line_->Admit(By(15, 6), At(2));
   EXPECT_EQ(admission.verdict, Verdict::kLate);
@@ -326,7 +351,8 @@ TEST(WaitingLineRandomTest, KeepsItsInvariants) {
     WaitingLine line({.max_requests = bound,
                       .max_late = static_cast<int32_t>(draw(6)),
                       .on_time_weight = static_cast<int32_t>(1 + draw(9)),
-                      .patient_weight = static_cast<int32_t>(1 + draw(3))});
+                      .late_weight = static_cast<int32_t>(1 + draw(3)),
+                      .batch_weight = static_cast<int32_t>(1 + draw(3))});
     std::map<uint64_t, WaitingRequest> waiting;
     std::map<uint64_t, WaitingRequest> placed;
     uint64_t last = 0;
@@ -397,7 +423,8 @@ TEST(WaitingLineRandomTest, KeepsItsInvariants) {
       }
       line.CheckInvariants();
       ASSERT_EQ(line.size(), waiting.size()) << seed;
-      EXPECT_LE(line.size_of(Lane::kOnTime) + line.size_of(Lane::kPatient),
+      EXPECT_LE(line.size_of(Lane::kOnTime) + line.size_of(Lane::kLate) +
+                    line.size_of(Lane::kBatch),
                 bound);
     }
     while (const auto next = line.Next(At(now))) {
