@@ -168,9 +168,9 @@ scheduling::WaitingRequest Simulation::InLine(uint32_t request) const {
   waiting.key = request;
   waiting.tokens = int64_t{planned.prompt_tokens} + planned.output_tokens;
   if (options_.targets.ttft > absl::ZeroDuration()) {
-    waiting.start_by =
-        absl::UnixEpoch() + planned.at + options_.targets.ttft -
-        absl::Seconds(router_.LeastPrefillSeconds(planned.prompt_tokens));
+    waiting.start_by = scheduling::StartBy(
+        absl::UnixEpoch() + planned.at, options_.targets.ttft,
+        router_.LeastPrefillSeconds(planned.prompt_tokens));
   }
   return waiting;
 }
@@ -223,8 +223,14 @@ bool Simulation::TryPlace(uint32_t request, double now) {
     outcomes_.Expired(request);
     return true;
   }
-  const PlacementVerdict verdict = router_.Place(Ask(request, now), now);
+  const scheduling::PlacementRequest ask = Ask(request, now);
+  const PlacementVerdict verdict = router_.Place(ask, now);
   if (verdict.kind != PlacementVerdict::Kind::kNone) {
+    // Others still can be in time.
+    if (scheduling::MissesTtftTarget(ask, verdict) &&
+        line_.StandBack(request)) {
+      return true;
+    }
     Start(request, verdict, now);
     return true;
   }

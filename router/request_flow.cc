@@ -277,10 +277,16 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
       .cached =
           cluster_->prefixes().Look(&record.prefix, prefill_tokens - 1, now),
       .ttft_target_seconds = urgency.ttft_target_seconds,
-      .itl_target_seconds = urgency.itl_target_seconds};
+      .itl_target_seconds = urgency.itl_target_seconds,
+      .has_begun = record.trace.has_first_event()};
   const PlacementVerdict verdict =
       policy_.Place(cluster_->registry().snapshot(), request);
   if (verdict.kind != PlacementVerdict::Kind::kNone) {
+    // Others still can be in time.
+    if (scheduling::MissesTtftTarget(request, verdict) &&
+        line_.StandBack(record.key)) {
+      return true;
+    }
     metrics_->Placed(verdict, clock_->Now() - start);
     metrics_->prefix()->Placed(request, verdict);
     StartAttempt(record, verdict, request, now);

@@ -83,9 +83,10 @@ scheduling::WaitingRequest RequestFlow::InLine(
     request.weight = incoming.admission->weight();
   }
   if (incoming.answer.ttft_target > absl::ZeroDuration()) {
-    request.start_by = incoming.received_at + incoming.answer.ttft_target -
-                       absl::Seconds(scheduling::LeastPrefillSeconds(
-                           cluster_->registry().snapshot(), prompt));
+    request.start_by =
+        scheduling::StartBy(incoming.received_at, incoming.answer.ttft_target,
+                            scheduling::LeastPrefillSeconds(
+                                cluster_->registry().snapshot(), prompt));
   }
   return request;
 }

@@ -164,7 +164,7 @@ class Search final {
   bool MayDecode(const WorkerSnapshot& worker) const {
     return worker.role == WorkerRole::kDecode && worker.usable &&
            CouldEverHold(worker, request_.total_tokens) &&
-           DecodeHasRoom(worker, request_.total_tokens) &&
+           DecodeHasRoom(worker, request_) &&
            !Contains(request_.excluded, worker.id);
   }
 

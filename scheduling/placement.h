@@ -113,6 +113,8 @@ struct PlacementRequest {
   // Of the client; 0: none.
   double ttft_target_seconds = 0;
   double itl_target_seconds = 0;
+  // Its client has part of the answer: no target keeps it waiting for the rest.
+  bool has_begun = false;
 };
 
 // Why a verdict is what it is.
@@ -151,6 +153,17 @@ struct PlacementVerdict {
   // Of kLeastDelay: what the policy expects; else 0.
   double predicted_ttft_seconds = 0;
 };
+
+// Whether the policy expects the first token of a request that it placed to
+// come too late, or nearly so. Of prompts for prefill workers only: what the
+// steps of a decode worker say of prompts is too rough for that.
+inline bool MissesTtftTarget(const PlacementRequest& request,
+                             const PlacementVerdict& verdict) {
+  constexpr double kNearly = 0.9;
+  return request.ttft_target_seconds > 0 &&
+         verdict.kind == PlacementVerdict::Kind::kPrefillAndDecode &&
+         verdict.predicted_ttft_seconds > kNearly * request.ttft_target_seconds;
+}
 
 // How one worker stood when a verdict was given, for people who ask why.
 struct PlacementCandidate {

@@ -104,7 +104,7 @@ class Picker final {
     FindPrefill();
     Workers with_room;
     for (const WorkerSnapshot* decode : decoders) {
-      if (DecodeHasRoom(*decode, request_.total_tokens)) {
+      if (DecodeHasRoom(*decode, request_)) {
         with_room.push_back(decode);
       }
     }

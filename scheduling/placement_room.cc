@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scheduling/step_budget.h"
+
 namespace baton::scheduling {
 
 double DecodeLoad(const WorkerSnapshot& worker) {
@@ -56,6 +58,24 @@ int32_t CachedPrompts::Tokens(WorkerId id) const {
       cached_.begin(), cached_.end(), id,
       [](const CachedPrompt& cached, WorkerId w) { return cached.worker < w; });
   return it == cached_.end() || it->worker != id ? 0 : Bounded(it->tokens);
+}
+
+bool KeepsItlTarget(const WorkerSnapshot& worker,
+                    const PlacementRequest& request) {
+  // As a step of the worker keeps it.
+  const double target = StepBudgetSeconds(request.itl_target_seconds);
+  const int64_t running = Sequences(worker);
+  if (target <= 0 || request.has_begun || running == 0 ||
+      !worker.step_cost.known()) {
+    return true;
+  }
+  // Those that are not there yet are taken to be like this one.
+  const int64_t coming = std::max<int64_t>(0, running - worker.running);
+  const int64_t context =
+      worker.context_tokens + (coming + 1) * request.prefill_tokens;
+  return worker.step_cost.Seconds({running + 1, context, running + 1}) <=
+             target ||
+         worker.step_cost.Seconds({1, request.prefill_tokens, 1}) > target;
 }
 
 }  // namespace baton::scheduling

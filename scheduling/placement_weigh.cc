@@ -78,7 +78,7 @@ class Scales final {
 
  private:
   Standing DecodeStanding(const WorkerSnapshot& worker, double load) const {
-    if (!DecodeHasRoom(worker, request_.total_tokens)) {
+    if (!DecodeHasRoom(worker, request_)) {
       return Standing::kNoRoom;
     }
     // Only its prefill workers can have stood in the way.

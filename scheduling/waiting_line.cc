@@ -192,14 +192,24 @@ void WaitingLine::Leave(uint64_t key) {
 
 void WaitingLine::MoveLate(absl::Time now) {
   while (!start_by_.empty() && start_by_.begin()->first < now) {
-    Waiter& waiter = waiters_.at(start_by_.begin()->second);
-    start_by_.erase(start_by_.begin());
-    if (!waiter.aside) TakeFromFlow(waiter);
-    waiter.lane = Lane::kLate;
-    if (!waiter.aside) AddToFlow(waiter);
-    ++late_;
-    ++num_late_;
+    MakeLate(start_by_.begin()->second);
   }
+}
+
+void WaitingLine::MakeLate(uint64_t key) {
+  Waiter& waiter = waiters_.at(key);
+  CHECK_EQ(start_by_.erase({waiter.request.start_by, key}), 1u);
+  if (!waiter.aside) TakeFromFlow(waiter);
+  waiter.lane = Lane::kLate;
+  if (!waiter.aside) AddToFlow(waiter);
+  ++late_;
+  ++num_late_;
+}
+
+bool WaitingLine::StandBack(uint64_t key) {
+  if (size() == 1 || waiters_.at(key).lane != Lane::kOnTime) return false;
+  MakeLate(key);
+  return true;
 }
 
 std::optional<Lane> WaitingLine::NextLane() const {

@@ -59,6 +59,14 @@ struct WaitingRequest {
 // Of a prompt on the fastest worker, when it is idle; 0: not known.
 double LeastPrefillSeconds(const ClusterSnapshot& cluster, int32_t tokens);
 
+// When the turn of a request must have come for its first token to be in time:
+// a prompt takes at least `prefill_seconds`, and a tenth of the target is for
+// what else there is.
+inline absl::Time StartBy(absl::Time received, absl::Duration ttft_target,
+                          double prefill_seconds) {
+  return received + 0.9 * ttft_target - absl::Seconds(prefill_seconds);
+}
+
 // How many tokens leave the line each second, while there is one.
 class DrainRate final {
  public:
@@ -122,6 +130,10 @@ class WaitingLine final {
   // until EndTurn. REQUIRES: it waits.
   void SetAside(uint64_t key);
   void EndTurn(absl::Time now);
+  // Its turn has come, and its first token could not be in time: it becomes
+  // late. False, and nothing happens, when it is not in that lane, or nobody
+  // else waits. REQUIRES: it waits.
+  bool StandBack(uint64_t key);
   // It is placed. Returns from which lane. REQUIRES: it waits.
   Lane Place(uint64_t key, absl::Time now);
   // So many tokens that Place counted were not used.
@@ -193,6 +205,7 @@ class WaitingLine final {
   void TakeFromFlow(const Waiter& waiter);
   // Who is late by now goes to that lane.
   void MoveLate(absl::Time now);
+  void MakeLate(uint64_t key);
   // Forgets tenants that have nothing to remember.
   void Tidy(LaneState* lane);
   std::optional<Lane> NextLane() const;

@@ -40,7 +40,7 @@ bool MayPrefill(const WorkerSnapshot& worker, const PlacementRequest& request) {
 bool MayDecode(const WorkerSnapshot& worker, const PlacementRequest& request) {
   return worker.role == WorkerRole::kDecode && worker.usable &&
          CouldEverHold(worker, request.total_tokens) &&
-         DecodeHasRoom(worker, request.total_tokens);
+         DecodeHasRoom(worker, request);
 }
 
 // All placements of one request.

@@ -207,7 +207,7 @@ TEST(CostPlacementTest, TakesTheBestOfAll) {
       if (verdict.prefill == prefill && verdict.decode == decode) chosen = rank;
     };
     for (const WorkerSnapshot& d : cluster.workers) {
-      if (d.role != WorkerRole::kDecode) continue;
+      if (d.role != WorkerRole::kDecode || !DecodeHasRoom(d, request)) continue;
       offer(kNoWorker, d.id, EstimateLocal(d, request));
       for (const WorkerSnapshot& p : cluster.workers) {
         if (p.role != WorkerRole::kPrefill) continue;

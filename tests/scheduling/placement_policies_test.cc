@@ -67,7 +67,7 @@ class AnyPolicyTest : public testing::TestWithParam<std::string> {
                  const PlacementRequest& request) const {
     return worker.role == WorkerRole::kDecode && worker.usable &&
            CouldEverHold(worker, request.total_tokens) &&
-           DecodeHasRoom(worker, request.total_tokens) &&
+           DecodeHasRoom(worker, request) &&
            (request.allow_excluded_decode ||
             !Contains(request.excluded, worker.id));
   }

@@ -190,6 +190,20 @@ TEST_F(WaitingLineTest, LateOnesGetTwiceTheShareOfBatch) {
   EXPECT_EQ(lanes[0], 3);
 }
 
+TEST_F(WaitingLineTest, WhoStandsBackIsLate) {
+  Join(Request(1));
+  EXPECT_FALSE(line_->StandBack(1));  // There is nobody else.
+  Join(By(2, 5));
+  Join(Batch(3));
+  EXPECT_TRUE(line_->StandBack(1));
+  EXPECT_FALSE(line_->StandBack(1));
+  EXPECT_FALSE(line_->StandBack(3));
+  line_->CheckInvariants();
+  EXPECT_EQ(line_->num_late(), 1);
+  EXPECT_EQ(line_->size_of(Lane::kLate), 1);
+  EXPECT_THAT(Place(), ElementsAre(2, 1, 3));
+}
+
 TEST_F(WaitingLineTest, ThoseSetAsideHoldNobodyBack) {
   for (uint64_t key : {1, 2, 3}) Join(Request(key));
   line_->SetAside(1);

@@ -1,0 +1,86 @@
+#include "scheduling/placement_room.h"
+
+#include <gtest/gtest.h>
+
+#include "scheduling/placement_policies.h"
+#include "scheduling/step_budget.h"
+#include "tests/scheduling/placement_cluster.h"
+
+namespace baton::scheduling {
+namespace {
+
+// A step of n sequences takes 10 ms and n more.
+WorkerSnapshot WorkerThatRuns(int32_t sequences) {
+  WorkerSnapshot worker = test::DecodeWorker(WorkerId{1}, sequences);
+  worker.running = sequences;
+  worker.waiting = 0;
+  worker.context_tokens = 0;
+  worker.step_cost = {.fixed = 0.010, .per_token = 0, .per_sequence = 0.001};
+  return worker;
+}
+
+// Steps of so many seconds keep the request's target.
+PlacementRequest Within(double step_seconds) {
+  PlacementRequest request = test::RequestOf(100, 50);
+  request.itl_target_seconds = step_seconds / StepBudgetSeconds(1);
+  return request;
+}
+
+TEST(PlacementRoomTest, ABatchGrowsAsLongAsItIsInTime) {
+  EXPECT_TRUE(KeepsItlTarget(WorkerThatRuns(9), Within(0.0201)));
+  EXPECT_FALSE(KeepsItlTarget(WorkerThatRuns(10), Within(0.0201)));
+  // Placed, but not reported yet.
+  WorkerSnapshot worker = WorkerThatRuns(9);
+  worker.placed_sequences = 1;
+  EXPECT_FALSE(KeepsItlTarget(worker, Within(0.0201)));
+}
+
+TEST(PlacementRoomTest, WhoHasNoTargetDoesNotMind) {
+  EXPECT_TRUE(KeepsItlTarget(WorkerThatRuns(60), Within(0)));
+}
+
+TEST(PlacementRoomTest, WhatIsTooSlowAloneIsNotKeptWaiting) {
+  EXPECT_TRUE(KeepsItlTarget(WorkerThatRuns(60), Within(0.0105)));
+  EXPECT_FALSE(KeepsItlTarget(WorkerThatRuns(60), Within(0.0115)));
+}
+
+TEST(PlacementRoomTest, AStreamThatLostItsWorkerGoesOn) {
+  PlacementRequest request = Within(0.0201);
+  request.has_begun = true;
+  EXPECT_TRUE(KeepsItlTarget(WorkerThatRuns(60), request));
+}
+
+TEST(PlacementRoomTest, WithoutMeasuredStepsThereIsNoSuchBound) {
+  WorkerSnapshot worker = WorkerThatRuns(60);
+  worker.step_cost = {};
+  EXPECT_TRUE(KeepsItlTarget(worker, Within(0.0201)));
+}
+
+TEST(PlacementRoomTest, WhatIsReadCounts) {
+  WorkerSnapshot worker = WorkerThatRuns(1);
+  worker.step_cost.per_context_token = 0.00001;
+  worker.context_tokens = 700;
+  // 12 ms, and 8 ms for 800 positions.
+  EXPECT_TRUE(KeepsItlTarget(worker, Within(0.0201)));
+  worker.context_tokens = 800;
+  EXPECT_FALSE(KeepsItlTarget(worker, Within(0.0201)));
+}
+
+// All policies alike: the request waits for its turn.
+TEST(PlacementRoomTest, AWorkerThatWouldBeTooSlowIsFull) {
+  ClusterSnapshot cluster;
+  cluster.workers.push_back(WorkerThatRuns(10));
+  for (const char* name :
+       {"least-load", "power-of-two", "prefix-affine", "cost-model"}) {
+    const auto policy = MakePlacementPolicy(name);
+    ASSERT_TRUE(policy.ok()) << policy.status();
+    PlacementVerdict verdict = (*policy)->Place(cluster, Within(0.0201));
+    EXPECT_EQ(verdict.kind, PlacementVerdict::Kind::kNone) << name;
+    EXPECT_EQ(verdict.reason, PlacementReason::kDecodeFull) << name;
+    verdict = (*policy)->Place(cluster, Within(0.0301));
+    EXPECT_EQ(verdict.decode, WorkerId{1}) << name;
+  }
+}
+
+}  // namespace
+}  // namespace baton::scheduling
