@@ -15,6 +15,7 @@
 #include "cli/bench_serve_report.h"
 #include "cli/bench_serve_workload.h"
 #include "cli/command.h"
+#include "cli/finite_range.h"
 #include "cli/stop_signals.h"
 #include "common/process/process.h"
 #include "common/status_macros.h"
@@ -262,26 +263,26 @@ void AddBenchServeCommand(CLI::App* bench, const std::string& program,
   serve
       ->add_option("--ttft", f->ttft_ms,
                    "Target in ms: time to the first token; 0: none")
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(FiniteRange(0.0, 1e9));
   serve
       ->add_option("--itl", f->itl_ms,
                    "Target in ms: time per output token; 0: none")
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(FiniteRange(0.0, 1e9));
   serve->add_flag("--capacity", f->capacity,
                   "Searches the highest rate that keeps --attainment");
   serve
       ->add_option("--attainment", f->attainment,
                    "Share of requests that must meet the targets")
-      ->check(CLI::Range(0.01, 1.0))
+      ->check(FiniteRange(0.01, 1.0))
       ->capture_default_str();
   serve->add_option("--precision", f->precision, "Of the rate that is found")
-      ->check(CLI::Range(0.001, 1.0))
+      ->check(FiniteRange(0.001, 1.0))
       ->capture_default_str();
   serve->add_option("--trials", f->trials, "Most runs of a search")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   serve->add_option("--timeout", f->timeout, "Seconds until one is given up")
-      ->check(CLI::Range(0.1, 1e5))
+      ->check(FiniteRange(0.1, 1e5))
       ->capture_default_str();
   serve->add_flag("--text", f->text,
                   "Prompts of words, for servers that take no token ids");

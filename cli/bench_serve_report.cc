@@ -181,7 +181,8 @@ ordered_json BenchServeJson(const BenchServeReport& report, bool with_records) {
 }
 
 std::string BenchServeHtml(const BenchServeReport& report) {
-  return ReportPage("baton bench serve", absl::StrCat("Load on ", report.target),
+  return ReportPage("baton bench serve",
+                    absl::StrCat("Load on ", report.target),
                     BenchServeText(report), Panels(report));
 }
 

@@ -2,7 +2,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "cli/finite_range.h"
 #include "common/status_macros.h"
 #include "workload/arrivals.h"
 #include "workload/trace.h"
@@ -10,6 +12,9 @@
 
 namespace baton::cli {
 namespace {
+
+// So many are kept in memory.
+constexpr double kMaxRequests = 2e7;
 
 using workload::ArrivalKind;
 using workload::PlannedRequest;
@@ -68,7 +73,13 @@ absl::StatusOr<WorkloadPlan> WorkloadSource::Make(double rate) const {
     plan.requests = Synthetic(1, absl::Seconds(2.0 * flags_.requests + 1));
     plan.requests.resize(static_cast<size_t>(flags_.requests));
   } else {
-    plan.requests = Synthetic(rate > 0 ? rate : flags_.rate, duration);
+    const double of_load = rate > 0 ? rate : flags_.rate;
+    if (of_load * flags_.duration > kMaxRequests) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "--rate and --duration make %.3g requests, at most %.3g are possible",
+          of_load * flags_.duration, kMaxRequests));
+    }
+    plan.requests = Synthetic(of_load, duration);
     plan.window = duration;
   }
   if (plan.requests.empty()) {
@@ -131,13 +142,13 @@ void AddWorkloadFlags(CLI::App* command, WorkloadFlags* flags) {
       ->add_option("--rate", flags->rate,
                    "Requests per second on average; of --capacity the first "
                    "that is tried")
-      ->check(CLI::Range(1e-4, 1e6))
+      ->check(FiniteRange(1e-4, 1e6))
       ->each([flags](const std::string&) { flags->rate_given = true; })
       ->capture_default_str();
   command
       ->add_option("--duration", flags->duration,
                    "Seconds during which requests come")
-      ->check(CLI::Range(0.01, 1e6))
+      ->check(FiniteRange(0.01, 1e6))
       ->each([flags](const std::string&) { flags->duration_given = true; })
       ->capture_default_str();
   command->add_option("--arrivals", flags->arrivals, "How requests come")
@@ -146,7 +157,7 @@ void AddWorkloadFlags(CLI::App* command, WorkloadFlags* flags) {
   command
       ->add_option("--burstiness", flags->burstiness,
                    "Of bursts: coefficient of variation of the gaps")
-      ->check(CLI::Range(0.01, 100.0))
+      ->check(FiniteRange(0.01, 100.0))
       ->capture_default_str();
   command
       ->add_option("--prompt-tokens", flags->prompt,
@@ -177,12 +188,12 @@ void AddWorkloadFlags(CLI::App* command, WorkloadFlags* flags) {
   command
       ->add_option("--time-scale", flags->time_scale,
                    "Of a trace: its times are multiplied by it")
-      ->check(CLI::Range(1e-6, 1e6))
+      ->check(FiniteRange(1e-6, 1e6))
       ->capture_default_str();
   command
       ->add_option("--length-scale", flags->length_scale,
                    "Of a trace: its lengths are multiplied by it")
-      ->check(CLI::Range(1e-6, 1e3))
+      ->check(FiniteRange(1e-6, 1e3))
       ->capture_default_str();
   command
       ->add_option("--max-requests", flags->max_requests,

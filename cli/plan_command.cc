@@ -7,12 +7,15 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "cli/bench_serve_workload.h"
 #include "cli/command.h"
+#include "cli/finite_range.h"
 #include "cli/plan_profile.h"
 #include "cli/plan_report.h"
 #include "common/status_macros.h"
@@ -44,6 +47,9 @@ struct PlanFlags {
   bool quiet = false;
 };
 
+// Each prefill worker knows each decode worker.
+constexpr int32_t kMostWorkers = 10'000;
+
 const std::vector<double>& Factors() {
   static const auto* factors = new std::vector<double>{0.5, 0.75, 1, 1.5, 2};
   return *factors;
@@ -58,6 +64,10 @@ absl::Status CheckFlags(const PlanFlags& flags) {
   if ((flags.prefill >= 0) != (flags.decode >= 0)) {
     return absl::InvalidArgumentError(
         "--prefill and --decode go together: both, or --workers");
+  }
+  if (int64_t{flags.prefill} + flags.decode > kMostWorkers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--prefill and --decode: at most ", kMostWorkers, " workers"));
   }
   if (flags.mode == "aggregated" && flags.prefill > 0) {
     return absl::InvalidArgumentError(
@@ -148,8 +158,9 @@ class Planner final {
                            ParseRange("--workers", flags_.workers, 1));
     options.least_workers = workers.first;
     options.most_workers = workers.second;
-    if (workers.second > 100'000) {
-      return absl::InvalidArgumentError("--workers: at most 100000");
+    if (workers.second > kMostWorkers) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--workers: at most ", kMostWorkers));
     }
     if (!simulation.allow_local_prefill && workers.second < 2) {
       return absl::InvalidArgumentError(
@@ -204,7 +215,10 @@ absl::StatusOr<int> MakePlan(const PlanFlags& flags) {
                          WorkloadSource::Open(flags.workload));
   Planner planner(flags, std::move(source));
   BATON_ASSIGN_OR_RETURN(const PlanReport report, planner.Run());
-  const std::string json = absl::StrCat(PlanJson(report).dump(1), "\n");
+  const std::string json =
+      absl::StrCat(PlanJson(report).dump(
+                       1, ' ', false, nlohmann::json::error_handler_t::replace),
+                   "\n");
   std::fputs(flags.json == "-" ? json.c_str() : PlanText(report).c_str(),
              stdout);
   if (!flags.json.empty() && flags.json != "-") {
@@ -228,13 +242,13 @@ int RunPlan(const PlanFlags& flags) {
 void AddSearchFlags(CLI::App* plan, PlanFlags* f) {
   plan->add_option("--ttft", f->ttft_ms,
                    "Target in ms: time to the first token; 0: none")
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(FiniteRange(0.0, 1e9));
   plan->add_option("--itl", f->itl_ms,
                    "Target in ms: time per output token; 0: none")
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(FiniteRange(0.0, 1e9));
   plan->add_option("--attainment", f->attainment,
                    "Share of requests that must meet the targets")
-      ->check(CLI::Range(0.01, 1.0))
+      ->check(FiniteRange(0.01, 1.0))
       ->capture_default_str();
   plan->add_option("--workers", f->workers,
                    "How many there may be, both kinds together: a number, or "
@@ -258,7 +272,7 @@ void AddSearchFlags(CLI::App* plan, PlanFlags* f) {
       ->capture_default_str();
   plan->add_option("--timeout", f->timeout,
                    "Seconds until a request is given up")
-      ->check(CLI::Range(0.1, 1e5))
+      ->check(FiniteRange(0.1, 1e5))
       ->capture_default_str();
   plan->add_flag("--no-sensitivity", f->no_sensitivity,
                  "Leave out other loads and targets");

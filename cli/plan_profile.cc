@@ -1,6 +1,7 @@
 #include "cli/plan_profile.h"
 
 #include "absl/strings/str_cat.h"
+#include "cli/finite_range.h"
 #include "common/status_macros.h"
 #include "model_tools/model_costs.h"
 #include "model_tools/model_shapes.h"
@@ -105,13 +106,13 @@ void AddProfileFlags(CLI::App* command, ProfileFlags* flags) {
   command
       ->add_option("--compute-efficiency", flags->compute_efficiency,
                    "Of --gpu: share of its operations that an engine attains")
-      ->check(CLI::Range(0.01, 1.0))
+      ->check(FiniteRange(0.01, 1.0))
       ->group(kGroup)
       ->capture_default_str();
   command
       ->add_option("--memory-efficiency", flags->memory_efficiency,
                    "Of --gpu: share of its bandwidth")
-      ->check(CLI::Range(0.01, 1.0))
+      ->check(FiniteRange(0.01, 1.0))
       ->group(kGroup)
       ->capture_default_str();
   command
@@ -125,7 +126,10 @@ absl::StatusOr<planner::ClusterProfile> MakeProfile(const ProfileFlags& flags) {
                          FindProfile(flags));
   if (!flags.write.empty()) {
     BATON_RETURN_IF_ERROR(model_tools::WriteTextFile(
-        flags.write, absl::StrCat(ProfileJson(profile).dump(1), "\n")));
+        flags.write, absl::StrCat(ProfileJson(profile).dump(
+                                      1, ' ', false,
+                                      nlohmann::json::error_handler_t::replace),
+                                  "\n")));
   }
   return profile;
 }

@@ -52,7 +52,13 @@ int32_t MostStreams(const PlanReport& report) {
 
 PerWorker LoadOf(const planner::PoolUsage& pool, const PlanReport& report) {
   PerWorker each;
-  each.requests = Divided(report.rate(), pool.workers);
+  const planner::SimulationResult& result = report.plan.best.result;
+  double share = 1;  // of the requests
+  if (&pool == &result.prefill && result.offered > 0) {
+    share = 1 - static_cast<double>(result.local_prefills) /
+                    static_cast<double>(result.offered);
+  }
+  each.requests = Divided(share * report.rate(), pool.workers);
   const double seconds = report.plan.best.result.total_seconds;
   if (seconds > 0) {
     each.prompt_tokens = Divided(

@@ -31,6 +31,8 @@ constexpr double kMinRetrySeconds = 0.02;
 constexpr double kMaxRetrySeconds = 2;
 // Of a target for the first token, when it is over (router/request_flow.cc).
 constexpr double kLeastTarget = 1e-3;
+// How long the bound of the batch holds a request up, in seconds.
+constexpr double kBatchPatience = 30;
 
 class Simulation final : public FleetListener {
  public:
@@ -73,6 +75,8 @@ class Simulation final : public FleetListener {
 
   void Step(double now);
   void Arrive(uint32_t request, double now);
+  // It would hold up all others for ever.
+  bool NoPrefillWorkerCouldHold(uint32_t request) const;
   void PlaceWaiting(double now);
   // False: nobody behind it can be placed either.
   bool TryPlace(uint32_t request, double now);
@@ -175,8 +179,21 @@ scheduling::WaitingRequest Simulation::InLine(uint32_t request) const {
   return waiting;
 }
 
+bool Simulation::NoPrefillWorkerCouldHold(uint32_t request) const {
+  if (options_.allow_local_prefill) return false;
+  const WorkerProfile& prefill = options_.profile.prefill;
+  const int32_t tokens = requests_[request].prompt_tokens;
+  return tokens > prefill.max_context ||
+         scheduling::BlocksFor(tokens, prefill.block_size) >
+             prefill.total_blocks;
+}
+
 void Simulation::Arrive(uint32_t request, double now) {
   using Verdict = WaitingLine::Admission::Verdict;
+  if (NoPrefillWorkerCouldHold(request)) {
+    outcomes_.Rejected(request);
+    return;
+  }
   const scheduling::WaitingRequest waiting = InLine(request);
   const absl::Time time = VirtualTime(now);
   if (!blocked_ && line_.IsTightFor(waiting, time)) PlaceWaiting(now);
@@ -209,6 +226,10 @@ scheduling::PlacementRequest Simulation::Ask(uint32_t request,
         absl::ToDoubleSeconds(planned.at + options_.targets.ttft) - now);
   }
   ask.itl_target_seconds = absl::ToDoubleSeconds(options_.targets.itl);
+  // As the router does it for its own targets (router/request_urgency.cc).
+  if (now - ArrivalOf(request) <= kBatchPatience) {
+    ask.batch_itl_seconds = ask.itl_target_seconds;
+  }
   const auto refusals = refusals_.find(request);
   if (refusals != refusals_.end()) {
     ask.excluded = refusals->second.workers;

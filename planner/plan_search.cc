@@ -31,7 +31,10 @@ double UsedOfTargets(const SimulationResult& result,
 }
 
 bool IsBetter(const SimulationResult& a, const SimulationResult& b,
-              const workload::Targets& targets) {
+              double attainment, const workload::Targets& targets) {
+  const bool a_does = a.attainment >= attainment;
+  const bool b_does = b.attainment >= attainment;
+  if (a_does != b_does) return a_does;
   if (std::abs(a.attainment - b.attainment) > kSame) {
     return a.attainment > b.attainment;
   }
@@ -136,7 +139,8 @@ Plan PlanSearch::BestSplit(int32_t workers) {
   int32_t best = splits.front();
   const auto take = [&](int32_t split) {
     const PlanTrial& trial = Try(split, workers, /*to_the_end=*/true);
-    if (IsBetter(trial.result, Try(best, workers, true).result, targets)) {
+    if (IsBetter(trial.result, Try(best, workers, true).result,
+                 options_.attainment, targets)) {
       best = split;
     }
   };
@@ -192,7 +196,11 @@ absl::StatusOr<std::vector<SensitivityCell>> Sensitivity(
     const std::function<absl::StatusOr<Load>(double factor)>& load) {
   std::vector<SensitivityCell> cells;
   for (const double load_factor : load_factors) {
-    BATON_ASSIGN_OR_RETURN(const Load scaled, load(load_factor));
+    // Of little load, half may be none.
+    const absl::StatusOr<Load> loaded = load(load_factor);
+    if (absl::IsInvalidArgument(loaded.status()) && load_factor != 1) continue;
+    BATON_RETURN_IF_ERROR(loaded.status());
+    const Load& scaled = *loaded;
     for (const double target_factor : target_factors) {
       SimulationOptions simulation = options;
       simulation.targets.ttft *= target_factor;

@@ -54,7 +54,7 @@ struct Plan {
   PlanTrial best;
   // All splits of as many workers that were tried, by prefill workers.
   std::vector<PlanTrial> splits;
-  // The least number of workers that was tried and did not do; 0: none.
+  // The largest number of workers that was tried and did not do; 0: none.
   int32_t too_few = 0;
 };
 

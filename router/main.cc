@@ -234,7 +234,7 @@ int Main(int argc, char** argv) {
   }
   flags.router.door.request_timeout =
       absl::Seconds(flags.request_timeout_seconds);
-  flags.router.door.targets = {
+  flags.router.door.targets = flags.router.flow.targets = {
       .interactive = {absl::Milliseconds(flags.ttft_target_ms),
                       absl::Milliseconds(flags.itl_target_ms)},
       .batch = {absl::Milliseconds(flags.batch_ttft_target_ms),

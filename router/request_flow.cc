@@ -230,6 +230,7 @@ void RequestFlow::AbortUnplaceable(absl::Time now) {
     return;
   }
   if (!unplaceable_since_.has_value()) unplaceable_since_ = now;
+  line_.Pause();
   for (RequestKey key : line_.Keys()) {
     RequestRecord& record = *records_.at(key);
     const absl::Time since =
@@ -278,7 +279,7 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
           cluster_->prefixes().Look(&record.prefix, prefill_tokens - 1, now),
       .ttft_target_seconds = urgency.ttft_target_seconds,
       .itl_target_seconds = urgency.itl_target_seconds,
-      .has_begun = record.trace.has_first_event()};
+      .batch_itl_seconds = BatchItlOf(record, options_.targets, now)};
   const PlacementVerdict verdict =
       policy_.Place(cluster_->registry().snapshot(), request);
   if (verdict.kind != PlacementVerdict::Kind::kNone) {
@@ -338,7 +339,11 @@ void RequestFlow::StartAttempt(RequestRecord& record,
   } else {
     charge.prefill = verdict.decode;  // it prefills too
   }
-  charge.prefill_tokens = request.prefill_tokens - verdict.cached_tokens;
+  // As its reports count them: a prefill worker finds what is cached when the
+  // prompt's turn comes.
+  charge.prefill_tokens = verdict.prefill != kNoWorker
+                              ? request.prefill_tokens
+                              : request.prefill_tokens - verdict.cached_tokens;
   charge.prefill_report =
       registry.PlacedPrefill(charge.prefill, charge.prefill_tokens);
   record.charge = charge;

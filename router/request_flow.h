@@ -43,6 +43,8 @@ class RequestFlow final {
  public:
   struct Options {
     scheduling::WaitingLine::Options line;
+    // The operator's, of requests that give none.
+    ClassTargets targets;
     int32_t max_attempts = 3;
     // How long a request waits for a worker to join when none can serve.
     absl::Duration worker_wait = absl::Seconds(10);

@@ -225,7 +225,7 @@ void RequestFlow::Remove(RequestRecord& record, absl::Time now) {
        {record.deadline, record.settle_at, record.retry_excluded_at}) {
     timers_.erase({at, record.key});
   }
-  if (record.lane.has_value() && record.output_tokens > 0) {
+  if (record.lane.has_value()) {
     line_.GiveBack(*record.lane,
                    record.admission == nullptr ? "" : record.admission->name(),
                    record.spec.stop.max_output_tokens - record.output_tokens);

@@ -24,4 +24,24 @@ scheduling::Urgency UrgencyOf(const RequestRecord& record, absl::Time now) {
       .itl_target_seconds = absl::ToDoubleSeconds(record.answer.itl_target)};
 }
 
+double BatchItlOf(const RequestRecord& record, const ClassTargets& targets,
+                  absl::Time now) {
+  // So long a client's own target may hold up others, and the operator's.
+  constexpr absl::Duration kOwnPatience = absl::Seconds(1);
+  constexpr absl::Duration kPatience = absl::Seconds(30);
+  // No target keeps a stream waiting that lost its worker.
+  if (record.trace.has_first_event()) return 0;
+  const absl::Duration of_class =
+      record.answer.request_class == RequestClass::kBatch
+          ? targets.batch.itl
+          : targets.interactive.itl;
+  const absl::Duration patience =
+      of_class > absl::ZeroDuration() ? kPatience : kOwnPatience;
+  if (record.answer.itl_target <= absl::ZeroDuration() ||
+      now - record.trace.received_at > patience) {
+    return 0;
+  }
+  return absl::ToDoubleSeconds(std::max(record.answer.itl_target, of_class));
+}
+
 }  // namespace baton::router

@@ -13,6 +13,9 @@ namespace {
 
 using scheduling::WorkerRole;
 
+// More tokens in a block make no sense.
+constexpr uint32_t kMaxBlockSize = 1 << 16;
+
 v1::WorkerRole ToWire(WorkerRole role) {
   switch (role) {
     case WorkerRole::kPrefill:
@@ -134,6 +137,10 @@ std::string WorkerRegistry::MisfitWithModel(const Worker& worker) const {
   compare("vocab_size", theirs.vocab_size(), model_.vocab_size);
   compare("num_layers", theirs.num_layers(), model_.num_layers);
   if (theirs.block_size() == 0) differences.push_back("block_size is 0");
+  if (theirs.block_size() > kMaxBlockSize) {
+    differences.push_back(
+        absl::StrCat("block_size is more than ", kMaxBlockSize));
+  }
   return absl::StrJoin(differences, "; ");
 }
 

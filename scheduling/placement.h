@@ -113,8 +113,9 @@ struct PlacementRequest {
   // Of the client; 0: none.
   double ttft_target_seconds = 0;
   double itl_target_seconds = 0;
-  // Its client has part of the answer: no target keeps it waiting for the rest.
-  bool has_begun = false;
+  // A step that would take longer is no room on a decode worker; 0: any will
+  // do. See KeepsBatchBound (scheduling/placement_room.h).
+  double batch_itl_seconds = 0;
 };
 
 // Why a verdict is what it is.

@@ -60,15 +60,12 @@ int32_t CachedPrompts::Tokens(WorkerId id) const {
   return it == cached_.end() || it->worker != id ? 0 : Bounded(it->tokens);
 }
 
-bool KeepsItlTarget(const WorkerSnapshot& worker,
-                    const PlacementRequest& request) {
+bool KeepsBatchBound(const WorkerSnapshot& worker,
+                     const PlacementRequest& request) {
   // As a step of the worker keeps it.
-  const double target = StepBudgetSeconds(request.itl_target_seconds);
+  const double target = StepBudgetSeconds(request.batch_itl_seconds);
   const int64_t running = Sequences(worker);
-  if (target <= 0 || request.has_begun || running == 0 ||
-      !worker.step_cost.known()) {
-    return true;
-  }
+  if (target <= 0 || running == 0 || !worker.step_cost.known()) return true;
   // Those that are not there yet are taken to be like this one.
   const int64_t coming = std::max<int64_t>(0, running - worker.running);
   const int64_t context =

@@ -47,10 +47,10 @@ inline bool CouldEverHold(const WorkerSnapshot& worker, int32_t tokens) {
          FitsBlocks(worker, tokens, worker.total_blocks);
 }
 
-// Whether the request would get its tokens in time beside what runs there. What
-// would be too slow all alone is not kept waiting for it.
-bool KeepsItlTarget(const WorkerSnapshot& worker,
-                    const PlacementRequest& request);
+// Whether a step with the request beside what runs there is predicted to keep
+// its bound. What would be too slow all alone is not kept waiting for it.
+bool KeepsBatchBound(const WorkerSnapshot& worker,
+                     const PlacementRequest& request);
 
 // Room for the whole sequence, and in the batch: more streams than keep their
 // targets would all be late, where some could be in time.
@@ -58,7 +58,7 @@ inline bool DecodeHasRoom(const WorkerSnapshot& worker,
                           const PlacementRequest& request) {
   return Sequences(worker) < worker.max_sequences &&
          FitsBlocks(worker, request.total_tokens, FreeBlocks(worker)) &&
-         KeepsItlTarget(worker, request);
+         KeepsBatchBound(worker, request);
 }
 
 // An idle worker takes any prompt that it can hold, however long.

@@ -293,13 +293,16 @@ void WaitingLine::GiveBack(Lane lane, const std::string& tenant,
                            int64_t tokens) {
   if (lane == Lane::kResumed) return;
   LaneState& state = StateOf(lane);
-  state.finish = std::max(
-      clock_, state.finish - static_cast<double>(tokens) / WeightOf(lane));
+  // Not before now, unless it is behind already.
+  state.finish =
+      std::max(std::min(clock_, state.finish),
+               state.finish - static_cast<double>(tokens) / WeightOf(lane));
   const auto it = state.flows.find(tenant);
   if (it == state.flows.end()) return;  // owes nothing
   Flow& flow = it->second;
-  flow.finish = std::max(
-      state.clock, flow.finish - static_cast<double>(tokens) / flow.weight);
+  flow.finish =
+      std::max(std::min(state.clock, flow.finish),
+               flow.finish - static_cast<double>(tokens) / flow.weight);
   if (flow.requests.empty()) Tidy(&state);
 }
 

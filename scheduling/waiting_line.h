@@ -138,6 +138,8 @@ class WaitingLine final {
   Lane Place(uint64_t key, absl::Time now);
   // So many tokens that Place counted were not used.
   void GiveBack(Lane lane, const std::string& tenant, int64_t tokens);
+  // Nobody can be placed for reasons that say nothing of how fast the line is.
+  void Pause() { drain_.End(); }
   // It waits no more; ignored when it does not.
   void Remove(uint64_t key);
 

@@ -32,7 +32,7 @@ TEST(PlanTest, FindsWorkersForAKnownGpu) {
       "baton",
       {"plan",         "--gpu",           "h200",     "--model-shape",
        "llama-3.1-8b", "--rate",          "30",       "--duration",
-       "30",           "--prompt-tokens", "500-3500", "--output-tokens",
+       "10",           "--prompt-tokens", "500-3500", "--output-tokens",
        "100-300",      "--ttft",          "500",      "--itl",
        "25",           "--json",          "-",        "--html",
        page,           "--write-profile", profile,    "-q"});
@@ -49,7 +49,7 @@ TEST(PlanTest, FindsWorkersForAKnownGpu) {
   // The same by the profile that it wrote.
   const RunResult again = RunProgram(
       "baton",
-      {"plan", "--profile", profile, "--rate", "30", "--duration", "30",
+      {"plan", "--profile", profile, "--rate", "30", "--duration", "10",
        "--prompt-tokens", "500-3500", "--output-tokens", "100-300", "--ttft",
        "500", "--itl", "25", "--json", "-", "-q", "--no-sensitivity"});
   const json same = json::parse(again.out, nullptr, false);
@@ -61,7 +61,7 @@ TEST(PlanTest, SimulatesTheClusterThatIsAskedFor) {
   const RunResult result = RunProgram(
       "baton",
       {"plan", "--gpu", "L40S", "--model-shape", "SmolLM2-360M", "--prefill",
-       "1", "--decode", "2", "--rate", "500", "--duration", "20",
+       "1", "--decode", "2", "--rate", "500", "--duration", "5",
        "--prompt-tokens", "2000", "--ttft", "100", "--no-sensitivity"});
   EXPECT_THAT(result.out, HasSubstr("NOT ENOUGH: 1 prefill + 2 decode"));
   EXPECT_FALSE(result.exit.clean());
@@ -88,6 +88,14 @@ TEST(PlanTest, NamesTheFlagThatIsWrong) {
         "--workers", "1"},
        "--workers"},
       {{"--gpu", "H100", "--model-shape", "tiny", "--trace", bad}, bad},
+      {{"--gpu", "H100", "--model-shape", "tiny", "--rate", "nan"}, "--rate"},
+      {{"--gpu", "H100", "--model-shape", "tiny", "--ttft", "nan"}, "--ttft"},
+      {{"--gpu", "H100", "--model-shape", "tiny", "--rate", "1e6", "--duration",
+        "1e6"},
+       "--rate"},
+      {{"--gpu", "H100", "--model-shape", "tiny", "--prefill", "100000",
+        "--decode", "100000"},
+       "--prefill"},
   };
   for (const auto& [flags, message] : cases) {
     std::vector<std::string> arguments = {"plan", "-q"};
@@ -108,8 +116,9 @@ TEST(PlanTest, TakesTheCostsOfAClusterThatRuns) {
   const RunResult load = RunProgram(
       "baton",
       {"bench", "serve", "--url", "http://" + cluster.Address("router", "http"),
-       "--token-range", "1-60", "--rate", "40", "--duration", "2",
-       "--prompt-tokens", "8-40", "--output-tokens", "8", "--json", "-"});
+       "--token-range", "1-60", "--rate", "40", "--duration", "2", "--timeout",
+       "300", "--prompt-tokens", "8-40", "--output-tokens", "8", "--json",
+       "-"});
   ASSERT_TRUE(load.exit.clean()) << load.err;
 
   const std::string file = scratch.path() + "/cluster.json";
@@ -128,8 +137,8 @@ TEST(PlanTest, TakesTheCostsOfAClusterThatRuns) {
 
   const RunResult plan = RunProgram(
       "baton", {"plan", "--profile", file, "--rate", "10", "--duration", "20",
-                "--prompt-tokens", "8-40", "--output-tokens", "8", "--ttft",
-                "1000", "--no-sensitivity", "--json", "-", "-q"});
+                "--prompt-tokens", "8-40", "--output-tokens", "8",
+                "--no-sensitivity", "--json", "-", "-q"});
   EXPECT_TRUE(plan.exit.clean()) << plan.err;
   EXPECT_TRUE(json::parse(plan.out, nullptr, false)["found"]);
 }

@@ -19,41 +19,35 @@ WorkerSnapshot WorkerThatRuns(int32_t sequences) {
   return worker;
 }
 
-// Steps of so many seconds keep the request's target.
+// Steps of so many seconds keep the request's bound.
 PlacementRequest Within(double step_seconds) {
   PlacementRequest request = test::RequestOf(100, 50);
-  request.itl_target_seconds = step_seconds / StepBudgetSeconds(1);
+  request.batch_itl_seconds = step_seconds / StepBudgetSeconds(1);
   return request;
 }
 
 TEST(PlacementRoomTest, ABatchGrowsAsLongAsItIsInTime) {
-  EXPECT_TRUE(KeepsItlTarget(WorkerThatRuns(9), Within(0.0201)));
-  EXPECT_FALSE(KeepsItlTarget(WorkerThatRuns(10), Within(0.0201)));
+  EXPECT_TRUE(KeepsBatchBound(WorkerThatRuns(9), Within(0.0201)));
+  EXPECT_FALSE(KeepsBatchBound(WorkerThatRuns(10), Within(0.0201)));
   // Placed, but not reported yet.
   WorkerSnapshot worker = WorkerThatRuns(9);
   worker.placed_sequences = 1;
-  EXPECT_FALSE(KeepsItlTarget(worker, Within(0.0201)));
+  EXPECT_FALSE(KeepsBatchBound(worker, Within(0.0201)));
 }
 
-TEST(PlacementRoomTest, WhoHasNoTargetDoesNotMind) {
-  EXPECT_TRUE(KeepsItlTarget(WorkerThatRuns(60), Within(0)));
+TEST(PlacementRoomTest, WhoHasNoBoundDoesNotMind) {
+  EXPECT_TRUE(KeepsBatchBound(WorkerThatRuns(60), Within(0)));
 }
 
 TEST(PlacementRoomTest, WhatIsTooSlowAloneIsNotKeptWaiting) {
-  EXPECT_TRUE(KeepsItlTarget(WorkerThatRuns(60), Within(0.0105)));
-  EXPECT_FALSE(KeepsItlTarget(WorkerThatRuns(60), Within(0.0115)));
-}
-
-TEST(PlacementRoomTest, AStreamThatLostItsWorkerGoesOn) {
-  PlacementRequest request = Within(0.0201);
-  request.has_begun = true;
-  EXPECT_TRUE(KeepsItlTarget(WorkerThatRuns(60), request));
+  EXPECT_TRUE(KeepsBatchBound(WorkerThatRuns(60), Within(0.0105)));
+  EXPECT_FALSE(KeepsBatchBound(WorkerThatRuns(60), Within(0.0115)));
 }
 
 TEST(PlacementRoomTest, WithoutMeasuredStepsThereIsNoSuchBound) {
   WorkerSnapshot worker = WorkerThatRuns(60);
   worker.step_cost = {};
-  EXPECT_TRUE(KeepsItlTarget(worker, Within(0.0201)));
+  EXPECT_TRUE(KeepsBatchBound(worker, Within(0.0201)));
 }
 
 TEST(PlacementRoomTest, WhatIsReadCounts) {
@@ -61,9 +55,9 @@ TEST(PlacementRoomTest, WhatIsReadCounts) {
   worker.step_cost.per_context_token = 0.00001;
   worker.context_tokens = 700;
   // 12 ms, and 8 ms for 800 positions.
-  EXPECT_TRUE(KeepsItlTarget(worker, Within(0.0201)));
+  EXPECT_TRUE(KeepsBatchBound(worker, Within(0.0201)));
   worker.context_tokens = 800;
-  EXPECT_FALSE(KeepsItlTarget(worker, Within(0.0201)));
+  EXPECT_FALSE(KeepsBatchBound(worker, Within(0.0201)));
 }
 
 // All policies alike: the request waits for its turn.

@@ -162,6 +162,22 @@ TEST_F(WaitingLineTest, WhatWasNotUsedComesBack) {
   line_->CheckInvariants();
 }
 
+TEST_F(WaitingLineTest, WhatComesBackCostsNobodyHisTurn) {
+  Join(Batch(1));
+  EXPECT_THAT(Place(1), ElementsAre(1));
+  WaitingRequest large = Batch(2);
+  large.tokens = 8000;
+  Join(large);
+  for (uint64_t key = 1001; key <= 1140; ++key) {
+    WaitingRequest request = Request(key);
+    request.tokens = 1000;
+    Join(request);
+  }
+  EXPECT_THAT(Place(100), testing::Not(testing::Contains(2)));
+  line_->GiveBack(Lane::kBatch, "", 50);
+  EXPECT_THAT(Place(40), testing::Contains(2));
+}
+
 TEST_F(WaitingLineTest, LateOnesStandBackBehindThoseThatCanBeInTime) {
   Join(By(1, 1.0));
   Join(By(2, 9.0));

@@ -116,11 +116,12 @@ class ProgramsTest(unittest.TestCase):
     def test_reads_what_a_program_says_when_ready_and_stops_it(self):
         with tempfile.TemporaryDirectory() as directory:
             path = self.script(directory, """
-import os, signal, sys
+import os, signal, sys, time
 fd = int(sys.argv[sys.argv.index("--ready-fd") + 1])
 os.write(fd, b'{"grpc": ')
 os.write(fd, b'"1.2.3.4:5"}\\n')
-signal.pause()
+while True:
+    time.sleep(0.05)  # a signal before signal.pause() would be lost
 """)
             with tool.Programs(directory) as programs:
                 cpus = os.sched_getaffinity(0)
@@ -143,11 +144,12 @@ signal.pause()
                    "ttft_ms": {"p50": 70}, "outcomes": {"finished": 5}}
         with tempfile.TemporaryDirectory() as directory:
             path = self.script(directory, f"""
-import json, signal, sys
+import json, signal, sys, time
 signal.signal(signal.SIGINT, lambda *_: (
     print(json.dumps({{"summary": {summary!r}}}), flush=True), sys.exit(130)))
 open({directory!r} + "/" + sys.argv[sys.argv.index("--seed") + 1], "w").close()
-signal.pause()
+while True:
+    time.sleep(0.05)  # a signal before signal.pause() would be lost
 """)
             os.rename(path, os.path.join(directory, "baton"))
             args = tool.parse_args(["--model", "m", "--out", "o", "--bin",
