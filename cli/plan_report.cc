@@ -175,7 +175,7 @@ PlotPanel SplitPanel(const PlanReport& report) {
   panel.title =
       absl::StrCat(report.plan.best.num_workers(), " workers, by split");
   panel.x_label = "prefill workers among them";
-  panel.y_label = "%";
+  panel.y_label = "% of requests, of time";
   panel.x_axis = PlotPanel::XAxis::kLinear;
   PlotLine attainment{"attainment", {}};
   PlotLine prefill{"prefill workers busy", {}};
