@@ -116,12 +116,11 @@ class ProgramsTest(unittest.TestCase):
     def test_reads_what_a_program_says_when_ready_and_stops_it(self):
         with tempfile.TemporaryDirectory() as directory:
             path = self.script(directory, """
-import os, signal, sys, time
+import os, signal, sys
 fd = int(sys.argv[sys.argv.index("--ready-fd") + 1])
 os.write(fd, b'{"grpc": ')
 os.write(fd, b'"1.2.3.4:5"}\\n')
-while True:
-    time.sleep(0.05)  # a signal before signal.pause() would be lost
+signal.pause()
 """)
             with tool.Programs(directory) as programs:
                 cpus = os.sched_getaffinity(0)
@@ -144,12 +143,13 @@ while True:
                    "ttft_ms": {"p50": 70}, "outcomes": {"finished": 5}}
         with tempfile.TemporaryDirectory() as directory:
             path = self.script(directory, f"""
-import json, signal, sys, time
-signal.signal(signal.SIGINT, lambda *_: (
-    print(json.dumps({{"summary": {summary!r}}}), flush=True), sys.exit(130)))
+import json, signal, sys
+# Waits for it from before the file is there: none is lost.
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGINT}})
 open({directory!r} + "/" + sys.argv[sys.argv.index("--seed") + 1], "w").close()
-while True:
-    time.sleep(0.05)  # a signal before signal.pause() would be lost
+signal.sigwait({{signal.SIGINT}})
+print(json.dumps({{"summary": {summary!r}}}), flush=True)
+sys.exit(130)
 """)
             os.rename(path, os.path.join(directory, "baton"))
             args = tool.parse_args(["--model", "m", "--out", "o", "--bin",
