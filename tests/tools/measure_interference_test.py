@@ -26,6 +26,7 @@ def load_tool():
 
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "tools"))
 tool = load_tool()
 
 METRICS = """# TYPE baton_worker_usable gauge
