@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "common/log.h"
 #include "router/worker_snapshot.h"
+#include "scheduling/placement_room.h"
 
 namespace baton::router {
 namespace {
@@ -159,6 +160,12 @@ int WorkerRegistry::NumBreakersOpen(absl::Time now) const {
     open += BreakerOpen(static_cast<int>(i), now);
   }
   return open;
+}
+
+int32_t WorkerRegistry::BlocksTaken(
+    WorkerId id, const scheduling::PlacementRequest& request) const {
+  const WorkerSnapshot* worker = Find(id);
+  return worker == nullptr ? 0 : scheduling::BlocksTaken(*worker, request);
 }
 
 void WorkerRegistry::PlacedDecode(WorkerId id, int32_t blocks) {
@@ -325,7 +332,8 @@ void WorkerRegistry::RefreshWorker(int index, absl::Time now) {
 void WorkerRegistry::RefreshGrace(absl::Time now) {
   grace_over_ = grace_over_ || now >= start_ + options_.pairing_grace;
   snapshot_.allow_local_prefill =
-      !prefill_named_ || ever_paired_ || grace_over_;
+      options_.local_prefill &&
+      (!prefill_named_ || ever_paired_ || grace_over_);
 }
 
 }  // namespace baton::router

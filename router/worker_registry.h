@@ -32,6 +32,8 @@ namespace baton::router {
 class WorkerRegistry final {
  public:
   struct Options {
+    // Whether decode workers may prefill at all.
+    bool local_prefill = true;
     // How long after start requests wait for the prefill workers that were
     // named, before decode workers prefill by themselves.
     absl::Duration pairing_grace = absl::Seconds(2);
@@ -130,6 +132,9 @@ class WorkerRegistry final {
   // How many times a worker was found to hang, or not to any more.
   int64_t num_stuck_changes() const { return num_stuck_changes_; }
 
+  // As in scheduling/placement_room.h; 0 of an unknown id.
+  int32_t BlocksTaken(scheduling::WorkerId id,
+                      const scheduling::PlacementRequest& request) const;
   // What this router placed and what ended: the load that reports do not show
   // yet. Unknown ids (lost meanwhile) are ignored.
   // `tokens` are those that are to be computed there.

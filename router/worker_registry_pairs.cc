@@ -105,7 +105,7 @@ absl::Time WorkerRegistry::NextDue(absl::Time now) const {
   for (const Worker& worker : workers_) {
     if (worker.id != kNoWorker) open_until(worker.breaker);
   }
-  if (!snapshot_.allow_local_prefill) {
+  if (options_.local_prefill && !snapshot_.allow_local_prefill) {
     next = std::min(next, start_ + options_.pairing_grace);
   }
   return next;

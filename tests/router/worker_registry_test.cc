@@ -156,6 +156,21 @@ TEST_F(WorkerRegistryTest, LocalPrefillIsAllowedAfterTheGrace) {
   EXPECT_TRUE(registry_->CouldPlace());
 }
 
+TEST_F(WorkerRegistryTest, LocalPrefillCanBeSwitchedOff) {
+  WorkerRegistry::Options options;
+  options.local_prefill = false;
+  registry_.emplace(model_, options, kStart);
+  p_ = registry_->Add(WorkerRole::kPrefill, "p:1");
+  d_ = registry_->Add(WorkerRole::kDecode, "d:1");
+  registry_->Connected(d_, DecodeHello(), kStart);
+  // No grace ends that.
+  EXPECT_EQ(registry_->NextDue(kStart), absl::InfiniteFuture());
+  registry_->DuePairs(kStart + absl::Hours(1));
+  EXPECT_FALSE(registry_->snapshot().allow_local_prefill);
+  EXPECT_FALSE(registry_->CouldPlace());
+  EXPECT_THAT(registry_->WhyNot(), HasSubstr("p:1 is not connected"));
+}
+
 TEST_F(WorkerRegistryTest, SaysWhyAWorkerIsNotConnected) {
   registry_->Unreachable(p_, "it shows no certificate");
   EXPECT_EQ(registry_->WhyUnusable(p_),
