@@ -1,6 +1,7 @@
 #include "worker/worker_process.h"
 
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 #include "kv_transfer/wire_encoding.h"
 #include "proto/fingerprint.h"
+#include "worker/worker_health.h"
 
 namespace baton::worker {
 namespace {
@@ -81,13 +83,14 @@ absl::StatusOr<std::unique_ptr<kv_transfer::Transport>> MakeTransport(
 }
 
 // Runs the loop until a signal has drained it.
-void RunUntilSignal(WorkerLoop* loop) {
-  std::thread signals([loop] {
+void RunUntilSignal(WorkerLoop* loop, WorkerHealth* health) {
+  std::thread signals([loop, health] {
     const int signal = process::WaitForSignal();
     LOG(INFO) << "signal " << signal << ": draining";
+    health->Drain();
     loop->RequestDrain();
   });
-  loop->Run();
+  loop->Run([health] { health->Turned(); });
   signals.join();
 }
 
@@ -118,11 +121,17 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
       role == v1::WORKER_ROLE_PREFILL && options.transport != "ucx";
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Engine> engine,
                          engine::CreateEngine(engine_options));
+  // Outlives the server that shows it.
+  WorkerHealth health(Clock::Monotonic());
   metrics::Metrics registry(
       {{"role", RoleLabel(role)},
        {"worker", options.name},
        {"model_name", ModelName(options.engine.model_dir)}});
   WorkerMetrics metrics(&registry, *engine);
+  metrics.SetBounds(options.max_sequences, options.max_queued_tokens,
+                    options.token_budget);
+  registry.AddPage("/healthz", [&health] { return health.Liveness(); });
+  registry.AddPage("/readyz", [&health] { return health.Readiness(); });
   BATON_ASSIGN_OR_RETURN(
       const std::unique_ptr<kv_transfer::Transport> transport,
       MakeTransport(options, role));
@@ -171,7 +180,8 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
                                           {"grpc", grpc_address},
                                           {"data", data_address},
                                           {"metrics", metrics_address}});
-  RunUntilSignal(loop.get());
+  health.Serve();
+  RunUntilSignal(loop.get(), &health);
   service.Shutdown();
   server.server->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(2)));
   server.server->Wait();
@@ -181,8 +191,9 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
 
 }  // namespace
 
-void WorkerLoop::Run() {
+void WorkerLoop::Run(const std::function<void()>& after_turn) {
   while (Turn(kIdleWait)) {
+    if (after_turn) after_turn();
   }
 }
 

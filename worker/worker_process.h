@@ -35,8 +35,8 @@ struct WorkerParts {
 class WorkerLoop {
  public:
   virtual ~WorkerLoop() = default;
-  // Takes turns until drained.
-  void Run();
+  // Takes turns until drained, and calls `after_turn` after each.
+  void Run(const std::function<void()>& after_turn = nullptr);
   // One turn: drain inbox, plan, execute, commit, publish. With nothing to run
   // it waits up to `idle_wait` for news. False, without doing anything:
   // drained. By the thread that runs the loop.

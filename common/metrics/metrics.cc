@@ -1,19 +1,11 @@
 #include "common/metrics/metrics.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <exception>
-#include <thread>
 #include <utility>
 
 #include <prometheus/text_serializer.h>
 
-#include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
 #include "common/log.h"
+#include "common/status_macros.h"
 
 namespace baton::metrics {
 namespace {
@@ -22,28 +14,6 @@ Buckets Geometric(double first, double factor, int count) {
   Buckets edges;
   for (int i = 0; i < count; ++i, first *= factor) edges.push_back(first);
   return edges;
-}
-
-// Opens a connection and closes it again. Whether it works does not matter.
-void Knock(const std::string& host, int port) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.empty() ? nullptr : host.c_str(),
-                  absl::StrCat(port).c_str(), &hints, &found) != 0) {
-    return;
-  }
-  const int fd =
-      socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd >= 0) {
-    // Not blocking: the kernel takes the connection without the server's help.
-    if (connect(fd, found->ai_addr, found->ai_addrlen) == 0) {
-      shutdown(fd, SHUT_RDWR);
-    }
-    close(fd);
-  }
-  freeaddrinfo(found);
 }
 
 }  // namespace
@@ -81,21 +51,6 @@ Buckets TokenBuckets() { return Geometric(1, 2, 15); }
 Metrics::Metrics(Labels labels)
     : labels_(std::move(labels)),
       registry_(std::make_shared<prometheus::Registry>()) {}
-
-Metrics::~Metrics() {
-  if (exposer_ == nullptr) return;
-  // civetweb's listening thread looks whether it is to stop when a connection
-  // comes, and otherwise every two seconds: too long for the end of a program.
-  absl::Notification stopped;
-  std::thread stopper([this, &stopped] {
-    exposer_.reset();
-    stopped.Notify();
-  });
-  while (!stopped.WaitForNotificationWithTimeout(absl::Milliseconds(5))) {
-    Knock(served_host_, served_port_);
-  }
-  stopper.join();
-}
 
 prometheus::Counter* Metrics::Counter(const std::string& name,
                                       const std::string& help,
@@ -135,27 +90,19 @@ std::string Metrics::Text() const {
   return prometheus::TextSerializer().Serialize(registry_->Collect());
 }
 
+void Metrics::AddPage(const std::string& path, MakePage page) {
+  CHECK(server_ == nullptr) << "AddPage comes before Serve";
+  CHECK(pages_.emplace(path, std::move(page)).second) << path;
+}
+
 absl::StatusOr<int> Metrics::Serve(const std::string& address) {
-  CHECK(exposer_ == nullptr) << "Serve is called once";
-  try {
-    // One thread is enough for a scraper; civetweb throws when it cannot bind.
-    exposer_ = std::make_unique<prometheus::Exposer>(address,
-                                                     /*num_threads=*/1);
-  } catch (const std::exception& e) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot serve /metrics on ", address,
-                     ": the address is in use or not one of this machine's (",
-                     e.what(), ")"));
-  }
-  exposer_->RegisterCollectable(registry_);
-  const std::vector<int> ports = exposer_->GetListeningPorts();
-  if (ports.empty()) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot serve /metrics on ", address));
-  }
-  served_host_ = address.substr(0, address.rfind(':'));
-  served_port_ = ports.front();
-  return served_port_;
+  CHECK(server_ == nullptr) << "Serve is called once";
+  AddPage("/metrics", [this] {
+    return Page{.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                .body = Text()};
+  });
+  BATON_ASSIGN_OR_RETURN(server_, PageServer::Start(address, pages_));
+  return server_->port();
 }
 
 }  // namespace baton::metrics

@@ -1,21 +1,23 @@
 // The metrics of one process: a prometheus-cpp registry, the buckets that all
-// of Baton uses, and the HTTP server of GET /metrics.
+// of Baton uses, and the HTTP server of GET /metrics and of what else is to be
+// seen at that port.
 //
 // Families are made once at start and their handles kept: an update of a handle
 // is a few tens of nanoseconds and may come from any thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
 #include <prometheus/counter.h>
-#include <prometheus/exposer.h>
 #include <prometheus/family.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
 #include "absl/status/statusor.h"
+#include "common/metrics/page_server.h"
 
 namespace baton::metrics {
 
@@ -38,7 +40,7 @@ class Metrics final {
   // `labels` are on every metric of the process (model_name, role, worker).
   explicit Metrics(Labels labels);
   // Ends the HTTP server; blocks for a few milliseconds.
-  ~Metrics();
+  ~Metrics() = default;
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
@@ -58,6 +60,9 @@ class Metrics final {
   // 0.0.4. Any thread.
   std::string Text() const;
 
+  // Another page of the server, such as "/healthz". Before Serve.
+  void AddPage(const std::string& path, MakePage page);
+
   // Serves GET /metrics on "host:port" (port 0 takes a free one) until the
   // object dies; returns the port. Unavailable when the address cannot be
   // bound, naming it.
@@ -66,10 +71,8 @@ class Metrics final {
  private:
   const Labels labels_;
   const std::shared_ptr<prometheus::Registry> registry_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
-  // Where the server listens; empty while it does not.
-  std::string served_host_;
-  int served_port_ = 0;
+  std::map<std::string, MakePage> pages_;
+  std::unique_ptr<PageServer> server_;
 };
 
 }  // namespace baton::metrics

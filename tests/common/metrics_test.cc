@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string HttpGet(int port, const std::string& path) {
+std::string Http(int port, const std::string& method, const std::string& path) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -27,7 +27,7 @@ std::string HttpGet(int port, const std::string& path) {
   EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
             0);
   const std::string request = absl::StrCat(
-      "GET ", path, " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+      method, " ", path, " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(write(fd, request.data(), request.size()),
             static_cast<ssize_t>(request.size()));
   std::string answer;
@@ -37,6 +37,10 @@ std::string HttpGet(int port, const std::string& path) {
   }
   close(fd);
   return answer;
+}
+
+std::string HttpGet(int port, const std::string& path) {
+  return Http(port, "GET", path);
 }
 
 TEST(MetricsTest, ServesWhatIsCounted) {
@@ -52,6 +56,33 @@ TEST(MetricsTest, ServesWhatIsCounted) {
               HasSubstr("baton_things_total{role=\"router\",kind=\"a\"} 3"));
   EXPECT_THAT(page, HasSubstr("baton_wait_seconds_bucket{role=\"router\","
                               "le=\"1\"} 1"));
+}
+
+TEST(MetricsTest, ServesOtherPagesAndNothingElse) {
+  Metrics metrics(Labels{});
+  int calls = 0;
+  metrics.AddPage("/healthz", [&calls] {
+    return Page{.status = ++calls == 1 ? 200 : 503,
+                .content_type = "application/json",
+                .body = absl::StrCat("{\"calls\":", calls, "}")};
+  });
+  const absl::StatusOr<int> port = metrics.Serve("127.0.0.1:0");
+  ASSERT_TRUE(port.ok()) << port.status();
+  const std::string first = HttpGet(*port, "/healthz");
+  EXPECT_THAT(first, HasSubstr("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(first, HasSubstr("Content-Type: application/json\r\n"));
+  EXPECT_THAT(first, HasSubstr("\r\n\r\n{\"calls\":1}"));
+  const std::string second = HttpGet(*port, "/healthz?verbose");
+  EXPECT_THAT(second, HasSubstr("HTTP/1.1 503 "));
+  EXPECT_THAT(second, HasSubstr("{\"calls\":2}"));
+  for (const char* path : {"/", "/metric", "/metrics/more", "/healthz/",
+                           "/../metrics/x", "/%00"}) {
+    EXPECT_THAT(HttpGet(*port, path), ::testing::Not(HasSubstr("200 OK")))
+        << path;
+  }
+  EXPECT_THAT(HttpGet(*port, "/elsewhere"), HasSubstr("HTTP/1.1 404 "));
+  EXPECT_THAT(Http(*port, "POST", "/healthz"), HasSubstr("HTTP/1.1 405 "));
+  EXPECT_EQ(calls, 2);
 }
 
 TEST(MetricsTest, TheServerEndsAtOnce) {
