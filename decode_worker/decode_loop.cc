@@ -442,6 +442,8 @@ void DecodeLoop::Publish() {
   metrics_->Observe(pool_, cache_, scheduler_.num_running(), waiting,
                     quarantine_.num_blocks());
   metrics_->ObserveHandoff(receiver_->stats());
+  metrics_->prompt_tokens_waiting->Set(
+      static_cast<double>(scheduler_.QueuedTokens()));
 
   v1::LoadReport load;
   load.set_running(static_cast<uint32_t>(scheduler_.num_running()));

@@ -473,6 +473,8 @@ void PrefillLoop::Publish() {
   const int waiting = attempts_.size() - running;
   metrics_->Observe(pool_, cache_, running, waiting, quarantine_.num_blocks());
   metrics_->ObserveHandoff(sender_->stats());
+  metrics_->prompt_tokens_waiting->Set(
+      static_cast<double>(scheduler_.QueuedTokens()));
 
   v1::LoadReport load;
   load.set_running(static_cast<uint32_t>(attempts_.size() - computing));

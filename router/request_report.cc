@@ -85,13 +85,16 @@ void JudgeTargets(const RequestRecord& record, FinishReason reason,
                   RouterMetrics* metrics) {
   const AnswerOptions& answer = record.answer;
   if (!HasTarget(answer) || reason == FinishReason::kCancelled) return;
-  const bool ttft = answer.ttft_target > absl::ZeroDuration();
-  const bool itl = answer.itl_target > absl::ZeroDuration();
   const bool finished =
       reason == FinishReason::kStop || reason == FinishReason::kLength;
-  metrics->TargetsJudged(answer.request_class, finished &&
-                                                   (!ttft || MetTtft(record)) &&
-                                                   (!itl || MetItl(record)));
+  TargetVerdict verdict;
+  if (answer.ttft_target > absl::ZeroDuration()) {
+    verdict.ttft = finished && MetTtft(record);
+  }
+  if (answer.itl_target > absl::ZeroDuration()) {
+    verdict.itl = finished && MetItl(record);
+  }
+  metrics->TargetsJudged(answer.request_class, verdict);
 }
 
 // Gaps between token events, and whether the targets were met.
@@ -175,7 +178,11 @@ void ReportRetry(const RequestRecord& record, absl::string_view cause,
 }
 
 void JudgeRejection(const AnswerOptions& answer, RouterMetrics* metrics) {
-  if (HasTarget(answer)) metrics->TargetsJudged(answer.request_class, false);
+  if (!HasTarget(answer)) return;
+  TargetVerdict verdict;
+  if (answer.ttft_target > absl::ZeroDuration()) verdict.ttft = false;
+  if (answer.itl_target > absl::ZeroDuration()) verdict.itl = false;
+  metrics->TargetsJudged(answer.request_class, verdict);
 }
 
 void ReportRejection(const RejectedRequest& request, absl::string_view reason,

@@ -1,5 +1,8 @@
 #include "router/router_metrics.h"
 
+#include <algorithm>
+#include <initializer_list>
+
 namespace baton::router {
 namespace {
 
@@ -13,18 +16,51 @@ constexpr const char* kStages[] = {
     "route_queue",         "prefill_queue", "prefill",   "first_token_return",
     "kv_transfer_exposed", "decode_queue",  "first_step"};
 
+// Why requests are rejected, and why attempts are made anew.
+constexpr const char* kRejections[] = {
+    "invalid", "unauthenticated", "key_limit", "queue_full",
+    "late",    "inbox_full",      "draining"};
+constexpr const char* kRecomputations[] = {"refused", "failed", "worker_lost"};
+
+constexpr RequestClass kClasses[] = {RequestClass::kInteractive,
+                                     RequestClass::kBatch};
+
+// With the targets as edges.
+metrics::Buckets WithEdges(metrics::Buckets edges,
+                           std::initializer_list<absl::Duration> targets) {
+  for (const absl::Duration target : targets) {
+    if (target > absl::ZeroDuration()) {
+      edges.push_back(absl::ToDoubleSeconds(target));
+    }
+  }
+  std::sort(edges.begin(), edges.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  return edges;
+}
+
+metrics::Buckets TtftEdges(const ClassTargets& targets) {
+  return WithEdges(metrics::TtftBuckets(),
+                   {targets.interactive.ttft, targets.batch.ttft});
+}
+
+metrics::Buckets InterTokenEdges(const ClassTargets& targets) {
+  return WithEdges(metrics::InterTokenBuckets(),
+                   {targets.interactive.itl, targets.batch.itl});
+}
+
 metrics::Buckets DecisionBuckets() {
   return {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2};
 }
 
 }  // namespace
 
-RouterMetrics::RouterMetrics(metrics::Metrics* metrics)
+RouterMetrics::RouterMetrics(metrics::Metrics* metrics,
+                             const ClassTargets& targets)
     : metrics_(metrics),
       ttft_(metrics->Histogram(
           "baton_time_to_first_token_seconds",
           "Request read -> first token handed to the client's stream.",
-          metrics::TtftBuckets())),
+          TtftEdges(targets))),
       prediction_error_(metrics->Histogram(
           "baton_placement_ttft_error_ratio",
           "How far the time to the first token was from what placement "
@@ -33,11 +69,11 @@ RouterMetrics::RouterMetrics(metrics::Metrics* metrics)
       inter_token_(metrics->Histogram(
           "baton_inter_token_latency_seconds",
           "Time between two consecutive token events of one request.",
-          metrics::InterTokenBuckets())),
+          InterTokenEdges(targets))),
       time_per_output_token_(metrics->Histogram(
           "baton_request_time_per_output_token_seconds",
           "Per request: (last - first token event) / (output tokens - 1).",
-          metrics::InterTokenBuckets())),
+          InterTokenEdges(targets))),
       e2e_(metrics->Histogram("baton_e2e_request_latency_seconds",
                               "Request read -> last response.",
                               metrics::RequestBuckets())),
@@ -77,11 +113,78 @@ RouterMetrics::RouterMetrics(metrics::Metrics* metrics)
                         "on_time, late, batch)",
                         {{"lane", LaneName(lane)}});
   }
+  MakeCounters();
+  MakeTargets(targets);
+}
+
+void RouterMetrics::MakeCounters() {
   for (FinishReason reason : {FinishReason::kStop, FinishReason::kLength,
                               FinishReason::kCancelled, FinishReason::kError}) {
     metrics_->Counter("baton_request_success_total", "Requests that ended.",
                       {{"finished_reason", FinishReasonName(reason)}});
   }
+  AdmissionCounter("accepted", "ok");
+  for (const char* reason : kRejections) AdmissionCounter("rejected", reason);
+  for (const char* reason : kRecomputations) RecomputeCounter(reason);
+  for (const RequestClass request_class : kClasses) {
+    for (const bool met : {true, false}) {
+      TargetsCounter(request_class, met);
+      TargetCounter(request_class, "ttft", met);
+      TargetCounter(request_class, "itl", met);
+    }
+  }
+}
+
+void RouterMetrics::MakeTargets(const ClassTargets& targets) {
+  const auto set = [this](RequestClass request_class, const char* target,
+                          absl::Duration value) {
+    metrics_
+        ->Gauge(
+            "baton_latency_target_seconds",
+            "The operator's targets, for requests that name none; 0: none.",
+            {{"class", RequestClassName(request_class)}, {"target", target}})
+        ->Set(absl::ToDoubleSeconds(value));
+  };
+  set(RequestClass::kInteractive, "ttft", targets.interactive.ttft);
+  set(RequestClass::kInteractive, "itl", targets.interactive.itl);
+  set(RequestClass::kBatch, "ttft", targets.batch.ttft);
+  set(RequestClass::kBatch, "itl", targets.batch.itl);
+}
+
+prometheus::Counter* RouterMetrics::AdmissionCounter(
+    const std::string& outcome, const std::string& reason) {
+  return metrics_->Counter("baton_admission_total",
+                           "Requests, by what became of them.",
+                           {{"outcome", outcome}, {"reason", reason}});
+}
+
+prometheus::Counter* RouterMetrics::RecomputeCounter(
+    const std::string& reason) {
+  return metrics_->Counter("baton_prefill_recompute_total",
+                           "Attempts that were given up and placed again.",
+                           {{"reason", reason}});
+}
+
+prometheus::Counter* RouterMetrics::TargetsCounter(RequestClass request_class,
+                                                   bool met) {
+  return metrics_->Counter(
+      "baton_request_targets_total",
+      "Requests with latency targets that ended, by whether they finished and "
+      "met them all.",
+      {{"class", RequestClassName(request_class)},
+       {"met", met ? "yes" : "no"}});
+}
+
+prometheus::Counter* RouterMetrics::TargetCounter(RequestClass request_class,
+                                                  const char* target,
+                                                  bool met) {
+  return metrics_->Counter(
+      "baton_request_latency_target_total",
+      "Requests with this latency target that ended, by whether they finished "
+      "and met it.",
+      {{"class", RequestClassName(request_class)},
+       {"target", target},
+       {"met", met ? "yes" : "no"}});
 }
 
 prometheus::Histogram* RouterMetrics::Stage(const char* stage) {
@@ -94,18 +197,12 @@ prometheus::Histogram* RouterMetrics::Stage(const char* stage) {
 }
 
 void RouterMetrics::Admitted(int64_t prompt_tokens) {
-  metrics_
-      ->Counter("baton_admission_total", "Requests, by what became of them.",
-                {{"outcome", "accepted"}, {"reason", "ok"}})
-      ->Increment();
+  AdmissionCounter("accepted", "ok")->Increment();
   prompt_tokens_->Increment(static_cast<double>(prompt_tokens));
 }
 
 void RouterMetrics::Rejected(const std::string& reason) {
-  metrics_
-      ->Counter("baton_admission_total", "Requests, by what became of them.",
-                {{"outcome", "rejected"}, {"reason", reason}})
-      ->Increment();
+  AdmissionCounter("rejected", reason)->Increment();
 }
 
 void RouterMetrics::Placed(const PlacementVerdict& verdict,
@@ -119,11 +216,7 @@ void RouterMetrics::Placed(const PlacementVerdict& verdict,
 }
 
 void RouterMetrics::Retried(const std::string& reason) {
-  metrics_
-      ->Counter("baton_prefill_recompute_total",
-                "Attempts that were given up and placed again.",
-                {{"reason", reason}})
-      ->Increment();
+  RecomputeCounter(reason)->Increment();
 }
 
 void RouterMetrics::FirstEvent(absl::Duration ttft) {
@@ -171,14 +264,24 @@ void RouterMetrics::Finished(FinishReason reason, const v1::Timing& timing,
   kv_transfer_exposed_->Observe(timing.kv_transfer_exposed_seconds());
 }
 
-void RouterMetrics::TargetsJudged(RequestClass request_class, bool met) {
-  metrics_
-      ->Counter("baton_request_targets_total",
-                "Requests with latency targets that ended, by whether they "
-                "finished and met them all.",
-                {{"class", RequestClassName(request_class)},
-                 {"met", met ? "yes" : "no"}})
+void RouterMetrics::TargetsJudged(RequestClass request_class,
+                                  const TargetVerdict& verdict) {
+  TargetsCounter(request_class,
+                 verdict.ttft.value_or(true) && verdict.itl.value_or(true))
       ->Increment();
+  if (verdict.ttft.has_value()) {
+    TargetCounter(request_class, "ttft", *verdict.ttft)->Increment();
+  }
+  if (verdict.itl.has_value()) {
+    TargetCounter(request_class, "itl", *verdict.itl)->Increment();
+  }
+}
+
+void RouterMetrics::SetMaxWaiting(int64_t requests) {
+  metrics_
+      ->Gauge("baton_max_requests_waiting",
+              "How many requests may wait for a placement.")
+      ->Set(static_cast<double>(requests));
 }
 
 void RouterMetrics::SetRequests(int64_t running, int64_t waiting) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -16,10 +17,18 @@
 
 namespace baton::router {
 
+// Which of a request's targets it met; empty: it had none of that kind.
+struct TargetVerdict {
+  std::optional<bool> ttft;
+  std::optional<bool> itl;
+};
+
 class RouterMetrics final {
  public:
-  // `metrics` outlives this object.
-  explicit RouterMetrics(metrics::Metrics* metrics);
+  // `metrics` outlives this object. The operator's `targets` become edges of
+  // the buckets of latencies, so that shares of them are exact.
+  explicit RouterMetrics(metrics::Metrics* metrics,
+                         const ClassTargets& targets = {});
 
   // A request came in. `reason` is "ok" for accepted ones; otherwise why it was
   // rejected: "invalid", "queue_full", "late", "inbox_full", "draining".
@@ -43,8 +52,10 @@ class RouterMetrics final {
                 int64_t output_tokens, absl::Duration first_to_last_event);
 
   // A request that had targets has ended.
-  void TargetsJudged(RequestClass request_class, bool met);
+  void TargetsJudged(RequestClass request_class, const TargetVerdict& verdict);
   void SetRequests(int64_t running, int64_t waiting);
+  // How many may wait.
+  void SetMaxWaiting(int64_t requests);
   void SetWaiting(scheduling::Lane lane, int64_t requests);
   // A waiting request had to make room for another.
   void Evicted();
@@ -58,6 +69,16 @@ class RouterMetrics final {
 
  private:
   prometheus::Histogram* Stage(const char* stage);
+  // What may never happen is 0 from the start, so that the first time is an
+  // increase.
+  void MakeCounters();
+  void MakeTargets(const ClassTargets& targets);
+  prometheus::Counter* AdmissionCounter(const std::string& outcome,
+                                        const std::string& reason);
+  prometheus::Counter* RecomputeCounter(const std::string& reason);
+  prometheus::Counter* TargetsCounter(RequestClass request_class, bool met);
+  prometheus::Counter* TargetCounter(RequestClass request_class,
+                                     const char* target, bool met);
 
   metrics::Metrics* const metrics_;
   prometheus::Histogram* const ttft_;

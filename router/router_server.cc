@@ -46,7 +46,7 @@ RouterServer::RouterServer(
       registry_({{"model_name", model_.name},
                  {"role", "router"},
                  {"worker", options.name}}),
-      metrics_(&registry_),
+      metrics_(&registry_, options.flow.targets),
       inbox_(kInboxCapacity),
       access_(AccessControl::Open(options.api_keys_file, Clock::Monotonic(),
                                   &registry_)),
@@ -75,6 +75,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
       scheduling::MakePlacementPolicy(options.placement));
   std::unique_ptr<RouterServer> router(
       new RouterServer(options, std::move(model), std::move(policy)));
+  router->metrics_.SetMaxWaiting(options.flow.line.max_requests);
   BATON_RETURN_IF_ERROR(router->access_.status());
   BATON_RETURN_IF_ERROR(router->Listen(options));
   router->thread_ = std::thread([loop = &router->loop_] { loop->Run(); });

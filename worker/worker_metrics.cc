@@ -9,6 +9,9 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
                        "Sequences in the step loop.")),
       waiting(m->Gauge("baton_num_requests_waiting",
                        "Sequences admitted but not in the step loop yet.")),
+      prompt_tokens_waiting(
+          m->Gauge("baton_prompt_tokens_waiting",
+                   "Prompt tokens admitted here and not computed yet.")),
       kv_usage_ratio(m->Gauge("baton_kv_cache_usage_perc",
                               "Share of KV blocks in use, 0 to 1.")),
       kv_blocks_in_use(m->Gauge("baton_kv_blocks_in_use", "KV blocks in use.")),
@@ -82,6 +85,20 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
           m->Histogram("baton_mixed_step_budget_ratio",
                        "What such a step took, of the time that it might take.",
                        {0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 5})),
+      swapped_sequences(
+          m->Gauge("baton_swapped_sequences",
+                   "Preempted sequences whose KV waits in the host's memory.")),
+      swapped_bytes(m->Gauge("baton_swapped_bytes",
+                             "Bytes of KV that wait in the host's memory.")),
+      swap_seconds(m->Histogram(
+          "baton_swap_seconds",
+          "Time of copying the KV of one sequence to the host's memory, or "
+          "back.",
+          metrics::TransferBuckets())),
+      swaps_given_up(
+          m->Counter("baton_swaps_given_up_total",
+                     "Preempted sequences that waited in the host's memory for "
+                     "too long, and went back to the router.")),
       peers(m->Gauge("baton_kv_transfer_peers",
                      "Workers that this one is paired with.")),
       registry_(m) {
@@ -95,14 +112,38 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
            "Bytes of all matrices, their scales and the embedding, as held.",
            {{"dtype", weights.dtype}})
       ->Set(static_cast<double>(weights.bytes));
+  for (const char* way : {"recompute", "swap"}) {  // 0, and not absent
+    m->Counter("baton_preemptions_total",
+               "Sequences that gave their blocks up, by how they go on.",
+               {{"way", way}});
+  }
   m->Gauge("baton_model_load_seconds",
            "Time that packing or mapping the weights took.")
       ->Set(weights.load_seconds);
 }
 
+void WorkerMetrics::SetBounds(int64_t sequences, int64_t queued_tokens,
+                              int64_t step_tokens) {
+  const auto set = [this](const char* name, const char* help, int64_t value) {
+    registry_->Gauge(name, help)->Set(static_cast<double>(value));
+  };
+  set("baton_max_sequences", "Most sequences at a time.", sequences);
+  set("baton_max_prompt_tokens_waiting", "Most prompt tokens that wait.",
+      queued_tokens);
+  set("baton_max_step_tokens", "Most tokens in one step.", step_tokens);
+}
+
 void WorkerMetrics::CountPrefix(int32_t tokens, int32_t cached) {
   prefix_cache_queries->Increment(tokens);
   prefix_cache_hits->Increment(cached);
+}
+
+void WorkerMetrics::CountPreemption(const char* way) {
+  registry_
+      ->Counter("baton_preemptions_total",
+                "Sequences that gave their blocks up, by how they go on.",
+                {{"way", way}})
+      ->Increment();
 }
 
 void WorkerMetrics::CountMixedStep(const scheduling::MixedStep& step,
@@ -132,21 +173,25 @@ void WorkerMetrics::Observe(const scheduling::BlockPool& pool,
   if (evictions > 0) prefix_cache_evictions->Increment(evictions);
 }
 
+prometheus::Counter* WorkerMetrics::TransferCounter(
+    const std::string& transport, bool ok) {
+  return registry_->Counter(
+      "baton_kv_transfers_total", "KV transfers that ended, by outcome.",
+      {{"transport", transport}, {"outcome", ok ? "ok" : "failed"}});
+}
+
 void WorkerMetrics::CountTransfer(const std::string& transport, bool ok) {
-  const auto counter = [&](const char* outcome) {
-    return registry_->Counter("baton_kv_transfers_total",
-                              "KV transfers that ended, by outcome.",
-                              {{"transport", transport}, {"outcome", outcome}});
-  };
   // Both are made, so that the one that did not happen is 0 and not absent.
-  counter("ok")->Increment(ok ? 1 : 0);
-  counter("failed")->Increment(ok ? 0 : 1);
+  TransferCounter(transport, !ok);
+  TransferCounter(transport, ok)->Increment();
 }
 
 void WorkerMetrics::ObserveLink(const std::string& peer,
                                 const std::string& transport,
                                 double bandwidth_bytes,
                                 double latency_seconds) {
+  TransferCounter(transport, true);
+  TransferCounter(transport, false);
   const metrics::Labels labels = {{"peer", peer}, {"transport", transport}};
   registry_
       ->Gauge("baton_kv_link_bandwidth_bytes",

@@ -18,6 +18,7 @@ struct WorkerMetrics {
 
   prometheus::Gauge* running;
   prometheus::Gauge* waiting;
+  prometheus::Gauge* prompt_tokens_waiting;
   prometheus::Gauge* kv_usage_ratio;
   prometheus::Gauge* kv_blocks_in_use;
   prometheus::Gauge* kv_blocks_quarantined;
@@ -42,13 +43,22 @@ struct WorkerMetrics {
   prometheus::Histogram* mixed_step_prompt_tokens;
   prometheus::Gauge* mixed_step_predicted;
   prometheus::Histogram* mixed_step_budget;
+  prometheus::Gauge* swapped_sequences;
+  prometheus::Gauge* swapped_bytes;
+  prometheus::Histogram* swap_seconds;
+  prometheus::Counter* swaps_given_up;
   prometheus::Gauge* peers;
 
+  // The bounds of the worker's queue and batch.
+  void SetBounds(int64_t sequences, int64_t queued_tokens, int64_t step_tokens);
   // A sequence of so many tokens got its blocks, with the KV of so many of
   // them.
   void CountPrefix(int32_t tokens, int32_t cached);
   // A step that may have been a mixed one took so long (decode workers).
   void CountMixedStep(const scheduling::MixedStep& step, double seconds);
+  // A sequence gave its blocks up (decode workers); `way` as
+  // scheduling::PreemptionWayName.
+  void CountPreemption(const char* way);
   // Sets the gauges that a loop knows at the end of its turn.
   void Observe(const scheduling::BlockPool& pool,
                const scheduling::PrefixCache& cache, int running_sequences,
@@ -69,6 +79,8 @@ struct WorkerMetrics {
   }
 
  private:
+  prometheus::Counter* TransferCounter(const std::string& transport, bool ok);
+
   metrics::Metrics* const registry_;
 };
 

@@ -128,6 +128,8 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
        {"worker", options.name},
        {"model_name", ModelName(options.engine.model_dir)}});
   WorkerMetrics metrics(&registry, *engine);
+  metrics.SetBounds(options.max_sequences, options.max_queued_tokens,
+                    options.token_budget);
   registry.AddPage("/healthz", [&health] { return health.Liveness(); });
   registry.AddPage("/readyz", [&health] { return health.Readiness(); });
   BATON_ASSIGN_OR_RETURN(

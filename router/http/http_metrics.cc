@@ -6,11 +6,27 @@
 #include "common/metrics/metrics.h"
 
 namespace baton::router::http {
+namespace {
+
+constexpr const char* kDropReasons[] = {
+    "max_connections",    "no_resources",    "tls",
+    "handshake_deadline", "header_deadline", "body_deadline",
+    "write_deadline",     "slow_reader"};
+
+prometheus::Counter* DroppedCounter(metrics::Metrics* metrics,
+                                    const std::string& reason) {
+  return metrics->Counter("baton_http_connections_dropped_total",
+                          "HTTP connections that the server refused or ended",
+                          {{"reason", reason}});
+}
+
+}  // namespace
 
 HttpMetrics::HttpMetrics(metrics::Metrics* metrics) : metrics_(metrics) {
   if (metrics_ == nullptr) return;
   connections_ = metrics_->Gauge("baton_http_connections",
                                  "HTTP connections that are open");
+  for (const char* reason : kDropReasons) DroppedCounter(metrics_, reason);
 }
 
 void HttpMetrics::ConnectionOpened() {
@@ -23,11 +39,7 @@ void HttpMetrics::ConnectionClosed() {
 
 void HttpMetrics::Dropped(absl::string_view reason) {
   if (metrics_ == nullptr) return;
-  metrics_
-      ->Counter("baton_http_connections_dropped_total",
-                "HTTP connections that the server refused or ended",
-                {{"reason", std::string(reason)}})
-      ->Increment();
+  DroppedCounter(metrics_, std::string(reason))->Increment();
 }
 
 void HttpMetrics::Answered(int status) {

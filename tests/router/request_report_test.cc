@@ -163,13 +163,18 @@ TEST_F(RequestReportTest, NothingIsPutTogetherForALogThatIsOff) {
 TEST_F(RequestReportTest, ARejectionMissesItsTargets) {
   JudgeRejection({}, &metrics_);  // had none
   EXPECT_THAT(metrics_registry_.Text(),
-              Not(HasSubstr("baton_request_targets_total")));
+              Not(testing::ContainsRegex("target[^}]*\\} [1-9]")));
   AnswerOptions answer;
   answer.itl_target = absl::Milliseconds(20);
   JudgeRejection(answer, &metrics_);
   EXPECT_THAT(metrics_registry_.Text(),
               testing::ContainsRegex("baton_request_targets_total\\{[^}]*"
                                      "met=\"no\"[^}]*\\} 1"));
+  EXPECT_THAT(metrics_registry_.Text(),
+              testing::ContainsRegex("latency_target_total\\{[^}]*"
+                                     "met=\"no\",target=\"itl\"\\} 1"));
+  EXPECT_THAT(metrics_registry_.Text(),
+              Not(testing::ContainsRegex("target=\"ttft\"[^}]*\\} 1")));
 }
 
 TEST(ReportRejectionTest, NamesTheRequestAndTheReason) {
