@@ -108,6 +108,8 @@ absl::Status LocalCluster::StartRouter() {
   if (!options_.placement.empty()) {
     args.insert(args.end(), {"--placement", options_.placement});
   }
+  args.insert(args.end(), options_.router_flags.begin(),
+              options_.router_flags.end());
   for (const Member& member : members_) {
     BATON_ASSIGN_OR_RETURN(std::string address, ReadyField(member, "grpc"));
     args.push_back(member.is_prefill ? "--prefill" : "--decode");

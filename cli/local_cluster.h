@@ -32,6 +32,8 @@ struct LocalClusterOptions {
   std::string log_format;
   // Passed on to the router when not empty.
   std::string placement;
+  // More flags of the router.
+  std::vector<std::string> router_flags;
   // Passed on to each worker when not empty.
   std::string kv_memory;
   std::string weights;

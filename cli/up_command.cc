@@ -18,6 +18,7 @@
 #include "cli/command.h"
 #include "cli/host_port.h"
 #include "cli/local_cluster.h"
+#include "cli/prometheus_targets.h"
 #include "cli/router_connection.h"
 #include "common/clock.h"
 #include "common/process/cpu_quota.h"
@@ -50,6 +51,10 @@ struct UpOptions {
   std::string kv_dtype;
   std::string log_format;
   int threads = 0;
+  // For requests that name none; 0: none.
+  double ttft_target_ms = 0;
+  double itl_target_ms = 0;
+  std::string prometheus_targets;
   std::string log_dir;
   double start_timeout_seconds = 120;
   int ready_fd = -1;
@@ -145,6 +150,10 @@ class Up final {
     const absl::Time deadline =
         started_ + absl::Seconds(options_.start_timeout_seconds);
     absl::Status status = Start(deadline);
+    if (status.ok() && !options_.prometheus_targets.empty()) {
+      status = WritePrometheusTargets(options_.prometheus_targets,
+                                      cluster_.members());
+    }
     if (status.ok()) {
       PrintWelcome();
       ReportReady();
@@ -363,6 +372,13 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   cluster.kv_dtype = options.kv_dtype;
   cluster.log_format = options.log_format;
   cluster.placement = options.placement;
+  const auto target = [&cluster](const char* flag, double ms) {
+    if (ms <= 0) return;
+    cluster.router_flags.insert(cluster.router_flags.end(),
+                                {flag, absl::StrCat(ms)});
+  };
+  target("--ttft-target-ms", options.ttft_target_ms);
+  target("--itl-target-ms", options.itl_target_ms);
   // Workers that each take all CPUs would run over each other.
   cluster.threads_per_worker =
       options.threads > 0
@@ -442,6 +458,15 @@ void AddUpCommand(CLI::App* app, const std::string& program, Command* chosen) {
                  "Compute threads of each worker; default 0: the CPUs, shared "
                  "out evenly")
       ->check(CLI::Range(0, 1024));
+  up->add_option("--ttft-target-ms", options->ttft_target_ms,
+                 "Target for the first token of requests that give none")
+      ->check(CLI::Range(0.0, 8.64e7));
+  up->add_option("--itl-target-ms", options->itl_target_ms,
+                 "Target between two tokens of requests that give none")
+      ->check(CLI::Range(0.0, 8.64e7));
+  up->add_option("--prometheus-targets", options->prometheus_targets,
+                 "File that gets the metrics addresses of all processes, for "
+                 "Prometheus (docs/monitoring.md)");
   up->add_option("--log-format", options->log_format,
                  "Lines of the logs: text (default), or json: an object each")
       ->check(CLI::IsMember({"text", "json"}));

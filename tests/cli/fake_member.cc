@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   } else if (!is("mute:")) {
     baton::process::ReportReady(ready_fd, {{"name", name},
                                            {"grpc", "127.0.0.1:1"},
+                                           {"metrics", name + ":9"},
                                            {"prefill", flags["--prefill"]}});
   }
   baton::process::WaitForSignal();

@@ -7,12 +7,16 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "cli/prometheus_targets.h"
 #include "common/clock.h"
 #include "common/process/process.h"
 
@@ -154,6 +158,23 @@ TEST(CheckAddressIsFreeTest, KnowsAPortInUse) {
   const absl::Status status = CheckAddressIsFree(text);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+}
+
+TEST_F(LocalClusterTest, PrometheusFindsWhatServesMetrics) {
+  StartAll();
+  const std::string path = options_.log_dir + "/targets.json";
+  ASSERT_TRUE(WritePrometheusTargets(path, cluster_->members()).ok());
+  std::ifstream in(path);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const nlohmann::json groups = nlohmann::json::parse(text);
+  EXPECT_EQ(groups, nlohmann::json::parse(R"([
+    {"targets": ["decode-0:9"], "labels": {"pool": "decode"}},
+    {"targets": ["prefill-0:9", "prefill-1:9"], "labels": {"pool": "prefill"}},
+    {"targets": ["router:9"], "labels": {"pool": "router"}}])"));
+  EXPECT_THAT(
+      WritePrometheusTargets(options_.log_dir + "/none/x", cluster_->members())
+          .message(),
+      HasSubstr("/none/x"));
 }
 
 }  // namespace
