@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "planner/fleet_simulation.h"
+#include "planner/prefix_chains.h"
 #include "planner/request_outcomes.h"
 #include "planner/router_simulation.h"
 #include "scheduling/placement_policies.h"
@@ -51,6 +52,7 @@ class Simulation final : public FleetListener {
   // What the router remembers of a request that it sent.
   struct Charge {
     FleetSimulation::Attempt attempt;
+    int32_t prefill_tokens = 0;
     uint64_t report = 0;
   };
   // Of a request that was refused.
@@ -82,12 +84,13 @@ class Simulation final : public FleetListener {
   bool TryPlace(uint32_t request, double now);
   void Start(uint32_t request, const PlacementVerdict& verdict, double now);
   void Refused(uint32_t request, size_t worker, double now);
-  scheduling::PlacementRequest Ask(uint32_t request, double now) const;
+  scheduling::PlacementRequest Ask(uint32_t request, double now);
   scheduling::WaitingRequest InLine(uint32_t request) const;
 
   const SimulationOptions& options_;
   const absl::Span<const PlannedRequest> requests_;
   const absl::Duration window_;
+  const PrefixChains prefixes_;
   RequestOutcomes outcomes_;
   RouterSimulation router_;
   FleetSimulation fleet_;
@@ -111,20 +114,23 @@ Simulation::Simulation(const SimulationOptions& options,
     : options_(options),
       requests_(requests),
       window_(window),
+      prefixes_(options.prefix_cache_tokens > 0 ? PrefixChains(requests)
+                                                : PrefixChains()),
       outcomes_(requests, options.targets, options.timeout_seconds),
       router_({.num_prefill = options.num_prefill,
                .num_decode = options.num_decode,
                .placement = options.placement,
                .allow_local_prefill = options.allow_local_prefill},
-              options.profile),
+              options.profile, prefixes_),
       fleet_(
           {.profile = options.profile,
            .num_prefill = options.num_prefill,
            .num_decode = options.num_decode,
            .ttft_target_seconds = absl::ToDoubleSeconds(options.targets.ttft),
            .itl_target_seconds = absl::ToDoubleSeconds(options.targets.itl),
-           .fast_forward = options.fast_forward},
-          requests, this),
+           .fast_forward = options.fast_forward,
+           .prefix_cache_tokens = options.prefix_cache_tokens},
+          requests, prefixes_, this),
       line_(WaitingLine::Options()),
       charges_(requests.size()) {}
 
@@ -214,11 +220,11 @@ void Simulation::PlaceWaiting(double now) {
   line_.EndTurn(time);
 }
 
-scheduling::PlacementRequest Simulation::Ask(uint32_t request,
-                                             double now) const {
+scheduling::PlacementRequest Simulation::Ask(uint32_t request, double now) {
   const PlannedRequest& planned = requests_[request];
   scheduling::PlacementRequest ask;
   ask.prefill_tokens = planned.prompt_tokens;
+  ask.cached = router_.Look(request, planned.prompt_tokens - 1, now);
   ask.total_tokens = planned.prompt_tokens + planned.output_tokens;
   if (options_.targets.ttft > absl::ZeroDuration()) {
     ask.ttft_target_seconds = std::max(
@@ -296,8 +302,13 @@ void Simulation::Start(uint32_t request, const PlacementVerdict& verdict,
           ? -1
           : static_cast<int32_t>(RouterSimulation::NumberOf(verdict.prefill));
   router_.PlacedDecode(NumberOfDecode(charge), ChargedBlocks(request));
-  charge.report = router_.PlacedPrefill(NumberOfComputing(charge),
-                                        requests_[request].prompt_tokens);
+  // As its reports count them: a prefill worker finds what is cached when the
+  // prompt's turn comes.
+  charge.prefill_tokens =
+      requests_[request].prompt_tokens -
+      (charge.attempt.prefill < 0 ? verdict.cached_tokens : 0);
+  charge.report =
+      router_.PlacedPrefill(NumberOfComputing(charge), charge.prefill_tokens);
   const std::optional<size_t> refuses =
       fleet_.Refuses(request, charge.attempt, now);
   if (refuses.has_value()) {
@@ -312,8 +323,8 @@ void Simulation::Refused(uint32_t request, size_t worker, double now) {
   ++refused_;
   const Charge& charge = charges_[request];
   router_.EndedDecode(NumberOfDecode(charge), ChargedBlocks(request));
-  router_.EndedPrefill(NumberOfComputing(charge),
-                       requests_[request].prompt_tokens, charge.report);
+  router_.EndedPrefill(NumberOfComputing(charge), charge.prefill_tokens,
+                       charge.report);
   Refusals& refusals = refusals_[request];
   refusals.workers.push_back(RouterSimulation::IdOf(worker));
   if (refusals.retry_at <= now) {
@@ -327,8 +338,8 @@ void Simulation::Refused(uint32_t request, size_t worker, double now) {
 void Simulation::OnFirstToken(uint32_t request, double now) {
   outcomes_.FirstToken(request, now);
   const Charge& charge = charges_[request];
-  router_.EndedPrefill(NumberOfComputing(charge),
-                       requests_[request].prompt_tokens, charge.report);
+  router_.EndedPrefill(NumberOfComputing(charge), charge.prefill_tokens,
+                       charge.report);
   blocked_ = false;
 }
 
@@ -353,6 +364,9 @@ absl::Status Validate(const SimulationOptions& options) {
   if (options.num_prefill == 0 && !options.allow_local_prefill) {
     return absl::InvalidArgumentError(
         "without prefill workers, decode workers must compute prompts");
+  }
+  if (options.prefix_cache_tokens < 0) {
+    return absl::InvalidArgumentError("prefix_cache_tokens is below 0");
   }
   if (!(options.timeout_seconds > 0)) {
     return absl::InvalidArgumentError("timeout_seconds must be above 0");

@@ -5,9 +5,9 @@
 // (decode_simulation.h).
 //
 // What is simulated: queues, batches, chunked prefill, KV blocks, transfers
-// that overlap with computing and share their workers' networks, load reports
-// every 100 ms. What is not: failures, prefix caches, the way of messages,
-// clients that go away.
+// that overlap with computing and share their workers' networks, prefix caches
+// of requests that say what they begin with, load reports every 100 ms. What is
+// not: failures, the way of messages, clients that go away.
 //
 // The same options and requests give the same result. Pure; any thread.
 #pragma once
@@ -35,6 +35,9 @@ struct SimulationOptions {
   // Whether a decode worker may compute prompts.
   bool allow_local_prefill = true;
   workload::Targets targets;
+  // Most tokens in a worker's prefix cache, which has what KV memory its
+  // sequences leave; 0: no caches.
+  int64_t prefix_cache_tokens = std::numeric_limits<int64_t>::max();
   // A request that takes longer has failed.
   double timeout_seconds = 600;
   // Ends when more requests than that have missed their targets.

@@ -41,6 +41,9 @@ struct WorkerUsage {
   double sequence_seconds = 0;
   int64_t steps = 0;
   int64_t prompt_tokens = 0;
+  // Of prompts that would have been computed: those that were in its cache.
+  // Prefill workers.
+  int64_t cached_tokens = 0;
 };
 
 // As scheduling::DecodeSchedulerOptions.

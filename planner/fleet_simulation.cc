@@ -47,6 +47,7 @@ PoolUsage UsageOf(const Workers& workers, double seconds) {
 
 FleetSimulation::FleetSimulation(const FleetOptions& options,
                                  absl::Span<const PlannedRequest> requests,
+                                 const PrefixChains& prefixes,
                                  FleetListener* listener)
     : options_(options),
       requests_(requests),
@@ -68,12 +69,32 @@ FleetSimulation::FleetSimulation(const FleetOptions& options,
       .itl_target_seconds = options.itl_target_seconds,
       .fast_forward = options.fast_forward};
   for (int32_t i = 0; i < options.num_prefill; ++i) {
-    prefill_.push_back({PrefillSimulation(of_prefill, &prefill_listener_)});
+    auto cache = MakeCache(prefill, prefixes);
+    auto* const to_hold_in = cache.get();
+    prefill_.push_back(
+        {std::move(cache),
+         PrefillSimulation(of_prefill, &prefill_listener_, to_hold_in)});
   }
   for (int32_t i = 0; i < options.num_decode; ++i) {
-    decode_.push_back({DecodeSimulation(of_decode, &decode_listener_, &gaps_),
+    decode_.push_back({MakeCache(decode, prefixes),
+                       DecodeSimulation(of_decode, &decode_listener_, &gaps_),
                        0, decode.total_blocks});
   }
+}
+
+std::unique_ptr<PrefixCacheSimulation> FleetSimulation::MakeCache(
+    const WorkerProfile& worker, const PrefixChains& prefixes) const {
+  if (prefixes.empty()) return nullptr;
+  const PrefixCacheSimulationOptions options = {
+      .block_size = worker.block_size,
+      .max_tokens = options_.prefix_cache_tokens};
+  return std::make_unique<PrefixCacheSimulation>(options, &prefixes);
+}
+
+int32_t FleetSimulation::MostCached(uint32_t request,
+                                    const Attempt& attempt) const {
+  // A prompt that is computed there needs a token to compute.
+  return requests_[request].prompt_tokens - (attempt.prefill < 0 ? 1 : 0);
 }
 
 int32_t FleetSimulation::DecodeTokens(uint32_t request) const {
@@ -92,10 +113,17 @@ std::optional<size_t> FleetSimulation::Refuses(uint32_t request,
   const auto decode_place = static_cast<size_t>(attempt.decode);
   const DecodeWorker& decode = decode_[decode_place];
   WorkerCapacity capacity = CapacityOf(options_.profile.decode);
-  capacity.free_blocks = decode.free_blocks;
+  capacity.free_blocks = decode.uncounted_blocks;
+  if (decode.cache) {
+    capacity.free_blocks +=
+        decode.cache->SharedBlocksWith(request, MostCached(request, attempt));
+  }
   capacity.num_sequences = decode.attempts;
-  if (scheduling::AdmitReservation(capacity, DecodeBlocks(request), 0,
-                                   DecodeTokens(request)) !=
+  const int32_t blocks = DecodeBlocks(request);
+  if (scheduling::AdmitReservation(capacity,
+                                   {.blocks = blocks,
+                                    .most_blocks = blocks,
+                                    .most_tokens = DecodeTokens(request)}) !=
       AdmissionVerdict::kAdmit) {
     return NumberOfDecode(attempt);
   }
@@ -120,10 +148,16 @@ void FleetSimulation::Assign(uint32_t request, const Attempt& attempt,
   const PlannedRequest& planned = requests_[request];
   states_[request].attempt = attempt;
   DecodeWorker& decode = DecodeOf(request);
-  const int32_t blocks = DecodeBlocks(request);
-  decode.free_blocks -= blocks;
+  const int32_t free_before = decode.free_blocks();
+  decode.uncounted_blocks -= DecodeBlocks(request);
   ++decode.attempts;
-  CountBlocks(blocks, now);
+  int32_t cached = 0;
+  if (decode.cache) {
+    cached = decode.cache->Hold(request, MostCached(request, attempt));
+    decode.cache->Fit(decode.uncounted_blocks);
+  }
+  states_[request].cached = cached;
+  CountBlocks(free_before - decode.free_blocks(), now);
   SimulatedPrompt prompt;
   prompt.request = request;
   prompt.left = planned.prompt_tokens;
@@ -134,6 +168,9 @@ void FleetSimulation::Assign(uint32_t request, const Attempt& attempt,
           : WorkerTimes::kNever;
   if (attempt.prefill < 0) {
     ++local_prefills_;
+    cached_tokens_ += cached;
+    prompt.computed = cached;
+    prompt.left -= cached;
     decode.simulation.AddPrompt(prompt, now);
   } else {
     PrefillWorker& prefill = PrefillOf(request);
@@ -171,7 +208,11 @@ void FleetSimulation::OnFirstToken(uint32_t request, bool prefill,
                                    double started, double now) {
   states_[request].first_at = now;
   listener_->OnFirstToken(request, now);
-  if (!prefill) return;
+  if (!prefill) {
+    InsertDecode(request, now);
+    return;
+  }
+  if (auto& cache = PrefillOf(request).cache) cache->Insert(request);
   if (requests_[request].output_tokens == 1) {
     LeavePrefill(request, now);
     Finish(request, now);
@@ -187,8 +228,9 @@ double FleetSimulation::LandingTime(uint32_t request, double started,
   const ClusterProfile& profile = options_.profile;
   PrefillWorker& prefill = PrefillOf(request);
   DecodeWorker& decode = DecodeOf(request);
-  const double bytes = static_cast<double>(profile.kv_bytes_per_token) *
-                       requests_[request].prompt_tokens;
+  const int32_t lacks =
+      requests_[request].prompt_tokens - states_[request].cached;
+  const double bytes = static_cast<double>(profile.kv_bytes_per_token) * lacks;
   const double wire = profile.link_bytes_per_second > 0
                           ? bytes / profile.link_bytes_per_second
                           : 0;
@@ -201,6 +243,7 @@ double FleetSimulation::LandingTime(uint32_t request, double started,
 
 void FleetSimulation::LeavePrefill(uint32_t request, double now) {
   PrefillWorker& prefill = PrefillOf(request);
+  if (prefill.cache) prefill.cache->Release(request);
   prefill.simulation.Release(requests_[request].prompt_tokens, now);
   --prefill.attempts;
 }
@@ -210,18 +253,29 @@ void FleetSimulation::Land(uint32_t request, double now) {
   const State& state = states_[request];
   LeavePrefill(request, now);
   Touch(static_cast<size_t>(state.attempt.prefill), now);
+  unsent_tokens_ += state.cached;
+  InsertDecode(request, now);
   DecodeOf(request).simulation.AddStream(request, planned.prompt_tokens,
                                          planned.output_tokens - 1,
                                          state.first_at, now);
   Touch(NumberOfDecode(state.attempt), now);
 }
 
+void FleetSimulation::InsertDecode(uint32_t request, double now) {
+  DecodeWorker& decode = DecodeOf(request);
+  if (!decode.cache) return;
+  const int32_t free_before = decode.free_blocks();
+  decode.cache->Insert(request);
+  CountBlocks(free_before - decode.free_blocks(), now);
+}
+
 void FleetSimulation::Finish(uint32_t request, double now) {
   DecodeWorker& decode = DecodeOf(request);
-  const int32_t blocks = DecodeBlocks(request);
-  decode.free_blocks += blocks;
+  const int32_t free_before = decode.free_blocks();
+  decode.uncounted_blocks += DecodeBlocks(request);
+  if (decode.cache) decode.cache->Release(request);
   --decode.attempts;
-  CountBlocks(-blocks, now);
+  CountBlocks(free_before - decode.free_blocks(), now);
   reports_.Changed(NumberOfDecode(states_[request].attempt), now);
   listener_->OnFinished(request, now);
 }
@@ -234,10 +288,11 @@ void FleetSimulation::Touch(size_t worker, double now) {
   reports_.Changed(worker, now);
 }
 
-SimulatedReport FleetSimulation::ReportOf(size_t worker, double now) const {
+SimulatedReport FleetSimulation::ReportOf(size_t worker, double now) {
   SimulatedReport report;
   if (worker < prefill_.size()) {
     const PrefillWorker& prefill = prefill_[worker];
+    if (prefill.cache) report.prefixes = prefill.cache->TakeChanges();
     report.waiting = prefill.simulation.num_queued();
     report.running = prefill.attempts - report.waiting;
     report.free_blocks = prefill.simulation.free_blocks();
@@ -246,7 +301,8 @@ SimulatedReport FleetSimulation::ReportOf(size_t worker, double now) const {
     const DecodeWorker& decode = decode_[worker - prefill_.size()];
     report.running = decode.simulation.running();
     report.waiting = decode.attempts - report.running;
-    report.free_blocks = decode.free_blocks;
+    if (decode.cache) report.prefixes = decode.cache->TakeChanges();
+    report.free_blocks = decode.free_blocks();
     report.queued_tokens = decode.simulation.QueuedTokens(now);
     report.context_tokens = decode.simulation.ContextTokens(now);
   }
@@ -263,7 +319,12 @@ void FleetSimulation::CountBlocks(int32_t change, double now) {
 void FleetSimulation::Sum(SimulationResult* result) const {
   result->itl = gaps_.Milliseconds();
   result->local_prefills = local_prefills_;
+  result->cached_tokens = cached_tokens_;
+  result->unsent_tokens = unsent_tokens_;
   result->prefill = UsageOf(prefill_, result->total_seconds);
+  for (const PrefillWorker& worker : prefill_) {
+    result->cached_tokens += worker.simulation.usage().cached_tokens;
+  }
   result->decode = UsageOf(decode_, result->total_seconds);
   const double blocks = static_cast<double>(decode_.size()) *
                         options_.profile.decode.total_blocks;

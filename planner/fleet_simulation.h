@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <queue>
 #include <utility>
@@ -18,6 +19,8 @@
 #include "planner/decode_simulation.h"
 #include "planner/gap_histogram.h"
 #include "planner/prefill_simulation.h"
+#include "planner/prefix_cache_simulation.h"
+#include "planner/prefix_chains.h"
 #include "planner/profile.h"
 #include "planner/report_clock.h"
 #include "planner/router_simulation.h"
@@ -45,6 +48,8 @@ struct FleetOptions {
   double ttft_target_seconds = 0;
   double itl_target_seconds = 0;
   bool fast_forward = true;
+  // Most tokens in a worker's prefix cache.
+  int64_t prefix_cache_tokens = 0;
 };
 
 class FleetSimulation final {
@@ -56,10 +61,11 @@ class FleetSimulation final {
     int32_t decode = -1;
   };
 
-  // The requests and the listener outlive this.
+  // The requests, the prefixes of their prompts and the listener outlive this.
+  // Without prefixes, workers have no caches.
   FleetSimulation(const FleetOptions& options,
                   absl::Span<const workload::PlannedRequest> requests,
-                  FleetListener* listener);
+                  const PrefixChains& prefixes, FleetListener* listener);
   FleetSimulation(const FleetSimulation&) = delete;
   FleetSimulation& operator=(const FleetSimulation&) = delete;
 
@@ -75,7 +81,7 @@ class FleetSimulation final {
   void Advance();
 
   // When reports come next; Report calls report(worker, SimulatedReport) for
-  // each.
+  // each. What changed in its cache since its last report is in it.
   double next_report() const { return reports_.next(); }
   template <typename Function>
   void Report(double now, Function report) {
@@ -91,19 +97,27 @@ class FleetSimulation final {
 
  private:
   struct PrefillWorker {
+    // Null: none.
+    std::unique_ptr<PrefixCacheSimulation> cache;
     PrefillSimulation simulation;
     int32_t attempts = 0;
     // When its network has sent what there is to send.
     double link_free_at = 0;
   };
   struct DecodeWorker {
+    std::unique_ptr<PrefixCacheSimulation> cache;
     DecodeSimulation simulation;
     int32_t attempts = 0;
-    int32_t free_blocks = 0;
+    int32_t uncounted_blocks = 0;  // as if nothing was shared
     double link_free_at = 0;
+
+    int32_t free_blocks() const {
+      return uncounted_blocks + (cache ? cache->shared_blocks() : 0);
+    }
   };
   struct State {
     Attempt attempt;
+    int32_t cached = 0;  // tokens, on the decode worker
     double first_at = 0;
   };
 
@@ -140,6 +154,12 @@ class FleetSimulation final {
   // Set aside on the decode worker.
   int32_t DecodeTokens(uint32_t request) const;
   int32_t DecodeBlocks(uint32_t request) const;
+  // Of its prompt, most that may be found in the decode worker's cache.
+  int32_t MostCached(uint32_t request, const Attempt& attempt) const;
+  std::unique_ptr<PrefixCacheSimulation> MakeCache(
+      const WorkerProfile& worker, const PrefixChains& prefixes) const;
+  // The prompt is on the decode worker.
+  void InsertDecode(uint32_t request, double now);
 
   void OnFirstToken(uint32_t request, bool prefill, double started, double now);
   double LandingTime(uint32_t request, double started, double now);
@@ -149,7 +169,7 @@ class FleetSimulation final {
 
   // Something changed there.
   void Touch(size_t worker, double now);
-  SimulatedReport ReportOf(size_t worker, double now) const;
+  SimulatedReport ReportOf(size_t worker, double now);
   void CountBlocks(int32_t change, double now);
 
   const FleetOptions options_;
@@ -169,6 +189,8 @@ class FleetSimulation final {
       landings_;
 
   int64_t local_prefills_ = 0;
+  int64_t cached_tokens_ = 0;  // of local prefills
+  int64_t unsent_tokens_ = 0;
   // Of decode workers, over time.
   int64_t blocks_in_use_ = 0;
   double block_seconds_ = 0;

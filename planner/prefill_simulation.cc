@@ -9,9 +9,11 @@
 namespace baton::planner {
 
 PrefillSimulation::PrefillSimulation(const PrefillSimulationOptions& options,
-                                     WorkerListener* listener)
+                                     WorkerListener* listener,
+                                     PrefixCacheSimulation* cache)
     : options_(options),
       listener_(listener),
+      cache_(cache),
       line_(options.patience, options.cost.step),
       free_blocks_(options.total_blocks) {
   CHECK_GE(options.token_budget, 1);
@@ -24,6 +26,10 @@ void PrefillSimulation::Add(const SimulatedPrompt& prompt, double now) {
       scheduling::BlocksFor(prompt.computed + prompt.left, options_.block_size),
       options_.total_blocks);
   new_prompts_.push_back(prompt);
+  if (cache_ != nullptr) {
+    new_prompts_.back().cached =
+        cache_->CachedTokens(prompt.request, prompt.left - 1);
+  }
   queued_ += prompt.left;
   Interrupt(now);
 }
@@ -76,9 +82,20 @@ bool PrefillSimulation::GiveBlocks(SimulatedPrompt* prompt) {
   if (prompt->has_blocks) return true;
   const int32_t blocks = scheduling::BlocksFor(prompt->computed + prompt->left,
                                                options_.block_size);
-  if (blocks > free_blocks_) return false;
+  // At least the last token is computed.
+  const int32_t most = prompt->left - 1;
+  const int32_t shared =
+      cache_ == nullptr ? 0 : cache_->SharedBlocksWith(prompt->request, most);
+  if (blocks > free_blocks_ + shared) return false;
   free_blocks_ -= blocks;
   prompt->has_blocks = true;
+  if (cache_ == nullptr) return true;
+  const int32_t cached = cache_->Hold(prompt->request, most);
+  cache_->Fit(free_blocks_);
+  prompt->computed += cached;
+  prompt->left -= cached;
+  queued_ -= cached;
+  usage_.cached_tokens += cached;
   return true;
 }
 
@@ -87,6 +104,10 @@ void PrefillSimulation::Plan(double now) {
   chunks_.clear();
   chunk_tokens_ = 0;
   lacks_blocks_ = false;
+  // Those that come between two steps: what is cached goes first.
+  std::stable_sort(
+      new_prompts_.begin(), new_prompts_.end(),
+      [](const auto& a, const auto& b) { return a.cached > b.cached; });
   for (const SimulatedPrompt& prompt : new_prompts_) line_.Add(prompt);
   new_prompts_.clear();
   if (line_.empty()) return;

@@ -11,6 +11,7 @@
 
 #include "planner/decode_simulation.h"
 #include "planner/engine_cost.h"
+#include "planner/prefix_cache_simulation.h"
 #include "planner/prompt_line.h"
 #include "planner/step_run.h"
 
@@ -30,9 +31,12 @@ struct PrefillSimulationOptions {
 
 class PrefillSimulation final {
  public:
-  // `listener` outlives this.
+  // `listener` and `cache` outlive this. Without a cache, nothing is cached.
+  // This only holds in it what prompts find there when their turn comes; the
+  // rest is the caller's.
   PrefillSimulation(const PrefillSimulationOptions& options,
-                    WorkerListener* listener);
+                    WorkerListener* listener,
+                    PrefixCacheSimulation* cache = nullptr);
 
   // Queues a prompt. REQUIRES: something of it is left, and the worker has
   // blocks for it when it is idle.
@@ -46,7 +50,7 @@ class PrefillSimulation final {
   double next_event() const;
   void Advance();
 
-  int32_t free_blocks() const { return free_blocks_; }
+  int32_t free_blocks() const { return free_blocks_ + SharedBlocks(); }
   // Prompts that are not computed yet, and their tokens after the last step
   // that was over at `now`.
   int32_t num_queued() const;
@@ -60,9 +64,13 @@ class PrefillSimulation final {
   void Plan(double now);
   // Whether the prompt has blocks now.
   bool GiveBlocks(SimulatedPrompt* prompt);
+  int32_t SharedBlocks() const {
+    return cache_ == nullptr ? 0 : cache_->shared_blocks();
+  }
 
   const PrefillSimulationOptions options_;
   WorkerListener* const listener_;
+  PrefixCacheSimulation* const cache_;
 
   StepRun run_;  // first == 0: idle
   // Of each of its steps: prompts by place in the line, and their tokens.
@@ -72,6 +80,7 @@ class PrefillSimulation final {
   PromptLine line_;
   std::vector<SimulatedPrompt> new_prompts_;  // wait for the end of the run
   int64_t queued_ = 0;                        // tokens left, new ones included
+  // As if nothing was shared.
   int32_t free_blocks_;
   // Whether the last plan found too few blocks.
   bool lacks_blocks_ = false;

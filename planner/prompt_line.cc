@@ -40,8 +40,12 @@ std::vector<SimulatedPrompt> PromptLine::TakeWithAtMost(int32_t left) {
 double PromptLine::PredictedSeconds(const SimulatedPrompt& prompt,
                                     int32_t chunk,
                                     double beside_seconds) const {
-  const int32_t steps = (prompt.left + chunk - 1) / chunk;
-  return cost_.PrefillSeconds(prompt.computed, prompt.left, chunk) +
+  const int32_t computed = prompt.has_blocks
+                               ? prompt.computed
+                               : std::max(prompt.computed, prompt.cached);
+  const int32_t left = prompt.computed + prompt.left - computed;
+  const int32_t steps = (left + chunk - 1) / chunk;
+  return cost_.PrefillSeconds(computed, left, chunk) +
          static_cast<double>(steps) * beside_seconds;
 }
 

@@ -23,7 +23,9 @@ struct SimulatedPrompt {
   double due = 0;
   // When the first step with some of it began; below zero: none did.
   double started = -1;
-  // Prefill workers.
+  // Prefill workers: tokens that were in the cache when it came, which its turn
+  // finds again unless they are evicted.
+  int32_t cached = 0;
   bool has_blocks = false;
 };
 

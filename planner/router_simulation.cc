@@ -15,6 +15,11 @@ using scheduling::PlacementPolicy;
 using scheduling::WorkerRole;
 using scheduling::WorkerSnapshot;
 
+// Of the router's prefix index.
+constexpr int64_t kIndexBytes = int64_t{1} << 40;
+// As router/prefix_hints.cc.
+constexpr double kLookEverySeconds = 0.05;
+
 std::unique_ptr<const PlacementPolicy> MakePolicy(const std::string& name) {
   auto policy = scheduling::MakePlacementPolicy(name);
   CHECK(policy.ok()) << policy.status();
@@ -48,8 +53,14 @@ WorkerSnapshot IdleWorker(size_t number, WorkerRole role,
 }  // namespace
 
 RouterSimulation::RouterSimulation(const RouterSimulationOptions& options,
-                                   const ClusterProfile& profile)
-    : policy_(MakePolicy(options.placement)) {
+                                   const ClusterProfile& profile,
+                                   const PrefixChains& prefixes)
+    : policy_(MakePolicy(options.placement)), prefixes_(prefixes) {
+  if (!prefixes.empty()) {
+    // Nothing is dropped: which names would be is another thing in each run.
+    index_ = std::make_unique<scheduling::PrefixIndex>(
+        scheduling::PrefixIndex::Options{.max_bytes = kIndexBytes});
+  }
   CHECK_GE(options.num_prefill, 0);
   CHECK_GE(options.num_decode, 1);
   const auto num_prefill = static_cast<size_t>(options.num_prefill);
@@ -84,6 +95,28 @@ scheduling::PlacementVerdict RouterSimulation::Place(
   return verdict;
 }
 
+absl::Span<const scheduling::CachedPrompt> RouterSimulation::Look(
+    uint32_t request, int32_t most, double now) {
+  const absl::Span<const uint32_t> chain = prefixes_.Of(request);
+  if (chain.empty() || most <= 0) return {};
+  if (looked_at_ >= 0 && looked_for_ == request &&
+      now - looked_at_ < kLookEverySeconds) {
+    return cached_;
+  }
+  looked_for_ = request;
+  looked_at_ = now;
+  names_.clear();
+  for (const uint32_t entry : chain) names_.push_back({.low = entry});
+  index_->Match(names_, &matches_);
+  cached_.clear();
+  for (const scheduling::PrefixMatch& match : matches_) {
+    const int64_t tokens = int64_t{match.blocks} * prefixes_.entry_tokens();
+    cached_.push_back(
+        {match.worker, static_cast<int32_t>(std::min<int64_t>(tokens, most))});
+  }
+  return cached_;
+}
+
 void RouterSimulation::Reported(size_t worker, const SimulatedReport& report,
                                 double now) {
   WorkerSnapshot& snapshot = cluster_.workers[worker];
@@ -98,6 +131,9 @@ void RouterSimulation::Reported(size_t worker, const SimulatedReport& report,
   snapshot.placed_prompts = 0;
   snapshot.placed_tokens = 0;
   ++reports_[worker];
+  if (index_ == nullptr) return;
+  index_->Remove(snapshot.id, report.prefixes.removed);
+  index_->Store(snapshot.id, report.prefixes.stored);
 }
 
 void RouterSimulation::PlacedDecode(size_t worker, int32_t blocks) {

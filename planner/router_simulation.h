@@ -13,8 +13,13 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/stable_hash.h"
+#include "planner/prefix_chains.h"
 #include "planner/profile.h"
 #include "scheduling/placement.h"
+#include "scheduling/prefix_index.h"
+#include "scheduling/prefix_journal.h"
 
 namespace baton::planner {
 
@@ -34,6 +39,8 @@ struct SimulatedReport {
   int32_t free_blocks = 0;
   int64_t queued_tokens = 0;
   int64_t context_tokens = 0;
+  // What came to its prefix cache and went since the last report.
+  scheduling::PrefixJournal::Changes prefixes;
 };
 
 // The virtual clock as scheduling/ has time.
@@ -43,9 +50,10 @@ inline absl::Time VirtualTime(double seconds) {
 
 class RouterSimulation final {
  public:
-  // REQUIRES: the policy is known; at least one decode worker.
+  // REQUIRES: the policy is known; at least one decode worker. `prefixes` of
+  // the requests outlive this.
   RouterSimulation(const RouterSimulationOptions& options,
-                   const ClusterProfile& profile);
+                   const ClusterProfile& profile, const PrefixChains& prefixes);
 
   static scheduling::WorkerId IdOf(size_t worker) {
     return scheduling::WorkerId{worker + 1};
@@ -56,6 +64,11 @@ class RouterSimulation final {
 
   scheduling::PlacementVerdict Place(
       const scheduling::PlacementRequest& request, double now);
+
+  // What workers are said to have of a prompt in their caches, of at most so
+  // many tokens; as router/prefix_hints.h. Valid until the next call.
+  absl::Span<const scheduling::CachedPrompt> Look(uint32_t request,
+                                                  int32_t most, double now);
 
   // As router/worker_registry.h.
   void Reported(size_t worker, const SimulatedReport& report, double now);
@@ -75,6 +88,15 @@ class RouterSimulation final {
   const std::unique_ptr<const scheduling::PlacementPolicy> policy_;
   scheduling::ClusterSnapshot cluster_;
   std::vector<uint64_t> reports_;  // by worker, how many
+  const PrefixChains& prefixes_;
+  // Null: no request has a prefix.
+  std::unique_ptr<scheduling::PrefixIndex> index_;
+  // Of the last Look.
+  std::vector<Hash128> names_;
+  std::vector<scheduling::PrefixMatch> matches_;
+  std::vector<scheduling::CachedPrompt> cached_;
+  uint32_t looked_for_ = 0;
+  double looked_at_ = -1;
   int64_t num_placements_ = 0;
 };
 

@@ -17,6 +17,13 @@ ordered_json PoolJson(const PoolUsage& pool) {
 
 }  // namespace
 
+double PrefixHitRate(const SimulationResult& result) {
+  const auto cached = static_cast<double>(result.cached_tokens);
+  const auto computed = static_cast<double>(result.prefill.prompt_tokens +
+                                            result.decode.prompt_tokens);
+  return cached > 0 ? cached / (cached + computed) : 0;
+}
+
 ordered_json SimulationJson(const SimulationResult& result) {
   return {{"offered", result.offered},
           {"finished", result.finished},
@@ -28,6 +35,9 @@ ordered_json SimulationJson(const SimulationResult& result) {
           {"goodput_per_second", result.goodput},
           {"prompt_tokens", result.prompt_tokens},
           {"output_tokens", result.output_tokens},
+          {"cached_prompt_tokens", result.cached_tokens},
+          {"unsent_prompt_tokens", result.unsent_tokens},
+          {"prefix_hit_rate", PrefixHitRate(result)},
           {"local_prefills", result.local_prefills},
           {"refused_attempts", result.refused_attempts},
           {"stopped_early", result.stopped_early},

@@ -44,6 +44,10 @@ struct SimulationResult {
   // tokens, within 1 %; the longest of each that finished.
   workload::Percentiles ttft, tpot, e2e, itl, longest_gap;
 
+  // Prompt tokens that were found in a prefix cache by the worker that was to
+  // compute them; that were not sent, since the decode worker had them.
+  int64_t cached_tokens = 0;
+  int64_t unsent_tokens = 0;
   // Prompts that were computed on the decode worker.
   int64_t local_prefills = 0;
   // Attempts that a worker refused, and verdicts of the policy.
@@ -53,6 +57,9 @@ struct SimulationResult {
   // Given up: more missed their targets than may.
   bool stopped_early = false;
 };
+
+// Of all prompt tokens, the share that was found in a prefix cache.
+double PrefixHitRate(const SimulationResult& result);
 
 nlohmann::ordered_json SimulationJson(const SimulationResult& result);
 

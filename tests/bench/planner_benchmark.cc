@@ -3,11 +3,14 @@
 //
 //   planner_benchmark hour [WORKERS [SECONDS [REQUESTS_PER_SECOND]]]
 //   planner_benchmark grid [WORKERS ...]
+//   planner_benchmark prefix TRACE [WORKERS ...]
 //
 // `hour`: one run of so many workers, with the time and the memory that it
 // takes. `grid`: for each number of workers and mix of lengths, the load that
 // the better of "aggregated" and "disaggregated" just carries is searched, and
 // what all ways of serving make of 0.7, 1 and 1.3 times that is printed.
+// `prefix`: how much of a trace's prompts is found in prefix caches
+// (planner_benchmark_prefix.h).
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -21,6 +24,7 @@
 #include "planner/cluster_simulation.h"
 #include "planner/plan_search.h"
 #include "planner/roofline.h"
+#include "tests/bench/planner_benchmark_prefix.h"
 #include "workload/workload.h"
 
 namespace baton::bench {
@@ -242,9 +246,19 @@ int Main(int argc, char** argv) {
     return RunGrid(workers.empty() ? std::vector<int32_t>{16, 128, 1024}
                                    : workers);
   }
+  if (what == "prefix" && argc > 2) {
+    std::vector<int32_t> workers;
+    for (int i = 3; i < argc; ++i) {
+      workers.push_back(static_cast<int32_t>(number(i, 4)));
+    }
+    return RunPrefix(
+        argv[2], Profile(),
+        workers.empty() ? std::vector<int32_t>{1, 4, 16} : workers);
+  }
   std::fprintf(stderr,
                "planner_benchmark hour [WORKERS [SECONDS [RATE]]]\n"
-               "planner_benchmark grid [WORKERS ...]\n");
+               "planner_benchmark grid [WORKERS ...]\n"
+               "planner_benchmark prefix TRACE [WORKERS ...]\n");
   return 2;
 }
 
