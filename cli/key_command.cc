@@ -57,6 +57,9 @@ void AddKeyCommand(CLI::App* app, const std::string& program, Command* chosen) {
   key->add_option("--weight", limits.weight,
                   "Its share when requests have to wait; others have 1")
       ->check(CLI::Range(1, router::kMaxKeyWeight));
+  key->add_option("--tenant", entry->tenant,
+                  "Whose key it is: keys of one tenant share cached prefixes "
+                  "of prompts; default: NAME");
   key->footer(absl::StrCat(
       "Only a hash of the key is kept: who loses it needs a new one.\n"
       "Example:\n  ",

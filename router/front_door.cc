@@ -21,9 +21,8 @@ constexpr size_t kMaxIdBytes = 128;
 void NamePrefix(int block_size, PreparedRequest* request) {
   if (block_size <= 0) return;
   request->prefix.block_size = block_size;
-  // Workers use no salt (worker/).
-  request->prefix.names =
-      scheduling::ChainOf(/*salt=*/"", block_size, request->spec.prompt);
+  request->prefix.names = scheduling::ChainOf(request->prefix.salt, block_size,
+                                              request->spec.prompt);
 }
 
 }  // namespace
@@ -140,6 +139,8 @@ absl::StatusOr<PreparedRequest> FrontDoor::Prepare(
   return prepared;
 }
 
+  prepared->prefix.salt = MakePrefixSalt(
+      options_.prefix_scope, admission->tenant(), prepared->prefix.salt);
 absl::Status FrontDoor::Enter(RequestKey key, PreparedRequest request,
                               const Admission& admission,
                               absl::Time received_at, absl::Duration timeout,

@@ -22,6 +22,7 @@
 #include "common/clock.h"
 #include "router/access/access_control.h"
 #include "router/client_stream.h"
+#include "router/prefix_salt.h"
 #include "router/request_validation.h"
 #include "router/router_inbox.h"
 #include "router/router_metrics.h"
@@ -41,6 +42,8 @@ class FrontDoor final {
     ClassTargets targets;
     // Whether prompts are looked up in the prefix caches of workers.
     bool name_prefixes = true;
+    // Who shares them.
+    PrefixScope prefix_scope = PrefixScope::kTenant;
   };
 
   // A caller that may come in, until it is destroyed.

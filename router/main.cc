@@ -111,7 +111,12 @@ void AddPrefixFlags(CLI::App* app, RouterOptions* options) {
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 40))
       ->default_str("256MiB");
-}
+  app->add_option("--prefix-cache-scope", options->door.prefix_scope,
+                  "Whose requests share cached prefixes of prompts: those of "
+                  "a tenant of --api-keys, or all (shared)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, PrefixScope>{
+          {"tenant", PrefixScope::kTenant}, {"shared", PrefixScope::kShared}}))
+      ->default_str("tenant");}
 
 void AddFlags(CLI::App* app, Flags* flags) {
   RouterOptions& o = flags->router;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -11,6 +12,9 @@
 namespace baton::router {
 
 struct PromptPrefix {
+  // Its KV is shared among requests of the same salt only; what the client
+  // gave, and then with its tenant (router/prefix_salt.h).
+  std::string salt;
   // The names of its full blocks (scheduling/block_hash.h), of so many tokens
   // each. None: nobody is asked for them.
   int32_t block_size = 0;

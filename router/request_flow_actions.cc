@@ -47,8 +47,11 @@ void AddLogprobs(const scheduling::DeliverToken& token,
 
 // The request as it goes to a worker.
 v1::SequenceSpec SpecOf(const RequestRecord& record, absl::Time now) {
-  return MakeSequenceSpec(record.spec, record.lifecycle.output(),
-                          record.deadline - now, UrgencyOf(record, now));
+  v1::SequenceSpec spec =
+      MakeSequenceSpec(record.spec, record.lifecycle.output(),
+                       record.deadline - now, UrgencyOf(record, now));
+  spec.set_cache_salt(record.prefix.salt);
+  return spec;
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ constexpr int kMaxStopStrings = 16;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr int kMaxStopTokens = 64;
 constexpr size_t kMaxUserBytes = 256;
+constexpr size_t kMaxCacheSaltBytes = 256;
 
 absl::Status CheckRequestId(const std::string& id) {
   if (id.size() > kMaxRequestIdBytes) {
@@ -302,6 +303,13 @@ absl::StatusOr<PreparedRequest> PrepareRequest(
   BATON_RETURN_IF_ERROR(TakeLogprobs(request, &prepared));
   BATON_RETURN_IF_ERROR(TakeService(request, limits.targets, &prepared.answer));
   BATON_ASSIGN_OR_RETURN(spec.prompt,
+  if (request.cache_salt().size() > kMaxCacheSaltBytes) {
+    return InvalidField(
+        "cache_salt",
+        absl::StrCat("has ", request.cache_salt().size(), " bytes, at most ",
+                     kMaxCacheSaltBytes, " are allowed"));
+  }
+  prepared.prefix.salt = request.cache_salt();
                          MakePrompt(request, model, limits.wall_time));
   BATON_ASSIGN_OR_RETURN(
       spec.stop.max_output_tokens,

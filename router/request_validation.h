@@ -29,7 +29,7 @@ struct RequestLimits {
 struct PreparedRequest {
   scheduling::RequestSpec spec;
   AnswerOptions answer;
-  // FrontDoor adds it.
+  // Its salt is the client's; FrontDoor adds the rest.
   PromptPrefix prefix;
 };
 

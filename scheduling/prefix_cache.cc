@@ -4,12 +4,11 @@
 #include <utility>
 
 #include "common/log.h"
-#include "scheduling/block_hash.h"
 
 namespace baton::scheduling {
 
 PrefixCache::PrefixCache(const PrefixCacheOptions& options, BlockPool* pool)
-    : options_(options), pool_(pool), start_(ChainStart(options.salt)) {
+    : options_(options), pool_(pool) {
   CHECK_GE(options_.block_size, 1);
   if (!options_.enabled) return;
   const auto num_blocks = static_cast<size_t>(pool->size());
@@ -31,11 +30,11 @@ std::vector<BlockId> PrefixCache::FindPrefix(const Sequence& sequence,
   const int32_t most = options_.enabled ? max_tokens / options_.block_size : 0;
   std::vector<BlockId> blocks;
   BlockId at = kNoBlock;
-  *hash = start_;
+  *hash = options_.chain_start(sequence.cache_salt());
   for (int32_t i = 0; i < most; ++i) {
     const absl::Span<const TokenId> tokens = TokensOf(sequence, i);
     const Hash128 next = ChainedHash(*hash, tokens);
-    const BlockId found = Find(next, at, tokens);
+    const BlockId found = Find(next, at, sequence.cache_salt(), tokens);
     if (found == kNoBlock) break;
     blocks.push_back(found);
     at = found;
@@ -71,17 +70,17 @@ void PrefixCache::Insert(Sequence* sequence) {
   const int32_t full = sequence->computed() / options_.block_size;
   if (prefix.num_blocks >= full) return;
   BlockId at = kNoBlock;
-  Hash128 hash = start_;
+  Hash128 hash = options_.chain_start(sequence->cache_salt());
   // Without the entry before, the rest would never be found.
   if (!FindEnd(prefix, &at, &hash)) return;
   for (int32_t i = prefix.num_blocks; i < full; ++i) {
     const absl::Span<const TokenId> tokens = TokensOf(*sequence, i);
     hash = ChainedHash(hash, tokens);
-    BlockId next = Find(hash, at, tokens);
+    BlockId next = Find(hash, at, sequence->cache_salt(), tokens);
     if (next == kNoBlock) {
-      if (index_.contains(hash)) return;  // of other tokens
+      if (index_.contains(hash)) return;  // of other tokens, or another salt
       next = sequence->blocks().ids()[i];
-      Add(next, hash, at, tokens);
+      Add(next, hash, at, sequence->cache_salt(), tokens);
     }
     at = next;
     prefix.num_blocks = i + 1;
@@ -156,6 +155,7 @@ void PrefixCache::EvictOne() {
 }
 
 void PrefixCache::Add(BlockId block, const Hash128& hash, BlockId before,
+                      absl::string_view salt,
                       absl::Span<const TokenId> tokens) {
   Entry& entry = entries_[block];
   CHECK_EQ(entry.number, 0u);
@@ -163,6 +163,9 @@ void PrefixCache::Add(BlockId block, const Hash128& hash, BlockId before,
   entry.number = ++last_number_;
   entry.hash = hash;
   entry.before = before;
+  if (before == kNoBlock && !salt.empty()) {
+    entry.salt = std::make_unique<const std::string>(salt);
+  }
   entry.shared = true;  // by the sequence that it comes from
   std::copy(tokens.begin(), tokens.end(),
             tokens_.begin() + int64_t{block} * options_.block_size);
@@ -172,13 +175,14 @@ void PrefixCache::Add(BlockId block, const Hash128& hash, BlockId before,
 }
 
 BlockId PrefixCache::Find(const Hash128& hash, BlockId before,
+                          absl::string_view salt,
                           absl::Span<const TokenId> tokens) const {
   const auto it = index_.find(hash);
   if (it == index_.end()) return kNoBlock;
   const BlockId block = it->second;
-  if (entries_[block].before != before || TokensOf(block) != tokens) {
-    return kNoBlock;
-  }
+  const Entry& entry = entries_[block];
+  if (entry.before != before || TokensOf(block) != tokens) return kNoBlock;
+  if (before == kNoBlock && entry.salt_text() != salt) return kNoBlock;
   return block;
 }
 
@@ -251,6 +255,7 @@ std::vector<PrefixCache::Content> PrefixCache::Contents() const {
     contents.push_back({.block = block,
                         .before = entry.before,
                         .tokens = TokensOf(block),
+                        .salt = entry.salt_text(),
                         .number = entry.number});
   }
   return contents;
@@ -271,9 +276,10 @@ void PrefixCache::CheckInvariants() const {
     CHECK(it != index_.end() && it->second == block) << "block " << block;
     const bool first = entry.before == kNoBlock;
     CHECK(first || entries_[entry.before].number != 0) << "block " << block;
-    CHECK(entry.hash ==
-          ChainedHash(first ? start_ : entries_[entry.before].hash,
-                      TokensOf(block)))
+    CHECK(first || entry.salt == nullptr) << "block " << block;
+    const Hash128 before = first ? options_.chain_start(entry.salt_text())
+                                 : entries_[entry.before].hash;
+    CHECK(entry.hash == ChainedHash(before, TokensOf(block)))
         << "block " << block;
     CHECK_EQ(entry.shared, pool_->references(block) > 1) << "block " << block;
     if (!entry.held()) ++num_idle;

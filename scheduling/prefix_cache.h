@@ -13,8 +13,10 @@
 //   4. Match holds it again, or EvictOne ends it.
 // Nobody writes to the block of an entry: it is full.
 //
-// A match is exact. An entry has its tokens and the entry before it, and both
-// are compared: two prefixes whose hashes collide never share KV.
+// A match is exact. An entry has its tokens and the entry before it, or the
+// salt of its sequence when it is a first one, and both are compared: two
+// prefixes whose hashes collide never share KV, and neither do sequences of
+// different salts.
 //
 // Bounded by the pool: at most one entry per block. Match and Insert take time
 // in the sequence's own blocks, eviction takes constant time.
@@ -32,13 +34,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "common/stable_hash.h"
+#include "scheduling/block_hash.h"
 #include "scheduling/block_pool.h"
 #include "scheduling/prefix_journal.h"
 #include "scheduling/sequence.h"
@@ -50,8 +55,8 @@ struct PrefixCacheOptions {
   bool enabled = true;
   // Tokens per KV block, >= 1.
   int32_t block_size = 16;
-  // Sequences of caches with different salts have nothing in common.
-  std::string salt;
+  // What stands before the first block of a salt; another one only in tests.
+  Hash128 (*chain_start)(absl::string_view salt) = &ChainStart;
 };
 
 class PrefixCache final : public BlockKeeper {
@@ -109,6 +114,8 @@ class PrefixCache final : public BlockKeeper {
     BlockId block = kNoBlock;
     BlockId before = kNoBlock;
     absl::Span<const TokenId> tokens;
+    // Of a first one; empty behind it.
+    absl::string_view salt;
     // Which entry it is: no two are the same.
     uint64_t number = 0;
   };
@@ -126,11 +133,17 @@ class PrefixCache final : public BlockKeeper {
     BlockId before = kNoBlock;  // the block before, none for a first one
     bool shared = false;        // others than the cache hold the block
     int32_t held_behind = 0;    // entries right behind it that are held
+    // Of the sequences that may share a first block; null: the empty one, and
+    // in entries behind others.
+    std::unique_ptr<const std::string> salt;
     // Neighbours in the list of idle entries.
     BlockId longer_idle = kNoBlock;
     BlockId shorter_idle = kNoBlock;
 
     bool held() const { return shared || held_behind > 0; }
+    absl::string_view salt_text() const {
+      return salt == nullptr ? absl::string_view() : *salt;
+    }
   };
 
   absl::Span<const TokenId> TokensOf(BlockId block) const;
@@ -140,12 +153,13 @@ class PrefixCache final : public BlockKeeper {
   std::vector<BlockId> FindPrefix(const Sequence& sequence, int32_t max_tokens,
                                   Hash128* hash) const;
   // The entry of this name; none, or another one of the same hash: kNoBlock.
-  BlockId Find(const Hash128& hash, BlockId before,
+  // Only a first block, with none before it, is asked for its salt.
+  BlockId Find(const Hash128& hash, BlockId before, absl::string_view salt,
                absl::Span<const TokenId> tokens) const;
   // Where the sequence stands; false: that entry is gone.
   bool FindEnd(const CachedPrefix& prefix, BlockId* at, Hash128* hash) const;
   void Add(BlockId block, const Hash128& hash, BlockId before,
-           absl::Span<const TokenId> tokens);
+           absl::string_view salt, absl::Span<const TokenId> tokens);
   // One entry more, or less, right behind `block` is held; both go on towards
   // the first block as far as that changes who is idle.
   void AddHeldBehind(BlockId block);
@@ -155,7 +169,6 @@ class PrefixCache final : public BlockKeeper {
 
   const PrefixCacheOptions options_;
   BlockPool* const pool_;
-  const Hash128 start_;
 
   std::vector<Entry> entries_;   // by block
   std::vector<TokenId> tokens_;  // by block, block_size each

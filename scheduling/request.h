@@ -2,6 +2,7 @@
 // request. Plain values; safe to read from any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -92,6 +93,10 @@ const char* RequestClassName(RequestClass request_class);
 // Bounds of what a client may ask for.
 inline constexpr int32_t kMaxPriority = 100;
 inline constexpr uint32_t kMaxTargetMs = 24 * 3600 * 1000;
+
+// The longest salt of a sequence: what a client may give, and what a router
+// puts before it (router/prefix_salt.h).
+inline constexpr size_t kMaxCacheSaltBytes = 512;
 
 // How much a request matters before others, and by when. Never a reason to give
 // another answer.

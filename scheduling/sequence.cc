@@ -9,14 +9,15 @@ namespace baton::scheduling {
 Sequence::Sequence(SequenceId id, std::vector<TokenId> tokens,
                    int32_t prompt_length, SamplingParams sampling,
                    StopParams stop, int32_t top_logprobs,
-                   const Urgency& urgency)
+                   const Urgency& urgency, std::string cache_salt)
     : id_(id),
       tokens_(std::move(tokens)),
       prompt_length_(prompt_length),
       sampling_(std::move(sampling)),
       stop_(std::move(stop)),
       top_logprobs_(top_logprobs),
-      urgency_(urgency) {
+      urgency_(urgency),
+      cache_salt_(std::move(cache_salt)) {
   CHECK_GE(prompt_length_, 1);
   CHECK_LE(prompt_length_, num_tokens());
 }

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/ids.h"
@@ -40,11 +41,12 @@ struct CachedPrefix {
 class Sequence final {
  public:
   // `tokens` is the prompt and then output tokens of an earlier attempt.
-  // `top_logprobs` as in RequestSpec.
+  // `top_logprobs` as in RequestSpec. Only sequences of the same `cache_salt`
+  // share cached prefixes.
   // REQUIRES: 1 <= prompt_length <= tokens.size().
   Sequence(SequenceId id, std::vector<TokenId> tokens, int32_t prompt_length,
            SamplingParams sampling, StopParams stop, int32_t top_logprobs = 0,
-           const Urgency& urgency = {});
+           const Urgency& urgency = {}, std::string cache_salt = {});
 
   SequenceId id() const { return id_; }
   const std::vector<TokenId>& tokens() const { return tokens_; }
@@ -58,6 +60,7 @@ class Sequence final {
   const StopParams& stop() const { return stop_; }
   int32_t top_logprobs() const { return top_logprobs_; }
   const Urgency& urgency() const { return urgency_; }
+  const std::string& cache_salt() const { return cache_salt_; }
   std::optional<FinishReason> finished() const { return finished_; }
 
   // Most tokens that the sequence will ever hold KV of: all but the last
@@ -101,6 +104,7 @@ class Sequence final {
   const StopParams stop_;
   const int32_t top_logprobs_;
   const Urgency urgency_;
+  const std::string cache_salt_;
   int32_t computed_ = 0;
   CachedPrefix prefix_;
   PooledBlocks blocks_;

@@ -156,12 +156,17 @@ absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
     return absl::InvalidArgumentError(
         "sequence.traceparent is not a W3C trace context");
   }
+  if (spec.cache_salt().size() > scheduling::kMaxCacheSaltBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sequence.cache_salt has ", spec.cache_salt().size(),
+        " bytes, it may have at most ", scheduling::kMaxCacheSaltBytes));
+  }
   BATON_ASSIGN_OR_RETURN(const scheduling::Urgency urgency,
                          CheckedUrgency(spec));
   return std::make_unique<scheduling::Sequence>(
       id, std::move(tokens), static_cast<int32_t>(spec.prompt_length()),
       std::move(sampling), std::move(stop),
-      static_cast<int32_t>(spec.top_logprobs()), urgency);
+      static_cast<int32_t>(spec.top_logprobs()), urgency, spec.cache_salt());
 }
 
 }  // namespace baton::worker

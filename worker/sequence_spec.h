@@ -14,7 +14,7 @@ namespace baton::worker {
 // have, a prompt length or an output bound that does not fit the tokens,
 // sampling parameters out of range, stop tokens that leave nothing to sample,
 // a trace context that is none, a target, class or priority that no router
-// gives.
+// gives, a salt that is longer than any.
 absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
     SequenceId id, const v1::SequenceSpec& spec, int32_t vocab_size);
 

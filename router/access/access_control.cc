@@ -78,9 +78,15 @@ class KeyState final {
 
   const std::string& name() const { return name_; }
 
-  void SetLimits(const KeyLimits& limits) ABSL_LOCKS_EXCLUDED(mu_) {
+  void SetEntry(const KeyEntry& entry) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    usage_.SetLimits(limits, clock_->Now());
+    usage_.SetLimits(entry.limits, clock_->Now());
+    tenant_ = TenantOf(entry);
+  }
+
+  std::string tenant() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return tenant_;
   }
 
   // Also the limits in force then.
@@ -118,10 +124,13 @@ class KeyState final {
 
   absl::Mutex mu_;
   KeyUsage usage_ ABSL_GUARDED_BY(mu_);
+  std::string tenant_ ABSL_GUARDED_BY(mu_);
 };
 
-KeyGrant::KeyGrant(std::shared_ptr<KeyState> state, const KeyLimits& limits)
+KeyGrant::KeyGrant(std::shared_ptr<KeyState> state, const KeyLimits& limits,
+                   std::string tenant)
     : state_(std::move(state)),
+      tenant_(std::move(tenant)),
       max_tokens_(limits.max_tokens),
       weight_(std::max(1, limits.weight)) {}
 
@@ -171,7 +180,7 @@ void AccessControl::Use(const std::vector<KeyEntry>& entries) {
     const auto before = states_.find(entry.name);
     std::shared_ptr<KeyState> state =
         before != states_.end() ? before->second : MakeState(entry.name);
-    state->SetLimits(entry.limits);
+    state->SetEntry(entry);
     states.emplace(entry.name, state);
     keys->push_back({entry.hash, std::move(state)});
   }
@@ -233,12 +242,14 @@ absl::StatusOr<std::shared_ptr<KeyState>> AccessControl::Find(
 
 absl::StatusOr<std::unique_ptr<KeyGrant>> AccessControl::Admit(
     absl::string_view authorization, absl::Duration* retry_after) {
-  if (!required()) return std::make_unique<KeyGrant>(nullptr, KeyLimits());
+  if (!required()) return std::make_unique<KeyGrant>(nullptr, KeyLimits(), "");
   BATON_ASSIGN_OR_RETURN(std::shared_ptr<KeyState> state, Find(authorization));
   KeyLimits limits;
   const KeyUsage::Verdict verdict = state->Begin(1, /*beside=*/0, &limits);
   if (verdict.refusal == KeyUsage::Refusal::kNone) {
-    return std::make_unique<KeyGrant>(std::move(state), limits);
+    std::string tenant = state->tenant();
+    return std::make_unique<KeyGrant>(std::move(state), limits,
+                                      std::move(tenant));
   }
   return Refuse(*state, verdict, limits, retry_after);
 }

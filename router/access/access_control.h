@@ -36,13 +36,17 @@ class KeyState;
 class KeyGrant final {
  public:
   // `state` is null when everyone may.
-  KeyGrant(std::shared_ptr<KeyState> state, const KeyLimits& limits);
+  KeyGrant(std::shared_ptr<KeyState> state, const KeyLimits& limits,
+           std::string tenant);
   ~KeyGrant();
   KeyGrant(const KeyGrant&) = delete;
   KeyGrant& operator=(const KeyGrant&) = delete;
 
   // Of the key; empty when everyone may.
   const std::string& name() const;
+  // Whose key it is: keys of one tenant may learn of each other's prompts.
+  // Empty when everyone may.
+  const std::string& tenant() const { return tenant_; }
   // Most output tokens of the request; 0: no limit.
   int32_t max_tokens() const { return max_tokens_; }
   // Its share of what is placed while requests wait, >= 1.
@@ -55,6 +59,7 @@ class KeyGrant final {
   friend class AccessControl;
 
   const std::shared_ptr<KeyState> state_;
+  const std::string tenant_;
   const int32_t max_tokens_;
   const int32_t weight_;
   int32_t requests_ = 1;

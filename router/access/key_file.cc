@@ -27,25 +27,26 @@ namespace {
 constexpr char kPrefix[] = "sk-baton-";
 constexpr char kKeyStart[] = "sk-";
 constexpr char kHashPrefix[] = "sha256:";
-constexpr size_t kMaxNameBytes = 64;
 // Of tokens a minute: more than a cluster makes.
 constexpr int64_t kMaxLimit = 1'000'000'000'000;
 
-absl::Status CheckName(absl::string_view name) {
+// Of a key or a tenant; `field` is which.
+absl::Status CheckName(absl::string_view field, absl::string_view name) {
   if (absl::StartsWith(name, kKeyStart)) {
     // Not quoted, and names are shown: this is a key, or looks like one.
     return absl::InvalidArgumentError(
-        absl::StrCat("name: begins with \"", kKeyStart, "\", as keys do"));
+        absl::StrCat(field, ": begins with \"", kKeyStart, "\", as keys do"));
   }
   const bool ok =
-      !name.empty() && name.size() <= kMaxNameBytes &&
+      !name.empty() && name.size() <= kMaxKeyNameBytes &&
       std::all_of(name.begin(), name.end(), [](char c) {
         return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
       });
   if (ok) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "name: \"", absl::CHexEscape(name.substr(0, kMaxNameBytes)),
-      "\" is not 1 to ", kMaxNameBytes, " letters, digits, '.', '_' or '-'"));
+      field, ": \"", absl::CHexEscape(name.substr(0, kMaxKeyNameBytes)),
+      "\" is not 1 to ", kMaxKeyNameBytes,
+      " letters, digits, '.', '_' or '-'"));
 }
 
 absl::StatusOr<KeyHash> ParseHash(absl::string_view text) {
@@ -85,19 +86,20 @@ absl::Status ParseLimit(absl::string_view text, size_t number,
       {"max-tokens", &limits->max_tokens},
       {"weight", &limits->weight}};
   if (rates.count(field) + counts.count(field) == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("field ", number,
-                     ": is none of max-concurrent=N, requests-per-minute=N, "
-                     "tokens-per-minute=N, max-tokens=N, weight=N"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "field ", number,
+        ": is none of max-concurrent=N, requests-per-minute=N, "
+        "tokens-per-minute=N, max-tokens=N, weight=N, tenant=NAME"));
   }
   if (!given->insert(field).second) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": is given twice"));
   }
   int64_t value = 0;
   if (!absl::SimpleAtoi(parts.second, &value) || value < 1 || value > largest) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        field, ": \"", absl::CHexEscape(parts.second.substr(0, kMaxNameBytes)),
-        "\" is not a whole number from 1 to ", largest));
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ": \"",
+                     absl::CHexEscape(parts.second.substr(0, kMaxKeyNameBytes)),
+                     "\" is not a whole number from 1 to ", largest));
   }
   if (const auto it = rates.find(field); it != rates.end()) {
     *it->second = value;
@@ -112,17 +114,30 @@ absl::StatusOr<KeyEntry> ParseLine(absl::string_view line) {
       absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
   KeyEntry entry;
   entry.name = std::string(fields[0]);
-  BATON_RETURN_IF_ERROR(CheckName(entry.name));
+  BATON_RETURN_IF_ERROR(CheckName("name", entry.name));
   BATON_ASSIGN_OR_RETURN(entry.hash,
                          ParseHash(fields.size() > 1 ? fields[1] : ""));
   std::set<std::string> given;
   for (size_t i = 2; i < fields.size(); ++i) {
+    absl::string_view field = fields[i];
+    if (absl::ConsumePrefix(&field, "tenant=")) {
+      if (!given.insert("tenant").second) {
+        return absl::InvalidArgumentError("tenant: is given twice");
+      }
+      BATON_RETURN_IF_ERROR(CheckName("tenant", field));
+      entry.tenant = std::string(field);
+      continue;
+    }
     BATON_RETURN_IF_ERROR(ParseLimit(fields[i], i + 1, &entry.limits, &given));
   }
   return entry;
 }
 
 }  // namespace
+
+const std::string& TenantOf(const KeyEntry& entry) {
+  return entry.tenant.empty() ? entry.name : entry.tenant;
+}
 
 KeyHash HashKey(absl::string_view key) {
   KeyHash hash;
@@ -195,6 +210,7 @@ std::string FormatKeyLine(const KeyEntry& entry) {
   add("tokens-per-minute", entry.limits.tokens_per_minute);
   add("max-tokens", entry.limits.max_tokens);
   add("weight", entry.limits.weight);
+  if (!entry.tenant.empty()) absl::StrAppend(&line, " tenant=", entry.tenant);
   return line;
 }
 

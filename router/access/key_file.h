@@ -3,6 +3,7 @@
 //   # comment
 //   NAME sha256:HEX [max-concurrent=N] [requests-per-minute=N]
 //                   [tokens-per-minute=N] [max-tokens=N] [weight=N]
+//                   [tenant=NAME]
 //
 // one key a line; HEX is the SHA-256 of the key, in 64 digits. Keys are 256
 // random bits, so that the hash cannot be turned back by trying, and a slow,
@@ -44,13 +45,21 @@ struct KeyEntry {
   std::string name;
   KeyHash hash = {};
   KeyLimits limits;
+  // Whose key it is, spelled as a name is; empty: the name itself.
+  std::string tenant;
 };
+
+// Keys of the same tenant belong together (router/prefix_salt.h).
+const std::string& TenantOf(const KeyEntry& entry);
 
 // More would make the search through all of them felt, and metrics by name
 // too many.
 inline constexpr size_t kMaxKeys = 1000;
 
 inline constexpr int32_t kMaxKeyWeight = 1000;
+
+// The longest name of a key or a tenant.
+inline constexpr size_t kMaxKeyNameBytes = 64;
 
 // The longest key that a client may send.
 inline constexpr size_t kMaxKeyBytes = 256;

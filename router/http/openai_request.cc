@@ -194,6 +194,8 @@ absl::Status ReadCommon(const JsonFields& fields, ApiRequest* api,
   out->set_ignore_eos(ignore_eos.value_or(false));
   BATON_ASSIGN_OR_RETURN(auto user, fields.String("user"));
   if (user.has_value()) out->set_user(*std::move(user));
+  BATON_ASSIGN_OR_RETURN(auto cache_salt, fields.String("cache_salt"));
+  if (cache_salt.has_value()) out->set_cache_salt(*std::move(cache_salt));
   BATON_ASSIGN_OR_RETURN(
       const auto priority,
       fields.Int("priority", std::numeric_limits<int32_t>::min(), kMaxInt32));

@@ -130,6 +130,30 @@ TEST_F(PrefixCacheTest, OffMovesEverything) {
   EXPECT_EQ(Metric("decode-0", "baton_prefix_cache_blocks"), 0);
 }
 
+// Of the same prompt under two salts, neither finds what the other left.
+TEST_F(PrefixCacheTest, SaltsKeepPromptsApart) {
+  ASSERT_NO_FATAL_FAILURE(Start({}));
+  const auto cached = [&](const std::string& salt) {
+    v1::GenerateRequest request = GreedyRequest(Prompt(50), kLongOutput);
+    request.set_cache_salt(salt);
+    const Answer answer = Ask(request);
+    return answer.last.usage().cached_prompt_tokens();
+  };
+  for (const char* salt : {"", "pepper", "salt"}) {
+    EXPECT_EQ(cached(salt), 0u) << salt;
+  }
+  for (const char* salt : {"salt", "", "pepper"}) {
+    EXPECT_GE(cached(salt), static_cast<uint32_t>(kShared)) << salt;
+  }
+  EXPECT_EQ(Metric("decode-0", "baton_prefix_cache_evictions_total"), 0);
+  v1::GenerateRequest request = GreedyRequest(Prompt(50), 1);
+  request.set_cache_salt(std::string(257, 's'));
+  const Answer refused = Generate(*stub_, request, kPatience);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status.message()),
+              testing::StartsWith("cache_salt has 257 bytes"));
+}
+
 // So little memory that each prompt drives out what the last ones left.
 TEST_F(PrefixCacheTest, ACrowdedPoolGivesTheSameAnswers) {
   ASSERT_NO_FATAL_FAILURE(Start({"--kv-memory", "100KiB"}));  // 25 blocks

@@ -353,6 +353,40 @@ TEST_F(ApiKeyTest, OnlyWithAKeyAndWithinItsLimits) {
   EXPECT_THAT(doctor.out, HasSubstr("decode-0")) << doctor.err;
 }
 
+// What a key's prompts left in prefix caches is found by its tenant only.
+TEST_F(ApiKeyTest, TenantsDoNotShareCachedPrefixes) {
+  const KeyAndLine alice = MakeKey({"alice", "--tenant", "team"});
+  const KeyAndLine bob = MakeKey({"bob", "--tenant", "team"});
+  const KeyAndLine carol = MakeKey({"carol"});
+  WriteFileAtOnce(Path("keys"), alice.line + bob.line + carol.line);
+  MakeCluster();
+  cluster_->set_credentials(Trusting(client_ca_, alice.key));
+  Flags router = FrontTls();
+  router.insert(router.end(), {"--api-keys", Path("keys")});
+  StartCluster({.router = router});
+  std::vector<TokenId> prompt;
+  for (TokenId token = 0; token < 40; ++token) prompt.push_back(token * 3);
+  const auto cached = [&](const KeyAndLine& key, const std::string& salt) {
+    const auto stub = v1::Inference::NewStub(
+        MakeClientChannel(cluster_->Address("router", "grpc"),
+                          Trusting(client_ca_, key.key)));
+    // Long enough for the report of the hand-off to come before the end.
+    v1::GenerateRequest request = GreedyRequest(prompt, 100);
+    request.set_cache_salt(salt);
+    const Answer answer = Generate(*stub, request, kPatience);
+    EXPECT_TRUE(answer.status.ok()) << answer.status;
+    return answer.last.usage().cached_prompt_tokens();
+  };
+  EXPECT_EQ(cached(alice, ""), 0u);
+  EXPECT_EQ(cached(carol, ""), 0u);
+  EXPECT_EQ(cached(carol, "x"), 0u);
+  EXPECT_EQ(cached(alice, "x"), 0u);
+  for (const KeyAndLine* key : {&alice, &bob, &carol}) {
+    EXPECT_EQ(cached(*key, ""), 32u);
+    EXPECT_EQ(cached(*key, "x"), 32u);
+  }
+}
+
 TEST(KeyCommandTest, RefusesWhatTheRouterWould) {
   for (const Flags& flags :
        {Flags{"key"}, Flags{"key", "a b"}, Flags{"key", "sk-mine"},

@@ -270,6 +270,15 @@ TEST_F(RequestValidationTest, TargetsClassAndPriority) {
   EXPECT_THAT(Error(), StartsWith("request_class is 9"));
 }
 
+TEST_F(RequestValidationTest, ASaltHasABound) {
+  request_.set_cache_salt(std::string(256, 's'));
+  const auto prepared = Prepare();
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(prepared->prefix.salt, std::string(256, 's'));
+  request_.set_cache_salt(std::string(257, 's'));
+  EXPECT_THAT(Error(), StartsWith("cache_salt has 257 bytes, at most 256"));
+}
+
 TEST_F(RequestValidationTest, AConversationNeedsATemplate) {
   request_.mutable_chat()->set_messages(
       R"([{"role": "user", "content": "Hi"}])");

@@ -44,6 +44,7 @@ v1::SequenceSpec Good() {
   spec.mutable_target()->set_itl_ms(50);
   spec.set_request_class(v1::REQUEST_CLASS_BATCH);
   spec.set_priority(-100);
+  spec.set_cache_salt(std::string(512, 's'));
   return spec;
 }
 
@@ -51,6 +52,7 @@ TEST(MakeSequenceTest, TakesEveryField) {
   const auto sequence = MakeSequence(SequenceId{3}, Good(), kVocab);
   ASSERT_TRUE(sequence.ok()) << sequence.status();
   EXPECT_EQ((*sequence)->num_tokens(), 4);
+  EXPECT_EQ((*sequence)->cache_salt(), std::string(512, 's'));
   EXPECT_EQ((*sequence)->prompt_length(), 3);
   EXPECT_EQ((*sequence)->num_output(), 1);
   EXPECT_EQ((*sequence)->stop().max_output_tokens, 10);

@@ -76,6 +76,21 @@ class AccessControlTest : public testing::Test {
   absl::Duration retry_after_;
 };
 
+TEST_F(AccessControlTest, KeysBelongToTenants) {
+  const auto tenant = [&](const std::string& name) {
+    const auto grant = Admit(name);
+    return grant.ok() ? (*grant)->tenant() : grant.status().ToString();
+  };
+  std::string line = Line("alice", {});
+  line.insert(line.size() - 1, " tenant=team");
+  Open(line + Line("bob", {}));
+  EXPECT_EQ(tenant("alice"), "team");
+  EXPECT_EQ(tenant("bob"), "bob");
+  Write(Line("alice", {}) + Line("bob", {}));
+  clock_.Advance(absl::Seconds(60));
+  EXPECT_EQ(tenant("alice"), "alice");
+}
+
 TEST_F(AccessControlTest, WithoutAFileEveryoneMay) {
   const auto control = AccessControl::Open("", &clock_);
   ASSERT_TRUE(control.ok()) << control.status();

@@ -110,6 +110,26 @@ TEST(KeyFileTest, ErrorsNameFileLineAndField) {
               HasSubstr("keys:2: hash: is the same as in line 1"));
 }
 
+TEST(KeyFileTest, KeysOfATenant) {
+  const auto entries =
+      ParseKeyFile(absl::StrCat(Line(" tenant=team-1 weight=2\n"),
+                                "bob sha256:", kOtherHash),
+                   "keys");
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  EXPECT_EQ(TenantOf((*entries)[0]), "team-1");
+  EXPECT_EQ((*entries)[0].limits.weight, 2);
+  EXPECT_EQ(TenantOf((*entries)[1]), "bob");
+  EXPECT_THAT(FormatKeyLine((*entries)[0]), HasSubstr(" tenant=team-1"));
+  EXPECT_EQ(FormatKeyLine((*entries)[1]).find("tenant"), std::string::npos);
+  EXPECT_THAT(ErrorOf(Line(" tenant=")), HasSubstr("keys:1: tenant: \"\""));
+  EXPECT_THAT(ErrorOf(Line(" tenant=a/b")), HasSubstr("keys:1: tenant: \"a/b"));
+  EXPECT_THAT(ErrorOf(Line(" tenant=a tenant=a")),
+              HasSubstr("keys:1: tenant: is given twice"));
+  // Not quoted: it may be a key.
+  EXPECT_EQ(ErrorOf(Line(" tenant=sk-baton-x")),
+            "keys:1: tenant: begins with \"sk-\", as keys do");
+}
+
 TEST(KeyFileTest, AFileWithoutAKeyIsAnError) {
   EXPECT_THAT(ErrorOf(""), HasSubstr("keys has no key"));
   EXPECT_THAT(ErrorOf("# none\n"), HasSubstr("baton key"));

@@ -50,6 +50,7 @@ TEST(OpenAiRequestTest, EveryFieldIsRead) {
     "frequency_penalty": -1, "repetition_penalty": 1.5,
     "logit_bias": {"5": -100, "6": 1.5}, "logprobs": 2, "stream": true,
     "stream_options": {"include_usage": true}, "user": "u",
+    "cache_salt": "pepper",
     "ignore_eos": true, "min_tokens": 4, "priority": 3,
     "stop_token_ids": [1, 2], "unknown_field": {"x": 1}})");
   ASSERT_EQ(api.prompts.size(), 1u);
@@ -69,6 +70,7 @@ TEST(OpenAiRequestTest, EveryFieldIsRead) {
   EXPECT_THAT(r.stop_token_ids(), ElementsAre(1, 2));
   EXPECT_EQ(r.top_logprobs(), 2u);
   EXPECT_EQ(r.user(), "u");
+  EXPECT_EQ(r.cache_salt(), "pepper");
   EXPECT_TRUE(r.ignore_eos());
   EXPECT_EQ(r.min_tokens(), 4u);
   EXPECT_EQ(r.priority(), 3);
@@ -100,6 +102,8 @@ TEST(OpenAiRequestTest, WrongFieldsAreNamed) {
   EXPECT_THAT(CompletionError("[]"), HasSubstr("must be a JSON object"));
   EXPECT_EQ(CompletionError("{}"), "prompt: prompt is missing");
   EXPECT_THAT(CompletionError(R"({"prompt": 3})"), StartsWith("prompt: "));
+  EXPECT_THAT(CompletionError(R"({"prompt": "a", "cache_salt": 3})"),
+              StartsWith("cache_salt: "));
   EXPECT_THAT(CompletionError(R"({"prompt": []})"), StartsWith("prompt: "));
   EXPECT_THAT(CompletionError(R"({"prompt": [1, "a"]})"),
               HasSubstr("the entry at 1 is a string"));
