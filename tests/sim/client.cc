@@ -97,8 +97,9 @@ std::unique_ptr<router::IncomingRequest> Client::Ask(router::RequestKey key) {
   incoming->spec = options_.spec;
   incoming->answer = options_.answer;
   incoming->prefix.block_size = kBlockSize;
+  incoming->prefix.salt = options_.salt;
   incoming->prefix.names =
-      scheduling::ChainOf("", kBlockSize, options_.spec.prompt);
+      scheduling::ChainOf(options_.salt, kBlockSize, options_.spec.prompt);
   incoming->received_at = asked_at_;
   incoming->deadline = deadline_;
   incoming->stream = std::make_shared<Stream>(this);
@@ -247,6 +248,7 @@ Client::Options DrawRequest(int number, bool alike,
     spec.traceparent =
         "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   }
+  if (number % 5 == 3) options.salt = number % 2 == 0 ? "a" : "b";
   const int drawn = dice->Below(static_cast<int>(std::size(kPromptLengths)));
   const int length = alike ? kBlockSize + 1 : kPromptLengths[drawn];
   if (!alike && dice->Chance(0.75)) {

@@ -30,6 +30,8 @@ class Client final {
     int number = 0;
     scheduling::RequestSpec spec;
     router::AnswerOptions answer;
+    // Shares prefixes with requests of the same one.
+    std::string salt;
     absl::Duration time_limit;
     // Takes so many responses, then none any more.
     std::optional<int> reads_only;

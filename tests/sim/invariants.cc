@@ -51,7 +51,21 @@ uint64_t CheckCached(const std::string& worker, const LoopView& view,
                      Journal* journal) {
   const std::vector<PrefixCache::Content> contents = view.cache->Contents();
   std::map<BlockId, BlockId> before;
-  for (const auto& content : contents) before[content.block] = content.before;
+  std::map<BlockId, absl::string_view> salts;  // of first blocks
+  for (const auto& content : contents) {
+    before[content.block] = content.before;
+    if (content.before == PrefixCache::kNoBlock) {
+      salts[content.block] = content.salt;
+    }
+  }
+  for (const LoopView::Holder& holder : view.holders) {
+    if (holder.quarantined || holder.blocks.empty()) continue;
+    const auto it = salts.find(holder.blocks[0]);
+    if (it == salts.end() || it->second == holder.salt) continue;
+    journal->Violate(absl::StrCat(
+        worker, ": sequence ", static_cast<uint64_t>(holder.sequence),
+        " shares block ", holder.blocks[0], " with another salt"));
+  }
   uint64_t highest = above;
   for (const auto& content : contents) {
     if (content.number <= above) continue;

@@ -30,7 +30,8 @@ namespace baton::sim {
 void CheckBlocks(const std::string& worker, const LoopView& view,
                  Journal* journal);
 
-// Of entries with numbers above `above`; the highest number there is.
+// Of entries with numbers above `above`, and of all whom they are shared with;
+// the highest number there is.
 uint64_t CheckCached(const std::string& worker, const LoopView& view,
                      uint64_t above, const SimEngine& engine, Journal* journal);
 

@@ -14,6 +14,7 @@ LoopView LoopInspector::ViewOf(const Loop& loop) {
     view.holders.push_back({.sequence = attempt->sequence->id(),
                             .transfers = attempt->transfer.has_value(),
                             .cached = attempt->sequence->cached(),
+                            .salt = attempt->sequence->cache_salt(),
                             .blocks = attempt->sequence->blocks().ids()});
   }
   for (const auto& [transfer, blocks] : loop.quarantine_.held()) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "scheduling/block_pool.h"
@@ -26,6 +27,7 @@ struct LoopView {
     bool quarantined = false;
     bool transfers = false;  // an attempt with a transfer under way
     int32_t cached = 0;      // tokens that it found in the prefix cache
+    absl::string_view salt;  // of an attempt
     absl::Span<const BlockId> blocks;
   };
   const scheduling::BlockPool* pool = nullptr;
