@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "router/prefix_salt.h"
 #include "scheduling/block_hash.h"
 #include "tests/router/router_fixture.h"
 #include "tests/support/await_that.h"
@@ -38,15 +39,21 @@ class RouterPrefixTest : public RouterTest {
     return request;
   }
 
+  // As workers are given it, where there are no keys.
+  static std::string SaltOfAll(const std::string& salt) {
+    return MakePrefixSalt(PrefixScope::kTenant, "", salt);
+  }
+
   // The first `blocks` blocks of that prompt.
-  static v1::PrefixNews Stored(int blocks) {
+  static v1::PrefixNews Stored(int blocks, const std::string& salt = "") {
     const v1::GenerateRequest request = Named("");
     std::vector<TokenId> tokens;
     for (uint32_t id : request.token_ids().ids()) {
       tokens.push_back(static_cast<TokenId>(id));
     }
     v1::PrefixNews news;
-    for (const Hash128& name : scheduling::ChainOf("", kBlockSize, tokens)) {
+    for (const Hash128& name :
+         scheduling::ChainOf(SaltOfAll(salt), kBlockSize, tokens)) {
       if (blocks-- == 0) break;
       news.add_stored(name.low);
       news.add_stored(name.high);
@@ -67,9 +74,14 @@ class RouterPrefixTest : public RouterTest {
 
   // Sends the request, which ends on its first token; what it was believed
   // that the prefill worker had of it.
-  uint32_t CachedFor(const std::string& id, FakeWorker* prefill) {
-    const auto call = Generate(Named(id));
-    const uint64_t attempt = prefill->NextPrefill().attempt();
+  uint32_t CachedFor(const std::string& id, FakeWorker* prefill,
+                     const std::string& salt = "") {
+    v1::GenerateRequest sent = Named(id);
+    sent.set_cache_salt(salt);
+    const auto call = Generate(sent);
+    const v1::Prefill asked = prefill->NextPrefill();
+    EXPECT_EQ(asked.sequence().cache_salt(), SaltOfAll(salt));
+    const uint64_t attempt = asked.attempt();
     prefill->SendToken(attempt, 0, kLastToken, v1::FINISH_REASON_STOP);
     prefill->SendOk(attempt);
     EXPECT_TRUE(call->Finish().ok());
@@ -120,6 +132,19 @@ TEST_F(RouterPrefixTest, PlacementKnowsWhatAWorkerHas) {
     return Metric("baton_router_prefix_news_total", ",kind=\"reset\"}") == 2;
   }));
   EXPECT_EQ(CachedFor("one", prefill), 1u * kBlockSize);
+}
+
+TEST_F(RouterPrefixTest, WhatIsThereOfAnotherSaltIsOfNoUse) {
+  FakeWorker* const prefill = AddPrefill("p0");
+  AddDecode("d0");
+  StartRouter();
+  AwaitPairs(1);
+  prefill->SendPrefixes(Stored(2));
+  prefill->SendPrefixes(Stored(3, "pepper"));
+  AwaitBlocks(5);
+  EXPECT_EQ(CachedFor("none", prefill), 2u * kBlockSize);
+  EXPECT_EQ(CachedFor("pepper", prefill, "pepper"), 3u * kBlockSize);
+  EXPECT_EQ(CachedFor("salt", prefill, "salt"), 0u);
 }
 
 TEST_F(RouterPrefixTest, AWorkerThatIsGoneHasNothing) {
