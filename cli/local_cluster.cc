@@ -92,6 +92,7 @@ absl::Status LocalCluster::StartWorkers() {
     BATON_RETURN_IF_ERROR(StartMember(
         "baton-prefill", absl::StrCat("prefill-", i), args, std::move(member)));
   }
+  pass("--output-reserve", options_.output_reserve);
   for (int i = 0; i < options_.num_decode; ++i) {
     Member member;
     member.is_decode = true;

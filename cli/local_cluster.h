@@ -38,6 +38,8 @@ struct LocalClusterOptions {
   std::string kv_memory;
   std::string weights;
   std::string kv_dtype;
+  // The same, of decode workers.
+  std::string output_reserve;
   // Compute threads of each worker.
   int threads_per_worker = 1;
   // Gets NAME.log of each process.

@@ -49,6 +49,7 @@ struct UpOptions {
   std::string kv_memory;
   std::string weights;
   std::string kv_dtype;
+  std::string output_reserve;
   std::string log_format;
   int threads = 0;
   // For requests that name none; 0: none.
@@ -370,6 +371,7 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   cluster.kv_memory = options.kv_memory;
   cluster.weights = options.weights;
   cluster.kv_dtype = options.kv_dtype;
+  cluster.output_reserve = options.output_reserve;
   cluster.log_format = options.log_format;
   cluster.placement = options.placement;
   const auto target = [&cluster](const char* flag, double ms) {
@@ -447,6 +449,10 @@ void AddUpCommand(CLI::App* app, const std::string& program, Command* chosen) {
   up->add_option("--kv-memory", options->kv_memory,
                  "KV memory of each worker, such as 256MiB, or 25%: a share "
                  "of what is free once its weights are loaded");
+  up->add_option("--output-reserve", options->output_reserve,
+                 "Output tokens for which decode workers set KV memory aside "
+                 "from the beginning (512); 0: all")
+      ->check(CLI::Range(0, 1 << 24));
   up->add_option("--weights", options->weights,
                  "How workers hold matrices: bf16, int8, int4, or auto "
                  "(default): as `baton quantize` packed them, else bf16")

@@ -51,6 +51,9 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
       incarnation_(parts.handoff.self.incarnation()),
       data_address_(parts.transport->properties().address),
       leases_(parts.leases),
+      kv_copy_(engine_->kv_layout(), engine_->kv_memory()),
+      swap_store_(options.swap_memory_bytes, engine_->kv_layout(), &kv_copy_,
+                  clock),
       pool_(engine_->kv_layout().num_blocks),
       cache_({.enabled = options.prefix_cache,
               .block_size = engine_->kv_layout().block_size},
@@ -67,10 +70,15 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
 bool DecodeLoop::Turn(absl::Duration idle_wait) {
   if (Drained()) return false;
   DrainInbox(idle_wait);
+  GrowBlocks();
   const StepPlan plan = scheduler_.Plan(
       {.now = ToSeconds(clock_->Now()), .cost = step_cost_.cost()});
   idle_ = plan.sequences.empty();
-  if (!idle_) Execute(plan);
+  if (idle_) {
+    pace_.Idle();
+  } else {
+    Execute(plan);
+  }
   Publish();
   return true;
 }
@@ -143,6 +151,8 @@ scheduling::WorkerCapacity DecodeLoop::Capacity() const {
   capacity.num_sequences = attempts_.size();
   capacity.max_context = engine_->model().max_position;
   capacity.draining = drain_requested_;
+  capacity.kept_free = KeptFree();
+  capacity.others_wait = swap_store_.num_sequences() > 0;
   return capacity;
 }
 
@@ -162,13 +172,16 @@ void DecodeLoop::OnReserve(worker::SessionId session,
     return;
   }
   const int32_t max_tokens = (*sequence)->MaxComputed();
-  const int32_t blocks = engine_->kv_layout().BlocksFor(max_tokens);
+  const int32_t blocks = BlocksToReserve(**sequence);
   // A prompt that is computed here needs a token to compute.
   const int32_t tokens = (*sequence)->num_tokens();
   scheduling::PooledBlocks held = cache_.Match(
       sequence->get(), reserve.local_prefill() ? tokens - 1 : tokens);
-  const scheduling::AdmissionVerdict verdict =
-      scheduling::AdmitReservation(Capacity(), blocks, held.size(), max_tokens);
+  const scheduling::AdmissionVerdict verdict = scheduling::AdmitReservation(
+      Capacity(), {.blocks = blocks,
+                   .cached_blocks = held.size(),
+                   .most_blocks = engine_->kv_layout().BlocksFor(max_tokens),
+                   .most_tokens = max_tokens});
   if (verdict != scheduling::AdmissionVerdict::kAdmit) {
     publisher_.AddRefusal(
         key, worker::ToWire(verdict),
@@ -337,9 +350,10 @@ void DecodeLoop::Execute(const StepPlan& plan) {
   const StepResult result = engine_->Execute(plan, [](int32_t) {});
   ++steps_;
   metrics_->steps->Increment();
-  const double seconds = absl::ToDoubleSeconds(clock_->Now() - started);
+  const absl::Time ended = clock_->Now();
+  const double seconds = absl::ToDoubleSeconds(ended - started);
   metrics_->step_seconds->Observe(seconds);
-  step_cost_.Observe(scheduling::ShapeOf(plan), seconds);
+  step_cost_.Observe(scheduling::ShapeOf(plan), pace_.Step(started, ended));
   metrics_->step_prediction_error->Set(step_cost_.error());
   metrics_->CountMixedStep(scheduler_.mixed(), seconds);
   metrics_->step_tokens->Observe(static_cast<double>(plan.NumTokens()));
@@ -395,6 +409,7 @@ void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
 void DecodeLoop::Fail(Attempt* attempt, const std::string& error,
                       bool retryable, v1::FailureKind kind) {
   attempt->error = error;
+  attempt->outcome.set_failure(kind);
   publisher_.AddFailure(attempt->key, error, retryable, kind);
   End(attempt);
 }
@@ -441,6 +456,8 @@ void DecodeLoop::Publish() {
   const int waiting = attempts_.size() - scheduler_.num_running();
   metrics_->Observe(pool_, cache_, scheduler_.num_running(), waiting,
                     quarantine_.num_blocks());
+  metrics_->swapped_sequences->Set(swap_store_.num_sequences());
+  metrics_->swapped_bytes->Set(static_cast<double>(swap_store_.bytes()));
   metrics_->ObserveHandoff(receiver_->stats());
   metrics_->prompt_tokens_waiting->Set(
       static_cast<double>(scheduler_.QueuedTokens()));
@@ -448,7 +465,7 @@ void DecodeLoop::Publish() {
   v1::LoadReport load;
   load.set_running(static_cast<uint32_t>(scheduler_.num_running()));
   load.set_waiting(static_cast<uint32_t>(waiting));
-  load.set_free_blocks(static_cast<uint32_t>(pool_.num_available()));
+  load.set_free_blocks(static_cast<uint32_t>(FreeForOthers()));
   load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
   load.set_context_tokens(static_cast<uint64_t>(scheduler_.ContextTokens()));
   load.set_steps(steps_);

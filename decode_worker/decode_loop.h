@@ -2,12 +2,15 @@
 // all its sequences together, one token each per step.
 //
 // Life of an attempt:
-//   1. Reserve comes from a router: refused, or blocks for the whole sequence
-//      are set aside and the grant goes back. The blocks of a cached prefix are
-//      shared; the grant asks for the rest.
+//   1. Reserve comes from a router: refused, or blocks for the sequence and
+//      some of its output are set aside and the grant goes back. The blocks of
+//      a cached prefix are shared; the grant asks for the rest.
 //   2. reserved: KV arrives. Landed (complete and verified) joins the sequence
 //      to the batch at the next step. A local prefill skips this.
-//   3. running: a token per step, until a stop rule: outcome ok.
+//   3. running: a token per step, until a stop rule: outcome ok. It gets blocks
+//      as it grows; when there are none, one sequence gives its own up
+//      (scheduling/preemption.h): it goes back to the router, or waits here
+//      with its KV in the host's memory (swapped) and then runs again.
 //   A full block enters the prefix cache once its KV is verified or computed.
 //   Cancel, a router that is gone or silent (its lease ran out), a failed
 //   transfer, the end of draining: the attempt is over. Its blocks are free at
@@ -25,12 +28,15 @@
 
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "decode_worker/swap_store.h"
 #include "decode_worker/transfer_slots.h"
 #include "engine/engine.h"
+#include "engine/kv_copy.h"
 #include "kv_transfer/handoff_receiver.h"
 #include "scheduling/admission.h"
 #include "scheduling/block_pool.h"
 #include "scheduling/decode_scheduler.h"
+#include "scheduling/preemption.h"
 #include "scheduling/prefix_cache.h"
 #include "scheduling/sequence.h"
 #include "scheduling/step_cost.h"
@@ -41,6 +47,7 @@
 #include "worker/prefix_feed.h"
 #include "worker/publisher.h"
 #include "worker/quarantine.h"
+#include "worker/step_pace.h"
 #include "worker/worker_metrics.h"
 #include "worker/worker_process.h"
 
@@ -88,6 +95,9 @@ class DecodeLoop final : public worker::WorkerLoop {
     std::optional<absl::Time> first_step_at;
     // A local prefill is under way: no token has come out yet.
     bool prefilling = false;
+    // It gave its blocks up, and waits for others until then at most.
+    std::optional<SwappedKv> swapped;
+    absl::Time swapped_until;
     v1::Outcome outcome;
   };
 
@@ -106,6 +116,23 @@ class DecodeLoop final : public worker::WorkerLoop {
   void OnTransferFailed(const kv_transfer::HandoffReceiver::Failed& failed);
   void OnSampled(Attempt* attempt, const scheduling::SampledToken& token,
                  absl::Time started);
+
+  // Blocks (decode_loop_blocks.cc). What a sequence gets when it comes or comes
+  // back; what is kept for those that grow.
+  int32_t BlocksToReserve(const scheduling::Sequence& sequence) const;
+  int32_t KeptFree() const;
+  // What is left for newcomers.
+  int32_t FreeForOthers() const;
+  // Gives each running sequence a block for its next token, as far as there
+  // are any, and lets those that were swapped run again.
+  void GrowBlocks();
+  void BringBack();
+  // False: there is nobody to give any up.
+  bool PreemptOne();
+  scheduling::PreemptionWay WayOf(const Attempt& attempt) const;
+  void Preempt(Attempt* attempt);
+  // To the router, as preempted.
+  void GiveBack(Attempt* attempt, const char* why);
 
   // Opens the transfer of what is not cached and answers with the grant.
   absl::Status Grant(Attempt* attempt);
@@ -134,6 +161,8 @@ class DecodeLoop final : public worker::WorkerLoop {
   std::atomic<bool> drain_requested_{false};
   absl::Time drain_until_ = absl::InfiniteFuture();
 
+  engine::HostKvCopy kv_copy_;
+  SwapStore swap_store_;
   scheduling::BlockPool pool_;
   scheduling::PrefixCache cache_;
   scheduling::DecodeScheduler scheduler_;
@@ -144,6 +173,11 @@ class DecodeLoop final : public worker::WorkerLoop {
   TransferSlots slots_;
   uint64_t last_sequence_ = 0;
   uint64_t steps_ = 0;
+  // Preemptions; those of them that swapped, and that run again.
+  int64_t num_preempted_ = 0;
+  int64_t num_swapped_ = 0;
+  int64_t num_brought_back_ = 0;
+  worker::StepPace pace_;
   scheduling::StepCostModel step_cost_;
   // Whether the last turn found nothing to run.
   bool idle_ = true;

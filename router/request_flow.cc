@@ -159,7 +159,8 @@ void RequestFlow::TakeOutcome(const Cluster::News& news, absl::Time now) {
             {.ok = outcome.ok(),
              .error = absl::StrCat(news.worker_name, ": ", outcome.error()),
              .retryable = outcome.retryable(),
-             .handed_back = outcome.failure() == v1::FAILURE_KIND_DRAINING},
+             .handed_back = outcome.failure() == v1::FAILURE_KIND_DRAINING,
+             .preempted = outcome.failure() == v1::FAILURE_KIND_PREEMPTED},
             now),
         now);
 }
@@ -190,6 +191,8 @@ void RequestFlow::Judge(const RequestRecord& record, const Cluster::News& news,
       registry.LegFailed(news.worker, now);
       return;
   }
+    case v1::FAILURE_KIND_PREEMPTED:
+      return;
 }
 
 void RequestFlow::TakeLoss(const Cluster::News& news, absl::Time now) {
@@ -328,11 +331,7 @@ void RequestFlow::StartAttempt(RequestRecord& record,
 
   AttemptCharge charge;
   charge.decode = verdict.decode;
-  charge.decode_blocks = scheduling::BlocksFor(
-      request.total_tokens,
-      static_cast<int32_t>(registry.workers()[registry.IndexOf(verdict.decode)]
-                               .hello.fingerprint()
-                               .block_size()));
+  charge.decode_blocks = registry.BlocksTaken(verdict.decode, request);
   registry.PlacedDecode(charge.decode, charge.decode_blocks);
   if (verdict.prefill != kNoWorker) {
     charge.prefill = verdict.prefill;

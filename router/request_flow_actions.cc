@@ -25,6 +25,8 @@ const char* CauseName(scheduling::Requeue::Cause cause) {
       return "failed";
     case scheduling::Requeue::Cause::kWorkerLost:
       return "worker_lost";
+    case scheduling::Requeue::Cause::kPreempted:
+      return "preempted";
   }
   return "unknown";
 }
@@ -136,6 +138,10 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Requeue& action,
                      absl::Time now) {
   EndAttempt(record);
   metrics_->Retried(CauseName(action.cause));
+  // Its blocks are others' now, until the worker says what is free.
+  if (action.cause == scheduling::Requeue::Cause::kPreempted) {
+    record.charge->decode_blocks = 0;
+  }
   if (action.cause != scheduling::Requeue::Cause::kRefused) {
     ReportRetry(record, CauseName(action.cause), action.why);
   }

@@ -174,7 +174,8 @@ void ReportRetry(const RequestRecord& record, absl::string_view cause,
   fields.Number("output_tokens", record.output_tokens);
   fields.Text("prefill_worker", record.trace.prefill_worker);
   fields.Text("decode_worker", record.trace.decode_worker);
-  LogEvent(google::GLOG_WARNING, "attempt ended", fields);
+  LogEvent(cause == "preempted" ? google::GLOG_INFO : google::GLOG_WARNING,
+           "attempt ended", fields);
 }
 
 void JudgeRejection(const AnswerOptions& answer, RouterMetrics* metrics) {

@@ -20,7 +20,14 @@ constexpr const char* kStages[] = {
 constexpr const char* kRejections[] = {
     "invalid", "unauthenticated", "key_limit", "queue_full",
     "late",    "inbox_full",      "draining"};
-constexpr const char* kRecomputations[] = {"refused", "failed", "worker_lost"};
+constexpr const char* kRecomputations[] = {"refused", "failed", "worker_lost",
+                                           "preempted"};
+
+constexpr char kConnectedHelp[] =
+    "Whether the control stream to the worker is up.";
+constexpr char kUsableHelp[] =
+    "Whether the worker gets requests: it is connected, fits, makes progress, "
+    "does not fail again and again, is not draining.";
 
 constexpr RequestClass kClasses[] = {RequestClass::kInteractive,
                                      RequestClass::kBatch};

@@ -35,6 +35,7 @@ WorkerSnapshot IdleSnapshot(scheduling::WorkerId id,
           .total_blocks = Clamped(h.total_blocks()),
           .max_sequences = Clamped(h.max_sequences()),
           .max_context = Clamped(h.max_context()),
+          .output_reserve = Clamped(h.output_reserve()),
           .max_queued_tokens = static_cast<int64_t>(std::min<uint64_t>(
               h.max_queued_tokens(), std::numeric_limits<int64_t>::max())),
           .free_blocks = Clamped(h.total_blocks()),

@@ -22,18 +22,25 @@ const char* AdmissionVerdictName(AdmissionVerdict verdict) {
   LOG(FATAL) << "AdmissionVerdict " << static_cast<int>(verdict);
 }
 
+int32_t TokensSetAside(int32_t tokens, int32_t most_tokens,
+                       int32_t output_reserve) {
+  if (output_reserve == 0 || tokens >= most_tokens) return most_tokens;
+  return output_reserve < most_tokens - tokens ? tokens + output_reserve
+                                               : most_tokens;
+}
+
 AdmissionVerdict AdmitReservation(const WorkerCapacity& capacity,
-                                  int32_t blocks_needed, int32_t blocks_cached,
-                                  int32_t max_tokens) {
+                                  const ReservationNeed& need) {
   if (capacity.draining) return AdmissionVerdict::kDraining;
-  if (blocks_needed > capacity.total_blocks ||
-      max_tokens > capacity.max_context) {
+  if (need.most_blocks > capacity.total_blocks ||
+      need.most_tokens > capacity.max_context) {
     return AdmissionVerdict::kTooLarge;
   }
   if (capacity.num_sequences >= capacity.max_sequences) {
     return AdmissionVerdict::kNoSequences;
   }
-  if (blocks_needed - blocks_cached > capacity.free_blocks) {
+  if (capacity.others_wait || need.blocks - need.cached_blocks >
+                                  capacity.free_blocks - capacity.kept_free) {
     return AdmissionVerdict::kNoBlocks;
   }
   return AdmissionVerdict::kAdmit;

@@ -26,17 +26,39 @@ struct WorkerCapacity {
   int32_t num_sequences = 0;  // reserved, waiting and running
   int32_t max_context = 0;
   bool draining = false;
+  // Decode workers: of the free blocks, those that are kept for sequences that
+  // may still grow (scheduling/preemption.h).
+  int32_t kept_free = 0;
+  // Decode workers: sequences that were here wait for blocks, before all
+  // others.
+  bool others_wait = false;
   // Prefill workers: prompt tokens waiting to be computed.
   int64_t max_queued_tokens = 0;
   int64_t queued_tokens = 0;
 };
 
-// A decode worker sets blocks aside for the whole sequence at once, output
-// included, so an admitted sequence always ends. It holds `blocks_cached` of
-// the `blocks_needed` already, which are not free then.
+// Tokens for which a decode worker sets blocks aside when it takes a sequence
+// of `tokens` that has at most `most_tokens` in the end: `output_reserve` more
+// than there are; 0: all. Routers reckon with the same. REQUIRES: 0 <= tokens,
+// output_reserve.
+int32_t TokensSetAside(int32_t tokens, int32_t most_tokens,
+                       int32_t output_reserve);
+
+// What a sequence needs on a decode worker.
+struct ReservationNeed {
+  // At once; of them, those of a cached prefix that it holds already, which are
+  // not free then.
+  int32_t blocks = 0;
+  int32_t cached_blocks = 0;
+  // In the end.
+  int32_t most_blocks = 0;
+  int32_t most_tokens = 0;
+};
+
+// A decode worker takes what it could hold to the end if it were alone, when
+// there are blocks for the beginning, and some are left for those that run.
 AdmissionVerdict AdmitReservation(const WorkerCapacity& capacity,
-                                  int32_t blocks_needed, int32_t blocks_cached,
-                                  int32_t max_tokens);
+                                  const ReservationNeed& need);
 
 // A prefill worker queues up to a bound of tokens and takes blocks when a
 // sequence's turn comes. One sequence is always taken when nothing is queued.

@@ -25,8 +25,7 @@ DecodeScheduler::DecodeScheduler(const DecodeSchedulerOptions& options)
 void DecodeScheduler::Add(Sequence* sequence, double now) {
   CHECK(!sequence->finished().has_value());
   CHECK_GE(sequence->uncomputed(), 1);
-  CHECK_GE(int64_t{sequence->blocks().size()} * options_.block_size,
-           sequence->MaxComputed());
+  CHECK(HasBlocks(*sequence));
   running_.push_back(sequence);
   if (sequence->uncomputed() > 1) {
     prompts_.Add(sequence, now, sequence->cached());
@@ -63,7 +62,7 @@ void DecodeScheduler::PlanStreams(StepPlan* plan) {
   size_t planned = 0;
   for (; planned < count && budget > 0; ++planned) {
     const Sequence* sequence = running_[(turn_ + planned) % count];
-    if (sequence->uncomputed() > 1) continue;
+    if (sequence->uncomputed() > 1 || !HasBlocks(*sequence)) continue;
     sequence->AppendTo(plan, 1);
     --budget;
   }
@@ -150,8 +149,8 @@ void DecodeScheduler::CheckInvariants() const {
   for (const Sequence* sequence : running_) {
     CHECK(!sequence->finished().has_value());
     sequence->CheckInvariants(options_.block_size);
-    CHECK_GE(int64_t{sequence->blocks().size()} * options_.block_size,
-             sequence->MaxComputed());
+    // Prompts come with blocks for all of them.
+    if (sequence->uncomputed() > 1) CHECK(HasBlocks(*sequence));
   }
 }
 

@@ -10,14 +10,16 @@
 // nothing. While no stream runs, the token budget is the only bound.
 //
 // Used by the worker's loop thread only. The sequences are the caller's; a
-// pointer stays in here until Remove. Sequences come with blocks for their
-// whole length, so a running sequence never lacks one.
+// pointer stays in here until Remove. The caller gives them blocks as they grow
+// (scheduling/preemption.h); a stream without one for its next token sits the
+// step out.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "scheduling/prompt_queue.h"
 #include "scheduling/sequence.h"
 #include "scheduling/step_budget.h"
@@ -55,8 +57,8 @@ class DecodeScheduler final {
   explicit DecodeScheduler(const DecodeSchedulerOptions& options);
 
   // Joins a sequence to the batch at the next step. `now` as in StepOutlook.
-  // REQUIRES: not finished, at least one uncomputed token, blocks for
-  // MaxComputed() tokens.
+  // REQUIRES: not finished, at least one uncomputed token, blocks for all its
+  // tokens.
   void Add(Sequence* sequence, double now = 0);
   // Forgets a sequence; does not touch its blocks.
   void Remove(SequenceId id);
@@ -67,6 +69,14 @@ class DecodeScheduler final {
 
   // Of the last step that was planned.
   const MixedStep& mixed() const { return mixed_; }
+
+  // In the order in which they joined; valid until one joins or leaves.
+  absl::Span<Sequence* const> running() const { return running_; }
+  // Whether it has a block for its next token.
+  bool HasBlocks(const Sequence& sequence) const {
+    return int64_t{sequence.blocks().size()} * options_.block_size >=
+           sequence.num_tokens();
+  }
 
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
   // Prompt tokens still to be computed here.

@@ -38,6 +38,9 @@ struct WorkerSnapshot {
   int32_t max_sequences = 0;
   // Most tokens of one sequence, prompt and output together.
   int32_t max_context = 0;
+  // Decode workers: tokens of output ahead for which it sets blocks aside
+  // (scheduling/admission.h); 0: all.
+  int32_t output_reserve = 0;
   // Most prompt tokens queued (prefill workers); 0: no bound of its own.
   int64_t max_queued_tokens = 0;
 

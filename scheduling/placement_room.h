@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "scheduling/admission.h"
 #include "scheduling/placement.h"
 
 namespace baton::scheduling {
@@ -52,12 +53,29 @@ inline bool CouldEverHold(const WorkerSnapshot& worker, int32_t tokens) {
 bool KeepsBatchBound(const WorkerSnapshot& worker,
                      const PlacementRequest& request);
 
-// Room for the whole sequence, and in the batch: more streams than keep their
-// targets would all be late, where some could be in time.
+// Of a request, for which the worker sets blocks aside at once.
+inline int32_t TokensSetAside(const WorkerSnapshot& worker,
+                              const PlacementRequest& request) {
+  return TokensSetAside(request.prefill_tokens, request.total_tokens,
+                        worker.output_reserve);
+}
+
+// The blocks that are gone once it is placed: one more where it will grow,
+// since workers keep one free for each of those.
+inline int32_t BlocksTaken(const WorkerSnapshot& worker,
+                           const PlacementRequest& request) {
+  const int32_t tokens = TokensSetAside(worker, request);
+  return BlocksFor(tokens, worker.block_size) +
+         (tokens < request.total_tokens ? 1 : 0);
+}
+
+// Room for what is set aside at once, and in the batch: more streams than keep
+// their targets would all be late, where some could be in time.
 inline bool DecodeHasRoom(const WorkerSnapshot& worker,
                           const PlacementRequest& request) {
   return Sequences(worker) < worker.max_sequences &&
-         FitsBlocks(worker, request.total_tokens, FreeBlocks(worker)) &&
+         FitsBlocks(worker, TokensSetAside(worker, request),
+                    FreeBlocks(worker)) &&
          KeepsBatchBound(worker, request);
 }
 

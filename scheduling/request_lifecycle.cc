@@ -300,6 +300,10 @@ void RequestLifecycle::FailAttempt(WorkerId culprit, const LegOutcome& outcome,
   const int32_t tokens =
       static_cast<int32_t>(output_.size()) - attempt_->first_index;
   EndAttempt();
+  if (outcome.preempted && outcome.retryable) {
+    Preempted(outcome, now, actions);
+    return;
+  }
   const bool forgiven = outcome.retryable && num_forgiven_ < kMaxForgiven &&
                         (outcome.handed_back || tokens >= kForgivenTokens);
   ++(forgiven ? num_forgiven_ : num_failed_);
@@ -322,6 +326,13 @@ void RequestLifecycle::FailAttempt(WorkerId culprit, const LegOutcome& outcome,
   actions->push_back(Requeue{
       outcome.lost ? Requeue::Cause::kWorkerLost : Requeue::Cause::kFailed,
       now + BoundedDelay(delay), outcome.error});
+}
+
+void RequestLifecycle::Preempted(const LegOutcome& outcome, absl::Time now,
+                                 LifecycleActions* actions) {
+  ++num_preempted_;
+  actions->push_back(Requeue{Requeue::Cause::kPreempted, now + kMinRetryDelay,
+                             outcome.error});
 }
 
 void RequestLifecycle::CancelOpenLegs(absl::string_view reason,

@@ -82,7 +82,7 @@ struct DeliverToken {
 // The request waits for a placement again. The workers in excluded() may be
 // taken again, when there is no other, from `retry_excluded_at` on.
 struct Requeue {
-  enum class Cause { kRefused, kFailed, kWorkerLost };
+  enum class Cause { kRefused, kFailed, kWorkerLost, kPreempted };
   Cause cause = Cause::kFailed;
   absl::Time retry_excluded_at;
   std::string why;
@@ -127,6 +127,9 @@ struct LegOutcome {
   bool lost = false;
   // The worker is going away and gives the attempt back: nobody's failure.
   bool handed_back = false;
+  // Others needed its blocks: nobody's failure either, and the worker may be
+  // asked again at once.
+  bool preempted = false;
 };
 
 class RequestLifecycle final {
@@ -134,9 +137,9 @@ class RequestLifecycle final {
   enum class State { kQueued, kRunning, kSettling, kDone };
 
   // `stop` is the request's own; `max_attempts` >= 1 counts the attempts that
-  // failed. Refusals and attempts that were handed back do not count, nor
-  // (within a bound) do those that moved the stream on by a few tokens: a long
-  // answer may outlive many workers.
+  // failed. Refusals and preemptions do not count, nor (within a bound) do
+  // attempts that were handed back, or moved the stream on by a few tokens: a
+  // long answer may outlive many workers.
   RequestLifecycle(const StopParams& stop, int32_t max_attempts);
 
   // Starts an attempt. REQUIRES: kQueued; a verdict that names workers.
@@ -176,8 +179,10 @@ class RequestLifecycle final {
   const std::vector<TokenId>& output() const { return output_; }
   // Workers that refused or failed earlier attempts, each once.
   const std::vector<WorkerId>& excluded() const { return excluded_; }
-  // Attempts that were refused or failed.
-  int32_t retries() const { return num_refused_ + num_failed_ + num_forgiven_; }
+  // Attempts that were refused or preempted, or failed.
+  int32_t retries() const {
+    return num_refused_ + num_preempted_ + num_failed_ + num_forgiven_;
+  }
   // The attempt under way. REQUIRES: kRunning or kSettling.
   AttemptId attempt() const;
   WorkerId prefill_worker() const;  // kNoWorker: local prefill
@@ -220,6 +225,9 @@ class RequestLifecycle final {
   // it.
   void FailAttempt(WorkerId culprit, const LegOutcome& outcome, absl::Time now,
                    LifecycleActions* actions);
+  // Queues the request again. REQUIRES: no attempt.
+  void Preempted(const LegOutcome& outcome, absl::Time now,
+                 LifecycleActions* actions);
   void CancelOpenLegs(absl::string_view reason, LifecycleActions* actions);
   void EndAttempt();
   void Exclude(WorkerId worker);
@@ -236,6 +244,7 @@ class RequestLifecycle final {
   FinishReason finish_reason_ = FinishReason::kError;  // set by Settle
   std::vector<WorkerId> excluded_;
   int32_t num_refused_ = 0;
+  int32_t num_preempted_ = 0;
   int32_t num_failed_ = 0;
   int32_t num_forgiven_ = 0;
 };

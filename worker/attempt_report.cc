@@ -38,7 +38,8 @@ AttemptName MakeAttemptName(const v1::SequenceSpec& spec, uint64_t attempt) {
 void LogAttemptEnd(absl::string_view part, const AttemptName& name,
                    const AttemptEnd& end) {
   const v1::Outcome& outcome = end.outcome;
-  const bool failed = !outcome.ok() && !end.error.empty();
+  const bool preempted = outcome.failure() == v1::FAILURE_KIND_PREEMPTED;
+  const bool failed = !outcome.ok() && !preempted && !end.error.empty();
   const google::LogSeverity severity =
       failed ? google::GLOG_WARNING : google::GLOG_INFO;
   if (!LogsAt(severity)) return;
@@ -46,7 +47,10 @@ void LogAttemptEnd(absl::string_view part, const AttemptName& name,
   fields.Text("request", name.request_id);
   AddSpans(part, name, outcome.kv_transfer_bytes() > 0, &fields);
   fields.Number("attempt", static_cast<int64_t>(name.attempt));
-  fields.Text("outcome", outcome.ok() ? "ok" : failed ? "failed" : "cancelled");
+  fields.Text("outcome", outcome.ok() ? "ok"
+                         : preempted  ? "preempted"
+                         : failed     ? "failed"
+                                      : "cancelled");
   fields.Text("error", end.error);
   fields.Number("tokens", end.tokens);
   fields.Number("cached_tokens", outcome.cached_tokens());

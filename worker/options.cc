@@ -146,6 +146,31 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
           std::map<std::string, bool>{{"on", true}, {"off", false}}))
       ->default_str("on");
   app->add_option("--drain-seconds", o->drain_seconds,
+  app->add_option("--output-reserve", o->output_reserve,
+                  "Decode workers: tokens of output ahead for which KV blocks "
+                  "are set aside; when they run out, sequences are preempted. "
+                  "0 sets them aside for the whole output")
+      ->check(CLI::Range(0, 1 << 24))
+      ->capture_default_str();
+  app->add_option("--swap-memory", o->swap_memory_bytes,
+                  "Decode workers: host memory, such as 1GiB, for the KV of "
+                  "preempted sequences; 0: it is computed again")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->check(CLI::NonNegativeNumber)
+      ->default_str("0");
+  app->add_option("--swap-seconds", o->swap_seconds,
+                  "How long a sequence waits there for blocks before it is "
+                  "computed again elsewhere")
+      ->check([](const std::string& text) {
+        double seconds = 0;
+        // Also refuses NaN.
+        if (absl::SimpleAtod(text, &seconds) && seconds >= 0 &&
+            seconds <= 3600) {
+          return "";
+        }
+        return "it must be a time from 0 to an hour";
+      })
+      ->capture_default_str();
                   "After SIGTERM, how long to go on with what runs")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

@@ -38,6 +38,13 @@ struct WorkerOptions {
   // Keep full KV blocks for prompts that begin alike.
   bool prefix_cache = true;
   // How long a draining worker goes on with what it has.
+  // Decode workers: tokens of output ahead for which blocks are set aside; 0:
+  // the whole output.
+  int32_t output_reserve = 512;
+  // Decode workers: host memory for the KV of sequences whose blocks others
+  // needed, in bytes, and how long one may wait there.
+  int64_t swap_memory_bytes = 0;
+  double swap_seconds = 2;
   double drain_seconds = 10;
   // "text" or "json" (common/log.h).
   std::string log_format = "text";

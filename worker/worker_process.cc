@@ -224,6 +224,9 @@ v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
   hello.set_token_budget(static_cast<uint32_t>(options.token_budget));
   hello.set_itl_target_ms(options.itl_target_ms);
   hello.set_kv_bytes_per_token(static_cast<uint64_t>(
+  if (self.role() == v1::WORKER_ROLE_DECODE) {
+    hello.set_output_reserve(static_cast<uint32_t>(options.output_reserve));
+  }
       engine.kv_layout().block_bytes() / engine.kv_layout().block_size));
   return hello;
 }

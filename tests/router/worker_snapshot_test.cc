@@ -15,6 +15,7 @@ TEST(WorkerSnapshotTest, NumbersOfAnySizeAreSafe) {
   hello.set_token_budget(std::numeric_limits<uint32_t>::max());
   hello.set_kv_bytes_per_token(std::numeric_limits<uint64_t>::max());
   hello.set_itl_target_ms(std::nan(""));
+  hello.set_output_reserve(std::numeric_limits<uint32_t>::max());
   const scheduling::WorkerSnapshot snapshot = IdleSnapshot(
       scheduling::WorkerId{3}, scheduling::WorkerRole::kPrefill, hello);
   EXPECT_EQ(snapshot.total_blocks, std::numeric_limits<int32_t>::max());
@@ -23,6 +24,7 @@ TEST(WorkerSnapshotTest, NumbersOfAnySizeAreSafe) {
   EXPECT_EQ(snapshot.max_queued_tokens, std::numeric_limits<int64_t>::max());
   EXPECT_EQ(snapshot.kv_bytes_per_token, int64_t{1} << 40);
   EXPECT_EQ(snapshot.itl_target_seconds, 0);
+  EXPECT_EQ(snapshot.output_reserve, std::numeric_limits<int32_t>::max());
 }
 
 TEST(WorkerSnapshotTest, AReportTakesThePlaceOfWhatWasPlaced) {

@@ -17,32 +17,73 @@ WorkerCapacity SomeCapacity() {
   return capacity;
 }
 
+// Of a sequence that gets all its blocks at once.
+ReservationNeed Whole(int32_t blocks, int32_t cached, int32_t tokens) {
+  return {.blocks = blocks,
+          .cached_blocks = cached,
+          .most_blocks = blocks,
+          .most_tokens = tokens};
+}
+
+TEST(TokensSetAsideTest, IsAReserveAheadOrAll) {
+  EXPECT_EQ(TokensSetAside(100, 1000, 0), 1000);
+  EXPECT_EQ(TokensSetAside(100, 1000, 512), 612);
+  EXPECT_EQ(TokensSetAside(488, 1000, 512), 1000);
+  EXPECT_EQ(TokensSetAside(900, 1000, 512), 1000);
+  EXPECT_EQ(TokensSetAside(1000, 1000, 1), 1000);
+  EXPECT_EQ(TokensSetAside(1, 2147483647, 2147483647), 2147483647);
+}
+
+TEST(AdmitReservationTest, WhatGrowsNeedsItsBeginningNow) {
+  const ReservationNeed need = {
+      .blocks = 8, .most_blocks = 32, .most_tokens = 512};
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), need), AdmissionVerdict::kAdmit);
+  WorkerCapacity capacity = SomeCapacity();
+  capacity.kept_free = 2;
+  EXPECT_EQ(AdmitReservation(capacity, need), AdmissionVerdict::kAdmit);
+  capacity.kept_free = 3;
+  EXPECT_EQ(AdmitReservation(capacity, need), AdmissionVerdict::kNoBlocks);
+  // However little it begins with.
+  capacity = SomeCapacity();
+  capacity.total_blocks = 31;
+  EXPECT_EQ(AdmitReservation(capacity, need), AdmissionVerdict::kTooLarge);
+}
+
+TEST(AdmitReservationTest, WhoWasHereComesFirst) {
+  WorkerCapacity capacity = SomeCapacity();
+  capacity.others_wait = true;
+  EXPECT_EQ(AdmitReservation(capacity, Whole(1, 1, 16)),
+            AdmissionVerdict::kNoBlocks);
+}
+
 TEST(AdmitReservationTest, AdmitsWhatFits) {
-  EXPECT_EQ(AdmitReservation(SomeCapacity(), 10, 0, 160),
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), Whole(10, 0, 160)),
             AdmissionVerdict::kAdmit);
 }
 
 TEST(AdmitReservationTest, TellsNotNowFromNever) {
-  EXPECT_EQ(AdmitReservation(SomeCapacity(), 11, 0, 176),
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), Whole(11, 0, 176)),
             AdmissionVerdict::kNoBlocks);
-  EXPECT_EQ(AdmitReservation(SomeCapacity(), 101, 0, 176),
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), Whole(101, 0, 176)),
             AdmissionVerdict::kTooLarge);
-  EXPECT_EQ(AdmitReservation(SomeCapacity(), 1, 0, 513),
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), Whole(1, 0, 513)),
             AdmissionVerdict::kTooLarge);
   WorkerCapacity full = SomeCapacity();
   full.num_sequences = 4;
-  EXPECT_EQ(AdmitReservation(full, 1, 0, 16), AdmissionVerdict::kNoSequences);
+  EXPECT_EQ(AdmitReservation(full, Whole(1, 0, 16)),
+            AdmissionVerdict::kNoSequences);
   WorkerCapacity draining = SomeCapacity();
   draining.draining = true;
-  EXPECT_EQ(AdmitReservation(draining, 1, 0, 16), AdmissionVerdict::kDraining);
+  EXPECT_EQ(AdmitReservation(draining, Whole(1, 0, 16)),
+            AdmissionVerdict::kDraining);
 }
 
 TEST(AdmitReservationTest, WhatIsCachedNeedsNoFreeBlock) {
-  EXPECT_EQ(AdmitReservation(SomeCapacity(), 15, 5, 240),
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), Whole(15, 5, 240)),
             AdmissionVerdict::kAdmit);
-  EXPECT_EQ(AdmitReservation(SomeCapacity(), 15, 4, 240),
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), Whole(15, 4, 240)),
             AdmissionVerdict::kNoBlocks);
-  EXPECT_EQ(AdmitReservation(SomeCapacity(), 101, 95, 240),
+  EXPECT_EQ(AdmitReservation(SomeCapacity(), Whole(101, 95, 240)),
             AdmissionVerdict::kTooLarge);
 }
 

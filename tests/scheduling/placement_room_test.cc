@@ -61,6 +61,26 @@ TEST(PlacementRoomTest, WhatIsReadCounts) {
 }
 
 // All policies alike: the request waits for its turn.
+TEST(PlacementRoomTest, RoomIsForWhatIsSetAsideAtOnce) {
+  WorkerSnapshot worker = WorkerThatRuns(1);
+  worker.block_size = 16;
+  worker.total_blocks = 100;
+  worker.free_blocks = 10;
+  worker.placed_blocks = 0;
+  const PlacementRequest request = test::RequestOf(100, 400);
+  EXPECT_FALSE(DecodeHasRoom(worker, request));
+  EXPECT_EQ(BlocksTaken(worker, request), 32);
+  worker.output_reserve = 60;
+  EXPECT_TRUE(DecodeHasRoom(worker, request));
+  // And the one that is kept free for it.
+  EXPECT_EQ(BlocksTaken(worker, request), 11);
+  worker.output_reserve = 61;
+  EXPECT_FALSE(DecodeHasRoom(worker, request));
+  worker.output_reserve = 400;
+  EXPECT_EQ(BlocksTaken(worker, request), 32);
+  EXPECT_EQ(BlocksTaken(worker, test::RequestOf(100, 60)), 10);
+}
+
 TEST(PlacementRoomTest, AWorkerThatWouldBeTooSlowIsFull) {
   ClusterSnapshot cluster;
   cluster.workers.push_back(WorkerThatRuns(10));

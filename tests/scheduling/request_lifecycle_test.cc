@@ -248,6 +248,27 @@ TEST_F(RequestLifecycleTest, BusyPrefillWorkerIsNotExcluded) {
   EXPECT_THAT(life_.excluded(), ElementsAre(kP));
 }
 
+TEST_F(RequestLifecycleTest, PreemptionsAreNobodysFailure) {
+  const LegOutcome preempted = {.ok = false,
+                                .error = "d: preempted",
+                                .retryable = true,
+                                .preempted = true};
+  for (uint64_t i = 1; i <= 200; ++i) {
+    Place(AttemptId{i}, On(kP, kD));
+    EXPECT_THAT(
+        End(AttemptId{i}, kD, preempted),
+        ElementsAre(absl::StrCat("cancel ", i, " on 1"), "requeue +20"));
+    EXPECT_EQ(life_.state(), State::kQueued);
+  }
+  EXPECT_THAT(life_.excluded(), IsEmpty());
+  EXPECT_EQ(life_.retries(), 200);
+  Place(kA, On(kP, kD));
+  const LifecycleActions actions = life_.LegEnded(kA, kD, preempted, kNow);
+  ASSERT_EQ(actions.size(), 2u);
+  EXPECT_EQ(std::get<Requeue>(actions[1]).cause, Requeue::Cause::kPreempted);
+  EXPECT_EQ(std::get<Requeue>(actions[1]).why, "d: preempted");
+}
+
 TEST_F(RequestLifecycleTest, RefusalForGoodFailsTheRequest) {
   Place(kA, On(kP, kD));
   EXPECT_THAT(Refuse(kA, kD, RefusalKind::kNever),

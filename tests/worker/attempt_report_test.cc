@@ -117,6 +117,18 @@ TEST(AttemptReportTest, AFailureIsAWarningAndACancelIsNot) {
               ElementsAre(google::GLOG_WARNING, google::GLOG_INFO));
 }
 
+TEST(AttemptReportTest, APreemptionIsNoFailure) {
+  const AttemptLines log;
+  v1::Outcome outcome;
+  outcome.set_failure(v1::FAILURE_KIND_PREEMPTED);
+  LogAttemptEnd("decode", MakeAttemptName(TracedSpec(), 8),
+                {.outcome = outcome, .error = "no blocks"});
+  ASSERT_EQ(log.lines.size(), 1u);
+  EXPECT_THAT(log.lines[0],
+              HasSubstr(" outcome=preempted error=\"no blocks\" "));
+  EXPECT_THAT(log.severities, ElementsAre(google::GLOG_INFO));
+}
+
 TEST(AttemptReportTest, TheHandoffIsToldWhoseKvItMoves) {
   const AttemptName name = MakeAttemptName(TracedSpec(), 1);
   EXPECT_EQ(name.Owner().request, "r-1");

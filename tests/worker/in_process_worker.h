@@ -26,6 +26,7 @@ class InProcessWorker final {
 
   WorkerLoop* loop() { return loop_.get(); }
   engine::Engine* engine() { return engine_.get(); }
+  WorkerMetrics* metrics() { return metrics_.get(); }
   const std::string& address() const { return address_; }
   // Waits for the loop to end; ends the process when it does not within two
   // minutes. REQUIRES: RequestDrain was called.

@@ -49,6 +49,19 @@ TEST(OptionsTest, PrefixCacheIsOnUnlessItIsOff) {
   EXPECT_FALSE(Parse("--prefix-cache perhaps").has_value());
 }
 
+TEST(OptionsTest, BlocksAreSetAsideForSomeOfTheOutput) {
+  EXPECT_EQ(Parse("")->output_reserve, 512);
+  EXPECT_EQ(Parse("--output-reserve 0")->output_reserve, 0);
+  EXPECT_FALSE(Parse("--output-reserve=-1").has_value());
+  EXPECT_EQ(Parse("")->swap_memory_bytes, 0);
+  EXPECT_EQ(Parse("--swap-memory 2GiB")->swap_memory_bytes, int64_t{2} << 30);
+  EXPECT_FALSE(Parse("--swap-memory lots").has_value());
+  EXPECT_FALSE(Parse("--swap-memory=-1").has_value());
+  EXPECT_EQ(Parse("--swap-seconds 0.5")->swap_seconds, 0.5);
+  EXPECT_FALSE(Parse("--swap-seconds nan").has_value());
+  EXPECT_FALSE(Parse("--swap-seconds=-1").has_value());
+}
+
 TEST(OptionsTest, TheTargetOfStreamsIsATime) {
   EXPECT_EQ(Parse("")->itl_target_ms, 100);
   EXPECT_EQ(Parse("--itl-target-ms 0")->itl_target_ms, 0);
