@@ -87,6 +87,12 @@ StartedSpan StartSpan(absl::string_view header, RandomDraw draw) {
   return {.context = ChildSpan(*caller, draw), .parent = caller->span};
 }
 
+bool IsSampled(const TraceContext& context, double ratio) {
+  constexpr uint64_t kRandomBits = (uint64_t{1} << 56) - 1;
+  const auto random = static_cast<double>(context.trace_low & kRandomBits);
+  return random >= (1 - ratio) * static_cast<double>(kRandomBits + 1);
+}
+
 TraceContext PartSpan(const TraceContext& parent, absl::string_view part,
                       uint64_t number) {
   const std::string name =

@@ -55,6 +55,11 @@ struct StartedSpan {
 };
 StartedSpan StartSpan(absl::string_view header, RandomDraw draw);
 
+// Whether this trace is among the recorded ones, when a share of `ratio` of all
+// traces is: the same answer for a trace wherever it is asked, with the last 56
+// bits of its id as the random number (W3C Trace Context Level 2).
+bool IsSampled(const TraceContext& context, double ratio);
+
 // The span of one part of what `parent` does: the same for the same part, so
 // that no two processes need to agree on it. `part` and `number` tell the parts
 // of a parent apart.

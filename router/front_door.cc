@@ -116,7 +116,11 @@ absl::StatusOr<PreparedRequest> FrontDoor::Prepare(
       (limits.max_output_tokens == 0 || of_key < limits.max_output_tokens)) {
     limits.max_output_tokens = of_key;
   }
-  const StartedSpan span = StartSpan(traceparent, DrawNumber);
+  StartedSpan span = StartSpan(traceparent, DrawNumber);
+  if (span.parent == 0) {
+    span.context.sampled =
+        IsSampled(span.context, options_.trace_sample_ratio);
+  }
   const std::string own_traceparent = FormatTraceparent(span.context);
   absl::StatusOr<PreparedRequest> prepared =
       PrepareRequest(request, model_, limits, DrawNumber);

@@ -42,6 +42,9 @@ class FrontDoor final {
     ClassTargets targets;
     // Whether prompts are looked up in the prefix caches of workers.
     bool name_prefixes = true;
+    // Share of new traces that are recorded; those of clients say it
+    // themselves.
+    double trace_sample_ratio = 1;
     // Who shares them.
     PrefixScope prefix_scope = PrefixScope::kTenant;
   };

@@ -1,4 +1,6 @@
 // baton-router: the front door of a cluster.
+#include <stdlib.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -6,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "absl/strings/numbers.h"
 #include "absl/synchronization/mutex.h"
 #include "common/log.h"
 #include "common/process/process.h"
@@ -14,6 +17,7 @@
 #include "router/router_server.h"
 #include "scheduling/placement_policies.h"
 
+#include "router/tracing/otlp_settings.h"
 namespace baton::router {
 namespace {
 
@@ -29,6 +33,7 @@ struct Flags {
   std::string log_format = "text";
   int ready_fd = -1;
   bool die_with_parent = false;
+  std::string otlp_endpoint;
 };
 
 // "HOST:PORT" with a port; empty when it is one.
@@ -116,7 +121,31 @@ void AddPrefixFlags(CLI::App* app, RouterOptions* options) {
                   "a tenant of --api-keys, or all (shared)")
       ->transform(CLI::CheckedTransformer(std::map<std::string, PrefixScope>{
           {"tenant", PrefixScope::kTenant}, {"shared", PrefixScope::kShared}}))
-      ->default_str("tenant");}
+      ->default_str("tenant");
+}
+
+// Where traces go, and which.
+void AddTracingFlags(CLI::App* app, Flags* flags) {
+  app->add_option("--otlp-endpoint", flags->otlp_endpoint,
+                  "OpenTelemetry collector that gets the spans of requests "
+                  "(OTLP over HTTP), such as http://collector:4318; default: "
+                  "OTEL_EXPORTER_OTLP_ENDPOINT, else none")
+      ->check([](const std::string& text) {
+        return text.empty() ? "" : tracing::CheckOtlpEndpoint(text);
+      });
+  app->add_option("--trace-sample-ratio", flags->router.door.trace_sample_ratio,
+                  "Share of requests whose spans are exported, 0 to 1; a "
+                  "client's traceparent says it for its own")
+      ->check([](const std::string& text) {
+        double ratio = 0;
+        // Also refuses NaN.
+        if (absl::SimpleAtod(text, &ratio) && ratio >= 0 && ratio <= 1) {
+          return "";
+        }
+        return "it must be a number from 0 to 1";
+      })
+      ->capture_default_str();
+}
 
 void AddFlags(CLI::App* app, Flags* flags) {
   RouterOptions& o = flags->router;
@@ -213,13 +242,16 @@ int Run(const Flags& flags) {
   }
   LOG(INFO) << "baton-router " << flags.router.name << ": gRPC "
             << (*router)->address() << ", HTTP " << (*router)->http_address()
-            << ", metrics " << (*router)->metrics_address();
+            << ", metrics " << (*router)->metrics_address()
+            << ((*router)->traces_to().empty() ? "" : ", traces to ")
+            << (*router)->traces_to();
   process::ReportReady(flags.ready_fd,
                        {{"name", flags.router.name},
                         {"grpc", (*router)->address()},
                         {"http", (*router)->http_address()},
                         {"metrics", (*router)->metrics_address()}});
   const int signal = process::WaitForSignal();
+  AddTracingFlags(app, flags);
   LOG(INFO) << "signal " << signal << ": draining";
   (*router)->Drain();
   LOG(INFO) << "drained";
@@ -244,6 +276,11 @@ int Main(int argc, char** argv) {
                       absl::Milliseconds(flags.itl_target_ms)},
       .batch = {absl::Milliseconds(flags.batch_ttft_target_ms),
                 absl::Milliseconds(flags.batch_itl_target_ms)}};
+  BATON_ASSIGN_OR_RETURN(
+      options.tracing.otlp,
+      tracing::MakeOtlpSettings(
+          flags.otlp_endpoint, options.name, BATON_VERSION,
+          [](const char* name) -> const char* { return getenv(name); }));
   InitLogging({.program = "baton-router",
                .name = flags.router.name,
                .format = LogFormats().at(flags.log_format)});

@@ -37,13 +37,14 @@ bool IsDeadline(const RequestRecord& record, absl::Time now) {
 RequestFlow::RequestFlow(const Options& options, const ServedModel& model,
                          const scheduling::PlacementPolicy& policy,
                          Cluster* cluster, RouterMetrics* metrics,
-                         const Clock* clock)
+                         const Clock* clock, tracing::SpanSink* spans)
     : options_(options),
       model_(model),
       policy_(policy),
       cluster_(cluster),
       metrics_(metrics),
       clock_(clock),
+      spans_(spans),
       line_(options.line),
       history_(options.history) {}
 
@@ -153,6 +154,9 @@ void RequestFlow::TakeOutcome(const Cluster::News& news, absl::Time now) {
   }
   Judge(*record, news, now);
   if (outcome.ok()) record->trace.AddOutcome(attempt, by_decode, outcome);
+  if (outcome.ok() && record->spans != nullptr) {
+    record->spans->AddOutcome(attempt, by_decode, outcome);
+  }
   Apply(*record,
         record->lifecycle.LegEnded(
             attempt, news.worker,
@@ -353,6 +357,7 @@ void RequestFlow::StartAttempt(RequestRecord& record,
   record.trace.predicted_ttft = absl::Seconds(verdict.predicted_ttft_seconds);
   record.trace.decode_worker = registry.NameOf(verdict.decode);
   record.trace.prefill_worker = registry.NameOf(verdict.prefill);
+  TraceAttempt(record, verdict);
   Apply(record, record.lifecycle.Place(attempt, verdict), now);
 }
 

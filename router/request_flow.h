@@ -33,6 +33,7 @@
 #include "router/request_record.h"
 #include "router/router_metrics.h"
 #include "router/served_model.h"
+#include "router/tracing/span.h"
 #include "scheduling/placement.h"
 #include "scheduling/request_lifecycle.h"
 #include "scheduling/waiting_line.h"
@@ -54,10 +55,12 @@ class RequestFlow final {
     RequestHistory::Options history;
   };
 
-  // Everything outlives the flow.
+  // Everything outlives the flow. `spans` takes those of requests whose traces
+  // are recorded; null: nobody does.
   RequestFlow(const Options& options, const ServedModel& model,
               const scheduling::PlacementPolicy& policy, Cluster* cluster,
-              RouterMetrics* metrics, const Clock* clock);
+              RouterMetrics* metrics, const Clock* clock,
+              tracing::SpanSink* spans = nullptr);
 
   void Admit(std::unique_ptr<IncomingRequest> incoming, absl::Time now);
   void TakeClientGone(RequestKey key, absl::Time now);
@@ -107,6 +110,12 @@ class RequestFlow final {
                     const scheduling::PlacementVerdict& verdict,
                     const scheduling::PlacementRequest& request,
                     absl::Time now);
+  // Keeps what its spans need of an attempt that begins.
+  void TraceAttempt(RequestRecord& record,
+                    const scheduling::PlacementVerdict& verdict);
+  // Hands its spans on. When it ends.
+  void Trace(const RequestRecord& record, const scheduling::Finish& end,
+             const v1::Timing& timing, absl::Time now);
   // What a waiting request waits for; empty: nothing stood in its way yet.
   std::string WaitsFor(const RequestRecord& record) const;
 
@@ -153,6 +162,7 @@ class RequestFlow final {
   Cluster* const cluster_;
   RouterMetrics* const metrics_;
   const Clock* const clock_;
+  tracing::SpanSink* const spans_;
 
   bool draining_ = false;
   uint64_t last_attempt_ = 0;

@@ -112,6 +112,7 @@ void RequestFlow::Do(RequestRecord& record,
     record.trace.first_token_sent_at = record.trace.sent_at;
   }
   if (record.charge->prefill != kNoWorker) {
+  if (record.spans != nullptr) record.spans->TokenCame(action.index, now);
     cluster_->registry().EndedPrefill(record.charge->prefill,
                                       record.charge->prefill_tokens,
                                       record.charge->prefill_report);
@@ -148,6 +149,9 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Requeue& action,
   record.placements.Ended(
       absl::StrCat(CauseName(action.cause), ": ", action.why));
   record.waiting_since = now;
+  if (record.spans != nullptr) {
+    record.spans->Failed(CauseName(action.cause), action.why, now);
+  }
   record.retry_excluded_at = action.retry_excluded_at;
   SetTimer(action.retry_excluded_at, record.key);
   line_.Resume(InLine(record), now);
@@ -189,6 +193,7 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Finish& action,
   }
   ReportEnd(record, model_.name, reason, status, timing, metrics_);
   history_.Add(MakeEnded(record, reason, status, timing));
+  Trace(record, {.reason = reason, .status = status}, timing, now);
   if (record.admission != nullptr) {
     record.admission->CountTokens(
         static_cast<int64_t>(record.spec.prompt.size()) + record.output_tokens);

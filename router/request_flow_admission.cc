@@ -2,8 +2,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "router/request_flow.h"
 #include "router/request_report.h"
+#include "router/request_spans.h"
 #include "scheduling/waiting_line.h"
 
 namespace baton::router {
@@ -37,6 +39,9 @@ void RequestFlow::Admit(std::unique_ptr<IncomingRequest> incoming,
   metrics_->Admitted(static_cast<int64_t>(incoming->spec.prompt.size()));
   auto record = std::make_unique<RequestRecord>(
       std::move(incoming), options_.max_attempts, *model_.tokenizer);
+  if (spans_ != nullptr && RecordedTrace(record->spec).has_value()) {
+    record->spans = std::make_unique<AttemptSpans>();
+  }
   const RequestKey key = record->key;
   SetTimer(record->deadline, key);
   CHECK(records_.emplace(key, std::move(record)).second);
@@ -54,6 +59,15 @@ void RequestFlow::Reject(IncomingRequest& incoming, const absl::Status& status,
        .tenant = incoming.admission == nullptr ? absl::string_view()
                                                : incoming.admission->name()},
       reason, status);
+  if (spans_ != nullptr) {
+    std::vector<tracing::Span> spans = MakeRejectionSpans(
+        incoming, reason,
+        {.model = model_.name,
+         .status = status,
+         .now = clock_->Now(),
+         .wall_now = absl::Now()});
+    if (!spans.empty()) spans_->Add(std::move(spans));
+  }
   incoming.stream->Finish(status, retry_after);
 }
 

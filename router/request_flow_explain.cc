@@ -7,6 +7,7 @@
 #include "router/prefix_metrics.h"
 #include "router/request_explanation.h"
 #include "router/request_flow.h"
+#include "router/request_spans.h"
 
 namespace baton::router {
 
@@ -30,6 +31,36 @@ void RequestFlow::LogPlacement(RequestRecord& record,
                                    PlacementLog::kMaxCandidates);
   names_.Learn(entry.candidates, registry);
   record.placements.Add(std::move(entry));
+}
+
+void RequestFlow::TraceAttempt(RequestRecord& record,
+                               const scheduling::PlacementVerdict& verdict) {
+  if (record.spans == nullptr) return;
+  AttemptSpans::Attempt attempt{
+      .id = *record.attempt,
+      .waiting_since = record.waiting_since,
+      .sent_at = record.trace.sent_at,
+      .prefill_worker = record.trace.prefill_worker,
+      .decode_worker = record.trace.decode_worker,
+      .decision = scheduling::PlacementKindName(verdict.kind),
+      .reason = scheduling::PlacementReasonName(verdict.reason)};
+  const auto& waited_for = record.placements.entries().back().waited_for;
+  if (waited_for.has_value()) {
+    attempt.waited_for = scheduling::PlacementReasonName(*waited_for);
+  }
+  record.spans->Begin(std::move(attempt));
+}
+
+void RequestFlow::Trace(const RequestRecord& record,
+                        const scheduling::Finish& end, const v1::Timing& timing,
+                        absl::Time now) {
+  if (record.spans == nullptr) return;
+  spans_->Add(MakeSpans(record, {.model = model_.name,
+                                 .reason = end.reason,
+                                 .status = end.status,
+                                 .timing = timing,
+                                 .now = now,
+                                 .wall_now = absl::Now()}));
 }
 
 std::string RequestFlow::WaitsFor(const RequestRecord& record) const {

@@ -10,6 +10,7 @@
 #include "router/client_stream.h"
 #include "router/placement_log.h"
 #include "router/prompt_prefix.h"
+#include "router/request_spans.h"
 #include "router/request_trace.h"
 #include "router/router_inbox.h"
 #include "router/text/detokenizer.h"
@@ -65,6 +66,8 @@ struct RequestRecord {
   PlacementLog placements;
   // Why it could not be placed when that was last tried, since `waiting_since`.
   std::optional<scheduling::PlacementReason> waits_for;
+  // Null when its trace is not recorded.
+  std::unique_ptr<AttemptSpans> spans;
   absl::Time waiting_since;
   // Where it waited until its first attempt.
   std::optional<scheduling::Lane> lane;

@@ -275,6 +275,7 @@ absl::Status TakeService(const v1::GenerateRequest& request,
                              kMaxUserBytes, " are allowed"));
   }
   answer->user = request.user();
+  answer->chat = request.has_chat();
   return absl::OkStatus();
 }
 

@@ -47,6 +47,10 @@ RouterServer::RouterServer(
                  {"role", "router"},
                  {"worker", options.name}}),
       metrics_(&registry_, options.flow.targets),
+      spans_(options.tracing.otlp.url.empty()
+                 ? nullptr
+                 : std::make_unique<tracing::SpanExporter>(options.tracing,
+                                                           &registry_)),
       inbox_(kInboxCapacity),
       access_(AccessControl::Open(options.api_keys_file, Clock::Monotonic(),
                                   &registry_)),
@@ -59,11 +63,12 @@ RouterServer::RouterServer(
                GrpcWorkerLinks(options.cluster_tls), &inbox_, &metrics_,
                Clock::Monotonic()->Now()),
       flow_(options.flow, model_, *policy_, &cluster_, &metrics_,
-            Clock::Monotonic()),
+            Clock::Monotonic(), spans_.get()),
       loop_(
           options.loop, &inbox_, &cluster_, &flow_, &state_,
           [this](const Serving& serving) { SetHealth(serving.serving); },
-          Clock::Monotonic()) {}
+          Clock::Monotonic()),
+      traces_to_(options.tracing.otlp.url) {}
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
     const RouterOptions& options) {
@@ -130,3 +135,5 @@ void RouterServer::Drain() {
 }
 
 }  // namespace baton::router
+  // No request is left that could have spans.
+  if (spans_ != nullptr) spans_->Stop();

@@ -24,6 +24,7 @@
 #include "router/served_model.h"
 #include "router/serving_state.h"
 #include "scheduling/placement.h"
+#include "router/tracing/span_exporter.h"
 #include "scheduling/placement_policies.h"
 
 namespace baton::router {
@@ -50,6 +51,8 @@ struct RouterOptions {
   // What clients are shown, over gRPC and HTTP, and whether they must show a
   // certificate themselves; null: plain text.
   std::shared_ptr<tls::PemFiles> client_tls;
+  // Where spans go; without a url nowhere.
+  tracing::SpanExporter::Options tracing;
   // Between this router and its workers; null: plain text.
   std::shared_ptr<tls::PemFiles> cluster_tls;
 };
@@ -76,6 +79,8 @@ class RouterServer final {
   RouterServer(const RouterOptions& options, ServedModel model,
                std::unique_ptr<const scheduling::PlacementPolicy> policy);
 
+  // The collector's URL; empty: traces go nowhere.
+  const std::string& traces_to() const { return traces_to_; }
   absl::Status Listen(const RouterOptions& options);
   void SetHealth(bool serving);
 
@@ -90,6 +95,8 @@ class RouterServer final {
   InferenceService service_;
   http::OpenAiApi api_;
   rpc::RunningServer running_;
+  // Null without a collector.
+  const std::unique_ptr<tracing::SpanExporter> spans_;
   Cluster cluster_;
   RequestFlow flow_;
   RouterLoop loop_;
@@ -102,3 +109,5 @@ class RouterServer final {
 };
 
 }  // namespace baton::router
+  const std::string traces_to_;
+  std::unique_ptr<WorkerDiscovery> discovery_;

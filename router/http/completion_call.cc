@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/status_macros.h"
+#include "common/trace_context.h"
 #include "router/http/openai_error.h"
 #include "router/invalid_field.h"
 
@@ -134,6 +135,12 @@ absl::Status CompletionCall::Prepare(const Request& request,
       answer.choice.has_logprobs = prompt.has_top_logprobs();
       PreparedRequest mine = one;
       if (!alone) absl::StrAppend(&mine.spec.id, "-", answers_.size());
+      // A span of its own, in the same trace.
+      const auto span = ParseTraceparent(mine.spec.traceparent);
+      if (i > 0 && span.has_value()) {
+        mine.spec.traceparent = FormatTraceparent(
+            PartSpan(*span, "answer", static_cast<uint64_t>(i)));
+      }
       // Equal seeds would give n equal answers.
       mine.spec.sampling.seed += static_cast<uint64_t>(i);
       answers_.push_back(std::move(answer));

@@ -133,5 +133,27 @@ TEST(PartSpanTest, EachPartHasASpanOfItsOwnThatAnyoneCanTell) {
   EXPECT_EQ(spans.count(PartSpan(other, "prefill", 1).span), 0u);
 }
 
+TEST(IsSampledTest, AShareOfAllTracesAndTheSameOnesEverywhere) {
+  TraceContext context = *ParseTraceparent(kExample);
+  EXPECT_TRUE(IsSampled(context, 1));
+  EXPECT_FALSE(IsSampled(context, 0));
+  // Of the id, the last 56 bits count, and large ones are in.
+  context.trace_low = 0x00ffffffffffffff;
+  EXPECT_TRUE(IsSampled(context, 0.001));
+  context.trace_low = 0xff00000000000000;
+  EXPECT_FALSE(IsSampled(context, 0.999));
+  EXPECT_TRUE(IsSampled(context, 1));
+  int in = 0;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    context.trace_low = i * 0x9e3779b97f4a7c15;
+    const bool sampled = IsSampled(context, 0.25);
+    in += sampled ? 1 : 0;
+    // Who samples more has these, too.
+    EXPECT_TRUE(!sampled || IsSampled(context, 0.5));
+  }
+  EXPECT_GT(in, 200);
+  EXPECT_LT(in, 300);
+}
+
 }  // namespace
 }  // namespace baton
