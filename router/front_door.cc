@@ -139,12 +139,12 @@ absl::StatusOr<PreparedRequest> FrontDoor::Prepare(
   }
   prepared->spec.traceparent = own_traceparent;
   prepared->answer.parent_span = span.parent;
+  prepared->prefix.salt = MakePrefixSalt(
+      options_.prefix_scope, admission->tenant(), prepared->prefix.salt);
   if (options_.name_prefixes) NamePrefix(state_->Get().block_size, &*prepared);
   return prepared;
 }
 
-  prepared->prefix.salt = MakePrefixSalt(
-      options_.prefix_scope, admission->tenant(), prepared->prefix.salt);
 absl::Status FrontDoor::Enter(RequestKey key, PreparedRequest request,
                               const Admission& admission,
                               absl::Time received_at, absl::Duration timeout,

@@ -15,9 +15,9 @@
 #include "common/status_macros.h"
 #include "common/tls/pem_files.h"
 #include "router/router_server.h"
+#include "router/tracing/otlp_settings.h"
 #include "scheduling/placement_policies.h"
 
-#include "router/tracing/otlp_settings.h"
 namespace baton::router {
 namespace {
 
@@ -30,10 +30,10 @@ struct Flags {
   double itl_target_ms = 0;
   double batch_ttft_target_ms = 0;
   double batch_itl_target_ms = 0;
+  std::string otlp_endpoint;
   std::string log_format = "text";
   int ready_fd = -1;
   bool die_with_parent = false;
-  std::string otlp_endpoint;
 };
 
 // "HOST:PORT" with a port; empty when it is one.
@@ -176,13 +176,16 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--metrics", o.metrics, "Where GET /metrics is served")
       ->check(address)
       ->capture_default_str();
-  app->add_option("--prefill", o.cluster.prefill_addresses,
-                  "Control address of a prefill worker; may be repeated")
-      ->check(address);
-  app->add_option("--decode", o.cluster.decode_addresses,
-                  "Control address of a decode worker; may be repeated")
-      ->check(address)
-      ->required();
+  app->add_option_function<std::string>(
+         "--metrics-compat",
+         [&o](const std::string& name) {
+           o.metrics_compat =
+               name == "vllm" ? metrics::Compat::kVllm : metrics::Compat::kNone;
+         },
+         "Report metrics under the names of another server, too: vllm")
+      ->check(CLI::IsMember({"none", "vllm"}))
+      ->default_str("none");
+  AddWorkerFlags(app, flags);
   app->add_option("--placement", o.placement,
                   "Which workers a request gets. " +
                       scheduling::DescribePlacementPolicies())
@@ -206,6 +209,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "Lines of the log: text, or json: an object each")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
+  AddTracingFlags(app, flags);
   AddSecurityFlags(app, flags);
   app->add_option("--ready-fd", flags->ready_fd,
                   "File descriptor for one line of JSON when ready");
@@ -230,6 +234,11 @@ absl::Status OpenCertificates(const Flags& flags, RouterOptions* options) {
 absl::StatusOr<std::unique_ptr<RouterServer>> Start(const Flags& flags) {
   RouterOptions options = flags.router;
   BATON_RETURN_IF_ERROR(OpenCertificates(flags, &options));
+  BATON_ASSIGN_OR_RETURN(
+      options.tracing.otlp,
+      tracing::MakeOtlpSettings(
+          flags.otlp_endpoint, options.name, BATON_VERSION,
+          [](const char* name) -> const char* { return getenv(name); }));
   return RouterServer::Start(options);
 }
 
@@ -251,7 +260,6 @@ int Run(const Flags& flags) {
                         {"http", (*router)->http_address()},
                         {"metrics", (*router)->metrics_address()}});
   const int signal = process::WaitForSignal();
-  AddTracingFlags(app, flags);
   LOG(INFO) << "signal " << signal << ": draining";
   (*router)->Drain();
   LOG(INFO) << "drained";
@@ -262,7 +270,11 @@ int Main(int argc, char** argv) {
   // As in worker/worker_process.cc.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   Flags flags;
-  CLI::App app("Baton router", "baton-router");
+  CLI::App app(
+      "Baton router: takes requests of clients, places them on workers, and "
+      "streams the answers.",
+      "baton-router");
+  app.set_version_flag("--version", "baton-router " BATON_VERSION);
   AddFlags(&app, &flags);
   try {
     app.parse(argc, argv);
@@ -276,11 +288,6 @@ int Main(int argc, char** argv) {
                       absl::Milliseconds(flags.itl_target_ms)},
       .batch = {absl::Milliseconds(flags.batch_ttft_target_ms),
                 absl::Milliseconds(flags.batch_itl_target_ms)}};
-  BATON_ASSIGN_OR_RETURN(
-      options.tracing.otlp,
-      tracing::MakeOtlpSettings(
-          flags.otlp_endpoint, options.name, BATON_VERSION,
-          [](const char* name) -> const char* { return getenv(name); }));
   InitLogging({.program = "baton-router",
                .name = flags.router.name,
                .format = LogFormats().at(flags.log_format)});

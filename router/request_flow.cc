@@ -191,12 +191,12 @@ void RequestFlow::Judge(const RequestRecord& record, const Cluster::News& news,
     case v1::FAILURE_KIND_TRANSFER:
       registry.TransferFailed(prefill, decode, now);
       return;
+    case v1::FAILURE_KIND_PREEMPTED:
+      return;
     default:  // proto enums are open
       registry.LegFailed(news.worker, now);
       return;
   }
-    case v1::FAILURE_KIND_PREEMPTED:
-      return;
 }
 
 void RequestFlow::TakeLoss(const Cluster::News& news, absl::Time now) {

@@ -111,8 +111,8 @@ void RequestFlow::Do(RequestRecord& record,
     record.trace.first_token_attempt = record.attempt;
     record.trace.first_token_sent_at = record.trace.sent_at;
   }
-  if (record.charge->prefill != kNoWorker) {
   if (record.spans != nullptr) record.spans->TokenCame(action.index, now);
+  if (record.charge->prefill != kNoWorker) {
     cluster_->registry().EndedPrefill(record.charge->prefill,
                                       record.charge->prefill_tokens,
                                       record.charge->prefill_report);
@@ -137,21 +137,21 @@ void RequestFlow::Do(RequestRecord& record,
 
 void RequestFlow::Do(RequestRecord& record, const scheduling::Requeue& action,
                      absl::Time now) {
-  EndAttempt(record);
-  metrics_->Retried(CauseName(action.cause));
   // Its blocks are others' now, until the worker says what is free.
   if (action.cause == scheduling::Requeue::Cause::kPreempted) {
     record.charge->decode_blocks = 0;
   }
+  EndAttempt(record);
+  metrics_->Retried(CauseName(action.cause));
   if (action.cause != scheduling::Requeue::Cause::kRefused) {
     ReportRetry(record, CauseName(action.cause), action.why);
   }
   record.placements.Ended(
       absl::StrCat(CauseName(action.cause), ": ", action.why));
-  record.waiting_since = now;
   if (record.spans != nullptr) {
     record.spans->Failed(CauseName(action.cause), action.why, now);
   }
+  record.waiting_since = now;
   record.retry_excluded_at = action.retry_excluded_at;
   SetTimer(action.retry_excluded_at, record.key);
   line_.Resume(InLine(record), now);
@@ -192,8 +192,8 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Finish& action,
     reason = scheduling::FinishReason::kError;
   }
   ReportEnd(record, model_.name, reason, status, timing, metrics_);
-  history_.Add(MakeEnded(record, reason, status, timing));
   Trace(record, {.reason = reason, .status = status}, timing, now);
+  history_.Add(MakeEnded(record, reason, status, timing));
   if (record.admission != nullptr) {
     record.admission->CountTokens(
         static_cast<int64_t>(record.spec.prompt.size()) + record.output_tokens);

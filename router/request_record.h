@@ -64,10 +64,10 @@ struct RequestRecord {
   int32_t output_tokens = 0;
   RequestTrace trace;
   PlacementLog placements;
-  // Why it could not be placed when that was last tried, since `waiting_since`.
-  std::optional<scheduling::PlacementReason> waits_for;
   // Null when its trace is not recorded.
   std::unique_ptr<AttemptSpans> spans;
+  // Why it could not be placed when that was last tried, since `waiting_since`.
+  std::optional<scheduling::PlacementReason> waits_for;
   absl::Time waiting_since;
   // Where it waited until its first attempt.
   std::optional<scheduling::Lane> lane;

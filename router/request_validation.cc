@@ -303,7 +303,6 @@ absl::StatusOr<PreparedRequest> PrepareRequest(
   // Tokenizing is what costs: last, but for the room that it leaves.
   BATON_RETURN_IF_ERROR(TakeLogprobs(request, &prepared));
   BATON_RETURN_IF_ERROR(TakeService(request, limits.targets, &prepared.answer));
-  BATON_ASSIGN_OR_RETURN(spec.prompt,
   if (request.cache_salt().size() > kMaxCacheSaltBytes) {
     return InvalidField(
         "cache_salt",
@@ -311,6 +310,7 @@ absl::StatusOr<PreparedRequest> PrepareRequest(
                      kMaxCacheSaltBytes, " are allowed"));
   }
   prepared.prefix.salt = request.cache_salt();
+  BATON_ASSIGN_OR_RETURN(spec.prompt,
                          MakePrompt(request, model, limits.wall_time));
   BATON_ASSIGN_OR_RETURN(
       spec.stop.max_output_tokens,

@@ -55,6 +55,11 @@ metrics::Buckets InterTokenEdges(const ClassTargets& targets) {
                    {targets.interactive.itl, targets.batch.itl});
 }
 
+metrics::Labels WorkerLabels(scheduling::WorkerRole role,
+                             const std::string& address) {
+  return {{"peer", address}, {"peer_role", WorkerRoleName(role)}};
+}
+
 metrics::Buckets DecisionBuckets() {
   return {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2};
 }
@@ -84,6 +89,29 @@ RouterMetrics::RouterMetrics(metrics::Metrics* metrics,
       e2e_(metrics->Histogram("baton_e2e_request_latency_seconds",
                               "Request read -> last response.",
                               metrics::RequestBuckets())),
+      queue_time_(metrics->Histogram(
+          "baton_request_queue_time_seconds",
+          "Per request: waiting at the router and at the prefill worker.",
+          metrics::RequestBuckets())),
+      prefill_time_(metrics->Histogram("baton_request_prefill_time_seconds",
+                                       "Per request: computing its prompt.",
+                                       metrics::RequestBuckets())),
+      decode_time_(
+          metrics->Histogram("baton_request_decode_time_seconds",
+                             "Per request: first to last token event.",
+                             metrics::RequestBuckets())),
+      inference_time_(metrics->Histogram(
+          "baton_request_inference_time_seconds",
+          "Per request: from where it no longer waits to the last token event.",
+          metrics::RequestBuckets())),
+      request_prompt_tokens_(
+          metrics->Histogram("baton_request_prompt_tokens",
+                             "Prompt tokens of one admitted request.",
+                             metrics::TokenBuckets())),
+      request_generation_tokens_(
+          metrics->Histogram("baton_request_generation_tokens",
+                             "Output tokens of one request that ended.",
+                             metrics::TokenBuckets())),
       kv_transfer_exposed_(metrics->Histogram(
           "baton_kv_transfer_exposed_seconds",
           "Transfer time that was left when prefill was done.",
@@ -206,6 +234,7 @@ prometheus::Histogram* RouterMetrics::Stage(const char* stage) {
 void RouterMetrics::Admitted(int64_t prompt_tokens) {
   AdmissionCounter("accepted", "ok")->Increment();
   prompt_tokens_->Increment(static_cast<double>(prompt_tokens));
+  request_prompt_tokens_->Observe(static_cast<double>(prompt_tokens));
 }
 
 void RouterMetrics::Rejected(const std::string& reason) {
@@ -259,7 +288,15 @@ void RouterMetrics::Finished(FinishReason reason, const v1::Timing& timing,
     time_per_output_token_->Observe(absl::ToDoubleSeconds(first_to_last_event) /
                                     static_cast<double>(output_tokens - 1));
   }
+  request_generation_tokens_->Observe(static_cast<double>(output_tokens));
   if (output_tokens == 0) return;
+  const double queued =
+      timing.route_queue_seconds() + timing.prefill_queue_seconds();
+  const double decoding = absl::ToDoubleSeconds(first_to_last_event);
+  queue_time_->Observe(queued);
+  prefill_time_->Observe(timing.prefill_seconds());
+  decode_time_->Observe(decoding);
+  inference_time_->Observe(timing.ttft_seconds() - queued + decoding);
   stages_["route_queue"]->Observe(timing.route_queue_seconds());
   stages_["prefill_queue"]->Observe(timing.prefill_queue_seconds());
   stages_["prefill"]->Observe(timing.prefill_seconds());
@@ -311,18 +348,34 @@ void RouterMetrics::SetPairs(int pairs) { pairs_->Set(pairs); }
 void RouterMetrics::SetWorkerUp(scheduling::WorkerRole role,
                                 const std::string& address, bool connected,
                                 bool usable) {
-  const metrics::Labels labels = {{"peer", address},
-                                  {"peer_role", WorkerRoleName(role)}};
-  metrics_
-      ->Gauge("baton_worker_connected",
-              "Whether the control stream to the worker is up.", labels)
+  const metrics::Labels labels = WorkerLabels(role, address);
+  metrics_->Gauge("baton_worker_connected", kConnectedHelp, labels)
       ->Set(connected ? 1 : 0);
-  metrics_
-      ->Gauge("baton_worker_usable",
-              "Whether the worker gets requests: it is connected, fits, makes "
-              "progress, does not fail again and again, is not draining.",
-              labels)
+  metrics_->Gauge("baton_worker_usable", kUsableHelp, labels)
       ->Set(usable ? 1 : 0);
+}
+
+void RouterMetrics::ForgetWorker(scheduling::WorkerRole role,
+                                 const std::string& address) {
+  const metrics::Labels labels = WorkerLabels(role, address);
+  metrics_->RemoveGauge("baton_worker_connected", kConnectedHelp, labels);
+  metrics_->RemoveGauge("baton_worker_usable", kUsableHelp, labels);
+}
+
+void RouterMetrics::LookedUp(const char* result, int times) {
+  metrics_
+      ->Counter("baton_router_discovery_lookups_total",
+                "Look-ups of names of workers, by what came of them.",
+                {{"result", result}})
+      ->Increment(times);
+}
+
+void RouterMetrics::SetDiscovered(scheduling::WorkerRole role, int workers) {
+  metrics_
+      ->Gauge("baton_router_discovered_workers",
+              "Workers that are there because a name in DNS has them.",
+              {{"peer_role", WorkerRoleName(role)}})
+      ->Set(workers);
 }
 
 }  // namespace baton::router

@@ -66,6 +66,12 @@ class RouterMetrics final {
   PrefixMetrics* prefix() { return &prefix_; }
   void SetWorkerUp(scheduling::WorkerRole role, const std::string& address,
                    bool connected, bool usable);
+  // The address is not a worker's any more.
+  void ForgetWorker(scheduling::WorkerRole role, const std::string& address);
+  // Workers were looked up: "found", "none" or "failed".
+  void LookedUp(const char* result, int times = 1);
+  // How many are there because a name has them.
+  void SetDiscovered(scheduling::WorkerRole role, int workers);
 
  private:
   prometheus::Histogram* Stage(const char* stage);
@@ -86,6 +92,12 @@ class RouterMetrics final {
   prometheus::Histogram* const inter_token_;
   prometheus::Histogram* const time_per_output_token_;
   prometheus::Histogram* const e2e_;
+  prometheus::Histogram* const queue_time_;
+  prometheus::Histogram* const prefill_time_;
+  prometheus::Histogram* const decode_time_;
+  prometheus::Histogram* const inference_time_;
+  prometheus::Histogram* const request_prompt_tokens_;
+  prometheus::Histogram* const request_generation_tokens_;
   prometheus::Histogram* const kv_transfer_exposed_;
   prometheus::Histogram* const decision_;
   prometheus::Gauge* const running_;

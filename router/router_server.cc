@@ -88,6 +88,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
 }
 
 absl::Status RouterServer::Listen(const RouterOptions& options) {
+  registry_.AddNames(options.metrics_compat);
   if (!options.metrics.empty()) {
     BATON_ASSIGN_OR_RETURN(const int metrics_port,
                            registry_.Serve(options.metrics));
@@ -129,11 +130,11 @@ void RouterServer::Drain() {
     thread_.join();
   }
   if (http_ != nullptr) http_->Drain(kShutdownWait);
+  // No request is left that could have spans.
+  if (spans_ != nullptr) spans_->Stop();
   if (running_.server == nullptr) return;
   running_.server->Shutdown(absl::ToChronoTime(absl::Now() + kShutdownWait));
   running_.server->Wait();
 }
 
 }  // namespace baton::router
-  // No request is left that could have spans.
-  if (spans_ != nullptr) spans_->Stop();

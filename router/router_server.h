@@ -23,8 +23,8 @@
 #include "router/router_metrics.h"
 #include "router/served_model.h"
 #include "router/serving_state.h"
-#include "scheduling/placement.h"
 #include "router/tracing/span_exporter.h"
+#include "scheduling/placement.h"
 #include "scheduling/placement_policies.h"
 
 namespace baton::router {
@@ -35,6 +35,8 @@ struct RouterOptions {
   std::string name = "router";
   std::string listen = "127.0.0.1:0";
   std::string metrics = "127.0.0.1:0";  // empty: not served
+  // Names of metrics besides their own.
+  metrics::Compat metrics_compat = metrics::Compat::kNone;
   // With the addresses of the workers.
   Cluster::Options cluster;
   RequestFlow::Options flow;
@@ -46,13 +48,13 @@ struct RouterOptions {
   // The OpenAI API, health and the console; an empty address: not served.
   http::HttpServer::Options http;
   http::OpenAiApi::Options api;
+  // Where spans go; without a url nowhere.
+  tracing::SpanExporter::Options tracing;
   // Who may come in; empty: everyone.
   std::string api_keys_file;
   // What clients are shown, over gRPC and HTTP, and whether they must show a
   // certificate themselves; null: plain text.
   std::shared_ptr<tls::PemFiles> client_tls;
-  // Where spans go; without a url nowhere.
-  tracing::SpanExporter::Options tracing;
   // Between this router and its workers; null: plain text.
   std::shared_ptr<tls::PemFiles> cluster_tls;
 };
@@ -74,13 +76,13 @@ class RouterServer final {
   const std::string& metrics_address() const { return metrics_address_; }
   // "host:port"; empty when HTTP is not served.
   const std::string& http_address() const { return http_address_; }
+  // The collector's URL; empty: traces go nowhere.
+  const std::string& traces_to() const { return traces_to_; }
 
  private:
   RouterServer(const RouterOptions& options, ServedModel model,
                std::unique_ptr<const scheduling::PlacementPolicy> policy);
 
-  // The collector's URL; empty: traces go nowhere.
-  const std::string& traces_to() const { return traces_to_; }
   absl::Status Listen(const RouterOptions& options);
   void SetHealth(bool serving);
 
@@ -88,6 +90,8 @@ class RouterServer final {
   const std::unique_ptr<const scheduling::PlacementPolicy> policy_;
   metrics::Metrics registry_;
   RouterMetrics metrics_;
+  // Null without a collector.
+  const std::unique_ptr<tracing::SpanExporter> spans_;
   RouterInbox inbox_;
   ServingState state_;
   const absl::StatusOr<std::unique_ptr<AccessControl>> access_;
@@ -95,19 +99,16 @@ class RouterServer final {
   InferenceService service_;
   http::OpenAiApi api_;
   rpc::RunningServer running_;
-  // Null without a collector.
-  const std::unique_ptr<tracing::SpanExporter> spans_;
   Cluster cluster_;
   RequestFlow flow_;
   RouterLoop loop_;
   std::string address_;
   std::string metrics_address_;
   std::string http_address_;
+  const std::string traces_to_;
   std::thread thread_;
   // Last: nothing comes in over HTTP once it is gone.
   std::unique_ptr<http::HttpServer> http_;
 };
 
 }  // namespace baton::router
-  const std::string traces_to_;
-  std::unique_ptr<WorkerDiscovery> discovery_;

@@ -30,25 +30,35 @@ std::set<std::string> Names(const std::string& text, const char* pattern) {
   return names;
 }
 
-std::set<std::string> NamesInCode() {
+std::set<std::string> NamesInCode(const char* pattern) {
   std::set<std::string> names;
   for (const char* folder :
        {"common", "worker", "prefill_worker", "decode_worker", "router"}) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(
              std::filesystem::path(BATON_SOURCE_DIR) / folder)) {
       if (entry.path().extension() != ".cc") continue;
-      names.merge(Names(ReadFile(entry.path()), "\"(baton_[a-z_]+)\""));
+      names.merge(Names(ReadFile(entry.path()), pattern));
     }
   }
   return names;
 }
 
 TEST(MetricsDocTest, CodeAndPageAgree) {
-  const std::set<std::string> in_code = NamesInCode();
+  const std::set<std::string> in_code = NamesInCode("\"(baton_[a-z_]+)\"");
   EXPECT_GT(in_code.size(), 30u);
   const std::set<std::string> on_page = Names(
       ReadFile(std::filesystem::path(BATON_SOURCE_DIR) / "docs" / "metrics.md"),
       "`(baton_[a-z_]+)[`{]");
+  EXPECT_THAT(on_page, ::testing::ContainerEq(in_code));
+}
+
+// The names that --metrics-compat adds.
+TEST(MetricsDocTest, CodeAndPageAgreeOnTheNamesOfVllm) {
+  const std::set<std::string> in_code = NamesInCode("\"(vllm:[a-z_]+)\"");
+  EXPECT_GT(in_code.size(), 20u);
+  const std::set<std::string> on_page = Names(
+      ReadFile(std::filesystem::path(BATON_SOURCE_DIR) / "docs" / "metrics.md"),
+      "`(vllm:[a-z_]+)`");
   EXPECT_THAT(on_page, ::testing::ContainerEq(in_code));
 }
 

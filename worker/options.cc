@@ -57,6 +57,15 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->check(CLI::ExistingDirectory);
   app->add_option("--metrics", o->metrics, "HOST:PORT of GET /metrics")
       ->capture_default_str();
+  app->add_option_function<std::string>(
+         "--metrics-compat",
+         [o](const std::string& name) {
+           o->metrics_compat =
+               name == "vllm" ? metrics::Compat::kVllm : metrics::Compat::kNone;
+         },
+         "Report metrics under the names of another server, too: vllm")
+      ->check(CLI::IsMember({"none", "vllm"}))
+      ->default_str("none");
   app->add_option("--data-host", o->data_host,
                   "Numeric address of the data plane: a decode worker listens "
                   "there, and TCP uses the network device that has it (any "
@@ -139,13 +148,6 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
                   "Most prompt tokens that wait")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app->add_option("--prefix-cache", o->prefix_cache,
-                  "Keep KV blocks, while there is room, for prompts that begin "
-                  "alike: on or off")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, bool>{{"on", true}, {"off", false}}))
-      ->default_str("on");
-  app->add_option("--drain-seconds", o->drain_seconds,
   app->add_option("--output-reserve", o->output_reserve,
                   "Decode workers: tokens of output ahead for which KV blocks "
                   "are set aside; when they run out, sequences are preempted. "
@@ -171,6 +173,13 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
         return "it must be a time from 0 to an hour";
       })
       ->capture_default_str();
+  app->add_option("--prefix-cache", o->prefix_cache,
+                  "Keep KV blocks, while there is room, for prompts that begin "
+                  "alike: on or off")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, bool>{{"on", true}, {"off", false}}))
+      ->default_str("on");
+  app->add_option("--drain-seconds", o->drain_seconds,
                   "After SIGTERM, how long to go on with what runs")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "baton/v1/peer.pb.h"
+#include "common/metrics/metrics.h"
 #include "engine/engine_factory.h"
 
 namespace CLI {
@@ -20,6 +21,8 @@ struct WorkerOptions {
   // Folder with ca.pem, cert.pem and key.pem; empty: plain text.
   std::string cluster_tls;
   std::string metrics = "127.0.0.1:0";
+  // Names of metrics besides their own.
+  metrics::Compat metrics_compat = metrics::Compat::kNone;
   std::string data_host = "127.0.0.1";
   int32_t data_port = 0;
   // As in kv_transfer::CreateTransport.
@@ -35,9 +38,6 @@ struct WorkerOptions {
   double itl_target_ms = 100;
   int32_t max_sequences = 64;
   int64_t max_queued_tokens = 1 << 20;
-  // Keep full KV blocks for prompts that begin alike.
-  bool prefix_cache = true;
-  // How long a draining worker goes on with what it has.
   // Decode workers: tokens of output ahead for which blocks are set aside; 0:
   // the whole output.
   int32_t output_reserve = 512;
@@ -45,6 +45,9 @@ struct WorkerOptions {
   // needed, in bytes, and how long one may wait there.
   int64_t swap_memory_bytes = 0;
   double swap_seconds = 2;
+  // Keep full KV blocks for prompts that begin alike.
+  bool prefix_cache = true;
+  // How long a draining worker goes on with what it has.
   double drain_seconds = 10;
   // "text" or "json" (common/log.h).
   std::string log_format = "text";

@@ -127,6 +127,7 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
       {{"role", RoleLabel(role)},
        {"worker", options.name},
        {"model_name", ModelName(options.engine.model_dir)}});
+  registry.AddNames(options.metrics_compat);
   WorkerMetrics metrics(&registry, *engine);
   metrics.SetBounds(options.max_sequences, options.max_queued_tokens,
                     options.token_budget);
@@ -223,10 +224,10 @@ v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
   hello.set_max_queued_tokens(options.max_queued_tokens);
   hello.set_token_budget(static_cast<uint32_t>(options.token_budget));
   hello.set_itl_target_ms(options.itl_target_ms);
-  hello.set_kv_bytes_per_token(static_cast<uint64_t>(
   if (self.role() == v1::WORKER_ROLE_DECODE) {
     hello.set_output_reserve(static_cast<uint32_t>(options.output_reserve));
   }
+  hello.set_kv_bytes_per_token(static_cast<uint64_t>(
       engine.kv_layout().block_bytes() / engine.kv_layout().block_size));
   return hello;
 }
@@ -265,6 +266,8 @@ int RunWorker(int argc, char** argv, v1::WorkerRole role,
   options.name = absl::StrCat(RoleLabel(role), "-0");
   CLI::App app(absl::StrCat("Baton ", RoleLabel(role), " worker"),
                ProgramName(role));
+  app.set_version_flag("--version",
+                       absl::StrCat(ProgramName(role), " ", BATON_VERSION));
   AddFlags(&app, &options);
   try {
     app.parse(argc, argv);

@@ -1,10 +1,14 @@
 #include "common/metrics/metrics.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include <prometheus/text_serializer.h>
 
 #include "common/log.h"
+#include "common/metrics/vllm_names.h"
 #include "common/status_macros.h"
 
 namespace baton::metrics {
@@ -74,6 +78,14 @@ prometheus::Gauge* Metrics::Gauge(const std::string& name,
               .Add(extra);
 }
 
+void Metrics::RemoveGauge(const std::string& name, const std::string& help,
+                          const Labels& extra) {
+  auto& family =
+      prometheus::BuildGauge().Name(name).Help(help).Labels(labels_).Register(
+          *registry_);
+  if (family.Has(extra)) family.Remove(&family.Add(extra));
+}
+
 prometheus::Histogram* Metrics::Histogram(const std::string& name,
                                           const std::string& help,
                                           const Buckets& buckets,
@@ -87,7 +99,12 @@ prometheus::Histogram* Metrics::Histogram(const std::string& name,
 }
 
 std::string Metrics::Text() const {
-  return prometheus::TextSerializer().Serialize(registry_->Collect());
+  std::vector<prometheus::MetricFamily> families = registry_->Collect();
+  if (compat_ == Compat::kVllm) {
+    std::vector<prometheus::MetricFamily> more = VllmFamilies(families);
+    std::move(more.begin(), more.end(), std::back_inserter(families));
+  }
+  return prometheus::TextSerializer().Serialize(families);
 }
 
 void Metrics::AddPage(const std::string& path, MakePage page) {

@@ -35,6 +35,10 @@ Buckets StepBuckets();
 Buckets ByteBuckets();
 Buckets TokenBuckets();
 
+// Under which names metrics are there besides their own: none, or those of vLLM
+// (common/metrics/vllm_names.h).
+enum class Compat { kNone, kVllm };
+
 class Metrics final {
  public:
   // `labels` are on every metric of the process (model_name, role, worker).
@@ -56,9 +60,17 @@ class Metrics final {
                                    const Buckets& buckets,
                                    const Labels& extra = {});
 
+  // The metric is not there any more: what it measured has gone. Its handles
+  // are of no more use. Of one that there is not: nothing happens.
+  void RemoveGauge(const std::string& name, const std::string& help,
+                   const Labels& extra);
+
   // The body of GET /metrics, for another server: Prometheus text, format
   // 0.0.4. Any thread.
   std::string Text() const;
+
+  // Has Text give the metrics under these names, too. Before anybody calls it.
+  void AddNames(Compat compat) { compat_ = compat; }
 
   // Another page of the server, such as "/healthz". Before Serve.
   void AddPage(const std::string& path, MakePage page);
@@ -71,6 +83,7 @@ class Metrics final {
  private:
   const Labels labels_;
   const std::shared_ptr<prometheus::Registry> registry_;
+  Compat compat_ = Compat::kNone;
   std::map<std::string, MakePage> pages_;
   std::unique_ptr<PageServer> server_;
 };
