@@ -97,6 +97,8 @@ class Simulation final : public FleetListener {
   WaitingLine line_;
   // Nothing has changed since nobody could be placed.
   bool blocked_ = false;
+  // The same of those that are late, which others pass.
+  bool late_blocked_ = false;
   size_t arrived_ = 0;
   std::vector<Charge> charges_;  // by request
   std::map<uint32_t, Refusals> refusals_;
@@ -163,12 +165,12 @@ void Simulation::Step(double now) {
     const auto refusals = refusals_.find(retries_.top().second);
     if (refusals != refusals_.end()) refusals->second.workers.clear();
     retries_.pop();
-    blocked_ = false;
+    blocked_ = late_blocked_ = false;
   } else {
     fleet_.Report(now, [&](size_t worker, const SimulatedReport& report) {
       router_.Reported(worker, report, now);
     });
-    blocked_ = false;
+    blocked_ = late_blocked_ = false;
   }
 }
 
@@ -212,6 +214,7 @@ void Simulation::Arrive(uint32_t request, double now) {
 
 void Simulation::PlaceWaiting(double now) {
   const absl::Time time = VirtualTime(now);
+  if (late_blocked_) line_.SetLateAside();
   while (const std::optional<uint64_t> key = line_.Next(time)) {
     if (TryPlace(static_cast<uint32_t>(*key), now)) continue;
     blocked_ = true;
@@ -231,6 +234,7 @@ scheduling::PlacementRequest Simulation::Ask(uint32_t request, double now) {
         kLeastTarget,
         absl::ToDoubleSeconds(planned.at + options_.targets.ttft) - now);
   }
+  ask.stands_by = line_.StandsBy(request);
   ask.itl_target_seconds = absl::ToDoubleSeconds(options_.targets.itl);
   // As the router does it for its own targets (router/request_urgency.cc).
   if (now - ArrivalOf(request) <= kBatchPatience) {
@@ -267,7 +271,10 @@ bool Simulation::TryPlace(uint32_t request, double now) {
     return true;
   }
   if (verdict.reason != scheduling::PlacementReason::kOnlyExcluded) {
-    return false;
+    if (!ask.stands_by) return false;
+    late_blocked_ = true;
+    line_.SetLateAside();
+    return true;
   }
   // Its own bad luck is no reason for others to wait.
   line_.SetAside(request);
@@ -340,14 +347,14 @@ void Simulation::OnFirstToken(uint32_t request, double now) {
   const Charge& charge = charges_[request];
   router_.EndedPrefill(NumberOfComputing(charge), charge.prefill_tokens,
                        charge.report);
-  blocked_ = false;
+  blocked_ = late_blocked_ = false;
 }
 
 void Simulation::OnFinished(uint32_t request, double now) {
   outcomes_.Finished(request, now);
   router_.EndedDecode(NumberOfDecode(charges_[request]),
                       ChargedBlocks(request));
-  blocked_ = false;
+  blocked_ = late_blocked_ = false;
 }
 
 }  // namespace

@@ -286,7 +286,8 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
           cluster_->prefixes().Look(&record.prefix, prefill_tokens - 1, now),
       .ttft_target_seconds = urgency.ttft_target_seconds,
       .itl_target_seconds = urgency.itl_target_seconds,
-      .batch_itl_seconds = BatchItlOf(record, options_.targets, now)};
+      .batch_itl_seconds = BatchItlOf(record, options_.targets, now),
+      .stands_by = line_.StandsBy(record.key)};
   const PlacementVerdict verdict =
       policy_.Place(cluster_->registry().snapshot(), request);
   if (verdict.kind != PlacementVerdict::Kind::kNone) {
@@ -313,6 +314,11 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
   // Its own bad luck is no reason for others to wait.
   if (verdict.reason == PlacementReason::kOnlyExcluded) {
     line_.SetAside(record.key);
+    return true;
+  }
+  // Those that can be in time pass who is late.
+  if (request.stands_by) {
+    line_.SetLateAside();
     return true;
   }
   blocked_at_ = now;

@@ -157,7 +157,7 @@ class Search final {
     return worker.role == WorkerRole::kPrefill && worker.usable &&
            !worker.paired_with.empty() &&
            CouldEverHold(worker, request_.prefill_tokens) &&
-           PrefillHasRoom(worker, request_.prefill_tokens) &&
+           PrefillHasRoom(worker, request_) &&
            !Contains(request_.excluded, worker.id);
   }
 
@@ -208,7 +208,10 @@ class Search final {
       if (!MayDecode(cluster_.workers[i])) continue;
       const CostedWorker at = Costed(cluster_.workers[i], decode_cost_);
       const DecodePart part = DecodePartOf(at, request_);
-      if (cluster_.allow_local_prefill) TryLocal(at, part);
+      if (cluster_.allow_local_prefill &&
+          MayComputeThere(*at.worker, request_)) {
+        TryLocal(at, part);
+      }
       if (prefill_.entries().empty()) continue;
       const Rank rank = RankOf(part, i);
       if (decode_.Admits(rank)) decode_.Insert({rank, i, at, part});

@@ -119,6 +119,9 @@ struct PlacementRequest {
   // A step that would take longer is no room on a decode worker; 0: any will
   // do. See KeepsBatchBound (scheduling/placement_room.h).
   double batch_itl_seconds = 0;
+  // It is late, and others shall find room for what still can be in time: only
+  // where little is queued. See WaitingLine::StandsBy.
+  bool stands_by = false;
 };
 
 // Why a verdict is what it is.

@@ -135,7 +135,7 @@ class Picker final {
         continue;
       }
       prefill_.push_back(&worker);
-      if (PrefillHasRoom(worker, request_.prefill_tokens)) {
+      if (PrefillHasRoom(worker, request_)) {
         prefill_with_room_.push_back(&worker);
       }
     }
@@ -151,6 +151,9 @@ class Picker final {
     if (!cluster_.allow_local_prefill) {
       return None(PlacementReason::kPairingPending);
     }
+    std::erase_if(with_room, [&](const WorkerSnapshot* worker) {
+      return !MayComputeThere(*worker, request_);
+    });
     if (with_room.empty()) return None(PlacementReason::kDecodeFull);
     if (preference_->num_drawn() > 0) {
       with_room = Draw(with_room, preference_->num_drawn(), cluster_.round, 0);

@@ -86,6 +86,24 @@ inline bool PrefillHasRoom(const WorkerSnapshot& worker, int32_t tokens) {
          queued + tokens <= worker.max_queued_tokens;
 }
 
+// Whether a prompt that stands by may be computed there: what is queued is
+// over in about the time that a report takes to come. More than that keeps no
+// worker busier, but places on decode workers taken.
+inline bool MayComputeThere(const WorkerSnapshot& worker,
+                            const PlacementRequest& request) {
+  constexpr double kLittleSeconds = 0.2;
+  const auto queued = static_cast<double>(QueuedTokens(worker));
+  return !request.stands_by || queued == 0 ||
+         (worker.step_cost.known() &&
+          queued * worker.step_cost.per_token <= kLittleSeconds);
+}
+
+inline bool PrefillHasRoom(const WorkerSnapshot& worker,
+                           const PlacementRequest& request) {
+  return PrefillHasRoom(worker, request.prefill_tokens) &&
+         MayComputeThere(worker, request);
+}
+
 // In [0, 2]: share of the blocks plus share of the sequence places.
 double DecodeLoad(const WorkerSnapshot& worker);
 

@@ -91,7 +91,7 @@ class Scales final {
     if (!link_.has_value() || !link_->Find(worker)) {
       return Standing::kNotPaired;
     }
-    if (!PrefillHasRoom(worker, request_.prefill_tokens)) {
+    if (!PrefillHasRoom(worker, request_)) {
       return Standing::kNoRoom;
     }
     if (chosen_.prefill == nullptr) return Standing::kPassedOver;

@@ -10,7 +10,11 @@
 namespace baton::scheduling {
 namespace {
 
-// What receiving a token costs of what computing it does.
+// What computing a token costs of what waiting for one does: it takes time from
+// all that come later, too, and on two workers it takes the room of another one
+// in their caches.
+constexpr double kComputed = 2;
+// And what receiving a token costs.
 constexpr double kReceived = 1.0 / 16;
 // Makes load the second thing that is compared, where costs are equal.
 constexpr double kTie = 1e-9;
@@ -28,13 +32,13 @@ class PrefixAndLoad final : public WorkerPreference {
     const double lacks = Lacks(decode);
     const auto queued = static_cast<double>(QueuedTokens(decode));
     const double scale = std::max({prompt_, decode.token_budget, 1});
-    return ((computes ? lacks : kReceived * lacks) + queued) / scale +
+    return ((computes ? kComputed : kReceived) * lacks + queued) / scale +
            DecodeLoad(decode);
   }
 
   double PrefillCost(const WorkerSnapshot& prefill) override {
     const auto queued = static_cast<double>(QueuedTokens(prefill));
-    return Lacks(prefill) + queued + kTie * queued;
+    return kComputed * Lacks(prefill) + queued + kTie * queued;
   }
 
  private:

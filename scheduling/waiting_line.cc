@@ -217,6 +217,7 @@ std::optional<Lane> WaitingLine::NextLane() const {
   std::optional<Lane> next;
   for (const Lane lane : kShared) {
     if (StateOf(lane).count == 0) continue;
+    if (lane == Lane::kLate && late_aside_) continue;
     if (!next.has_value() || NextFinish(lane) < NextFinish(*next)) next = lane;
   }
   return next;
@@ -261,7 +262,13 @@ void WaitingLine::SetAside(uint64_t key) {
   aside_.push_back(key);
 }
 
+bool WaitingLine::StandsBy(uint64_t key) const {
+  return waiters_.at(key).lane == Lane::kLate &&
+         NextFinish(Lane::kLate) > StateOf(Lane::kOnTime).finish;
+}
+
 void WaitingLine::EndTurn(absl::Time now) {
+  late_aside_ = false;
   for (const uint64_t key : aside_) {
     Waiter& waiter = waiters_.at(key);
     waiter.aside = false;

@@ -129,7 +129,15 @@ class WaitingLine final {
   // It cannot be placed for reasons of its own: the others go on without it,
   // until EndTurn. REQUIRES: it waits.
   void SetAside(uint64_t key);
+  // None that is late can be placed: the others go on without them, until
+  // EndTurn.
+  void SetLateAside() { late_aside_ = true; }
   void EndTurn(absl::Time now);
+  // Whether it is late, and late ones have had their share: what it takes now,
+  // it takes from those that come next and can be in time, even if none of them
+  // waits here. It should go only where nobody would miss it. REQUIRES: it
+  // waits.
+  bool StandsBy(uint64_t key) const;
   // Its turn has come, and its first token could not be in time: it becomes
   // late. False, and nothing happens, when it is not in that lane, or nobody
   // else waits. REQUIRES: it waits.
@@ -232,6 +240,7 @@ class WaitingLine final {
   double clock_ = 0;  // of the lanes, virtual
   std::map<uint64_t, Waiter> waiters_;
   std::vector<uint64_t> aside_;
+  bool late_aside_ = false;
   std::set<std::pair<absl::Time, uint64_t>> start_by_;  // of those on time
   int32_t late_ = 0;  // that wait, those set aside included
   int64_t num_late_ = 0;

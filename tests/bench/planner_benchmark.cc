@@ -7,13 +7,16 @@
 //
 // `hour`: one run of so many workers, with the time and the memory that it
 // takes. `grid`: for each number of workers and mix of lengths, the load that
-// the better of "aggregated" and "disaggregated" just carries is searched, and
-// what all ways of serving make of 0.7, 1 and 1.3 times that is printed.
+// each way of serving just carries is searched, with the split that carries the
+// most, and what they make of 0.7 to 1.3 times that of the better one of
+// "aggregated" and "disaggregated".
 // `prefix`: how much of a trace's prompts is found in prefix caches
 // (planner_benchmark_prefix.h).
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -138,93 +141,166 @@ int RunHour(int32_t workers, double seconds, double rate) {
   return 0;
 }
 
-// Ways of serving with a number of workers, each with its best split.
+// Ways of serving a mix with a number of workers.
 class GridRow final {
  public:
+  enum class Way { kAggregated, kDisaggregated, kDefault };
+  static constexpr int kWays = 3;
+  // Per worker: what a way just carries, and its share of prefill workers then.
+  struct Limit {
+    double rate = 0;
+    double prefill = 0;
+  };
+  using Limits = std::array<Limit, kWays>;
+
   GridRow(const Mix& mix, int32_t workers) : mix_(mix), workers_(workers) {}
 
-  void Print() {
-    // The best split depends little on the load: found once, near the limit.
-    const double first = mix_.first_rate * workers_;
-    disaggregated_ = BestPrefill(first, false);
-    const double limit = std::max(Capacity(0, true, first),
-                                  Capacity(disaggregated_, false, first));
-    disaggregated_ = BestPrefill(limit, false);
-    both_ = BestPrefill(limit, true);
-    for (const double factor : {0.7, 1.0, 1.3}) {
-      const double rate = factor * limit;
+  // By search.
+  Limits Find() const {
+    Limits limits;
+    double rate = mix_.first_rate * workers_;
+    for (int way = 0; way < kWays; ++way) {
+      limits[way] = LimitOf(static_cast<Way>(way), rate);
+      rate = std::max(rate / 2, limits[way].rate * workers_);
+    }
+    return limits;
+  }
+
+  // Whether each way carries a little less than these, and a little more: what
+  // they were found with was another number of workers.
+  void PrintCheck(const Limits& limits) const {
+    std::printf("%-22s %6d  attainment at 0.97 and 1.05 of the limit:",
+                mix_.name, workers_);
+    for (int way = 0; way < kWays; ++way) {
+      const Limit& limit = limits[way];
+      const int32_t prefill = PrefillOf(limit);
+      std::printf("  %.3f %.3f",
+                  Attainment(0.97 * limit.rate * workers_, prefill,
+                             static_cast<Way>(way)),
+                  Attainment(1.05 * limit.rate * workers_, prefill,
+                             static_cast<Way>(way)));
+      std::fflush(stdout);
+    }
+    std::printf("\n");
+  }
+
+  void Print(const Limits& limits, const std::vector<double>& factors) const {
+    const double better = std::max(limits[0].rate, limits[1].rate);
+    std::printf("%-22s %6d  capacity %10.1f %10.1f (%d) %10.1f (%d) %6.2f\n",
+                mix_.name, workers_, limits[0].rate * workers_,
+                limits[1].rate * workers_, PrefillOf(limits[1]),
+                limits[2].rate * workers_, PrefillOf(limits[2]),
+                limits[2].rate / better);
+    for (const double factor : factors) {
+      const double rate = factor * better * workers_;
       const Load load = MakeLoad(mix_, rate, Seconds(rate));
-      const double aggregated = Goodput(load, 0, true);
-      const double disaggregated = Goodput(load, disaggregated_, false);
-      const double same = Goodput(load, disaggregated_, true);
-      const double best = Goodput(load, both_, true);
-      std::printf(
-          "%-22s %6d %9.1f %10.1f %10.1f (%d) %10.1f %10.1f (%d) %6.2f %6.2f\n",
-          mix_.name, workers_, rate, aggregated, disaggregated, disaggregated_,
-          same, best, both_, same / std::max({aggregated, disaggregated, 1e-9}),
-          best / std::max({aggregated, disaggregated, 1e-9}));
+      double goodput[kWays];
+      for (int way = 0; way < kWays; ++way) {
+        goodput[way] =
+            Goodput(load, PrefillOf(limits[way]), static_cast<Way>(way));
+      }
+      std::printf("%29s  %8.1f %10.1f %10.1f %4s %10.1f %4s %6.2f\n", "", rate,
+                  goodput[0], goodput[1], "", goodput[2], "",
+                  goodput[2] / std::max({goodput[0], goodput[1], 1e-9}));
       std::fflush(stdout);
     }
   }
 
  private:
-  // Some thousand requests; long enough for answers to end.
-  static double Seconds(double rate) { return std::max(60.0, 4000 / rate); }
+  int32_t PrefillOf(const Limit& limit) const {
+    return static_cast<int32_t>(std::lround(limit.prefill * workers_));
+  }
 
-  double Goodput(const Load& load, int32_t prefill, bool local) const {
+  // Some thousand requests, and answers that end; less time for many workers.
+  static double Seconds(double rate) {
+    return std::max(4000 / rate, std::clamp(60'000 / rate, 30.0, 60.0));
+  }
+
+  double Goodput(const Load& load, int32_t prefill, Way way) const {
     SimulationOptions options = Cluster(mix_, prefill, workers_ - prefill);
-    options.allow_local_prefill = local;
+    options.allow_local_prefill = way != Way::kDisaggregated;
     return Simulate(options, load.requests, load.window).goodput;
   }
 
-  double Attainment(double rate, int32_t prefill, bool local) const {
+  double Attainment(double rate, int32_t prefill, Way way) const {
     const Load load = MakeLoad(mix_, rate, Seconds(rate));
-    return Goodput(load, prefill, local) * absl::ToDoubleSeconds(load.window) /
+    return Goodput(load, prefill, way) * absl::ToDoubleSeconds(load.window) /
            static_cast<double>(load.requests.size());
   }
 
-  double Capacity(int32_t prefill, bool local, double rate) const {
+  double Capacity(int32_t prefill, Way way, double rate) const {
     double fits = 0;
     double fails = 0;
-    for (int trial = 0; trial < 9; ++trial) {
-      (Attainment(rate, prefill, local) >= 0.9 ? fits : fails) = rate;
+    for (int trial = 0; trial < 12; ++trial) {
+      (Attainment(rate, prefill, way) >= 0.9 ? fits : fails) = rate;
       if (fails == 0) {
-        rate *= 2;
+        rate *= 1.5;
       } else {
         rate = fits == 0 ? rate / 2 : (fits + fails) / 2;
       }
+      if (fits > 0 && fails > 0 && fails / fits < 1.01) break;
     }
     return fits;
   }
 
-  int32_t BestPrefill(double rate, bool local) const {
-    int32_t best = 1;
-    double most = -1;
-    for (int32_t eighth = 1; eighth < 8; ++eighth) {
-      const int32_t prefill = std::max(1, workers_ * eighth / 8);
-      const double attainment = Attainment(rate, prefill, local);
-      if (attainment <= most) continue;
-      most = attainment;
-      best = prefill;
+  // The best split of sixteenths, and its limit.
+  Limit LimitOf(Way way, double rate) const {
+    if (way == Way::kAggregated) {
+      return {Capacity(0, way, rate) / workers_, 0};
     }
-    return best;
+    const auto prefill_of = [&](int32_t sixteenths) {
+      return workers_ * sixteenths / 16;
+    };
+    int32_t best = 0;
+    double most = 0;
+    const auto take = [&](int32_t sixteenths) {
+      const int32_t prefill = prefill_of(sixteenths);
+      if (prefill < (way == Way::kDefault ? 0 : 1) || prefill >= workers_) {
+        return;
+      }
+      // Only what carries more than the best so far is worth a search.
+      if (most > 0 && Attainment(1.01 * most, prefill, way) < 0.9) return;
+      const double carries =
+          Capacity(prefill, way, most > 0 ? 1.05 * most : rate);
+      if (carries <= most) return;
+      most = carries;
+      best = sixteenths;
+    };
+    for (const int32_t sixteenths : {8, 12, 4, 6, 10, 14, 2, 0}) {
+      take(sixteenths);
+    }
+    const int32_t coarse = best;
+    take(coarse - 1);
+    take(coarse + 1);
+    return {most / workers_, static_cast<double>(prefill_of(best)) / workers_};
   }
 
   const Mix& mix_;
   const int32_t workers_;
-  int32_t disaggregated_ = 1;
-  int32_t both_ = 1;
 };
+
+// More workers than that have the limits of so many, which are checked.
+constexpr int32_t kMostSearched = 128;
 
 int RunGrid(const std::vector<int32_t>& workers) {
   std::printf(
-      "goodput, requests per second; (prefill workers); the last two: default "
-      "with the\nsame split as disaggregated, and with its own, to the better "
-      "of the others\n%-22s %6s %9s %10s %14s %10s %14s %6s %6s\n",
+      "goodput, requests per second, and the ratio of default to the better of "
+      "the others;\nof each way with its own best split (prefill workers); "
+      "capacity: with 90 %% within the targets\n%-22s %6s %10s %10s %15s %15s "
+      "%6s\n",
       "mix", "all", "offered", "aggregated", "disaggregated", "default",
-      "its split", "ratio", "ratio");
+      "ratio");
   for (const int32_t count : workers) {
-    for (const Mix& mix : kMixes) GridRow(mix, count).Print();
+    for (const Mix& mix : kMixes) {
+      const GridRow row(mix, count);
+      if (count <= kMostSearched) {
+        row.Print(row.Find(), {0.7, 1.0, 1.1, 1.2, 1.3});
+        continue;
+      }
+      const GridRow::Limits limits = GridRow(mix, kMostSearched).Find();
+      row.PrintCheck(limits);
+      row.Print(limits, {0.7, 1.0, 1.2});
+    }
   }
   return 0;
 }

@@ -23,7 +23,7 @@ using workload::PlannedRequest;
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 // Requests per second and worker.
-constexpr double kRate = 0.25;
+constexpr double kRate = 0.15;
 // KV memory besides that of the cache, for sequences that run.
 constexpr int64_t kWorkingTokens = 500'000;
 
@@ -172,7 +172,7 @@ int RunPrefix(const std::string& trace, const planner::ClusterProfile& profile,
   for (const int32_t count : workers) {
     const auto at_rate = workload::AtRate(*requests, kRate * count);
     for (const bool pools : {false, true}) {
-      for (const int64_t millions : {1, 2, 4, 8, 16, 32, 0}) {
+      for (const int64_t millions : {2, 4, 8, 16, 32, 0}) {
         const int64_t tokens = millions > 0 ? millions * 1'000'000 : kUnlimited;
         const int64_t at_most = std::min(tokens, one.all_tokens() * count);
         std::printf("%6d%s %6s %7.1f%% %7.1f%%", count, pools ? "+" : " ",

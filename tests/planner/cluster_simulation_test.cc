@@ -244,6 +244,24 @@ TEST(ClusterSimulationTest, OverloadCountsAgainstTheCluster) {
   EXPECT_LE(early.attainment, result.attainment);
 }
 
+// Requests that are late wait where they hold nothing: neither prefill workers
+// nor places on decode workers are taken from those that come next.
+TEST(ClusterSimulationTest, UnderOverloadItGivesAlmostWhatItCan) {
+  SimulationOptions options = PlainCluster(2, 2);
+  options.targets = {absl::Seconds(2), absl::Milliseconds(50)};
+  options.timeout_seconds = 60;
+  const auto goodput = [&](double rate) {
+    return Simulate(options, Poisson(rate, 120, {100, 300}, {10, 50}),
+                    absl::Seconds(120))
+        .goodput;
+  };
+  // 200 tokens on average: ten prompts a second on two workers.
+  const double most = goodput(9);
+  EXPECT_GT(most, 8);
+  EXPECT_GT(goodput(13), 0.9 * most);
+  EXPECT_GT(goodput(18), 0.9 * most);
+}
+
 TEST(ClusterSimulationTest, NamesWhatIsWrongWithItsOptions) {
   const auto message = [](const SimulationOptions& options) {
     return std::string(Validate(options).message());

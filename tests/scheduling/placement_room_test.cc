@@ -1,5 +1,7 @@
 #include "scheduling/placement_room.h"
 
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "scheduling/placement_policies.h"
@@ -79,6 +81,47 @@ TEST(PlacementRoomTest, RoomIsForWhatIsSetAsideAtOnce) {
   worker.output_reserve = 400;
   EXPECT_EQ(BlocksTaken(worker, request), 32);
   EXPECT_EQ(BlocksTaken(worker, test::RequestOf(100, 60)), 10);
+}
+
+// A millisecond for each token that is queued.
+TEST(PlacementRoomTest, WhoStandsByGoesOnlyWhereLittleIsQueued) {
+  for (const std::string& name : PlacementPolicyNames()) {
+    const auto policy = *MakePlacementPolicy(name);
+    PlacementRequest request = test::RequestOf(100, 50);
+    ClusterSnapshot cluster{
+        .workers = {test::PrefillWorker(WorkerId{1}, {WorkerId{3}}),
+                    test::PrefillWorker(WorkerId{2}, {WorkerId{3}}),
+                    test::DecodeWorker(WorkerId{3})}};
+    for (WorkerSnapshot& worker : cluster.workers) worker.queued_tokens = 201;
+    EXPECT_NE(policy->Place(cluster, request).kind,
+              PlacementVerdict::Kind::kNone)
+        << name;
+    request.stands_by = true;
+    EXPECT_EQ(policy->Place(cluster, request).kind,
+              PlacementVerdict::Kind::kNone)
+        << name;
+    cluster.workers[1].queued_tokens = 199;
+    EXPECT_EQ(policy->Place(cluster, request).prefill, WorkerId{2}) << name;
+    // On decode workers alone.
+    cluster.workers.erase(cluster.workers.begin(), cluster.workers.begin() + 2);
+    EXPECT_EQ(policy->Place(cluster, request).kind,
+              PlacementVerdict::Kind::kNone)
+        << name;
+    cluster.workers[0].queued_tokens = 199;
+    EXPECT_EQ(policy->Place(cluster, request).decode, WorkerId{3}) << name;
+  }
+}
+
+TEST(PlacementRoomTest, WithoutMeasuredStepsLittleIsNothing) {
+  WorkerSnapshot worker = test::PrefillWorker(WorkerId{1}, {WorkerId{2}});
+  worker.step_cost = {};
+  PlacementRequest request = test::RequestOf(100, 50);
+  worker.queued_tokens = 1;
+  EXPECT_TRUE(MayComputeThere(worker, request));
+  request.stands_by = true;
+  EXPECT_FALSE(MayComputeThere(worker, request));
+  worker.queued_tokens = 0;
+  EXPECT_TRUE(MayComputeThere(worker, request));
 }
 
 TEST(PlacementRoomTest, AWorkerThatWouldBeTooSlowIsFull) {

@@ -31,12 +31,12 @@ TEST(PrefixAffinePlacementTest, APrefixIsWeighedAgainstTheQueue) {
                                       PrefillWorker(kP2, {kD1}),
                                       DecodeWorker(kD1)}};
   const std::vector<CachedPrompt> cached = {{kP1, 300}};
-  cluster.workers[0].queued_tokens = 299;  // 100 + 299 < 400
+  cluster.workers[0].queued_tokens = 599;  // 2 * 100 + 599 < 2 * 400
   const PlacementVerdict verdict = Place(cluster, cached);
   EXPECT_EQ(verdict.prefill, kP1);
   EXPECT_EQ(verdict.cached_tokens, 300);
   EXPECT_EQ(verdict.reason, PlacementReason::kPrefixAndLoad);
-  cluster.workers[0].queued_tokens = 301;
+  cluster.workers[0].queued_tokens = 601;
   EXPECT_EQ(Place(cluster, cached).prefill, kP2);
   EXPECT_EQ(Place(cluster, cached).cached_tokens, 0);
   // What was placed since counts like what was reported.
@@ -48,7 +48,7 @@ TEST(PrefixAffinePlacementTest, OfEqualCostsTheLessLoadedOne) {
   ClusterSnapshot cluster{.workers = {PrefillWorker(kP1, {kD1}),
                                       PrefillWorker(kP2, {kD1}),
                                       DecodeWorker(kD1)}};
-  cluster.workers[0].queued_tokens = 300;
+  cluster.workers[0].queued_tokens = 600;
   for (cluster.round = 0; cluster.round < 4; ++cluster.round) {
     EXPECT_EQ(Place(cluster, {{kP1, 300}}).prefill, kP2);
   }
@@ -67,12 +67,12 @@ TEST(PrefixAffinePlacementTest, OnADecodeWorkerAPrefixSavesATransfer) {
 
 TEST(PrefixAffinePlacementTest, OnADecodeWorkerAloneItSavesTheWork) {
   ClusterSnapshot cluster{.workers = {DecodeWorker(kD1), DecodeWorker(kD2)}};
-  const std::vector<CachedPrompt> cached = {{kD1, 320}};
-  cluster.workers[0].free_blocks = 201;  // 0.799 of load, 0.8 of the prompt
+  const std::vector<CachedPrompt> cached = {{kD1, 160}};
+  cluster.workers[0].free_blocks = 201;  // 0.799 of load, 2 * 0.4 of the prompt
   const PlacementVerdict verdict = Place(cluster, cached);
   EXPECT_EQ(verdict.kind, Kind::kDecodeOnly);
   EXPECT_EQ(verdict.decode, kD1);
-  EXPECT_EQ(verdict.cached_tokens, 320);
+  EXPECT_EQ(verdict.cached_tokens, 160);
   cluster.workers[0].free_blocks = 199;
   EXPECT_EQ(Place(cluster, cached).decode, kD2);
   // Prompts that wait there count as well: 4 tokens are 0.01.
@@ -84,11 +84,11 @@ TEST(PrefixAffinePlacementTest, OnADecodeWorkerAloneItSavesTheWork) {
 
 TEST(PrefixAffinePlacementTest, AShortPromptIsNoReasonToCrowd) {
   ClusterSnapshot cluster{.workers = {DecodeWorker(kD1), DecodeWorker(kD2)}};
-  // 64 of 65 tokens, in steps of 256: a quarter.
+  // 64 of 65 tokens, in steps of 256: twice a quarter.
   const std::vector<CachedPrompt> cached = {{kD1, 64}};
-  cluster.workers[0].free_blocks = 760;
+  cluster.workers[0].free_blocks = 510;
   EXPECT_EQ(Place(cluster, cached, 65).decode, kD1);
-  cluster.workers[0].free_blocks = 740;
+  cluster.workers[0].free_blocks = 490;
   EXPECT_EQ(Place(cluster, cached, 65).decode, kD2);
 }
 

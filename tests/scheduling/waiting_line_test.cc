@@ -220,6 +220,39 @@ TEST_F(WaitingLineTest, WhoStandsBackIsLate) {
   EXPECT_THAT(Place(), ElementsAre(2, 1, 3));
 }
 
+// Of 18 tokens, two are for late ones: what is more, they take from those that
+// are yet to come.
+TEST_F(WaitingLineTest, LateOnesStandByOnceTheyHadTheirShare) {
+  for (uint64_t key = 1; key <= 9; ++key) Join(By(key, -1));
+  EXPECT_TRUE(line_->StandsBy(1));
+  for (uint64_t key = 11; key <= 18; ++key) Join(Request(key));
+  EXPECT_FALSE(line_->StandsBy(11));
+  for (uint64_t key = 11; key <= 18; ++key) line_->Place(key, At(0));
+  // Nobody is on time here, but eight were.
+  EXPECT_EQ(line_->Next(At(0)), 1u);
+  EXPECT_FALSE(line_->StandsBy(1));
+  line_->Place(1, At(0));
+  EXPECT_TRUE(line_->StandsBy(2));
+}
+
+TEST_F(WaitingLineTest, WhereNoLateOneCanBePlacedTheOthersGoOn) {
+  Join(By(1, -1));
+  Join(By(2, -1));
+  Join(Batch(3));
+  EXPECT_EQ(line_->Next(At(0)), 1u);
+  line_->SetLateAside();
+  EXPECT_EQ(line_->Next(At(0)), 3u);
+  Join(Request(4));
+  EXPECT_EQ(line_->Next(At(0)), 4u);
+  line_->Place(4, At(0));
+  line_->Place(3, At(0));
+  EXPECT_EQ(line_->Next(At(0)), std::nullopt);
+  EXPECT_EQ(line_->size(), 2u);
+  line_->CheckInvariants();
+  line_->EndTurn(At(0));
+  EXPECT_THAT(Place(), ElementsAre(1, 2));
+}
+
 TEST_F(WaitingLineTest, ThoseSetAsideHoldNobodyBack) {
   for (uint64_t key : {1, 2, 3}) Join(Request(key));
   line_->SetAside(1);
