@@ -1,0 +1,263 @@
+"""A cluster of a build, and a Prometheus that scrapes it, for one test.
+
+Every wait has a deadline. What was started is ended in the end, by its id.
+"""
+
+import http.client
+import json
+import os
+import pathlib
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROMETHEUS = ROOT / "deploy" / "prometheus"
+PATIENCE = 60  # seconds; a test that passes does not wait that long
+
+
+def await_that(condition, what, patience=PATIENCE):
+    """Asks again and again; the last answer that was not falsy."""
+    end = time.monotonic() + patience
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {patience} s: {what}")
+        time.sleep(0.05)
+
+
+class Process:
+    """A program that writes one line of JSON when it is ready."""
+
+    def __init__(self, command, log):
+        self.log = open(log, "wb")
+        reader, writer = os.pipe()
+        try:
+            self.child = subprocess.Popen(
+                [*command, "--ready-fd", str(writer)], pass_fds=[writer],
+                stdout=self.log, stderr=subprocess.STDOUT)
+        finally:
+            os.close(writer)
+        self.reader = reader
+
+    def ready(self):
+        """What the line says."""
+        text, end = b"", time.monotonic() + PATIENCE
+        while not text.endswith(b"\n"):
+            left = end - time.monotonic()
+            if left < 0 or not select.select([self.reader], [], [], left)[0]:
+                raise AssertionError(f"{self.log.name}: not ready")
+            piece = os.read(self.reader, 65536)
+            if not piece:
+                raise AssertionError(
+                    pathlib.Path(self.log.name).read_text(errors="replace"))
+            text += piece
+        return json.loads(text)
+
+    def kill(self):
+        self.child.kill()
+        self.child.wait()
+
+    def stop(self):
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGTERM)
+        try:
+            self.child.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        os.close(self.reader)
+        self.log.close()
+
+
+class Cluster:
+    """A router over prefill and decode workers, and a file with the addresses of
+    their metrics, as `baton up --prometheus-targets` writes it."""
+
+    def __init__(self, binaries, folder, prefill=2, decode=2, router_flags=(),
+                 worker_flags=(), model=None):
+        self.folder = pathlib.Path(folder)
+        self.processes, self.metrics = {}, {}
+        model = model or str(ROOT / "models" / "stories")
+        addresses = []
+        pools = {"prefill": prefill, "decode": decode}
+        names = [(pool, f"{pool}-{i}") for pool, n in pools.items()
+                 for i in range(n)]
+        try:
+            for pool, name in names:
+                self._start(binaries, pool, name, [
+                    "--model", model, "--threads", "1", "--kv-memory", "32MiB",
+                    *worker_flags])
+            for pool, name in names:
+                ready = self.processes[name].ready()
+                self.metrics[name] = ready["metrics"]
+                addresses += [f"--{pool}", ready["grpc"]]
+            self._start(binaries, "router", "router", [
+                "--model", model, *addresses, *router_flags])
+            ready = self.processes["router"].ready()
+            self.metrics["router"] = ready["metrics"]
+            self.http = ready["http"]
+            self._await_joined(len(names))
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self, binaries, pool, name, flags):
+        self.processes[name] = Process(
+            [f"{binaries}/baton-{pool}", "--name", name, "--die-with-parent",
+             *flags], self.folder / f"{name}.log")
+
+    def _await_joined(self, workers):
+        def joined():
+            text = fetch(self.metrics["router"], "/metrics")
+            return len(re.findall(r"^baton_worker_usable.* 1$", text,
+                                  re.MULTILINE)) == workers
+        await_that(joined, "the router uses all workers")
+
+    def write_targets(self, path):
+        groups = {}
+        for name, address in self.metrics.items():
+            groups.setdefault(name.split("-")[0], []).append(address)
+        path.write_text(json.dumps([
+            {"targets": targets, "labels": {"pool": pool}}
+            for pool, targets in groups.items()]))
+
+    def complete(self, body, headers=None):
+        """One completion; the answer's status."""
+        host, port = self.http.rsplit(":", 1)
+        connection = http.client.HTTPConnection(host, int(port),
+                                                timeout=PATIENCE)
+        try:
+            connection.request("POST", "/v1/completions", json.dumps(body), {
+                "content-type": "application/json", **(headers or {})})
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
+        finally:
+            connection.close()
+
+    def stop(self):
+        # The router first, so that nothing new begins.
+        for name in sorted(self.processes, reverse=True):
+            self.processes[name].stop()
+        self.processes = {}
+
+
+class Load:
+    """Requests one after the other in some threads, until the end."""
+
+    def __init__(self, cluster, threads=2):
+        self.cluster, self.ended = cluster, threading.Event()
+        self.threads = [threading.Thread(target=self._run, args=[i], daemon=True)
+                        for i in range(threads)]
+        for thread in self.threads:
+            thread.start()
+
+    def _run(self, index):
+        turn = 0
+        while not self.ended.is_set():
+            turn += 1
+            shared = "Once upon a time there was a little dog who "
+            body = {"prompt": shared * 3 + f"{index} {turn}", "max_tokens": 24,
+                    "ignore_eos": True}
+            batch = {"x-baton-class": "batch", "x-baton-ttft-ms": "60000",
+                     "x-baton-itl-ms": "60000"}
+            try:
+                self.cluster.complete(body, batch if turn % 3 == 0 else None)
+            except OSError:
+                self.ended.wait(0.05)
+
+    def stop(self):
+        self.ended.set()
+        for thread in self.threads:
+            thread.join(PATIENCE)
+
+
+def fetch(address, path, **query):
+    url = f"http://{address}{path}"
+    if query:
+        url += "?" + urllib.parse.urlencode(query)
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Prometheus:
+    """Prometheus with the files of deploy/prometheus, whose intervals `rewrite`
+    may change: text of a file -> text."""
+
+    def __init__(self, folder, cluster, rewrite=lambda text: text):
+        self.folder = pathlib.Path(folder)
+        home = self.folder / "prometheus"
+        (home / "rules").mkdir(parents=True)
+        (home / "targets").mkdir()
+        for path in [PROMETHEUS / "prometheus-local.yml",
+                     *PROMETHEUS.glob("rules/*.yml")]:
+            (home / path.relative_to(PROMETHEUS)).write_text(
+                rewrite(path.read_text()))
+        cluster.write_targets(home / "targets" / "cluster.json")
+        self.address = f"127.0.0.1:{free_port()}"
+        self.log = open(self.folder / "prometheus.log", "wb")
+        self.child = subprocess.Popen(
+            [shutil.which("prometheus"),
+             f"--config.file={home / 'prometheus-local.yml'}",
+             f"--storage.tsdb.path={self.folder / 'data'}",
+             f"--web.listen-address={self.address}", "--log.level=warn"],
+            stdout=self.log, stderr=subprocess.STDOUT)
+        try:
+            await_that(self._serves, "Prometheus is ready")
+        except BaseException:
+            self.stop()
+            raise
+
+    def _serves(self):
+        if self.child.poll() is not None:
+            raise AssertionError(
+                (self.folder / "prometheus.log").read_text(errors="replace"))
+        try:
+            return "Ready" in fetch(self.address, "/-/ready")
+        except OSError:
+            return False
+
+    def get(self, path, **query):
+        answer = json.loads(fetch(self.address, f"/api/v1/{path}", **query))
+        if answer["status"] != "success":
+            raise AssertionError(f"{query}: {answer}")
+        return answer["data"]
+
+    def query(self, expression):
+        """(labels, value) of each series."""
+        return [(one["metric"], float(one["value"][1]))
+                for one in self.get("query", query=expression)["result"]]
+
+    def stop(self):
+        self.child.terminate()
+        try:
+            self.child.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+        self.log.close()
+
+
+def scratch():
+    return tempfile.TemporaryDirectory(prefix="baton-monitoring-",
+                                       ignore_cleanup_errors=True)
