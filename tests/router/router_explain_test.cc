@@ -137,6 +137,44 @@ TEST_F(ExplainTest, ARequestThatRunsAndOneThatEnded) {
             placement.SerializeAsString());
 }
 
+TEST_F(ExplainTest, WhatWasPreemptedGoesOnAndIsNobodysFailure) {
+  FakeWorker* const prefill = AddPrefill("p0");
+  FakeWorker* const decode = AddDecode("d0");
+  options_.flow.max_attempts = 1;
+  StartRouter();
+  AwaitPairs(1);
+  const auto call = Generate(Named("mine"));
+  std::vector<uint32_t> tokens = {5, 6, 7};
+  constexpr int kTimes = 6;
+  for (int i = 0; i < kTimes; ++i) {
+    const v1::Reserve reserve = decode->NextReserve();
+    EXPECT_THAT(reserve.sequence().tokens(), testing::ElementsAreArray(tokens));
+    tokens.push_back(10);
+    decode->SendToken(reserve.attempt(), i, 10);
+    v1::Outcome outcome;
+    outcome.set_attempt(reserve.attempt());
+    outcome.set_error("others needed its blocks");
+    outcome.set_retryable(true);
+    outcome.set_failure(v1::FAILURE_KIND_PREEMPTED);
+    decode->SendOutcome(outcome);
+  }
+  const uint64_t last = decode->NextReserve().attempt();
+  decode->SendToken(last, kTimes, kLastToken, v1::FINISH_REASON_STOP);
+  ASSERT_TRUE(call->ReadTokens(kTimes + 1));
+  prefill->SendOk(last);
+  decode->SendOk(last);
+  ASSERT_TRUE(call->Finish().ok());
+  EXPECT_EQ(call->last().timing().retries(), static_cast<uint32_t>(kTimes));
+  const v1::ExplainRequestResponse done = Explain("mine");
+  ASSERT_EQ(done.placements_size(), kTimes + 1);
+  for (int i = 0; i < kTimes; ++i) {
+    EXPECT_EQ(done.placements(i).ended(),
+              "preempted: d0: others needed its blocks");
+  }
+  // It still gets requests.
+  EXPECT_EQ(GetModel().num_decode_workers(), 1u);
+}
+
 TEST_F(ExplainTest, ARetryAfterAFailureNamesBothAndWhy) {
   FakeWorker* const prefill = AddPrefill("p0");
   FakeWorker* const decodes[] = {AddDecode("d0"), AddDecode("d1")};

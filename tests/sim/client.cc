@@ -235,7 +235,7 @@ void Client::Violate(const std::string& what) {
   journal_->Violate(absl::StrCat("request ", options_.number, " ", what));
 }
 
-Client::Options DrawRequest(int number, bool alike,
+Client::Options DrawRequest(int number, bool alike, bool long_outputs,
                             const scheduling::RequestSpec* earlier,
                             Dice* dice) {
   constexpr int kPromptLengths[] = {1, 7, 15, 16, 17, 17, 24, 24, 32, 40};
@@ -260,6 +260,9 @@ Client::Options DrawRequest(int number, bool alike,
   spec.sampling.seed = dice->Word();
   spec.stop.max_output_tokens =
       dice->Chance(0.1) ? dice->Between(13, 24) : dice->Between(1, 12);
+  if (long_outputs && dice->Chance(0.7)) {
+    spec.stop.max_output_tokens = dice->Between(25, kMaxPosition - 40);
+  }
   if (dice->Chance(0.3)) {
     // One that comes up, perhaps as the first.
     const std::vector<TokenId> output = ReferenceOutput(spec);

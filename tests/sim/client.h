@@ -103,7 +103,7 @@ class Client final {
 // one. Many prompts begin alike: with one of two texts, or with what `earlier`
 // (if not null) asked and was answered; none that are `alike`. Some answers are
 // ended by a stop string, some come with log-probabilities.
-Client::Options DrawRequest(int number, bool alike,
+Client::Options DrawRequest(int number, bool alike, bool long_outputs,
                             const scheduling::RequestSpec* earlier, Dice* dice);
 
 }  // namespace baton::sim

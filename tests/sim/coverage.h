@@ -51,6 +51,10 @@ enum class Covered {
   kQuarantined,  // blocks of an attempt that is over, not free yet
   kClosedByForce,
   kLeaseExpired,
+  // Of decode workers that ran out of blocks.
+  kPreempted,    // back to the router
+  kSwapped,      // KV to the host's memory
+  kBroughtBack,  // and from there
   // Of the prefix caches.
   kPrefillHit,     // a prompt was not computed from its beginning
   kSentEarly,      // a cached prefix went out before the rest was computed
@@ -97,6 +101,9 @@ inline constexpr std::array<const char*,
                      "quarantined",
                      "closed_by_force",
                      "lease_expired",
+                     "preempted",
+                     "swapped",
+                     "brought_back",
                      "prefill_hit",
                      "sent_early",
                      "decode_hit",

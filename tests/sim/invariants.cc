@@ -157,14 +157,15 @@ void CheckNothingIsLeft(const std::string& worker, const LoopView& view,
                         Journal* journal) {
   if (view.num_attempts == 0 && view.holders.empty() &&
       view.pool->num_in_use() == 0 && view.transfers_open == 0 &&
-      view.transfers_quarantined == 0) {
+      view.transfers_quarantined == 0 && view.num_waiting_swapped == 0) {
     return;
   }
   journal->Violate(absl::StrCat(
       worker, ": in the end there are ", view.num_attempts, " attempts, ",
       view.holders.size(), " holders, ", view.pool->num_in_use(),
       " blocks in use, ", view.transfers_open, " open and ",
-      view.transfers_quarantined, " quarantined transfers"));
+      view.transfers_quarantined, " quarantined transfers, ",
+      view.num_waiting_swapped, " swapped sequences"));
 }
 
 }  // namespace baton::sim

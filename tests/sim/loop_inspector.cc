@@ -30,6 +30,11 @@ LoopView LoopInspector::Of(const decode_worker::DecodeLoop& loop) {
   view.transfers_open = stats.transfers_open;
   view.transfers_quarantined = stats.transfers_quarantined;
   view.peers_closed_by_force = stats.peers_closed_by_force;
+  loop.scheduler_.CheckInvariants();
+  view.num_waiting_swapped = loop.swap_store_.num_sequences();
+  view.num_recomputed = loop.num_preempted_ - loop.num_swapped_;
+  view.num_swapped = loop.num_swapped_;
+  view.num_brought_back = loop.num_brought_back_;
   return view;
 }
 

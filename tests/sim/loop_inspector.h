@@ -37,6 +37,12 @@ struct LoopView {
   uint32_t transfers_open = 0;
   uint32_t transfers_quarantined = 0;
   uint64_t peers_closed_by_force = 0;
+  // Decode workers: preempted sequences whose KV waits in the host's memory,
+  // and how often what happened.
+  int num_waiting_swapped = 0;
+  int64_t num_recomputed = 0;
+  int64_t num_swapped = 0;
+  int64_t num_brought_back = 0;
 };
 
 class LoopInspector final {

@@ -35,6 +35,10 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
   options.max_queued_tokens = 128;
   options.prefix_cache = plan.prefix_cache;
   options.drain_seconds = 1;
+  options.output_reserve = plan.output_reserve;
+  options.swap_memory_bytes =
+      plan.swap_blocks * engine_.kv_layout().block_bytes();
+  options.swap_seconds = plan.swap_seconds;
 
   worker::WorkerParts parts;
   parts.engine = &engine_;
@@ -119,6 +123,7 @@ void SimWorker::Check() {
   world_->coverage.Add(Covered::kEvicted,
                        view.cache->num_evictions() - num_evictions_);
   num_evictions_ = view.cache->num_evictions();
+  NotePreemptions(view);
   for (const LoopView::Holder& holder : view.holders) {
     if (holder.quarantined) world_->coverage.Add(Covered::kQuarantined);
   }
@@ -126,6 +131,16 @@ void SimWorker::Check() {
                        static_cast<int64_t>(view.peers_closed_by_force -
                                             peers_closed_by_force_));
   peers_closed_by_force_ = view.peers_closed_by_force;
+}
+
+void SimWorker::NotePreemptions(const LoopView& view) {
+  const auto count = [&](int64_t now, int64_t* before, Covered what) {
+    world_->coverage.Add(what, now - *before);
+    *before = now;
+  };
+  count(view.num_recomputed, &num_recomputed_, Covered::kPreempted);
+  count(view.num_swapped, &num_swapped_, Covered::kSwapped);
+  count(view.num_brought_back, &num_brought_back_, Covered::kBroughtBack);
 }
 
 void SimWorker::CheckStep(const scheduling::StepPlan& plan) {

@@ -53,6 +53,7 @@ class SimWorker final {
   // Counts sequences that begin behind a cached prefix, and those of which it
   // goes out before the rest is computed.
   void NoteHits(const LoopView& view, const scheduling::StepPlan& plan);
+  void NotePreemptions(const LoopView& view);
   // What the world does between two layers of a step.
   void Interlude();
   KvInUse InUse();
@@ -77,6 +78,9 @@ class SimWorker final {
   int32_t layers_done_ = 0;
   std::set<BlockId> cached_of_one_;
   int64_t num_evictions_ = 0;
+  int64_t num_recomputed_ = 0;
+  int64_t num_swapped_ = 0;
+  int64_t num_brought_back_ = 0;
 };
 
 }  // namespace baton::sim

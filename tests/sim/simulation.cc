@@ -25,6 +25,15 @@ Simulation::Simulation(uint64_t seed, kv_transfer::Fence removed_fence)
   plan_.max_transfers = dice.Between(1, turmoil_.echoes ? 2 : 4);
   plan_.inbox_capacity = dice.Between(2, 16);
   plan_.prefix_cache = dice.Chance(0.85);
+  if (dice.Chance(0.5)) plan_.output_reserve = dice.Between(1, 6);
+  // So long that one block ahead is not enough for all.
+  plan_.long_outputs = dice.Chance(plan_.output_reserve > 0 ? 0.6 : 0.05);
+  if (plan_.long_outputs) {
+    plan_.decode_blocks = dice.Between(6, 8);
+    plan_.max_sequences = dice.Between(3, 4);
+  }
+  if (dice.Chance(0.5)) plan_.swap_blocks = dice.Between(1, 12);
+  plan_.swap_seconds = dice.Between(1, 20) / 10.0;
   plan_.removed_fence = removed_fence;
 
   world_.awake = [this](int party) { return Awake(party); };
@@ -82,8 +91,9 @@ void Simulation::DrawQuestions() {
     const scheduling::RequestSpec* earlier =
         i == 0 ? nullptr : &questions_[world_.dice.Below(i)].client->spec();
     question.client = std::make_unique<Client>(
-        DrawRequest(i, turmoil_.echoes, earlier, &world_.dice), &world_.clock,
-        &world_.journal, &world_.coverage, &excuses_);
+        DrawRequest(i, turmoil_.echoes, plan_.long_outputs, earlier,
+                    &world_.dice),
+        &world_.clock, &world_.journal, &world_.coverage, &excuses_);
     question.router = world_.dice.Below(plan_.num_routers);
     question.at_step = world_.dice.Below(turmoil_.arrivals);
     questions_.push_back(std::move(question));

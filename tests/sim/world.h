@@ -48,6 +48,12 @@ struct ClusterPlan {
   int max_transfers = 4;
   int inbox_capacity = 16;
   bool prefix_cache = true;
+  // Of decode workers: WorkerOptions.
+  int output_reserve = 0;
+  int swap_blocks = 0;
+  double swap_seconds = 0;
+  // Many answers take several blocks.
+  bool long_outputs = false;
   kv_transfer::Fence removed_fence = kv_transfer::Fence::kNone;
 };
 
