@@ -33,6 +33,8 @@ void AddBenchEngineCommand(CLI::App* bench, const std::string& program,
                            Command* chosen);
 void AddBenchServeCommand(CLI::App* bench, const std::string& program,
                           Command* chosen);
+void AddCompletionCommand(CLI::App* app, const std::string& program,
+                          Command* chosen);
 void AddDoctorCommand(CLI::App* app, const std::string& program,
                       Command* chosen);
 void AddExplainCommand(CLI::App* app, const std::string& program,

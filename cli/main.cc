@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   baton::cli::AddGenerateCommand(&app, program, &chosen);
   baton::cli::AddModelCommand(&app, program, &chosen);
   baton::cli::AddBenchCommand(&app, program, &chosen);
+  baton::cli::AddCompletionCommand(&app, program, &chosen);
   baton::cli::AddDoctorCommand(&app, program, &chosen);
   baton::cli::AddExplainCommand(&app, program, &chosen);
   baton::cli::AddKeyCommand(&app, program, &chosen);

@@ -117,7 +117,8 @@ class LogDir final {
 };
 
 // --model, or the model that ships with the repository: below the working
-// directory, or above the program (a build directory lies in the repository).
+// directory, or above the program (a build directory lies in the repository; an
+// installed program has it in share/baton beside bin).
 absl::StatusOr<std::string> FindModel(const std::string& wanted,
                                       const std::string& program_dir) {
   std::error_code ignored;
@@ -130,8 +131,9 @@ absl::StatusOr<std::string> FindModel(const std::string& wanted,
   if (std::filesystem::is_directory(demo, ignored)) return demo.string();
   for (std::filesystem::path dir = program_dir; dir.has_relative_path();
        dir = dir.parent_path()) {
-    if (std::filesystem::is_directory(dir / demo, ignored)) {
-      return (dir / demo).string();
+    for (const char* below : {"", "share/baton"}) {
+      const std::filesystem::path model = dir / below / demo;
+      if (std::filesystem::is_directory(model, ignored)) return model.string();
     }
   }
   return absl::NotFoundError(

@@ -19,17 +19,17 @@ using Attempt = AttemptSpans::Attempt;
 constexpr char kProvider[] = "baton";
 
 // Longer errors are cut; whole characters are the encoder's affair.
-constexpr size_t kMaxErrorBytes = 512;
+constexpr size_t kMaxSpanErrorBytes = 512;
 
 int64_t Whole(uint64_t value) { return static_cast<int64_t>(value); }
 
-void Text(const char* key, absl::string_view value, Span* span) {
+void AddText(const char* key, absl::string_view value, Span* span) {
   if (!value.empty()) span->attributes.push_back({key, std::string(value)});
 }
-void Number(const char* key, int64_t value, Span* span) {
+void AddNumber(const char* key, int64_t value, Span* span) {
   span->attributes.push_back({key, value});
 }
-void Real(const char* key, double value, Span* span) {
+void AddReal(const char* key, double value, Span* span) {
   span->attributes.push_back({key, value});
 }
 
@@ -42,41 +42,44 @@ absl::Duration Seconds(double seconds) {
 void DescribeAsked(const scheduling::RequestSpec& spec,
                    const AnswerOptions& answer, const std::string& model,
                    Span* span) {
-  Text("gen_ai.operation.name", answer.chat ? "chat" : "text_completion", span);
-  Text("gen_ai.provider.name", kProvider, span);
-  Text("gen_ai.request.model", model, span);
-  Number("gen_ai.request.max_tokens", spec.stop.max_output_tokens, span);
+  AddText("gen_ai.operation.name", answer.chat ? "chat" : "text_completion",
+          span);
+  AddText("gen_ai.provider.name", kProvider, span);
+  AddText("gen_ai.request.model", model, span);
+  AddNumber("gen_ai.request.max_tokens", spec.stop.max_output_tokens, span);
   const scheduling::SamplingParams& sampling = spec.sampling;
-  Real("gen_ai.request.temperature", sampling.temperature, span);
-  Real("gen_ai.request.top_p", sampling.top_p, span);
-  if (sampling.top_k > 0) Real("gen_ai.request.top_k", sampling.top_k, span);
+  AddReal("gen_ai.request.temperature", sampling.temperature, span);
+  AddReal("gen_ai.request.top_p", sampling.top_p, span);
+  if (sampling.top_k > 0) AddReal("gen_ai.request.top_k", sampling.top_k, span);
   if (sampling.frequency_penalty != 0) {
-    Real("gen_ai.request.frequency_penalty", sampling.frequency_penalty, span);
+    AddReal("gen_ai.request.frequency_penalty", sampling.frequency_penalty,
+            span);
   }
   if (sampling.presence_penalty != 0) {
-    Real("gen_ai.request.presence_penalty", sampling.presence_penalty, span);
+    AddReal("gen_ai.request.presence_penalty", sampling.presence_penalty, span);
   }
-  Number("gen_ai.usage.input_tokens", Whole(spec.prompt.size()), span);
-  Text("gen_ai.response.id", spec.id, span);
-  Text("baton.request.class", RequestClassName(answer.request_class), span);
+  AddNumber("gen_ai.usage.input_tokens", Whole(spec.prompt.size()), span);
+  AddText("gen_ai.response.id", spec.id, span);
+  AddText("baton.request.class", RequestClassName(answer.request_class), span);
   if (answer.priority != 0) {
-    Number("baton.request.priority", answer.priority, span);
+    AddNumber("baton.request.priority", answer.priority, span);
   }
   if (answer.ttft_target > absl::ZeroDuration()) {
-    Real("baton.target.ttft", absl::ToDoubleSeconds(answer.ttft_target), span);
+    AddReal("baton.target.ttft", absl::ToDoubleSeconds(answer.ttft_target),
+            span);
   }
   if (answer.itl_target > absl::ZeroDuration()) {
-    Real("baton.target.itl", absl::ToDoubleSeconds(answer.itl_target), span);
+    AddReal("baton.target.itl", absl::ToDoubleSeconds(answer.itl_target), span);
   }
 }
 
 // A client that leaves is no failure.
 void DescribeStatus(const absl::Status& status, Span* span) {
   if (status.ok()) return;
-  Text("error.type", absl::StatusCodeToString(status.code()), span);
+  AddText("error.type", absl::StatusCodeToString(status.code()), span);
   if (absl::IsCancelled(status)) return;
   span->failed = true;
-  span->error = std::string(status.message().substr(0, kMaxErrorBytes));
+  span->error = std::string(status.message().substr(0, kMaxSpanErrorBytes));
 }
 
 // Puts together the spans of one request.
@@ -125,20 +128,20 @@ void AddRouteQueue(const Attempt& attempt, Builder* builder) {
   const auto number = static_cast<uint64_t>(attempt.id);
   Span* const span = builder->Add("route queue", "route", number,
                                   attempt.waiting_since, attempt.sent_at);
-  Number("baton.attempt", Whole(number), span);
-  Text("baton.placement.decision", attempt.decision, span);
-  Text("baton.placement.reason", attempt.reason, span);
-  Text("baton.placement.waited_for", attempt.waited_for, span);
+  AddNumber("baton.attempt", Whole(number), span);
+  AddText("baton.placement.decision", attempt.decision, span);
+  AddText("baton.placement.reason", attempt.reason, span);
+  AddText("baton.placement.waited_for", attempt.waited_for, span);
 }
 
 void AddFailed(const Attempt& attempt, absl::Time failed_at, Builder* builder) {
   const auto number = static_cast<uint64_t>(attempt.id);
   Span* const span = builder->Add("failed attempt", "attempt", number,
                                   attempt.sent_at, failed_at);
-  Number("baton.attempt", Whole(number), span);
-  Text("baton.prefill.worker", attempt.prefill_worker, span);
-  Text("baton.decode.worker", attempt.decode_worker, span);
-  Text("error.type", attempt.cause, span);
+  AddNumber("baton.attempt", Whole(number), span);
+  AddText("baton.prefill.worker", attempt.prefill_worker, span);
+  AddText("baton.decode.worker", attempt.decode_worker, span);
+  AddText("error.type", attempt.cause, span);
   span->failed = true;
   span->error = attempt.why;
 }
@@ -159,8 +162,8 @@ absl::Time AddPrefill(const Attempt& attempt, absl::Time until,
     const auto stage = [&](const char* name, const char* part, double seconds) {
       const absl::Time end = std::min(until, at + Seconds(seconds));
       Span* const span = builder->Add(name, part, number, at, end);
-      Number("baton.attempt", Whole(number), span);
-      Text("baton.prefill.worker", worker, span);
+      AddNumber("baton.attempt", Whole(number), span);
+      AddText("baton.prefill.worker", worker, span);
       at = end;
       return span;
     };
@@ -168,7 +171,7 @@ absl::Time AddPrefill(const Attempt& attempt, absl::Time until,
     // Where the decode worker computes it, the worker's own span is the decode.
     Span* const span = stage("prefill", local ? "local prefill" : "prefill",
                              outcome->prefill_seconds());
-    Number("baton.prefill.cached_tokens", outcome->cached_tokens(), span);
+    AddNumber("baton.prefill.cached_tokens", outcome->cached_tokens(), span);
   }
   return at;
 }
@@ -188,12 +191,13 @@ absl::Time AddTransfer(const Attempt& attempt, absl::Time prefilled_at,
   const auto number = static_cast<uint64_t>(attempt.id);
   Span* const span =
       builder->Add("kv transfer", "transfer", number, start, end);
-  Number("baton.attempt", Whole(number), span);
-  Text("baton.prefill.worker", attempt.prefill_worker, span);
-  Text("baton.decode.worker", attempt.decode_worker, span);
-  Number("baton.kv_transfer.bytes", Whole(outcome.kv_transfer_bytes()), span);
-  Real("baton.kv_transfer.exposed", outcome.kv_transfer_exposed_seconds(),
-       span);
+  AddNumber("baton.attempt", Whole(number), span);
+  AddText("baton.prefill.worker", attempt.prefill_worker, span);
+  AddText("baton.decode.worker", attempt.decode_worker, span);
+  AddNumber("baton.kv_transfer.bytes", Whole(outcome.kv_transfer_bytes()),
+            span);
+  AddReal("baton.kv_transfer.exposed", outcome.kv_transfer_exposed_seconds(),
+          span);
   return end;
 }
 
@@ -201,11 +205,12 @@ void AddDecode(const Attempt& attempt, absl::Time start, absl::Time end,
                Builder* builder) {
   const auto number = static_cast<uint64_t>(attempt.id);
   Span* const span = builder->Add("decode", "decode", number, start, end);
-  Number("baton.attempt", Whole(number), span);
-  Text("baton.decode.worker", attempt.decode_worker, span);
+  AddNumber("baton.attempt", Whole(number), span);
+  AddText("baton.decode.worker", attempt.decode_worker, span);
   if (!attempt.decode.has_value()) return;
-  Real("baton.decode.queue", attempt.decode->decode_queue_seconds(), span);
-  Real("baton.decode.first_step", attempt.decode->first_step_seconds(), span);
+  AddReal("baton.decode.queue", attempt.decode->decode_queue_seconds(), span);
+  AddReal("baton.decode.first_step", attempt.decode->first_step_seconds(),
+          span);
 }
 
 // An attempt that gave the rest of the answer, or was under way at the end.
@@ -222,7 +227,7 @@ void AddAttempt(const Attempt& attempt, const RequestRecord& record,
     const auto number = static_cast<uint64_t>(attempt.id);
     Span* const span = builder->Add("first token return", "return", number,
                                     prefilled_at, *first);
-    Number("baton.attempt", Whole(number), span);
+    AddNumber("baton.attempt", Whole(number), span);
   }
   const absl::Time landed_at =
       AddTransfer(attempt, prefilled_at, end.now, builder);
@@ -245,25 +250,25 @@ void AddRetryEvent(const Attempt& attempt, const Builder& builder,
 }
 
 // How it went.
-void DescribeEnd(const RequestRecord& record, const RequestEnd& end,
-                 const Builder& builder, Span* span) {
+void DescribeOutcome(const RequestRecord& record, const RequestEnd& end,
+                     const Builder& builder, Span* span) {
   const v1::Usage usage = MakeUsage(record);
-  Text("gen_ai.response.model", end.model, span);
-  Number("gen_ai.usage.output_tokens", usage.output_tokens(), span);
-  Number("gen_ai.usage.cache_read.input_tokens", usage.cached_prompt_tokens(),
-         span);
+  AddText("gen_ai.response.model", end.model, span);
+  AddNumber("gen_ai.usage.output_tokens", usage.output_tokens(), span);
+  AddNumber("gen_ai.usage.cache_read.input_tokens",
+            usage.cached_prompt_tokens(), span);
   span->attributes.push_back(
       {"gen_ai.response.finish_reasons",
        std::vector<std::string>{FinishReasonName(end.reason)}});
-  Number("baton.retries", end.timing.retries(), span);
-  Text("baton.prefill.worker", record.trace.prefill_worker, span);
-  Text("baton.decode.worker", record.trace.decode_worker, span);
+  AddNumber("baton.retries", end.timing.retries(), span);
+  AddText("baton.prefill.worker", record.trace.prefill_worker, span);
+  AddText("baton.decode.worker", record.trace.decode_worker, span);
   if (record.admission != nullptr) {
-    Text("baton.tenant", record.admission->name(), span);
+    AddText("baton.tenant", record.admission->name(), span);
   }
   if (record.trace.has_first_event()) {
-    Real("gen_ai.response.time_to_first_chunk", end.timing.ttft_seconds(),
-         span);
+    AddReal("gen_ai.response.time_to_first_chunk", end.timing.ttft_seconds(),
+            span);
     span->events.push_back({.name = "first token",
                             .at = builder.Wall(record.trace.first_event_at)});
   }
@@ -301,7 +306,7 @@ void AttemptSpans::Failed(absl::string_view cause, absl::string_view why,
   Attempt& attempt = attempts_.back();
   attempt.failed_at = now;
   attempt.cause = std::string(cause);
-  attempt.why = std::string(why.substr(0, kMaxErrorBytes));
+  attempt.why = std::string(why.substr(0, kMaxSpanErrorBytes));
 }
 
 std::optional<TraceContext> RecordedTrace(const scheduling::RequestSpec& spec) {
@@ -319,7 +324,7 @@ std::vector<tracing::Span> MakeSpans(const RequestRecord& record,
                                      record.answer.parent_span,
                                      record.trace.received_at, end.now);
   DescribeAsked(record.spec, record.answer, end.model, &request);
-  DescribeEnd(record, end, builder, &request);
+  DescribeOutcome(record, end, builder, &request);
   for (const Attempt& attempt : record.spans->attempts()) {
     AddRouteQueue(attempt, &builder);
     if (attempt.failed_at.has_value()) {
@@ -347,7 +352,7 @@ std::vector<tracing::Span> MakeRejectionSpans(const IncomingRequest& incoming,
                                         incoming.answer.parent_span,
                                         incoming.received_at, end.now);
   DescribeAsked(incoming.spec, incoming.answer, end.model, span);
-  Text("baton.rejected", why, span);
+  AddText("baton.rejected", why, span);
   DescribeStatus(end.status, span);
   return builder.Take();
 }

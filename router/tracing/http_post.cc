@@ -19,7 +19,7 @@ constexpr absl::Duration kLook = absl::Milliseconds(50);
 // Longer wishes of a server are cut.
 constexpr absl::Duration kMaxRetryAfter = absl::Minutes(5);
 
-absl::Time Now() { return Clock::Monotonic()->Now(); }
+absl::Time MonotonicNow() { return Clock::Monotonic()->Now(); }
 
 void SetUpCurlOnce() {
   static const bool set_up = [] {
@@ -110,7 +110,7 @@ HttpPost::Result HttpPost::Post(const std::string& body,
   curl_easy_setopt(h.easy, CURLOPT_POSTFIELDS, body.data());
   curl_easy_setopt(h.easy, CURLOPT_POSTFIELDSIZE_LARGE,
                    static_cast<curl_off_t>(body.size()));
-  const absl::Time deadline = Now() + timeout;
+  const absl::Time deadline = MonotonicNow() + timeout;
   Result result;
   CHECK_EQ(curl_multi_add_handle(h.multi, h.easy), CURLM_OK);
   int running = 1;
@@ -120,7 +120,7 @@ HttpPost::Result HttpPost::Post(const std::string& body,
     }
     const absl::Time until =
         std::min(deadline, absl::FromUnixNanos(cancel_at_.load()));
-    const absl::Duration left = until - Now();
+    const absl::Duration left = until - MonotonicNow();
     if (left <= absl::ZeroDuration()) break;
     curl_multi_poll(
         h.multi, nullptr, 0,

@@ -25,8 +25,8 @@ using nlohmann::json;
 using ::testing::Contains;
 using ::testing::SizeIs;
 
-constexpr char kTrace[] = "4bf92f3577b34da6a3ce929d0e0e4736";
-constexpr char kClientSpan[] = "00f067aa0ba902b7";
+constexpr char kTraceId[] = "4bf92f3577b34da6a3ce929d0e0e4736";
+constexpr char kCallerSpan[] = "00f067aa0ba902b7";
 
 class TracingTest : public testing::Test {
  protected:
@@ -47,8 +47,8 @@ class TracingTest : public testing::Test {
     grpc::ClientContext context;
     SetDeadline(&context);
     if (!flags.empty()) {
-      context.AddMetadata("traceparent", absl::StrCat("00-", kTrace, "-",
-                                                      kClientSpan, "-", flags));
+      context.AddMetadata("traceparent", absl::StrCat("00-", kTraceId, "-",
+                                                      kCallerSpan, "-", flags));
     }
     v1::GenerateRequest request = GreedyRequest({5, 6, 7}, tokens);
     request.set_request_id(id);
@@ -95,12 +95,12 @@ TEST_F(TracingTest, ARequestsSpansComeToTheCollector) {
   const std::vector<json> spans = collector.AwaitRequest(id);
   std::set<std::string> ids;
   for (const json& span : spans) {
-    EXPECT_EQ(span["traceId"], kTrace) << span;
+    EXPECT_EQ(span["traceId"], kTraceId) << span;
     EXPECT_TRUE(ids.insert(span["spanId"]).second) << span;
     EXPECT_LE(StartOf(span), EndOf(span)) << span;
   }
   const json& request = spans[0];
-  EXPECT_EQ(request["parentSpanId"], kClientSpan);
+  EXPECT_EQ(request["parentSpanId"], kCallerSpan);
   EXPECT_EQ(request["name"], "text_completion model");
   EXPECT_EQ(request["kind"], 2);
   EXPECT_EQ(request["status"], json::object());
@@ -154,7 +154,7 @@ TEST_F(TracingTest, TheClientSaysWhetherItsTraceIsRecorded) {
   Serve("recorded", "01");
   collector.AwaitRequest("recorded");
   for (const json& span : collector.Spans()) {
-    EXPECT_EQ(span["traceId"], kTrace);
+    EXPECT_EQ(span["traceId"], kTraceId);
     EXPECT_NE(AttributeOf(span, "gen_ai.response.id"), "not recorded");
   }
 }
