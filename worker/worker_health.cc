@@ -17,10 +17,10 @@ metrics::Page StatusPage(bool good, absl::string_view status) {
 }  // namespace
 
 WorkerHealth::WorkerHealth(const Clock* clock)
-    : clock_(clock), last_turn_(clock->Now()) {}
+    : clock_(clock), last_turn_(absl::ToUnixNanos(clock->Now())) {}
 
 void WorkerHealth::Turned() {
-  last_turn_.store(clock_->Now(), std::memory_order_relaxed);
+  last_turn_.store(absl::ToUnixNanos(clock_->Now()), std::memory_order_relaxed);
 }
 
 void WorkerHealth::Serve() {
@@ -55,7 +55,8 @@ metrics::Page WorkerHealth::Readiness() const {
 }
 
 absl::Duration WorkerHealth::SinceTurn() const {
-  return clock_->Now() - last_turn_.load(std::memory_order_relaxed);
+  return clock_->Now() -
+         absl::FromUnixNanos(last_turn_.load(std::memory_order_relaxed));
 }
 
 }  // namespace baton::worker

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 #include "absl/time/time.h"
 #include "common/clock.h"
@@ -40,7 +41,8 @@ class WorkerHealth final {
   absl::Duration SinceTurn() const;
 
   const Clock* const clock_;
-  std::atomic<absl::Time> last_turn_;
+  // Nanoseconds of the clock; an absl::Time has no lock-free atomic.
+  std::atomic<int64_t> last_turn_;
   std::atomic<State> state_ = State::kStarting;
 };
 
