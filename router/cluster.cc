@@ -23,35 +23,43 @@ Cluster::Cluster(const Options& options, const ServedModel& model,
                  const v1::RouterHello& hello, const MakeWorkerLink& make_link,
                  RouterInbox* inbox, RouterMetrics* metrics, absl::Time now)
     : options_(options),
+      make_link_(make_link),
+      inbox_(inbox),
       metrics_(metrics),
       registry_(model, options.registry, now),
       prefixes_(options.prefixes, metrics->prefix()) {
-  v1::RouterMessage message;
-  *message.mutable_hello() = hello;
-  message.mutable_hello()->set_lease_ms(
+  *hello_.mutable_hello() = hello;
+  hello_.mutable_hello()->set_lease_ms(
       static_cast<uint32_t>(absl::ToInt64Milliseconds(options.lease)));
+  const auto add = [&](WorkerRole role, const std::string& address) {
+    if (IsDnsTarget(address)) {
+      AddSource(role, address);
+    } else {
+      Add(role, address, /*source=*/-1, now);
+    }
+  };
   for (const std::string& address : options.prefill_addresses) {
-    Add(WorkerRole::kPrefill, address, message, make_link, inbox, now);
+    add(WorkerRole::kPrefill, address);
   }
   for (const std::string& address : options.decode_addresses) {
-    Add(WorkerRole::kDecode, address, message, make_link, inbox, now);
+    add(WorkerRole::kDecode, address);
   }
   UpdateGauges(now);
 }
 
-void Cluster::Add(WorkerRole role, const std::string& address,
-                  const v1::RouterMessage& hello,
-                  const MakeWorkerLink& make_link, RouterInbox* inbox,
+void Cluster::Add(WorkerRole role, const std::string& address, int source,
                   absl::Time now) {
   const int index = registry_.Add(role, address);
-  CHECK_EQ(index, static_cast<int>(peers_.size()));
-  Peer peer;
-  peer.link = make_link(index, address, hello, [inbox](LinkEvent event) {
-    inbox->PushUnbounded(RouterEvent(std::move(event)));
-  });
+  if (index == static_cast<int>(peers_.size())) peers_.emplace_back();
+  Peer& peer = peers_[index];
+  CHECK(peer.link == nullptr) << address;
+  peer.link =
+      make_link_(index, address, hello_, [inbox = inbox_](LinkEvent event) {
+        inbox->PushUnbounded(RouterEvent(std::move(event)));
+      });
+  peer.source = source;
   peer.next_connect_at = now;
   peer.backoff = options_.min_reconnect;
-  peers_.push_back(std::move(peer));
 }
 
 std::optional<Cluster::News> Cluster::Take(LinkEvent event, absl::Time now) {
@@ -137,7 +145,9 @@ Cluster::News Cluster::TakeEnd(int index, const std::string& reason,
   Peer& peer = peers_[index];
   peer.link->Ended();
   peer.next_connect_at = now + peer.backoff;
-  if (peer.said_hello) {
+  if (peer.leaving) {
+    LOG(INFO) << "worker " << registry_.Describe(index) << " has left";
+  } else if (peer.said_hello) {
     LOG(WARNING) << "lost worker " << registry_.Describe(index) << ": " << why;
   } else {
     // Said once, not with each attempt.
@@ -156,10 +166,12 @@ Cluster::News Cluster::TakeEnd(int index, const std::string& reason,
   news.worker = registry_.Lost(index);
   prefixes_.Forget(news.worker);
   news.lost = true;
+  if (peer.leaving) Remove(index, now);
   return news;
 }
 
 absl::Time Cluster::Advance(absl::Time now) {
+  DropUnlisted(now);
   absl::Time next = absl::InfiniteFuture();
   for (size_t i = 0; i < peers_.size(); ++i) {
     next = std::min(next, AdvancePeer(static_cast<int>(i), now));
@@ -180,6 +192,7 @@ absl::Time Cluster::Advance(absl::Time now) {
 
 absl::Time Cluster::AdvancePeer(int index, absl::Time now) {
   Peer& peer = peers_[index];
+  if (peer.link == nullptr) return absl::InfiniteFuture();
   if (!peer.link->connected()) {
     if (now < peer.next_connect_at) return peer.next_connect_at;
     peer.link->Connect();
@@ -234,12 +247,15 @@ void Cluster::Draining(WorkerId worker, absl::Time now) {
 
 void Cluster::UpdateGauges(absl::Time now) {
   metrics_->SetPairs(registry_.NumPairs());
+  CountDiscovered();
   for (size_t i = 0; i < peers_.size(); ++i) {
     const WorkerRegistry::Worker& worker = registry_.workers()[i];
+    if (worker.removed) continue;
     const bool connected = worker.id != kNoWorker;
     metrics_->SetWorkerUp(worker.role, worker.address, connected,
                           connected && worker.misfit.empty() &&
-                              !worker.draining && !worker.stuck &&
+                              !worker.draining && !worker.withdrawn &&
+                              !worker.stuck &&
                               !registry_.BreakerOpen(static_cast<int>(i), now));
   }
   breakers_open_ = registry_.NumBreakersOpen(now);

@@ -1,5 +1,6 @@
-// The workers of this router: a link to each address, kept up for ever, and the
-// registry that knows what is behind it.
+// The workers of this router: a link to each address, kept up for ever, or for
+// as long as a name in DNS has it, and the registry that knows what is behind
+// it.
 //
 // Used by the router's loop thread only (the links' events reach it through the
 // inbox). Never blocks on the network.
@@ -7,11 +8,13 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "baton/v1/worker.pb.h"
+#include "router/discovery/worker_discovery.h"
 #include "router/prefix_hints.h"
 #include "router/router_inbox.h"
 #include "router/router_metrics.h"
@@ -24,6 +27,8 @@ namespace baton::router {
 class Cluster final {
  public:
   struct Options {
+    // "HOST:PORT", or "dns:NAME:PORT" (router/discovery/dns_target.h): the
+    // constructor CHECKs that it is one of them.
     std::vector<std::string> prefill_addresses;
     std::vector<std::string> decode_addresses;
     WorkerRegistry::Options registry;
@@ -62,6 +67,15 @@ class Cluster final {
   // Returns when to be called again at the latest.
   absl::Time Advance(absl::Time now);
 
+  // What DNS had for one of the sources. Addresses that are new are connected
+  // to. One that DNS does not have any more is dropped when it is not
+  // connected, or gets no requests and is dropped when it has none; nothing
+  // that failed counts.
+  void TakeFound(const FoundWorkers& found, absl::Time now);
+
+  // What is to be looked up, by FoundWorkers::source.
+  std::vector<DnsTarget> Sources() const;
+
   // A message to a worker that is lost, or that cannot be sent, is dropped: the
   // news of the loss follows.
   void Send(scheduling::WorkerId worker, v1::RouterMessage message);
@@ -74,8 +88,25 @@ class Cluster final {
   PrefixHints& prefixes() { return prefixes_; }
 
  private:
+  struct Source {
+    scheduling::WorkerRole role = scheduling::WorkerRole::kDecode;
+    DnsTarget target;
+    // Of the last look-up that found some.
+    std::set<std::string> listed;
+    // Why the last one did not; empty: it did.
+    std::string failure;
+    bool too_many = false;  // said once
+  };
+
   struct Peer {
+    // Null: nobody's place, as WorkerRegistry::Worker::removed.
     std::unique_ptr<WorkerLink> link;
+    // The source that had it last; -1: the operator named it.
+    int source = -1;
+    // Look-ups in a row that went well and did not have it.
+    int missed = 0;
+    // To be removed when its stream has ended.
+    bool leaving = false;
     bool said_hello = false;
     bool breaking = false;
     absl::Time connecting_since;
@@ -85,9 +116,19 @@ class Cluster final {
     absl::Duration backoff;
   };
 
-  void Add(scheduling::WorkerRole role, const std::string& address,
-           const v1::RouterMessage& hello, const MakeWorkerLink& make_link,
-           RouterInbox* inbox, absl::Time now);
+  void Add(scheduling::WorkerRole role, const std::string& address, int source,
+           absl::Time now);
+  void AddSource(scheduling::WorkerRole role, const std::string& target);
+  // The peer of that address; -1: none.
+  int FindPeer(scheduling::WorkerRole role, const std::string& address) const;
+  // Whether any source of its role has the peer's address.
+  bool Listed(int index) const;
+  void TakeListed(int source, absl::Time now);
+  void TakeUnlisted(int source, bool any_listed, absl::Time now);
+  // Drops who is not in DNS any more and is not needed.
+  void DropUnlisted(absl::Time now);
+  void Remove(int index, absl::Time now);
+  void CountDiscovered();
   void TakeHello(int index, const v1::WorkerMessage& message, absl::Time now);
   News TakeEnd(int index, const std::string& reason, absl::Time now);
   void TakePrefixes(int index, v1::WorkerMessage message);
@@ -97,9 +138,13 @@ class Cluster final {
   void UpdateGauges(absl::Time now);
 
   const Options options_;
+  v1::RouterMessage hello_;
+  const MakeWorkerLink make_link_;
+  RouterInbox* const inbox_;
   RouterMetrics* const metrics_;
   WorkerRegistry registry_;
   PrefixHints prefixes_;
+  std::vector<Source> sources_;
   std::vector<Peer> peers_;
   // As of the gauges.
   int breakers_open_ = 0;

@@ -35,6 +35,7 @@ v1::GetClusterResponse DescribeCluster(const WorkerRegistry& registry,
   v1::GetClusterResponse response;
   for (size_t i = 0; i < workers.size(); ++i) {
     const WorkerRegistry::Worker& worker = workers[i];
+    if (worker.removed) continue;
     const int index = static_cast<int>(i);
     v1::WorkerStatus* status = response.add_workers();
     status->set_name(name(index));

@@ -14,6 +14,8 @@
 #include "common/process/process.h"
 #include "common/status_macros.h"
 #include "common/tls/pem_files.h"
+#include "router/discovery/dns_resolver.h"
+#include "router/discovery/dns_target.h"
 #include "router/router_server.h"
 #include "router/tracing/otlp_settings.h"
 #include "scheduling/placement_policies.h"
@@ -26,6 +28,7 @@ struct Flags {
   tls::PemPaths client_tls;
   std::string cluster_tls;
   double request_timeout_seconds = 600;
+  double discovery_interval_seconds = 2;
   double ttft_target_ms = 0;
   double itl_target_ms = 0;
   double batch_ttft_target_ms = 0;
@@ -47,6 +50,36 @@ std::string CheckAddress(const std::string& address) {
   }
   return port >= 0 && port <= 65535 ? ""
                                     : "\"" + address + "\" is not HOST:PORT";
+}
+
+// The same, or dns:NAME:PORT.
+std::string CheckWorkers(const std::string& text) {
+  if (!IsDnsTarget(text)) return CheckAddress(text);
+  return std::string(ParseDnsTarget(text).status().message());
+}
+
+// Where the workers are.
+void AddWorkerFlags(CLI::App* app, Flags* flags) {
+  RouterOptions& o = flags->router;
+  const CLI::Validator workers(CheckWorkers, "HOST:PORT or dns:NAME:PORT");
+  app->add_option("--prefill", o.cluster.prefill_addresses,
+                  "Control address of a prefill worker, or dns:NAME:PORT: all "
+                  "addresses of a name in DNS, as they come and go; may be "
+                  "repeated")
+      ->check(workers);
+  app->add_option("--decode", o.cluster.decode_addresses,
+                  "The same of decode workers; may be repeated")
+      ->check(workers)
+      ->required();
+  app->add_option("--discovery-interval", flags->discovery_interval_seconds,
+                  "Seconds from one look-up of dns:NAME:PORT to the next")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  app->add_option("--discovery-server", o.discovery.server,
+                  "IP:PORT of the DNS server to ask; default: the machine's")
+      ->check([](const std::string& text) {
+        return IsDnsServer(text) ? "" : "\"" + text + "\" is not IP:PORT";
+      });
 }
 
 void AddSecurityFlags(CLI::App* app, Flags* flags) {
@@ -299,3 +332,5 @@ int Main(int argc, char** argv) {
 }  // namespace baton::router
 
 int main(int argc, char** argv) { return baton::router::Main(argc, argv); }
+  flags.router.discovery.interval =
+      absl::Seconds(flags.discovery_interval_seconds);

@@ -344,7 +344,7 @@ void RequestFlow::StartAttempt(RequestRecord& record,
   charge.decode_blocks = registry.BlocksTaken(verdict.decode, request);
   registry.PlacedDecode(charge.decode, charge.decode_blocks);
   if (verdict.prefill != kNoWorker) {
-    charge.prefill = verdict.prefill;
+    charge.prefill = charge.sent_to_prefill = verdict.prefill;
   } else {
     charge.prefill = verdict.decode;  // it prefills too
   }

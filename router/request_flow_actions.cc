@@ -67,6 +67,7 @@ void RequestFlow::EndAttempt(RequestRecord& record) {
   registry.EndedDecode(charge.decode, charge.decode_blocks);
   registry.EndedPrefill(charge.prefill, charge.prefill_tokens,
                         charge.prefill_report);
+  registry.AttemptEnded(charge.sent_to_prefill, charge.decode);
   record.charge.reset();
 }
 

@@ -28,6 +28,8 @@ struct AttemptCharge {
   scheduling::WorkerId prefill = scheduling::kNoWorker;
   int32_t prefill_tokens = 0;
   uint64_t prefill_report = 0;
+  // The prefill worker, until the attempt is over; none for a local one.
+  scheduling::WorkerId sent_to_prefill = scheduling::kNoWorker;
 };
 
 struct RequestRecord {

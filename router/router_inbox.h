@@ -15,6 +15,7 @@
 #include "router/access/access_control.h"
 #include "router/answer_options.h"
 #include "router/client_stream.h"
+#include "router/discovery/worker_discovery.h"
 #include "router/prompt_prefix.h"
 #include "router/worker_link.h"
 #include "scheduling/request.h"
@@ -53,11 +54,12 @@ struct ExplainQuery {
   std::function<void(absl::StatusOr<v1::ExplainRequestResponse>)> answer;
 };
 
-using RouterEvent = std::variant<std::unique_ptr<IncomingRequest>, ClientGone,
-                                 LinkEvent, ClusterQuery, ExplainQuery>;
+using RouterEvent =
+    std::variant<std::unique_ptr<IncomingRequest>, ClientGone, LinkEvent,
+                 ClusterQuery, ExplainQuery, FoundWorkers>;
 
-// New requests and queries respect the bound; the others are bounded by what
-// was admitted and by the links' flow control.
+// New requests, queries and look-ups respect the bound; the others are bounded
+// by what was admitted and by the links' flow control.
 using RouterInbox = BoundedQueue<RouterEvent>;
 
 }  // namespace baton::router

@@ -66,6 +66,8 @@ void RouterLoop::Take(RouterEvent event, absl::Time now) {
   } else if (auto* link = std::get_if<LinkEvent>(&event)) {
     const auto news = cluster_->Take(std::move(*link), now);
     if (news.has_value()) flow_->TakeNews(*news, now);
+  } else if (const auto* found = std::get_if<FoundWorkers>(&event)) {
+    cluster_->TakeFound(*found, now);
   } else if (const auto* query = std::get_if<ClusterQuery>(&event)) {
     v1::GetClusterResponse response =
         DescribeCluster(cluster_->registry(), now);

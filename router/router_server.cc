@@ -75,6 +75,13 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
   BATON_ASSIGN_OR_RETURN(
       ServedModel model,
       LoadServedModel(options.model_dir, options.served_model_name));
+  for (const auto* addresses : {&options.cluster.prefill_addresses,
+                                &options.cluster.decode_addresses}) {
+    for (const std::string& address : *addresses) {
+      if (!IsDnsTarget(address)) continue;
+      BATON_RETURN_IF_ERROR(ParseDnsTarget(address).status());
+    }
+  }
   BATON_ASSIGN_OR_RETURN(
       std::unique_ptr<const scheduling::PlacementPolicy> policy,
       scheduling::MakePlacementPolicy(options.placement));
@@ -83,8 +90,24 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
   router->metrics_.SetMaxWaiting(options.flow.line.max_requests);
   BATON_RETURN_IF_ERROR(router->access_.status());
   BATON_RETURN_IF_ERROR(router->Listen(options));
+  BATON_RETURN_IF_ERROR(router->Discover(options));
   router->thread_ = std::thread([loop = &router->loop_] { loop->Run(); });
   return router;
+}
+
+absl::Status RouterServer::Discover(const RouterOptions& options) {
+  BATON_ASSIGN_OR_RETURN(
+      discovery_,
+      WorkerDiscovery::Start(
+          options.discovery, cluster_.Sources(), [this](FoundWorkers found) {
+            // Of what a busy loop has no room for, the next
+            // look-up tells again.
+            if (!inbox_.TryPush(RouterEvent(std::move(found)))) {
+              LOG_EVERY_N(WARNING, 100)
+                  << "the router is too busy to hear of workers";
+            }
+          }));
+  return absl::OkStatus();
 }
 
 absl::Status RouterServer::Listen(const RouterOptions& options) {
@@ -125,6 +148,7 @@ void RouterServer::SetHealth(bool serving) {
 RouterServer::~RouterServer() { Drain(); }
 
 void RouterServer::Drain() {
+  discovery_.reset();
   if (thread_.joinable()) {
     loop_.RequestDrain();
     thread_.join();

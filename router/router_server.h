@@ -13,6 +13,7 @@
 #include "common/tls/pem_files.h"
 #include "router/access/access_control.h"
 #include "router/cluster.h"
+#include "router/discovery/worker_discovery.h"
 #include "router/front_door.h"
 #include "router/http/http_server.h"
 #include "router/http/openai_api.h"
@@ -39,6 +40,8 @@ struct RouterOptions {
   metrics::Compat metrics_compat = metrics::Compat::kNone;
   // With the addresses of the workers.
   Cluster::Options cluster;
+  // How those of them are looked up that are names.
+  WorkerDiscovery::Options discovery;
   RequestFlow::Options flow;
   RouterLoop::Options loop;
   FrontDoor::Options door;
@@ -84,6 +87,8 @@ class RouterServer final {
                std::unique_ptr<const scheduling::PlacementPolicy> policy);
 
   absl::Status Listen(const RouterOptions& options);
+  // Begins to look for workers, where names are given.
+  absl::Status Discover(const RouterOptions& options);
   void SetHealth(bool serving);
 
   const ServedModel model_;
@@ -106,6 +111,7 @@ class RouterServer final {
   std::string metrics_address_;
   std::string http_address_;
   const std::string traces_to_;
+  std::unique_ptr<WorkerDiscovery> discovery_;
   std::thread thread_;
   // Last: nothing comes in over HTTP once it is gone.
   std::unique_ptr<http::HttpServer> http_;

@@ -23,11 +23,17 @@ WorkerRegistry::WorkerRegistry(const ServedModel& model, const Options& options,
     : model_(model), options_(options), start_(start) {}
 
 int WorkerRegistry::Add(WorkerRole role, const std::string& address) {
-  workers_.push_back({.role = role, .address = address});
-  place_.push_back(-1);
+  const auto free = std::find_if(workers_.begin(), workers_.end(),
+                                 [](const Worker& w) { return w.removed; });
+  const auto index = static_cast<int>(free - workers_.begin());
+  if (free == workers_.end()) {
+    workers_.emplace_back();
+    place_.push_back(-1);
+  }
+  workers_[index] = {.role = role, .address = address};
   prefill_named_ = prefill_named_ || role == WorkerRole::kPrefill;
   RefreshGrace(start_);
-  return static_cast<int>(workers_.size()) - 1;
+  return index;
 }
 
 WorkerId WorkerRegistry::Connected(int index, const v1::WorkerHello& hello,
@@ -42,6 +48,7 @@ WorkerId WorkerRegistry::Connected(int index, const v1::WorkerHello& hello,
   worker.hello = hello;
   worker.fingerprint = hello.fingerprint().SerializeAsString();
   worker.draining = false;
+  worker.attempts = 0;
   worker.reports = 0;
   worker.progressed_at = now;
   worker.breaker = scheduling::CircuitBreaker(options_.breaker);
@@ -116,6 +123,7 @@ void WorkerRegistry::AttemptSent(WorkerId prefill, WorkerId decode,
     const int index = IndexOf(id);
     if (index < 0) continue;
     workers_[index].breaker.Sent(now);
+    ++workers_[index].attempts;
     RefreshWorker(index, now);
   }
   if (PairState* pair = FindPair(prefill, decode)) {
@@ -232,10 +240,16 @@ std::string WorkerRegistry::WhyNot() const {
   std::vector<std::string> reasons;
   for (size_t i = 0; i < workers_.size(); ++i) {
     const Worker& worker = workers_[i];
-    if (worker.role != missing) continue;
+    if (worker.removed || worker.role != missing) continue;
     const std::string state = WhyUnusable(static_cast<int>(i));
     reasons.push_back(absl::StrCat(Describe(static_cast<int>(i)), " ",
                                    state.empty() ? "is not paired" : state));
+  }
+  for (const auto& [source, why_none] : sources_) {
+    if (source.first != missing) continue;
+    if (why_none.empty() && !reasons.empty()) continue;
+    reasons.push_back(absl::StrCat(
+        source.second, why_none.empty() ? " has none" : ": ", why_none));
   }
   return absl::StrCat(
       "no ", scheduling::WorkerRoleName(missing), " worker can serve: ",
@@ -253,6 +267,7 @@ std::string WorkerRegistry::WhyUnusable(int index) const {
     return absl::StrCat("does not fit: ", worker.misfit);
   }
   if (worker.draining) return "is draining";
+  if (worker.withdrawn) return "is not in DNS any more";
   if (worker.stuck) return "makes no progress";
   return Find(worker.id)->usable ? "" : "fails again and again";
 }
@@ -308,7 +323,8 @@ void WorkerRegistry::RefreshPlaces() {
 }
 
 bool WorkerRegistry::Usable(const Worker& worker) const {
-  return worker.id != kNoWorker && worker.misfit.empty() && !worker.draining;
+  return worker.id != kNoWorker && worker.misfit.empty() && !worker.draining &&
+         !worker.withdrawn;
 }
 
 bool WorkerRegistry::Stuck(const Worker& worker, absl::Time now) const {

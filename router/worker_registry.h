@@ -1,5 +1,6 @@
-// The workers that the operator named: who is there, in which life, what it
-// can hold, what it reported, who fits whom, and who is paired with whom.
+// The workers that the operator named, or that a name in DNS has: who is there,
+// in which life, what it can hold, what it reported, who fits whom, and who is
+// paired with whom.
 //
 // Keeps the snapshot that placement reads. Two workers fit when their
 // fingerprints fit, and a worker fits the router when it runs the
@@ -52,6 +53,8 @@ class WorkerRegistry final {
 
   // One address, by index.
   struct Worker {
+    // Nobody's: the place of an address that is gone, until another takes it.
+    bool removed = false;
     scheduling::WorkerRole role = scheduling::WorkerRole::kDecode;
     std::string address;
     // kNoWorker while it is not connected.
@@ -62,6 +65,10 @@ class WorkerRegistry final {
     // The hello's fingerprint as bytes: equal ones fit.
     std::string fingerprint;
     bool draining = false;
+    // DNS does not have it any more: it gets no new requests.
+    bool withdrawn = false;
+    // Those of this connection's that are not over.
+    int attempts = 0;
     // Why the last attempt to connect failed; empty: it did not.
     std::string unreachable;
     // Why it is never placed; empty when it fits.
@@ -98,8 +105,20 @@ class WorkerRegistry final {
   WorkerRegistry(const ServedModel& model, const Options& options,
                  absl::Time start);
 
-  // Names an address; the indices count up from 0.
+  // Names an address. The indices count up from 0; those of removed workers
+  // are given again.
   int Add(scheduling::WorkerRole role, const std::string& address);
+
+  // Workers of that role are looked up; `why_none` says what came of it last,
+  // for who asks why there is none. Empty: it went well.
+  void SetSource(scheduling::WorkerRole role, const std::string& target,
+                 const std::string& why_none);
+  // Whether DNS still has the address.
+  void SetWithdrawn(int index, bool withdrawn, absl::Time now);
+  // Nothing that was asked of the worker is under way.
+  bool Idle(int index) const { return workers_[index].attempts == 0; }
+  // Forgets the address. REQUIRES: it is not connected.
+  void Remove(int index, absl::Time now);
 
   // The worker said hello. Returns the name of this connection.
   // REQUIRES: it is not connected.
@@ -119,6 +138,8 @@ class WorkerRegistry final {
   // connection of a pair, that fails again and again. Unknown ids are ignored.
   void AttemptSent(scheduling::WorkerId prefill, scheduling::WorkerId decode,
                    absl::Time now);
+  // It is over, whatever came of it.
+  void AttemptEnded(scheduling::WorkerId prefill, scheduling::WorkerId decode);
   void LegSucceeded(scheduling::WorkerId id, absl::Time now);
   void LegFailed(scheduling::WorkerId id, absl::Time now);
   void TransferSucceeded(scheduling::WorkerId prefill,
@@ -231,6 +252,9 @@ class WorkerRegistry final {
   const absl::Time start_;
   int64_t num_stuck_changes_ = 0;
 
+  // Where workers are looked up, and why there is none.
+  std::map<std::pair<scheduling::WorkerRole, std::string>, std::string>
+      sources_;
   std::vector<Worker> workers_;
   // Of connected workers: where they are in workers_, and by that index where
   // in the snapshot (-1: not connected).

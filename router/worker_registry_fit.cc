@@ -52,6 +52,7 @@ std::vector<int> WorkerRegistry::UpdateMisfits(int changed) {
   }
   // Each pair is named, also when both workers fit others.
   const Worker& joined = workers_[changed];
+  if (!joined.known) return others;  // it has left
   for (size_t i = 0; i < workers_.size(); ++i) {
     const Worker& other = workers_[i];
     if (!other.known || other.role == joined.role) continue;
