@@ -314,6 +314,8 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  flags.router.discovery.interval =
+      absl::Seconds(flags.discovery_interval_seconds);
   flags.router.door.request_timeout =
       absl::Seconds(flags.request_timeout_seconds);
   flags.router.door.targets = flags.router.flow.targets = {
@@ -332,5 +334,3 @@ int Main(int argc, char** argv) {
 }  // namespace baton::router
 
 int main(int argc, char** argv) { return baton::router::Main(argc, argv); }
-  flags.router.discovery.interval =
-      absl::Seconds(flags.discovery_interval_seconds);
