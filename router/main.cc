@@ -52,6 +52,11 @@ std::string CheckAddress(const std::string& address) {
                                     : "\"" + address + "\" is not HOST:PORT";
 }
 
+CLI::CheckedTransformer OnOrOff() {
+  return CLI::CheckedTransformer(
+      std::map<std::string, bool>{{"on", true}, {"off", false}});
+}
+
 // The same, or dns:NAME:PORT.
 std::string CheckWorkers(const std::string& text) {
   if (!IsDnsTarget(text)) return CheckAddress(text);
@@ -139,8 +144,7 @@ void AddPrefixFlags(CLI::App* app, RouterOptions* options) {
   app->add_option("--prefix-index", prefixes.enabled,
                   "Remember which worker has the KV of which prompts, for "
                   "placement: on or off")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, bool>{{"on", true}, {"off", false}}))
+      ->transform(OnOrOff())
       ->default_str("on");
   app->add_option("--prefix-index-memory", prefixes.index.max_bytes,
                   "Most memory for that, such as 256MiB: about 25 bytes for "
@@ -224,6 +228,11 @@ void AddFlags(CLI::App* app, Flags* flags) {
                       scheduling::DescribePlacementPolicies())
       ->check(CLI::IsMember(scheduling::PlacementPolicyNames()))
       ->capture_default_str();
+  app->add_option("--local-prefill", o.cluster.registry.local_prefill,
+                  "Whether decode workers may compute prompts: on or off. Off, "
+                  "requests wait while there is no prefill worker")
+      ->transform(OnOrOff())
+      ->default_str("on");
   AddLineFlags(app, flags);
   AddPrefixFlags(app, &o);
   app->add_option("--max-output-tokens", o.door.max_output_tokens,
