@@ -157,13 +157,14 @@ def matrix(title, description, expr, row, column, width=12, height=8,
     return made
 
 
-def table(title, description, columns, names, width=24, height=8):
-    """A row for each set of the labels `names`; columns are (title, expr,
-    unit), and each expr has these labels and no others."""
+def table(title, description, columns, names, sort, width=24, height=8):
+    """A row for each set of the labels `names`, by that called `sort`; columns
+    are (title, expr, unit), and each expr has these labels and no others."""
     targets = [target(expr, instant=True, fmt="table")
                for _, expr, _ in columns]
     made = panel("table", title, description, targets, width, height, "short",
-                 {"cellHeight": "sm", "showHeader": True},
+                 {"cellHeight": "sm", "showHeader": True,
+                  "sortBy": [{"desc": False, "displayName": sort}]},
                  table_custom({"type": "auto"}))
     order = {name: index for index, name in enumerate(names)}
     renamed = {}

@@ -85,10 +85,11 @@ class Cluster:
     their metrics, as `baton up --prometheus-targets` writes it."""
 
     def __init__(self, binaries, folder, prefill=2, decode=2, router_flags=(),
-                 worker_flags=(), model=None):
+                 kv_memory="32MiB"):
         self.folder = pathlib.Path(folder)
         self.processes, self.metrics = {}, {}
-        model = model or str(ROOT / "models" / "stories")
+        self.commands, self.grpc = {}, {}
+        model = str(ROOT / "models" / "stories")
         addresses = []
         pools = {"prefill": prefill, "decode": decode}
         names = [(pool, f"{pool}-{i}") for pool, n in pools.items()
@@ -96,11 +97,12 @@ class Cluster:
         try:
             for pool, name in names:
                 self._start(binaries, pool, name, [
-                    "--model", model, "--threads", "1", "--kv-memory", "32MiB",
-                    *worker_flags])
+                    "--model", model, "--threads", "1",
+                    "--kv-memory", kv_memory])
             for pool, name in names:
                 ready = self.processes[name].ready()
                 self.metrics[name] = ready["metrics"]
+                self.grpc[name] = ready["grpc"]
                 addresses += [f"--{pool}", ready["grpc"]]
             self._start(binaries, "router", "router", [
                 "--model", model, *addresses, *router_flags])
@@ -113,9 +115,18 @@ class Cluster:
             raise
 
     def _start(self, binaries, pool, name, flags):
+        self.commands[name] = [f"{binaries}/baton-{pool}", "--name", name,
+                               "--die-with-parent", *flags]
+        self.processes[name] = Process(self.commands[name],
+                                       self.folder / f"{name}.log")
+
+    def restart(self, name):
+        """A worker that was killed, at its addresses."""
+        self.processes[name].stop()
         self.processes[name] = Process(
-            [f"{binaries}/baton-{pool}", "--name", name, "--die-with-parent",
-             *flags], self.folder / f"{name}.log")
+            [*self.commands[name], "--listen", self.grpc[name],
+             "--metrics", self.metrics[name]], self.folder / f"{name}-2.log")
+        self.processes[name].ready()
 
     def _await_joined(self, workers):
         def joined():
