@@ -23,9 +23,10 @@ has() {
   [ -s "$prefix/$1" ] || fail "$1 was not installed"
 }
 
-for program in baton baton-router baton-prefill baton-decode; do
-  if [ ! -x "$build/bin/$program" ]; then
-    echo "$program is not built: nothing to install"
+for file in bin/baton bin/baton-router bin/baton-prefill bin/baton-decode \
+    client/libbaton_client.a; do
+  if [ ! -e "$build/$file" ]; then
+    echo "$file is not built: not all is there to install"
     exit 77
   fi
 done
