@@ -63,7 +63,8 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
                   .itl_target_seconds = options.itl_target_ms / 1e3}),
       publisher_(parts.outbox),
       prefix_feed_(&cache_, parts.outbox),
-      slots_(incarnation_, parts.handoff.max_transfers) {
+      slots_(incarnation_, parts.handoff.max_transfers),
+      step_cost_(parts.step_cost) {
   CHECK(leases_ != nullptr);
 }
 

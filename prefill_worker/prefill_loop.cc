@@ -55,7 +55,8 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
                  &pool_, &cache_),
       publisher_(parts.outbox),
       prefix_feed_(&cache_, parts.outbox),
-      pairings_(sender_.get(), &publisher_) {
+      pairings_(sender_.get(), &publisher_),
+      step_cost_(parts.step_cost) {
   CHECK(leases_ != nullptr);
 }
 
@@ -65,7 +66,11 @@ bool PrefillLoop::Turn(absl::Duration idle_wait) {
   const StepPlan plan = scheduler_.Plan(
       {.now = ToSeconds(clock_->Now()), .cost = step_cost_.cost()});
   idle_ = plan.sequences.empty();
-  if (!idle_) Execute(plan);
+  if (idle_) {
+    pace_.Idle();
+  } else {
+    Execute(plan);
+  }
   Publish();
   return true;
 }
@@ -359,9 +364,10 @@ void PrefillLoop::Execute(const StepPlan& plan) {
   });
   ++steps_;
   metrics_->steps->Increment();
-  const double seconds = absl::ToDoubleSeconds(clock_->Now() - started);
+  const absl::Time ended = clock_->Now();
+  const double seconds = absl::ToDoubleSeconds(ended - started);
   metrics_->step_seconds->Observe(seconds);
-  step_cost_.Observe(scheduling::ShapeOf(plan), seconds);
+  step_cost_.Observe(scheduling::ShapeOf(plan), pace_.Step(started, ended));
   metrics_->step_prediction_error->Set(step_cost_.error());
   metrics_->step_tokens->Observe(static_cast<double>(plan.NumTokens()));
   metrics_->prompt_tokens->Increment(static_cast<double>(plan.NumTokens()));

@@ -44,6 +44,7 @@
 #include "worker/prefix_feed.h"
 #include "worker/publisher.h"
 #include "worker/quarantine.h"
+#include "worker/step_pace.h"
 #include "worker/worker_metrics.h"
 #include "worker/worker_process.h"
 
@@ -154,6 +155,7 @@ class PrefillLoop final : public worker::WorkerLoop {
   worker::Quarantine quarantine_;
   uint64_t last_sequence_ = 0;
   uint64_t steps_ = 0;
+  worker::StepPace pace_;
   scheduling::StepCostModel step_cost_;
   // Attempts whose hand-off could not begin in the step under way, and why.
   std::vector<std::pair<SequenceId, absl::Status>> failed_starts_;

@@ -8,8 +8,10 @@
 namespace baton::scheduling {
 namespace {
 
-// Old steps lose half of their weight in about 70.
-constexpr double kForgetting = 0.99;
+// Old steps of streams lose half of their weight in about 70 others, those with
+// prompts, which are fewer, in about 23.
+constexpr double kForgetStreams = 0.99;
+constexpr double kForgetPrompts = 0.97;
 // How much staying where one is weighs against the steps, relative to them: it
 // decides in directions that no step tells anything of, and in no others.
 constexpr double kStay = 1e-6;
@@ -128,22 +130,33 @@ void StepCostModel::Observe(const StepShape& shape, double seconds) {
   // that streams wait for.
   Vector x = Features(shape);
   for (double& value : x) value *= unit_ / seconds;
-  Fit(x, 1);
+  if (shape.tokens > shape.sequences) {
+    Fit(x, 1, kForgetPrompts, &prompts_);
+  } else {
+    Fit(x, 1, kForgetStreams, &streams_);
+  }
   if (++steps_ >= kStepsToKnow) Publish();
 }
 
-void StepCostModel::Fit(const Vector& x, double y) {
+void StepCostModel::Fit(const Vector& x, double y, double forgetting,
+                        Evidence* kind) {
+  for (size_t i = 0; i < kTerms; ++i) {
+    for (size_t j = 0; j < kTerms; ++j) {
+      kind->squares[i][j] = forgetting * kind->squares[i][j] + x[i] * x[j];
+    }
+    kind->products[i] = forgetting * kind->products[i] + x[i] * y;
+  }
+  Matrix squares{};
+  Vector products{};
   double trace = 0;
   for (size_t i = 0; i < kTerms; ++i) {
     for (size_t j = 0; j < kTerms; ++j) {
-      squares_[i][j] = kForgetting * squares_[i][j] + x[i] * x[j];
+      squares[i][j] = prompts_.squares[i][j] + streams_.squares[i][j];
     }
-    products_[i] = kForgetting * products_[i] + x[i] * y;
-    trace += squares_[i][i];
+    products[i] = prompts_.products[i] + streams_.products[i];
+    trace += squares[i][i];
   }
   const double stay = kStay * trace / kTerms;
-  Matrix squares = squares_;
-  Vector products = products_;
   for (size_t i = 0; i < kTerms; ++i) {
     squares[i][i] += stay;
     products[i] += stay * weights_[i];

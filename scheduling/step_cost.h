@@ -14,6 +14,11 @@
 // the negative one away would leave the other too large. What steps do not tell
 // stays as it was.
 //
+// Steps with prompts and steps of streams alone are forgotten apart, each when
+// others of their kind come: a worker takes hundreds of steps of streams
+// between two prompts, and what the noise of those says of a prompt is worth
+// nothing beside one prompt that was measured.
+//
 // Pure: the caller measures. One thread.
 #pragma once
 
@@ -74,14 +79,20 @@ class StepCostModel final {
   using Matrix = std::array<Vector, kTerms>;
 
   static Vector Features(const StepShape& shape);
-  void Fit(const Vector& x, double y);
+  // What steps of one kind have told: sums over them, with forgetting, of x x^T
+  // and x y.
+  struct Evidence {
+    Matrix squares{};
+    Vector products{};
+  };
+
+  void Fit(const Vector& x, double y, double forgetting, Evidence* kind);
   void Publish();
 
   double unit_ = 0;   // seconds of the first step
   Vector weights_{};  // in units
-  // Sums over the steps, with forgetting: x x^T and x y.
-  Matrix squares_{};
-  Vector products_{};
+  Evidence prompts_;
+  Evidence streams_;
   int64_t steps_ = 0;
   StepCost cost_;
   double error_ = 0;

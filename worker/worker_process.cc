@@ -21,6 +21,7 @@
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 #include "kv_transfer/wire_encoding.h"
 #include "proto/fingerprint.h"
+#include "worker/calibration.h"
 #include "worker/worker_health.h"
 
 namespace baton::worker {
@@ -162,6 +163,8 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
   parts.outbox = &service;
   parts.leases = &leases;
   parts.metrics = &metrics;
+  parts.step_cost = Calibrate({.token_budget = options.token_budget},
+                              engine.get(), Clock::Monotonic());
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerLoop> loop,
                          make_loop(options, parts));
   BATON_ASSIGN_OR_RETURN(const int metrics_port,

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "kv_transfer/handoff.h"
 #include "kv_transfer/transport.h"
+#include "scheduling/step_cost.h"
 #include "worker/control_service.h"
 #include "worker/options.h"
 #include "worker/worker_metrics.h"
@@ -29,6 +30,8 @@ struct WorkerParts {
   ControlOutbox* outbox = nullptr;
   const SessionLeases* leases = nullptr;
   WorkerMetrics* metrics = nullptr;
+  // What is known of steps before the first one.
+  scheduling::StepCostModel step_cost;
 };
 
 // A loop, as the process sees it.

@@ -160,6 +160,28 @@ TEST(StepCostModelTest, WhatStepsDoNotTellStaysAsItWas) {
   EXPECT_NEAR(model.cost().Seconds(prompt) / kTrue.Seconds(prompt), 1, 0.1);
 }
 
+// Nor drowned in what their noise seems to tell.
+TEST(StepCostModelTest, NoisyStreamsSayNothingOfPrompts) {
+  std::mt19937 random(6);
+  const auto noise = [&] {
+    return 1 + (static_cast<double>(random() % 1000) / 1000 - 0.5) * 0.4;
+  };
+  StepCostModel model;
+  const StepShape prompt = {256, ContextTokens(0, 256), 1};
+  for (int i = 0; i < 30; ++i) {
+    model.Observe(prompt, kTrue.Seconds(prompt) * noise());
+  }
+  double worst = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const auto streams = static_cast<int64_t>(3 + random() % 3);
+    const StepShape shape = {streams, 500 * streams, streams};
+    model.Observe(shape, kTrue.Seconds(shape) * noise());
+    const double off = model.cost().Seconds(prompt) / kTrue.Seconds(prompt) - 1;
+    worst = std::max(worst, std::abs(off));
+  }
+  EXPECT_LT(worst, 0.1);
+}
+
 TEST(StepCostModelTest, KnowsNothingAtFirst) {
   StepCostModel model;
   EXPECT_FALSE(model.cost().known());
