@@ -207,7 +207,7 @@ void WaitingLine::MakeLate(uint64_t key) {
 }
 
 bool WaitingLine::StandBack(uint64_t key) {
-  if (size() == 1 || waiters_.at(key).lane != Lane::kOnTime) return false;
+  if (waiters_.at(key).lane != Lane::kOnTime) return false;
   MakeLate(key);
   return true;
 }

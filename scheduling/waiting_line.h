@@ -136,11 +136,11 @@ class WaitingLine final {
   // Whether it is late, and late ones have had their share: what it takes now,
   // it takes from those that come next and can be in time, even if none of them
   // waits here. It should go only where nobody would miss it. REQUIRES: it
-  // waits.
+  // waits, and is not set aside.
   bool StandsBy(uint64_t key) const;
   // Its turn has come, and its first token could not be in time: it becomes
-  // late. False, and nothing happens, when it is not in that lane, or nobody
-  // else waits. REQUIRES: it waits.
+  // late, even if nobody else waits: others may come. False, and nothing
+  // happens, when it is not in that lane. REQUIRES: it waits.
   bool StandBack(uint64_t key);
   // It is placed. Returns from which lane. REQUIRES: it waits.
   Lane Place(uint64_t key, absl::Time now);

@@ -3,6 +3,7 @@
 //
 //   planner_benchmark hour [WORKERS [SECONDS [REQUESTS_PER_SECOND]]]
 //   planner_benchmark grid [WORKERS ...]
+//   planner_benchmark halves [WORKERS ...]
 //   planner_benchmark prefix TRACE [WORKERS ...]
 //
 // `hour`: one run of so many workers, with the time and the memory that it
@@ -10,6 +11,7 @@
 // each way of serving just carries is searched, with the split that carries the
 // most, and what they make of 0.7 to 1.3 times that of the better one of
 // "aggregated" and "disaggregated".
+// `halves`: the same with half of the workers of each kind, whatever the mix.
 // `prefix`: how much of a trace's prompts is found in prefix caches
 // (planner_benchmark_prefix.h).
 #include <sys/resource.h>
@@ -166,6 +168,11 @@ class GridRow final {
     return limits;
   }
 
+  Limit LimitOfSplit(Way way, int32_t prefill, double rate) const {
+    return {Capacity(prefill, way, rate) / workers_,
+            static_cast<double>(prefill) / workers_};
+  }
+
   // Whether each way carries a little less than these, and a little more: what
   // they were found with was another number of workers.
   void PrintCheck(const Limits& limits) const {
@@ -213,13 +220,24 @@ class GridRow final {
 
   // Some thousand requests, and answers that end; less time for many workers.
   static double Seconds(double rate) {
-    return std::max(4000 / rate, std::clamp(60'000 / rate, 30.0, 60.0));
+    return std::max(4000 / rate, std::clamp(15'000 / rate, 30.0, 60.0));
+  }
+
+  SimulationOptions Options(int32_t prefill, Way way) const {
+    SimulationOptions options = Cluster(mix_, prefill, workers_ - prefill);
+    options.allow_local_prefill = way != Way::kDisaggregated;
+    return options;
   }
 
   double Goodput(const Load& load, int32_t prefill, Way way) const {
-    SimulationOptions options = Cluster(mix_, prefill, workers_ - prefill);
-    options.allow_local_prefill = way != Way::kDisaggregated;
-    return Simulate(options, load.requests, load.window).goodput;
+    return Simulate(Options(prefill, way), load.requests, load.window).goodput;
+  }
+
+  bool Carries(double rate, int32_t prefill, Way way) const {
+    const Load load = MakeLoad(mix_, rate, Seconds(rate));
+    SimulationOptions options = Options(prefill, way);
+    options.most_misses = static_cast<int64_t>(load.requests.size() / 10);
+    return !Simulate(options, load.requests, load.window).stopped_early;
   }
 
   double Attainment(double rate, int32_t prefill, Way way) const {
@@ -232,7 +250,7 @@ class GridRow final {
     double fits = 0;
     double fails = 0;
     for (int trial = 0; trial < 12; ++trial) {
-      (Attainment(rate, prefill, way) >= 0.9 ? fits : fails) = rate;
+      (Carries(rate, prefill, way) ? fits : fails) = rate;
       if (fails == 0) {
         rate *= 1.5;
       } else {
@@ -245,9 +263,7 @@ class GridRow final {
 
   // The best split of sixteenths, and its limit.
   Limit LimitOf(Way way, double rate) const {
-    if (way == Way::kAggregated) {
-      return {Capacity(0, way, rate) / workers_, 0};
-    }
+    if (way == Way::kAggregated) return LimitOfSplit(way, 0, rate);
     const auto prefill_of = [&](int32_t sixteenths) {
       return workers_ * sixteenths / 16;
     };
@@ -259,7 +275,7 @@ class GridRow final {
         return;
       }
       // Only what carries more than the best so far is worth a search.
-      if (most > 0 && Attainment(1.01 * most, prefill, way) < 0.9) return;
+      if (most > 0 && !Carries(1.01 * most, prefill, way)) return;
       const double carries =
           Capacity(prefill, way, most > 0 ? 1.05 * most : rate);
       if (carries <= most) return;
@@ -279,10 +295,23 @@ class GridRow final {
   const int32_t workers_;
 };
 
+// All ways with the same split, half of the workers each, which is no good one:
+// what comes of mixes that nobody has planned for.
+void PrintHalves(const Mix& mix, int32_t workers) {
+  const GridRow row(mix, workers);
+  const GridRow::Limit aggregated =
+      row.LimitOfSplit(GridRow::Way::kAggregated, 0, mix.first_rate * workers);
+  const GridRow::Limit disaggregated = row.LimitOfSplit(
+      GridRow::Way::kDisaggregated, workers / 2, aggregated.rate * workers);
+  const GridRow::Limit both = row.LimitOfSplit(
+      GridRow::Way::kDefault, workers / 2, disaggregated.rate * workers);
+  row.Print({aggregated, disaggregated, both}, {0.7, 1.0, 1.1, 1.2, 1.3});
+}
+
 // More workers than that have the limits of so many, which are checked.
 constexpr int32_t kMostSearched = 128;
 
-int RunGrid(const std::vector<int32_t>& workers) {
+int RunGrid(const std::vector<int32_t>& workers, bool halves) {
   std::printf(
       "goodput, requests per second, and the ratio of default to the better of "
       "the others;\nof each way with its own best split (prefill workers); "
@@ -292,6 +321,10 @@ int RunGrid(const std::vector<int32_t>& workers) {
       "ratio");
   for (const int32_t count : workers) {
     for (const Mix& mix : kMixes) {
+      if (halves) {
+        PrintHalves(mix, count);
+        continue;
+      }
       const GridRow row(mix, count);
       if (count <= kMostSearched) {
         row.Print(row.Find(), {0.7, 1.0, 1.1, 1.2, 1.3});
@@ -314,13 +347,14 @@ int Main(int argc, char** argv) {
     return RunHour(static_cast<int32_t>(number(2, 1000)), number(3, 3600),
                    number(4, 120));
   }
-  if (what == "grid") {
+  if (what == "grid" || what == "halves") {
     std::vector<int32_t> workers;
     for (int i = 2; i < argc; ++i) {
       workers.push_back(static_cast<int32_t>(number(i, 16)));
     }
-    return RunGrid(workers.empty() ? std::vector<int32_t>{16, 128, 1024}
-                                   : workers);
+    return RunGrid(
+        workers.empty() ? std::vector<int32_t>{16, 128, 1024} : workers,
+        what == "halves");
   }
   if (what == "prefix" && argc > 2) {
     std::vector<int32_t> workers;
@@ -334,6 +368,7 @@ int Main(int argc, char** argv) {
   std::fprintf(stderr,
                "planner_benchmark hour [WORKERS [SECONDS [RATE]]]\n"
                "planner_benchmark grid [WORKERS ...]\n"
+               "planner_benchmark halves [WORKERS ...]\n"
                "planner_benchmark prefix TRACE [WORKERS ...]\n");
   return 2;
 }

@@ -208,10 +208,10 @@ TEST_F(WaitingLineTest, LateOnesGetTwiceTheShareOfBatch) {
 
 TEST_F(WaitingLineTest, WhoStandsBackIsLate) {
   Join(Request(1));
-  EXPECT_FALSE(line_->StandBack(1));  // There is nobody else.
+  EXPECT_TRUE(line_->StandBack(1));  // There is nobody else yet.
+  EXPECT_EQ(line_->Next(At(0)), 1u);
   Join(By(2, 5));
   Join(Batch(3));
-  EXPECT_TRUE(line_->StandBack(1));
   EXPECT_FALSE(line_->StandBack(1));
   EXPECT_FALSE(line_->StandBack(3));
   line_->CheckInvariants();
