@@ -14,6 +14,27 @@
 namespace baton::metrics {
 namespace {
 
+// Most members of a family. What comes beyond them (workers that came and went
+// under new names for weeks, say) is counted together, with "other" for the
+// values of its labels: what a scraper has to hold stays bounded.
+constexpr size_t kMaxMembers = 1000;
+
+// The labels of a member of `family` that may be added.
+template <typename T>
+Labels Bounded(const prometheus::Family<T>& family, const Labels& extra) {
+  if (extra.empty() || family.Has(extra)) return extra;
+  const std::vector<prometheus::MetricFamily> members = family.Collect();
+  if (members.empty() || members.front().metric.size() < kMaxMembers) {
+    return extra;
+  }
+  LOG_EVERY_N(WARNING, 1000) << "metric " << family.GetName() << " has "
+                             << kMaxMembers << " members; more are counted as "
+                             << "\"other\"";
+  Labels other = extra;
+  for (auto& [name, value] : other) value = "other";
+  return other;
+}
+
 Buckets Geometric(double first, double factor, int count) {
   Buckets edges;
   for (int i = 0; i < count; ++i, first *= factor) edges.push_back(first);
@@ -59,23 +80,19 @@ Metrics::Metrics(Labels labels)
 prometheus::Counter* Metrics::Counter(const std::string& name,
                                       const std::string& help,
                                       const Labels& extra) {
-  return &prometheus::BuildCounter()
-              .Name(name)
-              .Help(help)
-              .Labels(labels_)
-              .Register(*registry_)
-              .Add(extra);
+  auto& family =
+      prometheus::BuildCounter().Name(name).Help(help).Labels(labels_).Register(
+          *registry_);
+  return &family.Add(Bounded(family, extra));
 }
 
 prometheus::Gauge* Metrics::Gauge(const std::string& name,
                                   const std::string& help,
                                   const Labels& extra) {
-  return &prometheus::BuildGauge()
-              .Name(name)
-              .Help(help)
-              .Labels(labels_)
-              .Register(*registry_)
-              .Add(extra);
+  auto& family =
+      prometheus::BuildGauge().Name(name).Help(help).Labels(labels_).Register(
+          *registry_);
+  return &family.Add(Bounded(family, extra));
 }
 
 void Metrics::RemoveGauge(const std::string& name, const std::string& help,
@@ -90,12 +107,12 @@ prometheus::Histogram* Metrics::Histogram(const std::string& name,
                                           const std::string& help,
                                           const Buckets& buckets,
                                           const Labels& extra) {
-  return &prometheus::BuildHistogram()
-              .Name(name)
-              .Help(help)
-              .Labels(labels_)
-              .Register(*registry_)
-              .Add(extra, buckets);
+  auto& family = prometheus::BuildHistogram()
+                     .Name(name)
+                     .Help(help)
+                     .Labels(labels_)
+                     .Register(*registry_);
+  return &family.Add(Bounded(family, extra), buckets);
 }
 
 std::string Metrics::Text() const {

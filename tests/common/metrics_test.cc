@@ -124,5 +124,23 @@ TEST(MetricsTest, BucketEdgesRise) {
   }
 }
 
+// Labels that come from outside cannot fill the memory of a scraper.
+TEST(MetricsTest, MembersOfAFamilyAreBounded) {
+  Metrics metrics(Labels{{"role", "router"}});
+  const auto counter = [&](int i) {
+    return metrics.Counter("baton_things_total", "Things.",
+                           {{"peer", absl::StrCat("p", i)}});
+  };
+  for (int i = 0; i < 1200; ++i) counter(i)->Increment();
+  // Those that there are stay what they are.
+  EXPECT_NE(counter(3), counter(4));
+  EXPECT_EQ(counter(1100), counter(1101));
+  counter(3)->Increment();
+  const std::string text = metrics.Text();
+  EXPECT_THAT(text, HasSubstr("{role=\"router\",peer=\"p3\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("{role=\"router\",peer=\"other\"} 200\n"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("\"p1100\"")));
+}
+
 }  // namespace
 }  // namespace baton::metrics

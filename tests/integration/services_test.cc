@@ -105,6 +105,51 @@ TEST_F(ServicesTest, MetricsCountWhatWasDone) {
             absl::StatusCode::kUnavailable);
 }
 
+// What the endpoint picker of the Gateway API Inference Extension reads of
+// workers, and public dashboards of vLLM of the whole.
+TEST(MetricsCompatTest, TheNamesOfVllmAreThereWhenAskedFor) {
+  const ScratchDir scratch;
+  const std::string model_dir = scratch.path() + "/model";
+  ASSERT_TRUE(WriteTinyModel(model_dir).ok());
+  const Flags compat = {"--metrics-compat", "vllm"};
+  Cluster cluster(model_dir);
+  const absl::Status started = cluster.Start(
+      {.prefill = {compat}, .decode = {compat}, .router = compat});
+  ASSERT_TRUE(started.ok()) << started;
+  const auto stub = cluster.MakeStub();
+  const Answer answer =
+      Generate(*stub, GreedyRequest({1, 2, 3, 4, 5}, 8), kPatience);
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  const auto metrics = [&](const std::string& name) {
+    const auto text = HttpGet(cluster.Address(name, "metrics"), "/metrics");
+    EXPECT_TRUE(text.ok()) << name << ": " << text.status();
+    return text.ok() ? *text : "";
+  };
+  for (const char* worker : {"prefill-0", "decode-0"}) {
+    const std::string text = metrics(worker);
+    for (const char* name :
+         {"vllm:num_requests_running{engine=\"0\",model_name=\"model\"}",
+          "vllm:num_requests_waiting{engine=\"0\",model_name=\"model\"}",
+          "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"model\"}",
+          "vllm:cache_config_info{block_size=\"16\","}) {
+      EXPECT_THAT(text, HasSubstr(name)) << worker;
+    }
+  }
+  const std::string router = metrics("router");
+  EXPECT_EQ(MetricValue(router, "vllm:generation_tokens_total"), 8);
+  for (const char* name :
+       {"vllm:time_to_first_token_seconds_bucket{",
+        "vllm:inter_token_latency_seconds_bucket{",
+        "vllm:e2e_request_latency_seconds_count{",
+        "vllm:request_queue_time_seconds_sum{", "finished_reason=\"length\""}) {
+    EXPECT_THAT(router, HasSubstr(name));
+  }
+  // The same numbers, at the router's HTTP port.
+  const auto at_http = HttpGet(cluster.Address("router", "http"), "/metrics");
+  ASSERT_TRUE(at_http.ok()) << at_http.status();
+  EXPECT_EQ(MetricValue(*at_http, "vllm:generation_tokens_total"), 8);
+}
+
 // A query over a cluster's metrics joins them by the label.
 TEST(MetricsLabelsTest, AllProcessesOfAGgufFileNameItTheSame) {
   const ScratchDir scratch;
