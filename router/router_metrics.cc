@@ -161,6 +161,7 @@ void RouterMetrics::MakeCounters() {
   AdmissionCounter("accepted", "ok");
   for (const char* reason : kRejections) AdmissionCounter("rejected", reason);
   for (const char* reason : kRecomputations) RecomputeCounter(reason);
+  for (const char* result : {"found", "none", "failed"}) LookedUp(result, 0);
   for (const RequestClass request_class : kClasses) {
     for (const bool met : {true, false}) {
       TargetsCounter(request_class, met);

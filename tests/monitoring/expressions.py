@@ -13,11 +13,12 @@ COMPARISON = re.compile(r'"(?:\\.|[^"\\])*"|\{[^}]*\}|(==|!=|>=|<=|>|<)')
 
 
 def without_thresholds(expression):
-    """Each comparison says 0 or 1 where it would leave a series out, so that an
-    alert's expression has a value as long as its metrics and labels fit."""
+    """Each comparison says 0 or 1 where it would leave a series out, and what
+    there shall not be is there, so that an alert's expression has a value as long
+    as its metrics and labels fit."""
     def replaced(match):
         return f"{match[1]} bool" if match[1] else match[0]
-    return COMPARISON.sub(replaced, expression)
+    return COMPARISON.sub(replaced, expression).replace(" unless ", " and ")
 
 
 def panels(board):

@@ -44,6 +44,8 @@ class LiveTest(unittest.TestCase):
         cls.cluster = Cluster(
             os.environ["BATON_BIN_DIR"], cls.folder.name,
             router_flags=["--placement", "cost-model", "--local-prefill", "off",
+                          # A collector that is not there.
+                          "--otlp-endpoint", "http://127.0.0.1:9",
                           "--ttft-target-ms", "60000",
                           "--itl-target-ms", "60000"])
         cls.addClassCleanup(cls.cluster.stop)
