@@ -218,7 +218,7 @@ def data_source_variable():
         "name": "datasource", "label": "Data source", "type": "datasource",
         "query": "prometheus", "refresh": 1, "hide": 0, "multi": False,
         "includeAll": False, "options": [], "regex": "", "skipUrlSync": False,
-        "current": {},
+        "current": {"selected": False, "text": "default", "value": "default"},
     }
 
 
@@ -226,7 +226,7 @@ def label_variable(name, label, query):
     """Values of a label. `All` also means: without that label."""
     return {
         "name": name, "label": label, "type": "query",
-        "datasource": DATASOURCE, "definition": query,
+        "datasource": DATASOURCE,
         "query": {"qryType": 1, "query": query, "refId": name},
         "refresh": 2, "hide": 0, "sort": 1, "multi": True, "includeAll": True,
         "allValue": ".*", "options": [], "regex": "", "skipUrlSync": False,

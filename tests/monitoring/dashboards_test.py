@@ -151,8 +151,7 @@ class NamesTest(unittest.TestCase):
             self.texts[path.name] = "\n".join(
                 [target["expr"] for panel in panels(board)
                  for target in panel.get("targets", [])] +
-                [one.get("definition", "")
-                 for one in board["templating"]["list"]])
+                [str(one["query"]) for one in board["templating"]["list"]])
         # What others of deploy/ ask Prometheus for.
         for pattern in ("kubernetes/**/*.yaml", "kubernetes/**/*.yml",
                         "docker/**/*.yml", "docker/**/*.yaml"):
