@@ -60,6 +60,26 @@ export function signalProblems(manifests) {
   return problems;
 }
 
+// HorizontalPodAutoscalers ask for the metric that prometheus-adapter is told to
+// make, and it makes it of what the rules record.
+export function adapterProblems(manifests) {
+  const file = join(kubernetes, "components/autoscaling-hpa/prometheus-adapter-values.yaml");
+  const [rule, ...more] = parse(readFileSync(file, "utf8")).rules.external;
+  const problems = [];
+  if (more.length > 0) problems.push("more than one rule");
+  if (!rule.seriesQuery.includes('__name__="baton:scale:pressure"')) {
+    problems.push(`another series: ${rule.seriesQuery}`);
+  }
+  for (const hpa of ofKind(manifests, "HorizontalPodAutoscaler")) {
+    for (const { external } of hpa.spec.metrics) {
+      if (external.metric.name !== rule.name.as) {
+        problems.push(`${hpa.metadata.name}: nobody makes ${external.metric.name}`);
+      }
+    }
+  }
+  return problems;
+}
+
 // Names in the rules that neither docs/metrics.md nor another rule has.
 export function metricProblems() {
   const documented = readFileSync(join(source, "docs/metrics.md"), "utf8");

@@ -44,17 +44,6 @@ function withComponents(name, components) {
   return kustomize(folder);
 }
 
-// Whether this kubectl knows components: from 1.21 on.
-export function kubectlVersion() {
-  const done = spawnSync("kubectl", ["version", "--client", "-o", "json"], {
-    encoding: "utf8",
-    timeout: 60_000,
-  });
-  if (done.error !== undefined || done.status !== 0) return null;
-  const version = JSON.parse(done.stdout).clientVersion;
-  return { major: parseInt(version.major), minor: parseInt(version.minor) };
-}
-
 // Name of each overlay, and of each component over the base, to its manifests.
 export function renderAll() {
   const folders = (path) => readdirSync(join(kubernetes, path)).sort();
