@@ -85,7 +85,7 @@ class Cluster:
     their metrics, as `baton up --prometheus-targets` writes it."""
 
     def __init__(self, binaries, folder, prefill=2, decode=2, router_flags=(),
-                 kv_memory="32MiB"):
+                 kv_memory="32MiB", transport="auto"):
         self.folder = pathlib.Path(folder)
         self.processes, self.metrics = {}, {}
         self.commands, self.grpc = {}, {}
@@ -98,7 +98,7 @@ class Cluster:
             for pool, name in names:
                 self._start(binaries, pool, name, [
                     "--model", model, "--threads", "1",
-                    "--kv-memory", kv_memory])
+                    "--kv-memory", kv_memory, "--transport", transport])
             for pool, name in names:
                 ready = self.processes[name].ready()
                 self.metrics[name] = ready["metrics"]

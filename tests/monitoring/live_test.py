@@ -42,7 +42,7 @@ class LiveTest(unittest.TestCase):
         cls.folder = scratch()
         cls.addClassCleanup(cls.folder.cleanup)
         cls.cluster = Cluster(
-            os.environ["BATON_BIN_DIR"], cls.folder.name,
+            os.environ["BATON_BIN_DIR"], cls.folder.name, transport="ucx",
             router_flags=["--placement", "cost-model", "--local-prefill", "off",
                           # A collector that is not there.
                           "--otlp-endpoint", "http://127.0.0.1:9",
