@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "baton/v1/worker.pb.h"
 #include "router/discovery/worker_discovery.h"
@@ -119,12 +120,14 @@ class Cluster final {
   void Add(scheduling::WorkerRole role, const std::string& address, int source,
            absl::Time now);
   void AddSource(scheduling::WorkerRole role, const std::string& target);
-  // The peer of that address; -1: none.
-  int FindPeer(scheduling::WorkerRole role, const std::string& address) const;
+  // Those of a role, by address.
+  absl::flat_hash_map<std::string, int> PeersOf(
+      scheduling::WorkerRole role) const;
   // Whether any source of its role has the peer's address.
   bool Listed(int index) const;
-  void TakeListed(int source, absl::Time now);
-  void TakeUnlisted(int source, bool any_listed, absl::Time now);
+  // Return whether something has changed.
+  bool TakeListed(int source, absl::Time now);
+  bool TakeUnlisted(int source, bool any_listed, absl::Time now);
   // Drops who is not in DNS any more and is not needed.
   void DropUnlisted(absl::Time now);
   void Remove(int index, absl::Time now);

@@ -59,33 +59,42 @@ void Cluster::TakeFound(const FoundWorkers& found, absl::Time now) {
   }
   registry_.SetSource(source.role, source.target.text, failure);
   if (!status.ok() && !none) return;
+  bool changed = false;
   if (status.ok()) {
     source.listed.clear();
     source.listed.insert(found.addresses->begin(), found.addresses->end());
-    TakeListed(found.source, now);
+    changed = TakeListed(found.source, now);
   }
-  TakeUnlisted(found.source, /*any_listed=*/status.ok(), now);
-  UpdateGauges(now);
+  changed |= TakeUnlisted(found.source, /*any_listed=*/status.ok(), now);
+  if (changed) UpdateGauges(now);
 }
 
-void Cluster::TakeListed(int source_index, absl::Time now) {
+bool Cluster::TakeListed(int source_index, absl::Time now) {
   Source& source = sources_[source_index];
+  const auto known = PeersOf(source.role);
+  auto num_workers = static_cast<size_t>(
+      std::count_if(peers_.begin(), peers_.end(),
+                    [](const Peer& peer) { return peer.link != nullptr; }));
+  bool changed = false;
   for (const std::string& address : source.listed) {
-    const int index = FindPeer(source.role, address);
-    if (index < 0) {
-      if (registry_.workers().size() >= kMaxWorkers) {
+    const auto it = known.find(address);
+    if (it == known.end()) {
+      if (num_workers >= kMaxWorkers) {
         LOG_IF(ERROR, !source.too_many)
             << source.target.text << " has " << address << " and more, but "
             << kMaxWorkers << " workers are the most; they are ignored";
         source.too_many = true;
-        return;
+        continue;
       }
       LOG(INFO) << source.target.text << " has a new "
                 << scheduling::WorkerRoleName(source.role) << " worker at "
                 << address;
       Add(source.role, address, source_index, now);
+      ++num_workers;
+      changed = true;
       continue;
     }
+    const int index = it->second;
     Peer& peer = peers_[index];
     // The operator named it, too; or it leaves, and comes back when it has.
     if (peer.source < 0 || peer.leaving) continue;
@@ -95,10 +104,13 @@ void Cluster::TakeListed(int source_index, absl::Time now) {
     LOG(INFO) << source.target.text << " has " << registry_.Describe(index)
               << " again";
     registry_.SetWithdrawn(index, false, now);
+    changed = true;
   }
+  return changed;
 }
 
-void Cluster::TakeUnlisted(int source, bool any_listed, absl::Time now) {
+bool Cluster::TakeUnlisted(int source, bool any_listed, absl::Time now) {
+  bool changed = false;
   for (size_t i = 0; i < peers_.size(); ++i) {
     const int index = static_cast<int>(i);
     Peer& peer = peers_[index];
@@ -116,7 +128,9 @@ void Cluster::TakeUnlisted(int source, bool any_listed, absl::Time now) {
               << registry_.Describe(index)
               << " any more: it gets no new requests";
     registry_.SetWithdrawn(index, true, now);
+    changed = true;
   }
+  return changed;
 }
 
 void Cluster::DropUnlisted(absl::Time now) {
@@ -159,13 +173,14 @@ void Cluster::Remove(int index, absl::Time now) {
   peers_[index] = Peer();
 }
 
-int Cluster::FindPeer(WorkerRole role, const std::string& address) const {
+absl::flat_hash_map<std::string, int> Cluster::PeersOf(WorkerRole role) const {
+  absl::flat_hash_map<std::string, int> peers;
   const std::vector<WorkerRegistry::Worker>& workers = registry_.workers();
-  const auto it = std::find_if(
-      workers.begin(), workers.end(), [&](const WorkerRegistry::Worker& w) {
-        return !w.removed && w.role == role && w.address == address;
-      });
-  return it == workers.end() ? -1 : static_cast<int>(it - workers.begin());
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (workers[i].removed || workers[i].role != role) continue;
+    peers.emplace(workers[i].address, static_cast<int>(i));
+  }
+  return peers;
 }
 
 bool Cluster::Listed(int index) const {
