@@ -145,8 +145,8 @@ class SmallWorker final {
   }
   ~SmallWorker() { transport_->Stop(); }
 
-  void Reserve(uint64_t attempt, int prompt, uint32_t output,
-               bool local = true) {
+  void Reserve(uint64_t attempt, int prompt, uint32_t output, bool local = true,
+               v1::RequestClass request_class = v1::REQUEST_CLASS_INTERACTIVE) {
     v1::RouterMessage message;
     v1::Reserve* reserve = message.mutable_reserve();
     reserve->set_attempt(attempt);
@@ -158,6 +158,7 @@ class SmallWorker final {
     }
     spec->set_prompt_length(static_cast<uint32_t>(prompt));
     spec->set_max_output_tokens(output);
+    spec->set_request_class(request_class);
     spec->mutable_sampling()->set_top_p(1);
     spec->mutable_sampling()->set_repetition_penalty(1);
     Send(std::move(message));
@@ -294,6 +295,17 @@ TEST(BlockGrowthLoopsTest, ACancelGivesTheHostsMemoryBack) {
   EXPECT_EQ(worker.swapped(), 0);
   EXPECT_EQ(worker.metrics().swapped_bytes->Value(), 0);
   EXPECT_FALSE(worker.said.outcomes.contains(2));
+}
+
+TEST(BlockGrowthLoopsTest, BatchGivesWayFirstHoweverOld) {
+  SmallWorker worker(7, 0);
+  worker.Reserve(1, 30, 60, /*local=*/true, v1::REQUEST_CLASS_BATCH);
+  worker.Turn();
+  worker.Reserve(2, 30, 60);
+  worker.Turn(80);
+  EXPECT_EQ(worker.said.outcomes[1].failure(), v1::FAILURE_KIND_PREEMPTED);
+  EXPECT_TRUE(worker.said.outcomes[2].ok());
+  EXPECT_EQ(worker.said.tokens[2], Undisturbed(2, 30, 60));
 }
 
 // A newcomer must leave a block for each that may grow.

@@ -14,8 +14,9 @@
 namespace baton::worker {
 namespace {
 
-constexpr int kBlocks = 14;
-constexpr uint32_t kOutput = 90;
+// A stream takes 32 blocks in the end, and another one three to begin with.
+constexpr int kBlocks = 34;
+constexpr uint32_t kOutput = 470;
 
 class PreemptionLoopsTest : public WorkerLoopsTest {
  protected:
@@ -27,14 +28,15 @@ class PreemptionLoopsTest : public WorkerLoopsTest {
     int preempted = 0;
   };
 
-  void StartSmall(int64_t swap_memory, double swap_seconds = 60) {
+  void StartSmall(int64_t swap_memory, double swap_seconds = 60,
+                  int blocks = kBlocks) {
     WorkerOptions decode = Options("decode-0");
     // Of the tiny model, as the first of these workers says.
     WorkerOptions large = Options("large");
     large_worker_ =
         std::make_unique<InProcessWorker>(v1::WORKER_ROLE_DECODE, large);
     decode.engine.kv_memory_bytes =
-        kBlocks * large_worker_->engine()->kv_layout().block_bytes();
+        blocks * large_worker_->engine()->kv_layout().block_bytes();
     decode.output_reserve = 8;
     decode.swap_memory_bytes = swap_memory;
     decode.swap_seconds = swap_seconds;
@@ -162,23 +164,14 @@ TEST_F(PreemptionLoopsTest, WhoWaitsTooLongInTheHostsMemoryGoesBack) {
   ExpectAllFree();
 }
 
-TEST_F(PreemptionLoopsTest, BatchGivesWayFirst) {
-  StartSmall(/*swap_memory=*/0);
-  std::vector<Stream> streams = Streams(2);
-  streams[0].spec.set_request_class(v1::REQUEST_CLASS_BATCH);
-  RunAll(&streams);
-  EXPECT_GT(streams[0].preempted, 0);
-  EXPECT_EQ(streams[1].preempted, 0);
-  ExpectRightAnswers(streams);
-}
-
 TEST_F(PreemptionLoopsTest, WhatCouldNeverEndIsRefusedForGood) {
-  StartSmall(/*swap_memory=*/0);
-  SendReserve(1, Spec(40, kBlocks * 16 - 40 + 2), /*local=*/true);
+  constexpr int kFew = 14;
+  StartSmall(/*swap_memory=*/0, /*swap_seconds=*/0, kFew);
+  SendReserve(1, Spec(40, kFew * 16 - 40 + 2), /*local=*/true);
   EXPECT_EQ(decode_->AwaitRefusal(1).reason(), v1::REFUSAL_REASON_TOO_LARGE);
   // One less needs all of them, and gets them one by one.
   Stream stream;
-  stream.spec = Spec(40, kBlocks * 16 - 40 + 1);
+  stream.spec = Spec(40, kFew * 16 - 40 + 1);
   std::vector<Stream> streams = {stream};
   RunAll(&streams);
   ExpectRightAnswers(streams);
@@ -189,13 +182,11 @@ TEST_F(PreemptionLoopsTest, WhatWasHandedOverGivesWayToo) {
   WorkerOptions decode = Options("decode-0");
   Start();
   decode.engine.kv_memory_bytes =
-      40 * decode_worker_->engine()->kv_layout().block_bytes();
+      kBlocks * decode_worker_->engine()->kv_layout().block_bytes();
   decode.output_reserve = 8;
   Start(Options("prefill-0"), decode);
-  // Long, so that none is done before the other has begun; 28 blocks each.
   std::vector<Stream> streams = Streams(2);
   for (const uint64_t attempt : {10, 11}) {
-    streams[attempt - 10].spec.set_max_output_tokens(400);
     SendReserve(attempt, streams[attempt - 10].spec);
     SendPrefill(attempt, streams[attempt - 10].spec);
   }
@@ -206,7 +197,7 @@ TEST_F(PreemptionLoopsTest, WhatWasHandedOverGivesWayToo) {
   EXPECT_EQ(preempted.failure(), v1::FAILURE_KIND_PREEMPTED);
   EXPECT_TRUE(preempted.retryable());
   EXPECT_EQ(prefill_->AwaitTokens(10, 1).size(), 1u);
-  EXPECT_EQ(decode_->AwaitTokens(10, 399).size(), 399u);
+  EXPECT_EQ(decode_->AwaitTokens(10, kOutput - 1).size(), kOutput - 1);
   EXPECT_TRUE(decode_->AwaitOutcome(10).ok());
   ExpectAllBlocksFree();
 }
