@@ -1,6 +1,7 @@
 #include "scheduling/step_cost.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "common/log.h"
@@ -8,10 +9,15 @@
 namespace baton::scheduling {
 namespace {
 
-// Old steps of streams lose half of their weight in about 70 others, those with
-// prompts, which are fewer, in about 23.
-constexpr double kForgetStreams = 0.99;
-constexpr double kForgetPrompts = 0.97;
+// A step loses half of its weight in about 35 of its own kind, or in about 1400
+// of others.
+constexpr double kForgetting = 0.98;
+constexpr double kForgetOthers = 0.9995;
+// When steps take so much longer or less than is predicted, on average and
+// relative to the longer time, the machine is another: what other kinds told
+// before is forgotten quickly.
+constexpr double kDrifted = 0.2;
+constexpr double kForgetDrifted = 0.9;
 // How much staying where one is weighs against the steps, relative to them: it
 // decides in directions that no step tells anything of, and in no others.
 constexpr double kStay = 1e-6;
@@ -120,7 +126,11 @@ StepCostModel::Vector StepCostModel::Features(const StepShape& shape) {
 void StepCostModel::Observe(const StepShape& shape, double seconds) {
   if (!(seconds > 0) || shape.tokens <= 0) return;
   if (cost_.known()) {
-    const double miss = std::abs(seconds - cost_.Seconds(shape)) / seconds;
+    const double predicted = cost_.Seconds(shape);
+    drift_ = kErrorForgetting * drift_ + (1 - kErrorForgetting) *
+                                             (seconds - predicted) /
+                                             std::max(seconds, predicted);
+    const double miss = std::abs(seconds - predicted) / seconds;
     error_ = error_ == 0
                  ? miss
                  : kErrorForgetting * error_ + (1 - kErrorForgetting) * miss;
@@ -130,32 +140,38 @@ void StepCostModel::Observe(const StepShape& shape, double seconds) {
   // that streams wait for.
   Vector x = Features(shape);
   for (double& value : x) value *= unit_ / seconds;
-  if (shape.tokens > shape.sequences) {
-    Fit(x, 1, kForgetPrompts, &prompts_);
-  } else {
-    Fit(x, 1, kForgetStreams, &streams_);
-  }
+  Fit(x, 1, KindOf(shape));
   if (++steps_ >= kStepsToKnow) Publish();
 }
 
-void StepCostModel::Fit(const Vector& x, double y, double forgetting,
-                        Evidence* kind) {
-  for (size_t i = 0; i < kTerms; ++i) {
-    for (size_t j = 0; j < kTerms; ++j) {
-      kind->squares[i][j] = forgetting * kind->squares[i][j] + x[i] * x[j];
-    }
-    kind->products[i] = forgetting * kind->products[i] + x[i] * y;
-  }
+size_t StepCostModel::KindOf(const StepShape& shape) {
+  if (shape.tokens > shape.sequences) return 0;
+  const auto power =
+      static_cast<size_t>(std::bit_width(static_cast<uint64_t>(shape.tokens)));
+  return std::min(power, kKinds - 1);
+}
+
+void StepCostModel::Fit(const Vector& x, double y, size_t kind) {
+  const double keep_others =
+      std::abs(drift_) > kDrifted ? kForgetDrifted : kForgetOthers;
   Matrix squares{};
   Vector products{};
-  double trace = 0;
-  for (size_t i = 0; i < kTerms; ++i) {
-    for (size_t j = 0; j < kTerms; ++j) {
-      squares[i][j] = prompts_.squares[i][j] + streams_.squares[i][j];
+  for (size_t k = 0; k < kKinds; ++k) {
+    Evidence& evidence = evidence_[k];
+    const double keep = k == kind ? kForgetting : keep_others;
+    const double add = k == kind ? 1 : 0;
+    for (size_t i = 0; i < kTerms; ++i) {
+      for (size_t j = 0; j < kTerms; ++j) {
+        evidence.squares[i][j] =
+            keep * evidence.squares[i][j] + add * x[i] * x[j];
+        squares[i][j] += evidence.squares[i][j];
+      }
+      evidence.products[i] = keep * evidence.products[i] + add * x[i] * y;
+      products[i] += evidence.products[i];
     }
-    products[i] = prompts_.products[i] + streams_.products[i];
-    trace += squares[i][i];
   }
+  double trace = 0;
+  for (size_t i = 0; i < kTerms; ++i) trace += squares[i][i];
   const double stay = kStay * trace / kTerms;
   for (size_t i = 0; i < kTerms; ++i) {
     squares[i][i] += stay;

@@ -14,10 +14,11 @@
 // the negative one away would leave the other too large. What steps do not tell
 // stays as it was.
 //
-// Steps with prompts and steps of streams alone are forgotten apart, each when
-// others of their kind come: a worker takes hundreds of steps of streams
-// between two prompts, and what the noise of those says of a prompt is worth
-// nothing beside one prompt that was measured.
+// Steps of different kinds (with prompts; of one stream, of two or three, of
+// four to seven, ...) are forgotten apart, each when others of their kind come:
+// a worker takes hundreds of steps of few streams between two prompts or two
+// bursts, and what the noise of those says of a prompt or of many streams is
+// worth nothing beside one that was measured.
 //
 // Pure: the caller measures. One thread.
 #pragma once
@@ -74,6 +75,8 @@ class StepCostModel final {
 
  private:
   static constexpr size_t kTerms = 4;
+  // Prompts, and streams by the power of two: up to 1, 3, 7, ..., 127, more.
+  static constexpr size_t kKinds = 9;
   using Vector = std::array<double, kTerms>;
 
   using Matrix = std::array<Vector, kTerms>;
@@ -86,16 +89,18 @@ class StepCostModel final {
     Vector products{};
   };
 
-  void Fit(const Vector& x, double y, double forgetting, Evidence* kind);
+  static size_t KindOf(const StepShape& shape);
+  void Fit(const Vector& x, double y, size_t kind);
   void Publish();
 
   double unit_ = 0;   // seconds of the first step
   Vector weights_{};  // in units
-  Evidence prompts_;
-  Evidence streams_;
+  std::array<Evidence, kKinds> evidence_{};
   int64_t steps_ = 0;
   StepCost cost_;
   double error_ = 0;
+  // As error_, by sign: more than 0 when steps take longer than predicted.
+  double drift_ = 0;
 };
 
 }  // namespace baton::scheduling

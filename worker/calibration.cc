@@ -97,17 +97,19 @@ scheduling::StepCostModel Calibrate(const CalibrationOptions& options,
   const std::vector<Shape> shapes = {
       {1, kStreamContext, 1},
       {4, kStreamContext, 1},
+      {16, kStreamContext, 1},
       {1, 0, 16},
       {1, 0, 64},
       {1, 0, 256},
   };
   for (const Shape& shape : shapes) {
+    const int32_t tokens = shape.sequences * shape.tokens;
     if (!steps.Fits(shape.sequences, shape.computed + shape.tokens) ||
-        shape.sequences * shape.tokens > options.token_budget) {
+        tokens > options.token_budget) {
       continue;
     }
-    // At worst a step takes as long as its tokens one by one.
-    const double expected = last * shape.tokens / last_tokens;
+    // Between what memory bounds (no longer) and what computing does.
+    const double expected = last * std::max(1.0, 0.5 * tokens / last_tokens);
     if (expected > absl::ToDoubleSeconds(options.longest_step)) break;
     const StepPlan plan =
         steps.Plan(shape.sequences, shape.computed, shape.tokens);
@@ -116,7 +118,7 @@ scheduling::StepCostModel Calibrate(const CalibrationOptions& options,
       best = std::min(best, run(plan));
     }
     last = best;
-    last_tokens = shape.tokens;
+    last_tokens = tokens;
     // So often that a real step or two do not outweigh them.
     for (int i = 0; i < kRepetitions; ++i) {
       model.Observe(scheduling::ShapeOf(plan), best);
