@@ -63,7 +63,7 @@ struct UpOptions {
   std::string program;
 };
 
-absl::Time Now() { return Clock::Monotonic()->Now(); }
+absl::Time ClockNow() { return Clock::Monotonic()->Now(); }
 
 int UsableCpus() {
   cpu_set_t set;
@@ -231,7 +231,7 @@ class Up final {
         return absl::OkStatus();
       }
       const ClusterEvent event =
-          cluster_.Next(std::min(deadline, Now() + kJoinPoll));
+          cluster_.Next(std::min(deadline, ClockNow() + kJoinPoll));
       if (event.kind == ClusterEvent::Kind::kStopSignal) {
         return absl::CancelledError();
       }
@@ -239,7 +239,7 @@ class Up final {
         return absl::UnavailableError(
             DescribeExit(cluster_.member(event.member)));
       }
-      if (Now() < deadline) continue;
+      if (ClockNow() < deadline) continue;
       return absl::DeadlineExceededError(absl::StrFormat(
           "after --start-timeout %g s the router had joined %d of %d prefill "
           "and %d of %d decode workers; the last lines of its log:\n%s",
@@ -311,7 +311,7 @@ class Up final {
     }
     std::printf("  %-10s pid %-7d ready in %5.2f s%s\n",
                 member.process->name().c_str(), member.process->pid(),
-                absl::ToDoubleSeconds(Now() - member.started),
+                absl::ToDoubleSeconds(ClockNow() - member.started),
                 addresses.c_str());
     std::fflush(stdout);
   }
@@ -322,7 +322,7 @@ class Up final {
         "decode workers.\n\nTalk to it:\n  %s generate%s \"Once upon a "
         "time\"\n  http://%s/      console\n  http://%s/v1    OpenAI API\n"
         "Logs: %s\nCtrl-C stops it.\n",
-        absl::ToDoubleSeconds(Now() - started_), model_.name().c_str(),
+        absl::ToDoubleSeconds(ClockNow() - started_), model_.name().c_str(),
         model_.architecture().c_str(), model_.max_context(),
         model_.num_prefill_workers(), model_.num_decode_workers(),
         options_.program.c_str(),
@@ -346,7 +346,7 @@ class Up final {
   }
 
   const UpOptions options_;
-  const absl::Time started_ = Now();
+  const absl::Time started_ = ClockNow();
   LocalCluster cluster_;
   const LogDir log_dir_;
   std::string address_;

@@ -46,7 +46,7 @@ struct RouterOptions {
   RouterLoop::Options loop;
   FrontDoor::Options door;
   GenerateCall::Options call;
-  // "least-load" or "cost-model".
+  // One of scheduling::PlacementPolicyNames().
   std::string placement = scheduling::kDefaultPlacementPolicy;
   // The OpenAI API, health and the console; an empty address: not served.
   http::HttpServer::Options http;

@@ -98,6 +98,10 @@ absl::Status Cluster::StartRouter(const std::vector<std::string>& prefill,
                                   const std::vector<std::string>& decode,
                                   const Flags& flags) {
   Flags all = flags;
+  // Tests want hand-offs; the default leaves them out where they do not pay.
+  if (!absl::c_linear_search(flags, "--placement")) {
+    all.insert(all.end(), {"--placement", "least-load"});
+  }
   for (const std::string& name : prefill) {
     all.insert(all.end(), {"--prefill", Address(name, "grpc")});
   }

@@ -97,7 +97,9 @@ class UpTest : public testing::Test {
   }
 
   void Start(Flags flags = {}) {
-    flags.insert(flags.end(), {"--model", model_dir_});
+    // With the default a story needs no hand-off.
+    flags.insert(flags.end(),
+                 {"--model", model_dir_, "--placement", "least-load"});
     up_ = Launch(flags);
     const absl::Status ready = up_->WaitReady(kPatience);
     ASSERT_TRUE(ready.ok()) << ready;

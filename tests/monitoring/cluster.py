@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import textwrap
 import threading
 import time
 import urllib.error
@@ -205,6 +206,13 @@ def fetch(address, path, **query):
         return error.read().decode()
 
 
+def autoscaling_rules():
+    """Those of deploy/kubernetes, which are a resource there, as a rule file."""
+    resource = (ROOT / "deploy" / "kubernetes" / "components" /
+                "autoscaling-rules" / "pressure.yaml").read_text()
+    return textwrap.dedent(resource.split("\nspec:\n")[1])
+
+
 def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -224,6 +232,8 @@ class Prometheus:
                      *PROMETHEUS.glob("rules/*.yml")]:
             (home / path.relative_to(PROMETHEUS)).write_text(
                 rewrite(path.read_text()))
+        (home / "rules" / "autoscaling.yml").write_text(
+            rewrite(autoscaling_rules()))
         cluster.write_targets(home / "targets" / "cluster.json")
         self.address = f"127.0.0.1:{free_port()}"
         self.log = open(self.folder / "prometheus.log", "wb")

@@ -30,7 +30,7 @@ def hurry(text):
     text = re.sub(r"\[\d+[smhd]\]", f"[{WINDOW}]", text)
     text = re.sub(r"^( +for: )\d+[smh]$", rf"\g<1>{ALERT_AFTER}", text,
                   flags=re.MULTILINE)
-    text = re.sub(r"(_interval: )\d+s", rf"\g<1>{INTERVAL}", text)
+    text = re.sub(r"(\b|_)(interval: )\d+s", rf"\g<1>\g<2>{INTERVAL}", text)
     return text.replace(f"scrape_interval: {INTERVAL}",
                         f"scrape_interval: {INTERVAL}\n"
                         f"  scrape_timeout: {INTERVAL}")
@@ -88,7 +88,9 @@ class LiveTest(unittest.TestCase):
         self.assertGreater(len(rules), 30)
         for rule in rules:
             with self.subTest(rule["name"]):
-                self.value(rule["name"])
+                labels = ",".join(f'{name}="{value}"' for name, value
+                                  in rule.get("labels", {}).items())
+                self.value(f"{rule['name']}{{{labels}}}")
 
     def test_alerts_would_see_something(self):
         rules = self.rules("alerting")

@@ -13,10 +13,10 @@ namespace baton::worker {
 namespace {
 
 // Takes the time that a cost says, by a clock that it moves.
-class TimedEngine final : public engine::Engine {
+class ClockedEngine final : public engine::Engine {
  public:
-  TimedEngine(const scheduling::StepCost& cost, int32_t num_blocks,
-              int32_t max_position)
+  ClockedEngine(const scheduling::StepCost& cost, int32_t num_blocks,
+                int32_t max_position)
       : cost_(cost) {
     layout_.num_blocks = num_blocks;
     model_.max_position = max_position;
@@ -73,7 +73,7 @@ constexpr scheduling::StepCost kCost = {
     .fixed = 0.01, .per_token = 0.001, .per_context_token = 1e-7};
 
 TEST(CalibrationTest, FindsWhatStreamsAndPromptsCost) {
-  TimedEngine engine(kCost, 1000, 2048);
+  ClockedEngine engine(kCost, 1000, 2048);
   const scheduling::StepCostModel model =
       Calibrate({}, &engine, engine.clock());
   ASSERT_TRUE(model.cost().known());
@@ -88,26 +88,26 @@ TEST(CalibrationTest, FindsWhatStreamsAndPromptsCost) {
 }
 
 TEST(CalibrationTest, KeepsWithinTheTokenBudget) {
-  TimedEngine engine(kCost, 1000, 2048);
+  ClockedEngine engine(kCost, 1000, 2048);
   EXPECT_TRUE(
       Calibrate({.token_budget = 20}, &engine, engine.clock()).cost().known());
   EXPECT_EQ(engine.most_tokens(), 16);
 }
 
 TEST(CalibrationTest, KeepsWithinKvMemoryAndContext) {
-  TimedEngine one_block(kCost, 1, 2048);
+  ClockedEngine one_block(kCost, 1, 2048);
   EXPECT_TRUE(Calibrate({}, &one_block, one_block.clock()).cost().known());
   EXPECT_EQ(one_block.most_tokens(), 16);
-  TimedEngine short_context(kCost, 1000, 70);
+  ClockedEngine short_context(kCost, 1000, 70);
   Calibrate({}, &short_context, short_context.clock());
   EXPECT_EQ(short_context.most_tokens(), 64);
 }
 
 TEST(CalibrationTest, LeavesOutWhatWouldTakeLong) {
-  TimedEngine engine({.fixed = 0.1, .per_token = 0.1}, 1000, 2048);
+  ClockedEngine engine({.fixed = 0.1, .per_token = 0.1}, 1000, 2048);
   Calibrate({}, &engine, engine.clock());
   EXPECT_EQ(engine.most_tokens(), 4);
-  TimedEngine slow({.fixed = 10}, 1000, 2048);
+  ClockedEngine slow({.fixed = 10}, 1000, 2048);
   EXPECT_FALSE(Calibrate({}, &slow, slow.clock()).cost().known());
   EXPECT_EQ(slow.steps(), 2);
 }
