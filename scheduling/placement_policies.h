@@ -12,7 +12,7 @@
 
 namespace baton::scheduling {
 
-inline constexpr char kDefaultPlacementPolicy[] = "least-load";
+inline constexpr char kDefaultPlacementPolicy[] = "cost-model";
 
 // "least-load", "power-of-two", "prefix-affine", "cost-model".
 const std::vector<std::string>& PlacementPolicyNames();
