@@ -101,6 +101,8 @@ scheduling::StepCostModel Calibrate(const CalibrationOptions& options,
       {1, 0, 16},
       {1, 0, 64},
       {1, 0, 256},
+      // What a token of a long prompt reads is not told by short ones.
+      {1, 768, 256},
   };
   for (const Shape& shape : shapes) {
     const int32_t tokens = shape.sequences * shape.tokens;
