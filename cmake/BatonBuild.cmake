@@ -198,7 +198,9 @@ endfunction()
 set(BATON_TEST_ENVIRONMENT
     "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/lsan.supp"
     "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/tsan.supp ignore_noninstrumented_modules=1"
-    "UBSAN_OPTIONS=print_stacktrace=1")
+    "UBSAN_OPTIONS=print_stacktrace=1"
+    "no_proxy=127.0.0.1,localhost"
+    "NO_PROXY=127.0.0.1,localhost")
 if(BATON_SANITIZE STREQUAL "thread")
   list(APPEND BATON_TEST_ENVIRONMENT "UCX_MEM_EVENTS=n")
 endif()

@@ -89,7 +89,9 @@ bool DecodeLoop::PreemptOne() {
 PreemptionWay DecodeLoop::WayOf(const Attempt& attempt) const {
   const Sequence& sequence = *attempt.sequence;
   // Of a prompt that is computed here, too little is there to keep.
-  if (sequence.uncomputed() > 1) return PreemptionWay::kRecompute;
+  if (attempt.prefilling || sequence.uncomputed() > 1) {
+    return PreemptionWay::kRecompute;
+  }
   // Others hold the cached blocks of its beginning, too: they stay. Of the rest
   // nothing is counted on, for blocks are scarce.
   int32_t shared = 0;
@@ -123,6 +125,7 @@ void DecodeLoop::Preempt(Attempt* attempt) {
       swap_store_.Save(sequence.blocks().ids().first(blocks)));
   attempt->swapped_until = clock_->Now() + absl::Seconds(options_.swap_seconds);
   metrics_->swap_seconds->Observe(swap_store_.last_seconds());
+  pace_.Idle();  // copying is no part of what a step costs
   scheduler_.Remove(sequence.id());
   sequence.blocks().Release();
   ++num_swapped_;
@@ -157,6 +160,7 @@ void DecodeLoop::BringBack() {
           sequence.blocks().ids().first(attempt->swapped->num_blocks()));
       attempt->swapped.reset();
       metrics_->swap_seconds->Observe(swap_store_.last_seconds());
+      pace_.Idle();
       // The blocks are its own now, whatever the cache has of them.
       sequence.prefix().num_blocks = 0;
       scheduler_.Add(&sequence);

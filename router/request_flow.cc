@@ -312,7 +312,8 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
     return true;
   }
   // Its own bad luck is no reason for others to wait.
-  if (verdict.reason == PlacementReason::kOnlyExcluded) {
+  if (verdict.reason == PlacementReason::kOnlyExcluded ||
+      line_.GivesWay(record.key)) {
     line_.SetAside(record.key);
     return true;
   }

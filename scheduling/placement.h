@@ -108,7 +108,8 @@ struct PlacementRequest {
   int32_t total_tokens = 0;
   // Workers that refused or failed earlier attempts.
   absl::Span<const WorkerId> excluded;
-  // Whether an excluded decode worker may be taken when there is no other.
+  // Whether an excluded decode worker may be taken when there is no other; also
+  // an excluded prefill worker, where decode workers may not compute prompts.
   bool allow_excluded_decode = false;
   // By worker id, each once; the others have nothing of it. As far as is known:
   // a hint, less than prefill_tokens each.
@@ -135,7 +136,9 @@ enum class PlacementReason {
   // With kNone:
   kNoDecodeWorker,
   kPairingPending,  // prefill workers were named and have not connected yet
-  kOnlyExcluded,    // each decode worker refused or failed just now
+  // Each decode worker refused or failed just now; or each prefill worker,
+  // where decode workers may not compute prompts.
+  kOnlyExcluded,
   kDecodeFull,
   kPrefillFull,
   kTooLarge,  // no decode worker could ever hold the request

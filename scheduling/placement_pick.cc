@@ -125,12 +125,21 @@ class Picker final {
  private:
   // Those that could compute the prompt when idle, and those that can now.
   void FindPrefill() {
+    FindPrefill(/*take_excluded=*/false);
+    // Better than none, where decode workers compute no prompts.
+    if (prefill_.empty() && !cluster_.allow_local_prefill &&
+        request_.allow_excluded_decode) {
+      FindPrefill(/*take_excluded=*/true);
+    }
+  }
+
+  void FindPrefill(bool take_excluded) {
     prefill_.clear();
     prefill_with_room_.clear();
     for (const WorkerSnapshot& worker : cluster_.workers) {
       if (worker.role != WorkerRole::kPrefill || !worker.usable ||
           worker.paired_with.empty() ||
-          Contains(request_.excluded, worker.id) ||
+          (!take_excluded && Contains(request_.excluded, worker.id)) ||
           !CouldEverHold(worker, request_.prefill_tokens)) {
         continue;
       }
@@ -141,6 +150,23 @@ class Picker final {
     }
   }
 
+  // Why none of the prefill workers may compute this prompt.
+  PlacementReason WhyNoPrefill() const {
+    bool any = false;
+    for (const WorkerSnapshot& worker : cluster_.workers) {
+      if (worker.role != WorkerRole::kPrefill || !worker.usable ||
+          worker.paired_with.empty()) {
+        continue;
+      }
+      any = true;
+      // Then it is excluded.
+      if (CouldEverHold(worker, request_.prefill_tokens)) {
+        return PlacementReason::kOnlyExcluded;
+      }
+    }
+    return any ? PlacementReason::kTooLarge : PlacementReason::kPairingPending;
+  }
+
   static bool IsPaired(const Workers& prefill, const WorkerSnapshot& decode) {
     LinkFinder link(decode.id);
     return std::any_of(prefill.begin(), prefill.end(),
@@ -148,9 +174,7 @@ class Picker final {
   }
 
   PlacementVerdict PlaceLocal(Workers with_room) {
-    if (!cluster_.allow_local_prefill) {
-      return None(PlacementReason::kPairingPending);
-    }
+    if (!cluster_.allow_local_prefill) return None(WhyNoPrefill());
     std::erase_if(with_room, [&](const WorkerSnapshot* worker) {
       return !MayComputeThere(*worker, request_);
     });

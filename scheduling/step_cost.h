@@ -52,7 +52,10 @@ struct StepCost {
   double per_sequence = 0;
 
   // Whether anything is known.
-  bool known() const { return fixed > 0 || per_token > 0; }
+  bool known() const {
+    return fixed > 0 || per_token > 0 || per_context_token > 0 ||
+           per_sequence > 0;
+  }
 
   double Seconds(const StepShape& shape) const;
   // Of a prompt of `tokens`, after `computed` that are cached, in chunks of

@@ -264,7 +264,14 @@ void WaitingLine::SetAside(uint64_t key) {
 
 bool WaitingLine::StandsBy(uint64_t key) const {
   return waiters_.at(key).lane == Lane::kLate &&
-         NextFinish(Lane::kLate) > StateOf(Lane::kOnTime).finish;
+         NextFinish(Lane::kLate) >
+             std::max(StateOf(Lane::kOnTime).finish, clock_);
+}
+
+bool WaitingLine::GivesWay(uint64_t key) const {
+  const Waiter& waiter = waiters_.at(key);
+  return waiter.lane == Lane::kResumed &&
+         waiter.request.request_class == RequestClass::kBatch;
 }
 
 void WaitingLine::EndTurn(absl::Time now) {

@@ -23,6 +23,10 @@ constexpr size_t kMaxMembers = 1000;
 template <typename T>
 Labels Bounded(const prometheus::Family<T>& family, const Labels& extra) {
   if (extra.empty() || family.Has(extra)) return extra;
+  Labels other = extra;
+  for (auto& [name, value] : other) value = "other";
+  // Counting takes a while with many members; it is over when one is "other".
+  if (family.Has(other)) return other;
   const std::vector<prometheus::MetricFamily> members = family.Collect();
   if (members.empty() || members.front().metric.size() < kMaxMembers) {
     return extra;
@@ -30,8 +34,6 @@ Labels Bounded(const prometheus::Family<T>& family, const Labels& extra) {
   LOG_EVERY_N(WARNING, 1000) << "metric " << family.GetName() << " has "
                              << kMaxMembers << " members; more are counted as "
                              << "\"other\"";
-  Labels other = extra;
-  for (auto& [name, value] : other) value = "other";
   return other;
 }
 

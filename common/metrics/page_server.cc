@@ -83,11 +83,11 @@ PageServer::PageServer(std::map<std::string, MakePage> pages)
 absl::StatusOr<std::unique_ptr<PageServer>> PageServer::Start(
     const std::string& address, std::map<std::string, MakePage> pages) {
   std::unique_ptr<PageServer> server(new PageServer(std::move(pages)));
-  // Two threads: a probe does not wait for a scraper. Who sends nothing has
-  // one of them for five seconds at most.
+  // So many threads that a probe waits neither for a scraper nor for some who
+  // send nothing; those have a thread for a second and a half at most.
   const char* options[] = {
-      "listening_ports",    address.c_str(), "num_threads", "2",
-      "request_timeout_ms", "5000",          nullptr};
+      "listening_ports",    address.c_str(), "num_threads", "8",
+      "request_timeout_ms", "1500",          nullptr};
   const mg_callbacks callbacks = {};
   server->context_ = mg_start(&callbacks, nullptr, options);
   mg_server_port ports[1] = {};

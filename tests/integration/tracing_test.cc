@@ -16,6 +16,7 @@
 #include "tests/integration/cluster.h"
 #include "tests/integration/raw_call.h"
 #include "tests/support/otlp_collector.h"
+#include "tests/support/own_loopback.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::test {
@@ -161,7 +162,8 @@ TEST_F(TracingTest, TheClientSaysWhetherItsTraceIsRecorded) {
 
 TEST_F(TracingTest, SpansWaitForACollectorThatIsDown) {
   std::string address;
-  { address = OtlpCollector().address(); }
+  // An address of which nobody else takes a port meanwhile.
+  { address = OtlpCollector(test::OwnLoopback() + ":0").address(); }
   ASSERT_NO_FATAL_FAILURE(Start("http://" + address));
   Serve("early", "01");
   EXPECT_TRUE(Eventually(

@@ -78,10 +78,12 @@ class LiveTest(unittest.TestCase):
             return len(targets) == 5 and all(
                 target["health"] == "up" for target in targets)
         await_that(all_up, "all targets are up")
-        pools = [labels["pool"]
-                 for labels, _ in self.prometheus.query("up == 1")]
-        self.assertEqual(sorted(pools), ["decode", "decode", "prefill",
-                                         "prefill", "router"])
+
+        def pools():
+            up = sorted(labels["pool"]
+                        for labels, _ in self.prometheus.query("up == 1"))
+            return up == ["decode", "decode", "prefill", "prefill", "router"]
+        await_that(pools, "each target has its pool")
 
     def test_recording_rules_have_values(self):
         rules = self.rules("recording")

@@ -196,6 +196,21 @@ TEST(PlacementTest, LocalPrefillWaitsWhilePairingIsPending) {
   EXPECT_EQ(Place(cluster, Request(8, 16)).kind, Kind::kDecodeOnly);
 }
 
+// Others shall not wait for such a request.
+TEST(PlacementTest, WithoutLocalPrefillExcludedPrefillWorkersAreTheLastResort) {
+  ClusterSnapshot cluster{.workers = {Prefill(kP1, {kD1}), Decode(kD1)},
+                          .allow_local_prefill = false};
+  cluster.workers[0].total_blocks = 4;
+  const WorkerId excluded[] = {kP1};
+  PlacementRequest request = Request(8, 16);
+  request.excluded = excluded;
+  EXPECT_EQ(Place(cluster, request).reason, PlacementReason::kOnlyExcluded);
+  request.allow_excluded_decode = true;
+  EXPECT_EQ(Place(cluster, request).prefill, kP1);
+  EXPECT_EQ(Place(cluster, Request(65, 80)).reason,
+            PlacementReason::kTooLarge);
+}
+
 TEST(PlacementTest, ExcludedDecodeWorkerIsTheLastResort) {
   ClusterSnapshot cluster{
       .workers = {Prefill(kP1, {kD1, kD2}), Decode(kD1), Decode(kD2)}};

@@ -235,6 +235,28 @@ TEST_F(WaitingLineTest, LateOnesStandByOnceTheyHadTheirShare) {
   EXPECT_TRUE(line_->StandsBy(2));
 }
 
+// Batch that is placed moves time on, too: nobody who is late waits for ever.
+TEST_F(WaitingLineTest, ALateOneStandsByNoLongerThanItsShareOfBatch) {
+  Join(By(1, -1));
+  EXPECT_TRUE(line_->StandsBy(1));
+  for (uint64_t key = 11; key <= 30; ++key) Join(Batch(key));
+  uint64_t batch = 11;
+  for (; batch <= 30 && line_->StandsBy(1); ++batch) {
+    line_->Place(batch, At(0));
+  }
+  EXPECT_FALSE(line_->StandsBy(1));
+  EXPECT_LE(batch, 20u);
+}
+
+TEST_F(WaitingLineTest, BatchThatComesAgainGivesWay) {
+  line_->Resume(Batch(1), At(0));
+  line_->Resume(Request(2), At(0));
+  Join(Batch(3));
+  EXPECT_TRUE(line_->GivesWay(1));
+  EXPECT_FALSE(line_->GivesWay(2));
+  EXPECT_FALSE(line_->GivesWay(3));
+}
+
 TEST_F(WaitingLineTest, WhereNoLateOneCanBePlacedTheOthersGoOn) {
   Join(By(1, -1));
   Join(By(2, -1));

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "tests/support/await_that.h"
 #include "tests/support/otlp_collector.h"
+#include "tests/support/own_loopback.h"
 
 namespace baton::router::tracing {
 namespace {
@@ -144,7 +145,8 @@ TEST_F(SpanExporterTest, APartialSuccessIsCounted) {
 
 TEST_F(SpanExporterTest, ACollectorThatComesLaterGetsWhatWaited) {
   std::string address;
-  { address = OtlpCollector().address(); }
+  // An address of which nobody else takes a port meanwhile.
+  { address = OtlpCollector(test::OwnLoopback() + ":0").address(); }
   Start("http://" + address);
   exporter_->Add(Spans(3));
   EXPECT_TRUE(AwaitThat(
