@@ -112,7 +112,8 @@ void ReadWorker(const json& object, const std::string& where,
 }
 
 absl::Status CheckWorker(const char* role, const WorkerProfile& worker) {
-  if (!worker.cost.step.known()) {
+  // A simulation needs steps that take time, whatever they read.
+  if (!(worker.cost.step.fixed > 0 || worker.cost.step.per_token > 0)) {
     return absl::InvalidArgumentError(absl::StrCat(
         role, ": fixed_seconds or seconds_per_token must be above 0"));
   }
