@@ -179,7 +179,7 @@ TEST(StepCostModelTest, NoisyStreamsSayNothingOfPrompts) {
     const double off = model.cost().Seconds(prompt) / kTrue.Seconds(prompt) - 1;
     worst = std::max(worst, std::abs(off));
   }
-  EXPECT_LT(worst, 0.15);
+  EXPECT_LT(worst, 0.1);
 }
 
 // Nor do few streams say what many take.
