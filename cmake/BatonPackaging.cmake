@@ -21,6 +21,9 @@ install(
   PATTERN "debian" EXCLUDE
   PATTERN "*.service" EXCLUDE
   PATTERN "*.py" EXCLUDE
+  PATTERN ".gitignore" EXCLUDE
+  # What `baton up --prometheus-targets` wrote there.
+  PATTERN "targets/*.json" EXCLUDE
   PATTERN "__pycache__" EXCLUDE)
 file(GLOB BATON_UNITS ${PROJECT_SOURCE_DIR}/deploy/systemd/*.service)
 install(FILES ${BATON_UNITS} DESTINATION lib/systemd/system)
