@@ -5,80 +5,22 @@ Every wait has a deadline. What was started is ended in the end, by its id.
 
 import http.client
 import json
-import os
 import pathlib
 import re
-import select
 import shutil
-import signal
-import socket
 import subprocess
+import sys
 import tempfile
 import textwrap
 import threading
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from processes import (  # noqa: E402
+    PATIENCE, Process, await_that, fetch, free_port)
+
 PROMETHEUS = ROOT / "deploy" / "prometheus"
-PATIENCE = 60  # seconds; a test that passes does not wait that long
-
-
-def await_that(condition, what, patience=PATIENCE):
-    """Asks again and again; the last answer that was not falsy."""
-    end = time.monotonic() + patience
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {patience} s: {what}")
-        time.sleep(0.05)
-
-
-class Process:
-    """A program that writes one line of JSON when it is ready."""
-
-    def __init__(self, command, log):
-        self.log = open(log, "wb")
-        reader, writer = os.pipe()
-        try:
-            self.child = subprocess.Popen(
-                [*command, "--ready-fd", str(writer)], pass_fds=[writer],
-                stdout=self.log, stderr=subprocess.STDOUT)
-        finally:
-            os.close(writer)
-        self.reader = reader
-
-    def ready(self):
-        """What the line says."""
-        text, end = b"", time.monotonic() + PATIENCE
-        while not text.endswith(b"\n"):
-            left = end - time.monotonic()
-            if left < 0 or not select.select([self.reader], [], [], left)[0]:
-                raise AssertionError(f"{self.log.name}: not ready")
-            piece = os.read(self.reader, 65536)
-            if not piece:
-                raise AssertionError(
-                    pathlib.Path(self.log.name).read_text(errors="replace"))
-            text += piece
-        return json.loads(text)
-
-    def kill(self):
-        self.child.kill()
-        self.child.wait()
-
-    def stop(self):
-        if self.child.poll() is None:
-            self.child.send_signal(signal.SIGTERM)
-        try:
-            self.child.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        os.close(self.reader)
-        self.log.close()
 
 
 class Cluster:
@@ -195,28 +137,11 @@ class Load:
             thread.join(PATIENCE)
 
 
-def fetch(address, path, **query):
-    url = f"http://{address}{path}"
-    if query:
-        url += "?" + urllib.parse.urlencode(query)
-    try:
-        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
-            return answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.read().decode()
-
-
 def autoscaling_rules():
     """Those of deploy/kubernetes, which are a resource there, as a rule file."""
     resource = (ROOT / "deploy" / "kubernetes" / "components" /
                 "autoscaling-rules" / "pressure.yaml").read_text()
     return textwrap.dedent(resource.split("\nspec:\n")[1])
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Prometheus:
