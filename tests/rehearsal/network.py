@@ -103,6 +103,11 @@ class Host:
                 self.inside(["setpriv", "--pdeathsig", "KILL", *command]),
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file)
 
+    def set(self, parameter, value):
+        """One of the kernel's, of this host's network."""
+        file = "/proc/sys/" + parameter.replace(".", "/")
+        run(*self.inside(["sh", "-c", f"echo {value} > {file}"]))
+
     def unplug(self):
         """From now on nothing leaves it, and nothing arrives."""
         run("ip", "link", "set", self.port, "down")
@@ -168,6 +173,8 @@ class LoadBalancer:
         self.host = Host(number)
         self.http = f"{self.host.address}:8000"
         self.grpc = f"{self.host.address}:8600"
+        # As haproxy.cfg says.
+        self.host.set("net.ipv4.tcp_retries2", 5)
         self.process = self.host.start(
             ["env", f"BATON_DNS={names}", f"BATON_ROUTERS=router.{ZONE}",
              f"BATON_HTTP_BIND={self.http}", f"BATON_GRPC_BIND={self.grpc}",
