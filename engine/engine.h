@@ -59,7 +59,8 @@ class Engine {
   virtual WeightsInfo weights_info() const { return {}; }
 
   // The arena that kv_layout() describes, page aligned, for registration with
-  // a transport. Lives as long as the engine.
+  // a transport. Lives as long as the engine. Empty when KV lies in the memory
+  // of a device.
   virtual absl::Span<std::byte> kv_memory() = 0;
 
   // A file that is kv_memory() from its first byte on, sealed as

@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/cpu/cpu_engine.h"
+#include "engine/cuda/backend.h"
 
 namespace baton::engine {
 namespace {
@@ -49,8 +50,9 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
     const EngineOptions& options) {
   if (absl::Status status = Validate(options); !status.ok()) return status;
   if (options.backend == "cpu") return cpu::CpuEngine::Create(options);
+  if (options.backend == "cuda") return cuda::CreateCudaEngine(options);
   return absl::InvalidArgumentError(absl::StrCat(
-      "backend: \"", options.backend, "\" is unknown; there is: cpu"));
+      "backend: \"", options.backend, "\" is unknown; there are: cpu, cuda"));
 }
 
 }  // namespace baton::engine

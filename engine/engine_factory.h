@@ -14,7 +14,7 @@ struct EngineOptions {
   // A Hugging Face model directory (also one with GPTQ or AWQ weights, or one
   // that `baton quantize` wrote), or a GGUF file.
   std::string model_dir;
-  // "cpu".
+  // "cpu", or "cuda" in builds that have it.
   std::string backend = "cpu";
   // Worker threads of the CPU backend; 0 takes the CPUs this process may use.
   int32_t num_threads = 0;
@@ -46,8 +46,9 @@ struct EngineOptions {
 // Loads the model and allocates KV memory. Errors name the file and the field:
 // NotFound (no directory, file or tensor), InvalidArgument (a broken file, an
 // impossible shape, an option), Unimplemented (an architecture or a feature
-// that Baton does not know), ResourceExhausted (KV memory too small for one
-// block or not to be had).
+// that Baton does not know, or a backend that this build or that backend has
+// not), FailedPrecondition (no device for the backend), ResourceExhausted (KV
+// memory too small for one block or not to be had).
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
     const EngineOptions& options);
 

@@ -6,13 +6,10 @@
 #include "common/log.h"
 
 namespace baton::engine {
-namespace {
-
-// Calls copy(page in the arena, where it is on the host) for each page.
-template <typename Copy>
 void ForEachPage(const KvLayout& layout, absl::Span<const BlockId> blocks,
-                 size_t host_bytes, const Copy& copy) {
-  CHECK_EQ(static_cast<int64_t>(host_bytes),
+                 int64_t host_bytes,
+                 absl::FunctionRef<void(int64_t page, int64_t at)> copy) {
+  CHECK_EQ(host_bytes,
            layout.block_bytes() * static_cast<int64_t>(blocks.size()));
   int64_t at = 0;
   for (int32_t layer = 0; layer < layout.num_layers; ++layer) {
@@ -25,8 +22,6 @@ void ForEachPage(const KvLayout& layout, absl::Span<const BlockId> blocks,
   }
 }
 
-}  // namespace
-
 HostKvCopy::HostKvCopy(const KvLayout& layout, absl::Span<std::byte> arena)
     : layout_(layout), arena_(arena) {
   CHECK_GE(static_cast<int64_t>(arena.size()), layout.total_bytes());
@@ -35,17 +30,19 @@ HostKvCopy::HostKvCopy(const KvLayout& layout, absl::Span<std::byte> arena)
 void HostKvCopy::ToHost(absl::Span<const BlockId> blocks,
                         absl::Span<std::byte> host) {
   const auto bytes = static_cast<size_t>(layout_.page_bytes());
-  ForEachPage(layout_, blocks, host.size(), [&](int64_t page, int64_t at) {
-    std::memcpy(host.data() + at, arena_.data() + page, bytes);
-  });
+  ForEachPage(layout_, blocks, static_cast<int64_t>(host.size()),
+              [&](int64_t page, int64_t at) {
+                std::memcpy(host.data() + at, arena_.data() + page, bytes);
+              });
 }
 
 void HostKvCopy::FromHost(absl::Span<const std::byte> host,
                           absl::Span<const BlockId> blocks) {
   const auto bytes = static_cast<size_t>(layout_.page_bytes());
-  ForEachPage(layout_, blocks, host.size(), [&](int64_t page, int64_t at) {
-    std::memcpy(arena_.data() + page, host.data() + at, bytes);
-  });
+  ForEachPage(layout_, blocks, static_cast<int64_t>(host.size()),
+              [&](int64_t page, int64_t at) {
+                std::memcpy(arena_.data() + page, host.data() + at, bytes);
+              });
 }
 
 }  // namespace baton::engine

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "engine/kv_layout.h"
@@ -24,6 +26,13 @@ class KvCopy {
   virtual void FromHost(absl::Span<const std::byte> host,
                         absl::Span<const BlockId> blocks) = 0;
 };
+
+// Calls copy(where a page lies in the arena, where it lies on the host) for
+// each page of `blocks`: the order that copies have on the host. REQUIRES: as
+// KvCopy::ToHost.
+void ForEachPage(const KvLayout& layout, absl::Span<const BlockId> blocks,
+                 int64_t host_bytes,
+                 absl::FunctionRef<void(int64_t page, int64_t at)> copy);
 
 // Of KV that lies in the host's memory, as `layout` says. The arena outlives
 // it.

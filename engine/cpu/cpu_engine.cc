@@ -4,7 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -14,6 +13,7 @@
 #include "common/status_macros.h"
 #include "engine/cpu/kernel_choice.h"
 #include "engine/cpu/weight_loading.h"
+#include "engine/plan_check.h"
 
 namespace baton::engine::cpu {
 namespace {
@@ -142,41 +142,9 @@ CpuEngine::CpuEngine(const Kernels& kernels, const ModelConfig& config,
       forward_pass_(kernels, *team_, config_, weights_, layout_,
                     arena_.memory().data()) {}
 
-void CpuEngine::CheckPlan(const scheduling::StepPlan& plan) const {
-  absl::flat_hash_set<SequenceId> seen;
-  for (const scheduling::PlannedSequence& s : plan.sequences) {
-    CHECK(seen.insert(s.sequence).second) << "a sequence is planned twice";
-    CHECK(!s.tokens.empty());
-    CHECK_GE(s.first_position, 0);
-    const int64_t end = s.first_position + int64_t(s.tokens.size());
-    CHECK_LE(end, config_.max_position);
-    for (const TokenId token : s.tokens) {
-      CHECK(token >= 0 && token < config_.vocab_size) << token;
-    }
-    CHECK(s.targets.empty() || s.targets.size() == s.tokens.size())
-        << s.targets.size() << " targets";
-    for (const TokenId target : s.targets) {
-      CHECK(target >= 0 && target < config_.vocab_size) << target;
-    }
-    const int32_t num_blocks = layout_.BlocksFor(end);
-    CHECK_GE(s.blocks.size(), static_cast<size_t>(num_blocks));
-    for (const BlockId block : s.blocks.first(num_blocks)) {
-      CHECK(block >= 0 && block < layout_.num_blocks) << block;
-    }
-    if (!s.sample) continue;
-    CHECK(s.sampling != nullptr);
-    CHECK(!s.history.empty());
-    CHECK_EQ(s.history.back(), s.tokens.back());
-    CHECK_EQ(static_cast<int64_t>(s.history.size()), end);
-    CHECK(s.prompt_length >= 1 &&
-          s.prompt_length <= static_cast<int64_t>(s.history.size()))
-        << s.prompt_length;
-  }
-}
-
 scheduling::StepResult CpuEngine::Execute(const scheduling::StepPlan& plan,
                                           LayerHook on_layer_done) {
-  CheckPlan(plan);
+  CheckPlan(plan, config_, layout_);
   team_->PinCaller();
   return forward_pass_.Run(plan, on_layer_done);
 }

@@ -41,9 +41,6 @@ class CpuEngine final : public Engine {
             WeightsInfo weights_info, std::string identity,
             const KvLayout& layout, MemoryArena arena);
 
-  // CHECK-fails on a plan that is not well-formed.
-  void CheckPlan(const scheduling::StepPlan& plan) const;
-
   const ModelConfig config_;
   const std::string identity_;
   const std::string backend_name_;

@@ -1,0 +1,43 @@
+// Launches the kernels of attention.h.
+#include "engine/cuda/attention.h"
+
+#include "device_target.h"
+#include "engine/cuda/attention.cuh"
+
+namespace baton::engine::cuda {
+namespace {
+
+template <int kHeadDim>
+void RunFor(const AttentionArgs& args, StreamHandle* stream) {
+  if (args.max_spans > 0) {
+    Launch(SpanAttention<kHeadDim>, "attention (spans)", AttentionShape(args),
+           stream, args);
+    Launch(MergeSpans, "attention (merge)", MergeShape(args), stream, args);
+  } else {
+    Launch(TileAttention<kHeadDim>, "attention (tiles)", AttentionShape(args),
+           stream, args);
+  }
+}
+
+}  // namespace
+
+void RunAttention(const AttentionArgs& args, StreamHandle* stream) {
+  switch (args.stored_head_dim) {
+    case 16:
+      return RunFor<16>(args, stream);
+    case 32:
+      return RunFor<32>(args, stream);
+    case 48:
+      return RunFor<48>(args, stream);
+    case 64:
+      return RunFor<64>(args, stream);
+    case 80:
+      return RunFor<80>(args, stream);
+    case 96:
+      return RunFor<96>(args, stream);
+    case 128:
+      return RunFor<128>(args, stream);
+  }
+}
+
+}  // namespace baton::engine::cuda

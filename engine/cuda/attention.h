@@ -1,0 +1,110 @@
+// Attention of a step's queries over paged KV memory, on the device.
+//
+// Same answer everywhere: positions are cut into tiles of 64 and spans of 256
+// that are aligned to the sequence, not to the step. Within a span the softmax
+// runs on from tile to tile; spans are merged in their order. A query's result
+// is bitwise the same whether one block ran all its spans (a piece of a prompt)
+// or one block ran each and another kernel merged them (a single token, where
+// that keeps the device busy), and whatever other queries shared its tile:
+// tiles that a query does not see change nothing to the bit. Scores and sums
+// are float32; queries and probabilities are bfloat16 as inputs of a product.
+//
+// Pure host code but for RunAttention, which gives kernels to a stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/ids.h"
+#include "engine/cuda/device_runtime.h"
+#include "engine/cuda/host_device.h"
+#include "engine/cuda/launch_shape.h"
+#include "engine/kv_layout.h"
+
+namespace baton::engine::cuda {
+
+inline constexpr int32_t kTilePositions = 64;
+inline constexpr int32_t kSpanPositions = 256;
+// Queries (tokens times heads that share a KV head) of a block: of one that
+// runs all spans, and of one that runs a single span of one token.
+inline constexpr int32_t kTileQueries = 64;
+inline constexpr int32_t kSpanQueries = 16;
+
+// Whether there is a kernel for heads of this many stored elements.
+bool IsAttentionHeadDim(int32_t stored_head_dim);
+
+// Neighbouring tokens of one sequence whose queries share a block. All zeros: a
+// tile that is not there.
+struct QueryTile {
+  int32_t first_row = 0;         // of the queries
+  int32_t first_output_row = 0;  // of the results
+  int32_t rows = 0;              // tokens
+  int32_t first_position = 0;    // of the first of them
+  int32_t block_table = 0;       // where its blocks begin in `block_tables`
+};
+
+struct AttentionArgs {
+  // bfloat16 [rows][heads][stored head_dim]; zeros behind head_dim.
+  const uint16_t* queries = nullptr;
+  // Pages of one layer, and where a page's parts lie (kv_layout.h).
+  const std::byte* pages = nullptr;
+  int64_t page_bytes = 0;
+  int64_t head_bytes = 0;
+  int64_t values_offset = 0;
+  int32_t block_size = 0;
+  const BlockId* block_tables = nullptr;
+
+  const QueryTile* tiles = nullptr;
+  int32_t num_tiles = 0;
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t stored_head_dim = 0;
+  // Positions that a query sees, its own included; 0: all before it.
+  int32_t window = 0;
+  // 1 / sqrt(head_dim) * log2(e).
+  float score_factor = 0;
+
+  // bfloat16 [rows][out_stride]: heads of head_dim one after another.
+  uint16_t* out = nullptr;
+  int64_t out_stride = 0;
+
+  // Spans that are run apart: at most so many of each tile, 0 when every block
+  // runs all spans of its tile. Then tiles have one row, and these are for the
+  // spans' sums, float32 [tiles][heads][max_spans][stored head_dim], and their
+  // greatest scores and weights, [tiles][heads][max_spans][2].
+  int32_t max_spans = 0;
+  float* span_sums = nullptr;
+  float* span_states = nullptr;
+};
+
+// The score_factor of heads of this many elements.
+float ScoreFactor(int32_t head_dim);
+
+// Tokens of a tile of whole sequences' pieces: as many as kTileQueries allow.
+BATON_HOST_DEVICE inline int32_t MaxTileRows(int32_t group) {
+  return group >= kTileQueries ? 1 : kTileQueries / group;
+}
+
+// The first position that a token sees.
+BATON_HOST_DEVICE inline int32_t FirstVisible(int32_t position,
+                                              int32_t window) {
+  return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
+// Spans that a token at `position` has to run.
+BATON_HOST_DEVICE inline int32_t SpansOf(int32_t position, int32_t window) {
+  return position / kSpanPositions -
+         FirstVisible(position, window) / kSpanPositions + 1;
+}
+
+// Of the kernel that runs spans, or whole tiles; and of the one that merges.
+LaunchShape AttentionShape(const AttentionArgs& args);
+LaunchShape MergeShape(const AttentionArgs& args);
+
+// REQUIRES: num_tiles > 0, IsAttentionHeadDim(stored_head_dim), at most
+// kTileQueries query heads per KV head, at most kSpanQueries when max_spans is
+// not 0.
+void RunAttention(const AttentionArgs& args, StreamHandle* stream);
+
+}  // namespace baton::engine::cuda

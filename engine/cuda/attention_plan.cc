@@ -1,0 +1,68 @@
+#include <cmath>
+
+#include "common/log.h"
+#include "engine/cuda/attention.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+constexpr uint32_t kTileWarps = kTileQueries / 16;
+
+}  // namespace
+
+bool IsAttentionHeadDim(int32_t stored_head_dim) {
+  switch (stored_head_dim) {
+    case 16:
+    case 32:
+    case 48:
+    case 64:
+    case 80:
+    case 96:
+    case 128:
+      return true;
+    default:
+      return false;
+  }
+}
+
+float ScoreFactor(int32_t head_dim) {
+  constexpr double kLog2E = 1.4426950408889634;
+  return static_cast<float>(kLog2E / std::sqrt(head_dim));
+}
+
+LaunchShape AttentionShape(const AttentionArgs& args) {
+  CHECK_GT(args.num_tiles, 0);
+  const int32_t group = args.num_heads / args.num_kv_heads;
+  LaunchShape shape;
+  // Two stages of keys and values, bfloat16.
+  constexpr int64_t kStages = 2;
+  const int64_t stages = kStages * 2 * kTilePositions * 2;
+  shape.y = static_cast<uint32_t>(args.num_kv_heads);
+  if (args.max_spans > 0) {
+    CHECK_LE(group, kSpanQueries);
+    shape.x = static_cast<uint32_t>(args.max_spans);
+    shape.z = static_cast<uint32_t>(args.num_tiles);
+    shape.threads = 32;
+    shape.shared_bytes = stages * args.stored_head_dim;
+  } else {
+    CHECK_LE(group, kTileQueries);
+    shape.x = static_cast<uint32_t>(args.num_tiles);
+    shape.threads = 32 * kTileWarps;
+    // And the sums of the spans so far, float32.
+    shape.shared_bytes =
+        (stages + int64_t{kTileQueries} * 4) * args.stored_head_dim;
+  }
+  CHECK(shape.y < 65536 && shape.z < 65536) << shape.y << " " << shape.z;
+  return shape;
+}
+
+LaunchShape MergeShape(const AttentionArgs& args) {
+  LaunchShape shape;
+  shape.x = static_cast<uint32_t>(args.num_tiles);
+  shape.y = static_cast<uint32_t>(args.num_heads);
+  shape.threads = static_cast<uint32_t>((args.stored_head_dim + 31) / 32 * 32);
+  CHECK_LT(shape.y, 65536u);
+  return shape;
+}
+
+}  // namespace baton::engine::cuda

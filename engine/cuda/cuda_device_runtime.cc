@@ -1,0 +1,227 @@
+// The device runtime over CUDA's own.
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "engine/cuda/device_runtime.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+void Check(cudaError_t error, const char* call) {
+  CHECK_EQ(error, cudaSuccess)
+      << "CUDA: " << call << ": " << cudaGetErrorString(error);
+}
+
+cudaStream_t Native(StreamHandle* handle) {
+  return reinterpret_cast<cudaStream_t>(handle);
+}
+cudaEvent_t Native(EventHandle* handle) {
+  return reinterpret_cast<cudaEvent_t>(handle);
+}
+cudaGraphExec_t Native(GraphHandle* handle) {
+  return reinterpret_cast<cudaGraphExec_t>(handle);
+}
+
+absl::Status NoDevice(int32_t index, const std::string& why) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("CUDA device ", index, ": ", why));
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceProperties> OpenDevice(int32_t index) {
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count);
+      error != cudaSuccess) {
+    // Clears it, so that a later call does not report it again.
+    cudaGetLastError();
+    return NoDevice(index, cudaGetErrorString(error));
+  }
+  if (index < 0 || index >= count) {
+    return NoDevice(index, absl::StrCat("there are ", count, " devices"));
+  }
+  cudaDeviceProp native;
+  if (const cudaError_t error = cudaGetDeviceProperties(&native, index);
+      error != cudaSuccess) {
+    cudaGetLastError();
+    return NoDevice(index, cudaGetErrorString(error));
+  }
+  if (const cudaError_t error = cudaSetDevice(index); error != cudaSuccess) {
+    cudaGetLastError();
+    return NoDevice(index, cudaGetErrorString(error));
+  }
+  DeviceProperties properties;
+  properties.name = native.name;
+  properties.architecture = 10 * native.major + native.minor;
+  properties.multiprocessors = native.multiProcessorCount;
+  properties.shared_bytes_per_block =
+      static_cast<int64_t>(native.sharedMemPerBlockOptin);
+  properties.l2_bytes = native.l2CacheSize;
+  properties.total_bytes = static_cast<int64_t>(native.totalGlobalMem);
+  return properties;
+}
+
+void UseDevice(int32_t index) { Check(cudaSetDevice(index), "cudaSetDevice"); }
+
+int64_t FreeDeviceBytes() {
+  size_t free = 0;
+  size_t total = 0;
+  Check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return static_cast<int64_t>(free);
+}
+
+absl::StatusOr<DeviceBuffer> DeviceBuffer::Allocate(
+    int64_t bytes, const std::string& purpose) {
+  CHECK_GE(bytes, 0);
+  DeviceBuffer buffer;
+  if (bytes == 0) return buffer;
+  void* data = nullptr;
+  if (const cudaError_t error = cudaMalloc(&data, bytes);
+      error != cudaSuccess) {
+    cudaGetLastError();
+    return absl::ResourceExhaustedError(
+        absl::StrCat(purpose, ": ", bytes,
+                     " bytes of device memory: ", cudaGetErrorString(error)));
+  }
+  buffer.data_ = static_cast<std::byte*>(data);
+  buffer.bytes_ = bytes;
+  return buffer;
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  if (data_ != nullptr) Check(cudaFree(data_), "cudaFree");
+}
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+absl::StatusOr<PinnedBuffer> PinnedBuffer::Allocate(
+    int64_t bytes, const std::string& purpose) {
+  CHECK_GE(bytes, 0);
+  PinnedBuffer buffer;
+  if (bytes == 0) return buffer;
+  void* data = nullptr;
+  if (const cudaError_t error = cudaMallocHost(&data, bytes);
+      error != cudaSuccess) {
+    cudaGetLastError();
+    return absl::ResourceExhaustedError(
+        absl::StrCat(purpose, ": ", bytes,
+                     " bytes of pinned memory: ", cudaGetErrorString(error)));
+  }
+  buffer.data_ = static_cast<std::byte*>(data);
+  buffer.bytes_ = bytes;
+  return buffer;
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  if (data_ != nullptr) Check(cudaFreeHost(data_), "cudaFreeHost");
+}
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Event::Event(bool timed) {
+  cudaEvent_t event;
+  Check(cudaEventCreateWithFlags(
+            &event, timed ? cudaEventDefault : cudaEventDisableTiming),
+        "cudaEventCreateWithFlags");
+  handle_ = reinterpret_cast<EventHandle*>(event);
+}
+Event::~Event() {
+  Check(cudaEventDestroy(Native(handle_)), "cudaEventDestroy");
+}
+void Event::Wait() const {
+  Check(cudaEventSynchronize(Native(handle_)), "cudaEventSynchronize");
+}
+double Event::MillisecondsSince(const Event& earlier) const {
+  float milliseconds = 0;
+  Check(cudaEventElapsedTime(&milliseconds, Native(earlier.handle_),
+                             Native(handle_)),
+        "cudaEventElapsedTime");
+  return milliseconds;
+}
+
+Graph::~Graph() {
+  if (handle_ != nullptr) {
+    Check(cudaGraphExecDestroy(Native(handle_)), "cudaGraphExecDestroy");
+  }
+}
+Graph::Graph(Graph&& other) noexcept
+    : handle_(std::exchange(other.handle_, nullptr)) {}
+Graph& Graph::operator=(Graph&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  return *this;
+}
+
+Stream::Stream() {
+  cudaStream_t stream;
+  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+        "cudaStreamCreateWithFlags");
+  handle_ = reinterpret_cast<StreamHandle*>(stream);
+}
+Stream::~Stream() {
+  Check(cudaStreamDestroy(Native(handle_)), "cudaStreamDestroy");
+}
+void Stream::CopyToDevice(void* device, const void* host, int64_t bytes) {
+  Check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice,
+                        Native(handle_)),
+        "cudaMemcpyAsync to the device");
+}
+void Stream::CopyToHost(void* host, const void* device, int64_t bytes) {
+  Check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost,
+                        Native(handle_)),
+        "cudaMemcpyAsync to the host");
+}
+void Stream::CopyOnDevice(void* to, const void* from, int64_t bytes) {
+  Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                        Native(handle_)),
+        "cudaMemcpyAsync on the device");
+}
+void Stream::Fill(void* device, int value, int64_t bytes) {
+  Check(cudaMemsetAsync(device, value, bytes, Native(handle_)),
+        "cudaMemsetAsync");
+}
+void Stream::Record(const Event& event) {
+  Check(cudaEventRecord(Native(event.handle()), Native(handle_)),
+        "cudaEventRecord");
+}
+void Stream::Wait() {
+  Check(cudaStreamSynchronize(Native(handle_)), "cudaStreamSynchronize");
+}
+void Stream::BeginGraph() {
+  Check(
+      cudaStreamBeginCapture(Native(handle_), cudaStreamCaptureModeThreadLocal),
+      "cudaStreamBeginCapture");
+}
+Graph Stream::EndGraph() {
+  cudaGraph_t recorded;
+  Check(cudaStreamEndCapture(Native(handle_), &recorded),
+        "cudaStreamEndCapture");
+  cudaGraphExec_t ready;
+  Check(cudaGraphInstantiate(&ready, recorded, /*flags=*/0),
+        "cudaGraphInstantiate");
+  Check(cudaGraphDestroy(recorded), "cudaGraphDestroy");
+  Graph graph;
+  graph.handle_ = reinterpret_cast<GraphHandle*>(ready);
+  return graph;
+}
+void Stream::Launch(const Graph& graph) {
+  CHECK(!graph.empty());
+  Check(cudaGraphLaunch(Native(graph.handle_), Native(handle_)),
+        "cudaGraphLaunch");
+}
+
+}  // namespace baton::engine::cuda

@@ -1,0 +1,205 @@
+#include "engine/cuda/cuda_engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "engine/cpu/packed_model.h"
+#include "engine/cpu/thread_team.h"
+#include "engine/cuda/attention.h"
+#include "engine/model_identity.h"
+#include "engine/plan_check.h"
+#include "engine/weights.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+constexpr int32_t kDevice = 0;
+
+absl::Status CheckOptions(const EngineOptions& options) {
+  if (options.weights != "auto" && options.weights != "bf16") {
+    return absl::UnimplementedError(absl::StrCat(
+        "weights: the cuda backend holds bf16, not ", options.weights));
+  }
+  if (options.kv_dtype != KvDtypeName(KvDtype::kBf16)) {
+    return absl::UnimplementedError(absl::StrCat(
+        "kv_dtype: the cuda backend holds bf16, not ", options.kv_dtype));
+  }
+  if (cpu::IsPackedModel(options.model_dir)) {
+    return absl::UnimplementedError(
+        absl::StrCat(options.model_dir,
+                     ": its weights are packed for the cpu backend; take the "
+                     "model that it was made from"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckModel(const ModelConfig& config, const KvLayout& layout) {
+  if (!IsAttentionHeadDim(layout.stored_head_dim())) {
+    return absl::UnimplementedError(absl::StrCat(
+        "head_dim: the cuda backend has no kernel for ", config.head_dim));
+  }
+  const int32_t group = config.num_heads / config.num_kv_heads;
+  if (group > kTileQueries) {
+    return absl::UnimplementedError(absl::StrCat(
+        "num_key_value_heads: ", group,
+        " heads share one; the cuda backend takes at most ", kTileQueries));
+  }
+  return absl::OkStatus();
+}
+
+KvLayout BlockLayout(const ModelConfig& config, const EngineOptions& options) {
+  KvLayout layout;
+  layout.num_layers = config.num_layers;
+  layout.block_size = options.block_size;
+  layout.num_kv_heads = config.num_kv_heads;
+  layout.head_dim = config.head_dim;
+  return layout;
+}
+
+// Sets the number of blocks. `option` says where the bytes come from.
+absl::Status FillWithBlocks(int64_t bytes, const char* option,
+                            KvLayout* layout) {
+  const int64_t blocks = bytes / layout->block_bytes();
+  if (blocks < 1) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        option, ": ", bytes, " is too small; one KV block of this model takes ",
+        layout->block_bytes(), " bytes"));
+  }
+  layout->num_blocks = static_cast<int32_t>(
+      std::min<int64_t>(blocks, std::numeric_limits<BlockId>::max()));
+  return absl::OkStatus();
+}
+
+// Logs how far loading is, a line per second.
+class LoadLog final {
+ public:
+  explicit LoadLog(std::string what) : what_(std::move(what)) {}
+  void operator()(double share) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_ || share >= 1.0) return;
+    next_ = now + std::chrono::seconds(1);
+    LOG(INFO) << "loading " << what_ << ": " << static_cast<int>(100 * share)
+              << " %";
+  }
+
+ private:
+  const std::string what_;
+  std::chrono::steady_clock::time_point next_ =
+      std::chrono::steady_clock::now() + std::chrono::seconds(1);
+};
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
+    const EngineOptions& options) {
+  return Create(options, ForwardPassOptions());
+}
+
+absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
+    const EngineOptions& options, const ForwardPassOptions& pass_options) {
+  BATON_RETURN_IF_ERROR(CheckOptions(options));
+  BATON_ASSIGN_OR_RETURN(const DeviceProperties device, OpenDevice(kDevice));
+  BATON_ASSIGN_OR_RETURN(const ModelConfig config,
+                         LoadModelConfig(options.model_dir));
+  KvLayout layout = BlockLayout(config, options);
+  BATON_RETURN_IF_ERROR(CheckModel(config, layout));
+  BATON_ASSIGN_OR_RETURN(const ModelWeights files,
+                         LoadModelWeights(options.model_dir, config));
+  auto stream = std::make_unique<Stream>();
+  const auto start = std::chrono::steady_clock::now();
+  DeviceWeights weights;
+  {
+    cpu::ThreadTeam team(options.num_threads);
+    LoadLog log(options.model_dir);
+    BATON_ASSIGN_OR_RETURN(
+        weights, LoadDeviceWeights(config, files, team, *stream,
+                                   [&](double share) { log(share); }));
+  }
+  WeightsInfo info;
+  info.dtype = "bf16";
+  info.bytes = weights.matrix_bytes;
+  info.load_seconds = SecondsSince(start);
+
+  if (options.kv_memory_share > 0) {
+    const int64_t free = FreeDeviceBytes() -
+                         ForwardPass::DeviceBytes(config, layout, pass_options);
+    BATON_RETURN_IF_ERROR(FillWithBlocks(
+        static_cast<int64_t>(options.kv_memory_share *
+                             static_cast<double>(std::max<int64_t>(0, free))),
+        "kv_memory_share", &layout));
+  } else {
+    BATON_RETURN_IF_ERROR(
+        FillWithBlocks(options.kv_memory_bytes, "kv_memory_bytes", &layout));
+  }
+  BATON_ASSIGN_OR_RETURN(
+      DeviceBuffer kv,
+      DeviceBuffer::Allocate(layout.total_bytes(), "KV memory"));
+  stream->Fill(kv.data(), 0, kv.bytes());
+  std::unique_ptr<CudaEngine> engine(new CudaEngine(
+      config, device, ModelIdentity(config, files), layout, std::move(stream),
+      std::move(weights), info, std::move(kv)));
+  BATON_ASSIGN_OR_RETURN(
+      engine->forward_pass_,
+      ForwardPass::Create(engine->config_, engine->weights_, engine->layout_,
+                          engine->device_kv_memory(), *engine->stream_,
+                          pass_options));
+  return engine;
+}
+
+CudaEngine::CudaEngine(const ModelConfig& config,
+                       const DeviceProperties& device, std::string identity,
+                       const KvLayout& layout, std::unique_ptr<Stream> stream,
+                       DeviceWeights weights, WeightsInfo weights_info,
+                       DeviceBuffer kv)
+    : config_(config),
+      device_(device),
+      identity_(std::move(identity)),
+      backend_name_(absl::StrCat("cuda-sm", device.architecture)),
+      layout_(layout),
+      stream_(std::move(stream)),
+      weights_(std::move(weights)),
+      weights_info_(std::move(weights_info)),
+      kv_(std::move(kv)) {}
+
+scheduling::StepResult CudaEngine::Execute(const scheduling::StepPlan& plan,
+                                           LayerHook on_layer_done) {
+  CheckPlan(plan, config_, layout_);
+  // The loop's thread need not be the one that loaded the model.
+  UseDevice(kDevice);
+  return forward_pass_->Run(plan, on_layer_done);
+}
+
+void DeviceKvCopy::ToHost(absl::Span<const BlockId> blocks,
+                          absl::Span<std::byte> host) {
+  std::byte* const device = engine_.device_kv_memory();
+  ForEachPage(engine_.kv_layout(), blocks, static_cast<int64_t>(host.size()),
+              [&](int64_t page, int64_t at) {
+                engine_.stream().CopyToHost(host.data() + at, device + page,
+                                            engine_.kv_layout().page_bytes());
+              });
+  engine_.stream().Wait();
+}
+
+void DeviceKvCopy::FromHost(absl::Span<const std::byte> host,
+                            absl::Span<const BlockId> blocks) {
+  std::byte* const device = engine_.device_kv_memory();
+  ForEachPage(engine_.kv_layout(), blocks, static_cast<int64_t>(host.size()),
+              [&](int64_t page, int64_t at) {
+                engine_.stream().CopyToDevice(device + page, host.data() + at,
+                                              engine_.kv_layout().page_bytes());
+              });
+  engine_.stream().Wait();
+}
+
+}  // namespace baton::engine::cuda

@@ -1,0 +1,154 @@
+// What the host asks of a device: memory, copies, streams, events and graphs.
+// The seam below everything of the CUDA backend that is not a kernel: CUDA's
+// runtime stands behind it, and in tests a device that the CPU plays, so that
+// the whole backend runs where there is no GPU.
+//
+// Work of a stream runs in order; nothing here waits for a device unless it
+// says so. Objects are used by one thread at a time. A call that fails where
+// only a bug or a broken device can make it fail ends the process (CHECK), with
+// CUDA's own message: after such an error nothing that the device holds can be
+// trusted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace baton::engine::cuda {
+
+struct DeviceProperties {
+  std::string name;
+  // Compute capability, 90 for 9.0.
+  int32_t architecture = 0;
+  int32_t multiprocessors = 0;
+  int64_t shared_bytes_per_block = 0;  // at most, when asked for
+  int64_t l2_bytes = 0;
+  int64_t total_bytes = 0;
+};
+
+// Selects device `index` for the calling thread and says what it is.
+// FailedPrecondition, with the reason, where there is no such device or no
+// driver for it.
+absl::StatusOr<DeviceProperties> OpenDevice(int32_t index);
+
+// Selects the device again: for a thread other than the one that opened it.
+void UseDevice(int32_t index);
+
+// Bytes of the device's memory that nobody has taken.
+int64_t FreeDeviceBytes();
+
+// Memory of the device, aligned to 256 bytes at least. Move-only.
+class DeviceBuffer final {
+ public:
+  DeviceBuffer() = default;
+  // ResourceExhausted, naming `purpose`. The content is undefined.
+  static absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes,
+                                               const std::string& purpose);
+  ~DeviceBuffer();
+  DeviceBuffer(DeviceBuffer&& other) noexcept;
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+
+  // Null when nothing was allocated.
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  template <typename T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// Memory of the host that a device copies from and to without help. Move-only.
+class PinnedBuffer final {
+ public:
+  PinnedBuffer() = default;
+  static absl::StatusOr<PinnedBuffer> Allocate(int64_t bytes,
+                                               const std::string& purpose);
+  ~PinnedBuffer();
+  PinnedBuffer(PinnedBuffer&& other) noexcept;
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// Opaque: CUDA's own handles.
+struct StreamHandle;
+struct EventHandle;
+struct GraphHandle;
+
+// A point of a stream.
+class Event final {
+ public:
+  // With `timed`, for MillisecondsSince.
+  explicit Event(bool timed = false);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  EventHandle* handle() const { return handle_; }
+  // Blocks until what was recorded is done.
+  void Wait() const;
+  // REQUIRES: both timed, recorded and done.
+  double MillisecondsSince(const Event& earlier) const;
+
+ private:
+  EventHandle* handle_ = nullptr;
+};
+
+// Recorded work that is launched as one. Move-only; empty at first.
+class Graph final {
+ public:
+  Graph() = default;
+  ~Graph();
+  Graph(Graph&& other) noexcept;
+  Graph& operator=(Graph&& other) noexcept;
+
+  bool empty() const { return handle_ == nullptr; }
+
+ private:
+  friend class Stream;
+  GraphHandle* handle_ = nullptr;
+};
+
+class Stream final {
+ public:
+  Stream();
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  StreamHandle* handle() const { return handle_; }
+
+  // Host memory is pinned, or the call may wait.
+  void CopyToDevice(void* device, const void* host, int64_t bytes);
+  void CopyToHost(void* host, const void* device, int64_t bytes);
+  void CopyOnDevice(void* to, const void* from, int64_t bytes);
+  // Sets bytes.
+  void Fill(void* device, int value, int64_t bytes);
+
+  void Record(const Event& event);
+  // Blocks until all work is done.
+  void Wait();
+
+  // What is given to the stream in between is recorded and not run.
+  void BeginGraph();
+  Graph EndGraph();
+  // REQUIRES: !graph.empty().
+  void Launch(const Graph& graph);
+
+ private:
+  StreamHandle* handle_ = nullptr;
+};
+
+}  // namespace baton::engine::cuda

@@ -1,0 +1,431 @@
+#include "engine/cuda/forward_pass.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "engine/cuda/sample_plan.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+constexpr int64_t kFirstUploadBytes = int64_t{1} << 20;
+constexpr int32_t kFirstRopePositions = 4096;
+// Most rows whose logits are held at a time, and the unit of their number.
+constexpr int32_t kMaxLogitRows = 256;
+constexpr int32_t kLogitRowUnit = 16;
+
+bool IsSampled(const scheduling::PlannedSequence& s, const LogitRow& row) {
+  return s.sample && row.token + 1 == static_cast<int32_t>(s.tokens.size());
+}
+
+int64_t SpanPieceFloats(const ModelConfig& config, const KvLayout& layout) {
+  return int64_t{config.num_heads} * (layout.stored_head_dim() + 2);
+}
+
+}  // namespace
+
+ForwardPass::Sizes::Sizes(const ModelConfig& config, const KvLayout& layout,
+                          const ForwardPassOptions& options) {
+  hidden = config.hidden_size;
+  padded_hidden = PaddedInputs(hidden);
+  q_size = config.num_heads * config.head_dim;
+  padded_q = PaddedInputs(q_size);
+  qkv_size = q_size + 2 * config.num_kv_heads * config.head_dim;
+  stored_q = config.num_heads * layout.stored_head_dim();
+  padded_intermediate = PaddedInputs(config.intermediate_size);
+  logit_stride = (int64_t{config.vocab_size} + 3) / 4 * 4;
+  // Logits and their edited copies.
+  const int64_t rows = options.logit_bytes / (2 * logit_stride * 4) /
+                       kLogitRowUnit * kLogitRowUnit;
+  logit_rows = static_cast<int32_t>(
+      std::clamp<int64_t>(rows, kLogitRowUnit, kMaxLogitRows));
+  span_pieces = options.span_bytes / 4 / SpanPieceFloats(config, layout);
+}
+
+int64_t ForwardPass::DeviceBytes(const ModelConfig& config,
+                                 const KvLayout& layout,
+                                 const ForwardPassOptions& options) {
+  const Sizes s(config, layout, options);
+  const int64_t per_row = 4 * (2 * int64_t{s.hidden} + s.qkv_size) +
+                          2 * (int64_t{s.padded_hidden} + s.stored_q +
+                               s.padded_q + s.padded_intermediate);
+  const int64_t per_logit_row = 2 * 4 * s.logit_stride + 64;
+  const int64_t rope =
+      int64_t{config.max_position} * config.head_dim * int64_t{sizeof(float)};
+  // The allocator's own rounding and the driver's modules, roughly.
+  constexpr int64_t kSlack = int64_t{64} << 20;
+  return options.max_rows * per_row + s.logit_rows * per_logit_row +
+         options.span_bytes + rope + kFirstUploadBytes + kSlack;
+}
+
+absl::StatusOr<std::unique_ptr<ForwardPass>> ForwardPass::Create(
+    const ModelConfig& config, const DeviceWeights& weights,
+    const KvLayout& layout, std::byte* kv_memory, Stream& stream,
+    const ForwardPassOptions& options) {
+  std::unique_ptr<ForwardPass> pass(
+      new ForwardPass(config, weights, layout, kv_memory, stream, options));
+  BATON_RETURN_IF_ERROR(pass->Allocate());
+  return pass;
+}
+
+ForwardPass::ForwardPass(const ModelConfig& config,
+                         const DeviceWeights& weights, const KvLayout& layout,
+                         std::byte* kv_memory, Stream& stream,
+                         const ForwardPassOptions& options)
+    : config_(config),
+      weights_(weights),
+      layout_(layout),
+      kv_memory_(kv_memory),
+      stream_(stream),
+      options_(options),
+      sizes_(config, layout, options),
+      rope_table_(config) {}
+
+absl::Status ForwardPass::Allocate() {
+  const Sizes& s = sizes_;
+  const int64_t rows = options_.max_rows;
+  struct Item {
+    DeviceBuffer* buffer;
+    int64_t bytes;
+  };
+  const Item items[] = {
+      {&residual_, rows * s.hidden * 4},
+      {&kept_, rows * s.hidden * 4},
+      {&normed_, rows * s.padded_hidden * 2},
+      {&qkv_, rows * s.qkv_size * 4},
+      {&queries_, rows * s.stored_q * 2},
+      {&attended_, rows * s.padded_q * 2},
+      {&gated_, rows * s.padded_intermediate * 2},
+      {&logits_, s.logit_rows * s.logit_stride * 4},
+      {&edited_, s.logit_rows * s.logit_stride * 4},
+      {&span_sums_,
+       s.span_pieces * config_.num_heads * layout_.stored_head_dim() * 4},
+      {&span_states_, s.span_pieces * config_.num_heads * 2 * 4},
+      {&outcomes_, s.logit_rows * int64_t{sizeof(SampleOutcome)}},
+      {&picked_, s.logit_rows * int64_t{sizeof(float)}},
+  };
+  for (const Item& item : items) {
+    BATON_ASSIGN_OR_RETURN(
+        *item.buffer, DeviceBuffer::Allocate(item.bytes, "a step's values"));
+    if (item.bytes > 0) stream_.Fill(item.buffer->data(), 0, item.bytes);
+  }
+  BATON_ASSIGN_OR_RETURN(
+      host_outcomes_,
+      PinnedBuffer::Allocate(s.logit_rows * int64_t{sizeof(SampleOutcome)},
+                             "outcomes"));
+  BATON_ASSIGN_OR_RETURN(
+      host_picked_, PinnedBuffer::Allocate(
+                        s.logit_rows * int64_t{sizeof(float)}, "outcomes"));
+  BATON_ASSIGN_OR_RETURN(
+      host_logits_,
+      PinnedBuffer::Allocate(s.logit_stride * int64_t{sizeof(float)},
+                             "a row of logits"));
+  BATON_RETURN_IF_ERROR(upload_.Grow(kFirstUploadBytes));
+  for (int32_t i = 0; i < config_.num_layers; ++i) {
+    layer_events_.push_back(std::make_unique<Event>());
+  }
+  EnsureRope(std::min(kFirstRopePositions, config_.max_position));
+  stream_.Wait();
+  return absl::OkStatus();
+}
+
+void ForwardPass::EnsureRope(int32_t end) {
+  if (end <= rope_positions_) return;
+  CHECK_LE(end, config_.max_position);
+  const int32_t positions = static_cast<int32_t>(
+      std::min<int64_t>(config_.max_position,
+                        std::max<int64_t>(end, 2 * int64_t{rope_positions_})));
+  rope_table_.Ensure(positions);
+  const int64_t row = config_.head_dim;  // cosines, then sines
+  std::vector<float> values(positions * row);
+  for (int32_t i = 0; i < positions; ++i) {
+    std::memcpy(values.data() + i * row, rope_table_.Cos(i),
+                row * sizeof(float));
+  }
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
+  stream_.Wait();
+  graphs_.clear();  // they name the old table
+  auto table = DeviceBuffer::Allocate(bytes, "the table of rotations");
+  CHECK(table.ok()) << table.status();
+  rope_ = *std::move(table);
+  stream_.CopyToDevice(rope_.data(), values.data(), bytes);
+  stream_.Wait();
+  rope_positions_ = positions;
+}
+
+void ForwardPass::EnsureUpload(int64_t bytes) {
+  if (bytes <= upload_.capacity()) return;
+  stream_.Wait();
+  graphs_.clear();
+  const absl::Status status =
+      upload_.Grow(std::max(bytes, 2 * upload_.capacity()));
+  CHECK(status.ok()) << status;
+}
+
+LayoutOptions ForwardPass::LayoutOf() const {
+  LayoutOptions options;
+  options.block_size = layout_.block_size;
+  options.group = config_.num_heads / config_.num_kv_heads;
+  options.window = config_.sliding_window.value_or(0);
+  options.last_layer_slides = config_.LayerSlides(config_.num_layers - 1);
+  options.max_span_pieces = sizes_.span_pieces;
+  return options;
+}
+
+scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
+                                        Engine::LayerHook on_layer_done) {
+  result_ = {};
+  sampled_index_.clear();
+  target_index_.clear();
+  for (const scheduling::PlannedSequence& s : plan.sequences) {
+    sampled_index_.push_back(static_cast<int32_t>(result_.sampled.size()));
+    target_index_.push_back(
+        static_cast<int32_t>(result_.target_logprobs.size()));
+    if (s.sample) result_.sampled.emplace_back();
+    if (!s.targets.empty()) {
+      result_.target_logprobs.emplace_back(s.tokens.size());
+    }
+  }
+  const std::vector<Pass> passes = CutIntoPasses(plan, options_.max_rows);
+  for (size_t i = 0; i < passes.size(); ++i) {
+    const StepLayout layout = LayOut(plan, passes[i], LayoutOf());
+    EnsureRope(layout.end_position);
+    PlanSamples(plan, layout);
+    const bool last = i + 1 == passes.size();
+    std::optional<GraphBucket> bucket;
+    if (options_.use_graphs && IsDecodePass(plan, passes[i]) &&
+        layout.full.whole.empty() && layout.sliding.whole.empty()) {
+      bucket = BucketFor(static_cast<int32_t>(layout.tokens.size()),
+                         layout.full.max_spans, layout.sliding.max_spans,
+                         std::min(options_.max_rows, sizes_.logit_rows),
+                         sizes_.span_pieces);
+    }
+    if (bucket) {
+      RunDecode(plan, layout, *bucket);
+      for (int32_t l = 0; last && l < config_.num_layers; ++l) {
+        on_layer_done(l);
+      }
+    } else {
+      RunAny(plan, layout, last ? &on_layer_done : nullptr);
+    }
+  }
+  if (passes.empty()) {
+    for (int32_t l = 0; l < config_.num_layers; ++l) on_layer_done(l);
+  }
+  return std::move(result_);
+}
+
+void ForwardPass::PlanSamples(const scheduling::StepPlan& plan,
+                              const StepLayout& layout) {
+  how_.clear();
+  edits_.clear();
+  targets_.clear();
+  any_targets_ = false;
+  for (const LogitRow& row : layout.logit_rows) {
+    const scheduling::PlannedSequence& s = plan.sequences[row.sequence];
+    SampleRow how;
+    how.statistics_only = 1;
+    if (IsSampled(s, row)) how = PlanSample(s, config_.vocab_size, &edits_);
+    how_.push_back(how);
+    any_targets_ |= !s.targets.empty();
+    targets_.push_back(s.targets.empty() ? 0 : s.targets[row.token]);
+  }
+}
+
+int64_t ForwardPass::UploadBytes(const StepLayout& layout, int64_t rows,
+                                 int64_t edits) {
+  const auto tables = static_cast<int64_t>(layout.block_tables.size());
+  const int64_t logit_rows =
+      std::max(rows, static_cast<int64_t>(layout.logit_rows.size()));
+  return rows * int64_t{sizeof(TokenId) + sizeof(RowPlace)} +
+         tables * int64_t{sizeof(BlockId)} +
+         3 * logit_rows * int64_t{sizeof(QueryTile)} +
+         logit_rows *
+             int64_t{sizeof(int32_t) + sizeof(SampleRow) + sizeof(TokenId)} +
+         edits * int64_t{sizeof(LogitEdit)} + 16 * StepUpload::kAlignment;
+}
+
+const QueryTile* ForwardPass::UploadTiles(const std::vector<QueryTile>& tiles,
+                                          int64_t rows) {
+  const auto array = upload_.Reserve<QueryTile>(rows);
+  std::copy(tiles.begin(), tiles.end(), array.host.begin());
+  std::fill(array.host.begin() + tiles.size(), array.host.end(), QueryTile{});
+  return array.device;
+}
+
+ForwardPass::DeviceTiles ForwardPass::UploadTileSet(const TileSet& tiles) {
+  DeviceTiles result;
+  result.num_whole = static_cast<int32_t>(tiles.whole.size());
+  result.num_single = static_cast<int32_t>(tiles.single.size());
+  result.max_spans = tiles.max_spans;
+  result.whole = UploadTiles(tiles.whole, result.num_whole);
+  result.single = UploadTiles(tiles.single, result.num_single);
+  return result;
+}
+
+// Of `rows`, what the layout does not have is not there.
+void ForwardPass::UploadRows(const StepLayout& layout, int64_t rows,
+                             PassArrays* arrays) {
+  arrays->rows = static_cast<int32_t>(rows);
+  const auto tokens = upload_.Reserve<TokenId>(rows);
+  std::copy(layout.tokens.begin(), layout.tokens.end(), tokens.host.begin());
+  std::fill(tokens.host.begin() + layout.tokens.size(), tokens.host.end(), 0);
+  arrays->tokens = tokens.device;
+  const auto places = upload_.Reserve<RowPlace>(rows);
+  std::copy(layout.places.begin(), layout.places.end(), places.host.begin());
+  std::fill(places.host.begin() + layout.places.size(), places.host.end(),
+            RowPlace{});
+  arrays->places = places.device;
+}
+
+// How rows are drawn, then the block tables, then edits. What lies behind an
+// array whose size differs from step to step has no fixed place: edits are
+// found by their distance from the first array.
+void ForwardPass::UploadSamples(const StepLayout& layout, int64_t rows,
+                                PassArrays* arrays) {
+  const auto how = upload_.Reserve<SampleRow>(rows);
+  const auto tables = upload_.Reserve<BlockId>(
+      static_cast<int64_t>(layout.block_tables.size()));
+  std::copy(layout.block_tables.begin(), layout.block_tables.end(),
+            tables.host.begin());
+  const auto edits =
+      upload_.Reserve<LogitEdit>(static_cast<int64_t>(edits_.size()));
+  std::copy(edits_.begin(), edits_.end(), edits.host.begin());
+  arrays->how = how.device;
+  arrays->block_tables = tables.device;
+  arrays->edits = reinterpret_cast<const LogitEdit*>(upload_.device());
+  const auto first = static_cast<int32_t>(edits.device - arrays->edits);
+  for (int64_t i = 0; i < rows; ++i) {
+    SampleRow& row = how.host[i];
+    row = {};
+    row.statistics_only = 1;
+    if (i < static_cast<int64_t>(how_.size())) row = how_[i];
+    row.first_edit += first;
+  }
+}
+
+void ForwardPass::RunAny(const scheduling::StepPlan& plan,
+                         const StepLayout& layout,
+                         const Engine::LayerHook* hook) {
+  const auto rows = static_cast<int64_t>(layout.tokens.size());
+  const auto logit_rows = static_cast<int32_t>(layout.logit_rows.size());
+  upload_.Clear();
+  EnsureUpload(UploadBytes(layout, rows, static_cast<int64_t>(edits_.size())));
+  PassArrays arrays;
+  UploadRows(layout, rows, &arrays);
+  arrays.full = UploadTileSet(layout.full);
+  arrays.sliding = UploadTileSet(layout.sliding);
+  arrays.last = UploadTileSet(layout.last);
+  arrays.num_logit_rows = logit_rows;
+  if (logit_rows < rows) {
+    const auto kept = upload_.Reserve<int32_t>(logit_rows);
+    for (int32_t i = 0; i < logit_rows; ++i) {
+      kept.host[i] = layout.logit_rows[i].row;
+    }
+    arrays.kept_rows = kept.device;
+  }
+  if (any_targets_) {
+    const auto targets = upload_.Reserve<TokenId>(logit_rows);
+    std::copy(targets_.begin(), targets_.end(), targets.host.begin());
+    arrays.targets = targets.device;
+  }
+  UploadSamples(layout, logit_rows, &arrays);
+  upload_.Copy(stream_);
+
+  RunLayers(arrays, /*events=*/hook != nullptr);
+  // The first logits are on their way while the hooks wait for their layers.
+  for (int32_t first = 0; first < logit_rows || first == 0;
+       first += sizes_.logit_rows) {
+    const int32_t count = std::min(sizes_.logit_rows, logit_rows - first);
+    if (count > 0) RunLogits(arrays, first, count);
+    if (first == 0 && hook != nullptr) {
+      for (int32_t l = 0; l < config_.num_layers; ++l) {
+        layer_events_[l]->Wait();
+        (*hook)(l);
+      }
+    }
+    stream_.Wait();
+    if (count > 0) TakeOutcomes(plan, layout, first, count);
+  }
+}
+
+void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
+                            const StepLayout& layout,
+                            const GraphBucket& bucket) {
+  const int64_t rows = bucket.rows;
+  upload_.Clear();
+  EnsureUpload(UploadBytes(layout, rows, static_cast<int64_t>(edits_.size())));
+  PassArrays arrays;
+  UploadRows(layout, rows, &arrays);
+  const auto tiles = [&](const std::vector<QueryTile>& some, int32_t spans) {
+    DeviceTiles result;
+    result.single = UploadTiles(some, rows);
+    result.num_single = bucket.rows;
+    result.max_spans = spans;
+    return result;
+  };
+  arrays.full = tiles(layout.full.single, bucket.full_spans);
+  if (bucket.sliding_spans > 0) {
+    arrays.sliding = tiles(layout.sliding.single, bucket.sliding_spans);
+  }
+  // All rows have logits.
+  arrays.last = config_.LayerSlides(config_.num_layers - 1) ? arrays.sliding
+                                                            : arrays.full;
+  arrays.num_logit_rows = bucket.rows;
+  UploadSamples(layout, rows, &arrays);
+  upload_.Copy(stream_);
+
+  const auto [place, is_new] = graphs_.try_emplace(bucket);
+  Graph& graph = place->second;
+  if (is_new) {
+    RunLayers(arrays, /*events=*/false);
+    RunLogits(arrays, 0, bucket.rows);
+  } else {
+    if (graph.empty()) {
+      stream_.BeginGraph();
+      RunLayers(arrays, /*events=*/false);
+      RunLogits(arrays, 0, bucket.rows);
+      graph = stream_.EndGraph();
+    }
+    stream_.Launch(graph);
+  }
+  stream_.Wait();
+  TakeOutcomes(plan, layout, 0, static_cast<int32_t>(layout.logit_rows.size()));
+}
+
+void ForwardPass::TakeOutcomes(const scheduling::StepPlan& plan,
+                               const StepLayout& layout, int32_t first,
+                               int32_t count) {
+  const auto* const outcomes =
+      reinterpret_cast<const SampleOutcome*>(host_outcomes_.data());
+  const auto* const picked =
+      reinterpret_cast<const float*>(host_picked_.data());
+  for (int32_t i = 0; i < count; ++i) {
+    const LogitRow& row = layout.logit_rows[first + i];
+    const scheduling::PlannedSequence& s = plan.sequences[row.sequence];
+    if (!s.targets.empty()) {
+      result_.target_logprobs[target_index_[row.sequence]][row.token] =
+          LogprobOf(picked[i], outcomes[i]);
+    }
+    if (!IsSampled(s, row)) continue;
+    scheduling::SampledToken& token =
+        result_.sampled[sampled_index_[row.sequence]];
+    if (!HostDraws(how_[first + i], outcomes[i])) {
+      token = TokenOf(s, outcomes[i]);
+      continue;
+    }
+    stream_.CopyToHost(host_logits_.data(),
+                       logits_.as<float>() + i * sizes_.logit_stride,
+                       int64_t{config_.vocab_size} * int64_t{sizeof(float)});
+    stream_.Wait();
+    token = DrawOnHost(
+        s, absl::MakeSpan(reinterpret_cast<float*>(host_logits_.data()),
+                          config_.vocab_size));
+  }
+}
+
+}  // namespace baton::engine::cuda

@@ -1,0 +1,41 @@
+#include "engine/cuda/graph_buckets.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "common/log.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+int32_t ToPowerOfTwo(int32_t n) {
+  return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(n)));
+}
+
+// Powers of two to 16, where each is a product kernel of its own or half of
+// one; then multiples of 16: more rows cost attention and sampling only.
+int32_t BucketRows(int32_t rows) {
+  if (rows <= 16) return ToPowerOfTwo(rows);
+  return (rows + 15) / 16 * 16;
+}
+
+}  // namespace
+
+std::optional<GraphBucket> BucketFor(int32_t rows, int32_t full_spans,
+                                     int32_t sliding_spans, int32_t max_rows,
+                                     int64_t max_span_pieces) {
+  CHECK_GT(rows, 0);
+  CHECK_GT(full_spans, 0);
+  GraphBucket bucket;
+  bucket.rows = BucketRows(rows);
+  bucket.full_spans = ToPowerOfTwo(full_spans);
+  bucket.sliding_spans = sliding_spans > 0 ? ToPowerOfTwo(sliding_spans) : 0;
+  const int64_t spans = std::max(bucket.full_spans, bucket.sliding_spans);
+  if (bucket.rows > std::min(max_rows, kMaxGraphRows) ||
+      bucket.rows * spans > max_span_pieces) {
+    return std::nullopt;
+  }
+  return bucket;
+}
+
+}  // namespace baton::engine::cuda

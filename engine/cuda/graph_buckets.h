@@ -1,0 +1,34 @@
+// Which recorded graph a decode step runs. A graph has a fixed number of rows
+// and of spans; a step runs the smallest that it fits in, and what it has less
+// is rows that are not there and spans that end at once. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+namespace baton::engine::cuda {
+
+struct GraphBucket {
+  int32_t rows = 0;
+  int32_t full_spans = 0;     // of layers that see everything
+  int32_t sliding_spans = 0;  // of layers that slide; 0 when none does
+
+  friend bool operator==(const GraphBucket&, const GraphBucket&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const GraphBucket& b) {
+    return H::combine(std::move(h), b.rows, b.full_spans, b.sliding_spans);
+  }
+};
+
+// Most rows of a graph.
+inline constexpr int32_t kMaxGraphRows = 256;
+
+// For `rows` rows whose longest attention takes so many spans. None when there
+// are too many rows, or more pieces (rows * spans) than max_span_pieces.
+// REQUIRES: rows > 0, full_spans > 0.
+std::optional<GraphBucket> BucketFor(int32_t rows, int32_t full_spans,
+                                     int32_t sliding_spans, int32_t max_rows,
+                                     int64_t max_span_pieces);
+
+}  // namespace baton::engine::cuda

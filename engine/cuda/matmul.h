@@ -1,0 +1,93 @@
+// The product of a step's activations with a weight matrix, on the device:
+// y[row][output] = sum over inputs of x[row][input] * w[output][input].
+//
+// Same answer everywhere: an element of y is one sum in one order, whatever the
+// number of rows. Inputs are cut into chunks of 512. Within a chunk the tensor
+// cores add 16 inputs at a time, in order, to a float32; the chunks' sums are
+// added in order in float32. The kernels differ in how they share this work out
+// (which warp runs which chunk, what lies in the block's memory), never in the
+// order. PlanMatmul picks one by the number of rows.
+//
+// Pure host code but for RunMatmul, which gives the kernel to a stream.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/cuda/device_runtime.h"
+#include "engine/cuda/launch_shape.h"
+#include "engine/cuda/weight_tiles.h"
+
+namespace baton::engine::cuda {
+
+// Inputs that are summed apart; a multiple of kInputPadding.
+inline constexpr int32_t kChunkInputs = 512;
+
+// What becomes of the product.
+enum class MatmulOutput {
+  // out[row][output] = y + bias, float32.
+  kStore,
+  // out[row][output] += y + bias, float32: the residual stream.
+  kAdd,
+  // The outputs come in pairs of tiles, 16 of the gate and 16 of the up matrix:
+  // gated[row][i] = silu(gate + bias) * (up + bias), bfloat16.
+  kSwiglu,
+};
+
+// Device memory; constant after loading.
+struct DeviceMatrix {
+  const uint16_t* tiles = nullptr;  // weight_tiles.h
+  int32_t outputs = 0;              // those that exist
+  int32_t inputs = 0;
+  int32_t output_tiles = 0;
+  int32_t padded_inputs = 0;
+  // One per output, padding included; null when there is none.
+  const float* bias = nullptr;
+
+  int64_t bytes() const {
+    return int64_t{output_tiles} * kTileOutputs * padded_inputs * 2;
+  }
+};
+
+struct MatmulArgs {
+  DeviceMatrix w;
+  // bfloat16 [rows][x_stride]; x_stride is at least w.padded_inputs and a
+  // multiple of 8; what pads the inputs is finite.
+  const uint16_t* x = nullptr;
+  int64_t x_stride = 0;
+  int32_t rows = 0;
+  // float32, for kStore and kAdd.
+  float* out = nullptr;
+  // bfloat16, for kSwiglu.
+  uint16_t* gated = nullptr;
+  int64_t out_stride = 0;  // elements
+};
+
+enum class MatmulKernel {
+  kStream8,   // up to 8 rows; weights go from memory to registers
+  kStream16,  // up to 16 rows
+  kTile64,    // 64 outputs x 64 rows a block
+  kTile128,   // 128 outputs x 128 rows a block
+};
+
+struct MatmulPlan {
+  MatmulKernel kernel = MatmulKernel::kStream8;
+  LaunchShape shape;
+};
+
+// REQUIRES: args.rows > 0, a matrix that is not empty; for kSwiglu an even
+// number of tiles.
+MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output);
+// The same for a kernel of the caller's choice; for tests, that compare them.
+// `rows` in what the kernel takes.
+MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
+                      MatmulKernel kernel);
+
+// For the plan of the same arguments.
+void RunMatmul(const MatmulPlan& plan, const MatmulArgs& args,
+               MatmulOutput output, StreamHandle* stream);
+
+// Plans and runs.
+void RunMatmul(const MatmulArgs& args, MatmulOutput output,
+               StreamHandle* stream);
+
+}  // namespace baton::engine::cuda

@@ -1,0 +1,99 @@
+#include "common/log.h"
+#include "engine/cuda/matmul.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+constexpr int32_t kStreamThreads = 256;
+// Stages of the tiled kernels (matmul_tiled.cu).
+constexpr int32_t kStages = 4;
+// A block's memory that a streaming kernel may ask for, so that several fit on
+// a multiprocessor.
+constexpr int64_t kStreamSharedBytes = 96 << 10;
+// Rows from which the larger tile is worth its padding.
+constexpr int32_t kLargeTileRows = 65;
+
+int32_t Chunks(const DeviceMatrix& w) {
+  return (w.padded_inputs + kChunkInputs - 1) / kChunkInputs;
+}
+
+uint32_t Pieces(int32_t n, int32_t size) {
+  return static_cast<uint32_t>((n + size - 1) / size);
+}
+
+int32_t TilesPerBlock(MatmulOutput output) {
+  return output == MatmulOutput::kSwiglu ? 2 : 1;
+}
+
+// A float per lane and element of each chunk's sums.
+int64_t StreamSharedBytes(const DeviceMatrix& w, MatmulOutput output,
+                          int32_t row_tiles) {
+  return int64_t{Chunks(w)} * TilesPerBlock(output) * row_tiles * 32 * 4 * 4;
+}
+
+LaunchShape TiledShape(const MatmulArgs& args, int32_t outputs, int32_t rows,
+                       uint32_t threads) {
+  LaunchShape shape;
+  shape.x = Pieces(args.rows, rows);
+  shape.y = Pieces(args.w.output_tiles * kTileOutputs, outputs);
+  shape.threads = threads;
+  shape.shared_bytes = int64_t{kStages} * (outputs + rows) * kInputPadding * 2;
+  return shape;
+}
+
+}  // namespace
+
+MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
+                      MatmulKernel kernel) {
+  CHECK_GT(args.rows, 0);
+  CHECK_GT(args.w.output_tiles, 0);
+  CHECK_GE(args.x_stride, args.w.padded_inputs);
+  CHECK_EQ(args.x_stride % 8, 0);
+  CHECK_EQ(args.w.output_tiles % TilesPerBlock(output), 0);
+  MatmulPlan plan;
+  plan.kernel = kernel;
+  switch (kernel) {
+    case MatmulKernel::kStream8:
+    case MatmulKernel::kStream16: {
+      const int32_t row_tiles = kernel == MatmulKernel::kStream8 ? 1 : 2;
+      CHECK_LE(args.rows, 8 * row_tiles);
+      plan.shape.x = Pieces(args.w.output_tiles, TilesPerBlock(output));
+      plan.shape.threads = kStreamThreads;
+      plan.shape.shared_bytes = StreamSharedBytes(args.w, output, row_tiles);
+      break;
+    }
+    case MatmulKernel::kTile64:
+      plan.shape = TiledShape(args, 64, 64, 128);
+      break;
+    case MatmulKernel::kTile128:
+      plan.shape = TiledShape(args, 128, 128, 256);
+      break;
+  }
+  CHECK_LE(plan.shape.y, 65535u);
+  return plan;
+}
+
+MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output) {
+  const bool streams =
+      StreamSharedBytes(args.w, output, 2) <= kStreamSharedBytes;
+  MatmulKernel kernel = MatmulKernel::kTile128;
+  if (args.rows <= 8 && streams) {
+    kernel = MatmulKernel::kStream8;
+  } else if (args.rows <= 16 && streams) {
+    kernel = MatmulKernel::kStream16;
+  } else if (args.rows < kLargeTileRows) {
+    kernel = MatmulKernel::kTile64;
+  }
+  // More outputs than a grid has rows of the smaller tile.
+  if (kernel == MatmulKernel::kTile64 && args.w.output_tiles / 4 >= 65535) {
+    kernel = MatmulKernel::kTile128;
+  }
+  return PlanMatmul(args, output, kernel);
+}
+
+void RunMatmul(const MatmulArgs& args, MatmulOutput output,
+               StreamHandle* stream) {
+  RunMatmul(PlanMatmul(args, output), args, output, stream);
+}
+
+}  // namespace baton::engine::cuda

@@ -1,0 +1,191 @@
+// The kernels of row_kernels.h.
+//
+// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
+#include "engine/cuda/row_kernels.h"
+
+#include "device_target.h"
+#include "engine/cuda/weight_tiles.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+constexpr uint32_t kRowThreads = 256;
+constexpr uint32_t kHeadThreads = 128;  // a head per warp
+
+// The same on all lanes, whatever the lane: each step adds two values that are
+// added on the other side, too.
+BATON_DEVICE float SumOfWarp(float x) {
+  for (int mask = 16; mask > 0; mask /= 2) x = AddRn(x, ShuffleXor(x, mask));
+  return x;
+}
+
+BATON_DEVICE float InverseRms(float sum_of_squares, int32_t n, float eps) {
+  const float mean = DivRn(sum_of_squares, static_cast<float>(n));
+  return DivRn(1.0f, SqrtRn(AddRn(mean, eps)));
+}
+
+BATON_DEVICE uint16_t ToBf16(float x) {
+  return static_cast<uint16_t>(PackBf16(x, 0.0f));
+}
+
+BATON_KERNEL(kRowThreads)
+Embed(EmbedArgs args) {
+  const int32_t row = BlockX();
+  const int64_t token = args.tokens[row];
+  for (int32_t i = Thread(); i < args.hidden; i += Threads()) {
+    const int64_t place = args.tiled_inputs > 0
+                              ? WeightPlace(token, i, args.tiled_inputs)
+                              : token * args.hidden + i;
+    args.residual[int64_t{row} * args.hidden + i] =
+        BitsFloat(static_cast<uint32_t>(args.table[place]) << 16);
+  }
+}
+
+BATON_KERNEL(kRowThreads)
+Norm(NormArgs args) {
+  float* const warp_sums = reinterpret_cast<float*>(SharedMemory());
+  const float* const x = args.residual + int64_t{BlockX()} * args.hidden;
+  float sum = 0.0f;
+  for (int32_t i = Thread(); i < args.hidden; i += Threads()) {
+    sum = AddRn(sum, MulRn(x[i], x[i]));
+  }
+  sum = SumOfWarp(sum);
+  if (Thread() % 32 == 0) warp_sums[Thread() / 32] = sum;
+  SyncBlock();
+  sum = 0.0f;
+  for (int32_t warp = 0; warp < Threads() / 32; ++warp) {
+    sum = AddRn(sum, warp_sums[warp]);
+  }
+  const float inverse = InverseRms(sum, args.hidden, args.eps);
+  uint16_t* const out = args.out + BlockX() * args.out_stride;
+  for (int32_t i = Thread(); i < args.hidden; i += Threads()) {
+    out[i] = ToBf16(MulRn(MulRn(x[i], inverse), args.weight[i]));
+  }
+}
+
+// Where element `element` of a key of slot `slot` lies in a head's part, and of
+// a value behind the values' offset, in elements (kv_layout.h).
+BATON_DEVICE int64_t KeyPlace(int32_t slot, int32_t element, int32_t stored) {
+  return int64_t{slot / 16} * 16 * stored + element / 2 * 32 + slot % 16 * 2 +
+         element % 2;
+}
+BATON_DEVICE int64_t ValuePlace(int32_t slot, int32_t element,
+                                int32_t block_size) {
+  return int64_t{element / 16} * 16 * block_size + slot / 2 * 32 +
+         element % 16 * 2 + slot % 2;
+}
+
+BATON_KERNEL(kHeadThreads)
+FinishHeads(FinishHeadsArgs args) {
+  const int32_t row = BlockX();
+  const int32_t heads = args.num_heads + 2 * args.num_kv_heads;
+  const int32_t head = BlockY() * (Threads() / 32) + Thread() / 32;
+  const RowPlace place = args.places[row];
+  if (head >= heads || place.position < 0) return;
+  const int32_t lane = Thread() % 32;
+  const int32_t dim = args.head_dim;
+  const int32_t half = dim / 2;
+  const bool is_query = head < args.num_heads;
+  const bool is_value = head >= args.num_heads + args.num_kv_heads;
+  const float* const x = args.qkv + (int64_t{row} * heads + head) * dim;
+
+  float inverse = 1.0f;
+  const float* const norm = is_value   ? nullptr
+                            : is_query ? args.q_norm
+                                       : args.k_norm;
+  if (norm != nullptr) {
+    float sum = 0.0f;
+    for (int32_t i = lane; i < dim; i += 32) {
+      sum = AddRn(sum, MulRn(x[i], x[i]));
+    }
+    inverse = InverseRms(SumOfWarp(sum), dim, args.eps);
+  }
+
+  const int32_t kv_head =
+      (head - args.num_heads) % args.num_kv_heads;  // of keys and values
+  uint16_t* query = nullptr;
+  uint16_t* page = nullptr;
+  int32_t slot = 0;
+  if (is_query) {
+    query = args.queries +
+            (int64_t{row} * args.num_heads + head) * args.stored_head_dim;
+  } else {
+    const BlockId block =
+        args.block_tables[place.block_table + place.position / args.block_size];
+    page = reinterpret_cast<uint16_t*>(args.pages + block * args.page_bytes +
+                                       kv_head * args.head_bytes +
+                                       (is_value ? args.values_offset : 0));
+    slot = place.position % args.block_size;
+  }
+  const auto put = [&](int32_t element, float value) {
+    if (is_query) {
+      query[element] = ToBf16(value);
+    } else if (is_value) {
+      page[ValuePlace(slot, element, args.block_size)] = ToBf16(value);
+    } else {
+      page[KeyPlace(slot, element, args.stored_head_dim)] = ToBf16(value);
+    }
+  };
+
+  if (is_value) {
+    for (int32_t i = lane; i < dim; i += 32) put(i, x[i]);
+  } else {
+    const float* const cosines = args.rope + int64_t{place.position} * dim;
+    for (int32_t i = lane; i < half; i += 32) {
+      float a = x[i];
+      float b = x[half + i];
+      if (norm != nullptr) {
+        a = MulRn(MulRn(a, inverse), norm[i]);
+        b = MulRn(MulRn(b, inverse), norm[half + i]);
+      }
+      const float cosine = cosines[i];
+      const float sine = cosines[half + i];
+      put(i, SubRn(MulRn(a, cosine), MulRn(b, sine)));
+      put(half + i, AddRn(MulRn(b, cosine), MulRn(a, sine)));
+    }
+  }
+  // What fills a head up to whole pieces of a product.
+  for (int32_t i = dim + lane; i < args.stored_head_dim; i += 32) put(i, 0.0f);
+}
+
+BATON_KERNEL(kRowThreads)
+Gather(GatherArgs args) {
+  const float* const from =
+      args.from + int64_t{args.rows[BlockX()]} * args.hidden;
+  float* const to = args.to + int64_t{BlockX()} * args.hidden;
+  for (int32_t i = Thread(); i < args.hidden; i += Threads()) to[i] = from[i];
+}
+
+LaunchShape OnePerRow(int32_t rows) {
+  LaunchShape shape;
+  shape.x = static_cast<uint32_t>(rows);
+  shape.threads = kRowThreads;
+  return shape;
+}
+
+}  // namespace
+
+void RunEmbed(const EmbedArgs& args, StreamHandle* stream) {
+  Launch(Embed, "embed", OnePerRow(args.rows), stream, args);
+}
+
+void RunNorm(const NormArgs& args, StreamHandle* stream) {
+  LaunchShape shape = OnePerRow(args.rows);
+  shape.shared_bytes = kRowThreads / 32 * sizeof(float);
+  Launch(Norm, "norm", shape, stream, args);
+}
+
+void RunFinishHeads(const FinishHeadsArgs& args, StreamHandle* stream) {
+  const uint32_t heads = args.num_heads + 2 * args.num_kv_heads;
+  LaunchShape shape;
+  shape.x = static_cast<uint32_t>(args.rows);
+  shape.y = (heads + kHeadThreads / 32 - 1) / (kHeadThreads / 32);
+  shape.threads = kHeadThreads;
+  Launch(FinishHeads, "finish heads", shape, stream, args);
+}
+
+void RunGather(const GatherArgs& args, StreamHandle* stream) {
+  Launch(Gather, "gather", OnePerRow(args.count), stream, args);
+}
+
+}  // namespace baton::engine::cuda

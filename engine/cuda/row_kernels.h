@@ -1,0 +1,85 @@
+// What is done to each row of a step besides products and attention, on the
+// device. Each kernel's result for a row depends on that row alone, with sums
+// in an order that is fixed by the position in the row.
+//
+// These functions give kernels to a stream. Arrays are the device's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/ids.h"
+#include "engine/cuda/device_runtime.h"
+
+namespace baton::engine::cuda {
+
+// Where a row's token stands. A row whose position is negative is not there: it
+// fills a batch up to a size that there is a graph for.
+struct RowPlace {
+  int32_t position = -1;
+  int32_t block_table = 0;  // where its sequence's blocks begin
+};
+
+// The embedding [vocab][hidden] as bfloat16: either row by row, or, when the
+// model ties it to its head, in the head's tiles (weight_tiles.h).
+struct EmbedArgs {
+  const TokenId* tokens = nullptr;
+  int32_t rows = 0;
+  const uint16_t* table = nullptr;
+  int32_t tiled_inputs = 0;  // padded inputs of the head; 0: row by row
+  int32_t hidden = 0;
+  float* residual = nullptr;  // [rows][hidden]
+};
+void RunEmbed(const EmbedArgs& args, StreamHandle* stream);
+
+// RMSNorm (Zhang and Sennrich 2019): x / sqrt(mean(x^2) + eps) * weight, as
+// bfloat16.
+struct NormArgs {
+  const float* residual = nullptr;  // [rows][hidden]
+  int32_t rows = 0;
+  int32_t hidden = 0;
+  const float* weight = nullptr;
+  float eps = 0;
+  uint16_t* out = nullptr;  // [rows][out_stride]
+  int64_t out_stride = 0;
+};
+void RunNorm(const NormArgs& args, StreamHandle* stream);
+
+// From the product with Q, K and V (bias included) to rotated queries, and keys
+// and values in KV memory: RMSNorm of each head of Q and K where the model has
+// it, then RoPE.
+struct FinishHeadsArgs {
+  const float* qkv = nullptr;  // [rows][(heads + 2 kv_heads) * head_dim]
+  const RowPlace* places = nullptr;
+  int32_t rows = 0;
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t stored_head_dim = 0;
+  const float* q_norm = nullptr;  // [head_dim], or null
+  const float* k_norm = nullptr;
+  float eps = 0;
+  // [positions][head_dim]: head_dim / 2 cosines, then as many sines.
+  const float* rope = nullptr;
+  uint16_t* queries = nullptr;  // [rows][heads][stored_head_dim]
+  // As AttentionArgs.
+  std::byte* pages = nullptr;
+  int64_t page_bytes = 0;
+  int64_t head_bytes = 0;
+  int64_t values_offset = 0;
+  int32_t block_size = 0;
+  const BlockId* block_tables = nullptr;
+};
+void RunFinishHeads(const FinishHeadsArgs& args, StreamHandle* stream);
+
+// to[i] = from[rows[i]], for `count` rows.
+struct GatherArgs {
+  const float* from = nullptr;
+  const int32_t* rows = nullptr;
+  int32_t count = 0;
+  int32_t hidden = 0;
+  float* to = nullptr;
+};
+void RunGather(const GatherArgs& args, StreamHandle* stream);
+
+}  // namespace baton::engine::cuda

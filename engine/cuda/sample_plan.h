@@ -1,0 +1,42 @@
+// How the rows of a step are drawn: from the plan's sampling parameters to what
+// the kernel reads (sample.h), and from what it wrote to sampled tokens. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "engine/cuda/sample.h"
+#include "scheduling/step_plan.h"
+
+namespace baton::engine::cuda {
+
+// Edits that all rows of a step may have together on the device; the host draws
+// for rows with more.
+inline constexpr int32_t kMaxEdits = 8192;
+
+// What the device is asked for a sampled row. Appends the row's edits. When
+// there is no room for them, or the plan asks for what only the host gives (the
+// likeliest tokens, the logits), it leaves the draw to the host.
+// REQUIRES: sequence.sample, a well-formed plan.
+SampleRow PlanSample(const scheduling::PlannedSequence& sequence,
+                     int32_t vocab_size, std::vector<LogitEdit>* edits);
+
+// Whether the host needs the row's logits: it was asked to from the start, or
+// the device could not decide.
+bool HostDraws(const SampleRow& row, const SampleOutcome& outcome);
+
+// The token that the device drew. Not for rows that the host draws.
+scheduling::SampledToken TokenOf(const scheduling::PlannedSequence& sequence,
+                                 const SampleOutcome& outcome);
+
+// The token drawn here from the row's logits; they are overwritten.
+scheduling::SampledToken DrawOnHost(const scheduling::PlannedSequence& sequence,
+                                    absl::Span<float> logits);
+
+// The logarithm of the probability of a token whose logit is `logit`; NaN where
+// the logits were not finite.
+float LogprobOf(float logit, const SampleOutcome& outcome);
+
+}  // namespace baton::engine::cuda

@@ -1,0 +1,120 @@
+#include "engine/cuda/step_layout.h"
+
+#include <algorithm>
+
+#include "common/log.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+using scheduling::PlannedSequence;
+
+// Grids have at most this many single tokens.
+constexpr size_t kMaxSingle = 65535;
+
+int32_t SpansOfTiles(const std::vector<QueryTile>& tiles, int32_t window) {
+  int32_t spans = 0;
+  for (const QueryTile& tile : tiles) {
+    spans = std::max(spans, SpansOf(tile.first_position, window));
+  }
+  return spans;
+}
+
+// Sorts tiles into those whose spans run apart and the others.
+TileSet SortTiles(const std::vector<QueryTile>& tiles, int32_t window,
+                  const LayoutOptions& options) {
+  TileSet set;
+  for (const QueryTile& tile : tiles) {
+    const bool single = tile.rows == 1 && options.group <= kSpanQueries;
+    (single ? set.single : set.whole).push_back(tile);
+  }
+  set.max_spans = SpansOfTiles(set.single, window);
+  const int64_t pieces =
+      static_cast<int64_t>(set.single.size()) * set.max_spans;
+  if (pieces > options.max_span_pieces || set.single.size() > kMaxSingle) {
+    set.whole.insert(set.whole.end(), set.single.begin(), set.single.end());
+    set.single.clear();
+    set.max_spans = 0;
+  }
+  return set;
+}
+
+}  // namespace
+
+std::vector<Pass> CutIntoPasses(const scheduling::StepPlan& plan,
+                                int32_t max_rows) {
+  CHECK_GT(max_rows, 0);
+  std::vector<Pass> passes;
+  int32_t room = 0;
+  for (size_t s = 0; s < plan.sequences.size(); ++s) {
+    const auto tokens = static_cast<int32_t>(plan.sequences[s].tokens.size());
+    CHECK_GT(tokens, 0);
+    for (int32_t first = 0; first < tokens;) {
+      if (room == 0) {
+        passes.emplace_back();
+        room = max_rows;
+      }
+      const int32_t count = std::min(room, tokens - first);
+      passes.back().push_back({static_cast<int32_t>(s), first, count,
+                               /*last=*/first + count == tokens});
+      first += count;
+      room -= count;
+    }
+  }
+  return passes;
+}
+
+StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
+                  const LayoutOptions& options) {
+  StepLayout layout;
+  std::vector<QueryTile> tiles;
+  const int32_t tile_rows = MaxTileRows(options.group);
+  for (const SequencePart& part : pass) {
+    const PlannedSequence& s = plan.sequences[part.sequence];
+    const auto first_row = static_cast<int32_t>(layout.tokens.size());
+    const int32_t first_position = s.first_position + part.first;
+    const int32_t end = first_position + part.count;
+    const auto table = static_cast<int32_t>(layout.block_tables.size());
+    const int32_t blocks = (end + options.block_size - 1) / options.block_size;
+    layout.block_tables.insert(layout.block_tables.end(), s.blocks.begin(),
+                               s.blocks.begin() + blocks);
+    for (int32_t i = 0; i < part.count; ++i) {
+      layout.tokens.push_back(s.tokens[part.first + i]);
+      layout.places.push_back({first_position + i, table});
+      const bool sampled = s.sample && part.last && i + 1 == part.count;
+      if (!s.targets.empty() || sampled) {
+        layout.logit_rows.push_back(
+            {first_row + i, part.sequence, part.first + i});
+      }
+    }
+    for (int32_t i = 0; i < part.count; i += tile_rows) {
+      tiles.push_back({first_row + i, first_row + i,
+                       std::min(tile_rows, part.count - i), first_position + i,
+                       table});
+    }
+    layout.end_position = std::max(layout.end_position, end);
+  }
+  layout.full = SortTiles(tiles, /*window=*/0, options);
+  if (options.window > 0) {
+    layout.sliding = SortTiles(tiles, options.window, options);
+  }
+  std::vector<QueryTile> last;
+  for (size_t i = 0; i < layout.logit_rows.size(); ++i) {
+    const int32_t row = layout.logit_rows[i].row;
+    const RowPlace& place = layout.places[row];
+    last.push_back(
+        {row, static_cast<int32_t>(i), 1, place.position, place.block_table});
+  }
+  layout.last =
+      SortTiles(last, options.last_layer_slides ? options.window : 0, options);
+  return layout;
+}
+
+bool IsDecodePass(const scheduling::StepPlan& plan, const Pass& pass) {
+  return std::all_of(pass.begin(), pass.end(), [&](const SequencePart& part) {
+    const PlannedSequence& s = plan.sequences[part.sequence];
+    return s.tokens.size() == 1 && s.sample && s.targets.empty();
+  });
+}
+
+}  // namespace baton::engine::cuda

@@ -1,0 +1,183 @@
+// The words that kernels are written in, on a CUDA device. A device that the
+// CPU plays has a header of the same name (tests/support/emulated_device);
+// CMake says which one a build of the kernels finds. Both define, in namespace
+// baton::engine::cuda:
+//
+//   BATON_KERNEL(threads)   begins a kernel of blocks of at most that many
+//   BATON_DEVICE            begins a function that kernels call
+//   BATON_UNROLL            before a loop to be unrolled
+//   Thread(), Block(axis)...     where a thread is
+//   SharedMemory()          the block's memory, 128-byte aligned
+//   SyncBlock(), SyncWarp() barriers
+//   ShuffleXor, ShuffleDown, ...
+//   Mma, CopyAsync16, ...   tensor cores and asynchronous copies
+//   AddRn, MulRn, ...       arithmetic that no compiler contracts
+//   Launch(kernel, shape, stream, arguments...)
+//
+// Never included by host code: see device_runtime.h.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "engine/cuda/device_runtime.h"
+#include "engine/cuda/launch_shape.h"
+
+#define BATON_KERNEL(threads) __global__ void __launch_bounds__(threads)
+#define BATON_DEVICE __device__ __forceinline__
+#define BATON_UNROLL _Pragma("unroll")
+
+namespace baton::engine::cuda {
+
+BATON_DEVICE int32_t Thread() { return static_cast<int32_t>(threadIdx.x); }
+BATON_DEVICE int32_t Threads() { return static_cast<int32_t>(blockDim.x); }
+BATON_DEVICE int32_t BlockX() { return static_cast<int32_t>(blockIdx.x); }
+BATON_DEVICE int32_t BlockY() { return static_cast<int32_t>(blockIdx.y); }
+BATON_DEVICE int32_t BlockZ() { return static_cast<int32_t>(blockIdx.z); }
+
+BATON_DEVICE unsigned char* SharedMemory() {
+  extern __shared__ __align__(128) unsigned char baton_shared_memory[];
+  return baton_shared_memory;
+}
+
+BATON_DEVICE void SyncBlock() { __syncthreads(); }
+BATON_DEVICE void SyncWarp() { __syncwarp(); }
+
+// All 32 lanes call it.
+template <typename T>
+BATON_DEVICE T ShuffleXor(T value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+template <typename T>
+BATON_DEVICE T ShuffleUp(T value, int lanes) {
+  return __shfl_up_sync(0xffffffffu, value, lanes);
+}
+
+// Each rounds once, to nearest even, and is never joined with another.
+BATON_DEVICE float AddRn(float a, float b) { return __fadd_rn(a, b); }
+BATON_DEVICE float SubRn(float a, float b) { return __fsub_rn(a, b); }
+BATON_DEVICE float MulRn(float a, float b) { return __fmul_rn(a, b); }
+BATON_DEVICE float DivRn(float a, float b) { return __fdiv_rn(a, b); }
+BATON_DEVICE float FmaRn(float a, float b, float c) {
+  return __fmaf_rn(a, b, c);
+}
+BATON_DEVICE float SqrtRn(float a) { return __fsqrt_rn(a); }
+BATON_DEVICE double AddRn(double a, double b) { return __dadd_rn(a, b); }
+BATON_DEVICE double MulRn(double a, double b) { return __dmul_rn(a, b); }
+
+// 2^x, within some units in the last place; exact for 0 and -infinity.
+BATON_DEVICE float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+BATON_DEVICE uint32_t FloatBits(float x) { return __float_as_uint(x); }
+BATON_DEVICE float BitsFloat(uint32_t x) { return __uint_as_float(x); }
+
+// Two bfloat16 values in a word, `low` in the low half; to nearest even, NaN
+// stays NaN.
+BATON_DEVICE uint32_t PackBf16(float low, float high) {
+  uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+
+// d += a b on tensor cores, as PTX's mma.m16n8k16 for bfloat16 says: with
+// g = lane / 4 and c = lane % 4,
+//   a[0], a[1]   row g, row g + 8 at k = 2c, 2c + 1
+//   a[2], a[3]   the same at k = 2c + 8, 2c + 9
+//   b0, b1       column g at k = 2c, 2c + 1, and at k = 2c + 8, 2c + 9
+//   d[0], d[1]   row g, columns 2c, 2c + 1
+//   d[2], d[3]   row g + 8, the same
+// All 32 lanes call it.
+BATON_DEVICE void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                      uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+struct alignas(16) Word4 {
+  uint32_t x[4];
+};
+
+// 16 bytes that no kernel writes and that are read once: they need not stay in
+// the caches. Not volatile, so that the compiler may fetch ahead.
+BATON_DEVICE Word4 LoadStream16(const void* from) {
+  Word4 w;
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(w.x[0]), "=r"(w.x[1]), "=r"(w.x[2]), "=r"(w.x[3])
+      : "l"(from));
+  return w;
+}
+// 16 aligned bytes of any memory.
+BATON_DEVICE Word4 Load16(const void* from) {
+  return *reinterpret_cast<const Word4*>(from);
+}
+
+// Starts copying 16 aligned bytes from the device's memory to the block's;
+// zeros when `wanted` is false, and nothing is read then.
+BATON_DEVICE void CopyAsync16(void* shared, const void* global, bool wanted) {
+  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const uint32_t bytes = wanted ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(to), "l"(global), "r"(bytes)
+               : "memory");
+}
+// Closes the group of the thread's copies so far.
+BATON_DEVICE void CommitCopies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Waits until at most `kPending` of the thread's groups are unfinished. What
+// other threads copied is visible after a barrier only.
+template <int kPending>
+BATON_DEVICE void AwaitCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// On the block's memory.
+BATON_DEVICE void AtomicAdd(uint32_t* shared, uint32_t value) {
+  atomicAdd(shared, value);
+}
+BATON_DEVICE uint32_t AtomicNext(uint32_t* shared) {
+  return atomicAdd(shared, 1u);
+}
+BATON_DEVICE void AtomicMax(uint32_t* shared, uint32_t value) {
+  atomicMax(shared, value);
+}
+BATON_DEVICE void AtomicMin(uint32_t* shared, uint32_t value) {
+  atomicMin(shared, value);
+}
+
+inline void CheckLaunch(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "CUDA: launching %s: %s\n", what,
+               cudaGetErrorString(error));
+  std::abort();
+}
+
+// Runs the kernel on the stream. More than 48 KB of a block's memory are asked
+// for once per kernel.
+template <typename... Parameters, typename... Arguments>
+void Launch(void (*kernel)(Parameters...), const char* name,
+            const LaunchShape& shape, StreamHandle* stream,
+            Arguments... arguments) {
+  if (shape.shared_bytes > 48 * 1024) {
+    CheckLaunch(cudaFuncSetAttribute(
+                    kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                    static_cast<int>(shape.shared_bytes)),
+                name);
+  }
+  kernel<<<dim3(shape.x, shape.y, shape.z), dim3(shape.threads),
+           static_cast<size_t>(shape.shared_bytes),
+           reinterpret_cast<cudaStream_t>(stream)>>>(arguments...);
+  CheckLaunch(cudaGetLastError(), name);
+}
+
+}  // namespace baton::engine::cuda

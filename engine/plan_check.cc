@@ -1,0 +1,44 @@
+#include "engine/plan_check.h"
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/container/flat_hash_set.h"
+#include "common/log.h"
+
+namespace baton::engine {
+
+void CheckPlan(const scheduling::StepPlan& plan, const ModelConfig& config,
+               const KvLayout& layout) {
+  absl::flat_hash_set<SequenceId> seen;
+  for (const scheduling::PlannedSequence& s : plan.sequences) {
+    CHECK(seen.insert(s.sequence).second) << "a sequence is planned twice";
+    CHECK(!s.tokens.empty());
+    CHECK_GE(s.first_position, 0);
+    const int64_t end = s.first_position + int64_t(s.tokens.size());
+    CHECK_LE(end, config.max_position);
+    for (const TokenId token : s.tokens) {
+      CHECK(token >= 0 && token < config.vocab_size) << token;
+    }
+    CHECK(s.targets.empty() || s.targets.size() == s.tokens.size())
+        << s.targets.size() << " targets";
+    for (const TokenId target : s.targets) {
+      CHECK(target >= 0 && target < config.vocab_size) << target;
+    }
+    const int32_t num_blocks = layout.BlocksFor(end);
+    CHECK_GE(s.blocks.size(), static_cast<size_t>(num_blocks));
+    for (const BlockId block : s.blocks.first(num_blocks)) {
+      CHECK(block >= 0 && block < layout.num_blocks) << block;
+    }
+    if (!s.sample) continue;
+    CHECK(s.sampling != nullptr);
+    CHECK(!s.history.empty());
+    CHECK_EQ(s.history.back(), s.tokens.back());
+    CHECK_EQ(static_cast<int64_t>(s.history.size()), end);
+    CHECK(s.prompt_length >= 1 &&
+          s.prompt_length <= static_cast<int64_t>(s.history.size()))
+        << s.prompt_length;
+  }
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,15 @@
+// What every backend asks of a step plan (engine.h), checked: breaking it is a
+// bug of the caller. Pure; any thread.
+#pragma once
+
+#include "engine/kv_layout.h"
+#include "engine/model_config.h"
+#include "scheduling/step_plan.h"
+
+namespace baton::engine {
+
+// CHECK-fails on a plan that is not well-formed for this model and pool.
+void CheckPlan(const scheduling::StepPlan& plan, const ModelConfig& config,
+               const KvLayout& layout);
+
+}  // namespace baton::engine

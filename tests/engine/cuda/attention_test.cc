@@ -1,0 +1,246 @@
+// Attention on a device: against sums in double, and its two ways (spans apart,
+// tiles whole) against each other to the bit.
+#include "engine/cuda/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/cpu/kernel_choice.h"
+#include "engine/cpu/kv_pages.h"
+#include "engine/float_convert.h"
+#include "engine/kv_layout.h"
+#include "tests/engine/cuda/device_fixture.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+struct Shape {
+  int32_t heads, kv_heads, head_dim, block_size;
+};
+
+class AttentionTest : public DeviceTest {
+ protected:
+  // A sequence of `length` tokens in shuffled blocks; memory that holds none of
+  // its tokens is NaN but for what fills heads up.
+  void Make(const Shape& shape, int32_t length) {
+    shape_ = shape;
+    length_ = length;
+    layout_ = {};
+    layout_.num_layers = 1;
+    layout_.block_size = shape.block_size;
+    layout_.num_kv_heads = shape.kv_heads;
+    layout_.head_dim = shape.head_dim;
+    layout_.num_blocks = layout_.BlocksFor(length) + 3;
+    std::vector<BlockId> blocks(layout_.num_blocks);
+    std::iota(blocks.begin(), blocks.end(), 0);
+    std::mt19937 bits(5);
+    std::shuffle(blocks.begin(), blocks.end(), bits);
+    // The CPU backend writes the pages: both read the same layout.
+    std::vector<std::byte> memory(layout_.total_bytes(), std::byte{0xff});
+    const cpu::KvPages pages(*cpu::FindKernels("portable").value(), layout_,
+                             memory.data());
+    const int32_t stored = layout_.stored_head_dim();
+    keys_ = Floats(
+        RandomBf16(int64_t{length} * shape.kv_heads * shape.head_dim, 6));
+    values_ = Floats(
+        RandomBf16(int64_t{length} * shape.kv_heads * shape.head_dim, 7));
+    for (int32_t position = 0; position < length; ++position) {
+      for (int32_t head = 0; head < shape.kv_heads; ++head) {
+        pages.WriteKey(0, blocks, position, head, Row(keys_, position, head));
+        pages.WriteValue(0, blocks, position, head,
+                         Row(values_, position, head));
+      }
+    }
+    ZeroPadding(blocks, &memory);
+    queries_ = Floats(
+        RandomBf16(int64_t{length} * shape.heads * shape.head_dim, 8, 2.0f));
+    std::vector<uint16_t> queries(int64_t{length} * shape.heads * stored);
+    for (int64_t row = 0; row < int64_t{length} * shape.heads; ++row) {
+      for (int32_t i = 0; i < shape.head_dim; ++i) {
+        queries[row * stored + i] =
+            FloatToBf16(queries_[row * shape.head_dim + i]);
+      }
+    }
+    args_ = {};
+    args_.queries = Put(queries);
+    args_.pages = Put(memory);
+    args_.page_bytes = layout_.page_bytes();
+    args_.head_bytes = layout_.head_bytes();
+    args_.values_offset = layout_.ValuesOffset();
+    args_.block_size = layout_.block_size;
+    args_.block_tables = Put(blocks);
+    args_.num_heads = shape.heads;
+    args_.num_kv_heads = shape.kv_heads;
+    args_.head_dim = shape.head_dim;
+    args_.stored_head_dim = stored;
+    args_.score_factor = ScoreFactor(shape.head_dim);
+    args_.out_stride = shape.heads * shape.head_dim + 5;
+  }
+
+  // The CUDA backend writes zeros where keys and values are filled up.
+  void ZeroPadding(const std::vector<BlockId>& blocks,
+                   std::vector<std::byte>* memory) const {
+    const int32_t stored = layout_.stored_head_dim();
+    for (int32_t position = 0; position < length_; ++position) {
+      const int32_t slot = position % layout_.block_size;
+      for (int32_t head = 0; head < shape_.kv_heads; ++head) {
+        auto* const part = reinterpret_cast<uint16_t*>(
+            memory->data() +
+            layout_.PageOffset(0, blocks[position / layout_.block_size]) +
+            head * layout_.head_bytes());
+        for (int32_t i = shape_.head_dim; i < stored; ++i) {
+          part[slot / 16 * 16 * stored + i / 2 * 32 + slot % 16 * 2 + i % 2] =
+              0;
+          part[layout_.ValuesOffset() / 2 + i / 16 * 16 * layout_.block_size +
+               slot / 2 * 32 + i % 16 * 2 + slot % 2] = 0;
+        }
+      }
+    }
+  }
+
+  const float* Row(const std::vector<float>& rows, int32_t position,
+                   int32_t head) const {
+    return rows.data() +
+           (int64_t{position} * shape_.kv_heads + head) * shape_.head_dim;
+  }
+
+  std::vector<double> Expected(int32_t position, int32_t head,
+                               int32_t window) const {
+    const int32_t kv_head = head / (shape_.heads / shape_.kv_heads);
+    const float* const query =
+        queries_.data() +
+        (int64_t{position} * shape_.heads + head) * shape_.head_dim;
+    std::vector<double> weights;
+    const int32_t first = FirstVisible(position, window);
+    double max = -1e30;
+    for (int32_t at = first; at <= position; ++at) {
+      double score = 0;
+      for (int32_t i = 0; i < shape_.head_dim; ++i) {
+        score += double{query[i]} * Row(keys_, at, kv_head)[i];
+      }
+      weights.push_back(score / std::sqrt(shape_.head_dim));
+      max = std::max(max, weights.back());
+    }
+    double sum = 0;
+    for (double& w : weights) sum += w = std::exp(w - max);
+    std::vector<double> out(shape_.head_dim);
+    for (int32_t at = first; at <= position; ++at) {
+      for (int32_t i = 0; i < shape_.head_dim; ++i) {
+        out[i] += weights[at - first] / sum * Row(values_, at, kv_head)[i];
+      }
+    }
+    return out;
+  }
+
+  // Runs the tokens [first, first + count) and gives their rows of the output.
+  std::vector<uint16_t> Run(int32_t first, int32_t count, int32_t window,
+                            bool spans) {
+    const int32_t tile_rows =
+        spans ? 1 : MaxTileRows(shape_.heads / shape_.kv_heads);
+    std::vector<QueryTile> tiles;
+    int32_t max_spans = 0;
+    for (int32_t i = 0; i < count; i += tile_rows) {
+      tiles.push_back({first + i, i, std::min(tile_rows, count - i), first + i,
+                       /*block_table=*/0});
+      max_spans = std::max(max_spans, SpansOf(first + i, window));
+    }
+    // A tile that is not there, and a span more than any tile has.
+    tiles.push_back({});
+    args_.tiles = Put(tiles);
+    args_.num_tiles = static_cast<int32_t>(tiles.size());
+    args_.window = window;
+    args_.max_spans = 0;
+    if (spans) {
+      args_.max_spans = max_spans + 1;
+      const int64_t pieces =
+          int64_t{args_.num_tiles} * shape_.heads * args_.max_spans;
+      args_.span_sums = Take<float>(pieces * args_.stored_head_dim);
+      args_.span_states = Take<float>(pieces * 2);
+    }
+    args_.out = Take<uint16_t>(count * args_.out_stride);
+    RunAttention(args_, stream().handle());
+    return Get(args_.out, count * args_.out_stride);
+  }
+
+  void ExpectRight(const std::vector<uint16_t>& out, int32_t first,
+                   int32_t count, int32_t window) {
+    for (int32_t i = 0; i < count; ++i) {
+      for (int64_t c = shape_.heads * shape_.head_dim; c < args_.out_stride;
+           ++c) {
+        ASSERT_EQ(out[i * args_.out_stride + c], 0xffff) << "wrote outside";
+      }
+      for (int32_t head = 0; head < shape_.heads; ++head) {
+        const std::vector<double> expected = Expected(first + i, head, window);
+        for (int32_t e = 0; e < shape_.head_dim; ++e) {
+          const float value = Bf16ToFloat(
+              out[i * args_.out_stride + head * shape_.head_dim + e]);
+          // Weights and results are bfloat16; values are about 1.
+          ASSERT_NEAR(value, expected[e], 0.02)
+              << "position " << first + i << " head " << head << " element "
+              << e << " window " << window;
+        }
+      }
+    }
+  }
+
+  Shape shape_;
+  int32_t length_ = 0;
+  KvLayout layout_;
+  std::vector<float> keys_, values_, queries_;
+  AttentionArgs args_;
+};
+
+std::vector<Shape> Shapes() {
+  return {{4, 2, 16, 16},   {3, 1, 10, 32}, {8, 1, 64, 16}, {2, 2, 128, 64},
+          {16, 1, 32, 128}, {6, 2, 48, 16}, {2, 1, 80, 16}, {4, 4, 96, 16}};
+}
+
+TEST_F(AttentionTest, IsThatOfSumsInDouble) {
+  for (const Shape& shape : Shapes()) {
+    const int32_t length = emulated() ? 90 : 700;
+    Make(shape, length);
+    for (const int32_t window : {0, 20}) {
+      ExpectRight(Run(0, length, window, /*spans=*/false), 0, length, window);
+    }
+  }
+}
+
+TEST_F(AttentionTest, SpansApartGiveTheSameBitsAsTiles) {
+  for (const Shape& shape : Shapes()) {
+    // Several spans.
+    const int32_t length = 530;
+    Make(shape, length);
+    for (const int32_t window : {0, 100, 300}) {
+      for (const int32_t first : {0, 63, 255, 256, 525}) {
+        const int32_t count = std::min(5, length - first);
+        const std::vector<uint16_t> tiles = Run(first, count, window, false);
+        EXPECT_EQ(tiles, Run(first, count, window, true)) << first;
+        ExpectRight(tiles, first, count, window);
+      }
+    }
+    if (emulated() && shape.head_dim >= 64) break;  // seconds are enough
+  }
+}
+
+TEST_F(AttentionTest, CutsOfAPromptGiveTheSameBits) {
+  Make({4, 2, 32, 16}, 300);
+  for (const int32_t window : {0, 70}) {
+    const std::vector<uint16_t> all = Run(0, 300, window, false);
+    for (const auto& [first, count] : std::vector<std::pair<int32_t, int32_t>>{
+             {0, 1}, {1, 31}, {32, 64}, {250, 50}, {299, 1}, {17, 200}}) {
+      const std::vector<uint16_t> part = Run(first, count, window, false);
+      EXPECT_TRUE(std::equal(part.begin(), part.end(),
+                             all.begin() + first * args_.out_stride))
+          << first << " " << count;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton::engine::cuda

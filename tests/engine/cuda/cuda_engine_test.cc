@@ -1,0 +1,264 @@
+// The whole engine on a device, against the CPU backend and against itself.
+#include "engine/cuda/cuda_engine.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/engine/cuda/device_fixture.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+using scheduling::StepPlan;
+using scheduling::StepResult;
+
+// Both round activations to bfloat16 at the same places, and sum in other
+// orders: a sum that lies near the middle between two values rounds to another
+// one (2^-8 apart), here and there.
+constexpr double kTolerance = 1e-2;
+
+class CudaEngineTest : public DeviceTest,
+                       public testing::WithParamInterface<std::string> {
+ protected:
+  std::string dir() const { return ModelDirOf(GetParam()); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaEngineTest,
+                         testing::ValuesIn(ModelNames()),
+                         [](const auto& param) { return param.param; });
+
+TEST_P(CudaEngineTest, LogitsAreThoseOfTheCpuBackend) {
+  const auto cuda = MakeCuda(dir(), SmallPass());
+  const auto cpu = MakeCpu(dir());
+  for (const int32_t length : {1, 5, 17, 70}) {
+    const std::vector<TokenId> tokens = Prompt(length, 3 + length);
+    const std::vector<BlockId> blocks = BlockRange(2, 5);
+    const std::vector<float> expected = RunWhole(*cpu, tokens, blocks);
+    EXPECT_LT(RelativeError(RunWhole(*cuda, tokens, blocks), expected),
+              kTolerance)
+        << length;
+  }
+}
+
+TEST_P(CudaEngineTest, ChunksGiveTheSameLogits) {
+  const auto engine = MakeCuda(dir(), SmallPass());
+  constexpr int32_t kLength = 100;
+  const std::vector<TokenId> tokens = Prompt(kLength, 1);
+  const std::vector<float> expected =
+      RunWhole(*engine, tokens, BlockRange(0, 7));
+  for (const int32_t chunk : {1, 7, 16, 64, 99}) {
+    const std::vector<BlockId> blocks = BlockRange(7 + chunk % 5, 7);
+    StepResult result;
+    for (int32_t first = 0; first < kLength; first += chunk) {
+      StepPlan plan;
+      plan.sequences = {
+          Part(1, tokens, first, std::min(kLength, first + chunk), blocks)};
+      result = engine->Execute(plan, NoHook);
+    }
+    ASSERT_EQ(result.sampled.size(), 1u);
+    EXPECT_TRUE(SameBits(result.sampled[0].logits, expected)) << chunk;
+  }
+}
+
+// One sequence's next step, alone and at every place of batches: each kind of
+// product kernel, with graphs and without.
+TEST_P(CudaEngineTest, BatchesGiveTheSameLogits) {
+  constexpr int32_t kContext = 18;
+  const std::vector<TokenId> tokens = Prompt(kContext + 1, 77);
+  const std::vector<TokenId> other = Prompt(kContext + 1, 78);
+  const std::vector<BlockId> own = BlockRange(0, 2);
+  std::vector<float> expected;
+  for (const bool graphs : {false, true}) {
+    ForwardPassOptions options = SmallPass();
+    options.use_graphs = graphs;
+    const auto engine = MakeCuda(dir(), options);
+    StepPlan prompt;
+    prompt.sequences = {Part(0, tokens, 0, kContext, own)};
+    engine->Execute(prompt, NoHook);
+    for (const int32_t batch : {1, 2, 8, 9, 17, 70}) {
+      for (const int32_t place : {0, batch / 2, batch - 1}) {
+        StepPlan plan;
+        std::vector<std::vector<BlockId>> blocks;
+        for (int32_t i = 0; i < batch; ++i) {
+          blocks.push_back(BlockRange(2 + 2 * (i % 20), 2));
+        }
+        for (int32_t i = 0; i < batch; ++i) {
+          // The others begin a prompt of their own, or are in their first
+          // decode step, which makes this a step that there is a graph for.
+          const bool decodes = place == 0;
+          plan.sequences.push_back(
+              i == place
+                  ? Part(0, tokens, kContext, kContext + 1, own)
+                  : Part(1 + i, other, 0, decodes ? 1 : 1 + i % 2, blocks[i]));
+          if (decodes && i != place) {
+            plan.sequences.back().sample = true;
+            plan.sequences.back().history = absl::MakeSpan(other).first(1);
+          }
+        }
+        const StepResult result = engine->Execute(plan, NoHook);
+        const auto it = std::find_if(
+            result.sampled.begin(), result.sampled.end(),
+            [](const auto& s) { return s.sequence == SequenceId{0}; });
+        ASSERT_NE(it, result.sampled.end());
+        if (expected.empty()) expected = it->logits;
+        ASSERT_TRUE(SameBits(it->logits, expected))
+            << "place " << place << " of " << batch
+            << (graphs ? " with graphs" : "");
+      }
+    }
+  }
+}
+
+// Longer steps than a pass takes.
+TEST_P(CudaEngineTest, PassesGiveTheSameLogitsAndCallTheHookOnce) {
+  const std::vector<TokenId> tokens = Prompt(90, 4);
+  const std::vector<TokenId> other = Prompt(30, 5);
+  const std::vector<BlockId> own = BlockRange(0, 6);
+  const std::vector<BlockId> theirs = BlockRange(6, 2);
+  std::vector<float> expected;
+  std::vector<float> expected_other;
+  for (const int32_t rows : {256, 40, 13}) {
+    ForwardPassOptions options = SmallPass();
+    options.max_rows = rows;
+    const auto engine = MakeCuda(dir(), options);
+    StepPlan plan;
+    plan.sequences = {Part(1, tokens, 0, 90, own),
+                      Part(2, other, 0, 30, theirs)};
+    std::vector<int32_t> layers;
+    const StepResult result =
+        engine->Execute(plan, [&](int32_t layer) { layers.push_back(layer); });
+    std::vector<int32_t> all(engine->model().num_layers);
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+    EXPECT_EQ(layers, all);
+    ASSERT_EQ(result.sampled.size(), 2u);
+    if (expected.empty()) {
+      expected = result.sampled[0].logits;
+      expected_other = result.sampled[1].logits;
+    }
+    EXPECT_TRUE(SameBits(result.sampled[0].logits, expected)) << rows;
+    EXPECT_TRUE(SameBits(result.sampled[1].logits, expected_other)) << rows;
+  }
+}
+
+TEST_P(CudaEngineTest, ScoresAreThoseOfTheCpuBackend) {
+  const auto cuda = MakeCuda(dir(), SmallPass());
+  const auto cpu = MakeCpu(dir());
+  const std::vector<TokenId> tokens = Prompt(40, 6);
+  const std::vector<TokenId> targets = Prompt(40, 7);
+  const std::vector<BlockId> blocks = BlockRange(0, 3);
+  StepPlan plan;
+  plan.sequences = {Part(1, tokens, 0, 40, blocks)};
+  plan.sequences[0].sample = false;
+  plan.sequences[0].targets = targets;
+  const StepResult a = cuda->Execute(plan, NoHook);
+  const StepResult b = cpu->Execute(plan, NoHook);
+  ASSERT_EQ(a.target_logprobs.size(), 1u);
+  ASSERT_EQ(a.target_logprobs[0].size(), 40u);
+  for (int32_t i = 0; i < 40; ++i) {
+    EXPECT_NEAR(a.target_logprobs[0][i], b.target_logprobs[0][i], 0.05) << i;
+  }
+}
+
+// Draws on the device are those that the host makes from the same logits.
+TEST_P(CudaEngineTest, DrawsAreThoseOfTheHost) {
+  const auto engine = MakeCuda(dir(), SmallPass());
+  const std::vector<TokenId> tokens = Prompt(20, 8);
+  const std::vector<BlockId> blocks = BlockRange(0, 2);
+  scheduling::SamplingParams params;
+  params.temperature = 1.2f;
+  params.top_p = 0.9f;
+  params.presence_penalty = 0.3f;
+  for (int32_t seed = 0; seed < 20; ++seed) {
+    params.seed = seed;
+    StepPlan plan;
+    plan.sequences = {Part(1, tokens, 0, 20, blocks)};
+    plan.sequences[0].sampling = &params;
+    const StepResult host = engine->Execute(plan, NoHook);
+    plan.sequences[0].want_logits = false;
+    const StepResult device = engine->Execute(plan, NoHook);
+    EXPECT_EQ(device.sampled[0].token, host.sampled[0].token) << seed;
+    EXPECT_EQ(device.sampled[0].logprob, host.sampled[0].logprob) << seed;
+  }
+}
+
+// A sequence goes on in other blocks of another engine, with the KV moved over
+// the host.
+TEST_P(CudaEngineTest, MovedKvGivesTheSameLogits) {
+  const auto from = MakeCuda(dir(), SmallPass());
+  const auto to = MakeCuda(dir(), SmallPass());
+  const std::vector<TokenId> tokens = Prompt(41, 9);
+  const std::vector<BlockId> here = BlockRange(3, 3);
+  const std::vector<BlockId> there = {9, 1, 5};
+  const std::vector<float> expected = RunWhole(*from, tokens, BlockRange(8, 3));
+  StepPlan prompt;
+  prompt.sequences = {Part(1, tokens, 0, 40, here)};
+  from->Execute(prompt, NoHook);
+  std::vector<std::byte> host(3 * from->kv_layout().block_bytes());
+  DeviceKvCopy(*from).ToHost(here, absl::MakeSpan(host));
+  DeviceKvCopy(*to).FromHost(host, there);
+  StepPlan next;
+  next.sequences = {Part(1, tokens, 40, 41, there)};
+  const StepResult result = to->Execute(next, NoHook);
+  EXPECT_TRUE(SameBits(result.sampled[0].logits, expected));
+}
+
+TEST_P(CudaEngineTest, BlockSizesGiveTheSameLogits) {
+  const std::vector<TokenId> tokens = Prompt(70, 10);
+  std::vector<float> expected;
+  for (const int32_t block_size : {16, 32, 64, 128}) {
+    const auto engine = MakeCuda(dir(), SmallPass(), block_size);
+    const std::vector<float> logits = RunWhole(
+        *engine, tokens, BlockRange(1, (70 + block_size - 1) / block_size));
+    if (expected.empty()) expected = logits;
+    EXPECT_TRUE(SameBits(logits, expected)) << block_size;
+  }
+}
+
+class CudaEngineOptionsTest : public DeviceTest {};
+
+TEST_F(CudaEngineOptionsTest, SaysWhatItIs) {
+  const auto engine = MakeCuda(ModelDirOf("llama"), SmallPass());
+  const auto cpu = MakeCpu(ModelDirOf("llama"));
+  EXPECT_THAT(engine->backend_name(), testing::StartsWith("cuda-sm"));
+  EXPECT_EQ(engine->model_identity(), cpu->model_identity());
+  EXPECT_TRUE(engine->kv_memory().empty());
+  EXPECT_EQ(engine->kv_descriptor(), -1);
+  EXPECT_EQ(engine->weights_info().dtype, "bf16");
+  EXPECT_GT(engine->weights_info().bytes, 0);
+  EXPECT_GT(engine->kv_layout().num_blocks, 100);
+}
+
+TEST_F(CudaEngineOptionsTest, RefusesWhatItDoesNotKnow) {
+  const auto error = [](EngineOptions options) {
+    return CudaEngine::Create(options, SmallPass()).status();
+  };
+  EngineOptions options = OptionsFor(ModelDirOf("llama"));
+  options.weights = "int4";
+  EXPECT_EQ(error(options).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(error(options).message(), testing::HasSubstr("weights"));
+  options = OptionsFor(ModelDirOf("llama"));
+  options.kv_dtype = "int8";
+  EXPECT_THAT(error(options).message(), testing::HasSubstr("kv_dtype"));
+  options = OptionsFor(ModelDirOf("llama"));
+  options.kv_memory_bytes = 10;
+  EXPECT_EQ(error(options).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(error(options).message(), testing::HasSubstr("kv_memory_bytes"));
+  options.model_dir = "/nowhere";
+  EXPECT_EQ(error(options).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CudaEngineOptionsTest, TakesAShareOfTheDevice) {
+  EngineOptions options = OptionsFor(ModelDirOf("llama"));
+  options.kv_memory_share = 0.1;
+  const auto engine = CudaEngine::Create(options, SmallPass());
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_GT((*engine)->kv_layout().total_bytes(), 10 << 20);
+}
+
+}  // namespace
+}  // namespace baton::engine::cuda

@@ -1,0 +1,266 @@
+// What the CUDA backend does on a GPU, beside what the GPU can do: decode steps
+// and prompts of Llama-3-8B's shapes with random weights. Prints a table, and
+// ends with 1 where there is no GPU.
+//
+//   engine_cuda_gpu_benchmark [LAYERS]
+//
+// LAYERS (default 32) shortens the model for a small GPU; times are of what
+// ran.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "common/log.h"
+#include "engine/cuda/device_runtime.h"
+#include "engine/cuda/device_weights.h"
+#include "engine/cuda/forward_pass.h"
+#include "engine/float_convert.h"
+#include "engine/kv_layout.h"
+#include "engine/model_config.h"
+#include "scheduling/step_plan.h"
+#include "tests/engine/cuda/gpu_ceilings.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+ModelConfig Llama8b(int32_t layers) {
+  ModelConfig config;
+  config.hidden_size = 4096;
+  config.num_layers = layers;
+  config.num_heads = 32;
+  config.num_kv_heads = 8;
+  config.head_dim = 128;
+  config.intermediate_size = 14336;
+  config.vocab_size = 128256;
+  config.max_position = 16384;
+  config.rms_norm_eps = 1e-5;
+  config.rope_theta = 500000.0;
+  return config;
+}
+
+// Weights without files.
+class RandomWeights final {
+ public:
+  RandomWeights(const ModelConfig& c, Stream& stream) : stream_(stream) {
+    std::mt19937 bits(1);
+    std::normal_distribution<float> normal(0.0f, 0.02f);
+    block_.resize(16 << 20);
+    for (uint16_t& value : block_) value = FloatToBf16(normal(bits));
+    const int32_t q = c.num_heads * c.head_dim;
+    const int32_t kv = c.num_kv_heads * c.head_dim;
+    const float* const ones = Ones(c.hidden_size);
+    for (int32_t i = 0; i < c.num_layers; ++i) {
+      DeviceLayer layer;
+      layer.input_norm = layer.post_attention_norm = ones;
+      layer.qkv = Matrix(q + 2 * kv, c.hidden_size);
+      layer.o = Matrix(c.hidden_size, q);
+      layer.gate_up = Matrix(2 * c.intermediate_size, c.hidden_size);
+      layer.down = Matrix(c.hidden_size, c.intermediate_size);
+      weights.layers.push_back(layer);
+    }
+    weights.final_norm = ones;
+    weights.lm_head = Matrix(c.vocab_size, c.hidden_size);
+    weights.embedding =
+        Take(int64_t{c.vocab_size} * c.hidden_size * 2).as<uint16_t>();
+    stream_.Wait();
+  }
+
+  DeviceWeights weights;
+
+ private:
+  DeviceBuffer& Take(int64_t bytes) {
+    auto buffer = DeviceBuffer::Allocate(bytes, "weights");
+    CHECK(buffer.ok()) << buffer.status();
+    weights.memory.push_back(*std::move(buffer));
+    const auto block_bytes = static_cast<int64_t>(block_.size() * 2);
+    for (int64_t at = 0; at < bytes; at += block_bytes) {
+      stream_.CopyToDevice(weights.memory.back().data() + at, block_.data(),
+                           std::min(block_bytes, bytes - at));
+    }
+    return weights.memory.back();
+  }
+  const float* Ones(int32_t count) {
+    const std::vector<float> ones(count, 1.0f);
+    float* const to = Take(count * int64_t{sizeof(float)}).as<float>();
+    stream_.CopyToDevice(to, ones.data(), count * int64_t{sizeof(float)});
+    stream_.Wait();
+    return to;
+  }
+  DeviceMatrix Matrix(int32_t outputs, int32_t inputs) {
+    DeviceMatrix m;
+    m.outputs = outputs;
+    m.inputs = inputs;
+    m.output_tiles = OutputTiles(outputs);
+    m.padded_inputs = PaddedInputs(inputs);
+    m.tiles = Take(m.bytes()).as<uint16_t>();
+    weights.matrix_bytes += m.bytes();
+    return m;
+  }
+
+  Stream& stream_;
+  std::vector<uint16_t> block_;
+};
+
+double SecondsOf(const std::chrono::steady_clock::time_point& begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
+class Benchmark final {
+ public:
+  explicit Benchmark(int32_t layers)
+      : config_(Llama8b(layers)), random_(config_, stream_) {
+    layout_.num_layers = layers;
+    layout_.num_kv_heads = config_.num_kv_heads;
+    layout_.head_dim = config_.head_dim;
+    // 64 sequences of 8,192 tokens and a block more each.
+    layout_.num_blocks = 64 * 513;
+    const int64_t room = FreeDeviceBytes() - (int64_t{4} << 30);
+    layout_.num_blocks = static_cast<int32_t>(
+        std::min<int64_t>(layout_.num_blocks, room / layout_.block_bytes()));
+    auto kv = DeviceBuffer::Allocate(layout_.total_bytes(), "KV memory");
+    CHECK(kv.ok()) << kv.status();
+    kv_ = *std::move(kv);
+    stream_.Fill(kv_.data(), 0, kv_.bytes());
+    auto pass = ForwardPass::Create(config_, random_.weights, layout_,
+                                    kv_.data(), stream_, ForwardPassOptions());
+    CHECK(pass.ok()) << pass.status();
+    pass_ = *std::move(pass);
+    copy_ = CopyBytesPerSecond(stream_, int64_t{2} << 30);
+    product_ = MatmulOpsPerSecond(stream_, 8192);
+    std::printf(
+        "ceilings: copy %.2f TB/s (read and written), cuBLASLt "
+        "8192^3 bf16 %.0f TFLOP/s\n",
+        copy_ / 1e12, product_ / 1e12);
+    greedy_.temperature = 0;
+  }
+
+  void Run() {
+    std::printf("%-8s %6s %8s %10s %10s %8s\n", "what", "batch", "tokens", "ms",
+                "bound ms", "share");
+    for (const int32_t context : {1024, 8192}) {
+      for (const int32_t batch : {1, 8, 64}) Decode(batch, context);
+    }
+    for (const int32_t length : {2048, 8192}) Prefill(length);
+  }
+
+ private:
+  // Parameters that a token is multiplied with.
+  double ActiveWeights() const {
+    return static_cast<double>(random_.weights.matrix_bytes) / 2;
+  }
+  double KvBytesPerToken() const {
+    return static_cast<double>(layout_.block_bytes()) / layout_.block_size;
+  }
+
+  void Decode(int32_t batch, int32_t context) {
+    const int32_t blocks = layout_.BlocksFor(context + 1);
+    if (batch * blocks > layout_.num_blocks) {
+      std::printf("decode   %6d %8d  KV memory is too small\n", batch, context);
+      return;
+    }
+    std::vector<std::vector<BlockId>> tables(batch);
+    std::vector<std::vector<TokenId>> histories(batch);
+    scheduling::StepPlan plan;
+    for (int32_t i = 0; i < batch; ++i) {
+      tables[i].resize(blocks);
+      std::iota(tables[i].begin(), tables[i].end(), i * blocks);
+      histories[i].assign(context, 100 + i);
+      scheduling::PlannedSequence s;
+      s.sequence = SequenceId{static_cast<uint64_t>(i)};
+      s.tokens = absl::MakeSpan(histories[i]).last(1);
+      s.first_position = context - 1;
+      s.blocks = tables[i];
+      s.sample = true;
+      s.sampling = &greedy_;
+      s.history = histories[i];
+      s.prompt_length = 1;
+      plan.sequences.push_back(s);
+    }
+    const double seconds = MedianOf(plan, 5, 30);
+    const double bytes = static_cast<double>(random_.weights.matrix_bytes) +
+                         KvBytesPerToken() * context * batch;
+    Print("decode", batch, context, seconds, bytes / copy_);
+  }
+
+  void Prefill(int32_t length) {
+    const int32_t blocks = layout_.BlocksFor(length);
+    std::vector<BlockId> table(blocks);
+    std::iota(table.begin(), table.end(), 0);
+    std::vector<TokenId> tokens(length);
+    for (int32_t i = 0; i < length; ++i) tokens[i] = (i * 7919) % 100000;
+    scheduling::PlannedSequence s;
+    s.tokens = tokens;
+    s.blocks = table;
+    s.sample = true;
+    s.sampling = &greedy_;
+    s.history = tokens;
+    s.prompt_length = length;
+    scheduling::StepPlan plan;
+    plan.sequences = {s};
+    const double seconds = MedianOf(plan, 2, 7);
+    // Without the head, which runs for one token; with both products of
+    // attention, of which half is masked.
+    const double head = double{config_.vocab_size} * config_.hidden_size;
+    const double attention = 2.0 * config_.num_layers * config_.num_heads *
+                             config_.head_dim * double{length} * length;
+    const double ops = 2.0 * (ActiveWeights() - head) * length + attention;
+    Print("prefill", 1, length, seconds, product_ > 0 ? ops / product_ : 0);
+  }
+
+  double MedianOf(const scheduling::StepPlan& plan, int warm, int runs) {
+    std::vector<double> seconds;
+    for (int i = 0; i < warm + runs; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      pass_->Run(plan, [](int32_t) {});
+      if (i >= warm) seconds.push_back(SecondsOf(begin));
+    }
+    std::sort(seconds.begin(), seconds.end());
+    return seconds[seconds.size() / 2];
+  }
+
+  static void Print(const char* what, int32_t batch, int32_t tokens,
+                    double seconds, double bound) {
+    std::printf("%-8s %6d %8d %10.3f %10.3f %8.2f\n", what, batch, tokens,
+                seconds * 1e3, bound * 1e3, bound / seconds);
+    std::fflush(stdout);
+  }
+
+  Stream stream_;
+  const ModelConfig config_;
+  RandomWeights random_;
+  KvLayout layout_;
+  DeviceBuffer kv_;
+  std::unique_ptr<ForwardPass> pass_;
+  scheduling::SamplingParams greedy_;
+  double copy_ = 0;
+  double product_ = 0;
+};
+
+int BenchmarkMain(int argc, char** argv) {
+  const absl::StatusOr<DeviceProperties> device = OpenDevice(0);
+  if (!device.ok()) {
+    std::fprintf(stderr, "%s\n", device.status().ToString().c_str());
+    return 1;
+  }
+  std::printf("%s, sm_%d, %d multiprocessors, %.0f GiB\n", device->name.c_str(),
+              device->architecture, device->multiprocessors,
+              static_cast<double>(device->total_bytes) / (1 << 30));
+  const int layers = argc > 1 ? std::atoi(argv[1]) : 32;
+  CHECK(layers >= 1 && layers <= 128) << "LAYERS: 1 to 128";
+  Benchmark(layers).Run();
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton::engine::cuda
+
+int main(int argc, char** argv) {
+  return baton::engine::cuda::BenchmarkMain(argc, argv);
+}

@@ -1,0 +1,116 @@
+// Which kernel a product runs on, and with how many blocks and how much memory.
+#include <gtest/gtest.h>
+
+#include "engine/cuda/attention.h"
+#include "engine/cuda/matmul.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+MatmulArgs Product(int32_t outputs, int32_t inputs, int32_t rows) {
+  MatmulArgs args;
+  args.w.outputs = outputs;
+  args.w.inputs = inputs;
+  args.w.output_tiles = OutputTiles(outputs);
+  args.w.padded_inputs = PaddedInputs(inputs);
+  args.x_stride = args.w.padded_inputs;
+  args.rows = rows;
+  return args;
+}
+
+MatmulKernel KernelFor(int32_t outputs, int32_t inputs, int32_t rows) {
+  return PlanMatmul(Product(outputs, inputs, rows), MatmulOutput::kStore)
+      .kernel;
+}
+
+TEST(MatmulPlanTest, KernelByRows) {
+  EXPECT_EQ(KernelFor(4096, 4096, 1), MatmulKernel::kStream8);
+  EXPECT_EQ(KernelFor(4096, 4096, 8), MatmulKernel::kStream8);
+  EXPECT_EQ(KernelFor(4096, 4096, 9), MatmulKernel::kStream16);
+  EXPECT_EQ(KernelFor(4096, 4096, 16), MatmulKernel::kStream16);
+  EXPECT_EQ(KernelFor(4096, 4096, 17), MatmulKernel::kTile64);
+  EXPECT_EQ(KernelFor(4096, 4096, 64), MatmulKernel::kTile64);
+  EXPECT_EQ(KernelFor(4096, 4096, 65), MatmulKernel::kTile128);
+  // Too many chunks for their sums to lie in a block's memory.
+  EXPECT_EQ(KernelFor(64, 1 << 20, 1), MatmulKernel::kTile64);
+  // More blocks than a grid has in y.
+  EXPECT_EQ(KernelFor(65535 * 64, 64, 17), MatmulKernel::kTile128);
+}
+
+TEST(MatmulPlanTest, ShapesCoverTheProduct) {
+  const MatmulPlan stream =
+      PlanMatmul(Product(4100, 4096, 3), MatmulOutput::kStore);
+  EXPECT_EQ(stream.shape.x, 257u);
+  EXPECT_EQ(stream.shape.threads, 256u);
+  // Eight chunks, four floats of each of 32 lanes.
+  EXPECT_EQ(stream.shape.shared_bytes, 8 * 512);
+  MatmulArgs gated = Product(2 * 14336, 4096, 12);
+  const MatmulPlan pairs = PlanMatmul(gated, MatmulOutput::kSwiglu);
+  EXPECT_EQ(pairs.kernel, MatmulKernel::kStream16);
+  EXPECT_EQ(pairs.shape.x, 896u);
+  EXPECT_EQ(pairs.shape.shared_bytes, 8 * 2 * 2 * 512);
+  const MatmulPlan tile =
+      PlanMatmul(Product(4100, 4096, 2049), MatmulOutput::kAdd);
+  EXPECT_EQ(tile.shape.x, 17u);
+  EXPECT_EQ(tile.shape.y, 33u);  // 257 tiles of 16
+  EXPECT_EQ(tile.shape.threads, 256u);
+  EXPECT_EQ(tile.shape.shared_bytes, 128 << 10);
+}
+
+TEST(MatmulPlanDeathTest, RefusesWhatItCannotRun) {
+  MatmulArgs narrow = Product(64, 128, 1);
+  narrow.x_stride = 64;
+  EXPECT_DEATH(PlanMatmul(narrow, MatmulOutput::kStore), "x_stride");
+  EXPECT_DEATH(PlanMatmul(Product(16, 64, 1), MatmulOutput::kSwiglu), "");
+  EXPECT_DEATH(PlanMatmul(Product(16, 64, 9), MatmulOutput::kStore,
+                          MatmulKernel::kStream8),
+               "rows");
+}
+
+TEST(AttentionPlanTest, SpansOfATokenFollowThePositionAlone) {
+  EXPECT_EQ(SpansOf(0, 0), 1);
+  EXPECT_EQ(SpansOf(255, 0), 1);
+  EXPECT_EQ(SpansOf(256, 0), 2);
+  EXPECT_EQ(SpansOf(8191, 0), 32);
+  // 100 positions from 412 to 511 lie in one span, from 413 to 512 in two.
+  EXPECT_EQ(SpansOf(511, 100), 1);
+  EXPECT_EQ(SpansOf(512, 100), 2);
+  EXPECT_EQ(FirstVisible(99, 100), 0);
+  EXPECT_EQ(FirstVisible(100, 100), 1);
+  EXPECT_EQ(FirstVisible(100, 0), 0);
+}
+
+TEST(AttentionPlanTest, Shapes) {
+  AttentionArgs args;
+  args.num_heads = 32;
+  args.num_kv_heads = 8;
+  args.head_dim = args.stored_head_dim = 128;
+  args.num_tiles = 10;
+  LaunchShape shape = AttentionShape(args);
+  EXPECT_EQ(shape.x, 10u);
+  EXPECT_EQ(shape.y, 8u);
+  EXPECT_EQ(shape.threads, 128u);
+  // Two stages of 64 keys and values, and the sums of 64 queries: two blocks
+  // fit on a multiprocessor of 227 KB.
+  EXPECT_EQ(shape.shared_bytes, (64 + 32) << 10);
+  args.max_spans = 7;
+  shape = AttentionShape(args);
+  EXPECT_EQ(shape.x, 7u);
+  EXPECT_EQ(shape.z, 10u);
+  EXPECT_EQ(shape.threads, 32u);
+  EXPECT_EQ(shape.shared_bytes, 64 << 10);
+  shape = MergeShape(args);
+  EXPECT_EQ(shape.x, 10u);
+  EXPECT_EQ(shape.y, 32u);
+  EXPECT_EQ(shape.threads, 128u);
+}
+
+TEST(AttentionPlanTest, RowsOfATile) {
+  EXPECT_EQ(MaxTileRows(1), 64);
+  EXPECT_EQ(MaxTileRows(4), 16);
+  EXPECT_EQ(MaxTileRows(7), 9);
+  EXPECT_EQ(MaxTileRows(64), 1);
+}
+
+}  // namespace
+}  // namespace baton::engine::cuda

@@ -1,0 +1,231 @@
+// Products on a device: against sums in double, and all kernels against each
+// other to the bit.
+#include "engine/cuda/matmul.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/float_convert.h"
+#include "tests/engine/cuda/device_fixture.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+struct Case {
+  int32_t outputs, inputs, rows;
+  bool bias;
+};
+
+constexpr uint16_t kNaN = 0x7fc0;
+
+class MatmulTest : public DeviceTest {
+ protected:
+  // Makes operands, and y in double.
+  void Make(const Case& c, bool pairs) {
+    case_ = c;
+    const int32_t outputs = pairs ? 2 * c.outputs : c.outputs;
+    const std::vector<uint16_t> w =
+        RandomBf16(int64_t{outputs} * c.inputs, 11, 0.5f);
+    w_ = Floats(w);
+    const std::vector<float> x =
+        Floats(RandomBf16(int64_t{c.rows} * c.inputs, 12));
+    padded_ = PaddedInputs(c.inputs);
+    const int32_t tiles =
+        pairs ? 2 * OutputTiles(c.outputs) : OutputTiles(c.outputs);
+    std::vector<uint16_t> packed(int64_t{tiles} * kTileOutputs * padded_);
+    std::vector<float> bias(int64_t{tiles} * kTileOutputs);
+    for (int32_t o = 0; o < outputs; ++o) {
+      const int64_t place = PlaceOf(o, pairs);
+      bias[place] = 0.25f * static_cast<float>(o % 7) - 0.5f;
+      for (int32_t i = 0; i < c.inputs; ++i) {
+        packed[WeightPlace(place, i, padded_)] = w[int64_t{o} * c.inputs + i];
+      }
+    }
+    // A row behind the last, and what pads rows beyond the padding, is NaN.
+    stride_ = padded_ + 8;
+    std::vector<uint16_t> rows((c.rows + 1) * stride_, kNaN);
+    for (int32_t r = 0; r < c.rows; ++r) {
+      for (int32_t i = 0; i < padded_; ++i) {
+        rows[r * stride_ + i] =
+            i < c.inputs ? FloatToBf16(x[int64_t{r} * c.inputs + i]) : 0;
+      }
+    }
+    args_ = {};
+    args_.w.tiles = Put(packed);
+    args_.w.outputs = outputs;
+    args_.w.inputs = c.inputs;
+    args_.w.output_tiles = tiles;
+    args_.w.padded_inputs = padded_;
+    if (c.bias) args_.w.bias = Put(bias);
+    args_.x = Put(rows);
+    args_.x_stride = stride_;
+    args_.rows = c.rows;
+    expected_.assign(int64_t{c.rows} * outputs, 0.0);
+    for (int32_t r = 0; r < c.rows; ++r) {
+      for (int32_t o = 0; o < outputs; ++o) {
+        double sum = c.bias ? bias[PlaceOf(o, pairs)] : 0.0;
+        for (int32_t i = 0; i < c.inputs; ++i) {
+          sum += double{x[int64_t{r} * c.inputs + i]} *
+                 w_[int64_t{o} * c.inputs + i];
+        }
+        expected_[int64_t{r} * outputs + o] = sum;
+      }
+    }
+  }
+
+  // Outputs of a pair: first those of the gate, then those of up.
+  int64_t PlaceOf(int32_t output, bool pairs) const {
+    if (!pairs) return output;
+    const int32_t of_half = output % case_.outputs;
+    return of_half / kTileOutputs * 2 * kTileOutputs + of_half % kTileOutputs +
+           (output >= case_.outputs ? kTileOutputs : 0);
+  }
+
+  // The kernels that take so many rows.
+  std::vector<MatmulKernel> Kernels() const {
+    std::vector<MatmulKernel> kernels = {MatmulKernel::kTile64,
+                                         MatmulKernel::kTile128};
+    if (case_.rows <= 8) kernels.push_back(MatmulKernel::kStream8);
+    if (case_.rows <= 16) kernels.push_back(MatmulKernel::kStream16);
+    return kernels;
+  }
+
+  Case case_;
+  int32_t padded_ = 0;
+  int64_t stride_ = 0;
+  std::vector<float> w_;
+  std::vector<double> expected_;
+  MatmulArgs args_;
+};
+
+std::vector<Case> Cases(bool emulated) {
+  std::vector<Case> cases = {{16, 64, 1, false},   {40, 100, 5, true},
+                             {96, 576, 8, false},  {33, 1100, 9, true},
+                             {130, 130, 17, true}, {70, 192, 65, false}};
+  if (!emulated) {
+    cases.insert(cases.end(), {{4096, 4096, 1, false},
+                               {1024, 14336, 16, true},
+                               {4096, 4096, 64, false},
+                               {6144, 4096, 300, true}});
+  }
+  return cases;
+}
+
+TEST_F(MatmulTest, StoresTheProductAndNothingElse) {
+  for (const Case& c : Cases(emulated())) {
+    Make(c, /*pairs=*/false);
+    std::vector<float> first;
+    for (const MatmulKernel kernel : Kernels()) {
+      // Two columns and a row too many: they stay as they are.
+      const int64_t stride = c.outputs + 2;
+      float* const out = Take<float>((c.rows + 1) * stride);
+      args_.out = out;
+      args_.out_stride = stride;
+      RunMatmul(PlanMatmul(args_, MatmulOutput::kStore, kernel), args_,
+                MatmulOutput::kStore, stream().handle());
+      const std::vector<float> y = Get(out, (c.rows + 1) * stride);
+      double worst = 0;
+      for (int32_t r = 0; r <= c.rows; ++r) {
+        for (int64_t o = 0; o < stride; ++o) {
+          const float value = y[r * stride + o];
+          if (r == c.rows || o >= c.outputs) {
+            ASSERT_TRUE(std::isnan(value)) << r << " " << o;
+          } else {
+            const double expected = expected_[r * c.outputs + o];
+            ASSERT_FALSE(std::isnan(value)) << r << " " << o;
+            worst = std::max(worst, std::abs(value - expected));
+          }
+        }
+      }
+      // Sums of c.inputs products of about 0.5, in float32.
+      EXPECT_LT(worst, 1e-5 * c.inputs)
+          << c.outputs << " x " << c.inputs << ", " << c.rows << " rows";
+      if (first.empty()) first = y;
+      EXPECT_EQ(std::memcmp(first.data(), y.data(), y.size() * sizeof(float)),
+                0)
+          << "kernel " << static_cast<int>(kernel) << ", " << c.rows;
+    }
+  }
+}
+
+TEST_F(MatmulTest, AddsToWhatIsThere) {
+  for (const Case& c : Cases(emulated())) {
+    Make(c, /*pairs=*/false);
+    std::vector<float> before(int64_t{c.rows} * c.outputs);
+    for (size_t i = 0; i < before.size(); ++i) {
+      before[i] = static_cast<float>(i % 13) - 6.0f;
+    }
+    std::vector<float> first;
+    for (const MatmulKernel kernel : Kernels()) {
+      args_.out = Put(before);
+      args_.out_stride = c.outputs;
+      RunMatmul(PlanMatmul(args_, MatmulOutput::kAdd, kernel), args_,
+                MatmulOutput::kAdd, stream().handle());
+      const std::vector<float> y =
+          Get(args_.out, static_cast<int64_t>(before.size()));
+      for (size_t i = 0; i < y.size(); ++i) {
+        ASSERT_NEAR(y[i], before[i] + expected_[i], 1e-5 * c.inputs) << i;
+      }
+      if (first.empty()) first = y;
+      EXPECT_TRUE(SameBits(first, y)) << static_cast<int>(kernel);
+    }
+  }
+}
+
+TEST_F(MatmulTest, SwigluOfGateAndUp) {
+  for (const Case& c : Cases(emulated())) {
+    Make(c, /*pairs=*/true);
+    std::vector<uint16_t> first;
+    for (const MatmulKernel kernel : Kernels()) {
+      const int64_t stride = c.outputs + 3;
+      const int64_t count = (c.rows + 1) * stride;
+      args_.gated = Take<uint16_t>(count);
+      args_.out_stride = stride;
+      RunMatmul(PlanMatmul(args_, MatmulOutput::kSwiglu, kernel), args_,
+                MatmulOutput::kSwiglu, stream().handle());
+      const std::vector<uint16_t> y = Get(args_.gated, count);
+      for (int32_t r = 0; r <= c.rows; ++r) {
+        for (int64_t o = 0; o < stride; ++o) {
+          const uint16_t bits = y[r * stride + o];
+          if (r == c.rows || o >= c.outputs) {
+            ASSERT_EQ(bits, 0xffff) << r << " " << o;
+            continue;
+          }
+          const double gate = expected_[r * 2 * c.outputs + o];
+          const double up = expected_[r * 2 * c.outputs + c.outputs + o];
+          const double expected = gate / (1 + std::exp(-gate)) * up;
+          ASSERT_NEAR(Bf16ToFloat(bits), expected,
+                      1e-4 * c.inputs + std::abs(expected) / 128)
+              << r << " " << o;
+        }
+      }
+      if (first.empty()) first = y;
+      EXPECT_EQ(first, y) << static_cast<int>(kernel);
+    }
+  }
+}
+
+// A row's result is the same at every place of every number of rows.
+TEST_F(MatmulTest, RowsDoNotDependOnEachOther) {
+  const Case c = {48, 1100, 70, false};
+  Make(c, /*pairs=*/false);
+  std::vector<float> all;
+  for (const int32_t rows : {70, 64, 33, 16, 9, 8, 3, 1}) {
+    args_.rows = rows;
+    args_.out = Take<float>(int64_t{rows} * c.outputs);
+    args_.out_stride = c.outputs;
+    RunMatmul(args_, MatmulOutput::kStore, stream().handle());
+    const std::vector<float> y = Get(args_.out, int64_t{rows} * c.outputs);
+    if (all.empty()) all = y;
+    EXPECT_EQ(std::memcmp(all.data(), y.data(), y.size() * sizeof(float)), 0)
+        << rows;
+  }
+}
+
+}  // namespace
+}  // namespace baton::engine::cuda

@@ -1,0 +1,109 @@
+#include "engine/cuda/sample_plan.h"
+
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/philox.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+using scheduling::PlannedSequence;
+using scheduling::SamplingParams;
+
+class SamplePlanTest : public testing::Test {
+ protected:
+  SamplePlanTest() {
+    sequence_.sample = true;
+    sequence_.sampling = &params_;
+    history_ = {4, 5, 5, 6, 5};
+    sequence_.history = history_;
+    sequence_.prompt_length = 2;
+  }
+
+  SamplingParams params_;
+  std::vector<TokenId> history_;
+  PlannedSequence sequence_;
+  std::vector<LogitEdit> edits_;
+};
+
+TEST_F(SamplePlanTest, TheDrawIsThatOfSeedAndIndex) {
+  params_.seed = 99;
+  const SampleRow row = PlanSample(sequence_, 100, &edits_);
+  EXPECT_EQ(row.uniform, UniformDraw(99, 3));
+  EXPECT_EQ(row.statistics_only, 0);
+  EXPECT_TRUE(edits_.empty());
+}
+
+TEST_F(SamplePlanTest, PenaltiesCountTheOutput) {
+  params_.presence_penalty = 1.0f;
+  SampleRow row = PlanSample(sequence_, 100, &edits_);
+  // The output alone: 5, 6, 5.
+  ASSERT_EQ(row.penalties, 2);
+  EXPECT_EQ(edits_[0].token, 5);
+  EXPECT_EQ(edits_[0].value, 2.0f);
+  EXPECT_EQ(edits_[1].token, 6);
+  EXPECT_EQ(edits_[1].value, 1.0f);
+  // Repetition looks at the prompt, too; edits of several rows follow.
+  params_.repetition_penalty = 1.5f;
+  row = PlanSample(sequence_, 100, &edits_);
+  EXPECT_EQ(row.first_edit, 2);
+  ASSERT_EQ(row.penalties, 3);
+  EXPECT_EQ(edits_[2].token, 4);
+  EXPECT_EQ(edits_[2].value, 0.0f);
+}
+
+TEST_F(SamplePlanTest, BiasesThenPenaltiesThenMasksEachTokenOnce) {
+  params_.frequency_penalty = 1.0f;
+  params_.logit_bias = {{1, 2.0f}, {8, -3.0f}};
+  const std::vector<TokenId> forbidden = {9, 9};
+  sequence_.forbidden = forbidden;
+  const SampleRow row = PlanSample(sequence_, 100, &edits_);
+  EXPECT_EQ(row.biases, 2);
+  EXPECT_EQ(row.penalties, 2);
+  EXPECT_EQ(row.forbidden, 1);
+  ASSERT_EQ(edits_.size(), 5u);
+  EXPECT_EQ(edits_[1].token, 8);
+  EXPECT_EQ(edits_[1].value, -3.0f);
+  EXPECT_EQ(edits_[4].token, 9);
+}
+
+TEST_F(SamplePlanTest, LeavesTheDrawToTheHost) {
+  sequence_.top_logprobs = 1;
+  EXPECT_NE(PlanSample(sequence_, 100, &edits_).statistics_only, 0);
+  sequence_.top_logprobs = 0;
+  sequence_.want_logits = true;
+  EXPECT_NE(PlanSample(sequence_, 100, &edits_).statistics_only, 0);
+  sequence_.want_logits = false;
+  // No room for the edits: none is appended.
+  edits_.assign(kMaxEdits - 1, {});
+  params_.presence_penalty = 1.0f;
+  const SampleRow row = PlanSample(sequence_, 100, &edits_);
+  EXPECT_NE(row.statistics_only, 0);
+  EXPECT_EQ(row.penalties, 0);
+  EXPECT_EQ(edits_.size(), static_cast<size_t>(kMaxEdits - 1));
+}
+
+TEST_F(SamplePlanTest, OutcomesBecomeTokens) {
+  SampleOutcome outcome;
+  outcome.finite = 1;
+  outcome.max = 3.0f;
+  outcome.total = 2.0;
+  outcome.token = 17;
+  outcome.own_logit = 2.5f;
+  const scheduling::SampledToken token = TokenOf(sequence_, outcome);
+  EXPECT_TRUE(token.ok);
+  EXPECT_EQ(token.token, 17);
+  EXPECT_FLOAT_EQ(token.logprob, static_cast<float>(-0.5 - std::log(2.0)));
+  EXPECT_FALSE(HostDraws(SampleRow(), outcome));
+  outcome.undecided = 1;
+  EXPECT_TRUE(HostDraws(SampleRow(), outcome));
+  outcome.finite = 0;
+  EXPECT_FALSE(TokenOf(sequence_, outcome).ok);
+  EXPECT_TRUE(std::isnan(LogprobOf(1.0f, outcome)));
+}
+
+}  // namespace
+}  // namespace baton::engine::cuda

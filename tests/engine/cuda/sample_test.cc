@@ -1,0 +1,244 @@
+// Drawing tokens on a device: the same tokens as engine/sampling.h.
+#include "engine/cuda/sample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/cuda/sample_plan.h"
+#include "engine/sampling.h"
+#include "tests/engine/cuda/device_fixture.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+using scheduling::PlannedSequence;
+using scheduling::SampledToken;
+using scheduling::SamplingParams;
+
+class SampleTest : public DeviceTest {
+ protected:
+  struct Row {
+    std::vector<float> logits;
+    SamplingParams params;
+    std::vector<TokenId> history;
+    int32_t prompt_length = 1;
+    std::vector<TokenId> forbidden;
+  };
+
+  static PlannedSequence SequenceOf(const Row& row) {
+    PlannedSequence s;
+    s.sequence = SequenceId{7};
+    s.sample = true;
+    s.sampling = &row.params;
+    s.history = row.history;
+    s.prompt_length = row.prompt_length;
+    s.forbidden = row.forbidden;
+    return s;
+  }
+
+  // Draws for all rows in one launch and compares with the host. Returns how
+  // many the device left to it.
+  int32_t ExpectSame(const std::vector<Row>& rows, const std::string& what) {
+    const auto size = static_cast<int32_t>(rows[0].logits.size());
+    const int64_t stride = size + 3;
+    std::vector<float> logits(rows.size() * stride, NAN);
+    std::vector<SampleRow> how;
+    std::vector<LogitEdit> edits;
+    for (size_t r = 0; r < rows.size(); ++r) {
+      std::copy(rows[r].logits.begin(), rows[r].logits.end(),
+                logits.begin() + r * stride);
+      how.push_back(PlanSample(SequenceOf(rows[r]), size, &edits));
+    }
+    edits.push_back({});  // never empty
+    SampleArgs args;
+    args.logits = Put(logits);
+    args.edited = Take<float>(static_cast<int64_t>(logits.size()));
+    args.stride = stride;
+    args.vocab_size = size;
+    args.rows = static_cast<int32_t>(rows.size());
+    args.how = Put(how);
+    args.edits = Put(edits);
+    args.outcomes = Take<SampleOutcome>(args.rows);
+    RunSample(args, stream().handle());
+    const std::vector<SampleOutcome> outcomes = Get(args.outcomes, args.rows);
+    EXPECT_EQ(std::memcmp(
+                  Get(args.logits, static_cast<int64_t>(logits.size())).data(),
+                  logits.data(), logits.size() * sizeof(float)),
+              0)
+        << "changed the logits";
+    int32_t undecided = 0;
+    for (size_t r = 0; r < rows.size(); ++r) {
+      std::vector<float> copy = rows[r].logits;
+      const SampledToken expected =
+          DrawOnHost(SequenceOf(rows[r]), absl::MakeSpan(copy));
+      if (HostDraws(how[r], outcomes[r])) {
+        ++undecided;
+        continue;
+      }
+      const SampledToken token = TokenOf(SequenceOf(rows[r]), outcomes[r]);
+      EXPECT_EQ(token.ok, expected.ok) << what << " row " << r;
+      if (!token.ok || !expected.ok) continue;
+      EXPECT_EQ(token.token, expected.token) << what << " row " << r;
+      EXPECT_EQ(token.logprob, expected.logprob) << what << " row " << r;
+      EXPECT_EQ(token.sequence, SequenceId{7});
+    }
+    return undecided;
+  }
+
+  // Rows of random logits with these parameters and seeds of their own.
+  std::vector<Row> Rows(const SamplingParams& params, int32_t size,
+                        float spread, int32_t count = 12) const {
+    std::mt19937 bits(static_cast<uint32_t>(size) + 17);
+    std::normal_distribution<float> normal(0.0f, spread);
+    std::vector<Row> rows(count);
+    for (int32_t r = 0; r < count; ++r) {
+      rows[r].logits.resize(size);
+      for (float& logit : rows[r].logits) logit = normal(bits);
+      rows[r].params = params;
+      rows[r].params.seed = 1000 + r;
+      rows[r].history.assign(3 + r, 5);
+      rows[r].prompt_length = 2;
+    }
+    return rows;
+  }
+
+  std::vector<int32_t> Sizes() const {
+    if (emulated()) return {40, 1024, 1500};
+    return {40, 1024, 1500, 32000, 128256, 151936};
+  }
+};
+
+TEST_F(SampleTest, EachWayOfSamplingDrawsTheSameTokens) {
+  std::vector<std::pair<std::string, SamplingParams>> ways;
+  const auto add = [&](const char* name, auto change) {
+    SamplingParams params;
+    change(params);
+    ways.emplace_back(name, params);
+  };
+  add("plain", [](auto&) {});
+  add("greedy", [](auto& p) { p.temperature = 0; });
+  add("hot", [](auto& p) { p.temperature = 1.7f; });
+  add("top-k", [](auto& p) { p.top_k = 20; });
+  add("top-p", [](auto& p) { p.top_p = 0.8f; });
+  add("min-p", [](auto& p) { p.min_p = 0.05f; });
+  add("all", [](auto& p) {
+    p.temperature = 0.7f;
+    p.top_k = 30;
+    p.top_p = 0.9f;
+    p.min_p = 0.02f;
+  });
+  add("top-p and min-p", [](auto& p) {
+    p.top_p = 0.95f;
+    p.min_p = 0.1f;
+  });
+  add("top-k of one", [](auto& p) { p.top_k = 1; });
+  for (const int32_t size : Sizes()) {
+    for (const auto& [name, params] : ways) {
+      // The candidates hold what is kept of such logits.
+      EXPECT_EQ(ExpectSame(Rows(params, size, 3.0f), name), 0)
+          << name << " " << size;
+    }
+  }
+}
+
+TEST_F(SampleTest, BiasesPenaltiesAndMasks) {
+  for (const int32_t size : Sizes()) {
+    for (const float temperature : {0.0f, 0.8f}) {
+      SamplingParams params;
+      params.temperature = temperature;
+      params.repetition_penalty = 1.3f;
+      params.presence_penalty = 0.5f;
+      params.frequency_penalty = -0.25f;
+      params.logit_bias = {{3, 4.0f}, {7, -100.0f}, {9, 0.5f}};
+      std::vector<Row> rows = Rows(params, size, 2.0f);
+      for (size_t r = 0; r < rows.size(); ++r) {
+        rows[r].history = {3, 9, 11, 11, 4, static_cast<TokenId>(r), 4, 11};
+        rows[r].prompt_length = 3;
+        rows[r].forbidden = {static_cast<TokenId>(r + 1), 3, 3};
+      }
+      rows[0].forbidden.clear();
+      rows[1].params.repetition_penalty = 1.0f;
+      rows[2].params.repetition_penalty = 1e-30f;  // makes huge logits
+      EXPECT_EQ(ExpectSame(rows, "edits"), 0);
+    }
+  }
+}
+
+TEST_F(SampleTest, TiesAndSignsOfZero) {
+  std::vector<Row> rows = Rows(SamplingParams(), 1500, 1.0f);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (size_t i = 0; i < rows[r].logits.size(); ++i) {
+      // Few different values, both zeros among them.
+      const int kind = static_cast<int>((i * 7 + r) % 50);
+      rows[r].logits[i] = kind == 0 ? 0.0f : kind == 1 ? -0.0f : -5.0f - kind;
+    }
+    rows[r].params.top_k = static_cast<int32_t>(10 + r);
+    if (r % 3 == 1) rows[r].params.temperature = 0;
+    if (r % 3 == 2) {
+      rows[r].params.top_k = 0;
+      rows[r].params.top_p = 0.5f;
+    }
+  }
+  ExpectSame(rows, "ties");
+}
+
+TEST_F(SampleTest, WhatTheCandidatesDoNotHoldIsLeftToTheHost) {
+  // Flat: a nucleus of 0.9 is more than the candidates.
+  SamplingParams params;
+  params.top_p = 0.9f;
+  std::vector<Row> rows = Rows(params, 3000, 0.01f, 4);
+  EXPECT_EQ(ExpectSame(rows, "flat"), 4);
+  for (Row& row : rows) {
+    row.params.top_p = 1.0f;
+    row.params.top_k = 2000;
+  }
+  EXPECT_EQ(ExpectSame(rows, "top-k of many"), 4);
+  for (Row& row : rows) {
+    row.params.top_k = 0;
+    row.params.min_p = 0.5f;
+  }
+  EXPECT_EQ(ExpectSame(rows, "min-p"), 4);
+  // All alike: more ties than candidates.
+  for (Row& row : rows) {
+    row.logits.assign(3000, 1.5f);
+    row.params.top_k = 5;
+  }
+  EXPECT_EQ(ExpectSame(rows, "ties"), 4);
+}
+
+TEST_F(SampleTest, LogitsThatAreNotFiniteEndTheirRowAlone) {
+  std::vector<Row> rows = Rows(SamplingParams(), 700, 2.0f);
+  rows[1].logits[699] = std::numeric_limits<float>::quiet_NaN();
+  rows[4].logits[0] = std::numeric_limits<float>::infinity();
+  rows[5].logits[511] = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(ExpectSame(rows, "not finite"), 0);
+}
+
+TEST_F(SampleTest, DrawsFollowTheDistribution) {
+  // Two tokens at 3 : 1, and many draws.
+  SamplingParams params;
+  const int32_t count = emulated() ? 200 : 4000;
+  std::vector<Row> rows = Rows(params, 64, 1.0f, count);
+  int32_t first = 0;
+  for (int32_t r = 0; r < count; ++r) {
+    rows[r].logits.assign(64, -80.0f);
+    rows[r].logits[10] = std::log(3.0f);
+    rows[r].logits[50] = 0.0f;
+    std::vector<float> copy = rows[r].logits;
+    first += DrawOnHost(SequenceOf(rows[r]), absl::MakeSpan(copy)).token == 10;
+  }
+  EXPECT_EQ(ExpectSame(rows, "3 : 1"), 0);
+  EXPECT_NEAR(first / static_cast<double>(count), 0.75,
+              4 * std::sqrt(0.75 * 0.25 / count));
+}
+
+}  // namespace
+}  // namespace baton::engine::cuda

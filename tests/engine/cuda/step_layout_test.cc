@@ -1,0 +1,151 @@
+#include "engine/cuda/step_layout.h"
+
+#include <numeric>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace baton::engine::cuda {
+namespace {
+
+using scheduling::PlannedSequence;
+using scheduling::StepPlan;
+using testing::ElementsAre;
+
+class StepLayoutTest : public testing::Test {
+ protected:
+  StepLayoutTest() : tokens_(1000), blocks_(100) {
+    std::iota(tokens_.begin(), tokens_.end(), 0);
+    std::iota(blocks_.begin(), blocks_.end(), 500);
+    options_.group = 4;
+    options_.max_span_pieces = 1000;
+  }
+
+  // `count` tokens from `first` on.
+  PlannedSequence Sequence(int32_t first, int32_t count, bool sample) const {
+    PlannedSequence s;
+    s.tokens = absl::MakeSpan(tokens_).subspan(first, count);
+    s.first_position = first;
+    s.blocks = blocks_;
+    s.sample = sample;
+    return s;
+  }
+  StepLayout Whole(const StepPlan& plan) const {
+    const std::vector<Pass> passes = CutIntoPasses(plan, 10000);
+    EXPECT_EQ(passes.size(), 1u);
+    return LayOut(plan, passes[0], options_);
+  }
+
+  std::vector<TokenId> tokens_;
+  std::vector<BlockId> blocks_;
+  LayoutOptions options_;
+};
+
+TEST_F(StepLayoutTest, CutsLongStepsInTheOrderOfThePlan) {
+  StepPlan plan;
+  plan.sequences = {Sequence(0, 5, true), Sequence(10, 1, true),
+                    Sequence(0, 9, false)};
+  const std::vector<Pass> passes = CutIntoPasses(plan, 4);
+  ASSERT_EQ(passes.size(), 4u);
+  int32_t rows = 0;
+  for (const Pass& pass : passes) {
+    int32_t here = 0;
+    for (const SequencePart& part : pass) here += part.count;
+    EXPECT_LE(here, 4);
+    rows += here;
+  }
+  EXPECT_EQ(rows, 15);
+  EXPECT_FALSE(passes[0][0].last);
+  EXPECT_EQ(passes[1][0].first, 4);
+  EXPECT_TRUE(passes[1][0].last);
+  EXPECT_EQ(passes[1][1].sequence, 1);
+  EXPECT_TRUE(passes[3].back().last);
+  EXPECT_TRUE(CutIntoPasses(StepPlan(), 4).empty());
+}
+
+TEST_F(StepLayoutTest, RowsPlacesAndBlockTables) {
+  StepPlan plan;
+  plan.sequences = {Sequence(20, 3, true), Sequence(40, 1, true)};
+  const StepLayout layout = Whole(plan);
+  EXPECT_THAT(layout.tokens, ElementsAre(20, 21, 22, 40));
+  EXPECT_EQ(layout.places[1].position, 21);
+  EXPECT_EQ(layout.places[1].block_table, 0);
+  EXPECT_EQ(layout.places[3].position, 40);
+  EXPECT_EQ(layout.places[3].block_table, 2);  // 23 tokens take two blocks
+  EXPECT_THAT(layout.block_tables, ElementsAre(500, 501, 500, 501, 502));
+  EXPECT_EQ(layout.end_position, 41);
+  ASSERT_EQ(layout.logit_rows.size(), 2u);
+  EXPECT_EQ(layout.logit_rows[0].row, 2);
+  EXPECT_EQ(layout.logit_rows[0].token, 2);
+  EXPECT_EQ(layout.logit_rows[1].row, 3);
+  EXPECT_EQ(layout.logit_rows[1].sequence, 1);
+}
+
+TEST_F(StepLayoutTest, TilesOfPromptsAndSpansOfTokens) {
+  StepPlan plan;
+  plan.sequences = {Sequence(100, 33, false), Sequence(600, 1, true)};
+  const StepLayout layout = Whole(plan);
+  // 16 tokens of 4 heads each: 33 are two tiles and a token.
+  ASSERT_EQ(layout.full.whole.size(), 2u);
+  EXPECT_EQ(layout.full.whole[1].first_row, 16);
+  EXPECT_EQ(layout.full.whole[1].rows, 16);
+  EXPECT_EQ(layout.full.whole[1].first_position, 116);
+  ASSERT_EQ(layout.full.single.size(), 2u);
+  EXPECT_EQ(layout.full.single[1].first_row, 33);
+  EXPECT_EQ(layout.full.max_spans, 3);  // position 600
+  // Only the last token goes on behind the last layer's KV.
+  ASSERT_EQ(layout.last.single.size(), 1u);
+  EXPECT_EQ(layout.last.single[0].first_row, 33);
+  EXPECT_EQ(layout.last.single[0].first_output_row, 0);
+  EXPECT_TRUE(layout.sliding.single.empty());
+}
+
+TEST_F(StepLayoutTest, WindowsShortenSpans) {
+  options_.window = 100;
+  options_.last_layer_slides = true;
+  StepPlan plan;
+  plan.sequences = {Sequence(600, 1, true)};
+  const StepLayout layout = Whole(plan);
+  EXPECT_EQ(layout.full.max_spans, 3);
+  EXPECT_EQ(layout.sliding.max_spans, 2);  // 501 to 600
+  EXPECT_EQ(layout.last.max_spans, 2);
+}
+
+TEST_F(StepLayoutTest, SpansThatDoNotFitRunInOneBlock) {
+  options_.max_span_pieces = 5;
+  StepPlan plan;
+  plan.sequences = {Sequence(600, 1, true), Sequence(10, 1, true)};
+  const StepLayout layout = Whole(plan);
+  EXPECT_TRUE(layout.full.single.empty());
+  EXPECT_EQ(layout.full.whole.size(), 2u);
+  EXPECT_EQ(layout.full.max_spans, 0);
+  // Nor do more heads than a span's block has rows.
+  options_.max_span_pieces = 1000;
+  options_.group = 17;
+  EXPECT_TRUE(Whole(plan).full.single.empty());
+}
+
+TEST_F(StepLayoutTest, ScoredTokensAllHaveLogits) {
+  StepPlan plan;
+  PlannedSequence s = Sequence(0, 3, false);
+  s.targets = s.tokens;
+  plan.sequences = {s};
+  const StepLayout layout = Whole(plan);
+  ASSERT_EQ(layout.logit_rows.size(), 3u);
+  EXPECT_EQ(layout.logit_rows[1].token, 1);
+  EXPECT_FALSE(IsDecodePass(plan, CutIntoPasses(plan, 10)[0]));
+}
+
+TEST_F(StepLayoutTest, DecodePasses) {
+  StepPlan plan;
+  plan.sequences = {Sequence(5, 1, true), Sequence(9, 1, true)};
+  EXPECT_TRUE(IsDecodePass(plan, CutIntoPasses(plan, 10)[0]));
+  plan.sequences.push_back(Sequence(3, 1, false));
+  EXPECT_FALSE(IsDecodePass(plan, CutIntoPasses(plan, 10)[0]));
+  plan.sequences.back() = Sequence(3, 2, true);
+  EXPECT_FALSE(IsDecodePass(plan, CutIntoPasses(plan, 10)[0]));
+}
+
+}  // namespace
+}  // namespace baton::engine::cuda

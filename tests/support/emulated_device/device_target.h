@@ -1,0 +1,139 @@
+// The words that kernels are written in, on a device that the CPU plays:
+// engine/cuda/target/device_target.h says what they mean.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "common/log.h"
+#include "engine/cuda/device_runtime.h"
+#include "engine/cuda/launch_shape.h"
+#include "engine/float_convert.h"
+#include "tests/support/emulated_device/emulated_runtime.h"
+#include "tests/support/emulated_device/fibers.h"
+
+#define BATON_KERNEL(threads) void
+#define BATON_DEVICE inline
+#define BATON_UNROLL
+
+namespace baton::engine::cuda {
+
+inline int32_t Thread() { return emulated::Here().thread; }
+inline int32_t Threads() { return emulated::Here().threads; }
+inline int32_t BlockX() { return emulated::Here().block_x; }
+inline int32_t BlockY() { return emulated::Here().block_y; }
+inline int32_t BlockZ() { return emulated::Here().block_z; }
+
+inline unsigned char* SharedMemory() { return emulated::SharedMemory(); }
+
+inline void SyncBlock() { emulated::SyncBlock(); }
+inline void SyncWarp() { emulated::Exchange(nullptr, 0); }
+
+template <typename T>
+T ShuffleFrom(T value, int lane) {
+  static_assert(sizeof(T) % 4 == 0 && sizeof(T) <= 8);
+  uint32_t words[2];
+  std::memcpy(words, &value, sizeof(T));
+  const auto* all = emulated::Exchange(words, sizeof(T) / 4);
+  std::memcpy(&value, all[lane], sizeof(T));
+  return value;
+}
+template <typename T>
+T ShuffleXor(T value, int mask) {
+  return ShuffleFrom(value, Thread() % 32 ^ mask);
+}
+template <typename T>
+T ShuffleUp(T value, int lanes) {
+  const int lane = Thread() % 32;
+  return ShuffleFrom(value, lane >= lanes ? lane - lanes : lane);
+}
+
+inline float AddRn(float a, float b) { return a + b; }
+inline float SubRn(float a, float b) { return a - b; }
+inline float MulRn(float a, float b) { return a * b; }
+inline float DivRn(float a, float b) { return a / b; }
+inline float FmaRn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float SqrtRn(float a) { return std::sqrt(a); }
+inline double AddRn(double a, double b) { return a + b; }
+inline double MulRn(double a, double b) { return a * b; }
+inline float Exp2(float x) { return std::exp2(x); }
+inline uint32_t FloatBits(float x) { return std::bit_cast<uint32_t>(x); }
+inline float BitsFloat(uint32_t x) { return std::bit_cast<float>(x); }
+
+inline uint32_t PackBf16(float low, float high) {
+  return FloatToBf16(low) | uint32_t{FloatToBf16(high)} << 16;
+}
+
+// The sum runs in the order of k, then is added: not how tensor cores round,
+// but the same for every place of a tile.
+inline void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                uint32_t b1) {
+  const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
+  const auto* all = emulated::Exchange(mine, 6);
+  const auto half = [](uint32_t word, int k) {
+    return Bf16ToFloat(static_cast<uint16_t>(k % 2 ? word >> 16 : word));
+  };
+  const int g = Thread() % 32 / 4;
+  const int c = Thread() % 4;
+  for (int i = 0; i < 4; ++i) {
+    const int row = g + 8 * (i / 2);
+    const int column = 2 * c + i % 2;
+    float sum = d[i];
+    for (int k = 0; k < 16; ++k) {
+      const float left =
+          half(all[row % 8 * 4 + k % 8 / 2][row / 8 + 2 * (k / 8)], k);
+      const float right = half(all[column * 4 + k % 8 / 2][4 + k / 8], k);
+      sum += left * right;
+    }
+    d[i] = sum;
+  }
+}
+
+struct alignas(16) Word4 {
+  uint32_t x[4];
+};
+
+inline Word4 Load16(const void* from) {
+  CHECK_EQ(reinterpret_cast<uintptr_t>(from) % 16, 0u);
+  Word4 w;
+  std::memcpy(&w, from, sizeof(w));
+  return w;
+}
+inline Word4 LoadStream16(const void* from) { return Load16(from); }
+
+inline void CopyAsync16(void* shared, const void* global, bool wanted) {
+  CHECK_EQ(reinterpret_cast<uintptr_t>(shared) % 16, 0u);
+  CHECK_EQ(reinterpret_cast<uintptr_t>(global) % 16, 0u);
+  const auto* to = static_cast<unsigned char*>(shared);
+  CHECK(to >= SharedMemory() &&
+        to + 16 <= SharedMemory() + emulated::SharedBytes());
+  emulated::StartCopy(shared, wanted ? global : nullptr);
+}
+inline void CommitCopies() { emulated::CommitCopies(); }
+template <int kPending>
+void AwaitCopies() {
+  emulated::AwaitCopies(kPending);
+}
+
+inline void AtomicAdd(uint32_t* shared, uint32_t value) { *shared += value; }
+inline uint32_t AtomicNext(uint32_t* shared) { return (*shared)++; }
+inline void AtomicMax(uint32_t* shared, uint32_t value) {
+  *shared = std::max(*shared, value);
+}
+inline void AtomicMin(uint32_t* shared, uint32_t value) {
+  *shared = std::min(*shared, value);
+}
+
+template <typename... Parameters, typename... Arguments>
+void Launch(void (*kernel)(Parameters...), const char* name,
+            const LaunchShape& shape, StreamHandle* stream,
+            Arguments... arguments) {
+  emulated::RunOrRecord(stream, [=] {
+    emulated::RunKernel(name, shape, [&] { kernel(arguments...); });
+  });
+}
+
+}  // namespace baton::engine::cuda

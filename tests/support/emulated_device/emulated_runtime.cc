@@ -1,0 +1,172 @@
+#include "tests/support/emulated_device/emulated_runtime.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+
+namespace baton::engine::cuda {
+
+struct StreamHandle {
+  bool recording = false;
+  std::vector<std::function<void()>> recorded;
+};
+struct EventHandle {
+  bool recorded = false;
+};
+struct GraphHandle {
+  std::vector<std::function<void()>> work;
+};
+
+namespace {
+
+constexpr int64_t kDeviceBytes = int64_t{1} << 30;
+constexpr size_t kAlignment = 256;
+int64_t taken_bytes = 0;
+emulated::LaunchCounts launches;
+
+std::byte* Take(int64_t bytes) {
+  const size_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  auto* memory = static_cast<std::byte*>(
+      std::aligned_alloc(kAlignment, std::max(padded, kAlignment)));
+  CHECK(memory != nullptr);
+  // Nobody may count on zeros.
+  std::memset(memory, 0xff, padded);
+  return memory;
+}
+
+}  // namespace
+
+namespace emulated {
+
+void RunOrRecord(StreamHandle* stream, std::function<void()> work) {
+  if (stream->recording) {
+    stream->recorded.push_back(std::move(work));
+    return;
+  }
+  ++launches.others;
+  work();
+}
+
+LaunchCounts Launches() { return launches; }
+
+}  // namespace emulated
+
+absl::StatusOr<DeviceProperties> OpenDevice(int32_t index) {
+  if (index != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("device ", index, ": there is one emulated device"));
+  }
+  DeviceProperties properties;
+  properties.name = "emulated on the CPU";
+  properties.architecture = 90;
+  properties.multiprocessors = 4;
+  properties.shared_bytes_per_block = 227 << 10;
+  properties.l2_bytes = 1 << 20;
+  properties.total_bytes = kDeviceBytes;
+  return properties;
+}
+
+void UseDevice(int32_t) {}
+
+int64_t FreeDeviceBytes() { return kDeviceBytes - taken_bytes; }
+
+absl::StatusOr<DeviceBuffer> DeviceBuffer::Allocate(
+    int64_t bytes, const std::string& purpose) {
+  if (bytes > FreeDeviceBytes()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(purpose, ": ", bytes, " bytes of device memory"));
+  }
+  DeviceBuffer buffer;
+  buffer.data_ = Take(bytes);
+  buffer.bytes_ = bytes;
+  taken_bytes += bytes;
+  return buffer;
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  taken_bytes -= bytes_;
+  std::free(data_);
+}
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+absl::StatusOr<PinnedBuffer> PinnedBuffer::Allocate(
+    int64_t bytes, const std::string& purpose) {
+  PinnedBuffer buffer;
+  buffer.data_ = Take(bytes);
+  buffer.bytes_ = bytes;
+  return buffer;
+}
+PinnedBuffer::~PinnedBuffer() { std::free(data_); }
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Event::Event(bool) : handle_(new EventHandle) {}
+Event::~Event() { delete handle_; }
+void Event::Wait() const { CHECK(handle_->recorded); }
+double Event::MillisecondsSince(const Event&) const { return 0; }
+
+Graph::~Graph() { delete handle_; }
+Graph::Graph(Graph&& other) noexcept
+    : handle_(std::exchange(other.handle_, nullptr)) {}
+Graph& Graph::operator=(Graph&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  return *this;
+}
+
+Stream::Stream() : handle_(new StreamHandle) {}
+Stream::~Stream() { delete handle_; }
+void Stream::CopyToDevice(void* device, const void* host, int64_t bytes) {
+  CHECK(!handle_->recording);
+  std::memcpy(device, host, bytes);
+}
+void Stream::CopyToHost(void* host, const void* device, int64_t bytes) {
+  CHECK(!handle_->recording);
+  std::memcpy(host, device, bytes);
+}
+void Stream::CopyOnDevice(void* to, const void* from, int64_t bytes) {
+  emulated::RunOrRecord(handle_, [=] { std::memcpy(to, from, bytes); });
+}
+void Stream::Fill(void* device, int value, int64_t bytes) {
+  emulated::RunOrRecord(handle_, [=] { std::memset(device, value, bytes); });
+}
+void Stream::Record(const Event& event) {
+  CHECK(!handle_->recording);
+  event.handle()->recorded = true;
+}
+void Stream::Wait() { CHECK(!handle_->recording); }
+void Stream::BeginGraph() {
+  CHECK(!handle_->recording);
+  handle_->recording = true;
+}
+Graph Stream::EndGraph() {
+  CHECK(handle_->recording);
+  handle_->recording = false;
+  Graph graph;
+  graph.handle_ = new GraphHandle{std::move(handle_->recorded)};
+  handle_->recorded.clear();
+  return graph;
+}
+void Stream::Launch(const Graph& graph) {
+  CHECK(!graph.empty());
+  ++launches.graphs;
+  for (const auto& work : graph.handle_->work) work();
+}
+
+}  // namespace baton::engine::cuda

@@ -1,0 +1,326 @@
+#include "tests/support/emulated_device/fibers.h"
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/log.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace baton::engine::cuda::emulated {
+namespace {
+
+constexpr int kLanes = 32;
+constexpr size_t kStackBytes = 96 << 10;
+
+enum class State { kReady, kAtWarp, kAtBlock, kDone };
+
+struct Copy {
+  void* to;
+  const void* from;
+};
+
+struct Fiber {
+  void* stack_pointer = nullptr;
+  ucontext_t context;
+  std::unique_ptr<char[]> stack;
+  void* fake_stack = nullptr;
+  State state = State::kDone;
+  ThreadPlace place;
+  uint32_t exchanges = 0;
+  std::vector<Copy> open_copies;
+  std::deque<std::vector<Copy>> groups;
+};
+
+// What lanes hand each other; two, because a fast lane may come to the next
+// exchange while a slow one still reads this one.
+struct Warp {
+  uint32_t words[2][kLanes][kExchangeWords];
+};
+
+struct Device {
+  ThreadOrder wanted_order = ThreadOrder::kVaried;
+  ThreadOrder order = ThreadOrder::kRising;  // of the kernel that runs
+  uint32_t kernels = 0;
+  const char* kernel = "";
+  absl::FunctionRef<void()>* body = nullptr;
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  std::unique_ptr<unsigned char[]> shared;
+  int64_t shared_bytes = 0;
+  unsigned char* aligned = nullptr;
+  Fiber* current = nullptr;
+  // Where the scheduler waits.
+  void* stack_pointer = nullptr;
+  ucontext_t context;
+  const void* stack_bottom = nullptr;
+  size_t stack_size = 0;
+};
+
+Device& TheDevice() {
+  static Device* const device = new Device;
+  return *device;
+}
+
+void FiberMain();
+
+#if defined(__x86_64__)
+extern "C" void baton_fiber_switch(void** save, void* load);
+asm(R"(
+.text
+.type baton_fiber_switch,@function
+baton_fiber_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size baton_fiber_switch,.-baton_fiber_switch
+)");
+
+void Prepare(Fiber& fiber) {
+  char* top = fiber.stack.get() + kStackBytes;
+  top -= reinterpret_cast<uintptr_t>(top) % 16;
+  void** at = reinterpret_cast<void**>(top) - 2;
+  *at = reinterpret_cast<void*>(&FiberMain);  // where the switch returns to
+  fiber.stack_pointer = at - 6;               // six saved registers
+  std::memset(fiber.stack_pointer, 0, 6 * sizeof(void*));
+}
+void SwitchIn(Device& device, Fiber& fiber) {
+  baton_fiber_switch(&device.stack_pointer, fiber.stack_pointer);
+}
+void SwitchOut(Device& device, Fiber& fiber) {
+  baton_fiber_switch(&fiber.stack_pointer, device.stack_pointer);
+}
+#else
+void Prepare(Fiber& fiber) {
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = kStackBytes;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, &FiberMain, 0);
+}
+void SwitchIn(Device& device, Fiber& fiber) {
+  swapcontext(&device.context, &fiber.context);
+}
+void SwitchOut(Device& device, Fiber& fiber) {
+  swapcontext(&fiber.context, &device.context);
+}
+#endif
+
+// From the scheduler into a fiber, until it waits or is done.
+void Resume(Fiber& fiber) {
+  Device& device = TheDevice();
+  device.current = &fiber;
+#if defined(__SANITIZE_ADDRESS__)
+  void* fake_stack = nullptr;
+  __sanitizer_start_switch_fiber(&fake_stack, fiber.stack.get(), kStackBytes);
+#endif
+  SwitchIn(device, fiber);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+#endif
+  device.current = nullptr;
+}
+
+// From a fiber to the scheduler.
+void Yield(State state) {
+  Device& device = TheDevice();
+  Fiber& fiber = *device.current;
+  fiber.state = state;
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(
+      state == State::kDone ? nullptr : &fiber.fake_stack, device.stack_bottom,
+      device.stack_size);
+#endif
+  SwitchOut(device, fiber);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fiber.fake_stack, &device.stack_bottom,
+                                  &device.stack_size);
+#endif
+}
+
+void FiberMain() {
+  Device& device = TheDevice();
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(nullptr, &device.stack_bottom,
+                                  &device.stack_size);
+#endif
+  (*device.body)();
+  CHECK(device.current->open_copies.empty() && device.current->groups.empty())
+      << device.kernel << ": copies that nobody waited for";
+  Yield(State::kDone);
+  LOG(FATAL) << "a fiber that is done was resumed";
+}
+
+// Runs the warp's lanes until all wait for the block or are done.
+void RunWarp(Device& device, int warp, int lanes) {
+  Fiber* const first = &device.fibers[warp * kLanes];
+  for (;;) {
+    for (int i = 0; i < lanes; ++i) {
+      const int lane =
+          device.order == ThreadOrder::kFalling ? lanes - 1 - i : i;
+      if (first[lane].state == State::kReady) Resume(first[lane]);
+    }
+    const State state = first[0].state;
+    for (int lane = 1; lane < lanes; ++lane) {
+      CHECK(first[lane].state == state)
+          << device.kernel << ": the lanes of warp " << warp
+          << " wait for different things";
+    }
+    if (state != State::kAtWarp) return;
+    for (int lane = 1; lane < lanes; ++lane) {
+      CHECK_EQ(first[lane].exchanges, first[0].exchanges) << device.kernel;
+    }
+    for (int lane = 0; lane < lanes; ++lane) first[lane].state = State::kReady;
+  }
+}
+
+void RunBlock(Device& device, int threads) {
+  const int warps = threads / kLanes;
+  for (int t = 0; t < threads; ++t) Prepare(device.fibers[t]);
+  for (;;) {
+    for (int i = 0; i < warps; ++i) {
+      RunWarp(device, device.order == ThreadOrder::kRising ? i : warps - 1 - i,
+              kLanes);
+    }
+    const State state = device.fibers[0].state;
+    for (int t = 1; t < threads; ++t) {
+      CHECK(device.fibers[t].state == state)
+          << device.kernel << ": some threads wait for the block, others ended";
+    }
+    if (state == State::kDone) return;
+    for (int t = 0; t < threads; ++t) device.fibers[t].state = State::kReady;
+  }
+}
+
+}  // namespace
+
+void SetThreadOrder(ThreadOrder order) { TheDevice().wanted_order = order; }
+
+void RunKernel(const char* name, const LaunchShape& shape,
+               absl::FunctionRef<void()> body) {
+  Device& device = TheDevice();
+  CHECK(device.current == nullptr) << "a kernel launched a kernel";
+  CHECK(shape.threads > 0 && shape.threads <= 1024 &&
+        shape.threads % kLanes == 0)
+      << name << ": " << shape.threads << " threads";
+  CHECK(shape.x > 0 && shape.y > 0 && shape.z > 0 && shape.y < 65536 &&
+        shape.z < 65536)
+      << name << ": no such grid";
+  // What every chip that Baton is built for has.
+  CHECK_LE(shape.shared_bytes, 227 << 10) << name;
+  device.kernel = name;
+  device.order = device.wanted_order;
+  if (device.order == ThreadOrder::kVaried) {
+    constexpr ThreadOrder kOrders[] = {ThreadOrder::kRising,
+                                       ThreadOrder::kFalling,
+                                       ThreadOrder::kWarpsFalling};
+    device.order = kOrders[device.kernels++ % 3];
+  }
+  device.body = &body;
+  const int threads = static_cast<int>(shape.threads);
+  while (static_cast<int>(device.fibers.size()) < threads) {
+    device.fibers.emplace_back();
+    device.fibers.back().stack = std::make_unique<char[]>(kStackBytes);
+  }
+  device.warps.resize(threads / kLanes);
+  constexpr size_t kAlignment = 128;
+  device.shared_bytes = shape.shared_bytes;
+  device.shared =
+      std::make_unique<unsigned char[]>(shape.shared_bytes + kAlignment);
+  unsigned char* aligned = device.shared.get();
+  aligned += (kAlignment - reinterpret_cast<uintptr_t>(aligned) % kAlignment) %
+             kAlignment;
+  device.aligned = aligned;
+  unsigned char* const end = aligned + shape.shared_bytes;
+  const size_t behind =
+      device.shared.get() + shape.shared_bytes + kAlignment - end;
+  for (uint32_t z = 0; z < shape.z; ++z) {
+    for (uint32_t y = 0; y < shape.y; ++y) {
+      for (uint32_t x = 0; x < shape.x; ++x) {
+        // As bfloat16 and float32, NaN.
+        std::memset(aligned, 0xff, shape.shared_bytes + behind);
+        for (int t = 0; t < threads; ++t) {
+          Fiber& fiber = device.fibers[t];
+          fiber.state = State::kReady;
+          fiber.exchanges = 0;
+          fiber.place = {t, threads, static_cast<int32_t>(x),
+                         static_cast<int32_t>(y), static_cast<int32_t>(z)};
+        }
+        RunBlock(device, threads);
+        for (size_t i = 0; i < behind; ++i) {
+          CHECK_EQ(end[i], 0xff)
+              << name << ": wrote " << i << " bytes behind the block's memory";
+        }
+      }
+    }
+  }
+  device.body = nullptr;
+}
+
+const ThreadPlace& Here() { return TheDevice().current->place; }
+unsigned char* SharedMemory() { return TheDevice().aligned; }
+int64_t SharedBytes() { return TheDevice().shared_bytes; }
+
+void SyncBlock() { Yield(State::kAtBlock); }
+
+const uint32_t (*Exchange(const uint32_t* mine, int words))[kExchangeWords] {
+  Device& device = TheDevice();
+  Fiber& fiber = *device.current;
+  CHECK_LE(words, kExchangeWords);
+  const int half = fiber.exchanges % 2;
+  Warp& warp = device.warps[fiber.place.thread / kLanes];
+  if (words > 0) {
+    std::memcpy(warp.words[half][fiber.place.thread % kLanes], mine,
+                words * sizeof(uint32_t));
+  }
+  ++fiber.exchanges;
+  Yield(State::kAtWarp);
+  return warp.words[half];
+}
+
+void StartCopy(void* to, const void* from) {
+  std::memset(to, 0xff, 16);
+  TheDevice().current->open_copies.push_back({to, from});
+}
+
+void CommitCopies() {
+  Fiber& fiber = *TheDevice().current;
+  fiber.groups.push_back(std::move(fiber.open_copies));
+  fiber.open_copies.clear();
+}
+
+void AwaitCopies(int pending) {
+  Fiber& fiber = *TheDevice().current;
+  while (static_cast<int>(fiber.groups.size()) > pending) {
+    for (const Copy& copy : fiber.groups.front()) {
+      if (copy.from == nullptr) {
+        std::memset(copy.to, 0, 16);
+      } else {
+        std::memcpy(copy.to, copy.from, 16);
+      }
+    }
+    fiber.groups.pop_front();
+  }
+}
+
+}  // namespace baton::engine::cuda::emulated

@@ -1,0 +1,57 @@
+// A thread block of a device, played by the CPU: each of its threads is a fiber
+// that runs until it must wait for others. For tests of kernels where there is
+// no GPU.
+//
+// What it finds: wrong indices (with AddressSanitizer, every access outside an
+// allocation or the block's memory), barriers and shuffles that not all threads
+// reach, reads of the block's memory before anyone wrote it (it begins as NaN),
+// copies that nobody waited for (they are made when they are awaited, not
+// before), and races, when the order of the threads changes the result
+// (SetThreadOrder). What it does not know: time, and the rounding of the real
+// tensor cores and fast functions.
+//
+// Used by one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "engine/cuda/launch_shape.h"
+
+namespace baton::engine::cuda::emulated {
+
+// In which order the threads of a block run up to a barrier. kVaried, which it
+// begins with: another one for each kernel that is run, so that what should be
+// the same to the bit differs where it depends on the order.
+enum class ThreadOrder { kRising, kFalling, kWarpsFalling, kVaried };
+void SetThreadOrder(ThreadOrder order);
+
+// Runs `body` once for each thread of each block.
+void RunKernel(const char* name, const LaunchShape& shape,
+               absl::FunctionRef<void()> body);
+
+// Of the thread that runs. REQUIRES: called from a kernel.
+struct ThreadPlace {
+  int32_t thread = 0;
+  int32_t threads = 0;
+  int32_t block_x = 0;
+  int32_t block_y = 0;
+  int32_t block_z = 0;
+};
+const ThreadPlace& Here();
+unsigned char* SharedMemory();
+int64_t SharedBytes();
+
+void SyncBlock();
+// Hands each lane's `mine` to all of its warp, and waits for all lanes. The
+// result, kExchangeWords words per lane, is good until the lane's next call.
+inline constexpr int kExchangeWords = 8;
+const uint32_t (*Exchange(const uint32_t* mine, int words))[kExchangeWords];
+
+// An asynchronous copy of 16 bytes, or zeros when `from` is null.
+void StartCopy(void* to, const void* from);
+void CommitCopies();
+void AwaitCopies(int pending);
+
+}  // namespace baton::engine::cuda::emulated
