@@ -30,8 +30,6 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // When workers that refused are asked again; doubled each time.
 constexpr double kMinRetrySeconds = 0.02;
 constexpr double kMaxRetrySeconds = 2;
-// Of a target for the first token, when it is over (router/request_flow.cc).
-constexpr double kLeastTarget = 1e-3;
 // How long the bound of the batch holds a request up, in seconds.
 constexpr double kBatchPatience = 30;
 
@@ -131,6 +129,7 @@ Simulation::Simulation(const SimulationOptions& options,
            .ttft_target_seconds = absl::ToDoubleSeconds(options.targets.ttft),
            .itl_target_seconds = absl::ToDoubleSeconds(options.targets.itl),
            .fast_forward = options.fast_forward,
+           .split_share = options.split_share,
            .prefix_cache_tokens = options.prefix_cache_tokens},
           requests, prefixes_, this),
       line_(WaitingLine::Options()),
@@ -229,15 +228,14 @@ scheduling::PlacementRequest Simulation::Ask(uint32_t request, double now) {
   ask.prefill_tokens = planned.prompt_tokens;
   ask.cached = router_.Look(request, planned.prompt_tokens - 1, now);
   ask.total_tokens = planned.prompt_tokens + planned.output_tokens;
-  if (options_.targets.ttft > absl::ZeroDuration()) {
+  // The targets as the router has them for its own (router/request_urgency.cc).
+  if (options_.targets.ttft > absl::ZeroDuration() && !line_.IsLate(request)) {
     ask.ttft_target_seconds = std::max(
-        kLeastTarget,
-        absl::ToDoubleSeconds(planned.at + options_.targets.ttft) - now);
+        0.0, absl::ToDoubleSeconds(planned.at + options_.targets.ttft) - now);
   }
   ask.stands_by = line_.StandsBy(request);
   ask.itl_target_seconds = absl::ToDoubleSeconds(options_.targets.itl);
-  // As the router does it for its own targets (router/request_urgency.cc).
-  if (now - ArrivalOf(request) <= kBatchPatience) {
+  if (ask.stands_by || now - ArrivalOf(request) <= kBatchPatience) {
     ask.batch_itl_seconds = ask.itl_target_seconds;
   }
   const auto refusals = refusals_.find(request);
@@ -374,6 +372,13 @@ absl::Status Validate(const SimulationOptions& options) {
   }
   if (options.prefix_cache_tokens < 0) {
     return absl::InvalidArgumentError("prefix_cache_tokens is below 0");
+  }
+  if (!(options.split_share >= 0 && options.split_share < 1)) {
+    return absl::InvalidArgumentError("split_share must be in [0, 1)");
+  }
+  if (options.split_share > 0 && options.prefix_cache_tokens > 0) {
+    return absl::InvalidArgumentError(
+        "split_share is for clusters without prefix caches");
   }
   if (!(options.timeout_seconds > 0)) {
     return absl::InvalidArgumentError("timeout_seconds must be above 0");

@@ -42,6 +42,11 @@ struct SimulationOptions {
   double timeout_seconds = 600;
   // Ends when more requests than that have missed their targets.
   int64_t most_misses = std::numeric_limits<int64_t>::max();
+  // An experiment, which the product has nothing of (docs/adr/0032): of each
+  // prompt of kLeastSplitPrompt tokens or more that a prefill worker is to
+  // compute, the share that the decode worker computes, the last part. In [0,
+  // 1); without prefix caches only.
+  double split_share = 0;
   // Off: each step of each worker is an event; for tests.
   bool fast_forward = true;
 };

@@ -9,8 +9,8 @@
 namespace baton::planner {
 namespace {
 
-// What DecodeScheduler computes of the first prompt at least.
-constexpr int32_t kLeastChunk = 16;
+using scheduling::kLeastChunk;
+
 // ChunkRamp has forgotten all prompts after so many steps without.
 constexpr int64_t kRampMemory = 512;
 

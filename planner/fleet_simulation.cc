@@ -97,6 +97,12 @@ int32_t FleetSimulation::MostCached(uint32_t request,
   return requests_[request].prompt_tokens - (attempt.prefill < 0 ? 1 : 0);
 }
 
+int32_t FleetSimulation::PrefillTokens(uint32_t request) const {
+  const int32_t prompt = requests_[request].prompt_tokens;
+  if (prompt < kLeastSplitPrompt) return prompt;
+  return prompt - static_cast<int32_t>(options_.split_share * prompt);
+}
+
 int32_t FleetSimulation::DecodeTokens(uint32_t request) const {
   // The last token of the output is never run.
   return requests_[request].prompt_tokens + requests_[request].output_tokens -
@@ -143,6 +149,12 @@ std::optional<size_t> FleetSimulation::Refuses(uint32_t request,
   return std::nullopt;
 }
 
+double FleetSimulation::DueTime(uint32_t request) const {
+  if (options_.ttft_target_seconds <= 0) return WorkerTimes::kNever;
+  return absl::ToDoubleSeconds(requests_[request].at) +
+         options_.ttft_target_seconds;
+}
+
 void FleetSimulation::Assign(uint32_t request, const Attempt& attempt,
                              double now) {
   const PlannedRequest& planned = requests_[request];
@@ -162,10 +174,7 @@ void FleetSimulation::Assign(uint32_t request, const Attempt& attempt,
   prompt.request = request;
   prompt.left = planned.prompt_tokens;
   prompt.output = planned.output_tokens;
-  prompt.due =
-      options_.ttft_target_seconds > 0
-          ? absl::ToDoubleSeconds(planned.at) + options_.ttft_target_seconds
-          : WorkerTimes::kNever;
+  prompt.due = DueTime(request);
   if (attempt.prefill < 0) {
     ++local_prefills_;
     cached_tokens_ += cached;
@@ -175,6 +184,7 @@ void FleetSimulation::Assign(uint32_t request, const Attempt& attempt,
   } else {
     PrefillWorker& prefill = PrefillOf(request);
     ++prefill.attempts;
+    prompt.left = PrefillTokens(request);
     prefill.simulation.Add(prompt, now);
     Touch(static_cast<size_t>(attempt.prefill), now);
   }
@@ -206,12 +216,20 @@ void FleetSimulation::Advance() {
 
 void FleetSimulation::OnFirstToken(uint32_t request, bool prefill,
                                    double started, double now) {
+  if (prefill) return OnPrefilled(request, started, now);
   states_[request].first_at = now;
   listener_->OnFirstToken(request, now);
-  if (!prefill) {
-    InsertDecode(request, now);
+  InsertDecode(request, now);
+}
+
+void FleetSimulation::OnPrefilled(uint32_t request, double started,
+                                  double now) {
+  if (PrefillTokens(request) < requests_[request].prompt_tokens) {
+    landings_.push({LandingTime(request, started, now), request});
     return;
   }
+  states_[request].first_at = now;
+  listener_->OnFirstToken(request, now);
   if (auto& cache = PrefillOf(request).cache) cache->Insert(request);
   if (requests_[request].output_tokens == 1) {
     LeavePrefill(request, now);
@@ -228,8 +246,7 @@ double FleetSimulation::LandingTime(uint32_t request, double started,
   const ClusterProfile& profile = options_.profile;
   PrefillWorker& prefill = PrefillOf(request);
   DecodeWorker& decode = DecodeOf(request);
-  const int32_t lacks =
-      requests_[request].prompt_tokens - states_[request].cached;
+  const int32_t lacks = PrefillTokens(request) - states_[request].cached;
   const double bytes = static_cast<double>(profile.kv_bytes_per_token) * lacks;
   const double wire = profile.link_bytes_per_second > 0
                           ? bytes / profile.link_bytes_per_second
@@ -244,7 +261,7 @@ double FleetSimulation::LandingTime(uint32_t request, double started,
 void FleetSimulation::LeavePrefill(uint32_t request, double now) {
   PrefillWorker& prefill = PrefillOf(request);
   if (prefill.cache) prefill.cache->Release(request);
-  prefill.simulation.Release(requests_[request].prompt_tokens, now);
+  prefill.simulation.Release(PrefillTokens(request), now);
   --prefill.attempts;
 }
 
@@ -254,10 +271,20 @@ void FleetSimulation::Land(uint32_t request, double now) {
   LeavePrefill(request, now);
   Touch(static_cast<size_t>(state.attempt.prefill), now);
   unsent_tokens_ += state.cached;
-  InsertDecode(request, now);
-  DecodeOf(request).simulation.AddStream(request, planned.prompt_tokens,
-                                         planned.output_tokens - 1,
-                                         state.first_at, now);
+  DecodeSimulation& decode = DecodeOf(request).simulation;
+  const int32_t computed = PrefillTokens(request);
+  if (computed < planned.prompt_tokens) {
+    decode.AddPrompt({.request = request,
+                      .computed = computed,
+                      .left = planned.prompt_tokens - computed,
+                      .output = planned.output_tokens,
+                      .due = DueTime(request)},
+                     now);
+  } else {
+    InsertDecode(request, now);
+    decode.AddStream(request, planned.prompt_tokens, planned.output_tokens - 1,
+                     state.first_at, now);
+  }
   Touch(NumberOfDecode(state.attempt), now);
 }
 

@@ -40,6 +40,9 @@ class FleetListener {
   virtual void OnFinished(uint32_t request, double now) = 0;
 };
 
+// SimulationOptions::split_share is of prompts that are not shorter.
+inline constexpr int32_t kLeastSplitPrompt = 256;
+
 struct FleetOptions {
   ClusterProfile profile;
   int32_t num_prefill = 0;
@@ -48,6 +51,8 @@ struct FleetOptions {
   double ttft_target_seconds = 0;
   double itl_target_seconds = 0;
   bool fast_forward = true;
+  // As SimulationOptions.
+  double split_share = 0;
   // Most tokens in a worker's prefix cache.
   int64_t prefix_cache_tokens = 0;
 };
@@ -151,6 +156,10 @@ class FleetSimulation final {
   size_t NumberOfDecode(const Attempt& attempt) const {
     return prefill_.size() + static_cast<size_t>(attempt.decode);
   }
+  // Of its prompt, what a prefill worker computes, where one does.
+  int32_t PrefillTokens(uint32_t request) const;
+  // When its first token is to come; kNever without a target.
+  double DueTime(uint32_t request) const;
   // Set aside on the decode worker.
   int32_t DecodeTokens(uint32_t request) const;
   int32_t DecodeBlocks(uint32_t request) const;
@@ -162,6 +171,8 @@ class FleetSimulation final {
   void InsertDecode(uint32_t request, double now);
 
   void OnFirstToken(uint32_t request, bool prefill, double started, double now);
+  // Its part of the prompt is computed.
+  void OnPrefilled(uint32_t request, double started, double now);
   double LandingTime(uint32_t request, double started, double now);
   void Land(uint32_t request, double now);
   void LeavePrefill(uint32_t request, double now);

@@ -275,6 +275,7 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
   const scheduling::Urgency urgency = UrgencyOf(record, now);
   const auto prefill_tokens =
       static_cast<int32_t>(record.spec.prompt.size() + life.output().size());
+  const bool stands_by = line_.StandsBy(record.key);
   const absl::Time start = clock_->Now();
   const PlacementRequest request{
       .prefill_tokens = prefill_tokens,
@@ -284,10 +285,10 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
       .allow_excluded_decode = now >= record.retry_excluded_at,
       .cached =
           cluster_->prefixes().Look(&record.prefix, prefill_tokens - 1, now),
-      .ttft_target_seconds = urgency.ttft_target_seconds,
+      .ttft_target_seconds = TtftToKeep(record, line_.IsLate(record.key), now),
       .itl_target_seconds = urgency.itl_target_seconds,
-      .batch_itl_seconds = BatchItlOf(record, options_.targets, now),
-      .stands_by = line_.StandsBy(record.key)};
+      .batch_itl_seconds = BatchItlOf(record, options_.targets, stands_by, now),
+      .stands_by = stands_by};
   const PlacementVerdict verdict =
       policy_.Place(cluster_->registry().snapshot(), request);
   if (verdict.kind != PlacementVerdict::Kind::kNone) {

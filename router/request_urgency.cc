@@ -5,13 +5,20 @@
 namespace baton::router {
 namespace {
 
+// Infinite when there is no target, or the client has the first token: a retry
+// of a stream.
+absl::Time FirstTokenDue(const RequestRecord& record) {
+  const absl::Duration target = record.answer.ttft_target;
+  return target <= absl::ZeroDuration() || record.trace.has_first_event()
+             ? absl::InfiniteFuture()
+             : record.trace.received_at + target;
+}
+
 double TtftTimeLeft(const RequestRecord& record, absl::Time now) {
   constexpr double kLeast = 1e-3;
-  const absl::Duration target = record.answer.ttft_target;
-  if (target <= absl::ZeroDuration()) return 0;
-  if (record.trace.has_first_event()) return 0;  // a retry of a stream
-  return std::max(
-      kLeast, absl::ToDoubleSeconds(record.trace.received_at + target - now));
+  const absl::Time due = FirstTokenDue(record);
+  if (due == absl::InfiniteFuture()) return 0;
+  return std::max(kLeast, absl::ToDoubleSeconds(due - now));
 }
 
 }  // namespace
@@ -24,8 +31,14 @@ scheduling::Urgency UrgencyOf(const RequestRecord& record, absl::Time now) {
       .itl_target_seconds = absl::ToDoubleSeconds(record.answer.itl_target)};
 }
 
+double TtftToKeep(const RequestRecord& record, bool is_late, absl::Time now) {
+  const absl::Time due = FirstTokenDue(record);
+  if (is_late || due == absl::InfiniteFuture()) return 0;
+  return std::max(0.0, absl::ToDoubleSeconds(due - now));
+}
+
 double BatchItlOf(const RequestRecord& record, const ClassTargets& targets,
-                  absl::Time now) {
+                  bool stands_by, absl::Time now) {
   // So long a client's own target may hold up others, and the operator's.
   constexpr absl::Duration kOwnPatience = absl::Seconds(1);
   constexpr absl::Duration kPatience = absl::Seconds(30);
@@ -38,7 +51,7 @@ double BatchItlOf(const RequestRecord& record, const ClassTargets& targets,
   const absl::Duration patience =
       of_class > absl::ZeroDuration() ? kPatience : kOwnPatience;
   if (record.answer.itl_target <= absl::ZeroDuration() ||
-      now - record.trace.received_at > patience) {
+      (!stands_by && now - record.trace.received_at > patience)) {
     return 0;
   }
   return absl::ToDoubleSeconds(std::max(record.answer.itl_target, of_class));

@@ -141,8 +141,11 @@ class Search final {
     costed.cost = worker.step_cost.known() ? worker.step_cost : mean;
     costed.cached = cached_.Tokens(worker.id);
     if (worker.queued_tokens > 0) {
-      costed.report_age_seconds = std::max(
-          0.0, absl::ToDoubleSeconds(cluster_.now - worker.reported_at));
+      // Quicker than ToDoubleSeconds, for each worker of a large cluster.
+      costed.report_age_seconds =
+          1e-9 *
+          static_cast<double>(std::max<int64_t>(
+              0, absl::ToInt64Nanoseconds(cluster_.now - worker.reported_at)));
     }
     return costed;
   }
@@ -153,12 +156,16 @@ class Search final {
                            : place + cluster_.workers.size() - first_;
   }
 
-  bool MayPrefill(const WorkerSnapshot& worker) const {
+  // Now, or when it has less to do.
+  bool CouldPrefill(const WorkerSnapshot& worker) const {
     return worker.role == WorkerRole::kPrefill && worker.usable &&
            !worker.paired_with.empty() &&
            CouldEverHold(worker, request_.prefill_tokens) &&
-           PrefillHasRoom(worker, request_) &&
            !Contains(request_.excluded, worker.id);
+  }
+
+  bool MayPrefill(const WorkerSnapshot& worker) const {
+    return CouldPrefill(worker) && PrefillHasRoom(worker, request_);
   }
 
   bool MayDecode(const WorkerSnapshot& worker) const {
@@ -193,7 +200,9 @@ class Search final {
 
   void ListPrefill() {
     for (size_t i = 0; i < cluster_.workers.size(); ++i) {
-      if (!MayPrefill(cluster_.workers[i])) continue;
+      if (!CouldPrefill(cluster_.workers[i])) continue;
+      any_prefill_ = true;
+      if (!PrefillHasRoom(cluster_.workers[i], request_)) continue;
       const CostedWorker at = Costed(cluster_.workers[i], prefill_cost_);
       const PrefillPart part = PrefillPartOf(at, request_);
       earliest_ = std::min(earliest_, part.ttft_seconds);
@@ -225,6 +234,9 @@ class Search final {
     if (!best_.empty() &&
         best_rank_ <
             std::pair(part.miss, LeastLocalDelay(at, part, request_))) {
+      return;
+    }
+    if (any_prefill_ && !KeepsBatchBoundBesidePrompt(*at.worker, request_)) {
       return;
     }
     Offer(LocalEstimate(at, part, request_), {nullptr, at.worker, at.cached});
@@ -321,6 +333,8 @@ class Search final {
   const size_t first_;
   StepCost prefill_cost_;
   StepCost decode_cost_;
+  // There are prefill workers for the prompt, be it that they are full.
+  bool any_prefill_ = false;
   // When the first token can come at the earliest from a prefill worker.
   double earliest_ = std::numeric_limits<double>::infinity();
   Shortlist<PrefillPart, kPairs> prefill_;

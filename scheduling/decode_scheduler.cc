@@ -5,13 +5,6 @@
 #include "common/log.h"
 
 namespace baton::scheduling {
-namespace {
-
-// What a step computes of the first prompt at least.
-constexpr int32_t kLeastChunk = 16;
-
-}  // namespace
-
 DecodeScheduler::DecodeScheduler(const DecodeSchedulerOptions& options)
     : options_(options),
       prompts_(options.patience),

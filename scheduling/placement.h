@@ -114,7 +114,8 @@ struct PlacementRequest {
   // By worker id, each once; the others have nothing of it. As far as is known:
   // a hint, less than prefill_tokens each.
   absl::Span<const CachedPrompt> cached;
-  // Of the client; 0: none.
+  // Of the client; 0: none, or it is missed already: then nothing that others
+  // would pay for makes it better.
   double ttft_target_seconds = 0;
   double itl_target_seconds = 0;
   // A step that would take longer is no room on a decode worker; 0: any will

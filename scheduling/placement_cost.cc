@@ -74,27 +74,33 @@ int64_t Context(const WorkerSnapshot& decode, const PlacementRequest& request) {
          static_cast<int64_t>(static_cast<double>(coming) * each);
 }
 
+// Of two targets, of which 0 is none.
+double Tighter(double a, double b) {
+  return a > 0 && b > 0 ? std::min(a, b) : std::max(a, b);
+}
+
 // How much of prompts a decode worker's steps compute beside its streams, which
 // take `streams_seconds`, when a prompt token reads `context` positions; 0: all
-// that there is.
-int64_t ChunkBeside(const CostedWorker& decode, double streams_seconds,
-                    int64_t context) {
-  // The worker's own least (scheduling/decode_scheduler.h).
-  constexpr double kLeast = 16;
+// that there is. What targets the streams have is not known here: they are
+// taken to be like this request, or to have none, as the worker's own.
+int64_t ChunkBeside(const CostedWorker& decode, const PlacementRequest& request,
+                    double streams_seconds, int64_t context) {
   const WorkerSnapshot& worker = *decode.worker;
   const int64_t tokens =
       worker.token_budget > 0
           ? std::max(1, worker.token_budget - Sequences(worker))
           : 0;
-  if (worker.itl_target_seconds <= 0 || Sequences(worker) == 0) return tokens;
+  const double target =
+      Tighter(worker.itl_target_seconds, request.itl_target_seconds);
+  if (target <= 0 || Sequences(worker) == 0) return tokens;
   const StepCost& cost = decode.cost;
   const double each =
       cost.per_token + cost.per_context_token * static_cast<double>(context);
   if (each <= 0) return tokens;
-  const double left = StepBudgetSeconds(worker.itl_target_seconds) -
-                      streams_seconds - cost.per_sequence;
-  const auto in_time = static_cast<int64_t>(
-      std::clamp(left / each, kLeast, static_cast<double>(int64_t{1} << 30)));
+  const double left =
+      StepBudgetSeconds(target) - streams_seconds - cost.per_sequence;
+  const auto in_time = static_cast<int64_t>(std::clamp(
+      left / each, double{kLeastChunk}, static_cast<double>(int64_t{1} << 30)));
   return tokens > 0 ? std::min(tokens, in_time) : in_time;
 }
 
@@ -147,7 +153,7 @@ DecodePart DecodePartOf(const CostedWorker& decode,
   if (queued.tokens > 0) {
     const int64_t read = queued.context_tokens / queued.tokens;
     const auto steps = static_cast<double>(
-        Steps(queued.tokens, ChunkBeside(decode, without, read)));
+        Steps(queued.tokens, ChunkBeside(decode, request, without, read)));
     const double work = Seconds(cost, queued);
     part.queue_seconds = StillQueued(decode, steps * without + work);
     part.chunk_seconds = work / steps;
@@ -176,8 +182,8 @@ DelayEstimate LocalEstimate(const CostedWorker& decode, const DecodePart& part,
   const WorkerSnapshot& worker = *decode.worker;
   const StepShape queued = QueuedWork(worker);
   const StepShape own = OwnWork(decode, request);
-  const int64_t chunk =
-      ChunkBeside(decode, part.step_seconds, own.context_tokens / own.tokens);
+  const int64_t chunk = ChunkBeside(decode, request, part.step_seconds,
+                                    own.context_tokens / own.tokens);
   // The streams' part of each of the prompt's own steps, and what a step costs
   // once.
   const auto own_steps = static_cast<double>(

@@ -5,6 +5,31 @@
 #include "scheduling/step_budget.h"
 
 namespace baton::scheduling {
+namespace {
+
+// As a step of the worker keeps it.
+double BatchBoundSeconds(const PlacementRequest& request) {
+  return StepBudgetSeconds(request.batch_itl_seconds);
+}
+
+bool IsBatchBound(const WorkerSnapshot& worker,
+                  const PlacementRequest& request) {
+  return request.batch_itl_seconds > 0 && Sequences(worker) > 0 &&
+         worker.step_cost.known();
+}
+
+// A step with the request beside what runs there. Those that are not there yet
+// are taken to be like this one.
+StepShape BatchWith(const WorkerSnapshot& worker,
+                    const PlacementRequest& request) {
+  const int64_t running = Sequences(worker);
+  const int64_t coming = std::max<int64_t>(0, running - worker.running);
+  return {running + 1,
+          worker.context_tokens + (coming + 1) * request.prefill_tokens,
+          running + 1};
+}
+
+}  // namespace
 
 double DecodeLoad(const WorkerSnapshot& worker) {
   const double blocks = 1.0 - static_cast<double>(FreeBlocks(worker)) /
@@ -62,17 +87,19 @@ int32_t CachedPrompts::Tokens(WorkerId id) const {
 
 bool KeepsBatchBound(const WorkerSnapshot& worker,
                      const PlacementRequest& request) {
-  // As a step of the worker keeps it.
-  const double target = StepBudgetSeconds(request.batch_itl_seconds);
-  const int64_t running = Sequences(worker);
-  if (target <= 0 || running == 0 || !worker.step_cost.known()) return true;
-  // Those that are not there yet are taken to be like this one.
-  const int64_t coming = std::max<int64_t>(0, running - worker.running);
-  const int64_t context =
-      worker.context_tokens + (coming + 1) * request.prefill_tokens;
-  return worker.step_cost.Seconds({running + 1, context, running + 1}) <=
-             target ||
-         worker.step_cost.Seconds({1, request.prefill_tokens, 1}) > target;
+  if (!IsBatchBound(worker, request)) return true;
+  return worker.step_cost.Seconds(BatchWith(worker, request)) <=
+             BatchBoundSeconds(request) ||
+         worker.step_cost.Seconds({1, request.prefill_tokens, 1}) >
+             BatchBoundSeconds(request);
+}
+
+bool KeepsBatchBoundBesidePrompt(const WorkerSnapshot& worker,
+                                 const PlacementRequest& request) {
+  if (!IsBatchBound(worker, request)) return true;
+  StepShape step = BatchWith(worker, request);
+  step.tokens += std::min(kLeastChunk, request.prefill_tokens) - 1;
+  return worker.step_cost.Seconds(step) <= BatchBoundSeconds(request);
 }
 
 }  // namespace baton::scheduling

@@ -53,6 +53,12 @@ inline bool CouldEverHold(const WorkerSnapshot& worker, int32_t tokens) {
 bool KeepsBatchBound(const WorkerSnapshot& worker,
                      const PlacementRequest& request);
 
+// Whether its steps keep that bound while they compute the request's prompt,
+// too, as little of it in each as a step does. Where not, all streams there
+// would pay for a prompt for which there are prefill workers.
+bool KeepsBatchBoundBesidePrompt(const WorkerSnapshot& worker,
+                                 const PlacementRequest& request);
+
 // Of a request, for which the worker sets blocks aside at once.
 inline int32_t TokensSetAside(const WorkerSnapshot& worker,
                               const PlacementRequest& request) {

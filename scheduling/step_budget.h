@@ -11,6 +11,10 @@
 
 namespace baton::scheduling {
 
+// What a step computes of its first prompt at least, however little time the
+// streams beside it leave.
+inline constexpr int32_t kLeastChunk = 16;
+
 // The time for a step when a stream may wait so long between two tokens, in
 // seconds: a part of it is for what comes between two steps, for the way to the
 // client, and for what the prediction misses.

@@ -263,9 +263,8 @@ void WaitingLine::SetAside(uint64_t key) {
 }
 
 bool WaitingLine::StandsBy(uint64_t key) const {
-  return waiters_.at(key).lane == Lane::kLate &&
-         NextFinish(Lane::kLate) >
-             std::max(StateOf(Lane::kOnTime).finish, clock_);
+  return IsLate(key) && NextFinish(Lane::kLate) >
+                            std::max(StateOf(Lane::kOnTime).finish, clock_);
 }
 
 bool WaitingLine::GivesWay(uint64_t key) const {

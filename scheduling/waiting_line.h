@@ -138,9 +138,13 @@ class WaitingLine final {
   // waits here. It should go only where nobody would miss it. REQUIRES: it
   // waits, and is not set aside.
   bool StandsBy(uint64_t key) const;
+  // Whether it is in the lane of those that are late. REQUIRES: it waits.
+  bool IsLate(uint64_t key) const {
+    return waiters_.at(key).lane == Lane::kLate;
+  }
   // Whether it is a batch request that comes again, as after a preemption. It
-  // goes first, but where there is no room for it, SetAside lets the others try:
-  // who took its blocks was more urgent. REQUIRES: it waits.
+  // goes first, but where there is no room for it, SetAside lets the others
+  // try: who took its blocks was more urgent. REQUIRES: it waits.
   bool GivesWay(uint64_t key) const;
   // Its turn has come, and its first token could not be in time: it becomes
   // late, even if nobody else waits: others may come. False, and nothing

@@ -102,6 +102,26 @@ TEST(ClusterSimulationTest, TheTransferIsHiddenButForTheLastLayer) {
   EXPECT_NEAR(seen.longest_gap.max, 99 + 10 + 2, 1e-4);
 }
 
+TEST(ClusterSimulationTest, APromptThatIsSplitIsComputedInBothPlaces) {
+  SimulationOptions options = PlainCluster(1, 1);
+  options.allow_local_prefill = false;
+  options.prefix_cache_tokens = 0;
+  options.split_share = 0.25;
+  // 300 tokens in three steps, 0.3 MB in 300 ms of which a tenth is seen, and
+  // 100 tokens in one step.
+  options.profile.link_bytes_per_second = 1e6;
+  const SimulationResult split =
+      Simulate(options, {At(0, 400, 3)}, absl::Seconds(1));
+  EXPECT_NEAR(split.ttft.max, 303 + 30 + 101, 1e-6);
+  EXPECT_NEAR(split.e2e.max, 303 + 30 + 101 + 2 + 2, 1e-6);
+  EXPECT_EQ(split.prefill.prompt_tokens, 300);
+  EXPECT_EQ(split.decode.prompt_tokens, 100);
+  // Short ones are not.
+  EXPECT_EQ(
+      Simulate(options, {At(0, 255, 3)}, absl::Seconds(1)).decode.prompt_tokens,
+      0);
+}
+
 TEST(ClusterSimulationTest, TransfersShareTheNetworkOfTheirWorkers) {
   SimulationOptions options = PlainCluster(1, 2);
   options.allow_local_prefill = false;
@@ -262,6 +282,34 @@ TEST(ClusterSimulationTest, UnderOverloadItGivesAlmostWhatItCan) {
   EXPECT_GT(goodput(18), 0.9 * most);
 }
 
+// A prefill and a decode worker of a CPU each: a prompt beside streams costs
+// them as much there as elsewhere, and beyond what the cluster carries, decode
+// workers compute none of those that are late anyway. (They did: 0.9.)
+TEST(ClusterSimulationTest, UnderOverloadDecodeWorkersComputeNoLatePrompts) {
+  WorkerProfile worker;
+  worker.cost.step = {.fixed = 0.011,
+                      .per_token = 0.00125,
+                      .per_context_token = 2.5e-7,
+                      .per_sequence = 0.0001};
+  worker.total_blocks = 1400;
+  worker.token_budget = 512;
+  SimulationOptions options;
+  options.profile.prefill = options.profile.decode = worker;
+  options.profile.kv_bytes_per_token = 46080;
+  options.profile.num_layers = 30;
+  options.profile.link_bytes_per_second = 2e9;
+  options.targets = {absl::Seconds(2), absl::Milliseconds(50)};
+  options.timeout_seconds = 120;
+  for (const double rate : {5.0, 6.2, 7.5, 9.0}) {
+    const auto requests = Poisson(rate, 600, {32, 160}, {32, 128});
+    const auto goodput = [&](bool local) {
+      options.allow_local_prefill = local;
+      return Simulate(options, requests, absl::Seconds(600)).goodput;
+    };
+    EXPECT_GT(goodput(true), 0.98 * goodput(false)) << rate;
+  }
+}
+
 TEST(ClusterSimulationTest, NamesWhatIsWrongWithItsOptions) {
   const auto message = [](const SimulationOptions& options) {
     return std::string(Validate(options).message());
@@ -274,6 +322,11 @@ TEST(ClusterSimulationTest, NamesWhatIsWrongWithItsOptions) {
   options = PlainCluster(1, 1);
   options.placement = "by-hand";
   EXPECT_THAT(message(options), testing::HasSubstr("by-hand"));
+  options = PlainCluster(1, 1);
+  options.split_share = 1;
+  EXPECT_THAT(message(options), testing::HasSubstr("split_share"));
+  options.split_share = 0.5;
+  EXPECT_THAT(message(options), testing::HasSubstr("prefix caches"));
   options = PlainCluster(1, 1);
   options.profile.decode.max_sequences = 1000;
   EXPECT_THAT(message(options), testing::HasSubstr("max_sequences"));

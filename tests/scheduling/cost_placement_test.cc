@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "scheduling/placement_room.h"
+#include "scheduling/step_budget.h"
 
 namespace baton::scheduling {
 namespace {
@@ -83,8 +84,8 @@ TEST(CostPlacementTest, StreamsThatRunAreWorthATransfer) {
 }
 
 TEST(CostPlacementTest, AQueueBeforePrefillSendsPromptsElsewhere) {
-  ClusterSnapshot cluster{.workers = {Prefill(kP1, {kD1}), Prefill(kP2, {kD1}),
-                                      Decode(kD1, 8)}};
+  ClusterSnapshot cluster{
+      .workers = {Prefill(kP1, {kD1}), Prefill(kP2, {kD1}), Decode(kD1, 8)}};
   cluster.workers[0].queued_tokens = 4000;
   EXPECT_EQ(Place(cluster, Request(100, 50)).prefill, kP2);
   // Before both: sooner here, though streams suffer.
@@ -96,8 +97,8 @@ TEST(CostPlacementTest, AQueueBeforePrefillSendsPromptsElsewhere) {
 }
 
 TEST(CostPlacementTest, ASlowLinkMayCostMoreThanItSaves) {
-  ClusterSnapshot cluster{.workers = {Prefill(kP1, {kD1}, /*bandwidth=*/1e6),
-                                      Decode(kD1, 2)}};
+  ClusterSnapshot cluster{
+      .workers = {Prefill(kP1, {kD1}, /*bandwidth=*/1e6), Decode(kD1, 2)}};
   EXPECT_EQ(Place(cluster, Request(200, 50)).kind, Kind::kDecodeOnly);
   cluster.workers[0].link_bandwidth = {1e9};
   EXPECT_EQ(Place(cluster, Request(200, 50)).kind, Kind::kPrefillAndDecode);
@@ -131,6 +132,35 @@ TEST(CostPlacementTest, RoomIsRequired) {
   const PlacementVerdict none = Place(cluster, Request(100, 50));
   EXPECT_EQ(none.kind, Kind::kNone);
   EXPECT_EQ(none.reason, PlacementReason::kDecodeFull);
+}
+
+// A step of 20 streams and the request takes 26.2 ms; with 16 tokens of a
+// prompt 15 more.
+TEST(CostPlacementTest, AFullBatchPaysForNoPromptThatPrefillWorkersAreFor) {
+  ClusterSnapshot cluster{
+      .workers = {Prefill(kP1, {kD1}), Decode(kD1, 20), Decode(kD2, 20)}};
+  cluster.workers[0].queued_tokens = 4000;
+  cluster.workers[0].paired_with = {kD1};
+  PlacementRequest request = Request(100, 50);
+  const auto within = [&](double step_seconds) {
+    request.batch_itl_seconds = step_seconds / StepBudgetSeconds(1);
+    return Place(cluster, request);
+  };
+  EXPECT_EQ(within(0.045).kind, Kind::kDecodeOnly);
+  EXPECT_EQ(within(0.030).kind, Kind::kPrefillAndDecode);
+  // Not now; but they are there.
+  cluster.workers[0].max_queued_tokens = 4000;
+  EXPECT_EQ(within(0.045).kind, Kind::kDecodeOnly);
+  EXPECT_EQ(within(0.030).reason, PlacementReason::kPrefillFull);
+  // They refused it, or could never hold it: it is computed somewhere.
+  const WorkerId refused[] = {kP1};
+  request.excluded = refused;
+  EXPECT_EQ(within(0.030).kind, Kind::kDecodeOnly);
+  request.excluded = {};
+  cluster.workers[0].max_context = 99;
+  EXPECT_EQ(within(0.030).kind, Kind::kDecodeOnly);
+  cluster.workers.erase(cluster.workers.begin());
+  EXPECT_EQ(within(0.030).kind, Kind::kDecodeOnly);
 }
 
 TEST(CostPlacementTest, LoadDecidesWhileCostsAreUnknown) {

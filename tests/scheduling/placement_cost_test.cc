@@ -127,6 +127,18 @@ TEST(PlacementCostTest, ChunksAreShortWhereStreamsMayNotWait) {
   decode.itl_target_seconds = 0.001;
   EXPECT_NEAR(EstimateLocal(decode, RequestOf(500, 50)).ttft_seconds,
               step / 2 + 32 * step + work, kTiny);
+  // The streams are taken to be like the request; the tighter target counts.
+  PlacementRequest request = RequestOf(500, 50);
+  request.itl_target_seconds = 0.1;
+  decode.itl_target_seconds = 0;
+  EXPECT_NEAR(EstimateLocal(decode, request).ttft_seconds,
+              step / 2 + 7 * step + work, kTiny);
+  decode.itl_target_seconds = 0.001;
+  EXPECT_NEAR(EstimateLocal(decode, request).ttft_seconds,
+              step / 2 + 32 * step + work, kTiny);
+  decode.itl_target_seconds = 10;
+  EXPECT_NEAR(EstimateLocal(decode, request).ttft_seconds,
+              step / 2 + 7 * step + work, kTiny);
   // Nobody waits.
   EXPECT_NEAR(EstimateLocal(DecodeWorker(kD), RequestOf(500, 50)).ttft_seconds,
               2 * 0.002 + work, kTiny);

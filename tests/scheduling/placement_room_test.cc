@@ -62,6 +62,26 @@ TEST(PlacementRoomTest, WhatIsReadCounts) {
   EXPECT_FALSE(KeepsBatchBound(worker, Within(0.0201)));
 }
 
+// 16 tokens of it in a step at least: with 9 streams, a step of the batch with
+// the request takes 20 ms, and these 15 ms more.
+TEST(PlacementRoomTest, APromptBesideStreamsIsPartOfTheirSteps) {
+  WorkerSnapshot worker = WorkerThatRuns(9);
+  worker.step_cost = {.fixed = 0.010, .per_token = 0.001};
+  ASSERT_TRUE(KeepsBatchBound(worker, Within(0.0201)));
+  EXPECT_FALSE(KeepsBatchBoundBesidePrompt(worker, Within(0.0349)));
+  EXPECT_TRUE(KeepsBatchBoundBesidePrompt(worker, Within(0.0351)));
+  // A short prompt is over sooner.
+  PlacementRequest request = Within(0.0251);
+  EXPECT_FALSE(KeepsBatchBoundBesidePrompt(worker, request));
+  request.prefill_tokens = 6;
+  EXPECT_TRUE(KeepsBatchBoundBesidePrompt(worker, request));
+  // Nobody is there to mind, nobody minds, nothing is known.
+  EXPECT_TRUE(KeepsBatchBoundBesidePrompt(WorkerThatRuns(0), Within(0.001)));
+  EXPECT_TRUE(KeepsBatchBoundBesidePrompt(worker, Within(0)));
+  worker.step_cost = {};
+  EXPECT_TRUE(KeepsBatchBoundBesidePrompt(worker, Within(0.001)));
+}
+
 // All policies alike: the request waits for its turn.
 TEST(PlacementRoomTest, RoomIsForWhatIsSetAsideAtOnce) {
   WorkerSnapshot worker = WorkerThatRuns(1);
