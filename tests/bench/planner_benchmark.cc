@@ -4,14 +4,19 @@
 //   planner_benchmark hour [WORKERS [SECONDS [REQUESTS_PER_SECOND]]]
 //   planner_benchmark grid [WORKERS ...]
 //   planner_benchmark halves [WORKERS ...]
+//   planner_benchmark split [WORKERS]
 //   planner_benchmark prefix TRACE [WORKERS ...]
 //
 // `hour`: one run of so many workers, with the time and the memory that it
 // takes. `grid`: for each number of workers and mix of lengths, the load that
 // each way of serving just carries is searched, with the split that carries the
 // most, and what they make of 0.7 to 1.3 times that of the better one of
-// "aggregated" and "disaggregated".
+// "aggregated" and "disaggregated". Besides, what no way could carry more than
+// (planner_benchmark_bound.h).
 // `halves`: the same with half of the workers of each kind, whatever the mix.
+// `split`: what clusters carry when a share of each prompt is computed on the
+// decode worker (docs/adr/0032-no-split-placement.md); of so many workers, or
+// all that are there.
 // `prefix`: how much of a trace's prompts is found in prefix caches
 // (planner_benchmark_prefix.h).
 #include <sys/resource.h>
@@ -21,6 +26,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,6 +35,7 @@
 #include "planner/cluster_simulation.h"
 #include "planner/plan_search.h"
 #include "planner/roofline.h"
+#include "tests/bench/planner_benchmark_bound.h"
 #include "tests/bench/planner_benchmark_prefix.h"
 #include "workload/workload.h"
 
@@ -155,7 +162,8 @@ class GridRow final {
   };
   using Limits = std::array<Limit, kWays>;
 
-  GridRow(const Mix& mix, int32_t workers) : mix_(mix), workers_(workers) {}
+  GridRow(const Mix& mix, int32_t workers, double split_share = 0)
+      : mix_(mix), workers_(workers), split_share_(split_share) {}
 
   // By search.
   Limits Find() const {
@@ -198,6 +206,7 @@ class GridRow final {
                 limits[1].rate * workers_, PrefillOf(limits[1]),
                 limits[2].rate * workers_, PrefillOf(limits[2]),
                 limits[2].rate / better);
+    PrintBound(better);
     for (const double factor : factors) {
       const double rate = factor * better * workers_;
       const Load load = MakeLoad(mix_, rate, Seconds(rate));
@@ -213,6 +222,18 @@ class GridRow final {
     }
   }
 
+  // Beside what the better of two ways carries, per worker.
+  void PrintBound(double better) const {
+    const SimulationOptions options = Cluster(mix_, 0, workers_);
+    const CapacityBound bound = BoundOf(MakeLoad(mix_, 100, 100).requests,
+                                        options.profile, options.targets);
+    std::printf(
+        "%29s  no way carries more than %.1f (%.2f), or %.1f (%.2f) when the "
+        "tenth that misses is the one that costs the most\n",
+        "", bound.fair * workers_, bound.fair / better, bound.any * workers_,
+        bound.any / better);
+  }
+
  private:
   int32_t PrefillOf(const Limit& limit) const {
     return static_cast<int32_t>(std::lround(limit.prefill * workers_));
@@ -225,6 +246,8 @@ class GridRow final {
 
   SimulationOptions Options(int32_t prefill, Way way) const {
     SimulationOptions options = Cluster(mix_, prefill, workers_ - prefill);
+    options.split_share = split_share_;
+    if (split_share_ > 0) options.prefix_cache_tokens = 0;
     options.allow_local_prefill = way != Way::kDisaggregated;
     return options;
   }
@@ -293,6 +316,7 @@ class GridRow final {
 
   const Mix& mix_;
   const int32_t workers_;
+  const double split_share_;
 };
 
 // All ways with the same split, half of the workers each, which is no good one:
@@ -308,10 +332,46 @@ void PrintHalves(const Mix& mix, int32_t workers) {
   row.Print({aggregated, disaggregated, both}, {0.7, 1.0, 1.1, 1.2, 1.3});
 }
 
+// Prompts that are computed in two places.
+int RunSplit(int32_t workers) {
+  constexpr double kShares[] = {0, 0.03, 0.06, 0.1, 0.15, 0.25, 0.4};
+  struct Case {
+    const Mix& mix;
+    int32_t prefill;
+    int32_t decode;
+  };
+  const Case cases[] = {{kMixes[3], 1, 1},  {kMixes[2], 1, 1},
+                        {kMixes[1], 1, 1},  {kMixes[3], 2, 2},
+                        {kMixes[2], 2, 2},  {kMixes[1], 2, 2},
+                        {kMixes[3], 14, 2}, {kMixes[3], 13, 3},
+                        {kMixes[2], 12, 4}, {kMixes[2], 11, 5}};
+  std::printf("requests per second with 90 %% within the targets\n%-22s %8s",
+              "mix", "workers");
+  for (const double share : kShares) std::printf(" %6.0f %%", 100 * share);
+  std::printf("\n");
+  for (const Case& one : cases) {
+    const int32_t count = one.prefill + one.decode;
+    if (workers > 0 && workers != count) continue;
+    std::printf("%-22s %3d + %2d", one.mix.name, one.prefill, one.decode);
+    double rate = one.mix.first_rate * count;
+    for (const double share : kShares) {
+      const GridRow row(one.mix, count, share);
+      rate = row.LimitOfSplit(GridRow::Way::kDefault, one.prefill, rate).rate *
+             count;
+      std::printf(" %8.2f", rate);
+      std::fflush(stdout);
+    }
+    std::printf("\n");
+  }
+  return 0;
+}
+
 // More workers than that have the limits of so many, which are checked.
 constexpr int32_t kMostSearched = 128;
 
 int RunGrid(const std::vector<int32_t>& workers, bool halves) {
+  // Of kMostSearched workers, by mix.
+  std::map<const Mix*, GridRow::Limits> of_most;
   std::printf(
       "goodput, requests per second, and the ratio of default to the better of "
       "the others;\nof each way with its own best split (prefill workers); "
@@ -326,11 +386,18 @@ int RunGrid(const std::vector<int32_t>& workers, bool halves) {
         continue;
       }
       const GridRow row(mix, count);
-      if (count <= kMostSearched) {
+      if (count < kMostSearched) {
         row.Print(row.Find(), {0.7, 1.0, 1.1, 1.2, 1.3});
         continue;
       }
-      const GridRow::Limits limits = GridRow(mix, kMostSearched).Find();
+      if (!of_most.contains(&mix)) {
+        of_most[&mix] = GridRow(mix, kMostSearched).Find();
+      }
+      const GridRow::Limits& limits = of_most[&mix];
+      if (count == kMostSearched) {
+        row.Print(limits, {0.7, 1.0, 1.1, 1.2, 1.3});
+        continue;
+      }
       row.PrintCheck(limits);
       row.Print(limits, {0.7, 1.0, 1.2});
     }
@@ -356,6 +423,7 @@ int Main(int argc, char** argv) {
         workers.empty() ? std::vector<int32_t>{16, 128, 1024} : workers,
         what == "halves");
   }
+  if (what == "split") return RunSplit(static_cast<int32_t>(number(2, 0)));
   if (what == "prefix" && argc > 2) {
     std::vector<int32_t> workers;
     for (int i = 3; i < argc; ++i) {
@@ -369,6 +437,7 @@ int Main(int argc, char** argv) {
                "planner_benchmark hour [WORKERS [SECONDS [RATE]]]\n"
                "planner_benchmark grid [WORKERS ...]\n"
                "planner_benchmark halves [WORKERS ...]\n"
+               "planner_benchmark split [WORKERS]\n"
                "planner_benchmark prefix TRACE [WORKERS ...]\n");
   return 2;
 }
