@@ -167,6 +167,11 @@ void AddPerplexityCommand(CLI::App* app, const std::string& program,
                    "Model directory, or GGUF file")
       ->required();
   command->add_option("FILE", flags->file, "The text")->required();
+  command
+      ->add_option("--device", flags->engine.backend,
+                   "What computes: cpu, or cuda where the build has it")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   const CLI::IsMember kinds({"auto", "bf16", "int8", "int4"});
   CLI::Option* weights = command
                              ->add_option("--weights", flags->engine.weights,

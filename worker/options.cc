@@ -91,6 +91,11 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
                   "Which links are slow: those measured below this many MB/s")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app->add_option("--device", o->engine.backend,
+                  "What computes: cpu, or cuda, which workers cannot hand KV "
+                  "over from yet")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   app->add_option("--threads", o->engine.num_threads,
                   "Engine threads; 0 takes the CPUs this process may use")
       ->check(CLI::Range(0, 1024))

@@ -122,6 +122,12 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
       role == v1::WORKER_ROLE_PREFILL && options.transport != "ucx";
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Engine> engine,
                          engine::CreateEngine(engine_options));
+  if (engine->kv_memory().empty()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "--device ", options.engine.backend,
+        ": its KV lies in the memory of the device, and workers hand over KV "
+        "of the host's memory only"));
+  }
   // Outlives the server that shows it.
   WorkerHealth health(Clock::Monotonic());
   metrics::Metrics registry(

@@ -46,4 +46,9 @@ void RunMatmul(const MatmulPlan& plan, const MatmulArgs& args,
   }
 }
 
+void RunMatmul(const MatmulArgs& args, MatmulOutput output,
+               StreamHandle* stream) {
+  RunMatmul(PlanMatmul(args, output), args, output, stream);
+}
+
 }  // namespace baton::engine::cuda

@@ -91,9 +91,4 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output) {
   return PlanMatmul(args, output, kernel);
 }
 
-void RunMatmul(const MatmulArgs& args, MatmulOutput output,
-               StreamHandle* stream) {
-  RunMatmul(PlanMatmul(args, output), args, output, stream);
-}
-
 }  // namespace baton::engine::cuda

@@ -70,6 +70,24 @@ TEST_F(EngineFactoryTest, NamesTheOptionThatIsWrong) {
   ExpectError(absl::StatusCode::kInvalidArgument, "model_dir");
 }
 
+// With a GPU it is an engine; without one, or without CUDA in the build, it
+// says which of the two is missing.
+TEST_F(EngineFactoryTest, CudaWorksOrSaysWhatIsMissing) {
+  options_.backend = "cuda";
+  const auto engine = CreateEngine(options_);
+  if (engine.ok()) {
+    EXPECT_THAT((*engine)->backend_name(), testing::StartsWith("cuda-sm"));
+    return;
+  }
+  if (engine.status().code() == absl::StatusCode::kUnimplemented) {
+    EXPECT_THAT(engine.status().message(),
+                HasSubstr("backend: \"cuda\" is not in this build"));
+    return;
+  }
+  EXPECT_EQ(engine.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(engine.status().message(), HasSubstr("CUDA device 0"));
+}
+
 TEST_F(EngineFactoryTest, KvMemoryMayBeTooSmallOrTooLarge) {
   options_.kv_memory_bytes = 2 * 2 * 2 * 16 * 16 * 2 - 1;
   ExpectError(absl::StatusCode::kResourceExhausted, "too small");

@@ -78,17 +78,16 @@ inline void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
   };
   const int g = Thread() % 32 / 4;
   const int c = Thread() % 4;
-  for (int i = 0; i < 4; ++i) {
-    const int row = g + 8 * (i / 2);
-    const int column = 2 * c + i % 2;
-    float sum = d[i];
+  float left[2][16];   // of rows g and g + 8
+  float right[2][16];  // of columns 2c and 2c + 1
+  for (int i = 0; i < 2; ++i) {
     for (int k = 0; k < 16; ++k) {
-      const float left =
-          half(all[row % 8 * 4 + k % 8 / 2][row / 8 + 2 * (k / 8)], k);
-      const float right = half(all[column * 4 + k % 8 / 2][4 + k / 8], k);
-      sum += left * right;
+      left[i][k] = half(all[g * 4 + k % 8 / 2][i + 2 * (k / 8)], k);
+      right[i][k] = half(all[(2 * c + i) * 4 + k % 8 / 2][4 + k / 8], k);
     }
-    d[i] = sum;
+  }
+  for (int i = 0; i < 4; ++i) {
+    for (int k = 0; k < 16; ++k) d[i] += left[i / 2][k] * right[i % 2][k];
   }
 }
 

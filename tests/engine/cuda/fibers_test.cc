@@ -1,0 +1,168 @@
+// The device that the CPU plays finds what it is there to find.
+#include "tests/support/emulated_device/fibers.h"
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/emulated_device/device_target.h"
+
+namespace baton::engine::cuda::emulated {
+namespace {
+
+LaunchShape OneBlock(uint32_t threads, int64_t shared_bytes = 0) {
+  LaunchShape shape;
+  shape.threads = threads;
+  shape.shared_bytes = shared_bytes;
+  return shape;
+}
+
+class FibersTest : public testing::Test {
+ protected:
+  ~FibersTest() override { SetThreadOrder(ThreadOrder::kVaried); }
+};
+
+TEST_F(FibersTest, EveryThreadOfEveryBlockRunsOnce) {
+  LaunchShape shape = OneBlock(64);
+  shape.x = 3;
+  shape.y = 2;
+  shape.z = 2;
+  std::vector<int> runs(3 * 2 * 2 * 64);
+  RunKernel("count", shape, [&] {
+    const ThreadPlace& here = Here();
+    ++runs[((here.block_z * 2 + here.block_y) * 3 + here.block_x) * 64 +
+           here.thread];
+  });
+  EXPECT_EQ(runs, std::vector<int>(runs.size(), 1));
+}
+
+TEST_F(FibersTest, BarriersOrderThreads) {
+  for (const ThreadOrder order : {ThreadOrder::kRising, ThreadOrder::kFalling,
+                                  ThreadOrder::kWarpsFalling}) {
+    SetThreadOrder(order);
+    std::vector<int> seen(128);
+    RunKernel("turn", OneBlock(128, 128 * sizeof(int)), [&] {
+      int* const shared = reinterpret_cast<int*>(cuda::SharedMemory());
+      shared[Thread()] = 3 * Thread();
+      cuda::SyncBlock();
+      seen[Thread()] = shared[127 - Thread()];
+    });
+    for (int i = 0; i < 128; ++i) EXPECT_EQ(seen[i], 3 * (127 - i));
+  }
+}
+
+// Without the barrier the result depends on who is first.
+TEST_F(FibersTest, RacesShowInTheOrder) {
+  const auto run = [](ThreadOrder order) {
+    SetThreadOrder(order);
+    int last = -1;
+    RunKernel("race", OneBlock(64), [&] { last = Thread(); });
+    return last;
+  };
+  EXPECT_NE(run(ThreadOrder::kRising), run(ThreadOrder::kFalling));
+}
+
+TEST_F(FibersTest, LanesExchange) {
+  std::vector<int> seen(64);
+  RunKernel("exchange", OneBlock(64), [&] {
+    const int sum = Thread() + ShuffleXor(Thread(), 5);
+    seen[Thread()] = sum + ShuffleUp(sum, 1);
+  });
+  const auto sum = [](int thread) { return thread + (thread ^ 5); };
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_EQ(seen[i], sum(i) + sum(i % 32 == 0 ? i : i - 1)) << i;
+  }
+}
+
+TEST_F(FibersTest, MmaIsTheProductOfItsTiles) {
+  float a[16][16], b[16][8], d[16][8];
+  for (int i = 0; i < 16; ++i) {
+    for (int k = 0; k < 16; ++k) a[i][k] = static_cast<float>((i * 5 + k) % 7);
+    for (int n = 0; n < 8; ++n) b[i][n] = static_cast<float>((i + 3 * n) % 5);
+  }
+  RunKernel("mma", OneBlock(32), [&] {
+    const int g = Thread() / 4;
+    const int c = Thread() % 4;
+    uint32_t left[4];
+    for (int i = 0; i < 4; ++i) {
+      const int row = g + 8 * (i % 2);
+      const int k = 2 * c + 8 * (i / 2);
+      left[i] = PackBf16(a[row][k], a[row][k + 1]);
+    }
+    float sums[4] = {1, 2, 3, 4};
+    Mma(sums, left, PackBf16(b[2 * c][g], b[2 * c + 1][g]),
+        PackBf16(b[2 * c + 8][g], b[2 * c + 9][g]));
+    for (int i = 0; i < 4; ++i) {
+      d[g + 8 * (i / 2)][2 * c + i % 2] = sums[i] - static_cast<float>(i + 1);
+    }
+  });
+  for (int i = 0; i < 16; ++i) {
+    for (int n = 0; n < 8; ++n) {
+      float sum = 0;
+      for (int k = 0; k < 16; ++k) sum += a[i][k] * b[k][n];
+      EXPECT_EQ(d[i][n], sum) << i << " " << n;
+    }
+  }
+}
+
+TEST_F(FibersTest, MemoryOfABlockBeginsAsNan) {
+  RunKernel("begin", OneBlock(32, 64), [&] {
+    EXPECT_TRUE(std::isnan(reinterpret_cast<float*>(cuda::SharedMemory())[3]));
+  });
+}
+
+// A copy is there when it was awaited, and not before.
+TEST_F(FibersTest, CopiesArriveWhenTheyAreAwaited) {
+  alignas(16) const float from[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  RunKernel("copies", OneBlock(32, 32 * 48), [&] {
+    float* const to =
+        reinterpret_cast<float*>(cuda::SharedMemory() + Thread() * 48);
+    CopyAsync16(to, from, true);
+    cuda::CommitCopies();
+    CopyAsync16(to + 4, from + 4, true);
+    CopyAsync16(to + 8, from, false);
+    cuda::CommitCopies();
+    EXPECT_TRUE(std::isnan(to[0]));
+    cuda::AwaitCopies<1>();
+    EXPECT_EQ(to[3], 4);
+    EXPECT_TRUE(std::isnan(to[4]));
+    cuda::AwaitCopies<0>();
+    EXPECT_EQ(to[7], 8);
+    EXPECT_EQ(to[8], 0);
+  });
+}
+
+TEST_F(FibersTest, DeathOfABarrierThatNotAllReach) {
+  EXPECT_DEATH(RunKernel("block", OneBlock(64),
+                         [] {
+                           if (Thread() < 32) cuda::SyncBlock();
+                         }),
+               "block: some threads wait");
+  EXPECT_DEATH(RunKernel("warp", OneBlock(32),
+                         [] {
+                           if (Thread() < 31) cuda::SyncWarp();
+                         }),
+               "warp: the lanes of warp 0");
+}
+
+TEST_F(FibersTest, DeathOfACopyThatNobodyAwaits) {
+  alignas(16) static const float from[4] = {};
+  EXPECT_DEATH(RunKernel("copy", OneBlock(32, 512),
+                         [] {
+                           CopyAsync16(cuda::SharedMemory() + 16 * Thread(),
+                                       from, true);
+                           cuda::CommitCopies();
+                         }),
+               "copies that nobody waited for");
+}
+
+TEST_F(FibersTest, DeathOfAWriteBehindTheBlocksMemory) {
+  EXPECT_DEATH(RunKernel("write", OneBlock(32, 64),
+                         [] { cuda::SharedMemory()[64] = 1; }),
+               "wrote 0 bytes behind");
+}
+
+}  // namespace
+}  // namespace baton::engine::cuda::emulated
