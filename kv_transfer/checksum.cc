@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 
 #include "common/log.h"
 
@@ -16,6 +17,16 @@ namespace {
 
 uint64_t Seed(uint32_t layer, uint32_t index) {
   return (uint64_t{layer} << 32) | index;
+}
+
+// Still in the nearest cache when it is hashed.
+constexpr uint64_t kCopiedPieceBytes = uint64_t{16} << 10;
+
+// A call, because compilers that see how small `n` is take a string
+// instruction, which is far slower here.
+[[gnu::noinline]] void CopyPiece(const std::byte* from, std::byte* to,
+                                 size_t n) {
+  std::memcpy(to, from, n);
 }
 
 }  // namespace
@@ -70,6 +81,29 @@ void PagesChecksum::Add(ByteSpan bytes) {
 uint64_t PagesChecksum::sum() const {
   CHECK_EQ(page_filled_, 0u);
   return sum_;
+}
+
+void PagesChecksum::AddCopied(ByteSpan from, absl::Span<std::byte> to,
+                              Stores stores) {
+  CHECK_EQ(from.size(), to.size());
+  const absl::Span<const HashedCopy> copies = HashedCopies();
+  bool streamed = false;
+  while (!from.empty()) {
+    uint64_t n = page_bytes_ - page_filled_;
+    if (n == page_bytes_ && n <= from.size() && !copies.empty() &&
+        CanHashCopy(to.data(), n)) {
+      sum_ += copies.front()(from.data(), to.data(), n, Seed(layer_, index_++),
+                             stores);
+      streamed |= stores == Stores::kStreaming;
+    } else {
+      n = std::min<uint64_t>({n, from.size(), kCopiedPieceBytes});
+      CopyPiece(from.data(), to.data(), n);
+      Add(to.first(n));
+    }
+    from.remove_prefix(n);
+    to.remove_prefix(n);
+  }
+  if (streamed) FinishStreaming();
 }
 
 uint64_t RecordChecksum(const CommitRecord& record) {

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "kv_transfer/handoff.h"
+#include "kv_transfer/hashed_copy.h"
 #include "kv_transfer/transport.h"
 
 namespace baton::kv_transfer {
@@ -26,6 +27,9 @@ class PagesChecksum final {
   PagesChecksum& operator=(const PagesChecksum&) = delete;
 
   void Add(ByteSpan bytes);
+  // Copies `from` to `to` and adds it, in one pass where that can be; each byte
+  // is read once, and what is added is what is stored. REQUIRES: no overlap.
+  void AddCopied(ByteSpan from, absl::Span<std::byte> to, Stores stores);
   // Whether any bytes came.
   bool begun() const { return index_ != first_page_ || page_filled_ != 0; }
   // REQUIRES: whole pages came.

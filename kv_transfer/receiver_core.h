@@ -44,7 +44,8 @@ class HandoffReceiver::Core final : public TransportHandler {
   void OnMessage(PeerId peer, ByteSpan header) override;
   std::optional<Landing> OnPayload(PeerId peer, ByteSpan header,
                                    uint64_t payload_bytes) override;
-  void OnLanding(PeerId peer, uint64_t cookie, ByteSpan bytes) override;
+  void CopyLanding(PeerId peer, uint64_t cookie, ByteSpan from,
+                   absl::Span<std::byte> to, Stores stores) override;
   void OnLanded(PeerId peer, uint64_t cookie,
                 const absl::Status& status) override;
   void OnSent(PeerId peer, uint64_t cookie,

@@ -85,17 +85,22 @@ std::optional<Landing> HandoffReceiver::Core::AcceptPayload(
   return landing;
 }
 
-void HandoffReceiver::Core::OnLanding(PeerId peer, uint64_t cookie,
-                                      ByteSpan bytes) {
+void HandoffReceiver::Core::CopyLanding(PeerId peer, uint64_t cookie,
+                                        ByteSpan from,
+                                        absl::Span<std::byte> to,
+                                        Stores stores) {
   PagesChecksum* checksum = nullptr;
   {
     absl::MutexLock lock(&mu_);
     auto it = posted_.find(cookie);
-    if (it == posted_.end()) return;  // a probe
-    checksum = it->second.checksum.get();
+    if (it != posted_.end()) checksum = it->second.checksum.get();
+  }
+  if (checksum == nullptr) {  // a probe
+    TransportHandler::CopyLanding(peer, cookie, from, to, stores);
+    return;
   }
   // Gone only with OnLanded, which comes after this on the same thread.
-  checksum->Add(bytes);
+  checksum->AddCopied(from, to, stores);
 }
 
 void HandoffReceiver::Core::OnLanded(PeerId peer, uint64_t cookie,

@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kv_transfer/hashed_copy.h"
 
 namespace baton::kv_transfer {
 
@@ -103,12 +105,15 @@ class TransportHandler {
   virtual std::optional<Landing> OnPayload(PeerId peer, ByteSpan header,
                                            uint64_t payload_bytes) = 0;
 
-  // `bytes` are the next bytes of a landing, in order, from its first on; valid
-  // during the call, and what the landing's memory gets. Only transports that
-  // copy themselves say so: what is to be done with the bytes can then be done
-  // while they are in the caches. A transport that begins to say so for a
-  // landing does it for all of its bytes, before OnLanded.
-  virtual void OnLanding(PeerId peer, uint64_t cookie, ByteSpan bytes) {}
+  // Copies `from`, the next bytes of a landing, in order, from its first on, to
+  // `to`, where they land, and reads each of them once: their owner may change
+  // them. Only transports that copy call it; what is to be done with the bytes
+  // can then be done in the same pass. A transport that begins to call it for a
+  // landing does so for all of its bytes, before OnLanded. `stores` is advice.
+  virtual void CopyLanding(PeerId peer, uint64_t cookie, ByteSpan from,
+                           absl::Span<std::byte> to, Stores stores) {
+    std::memcpy(to.data(), from.data(), to.size());
+  }
 
   // All bytes of a landing are there, or (not OK) none may be trusted.
   virtual void OnLanded(PeerId peer, uint64_t cookie,

@@ -3,14 +3,18 @@
 //
 //   handoff_benchmark [--json FILE] [--sizes 1,8,64,512] [--repeat 15]
 //                     [--transports local,ucx] [--scattered]
+//                     [--landing cold|warm]
 //
 // This process is the decode worker; it starts itself again as the prefill
 // worker. Sizes are MB of KV (10^6 bytes, up to whole blocks) of a model of 30
 // layers, 3 KV heads of 64 and 16 tokens per block in bf16: pages of 12,288
 // bytes. --scattered: blocks in random order, so that no two pages lie next to
 // each other. Before each repetition the sender writes the pages anew, as
-// computing them would. Times are the sender's, from the first SendLayer to the
-// receiver's word that the commit is verified; medians.
+// computing them would, and the receiver throws its own out of its caches, as
+// blocks are that were free for a while, or with --landing warm reads them all:
+// what is measured and what it is compared with find both sides alike. Times
+// are the sender's, from the first SendLayer to the receiver's word that the
+// commit is verified; medians.
 //
 // Each process keeps to a CPU of its own: two threads that happen to share one
 // would find all bytes in its nearest cache.
@@ -45,6 +49,7 @@ struct Flags {
   std::vector<std::string> kinds = {"local", "ucx"};
   int repeat = 15;
   bool scattered = false;
+  bool warm = false;
 };
 
 // False: not as the top of this file says.
@@ -61,6 +66,10 @@ bool ParseFlags(int argc, char** argv, Flags* flags) {
       flags->sizes = absl::StrSplit(argv[++i], ',');
     } else if (flag == "--transports") {
       flags->kinds = absl::StrSplit(argv[++i], ',');
+    } else if (flag == "--landing") {
+      const std::string state = argv[++i];
+      if (state != "cold" && state != "warm") return false;
+      flags->warm = state == "warm";
     } else if (flag == "--repeat") {
       flags->repeat = std::max(1, std::atoi(argv[++i]));
     } else {
@@ -141,18 +150,20 @@ int Run(const Flags& flags) {
     double ucx = 0;
     for (int32_t count : BlockCounts(flags)) {
       // The pool is as large as the largest hand-off.
-      Pair pair(kind, {&kBenchShape, count, flags.scattered});
+      Pair pair(kind, {&kBenchShape, count, flags.scattered}, flags.warm);
       if (kind == "ucx" && ucx == 0) {
         ucx = UcxLimit(pair.properties().good_payload_bytes);
       }
       results.push_back(Measure(pair, kind, count, flags.repeat, ucx));
     }
     constexpr int32_t kStoriesBlocks = 128 / kBlockTokens;
-    Pair pair(kind, {&kStoriesShape, kStoriesBlocks, flags.scattered});
+    Pair pair(kind, {&kStoriesShape, kStoriesBlocks, flags.scattered},
+              flags.warm);
     latencies.push_back(
         Measure(pair, kind, kStoriesBlocks, 10 * flags.repeat, ucx));
     std::cout << "KV of " << kBenchShape.description << ", blocks "
-              << (flags.scattered ? "scattered" : "in order") << ":\n\n";
+              << (flags.scattered ? "scattered" : "in order") << ", landing "
+              << (flags.warm ? "warm" : "cold") << ":\n\n";
     PrintTable(results, std::cout);
     std::cout << "\nKV of 128 tokens of " << kStoriesShape.description
               << ":\n\n";

@@ -5,6 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "kv_transfer/checksum.h"
 #include "kv_transfer/transports/host_aware/create_transport.h"
-#include "kv_transfer/transports/local/piece_copy.h"
+#include "tests/bench/streaming_copy.h"
 
 namespace baton::kv_transfer {
 namespace {
@@ -23,10 +27,24 @@ double Seconds(const std::string& text) {
   return seconds;
 }
 
+void ThrowOutOfCaches(absl::Span<const std::byte> memory) {
+#ifdef __x86_64__
+  constexpr size_t kLine = 64;
+  for (size_t at = 0; at < memory.size(); at += kLine) {
+    _mm_clflush(memory.data() + at);
+  }
+  _mm_mfence();
+#else
+  // What is larger than most caches pushes it out.
+  static std::vector<std::byte> other(size_t{256} << 20);
+  std::fill(other.begin(), other.end(), memory[0]);
+#endif
+}
+
 }  // namespace
 
-Pair::Pair(const std::string& kind, const Plan& plan)
-    : plan_(plan), blocks_(plan.Blocks(kReceiverSeed)) {
+Pair::Pair(const std::string& kind, const Plan& plan, bool warm)
+    : plan_(plan), warm_(warm), blocks_(plan.Blocks(kReceiverSeed)) {
   auto arena = engine::cpu::MemoryArena::Allocate(plan.BytesOf(plan.num_blocks),
                                                   "KV memory");
   CHECK(arena.ok()) << arena.status();
@@ -70,6 +88,11 @@ Pair::Pair(const std::string& kind, const Plan& plan)
 
 void Pair::Write(int32_t n) {
   CHECK_EQ(sender_->Ask(absl::StrCat("write ", n, " ", ++writes_)), "written");
+  if (warm_) {
+    Hash(n);
+  } else {
+    ThrowOutOfCaches(kv_.memory);
+  }
 }
 
 double Pair::Transfer(int32_t n) {
@@ -113,15 +136,7 @@ double Pair::Copy(int32_t n) {
 }
 
 double Pair::StreamingCopy(int32_t n) {
-  // What is also stored here stays in the nearest cache.
-  std::vector<std::byte> scratch(size_t{4} << 10);
-  return CopyBy(n, [&](const std::byte* from, std::byte* to, size_t bytes) {
-    for (size_t at = 0; at < bytes; at += scratch.size()) {
-      CopyAndStream(from + at, scratch.data(), to + at,
-                    std::min(scratch.size(), bytes - at));
-    }
-    FinishStreaming();
-  });
+  return CopyBy(n, kv_transfer::StreamingCopy);
 }
 
 double Pair::TcpStream(int32_t n) {

@@ -1,7 +1,8 @@
 // The decode worker's side of handoff_benchmark: a receiver in this process, a
 // sender in another one, what they do, and how fast the machine moves the same
-// bytes without them. Each function has the sender write its pages anew first;
-// all return seconds. One thread.
+// bytes without them. Each function has the sender write its pages anew first,
+// and brings those here into the caches or out of them; all return seconds. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,9 @@ namespace baton::kv_transfer {
 
 class Pair final {
  public:
-  Pair(const std::string& kind, const Plan& plan);
+  // `warm`: what is written to was read right before; otherwise it is in no
+  // cache.
+  Pair(const std::string& kind, const Plan& plan, bool warm);
 
   int64_t BytesOf(int32_t n) const { return plan_.BytesOf(n); }
   const TransportProperties& properties() const {
@@ -46,6 +49,7 @@ class Pair final {
   void Write(int32_t n);
 
   const Plan plan_;
+  const bool warm_;
   const std::vector<BlockId> blocks_;
   engine::cpu::MemoryArena arena_;
   KvGeometry kv_;

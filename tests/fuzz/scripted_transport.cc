@@ -120,15 +120,19 @@ void ScriptedTransport::CompleteLanding(uint32_t index, bool ok, std::byte fill,
   const OpenLanding open = std::move(landings_[index]);
   if (ok) {
     for (const Extent& extent : open.landing.extents) {
-      std::memset(regions_.at(extent.region).data() + extent.offset,
-                  static_cast<int>(fill), extent.length);
-    }
-    if (says_so) {
-      const std::string bytes(open.bytes, static_cast<char>(fill));
+      const absl::Span<std::byte> to =
+          regions_.at(extent.region).subspan(extent.offset, extent.length);
+      if (!says_so) {
+        std::memset(to.data(), static_cast<int>(fill), to.size());
+        continue;
+      }
+      const std::string bytes(to.size(), static_cast<char>(fill));
       const size_t half = bytes.size() / 2;
       const uint64_t cookie = open.landing.cookie;
-      handler_->OnLanding(open.peer, cookie, AsBytes(bytes).first(half));
-      handler_->OnLanding(open.peer, cookie, AsBytes(bytes).subspan(half));
+      handler_->CopyLanding(open.peer, cookie, AsBytes(bytes).first(half),
+                            to.first(half), kv_transfer::Stores::kCached);
+      handler_->CopyLanding(open.peer, cookie, AsBytes(bytes).subspan(half),
+                            to.subspan(half), kv_transfer::Stores::kStreaming);
     }
   }
   // Until here, the transport may write to it.

@@ -49,7 +49,7 @@ class ScriptedTransport final : public kv_transfer::Transport {
   void Message(uint32_t number, absl::string_view header);
   void Payload(uint32_t number, absl::string_view header, uint64_t bytes);
   // The oldest but `index` of what is under way completes. Bytes that land are
-  // `fill`; `says_so`: by OnLanding, in two pieces.
+  // `fill`; `says_so`: by CopyLanding, in two pieces for each extent.
   void CompleteSend(uint32_t index, bool ok);
   void CompleteLanding(uint32_t index, bool ok, std::byte fill, bool says_so);
   void Tick();

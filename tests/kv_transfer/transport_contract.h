@@ -143,14 +143,17 @@ class Recorder final : public TransportHandler {
     accepted += landing.has_value();
     return landing;
   }
-  void OnLanding(PeerId peer, uint64_t cookie, ByteSpan bytes) override {
+  void CopyLanding(PeerId peer, uint64_t cookie, ByteSpan from,
+                   absl::Span<std::byte> to, Stores stores) override {
     absl::MutexLock lock(&mu);
-    EXPECT_FALSE(bytes.empty());
+    EXPECT_FALSE(from.empty());
+    EXPECT_EQ(from.size(), to.size());
     // None after its OnLanded.
     for (const Completion& l : landed) {
       EXPECT_FALSE(l.peer == peer && l.cookie == cookie) << cookie;
     }
-    said[{peer, cookie}].append(Text(bytes));
+    said[{peer, cookie}].append(Text(from));
+    TransportHandler::CopyLanding(peer, cookie, from, to, stores);
   }
   void OnLanded(PeerId peer, uint64_t cookie,
                 const absl::Status& status) override {
@@ -175,7 +178,7 @@ class Recorder final : public TransportHandler {
   int accepted = 0;
   int ticks = 0;
   std::function<std::optional<Landing>(ByteSpan, uint64_t)> on_payload;
-  // What OnLanding said of each landing, by peer and cookie.
+  // What CopyLanding said of each landing, by peer and cookie.
   std::map<std::pair<PeerId, uint64_t>, std::string> said;
   std::function<void(PeerId, ByteSpan)> on_message;
 };

@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/escaping.h"
-#include "kv_transfer/checksum.h"
 #include "tests/kv_transfer/kv_fixture.h"
 
 namespace baton::kv_transfer::wire {
@@ -181,42 +180,6 @@ TEST(WireTest, MutatedMessagesNeverCrash) {
     decoded += Decode(exact).ok();
   }
   EXPECT_GT(decoded, 0);
-}
-
-TEST(ChecksumTest, DependsOnContentAndPlaceNotOnOrder) {
-  const auto a = KvMemory::Content(1, 0, 0, 256);
-  const auto b = KvMemory::Content(1, 0, 1, 256);
-  EXPECT_EQ(PageChecksum(a, 0, 0) + PageChecksum(b, 0, 1),
-            PageChecksum(b, 0, 1) + PageChecksum(a, 0, 0));
-  EXPECT_NE(PageChecksum(a, 0, 0) + PageChecksum(b, 0, 1),
-            PageChecksum(b, 0, 0) + PageChecksum(a, 0, 1));
-  EXPECT_NE(PageChecksum(a, 0, 1), PageChecksum(a, 1, 0));
-  auto altered = a;
-  altered[17] ^= std::byte{1};
-  EXPECT_NE(PageChecksum(a, 0, 0), PageChecksum(altered, 0, 0));
-}
-
-TEST(ChecksumTest, PiecesOfAnySizeGiveTheSameSum) {
-  constexpr int64_t kPage = 1000;
-  std::vector<std::byte> pages;
-  uint64_t expected = 0;
-  for (int32_t i = 0; i < 5; ++i) {
-    const auto page = KvMemory::Content(3, 2, i, kPage);
-    pages.insert(pages.end(), page.begin(), page.end());
-    expected += PageChecksum(page, 2, 7 + i);
-  }
-  for (size_t piece : {1, 7, 999, 1000, 1001, 2500, 5000}) {
-    PagesChecksum checksum(2, 7, kPage);
-    EXPECT_FALSE(checksum.begun());
-    for (size_t at = 0; at < pages.size(); at += piece) {
-      checksum.Add(absl::MakeSpan(pages).subspan(at, piece));
-      EXPECT_TRUE(checksum.begun());
-    }
-    EXPECT_EQ(checksum.sum(), expected) << piece;
-  }
-  PagesChecksum half(2, 7, kPage);
-  half.Add(absl::MakeSpan(pages).first(10));
-  EXPECT_DEATH(half.sum(), "Check failed");
 }
 
 }  // namespace

@@ -26,10 +26,15 @@ class LateWriteTransport::Between final : public TransportHandler {
                                    uint64_t payload_bytes) override {
     return late_->Accept(peer, header, payload_bytes);
   }
-  void OnLanding(PeerId peer, uint64_t cookie, ByteSpan bytes) override {
+  void CopyLanding(PeerId peer, uint64_t cookie, ByteSpan from,
+                   absl::Span<std::byte> to, Stores stores) override {
     const Open& open = late_->open_.at(cookie);
-    if (!open.aside.empty()) return;  // shown once it is written, if at all
-    handler().OnLanding(peer, open.landing.cookie, bytes);
+    if (open.aside.empty()) {
+      handler().CopyLanding(peer, open.landing.cookie, from, to, stores);
+    } else {
+      // The handler copies once it is written, if at all.
+      TransportHandler::CopyLanding(peer, cookie, from, to, stores);
+    }
   }
   void OnLanded(PeerId, uint64_t cookie, const absl::Status& status) override {
     late_->Arrived(cookie, status);
@@ -151,14 +156,17 @@ void LateWriteTransport::Finish(uint64_t cookie) {
         open.header.size());
     const Spans memory = MemoryOf(open.landing);
     if (options_.on_write) options_.on_write(header, memory);
-    if (open.hold.show && open.status.ok() && !open.peer_down) {
-      handler_->OnLanding(open.peer, users, open.aside);
-    }
+    const bool show = open.hold.show && open.status.ok() && !open.peer_down;
     // Bytes that did not arrive whole may be anything.
     uint64_t at = 0;
     for (absl::Span<std::byte> span : memory) {
       CHECK_LE(at + span.size(), open.bytes);
-      std::memcpy(span.data(), open.aside.data() + at, span.size());
+      const ByteSpan bytes = open.aside.subspan(at, span.size());
+      if (show) {
+        handler_->CopyLanding(open.peer, users, bytes, span, Stores::kCached);
+      } else {
+        std::memcpy(span.data(), bytes.data(), span.size());
+      }
       at += span.size();
     }
     CHECK_EQ(at, open.bytes);

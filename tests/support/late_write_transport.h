@@ -34,8 +34,7 @@ class LateWriteTransport final : public Transport {
     int ticks = 0;
     // First until its peer is down, however long that takes.
     bool until_peer_down = false;
-    // Whether the handler is shown the bytes before they are written
-    // (OnLanding).
+    // Whether it is the handler that writes them then (CopyLanding).
     bool show = false;
   };
   using Spans = std::vector<absl::Span<std::byte>>;

@@ -73,7 +73,8 @@ class HostAwareTransport final : public Transport {
     void OnMessage(PeerId peer, ByteSpan header) override;
     std::optional<Landing> OnPayload(PeerId peer, ByteSpan header,
                                      uint64_t payload_bytes) override;
-    void OnLanding(PeerId peer, uint64_t cookie, ByteSpan bytes) override;
+    void CopyLanding(PeerId peer, uint64_t cookie, ByteSpan from,
+                     absl::Span<std::byte> to, Stores stores) override;
     void OnLanded(PeerId peer, uint64_t cookie,
                   const absl::Status& status) override;
     void OnSent(PeerId peer, uint64_t cookie,
@@ -83,8 +84,8 @@ class HostAwareTransport final : public Transport {
    private:
     HostAwareTransport* const owner_;
     const Side side_;
-    // Whose payload said last that it is landing, by both names: pieces come
-    // many in a row. Held: calls_mu_.
+    // Whose payload was copied last, by both names: pieces come many in a row.
+    // Held: calls_mu_.
     std::optional<std::pair<PeerId, PeerId>> landing_;
   };
 
@@ -326,14 +327,16 @@ std::optional<Landing> HostAwareTransport::Ear::OnPayload(
   return landing;
 }
 
-void HostAwareTransport::Ear::OnLanding(PeerId inner, uint64_t cookie,
-                                        ByteSpan bytes) {
+void HostAwareTransport::Ear::CopyLanding(PeerId inner, uint64_t cookie,
+                                          ByteSpan from,
+                                          absl::Span<std::byte> to,
+                                          Stores stores) {
   absl::MutexLock calls(&owner_->calls_mu_);
   // Names are not used again, and do not change once a peer is up.
   if (!landing_.has_value() || landing_->first != inner) {
     landing_ = {inner, owner_->Translate(side_, inner)};
   }
-  owner_->handler_->OnLanding(landing_->second, cookie, bytes);
+  owner_->handler_->CopyLanding(landing_->second, cookie, from, to, stores);
 }
 
 void HostAwareTransport::Ear::OnLanded(PeerId inner, uint64_t cookie,

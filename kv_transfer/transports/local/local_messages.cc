@@ -14,7 +14,7 @@ constexpr uint64_t kCopyBytesPerTurn = uint64_t{1} << 20;
 // What comes after so much at a stretch does not go through the caches: that is
 // faster, as memory is not read before it is overwritten, and leaves them to
 // others. A little KV may be there still when it is first read.
-constexpr uint64_t kCachedBytesInARow = uint64_t{1} << 20;
+constexpr uint64_t kCachedBytesInARow = uint64_t{16} << 20;
 constexpr int kDatagramsPerTurn = 64;
 // Payloads of one peer that are offered to the handler in one turn.
 constexpr int kOffersPerTurn = 64;
@@ -253,12 +253,13 @@ bool LocalLoop::BeginCopy(Peer& peer) {
 
 uint64_t LocalLoop::Advance(Peer& peer, uint64_t max_bytes) {
   const uint64_t cookie = peer.copy->cookie;
-  const PayloadCopy::Stores stores = copied_in_a_row_ < kCachedBytesInARow
-                                         ? PayloadCopy::Stores::kCached
-                                         : PayloadCopy::Stores::kStreaming;
-  return peer.copy->payload.Advance(max_bytes, stores, [&](ByteSpan piece) {
-    handler_->OnLanding(peer.id, cookie, piece);
-  });
+  const Stores stores = copied_in_a_row_ < kCachedBytesInARow
+                            ? Stores::kCached
+                            : Stores::kStreaming;
+  return peer.copy->payload.Advance(
+      max_bytes, [&](ByteSpan from, absl::Span<std::byte> to) {
+        handler_->CopyLanding(peer.id, cookie, from, to, stores);
+      });
 }
 
 void LocalLoop::OweDone(Peer& peer) {

@@ -4,15 +4,12 @@
 #include <utility>
 
 #include "common/log.h"
-#include "kv_transfer/transports/local/piece_copy.h"
 
 namespace baton::kv_transfer {
 namespace {
 
-// A piece, and a copy of it, stay in the nearest caches; smaller ones pay more
-// for being shown than they gain. Measured:
-// docs/adr/0015-memory-by-descriptor.md.
-constexpr size_t kPieceBytes = size_t{24} << 10;
+// Most payloads are smaller: a page that is cut is not copied in one pass.
+constexpr size_t kPieceBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -28,31 +25,21 @@ PayloadCopy::PayloadCopy(std::vector<ByteSpan> source,
   CHECK_EQ(left, 0u) << "a landing smaller than its payload";
 }
 
-uint64_t PayloadCopy::Advance(uint64_t max_bytes, Stores stores,
-                              absl::FunctionRef<void(ByteSpan)> show) {
-  alignas(64) std::byte scratch[kPieceBytes];
+uint64_t PayloadCopy::Advance(
+    uint64_t max_bytes,
+    absl::FunctionRef<void(ByteSpan from, absl::Span<std::byte> to)> copy) {
   uint64_t copied = 0;
   while (copied < max_bytes && !done()) {
     ByteSpan& from = source_[next_source_];
     absl::Span<std::byte>& to = target_[next_target_];
     const size_t n = std::min({from.size(), to.size(), kPieceBytes});
-    switch (stores) {
-      case Stores::kCached:
-        CopyCached(from.data(), to.data(), n);
-        show(to.first(n));
-        break;
-      case Stores::kStreaming:
-        CopyAndStream(from.data(), scratch, to.data(), n);
-        show(absl::MakeConstSpan(scratch).first(n));
-        break;
-    }
+    copy(from.first(n), to.first(n));
     from.remove_prefix(n);
     to.remove_prefix(n);
     copied += n;
     if (from.empty()) ++next_source_;
     if (to.empty()) ++next_target_;
   }
-  if (stores == Stores::kStreaming) FinishStreaming();
   return copied;
 }
 

@@ -88,7 +88,8 @@ class NcclEnd final : public TransportHandler {
     lines.push_back("payload " + TextOf(header));
     return on_payload ? on_payload(TextOf(header), bytes) : std::nullopt;
   }
-  void OnLanding(PeerId, uint64_t, ByteSpan) override {
+  void CopyLanding(PeerId, uint64_t, ByteSpan, absl::Span<std::byte>,
+                   Stores) override {
     ADD_FAILURE() << "the CPU does not see what lands";
   }
   void OnLanded(PeerId, uint64_t cookie, const absl::Status& status) override {
