@@ -26,6 +26,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <vector>
@@ -165,12 +166,23 @@ class GridRow final {
   GridRow(const Mix& mix, int32_t workers, double split_share = 0)
       : mix_(mix), workers_(workers), split_share_(split_share) {}
 
-  // By search.
+  // By search. Of many workers, only about the splits that are the best of few.
   Limits Find() const {
     Limits limits;
+    if (workers_ > kFewWorkers) {
+      const Limits of_few = GridRow(mix_, kFewWorkers).Find();
+      for (int way = 0; way < kWays; ++way) {
+        const Limit& few = of_few[way];
+        limits[way] =
+            LimitOf(static_cast<Way>(way), few.rate * workers_,
+                    {static_cast<int32_t>(std::lround(16 * few.prefill))});
+      }
+      return limits;
+    }
     double rate = mix_.first_rate * workers_;
     for (int way = 0; way < kWays; ++way) {
-      limits[way] = LimitOf(static_cast<Way>(way), rate);
+      limits[way] =
+          LimitOf(static_cast<Way>(way), rate, {8, 12, 4, 6, 10, 14, 2, 0});
       rate = std::max(rate / 2, limits[way].rate * workers_);
     }
     return limits;
@@ -235,6 +247,8 @@ class GridRow final {
   }
 
  private:
+  static constexpr int32_t kFewWorkers = 16;
+
   int32_t PrefillOf(const Limit& limit) const {
     return static_cast<int32_t>(std::lround(limit.prefill * workers_));
   }
@@ -284,8 +298,10 @@ class GridRow final {
     return fits;
   }
 
-  // The best split of sixteenths, and its limit.
-  Limit LimitOf(Way way, double rate) const {
+  // The best split of sixteenths, and its limit: of those that are named, and
+  // those beside the best one of them.
+  Limit LimitOf(Way way, double rate,
+                std::initializer_list<int32_t> splits) const {
     if (way == Way::kAggregated) return LimitOfSplit(way, 0, rate);
     const auto prefill_of = [&](int32_t sixteenths) {
       return workers_ * sixteenths / 16;
@@ -305,9 +321,7 @@ class GridRow final {
       most = carries;
       best = sixteenths;
     };
-    for (const int32_t sixteenths : {8, 12, 4, 6, 10, 14, 2, 0}) {
-      take(sixteenths);
-    }
+    for (const int32_t sixteenths : splits) take(sixteenths);
     const int32_t coarse = best;
     take(coarse - 1);
     take(coarse + 1);
