@@ -55,7 +55,7 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
                  &pool_, &cache_),
       publisher_(parts.outbox),
       prefix_feed_(&cache_, parts.outbox),
-      pairings_(sender_.get(), &publisher_),
+      pairings_(sender_.get(), &publisher_, metrics_),
       step_cost_(parts.step_cost) {
   CHECK(leases_ != nullptr);
 }
@@ -275,9 +275,6 @@ void PrefillLoop::OnHandoffEvent(const HandoffSender::Event& event) {
     LOG(INFO) << "link to " << link->worker_name << " over " << link->transport
               << ": " << link->speed.bytes_per_second / 1e9 << " GB/s, "
               << link->speed.latency << " one way";
-    metrics_->ObserveLink(link->worker_name, link->transport,
-                          link->speed.bytes_per_second,
-                          absl::ToDoubleSeconds(link->speed.latency));
     pairings_.OnMeasured(*link);
   } else if (const auto* acked = std::get_if<HandoffSender::Acked>(&event)) {
     OnAcked(*acked);

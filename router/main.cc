@@ -28,6 +28,7 @@ struct Flags {
   tls::PemPaths client_tls;
   std::string cluster_tls;
   double request_timeout_seconds = 600;
+  double drain_seconds = 10;
   double discovery_interval_seconds = 2;
   double ttft_target_ms = 0;
   double itl_target_ms = 0;
@@ -247,6 +248,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "How often a request is tried when workers fail")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
+  app->add_option("--drain-seconds", flags->drain_seconds,
+                  "After SIGTERM, how long requests that run may go on")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
   app->add_option("--log-format", flags->log_format,
                   "Lines of the log: text, or json: an object each")
       ->check(CLI::IsMember({"text", "json"}))
@@ -327,6 +332,7 @@ int Main(int argc, char** argv) {
       absl::Seconds(flags.discovery_interval_seconds);
   flags.router.door.request_timeout =
       absl::Seconds(flags.request_timeout_seconds);
+  flags.router.loop.drain = absl::Seconds(flags.drain_seconds);
   flags.router.door.targets = flags.router.flow.targets = {
       .interactive = {absl::Milliseconds(flags.ttft_target_ms),
                       absl::Milliseconds(flags.itl_target_ms)},

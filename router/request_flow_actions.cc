@@ -27,6 +27,8 @@ const char* CauseName(scheduling::Requeue::Cause cause) {
       return "worker_lost";
     case scheduling::Requeue::Cause::kPreempted:
       return "preempted";
+    case scheduling::Requeue::Cause::kDrained:
+      return "drained";
   }
   return "unknown";
 }

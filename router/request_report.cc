@@ -174,8 +174,9 @@ void ReportRetry(const RequestRecord& record, absl::string_view cause,
   fields.Number("output_tokens", record.output_tokens);
   fields.Text("prefill_worker", record.trace.prefill_worker);
   fields.Text("decode_worker", record.trace.decode_worker);
-  LogEvent(cause == "preempted" ? google::GLOG_INFO : google::GLOG_WARNING,
-           "attempt ended", fields);
+  const bool planned = cause == "preempted" || cause == "drained";
+  LogEvent(planned ? google::GLOG_INFO : google::GLOG_WARNING, "attempt ended",
+           fields);
 }
 
 void JudgeRejection(const AnswerOptions& answer, RouterMetrics* metrics) {

@@ -38,7 +38,7 @@ class RouterMetrics final {
   void Placed(const scheduling::PlacementVerdict& verdict,
               absl::Duration decision);
   // An attempt ended without an answer and its prompt is prefilled again.
-  // `reason`: "refused", "worker_lost", "failed".
+  // `reason`: "refused", "worker_lost", "failed", "preempted", "drained".
   void Retried(const std::string& reason);
 
   // A token event went to the client. `gap` is the time since the one before.

@@ -323,16 +323,17 @@ void RequestLifecycle::FailAttempt(WorkerId culprit, const LegOutcome& outcome,
   if (culprit != kNoWorker) Exclude(culprit);
   const absl::Duration delay =
       absl::Milliseconds(50) * (1 << std::clamp(num_failed_ - 1, 0, 10));
-  actions->push_back(Requeue{
-      outcome.lost ? Requeue::Cause::kWorkerLost : Requeue::Cause::kFailed,
-      now + BoundedDelay(delay), outcome.error});
+  const Requeue::Cause cause = outcome.lost ? Requeue::Cause::kWorkerLost
+                               : outcome.handed_back ? Requeue::Cause::kDrained
+                                                     : Requeue::Cause::kFailed;
+  actions->push_back(Requeue{cause, now + BoundedDelay(delay), outcome.error});
 }
 
 void RequestLifecycle::Preempted(const LegOutcome& outcome, absl::Time now,
                                  LifecycleActions* actions) {
   ++num_preempted_;
-  actions->push_back(Requeue{Requeue::Cause::kPreempted, now + kMinRetryDelay,
-                             outcome.error});
+  actions->push_back(
+      Requeue{Requeue::Cause::kPreempted, now + kMinRetryDelay, outcome.error});
 }
 
 void RequestLifecycle::CancelOpenLegs(absl::string_view reason,

@@ -82,7 +82,13 @@ struct DeliverToken {
 // The request waits for a placement again. The workers in excluded() may be
 // taken again, when there is no other, from `retry_excluded_at` on.
 struct Requeue {
-  enum class Cause { kRefused, kFailed, kWorkerLost, kPreempted };
+  enum class Cause {
+    kRefused,
+    kFailed,
+    kWorkerLost,
+    kPreempted,
+    kDrained,  // its worker goes away, and gave it back
+  };
   Cause cause = Cause::kFailed;
   absl::Time retry_excluded_at;
   std::string why;

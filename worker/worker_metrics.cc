@@ -3,6 +3,16 @@
 #include <string>
 
 namespace baton::worker {
+namespace {
+
+constexpr char kLinkBandwidth[] = "baton_kv_link_bandwidth_bytes";
+constexpr char kLinkBandwidthHelp[] =
+    "Bytes per second to a decode worker, measured at pairing.";
+constexpr char kLinkLatency[] = "baton_kv_link_latency_seconds";
+constexpr char kLinkLatencyHelp[] =
+    "One way to a decode worker, measured at pairing.";
+
+}  // namespace
 
 WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
     : running(m->Gauge("baton_num_requests_running",
@@ -193,15 +203,17 @@ void WorkerMetrics::ObserveLink(const std::string& peer,
   TransferCounter(transport, true);
   TransferCounter(transport, false);
   const metrics::Labels labels = {{"peer", peer}, {"transport", transport}};
-  registry_
-      ->Gauge("baton_kv_link_bandwidth_bytes",
-              "Bytes per second to a decode worker, measured at pairing.",
-              labels)
+  registry_->Gauge(kLinkBandwidth, kLinkBandwidthHelp, labels)
       ->Set(bandwidth_bytes);
-  registry_
-      ->Gauge("baton_kv_link_latency_seconds",
-              "One way to a decode worker, measured at pairing.", labels)
+  registry_->Gauge(kLinkLatency, kLinkLatencyHelp, labels)
       ->Set(latency_seconds);
+}
+
+void WorkerMetrics::ForgetLink(const std::string& peer,
+                               const std::string& transport) {
+  const metrics::Labels labels = {{"peer", peer}, {"transport", transport}};
+  registry_->RemoveGauge(kLinkBandwidth, kLinkBandwidthHelp, labels);
+  registry_->RemoveGauge(kLinkLatency, kLinkLatencyHelp, labels);
 }
 
 }  // namespace baton::worker

@@ -68,6 +68,8 @@ struct WorkerMetrics {
   // A link was measured (prefill workers). The loop's thread.
   void ObserveLink(const std::string& peer, const std::string& transport,
                    double bandwidth_bytes, double latency_seconds);
+  // The peer is gone. The loop's thread.
+  void ForgetLink(const std::string& peer, const std::string& transport);
   // Stats of HandoffSender or HandoffReceiver.
   template <typename Stats>
   void ObserveHandoff(const Stats& stats) {

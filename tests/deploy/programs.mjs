@@ -136,10 +136,9 @@ export function addressProblems(manifests) {
   return problems;
 }
 
-// Seconds that a process takes to end after its drain: servers close.
-const CLOSING = 2;
-// Of a router: router/router_loop.cc; it has no flag for it.
-const ROUTER_DRAIN = 10;
+// Seconds that a process takes to end after its drain: a worker's server closes;
+// a router's two do, and spans are sent.
+const CLOSING = { worker: 2, router: 7 };
 
 // Whether pods are killed before they have drained.
 export function gracePeriodProblems(manifests) {
@@ -149,11 +148,9 @@ export function gracePeriodProblems(manifests) {
     const c = pod.containers[0];
     const sleep = c.lifecycle?.preStop?.exec?.command ?? ["sleep", "0"];
     if (sleep[0] !== "sleep") problems.push(`${title(d)}: preStop is no sleep`);
-    const drain =
-      c.command[0] === "baton-router"
-        ? ROUTER_DRAIN
-        : Number(flag(argumentsOf(manifests, c), "drain-seconds"));
-    const needed = Number(sleep[1]) + drain + CLOSING;
+    const closing = c.command[0] === "baton-router" ? CLOSING.router : CLOSING.worker;
+    const drain = Number(flag(argumentsOf(manifests, c), "drain-seconds"));
+    const needed = Number(sleep[1]) + drain + closing;
     // Also false for NaN.
     if (!(pod.terminationGracePeriodSeconds >= needed)) {
       problems.push(

@@ -17,7 +17,27 @@
 namespace baton::test {
 namespace {
 
-using FailureTest = StreamsTest;
+class FailureTest : public StreamsTest {
+ protected:
+  // Every stream has the tokens that it would have had, or the first of them
+  // and an end that says why.
+  void CheckWholeOrUnavailable(const std::vector<v1::GenerateRequest>& requests,
+                               const std::vector<Answer>& answers) {
+    ASSERT_EQ(answers.size(), requests.size());
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const std::vector<TokenId> expected = reference_->Tokens(requests[i]);
+      if (answers[i].status.ok()) {
+        EXPECT_EQ(answers[i].tokens, expected) << i;
+        continue;
+      }
+      EXPECT_TRUE(absl::IsUnavailable(answers[i].status)) << answers[i].status;
+      ASSERT_LE(answers[i].tokens.size(), expected.size());
+      EXPECT_TRUE(std::equal(answers[i].tokens.begin(), answers[i].tokens.end(),
+                             expected.begin()))
+          << i;
+    }
+  }
+};
 
 TEST_F(FailureTest, AKilledDecodeWorkersStreamsGoOnElsewhere) {
   const auto requests = MakeRequests();
@@ -82,20 +102,29 @@ TEST_F(FailureTest, AStoppedRoutersBlocksComeBackAndItsStreamsGoOn) {
     cluster_->process("router").Signal(SIGCONT);
   });
   // Streams whose clients lost patience end with that; no other token is said.
-  for (size_t i = 0; i < answers.size(); ++i) {
-    const std::vector<TokenId> expected = reference_->Tokens(requests[i]);
-    if (answers[i].status.ok()) {
-      EXPECT_EQ(answers[i].tokens, expected) << i;
-      continue;
-    }
-    EXPECT_TRUE(absl::IsUnavailable(answers[i].status)) << answers[i].status;
-    ASSERT_LE(answers[i].tokens.size(), expected.size());
-    EXPECT_TRUE(std::equal(answers[i].tokens.begin(), answers[i].tokens.end(),
-                           expected.begin()))
-        << i;
-  }
+  ASSERT_NO_FATAL_FAILURE(CheckWholeOrUnavailable(requests, answers));
   ASSERT_NO_FATAL_FAILURE(CheckJoined(2, 2));
   CheckServes();
+}
+
+TEST_F(FailureTest, ARouterDrainsForAsLongAsItIsTold) {
+  const auto requests = MakeRequests();
+  int cut_off = 0;
+  // All may have been over by the signal.
+  for (int round = 0; round < 5 && cut_off == 0; ++round) {
+    cluster_.reset();
+    StartCluster({.router = {"--drain-seconds", "0"}});
+    const std::vector<Answer> answers = RunAndInterrupt(
+        requests, [&] { cluster_->process("router").Signal(SIGTERM); });
+    ASSERT_NO_FATAL_FAILURE(CheckWholeOrUnavailable(requests, answers));
+    for (const Answer& answer : answers) cut_off += !answer.status.ok();
+  }
+  EXPECT_GT(cut_off, 0);
+  cluster_.reset();
+  StartCluster({.router = {"--drain-seconds", "60"}});
+  CheckAnswers(requests, RunAndInterrupt(requests, [&] {
+                 cluster_->process("router").Signal(SIGTERM);
+               }));
 }
 
 // One worker after another, while requests come without a pause.

@@ -408,6 +408,7 @@ TEST_F(RouterTest, WhatADrainingWorkerGivesBackGoesOnElsewhere) {
   FakeWorker* const first = AddDecode("d0");
   FakeWorker* const second = AddDecode("d1");
   options_.flow.max_attempts = 1;  // nobody's failure
+  options_.metrics = "127.0.0.1:0";
   StartRouter();
   AwaitPairs(2);
   const auto call = Generate(Request());
@@ -424,6 +425,14 @@ TEST_F(RouterTest, WhatADrainingWorkerGivesBackGoesOnElsewhere) {
   outcome.set_failure(v1::FAILURE_KIND_DRAINING);
   taken->SendOutcome(outcome);
   EXPECT_NE(other->NextReserve().attempt(), attempt);
+  const auto made_anew = [&](const std::string& reason) {
+    return Metric(
+        "baton_prefill_recompute_total{model_name=\"stories\",role=\"router\","
+        "worker=\"router\",reason=\"" +
+        reason + "\"}");
+  };
+  EXPECT_EQ(made_anew("drained"), 1);
+  EXPECT_EQ(made_anew("failed"), 0);
 }
 
 TEST_F(RouterTest, SaysWhatItKnowsOfItsCluster) {

@@ -27,6 +27,7 @@ class InProcessWorker final {
   WorkerLoop* loop() { return loop_.get(); }
   engine::Engine* engine() { return engine_.get(); }
   WorkerMetrics* metrics() { return metrics_.get(); }
+  std::string MetricsText() const { return registry_->Text(); }
   const std::string& address() const { return address_; }
   // Waits for the loop to end; ends the process when it does not within two
   // minutes. REQUIRES: RequestDrain was called.

@@ -6,8 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/await_that.h"
 #include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
 #include "tests/worker/worker_loops_fixture.h"
@@ -261,6 +264,50 @@ TEST_F(WorkerLoopsTest, ADecodeWorkerThatDiesMidWayFailsTheHandOff) {
   EXPECT_FALSE(outcome.ok());
   EXPECT_TRUE(outcome.retryable());
   prefill_->AwaitFreeBlocks(prefill_->hello().total_blocks());
+}
+
+TEST_F(WorkerLoopsTest, NothingIsKeptOfADecodeWorkerThatIsGone) {
+  Start();
+  const auto pair_report = [](const v1::WorkerMessage& m) {
+    return m.has_pair();
+  };
+  const auto has_link = [this] {
+    return absl::StrContains(prefill_worker_->MetricsText(),
+                             "baton_kv_link_bandwidth_bytes{");
+  };
+  ASSERT_TRUE(test::AwaitThat(has_link));
+  decode_.reset();
+  decode_worker_.reset();
+  v1::WorkerMessage report;
+  do {  // the measurement of the link was one, too
+    report = prefill_->Await(pair_report);
+    ASSERT_TRUE(report.has_pair());
+  } while (report.pair().paired());
+  EXPECT_FALSE(has_link());
+}
+
+TEST_F(WorkerLoopsTest, PairsThatFailedLeaveRoomForOthers) {
+  Start();
+  v1::RouterMessage message;
+  const auto answer = [&] {
+    prefill_->Send(message);
+    return prefill_->Await([&](const v1::WorkerMessage& m) {
+      return m.has_pair() && m.pair().decode_incarnation() ==
+                                 message.pair().decode_incarnation();
+    });
+  };
+  // More decode workers than a prefill worker keeps pairs of.
+  for (int i = 0; i < 4100; ++i) {
+    message.mutable_pair()->set_decode_incarnation(i + 1);
+    message.mutable_pair()->set_data_address(absl::StrCat("gone-", i));
+    const v1::WorkerMessage refused = answer();
+    ASSERT_FALSE(refused.pair().paired());
+    ASSERT_THAT(refused.pair().reason(), HasSubstr(absl::StrCat("gone-", i)));
+  }
+  message.mutable_pair()->set_decode_incarnation(
+      decode_->hello().incarnation());
+  message.mutable_pair()->set_data_address(decode_->hello().data_address());
+  EXPECT_TRUE(answer().pair().paired());
 }
 
 TEST_F(WorkerLoopsTest, DrainingFinishesWhatRunsAndRefusesTheRest) {
