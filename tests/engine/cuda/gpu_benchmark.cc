@@ -207,9 +207,11 @@ class Benchmark final {
     const double seconds = MedianOf(plan, 2, 7);
     // Without the head, which runs for one token; with both products of
     // attention, of which half is masked.
-    const double head = double{config_.vocab_size} * config_.hidden_size;
+    const double head =
+        static_cast<double>(config_.vocab_size) * config_.hidden_size;
     const double attention = 2.0 * config_.num_layers * config_.num_heads *
-                             config_.head_dim * double{length} * length;
+                             config_.head_dim * static_cast<double>(length) *
+                             length;
     const double ops = 2.0 * (ActiveWeights() - head) * length + attention;
     Print("prefill", 1, length, seconds, product_ > 0 ? ops / product_ : 0);
   }
