@@ -174,7 +174,11 @@ void ForwardPass::RunLogits(const PassArrays& arrays, int32_t first,
     pick.rows = count;
     pick.values = picked_.as<float>();
     RunPick(pick, stream_.handle());
+    stream_.CopyToHost(host_picked_.data(), picked_.data(),
+                       count * int64_t{sizeof(float)});
   }
+  stream_.CopyToHost(host_outcomes_.data(), outcomes_.data(),
+                     count * int64_t{sizeof(SampleOutcome)});
 }
 
 }  // namespace baton::engine::cuda

@@ -182,10 +182,25 @@ class Cluster:
                 return False
         return True
 
+    def view(self):
+        """What each router sees."""
+        lines = [f"there are {[node.name for node in self.nodes]}"]
+        for router in self.of("router"):
+            page = router.metrics()
+            lines += [router.name, *(
+                line for line in page.splitlines() if line.startswith(
+                    ("baton_worker_", "baton_router_discover")))]
+            log = (self.folder / f"{router.name}.{router.lives}.log")
+            lines += log.read_text(errors="replace").splitlines()[-30:]
+        return "\n".join(lines)
+
     def await_joined(self, patience=PATIENCE):
         """Seconds that it took."""
         begin = time.monotonic()
-        await_that(self.joined, "all routers use all workers", patience)
+        try:
+            await_that(self.joined, "all routers use all workers", patience)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.view()}") from None
         return time.monotonic() - begin
 
     def await_idle(self):

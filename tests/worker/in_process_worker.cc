@@ -54,6 +54,7 @@ InProcessWorker::InProcessWorker(v1::WorkerRole role, WorkerOptions options) {
   parts.transport = transport_.get();
   parts.handoff.self = MakePeerHello(role, options.name, *engine_);
   parts.handoff.kv = Geometry(engine_.get());
+  parts.handoff.probe_links = true;
   parts.handoff.wake = [inbox = inbox_.get()] { inbox->Wake(); };
   parts.inbox = inbox_.get();
   parts.metrics = metrics_.get();
