@@ -13,7 +13,6 @@ from processes import (  # noqa: E402
     PATIENCE, Process, await_that, fetch, samples)
 
 NAME_SERVER, LOAD_BALANCER, CLIENT, FIRST_NODE, LAST_NODE = 2, 3, 4, 10, 250
-PRE_STOP_SECONDS = 5
 CONTROL_PORT = {"prefill": 8701, "decode": 8702, "router": 8600}
 
 
@@ -121,9 +120,10 @@ class Cluster:
         The exit status."""
         self.names.remove(node.pool, node.host.address)
         if node.pool == "router":
-            # As preStop does: until the load balancer has looked the name up
-            # again, and streams that run have ended.
-            time.sleep(PRE_STOP_SECONDS)
+            # What preStop is for: the load balancer has looked the name up again,
+            # and streams that run have ended.
+            await_that(lambda: not self.balancer.uses(node.host.address),
+                       f"the load balancer leaves {node.name} out")
             await_that(lambda: not node.sum("baton_num_requests_running") and
                        not node.sum("baton_num_requests_waiting"),
                        f"{node.name} has no requests")

@@ -7,7 +7,9 @@ ends with the thread that started it.
 """
 
 import contextlib
+import csv
 import ctypes
+import io
 import os
 import pathlib
 import shutil
@@ -173,14 +175,23 @@ class LoadBalancer:
         self.host = Host(number)
         self.http = f"{self.host.address}:8000"
         self.grpc = f"{self.host.address}:8600"
+        self.stats = f"{self.host.address}:8404"
         # As haproxy.cfg says.
         self.host.set("net.ipv4.tcp_retries2", 5)
         self.process = self.host.start(
             ["env", f"BATON_DNS={names}", f"BATON_ROUTERS=router.{ZONE}",
              f"BATON_HTTP_BIND={self.http}", f"BATON_GRPC_BIND={self.grpc}",
+             f"BATON_STATS_BIND={self.stats}",
              "haproxy", "-db", "-f",
              str(ROOT / "deploy" / "haproxy" / "haproxy.cfg")],
             pathlib.Path(folder) / "haproxy.log")
+
+    def uses(self, address):
+        """Whether new requests may go to the router there."""
+        rows = csv.DictReader(
+            io.StringIO(fetch(self.stats, "/stats;csv", patience=5)))
+        return any((row["addr"] or "").startswith(f"{address}:") and
+                   row["status"].startswith("UP") for row in rows)
 
     def serves(self):
         try:
