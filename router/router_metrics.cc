@@ -96,19 +96,22 @@ RouterMetrics::RouterMetrics(metrics::Metrics* metrics,
       prefill_time_(metrics->Histogram("baton_request_prefill_time_seconds",
                                        "Per request: computing its prompt.",
                                        metrics::RequestBuckets())),
-      decode_time_(metrics->Histogram("baton_request_decode_time_seconds",
-                                      "Per request: first to last token event.",
-                                      metrics::RequestBuckets())),
+      decode_time_(
+          metrics->Histogram("baton_request_decode_time_seconds",
+                             "Per request: first to last token event.",
+                             metrics::RequestBuckets())),
       inference_time_(metrics->Histogram(
           "baton_request_inference_time_seconds",
           "Per request: from where it no longer waits to the last token event.",
           metrics::RequestBuckets())),
-      request_prompt_tokens_(metrics->Histogram(
-          "baton_request_prompt_tokens",
-          "Prompt tokens of one admitted request.", metrics::TokenBuckets())),
-      request_generation_tokens_(metrics->Histogram(
-          "baton_request_generation_tokens",
-          "Output tokens of one request that ended.", metrics::TokenBuckets())),
+      request_prompt_tokens_(
+          metrics->Histogram("baton_request_prompt_tokens",
+                             "Prompt tokens of one admitted request.",
+                             metrics::TokenBuckets())),
+      request_generation_tokens_(
+          metrics->Histogram("baton_request_generation_tokens",
+                             "Output tokens of one request that ended.",
+                             metrics::TokenBuckets())),
       kv_transfer_exposed_(metrics->Histogram(
           "baton_kv_transfer_exposed_seconds",
           "Transfer time that was left when prefill was done.",

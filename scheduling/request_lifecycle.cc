@@ -332,8 +332,8 @@ void RequestLifecycle::FailAttempt(WorkerId culprit, const LegOutcome& outcome,
 void RequestLifecycle::Preempted(const LegOutcome& outcome, absl::Time now,
                                  LifecycleActions* actions) {
   ++num_preempted_;
-  actions->push_back(
-      Requeue{Requeue::Cause::kPreempted, now + kMinRetryDelay, outcome.error});
+  actions->push_back(Requeue{Requeue::Cause::kPreempted, now + kMinRetryDelay,
+                             outcome.error});
 }
 
 void RequestLifecycle::CancelOpenLegs(absl::string_view reason,
