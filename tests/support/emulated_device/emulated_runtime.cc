@@ -137,8 +137,11 @@ void Stream::CopyToDevice(void* device, const void* host, int64_t bytes) {
   std::memcpy(device, host, bytes);
 }
 void Stream::CopyToHost(void* host, const void* device, int64_t bytes) {
-  CHECK(!handle_->recording);
-  std::memcpy(host, device, bytes);
+  if (!handle_->recording) {
+    std::memcpy(host, device, bytes);
+    return;
+  }
+  handle_->recorded.push_back([=] { std::memcpy(host, device, bytes); });
 }
 void Stream::CopyOnDevice(void* to, const void* from, int64_t bytes) {
   emulated::RunOrRecord(handle_, [=] { std::memcpy(to, from, bytes); });
