@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/utf8.h"
 
@@ -16,6 +17,9 @@ namespace {
 
 // gRPC's words about a connection, as they are shown.
 constexpr size_t kMaxReasonBytes = 400;
+
+// A turn that comes later than this was kept from running.
+constexpr absl::Duration kStall = absl::Milliseconds(100);
 
 }  // namespace
 
@@ -58,6 +62,7 @@ void Cluster::Add(WorkerRole role, const std::string& address, int source,
         inbox->PushUnbounded(RouterEvent(std::move(event)));
       });
   peer.source = source;
+  peer.detector = scheduling::FailureDetector(options_.detector);
   peer.next_connect_at = now;
   peer.backoff = options_.min_reconnect;
 }
@@ -78,6 +83,7 @@ std::optional<Cluster::News> Cluster::Take(LinkEvent event, absl::Time now) {
   // News of prefixes are consumed when they are applied.
   if (!event.message.has_prefixes()) peer.link->Consumed();
   peer.last_heard_at = now;
+  peer.detector.Heard(now);
   // What still comes of a stream that we are ending is of no interest.
   if (peer.breaking) return std::nullopt;
   switch (event.message.kind_case()) {
@@ -103,8 +109,9 @@ std::optional<Cluster::News> Cluster::Take(LinkEvent event, absl::Time now) {
     case v1::WorkerMessage::kTokens:
     case v1::WorkerMessage::kOutcome:
       break;
-    case v1::WorkerMessage::KIND_NOT_SET:
-      return std::nullopt;  // a newer worker's message
+    case v1::WorkerMessage::kHeartbeat:
+    case v1::WorkerMessage::KIND_NOT_SET:  // a newer worker's message
+      return std::nullopt;
   }
   if (!peer.said_hello) {
     Break(index, "it spoke before its hello");
@@ -126,7 +133,14 @@ void Cluster::TakeHello(int index, const v1::WorkerMessage& message,
   }
   peer.said_hello = true;
   peer.backoff = options_.min_reconnect;
+  peer.answers = message.hello().answers_heartbeats();
   registry_.Connected(index, message.hello(), now);
+  if (peer.detector.Connected(message.hello().incarnation(), now)) {
+    metrics_->FalseLoss(registry_.workers()[index].role);
+    LOG(WARNING) << "worker " << registry_.Describe(index)
+                 << " was not lost, only slow; it has "
+                 << peer.detector.patience(now) << " to answer now";
+  }
 }
 
 void Cluster::TakePrefixes(int index, v1::WorkerMessage message) {
@@ -159,8 +173,10 @@ Cluster::News Cluster::TakeEnd(int index, const std::string& reason,
   }
   // Of a stream that we broke, gRPC says nothing but that.
   if (!peer.breaking) registry_.Unreachable(index, why);
+  if (peer.said_hello) peer.detector.Disconnected(peer.silent);
   peer.said_hello = false;
   peer.breaking = false;
+  peer.silent = false;
   News news;
   news.worker_name = registry_.NameOf(registry_.workers()[index].id);
   news.worker = registry_.Lost(index);
@@ -170,7 +186,14 @@ Cluster::News Cluster::TakeEnd(int index, const std::string& reason,
   return news;
 }
 
+void Cluster::TakeStall(absl::Time now) {
+  const absl::Duration late = now - wanted_at_;
+  if (late < kStall) return;
+  for (Peer& peer : peers_) peer.detector.Stalled(late, now);
+}
+
 absl::Time Cluster::Advance(absl::Time now) {
+  TakeStall(now);
   DropUnlisted(now);
   absl::Time next = absl::InfiniteFuture();
   for (size_t i = 0; i < peers_.size(); ++i) {
@@ -187,7 +210,8 @@ absl::Time Cluster::Advance(absl::Time now) {
       registry_.num_stuck_changes() != stuck_changes_) {
     UpdateGauges(now);
   }
-  return std::min(next, registry_.NextDue(now));
+  wanted_at_ = std::min(next, registry_.NextDue(now));
+  return wanted_at_;
 }
 
 absl::Time Cluster::AdvancePeer(int index, absl::Time now) {
@@ -202,25 +226,44 @@ absl::Time Cluster::AdvancePeer(int index, absl::Time now) {
   }
   if (peer.breaking) return absl::InfiniteFuture();
   const absl::Time due = peer.said_hello
-                             ? peer.last_heard_at + options_.silence_timeout
+                             ? LostAt(peer, now)
                              : peer.connecting_since + options_.hello_timeout;
   if (now < due) return std::min(due, SendHeartbeat(index, now));
-  Break(index, peer.said_hello ? "it is silent" : "it does not answer");
+  peer.silent = peer.said_hello;
+  Break(index,
+        peer.silent ? absl::StrCat("it is silent for ",
+                                   absl::FormatDuration(absl::Trunc(
+                                       now - peer.last_heard_at,
+                                       absl::Milliseconds(1))))
+                    : "it does not answer");
   return absl::InfiniteFuture();
+}
+
+absl::Time Cluster::LostAt(const Peer& peer, absl::Time now) const {
+  return peer.answers ? peer.detector.LostAt(now)
+                      : peer.last_heard_at + options_.silence_timeout;
 }
 
 absl::Time Cluster::SendHeartbeat(int index, absl::Time now) {
   Peer& peer = peers_[index];
   if (!peer.said_hello) return absl::InfiniteFuture();
-  if (now >= peer.next_heartbeat_at) {
+  // Asked again for as long as it is silent.
+  const auto ask_at = [&] {
+    if (!peer.answers) return absl::InfiniteFuture();
+    return std::max(peer.detector.AskAt(),
+                    peer.asked_at + options_.detector.interval);
+  };
+  const bool ask = now >= ask_at();
+  if (ask) peer.asked_at = now;
+  if (ask || now >= peer.next_heartbeat_at) {
     peer.next_heartbeat_at = now + options_.lease / 5;
     v1::RouterMessage message;
-    message.mutable_heartbeat();
+    message.mutable_heartbeat()->set_answer(ask);
     if (!peer.link->Send(std::move(message))) {
       Break(index, "it takes no messages");
     }
   }
-  return peer.next_heartbeat_at;
+  return std::min(peer.next_heartbeat_at, ask_at());
 }
 
 void Cluster::Break(int index, const std::string& why) {

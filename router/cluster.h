@@ -22,6 +22,7 @@
 #include "router/served_model.h"
 #include "router/worker_link.h"
 #include "router/worker_registry.h"
+#include "scheduling/failure_detector.h"
 
 namespace baton::router {
 
@@ -36,8 +37,10 @@ class Cluster final {
     PrefixHints::Options prefixes;
     // A worker that does not say hello for this long is connected to anew.
     absl::Duration hello_timeout = absl::Seconds(10);
-    // Nor does one that is silent for this long count as alive. Long enough for
-    // the longest step of a slow machine: workers report between steps.
+    // When a worker that is silent is lost, though the connection stands.
+    scheduling::FailureDetector::Options detector;
+    // The same of workers that do not answer heartbeats (older ones). Long
+    // enough for the longest step of a slow machine: they report between steps.
     absl::Duration silence_timeout = absl::Seconds(60);
     // Waits before a broken stream is opened again, doubling up to the last.
     absl::Duration min_reconnect = absl::Milliseconds(50);
@@ -110,10 +113,15 @@ class Cluster final {
     bool leaving = false;
     bool said_hello = false;
     bool breaking = false;
+    // Of those that answer heartbeats.
+    bool answers = false;
+    scheduling::FailureDetector detector;
+    absl::Time asked_at = absl::InfinitePast();
+    bool silent = false;  // that is why it is breaking
     absl::Time connecting_since;
     absl::Time last_heard_at;
     absl::Time next_connect_at;
-    absl::Time next_heartbeat_at;
+    absl::Time next_heartbeat_at;  // at the latest
     absl::Duration backoff;
   };
 
@@ -137,6 +145,10 @@ class Cluster final {
   void TakePrefixes(int index, v1::WorkerMessage message);
   absl::Time AdvancePeer(int index, absl::Time now);
   absl::Time SendHeartbeat(int index, absl::Time now);
+  // When the worker is lost if it stays silent.
+  absl::Time LostAt(const Peer& peer, absl::Time now) const;
+  // Whoever was not heard while this thread did not run may have spoken.
+  void TakeStall(absl::Time now);
   void Break(int index, const std::string& why);
   void UpdateGauges(absl::Time now);
 
@@ -149,6 +161,8 @@ class Cluster final {
   PrefixHints prefixes_;
   std::vector<Source> sources_;
   std::vector<Peer> peers_;
+  // When Advance wanted to be called again.
+  absl::Time wanted_at_ = absl::InfiniteFuture();
   // As of the gauges.
   int breakers_open_ = 0;
   int64_t stuck_changes_ = 0;

@@ -42,7 +42,8 @@ class GrpcWorkerLink final : public WorkerLink {
  private:
   class Stream;
 
-  // A channel with the certificate that is current; REQUIRES: no stream.
+  // A channel with the certificate that is current, over a connection that is
+  // not given up; REQUIRES: no stream.
   void UpdateChannel();
 
   const int link_;
@@ -53,6 +54,8 @@ class GrpcWorkerLink final : public WorkerLink {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::WorkerControl::Stub> stub_;
   uint64_t certificate_version_ = 0;  // of channel_
+  // The worker did not answer: another one may have its address by now.
+  bool connect_anew_ = false;
   // Whether the next stream waits for the worker to be there. One that does
   // not ends at once, with the reason that the other one never learns.
   bool wait_for_ready_ = false;
@@ -219,7 +222,11 @@ void GrpcWorkerLink::UpdateChannel() {
   std::shared_ptr<const tls::PemContents> contents;
   if (cluster_tls_ != nullptr) contents = cluster_tls_->Get();
   const uint64_t version = contents == nullptr ? 0 : contents->version;
-  if (channel_ != nullptr && version == certificate_version_) return;
+  if (channel_ != nullptr && !connect_anew_ &&
+      version == certificate_version_) {
+    return;
+  }
+  connect_anew_ = false;
   certificate_version_ = version;
   channel_ = rpc::MakeControlChannel(
       address_,
@@ -253,7 +260,9 @@ void GrpcWorkerLink::Ended() {
 }
 
 void GrpcWorkerLink::Break() {
-  if (stream_ != nullptr) stream_->Break();
+  if (stream_ == nullptr) return;
+  connect_anew_ = true;
+  stream_->Break();
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // baton-router: the front door of a cluster.
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -30,6 +31,7 @@ struct Flags {
   double request_timeout_seconds = 600;
   double drain_seconds = 10;
   double discovery_interval_seconds = 2;
+  int worker_timeout_ms = 900;
   double ttft_target_ms = 0;
   double itl_target_ms = 0;
   double batch_ttft_target_ms = 0;
@@ -86,6 +88,12 @@ void AddWorkerFlags(CLI::App* app, Flags* flags) {
       ->check([](const std::string& text) {
         return IsDnsServer(text) ? "" : "\"" + text + "\" is not IP:PORT";
       });
+  app->add_option("--worker-timeout-ms", flags->worker_timeout_ms,
+                  "How long a worker may take to answer a heartbeat before it "
+                  "is taken for lost; doubled, up to 8 s, with one that was "
+                  "only slow")
+      ->check(CLI::Range(100, 60'000))
+      ->capture_default_str();
 }
 
 void AddSecurityFlags(CLI::App* app, Flags* flags) {
@@ -330,6 +338,10 @@ int Main(int argc, char** argv) {
   }
   flags.router.discovery.interval =
       absl::Seconds(flags.discovery_interval_seconds);
+  scheduling::FailureDetector::Options& detector =
+      flags.router.cluster.detector;
+  detector.patience = absl::Milliseconds(flags.worker_timeout_ms);
+  detector.max_patience = std::max(detector.max_patience, detector.patience);
   flags.router.door.request_timeout =
       absl::Seconds(flags.request_timeout_seconds);
   flags.router.loop.drain = absl::Seconds(flags.drain_seconds);

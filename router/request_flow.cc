@@ -86,6 +86,7 @@ void RequestFlow::TakeNews(const Cluster::News& news, absl::Time now) {
     case v1::WorkerMessage::kLoad:
     case v1::WorkerMessage::kPair:
     case v1::WorkerMessage::kPrefixes:
+    case v1::WorkerMessage::kHeartbeat:
     case v1::WorkerMessage::KIND_NOT_SET:
       break;
   }

@@ -162,6 +162,10 @@ void RouterMetrics::MakeCounters() {
   for (const char* reason : kRejections) AdmissionCounter("rejected", reason);
   for (const char* reason : kRecomputations) RecomputeCounter(reason);
   for (const char* result : {"found", "none", "failed"}) LookedUp(result, 0);
+  for (const auto role :
+       {scheduling::WorkerRole::kPrefill, scheduling::WorkerRole::kDecode}) {
+    FalseLossCounter(role);
+  }
   for (const RequestClass request_class : kClasses) {
     for (const bool met : {true, false}) {
       TargetsCounter(request_class, met);
@@ -361,6 +365,19 @@ void RouterMetrics::ForgetWorker(scheduling::WorkerRole role,
   const metrics::Labels labels = WorkerLabels(role, address);
   metrics_->RemoveGauge("baton_worker_connected", kConnectedHelp, labels);
   metrics_->RemoveGauge("baton_worker_usable", kUsableHelp, labels);
+}
+
+prometheus::Counter* RouterMetrics::FalseLossCounter(
+    scheduling::WorkerRole role) {
+  return metrics_->Counter(
+      "baton_worker_false_losses_total",
+      "Workers that were silent, were taken for lost and came back in the same "
+      "life.",
+      {{"peer_role", WorkerRoleName(role)}});
+}
+
+void RouterMetrics::FalseLoss(scheduling::WorkerRole role) {
+  FalseLossCounter(role)->Increment();
 }
 
 void RouterMetrics::LookedUp(const char* result, int times) {

@@ -62,6 +62,8 @@ class RouterMetrics final {
   // The first tokens of so many more cannot come in time.
   void Late(int64_t requests);
   void SetPairs(int pairs);
+  // A worker was taken for lost and came back in the same life.
+  void FalseLoss(scheduling::WorkerRole role);
   // Of the prefix index.
   PrefixMetrics* prefix() { return &prefix_; }
   void SetWorkerUp(scheduling::WorkerRole role, const std::string& address,
@@ -82,6 +84,7 @@ class RouterMetrics final {
   prometheus::Counter* AdmissionCounter(const std::string& outcome,
                                         const std::string& reason);
   prometheus::Counter* RecomputeCounter(const std::string& reason);
+  prometheus::Counter* FalseLossCounter(scheduling::WorkerRole role);
   prometheus::Counter* TargetsCounter(RequestClass request_class, bool met);
   prometheus::Counter* TargetCounter(RequestClass request_class,
                                      const char* target, bool met);

@@ -17,6 +17,11 @@ constexpr uint32_t kInboxFullRetryMs = 50;
 
 using Writes = rpc::PendingWrites<v1::WorkerMessage>;
 
+v1::WorkerHello AnsweringHeartbeats(v1::WorkerHello hello) {
+  hello.set_answers_heartbeats(true);
+  return hello;
+}
+
 }  // namespace
 
 // Lives as long as gRPC or a sender holds it: `self_` is gRPC's reference and
@@ -105,12 +110,22 @@ class ControlService::Session final
     self_.reset();
   }
 
+  // On this thread: the loop may be at a step that takes long.
+  void Answer() {
+    v1::WorkerMessage message;
+    message.mutable_heartbeat();
+    Send(std::move(message));
+  }
+
   void Deliver() {
     if (incoming_.has_hello()) {
       service_->leases_->Open(id_, incoming_.hello().lease_ms());
     } else {
       service_->leases_->Renew(id_);
-      if (incoming_.has_heartbeat()) return;
+      if (incoming_.has_heartbeat()) {
+        if (incoming_.heartbeat().answer()) Answer();
+        return;
+      }
     }
     RouterEvent event;
     event.session = id_;
@@ -162,7 +177,9 @@ class ControlService::Session final
 
 ControlService::ControlService(v1::WorkerHello hello, Inbox* inbox,
                                SessionLeases* leases)
-    : hello_(std::move(hello)), inbox_(inbox), leases_(leases) {}
+    : hello_(AnsweringHeartbeats(std::move(hello))),
+      inbox_(inbox),
+      leases_(leases) {}
 
 ControlService::~ControlService() {
   absl::MutexLock lock(&mu_);

@@ -39,7 +39,8 @@ using Inbox = BoundedQueue<RouterEvent>;
 class ControlService final : public v1::WorkerControl::CallbackService,
                              public ControlOutbox {
  public:
-  // `hello` is the first message to each router. `inbox` and `leases` outlive
+  // `hello`, with what the service itself can do, is the first message to each
+  // router. `inbox` and `leases` outlive
   // the service and its server.
   ControlService(v1::WorkerHello hello, Inbox* inbox, SessionLeases* leases);
   ~ControlService() override;

@@ -16,10 +16,10 @@
 namespace baton::rpc {
 namespace {
 
-// A peer that stops answering is noticed within the sum: streams go on
-// elsewhere in less than two seconds.
-constexpr int kKeepaliveTimeMs = 500;
-constexpr int kKeepaliveTimeoutMs = 900;
+// Long after heartbeats and leases have told whether the other one is there:
+// these end what is left of a connection.
+constexpr int kKeepaliveTimeMs = 5000;
+constexpr int kKeepaliveTimeoutMs = 10'000;
 constexpr int kConnectTimeoutMs = 5000;
 // Of clients: streams that nobody reads end by other bounds long before.
 constexpr int kClientKeepaliveTimeMs = 30'000;

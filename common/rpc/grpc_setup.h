@@ -1,6 +1,5 @@
-// How every gRPC server and channel of Baton is set up: keepalive that finds a
-// dead or stuck peer within about two seconds, message bounds, health service
-// and reflection, a port that is ours alone, and TLS where it is asked for
+// How every gRPC server and channel of Baton is set up: keepalive that ends dead
+// connections, message bounds, health service and reflection, a port that is ours alone, and TLS where it is asked for
 // (common/rpc/grpc_credentials.h).
 #pragma once
 
@@ -22,8 +21,9 @@ namespace baton::rpc {
 inline constexpr int kMaxMessageBytes = 16 << 20;
 
 // A channel for a long-lived stream to one worker: a connection of its own, and
-// pings every 500 ms, which must be answered within 900 ms; without credentials
-// in plain text. Never blocks.
+// pings every 5 s, which must be answered within 10 s (whether the worker is
+// alive, heartbeats tell much sooner: router/cluster.h); without credentials in
+// plain text. Never blocks.
 std::shared_ptr<grpc::Channel> MakeControlChannel(
     const std::string& address,
     std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr);
@@ -47,7 +47,7 @@ struct RunningServer {
 
 // Who connects to a server: how soon one that does not answer pings is given up.
 enum class Callers {
-  // Members of the cluster: pings every 500 ms, 900 ms to answer.
+  // Members of the cluster: pings every 5 s, 10 s to answer.
   kCluster,
   // Clients: every 30 s, 20 s to answer. gRPC's synchronous clients answer only
   // while they make a call, and none of them may lose its connection between

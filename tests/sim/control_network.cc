@@ -70,6 +70,7 @@ class ControlNetwork::Link final : public router::WorkerLink {
   }
   void Break() override {
     if (stream_ == nullptr || stream_->broken) return;
+    if (stream_->accepted) network_->coverage_->Add(Covered::kSilent);
     ControlNetwork::Break(stream_.get());
     network_->dice_->CutShort(&stream_->to_worker);
     stream_->to_router.clear();
@@ -108,6 +109,7 @@ std::unique_ptr<ControlNetwork::Server> ControlNetwork::Serve(
   server->party_ = party;
   server->address_ = address;
   server->hello_ = hello;
+  server->hello_.set_answers_heartbeats(true);
   server->inbox_ = inbox;
   server->leases_ = leases;
   servers_.push_back(server.get());
@@ -249,7 +251,13 @@ void ControlNetwork::DeliverToWorker(Stream* stream,
     server->leases_->Open(stream->session, message.hello().lease_ms());
   } else {
     server->leases_->Renew(stream->session);
-    if (message.has_heartbeat()) return;
+    if (message.has_heartbeat()) {
+      if (!message.heartbeat().answer()) return;
+      v1::WorkerMessage answer;
+      answer.mutable_heartbeat();
+      server->Send(stream->session, std::move(answer));
+      return;
+    }
   }
   uint64_t attempt = 0;
   const v1::SequenceSpec* sequence = nullptr;

@@ -32,6 +32,7 @@ enum class Covered {
   // Of the control network.
   kStreamBroken,
   kRouterGone,  // a worker heard that a router is gone
+  kSilent,      // a router gave up a stream that stood
   // Of the data network.
   kConnectionBroken,
   kMessageLost,
@@ -84,6 +85,7 @@ inline constexpr std::array<const char*,
                      "drain",
                      "stream_broken",
                      "router_gone",
+                     "silent",
                      "connection_broken",
                      "message_lost",
                      "message_twice",

@@ -79,6 +79,11 @@ void FakeWorker::Take(const v1::RouterMessage& message) {
     report->set_reason(options_.pair_refusal);
     Send(answer);
   }
+  if (options_.answer_heartbeats && message.heartbeat().answer()) {
+    v1::WorkerMessage answer;
+    answer.mutable_heartbeat();
+    Send(answer);
+  }
   absl::MutexLock lock(&mu_);
   received_.push_back(message);
 }

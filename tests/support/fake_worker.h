@@ -31,6 +31,9 @@ class FakeWorker final : private v1::WorkerControl::Service {
     bool pair = true;
     // If not empty, the answer to Pair is no.
     std::string pair_refusal;
+    // Answers heartbeats that ask for it. What the hello promises is its own
+    // affair.
+    bool answer_heartbeats = false;
   };
 
   // A hello that fits models/stories: 16-token blocks, a pool of 1000.
