@@ -71,6 +71,8 @@ class PromtoolTest(unittest.TestCase):
                                 "baton_kv_cache_usage_perc > 0.9"),
             "BatonBlocksQuarantined": ("min_over_time(baton_kv_blocks",
                                        "max_over_time(baton_kv_blocks"),
+            "BatonWorkersSlow": ("(baton_worker_false_losses_total[15m])) > 2",
+                                 "(baton_worker_false_losses_total[15m])) > 1"),
             "BatonWorkerStuck": ("baton_prompt_tokens_waiting > 0",
                                  "baton_prompt_tokens_waiting >= 0"),
         }
