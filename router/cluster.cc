@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/utf8.h"
 
@@ -82,8 +81,9 @@ std::optional<Cluster::News> Cluster::Take(LinkEvent event, absl::Time now) {
   }
   // News of prefixes are consumed when they are applied.
   if (!event.message.has_prefixes()) peer.link->Consumed();
-  peer.last_heard_at = now;
   peer.detector.Heard(now);
+  // Of the worker's loop; heartbeats are answered beside it.
+  if (!event.message.has_heartbeat()) peer.last_heard_at = now;
   // What still comes of a stream that we are ending is of no interest.
   if (peer.breaking) return std::nullopt;
   switch (event.message.kind_case()) {
@@ -229,19 +229,18 @@ absl::Time Cluster::AdvancePeer(int index, absl::Time now) {
                              ? LostAt(peer, now)
                              : peer.connecting_since + options_.hello_timeout;
   if (now < due) return std::min(due, SendHeartbeat(index, now));
-  peer.silent = peer.said_hello;
-  Break(index,
-        peer.silent ? absl::StrCat("it is silent for ",
-                                   absl::FormatDuration(absl::Trunc(
-                                       now - peer.last_heard_at,
-                                       absl::Milliseconds(1))))
-                    : "it does not answer");
+  peer.silent = peer.said_hello && peer.answers &&
+                now >= peer.detector.LostAt(now);
+  Break(index, peer.silent       ? "it answers no heartbeats"
+               : peer.said_hello ? "it is silent"
+                                 : "it does not answer");
   return absl::InfiniteFuture();
 }
 
 absl::Time Cluster::LostAt(const Peer& peer, absl::Time now) const {
-  return peer.answers ? peer.detector.LostAt(now)
-                      : peer.last_heard_at + options_.silence_timeout;
+  const absl::Time loop_lost = peer.last_heard_at + options_.silence_timeout;
+  return peer.answers ? std::min(loop_lost, peer.detector.LostAt(now))
+                      : loop_lost;
 }
 
 absl::Time Cluster::SendHeartbeat(int index, absl::Time now) {

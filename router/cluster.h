@@ -39,8 +39,9 @@ class Cluster final {
     absl::Duration hello_timeout = absl::Seconds(10);
     // When a worker that is silent is lost, though the connection stands.
     scheduling::FailureDetector::Options detector;
-    // The same of workers that do not answer heartbeats (older ones). Long
-    // enough for the longest step of a slow machine: they report between steps.
+    // One whose loop is silent for this long does not count as alive either,
+    // whatever heartbeats it answers. Long enough for the longest step of a slow
+    // machine: workers report between steps.
     absl::Duration silence_timeout = absl::Seconds(60);
     // Waits before a broken stream is opened again, doubling up to the last.
     absl::Duration min_reconnect = absl::Milliseconds(50);
@@ -119,7 +120,7 @@ class Cluster final {
     absl::Time asked_at = absl::InfinitePast();
     bool silent = false;  // that is why it is breaking
     absl::Time connecting_since;
-    absl::Time last_heard_at;
+    absl::Time last_heard_at;  // of its loop
     absl::Time next_connect_at;
     absl::Time next_heartbeat_at;  // at the latest
     absl::Duration backoff;

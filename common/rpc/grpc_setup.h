@@ -1,5 +1,6 @@
 // How every gRPC server and channel of Baton is set up: keepalive that ends dead
-// connections, message bounds, health service and reflection, a port that is ours alone, and TLS where it is asked for
+// connections, message bounds, health service and reflection, a port that is ours
+// alone, and TLS where it is asked for
 // (common/rpc/grpc_credentials.h).
 #pragma once
 

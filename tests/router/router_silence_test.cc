@@ -71,5 +71,20 @@ TEST_F(SilenceTest, AnAnswerIsEnough) {
   EXPECT_EQ(FalseLosses("decode"), 0);
 }
 
+// Its process runs, its loop hangs: it answers heartbeats, and that is all.
+TEST_F(SilenceTest, RequestsOfALoopThatHangsGoOnElsewhere) {
+  options_.cluster.detector.patience = absl::Seconds(20);
+  options_.cluster.silence_timeout = absl::Seconds(1);
+  FakeWorker* const hung =
+      AddAnswering(v1::WORKER_ROLE_DECODE, "d0", /*really=*/true);
+  StartRouter();
+  AwaitServing(true);
+  const auto call = Generate(Request());
+  const uint64_t first = hung->NextReserve().attempt();
+  EXPECT_NE(hung->NextReserve().attempt(), first);
+  // That it came back says nothing of how soon it answers heartbeats.
+  EXPECT_EQ(FalseLosses("decode"), 0);
+}
+
 }  // namespace
 }  // namespace baton::router
