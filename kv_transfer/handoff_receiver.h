@@ -110,6 +110,9 @@ class HandoffReceiver final {
     uint32_t transfers_open = 0;
     uint32_t transfers_quarantined = 0;
     int64_t blocks_quarantined = 0;
+    // Of open transfers: nothing has come of them yet, or something has.
+    int64_t blocks_granted = 0;
+    int64_t blocks_filling = 0;
     // Totals since start.
     uint64_t bytes_received = 0;
     uint64_t transfers_landed = 0;

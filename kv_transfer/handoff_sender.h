@@ -64,6 +64,8 @@ class HandoffSender final {
     absl::Duration duration;
     // From Commit() to the receiver's word: what compute did not hide.
     absl::Duration exposed;
+    // Runs of bytes that the transport was given, in all payloads.
+    int64_t extents = 0;
     // What it went over: "ucx/tcp".
     std::string transport;
   };

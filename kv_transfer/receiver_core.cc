@@ -71,11 +71,14 @@ HandoffReceiver::Stats HandoffReceiver::Core::stats() const {
   stats.peers_ready = pairing_.num_ready();
   stats.peers_closed_by_force = pairing_.num_closed_by_force();
   for (const auto& [id, transfer] : transfers_) {
+    const auto blocks = static_cast<int64_t>(transfer->pages.blocks().size());
     if (transfer->pages.ended()) {
       ++stats.transfers_quarantined;
-      stats.blocks_quarantined += transfer->pages.blocks().size();
+      stats.blocks_quarantined += blocks;
     } else {
       ++stats.transfers_open;
+      (transfer->first_byte.has_value() ? stats.blocks_filling
+                                        : stats.blocks_granted) += blocks;
     }
   }
   return stats;

@@ -347,7 +347,7 @@ void HandoffSender::Core::OnCommitAck(PeerId peer, const wire::CommitAck& ack) {
   events_.push_back(
       Acked{ack.transfer, ack.generation, transfer->pages.total_bytes(),
             now - transfer->first_pages.value_or(committed), now - committed,
-            transport_->PeerProperties(peer).name});
+            transfer->extents, transport_->PeerProperties(peer).name});
   End(ack.transfer, *transfer);
 }
 

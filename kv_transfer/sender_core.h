@@ -86,6 +86,8 @@ class HandoffSender::Core final : public TransportHandler {
     absl::Time deadline;
     std::optional<absl::Time> first_pages;
     absl::Time committed;
+    // In the payloads that the transport took.
+    int64_t extents = 0;
     // Whether it is in work_.
     bool has_work = false;
     // The receiver aborted and is answered once nothing is on the wire.

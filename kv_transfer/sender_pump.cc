@@ -152,6 +152,7 @@ void HandoffSender::Core::Submit(PageSend send,
                header.size()),
       payload, cookie);
   if (status.ok()) {
+    transfer.extents += static_cast<int64_t>(payload.size());
     on_wire_[cookie] = std::move(send);
     return;
   }

@@ -57,6 +57,7 @@ TEST_F(HandoffTest, WholeTransferLandsBitForBit) {
   EXPECT_EQ(acked.bytes, landed.bytes);
   EXPECT_EQ(acked.exposed, absl::Milliseconds(5));
   EXPECT_EQ(acked.duration, absl::Milliseconds(5));
+  EXPECT_EQ(acked.extents, 9 * kLayers);  // the blocks lie apart
   EXPECT_EQ(acked.transport, "fake");
   EXPECT_EQ(std::get<Sender::Quiesced>(sent[1]).transfer, kId);
   EXPECT_EQ(sender_->stats().bytes_sent, static_cast<uint64_t>(landed.bytes));
@@ -80,6 +81,9 @@ TEST_F(HandoffTest, OnlyTheMissingBlocksGoOver) {
   sender_->Commit(kId, kRecord);
   network_.RunUntilIdle();
   EXPECT_THAT(Only<Receiver::Landed>(PollReceiver()), SizeIs(1));
+  const auto acked = Only<Sender::Acked>(PollSender());
+  ASSERT_THAT(acked, SizeIs(1));
+  EXPECT_EQ(acked[0].extents, kLayers);  // the blocks lie in a row
   EXPECT_TRUE(receiver_memory_.HoldsAll(1, 3, target_));
   EXPECT_TRUE(receiver_memory_.UntouchedExcept(target_));
 }
@@ -97,6 +101,20 @@ TEST_F(HandoffTest, NothingMissingIsACommitAlone) {
 
 // Chunks, layers, network order and faults that lose nothing, at random; many
 // transfers at once.
+TEST_F(HandoffTest, BlocksAreGrantedThenFilling) {
+  OpenAndStart(9);
+  EXPECT_EQ(receiver_->stats().blocks_granted, 9);
+  EXPECT_EQ(receiver_->stats().blocks_filling, 0);
+  sender_->SendLayer(kId, 0, 1);
+  network_.RunUntilIdle();
+  EXPECT_EQ(receiver_->stats().blocks_granted, 0);
+  EXPECT_EQ(receiver_->stats().blocks_filling, 9);
+  SendAllLayers(9);
+  sender_->Commit(kId, kRecord);
+  network_.RunUntilIdle();
+  EXPECT_EQ(receiver_->stats().blocks_filling, 0);
+}
+
 TEST_F(HandoffTest, AnyInterleavingIsBitwiseRight) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
