@@ -102,6 +102,7 @@ v1::RouterMessage MakeCancel(const scheduling::CancelLeg& action) {
   v1::Cancel* cancel = message.mutable_cancel();
   cancel->set_attempt(static_cast<uint64_t>(action.attempt));
   cancel->set_reason(action.reason);
+  cancel->set_abandoned(action.abandoned);
   return message;
 }
 

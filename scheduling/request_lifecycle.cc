@@ -21,6 +21,10 @@ constexpr int32_t kMaxForgiven = 64;
 constexpr absl::Duration kMinRetryDelay = absl::Milliseconds(20);
 constexpr absl::Duration kMaxRetryDelay = absl::Seconds(2);
 
+bool IsAbandoned(const absl::Status& why) {
+  return absl::IsCancelled(why) || absl::IsDeadlineExceeded(why);
+}
+
 absl::Duration BoundedDelay(absl::Duration delay) {
   return std::clamp(delay, kMinRetryDelay, kMaxRetryDelay);
 }
@@ -179,7 +183,10 @@ LifecycleActions RequestLifecycle::Abort(const absl::Status& status) {
   CHECK(!status.ok());
   LifecycleActions actions;
   if (state_ == State::kDone) return actions;
-  if (attempt_.has_value()) CancelOpenLegs(status.message(), &actions);
+  if (attempt_.has_value()) {
+    CancelOpenLegs(status.message(), &actions,
+                   state_ == State::kRunning && IsAbandoned(status));
+  }
   if (state_ == State::kSettling) {
     // All output is delivered; only its timing is missing.
     FinishIfSettled(&actions);
@@ -337,16 +344,17 @@ void RequestLifecycle::Preempted(const LegOutcome& outcome, absl::Time now,
 }
 
 void RequestLifecycle::CancelOpenLegs(absl::string_view reason,
-                                      LifecycleActions* actions) {
+                                      LifecycleActions* actions,
+                                      bool abandoned) {
   if (!attempt_->prefill_over) {
     attempt_->prefill_over = true;
-    actions->push_back(
-        CancelLeg{attempt_->id, attempt_->prefill, std::string(reason)});
+    actions->push_back(CancelLeg{attempt_->id, attempt_->prefill,
+                                 std::string(reason), abandoned});
   }
   if (!attempt_->decode_over) {
     attempt_->decode_over = true;
-    actions->push_back(
-        CancelLeg{attempt_->id, attempt_->decode, std::string(reason)});
+    actions->push_back(CancelLeg{attempt_->id, attempt_->decode,
+                                 std::string(reason), abandoned});
   }
 }
 

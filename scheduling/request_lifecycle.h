@@ -72,6 +72,8 @@ struct CancelLeg {
   AttemptId attempt{};
   WorkerId worker = kNoWorker;
   std::string reason;
+  // The client gave the request up, or its deadline passed.
+  bool abandoned = false;
 };
 struct DeliverToken {
   int32_t index = 0;
@@ -234,7 +236,8 @@ class RequestLifecycle final {
   // Queues the request again. REQUIRES: no attempt.
   void Preempted(const LegOutcome& outcome, absl::Time now,
                  LifecycleActions* actions);
-  void CancelOpenLegs(absl::string_view reason, LifecycleActions* actions);
+  void CancelOpenLegs(absl::string_view reason, LifecycleActions* actions,
+                      bool abandoned = false);
   void EndAttempt();
   void Exclude(WorkerId worker);
   void FinishNow(FinishReason reason, absl::Status status,

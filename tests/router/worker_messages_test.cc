@@ -128,6 +128,17 @@ TEST(FromWireTest, TakesATokenWithTheLikeliest) {
                                          scheduling::TokenLogprob{0, -0.5f}));
 }
 
+TEST(MakeCancelTest, SaysWhyAndWhetherAnybodyWantsIt) {
+  const v1::RouterMessage failed = MakeCancel(
+      {scheduling::AttemptId{9}, scheduling::WorkerId{1}, "it failed"});
+  EXPECT_EQ(failed.cancel().attempt(), 9u);
+  EXPECT_EQ(failed.cancel().reason(), "it failed");
+  EXPECT_FALSE(failed.cancel().abandoned());
+  const v1::RouterMessage abandoned = MakeCancel(
+      {scheduling::AttemptId{9}, scheduling::WorkerId{1}, "gone", true});
+  EXPECT_TRUE(abandoned.cancel().abandoned());
+}
+
 TEST(FromWireTest, RefusesWhatNoWorkerOfThisModelCanSay) {
   v1::Token token = GoodToken();
   token.set_id(100);

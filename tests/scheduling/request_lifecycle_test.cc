@@ -38,7 +38,8 @@ std::string Describe(const LifecycleAction& action) {
       return absl::StrCat("grant ", N(a.attempt), " to ", N(a.prefill));
     }
     std::string operator()(const CancelLeg& a) const {
-      return absl::StrCat("cancel ", N(a.attempt), " on ", N(a.worker));
+      return absl::StrCat("cancel ", N(a.attempt), " on ", N(a.worker),
+                          a.abandoned ? " abandoned" : "");
     }
     std::string operator()(const DeliverToken& a) const {
       return absl::StrCat("token ", a.index, "=", a.token);
@@ -383,9 +384,10 @@ TEST_F(RequestLifecycleTest, GivesUpAfterMaxAttempts) {
 
 TEST_F(RequestLifecycleTest, CancelReachesBothLegs) {
   Place(kA, On(kP, kD));
-  EXPECT_THAT(Check(life_.Abort(absl::CancelledError("client is gone"))),
-              ElementsAre("cancel 101 on 1", "cancel 101 on 11",
-                          "finish cancelled CANCELLED"));
+  EXPECT_THAT(
+      Check(life_.Abort(absl::CancelledError("client is gone"))),
+      ElementsAre("cancel 101 on 1 abandoned", "cancel 101 on 11 abandoned",
+                  "finish cancelled CANCELLED"));
   EXPECT_THAT(Check(life_.Abort(absl::CancelledError("again"))), IsEmpty());
   EXPECT_THAT(Token(kA, kP, 0, 5), IsEmpty());
 }
@@ -394,8 +396,23 @@ TEST_F(RequestLifecycleTest, CancelLeavesALegThatIsOverAlone) {
   Place(kA, On(kP, kD));
   Token(kA, kP, 0, 5);
   End(kA, kP, kOk);
-  EXPECT_THAT(Check(life_.Abort(absl::CancelledError("client is gone"))),
-              ElementsAre("cancel 101 on 11", "finish cancelled CANCELLED"));
+  EXPECT_THAT(
+      Check(life_.Abort(absl::CancelledError("client is gone"))),
+      ElementsAre("cancel 101 on 11 abandoned", "finish cancelled CANCELLED"));
+}
+
+// What was computed is wasted when nobody wants it any more, and not when the
+// cluster itself gives the request up.
+TEST_F(RequestLifecycleTest, OnlyWhatTheClientGaveUpIsAbandoned) {
+  Place(kA, On(kP, kD));
+  RequestLifecycle late = life_, refused = life_;
+  EXPECT_THAT(
+      Describe(late.Abort(absl::DeadlineExceededError("late"))),
+      ElementsAre("cancel 101 on 1 abandoned", "cancel 101 on 11 abandoned",
+                  "finish error DEADLINE_EXCEEDED"));
+  EXPECT_THAT(Describe(refused.Abort(absl::ResourceExhaustedError("full"))),
+              ElementsAre("cancel 101 on 1", "cancel 101 on 11",
+                          "finish error RESOURCE_EXHAUSTED"));
 }
 
 TEST_F(RequestLifecycleTest, DeadlineWhileQueuedAndWhileSettling) {
