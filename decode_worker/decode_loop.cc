@@ -126,6 +126,7 @@ void DecodeLoop::OnRouterEvent(worker::RouterEvent event) {
     case v1::RouterMessage::kCancel:
       if (Attempt* attempt = attempts_.Find(worker::AttemptKey{
               event.session, event.message.cancel().attempt()})) {
+        if (event.message.cancel().abandoned()) CountWasted(*attempt);
         End(attempt);
       }
       return;
@@ -332,6 +333,7 @@ void DecodeLoop::OnTransferFailed(const HandoffReceiver::Failed& failed) {
   }
   Attempt* attempt = attempts_.Find(failed.transfer);
   if (attempt == nullptr) return;
+  if (clock_->Now() >= attempt->deadline) CountWasted(*attempt);
   Fail(attempt,
        absl::StrCat("KV transfer failed: ",
                     kv_transfer::TransferOutcomeName(failed.outcome), " ",
@@ -368,7 +370,9 @@ void DecodeLoop::Commit(const StepPlan& plan, const StepResult& result,
     const int32_t count = static_cast<int32_t>(planned.tokens.size());
     attempt->sequence->CommitComputed(count);
     cache_.Insert(attempt->sequence.get());
-    if (attempt->prefilling) metrics_->prompt_tokens->Increment(count);
+    if (!attempt->prefilling) continue;
+    attempt->prompt_computed += count;
+    metrics_->prompt_tokens->Increment(count);
   }
   for (const SampledToken& token : result.sampled) {
     OnSampled(attempts_.Find(token.sequence), token, started);
@@ -395,6 +399,7 @@ void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
         absl::ToDoubleSeconds(*attempt->first_step_at - attempt->ready_at));
     attempt->outcome.set_prefill_seconds(
         absl::ToDoubleSeconds(now - *attempt->first_step_at));
+    publisher_.AddPromptReport(attempt->key, attempt->outcome);
   } else if (started == *attempt->first_step_at) {
     attempt->outcome.set_decode_queue_seconds(
         absl::ToDoubleSeconds(started - attempt->ready_at));
@@ -437,6 +442,7 @@ void DecodeLoop::CheckDeadlines() {
   const absl::Time now = clock_->Now();
   for (Attempt* attempt : attempts_.All()) {
     if (now >= attempt->deadline) {
+      CountWasted(*attempt);
       Fail(attempt, "the deadline passed on the decode worker",
            /*retryable=*/false);
     } else if (now >= leases_->Until(attempt->key.session)) {
@@ -444,6 +450,10 @@ void DecodeLoop::CheckDeadlines() {
       Fail(attempt, "the router is silent", /*retryable=*/true);
     }
   }
+}
+
+void DecodeLoop::CountWasted(const Attempt& attempt) {
+  metrics_->CountWasted(attempt.prompt_computed, attempt.sampled);
 }
 
 void DecodeLoop::HandBack() {
@@ -460,6 +470,7 @@ void DecodeLoop::Publish() {
   metrics_->swapped_sequences->Set(swap_store_.num_sequences());
   metrics_->swapped_bytes->Set(static_cast<double>(swap_store_.bytes()));
   metrics_->ObserveHandoff(receiver_->stats());
+  metrics_->reserved_committed->Set(static_cast<double>(BlocksCommitted()));
   metrics_->prompt_tokens_waiting->Set(
       static_cast<double>(scheduler_.QueuedTokens()));
 

@@ -95,6 +95,8 @@ class DecodeLoop final : public worker::WorkerLoop {
     std::optional<absl::Time> first_step_at;
     // A local prefill is under way: no token has come out yet.
     bool prefilling = false;
+    // Tokens of its prompt that were computed here.
+    int32_t prompt_computed = 0;
     // It gave its blocks up, and waits for others until then at most.
     std::optional<SwappedKv> swapped;
     absl::Time swapped_until;
@@ -123,6 +125,8 @@ class DecodeLoop final : public worker::WorkerLoop {
   int32_t KeptFree() const;
   // What is left for newcomers.
   int32_t FreeForOthers() const;
+  // Blocks that KV has landed in for sequences that had no step yet.
+  int64_t BlocksCommitted() const;
   // Gives each running sequence a block for its next token, as far as there
   // are any, and lets those that were swapped run again.
   void GrowBlocks();
@@ -141,6 +145,8 @@ class DecodeLoop final : public worker::WorkerLoop {
             v1::FailureKind kind = v1::FAILURE_KIND_UNSPECIFIED);
   // Ends the attempt; the caller has said what there was to say.
   void End(Attempt* attempt);
+  // Nobody wants what it computed.
+  void CountWasted(const Attempt& attempt);
   // Ends what has run out of time, or whose router is silent.
   void CheckDeadlines();
   // The time to drain is over: gives back to the routers what still runs.

@@ -50,6 +50,19 @@ int32_t DecodeLoop::FreeForOthers() const {
   return std::max(0, pool_.num_available() - KeptFree());
 }
 
+int64_t DecodeLoop::BlocksCommitted() const {
+  const engine::KvLayout& layout = engine_->kv_layout();
+  int64_t blocks = 0;
+  for (const Attempt* attempt : attempts_.All()) {
+    if (!attempt->landed.has_value() || attempt->first_step_at.has_value()) {
+      continue;
+    }
+    blocks += layout.BlocksFor(attempt->num_tokens) -
+              layout.BlocksFor(attempt->sequence->cached());
+  }
+  return blocks;
+}
+
 void DecodeLoop::GrowBlocks() {
   std::vector<PreemptionCandidate> growing;
   for (const Sequence* sequence : scheduler_.running()) {

@@ -122,7 +122,7 @@ void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
       pairings_.Add(event.session, event.message.pair());
       return;
     case v1::RouterMessage::kCancel:
-      OnCancel({event.session, event.message.cancel().attempt()});
+      OnCancel(event.session, event.message.cancel());
       return;
     case v1::RouterMessage::kReserve:
       publisher_.AddRefusal({event.session, event.message.reserve().attempt()},
@@ -188,70 +188,12 @@ void PrefillLoop::OnPrefill(worker::SessionId session,
   scheduler_.Add(attempts_.Add(std::move(attempt))->sequence.get(), now);
 }
 
-void PrefillLoop::OnGrant(worker::SessionId session, const v1::Grant& grant) {
-  Attempt* attempt = attempts_.Find({session, grant.attempt()});
-  if (attempt == nullptr || attempt->transfer.has_value() ||
-      attempt->waiting_grant.has_value()) {
-    return;
-  }
-  const auto tokens = static_cast<uint32_t>(attempt->num_tokens);
-  if (grant.first_token() > tokens ||
-      grant.num_tokens() != tokens - grant.first_token()) {
-    Fail(attempt,
-         absl::StrCat("the grant names tokens ", grant.first_token(), "+",
-                      grant.num_tokens(), ", the prompt has ", tokens),
-         /*retryable=*/false);
-    return;
-  }
-  attempt->waiting_grant = grant;
-}
-
-void PrefillLoop::StartWaitingTransfers() {
-  for (Attempt* attempt : attempts_.All()) {
-    const absl::Status status = StartTransfer(attempt);
-    if (status.ok()) continue;
-    Fail(attempt, std::string(status.message()), /*retryable=*/true,
-         v1::FAILURE_KIND_TRANSFER);
-  }
-}
-
-absl::Status PrefillLoop::StartTransfer(Attempt* attempt) {
-  // The sequence gets its blocks with its first chunk.
-  if (!attempt->waiting_grant.has_value() ||
-      attempt->sequence->blocks().size() == 0) {
-    return absl::OkStatus();
-  }
-  const v1::Grant& grant = *attempt->waiting_grant;
-  const TransferId transfer{grant.transfer_id()};
-  if (attempts_.Find(transfer) != nullptr || quarantine_.Holds(transfer)) {
-    return absl::OkStatus();
-  }
-  HandoffSender::Grant start;
-  start.transfer = transfer;
-  start.generation = grant.generation();
-  start.receiver = Incarnation{grant.decode_incarnation()};
-  start.first_token = static_cast<int32_t>(grant.first_token());
-  start.num_tokens = static_cast<int32_t>(grant.num_tokens());
-  start.holder = attempt->key.session;
-  start.owner = attempt->name.Owner();
-  BATON_RETURN_IF_ERROR(sender_->Start(start, attempt->sequence->blocks().ids(),
-                                       attempt->deadline));
-  attempt->waiting_grant.reset();
-  attempts_.SetTransfer(attempt, transfer);
-  const int32_t ready = BlocksReady(*attempt, attempt->sequence->computed());
-  if (ready > 0) {
-    for (int32_t layer = 0; layer < engine_->kv_layout().num_layers; ++layer) {
-      sender_->SendLayer(transfer, layer, ready);
-    }
-  }
-  if (attempt->commit.has_value()) {
-    sender_->Commit(transfer, *attempt->commit);
-  }
-  return absl::OkStatus();
-}
-
-void PrefillLoop::OnCancel(const worker::AttemptKey& key) {
-  if (Attempt* attempt = attempts_.Find(key)) End(attempt);
+void PrefillLoop::OnCancel(worker::SessionId session,
+                           const v1::Cancel& cancel) {
+  Attempt* attempt = attempts_.Find({session, cancel.attempt()});
+  if (attempt == nullptr) return;
+  if (cancel.abandoned()) CountWasted(*attempt);
+  End(attempt);
 }
 
 void PrefillLoop::OnSessionGone(worker::SessionId session) {
@@ -260,94 +202,6 @@ void PrefillLoop::OnSessionGone(worker::SessionId session) {
   for (Attempt* attempt : attempts_.All()) {
     if (attempt->key.session == session) End(attempt);
   }
-}
-
-void PrefillLoop::OnHandoffEvent(const HandoffSender::Event& event) {
-  if (const auto* ready = std::get_if<kv_transfer::PeerReady>(&event)) {
-    pairings_.OnReady(*ready);
-  } else if (const auto* refused =
-                 std::get_if<kv_transfer::PeerRefused>(&event)) {
-    pairings_.OnRefused(*refused);
-  } else if (const auto* lost = std::get_if<kv_transfer::PeerLost>(&event)) {
-    pairings_.OnLost(*lost);
-  } else if (const auto* link =
-                 std::get_if<kv_transfer::LinkMeasured>(&event)) {
-    LOG(INFO) << "link to " << link->worker_name << " over " << link->transport
-              << ": " << link->speed.bytes_per_second / 1e9 << " GB/s, "
-              << link->speed.latency << " one way";
-    pairings_.OnMeasured(*link);
-  } else if (const auto* acked = std::get_if<HandoffSender::Acked>(&event)) {
-    OnAcked(*acked);
-  } else if (const auto* failed = std::get_if<HandoffSender::Failed>(&event)) {
-    OnTransferFailed(*failed);
-  } else {
-    quarantine_.Release(std::get<HandoffSender::Quiesced>(event).transfer);
-  }
-}
-
-void PrefillLoop::OnAcked(const HandoffSender::Acked& acked) {
-  metrics_->CountTransfer(acked.transport, /*ok=*/true);
-  metrics_->transfer_seconds->Observe(absl::ToDoubleSeconds(acked.duration));
-  metrics_->transfer_bytes->Observe(static_cast<double>(acked.bytes));
-  Attempt* attempt = attempts_.Find(acked.transfer);
-  if (attempt == nullptr) return;
-  attempt->outcome.set_ok(true);
-  attempt->outcome.set_kv_transfer_bytes(acked.bytes);
-  attempt->outcome.set_kv_transfer_seconds(
-      absl::ToDoubleSeconds(acked.duration));
-  attempt->outcome.set_kv_transfer_exposed_seconds(
-      absl::ToDoubleSeconds(acked.exposed));
-  publisher_.AddOutcome(attempt->key, attempt->outcome);
-  End(attempt);
-}
-
-void PrefillLoop::OnTransferFailed(const HandoffSender::Failed& failed) {
-  metrics_->CountTransfer(failed.transport, /*ok=*/false);
-  if (failed.outcome == kv_transfer::TransferOutcome::kLeaseExpired) {
-    metrics_->lease_expired->Increment();
-  }
-  Attempt* attempt = attempts_.Find(failed.transfer);
-  if (attempt == nullptr) return;
-  Fail(attempt,
-       absl::StrCat("KV transfer failed: ",
-                    kv_transfer::TransferOutcomeName(failed.outcome), " ",
-                    failed.detail),
-       /*retryable=*/true, v1::FAILURE_KIND_TRANSFER);
-}
-
-int32_t PrefillLoop::BlocksReady(const Attempt& attempt,
-                                 int32_t computed) const {
-  const engine::KvLayout& layout = engine_->kv_layout();
-  return computed == attempt.num_tokens ? layout.BlocksFor(computed)
-                                        : computed / layout.block_size;
-}
-
-std::vector<std::pair<TransferId, int32_t>> PrefillLoop::PrepareSends(
-    const StepPlan& plan, absl::Time now) {
-  std::vector<std::pair<TransferId, int32_t>> sends;
-  for (const PlannedSequence& planned : plan.sequences) {
-    Attempt* attempt = attempts_.Find(planned.sequence);
-    if (attempt->started == absl::InfiniteFuture()) {
-      attempt->started = now;
-      metrics_->queue_seconds->Observe(
-          absl::ToDoubleSeconds(now - attempt->assigned));
-      const int32_t cached = attempt->sequence->cached();
-      metrics_->CountPrefix(attempt->num_tokens, cached);
-      attempt->outcome.set_cached_tokens(static_cast<uint32_t>(cached));
-    }
-    const absl::Status status = StartTransfer(attempt);
-    if (!status.ok()) {
-      // The plan points into the sequence, so it stays until the step is over.
-      attempt->waiting_grant.reset();
-      failed_starts_.emplace_back(planned.sequence, status);
-    }
-    if (!attempt->transfer.has_value()) continue;
-    sends.emplace_back(
-        *attempt->transfer,
-        BlocksReady(*attempt, planned.first_position +
-                                  static_cast<int32_t>(planned.tokens.size())));
-  }
-  return sends;
 }
 
 void PrefillLoop::Execute(const StepPlan& plan) {
@@ -405,6 +259,7 @@ void PrefillLoop::OnSampled(Attempt* attempt, const SampledToken& token) {
       absl::ToDoubleSeconds(attempt->started - attempt->assigned));
   attempt->outcome.set_prefill_seconds(
       absl::ToDoubleSeconds(clock_->Now() - attempt->started));
+  publisher_.AddPromptReport(attempt->key, attempt->outcome);
   if (sequence.finished().has_value()) {
     attempt->outcome.set_ok(true);
     publisher_.AddOutcome(attempt->key, attempt->outcome);
@@ -450,6 +305,7 @@ void PrefillLoop::CheckDeadlines() {
   const absl::Time now = clock_->Now();
   for (Attempt* attempt : attempts_.All()) {
     if (now >= attempt->deadline) {
+      CountWasted(*attempt);
       Fail(attempt, "the deadline passed on the prefill worker",
            /*retryable=*/false);
     } else if (now >= leases_->Until(attempt->key.session)) {
@@ -457,6 +313,13 @@ void PrefillLoop::CheckDeadlines() {
       Fail(attempt, "the router is silent", /*retryable=*/true);
     }
   }
+}
+
+void PrefillLoop::CountWasted(const Attempt& attempt) {
+  const Sequence& sequence = *attempt.sequence;
+  // What the cache has of a prompt counts as computed once it has its blocks.
+  metrics_->CountWasted(std::max(0, sequence.computed() - sequence.cached()),
+                        sequence.num_tokens() - attempt.num_tokens);
 }
 
 void PrefillLoop::HandBack() {

@@ -102,15 +102,15 @@ class PrefillLoop final : public worker::WorkerLoop {
   void OnRouterEvent(worker::RouterEvent event);
   void OnPrefill(worker::SessionId session, const v1::Prefill& prefill);
   void OnGrant(worker::SessionId session, const v1::Grant& grant);
-  void OnCancel(const worker::AttemptKey& key);
+  void OnCancel(worker::SessionId session, const v1::Cancel& cancel);
   void OnSessionGone(worker::SessionId session);
   void OnHandoffEvent(const kv_transfer::HandoffSender::Event& event);
   void OnAcked(const kv_transfer::HandoffSender::Acked& acked);
   void OnTransferFailed(const kv_transfer::HandoffSender::Failed& failed);
   void OnSampled(Attempt* attempt, const scheduling::SampledToken& token);
 
-  // Begins the hand-off that a grant waits for, and sends what is computed
-  // already. OK when it has to wait on.
+  // Hand-offs (prefill_loop_handoff.cc). Begins the one that a grant waits for,
+  // and sends what is computed already. OK when it has to wait on.
   absl::Status StartTransfer(Attempt* attempt);
   void StartWaitingTransfers();
 
@@ -119,6 +119,8 @@ class PrefillLoop final : public worker::WorkerLoop {
             v1::FailureKind kind = v1::FAILURE_KIND_UNSPECIFIED);
   // Ends the attempt; the caller has said what there was to say.
   void End(Attempt* attempt);
+  // Nobody wants what it computed.
+  void CountWasted(const Attempt& attempt);
   // Ends what has run out of time, or whose router is silent.
   void CheckDeadlines();
   // The time to drain is over: gives back to the routers what still runs.

@@ -73,6 +73,10 @@ RouterMetrics::RouterMetrics(metrics::Metrics* metrics,
           "baton_time_to_first_token_seconds",
           "Request read -> first token handed to the client's stream.",
           TtftEdges(targets))),
+      predicted_ttft_(metrics->Histogram(
+          "baton_router_predicted_ttft_seconds",
+          "What placement expected of the time from there to the first token.",
+          TtftEdges(targets))),
       prediction_error_(metrics->Histogram(
           "baton_placement_ttft_error_ratio",
           "How far the time to the first token was from what placement "
@@ -269,6 +273,7 @@ void RouterMetrics::Predicted(absl::Duration expected,
   if (expected <= absl::ZeroDuration() || measured <= absl::ZeroDuration()) {
     return;
   }
+  predicted_ttft_->Observe(absl::ToDoubleSeconds(expected));
   prediction_error_->Observe(
       absl::FDivDuration(absl::AbsDuration(measured - expected), measured));
 }

@@ -43,7 +43,8 @@ class RouterMetrics final {
 
   // A token event went to the client. `gap` is the time since the one before.
   void FirstEvent(absl::Duration ttft);
-  // What placement expected of the time to the first token; no-op for zero.
+  // What placement expected of the time from there to the first token, and what
+  // that was; no-op for zero.
   void Predicted(absl::Duration expected, absl::Duration measured);
   void LaterEvent(absl::Duration gap);
   void OutputTokens(int64_t count);
@@ -91,6 +92,7 @@ class RouterMetrics final {
 
   metrics::Metrics* const metrics_;
   prometheus::Histogram* const ttft_;
+  prometheus::Histogram* const predicted_ttft_;
   prometheus::Histogram* const prediction_error_;
   prometheus::Histogram* const inter_token_;
   prometheus::Histogram* const time_per_output_token_;

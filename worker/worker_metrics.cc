@@ -1,5 +1,6 @@
 #include "worker/worker_metrics.h"
 
+#include <algorithm>
 #include <string>
 
 namespace baton::worker {
@@ -11,6 +12,21 @@ constexpr char kLinkBandwidthHelp[] =
 constexpr char kLinkLatency[] = "baton_kv_link_latency_seconds";
 constexpr char kLinkLatencyHelp[] =
     "One way to a decode worker, measured at pairing.";
+
+prometheus::Gauge* Reserved(metrics::Metrics* m, const char* state) {
+  return m->Gauge("baton_kv_reserved_blocks",
+                  "KV blocks that hand-offs write to, or wrote to before the "
+                  "sequence's first step, by how far they are.",
+                  {{"state", state}});
+}
+
+prometheus::Counter* Wasted(metrics::Metrics* m, const char* stage) {
+  return m->Counter("baton_cancel_wasted_tokens_total",
+                    "Prompt tokens computed (prefill) and output tokens "
+                    "sampled (decode) for requests that their clients gave up "
+                    "or whose deadlines passed.",
+                    {{"stage", stage}});
+}
 
 }  // namespace
 
@@ -62,6 +78,19 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
       transfer_bytes(m->Histogram("baton_kv_transfer_bytes",
                                   "KV bytes of one transfer.",
                                   metrics::ByteBuckets())),
+      transfer_overlap(
+          m->Histogram("baton_kv_transfer_overlap_ratio",
+                       "Share of one transfer's time that prefill hid.",
+                       metrics::ShareBuckets())),
+      transfer_descriptors(m->Histogram(
+          "baton_kv_transfer_descriptors",
+          "Runs of bytes that the transport was given for one transfer.",
+          metrics::ExtentBuckets())),
+      reserved_granted(Reserved(m, "granted")),
+      reserved_filling(Reserved(m, "filling")),
+      reserved_committed(Reserved(m, "committed")),
+      wasted_prompt_tokens(Wasted(m, "prefill")),
+      wasted_output_tokens(Wasted(m, "decode")),
       lease_expired(m->Counter(
           "baton_kv_lease_expired_total",
           "Reservations or held KV given up because the lease ran out.")),
@@ -194,6 +223,19 @@ void WorkerMetrics::CountTransfer(const std::string& transport, bool ok) {
   // Both are made, so that the one that did not happen is 0 and not absent.
   TransferCounter(transport, !ok);
   TransferCounter(transport, ok)->Increment();
+}
+
+void WorkerMetrics::ObserveSent(absl::Duration transfer, absl::Duration exposed,
+                                int64_t extents) {
+  transfer_descriptors->Observe(static_cast<double>(extents));
+  if (transfer <= absl::ZeroDuration()) return;  // nothing that could overlap
+  transfer_overlap->Observe(
+      std::clamp(1 - absl::FDivDuration(exposed, transfer), 0.0, 1.0));
+}
+
+void WorkerMetrics::CountWasted(int32_t prompt, int32_t output) {
+  wasted_prompt_tokens->Increment(prompt);
+  wasted_output_tokens->Increment(output);
 }
 
 void WorkerMetrics::ObserveLink(const std::string& peer,

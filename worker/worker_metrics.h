@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/time/time.h"
 #include "common/metrics/metrics.h"
 #include "engine/engine.h"
 #include "scheduling/block_pool.h"
@@ -34,6 +35,13 @@ struct WorkerMetrics {
   prometheus::Histogram* queue_seconds;
   prometheus::Histogram* transfer_seconds;
   prometheus::Histogram* transfer_bytes;
+  prometheus::Histogram* transfer_overlap;
+  prometheus::Histogram* transfer_descriptors;
+  prometheus::Gauge* reserved_granted;
+  prometheus::Gauge* reserved_filling;
+  prometheus::Gauge* reserved_committed;
+  prometheus::Counter* wasted_prompt_tokens;
+  prometheus::Counter* wasted_output_tokens;
   prometheus::Counter* lease_expired;
   prometheus::Gauge* messages_dropped;
   prometheus::Gauge* transfers_encoded;
@@ -65,6 +73,13 @@ struct WorkerMetrics {
                int waiting_sequences, int64_t quarantined_blocks);
   // A transfer over `transport` ended.
   void CountTransfer(const std::string& transport, bool ok);
+  // A transfer was acknowledged after this time, of which so much was left when
+  // prefill was done; so many extents went over (prefill workers).
+  void ObserveSent(absl::Duration transfer, absl::Duration exposed,
+                   int64_t extents);
+  // So many prompt tokens computed and output tokens sampled are of no use any
+  // more: the client gave the request up, or its deadline passed.
+  void CountWasted(int32_t prompt, int32_t output);
   // A link was measured (prefill workers). The loop's thread.
   void ObserveLink(const std::string& peer, const std::string& transport,
                    double bandwidth_bytes, double latency_seconds);
@@ -77,6 +92,10 @@ struct WorkerMetrics {
     peers->Set(static_cast<double>(stats.peers_ready));
     if constexpr (requires { stats.transfers_encoded; }) {  // the sender's
       transfers_encoded->Set(static_cast<double>(stats.transfers_encoded));
+    }
+    if constexpr (requires { stats.blocks_granted; }) {  // the receiver's
+      reserved_granted->Set(static_cast<double>(stats.blocks_granted));
+      reserved_filling->Set(static_cast<double>(stats.blocks_filling));
     }
   }
 

@@ -75,6 +75,12 @@ Buckets ByteBuckets() { return Geometric(4096, 4, 13); }
 
 Buckets TokenBuckets() { return Geometric(1, 2, 15); }
 
+Buckets ExtentBuckets() { return Geometric(1, 4, 10); }
+
+Buckets ShareBuckets() {
+  return {0, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .99, 1};
+}
+
 Metrics::Metrics(Labels labels)
     : labels_(std::move(labels)),
       registry_(std::make_shared<prometheus::Registry>()) {}

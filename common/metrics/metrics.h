@@ -31,9 +31,13 @@ Buckets InterTokenBuckets();
 Buckets RequestBuckets();
 Buckets TransferBuckets();
 Buckets StepBuckets();
-// Bytes, 4 KiB to 64 GiB in steps of 4; tokens, 1 to 16384 in steps of 2.
+// Bytes, 4 KiB to 64 GiB in steps of 4; tokens, 1 to 16384 in steps of 2;
+// extents, 1 to 262144 in steps of 4.
 Buckets ByteBuckets();
 Buckets TokenBuckets();
+Buckets ExtentBuckets();
+// Shares of a whole, 0 to 1: finer near 1.
+Buckets ShareBuckets();
 
 // Under which names metrics are there besides their own: none, or those of vLLM
 // (common/metrics/vllm_names.h).

@@ -118,7 +118,8 @@ TEST(MetricsTest, APortInUseIsAClearError) {
 TEST(MetricsTest, BucketEdgesRise) {
   for (const Buckets& edges :
        {TtftBuckets(), InterTokenBuckets(), RequestBuckets(), TransferBuckets(),
-        StepBuckets(), ByteBuckets(), TokenBuckets()}) {
+        StepBuckets(), ByteBuckets(), TokenBuckets(), ExtentBuckets(),
+        ShareBuckets()}) {
     EXPECT_TRUE(std::is_sorted(edges.begin(), edges.end(),
                                [](double a, double b) { return a <= b; }));
   }

@@ -1,5 +1,6 @@
 // A decode worker whose blocks run out, turn by turn: who gets the next one,
-// who waits in the host's memory, and what comes before what. The engine's
+// who waits in the host's memory, and what comes before what; and what its
+// metrics say of blocks and of work for nobody. The engine's
 // tokens depend on every token in the KV that it reads.
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "decode_worker/decode_loop.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kv_transfer/handoff_sender.h"
 #include "tests/support/fake_transport.h"
 #include "tests/support/manual_clock.h"
 #include "worker/worker_process.h"
@@ -92,7 +94,10 @@ struct Said final : ControlOutbox {
     for (const v1::Token& token : message.tokens().tokens()) {
       tokens[token.attempt()].push_back(token.id());
     }
-    if (message.has_grant()) granted.push_back(message.grant().attempt());
+    if (message.has_grant()) {
+      granted.push_back(message.grant().attempt());
+      grants[message.grant().attempt()] = message.grant();
+    }
     if (message.has_refusal()) refused.push_back(message.refusal().attempt());
     if (message.has_outcome()) {
       outcomes[message.outcome().attempt()] = message.outcome();
@@ -105,6 +110,7 @@ struct Said final : ControlOutbox {
 
   std::map<uint64_t, std::vector<uint32_t>> tokens;
   std::vector<uint64_t> granted, refused;
+  std::map<uint64_t, v1::Grant> grants;
   std::map<uint64_t, v1::Outcome> outcomes;
   v1::LoadReport load;
 };
@@ -112,10 +118,11 @@ struct Said final : ControlOutbox {
 class SmallWorker final {
  public:
   SmallWorker(int32_t num_blocks, int64_t swap_blocks,
-              int32_t output_reserve = 4)
+              int32_t output_reserve = 4, int32_t token_budget = 512)
       : engine_(num_blocks), leases_(&clock_) {
     WorkerOptions options;
     options.output_reserve = output_reserve;
+    options.token_budget = token_budget;
     options.swap_memory_bytes = swap_blocks * engine_.kv_layout().block_bytes();
     options.swap_seconds = 5;
     transport_ = network_.CreateTransport(/*listen=*/true);
@@ -146,7 +153,8 @@ class SmallWorker final {
   ~SmallWorker() { transport_->Stop(); }
 
   void Reserve(uint64_t attempt, int prompt, uint32_t output, bool local = true,
-               v1::RequestClass request_class = v1::REQUEST_CLASS_INTERACTIVE) {
+               v1::RequestClass request_class = v1::REQUEST_CLASS_INTERACTIVE,
+               uint64_t deadline_ms = 0) {
     v1::RouterMessage message;
     v1::Reserve* reserve = message.mutable_reserve();
     reserve->set_attempt(attempt);
@@ -159,13 +167,15 @@ class SmallWorker final {
     spec->set_prompt_length(static_cast<uint32_t>(prompt));
     spec->set_max_output_tokens(output);
     spec->set_request_class(request_class);
+    spec->set_deadline_ms(deadline_ms);
     spec->mutable_sampling()->set_top_p(1);
     spec->mutable_sampling()->set_repetition_penalty(1);
     Send(std::move(message));
   }
-  void Cancel(uint64_t attempt) {
+  void Cancel(uint64_t attempt, bool abandoned = false) {
     v1::RouterMessage message;
     message.mutable_cancel()->set_attempt(attempt);
+    message.mutable_cancel()->set_abandoned(abandoned);
     Send(std::move(message));
   }
   void Turn(int times = 1) {
@@ -181,6 +191,21 @@ class SmallWorker final {
     Turn();
     return said.load;
   }
+  // The sending end of hand-offs to this worker, paired with it.
+  std::unique_ptr<kv_transfer::HandoffSender> PairedSender(
+      kv_transfer::Transport* transport, engine::Engine* engine) {
+    kv_transfer::HandoffOptions options;
+    options.self = MakePeerHello(v1::WORKER_ROLE_PREFILL, "prefill", *engine);
+    options.kv = Geometry(engine);
+    options.clock = &clock_;
+    options.wake = [] {};
+    auto sender = kv_transfer::HandoffSender::Create(transport, options);
+    CHECK(sender.ok()) << sender.status();
+    CHECK((*sender)->Pair(transport_->properties().address).ok());
+    network_.RunUntilIdle();
+    return *std::move(sender);
+  }
+  kv_transfer::FakeNetwork& network() { return network_; }
   test::ManualClock& clock() { return clock_; }
   const WorkerMetrics& metrics() const { return *metrics_; }
   int swapped() const {
@@ -339,6 +364,80 @@ TEST(BlockGrowthLoopsTest, TheFirstOneWaitsForWhatIsOnItsWay) {
   EXPECT_TRUE(worker.said.outcomes[1].ok());
   EXPECT_EQ(worker.said.tokens[1], Undisturbed(1, 30, 60));
   EXPECT_EQ(worker.Report().free_blocks(), 7u);
+}
+
+// From the reservation to the first step, which the budget puts off.
+TEST(BlockGrowthLoopsTest, BlocksOfHandOffsAreSeenByState) {
+  SmallWorker worker(20, 0, /*output_reserve=*/4, /*token_budget=*/1);
+  const auto reserved = [&worker] {
+    const WorkerMetrics& m = worker.metrics();
+    return std::vector<double>{m.reserved_granted->Value(),
+                               m.reserved_filling->Value(),
+                               m.reserved_committed->Value()};
+  };
+  SummingEngine sending(20);
+  const auto transport = worker.network().CreateTransport(/*listen=*/false);
+  const auto sender = worker.PairedSender(transport.get(), &sending);
+  worker.Reserve(1, 1, 60);  // a stream beside
+  worker.Reserve(2, 30, 60, /*local=*/false);
+  worker.Turn(2);
+  EXPECT_THAT(reserved(), ElementsAre(2, 0, 0));  // of three; one is for output
+  const v1::Grant& grant = worker.said.grants[2];
+  const TransferId transfer{grant.transfer_id()};
+  ASSERT_TRUE(sender
+                  ->Start({.transfer = transfer,
+                           .generation = grant.generation(),
+                           .receiver = Incarnation{grant.decode_incarnation()},
+                           .num_tokens = 30},
+                          {3, 4}, worker.clock().Now() + absl::Seconds(10))
+                  .ok());
+  sender->SendLayer(transfer, 0, 2);
+  worker.Turn(2);
+  EXPECT_THAT(reserved(), ElementsAre(0, 2, 0));
+  sender->SendLayer(transfer, 1, 2);
+  sender->Commit(transfer,
+                 {.first_token = 5, .next_token_index = 1, .num_tokens = 30});
+  worker.network().RunUntilIdle();
+  worker.Turn();
+  EXPECT_THAT(reserved(), ElementsAre(0, 0, 2));
+  worker.Turn();
+  EXPECT_THAT(reserved(), ElementsAre(0, 0, 0));
+  EXPECT_EQ(worker.said.tokens[2].size(), 1u);
+}
+
+TEST(BlockGrowthLoopsTest, WhatNobodyWantsIsCounted) {
+  SmallWorker worker(100, 0);
+  const auto wasted = [&worker] {
+    const WorkerMetrics& m = worker.metrics();
+    return std::vector<double>{m.wasted_prompt_tokens->Value(),
+                               m.wasted_output_tokens->Value()};
+  };
+  // Another attempt goes on with it: its leg elsewhere failed.
+  worker.Reserve(1, 30, 60);
+  worker.Turn(3);
+  worker.Cancel(1);
+  worker.Turn();
+  EXPECT_THAT(wasted(), ElementsAre(0, 0));
+  // The client left. Of 40 tokens of prompt none is in the cache.
+  worker.Reserve(2, 40, 60);
+  worker.Turn(3);
+  worker.Cancel(2, /*abandoned=*/true);
+  worker.Turn();
+  EXPECT_THAT(wasted(), ElementsAre(40, 3));
+  // One that ended well meanwhile cost nothing in vain.
+  worker.Reserve(3, 50, 2);
+  worker.Turn(3);
+  worker.Cancel(3, /*abandoned=*/true);
+  worker.Turn();
+  EXPECT_THAT(wasted(), ElementsAre(40, 3));
+  // The deadline passed.
+  worker.Reserve(4, 60, 60, /*local=*/true, v1::REQUEST_CLASS_INTERACTIVE,
+                 /*deadline_ms=*/1000);
+  worker.Turn(2);
+  worker.clock().Advance(absl::Seconds(1));
+  worker.Turn();
+  EXPECT_FALSE(worker.said.outcomes[4].ok());
+  EXPECT_THAT(wasted(), ElementsAre(100, 5));
 }
 
 }  // namespace

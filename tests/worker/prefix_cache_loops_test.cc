@@ -39,6 +39,20 @@ class PrefixCacheLoopsTest : public WorkerLoopsTest {
     cold_ = std::make_unique<RouterStream>(cold_worker_->address());
   }
 
+  // The first token, and no other, tells what `by` says of the prompt.
+  static void ExpectPrompt(const std::vector<v1::Token>& tokens,
+                           const v1::Outcome& by) {
+    ASSERT_FALSE(tokens.empty());
+    const v1::PromptReport& prompt = tokens[0].prompt();
+    EXPECT_EQ(prompt.cached_tokens(), by.cached_tokens());
+    EXPECT_EQ(prompt.queue_seconds(), by.queue_seconds());
+    EXPECT_EQ(prompt.prefill_seconds(), by.prefill_seconds());
+    EXPECT_GT(prompt.prefill_seconds(), 0);
+    for (size_t i = 1; i < tokens.size(); ++i) {
+      EXPECT_FALSE(tokens[i].has_prompt()) << i;
+    }
+  }
+
   // From prompt to end, over both workers.
   Ran Run(const v1::SequenceSpec& spec) {
     const uint64_t attempt = ++last_attempt_;
@@ -60,6 +74,7 @@ class PrefixCacheLoopsTest : public WorkerLoopsTest {
     EXPECT_TRUE(ran.prefill.ok()) << ran.prefill.error();
     EXPECT_TRUE(ran.decode.ok()) << ran.decode.error();
     EXPECT_EQ(ran.prefill.kv_transfer_bytes(), ran.decode.kv_transfer_bytes());
+    ExpectPrompt(ran.tokens, ran.prefill);
     return ran;
   }
 
@@ -193,6 +208,7 @@ TEST_F(PrefixCacheLoopsTest, APrefixThatOnlyTheDecodeWorkerHasIsNotSent) {
   const v1::SequenceSpec spec = Spec(45);
   const Ran local = RunLocally(spec);
   EXPECT_EQ(local.decode.cached_tokens(), 0u);
+  ExpectPrompt(local.tokens, local.decode);
   ExpectAnswerOf(spec, local);
   const Ran ran = Run(spec);
   EXPECT_EQ(ran.prefill.cached_tokens(), 0u);

@@ -155,9 +155,10 @@ class TimedWorker final {
     *message.mutable_prefill()->mutable_sequence() = spec;
     Send(std::move(message));
   }
-  void Cancel(TokenId token) {
+  void Cancel(TokenId token, bool abandoned = false) {
     v1::RouterMessage message;
     message.mutable_cancel()->set_attempt(static_cast<uint64_t>(token));
+    message.mutable_cancel()->set_abandoned(abandoned);
     Send(std::move(message));
   }
 
@@ -277,6 +278,39 @@ TEST(StepTimeLoopsTest, PrefillWorkersTakeTheUrgentFirst) {
               ElementsAre(Pair(4, 100), Pair(3, 300), Pair(2, 112)));
   EXPECT_THAT(worker.Turn(), ElementsAre(Pair(2, 512)));
   EXPECT_THAT(worker.Turn(), ElementsAre(Pair(2, 76), Pair(1, 436)));
+}
+
+TEST(StepTimeLoopsTest, PrefillWorkersCountWhatNobodyWants) {
+  TimedWorker worker(v1::WORKER_ROLE_PREFILL, Options(/*itl_target_ms=*/0));
+  const auto wasted = [&worker] {
+    return std::pair(worker.metrics().wasted_prompt_tokens->Value(),
+                     worker.metrics().wasted_output_tokens->Value());
+  };
+  worker.SendPrefill(TimedWorker::Spec(1, 2000));
+  worker.Turn();
+  worker.Cancel(1);  // its other leg failed
+  worker.Turn();
+  EXPECT_THAT(wasted(), Pair(0, 0));
+  worker.SendPrefill(TimedWorker::Spec(2, 2000));
+  worker.Turn();
+  worker.Turn();
+  worker.Cancel(2, /*abandoned=*/true);
+  worker.Turn();
+  EXPECT_THAT(wasted(), Pair(1024, 0));
+  // All of it computed, and the first token sampled; it waits for a grant.
+  worker.SendPrefill(TimedWorker::Spec(3, 100));
+  worker.Turn();
+  worker.Cancel(3, /*abandoned=*/true);
+  worker.Turn();
+  EXPECT_THAT(wasted(), Pair(1124, 1));
+  // Nothing was computed of one whose turn had not come.
+  v1::SequenceSpec late = TimedWorker::Spec(4, 100);
+  late.set_deadline_ms(1);
+  worker.SendPrefill(TimedWorker::Spec(5, 512));
+  worker.SendPrefill(late);
+  worker.Turn();
+  worker.Turn();
+  EXPECT_THAT(wasted(), Pair(1124, 1));
 }
 
 }  // namespace

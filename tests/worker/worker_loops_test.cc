@@ -46,6 +46,14 @@ TEST_F(WorkerLoopsTest, AHandOffContinuesTheVerySameAnswer) {
             static_cast<uint64_t>(kv.BlocksFor(45) * kv.block_bytes()));
   EXPECT_EQ(decode.kv_transfer_bytes(), prefill.kv_transfer_bytes());
   ExpectAllBlocksFree();
+  const auto overlap =
+      prefill_worker_->metrics()->transfer_overlap->Collect().histogram;
+  EXPECT_EQ(overlap.sample_count, 1u);
+  const auto extents =
+      prefill_worker_->metrics()->transfer_descriptors->Collect().histogram;
+  EXPECT_EQ(extents.sample_count, 1u);
+  EXPECT_GE(extents.sample_sum, kv.num_layers);
+  EXPECT_LE(extents.sample_sum, kv.num_layers * kv.BlocksFor(45));
 }
 
 TEST_F(WorkerLoopsTest, AGrantMayComeAfterPrefillIsDone) {
