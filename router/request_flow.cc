@@ -105,6 +105,9 @@ void RequestFlow::TakeTokens(const Cluster::News& news, absl::Time now) {
     const AttemptId attempt{token.attempt()};
     const auto reported = FromWire(token, model_.vocab_size);
     if (reported.has_value()) {
+      if (token.has_prompt()) {
+        record->trace.AddPromptReport(token.index(), token.prompt());
+      }
       Apply(
           *record,
           record->lifecycle.TokenReported(attempt, news.worker, *reported, now),
@@ -154,7 +157,7 @@ void RequestFlow::TakeOutcome(const Cluster::News& news, absl::Time now) {
     return;
   }
   Judge(*record, news, now);
-  if (outcome.ok()) record->trace.AddOutcome(attempt, by_decode, outcome);
+  if (outcome.ok()) record->trace.AddOutcome(by_decode, outcome);
   if (outcome.ok() && record->spans != nullptr) {
     record->spans->AddOutcome(attempt, by_decode, outcome);
   }

@@ -111,7 +111,6 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::CancelLeg& action,
 void RequestFlow::Do(RequestRecord& record,
                      const scheduling::DeliverToken& action, absl::Time now) {
   if (action.index == 0) {
-    record.trace.first_token_attempt = record.attempt;
     record.trace.first_token_sent_at = record.trace.sent_at;
   }
   if (record.spans != nullptr) record.spans->TokenCame(action.index, now);

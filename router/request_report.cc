@@ -145,9 +145,9 @@ v1::Usage MakeUsage(const RequestRecord& record) {
   v1::Usage usage;
   usage.set_prompt_tokens(static_cast<uint32_t>(record.spec.prompt.size()));
   usage.set_output_tokens(static_cast<uint32_t>(record.output_tokens));
-  const auto& prefill = record.trace.first_prefill_outcome;
-  if (prefill.has_value()) {
-    usage.set_cached_prompt_tokens(prefill->cached_tokens());
+  const auto& prompt = record.trace.prompt;
+  if (prompt.has_value()) {
+    usage.set_cached_prompt_tokens(prompt->cached_tokens());
   }
   return usage;
 }

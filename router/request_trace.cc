@@ -4,12 +4,12 @@
 
 namespace baton::router {
 
-void RequestTrace::AddOutcome(scheduling::AttemptId attempt, bool by_decode,
-                              const v1::Outcome& outcome) {
-  const bool prefilled = !by_decode || prefill_worker.empty();
-  if (prefilled && first_token_attempt == attempt) {
-    first_prefill_outcome = outcome;
-  }
+void RequestTrace::AddPromptReport(uint32_t index,
+                                   const v1::PromptReport& report) {
+  if (index == 0 && !prompt.has_value()) prompt = report;
+}
+
+void RequestTrace::AddOutcome(bool by_decode, const v1::Outcome& outcome) {
   (by_decode ? decode_outcome : prefill_outcome) = outcome;
 }
 
@@ -38,11 +38,10 @@ v1::Timing MakeTiming(const RequestTrace& trace, absl::Time end,
     double left = std::max(0.0, ttft - route_queue);
     double prefill_queue = 0;
     double prefill = 0;
-    if (trace.first_prefill_outcome.has_value()) {
-      const v1::Outcome& outcome = *trace.first_prefill_outcome;
-      prefill_queue = std::clamp(outcome.queue_seconds(), 0.0, left);
+    if (trace.prompt.has_value()) {
+      prefill_queue = std::clamp(trace.prompt->queue_seconds(), 0.0, left);
       left -= prefill_queue;
-      prefill = std::clamp(outcome.prefill_seconds(), 0.0, left);
+      prefill = std::clamp(trace.prompt->prefill_seconds(), 0.0, left);
       left -= prefill;
     }
     timing.set_ttft_seconds(ttft);

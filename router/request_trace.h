@@ -31,10 +31,10 @@ struct RequestTrace {
   absl::Duration predicted_ttft;
   std::string prefill_worker;  // empty: local prefill
   std::string decode_worker;
-  // The attempt that gave output token 0.
-  std::optional<scheduling::AttemptId> first_token_attempt;
+  // The attempt that gave output token 0: when it was sent, and what computing
+  // the prompt cost it.
   absl::Time first_token_sent_at;
-  std::optional<v1::Outcome> first_prefill_outcome;
+  std::optional<v1::PromptReport> prompt;
   // Tokens handed to the client's stream.
   absl::Time first_event_at;
   absl::Time last_event_at;
@@ -46,9 +46,10 @@ struct RequestTrace {
 
   bool has_first_event() const { return first_event_at != absl::Time(); }
 
-  // The outcome of a leg of `attempt`.
-  void AddOutcome(scheduling::AttemptId attempt, bool by_decode,
-                  const v1::Outcome& outcome);
+  // With output token `index`. The first one counts.
+  void AddPromptReport(uint32_t index, const v1::PromptReport& report);
+  // The outcome of a leg of the attempt under way.
+  void AddOutcome(bool by_decode, const v1::Outcome& outcome);
 };
 
 // From the first token event to the last, shared out among `output_tokens` but

@@ -77,6 +77,16 @@ void Publisher::AddToken(const AttemptKey& key, int32_t index,
   if (finished.has_value()) wire->set_finish_reason(ToWire(*finished));
 }
 
+void Publisher::AddPromptReport(const AttemptKey& key,
+                                const v1::Outcome& outcome) {
+  auto* const tokens = frames_[key.session].mutable_tokens();
+  CHECK(!tokens->empty() && tokens->rbegin()->attempt() == key.attempt);
+  v1::PromptReport* report = tokens->rbegin()->mutable_prompt();
+  report->set_queue_seconds(outcome.queue_seconds());
+  report->set_prefill_seconds(outcome.prefill_seconds());
+  report->set_cached_tokens(outcome.cached_tokens());
+}
+
 void Publisher::AddOutcome(const AttemptKey& key, v1::Outcome outcome) {
   outcome.set_attempt(key.attempt);
   *NewMessage(key.session)->mutable_outcome() = std::move(outcome);

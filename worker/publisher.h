@@ -44,6 +44,9 @@ class Publisher final {
   void AddToken(const AttemptKey& key, int32_t index,
                 const scheduling::SampledToken& token,
                 std::optional<scheduling::FinishReason> finished);
+  // What `outcome` says of the prompt goes with the attempt's token that was
+  // added last. REQUIRES: one was, in this turn.
+  void AddPromptReport(const AttemptKey& key, const v1::Outcome& outcome);
   void AddOutcome(const AttemptKey& key, v1::Outcome outcome);
   // An outcome that tells of a failure.
   void AddFailure(const AttemptKey& key, const std::string& error,

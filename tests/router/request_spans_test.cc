@@ -93,7 +93,6 @@ class RequestSpansTest : public testing::Test {
   // Five tokens: the first 10 ms after the request came, the last 40 ms later.
   void Answer(RequestRecord& record, uint64_t attempt, absl::Duration first) {
     record.spans->TokenCame(0, start_ + first);
-    record.trace.first_token_attempt = AttemptId{attempt};
     record.trace.first_token_sent_at = record.trace.sent_at;
     record.trace.first_event_at = start_ + first;
     record.trace.last_event_at = start_ + first + Ms(40);
@@ -164,7 +163,12 @@ TEST_F(RequestSpansTest, ARequestAndItsParts) {
   RequestRecord& record = Record();
   Begin(record, 7, Ms(1));
   Answer(record, 7, Ms(10));
-  record.trace.AddOutcome(AttemptId{7}, false, Prefilled());
+  v1::PromptReport prompt;
+  prompt.set_queue_seconds(0.002);
+  prompt.set_prefill_seconds(0.004);
+  prompt.set_cached_tokens(2);
+  record.trace.AddPromptReport(0, prompt);
+  record.trace.AddOutcome(/*by_decode=*/false, Prefilled());
   record.spans->AddOutcome(AttemptId{7}, false, Prefilled());
   record.spans->AddOutcome(AttemptId{7}, true, Decoded());
   const std::vector<Span> spans = Spans(record);

@@ -6,7 +6,6 @@ namespace baton::router {
 namespace {
 
 const absl::Time kStart = absl::UnixEpoch() + absl::Seconds(50);
-constexpr scheduling::AttemptId kFirst{1}, kSecond{2};
 
 RequestTrace Trace() {
   RequestTrace trace;
@@ -14,18 +13,16 @@ RequestTrace Trace() {
   trace.sent_at = kStart + absl::Seconds(1);
   trace.prefill_worker = "p";
   trace.decode_worker = "d";
-  trace.first_token_attempt = kFirst;
   trace.first_token_sent_at = trace.sent_at;
   trace.first_event_at = kStart + absl::Seconds(10);
   return trace;
 }
 
-v1::Outcome Prefilled(double queue, double prefill) {
-  v1::Outcome outcome;
-  outcome.set_ok(true);
-  outcome.set_queue_seconds(queue);
-  outcome.set_prefill_seconds(prefill);
-  return outcome;
+v1::PromptReport Prompt(double queue, double prefill) {
+  v1::PromptReport report;
+  report.set_queue_seconds(queue);
+  report.set_prefill_seconds(prefill);
+  return report;
 }
 
 double Sum(const v1::Timing& t) {
@@ -35,7 +32,7 @@ double Sum(const v1::Timing& t) {
 
 TEST(RequestTraceTest, StagesAddUpToTtft) {
   RequestTrace trace = Trace();
-  trace.AddOutcome(kFirst, /*by_decode=*/false, Prefilled(2, 4));
+  trace.AddPromptReport(0, Prompt(2, 4));
   const v1::Timing timing =
       MakeTiming(trace, kStart + absl::Seconds(20), /*retries=*/3);
   EXPECT_EQ(timing.ttft_seconds(), 10);
@@ -50,7 +47,7 @@ TEST(RequestTraceTest, StagesAddUpToTtft) {
 
 TEST(RequestTraceTest, WorkersCannotReportMoreThanThereWas) {
   RequestTrace trace = Trace();
-  trace.AddOutcome(kFirst, /*by_decode=*/false, Prefilled(-5, 1e9));
+  trace.AddPromptReport(0, Prompt(-5, 1e9));
   const v1::Timing timing = MakeTiming(trace, kStart + absl::Seconds(20), 0);
   EXPECT_EQ(timing.prefill_queue_seconds(), 0);
   EXPECT_EQ(timing.prefill_seconds(), 9);
@@ -60,24 +57,21 @@ TEST(RequestTraceTest, WorkersCannotReportMoreThanThereWas) {
 
 TEST(RequestTraceTest, LaterAttemptsDoNotChangeHowTtftIsSplit) {
   RequestTrace trace = Trace();
-  trace.AddOutcome(kFirst, /*by_decode=*/false, Prefilled(2, 4));
-  v1::Outcome later = Prefilled(7, 7);
+  trace.AddPromptReport(0, Prompt(2, 4));
+  // Of the attempt that went on behind three tokens; and the same token again.
+  trace.AddPromptReport(3, Prompt(7, 7));
+  trace.AddPromptReport(0, Prompt(7, 7));
+  v1::Outcome later;
+  later.set_ok(true);
+  later.set_queue_seconds(7);
+  later.set_prefill_seconds(7);
   later.set_kv_transfer_bytes(5);
   later.set_kv_transfer_seconds(0.5);
-  trace.AddOutcome(kSecond, /*by_decode=*/false, later);
+  trace.AddOutcome(/*by_decode=*/false, later);
   const v1::Timing timing = MakeTiming(trace, kStart + absl::Seconds(20), 0);
   EXPECT_EQ(timing.prefill_seconds(), 4);
   EXPECT_EQ(timing.kv_transfer_bytes(), 5u);
   EXPECT_EQ(timing.kv_transfer_seconds(), 0.5);
-}
-
-TEST(RequestTraceTest, LocalPrefillIsReportedByTheDecodeWorker) {
-  RequestTrace trace = Trace();
-  trace.prefill_worker.clear();
-  trace.AddOutcome(kFirst, /*by_decode=*/true, Prefilled(2, 4));
-  const v1::Timing timing = MakeTiming(trace, kStart + absl::Seconds(20), 0);
-  EXPECT_EQ(timing.prefill_queue_seconds(), 2);
-  EXPECT_EQ(timing.prefill_seconds(), 4);
 }
 
 TEST(RequestTraceTest, WithoutATokenThereIsNoTtft) {

@@ -53,7 +53,11 @@ TEST_F(OnePairTest, TokensComeInOrderAndTheStagesAddUp) {
   // The first token does not wait for the grant; the second one, from the other
   // worker, may overtake it.
   decode_->SendToken(attempt, 1, 11);
-  prefill_->SendToken(attempt, 0, 10);
+  v1::PromptReport prompt;
+  prompt.set_queue_seconds(1e-6);
+  prompt.set_prefill_seconds(2e-6);
+  prompt.set_cached_tokens(2);
+  prefill_->SendFirstToken(attempt, 10, prompt);
   ASSERT_TRUE(call->ReadTokens(2));
   decode_->SendGrant(attempt);
   const v1::Grant grant = prefill_->NextGrant();
@@ -64,8 +68,6 @@ TEST_F(OnePairTest, TokensComeInOrderAndTheStagesAddUp) {
   v1::Outcome prefilled;
   prefilled.set_attempt(attempt);
   prefilled.set_ok(true);
-  prefilled.set_queue_seconds(1e-6);
-  prefilled.set_prefill_seconds(2e-6);
   prefilled.set_kv_transfer_seconds(0.25);
   prefilled.set_kv_transfer_exposed_seconds(0.125);
   prefilled.set_kv_transfer_bytes(4096);
@@ -88,6 +90,7 @@ TEST_F(OnePairTest, TokensComeInOrderAndTheStagesAddUp) {
   EXPECT_EQ(last.finish_reason(), v1::FINISH_REASON_STOP);
   EXPECT_EQ(last.usage().prompt_tokens(), 3u);
   EXPECT_EQ(last.usage().output_tokens(), 4u);
+  EXPECT_EQ(last.usage().cached_prompt_tokens(), 2u);
   const v1::Timing& timing = last.timing();
   EXPECT_GT(timing.ttft_seconds(), 0);
   EXPECT_DOUBLE_EQ(timing.prefill_queue_seconds(), 1e-6);

@@ -185,6 +185,16 @@ void FakeWorker::SendToken(uint64_t attempt, uint32_t index, uint32_t id,
   Send(message);
 }
 
+void FakeWorker::SendFirstToken(uint64_t attempt, uint32_t id,
+                                const v1::PromptReport& prompt) {
+  v1::WorkerMessage message;
+  v1::Token* token = message.mutable_tokens()->add_tokens();
+  token->set_attempt(attempt);
+  token->set_id(id);
+  *token->mutable_prompt() = prompt;
+  Send(message);
+}
+
 void FakeWorker::SendOk(uint64_t attempt) {
   v1::Outcome outcome;
   outcome.set_attempt(attempt);

@@ -61,6 +61,8 @@ class FakeWorker final : private v1::WorkerControl::Service {
                    uint32_t retry_after_ms);
   void SendToken(uint64_t attempt, uint32_t index, uint32_t id,
                  v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED);
+  void SendFirstToken(uint64_t attempt, uint32_t id,
+                      const v1::PromptReport& prompt);
   void SendOk(uint64_t attempt);
   void SendOutcome(const v1::Outcome& outcome);
   void SendFailure(uint64_t attempt, const std::string& error, bool retryable);
