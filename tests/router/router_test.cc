@@ -319,14 +319,12 @@ TEST_F(DecodeAloneTest, PrefillsLocallyWhenNoPrefillWorkerWasNamed) {
   EXPECT_TRUE(reserve.local_prefill());
   const uint64_t attempt = reserve.attempt();
   decode_->SendGrant(attempt);
-  decode_->SendToken(attempt, 0, 10);
+  v1::PromptReport prompt;
+  prompt.set_prefill_seconds(1e-6);
+  decode_->SendFirstToken(attempt, 10, prompt);
   ASSERT_TRUE(call->ReadTokens(1));
   decode_->SendToken(attempt, 1, kEos, v1::FINISH_REASON_STOP);
-  v1::Outcome outcome;
-  outcome.set_attempt(attempt);
-  outcome.set_ok(true);
-  outcome.set_prefill_seconds(1e-6);
-  decode_->SendOutcome(outcome);
+  decode_->SendOk(attempt);
   EXPECT_TRUE(call->Finish().ok());
   EXPECT_THAT(call->tokens(), ElementsAre(10, kEos));
   EXPECT_EQ(call->last().timing().prefill_worker(), "");
