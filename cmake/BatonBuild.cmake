@@ -179,13 +179,6 @@ function(baton_test_in_folder_program command name sources deps)
     if(NOT BATON_TESTS_THAT_COMPUTE)
       target_compile_options(${program} PRIVATE -O0)
     endif()
-    # At every use of a pointer, which makes a quarter of what a test takes to
-    # compile; a null pointer in a test ends it without them. What is tested
-    # keeps them.
-    if(BATON_SANITIZE MATCHES undefined)
-      target_compile_options(
-        ${program} PRIVATE -fno-sanitize=null,alignment,object-size,vptr)
-    endif()
   endif()
   set(files)
   foreach(source ${sources})
