@@ -280,28 +280,33 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
   const auto prefill_tokens =
       static_cast<int32_t>(record.spec.prompt.size() + life.output().size());
   const bool stands_by = line_.StandsBy(record.key);
-  const absl::Time start = clock_->Now();
+  DecisionTime time;
+  absl::Time start = clock_->Now();
+  const absl::Span<const scheduling::CachedPrompt> cached =
+      cluster_->prefixes().Look(&record.prefix, prefill_tokens - 1, now);
+  time.prefix = clock_->Now() - start;
   const PlacementRequest request{
       .prefill_tokens = prefill_tokens,
       .total_tokens = static_cast<int32_t>(record.spec.prompt.size()) +
                       record.spec.stop.max_output_tokens,
       .excluded = life.excluded(),
       .allow_excluded_decode = now >= record.retry_excluded_at,
-      .cached =
-          cluster_->prefixes().Look(&record.prefix, prefill_tokens - 1, now),
+      .cached = cached,
       .ttft_target_seconds = TtftToKeep(record, line_.IsLate(record.key), now),
       .itl_target_seconds = urgency.itl_target_seconds,
       .batch_itl_seconds = BatchItlOf(record, options_.targets, stands_by, now),
       .stands_by = stands_by};
+  start = clock_->Now();
   const PlacementVerdict verdict =
       policy_.Place(cluster_->registry().snapshot(), request);
+  time.policy = clock_->Now() - start;
   if (verdict.kind != PlacementVerdict::Kind::kNone) {
     // Others still can be in time.
     if (scheduling::MissesTtftTarget(request, verdict) &&
         line_.StandBack(record.key)) {
       return true;
     }
-    metrics_->Placed(verdict, clock_->Now() - start);
+    metrics_->Placed(verdict, time);
     metrics_->prefix()->Placed(request, verdict);
     StartAttempt(record, verdict, request, now);
     return true;
@@ -367,6 +372,7 @@ void RequestFlow::StartAttempt(RequestRecord& record,
 
   record.trace.sent_at = now;
   record.trace.predicted_ttft = absl::Seconds(verdict.predicted_ttft_seconds);
+  record.trace.predicted_tpot = absl::Seconds(verdict.predicted_tpot_seconds);
   record.trace.decode_worker = registry.NameOf(verdict.decode);
   record.trace.prefill_worker = registry.NameOf(verdict.prefill);
   TraceAttempt(record, verdict);

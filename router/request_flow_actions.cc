@@ -209,7 +209,7 @@ void RequestFlow::StampEvent(RequestRecord& record, absl::Time now) {
   if (!trace.has_first_event()) {
     trace.first_event_at = now;
     metrics_->FirstEvent(now - trace.received_at);
-    metrics_->Predicted(trace.predicted_ttft, now - trace.sent_at);
+    metrics_->PredictedTtft(trace.predicted_ttft, now - trace.sent_at);
   } else {
     const absl::Duration gap = now - trace.last_event_at;
     metrics_->LaterEvent(gap);

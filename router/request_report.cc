@@ -80,13 +80,16 @@ bool HasTarget(const AnswerOptions& answer) {
          answer.itl_target > absl::ZeroDuration();
 }
 
+bool Finished(FinishReason reason) {
+  return reason == FinishReason::kStop || reason == FinishReason::kLength;
+}
+
 // Counts a request that had targets. One that its client gave up tells nothing.
 void JudgeTargets(const RequestRecord& record, FinishReason reason,
                   RouterMetrics* metrics) {
   const AnswerOptions& answer = record.answer;
   if (!HasTarget(answer) || reason == FinishReason::kCancelled) return;
-  const bool finished =
-      reason == FinishReason::kStop || reason == FinishReason::kLength;
+  const bool finished = Finished(reason);
   TargetVerdict verdict;
   if (answer.ttft_target > absl::ZeroDuration()) {
     verdict.ttft = finished && MetTtft(record);
@@ -159,6 +162,11 @@ void ReportEnd(const RequestRecord& record, const std::string& model,
   metrics->Finished(reason, timing, record.output_tokens,
                     trace.last_event_at - trace.first_event_at);
   JudgeTargets(record, reason, metrics);
+  // Of several attempts, none was expected to give all of it.
+  if (timing.retries() == 0 && Finished(reason)) {
+    metrics->PredictedTpot(trace.predicted_tpot,
+                           TimePerOutputToken(trace, record.output_tokens));
+  }
   if (!LogsAt(google::GLOG_INFO)) return;
   LogEvent(google::GLOG_INFO, "request ended",
            DescribeEnd(record, model, reason, status, timing));

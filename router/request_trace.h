@@ -29,6 +29,8 @@ struct RequestTrace {
   absl::Time sent_at;
   // From there to the first token, as placement expected; zero: it did not.
   absl::Duration predicted_ttft;
+  // Per output token after the first, likewise.
+  absl::Duration predicted_tpot;
   std::string prefill_worker;  // empty: local prefill
   std::string decode_worker;
   // The attempt that gave output token 0: when it was sent, and what computing

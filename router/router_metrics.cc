@@ -60,8 +60,33 @@ metrics::Labels WorkerLabels(scheduling::WorkerRole role,
   return {{"peer", address}, {"peer_role", WorkerRoleName(role)}};
 }
 
-metrics::Buckets DecisionBuckets() {
-  return {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2};
+prometheus::Histogram* DecisionHistogram(metrics::Metrics* metrics,
+                                         const char* phase) {
+  return metrics->Histogram(
+      "baton_router_decision_seconds",
+      "Time of one placement decision: who has the prefix, what the policy "
+      "says, and both together.",
+      {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2},
+      {{"phase", phase}});
+}
+
+// How far what was measured is from what placement expected.
+prometheus::Histogram* ErrorHistogram(metrics::Metrics* metrics,
+                                      const char* name, const char* help) {
+  return metrics->Histogram(name, help,
+                            {0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10});
+}
+
+// Both or none: a policy may expect nothing.
+void ObservePrediction(absl::Duration expected, absl::Duration measured,
+                       prometheus::Histogram* prediction,
+                       prometheus::Histogram* error) {
+  if (expected <= absl::ZeroDuration() || measured <= absl::ZeroDuration()) {
+    return;
+  }
+  prediction->Observe(absl::ToDoubleSeconds(expected));
+  error->Observe(
+      absl::FDivDuration(absl::AbsDuration(measured - expected), measured));
 }
 
 }  // namespace
@@ -77,11 +102,19 @@ RouterMetrics::RouterMetrics(metrics::Metrics* metrics,
           "baton_router_predicted_ttft_seconds",
           "What placement expected of the time from there to the first token.",
           TtftEdges(targets))),
-      prediction_error_(metrics->Histogram(
-          "baton_placement_ttft_error_ratio",
+      predicted_tpot_(metrics->Histogram(
+          "baton_router_predicted_tpot_seconds",
+          "What placement expected of the time per output token after the "
+          "first.",
+          InterTokenEdges(targets))),
+      ttft_error_(ErrorHistogram(
+          metrics, "baton_placement_ttft_error_ratio",
           "How far the time to the first token was from what placement "
-          "expected: |measured - expected| / measured.",
-          {0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10})),
+          "expected: |measured - expected| / measured.")),
+      tpot_error_(ErrorHistogram(
+          metrics, "baton_placement_tpot_error_ratio",
+          "How far the time per output token was from what placement "
+          "expected: |measured - expected| / measured.")),
       inter_token_(metrics->Histogram(
           "baton_inter_token_latency_seconds",
           "Time between two consecutive token events of one request.",
@@ -100,29 +133,26 @@ RouterMetrics::RouterMetrics(metrics::Metrics* metrics,
       prefill_time_(metrics->Histogram("baton_request_prefill_time_seconds",
                                        "Per request: computing its prompt.",
                                        metrics::RequestBuckets())),
-      decode_time_(
-          metrics->Histogram("baton_request_decode_time_seconds",
-                             "Per request: first to last token event.",
-                             metrics::RequestBuckets())),
+      decode_time_(metrics->Histogram("baton_request_decode_time_seconds",
+                                      "Per request: first to last token event.",
+                                      metrics::RequestBuckets())),
       inference_time_(metrics->Histogram(
           "baton_request_inference_time_seconds",
           "Per request: from where it no longer waits to the last token event.",
           metrics::RequestBuckets())),
-      request_prompt_tokens_(
-          metrics->Histogram("baton_request_prompt_tokens",
-                             "Prompt tokens of one admitted request.",
-                             metrics::TokenBuckets())),
-      request_generation_tokens_(
-          metrics->Histogram("baton_request_generation_tokens",
-                             "Output tokens of one request that ended.",
-                             metrics::TokenBuckets())),
+      request_prompt_tokens_(metrics->Histogram(
+          "baton_request_prompt_tokens",
+          "Prompt tokens of one admitted request.", metrics::TokenBuckets())),
+      request_generation_tokens_(metrics->Histogram(
+          "baton_request_generation_tokens",
+          "Output tokens of one request that ended.", metrics::TokenBuckets())),
       kv_transfer_exposed_(metrics->Histogram(
           "baton_kv_transfer_exposed_seconds",
           "Transfer time that was left when prefill was done.",
           metrics::TransferBuckets())),
-      decision_(metrics->Histogram("baton_router_decision_seconds",
-                                   "Time of one placement decision.",
-                                   DecisionBuckets())),
+      decision_prefix_(DecisionHistogram(metrics, "prefix")),
+      decision_policy_(DecisionHistogram(metrics, "policy")),
+      decision_all_(DecisionHistogram(metrics, "all")),
       running_(metrics->Gauge("baton_num_requests_running",
                               "Requests placed on workers.")),
       waiting_(metrics->Gauge("baton_num_requests_waiting",
@@ -251,8 +281,10 @@ void RouterMetrics::Rejected(const std::string& reason) {
 }
 
 void RouterMetrics::Placed(const PlacementVerdict& verdict,
-                           absl::Duration decision) {
-  decision_->Observe(absl::ToDoubleSeconds(decision));
+                           const DecisionTime& time) {
+  decision_prefix_->Observe(absl::ToDoubleSeconds(time.prefix));
+  decision_policy_->Observe(absl::ToDoubleSeconds(time.policy));
+  decision_all_->Observe(absl::ToDoubleSeconds(time.prefix + time.policy));
   metrics_
       ->Counter("baton_disagg_decision_total", "Placements, by kind.",
                 {{"decision", scheduling::PlacementKindName(verdict.kind)},
@@ -268,14 +300,14 @@ void RouterMetrics::FirstEvent(absl::Duration ttft) {
   ttft_->Observe(absl::ToDoubleSeconds(ttft));
 }
 
-void RouterMetrics::Predicted(absl::Duration expected,
-                              absl::Duration measured) {
-  if (expected <= absl::ZeroDuration() || measured <= absl::ZeroDuration()) {
-    return;
-  }
-  predicted_ttft_->Observe(absl::ToDoubleSeconds(expected));
-  prediction_error_->Observe(
-      absl::FDivDuration(absl::AbsDuration(measured - expected), measured));
+void RouterMetrics::PredictedTtft(absl::Duration expected,
+                                  absl::Duration measured) {
+  ObservePrediction(expected, measured, predicted_ttft_, ttft_error_);
+}
+
+void RouterMetrics::PredictedTpot(absl::Duration expected,
+                                  absl::Duration measured) {
+  ObservePrediction(expected, measured, predicted_tpot_, tpot_error_);
 }
 
 void RouterMetrics::LaterEvent(absl::Duration gap) {

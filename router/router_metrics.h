@@ -23,6 +23,14 @@ struct TargetVerdict {
   std::optional<bool> itl;
 };
 
+// Of one placement decision.
+struct DecisionTime {
+  // Finding who has what of the prompt in the prefix index.
+  absl::Duration prefix;
+  // The policy.
+  absl::Duration policy;
+};
+
 class RouterMetrics final {
  public:
   // `metrics` outlives this object. The operator's `targets` become edges of
@@ -36,7 +44,7 @@ class RouterMetrics final {
   void Rejected(const std::string& reason);
 
   void Placed(const scheduling::PlacementVerdict& verdict,
-              absl::Duration decision);
+              const DecisionTime& time);
   // An attempt ended without an answer and its prompt is prefilled again.
   // `reason`: "refused", "worker_lost", "failed", "preempted", "drained".
   void Retried(const std::string& reason);
@@ -45,7 +53,9 @@ class RouterMetrics final {
   void FirstEvent(absl::Duration ttft);
   // What placement expected of the time from there to the first token, and what
   // that was; no-op for zero.
-  void Predicted(absl::Duration expected, absl::Duration measured);
+  void PredictedTtft(absl::Duration expected, absl::Duration measured);
+  // Likewise of the time per output token after the first.
+  void PredictedTpot(absl::Duration expected, absl::Duration measured);
   void LaterEvent(absl::Duration gap);
   void OutputTokens(int64_t count);
 
@@ -93,7 +103,9 @@ class RouterMetrics final {
   metrics::Metrics* const metrics_;
   prometheus::Histogram* const ttft_;
   prometheus::Histogram* const predicted_ttft_;
-  prometheus::Histogram* const prediction_error_;
+  prometheus::Histogram* const predicted_tpot_;
+  prometheus::Histogram* const ttft_error_;
+  prometheus::Histogram* const tpot_error_;
   prometheus::Histogram* const inter_token_;
   prometheus::Histogram* const time_per_output_token_;
   prometheus::Histogram* const e2e_;
@@ -104,7 +116,9 @@ class RouterMetrics final {
   prometheus::Histogram* const request_prompt_tokens_;
   prometheus::Histogram* const request_generation_tokens_;
   prometheus::Histogram* const kv_transfer_exposed_;
-  prometheus::Histogram* const decision_;
+  prometheus::Histogram* const decision_prefix_;
+  prometheus::Histogram* const decision_policy_;
+  prometheus::Histogram* const decision_all_;
   prometheus::Gauge* const running_;
   prometheus::Gauge* const waiting_;
   prometheus::Gauge* waiting_in_[scheduling::kLanes];

@@ -89,6 +89,7 @@ struct Option {
   const WorkerSnapshot* decode = nullptr;
   int32_t cached = 0;
   double ttft_seconds = 0;
+  double tpot_seconds = 0;
 };
 
 class Search final {
@@ -324,6 +325,7 @@ class Search final {
     if (!best_.empty() && rank < best_rank_) best_.clear();
     best_rank_ = rank;
     option.ttft_seconds = estimate.ttft_seconds;
+    option.tpot_seconds = estimate.tpot_seconds;
     best_.push_back(option);
   }
 
@@ -360,6 +362,7 @@ PlacementVerdict CostModelPlacement::Place(
   verdict.decode = best->decode->id;
   verdict.cached_tokens = best->cached;
   verdict.predicted_ttft_seconds = best->ttft_seconds;
+  verdict.predicted_tpot_seconds = best->tpot_seconds;
   return verdict;
 }
 

@@ -161,8 +161,11 @@ struct PlacementVerdict {
   // Of the prompt, as far as is known, in the cache of the worker that is to
   // compute it, which has the rest to do.
   int32_t cached_tokens = 0;
-  // Of kLeastDelay: what the policy expects; else 0.
+  // Of kLeastDelay: what the policy expects; else 0. From now to the first
+  // token; from there to the last, for each of those after it (0: there is only
+  // one).
   double predicted_ttft_seconds = 0;
+  double predicted_tpot_seconds = 0;
 };
 
 // Whether the policy expects the first token of a request that it placed to

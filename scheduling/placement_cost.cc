@@ -196,6 +196,7 @@ DelayEstimate LocalEstimate(const CostedWorker& decode, const DecodePart& part,
       (queued.tokens > 0 ? part.queue_seconds : part.wait_seconds) +
       own_steps * step + work;
   estimate.itl_seconds = part.itl_seconds;
+  estimate.tpot_seconds = part.itl_seconds;
   estimate.delay_seconds = estimate.ttft_seconds + part.delay_seconds +
                            static_cast<double>(Sequences(worker)) * work;
   estimate.miss =
@@ -233,8 +234,11 @@ DelayEstimate PairEstimate(const CostedWorker& prefill,
   estimate.gap_seconds = std::max(end - estimate.ttft_seconds, last_layer) +
                          decode_part.wait_seconds;
   const double after = estimate.ttft_seconds + estimate.gap_seconds;
-  estimate.delay_seconds +=
+  const double before_steps =
       estimate.gap_seconds + BesideSeconds(decode_part, after);
+  estimate.tpot_seconds =
+      before_steps / decode_part.steps + estimate.itl_seconds;
+  estimate.delay_seconds += before_steps;
   return estimate;
 }
 

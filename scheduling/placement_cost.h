@@ -21,6 +21,7 @@
 //            others += n * m * (step_D(n + 1) - step_D(n))
 //
 //   delay = ttft + gap + beside + own + others
+//   tpot  = (gap + beside + own) / m
 //
 // What P has cached and D lacks travels at once, the rest as prefill computes
 // it, layer by layer: of the last chunk, the last layer cannot be hidden. A
@@ -46,6 +47,9 @@ struct DelayEstimate {
   double itl_seconds = 0;
   // From the first token on, before the first decode step.
   double gap_seconds = 0;
+  // From the first token to the last, shared out among those after the first:
+  // the gap, what is queued beside it, and the steps; 0: there is only one.
+  double tpot_seconds = 0;
   // To all clients together, as above.
   double delay_seconds = 0;
   // By how much the targets are missed, each relative to itself; 0: met.

@@ -66,7 +66,7 @@ double QueueSeconds(const RouterProcess& router) {
   return router.Metric("baton_ttft_stage_seconds_sum", "stage=\"route_queue\"");
 }
 double DecisionSeconds(const RouterProcess& router) {
-  return router.Metric("baton_router_decision_seconds_sum");
+  return router.Metric("baton_router_decision_seconds_sum", "phase=\"all\"");
 }
 
 // Makes one request and waits for its end; returns when it was sent.

@@ -70,6 +70,9 @@ TEST(CostPlacementTest, AnswersStayTheSameAndCostsDecide) {
   EXPECT_GT(
       MetricValue(metrics("router"), "baton_placement_ttft_error_ratio_count"),
       0);
+  EXPECT_GT(
+      MetricValue(metrics("router"), "baton_placement_tpot_error_ratio_count"),
+      0);
   EXPECT_GE(
       MetricValue(metrics("decode-0"), "baton_step_prediction_error_ratio"), 0);
 }

@@ -41,6 +41,8 @@ TEST(RouterMetricsTest, TargetsOfTheOperatorAreEdges) {
                                "0.027", 0)));
   EXPECT_THAT(text, HasSubstr(Bucket("baton_router_predicted_ttft_seconds",
                                      "0.333", 0)));
+  EXPECT_THAT(text, HasSubstr(Bucket("baton_router_predicted_tpot_seconds",
+                                     "0.027", 0)));
   // Those of a class without a target are not.
   EXPECT_THAT(text, Not(HasSubstr(absl::StrCat(itl, "_bucket{le=\"0\"}"))));
   // What they are beside.
@@ -65,13 +67,34 @@ TEST(RouterMetricsTest, ATargetThatIsAnEdgeAnywayIsThereOnce) {
 TEST(RouterMetricsTest, WhatPlacementExpectedIsSeenBesideTheError) {
   metrics::Metrics registry{metrics::Labels()};
   RouterMetrics metrics(&registry);
-  metrics.Predicted(absl::Milliseconds(300), absl::Milliseconds(400));
-  // Policies that expect nothing.
-  metrics.Predicted(absl::ZeroDuration(), absl::Milliseconds(400));
+  metrics.PredictedTtft(absl::Milliseconds(300), absl::Milliseconds(400));
+  metrics.PredictedTpot(absl::Milliseconds(30), absl::Milliseconds(20));
+  // Policies that expect nothing; answers of one token.
+  metrics.PredictedTtft(absl::ZeroDuration(), absl::Milliseconds(400));
+  metrics.PredictedTpot(absl::ZeroDuration(), absl::Milliseconds(20));
+  metrics.PredictedTpot(absl::Milliseconds(30), absl::ZeroDuration());
   const std::string text = registry.Text();
   EXPECT_THAT(text, HasSubstr("baton_router_predicted_ttft_seconds_sum 0.3\n"));
   EXPECT_THAT(text, HasSubstr("baton_router_predicted_ttft_seconds_count 1\n"));
+  EXPECT_THAT(text, HasSubstr("baton_placement_ttft_error_ratio_sum 0.25\n"));
   EXPECT_THAT(text, HasSubstr("baton_placement_ttft_error_ratio_count 1\n"));
+  EXPECT_THAT(text,
+              HasSubstr("baton_router_predicted_tpot_seconds_sum 0.03\n"));
+  EXPECT_THAT(text, HasSubstr("baton_router_predicted_tpot_seconds_count 1\n"));
+  EXPECT_THAT(text, HasSubstr("baton_placement_tpot_error_ratio_sum 0.5\n"));
+  EXPECT_THAT(text, HasSubstr("baton_placement_tpot_error_ratio_count 1\n"));
+}
+
+TEST(RouterMetricsTest, ADecisionIsTimedByItsPhases) {
+  metrics::Metrics registry{metrics::Labels()};
+  RouterMetrics metrics(&registry);
+  metrics.Placed({}, {.prefix = absl::Microseconds(250),
+                      .policy = absl::Microseconds(750)});
+  const std::string text = registry.Text();
+  const std::string sum = "baton_router_decision_seconds_sum";
+  EXPECT_THAT(text, HasSubstr(sum + "{phase=\"prefix\"} 0.00025\n"));
+  EXPECT_THAT(text, HasSubstr(sum + "{phase=\"policy\"} 0.00075\n"));
+  EXPECT_THAT(text, HasSubstr(sum + "{phase=\"all\"} 0.001\n"));
 }
 
 }  // namespace

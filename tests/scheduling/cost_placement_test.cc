@@ -234,7 +234,10 @@ TEST(CostPlacementTest, TakesTheBestOfAll) {
                            const DelayEstimate& estimate) {
       const std::pair rank(estimate.miss, estimate.delay_seconds);
       best = std::min(best, rank);
-      if (verdict.prefill == prefill && verdict.decode == decode) chosen = rank;
+      if (verdict.prefill != prefill || verdict.decode != decode) return;
+      chosen = rank;
+      EXPECT_EQ(verdict.predicted_ttft_seconds, estimate.ttft_seconds) << round;
+      EXPECT_EQ(verdict.predicted_tpot_seconds, estimate.tpot_seconds) << round;
     };
     for (const WorkerSnapshot& d : cluster.workers) {
       if (d.role != WorkerRole::kDecode || !DecodeHasRoom(d, request)) continue;

@@ -32,6 +32,8 @@ TEST(PlacementCostTest, AnIdlePrefillWorkerTakesItsSteps) {
       estimate.delay_seconds,
       estimate.ttft_seconds + estimate.gap_seconds + 100 * estimate.itl_seconds,
       kTiny);
+  EXPECT_NEAR(estimate.tpot_seconds,
+              estimate.gap_seconds / 100 + estimate.itl_seconds, kTiny);
 }
 
 TEST(PlacementCostTest, WhatIsCachedIsNotComputed) {
@@ -154,6 +156,8 @@ TEST(PlacementCostTest, ALocalQueueComesFirst) {
               4 * step + 0.45 + 450 * 225.5 * 1e-7 + 0.0001 + 0.5 +
                   125250 * 1e-7 + 0.0001,
               kTiny);
+  // What was there before is done by then; what comes later is not known.
+  EXPECT_EQ(estimate.tpot_seconds, estimate.itl_seconds);
 }
 
 TEST(PlacementCostTest, SequencesThatAreStillToComeHaveContextToo) {
@@ -182,6 +186,7 @@ TEST(PlacementCostTest, ADecodeWorkersOwnQueueIsInTheWayOfAHandOff) {
   const double after = free.ttft_seconds + free.gap_seconds;
   const double beside = (queue - after) / (queue / 4) * (work / 4);
   EXPECT_NEAR(busy.delay_seconds - free.delay_seconds, beside, kTiny);
+  EXPECT_NEAR(busy.tpot_seconds - free.tpot_seconds, beside / 50, kTiny);
   // Of an answer of two tokens, one step is longer.
   const double one =
       EstimatePair(PrefillWorker(kP, {kD}), decode, 1e9, RequestOf(100, 2))
@@ -204,6 +209,7 @@ TEST(PlacementCostTest, OneTokenIsNotHandedOff) {
       PrefillWorker(kP, {kD}), DecodeWorker(kD, 8), 1e3, RequestOf(100, 1));
   EXPECT_EQ(estimate.gap_seconds, 0);
   EXPECT_EQ(estimate.itl_seconds, 0);
+  EXPECT_EQ(estimate.tpot_seconds, 0);
   EXPECT_EQ(estimate.delay_seconds, estimate.ttft_seconds);
 }
 
