@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/process/process.h"
 #include "common/status_macros.h"
+#include "common/tls/openssl_setup.h"
 #include "common/tls/pem_files.h"
 #include "router/discovery/dns_resolver.h"
 #include "router/discovery/dns_target.h"
@@ -322,6 +323,7 @@ int Run(const Flags& flags) {
 }
 
 int Main(int argc, char** argv) {
+  tls::KeepOpenSslAtExit();
   // As in worker/worker_process.cc.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   Flags flags;

@@ -15,6 +15,7 @@
 #include "common/model_name.h"
 #include "common/process/process.h"
 #include "common/rpc/grpc_setup.h"
+#include "common/tls/openssl_setup.h"
 #include "common/status_macros.h"
 #include "common/tls/pem_files.h"
 #include "kv_transfer/transports/host_aware/create_transport.h"
@@ -267,6 +268,7 @@ kv_transfer::KvGeometry Geometry(engine::Engine* engine) {
 
 int RunWorker(int argc, char** argv, v1::WorkerRole role,
               const MakeLoop& make_loop) {
+  tls::KeepOpenSslAtExit();
   kv_transfer::PrepareUcxEnvironment();
   // Debian builds Abseil so that every lock looks for deadlocks: four times the
   // cost. Tests go without this line, and so with that.

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/tls/openssl_setup.h"
 
 namespace baton::test {
 namespace {
@@ -55,7 +56,10 @@ void Extend(X509* certificate, X509* issuer, int nid,
 
 }  // namespace
 
-TestCa::TestCa(const std::string& name) : key_(EVP_EC_gen("P-256")) {
+TestCa::TestCa(const std::string& name) {
+  // As programs do in main; a test with TLS makes its authority first.
+  tls::KeepOpenSslAtExit();
+  key_.reset(EVP_EC_gen("P-256"));
   CHECK(key_ != nullptr);
   self_ = Sign(key_.get(), name, "", absl::Hours(1));
   certificate_ = ToPem(self_.get());

@@ -1,0 +1,11 @@
+// How programs keep OpenSSL.
+#pragma once
+
+namespace baton::tls {
+
+// First thing in main, before anything uses OpenSSL: it then frees nothing when
+// the program exits. By default it does, even while threads still use it, and
+// gRPC has threads that nobody can wait for.
+void KeepOpenSslAtExit();
+
+}  // namespace baton::tls
