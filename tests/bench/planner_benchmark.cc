@@ -2,8 +2,8 @@
 // scale:
 //
 //   planner_benchmark hour [WORKERS [SECONDS [REQUESTS_PER_SECOND]]]
-//   planner_benchmark grid [WORKERS ...]
-//   planner_benchmark halves [WORKERS ...]
+//   planner_benchmark grid [MIX] [WORKERS ...]
+//   planner_benchmark halves [MIX] [WORKERS ...]
 //   planner_benchmark split [WORKERS]
 //   planner_benchmark prefix TRACE [WORKERS ...]
 //
@@ -12,7 +12,7 @@
 // each way of serving just carries is searched, with the split that carries the
 // most, and what they make of 0.7 to 1.3 times that of the better one of
 // "aggregated" and "disaggregated". Besides, what no way could carry more than
-// (planner_benchmark_bound.h).
+// (planner_benchmark_bound.h). MIX: of this one only ("long prompts").
 // `halves`: the same with half of the workers of each kind, whatever the mix.
 // `split`: what clusters carry when a share of each prompt is computed on the
 // decode worker (docs/adr/0032-no-split-placement.md); of so many workers, or
@@ -27,6 +27,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -85,6 +86,11 @@ constexpr Mix kMixes[] = {
      absl::Milliseconds(60),
      0.2},
 };
+
+bool IsMix(const std::string& name) {
+  return std::any_of(std::begin(kMixes), std::end(kMixes),
+                     [&](const Mix& mix) { return name == mix.name; });
+}
 
 // About Llama 3.3 70B with weights of a byte on one H200.
 planner::ClusterProfile Profile() {
@@ -383,7 +389,9 @@ int RunSplit(int32_t workers) {
 // More workers than that have the limits of so many, which are checked.
 constexpr int32_t kMostSearched = 128;
 
-int RunGrid(const std::vector<int32_t>& workers, bool halves) {
+// Of all mixes, or the one of that name.
+int RunGrid(const std::string& only, const std::vector<int32_t>& workers,
+            bool halves) {
   // Of kMostSearched workers, by mix.
   std::map<const Mix*, GridRow::Limits> of_most;
   std::printf(
@@ -395,6 +403,7 @@ int RunGrid(const std::vector<int32_t>& workers, bool halves) {
       "ratio");
   for (const int32_t count : workers) {
     for (const Mix& mix : kMixes) {
+      if (!only.empty() && only != mix.name) continue;
       if (halves) {
         PrintHalves(mix, count);
         continue;
@@ -429,12 +438,19 @@ int Main(int argc, char** argv) {
                    number(4, 120));
   }
   if (what == "grid" || what == "halves") {
+    int first = 2;
+    std::string mix;
+    if (argc > 2 && std::atoi(argv[2]) == 0) mix = argv[first++];
+    if (!mix.empty() && !IsMix(mix)) {
+      std::fprintf(stderr, "there is no mix '%s'\n", mix.c_str());
+      return 2;
+    }
     std::vector<int32_t> workers;
-    for (int i = 2; i < argc; ++i) {
+    for (int i = first; i < argc; ++i) {
       workers.push_back(static_cast<int32_t>(number(i, 16)));
     }
     return RunGrid(
-        workers.empty() ? std::vector<int32_t>{16, 128, 1024} : workers,
+        mix, workers.empty() ? std::vector<int32_t>{16, 128, 1024} : workers,
         what == "halves");
   }
   if (what == "split") return RunSplit(static_cast<int32_t>(number(2, 0)));
@@ -449,8 +465,8 @@ int Main(int argc, char** argv) {
   }
   std::fprintf(stderr,
                "planner_benchmark hour [WORKERS [SECONDS [RATE]]]\n"
-               "planner_benchmark grid [WORKERS ...]\n"
-               "planner_benchmark halves [WORKERS ...]\n"
+               "planner_benchmark grid [MIX] [WORKERS ...]\n"
+               "planner_benchmark halves [MIX] [WORKERS ...]\n"
                "planner_benchmark split [WORKERS]\n"
                "planner_benchmark prefix TRACE [WORKERS ...]\n");
   return 2;
