@@ -1,20 +1,19 @@
 // `baton completion`: prints what a shell needs to complete its words.
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
-#include "cli/completion.h"
+#include "common/command_line/completion.h"
 
 namespace baton::cli {
 namespace {
 
 int RunCompletion(const CLI::App& app, const std::string& shell) {
-  const std::string script = shell == "bash"  ? BashCompletion(app)
-                             : shell == "zsh" ? ZshCompletion(app)
-                                              : FishCompletion(app);
-  std::printf("%s", script.c_str());
+  std::printf("%s", command_line::CompletionFor(app, shell).c_str());
   return std::fflush(stdout) == 0 ? kExitOk : kExitFailed;
 }
 
@@ -26,7 +25,8 @@ void AddCompletionCommand(CLI::App* app, const std::string& program,
   CLI::App* completion = app->add_subcommand(
       "completion", "Print what a shell needs to complete these words");
   completion->add_option("SHELL", *shell, "bash, zsh or fish")
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}))
+      ->check(CLI::IsMember(std::vector<std::string>(
+          std::begin(command_line::kShells), std::end(command_line::kShells))))
       ->required();
   completion->footer(absl::StrCat(
       "Examples:\n  source <(", program, " completion bash)\n  ", program,

@@ -30,20 +30,27 @@ install(FILES ${BATON_UNITS} DESTINATION lib/systemd/system)
 
 # Written by the programs themselves, so that they tell of each flag.
 find_program(BATON_HELP2MAN help2man)
-foreach(shell_path
-        "bash:bash-completion/completions/baton"
-        "zsh:zsh/site-functions/_baton"
-        "fish:fish/vendor_completions.d/baton.fish")
-  string(REPLACE ":" ";" pair ${shell_path})
-  list(GET pair 0 shell)
-  list(GET pair 1 path)
-  set(file "\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/${path}")
-  install(
-    CODE "get_filename_component(folder \"${file}\" DIRECTORY)
+foreach(program baton baton-router baton-prefill baton-decode)
+  foreach(
+    shell_path
+    "bash:bash-completion/completions/${program}"
+    "zsh:zsh/site-functions/_${program}"
+    "fish:fish/vendor_completions.d/${program}.fish")
+    string(REPLACE ":" ";" pair ${shell_path})
+    list(GET pair 0 shell)
+    list(GET pair 1 path)
+    set(ask --completion)
+    if(program STREQUAL baton)
+      set(ask completion)
+    endif()
+    set(file "\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/${path}")
+    install(
+      CODE "get_filename_component(folder \"${file}\" DIRECTORY)
 file(MAKE_DIRECTORY \"\${folder}\")
 message(STATUS \"Writing: ${file}\")
-execute_process(COMMAND \"$<TARGET_FILE:baton>\" completion ${shell}
+execute_process(COMMAND \"$<TARGET_FILE:${program}>\" ${ask} ${shell}
                 OUTPUT_FILE \"${file}\" COMMAND_ERROR_IS_FATAL ANY)")
+  endforeach()
 endforeach()
 if(BATON_HELP2MAN)
   foreach(

@@ -11,6 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/synchronization/mutex.h"
+#include "common/command_line/completion.h"
 #include "common/log.h"
 #include "common/process/process.h"
 #include "common/status_macros.h"
@@ -332,6 +333,7 @@ int Main(int argc, char** argv) {
       "streams the answers.",
       "baton-router");
   app.set_version_flag("--version", "baton-router " BATON_VERSION);
+  command_line::AddCompletionFlag(&app);
   AddFlags(&app, &flags);
   try {
     app.parse(argc, argv);

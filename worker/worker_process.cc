@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/model_name.h"
 #include "common/process/process.h"
+#include "common/command_line/completion.h"
 #include "common/rpc/grpc_setup.h"
 #include "common/tls/openssl_setup.h"
 #include "common/status_macros.h"
@@ -279,6 +280,7 @@ int RunWorker(int argc, char** argv, v1::WorkerRole role,
                ProgramName(role));
   app.set_version_flag("--version",
                        absl::StrCat(ProgramName(role), " ", BATON_VERSION));
+  command_line::AddCompletionFlag(&app);
   AddFlags(&app, &options);
   try {
     app.parse(argc, argv);

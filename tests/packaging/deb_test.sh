@@ -99,6 +99,7 @@ for program in $programs; do
 done
 for file in share/bash-completion/completions/baton \
     share/zsh/site-functions/_baton share/fish/vendor_completions.d/baton.fish \
+    share/bash-completion/completions/baton-decode \
     lib/systemd/system/baton-router.service \
     lib/systemd/system/baton-prefill@.service \
     lib/systemd/system/baton-decode@.service \

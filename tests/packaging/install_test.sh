@@ -48,13 +48,20 @@ has share/baton/models/stories/config.json
 [ ! -e "$prefix/share/doc/baton/examples/docker" ] || fail "docker"
 
 # Completion.
-has share/bash-completion/completions/baton
-has share/zsh/site-functions/_baton
-has share/fish/vendor_completions.d/baton.fish
+for program in baton baton-router baton-prefill baton-decode; do
+  has share/bash-completion/completions/$program
+  has share/zsh/site-functions/_$program
+  has share/fish/vendor_completions.d/$program.fish
+done
 words=$(bash -uc '. "$1"; COMP_WORDS=(baton bench s); COMP_CWORD=2
   _baton; echo "${COMPREPLY[@]}"' - \
   "$prefix/share/bash-completion/completions/baton")
 [ "$words" = serve ] || fail "bash completes 'baton bench s' with '$words'"
+words=$(bash -uc '. "$1"; COMP_WORDS=(baton-router --placement c); COMP_CWORD=2
+  _baton_router; echo "${COMPREPLY[@]}"' - \
+  "$prefix/share/bash-completion/completions/baton-router")
+[ "$words" = cost-model ] ||
+  fail "bash completes 'baton-router --placement c' with '$words'"
 
 # Man pages, where help2man writes them.
 if [ -e "$prefix/share/man/man1/baton.1" ]; then

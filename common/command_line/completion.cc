@@ -1,5 +1,6 @@
-#include "cli/completion.h"
+#include "common/command_line/completion.h"
 
+#include <iterator>
 #include <map>
 #include <vector>
 
@@ -10,8 +11,9 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "common/log.h"
 
-namespace baton::cli {
+namespace baton::command_line {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -159,8 +161,8 @@ std::string BashCompletion(const CLI::App& app) {
   const std::string name = app.get_name();
   const BashCases cases = MakeCases(NodesOf(app));
   return absl::StrReplaceAll(
-      R"(# Completion of @NAME@ for bash: written by `@NAME@ completion bash`.
-_@NAME@() {
+      R"(# Completion of @NAME@ for bash: written by @NAME@ itself.
+_@FUNCTION@() {
   local cur="${COMP_WORDS[COMP_CWORD]}" prev="" path="" word i
   local flags="" commands="" values="" given=""
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -185,9 +187,10 @@ _@NAME@() {
   fi
   return 0
 }
-complete -o default -F _@NAME@ @NAME@
+complete -o default -F _@FUNCTION@ @NAME@
 )",
       {{"@NAME@", name},
+       {"@FUNCTION@", absl::StrReplaceAll(name, {{"-", "_"}})},
        {"@PATHS@", cases.paths},
        {"@VALUES@", cases.values},
        {"@WORDS@", cases.words}});
@@ -201,9 +204,8 @@ std::string ZshCompletion(const CLI::App& app) {
 
 std::string FishCompletion(const CLI::App& app) {
   const std::string name = app.get_name();
-  std::string script =
-      absl::StrCat("# Completion of ", name, " for fish: written by `", name,
-                   " completion fish`.\n");
+  std::string script = absl::StrCat(
+      "# Completion of ", name, " for fish: written by ", name, " itself.\n");
   std::map<std::string, std::string> conditions;  // of the path
   for (const Node& node : NodesOf(app)) {
     const Words path = absl::StrSplit(node.path, ' ', absl::SkipEmpty());
@@ -238,4 +240,25 @@ std::string FishCompletion(const CLI::App& app) {
   return script;
 }
 
-}  // namespace baton::cli
+std::string CompletionFor(const CLI::App& app, const std::string& shell) {
+  if (shell == "bash") return BashCompletion(app);
+  if (shell == "zsh") return ZshCompletion(app);
+  CHECK_EQ(shell, "fish");
+  return FishCompletion(app);
+}
+
+void AddCompletionFlag(CLI::App* app) {
+  app->add_option_function<std::string>(
+         "--completion",
+         [app](const std::string& shell) {
+           // Before what is missing is missed; ends the line by itself.
+           std::string script = CompletionFor(*app, shell);
+           if (absl::EndsWith(script, "\n")) script.pop_back();
+           throw CLI::CallForVersion(script, 0);
+         },
+         "Print what a shell needs to complete these words, and exit")
+      ->check(CLI::IsMember(Words(std::begin(kShells), std::end(kShells))))
+      ->trigger_on_parse();
+}
+
+}  // namespace baton::command_line

@@ -1,11 +1,13 @@
 // The scripts for shells, run by a real bash (and by zsh and fish where they
 // are).
-#include "cli/completion.h"
+#include "common/command_line/completion.h"
 
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -17,7 +19,7 @@
 #include "common/log.h"
 #include "tests/support/scratch_dir.h"
 
-namespace baton::cli {
+namespace baton::command_line {
 namespace {
 
 using ::testing::Contains;
@@ -76,8 +78,7 @@ class CompletionTest : public testing::Test {
                         << absl::StrJoin(quoted, " ")
                         << ")\nCOMP_CWORD=" << words.size() - 1
                         << "\n_tool\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n";
-    return absl::StrSplit(OutputOf("bash -u " + test), '\n',
-                          absl::SkipEmpty());
+    return absl::StrSplit(OutputOf("bash -u " + test), '\n', absl::SkipEmpty());
   }
 
   CLI::App app_{"A tool"};
@@ -146,5 +147,52 @@ TEST_F(CompletionTest, ZshReadsTheScript) {
   OutputOf("zsh -n " + file);
 }
 
+// A program that will not run without a flag.
+class CompletionFlagTest : public testing::Test {
+ protected:
+  CompletionFlagTest() {
+    AddCompletionFlag(&app_);
+    app_.add_option("--model", model_, "What to run")->required();
+  }
+
+  // What it prints, and its exit status.
+  std::pair<std::string, int> Run(const std::string& words) {
+    std::ostringstream out;
+    try {
+      app_.parse(words);
+    } catch (const CLI::ParseError& error) {
+      const int status = app_.exit(error, out, out);
+      return {out.str(), status};
+    }
+    return {out.str(), -1};
+  }
+
+  CLI::App app_{"A program", "pro-gram"};
+  std::string model_;
+};
+
+TEST_F(CompletionFlagTest, PrintsTheScriptAndNothingElseIsDone) {
+  const auto [script, status] = Run("--completion bash");
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(script, BashCompletion(app_));
+  EXPECT_THAT(script, HasSubstr("complete -o default -F _pro_gram pro-gram\n"));
+  EXPECT_THAT(script, HasSubstr("--model"));
+}
+
+TEST_F(CompletionFlagTest, KnowsTheShells) {
+  for (const std::string shell : {"bash", "zsh", "fish"}) {
+    EXPECT_EQ(Run("--completion " + shell),
+              std::pair(CompletionFor(app_, shell), 0));
+  }
+  const auto [error, status] = Run("--completion tcsh");
+  EXPECT_NE(status, 0);
+  EXPECT_THAT(error, HasSubstr("--completion"));
+}
+
+TEST_F(CompletionFlagTest, WithoutItTheProgramRuns) {
+  EXPECT_EQ(Run("--model x").second, -1);
+  EXPECT_EQ(model_, "x");
+}
+
 }  // namespace
-}  // namespace baton::cli
+}  // namespace baton::command_line

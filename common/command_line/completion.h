@@ -8,7 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
-namespace baton::cli {
+namespace baton::command_line {
 
 // A script for bash (4 or later; no package for completion is needed): words
 // are subcommands, flags, and the values of flags that have a list of them;
@@ -21,4 +21,14 @@ std::string ZshCompletion(const CLI::App& app);
 // For fish.
 std::string FishCompletion(const CLI::App& app);
 
-}  // namespace baton::cli
+// The shells' names, and the script for one of them.
+inline constexpr const char* kShells[] = {"bash", "zsh", "fish"};
+// REQUIRES: shell is one of kShells.
+std::string CompletionFor(const CLI::App& app, const std::string& shell);
+
+// The flag --completion SHELL: prints that script, and nothing else is done, as
+// with --help. For programs without subcommands, whose other flags are there
+// already or come later.
+void AddCompletionFlag(CLI::App* app);
+
+}  // namespace baton::command_line
