@@ -19,9 +19,6 @@ using scheduling::Sequence;
 using scheduling::StepPlan;
 using scheduling::StepResult;
 
-// An attempt without a deadline of its own ends after this long.
-constexpr absl::Duration kDefaultDeadline = absl::Minutes(10);
-
 // For the scheduler; only differences mean anything.
 double ToSeconds(absl::Time now) {
   return absl::ToDoubleSeconds(now - absl::UnixEpoch());
@@ -51,6 +48,7 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
       incarnation_(parts.handoff.self.incarnation()),
       data_address_(parts.transport->properties().address),
       leases_(parts.leases),
+      draining_(absl::Seconds(options.drain_seconds)),
       kv_copy_(engine_->kv_layout(), engine_->kv_memory()),
       swap_store_(options.swap_memory_bytes, engine_->kv_layout(), &kv_copy_,
                   clock),
@@ -85,12 +83,12 @@ bool DecodeLoop::Turn(absl::Duration idle_wait) {
 }
 
 void DecodeLoop::RequestDrain() {
-  drain_requested_ = true;
+  draining_.Request();
   inbox_->Wake();
 }
 
 bool DecodeLoop::Drained() const {
-  return drain_requested_ && attempts_.empty();
+  return draining_.requested() && attempts_.empty();
 }
 
 void DecodeLoop::DrainInbox(absl::Duration idle_wait) {
@@ -102,11 +100,7 @@ void DecodeLoop::DrainInbox(absl::Duration idle_wait) {
     OnHandoffEvent(event);
   }
   CheckDeadlines();
-  if (!drain_requested_) return;
-  if (drain_until_ == absl::InfiniteFuture()) {
-    drain_until_ = clock_->Now() + absl::Seconds(options_.drain_seconds);
-  }
-  if (clock_->Now() >= drain_until_) HandBack();
+  if (draining_.IsOver(clock_->Now())) HandBack();
 }
 
 void DecodeLoop::OnRouterEvent(worker::RouterEvent event) {
@@ -152,7 +146,7 @@ scheduling::WorkerCapacity DecodeLoop::Capacity() const {
   capacity.max_sequences = options_.max_sequences;
   capacity.num_sequences = attempts_.size();
   capacity.max_context = engine_->model().max_position;
-  capacity.draining = drain_requested_;
+  capacity.draining = draining_.requested();
   capacity.kept_free = KeptFree();
   capacity.others_wait = swap_store_.num_sequences() > 0;
   return capacity;
@@ -205,9 +199,7 @@ void DecodeLoop::OnReserve(worker::SessionId session,
       static_cast<uint32_t>(owned->sequence->cached()));
   const absl::Time now = clock_->Now();
   owned->reserved_at = now;
-  const uint64_t deadline_ms = reserve.sequence().deadline_ms();
-  owned->deadline = now + (deadline_ms == 0 ? kDefaultDeadline
-                                            : absl::Milliseconds(deadline_ms));
+  owned->deadline = worker::DeadlineOf(reserve.sequence(), now);
   Attempt* attempt = attempts_.Add(std::move(owned));
   if (reserve.local_prefill()) {
     attempt->prefilling = true;
@@ -481,7 +473,7 @@ void DecodeLoop::Publish() {
   load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
   load.set_context_tokens(static_cast<uint64_t>(scheduler_.ContextTokens()));
   load.set_steps(steps_);
-  load.set_draining(drain_requested_);
+  load.set_draining(draining_.requested());
   worker::SetStepCost(step_cost_.cost(), &load);
   publisher_.Flush(clock_->Now(), load);
   prefix_feed_.Flush(clock_->Now());

@@ -21,7 +21,6 @@
 // from any.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +42,7 @@
 #include "worker/attempt_report.h"
 #include "worker/attempt_table.h"
 #include "worker/control_service.h"
+#include "worker/draining.h"
 #include "worker/options.h"
 #include "worker/prefix_feed.h"
 #include "worker/publisher.h"
@@ -164,8 +164,7 @@ class DecodeLoop final : public worker::WorkerLoop {
   const std::string data_address_;
   const worker::SessionLeases* const leases_;
 
-  std::atomic<bool> drain_requested_{false};
-  absl::Time drain_until_ = absl::InfiniteFuture();
+  worker::Draining draining_;
 
   engine::HostKvCopy kv_copy_;
   SwapStore swap_store_;

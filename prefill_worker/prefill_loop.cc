@@ -17,9 +17,6 @@ using scheduling::Sequence;
 using scheduling::StepPlan;
 using scheduling::StepResult;
 
-// An attempt without a deadline of its own ends after this long.
-constexpr absl::Duration kDefaultDeadline = absl::Minutes(10);
-
 // For the scheduler; only differences mean anything.
 double ToSeconds(absl::Time now) {
   return absl::ToDoubleSeconds(now - absl::UnixEpoch());
@@ -46,6 +43,7 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
       metrics_(parts.metrics),
       leases_(parts.leases),
       clock_(clock),
+      draining_(absl::Seconds(options.drain_seconds)),
       pool_(engine_->kv_layout().num_blocks),
       cache_({.enabled = options.prefix_cache,
               .block_size = engine_->kv_layout().block_size},
@@ -76,12 +74,12 @@ bool PrefillLoop::Turn(absl::Duration idle_wait) {
 }
 
 void PrefillLoop::RequestDrain() {
-  drain_requested_ = true;
+  draining_.Request();
   inbox_->Wake();
 }
 
 bool PrefillLoop::Drained() const {
-  return drain_requested_ && attempts_.empty();
+  return draining_.requested() && attempts_.empty();
 }
 
 void PrefillLoop::DrainInbox(absl::Duration idle_wait) {
@@ -94,11 +92,7 @@ void PrefillLoop::DrainInbox(absl::Duration idle_wait) {
   }
   StartWaitingTransfers();
   CheckDeadlines();
-  if (!drain_requested_) return;
-  if (drain_until_ == absl::InfiniteFuture()) {
-    drain_until_ = clock_->Now() + absl::Seconds(options_.drain_seconds);
-  }
-  if (clock_->Now() >= drain_until_) HandBack();
+  if (draining_.IsOver(clock_->Now())) HandBack();
 }
 
 void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
@@ -144,7 +138,7 @@ scheduling::WorkerCapacity PrefillLoop::Capacity() const {
   capacity.max_sequences = options_.max_sequences;
   capacity.num_sequences = attempts_.size();
   capacity.max_context = engine_->model().max_position;
-  capacity.draining = drain_requested_;
+  capacity.draining = draining_.requested();
   capacity.max_queued_tokens = options_.max_queued_tokens;
   capacity.queued_tokens = scheduler_.QueuedTokens();
   return capacity;
@@ -180,10 +174,7 @@ void PrefillLoop::OnPrefill(worker::SessionId session,
   attempt->sequence = *std::move(sequence);
   attempt->num_tokens = tokens;
   attempt->assigned = clock_->Now();
-  const uint64_t deadline_ms = prefill.sequence().deadline_ms();
-  attempt->deadline =
-      attempt->assigned +
-      (deadline_ms == 0 ? kDefaultDeadline : absl::Milliseconds(deadline_ms));
+  attempt->deadline = worker::DeadlineOf(prefill.sequence(), attempt->assigned);
   const double now = ToSeconds(attempt->assigned);
   scheduler_.Add(attempts_.Add(std::move(attempt))->sequence.get(), now);
 }
@@ -348,7 +339,7 @@ void PrefillLoop::Publish() {
   load.set_free_blocks(static_cast<uint32_t>(pool_.num_available()));
   load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
   load.set_steps(steps_);
-  load.set_draining(drain_requested_);
+  load.set_draining(draining_.requested());
   worker::SetStepCost(step_cost_.cost(), &load);
   publisher_.Flush(clock_->Now(), load);
   prefix_feed_.Flush(clock_->Now());

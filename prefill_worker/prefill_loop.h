@@ -20,7 +20,6 @@
 // from any.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +39,7 @@
 #include "worker/attempt_report.h"
 #include "worker/attempt_table.h"
 #include "worker/control_service.h"
+#include "worker/draining.h"
 #include "worker/options.h"
 #include "worker/prefix_feed.h"
 #include "worker/publisher.h"
@@ -144,8 +144,7 @@ class PrefillLoop final : public worker::WorkerLoop {
   const worker::SessionLeases* const leases_;
   const Clock* const clock_;
 
-  std::atomic<bool> drain_requested_{false};
-  absl::Time drain_until_ = absl::InfiniteFuture();
+  worker::Draining draining_;
 
   scheduling::BlockPool pool_;
   scheduling::PrefixCache cache_;

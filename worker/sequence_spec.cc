@@ -169,4 +169,11 @@ absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
       static_cast<int32_t>(spec.top_logprobs()), urgency, spec.cache_salt());
 }
 
+absl::Time DeadlineOf(const v1::SequenceSpec& spec, absl::Time now) {
+  constexpr absl::Duration kDefault = absl::Minutes(10);
+  return now + (spec.deadline_ms() == 0
+                    ? kDefault
+                    : absl::Milliseconds(spec.deadline_ms()));
+}
+
 }  // namespace baton::worker

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "baton/v1/worker.pb.h"
 #include "scheduling/sequence.h"
 
@@ -17,5 +18,9 @@ namespace baton::worker {
 // gives, a salt that is longer than any.
 absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
     SequenceId id, const v1::SequenceSpec& spec, int32_t vocab_size);
+
+// When an attempt that came `now` is given up; one that names no time has ten
+// minutes.
+absl::Time DeadlineOf(const v1::SequenceSpec& spec, absl::Time now);
 
 }  // namespace baton::worker

@@ -249,5 +249,13 @@ INSTANTIATE_TEST_SUITE_P(All, BadSequenceTest,
                                                       "-");
                                                 }}));
 
+TEST(SequenceSpecTest, AnAttemptEndsInTime) {
+  const absl::Time now = absl::FromUnixSeconds(1000);
+  v1::SequenceSpec spec;
+  EXPECT_EQ(DeadlineOf(spec, now), now + absl::Minutes(10));
+  spec.set_deadline_ms(1500);
+  EXPECT_EQ(DeadlineOf(spec, now), now + absl::Milliseconds(1500));
+}
+
 }  // namespace
 }  // namespace baton::worker
