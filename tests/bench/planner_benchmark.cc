@@ -27,7 +27,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
-#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,10 +35,9 @@
 #include "absl/time/time.h"
 #include "planner/cluster_simulation.h"
 #include "planner/plan_search.h"
-#include "planner/roofline.h"
 #include "tests/bench/planner_benchmark_bound.h"
+#include "tests/bench/planner_benchmark_mixes.h"
 #include "tests/bench/planner_benchmark_prefix.h"
-#include "workload/workload.h"
 
 namespace baton::bench {
 namespace {
@@ -48,85 +46,6 @@ using planner::Load;
 using planner::SimulationOptions;
 using planner::SimulationResult;
 
-struct Mix {
-  const char* name;
-  workload::LengthRange prompt;
-  workload::LengthRange output;
-  absl::Duration ttft;
-  absl::Duration itl;
-  // Requests per second and worker, where the search begins.
-  double first_rate;
-};
-
-// Means about those of the traces that they are called by (Azure 2023, Mooncake
-// 2025); made up, so that any number of workers can be given their load.
-constexpr Mix kMixes[] = {
-    {"short chat",
-     {50, 450},
-     {50, 350},
-     absl::Seconds(1),
-     absl::Milliseconds(50),
-     4},
-    {"azure conversation",
-     {200, 2100},
-     {20, 400},
-     absl::Seconds(2),
-     absl::Milliseconds(50),
-     2},
-    {"mooncake conversation",
-     {2000, 22000},
-     {50, 640},
-     absl::Seconds(15),
-     absl::Milliseconds(60),
-     0.2},
-    {"long prompts",
-     {8000, 24000},
-     {10, 100},
-     absl::Seconds(15),
-     absl::Milliseconds(60),
-     0.2},
-};
-
-bool IsMix(const std::string& name) {
-  return std::any_of(std::begin(kMixes), std::end(kMixes),
-                     [&](const Mix& mix) { return name == mix.name; });
-}
-
-// About Llama 3.3 70B with weights of a byte on one H200.
-planner::ClusterProfile Profile() {
-  const planner::ModelGeometry model = {.name = "70B",
-                                        .layer_parameters = 68.5e9,
-                                        .head_parameters = 1.05e9,
-                                        .weight_bytes = 70e9,
-                                        .kv_bytes_per_token = 327680,
-                                        .num_layers = 80,
-                                        .q_size = 8192,
-                                        .max_context = 131072};
-  const auto profile = planner::RooflineProfile(
-      *planner::FindGpu("H200"), model, planner::RooflineOptions());
-  if (!profile.ok()) std::abort();
-  return *profile;
-}
-
-Load MakeLoad(const Mix& mix, double rate, double seconds) {
-  workload::SyntheticOptions options;
-  options.arrivals.rate = rate;
-  options.prompt = mix.prompt;
-  options.output = mix.output;
-  options.duration = absl::Seconds(seconds);
-  return {workload::MakeSynthetic(options), options.duration};
-}
-
-SimulationOptions Cluster(const Mix& mix, int32_t prefill, int32_t decode) {
-  SimulationOptions options;
-  options.profile = Profile();
-  options.num_prefill = prefill;
-  options.num_decode = decode;
-  options.targets = {mix.ttft, mix.itl};
-  options.timeout_seconds = 120;
-  return options;
-}
-
 double MegabytesUsed() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
@@ -134,7 +53,7 @@ double MegabytesUsed() {
 }
 
 int RunHour(int32_t workers, double seconds, double rate) {
-  const Mix& mix = kMixes[2];
+  const Mix& mix = *FindMix("mooncake conversation");
   const Load load = MakeLoad(mix, rate, seconds);
   const SimulationOptions options = Cluster(mix, workers / 2, workers / 2);
   const absl::Time start = absl::Now();
@@ -360,11 +279,13 @@ int RunSplit(int32_t workers) {
     int32_t prefill;
     int32_t decode;
   };
-  const Case cases[] = {{kMixes[3], 1, 1},  {kMixes[2], 1, 1},
-                        {kMixes[1], 1, 1},  {kMixes[3], 2, 2},
-                        {kMixes[2], 2, 2},  {kMixes[1], 2, 2},
-                        {kMixes[3], 14, 2}, {kMixes[3], 13, 3},
-                        {kMixes[2], 12, 4}, {kMixes[2], 11, 5}};
+  const Mix& azure = *FindMix("azure conversation");
+  const Mix& mooncake = *FindMix("mooncake conversation");
+  const Mix& prompts = *FindMix("long prompts");
+  const Case cases[] = {{prompts, 1, 1},  {mooncake, 1, 1}, {azure, 1, 1},
+                        {prompts, 2, 2},  {mooncake, 2, 2}, {azure, 2, 2},
+                        {prompts, 14, 2}, {prompts, 13, 3}, {mooncake, 12, 4},
+                        {mooncake, 11, 5}};
   std::printf("requests per second with 90 %% within the targets\n%-22s %8s",
               "mix", "workers");
   for (const double share : kShares) std::printf(" %6.0f %%", 100 * share);
@@ -402,7 +323,7 @@ int RunGrid(const std::string& only, const std::vector<int32_t>& workers,
       "mix", "all", "offered", "aggregated", "disaggregated", "default",
       "ratio");
   for (const int32_t count : workers) {
-    for (const Mix& mix : kMixes) {
+    for (const Mix& mix : AllMixes()) {
       if (!only.empty() && only != mix.name) continue;
       if (halves) {
         PrintHalves(mix, count);
@@ -441,7 +362,7 @@ int Main(int argc, char** argv) {
     int first = 2;
     std::string mix;
     if (argc > 2 && std::atoi(argv[2]) == 0) mix = argv[first++];
-    if (!mix.empty() && !IsMix(mix)) {
+    if (!mix.empty() && FindMix(mix) == nullptr) {
       std::fprintf(stderr, "there is no mix '%s'\n", mix.c_str());
       return 2;
     }
