@@ -77,8 +77,9 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->capture_default_str();
   app->add_option("--transport", o->transport,
                   "How KV goes to a peer: local (shared memory, same host "
-                  "only), ucx, or auto: local where it can be, else ucx")
-      ->check(CLI::IsMember({"auto", "local", "ucx"}))
+                  "only), tcp, ucx, or auto: local where it can be, else tcp, "
+                  "or ucx where --ucx-tls names more than tcp")
+      ->check(CLI::IsMember({"auto", "local", "tcp", "ucx"}))
       ->capture_default_str();
   app->add_option("--ucx-tls", o->ucx_tls, "UCX transports (UCX_TLS)")
       ->capture_default_str();

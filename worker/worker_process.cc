@@ -11,13 +11,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
+#include "common/command_line/completion.h"
 #include "common/log.h"
 #include "common/model_name.h"
 #include "common/process/process.h"
-#include "common/command_line/completion.h"
 #include "common/rpc/grpc_setup.h"
-#include "common/tls/openssl_setup.h"
 #include "common/status_macros.h"
+#include "common/tls/openssl_setup.h"
 #include "common/tls/pem_files.h"
 #include "kv_transfer/transports/host_aware/create_transport.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
@@ -121,7 +121,8 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
   engine::EngineOptions engine_options = options.engine;
   // Decode workers only take KV in, and are fastest with memory of their own.
   engine_options.share_kv_memory =
-      role == v1::WORKER_ROLE_PREFILL && options.transport != "ucx";
+      role == v1::WORKER_ROLE_PREFILL &&
+      (options.transport == "local" || options.transport == "auto");
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Engine> engine,
                          engine::CreateEngine(engine_options));
   if (engine->kv_memory().empty()) {

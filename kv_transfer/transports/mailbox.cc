@@ -118,6 +118,15 @@ void Mailbox::PostWake() {
   mail_.wake = true;
 }
 
+void Mailbox::PostVisitor(VisitorOp op) {
+  constexpr int kMaxVisitors = 256;
+  absl::MutexLock lock(&mu_);
+  if (stopped_ || mail_.visitors >= kMaxVisitors) return;
+  SignalIfEmpty();
+  ++mail_.visitors;
+  mail_.ops.push_back(std::move(op));
+}
+
 void Mailbox::PostStop() {
   absl::MutexLock lock(&mu_);
   stopped_ = true;

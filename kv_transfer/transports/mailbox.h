@@ -3,7 +3,7 @@
 // in an empty queue wakes the thread.
 //
 // Bounds: sends per peer by the gate, connections by max_peers, one close per
-// peer; wake-ups do not queue.
+// peer, a few visitors; wake-ups do not queue.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/scoped_fd.h"
 #include "kv_transfer/region_table.h"
 #include "kv_transfer/transport.h"
 #include "kv_transfer/transports/socket_address.h"
@@ -47,6 +48,11 @@ struct CloseOp {
 struct StartOp {
   TransportHandler* handler = nullptr;
 };
+// Somebody who came to another's socket, and what was read of him there.
+struct VisitorOp {
+  ScopedFd socket;
+  std::string said;
+};
 // The operation that Transport::Send asks for, or why there is none, as said
 // there. Any thread.
 absl::StatusOr<SendOp> MakeSendOp(const RegionTable& regions, PeerId peer,
@@ -54,7 +60,7 @@ absl::StatusOr<SendOp> MakeSendOp(const RegionTable& regions, PeerId peer,
                                   absl::Span<const Extent> payload,
                                   uint64_t cookie);
 
-using MailOp = std::variant<SendOp, ConnectOp, CloseOp, StartOp>;
+using MailOp = std::variant<SendOp, ConnectOp, CloseOp, StartOp, VisitorOp>;
 
 class Mailbox final {
  public:
@@ -71,6 +77,8 @@ class Mailbox final {
   absl::Status BeginSend(PeerId peer) ABSL_LOCKS_EXCLUDED(mu_);
   void PostClose(PeerId peer) ABSL_LOCKS_EXCLUDED(mu_);
   void PostWake() ABSL_LOCKS_EXCLUDED(mu_);
+  // Hangs up on the visitor when too many wait.
+  void PostVisitor(VisitorOp op) ABSL_LOCKS_EXCLUDED(mu_);
   // Refuses all later posts.
   void PostStop() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -84,6 +92,7 @@ class Mailbox final {
     std::vector<MailOp> ops;
     bool wake = false;
     bool stop = false;
+    int visitors = 0;  // of the ops
   };
   Mail Take() ABSL_LOCKS_EXCLUDED(mu_);
   bool HasMail() const ABSL_LOCKS_EXCLUDED(mu_);

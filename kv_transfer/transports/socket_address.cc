@@ -80,6 +80,22 @@ bool IsAnyAddress(const SocketAddress& address) {
       &reinterpret_cast<const sockaddr_in6&>(s).sin6_addr);
 }
 
+absl::StatusOr<std::string> AdvertisedHost(const std::string& listen_host,
+                                           const std::string& advertise_host) {
+  BATON_ASSIGN_OR_RETURN(const SocketAddress listen,
+                         MakeSocketAddress(listen_host, 1));
+  if (!advertise_host.empty()) {
+    BATON_RETURN_IF_ERROR(MakeSocketAddress(advertise_host, 1).status());
+    return advertise_host;
+  }
+  if (IsAnyAddress(listen)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("advertise_host: needed, because listen_host ",
+                     listen_host, " names no one address"));
+  }
+  return listen_host;
+}
+
 std::string FormatHostPort(const std::string& host, uint16_t port) {
   const bool needs_brackets =
       host.find(':') != std::string::npos && host.front() != '[';

@@ -36,6 +36,13 @@ SocketAddress WithPort(const SocketAddress& address, uint16_t port);
 // Whether `address` is 0.0.0.0 or ::.
 bool IsAnyAddress(const SocketAddress& address);
 
+// The host that peers are told of one that listens on `listen_host`:
+// `advertise_host`, or when that is empty `listen_host` itself.
+// InvalidArgument names the one that is no numeric address, or that
+// advertise_host is needed.
+absl::StatusOr<std::string> AdvertisedHost(const std::string& listen_host,
+                                           const std::string& advertise_host);
+
 // "127.0.0.1:4000", "[::1]:4000".
 std::string FormatHostPort(const std::string& host, uint16_t port);
 std::string FormatSocketAddress(const sockaddr_storage& address);

@@ -2,7 +2,7 @@
 // Run by hand, on an otherwise idle machine:
 //
 //   handoff_benchmark [--json FILE] [--sizes 1,8,64,512] [--repeat 15]
-//                     [--transports local,ucx] [--scattered]
+//                     [--transports local,tcp,ucx] [--scattered]
 //                     [--landing cold|warm]
 //
 // This process is the decode worker; it starts itself again as the prefill
@@ -46,7 +46,7 @@ namespace {
 struct Flags {
   std::string json;
   std::vector<std::string> sizes = {"1", "8", "64", "512"};
-  std::vector<std::string> kinds = {"local", "ucx"};
+  std::vector<std::string> kinds = {"local", "tcp", "ucx"};
   int repeat = 15;
   bool scattered = false;
   bool warm = false;
@@ -107,7 +107,7 @@ Result Measure(Pair& pair, const std::string& kind, int32_t num_blocks,
       transfers.push_back(transfer);
       hashes.push_back(hash);
     }
-    if (kind == "ucx") {
+    if (kind != "local") {
       tcp.push_back(pair.TcpStream(num_blocks));
     } else {
       plain.push_back(pair.Copy(num_blocks));
@@ -116,7 +116,7 @@ Result Measure(Pair& pair, const std::string& kind, int32_t num_blocks,
   }
   result.seconds = Median(transfers);
   result.hash_seconds = Median(hashes);
-  if (kind == "ucx") {
+  if (kind != "local") {
     result.limits.push_back({"TCP", Median(tcp)});
     if (ucx > 0) {
       result.limits.push_back({"UCX", static_cast<double>(result.bytes) / ucx});

@@ -55,8 +55,9 @@ class FakeWorld final : public Network {
   FakeNetwork network_;
 };
 
-// Transports as workers have them: "ucx", "local", "auto"; "fallback" is "auto"
-// where the side that listens has UCX alone.
+// Transports as workers have them: "ucx", "local", "tcp", "auto"; "fallback" is
+// "auto" where the side that listens has UCX alone, and "door" UCX where that
+// side has "auto".
 class RealWorld final : public Network {
  public:
   explicit RealWorld(std::string kind) : kind_(std::move(kind)) {}
@@ -66,9 +67,9 @@ class RealWorld final : public Network {
     options.listen = listen;
     options.max_sends_in_flight = FakeNetwork::kMaxSendsInFlight;
     options.max_sends_outstanding = FakeNetwork::kMaxSendsOutstanding;
-    const std::string kind = kind_ != "fallback" ? kind_
-                             : listen            ? "ucx"
-                                                 : "auto";
+    std::string kind = kind_;
+    if (kind_ == "fallback") kind = listen ? "ucx" : "auto";
+    if (kind_ == "door") kind = listen ? "auto" : "ucx";
     auto transport = CreateTransport(kind, options);
     EXPECT_TRUE(transport.ok()) << transport.status();
     return transport.ok() ? *std::move(transport) : nullptr;

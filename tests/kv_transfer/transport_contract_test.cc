@@ -423,9 +423,14 @@ TEST_P(TransportContractTest, NamesWhatAPeerIsConnectedBy) {
   const std::string name = client.transport->PeerProperties(client_peer_).name;
   EXPECT_EQ(name, server.transport->PeerProperties(server_peer_).name);
   const std::map<std::string, std::string> expected = {
-      {"fake", "fake"},          {"ucx", "ucx/tcp"},
-      {"local", "local/memfd"},  {"auto", "local/memfd"},
-      {"fallback", "ucx/tcp"},   {"nccl", "nccl"},
+      {"fake", "fake"},
+      {"ucx", "ucx/tcp"},
+      {"tcp", "tcp"},
+      {"local", "local/memfd"},
+      {"auto", "local/memfd"},
+      {"fallback", "ucx/tcp"},
+      {"door", "ucx/tcp"},
+      {"nccl", "nccl"},
       {"nccl_over_fake", "nccl"}};
   EXPECT_EQ(name, expected.at(GetParam()));
   EXPECT_EQ(client.transport->PeerProperties(PeerId{4711}).name,
@@ -449,8 +454,8 @@ TEST_P(TransportContractTest, HandlersMaySend) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, TransportContractTest,
-                         ::testing::Values("fake", "ucx", "local", "auto",
-                                           "fallback", "nccl",
+                         ::testing::Values("fake", "ucx", "local", "tcp",
+                                           "auto", "fallback", "door", "nccl",
                                            "nccl_over_fake"),
                          [](const auto& info) { return info.param; });
 

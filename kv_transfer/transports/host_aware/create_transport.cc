@@ -8,6 +8,7 @@
 #include "kv_transfer/transports/host_aware/host_aware_transport.h"
 #include "kv_transfer/transports/local/local_transport.h"
 #include "kv_transfer/transports/socket_address.h"
+#include "kv_transfer/transports/tcp/tcp_transport.h"
 
 namespace baton::kv_transfer {
 namespace {
@@ -26,34 +27,68 @@ LocalOptions LocalFrom(const UcxOptions& ucx) {
   return local;
 }
 
+TcpOptions TcpFrom(const UcxOptions& ucx) {
+  TcpOptions tcp;
+  tcp.listen = ucx.listen;
+  tcp.listen_host = ucx.listen_host;
+  tcp.port = ucx.port;
+  tcp.advertise_host = ucx.advertise_host;
+  tcp.connect_timeout = ucx.connect_timeout;
+  tcp.tick_interval = ucx.tick_interval;
+  tcp.max_peers = ucx.max_peers;
+  tcp.max_sends_in_flight = ucx.max_sends_in_flight;
+  tcp.max_sends_outstanding = ucx.max_sends_outstanding;
+  return tcp;
+}
+
+// TCP and UCX: who listens has one port for both, which is TCP's; who connects
+// prefers UCX only where it is more than TCP by another way.
+absl::StatusOr<std::unique_ptr<Transport>> CreateRemote(UcxOptions options) {
+  TcpOptions tcp_options = TcpFrom(options);
+  options.own_port = false;
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<UcxTransport> ucx,
+                         CreateUcxTransport(options));
+  tcp_options.on_stranger = [to = ucx.get()](ScopedFd socket,
+                                             std::string said) {
+    to->Admit(std::move(socket), std::move(said));
+  };
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Transport> tcp,
+                         CreateTcpTransport(tcp_options));
+  if (ucx->properties().name == "ucx/tcp") {
+    return MakeFallbackTransport(std::move(tcp), std::move(ucx));
+  }
+  return MakeFallbackTransport(std::move(ucx), std::move(tcp));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
     const std::string& kind, const UcxOptions& options) {
   LocalOptions local_options = LocalFrom(options);
   if (kind == "local") return CreateLocalTransport(local_options);
-  if (kind != "ucx" && kind != "auto") {
+  if (kind == "tcp") return CreateTcpTransport(TcpFrom(options));
+  if (kind == "ucx") return CreateUcxTransport(options);
+  if (kind != "auto") {
     return absl::InvalidArgumentError(absl::StrCat(
-        "transport \"", kind, "\" is none of auto, local and ucx"));
+        "transport \"", kind, "\" is none of auto, local, tcp and ucx"));
   }
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Transport> ucx,
-                         CreateUcxTransport(options));
-  if (kind == "ucx") return ucx;
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Transport> remote,
+                         CreateRemote(options));
   if (options.listen) {
-    // The port that UCX found is part of the name.
+    // The port that was found is part of the name.
     BATON_ASSIGN_OR_RETURN(const SocketAddress address,
-                           ParseSocketAddress(ucx->properties().address));
+                           ParseSocketAddress(remote->properties().address));
     local_options.port = PortOf(address.storage);
   }
   absl::StatusOr<std::unique_ptr<Transport>> local =
       CreateLocalTransport(local_options);
   if (!local.ok()) {
     LOG(WARNING) << "kv_transfer: peers on this host are connected by "
-                 << ucx->properties().name
+                 << remote->properties().name
                  << " too: " << local.status().message();
-    return ucx;
+    return remote;
   }
-  return MakeHostAwareTransport(*std::move(local), std::move(ucx));
+  return MakeHostAwareTransport(*std::move(local), std::move(remote));
 }
 
 }  // namespace baton::kv_transfer

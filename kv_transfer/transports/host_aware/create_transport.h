@@ -10,11 +10,13 @@
 
 namespace baton::kv_transfer {
 
-// `kind`: "local": peers on this host only, by memory; "ucx": all peers by UCX;
-// "auto": by memory where a peer is on this host and shares its memory, else by
-// UCX; UCX alone, and a line in the log, when memory cannot be had.
-// `options` hold for both. Errors as those of the transports; InvalidArgument:
-// no such kind.
+// `kind`: "local": peers on this host only, by memory; "tcp" and "ucx": all
+// peers by that one; "auto": by memory where a peer is on this host and shares
+// its memory, else by TCP, or by UCX where the peer speaks that alone or
+// options.tls names more than tcp, such as devices for remote memory access.
+// Who listens in this way takes all three, at one port; without memory, and
+// with a line in the log, where that cannot be had. `options` hold for all.
+// Errors as those of the transports; InvalidArgument: no such kind.
 absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
     const std::string& kind, const UcxOptions& options);
 

@@ -15,27 +15,27 @@
 namespace baton::kv_transfer {
 namespace {
 
-enum Side { kLocal = 0, kRemote = 1 };
+enum Side { kFirst = 0, kSecond = 1 };
 
-TransportProperties Combine(const TransportProperties& local,
-                            const TransportProperties& remote) {
+TransportProperties Combine(const TransportProperties& first,
+                            const TransportProperties& second) {
   TransportProperties out;
-  out.name = absl::StrCat(local.name, "+", remote.name);
-  out.address = remote.address;
+  out.name = absl::StrCat(first.name, "+", second.name);
+  out.address = second.address.empty() ? first.address : second.address;
   out.detects_peer_death =
-      local.detects_peer_death && remote.detects_peer_death;
+      first.detects_peer_death && second.detects_peer_death;
   out.max_header_bytes =
-      std::min(local.max_header_bytes, remote.max_header_bytes);
+      std::min(first.max_header_bytes, second.max_header_bytes);
   out.max_payload_bytes =
-      std::min(local.max_payload_bytes, remote.max_payload_bytes);
+      std::min(first.max_payload_bytes, second.max_payload_bytes);
   out.good_payload_bytes =
-      std::min(local.good_payload_bytes, remote.good_payload_bytes);
+      std::min(first.good_payload_bytes, second.good_payload_bytes);
   out.max_payload_extents =
-      std::min(local.max_payload_extents, remote.max_payload_extents);
+      std::min(first.max_payload_extents, second.max_payload_extents);
   out.max_sends_in_flight =
-      std::min(local.max_sends_in_flight, remote.max_sends_in_flight);
+      std::min(first.max_sends_in_flight, second.max_sends_in_flight);
   out.max_sends_outstanding =
-      std::min(local.max_sends_outstanding, remote.max_sends_outstanding);
+      std::min(first.max_sends_outstanding, second.max_sends_outstanding);
   return out;
 }
 
@@ -43,12 +43,14 @@ TransportProperties Combine(const TransportProperties& local,
 // locks of the two transports.
 class HostAwareTransport final : public Transport {
  public:
-  HostAwareTransport(std::unique_ptr<Transport> local,
-                     std::unique_ptr<Transport> remote)
-      : sides_{std::move(local), std::move(remote)},
-        ears_{{this, kLocal}, {this, kRemote}},
-        properties_(Combine(sides_[kLocal]->properties(),
-                            sides_[kRemote]->properties())) {}
+  // `by_memory`: the first moves shared memory, and says at once who is there.
+  HostAwareTransport(std::unique_ptr<Transport> first,
+                     std::unique_ptr<Transport> second, bool by_memory)
+      : by_memory_(by_memory),
+        sides_{std::move(first), std::move(second)},
+        ears_{{this, kFirst}, {this, kSecond}},
+        properties_(Combine(sides_[kFirst]->properties(),
+                            sides_[kSecond]->properties())) {}
   ~HostAwareTransport() override { Stop(); }
 
   const TransportProperties& properties() const override { return properties_; }
@@ -91,12 +93,12 @@ class HostAwareTransport final : public Transport {
 
   // A peer as our user knows it.
   struct Peer {
-    Side side = kLocal;
+    Side side = kFirst;
     PeerId inner{};
     // As given to Connect; empty for a peer that connected to us.
     std::string address;
     // Why it is not connected by the first; empty when nobody tried.
-    std::string why_not_local;
+    std::string why_not_first;
     bool up = false;
     bool down = false;
     bool close_asked = false;
@@ -114,6 +116,7 @@ class HostAwareTransport final : public Transport {
   void Complete(PeerId outer) ABSL_LOCKS_EXCLUDED(mu_);
   void RemoveIfQuiet(PeerId outer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  const bool by_memory_;
   std::unique_ptr<Transport> sides_[2];
   Ear ears_[2];
   const TransportProperties properties_;
@@ -135,17 +138,18 @@ const TransportProperties& HostAwareTransport::PeerProperties(
     PeerId peer) const {
   absl::MutexLock lock(&mu_);
   auto it = peers_.find(peer);
-  return it == peers_.end() ? properties_
-                            : sides_[it->second.side]->properties();
+  return it == peers_.end()
+             ? properties_
+             : sides_[it->second.side]->PeerProperties(it->second.inner);
 }
 
 absl::StatusOr<RegionId> HostAwareTransport::RegisterRegion(
     absl::Span<std::byte> memory, int descriptor) {
   absl::MutexLock lock(&mu_);
   BATON_ASSIGN_OR_RETURN(const RegionId id,
-                         sides_[kLocal]->RegisterRegion(memory, descriptor));
+                         sides_[kFirst]->RegisterRegion(memory, descriptor));
   BATON_ASSIGN_OR_RETURN(const RegionId other,
-                         sides_[kRemote]->RegisterRegion(memory, descriptor));
+                         sides_[kSecond]->RegisterRegion(memory, descriptor));
   CHECK(id == other) << "two transports count regions differently";
   all_shared_ = all_shared_ && descriptor != kNoDescriptor;
   return id;
@@ -153,8 +157,8 @@ absl::StatusOr<RegionId> HostAwareTransport::RegisterRegion(
 
 void HostAwareTransport::Start(TransportHandler* handler) {
   handler_ = handler;
-  sides_[kLocal]->Start(&ears_[kLocal]);
-  sides_[kRemote]->Start(&ears_[kRemote]);
+  sides_[kFirst]->Start(&ears_[kFirst]);
+  sides_[kSecond]->Start(&ears_[kSecond]);
 }
 
 void HostAwareTransport::Stop() {
@@ -162,29 +166,29 @@ void HostAwareTransport::Stop() {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
   }
-  sides_[kLocal]->Stop();
-  sides_[kRemote]->Stop();
+  sides_[kFirst]->Stop();
+  sides_[kSecond]->Stop();
 }
 
 absl::StatusOr<PeerId> HostAwareTransport::Connect(const std::string& address) {
   absl::MutexLock lock(&mu_);
   if (stopping_) return absl::UnavailableError("the transport is stopped");
   std::string why_not = "KV memory here is not shared";
-  if (all_shared_) {
+  if (all_shared_ || !by_memory_) {
     // The lock is held, so that its news find the peer.
-    absl::StatusOr<PeerId> inner = sides_[kLocal]->Connect(address);
+    absl::StatusOr<PeerId> inner = sides_[kFirst]->Connect(address);
     if (inner.ok()) {
-      const PeerId outer = Add(kLocal, *inner);
+      const PeerId outer = Add(kFirst, *inner);
       peers_[outer].address = address;
       return outer;
     }
     if (absl::IsInvalidArgument(inner.status())) return inner.status();
     why_not = std::string(inner.status().message());
   }
-  BATON_ASSIGN_OR_RETURN(const PeerId inner, sides_[kRemote]->Connect(address));
-  const PeerId outer = Add(kRemote, inner);
+  BATON_ASSIGN_OR_RETURN(const PeerId inner, sides_[kSecond]->Connect(address));
+  const PeerId outer = Add(kSecond, inner);
   peers_[outer].address = address;
-  peers_[outer].why_not_local = why_not;
+  peers_[outer].why_not_first = why_not;
   return outer;
 }
 
@@ -222,7 +226,7 @@ void HostAwareTransport::ClosePeer(PeerId peer) {
   sides_[it->second.side]->ClosePeer(it->second.inner);
 }
 
-void HostAwareTransport::Wake() { sides_[kLocal]->Wake(); }
+void HostAwareTransport::Wake() { sides_[kFirst]->Wake(); }
 
 PeerId HostAwareTransport::Add(Side side, PeerId inner) {
   const PeerId outer{next_peer_++};
@@ -246,17 +250,19 @@ PeerId HostAwareTransport::Translate(Side side, PeerId inner) {
 bool HostAwareTransport::FallBack(PeerId outer, const absl::Status& why) {
   absl::MutexLock lock(&mu_);
   Peer& peer = peers_.at(outer);
-  if (peer.side != kLocal || peer.up || peer.address.empty() ||
+  if (peer.side != kFirst || peer.up || peer.address.empty() ||
       peer.close_asked || stopping_) {
     return false;
   }
-  absl::StatusOr<PeerId> inner = sides_[kRemote]->Connect(peer.address);
+  // The other would wait as long, for nothing.
+  if (!by_memory_ && absl::IsDeadlineExceeded(why)) return false;
+  absl::StatusOr<PeerId> inner = sides_[kSecond]->Connect(peer.address);
   if (!inner.ok()) return false;
-  outer_[kLocal].erase(peer.inner);
-  peer.side = kRemote;
+  outer_[kFirst].erase(peer.inner);
+  peer.side = kSecond;
   peer.inner = *inner;
-  peer.why_not_local = std::string(why.message());
-  outer_[kRemote][*inner] = outer;
+  peer.why_not_first = std::string(why.message());
+  outer_[kSecond][*inner] = outer;
   return true;
 }
 
@@ -279,18 +285,19 @@ void HostAwareTransport::Ear::OnPeerUp(PeerId inner,
                                        const std::string& address) {
   absl::MutexLock calls(&owner_->calls_mu_);
   PeerId outer;
-  std::string why_not_local;
+  std::string why_not_first;
   {
     absl::MutexLock lock(&owner_->mu_);
     outer = owner_->Outer(side_, inner);
     Peer& peer = owner_->peers_.at(outer);
     peer.up = true;
-    why_not_local = peer.why_not_local;
+    why_not_first = peer.why_not_first;
   }
-  if (!why_not_local.empty()) {
+  if (!why_not_first.empty()) {
     LOG(INFO) << "kv_transfer: " << address << " is connected by "
-              << owner_->sides_[side_]->properties().name
-              << ", not by memory: " << why_not_local;
+              << owner_->sides_[side_]->PeerProperties(inner).name
+              << ", not by " << owner_->sides_[kFirst]->properties().name
+              << ": " << why_not_first;
   }
   owner_->handler_->OnPeerUp(outer, address);
 }
@@ -365,7 +372,13 @@ void HostAwareTransport::Ear::OnTick() {
 std::unique_ptr<Transport> MakeHostAwareTransport(
     std::unique_ptr<Transport> local, std::unique_ptr<Transport> remote) {
   return std::make_unique<HostAwareTransport>(std::move(local),
-                                              std::move(remote));
+                                              std::move(remote), true);
+}
+
+std::unique_ptr<Transport> MakeFallbackTransport(
+    std::unique_ptr<Transport> first, std::unique_ptr<Transport> second) {
+  return std::make_unique<HostAwareTransport>(std::move(first),
+                                              std::move(second), false);
 }
 
 }  // namespace baton::kv_transfer

@@ -1,7 +1,7 @@
-// Two transports behind one: peers on this host are connected by the first,
-// all others by the second. Connecting tries the first, which says at once
-// when nobody is there, and falls back; the log says for each peer which it was
-// and why.
+// Two transports behind one: who can be reached by the first is connected by
+// it, all others by the second. Connecting tries the first and falls back; the
+// log says for each peer which it was and why. Either may be such a pair
+// itself.
 //
 // Threads: as any transport. Each of the two has its progress thread; calls to
 // the handler are serialized by a lock, so that they never overlap.
@@ -13,8 +13,16 @@
 
 namespace baton::kv_transfer {
 
-// `local` is asked first. Neither was started; both take regions alike.
+// Neither was started; both take regions alike.
+
+// By memory to peers on this host, which `local` says at once whether they are.
+// Only when all regions are shared.
 std::unique_ptr<Transport> MakeHostAwareTransport(
     std::unique_ptr<Transport> local, std::unique_ptr<Transport> remote);
+
+// `first` where the peer speaks it. Where nothing answers in time, neither is
+// tried for longer.
+std::unique_ptr<Transport> MakeFallbackTransport(
+    std::unique_ptr<Transport> first, std::unique_ptr<Transport> second);
 
 }  // namespace baton::kv_transfer

@@ -25,7 +25,7 @@ constexpr uint32_t kDoneBatch = 8;
 
 }  // namespace
 
-void LocalLoop::SendOffer(Peer& peer) {
+void LocalLoop::SendOffer(LocalPeer& peer) {
   local_wire::Offer offer;
   std::vector<int> descriptors;
   const std::vector<RegionTable::Region> regions = regions_->List();
@@ -43,25 +43,19 @@ void LocalLoop::SendOffer(Peer& peer) {
   }
 }
 
-void LocalLoop::Send(SendOp op) {
-  Peer* peer = FindPeer(op.peer);
-  CHECK(peer != nullptr);  // a peer with outstanding sends is not removed
-  if (peer->state == PeerState::kDown) {
-    FinishSend(*peer, op.cookie, peer->failure);
-    MarkDirty(*peer);
-    return;
-  }
+void LocalLoop::Queue(Peer& to, SendOp op) {
+  LocalPeer& peer = Local(to);
   // Messages without payload are few and small: they do not wait behind a full
   // window.
   if (op.payload.empty()) {
-    StartSend(*peer, op);
+    StartSend(peer, op);
     return;
   }
-  peer->queue.push_back(std::move(op));
-  StartQueued(*peer);
+  peer.queue.push_back(std::move(op));
+  StartQueued(peer);
 }
 
-void LocalLoop::StartQueued(Peer& peer) {
+void LocalLoop::StartQueued(LocalPeer& peer) {
   while (peer.failure.ok() && !peer.queue.empty() &&
          peer.on_wire.size() < options_.max_sends_in_flight) {
     const SendOp next = std::move(peer.queue.front());
@@ -70,7 +64,7 @@ void LocalLoop::StartQueued(Peer& peer) {
   }
 }
 
-void LocalLoop::StartSend(Peer& peer, const SendOp& op) {
+void LocalLoop::StartSend(LocalPeer& peer, const SendOp& op) {
   const bool has_payload = !op.payload.empty();
   Outgoing outgoing;
   outgoing.datagram = has_payload
@@ -83,7 +77,7 @@ void LocalLoop::StartSend(Peer& peer, const SendOp& op) {
   FlushOutbox(peer);
 }
 
-void LocalLoop::FlushOutbox(Peer& peer) {
+void LocalLoop::FlushOutbox(LocalPeer& peer) {
   while (peer.failure.ok() && !peer.outbox.empty()) {
     if (!Write(peer, peer.outbox.front().datagram)) return;
     // Before the handler is told, which may send something else.
@@ -95,7 +89,7 @@ void LocalLoop::FlushOutbox(Peer& peer) {
   }
 }
 
-bool LocalLoop::Write(Peer& peer, absl::string_view datagram) {
+bool LocalLoop::Write(LocalPeer& peer, absl::string_view datagram) {
   if (peer.full || !peer.failure.ok()) return false;
   const absl::StatusOr<bool> sent = SendDatagram(peer.socket.get(), datagram);
   if (!sent.ok()) {
@@ -109,13 +103,7 @@ bool LocalLoop::Write(Peer& peer, absl::string_view datagram) {
   return *sent;
 }
 
-void LocalLoop::FinishSend(Peer& peer, uint64_t cookie,
-                           const absl::Status& status) {
-  mailbox_->EndSend(peer.id);
-  handler_->OnSent(peer.id, cookie, status);
-}
-
-void LocalLoop::Receive(Peer& peer) {
+void LocalLoop::Receive(LocalPeer& peer) {
   for (int i = 0; i < kDatagramsPerTurn && peer.failure.ok(); ++i) {
     const bool connecting = peer.state == PeerState::kConnecting;
     std::vector<ScopedFd> files;
@@ -136,7 +124,7 @@ void LocalLoop::Receive(Peer& peer) {
   }
 }
 
-void LocalLoop::TakeOffer(Peer& peer, ByteSpan bytes,
+void LocalLoop::TakeOffer(LocalPeer& peer, ByteSpan bytes,
                           const std::vector<ScopedFd>& files) {
   const absl::StatusOr<local_wire::Offer> offer =
       local_wire::DecodeOffer(bytes);
@@ -152,13 +140,10 @@ void LocalLoop::TakeOffer(Peer& peer, ByteSpan bytes,
   peer.memory = *std::move(memory);
   if (peer.incoming) SendOffer(peer);
   if (!peer.failure.ok()) return;
-  peer.state = PeerState::kUp;
-  peer.was_up = true;
-  mailbox_->SetUp(peer.id);
-  handler_->OnPeerUp(peer.id, peer.address);
+  SetUp(peer);
 }
 
-void LocalLoop::TakeDatagram(Peer& peer, ByteSpan bytes) {
+void LocalLoop::TakeDatagram(LocalPeer& peer, ByteSpan bytes) {
   const absl::StatusOr<local_wire::Datagram> datagram =
       local_wire::Decode(bytes);
   if (!datagram.ok()) {
@@ -191,7 +176,7 @@ void LocalLoop::TakeDatagram(Peer& peer, ByteSpan bytes) {
   }
 }
 
-void LocalLoop::TakeDone(Peer& peer, uint32_t count) {
+void LocalLoop::TakeDone(LocalPeer& peer, uint32_t count) {
   if (count > peer.on_wire.size()) {
     Fail(peer, absl::InvalidArgumentError(
                    "the peer is done with more than it was sent"));
@@ -209,7 +194,7 @@ void LocalLoop::CopySome() {
   if (copying_.empty()) return;
   const PeerId id = copying_.front();
   copying_.pop_front();
-  Peer* const peer = FindPeer(id);
+  LocalPeer* const peer = FindLocal(id);
   if (peer == nullptr) return;
   peer->copying = false;
   uint64_t copied = 0;
@@ -231,7 +216,7 @@ void LocalLoop::CopySome() {
   }
 }
 
-bool LocalLoop::BeginCopy(Peer& peer) {
+bool LocalLoop::BeginCopy(LocalPeer& peer) {
   Incoming incoming = std::move(peer.waiting.front());
   peer.waiting.pop_front();
   const ByteSpan header(
@@ -251,7 +236,7 @@ bool LocalLoop::BeginCopy(Peer& peer) {
   return true;
 }
 
-uint64_t LocalLoop::Advance(Peer& peer, uint64_t max_bytes) {
+uint64_t LocalLoop::Advance(LocalPeer& peer, uint64_t max_bytes) {
   const uint64_t cookie = peer.copy->cookie;
   const Stores stores = copied_in_a_row_ < kCachedBytesInARow
                             ? Stores::kCached
@@ -262,7 +247,7 @@ uint64_t LocalLoop::Advance(Peer& peer, uint64_t max_bytes) {
       });
 }
 
-void LocalLoop::OweDone(Peer& peer) {
+void LocalLoop::OweDone(LocalPeer& peer) {
   if (++peer.done_owed >= kDoneBatch) {
     FlushDone(peer);
   } else if (!peer.owed) {
@@ -271,14 +256,14 @@ void LocalLoop::OweDone(Peer& peer) {
   }
 }
 
-void LocalLoop::FlushDone(Peer& peer) {
+void LocalLoop::FlushDone(LocalPeer& peer) {
   if (peer.done_owed == 0) return;
   if (Write(peer, local_wire::EncodeDone(peer.done_owed))) peer.done_owed = 0;
 }
 
 void LocalLoop::FlushOwed() {
   std::erase_if(owed_, [this](PeerId id) {
-    Peer* const peer = FindPeer(id);
+    LocalPeer* const peer = FindLocal(id);
     if (peer == nullptr) return true;
     if (peer->copying) return false;  // more is done soon
     peer->owed = false;

@@ -1,34 +1,29 @@
 #include "kv_transfer/transports/local/local_transport.h"
 
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/log.h"
 #include "common/status_macros.h"
 #include "kv_transfer/region_table.h"
 #include "kv_transfer/transports/local/local_loop.h"
-#include "kv_transfer/transports/mailbox.h"
-#include "kv_transfer/transports/socket_address.h"
+#include "kv_transfer/transports/mailbox_transport.h"
 
 namespace baton::kv_transfer {
 namespace {
 
-class LocalTransport final : public Transport {
+class LocalTransport final : public MailboxTransport {
  public:
   explicit LocalTransport(const LocalOptions& options)
-      : mailbox_(options.max_peers, options.max_sends_outstanding),
+      : MailboxTransport(options.max_peers, options.max_sends_outstanding),
         loop_(options, &mailbox_, &regions_) {}
   ~LocalTransport() override { Stop(); }
 
   absl::Status Launch() {
     BATON_RETURN_IF_ERROR(loop_.Open(&properties_));
-    thread_ = std::thread([this] { loop_.Run(); });
+    RunThread([this] { loop_.Run(); });
     return absl::OkStatus();
   }
-
-  const TransportProperties& properties() const override { return properties_; }
 
   absl::StatusOr<RegionId> RegisterRegion(absl::Span<std::byte> memory,
                                           int descriptor) override {
@@ -37,31 +32,15 @@ class LocalTransport final : public Transport {
       return absl::FailedPreconditionError(
           "a local transport takes no region after Start");
     }
-    return regions_.Add({memory, descriptor});
+    return MailboxTransport::RegisterRegion(memory, descriptor);
   }
 
   void Start(TransportHandler* handler) override {
-    CHECK(handler != nullptr);
     {
       absl::MutexLock lock(&start_mu_);
       started_ = true;
     }
-    mailbox_.PostStart(handler);
-  }
-
-  void Stop() override {
-    absl::MutexLock lock(&stop_mu_);
-    if (!thread_.joinable()) return;
-    CHECK(std::this_thread::get_id() != thread_.get_id())
-        << "Stop on the progress thread";
-    mailbox_.PostStop();
-    thread_.join();
-  }
-
-  absl::StatusOr<PeerId> Connect(const std::string& address) override {
-    BATON_ASSIGN_OR_RETURN(const SocketAddress socket_address,
-                           ParseSocketAddress(address));
-    return mailbox_.PostConnect(address, socket_address);
+    MailboxTransport::Start(handler);
   }
 
   absl::Status Send(PeerId peer, ByteSpan header,
@@ -74,13 +53,9 @@ class LocalTransport final : public Transport {
       return mailbox_.PostSend(std::move(op));
     }
     BATON_RETURN_IF_ERROR(mailbox_.BeginSend(peer));
-    loop_.SendPayload(std::move(op));
+    loop_.Send(std::move(op));
     return absl::OkStatus();
   }
-
-  void ClosePeer(PeerId peer) override { mailbox_.PostClose(peer); }
-
-  void Wake() override { mailbox_.PostWake(); }
 
  private:
   // Whether peers can read it.
@@ -97,29 +72,19 @@ class LocalTransport final : public Transport {
     return absl::OkStatus();
   }
 
-  TransportProperties properties_;  // constant after Launch
-  RegionTable regions_;
-  Mailbox mailbox_;
   LocalLoop loop_;
   absl::Mutex start_mu_;
   bool started_ ABSL_GUARDED_BY(start_mu_) = false;
-  absl::Mutex stop_mu_;  // held while joining: Stop may be called twice
-  std::thread thread_;
 };
 
 absl::Status Check(const LocalOptions& options) {
-  if (options.max_peers == 0 || options.max_sends_in_flight == 0 ||
-      options.max_sends_outstanding == 0) {
-    return absl::InvalidArgumentError(
-        "max_peers, max_sends_in_flight and max_sends_outstanding must be > 0");
-  }
+  BATON_RETURN_IF_ERROR(
+      CheckLimits(options.max_peers, options.max_sends_in_flight,
+                  options.max_sends_outstanding, options.tick_interval));
   if (options.max_sends_in_flight > LocalLoop::kMaxPayloadsWaiting) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_sends_in_flight must be at most ",
                      LocalLoop::kMaxPayloadsWaiting));
-  }
-  if (options.tick_interval < absl::Milliseconds(1)) {
-    return absl::InvalidArgumentError("tick_interval must be at least 1 ms");
   }
   return absl::OkStatus();
 }

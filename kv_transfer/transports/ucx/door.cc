@@ -1,15 +1,13 @@
 #include "kv_transfer/transports/ucx/door.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "kv_transfer/transports/tcp_socket.h"
 
 namespace baton::kv_transfer {
 namespace {
@@ -21,11 +19,6 @@ constexpr size_t kAnswerBytes = kWordsBytes + 2;
 // oldest.
 constexpr size_t kMaxVisitors = 256;
 constexpr absl::Duration kVisitorTimeout = absl::Seconds(2);
-
-absl::Status SocketError(absl::StatusCode code, const std::string& what,
-                         int error) {
-  return absl::Status(code, absl::StrCat(what, ": ", std::strerror(error)));
-}
 
 // Reads what is there, at most up to `limit` bytes in all. False at the end of
 // the stream or on an error.
@@ -51,47 +44,29 @@ bool WriteAll(int fd, const std::string& bytes) {
 }  // namespace
 
 absl::StatusOr<Door> Door::Open(const SocketAddress& address) {
-  const std::string what =
-      absl::StrCat("listening on ", FormatSocketAddress(address.storage));
-  ScopedFd socket(::socket(address.storage.ss_family,
-                           SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) {
-    return SocketError(absl::StatusCode::kInternal, what, errno);
-  }
-  // A worker that restarts gets its port back at once.
-  const int on = 1;
-  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(socket.get(), address.get(), address.length) != 0 ||
-      listen(socket.get(), 128) != 0) {
-    const int error = errno;
-    return SocketError(error == EADDRINUSE
-                           ? absl::StatusCode::kAlreadyExists
-                           : absl::StatusCode::kFailedPrecondition,
-                       what, error);
-  }
-  SocketAddress bound;
-  bound.length = sizeof(bound.storage);
-  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound.storage),
-                  &bound.length) != 0) {
-    return SocketError(absl::StatusCode::kInternal, what, errno);
-  }
-  return Door(std::move(socket), PortOf(bound.storage));
+  BATON_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(address));
+  return Door(std::move(listener.socket), listener.port);
 }
 
 void Door::AddPollFds(std::vector<pollfd>* fds) const {
-  fds->push_back({socket_.get(), POLLIN, 0});
+  if (socket_.valid()) fds->push_back({socket_.get(), POLLIN, 0});
   for (const Visitor& visitor : visitors_) {
     fds->push_back({visitor.socket.get(), POLLIN, 0});
   }
 }
 
+void Door::Admit(ScopedFd socket, std::string said, absl::Time now) {
+  if (visitors_.size() >= kMaxVisitors) visitors_.pop_front();
+  visitors_.push_back(
+      {std::move(socket), std::move(said), now + kVisitorTimeout});
+}
+
 void Door::Serve(absl::Time now, absl::FunctionRef<uint16_t()> let_in) {
-  for (;;) {
+  while (socket_.valid()) {
     ScopedFd accepted(
         accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!accepted.valid()) break;
-    if (visitors_.size() >= kMaxVisitors) visitors_.pop_front();
-    visitors_.push_back({std::move(accepted), "", now + kVisitorTimeout});
+    Admit(std::move(accepted), "", now);
   }
   for (auto it = visitors_.begin(); it != visitors_.end();) {
     const bool stays = now < it->deadline && ServeVisitor(*it, let_in);
@@ -113,15 +88,7 @@ bool Door::ServeVisitor(Visitor& visitor,
 }
 
 absl::StatusOr<Knock> Knock::Begin(const SocketAddress& address) {
-  ScopedFd socket(::socket(address.storage.ss_family,
-                           SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) {
-    return SocketError(absl::StatusCode::kResourceExhausted, "socket", errno);
-  }
-  if (connect(socket.get(), address.get(), address.length) != 0 &&
-      errno != EINPROGRESS) {
-    return SocketError(absl::StatusCode::kUnavailable, "connect", errno);
-  }
+  BATON_ASSIGN_OR_RETURN(ScopedFd socket, BeginConnectTcp(address));
   return Knock(std::move(socket));
 }
 
@@ -134,14 +101,9 @@ absl::StatusOr<std::optional<uint16_t>> Knock::Serve() {
   if (!asked_) {
     pollfd fd = PollFd();
     if (poll(&fd, 1, 0) <= 0) return std::nullopt;
-    int error = 0;
-    socklen_t size = sizeof(error);
-    getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) {
-      return SocketError(absl::StatusCode::kUnavailable, "connect", error);
-    }
+    BATON_RETURN_IF_ERROR(ConnectResult(socket_.get()));
     if (!WriteAll(socket_.get(), kWords)) {
-      return SocketError(absl::StatusCode::kUnavailable, "connect", errno);
+      return absl::UnavailableError("the peer hung up");
     }
     asked_ = true;
   }

@@ -34,6 +34,8 @@ class Door final {
  public:
   // AlreadyExists when the port is in use; names the address.
   static absl::StatusOr<Door> Open(const SocketAddress& address);
+  // One with no socket of its own: visitors come by Admit only.
+  Door() = default;
   Door(Door&&) = default;
   Door& operator=(Door&&) = default;
 
@@ -41,6 +43,9 @@ class Door final {
 
   // What to wait for.
   void AddPollFds(std::vector<pollfd>* fds) const;
+
+  // Takes a visitor who came elsewhere and has said so much.
+  void Admit(ScopedFd socket, std::string said, absl::Time now);
 
   // Accepts, reads and answers whatever is there. `let_in` is called for each
   // visitor with the right words and gives the port to tell, or 0.

@@ -68,8 +68,14 @@ bool UcxLoop::RunMail() {
     } else if (auto* close = std::get_if<CloseOp>(&op)) {
       Peer* peer = FindPeer(close->peer);
       if (peer != nullptr) Fail(*peer, absl::CancelledError("closed by us"));
-    } else {
-      handler_ = std::get<StartOp>(op).handler;
+    } else if (auto* start = std::get_if<StartOp>(&op)) {
+      handler_ = start->handler;
+    } else if (auto* visitor = std::get_if<VisitorOp>(&op)) {
+      if (door_.has_value()) {
+        door_->Admit(std::move(visitor->socket), std::move(visitor->said),
+                     Now());
+      }
+      sockets_ready_ = true;
     }
   }
   if (mail.wake) next_tick_ = Now();

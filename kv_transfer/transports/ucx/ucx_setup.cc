@@ -105,16 +105,13 @@ absl::Status UcxLoop::OpenWorker() {
 absl::Status UcxLoop::OpenDoor(TransportProperties* properties) {
   BATON_ASSIGN_OR_RETURN(
       listen_address_, MakeSocketAddress(options_.listen_host, options_.port));
-  std::string advertised = options_.advertise_host;
-  if (advertised.empty()) {
-    if (IsAnyAddress(listen_address_)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("advertise_host: needed, because listen_host ",
-                       options_.listen_host, " names no one address"));
-    }
-    advertised = options_.listen_host;
+  BATON_ASSIGN_OR_RETURN(
+      const std::string advertised,
+      AdvertisedHost(options_.listen_host, options_.advertise_host));
+  if (!options_.own_port) {
+    door_.emplace();
+    return absl::OkStatus();
   }
-  BATON_RETURN_IF_ERROR(MakeSocketAddress(advertised, 1).status());
   BATON_ASSIGN_OR_RETURN(door_, Door::Open(listen_address_));
   properties->address = FormatHostPort(advertised, door_->port());
   return absl::OkStatus();

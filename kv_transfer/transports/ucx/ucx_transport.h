@@ -14,7 +14,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kv_transfer/transport.h"
+#include "common/scoped_fd.h"
+#include "kv_transfer/transports/mailbox_transport.h"
 
 namespace baton::kv_transfer {
 
@@ -24,6 +25,9 @@ struct UcxOptions {
   // Numeric address to listen on, and its port; 0 takes a free one.
   std::string listen_host = "127.0.0.1";
   uint16_t port = 0;
+  // Off: `port` is somebody else's, who passes on those that come to see us
+  // (UcxTransport::Admit); properties() has no address.
+  bool own_port = true;
   // The host that peers are told to connect to; empty takes listen_host.
   // Needed when listening on all addresses (0.0.0.0, ::).
   std::string advertise_host;
@@ -40,6 +44,16 @@ struct UcxOptions {
   uint32_t max_sends_outstanding = 1024;
 };
 
+class UcxTransport : public MailboxTransport {
+ public:
+  // Takes somebody who connected to another's socket and has said so much
+  // there, all of which was read. Any thread.
+  virtual void Admit(ScopedFd visitor, std::string said) = 0;
+
+ protected:
+  using MailboxTransport::MailboxTransport;
+};
+
 // Sets the UCX_* environment that Baton wants where the operator has not set
 // it, and takes UCX's crash handlers out. Call at the top of main, before there
 // are other threads; CreateUcxTransport calls it too. Idempotent.
@@ -48,7 +62,7 @@ void PrepareUcxEnvironment();
 // Starts a transport. Errors name the transport list or the address:
 // FailedPrecondition (no such UCX transport on this machine), AlreadyExists
 // (the port is in use), InvalidArgument (a malformed option), Internal.
-absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(
+absl::StatusOr<std::unique_ptr<UcxTransport>> CreateUcxTransport(
     const UcxOptions& options);
 
 }  // namespace baton::kv_transfer

@@ -419,7 +419,7 @@ TEST_P(HandoffProcessTest, StoppedReceiverIsGivenUpAtTheDeadline) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, HandoffProcessTest,
-                         ::testing::Values("ucx", "local", "auto"),
+                         ::testing::Values("ucx", "local", "tcp", "auto"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -26,7 +26,8 @@ TEST(CreateTransportTest, MakesEachKind) {
        std::vector<std::pair<std::string, std::string>>{
            {"ucx", "ucx/tcp"},
            {"local", "local/memfd"},
-           {"auto", "local/memfd+ucx/tcp"}}) {
+           {"tcp", "tcp"},
+           {"auto", "local/memfd+tcp+ucx/tcp"}}) {
     auto transport = CreateTransport(kind, {});
     ASSERT_TRUE(transport.ok()) << transport.status();
     EXPECT_EQ((*transport)->properties().name, name);
@@ -42,7 +43,7 @@ TEST(CreateTransportTest, SaysWhatUcxSays) {
               HasSubstr("'nonsense'"));
 }
 
-TEST(CreateTransportTest, DoesWithUcxWhereTheNameIsTaken) {
+TEST(CreateTransportTest, DoesWithoutMemoryWhereTheNameIsTaken) {
   uint16_t port = 0;
   {
     auto probe = CreateTransport("ucx", {});
@@ -53,7 +54,7 @@ TEST(CreateTransportTest, DoesWithUcxWhereTheNameIsTaken) {
   ASSERT_TRUE(taken.ok()) << taken.status();
   auto transport = CreateTransport("auto", {.port = port});
   ASSERT_TRUE(transport.ok()) << transport.status();
-  EXPECT_EQ((*transport)->properties().name, "ucx/tcp");
+  EXPECT_EQ((*transport)->properties().name, "tcp+ucx/tcp");
   EXPECT_EQ(CreateTransport("local", {.port = port}).status().code(),
             absl::StatusCode::kAlreadyExists);
 }
@@ -81,6 +82,57 @@ TEST(CreateTransportTest, FallsBackWhenTheLocalPeerHangsUp) {
   EXPECT_TRUE(at_server.Await("up"));
   (*client)->Stop();
   (*server)->Stop();
+}
+
+// Who listens takes peers of each kind at one port.
+TEST(CreateTransportTest, EachKindConnectsToAuto) {
+  std::vector<std::byte> memory(4096);
+  for (const auto& [kind, by] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"local", "local/memfd"}, {"tcp", "tcp"}, {"ucx", "ucx/tcp"}}) {
+    Journal at_server, at_client;
+    auto server = CreateTransport("auto", {});
+    ASSERT_TRUE(server.ok()) << server.status();
+    (*server)->Start(&at_server);
+    auto client = CreateTransport(kind, {.listen = false});
+    ASSERT_TRUE(client.ok()) << client.status();
+    (*client)->Start(&at_client);
+    const auto peer = (*client)->Connect((*server)->properties().address);
+    ASSERT_TRUE(peer.ok()) << peer.status();
+    ASSERT_TRUE(at_client.Await("up")) << kind;
+    ASSERT_TRUE(at_server.Await("up")) << kind;
+    EXPECT_EQ((*server)->PeerProperties(at_server.peer()).name, by);
+    ASSERT_TRUE((*client)->Send(*peer, AsBytes("there"), {}, 1).ok());
+    ASSERT_TRUE(at_server.Await("message there"));
+    ASSERT_TRUE((*server)->Send(at_server.peer(), AsBytes("back"), {}, 1).ok());
+    ASSERT_TRUE(at_client.Await("message back"));
+    (*client)->Stop();
+    (*server)->Stop();
+  }
+}
+
+// Memory that is not shared goes over TCP, and by UCX where that is more than
+// TCP by another way.
+TEST(CreateTransportTest, AutoPrefersTcpUnlessUcxHasMore) {
+  for (const auto& [tls, by] : std::vector<std::pair<std::string, std::string>>{
+           {"tcp", "tcp"}, {"tcp,self", "ucx/tcp,self"}}) {
+    std::vector<std::byte> memory(4096);
+    Journal at_server, at_client;
+    auto server = CreateTransport("auto", {.tls = tls});
+    ASSERT_TRUE(server.ok()) << server.status();
+    (*server)->Start(&at_server);
+    auto client = CreateTransport("auto", {.listen = false, .tls = tls});
+    ASSERT_TRUE(client.ok()) << client.status();
+    ASSERT_TRUE(
+        (*client)->RegisterRegion(absl::MakeSpan(memory), kNoDescriptor).ok());
+    (*client)->Start(&at_client);
+    const auto peer = (*client)->Connect((*server)->properties().address);
+    ASSERT_TRUE(peer.ok()) << peer.status();
+    ASSERT_TRUE(at_client.Await("up")) << tls;
+    EXPECT_EQ((*client)->PeerProperties(*peer).name, by);
+    (*client)->Stop();
+    (*server)->Stop();
+  }
 }
 
 }  // namespace

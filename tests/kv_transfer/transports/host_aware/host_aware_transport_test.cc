@@ -158,6 +158,31 @@ TEST_F(HostAwareTransportTest, PeersOfBothHaveNamesOfTheirOwn) {
   EXPECT_THAT(far_journal_.lines(), ElementsAre("up", "message 2"));
 }
 
+TEST_F(HostAwareTransportTest, WithoutMemoryAllGoesByTheFirstThatAnswers) {
+  auto first = near_.CreateTransport(/*listen=*/false);
+  auto second = far_.CreateTransport(/*listen=*/false);
+  const Transport* const raw_first = first.get();
+  const Transport* const raw_second = second.get();
+  auto client = MakeFallbackTransport(std::move(first), std::move(second));
+  ASSERT_TRUE(
+      client->RegisterRegion(absl::MakeSpan(memory_), kNoDescriptor).ok());
+  client->Start(&journal_);
+  auto near = near_.CreateTransport(true);
+  auto far = far_.CreateTransport(true);
+  auto other = far_.CreateTransport(true);
+  near->Start(&near_journal_);
+  far->Start(&far_journal_);
+  other->Start(&far_journal_);
+  const auto by_first = client->Connect(near->properties().address);
+  const auto by_second = client->Connect(other->properties().address);
+  ASSERT_TRUE(by_first.ok() && by_second.ok());
+  Run();
+  EXPECT_EQ(&client->PeerProperties(*by_first), &raw_first->properties());
+  EXPECT_EQ(&client->PeerProperties(*by_second), &raw_second->properties());
+  client->Stop();
+  Start();
+}
+
 TEST_F(HostAwareTransportTest, PromisesTheSmallerOfEachLimit) {
   const TransportProperties& both = client_->properties();
   EXPECT_EQ(both.name, "fake+fake");

@@ -1,0 +1,116 @@
+// The progress thread's inside: every peer of a TCP transport. When its
+// connection stands, both sides greet; then the peer is up.
+//
+// Messages go out before payloads that wait, but never into one that has begun.
+// Of each peer a bounded number of bytes is written and read at a time, so that
+// other peers, mail and ticks come in between.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kv_transfer/region_table.h"
+#include "kv_transfer/transport.h"
+#include "kv_transfer/transports/mailbox.h"
+#include "kv_transfer/transports/socket_loop.h"
+#include "kv_transfer/transports/tcp/tcp_transport.h"
+
+namespace baton::kv_transfer {
+
+class TcpLoop final : public SocketLoop {
+ public:
+  // All must outlive the loop.
+  TcpLoop(const TcpOptions& options, Mailbox* mailbox,
+          const RegionTable* regions);
+
+  // Opens the sockets and fills in the properties. On failure the loop is of no
+  // use. Any thread, before Run.
+  absl::Status Open(TransportProperties* properties);
+
+ private:
+  // A frame that goes out.
+  struct Writing {
+    std::string frame;  // but for the payload
+    // What is left of it: the frame's first bytes, then the payload's.
+    std::vector<ByteSpan> rest;
+    size_t next = 0;
+    uint64_t cookie = 0;
+  };
+  // A payload that comes in.
+  struct Reading {
+    // Where the rest goes; nothing when it is thrown away.
+    std::vector<absl::Span<std::byte>> rest;
+    size_t next = 0;
+    uint64_t bytes_left = 0;
+    // None: refused.
+    std::optional<uint64_t> cookie;
+  };
+  struct TcpPeer : Peer {
+    explicit TcpPeer(size_t buffer_bytes) : buffer(buffer_bytes) {}
+
+    // Sending.
+    bool greeted = false;
+    std::deque<SendOp> messages;
+    std::deque<SendOp> payloads;
+    std::optional<Writing> writing;
+    // Written, but the handler has not been told.
+    std::deque<uint64_t> written;
+    // Whether it is in busy_.
+    bool busy = false;
+
+    // Receiving: what was read and not looked at is in [begin, end).
+    std::vector<std::byte> buffer;
+    size_t begin = 0;
+    size_t end = 0;
+    std::optional<Reading> reading;
+  };
+  static TcpPeer& Tcp(Peer& peer) { return static_cast<TcpPeer&>(peer); }
+
+  // tcp_loop.cc: the lives of peers.
+  absl::Status OpenListener(TransportProperties* properties);
+  std::unique_ptr<Peer> NewPeer() const override;
+  absl::StatusOr<std::string> CheckVisitor(
+      int socket, const sockaddr_storage& from) override;
+  void BeginConnect(Peer& peer, const SocketAddress& to) override;
+  void OnWritable(Peer& peer) override;
+  void OnReadable(Peer& peer) override { Receive(Tcp(peer)); }
+  bool HasWork() const override { return !busy_.empty(); }
+  void Work() override;
+  void CompleteAll(Peer& peer) override;
+  void Greet(TcpPeer& peer);
+  void TakeGreeting(TcpPeer& peer);
+  void MarkBusy(TcpPeer& peer);
+
+  // tcp_messages.cc: frames.
+  void Queue(Peer& peer, SendOp op) override;
+  // Writes until the socket is full, a turn is over, or nothing is left.
+  void Flush(TcpPeer& peer);
+  bool TakeNext(TcpPeer& peer);
+  // What the socket took; 0 when it is full or the peer failed.
+  uint64_t Write(TcpPeer& peer);
+  void Receive(TcpPeer& peer);
+  // Reads once from the socket, to where it is to go; false when there is no
+  // more for now.
+  bool Read(TcpPeer& peer, uint64_t max_bytes, uint64_t* read);
+  // Goes through what is in the buffer.
+  void TakeBuffered(TcpPeer& peer);
+  bool TakeFrame(TcpPeer& peer);
+  void BeginPayload(TcpPeer& peer, ByteSpan header, uint64_t payload_bytes);
+  // So many more bytes of a payload are where they go.
+  void Advance(TcpPeer& peer, uint64_t bytes);
+
+  const TcpOptions options_;
+  const RegionTable* const regions_;
+
+  // Who has more to write, or to tell the handler of.
+  std::deque<PeerId> busy_;
+};
+
+}  // namespace baton::kv_transfer

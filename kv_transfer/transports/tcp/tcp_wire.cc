@@ -1,0 +1,47 @@
+#include "kv_transfer/transports/tcp/tcp_wire.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kv_transfer/byte_order.h"
+#include "kv_transfer/transports/mailbox.h"
+
+namespace baton::kv_transfer::tcp_wire {
+
+absl::Status CheckGreeting(ByteSpan said) {
+  const size_t n = std::min(said.size(), kGreeting.size());
+  if (std::memcmp(said.data(), kGreeting.data(), n) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "the peer speaks another transport protocol");
+}
+
+std::string EncodeFrame(absl::string_view header, uint32_t payload_bytes) {
+  ByteWriter out;
+  out.Put<uint32_t>(header.size());
+  out.Put(payload_bytes);
+  out.PutBytes(header);
+  return std::move(out).Take();
+}
+
+absl::StatusOr<FrameLengths> DecodeLengths(ByteSpan bytes) {
+  ByteReader in(bytes);
+  FrameLengths lengths;
+  lengths.header_bytes = in.Get<uint32_t>();
+  lengths.payload_bytes = in.Get<uint32_t>();
+  if (!in.Finished()) {
+    return absl::InvalidArgumentError("the peer sent a malformed frame");
+  }
+  if (lengths.header_bytes == 0 || lengths.header_bytes > kMaxHeaderBytes ||
+      lengths.payload_bytes > kMaxPayloadBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the peer sent a frame with a header of ", lengths.header_bytes,
+        " bytes and a payload of ", lengths.payload_bytes));
+  }
+  return lengths;
+}
+
+}  // namespace baton::kv_transfer::tcp_wire

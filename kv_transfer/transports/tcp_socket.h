@@ -1,0 +1,29 @@
+// Stream sockets that do not block. Any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/scoped_fd.h"
+#include "kv_transfer/transports/socket_address.h"
+
+namespace baton::kv_transfer {
+
+struct TcpListener {
+  ScopedFd socket;
+  uint16_t port = 0;
+};
+
+// Port 0 takes a free one. AlreadyExists when the port is in use; errors name
+// the address.
+absl::StatusOr<TcpListener> ListenTcp(const SocketAddress& address);
+
+// Begins to connect; the socket can be written to when that has ended.
+// Unavailable when it fails at once.
+absl::StatusOr<ScopedFd> BeginConnectTcp(const SocketAddress& address);
+
+// How it ended. Unavailable: nobody listens there, or nothing leads there.
+absl::Status ConnectResult(int socket);
+
+}  // namespace baton::kv_transfer
