@@ -86,9 +86,10 @@ class ImageTest(unittest.TestCase):
         self.assertIn("Once upon a time, there was", said)
         self.assertIn('"prefill_workers":1,"decode_workers":1', said)
 
-    def test_an_answer_over_ucx(self):
-        said = self.check(CLUSTER, TRANSPORT="ucx")
-        self.assertIn("Once upon a time, there was", said)
+    def test_an_answer_over_each_network_transport(self):
+        for transport in ("tcp", "ucx"):
+            said = self.check(CLUSTER, TRANSPORT=transport)
+            self.assertIn("Once upon a time, there was", said)
 
     def test_who_it_is_and_what_it_may_write(self):
         said = self.check(

@@ -91,8 +91,11 @@ class Cluster:
                     self.names.address, "--discovery-interval", "1",
                     "--prefill", f"dns:prefill.{ZONE}:8701",
                     "--decode", f"dns:decode.{ZONE}:8702", *self.router_flags]
-        return [*model, "--threads", "1", "--transport", "ucx", "--ucx-tls",
-                "tcp", "--data-host", address, *self.worker_flags]
+        # Decode workers take both ways between hosts, at one port.
+        insists = pool == "prefill" and int(address.split(".")[-1]) % 2
+        return [*model, "--threads", "1", "--transport",
+                "ucx" if insists else "auto", "--data-host", address,
+                *self.worker_flags]
 
     def of(self, pool):
         return [node for node in self.nodes if node.pool == pool]

@@ -1,8 +1,9 @@
-// handoff_stress [--seconds=S] [--seed=N] [--transport=mixed|auto|ucx|local]
-// runs the real hand-off over the real transports between processes that are
-// killed, stopped and started again, and checks that nothing is corrupted,
-// leaked or left hanging (stress_run.h). Exit status 0: nothing was, and enough
-// happened; 1: not enough happened; 3: a violation, which it names.
+// handoff_stress [--seconds=S] [--seed=N]
+// [--transport=mixed|auto|ucx|tcp|local] runs the real hand-off over the real
+// transports between processes that are killed, stopped and started again, and
+// checks that nothing is corrupted, leaked or left hanging (stress_run.h). Exit
+// status 0: nothing was, and enough happened; 1: not enough happened; 3: a
+// violation, which it names.
 //
 // Tests run it for some seconds; by hand it runs longer.
 #include <cstdio>
@@ -42,7 +43,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--seed", seed, "What is drawn");
   app.add_option("--transport", transport, "Of the workers")
-      ->check(CLI::IsMember({"mixed", "auto", "ucx", "local"}));
+      ->check(CLI::IsMember({"mixed", "auto", "ucx", "tcp", "local"}));
   app.add_option("--max-open", run.max_open,
                  "Most transfers at once, of each receiver");
   app.add_option("--remove-fence", fence, "What the receivers go without")

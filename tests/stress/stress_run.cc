@@ -107,9 +107,14 @@ void Run::Launch(Place& place) {
   WorkerOptions worker;
   worker.incarnation = random_();
   worker.seed = random_();
-  worker.transport = options_.transport != "mixed" ? options_.transport
-                     : Chance(50)                  ? "ucx"
-                                                   : "auto";
+  worker.transport = options_.transport;
+  if (options_.transport == "mixed") {
+    // Receivers take each of them.
+    worker.transport = place.role == Role::kReceiver ? "auto"
+                       : Chance(33)                  ? "ucx"
+                       : Chance(50)                  ? "tcp"
+                                                     : "auto";
+  }
   worker.late_writes = place.role == Role::kReceiver && Chance(60);
   if (options_.removed_fence != kv_transfer::Fence::kNone) {
     worker.removed_fence = options_.removed_fence;

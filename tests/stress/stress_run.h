@@ -27,7 +27,7 @@ struct StressOptions {
   absl::Duration duration = absl::Seconds(10);
   absl::Duration longest = absl::Seconds(100);
   uint64_t seed = 1;
-  // "mixed": every worker draws "ucx" or "auto".
+  // "mixed": every sender draws "ucx", "tcp" or "auto".
   std::string transport = "mixed";
   // Most transfers at once, of each receiver.
   int max_open = 12;

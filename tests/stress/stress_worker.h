@@ -33,7 +33,7 @@ inline constexpr int32_t kMaxBlocks = 16;
 struct WorkerOptions {
   int notes_fd = -1;
   uint64_t incarnation = 0;
-  // "ucx", "local" or "auto".
+  // "ucx", "tcp", "local" or "auto".
   std::string transport = "auto";
   uint64_t seed = 1;
   // Receivers: through LateWriteTransport.
