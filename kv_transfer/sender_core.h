@@ -126,8 +126,9 @@ class HandoffSender::Core final : public TransportHandler {
   // Encodes pages into the send's slot, which is filled up to the end of the
   // span that comes back. Lock not held.
   absl::Span<const std::byte> Encode(const PageSend& send);
-  void Submit(PageSend send, absl::Span<const Extent> payload,
-              uint64_t checksum) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // False when it was not sent and will not be.
+  bool Submit(PageSend send, absl::Span<const Extent> payload)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndSend(const PageSend& send, bool sent)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Has the progress thread look at the transfer; the caller then calls

@@ -64,12 +64,26 @@ void HandoffSender::Core::Pump() {
       checksum.Add(encoded);
       payload.push_back({*staging_region_, *send->slot * staging_slot_bytes_,
                          encoded.size()});
+    } else if (transport_->PeerProperties(send->peer).shares_memory) {
+      // The peer copies while we hash. Until it says that it is done, which is
+      // heard on this thread, the transfer keeps the pages.
+      const TransferId id = send->transfer;
+      payload = send->source;
+      {
+        Section section(this);
+        if (!Submit(*std::move(send), payload)) continue;
+      }
+      AddExtents(options_.kv.memory, payload, &checksum);
+      Section section(this);
+      transfers_.at(id)->pages.AddChecksum(checksum.sum());
+      continue;
     } else {
       AddExtents(options_.kv.memory, send->source, &checksum);
       payload = send->source;
     }
     Section section(this);
-    Submit(*std::move(send), payload, checksum.sum());
+    transfers_.at(send->transfer)->pages.AddChecksum(checksum.sum());
+    Submit(*std::move(send), payload);
   }
 }
 
@@ -130,15 +144,13 @@ std::optional<HandoffSender::Core::PageSend> HandoffSender::Core::NextSend() {
   return std::nullopt;
 }
 
-void HandoffSender::Core::Submit(PageSend send,
-                                 absl::Span<const Extent> payload,
-                                 uint64_t checksum) {
+bool HandoffSender::Core::Submit(PageSend send,
+                                 absl::Span<const Extent> payload) {
   Transfer& transfer = *transfers_.at(send.transfer);
-  transfer.pages.AddChecksum(checksum);
-  // Both may have changed while the pages were hashed.
+  // Both may have changed while the lock was not held.
   if (transfer.pages.ended() || !pairing_.IsReady(send.peer)) {
     EndSend(send, /*sent=*/false);
-    return;
+    return false;
   }
   const std::string header = pairing_.EncodeFor(
       send.peer, wire::Kv{.transfer = send.transfer,
@@ -154,12 +166,13 @@ void HandoffSender::Core::Submit(PageSend send,
   if (status.ok()) {
     transfer.extents += static_cast<int64_t>(payload.size());
     on_wire_[cookie] = std::move(send);
-    return;
+    return true;
   }
   TellReceiver(send.transfer, transfer, TransferOutcome::kTransportFailed);
   Fail(send.transfer, transfer, TransferOutcome::kTransportFailed,
        std::string(status.message()));
   EndSend(send, /*sent=*/false);
+  return false;
 }
 
 void HandoffSender::Core::EndSend(const PageSend& send, bool sent) {

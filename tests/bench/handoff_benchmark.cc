@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
 #include "common/log.h"
 #include "kv_transfer/transports/host_aware/create_transport.h"
 #include "tests/bench/handoff_benchmark_pair.h"
@@ -179,6 +180,8 @@ int Run(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   PrepareUcxEnvironment();
+  // As in a worker's main.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   InitLogging("handoff_benchmark");
   if (argc == 2 + kSenderArgs && std::string(argv[1]) == "--sender") {
     return RunSender(argv + 2);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "kv_transfer/transports/local/faster_stores.h"
 #include "kv_transfer/transports/local/local_socket.h"
 #include "kv_transfer/transports/local/local_wire.h"
 #include "kv_transfer/transports/socket_address.h"
@@ -25,6 +26,8 @@ LocalLoop::LocalLoop(const LocalOptions& options, Mailbox* mailbox,
     : SocketLoop(options.connect_timeout, options.tick_interval, mailbox),
       options_(options),
       regions_(regions),
+      // Only who listens is sent payloads.
+      faster_stores_(options.listen ? FasterStores() : Stores::kCached),
       // One byte more, so that a datagram that is too long shows.
       buffer_(local_wire::kMaxDatagramBytes + 1) {}
 

@@ -124,6 +124,7 @@ class LocalLoop final : public SocketLoop {
 
   const LocalOptions options_;
   const RegionTable* const regions_;
+  const Stores faster_stores_;
 
   std::deque<PeerId> copying_;
   // Who has not been told of all that is done.

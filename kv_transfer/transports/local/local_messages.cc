@@ -13,7 +13,8 @@ namespace {
 constexpr uint64_t kCopyBytesPerTurn = uint64_t{1} << 20;
 // What comes after so much at a stretch does not go through the caches: that is
 // faster, as memory is not read before it is overwritten, and leaves them to
-// others. A little KV may be there still when it is first read.
+// others. A little KV may be there still when it is first read, unless it takes
+// much longer to put it there.
 constexpr uint64_t kCachedBytesInARow = uint64_t{16} << 20;
 constexpr int kDatagramsPerTurn = 64;
 // Payloads of one peer that are offered to the handler in one turn.
@@ -239,7 +240,7 @@ bool LocalLoop::BeginCopy(LocalPeer& peer) {
 uint64_t LocalLoop::Advance(LocalPeer& peer, uint64_t max_bytes) {
   const uint64_t cookie = peer.copy->cookie;
   const Stores stores = copied_in_a_row_ < kCachedBytesInARow
-                            ? Stores::kCached
+                            ? faster_stores_
                             : Stores::kStreaming;
   return peer.copy->payload.Advance(
       max_bytes, [&](ByteSpan from, absl::Span<std::byte> to) {
