@@ -20,10 +20,13 @@
 // would find all bytes in its nearest cache.
 //
 // The limits, measured in the same run, of the same bytes:
-//   memcpy     the receiver copies what the sender wrote from their shared
-//              memory to its own, and nothing else;
+//   memcpy     the sender says with a byte on a socket that there is something,
+//              the receiver copies it from their shared memory to its own, and
+//              answers: a copy between two processes, by the sender's clock;
 //   streaming  the same, by stores that leave the caches alone;
-//   TCP        a loopback TCP stream from process to process, 1 MB at a time;
+//   ... alone  of either the copy by itself, by the receiver's clock;
+//   TCP        a loopback TCP stream from process to process, 1 MB at a time,
+//              and a byte back, by the sender's clock;
 //   UCX        UCX's own benchmark, where it is installed (Debian: ucx-utils).
 #include <algorithm>
 #include <cstdlib>
@@ -97,7 +100,8 @@ Result Measure(Pair& pair, const std::string& kind, int32_t num_blocks,
   Result result;
   result.transport = kind;
   result.bytes = pair.BytesOf(num_blocks);
-  std::vector<double> transfers, hashes, plain, streaming, tcp;
+  std::vector<double> transfers, hashes, tcp;
+  std::vector<double> plain, plain_alone, streaming, streaming_alone;
   // Rounds of all, so that a disturbance hits all of them alike. The first two
   // are for warming up.
   for (int i = 0; i < repeat + 2; ++i) {
@@ -111,8 +115,12 @@ Result Measure(Pair& pair, const std::string& kind, int32_t num_blocks,
     if (kind != "local") {
       tcp.push_back(pair.TcpStream(num_blocks));
     } else {
-      plain.push_back(pair.Copy(num_blocks));
-      streaming.push_back(pair.StreamingCopy(num_blocks));
+      const Pair::Copied copied = pair.Copy(num_blocks);
+      plain.push_back(copied.between_processes);
+      plain_alone.push_back(copied.alone);
+      const Pair::Copied streamed = pair.StreamingCopy(num_blocks);
+      streaming.push_back(streamed.between_processes);
+      streaming_alone.push_back(streamed.alone);
     }
   }
   result.seconds = Median(transfers);
@@ -125,6 +133,8 @@ Result Measure(Pair& pair, const std::string& kind, int32_t num_blocks,
   } else {
     result.limits.push_back({"memcpy", Median(plain)});
     result.limits.push_back({"streaming", Median(streaming)});
+    result.beside.push_back({"memcpy alone", Median(plain_alone)});
+    result.beside.push_back({"streaming alone", Median(streaming_alone)});
   }
   return result;
 }

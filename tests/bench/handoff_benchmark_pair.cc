@@ -109,9 +109,12 @@ double Pair::Transfer(int32_t n) {
 }
 
 template <typename CopyRun>
-double Pair::CopyBy(int32_t n, CopyRun copy_run) {
+Pair::Copied Pair::CopyBy(int32_t n, CopyRun copy_run) {
   Write(n);
   const std::vector<BlockId> from = plan_.Blocks(kSenderSeed);
+  sender_->Say("ask");
+  char word;
+  PCHECK(recv(stream_.get(), &word, 1, 0) == 1);
   const absl::Time start = Now();
   for (int32_t layer = 0; layer < kv_.num_layers; ++layer) {
     for (int32_t i = 0; i < n;) {
@@ -126,16 +129,18 @@ double Pair::CopyBy(int32_t n, CopyRun copy_run) {
       i += run;
     }
   }
-  return absl::ToDoubleSeconds(Now() - start);
+  const double alone = absl::ToDoubleSeconds(Now() - start);
+  PCHECK(send(stream_.get(), "k", 1, MSG_NOSIGNAL) == 1);
+  return {.between_processes = Seconds(sender_->Hear()), .alone = alone};
 }
 
-double Pair::Copy(int32_t n) {
+Pair::Copied Pair::Copy(int32_t n) {
   return CopyBy(n, [](const std::byte* from, std::byte* to, size_t bytes) {
     std::memcpy(to, from, bytes);
   });
 }
 
-double Pair::StreamingCopy(int32_t n) {
+Pair::Copied Pair::StreamingCopy(int32_t n) {
   return CopyBy(n, kv_transfer::StreamingCopy);
 }
 

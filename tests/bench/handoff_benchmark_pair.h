@@ -36,8 +36,15 @@ class Pair final {
 
   // The same bytes from the sender's memory to ours, by memcpy, and by stores
   // that leave the caches alone; in runs as long as there are on both sides.
-  double Copy(int32_t n);
-  double StreamingCopy(int32_t n);
+  struct Copied {
+    // By the sender's clock: a byte says that there is something to copy, and
+    // one comes back when it is done.
+    double between_processes = 0;
+    // By ours: nothing but the copy.
+    double alone = 0;
+  };
+  Copied Copy(int32_t n);
+  Copied StreamingCopy(int32_t n);
   // The same bytes through a TCP connection, 1 MB at a time.
   double TcpStream(int32_t n);
   // Hashing what just landed, once, on one thread. Nothing is written anew.
@@ -45,7 +52,7 @@ class Pair final {
 
  private:
   template <typename CopyRun>
-  double CopyBy(int32_t n, CopyRun copy_run);
+  Copied CopyBy(int32_t n, CopyRun copy_run);
   void Write(int32_t n);
 
   const Plan plan_;

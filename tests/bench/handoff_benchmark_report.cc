@@ -19,9 +19,11 @@ void PrintTable(const std::vector<Result>& results, std::ostream& out) {
   if (results.empty()) return;
   out << "| transport | MB | first, ms | ms | GB/s |";
   std::string rule = "| --- | --: | --: | --: | --: |";
-  for (const Limit& limit : results[0].limits) {
-    out << " " << limit.name << ", GB/s |";
-    rule += " --: |";
+  for (const auto* limits : {&results[0].limits, &results[0].beside}) {
+    for (const Limit& limit : *limits) {
+      out << " " << limit.name << ", GB/s |";
+      rule += " --: |";
+    }
   }
   out << " hashing, GB/s | ratio |\n" << rule << " --: | --: |\n";
   for (const Result& r : results) {
@@ -35,6 +37,10 @@ void PrintTable(const std::vector<Result>& results, std::ostream& out) {
       out << absl::StrFormat(" %.2f |",
                              GigabytesPerSecond(r.bytes, limit.seconds));
       fastest = std::min(fastest, limit.seconds);
+    }
+    for (const Limit& limit : r.beside) {
+      out << absl::StrFormat(" %.2f |",
+                             GigabytesPerSecond(r.bytes, limit.seconds));
     }
     out << absl::StrFormat(" %.1f | **%.2f** |\n",
                            GigabytesPerSecond(r.bytes, r.hash_seconds),
@@ -53,8 +59,10 @@ void WriteJson(const std::string& path, const std::vector<Result>& bandwidth,
           "    {\"transport\": \"%s\", \"bytes\": %d, \"seconds\": %.9f, "
           "\"first_seconds\": %.9f, \"hash_seconds\": %.9f",
           r.transport, r.bytes, r.seconds, r.first_seconds, r.hash_seconds);
-      for (const Limit& limit : r.limits) {
-        out << absl::StrFormat(", \"%s\": %.9f", limit.name, limit.seconds);
+      for (const auto* limits : {&r.limits, &r.beside}) {
+        for (const Limit& limit : *limits) {
+          out << absl::StrFormat(", \"%s\": %.9f", limit.name, limit.seconds);
+        }
       }
       out << (i + 1 < rows.size() ? "},\n" : "}\n");
     }

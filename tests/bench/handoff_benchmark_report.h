@@ -21,6 +21,8 @@ struct Result {
   // The very first hand-off between the two processes.
   double first_seconds = 0;
   std::vector<Limit> limits;
+  // Shown, but nothing is compared with them.
+  std::vector<Limit> beside;
   // Of hashing the bytes, once, on one thread.
   double hash_seconds = 0;
 };

@@ -86,6 +86,15 @@ class Prefill final {
         AwaitEvent<HandoffSender::Acked>(*sender_, bell_).duration);
   }
 
+  // Until the answer to a byte.
+  double Ask() {
+    const absl::Time start = Now();
+    PCHECK(send(stream_.get(), "?", 1, MSG_NOSIGNAL) == 1);
+    char answer;
+    PCHECK(recv(stream_.get(), &answer, 1, 0) == 1);
+    return absl::ToDoubleSeconds(Now() - start);
+  }
+
   double Stream(int64_t bytes) {
     const absl::Time start = Now();
     for (int64_t sent = 0; sent < bytes;) {
@@ -128,6 +137,8 @@ int RunSender(char** args) {
       std::cout << "written" << std::endl;
     } else if (command == "transfer") {
       std::cout << prefill.Transfer(n, number) << std::endl;
+    } else if (command == "ask") {
+      std::cout << prefill.Ask() << std::endl;
     } else if (command == "stream") {
       std::cout << prefill.Stream(n) << std::endl;
     }
