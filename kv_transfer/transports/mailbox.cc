@@ -8,6 +8,15 @@
 
 namespace baton::kv_transfer {
 
+void SetLimits(uint32_t max_sends_in_flight, uint32_t max_sends_outstanding,
+               TransportProperties* properties) {
+  properties->max_header_bytes = kMaxHeaderBytes;
+  properties->max_payload_bytes = kMaxPayloadBytes;
+  properties->max_payload_extents = kMaxPayloadExtents;
+  properties->max_sends_in_flight = max_sends_in_flight;
+  properties->max_sends_outstanding = max_sends_outstanding;
+}
+
 absl::StatusOr<SendOp> MakeSendOp(const RegionTable& regions, PeerId peer,
                                   ByteSpan header,
                                   absl::Span<const Extent> payload,

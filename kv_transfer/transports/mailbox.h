@@ -31,6 +31,10 @@ inline constexpr uint64_t kMaxHeaderBytes = 4096;
 inline constexpr uint64_t kMaxPayloadBytes = uint64_t{64} << 20;
 inline constexpr uint32_t kMaxPayloadExtents = 64;
 
+// Those, and the bounds that operators set.
+void SetLimits(uint32_t max_sends_in_flight, uint32_t max_sends_outstanding,
+               TransportProperties* properties);
+
 struct SendOp {
   PeerId peer{};
   std::string header;

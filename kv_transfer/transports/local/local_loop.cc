@@ -37,12 +37,9 @@ absl::Status LocalLoop::Open(TransportProperties* properties) {
   properties->name = "local/memfd";
   properties->detects_peer_death = true;
   properties->shares_memory = true;
-  properties->max_header_bytes = kMaxHeaderBytes;
-  properties->max_payload_bytes = kMaxPayloadBytes;
   properties->good_payload_bytes = kGoodPayloadBytes;
-  properties->max_payload_extents = kMaxPayloadExtents;
-  properties->max_sends_in_flight = options_.max_sends_in_flight;
-  properties->max_sends_outstanding = options_.max_sends_outstanding;
+  SetLimits(options_.max_sends_in_flight, options_.max_sends_outstanding,
+            properties);
   return absl::OkStatus();
 }
 

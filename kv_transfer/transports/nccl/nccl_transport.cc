@@ -32,13 +32,10 @@ TransportProperties PropertiesOver(const TransportProperties& control,
   out.name = "nccl";
   out.address = control.address;
   out.detects_peer_death = control.detects_peer_death;
+  SetLimits(options.max_sends_in_flight, options.max_sends_outstanding, &out);
   out.max_header_bytes = std::min(control.max_header_bytes, kMaxHeaderBytes) -
                          nccl_wire::kMaxOverheadBytes;
-  out.max_payload_bytes = kMaxPayloadBytes;
   out.good_payload_bytes = kGoodPayloadBytes;
-  out.max_payload_extents = kMaxPayloadExtents;
-  out.max_sends_in_flight = options.max_sends_in_flight;
-  out.max_sends_outstanding = options.max_sends_outstanding;
   return out;
 }
 

@@ -52,12 +52,9 @@ absl::Status TcpLoop::Open(TransportProperties* properties) {
   if (options_.listen) BATON_RETURN_IF_ERROR(OpenListener(properties));
   properties->name = "tcp";
   properties->detects_peer_death = true;
-  properties->max_header_bytes = kMaxHeaderBytes;
-  properties->max_payload_bytes = kMaxPayloadBytes;
   properties->good_payload_bytes = kGoodPayloadBytes;
-  properties->max_payload_extents = kMaxPayloadExtents;
-  properties->max_sends_in_flight = options_.max_sends_in_flight;
-  properties->max_sends_outstanding = options_.max_sends_outstanding;
+  SetLimits(options_.max_sends_in_flight, options_.max_sends_outstanding,
+            properties);
   return absl::OkStatus();
 }
 

@@ -33,13 +33,10 @@ absl::Status UcxLoop::Open(TransportProperties* properties) {
   if (options_.listen) BATON_RETURN_IF_ERROR(OpenDoor(properties));
   properties->name = absl::StrCat("ucx/", tls);
   properties->detects_peer_death = true;
-  properties->max_header_bytes = kMaxHeaderBytes;
-  properties->max_payload_bytes = kMaxPayloadBytes;
   // Measured over loopback TCP: 128 KB and 4 MB are 10 to 40 % slower.
   properties->good_payload_bytes = uint64_t{1} << 20;
-  properties->max_payload_extents = kMaxPayloadExtents;
-  properties->max_sends_in_flight = options_.max_sends_in_flight;
-  properties->max_sends_outstanding = options_.max_sends_outstanding;
+  SetLimits(options_.max_sends_in_flight, options_.max_sends_outstanding,
+            properties);
   next_tick_ = Clock::Monotonic()->Now();
   // The one UCX call that any thread may make.
   mailbox_->Attach([worker = worker_.get()] { ucp_worker_signal(worker); });
