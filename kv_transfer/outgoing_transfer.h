@@ -47,7 +47,7 @@ class OutgoingTransfer final {
 
   // The next pages to send, at most `max_pages`; a send of them begins.
   std::optional<PageRun> TakeBatch(uint32_t max_pages);
-  // The batch taken last was hashed and handed to the transport.
+  // The sum of the batch taken last, which may be on its way already.
   void AddChecksum(uint64_t checksum) {
     --num_unhashed_;
     checksum_ += checksum;

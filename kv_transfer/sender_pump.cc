@@ -65,8 +65,9 @@ void HandoffSender::Core::Pump() {
       payload.push_back({*staging_region_, *send->slot * staging_slot_bytes_,
                          encoded.size()});
     } else if (transport_->PeerProperties(send->peer).shares_memory) {
-      // The peer copies while we hash. Until it says that it is done, which is
-      // heard on this thread, the transfer keeps the pages.
+      // The peer copies while we hash. Until it says that it is done, the
+      // transfer keeps the pages, and nothing is heard of that meanwhile: calls
+      // of the transport never overlap.
       const TransferId id = send->transfer;
       payload = send->source;
       {

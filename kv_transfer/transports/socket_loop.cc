@@ -70,6 +70,9 @@ void SocketLoop::Run() {
     if (stopping_ && peers_.empty()) break;
     ServeSockets();
     Work();
+    for (const PeerId id : std::exchange(written_, {})) {
+      if (Peer* peer = FindPeer(id); peer != nullptr) TellOfWritten(*peer);
+    }
   }
   mailbox_->Detach();
 }
@@ -80,7 +83,7 @@ void SocketLoop::RunMail() {
     if (auto* send = std::get_if<SendOp>(&op)) {
       Send(std::move(*send));
     } else if (auto* connect = std::get_if<ConnectOp>(&op)) {
-      BeginConnect(AddPeer(connect->peer, connect->address, false),
+      BeginConnect(AddPeer(connect->peer, connect->address, Came::kByUs),
                    connect->socket_address);
     } else if (auto* close = std::get_if<CloseOp>(&op)) {
       Peer* peer = FindPeer(close->peer);
@@ -121,7 +124,7 @@ void SocketLoop::Tick() {
 
 void SocketLoop::ServeSockets() {
   const absl::Time now = Now();
-  const bool work = HasWork();
+  const bool work = HasWork() || !written_.empty();
   const bool busy =
       work || !dirty_.empty() || now < awake_until_ || mailbox_->HasMail();
   if (!busy) OnIdle();
@@ -165,19 +168,37 @@ void SocketLoop::Accept() {
       if (errno != EAGAIN && errno != EWOULDBLOCK) WatchListener(false);
       return;
     }
-    const absl::StatusOr<std::string> visitor =
-        CheckVisitor(socket.get(), from);
+    const absl::StatusOr<std::string> visitor = Welcome(socket.get(), from);
     if (!visitor.ok()) {
       LOG(WARNING) << "kv_transfer: hung up on a visitor: "
                    << visitor.status().message();
       continue;
     }
-    const std::optional<PeerId> id = mailbox_->AddIncoming();
+    std::optional<PeerId> id = mailbox_->AddIncoming();
+    if (!id.has_value() && HangUpOnOldestVisitor()) {
+      id = mailbox_->AddIncoming();
+    }
     if (!id.has_value()) continue;
-    Peer& peer = AddPeer(*id, *visitor, true);
+    Peer& peer = AddPeer(*id, *visitor, Came::kToUs);
     peer.socket = std::move(socket);
     Watch(peer);
   }
+}
+
+// Those that have not said hello take no place from others.
+bool SocketLoop::HangUpOnOldestVisitor() {
+  Peer* oldest = nullptr;
+  for (auto& [id, peer] : peers_) {
+    if (!peer->incoming || peer->state != PeerState::kConnecting) continue;
+    if (oldest == nullptr ||
+        peer->connect_deadline < oldest->connect_deadline) {
+      oldest = peer.get();
+    }
+  }
+  if (oldest == nullptr) return false;
+  Fail(*oldest, absl::ResourceExhaustedError("somebody else came"));
+  ServeDirtyPeers();
+  return true;
 }
 
 void SocketLoop::BeginStop() {
@@ -190,11 +211,11 @@ void SocketLoop::BeginStop() {
 }
 
 SocketLoop::Peer& SocketLoop::AddPeer(PeerId id, std::string address,
-                                      bool incoming) {
+                                      Came came) {
   std::unique_ptr<Peer> peer = NewPeer();
   peer->id = id;
   peer->address = std::move(address);
-  peer->incoming = incoming;
+  peer->incoming = came == Came::kToUs;
   peer->connect_deadline = Now() + connect_timeout_;
   Peer& added = *peer;
   peers_[id] = std::move(peer);
@@ -262,6 +283,17 @@ void SocketLoop::FinishSend(Peer& peer, uint64_t cookie,
   handler_->OnSent(peer.id, cookie, status);
 }
 
+void SocketLoop::Written(Peer& peer, uint64_t cookie) {
+  if (peer.written.empty()) written_.push_back(peer.id);
+  peer.written.push_back(cookie);
+}
+
+void SocketLoop::TellOfWritten(Peer& peer) {
+  for (const uint64_t cookie : std::exchange(peer.written, {})) {
+    FinishSend(peer, cookie, absl::OkStatus());
+  }
+}
+
 void SocketLoop::ServeDirtyPeers() {
   for (PeerId id : std::exchange(dirty_, {})) {
     Peer& peer = *FindPeer(id);
@@ -280,6 +312,7 @@ void SocketLoop::TakeDown(Peer& peer) {
   if (peer.was_up || !peer.incoming) {
     handler_->OnPeerDown(peer.id, peer.failure);
   }
+  TellOfWritten(peer);
   CompleteAll(peer);
 }
 

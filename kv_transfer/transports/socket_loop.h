@@ -21,6 +21,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -48,8 +49,8 @@ class SocketLoop {
 
   // Whether the caller is called by the loop.
   bool OnThread() const { return std::this_thread::get_id() == thread_; }
-  // Sends at once, so that the peer reads while the caller prepares what comes
-  // next. REQUIRES: OnThread(), and the mailbox counts the send.
+  // Sends payloads at once, so that the peer reads while the caller prepares
+  // what comes next. REQUIRES: OnThread(), and the mailbox counts the send.
   void Send(SendOp op);
 
  protected:
@@ -70,6 +71,8 @@ class SocketLoop {
     bool full = false;
     // Whether it is in dirty_.
     bool dirty = false;
+    // Cookies of sends that are done, of which the handler has not heard.
+    std::deque<uint64_t> written;
   };
 
   // `mailbox` must outlive the loop.
@@ -88,11 +91,13 @@ class SocketLoop {
   // What the protocol does.
   virtual std::unique_ptr<Peer> NewPeer() const = 0;
   // Who knocked, for logs, or why it is to be hung up on.
-  virtual absl::StatusOr<std::string> CheckVisitor(
-      int socket, const sockaddr_storage& from) = 0;
+  virtual absl::StatusOr<std::string> Welcome(int socket,
+                                              const sockaddr_storage& from) = 0;
   // Opens the peer's socket, and watches it, or fails it.
   virtual void BeginConnect(Peer& peer, const SocketAddress& to) = 0;
-  // Of a peer that is up, or fails.
+  // Of a peer that is up, or fails. What this, Watch and Fail do must not call
+  // the handler, which may be the caller: a send that is done at once is
+  // Written().
   virtual void Queue(Peer& peer, SendOp op) = 0;
   virtual void OnWritable(Peer& peer) = 0;
   virtual void OnReadable(Peer& peer) = 0;
@@ -113,6 +118,8 @@ class SocketLoop {
   void SetUp(Peer& peer);
   void Fail(Peer& peer, absl::Status why);
   void FinishSend(Peer& peer, uint64_t cookie, const absl::Status& status);
+  // As FinishSend with OK, but the handler hears of it later, from the loop.
+  void Written(Peer& peer, uint64_t cookie);
   // Null when there is none.
   Peer* FindPeer(PeerId id);
   // Has ServeDirtyPeers look at it.
@@ -126,8 +133,11 @@ class SocketLoop {
   void ServeSockets();
   void Accept();
   void BeginStop();
-  Peer& AddPeer(PeerId id, std::string address, bool incoming);
+  enum class Came { kToUs, kByUs };
+  Peer& AddPeer(PeerId id, std::string address, Came came);
   void WatchListener(bool on);
+  bool HangUpOnOldestVisitor();
+  void TellOfWritten(Peer& peer);
   void ServeDirtyPeers();
   void TakeDown(Peer& peer);
 
@@ -142,6 +152,8 @@ class SocketLoop {
 
   absl::flat_hash_map<PeerId, std::unique_ptr<Peer>> peers_;
   std::vector<PeerId> dirty_;
+  // Whose `written` is not empty.
+  std::vector<PeerId> written_;
   absl::Time next_tick_;
   // Until when it looks again instead of sleeping.
   absl::Time awake_until_;

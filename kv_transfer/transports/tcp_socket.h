@@ -15,12 +15,13 @@ struct TcpListener {
   uint16_t port = 0;
 };
 
-// Port 0 takes a free one. AlreadyExists when the port is in use; errors name
-// the address.
+// Port 0 takes a free one. AlreadyExists when the port is in use,
+// FailedPrecondition when the address is not of this machine or the port is for
+// others, Internal without descriptors; errors name the address.
 absl::StatusOr<TcpListener> ListenTcp(const SocketAddress& address);
 
 // Begins to connect; the socket can be written to when that has ended.
-// Unavailable when it fails at once.
+// Unavailable when it fails at once, ResourceExhausted without descriptors.
 absl::StatusOr<ScopedFd> BeginConnectTcp(const SocketAddress& address);
 
 // How it ended. Unavailable: nobody listens there, or nothing leads there.

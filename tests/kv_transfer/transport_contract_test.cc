@@ -175,6 +175,13 @@ TEST_P(TransportContractTest, RefusedPayloadTouchesNothing) {
   ASSERT_TRUE(
       Await(client.recorder, [&] { return client.recorder.sent.size() == 1; }));
   EXPECT_EQ(client.recorder.sent[0].code, absl::StatusCode::kOk);
+  // A completed send may still be on its way.
+  ASSERT_TRUE(Await(server.recorder, [&] {
+    return server.recorder.payload_headers.size() == 1;
+  }));
+  ASSERT_TRUE(client.transport->Send(client_peer_, Bytes("after"), {}, 6).ok());
+  ASSERT_TRUE(Await(server.recorder,
+                    [&] { return server.recorder.messages.size() == 1; }));
   EXPECT_THAT(server.recorder.payload_headers, ElementsAre("unwanted"));
   EXPECT_THAT(server.recorder.landed, IsEmpty());
   EXPECT_TRUE(server.Copy() == before);

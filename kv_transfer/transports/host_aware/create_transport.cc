@@ -55,9 +55,12 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateRemote(UcxOptions options) {
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Transport> tcp,
                          CreateTcpTransport(tcp_options));
   if (ucx->properties().name == "ucx/tcp") {
-    return MakeFallbackTransport(std::move(tcp), std::move(ucx));
+    return MakeFallbackTransport(std::move(tcp), std::move(ucx),
+                                 Silence::kOfBoth);
   }
-  return MakeFallbackTransport(std::move(ucx), std::move(tcp));
+  // Its own port, or its devices, may be what leads nowhere.
+  return MakeFallbackTransport(std::move(ucx), std::move(tcp),
+                               Silence::kOfTheFirst);
 }
 
 }  // namespace

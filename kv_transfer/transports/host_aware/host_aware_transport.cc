@@ -1,6 +1,7 @@
 #include "kv_transfer/transports/host_aware/host_aware_transport.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +17,9 @@ namespace baton::kv_transfer {
 namespace {
 
 enum Side { kFirst = 0, kSecond = 1 };
+
+// Whether the first moves shared memory.
+enum class First { kSharedMemory, kNetwork };
 
 TransportProperties Combine(const TransportProperties& first,
                             const TransportProperties& second) {
@@ -41,17 +45,17 @@ TransportProperties Combine(const TransportProperties& first,
 
 // Lock order: calls_mu_, then whatever the handler takes, then mu_, then the
 // locks of the two transports.
-class HostAwareTransport final : public Transport {
+class TransportPair final : public Transport {
  public:
-  // `by_memory`: the first moves shared memory, and says at once who is there.
-  HostAwareTransport(std::unique_ptr<Transport> first,
-                     std::unique_ptr<Transport> second, bool by_memory)
-      : by_memory_(by_memory),
+  TransportPair(std::unique_ptr<Transport> first,
+                std::unique_ptr<Transport> second, First kind, Silence silence)
+      : by_memory_(kind == First::kSharedMemory),
+        silence_(silence),
         sides_{std::move(first), std::move(second)},
         ears_{{this, kFirst}, {this, kSecond}},
         properties_(Combine(sides_[kFirst]->properties(),
                             sides_[kSecond]->properties())) {}
-  ~HostAwareTransport() override { Stop(); }
+  ~TransportPair() override { Stop(); }
 
   const TransportProperties& properties() const override { return properties_; }
   const TransportProperties& PeerProperties(PeerId peer) const override;
@@ -69,7 +73,7 @@ class HostAwareTransport final : public Transport {
   // The handler of one of the two.
   class Ear final : public TransportHandler {
    public:
-    Ear(HostAwareTransport* owner, Side side) : owner_(owner), side_(side) {}
+    Ear(TransportPair* owner, Side side) : owner_(owner), side_(side) {}
     void OnPeerUp(PeerId peer, const std::string& address) override;
     void OnPeerDown(PeerId peer, const absl::Status& why) override;
     void OnMessage(PeerId peer, ByteSpan header) override;
@@ -84,7 +88,7 @@ class HostAwareTransport final : public Transport {
     void OnTick() override;
 
    private:
-    HostAwareTransport* const owner_;
+    TransportPair* const owner_;
     const Side side_;
     // Whose payload was copied last, by both names: pieces come many in a row.
     // Held: calls_mu_.
@@ -117,7 +121,9 @@ class HostAwareTransport final : public Transport {
   void RemoveIfQuiet(PeerId outer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const bool by_memory_;
+  const Silence silence_;
   std::unique_ptr<Transport> sides_[2];
+  std::atomic<int> num_up_[2] = {0, 0};
   Ear ears_[2];
   const TransportProperties properties_;
 
@@ -134,8 +140,7 @@ class HostAwareTransport final : public Transport {
   absl::flat_hash_map<PeerId, PeerId> outer_[2] ABSL_GUARDED_BY(mu_);
 };
 
-const TransportProperties& HostAwareTransport::PeerProperties(
-    PeerId peer) const {
+const TransportProperties& TransportPair::PeerProperties(PeerId peer) const {
   absl::MutexLock lock(&mu_);
   auto it = peers_.find(peer);
   return it == peers_.end()
@@ -143,7 +148,7 @@ const TransportProperties& HostAwareTransport::PeerProperties(
              : sides_[it->second.side]->PeerProperties(it->second.inner);
 }
 
-absl::StatusOr<RegionId> HostAwareTransport::RegisterRegion(
+absl::StatusOr<RegionId> TransportPair::RegisterRegion(
     absl::Span<std::byte> memory, int descriptor) {
   absl::MutexLock lock(&mu_);
   BATON_ASSIGN_OR_RETURN(const RegionId id,
@@ -155,13 +160,13 @@ absl::StatusOr<RegionId> HostAwareTransport::RegisterRegion(
   return id;
 }
 
-void HostAwareTransport::Start(TransportHandler* handler) {
+void TransportPair::Start(TransportHandler* handler) {
   handler_ = handler;
   sides_[kFirst]->Start(&ears_[kFirst]);
   sides_[kSecond]->Start(&ears_[kSecond]);
 }
 
-void HostAwareTransport::Stop() {
+void TransportPair::Stop() {
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
@@ -170,7 +175,7 @@ void HostAwareTransport::Stop() {
   sides_[kSecond]->Stop();
 }
 
-absl::StatusOr<PeerId> HostAwareTransport::Connect(const std::string& address) {
+absl::StatusOr<PeerId> TransportPair::Connect(const std::string& address) {
   absl::MutexLock lock(&mu_);
   if (stopping_) return absl::UnavailableError("the transport is stopped");
   std::string why_not = "KV memory here is not shared";
@@ -192,9 +197,9 @@ absl::StatusOr<PeerId> HostAwareTransport::Connect(const std::string& address) {
   return outer;
 }
 
-absl::Status HostAwareTransport::Send(PeerId peer, ByteSpan header,
-                                      absl::Span<const Extent> payload,
-                                      uint64_t cookie) {
+absl::Status TransportPair::Send(PeerId peer, ByteSpan header,
+                                 absl::Span<const Extent> payload,
+                                 uint64_t cookie) {
   Side side;
   PeerId inner;
   {
@@ -218,7 +223,7 @@ absl::Status HostAwareTransport::Send(PeerId peer, ByteSpan header,
   return status;
 }
 
-void HostAwareTransport::ClosePeer(PeerId peer) {
+void TransportPair::ClosePeer(PeerId peer) {
   absl::MutexLock lock(&mu_);
   auto it = peers_.find(peer);
   if (it == peers_.end()) return;
@@ -226,9 +231,14 @@ void HostAwareTransport::ClosePeer(PeerId peer) {
   sides_[it->second.side]->ClosePeer(it->second.inner);
 }
 
-void HostAwareTransport::Wake() { sides_[kFirst]->Wake(); }
+void TransportPair::Wake() {
+  // Whoever has peers, so that what is sent to them is prepared on its thread.
+  const bool second = num_up_[kSecond] > 0;
+  if (num_up_[kFirst] > 0 || !second) sides_[kFirst]->Wake();
+  if (second) sides_[kSecond]->Wake();
+}
 
-PeerId HostAwareTransport::Add(Side side, PeerId inner) {
+PeerId TransportPair::Add(Side side, PeerId inner) {
   const PeerId outer{next_peer_++};
   Peer& peer = peers_[outer];
   peer.side = side;
@@ -237,25 +247,26 @@ PeerId HostAwareTransport::Add(Side side, PeerId inner) {
   return outer;
 }
 
-PeerId HostAwareTransport::Outer(Side side, PeerId inner) {
+PeerId TransportPair::Outer(Side side, PeerId inner) {
   auto it = outer_[side].find(inner);
   return it == outer_[side].end() ? Add(side, inner) : it->second;
 }
 
-PeerId HostAwareTransport::Translate(Side side, PeerId inner) {
+PeerId TransportPair::Translate(Side side, PeerId inner) {
   absl::MutexLock lock(&mu_);
   return Outer(side, inner);
 }
 
-bool HostAwareTransport::FallBack(PeerId outer, const absl::Status& why) {
+bool TransportPair::FallBack(PeerId outer, const absl::Status& why) {
   absl::MutexLock lock(&mu_);
   Peer& peer = peers_.at(outer);
   if (peer.side != kFirst || peer.up || peer.address.empty() ||
       peer.close_asked || stopping_) {
     return false;
   }
-  // The other would wait as long, for nothing.
-  if (!by_memory_ && absl::IsDeadlineExceeded(why)) return false;
+  if (silence_ == Silence::kOfBoth && absl::IsDeadlineExceeded(why)) {
+    return false;
+  }
   absl::StatusOr<PeerId> inner = sides_[kSecond]->Connect(peer.address);
   if (!inner.ok()) return false;
   outer_[kFirst].erase(peer.inner);
@@ -266,7 +277,7 @@ bool HostAwareTransport::FallBack(PeerId outer, const absl::Status& why) {
   return true;
 }
 
-void HostAwareTransport::Complete(PeerId outer) {
+void TransportPair::Complete(PeerId outer) {
   absl::MutexLock lock(&mu_);
   Peer& peer = peers_.at(outer);
   CHECK_GT(peer.outstanding, 0u);
@@ -274,15 +285,16 @@ void HostAwareTransport::Complete(PeerId outer) {
   RemoveIfQuiet(outer);
 }
 
-void HostAwareTransport::RemoveIfQuiet(PeerId outer) {
+void TransportPair::RemoveIfQuiet(PeerId outer) {
   auto it = peers_.find(outer);
+  // A send that failed while the handler heard of the end was the last.
+  if (it == peers_.end()) return;
   if (!it->second.down || it->second.outstanding > 0) return;
   outer_[it->second.side].erase(it->second.inner);
   peers_.erase(it);
 }
 
-void HostAwareTransport::Ear::OnPeerUp(PeerId inner,
-                                       const std::string& address) {
+void TransportPair::Ear::OnPeerUp(PeerId inner, const std::string& address) {
   absl::MutexLock calls(&owner_->calls_mu_);
   PeerId outer;
   std::string why_not_first;
@@ -291,6 +303,7 @@ void HostAwareTransport::Ear::OnPeerUp(PeerId inner,
     outer = owner_->Outer(side_, inner);
     Peer& peer = owner_->peers_.at(outer);
     peer.up = true;
+    ++owner_->num_up_[side_];
     why_not_first = peer.why_not_first;
   }
   if (!why_not_first.empty()) {
@@ -302,27 +315,29 @@ void HostAwareTransport::Ear::OnPeerUp(PeerId inner,
   owner_->handler_->OnPeerUp(outer, address);
 }
 
-void HostAwareTransport::Ear::OnPeerDown(PeerId inner,
-                                         const absl::Status& why) {
+void TransportPair::Ear::OnPeerDown(PeerId inner, const absl::Status& why) {
   absl::MutexLock calls(&owner_->calls_mu_);
   const PeerId outer = owner_->Translate(side_, inner);
   if (owner_->FallBack(outer, why)) return;
   {
     absl::MutexLock lock(&owner_->mu_);
-    owner_->peers_.at(outer).down = true;
+    Peer& peer = owner_->peers_.at(outer);
+    peer.down = true;
+    if (peer.up) --owner_->num_up_[side_];
   }
   owner_->handler_->OnPeerDown(outer, why);
   absl::MutexLock lock(&owner_->mu_);
   owner_->RemoveIfQuiet(outer);
 }
 
-void HostAwareTransport::Ear::OnMessage(PeerId inner, ByteSpan header) {
+void TransportPair::Ear::OnMessage(PeerId inner, ByteSpan header) {
   absl::MutexLock calls(&owner_->calls_mu_);
   owner_->handler_->OnMessage(owner_->Translate(side_, inner), header);
 }
 
-std::optional<Landing> HostAwareTransport::Ear::OnPayload(
-    PeerId inner, ByteSpan header, uint64_t payload_bytes) {
+std::optional<Landing> TransportPair::Ear::OnPayload(PeerId inner,
+                                                     ByteSpan header,
+                                                     uint64_t payload_bytes) {
   absl::MutexLock calls(&owner_->calls_mu_);
   const PeerId outer = owner_->Translate(side_, inner);
   std::optional<Landing> landing =
@@ -334,10 +349,9 @@ std::optional<Landing> HostAwareTransport::Ear::OnPayload(
   return landing;
 }
 
-void HostAwareTransport::Ear::CopyLanding(PeerId inner, uint64_t cookie,
-                                          ByteSpan from,
-                                          absl::Span<std::byte> to,
-                                          Stores stores) {
+void TransportPair::Ear::CopyLanding(PeerId inner, uint64_t cookie,
+                                     ByteSpan from, absl::Span<std::byte> to,
+                                     Stores stores) {
   absl::MutexLock calls(&owner_->calls_mu_);
   // Names are not used again, and do not change once a peer is up.
   if (!landing_.has_value() || landing_->first != inner) {
@@ -346,23 +360,23 @@ void HostAwareTransport::Ear::CopyLanding(PeerId inner, uint64_t cookie,
   owner_->handler_->CopyLanding(landing_->second, cookie, from, to, stores);
 }
 
-void HostAwareTransport::Ear::OnLanded(PeerId inner, uint64_t cookie,
-                                       const absl::Status& status) {
+void TransportPair::Ear::OnLanded(PeerId inner, uint64_t cookie,
+                                  const absl::Status& status) {
   absl::MutexLock calls(&owner_->calls_mu_);
   const PeerId outer = owner_->Translate(side_, inner);
   owner_->handler_->OnLanded(outer, cookie, status);
   owner_->Complete(outer);
 }
 
-void HostAwareTransport::Ear::OnSent(PeerId inner, uint64_t cookie,
-                                     const absl::Status& status) {
+void TransportPair::Ear::OnSent(PeerId inner, uint64_t cookie,
+                                const absl::Status& status) {
   absl::MutexLock calls(&owner_->calls_mu_);
   const PeerId outer = owner_->Translate(side_, inner);
   owner_->handler_->OnSent(outer, cookie, status);
   owner_->Complete(outer);
 }
 
-void HostAwareTransport::Ear::OnTick() {
+void TransportPair::Ear::OnTick() {
   absl::MutexLock calls(&owner_->calls_mu_);
   owner_->handler_->OnTick();
 }
@@ -371,14 +385,16 @@ void HostAwareTransport::Ear::OnTick() {
 
 std::unique_ptr<Transport> MakeHostAwareTransport(
     std::unique_ptr<Transport> local, std::unique_ptr<Transport> remote) {
-  return std::make_unique<HostAwareTransport>(std::move(local),
-                                              std::move(remote), true);
+  return std::make_unique<TransportPair>(std::move(local), std::move(remote),
+                                         First::kSharedMemory,
+                                         Silence::kOfTheFirst);
 }
 
 std::unique_ptr<Transport> MakeFallbackTransport(
-    std::unique_ptr<Transport> first, std::unique_ptr<Transport> second) {
-  return std::make_unique<HostAwareTransport>(std::move(first),
-                                              std::move(second), false);
+    std::unique_ptr<Transport> first, std::unique_ptr<Transport> second,
+    Silence silence) {
+  return std::make_unique<TransportPair>(std::move(first), std::move(second),
+                                         First::kNetwork, silence);
 }
 
 }  // namespace baton::kv_transfer

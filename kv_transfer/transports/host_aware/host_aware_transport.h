@@ -20,9 +20,13 @@ namespace baton::kv_transfer {
 std::unique_ptr<Transport> MakeHostAwareTransport(
     std::unique_ptr<Transport> local, std::unique_ptr<Transport> remote);
 
-// `first` where the peer speaks it. Where nothing answers in time, neither is
-// tried for longer.
+// What it means when nothing answers the first in time: that the second would
+// wait as long for nothing, or that it may have more luck.
+enum class Silence { kOfBoth, kOfTheFirst };
+
+// `first` where the peer speaks it.
 std::unique_ptr<Transport> MakeFallbackTransport(
-    std::unique_ptr<Transport> first, std::unique_ptr<Transport> second);
+    std::unique_ptr<Transport> first, std::unique_ptr<Transport> second,
+    Silence silence);
 
 }  // namespace baton::kv_transfer

@@ -68,8 +68,8 @@ absl::Status LocalLoop::OpenListener(TransportProperties* properties) {
   return status;
 }
 
-absl::StatusOr<std::string> LocalLoop::CheckVisitor(
-    int socket, const sockaddr_storage& from) {
+absl::StatusOr<std::string> LocalLoop::Welcome(int socket,
+                                               const sockaddr_storage& from) {
   BATON_ASSIGN_OR_RETURN(const pid_t process, CheckedPeerProcess(socket));
   return absl::StrCat("process ", process);
 }

@@ -89,8 +89,8 @@ class LocalLoop final : public SocketLoop {
   std::unique_ptr<Peer> NewPeer() const override {
     return std::make_unique<LocalPeer>();
   }
-  absl::StatusOr<std::string> CheckVisitor(
-      int socket, const sockaddr_storage& from) override;
+  absl::StatusOr<std::string> Welcome(int socket,
+                                      const sockaddr_storage& from) override;
   void BeginConnect(Peer& peer, const SocketAddress& to) override;
   void OnWritable(Peer& peer) override;
   void OnReadable(Peer& peer) override { Receive(Local(peer)); }

@@ -81,12 +81,9 @@ void LocalLoop::StartSend(LocalPeer& peer, const SendOp& op) {
 void LocalLoop::FlushOutbox(LocalPeer& peer) {
   while (peer.failure.ok() && !peer.outbox.empty()) {
     if (!Write(peer, peer.outbox.front().datagram)) return;
-    // Before the handler is told, which may send something else.
-    const Outgoing written = std::move(peer.outbox.front());
+    const Outgoing& written = peer.outbox.front();
+    if (!written.has_payload) Written(peer, written.cookie);
     peer.outbox.pop_front();
-    if (!written.has_payload) {
-      FinishSend(peer, written.cookie, absl::OkStatus());
-    }
   }
 }
 

@@ -22,10 +22,11 @@ constexpr uint64_t kGoodPayloadBytes = uint64_t{256} << 10;
 constexpr size_t kBufferBytes = size_t{8} << 10;
 static_assert(kBufferBytes >= tcp_wire::kLengthsBytes + kMaxHeaderBytes);
 
-// A host that vanished must not hold a place for ever. Peers that only stopped
+// A host that vanished must not hold a place for ever: after so long it is
+// given up, at the next probe if nothing was under way. Peers that only stopped
 // are noticed by others, sooner.
-constexpr int kIdleSeconds = 5, kProbeSeconds = 3, kProbes = 3;
 constexpr int kUnansweredMs = 15'000;
+constexpr int kIdleSeconds = 5, kProbeSeconds = 3;
 
 void SetOptions(int socket) {
   const auto set = [&](int level, int option, int value) {
@@ -35,7 +36,6 @@ void SetOptions(int socket) {
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
   set(IPPROTO_TCP, TCP_KEEPINTVL, kProbeSeconds);
-  set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, kUnansweredMs);
 }
 
@@ -75,8 +75,8 @@ std::unique_ptr<SocketLoop::Peer> TcpLoop::NewPeer() const {
   return std::make_unique<TcpPeer>(kBufferBytes);
 }
 
-absl::StatusOr<std::string> TcpLoop::CheckVisitor(
-    int socket, const sockaddr_storage& from) {
+absl::StatusOr<std::string> TcpLoop::Welcome(int socket,
+                                             const sockaddr_storage& from) {
   SetOptions(socket);
   return FormatSocketAddress(from);
 }
@@ -153,10 +153,6 @@ void TcpLoop::Work() {
     TcpPeer& peer = Tcp(*found);
     peer.busy = false;
     if (peer.state == PeerState::kDown) continue;
-    // The handler may send more meanwhile.
-    for (const uint64_t cookie : std::exchange(peer.written, {})) {
-      FinishSend(peer, cookie, absl::OkStatus());
-    }
     Flush(peer);
   }
 }
@@ -167,9 +163,6 @@ void TcpLoop::CompleteAll(Peer& down) {
     handler_->OnLanded(peer.id, *peer.reading->cookie, peer.failure);
   }
   peer.reading.reset();
-  for (const uint64_t cookie : std::exchange(peer.written, {})) {
-    FinishSend(peer, cookie, absl::OkStatus());
-  }
   if (peer.writing.has_value()) {
     const uint64_t cookie = peer.writing->cookie;
     peer.writing.reset();

@@ -60,8 +60,6 @@ class TcpLoop final : public SocketLoop {
     std::deque<SendOp> messages;
     std::deque<SendOp> payloads;
     std::optional<Writing> writing;
-    // Written, but the handler has not been told.
-    std::deque<uint64_t> written;
     // Whether it is in busy_.
     bool busy = false;
 
@@ -76,8 +74,8 @@ class TcpLoop final : public SocketLoop {
   // tcp_loop.cc: the lives of peers.
   absl::Status OpenListener(TransportProperties* properties);
   std::unique_ptr<Peer> NewPeer() const override;
-  absl::StatusOr<std::string> CheckVisitor(
-      int socket, const sockaddr_storage& from) override;
+  absl::StatusOr<std::string> Welcome(int socket,
+                                      const sockaddr_storage& from) override;
   void BeginConnect(Peer& peer, const SocketAddress& to) override;
   void OnWritable(Peer& peer) override;
   void OnReadable(Peer& peer) override { Receive(Tcp(peer)); }
@@ -109,7 +107,7 @@ class TcpLoop final : public SocketLoop {
   const TcpOptions options_;
   const RegionTable* const regions_;
 
-  // Who has more to write, or to tell the handler of.
+  // Who has more to write.
   std::deque<PeerId> busy_;
 };
 

@@ -17,6 +17,8 @@ namespace {
 
 // Between two looks at other sockets, the mail and the clock.
 constexpr uint64_t kBytesPerTurn = uint64_t{2} << 20;
+// The buffer holds hundreds of the smallest messages.
+constexpr int kReadsPerTurn = 64;
 // The extents of a payload, and what comes before or after them.
 constexpr size_t kMaxPieces = kMaxPayloadExtents + 1;
 
@@ -52,16 +54,18 @@ void TcpLoop::Queue(Peer& to, SendOp op) {
 
 void TcpLoop::Flush(TcpPeer& peer) {
   uint64_t written = 0;
-  while (peer.failure.ok() && !peer.full && written < kBytesPerTurn) {
+  // Also when the handler sends again and again within one call.
+  while (peer.failure.ok() && !peer.full && written < kBytesPerTurn &&
+         peer.written.size() < options_.max_sends_in_flight) {
     if (!peer.writing.has_value() && !TakeNext(peer)) break;
     written += Write(peer);
     Writing& writing = *peer.writing;
     if (writing.next < writing.rest.size()) continue;
-    // The handler is told later: it may be what called us.
-    peer.written.push_back(writing.cookie);
+    Written(peer, writing.cookie);
     peer.writing.reset();
   }
-  if (!peer.written.empty() || (!peer.full && peer.writing.has_value())) {
+  if (!peer.full && (peer.writing.has_value() || !peer.messages.empty() ||
+                     !peer.payloads.empty())) {
     MarkBusy(peer);
   }
 }
@@ -93,8 +97,9 @@ uint64_t TcpLoop::Write(TcpPeer& peer) {
   std::array<iovec, kMaxPieces> pieces;
   size_t count = 0;
   uint64_t wanted = 0;
-  for (size_t i = writing.next; i < writing.rest.size(); ++i) {
-    const ByteSpan& span = writing.rest[i];
+  for (size_t i = writing.next;
+       i < writing.rest.size() && wanted < kBytesPerTurn; ++i) {
+    const ByteSpan span = writing.rest[i].subspan(0, kBytesPerTurn - wanted);
     pieces[count++] = {const_cast<std::byte*>(span.data()), span.size()};
     wanted += span.size();
   }
@@ -118,7 +123,9 @@ uint64_t TcpLoop::Write(TcpPeer& peer) {
 
 void TcpLoop::Receive(TcpPeer& peer) {
   uint64_t received = 0;
-  while (peer.failure.ok() && received < kBytesPerTurn) {
+  for (int i = 0;
+       i < kReadsPerTurn && peer.failure.ok() && received < kBytesPerTurn;
+       ++i) {
     uint64_t read = 0;
     const bool more = Read(peer, kBytesPerTurn - received, &read);
     received += read;

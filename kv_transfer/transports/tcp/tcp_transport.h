@@ -49,7 +49,8 @@ struct TcpOptions {
 };
 
 // Starts a transport. Errors name the address or the option: AlreadyExists (the
-// port is in use), InvalidArgument, ResourceExhausted.
+// port is in use), FailedPrecondition (no such address here, or no permission),
+// InvalidArgument, ResourceExhausted or Internal (no descriptors).
 absl::StatusOr<std::unique_ptr<Transport>> CreateTcpTransport(
     const TcpOptions& options);
 

@@ -14,12 +14,12 @@
 namespace baton::kv_transfer {
 namespace {
 
-class UcxThread final : public UcxTransport {
+class ThreadedUcxTransport final : public UcxTransport {
  public:
-  explicit UcxThread(const UcxOptions& options)
+  explicit ThreadedUcxTransport(const UcxOptions& options)
       : UcxTransport(options.max_peers, options.max_sends_outstanding),
         options_(options) {}
-  ~UcxThread() override { Stop(); }
+  ~ThreadedUcxTransport() override { Stop(); }
 
   // Starts the progress thread and waits until it can serve.
   absl::Status Launch() {
@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> CreateUcxTransport(
       CheckLimits(options.max_peers, options.max_sends_in_flight,
                   options.max_sends_outstanding, options.tick_interval));
   PrepareUcxEnvironment();
-  auto transport = std::make_unique<UcxThread>(options);
+  auto transport = std::make_unique<ThreadedUcxTransport>(options);
   BATON_RETURN_IF_ERROR(transport->Launch());
   return transport;
 }

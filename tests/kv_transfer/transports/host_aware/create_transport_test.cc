@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -84,26 +85,42 @@ TEST(CreateTransportTest, FallsBackWhenTheLocalPeerHangsUp) {
   (*server)->Stop();
 }
 
-// Who listens takes peers of each kind at one port.
+// Who listens takes peers of each kind at one port, and payloads from them.
 TEST(CreateTransportTest, EachKindConnectsToAuto) {
-  std::vector<std::byte> memory(4096);
   for (const auto& [kind, by] :
        std::vector<std::pair<std::string, std::string>>{
            {"local", "local/memfd"}, {"tcp", "tcp"}, {"ucx", "ucx/tcp"}}) {
+    constexpr size_t kBytes = 100'000;
+    const SharedMemory from = *SharedMemory::Create(kBytes, "a test");
+    std::vector<std::byte> to(kBytes);
+    for (size_t i = 0; i < kBytes; ++i) {
+      from.memory()[i] = static_cast<std::byte>(i * 7 + i / 251);
+    }
     Journal at_server, at_client;
     auto server = CreateTransport("auto", {});
     ASSERT_TRUE(server.ok()) << server.status();
+    const auto landing =
+        (*server)->RegisterRegion(absl::MakeSpan(to), kNoDescriptor);
+    ASSERT_TRUE(landing.ok());
+    at_server.on_payload = [&](uint64_t bytes) {
+      return Landing{{{*landing, 0, bytes}}, 1};
+    };
     (*server)->Start(&at_server);
     auto client = CreateTransport(kind, {.listen = false});
     ASSERT_TRUE(client.ok()) << client.status();
+    const auto region =
+        (*client)->RegisterRegion(from.memory(), from.descriptor());
+    ASSERT_TRUE(region.ok());
     (*client)->Start(&at_client);
     const auto peer = (*client)->Connect((*server)->properties().address);
     ASSERT_TRUE(peer.ok()) << peer.status();
     ASSERT_TRUE(at_client.Await("up")) << kind;
     ASSERT_TRUE(at_server.Await("up")) << kind;
     EXPECT_EQ((*server)->PeerProperties(at_server.peer()).name, by);
-    ASSERT_TRUE((*client)->Send(*peer, AsBytes("there"), {}, 1).ok());
-    ASSERT_TRUE(at_server.Await("message there"));
+    ASSERT_TRUE(
+        (*client)->Send(*peer, AsBytes("kv"), {{*region, 0, kBytes}}, 1).ok());
+    ASSERT_TRUE(at_server.Await("landed"));
+    EXPECT_TRUE(std::equal(to.begin(), to.end(), from.memory().begin()));
     ASSERT_TRUE((*server)->Send(at_server.peer(), AsBytes("back"), {}, 1).ok());
     ASSERT_TRUE(at_client.Await("message back"));
     (*client)->Stop();

@@ -163,7 +163,8 @@ TEST_F(HostAwareTransportTest, WithoutMemoryAllGoesByTheFirstThatAnswers) {
   auto second = far_.CreateTransport(/*listen=*/false);
   const Transport* const raw_first = first.get();
   const Transport* const raw_second = second.get();
-  auto client = MakeFallbackTransport(std::move(first), std::move(second));
+  auto client = MakeFallbackTransport(std::move(first), std::move(second),
+                                      Silence::kOfBoth);
   ASSERT_TRUE(
       client->RegisterRegion(absl::MakeSpan(memory_), kNoDescriptor).ok());
   client->Start(&journal_);

@@ -2,6 +2,8 @@
 // one at a time, silence, floods, an end in the middle. The transport hangs up
 // on them, touches nothing that was not given to them, and goes on to serve
 // others.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -34,7 +36,11 @@ const std::string kGreeting(tcp_wire::kGreeting);
 class Visitor final {
  public:
   explicit Visitor(const std::string& address)
-      : socket_(*BeginConnectTcp(*ParseSocketAddress(address))) {}
+      : socket_(*BeginConnectTcp(*ParseSocketAddress(address))) {
+    // What is said goes out as it is said.
+    const int on = 1;
+    setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  }
   explicit Visitor(ScopedFd socket) : socket_(std::move(socket)) {}
 
   // False when hung up on.
@@ -104,6 +110,9 @@ class TcpVisitorTest : public ::testing::Test {
   std::vector<std::byte> memory_ =
       std::vector<std::byte>(1 << 20, std::byte{'.'});
   Journal journal_;
+  absl::Mutex mu_;
+  ScopedFd passed_on_;
+  std::string said_;
   RegionId region_{};
   std::unique_ptr<Transport> server_;
 };
@@ -142,16 +151,34 @@ TEST_F(TcpVisitorTest, PlacesAreBoundedAndComeBack) {
   Welcome();
 }
 
+// However many come and say nothing, who greets finds a place.
+TEST_F(TcpVisitorTest, SilentVisitorsTakeNoPlaces) {
+  Start({.max_peers = 3});
+  std::vector<std::unique_ptr<Visitor>> silent;
+  for (int i = 0; i < 20; ++i) {
+    silent.push_back(std::make_unique<Visitor>(address()));
+  }
+  auto first = Welcome(), second = Welcome();
+  silent.push_back(std::make_unique<Visitor>(address()));
+  Welcome();
+  EXPECT_TRUE(silent.front()->AwaitEnd());
+}
+
 TEST_F(TcpVisitorTest, BytesMayComeOneAtATime) {
   journal_.on_payload = [this](uint64_t bytes) {
     return Landing{{{region_, 10, 2}, {region_, 100, bytes - 2}}, 1};
   };
   Start();
-  const std::string all = kGreeting + tcp_wire::EncodeFrame("hello", 0) +
-                          tcp_wire::EncodeFrame("kv", 7) + "ABCDEFG" +
-                          tcp_wire::EncodeFrame("bye", 0);
   Visitor visitor(address());
-  for (const char byte : all) ASSERT_TRUE(visitor.Say({&byte, 1}));
+  const auto spell = [&](const std::string& bytes) {
+    for (const char byte : bytes) ASSERT_TRUE(visitor.Say({&byte, 1}));
+  };
+  spell(kGreeting + tcp_wire::EncodeFrame("hello", 0));
+  ASSERT_TRUE(journal_.Await("message hello"));
+  // The reader has all of it before the next byte goes out.
+  spell(tcp_wire::EncodeFrame("kv", 7));
+  ASSERT_TRUE(journal_.Await("payload kv"));
+  spell("ABCDEFG" + tcp_wire::EncodeFrame("bye", 0));
   ASSERT_TRUE(journal_.Await("message bye"));
   EXPECT_THAT(journal_.lines(), ElementsAre("up", "message hello", "payload kv",
                                             "landed", "message bye"));
@@ -272,24 +299,21 @@ TEST_F(TcpVisitorTest, FramesAreAsWritten) {
 }
 
 TEST_F(TcpVisitorTest, StrangersArePassedOn) {
-  absl::Mutex mu;
-  ScopedFd passed_on;
-  std::string said;
-  Start({.on_stranger = [&](ScopedFd socket, std::string words) {
-    absl::MutexLock lock(&mu);
-    passed_on = std::move(socket);
-    said = std::move(words);
+  Start({.on_stranger = [this](ScopedFd socket, std::string words) {
+    absl::MutexLock lock(&mu_);
+    passed_on_ = std::move(socket);
+    said_ = std::move(words);
   }});
   Visitor visitor(address());
   visitor.Say("baton kv door");
   {
-    absl::MutexLock lock(&mu);
-    const auto there = [&] { return passed_on.valid(); };
+    absl::MutexLock lock(&mu_);
+    const auto there = [&] { return passed_on_.valid(); };
     ASSERT_TRUE(
-        mu.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(20)));
+        mu_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(20)));
   }
-  EXPECT_EQ(said, "baton kv door");
-  Visitor other_end(std::move(passed_on));
+  EXPECT_EQ(said_, "baton kv door");
+  Visitor other_end(std::move(passed_on_));
   visitor.Say(" 1");
   EXPECT_EQ(other_end.Hear(2), " 1");
   other_end.Say("welcome");
