@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "router/worker_messages.h"
 #include "scheduling/block_hash.h"
@@ -218,7 +219,9 @@ void Client::CheckCause(const absl::Status& status) {
       break;
     case absl::StatusCode::kUnavailable:
       coverage_->Add(Covered::kGaveUp);
-      has_cause = excuses_->any_fault;
+      has_cause = excuses_->any_fault ||
+                  (excuses_->router_stood &&
+                   absl::StrContains(status.message(), "the router is silent"));
       break;
     case absl::StatusCode::kResourceExhausted:
       has_cause = too_slow_;

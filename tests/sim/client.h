@@ -44,6 +44,8 @@ class Client final {
     // A message of the data plane was lost or altered: nobody misses it before
     // the deadline.
     bool lost_message = false;
+    // Time went on, but a router did not, for so long that workers miss it.
+    bool router_stood = false;
   };
 
   // All outlive the client.

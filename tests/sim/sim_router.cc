@@ -37,7 +37,7 @@ Cluster::Options OptionsOf(const std::vector<std::string>& prefill_addresses,
   options.silence_timeout = absl::Seconds(3);
   options.min_reconnect = absl::Milliseconds(10);
   options.max_reconnect = absl::Milliseconds(200);
-  options.lease = absl::Seconds(1);
+  options.lease = kRouterLease;
   options.prefixes.index.max_bytes = 256 << 10;
   return options;
 }

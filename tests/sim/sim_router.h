@@ -9,11 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "router/router_loop.h"
 #include "scheduling/prefix_cache.h"
 #include "tests/sim/world.h"
 
 namespace baton::sim {
+
+// For so long workers keep what a router asked for without hearing from it.
+inline constexpr absl::Duration kRouterLease = absl::Seconds(1);
 
 class SimRouter final {
  public:

@@ -191,6 +191,7 @@ void Simulation::Start(int index) {
   party.draining = false;
   party.stalled_until = 0;
   if (party.kind == Kind::kRouter) {
+    party.last_turn = world_.clock.Now();
     party.router =
         std::make_unique<SimRouter>(index, party.place.name, prefill_addresses_,
                                     decode_addresses_, &world_);
@@ -215,6 +216,10 @@ void Simulation::Turn(int index) {
   Party& party = parties_[index];
   world_.journal.Note("turn", index);
   if (party.router != nullptr) {
+    // Half a lease: what it sent before takes its time, too.
+    const absl::Time now = world_.clock.Now();
+    excuses_.router_stood |= now - party.last_turn > kRouterLease / 2;
+    party.last_turn = now;
     party.router->Turn();
     return;
   }

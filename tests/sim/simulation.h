@@ -52,6 +52,7 @@ class Simulation final {
     int down_until = 0;
     int stalled_until = 0;
     bool draining = false;
+    absl::Time last_turn;
 
     bool up() const { return worker != nullptr || router != nullptr; }
   };

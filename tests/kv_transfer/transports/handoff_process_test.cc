@@ -79,7 +79,14 @@ class PeerProcess final {
     return line;
   }
   void Signal(int number) {
-    if (pid_ > 0) kill(pid_, number);
+    if (pid_ <= 0) return;
+    kill(pid_, number);
+    if (number != SIGSTOP) return;
+    // Its threads stop one after another; on a busy machine they get much done
+    // before the last one does.
+    int status = 0;
+    PCHECK(waitpid(pid_, &status, WUNTRACED) == pid_);
+    CHECK(WIFSTOPPED(status));
   }
   // Its exit status, or minus the signal that killed it.
   int Wait() {
