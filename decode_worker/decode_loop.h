@@ -133,6 +133,11 @@ class DecodeLoop final : public worker::WorkerLoop {
   void BringBack();
   // False: there is nobody to give any up.
   bool PreemptOne();
+  // For a sequence that has no block to grow, when no other holds any. Behind
+  // entries of the cache whose blocks it has copies of, because it was swapped
+  // or came from a prefill worker, it may have entered a block of its own, and
+  // so hold them, too. Whether there may be free ones now.
+  bool ForgetCache(const scheduling::Sequence& alone);
   scheduling::PreemptionWay WayOf(const Attempt& attempt) const;
   void Preempt(Attempt* attempt);
   // To the router, as preempted.

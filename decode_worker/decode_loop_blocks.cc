@@ -80,10 +80,24 @@ void DecodeLoop::GrowBlocks() {
         attempt->sequence->blocks().Append(*std::move(block));
         break;
       }
-      if (!PreemptOne()) break;
+      if (!PreemptOne() && !ForgetCache(*attempt->sequence)) break;
     }
   }
   BringBack();
+}
+
+bool DecodeLoop::ForgetCache(const Sequence& alone) {
+  for (const Attempt* attempt : attempts_.All()) {
+    const Sequence& other = *attempt->sequence;
+    // Its blocks will be free.
+    if (other.id() != alone.id() && other.blocks().size() > 0) return false;
+  }
+  const absl::Span<const BlockId> own = alone.blocks().ids();
+  const auto kept = std::count_if(
+      own.begin(), own.end(), [this](BlockId id) { return pool_.is_kept(id); });
+  if (cache_.num_blocks() <= kept) return false;
+  cache_.Clear();
+  return true;
 }
 
 bool DecodeLoop::PreemptOne() {

@@ -322,6 +322,27 @@ TEST(BlockGrowthLoopsTest, ACancelGivesTheHostsMemoryBack) {
   EXPECT_FALSE(worker.said.outcomes.contains(2));
 }
 
+// What it was swapped out of stays in the prefix cache, and once it has entered
+// a block of its own behind that, it holds both: with its own copies more than
+// there is. It is alone, so nobody else can give way.
+TEST(BlockGrowthLoopsTest, WhoIsAloneIsNotHeldUpByTheCache) {
+  SmallWorker worker(8, /*swap_blocks=*/10);
+  // Three blocks for KV that does not come.
+  worker.Reserve(3, 44, 1, /*local=*/false);
+  worker.Reserve(1, 1, 60);
+  worker.Turn();
+  worker.Reserve(2, 30, 60);
+  worker.Turn(25);
+  ASSERT_EQ(worker.swapped(), 1);
+  worker.Cancel(1);
+  worker.Cancel(3);
+  worker.Turn(70);
+  EXPECT_EQ(worker.swapped(), 0);
+  EXPECT_TRUE(worker.said.outcomes[2].ok());
+  EXPECT_EQ(worker.said.tokens[2], Undisturbed(2, 30, 60));
+  EXPECT_EQ(worker.Report().free_blocks(), 8u);
+}
+
 TEST(BlockGrowthLoopsTest, BatchGivesWayFirstHoweverOld) {
   SmallWorker worker(7, 0);
   worker.Reserve(1, 30, 60, /*local=*/true, v1::REQUEST_CLASS_BATCH);
