@@ -14,6 +14,8 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 
@@ -136,12 +138,29 @@ def stop(process):
         process.wait()
 
 
+def answers_questions(address):
+    """Whether a DNS server there says anything about ZONE (RFC 1035, 4.1)."""
+    header = struct.pack("!6H", 1, 0, 1, 0, 0, 0)  # one question
+    labels = b"".join(bytes([len(label)]) + label.encode()
+                      for label in ZONE.split("."))
+    question = labels + struct.pack("!B2H", 0, 1, 1)  # its addresses
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(1)
+        try:
+            client.connect((address, 53))
+            client.send(header + question)
+            return client.recv(512)[:2] == header[:2]
+        except OSError:
+            return False
+
+
 class NameServer:
     """dnsmasq with the addresses of some names of ZONE."""
 
     def __init__(self, number, folder):
         self.table = {}
         self.file = pathlib.Path(folder) / "hosts"
+        self.log = pathlib.Path(folder) / "dnsmasq.log"
         self.file.write_text("")
         self.host = Host(number)
         self.address = f"{self.host.address}:53"
@@ -149,7 +168,24 @@ class NameServer:
             ["dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null",
              "--no-resolv", "--no-hosts", f"--addn-hosts={self.file}",
              f"--local=/{ZONE}/", "--local-ttl=1", "--pid-file=", "--user=root",
-             "--log-facility=-"], pathlib.Path(folder) / "dnsmasq.log")
+             "--log-facility=-"], self.log)
+        # SIGHUP, by which it reads its table again, ends it until it has said
+        # what is to be done with it.
+        try:
+            await_that(self.serves, "the name server answers")
+        except BaseException:
+            self.stop()
+            raise
+
+    def serves(self):
+        self._check()
+        return answers_questions(self.host.address)
+
+    def _check(self):
+        if self.process.poll() is not None:
+            raise AssertionError(
+                f"the name server has ended with {self.process.returncode}: "
+                f"{self.log.read_text(errors='replace')}")
 
     def add(self, name, address):
         self.table.setdefault(name, []).append(address)
@@ -165,6 +201,7 @@ class NameServer:
                                for name, addresses in self.table.items()
                                for address in addresses))
         new.rename(self.file)
+        self._check()
         self.process.send_signal(signal.SIGHUP)
 
     def stop(self):
