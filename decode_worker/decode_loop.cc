@@ -70,8 +70,7 @@ bool DecodeLoop::Turn(absl::Duration idle_wait) {
   if (Drained()) return false;
   DrainInbox(idle_wait);
   GrowBlocks();
-  const StepPlan plan = scheduler_.Plan(
-      {.now = ToSeconds(clock_->Now()), .cost = step_cost_.cost()});
+  const StepPlan plan = Plan();
   idle_ = plan.sequences.empty();
   if (idle_) {
     pace_.Idle();
@@ -80,6 +79,17 @@ bool DecodeLoop::Turn(absl::Duration idle_wait) {
   }
   Publish();
   return true;
+}
+
+StepPlan DecodeLoop::Plan() {
+  std::vector<const Sequence*> coming;
+  for (const TransferId transfer : receiver_->NearEnd()) {
+    const Attempt* attempt = attempts_.Find(transfer);
+    if (attempt != nullptr) coming.push_back(attempt->sequence.get());
+  }
+  return scheduler_.Plan({.now = ToSeconds(clock_->Now()),
+                          .cost = step_cost_.cost(),
+                          .coming = coming});
 }
 
 void DecodeLoop::RequestDrain() {
@@ -315,7 +325,7 @@ void DecodeLoop::OnLanded(const HandoffReceiver::Landed& landed) {
     End(attempt);
     return;
   }
-  scheduler_.Add(&sequence);
+  scheduler_.Add(&sequence, ToSeconds(attempt->ready_at));
 }
 
 void DecodeLoop::OnTransferFailed(const HandoffReceiver::Failed& failed) {
@@ -471,6 +481,7 @@ void DecodeLoop::Publish() {
   load.set_waiting(static_cast<uint32_t>(waiting));
   load.set_free_blocks(static_cast<uint32_t>(FreeForOthers()));
   load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
+  load.set_queued_prompts(static_cast<uint32_t>(scheduler_.NumPrompts()));
   load.set_context_tokens(static_cast<uint64_t>(scheduler_.ContextTokens()));
   load.set_steps(steps_);
   load.set_draining(draining_.requested());

@@ -105,6 +105,7 @@ class DecodeLoop final : public worker::WorkerLoop {
 
   // The loop's turn.
   void DrainInbox(absl::Duration idle_wait);
+  scheduling::StepPlan Plan();
   void Execute(const scheduling::StepPlan& plan);
   void Commit(const scheduling::StepPlan& plan,
               const scheduling::StepResult& result, absl::Time started);

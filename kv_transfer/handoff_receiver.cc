@@ -38,6 +38,10 @@ std::vector<HandoffReceiver::Event> HandoffReceiver::Poll() {
   return core_->Poll();
 }
 
+std::vector<TransferId> HandoffReceiver::NearEnd() const {
+  return core_->NearEnd();
+}
+
 HandoffReceiver::Stats HandoffReceiver::stats() const { return core_->stats(); }
 
 }  // namespace baton::kv_transfer

@@ -56,6 +56,7 @@ IncomingTransfer::Claim IncomingTransfer::TryClaim(const wire::Kv& message,
   for (uint32_t i = 0; i < run.num_pages; ++i) {
     claimed_[PageIndex(run.layer, run.first_page + i)] = true;
   }
+  nears_end_ = nears_end_ || end == num_pages_;
   ++num_landings_;
   return Claim::kClaimed;
 }

@@ -53,6 +53,9 @@ class IncomingTransfer final {
   // REQUIRES: bound.
   TransferOutcome TakeCommit(const wire::Commit& commit);
 
+  // Whether the last page of some layer was claimed: its sender computes the
+  // last of the tokens, and the other layers follow.
+  bool nears_end() const { return nears_end_; }
   bool has_commit() const { return commit_.has_value(); }
   // Whether the commit and all pages are there.
   bool Complete() const;
@@ -91,7 +94,8 @@ class IncomingTransfer final {
   uint32_t num_pages_ = 0;  // of a layer
 
   std::vector<bool> claimed_;  // by PageIndex
-  size_t num_landed_ = 0;      // pages
+  bool nears_end_ = false;
+  size_t num_landed_ = 0;  // pages
   int32_t num_landings_ = 0;
   uint64_t checksum_ = 0;
   std::optional<wire::Commit> commit_;

@@ -65,6 +65,17 @@ std::vector<HandoffReceiver::Event> HandoffReceiver::Core::Poll() {
   return std::exchange(events_, {});
 }
 
+std::vector<TransferId> HandoffReceiver::Core::NearEnd() const {
+  absl::MutexLock lock(&mu_);
+  std::vector<TransferId> near;
+  for (const auto& [id, transfer] : transfers_) {
+    if (!transfer->pages.ended() && transfer->pages.nears_end()) {
+      near.push_back(id);
+    }
+  }
+  return near;
+}
+
 HandoffReceiver::Stats HandoffReceiver::Core::stats() const {
   absl::MutexLock lock(&mu_);
   Stats stats = totals_;

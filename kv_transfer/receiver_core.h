@@ -37,6 +37,7 @@ class HandoffReceiver::Core final : public TransportHandler {
       ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<Event> Poll() ABSL_LOCKS_EXCLUDED(mu_);
   Stats stats() const ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<TransferId> NearEnd() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // TransportHandler; the progress thread.
   void OnPeerUp(PeerId peer, const std::string& address) override;

@@ -40,7 +40,7 @@ void DecodeSimulation::AddStream(uint32_t request, int32_t context,
                                  int32_t left, double last_token_at,
                                  double now) {
   CHECK_GE(left, 1);
-  new_streams_.push_back({request, context, left, last_token_at});
+  new_streams_.push_back({request, context, left, last_token_at, now});
   Interrupt(now);
 }
 
@@ -49,6 +49,17 @@ void DecodeSimulation::AddPrompt(const SimulatedPrompt& prompt, double now) {
   CHECK_GE(prompt.output, 1);
   new_prompts_.push_back(prompt);
   Interrupt(now);
+}
+
+void DecodeSimulation::Coming(double now) {
+  ++num_coming_;
+  if (active()) Interrupt(now);
+}
+
+void DecodeSimulation::NoLongerComing(double now) {
+  --num_coming_;
+  CHECK_GE(num_coming_, 0);
+  if (active()) Interrupt(now);
 }
 
 double DecodeSimulation::next_event() const {
@@ -143,16 +154,19 @@ void DecodeSimulation::OnPromptEnd(const SimulatedPrompt& prompt, double now) {
     listener_->OnFinished(prompt.request, 0, now);
   } else {
     PushStream(prompt.request, prompt.computed, prompt.output - 1,
-               run_number_ + 1);
+               run_number_ + 1, now);
   }
 }
 
 void DecodeSimulation::PushStream(uint32_t request, int64_t context,
-                                  int32_t left, uint32_t first_run) {
+                                  int32_t left, uint32_t first_run,
+                                  double began_at) {
   streams_.push_back({.last_step = steps_ + left,
                       .base = context - steps_,
                       .request = request,
-                      .first_run = first_run});
+                      .first_run = first_run,
+                      .began_at = began_at,
+                      .first_step = steps_});
   std::push_heap(streams_.begin(), streams_.end(), kEndsLater);
   stream_context_ += context;
 }
@@ -176,7 +190,8 @@ double DecodeSimulation::LongestSince(uint32_t run) const {
 
 void DecodeSimulation::Join() {
   for (const NewStream& stream : new_streams_) {
-    PushStream(stream.request, stream.context, stream.left, run_number_ + 1);
+    PushStream(stream.request, stream.context, stream.left, run_number_ + 1,
+               stream.landed_at);
     fresh_.emplace_back(stream.request, stream.last_token_at);
   }
   new_streams_.clear();
@@ -229,9 +244,7 @@ void DecodeSimulation::PlanPrompts(double now, StepWork* work) {
       .tokens = beside,
       .context_tokens = work->stream_context + work->prompt_context,
       .sequences = beside};
-  const double budget =
-      beside > 0 ? scheduling::StepBudgetSeconds(options_.itl_target_seconds)
-                 : 0;
+  const double budget = BudgetSeconds(now, beside > 0);
   time_bound_ = budget > 0;
   int32_t left = options_.token_budget - beside;
   const auto fitting = [&](int64_t computed, int32_t most) {
@@ -265,6 +278,18 @@ void DecodeSimulation::PlanPrompts(double now, StepWork* work) {
     ramp -= std::min(ramp, tokens);
     if (tokens < most) break;
   }
+}
+
+double DecodeSimulation::BudgetSeconds(double now, bool beside_streams) const {
+  const double target = options_.itl_target_seconds;
+  if (target <= 0 || (!beside_streams && num_coming_ == 0)) return 0;
+  double budget = scheduling::StepBudgetSeconds(target);
+  for (const Stream& stream : streams_) {
+    budget = std::min(
+        budget, scheduling::CatchUpBudgetSeconds(target, now - stream.began_at,
+                                                 steps_ - stream.first_step));
+  }
+  return budget;
 }
 
 int64_t DecodeSimulation::RunLength() const {

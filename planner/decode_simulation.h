@@ -24,6 +24,8 @@ namespace baton::planner {
 class WorkerListener {
  public:
   virtual ~WorkerListener() = default;
+  // Prefill workers: the step that begins computes the last of its prompt.
+  virtual void OnLastChunk(uint32_t request, double now) {}
   // Its prompt is computed, since `started`; here is its first token.
   virtual void OnFirstToken(uint32_t request, double started, double now) = 0;
   // The first token after those that another worker made came so long after
@@ -75,6 +77,11 @@ class DecodeSimulation final {
   // A prompt to be computed here. REQUIRES: something of it is left.
   void AddPrompt(const SimulatedPrompt& prompt, double now);
 
+  // A prefill worker computes the last chunk of a prompt whose stream will be
+  // added: it should not have to wait for a long step. Until NoLongerComing.
+  void Coming(double now);
+  void NoLongerComing(double now);
+
   // When Advance is to be called; infinity while nothing runs. Adding a
   // sequence brings it forward: the step at that time is the last one without
   // it.
@@ -84,6 +91,10 @@ class DecodeSimulation final {
 
   // For load reports, as after the last step that was over at `now`.
   int32_t running() const;
+  int32_t num_prompts() const {
+    return line_.size() +
+           static_cast<int32_t>(short_prompts_.size() + new_prompts_.size());
+  }
   int64_t QueuedTokens(double now) const;
   int64_t ContextTokens(double now) const;
 
@@ -96,12 +107,16 @@ class DecodeSimulation final {
     int64_t base = 0;
     uint32_t request = 0;
     uint32_t first_run = 0;
+    // When it had its token before first_step, and that step, by steps_.
+    double began_at = 0;
+    int64_t first_step = 0;
   };
   struct NewStream {
     uint32_t request = 0;
     int32_t context = 0;
     int32_t left = 0;
     double last_token_at = 0;
+    double landed_at = 0;
   };
   // The longest step of a run.
   struct Peak {
@@ -115,6 +130,8 @@ class DecodeSimulation final {
   void Plan(double now);
   // As DecodeScheduler::PlanPrompts, beside what `work` has of streams.
   void PlanPrompts(double now, StepWork* work);
+  // The time for a step beside streams, or before those that are coming.
+  double BudgetSeconds(double now, bool beside_streams) const;
   // How many steps like the one that was planned there will be.
   int64_t RunLength() const;
 
@@ -124,7 +141,7 @@ class DecodeSimulation final {
   void EndStreams(double now);
   void Join();
   void PushStream(uint32_t request, int64_t context, int32_t left,
-                  uint32_t first_run);
+                  uint32_t first_run, double began_at);
   double LongestSince(uint32_t run) const;
 
   const DecodeSimulationOptions options_;
@@ -142,6 +159,7 @@ class DecodeSimulation final {
   int64_t steps_ = 0;
   // A heap, those that end first on top. Each gets a token in each step.
   std::vector<Stream> streams_;
+  int32_t num_coming_ = 0;
   int64_t stream_context_ = 0;  // their computed tokens
   // Those whose first step is the first one of this run: request, and when its
   // last token came.

@@ -214,6 +214,12 @@ void FleetSimulation::Advance() {
   Touch(worker, now);
 }
 
+void FleetSimulation::OnLastChunk(uint32_t request, double now) {
+  if (requests_[request].output_tokens == 1) return;  // nothing to hand off
+  DecodeOf(request).simulation.Coming(now);
+  Touch(NumberOfDecode(states_[request].attempt), now);
+}
+
 void FleetSimulation::OnFirstToken(uint32_t request, bool prefill,
                                    double started, double now) {
   if (prefill) return OnPrefilled(request, started, now);
@@ -270,6 +276,7 @@ void FleetSimulation::Land(uint32_t request, double now) {
   const State& state = states_[request];
   LeavePrefill(request, now);
   Touch(static_cast<size_t>(state.attempt.prefill), now);
+  DecodeOf(request).simulation.NoLongerComing(now);
   unsent_tokens_ += state.cached;
   DecodeSimulation& decode = DecodeOf(request).simulation;
   const int32_t computed = PrefillTokens(request);
@@ -331,6 +338,7 @@ SimulatedReport FleetSimulation::ReportOf(size_t worker, double now) {
     if (decode.cache) report.prefixes = decode.cache->TakeChanges();
     report.free_blocks = decode.free_blocks();
     report.queued_tokens = decode.simulation.QueuedTokens(now);
+    report.queued_prompts = decode.simulation.num_prompts();
     report.context_tokens = decode.simulation.ContextTokens(now);
   }
   return report;

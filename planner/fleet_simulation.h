@@ -131,6 +131,9 @@ class FleetSimulation final {
    public:
     Listener(FleetSimulation* fleet, bool prefill)
         : fleet_(fleet), prefill_(prefill) {}
+    void OnLastChunk(uint32_t request, double now) override {
+      fleet_->OnLastChunk(request, now);
+    }
     void OnFirstToken(uint32_t request, double started, double now) override {
       fleet_->OnFirstToken(request, prefill_, started, now);
     }
@@ -170,6 +173,7 @@ class FleetSimulation final {
   // The prompt is on the decode worker.
   void InsertDecode(uint32_t request, double now);
 
+  void OnLastChunk(uint32_t request, double now);
   void OnFirstToken(uint32_t request, bool prefill, double started, double now);
   // Its part of the prompt is computed.
   void OnPrefilled(uint32_t request, double started, double now);

@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "scheduling/placement.h"
+#include "scheduling/step_budget.h"
 
 namespace baton::planner {
 
@@ -113,6 +114,7 @@ void PrefillSimulation::Plan(double now) {
   if (line_.empty()) return;
   StepWork work;
   int32_t budget = options_.token_budget;
+  int32_t waiting = line_.size();
   for (const size_t place : line_.Order(now, options_.token_budget, 0)) {
     if (budget == 0) break;
     SimulatedPrompt& prompt = line_.prompts()[place];
@@ -122,11 +124,25 @@ void PrefillSimulation::Plan(double now) {
       continue;
     }
     const int32_t tokens = std::min(budget, prompt.left);
+    const int64_t context = scheduling::ContextTokens(prompt.computed, tokens);
+    const scheduling::StepCost& cost = options_.cost.step;
+    if (!scheduling::PaysToJoin(
+            cost,
+            cost.per_token * tokens +
+                cost.per_context_token * static_cast<double>(context),
+            static_cast<int32_t>(work.prompts_done), waiting)) {
+      break;
+    }
     chunks_.emplace_back(place, tokens);
     budget -= tokens;
+    --waiting;
     work.prompt_tokens += tokens;
-    work.prompt_context += scheduling::ContextTokens(prompt.computed, tokens);
+    work.prompt_context += context;
     work.prompts_done += tokens == prompt.left;
+    if (tokens == prompt.left && !prompt.nears_end) {
+      prompt.nears_end = true;
+      listener_->OnLastChunk(prompt.request, now);
+    }
   }
   if (chunks_.empty()) return;
   chunk_tokens_ = work.prompt_tokens;

@@ -27,6 +27,8 @@ struct SimulatedPrompt {
   // finds again unless they are evicted.
   int32_t cached = 0;
   bool has_blocks = false;
+  // The listener knows that its last chunk is computed.
+  bool nears_end = false;
 };
 
 class PromptLine final {

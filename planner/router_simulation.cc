@@ -124,6 +124,7 @@ void RouterSimulation::Reported(size_t worker, const SimulatedReport& report,
   snapshot.waiting = report.waiting;
   snapshot.free_blocks = report.free_blocks;
   snapshot.queued_tokens = report.queued_tokens;
+  snapshot.queued_prompts = report.queued_prompts;
   snapshot.context_tokens = report.context_tokens;
   snapshot.reported_at = VirtualTime(now);
   snapshot.placed_sequences = 0;

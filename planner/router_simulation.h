@@ -38,6 +38,7 @@ struct SimulatedReport {
   int32_t waiting = 0;
   int32_t free_blocks = 0;
   int64_t queued_tokens = 0;
+  int32_t queued_prompts = 0;
   int64_t context_tokens = 0;
   // What came to its prefix cache and went since the last report.
   scheduling::PrefixJournal::Changes prefixes;

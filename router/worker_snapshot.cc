@@ -51,6 +51,7 @@ void TakeReport(const v1::LoadReport& load, WorkerSnapshot* snapshot) {
   snapshot->waiting = Clamped(load.waiting());
   snapshot->free_blocks = Clamped(load.free_blocks());
   snapshot->queued_tokens = Clamped(load.queued_tokens());
+  snapshot->queued_prompts = Clamped(load.queued_prompts());
   snapshot->context_tokens = Clamped(load.context_tokens());
   snapshot->step_cost = CostOf(load.step_cost());
   snapshot->placed_sequences = 0;

@@ -20,8 +20,11 @@ void DecodeScheduler::Add(Sequence* sequence, double now) {
   CHECK_GE(sequence->uncomputed(), 1);
   CHECK(HasBlocks(*sequence));
   running_.push_back(sequence);
+  beginnings_.emplace_back();
   if (sequence->uncomputed() > 1) {
     prompts_.Add(sequence, now, sequence->cached());
+  } else if (sequence->num_output() > 0) {
+    beginnings_.back() = {now, sequence->num_output()};
   }
 }
 
@@ -29,6 +32,7 @@ void DecodeScheduler::Remove(SequenceId id) {
   const auto it = std::find_if(running_.begin(), running_.end(),
                                [id](Sequence* s) { return s->id() == id; });
   if (it == running_.end()) return;
+  beginnings_.erase(beginnings_.begin() + (it - running_.begin()));
   running_.erase(it);
   prompts_.Remove(id);
 }
@@ -38,6 +42,7 @@ StepPlan DecodeScheduler::Plan(const StepOutlook& outlook) {
   mixed_ = MixedStep();
   if (running_.empty()) return plan;
   prompts_.RemoveStreams();
+  MarkStreams(outlook.now);
   PlanStreams(&plan);
   const int64_t streams = plan.NumTokens();
   PlanPrompts(outlook, &plan);
@@ -62,15 +67,47 @@ void DecodeScheduler::PlanStreams(StepPlan* plan) {
   turn_ = (turn_ + planned) % count;
 }
 
-double DecodeScheduler::BudgetSeconds() const {
+double DecodeScheduler::ItlTarget(const Sequence& sequence) const {
+  const Urgency& urgency = sequence.urgency();
+  if (urgency.itl_target_seconds > 0) return urgency.itl_target_seconds;
+  return urgency.request_class == RequestClass::kInteractive
+             ? options_.itl_target_seconds
+             : 0;
+}
+
+void DecodeScheduler::MarkStreams(double now) {
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const Sequence& sequence = *running_[i];
+    if (beginnings_[i].output >= 0 || sequence.uncomputed() > 1) continue;
+    // One token that is left of a prompt is none of a stream yet.
+    if (sequence.num_output() == 0) continue;
+    beginnings_[i] = {now, sequence.num_output()};
+  }
+}
+
+double DecodeScheduler::BudgetSeconds(double now) const {
+  double budget = 0;
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const Sequence& sequence = *running_[i];
+    if (sequence.uncomputed() > 1) continue;
+    const Beginning& beginning = beginnings_[i];
+    const double target = ItlTarget(sequence);
+    if (target == 0) continue;
+    const double seconds =
+        beginning.output < 0
+            ? StepBudgetSeconds(target)
+            : CatchUpBudgetSeconds(target, now - beginning.at,
+                                   sequence.num_output() - beginning.output);
+    if (budget == 0 || seconds < budget) budget = seconds;
+  }
+  return budget;
+}
+
+double DecodeScheduler::BudgetSeconds(
+    absl::Span<const Sequence* const> coming) const {
   double tightest = 0;
-  for (const Sequence* sequence : running_) {
-    if (sequence->uncomputed() > 1) continue;
-    const Urgency& urgency = sequence->urgency();
-    double target = urgency.itl_target_seconds;
-    if (target == 0 && urgency.request_class == RequestClass::kInteractive) {
-      target = options_.itl_target_seconds;
-    }
+  for (const Sequence* sequence : coming) {
+    const double target = ItlTarget(*sequence);
     if (target > 0 && (tightest == 0 || target < tightest)) tightest = target;
   }
   return StepBudgetSeconds(tightest);
@@ -81,7 +118,8 @@ void DecodeScheduler::PlanPrompts(const StepOutlook& outlook, StepPlan* plan) {
   const StepCost& cost = outlook.cost;
   StepShape shape = ShapeOf(*plan);
   const bool beside_streams = shape.tokens > 0;
-  const double budget = beside_streams ? BudgetSeconds() : 0;
+  const double budget = beside_streams ? BudgetSeconds(outlook.now)
+                                       : BudgetSeconds(outlook.coming);
   int32_t left = options_.token_budget - static_cast<int32_t>(shape.tokens);
   const auto fitting = [&](int64_t computed, int32_t most) {
     if (budget == 0) return most;
@@ -129,6 +167,12 @@ int64_t DecodeScheduler::QueuedTokens() const {
   return tokens;
 }
 
+int32_t DecodeScheduler::NumPrompts() const {
+  return static_cast<int32_t>(
+      std::count_if(running_.begin(), running_.end(),
+                    [](const Sequence* s) { return s->uncomputed() > 1; }));
+}
+
 int64_t DecodeScheduler::ContextTokens() const {
   int64_t tokens = 0;
   for (const Sequence* sequence : running_) {
@@ -138,6 +182,7 @@ int64_t DecodeScheduler::ContextTokens() const {
 }
 
 void DecodeScheduler::CheckInvariants() const {
+  CHECK_EQ(beginnings_.size(), running_.size());
   prompts_.CheckInvariants(options_.block_size);
   for (const Sequence* sequence : running_) {
     CHECK(!sequence->finished().has_value());

@@ -3,11 +3,13 @@
 // prefill) share what is left of the step, in the order of
 // scheduling/prompt_queue.h, in chunks.
 //
-// What is left has two bounds: the token budget, and, while streams run, the
-// time that they may wait for a token (scheduling/step_budget.h). However short
-// that is, a step computes 16 tokens of the first prompt: the prompt becomes a
-// stream in the end, and steps have a fixed cost that would else be paid for
-// nothing. While no stream runs, the token budget is the only bound.
+// What is left has two bounds: the token budget, and, while streams run or are
+// about to come, the time that they may wait for a token
+// (scheduling/step_budget.h); a stream that is behind its target shortens it
+// until it has caught up. However short that is, a step computes 16 tokens of
+// the first prompt: the prompt becomes a stream in the end, and steps have a
+// fixed cost that would else be paid for nothing. While no stream runs or is
+// about to come, the token budget is the only bound.
 //
 // Used by the worker's loop thread only. The sequences are the caller's; a
 // pointer stays in here until Remove. The caller gives them blocks as they grow
@@ -56,7 +58,8 @@ class DecodeScheduler final {
  public:
   explicit DecodeScheduler(const DecodeSchedulerOptions& options);
 
-  // Joins a sequence to the batch at the next step. `now` as in StepOutlook.
+  // Joins a sequence to the batch at the next step. `now` as in StepOutlook: a
+  // stream has had its last token then.
   // REQUIRES: not finished, at least one uncomputed token, blocks for all its
   // tokens.
   void Add(Sequence* sequence, double now = 0);
@@ -81,6 +84,8 @@ class DecodeScheduler final {
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
   // Prompt tokens still to be computed here.
   int64_t QueuedTokens() const;
+  // Sequences that have them.
+  int32_t NumPrompts() const;
   // Tokens that are computed, over all sequences.
   int64_t ContextTokens() const;
 
@@ -89,11 +94,23 @@ class DecodeScheduler final {
  private:
   void PlanStreams(StepPlan* plan);
   void PlanPrompts(const StepOutlook& outlook, StepPlan* plan);
+  // Prompts that have become streams since the last step.
+  void MarkStreams(double now);
+  // What it may wait for a token; 0: as long as it takes.
+  double ItlTarget(const Sequence& sequence) const;
   // The time for a step that keeps the targets of all streams; 0: none has one.
-  double BudgetSeconds() const;
+  double BudgetSeconds(double now) const;
+  // The same of those that are about to come.
+  double BudgetSeconds(absl::Span<const Sequence* const> coming) const;
 
   const DecodeSchedulerOptions options_;
   std::vector<Sequence*> running_;
+  // Of each of them, when it was a stream first, and its output by then.
+  struct Beginning {
+    double at = 0;
+    int32_t output = -1;  // it is none yet
+  };
+  std::vector<Beginning> beginnings_;
   // Those of them that have more than one token to compute.
   PromptQueue prompts_;
   ChunkRamp ramp_;

@@ -49,6 +49,9 @@ struct WorkerSnapshot {
   int32_t waiting = 0;
   int32_t free_blocks = 0;
   int64_t queued_tokens = 0;
+  // Decode workers: of those that run, sequences with prompt tokens to be
+  // computed there.
+  int32_t queued_prompts = 0;
   // Decode workers: tokens of all sequences that run.
   int64_t context_tokens = 0;
   // As it measured them; not known() at first.
@@ -173,7 +176,7 @@ struct PlacementVerdict {
 // steps of a decode worker say of prompts is too rough for that.
 inline bool MissesTtftTarget(const PlacementRequest& request,
                              const PlacementVerdict& verdict) {
-  constexpr double kNearly = 0.9;
+  constexpr double kNearly = 0.95;
   return request.ttft_target_seconds > 0 &&
          verdict.kind == PlacementVerdict::Kind::kPrefillAndDecode &&
          verdict.predicted_ttft_seconds > kNearly * request.ttft_target_seconds;

@@ -25,13 +25,22 @@ int64_t Steps(int64_t tokens, int64_t chunk) {
   return chunk > 0 ? (tokens + chunk - 1) / chunk : 1;
 }
 
-// Sequences that are to be computed there. A decode worker does not say how
-// many prompts it has queued.
+// Sequences that are to be computed there. A decode worker of an earlier
+// version does not say how many.
 int64_t QueuedPrompts(const WorkerSnapshot& worker) {
-  const int64_t reported = worker.role == WorkerRole::kPrefill
-                               ? worker.waiting
-                               : int64_t{worker.queued_tokens > 0};
+  const int64_t reported =
+      worker.role == WorkerRole::kPrefill
+          ? worker.waiting
+          : std::max(worker.queued_prompts, int32_t{worker.queued_tokens > 0});
   return std::max<int64_t>(1, reported + worker.placed_prompts);
+}
+
+// Sequences that decode there; one, where there are only some to come.
+int64_t Streams(const WorkerSnapshot& decode) {
+  const int64_t now = int64_t{decode.running} - decode.queued_prompts;
+  const int64_t coming = int64_t{Sequences(decode)} - decode.running -
+                         std::max(0, decode.placed_prompts);
+  return std::max<int64_t>(now, coming > 0);
 }
 
 // The work that is queued there: prompts of equal lengths.
@@ -88,11 +97,11 @@ int64_t ChunkBeside(const CostedWorker& decode, const PlacementRequest& request,
   const WorkerSnapshot& worker = *decode.worker;
   const int64_t tokens =
       worker.token_budget > 0
-          ? std::max(1, worker.token_budget - Sequences(worker))
+          ? std::max<int64_t>(1, worker.token_budget - Streams(worker))
           : 0;
   const double target =
       Tighter(worker.itl_target_seconds, request.itl_target_seconds);
-  if (target <= 0 || Sequences(worker) == 0) return tokens;
+  if (target <= 0 || Streams(worker) == 0) return tokens;
   const StepCost& cost = decode.cost;
   const double each =
       cost.per_token + cost.per_context_token * static_cast<double>(context);
@@ -148,14 +157,17 @@ DecodePart DecodePartOf(const CostedWorker& decode,
   part.miss = Miss(part.itl_seconds, request.itl_target_seconds);
   part.delay_seconds = part.steps * (with + added);
   part.wait_seconds = worker.running > 0 ? without / 2 : 0;
-  part.step_seconds = without;
+  const int64_t streams = Streams(worker);
+  const int64_t of_streams = running > 0 ? context * streams / running : 0;
+  part.step_seconds =
+      cost.fixed + Seconds(cost, {streams, of_streams, streams});
   const StepShape queued = QueuedWork(worker);
   if (queued.tokens > 0) {
     const int64_t read = queued.context_tokens / queued.tokens;
-    const auto steps = static_cast<double>(
-        Steps(queued.tokens, ChunkBeside(decode, request, without, read)));
+    const auto steps = static_cast<double>(Steps(
+        queued.tokens, ChunkBeside(decode, request, part.step_seconds, read)));
     const double work = Seconds(cost, queued);
-    part.queue_seconds = StillQueued(decode, steps * without + work);
+    part.queue_seconds = StillQueued(decode, steps * part.step_seconds + work);
     part.chunk_seconds = work / steps;
   }
   return part;
@@ -189,12 +201,10 @@ DelayEstimate LocalEstimate(const CostedWorker& decode, const DecodePart& part,
   const auto own_steps = static_cast<double>(
       Steps(queued.tokens + own.tokens, chunk) - Steps(queued.tokens, chunk));
   const double work = Seconds(decode.cost, own);
-  const double step =
-      Sequences(worker) > 0 ? part.step_seconds : decode.cost.fixed;
   DelayEstimate estimate;
   estimate.ttft_seconds =
       (queued.tokens > 0 ? part.queue_seconds : part.wait_seconds) +
-      own_steps * step + work;
+      own_steps * part.step_seconds + work;
   estimate.itl_seconds = part.itl_seconds;
   estimate.tpot_seconds = part.itl_seconds;
   estimate.delay_seconds = estimate.ttft_seconds + part.delay_seconds +
@@ -239,6 +249,8 @@ DelayEstimate PairEstimate(const CostedWorker& prefill,
   estimate.tpot_seconds =
       before_steps / decode_part.steps + estimate.itl_seconds;
   estimate.delay_seconds += before_steps;
+  estimate.miss = prefill_part.miss +
+                  Miss(estimate.tpot_seconds, request.itl_target_seconds);
   return estimate;
 }
 

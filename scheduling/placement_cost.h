@@ -10,7 +10,7 @@
 //            what was placed since; several prompts, not one long one
 //   local    ttft  = half a decode step, where streams run and nothing is
 //                    queued + queue_D + prefill_D(prompt - c_D), in chunks
-//                    beside the n decode steps
+//                    beside a decode step of those that are streams now
 //            others = n * what the chunks add to those steps
 //   P and D  ttft  = queue_P + prefill_P(prompt - c_P)
 //            gap   = what of the transfer of (prompt - c_D) tokens prefill does
@@ -19,6 +19,10 @@
 //                    then, makes the first decode steps longer
 //   both     own   = m * step_D(n + 1)
 //            others += n * m * (step_D(n + 1) - step_D(n))
+//
+// Of the n sequences, those that are computed there and those whose KV is on
+// its way are no streams yet; while these become streams, others end. So how
+// fast a queue is worked off follows from the streams of now.
 //
 //   delay = ttft + gap + beside + own + others
 //   tpot  = (gap + beside + own) / m
@@ -52,7 +56,8 @@ struct DelayEstimate {
   double tpot_seconds = 0;
   // To all clients together, as above.
   double delay_seconds = 0;
-  // By how much the targets are missed, each relative to itself; 0: met.
+  // By how much the targets are missed, each relative to itself; 0: met. That
+  // for tokens is one for their mean, so it is tpot_seconds that is compared.
   double miss = 0;
 };
 
@@ -85,7 +90,7 @@ struct DecodePart {
   double delay_seconds = 0;
   // Until the step under way is over.
   double wait_seconds = 0;
-  // Of a step without the request, and what a chunk adds to it while prompts
+  // Of a step of the streams of now, and what a chunk adds to it while prompts
   // are queued, for so long from now.
   double step_seconds = 0;
   double chunk_seconds = 0;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "scheduling/step_budget.h"
 
 namespace baton::scheduling {
 
@@ -30,6 +31,8 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
   if (queue_.empty()) return plan;
   int32_t budget = options_.token_budget;
   bool may_start = true;
+  int32_t waiting = queue_.size();
+  int32_t ending = 0;
   for (Sequence* sequence :
        queue_.Order(outlook, {.chunk = options_.token_budget})) {
     if (budget == 0) break;
@@ -38,9 +41,18 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
       if (!may_start) continue;
     }
     const int32_t count = std::min(budget, sequence->uncomputed());
+    const double seconds = outlook.cost.Seconds(
+        {.tokens = count,
+         .context_tokens = ContextTokens(sequence->computed(), count)});
+    if (!PaysToJoin(outlook.cost, seconds - outlook.cost.fixed, ending,
+                    waiting)) {
+      break;
+    }
     sequence->AppendTo(&plan, count);
     queue_.Planned(sequence);
     budget -= count;
+    --waiting;
+    ending += count == sequence->uncomputed();
   }
   return plan;
 }

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "common/ids.h"
 #include "scheduling/sequence.h"
 #include "scheduling/step_cost.h"
@@ -35,6 +36,9 @@ struct StepOutlook {
   double now = 0;
   // Of this worker; nothing is predicted while it is not known().
   StepCost cost;
+  // Decode workers: sequences that are about to come from prefill workers, and
+  // wait for the end of the step.
+  absl::Span<const Sequence* const> coming;
 };
 
 // How fast the prompts of a queue are computed.

@@ -8,6 +8,11 @@ namespace baton::scheduling {
 namespace {
 
 constexpr double kShareOfTarget = 0.9;
+// Who is further behind than so many of its targets does not catch up.
+constexpr double kMostTargetsBehind = 2;
+// How much more a step counts for those that wait than for those that end:
+// others are going to come.
+constexpr double kWeightOfWaiting = 2;
 // StepCostModel has forgotten nearly all of a step after so many more.
 constexpr int32_t kStepsToForget = 300;
 
@@ -15,6 +20,24 @@ constexpr int32_t kStepsToForget = 300;
 
 double StepBudgetSeconds(double itl_target_seconds) {
   return kShareOfTarget * itl_target_seconds;
+}
+
+double CatchUpBudgetSeconds(double itl_target_seconds, double elapsed_seconds,
+                            int64_t tokens) {
+  CHECK_GT(itl_target_seconds, 0);
+  const double usual = StepBudgetSeconds(itl_target_seconds);
+  const double behind =
+      elapsed_seconds - itl_target_seconds * static_cast<double>(tokens);
+  if (behind > kMostTargetsBehind * itl_target_seconds) return usual;
+  // Not 0, which would be no bound.
+  const double least = 1e-3 * itl_target_seconds;
+  return std::clamp(itl_target_seconds - behind, least, usual);
+}
+
+bool PaysToJoin(const StepCost& cost, double chunk_seconds, int32_t ending,
+                int32_t waiting) {
+  if (!cost.known()) return true;
+  return kWeightOfWaiting * cost.fixed * waiting >= chunk_seconds * ending;
 }
 
 int32_t MaxChunkTokens(const StepCost& cost, const StepShape& beside,

@@ -7,6 +7,7 @@
 namespace baton::kv_transfer {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -113,6 +114,33 @@ TEST_F(HandoffTest, BlocksAreGrantedThenFilling) {
   sender_->Commit(kId, kRecord);
   network_.RunUntilIdle();
   EXPECT_EQ(receiver_->stats().blocks_filling, 0);
+}
+
+TEST_F(HandoffTest, ATransferNearsItsEndWithTheLastPageOfALayer) {
+  OpenAndStart(9);
+  EXPECT_THAT(receiver_->NearEnd(), IsEmpty());
+  for (int32_t layer = 0; layer < 2; ++layer) {
+    sender_->SendLayer(kId, layer, 8);
+  }
+  network_.RunUntilIdle();
+  EXPECT_THAT(receiver_->NearEnd(), IsEmpty());
+  sender_->SendLayer(kId, 0, 9);
+  network_.RunUntilIdle();
+  EXPECT_THAT(receiver_->NearEnd(), ElementsAre(kId));
+  SendAllLayers(9);
+  sender_->Commit(kId, kRecord);
+  network_.RunUntilIdle();
+  EXPECT_THAT(receiver_->NearEnd(), IsEmpty());
+}
+
+TEST_F(HandoffTest, ATransferThatWasGivenUpNearsNoEnd) {
+  OpenAndStart(9);
+  sender_->SendLayer(kId, 0, 9);
+  network_.RunUntilIdle();
+  EXPECT_THAT(receiver_->NearEnd(), ElementsAre(kId));
+  receiver_->Abort(kId);
+  EXPECT_THAT(receiver_->NearEnd(), IsEmpty());
+  network_.RunUntilIdle();
 }
 
 TEST_F(HandoffTest, AnyInterleavingIsBitwiseRight) {

@@ -36,6 +36,8 @@ struct Job {
   double target = 0;  // for the first token, from `at`; 0: none
   bool landed = false;
   double first_at = 0;
+  // Landed: since then it is known that it is coming.
+  double coming_at = 0;
 };
 
 // What became of it.
@@ -124,8 +126,16 @@ Fates RunDecodeScheduler(const std::vector<Job>& jobs,
       scheduler.Add(sequence.get(), job.at);
       sequences[sequence->id()] = std::move(sequence);
     }
-    const StepPlan plan =
-        scheduler.Plan({.now = now, .cost = options.cost.step});
+    std::vector<std::unique_ptr<Sequence>> coming;
+    for (size_t i = next; i < jobs.size(); ++i) {
+      if (!jobs[i].landed || jobs[i].coming_at > now) continue;
+      coming.push_back(MakeSequence(static_cast<uint32_t>(i), jobs[i],
+                                    options.itl_target_seconds));
+    }
+    std::vector<const Sequence*> pointers;
+    for (const auto& sequence : coming) pointers.push_back(sequence.get());
+    const StepPlan plan = scheduler.Plan(
+        {.now = now, .cost = options.cost.step, .coming = pointers});
     const double start = now;
     now += SecondsOf(plan, options.cost);
     for (const PlannedSequence& planned : plan.sequences) {
@@ -159,12 +169,22 @@ Fates RunDecodeSimulation(const std::vector<Job>& jobs,
   Recorder recorder;
   GapHistogram gaps;
   DecodeSimulation simulation(options, &recorder, &gaps);
+  std::multimap<double, size_t> events;
   for (size_t i = 0; i < jobs.size(); ++i) {
+    events.emplace(jobs[i].at, i);
+    if (jobs[i].landed) events.emplace(jobs[i].coming_at, i);
+  }
+  for (const auto& [at, i] : events) {
     const Job& job = jobs[i];
-    while (simulation.next_event() < job.at) {
+    while (simulation.next_event() < at) {
       simulation.Advance();
       ++*runs;
     }
+    if (at < job.at) {
+      simulation.Coming(at);
+      continue;
+    }
+    if (job.landed) simulation.NoLongerComing(at);
     const auto request = static_cast<uint32_t>(i);
     if (job.landed) {
       simulation.AddStream(request, job.prompt, job.output - 1, job.first_at,
@@ -248,6 +268,7 @@ std::vector<Job> MakeJobs(Dice* dice, double landed, double target) {
       job.landed = true;
       job.output = std::max(job.output, 2);
       job.first_at = at - dice->Real(0, 0.1);
+      job.coming_at = at - dice->Real(1e-6, 0.3);
     }
     jobs.push_back(job);
   }

@@ -53,11 +53,12 @@ class Decoder final {
                  int32_t max_output = 20000) {
     Add(MakePrompt(id, prompt, urgency, max_output));
   }
-  void AddStream(uint64_t id, const Urgency& urgency = {}, int32_t prompt = 3) {
+  void AddStream(uint64_t id, const Urgency& urgency = {}, int32_t prompt = 3,
+                 double now = 0) {
     auto stream = MakePrompt(id, prompt, urgency, /*max_output=*/20000);
     stream->AdoptComputed(prompt);
     stream->AdoptSampled(7);
-    Add(std::move(stream));
+    Add(std::move(stream), now);
   }
   void Remove(uint64_t id) {
     scheduler_.Remove(SequenceId{id});
@@ -88,11 +89,11 @@ class Decoder final {
   const auto& sequences() const { return sequences_; }
 
  private:
-  void Add(std::unique_ptr<Sequence> sequence) {
+  void Add(std::unique_ptr<Sequence> sequence, double now = 0) {
     // Blocks do not matter here: as many as it takes.
     const int32_t blocks = sequence->MaxComputed() / kBlockSize + 1;
     sequence->blocks() = *pool_.Allocate(blocks);
-    scheduler_.Add(sequence.get());
+    scheduler_.Add(sequence.get(), now);
     sequences_.emplace(sequence->id(), std::move(sequence));
   }
 
@@ -186,6 +187,56 @@ TEST(MixedStepsTest, LittleIsComputedWhileCostsAreUnknown) {
   EXPECT_THAT(Chunks(d.Step()), ElementsAre(Pair(1, 1), Pair(2, 16)));
   EXPECT_TRUE(d.mixed().time_bound);
   EXPECT_EQ(d.mixed().predicted_seconds, 0);
+}
+
+TEST(MixedStepsTest, AStreamThatIsComingFindsAShortStep) {
+  Decoder d({.token_budget = 512, .itl_target_seconds = 0.1});
+  d.AddPrompt(1, 100000);
+  EXPECT_EQ(d.Step(kOutlook).NumTokens(), 512);
+  const auto coming = MakePrompt(2, 8);
+  const auto urgent = MakePrompt(3, 8, {.itl_target_seconds = 0.05});
+  const auto batch = MakePrompt(4, 8, {.request_class = RequestClass::kBatch});
+  const auto step_before = [&](std::vector<const Sequence*> sequences) {
+    return d.Step({.cost = kCost, .coming = sequences}).NumTokens();
+  };
+  EXPECT_EQ(step_before({coming.get()}), 80);
+  EXPECT_EQ(d.mixed().prompt_tokens, 0);  // beside nobody
+  EXPECT_EQ(step_before({coming.get(), urgent.get()}), 35);
+  EXPECT_EQ(step_before({batch.get()}), 512);
+  EXPECT_EQ(step_before({}), 512);
+  // Those that are there decide.
+  d.AddStream(5, {.itl_target_seconds = 0.2});
+  EXPECT_EQ(step_before({urgent.get()}), 170);
+}
+
+TEST(MixedStepsTest, AStreamThatIsBehindCatchesUp) {
+  Decoder d({.token_budget = 512, .itl_target_seconds = 0.1});
+  d.AddPrompt(1, 100000);
+  for (int i = 0; i < 3; ++i) d.Step(kOutlook);
+  const auto step_at = [&](double now) {
+    return d.Step({.now = now, .cost = kCost}).NumTokens();
+  };
+  // It waited 40 ms for the end of a step: 60 are left for its first token.
+  d.AddStream(2, {}, 3, /*now=*/10);
+  EXPECT_EQ(step_at(10.04), 50);
+  EXPECT_EQ(step_at(10.12), 70);  // 20 behind
+  EXPECT_EQ(step_at(10.20), 80);  // as it should be
+  // Further behind than it can catch up soon: prompts get at least 16 tokens.
+  EXPECT_EQ(step_at(10.45), 17);
+  // Lost: the others do not pay for it.
+  EXPECT_EQ(step_at(12), 80);
+}
+
+TEST(MixedStepsTest, APromptThatWasComputedHereIsBehindFromItsFirstTokenOn) {
+  Decoder d({.token_budget = 512, .itl_target_seconds = 0.1});
+  const auto step_at = [&](double now) {
+    return d.Step({.now = now, .cost = kCost}).NumTokens();
+  };
+  d.AddPrompt(1, 500);
+  EXPECT_EQ(step_at(1), 500);  // its first token comes at 2
+  EXPECT_EQ(step_at(2), 1);
+  d.AddPrompt(2, 100000);
+  EXPECT_EQ(step_at(2.13), 60);  // 30 ms behind
 }
 
 TEST(MixedStepsTest, SeveralPromptsShareAStep) {

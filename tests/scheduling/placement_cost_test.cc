@@ -160,6 +160,46 @@ TEST(PlacementCostTest, ALocalQueueComesFirst) {
   EXPECT_EQ(estimate.tpot_seconds, estimate.itl_seconds);
 }
 
+TEST(PlacementCostTest, PromptsThatAreQueuedAreNoStreamsYet) {
+  // Eight run, of which three have their prompts to be computed: five streams.
+  WorkerSnapshot decode = DecodeWorker(kD, 8);
+  decode.itl_target_seconds = 0.1;
+  decode.queued_tokens = 300;
+  decode.queued_prompts = 3;
+  const double step = 0.002 + 5 * 0.001 + 2500 * 1e-7 + 5 * 0.0001;
+  // Chunks of 81 tokens: 800 of them are ten.
+  ASSERT_EQ(static_cast<int>((0.09 - step - 0.0001) / (0.001 + 250e-7)), 80);
+  const double queued = 0.3 + 300 * 50.5 * 1e-7 + 3 * 0.0001;
+  const double own = 0.5 + 125250 * 1e-7 + 0.0001;
+  EXPECT_NEAR(EstimateLocal(decode, RequestOf(500, 50)).ttft_seconds,
+              4 * step + queued + 6 * step + own, kTiny);
+  // None at all: as quick as if it was alone.
+  decode.running = 3;
+  decode.context_tokens = 0;
+  EXPECT_NEAR(EstimateLocal(decode, RequestOf(500, 50)).ttft_seconds,
+              4 * 0.002 + queued + own, kTiny);
+  // But some are on their way: it will not have long steps.
+  decode.waiting = 2;
+  EXPECT_GT(EstimateLocal(decode, RequestOf(500, 50)).ttft_seconds,
+            10 * 0.002 + queued + own);
+}
+
+TEST(PlacementCostTest, TheTargetForTokensIsOneForTheirMean) {
+  // A slow link, and steps of 3.2 ms: the gap takes 65 ms.
+  PlacementRequest request = RequestOf(1000, 11);
+  request.itl_target_seconds = 0.005;
+  const WorkerSnapshot prefill = PrefillWorker(kP, {kD});
+  const double gap =
+      EstimatePair(prefill, DecodeWorker(kD), 3e7, request).gap_seconds;
+  ASSERT_GT(gap, 0.05);
+  const DelayEstimate few =
+      EstimatePair(prefill, DecodeWorker(kD), 3e7, request);
+  EXPECT_NEAR(few.miss, few.tpot_seconds / 0.005 - 1, kTiny);
+  // Over many tokens it is next to nothing.
+  request.total_tokens = 1256;
+  EXPECT_EQ(EstimatePair(prefill, DecodeWorker(kD), 1e9, request).miss, 0);
+}
+
 TEST(PlacementCostTest, SequencesThatAreStillToComeHaveContextToo) {
   WorkerSnapshot decode = DecodeWorker(kD, 2);  // 500 tokens each
   decode.waiting = 2;

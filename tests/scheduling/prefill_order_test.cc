@@ -83,6 +83,27 @@ class Prefiller final {
   std::map<uint64_t, std::unique_ptr<Sequence>> waiting_, handing_off_;
 };
 
+TEST(PrefillOrderTest, ALongPromptDoesNotJoinTheStepInWhichAShortOneEnds) {
+  // 10 ms, and 1 ms for each token.
+  const StepOutlook outlook = {.cost = {.fixed = 0.01, .per_token = 0.001}};
+  Prefiller p(1000, {.token_budget = 512, .block_size = kBlock});
+  p.Add(1, 30, {}, /*first=*/0);
+  p.Add(2, 400, {}, /*first=*/1000);
+  EXPECT_THAT(p.Step(outlook), ElementsAre(Pair(1, 30)));
+  EXPECT_THAT(p.Step(outlook), ElementsAre(Pair(2, 400)));
+  // Short ones that come together go together.
+  p.Add(3, 30, {}, 2000);
+  p.Add(4, 15, {}, 3000);
+  EXPECT_THAT(p.Step(outlook), ElementsAre(Pair(3, 30), Pair(4, 15)));
+  // With a long queue, steps are full.
+  for (uint64_t i = 0; i < 60; ++i) {
+    p.Add(10 + i, 100, {}, static_cast<int32_t>(4000 + 200 * i));
+  }
+  EXPECT_THAT(p.Step(outlook),
+              ElementsAre(Pair(10, 100), Pair(11, 100), Pair(12, 100),
+                          Pair(13, 100), Pair(14, 100), Pair(15, 12)));
+}
+
 TEST(PrefillOrderTest, AnUrgentPromptGoesBetweenTheChunksOfAnother) {
   Prefiller p(64, {.token_budget = 8, .block_size = kBlock});
   p.Add(1, 40, kBatch);
