@@ -125,7 +125,7 @@ void DecodeLoop::OnRouterEvent(worker::RouterEvent event) {
                 << " connected";
       return;
     case v1::RouterMessage::kReserve:
-      OnReserve(event.session, event.message.reserve());
+      OnReserve(event.session, event.message.reserve(), event.received_at);
       return;
     case v1::RouterMessage::kCancel:
       if (Attempt* attempt = attempts_.Find(worker::AttemptKey{
@@ -163,7 +163,7 @@ scheduling::WorkerCapacity DecodeLoop::Capacity() const {
 }
 
 void DecodeLoop::OnReserve(worker::SessionId session,
-                           const v1::Reserve& reserve) {
+                           const v1::Reserve& reserve, absl::Time received_at) {
   const worker::AttemptKey key{session, reserve.attempt()};
   if (attempts_.Find(key) != nullptr) {
     LOG(ERROR) << "attempt " << key.attempt << " was assigned twice";
@@ -207,17 +207,17 @@ void DecodeLoop::OnReserve(worker::SessionId session,
   owned->sequence = *std::move(sequence);
   owned->outcome.set_cached_tokens(
       static_cast<uint32_t>(owned->sequence->cached()));
-  const absl::Time now = clock_->Now();
-  owned->reserved_at = now;
-  owned->deadline = worker::DeadlineOf(reserve.sequence(), now);
+  const absl::Time received = std::min(clock_->Now(), received_at);
+  owned->reserved_at = received;
+  owned->deadline = worker::DeadlineOf(reserve.sequence(), received);
   Attempt* attempt = attempts_.Add(std::move(owned));
   if (reserve.local_prefill()) {
     attempt->prefilling = true;
-    attempt->ready_at = now;
+    attempt->ready_at = received;
     const int32_t cached = attempt->sequence->cached();
     if (cached > 0) attempt->sequence->AdoptComputed(cached);
     publisher_.AddGrant(key, v1::Grant());
-    scheduler_.Add(attempt->sequence.get(), ToSeconds(now));
+    scheduler_.Add(attempt->sequence.get(), ToSeconds(received));
     return;
   }
   const absl::Status status = Grant(attempt);
@@ -299,7 +299,8 @@ void DecodeLoop::OnLanded(const HandoffReceiver::Landed& landed) {
   Attempt* attempt = attempts_.Find(landed.transfer);
   if (attempt == nullptr) return;
   attempts_.ClearTransfer(attempt);
-  attempt->ready_at = clock_->Now();
+  // A step may have passed since.
+  attempt->ready_at = std::min(clock_->Now(), landed.at);
   attempt->landed = attempt->ready_at - attempt->reserved_at;
   attempt->outcome.set_kv_transfer_bytes(landed.bytes);
   attempt->outcome.set_kv_transfer_seconds(

@@ -112,7 +112,8 @@ class DecodeLoop final : public worker::WorkerLoop {
   void Publish();
 
   void OnRouterEvent(worker::RouterEvent event);
-  void OnReserve(worker::SessionId session, const v1::Reserve& reserve);
+  void OnReserve(worker::SessionId session, const v1::Reserve& reserve,
+                 absl::Time received_at);
   void OnSessionGone(worker::SessionId session);
   void OnHandoffEvent(const kv_transfer::HandoffReceiver::Event& event);
   void OnLanded(const kv_transfer::HandoffReceiver::Landed& landed);

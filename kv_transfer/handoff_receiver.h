@@ -65,7 +65,9 @@ class HandoffReceiver final {
     int64_t bytes = 0;  // over the wire
     // Not kExact: less precise than what the sender has.
     WireEncoding encoding = WireEncoding::kExact;
-    // From the first payload's announcement to verified.
+    // When it was verified, on options.clock.
+    absl::Time at;
+    // From the first payload's announcement until then.
     absl::Duration duration;
     // What it came over: "ucx/tcp".
     std::string transport;

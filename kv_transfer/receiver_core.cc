@@ -288,8 +288,8 @@ void HandoffReceiver::Core::FinishIfComplete(TransferId id,
   events_.push_back(
       Landed{id, generation, transfer.pages.record(), transfer.sender,
              map.first_head(), map.num_heads(), transfer.pages.total_bytes(),
-             transfer.pages.encoding(), now - transfer.first_byte.value_or(now),
-             TransportOf(transfer)});
+             transfer.pages.encoding(), now,
+             now - transfer.first_byte.value_or(now), TransportOf(transfer)});
   transfers_.erase(id);
 }
 

@@ -257,6 +257,7 @@ void DecodeSimulation::PlanPrompts(double now, StepWork* work) {
   const double beside_seconds =
       beside > 0 ? cost.Seconds(shape) - cost.fixed : 0;
   int32_t ramp = budget > 0 ? ramp_.limit() : left;
+  int32_t ending = 0;
   for (const size_t place : line_.Order(now, pace, beside_seconds)) {
     const SimulatedPrompt& prompt = line_.prompts()[place];
     const int32_t most = std::min(left, prompt.left);
@@ -266,6 +267,13 @@ void DecodeSimulation::PlanPrompts(double now, StepWork* work) {
     if (tokens == 0) break;
     const int64_t context = scheduling::ContextTokens(prompt.computed, tokens);
     const bool done = tokens == prompt.left;
+    if (beside == 0 &&
+        !scheduling::PaysToJoin(
+            cost, {.tokens = tokens, .context_tokens = context}, ending,
+            line_.size() - static_cast<int32_t>(chunks_.size()))) {
+      break;
+    }
+    ending += done;
     chunks_.emplace_back(place, tokens);
     chunk_tokens_ += tokens;
     work->prompt_tokens += tokens;

@@ -125,11 +125,8 @@ void PrefillSimulation::Plan(double now) {
     }
     const int32_t tokens = std::min(budget, prompt.left);
     const int64_t context = scheduling::ContextTokens(prompt.computed, tokens);
-    const scheduling::StepCost& cost = options_.cost.step;
     if (!scheduling::PaysToJoin(
-            cost,
-            cost.per_token * tokens +
-                cost.per_context_token * static_cast<double>(context),
+            options_.cost.step, {.tokens = tokens, .context_tokens = context},
             static_cast<int32_t>(work.prompts_done), waiting)) {
       break;
     }

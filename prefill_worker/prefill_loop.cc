@@ -107,7 +107,7 @@ void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
                 << " connected";
       return;
     case v1::RouterMessage::kPrefill:
-      OnPrefill(event.session, event.message.prefill());
+      OnPrefill(event.session, event.message.prefill(), event.received_at);
       return;
     case v1::RouterMessage::kGrant:
       OnGrant(event.session, event.message.grant());
@@ -145,7 +145,8 @@ scheduling::WorkerCapacity PrefillLoop::Capacity() const {
 }
 
 void PrefillLoop::OnPrefill(worker::SessionId session,
-                            const v1::Prefill& prefill) {
+                            const v1::Prefill& prefill,
+                            absl::Time received_at) {
   const worker::AttemptKey key{session, prefill.attempt()};
   if (attempts_.Find(key) != nullptr) {
     LOG(ERROR) << "attempt " << key.attempt << " was assigned twice";
@@ -173,7 +174,7 @@ void PrefillLoop::OnPrefill(worker::SessionId session,
   attempt->name = worker::MakeAttemptName(prefill.sequence(), key.attempt);
   attempt->sequence = *std::move(sequence);
   attempt->num_tokens = tokens;
-  attempt->assigned = clock_->Now();
+  attempt->assigned = std::min(clock_->Now(), received_at);
   attempt->deadline = worker::DeadlineOf(prefill.sequence(), attempt->assigned);
   const double now = ToSeconds(attempt->assigned);
   scheduler_.Add(attempts_.Add(std::move(attempt))->sequence.get(), now);

@@ -100,7 +100,8 @@ class PrefillLoop final : public worker::WorkerLoop {
   void Publish();
 
   void OnRouterEvent(worker::RouterEvent event);
-  void OnPrefill(worker::SessionId session, const v1::Prefill& prefill);
+  void OnPrefill(worker::SessionId session, const v1::Prefill& prefill,
+                 absl::Time received_at);
   void OnGrant(worker::SessionId session, const v1::Grant& grant);
   void OnCancel(worker::SessionId session, const v1::Cancel& cancel);
   void OnSessionGone(worker::SessionId session);

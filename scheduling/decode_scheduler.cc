@@ -132,6 +132,7 @@ void DecodeScheduler::PlanPrompts(const StepOutlook& outlook, StepPlan* plan) {
   // Of `left`, what the ramp allows.
   int32_t ramp = budget > 0 ? ramp_.limit() : left;
   int32_t chunks = 0;
+  int32_t ending = 0;
   for (Sequence* sequence : prompts_.Order(outlook, pace)) {
     const int32_t most = std::min(left, sequence->uncomputed());
     if (most == 0) break;
@@ -139,12 +140,19 @@ void DecodeScheduler::PlanPrompts(const StepOutlook& outlook, StepPlan* plan) {
     if (chunks == 0) tokens = std::max(tokens, std::min(most, kLeastChunk));
     mixed_.time_bound = tokens < most;
     if (tokens == 0) break;
+    const int64_t context =
+        scheduling::ContextTokens(sequence->computed(), tokens);
+    if (!beside_streams &&
+        !PaysToJoin(cost, {.tokens = tokens, .context_tokens = context}, ending,
+                    prompts_.size() - chunks)) {
+      break;
+    }
     sequence->AppendTo(plan, tokens);
     prompts_.Planned(sequence);
     shape.tokens += tokens;
-    shape.context_tokens +=
-        scheduling::ContextTokens(sequence->computed(), tokens);
+    shape.context_tokens += context;
     shape.sequences += tokens == sequence->uncomputed();
+    ending += tokens == sequence->uncomputed();
     left -= tokens;
     ramp -= std::min(ramp, tokens);
     mixed_.prompt_tokens += tokens;

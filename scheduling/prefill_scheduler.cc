@@ -41,13 +41,10 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
       if (!may_start) continue;
     }
     const int32_t count = std::min(budget, sequence->uncomputed());
-    const double seconds = outlook.cost.Seconds(
-        {.tokens = count,
-         .context_tokens = ContextTokens(sequence->computed(), count)});
-    if (!PaysToJoin(outlook.cost, seconds - outlook.cost.fixed, ending,
-                    waiting)) {
-      break;
-    }
+    const StepShape chunk = {
+        .tokens = count,
+        .context_tokens = ContextTokens(sequence->computed(), count)};
+    if (!PaysToJoin(outlook.cost, chunk, ending, waiting)) break;
     sequence->AppendTo(&plan, count);
     queue_.Planned(sequence);
     budget -= count;

@@ -8,6 +8,9 @@ namespace baton::scheduling {
 namespace {
 
 constexpr double kShareOfTarget = 0.9;
+// Where a stream should be, when it could have had a token in each target's
+// time: a little is kept for what lies between the worker and the client.
+constexpr double kPaceOfTarget = 0.95;
 // Who is further behind than so many of its targets does not catch up.
 constexpr double kMostTargetsBehind = 2;
 // How much more a step counts for those that wait than for those that end:
@@ -26,18 +29,19 @@ double CatchUpBudgetSeconds(double itl_target_seconds, double elapsed_seconds,
                             int64_t tokens) {
   CHECK_GT(itl_target_seconds, 0);
   const double usual = StepBudgetSeconds(itl_target_seconds);
-  const double behind =
-      elapsed_seconds - itl_target_seconds * static_cast<double>(tokens);
+  const double pace = kPaceOfTarget * itl_target_seconds;
+  const double behind = elapsed_seconds - pace * static_cast<double>(tokens);
   if (behind > kMostTargetsBehind * itl_target_seconds) return usual;
   // Not 0, which would be no bound.
   const double least = 1e-3 * itl_target_seconds;
-  return std::clamp(itl_target_seconds - behind, least, usual);
+  return std::clamp(pace - behind, least, usual);
 }
 
-bool PaysToJoin(const StepCost& cost, double chunk_seconds, int32_t ending,
+bool PaysToJoin(const StepCost& cost, const StepShape& chunk, int32_t ending,
                 int32_t waiting) {
   if (!cost.known()) return true;
-  return kWeightOfWaiting * cost.fixed * waiting >= chunk_seconds * ending;
+  const double seconds = cost.Seconds(chunk) - cost.fixed;
+  return kWeightOfWaiting * cost.fixed * waiting >= seconds * ending;
 }
 
 int32_t MaxChunkTokens(const StepCost& cost, const StepShape& beside,

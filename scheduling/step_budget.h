@@ -24,18 +24,19 @@ double StepBudgetSeconds(double itl_target_seconds);
 // elsewhere, came `elapsed_seconds` ago, and that has had `tokens` since. One
 // that is behind its target, because it waited for the end of a long step when
 // it came, or because steps took longer than predicted, is to catch up: clients
-// see the mean of all its gaps. One that is two targets behind or more is not:
-// it would cost prompts a lot, and may never get there. In (0,
+// see the mean of all its gaps. Behind is who has waited longer than 0.95 of
+// the target for each of its tokens. One that is two targets behind or more is
+// not: it would cost prompts a lot, and may never get there. In (0,
 // StepBudgetSeconds]. REQUIRES: itl_target_seconds > 0.
 double CatchUpBudgetSeconds(double itl_target_seconds, double elapsed_seconds,
                             int64_t tokens);
 
-// Whether a chunk that takes `chunk_seconds` should join a step in which
-// `ending` prompts end, when `waiting` prompts, its own included, are not in
-// the step yet: those that end get their first tokens later by the chunk, and
-// all that wait are spared a step's fixed cost. Under load, when many wait,
-// steps become full. True while nothing is known.
-bool PaysToJoin(const StepCost& cost, double chunk_seconds, int32_t ending,
+// Whether a prompt's chunk should join a step in which `ending` prompts end,
+// when `waiting` prompts, its own included, are not in the step yet: those that
+// end get their first tokens later by the chunk, and all that wait are spared a
+// step's fixed cost. Under load, when many wait, steps become full. True while
+// nothing is known.
+bool PaysToJoin(const StepCost& cost, const StepShape& chunk, int32_t ending,
                 int32_t waiting);
 
 // Most tokens, in [0, most], of a chunk behind `computed` tokens of its prompt,

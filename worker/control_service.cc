@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/rpc/pending_writes.h"
 
@@ -129,6 +130,7 @@ class ControlService::Session final
     }
     RouterEvent event;
     event.session = id_;
+    event.received_at = Clock::Monotonic()->Now();
     event.message = std::move(incoming_);
     incoming_.Clear();
     uint64_t attempt = 0;

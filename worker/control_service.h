@@ -16,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/bounded_queue.h"
 #include "worker/control_outbox.h"
@@ -32,6 +33,9 @@ struct RouterEvent {
   Kind kind = Kind::kMessage;
   SessionId session = 0;
   v1::RouterMessage message;
+  // On Clock::Monotonic(). Loops see messages between two steps, and take one
+  // without a time as received then.
+  absl::Time received_at = absl::InfiniteFuture();
 };
 
 using Inbox = BoundedQueue<RouterEvent>;

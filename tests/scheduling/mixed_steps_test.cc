@@ -216,11 +216,12 @@ TEST(MixedStepsTest, AStreamThatIsBehindCatchesUp) {
   const auto step_at = [&](double now) {
     return d.Step({.now = now, .cost = kCost}).NumTokens();
   };
-  // It waited 40 ms for the end of a step: 60 are left for its first token.
+  // It waited 40 ms for the end of a step: 55 of 95 are left for its first
+  // token.
   d.AddStream(2, {}, 3, /*now=*/10);
-  EXPECT_EQ(step_at(10.04), 50);
-  EXPECT_EQ(step_at(10.12), 70);  // 20 behind
-  EXPECT_EQ(step_at(10.20), 80);  // as it should be
+  EXPECT_EQ(step_at(10.04), 45);
+  EXPECT_EQ(step_at(10.12), 60);  // 25 behind
+  EXPECT_EQ(step_at(10.19), 80);  // as it should be
   // Further behind than it can catch up soon: prompts get at least 16 tokens.
   EXPECT_EQ(step_at(10.45), 17);
   // Lost: the others do not pay for it.
@@ -236,7 +237,22 @@ TEST(MixedStepsTest, APromptThatWasComputedHereIsBehindFromItsFirstTokenOn) {
   EXPECT_EQ(step_at(1), 500);  // its first token comes at 2
   EXPECT_EQ(step_at(2), 1);
   d.AddPrompt(2, 100000);
-  EXPECT_EQ(step_at(2.13), 60);  // 30 ms behind
+  EXPECT_EQ(step_at(2.13), 50);  // 35 ms behind 95
+}
+
+TEST(MixedStepsTest, AloneAShortPromptDoesNotWaitForALongOne) {
+  Decoder d({.token_budget = 512, .itl_target_seconds = 0.1});
+  d.AddPrompt(1, 30);
+  d.AddPrompt(2, 400);
+  EXPECT_THAT(Chunks(d.Step(kOutlook)), ElementsAre(Pair(1, 30)));
+  // Now it is a stream, which bounds the time of the step.
+  EXPECT_THAT(Chunks(d.Step(kOutlook)), ElementsAre(Pair(1, 1), Pair(2, 60)));
+  d.Remove(1);
+  d.AddPrompt(3, 20);
+  EXPECT_THAT(Chunks(d.Step(kOutlook)), ElementsAre(Pair(2, 340)));
+  d.Remove(2);
+  d.AddPrompt(4, 15);
+  EXPECT_THAT(Chunks(d.Step(kOutlook)), ElementsAre(Pair(3, 20), Pair(4, 15)));
 }
 
 TEST(MixedStepsTest, SeveralPromptsShareAStep) {

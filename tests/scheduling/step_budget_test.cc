@@ -67,15 +67,15 @@ TEST(StepBudgetTest, IsLessThanTheTarget) {
 TEST(CatchUpBudgetTest, IsTheUsualOneForStreamsThatAreNotBehind) {
   const double usual = StepBudgetSeconds(0.05);
   EXPECT_EQ(CatchUpBudgetSeconds(0.05, 0, 0), usual);
-  EXPECT_EQ(CatchUpBudgetSeconds(0.05, 0.2, 4), usual);
+  EXPECT_EQ(CatchUpBudgetSeconds(0.05, 0.19, 4), usual);
   // What was quick before is no reason to be slow now.
   EXPECT_EQ(CatchUpBudgetSeconds(0.05, 0.2, 100), usual);
 }
 
 TEST(CatchUpBudgetTest, IsWhatIsLeftForThoseThatAre) {
-  // 30 ms are gone of the 50 for the first token, 10 of those for the fifth.
-  EXPECT_NEAR(CatchUpBudgetSeconds(0.05, 0.03, 0), 0.02, 1e-12);
-  EXPECT_NEAR(CatchUpBudgetSeconds(0.05, 0.21, 4), 0.04, 1e-12);
+  // 30 ms are gone of the 47.5 for the first token, 10 of those for the fifth.
+  EXPECT_NEAR(CatchUpBudgetSeconds(0.05, 0.03, 0), 0.0175, 1e-12);
+  EXPECT_NEAR(CatchUpBudgetSeconds(0.05, 0.2, 4), 0.0375, 1e-12);
   // Nothing is left, which is not "any time".
   for (const double elapsed : {0.05, 0.1}) {
     EXPECT_GT(CatchUpBudgetSeconds(0.05, elapsed, 0), 0);
@@ -91,13 +91,14 @@ TEST(CatchUpBudgetTest, WhatIsLostIsLost) {
 TEST(PaysToJoinTest, WeighsThoseThatWaitAgainstThoseThatEnd) {
   const StepCost cost = {.fixed = 0.01, .per_token = 0.001};
   // Nobody is held up.
-  EXPECT_TRUE(PaysToJoin(cost, 10, /*ending=*/0, /*waiting=*/1));
+  EXPECT_TRUE(PaysToJoin(cost, {.tokens = 10'000}, /*ending=*/0,
+                         /*waiting=*/1));
   // A step is saved, 10 ms: to itself, and to those behind it.
-  EXPECT_TRUE(PaysToJoin(cost, 0.019, 1, 1));
-  EXPECT_FALSE(PaysToJoin(cost, 0.021, 1, 1));
-  EXPECT_TRUE(PaysToJoin(cost, 0.021, 1, 2));
-  EXPECT_FALSE(PaysToJoin(cost, 0.021, 2, 2));
-  EXPECT_TRUE(PaysToJoin(StepCost(), 10, 5, 1));
+  EXPECT_TRUE(PaysToJoin(cost, {.tokens = 19}, 1, 1));
+  EXPECT_FALSE(PaysToJoin(cost, {.tokens = 21}, 1, 1));
+  EXPECT_TRUE(PaysToJoin(cost, {.tokens = 21}, 1, 2));
+  EXPECT_FALSE(PaysToJoin(cost, {.tokens = 41}, 2, 2));
+  EXPECT_TRUE(PaysToJoin(StepCost(), {.tokens = 10'000}, 5, 1));
 }
 
 TEST(ChunkRampTest, DoublesWhatRanAndForgets) {
