@@ -190,7 +190,8 @@ void DecodeLoop::BringBack() {
       pace_.Idle();
       // The blocks are its own now, whatever the cache has of them.
       sequence.prefix().num_blocks = 0;
-      scheduler_.Add(&sequence);
+      // From now on: what it waited for its blocks is not made up for.
+      scheduler_.Add(&sequence, absl::ToDoubleSeconds(now - absl::UnixEpoch()));
       ++num_brought_back_;
       continue;
     }

@@ -149,8 +149,9 @@ class HandoffReceiver final {
   // Everything that happened since the last call, in order.
   std::vector<Event> Poll();
 
-  // Open transfers that will land soon: of some layer all pages have come, or
-  // are coming, so their sender computes the last of the tokens. In no order.
+  // Transfers that will land soon: of some layer all pages have come, or are
+  // coming, so their sender computes the last of the tokens. And those that
+  // have landed since the last Poll(). In no order.
   std::vector<TransferId> NearEnd() const;
 
   Stats stats() const;

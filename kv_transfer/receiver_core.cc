@@ -73,6 +73,11 @@ std::vector<TransferId> HandoffReceiver::Core::NearEnd() const {
       near.push_back(id);
     }
   }
+  for (const Event& event : events_) {
+    if (const auto* landed = std::get_if<Landed>(&event)) {
+      near.push_back(landed->transfer);
+    }
+  }
   return near;
 }
 

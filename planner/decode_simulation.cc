@@ -288,14 +288,19 @@ void DecodeSimulation::PlanPrompts(double now, StepWork* work) {
   }
 }
 
-double DecodeSimulation::BudgetSeconds(double now, bool beside_streams) const {
+double DecodeSimulation::BudgetSeconds(double now, bool beside_streams) {
   const double target = options_.itl_target_seconds;
   if (target <= 0 || (!beside_streams && num_coming_ == 0)) return 0;
   double budget = scheduling::StepBudgetSeconds(target);
-  for (const Stream& stream : streams_) {
-    budget = std::min(
-        budget, scheduling::CatchUpBudgetSeconds(target, now - stream.began_at,
-                                                 steps_ - stream.first_step));
+  for (Stream& stream : streams_) {
+    double behind = scheduling::SecondsBehind(target, now - stream.began_at,
+                                              steps_ - stream.first_step);
+    if (scheduling::IsLost(target, behind)) {
+      stream.began_at = now;
+      stream.first_step = steps_;
+      behind = 0;
+    }
+    budget = std::min(budget, scheduling::CatchUpBudgetSeconds(target, behind));
   }
   return budget;
 }

@@ -107,7 +107,8 @@ class DecodeSimulation final {
     int64_t base = 0;
     uint32_t request = 0;
     uint32_t first_run = 0;
-    // When it had its token before first_step, and that step, by steps_.
+    // Since when it waits for the first token of these, and that token's step,
+    // by steps_.
     double began_at = 0;
     int64_t first_step = 0;
   };
@@ -131,7 +132,7 @@ class DecodeSimulation final {
   // As DecodeScheduler::PlanPrompts, beside what `work` has of streams.
   void PlanPrompts(double now, StepWork* work);
   // The time for a step beside streams, or before those that are coming.
-  double BudgetSeconds(double now, bool beside_streams) const;
+  double BudgetSeconds(double now, bool beside_streams);
   // How many steps like the one that was planned there will be.
   int64_t RunLength() const;
 

@@ -215,7 +215,9 @@ void FleetSimulation::Advance() {
 }
 
 void FleetSimulation::OnLastChunk(uint32_t request, double now) {
-  if (requests_[request].output_tokens == 1) return;  // nothing to hand off
+  const workload::PlannedRequest& planned = requests_[request];
+  const bool whole = PrefillTokens(request) == planned.prompt_tokens;
+  if (whole && planned.output_tokens == 1) return;  // nothing to hand off
   DecodeOf(request).simulation.Coming(now);
   Touch(NumberOfDecode(states_[request].attempt), now);
 }

@@ -118,18 +118,26 @@ void PrefillSimulation::Plan(double now) {
   for (const size_t place : line_.Order(now, options_.token_budget, 0)) {
     if (budget == 0) break;
     SimulatedPrompt& prompt = line_.prompts()[place];
-    // One that lacks blocks holds up all that have not begun.
-    if (!prompt.has_blocks && (lacks_blocks_ || !GiveBlocks(&prompt))) {
-      lacks_blocks_ = true;
-      continue;
+    if (!prompt.has_blocks && lacks_blocks_) continue;
+    int32_t cached = 0;
+    if (!prompt.has_blocks && cache_ != nullptr) {
+      cached = cache_->CachedTokens(prompt.request, prompt.left - 1);
     }
-    const int32_t tokens = std::min(budget, prompt.left);
-    const int64_t context = scheduling::ContextTokens(prompt.computed, tokens);
+    int32_t tokens = std::min(budget, prompt.left - cached);
+    int64_t context =
+        scheduling::ContextTokens(prompt.computed + cached, tokens);
     if (!scheduling::PaysToJoin(
             options_.cost.step, {.tokens = tokens, .context_tokens = context},
             static_cast<int32_t>(work.prompts_done), waiting)) {
       break;
     }
+    // One that lacks blocks holds up all that have not begun.
+    if (!GiveBlocks(&prompt)) {
+      lacks_blocks_ = true;
+      continue;
+    }
+    tokens = std::min(budget, prompt.left);
+    context = scheduling::ContextTokens(prompt.computed, tokens);
     chunks_.emplace_back(place, tokens);
     budget -= tokens;
     --waiting;

@@ -182,7 +182,7 @@ class Search final {
 
   Rank RankOf(const DecodePart& part, size_t place) const {
     return {
-        part.miss,
+        LeastPairMiss(part, request_, earliest_),
         part.delay_seconds + part.wait_seconds + BesideSeconds(part, earliest_),
         Turn(place)};
   }

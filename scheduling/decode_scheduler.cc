@@ -85,32 +85,35 @@ void DecodeScheduler::MarkStreams(double now) {
   }
 }
 
-double DecodeScheduler::BudgetSeconds(double now) const {
-  double budget = 0;
-  for (size_t i = 0; i < running_.size(); ++i) {
-    const Sequence& sequence = *running_[i];
-    if (sequence.uncomputed() > 1) continue;
-    const Beginning& beginning = beginnings_[i];
-    const double target = ItlTarget(sequence);
-    if (target == 0) continue;
-    const double seconds =
-        beginning.output < 0
-            ? StepBudgetSeconds(target)
-            : CatchUpBudgetSeconds(target, now - beginning.at,
-                                   sequence.num_output() - beginning.output);
-    if (budget == 0 || seconds < budget) budget = seconds;
-  }
-  return budget;
-}
-
 double DecodeScheduler::BudgetSeconds(
     absl::Span<const Sequence* const> coming) const {
   double tightest = 0;
-  for (const Sequence* sequence : coming) {
-    const double target = ItlTarget(*sequence);
+  const auto take = [&](const Sequence& sequence) {
+    const double target = ItlTarget(sequence);
     if (target > 0 && (tightest == 0 || target < tightest)) tightest = target;
+  };
+  for (const Sequence* sequence : running_) {
+    if (sequence->uncomputed() <= 1) take(*sequence);
   }
+  for (const Sequence* sequence : coming) take(*sequence);
   return StepBudgetSeconds(tightest);
+}
+
+double DecodeScheduler::CatchUpSeconds(double now, double budget) {
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const Sequence& sequence = *running_[i];
+    Beginning& beginning = beginnings_[i];
+    const double target = ItlTarget(sequence);
+    if (beginning.output < 0 || target == 0) continue;
+    double behind = SecondsBehind(target, now - beginning.at,
+                                  sequence.num_output() - beginning.output);
+    if (IsLost(target, behind)) {
+      beginning = {now, sequence.num_output()};
+      behind = 0;
+    }
+    budget = std::min(budget, CatchUpBudgetSeconds(target, behind));
+  }
+  return budget;
 }
 
 void DecodeScheduler::PlanPrompts(const StepOutlook& outlook, StepPlan* plan) {
@@ -118,8 +121,8 @@ void DecodeScheduler::PlanPrompts(const StepOutlook& outlook, StepPlan* plan) {
   const StepCost& cost = outlook.cost;
   StepShape shape = ShapeOf(*plan);
   const bool beside_streams = shape.tokens > 0;
-  const double budget = beside_streams ? BudgetSeconds(outlook.now)
-                                       : BudgetSeconds(outlook.coming);
+  const double usual = BudgetSeconds(outlook.coming);
+  const double budget = CatchUpSeconds(outlook.now, usual);
   int32_t left = options_.token_budget - static_cast<int32_t>(shape.tokens);
   const auto fitting = [&](int64_t computed, int32_t most) {
     if (budget == 0) return most;
@@ -163,7 +166,7 @@ void DecodeScheduler::PlanPrompts(const StepOutlook& outlook, StepPlan* plan) {
     mixed_ = MixedStep();
     return;
   }
-  mixed_.budget_seconds = budget;
+  mixed_.budget_seconds = usual;
   if (cost.known()) mixed_.predicted_seconds = cost.Seconds(shape);
 }
 

@@ -46,7 +46,7 @@ struct DecodeSchedulerOptions {
 struct MixedStep {
   // 0: it was no such step.
   int32_t prompt_tokens = 0;
-  // The time that it may take; 0: any.
+  // The time that it may take while no stream is behind; 0: any.
   double budget_seconds = 0;
   // 0: not known.
   double predicted_seconds = 0;
@@ -59,7 +59,7 @@ class DecodeScheduler final {
   explicit DecodeScheduler(const DecodeSchedulerOptions& options);
 
   // Joins a sequence to the batch at the next step. `now` as in StepOutlook: a
-  // stream has had its last token then.
+  // stream waits since then.
   // REQUIRES: not finished, at least one uncomputed token, blocks for all its
   // tokens.
   void Add(Sequence* sequence, double now = 0);
@@ -98,14 +98,15 @@ class DecodeScheduler final {
   void MarkStreams(double now);
   // What it may wait for a token; 0: as long as it takes.
   double ItlTarget(const Sequence& sequence) const;
-  // The time for a step that keeps the targets of all streams; 0: none has one.
-  double BudgetSeconds(double now) const;
-  // The same of those that are about to come.
+  // The time for a step that keeps the targets of all streams, those that are
+  // about to come included; 0: none has one.
   double BudgetSeconds(absl::Span<const Sequence* const> coming) const;
+  // The same, or less where one is behind.
+  double CatchUpSeconds(double now, double budget);
 
   const DecodeSchedulerOptions options_;
   std::vector<Sequence*> running_;
-  // Of each of them, when it was a stream first, and its output by then.
+  // Of each of them, since when it is a stream, and its output by then.
   struct Beginning {
     double at = 0;
     int32_t output = -1;  // it is none yet

@@ -122,7 +122,8 @@ PrefillPart PrefillPartOf(const CostedWorker& prefill,
   const StepShape own = OwnWork(prefill, request);
   const int64_t chunk = prefill.worker->token_budget;
   const int64_t all_steps = Steps(queued.tokens + own.tokens, chunk);
-  // The first chunk of the prompt shares a step with the last one before it.
+  // The first chunk of the prompt is taken to share a step with the last one
+  // before it.
   const int64_t queue_steps =
       chunk > 0 ? std::min(queued.tokens / chunk, all_steps) : 0;
   const double queue =
@@ -158,7 +159,9 @@ DecodePart DecodePartOf(const CostedWorker& decode,
   part.delay_seconds = part.steps * (with + added);
   part.wait_seconds = worker.running > 0 ? without / 2 : 0;
   const int64_t streams = Streams(worker);
-  const int64_t of_streams = running > 0 ? context * streams / running : 0;
+  const int64_t of_streams =
+      worker.running > 0 ? worker.context_tokens * streams / worker.running
+                         : streams * request.prefill_tokens;
   part.step_seconds =
       cost.fixed + Seconds(cost, {streams, of_streams, streams});
   const StepShape queued = QueuedWork(worker);
@@ -178,6 +181,15 @@ double BesideSeconds(const DecodePart& decode, double after) {
   const double steps = (decode.queue_seconds - after) /
                        (decode.step_seconds + decode.chunk_seconds);
   return std::min(steps, decode.steps) * decode.chunk_seconds;
+}
+
+double LeastPairMiss(const DecodePart& decode, const PlacementRequest& request,
+                     double after) {
+  if (decode.steps <= 0) return decode.miss;
+  const double before_steps =
+      decode.wait_seconds + BesideSeconds(decode, after);
+  return Miss(before_steps / decode.steps + decode.itl_seconds,
+              request.itl_target_seconds);
 }
 
 double LeastLocalDelay(const CostedWorker& decode, const DecodePart& part,

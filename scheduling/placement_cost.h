@@ -107,6 +107,11 @@ DecodePart DecodePartOf(const CostedWorker& decode,
 // than it.
 double BesideSeconds(const DecodePart& decode, double after);
 
+// By how much a hand-off there misses the target for tokens at least, when it
+// comes `after` seconds from now: without what its link costs.
+double LeastPairMiss(const DecodePart& decode, const PlacementRequest& request,
+                     double after);
+
 // Of the prompt on the decode worker itself. Its delay is at least that of
 // LeastLocalDelay, which is quicker to get.
 double LeastLocalDelay(const CostedWorker& decode, const DecodePart& part,

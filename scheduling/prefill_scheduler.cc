@@ -17,11 +17,12 @@ PrefillScheduler::PrefillScheduler(const PrefillSchedulerOptions& options,
 }
 
 void PrefillScheduler::Add(Sequence* sequence, double now) {
-  int32_t cached = 0;
-  if (cache_ != nullptr) {
-    cached = cache_->CachedTokens(*sequence, sequence->num_tokens() - 1);
-  }
-  queue_.Add(sequence, now, cached);
+  queue_.Add(sequence, now, Cached(*sequence));
+}
+
+int32_t PrefillScheduler::Cached(const Sequence& sequence) const {
+  if (cache_ == nullptr) return 0;
+  return cache_->CachedTokens(sequence, sequence.num_tokens() - 1);
 }
 
 void PrefillScheduler::Remove(SequenceId id) { queue_.Remove(id); }
@@ -36,15 +37,22 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
   for (Sequence* sequence :
        queue_.Order(outlook, {.chunk = options_.token_budget})) {
     if (budget == 0) break;
-    if (sequence->blocks().size() == 0) {
-      may_start = may_start && GiveBlocks(sequence);
+    const bool begun = sequence->blocks().size() > 0;
+    if (!begun && !may_start) continue;
+    // Before it gets blocks: in its own step, more may be cached.
+    const int32_t computed = begun ? sequence->computed() : Cached(*sequence);
+    const int32_t tokens = std::min(budget, sequence->num_tokens() - computed);
+    if (!PaysToJoin(outlook.cost,
+                    {.tokens = tokens,
+                     .context_tokens = ContextTokens(computed, tokens)},
+                    ending, waiting)) {
+      break;
+    }
+    if (!begun) {
+      may_start = GiveBlocks(sequence);
       if (!may_start) continue;
     }
     const int32_t count = std::min(budget, sequence->uncomputed());
-    const StepShape chunk = {
-        .tokens = count,
-        .context_tokens = ContextTokens(sequence->computed(), count)};
-    if (!PaysToJoin(outlook.cost, chunk, ending, waiting)) break;
     sequence->AppendTo(&plan, count);
     queue_.Planned(sequence);
     budget -= count;

@@ -1,6 +1,6 @@
 // Which prompt chunks a prefill worker's next step runs: in the order of
 // scheduling/prompt_queue.h under a token budget, several sequences in one step
-// while the budget lasts.
+// while the budget lasts and it pays (PaysToJoin, scheduling/step_budget.h).
 //
 // A prompt that has begun keeps its blocks, but not its place: one that is more
 // urgent goes before it between two chunks.
@@ -56,6 +56,8 @@ class PrefillScheduler final {
   void CheckInvariants() const;
 
  private:
+  // Tokens of its prompt that the cache has now.
+  int32_t Cached(const Sequence& sequence) const;
   // False when there are too few.
   bool GiveBlocks(Sequence* sequence);
 

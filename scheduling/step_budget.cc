@@ -25,16 +25,22 @@ double StepBudgetSeconds(double itl_target_seconds) {
   return kShareOfTarget * itl_target_seconds;
 }
 
-double CatchUpBudgetSeconds(double itl_target_seconds, double elapsed_seconds,
-                            int64_t tokens) {
+double SecondsBehind(double itl_target_seconds, double elapsed_seconds,
+                     int64_t tokens) {
+  return elapsed_seconds -
+         kPaceOfTarget * itl_target_seconds * static_cast<double>(tokens);
+}
+
+double CatchUpBudgetSeconds(double itl_target_seconds, double behind_seconds) {
   CHECK_GT(itl_target_seconds, 0);
-  const double usual = StepBudgetSeconds(itl_target_seconds);
-  const double pace = kPaceOfTarget * itl_target_seconds;
-  const double behind = elapsed_seconds - pace * static_cast<double>(tokens);
-  if (behind > kMostTargetsBehind * itl_target_seconds) return usual;
   // Not 0, which would be no bound.
   const double least = 1e-3 * itl_target_seconds;
-  return std::clamp(pace - behind, least, usual);
+  return std::clamp(kPaceOfTarget * itl_target_seconds - behind_seconds, least,
+                    StepBudgetSeconds(itl_target_seconds));
+}
+
+bool IsLost(double itl_target_seconds, double behind_seconds) {
+  return behind_seconds > kMostTargetsBehind * itl_target_seconds;
 }
 
 bool PaysToJoin(const StepCost& cost, const StepShape& chunk, int32_t ending,

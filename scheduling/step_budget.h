@@ -20,16 +20,22 @@ inline constexpr int32_t kLeastChunk = 16;
 // client, and for what the prediction misses.
 double StepBudgetSeconds(double itl_target_seconds);
 
-// The same beside a stream whose first token here, or the last one from
-// elsewhere, came `elapsed_seconds` ago, and that has had `tokens` since. One
-// that is behind its target, because it waited for the end of a long step when
-// it came, or because steps took longer than predicted, is to catch up: clients
-// see the mean of all its gaps. Behind is who has waited longer than 0.95 of
-// the target for each of its tokens. One that is two targets behind or more is
-// not: it would cost prompts a lot, and may never get there. In (0,
-// StepBudgetSeconds]. REQUIRES: itl_target_seconds > 0.
-double CatchUpBudgetSeconds(double itl_target_seconds, double elapsed_seconds,
-                            int64_t tokens);
+// By how much a stream is behind its target that came `elapsed_seconds` ago
+// (landed, or had its first token here), and has had `tokens` since: who has
+// waited longer than 0.95 of the target for each. Below 0: it is not.
+double SecondsBehind(double itl_target_seconds, double elapsed_seconds,
+                     int64_t tokens);
+
+// The time for a step beside such a stream: it is to catch up, since clients
+// see the mean of all its gaps, whether it waited for the end of a long step
+// when it came, or steps took longer than predicted. In (0, StepBudgetSeconds].
+// REQUIRES: itl_target_seconds > 0.
+double CatchUpBudgetSeconds(double itl_target_seconds, double behind_seconds);
+
+// Whether it is too far behind for that, two targets: it would cost prompts a
+// lot, and may never get there. From now on it counts as one that has just
+// come.
+bool IsLost(double itl_target_seconds, double behind_seconds);
 
 // Whether a prompt's chunk should join a step in which `ending` prompts end,
 // when `waiting` prompts, its own included, are not in the step yet: those that

@@ -36,10 +36,14 @@ TEST_F(HandoffTest, WholeTransferLandsBitForBit) {
   sender_->Commit(kId, kRecord);
   clock_.Advance(absl::Milliseconds(5));
   network_.RunUntilIdle();
+  const absl::Time at = clock_.Now();
 
+  // The worker was busy meanwhile.
+  clock_.Advance(absl::Milliseconds(7));
   const auto received = PollReceiver();
   ASSERT_THAT(received, SizeIs(1));
   const auto& landed = std::get<Receiver::Landed>(received[0]);
+  EXPECT_EQ(landed.at, at);
   EXPECT_EQ(landed.transfer, kId);
   EXPECT_EQ(landed.generation, kGeneration);
   EXPECT_EQ(landed.sender, Incarnation{kPrefill});
@@ -130,6 +134,8 @@ TEST_F(HandoffTest, ATransferNearsItsEndWithTheLastPageOfALayer) {
   SendAllLayers(9);
   sender_->Commit(kId, kRecord);
   network_.RunUntilIdle();
+  EXPECT_THAT(receiver_->NearEnd(), ElementsAre(kId));  // nobody knows it yet
+  EXPECT_THAT(PollReceiver(), SizeIs(1));
   EXPECT_THAT(receiver_->NearEnd(), IsEmpty());
 }
 

@@ -116,6 +116,10 @@ TEST(ClusterSimulationTest, APromptThatIsSplitIsComputedInBothPlaces) {
   EXPECT_NEAR(split.e2e.max, 303 + 30 + 101 + 2 + 2, 1e-6);
   EXPECT_EQ(split.prefill.prompt_tokens, 300);
   EXPECT_EQ(split.decode.prompt_tokens, 100);
+  // Also with an answer of one token.
+  const SimulationResult one =
+      Simulate(options, {At(0, 400, 1)}, absl::Seconds(1));
+  EXPECT_NEAR(one.e2e.max, 303 + 30 + 101, 1e-6);
   // Short ones are not.
   EXPECT_EQ(
       Simulate(options, {At(0, 255, 3)}, absl::Seconds(1)).decode.prompt_tokens,

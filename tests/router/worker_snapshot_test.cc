@@ -35,6 +35,7 @@ TEST(WorkerSnapshotTest, AReportTakesThePlaceOfWhatWasPlaced) {
   snapshot.placed_tokens = 300;
   v1::LoadReport load;
   load.set_running(2);
+  load.set_queued_prompts(1);
   load.set_context_tokens(700);
   load.mutable_step_cost()->set_fixed(0.25);
   load.mutable_step_cost()->set_per_token(-1);
@@ -43,6 +44,7 @@ TEST(WorkerSnapshotTest, AReportTakesThePlaceOfWhatWasPlaced) {
       std::numeric_limits<double>::infinity());
   TakeReport(load, &snapshot);
   EXPECT_EQ(snapshot.running, 2);
+  EXPECT_EQ(snapshot.queued_prompts, 1);
   EXPECT_EQ(snapshot.context_tokens, 700);
   EXPECT_EQ(snapshot.placed_sequences, 0);
   EXPECT_EQ(snapshot.placed_blocks, 0);

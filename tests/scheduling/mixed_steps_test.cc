@@ -204,9 +204,12 @@ TEST(MixedStepsTest, AStreamThatIsComingFindsAShortStep) {
   EXPECT_EQ(step_before({coming.get(), urgent.get()}), 35);
   EXPECT_EQ(step_before({batch.get()}), 512);
   EXPECT_EQ(step_before({}), 512);
-  // Those that are there decide.
-  d.AddStream(5, {.itl_target_seconds = 0.2});
-  EXPECT_EQ(step_before({urgent.get()}), 170);
+  // Whoever may wait least decides, there or not.
+  d.AddStream(5, {.request_class = RequestClass::kBatch});
+  EXPECT_EQ(step_before({}), 512);
+  EXPECT_EQ(step_before({urgent.get()}), 35);
+  d.AddStream(6, {.itl_target_seconds = 0.04});
+  EXPECT_EQ(step_before({urgent.get()}), 26);
 }
 
 TEST(MixedStepsTest, AStreamThatIsBehindCatchesUp) {
@@ -224,8 +227,13 @@ TEST(MixedStepsTest, AStreamThatIsBehindCatchesUp) {
   EXPECT_EQ(step_at(10.19), 80);  // as it should be
   // Further behind than it can catch up soon: prompts get at least 16 tokens.
   EXPECT_EQ(step_at(10.45), 17);
-  // Lost: the others do not pay for it.
+  // Its mixed steps are measured by the time that they have without it.
+  EXPECT_DOUBLE_EQ(d.mixed().budget_seconds, 0.09);
+  // Lost: the others do not pay for it, not even when it comes nearer again.
   EXPECT_EQ(step_at(12), 80);
+  for (int i = 1; i < 100; ++i) EXPECT_EQ(step_at(12 + 0.09 * i), 80);
+  // Only for what is new.
+  EXPECT_EQ(step_at(12 + 0.09 * 99 + 0.645), 30);  // 55 ms
 }
 
 TEST(MixedStepsTest, APromptThatWasComputedHereIsBehindFromItsFirstTokenOn) {

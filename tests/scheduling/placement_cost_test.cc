@@ -184,6 +184,16 @@ TEST(PlacementCostTest, PromptsThatAreQueuedAreNoStreamsYet) {
             10 * 0.002 + queued + own);
 }
 
+TEST(PlacementCostTest, WhoHasEndedSinceTheReportTakesHisContextAlong) {
+  WorkerSnapshot decode = DecodeWorker(kD, 8);  // 500 tokens each
+  decode.queued_tokens = 100;
+  decode.queued_prompts = 1;
+  const double before = EstimateLocal(decode, RequestOf(100, 2)).ttft_seconds;
+  decode.placed_sequences = -3;
+  EXPECT_NEAR(EstimateLocal(decode, RequestOf(100, 2)).ttft_seconds, before,
+              kTiny);
+}
+
 TEST(PlacementCostTest, TheTargetForTokensIsOneForTheirMean) {
   // A slow link, and steps of 3.2 ms: the gap takes 65 ms.
   PlacementRequest request = RequestOf(1000, 11);

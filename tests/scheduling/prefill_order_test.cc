@@ -104,6 +104,15 @@ TEST(PrefillOrderTest, ALongPromptDoesNotJoinTheStepInWhichAShortOneEnds) {
                           Pair(13, 100), Pair(14, 100), Pair(15, 12)));
 }
 
+TEST(PrefillOrderTest, WhoDoesNotJoinFindsInTheCacheWhatTheStepComputed) {
+  const StepOutlook outlook = {.cost = {.fixed = 0.01, .per_token = 0.001}};
+  Prefiller p(1000, {.token_budget = 512, .block_size = kBlock});
+  p.Add(1, 200);
+  p.Add(2, 240);  // begins with the same 200
+  EXPECT_THAT(p.Step(outlook), ElementsAre(Pair(1, 200)));
+  EXPECT_THAT(p.Step(outlook), ElementsAre(Pair(2, 40)));
+}
+
 TEST(PrefillOrderTest, AnUrgentPromptGoesBetweenTheChunksOfAnother) {
   Prefiller p(64, {.token_budget = 8, .block_size = kBlock});
   p.Add(1, 40, kBatch);

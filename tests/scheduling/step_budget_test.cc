@@ -65,27 +65,28 @@ TEST(StepBudgetTest, IsLessThanTheTarget) {
 }
 
 TEST(CatchUpBudgetTest, IsTheUsualOneForStreamsThatAreNotBehind) {
-  const double usual = StepBudgetSeconds(0.05);
-  EXPECT_EQ(CatchUpBudgetSeconds(0.05, 0, 0), usual);
-  EXPECT_EQ(CatchUpBudgetSeconds(0.05, 0.19, 4), usual);
+  EXPECT_EQ(CatchUpBudgetSeconds(0.05, 0), StepBudgetSeconds(0.05));
   // What was quick before is no reason to be slow now.
-  EXPECT_EQ(CatchUpBudgetSeconds(0.05, 0.2, 100), usual);
+  EXPECT_EQ(CatchUpBudgetSeconds(0.05, -1), StepBudgetSeconds(0.05));
 }
 
 TEST(CatchUpBudgetTest, IsWhatIsLeftForThoseThatAre) {
-  // 30 ms are gone of the 47.5 for the first token, 10 of those for the fifth.
-  EXPECT_NEAR(CatchUpBudgetSeconds(0.05, 0.03, 0), 0.0175, 1e-12);
-  EXPECT_NEAR(CatchUpBudgetSeconds(0.05, 0.2, 4), 0.0375, 1e-12);
+  // A token each 47.5 ms. 30 are gone for the first one, 10 for the fifth.
+  EXPECT_NEAR(SecondsBehind(0.05, 0.03, 0), 0.03, 1e-12);
+  EXPECT_NEAR(CatchUpBudgetSeconds(0.05, 0.03), 0.0175, 1e-12);
+  EXPECT_NEAR(SecondsBehind(0.05, 0.2, 4), 0.01, 1e-12);
+  EXPECT_NEAR(CatchUpBudgetSeconds(0.05, 0.01), 0.0375, 1e-12);
+  EXPECT_NEAR(SecondsBehind(0.05, 0.2, 10), -0.275, 1e-12);
   // Nothing is left, which is not "any time".
-  for (const double elapsed : {0.05, 0.1}) {
-    EXPECT_GT(CatchUpBudgetSeconds(0.05, elapsed, 0), 0);
-    EXPECT_LT(CatchUpBudgetSeconds(0.05, elapsed, 0), 1e-3);
+  for (const double behind : {0.0475, 0.1}) {
+    EXPECT_GT(CatchUpBudgetSeconds(0.05, behind), 0);
+    EXPECT_LT(CatchUpBudgetSeconds(0.05, behind), 1e-3);
   }
 }
 
-TEST(CatchUpBudgetTest, WhatIsLostIsLost) {
-  EXPECT_EQ(CatchUpBudgetSeconds(0.05, 0.101, 0), StepBudgetSeconds(0.05));
-  EXPECT_EQ(CatchUpBudgetSeconds(0.05, 10, 20), StepBudgetSeconds(0.05));
+TEST(CatchUpBudgetTest, WhoIsTwoTargetsBehindIsLost) {
+  EXPECT_FALSE(IsLost(0.05, 0.099));
+  EXPECT_TRUE(IsLost(0.05, 0.101));
 }
 
 TEST(PaysToJoinTest, WeighsThoseThatWaitAgainstThoseThatEnd) {

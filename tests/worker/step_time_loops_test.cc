@@ -80,13 +80,20 @@ class TimedEngine final : public engine::Engine {
   std::vector<std::byte> memory_;
 };
 
-class NoOutbox final : public ControlOutbox {
+// What the worker said last.
+class LastWord final : public ControlOutbox {
  public:
   void Send(SessionId session, v1::WorkerMessage message) override {
     EXPECT_EQ(session, kSession);
     EXPECT_FALSE(message.has_refusal()) << message.refusal().message();
+    if (message.has_grant()) grant = message.grant();
   }
-  void SendToAll(const v1::WorkerMessage&) override {}
+  v1::Grant grant;
+  v1::LoadReport load;
+
+  void SendToAll(const v1::WorkerMessage& message) override {
+    if (message.has_load()) load = message.load();
+  }
   bool Backlogged(SessionId) override { return false; }
 };
 
@@ -142,11 +149,13 @@ class TimedWorker final {
     spec.mutable_sampling()->set_repetition_penalty(1);
     return spec;
   }
-  void SendLocal(const v1::SequenceSpec& spec) {
+  void SendLocal(const v1::SequenceSpec& spec) { SendReserve(spec, true); }
+  // Its KV comes from elsewhere.
+  void SendReserve(const v1::SequenceSpec& spec, bool local = false) {
     v1::RouterMessage message;
     message.mutable_reserve()->set_attempt(spec.tokens(0));
     *message.mutable_reserve()->mutable_sequence() = spec;
-    message.mutable_reserve()->set_local_prefill(true);
+    message.mutable_reserve()->set_local_prefill(local);
     Send(std::move(message));
   }
   void SendPrefill(const v1::SequenceSpec& spec) {
@@ -174,11 +183,32 @@ class TimedWorker final {
     return clock_.Now() - before;
   }
   const WorkerMetrics& metrics() const { return *metrics_; }
+  const LastWord& said() const { return outbox_; }
+  test::ManualClock& clock() { return clock_; }
+  kv_transfer::FakeNetwork& network() { return network_; }
+  // Of messages from now on; what has none is received when the loop sees it.
+  void ReceivedAt(absl::Time at) { received_at_ = at; }
+
+  // The other end of hand-offs to this worker.
+  std::unique_ptr<kv_transfer::HandoffSender> PairedSender() {
+    sending_ = network_.CreateTransport(/*listen=*/false);
+    kv_transfer::HandoffOptions options;
+    options.self = MakePeerHello(v1::WORKER_ROLE_PREFILL, "prefill", engine_);
+    options.kv = Geometry(&engine_);
+    options.clock = &clock_;
+    options.wake = [] {};
+    auto sender = kv_transfer::HandoffSender::Create(sending_.get(), options);
+    CHECK(sender.ok()) << sender.status();
+    CHECK((*sender)->Pair(transport_->properties().address).ok());
+    network_.RunUntilIdle();
+    return *std::move(sender);
+  }
 
  private:
   void Send(v1::RouterMessage message) {
     RouterEvent event;
     event.session = kSession;
+    event.received_at = received_at_;
     event.message = std::move(message);
     CHECK(inbox_.TryPush(std::move(event)));
   }
@@ -187,9 +217,11 @@ class TimedWorker final {
   TimedEngine engine_;
   kv_transfer::FakeNetwork network_;
   std::unique_ptr<kv_transfer::Transport> transport_;
+  std::unique_ptr<kv_transfer::Transport> sending_;
   SessionLeases leases_;
   Inbox inbox_{64};
-  NoOutbox outbox_;
+  LastWord outbox_;
+  absl::Time received_at_ = absl::InfiniteFuture();
   std::unique_ptr<metrics::Metrics> registry_;
   std::unique_ptr<WorkerMetrics> metrics_;
   std::unique_ptr<WorkerLoop> loop_;
@@ -274,10 +306,12 @@ TEST(StepTimeLoopsTest, PrefillWorkersTakeTheUrgentFirst) {
   worker.SendPrefill(late);
   worker.SendPrefill(low);
   worker.SendPrefill(TimedWorker::Spec(4, 100));
-  EXPECT_THAT(worker.Turn(),
-              ElementsAre(Pair(4, 100), Pair(3, 300), Pair(2, 112)));
+  // None waits for the end of another: steps cost little.
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(4, 100)));
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(3, 300)));
   EXPECT_THAT(worker.Turn(), ElementsAre(Pair(2, 512)));
-  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(2, 76), Pair(1, 436)));
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(2, 188)));
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(1, 464)));
 }
 
 TEST(StepTimeLoopsTest, PrefillWorkersCountWhatNobodyWants) {
@@ -311,6 +345,60 @@ TEST(StepTimeLoopsTest, PrefillWorkersCountWhatNobodyWants) {
   worker.Turn();
   worker.Turn();
   EXPECT_THAT(wasted(), Pair(1124, 1));
+}
+
+TEST(StepTimeLoopsTest, WhatCameDuringAStepHasWaitedSince) {
+  for (const auto role : {v1::WORKER_ROLE_DECODE, v1::WORKER_ROLE_PREFILL}) {
+    TimedWorker worker(role, Options(/*itl_target_ms=*/100));
+    worker.ReceivedAt(worker.clock().Now() - absl::Milliseconds(40));
+    if (role == v1::WORKER_ROLE_DECODE) {
+      worker.SendLocal(TimedWorker::Spec(1, 5));
+    } else {
+      worker.SendPrefill(TimedWorker::Spec(1, 5));
+    }
+    worker.Turn();
+    const auto queued = worker.metrics().queue_seconds->Collect().histogram;
+    EXPECT_EQ(queued.sample_count, 1u);
+    EXPECT_NEAR(queued.sample_sum, 0.04, 1e-9);
+  }
+}
+
+TEST(StepTimeLoopsTest, AHandOffThatNearsItsEndFindsAShortStep) {
+  TimedWorker worker(v1::WORKER_ROLE_DECODE, Options(/*itl_target_ms=*/100));
+  const auto sender = worker.PairedSender();
+  // The loop learns what steps take.
+  worker.SendLocal(TimedWorker::Spec(1, 5));
+  for (int i = 0; i < 50; ++i) worker.Turn();
+  worker.SendLocal(TimedWorker::Spec(2, 6000));
+  for (int i = 0; i < 10; ++i) worker.Turn();
+  worker.Cancel(1);
+  worker.SendReserve(TimedWorker::Spec(3, 32));
+  // Reserved: it may be long until it comes.
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(2, 512)));
+  const v1::Grant& grant = worker.said().grant;
+  const TransferId transfer{grant.transfer_id()};
+  ASSERT_TRUE(sender
+                  ->Start({.transfer = transfer,
+                           .generation = grant.generation(),
+                           .receiver = Incarnation{grant.decode_incarnation()},
+                           .num_tokens = 32},
+                          {900, 901}, worker.clock().Now() + absl::Seconds(10))
+                  .ok());
+  sender->SendLayer(transfer, 0, 1);
+  worker.network().RunUntilIdle();
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(2, 512)));
+  sender->SendLayer(transfer, 0, 2);
+  worker.network().RunUntilIdle();
+  const absl::Duration took = worker.TimeOfTurn();
+  EXPECT_GT(took, absl::Milliseconds(80));
+  EXPECT_LT(took, absl::Milliseconds(100));
+  // It landed 60 ms ago: the first step beside it has what is left of 95.
+  sender->Commit(transfer,
+                 {.first_token = 5, .next_token_index = 1, .num_tokens = 32});
+  worker.network().RunUntilIdle();
+  worker.clock().Advance(absl::Milliseconds(60));
+  EXPECT_LT(worker.TimeOfTurn(), absl::Milliseconds(36));
+  EXPECT_EQ(worker.said().load.queued_prompts(), 1u);
 }
 
 }  // namespace
