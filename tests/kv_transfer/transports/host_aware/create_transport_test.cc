@@ -152,5 +152,30 @@ TEST(CreateTransportTest, AutoPrefersTcpUnlessUcxHasMore) {
   }
 }
 
+// Where UCX is preferred, and nobody there speaks it.
+TEST(CreateTransportTest, TcpIsTakenWhereUcxThatIsPreferredGivesUp) {
+  std::vector<std::byte> memory(4096);
+  Journal at_server, at_client;
+  auto server = CreateTransport("tcp", {});
+  ASSERT_TRUE(server.ok()) << server.status();
+  (*server)->Start(&at_server);
+  auto client = CreateTransport("auto", {.listen = false,
+                                         .tls = "tcp,self",
+                                         .connect_timeout = absl::Seconds(1)});
+  ASSERT_TRUE(client.ok()) << client.status();
+  ASSERT_TRUE(
+      (*client)->RegisterRegion(absl::MakeSpan(memory), kNoDescriptor).ok());
+  (*client)->Start(&at_client);
+  const auto peer = (*client)->Connect((*server)->properties().address);
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  ASSERT_TRUE(at_client.Await("up"));
+  EXPECT_EQ((*client)->PeerProperties(*peer).name, "tcp");
+  ASSERT_TRUE(at_server.Await("up"));
+  ASSERT_TRUE((*client)->Send(*peer, AsBytes("kv"), {}, 1).ok());
+  EXPECT_TRUE(at_server.Await("message kv"));
+  (*client)->Stop();
+  (*server)->Stop();
+}
+
 }  // namespace
 }  // namespace baton::kv_transfer
