@@ -33,8 +33,8 @@ double SecondsBehind(double itl_target_seconds, double elapsed_seconds,
 double CatchUpBudgetSeconds(double itl_target_seconds, double behind_seconds);
 
 // Whether it is too far behind for that, two targets: it would cost prompts a
-// lot, and may never get there. From now on it counts as one that has just
-// come.
+// lot, and may never get there. The caller takes it for one that has just come,
+// from now on.
 bool IsLost(double itl_target_seconds, double behind_seconds);
 
 // Whether a prompt's chunk should join a step in which `ending` prompts end,

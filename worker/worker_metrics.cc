@@ -119,10 +119,11 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
       mixed_step_predicted(
           m->Gauge("baton_mixed_step_predicted_ratio",
                    "What the last such step was predicted to take, of the time "
-                   "that it might take.")),
+                   "that it might take while no stream is behind.")),
       mixed_step_budget(
           m->Histogram("baton_mixed_step_budget_ratio",
-                       "What such a step took, of the time that it might take.",
+                       "What such a step took, of the time that it might take "
+                       "while no stream is behind.",
                        {0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 5})),
       swapped_sequences(
           m->Gauge("baton_swapped_sequences",
