@@ -1,5 +1,5 @@
-// What the receiver does with messages that fit no transfer, and with peers that
-// say what they should not.
+// What the receiver does with messages that fit no transfer, and with peers
+// that say what they should not.
 #include <utility>
 
 #include "tests/kv_transfer/handoff_pair.h"
