@@ -19,17 +19,25 @@ namespace {
 // values of its labels: what a scraper has to hold stays bounded.
 constexpr size_t kMaxMembers = 1000;
 
-// The labels of a member of `family` that may be added.
+Labels Joined(Labels labels, const Labels& more) {
+  labels.insert(more.begin(), more.end());
+  return labels;
+}
+
+// The labels of a member of `family` that may be added: `part` and `extra`.
 template <typename T>
-Labels Bounded(const prometheus::Family<T>& family, const Labels& extra) {
-  if (extra.empty() || family.Has(extra)) return extra;
+Labels Bounded(const prometheus::Family<T>& family, const Labels& part,
+               const Labels& extra) {
+  Labels all = Joined(extra, part);
+  if (extra.empty() || family.Has(all)) return all;
   Labels other = extra;
   for (auto& [name, value] : other) value = "other";
+  other = Joined(std::move(other), part);
   // Counting takes a while with many members; it is over when one is "other".
   if (family.Has(other)) return other;
   const std::vector<prometheus::MetricFamily> members = family.Collect();
   if (members.empty() || members.front().metric.size() < kMaxMembers) {
-    return extra;
+    return all;
   }
   LOG_EVERY_N(WARNING, 1000) << "metric " << family.GetName() << " has "
                              << kMaxMembers << " members; more are counted as "
@@ -85,13 +93,18 @@ Metrics::Metrics(Labels labels)
     : labels_(std::move(labels)),
       registry_(std::make_shared<prometheus::Registry>()) {}
 
+Metrics::Metrics(const Metrics& whole, Labels part)
+    : labels_(whole.labels_),
+      part_(std::move(part)),
+      registry_(whole.registry_) {}
+
 prometheus::Counter* Metrics::Counter(const std::string& name,
                                       const std::string& help,
                                       const Labels& extra) {
   auto& family =
       prometheus::BuildCounter().Name(name).Help(help).Labels(labels_).Register(
           *registry_);
-  return &family.Add(Bounded(family, extra));
+  return &family.Add(Bounded(family, part_, extra));
 }
 
 prometheus::Gauge* Metrics::Gauge(const std::string& name,
@@ -100,7 +113,7 @@ prometheus::Gauge* Metrics::Gauge(const std::string& name,
   auto& family =
       prometheus::BuildGauge().Name(name).Help(help).Labels(labels_).Register(
           *registry_);
-  return &family.Add(Bounded(family, extra));
+  return &family.Add(Bounded(family, part_, extra));
 }
 
 void Metrics::RemoveGauge(const std::string& name, const std::string& help,
@@ -108,7 +121,8 @@ void Metrics::RemoveGauge(const std::string& name, const std::string& help,
   auto& family =
       prometheus::BuildGauge().Name(name).Help(help).Labels(labels_).Register(
           *registry_);
-  if (family.Has(extra)) family.Remove(&family.Add(extra));
+  const Labels labels = Joined(extra, part_);
+  if (family.Has(labels)) family.Remove(&family.Add(labels));
 }
 
 prometheus::Histogram* Metrics::Histogram(const std::string& name,
@@ -120,7 +134,7 @@ prometheus::Histogram* Metrics::Histogram(const std::string& name,
                      .Help(help)
                      .Labels(labels_)
                      .Register(*registry_);
-  return &family.Add(Bounded(family, extra), buckets);
+  return &family.Add(Bounded(family, part_, extra), buckets);
 }
 
 std::string Metrics::Text() const {

@@ -47,6 +47,10 @@ class Metrics final {
  public:
   // `labels` are on every metric of the process (model_name, role, worker).
   explicit Metrics(Labels labels);
+  // The same metrics, for a part of the process: what is made here has these
+  // labels, too, and shows with `whole`, which needs no server or page of its
+  // own here. No label is in both.
+  Metrics(const Metrics& whole, Labels part);
   // Ends the HTTP server; blocks for a few milliseconds.
   ~Metrics() = default;
   Metrics(const Metrics&) = delete;
@@ -86,6 +90,7 @@ class Metrics final {
 
  private:
   const Labels labels_;
+  const Labels part_;
   const std::shared_ptr<prometheus::Registry> registry_;
   Compat compat_ = Compat::kNone;
   std::map<std::string, MakePage> pages_;
