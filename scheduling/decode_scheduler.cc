@@ -192,6 +192,21 @@ int64_t DecodeScheduler::ContextTokens() const {
   return tokens;
 }
 
+double DecodeScheduler::SpareSeconds(const StepOutlook& outlook) const {
+  const double budget = BudgetSeconds(outlook.coming);
+  if (budget == 0) return 0;
+  StepShape shape;
+  for (const Sequence* sequence : running_) {
+    if (sequence->uncomputed() > 1) continue;
+    ++shape.tokens;
+    ++shape.sequences;
+    shape.context_tokens += sequence->num_tokens();
+  }
+  const StepCost& cost = outlook.cost;
+  const double own = cost.known() && shape.tokens > 0 ? cost.Seconds(shape) : 0;
+  return std::max(budget - own, 1e-3 * budget);
+}
+
 void DecodeScheduler::CheckInvariants() const {
   CHECK_EQ(beginnings_.size(), running_.size());
   prompts_.CheckInvariants(options_.block_size);

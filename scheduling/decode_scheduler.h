@@ -89,6 +89,11 @@ class DecodeScheduler final {
   // Tokens that are computed, over all sequences.
   int64_t ContextTokens() const;
 
+  // What a step of the present streams leaves of the time that they, and those
+  // that are about to come, may wait for a token: for another step in between.
+  // 0: any time; else at least a thousandth of what they may wait.
+  double SpareSeconds(const StepOutlook& outlook) const;
+
   void CheckInvariants() const;
 
  private:

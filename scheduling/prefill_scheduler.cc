@@ -34,6 +34,7 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
   bool may_start = true;
   int32_t waiting = queue_.size();
   int32_t ending = 0;
+  StepShape shape;
   for (Sequence* sequence :
        queue_.Order(outlook, {.chunk = options_.token_budget})) {
     if (budget == 0) break;
@@ -41,18 +42,23 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
     if (!begun && !may_start) continue;
     // Before it gets blocks: in its own step, more may be cached.
     const int32_t computed = begun ? sequence->computed() : Cached(*sequence);
-    const int32_t tokens = std::min(budget, sequence->num_tokens() - computed);
-    if (!PaysToJoin(outlook.cost,
-                    {.tokens = tokens,
-                     .context_tokens = ContextTokens(computed, tokens)},
-                    ending, waiting)) {
+    const int32_t tokens =
+        Fitting(outlook, shape, computed,
+                std::min(budget, sequence->num_tokens() - computed));
+    const StepShape chunk = {.tokens = tokens,
+                             .context_tokens = ContextTokens(computed, tokens)};
+    if (tokens == 0 || !PaysToJoin(outlook.cost, chunk, ending, waiting)) {
       break;
     }
     if (!begun) {
-      may_start = GiveBlocks(sequence);
+      may_start = GiveBlocks(sequence, outlook.blocks_kept);
       if (!may_start) continue;
     }
-    const int32_t count = std::min(budget, sequence->uncomputed());
+    const int32_t count = std::min(outlook.most_seconds == 0 ? budget : tokens,
+                                   sequence->uncomputed());
+    shape.tokens += count;
+    shape.context_tokens += chunk.context_tokens;
+    ++shape.sequences;
     sequence->AppendTo(&plan, count);
     queue_.Planned(sequence);
     budget -= count;
@@ -62,7 +68,20 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
   return plan;
 }
 
-bool PrefillScheduler::GiveBlocks(Sequence* sequence) {
+int32_t PrefillScheduler::Fitting(const StepOutlook& outlook,
+                                  const StepShape& shape, int32_t computed,
+                                  int32_t most) {
+  if (outlook.most_seconds == 0) return most;
+  const int32_t tokens =
+      outlook.cost.known()
+          ? MaxChunkTokens(outlook.cost, shape, outlook.most_seconds, computed,
+                           most)
+          : 0;
+  return shape.tokens == 0 ? std::max(tokens, std::min(most, kLeastChunk))
+                           : tokens;
+}
+
+bool PrefillScheduler::GiveBlocks(Sequence* sequence, int32_t kept) {
   const int32_t count =
       (sequence->num_tokens() + options_.block_size - 1) / options_.block_size;
   PooledBlocks blocks;
@@ -70,6 +89,8 @@ bool PrefillScheduler::GiveBlocks(Sequence* sequence) {
   if (cache_ != nullptr) {
     blocks = cache_->Match(sequence, sequence->num_tokens() - 1);
   }
+  // What was matched is free no more.
+  if (pool_->num_available() - kept < count - blocks.size()) return false;
   std::optional<PooledBlocks> rest = pool_->Allocate(count - blocks.size());
   if (!rest.has_value()) return false;
   blocks.Append(*std::move(rest));

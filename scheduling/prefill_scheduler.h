@@ -2,6 +2,9 @@
 // scheduling/prompt_queue.h under a token budget, several sequences in one step
 // while the budget lasts and it pays (PaysToJoin, scheduling/step_budget.h).
 //
+// Beside the streams of a dual worker, a step is bounded in time, too; however
+// short that is, it computes kLeastChunk tokens of the first prompt.
+//
 // A prompt that has begun keeps its blocks, but not its place: one that is more
 // urgent goes before it between two chunks.
 //
@@ -58,8 +61,12 @@ class PrefillScheduler final {
  private:
   // Tokens of its prompt that the cache has now.
   int32_t Cached(const Sequence& sequence) const;
-  // False when there are too few.
-  bool GiveBlocks(Sequence* sequence);
+  // False when there are too few, `kept` of which it leaves.
+  bool GiveBlocks(Sequence* sequence, int32_t kept);
+  // Tokens of the prompt, of at most `most`, that join a step of `shape` in the
+  // outlook's time.
+  static int32_t Fitting(const StepOutlook& outlook, const StepShape& shape,
+                         int32_t computed, int32_t most);
 
   const PrefillSchedulerOptions options_;
   BlockPool* const pool_;

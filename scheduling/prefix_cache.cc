@@ -90,7 +90,7 @@ void PrefixCache::Insert(Sequence* sequence) {
 }
 
 void PrefixCache::Clear() {
-  if (journal_ != nullptr) journal_->Lose();
+  for (PrefixJournal* journal : journals_) journal->Lose();
   index_.clear();
   longest_idle_ = shortest_idle_ = kNoBlock;
   num_idle_ = 0;
@@ -147,7 +147,9 @@ void PrefixCache::EvictOne() {
   const BlockId block = longest_idle_;
   CHECK_NE(block, kNoBlock);
   TakeFromIdle(block);
-  if (journal_ != nullptr) journal_->Removed(entries_[block].hash);
+  for (PrefixJournal* journal : journals_) {
+    journal->Removed(entries_[block].hash);
+  }
   CHECK_EQ(index_.erase(entries_[block].hash), 1u);
   entries_[block] = Entry();
   ++num_evictions_;
@@ -170,7 +172,7 @@ void PrefixCache::Add(BlockId block, const Hash128& hash, BlockId before,
   std::copy(tokens.begin(), tokens.end(),
             tokens_.begin() + int64_t{block} * options_.block_size);
   CHECK(index_.emplace(hash, block).second);
-  if (journal_ != nullptr) journal_->Stored(hash);
+  for (PrefixJournal* journal : journals_) journal->Stored(hash);
   AddHeldBehind(before);
 }
 

@@ -94,9 +94,10 @@ class PrefixCache final : public BlockKeeper {
   // Entries evicted since the beginning.
   int64_t num_evictions() const { return num_evictions_; }
 
-  // Which entries come and go is written there from now on; null: nowhere. The
-  // journal outlives the cache, or is taken away first.
-  void SetJournal(PrefixJournal* journal) { journal_ = journal; }
+  // Which entries come and go is written there from now on, too, until it is
+  // taken away. The journal outlives the cache, or is taken away first.
+  void AddJournal(PrefixJournal* journal) { journals_.push_back(journal); }
+  void RemoveJournal(PrefixJournal* journal) { std::erase(journals_, journal); }
   // Appends the names of entries of blocks from `from` on: at most `most`, of
   // at most so many blocks times eight. Returns the block to go on with, or the
   // pool's size when there are no more.
@@ -178,7 +179,7 @@ class PrefixCache final : public BlockKeeper {
   int32_t num_idle_ = 0;
   uint64_t last_number_ = 0;
   int64_t num_evictions_ = 0;
-  PrefixJournal* journal_ = nullptr;
+  std::vector<PrefixJournal*> journals_;
 };
 
 }  // namespace baton::scheduling

@@ -39,6 +39,11 @@ struct StepOutlook {
   // Decode workers: sequences that are about to come from prefill workers, and
   // wait for the end of the step.
   absl::Span<const Sequence* const> coming;
+  // Prefill side of a dual worker, while streams run on its decode side: the
+  // time for the step that comes between two of theirs (0: any), and blocks
+  // that are to stay free for them.
+  double most_seconds = 0;
+  int32_t blocks_kept = 0;
 };
 
 // How fast the prompts of a queue are computed.

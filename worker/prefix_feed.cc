@@ -41,10 +41,10 @@ void Fill(absl::Span<const Hash128>* names, int* room, Names* words) {
 
 PrefixFeed::PrefixFeed(scheduling::PrefixCache* cache, ControlOutbox* outbox)
     : cache_(cache), outbox_(outbox), journal_(kMaxChanges) {
-  cache_->SetJournal(&journal_);
+  cache_->AddJournal(&journal_);
 }
 
-PrefixFeed::~PrefixFeed() { cache_->SetJournal(nullptr); }
+PrefixFeed::~PrefixFeed() { cache_->RemoveJournal(&journal_); }
 
 void PrefixFeed::AddRouter(SessionId session) {
   if (cache_->enabled()) routers_[session] = Router();

@@ -107,8 +107,8 @@ constexpr int32_t kBlockSize = 4;
 
 class CacheJournalTest : public testing::Test {
  protected:
-  CacheJournalTest() { cache_.SetJournal(&journal_); }
-  ~CacheJournalTest() override { cache_.SetJournal(nullptr); }
+  CacheJournalTest() { cache_.AddJournal(&journal_); }
+  ~CacheJournalTest() override { cache_.RemoveJournal(&journal_); }
 
   // A prompt that comes, is computed and goes.
   void Run(const std::vector<TokenId>& tokens) {
