@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -18,7 +20,10 @@ namespace baton {
 template <typename T>
 class BoundedQueue final {
  public:
-  explicit BoundedQueue(size_t capacity) : capacity_(capacity) {
+  // `notify`, if any, is called by the writer after each push and each Wake,
+  // without a lock: for a reader that waits elsewhere.
+  explicit BoundedQueue(size_t capacity, std::function<void()> notify = nullptr)
+      : capacity_(capacity), notify_(std::move(notify)) {
     CHECK_GT(capacity, 0u);
   }
   BoundedQueue(const BoundedQueue&) = delete;
@@ -26,20 +31,14 @@ class BoundedQueue final {
 
   // False when the queue is full or closed; `item` is then untouched.
   [[nodiscard]] bool TryPush(T&& item) ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    if (closed_ || items_.size() >= capacity_) return false;
-    items_.push_back(std::move(item));
-    return true;
+    return Push(std::move(item), capacity_);
   }
 
   // Pushes past the bound. Only for what cannot be refused and is bounded
   // elsewhere: the end of something whose start was admitted. False when
   // closed.
   bool PushUnbounded(T&& item) ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    if (closed_) return false;
-    items_.push_back(std::move(item));
-    return true;
+    return Push(std::move(item), std::numeric_limits<size_t>::max());
   }
 
   // Takes everything that is there, in order; waits up to `timeout` for the
@@ -58,8 +57,11 @@ class BoundedQueue final {
 
   // Ends one wait of DrainFor, now or the next one.
   void Wake() ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    woken_ = true;
+    {
+      absl::MutexLock lock(&mu_);
+      woken_ = true;
+    }
+    if (notify_) notify_();
   }
 
   // Refuses all later pushes and wakes the reader. What is queued stays.
@@ -74,11 +76,22 @@ class BoundedQueue final {
   }
 
  private:
+  bool Push(T&& item, size_t most) ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (closed_ || items_.size() >= most) return false;
+      items_.push_back(std::move(item));
+    }
+    if (notify_) notify_();
+    return true;
+  }
+
   bool Readable() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return !items_.empty() || woken_ || closed_;
   }
 
   const size_t capacity_;
+  const std::function<void()> notify_;
   mutable absl::Mutex mu_;
   std::vector<T> items_ ABSL_GUARDED_BY(mu_);
   bool woken_ ABSL_GUARDED_BY(mu_) = false;

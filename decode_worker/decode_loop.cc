@@ -26,7 +26,7 @@ double ToSeconds(absl::Time now) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<worker::WorkerLoop>> MakeDecodeLoop(
+absl::StatusOr<std::unique_ptr<DecodeLoop>> MakeDecodeLoop(
     const worker::WorkerOptions& options, const worker::WorkerParts& parts) {
   BATON_ASSIGN_OR_RETURN(
       std::unique_ptr<HandoffReceiver> receiver,
@@ -48,14 +48,17 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
       incarnation_(parts.handoff.self.incarnation()),
       data_address_(parts.transport->properties().address),
       leases_(parts.leases),
+      roles_(parts.roles),
       draining_(absl::Seconds(options.drain_seconds)),
       kv_copy_(engine_->kv_layout(), engine_->kv_memory()),
       swap_store_(options.swap_memory_bytes, engine_->kv_layout(), &kv_copy_,
                   clock),
-      pool_(engine_->kv_layout().num_blocks),
-      cache_({.enabled = options.prefix_cache,
-              .block_size = engine_->kv_layout().block_size},
-             &pool_),
+      blocks_(parts.blocks != nullptr
+                  ? parts.blocks
+                  : std::make_shared<worker::KvBlocks>(engine_->kv_layout(),
+                                                       options.prefix_cache)),
+      pool_(blocks_->pool),
+      cache_(blocks_->cache),
       scheduler_({.token_budget = options.token_budget,
                   .block_size = engine_->kv_layout().block_size,
                   .itl_target_seconds = options.itl_target_ms / 1e3}),
@@ -82,14 +85,24 @@ bool DecodeLoop::Turn(absl::Duration idle_wait) {
 }
 
 StepPlan DecodeLoop::Plan() {
+  const std::vector<const Sequence*> coming = Coming();
+  return scheduler_.Plan({.now = ToSeconds(clock_->Now()),
+                          .cost = step_cost_.cost(),
+                          .coming = coming});
+}
+
+double DecodeLoop::SpareSeconds() const {
+  const std::vector<const Sequence*> coming = Coming();
+  return scheduler_.SpareSeconds({.cost = step_cost_.cost(), .coming = coming});
+}
+
+std::vector<const Sequence*> DecodeLoop::Coming() const {
   std::vector<const Sequence*> coming;
   for (const TransferId transfer : receiver_->NearEnd()) {
     const Attempt* attempt = attempts_.Find(transfer);
     if (attempt != nullptr) coming.push_back(attempt->sequence.get());
   }
-  return scheduler_.Plan({.now = ToSeconds(clock_->Now()),
-                          .cost = step_cost_.cost(),
-                          .coming = coming});
+  return coming;
 }
 
 void DecodeLoop::RequestDrain() {
@@ -139,6 +152,9 @@ void DecodeLoop::OnRouterEvent(worker::RouterEvent event) {
                             v1::REFUSAL_REASON_INVALID,
                             "a decode worker takes reservations");
       return;
+    case v1::RouterMessage::kSetRole:
+      worker::TakeSetRole(event.message.set_role(), roles_);
+      return;
     case v1::RouterMessage::kHeartbeat:
       return;  // has renewed the lease already
     case v1::RouterMessage::kGrant:
@@ -170,7 +186,7 @@ void DecodeLoop::OnReserve(worker::SessionId session,
     return;
   }
   absl::StatusOr<std::unique_ptr<Sequence>> sequence =
-      worker::MakeSequence(SequenceId{++last_sequence_}, reserve.sequence(),
+      worker::MakeSequence(blocks_->NextSequence(), reserve.sequence(),
                            engine_->model().vocab_size);
   if (!sequence.ok()) {
     publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
@@ -464,31 +480,6 @@ void DecodeLoop::HandBack() {
     Fail(attempt, absl::StrCat("decode worker ", options_.name, " is draining"),
          /*retryable=*/true, v1::FAILURE_KIND_DRAINING);
   }
-}
-
-void DecodeLoop::Publish() {
-  const int waiting = attempts_.size() - scheduler_.num_running();
-  metrics_->Observe(pool_, cache_, scheduler_.num_running(), waiting,
-                    quarantine_.num_blocks());
-  metrics_->swapped_sequences->Set(swap_store_.num_sequences());
-  metrics_->swapped_bytes->Set(static_cast<double>(swap_store_.bytes()));
-  metrics_->ObserveHandoff(receiver_->stats());
-  metrics_->reserved_committed->Set(static_cast<double>(BlocksCommitted()));
-  metrics_->prompt_tokens_waiting->Set(
-      static_cast<double>(scheduler_.QueuedTokens()));
-
-  v1::LoadReport load;
-  load.set_running(static_cast<uint32_t>(scheduler_.num_running()));
-  load.set_waiting(static_cast<uint32_t>(waiting));
-  load.set_free_blocks(static_cast<uint32_t>(FreeForOthers()));
-  load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
-  load.set_queued_prompts(static_cast<uint32_t>(scheduler_.NumPrompts()));
-  load.set_context_tokens(static_cast<uint64_t>(scheduler_.ContextTokens()));
-  load.set_steps(steps_);
-  load.set_draining(draining_.requested());
-  worker::SetStepCost(step_cost_.cost(), &load);
-  publisher_.Flush(clock_->Now(), load);
-  prefix_feed_.Flush(clock_->Now());
 }
 
 }  // namespace baton::decode_worker

@@ -24,6 +24,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/clock.h"
@@ -43,10 +44,12 @@
 #include "worker/attempt_table.h"
 #include "worker/control_service.h"
 #include "worker/draining.h"
+#include "worker/kv_blocks.h"
 #include "worker/options.h"
 #include "worker/prefix_feed.h"
 #include "worker/publisher.h"
 #include "worker/quarantine.h"
+#include "worker/role_switch.h"
 #include "worker/step_pace.h"
 #include "worker/worker_metrics.h"
 #include "worker/worker_process.h"
@@ -57,8 +60,10 @@ class LoopInspector;
 
 namespace baton::decode_worker {
 
+class DecodeLoop;
+
 // The loop for a process: opens the receiving side of the hand-off.
-absl::StatusOr<std::unique_ptr<worker::WorkerLoop>> MakeDecodeLoop(
+absl::StatusOr<std::unique_ptr<DecodeLoop>> MakeDecodeLoop(
     const worker::WorkerOptions& options, const worker::WorkerParts& parts);
 
 class DecodeLoop final : public worker::WorkerLoop {
@@ -74,6 +79,17 @@ class DecodeLoop final : public worker::WorkerLoop {
 
   // Take nothing new, finish what there is.
   void RequestDrain() override;
+
+  // For a dual worker, whose prefill side takes its turns in between. By the
+  // thread that runs the loop.
+  // What the streams leave of their time for a step of the other side (0: any),
+  // and blocks that they may still need.
+  double SpareSeconds() const;
+  int32_t KeptFree() const;
+  // As PrefillLoop.
+  void OtherRan() { pace_.Idle(); }
+  bool idle() const { return idle_; }
+  bool empty() const { return attempts_.empty(); }
 
  private:
   struct Attempt {
@@ -106,6 +122,8 @@ class DecodeLoop final : public worker::WorkerLoop {
   // The loop's turn.
   void DrainInbox(absl::Duration idle_wait);
   scheduling::StepPlan Plan();
+  // Whose KV is about to be there.
+  std::vector<const scheduling::Sequence*> Coming() const;
   void Execute(const scheduling::StepPlan& plan);
   void Commit(const scheduling::StepPlan& plan,
               const scheduling::StepResult& result, absl::Time started);
@@ -124,7 +142,6 @@ class DecodeLoop final : public worker::WorkerLoop {
   // Blocks (decode_loop_blocks.cc). What a sequence gets when it comes or comes
   // back; what is kept for those that grow.
   int32_t BlocksToReserve(const scheduling::Sequence& sequence) const;
-  int32_t KeptFree() const;
   // What is left for newcomers.
   int32_t FreeForOthers() const;
   // Blocks that KV has landed in for sequences that had no step yet.
@@ -170,20 +187,21 @@ class DecodeLoop final : public worker::WorkerLoop {
   const uint64_t incarnation_;
   const std::string data_address_;
   const worker::SessionLeases* const leases_;
+  worker::RoleSwitch* const roles_;
 
   worker::Draining draining_;
 
   engine::HostKvCopy kv_copy_;
   SwapStore swap_store_;
-  scheduling::BlockPool pool_;
-  scheduling::PrefixCache cache_;
+  const std::shared_ptr<worker::KvBlocks> blocks_;
+  scheduling::BlockPool& pool_;
+  scheduling::PrefixCache& cache_;
   scheduling::DecodeScheduler scheduler_;
   worker::Publisher publisher_;
   worker::PrefixFeed prefix_feed_;
   worker::AttemptTable<Attempt> attempts_;
   worker::Quarantine quarantine_;
   TransferSlots slots_;
-  uint64_t last_sequence_ = 0;
   uint64_t steps_ = 0;
   // Preemptions; those of them that swapped, and that run again.
   int64_t num_preempted_ = 0;

@@ -24,7 +24,7 @@ double ToSeconds(absl::Time now) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<worker::WorkerLoop>> MakePrefillLoop(
+absl::StatusOr<std::unique_ptr<PrefillLoop>> MakePrefillLoop(
     const worker::WorkerOptions& options, const worker::WorkerParts& parts) {
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<HandoffSender> sender,
                          HandoffSender::Create(parts.transport, parts.handoff));
@@ -42,12 +42,15 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
       inbox_(parts.inbox),
       metrics_(parts.metrics),
       leases_(parts.leases),
+      roles_(parts.roles),
       clock_(clock),
       draining_(absl::Seconds(options.drain_seconds)),
-      pool_(engine_->kv_layout().num_blocks),
-      cache_({.enabled = options.prefix_cache,
-              .block_size = engine_->kv_layout().block_size},
-             &pool_),
+      blocks_(parts.blocks != nullptr
+                  ? parts.blocks
+                  : std::make_shared<worker::KvBlocks>(engine_->kv_layout(),
+                                                       options.prefix_cache)),
+      pool_(blocks_->pool),
+      cache_(blocks_->cache),
       scheduler_({.token_budget = options.token_budget,
                   .block_size = engine_->kv_layout().block_size},
                  &pool_, &cache_),
@@ -61,8 +64,10 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
 bool PrefillLoop::Turn(absl::Duration idle_wait) {
   if (Drained()) return false;
   DrainInbox(idle_wait);
-  const StepPlan plan = scheduler_.Plan(
-      {.now = ToSeconds(clock_->Now()), .cost = step_cost_.cost()});
+  const StepPlan plan = scheduler_.Plan({.now = ToSeconds(clock_->Now()),
+                                         .cost = step_cost_.cost(),
+                                         .most_seconds = most_seconds_,
+                                         .blocks_kept = blocks_kept_});
   idle_ = plan.sequences.empty();
   if (idle_) {
     pace_.Idle();
@@ -123,6 +128,9 @@ void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
                             v1::REFUSAL_REASON_INVALID,
                             "a prefill worker takes no reservations");
       return;
+    case v1::RouterMessage::kSetRole:
+      worker::TakeSetRole(event.message.set_role(), roles_);
+      return;
     case v1::RouterMessage::kHeartbeat:
       return;  // has renewed the lease already
     case v1::RouterMessage::KIND_NOT_SET:
@@ -153,7 +161,7 @@ void PrefillLoop::OnPrefill(worker::SessionId session,
     return;
   }
   absl::StatusOr<std::unique_ptr<Sequence>> sequence =
-      worker::MakeSequence(SequenceId{++last_sequence_}, prefill.sequence(),
+      worker::MakeSequence(blocks_->NextSequence(), prefill.sequence(),
                            engine_->model().vocab_size);
   if (!sequence.ok()) {
     publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
@@ -341,6 +349,8 @@ void PrefillLoop::Publish() {
   load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
   load.set_steps(steps_);
   load.set_draining(draining_.requested());
+  load.set_standby(roles_ != nullptr &&
+                   roles_->standby(v1::WORKER_ROLE_PREFILL));
   worker::SetStepCost(step_cost_.cost(), &load);
   publisher_.Flush(clock_->Now(), load);
   prefix_feed_.Flush(clock_->Now());

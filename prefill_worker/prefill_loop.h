@@ -40,10 +40,12 @@
 #include "worker/attempt_table.h"
 #include "worker/control_service.h"
 #include "worker/draining.h"
+#include "worker/kv_blocks.h"
 #include "worker/options.h"
 #include "worker/prefix_feed.h"
 #include "worker/publisher.h"
 #include "worker/quarantine.h"
+#include "worker/role_switch.h"
 #include "worker/step_pace.h"
 #include "worker/worker_metrics.h"
 #include "worker/worker_process.h"
@@ -54,8 +56,10 @@ class LoopInspector;
 
 namespace baton::prefill_worker {
 
+class PrefillLoop;
+
 // The loop for a process: opens the sending side of the hand-off.
-absl::StatusOr<std::unique_ptr<worker::WorkerLoop>> MakePrefillLoop(
+absl::StatusOr<std::unique_ptr<PrefillLoop>> MakePrefillLoop(
     const worker::WorkerOptions& options, const worker::WorkerParts& parts);
 
 class PrefillLoop final : public worker::WorkerLoop {
@@ -71,6 +75,21 @@ class PrefillLoop final : public worker::WorkerLoop {
 
   // Take nothing new, finish what there is.
   void RequestDrain() override;
+
+  // For a dual worker, whose decode side takes its turns in between. By the
+  // thread that runs the loop.
+  // Of the streams there: the time for the next step (0: any), and the blocks
+  // to leave free.
+  void MakeWayFor(double most_seconds, int32_t blocks_kept) {
+    most_seconds_ = most_seconds;
+    blocks_kept_ = blocks_kept;
+  }
+  // The other side ran a step: time between two of this one's is none of their
+  // cost.
+  void OtherRan() { pace_.Idle(); }
+  // Whether the last turn found nothing to run; whether there is no attempt.
+  bool idle() const { return idle_; }
+  bool empty() const { return attempts_.empty(); }
 
  private:
   struct Attempt {
@@ -143,19 +162,20 @@ class PrefillLoop final : public worker::WorkerLoop {
   worker::Inbox* const inbox_;
   worker::WorkerMetrics* const metrics_;
   const worker::SessionLeases* const leases_;
+  worker::RoleSwitch* const roles_;
   const Clock* const clock_;
 
   worker::Draining draining_;
 
-  scheduling::BlockPool pool_;
-  scheduling::PrefixCache cache_;
+  const std::shared_ptr<worker::KvBlocks> blocks_;
+  scheduling::BlockPool& pool_;
+  scheduling::PrefixCache& cache_;
   scheduling::PrefillScheduler scheduler_;
   worker::Publisher publisher_;
   worker::PrefixFeed prefix_feed_;
   Pairings pairings_;
   worker::AttemptTable<Attempt> attempts_;
   worker::Quarantine quarantine_;
-  uint64_t last_sequence_ = 0;
   uint64_t steps_ = 0;
   worker::StepPace pace_;
   scheduling::StepCostModel step_cost_;
@@ -163,6 +183,9 @@ class PrefillLoop final : public worker::WorkerLoop {
   std::vector<std::pair<SequenceId, absl::Status>> failed_starts_;
   // Whether the last turn found nothing to run.
   bool idle_ = true;
+  // As MakeWayFor said.
+  double most_seconds_ = 0;
+  int32_t blocks_kept_ = 0;
 
   // Audits the blocks (tests/sim).
   friend class ::baton::sim::LoopInspector;

@@ -199,4 +199,16 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
                 "Drain and exit when the parent process dies");
 }
 
+void AddDualFlags(CLI::App* app, WorkerOptions* o) {
+  app->add_option("--listen-decode", o->listen_decode,
+                  "HOST:PORT of the decode side's control stream; --listen is "
+                  "the prefill side's")
+      ->capture_default_str();
+  app->add_option("--role", o->first_role,
+                  "Which side gets requests at first, until a router asks for "
+                  "the other: prefill or decode")
+      ->check(CLI::IsMember({"prefill", "decode"}))
+      ->capture_default_str();
+}
+
 }  // namespace baton::worker

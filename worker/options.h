@@ -1,4 +1,4 @@
-// The flags that both kinds of worker share.
+// The flags of workers.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,10 @@ namespace baton::worker {
 struct WorkerOptions {
   std::string name;
   std::string listen = "127.0.0.1:0";
+  // Dual workers: `listen` is the prefill side's, this the decode side's; which
+  // of both gets requests first, "prefill" or "decode".
+  std::string listen_decode = "127.0.0.1:0";
+  std::string first_role = "decode";
   // Folder with ca.pem, cert.pem and key.pem; empty: plain text.
   std::string cluster_tls;
   std::string metrics = "127.0.0.1:0";
@@ -62,5 +66,7 @@ absl::Status ParseKvMemory(const std::string& text,
 
 // Adds the flags to `app`; they write to `options` when it parses.
 void AddFlags(CLI::App* app, WorkerOptions* options);
+// And those that only dual workers have.
+void AddDualFlags(CLI::App* app, WorkerOptions* options);
 
 }  // namespace baton::worker

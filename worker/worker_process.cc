@@ -1,7 +1,11 @@
 #include "worker/worker_process.h"
 
+#include <cstddef>
 #include <cstdio>
+#include <deque>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -10,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "common/command_line/completion.h"
 #include "common/log.h"
@@ -19,33 +24,17 @@
 #include "common/status_macros.h"
 #include "common/tls/openssl_setup.h"
 #include "common/tls/pem_files.h"
-#include "kv_transfer/transports/host_aware/create_transport.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
-#include "kv_transfer/wire_encoding.h"
 #include "proto/fingerprint.h"
 #include "worker/calibration.h"
 #include "worker/worker_health.h"
+#include "worker/worker_side.h"
 
 namespace baton::worker {
 namespace {
 
-// Assignments that wait for the loop's next turn.
-constexpr size_t kInboxCapacity = 4096;
-
-// A data connection that gives nothing back for so long is closed and made
-// anew. Longer than a worker that stops is unnoticed by its router.
-constexpr absl::Duration kStallTimeout = absl::Seconds(2);
-
 // How often an idle loop looks at its deadlines.
 constexpr absl::Duration kIdleWait = absl::Milliseconds(50);
-
-const char* ProgramName(v1::WorkerRole role) {
-  return role == v1::WORKER_ROLE_PREFILL ? "baton-prefill" : "baton-decode";
-}
-
-const char* RoleLabel(v1::WorkerRole role) {
-  return role == v1::WORKER_ROLE_PREFILL ? "prefill" : "decode";
-}
 
 v1::ModelFingerprint Fingerprint(const engine::Engine& engine) {
   const engine::KvLayout& kv = engine.kv_layout();
@@ -75,16 +64,6 @@ std::string DescribeEngine(const engine::Engine& engine) {
       engine::KvDtypeName(kv.dtype), kv.num_blocks, kv.block_size);
 }
 
-absl::StatusOr<std::unique_ptr<kv_transfer::Transport>> MakeTransport(
-    const WorkerOptions& options, v1::WorkerRole role) {
-  kv_transfer::UcxOptions ucx;
-  ucx.listen = role == v1::WORKER_ROLE_DECODE;
-  ucx.listen_host = options.data_host;
-  ucx.port = static_cast<uint16_t>(options.data_port);
-  ucx.tls = options.ucx_tls;
-  return kv_transfer::CreateTransport(options.transport, ucx);
-}
-
 // Runs the loop until a signal has drained it.
 void RunUntilSignal(WorkerLoop* loop, WorkerHealth* health) {
   std::thread signals([loop, health] {
@@ -109,8 +88,17 @@ absl::StatusOr<std::shared_ptr<tls::PemFiles>> OpenClusterTls(
       absl::StrCat("--cluster-tls: ", files.status().message()));
 }
 
-absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
-                   const MakeLoop& make_loop) {
+// The labels of all metrics; of a dual worker, each side adds its role.
+metrics::Labels LabelsOf(const WorkerOptions& options,
+                         const WorkerProgram& program) {
+  metrics::Labels labels = {
+      {"worker", options.name},
+      {"model_name", ModelName(options.engine.model_dir)}};
+  if (!program.dual()) labels["role"] = RoleLabel(program.roles.front());
+  return labels;
+}
+
+absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   if (options.kv_wire != "exact" && options.engine.kv_dtype != "bf16") {
     return absl::InvalidArgumentError(
         absl::StrCat("--kv-wire ", options.kv_wire, " needs --kv-dtype bf16, ",
@@ -121,7 +109,7 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
   engine::EngineOptions engine_options = options.engine;
   // Decode workers only take KV in, and are fastest with memory of their own.
   engine_options.share_kv_memory =
-      role == v1::WORKER_ROLE_PREFILL &&
+      program.roles.front() == v1::WORKER_ROLE_PREFILL &&
       (options.transport == "local" || options.transport == "auto");
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Engine> engine,
                          engine::CreateEngine(engine_options));
@@ -133,71 +121,77 @@ absl::Status Serve(const WorkerOptions& options, v1::WorkerRole role,
   }
   // Outlives the server that shows it.
   WorkerHealth health(Clock::Monotonic());
-  metrics::Metrics registry(
-      {{"role", RoleLabel(role)},
-       {"worker", options.name},
-       {"model_name", ModelName(options.engine.model_dir)}});
+  metrics::Metrics registry(LabelsOf(options, program));
   registry.AddNames(options.metrics_compat);
-  WorkerMetrics metrics(&registry, *engine);
-  metrics.SetBounds(options.max_sequences, options.max_queued_tokens,
-                    options.token_budget);
   registry.AddPage("/healthz", [&health] { return health.Liveness(); });
   registry.AddPage("/readyz", [&health] { return health.Readiness(); });
-  BATON_ASSIGN_OR_RETURN(
-      const std::unique_ptr<kv_transfer::Transport> transport,
-      MakeTransport(options, role));
 
-  const v1::PeerHello self = MakePeerHello(role, options.name, *engine);
-  const std::string data_address = transport->properties().address;
-
-  Inbox inbox(kInboxCapacity);
-  SessionLeases leases(Clock::Monotonic());
-  ControlService service(MakeWorkerHello(options, self, *engine, data_address),
-                         &inbox, &leases);
-  WorkerParts parts;
-  parts.engine = engine.get();
-  parts.transport = transport.get();
-  parts.handoff.self = self;
-  parts.handoff.kv = Geometry(engine.get());
-  parts.handoff.probe_links = true;
-  parts.handoff.wire = {
-      .encoding = *kv_transfer::WireEncodingFromName(options.kv_wire),
-      .below_bytes_per_second = options.kv_wire_below_mb_per_s * 1e6};
-  parts.handoff.stall_timeout = kStallTimeout;
-  parts.handoff.wake = [&inbox] { inbox.Wake(); };
-  parts.handoff.lease_until = [&leases](uint64_t session) {
-    return leases.Until(session);
-  };
-  parts.inbox = &inbox;
-  parts.outbox = &service;
-  parts.leases = &leases;
-  parts.metrics = &metrics;
-  parts.step_cost = Calibrate({.token_budget = options.token_budget},
-                              engine.get(), Clock::Monotonic());
+  std::optional<RoleSwitch> roles;
+  std::shared_ptr<KvBlocks> blocks;
+  uint64_t process = 0;
+  if (program.dual()) {
+    roles.emplace(options.first_role == "prefill" ? v1::WORKER_ROLE_PREFILL
+                                                  : v1::WORKER_ROLE_DECODE,
+                  &registry, Clock::Monotonic());
+    blocks =
+        std::make_shared<KvBlocks>(engine->kv_layout(), options.prefix_cache);
+    process = static_cast<uint64_t>(process::DrawIncarnation());
+  }
+  const scheduling::StepCostModel step_cost = Calibrate(
+      {.token_budget = options.token_budget}, engine.get(), Clock::Monotonic());
+  // The loop waits where news of the last side come; the others wake it.
+  std::deque<metrics::Metrics> labelled;
+  std::vector<std::unique_ptr<WorkerSide>> sides(program.roles.size());
+  for (size_t i = sides.size(); i-- > 0;) {
+    const v1::WorkerRole role = program.roles[i];
+    metrics::Metrics* metrics = &registry;
+    std::function<void()> notify;
+    if (program.dual()) {
+      metrics = &labelled.emplace_back(
+          registry, metrics::Labels{{"role", RoleLabel(role)}});
+    }
+    if (sides.back() != nullptr) {
+      notify = [inbox = sides.back()->parts().inbox] { inbox->Wake(); };
+    }
+    BATON_ASSIGN_OR_RETURN(
+        sides[i], WorkerSide::Open(options, role, process, engine.get(),
+                                   metrics, std::move(notify)));
+    sides[i]->parts().step_cost = step_cost;
+    sides[i]->parts().blocks = blocks;
+    sides[i]->parts().roles = roles.has_value() ? &*roles : nullptr;
+  }
+  std::vector<WorkerParts> parts;
+  for (const auto& side : sides) parts.push_back(side->parts());
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerLoop> loop,
-                         make_loop(options, parts));
+                         program.make_loop(options, parts));
   BATON_ASSIGN_OR_RETURN(const int metrics_port,
                          registry.Serve(options.metrics));
-  BATON_ASSIGN_OR_RETURN(const rpc::RunningServer server,
-                         rpc::StartServer(options.listen, {&service}, tls));
-
-  const std::string grpc_address = rpc::WithPort(options.listen, server.port);
+  std::vector<std::string> grpc;
+  for (size_t i = 0; i < sides.size(); ++i) {
+    BATON_ASSIGN_OR_RETURN(
+        grpc.emplace_back(),
+        sides[i]->Serve(i == 0 ? options.listen : options.listen_decode, tls));
+  }
   const std::string metrics_address =
       rpc::WithPort(options.metrics, metrics_port);
-  LOG(INFO) << ProgramName(role) << " " << options.name << ": "
-            << DescribeEngine(*engine) << ", gRPC " << grpc_address
+  const std::string& data = sides.back()->data_address();
+  LOG(INFO) << program.name << " " << options.name << ": "
+            << DescribeEngine(*engine) << ", gRPC "
+            << absl::StrJoin(grpc, " and ")
             << (tls == nullptr ? " (plain text: no --cluster-tls)" : " (TLS)")
-            << ", data " << (data_address.empty() ? "(connects)" : data_address)
-            << ", metrics " << metrics_address;
-  process::ReportReady(options.ready_fd, {{"name", options.name},
-                                          {"grpc", grpc_address},
-                                          {"data", data_address},
-                                          {"metrics", metrics_address}});
+            << ", data " << (data.empty() ? "(connects)" : data) << ", metrics "
+            << metrics_address
+            << (program.dual() ? absl::StrCat(", role ", options.first_role)
+                               : "");
+  std::map<std::string, std::string> ready = {{"name", options.name},
+                                              {"grpc", grpc.front()},
+                                              {"data", data},
+                                              {"metrics", metrics_address}};
+  if (program.dual()) ready["grpc_decode"] = grpc.back();
+  process::ReportReady(options.ready_fd, ready);
   health.Serve();
   RunUntilSignal(loop.get(), &health);
-  service.Shutdown();
-  server.server->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(2)));
-  server.server->Wait();
+  for (const auto& side : sides) side->Shutdown();
   LOG(INFO) << "drained";
   return absl::OkStatus();
 }
@@ -268,33 +262,33 @@ kv_transfer::KvGeometry Geometry(engine::Engine* engine) {
   return geometry;
 }
 
-int RunWorker(int argc, char** argv, v1::WorkerRole role,
-              const MakeLoop& make_loop) {
+int RunWorker(int argc, char** argv, const WorkerProgram& program) {
   tls::KeepOpenSslAtExit();
   kv_transfer::PrepareUcxEnvironment();
   // Debian builds Abseil so that every lock looks for deadlocks: four times the
   // cost. Tests go without this line, and so with that.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  const char* kind = program.dual() ? "dual" : RoleLabel(program.roles.front());
   WorkerOptions options;
-  options.name = absl::StrCat(RoleLabel(role), "-0");
-  CLI::App app(absl::StrCat("Baton ", RoleLabel(role), " worker"),
-               ProgramName(role));
+  options.name = absl::StrCat(kind, "-0");
+  CLI::App app(absl::StrCat("Baton ", kind, " worker"), program.name);
   app.set_version_flag("--version",
-                       absl::StrCat(ProgramName(role), " ", BATON_VERSION));
+                       absl::StrCat(program.name, " ", BATON_VERSION));
   command_line::AddCompletionFlag(&app);
   AddFlags(&app, &options);
+  if (program.dual()) AddDualFlags(&app, &options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
-  InitLogging({.program = ProgramName(role),
+  InitLogging({.program = program.name,
                .name = options.name,
                .format = LogFormats().at(options.log_format)});
   process::SetUpSignals(options.die_with_parent);
-  const absl::Status status = Serve(options, role, make_loop);
+  const absl::Status status = Serve(options, program);
   if (!status.ok()) {
-    std::fprintf(stderr, "%s: %s\n", ProgramName(role),
+    std::fprintf(stderr, "%s: %s\n", program.name,
                  std::string(status.message()).c_str());
     return 1;
   }

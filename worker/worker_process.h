@@ -1,13 +1,15 @@
-// What both kinds of worker do around their loop: load the model, open the data
+// What all kinds of worker do around their loop: load the model, open the data
 // plane, serve control and metrics, tell the parent, drain on a signal.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "baton/v1/peer.pb.h"
 #include "common/metrics/metrics.h"
 #include "engine/engine.h"
@@ -15,7 +17,9 @@
 #include "kv_transfer/transport.h"
 #include "scheduling/step_cost.h"
 #include "worker/control_service.h"
+#include "worker/kv_blocks.h"
 #include "worker/options.h"
+#include "worker/role_switch.h"
 #include "worker/worker_metrics.h"
 
 namespace baton::worker {
@@ -32,6 +36,10 @@ struct WorkerParts {
   WorkerMetrics* metrics = nullptr;
   // What is known of steps before the first one.
   scheduling::StepCostModel step_cost;
+  // Of a dual worker, whose two loops share them; null: the loop makes its own.
+  std::shared_ptr<KvBlocks> blocks;
+  // Of a dual worker; null: this one has no other side.
+  RoleSwitch* roles = nullptr;
 };
 
 // A loop, as the process sees it.
@@ -48,8 +56,20 @@ class WorkerLoop {
   virtual void RequestDrain() = 0;
 };
 
+// From the parts of each of the program's sides.
 using MakeLoop = std::function<absl::StatusOr<std::unique_ptr<WorkerLoop>>(
-    const WorkerOptions&, const WorkerParts&)>;
+    const WorkerOptions&, absl::Span<const WorkerParts>)>;
+
+// One of the worker programs.
+struct WorkerProgram {
+  const char* name = "";
+  // What it is: one role, or prefill and decode of a dual worker. Its loop
+  // waits at the inbox of the last.
+  std::vector<v1::WorkerRole> roles;
+  MakeLoop make_loop;
+
+  bool dual() const { return roles.size() > 1; }
+};
 
 // Who this worker is, with a new incarnation.
 v1::PeerHello MakePeerHello(v1::WorkerRole role, const std::string& name,
@@ -61,9 +81,8 @@ v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
 // The engine's KV memory as the hand-off sees it.
 kv_transfer::KvGeometry Geometry(engine::Engine* engine);
 
-// Runs a worker of `role` with the command line of main; returns the exit code.
-// The thread that calls it runs the loop.
-int RunWorker(int argc, char** argv, v1::WorkerRole role,
-              const MakeLoop& make_loop);
+// Runs the program with the command line of main; returns the exit code. The
+// thread that calls it runs the loop.
+int RunWorker(int argc, char** argv, const WorkerProgram& program);
 
 }  // namespace baton::worker

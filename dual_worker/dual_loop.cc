@@ -1,0 +1,49 @@
+#include "dual_worker/dual_loop.h"
+
+#include <utility>
+
+#include "common/log.h"
+#include "common/status_macros.h"
+
+namespace baton::dual_worker {
+
+absl::StatusOr<std::unique_ptr<worker::WorkerLoop>> MakeDualLoop(
+    const worker::WorkerOptions& options,
+    absl::Span<const worker::WorkerParts> parts) {
+  CHECK_EQ(parts.size(), 2u);
+  CHECK(parts[0].blocks != nullptr && parts[0].blocks == parts[1].blocks);
+  BATON_ASSIGN_OR_RETURN(auto prefill,
+                         prefill_worker::MakePrefillLoop(options, parts[0]));
+  BATON_ASSIGN_OR_RETURN(auto decode,
+                         decode_worker::MakeDecodeLoop(options, parts[1]));
+  return std::make_unique<DualLoop>(std::move(prefill), std::move(decode),
+                                    parts[0].roles);
+}
+
+DualLoop::DualLoop(std::unique_ptr<prefill_worker::PrefillLoop> prefill,
+                   std::unique_ptr<decode_worker::DecodeLoop> decode,
+                   worker::RoleSwitch* roles)
+    : prefill_(std::move(prefill)), decode_(std::move(decode)), roles_(roles) {
+  CHECK(roles_ != nullptr);
+}
+
+bool DualLoop::Turn(absl::Duration idle_wait) {
+  const bool decode_runs =
+      decode_->Turn(prefill_->idle() ? idle_wait : absl::ZeroDuration());
+  prefill_->MakeWayFor(decode_->SpareSeconds(), decode_->KeptFree());
+  const bool prefill_runs = prefill_->Turn(absl::ZeroDuration());
+  if (!decode_->idle()) prefill_->OtherRan();
+  if (!prefill_->idle()) decode_->OtherRan();
+  roles_->ObserveStandby(roles_->standby(v1::WORKER_ROLE_PREFILL)
+                             ? prefill_->empty()
+                             : decode_->empty());
+  return decode_runs || prefill_runs;
+}
+
+void DualLoop::RequestDrain() {
+  // The decode side's last: that is where the loop waits.
+  prefill_->RequestDrain();
+  decode_->RequestDrain();
+}
+
+}  // namespace baton::dual_worker

@@ -1,0 +1,13 @@
+// baton-worker: computes prompts or decodes, and changes between the two while
+// it runs.
+
+#include "dual_worker/dual_loop.h"
+#include "worker/worker_process.h"
+
+int main(int argc, char** argv) {
+  return baton::worker::RunWorker(
+      argc, argv,
+      {.name = "baton-worker",
+       .roles = {baton::v1::WORKER_ROLE_PREFILL, baton::v1::WORKER_ROLE_DECODE},
+       .make_loop = baton::dual_worker::MakeDualLoop});
+}
