@@ -29,6 +29,8 @@ enum class Covered {
   kDecodeCrash,
   kStall,
   kDrain,
+  kRoleChange,
+  kBothSides,  // of a dual worker had attempts
   // Of the control network.
   kStreamBroken,
   kRouterGone,  // a worker heard that a router is gone
@@ -83,6 +85,8 @@ inline constexpr std::array<const char*,
                      "decode_crash",
                      "stall",
                      "drain",
+                     "role_change",
+                     "both_sides",
                      "stream_broken",
                      "router_gone",
                      "silent",

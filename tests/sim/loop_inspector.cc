@@ -1,9 +1,23 @@
 #include "tests/sim/loop_inspector.h"
 
+#include "common/log.h"
 #include "decode_worker/decode_loop.h"
 #include "prefill_worker/prefill_loop.h"
 
 namespace baton::sim {
+
+void LoopView::Add(const LoopView& other) {
+  CHECK(pool == other.pool && cache == other.cache);
+  holders.insert(holders.end(), other.holders.begin(), other.holders.end());
+  num_attempts += other.num_attempts;
+  transfers_open += other.transfers_open;
+  transfers_quarantined += other.transfers_quarantined;
+  peers_closed_by_force += other.peers_closed_by_force;
+  num_waiting_swapped += other.num_waiting_swapped;
+  num_recomputed += other.num_recomputed;
+  num_swapped += other.num_swapped;
+  num_brought_back += other.num_brought_back;
+}
 
 template <typename Loop>
 LoopView LoopInspector::ViewOf(const Loop& loop) {

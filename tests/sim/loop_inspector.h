@@ -43,6 +43,9 @@ struct LoopView {
   int64_t num_recomputed = 0;
   int64_t num_swapped = 0;
   int64_t num_brought_back = 0;
+
+  // The other side of a dual worker, which has the same blocks.
+  void Add(const LoopView& other);
 };
 
 class LoopInspector final {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/log.h"
 
 namespace baton::sim {
@@ -9,13 +10,21 @@ namespace {
 
 // Metrics are not what is tested, and making them for each life takes longer
 // than the life.
-worker::WorkerMetrics* SharedMetrics(const engine::Engine& engine) {
+metrics::Metrics* SharedRegistry() {
   static auto* registry = new metrics::Metrics(metrics::Labels());
-  static auto* shared = new worker::WorkerMetrics(registry, engine);
+  return registry;
+}
+
+worker::WorkerMetrics* SharedMetrics(const engine::Engine& engine) {
+  static auto* shared = new worker::WorkerMetrics(SharedRegistry(), engine);
   return shared;
 }
 
 }  // namespace
+
+std::string PrefillAddress(const SimWorker::Place& dual) {
+  return absl::StrCat(dual.address, "/prefill");
+}
 
 SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
     : place_(place),
@@ -23,11 +32,7 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
       engine_(place.role == v1::WORKER_ROLE_PREFILL ? plan.prefill_blocks
                                                     : plan.decode_blocks,
               {.on_plan = [this](const auto& step) { CheckStep(step); },
-               .interlude = [this] { Interlude(); }}),
-      inbox_(static_cast<size_t>(plan.inbox_capacity)),
-      leases_(&world->clock),
-      transport_(world->data.CreateTransport(
-          place.role == v1::WORKER_ROLE_DECODE, place.data_address)) {
+               .interlude = [this] { Interlude(); }}) {
   worker::WorkerOptions options;
   options.name = place.name;
   options.token_budget = plan.token_budget;
@@ -39,79 +44,136 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
   options.swap_memory_bytes =
       plan.swap_blocks * engine_.kv_layout().block_bytes();
   options.swap_seconds = plan.swap_seconds;
+  if (place.dual) {
+    blocks_ = std::make_shared<worker::KvBlocks>(engine_.kv_layout(),
+                                                 options.prefix_cache);
+    roles_.emplace(world->dice.Chance(0.5) ? v1::WORKER_ROLE_PREFILL
+                                           : v1::WORKER_ROLE_DECODE,
+                   SharedRegistry(), &world->clock);
+    const uint64_t process = world->dice.Word() | 1;
+    AddSide(v1::WORKER_ROLE_PREFILL, options, plan, process);
+    AddSide(v1::WORKER_ROLE_DECODE, options, plan, process);
+  } else {
+    AddSide(place.role, options, plan, /*process=*/0);
+  }
+  MakeLoop(options);
+}
 
-  worker::WorkerParts parts;
+void SimWorker::AddSide(v1::WorkerRole role,
+                        const worker::WorkerOptions& options,
+                        const ClusterPlan& plan, uint64_t process) {
+  auto owned = std::make_unique<Side>(static_cast<size_t>(plan.inbox_capacity),
+                                      &world_->clock);
+  Side* const side = owned.get();
+  sides_.push_back(std::move(owned));
+  const bool listens = role == v1::WORKER_ROLE_DECODE;
+  side->transport =
+      world_->data.CreateTransport(listens, listens ? place_.data_address : "");
+  worker::WorkerParts& parts = side->parts;
   parts.engine = &engine_;
-  parts.transport = transport_.get();
-  parts.handoff.self = worker::MakePeerHello(place.role, place.name, engine_);
-  parts.handoff.self.set_incarnation(world->dice.Word() | 1);
+  parts.transport = side->transport.get();
+  parts.handoff.self = worker::MakePeerHello(role, place_.name, engine_);
+  parts.handoff.self.set_incarnation(world_->dice.Word() | 1);
   parts.handoff.kv = worker::Geometry(&engine_);
-  parts.handoff.wake = [this] { inbox_.Wake(); };
-  parts.handoff.clock = &world->clock;
-  parts.handoff.lease_until = [this](uint64_t session) {
-    return leases_.Until(session);
+  parts.handoff.wake = [side] { side->inbox.Wake(); };
+  parts.handoff.clock = &world_->clock;
+  parts.handoff.lease_until = [side](uint64_t session) {
+    return side->leases.Until(session);
   };
   parts.handoff.hello_timeout = absl::Seconds(1);
   parts.handoff.quarantine_timeout = absl::Milliseconds(500);
   parts.handoff.max_transfers = static_cast<uint32_t>(plan.max_transfers);
   parts.handoff.removed_fence = plan.removed_fence;
-  parts.inbox = &inbox_;
-  parts.leases = &leases_;
+  parts.inbox = &side->inbox;
+  parts.leases = &side->leases;
   parts.metrics = SharedMetrics(engine_);
-  server_ = world->control.Serve(
-      place.party, place.address,
+  parts.blocks = blocks_;
+  parts.roles = roles_.has_value() ? &*roles_ : nullptr;
+  v1::WorkerHello hello =
       worker::MakeWorkerHello(options, parts.handoff.self, engine_,
-                              transport_->properties().address),
-      &inbox_, &leases_);
-  parts.outbox = server_.get();
-  MakeLoop(options, parts);
+                              side->transport->properties().address);
+  hello.set_process(process);
+  side->server = world_->control.Serve(
+      place_.party,
+      place_.dual && !listens ? PrefillAddress(place_) : place_.address, hello,
+      &side->inbox, &side->leases);
+  parts.outbox = side->server.get();
 }
 
-void SimWorker::MakeLoop(const worker::WorkerOptions& options,
-                         const worker::WorkerParts& parts) {
-  if (place_.role == v1::WORKER_ROLE_PREFILL) {
+void SimWorker::MakeLoop(const worker::WorkerOptions& options) {
+  std::unique_ptr<prefill_worker::PrefillLoop> prefill;
+  std::unique_ptr<decode_worker::DecodeLoop> decode;
+  if (Is(v1::WORKER_ROLE_PREFILL)) {
+    const worker::WorkerParts& parts = sides_.front()->parts;
     auto sender =
         kv_transfer::HandoffSender::Create(parts.transport, parts.handoff);
     CHECK(sender.ok()) << sender.status();
-    prefill_ = std::make_unique<prefill_worker::PrefillLoop>(
+    prefill = std::make_unique<prefill_worker::PrefillLoop>(
         options, parts, *std::move(sender), &world_->clock);
-    return;
+    prefill_ = prefill.get();
   }
-  auto receiver =
-      kv_transfer::HandoffReceiver::Create(parts.transport, parts.handoff);
-  CHECK(receiver.ok()) << receiver.status();
-  decode_ = std::make_unique<decode_worker::DecodeLoop>(
-      options, parts, *std::move(receiver), &world_->clock);
+  if (Is(v1::WORKER_ROLE_DECODE)) {
+    const worker::WorkerParts& parts = sides_.back()->parts;
+    auto receiver =
+        kv_transfer::HandoffReceiver::Create(parts.transport, parts.handoff);
+    CHECK(receiver.ok()) << receiver.status();
+    decode = std::make_unique<decode_worker::DecodeLoop>(
+        options, parts, *std::move(receiver), &world_->clock);
+    decode_ = decode.get();
+  }
+  if (place_.dual) {
+    loop_ = std::make_unique<dual_worker::DualLoop>(
+        std::move(prefill), std::move(decode), &*roles_);
+  } else if (prefill != nullptr) {
+    loop_ = std::move(prefill);
+  } else {
+    loop_ = std::move(decode);
+  }
 }
 
 SimWorker::~SimWorker() {
   // The data plane ends before the blocks that it writes to.
-  transport_->Stop();
+  for (const auto& side : sides_) side->transport->Stop();
 }
 
 void SimWorker::Kill() {
-  server_->DieSilently();
-  world_->data.Kill(transport_.get());
+  for (const auto& side : sides_) {
+    side->server->DieSilently();
+    world_->data.Kill(side->transport.get());
+  }
 }
 
-worker::WorkerLoop* SimWorker::loop() const {
-  if (decode_ != nullptr) return decode_.get();
-  return prefill_.get();
+bool SimWorker::Turn() { return loop_->Turn(absl::ZeroDuration()); }
+
+void SimWorker::Tick() {
+  for (const auto& side : sides_) world_->data.Tick(side->transport.get());
 }
 
-bool SimWorker::Turn() { return loop()->Turn(absl::ZeroDuration()); }
-
-void SimWorker::Tick() { world_->data.Tick(transport_.get()); }
-
-void SimWorker::RequestDrain() { loop()->RequestDrain(); }
+void SimWorker::RequestDrain() { loop_->RequestDrain(); }
 
 void SimWorker::SetStalled(bool stalled) {
-  world_->data.SetStalled(transport_.get(), stalled);
+  for (const auto& side : sides_) {
+    world_->data.SetStalled(side->transport.get(), stalled);
+  }
+}
+
+void SimWorker::ChangeRole() {
+  roles_->Set(roles_->role() == v1::WORKER_ROLE_PREFILL
+                  ? v1::WORKER_ROLE_DECODE
+                  : v1::WORKER_ROLE_PREFILL,
+              "the dice say so");
 }
 
 LoopView SimWorker::View() const {
-  return decode_ != nullptr ? LoopInspector::Of(*decode_)
-                            : LoopInspector::Of(*prefill_);
+  if (prefill_ == nullptr) return LoopInspector::Of(*decode_);
+  LoopView view = LoopInspector::Of(*prefill_);
+  if (decode_ == nullptr) return view;
+  const LoopView more = LoopInspector::Of(*decode_);
+  if (view.num_attempts > 0 && more.num_attempts > 0) {
+    world_->coverage.Add(Covered::kBothSides);
+  }
+  view.Add(more);
+  return view;
 }
 
 void SimWorker::Check() {
@@ -148,7 +210,7 @@ void SimWorker::CheckStep(const scheduling::StepPlan& plan) {
                        static_cast<uint64_t>(plan.NumTokens()));
   const LoopView view = View();
   CheckPlan(place_.name, view, plan, InUse(), &world_->journal);
-  if (place_.role == v1::WORKER_ROLE_PREFILL) NoteHits(view, plan);
+  if (Is(v1::WORKER_ROLE_PREFILL)) NoteHits(view, plan);
 }
 
 void SimWorker::NoteHits(const LoopView& view,
@@ -175,7 +237,9 @@ void SimWorker::Interlude() {
   for (int i = world_->dice.Below(3); i > 0; --i) world_->data.Step();
   const engine::KvLayout& layout = engine_.kv_layout();
   ++layers_done_;
-  for (const auto span : world_->data.OpenSends(transport_.get())) {
+  if (!Is(v1::WORKER_ROLE_PREFILL)) return;
+  for (const auto span :
+       world_->data.OpenSends(sides_.front()->transport.get())) {
     const int64_t offset = span.data() - engine_.kv_memory().data();
     if (offset < layers_done_ * layout.layer_bytes() ||
         offset >= layout.total_bytes()) {
@@ -191,10 +255,16 @@ void SimWorker::Interlude() {
 }
 
 KvInUse SimWorker::InUse() {
-  return {.layout = &engine_.kv_layout(),
-          .memory = engine_.kv_memory().data(),
-          .landings = world_->data.OpenLandings(transport_.get()),
-          .sends = world_->data.OpenSends(transport_.get())};
+  KvInUse in_use = {.layout = &engine_.kv_layout(),
+                    .memory = engine_.kv_memory().data()};
+  for (const auto& side : sides_) {
+    const auto add = [](const auto& spans, auto* all) {
+      all->insert(all->end(), spans.begin(), spans.end());
+    };
+    add(world_->data.OpenLandings(side->transport.get()), &in_use.landings);
+    add(world_->data.OpenSends(side->transport.get()), &in_use.sends);
+  }
+  return in_use;
 }
 
 void SimWorker::CheckNothingIsLeft() const {

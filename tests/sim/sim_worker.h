@@ -6,16 +6,21 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "baton/v1/peer.pb.h"
 #include "decode_worker/decode_loop.h"
+#include "dual_worker/dual_loop.h"
 #include "prefill_worker/prefill_loop.h"
 #include "tests/sim/invariants.h"
 #include "tests/sim/loop_inspector.h"
 #include "tests/sim/sim_engine.h"
 #include "tests/sim/world.h"
+#include "worker/kv_blocks.h"
+#include "worker/role_switch.h"
 
 namespace baton::sim {
 
@@ -24,8 +29,10 @@ class SimWorker final {
   struct Place {
     int party = 0;
     v1::WorkerRole role = v1::WORKER_ROLE_DECODE;
+    // Both roles; `role` is of no meaning.
+    bool dual = false;
     std::string name;
-    std::string address;       // control
+    std::string address;       // control; of a dual one's decode side
     std::string data_address;  // decode workers
   };
 
@@ -41,14 +48,34 @@ class SimWorker final {
   void Tick();
   void RequestDrain();
   void SetStalled(bool stalled);
+  // To the role that it has not. REQUIRES: it is dual.
+  void ChangeRole();
 
   const std::string& name() const { return place_.name; }
+  // Of both sides together.
   LoopView View() const;
   void Check();
   void CheckNothingIsLeft() const;
-  const kv_transfer::Transport* transport() const { return transport_.get(); }
 
  private:
+  // What it has of each of its roles.
+  struct Side {
+    Side(size_t inbox_capacity, const Clock* clock)
+        : inbox(inbox_capacity), leases(clock) {}
+
+    worker::Inbox inbox;
+    worker::SessionLeases leases;
+    std::unique_ptr<kv_transfer::Transport> transport;
+    std::unique_ptr<ControlNetwork::Server> server;
+    worker::WorkerParts parts;
+  };
+
+  bool Is(v1::WorkerRole role) const {
+    return place_.dual || place_.role == role;
+  }
+  // Makes the side, behind those that there are.
+  void AddSide(v1::WorkerRole role, const worker::WorkerOptions& options,
+               const ClusterPlan& plan, uint64_t process);
   void CheckStep(const scheduling::StepPlan& plan);
   // Counts sequences that begin behind a cached prefix, and those of which it
   // goes out before the rest is computed.
@@ -57,20 +84,18 @@ class SimWorker final {
   // What the world does between two layers of a step.
   void Interlude();
   KvInUse InUse();
-  void MakeLoop(const worker::WorkerOptions& options,
-                const worker::WorkerParts& parts);
-  worker::WorkerLoop* loop() const;
+  void MakeLoop(const worker::WorkerOptions& options);
 
   const Place place_;
   World* const world_;
   SimEngine engine_;
-  worker::Inbox inbox_;
-  worker::SessionLeases leases_;
-  std::unique_ptr<kv_transfer::Transport> transport_;
-  std::unique_ptr<ControlNetwork::Server> server_;
-  // One of them.
-  std::unique_ptr<decode_worker::DecodeLoop> decode_;
-  std::unique_ptr<prefill_worker::PrefillLoop> prefill_;
+  std::shared_ptr<worker::KvBlocks> blocks_;  // of a dual one
+  std::optional<worker::RoleSwitch> roles_;
+  std::vector<std::unique_ptr<Side>> sides_;
+  // Has one of those below, or both.
+  std::unique_ptr<worker::WorkerLoop> loop_;
+  prefill_worker::PrefillLoop* prefill_ = nullptr;
+  decode_worker::DecodeLoop* decode_ = nullptr;
   uint64_t peers_closed_by_force_ = 0;
   uint64_t last_cached_ = 0;
   // Of the step under way: layers computed, and blocks of cached prefixes that
@@ -82,5 +107,8 @@ class SimWorker final {
   int64_t num_swapped_ = 0;
   int64_t num_brought_back_ = 0;
 };
+
+// Where a dual worker's prefill side is.
+std::string PrefillAddress(const SimWorker::Place& dual);
 
 }  // namespace baton::sim

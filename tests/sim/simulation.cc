@@ -35,6 +35,13 @@ Simulation::Simulation(uint64_t seed, kv_transfer::Fence removed_fence)
   if (dice.Chance(0.5)) plan_.swap_blocks = dice.Between(1, 12);
   plan_.swap_seconds = dice.Between(1, 20) / 10.0;
   plan_.removed_fence = removed_fence;
+  // Dice of their own: runs without dual workers are what they were.
+  Dice dual_dice(Mix(seed, 5));
+  if (!turmoil_.echoes && dual_dice.Chance(0.35)) {
+    plan_.num_dual = dual_dice.Between(1, 3);
+    plan_.num_prefill = dual_dice.Below(2);
+    plan_.num_decode = dual_dice.Below(2);
+  }
 
   world_.awake = [this](int party) { return Awake(party); };
   world_.data.reorder = true;
@@ -47,6 +54,7 @@ Simulation::Simulation(uint64_t seed, kv_transfer::Fence removed_fence)
   for (int i = 0; i < plan_.num_routers; ++i) AddParty(Kind::kRouter, i);
   for (int i = 0; i < plan_.num_prefill; ++i) AddParty(Kind::kPrefill, i);
   for (int i = 0; i < plan_.num_decode; ++i) AddParty(Kind::kDecode, i);
+  for (int i = 0; i < plan_.num_dual; ++i) AddParty(Kind::kDual, i);
   DrawQuestions();
 }
 
@@ -76,6 +84,14 @@ void Simulation::AddParty(Kind kind, int number) {
       party.place.name = absl::StrCat("decode-", number);
       party.place.address = absl::StrCat("sim:", party.place.name);
       party.place.data_address = absl::StrCat("fake:", party.place.name);
+      decode_addresses_.push_back(party.place.address);
+      break;
+    case Kind::kDual:
+      party.place.dual = true;
+      party.place.name = absl::StrCat("dual-", number);
+      party.place.address = absl::StrCat("sim:", party.place.name);
+      party.place.data_address = absl::StrCat("fake:", party.place.name);
+      prefill_addresses_.push_back(PrefillAddress(party.place));
       decode_addresses_.push_back(party.place.address);
       break;
   }
@@ -171,6 +187,9 @@ void Simulation::Fault() {
   if (dice.Chance(turmoil_.crash)) Crash(party);
   if (dice.Chance(turmoil_.stall)) Stall(party);
   if (dice.Chance(turmoil_.drain)) Drain(party);
+  if (plan_.num_dual > 0 && dice.Chance(turmoil_.role_change)) {
+    ChangeRole(party);
+  }
   if (dice.Chance(turmoil_.stream_break)) {
     excuses_.any_fault = true;
     world_.control.BreakOne();
@@ -244,6 +263,7 @@ void Simulation::Crash(int index) {
       world_.coverage.Add(Covered::kPrefillCrash);
       break;
     case Kind::kDecode:
+    case Kind::kDual:
       world_.coverage.Add(Covered::kDecodeCrash);
       break;
   }
@@ -270,6 +290,14 @@ void Simulation::Drain(int index) {
   world_.coverage.Add(Covered::kDrain);
   world_.journal.Note("drain", index);
   party.worker->RequestDrain();
+}
+
+void Simulation::ChangeRole(int index) {
+  Party& party = parties_[index];
+  if (party.kind != Kind::kDual || !Awake(index)) return;
+  world_.coverage.Add(Covered::kRoleChange);
+  world_.journal.Note("changes its role", index);
+  party.worker->ChangeRole();
 }
 
 void Simulation::CancelSomebody() {

@@ -41,7 +41,7 @@ class Simulation final {
   std::string LastEvents() const { return world_.journal.Tail(); }
 
  private:
-  enum class Kind { kRouter, kPrefill, kDecode };
+  enum class Kind { kRouter, kPrefill, kDecode, kDual };
   struct Party {
     Kind kind{};
     SimWorker::Place place;
@@ -77,6 +77,7 @@ class Simulation final {
   void Crash(int party);
   void Stall(int party);
   void Drain(int party);
+  void ChangeRole(int party);
   void CancelSomebody();
 
   void BeQuiet();

@@ -45,6 +45,8 @@ TurmoilPlan DrawTurmoil(uint64_t seed) {
     plan.release_copies = 0.004 + 0.02 * dice.Below(1000) / 1000;
     plan.lose = plan.repeat = plan.hold = plan.alter = 0;
   }
+  // The last draw, so that it changes none before.
+  plan.role_change = 0.03 * dice.Below(1000) / 1000;
   return plan;
 }
 

@@ -28,6 +28,7 @@ struct TurmoilPlan {
   double stream_break = 0;
   double connection_break = 0;
   double cancel = 0;
+  double role_change = 0;
   // What was held is released; late copies arrive.
   double release = 0.01;
   double release_copies = 0.01;

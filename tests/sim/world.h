@@ -40,6 +40,8 @@ struct ClusterPlan {
   int num_routers = 1;
   int num_prefill = 1;
   int num_decode = 1;
+  // Workers that are both, beside those.
+  int num_dual = 0;
   int prefill_blocks = 6;
   int decode_blocks = 6;
   int max_sequences = 4;
