@@ -30,7 +30,8 @@ Cluster::Cluster(const Options& options, const ServedModel& model,
       inbox_(inbox),
       metrics_(metrics),
       registry_(model, options.registry, now),
-      prefixes_(options.prefixes, metrics->prefix()) {
+      prefixes_(options.prefixes, metrics->prefix()),
+      roles_(options.roles, &registry_) {
   *hello_.mutable_hello() = hello;
   hello_.mutable_hello()->set_lease_ms(
       static_cast<uint32_t>(absl::ToInt64Milliseconds(options.lease)));
@@ -206,11 +207,20 @@ absl::Time Cluster::Advance(absl::Time now) {
     *message.mutable_pair() = std::move(command.pair);
     Send(registry_.workers()[command.prefill].id, std::move(message));
   }
+  for (RoleControl::Command& command : roles_.Due(now)) {
+    metrics_->RoleAsked(command.set_role.role() == v1::WORKER_ROLE_PREFILL
+                            ? WorkerRole::kPrefill
+                            : WorkerRole::kDecode);
+    v1::RouterMessage message;
+    *message.mutable_set_role() = std::move(command.set_role);
+    Send(command.worker, std::move(message));
+  }
   if (registry_.NumBreakersOpen(now) != breakers_open_ ||
-      registry_.num_stuck_changes() != stuck_changes_) {
+      registry_.num_stuck_changes() != stuck_changes_ ||
+      registry_.num_role_changes() != role_changes_) {
     UpdateGauges(now);
   }
-  wanted_at_ = std::min(next, registry_.NextDue(now));
+  wanted_at_ = std::min({next, registry_.NextDue(now), roles_.NextDue()});
   return wanted_at_;
 }
 
@@ -229,8 +239,8 @@ absl::Time Cluster::AdvancePeer(int index, absl::Time now) {
                              ? LostAt(peer, now)
                              : peer.connecting_since + options_.hello_timeout;
   if (now < due) return std::min(due, SendHeartbeat(index, now));
-  peer.silent = peer.said_hello && peer.answers &&
-                now >= peer.detector.LostAt(now);
+  peer.silent =
+      peer.said_hello && peer.answers && now >= peer.detector.LostAt(now);
   Break(index, peer.silent       ? "it answers no heartbeats"
                : peer.said_hello ? "it is silent"
                                  : "it does not answer");
@@ -297,11 +307,12 @@ void Cluster::UpdateGauges(absl::Time now) {
     metrics_->SetWorkerUp(worker.role, worker.address, connected,
                           connected && worker.misfit.empty() &&
                               !worker.draining && !worker.withdrawn &&
-                              !worker.stuck &&
+                              !worker.stuck && !worker.standby &&
                               !registry_.BreakerOpen(static_cast<int>(i), now));
   }
   breakers_open_ = registry_.NumBreakersOpen(now);
   stuck_changes_ = registry_.num_stuck_changes();
+  role_changes_ = registry_.num_role_changes();
 }
 
 }  // namespace baton::router

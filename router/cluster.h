@@ -17,6 +17,7 @@
 #include "baton/v1/worker.pb.h"
 #include "router/discovery/worker_discovery.h"
 #include "router/prefix_hints.h"
+#include "router/role_control.h"
 #include "router/router_inbox.h"
 #include "router/router_metrics.h"
 #include "router/served_model.h"
@@ -35,13 +36,14 @@ class Cluster final {
     std::vector<std::string> decode_addresses;
     WorkerRegistry::Options registry;
     PrefixHints::Options prefixes;
+    RoleControl::Options roles;
     // A worker that does not say hello for this long is connected to anew.
     absl::Duration hello_timeout = absl::Seconds(10);
     // When a worker that is silent is lost, though the connection stands.
     scheduling::FailureDetector::Options detector;
     // One whose loop is silent for this long does not count as alive either,
-    // whatever heartbeats it answers. Long enough for the longest step of a slow
-    // machine: workers report between steps.
+    // whatever heartbeats it answers. Long enough for the longest step of a
+    // slow machine: workers report between steps.
     absl::Duration silence_timeout = absl::Seconds(60);
     // Waits before a broken stream is opened again, doubling up to the last.
     absl::Duration min_reconnect = absl::Milliseconds(50);
@@ -91,6 +93,8 @@ class Cluster final {
   WorkerRegistry& registry() { return registry_; }
   // Who has how much of a prompt.
   PrefixHints& prefixes() { return prefixes_; }
+  // What the roles of dual workers follow.
+  RoleControl& roles() { return roles_; }
 
  private:
   struct Source {
@@ -160,6 +164,7 @@ class Cluster final {
   RouterMetrics* const metrics_;
   WorkerRegistry registry_;
   PrefixHints prefixes_;
+  RoleControl roles_;
   std::vector<Source> sources_;
   std::vector<Peer> peers_;
   // When Advance wanted to be called again.
@@ -167,6 +172,7 @@ class Cluster final {
   // As of the gauges.
   int breakers_open_ = 0;
   int64_t stuck_changes_ = 0;
+  int64_t role_changes_ = 0;
 };
 
 }  // namespace baton::router

@@ -244,6 +244,13 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "requests wait while there is no prefill worker")
       ->transform(OnOrOff())
       ->default_str("on");
+  app->add_option("--roles", o.cluster.roles.enabled,
+                  "Whether dual workers (baton-worker, named as both --prefill "
+                  "and --decode) are asked to take the role that requests need "
+                  "most: auto or fixed")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, bool>{{"auto", true}, {"fixed", false}}))
+      ->default_str("auto");
   AddLineFlags(app, flags);
   AddPrefixFlags(app, &o);
   app->add_option("--max-output-tokens", o.door.max_output_tokens,

@@ -199,6 +199,7 @@ void RouterMetrics::MakeCounters() {
   for (const auto role :
        {scheduling::WorkerRole::kPrefill, scheduling::WorkerRole::kDecode}) {
     FalseLossCounter(role);
+    RoleAskedCounter(role);
   }
   for (const RequestClass request_class : kClasses) {
     for (const bool met : {true, false}) {
@@ -411,6 +412,17 @@ prometheus::Counter* RouterMetrics::FalseLossCounter(
       "Workers that were silent, were taken for lost and came back in the same "
       "life.",
       {{"peer_role", WorkerRoleName(role)}});
+}
+
+prometheus::Counter* RouterMetrics::RoleAskedCounter(
+    scheduling::WorkerRole role) {
+  return metrics_->Counter("baton_router_role_requests_total",
+                           "Dual workers that were asked to take this role.",
+                           {{"to", WorkerRoleName(role)}});
+}
+
+void RouterMetrics::RoleAsked(scheduling::WorkerRole role) {
+  RoleAskedCounter(role)->Increment();
 }
 
 void RouterMetrics::FalseLoss(scheduling::WorkerRole role) {

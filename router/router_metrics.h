@@ -75,6 +75,8 @@ class RouterMetrics final {
   void SetPairs(int pairs);
   // A worker was taken for lost and came back in the same life.
   void FalseLoss(scheduling::WorkerRole role);
+  // A dual worker was asked to take this role.
+  void RoleAsked(scheduling::WorkerRole role);
   // Of the prefix index.
   PrefixMetrics* prefix() { return &prefix_; }
   void SetWorkerUp(scheduling::WorkerRole role, const std::string& address,
@@ -96,6 +98,7 @@ class RouterMetrics final {
                                         const std::string& reason);
   prometheus::Counter* RecomputeCounter(const std::string& reason);
   prometheus::Counter* FalseLossCounter(scheduling::WorkerRole role);
+  prometheus::Counter* RoleAskedCounter(scheduling::WorkerRole role);
   prometheus::Counter* TargetsCounter(RequestClass request_class, bool met);
   prometheus::Counter* TargetCounter(RequestClass request_class,
                                      const char* target, bool met);

@@ -48,6 +48,9 @@ WorkerId WorkerRegistry::Connected(int index, const v1::WorkerHello& hello,
   worker.hello = hello;
   worker.fingerprint = hello.fingerprint().SerializeAsString();
   worker.draining = false;
+  // Until its first report: a side that stands by serves, too.
+  worker.standby = false;
+  num_dual_ += hello.process() != 0;
   worker.attempts = 0;
   worker.reports = 0;
   worker.progressed_at = now;
@@ -79,6 +82,7 @@ WorkerId WorkerRegistry::Lost(int index) {
   const WorkerId id = worker.id;
   if (id == kNoWorker) return kNoWorker;
   ErasePairsOf(index);
+  num_dual_ -= worker.hello.process() != 0;
   index_of_.erase(id);
   worker.id = kNoWorker;
   std::erase_if(snapshot_.workers,
@@ -102,6 +106,13 @@ void WorkerRegistry::Reported(int index, const v1::LoadReport& load,
   worker.steps = load.steps();
   TakeReport(load, snapshot);
   snapshot->reported_at = now;
+  if (worker.hello.process() != 0 && load.standby() != worker.standby) {
+    worker.standby = load.standby();
+    ++num_role_changes_;
+    LOG(INFO) << "worker " << Describe(index)
+              << (worker.standby ? " stands by" : " has the role now");
+    RefreshWorker(index, now);
+  }
   snapshot_.now = std::max(snapshot_.now, now);
 }
 
@@ -269,6 +280,7 @@ std::string WorkerRegistry::WhyUnusable(int index) const {
   if (worker.draining) return "is draining";
   if (worker.withdrawn) return "is not in DNS any more";
   if (worker.stuck) return "makes no progress";
+  if (worker.standby) return "stands by, it has the other role";
   return Find(worker.id)->usable ? "" : "fails again and again";
 }
 
@@ -323,6 +335,10 @@ void WorkerRegistry::RefreshPlaces() {
 }
 
 bool WorkerRegistry::Usable(const Worker& worker) const {
+  return UsableInRole(worker) && !worker.standby;
+}
+
+bool WorkerRegistry::UsableInRole(const Worker& worker) const {
   return worker.id != kNoWorker && worker.misfit.empty() && !worker.draining &&
          !worker.withdrawn;
 }

@@ -67,6 +67,8 @@ class WorkerRegistry final {
     bool draining = false;
     // DNS does not have it any more: it gets no new requests.
     bool withdrawn = false;
+    // Of a dual worker: the other side gets the requests.
+    bool standby = false;
     // Those of this connection's that are not over.
     int attempts = 0;
     // Why the last attempt to connect failed; empty: it did not.
@@ -187,6 +189,23 @@ class WorkerRegistry final {
   bool CouldPlace() const;
   // Which kind is missing, and what is known of each worker of it.
   std::string WhyNot() const;
+  // A worker and its role; a dual one once, by the id of a side of it.
+  struct RoleState {
+    scheduling::WorkerId id = scheduling::kNoWorker;
+    bool dual = false;
+    scheduling::WorkerRole role = scheduling::WorkerRole::kDecode;
+    // Of its prefill and of its decode side; 0 without one.
+    int64_t queued_tokens = 0;
+    int32_t streams = 0;
+  };
+  // Of those that could get requests in one role. A dual worker of which only
+  // one side is there counts as one that cannot change.
+  std::vector<RoleState> RoleStates() const;
+  // Connected workers that are a side of a dual one.
+  int num_dual() const { return num_dual_; }
+  // How many times a worker's role was another than before.
+  int64_t num_role_changes() const { return num_role_changes_; }
+
   // Usable workers; prefill workers only when paired with a usable decode
   // worker.
   int NumServing(scheduling::WorkerRole role) const;
@@ -245,6 +264,8 @@ class WorkerRegistry final {
   PairState* FindPair(scheduling::WorkerId prefill,
                       scheduling::WorkerId decode);
   bool Usable(const Worker& worker) const;
+  // The same, but for its role.
+  bool UsableInRole(const Worker& worker) const;
   bool Stuck(const Worker& worker, absl::Time now) const;
 
   const ServedModel& model_;
@@ -263,7 +284,9 @@ class WorkerRegistry final {
   std::map<PairKey, PairState> pairs_;  // of connected workers that fit
   // When a pair is to be asked for, or its breaker lets a request through.
   std::set<std::pair<absl::Time, PairKey>> pair_timers_;
-  int num_pairs_ = 0;                     // that are paired
+  int num_pairs_ = 0;  // that are paired
+  int num_dual_ = 0;
+  int64_t num_role_changes_ = 0;
   scheduling::ClusterSnapshot snapshot_;  // connected workers
   uint64_t last_id_ = 0;
   bool prefill_named_ = false;

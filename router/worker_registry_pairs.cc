@@ -138,8 +138,12 @@ void WorkerRegistry::RefreshPairsOf(int index, absl::Time now) {
         is_prefill ? PairKey(index, other) : PairKey(other, index);
     const Worker& prefill = workers_[key.first];
     const Worker& decode = workers_[key.second];
-    const bool fit = prefill.id != kNoWorker && decode.id != kNoWorker &&
-                     prefill.misfit.empty() && decode.misfit.empty() &&
+    // The two sides of a dual worker have nothing to send to each other.
+    const bool same_process = prefill.hello.process() != 0 &&
+                              prefill.hello.process() == decode.hello.process();
+    const bool fit = !same_process && prefill.id != kNoWorker &&
+                     decode.id != kNoWorker && prefill.misfit.empty() &&
+                     decode.misfit.empty() &&
                      Difference(prefill, decode).empty();
     if (!fit) {
       ErasePair(key);

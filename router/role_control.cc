@@ -1,0 +1,140 @@
+#include "router/role_control.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/log.h"
+
+namespace baton::router {
+namespace {
+
+using scheduling::RoleChange;
+using scheduling::RoleLoad;
+using scheduling::RoleWorker;
+using scheduling::StepCost;
+using scheduling::WorkerId;
+using scheduling::WorkerRole;
+using scheduling::WorkerSnapshot;
+
+double ToSeconds(absl::Time now) {
+  return absl::ToDoubleSeconds(now - absl::UnixEpoch());
+}
+
+// The mean of what is known.
+class CostMean final {
+ public:
+  void Add(const StepCost& cost) {
+    if (!cost.known()) return;
+    ++count_;
+    const double share = 1 / count_;
+    const auto take = [share](double value, double* mean) {
+      *mean += share * (value - *mean);
+    };
+    take(cost.fixed, &mean_.fixed);
+    take(cost.per_token, &mean_.per_token);
+    take(cost.per_context_token, &mean_.per_context_token);
+    take(cost.per_sequence, &mean_.per_sequence);
+  }
+  const StepCost& get() const { return mean_; }
+
+ private:
+  StepCost mean_;
+  double count_ = 0;
+};
+
+// Streams that a decode worker can run of sequences that are so long in the
+// end.
+int32_t MostStreams(const WorkerSnapshot& decode, double final_context) {
+  double most = std::max(1, decode.max_sequences);
+  if (final_context > 0) {
+    const double tokens = double{1} * decode.total_blocks * decode.block_size;
+    most = std::min(most, tokens / final_context);
+  }
+  return static_cast<int32_t>(std::max(1.0, most));
+}
+
+v1::WorkerRole ToWire(WorkerRole role) {
+  return role == WorkerRole::kPrefill ? v1::WORKER_ROLE_PREFILL
+                                      : v1::WORKER_ROLE_DECODE;
+}
+
+std::string ReasonOf(const RoleLoad& load) {
+  return absl::StrFormat(
+      "requests have %.0f prompt tokens to compute and %.0f of output",
+      load.mix.computed_tokens, load.mix.output_tokens);
+}
+
+}  // namespace
+
+RoleControl::RoleControl(const Options& options, const WorkerRegistry* registry)
+    : options_(options), registry_(registry), balance_(options.balance) {}
+
+void RoleControl::Ended(const scheduling::EndedRequest& request,
+                        absl::Time now) {
+  mix_.Ended(ToSeconds(now), request);
+}
+
+absl::Time RoleControl::NextDue() const {
+  return registry_->num_dual() > 0 ? next_due_ : absl::InfiniteFuture();
+}
+
+RoleLoad RoleControl::Load(absl::Time now) const {
+  RoleLoad load;
+  load.mix = mix_.Mean(ToSeconds(now));
+  load.allow_local_prefill = registry_->snapshot().allow_local_prefill;
+  CostMean prefill;
+  CostMean decode;
+  int64_t streams = 0;
+  int64_t decode_workers = 0;
+  double itl_target = 0;
+  for (const WorkerSnapshot& worker : registry_->snapshot().workers) {
+    if (worker.role == WorkerRole::kPrefill) {
+      prefill.Add(worker.step_cost);
+      load.token_budget = std::max(load.token_budget, worker.token_budget);
+      continue;
+    }
+    decode.Add(worker.step_cost);
+    ++decode_workers;
+    streams += MostStreams(worker, load.mix.final_context);
+    itl_target = std::max(itl_target, worker.itl_target_seconds);
+  }
+  load.prefill_cost = prefill.get();
+  load.decode_cost = decode.get();
+  if (decode_workers > 0) {
+    load.most_streams = static_cast<int32_t>(streams / decode_workers);
+  }
+  if (itl_target > 0) load.default_step_seconds = itl_target;
+  return load;
+}
+
+std::vector<RoleControl::Command> RoleControl::Due(absl::Time now) {
+  if (!options_.enabled || now < NextDue()) return {};
+  next_due_ = now + options_.interval;
+  std::vector<RoleWorker> workers;
+  for (const WorkerRegistry::RoleState& each : registry_->RoleStates()) {
+    workers.push_back({.id = each.id,
+                       .can_change = each.dual,
+                       .role = each.role,
+                       .queued_tokens = each.queued_tokens,
+                       .streams = each.streams});
+  }
+  const RoleLoad load = Load(now);
+  std::vector<Command> commands;
+  for (const RoleChange& change : balance_.Decide(
+           {.now = ToSeconds(now), .workers = workers, .load = load})) {
+    Command command;
+    command.worker = workers[change.worker].id;
+    command.set_role.set_role(ToWire(change.role));
+    command.set_role.set_reason(ReasonOf(load));
+    LOG(INFO) << "asks worker " << registry_->NameOf(command.worker)
+              << " for the role " << scheduling::WorkerRoleName(change.role)
+              << ": " << command.set_role.reason();
+    commands.push_back(std::move(command));
+  }
+  return commands;
+}
+
+}  // namespace baton::router

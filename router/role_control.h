@@ -1,0 +1,57 @@
+// Which role the dual workers of a cluster should have, as far as this router
+// can tell: from what its requests were like lately and what steps cost
+// (scheduling/role_balance.h). It asks workers to change (SetRole); they say in
+// their reports what they are, to all routers.
+//
+// Several routers may ask: with requests of the same kind, they want the same.
+//
+// Pure but for logging. Used by the router's loop thread only.
+#pragma once
+
+#include <vector>
+
+#include "absl/time/time.h"
+#include "baton/v1/worker.pb.h"
+#include "router/worker_registry.h"
+#include "scheduling/request_mix.h"
+#include "scheduling/role_balance.h"
+
+namespace baton::router {
+
+class RoleControl final {
+ public:
+  struct Options {
+    // Off: roles stay as workers began.
+    bool enabled = true;
+    absl::Duration interval = absl::Seconds(1);
+    scheduling::RoleBalanceOptions balance;
+  };
+
+  // To be sent to a worker.
+  struct Command {
+    scheduling::WorkerId worker = scheduling::kNoWorker;
+    v1::SetRole set_role;
+  };
+
+  // The registry outlives this.
+  RoleControl(const Options& options, const WorkerRegistry* registry);
+
+  // A request ended well.
+  void Ended(const scheduling::EndedRequest& request, absl::Time now);
+
+  // Who is to change now, mostly nobody. Does nothing before NextDue.
+  std::vector<Command> Due(absl::Time now);
+  // When to call Due; InfiniteFuture while there is no dual worker.
+  absl::Time NextDue() const;
+
+ private:
+  scheduling::RoleLoad Load(absl::Time now) const;
+
+  const Options options_;
+  const WorkerRegistry* const registry_;
+  scheduling::RequestMix mix_;
+  scheduling::RoleBalance balance_;
+  absl::Time next_due_ = absl::InfinitePast();
+};
+
+}  // namespace baton::router
