@@ -99,6 +99,13 @@ absl::Status LocalCluster::StartWorkers() {
     BATON_RETURN_IF_ERROR(StartMember(
         "baton-decode", absl::StrCat("decode-", i), args, std::move(member)));
   }
+  for (int i = 0; i < options_.num_dual; ++i) {
+    Member member;
+    member.is_prefill = true;
+    member.is_decode = true;
+    BATON_RETURN_IF_ERROR(StartMember("baton-worker", absl::StrCat("dual-", i),
+                                      args, std::move(member)));
+  }
   return absl::OkStatus();
 }
 
@@ -112,9 +119,16 @@ absl::Status LocalCluster::StartRouter() {
   args.insert(args.end(), options_.router_flags.begin(),
               options_.router_flags.end());
   for (const Member& member : members_) {
-    BATON_ASSIGN_OR_RETURN(std::string address, ReadyField(member, "grpc"));
-    args.push_back(member.is_prefill ? "--prefill" : "--decode");
-    args.push_back(std::move(address));
+    if (member.is_prefill) {
+      BATON_ASSIGN_OR_RETURN(std::string address, ReadyField(member, "grpc"));
+      args.insert(args.end(), {"--prefill", std::move(address)});
+    }
+    if (member.is_decode) {
+      BATON_ASSIGN_OR_RETURN(
+          std::string address,
+          ReadyField(member, member.is_prefill ? "grpc_decode" : "grpc"));
+      args.insert(args.end(), {"--decode", std::move(address)});
+    }
   }
   return StartMember("baton-router", "router", args, Member());
 }

@@ -19,11 +19,12 @@
 namespace baton::cli {
 
 struct LocalClusterOptions {
-  // Where baton-router, baton-prefill and baton-decode are.
+  // Where baton-router and the workers' programs are.
   std::string program_dir;
   std::string model_dir;
   int num_prefill = 1;
   int num_decode = 1;
+  int num_dual = 0;
   // The router's gRPC address.
   std::string listen = "127.0.0.1:8600";
   // Where the router serves HTTP.
@@ -49,6 +50,7 @@ struct LocalClusterOptions {
 // One process of the cluster.
 struct Member {
   std::unique_ptr<ChildProcess> process;
+  // Both: a dual worker.
   bool is_prefill = false;
   bool is_decode = false;
   absl::Time started;
@@ -80,6 +82,7 @@ class LocalCluster final {
   // reported once), or SIGINT or SIGTERM.
   ClusterEvent Next(absl::Time deadline);
 
+  const LocalClusterOptions& options() const { return options_; }
   const std::vector<Member>& members() const { return members_; }
   const Member& member(size_t index) const { return members_[index]; }
   // Members of a kind that have not ended.

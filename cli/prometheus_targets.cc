@@ -18,9 +18,10 @@ std::string PrometheusTargets(const std::vector<Member>& members) {
     const ReadyFields& ready = member.process->ready();
     const auto metrics = ready.find("metrics");
     if (metrics == ready.end()) continue;
-    const char* pool = member.is_prefill  ? "prefill"
-                       : member.is_decode ? "decode"
-                                          : "router";
+    const char* pool = member.is_prefill && member.is_decode ? "dual"
+                       : member.is_prefill                   ? "prefill"
+                       : member.is_decode                    ? "decode"
+                                                             : "router";
     pools[pool].push_back(metrics->second);
   }
   nlohmann::json groups = nlohmann::json::array();

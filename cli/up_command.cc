@@ -20,11 +20,11 @@
 #include "cli/local_cluster.h"
 #include "cli/prometheus_targets.h"
 #include "cli/router_connection.h"
+#include "cli/up_options.h"
 #include "common/clock.h"
 #include "common/process/cpu_quota.h"
 #include "common/process/process.h"
 #include "common/status_macros.h"
-#include "scheduling/placement_policies.h"
 
 namespace baton::cli {
 namespace {
@@ -35,33 +35,7 @@ constexpr absl::Duration kJoinPoll = absl::Milliseconds(20);
 constexpr absl::Duration kRpcTimeout = absl::Seconds(10);
 constexpr int kLogTailLines = 10;
 
-constexpr char kDefaultHttpAddress[] = "127.0.0.1:8000";
 constexpr char kAnyHttpAddress[] = "127.0.0.1:0";
-
-struct UpOptions {
-  std::string model;
-  int num_prefill = 1;
-  int num_decode = 1;
-  std::string listen = kDefaultAddress;
-  // Empty: kDefaultHttpAddress, or a free port where --listen takes one.
-  std::string http;
-  std::string placement;
-  std::string kv_memory;
-  std::string weights;
-  std::string kv_dtype;
-  std::string output_reserve;
-  std::string log_format;
-  int threads = 0;
-  // For requests that name none; 0: none.
-  double ttft_target_ms = 0;
-  double itl_target_ms = 0;
-  std::string prometheus_targets;
-  std::string log_dir;
-  double start_timeout_seconds = 120;
-  int ready_fd = -1;
-  bool die_with_parent = false;
-  std::string program;
-};
 
 absl::Time ClockNow() { return Clock::Monotonic()->Now(); }
 
@@ -227,7 +201,13 @@ class Up final {
       BATON_ASSIGN_OR_RETURN(model_, router->GetModel(kRpcTimeout));
       const int prefill = static_cast<int>(model_.num_prefill_workers());
       const int decode = static_cast<int>(model_.num_decode_workers());
-      if (prefill >= options_.num_prefill && decode >= options_.num_decode) {
+      // A dual worker counts in its role.
+      const int wanted_prefill = cluster_.options().num_prefill;
+      const int wanted_decode = cluster_.options().num_decode;
+      const int all =
+          wanted_prefill + wanted_decode + cluster_.options().num_dual;
+      if (prefill >= wanted_prefill && decode >= std::max(1, wanted_decode) &&
+          prefill + decode >= all) {
         return absl::OkStatus();
       }
       const ClusterEvent event =
@@ -241,10 +221,9 @@ class Up final {
       }
       if (ClockNow() < deadline) continue;
       return absl::DeadlineExceededError(absl::StrFormat(
-          "after --start-timeout %g s the router had joined %d of %d prefill "
-          "and %d of %d decode workers; the last lines of its log:\n%s",
-          options_.start_timeout_seconds, prefill, options_.num_prefill, decode,
-          options_.num_decode,
+          "after --start-timeout %g s the router had joined %d prefill and %d "
+          "decode workers of %d in all; the last lines of its log:\n%s",
+          options_.start_timeout_seconds, prefill, decode, all,
           cluster_.members().back().process->LogTail(kLogTailLines)));
     }
   }
@@ -259,7 +238,9 @@ class Up final {
         case ClusterEvent::Kind::kExited: {
           const Member& member = cluster_.member(event.member);
           const std::string what = DescribeExit(member);
-          if (member.is_router() || cluster_.NumLivePrefill() == 0 ||
+          const bool prefill_gone = cluster_.options().num_prefill > 0 &&
+                                    cluster_.NumLivePrefill() == 0;
+          if (member.is_router() || prefill_gone ||
               cluster_.NumLiveDecode() == 0) {
             return absl::UnavailableError(
                 absl::StrCat(what, "\nwithout it the cluster cannot serve"));
@@ -354,6 +335,19 @@ class Up final {
   v1::GetModelResponse model_;
 };
 
+// "1 prefill + 1 decode workers".
+std::string DescribeWorkers(const LocalClusterOptions& cluster) {
+  std::string text;
+  const auto add = [&text](int count, const char* kind) {
+    if (count == 0) return;
+    absl::StrAppend(&text, text.empty() ? "" : " + ", count, " ", kind);
+  };
+  add(cluster.num_prefill, "prefill");
+  add(cluster.num_decode, "decode");
+  add(cluster.num_dual, "dual");
+  return absl::StrCat(text, " workers");
+}
+
 absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   LocalClusterOptions cluster;
   BATON_RETURN_IF_ERROR(CheckAddressIsFree(options.listen));
@@ -367,8 +361,16 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   BATON_ASSIGN_OR_RETURN(cluster.model_dir,
                          FindModel(options.model, cluster.program_dir));
   BATON_ASSIGN_OR_RETURN(LogDir log_dir, LogDir::Make(options.log_dir));
-  cluster.num_prefill = options.num_prefill;
-  cluster.num_decode = options.num_decode;
+  const int otherwise = options.num_dual > 0 ? 0 : 1;
+  cluster.num_prefill = options.num_prefill.value_or(otherwise);
+  cluster.num_decode = options.num_decode.value_or(otherwise);
+  cluster.num_dual = options.num_dual;
+  const int workers =
+      cluster.num_prefill + cluster.num_decode + cluster.num_dual;
+  if (cluster.num_decode + cluster.num_dual == 0) {
+    return absl::InvalidArgumentError(
+        "--decode 0: without decode workers nobody is served");
+  }
   cluster.listen = options.listen;
   cluster.kv_memory = options.kv_memory;
   cluster.weights = options.weights;
@@ -384,17 +386,14 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   target("--ttft-target-ms", options.ttft_target_ms);
   target("--itl-target-ms", options.itl_target_ms);
   // Workers that each take all CPUs would run over each other.
-  cluster.threads_per_worker =
-      options.threads > 0
-          ? options.threads
-          : std::max(1,
-                     UsableCpus() / (options.num_prefill + options.num_decode));
+  cluster.threads_per_worker = options.threads > 0
+                                   ? options.threads
+                                   : std::max(1, UsableCpus() / workers);
   cluster.log_dir = log_dir.path();
-  std::printf(
-      "Starting %d prefill + %d decode workers (%d thread%s each) and "
-      "a router; model %s\n",
-      cluster.num_prefill, cluster.num_decode, cluster.threads_per_worker,
-      cluster.threads_per_worker == 1 ? "" : "s", cluster.model_dir.c_str());
+  std::printf("Starting %s (%d thread%s each) and a router; model %s\n",
+              DescribeWorkers(cluster).c_str(), cluster.threads_per_worker,
+              cluster.threads_per_worker == 1 ? "" : "s",
+              cluster.model_dir.c_str());
   std::fflush(stdout);
   return std::make_unique<Up>(options, std::move(cluster), std::move(log_dir));
 }
@@ -419,79 +418,7 @@ void AddUpCommand(CLI::App* app, const std::string& program, Command* chosen) {
   options->program = program;
   CLI::App* up = app->add_subcommand(
       "up", "Start a cluster on this machine; Ctrl-C stops it");
-  up->add_option("--model", options->model,
-                 "Hugging Face model folder, GGUF file, or what `baton "
-                 "quantize` wrote; default: "
-                 "models/stories, which ships with the repository");
-  up->add_option("--prefill", options->num_prefill,
-                 "Prefill workers, default 1")
-      ->check(CLI::Range(1, 64));
-  up->add_option("--decode", options->num_decode, "Decode workers, default 1")
-      ->check(CLI::Range(1, 64));
-  up->add_option("--listen", options->listen,
-                 absl::StrCat("HOST:PORT of the router; port 0 takes a free "
-                              "one; default ",
-                              kDefaultAddress))
-      ->check([](const std::string& text) {
-        return std::string(ParseHostPort(text).status().message());
-      });
-  up->add_option("--http", options->http,
-                 absl::StrCat("HOST:PORT of the OpenAI API and the console; "
-                              "default ",
-                              kDefaultHttpAddress,
-                              ", or a free port where --listen takes one"))
-      ->check([](const std::string& text) {
-        return std::string(ParseHostPort(text).status().message());
-      });
-  up->add_option("--placement", options->placement,
-                 absl::StrCat("Which workers a request gets, default ",
-                              scheduling::kDefaultPlacementPolicy, ". ",
-                              scheduling::DescribePlacementPolicies()))
-      ->check(CLI::IsMember(scheduling::PlacementPolicyNames()));
-  up->add_option("--kv-memory", options->kv_memory,
-                 "KV memory of each worker, such as 256MiB, or 25%: a share "
-                 "of what is free once its weights are loaded");
-  up->add_option("--output-reserve", options->output_reserve,
-                 "Output tokens for which decode workers set KV memory aside "
-                 "from the beginning (512); 0: all")
-      ->check(CLI::Range(0, 1 << 24));
-  up->add_option("--weights", options->weights,
-                 "How workers hold matrices: bf16, int8, int4, or auto "
-                 "(default): as `baton quantize` packed them, else bf16")
-      ->check(CLI::IsMember({"auto", "bf16", "int8", "int4"}));
-  up->add_option("--kv-dtype", options->kv_dtype,
-                 "How workers hold keys and values: bf16 (default) or int8")
-      ->check(CLI::IsMember({"bf16", "int8"}));
-  up->add_option("--threads", options->threads,
-                 "Compute threads of each worker; default 0: the CPUs, shared "
-                 "out evenly")
-      ->check(CLI::Range(0, 1024));
-  up->add_option("--ttft-target-ms", options->ttft_target_ms,
-                 "Target for the first token of requests that give none")
-      ->check(CLI::Range(0.0, 8.64e7));
-  up->add_option("--itl-target-ms", options->itl_target_ms,
-                 "Target between two tokens of requests that give none")
-      ->check(CLI::Range(0.0, 8.64e7));
-  up->add_option("--prometheus-targets", options->prometheus_targets,
-                 "File that gets the metrics addresses of all processes, for "
-                 "Prometheus (docs/monitoring.md)");
-  up->add_option("--log-format", options->log_format,
-                 "Lines of the logs: text (default), or json: an object each")
-      ->check(CLI::IsMember({"text", "json"}));
-  up->add_option("--log-dir", options->log_dir,
-                 "Folder for the logs of all processes; default: a new one, "
-                 "removed after a clean end");
-  up->add_option("--start-timeout", options->start_timeout_seconds,
-                 "Seconds for the whole start, default 120")
-      ->check(CLI::Range(1.0, 86400.0));
-  up->add_option("--ready-fd", options->ready_fd,
-                 "For scripts: a file descriptor that gets one JSON line, with "
-                 "the address, when the cluster can serve");
-  up->add_flag("--die-with-parent", options->die_with_parent,
-               "For scripts: stop when the parent process ends");
-  up->footer(absl::StrCat("Examples:\n  ", program, " up\n  ", program,
-                          " up --prefill 2 --decode 2 --model ~/models/"
-                          "SmolLM2-135M\n"));
+  AddUpFlags(up, options.get());
   up->callback(
       [options, chosen] { *chosen = [options] { return RunUp(*options); }; });
 }

@@ -30,7 +30,7 @@ install(FILES ${BATON_UNITS} DESTINATION lib/systemd/system)
 
 # Written by the programs themselves, so that they tell of each flag.
 find_program(BATON_HELP2MAN help2man)
-foreach(program baton baton-router baton-prefill baton-decode)
+foreach(program baton baton-router baton-prefill baton-decode baton-worker)
   foreach(
     shell_path
     "bash:bash-completion/completions/${program}"
@@ -58,7 +58,8 @@ if(BATON_HELP2MAN)
     "baton=start, ask, measure and plan a cluster that serves language models"
     "baton-router=takes requests and places them on workers"
     "baton-prefill=computes prompts and hands their KV over"
-    "baton-decode=writes answers, token by token")
+    "baton-decode=writes answers, token by token"
+    "baton-worker=computes prompts or writes answers, whichever is needed")
     string(REGEX REPLACE "=.*" "" program "${page}")
     string(REGEX REPLACE "^[^=]*=" "" summary "${page}")
     set(file "\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/man/man1/${program}.1")

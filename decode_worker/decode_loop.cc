@@ -173,7 +173,7 @@ scheduling::WorkerCapacity DecodeLoop::Capacity() const {
   capacity.num_sequences = attempts_.size();
   capacity.max_context = engine_->model().max_position;
   capacity.draining = draining_.requested();
-  capacity.kept_free = KeptFree();
+  capacity.kept_free = KeptFree() + kept_for_other_;
   capacity.others_wait = swap_store_.num_sequences() > 0;
   return capacity;
 }
@@ -185,9 +185,8 @@ void DecodeLoop::OnReserve(worker::SessionId session,
     LOG(ERROR) << "attempt " << key.attempt << " was assigned twice";
     return;
   }
-  absl::StatusOr<std::unique_ptr<Sequence>> sequence =
-      worker::MakeSequence(blocks_->NextSequence(), reserve.sequence(),
-                           engine_->model().vocab_size);
+  absl::StatusOr<std::unique_ptr<Sequence>> sequence = worker::MakeSequence(
+      blocks_->NextSequence(), reserve.sequence(), engine_->model().vocab_size);
   if (!sequence.ok()) {
     publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
                           std::string(sequence.status().message()));

@@ -90,6 +90,17 @@ class DecodeLoop final : public worker::WorkerLoop {
   void OtherRan() { pace_.Idle(); }
   bool idle() const { return idle_; }
   bool empty() const { return attempts_.empty(); }
+  // The other side's blocks: whether it holds any, which it will give back by
+  // itself, and how many it waits for; newcomers do not get these.
+  void SetOther(bool holds_blocks, int32_t wanted) {
+    other_holds_ = holds_blocks;
+    kept_for_other_ = wanted;
+  }
+  // The other side waits for blocks. When nothing runs here that will free
+  // some, a sequence whose KV has yet to come gives its own up: two workers
+  // whose prefill sides wait for blocks that their decode sides have set aside
+  // for each other's prompts would else wait for ever.
+  void GiveWay();
 
  private:
   struct Attempt {
@@ -211,6 +222,9 @@ class DecodeLoop final : public worker::WorkerLoop {
   scheduling::StepCostModel step_cost_;
   // Whether the last turn found nothing to run.
   bool idle_ = true;
+  // As SetOther said.
+  bool other_holds_ = false;
+  int32_t kept_for_other_ = 0;
 
   // Audits the blocks (tests/sim).
   friend class ::baton::sim::LoopInspector;

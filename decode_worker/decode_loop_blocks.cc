@@ -47,7 +47,7 @@ int32_t DecodeLoop::KeptFree() const {
 
 int32_t DecodeLoop::FreeForOthers() const {
   if (swap_store_.num_sequences() > 0) return 0;
-  return std::max(0, pool_.num_available() - KeptFree());
+  return std::max(0, pool_.num_available() - KeptFree() - kept_for_other_);
 }
 
 int64_t DecodeLoop::BlocksCommitted() const {
@@ -86,7 +86,23 @@ void DecodeLoop::GrowBlocks() {
   BringBack();
 }
 
+void DecodeLoop::GiveWay() {
+  if (!idle_ || quarantine_.num_blocks() > 0) return;
+  std::vector<PreemptionCandidate> candidates;
+  for (const Attempt* attempt : attempts_.All()) {
+    if (attempt->transfer.has_value()) {
+      candidates.push_back(CandidateOf(*attempt->sequence));
+    }
+  }
+  if (candidates.empty()) return;
+  const auto victim =
+      std::max_element(candidates.begin(), candidates.end(), StaysLonger);
+  GiveBack(attempts_.Find(victim->id),
+           "prompts of this worker need its blocks");
+}
+
 bool DecodeLoop::ForgetCache(const Sequence& alone) {
+  if (other_holds_) return false;
   for (const Attempt* attempt : attempts_.All()) {
     const Sequence& other = *attempt->sequence;
     // Its blocks will be free.

@@ -32,6 +32,9 @@ bool DualLoop::Turn(absl::Duration idle_wait) {
       decode_->Turn(prefill_->idle() ? idle_wait : absl::ZeroDuration());
   prefill_->MakeWayFor(decode_->SpareSeconds(), decode_->KeptFree());
   const bool prefill_runs = prefill_->Turn(absl::ZeroDuration());
+  const bool holds_blocks = prefill_->HoldsBlocks();
+  decode_->SetOther(holds_blocks, prefill_->blocks_wanted());
+  if (prefill_->blocks_wanted() > 0 && !holds_blocks) decode_->GiveWay();
   if (!decode_->idle()) prefill_->OtherRan();
   if (!prefill_->idle()) decode_->OtherRan();
   roles_->ObserveStandby(roles_->standby(v1::WORKER_ROLE_PREFILL)

@@ -83,6 +83,14 @@ void PrefillLoop::RequestDrain() {
   inbox_->Wake();
 }
 
+bool PrefillLoop::HoldsBlocks() const {
+  const std::vector<Attempt*> all = attempts_.All();
+  return quarantine_.num_blocks() > 0 ||
+         std::any_of(all.begin(), all.end(), [](const Attempt* attempt) {
+           return attempt->sequence->blocks().size() > 0;
+         });
+}
+
 bool PrefillLoop::Drained() const {
   return draining_.requested() && attempts_.empty();
 }
@@ -160,9 +168,8 @@ void PrefillLoop::OnPrefill(worker::SessionId session,
     LOG(ERROR) << "attempt " << key.attempt << " was assigned twice";
     return;
   }
-  absl::StatusOr<std::unique_ptr<Sequence>> sequence =
-      worker::MakeSequence(blocks_->NextSequence(), prefill.sequence(),
-                           engine_->model().vocab_size);
+  absl::StatusOr<std::unique_ptr<Sequence>> sequence = worker::MakeSequence(
+      blocks_->NextSequence(), prefill.sequence(), engine_->model().vocab_size);
   if (!sequence.ok()) {
     publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
                           std::string(sequence.status().message()));

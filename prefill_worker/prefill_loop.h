@@ -90,6 +90,10 @@ class PrefillLoop final : public worker::WorkerLoop {
   // Whether the last turn found nothing to run; whether there is no attempt.
   bool idle() const { return idle_; }
   bool empty() const { return attempts_.empty(); }
+  // Blocks for a prompt that could not start for want of them; 0: none waits.
+  int32_t blocks_wanted() const { return scheduler_.blocks_wanted(); }
+  // Whether any are held here, which will be free by themselves.
+  bool HoldsBlocks() const;
 
  private:
   struct Attempt {

@@ -29,6 +29,7 @@ void PrefillScheduler::Remove(SequenceId id) { queue_.Remove(id); }
 
 StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
   StepPlan plan;
+  blocks_wanted_ = 0;
   if (queue_.empty()) return plan;
   int32_t budget = options_.token_budget;
   bool may_start = true;
@@ -52,7 +53,10 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
     }
     if (!begun) {
       may_start = GiveBlocks(sequence, outlook.blocks_kept);
-      if (!may_start) continue;
+      if (!may_start) {
+        blocks_wanted_ = BlocksOf(*sequence);
+        continue;
+      }
     }
     const int32_t count = std::min(outlook.most_seconds == 0 ? budget : tokens,
                                    sequence->uncomputed());
@@ -66,6 +70,11 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
     ending += count == sequence->uncomputed();
   }
   return plan;
+}
+
+int32_t PrefillScheduler::BlocksOf(const Sequence& sequence) const {
+  return (sequence.num_tokens() + options_.block_size - 1) /
+         options_.block_size;
 }
 
 int32_t PrefillScheduler::Fitting(const StepOutlook& outlook,
@@ -82,8 +91,7 @@ int32_t PrefillScheduler::Fitting(const StepOutlook& outlook,
 }
 
 bool PrefillScheduler::GiveBlocks(Sequence* sequence, int32_t kept) {
-  const int32_t count =
-      (sequence->num_tokens() + options_.block_size - 1) / options_.block_size;
+  const int32_t count = BlocksOf(*sequence);
   PooledBlocks blocks;
   // At least the last token is computed: what comes after it is sampled.
   if (cache_ != nullptr) {

@@ -53,6 +53,9 @@ class PrefillScheduler final {
   StepPlan Plan(const StepOutlook& outlook = {});
 
   int32_t num_waiting() const { return queue_.size(); }
+  // Of the last plan: the blocks for the whole of a prompt that could not start
+  // for want of them; 0: there was none.
+  int32_t blocks_wanted() const { return blocks_wanted_; }
   // Tokens not yet computed, over all sequences. Takes time in their number.
   int64_t QueuedTokens() const { return queue_.UncomputedTokens(); }
 
@@ -61,6 +64,7 @@ class PrefillScheduler final {
  private:
   // Tokens of its prompt that the cache has now.
   int32_t Cached(const Sequence& sequence) const;
+  int32_t BlocksOf(const Sequence& sequence) const;
   // False when there are too few, `kept` of which it leaves.
   bool GiveBlocks(Sequence* sequence, int32_t kept);
   // Tokens of the prompt, of at most `most`, that join a step of `shape` in the
@@ -72,6 +76,7 @@ class PrefillScheduler final {
   BlockPool* const pool_;
   PrefixCache* const cache_;
   PromptQueue queue_;
+  int32_t blocks_wanted_ = 0;
 };
 
 }  // namespace baton::scheduling

@@ -101,7 +101,7 @@ class ImageTest(unittest.TestCase):
 
     def test_all_libraries_are_there(self):
         said = self.check("for p in baton baton-router baton-prefill "
-                          "baton-decode; do ldd /usr/local/bin/$p; done")
+                          "baton-decode baton-worker; do ldd /usr/local/bin/$p; done")
         self.assertNotIn("not found", said)
 
     def test_the_probe_fails_where_nobody_answers(self):

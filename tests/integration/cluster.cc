@@ -86,12 +86,21 @@ absl::Status Cluster::Start(const ClusterShape& shape) {
     BATON_RETURN_IF_ERROR(
         Launch("baton-decode", decode.back(), flags).status());
   }
+  auto num_prefill = static_cast<int>(prefill.size());
+  auto num_decode = static_cast<int>(decode.size());
+  for (size_t i = 0; i < shape.dual.size(); ++i) {
+    const std::string name = absl::StrCat("dual-", i);
+    BATON_RETURN_IF_ERROR(Launch("baton-worker", name, shape.dual[i]).status());
+    prefill.push_back(name);
+    decode.push_back(name);
+    ++(absl::c_linear_search(shape.dual[i], "prefill") ? num_prefill
+                                                       : num_decode);
+  }
   for (auto& [name, process] : processes_) {
     BATON_RETURN_IF_ERROR(process->WaitReady(kPatience));
   }
   BATON_RETURN_IF_ERROR(StartRouter(prefill, decode, shape.router));
-  return AwaitJoined(static_cast<int>(prefill.size()),
-                     static_cast<int>(decode.size()));
+  return AwaitJoined(num_prefill, num_decode);
 }
 
 absl::Status Cluster::StartRouter(const std::vector<std::string>& prefill,
@@ -106,7 +115,9 @@ absl::Status Cluster::StartRouter(const std::vector<std::string>& prefill,
     all.insert(all.end(), {"--prefill", Address(name, "grpc")});
   }
   for (const std::string& name : decode) {
-    all.insert(all.end(), {"--decode", Address(name, "grpc")});
+    const bool dual = process(name).ready().contains("grpc_decode");
+    all.insert(all.end(),
+               {"--decode", Address(name, dual ? "grpc_decode" : "grpc")});
   }
   BATON_ASSIGN_OR_RETURN(cli::ChildProcess * router,
                          Launch("baton-router", "router", all));

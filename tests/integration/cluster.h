@@ -34,6 +34,8 @@ inline constexpr absl::Duration kPatience = absl::Seconds(60);
 struct ClusterShape {
   std::vector<Flags> prefill = {{}};
   std::vector<Flags> decode = {{}};
+  // With --role: counted in it.
+  std::vector<Flags> dual = {};
   Flags router;
 };
 
@@ -66,7 +68,8 @@ class Cluster final {
   absl::StatusOr<cli::ChildProcess*> Launch(const std::string& program,
                                             const std::string& name,
                                             const Flags& flags);
-  // Starts the router over the workers named, and waits until it listens.
+  // Starts the router over the workers named, dual ones in both lists, and
+  // waits until it listens.
   absl::Status StartRouter(const std::vector<std::string>& prefill,
                            const std::vector<std::string>& decode,
                            const Flags& flags);

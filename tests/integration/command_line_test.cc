@@ -67,7 +67,7 @@ void CheckFlags(const std::string& name, const std::string& help) {
 
 TEST(CommandLineTest, EachProgramTellsOfEachFlag) {
   for (const char* program :
-       {"baton-router", "baton-prefill", "baton-decode"}) {
+       {"baton-router", "baton-prefill", "baton-decode", "baton-worker"}) {
     const std::string help = HelpOf(program);
     EXPECT_THAT(help, HasSubstr("--model")) << program;
     EXPECT_THAT(help, HasSubstr("--metrics-compat")) << program;

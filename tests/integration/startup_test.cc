@@ -87,7 +87,7 @@ class StartupTest : public testing::Test {
 TEST_F(StartupTest, AMissingModelIsNamed) {
   const std::string missing = scratch_.path() + "/nothing";
   for (const char* program :
-       {"baton-prefill", "baton-decode", "baton-router"}) {
+       {"baton-prefill", "baton-decode", "baton-worker", "baton-router"}) {
     EXPECT_THAT(Fails(program, {"--model", missing}).err, HasSubstr(missing));
   }
 }
@@ -101,7 +101,7 @@ TEST_F(StartupTest, APortInUseIsNamed) {
   const std::string grpc = cluster.Address("decode-0", "grpc");
   const std::string metrics = cluster.Address("decode-0", "metrics");
   for (const char* program :
-       {"baton-prefill", "baton-decode", "baton-router"}) {
+       {"baton-prefill", "baton-decode", "baton-worker", "baton-router"}) {
     const Flags common = {"--model", model_dir_};
     Flags flags = common;
     flags.insert(flags.end(), {"--listen", grpc});
@@ -119,15 +119,16 @@ TEST_F(StartupTest, APortInUseIsNamed) {
 }
 
 TEST_F(StartupTest, ATransportThatIsNotThereIsNamed) {
-  for (const char* program : {"baton-prefill", "baton-decode"}) {
+  for (const char* program :
+       {"baton-prefill", "baton-decode", "baton-worker"}) {
     EXPECT_THAT(Fails(program, {"--model", model_dir_, "--ucx-tls", "rc"}).err,
                 HasSubstr("rc"));
   }
 }
 
 TEST_F(StartupTest, WrongFlagsAreTwo) {
-  for (const char* program :
-       {"baton-prefill", "baton-decode", "baton-router", "baton"}) {
+  for (const char* program : {"baton-prefill", "baton-decode", "baton-worker",
+                              "baton-router", "baton"}) {
     for (const Flags& flags :
          {Flags{"--bogus"}, Flags{"--model", model_dir_, "--listen"}}) {
       const RunResult result = RunProgram(program, flags);
@@ -140,7 +141,8 @@ TEST_F(StartupTest, WrongFlagsAreTwo) {
     EXPECT_EQ(help.exit.Describe(), "exit status 0") << program;
     EXPECT_THAT(help.out, HasSubstr("--help"));
   }
-  for (const char* program : {"baton-prefill", "baton-decode"}) {
+  for (const char* program :
+       {"baton-prefill", "baton-decode", "baton-worker"}) {
     for (const Flags& flags :
          {Flags{"--threads", "-1"}, Flags{"--block-size", "17"},
           Flags{"--token-budget", "0"}, Flags{"--kv-memory", "lots"}}) {

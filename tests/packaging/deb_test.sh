@@ -22,7 +22,7 @@ command -v "$cpack" > /dev/null || skip "there is no cpack"
 for tool in dpkg-deb dpkg-shlibdeps dpkg-query; do
   command -v $tool > /dev/null || skip "there is no $tool (Debian: dpkg-dev)"
 done
-programs="baton baton-router baton-prefill baton-decode"
+programs="baton baton-router baton-prefill baton-decode baton-worker"
 for program in $programs; do
   [ -e "$build/bin/$program" ] || skip "bin/$program is not built"
 done
@@ -103,6 +103,7 @@ for file in share/bash-completion/completions/baton \
     lib/systemd/system/baton-router.service \
     lib/systemd/system/baton-prefill@.service \
     lib/systemd/system/baton-decode@.service \
+    lib/systemd/system/baton-worker@.service \
     share/doc/baton/README.md share/doc/baton/CHANGELOG.md \
     share/doc/baton/operations.md share/doc/baton/images/dashboard-overview.png \
     share/doc/baton/examples/prometheus/prometheus-local.yml \

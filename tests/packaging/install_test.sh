@@ -24,7 +24,7 @@ has() {
 }
 
 for file in bin/baton bin/baton-router bin/baton-prefill bin/baton-decode \
-    client/libbaton_client.a; do
+    bin/baton-worker client/libbaton_client.a; do
   if [ ! -e "$build/$file" ]; then
     echo "$file is not built: not all is there to install"
     exit 77
@@ -33,7 +33,7 @@ done
 "$cmake" --install "$build" --prefix "$prefix" > "$prefix/log" ||
   { cat "$prefix/log"; fail "cmake --install"; }
 
-for program in baton baton-router baton-prefill baton-decode; do
+for program in baton baton-router baton-prefill baton-decode baton-worker; do
   has bin/$program
   version=$("$prefix/bin/$program" --version)
   [ "${version%% *}" = $program ] || fail "$program --version: $version"
@@ -48,7 +48,7 @@ has share/baton/models/stories/config.json
 [ ! -e "$prefix/share/doc/baton/examples/docker" ] || fail "docker"
 
 # Completion.
-for program in baton baton-router baton-prefill baton-decode; do
+for program in baton baton-router baton-prefill baton-decode baton-worker; do
   has share/bash-completion/completions/$program
   has share/zsh/site-functions/_$program
   has share/fish/vendor_completions.d/$program.fish
@@ -65,7 +65,7 @@ words=$(bash -uc '. "$1"; COMP_WORDS=(baton-router --placement c); COMP_CWORD=2
 
 # Man pages, where help2man writes them.
 if [ -e "$prefix/share/man/man1/baton.1" ]; then
-  for program in baton baton-router baton-prefill baton-decode; do
+  for program in baton baton-router baton-prefill baton-decode baton-worker; do
     page=$prefix/share/man/man1/$program.1
     [ -s "$page" ] || fail "$program.1 is empty"
     "$prefix/bin/$program" --help | sed -n 's/^  \(-h,\)*--\([a-z0-9-]*\).*/\2/p' |
@@ -81,7 +81,8 @@ fi
 
 # Units: systemd's own opinion, with the programs where they look for them.
 units=lib/systemd/system
-for unit in baton-router.service baton-prefill@.service baton-decode@.service; do
+for unit in baton-router.service baton-prefill@.service \
+    baton-decode@.service baton-worker@.service; do
   has $units/$unit
 done
 for example in "$source"/deploy/systemd/*.env; do
@@ -89,6 +90,7 @@ for example in "$source"/deploy/systemd/*.env; do
     */router.env) program=baton-router ;;
     */prefill-*) program=baton-prefill ;;
     */decode-*) program=baton-decode ;;
+    */dual-*) program=baton-worker ;;
     *) fail "whose is $example?" ;;
   esac
   "$prefix/bin/$program" --help > "$prefix/help"
@@ -104,7 +106,7 @@ if command -v systemd-analyze > /dev/null; then
   cp "$source"/deploy/systemd/*.env "$root/etc/baton"
   cp -r /usr/lib/systemd/system/. "$root/usr/$units" 2> /dev/null || true
   for unit in baton-router.service baton-prefill@0.service \
-      baton-decode@0.service; do
+      baton-decode@0.service baton-worker@0.service; do
     # Pages of the manual are not in that root.
     systemd-analyze --root="$root" --man=no --recursive-errors=no verify \
       "$unit" > "$prefix/verify" 2>&1 || { cat "$prefix/verify"; fail "$unit"; }

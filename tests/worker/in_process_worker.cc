@@ -68,9 +68,12 @@ InProcessWorker::InProcessWorker(v1::WorkerRole role, WorkerOptions options) {
   parts.handoff.lease_until = [this](uint64_t session) {
     return leases_.Until(session);
   };
-  auto loop = role == v1::WORKER_ROLE_PREFILL
-                  ? prefill_worker::MakePrefillLoop(options, parts)
-                  : decode_worker::MakeDecodeLoop(options, parts);
+  absl::StatusOr<std::unique_ptr<WorkerLoop>> loop;
+  if (role == v1::WORKER_ROLE_PREFILL) {
+    loop = prefill_worker::MakePrefillLoop(options, parts);
+  } else {
+    loop = decode_worker::MakeDecodeLoop(options, parts);
+  }
   CHECK(loop.ok()) << loop.status();
   loop_ = *std::move(loop);
   auto server = rpc::StartServer("127.0.0.1:0", {service_.get()});
