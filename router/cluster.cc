@@ -304,11 +304,13 @@ void Cluster::UpdateGauges(absl::Time now) {
     const WorkerRegistry::Worker& worker = registry_.workers()[i];
     if (worker.removed) continue;
     const bool connected = worker.id != kNoWorker;
-    metrics_->SetWorkerUp(worker.role, worker.address, connected,
-                          connected && worker.misfit.empty() &&
-                              !worker.draining && !worker.withdrawn &&
-                              !worker.stuck && !worker.standby &&
-                              !registry_.BreakerOpen(static_cast<int>(i), now));
+    const bool good = connected && worker.misfit.empty() && !worker.draining &&
+                      !worker.withdrawn && !worker.stuck &&
+                      !registry_.BreakerOpen(static_cast<int>(i), now);
+    metrics_->SetWorker(worker.role, worker.address,
+                        {.connected = connected,
+                         .usable = good && !worker.standby,
+                         .standby = good && worker.standby});
   }
   breakers_open_ = registry_.NumBreakersOpen(now);
   stuck_changes_ = registry_.num_stuck_changes();

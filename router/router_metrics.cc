@@ -27,7 +27,10 @@ constexpr char kConnectedHelp[] =
     "Whether the control stream to the worker is up.";
 constexpr char kUsableHelp[] =
     "Whether the worker gets requests: it is connected, fits, makes progress, "
-    "does not fail again and again, is not draining.";
+    "does not fail again and again, is not draining, does not stand by.";
+constexpr char kStandbyHelp[] =
+    "Whether it is the side of a dual worker that stands by, while the worker "
+    "has the other role.";
 
 constexpr RequestClass kClasses[] = {RequestClass::kInteractive,
                                      RequestClass::kBatch};
@@ -388,14 +391,16 @@ void RouterMetrics::Late(int64_t requests) {
 
 void RouterMetrics::SetPairs(int pairs) { pairs_->Set(pairs); }
 
-void RouterMetrics::SetWorkerUp(scheduling::WorkerRole role,
-                                const std::string& address, bool connected,
-                                bool usable) {
+void RouterMetrics::SetWorker(scheduling::WorkerRole role,
+                              const std::string& address,
+                              const WorkerStanding& standing) {
   const metrics::Labels labels = WorkerLabels(role, address);
   metrics_->Gauge("baton_worker_connected", kConnectedHelp, labels)
-      ->Set(connected ? 1 : 0);
+      ->Set(standing.connected ? 1 : 0);
   metrics_->Gauge("baton_worker_usable", kUsableHelp, labels)
-      ->Set(usable ? 1 : 0);
+      ->Set(standing.usable ? 1 : 0);
+  metrics_->Gauge("baton_worker_standby", kStandbyHelp, labels)
+      ->Set(standing.standby ? 1 : 0);
 }
 
 void RouterMetrics::ForgetWorker(scheduling::WorkerRole role,
@@ -403,6 +408,7 @@ void RouterMetrics::ForgetWorker(scheduling::WorkerRole role,
   const metrics::Labels labels = WorkerLabels(role, address);
   metrics_->RemoveGauge("baton_worker_connected", kConnectedHelp, labels);
   metrics_->RemoveGauge("baton_worker_usable", kUsableHelp, labels);
+  metrics_->RemoveGauge("baton_worker_standby", kStandbyHelp, labels);
 }
 
 prometheus::Counter* RouterMetrics::FalseLossCounter(

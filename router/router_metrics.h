@@ -79,8 +79,15 @@ class RouterMetrics final {
   void RoleAsked(scheduling::WorkerRole role);
   // Of the prefix index.
   PrefixMetrics* prefix() { return &prefix_; }
-  void SetWorkerUp(scheduling::WorkerRole role, const std::string& address,
-                   bool connected, bool usable);
+  // How a worker stands; `standby`: a side of a dual one, whose role is the
+  // other.
+  struct WorkerStanding {
+    bool connected = false;
+    bool usable = false;
+    bool standby = false;
+  };
+  void SetWorker(scheduling::WorkerRole role, const std::string& address,
+                 const WorkerStanding& standing);
   // The address is not a worker's any more.
   void ForgetWorker(scheduling::WorkerRole role, const std::string& address);
   // Workers were looked up: "found", "none" or "failed".
