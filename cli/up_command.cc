@@ -201,13 +201,13 @@ class Up final {
       BATON_ASSIGN_OR_RETURN(model_, router->GetModel(kRpcTimeout));
       const int prefill = static_cast<int>(model_.num_prefill_workers());
       const int decode = static_cast<int>(model_.num_decode_workers());
-      // A dual worker counts in its role.
+      // A dual worker counts in its role, once it has said which one.
       const int wanted_prefill = cluster_.options().num_prefill;
       const int wanted_decode = cluster_.options().num_decode;
       const int all =
           wanted_prefill + wanted_decode + cluster_.options().num_dual;
       if (prefill >= wanted_prefill && decode >= std::max(1, wanted_decode) &&
-          prefill + decode >= all) {
+          prefill + decode == all) {
         return absl::OkStatus();
       }
       const ClusterEvent event =

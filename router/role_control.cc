@@ -110,6 +110,16 @@ RoleLoad RoleControl::Load(absl::Time now) const {
   return load;
 }
 
+bool RoleControl::MayStillJoin(absl::Span<const RoleWorker> workers,
+                               absl::Time now) {
+  const bool none = std::none_of(workers.begin(), workers.end(),
+                                 [](const RoleWorker& worker) {
+                                   return worker.role == WorkerRole::kDecode;
+                                 });
+  none_since_ = none ? std::min(none_since_, now) : absl::InfiniteFuture();
+  return none && now < none_since_ + options_.decode_grace;
+}
+
 std::vector<RoleControl::Command> RoleControl::Due(absl::Time now) {
   if (!options_.enabled || now < NextDue()) return {};
   next_due_ = now + options_.interval;
@@ -121,6 +131,7 @@ std::vector<RoleControl::Command> RoleControl::Due(absl::Time now) {
                        .queued_tokens = each.queued_tokens,
                        .streams = each.streams});
   }
+  if (MayStillJoin(workers, now)) return {};
   const RoleLoad load = Load(now);
   std::vector<Command> commands;
   for (const RoleChange& change : balance_.Decide(

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "baton/v1/worker.pb.h"
 #include "router/worker_registry.h"
 #include "scheduling/request_mix.h"
@@ -24,6 +25,9 @@ class RoleControl final {
     // Off: roles stay as workers began.
     bool enabled = true;
     absl::Duration interval = absl::Seconds(1);
+    // How long there may be no decode worker before one is asked for: after a
+    // start, they may be about to join. Less than requests wait for one.
+    absl::Duration decode_grace = absl::Seconds(2);
     scheduling::RoleBalanceOptions balance;
   };
 
@@ -46,12 +50,17 @@ class RoleControl final {
 
  private:
   scheduling::RoleLoad Load(absl::Time now) const;
+  // Whether decode workers may be about to join.
+  bool MayStillJoin(absl::Span<const scheduling::RoleWorker> workers,
+                    absl::Time now);
 
   const Options options_;
   const WorkerRegistry* const registry_;
   scheduling::RequestMix mix_;
   scheduling::RoleBalance balance_;
   absl::Time next_due_ = absl::InfinitePast();
+  // Since when there is no decode worker.
+  absl::Time none_since_ = absl::InfiniteFuture();
 };
 
 }  // namespace baton::router

@@ -105,7 +105,10 @@ def metric(text, name, label=""):
 
 
 class Baton:
-    """A router, and workers: (kind, CPUs, further flags) each."""
+    """A router, and workers: (kind, CPUs, further flags) each.
+
+    A kind is prefill, decode or dual.
+    """
 
     def __init__(self, name, args, workers, router_flags=()):
         self.name, self.args, self.workers = name, args, workers
@@ -117,18 +120,26 @@ class Baton:
         args = self.args
         router_flags = ["--model", args.model, "--listen", "127.0.0.1:0",
                         "--http", "127.0.0.1:0", *self.router_flags]
-        numbers = {"prefill": 0, "decode": 0}
+        numbers = {"prefill": 0, "decode": 0, "dual": 0}
         for kind, cpus, flags in self.workers:
+            program = "worker" if kind == "dual" else kind
             addresses = programs.start_baton(
-                args.bin / f"baton-{kind}", f"{kind}-{numbers[kind]}",
+                args.bin / f"baton-{program}", f"{kind}-{numbers[kind]}",
                 ["--model", args.model, "--threads", str(len(cpus)),
                  "--kv-memory", args.kv_memory, "--weights", args.weights,
                  *flags], cpus)
             numbers[kind] += 1
-            router_flags += [f"--{kind}", addresses["grpc"]]
+            if kind == "dual":
+                router_flags += ["--prefill", addresses["grpc"],
+                                 "--decode", addresses["grpc_decode"]]
+            else:
+                router_flags += [f"--{kind}", addresses["grpc"]]
         router = programs.start_baton(args.bin / "baton-router", "router",
                                       router_flags, set(args.front_cpus))
-        pairs = numbers["prefill"] * numbers["decode"]
+        # The sides of a dual worker are not paired with each other.
+        dual = numbers["dual"]
+        pairs = ((numbers["prefill"] + dual) * (numbers["decode"] + dual)
+                 - dual)
 
         def has_workers():
             metrics = get(f"http://{router['http']}/metrics")

@@ -102,9 +102,9 @@ TEST_F(DualWorkerTest, TheRouterAsksForADecodeWorkerWhereThereIsNone) {
                   .ok());
   ASSERT_TRUE(cluster_->process("dual-0").WaitReady(kPatience).ok());
   ASSERT_TRUE(cluster_->StartRouter({"dual-0"}, {"dual-0"}, {}).ok());
+  EXPECT_TRUE(Eventually([&] { return !IsPrefill("dual-0"); }));
   const absl::Status joined = cluster_->AwaitJoined(0, 1);
   ASSERT_TRUE(joined.ok()) << joined;
-  EXPECT_FALSE(IsPrefill("dual-0"));
   EXPECT_EQ(Sum("router", "baton_router_role_requests_total", "to=\"decode\""),
             1);
   stub_ = cluster_->MakeStub();

@@ -50,12 +50,12 @@ class RoleControlTest : public testing::Test {
   }
   WorkerId IdOf(int index) const { return registry_->workers()[index].id; }
 
-  // As a worker that takes 5 ms for a step and 0.5 ms for each prompt token.
+  // As a worker that takes 15 ms for a step and 0.5 ms for each prompt token.
   void Report(int index, bool standby) {
     v1::LoadReport load;
     load.set_standby(standby);
     load.set_free_blocks(1000);
-    load.mutable_step_cost()->set_fixed(5e-3);
+    load.mutable_step_cost()->set_fixed(15e-3);
     load.mutable_step_cost()->set_per_token(5e-4);
     load.mutable_step_cost()->set_per_sequence(5e-4);
     registry_->Reported(index, load, now_);
@@ -157,10 +157,15 @@ TEST_F(RoleControlTest, ADualWorkerIsCountedOnceInItsRole) {
   EXPECT_THAT(registry_->RoleStates(), SizeIs(1));
 }
 
-TEST_F(RoleControlTest, WithoutADecodeWorkerOneIsAskedForAtOnce) {
+TEST_F(RoleControlTest, WithoutADecodeWorkerOneIsAskedForSoon) {
   for (uint64_t process : {1, 2}) {
     ReportRole(AddDual(process), WorkerRole::kPrefill);
   }
+  // Another one may be about to join.
+  EXPECT_THAT(control_->Due(now_), IsEmpty());
+  now_ += absl::Seconds(1);
+  EXPECT_THAT(control_->Due(now_), IsEmpty());
+  now_ += absl::Seconds(1);
   const auto commands = control_->Due(now_);
   ASSERT_THAT(commands, SizeIs(1));
   EXPECT_EQ(commands[0].set_role.role(), v1::WORKER_ROLE_DECODE);
