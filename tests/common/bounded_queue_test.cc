@@ -48,6 +48,19 @@ TEST(BoundedQueueTest, CloseWakesTheReaderAndRefusesWriters) {
   EXPECT_FALSE(queue.PushUnbounded(1));
 }
 
+TEST(BoundedQueueTest, TellsWhoWaitsElsewhere) {
+  int told = 0;
+  BoundedQueue<int> queue(2, [&] { ++told; });
+  EXPECT_TRUE(queue.TryPush(1));
+  EXPECT_TRUE(queue.TryPush(2));
+  EXPECT_EQ(told, 2);
+  EXPECT_FALSE(queue.TryPush(3));
+  EXPECT_EQ(told, 2);
+  EXPECT_TRUE(queue.PushUnbounded(4));
+  queue.Wake();
+  EXPECT_EQ(told, 4);
+}
+
 TEST(BoundedQueueTest, ManyWritersLoseNothing) {
   BoundedQueue<int> queue(16);
   constexpr int kWriters = 4, kItems = 2000;

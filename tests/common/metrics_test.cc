@@ -125,6 +125,35 @@ TEST(MetricsTest, BucketEdgesRise) {
   }
 }
 
+TEST(MetricsTest, APartHasLabelsOfItsOwn) {
+  Metrics whole(Labels{{"worker", "w"}});
+  Metrics one(whole, {{"role", "one"}}), two(whole, {{"role", "two"}});
+  EXPECT_NE(one.Counter("c_total", "Things."),
+            two.Counter("c_total", "Things."));
+  one.Counter("c_total", "Things.")->Increment();
+  one.Gauge("g", "Others.", {{"peer", "p"}})->Set(3);
+  one.Gauge("g", "Others.", {{"peer", "q"}})->Set(4);
+  two.Gauge("g", "Others.", {{"peer", "p"}})->Set(5);
+  one.RemoveGauge("g", "Others.", {{"peer", "p"}});
+  const std::string text = whole.Text();
+  EXPECT_EQ(text, one.Text());
+  EXPECT_THAT(text, HasSubstr("c_total{worker=\"w\",role=\"one\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("c_total{worker=\"w\",role=\"two\"} 0\n"));
+  EXPECT_THAT(text,
+              testing::Not(HasSubstr("g{worker=\"w\",peer=\"p\",role=\"one")));
+  EXPECT_THAT(text, HasSubstr("g{worker=\"w\",peer=\"q\",role=\"one\"} 4\n"));
+  EXPECT_THAT(text, HasSubstr("g{worker=\"w\",peer=\"p\",role=\"two\"} 5\n"));
+  // One family, with one line of help.
+  EXPECT_EQ(text.find("# HELP c_total"), text.rfind("# HELP c_total"));
+  // A full family of one part says so with that part's label.
+  for (int i = 0; i < 1200; ++i) {
+    one.Counter("m_total", "Many.", {{"peer", absl::StrCat(i)}})->Increment();
+  }
+  EXPECT_THAT(
+      whole.Text(),
+      HasSubstr("m_total{worker=\"w\",peer=\"other\",role=\"one\"} 200\n"));
+}
+
 // Labels that come from outside cannot fill the memory of a scraper.
 TEST(MetricsTest, MembersOfAFamilyAreBounded) {
   Metrics metrics(Labels{{"role", "router"}});

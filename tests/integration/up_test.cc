@@ -230,6 +230,28 @@ TEST_F(UpTest, GoesOnWithoutASpareWorker) {
   EXPECT_EQ(up_->Stop(kPatience).Describe(), "exit status 0");
 }
 
+TEST_F(UpTest, DualWorkersServeByThemselves) {
+  ASSERT_NO_FATAL_FAILURE(Start({"--dual", "2"}));
+  EXPECT_EQ(members_->size(), 3u);
+  EXPECT_THAT(up_->Log(), HasSubstr("Starting 2 dual workers"));
+  EXPECT_THAT(up_->Log(), HasSubstr("0 prefill + 2 decode workers"));
+  RunResult run = Baton("generate", {"hi", "--max-tokens", "3"});
+  EXPECT_TRUE(run.exit.clean()) << run.err;
+  ASSERT_EQ(kill(members_->pid("dual-0"), SIGKILL), 0);
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(up_->Log(), "the cluster goes on");
+  })) << up_->LogTail(20);
+  run = Baton("generate", {"hi", "--max-tokens", "3"});
+  EXPECT_TRUE(run.exit.clean()) << run.err;
+  EXPECT_EQ(up_->Stop(kPatience).Describe(), "exit status 0");
+
+  up_ = Launch({"--model", model_dir_, "--prefill", "2", "--decode", "0"});
+  const auto exit = up_->WaitExit(kPatience);
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(exit->Describe(), "exit status 1");
+  EXPECT_THAT(up_->Log(), HasSubstr("--decode 0"));
+}
+
 TEST_F(UpTest, EndsWhenItsOnlyDecodeWorkerOrItsRouterDies) {
   for (const char* victim : {"decode-0", "router"}) {
     ASSERT_NO_FATAL_FAILURE(Start());

@@ -198,6 +198,19 @@ TEST_F(CacheJournalTest, FollowsTheCache) {
   EXPECT_TRUE(evicted);
 }
 
+TEST_F(CacheJournalTest, SeveralFollowTheSameCache) {
+  PrefixJournal other(1000);
+  cache_.AddJournal(&other);
+  Run({1, 2, 3, 4, 5, 6, 7, 8});
+  const std::vector<Hash128> stored = journal_.Take().stored;
+  EXPECT_EQ(stored.size(), 2u);
+  EXPECT_EQ(other.Take().stored, stored);
+  cache_.RemoveJournal(&other);
+  Run({9, 9, 9, 9});
+  EXPECT_EQ(journal_.Take().stored.size(), 1u);
+  EXPECT_TRUE(other.empty());
+}
+
 TEST_F(CacheJournalTest, ClearLosesEverything) {
   Run({1, 2, 3, 4, 5, 6, 7, 8});
   cache_.Clear();

@@ -2,25 +2,21 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/manual_clock.h"
+
 namespace baton::worker {
 namespace {
 
-class HandClock final : public Clock {
- public:
-  absl::Time Now() const override { return now; }
-  absl::Time now = absl::UnixEpoch();
-};
-
 TEST(SessionLeasesTest, LivesWhileItIsRenewed) {
-  HandClock clock;
+  test::ManualClock clock;
   SessionLeases leases(&clock);
   EXPECT_EQ(leases.Until(1), absl::InfinitePast());
   leases.Open(1, 2000);
-  EXPECT_EQ(leases.Until(1), clock.now + absl::Seconds(2));
-  clock.now += absl::Seconds(1);
-  EXPECT_EQ(leases.Until(1), clock.now + absl::Seconds(1));
+  EXPECT_EQ(leases.Until(1), clock.Now() + absl::Seconds(2));
+  clock.Advance(absl::Seconds(1));
+  EXPECT_EQ(leases.Until(1), clock.Now() + absl::Seconds(1));
   leases.Renew(1);
-  EXPECT_EQ(leases.Until(1), clock.now + absl::Seconds(2));
+  EXPECT_EQ(leases.Until(1), clock.Now() + absl::Seconds(2));
   leases.Close(1);
   EXPECT_EQ(leases.Until(1), absl::InfinitePast());
   leases.Renew(1);
@@ -28,14 +24,14 @@ TEST(SessionLeasesTest, LivesWhileItIsRenewed) {
 }
 
 TEST(SessionLeasesTest, LengthsAreBounded) {
-  HandClock clock;
+  test::ManualClock clock;
   SessionLeases leases(&clock);
   leases.Open(1, 0);
-  EXPECT_EQ(leases.Until(1), clock.now + absl::Seconds(5));
+  EXPECT_EQ(leases.Until(1), clock.Now() + absl::Seconds(5));
   leases.Open(1, 1);
-  EXPECT_EQ(leases.Until(1), clock.now + absl::Seconds(1));
+  EXPECT_EQ(leases.Until(1), clock.Now() + absl::Seconds(1));
   leases.Open(1, UINT32_MAX);
-  EXPECT_EQ(leases.Until(1), clock.now + absl::Minutes(10));
+  EXPECT_EQ(leases.Until(1), clock.Now() + absl::Minutes(10));
 }
 
 }  // namespace

@@ -1,27 +1,18 @@
 #include "worker/worker_health.h"
 
 #include "absl/time/time.h"
-#include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/manual_clock.h"
 
 namespace baton::worker {
 namespace {
 
 using ::testing::HasSubstr;
 
-class HandClock : public Clock {
- public:
-  absl::Time Now() const override { return now_; }
-  void Advance(absl::Duration by) { now_ += by; }
-
- private:
-  absl::Time now_ = absl::UnixEpoch();
-};
-
 class WorkerHealthTest : public ::testing::Test {
  protected:
-  HandClock clock_;
+  test::ManualClock clock_;
   WorkerHealth health_{&clock_};
 };
 
