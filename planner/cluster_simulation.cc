@@ -14,6 +14,7 @@
 #include "planner/fleet_simulation.h"
 #include "planner/prefix_chains.h"
 #include "planner/request_outcomes.h"
+#include "planner/role_simulation.h"
 #include "planner/router_simulation.h"
 #include "scheduling/placement_policies.h"
 #include "scheduling/waiting_line.h"
@@ -32,6 +33,12 @@ constexpr double kMinRetrySeconds = 0.02;
 constexpr double kMaxRetrySeconds = 2;
 // How long the bound of the batch holds a request up, in seconds.
 constexpr double kBatchPatience = 30;
+
+// Prefill workers or decode workers; of dual workers, their sides.
+int32_t SidesOf(const SimulationOptions& options, bool prefill) {
+  if (options.dual_workers) return options.num_prefill + options.num_decode;
+  return prefill ? options.num_prefill : options.num_decode;
+}
 
 class Simulation final : public FleetListener {
  public:
@@ -69,11 +76,13 @@ class Simulation final : public FleetListener {
     return retries_.empty() ? kNever : retries_.top().first;
   }
   // By the numbers that the router knows workers by.
+  int32_t num_prefill() const { return SidesOf(options_, true); }
   size_t NumberOfDecode(const Charge& charge) const;
   size_t NumberOfComputing(const Charge& charge) const;
   int32_t ChargedBlocks(uint32_t request) const;
 
   void Step(double now);
+  void ChangeRoles(double now);
   void Arrive(uint32_t request, double now);
   // It would hold up all others for ever.
   bool NoPrefillWorkerCouldHold(uint32_t request) const;
@@ -92,6 +101,8 @@ class Simulation final : public FleetListener {
   RequestOutcomes outcomes_;
   RouterSimulation router_;
   FleetSimulation fleet_;
+  // Without dual workers, none.
+  std::optional<RoleSimulation> roles_;
   WaitingLine line_;
   // Nothing has changed since nobody could be placed.
   bool blocked_ = false;
@@ -114,26 +125,37 @@ Simulation::Simulation(const SimulationOptions& options,
     : options_(options),
       requests_(requests),
       window_(window),
-      prefixes_(options.prefix_cache_tokens > 0 ? PrefixChains(requests)
-                                                : PrefixChains()),
+      prefixes_(options.prefix_cache_tokens > 0 && !options.dual_workers
+                    ? PrefixChains(requests)
+                    : PrefixChains()),
       outcomes_(requests, options.targets, options.timeout_seconds),
-      router_({.num_prefill = options.num_prefill,
-               .num_decode = options.num_decode,
+      router_({.num_prefill = SidesOf(options, true),
+               .num_decode = SidesOf(options, false),
                .placement = options.placement,
-               .allow_local_prefill = options.allow_local_prefill},
+               .allow_local_prefill = options.allow_local_prefill,
+               .dual_workers = options.dual_workers,
+               .first_prefill_roles = options.num_prefill},
               options.profile, prefixes_),
       fleet_(
           {.profile = options.profile,
-           .num_prefill = options.num_prefill,
-           .num_decode = options.num_decode,
+           .num_prefill = SidesOf(options, true),
+           .num_decode = SidesOf(options, false),
            .ttft_target_seconds = absl::ToDoubleSeconds(options.targets.ttft),
            .itl_target_seconds = absl::ToDoubleSeconds(options.targets.itl),
            .fast_forward = options.fast_forward,
            .split_share = options.split_share,
-           .prefix_cache_tokens = options.prefix_cache_tokens},
+           .prefix_cache_tokens = options.prefix_cache_tokens,
+           .dual_workers = options.dual_workers,
+           .first_prefill_roles = options.num_prefill},
           requests, prefixes_, this),
       line_(WaitingLine::Options()),
-      charges_(requests.size()) {}
+      charges_(requests.size()) {
+  if (options.dual_workers) {
+    roles_.emplace(options.profile, options.num_prefill + options.num_decode,
+                   options.num_prefill, options.allow_local_prefill, requests,
+                   absl::ToDoubleSeconds(options.targets.itl));
+  }
+}
 
 SimulationResult Simulation::Run() {
   const double end = absl::ToDoubleSeconds(window_) + options_.timeout_seconds;
@@ -141,6 +163,10 @@ SimulationResult Simulation::Run() {
     const double now = std::min({ArrivalOf(arrived_), fleet_.next_event(),
                                  NextRetry(), fleet_.next_report()});
     if (now == kNever || now > end) break;
+    if (roles_.has_value() && roles_->next() <= now) {
+      ChangeRoles(roles_->next());
+      continue;
+    }
     if (fleet_.next_event() <= now) last_event_ = now;
     Step(now);
     if (!blocked_ && !line_.empty()) PlaceWaiting(now);
@@ -150,6 +176,7 @@ SimulationResult Simulation::Run() {
   fleet_.Sum(&result);
   result.refused_attempts = refused_;
   result.placements = router_.num_placements();
+  if (roles_.has_value()) result.role_changes = roles_->num_changes();
   result.stopped_early = outcomes_.misses() > options_.most_misses;
   return result;
 }
@@ -170,6 +197,13 @@ void Simulation::Step(double now) {
       router_.Reported(worker, report, now);
     });
     blocked_ = late_blocked_ = false;
+  }
+}
+
+void Simulation::ChangeRoles(double now) {
+  for (const scheduling::RoleChange& change :
+       roles_->Decide(router_, fleet_, now)) {
+    fleet_.SetRole(change.worker, change.role, now);
   }
 }
 
@@ -280,7 +314,7 @@ bool Simulation::TryPlace(uint32_t request, double now) {
 }
 
 size_t Simulation::NumberOfDecode(const Charge& charge) const {
-  return static_cast<size_t>(options_.num_prefill + charge.attempt.decode);
+  return static_cast<size_t>(num_prefill() + charge.attempt.decode);
 }
 
 size_t Simulation::NumberOfComputing(const Charge& charge) const {
@@ -301,7 +335,7 @@ void Simulation::Start(uint32_t request, const PlacementVerdict& verdict,
   Charge& charge = charges_[request];
   charge.attempt.decode =
       static_cast<int32_t>(RouterSimulation::NumberOf(verdict.decode)) -
-      options_.num_prefill;
+      num_prefill();
   charge.attempt.prefill =
       verdict.prefill == scheduling::kNoWorker
           ? -1
@@ -321,6 +355,7 @@ void Simulation::Start(uint32_t request, const PlacementVerdict& verdict,
   } else {
     refusals_.erase(request);
     fleet_.Assign(request, charge.attempt, now);
+    if (roles_.has_value()) roles_->Began(request, now);
   }
 }
 
@@ -352,6 +387,7 @@ void Simulation::OnFinished(uint32_t request, double now) {
   outcomes_.Finished(request, now);
   router_.EndedDecode(NumberOfDecode(charges_[request]),
                       ChargedBlocks(request));
+  if (roles_.has_value()) roles_->Ended(request, now);
   blocked_ = late_blocked_ = false;
 }
 
@@ -365,6 +401,12 @@ absl::Status Validate(const SimulationOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.num_prefill, " prefill and ", options.num_decode,
                      " decode workers: at least one decode worker is needed"));
+  }
+  if (options.dual_workers &&
+      (options.split_share > 0 || options.profile.prefill.block_size !=
+                                      options.profile.decode.block_size)) {
+    return absl::InvalidArgumentError(
+        "dual_workers: with KV blocks of one size, and without split_share");
   }
   if (options.num_prefill == 0 && !options.allow_local_prefill) {
     return absl::InvalidArgumentError(

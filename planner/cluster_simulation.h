@@ -34,6 +34,11 @@ struct SimulationOptions {
   std::string placement = "cost-model";
   // Whether a decode worker may compute prompts.
   bool allow_local_prefill = true;
+  // All workers have both sides (dual_worker/), and roles that change as
+  // scheduling/role_balance.h says; num_prefill and num_decode are those that
+  // they begin with. No prefix caches then. Approximate: how the sides share a
+  // device (device_side.h).
+  bool dual_workers = false;
   workload::Targets targets;
   // Most tokens in a worker's prefix cache, which has what KV memory its
   // sequences leave; 0: no caches.

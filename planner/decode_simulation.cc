@@ -51,14 +51,43 @@ void DecodeSimulation::AddPrompt(const SimulatedPrompt& prompt, double now) {
   Interrupt(now);
 }
 
+double DecodeSimulation::Share(double now) {
+  if (!active()) return 0;
+  run_.CutAt(now);
+  return run_.Last() - beside_seconds_;
+}
+
+double DecodeSimulation::SpareSeconds(double now) const {
+  const auto streams = static_cast<int64_t>(streams_.size());
+  const auto beside = streams + static_cast<int64_t>(short_prompts_.size());
+  const double target = options_.itl_target_seconds;
+  if (target <= 0 || (beside == 0 && num_coming_ == 0)) return 0;
+  const double budget = scheduling::StepBudgetSeconds(target);
+  scheduling::StepShape shape = {.tokens = beside,
+                                 .context_tokens = stream_context_ + beside,
+                                 .sequences = beside};
+  // In the step that runs.
+  if (active()) {
+    const int64_t step = std::max<int64_t>(0, run_.StepsUntil(now) - 1);
+    shape.context_tokens += step * streams;
+  }
+  for (const SimulatedPrompt& prompt : short_prompts_) {
+    shape.context_tokens += prompt.computed;
+  }
+  const double own = beside > 0 ? options_.cost.step.Seconds(shape) : 0;
+  return std::max(budget - own, 1e-3 * budget);
+}
+
 void DecodeSimulation::Coming(double now) {
   ++num_coming_;
+  if (prefill_ != nullptr) prefill_->Share(now);
   if (active()) Interrupt(now);
 }
 
 void DecodeSimulation::NoLongerComing(double now) {
   --num_coming_;
   CHECK_GE(num_coming_, 0);
+  if (prefill_ != nullptr) prefill_->Share(now);
   if (active()) Interrupt(now);
 }
 
@@ -90,7 +119,8 @@ void DecodeSimulation::Advance() {
 }
 
 void DecodeSimulation::CountRun() {
-  const double seconds = run_.end() - run_.start;
+  const double seconds = run_.end() - run_.start -
+                         static_cast<double>(run_.count) * beside_seconds_;
   const auto streams = static_cast<int64_t>(streams_.size());
   usage_.busy_seconds += seconds;
   usage_.steps += run_.count;
@@ -211,6 +241,7 @@ void DecodeSimulation::Plan(double now) {
   chunks_.clear();
   chunk_tokens_ = 0;
   time_bound_ = false;
+  beside_seconds_ = 0;
   for (const SimulatedPrompt& prompt : line_.TakeWithAtMost(1)) {
     short_prompts_.push_back(prompt);
   }
@@ -226,7 +257,8 @@ void DecodeSimulation::Plan(double now) {
   }
   CHECK_LE(streams + work.prompt_tokens, MostSequences(options_.token_budget));
   if (!line_.empty()) PlanPrompts(now, &work);
-  run_.first = options_.cost.Seconds(work);
+  if (prefill_ != nullptr) beside_seconds_ = prefill_->Share(now);
+  run_.first = options_.cost.Seconds(work) + beside_seconds_;
   // One step more: each stream reads one position more, each of the chunk's
   // tokens as many as the chunk has.
   const auto chunk = static_cast<double>(chunk_tokens_);
@@ -306,7 +338,10 @@ double DecodeSimulation::BudgetSeconds(double now, bool beside_streams) {
 }
 
 int64_t DecodeSimulation::RunLength() const {
-  if (!options_.fast_forward || !short_prompts_.empty()) return 1;
+  if (!options_.fast_forward || !short_prompts_.empty() ||
+      beside_seconds_ > 0) {
+    return 1;
+  }
   int64_t steps = std::numeric_limits<int64_t>::max();
   if (!streams_.empty()) steps = streams_.front().last_step - steps_;
   if (line_.empty()) return steps;

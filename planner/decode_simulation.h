@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/device_side.h"
 #include "planner/engine_cost.h"
 #include "planner/gap_histogram.h"
 #include "planner/prompt_line.h"
@@ -60,7 +61,7 @@ struct DecodeSimulationOptions {
   bool fast_forward = true;
 };
 
-class DecodeSimulation final {
+class DecodeSimulation final : public DeviceSide {
  public:
   // Most sequences that may run under a token budget: with more, streams would
   // take turns, which is not simulated.
@@ -69,6 +70,14 @@ class DecodeSimulation final {
   // `listener` and `gaps` outlive this; `gaps` may be shared with others.
   DecodeSimulation(const DecodeSimulationOptions& options,
                    WorkerListener* listener, GapHistogram* gaps);
+
+  // Makes it the decode side of a dual worker, before it has work; `prefill`,
+  // the other side, outlives it.
+  void ShareWith(DeviceSide* prefill) { prefill_ = prefill; }
+  double Share(double now) override;
+  // As DecodeScheduler::SpareSeconds: what a step of the present streams leaves
+  // of the time that they may wait for a token; 0: any time.
+  double SpareSeconds(double now) const;
 
   // A sequence of `context` tokens whose next one came at `last_token_at` from
   // elsewhere, and `left` more are to come. REQUIRES: left >= 1.
@@ -97,6 +106,15 @@ class DecodeSimulation final {
   }
   int64_t QueuedTokens(double now) const;
   int64_t ContextTokens(double now) const;
+  // Calls visit(request, its computed tokens) for those that get a token in
+  // each step.
+  template <typename Function>
+  void VisitStreams(double now, Function visit) const {
+    const int64_t step = steps_ + (active() ? run_.StepsOver(now) : 0);
+    for (const Stream& stream : streams_) {
+      visit(stream.request, stream.base + step);
+    }
+  }
 
   const WorkerUsage& usage() const { return usage_; }
 
@@ -156,6 +174,10 @@ class DecodeSimulation final {
   int64_t chunk_tokens_ = 0;  // of chunks_
   // Whether streams bound the time of its steps.
   bool time_bound_ = false;
+  // The other side of a dual worker, or null; what its step takes of the
+  // device in each step of the run.
+  DeviceSide* prefill_ = nullptr;
+  double beside_seconds_ = 0;
 
   int64_t steps_ = 0;
   // A heap, those that end first on top. Each gets a token in each step.

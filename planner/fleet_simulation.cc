@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "scheduling/admission.h"
 #include "scheduling/placement.h"
+#include "scheduling/role_balance.h"
 
 namespace baton::planner {
 namespace {
@@ -61,7 +62,8 @@ FleetSimulation::FleetSimulation(const FleetOptions& options,
       .cost = prefill.cost,
       .token_budget = prefill.token_budget,
       .block_size = prefill.block_size,
-      .total_blocks = prefill.total_blocks,
+      .total_blocks =
+          options.dual_workers ? decode.total_blocks : prefill.total_blocks,
       .fast_forward = options.fast_forward};
   const DecodeSimulationOptions of_decode = {
       .cost = decode.cost,
@@ -79,6 +81,19 @@ FleetSimulation::FleetSimulation(const FleetOptions& options,
     decode_.push_back({MakeCache(decode, prefixes),
                        DecodeSimulation(of_decode, &decode_listener_, &gaps_),
                        0, decode.total_blocks});
+  }
+  if (!options.dual_workers) return;
+  CHECK(prefixes.empty());
+  CHECK_EQ(options.num_prefill, options.num_decode);
+  CHECK_EQ(prefill.block_size, decode.block_size);
+  for (int32_t i = 0; i < options.num_decode; ++i) {
+    const auto place = static_cast<size_t>(i);
+    prefill_[place].simulation.ShareWith(&decode_[place].simulation,
+                                         &decode_[place].uncounted_blocks);
+    decode_[place].simulation.ShareWith(&prefill_[place].simulation);
+    roles_.push_back({.role = i < options.first_prefill_roles
+                                  ? scheduling::WorkerRole::kPrefill
+                                  : scheduling::WorkerRole::kDecode});
   }
 }
 
@@ -312,20 +327,54 @@ void FleetSimulation::Finish(uint32_t request, double now) {
   if (decode.cache) decode.cache->Release(request);
   --decode.attempts;
   CountBlocks(free_before - decode.free_blocks(), now);
+  if (options_.dual_workers) {
+    const auto place = static_cast<size_t>(states_[request].attempt.decode);
+    prefill_[place].simulation.BlocksCame(now);
+    Touch(place, now);
+  }
   reports_.Changed(NumberOfDecode(states_[request].attempt), now);
   listener_->OnFinished(request, now);
 }
 
 void FleetSimulation::Touch(size_t worker, double now) {
+  SetTime(worker);
+  reports_.Changed(worker, now);
+  if (!options_.dual_workers) return;
+  // What one side does takes the other one's time, and may make it usable.
+  const size_t other = worker < prefill_.size() ? worker + prefill_.size()
+                                                : worker - prefill_.size();
+  SetTime(other);
+  reports_.Changed(other, now);
+}
+
+void FleetSimulation::SetTime(size_t worker) {
   times_.Set(worker,
              worker < prefill_.size()
                  ? prefill_[worker].simulation.next_event()
                  : decode_[worker - prefill_.size()].simulation.next_event());
-  reports_.Changed(worker, now);
+}
+
+void FleetSimulation::SetRole(size_t worker, scheduling::WorkerRole role,
+                              double now) {
+  roles_[worker] = {role, now};
+  Touch(worker, now);
+}
+
+bool FleetSimulation::IsUsable(size_t worker, double now) const {
+  if (!options_.dual_workers) return true;
+  const bool is_prefill = worker < prefill_.size();
+  const size_t place = is_prefill ? worker : worker - prefill_.size();
+  const Role& role = roles_[place];
+  return scheduling::TakesWork(
+      is_prefill == (role.role == scheduling::WorkerRole::kPrefill),
+      is_prefill ? decode_[place].simulation.running()
+                 : prefill_[place].simulation.num_queued(),
+      now - role.changed_at);
 }
 
 SimulatedReport FleetSimulation::ReportOf(size_t worker, double now) {
   SimulatedReport report;
+  report.usable = IsUsable(worker, now);
   if (worker < prefill_.size()) {
     const PrefillWorker& prefill = prefill_[worker];
     if (prefill.cache) report.prefixes = prefill.cache->TakeChanges();

@@ -1,7 +1,8 @@
 // All workers of a simulated cluster, and the transfers between them. Admission
 // is that of scheduling/admission.h, by the workers themselves.
 //
-// Workers go by number: prefill workers from 0, decode workers behind them.
+// Workers go by number: prefill workers from 0, decode workers behind them. A
+// dual worker is one of each, by its sides: two numbers.
 // Seconds of the virtual clock. One thread.
 #pragma once
 
@@ -55,6 +56,13 @@ struct FleetOptions {
   double split_share = 0;
   // Most tokens in a worker's prefix cache.
   int64_t prefix_cache_tokens = 0;
+  // The prefill worker and the decode worker of the same place among their like
+  // are the sides of a dual worker: they share their device (device_side.h) and
+  // the decode worker's KV blocks, and have no prefix cache. REQUIRES: as many
+  // of both, with blocks of one size.
+  bool dual_workers = false;
+  // Of those, how many are prefill workers at first, from 0.
+  int32_t first_prefill_roles = 0;
 };
 
 class FleetSimulation final {
@@ -78,6 +86,21 @@ class FleetSimulation final {
   std::optional<size_t> Refuses(uint32_t request, const Attempt& attempt,
                                 double now) const;
   void Assign(uint32_t request, const Attempt& attempt, double now);
+
+  // Calls visit(request, its tokens so far) for all that run on decode workers
+  // and had their first token.
+  template <typename Function>
+  void VisitOutputs(double now, Function visit) const {
+    for (const DecodeWorker& worker : decode_) {
+      worker.simulation.VisitStreams(now, [&](uint32_t request, int64_t done) {
+        const int32_t prompt = requests_[request].prompt_tokens;
+        visit(request, static_cast<int32_t>(done) - prompt + 1);
+      });
+    }
+  }
+
+  // Of a dual worker. Routers know from its next reports on.
+  void SetRole(size_t worker, scheduling::WorkerRole role, double now);
 
   // When something happens next; infinity: nothing will.
   double next_event() const;
@@ -184,6 +207,9 @@ class FleetSimulation final {
 
   // Something changed there.
   void Touch(size_t worker, double now);
+  void SetTime(size_t worker);
+  // Whether the worker gets new work; of dual workers, scheduling::TakesWork.
+  bool IsUsable(size_t worker, double now) const;
   SimulatedReport ReportOf(size_t worker, double now);
   void CountBlocks(int32_t change, double now);
 
@@ -197,6 +223,11 @@ class FleetSimulation final {
   std::deque<DecodeWorker> decode_;
   WorkerTimes times_;
   ReportClock reports_;
+  struct Role {
+    scheduling::WorkerRole role = scheduling::WorkerRole::kDecode;
+    double changed_at = 0;
+  };
+  std::vector<Role> roles_;    // of dual workers
   std::vector<State> states_;  // by request
   // KV on its way: when it is there, and whose it is; the first one on top.
   std::priority_queue<std::pair<double, uint32_t>,

@@ -16,9 +16,26 @@ PrefillSimulation::PrefillSimulation(const PrefillSimulationOptions& options,
       listener_(listener),
       cache_(cache),
       line_(options.patience, options.cost.step),
-      free_blocks_(options.total_blocks) {
+      own_blocks_(options.total_blocks) {
   CHECK_GE(options.token_budget, 1);
   CHECK(options.cost.step.known());
+}
+
+void PrefillSimulation::ShareWith(DecodeSimulation* decode,
+                                  int32_t* free_blocks) {
+  CHECK(!active() && cache_ == nullptr);
+  decode_ = decode;
+  shared_blocks_ = free_blocks;
+}
+
+void PrefillSimulation::BlocksCame(double now) {
+  if (lacks_blocks_) Interrupt(now);
+}
+
+double PrefillSimulation::Share(double now) {
+  if (!active()) return 0;
+  run_.CutAt(now);
+  return run_.Last() - beside_seconds_;
 }
 
 void PrefillSimulation::Add(const SimulatedPrompt& prompt, double now) {
@@ -36,9 +53,9 @@ void PrefillSimulation::Add(const SimulatedPrompt& prompt, double now) {
 }
 
 void PrefillSimulation::Release(int32_t tokens, double now) {
-  free_blocks_ += scheduling::BlocksFor(tokens, options_.block_size);
-  CHECK_LE(free_blocks_, options_.total_blocks);
-  if (lacks_blocks_) Interrupt(now);
+  AddBlocks(scheduling::BlocksFor(tokens, options_.block_size));
+  CHECK_LE(OwnBlocks(), options_.total_blocks);
+  BlocksCame(now);
 }
 
 double PrefillSimulation::next_event() const {
@@ -57,7 +74,8 @@ void PrefillSimulation::Advance() {
   CHECK(active());
   const double now = run_.end();
   if (run_.count > 0) {
-    const double seconds = now - run_.start;
+    const double seconds =
+        now - run_.start - static_cast<double>(run_.count) * beside_seconds_;
     usage_.busy_seconds += seconds;
     usage_.sequence_seconds += seconds * static_cast<double>(chunks_.size());
     usage_.steps += run_.count;
@@ -87,12 +105,12 @@ bool PrefillSimulation::GiveBlocks(SimulatedPrompt* prompt) {
   const int32_t most = prompt->left - 1;
   const int32_t shared =
       cache_ == nullptr ? 0 : cache_->SharedBlocksWith(prompt->request, most);
-  if (blocks > free_blocks_ + shared) return false;
-  free_blocks_ -= blocks;
+  if (blocks > OwnBlocks() + shared) return false;
+  AddBlocks(-blocks);
   prompt->has_blocks = true;
   if (cache_ == nullptr) return true;
   const int32_t cached = cache_->Hold(prompt->request, most);
-  cache_->Fit(free_blocks_);
+  cache_->Fit(OwnBlocks());
   prompt->computed += cached;
   prompt->left -= cached;
   queued_ -= cached;
@@ -105,6 +123,7 @@ void PrefillSimulation::Plan(double now) {
   chunks_.clear();
   chunk_tokens_ = 0;
   lacks_blocks_ = false;
+  beside_seconds_ = 0;
   // Those that come between two steps: what is cached goes first.
   std::stable_sort(
       new_prompts_.begin(), new_prompts_.end(),
@@ -112,7 +131,10 @@ void PrefillSimulation::Plan(double now) {
   for (const SimulatedPrompt& prompt : new_prompts_) line_.Add(prompt);
   new_prompts_.clear();
   if (line_.empty()) return;
+  const double most_seconds =
+      decode_ == nullptr ? 0 : decode_->SpareSeconds(now);
   StepWork work;
+  scheduling::StepShape shape;
   int32_t budget = options_.token_budget;
   int32_t waiting = line_.size();
   for (const size_t place : line_.Order(now, options_.token_budget, 0)) {
@@ -123,7 +145,9 @@ void PrefillSimulation::Plan(double now) {
     if (!prompt.has_blocks && cache_ != nullptr) {
       cached = cache_->CachedTokens(prompt.request, prompt.left - 1);
     }
-    int32_t tokens = std::min(budget, prompt.left - cached);
+    int32_t tokens = Fitting(shape, most_seconds, prompt.computed + cached,
+                             std::min(budget, prompt.left - cached));
+    if (tokens == 0) break;
     int64_t context =
         scheduling::ContextTokens(prompt.computed + cached, tokens);
     if (!scheduling::PaysToJoin(
@@ -136,9 +160,12 @@ void PrefillSimulation::Plan(double now) {
       lacks_blocks_ = true;
       continue;
     }
-    tokens = std::min(budget, prompt.left);
+    if (most_seconds == 0) tokens = std::min(budget, prompt.left);
     context = scheduling::ContextTokens(prompt.computed, tokens);
     chunks_.emplace_back(place, tokens);
+    shape.tokens += tokens;
+    shape.context_tokens += context;
+    ++shape.sequences;
     budget -= tokens;
     --waiting;
     work.prompt_tokens += tokens;
@@ -152,9 +179,11 @@ void PrefillSimulation::Plan(double now) {
   if (chunks_.empty()) return;
   chunk_tokens_ = work.prompt_tokens;
   const auto chunk = static_cast<double>(chunk_tokens_);
-  run_.first = options_.cost.Seconds(work);
+  if (decode_ != nullptr) beside_seconds_ = decode_->Share(now);
+  run_.first = options_.cost.Seconds(work) + beside_seconds_;
   run_.growth = options_.cost.per_prompt_context_token * chunk * chunk;
   run_.count = 1;
+  if (most_seconds > 0 || beside_seconds_ > 0) return;
   // As long as one prompt takes all of the budget, and does not end.
   const auto& [place, tokens] = chunks_.front();
   const int32_t left = line_.prompts()[place].left;
@@ -162,6 +191,17 @@ void PrefillSimulation::Plan(double now) {
       tokens == options_.token_budget && tokens < left) {
     run_.count = (left - 1) / tokens;
   }
+}
+
+int32_t PrefillSimulation::Fitting(const scheduling::StepShape& shape,
+                                   double most_seconds, int32_t computed,
+                                   int32_t most) const {
+  if (most_seconds == 0) return most;
+  const int32_t tokens = scheduling::MaxChunkTokens(
+      options_.cost.step, shape, most_seconds, computed, most);
+  return shape.tokens > 0
+             ? tokens
+             : std::max(tokens, std::min(most, scheduling::kLeastChunk));
 }
 
 int32_t PrefillSimulation::num_queued() const {

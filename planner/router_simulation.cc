@@ -76,10 +76,15 @@ RouterSimulation::RouterSimulation(const RouterSimulationOptions& options,
   for (size_t i = 0; i < num_prefill; ++i) {
     WorkerSnapshot& worker = cluster_.workers[i];
     for (size_t decode = num_prefill; decode < count; ++decode) {
+      if (options.dual_workers && decode == i + num_prefill) continue;
       worker.paired_with.push_back(IdOf(decode));
     }
     worker.link_bandwidth.assign(worker.paired_with.size(),
                                  profile.link_bytes_per_second);
+    if (!options.dual_workers) continue;
+    const bool prefills = i < static_cast<size_t>(options.first_prefill_roles);
+    worker.usable = prefills;
+    cluster_.workers[i + num_prefill].usable = !prefills;
   }
 }
 
@@ -120,6 +125,7 @@ absl::Span<const scheduling::CachedPrompt> RouterSimulation::Look(
 void RouterSimulation::Reported(size_t worker, const SimulatedReport& report,
                                 double now) {
   WorkerSnapshot& snapshot = cluster_.workers[worker];
+  snapshot.usable = report.usable;
   snapshot.running = report.running;
   snapshot.waiting = report.waiting;
   snapshot.free_blocks = report.free_blocks;

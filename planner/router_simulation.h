@@ -30,10 +30,15 @@ struct RouterSimulationOptions {
   std::string placement;
   // Whether a decode worker may compute prompts.
   bool allow_local_prefill = true;
+  // As FleetOptions.
+  bool dual_workers = false;
+  int32_t first_prefill_roles = 0;
 };
 
 // What a worker reports.
 struct SimulatedReport {
+  // Gets new work: not, if it is the side of a dual worker with another role.
+  bool usable = true;
   int32_t running = 0;
   int32_t waiting = 0;
   int32_t free_blocks = 0;
@@ -83,6 +88,9 @@ class RouterSimulation final {
   // Of a prompt on an idle worker, whichever is the fastest.
   double LeastPrefillSeconds(int32_t tokens) const;
 
+  const scheduling::WorkerSnapshot& worker(size_t number) const {
+    return cluster_.workers[number];
+  }
   int64_t num_placements() const { return num_placements_; }
 
  private:

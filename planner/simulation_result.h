@@ -53,7 +53,10 @@ struct SimulationResult {
   // Attempts that a worker refused, and verdicts of the policy.
   int64_t refused_attempts = 0;
   int64_t placements = 0;
+  // Of dual workers, the workers of a kind are sides: as many of each as there
+  // are workers.
   PoolUsage prefill, decode;
+  int64_t role_changes = 0;
   // Given up: more missed their targets than may.
   bool stopped_early = false;
 };

@@ -26,6 +26,10 @@ int64_t StepRun::StepsUntil(double now) const {
   return steps;
 }
 
+void StepRun::CutAt(double now) {
+  if (count > 1) count = std::max<int64_t>(1, StepsUntil(now));
+}
+
 int64_t StepRun::StepsOver(double now) const {
   const int64_t until = StepsUntil(now);
   return EndOf(until) <= now ? until : std::max<int64_t>(0, until - 1);

@@ -27,6 +27,12 @@ struct StepRun {
   int64_t StepsUntil(double now) const;
   // How many are over at `now`, at most `count`.
   int64_t StepsOver(double now) const;
+
+  // What comes at `now` makes the steps after that one others: the last step
+  // is that which is not over before `now`, if there is a step at all.
+  void CutAt(double now);
+  // The last one's duration; without steps, the first one's.
+  double Last() const { return Duration(count > 0 ? count - 1 : 0); }
 };
 
 }  // namespace baton::planner

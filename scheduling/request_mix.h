@@ -1,34 +1,54 @@
-// What requests were like lately: how long their prompts and answers are, what
-// of the prompts had to be computed, what their streams may wait for a token.
+// What requests are like lately: how long their prompts and answers are, what
+// of the prompts has to be computed, what their streams may wait for a token.
 //
-// Means per request of those that ended, and never tokens per second: what a
-// cluster that is overloaded computes says what it can carry and not what is
-// asked of it, while its requests are as long as ever.
+// Means per request, and never tokens per second: what a cluster that is
+// overloaded computes says what it can carry and not what is asked of it, while
+// its requests are as long as ever.
 //
-// Each request counts exp(-age / time constant): forgotten by time, not by
-// count, or a burst of one kind of requests would be the truth until there were
-// as many others. Seconds, on any clock that never goes back.
+// Prompts count when they are placed. Answers are known at their ends only, and
+// long ones end late: to wait for them would be to know of another mix after
+// half a minute. So what those that run have produced counts, too: of those
+// that came so far, how many ended there (Kaplan and Meier, 1958); the mean is
+// the area below the product of the rest. Where only ends are told, it is the
+// mean of the answers.
+//
+// Each event counts exp(-age / time constant): forgotten by time, not by count,
+// or a burst of one kind of requests would be the truth until there were as
+// many others. Where requests are few, a longer time constant has to do.
+// Seconds, on any clock that never goes back.
 //
 // Pure. One thread.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace baton::scheduling {
 
-// A request that ended well.
-struct EndedRequest {
-  // Of the prompt, tokens that no prefix cache had; and all of them.
+// A request when it is placed.
+struct BegunRequest {
+  // Of the prompt, tokens that no prefix cache has; and all of them.
   int32_t computed_tokens = 0;
   int32_t prompt_tokens = 0;
-  int32_t output_tokens = 0;
   // 0: none.
   double itl_target_seconds = 0;
 };
 
+// A request that ended well.
+struct EndedRequest {
+  int32_t computed_tokens = 0;
+  int32_t prompt_tokens = 0;
+  int32_t output_tokens = 0;
+  double itl_target_seconds = 0;
+  // Whether Began was told of it; and of its output, what Produced was.
+  bool begun = false;
+  int32_t told_tokens = 0;
+};
+
 // Means over requests, where nothing else is said. All 0 without any.
 struct RequestMean {
-  // How many requests it is the mean of; old ones count less.
+  // How many ended within the longer memory, about; old ones count less.
   double weight = 0;
   double computed_tokens = 0;
   double prompt_tokens = 0;
@@ -46,38 +66,73 @@ struct RequestMean {
 
 class RequestMix final {
  public:
-  static constexpr double kTimeConstantSeconds = 30;
+  // Of the longer memory, and of the shorter one, which is taken when it knows
+  // of kEnough requests that began, and requests have become others: their
+  // prompts or answers differ by more than kAlike, which is no noise.
+  static constexpr double kShortSeconds = 10;
+  static constexpr double kLongSeconds = 60;
+  static constexpr double kEnough = 50;
+  static constexpr double kAlike = 0.15;
 
-  // REQUIRES: time_constant_seconds > 0.
-  explicit RequestMix(double time_constant_seconds = kTimeConstantSeconds);
+  // REQUIRES: 0 < short_seconds <= long_seconds.
+  explicit RequestMix(double short_seconds = kShortSeconds,
+                      double long_seconds = kLongSeconds);
 
-  // REQUIRES: 0 <= computed_tokens <= prompt_tokens, output_tokens >= 0.
+  // A request was placed. REQUIRES: 0 <= computed_tokens <= prompt_tokens.
+  void Began(double now, const BegunRequest& request);
+  // The output of one that runs grew to `after` tokens; Produced told of
+  // `before` so far. Once a second for each is enough. REQUIRES: 0 <= before <=
+  // after.
+  void Produced(double now, int32_t prompt_tokens, int32_t before,
+                int32_t after);
+  // REQUIRES: as Began; told_tokens <= output_tokens.
   void Ended(double now, const EndedRequest& request);
 
   RequestMean Mean(double now) const;
 
  private:
-  // Sums over requests, each times its weight at last_.
-  struct Sums {
-    double weight = 0;
+  // Output lengths: each bin is about a tenth longer than the one before, up to
+  // some million tokens.
+  static constexpr size_t kBins = 128;
+
+  // Sums over events, each times its weight at `last`.
+  struct Bin {
+    double passed = 0;  // answers that got beyond it
+    double ended = 0;   // in it
+    double tokens = 0;  // of those, in it
+  };
+  struct Memory {
+    double time_constant = 0;
+    double last = 0;
+    // Of prompts.
+    double begun = 0;
     double computed = 0;
     double prompt = 0;
-    double output = 0;
     double prompt_context = 0;
-    // Times output tokens.
-    double stream_context = 0;
-    double final_context = 0;
-    // Of those with a target.
     double targets = 0;
     double target_weight = 0;
+    // Of answers.
+    double ended = 0;
+    double produced = 0;        // tokens
+    double stream_context = 0;  // of each of these
+    double ended_tokens = 0;
+    double final_context = 0;  // of each of these
+    std::array<Bin, kBins> bins;
+
+    void Forget(double now);
+    void AddPrompt(const BegunRequest& request);
+    void AddOutput(int32_t prompt_tokens, int32_t before, int32_t after);
+    void AddEnd(const EndedRequest& request);
+    double MeanOutput() const;
+    double Keeps(double now) const;
+    RequestMean Mean() const;  // without the weight
   };
 
-  // What is left at `now` of a weight at last_.
-  double Keeps(double now) const;
+  // The last bin that begins at `tokens` or before.
+  static size_t BinOf(int32_t tokens);
 
-  const double time_constant_;
-  double last_ = 0;  // when the sums were brought up to date
-  Sums sums_;
+  Memory short_;
+  Memory long_;
 };
 
 }  // namespace baton::scheduling

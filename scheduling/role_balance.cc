@@ -159,6 +159,10 @@ int32_t BestPrefillWorkers(const RoleLoad& load, const RoleCounts& counts,
   return best;
 }
 
+bool TakesWork(bool has_role, int64_t other_work, double seconds) {
+  return has_role && (other_work <= 0 || seconds >= kMostWaitSeconds);
+}
+
 RoleBalance::RoleBalance(const RoleBalanceOptions& options)
     : options_(options) {
   CHECK_GE(options.workers_per_change, 1);
@@ -207,7 +211,10 @@ std::optional<int32_t> RoleBalance::Wants(const RoleInputs& inputs) const {
   const bool goes_on =
       going_on_ &&
       wanted_ == (best > prefill ? WorkerRole::kPrefill : WorkerRole::kDecode);
-  const double margin = goes_on ? kMarginToGoOn : options_.margin;
+  const double margin =
+      goes_on ? kMarginToGoOn
+              : options_.margin +
+                    options_.noise / std::sqrt(inputs.load.mix.weight);
   if (best == prefill || SplitCapacity(inputs.load, best, workers - best) <
                              (1 + margin) * SplitCapacity(inputs.load, prefill,
                                                           workers - prefill)) {

@@ -106,6 +106,18 @@ inline constexpr double kPrefillMargin = 0.05;
 int32_t BestPrefillWorkers(const RoleLoad& load, const RoleCounts& counts,
                            double prefill_margin = kPrefillMargin);
 
+// How long the new side of a worker that changed waits for the old one, at
+// most: longer than nearly all answers take.
+inline constexpr double kMostWaitSeconds = 60;
+
+// Whether a side of a dual worker should get new work: it is that of the
+// worker's role (`has_role`), and the other side has nothing left: no sequences
+// in `other_work` (prompts to be computed, or streams and those to come). Side
+// by side, both are slow: beside streams with a target, a step of the prefill
+// side has hardly more time than its fixed cost, and prompts that came would
+// wait for the last of the streams. `seconds` since the role changed.
+bool TakesWork(bool has_role, int64_t other_work, double seconds);
+
 // A worker as the router knows it.
 struct RoleWorker {
   // Never reused.
@@ -136,17 +148,19 @@ struct RoleBalanceOptions {
   // Requests that the mix must have seen: means of fewer are noise.
   double least_weight = 10;
   // Another split must carry so much more than the present one, and for so
-  // long: less is not worth the time in which both sides run, and a few long
-  // requests are no other mix.
-  double margin = 0.05;
-  double hold_seconds = 3;
+  // long: less is not worth the time in which a worker's new side waits for the
+  // old one. More by `noise` / sqrt(weight of the mix): what means of few
+  // requests say is partly chance.
+  double margin = 0.03;
+  double noise = 0.5;
+  double hold_seconds = 2;
   // Between two changes of the cluster: what the first one brought shows in
   // reports and queues after some steps.
   double dwell_seconds = 2;
   // Between two changes of one worker.
   double worker_dwell_seconds = 20;
   // Of the workers, one of so many changes at a time, and at least one worker.
-  int32_t workers_per_change = 16;
+  int32_t workers_per_change = 8;
   double prefill_margin = kPrefillMargin;
 };
 

@@ -40,7 +40,7 @@ TEST(RequestMixTest, MeansAreThoseOfTheRequests) {
 }
 
 TEST(RequestMixTest, ForgetsByTimeAndNotByCount) {
-  RequestMix mix(/*time_constant_seconds=*/10);
+  RequestMix mix(/*short_seconds=*/10, /*long_seconds=*/10);
   for (int i = 0; i < 100; ++i) {
     mix.Ended(0, {.prompt_tokens = 1000, .output_tokens = 1});
   }
@@ -54,7 +54,7 @@ TEST(RequestMixTest, ForgetsByTimeAndNotByCount) {
 
 TEST(RequestMixTest, IsTheWeightedMeanAtAnyTime) {
   std::mt19937_64 random(3);
-  RequestMix mix(/*time_constant_seconds=*/30);
+  RequestMix mix(/*short_seconds=*/30, /*long_seconds=*/30);
   std::vector<std::pair<double, EndedRequest>> ended;
   double now = 0;
   for (int i = 0; i < 300; ++i) {
@@ -94,7 +94,7 @@ TEST(RequestMixTest, IsTheWeightedMeanAtAnyTime) {
 }
 
 TEST(RequestMixTest, AfterVeryLongItBeginsAnew) {
-  RequestMix mix(/*time_constant_seconds=*/1);
+  RequestMix mix(/*short_seconds=*/1, /*long_seconds=*/1);
   mix.Ended(0, {.prompt_tokens = 1000, .output_tokens = 50});
   EXPECT_EQ(mix.Mean(1e6).weight, 0);
   mix.Ended(1e6, {.prompt_tokens = 10, .output_tokens = 2});
@@ -102,6 +102,124 @@ TEST(RequestMixTest, AfterVeryLongItBeginsAnew) {
   EXPECT_EQ(mix.Mean(1e6).prompt_tokens, 10);
   // A clock that stands still loses nothing.
   EXPECT_EQ(mix.Mean(1e6 - 1).weight, 1);
+}
+
+TEST(RequestMixTest, PromptsCountWhenTheyArePlaced) {
+  RequestMix mix;
+  mix.Ended(0, {.prompt_tokens = 100, .output_tokens = 10});
+  mix.Began(0, {.computed_tokens = 200,
+                .prompt_tokens = 300,
+                .itl_target_seconds = 0.1});
+  EXPECT_DOUBLE_EQ(mix.Mean(0).prompt_tokens, 200);
+  EXPECT_DOUBLE_EQ(mix.Mean(0).weight, 1);
+  // Not again at the end.
+  mix.Ended(0, {.computed_tokens = 200,
+                .prompt_tokens = 300,
+                .output_tokens = 20,
+                .itl_target_seconds = 0.1,
+                .begun = true});
+  EXPECT_DOUBLE_EQ(mix.Mean(0).prompt_tokens, 200);
+  EXPECT_DOUBLE_EQ(mix.Mean(0).computed_tokens, 100);
+  EXPECT_DOUBLE_EQ(mix.Mean(0).output_tokens, 15);
+  EXPECT_DOUBLE_EQ(mix.Mean(0).itl_target_seconds, 0.1);
+  EXPECT_DOUBLE_EQ(mix.Mean(0).weight, 2);
+}
+
+TEST(RequestMixTest, AnswersThatRunCountAsFarAsTheyGot) {
+  // Three ended after 4 tokens, and one has 8 and runs: a quarter gets beyond
+  // 4, and all of these as far as anyone did.
+  RequestMix mix;
+  for (int i = 0; i < 3; ++i) mix.Ended(0, {.output_tokens = 4});
+  mix.Produced(0, 0, 0, 8);
+  EXPECT_DOUBLE_EQ(mix.Mean(0).output_tokens, (3 * 4 + 8) / 4.0);
+  // Another one that is at 2 says nothing of what comes later: of four that
+  // were at 4, three ended there.
+  mix.Produced(0, 0, 0, 2);
+  EXPECT_DOUBLE_EQ(mix.Mean(0).output_tokens, 4 + 0.25 * 4);
+  // In parts, it is the same.
+  mix.Produced(0, 0, 8, 9);
+  mix.Produced(0, 0, 9, 12);
+  mix.Ended(0, {.output_tokens = 12, .told_tokens = 12});
+  EXPECT_DOUBLE_EQ(mix.Mean(0).output_tokens, 4 + 0.25 * 8);
+  // Positions that the tokens read: 2, 2, 2, 6 and so on.
+  EXPECT_NEAR(mix.Mean(0).stream_context,
+              (3 * 4 * 2 + 8 * 4 + 2 * 1 + 1 * 8.5 + 3 * 10.5) / 26, 1e-9);
+}
+
+// Told in parts while they run, all at their ends, or some of each.
+TEST(RequestMixTest, TheMeanIsThatOfAllWhenAllHaveEnded) {
+  std::mt19937_64 random(8);
+  RequestMix mix(1e9, 1e9);
+  double tokens = 0;
+  for (int i = 0; i < 500; ++i) {
+    const auto output = static_cast<int32_t>(random() % 3000);
+    tokens += output;
+    int32_t told = 0;
+    while (random() % 3 != 0) {
+      const auto more =
+          told + static_cast<int32_t>(random() % (output - told + 1));
+      mix.Produced(1, 7, told, more);
+      told = more;
+    }
+    mix.Ended(
+        2, {.prompt_tokens = 7, .output_tokens = output, .told_tokens = told});
+  }
+  EXPECT_NEAR(mix.Mean(2).output_tokens, tokens / 500, 1e-6 * tokens / 500);
+}
+
+TEST(RequestMixTest, LongAnswersAreKnownBeforeTheyEnd) {
+  // A minute of short answers, ten a second; then long ones only.
+  RequestMix mix;
+  double now = 0;
+  for (; now < 60; now += 0.1) {
+    mix.Ended(now, {.prompt_tokens = 2000, .output_tokens = 30});
+  }
+  std::vector<int32_t> tokens;
+  for (int second = 0; second < 20; ++second, now += 1) {
+    for (int i = 0; i < 10; ++i) {
+      mix.Began(now, {.computed_tokens = 200, .prompt_tokens = 200});
+      tokens.push_back(0);
+    }
+    for (int32_t& so_far : tokens) {
+      mix.Produced(now, 200, so_far, so_far + 25);
+      so_far += 25;
+    }
+  }
+  const RequestMean mean = mix.Mean(now);
+  // None of them has ended.
+  EXPECT_LT(mean.prompt_tokens, 500);
+  EXPECT_GT(mean.output_tokens, 250);
+  EXPECT_LE(mean.output_tokens, 500);
+}
+
+TEST(RequestMixTest, OfFewRequestsItKeepsMore) {
+  RequestMix mix(/*short_seconds=*/10, /*long_seconds=*/60);
+  // Three in ten seconds: too few to forget the others so soon.
+  for (double now = 0; now < 100; now += 4) {
+    mix.Ended(now, {.prompt_tokens = now < 50 ? 100 : 1000});
+  }
+  double weight = 0;
+  double prompt = 0;
+  for (double now = 0; now < 100; now += 4) {
+    weight += std::exp((now - 96) / 60);
+    prompt += std::exp((now - 96) / 60) * (now < 50 ? 100 : 1000);
+  }
+  EXPECT_NEAR(mix.Mean(96).weight, weight, 1e-9);
+  EXPECT_NEAR(mix.Mean(96).prompt_tokens, prompt / weight, 1e-6);
+}
+
+TEST(RequestMixTest, OfManyItTakesTheLatestWhereTheyHaveBecomeOthers) {
+  const auto mean_of = [](int32_t then) {
+    RequestMix mix(/*short_seconds=*/10, /*long_seconds=*/60);
+    for (int i = 0; i < 1200; ++i) {
+      const int32_t prompt = i < 900 ? 1000 : then;
+      mix.Ended(0.1 * i, {.computed_tokens = prompt, .prompt_tokens = prompt});
+    }
+    return mix.Mean(119.9).prompt_tokens;
+  };
+  // 30 seconds of them: 0.95 by the shorter memory, 0.45 by the longer one.
+  EXPECT_NEAR(mean_of(2000), 1950, 5);
+  EXPECT_NEAR(mean_of(1100), 1045, 5);
 }
 
 }  // namespace

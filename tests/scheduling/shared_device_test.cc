@@ -87,12 +87,12 @@ TEST(SharedDeviceTest, AStepOfPromptsTakesNoLongerThanItMay) {
   EXPECT_EQ(Tokens(prefill.Plan({.most_seconds = 10})), 16);
   // Of a prompt that is nearly done, the rest, and then of the next.
   a->CommitComputed(190);
-  plan = prefill.Plan({.cost = kTenAndOne, .most_seconds = 0.060});
+  plan = prefill.Plan({.cost = kTenAndOne, .most_seconds = 0.035});
   ASSERT_EQ(plan.sequences.size(), 2u);
   EXPECT_EQ(plan.sequences[0].tokens.size(), 10u);
-  EXPECT_EQ(plan.sequences[1].tokens.size(), 40u);
-  // Without a bound, all of both.
-  EXPECT_EQ(Tokens(prefill.Plan({.cost = kTenAndOne})), 310);
+  EXPECT_EQ(plan.sequences[1].tokens.size(), 15u);
+  // Without a bound, all of both, while nothing says that it does not pay.
+  EXPECT_EQ(Tokens(prefill.Plan()), 310);
 }
 
 TEST(SharedDeviceTest, PromptsLeaveTheBlocksThatStreamsNeed) {

@@ -1,0 +1,69 @@
+#include "tests/bench/planner_benchmark_roles.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "planner/simulation_result.h"
+#include "tests/bench/planner_benchmark_grid.h"
+#include "tests/bench/planner_benchmark_mixes.h"
+
+namespace baton::bench {
+namespace {
+
+using Way = GridRow::Way;
+
+// A worker changes within tens of seconds; a mix stays for minutes at least.
+constexpr double kLeastSeconds = 240;
+
+void PrintMix(const Mix& mix, int32_t workers) {
+  const GridRow row(mix, workers, /*split_share=*/0, kLeastSeconds);
+  const GridRow::Limits best = row.Find();
+  const double rate = best[2].rate * workers;
+  const int32_t half = workers / 2;
+  const GridRow::Limit halves = row.LimitOfSplit(Way::kDefault, half, rate);
+  const GridRow::Limit dual = row.LimitOfSplit(Way::kDual, half, rate);
+  std::printf(
+      "| %s | capacity | %.1f | %.1f (%d) | %.1f (%d) | %.1f | %.1f | %.2f | "
+      "|\n",
+      mix.name, best[0].rate * workers, best[1].rate * workers,
+      row.PrefillOf(best[1]), rate, row.PrefillOf(best[2]),
+      halves.rate * workers, dual.rate * workers, dual.rate / best[2].rate);
+  const double better = std::max(best[0].rate, best[1].rate) * workers;
+  for (const double factor : {0.7, 1.0, 1.2}) {
+    const planner::Load load = row.LoadOf(factor * better);
+    const auto goodput = [&](const GridRow::Limit& limit, Way way) {
+      return row.Run(load, row.PrefillOf(limit), way).goodput;
+    };
+    const double fixed = goodput(best[2], Way::kDefault);
+    const planner::SimulationResult of_dual = row.Run(load, half, Way::kDual);
+    std::printf("| | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f | %lld |\n",
+                factor * better, goodput(best[0], Way::kAggregated),
+                goodput(best[1], Way::kDisaggregated), fixed,
+                goodput(halves, Way::kDefault), of_dual.goodput,
+                of_dual.goodput / std::max(fixed, 1e-9),
+                static_cast<long long>(of_dual.role_changes));
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
+int RunRoles(const std::string& only, const std::vector<int32_t>& workers) {
+  for (const int32_t count : workers) {
+    std::printf(
+        "%d workers: goodput, requests per second; the splits that carry the "
+        "most (prefill workers), half of each kind, and workers that begin so "
+        "and change\n\n"
+        "| lengths | offered | aggregated | disaggregated | default | default, "
+        "halves | dual | dual / default | role changes |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        count);
+    for (const Mix& mix : AllMixes()) {
+      if (only.empty() || only == mix.name) PrintMix(mix, count);
+    }
+    std::printf("\n");
+  }
+  return 0;
+}
+
+}  // namespace baton::bench
