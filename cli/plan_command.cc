@@ -38,6 +38,7 @@ struct PlanFlags {
   std::string workers = "1-256";
   int32_t prefill = -1;  // below zero: the search's affair
   int32_t decode = -1;
+  bool dual = false;
   std::string mode = "default";
   std::string placement = "cost-model";
   double timeout = 600;
@@ -69,6 +70,14 @@ absl::Status CheckFlags(const PlanFlags& flags) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--prefill and --decode: at most ", kMostWorkers, " workers"));
   }
+  if (flags.dual && flags.decode < 0) {
+    return absl::InvalidArgumentError(
+        "--dual: for --prefill and --decode only, which say how workers begin");
+  }
+  if (flags.dual && flags.mode == "aggregated") {
+    return absl::InvalidArgumentError(
+        "--dual: with --mode aggregated there are no prefill workers");
+  }
   if (flags.mode == "aggregated" && flags.prefill > 0) {
     return absl::InvalidArgumentError(
         "--prefill: with --mode aggregated there are no prefill workers");
@@ -95,6 +104,7 @@ class Planner final {
     planner::SimulationOptions& simulation = report.simulation;
     simulation.placement = flags_.placement;
     simulation.allow_local_prefill = flags_.mode != "disaggregated";
+    simulation.dual_workers = flags_.dual;
     simulation.targets = {absl::Milliseconds(flags_.ttft_ms),
                           absl::Milliseconds(flags_.itl_ms)};
     simulation.timeout_seconds = flags_.timeout;
@@ -259,6 +269,9 @@ void AddSearchFlags(CLI::App* plan, PlanFlags* f) {
       ->check(CLI::Range(0, 100'000));
   plan->add_option("--decode", f->decode, "With --prefill: decode workers")
       ->check(CLI::Range(1, 100'000));
+  plan->add_flag("--dual", f->dual,
+                 "Of these workers, each changes its role by what is asked for "
+                 "(baton-worker); no prefix caches then");
   plan->add_option("--mode", f->mode,
                    "default: decided for each request; aggregated: no prefill "
                    "workers; disaggregated: decode workers compute no prompts")

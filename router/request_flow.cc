@@ -369,6 +369,7 @@ void RequestFlow::StartAttempt(RequestRecord& record,
   record.charge = charge;
 
   registry.AttemptSent(verdict.prefill, verdict.decode, now);
+  TellBegan(record, verdict.cached_tokens, now);
 
   record.trace.sent_at = now;
   record.trace.predicted_ttft = absl::Seconds(verdict.predicted_ttft_seconds);

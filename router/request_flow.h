@@ -149,6 +149,11 @@ class RequestFlow final {
   void Do(RequestRecord& record, const scheduling::Finish& action,
           absl::Time now);
 
+  // For RoleControl: its first attempt begins, its answer grew, it ended well.
+  void TellBegan(RequestRecord& record, int32_t cached_tokens, absl::Time now);
+  void TellProduced(RequestRecord& record, absl::Time now);
+  void TellEnded(const RequestRecord& record, absl::Time now);
+
   void EndAttempt(RequestRecord& record);
   void StampEvent(RequestRecord& record, absl::Time now);
   // False when the client reads too slowly.

@@ -49,18 +49,6 @@ void AddLogprobs(const scheduling::DeliverToken& token,
   }
 }
 
-// What it was like, for who balances roles.
-scheduling::EndedRequest EndedOf(const RequestRecord& record) {
-  const v1::Usage usage = MakeUsage(record);
-  const auto prompt = static_cast<int32_t>(usage.prompt_tokens());
-  const auto cached = static_cast<int32_t>(usage.cached_prompt_tokens());
-  const absl::Duration target = record.answer.itl_target;
-  return {.computed_tokens = std::max(0, prompt - cached),
-          .prompt_tokens = prompt,
-          .output_tokens = record.output_tokens,
-          .itl_target_seconds = std::max(0.0, absl::ToDoubleSeconds(target))};
-}
-
 // The request as it goes to a worker.
 v1::SequenceSpec SpecOf(const RequestRecord& record, absl::Time now) {
   v1::SequenceSpec spec =
@@ -135,6 +123,7 @@ void RequestFlow::Do(RequestRecord& record,
   // What a frame holds beyond the end of the answer is not part of it.
   if (record.stop_matcher.stopped()) return;
   ++record.output_tokens;
+  TellProduced(record, now);
   record.pending.add_token_ids(static_cast<uint32_t>(action.token));
   if (record.answer.logprobs) {
     AddLogprobs(action, *model_.tokenizer, &record.pending);
@@ -206,7 +195,7 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Finish& action,
     reason = scheduling::FinishReason::kError;
   }
   ReportEnd(record, model_.name, reason, status, timing, metrics_);
-  if (status.ok()) cluster_->roles().Ended(EndedOf(record), now);
+  if (status.ok()) TellEnded(record, now);
   Trace(record, {.reason = reason, .status = status}, timing, now);
   history_.Add(MakeEnded(record, reason, status, timing));
   if (record.admission != nullptr) {

@@ -60,12 +60,12 @@ void RequestFlow::Reject(IncomingRequest& incoming, const absl::Status& status,
                                                : incoming.admission->name()},
       reason, status);
   if (spans_ != nullptr) {
-    std::vector<tracing::Span> spans = MakeRejectionSpans(
-        incoming, reason,
-        {.model = model_.name,
-         .status = status,
-         .now = clock_->Now(),
-         .wall_now = absl::Now()});
+    std::vector<tracing::Span> spans =
+        MakeRejectionSpans(incoming, reason,
+                           {.model = model_.name,
+                            .status = status,
+                            .now = clock_->Now(),
+                            .wall_now = absl::Now()});
     if (!spans.empty()) spans_->Add(std::move(spans));
   }
   incoming.stream->Finish(status, retry_after);

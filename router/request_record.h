@@ -62,8 +62,10 @@ struct RequestRecord {
   StopMatcher stop_matcher;
   // The life cycle knows that the text has ended the answer.
   bool stop_reported = false;
-  // Tokens of the answer so far.
+  // Tokens of the answer so far; those that RoleControl was told of, once it
+  // was told that the request began.
   int32_t output_tokens = 0;
+  std::optional<int32_t> told_tokens;
   RequestTrace trace;
   PlacementLog placements;
   // Null when its trace is not recorded.

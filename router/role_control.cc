@@ -72,6 +72,16 @@ std::string ReasonOf(const RoleLoad& load) {
 RoleControl::RoleControl(const Options& options, const WorkerRegistry* registry)
     : options_(options), registry_(registry), balance_(options.balance) {}
 
+void RoleControl::Began(const scheduling::BegunRequest& request,
+                        absl::Time now) {
+  mix_.Began(ToSeconds(now), request);
+}
+
+void RoleControl::Produced(int32_t prompt_tokens, int32_t before, int32_t after,
+                           absl::Time now) {
+  mix_.Produced(ToSeconds(now), prompt_tokens, before, after);
+}
+
 void RoleControl::Ended(const scheduling::EndedRequest& request,
                         absl::Time now) {
   mix_.Ended(ToSeconds(now), request);

@@ -8,6 +8,7 @@
 // Pure but for logging. Used by the router's loop thread only.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -40,7 +41,10 @@ class RoleControl final {
   // The registry outlives this.
   RoleControl(const Options& options, const WorkerRegistry* registry);
 
-  // A request ended well.
+  // What becomes of requests, as RequestMix wants to hear of it.
+  void Began(const scheduling::BegunRequest& request, absl::Time now);
+  void Produced(int32_t prompt_tokens, int32_t before, int32_t after,
+                absl::Time now);
   void Ended(const scheduling::EndedRequest& request, absl::Time now);
 
   // Who is to change now, mostly nobody. Does nothing before NextDue.

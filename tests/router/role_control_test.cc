@@ -77,10 +77,15 @@ class RoleControlTest : public testing::Test {
     for (int i = 0; i < seconds; ++i) {
       now_ += absl::Seconds(1);
       for (int j = 0; j < 3; ++j) {
+        control_->Began({.computed_tokens = prompt,
+                         .prompt_tokens = prompt,
+                         .itl_target_seconds = 0.05},
+                        now_);
         control_->Ended({.computed_tokens = prompt,
                          .prompt_tokens = prompt,
                          .output_tokens = output,
-                         .itl_target_seconds = 0.05},
+                         .itl_target_seconds = 0.05,
+                         .begun = true},
                         now_);
       }
       for (auto& command : control_->Due(now_)) {
