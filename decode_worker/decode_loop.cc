@@ -71,6 +71,11 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
 
 bool DecodeLoop::Turn(absl::Duration idle_wait) {
   if (Drained()) return false;
+  RunTurn(idle_wait);
+  return true;
+}
+
+void DecodeLoop::RunTurn(absl::Duration idle_wait) {
   DrainInbox(idle_wait);
   GrowBlocks();
   const StepPlan plan = Plan();
@@ -81,7 +86,6 @@ bool DecodeLoop::Turn(absl::Duration idle_wait) {
     Execute(plan);
   }
   Publish();
-  return true;
 }
 
 StepPlan DecodeLoop::Plan() {
@@ -91,9 +95,11 @@ StepPlan DecodeLoop::Plan() {
                           .coming = coming});
 }
 
-double DecodeLoop::SpareSeconds() const {
+double DecodeLoop::SpareSeconds() {
   const std::vector<const Sequence*> coming = Coming();
-  return scheduler_.SpareSeconds({.cost = step_cost_.cost(), .coming = coming});
+  return scheduler_.SpareSeconds({.now = ToSeconds(clock_->Now()),
+                                  .cost = step_cost_.cost(),
+                                  .coming = coming});
 }
 
 std::vector<const Sequence*> DecodeLoop::Coming() const {
@@ -134,6 +140,7 @@ void DecodeLoop::OnRouterEvent(worker::RouterEvent event) {
   switch (event.message.kind_case()) {
     case v1::RouterMessage::kHello:
       prefix_feed_.AddRouter(event.session);
+      publisher_.ReportSoon();
       LOG(INFO) << "router " << event.message.hello().router_name()
                 << " connected";
       return;
@@ -369,7 +376,7 @@ void DecodeLoop::Execute(const StepPlan& plan) {
         absl::ToDoubleSeconds(started - attempt->ready_at));
   }
   const StepResult result = engine_->Execute(plan, [](int32_t) {});
-  ++steps_;
+  ++blocks_->steps;
   metrics_->steps->Increment();
   const absl::Time ended = clock_->Now();
   const double seconds = absl::ToDoubleSeconds(ended - started);

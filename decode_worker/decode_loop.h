@@ -84,10 +84,14 @@ class DecodeLoop final : public worker::WorkerLoop {
   // thread that runs the loop.
   // What the streams leave of their time for a step of the other side (0: any),
   // and blocks that they may still need.
-  double SpareSeconds() const;
-  int32_t KeptFree() const;
+  double SpareSeconds();
+  int32_t KeptForStreams() const;
   // As PrefillLoop.
   void OtherRan() { pace_.Idle(); }
+  // As Turn, also when drained: the other side may not be, and routers still
+  // have to hear that this one takes nothing.
+  void RunTurn(absl::Duration idle_wait);
+  bool Drained() const;
   bool idle() const { return idle_; }
   bool empty() const { return attempts_.empty(); }
   // The other side's blocks: whether it holds any, which it will give back by
@@ -153,6 +157,7 @@ class DecodeLoop final : public worker::WorkerLoop {
   // Blocks (decode_loop_blocks.cc). What a sequence gets when it comes or comes
   // back; what is kept for those that grow.
   int32_t BlocksToReserve(const scheduling::Sequence& sequence) const;
+  int32_t KeptFree() const;
   // What is left for newcomers.
   int32_t FreeForOthers() const;
   // Blocks that KV has landed in for sequences that had no step yet.
@@ -186,7 +191,6 @@ class DecodeLoop final : public worker::WorkerLoop {
   void CheckDeadlines();
   // The time to drain is over: gives back to the routers what still runs.
   void HandBack();
-  bool Drained() const;
   scheduling::WorkerCapacity Capacity() const;
 
   const worker::WorkerOptions options_;
@@ -213,7 +217,6 @@ class DecodeLoop final : public worker::WorkerLoop {
   worker::AttemptTable<Attempt> attempts_;
   worker::Quarantine quarantine_;
   TransferSlots slots_;
-  uint64_t steps_ = 0;
   // Preemptions; those of them that swapped, and that run again.
   int64_t num_preempted_ = 0;
   int64_t num_swapped_ = 0;

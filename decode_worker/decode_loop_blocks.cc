@@ -45,6 +45,21 @@ int32_t DecodeLoop::KeptFree() const {
   return kept;
 }
 
+int32_t DecodeLoop::KeptForStreams() const {
+  int32_t kept = KeptFree();
+  if (swap_store_.num_sequences() == 0) return kept;
+  // The first of those that wait to be brought back.
+  const Attempt* first = nullptr;
+  for (const Attempt* attempt : attempts_.All()) {
+    if (!attempt->swapped.has_value()) continue;
+    if (first == nullptr || StaysLonger(CandidateOf(*attempt->sequence),
+                                        CandidateOf(*first->sequence))) {
+      first = attempt;
+    }
+  }
+  return kept + BlocksToReserve(*first->sequence);
+}
+
 int32_t DecodeLoop::FreeForOthers() const {
   if (swap_store_.num_sequences() > 0) return 0;
   return std::max(0, pool_.num_available() - KeptFree() - kept_for_other_);

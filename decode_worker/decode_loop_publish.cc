@@ -23,10 +23,12 @@ void DecodeLoop::Publish() {
   load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
   load.set_queued_prompts(static_cast<uint32_t>(scheduler_.NumPrompts()));
   load.set_context_tokens(static_cast<uint64_t>(scheduler_.ContextTokens()));
-  load.set_steps(steps_);
+  load.set_steps(blocks_->steps);
   load.set_draining(draining_.requested());
-  load.set_standby(roles_ != nullptr &&
-                   roles_->standby(v1::WORKER_ROLE_DECODE));
+  if (roles_ != nullptr) {
+    load.set_standby(roles_->standby(v1::WORKER_ROLE_DECODE));
+    load.set_role(roles_->role());
+  }
   worker::SetStepCost(step_cost_.cost(), &load);
   publisher_.Flush(clock_->Now(), load);
   prefix_feed_.Flush(clock_->Now());

@@ -28,19 +28,19 @@ DualLoop::DualLoop(std::unique_ptr<prefill_worker::PrefillLoop> prefill,
 }
 
 bool DualLoop::Turn(absl::Duration idle_wait) {
-  const bool decode_runs =
-      decode_->Turn(prefill_->idle() ? idle_wait : absl::ZeroDuration());
-  prefill_->MakeWayFor(decode_->SpareSeconds(), decode_->KeptFree());
-  const bool prefill_runs = prefill_->Turn(absl::ZeroDuration());
+  if (prefill_->Drained() && decode_->Drained()) return false;
+  decode_->RunTurn(prefill_->idle() ? idle_wait : absl::ZeroDuration());
+  if (!decode_->idle()) prefill_->OtherRan();
+  prefill_->MakeWayFor(decode_->SpareSeconds(), decode_->KeptForStreams());
+  prefill_->RunTurn(absl::ZeroDuration());
   const bool holds_blocks = prefill_->HoldsBlocks();
   decode_->SetOther(holds_blocks, prefill_->blocks_wanted());
   if (prefill_->blocks_wanted() > 0 && !holds_blocks) decode_->GiveWay();
-  if (!decode_->idle()) prefill_->OtherRan();
   if (!prefill_->idle()) decode_->OtherRan();
-  roles_->ObserveStandby(roles_->standby(v1::WORKER_ROLE_PREFILL)
-                             ? prefill_->empty()
-                             : decode_->empty());
-  return decode_runs || prefill_runs;
+  roles_->ObserveStandby(roles_->role() == v1::WORKER_ROLE_PREFILL
+                             ? decode_->empty()
+                             : prefill_->empty());
+  return true;
 }
 
 void DualLoop::RequestDrain() {

@@ -365,11 +365,12 @@ bool FleetSimulation::IsUsable(size_t worker, double now) const {
   const bool is_prefill = worker < prefill_.size();
   const size_t place = is_prefill ? worker : worker - prefill_.size();
   const Role& role = roles_[place];
-  return scheduling::TakesWork(
-      is_prefill == (role.role == scheduling::WorkerRole::kPrefill),
-      is_prefill ? decode_[place].simulation.running()
-                 : prefill_[place].simulation.num_queued(),
-      now - role.changed_at);
+  const scheduling::WorkerRole side = is_prefill
+                                          ? scheduling::WorkerRole::kPrefill
+                                          : scheduling::WorkerRole::kDecode;
+  return scheduling::TakesWork(side, role.role == side,
+                               decode_[place].simulation.running(),
+                               now - role.changed_at);
 }
 
 SimulatedReport FleetSimulation::ReportOf(size_t worker, double now) {

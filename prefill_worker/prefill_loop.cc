@@ -63,6 +63,11 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
 
 bool PrefillLoop::Turn(absl::Duration idle_wait) {
   if (Drained()) return false;
+  RunTurn(idle_wait);
+  return true;
+}
+
+void PrefillLoop::RunTurn(absl::Duration idle_wait) {
   DrainInbox(idle_wait);
   const StepPlan plan = scheduler_.Plan({.now = ToSeconds(clock_->Now()),
                                          .cost = step_cost_.cost(),
@@ -75,7 +80,6 @@ bool PrefillLoop::Turn(absl::Duration idle_wait) {
     Execute(plan);
   }
   Publish();
-  return true;
 }
 
 void PrefillLoop::RequestDrain() {
@@ -116,6 +120,7 @@ void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
   switch (event.message.kind_case()) {
     case v1::RouterMessage::kHello:
       prefix_feed_.AddRouter(event.session);
+      publisher_.ReportSoon();
       LOG(INFO) << "router " << event.message.hello().router_name()
                 << " connected";
       return;
@@ -220,7 +225,7 @@ void PrefillLoop::Execute(const StepPlan& plan) {
       sender_->SendLayer(transfer, layer, blocks_ready);
     }
   });
-  ++steps_;
+  ++blocks_->steps;
   metrics_->steps->Increment();
   const absl::Time ended = clock_->Now();
   const double seconds = absl::ToDoubleSeconds(ended - started);
@@ -354,10 +359,12 @@ void PrefillLoop::Publish() {
   load.set_waiting(static_cast<uint32_t>(computing));
   load.set_free_blocks(static_cast<uint32_t>(pool_.num_available()));
   load.set_queued_tokens(static_cast<uint64_t>(scheduler_.QueuedTokens()));
-  load.set_steps(steps_);
+  load.set_steps(blocks_->steps);
   load.set_draining(draining_.requested());
-  load.set_standby(roles_ != nullptr &&
-                   roles_->standby(v1::WORKER_ROLE_PREFILL));
+  if (roles_ != nullptr) {
+    load.set_standby(roles_->standby(v1::WORKER_ROLE_PREFILL));
+    load.set_role(roles_->role());
+  }
   worker::SetStepCost(step_cost_.cost(), &load);
   publisher_.Flush(clock_->Now(), load);
   prefix_feed_.Flush(clock_->Now());

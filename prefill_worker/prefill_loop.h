@@ -87,6 +87,10 @@ class PrefillLoop final : public worker::WorkerLoop {
   // The other side ran a step: time between two of this one's is none of their
   // cost.
   void OtherRan() { pace_.Idle(); }
+  // As Turn, also when drained: the other side may not be, and routers still
+  // have to hear that this one takes nothing.
+  void RunTurn(absl::Duration idle_wait);
+  bool Drained() const;
   // Whether the last turn found nothing to run; whether there is no attempt.
   bool idle() const { return idle_; }
   bool empty() const { return attempts_.empty(); }
@@ -149,7 +153,6 @@ class PrefillLoop final : public worker::WorkerLoop {
   void CheckDeadlines();
   // The time to drain is over: gives back to the routers what still runs.
   void HandBack();
-  bool Drained() const;
   scheduling::WorkerCapacity Capacity() const;
   // Blocks whose KV is final when `computed` tokens are done: the full ones,
   // and the last one too when that is all.
@@ -180,7 +183,6 @@ class PrefillLoop final : public worker::WorkerLoop {
   Pairings pairings_;
   worker::AttemptTable<Attempt> attempts_;
   worker::Quarantine quarantine_;
-  uint64_t steps_ = 0;
   worker::StepPace pace_;
   scheduling::StepCostModel step_cost_;
   // Attempts whose hand-off could not begin in the step under way, and why.

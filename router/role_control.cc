@@ -88,13 +88,14 @@ void RoleControl::Ended(const scheduling::EndedRequest& request,
 }
 
 absl::Time RoleControl::NextDue() const {
-  return registry_->num_dual() > 0 ? next_due_ : absl::InfiniteFuture();
+  return options_.enabled && registry_->num_dual() > 0 ? next_due_
+                                                       : absl::InfiniteFuture();
 }
 
 RoleLoad RoleControl::Load(absl::Time now) const {
   RoleLoad load;
   load.mix = mix_.Mean(ToSeconds(now));
-  load.allow_local_prefill = registry_->snapshot().allow_local_prefill;
+  load.allow_local_prefill = registry_->local_prefill();
   CostMean prefill;
   CostMean decode;
   int64_t streams = 0;
@@ -122,16 +123,21 @@ RoleLoad RoleControl::Load(absl::Time now) const {
 
 bool RoleControl::MayStillJoin(absl::Span<const RoleWorker> workers,
                                absl::Time now) {
-  const bool none = std::none_of(workers.begin(), workers.end(),
-                                 [](const RoleWorker& worker) {
-                                   return worker.role == WorkerRole::kDecode;
-                                 });
-  none_since_ = none ? std::min(none_since_, now) : absl::InfiniteFuture();
-  return none && now < none_since_ + options_.decode_grace;
+  const auto none = [&](WorkerRole role) {
+    return std::none_of(
+        workers.begin(), workers.end(),
+        [role](const RoleWorker& worker) { return worker.role == role; });
+  };
+  const bool missing =
+      !workers.empty() &&
+      (none(WorkerRole::kDecode) ||
+       (none(WorkerRole::kPrefill) && !registry_->local_prefill()));
+  none_since_ = missing ? std::min(none_since_, now) : absl::InfiniteFuture();
+  return missing && now < none_since_ + options_.join_grace;
 }
 
 std::vector<RoleControl::Command> RoleControl::Due(absl::Time now) {
-  if (!options_.enabled || now < NextDue()) return {};
+  if (now < NextDue()) return {};
   next_due_ = now + options_.interval;
   std::vector<RoleWorker> workers;
   for (const WorkerRegistry::RoleState& each : registry_->RoleStates()) {

@@ -26,9 +26,10 @@ class RoleControl final {
     // Off: roles stay as workers began.
     bool enabled = true;
     absl::Duration interval = absl::Seconds(1);
-    // How long there may be no decode worker before one is asked for: after a
-    // start, they may be about to join. Less than requests wait for one.
-    absl::Duration decode_grace = absl::Seconds(2);
+    // How long there may be no worker of a kind that nothing is served without
+    // before one is asked for: after a start, they may be about to join. Less
+    // than requests wait for one.
+    absl::Duration join_grace = absl::Seconds(2);
     scheduling::RoleBalanceOptions balance;
   };
 
@@ -54,7 +55,7 @@ class RoleControl final {
 
  private:
   scheduling::RoleLoad Load(absl::Time now) const;
-  // Whether decode workers may be about to join.
+  // Whether workers that nothing is served without may be about to join.
   bool MayStillJoin(absl::Span<const scheduling::RoleWorker> workers,
                     absl::Time now);
 
@@ -63,7 +64,7 @@ class RoleControl final {
   scheduling::RequestMix mix_;
   scheduling::RoleBalance balance_;
   absl::Time next_due_ = absl::InfinitePast();
-  // Since when there is no decode worker.
+  // Since when there are none of these.
   absl::Time none_since_ = absl::InfiniteFuture();
 };
 

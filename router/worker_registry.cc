@@ -50,6 +50,7 @@ WorkerId WorkerRegistry::Connected(int index, const v1::WorkerHello& hello,
   worker.draining = false;
   // Until its first report: a side that stands by serves, too.
   worker.standby = false;
+  worker.process_role = worker.role;
   num_dual_ += hello.process() != 0;
   worker.attempts = 0;
   worker.reports = 0;
@@ -106,11 +107,16 @@ void WorkerRegistry::Reported(int index, const v1::LoadReport& load,
   worker.steps = load.steps();
   TakeReport(load, snapshot);
   snapshot->reported_at = now;
+  if (worker.hello.process() != 0) {
+    worker.process_role = load.role() == v1::WORKER_ROLE_PREFILL
+                              ? WorkerRole::kPrefill
+                              : WorkerRole::kDecode;
+  }
   if (worker.hello.process() != 0 && load.standby() != worker.standby) {
     worker.standby = load.standby();
     ++num_role_changes_;
     LOG(INFO) << "worker " << Describe(index)
-              << (worker.standby ? " stands by" : " has the role now");
+              << (worker.standby ? " stands by" : " takes requests");
     RefreshWorker(index, now);
   }
   snapshot_.now = std::max(snapshot_.now, now);
@@ -280,7 +286,11 @@ std::string WorkerRegistry::WhyUnusable(int index) const {
   if (worker.draining) return "is draining";
   if (worker.withdrawn) return "is not in DNS any more";
   if (worker.stuck) return "makes no progress";
-  if (worker.standby) return "stands by, it has the other role";
+  if (worker.standby) {
+    return worker.process_role == worker.role
+               ? "stands by until its streams are over"
+               : "stands by, it has the other role";
+  }
   return Find(worker.id)->usable ? "" : "fails again and again";
 }
 

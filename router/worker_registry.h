@@ -67,8 +67,9 @@ class WorkerRegistry final {
     bool draining = false;
     // DNS does not have it any more: it gets no new requests.
     bool withdrawn = false;
-    // Of a dual worker: the other side gets the requests.
+    // Of a dual worker: this side gets no requests now; and the worker's role.
     bool standby = false;
+    scheduling::WorkerRole process_role = scheduling::WorkerRole::kDecode;
     // Those of this connection's that are not over.
     int attempts = 0;
     // Why the last attempt to connect failed; empty: it did not.
@@ -201,6 +202,8 @@ class WorkerRegistry final {
   // Of those that could get requests in one role. A dual worker of which only
   // one side is there counts as one that cannot change.
   std::vector<RoleState> RoleStates() const;
+  // Whether decode workers may compute prompts at all (Options).
+  bool local_prefill() const { return options_.local_prefill; }
   // Connected workers that are a side of a dual one.
   int num_dual() const { return num_dual_; }
   // How many times a worker's role was another than before.

@@ -40,6 +40,7 @@ void DecodeScheduler::Remove(SequenceId id) {
 StepPlan DecodeScheduler::Plan(const StepOutlook& outlook) {
   StepPlan plan;
   mixed_ = MixedStep();
+  last_shape_ = StepShape();
   if (running_.empty()) return plan;
   prompts_.RemoveStreams();
   MarkStreams(outlook.now);
@@ -47,6 +48,7 @@ StepPlan DecodeScheduler::Plan(const StepOutlook& outlook) {
   const int64_t streams = plan.NumTokens();
   PlanPrompts(outlook, &plan);
   ramp_.Planned(static_cast<int32_t>(plan.NumTokens() - streams));
+  last_shape_ = ShapeOf(plan);
   return plan;
 }
 
@@ -192,19 +194,14 @@ int64_t DecodeScheduler::ContextTokens() const {
   return tokens;
 }
 
-double DecodeScheduler::SpareSeconds(const StepOutlook& outlook) const {
-  const double budget = BudgetSeconds(outlook.coming);
-  if (budget == 0) return 0;
-  StepShape shape;
-  for (const Sequence* sequence : running_) {
-    if (sequence->uncomputed() > 1) continue;
-    ++shape.tokens;
-    ++shape.sequences;
-    shape.context_tokens += sequence->num_tokens();
-  }
-  const StepCost& cost = outlook.cost;
-  const double own = cost.known() && shape.tokens > 0 ? cost.Seconds(shape) : 0;
-  return std::max(budget - own, 1e-3 * budget);
+double DecodeScheduler::SpareSeconds(const StepOutlook& outlook) {
+  const double usual = BudgetSeconds(outlook.coming);
+  if (usual == 0) return 0;
+  const double budget = CatchUpSeconds(outlook.now, usual);
+  const double own = outlook.cost.known() && last_shape_.tokens > 0
+                         ? outlook.cost.Seconds(last_shape_)
+                         : 0;
+  return std::max(budget - own, 1e-3 * usual);
 }
 
 void DecodeScheduler::CheckInvariants() const {

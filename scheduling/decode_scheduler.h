@@ -89,10 +89,11 @@ class DecodeScheduler final {
   // Tokens that are computed, over all sequences.
   int64_t ContextTokens() const;
 
-  // What a step of the present streams leaves of the time that they, and those
-  // that are about to come, may wait for a token: for another step in between.
-  // 0: any time; else at least a thousandth of what they may wait.
-  double SpareSeconds(const StepOutlook& outlook) const;
+  // What the step that was planned last leaves of the time that streams, and
+  // those that are about to come, may wait for a token, or of less where one is
+  // behind: for another step before the next one. 0: any time; else at least a
+  // thousandth of what they may wait.
+  double SpareSeconds(const StepOutlook& outlook);
 
   void CheckInvariants() const;
 
@@ -123,6 +124,7 @@ class DecodeScheduler final {
   // Where the next step's turn begins when not all sequences fit.
   size_t turn_ = 0;
   MixedStep mixed_;
+  StepShape last_shape_;  // of the last step that was planned
 };
 
 }  // namespace baton::scheduling

@@ -36,8 +36,9 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
   int32_t waiting = queue_.size();
   int32_t ending = 0;
   StepShape shape;
-  for (Sequence* sequence :
-       queue_.Order(outlook, {.chunk = options_.token_budget})) {
+  const std::vector<Sequence*> order =
+      queue_.Order(outlook, {.chunk = options_.token_budget});
+  for (Sequence* sequence : order) {
     if (budget == 0) break;
     const bool begun = sequence->blocks().size() > 0;
     if (!begun && !may_start) continue;
@@ -69,7 +70,18 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
     --waiting;
     ending += count == sequence->uncomputed();
   }
+  if (may_start) WantBlocks(order, outlook.blocks_kept);
   return plan;
+}
+
+void PrefillScheduler::WantBlocks(absl::Span<Sequence* const> order,
+                                  int32_t kept) {
+  const auto first = std::find_if(
+      order.begin(), order.end(),
+      [](const Sequence* sequence) { return sequence->blocks().size() == 0; });
+  if (first == order.end()) return;
+  const int32_t blocks = BlocksOf(**first);
+  if (pool_->num_available() - kept < blocks) blocks_wanted_ = blocks;
 }
 
 int32_t PrefillScheduler::BlocksOf(const Sequence& sequence) const {

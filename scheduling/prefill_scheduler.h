@@ -53,8 +53,8 @@ class PrefillScheduler final {
   StepPlan Plan(const StepOutlook& outlook = {});
 
   int32_t num_waiting() const { return queue_.size(); }
-  // Of the last plan: the blocks for the whole of a prompt that could not start
-  // for want of them; 0: there was none.
+  // Of the last plan: the blocks for the whole of the first prompt that has not
+  // started, when there are too few for it; else 0.
   int32_t blocks_wanted() const { return blocks_wanted_; }
   // Tokens not yet computed, over all sequences. Takes time in their number.
   int64_t QueuedTokens() const { return queue_.UncomputedTokens(); }
@@ -65,6 +65,8 @@ class PrefillScheduler final {
   // Tokens of its prompt that the cache has now.
   int32_t Cached(const Sequence& sequence) const;
   int32_t BlocksOf(const Sequence& sequence) const;
+  // Of the first prompt that has none yet, if there are too few for it.
+  void WantBlocks(absl::Span<Sequence* const> order, int32_t kept);
   // False when there are too few, `kept` of which it leaves.
   bool GiveBlocks(Sequence* sequence, int32_t kept);
   // Tokens of the prompt, of at most `most`, that join a step of `shape` in the

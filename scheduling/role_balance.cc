@@ -12,6 +12,9 @@
 namespace baton::scheduling {
 namespace {
 
+// Within this, workers report that they have the role that was asked for.
+constexpr double kAnswerSeconds = 5;
+
 // Once workers change, they do until hardly anything is to be had by it.
 constexpr double kMarginToGoOn = 0.01;
 
@@ -122,11 +125,12 @@ double SplitCapacity(const RoleLoad& load, int32_t num_prefill,
   CHECK_GE(load.token_budget, 1);
   CHECK_GE(load.most_streams, 1);
   if (num_decode == 0 || !IsKnown(load)) return 0;
+  if (num_prefill == 0 && !load.allow_local_prefill) return 0;
   const Terms terms = TermsOf(load);
   const double answers = terms.answer * terms.stream;
   const double places = Places(load, num_decode);
   double capacity = DecodeCapacity(terms, num_decode, places, answers, 0);
-  if (terms.prompt > 0 && num_prefill > 0 && !load.allow_local_prefill) {
+  if (terms.prompt > 0 && !load.allow_local_prefill) {
     capacity = std::min(capacity, num_prefill * terms.mu / terms.prompt);
   } else if (terms.prompt > 0 && std::isfinite(terms.mu)) {
     capacity = std::min(capacity,
@@ -143,9 +147,10 @@ int32_t BestPrefillWorkers(const RoleLoad& load, const RoleCounts& counts,
       counts.only_prefill + counts.only_decode + counts.either;
   CHECK_GE(workers, 1);
   CHECK(IsKnown(load));
-  const int32_t least = counts.only_prefill;
+  int32_t least = counts.only_prefill;
   int32_t most = least + counts.either;
   if (counts.only_decode == 0) most = std::max(least, most - 1);
+  if (!load.allow_local_prefill) least = std::min(std::max(least, 1), most);
   int32_t best = least;
   double carries = SplitCapacity(load, least, workers - least);
   // Others must beat the one without.
@@ -159,8 +164,10 @@ int32_t BestPrefillWorkers(const RoleLoad& load, const RoleCounts& counts,
   return best;
 }
 
-bool TakesWork(bool has_role, int64_t other_work, double seconds) {
-  return has_role && (other_work <= 0 || seconds >= kMostWaitSeconds);
+bool TakesWork(WorkerRole side, bool has_role, int64_t streams,
+               double seconds) {
+  if (!has_role || side == WorkerRole::kDecode) return has_role;
+  return streams <= 0 || seconds >= kMostWaitSeconds;
 }
 
 RoleBalance::RoleBalance(const RoleBalanceOptions& options)
@@ -176,6 +183,11 @@ std::vector<RoleChange> RoleBalance::Decide(const RoleInputs& inputs) {
   // Nothing is served without.
   if (Count(inputs, WorkerRole::kDecode) == 0) {
     return Change(inputs, WorkerRole::kDecode, 1, /*at_once=*/true);
+  }
+  if (!inputs.load.allow_local_prefill &&
+      Count(inputs, WorkerRole::kPrefill) == 0 &&
+      Count(inputs, WorkerRole::kDecode) > 1) {
+    return Change(inputs, WorkerRole::kPrefill, 1, /*at_once=*/true);
   }
   const std::optional<int32_t> more_prefill = Wants(inputs);
   if (!more_prefill.has_value()) {
@@ -229,8 +241,14 @@ std::vector<RoleChange> RoleBalance::Change(const RoleInputs& inputs,
   std::vector<size_t> places;
   for (size_t i = 0; i < inputs.workers.size(); ++i) {
     const RoleWorker& worker = inputs.workers[i];
+    const auto changed = worker_changed_at_.find(worker.id);
+    const double asked_before = changed == worker_changed_at_.end()
+                                    ? std::numeric_limits<double>::infinity()
+                                    : inputs.now - changed->second;
+    // What was asked for just now is on its way: nobody else changes for it.
+    if (at_once && asked_before < kAnswerSeconds) return {};
     if (worker.can_change && worker.role != role &&
-        (at_once || !worker_changed_at_.contains(worker.id))) {
+        (at_once || changed == worker_changed_at_.end())) {
       places.push_back(i);
     }
   }

@@ -106,17 +106,18 @@ inline constexpr double kPrefillMargin = 0.05;
 int32_t BestPrefillWorkers(const RoleLoad& load, const RoleCounts& counts,
                            double prefill_margin = kPrefillMargin);
 
-// How long the new side of a worker that changed waits for the old one, at
-// most: longer than nearly all answers take.
+// How long the prefill side of a worker that changed waits for the decode side,
+// at most: longer than nearly all answers take.
 inline constexpr double kMostWaitSeconds = 60;
 
 // Whether a side of a dual worker should get new work: it is that of the
-// worker's role (`has_role`), and the other side has nothing left: no sequences
-// in `other_work` (prompts to be computed, or streams and those to come). Side
-// by side, both are slow: beside streams with a target, a step of the prefill
-// side has hardly more time than its fixed cost, and prompts that came would
-// wait for the last of the streams. `seconds` since the role changed.
-bool TakesWork(bool has_role, int64_t other_work, double seconds);
+// worker's role (`has_role`), and, for the prefill side, the decode side has
+// nothing left: no sequences in `streams` (those that run, and those to come).
+// Beside streams with a target, a step of the prefill side has hardly more time
+// than its fixed cost, and prompts that came would wait for the last of the
+// streams. The decode side waits for nobody: without decode workers, nobody is
+// served. `seconds` since the role changed.
+bool TakesWork(WorkerRole side, bool has_role, int64_t streams, double seconds);
 
 // A worker as the router knows it.
 struct RoleWorker {

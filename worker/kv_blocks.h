@@ -24,6 +24,9 @@ struct KvBlocks {
   SequenceId NextSequence() { return SequenceId{++last_sequence}; }
 
   uint64_t last_sequence = 0;
+  // Of all loops that share these blocks, which wait for each other's: proof of
+  // progress.
+  uint64_t steps = 0;
   scheduling::BlockPool pool;
   scheduling::PrefixCache cache;
 };

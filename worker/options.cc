@@ -202,8 +202,7 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
 void AddDualFlags(CLI::App* app, WorkerOptions* o) {
   app->add_option("--listen-decode", o->listen_decode,
                   "HOST:PORT of the decode side's control stream; --listen is "
-                  "the prefill side's")
-      ->capture_default_str();
+                  "the prefill side's. Default: a free port of its host");
   app->add_option("--role", o->first_role,
                   "Which side gets requests at first, until a router asks for "
                   "the other: prefill or decode")

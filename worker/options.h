@@ -20,7 +20,7 @@ struct WorkerOptions {
   std::string listen = "127.0.0.1:0";
   // Dual workers: `listen` is the prefill side's, this the decode side's; which
   // of both gets requests first, "prefill" or "decode".
-  std::string listen_decode = "127.0.0.1:0";
+  std::string listen_decode;  // empty: a free port of the same host
   std::string first_role = "decode";
   // Folder with ca.pem, cert.pem and key.pem; empty: plain text.
   std::string cluster_tls;

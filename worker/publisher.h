@@ -56,6 +56,9 @@ class Publisher final {
                   const std::string& message);
   void AddPairReport(SessionId session, v1::PairReport report);
 
+  // The next Flush sends the load report, whatever it says: a router is new.
+  void ReportSoon() { last_load_at_ = absl::InfinitePast(); }
+
   // Sends all that was added, and the load report to every router when it has
   // changed (at most every 100 ms) or is a second old.
   void Flush(absl::Time now, const v1::LoadReport& load);

@@ -1,6 +1,7 @@
 #include "worker/role_switch.h"
 
 #include "common/log.h"
+#include "scheduling/role_balance.h"
 
 namespace baton::worker {
 
@@ -28,6 +29,15 @@ RoleSwitch::RoleSwitch(v1::WorkerRole first, metrics::Metrics* metrics,
                       {{"from", RoleLabel(other)}, {"to", RoleLabel(role)}});
   }
   ShowRole();
+}
+
+bool RoleSwitch::standby(v1::WorkerRole side) const {
+  const bool is_prefill = side == v1::WORKER_ROLE_PREFILL;
+  return !scheduling::TakesWork(
+      is_prefill ? scheduling::WorkerRole::kPrefill
+                 : scheduling::WorkerRole::kDecode,
+      side == role_, /*streams=*/leaving_since_.has_value() ? 1 : 0,
+      absl::ToDoubleSeconds(clock_->Now() - changed_at_));
 }
 
 bool RoleSwitch::Set(v1::WorkerRole role, const std::string& reason) {

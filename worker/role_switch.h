@@ -1,6 +1,7 @@
 // Which side of a dual worker gets new requests: its role. Routers ask for a
 // change (SetRole); reports of the other side say that it stands by. What runs
-// there goes on until it ends: nothing is drained.
+// there goes on until it ends. Prompts come to a worker that decoded when its
+// streams are over, or after a minute.
 //
 // Used by the worker's loop thread only.
 #pragma once
@@ -31,13 +32,14 @@ class RoleSwitch final {
              const Clock* clock);
 
   v1::WorkerRole role() const { return role_; }
-  bool standby(v1::WorkerRole side) const { return side != role_; }
+  // Whether new requests should not come to that side (scheduling::TakesWork).
+  bool standby(v1::WorkerRole side) const;
 
   // What a router asks for; `reason` is for the log. Whether that is the role
   // now.
   bool Set(v1::WorkerRole role, const std::string& reason);
 
-  // The side that stands by has nothing left to do, or again something.
+  // The side of the other role has nothing left to do, or again something.
   void ObserveStandby(bool empty);
 
  private:

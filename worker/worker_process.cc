@@ -12,6 +12,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -142,6 +143,12 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   // The loop waits where news of the last side come; the others wake it.
   std::deque<metrics::Metrics> labelled;
   std::vector<std::unique_ptr<WorkerSide>> sides(program.roles.size());
+  const absl::Cleanup first_to_last = [&sides] {
+    for (const auto& side : sides) {
+      if (side != nullptr) side->Shutdown();
+    }
+    for (auto& side : sides) side.reset();
+  };
   for (size_t i = sides.size(); i-- > 0;) {
     const v1::WorkerRole role = program.roles[i];
     metrics::Metrics* metrics = &registry;
@@ -281,6 +288,9 @@ int RunWorker(int argc, char** argv, const WorkerProgram& program) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
+  }
+  if (options.listen_decode.empty()) {
+    options.listen_decode = rpc::WithPort(options.listen, 0);
   }
   InitLogging({.program = program.name,
                .name = options.name,

@@ -95,6 +95,7 @@ void WorkerSide::Shutdown() {
   if (!server_.has_value()) return;
   server_->server->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(2)));
   server_->server->Wait();
+  server_.reset();
 }
 
 }  // namespace baton::worker

@@ -35,6 +35,9 @@ class WorkerSide final {
       engine::Engine* engine, metrics::Metrics* metrics,
       std::function<void()> notify = nullptr);
 
+  // Ends what Serve began. The loop is gone.
+  ~WorkerSide() { Shutdown(); }
+
   // For the loop, which does not outlive the side. The caller adds what its
   // sides share.
   WorkerParts& parts() { return parts_; }
@@ -44,7 +47,7 @@ class WorkerSide final {
   // Lets routers connect at `listen`. Returns the address with its port.
   absl::StatusOr<std::string> Serve(const std::string& listen,
                                     std::shared_ptr<tls::PemFiles> tls);
-  // Ends the streams, after what is queued on them.
+  // Ends the streams, after what is queued on them. Again: nothing happens.
   void Shutdown();
 
  private:

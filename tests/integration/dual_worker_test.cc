@@ -1,5 +1,6 @@
 // Dual workers: `baton-worker` computes prompts or decodes, and changes between
 // the two under load, without anybody noticing.
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -81,11 +82,14 @@ TEST_F(DualWorkerTest, StreamsGoOnWhileWorkersChangeTheirRoles) {
   }
   EXPECT_GT(sent, 0);
   // In their new roles, they serve each other.
+  const auto computed = [&] {
+    return Sum("dual-1", "baton_prompt_tokens_total", "role=\"prefill\"") +
+           Sum("dual-2", "baton_prompt_tokens_total", "role=\"prefill\"");
+  };
+  const double before = computed();
   const auto more = MakeRequests(6);
   EXPECT_EQ(CheckAnswers(more, RunAndInterrupt(more, [] {})), 0);
-  EXPECT_GT(Sum("dual-2", "baton_prompt_tokens_total", "role=\"prefill\"") +
-                Sum("dual-1", "baton_prompt_tokens_total", "role=\"prefill\""),
-            0);
+  EXPECT_GT(computed(), before);
   for (const char* worker : {"dual-0", "dual-1", "dual-2"}) {
     EXPECT_TRUE(Eventually([&] {
       return Sum(worker, "baton_kv_blocks_in_use") == 0 &&
@@ -109,6 +113,54 @@ TEST_F(DualWorkerTest, TheRouterAsksForADecodeWorkerWhereThereIsNone) {
             1);
   stub_ = cluster_->MakeStub();
   CheckServes();
+}
+
+// A side that has nothing left says so all the same, and refuses what comes.
+TEST_F(DualWorkerTest, DrainsBothSidesThoughOneIsEmpty) {
+  cluster_ = std::make_unique<Cluster>(model_dir_);
+  ASSERT_TRUE(
+      cluster_->Launch("baton-worker", "dual-0", {"--drain-seconds", "60"})
+          .ok());
+  cli::ChildProcess& process = cluster_->process("dual-0");
+  ASSERT_TRUE(process.WaitReady(kPatience).ok());
+  worker::RouterStream prefill(cluster_->Address("dual-0", "grpc"));
+  worker::RouterStream decode(cluster_->Address("dual-0", "grpc_decode"));
+  v1::SequenceSpec spec;
+  for (uint32_t token : {1, 2, 3}) spec.add_tokens(token);
+  spec.set_prompt_length(3);
+  spec.set_max_output_tokens(4);
+  spec.mutable_sampling()->set_top_p(1);
+  spec.mutable_sampling()->set_repetition_penalty(1);
+  // Its KV never comes: the decode side has something left.
+  v1::RouterMessage message;
+  message.mutable_reserve()->set_attempt(1);
+  *message.mutable_reserve()->mutable_sequence() = spec;
+  decode.Send(message);
+  decode.AwaitGrant(1);
+  process.Signal(SIGTERM);
+  prefill.Await([](const v1::WorkerMessage& answer) {
+    return answer.has_load() && answer.load().draining();
+  });
+  message.mutable_prefill()->set_attempt(2);
+  *message.mutable_prefill()->mutable_sequence() = spec;
+  prefill.Send(message);
+  EXPECT_EQ(prefill.AwaitRefusal(2).reason(), v1::REFUSAL_REASON_DRAINING);
+  message.mutable_cancel()->set_attempt(1);
+  decode.Send(message);
+  const auto exit = process.WaitExit(kPatience);
+  ASSERT_TRUE(exit.ok()) << exit.status();
+  EXPECT_EQ(exit->Describe(), "exit status 0");
+}
+
+TEST_F(DualWorkerTest, APortInUseEndsItThoughTheOtherSideServes) {
+  cluster_ = std::make_unique<Cluster>(model_dir_);
+  ASSERT_TRUE(cluster_->Launch("baton-worker", "dual-0", {}).ok());
+  ASSERT_TRUE(cluster_->process("dual-0").WaitReady(kPatience).ok());
+  const std::string taken = cluster_->Address("dual-0", "grpc_decode");
+  const RunResult run = RunProgram(
+      "baton-worker", {"--model", model_dir_, "--listen-decode", taken});
+  EXPECT_EQ(run.exit.Describe(), "exit status 1");
+  EXPECT_TRUE(absl::StrContains(run.err, taken)) << run.err;
 }
 
 TEST_F(DualWorkerTest, OneThatDiesIsAPauseForBothOfItsSides) {

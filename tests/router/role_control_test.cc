@@ -51,9 +51,11 @@ class RoleControlTest : public testing::Test {
   WorkerId IdOf(int index) const { return registry_->workers()[index].id; }
 
   // As a worker that takes 15 ms for a step and 0.5 ms for each prompt token.
-  void Report(int index, bool standby) {
+  void Report(int index, bool standby, WorkerRole role) {
     v1::LoadReport load;
     load.set_standby(standby);
+    load.set_role(role == WorkerRole::kPrefill ? v1::WORKER_ROLE_PREFILL
+                                               : v1::WORKER_ROLE_DECODE);
     load.set_free_blocks(1000);
     load.mutable_step_cost()->set_fixed(15e-3);
     load.mutable_step_cost()->set_per_token(5e-4);
@@ -61,8 +63,8 @@ class RoleControlTest : public testing::Test {
     registry_->Reported(index, load, now_);
   }
   void ReportRole(int prefill, WorkerRole role) {
-    Report(prefill, role != WorkerRole::kPrefill);
-    Report(prefill + 1, role != WorkerRole::kDecode);
+    Report(prefill, role != WorkerRole::kPrefill, role);
+    Report(prefill + 1, role != WorkerRole::kDecode, role);
   }
   bool Usable(int index) const {
     for (const auto& worker : registry_->snapshot().workers) {
@@ -127,6 +129,19 @@ TEST_F(RoleControlTest, TheSideThatStandsByGetsNoRequests) {
   EXPECT_FALSE(Usable(dual + 1));
   EXPECT_FALSE(registry_->CouldPlace());
   EXPECT_THAT(registry_->WhyNot(), ::testing::HasSubstr("stands by"));
+}
+
+TEST_F(RoleControlTest, AWorkerMayHaveARoleAndTakeNoRequestsYet) {
+  const int dual = AddDual(7);
+  Report(dual, /*standby=*/true, WorkerRole::kPrefill);
+  Report(dual + 1, /*standby=*/true, WorkerRole::kPrefill);
+  EXPECT_FALSE(Usable(dual));
+  EXPECT_FALSE(Usable(dual + 1));
+  EXPECT_EQ(registry_->WhyUnusable(dual),
+            "stands by until its streams are over");
+  ASSERT_THAT(registry_->RoleStates(), SizeIs(1));
+  EXPECT_EQ(registry_->RoleStates()[0].role, WorkerRole::kPrefill);
+  EXPECT_TRUE(registry_->RoleStates()[0].dual);
 }
 
 TEST_F(RoleControlTest, TheSidesOfOneWorkerAreNotPaired) {
@@ -200,8 +215,27 @@ TEST_F(RoleControlTest, NobodyIsAskedWhereRolesAreFixedOrThereIsNoDualWorker) {
     ReportRole(AddDual(process), WorkerRole::kPrefill);
   }
   EXPECT_LT(control_->NextDue(), absl::InfiniteFuture());
+  control_->Due(now_);
+  EXPECT_EQ(control_->NextDue(), now_ + absl::Seconds(1));
   control_.emplace(RoleControl::Options{.enabled = false}, &*registry_);
+  EXPECT_EQ(control_->NextDue(), absl::InfiniteFuture());
   EXPECT_THAT(Run(30, 1000, 4), IsEmpty());
+}
+
+// Where decode workers may not compute prompts, nothing is served without a
+// prefill worker either.
+TEST_F(RoleControlTest, WithoutLocalPrefillThereIsAlwaysAPrefillWorker) {
+  registry_.emplace(model_, WorkerRegistry::Options{.local_prefill = false},
+                    now_);
+  control_.emplace(RoleControl::Options(), &*registry_);
+  for (uint64_t process : {1, 2}) {
+    ReportRole(AddDual(process), WorkerRole::kDecode);
+  }
+  EXPECT_THAT(control_->Due(now_), IsEmpty());
+  // It becomes one, and stays so when one pool would carry more.
+  Run(120, /*prompt=*/10, /*output=*/200);
+  EXPECT_EQ(NumInRole(WorkerRole::kPrefill), 1);
+  EXPECT_EQ(NumInRole(WorkerRole::kDecode), 1);
 }
 
 }  // namespace

@@ -20,12 +20,14 @@ using testing::SizeIs;
 constexpr WorkerRole kP = WorkerRole::kPrefill;
 constexpr WorkerRole kD = WorkerRole::kDecode;
 
-TEST(TakesWorkTest, OnlyOneSideAtATime) {
-  EXPECT_TRUE(TakesWork(true, 0, 0));
-  EXPECT_FALSE(TakesWork(true, 1, 0));
-  EXPECT_FALSE(TakesWork(true, 1, kMostWaitSeconds - 1));
-  EXPECT_TRUE(TakesWork(true, 1, kMostWaitSeconds));
-  EXPECT_FALSE(TakesWork(false, 0, kMostWaitSeconds));
+TEST(TakesWorkTest, PromptsWaitForTheLastStream) {
+  EXPECT_TRUE(TakesWork(kP, true, 0, 0));
+  EXPECT_FALSE(TakesWork(kP, true, 1, 0));
+  EXPECT_FALSE(TakesWork(kP, true, 1, kMostWaitSeconds - 1));
+  EXPECT_TRUE(TakesWork(kP, true, 1, kMostWaitSeconds));
+  EXPECT_FALSE(TakesWork(kP, false, 0, kMostWaitSeconds));
+  EXPECT_TRUE(TakesWork(kD, true, 7, 0));
+  EXPECT_FALSE(TakesWork(kD, false, 0, kMostWaitSeconds));
 }
 
 // A cluster in which what is decided is done at once.
@@ -221,14 +223,30 @@ TEST_F(RoleBalanceTest, WithoutADecodeWorkerOneChangesAtOnce) {
   load_ = RoleLoad();  // nothing is known
   EXPECT_THAT(Decide(0), ElementsAre(RoleChange{1, kD}));
   EXPECT_THAT(Decide(1), IsEmpty());
-  // It went away; who has just changed is as good as another.
+  // Alone, it is still on its way; after some seconds it is asked again.
   workers_ = {{.id = WorkerId{2}, .can_change = true, .role = kP}};
-  EXPECT_THAT(Decide(1.5), ElementsAre(RoleChange{0, kD}));
+  EXPECT_THAT(Decide(4.5), IsEmpty());
+  EXPECT_THAT(Decide(5.5), ElementsAre(RoleChange{0, kD}));
   workers_.clear();
-  EXPECT_THAT(Decide(2), IsEmpty());
+  EXPECT_THAT(Decide(12), IsEmpty());
   Fill(2, 0);
   for (RoleWorker& worker : workers_) worker.can_change = false;
-  EXPECT_THAT(Decide(3), IsEmpty());
+  EXPECT_THAT(Decide(13), IsEmpty());
+}
+
+// Nothing is served without one of each kind then.
+TEST_F(RoleBalanceTest, WithoutLocalPrefillOneIsAlwaysAPrefillWorker) {
+  Fill(0, 3);
+  load_ = RoleLoad();
+  EXPECT_THAT(Decide(0), IsEmpty());
+  load_.allow_local_prefill = false;
+  EXPECT_THAT(Decide(1), SizeIs(1));
+  Fill(0, 1);
+  EXPECT_THAT(Decide(10), IsEmpty());
+  AskForDecode();
+  load_.allow_local_prefill = false;
+  EXPECT_EQ(BestPrefillWorkers(load_, {.either = 4}), 1);
+  EXPECT_EQ(BestPrefillWorkers(load_, {.only_decode = 3}), 0);
 }
 
 TEST_F(RoleBalanceTest, OfFewRequestsItBelievesLess) {

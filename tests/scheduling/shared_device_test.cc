@@ -43,30 +43,37 @@ int64_t Tokens(const StepPlan& plan) { return plan.NumTokens(); }
 TEST(SharedDeviceTest, StreamsSayWhatTheyLeave) {
   BlockPool pool(64);
   DecodeScheduler decode({.block_size = kTokensPerBlock});
+  // Of the step that is planned.
+  const auto spare = [&](const StepOutlook& outlook) {
+    decode.Plan(outlook);
+    return decode.SpareSeconds(outlook);
+  };
   const StepOutlook outlook = {.cost = kTenAndOne};
-  EXPECT_EQ(decode.SpareSeconds(outlook), 0);
+  EXPECT_EQ(spare(outlook), 0);
   // One that may wait as long as it takes changes nothing.
   auto patient = MakeStream(1, 0, &pool);
   decode.Add(patient.get());
-  EXPECT_EQ(decode.SpareSeconds(outlook), 0);
+  EXPECT_EQ(spare(outlook), 0);
   // 90 ms, of which a step of both takes 12; of the tighter one, 45.
   auto stream = MakeStream(2, 0.1, &pool);
   decode.Add(stream.get());
-  EXPECT_DOUBLE_EQ(decode.SpareSeconds(outlook), 0.090 - 0.012);
+  EXPECT_DOUBLE_EQ(spare(outlook), 0.090 - 0.012);
   auto tight = MakeStream(3, 0.05, &pool);
   const std::vector<const Sequence*> coming = {tight.get()};
-  EXPECT_DOUBLE_EQ(decode.SpareSeconds({.cost = kTenAndOne, .coming = coming}),
+  EXPECT_DOUBLE_EQ(spare({.cost = kTenAndOne, .coming = coming}),
                    0.045 - 0.012);
   decode.Add(tight.get());
-  EXPECT_DOUBLE_EQ(decode.SpareSeconds(outlook), 0.045 - 0.013);
+  EXPECT_DOUBLE_EQ(spare(outlook), 0.045 - 0.013);
+  // One that is behind leaves less: 47.5 ms for its next token, 10 are gone.
+  EXPECT_DOUBLE_EQ(spare({.now = 0.010, .cost = kTenAndOne}),
+                   0.0475 - 0.010 - 0.013);
   // Streams that cannot keep it leave next to nothing, but something.
-  const StepCost slow = {.fixed = 1};
-  EXPECT_DOUBLE_EQ(decode.SpareSeconds({.cost = slow}), 45e-6);
-  // A prompt is no stream.
+  EXPECT_DOUBLE_EQ(spare({.cost = {.fixed = 1}}), 45e-6);
+  // What a prompt beside them takes is not left either.
   auto prompt = MakeRequest(4, 100, 0.001);
   prompt->blocks() = *pool.Allocate(8);
   decode.Add(prompt.get());
-  EXPECT_DOUBLE_EQ(decode.SpareSeconds(outlook), 0.045 - 0.013);
+  EXPECT_DOUBLE_EQ(spare(outlook), 45e-6);
 }
 
 TEST(SharedDeviceTest, AStepOfPromptsTakesNoLongerThanItMay) {

@@ -62,7 +62,7 @@ TEST(SplitCapacityTest, ContextAndSamplingCost) {
 TEST(SplitCapacityTest, PrefillWorkersAloneWhereDecodeWorkersMayNot) {
   RoleLoad load = Plain();
   load.allow_local_prefill = false;
-  EXPECT_EQ(SplitCapacity(load, 0, 3), 3 * 0.8 / 0.011);
+  EXPECT_EQ(SplitCapacity(load, 0, 3), 0);
   EXPECT_NEAR(SplitCapacity(load, 1, 3), 50, 1e-9);
   EXPECT_NEAR(SplitCapacity(load, 20, 1), 800, 1e-2);
 }

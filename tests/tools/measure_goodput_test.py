@@ -44,12 +44,13 @@ def flag(command, name):
 
 class RunTest(unittest.TestCase):
     # Requests per second that each carries; what is more misses its targets.
-    CARRIES = {"aggregated": 2.0, "disaggregated": 3.0, "default": 3.6}
+    CARRIES = {"aggregated": 2.0, "disaggregated": 3.0, "default": 3.6,
+               "dual": 4.5}
 
     def call(self, args, command):
         rate = float(flag(command, "--rate"))
         if command[0] == "plan":
-            name = flag(command, "--mode")
+            name = "dual" if "--dual" in command else flag(command, "--mode")
             goodput = min(rate, self.CARRIES[name])
             return {"splits": [{"result": {
                 "goodput_per_second": goodput, "attainment": goodput / rate,
@@ -84,12 +85,13 @@ class RunTest(unittest.TestCase):
         self.assertLess(abs(rate / (3.0 / 0.9) - 1), 0.06)
         self.assertEqual([name for name, _ in self.calls], [
             "aggregated", "aggregated", "disaggregated", "disaggregated",
-            "default", "default", "default", "default", "disaggregated",
-            "disaggregated", "aggregated", "aggregated"])
+            "default", "default", "dual", "dual", "dual", "dual", "default",
+            "default", "disaggregated", "disaggregated", "aggregated",
+            "aggregated"])
         text = printed.getvalue()
         self.assertIn("| short chat | 1.5 | "
-                      f"{1.5 * rate:.2f} | 1.80 | 2.70 | 3.24 | **1.20** |",
-                      text)
+                      f"{1.5 * rate:.2f} | 1.80 | 2.70 | 3.24 | 4.05 "
+                      "| **1.20** | **1.50** |", text)
         self.assertIn(f"| short chat | 1.5 | default | 3.60 | 3.24 | **1.11** "
                       "| 10 | 20 | 5.0 | 6.0 |", text)
 

@@ -23,13 +23,24 @@ TEST_F(RoleSwitchTest, OneSideStandsBy) {
   EXPECT_TRUE(roles_.standby(v1::WORKER_ROLE_PREFILL));
   EXPECT_FALSE(roles_.standby(v1::WORKER_ROLE_DECODE));
   EXPECT_TRUE(roles_.Set(v1::WORKER_ROLE_PREFILL, "prompts"));
+  EXPECT_TRUE(roles_.standby(v1::WORKER_ROLE_DECODE));
+  // Until the streams are over, or for a minute.
+  roles_.ObserveStandby(/*empty=*/false);
+  EXPECT_TRUE(roles_.standby(v1::WORKER_ROLE_PREFILL));
+  clock_.Advance(absl::Seconds(60));
+  EXPECT_FALSE(roles_.standby(v1::WORKER_ROLE_PREFILL));
+  roles_.Set(v1::WORKER_ROLE_DECODE, "");
+  EXPECT_FALSE(roles_.standby(v1::WORKER_ROLE_DECODE));
+  clock_.Advance(absl::Seconds(3));
+  roles_.Set(v1::WORKER_ROLE_PREFILL, "");
+  roles_.ObserveStandby(/*empty=*/true);
   EXPECT_FALSE(roles_.standby(v1::WORKER_ROLE_PREFILL));
   EXPECT_TRUE(roles_.standby(v1::WORKER_ROLE_DECODE));
   const std::string text = metrics_.Text();
   EXPECT_THAT(text, HasSubstr("baton_role_switch_total{worker=\"w\",from="
-                              "\"decode\",to=\"prefill\"} 1"));
+                              "\"decode\",to=\"prefill\"} 2"));
   EXPECT_THAT(text, HasSubstr("baton_role_switch_total{worker=\"w\",from="
-                              "\"prefill\",to=\"decode\"} 0"));
+                              "\"prefill\",to=\"decode\"} 1"));
   EXPECT_THAT(text,
               HasSubstr("baton_worker_role{worker=\"w\",role=\"prefill\"} 1"));
   EXPECT_THAT(text,
