@@ -154,7 +154,10 @@ int32_t BestPrefillWorkers(const RoleLoad& load, const RoleCounts& counts,
   int32_t best = least;
   double carries = SplitCapacity(load, least, workers - least);
   // Others must beat the one without.
-  if (least == 0) carries *= 1 + prefill_margin;
+  if (least == 0) {
+    carries *=
+        1 + std::max(prefill_margin, kFewWorkersMargin / std::sqrt(workers));
+  }
   for (int32_t prefill = least + 1; prefill <= most; ++prefill) {
     const double of_this = SplitCapacity(load, prefill, workers - prefill);
     if (of_this <= carries) continue;

@@ -99,6 +99,10 @@ struct RoleCounts {
 // the bound knows nothing of queues, and those before few prefill workers are
 // the worst.
 inline constexpr double kPrefillMargin = 0.05;
+// The same for few workers, over the square root of how many there are: two
+// pools lose to one by queues. With two CPU workers the bound is a tenth higher
+// with one of each kind, and goodput was down to 0.85 of one pool's.
+inline constexpr double kFewWorkersMargin = 0.2;
 
 // Of all workers, how many should be prefill workers: the split that carries
 // the most; of equal ones, the one with fewer of them. At least one decode

@@ -236,6 +236,8 @@ TEST_F(RoleBalanceTest, WithoutADecodeWorkerOneChangesAtOnce) {
 
 // Nothing is served without one of each kind then.
 TEST_F(RoleBalanceTest, WithoutLocalPrefillOneIsAlwaysAPrefillWorker) {
+  AskForDecode();
+  RoleLoad known = load_;
   Fill(0, 3);
   load_ = RoleLoad();
   EXPECT_THAT(Decide(0), IsEmpty());
@@ -243,10 +245,9 @@ TEST_F(RoleBalanceTest, WithoutLocalPrefillOneIsAlwaysAPrefillWorker) {
   EXPECT_THAT(Decide(1), SizeIs(1));
   Fill(0, 1);
   EXPECT_THAT(Decide(10), IsEmpty());
-  AskForDecode();
-  load_.allow_local_prefill = false;
-  EXPECT_EQ(BestPrefillWorkers(load_, {.either = 4}), 1);
-  EXPECT_EQ(BestPrefillWorkers(load_, {.only_decode = 3}), 0);
+  known.allow_local_prefill = false;
+  EXPECT_EQ(BestPrefillWorkers(known, {.either = 4}), 1);
+  EXPECT_EQ(BestPrefillWorkers(known, {.only_decode = 3}), 0);
 }
 
 TEST_F(RoleBalanceTest, OfFewRequestsItBelievesLess) {
