@@ -1,5 +1,5 @@
 // Which role the dual workers of a cluster should have, as far as this router
-// can tell: from what its requests were like lately and what steps cost
+// can tell: from what its requests are like and what steps cost
 // (scheduling/role_balance.h). It asks workers to change (SetRole); they say in
 // their reports what they are, to all routers.
 //

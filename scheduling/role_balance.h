@@ -128,7 +128,7 @@ struct RoleWorker {
   // Never reused.
   WorkerId id = kNoWorker;
   bool can_change = false;
-  // Which side of it gets new work.
+  // Of a dual one, the role that it has, whether it takes work yet or not.
   WorkerRole role = WorkerRole::kDecode;
   // Of its prefill side, whatever its role; of its decode side.
   int64_t queued_tokens = 0;

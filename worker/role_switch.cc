@@ -17,7 +17,7 @@ RoleSwitch::RoleSwitch(v1::WorkerRole first, metrics::Metrics* metrics,
       switch_seconds_(metrics->Histogram(
           "baton_role_switch_seconds",
           "From a change of the worker's role until what ran in the role "
-          "before had ended; the new one is served meanwhile.",
+          "before had ended.",
           metrics::RequestBuckets())) {
   // Both are there from the beginning.
   for (const auto role : {v1::WORKER_ROLE_PREFILL, v1::WORKER_ROLE_DECODE}) {
