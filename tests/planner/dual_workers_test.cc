@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "planner/cluster_simulation.h"
 #include "planner/decode_simulation.h"
 #include "planner/prefill_simulation.h"
+#include "tests/planner/dice.h"
 #include "workload/workload.h"
 
 namespace baton::planner {
@@ -181,31 +181,6 @@ TEST(DualWorkerTest, BothSidesTakeTheSameBlocks) {
   EXPECT_EQ(free_blocks, 50);
 }
 
-class Dice final {
- public:
-  explicit Dice(uint64_t seed) : random_(seed) {}
-  int32_t Whole(int32_t from, int32_t to) {
-    return std::uniform_int_distribution<int32_t>(from, to)(random_);
-  }
-  double Real(double from, double to) {
-    return std::uniform_real_distribution<double>(from, to)(random_);
-  }
-  bool Chance(double share) { return Real(0, 1) < share; }
-
- private:
-  std::mt19937_64 random_;
-};
-
-EngineCost RandomCost(Dice* dice) {
-  EngineCost cost;
-  cost.step = {.fixed = dice->Real(1e-3, 1e-2),
-               .per_token = dice->Real(1e-5, 1e-3),
-               .per_context_token = dice->Real(0, 1e-6),
-               .per_sequence = dice->Real(0, 1e-4)};
-  cost.per_prompt_context_token = dice->Real(0, 1e-6);
-  return cost;
-}
-
 // Prompts for the prefill side; streams, and prompts, for the decode side.
 void RandomWork(Dice dice, DualWorker* worker) {
   double at = 0;
@@ -238,10 +213,10 @@ TEST(DualWorkerTest, FastForwardChangesNothing) {
     SCOPED_TRACE(seed);
     Dice dice(seed);
     PrefillSimulationOptions prefill = PrefillSide();
-    prefill.cost = RandomCost(&dice);
+    prefill.cost = DrawCost(&dice);
     prefill.token_budget = dice.Whole(20, 200);
     DecodeSimulationOptions decode = DecodeSide();
-    decode.cost = RandomCost(&dice);
+    decode.cost = DrawCost(&dice);
     decode.itl_target_seconds = dice.Chance(0.5) ? dice.Real(0.01, 0.05) : 0;
     DualWorker fast(prefill, decode);
     prefill.fast_forward = decode.fast_forward = false;

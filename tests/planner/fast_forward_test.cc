@@ -3,7 +3,6 @@
 #include <cmath>
 #include <map>
 #include <memory>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "scheduling/placement.h"
 #include "scheduling/prefill_scheduler.h"
 #include "scheduling/sequence.h"
+#include "tests/planner/dice.h"
 
 namespace baton::planner {
 namespace {
@@ -228,31 +228,6 @@ void ExpectSame(const Fates& real, const Fates& simulated,
   }
 }
 
-class Dice final {
- public:
-  explicit Dice(uint64_t seed) : random_(seed) {}
-  int32_t Whole(int32_t from, int32_t to) {
-    return std::uniform_int_distribution<int32_t>(from, to)(random_);
-  }
-  double Real(double from, double to) {
-    return std::uniform_real_distribution<double>(from, to)(random_);
-  }
-  bool Chance(double share) { return Real(0, 1) < share; }
-
- private:
-  std::mt19937_64 random_;
-};
-
-EngineCost MakeCost(Dice* dice) {
-  EngineCost cost;
-  cost.step = {.fixed = dice->Real(1e-3, 1e-2),
-               .per_token = dice->Real(1e-5, 1e-3),
-               .per_context_token = dice->Real(0, 1e-6),
-               .per_sequence = dice->Real(0, 1e-4)};
-  cost.per_prompt_context_token = dice->Real(0, 1e-6);
-  return cost;
-}
-
 std::vector<Job> MakeJobs(Dice* dice, double landed, double target) {
   std::vector<Job> jobs;
   double at = 0;
@@ -292,7 +267,7 @@ TEST_P(FastForwardTest, DecodeWorkersDoWhatTheirSchedulerPlans) {
     SCOPED_TRACE(seed);
     Dice dice(seed);
     DecodeSimulationOptions options;
-    options.cost = MakeCost(&dice);
+    options.cost = DrawCost(&dice);
     options.token_budget = dice.Whole(56, 200);  // at most 40 sequences
     options.patience = dice.Whole(1, 4);
     options.itl_target_seconds = mix.itl_target * dice.Real(0.5, 2);
@@ -426,7 +401,7 @@ TEST(PrefillFastForwardTest, PrefillWorkersDoWhatTheirSchedulerPlans) {
     SCOPED_TRACE(seed);
     Dice dice(seed);
     PrefillSimulationOptions options;
-    options.cost = MakeCost(&dice);
+    options.cost = DrawCost(&dice);
     options.token_budget = dice.Whole(1, 200);
     options.block_size = kBlockSize;
     options.total_blocks = dice.Whole(75, 300);  // 300 tokens at least
