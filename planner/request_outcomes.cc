@@ -23,6 +23,7 @@ void RequestOutcomes::FirstToken(uint32_t request, double now) {
   state.first_at = now;
   if (!targets_.Met(absl::Seconds(now - ArrivalOf(request)),
                     absl::ZeroDuration())) {
+    state.missed_ttft = true;
     Miss(&state);
   }
 }
@@ -39,7 +40,9 @@ void RequestOutcomes::Finished(uint32_t request, double now) {
   state.last_at = now;
   const int32_t later = requests_[request].output_tokens - 1;
   const double tpot = later > 0 ? (now - state.first_at) / later : 0;
-  if (!targets_.Met(absl::ZeroDuration(), absl::Seconds(tpot))) Miss(&state);
+  if (targets_.Met(absl::ZeroDuration(), absl::Seconds(tpot))) return;
+  state.missed_tpot = true;
+  Miss(&state);
 }
 
 void RequestOutcomes::Rejected(uint32_t request) {
@@ -62,6 +65,8 @@ SimulationResult RequestOutcomes::Sum(absl::Duration window) const {
     if (state.end != End::kFinished) continue;
     ++sum.finished;
     sum.met += !state.missed;
+    sum.missed_ttft += state.missed_ttft;
+    sum.missed_tpot += state.missed_tpot;
     const int32_t output = requests_[i].output_tokens;
     sum.prompt_tokens += requests_[i].prompt_tokens;
     sum.output_tokens += output;

@@ -43,7 +43,10 @@ class RequestOutcomes final {
     double last_at = -1;
     float longest_gap = 0;
     End end = End::kNone;
+    // Its targets, or one of them by itself.
     bool missed = false;
+    bool missed_ttft = false;
+    bool missed_tpot = false;
   };
 
   double ArrivalOf(uint32_t request) const {

@@ -32,6 +32,8 @@ ordered_json SimulationJson(const SimulationResult& result) {
           {"window_seconds", result.window_seconds},
           {"total_seconds", result.total_seconds},
           {"attainment", result.attainment},
+          {"missed_ttft", result.missed_ttft},
+          {"missed_tpot", result.missed_tpot},
           {"goodput_per_second", result.goodput},
           {"prompt_tokens", result.prompt_tokens},
           {"output_tokens", result.output_tokens},

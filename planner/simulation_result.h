@@ -32,6 +32,10 @@ struct SimulationResult {
   int64_t unfinished = 0;
   // Those that finished within the targets; of all that were offered.
   int64_t met = 0;
+  // Those that finished with a late first token, or too slowly after it, or
+  // both.
+  int64_t missed_ttft = 0;
+  int64_t missed_tpot = 0;
   double attainment = 0;
   double goodput = 0;  // per second of the window
   // Over which requests came, and until the workers had nothing to do.

@@ -5,6 +5,7 @@
 //   planner_benchmark grid [MIX] [WORKERS ...]
 //   planner_benchmark halves [MIX] [WORKERS ...]
 //   planner_benchmark roles [MIX] [WORKERS ...]
+//   planner_benchmark point MIX PREFILL DECODE WAY RATE ...
 //   planner_benchmark split [WORKERS]
 //   planner_benchmark prefix TRACE [WORKERS ...]
 //
@@ -17,6 +18,9 @@
 // `halves`: the same with half of the workers of each kind, whatever the mix.
 // `roles`: the ways of `grid`, and workers that change their roles
 // (planner_benchmark_roles.h).
+// `point`: one cluster, served in one way (aggregated, disaggregated, default
+// or dual), at so many requests per second: what becomes of them, and why some
+// miss their targets.
 // `split`: what clusters carry when a share of each prompt is computed on the
 // decode worker (docs/adr/0032-no-split-placement.md); of so many workers, or
 // all that are there.
@@ -88,6 +92,43 @@ void PrintHalves(const Mix& mix, int32_t workers) {
   const GridRow::Limit both = row.LimitOfSplit(
       GridRow::Way::kDefault, workers / 2, disaggregated.rate * workers);
   row.Print({aggregated, disaggregated, both}, {0.7, 1.0, 1.1, 1.2, 1.3});
+}
+
+int RunPoints(const Mix& mix, int32_t prefill, int32_t decode,
+              const std::string& way, const std::vector<double>& rates) {
+  static const std::map<std::string, GridRow::Way> kWays = {
+      {"aggregated", GridRow::Way::kAggregated},
+      {"disaggregated", GridRow::Way::kDisaggregated},
+      {"default", GridRow::Way::kDefault},
+      {"dual", GridRow::Way::kDual}};
+  const auto found = kWays.find(way);
+  if (found == kWays.end()) {
+    std::fprintf(stderr, "there is no way '%s'\n", way.c_str());
+    return 2;
+  }
+  const GridRow row(mix, prefill + decode);
+  std::printf("%9s %9s %7s | %7s %7s %7s %7s %7s | %7s %15s %13s %11s\n",
+              "rate", "goodput", "met", "offered", "ttft", "tpot", "turned",
+              "never", "local", "ttft p50 p90", "tpot p50 p90", "busy P, D");
+  for (const double rate : rates) {
+    const SimulationResult result =
+        row.Run(row.LoadOf(rate), prefill, found->second);
+    const auto share = [&result](int64_t count) {
+      return 100 * static_cast<double>(count) /
+             static_cast<double>(std::max<int64_t>(1, result.offered));
+    };
+    std::printf(
+        "%9.2f %9.2f %6.1f%% | %7lld %6.1f%% %6.1f%% %6.1f%% %6.1f%% | %6.1f%% "
+        "%7.0f %7.0f %6.1f %6.1f %4.0f%% %4.0f%%\n",
+        rate, result.goodput, 100 * result.attainment,
+        static_cast<long long>(result.offered), share(result.missed_ttft),
+        share(result.missed_tpot), share(result.rejected),
+        share(result.unfinished), share(result.local_prefills), result.ttft.p50,
+        result.ttft.p90, result.tpot.p50, result.tpot.p90,
+        100 * result.prefill.busy, 100 * result.decode.busy);
+    std::fflush(stdout);
+  }
+  return 0;
 }
 
 // Prompts that are computed in two places.
@@ -196,6 +237,17 @@ int Main(int argc, char** argv) {
     return RunGrid(
         mix, workers.empty() ? std::vector<int32_t>{16, 128, 1024} : workers,
         what == "halves");
+  }
+  if (what == "point" && argc > 6) {
+    const Mix* mix = FindMix(argv[2]);
+    if (mix == nullptr) {
+      std::fprintf(stderr, "there is no mix '%s'\n", argv[2]);
+      return 2;
+    }
+    std::vector<double> rates;
+    for (int i = 6; i < argc; ++i) rates.push_back(number(i, 1));
+    return RunPoints(*mix, std::max(0, std::atoi(argv[3])),
+                     std::max(1, std::atoi(argv[4])), argv[5], rates);
   }
   if (what == "split") return RunSplit(static_cast<int32_t>(number(2, 0)));
   if (what == "prefix" && argc > 2) {

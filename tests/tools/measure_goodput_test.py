@@ -70,6 +70,7 @@ class RunTest(unittest.TestCase):
                 mock.patch.object(tool, "make_systems", return_value=systems), \
                 mock.patch.object(tool, "call", side_effect=self.call), \
                 mock.patch.object(tool, "warm_up"), \
+                mock.patch.object(tool, "num_prefill", return_value=2), \
                 mock.patch.object(tool, "local_share", return_value=0.25), \
                 contextlib.redirect_stdout(io.StringIO()) as printed, \
                 contextlib.redirect_stderr(io.StringIO()):
