@@ -25,15 +25,18 @@ bool IsKnown(const v1::WorkerCosts& costs) {
 int ReadWorkers(const v1::GetClusterResponse& cluster, const std::string& role,
                 planner::WorkerProfile* profile) {
   int count = 0;
-  scheduling::StepCost& step = profile->cost.step;
-  step = {};
+  scheduling::StepCostMean mean;
   for (const v1::WorkerStatus& worker : cluster.workers()) {
     if (worker.role() != role || !IsKnown(worker.costs())) continue;
     const v1::WorkerCosts& costs = worker.costs();
-    step.fixed += costs.fixed_seconds();
-    step.per_token += costs.seconds_per_token();
-    step.per_context_token += costs.seconds_per_context_token();
-    step.per_sequence += costs.seconds_per_sequence();
+    mean.Add({.fixed = costs.fixed_seconds(),
+              .per_token = costs.seconds_per_token(),
+              .per_context_token = costs.seconds_per_context_token(),
+              .per_sequence = costs.seconds_per_sequence(),
+              .per_prompt_context_token =
+                  costs.has_seconds_per_prompt_context_token()
+                      ? costs.seconds_per_prompt_context_token()
+                      : costs.seconds_per_context_token()});
     // The smallest of them.
     const auto least = [count](uint64_t value, int32_t most, int32_t* field) {
       const int32_t bounded = std::max(1, Bounded(value, most));
@@ -50,12 +53,7 @@ int ReadWorkers(const v1::GetClusterResponse& cluster, const std::string& role,
     }
     ++count;
   }
-  if (count == 0) return 0;
-  step.fixed /= count;
-  step.per_token /= count;
-  step.per_context_token /= count;
-  step.per_sequence /= count;
-  profile->cost.per_prompt_context_token = step.per_context_token;
+  if (count > 0) profile->cost = mean.Get();
   return count;
 }
 

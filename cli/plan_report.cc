@@ -40,7 +40,7 @@ int32_t MostStreams(const PlanReport& report) {
   const planner::WorkerProfile& decode = report.simulation.profile.decode;
   const double target = absl::ToDoubleSeconds(report.simulation.targets.itl);
   if (target <= 0) return 0;
-  const scheduling::StepCost& step = decode.cost.step;
+  const scheduling::StepCost& step = decode.cost;
   const double context = report.mean_prompt + report.mean_output / 2;
   const double each =
       step.per_token + step.per_sequence + step.per_context_token * context;

@@ -30,10 +30,10 @@ DecodeSimulation::DecodeSimulation(const DecodeSimulationOptions& options,
     : options_(options),
       listener_(listener),
       gaps_(gaps),
-      line_(options.patience, options.cost.step),
+      line_(options.patience, options.cost),
       ramp_(std::min(2 * kLeastChunk, options.token_budget),
             options.token_budget) {
-  CHECK(options.cost.step.known());
+  CHECK(options.cost.known());
 }
 
 void DecodeSimulation::AddStream(uint32_t request, int32_t context,
@@ -74,7 +74,7 @@ double DecodeSimulation::SpareSeconds(double now) const {
   for (const SimulatedPrompt& prompt : short_prompts_) {
     shape.context_tokens += prompt.computed;
   }
-  const double own = beside > 0 ? options_.cost.step.Seconds(shape) : 0;
+  const double own = beside > 0 ? options_.cost.Seconds(shape) : 0;
   return std::max(budget - own, 1e-3 * budget);
 }
 
@@ -248,46 +248,43 @@ void DecodeSimulation::Plan(double now) {
   if (streams_.empty() && short_prompts_.empty() && line_.empty()) return;
   ++run_number_;
   const auto streams = static_cast<int64_t>(streams_.size());
-  StepWork work = {.streams = streams,
-                   .stream_context = stream_context_ + streams};
+  // Short prompts are as good as streams.
+  const auto beside = streams + static_cast<int64_t>(short_prompts_.size());
+  scheduling::StepShape shape = {.tokens = beside,
+                                 .context_tokens = stream_context_ + beside,
+                                 .sequences = beside};
   for (const SimulatedPrompt& prompt : short_prompts_) {
-    ++work.prompt_tokens;
-    work.prompt_context += prompt.computed + 1;
-    ++work.prompts_done;
+    shape.context_tokens += prompt.computed;
   }
-  CHECK_LE(streams + work.prompt_tokens, MostSequences(options_.token_budget));
-  if (!line_.empty()) PlanPrompts(now, &work);
+  CHECK_LE(beside, MostSequences(options_.token_budget));
+  if (!line_.empty()) PlanPrompts(now, &shape);
   if (prefill_ != nullptr) beside_seconds_ = prefill_->Share(now);
-  run_.first = options_.cost.Seconds(work) + beside_seconds_;
+  run_.first = options_.cost.Seconds(shape) + beside_seconds_;
   // One step more: each stream reads one position more, each of the chunk's
   // tokens as many as the chunk has.
   const auto chunk = static_cast<double>(chunk_tokens_);
-  run_.growth =
-      options_.cost.step.per_context_token * static_cast<double>(streams) +
-      options_.cost.per_prompt_context_token * chunk * chunk;
+  run_.growth = options_.cost.per_context_token * static_cast<double>(streams) +
+                (chunk_tokens_ > 1 ? options_.cost.per_prompt_context_token
+                                   : options_.cost.per_context_token) *
+                    chunk * chunk;
   run_.count = RunLength();
 }
 
-void DecodeSimulation::PlanPrompts(double now, StepWork* work) {
-  const scheduling::StepCost& cost = options_.cost.step;
-  const auto beside = static_cast<int32_t>(work->streams + work->prompt_tokens);
-  // To the scheduler, short prompts are streams.
-  scheduling::StepShape shape = {
-      .tokens = beside,
-      .context_tokens = work->stream_context + work->prompt_context,
-      .sequences = beside};
+void DecodeSimulation::PlanPrompts(double now, scheduling::StepShape* shape) {
+  const scheduling::StepCost& cost = options_.cost;
+  const auto beside = static_cast<int32_t>(shape->tokens);
   const double budget = BudgetSeconds(now, beside > 0);
   time_bound_ = budget > 0;
   int32_t left = options_.token_budget - beside;
   const auto fitting = [&](int64_t computed, int32_t most) {
     return budget == 0 ? most
-                       : scheduling::MaxChunkTokens(cost, shape, budget,
+                       : scheduling::MaxChunkTokens(cost, *shape, budget,
                                                     computed, most);
   };
   const int32_t pace =
       std::max({fitting(0, left), std::min(left, kLeastChunk), 1});
   const double beside_seconds =
-      beside > 0 ? cost.Seconds(shape) - cost.fixed : 0;
+      beside > 0 ? cost.Seconds(*shape) - cost.fixed : 0;
   int32_t ramp = budget > 0 ? ramp_.limit() : left;
   int32_t ending = 0;
   for (const size_t place : line_.Order(now, pace, beside_seconds)) {
@@ -297,23 +294,20 @@ void DecodeSimulation::PlanPrompts(double now, StepWork* work) {
     int32_t tokens = fitting(prompt.computed, std::min(most, ramp));
     if (chunks_.empty()) tokens = std::max(tokens, std::min(most, kLeastChunk));
     if (tokens == 0) break;
-    const int64_t context = scheduling::ContextTokens(prompt.computed, tokens);
+    const scheduling::StepShape chunk =
+        scheduling::ChunkShape(prompt.computed, tokens);
     const bool done = tokens == prompt.left;
     if (beside == 0 &&
         !scheduling::PaysToJoin(
-            cost, {.tokens = tokens, .context_tokens = context}, ending,
+            cost, chunk, ending,
             line_.size() - static_cast<int32_t>(chunks_.size()))) {
       break;
     }
     ending += done;
     chunks_.emplace_back(place, tokens);
     chunk_tokens_ += tokens;
-    work->prompt_tokens += tokens;
-    work->prompt_context += context;
-    work->prompts_done += done;
-    shape.tokens += tokens;
-    shape.context_tokens += context;
-    shape.sequences += done;
+    *shape += chunk;
+    shape->sequences += done;
     left -= tokens;
     ramp -= std::min(ramp, tokens);
     if (tokens < most) break;

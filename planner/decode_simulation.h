@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "planner/device_side.h"
-#include "planner/engine_cost.h"
 #include "planner/gap_histogram.h"
 #include "planner/prompt_line.h"
 #include "planner/step_run.h"
 #include "scheduling/step_budget.h"
+#include "scheduling/step_cost.h"
 
 namespace baton::planner {
 
@@ -51,7 +51,7 @@ struct WorkerUsage {
 
 // As scheduling::DecodeSchedulerOptions.
 struct DecodeSimulationOptions {
-  EngineCost cost;
+  scheduling::StepCost cost;
   // Most tokens of a step; see MostSequences.
   int32_t token_budget = 512;
   // What streams may wait for a token; 0: as long as it takes.
@@ -147,8 +147,8 @@ class DecodeSimulation final : public DeviceSide {
   // The step at `now` shall be the last one of the run; begins one when idle.
   void Interrupt(double now);
   void Plan(double now);
-  // As DecodeScheduler::PlanPrompts, beside what `work` has of streams.
-  void PlanPrompts(double now, StepWork* work);
+  // As DecodeScheduler::PlanPrompts, beside what `shape` has of streams.
+  void PlanPrompts(double now, scheduling::StepShape* shape);
   // The time for a step beside streams, or before those that are coming.
   double BudgetSeconds(double now, bool beside_streams);
   // How many steps like the one that was planned there will be.

@@ -15,10 +15,10 @@ PrefillSimulation::PrefillSimulation(const PrefillSimulationOptions& options,
     : options_(options),
       listener_(listener),
       cache_(cache),
-      line_(options.patience, options.cost.step),
+      line_(options.patience, options.cost),
       own_blocks_(options.total_blocks) {
   CHECK_GE(options.token_budget, 1);
-  CHECK(options.cost.step.known());
+  CHECK(options.cost.known());
 }
 
 void PrefillSimulation::ShareWith(DecodeSimulation* decode,
@@ -133,7 +133,9 @@ void PrefillSimulation::Plan(double now) {
   if (line_.empty()) return;
   const double most_seconds =
       decode_ == nullptr ? 0 : decode_->SpareSeconds(now);
-  StepWork work;
+  // What it takes, and what the scheduler takes it for: each chunk as if it
+  // ended its prompt.
+  scheduling::StepShape work;
   scheduling::StepShape shape;
   int32_t budget = options_.token_budget;
   int32_t waiting = line_.size();
@@ -148,11 +150,10 @@ void PrefillSimulation::Plan(double now) {
     int32_t tokens = Fitting(shape, most_seconds, prompt.computed + cached,
                              std::min(budget, prompt.left - cached));
     if (tokens == 0) break;
-    int64_t context =
-        scheduling::ContextTokens(prompt.computed + cached, tokens);
     if (!scheduling::PaysToJoin(
-            options_.cost.step, {.tokens = tokens, .context_tokens = context},
-            static_cast<int32_t>(work.prompts_done), waiting)) {
+            options_.cost,
+            scheduling::ChunkShape(prompt.computed + cached, tokens),
+            static_cast<int32_t>(work.sequences), waiting)) {
       break;
     }
     // One that lacks blocks holds up all that have not begun.
@@ -161,27 +162,28 @@ void PrefillSimulation::Plan(double now) {
       continue;
     }
     if (most_seconds == 0) tokens = std::min(budget, prompt.left);
-    context = scheduling::ContextTokens(prompt.computed, tokens);
+    const scheduling::StepShape chunk =
+        scheduling::ChunkShape(prompt.computed, tokens);
     chunks_.emplace_back(place, tokens);
-    shape.tokens += tokens;
-    shape.context_tokens += context;
+    shape += chunk;
     ++shape.sequences;
     budget -= tokens;
     --waiting;
-    work.prompt_tokens += tokens;
-    work.prompt_context += context;
-    work.prompts_done += tokens == prompt.left;
+    work += chunk;
+    work.sequences += tokens == prompt.left;
     if (tokens == prompt.left && !prompt.nears_end) {
       prompt.nears_end = true;
       listener_->OnLastChunk(prompt.request, now);
     }
   }
   if (chunks_.empty()) return;
-  chunk_tokens_ = work.prompt_tokens;
+  chunk_tokens_ = work.tokens;
   const auto chunk = static_cast<double>(chunk_tokens_);
   if (decode_ != nullptr) beside_seconds_ = decode_->Share(now);
   run_.first = options_.cost.Seconds(work) + beside_seconds_;
-  run_.growth = options_.cost.per_prompt_context_token * chunk * chunk;
+  run_.growth = (chunk_tokens_ > 1 ? options_.cost.per_prompt_context_token
+                                   : options_.cost.per_context_token) *
+                chunk * chunk;
   run_.count = 1;
   if (most_seconds > 0 || beside_seconds_ > 0) return;
   // As long as one prompt takes all of the budget, and does not end.
@@ -198,7 +200,7 @@ int32_t PrefillSimulation::Fitting(const scheduling::StepShape& shape,
                                    int32_t most) const {
   if (most_seconds == 0) return most;
   const int32_t tokens = scheduling::MaxChunkTokens(
-      options_.cost.step, shape, most_seconds, computed, most);
+      options_.cost, shape, most_seconds, computed, most);
   return shape.tokens > 0
              ? tokens
              : std::max(tokens, std::min(most, scheduling::kLeastChunk));

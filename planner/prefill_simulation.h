@@ -11,16 +11,16 @@
 
 #include "planner/decode_simulation.h"
 #include "planner/device_side.h"
-#include "planner/engine_cost.h"
 #include "planner/prefix_cache_simulation.h"
 #include "planner/prompt_line.h"
 #include "planner/step_run.h"
+#include "scheduling/step_cost.h"
 
 namespace baton::planner {
 
 // As scheduling::PrefillSchedulerOptions.
 struct PrefillSimulationOptions {
-  EngineCost cost;
+  scheduling::StepCost cost;
   // Most tokens of a step, >= 1.
   int32_t token_budget = 512;
   int32_t block_size = 16;

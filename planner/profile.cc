@@ -94,14 +94,14 @@ class Reader final {
 void ReadWorker(const json& object, const std::string& where,
                 absl::Status* status, WorkerProfile* worker) {
   Reader reader(object, where, status);
-  scheduling::StepCost& step = worker->cost.step;
+  scheduling::StepCost& step = worker->cost;
   reader.Seconds("fixed_seconds", &step.fixed);
   reader.Seconds("seconds_per_token", &step.per_token);
   reader.Seconds("seconds_per_context_token", &step.per_context_token);
   reader.Seconds("seconds_per_sequence", &step.per_sequence);
-  worker->cost.per_prompt_context_token = step.per_context_token;
+  step.per_prompt_context_token = step.per_context_token;
   reader.Seconds("seconds_per_prompt_context_token",
-                 &worker->cost.per_prompt_context_token);
+                 &step.per_prompt_context_token);
   reader.Whole("block_size", 1, 1 << 20, &worker->block_size);
   reader.Whole("total_blocks", 1, kMostCount, &worker->total_blocks);
   reader.Whole("max_sequences", 1, 1 << 20, &worker->max_sequences);
@@ -113,7 +113,7 @@ void ReadWorker(const json& object, const std::string& where,
 
 absl::Status CheckWorker(const char* role, const WorkerProfile& worker) {
   // A simulation needs steps that take time, whatever they read.
-  if (!(worker.cost.step.fixed > 0 || worker.cost.step.per_token > 0)) {
+  if (!(worker.cost.fixed > 0 || worker.cost.per_token > 0)) {
     return absl::InvalidArgumentError(absl::StrCat(
         role, ": fixed_seconds or seconds_per_token must be above 0"));
   }
@@ -121,16 +121,15 @@ absl::Status CheckWorker(const char* role, const WorkerProfile& worker) {
 }
 
 ordered_json WorkerJson(const WorkerProfile& worker) {
-  const scheduling::StepCost& step = worker.cost.step;
+  const scheduling::StepCost& step = worker.cost;
   ordered_json out = {
       {"fixed_seconds", step.fixed},
       {"seconds_per_token", step.per_token},
       {"seconds_per_context_token", step.per_context_token},
       {"seconds_per_sequence", step.per_sequence},
   };
-  if (worker.cost.per_prompt_context_token != step.per_context_token) {
-    out["seconds_per_prompt_context_token"] =
-        worker.cost.per_prompt_context_token;
+  if (step.per_prompt_context_token != step.per_context_token) {
+    out["seconds_per_prompt_context_token"] = step.per_prompt_context_token;
   }
   out["block_size"] = worker.block_size;
   out["total_blocks"] = worker.total_blocks;

@@ -14,12 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "planner/engine_cost.h"
+#include "scheduling/step_cost.h"
 
 namespace baton::planner {
 
 struct WorkerProfile {
-  EngineCost cost;
+  scheduling::StepCost cost;
   // Tokens per KV block, and blocks.
   int32_t block_size = 16;
   int32_t total_blocks = 4096;

@@ -16,8 +16,8 @@ RoleSimulation::RoleSimulation(
       requests_(requests),
       itl_target_(itl_target_seconds),
       told_(requests.size()) {
-  load_.prefill_cost = profile.prefill.cost.step;
-  load_.decode_cost = profile.decode.cost.step;
+  load_.prefill_cost = profile.prefill.cost;
+  load_.decode_cost = profile.decode.cost;
   load_.token_budget = profile.prefill.token_budget;
   load_.allow_local_prefill = allow_local_prefill;
   for (int32_t i = 0; i < workers; ++i) {

@@ -74,12 +74,12 @@ absl::StatusOr<ClusterProfile> RooflineProfile(const Gpu& gpu,
                      "; more --gpus-per-worker"));
   }
   WorkerProfile worker;
-  scheduling::StepCost& step = worker.cost.step;
+  scheduling::StepCost& step = worker.cost;
   step.fixed = model.weight_bytes / bandwidth + kStepOverhead;
   step.per_token = 2 * model.layer_parameters / flops;
+  step.per_context_token = kv_per_token / bandwidth;
   step.per_sequence = 2 * model.head_parameters / flops + kSampleSeconds;
-  worker.cost.per_prompt_context_token =
-      4.0 * model.q_size * model.num_layers / flops;
+  step.per_prompt_context_token = 4.0 * model.q_size * model.num_layers / flops;
   worker.block_size = kBlockSize;
   worker.total_blocks = static_cast<int32_t>(std::min(blocks, 1e9));
   worker.max_sequences = kMaxSequences;
@@ -92,10 +92,7 @@ absl::StatusOr<ClusterProfile> RooflineProfile(const Gpu& gpu,
       options.memory_efficiency, " of its bandwidth)");
   profile.prefill = profile.decode = worker;
   profile.prefill.token_budget = kPrefillBudget;
-  profile.prefill.cost.step.per_context_token =
-      worker.cost.per_prompt_context_token;
   profile.decode.token_budget = kDecodeBudget;
-  profile.decode.cost.step.per_context_token = kv_per_token / bandwidth;
   profile.kv_bytes_per_token = model.kv_bytes_per_token;
   profile.num_layers = model.num_layers;
   profile.link_bytes_per_second = gpu.link_bytes_per_second * gpus;

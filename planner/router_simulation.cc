@@ -42,7 +42,7 @@ WorkerSnapshot IdleWorker(size_t number, WorkerRole role,
     snapshot.max_queued_tokens = worker.max_queued_tokens;
   }
   snapshot.free_blocks = worker.total_blocks;
-  snapshot.step_cost = worker.cost.step;
+  snapshot.step_cost = worker.cost;
   snapshot.reported_at = VirtualTime(0);
   snapshot.token_budget = worker.token_budget;
   snapshot.kv_bytes_per_token = cluster.kv_bytes_per_token;

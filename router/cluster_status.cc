@@ -20,6 +20,8 @@ void SetCosts(const scheduling::WorkerSnapshot& worker,
   costs->set_seconds_per_token(worker.step_cost.per_token);
   costs->set_seconds_per_context_token(worker.step_cost.per_context_token);
   costs->set_seconds_per_sequence(worker.step_cost.per_sequence);
+  costs->set_seconds_per_prompt_context_token(
+      worker.step_cost.per_prompt_context_token);
 }
 
 }  // namespace

@@ -23,28 +23,6 @@ double ToSeconds(absl::Time now) {
   return absl::ToDoubleSeconds(now - absl::UnixEpoch());
 }
 
-// The mean of what is known.
-class CostMean final {
- public:
-  void Add(const StepCost& cost) {
-    if (!cost.known()) return;
-    ++count_;
-    const double share = 1 / count_;
-    const auto take = [share](double value, double* mean) {
-      *mean += share * (value - *mean);
-    };
-    take(cost.fixed, &mean_.fixed);
-    take(cost.per_token, &mean_.per_token);
-    take(cost.per_context_token, &mean_.per_context_token);
-    take(cost.per_sequence, &mean_.per_sequence);
-  }
-  const StepCost& get() const { return mean_; }
-
- private:
-  StepCost mean_;
-  double count_ = 0;
-};
-
 // Streams that a decode worker can run of sequences that are so long in the
 // end.
 int32_t MostStreams(const WorkerSnapshot& decode, double final_context) {
@@ -96,8 +74,8 @@ RoleLoad RoleControl::Load(absl::Time now) const {
   RoleLoad load;
   load.mix = mix_.Mean(ToSeconds(now));
   load.allow_local_prefill = registry_->local_prefill();
-  CostMean prefill;
-  CostMean decode;
+  scheduling::StepCostMean prefill;
+  scheduling::StepCostMean decode;
   int64_t streams = 0;
   int64_t decode_workers = 0;
   double itl_target = 0;
@@ -112,8 +90,8 @@ RoleLoad RoleControl::Load(absl::Time now) const {
     streams += MostStreams(worker, load.mix.final_context);
     itl_target = std::max(itl_target, worker.itl_target_seconds);
   }
-  load.prefill_cost = prefill.get();
-  load.decode_cost = decode.get();
+  load.prefill_cost = prefill.Get();
+  load.decode_cost = decode.Get();
   if (decode_workers > 0) {
     load.most_streams = static_cast<int32_t>(streams / decode_workers);
   }

@@ -20,8 +20,13 @@ double Sane(double seconds) {
 }
 
 scheduling::StepCost CostOf(const v1::StepCost& cost) {
-  return {Sane(cost.fixed()), Sane(cost.per_token()),
-          Sane(cost.per_context_token()), Sane(cost.per_sequence())};
+  return {.fixed = Sane(cost.fixed()),
+          .per_token = Sane(cost.per_token()),
+          .per_context_token = Sane(cost.per_context_token()),
+          .per_sequence = Sane(cost.per_sequence()),
+          .per_prompt_context_token = Sane(cost.has_per_prompt_context_token()
+                                               ? cost.per_prompt_context_token()
+                                               : cost.per_context_token())};
 }
 
 }  // namespace

@@ -17,29 +17,6 @@ namespace {
 constexpr size_t kPairs = CostModelPlacement::kPairs;
 constexpr size_t kCached = CostModelPlacement::kCached;
 
-// What workers of a role take for a step, on average over those that know.
-class MeanCost final {
- public:
-  void Add(const StepCost& cost) {
-    if (!cost.known()) return;
-    sum_.fixed += cost.fixed;
-    sum_.per_token += cost.per_token;
-    sum_.per_context_token += cost.per_context_token;
-    sum_.per_sequence += cost.per_sequence;
-    ++count_;
-  }
-
-  StepCost Get() const {
-    if (count_ == 0) return {};
-    return {sum_.fixed / count_, sum_.per_token / count_,
-            sum_.per_context_token / count_, sum_.per_sequence / count_};
-  }
-
- private:
-  StepCost sum_;
-  double count_ = 0;
-};
-
 // What comes first: what misses less, then what costs less, then whose turn it
 // is.
 using Rank = std::tuple<double, double, size_t>;
@@ -104,6 +81,9 @@ class Search final {
 
   // The best placement; of equal ones, the one whose turn it is. None when
   // there is none, or nothing is known of what steps cost.
+  // Whether what steps cost is known. After Best.
+  bool known() const { return decode_cost_.known(); }
+
   const Option* Best() {
     if (!FindMeans()) return nullptr;
     ListPrefill();
@@ -122,8 +102,8 @@ class Search final {
   using Decode = Ranked<DecodePart>;
 
   bool FindMeans() {
-    MeanCost prefill;
-    MeanCost decode;
+    StepCostMean prefill;
+    StepCostMean decode;
     for (const WorkerSnapshot& worker : cluster_.workers) {
       (worker.role == WorkerRole::kPrefill ? prefill : decode)
           .Add(worker.step_cost);
@@ -219,7 +199,8 @@ class Search final {
       const CostedWorker at = Costed(cluster_.workers[i], decode_cost_);
       const DecodePart part = DecodePartOf(at, request_);
       if (cluster_.allow_local_prefill &&
-          MayComputeThere(*at.worker, request_)) {
+          MayComputeThere(*at.worker, request_) &&
+          (!request_.stands_by || part.queue_seconds <= kLittleSeconds)) {
         TryLocal(at, part);
       }
       if (prefill_.entries().empty()) continue;
@@ -352,8 +333,16 @@ PlacementVerdict CostModelPlacement::Place(
     const ClusterSnapshot& cluster, const PlacementRequest& request) const {
   Search search(cluster, request);
   const Option* best = search.Best();
-  if (best == nullptr) return least_load_.Place(cluster, request);
   PlacementVerdict verdict;
+  if (best == nullptr) {
+    verdict = least_load_.Place(cluster, request);
+    // It does not know how long a queue takes beside streams.
+    if (request.stands_by && search.known() &&
+        verdict.kind == PlacementVerdict::Kind::kDecodeOnly) {
+      return {.reason = PlacementReason::kDecodeFull};
+    }
+    return verdict;
+  }
   verdict.kind = best->prefill == nullptr
                      ? PlacementVerdict::Kind::kDecodeOnly
                      : PlacementVerdict::Kind::kPrefillAndDecode;

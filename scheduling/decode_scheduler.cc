@@ -145,17 +145,14 @@ void DecodeScheduler::PlanPrompts(const StepOutlook& outlook, StepPlan* plan) {
     if (chunks == 0) tokens = std::max(tokens, std::min(most, kLeastChunk));
     mixed_.time_bound = tokens < most;
     if (tokens == 0) break;
-    const int64_t context =
-        scheduling::ContextTokens(sequence->computed(), tokens);
+    const StepShape chunk = ChunkShape(sequence->computed(), tokens);
     if (!beside_streams &&
-        !PaysToJoin(cost, {.tokens = tokens, .context_tokens = context}, ending,
-                    prompts_.size() - chunks)) {
+        !PaysToJoin(cost, chunk, ending, prompts_.size() - chunks)) {
       break;
     }
     sequence->AppendTo(plan, tokens);
     prompts_.Planned(sequence);
-    shape.tokens += tokens;
-    shape.context_tokens += context;
+    shape += chunk;
     shape.sequences += tokens == sequence->uncomputed();
     ending += tokens == sequence->uncomputed();
     left -= tokens;

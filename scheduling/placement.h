@@ -172,14 +172,14 @@ struct PlacementVerdict {
 };
 
 // Whether the policy expects the first token of a request that it placed to
-// come too late, or nearly so. Of prompts for prefill workers only: what the
-// steps of a decode worker say of prompts is too rough for that.
+// come too late; from a prefill worker, or nearly so.
 inline bool MissesTtftTarget(const PlacementRequest& request,
                              const PlacementVerdict& verdict) {
   constexpr double kNearly = 0.95;
+  const double share =
+      verdict.kind == PlacementVerdict::Kind::kDecodeOnly ? 1 : kNearly;
   return request.ttft_target_seconds > 0 &&
-         verdict.kind == PlacementVerdict::Kind::kPrefillAndDecode &&
-         verdict.predicted_ttft_seconds > kNearly * request.ttft_target_seconds;
+         verdict.predicted_ttft_seconds > share * request.ttft_target_seconds;
 }
 
 // How one worker stood when a verdict was given, for people who ask why.

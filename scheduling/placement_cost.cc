@@ -16,6 +16,8 @@ constexpr int32_t kMostExpectedSteps = 256;
 double Seconds(const StepCost& cost, const StepShape& shape) {
   return cost.per_token * static_cast<double>(shape.tokens) +
          cost.per_context_token * static_cast<double>(shape.context_tokens) +
+         cost.per_prompt_context_token *
+             static_cast<double>(shape.prompt_context_tokens) +
          cost.per_sequence * static_cast<double>(shape.sequences);
 }
 
@@ -48,12 +50,16 @@ StepShape QueuedWork(const WorkerSnapshot& worker) {
   const int64_t tokens = QueuedTokens(worker);
   if (tokens == 0) return {};
   const int64_t prompts = QueuedPrompts(worker);
-  return {tokens, tokens * (tokens / prompts + 1) / 2, prompts};
+  return {.tokens = tokens,
+          .sequences = prompts,
+          .prompt_context_tokens = tokens * (tokens / prompts + 1) / 2};
 }
 
 StepShape OwnWork(const CostedWorker& worker, const PlacementRequest& request) {
   const int64_t tokens = request.prefill_tokens - worker.cached;
-  return {tokens, ContextTokens(worker.cached, tokens), 1};
+  StepShape work = ChunkShape(worker.cached, tokens);
+  work.sequences = 1;
+  return work;
 }
 
 // Of what takes `seconds`, the part that is left: what was reported is worked
@@ -103,8 +109,8 @@ int64_t ChunkBeside(const CostedWorker& decode, const PlacementRequest& request,
       Tighter(worker.itl_target_seconds, request.itl_target_seconds);
   if (target <= 0 || Streams(worker) == 0) return tokens;
   const StepCost& cost = decode.cost;
-  const double each =
-      cost.per_token + cost.per_context_token * static_cast<double>(context);
+  const double each = cost.per_token + cost.per_prompt_context_token *
+                                           static_cast<double>(context);
   if (each <= 0) return tokens;
   const double left =
       StepBudgetSeconds(target) - streams_seconds - cost.per_sequence;
@@ -166,7 +172,7 @@ DecodePart DecodePartOf(const CostedWorker& decode,
       cost.fixed + Seconds(cost, {streams, of_streams, streams});
   const StepShape queued = QueuedWork(worker);
   if (queued.tokens > 0) {
-    const int64_t read = queued.context_tokens / queued.tokens;
+    const int64_t read = queued.prompt_context_tokens / queued.tokens;
     const auto steps = static_cast<double>(Steps(
         queued.tokens, ChunkBeside(decode, request, part.step_seconds, read)));
     const double work = Seconds(cost, queued);
@@ -207,7 +213,7 @@ DelayEstimate LocalEstimate(const CostedWorker& decode, const DecodePart& part,
   const StepShape queued = QueuedWork(worker);
   const StepShape own = OwnWork(decode, request);
   const int64_t chunk = ChunkBeside(decode, request, part.step_seconds,
-                                    own.context_tokens / own.tokens);
+                                    own.prompt_context_tokens / own.tokens);
   // The streams' part of each of the prompt's own steps, and what a step costs
   // once.
   const auto own_steps = static_cast<double>(

@@ -47,8 +47,7 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
     const int32_t tokens =
         Fitting(outlook, shape, computed,
                 std::min(budget, sequence->num_tokens() - computed));
-    const StepShape chunk = {.tokens = tokens,
-                             .context_tokens = ContextTokens(computed, tokens)};
+    const StepShape chunk = ChunkShape(computed, tokens);
     if (tokens == 0 || !PaysToJoin(outlook.cost, chunk, ending, waiting)) {
       break;
     }
@@ -61,8 +60,8 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
     }
     const int32_t count = std::min(outlook.most_seconds == 0 ? budget : tokens,
                                    sequence->uncomputed());
-    shape.tokens += count;
-    shape.context_tokens += chunk.context_tokens;
+    shape += chunk;
+    shape.tokens += count - tokens;
     ++shape.sequences;
     sequence->AppendTo(&plan, count);
     queue_.Planned(sequence);

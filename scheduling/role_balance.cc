@@ -37,9 +37,9 @@ struct Terms {
 // For a prompt token, on average.
 double TokenSeconds(const RequestMean& mix, const StepCost& cost) {
   if (mix.computed_tokens <= 0) return cost.per_token;
-  return cost.per_token +
-         (cost.per_context_token * mix.prompt_context + cost.per_sequence) /
-             mix.computed_tokens;
+  return cost.per_token + (cost.per_prompt_context_token * mix.prompt_context +
+                           cost.per_sequence) /
+                              mix.computed_tokens;
 }
 
 Terms TermsOf(const RoleLoad& load) {
@@ -119,14 +119,15 @@ bool IsKnown(const RoleLoad& load) {
 }
 
 double SplitCapacity(const RoleLoad& load, int32_t num_prefill,
-                     int32_t num_decode) {
+                     int32_t num_decode, double left_over_cost) {
   CHECK_GE(num_prefill, 0);
   CHECK_GE(num_decode, 0);
   CHECK_GE(load.token_budget, 1);
   CHECK_GE(load.most_streams, 1);
   if (num_decode == 0 || !IsKnown(load)) return 0;
   if (num_prefill == 0 && !load.allow_local_prefill) return 0;
-  const Terms terms = TermsOf(load);
+  Terms terms = TermsOf(load);
+  terms.token *= left_over_cost;
   const double answers = terms.answer * terms.stream;
   const double places = Places(load, num_decode);
   double capacity = DecodeCapacity(terms, num_decode, places, answers, 0);
@@ -152,19 +153,27 @@ int32_t BestPrefillWorkers(const RoleLoad& load, const RoleCounts& counts,
   if (counts.only_decode == 0) most = std::max(least, most - 1);
   if (!load.allow_local_prefill) least = std::min(std::max(least, 1), most);
   int32_t best = least;
-  double carries = SplitCapacity(load, least, workers - least);
-  // Others must beat the one without.
-  if (least == 0) {
-    carries *=
-        1 + std::max(prefill_margin, kFewWorkersMargin / std::sqrt(workers));
-  }
-  for (int32_t prefill = least + 1; prefill <= most; ++prefill) {
-    const double of_this = SplitCapacity(load, prefill, workers - prefill);
+  double carries = 0;
+  for (int32_t prefill = std::max(least, 1); prefill <= most; ++prefill) {
+    const double of_this =
+        SplitCapacity(load, prefill, workers - prefill, kLeftOverCost);
     if (of_this <= carries) continue;
     carries = of_this;
     best = prefill;
   }
-  return best;
+  if (least > 0 || best == 0) return best;
+  // It must beat the one without.
+  const double margin =
+      std::max(prefill_margin, kFewWorkersMargin / std::sqrt(workers));
+  return SplitRatio(load, workers, best, 0) > 1 + margin ? best : 0;
+}
+
+double SplitRatio(const RoleLoad& load, int32_t workers, int32_t num_prefill,
+                  int32_t others) {
+  // Without prefill workers, all prompts are computed beside streams anyway.
+  const double cost = num_prefill > 0 && others > 0 ? kLeftOverCost : 1;
+  return SplitCapacity(load, num_prefill, workers - num_prefill, cost) /
+         SplitCapacity(load, others, workers - others, cost);
 }
 
 bool TakesWork(WorkerRole side, bool has_role, int64_t streams,
@@ -230,9 +239,9 @@ std::optional<int32_t> RoleBalance::Wants(const RoleInputs& inputs) const {
       goes_on ? kMarginToGoOn
               : options_.margin +
                     options_.noise / std::sqrt(inputs.load.mix.weight);
-  if (best == prefill || SplitCapacity(inputs.load, best, workers - best) <
-                             (1 + margin) * SplitCapacity(inputs.load, prefill,
-                                                          workers - prefill)) {
+  // The present split may carry nothing: no decode workers, say.
+  if (best == prefill ||
+      !(SplitRatio(inputs.load, workers, best, prefill) >= 1 + margin)) {
     return std::nullopt;
   }
   return best - prefill;

@@ -10,8 +10,9 @@
 //   f     fixed cost of such a step
 //   s     what a stream adds to it: per_token + per_sequence
 //         + per_context_token * its context
-//   c     what a prompt token adds to it: per_token + per_context_token * the
-//         positions that one reads on average
+//   c     what a prompt token adds to it: per_token + per_prompt_context_token
+//         * the positions that one reads on average; where two splits with
+//         prefill workers are compared, kLeftOverCost times that
 //   mu    prompt tokens per second of a prefill worker, in steps of its token
 //         budget B: B / (f' + B c'), by its own costs
 //   M     places for streams, of a decode worker: of the N places of all of
@@ -80,11 +81,24 @@ struct RoleLoad {
 // Whether the load says anything: a mix with answers or prompts, and costs.
 bool IsKnown(const RoleLoad& load);
 
-// Requests per second that so many workers of each kind carry at most; 0
+// Requests per second that so many workers of each kind carry at most, when a
+// prompt token costs a decode worker so many times what it is measured to; 0
 // without decode workers, or when the load is not known. Never NaN or infinite.
-// REQUIRES: num_prefill >= 0, num_decode >= 0.
+// REQUIRES: num_prefill >= 0, num_decode >= 0, left_over_cost > 0.
 double SplitCapacity(const RoleLoad& load, int32_t num_prefill,
-                     int32_t num_decode);
+                     int32_t num_decode, double left_over_cost = 1);
+
+// What prefill workers leave comes to decode workers in bursts, when they are
+// full themselves, and holds places and memory there for longer than it would
+// on a prefill worker. With prompts that are most of the work the bound by
+// itself prefers so few prefill workers that a tenth of the capacity is lost;
+// from 1.5 to 3, no mix of tests/bench/planner_benchmark.cc cares.
+inline constexpr double kLeftOverCost = 1.5;
+
+// What `num_prefill` prefill workers of `workers` carry, to what `others` of
+// them do; no finite number when these carry nothing.
+double SplitRatio(const RoleLoad& load, int32_t workers, int32_t num_prefill,
+                  int32_t others);
 
 // Workers of a cluster by what they can be.
 struct RoleCounts {

@@ -55,14 +55,17 @@ int32_t MaxChunkTokens(const StepCost& cost, const StepShape& beside,
   CHECK(cost.known());
   CHECK_GE(most, 0);
   const auto fits = [&](int32_t tokens) {
-    return cost.Seconds({.tokens = beside.tokens + tokens,
-                         .context_tokens = beside.context_tokens +
-                                           ContextTokens(computed, tokens),
-                         .sequences = beside.sequences + 1}) <= budget_seconds;
+    StepShape step = beside;
+    step += ChunkShape(computed, tokens);
+    ++step.sequences;
+    return cost.Seconds(step) <= budget_seconds;
   };
-  // The time grows with the tokens: [low] fits, or is 0, and [high] does not.
+  // One token alone reads as a stream does, which may cost more than two of a
+  // prompt: it is tried by itself.
   if (most > 0 && fits(most)) return most;
-  int32_t low = 0;
+  if (most <= 2 || !fits(2)) return most > 0 && fits(1) ? 1 : 0;
+  // From two on, the time grows with the tokens: [low] fits, [high] does not.
+  int32_t low = 2;
   int32_t high = most;
   while (high - low > 1) {
     const int32_t middle = low + (high - low) / 2;

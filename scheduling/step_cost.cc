@@ -28,8 +28,13 @@ constexpr double kErrorForgetting = 0.95;
 constexpr double kTokens = 1e2;
 constexpr double kContext = 1e4;
 constexpr double kSequences = 1e1;
+constexpr double kPromptContext = 1e5;
 
-constexpr size_t kTerms = 4;
+// Places of terms that are used by name.
+constexpr size_t kOfContext = 2;
+constexpr size_t kOfPromptContext = 4;
+
+constexpr size_t kTerms = 5;
 using Vector = std::array<double, kTerms>;
 using Matrix = std::array<Vector, kTerms>;
 
@@ -63,7 +68,7 @@ Vector Solve(const Matrix& squares, const Vector& products, unsigned set) {
 
 // The least squares among terms that are not negative: of the sets of terms
 // that come out so when the others are 0, the one that fits best. There are
-// sixteen; mostly the first one, all terms, will do.
+// 32; mostly the first one, all terms, will do.
 Vector LeastSquares(const Matrix& squares, const Vector& products) {
   constexpr unsigned kAll = (1u << kTerms) - 1;
   Vector best{};
@@ -87,12 +92,19 @@ Vector LeastSquares(const Matrix& squares, const Vector& products) {
 
 }  // namespace
 
+StepShape& StepShape::operator+=(const StepShape& other) {
+  tokens += other.tokens;
+  context_tokens += other.context_tokens;
+  sequences += other.sequences;
+  prompt_context_tokens += other.prompt_context_tokens;
+  return *this;
+}
+
 StepShape ShapeOf(const StepPlan& plan) {
   StepShape shape;
   for (const PlannedSequence& planned : plan.sequences) {
-    const auto tokens = static_cast<int64_t>(planned.tokens.size());
-    shape.tokens += tokens;
-    shape.context_tokens += ContextTokens(planned.first_position, tokens);
+    shape += ChunkShape(planned.first_position,
+                        static_cast<int64_t>(planned.tokens.size()));
     shape.sequences += planned.sample;
   }
   return shape;
@@ -102,9 +114,18 @@ int64_t ContextTokens(int64_t computed, int64_t tokens) {
   return tokens * computed + tokens * (tokens + 1) / 2;
 }
 
+StepShape ChunkShape(int64_t computed, int64_t tokens) {
+  const int64_t context = ContextTokens(computed, tokens);
+  StepShape shape = {.tokens = tokens};
+  (tokens > 1 ? shape.prompt_context_tokens : shape.context_tokens) = context;
+  return shape;
+}
+
 double StepCost::Seconds(const StepShape& shape) const {
   return fixed + per_token * static_cast<double>(shape.tokens) +
          per_context_token * static_cast<double>(shape.context_tokens) +
+         per_prompt_context_token *
+             static_cast<double>(shape.prompt_context_tokens) +
          per_sequence * static_cast<double>(shape.sequences);
 }
 
@@ -114,13 +135,33 @@ double StepCost::PrefillSeconds(int64_t computed, int64_t tokens,
   if (tokens <= 0) return 0;
   const int64_t steps = (tokens + chunk - 1) / chunk;
   return fixed * static_cast<double>(steps - 1) +
-         Seconds({tokens, ContextTokens(computed, tokens), 1});
+         Seconds(ChunkShape(computed, tokens)) + per_sequence;
+}
+
+void StepCostMean::Add(const StepCost& cost) {
+  if (!cost.known()) return;
+  sum_.fixed += cost.fixed;
+  sum_.per_token += cost.per_token;
+  sum_.per_context_token += cost.per_context_token;
+  sum_.per_sequence += cost.per_sequence;
+  sum_.per_prompt_context_token += cost.per_prompt_context_token;
+  ++count_;
+}
+
+StepCost StepCostMean::Get() const {
+  if (count_ == 0) return {};
+  return {.fixed = sum_.fixed / count_,
+          .per_token = sum_.per_token / count_,
+          .per_context_token = sum_.per_context_token / count_,
+          .per_sequence = sum_.per_sequence / count_,
+          .per_prompt_context_token = sum_.per_prompt_context_token / count_};
 }
 
 StepCostModel::Vector StepCostModel::Features(const StepShape& shape) {
   return {1, static_cast<double>(shape.tokens) / kTokens,
           static_cast<double>(shape.context_tokens) / kContext,
-          static_cast<double>(shape.sequences) / kSequences};
+          static_cast<double>(shape.sequences) / kSequences,
+          static_cast<double>(shape.prompt_context_tokens) / kPromptContext};
 }
 
 void StepCostModel::Observe(const StepShape& shape, double seconds) {
@@ -136,6 +177,9 @@ void StepCostModel::Observe(const StepShape& shape, double seconds) {
                  : kErrorForgetting * error_ + (1 - kErrorForgetting) * miss;
   }
   if (unit_ == 0) unit_ = seconds;
+  seen_context_ = seen_context_ || shape.context_tokens > 0;
+  seen_prompt_context_ =
+      seen_prompt_context_ || shape.prompt_context_tokens > 0;
   // Each step counts by its relative error: else long ones would drown those
   // that streams wait for.
   Vector x = Features(shape);
@@ -178,16 +222,28 @@ void StepCostModel::Fit(const Vector& x, double y, size_t kind) {
     products[i] += stay * weights_[i];
   }
   weights_ = LeastSquares(squares, products);
+  GuessUnseenContext();
+}
+
+void StepCostModel::GuessUnseenContext() {
+  constexpr double kScale = kPromptContext / kContext;
+  if (!seen_prompt_context_) {
+    weights_[kOfPromptContext] = kScale * weights_[kOfContext];
+  } else if (!seen_context_) {
+    weights_[kOfContext] = weights_[kOfPromptContext] / kScale;
+  }
 }
 
 void StepCostModel::Publish() {
   const auto seconds = [&](size_t term, double scale) {
     return weights_[term] * unit_ / scale;
   };
-  cost_ = {.fixed = seconds(0, 1),
-           .per_token = seconds(1, kTokens),
-           .per_context_token = seconds(2, kContext),
-           .per_sequence = seconds(3, kSequences)};
+  cost_ = {
+      .fixed = seconds(0, 1),
+      .per_token = seconds(1, kTokens),
+      .per_context_token = seconds(kOfContext, kContext),
+      .per_sequence = seconds(3, kSequences),
+      .per_prompt_context_token = seconds(kOfPromptContext, kPromptContext)};
 }
 
 }  // namespace baton::scheduling

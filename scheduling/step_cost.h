@@ -2,17 +2,22 @@
 // do, fitted to the steps that were measured.
 //
 //   seconds = fixed + token * tokens + context * context_tokens
-//             + sequence * sequences
+//             + prompt_context * prompt_context_tokens + sequence * sequences
 //
 // `tokens` are those that go through the products, `context_tokens` the pairs
-// of a new token and a position that attention reads, `sequences` those that
-// sample a token. The shape is that of ARCHITECTURE section 5; the fit is least
+// of a new token and a position that attention reads, where a sequence has one
+// new token, `prompt_context_tokens` the same where it has more, `sequences`
+// those that sample a token. The two contexts are apart because a stream reads
+// its KV from memory for one token, and a chunk of a prompt once for all of
+// its tokens: on a GPU, a pair costs a prompt a tenth (docs/adr/0039). The fit
+// is least
 // squares with forgetting, so that it follows a machine that becomes slower,
 // among terms that are not negative: no work takes less than no time. That is
 // part of the fit, not put upon it: steps of two kinds (streams, and prompts of
-// one length) cannot tell four terms apart, and of two that cancel out, leaving
+// one length) cannot tell five terms apart, and of two that cancel out, leaving
 // the negative one away would leave the other too large. What steps do not tell
-// stays as it was.
+// stays as it was; of the two contexts, one that no step had yet is taken to be
+// as the other.
 //
 // Steps of different kinds (with prompts; of one stream, of two or three, of
 // four to seven, ...) are forgotten apart, each when others of their kind come:
@@ -34,15 +39,25 @@ namespace baton::scheduling {
 // What a step has to do.
 struct StepShape {
   int64_t tokens = 0;
-  // Over all new tokens: the positions before and including it.
+  // Over the new tokens of sequences that have one: the positions before and
+  // including it.
   int64_t context_tokens = 0;
+  // That sample a token.
   int64_t sequences = 0;
+  // As context_tokens, of sequences that have more new tokens: prompts.
+  int64_t prompt_context_tokens = 0;
+
+  StepShape& operator+=(const StepShape& other);
 };
 
 StepShape ShapeOf(const StepPlan& plan);
 
-// A chunk of `tokens` prompt tokens after `computed` ones, for a StepShape.
+// The positions that `tokens` tokens after `computed` ones read, all together.
 int64_t ContextTokens(int64_t computed, int64_t tokens);
+
+// Of `tokens` prompt tokens after `computed` ones, of which none is sampled
+// from.
+StepShape ChunkShape(int64_t computed, int64_t tokens);
 
 // Seconds for each of the model's terms, each >= 0.
 struct StepCost {
@@ -50,17 +65,31 @@ struct StepCost {
   double per_token = 0;
   double per_context_token = 0;
   double per_sequence = 0;
+  double per_prompt_context_token = 0;
 
   // Whether anything is known.
   bool known() const {
     return fixed > 0 || per_token > 0 || per_context_token > 0 ||
-           per_sequence > 0;
+           per_sequence > 0 || per_prompt_context_token > 0;
   }
 
   double Seconds(const StepShape& shape) const;
   // Of a prompt of `tokens`, after `computed` that are cached, in chunks of
   // `chunk` (>= 1) that have steps of their own.
   double PrefillSeconds(int64_t computed, int64_t tokens, int64_t chunk) const;
+};
+
+// The mean of what some workers' steps cost.
+class StepCostMean final {
+ public:
+  // Ignored when it is not known().
+  void Add(const StepCost& cost);
+  // Not known() without any.
+  StepCost Get() const;
+
+ private:
+  StepCost sum_;
+  double count_ = 0;
 };
 
 class StepCostModel final {
@@ -77,7 +106,7 @@ class StepCostModel final {
   double error() const { return error_; }
 
  private:
-  static constexpr size_t kTerms = 4;
+  static constexpr size_t kTerms = 5;
   // Prompts, and streams by the power of two: up to 1, 3, 7, ..., 127, more.
   static constexpr size_t kKinds = 9;
   using Vector = std::array<double, kTerms>;
@@ -94,12 +123,16 @@ class StepCostModel final {
 
   static size_t KindOf(const StepShape& shape);
   void Fit(const Vector& x, double y, size_t kind);
+  // A context that no step had yet is as the other.
+  void GuessUnseenContext();
   void Publish();
 
   double unit_ = 0;   // seconds of the first step
   Vector weights_{};  // in units
   std::array<Evidence, kKinds> evidence_{};
   int64_t steps_ = 0;
+  bool seen_context_ = false;
+  bool seen_prompt_context_ = false;
   StepCost cost_;
   double error_ = 0;
   // As error_, by sign: more than 0 when steps take longer than predicted.

@@ -55,6 +55,7 @@ void SetStepCost(const scheduling::StepCost& cost, v1::LoadReport* load) {
   out->set_per_token(cost.per_token);
   out->set_per_context_token(cost.per_context_token);
   out->set_per_sequence(cost.per_sequence);
+  out->set_per_prompt_context_token(cost.per_prompt_context_token);
 }
 
 v1::WorkerMessage* Publisher::NewMessage(SessionId session) {

@@ -29,9 +29,9 @@ double TokenSeconds(const PlannedRequest& request,
 }
 
 double PromptSeconds(const PlannedRequest& request,
-                     const planner::EngineCost& cost) {
+                     const scheduling::StepCost& cost) {
   const double tokens = request.prompt_tokens;
-  return cost.step.per_token * tokens +
+  return cost.per_token * tokens +
          cost.per_prompt_context_token * tokens * tokens / 2;
 }
 
@@ -44,11 +44,11 @@ double MostStreams(absl::Span<const PlannedRequest> requests,
   double held = 0;
   for (const PlannedRequest& request : requests) {
     tokens += Later(request);
-    seconds += Later(request) * TokenSeconds(request, worker.cost.step);
+    seconds += Later(request) * TokenSeconds(request, worker.cost);
     held += Later(request) * (request.prompt_tokens + request.output_tokens);
   }
   const double in_time =
-      (absl::ToDoubleSeconds(targets.itl) - worker.cost.step.fixed) /
+      (absl::ToDoubleSeconds(targets.itl) - worker.cost.fixed) /
       (seconds / tokens);
   const double in_memory = static_cast<double>(worker.total_blocks) *
                            worker.block_size / (held / tokens);
@@ -61,14 +61,14 @@ double MostStreams(absl::Span<const PlannedRequest> requests,
 CapacityBound BoundOf(absl::Span<const PlannedRequest> requests,
                       const planner::ClusterProfile& profile,
                       const workload::Targets& targets) {
-  const planner::EngineCost& cost = profile.decode.cost;
+  const scheduling::StepCost& cost = profile.decode.cost;
   const double fixed =
-      cost.step.fixed / MostStreams(requests, profile.decode, targets);
+      cost.fixed / MostStreams(requests, profile.decode, targets);
   std::vector<double> seconds;
   for (const PlannedRequest& request : requests) {
     seconds.push_back(PromptSeconds(request, cost) +
                       Later(request) *
-                          (TokenSeconds(request, cost.step) + fixed));
+                          (TokenSeconds(request, cost) + fixed));
   }
   std::sort(seconds.begin(), seconds.end());
   const auto mean_of = [&](size_t count) {

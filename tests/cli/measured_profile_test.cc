@@ -20,6 +20,7 @@ v1::WorkerStatus* AddMeasuredWorker(const char* role, double fixed,
   costs->set_num_layers(12);
   costs->set_fixed_seconds(fixed);
   costs->set_seconds_per_token(fixed / 10);
+  costs->set_seconds_per_context_token(fixed / 1e6);
   return worker;
 }
 
@@ -28,7 +29,9 @@ TEST(MeasuredProfileTest, TakesTheMeanOfThoseThatKnow) {
   AddMeasuredWorker("decode", 0.010, &cluster);
   AddMeasuredWorker("decode", 0.020, &cluster)->set_total_blocks(400);
   AddMeasuredWorker("decode", 0, &cluster);
-  AddMeasuredWorker("prefill", 0.030, &cluster);
+  AddMeasuredWorker("prefill", 0.030, &cluster)
+      ->mutable_costs()
+      ->set_seconds_per_prompt_context_token(3e-9);
   for (const double bandwidth : {1e9, 0.0, 5e9, 2e9}) {
     v1::LinkStatus* link = cluster.add_links();
     link->set_bandwidth_bytes(bandwidth);
@@ -36,10 +39,13 @@ TEST(MeasuredProfileTest, TakesTheMeanOfThoseThatKnow) {
   }
   const auto profile = MeasuredProfile(cluster);
   ASSERT_TRUE(profile.ok()) << profile.status();
-  EXPECT_DOUBLE_EQ(profile->decode.cost.step.fixed, 0.015);
-  EXPECT_DOUBLE_EQ(profile->decode.cost.step.per_token, 0.0015);
+  EXPECT_DOUBLE_EQ(profile->decode.cost.fixed, 0.015);
+  EXPECT_DOUBLE_EQ(profile->decode.cost.per_token, 0.0015);
   EXPECT_EQ(profile->decode.total_blocks, 400);
-  EXPECT_DOUBLE_EQ(profile->prefill.cost.step.fixed, 0.030);
+  // Where workers say nothing of it.
+  EXPECT_DOUBLE_EQ(profile->decode.cost.per_prompt_context_token, 1.5e-8);
+  EXPECT_DOUBLE_EQ(profile->prefill.cost.per_prompt_context_token, 3e-9);
+  EXPECT_DOUBLE_EQ(profile->prefill.cost.fixed, 0.030);
   EXPECT_EQ(profile->kv_bytes_per_token, 1 << 16);
   EXPECT_EQ(profile->num_layers, 12);
   EXPECT_EQ(profile->link_bytes_per_second, 2e9);
@@ -52,7 +58,7 @@ TEST(MeasuredProfileTest, PrefillWorkersThatKnowNothingAreAsTheOthers) {
   AddMeasuredWorker("prefill", 0, &cluster);
   const auto profile = MeasuredProfile(cluster);
   ASSERT_TRUE(profile.ok()) << profile.status();
-  EXPECT_DOUBLE_EQ(profile->prefill.cost.step.fixed, 0.010);
+  EXPECT_DOUBLE_EQ(profile->prefill.cost.fixed, 0.010);
   EXPECT_EQ(profile->link_bytes_per_second, 0);
 }
 

@@ -49,7 +49,7 @@ TEST(PlanReportTest, SaysWhatToRunAndWhatEachHasToDo) {
   // A step of 20 ms has 10 ms for streams of 1 ms each.
   PlanReport bounded = Report();
   bounded.simulation.targets.itl = absl::Milliseconds(20);
-  bounded.simulation.profile.decode.cost.step = {.fixed = 0.0099,
+  bounded.simulation.profile.decode.cost = {.fixed = 0.0099,
                                                  .per_token = 0.001};
   EXPECT_THAT(PlanText(bounded), HasSubstr("with up to 10 sequences"));
   EXPECT_THAT(text, Not(HasSubstr("with up to")));

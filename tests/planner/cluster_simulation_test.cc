@@ -17,8 +17,8 @@ using workload::PlannedRequest;
 // A millisecond for a step, and one for each prompt token; nothing else costs.
 WorkerProfile Plain() {
   WorkerProfile worker;
-  worker.cost.step.fixed = 0.001;
-  worker.cost.step.per_token = 0.001;
+  worker.cost.fixed = 0.001;
+  worker.cost.per_token = 0.001;
   worker.block_size = 16;
   worker.total_blocks = 1000;
   worker.max_sequences = 64;
@@ -160,8 +160,8 @@ TEST(ClusterSimulationTest, AQueueIsThatOfTheTextbook) {
 TEST(ClusterSimulationTest, LittlesLawHoldsForTheBatch) {
   SimulationOptions options = PlainCluster(1, 1);
   options.allow_local_prefill = false;
-  options.profile.prefill.cost.step.per_token = 1e-5;
-  options.profile.decode.cost.step = {.fixed = 0.01};
+  options.profile.prefill.cost.per_token = 1e-5;
+  options.profile.decode.cost = {.fixed = 0.01};
   const auto requests = Poisson(10, 1000, {10, 10}, {101, 101});
   const SimulationResult result =
       Simulate(options, requests, absl::Seconds(1000));
@@ -209,7 +209,7 @@ TEST(ClusterSimulationTest, FastForwardChangesNothing) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(seed);
     SimulationOptions options = PlainCluster(2, 3);
-    options.profile.decode.cost.step.per_context_token = 1e-6;
+    options.profile.decode.cost.per_context_token = 1e-6;
     options.profile.decode.cost.per_prompt_context_token = 1e-7;
     options.profile.link_bytes_per_second = 1e7;
     const auto requests = Poisson(8, 60, {1, 600}, {1, 200}, seed);
@@ -291,10 +291,10 @@ TEST(ClusterSimulationTest, UnderOverloadItGivesAlmostWhatItCan) {
 // workers compute none of those that are late anyway. (They did: 0.9.)
 TEST(ClusterSimulationTest, UnderOverloadDecodeWorkersComputeNoLatePrompts) {
   WorkerProfile worker;
-  worker.cost.step = {.fixed = 0.011,
-                      .per_token = 0.00125,
-                      .per_context_token = 2.5e-7,
-                      .per_sequence = 0.0001};
+  worker.cost = {.fixed = 0.011,
+                 .per_token = 0.00125,
+                 .per_context_token = 2.5e-7,
+                 .per_sequence = 0.0001};
   worker.total_blocks = 1400;
   worker.token_budget = 512;
   SimulationOptions options;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <random>
 
-#include "planner/engine_cost.h"
+#include "scheduling/step_cost.h"
 
 namespace baton::planner {
 
@@ -23,14 +23,12 @@ class Dice final {
   std::mt19937_64 random_;
 };
 
-inline EngineCost DrawCost(Dice* dice) {
-  EngineCost cost;
-  cost.step = {.fixed = dice->Real(1e-3, 1e-2),
-               .per_token = dice->Real(1e-5, 1e-3),
-               .per_context_token = dice->Real(0, 1e-6),
-               .per_sequence = dice->Real(0, 1e-4)};
-  cost.per_prompt_context_token = dice->Real(0, 1e-6);
-  return cost;
+inline scheduling::StepCost DrawCost(Dice* dice) {
+  return {.fixed = dice->Real(1e-3, 1e-2),
+          .per_token = dice->Real(1e-5, 1e-3),
+          .per_context_token = dice->Real(0, 1e-6),
+          .per_sequence = dice->Real(0, 1e-4),
+          .per_prompt_context_token = dice->Real(0, 1e-6)};
 }
 
 }  // namespace baton::planner

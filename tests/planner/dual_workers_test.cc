@@ -84,7 +84,7 @@ class DualWorker final {
 
 PrefillSimulationOptions PrefillSide() {
   PrefillSimulationOptions options;
-  options.cost.step.fixed = 0.02;
+  options.cost.fixed = 0.02;
   options.token_budget = 50;
   options.block_size = 4;
   options.total_blocks = 10'000;
@@ -93,7 +93,7 @@ PrefillSimulationOptions PrefillSide() {
 
 DecodeSimulationOptions DecodeSide() {
   DecodeSimulationOptions options;
-  options.cost.step.fixed = 0.01;
+  options.cost.fixed = 0.01;
   options.token_budget = 200;
   return options;
 }
@@ -126,7 +126,7 @@ TEST(DualWorkerTest, StepsTakeTurns) {
 
 TEST(DualWorkerTest, PromptsLeaveStreamsTheirTime) {
   PrefillSimulationOptions prefill = PrefillSide();
-  prefill.cost.step = {.fixed = 0.005, .per_token = 0.001};
+  prefill.cost = {.fixed = 0.005, .per_token = 0.001};
   prefill.token_budget = 500;
   DecodeSimulationOptions decode = DecodeSide();
   decode.itl_target_seconds = 0.05;
@@ -148,7 +148,7 @@ TEST(DualWorkerTest, PromptsLeaveStreamsTheirTime) {
 
 TEST(DualWorkerTest, PromptsLeaveTimeForStreamsThatCome) {
   PrefillSimulationOptions prefill = PrefillSide();
-  prefill.cost.step = {.fixed = 0.005, .per_token = 0.001};
+  prefill.cost = {.fixed = 0.005, .per_token = 0.001};
   prefill.token_budget = 500;
   DecodeSimulationOptions decode = DecodeSide();
   decode.itl_target_seconds = 0.05;
@@ -245,10 +245,10 @@ TEST(DualWorkerTest, FastForwardChangesNothing) {
 // stream.
 SimulationOptions Cluster(int32_t prefill, int32_t decode) {
   WorkerProfile worker;
-  worker.cost.step = {.fixed = 0.02,
-                      .per_token = 1e-4,
-                      .per_context_token = 1e-8,
-                      .per_sequence = 4e-4};
+  worker.cost = {.fixed = 0.02,
+                 .per_token = 1e-4,
+                 .per_context_token = 1e-8,
+                 .per_sequence = 4e-4};
   worker.total_blocks = 4000;
   worker.max_sequences = 200;
   worker.token_budget = 512;

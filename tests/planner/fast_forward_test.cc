@@ -79,25 +79,6 @@ std::unique_ptr<Sequence> MakeSequence(uint32_t request, const Job& job,
       scheduling::SamplingParams(), stop, 0, urgency);
 }
 
-// What a step takes: streams and prompts apart.
-double SecondsOf(const StepPlan& plan, const EngineCost& cost) {
-  StepWork work;
-  for (const PlannedSequence& planned : plan.sequences) {
-    const auto tokens = static_cast<int64_t>(planned.tokens.size());
-    const int64_t context =
-        scheduling::ContextTokens(planned.first_position, tokens);
-    if (planned.first_position >= planned.prompt_length) {
-      ++work.streams;
-      work.stream_context += context;
-    } else {
-      work.prompt_tokens += tokens;
-      work.prompt_context += context;
-      work.prompts_done += planned.sample;
-    }
-  }
-  return cost.Seconds(work);
-}
-
 // The real scheduler: joins what has come, plans, takes the time, commits.
 Fates RunDecodeScheduler(const std::vector<Job>& jobs,
                          const DecodeSimulationOptions& options) {
@@ -134,10 +115,10 @@ Fates RunDecodeScheduler(const std::vector<Job>& jobs,
     }
     std::vector<const Sequence*> pointers;
     for (const auto& sequence : coming) pointers.push_back(sequence.get());
-    const StepPlan plan = scheduler.Plan(
-        {.now = now, .cost = options.cost.step, .coming = pointers});
+    const StepPlan plan =
+        scheduler.Plan({.now = now, .cost = options.cost, .coming = pointers});
     const double start = now;
-    now += SecondsOf(plan, options.cost);
+    now += options.cost.Seconds(scheduling::ShapeOf(plan));
     for (const PlannedSequence& planned : plan.sequences) {
       const auto request = static_cast<uint32_t>(planned.sequence);
       Sequence& sequence = *sequences.at(planned.sequence);
@@ -316,7 +297,7 @@ Fates RunPrefillScheduler(const std::vector<Job>& jobs,
       held_until.erase(held_until.begin());
     }
     const StepPlan plan =
-        scheduler.Plan({.now = now, .cost = options.cost.step});
+        scheduler.Plan({.now = now, .cost = options.cost});
     if (plan.sequences.empty()) {
       double wake = INFINITY;
       if (next < jobs.size()) wake = jobs[next].at;
@@ -327,7 +308,7 @@ Fates RunPrefillScheduler(const std::vector<Job>& jobs,
       continue;
     }
     const double start = now;
-    now += SecondsOf(plan, options.cost);
+    now += options.cost.Seconds(scheduling::ShapeOf(plan));
     for (const PlannedSequence& planned : plan.sequences) {
       Sequence& sequence = *sequences.at(planned.sequence);
       Fate& fate = fates[static_cast<uint32_t>(planned.sequence)];

@@ -12,10 +12,10 @@ namespace {
 SimulationOptions Cluster() {
   SimulationOptions options;
   WorkerProfile worker;
-  worker.cost.step = {.fixed = 0.005,
-                      .per_token = 0.0005,
-                      .per_context_token = 1e-7,
-                      .per_sequence = 0.0001};
+  worker.cost = {.fixed = 0.005,
+                 .per_token = 0.0005,
+                 .per_context_token = 1e-7,
+                 .per_sequence = 0.0001};
   worker.cost.per_prompt_context_token = 1e-8;
   worker.total_blocks = 20000;
   worker.max_context = 16384;

@@ -16,8 +16,8 @@ using workload::PlannedRequest;
 // A millisecond for a step, and one for each prompt token; nothing else costs.
 WorkerProfile Plain() {
   WorkerProfile worker;
-  worker.cost.step.fixed = 0.001;
-  worker.cost.step.per_token = 0.001;
+  worker.cost.fixed = 0.001;
+  worker.cost.per_token = 0.001;
   worker.block_size = 16;
   worker.total_blocks = 1000;
   worker.max_sequences = 64;
@@ -187,7 +187,7 @@ TEST(PrefixesTest, StepByStepIsTheSame) {
   // No two things happen at the same time by chance.
   for (WorkerProfile* worker :
        {&options.profile.prefill, &options.profile.decode}) {
-    worker->cost.step = {.fixed = 0.00113713, .per_token = 0.00097171};
+    worker->cost = {.fixed = 0.00113713, .per_token = 0.00097171};
   }
   options.prefix_cache_tokens = 20 * 32;
   options.targets = {absl::Seconds(1), absl::Milliseconds(20)};

@@ -32,7 +32,7 @@ TEST(RooflineTest, AStepReadsTheWeightsAndATokenComputesThem) {
       RooflineProfile(*FindGpu("H200"), EightBillion(), RooflineOptions());
   ASSERT_TRUE(profile.ok()) << profile.status();
   EXPECT_TRUE(Validate(*profile).ok()) << Validate(*profile);
-  const scheduling::StepCost& step = profile->decode.cost.step;
+  const scheduling::StepCost& step = profile->decode.cost;
   // 15 GB at 3.84 TB/s, 14 GFLOP at 593 TFLOP/s.
   EXPECT_NEAR(step.fixed, 3.9e-3 + 0.5e-3, 0.1e-3);
   EXPECT_NEAR(step.per_token, 23.6e-6, 0.2e-6);
@@ -51,9 +51,8 @@ TEST(RooflineTest, MoreGpusAreFaster) {
       RooflineProfile(*FindGpu("A100"), EightBillion(), RooflineOptions());
   const auto more = RooflineProfile(*FindGpu("A100"), EightBillion(), four);
   ASSERT_TRUE(one.ok() && more.ok());
-  EXPECT_NEAR(
-      one->prefill.cost.step.per_token / more->prefill.cost.step.per_token, 3.6,
-      0.01);
+  EXPECT_NEAR(one->prefill.cost.per_token / more->prefill.cost.per_token, 3.6,
+              0.01);
   EXPECT_GT(more->decode.total_blocks, 4 * one->decode.total_blocks);
 }
 

@@ -54,6 +54,14 @@ TEST(WorkerSnapshotTest, AReportTakesThePlaceOfWhatWasPlaced) {
   EXPECT_EQ(snapshot.step_cost.per_token, 0);
   EXPECT_EQ(snapshot.step_cost.per_context_token, 0);
   EXPECT_EQ(snapshot.step_cost.per_sequence, 3600);
+  load.mutable_step_cost()->set_per_context_token(3e-7);
+  load.mutable_step_cost()->set_per_prompt_context_token(2e-8);
+  TakeReport(load, &snapshot);
+  EXPECT_EQ(snapshot.step_cost.per_prompt_context_token, 2e-8);
+  // A worker of an earlier version does not tell the two apart.
+  load.mutable_step_cost()->clear_per_prompt_context_token();
+  TakeReport(load, &snapshot);
+  EXPECT_EQ(snapshot.step_cost.per_prompt_context_token, 3e-7);
   load.clear_step_cost();
   TakeReport(load, &snapshot);
   EXPECT_FALSE(snapshot.step_cost.known());

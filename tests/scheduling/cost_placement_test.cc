@@ -20,7 +20,8 @@ constexpr WorkerId kP1{1}, kP2{2}, kD1{11}, kD2{12};
 constexpr StepCost kCost = {.fixed = 0.002,
                             .per_token = 0.001,
                             .per_context_token = 1e-7,
-                            .per_sequence = 0.0001};
+                            .per_sequence = 0.0001,
+                            .per_prompt_context_token = 1e-7};
 
 WorkerSnapshot Decode(WorkerId id, int32_t running = 0) {
   return {.id = id,

@@ -306,7 +306,8 @@ TEST(MixedStepsTest, RandomLoadKeepsTheBounds) {
     const StepCost cost = {.fixed = 0.005,
                            .per_token = 1e-5 * (1 + random() % 100),
                            .per_context_token = 1e-8 * (random() % 100),
-                           .per_sequence = 1e-5 * (random() % 100)};
+                           .per_sequence = 1e-5 * (random() % 100),
+                           .per_prompt_context_token = 1e-8 * (random() % 100)};
     uint64_t next = 0;
     int mixed_steps = 0;
     const auto draw_urgency = [&] {

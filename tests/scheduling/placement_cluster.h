@@ -16,7 +16,8 @@ namespace baton::scheduling::test {
 inline constexpr StepCost kCost = {.fixed = 0.002,
                                    .per_token = 0.001,
                                    .per_context_token = 1e-7,
-                                   .per_sequence = 0.0001};
+                                   .per_sequence = 0.0001,
+                                   .per_prompt_context_token = 1e-7};
 
 inline WorkerSnapshot DecodeWorker(WorkerId id, int32_t running = 0) {
   return {.id = id,
@@ -95,6 +96,7 @@ inline ClusterSnapshot RandomCluster(const RandomOptions& options, Dice* dice) {
     slower.per_token *= factor;
     slower.per_context_token *= factor;
     slower.per_sequence *= factor;
+    slower.per_prompt_context_token *= factor;
     return slower;
   };
   const auto unfit = [&] {

@@ -112,7 +112,7 @@ TEST(PlacementRoomTest, WhoStandsByGoesOnlyWhereLittleIsQueued) {
         .workers = {test::PrefillWorker(WorkerId{1}, {WorkerId{3}}),
                     test::PrefillWorker(WorkerId{2}, {WorkerId{3}}),
                     test::DecodeWorker(WorkerId{3})}};
-    for (WorkerSnapshot& worker : cluster.workers) worker.queued_tokens = 201;
+    for (WorkerSnapshot& worker : cluster.workers) worker.queued_tokens = 21;
     EXPECT_NE(policy->Place(cluster, request).kind,
               PlacementVerdict::Kind::kNone)
         << name;
@@ -120,14 +120,14 @@ TEST(PlacementRoomTest, WhoStandsByGoesOnlyWhereLittleIsQueued) {
     EXPECT_EQ(policy->Place(cluster, request).kind,
               PlacementVerdict::Kind::kNone)
         << name;
-    cluster.workers[1].queued_tokens = 199;
+    cluster.workers[1].queued_tokens = 17;
     EXPECT_EQ(policy->Place(cluster, request).prefill, WorkerId{2}) << name;
     // On decode workers alone.
     cluster.workers.erase(cluster.workers.begin(), cluster.workers.begin() + 2);
     EXPECT_EQ(policy->Place(cluster, request).kind,
               PlacementVerdict::Kind::kNone)
         << name;
-    cluster.workers[0].queued_tokens = 199;
+    cluster.workers[0].queued_tokens = 17;
     EXPECT_EQ(policy->Place(cluster, request).decode, WorkerId{3}) << name;
   }
 }

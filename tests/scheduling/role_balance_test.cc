@@ -157,8 +157,7 @@ TEST_F(RoleBalanceTest, NotForAFewPerCent) {
     const bool changes =
         !balance.Decide({.now = 50, .workers = workers_, .load = load_})
              .empty();
-    const double gain =
-        SplitCapacity(load_, best, 8 - best) / SplitCapacity(load_, p, 8 - p);
+    const double gain = SplitRatio(load_, 8, best, p);
     EXPECT_EQ(changes, gain >= 1 + options_.margin + options_.noise / 100) << p;
     near += !changes;
   }
@@ -254,8 +253,8 @@ TEST_F(RoleBalanceTest, OfFewRequestsItBelievesLess) {
   AskForPrefill();
   Fill(4, 4);
   const int32_t best = Best();
-  const double gain =
-      SplitCapacity(load_, best, 8 - best) / SplitCapacity(load_, 4, 4);
+  Fill(best - 1, 9 - best);
+  const double gain = SplitRatio(load_, 8, best, best - 1);
   // As many as make the difference.
   const double enough =
       std::pow(options_.noise / (gain - 1 - options_.margin), 2);

@@ -34,7 +34,8 @@ inline RoleLoad RandomLoad(std::mt19937_64* random) {
     return StepCost{.fixed = real(1e-3, 1e-2),
                     .per_token = real(1e-5, 1e-4),
                     .per_context_token = real(1e-9, 1e-7),
-                    .per_sequence = real(1e-6, 1e-4)};
+                    .per_sequence = real(1e-6, 1e-4),
+                    .per_prompt_context_token = real(1e-9, 1e-7)};
   };
   RoleLoad load;
   load.mix.weight = 100;

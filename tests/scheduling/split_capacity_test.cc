@@ -19,6 +19,8 @@ TEST(SplitCapacityTest, IsWhatTheTimeOfTheWorkersIsEnoughFor) {
   // A prefill worker takes 5000 tokens per second, half a second of theirs.
   EXPECT_NEAR(SplitCapacity(load, 1, 1), (0.8 + 0.5) / 0.011, 1e-3);
   EXPECT_NEAR(SplitCapacity(load, 3, 1), (0.8 + 1.5) / 0.011, 1e-3);
+  // Those that it leaves may count for more: 15 ms.
+  EXPECT_NEAR(SplitCapacity(load, 1, 1, 1.5), (0.8 + 50 * 0.015) / 0.016, 1e-3);
   // More of them than the decode workers' streams need.
   EXPECT_NEAR(SplitCapacity(load, 20, 1), 0.8 / 0.001, 1e-2);
   EXPECT_EQ(SplitCapacity(load, 5, 0), 0);
@@ -46,17 +48,17 @@ TEST(SplitCapacityTest, ContextAndSamplingCost) {
   RoleLoad load = Plain();
   load.decode_cost.per_sequence = 2e-4;
   load.decode_cost.per_context_token = 1e-6;
+  load.decode_cost.per_prompt_context_token = 2e-6;
   load.mix.stream_context = 400;
   load.mix.prompt_context = 5'050;
-  // A stream: 0.1 + 0.2 + 0.4 ms. A prompt: 10 + 5.05 + 0.2 ms.
-  EXPECT_NEAR(SplitCapacity(load, 0, 1), 0.8 / (0.007 + 0.01525), 1e-3);
+  // A stream: 0.1 + 0.2 + 0.4 ms. A prompt: 10 + 10.1 + 0.2 ms.
+  EXPECT_NEAR(SplitCapacity(load, 0, 1), 0.8 / (0.007 + 0.0203), 1e-3);
   // What they cost on a prefill worker is another thing.
-  EXPECT_NEAR(SplitCapacity(load, 1, 1),
-              (0.8 + 5000 * 0.01525 / 100) / (0.007 + 0.01525), 1e-3);
-  load.prefill_cost.per_context_token = 2e-6;
-  EXPECT_NEAR(SplitCapacity(load, 1, 1),
-              (0.8 + 100 / (0.02 + 0.0101) * 0.01525 / 100) / (0.007 + 0.01525),
+  EXPECT_NEAR(SplitCapacity(load, 1, 1), (0.8 + 50 * 0.0203) / (0.007 + 0.0203),
               1e-3);
+  load.prefill_cost.per_prompt_context_token = 2e-6;
+  EXPECT_NEAR(SplitCapacity(load, 1, 1),
+              (0.8 + 1 / (0.02 + 0.0101) * 0.0203) / (0.007 + 0.0203), 1e-3);
 }
 
 TEST(SplitCapacityTest, PrefillWorkersAloneWhereDecodeWorkersMayNot) {
@@ -131,7 +133,7 @@ bool Carries(const RoleLoad& load, double rate, int32_t prefill,
   const RequestMean& mix = load.mix;
   const auto prompt_seconds = [&](const StepCost& c) {
     return c.per_token * mix.computed_tokens +
-           c.per_context_token * mix.prompt_context + c.per_sequence;
+           c.per_prompt_context_token * mix.prompt_context + c.per_sequence;
   };
   // With its share of a step's fixed cost.
   const double of_prefill =
@@ -185,20 +187,27 @@ TEST(BestPrefillWorkersTest, IsTheBestOfAll) {
     ASSERT_LE(best, counts.only_prefill + counts.either);
     ASSERT_GE(all - best, 1);
     with += best > 0;
-    const double carries = SplitCapacity(load, best, all - best);
+    // Without prefill workers, the best that there is with some.
+    int32_t best_with = 0;
+    double most = 0;
     // 0.2 / sqrt(all) where that is more: of fewer than sixteen.
     const double margin = all >= 16 ? kPrefillMargin : 0.2 / std::sqrt(all);
     for (int32_t p = counts.only_prefill;
          p <= counts.only_prefill + counts.either; ++p) {
-      const double other = SplitCapacity(load, p, all - p);
-      if (best == 0) {
-        EXPECT_LE(other, (1 + margin) * carries) << p;
-      } else {
-        EXPECT_LE(other, carries) << p;
-        if (p == 0) {
-          EXPECT_LT((1 + margin) * other, carries);
-        }
+      if (p > 0 && best > 0) {
+        EXPECT_LE(SplitCapacity(load, p, all - p, kLeftOverCost),
+                  SplitCapacity(load, best, all - best, kLeftOverCost))
+            << p;
+      } else if (best > 0) {
+        EXPECT_GT(SplitRatio(load, all, best, 0), 1 + margin);
+      } else if (p > 0 &&
+                 SplitCapacity(load, p, all - p, kLeftOverCost) > most) {
+        most = SplitCapacity(load, p, all - p, kLeftOverCost);
+        best_with = p;
       }
+    }
+    if (best == 0) {
+      EXPECT_LE(SplitRatio(load, all, best_with, 0), 1 + margin);
     }
   }
   EXPECT_GT(with, 20);

@@ -8,10 +8,11 @@ namespace baton::scheduling {
 namespace {
 
 StepShape With(const StepShape& beside, int64_t computed, int32_t tokens) {
-  return {
-      .tokens = beside.tokens + tokens,
-      .context_tokens = beside.context_tokens + ContextTokens(computed, tokens),
-      .sequences = beside.sequences + 1};
+  const int64_t context = ContextTokens(computed, tokens);
+  return {.tokens = beside.tokens + tokens,
+          .context_tokens = beside.context_tokens + (tokens == 1 ? context : 0),
+          .sequences = beside.sequences + 1,
+          .prompt_context_tokens = tokens == 1 ? 0 : context};
 }
 
 TEST(MaxChunkTokensTest, IsTheLongestThatFits) {
@@ -24,7 +25,8 @@ TEST(MaxChunkTokensTest, IsTheLongestThatFits) {
     const StepCost cost = {.fixed = draw(0.02),
                            .per_token = random() % 4 == 0 ? 0 : draw(1e-3),
                            .per_context_token = draw(1e-6),
-                           .per_sequence = draw(1e-3)};
+                           .per_sequence = draw(1e-3),
+                           .per_prompt_context_token = draw(1e-6)};
     const StepShape beside = {
         .tokens = static_cast<int64_t>(random() % 20),
         .context_tokens = static_cast<int64_t>(random() % 20000),
@@ -32,10 +34,10 @@ TEST(MaxChunkTokensTest, IsTheLongestThatFits) {
     const double budget = draw(0.2);
     const auto computed = static_cast<int64_t>(random() % 8000);
     const auto most = static_cast<int32_t>(random() % 300);
-    int32_t expected = 0;
-    while (expected < most &&
-           cost.Seconds(With(beside, computed, expected + 1)) <= budget) {
-      ++expected;
+    int32_t expected = most;
+    while (expected > 0 &&
+           cost.Seconds(With(beside, computed, expected)) > budget) {
+      --expected;
     }
     EXPECT_EQ(MaxChunkTokens(cost, beside, budget, computed, most), expected);
     none += most > 0 && expected == 0;
@@ -47,7 +49,7 @@ TEST(MaxChunkTokensTest, IsTheLongestThatFits) {
 
 TEST(MaxChunkTokensTest, LaterChunksOfAPromptAreShorter) {
   const StepCost cost = {
-      .fixed = 0.005, .per_token = 1e-4, .per_context_token = 1e-7};
+      .fixed = 0.005, .per_token = 1e-4, .per_prompt_context_token = 1e-7};
   int32_t before = 1 << 20;
   for (int64_t computed = 0; computed < 16384; computed += 2048) {
     const int32_t tokens =

@@ -13,7 +13,15 @@ namespace {
 constexpr StepCost kTrue = {.fixed = 0.004,
                             .per_token = 0.0011,
                             .per_context_token = 2e-7,
-                            .per_sequence = 0.0002};
+                            .per_sequence = 0.0002,
+                            .per_prompt_context_token = 5e-8};
+
+// All of a prompt in a step, or the last of it, of which a token is sampled.
+StepShape Prompt(int64_t tokens) {
+  StepShape shape = ChunkShape(0, tokens);
+  shape.sequences = 1;
+  return shape;
+}
 
 // Steps as a worker has them: decode steps of some streams, chunks, both.
 StepShape RandomShape(std::mt19937* random) {
@@ -29,8 +37,7 @@ StepShape RandomShape(std::mt19937* random) {
   shape.sequences = streams;
   if (streams == 0 || draw(3) == 0) {
     const int64_t chunk = 1 + draw(512);
-    shape.tokens += chunk;
-    shape.context_tokens += ContextTokens(draw(4000), chunk);
+    shape += ChunkShape(draw(4000), chunk);
     shape.sequences += 1;
   }
   return shape;
@@ -54,7 +61,8 @@ TEST(StepCostTest, ShapeOfAPlan) {
   plan.sequences[1].sample = true;
   const StepShape shape = ShapeOf(plan);
   EXPECT_EQ(shape.tokens, 4);
-  EXPECT_EQ(shape.context_tokens, 11 + 12 + 13 + 5);
+  EXPECT_EQ(shape.context_tokens, 5);
+  EXPECT_EQ(shape.prompt_context_tokens, 11 + 12 + 13);
   EXPECT_EQ(shape.sequences, 1);
 }
 
@@ -63,7 +71,7 @@ TEST(StepCostTest, APromptInChunksIsItsSteps) {
   double steps = 0;
   for (const auto& [at, tokens] : std::vector<std::pair<int64_t, int64_t>>{
            {100, 400}, {500, 400}, {900, 200}}) {
-    steps += kTrue.Seconds({tokens, ContextTokens(at, tokens), 0});
+    steps += kTrue.Seconds(ChunkShape(at, tokens));
   }
   EXPECT_NEAR(chunked, steps + kTrue.per_sequence, 1e-12);
   EXPECT_EQ(kTrue.PrefillSeconds(100, 0, 400), 0);
@@ -83,7 +91,8 @@ TEST(StepCostModelTest, FindsTheTermsInNoise) {
     const StepShape shape = RandomShape(&random);
     const double seconds = kTrue.Seconds(shape);
     EXPECT_NEAR(model.cost().Seconds(shape) / seconds, 1, 0.1)
-        << shape.tokens << " " << shape.context_tokens;
+        << shape.tokens << " " << shape.context_tokens << " "
+        << shape.prompt_context_tokens;
   }
 }
 
@@ -99,7 +108,7 @@ TEST(StepCostModelTest, FollowsAMachineThatBecomesSlower) {
     const StepShape shape = RandomShape(&random);
     model.Observe(shape, 3 * kTrue.Seconds(shape));
   }
-  const StepShape prompt = {512, ContextTokens(0, 512), 1};
+  const StepShape prompt = Prompt(512);
   EXPECT_NEAR(model.cost().Seconds(prompt) / kTrue.Seconds(prompt), 3, 0.15);
 }
 
@@ -112,20 +121,20 @@ TEST(StepCostModelTest, StepsAllAlikeStayPredictable) {
   }
   EXPECT_NEAR(model.cost().Seconds(shape) / kTrue.Seconds(shape), 1, 0.02);
   // And others are learned quickly when they come.
-  const StepShape prompt = {512, ContextTokens(0, 512), 1};
+  const StepShape prompt = Prompt(512);
   for (int i = 0; i < 10; ++i) model.Observe(prompt, kTrue.Seconds(prompt));
   EXPECT_NEAR(model.cost().Seconds(prompt) / kTrue.Seconds(prompt), 1, 0.05);
 }
 
 // A client after the other, with prompts of about one length: two kinds of
-// steps, which cannot tell four terms apart.
+// steps, which cannot tell five terms apart.
 TEST(StepCostModelTest, PromptsAllAlikeStayPredictable) {
   std::mt19937 random(4);
   StepCostModel model;
   double worst = 0;
   for (int i = 0; i < 3000; ++i) {
     const int64_t tokens = 300 + static_cast<int64_t>(random() % 20);
-    const StepShape prompt = {tokens, ContextTokens(0, tokens), 1};
+    const StepShape prompt = Prompt(tokens);
     const StepShape stream = {1, ContextTokens(tokens + i % 8, 1), 1};
     const double noise =
         1 + (static_cast<double>(random() % 1000) / 1000 - 0.5) * 0.3;
@@ -141,6 +150,63 @@ TEST(StepCostModelTest, PromptsAllAlikeStayPredictable) {
   EXPECT_GE(model.cost().per_token, 0);
   EXPECT_GE(model.cost().per_context_token, 0);
   EXPECT_GE(model.cost().per_sequence, 0);
+  EXPECT_GE(model.cost().per_prompt_context_token, 0);
+}
+
+// On a GPU a position costs a prompt's token a tenth of what it costs a stream:
+// by one price for both, one of the two would be far off.
+TEST(StepCostModelTest, WhatPromptsReadHasAPriceOfItsOwn) {
+  std::mt19937 random(8);
+  constexpr StepCost kGpu = {.fixed = 0.02,
+                             .per_token = 1.2e-4,
+                             .per_context_token = 8e-8,
+                             .per_sequence = 2e-5,
+                             .per_prompt_context_token = 4e-9};
+  StepCostModel model;
+  for (int i = 0; i < 1000; ++i) {
+    const StepShape shape = RandomShape(&random);
+    model.Observe(shape, kGpu.Seconds(shape));
+  }
+  EXPECT_NEAR(model.cost().per_context_token, 8e-8, 4e-9);
+  EXPECT_NEAR(model.cost().per_prompt_context_token, 4e-9, 4e-10);
+  StepShape late = ChunkShape(16'000, 512);
+  EXPECT_NEAR(model.cost().Seconds(late) / kGpu.Seconds(late), 1, 0.05);
+}
+
+// Of a kind that did not come yet, the other says more than nothing.
+TEST(StepCostModelTest, AContextThatNoStepHadIsAsTheOther) {
+  std::mt19937 random(9);
+  StepCostModel streams, prompts;
+  for (int i = 0; i < 500; ++i) {
+    const auto count = static_cast<int64_t>(1 + random() % 30);
+    StepShape shape = {count, count * static_cast<int64_t>(random() % 4000),
+                       count};
+    streams.Observe(shape, kTrue.Seconds(shape));
+    shape = Prompt(static_cast<int64_t>(2 + random() % 4000));
+    prompts.Observe(shape, kTrue.Seconds(shape));
+  }
+  EXPECT_NEAR(streams.cost().per_context_token, kTrue.per_context_token, 1e-8);
+  EXPECT_EQ(streams.cost().per_prompt_context_token,
+            streams.cost().per_context_token);
+  EXPECT_NEAR(prompts.cost().per_prompt_context_token,
+              kTrue.per_prompt_context_token, 5e-9);
+  EXPECT_EQ(prompts.cost().per_context_token,
+            prompts.cost().per_prompt_context_token);
+}
+
+TEST(StepCostMeanTest, IsOfThoseThatAreKnown) {
+  StepCostMean mean;
+  EXPECT_FALSE(mean.Get().known());
+  mean.Add(StepCost());
+  EXPECT_FALSE(mean.Get().known());
+  mean.Add({1, 2, 3, 4, 5});
+  mean.Add({3, 4, 5, 6, 7});
+  const StepCost of_both = mean.Get();
+  EXPECT_EQ(of_both.fixed, 2);
+  EXPECT_EQ(of_both.per_token, 3);
+  EXPECT_EQ(of_both.per_context_token, 4);
+  EXPECT_EQ(of_both.per_sequence, 5);
+  EXPECT_EQ(of_both.per_prompt_context_token, 6);
 }
 
 // What was learned of prompts is not lost while only streams run.
@@ -156,7 +222,7 @@ TEST(StepCostModelTest, WhatStepsDoNotTellStaysAsItWas) {
     const StepShape shape = {streams, 500 * streams, streams};
     model.Observe(shape, kTrue.Seconds(shape));
   }
-  const StepShape prompt = {512, ContextTokens(0, 512), 1};
+  const StepShape prompt = Prompt(512);
   EXPECT_NEAR(model.cost().Seconds(prompt) / kTrue.Seconds(prompt), 1, 0.1);
 }
 
@@ -167,7 +233,7 @@ TEST(StepCostModelTest, NoisyStreamsSayNothingOfPrompts) {
     return 1 + (static_cast<double>(random() % 1000) / 1000 - 0.5) * 0.4;
   };
   StepCostModel model;
-  const StepShape prompt = {256, ContextTokens(0, 256), 1};
+  const StepShape prompt = Prompt(256);
   for (int i = 0; i < 30; ++i) {
     model.Observe(prompt, kTrue.Seconds(prompt) * noise());
   }

@@ -69,8 +69,10 @@ class ClockedEngine final : public engine::Engine {
   int64_t most_tokens_ = 0;
 };
 
-constexpr scheduling::StepCost kCost = {
-    .fixed = 0.01, .per_token = 0.001, .per_context_token = 1e-7};
+constexpr scheduling::StepCost kCost = {.fixed = 0.01,
+                                        .per_token = 0.001,
+                                        .per_context_token = 1e-7,
+                                        .per_prompt_context_token = 2e-8};
 
 TEST(CalibrationTest, FindsWhatStreamsAndPromptsCost) {
   ClockedEngine engine(kCost, 1000, 2048);
@@ -79,8 +81,7 @@ TEST(CalibrationTest, FindsWhatStreamsAndPromptsCost) {
   ASSERT_TRUE(model.cost().known());
   for (const scheduling::StepShape& shape :
        {scheduling::StepShape{1, 100, 1}, scheduling::StepShape{4, 400, 4},
-        scheduling::StepShape{256, scheduling::ContextTokens(0, 256), 1},
-        scheduling::StepShape{512, scheduling::ContextTokens(1500, 512), 1}}) {
+        scheduling::ChunkShape(0, 256), scheduling::ChunkShape(1500, 512)}) {
     EXPECT_NEAR(model.cost().Seconds(shape) / kCost.Seconds(shape), 1, 0.05)
         << shape.tokens;
   }
