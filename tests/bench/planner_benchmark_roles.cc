@@ -24,24 +24,28 @@ void PrintMix(const Mix& mix, int32_t workers) {
   const GridRow::Limit dual = row.LimitOfSplit(Way::kDual, half, rate);
   std::printf(
       "| %s | capacity | %.1f | %.1f (%d) | %.1f (%d) | %.1f | %.1f | %.2f | "
-      "|\n",
+      "%.2f | |\n",
       mix.name, best[0].rate * workers, best[1].rate * workers,
       row.PrefillOf(best[1]), rate, row.PrefillOf(best[2]),
-      halves.rate * workers, dual.rate * workers, dual.rate / best[2].rate);
+      halves.rate * workers, dual.rate * workers, dual.rate / best[2].rate,
+      dual.rate / std::max(best[0].rate, best[1].rate));
   const double better = std::max(best[0].rate, best[1].rate) * workers;
   for (const double factor : {0.7, 1.0, 1.2}) {
     const planner::Load load = row.LoadOf(factor * better);
     const auto goodput = [&](const GridRow::Limit& limit, Way way) {
       return row.Run(load, row.PrefillOf(limit), way).goodput;
     };
+    const double one_pool = goodput(best[0], Way::kAggregated);
+    const double two_pools = goodput(best[1], Way::kDisaggregated);
     const double fixed = goodput(best[2], Way::kDefault);
     const planner::SimulationResult of_dual = row.Run(load, half, Way::kDual);
-    std::printf("| | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f | %lld |\n",
-                factor * better, goodput(best[0], Way::kAggregated),
-                goodput(best[1], Way::kDisaggregated), fixed,
-                goodput(halves, Way::kDefault), of_dual.goodput,
-                of_dual.goodput / std::max(fixed, 1e-9),
-                static_cast<long long>(of_dual.role_changes));
+    std::printf(
+        "| | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f | %.2f | %lld |\n",
+        factor * better, one_pool, two_pools, fixed,
+        goodput(halves, Way::kDefault), of_dual.goodput,
+        of_dual.goodput / std::max(fixed, 1e-9),
+        of_dual.goodput / std::max({one_pool, two_pools, 1e-9}),
+        static_cast<long long>(of_dual.role_changes));
     std::fflush(stdout);
   }
 }
@@ -55,8 +59,9 @@ int RunRoles(const std::string& only, const std::vector<int32_t>& workers) {
         "most (prefill workers), half of each kind, and workers that begin so "
         "and change\n\n"
         "| lengths | offered | aggregated | disaggregated | default | default, "
-        "halves | dual | dual / default | role changes |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        "halves | dual | dual / default | dual / better of one pool and two | "
+        "role changes |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
         count);
     for (const Mix& mix : AllMixes()) {
       if (only.empty() || only == mix.name) PrintMix(mix, count);

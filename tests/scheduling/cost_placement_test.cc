@@ -105,6 +105,38 @@ TEST(CostPlacementTest, ASlowLinkMayCostMoreThanItSaves) {
   EXPECT_EQ(Place(cluster, Request(200, 50)).kind, Kind::kPrefillAndDecode);
 }
 
+// Few tokens take long beside streams: 16 of them in a step of 25 ms.
+TEST(CostPlacementTest, WhoStandsByWaitsForAQueueBesideStreams) {
+  ClusterSnapshot cluster{.workers = {Decode(kD1, 4)}};
+  cluster.workers[0].running = 5;
+  cluster.workers[0].queued_prompts = 1;
+  cluster.workers[0].queued_tokens = 19;
+  PlacementRequest request = Request(100, 50);
+  request.itl_target_seconds = 0.025;
+  EXPECT_EQ(Place(cluster, request).kind, Kind::kDecodeOnly);
+  request.stands_by = true;
+  const PlacementVerdict verdict = Place(cluster, request);
+  EXPECT_EQ(verdict.kind, Kind::kNone);
+  EXPECT_EQ(verdict.reason, PlacementReason::kDecodeFull);
+  cluster.workers[0].queued_tokens = 0;
+  EXPECT_EQ(Place(cluster, request).kind, Kind::kDecodeOnly);
+}
+
+// A chunk reads KV once: what a prompt reads says little of a stream, and the
+// other way round.
+TEST(CostPlacementTest, WhatPromptsReadIsNotPaidAsStreamsDo) {
+  ClusterSnapshot cluster{.workers = {Decode(kD1)}};
+  StepCost& cost = cluster.workers[0].step_cost;
+  const double before =
+      Place(cluster, Request(4000, 50)).predicted_ttft_seconds;
+  cost.per_context_token *= 10;
+  EXPECT_EQ(Place(cluster, Request(4000, 50)).predicted_ttft_seconds, before);
+  cost.per_prompt_context_token *= 2;
+  // 8 million pairs, 0.1 microseconds more for each.
+  EXPECT_NEAR(Place(cluster, Request(4000, 50)).predicted_ttft_seconds,
+              before + 0.8, 0.01);
+}
+
 // Sooner is better, but not at the price of a target.
 TEST(CostPlacementTest, TargetsComeBeforeDelay) {
   ClusterSnapshot cluster{

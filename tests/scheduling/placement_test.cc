@@ -245,6 +245,23 @@ TEST(PlacementTest, ExcludedPrefillWorkerLeavesTheOtherOrLocalPrefill) {
   EXPECT_EQ(Place(cluster, request).kind, Kind::kDecodeOnly);
 }
 
+TEST(MissesTtftTargetTest, IsStricterWithPrefillWorkers) {
+  PlacementRequest request;
+  PlacementVerdict verdict;
+  verdict.kind = PlacementVerdict::Kind::kPrefillAndDecode;
+  verdict.predicted_ttft_seconds = 0.97;
+  EXPECT_FALSE(MissesTtftTarget(request, verdict));
+  request.ttft_target_seconds = 1;
+  EXPECT_TRUE(MissesTtftTarget(request, verdict));
+  verdict.kind = PlacementVerdict::Kind::kDecodeOnly;
+  EXPECT_FALSE(MissesTtftTarget(request, verdict));
+  verdict.predicted_ttft_seconds = 1.01;
+  EXPECT_TRUE(MissesTtftTarget(request, verdict));
+  verdict.kind = PlacementVerdict::Kind::kPrefillAndDecode;
+  verdict.predicted_ttft_seconds = 0.94;
+  EXPECT_FALSE(MissesTtftTarget(request, verdict));
+}
+
 TEST(LeastLoadPlacementTest, ASlowLinkIsTakenOnlyWhenTheOtherIsBusier) {
   ClusterSnapshot cluster;
   cluster.workers = {Prefill(kP1, {kD1}), Prefill(kP2, {kD1}), Decode(kD1)};

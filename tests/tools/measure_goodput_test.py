@@ -69,7 +69,7 @@ class RunTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory, \
                 mock.patch.object(tool, "make_systems", return_value=systems), \
                 mock.patch.object(tool, "call", side_effect=self.call), \
-                mock.patch.object(tool, "warm_up"), \
+                mock.patch.object(tool, "warm_up") as warm_up, \
                 mock.patch.object(tool, "num_prefill", return_value=2), \
                 mock.patch.object(tool, "local_share", return_value=0.25), \
                 contextlib.redirect_stdout(io.StringIO()) as printed, \
@@ -89,12 +89,23 @@ class RunTest(unittest.TestCase):
             "default", "default", "dual", "dual", "dual", "dual", "default",
             "default", "disaggregated", "disaggregated", "aggregated",
             "aggregated"])
+        # Twice before load 1.0 was known, then at it, each system in each round.
+        self.assertEqual([call.args[3] for call in warm_up.call_args_list],
+                         2 * [{"short chat": 1}] + 8 * [{"short chat": rate}])
         text = printed.getvalue()
         self.assertIn("| short chat | 1.5 | "
                       f"{1.5 * rate:.2f} | 1.80 | 2.70 | 3.24 | 4.05 "
                       "| **1.20** | **1.50** |", text)
         self.assertIn(f"| short chat | 1.5 | default | 3.60 | 3.24 | **1.11** "
                       "| 10 | 20 | 5.0 | 6.0 |", text)
+
+    def test_roles_are_those_that_the_router_knows(self):
+        metrics = ('baton_worker_standby{peer="dual-0",peer_role="decode"} 1\n'
+                   'baton_worker_standby{peer="dual-0",peer_role="prefill"} 0\n'
+                   'baton_worker_standby{peer="dual-1",peer_role="decode"} 0\n'
+                   'baton_worker_standby{peer="dual-1",peer_role="prefill"} 1\n')
+        with mock.patch.object(tool, "get", return_value=metrics):
+            self.assertEqual(tool.num_prefill({"http": "somewhere"}), 1)
 
     def test_rates_that_are_given_need_no_search(self):
         args = tool.parse_args(["--model", "m", "--out", "o", "--mixes",
