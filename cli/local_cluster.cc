@@ -185,6 +185,13 @@ int LocalCluster::NumLiveDecode() const {
       [](const Member& m) { return m.is_decode && !m.reported_exit; }));
 }
 
+int LocalCluster::NumLiveDual() const {
+  return static_cast<int>(
+      std::count_if(members_.begin(), members_.end(), [](const Member& m) {
+        return m.is_prefill && m.is_decode && !m.reported_exit;
+      }));
+}
+
 bool LocalCluster::AllWorkersReady() const {
   return std::all_of(members_.begin(), members_.end(), [](const Member& m) {
     return m.is_router() || m.reported_ready;

@@ -88,6 +88,8 @@ class LocalCluster final {
   // Members of a kind that have not ended.
   int NumLivePrefill() const;
   int NumLiveDecode() const;
+  // Of both of these.
+  int NumLiveDual() const;
   bool AllWorkersReady() const;
 
   // Asks all to end, the router first so that nothing new is begun, waits

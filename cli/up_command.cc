@@ -115,6 +115,19 @@ absl::StatusOr<std::string> FindModel(const std::string& wanted,
       "--model FOLDER");
 }
 
+// "1 prefill + 1 decode workers".
+std::string DescribeWorkers(const LocalClusterOptions& cluster) {
+  std::string text;
+  const auto add = [&text](int count, const char* kind) {
+    if (count == 0) return;
+    absl::StrAppend(&text, text.empty() ? "" : " + ", count, " ", kind);
+  };
+  add(cluster.num_prefill, "prefill");
+  add(cluster.num_decode, "decode");
+  add(cluster.num_dual, "dual");
+  return absl::StrCat(text, " workers");
+}
+
 // One run of `baton up`. Its lines go to stdout, troubles to stderr.
 class Up final {
  public:
@@ -245,11 +258,8 @@ class Up final {
             return absl::UnavailableError(
                 absl::StrCat(what, "\nwithout it the cluster cannot serve"));
           }
-          std::fprintf(stderr,
-                       "baton up: %s\nthe cluster goes on with %d prefill and "
-                       "%d decode workers\n",
-                       what.c_str(), cluster_.NumLivePrefill(),
-                       cluster_.NumLiveDecode());
+          std::fprintf(stderr, "baton up: %s\nthe cluster goes on with %s\n",
+                       what.c_str(), DescribeLive().c_str());
           break;
         }
         case ClusterEvent::Kind::kReady:
@@ -257,6 +267,15 @@ class Up final {
           break;
       }
     }
+  }
+
+  std::string DescribeLive() const {
+    LocalClusterOptions live;
+    // A dual worker counts as both.
+    live.num_dual = cluster_.NumLiveDual();
+    live.num_prefill = cluster_.NumLivePrefill() - live.num_dual;
+    live.num_decode = cluster_.NumLiveDecode() - live.num_dual;
+    return DescribeWorkers(live);
   }
 
   std::string Unready() const {
@@ -335,19 +354,6 @@ class Up final {
   v1::GetModelResponse model_;
 };
 
-// "1 prefill + 1 decode workers".
-std::string DescribeWorkers(const LocalClusterOptions& cluster) {
-  std::string text;
-  const auto add = [&text](int count, const char* kind) {
-    if (count == 0) return;
-    absl::StrAppend(&text, text.empty() ? "" : " + ", count, " ", kind);
-  };
-  add(cluster.num_prefill, "prefill");
-  add(cluster.num_decode, "decode");
-  add(cluster.num_dual, "dual");
-  return absl::StrCat(text, " workers");
-}
-
 absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   LocalClusterOptions cluster;
   BATON_RETURN_IF_ERROR(CheckAddressIsFree(options.listen));
@@ -361,10 +367,12 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   BATON_ASSIGN_OR_RETURN(cluster.model_dir,
                          FindModel(options.model, cluster.program_dir));
   BATON_ASSIGN_OR_RETURN(LogDir log_dir, LogDir::Make(options.log_dir));
-  const int otherwise = options.num_dual > 0 ? 0 : 1;
+  const bool split =
+      options.num_prefill.has_value() || options.num_decode.has_value();
+  cluster.num_dual = options.num_dual.value_or(split ? 0 : 2);
+  const int otherwise = cluster.num_dual > 0 ? 0 : 1;
   cluster.num_prefill = options.num_prefill.value_or(otherwise);
   cluster.num_decode = options.num_decode.value_or(otherwise);
-  cluster.num_dual = options.num_dual;
   const int workers =
       cluster.num_prefill + cluster.num_decode + cluster.num_dual;
   if (cluster.num_decode + cluster.num_dual == 0) {

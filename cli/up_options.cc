@@ -12,14 +12,15 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
                  "quantize` wrote; default: "
                  "models/stories, which ships with the repository");
   up->add_option("--prefill", options->num_prefill,
-                 "Prefill workers, default 1; 0 with --dual")
+                 "Prefill workers; default 1 where --dual is 0")
       ->check(CLI::Range(0, 64));
   up->add_option("--decode", options->num_decode,
-                 "Decode workers, default 1; 0 with --dual")
+                 "Decode workers; default 1 where --dual is 0")
       ->check(CLI::Range(0, 64));
   up->add_option("--dual", options->num_dual,
                  "Workers that decode or compute prompts, and change between "
-                 "the two by what requests need; default 0")
+                 "the two by what requests need; default 2, or 0 with "
+                 "--prefill or --decode")
       ->check(CLI::Range(0, 64));
   up->add_option("--listen", options->listen,
                  absl::StrCat("HOST:PORT of the router; port 0 takes a free "
@@ -85,7 +86,7 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
   up->footer(absl::StrCat(
       "Examples:\n  ", options->program, " up\n  ", options->program,
       " up --prefill 2 --decode 2 --model ~/models/SmolLM2-135M\n  ",
-      options->program, " up --dual 2\n"));
+      options->program, " up --dual 4\n"));
 }
 
 }  // namespace baton::cli

@@ -14,10 +14,11 @@ inline constexpr char kDefaultHttpAddress[] = "127.0.0.1:8000";
 
 struct UpOptions {
   std::string model;
-  // Not given: one of each, or none where there are dual ones.
+  // None of them given: two dual ones. Else one prefill and one decode worker,
+  // or none where there are dual ones, and no dual one.
   std::optional<int> num_prefill;
   std::optional<int> num_decode;
-  int num_dual = 0;
+  std::optional<int> num_dual;
   std::string listen = kDefaultAddress;
   // Empty: kDefaultHttpAddress, or a free port where --listen takes one.
   std::string http;

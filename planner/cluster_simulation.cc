@@ -17,6 +17,7 @@
 #include "planner/role_simulation.h"
 #include "planner/router_simulation.h"
 #include "scheduling/placement_policies.h"
+#include "scheduling/placement_room.h"
 #include "scheduling/waiting_line.h"
 
 namespace baton::planner {
@@ -268,6 +269,8 @@ scheduling::PlacementRequest Simulation::Ask(uint32_t request, double now) {
         0.0, absl::ToDoubleSeconds(planned.at + options_.targets.ttft) - now);
   }
   ask.stands_by = line_.StandsBy(request);
+  ask.little_seconds =
+      scheduling::LittleSeconds(absl::ToDoubleSeconds(options_.targets.ttft));
   ask.itl_target_seconds = absl::ToDoubleSeconds(options_.targets.itl);
   if (ask.stands_by || now - ArrivalOf(request) <= kBatchPatience) {
     ask.batch_itl_seconds = ask.itl_target_seconds;

@@ -8,6 +8,7 @@
 #include "router/request_report.h"
 #include "router/request_urgency.h"
 #include "router/worker_messages.h"
+#include "scheduling/placement_room.h"
 
 namespace baton::router {
 namespace {
@@ -295,7 +296,9 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
       .ttft_target_seconds = TtftToKeep(record, line_.IsLate(record.key), now),
       .itl_target_seconds = urgency.itl_target_seconds,
       .batch_itl_seconds = BatchItlOf(record, options_.targets, stands_by, now),
-      .stands_by = stands_by};
+      .stands_by = stands_by,
+      .little_seconds = scheduling::LittleSeconds(
+          absl::ToDoubleSeconds(record.answer.ttft_target))};
   start = clock_->Now();
   const PlacementVerdict verdict =
       policy_.Place(cluster_->registry().snapshot(), request);

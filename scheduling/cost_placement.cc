@@ -79,11 +79,11 @@ class Search final {
                    ? 0
                    : cluster.round % cluster.workers.size()) {}
 
-  // The best placement; of equal ones, the one whose turn it is. None when
-  // there is none, or nothing is known of what steps cost.
   // Whether what steps cost is known. After Best.
   bool known() const { return decode_cost_.known(); }
 
+  // The best placement; of equal ones, the one whose turn it is. None when
+  // there is none, or nothing is known of what steps cost.
   const Option* Best() {
     if (!FindMeans()) return nullptr;
     ListPrefill();
@@ -200,7 +200,7 @@ class Search final {
       const DecodePart part = DecodePartOf(at, request_);
       if (cluster_.allow_local_prefill &&
           MayComputeThere(*at.worker, request_) &&
-          (!request_.stands_by || part.queue_seconds <= kLittleSeconds)) {
+          (!request_.stands_by || part.queue_seconds <= request_.little_seconds)) {
         TryLocal(at, part);
       }
       if (prefill_.entries().empty()) continue;

@@ -127,6 +127,9 @@ struct PlacementRequest {
   // It is late, and others shall find room for what still can be in time: only
   // where little is queued. See WaitingLine::StandsBy.
   bool stands_by = false;
+  // What may be queued there then; see LittleSeconds
+  // (scheduling/placement_room.h).
+  double little_seconds = 0.2;
 };
 
 // Why a verdict is what it is.

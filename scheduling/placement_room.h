@@ -92,19 +92,26 @@ inline bool PrefillHasRoom(const WorkerSnapshot& worker, int32_t tokens) {
          queued + tokens <= worker.max_queued_tokens;
 }
 
-// What is queued is little when it is over within so long: of the order of the
-// time until somebody comes who can be in time.
-inline constexpr double kLittleSeconds = 0.02;
+// How much may be queued where a request stands by
+// (PlacementRequest::little_seconds), by its target for the first token, 0:
+// none. The time between two reports, about, so that a worker is not idle
+// meanwhile; but a tenth of the target at most, as those that come next and can
+// be in time find it before them. (With 0.2 s, nearly all that a worker
+// computed under five times its load were late, where the target was 0.3 s.)
+inline double LittleSeconds(double ttft_target_seconds) {
+  constexpr double kMost = 0.2;
+  return ttft_target_seconds > 0 ? std::min(kMost, 0.1 * ttft_target_seconds)
+                                 : kMost;
+}
 
 // Whether a prompt that stands by may be computed there: there is little queued
-// by the number of its tokens. With 0.2 s, nearly all that a worker computed
-// under nine times its load were late, where the target was 0.3 s.
+// by the number of its tokens.
 inline bool MayComputeThere(const WorkerSnapshot& worker,
                             const PlacementRequest& request) {
   const auto queued = static_cast<double>(QueuedTokens(worker));
   return !request.stands_by || queued == 0 ||
          (worker.step_cost.known() &&
-          queued * worker.step_cost.per_token <= kLittleSeconds);
+          queued * worker.step_cost.per_token <= request.little_seconds);
 }
 
 inline bool PrefillHasRoom(const WorkerSnapshot& worker,

@@ -162,18 +162,20 @@ int32_t BestPrefillWorkers(const RoleLoad& load, const RoleCounts& counts,
     best = prefill;
   }
   if (least > 0 || best == 0) return best;
-  // It must beat the one without.
-  const double margin =
-      std::max(prefill_margin, kFewWorkersMargin / std::sqrt(workers));
-  return SplitRatio(load, workers, best, 0) > 1 + margin ? best : 0;
+  return SplitRatio(load, workers, best, 0, prefill_margin) > 1 ? best : 0;
 }
 
 double SplitRatio(const RoleLoad& load, int32_t workers, int32_t num_prefill,
-                  int32_t others) {
+                  int32_t others, double prefill_margin) {
   // Without prefill workers, all prompts are computed beside streams anyway.
   const double cost = num_prefill > 0 && others > 0 ? kLeftOverCost : 1;
-  return SplitCapacity(load, num_prefill, workers - num_prefill, cost) /
-         SplitCapacity(load, others, workers - others, cost);
+  const double margin =
+      std::max(prefill_margin, kFewWorkersMargin / std::sqrt(workers));
+  const auto counts = [&](int32_t prefill) {
+    return SplitCapacity(load, prefill, workers - prefill, cost) *
+           (prefill == 0 ? 1 + margin : 1);
+  };
+  return counts(num_prefill) / counts(others);
 }
 
 bool TakesWork(WorkerRole side, bool has_role, int64_t streams,
@@ -240,8 +242,8 @@ std::optional<int32_t> RoleBalance::Wants(const RoleInputs& inputs) const {
               : options_.margin +
                     options_.noise / std::sqrt(inputs.load.mix.weight);
   // The present split may carry nothing: no decode workers, say.
-  if (best == prefill ||
-      !(SplitRatio(inputs.load, workers, best, prefill) >= 1 + margin)) {
+  if (best == prefill || !(SplitRatio(inputs.load, workers, best, prefill,
+                                      options_.prefill_margin) >= 1 + margin)) {
     return std::nullopt;
   }
   return best - prefill;

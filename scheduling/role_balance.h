@@ -95,10 +95,22 @@ double SplitCapacity(const RoleLoad& load, int32_t num_prefill,
 // from 1.5 to 3, no mix of tests/bench/planner_benchmark.cc cares.
 inline constexpr double kLeftOverCost = 1.5;
 
+// A split with prefill workers must be so much better than the one without, as
+// the bound knows nothing of queues, and those before few prefill workers are
+// the worst.
+inline constexpr double kPrefillMargin = 0.05;
+// The same for few workers, over the square root of how many there are: two
+// pools lose to one by queues. Two CPU workers had down to 0.92 of one pool's
+// goodput with one of each kind where the bound said 1.14 (tools/
+// measure_goodput); where two pools are better in the simulations of
+// planner_benchmark with 2, 4 and 8 workers, it says more than 1.2.
+inline constexpr double kFewWorkersMargin = 0.3;
+
 // What `num_prefill` prefill workers of `workers` carry, to what `others` of
-// them do; no finite number when these carry nothing.
+// them do, by what counts: none at all carry more by the margin. No finite
+// number when the others carry nothing.
 double SplitRatio(const RoleLoad& load, int32_t workers, int32_t num_prefill,
-                  int32_t others);
+                  int32_t others, double prefill_margin = kPrefillMargin);
 
 // Workers of a cluster by what they can be.
 struct RoleCounts {
@@ -109,17 +121,9 @@ struct RoleCounts {
   int32_t either = 0;
 };
 
-// A split with prefill workers must be so much better than the one without, as
-// the bound knows nothing of queues, and those before few prefill workers are
-// the worst.
-inline constexpr double kPrefillMargin = 0.05;
-// The same for few workers, over the square root of how many there are: two
-// pools lose to one by queues. With two CPU workers the bound is a tenth higher
-// with one of each kind, and goodput was down to 0.85 of one pool's.
-inline constexpr double kFewWorkersMargin = 0.2;
-
-// Of all workers, how many should be prefill workers: the split that carries
-// the most; of equal ones, the one with fewer of them. At least one decode
+// Of all workers, how many should be prefill workers: of splits with some, the
+// one that carries the most with kLeftOverCost, and of equal ones the one with
+// fewer of them; none, unless that is better by the margin. At least one decode
 // worker, where that can be. REQUIRES: some worker; IsKnown(load).
 int32_t BestPrefillWorkers(const RoleLoad& load, const RoleCounts& counts,
                            double prefill_margin = kPrefillMargin);

@@ -8,16 +8,15 @@
 // of a new token and a position that attention reads, where a sequence has one
 // new token, `prompt_context_tokens` the same where it has more, `sequences`
 // those that sample a token. The two contexts are apart because a stream reads
-// its KV from memory for one token, and a chunk of a prompt once for all of
-// its tokens: on a GPU, a pair costs a prompt a tenth (docs/adr/0039). The fit
-// is least
-// squares with forgetting, so that it follows a machine that becomes slower,
-// among terms that are not negative: no work takes less than no time. That is
-// part of the fit, not put upon it: steps of two kinds (streams, and prompts of
-// one length) cannot tell five terms apart, and of two that cancel out, leaving
-// the negative one away would leave the other too large. What steps do not tell
-// stays as it was; of the two contexts, one that no step had yet is taken to be
-// as the other.
+// its KV from memory for one token, and a chunk of a prompt once for all of its
+// tokens: on an H200, a pair costs a prompt a twentieth (docs/adr/0039). The
+// fit is least squares with forgetting, so that it follows a machine that
+// becomes slower, among terms that are not negative: no work takes less than no
+// time. That is part of the fit, not put upon it: steps of two kinds (streams,
+// and prompts of one length) cannot tell five terms apart, and of two that
+// cancel out, leaving the negative one away would leave the other too large.
+// What steps do not tell stays as it was; of the two contexts, one that no step
+// had yet is taken to be as the other.
 //
 // Steps of different kinds (with prompts; of one stream, of two or three, of
 // four to seven, ...) are forgotten apart, each when others of their kind come:

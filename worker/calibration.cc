@@ -97,6 +97,9 @@ scheduling::StepCostModel Calibrate(const CalibrationOptions& options,
   const std::vector<Shape> shapes = {
       {1, kStreamContext, 1},
       {4, kStreamContext, 1},
+      // What a stream reads is not told by short ones, nor by prompts.
+      {4, 448, 1},
+      {4, 1792, 1},
       {16, kStreamContext, 1},
       {1, 0, 16},
       {1, 0, 64},

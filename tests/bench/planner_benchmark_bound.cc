@@ -67,8 +67,7 @@ CapacityBound BoundOf(absl::Span<const PlannedRequest> requests,
   std::vector<double> seconds;
   for (const PlannedRequest& request : requests) {
     seconds.push_back(PromptSeconds(request, cost) +
-                      Later(request) *
-                          (TokenSeconds(request, cost) + fixed));
+                      Later(request) * (TokenSeconds(request, cost) + fixed));
   }
   std::sort(seconds.begin(), seconds.end());
   const auto mean_of = [&](size_t count) {

@@ -28,7 +28,7 @@ void PrintMix(const Mix& mix, int32_t workers) {
       mix.name, best[0].rate * workers, best[1].rate * workers,
       row.PrefillOf(best[1]), rate, row.PrefillOf(best[2]),
       halves.rate * workers, dual.rate * workers, dual.rate / best[2].rate,
-      dual.rate / std::max(best[0].rate, best[1].rate));
+      dual.rate / std::max({best[0].rate, best[1].rate, 1e-9}));
   const double better = std::max(best[0].rate, best[1].rate) * workers;
   for (const double factor : {0.7, 1.0, 1.2}) {
     const planner::Load load = row.LoadOf(factor * better);

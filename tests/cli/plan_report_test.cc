@@ -50,7 +50,7 @@ TEST(PlanReportTest, SaysWhatToRunAndWhatEachHasToDo) {
   PlanReport bounded = Report();
   bounded.simulation.targets.itl = absl::Milliseconds(20);
   bounded.simulation.profile.decode.cost = {.fixed = 0.0099,
-                                                 .per_token = 0.001};
+                                            .per_token = 0.001};
   EXPECT_THAT(PlanText(bounded), HasSubstr("with up to 10 sequences"));
   EXPECT_THAT(text, Not(HasSubstr("with up to")));
   EXPECT_THAT(text, Not(HasSubstr("NOT ENOUGH")));

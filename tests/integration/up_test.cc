@@ -96,7 +96,10 @@ class UpTest : public testing::Test {
     return *std::move(process);
   }
 
-  void Start(Flags flags = {}) {
+  // A prefill and a decode worker.
+  void Start() { Start({"--prefill", "1", "--decode", "1"}); }
+
+  void Start(Flags flags) {
     // With the default a story needs no hand-off.
     flags.insert(flags.end(),
                  {"--model", model_dir_, "--placement", "least-load"});
@@ -239,10 +242,15 @@ TEST_F(UpTest, DualWorkersServeByThemselves) {
   EXPECT_TRUE(run.exit.clean()) << run.err;
   ASSERT_EQ(kill(members_->pid("dual-0"), SIGKILL), 0);
   EXPECT_TRUE(Eventually([&] {
-    return absl::StrContains(up_->Log(), "the cluster goes on");
+    return absl::StrContains(up_->Log(),
+                             "the cluster goes on with 1 dual workers");
   })) << up_->LogTail(20);
   run = Baton("generate", {"hi", "--max-tokens", "3"});
   EXPECT_TRUE(run.exit.clean()) << run.err;
+  EXPECT_EQ(up_->Stop(kPatience).Describe(), "exit status 0");
+
+  ASSERT_NO_FATAL_FAILURE(Start({"--dual", "0", "--threads", "1"}));
+  EXPECT_THAT(up_->Log(), HasSubstr("Starting 1 prefill + 1 decode workers"));
   EXPECT_EQ(up_->Stop(kPatience).Describe(), "exit status 0");
 
   up_ = Launch({"--model", model_dir_, "--prefill", "2", "--decode", "0"});
@@ -293,6 +301,7 @@ TEST_F(UpTest, TheShippedModelTellsAStory) {
   up_ = Launch({});
   const absl::Status ready = up_->WaitReady(kPatience);
   ASSERT_TRUE(ready.ok()) << ready;
+  EXPECT_THAT(up_->Log(), HasSubstr("Starting 2 dual workers"));
   const RunResult story =
       Baton("generate", {"Once upon a time", "--greedy", "--max-tokens", "40"});
   EXPECT_TRUE(story.exit.clean()) << story.err;

@@ -248,7 +248,8 @@ SimulationOptions Cluster(int32_t prefill, int32_t decode) {
   worker.cost = {.fixed = 0.02,
                  .per_token = 1e-4,
                  .per_context_token = 1e-8,
-                 .per_sequence = 4e-4};
+                 .per_sequence = 4e-4,
+                 .per_prompt_context_token = 1e-8};
   worker.total_blocks = 4000;
   worker.max_sequences = 200;
   worker.token_budget = 512;

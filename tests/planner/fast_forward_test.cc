@@ -296,8 +296,7 @@ Fates RunPrefillScheduler(const std::vector<Job>& jobs,
       sequences.erase(held_until.begin()->second);
       held_until.erase(held_until.begin());
     }
-    const StepPlan plan =
-        scheduler.Plan({.now = now, .cost = options.cost});
+    const StepPlan plan = scheduler.Plan({.now = now, .cost = options.cost});
     if (plan.sequences.empty()) {
       double wake = INFINITY;
       if (next < jobs.size()) wake = jobs[next].at;

@@ -110,7 +110,7 @@ TEST(CostPlacementTest, WhoStandsByWaitsForAQueueBesideStreams) {
   ClusterSnapshot cluster{.workers = {Decode(kD1, 4)}};
   cluster.workers[0].running = 5;
   cluster.workers[0].queued_prompts = 1;
-  cluster.workers[0].queued_tokens = 19;
+  cluster.workers[0].queued_tokens = 190;
   PlacementRequest request = Request(100, 50);
   request.itl_target_seconds = 0.025;
   EXPECT_EQ(Place(cluster, request).kind, Kind::kDecodeOnly);

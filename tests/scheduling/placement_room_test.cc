@@ -112,7 +112,7 @@ TEST(PlacementRoomTest, WhoStandsByGoesOnlyWhereLittleIsQueued) {
         .workers = {test::PrefillWorker(WorkerId{1}, {WorkerId{3}}),
                     test::PrefillWorker(WorkerId{2}, {WorkerId{3}}),
                     test::DecodeWorker(WorkerId{3})}};
-    for (WorkerSnapshot& worker : cluster.workers) worker.queued_tokens = 21;
+    for (WorkerSnapshot& worker : cluster.workers) worker.queued_tokens = 201;
     EXPECT_NE(policy->Place(cluster, request).kind,
               PlacementVerdict::Kind::kNone)
         << name;
@@ -120,16 +120,27 @@ TEST(PlacementRoomTest, WhoStandsByGoesOnlyWhereLittleIsQueued) {
     EXPECT_EQ(policy->Place(cluster, request).kind,
               PlacementVerdict::Kind::kNone)
         << name;
-    cluster.workers[1].queued_tokens = 17;
+    cluster.workers[1].queued_tokens = 199;
     EXPECT_EQ(policy->Place(cluster, request).prefill, WorkerId{2}) << name;
+    request.little_seconds = 0.198;
+    EXPECT_EQ(policy->Place(cluster, request).kind,
+              PlacementVerdict::Kind::kNone)
+        << name;
+    request.little_seconds = 0.2;
     // On decode workers alone.
     cluster.workers.erase(cluster.workers.begin(), cluster.workers.begin() + 2);
     EXPECT_EQ(policy->Place(cluster, request).kind,
               PlacementVerdict::Kind::kNone)
         << name;
-    cluster.workers[0].queued_tokens = 17;
+    cluster.workers[0].queued_tokens = 190;
     EXPECT_EQ(policy->Place(cluster, request).decode, WorkerId{3}) << name;
   }
+}
+
+TEST(PlacementRoomTest, LittleIsATenthOfTheTargetAtMost) {
+  EXPECT_EQ(LittleSeconds(0), 0.2);
+  EXPECT_EQ(LittleSeconds(10), 0.2);
+  EXPECT_DOUBLE_EQ(LittleSeconds(0.5), 0.05);
 }
 
 TEST(PlacementRoomTest, WithoutMeasuredStepsLittleIsNothing) {

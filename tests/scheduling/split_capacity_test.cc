@@ -190,8 +190,8 @@ TEST(BestPrefillWorkersTest, IsTheBestOfAll) {
     // Without prefill workers, the best that there is with some.
     int32_t best_with = 0;
     double most = 0;
-    // 0.2 / sqrt(all) where that is more: of fewer than sixteen.
-    const double margin = all >= 16 ? kPrefillMargin : 0.2 / std::sqrt(all);
+    // 0.3 / sqrt(all) where that is more: of fewer than 36.
+    const double margin = all >= 36 ? kPrefillMargin : 0.3 / std::sqrt(all);
     for (int32_t p = counts.only_prefill;
          p <= counts.only_prefill + counts.either; ++p) {
       if (p > 0 && best > 0) {
@@ -199,7 +199,9 @@ TEST(BestPrefillWorkersTest, IsTheBestOfAll) {
                   SplitCapacity(load, best, all - best, kLeftOverCost))
             << p;
       } else if (best > 0) {
-        EXPECT_GT(SplitRatio(load, all, best, 0), 1 + margin);
+        EXPECT_GT(SplitRatio(load, all, best, 0), 1);
+        EXPECT_GT(SplitCapacity(load, best, all - best),
+                  (1 + margin) * SplitCapacity(load, 0, all));
       } else if (p > 0 &&
                  SplitCapacity(load, p, all - p, kLeftOverCost) > most) {
         most = SplitCapacity(load, p, all - p, kLeftOverCost);
@@ -207,7 +209,9 @@ TEST(BestPrefillWorkersTest, IsTheBestOfAll) {
       }
     }
     if (best == 0) {
-      EXPECT_LE(SplitRatio(load, all, best_with, 0), 1 + margin);
+      EXPECT_LE(SplitRatio(load, all, best_with, 0), 1);
+      EXPECT_LE(SplitCapacity(load, best_with, all - best_with),
+                (1 + margin) * SplitCapacity(load, 0, all));
     }
   }
   EXPECT_GT(with, 20);

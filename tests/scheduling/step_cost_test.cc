@@ -153,8 +153,8 @@ TEST(StepCostModelTest, PromptsAllAlikeStayPredictable) {
   EXPECT_GE(model.cost().per_prompt_context_token, 0);
 }
 
-// On a GPU a position costs a prompt's token a tenth of what it costs a stream:
-// by one price for both, one of the two would be far off.
+// On a GPU a position costs a prompt's token a twentieth of what it costs a
+// stream: by one price for both, one of the two would be far off.
 TEST(StepCostModelTest, WhatPromptsReadHasAPriceOfItsOwn) {
   std::mt19937 random(8);
   constexpr StepCost kGpu = {.fixed = 0.02,
