@@ -144,7 +144,7 @@ TEST_F(PackedModelTest, UpServesAGgufThatWasQuantized) {
   const std::string expected = answer(file, packs);
   EXPECT_NE(expected, "");
   EXPECT_EQ(answer(packed, kv), expected);
-  std::ifstream log(scratch_.path() + "/logs/decode-0.log");
+  std::ifstream log(scratch_.path() + "/logs/dual-0.log");
   EXPECT_THAT((std::string{std::istreambuf_iterator<char>(log), {}}),
               testing::AllOf(HasSubstr("KV int8"), HasSubstr("mapped")));
 }

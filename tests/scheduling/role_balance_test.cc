@@ -265,8 +265,29 @@ TEST_F(RoleBalanceTest, OfFewRequestsItBelievesLess) {
   EXPECT_THAT(Run(50, 3), SizeIs(1));
 }
 
+// Two workers, of which one computes prompts or none: the split has to be worth
+// its margin whichever of the two is there already.
+TEST_F(RoleBalanceTest, TwoWorkersAreOnePoolUnlessASplitIsMuchBetter) {
+  load_ = Plain();
+  load_.mix.weight = 1e9;
+  load_.token_budget = 1000;
+  const double gain = SplitCapacity(load_, 1, 1) / SplitCapacity(load_, 0, 2);
+  ASSERT_GT(gain, 1.05);
+  ASSERT_LT(gain, 1 + 0.3 / std::sqrt(2));
+  Fill(1, 1);
+  EXPECT_THAT(Run(0, 5), SizeIs(1));
+  EXPECT_EQ(NumPrefill(), 0);
+  EXPECT_THAT(Run(100, 50), IsEmpty());
+  // Steps of streams that are mostly fixed cost: a prefill worker has none.
+  load_.decode_cost.fixed = 0.03;
+  ASSERT_GT(SplitCapacity(load_, 1, 1) / SplitCapacity(load_, 0, 2), 1.3);
+  EXPECT_THAT(Run(200, 5), SizeIs(1));
+  EXPECT_EQ(NumPrefill(), 1);
+  EXPECT_THAT(Run(300, 50), IsEmpty());
+}
+
 TEST_F(RoleBalanceTest, KnowsWhenItKnowsNothing) {
-  Fill(0, 8);
+  Fill(1, 7);
   AskForPrefill();
   const RoleLoad known = load_;
   load_.prefill_cost = load_.decode_cost = {};
