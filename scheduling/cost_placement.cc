@@ -200,7 +200,8 @@ class Search final {
       const DecodePart part = DecodePartOf(at, request_);
       if (cluster_.allow_local_prefill &&
           MayComputeThere(*at.worker, request_) &&
-          (!request_.stands_by || part.queue_seconds <= request_.little_seconds)) {
+          (!request_.stands_by ||
+           part.queue_seconds <= request_.little_seconds)) {
         TryLocal(at, part);
       }
       if (prefill_.entries().empty()) continue;

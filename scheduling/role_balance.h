@@ -102,8 +102,9 @@ inline constexpr double kPrefillMargin = 0.05;
 // The same for few workers, over the square root of how many there are: two
 // pools lose to one by queues. Two CPU workers had down to 0.92 of one pool's
 // goodput with one of each kind where the bound said 1.14 (tools/
-// measure_goodput); where two pools are better in the simulations of
-// planner_benchmark with 2, 4 and 8 workers, it says more than 1.2.
+// measure_goodput); where two pools are better by more than 3 % in the
+// simulations of planner_benchmark with 2, 4 and 8 workers, it says more than
+// 1.2.
 inline constexpr double kFewWorkersMargin = 0.3;
 
 // What `num_prefill` prefill workers of `workers` carry, to what `others` of

@@ -94,12 +94,12 @@ scheduling::StepCostModel Calibrate(const CalibrationOptions& options,
   run(steps.Plan(1, 0, 1));
   double last = run(steps.Plan(1, 0, 1));
   int32_t last_tokens = 1;
+  // What a stream reads is not told by short ones, nor by prompts.
+  const int32_t long_context = steps.Fits(4, 1792 + 1) ? 1792 : 448;
   const std::vector<Shape> shapes = {
       {1, kStreamContext, 1},
       {4, kStreamContext, 1},
-      // What a stream reads is not told by short ones, nor by prompts.
-      {4, 448, 1},
-      {4, 1792, 1},
+      {4, long_context, 1},
       {16, kStreamContext, 1},
       {1, 0, 16},
       {1, 0, 64},
