@@ -4,13 +4,26 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/log.h"
+
+// Newer than the headers of some systems; a kernel that does not know one says
+// EINVAL.
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
 namespace baton {
 namespace {
@@ -19,6 +32,51 @@ constexpr int64_t kLargePage = int64_t{2} << 20;
 // The file system of memfds without large pages of their own. Those of the
 // other kind (hugetlbfs) end a reader when the system has no more of them.
 constexpr int64_t kTmpfs = 0x01021994;
+
+// A system that has to make room for large pages may take long.
+constexpr absl::Duration kMostCollapsing = absl::Seconds(10);
+
+// Of what was set aside for `bytes` of memory, where these begin.
+std::byte* FirstLargePage(absl::Span<std::byte> reserved) {
+  const auto address = reinterpret_cast<uintptr_t>(reserved.data());
+  const uintptr_t aligned =
+      (address + kLargePage - 1) / kLargePage * kLargePage;
+  return reserved.data() + (aligned - address);
+}
+
+// Sets addresses aside for `bytes` from FirstLargePage on. Empty, and errno,
+// when there are none.
+absl::Span<std::byte> Reserve(size_t bytes) {
+  const size_t reserved = bytes + kLargePage;
+  void* const place =
+      reserved < bytes
+          ? MAP_FAILED
+          : mmap(nullptr, reserved, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (place == MAP_FAILED) return {};
+  return {static_cast<std::byte*>(place), reserved};
+}
+
+// Most systems give shared memory in small pages, whatever is hinted, and who
+// reads it looks up each of them. What is there already can be made large pages
+// all the same (Linux 6.1).
+void CollapseIntoLargePages(absl::Span<std::byte> memory) {
+  constexpr size_t kSlice = 32 * kLargePage;
+  const size_t small_page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const absl::Time end = Clock::Monotonic()->Now() + kMostCollapsing;
+  memory = memory.first(memory.size() / kLargePage * kLargePage);
+  while (!memory.empty() && Clock::Monotonic()->Now() < end) {
+    const auto slice = memory.first(std::min(memory.size(), kSlice));
+    // Where nothing is there, nothing is made of it.
+    for (size_t at = 0; at < slice.size(); at += kLargePage) {
+      if (madvise(slice.data() + at, small_page, MADV_POPULATE_WRITE) != 0) {
+        return;
+      }
+    }
+    if (madvise(slice.data(), slice.size(), MADV_COLLAPSE) != 0) return;
+    memory.remove_prefix(slice.size());
+  }
+}
 
 }  // namespace
 
@@ -38,15 +96,9 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(int64_t bytes,
   const int file = out.file_.get();
   if (!out.file_.valid()) return error("memfd_create");
   if (ftruncate(file, bytes) != 0) return error("ftruncate");
-  const size_t reserved = static_cast<size_t>(bytes + kLargePage);
-  void* const place = mmap(nullptr, reserved, PROT_NONE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (place == MAP_FAILED) return error("mmap");
-  out.mapping_ = {static_cast<std::byte*>(place), reserved};
-  const auto address = reinterpret_cast<uintptr_t>(place);
-  const uintptr_t aligned =
-      (address + kLargePage - 1) / kLargePage * kLargePage;
-  std::byte* const begin = out.mapping_.data() + (aligned - address);
+  out.mapping_ = Reserve(static_cast<size_t>(bytes));
+  if (out.mapping_.empty()) return error("mmap");
+  std::byte* const begin = FirstLargePage(out.mapping_);
   if (mmap(begin, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
            0) == MAP_FAILED) {
     return error("mmap");
@@ -59,8 +111,8 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(int64_t bytes,
       0) {
     return error("sealing it");
   }
-  // A hint: most systems give shared memory in small pages all the same.
   madvise(begin, bytes, MADV_HUGEPAGE);
+  CollapseIntoLargePages(out.memory_);
   return out;
 }
 
@@ -87,21 +139,24 @@ absl::StatusOr<SharedMemoryView> SharedMemoryView::Open(int file,
         absl::StrCat("shared memory: ", bytes,
                      " bytes said to be in a file of ", int64_t{stat.st_size}));
   }
-  void* const memory =
-      mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file, 0);
-  if (memory == MAP_FAILED) {
+  // Aligned, so that its large pages are large here, too.
+  SharedMemoryView view;
+  view.mapping_ = Reserve(bytes);
+  void* const begin = FirstLargePage(view.mapping_);
+  if (view.mapping_.empty() ||
+      mmap(begin, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
+           file, 0) == MAP_FAILED) {
     return absl::ErrnoToStatus(
         errno, absl::StrCat("mapping ", bytes, " bytes of shared memory"));
   }
   // It is another process's to dump.
-  madvise(memory, bytes, MADV_DONTDUMP);
-  SharedMemoryView view;
-  view.memory_ = {static_cast<std::byte*>(memory), static_cast<size_t>(bytes)};
+  madvise(begin, bytes, MADV_DONTDUMP);
+  view.memory_ = {static_cast<std::byte*>(begin), static_cast<size_t>(bytes)};
   return view;
 }
 
 SharedMemoryView::~SharedMemoryView() {
-  if (!memory_.empty()) munmap(memory_.data(), memory_.size());
+  if (!mapping_.empty()) munmap(mapping_.data(), mapping_.size());
 }
 
 }  // namespace baton

@@ -4,8 +4,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <optional>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -13,6 +17,48 @@ namespace baton {
 namespace {
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr size_t kLargePage = size_t{2} << 20;
+
+// Of the mapping that `at` lies in, the KiB that are mapped by large pages.
+size_t KibInLargePages(const void* at) {
+  const auto address = reinterpret_cast<uintptr_t>(at);
+  std::ifstream maps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    size_t kib = 0;
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) ==
+        2) {
+      inside = begin <= address && address < end;
+    } else if (inside &&
+               std::sscanf(line.c_str(), "ShmemPmdMapped: %zu", &kib) == 1) {
+      return kib;
+    }
+  }
+  return 0;
+}
+
+// Whether this system makes large pages of a memory file, and has so many.
+bool MakesLargePages(size_t count) {
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE
+  const size_t bytes = count * kLargePage;
+  const ScopedFd file(memfd_create("x", MFD_CLOEXEC));
+  if (!file.valid() || ftruncate(file.get(), bytes) != 0) return false;
+  void* const place = mmap(nullptr, bytes + kLargePage, PROT_NONE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (place == MAP_FAILED) return false;
+  const auto address = reinterpret_cast<uintptr_t>(place);
+  auto* const begin = reinterpret_cast<char*>((address + kLargePage - 1) /
+                                              kLargePage * kLargePage);
+  bool made = false;
+  if (mmap(begin, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+           file.get(), 0) != MAP_FAILED) {
+    std::memset(begin, 1, bytes);
+    made = madvise(begin, bytes, kCollapse) == 0;
+  }
+  munmap(place, bytes + kLargePage);
+  return made;
+}
 
 TEST(SharedMemoryTest, ReadersSeeWhatItsMakerWrites) {
   auto made = SharedMemory::Create(100000, "a test");
@@ -24,6 +70,29 @@ TEST(SharedMemoryTest, ReadersSeeWhatItsMakerWrites) {
   ASSERT_TRUE(view.ok()) << view.status();
   made->memory()[99999] = std::byte{7};
   EXPECT_EQ(view->memory()[99999], std::byte{7});
+}
+
+TEST(SharedMemoryTest, LiesInLargePagesWhereTheSystemMakesThem) {
+  constexpr size_t kPages = 20;
+  if (!MakesLargePages(kPages)) {
+    GTEST_SKIP() << "this system makes no large pages of shared memory";
+  }
+  constexpr size_t kBytes = kPages * kLargePage + 5000;
+  auto made = SharedMemory::Create(kBytes, "a test");
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(KibInLargePages(made->memory().data()), kPages * 2048);
+  for (size_t at = 0; at < kBytes; at += 1000) {
+    ASSERT_EQ(made->memory()[at], std::byte{0}) << at;
+  }
+  // For those that read it, too.
+  made->memory()[kBytes - 1] = std::byte{9};
+  auto view = SharedMemoryView::Open(made->descriptor(), kBytes);
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_EQ(view->memory()[kBytes - 1], std::byte{9});
+  for (size_t at = 0; at < kBytes; at += kLargePage) {
+    ASSERT_EQ(view->memory()[at], std::byte{0}) << at;
+  }
+  EXPECT_EQ(KibInLargePages(view->memory().data()), kPages * 2048);
 }
 
 TEST(SharedMemoryTest, ViewsOutliveTheirMaker) {
