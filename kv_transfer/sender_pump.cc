@@ -106,7 +106,6 @@ absl::Span<const std::byte> HandoffSender::Core::Encode(const PageSend& send) {
 }
 
 std::optional<HandoffSender::Core::PageSend> HandoffSender::Core::NextSend() {
-  const uint32_t max_window = transport_->properties().max_sends_in_flight;
   for (auto it = work_.begin(); it != work_.end();) {
     const TransferId id = *it;
     Transfer* transfer = FindLive(id);
@@ -115,6 +114,8 @@ std::optional<HandoffSender::Core::PageSend> HandoffSender::Core::NextSend() {
       continue;
     }
     OutgoingTransfer& pages = transfer->pages;
+    const uint32_t max_window =
+        transport_->PeerProperties(transfer->peer).max_sends_in_flight;
     const auto window = window_.find(transfer->peer);
     const bool staged = pages.encoding() != WireEncoding::kExact;
     if ((window != window_.end() && window->second >= max_window) ||

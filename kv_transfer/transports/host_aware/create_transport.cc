@@ -22,7 +22,6 @@ LocalOptions LocalFrom(const UcxOptions& ucx) {
   local.connect_timeout = ucx.connect_timeout;
   local.tick_interval = ucx.tick_interval;
   local.max_peers = ucx.max_peers;
-  local.max_sends_in_flight = ucx.max_sends_in_flight;
   local.max_sends_outstanding = ucx.max_sends_outstanding;
   return local;
 }

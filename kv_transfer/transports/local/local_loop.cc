@@ -28,8 +28,8 @@ LocalLoop::LocalLoop(const LocalOptions& options, Mailbox* mailbox,
       regions_(regions),
       // Only who listens is sent payloads.
       faster_stores_(options.listen ? FasterStores() : Stores::kCached),
-      // One byte more, so that a datagram that is too long shows.
-      buffer_(local_wire::kMaxDatagramBytes + 1) {}
+      // One byte more each, so that a datagram that is too long shows.
+      buffer_(kDatagramsPerBatch * (local_wire::kMaxDatagramBytes + 1)) {}
 
 absl::Status LocalLoop::Open(TransportProperties* properties) {
   BATON_RETURN_IF_ERROR(OpenEvents());

@@ -44,6 +44,9 @@ class LocalLoop final : public SocketLoop {
   absl::Status Open(TransportProperties* properties);
 
  private:
+  // That are read by one call.
+  static constexpr size_t kDatagramsPerBatch = 16;
+
   // A datagram that waits for room in the socket.
   struct Outgoing {
     std::string datagram;
@@ -108,6 +111,7 @@ class LocalLoop final : public SocketLoop {
   bool Write(LocalPeer& peer, absl::string_view datagram);
   void FlushOutbox(LocalPeer& peer);
   void Receive(LocalPeer& peer);
+  void ReceiveOffer(LocalPeer& peer);
   void TakeOffer(LocalPeer& peer, ByteSpan bytes,
                  const std::vector<ScopedFd>& files);
   void TakeDatagram(LocalPeer& peer, ByteSpan bytes);
@@ -131,7 +135,7 @@ class LocalLoop final : public SocketLoop {
   std::vector<PeerId> owed_;
   // Copied since there was last nothing to do.
   uint64_t copied_in_a_row_ = 0;
-  std::vector<std::byte> buffer_;
+  std::vector<std::byte> buffer_;  // of a batch
 };
 
 }  // namespace baton::kv_transfer

@@ -1,3 +1,4 @@
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,13 +17,13 @@ constexpr uint64_t kCopyBytesPerTurn = uint64_t{1} << 20;
 // others. A little KV may be there still when it is first read, unless it takes
 // much longer to put it there.
 constexpr uint64_t kCachedBytesInARow = uint64_t{16} << 20;
-constexpr int kDatagramsPerTurn = 64;
+constexpr int kBatchesPerTurn = 4;
 // Payloads of one peer that are offered to the handler in one turn.
 constexpr int kOffersPerTurn = 64;
-// Payloads done that a peer is told of even when there is more to copy: half of
+// Payloads done that a peer is told of even when there is more to copy: some of
 // what it usually has on the wire, because to wake it takes as long as copying
 // half a payload.
-constexpr uint32_t kDoneBatch = 8;
+constexpr uint32_t kDoneBatch = 16;
 
 }  // namespace
 
@@ -102,23 +103,37 @@ bool LocalLoop::Write(LocalPeer& peer, absl::string_view datagram) {
 }
 
 void LocalLoop::Receive(LocalPeer& peer) {
-  for (int i = 0; i < kDatagramsPerTurn && peer.failure.ok(); ++i) {
-    const bool connecting = peer.state == PeerState::kConnecting;
-    std::vector<ScopedFd> files;
-    const absl::StatusOr<std::optional<size_t>> size =
-        ReceiveDatagram(peer.socket.get(), absl::MakeSpan(buffer_),
-                        connecting ? &files : nullptr);
-    if (!size.ok()) {
-      Fail(peer, size.status());
+  if (peer.state == PeerState::kConnecting) {
+    ReceiveOffer(peer);
+    if (peer.state == PeerState::kConnecting) return;
+  }
+  for (int turn = 0; turn < kBatchesPerTurn && peer.failure.ok(); ++turn) {
+    std::array<size_t, kDatagramsPerBatch> sizes;
+    const absl::StatusOr<size_t> count = ReceiveDatagrams(
+        peer.socket.get(), absl::MakeSpan(buffer_), absl::MakeSpan(sizes));
+    if (!count.ok()) {
+      Fail(peer, count.status());
       return;
     }
-    if (!size->has_value()) return;
-    const ByteSpan bytes = absl::MakeConstSpan(buffer_).first(**size);
-    if (connecting) {
-      TakeOffer(peer, bytes, files);
-    } else {
-      TakeDatagram(peer, bytes);
+    const size_t room = buffer_.size() / sizes.size();
+    for (size_t i = 0; i < *count && peer.failure.ok(); ++i) {
+      TakeDatagram(peer,
+                   absl::MakeConstSpan(buffer_).subspan(i * room, sizes[i]));
     }
+    if (*count < sizes.size()) return;
+  }
+}
+
+void LocalLoop::ReceiveOffer(LocalPeer& peer) {
+  std::vector<ScopedFd> files;
+  const absl::StatusOr<std::optional<size_t>> size = ReceiveDatagram(
+      peer.socket.get(),
+      absl::MakeSpan(buffer_).first(buffer_.size() / kDatagramsPerBatch),
+      &files);
+  if (!size.ok()) {
+    Fail(peer, size.status());
+  } else if (size->has_value()) {
+    TakeOffer(peer, absl::MakeConstSpan(buffer_).first(**size), files);
   }
 }
 

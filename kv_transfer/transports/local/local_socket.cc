@@ -32,6 +32,13 @@ struct LocalName {
   }
 };
 
+absl::Status HungUp() { return absl::UnavailableError("the peer hung up"); }
+
+absl::Status TooLong() {
+  return absl::InvalidArgumentError(
+      "the peer sent a datagram longer than any may be");
+}
+
 // A name that begins with a zero byte is no file (an "abstract" name).
 LocalName NameOf(const std::string& address) {
   const std::string text = absl::StrCat("baton-kv/", address);
@@ -159,10 +166,41 @@ absl::StatusOr<std::optional<size_t>> ReceiveDatagram(
       return absl::InvalidArgumentError("the peer sent too many descriptors");
     }
   }
-  if (n == 0) return absl::UnavailableError("the peer hung up");
-  if ((message.msg_flags & MSG_TRUNC) != 0) {
-    return absl::InvalidArgumentError(
-        "the peer sent a datagram longer than any may be");
+  if (n == 0) return HungUp();
+  if ((message.msg_flags & MSG_TRUNC) != 0) return TooLong();
+  return static_cast<size_t>(n);
+}
+
+absl::StatusOr<size_t> ReceiveDatagrams(int socket,
+                                        absl::Span<std::byte> buffer,
+                                        absl::Span<size_t> sizes) {
+  constexpr size_t kMost = 64;
+  CHECK_GT(sizes.size(), 0u);
+  CHECK_LE(sizes.size(), kMost);
+  const size_t room = buffer.size() / sizes.size();
+  iovec parts[kMost];
+  mmsghdr messages[kMost] = {};
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    parts[i] = {buffer.data() + i * room, room};
+    messages[i].msg_hdr.msg_iov = &parts[i];
+    messages[i].msg_hdr.msg_iovlen = 1;
+  }
+  int n;
+  do {
+    n = recvmmsg(socket, messages, static_cast<unsigned>(sizes.size()),
+                 MSG_DONTWAIT, nullptr);
+  } while (n < 0 && errno == EINTR);
+  if (n < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+    return SocketError(absl::StatusCode::kUnavailable, "receive", errno);
+  }
+  for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+    if ((messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0) return TooLong();
+    sizes[i] = messages[i].msg_len;
+    // No datagram is empty: it is the end, which the next call finds, too.
+    if (sizes[i] > 0) continue;
+    if (i == 0) return HungUp();
+    return i;
   }
   return static_cast<size_t>(n);
 }

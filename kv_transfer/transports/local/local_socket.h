@@ -45,4 +45,12 @@ absl::StatusOr<std::optional<size_t>> ReceiveDatagram(
     int socket, absl::Span<std::byte> buffer,
     std::vector<ScopedFd>* descriptors);
 
+// Reads as many datagrams as there are, up to sizes.size(), the i-th into the
+// i-th of as many equal parts of `buffer`; how many, and the size of each.
+// Descriptors that come along are closed. Errors as above; what came before the
+// other end went is read first.
+absl::StatusOr<size_t> ReceiveDatagrams(int socket,
+                                        absl::Span<std::byte> buffer,
+                                        absl::Span<size_t> sizes);
+
 }  // namespace baton::kv_transfer
