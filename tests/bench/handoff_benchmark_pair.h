@@ -27,9 +27,6 @@ class Pair final {
   Pair(const std::string& kind, const Plan& plan, bool warm);
 
   int64_t BytesOf(int32_t n) const { return plan_.BytesOf(n); }
-  const TransportProperties& properties() const {
-    return transport_->properties();
-  }
 
   // One hand-off of n blocks, by the sender's clock.
   double Transfer(int32_t n);

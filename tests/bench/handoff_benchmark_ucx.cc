@@ -87,13 +87,14 @@ absl::StatusOr<double> UcxActiveMessageBandwidth(uint64_t message_bytes) {
     return absl::NotFoundError("ucx_perftest is not installed");
   }
   constexpr uint64_t kTotalBytes = uint64_t{1} << 30;
+  const uint64_t messages = std::max<uint64_t>(4, kTotalBytes / message_bytes);
   const uint16_t port = FreePort();
   const auto command = [&](absl::string_view server, int cpu) {
     return absl::StrCat("env UCX_TLS=tcp UCX_NET_DEVICES=lo ucx_perftest ",
                         server, " -t ucp_am_bw -f -v -p ", port, " -c ",
-                        CpuAt(cpu), " -s ", message_bytes, " -w 50 -n ",
-                        std::max<uint64_t>(100, kTotalBytes / message_bytes),
-                        " 2>/dev/null");
+                        CpuAt(cpu), " -s ", message_bytes, " -w ",
+                        std::clamp<uint64_t>(messages / 8, 1, 50), " -n ",
+                        messages, " 2>/dev/null");
   };
   const pid_t server = Spawn(absl::StrCat(command("", 0), " >/dev/null"));
   // It takes a moment to listen.
