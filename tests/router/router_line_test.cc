@@ -152,6 +152,52 @@ TEST_F(RouterLineTest, AClassHasTargetsOfItsOwn) {
   EXPECT_TRUE(batch->Finish().ok());
 }
 
+// The worker has room, and prompts before this one that take it ten seconds.
+TEST_F(RouterLineTest, WhoWouldBeLateOnADecodeWorkerStandsBack) {
+  FakeWorker::Options options;
+  options.hello = FakeWorker::Hello(v1::WORKER_ROLE_DECODE, "d0");
+  decode_ = Add(options);
+  ServeMetrics();
+  StartRouter();
+  running_ = Generate();
+  attempt_ = decode_->NextReserve().attempt();
+  v1::LoadReport load;
+  load.set_running(1);
+  load.set_free_blocks(1000);
+  load.set_queued_tokens(1000);
+  load.set_queued_prompts(1);
+  load.mutable_step_cost()->set_per_token(0.01);
+  decode_->SendLoad(load);
+  decode_->SendToken(attempt_, index_++, 5);
+  ASSERT_TRUE(running_->ReadTokens(1));
+
+  v1::GenerateRequest late = Marked(11);
+  late.mutable_target()->set_ttft_ms(5000);
+  const auto waiting = Wait(late, 1);
+  EXPECT_EQ(Metric(kWaiting + "late\"}"), 1);
+  // Who would be in time does not wait behind it.
+  v1::GenerateRequest patient = Marked(12);
+  patient.mutable_target()->set_ttft_ms(3600 * 1000);
+  const auto passing = Generate(patient);
+  const v1::Reserve passed = decode_->NextReserve();
+  EXPECT_EQ(passed.sequence().tokens(0), 12u);
+  decode_->SendToken(passed.attempt(), 0, kEnd, v1::FINISH_REASON_STOP);
+  decode_->SendOk(passed.attempt());
+  EXPECT_TRUE(passing->Finish().ok());
+  EXPECT_EQ(Metric("baton_num_requests_waiting"), 1);
+  // Its turn comes when nothing is before it.
+  load.clear_queued_tokens();
+  load.clear_queued_prompts();
+  decode_->SendLoad(load);
+  const v1::Reserve turn = decode_->NextReserve();
+  EXPECT_EQ(turn.sequence().tokens(0), 11u);
+  decode_->SendToken(turn.attempt(), 0, kEnd, v1::FINISH_REASON_STOP);
+  decode_->SendOk(turn.attempt());
+  EXPECT_TRUE(waiting->Finish().ok());
+  End();
+  EXPECT_TRUE(running_->Finish().ok());
+}
+
 TEST_F(RouterLineTest, AFullLineMakesRoomForInteractiveRequests) {
   options_.flow.line.max_requests = 1;
   StartFull();
