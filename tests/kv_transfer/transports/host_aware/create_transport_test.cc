@@ -4,7 +4,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -125,6 +128,41 @@ TEST(CreateTransportTest, EachKindConnectsToAuto) {
     ASSERT_TRUE(at_client.Await("message back"));
     (*client)->Stop();
     (*server)->Stop();
+  }
+}
+
+// TCP's listener passes those on to UCX that speak its words. Whoever is at
+// either door, or between them, when the transport stops hears that it is gone,
+// as do those that are in.
+TEST(CreateTransportTest, StopsWhileVisitorsArePassedOn) {
+  constexpr int kVisitors = 6;
+  for (int inside = 0; inside <= kVisitors; inside += 2) {
+    Journal at_server;
+    auto server = CreateTransport("auto", {});
+    ASSERT_TRUE(server.ok()) << server.status();
+    (*server)->Start(&at_server);
+    std::vector<std::unique_ptr<Journal>> at_visitors;
+    std::vector<std::unique_ptr<Transport>> visitors;
+    for (int i = 0; i < kVisitors; ++i) {
+      auto visitor = CreateTransport("ucx", {.listen = false});
+      ASSERT_TRUE(visitor.ok()) << visitor.status();
+      visitors.push_back(*std::move(visitor));
+      at_visitors.push_back(std::make_unique<Journal>());
+      visitors.back()->Start(at_visitors.back().get());
+    }
+    for (const auto& visitor : visitors) {
+      ASSERT_TRUE(visitor->Connect((*server)->properties().address).ok());
+    }
+    if (inside > 0) {
+      ASSERT_TRUE(at_server.Await("up", inside));
+    }
+    (*server)->Stop();
+    EXPECT_EQ(at_server.Count("up"), at_server.Count("down"));
+    EXPECT_GE(at_server.Count("up"), inside);
+    for (int i = 0; i < kVisitors; ++i) {
+      EXPECT_TRUE(at_visitors[i]->Await("down")) << i << " of " << inside;
+      visitors[i]->Stop();
+    }
   }
 }
 
