@@ -33,9 +33,6 @@ constexpr int64_t kLargePage = int64_t{2} << 20;
 // other kind (hugetlbfs) end a reader when the system has no more of them.
 constexpr int64_t kTmpfs = 0x01021994;
 
-// A system that has to make room for large pages may take long.
-constexpr absl::Duration kMostCollapsing = absl::Seconds(10);
-
 // Of what was set aside for `bytes` of memory, where these begin.
 std::byte* FirstLargePage(absl::Span<std::byte> reserved) {
   const auto address = reinterpret_cast<uintptr_t>(reserved.data());
@@ -55,27 +52,6 @@ absl::Span<std::byte> Reserve(size_t bytes) {
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (place == MAP_FAILED) return {};
   return {static_cast<std::byte*>(place), reserved};
-}
-
-// Most systems give shared memory in small pages, whatever is hinted, and who
-// reads it looks up each of them. What is there already can be made large pages
-// all the same (Linux 6.1).
-void CollapseIntoLargePages(absl::Span<std::byte> memory) {
-  constexpr size_t kSlice = 32 * kLargePage;
-  const size_t small_page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const absl::Time end = Clock::Monotonic()->Now() + kMostCollapsing;
-  memory = memory.first(memory.size() / kLargePage * kLargePage);
-  while (!memory.empty() && Clock::Monotonic()->Now() < end) {
-    const auto slice = memory.first(std::min(memory.size(), kSlice));
-    // Where nothing is there, nothing is made of it.
-    for (size_t at = 0; at < slice.size(); at += kLargePage) {
-      if (madvise(slice.data() + at, small_page, MADV_POPULATE_WRITE) != 0) {
-        return;
-      }
-    }
-    if (madvise(slice.data(), slice.size(), MADV_COLLAPSE) != 0) return;
-    memory.remove_prefix(slice.size());
-  }
 }
 
 }  // namespace
@@ -112,8 +88,37 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(int64_t bytes,
     return error("sealing it");
   }
   madvise(begin, bytes, MADV_HUGEPAGE);
-  CollapseIntoLargePages(out.memory_);
   return out;
+}
+
+int64_t SharedMemory::TakeLargePages(absl::Duration most) {
+  constexpr size_t kSlice = 8 * kLargePage;
+  const size_t small_page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const absl::Time end = Clock::Monotonic()->Now() + most;
+  absl::Span<std::byte> left =
+      memory_.first(memory_.size() / kLargePage * kLargePage);
+  int64_t taken = 0;
+  while (!left.empty() && Clock::Monotonic()->Now() < end) {
+    const auto slice = left.first(std::min(left.size(), kSlice));
+    // Where nothing is there, nothing is made of it.
+    for (size_t at = 0; at < slice.size(); at += kLargePage) {
+      if (madvise(slice.data() + at, small_page, MADV_POPULATE_WRITE) != 0) {
+        return taken;
+      }
+    }
+    int result = madvise(slice.data(), slice.size(), MADV_COLLAPSE);
+    // Something held a page of it for a moment.
+    if (result != 0 && errno == EAGAIN) {
+      result = madvise(slice.data(), slice.size(), MADV_COLLAPSE);
+    }
+    if (result == 0) {
+      taken += static_cast<int64_t>(slice.size());
+    } else if (errno != EAGAIN) {
+      return taken;
+    }
+    left.remove_prefix(slice.size());
+  }
+  return taken;
 }
 
 SharedMemory::~SharedMemory() {

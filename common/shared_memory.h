@@ -15,19 +15,18 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/scoped_fd.h"
 
 namespace baton {
 
-// The maker's side: zeros at first. All of it is taken from the system at once,
-// in large pages, where the system can (Linux 6.1) and has them; else page by
-// page as they are first touched.
+// The maker's side: zeros at first, taken from the system page by page as they
+// are first touched, or before that by TakeLargePages.
 class SharedMemory final {
  public:
   SharedMemory() = default;
-  // Begins at a multiple of 2 MiB. Takes some 0.2 s per GB, 10 s at most.
-  // ResourceExhausted or Unimplemented, naming
+  // Begins at a multiple of 2 MiB. ResourceExhausted or Unimplemented, naming
   // `purpose` ("KV memory"), when the system gives none.
   // REQUIRES: bytes > 0.
   static absl::StatusOr<SharedMemory> Create(int64_t bytes,
@@ -44,6 +43,14 @@ class SharedMemory final {
     return *this;
   }
   ~SharedMemory();
+
+  // Takes it from the system now, from its first byte on, in large pages, which
+  // those that map it have, too. Most systems give shared memory in small pages
+  // otherwise, whatever is hinted. Returns how many bytes that is: none before
+  // Linux 6.1, not all where there are no more large pages, or when it took
+  // `most` (about 0.3 s a GB). What is written there meanwhile stays. One
+  // thread.
+  int64_t TakeLargePages(absl::Duration most);
 
   absl::Span<std::byte> memory() const { return memory_; }
   // memory() is this file from its first byte on. Lives as long as this.

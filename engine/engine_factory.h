@@ -28,8 +28,8 @@ struct EngineOptions {
   // and what the control group leaves. Weights that are mapped count as taken.
   double kv_memory_share = 0;
   // Whether KV memory should have a descriptor by which other processes of this
-  // host can read it (Engine::kv_descriptor). Such memory is in small pages on
-  // most systems, which costs a decode worker speed.
+  // host can read it (Engine::kv_descriptor). Such memory is taken from the
+  // system at once (engine/cpu/memory_arena.h).
   bool share_kv_memory = false;
   // Tokens per KV block: 16, 32, 64 or 128.
   int32_t block_size = 16;

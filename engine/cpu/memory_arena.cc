@@ -7,6 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/log.h"
+#include "common/process/memory.h"
 #include "common/status_macros.h"
 
 namespace baton::engine::cpu {
@@ -42,6 +45,17 @@ absl::StatusOr<MemoryArena> MemoryArena::AllocateShared(
   BATON_ASSIGN_OR_RETURN(SharedMemory shared,
                          SharedMemory::Create(bytes, purpose));
   MemoryArena arena;
+  // Of what is not there, taking all would only push out everything else.
+  const int64_t free = process::ReadMemory().Free();
+  if (bytes <= free / 10 * 9) {
+    const int64_t taken = shared.TakeLargePages(absl::Seconds(10));
+    LOG(INFO) << purpose << ": " << (taken >> 20) << " of " << (bytes >> 20)
+              << " MiB in large pages";
+  } else {
+    LOG(WARNING) << purpose << ": " << (bytes >> 20) << " MiB are more than "
+                 << "nine tenths of the " << (free >> 20)
+                 << " MiB that are free; they are taken as they are used";
+  }
   arena.memory_ = shared.memory();
   arena.shared_ = std::move(shared);
   return arena;

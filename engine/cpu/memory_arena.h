@@ -1,8 +1,8 @@
-// A large piece of memory, for KV or for weights: page aligned, zero, taken
-// from the system page by page as it is first written, in large pages where the
-// kernel gives them (a small page ends what the CPU fetches ahead). Anonymous
-// memory of this process, or memory that others may read by a descriptor, for
-// which most systems give small pages only.
+// A large piece of memory, for KV or for weights: page aligned, zero, in large
+// pages where the kernel gives them (a small page ends what the CPU fetches
+// ahead). Anonymous memory of this process, taken from the system page by page
+// as it is first written; or memory that others may read by a descriptor, taken
+// at once, unless it is more than what is free (common/shared_memory.h).
 //
 // One owner, any thread; all threads may use the memory.
 #pragma once

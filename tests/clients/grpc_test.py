@@ -50,13 +50,17 @@ class GrpcTest(unittest.TestCase):
             sampling=pb.SamplingParams(temperature=0), **fields)
 
     def test_streams_tokens(self):
-        responses = list(self.stub.Generate(self.request(), timeout=60))
+        request = self.request()
+        # Tokens that wait for a slow client come together; not so many.
+        request.max_tokens = 200
+        request.ignore_eos = True
+        responses = list(self.stub.Generate(request, timeout=60))
         tokens = [t for r in responses for t in r.token_ids]
-        self.assertEqual(len(tokens), 12)
+        self.assertEqual(len(tokens), 200)
         self.assertGreater(len(responses), 3)
         self.assertEqual(responses[-1].finish_reason,
                          pb.FINISH_REASON_LENGTH)
-        self.assertEqual(responses[-1].usage.output_tokens, 12)
+        self.assertEqual(responses[-1].usage.output_tokens, 200)
 
     def test_stop_strings_and_logprobs(self):
         whole = "".join(

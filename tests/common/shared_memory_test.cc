@@ -80,7 +80,19 @@ TEST(SharedMemoryTest, LiesInLargePagesWhereTheSystemMakesThem) {
   constexpr size_t kBytes = kPages * kLargePage + 5000;
   auto made = SharedMemory::Create(kBytes, "a test");
   ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->TakeLargePages(absl::ZeroDuration()), 0);
+  std::memset(made->memory().data() + kLargePage, 5, 100);
+  const int64_t taken = made->TakeLargePages(absl::Minutes(1));
+  if (taken != kPages * kLargePage && !MakesLargePages(kPages)) {
+    GTEST_SKIP() << "others took the large pages";
+  }
+  EXPECT_EQ(taken, kPages * kLargePage);
   EXPECT_EQ(KibInLargePages(made->memory().data()), kPages * 2048);
+  // What was there stays.
+  for (size_t i = 0; i < 200; ++i) {
+    ASSERT_EQ(made->memory()[kLargePage + i], std::byte(i < 100 ? 5 : 0)) << i;
+  }
+  std::memset(made->memory().data() + kLargePage, 0, 100);
   for (size_t at = 0; at < kBytes; at += 1000) {
     ASSERT_EQ(made->memory()[at], std::byte{0}) << at;
   }

@@ -15,7 +15,8 @@ namespace baton::kv_transfer {
 // its memory, else by TCP, or by UCX where the peer speaks that alone or
 // options.tls names more than tcp, such as devices for remote memory access.
 // Who listens in this way takes all three, at one port; without memory, and
-// with a line in the log, where that cannot be had. `options` hold for all.
+// with a line in the log, where that cannot be had. `options` hold for all, but
+// max_sends_in_flight, of which memory has its own.
 // Errors as those of the transports; InvalidArgument: no such kind.
 absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
     const std::string& kind, const UcxOptions& options);

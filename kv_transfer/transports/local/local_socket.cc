@@ -197,8 +197,13 @@ absl::StatusOr<size_t> ReceiveDatagrams(int socket,
   for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
     if ((messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0) return TooLong();
     sizes[i] = messages[i].msg_len;
-    // No datagram is empty: it is the end, which the next call finds, too.
     if (sizes[i] > 0) continue;
+    // No datagram is empty: it is the end, which the next call finds, too.
+    for (size_t after = i + 1; after < static_cast<size_t>(n); ++after) {
+      if (messages[after].msg_len > 0) {
+        return absl::InvalidArgumentError("the peer sent an empty datagram");
+      }
+    }
     if (i == 0) return HungUp();
     return i;
   }

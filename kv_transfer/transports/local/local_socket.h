@@ -47,8 +47,8 @@ absl::StatusOr<std::optional<size_t>> ReceiveDatagram(
 
 // Reads as many datagrams as there are, up to sizes.size(), the i-th into the
 // i-th of as many equal parts of `buffer`; how many, and the size of each.
-// Descriptors that come along are closed. Errors as above; what came before the
-// other end went is read first.
+// Descriptors that come along are closed. Errors as above, and of a datagram
+// that is empty among others.
 absl::StatusOr<size_t> ReceiveDatagrams(int socket,
                                         absl::Span<std::byte> buffer,
                                         absl::Span<size_t> sizes);

@@ -144,7 +144,9 @@ TEST(CreateTransportTest, StopsWhileVisitorsArePassedOn) {
     std::vector<std::unique_ptr<Journal>> at_visitors;
     std::vector<std::unique_ptr<Transport>> visitors;
     for (int i = 0; i < kVisitors; ++i) {
-      auto visitor = CreateTransport("ucx", {.listen = false});
+      // Longer than the test waits.
+      auto visitor = CreateTransport(
+          "ucx", {.listen = false, .connect_timeout = absl::Seconds(60)});
       ASSERT_TRUE(visitor.ok()) << visitor.status();
       visitors.push_back(*std::move(visitor));
       at_visitors.push_back(std::make_unique<Journal>());
