@@ -25,24 +25,33 @@ const std::string kWaiting =
 
 class RouterLineTest : public RouterTest {
  protected:
-  // A router with one worker that has one place, which is taken.
-  void StartFull() {
+  // A router with one worker that has so many places, of which one is taken,
+  // and says so of itself.
+  void StartWith(uint32_t places, const v1::LoadReport& load) {
     FakeWorker::Options options;
     options.hello = FakeWorker::Hello(v1::WORKER_ROLE_DECODE, "d0");
-    options.hello.set_max_sequences(1);
+    options.hello.set_max_sequences(places);
     decode_ = Add(options);
     ServeMetrics();
     StartRouter();
     running_ = Generate();
     attempt_ = decode_->NextReserve().attempt();
-    // A prompt takes it ten seconds, it says. The token comes behind that.
-    v1::LoadReport load;
-    load.set_running(1);
-    load.set_free_blocks(1000);
-    load.mutable_step_cost()->set_fixed(10);
+    // The token comes behind the report.
     decode_->SendLoad(load);
     decode_->SendToken(attempt_, index_++, 5);
     EXPECT_TRUE(running_->ReadTokens(1));
+  }
+  static v1::LoadReport OneRuns() {
+    v1::LoadReport load;
+    load.set_running(1);
+    load.set_free_blocks(1000);
+    return load;
+  }
+  // It has no other place. A prompt takes it ten seconds, it says.
+  void StartFull() {
+    v1::LoadReport load = OneRuns();
+    load.mutable_step_cost()->set_fixed(10);
+    StartWith(1, load);
   }
 
   // Its prompt begins with `mark`, by which the worker's side knows it.
@@ -154,22 +163,11 @@ TEST_F(RouterLineTest, AClassHasTargetsOfItsOwn) {
 
 // The worker has room, and prompts before this one that take it ten seconds.
 TEST_F(RouterLineTest, WhoWouldBeLateOnADecodeWorkerStandsBack) {
-  FakeWorker::Options options;
-  options.hello = FakeWorker::Hello(v1::WORKER_ROLE_DECODE, "d0");
-  decode_ = Add(options);
-  ServeMetrics();
-  StartRouter();
-  running_ = Generate();
-  attempt_ = decode_->NextReserve().attempt();
-  v1::LoadReport load;
-  load.set_running(1);
-  load.set_free_blocks(1000);
+  v1::LoadReport load = OneRuns();
   load.set_queued_tokens(1000);
   load.set_queued_prompts(1);
   load.mutable_step_cost()->set_per_token(0.01);
-  decode_->SendLoad(load);
-  decode_->SendToken(attempt_, index_++, 5);
-  ASSERT_TRUE(running_->ReadTokens(1));
+  StartWith(64, load);
 
   v1::GenerateRequest late = Marked(11);
   late.mutable_target()->set_ttft_ms(5000);
