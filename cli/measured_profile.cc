@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/log.h"
 #include "planner/decode_simulation.h"
 
 namespace baton::cli {
@@ -21,14 +22,27 @@ bool IsKnown(const v1::WorkerCosts& costs) {
   return costs.fixed_seconds() > 0 || costs.seconds_per_token() > 0;
 }
 
-// Of the workers of a role; how many know their costs.
-int ReadWorkers(const v1::GetClusterResponse& cluster, const std::string& role,
-                planner::WorkerProfile* profile) {
-  int count = 0;
+using Times = absl::Span<const v1::GetClusterResponse>;
+
+// Of the workers of a role that know their costs, at all times.
+std::vector<const v1::WorkerStatus*> WorkersThatKnow(Times times,
+                                                     const std::string& role) {
+  std::vector<const v1::WorkerStatus*> found;
+  for (const v1::GetClusterResponse& cluster : times) {
+    for (const v1::WorkerStatus& worker : cluster.workers()) {
+      if (worker.role() != role || !IsKnown(worker.costs())) continue;
+      found.push_back(&worker);
+    }
+  }
+  return found;
+}
+
+void ReadWorkers(const std::vector<const v1::WorkerStatus*>& workers,
+                 planner::WorkerProfile* profile) {
+  bool first = true;
   scheduling::StepCostMean mean;
-  for (const v1::WorkerStatus& worker : cluster.workers()) {
-    if (worker.role() != role || !IsKnown(worker.costs())) continue;
-    const v1::WorkerCosts& costs = worker.costs();
+  for (const v1::WorkerStatus* worker : workers) {
+    const v1::WorkerCosts& costs = worker->costs();
     mean.Add({.fixed = costs.fixed_seconds(),
               .per_token = costs.seconds_per_token(),
               .per_context_token = costs.seconds_per_context_token(),
@@ -38,31 +52,31 @@ int ReadWorkers(const v1::GetClusterResponse& cluster, const std::string& role,
                       ? costs.seconds_per_prompt_context_token()
                       : costs.seconds_per_context_token()});
     // The smallest of them.
-    const auto least = [count](uint64_t value, int32_t most, int32_t* field) {
+    const auto least = [first](uint64_t value, int32_t most, int32_t* field) {
       const int32_t bounded = std::max(1, Bounded(value, most));
-      *field = count == 0 ? bounded : std::min(*field, bounded);
+      *field = first ? bounded : std::min(*field, bounded);
     };
     constexpr int32_t kMost = 1'000'000'000;
     least(costs.block_size(), 1 << 20, &profile->block_size);
-    least(worker.total_blocks(), kMost, &profile->total_blocks);
+    least(worker->total_blocks(), kMost, &profile->total_blocks);
     least(costs.max_sequences(), 1 << 20, &profile->max_sequences);
     least(costs.max_context(), kMost, &profile->max_context);
     least(costs.token_budget(), 1 << 20, &profile->token_budget);
     if (costs.max_queued_tokens() > 0) {
       profile->max_queued_tokens = Bounded(costs.max_queued_tokens(), kMost);
     }
-    ++count;
+    first = false;
   }
-  if (count > 0) profile->cost = mean.Get();
-  return count;
+  profile->cost = mean.Get();
 }
 
-void ReadLinks(const v1::GetClusterResponse& cluster,
-               planner::ClusterProfile* profile) {
+void ReadLinks(Times times, planner::ClusterProfile* profile) {
   std::vector<std::pair<double, double>> links;
-  for (const v1::LinkStatus& link : cluster.links()) {
-    if (link.bandwidth_bytes() <= 0) continue;
-    links.emplace_back(link.bandwidth_bytes(), link.latency_seconds());
+  for (const v1::GetClusterResponse& cluster : times) {
+    for (const v1::LinkStatus& link : cluster.links()) {
+      if (link.bandwidth_bytes() <= 0) continue;
+      links.emplace_back(link.bandwidth_bytes(), link.latency_seconds());
+    }
   }
   if (links.empty()) return;
   std::sort(links.begin(), links.end());
@@ -73,32 +87,36 @@ void ReadLinks(const v1::GetClusterResponse& cluster,
 }  // namespace
 
 absl::StatusOr<planner::ClusterProfile> MeasuredProfile(
-    const v1::GetClusterResponse& cluster) {
+    absl::Span<const v1::GetClusterResponse> times) {
+  CHECK(!times.empty());
   planner::ClusterProfile profile;
-  const int decode = ReadWorkers(cluster, "decode", &profile.decode);
-  if (decode == 0) {
+  const auto decode = WorkersThatKnow(times, "decode");
+  if (decode.empty()) {
     return absl::FailedPreconditionError(
         "no decode worker has measured its steps yet: put some load on the "
         "cluster first (baton bench serve)");
   }
-  const int prefill = ReadWorkers(cluster, "prefill", &profile.prefill);
-  if (prefill == 0) profile.prefill = profile.decode;
-  ReadLinks(cluster, &profile);
-  for (const v1::WorkerStatus& worker : cluster.workers()) {
-    if (worker.role() != "decode") continue;
-    profile.kv_bytes_per_token = Bounded(worker.costs().kv_bytes_per_token(),
-                                         std::numeric_limits<int32_t>::max());
-    profile.num_layers =
-        std::max(1, Bounded(worker.costs().num_layers(), 100'000));
-  }
+  ReadWorkers(decode, &profile.decode);
+  const auto prefill = WorkersThatKnow(times, "prefill");
+  profile.prefill = profile.decode;
+  if (!prefill.empty()) ReadWorkers(prefill, &profile.prefill);
+  ReadLinks(times, &profile);
+  const v1::WorkerCosts& costs = decode.back()->costs();
+  profile.kv_bytes_per_token =
+      Bounded(costs.kv_bytes_per_token(), std::numeric_limits<int32_t>::max());
+  profile.num_layers = std::max(1, Bounded(costs.num_layers(), 100'000));
   // More than can be simulated is never reached.
   const int32_t most =
       planner::DecodeSimulation::MostSequences(profile.decode.token_budget);
   profile.decode.max_sequences =
       std::min(profile.decode.max_sequences, std::max(1, most));
+  const v1::GetClusterResponse& last = times.back();
+  const Times at_last = times.last(1);
   profile.source = absl::StrCat(
-      "measured by ", prefill, " prefill and ", decode, " decode workers of ",
-      cluster.router_name().empty() ? "a cluster" : cluster.router_name());
+      "measured by ", WorkersThatKnow(at_last, "prefill").size(),
+      " prefill and ", WorkersThatKnow(at_last, "decode").size(),
+      " decode workers of ",
+      last.router_name().empty() ? "a cluster" : last.router_name());
   if (absl::Status valid = Validate(profile); !valid.ok()) {
     return absl::FailedPreconditionError(valid.message());
   }

@@ -9,6 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "cli/command.h"
 #include "cli/measured_profile.h"
 #include "cli/router_connection.h"
@@ -19,19 +21,37 @@ namespace baton::cli {
 namespace {
 
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(5);
+// Workers report to the router each 100 ms.
+constexpr absl::Duration kAskInterval = absl::Milliseconds(200);
+constexpr double kMostSeconds = 600;
 
 struct PlanProfileFlags {
   RouterFlags router;
   std::string file;
+  double seconds = 0;
 };
+
+// The cluster as it is now, and each kAskInterval until `seconds` are over.
+absl::StatusOr<std::vector<v1::GetClusterResponse>> Watch(
+    client::Client* router, double seconds) {
+  std::vector<v1::GetClusterResponse> times;
+  const absl::Time start = absl::Now();
+  const absl::Time end = start + absl::Seconds(seconds);
+  for (absl::Time at = start; at <= end; at += kAskInterval) {
+    absl::SleepFor(at - absl::Now());
+    BATON_ASSIGN_OR_RETURN(times.emplace_back(),
+                           router->GetCluster(kAnswerTimeout));
+  }
+  return times;
+}
 
 absl::Status WriteProfile(const PlanProfileFlags& flags) {
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> router,
                          ConnectToRouter(flags.router, kAnswerTimeout));
-  BATON_ASSIGN_OR_RETURN(const v1::GetClusterResponse cluster,
-                         router->GetCluster(kAnswerTimeout));
+  BATON_ASSIGN_OR_RETURN(const std::vector<v1::GetClusterResponse> times,
+                         Watch(router.get(), flags.seconds));
   BATON_ASSIGN_OR_RETURN(const planner::ClusterProfile profile,
-                         MeasuredProfile(cluster));
+                         MeasuredProfile(times));
   const std::string json = absl::StrCat(ProfileJson(profile).dump(1), "\n");
   if (flags.file == "-") {
     std::fputs(json.c_str(), stdout);
@@ -62,9 +82,15 @@ void AddPlanProfileCommand(CLI::App* plan, const std::string& program,
       ->required();
   profile->add_option("--router", flags->router.address, "Its gRPC, HOST:PORT")
       ->capture_default_str();
+  profile
+      ->add_option("--seconds", flags->seconds,
+                   "Watch so long, and write the mean: while the load is on "
+                   "that shall be planned for")
+      ->check(CLI::Range(0.0, kMostSeconds))
+      ->capture_default_str();
   AddCredentialFlags(profile, &flags->router);
-  profile->footer(absl::StrCat("Example, after some load:\n  ", program,
-                               " plan profile cluster.json\n"));
+  profile->footer(absl::StrCat("Example, under some load:\n  ", program,
+                               " plan profile --seconds 10 cluster.json\n"));
   profile->callback([flags, chosen] {
     *chosen = [flags] { return RunPlanProfile(*flags); };
   });

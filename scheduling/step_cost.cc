@@ -22,6 +22,10 @@ constexpr double kForgetDrifted = 0.9;
 // decides in directions that no step tells anything of, and in no others.
 constexpr double kStay = 1e-6;
 constexpr int64_t kStepsToKnow = 3;
+// A step that took so many times what is predicted, or so little of it, counts
+// by this much more or less only: the machine stood still, or the prediction is
+// worth nothing.
+constexpr double kFarOff = 4;
 constexpr double kErrorForgetting = 0.95;
 
 // Brings the terms to a like size.
@@ -180,11 +184,17 @@ void StepCostModel::Observe(const StepShape& shape, double seconds) {
   seen_context_ = seen_context_ || shape.context_tokens > 0;
   seen_prompt_context_ =
       seen_prompt_context_ || shape.prompt_context_tokens > 0;
-  // Each step counts by its relative error: else long ones would drown those
-  // that streams wait for.
+  // Each step counts by its error relative to what is predicted: else long ones
+  // would drown those that streams wait for. Relative to what it took, steps
+  // that came out short by chance would count for more than those that came out
+  // long, and what is predicted would be less than the mean.
+  const double about = cost_.known()
+                           ? std::clamp(cost_.Seconds(shape), seconds / kFarOff,
+                                        seconds * kFarOff)
+                           : seconds;
   Vector x = Features(shape);
-  for (double& value : x) value *= unit_ / seconds;
-  Fit(x, 1, KindOf(shape));
+  for (double& value : x) value *= unit_ / about;
+  Fit(x, seconds / about, KindOf(shape));
   if (++steps_ >= kStepsToKnow) Publish();
 }
 

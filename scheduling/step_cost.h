@@ -11,7 +11,8 @@
 // its KV from memory for one token, and a chunk of a prompt once for all of its
 // tokens: on an H200, a pair costs a prompt a twentieth (docs/adr/0039). The
 // fit is least squares with forgetting, so that it follows a machine that
-// becomes slower, among terms that are not negative: no work takes less than no
+// becomes slower, and of errors relative to what is predicted, so that it is the
+// mean of steps that differ by chance; among terms that are not negative: no work takes less than no
 // time. That is part of the fit, not put upon it: steps of two kinds (streams,
 // and prompts of one length) cannot tell five terms apart, and of two that
 // cancel out, leaving the negative one away would leave the other too large.

@@ -1,5 +1,7 @@
 #include "cli/measured_profile.h"
 
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +39,7 @@ TEST(MeasuredProfileTest, TakesTheMeanOfThoseThatKnow) {
     link->set_bandwidth_bytes(bandwidth);
     link->set_latency_seconds(bandwidth / 1e15);
   }
-  const auto profile = MeasuredProfile(cluster);
+  const auto profile = MeasuredProfile({cluster});
   ASSERT_TRUE(profile.ok()) << profile.status();
   EXPECT_DOUBLE_EQ(profile->decode.cost.fixed, 0.015);
   EXPECT_DOUBLE_EQ(profile->decode.cost.per_token, 0.0015);
@@ -52,11 +54,29 @@ TEST(MeasuredProfileTest, TakesTheMeanOfThoseThatKnow) {
   EXPECT_DOUBLE_EQ(profile->link_latency_seconds, 2e-6);
 }
 
+// Steps differ by chance, and what workers measured by one moment with them.
+TEST(MeasuredProfileTest, TakesTheMeanOfAllTimes) {
+  std::vector<v1::GetClusterResponse> times(3);
+  AddMeasuredWorker("decode", 0, &times[0]);
+  AddMeasuredWorker("decode", 0.010, &times[1])->set_total_blocks(300);
+  AddMeasuredWorker("decode", 0.030, &times[2]);
+  AddMeasuredWorker("prefill", 0.040, &times[2]);
+  times[1].add_links()->set_bandwidth_bytes(3e9);
+  const auto profile = MeasuredProfile(times);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_DOUBLE_EQ(profile->decode.cost.fixed, 0.020);
+  EXPECT_DOUBLE_EQ(profile->prefill.cost.fixed, 0.040);
+  EXPECT_EQ(profile->decode.total_blocks, 300);
+  EXPECT_EQ(profile->link_bytes_per_second, 3e9);
+  EXPECT_EQ(profile->source,
+            "measured by 1 prefill and 1 decode workers of a cluster");
+}
+
 TEST(MeasuredProfileTest, PrefillWorkersThatKnowNothingAreAsTheOthers) {
   v1::GetClusterResponse cluster;
   AddMeasuredWorker("decode", 0.010, &cluster);
   AddMeasuredWorker("prefill", 0, &cluster);
-  const auto profile = MeasuredProfile(cluster);
+  const auto profile = MeasuredProfile({cluster});
   ASSERT_TRUE(profile.ok()) << profile.status();
   EXPECT_DOUBLE_EQ(profile->prefill.cost.fixed, 0.010);
   EXPECT_EQ(profile->link_bytes_per_second, 0);
@@ -65,7 +85,7 @@ TEST(MeasuredProfileTest, PrefillWorkersThatKnowNothingAreAsTheOthers) {
 TEST(MeasuredProfileTest, SaysWhatToDoWhenNothingWasMeasured) {
   v1::GetClusterResponse cluster;
   AddMeasuredWorker("decode", 0, &cluster);
-  const auto profile = MeasuredProfile(cluster);
+  const auto profile = MeasuredProfile({cluster});
   EXPECT_TRUE(absl::IsFailedPrecondition(profile.status()));
   EXPECT_THAT(std::string(profile.status().message()),
               testing::HasSubstr("bench serve"));
@@ -78,7 +98,7 @@ TEST(MeasuredProfileTest, HoldsAgainstNumbersThatMakeNoSense) {
   worker->mutable_costs()->set_token_budget(0);
   worker->mutable_costs()->set_max_sequences(4'000'000'000u);
   worker->mutable_costs()->set_kv_bytes_per_token(~uint64_t{0});
-  const auto profile = MeasuredProfile(cluster);
+  const auto profile = MeasuredProfile({cluster});
   ASSERT_TRUE(profile.ok()) << profile.status();
   EXPECT_EQ(profile->decode.token_budget, 1);
   EXPECT_EQ(profile->decode.max_sequences, 1);

@@ -41,8 +41,8 @@ TEST(StepCostPathTest, AllTermsComeThrough) {
   model.max_context = 512;
   router::WorkerRegistry registry(model, {}, kStart);
   const int decode = registry.Add(WorkerRole::kDecode, "d:1");
-  registry.Connected(
-      decode, FakeWorker::Hello(v1::WORKER_ROLE_DECODE, "d0"), kStart);
+  registry.Connected(decode, FakeWorker::Hello(v1::WORKER_ROLE_DECODE, "d0"),
+                     kStart);
   v1::LoadReport load;
   worker::SetStepCost(kCost, &load);
   registry.Reported(decode, load, kStart);
@@ -50,7 +50,7 @@ TEST(StepCostPathTest, AllTermsComeThrough) {
   ASSERT_EQ(registry.snapshot().workers.size(), 1u);
   ExpectIsMeasured(registry.snapshot().workers[0].step_cost);
   const auto profile =
-      MeasuredProfile(router::DescribeCluster(registry, kStart));
+      MeasuredProfile({router::DescribeCluster(registry, kStart)});
   ASSERT_TRUE(profile.ok()) << profile.status();
   ExpectIsMeasured(profile->decode.cost);
 }

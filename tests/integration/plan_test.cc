@@ -122,9 +122,9 @@ TEST(PlanTest, TakesTheCostsOfAClusterThatRuns) {
   ASSERT_TRUE(load.exit.clean()) << load.err;
 
   const std::string file = scratch.path() + "/cluster.json";
-  const RunResult profile = RunProgram(
-      "baton",
-      {"plan", "profile", "--router", cluster.Address("router", "grpc"), file});
+  const RunResult profile =
+      RunProgram("baton", {"plan", "profile", "--seconds", "0.5", "--router",
+                           cluster.Address("router", "grpc"), file});
   ASSERT_TRUE(profile.exit.clean()) << profile.err;
   const json written = json::parse(ReadText(file), nullptr, false);
   ASSERT_TRUE(written.is_object());

@@ -96,6 +96,43 @@ TEST(StepCostModelTest, FindsTheTermsInNoise) {
   }
 }
 
+// Most steps are short and some are long, as where a worker shares its CPUs: a
+// queue waits for their sum.
+TEST(StepCostModelTest, IsTheMeanOfStepsThatDiffer) {
+  std::mt19937 random(5);
+  std::lognormal_distribution<double> noise(-0.08, 0.4);  // of mean 1
+  StepCostModel model;
+  double predicted = 0;
+  double measured = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const StepShape shape = RandomShape(&random);
+    const double seconds = kTrue.Seconds(shape) * noise(random);
+    if (i >= 500) {
+      predicted += model.cost().Seconds(shape);
+      measured += seconds;
+    }
+    model.Observe(shape, seconds);
+  }
+  EXPECT_NEAR(predicted / measured, 1, 0.05);
+}
+
+// A machine that stood still for once has not become slower.
+TEST(StepCostModelTest, AStandstillIsForgottenSoon) {
+  std::mt19937 random(6);
+  StepCostModel model;
+  const auto step = [&](double factor) {
+    const StepShape shape = RandomShape(&random);
+    model.Observe(shape, factor * kTrue.Seconds(shape));
+  };
+  for (int i = 0; i < 1000; ++i) step(1);
+  const StepShape streams = {
+      .tokens = 16, .context_tokens = 8000, .sequences = 16};
+  step(500);
+  EXPECT_LT(model.cost().Seconds(streams), 2 * kTrue.Seconds(streams));
+  for (int i = 0; i < 200; ++i) step(1);
+  EXPECT_NEAR(model.cost().Seconds(streams) / kTrue.Seconds(streams), 1, 0.1);
+}
+
 TEST(StepCostModelTest, FollowsAMachineThatBecomesSlower) {
   std::mt19937 random(2);
   StepCostModel model;
@@ -186,12 +223,12 @@ TEST(StepCostModelTest, AContextThatNoStepHadIsAsTheOther) {
     prompts.Observe(shape, kTrue.Seconds(shape));
   }
   EXPECT_NEAR(streams.cost().per_context_token, kTrue.per_context_token, 1e-8);
-  EXPECT_EQ(streams.cost().per_prompt_context_token,
-            streams.cost().per_context_token);
+  EXPECT_DOUBLE_EQ(streams.cost().per_prompt_context_token,
+                   streams.cost().per_context_token);
   EXPECT_NEAR(prompts.cost().per_prompt_context_token,
               kTrue.per_prompt_context_token, 5e-9);
-  EXPECT_EQ(prompts.cost().per_context_token,
-            prompts.cost().per_prompt_context_token);
+  EXPECT_DOUBLE_EQ(prompts.cost().per_context_token,
+                   prompts.cost().per_prompt_context_token);
 }
 
 TEST(StepCostMeanTest, IsOfThoseThatAreKnown) {
