@@ -9,11 +9,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "cli/command.h"
 #include "cli/measured_profile.h"
 #include "cli/router_connection.h"
+#include "cli/stop_signals.h"
+#include "common/process/process.h"
 #include "common/status_macros.h"
 #include "model_tools/output_file.h"
 
@@ -31,21 +34,25 @@ struct PlanProfileFlags {
   double seconds = 0;
 };
 
-// The cluster as it is now, and each kAskInterval until `seconds` are over.
+// The cluster as it is now, and each kAskInterval until `seconds` are over or
+// SIGINT or SIGTERM comes.
 absl::StatusOr<std::vector<v1::GetClusterResponse>> Watch(
     client::Client* router, double seconds) {
+  absl::Notification stopped;
+  const StopSignalWatch signals([&stopped] { stopped.Notify(); });
   std::vector<v1::GetClusterResponse> times;
-  const absl::Time start = absl::Now();
-  const absl::Time end = start + absl::Seconds(seconds);
-  for (absl::Time at = start; at <= end; at += kAskInterval) {
-    absl::SleepFor(at - absl::Now());
+  const absl::Time end = absl::Now() + absl::Seconds(seconds);
+  do {
     BATON_ASSIGN_OR_RETURN(times.emplace_back(),
                            router->GetCluster(kAnswerTimeout));
-  }
+  } while (!stopped.WaitForNotificationWithTimeout(
+               std::min(kAskInterval, end - absl::Now())) &&
+           absl::Now() < end);
   return times;
 }
 
 absl::Status WriteProfile(const PlanProfileFlags& flags) {
+  process::SetUpSignals(/*die_with_parent=*/false);
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> router,
                          ConnectToRouter(flags.router, kAnswerTimeout));
   BATON_ASSIGN_OR_RETURN(const std::vector<v1::GetClusterResponse> times,
@@ -84,8 +91,8 @@ void AddPlanProfileCommand(CLI::App* plan, const std::string& program,
       ->capture_default_str();
   profile
       ->add_option("--seconds", flags->seconds,
-                   "Watch so long, and write the mean: while the load is on "
-                   "that shall be planned for")
+                   "Watch so long, or until Ctrl-C, and write the mean: while "
+                   "the load is on that shall be planned for")
       ->check(CLI::Range(0.0, kMostSeconds))
       ->capture_default_str();
   AddCredentialFlags(profile, &flags->router);

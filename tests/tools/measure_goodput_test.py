@@ -52,24 +52,35 @@ class RunTest(unittest.TestCase):
         if command[0] == "plan":
             name = "dual" if "--dual" in command else flag(command, "--mode")
             goodput = min(rate, self.CARRIES[name])
+            if self.costs_of[flag(command, "--profile")] == "run":
+                goodput *= 0.95
             return {"splits": [{"result": {
                 "goodput_per_second": goodput, "attainment": goodput / rate,
                 "ttft_ms": {"p50": 10}, "tpot_ms": {"p50": 5}}}]}
-        name = flag(command, "--url")[len("http://"):]
+        raise AssertionError(command)
+
+    def load_and_costs(self, args, router, flags, seconds, profile):
+        rate = float(flag(flags, "--rate"))
+        what = "warm-up" if seconds == args.warm_up else "run"
+        self.costs_of[str(profile)] = what
+        if what == "warm-up":
+            self.warm_ups.append(rate)
+            return None
+        name = router["http"]
         self.calls.append((name, rate))
         goodput = 0.9 * min(rate, self.CARRIES[name])
-        return {"summary": {
-            "goodput_per_second": goodput, "attainment": goodput / rate,
-            "offered": 7, "outcomes": {"finished": 7},
-            "ttft_ms": {"p50": 20}, "tpot_ms": {"p50": 6}}}
+        return {"goodput_per_second": goodput, "attainment": goodput / rate,
+                "offered": 7, "outcomes": {"finished": 7},
+                "ttft_ms": {"p50": 20}, "tpot_ms": {"p50": 6}}
 
     def test_finds_loads_and_compares(self):
-        self.calls = []
+        self.calls, self.warm_ups, self.costs_of = [], [], {}
         systems = {name: MadeUpSystem(name) for name in tool.SYSTEMS}
         with tempfile.TemporaryDirectory() as directory, \
                 mock.patch.object(tool, "make_systems", return_value=systems), \
                 mock.patch.object(tool, "call", side_effect=self.call), \
-                mock.patch.object(tool, "warm_up") as warm_up, \
+                mock.patch.object(tool, "load_and_costs",
+                                  side_effect=self.load_and_costs), \
                 mock.patch.object(tool, "num_prefill", return_value=2), \
                 mock.patch.object(tool, "local_share", return_value=0.25), \
                 contextlib.redirect_stdout(io.StringIO()) as printed, \
@@ -90,14 +101,15 @@ class RunTest(unittest.TestCase):
             "default", "disaggregated", "disaggregated", "aggregated",
             "aggregated"])
         # Twice before load 1.0 was known, then at it, each system in each round.
-        self.assertEqual([call.args[3] for call in warm_up.call_args_list],
-                         2 * [{"short chat": 1}] + 8 * [{"short chat": rate}])
+        self.assertEqual([f"{at:.6g}" for at in self.warm_ups],
+                         2 * ["1"] + 8 * [f"{rate:.6g}"])
         text = printed.getvalue()
         self.assertIn("| short chat | 1.5 | "
                       f"{1.5 * rate:.2f} | 1.80 | 2.70 | 3.24 | 4.05 "
                       "| **1.20** | **1.50** |", text)
-        self.assertIn(f"| short chat | 1.5 | default | 3.60 | 3.24 | **1.11** "
-                      "| 10 | 20 | 5.0 | 6.0 |", text)
+        # From what steps cost meanwhile, and from the warm-up.
+        self.assertIn(f"| short chat | 1.5 | default | 3.42 | 3.24 | **1.06** "
+                      "| 10 | 20 | 5.0 | 6.0 | 3.60 | 1.11 |", text)
 
     def test_roles_are_those_that_the_router_knows(self):
         metrics = ('baton_worker_standby{peer="dual-0",peer_role="decode"} 1\n'
