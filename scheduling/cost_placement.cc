@@ -226,6 +226,8 @@ class Search final {
   }
 
   void OfferPairs() {
+    // All are listed that have room, so there is no pair to look for.
+    if (prefill_.entries().empty() || decode_.entries().empty()) return;
     // In the operator's order, so that turns among few workers are strict.
     std::vector<Prefill> prefill(prefill_.entries().begin(),
                                  prefill_.entries().end());

@@ -6,8 +6,9 @@
 // Place/POLICY/WORKERS/CACHED: one decision; with CACHED, each worker has the
 // beginning of the prompt, one of twenty most of it. Decide also weighs the
 // candidates, as the router does for `baton explain`. Both count a placement as
-// the router's registry does, so that the next one finds another cluster. p50
-// and p99 are of single decisions, by the clock's own resolution.
+// the router's registry does, so that the next one finds another cluster. Full:
+// no decode worker has room, which a router under overload is told again and
+// again. p50 and p99 are of single decisions, by the clock's own resolution.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -60,6 +61,36 @@ double Quantile(std::vector<float>* seconds, double q) {
   return (*seconds)[at];
 }
 
+void Report(benchmark::State& state, std::vector<float>* seconds) {
+  if (seconds->empty()) return;
+  state.SetItemsProcessed(state.iterations());
+  state.counters["p50_us"] = 1e6 * Quantile(seconds, 0.5);
+  state.counters["p99_us"] = 1e6 * Quantile(seconds, 0.99);
+}
+
+void RunFull(benchmark::State& state, const PlacementPolicy& policy) {
+  Setting setting =
+      MakeSetting(static_cast<int>(state.range(0)), state.range(1) != 0);
+  setting.request.cached = setting.cached;
+  for (WorkerSnapshot& worker : setting.cluster.workers) {
+    if (worker.role == WorkerRole::kDecode) worker.free_blocks = 0;
+  }
+  std::vector<float> seconds;
+  for (auto _ : state) {
+    const auto start = std::chrono::steady_clock::now();
+    const PlacementVerdict verdict =
+        policy.Place(setting.cluster, setting.request);
+    const std::chrono::duration<float> took =
+        std::chrono::steady_clock::now() - start;
+    seconds.push_back(took.count());
+    if (verdict.kind != PlacementVerdict::Kind::kNone) {
+      state.SkipWithError("there was room");
+      break;
+    }
+  }
+  Report(state, &seconds);
+}
+
 void Run(benchmark::State& state, const PlacementPolicy& policy, bool weigh) {
   Setting setting =
       MakeSetting(static_cast<int>(state.range(0)), state.range(1) != 0);
@@ -96,10 +127,7 @@ void Run(benchmark::State& state, const PlacementPolicy& policy, bool weigh) {
       count(placed[oldest++], -1);
     }
   }
-  if (seconds.empty()) return;
-  state.SetItemsProcessed(state.iterations());
-  state.counters["p50_us"] = 1e6 * Quantile(&seconds, 0.5);
-  state.counters["p99_us"] = 1e6 * Quantile(&seconds, 0.99);
+  Report(state, &seconds);
 }
 
 void Register() {
@@ -117,6 +145,12 @@ void Register() {
           ->ArgsProduct({{10, 100, 1000}, {0, 1}})
           ->MinTime(0.3);
     }
+    benchmark::RegisterBenchmark(
+        ("Full/" + name).c_str(),
+        [&policy](benchmark::State& state) { RunFull(state, policy); })
+        ->ArgNames({"workers", "cached"})
+        ->ArgsProduct({{10, 100, 1000}, {0, 1}})
+        ->MinTime(0.3);
   }
 }
 
