@@ -32,6 +32,10 @@ int32_t PrefixCacheSimulation::BlocksOf(int64_t entries) const {
                                           : -((-tokens + size - 1) / size));
 }
 
+int32_t PrefixCacheSimulation::InBlocks(int32_t entries) const {
+  return BlocksOf(entries) * options_.block_size;
+}
+
 int32_t PrefixCacheSimulation::Find(uint32_t request, int32_t most) const {
   const absl::Span<const uint32_t> chain = chains_->Of(request);
   const auto end =
@@ -43,7 +47,7 @@ int32_t PrefixCacheSimulation::Find(uint32_t request, int32_t most) const {
 
 int32_t PrefixCacheSimulation::CachedTokens(uint32_t request,
                                             int32_t most) const {
-  return static_cast<int32_t>(Find(request, most) * entry_tokens_);
+  return InBlocks(Find(request, most));
 }
 
 int32_t PrefixCacheSimulation::SharedBlocksWith(uint32_t request,
@@ -67,7 +71,7 @@ int32_t PrefixCacheSimulation::Hold(uint32_t request, int32_t most) {
   if (!chain.empty()) {
     CHECK(held_.emplace(request, Held{found, found}).second);
   }
-  return static_cast<int32_t>(found * entry_tokens_);
+  return InBlocks(found);
 }
 
 void PrefixCacheSimulation::Insert(uint32_t request) {

@@ -8,7 +8,8 @@
 // longest idle ones go first, and none before those behind it in a prompt.
 //
 // The worker counts for each of its sequences all blocks that it would need
-// alone; shared_blocks() is by how much that is too many.
+// alone; shared_blocks() is by how much that is too many (where entries are no
+// whole blocks, to less than a block for each sequence).
 //
 // One thread.
 #pragma once
@@ -36,7 +37,8 @@ class PrefixCacheSimulation final {
   PrefixCacheSimulation(const PrefixCacheSimulationOptions& options,
                         const PrefixChains* chains);
 
-  // Tokens of the request's prompt that are here, of at most so many.
+  // Tokens of the request's prompt that are here, of at most so many: whole
+  // blocks, as a worker shares them.
   int32_t CachedTokens(uint32_t request, int32_t most) const;
   // What shared_blocks() would be with Hold.
   int32_t SharedBlocksWith(uint32_t request, int32_t most) const;
@@ -77,6 +79,8 @@ class PrefixCacheSimulation final {
   };
 
   int32_t BlocksOf(int64_t entries) const;
+  // Tokens of the blocks that so many entries fill.
+  int32_t InBlocks(int32_t entries) const;
   // How many entries of the request's chain are here.
   int32_t Find(uint32_t request, int32_t most) const;
   void HoldOne(uint32_t place);

@@ -115,7 +115,10 @@ absl::Span<const scheduling::CachedPrompt> RouterSimulation::Look(
   index_->Match(names_, &matches_);
   cached_.clear();
   for (const scheduling::PrefixMatch& match : matches_) {
-    const int64_t tokens = int64_t{match.blocks} * prefixes_.entry_tokens();
+    // Whole blocks, as the worker has them.
+    const int64_t size = worker(NumberOf(match.worker)).block_size;
+    const int64_t tokens =
+        int64_t{match.blocks} * prefixes_.entry_tokens() / size * size;
     cached_.push_back(
         {match.worker, static_cast<int32_t>(std::min<int64_t>(tokens, most))});
   }

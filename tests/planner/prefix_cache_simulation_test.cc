@@ -66,6 +66,21 @@ TEST(PrefixCacheSimulationTest, FindsWhatAnEarlierPromptLeft) {
   EXPECT_EQ(cache.num_idle(), 3);
 }
 
+TEST(PrefixCacheSimulationTest, FindsWholeBlocks) {
+  const PrefixChains chains = Chains({{1, 2, 3}, {1, 2, 4}, {1}});
+  // An entry of 20 tokens fills one of 16.
+  PrefixCacheSimulation cache({16, kPlenty}, &chains);
+  Serve(&cache, 0);
+  EXPECT_EQ(cache.CachedTokens(1, kAll), 32);
+  EXPECT_EQ(cache.Hold(1, kAll), 32);
+  EXPECT_EQ(cache.CachedTokens(2, kAll), 16);
+  // And none of 24.
+  PrefixCacheSimulation larger({24, kPlenty}, &chains);
+  Serve(&larger, 0);
+  EXPECT_EQ(larger.CachedTokens(2, kAll), 0);
+  EXPECT_EQ(larger.CachedTokens(1, kAll), 24);
+}
+
 TEST(PrefixCacheSimulationTest, SequencesShareTheBlocksOfWhatTheyHold) {
   const PrefixChains chains = Chains({{1, 2}, {1, 2, 3}, {1, 2, 3}});
   PrefixCacheSimulation cache({kBlock, kPlenty}, &chains);

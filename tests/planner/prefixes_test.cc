@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "planner/cluster_simulation.h"
+#include "planner/prefix_chains.h"
+#include "planner/router_simulation.h"
 #include "workload/planned_request.h"
 
 namespace baton::planner {
@@ -65,6 +67,35 @@ TEST(PrefixesTest, WhatIsCachedIsNotComputed) {
   EXPECT_DOUBLE_EQ(PrefixHitRate(result), 64.0 / 200);
   EXPECT_NEAR(result.ttft.max, 101, 1e-6);
   EXPECT_NEAR(result.ttft.mean, (101 + 37) / 2.0, 1e-6);
+}
+
+TEST(PrefixesTest, OnlyWholeBlocksAreCached) {
+  SimulationOptions options = Cluster(0, 1);
+  options.profile.decode.block_size = 48;
+  // Of 64 tokens in common.
+  EXPECT_EQ(
+      Serve(options, {At(0, 100, 1, {1, 2, 3}), At(1, 100, 1, {1, 2, 4})})
+          .cached_tokens,
+      48);
+}
+
+TEST(PrefixesTest, TheRouterCountsWholeBlocksToo) {
+  SimulationOptions options = Cluster(0, 2);
+  options.profile.decode.block_size = 48;
+  const std::vector<PlannedRequest> requests = {At(0, 100, 1, {1, 2, 3}),
+                                                At(1, 100, 1, {1, 2, 4})};
+  const PrefixChains chains(requests);
+  RouterSimulation router({.num_decode = 2, .placement = "cost-model"},
+                          options.profile, chains);
+  SimulatedReport report;
+  for (const uint32_t entry : chains.Of(0)) {
+    report.prefixes.stored.push_back({.low = entry});
+  }
+  router.Reported(1, report, 0.5);
+  const auto cached = router.Look(1, 99, 1);
+  ASSERT_EQ(cached.size(), 1u);
+  EXPECT_EQ(cached[0].worker, RouterSimulation::IdOf(1));
+  EXPECT_EQ(cached[0].tokens, 48);
 }
 
 TEST(PrefixesTest, TheLastTokenIsAlwaysComputed) {
