@@ -4,6 +4,7 @@
 //   planner_benchmark hour [WORKERS [SECONDS [REQUESTS_PER_SECOND]]]
 //   planner_benchmark grid [MIX] [WORKERS ...]
 //   planner_benchmark halves [MIX] [WORKERS ...]
+//   planner_benchmark targets [MIX] [WORKERS ...]
 //   planner_benchmark roles [MIX] [WORKERS ...]
 //   planner_benchmark point MIX PREFILL DECODE WAY RATE ...
 //   planner_benchmark split [WORKERS]
@@ -16,6 +17,8 @@
 // "aggregated" and "disaggregated". Besides, what no way could carry more than
 // (planner_benchmark_bound.h). MIX: of this one only ("long prompts").
 // `halves`: the same with half of the workers of each kind, whatever the mix.
+// `targets`: the same with other targets than the mix has: tighter and looser
+// ones for the first token, and for those after it.
 // `roles`: the ways of `grid`, and workers that change their roles
 // (planner_benchmark_roles.h).
 // `point`: one cluster, served in one way (aggregated, disaggregated, default
@@ -94,6 +97,25 @@ void PrintHalves(const Mix& mix, int32_t workers) {
   row.Print({aggregated, disaggregated, both}, {0.7, 1.0, 1.1, 1.2, 1.3});
 }
 
+// What the grid has with these targets holds with others, too.
+void PrintTargets(const Mix& mix, int32_t workers) {
+  struct Factors {
+    double ttft;
+    double itl;
+  };
+  for (const Factors factors :
+       {Factors{0.5, 1}, Factors{2, 1}, Factors{1, 0.6}, Factors{1, 2}}) {
+    Mix other = mix;
+    other.ttft *= factors.ttft;
+    other.itl *= factors.itl;
+    std::printf("TTFT within %.1f s, TPOT within %.0f ms:\n",
+                absl::ToDoubleSeconds(other.ttft),
+                absl::ToDoubleMilliseconds(other.itl));
+    const GridRow row(other, workers);
+    row.Print(row.Find(), {0.7, 1.0, 1.2});
+  }
+}
+
 int RunPoints(const Mix& mix, int32_t prefill, int32_t decode,
               const std::string& way, const std::vector<double>& rates) {
   static const std::map<std::string, GridRow::Way> kWays = {
@@ -170,9 +192,10 @@ int RunSplit(int32_t workers) {
 // More workers than that have the limits of so many, which are checked.
 constexpr int32_t kMostSearched = 128;
 
-// Of all mixes, or the one of that name.
+// Of all mixes, or the one of that name. `print`: instead, of each mix and
+// number of workers; null: none.
 int RunGrid(const std::string& only, const std::vector<int32_t>& workers,
-            bool halves) {
+            void (*print)(const Mix& mix, int32_t workers)) {
   // Of kMostSearched workers, by mix.
   std::map<const Mix*, GridRow::Limits> of_most;
   std::printf(
@@ -185,8 +208,8 @@ int RunGrid(const std::string& only, const std::vector<int32_t>& workers,
   for (const int32_t count : workers) {
     for (const Mix& mix : AllMixes()) {
       if (!only.empty() && only != mix.name) continue;
-      if (halves) {
-        PrintHalves(mix, count);
+      if (print != nullptr) {
+        print(mix, count);
         continue;
       }
       const GridRow row(mix, count);
@@ -218,7 +241,10 @@ int Main(int argc, char** argv) {
     return RunHour(static_cast<int32_t>(number(2, 1000)), number(3, 3600),
                    number(4, 120));
   }
-  if (what == "grid" || what == "halves" || what == "roles") {
+  static const std::map<std::string, void (*)(const Mix&, int32_t)> kPrints = {
+      {"grid", nullptr}, {"halves", PrintHalves}, {"targets", PrintTargets}};
+  const auto print = kPrints.find(what);
+  if (print != kPrints.end() || what == "roles") {
     int first = 2;
     std::string mix;
     if (argc > 2 && std::atoi(argv[2]) == 0) mix = argv[first++];
@@ -236,7 +262,7 @@ int Main(int argc, char** argv) {
     }
     return RunGrid(
         mix, workers.empty() ? std::vector<int32_t>{16, 128, 1024} : workers,
-        what == "halves");
+        print->second);
   }
   if (what == "point" && argc > 6) {
     const Mix* mix = FindMix(argv[2]);
@@ -263,7 +289,9 @@ int Main(int argc, char** argv) {
                "planner_benchmark hour [WORKERS [SECONDS [RATE]]]\n"
                "planner_benchmark grid [MIX] [WORKERS ...]\n"
                "planner_benchmark halves [MIX] [WORKERS ...]\n"
+               "planner_benchmark targets [MIX] [WORKERS ...]\n"
                "planner_benchmark roles [MIX] [WORKERS ...]\n"
+               "planner_benchmark point MIX PREFILL DECODE WAY RATE ...\n"
                "planner_benchmark split [WORKERS]\n"
                "planner_benchmark prefix TRACE [WORKERS ...]\n");
   return 2;
