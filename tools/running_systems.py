@@ -39,16 +39,21 @@ def wait_for(what, condition):
 
 
 class Programs:
-    """Programs that are stopped, the last one first, when all is over."""
+    """Programs that are stopped, the last one first, when all is over: also
+    when this one is asked to end."""
 
     def __init__(self, directory):
         self.directory = pathlib.Path(directory)
         self.running = []
+        self.on_terminate = None
 
     def __enter__(self):
+        self.on_terminate = signal.signal(
+            signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         return self
 
     def __exit__(self, *_):
+        signal.signal(signal.SIGTERM, self.on_terminate)
         for name, process in reversed(self.running):
             process.send_signal(signal.SIGTERM)
             try:
