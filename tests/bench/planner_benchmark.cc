@@ -97,7 +97,7 @@ void PrintHalves(const Mix& mix, int32_t workers) {
   row.Print({aggregated, disaggregated, both}, {0.7, 1.0, 1.1, 1.2, 1.3});
 }
 
-// What the grid has with these targets holds with others, too.
+// The grid with other targets than the mix has, one of them at a time.
 void PrintTargets(const Mix& mix, int32_t workers) {
   struct Factors {
     double ttft;
