@@ -183,6 +183,8 @@ class Search final {
     for (size_t i = 0; i < cluster_.workers.size(); ++i) {
       if (!CouldPrefill(cluster_.workers[i])) continue;
       any_prefill_ = true;
+      least_queued_ =
+          std::min(least_queued_, QueuedTokens(cluster_.workers[i]));
       if (!PrefillHasRoom(cluster_.workers[i], request_)) continue;
       const CostedWorker at = Costed(cluster_.workers[i], prefill_cost_);
       const PrefillPart part = PrefillPartOf(at, request_);
@@ -219,7 +221,9 @@ class Search final {
             std::pair(part.miss, LeastLocalDelay(at, part, request_))) {
       return;
     }
-    if (any_prefill_ && !KeepsBatchBoundBesidePrompt(*at.worker, request_)) {
+    if (any_prefill_ &&
+        (!KeepsBatchBoundBesidePrompt(*at.worker, request_) ||
+         TakesFromPrefill(*at.worker, request_, least_queued_))) {
       return;
     }
     Offer(LocalEstimate(at, part, request_), {nullptr, at.worker, at.cached});
@@ -321,6 +325,8 @@ class Search final {
   StepCost decode_cost_;
   // There are prefill workers for the prompt, be it that they are full.
   bool any_prefill_ = false;
+  // Prompt tokens on the one of them with the least.
+  int64_t least_queued_ = std::numeric_limits<int64_t>::max();
   // When the first token can come at the earliest from a prefill worker.
   double earliest_ = std::numeric_limits<double>::infinity();
   Shortlist<PrefillPart, kPairs> prefill_;

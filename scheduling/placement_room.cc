@@ -7,6 +7,11 @@
 namespace baton::scheduling {
 namespace {
 
+// Of a decode worker's blocks, what is little (TakesFromPrefill), and of the
+// prompt's tokens, what is little to do for a prefill worker.
+constexpr double kLittleMemory = 0.25;
+constexpr double kLittleWork = 0.5;
+
 // As a step of the worker keeps it.
 double BatchBoundSeconds(const PlacementRequest& request) {
   return StepBudgetSeconds(request.batch_itl_seconds);
@@ -100,6 +105,15 @@ bool KeepsBatchBoundBesidePrompt(const WorkerSnapshot& worker,
   StepShape step = BatchWith(worker, request);
   step.tokens += std::min(kLeastChunk, request.prefill_tokens) - 1;
   return worker.step_cost.Seconds(step) <= BatchBoundSeconds(request);
+}
+
+bool TakesFromPrefill(const WorkerSnapshot& decode,
+                      const PlacementRequest& request, int64_t least_queued) {
+  if (!request.stands_by || Sequences(decode) == 0) return false;
+  const int32_t left = FreeBlocks(decode) - BlocksTaken(decode, request);
+  return left < kLittleMemory * decode.total_blocks &&
+         static_cast<double>(least_queued) <
+             kLittleWork * request.prefill_tokens;
 }
 
 }  // namespace baton::scheduling

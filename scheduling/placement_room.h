@@ -59,6 +59,14 @@ bool KeepsBatchBound(const WorkerSnapshot& worker,
 bool KeepsBatchBoundBesidePrompt(const WorkerSnapshot& worker,
                                  const PlacementRequest& request);
 
+// Whether a prompt that stands by, computed there, would take memory that
+// prompts of prefill workers need sooner: little would be left, for the long
+// time that it takes beside streams, and some prefill worker is soon out of
+// work, which has `least_queued` prompt tokens. Then memory is what limits the
+// cluster, and who is late anyway would make others late.
+bool TakesFromPrefill(const WorkerSnapshot& decode,
+                      const PlacementRequest& request, int64_t least_queued);
+
 // Of a request, for which the worker sets blocks aside at once.
 inline int32_t TokensSetAside(const WorkerSnapshot& worker,
                               const PlacementRequest& request) {

@@ -122,6 +122,25 @@ TEST(CostPlacementTest, WhoStandsByWaitsForAQueueBesideStreams) {
   EXPECT_EQ(Place(cluster, request).kind, Kind::kDecodeOnly);
 }
 
+// As long as some prefill worker has little to do; those that are full for it
+// count, too.
+TEST(CostPlacementTest, WhoStandsByLeavesScarceMemoryToPrefillWorkers) {
+  ClusterSnapshot cluster{.workers = {Prefill(kP1, {kD1}), Prefill(kP2, {kD1}),
+                                      Decode(kD1, 4)}};
+  cluster.workers[0].queued_tokens = 4000;
+  cluster.workers[1].queued_tokens = 399;
+  PlacementRequest request = Request(800, 50);
+  request.stands_by = true;
+  EXPECT_EQ(Place(cluster, request).kind, Kind::kDecodeOnly);
+  cluster.workers[2].free_blocks = 300;
+  EXPECT_EQ(Place(cluster, request).kind, Kind::kNone);
+  cluster.workers[1].queued_tokens = 400;
+  EXPECT_EQ(Place(cluster, request).kind, Kind::kDecodeOnly);
+  // Nobody else could compute it.
+  cluster.workers.erase(cluster.workers.begin(), cluster.workers.begin() + 2);
+  EXPECT_EQ(Place(cluster, request).kind, Kind::kDecodeOnly);
+}
+
 // A chunk reads KV once: what a prompt reads says little of a stream, and the
 // other way round.
 TEST(CostPlacementTest, WhatPromptsReadIsNotPaidAsStreamsDo) {

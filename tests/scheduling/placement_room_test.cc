@@ -82,6 +82,31 @@ TEST(PlacementRoomTest, APromptBesideStreamsIsPartOfTheirSteps) {
   EXPECT_TRUE(KeepsBatchBoundBesidePrompt(worker, Within(0.001)));
 }
 
+// Of 1,000 blocks, the request takes 10; 250 are a quarter.
+TEST(PlacementRoomTest, WhoIsLateLeavesMemoryToPrefillWorkers) {
+  WorkerSnapshot worker = WorkerThatRuns(1);
+  worker.free_blocks = 259;
+  PlacementRequest request = test::RequestOf(100, 60);
+  ASSERT_EQ(BlocksTaken(worker, request), 10);
+  request.stands_by = true;
+  EXPECT_TRUE(TakesFromPrefill(worker, request, /*least_queued=*/49));
+  // They have enough to do.
+  EXPECT_FALSE(TakesFromPrefill(worker, request, /*least_queued=*/50));
+  // There is enough for all.
+  worker.free_blocks = 260;
+  EXPECT_FALSE(TakesFromPrefill(worker, request, /*least_queued=*/0));
+  // What was placed and is not reported yet counts.
+  worker.placed_blocks = 1;
+  EXPECT_TRUE(TakesFromPrefill(worker, request, /*least_queued=*/0));
+  // Nothing runs there that would make room.
+  worker.running = 0;
+  EXPECT_FALSE(TakesFromPrefill(worker, request, /*least_queued=*/0));
+  // Who can be in time is worth it.
+  worker.running = 1;
+  request.stands_by = false;
+  EXPECT_FALSE(TakesFromPrefill(worker, request, /*least_queued=*/0));
+}
+
 // All policies alike: the request waits for its turn.
 TEST(PlacementRoomTest, RoomIsForWhatIsSetAsideAtOnce) {
   WorkerSnapshot worker = WorkerThatRuns(1);
