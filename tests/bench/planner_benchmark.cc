@@ -6,7 +6,7 @@
 //   planner_benchmark halves [MIX] [WORKERS ...]
 //   planner_benchmark targets [MIX] [WORKERS ...]
 //   planner_benchmark roles [MIX] [WORKERS ...]
-//   planner_benchmark point MIX PREFILL DECODE WAY RATE ...
+//   planner_benchmark point MIX[:TTFT[:TPOT]] PREFILL DECODE WAY RATE ...
 //   planner_benchmark split [WORKERS]
 //   planner_benchmark prefix TRACE [WORKERS ...]
 //
@@ -17,13 +17,14 @@
 // "aggregated" and "disaggregated". Besides, what no way could carry more than
 // (planner_benchmark_bound.h). MIX: of this one only ("long prompts").
 // `halves`: the same with half of the workers of each kind, whatever the mix.
-// `targets`: the same with other targets than the mix has: tighter and looser
-// ones for the first token, and for those after it.
 // `roles`: the ways of `grid`, and workers that change their roles
 // (planner_benchmark_roles.h).
+// `targets`: the same with other targets than the mix has: tighter and looser
+// ones for the first token, and for those after it; and with the splits that
+// serve the most of each load.
 // `point`: one cluster, served in one way (aggregated, disaggregated, default
 // or dual), at so many requests per second: what becomes of them, and why some
-// miss their targets.
+// miss their targets, which are those of the mix times these factors.
 // `split`: what clusters carry when a share of each prompt is computed on the
 // decode worker (docs/adr/0032-no-split-placement.md); of so many workers, or
 // all that are there.
@@ -38,6 +39,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "planner/cluster_simulation.h"
@@ -95,25 +97,6 @@ void PrintHalves(const Mix& mix, int32_t workers) {
   const GridRow::Limit both = row.LimitOfSplit(
       GridRow::Way::kDefault, workers / 2, disaggregated.rate * workers);
   row.Print({aggregated, disaggregated, both}, {0.7, 1.0, 1.1, 1.2, 1.3});
-}
-
-// The grid with other targets than the mix has, one of them at a time.
-void PrintTargets(const Mix& mix, int32_t workers) {
-  struct Factors {
-    double ttft;
-    double itl;
-  };
-  for (const Factors factors :
-       {Factors{0.5, 1}, Factors{2, 1}, Factors{1, 0.6}, Factors{1, 2}}) {
-    Mix other = mix;
-    other.ttft *= factors.ttft;
-    other.itl *= factors.itl;
-    std::printf("TTFT within %.1f s, TPOT within %.0f ms:\n",
-                absl::ToDoubleSeconds(other.ttft),
-                absl::ToDoubleMilliseconds(other.itl));
-    const GridRow row(other, workers);
-    row.Print(row.Find(), {0.7, 1.0, 1.2});
-  }
 }
 
 int RunPoints(const Mix& mix, int32_t prefill, int32_t decode,
@@ -242,9 +225,10 @@ int Main(int argc, char** argv) {
                    number(4, 120));
   }
   static const std::map<std::string, void (*)(const Mix&, int32_t)> kPrints = {
-      {"grid", nullptr}, {"halves", PrintHalves}, {"targets", PrintTargets}};
+      {"grid", nullptr}, {"halves", PrintHalves}};
   const auto print = kPrints.find(what);
-  if (print != kPrints.end() || what == "roles") {
+  const bool targets = what == "targets";
+  if (print != kPrints.end() || what == "roles" || targets) {
     int first = 2;
     std::string mix;
     if (argc > 2 && std::atoi(argv[2]) == 0) mix = argv[first++];
@@ -256,23 +240,27 @@ int Main(int argc, char** argv) {
     for (int i = first; i < argc; ++i) {
       workers.push_back(static_cast<int32_t>(number(i, 16)));
     }
-    if (what == "roles") {
-      return RunRoles(mix,
-                      workers.empty() ? std::vector<int32_t>{16} : workers);
+    if (what == "roles" || targets) {
+      if (workers.empty()) workers = {16};
+      return targets ? RunTargets(mix, workers) : RunRoles(mix, workers);
     }
     return RunGrid(
         mix, workers.empty() ? std::vector<int32_t>{16, 128, 1024} : workers,
         print->second);
   }
   if (what == "point" && argc > 6) {
-    const Mix* mix = FindMix(argv[2]);
-    if (mix == nullptr) {
-      std::fprintf(stderr, "there is no mix '%s'\n", argv[2]);
+    const std::vector<std::string> parts = absl::StrSplit(argv[2], ':');
+    const Mix* found = FindMix(parts[0]);
+    if (found == nullptr) {
+      std::fprintf(stderr, "there is no mix '%s'\n", parts[0].c_str());
       return 2;
     }
+    Mix mix = *found;
+    if (parts.size() > 1) mix.ttft *= std::atof(parts[1].c_str());
+    if (parts.size() > 2) mix.itl *= std::atof(parts[2].c_str());
     std::vector<double> rates;
     for (int i = 6; i < argc; ++i) rates.push_back(number(i, 1));
-    return RunPoints(*mix, std::max(0, std::atoi(argv[3])),
+    return RunPoints(mix, std::max(0, std::atoi(argv[3])),
                      std::max(1, std::atoi(argv[4])), argv[5], rates);
   }
   if (what == "split") return RunSplit(static_cast<int32_t>(number(2, 0)));
@@ -291,7 +279,8 @@ int Main(int argc, char** argv) {
                "planner_benchmark halves [MIX] [WORKERS ...]\n"
                "planner_benchmark targets [MIX] [WORKERS ...]\n"
                "planner_benchmark roles [MIX] [WORKERS ...]\n"
-               "planner_benchmark point MIX PREFILL DECODE WAY RATE ...\n"
+               "planner_benchmark point MIX[:TTFT[:TPOT]] PREFILL DECODE WAY "
+               "RATE ...\n"
                "planner_benchmark split [WORKERS]\n"
                "planner_benchmark prefix TRACE [WORKERS ...]\n");
   return 2;

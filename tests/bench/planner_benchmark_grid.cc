@@ -46,6 +46,18 @@ GridRow::Limit GridRow::LimitOfSplit(Way way, int32_t prefill,
           static_cast<double>(prefill) / workers_};
 }
 
+GridRow::Served GridRow::MostOf(const Load& load, Way way) const {
+  Served most;
+  const int32_t step = std::max(1, workers_ / kFewWorkers);
+  const int32_t first = way == Way::kDisaggregated ? step : 0;
+  const int32_t end = way == Way::kAggregated ? 1 : workers_;
+  for (int32_t prefill = first; prefill < end; prefill += step) {
+    const double goodput = Goodput(load, prefill, way);
+    if (goodput > most.goodput) most = {goodput, prefill};
+  }
+  return most;
+}
+
 void GridRow::PrintCheck(const Limits& limits) const {
   std::printf("%-22s %6d  attainment at 0.97 and 1.05 of the limit:", mix_.name,
               workers_);

@@ -26,6 +26,10 @@ class GridRow final {
     double prefill = 0;
   };
   using Limits = std::array<Limit, kWays>;
+  struct Served {
+    double goodput = 0;
+    int32_t prefill = 0;
+  };
 
   // Runs take at least so long.
   GridRow(const Mix& mix, int32_t workers, double split_share = 0,
@@ -39,6 +43,10 @@ class GridRow final {
   Limits Find() const;
   // The search begins at `rate`, of all workers.
   Limit LimitOfSplit(Way way, int32_t prefill, double rate) const;
+
+  // The most of a load that the way serves in time, with whatever split, of
+  // sixteenths.
+  Served MostOf(const planner::Load& load, Way way) const;
 
   // Whether each way carries a little less than these, and a little more: what
   // they were found with was another number of workers.

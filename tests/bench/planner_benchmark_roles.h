@@ -12,4 +12,8 @@ namespace baton::bench {
 // Of all mixes, or the one of that name. Prints a Markdown table.
 int RunRoles(const std::string& only, const std::vector<int32_t>& workers);
 
+// With tighter and looser targets than the mixes have, for the first token and
+// for those after it, one of them at a time.
+int RunTargets(const std::string& only, const std::vector<int32_t>& workers);
+
 }  // namespace baton::bench
