@@ -125,8 +125,8 @@ TEST(CostPlacementTest, WhoStandsByWaitsForAQueueBesideStreams) {
 // As long as some prefill worker has little to do; those that are full for it
 // count, too.
 TEST(CostPlacementTest, WhoStandsByLeavesScarceMemoryToPrefillWorkers) {
-  ClusterSnapshot cluster{.workers = {Prefill(kP1, {kD1}), Prefill(kP2, {kD1}),
-                                      Decode(kD1, 4)}};
+  ClusterSnapshot cluster{
+      .workers = {Prefill(kP1, {kD1}), Prefill(kP2, {kD1}), Decode(kD1, 4)}};
   cluster.workers[0].queued_tokens = 4000;
   cluster.workers[1].queued_tokens = 399;
   PlacementRequest request = Request(800, 50);
