@@ -6,7 +6,8 @@
 //   planner_benchmark halves [MIX] [WORKERS ...]
 //   planner_benchmark targets [MIX] [WORKERS ...]
 //   planner_benchmark roles [MIX] [WORKERS ...]
-//   planner_benchmark point MIX[:TTFT[:TPOT]] PREFILL DECODE WAY RATE ...
+//   planner_benchmark point MIX[:TTFT[:TPOT[:SECONDS]]] PREFILL DECODE WAY
+//                           RATE ...
 //   planner_benchmark split [WORKERS]
 //   planner_benchmark prefix TRACE [WORKERS ...]
 //
@@ -24,7 +25,8 @@
 // serve the most of each load.
 // `point`: one cluster, served in one way (aggregated, disaggregated, default
 // or dual), at so many requests per second: what becomes of them, and why some
-// miss their targets, which are those of the mix times these factors.
+// miss their targets, which are those of the mix times these factors; over so
+// many seconds at least.
 // `split`: what clusters carry when a share of each prompt is computed on the
 // decode worker (docs/adr/0032-no-split-placement.md); of so many workers, or
 // all that are there.
@@ -100,7 +102,8 @@ void PrintHalves(const Mix& mix, int32_t workers) {
 }
 
 int RunPoints(const Mix& mix, int32_t prefill, int32_t decode,
-              const std::string& way, const std::vector<double>& rates) {
+              const std::string& way, const std::vector<double>& rates,
+              double least_seconds) {
   static const std::map<std::string, GridRow::Way> kWays = {
       {"aggregated", GridRow::Way::kAggregated},
       {"disaggregated", GridRow::Way::kDisaggregated},
@@ -111,7 +114,7 @@ int RunPoints(const Mix& mix, int32_t prefill, int32_t decode,
     std::fprintf(stderr, "there is no way '%s'\n", way.c_str());
     return 2;
   }
-  const GridRow row(mix, prefill + decode);
+  const GridRow row(mix, prefill + decode, /*split_share=*/0, least_seconds);
   std::printf("%9s %9s %7s | %7s %7s %7s %7s %7s | %7s %15s %13s %11s\n",
               "rate", "goodput", "met", "offered", "ttft", "tpot", "turned",
               "never", "local", "ttft p50 p90", "tpot p50 p90", "busy P, D");
@@ -258,10 +261,11 @@ int Main(int argc, char** argv) {
     Mix mix = *found;
     if (parts.size() > 1) mix.ttft *= std::atof(parts[1].c_str());
     if (parts.size() > 2) mix.itl *= std::atof(parts[2].c_str());
+    const double seconds = parts.size() > 3 ? std::atof(parts[3].c_str()) : 0;
     std::vector<double> rates;
     for (int i = 6; i < argc; ++i) rates.push_back(number(i, 1));
     return RunPoints(mix, std::max(0, std::atoi(argv[3])),
-                     std::max(1, std::atoi(argv[4])), argv[5], rates);
+                     std::max(1, std::atoi(argv[4])), argv[5], rates, seconds);
   }
   if (what == "split") return RunSplit(static_cast<int32_t>(number(2, 0)));
   if (what == "prefix" && argc > 2) {
@@ -279,8 +283,8 @@ int Main(int argc, char** argv) {
                "planner_benchmark halves [MIX] [WORKERS ...]\n"
                "planner_benchmark targets [MIX] [WORKERS ...]\n"
                "planner_benchmark roles [MIX] [WORKERS ...]\n"
-               "planner_benchmark point MIX[:TTFT[:TPOT]] PREFILL DECODE WAY "
-               "RATE ...\n"
+               "planner_benchmark point MIX[:TTFT[:TPOT[:SECONDS]]] PREFILL "
+               "DECODE WAY RATE ...\n"
                "planner_benchmark split [WORKERS]\n"
                "planner_benchmark prefix TRACE [WORKERS ...]\n");
   return 2;
