@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -95,14 +96,44 @@ void Pair::Write(int32_t n) {
   }
 }
 
-double Pair::Transfer(int32_t n) {
-  Write(n);
+void Pair::Open(int32_t first, int32_t n) {
   HandoffReceiver::OpenTransfer open;
   open.transfer = TransferId{++last_transfer_};
   open.generation = 1;
-  open.blocks.assign(blocks_.begin(), blocks_.begin() + n);
+  open.blocks.assign(blocks_.begin() + first, blocks_.begin() + first + n);
   open.deadline = InAMinute();
   CHECK(receiver_->Open(open).ok());
+}
+
+double Pair::InARow(int32_t n, int count) {
+  CHECK_GE(plan_.num_blocks, kAtOnce * n);
+  Write(kAtOnce * n);
+  sender_->Say(absl::StrCat("row ", n, " ", last_transfer_ + 1, " ", count));
+  // Where each of those under way lands.
+  std::map<TransferId, int32_t> at;
+  int left = count;
+  const auto grant = [&](int32_t first) {
+    if (left == 0) return;
+    --left;
+    Open(first, n);
+    at[TransferId{last_transfer_}] = first;
+    PCHECK(send(stream_.get(), "g", 1, MSG_NOSIGNAL) == 1);
+  };
+  for (int i = 0; i < kAtOnce; ++i) grant(i * n);
+  while (!at.empty()) {
+    for (const auto& landed :
+         AwaitEvents<HandoffReceiver::Landed>(*receiver_, bell_)) {
+      const int32_t first = at.at(landed.transfer);
+      at.erase(landed.transfer);
+      grant(first);
+    }
+  }
+  return Seconds(sender_->Hear()) / count;
+}
+
+double Pair::Transfer(int32_t n) {
+  Write(n);
+  Open(0, n);
   sender_->Say(absl::StrCat("transfer ", n, " ", last_transfer_));
   AwaitEvent<HandoffReceiver::Landed>(*receiver_, bell_);
   return Seconds(sender_->Hear());

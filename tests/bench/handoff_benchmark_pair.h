@@ -31,6 +31,11 @@ class Pair final {
   // One hand-off of n blocks, by the sender's clock.
   double Transfer(int32_t n);
 
+  // Of n blocks each, `count` hand-offs, two of them under way: the next one is
+  // granted when one has landed, as under load. Of the plan's blocks, two times
+  // n. Seconds for each of them.
+  double InARow(int32_t n, int count);
+
   // The same bytes from the sender's memory to ours, by memcpy, and by stores
   // that leave the caches alone; in runs as long as there are on both sides.
   struct Copied {
@@ -51,6 +56,8 @@ class Pair final {
   template <typename CopyRun>
   Copied CopyBy(int32_t n, CopyRun copy_run);
   void Write(int32_t n);
+  // For the next hand-off, from the `first`th of our blocks on.
+  void Open(int32_t first, int32_t n);
 
   const Plan plan_;
   const bool warm_;

@@ -25,7 +25,8 @@ void PrintTable(const std::vector<Result>& results, std::ostream& out) {
       rule += " --: |";
     }
   }
-  out << " hashing, GB/s | ratio |\n" << rule << " --: | --: |\n";
+  out << " hashing, GB/s | ratio | in a row, GB/s | ratio |\n"
+      << rule << " --: | --: | --: | --: |\n";
   for (const Result& r : results) {
     CHECK_EQ(r.limits.size(), results[0].limits.size());
     out << absl::StrFormat("| %s | %.1f | %.2f | %.3f | %.2f |", r.transport,
@@ -42,9 +43,16 @@ void PrintTable(const std::vector<Result>& results, std::ostream& out) {
       out << absl::StrFormat(" %.2f |",
                              GigabytesPerSecond(r.bytes, limit.seconds));
     }
-    out << absl::StrFormat(" %.1f | **%.2f** |\n",
+    out << absl::StrFormat(" %.1f | **%.2f** |",
                            GigabytesPerSecond(r.bytes, r.hash_seconds),
                            fastest / r.seconds);
+    if (r.row_seconds > 0) {
+      out << absl::StrFormat(" %.2f | **%.2f** |\n",
+                             GigabytesPerSecond(r.bytes, r.row_seconds),
+                             fastest / r.row_seconds);
+    } else {
+      out << " | |\n";
+    }
   }
 }
 
@@ -57,8 +65,10 @@ void WriteJson(const std::string& path, const std::vector<Result>& bandwidth,
       const Result& r = rows[i];
       out << absl::StrFormat(
           "    {\"transport\": \"%s\", \"bytes\": %d, \"seconds\": %.9f, "
-          "\"first_seconds\": %.9f, \"hash_seconds\": %.9f",
-          r.transport, r.bytes, r.seconds, r.first_seconds, r.hash_seconds);
+          "\"first_seconds\": %.9f, \"hash_seconds\": %.9f, "
+          "\"row_seconds\": %.9f",
+          r.transport, r.bytes, r.seconds, r.first_seconds, r.hash_seconds,
+          r.row_seconds);
       for (const auto* limits : {&r.limits, &r.beside}) {
         for (const Limit& limit : *limits) {
           out << absl::StrFormat(", \"%s\": %.9f", limit.name, limit.seconds);

@@ -20,6 +20,8 @@ struct Result {
   double seconds = 0;
   // The very first hand-off between the two processes.
   double first_seconds = 0;
+  // Each of several in a row; 0: not measured.
+  double row_seconds = 0;
   std::vector<Limit> limits;
   // Shown, but nothing is compared with them.
   std::vector<Limit> beside;

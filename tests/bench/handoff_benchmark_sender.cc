@@ -70,20 +70,26 @@ class Prefill final {
   }
 
   double Transfer(int64_t n, uint64_t id) {
-    HandoffSender::Grant grant;
-    grant.transfer = TransferId{id};
-    grant.generation = 1;
-    grant.receiver = Incarnation{2};
-    grant.num_tokens = static_cast<int32_t>(n) * kBlockTokens;
-    CHECK(sender_
-              ->Start(grant, absl::MakeConstSpan(blocks_).first(n), InAMinute())
-              .ok());
-    for (int32_t layer = 0; layer < kv_.num_layers; ++layer) {
-      sender_->SendLayer(grant.transfer, layer, static_cast<int32_t>(n));
-    }
-    sender_->Commit(grant.transfer, {.first_token = 1});
+    Send(absl::MakeConstSpan(blocks_).first(n), id);
     return absl::ToDoubleSeconds(
         AwaitEvent<HandoffSender::Acked>(*sender_, bell_).duration);
+  }
+
+  double Row(int64_t n, uint64_t first, int count) {
+    const absl::Time start = Now();
+    int sent = 0;
+    for (int acked = 0; acked < count;) {
+      while (sent < std::min(count, acked + kAtOnce)) {
+        char granted;
+        PCHECK(recv(stream_.get(), &granted, 1, 0) == 1);
+        Send(absl::MakeConstSpan(blocks_).subspan(n * (sent % kAtOnce), n),
+             first + sent);
+        ++sent;
+      }
+      acked += static_cast<int>(
+          AwaitEvents<HandoffSender::Acked>(*sender_, bell_).size());
+    }
+    return absl::ToDoubleSeconds(Now() - start);
   }
 
   // Until the answer to a byte.
@@ -110,6 +116,21 @@ class Prefill final {
   }
 
  private:
+  // To the decode worker, which has granted it.
+  void Send(absl::Span<const BlockId> blocks, uint64_t id) {
+    HandoffSender::Grant grant;
+    grant.transfer = TransferId{id};
+    grant.generation = 1;
+    grant.receiver = Incarnation{2};
+    const auto n = static_cast<int32_t>(blocks.size());
+    grant.num_tokens = n * kBlockTokens;
+    CHECK(sender_->Start(grant, blocks, InAMinute()).ok());
+    for (int32_t layer = 0; layer < kv_.num_layers; ++layer) {
+      sender_->SendLayer(grant.transfer, layer, n);
+    }
+    sender_->Commit(grant.transfer, {.first_token = 1});
+  }
+
   const Plan plan_;
   const std::vector<BlockId> blocks_;
   engine::cpu::MemoryArena arena_;
@@ -137,6 +158,10 @@ int RunSender(char** args) {
       std::cout << "written" << std::endl;
     } else if (command == "transfer") {
       std::cout << prefill.Transfer(n, number) << std::endl;
+    } else if (command == "row") {
+      int count = 0;
+      words >> count;
+      std::cout << prefill.Row(n, number, count) << std::endl;
     } else if (command == "ask") {
       std::cout << prefill.Ask() << std::endl;
     } else if (command == "stream") {

@@ -15,6 +15,10 @@ namespace baton::kv_transfer {
 // Does what standard input says, one line each, and answers with one line:
 //   write N SEED        writes the pages of the first N blocks anew
 //   transfer N ID       hands them over; answers with the seconds it took
+//   row N ID COUNT      hands COUNT over, from ID on, two at a time: the first
+//   N
+//                       blocks and the next ones in turn, each when a byte came
+//                       through the TCP connection; the same
 //   stream BYTES        sends them through a TCP connection; the same
 // The first line, by itself, is "ready DESCRIPTOR" of KV memory. `args`:
 // transport, data address, TCP port, plan.

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -89,11 +88,15 @@ class Bell final {
   bool rung_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// The next event of type T; others are dropped, failures end the program.
+// Of the hand-offs in a row, how many are under way.
+inline constexpr int kAtOnce = 2;
+
+// The next events of type T, one at least; others are dropped, failures end the
+// program.
 template <typename T, typename Side>
-T AwaitEvent(Side& side, Bell& bell) {
+std::vector<T> AwaitEvents(Side& side, Bell& bell) {
   for (;;) {
-    std::optional<T> found;
+    std::vector<T> found;
     for (auto& event : side.Poll()) {
       if (auto* failed = std::get_if<typename Side::Failed>(&event)) {
         LOG(FATAL) << "the transfer failed: " << failed->detail;
@@ -101,11 +104,19 @@ T AwaitEvent(Side& side, Bell& bell) {
       if (auto* refused = std::get_if<PeerRefused>(&event)) {
         LOG(FATAL) << "not paired: " << refused->reason;
       }
-      if (auto* wanted = std::get_if<T>(&event)) found = std::move(*wanted);
+      if (auto* wanted = std::get_if<T>(&event)) {
+        found.push_back(std::move(*wanted));
+      }
     }
-    if (found.has_value()) return *std::move(found);
+    if (!found.empty()) return found;
     bell.Await();
   }
+}
+
+// The last of those.
+template <typename T, typename Side>
+T AwaitEvent(Side& side, Bell& bell) {
+  return std::move(AwaitEvents<T>(side, bell).back());
 }
 
 }  // namespace baton::kv_transfer
