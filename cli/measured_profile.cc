@@ -18,8 +18,15 @@ int32_t Bounded(uint64_t value, int32_t most) {
   return static_cast<int32_t>(std::min(value, static_cast<uint64_t>(most)));
 }
 
-bool IsKnown(const v1::WorkerCosts& costs) {
-  return costs.fixed_seconds() > 0 || costs.seconds_per_token() > 0;
+scheduling::StepCost CostOf(const v1::WorkerCosts& costs) {
+  return {
+      .fixed = costs.fixed_seconds(),
+      .per_token = costs.seconds_per_token(),
+      .per_context_token = costs.seconds_per_context_token(),
+      .per_sequence = costs.seconds_per_sequence(),
+      .per_prompt_context_token = costs.has_seconds_per_prompt_context_token()
+                                      ? costs.seconds_per_prompt_context_token()
+                                      : costs.seconds_per_context_token()};
 }
 
 using Times = absl::Span<const v1::GetClusterResponse>;
@@ -30,7 +37,7 @@ std::vector<const v1::WorkerStatus*> WorkersThatKnow(Times times,
   std::vector<const v1::WorkerStatus*> found;
   for (const v1::GetClusterResponse& cluster : times) {
     for (const v1::WorkerStatus& worker : cluster.workers()) {
-      if (worker.role() != role || !IsKnown(worker.costs())) continue;
+      if (worker.role() != role || !CostOf(worker.costs()).known()) continue;
       found.push_back(&worker);
     }
   }
@@ -43,14 +50,7 @@ void ReadWorkers(const std::vector<const v1::WorkerStatus*>& workers,
   scheduling::StepCostMean mean;
   for (const v1::WorkerStatus* worker : workers) {
     const v1::WorkerCosts& costs = worker->costs();
-    mean.Add({.fixed = costs.fixed_seconds(),
-              .per_token = costs.seconds_per_token(),
-              .per_context_token = costs.seconds_per_context_token(),
-              .per_sequence = costs.seconds_per_sequence(),
-              .per_prompt_context_token =
-                  costs.has_seconds_per_prompt_context_token()
-                      ? costs.seconds_per_prompt_context_token()
-                      : costs.seconds_per_context_token()});
+    mean.Add(CostOf(costs));
     // The smallest of them.
     const auto least = [first](uint64_t value, int32_t most, int32_t* field) {
       const int32_t bounded = std::max(1, Bounded(value, most));

@@ -112,10 +112,14 @@ void ReadWorker(const json& object, const std::string& where,
 }
 
 absl::Status CheckWorker(const char* role, const WorkerProfile& worker) {
-  // A simulation needs steps that take time, whatever they read.
-  if (!(worker.cost.fixed > 0 || worker.cost.per_token > 0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        role, ": fixed_seconds or seconds_per_token must be above 0"));
+  // A simulation needs requests that take time, whatever they read. Each of
+  // them is sampled from.
+  const scheduling::StepCost& cost = worker.cost;
+  if (!(cost.fixed > 0 || cost.per_token > 0 || cost.per_sequence > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(role,
+                     ": fixed_seconds, seconds_per_token or "
+                     "seconds_per_sequence must be above 0"));
   }
   return absl::OkStatus();
 }

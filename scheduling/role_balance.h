@@ -92,7 +92,7 @@ double SplitCapacity(const RoleLoad& load, int32_t num_prefill,
 // full themselves, and holds places and memory there for longer than it would
 // on a prefill worker. With prompts that are most of the work the bound by
 // itself prefers so few prefill workers that a tenth of the capacity is lost;
-// from 1.5 to 3, no mix of tests/bench/planner_benchmark.cc cares.
+// from 2 to 4, no mix of tests/bench/planner_benchmark.cc cares.
 inline constexpr double kLeftOverCost = 2;
 
 // A split with prefill workers must be so much better than the one without, as

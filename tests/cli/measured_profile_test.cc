@@ -72,6 +72,18 @@ TEST(MeasuredProfileTest, TakesTheMeanOfAllTimes) {
             "measured by 1 prefill and 1 decode workers of a cluster");
 }
 
+// Where steps are all of one kind, all that they take may be that of one term.
+TEST(MeasuredProfileTest, AnyTermIsKnowledge) {
+  v1::GetClusterResponse cluster;
+  AddMeasuredWorker("decode", 0, &cluster)
+      ->mutable_costs()
+      ->set_seconds_per_sequence(0.003);
+  const auto profile = MeasuredProfile({cluster});
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_EQ(profile->decode.cost.fixed, 0);
+  EXPECT_EQ(profile->decode.cost.per_sequence, 0.003);
+}
+
 TEST(MeasuredProfileTest, PrefillWorkersThatKnowNothingAreAsTheOthers) {
   v1::GetClusterResponse cluster;
   AddMeasuredWorker("decode", 0.010, &cluster);
