@@ -14,9 +14,10 @@
 // blocks are that were free for a while, or with --landing warm reads them all:
 // what is measured and what it is compared with find both sides alike. Times
 // are the sender's, from the first SendLayer to the receiver's word that the
-// commit is verified; medians. "In a row": a GB of hand-offs of that size, two
-// of them under way, each granted when one before it has landed, as under load;
-// the pages are those of two hand-offs, written once.
+// commit is verified; medians. "In a row": half a GB of hand-offs of that size,
+// two of them under way, each granted when one before it has landed, as under
+// load; the pages are those of two hand-offs, written once, and the limits find
+// them so, too.
 //
 // Each process keeps to a CPU of its own: two threads that happen to share one
 // would find all bytes in its nearest cache.
@@ -164,18 +165,36 @@ Result Measure(Pair& pair, const std::string& kind, int32_t num_blocks,
   return result;
 }
 
-// Seconds for each of several hand-offs in a row; of three runs.
-double MeasureInARow(const std::string& kind, int32_t num_blocks,
-                     const Flags& flags) {
+// Hand-offs in a row, and the same in a row without them; medians of five
+// rounds. What UCX does by itself is in a row anyway.
+void MeasureInARow(int32_t num_blocks, const Flags& flags, Result* result) {
+  const std::string& kind = result->transport;
   Pair pair(kind, {&kBenchShape, kAtOnce * num_blocks, flags.scattered},
             flags.warm);
-  constexpr int64_t kTotalBytes = int64_t{1} << 30;
+  constexpr int64_t kTotalBytes = int64_t{1} << 29;
   const auto count = static_cast<int>(
       std::max<int64_t>(4, kTotalBytes / pair.BytesOf(num_blocks)));
-  std::vector<double> runs;
+  std::vector<double> rows, plain, streaming, tcp;
   pair.InARow(num_blocks, 4);
-  for (int i = 0; i < 3; ++i) runs.push_back(pair.InARow(num_blocks, count));
-  return Median(runs);
+  for (int i = 0; i < 5; ++i) {
+    rows.push_back(pair.InARow(num_blocks, count));
+    if (kind != "local") {
+      tcp.push_back(pair.TcpInARow(num_blocks, count));
+    } else {
+      plain.push_back(pair.CopyInARow(num_blocks, count));
+      streaming.push_back(pair.StreamingCopyInARow(num_blocks, count));
+    }
+  }
+  result->row_seconds = Median(rows);
+  if (kind == "local") {
+    result->row_limits = {{"memcpy", Median(plain)},
+                          {"streaming", Median(streaming)}};
+    return;
+  }
+  result->row_limits = {{"TCP", Median(tcp)}};
+  for (const Limit& limit : result->limits) {
+    if (limit.name == "UCX") result->row_limits.push_back(limit);
+  }
 }
 
 int Run(const Flags& flags) {
@@ -191,7 +210,7 @@ int Run(const Flags& flags) {
         Pair pair(kind, {&kBenchShape, count, flags.scattered}, flags.warm);
         results.push_back(Measure(pair, kind, count, flags.repeat, ucx_cached));
       }
-      results.back().row_seconds = MeasureInARow(kind, count, flags);
+      MeasureInARow(count, flags, &results.back());
     }
     constexpr int32_t kStoriesBlocks = 128 / kBlockTokens;
     Pair pair(kind, {&kStoriesShape, kStoriesBlocks, flags.scattered},
@@ -202,6 +221,8 @@ int Run(const Flags& flags) {
               << (flags.scattered ? "scattered" : "in order") << ", landing "
               << (flags.warm ? "warm" : "cold") << ":\n\n";
     PrintTable(results, std::cout);
+    std::cout << "\nIn a row, two at a time:\n\n";
+    PrintRowTable(results, std::cout);
     std::cout << "\nKV of 128 tokens of " << kStoriesShape.description
               << ":\n\n";
     PrintTable(latencies, std::cout);

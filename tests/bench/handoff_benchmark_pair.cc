@@ -28,6 +28,10 @@ double Seconds(const std::string& text) {
   return seconds;
 }
 
+void PlainCopy(const std::byte* from, std::byte* to, size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+
 void ThrowOutOfCaches(absl::Span<const std::byte> memory) {
 #ifdef __x86_64__
   constexpr size_t kLine = 64;
@@ -140,17 +144,16 @@ double Pair::Transfer(int32_t n) {
 }
 
 template <typename CopyRun>
-Pair::Copied Pair::CopyBy(int32_t n, CopyRun copy_run) {
-  Write(n);
+Pair::Copied Pair::CopyOnce(int32_t first, int32_t n, CopyRun copy_run) {
   const std::vector<BlockId> from = plan_.Blocks(kSenderSeed);
   sender_->Say("ask");
   char word;
   PCHECK(recv(stream_.get(), &word, 1, 0) == 1);
   const absl::Time start = Now();
   for (int32_t layer = 0; layer < kv_.num_layers; ++layer) {
-    for (int32_t i = 0; i < n;) {
+    for (int32_t i = first; i < first + n;) {
       int32_t run = 1;
-      while (i + run < n && from[i + run] == from[i] + run &&
+      while (i + run < first + n && from[i + run] == from[i] + run &&
              blocks_[i + run] == blocks_[i] + run) {
         ++run;
       }
@@ -165,18 +168,47 @@ Pair::Copied Pair::CopyBy(int32_t n, CopyRun copy_run) {
   return {.between_processes = Seconds(sender_->Hear()), .alone = alone};
 }
 
+template <typename CopyRun>
+double Pair::CopiesInARow(int32_t n, int count, CopyRun copy_run) {
+  Write(kAtOnce * n);
+  double seconds = 0;
+  for (int i = 0; i < count; ++i) {
+    seconds += CopyOnce(n * (i % kAtOnce), n, copy_run).between_processes;
+  }
+  return seconds / count;
+}
+
 Pair::Copied Pair::Copy(int32_t n) {
-  return CopyBy(n, [](const std::byte* from, std::byte* to, size_t bytes) {
-    std::memcpy(to, from, bytes);
-  });
+  Write(n);
+  return CopyOnce(0, n, PlainCopy);
 }
 
 Pair::Copied Pair::StreamingCopy(int32_t n) {
-  return CopyBy(n, kv_transfer::StreamingCopy);
+  Write(n);
+  return CopyOnce(0, n, kv_transfer::StreamingCopy);
+}
+
+double Pair::CopyInARow(int32_t n, int count) {
+  return CopiesInARow(n, count, PlainCopy);
+}
+
+double Pair::StreamingCopyInARow(int32_t n, int count) {
+  return CopiesInARow(n, count, kv_transfer::StreamingCopy);
 }
 
 double Pair::TcpStream(int32_t n) {
   Write(n);
+  return TcpOnce(n);
+}
+
+double Pair::TcpInARow(int32_t n, int count) {
+  Write(kAtOnce * n);
+  double seconds = 0;
+  for (int i = 0; i < count; ++i) seconds += TcpOnce(n);
+  return seconds / count;
+}
+
+double Pair::TcpOnce(int32_t n) {
   const int64_t bytes = BytesOf(n);
   sender_->Say(absl::StrCat("stream ", bytes));
   for (int64_t got = 0; got < bytes;) {

@@ -49,12 +49,22 @@ class Pair final {
   Copied StreamingCopy(int32_t n);
   // The same bytes through a TCP connection, 1 MB at a time.
   double TcpStream(int32_t n);
+  // The same `count` times, with the pages and in the state of the caches that
+  // InARow has: the first n blocks and the next ones in turn, of a stream the
+  // first n. Seconds for each.
+  double CopyInARow(int32_t n, int count);
+  double StreamingCopyInARow(int32_t n, int count);
+  double TcpInARow(int32_t n, int count);
   // Hashing what just landed, once, on one thread. Nothing is written anew.
   double Hash(int32_t n);
 
  private:
+  // From the `first`th block on, when the sender says that there is something.
   template <typename CopyRun>
-  Copied CopyBy(int32_t n, CopyRun copy_run);
+  Copied CopyOnce(int32_t first, int32_t n, CopyRun copy_run);
+  template <typename CopyRun>
+  double CopiesInARow(int32_t n, int count, CopyRun copy_run);
+  double TcpOnce(int32_t n);
   void Write(int32_t n);
   // For the next hand-off, from the `first`th of our blocks on.
   void Open(int32_t first, int32_t n);

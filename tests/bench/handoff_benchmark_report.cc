@@ -25,8 +25,7 @@ void PrintTable(const std::vector<Result>& results, std::ostream& out) {
       rule += " --: |";
     }
   }
-  out << " hashing, GB/s | ratio | in a row, GB/s | ratio |\n"
-      << rule << " --: | --: | --: | --: |\n";
+  out << " hashing, GB/s | ratio |\n" << rule << " --: | --: |\n";
   for (const Result& r : results) {
     CHECK_EQ(r.limits.size(), results[0].limits.size());
     out << absl::StrFormat("| %s | %.1f | %.2f | %.3f | %.2f |", r.transport,
@@ -46,13 +45,29 @@ void PrintTable(const std::vector<Result>& results, std::ostream& out) {
     out << absl::StrFormat(" %.1f | **%.2f** |",
                            GigabytesPerSecond(r.bytes, r.hash_seconds),
                            fastest / r.seconds);
-    if (r.row_seconds > 0) {
-      out << absl::StrFormat(" %.2f | **%.2f** |\n",
-                             GigabytesPerSecond(r.bytes, r.row_seconds),
-                             fastest / r.row_seconds);
-    } else {
-      out << " | |\n";
+    out << "\n";
+  }
+}
+
+void PrintRowTable(const std::vector<Result>& results, std::ostream& out) {
+  if (results.empty()) return;
+  out << "| transport | MB | in a row, GB/s |";
+  std::string rule = "| --- | --: | --: |";
+  for (const Limit& limit : results[0].row_limits) {
+    out << " " << limit.name << ", GB/s | of it |";
+    rule += " --: | --: |";
+  }
+  out << "\n" << rule << "\n";
+  for (const Result& r : results) {
+    out << absl::StrFormat("| %s | %.1f | %.2f |", r.transport,
+                           static_cast<double>(r.bytes) / 1e6,
+                           GigabytesPerSecond(r.bytes, r.row_seconds));
+    for (const Limit& limit : r.row_limits) {
+      out << absl::StrFormat(" %.2f | **%.2f** |",
+                             GigabytesPerSecond(r.bytes, limit.seconds),
+                             limit.seconds / r.row_seconds);
     }
+    out << "\n";
   }
 }
 
@@ -73,6 +88,10 @@ void WriteJson(const std::string& path, const std::vector<Result>& bandwidth,
         for (const Limit& limit : *limits) {
           out << absl::StrFormat(", \"%s\": %.9f", limit.name, limit.seconds);
         }
+      }
+      for (const Limit& limit : r.row_limits) {
+        out << absl::StrFormat(", \"%s in a row\": %.9f", limit.name,
+                               limit.seconds);
       }
       out << (i + 1 < rows.size() ? "},\n" : "}\n");
     }

@@ -22,6 +22,8 @@ struct Result {
   double first_seconds = 0;
   // Each of several in a row; 0: not measured.
   double row_seconds = 0;
+  // The same bytes in a row by something else.
+  std::vector<Limit> row_limits;
   std::vector<Limit> limits;
   // Shown, but nothing is compared with them.
   std::vector<Limit> beside;
@@ -31,6 +33,9 @@ struct Result {
 
 // Of one transport; all have the same limits. Ratios are to the fastest limit.
 void PrintTable(const std::vector<Result>& results, std::ostream& out);
+
+// Of those in a row.
+void PrintRowTable(const std::vector<Result>& results, std::ostream& out);
 
 void WriteJson(const std::string& path, const std::vector<Result>& bandwidth,
                const std::vector<Result>& latency);
