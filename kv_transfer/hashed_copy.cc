@@ -272,11 +272,21 @@ absl::Span<const HashedCopy> HashedCopies() {
 
 void FinishStreaming() { _mm_sfence(); }
 
+void ThrowOutOfCaches(absl::Span<const std::byte> bytes) {
+  constexpr size_t kCacheLineBytes = 64;
+  for (size_t at = 0; at < bytes.size(); at += kCacheLineBytes) {
+    _mm_clflush(bytes.data() + at);
+  }
+  _mm_mfence();
+}
+
 #else
 
 absl::Span<const HashedCopy> HashedCopies() { return {}; }
 
 void FinishStreaming() {}
+
+void ThrowOutOfCaches(absl::Span<const std::byte>) {}
 
 #endif
 

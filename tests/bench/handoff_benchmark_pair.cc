@@ -5,10 +5,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
-
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -16,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kv_transfer/checksum.h"
+#include "kv_transfer/hashed_copy.h"
 #include "kv_transfer/transports/host_aware/create_transport.h"
 #include "tests/bench/streaming_copy.h"
 
@@ -32,13 +29,9 @@ void PlainCopy(const std::byte* from, std::byte* to, size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
-void ThrowOutOfCaches(absl::Span<const std::byte> memory) {
+void MakeCold(absl::Span<const std::byte> memory) {
 #ifdef __x86_64__
-  constexpr size_t kLine = 64;
-  for (size_t at = 0; at < memory.size(); at += kLine) {
-    _mm_clflush(memory.data() + at);
-  }
-  _mm_mfence();
+  ThrowOutOfCaches(memory);
 #else
   // What is larger than most caches pushes it out.
   static std::vector<std::byte> other(size_t{256} << 20);
@@ -96,7 +89,7 @@ void Pair::Write(int32_t n) {
   if (warm_) {
     Hash(n);
   } else {
-    ThrowOutOfCaches(kv_.memory);
+    MakeCold(kv_.memory);
   }
 }
 

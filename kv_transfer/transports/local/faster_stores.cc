@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/clock.h"
 
 namespace baton::kv_transfer {
@@ -30,8 +31,10 @@ Buffer Allocate(int fill) {
   return buffer;
 }
 
+// To memory that is in no cache, as blocks are that were free for a while.
 absl::Duration Time(HashedCopy copy, const std::byte* from, std::byte* to,
                     Stores stores) {
+  ThrowOutOfCaches(absl::MakeConstSpan(to, kTrialBytes));
   const absl::Time start = Clock::Monotonic()->Now();
   for (size_t at = 0; at < kTrialBytes; at += kTrialPieceBytes) {
     copy(from + at, to + at, kTrialPieceBytes, at, stores);
