@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/kv_layout.h"
+#include "engine/kv_stage.h"
 #include "engine/model_config.h"
 #include "scheduling/step_plan.h"
 
@@ -37,7 +38,8 @@ struct WeightsInfo {
 class Engine {
  public:
   // Called on the thread that called Execute, after layer `layer` has written
-  // all of the step's keys and values of that layer to KV memory.
+  // all of the step's keys and values of that layer to KV memory, and a stage
+  // has copied what it takes of them (KvStage::WithStep).
   using LayerHook = absl::FunctionRef<void(int32_t layer)>;
 
   virtual ~Engine() = default;
@@ -62,6 +64,10 @@ class Engine {
   // a transport. Lives as long as the engine. Empty when KV lies in the memory
   // of a device.
   virtual absl::Span<std::byte> kv_memory() = 0;
+
+  // How blocks come to the host and back where kv_memory() is empty; else null.
+  // Lives as long as the engine.
+  virtual KvStage* kv_stage() { return nullptr; }
 
   // A file that is kv_memory() from its first byte on, sealed as
   // common/shared_memory.h says; -1 when there is none. Lives as long as the

@@ -23,6 +23,10 @@ absl::Status Validate(const EngineOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "kv_memory_bytes: ", options.kv_memory_bytes, " is negative"));
   }
+  if (options.kv_staging_bytes < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kv_staging_bytes: ", options.kv_staging_bytes, " is negative"));
+  }
   // Also refuses NaN.
   if (!(options.kv_memory_share >= 0 && options.kv_memory_share <= 1)) {
     return absl::InvalidArgumentError(absl::StrCat(

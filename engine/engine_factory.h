@@ -31,6 +31,11 @@ struct EngineOptions {
   // host can read it (Engine::kv_descriptor). Such memory is taken from the
   // system at once (engine/cpu/memory_arena.h).
   bool share_kv_memory = false;
+  // Backends whose KV lies in the memory of a device: memory of the host through
+  // which KV is handed over (engine/kv_stage.h), rounded down to whole blocks,
+  // no more than there is KV; 0: none. With share_kv_memory, that is what has
+  // the descriptor.
+  int64_t kv_staging_bytes = 0;
   // Tokens per KV block: 16, 32, 64 or 128.
   int32_t block_size = 16;
   // How the matrices are held: "bf16", "int8", "int4", or "auto": as a

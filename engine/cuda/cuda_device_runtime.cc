@@ -133,6 +133,40 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   return *this;
 }
 
+absl::StatusOr<PinnedMemory> PinnedMemory::Pin(absl::Span<std::byte> memory,
+                                               const std::string& purpose) {
+  PinnedMemory pinned;
+  if (memory.empty()) return pinned;
+  void* device = nullptr;
+  cudaError_t error =
+      cudaHostRegister(memory.data(), memory.size(),
+                       cudaHostRegisterPortable | cudaHostRegisterMapped);
+  if (error == cudaSuccess) {
+    pinned.host_ = memory.data();
+    error = cudaHostGetDevicePointer(&device, memory.data(), /*flags=*/0);
+  }
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    return absl::ResourceExhaustedError(
+        absl::StrCat(purpose, ": pinning ", memory.size(),
+                     " bytes: ", cudaGetErrorString(error)));
+  }
+  pinned.device_ = static_cast<std::byte*>(device);
+  return pinned;
+}
+
+PinnedMemory::~PinnedMemory() {
+  if (host_ != nullptr) Check(cudaHostUnregister(host_), "cudaHostUnregister");
+}
+PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
+    : host_(std::exchange(other.host_, nullptr)),
+      device_(std::exchange(other.device_, nullptr)) {}
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  std::swap(host_, other.host_);
+  std::swap(device_, other.device_);
+  return *this;
+}
+
 Event::Event(bool timed) {
   cudaEvent_t event;
   Check(cudaEventCreateWithFlags(
@@ -145,6 +179,12 @@ Event::~Event() {
 }
 void Event::Wait() const {
   Check(cudaEventSynchronize(Native(handle_)), "cudaEventSynchronize");
+}
+bool Event::Done() const {
+  const cudaError_t error = cudaEventQuery(Native(handle_));
+  if (error == cudaErrorNotReady) return false;
+  Check(error, "cudaEventQuery");
+  return true;
 }
 double Event::MillisecondsSince(const Event& earlier) const {
   float milliseconds = 0;
@@ -197,6 +237,20 @@ void Stream::Fill(void* device, int value, int64_t bytes) {
 void Stream::Record(const Event& event) {
   Check(cudaEventRecord(Native(event.handle()), Native(handle_)),
         "cudaEventRecord");
+}
+void Stream::WaitFor(const Event& event) {
+  Check(cudaStreamWaitEvent(Native(handle_), Native(event.handle()),
+                            /*flags=*/0),
+        "cudaStreamWaitEvent");
+}
+void Stream::Call(std::function<void()> what) {
+  auto* const call = new std::function<void()>(std::move(what));
+  const auto run = [](void* data) {
+    auto* const what = static_cast<std::function<void()>*>(data);
+    (*what)();
+    delete what;
+  };
+  Check(cudaLaunchHostFunc(Native(handle_), run, call), "cudaLaunchHostFunc");
 }
 void Stream::Wait() {
   Check(cudaStreamSynchronize(Native(handle_)), "cudaStreamSynchronize");

@@ -19,8 +19,6 @@
 namespace baton::engine::cuda {
 namespace {
 
-constexpr int32_t kDevice = 0;
-
 absl::Status CheckOptions(const EngineOptions& options) {
   if (options.weights != "auto" && options.weights != "bf16") {
     return absl::UnimplementedError(absl::StrCat(
@@ -109,7 +107,8 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
 absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
     const EngineOptions& options, const ForwardPassOptions& pass_options) {
   BATON_RETURN_IF_ERROR(CheckOptions(options));
-  BATON_ASSIGN_OR_RETURN(const DeviceProperties device, OpenDevice(kDevice));
+  BATON_ASSIGN_OR_RETURN(const DeviceProperties device,
+                         OpenDevice(kEngineDevice));
   BATON_ASSIGN_OR_RETURN(const ModelConfig config,
                          LoadModelConfig(options.model_dir));
   KvLayout layout = BlockLayout(config, options);
@@ -154,6 +153,14 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
       ForwardPass::Create(engine->config_, engine->weights_, engine->layout_,
                           engine->device_kv_memory(), *engine->stream_,
                           pass_options));
+  if (options.kv_staging_bytes > 0) {
+    BATON_ASSIGN_OR_RETURN(
+        engine->stage_,
+        DeviceKvStage::Create(engine->layout_, engine->device_kv_memory(),
+                              *engine->stream_, options.kv_staging_bytes,
+                              options.share_kv_memory));
+    engine->forward_pass_->SetStage(engine->stage_.get());
+  }
   return engine;
 }
 
@@ -176,30 +183,8 @@ scheduling::StepResult CudaEngine::Execute(const scheduling::StepPlan& plan,
                                            LayerHook on_layer_done) {
   CheckPlan(plan, config_, layout_);
   // The loop's thread need not be the one that loaded the model.
-  UseDevice(kDevice);
+  UseDevice(kEngineDevice);
   return forward_pass_->Run(plan, on_layer_done);
-}
-
-void DeviceKvCopy::ToHost(absl::Span<const BlockId> blocks,
-                          absl::Span<std::byte> host) {
-  std::byte* const device = engine_.device_kv_memory();
-  ForEachPage(engine_.kv_layout(), blocks, static_cast<int64_t>(host.size()),
-              [&](int64_t page, int64_t at) {
-                engine_.stream().CopyToHost(host.data() + at, device + page,
-                                            engine_.kv_layout().page_bytes());
-              });
-  engine_.stream().Wait();
-}
-
-void DeviceKvCopy::FromHost(absl::Span<const std::byte> host,
-                            absl::Span<const BlockId> blocks) {
-  std::byte* const device = engine_.device_kv_memory();
-  ForEachPage(engine_.kv_layout(), blocks, static_cast<int64_t>(host.size()),
-              [&](int64_t page, int64_t at) {
-                engine_.stream().CopyToDevice(device + page, host.data() + at,
-                                              engine_.kv_layout().page_bytes());
-              });
-  engine_.stream().Wait();
 }
 
 }  // namespace baton::engine::cuda

@@ -1,6 +1,6 @@
 // The CUDA backend. See engine.h for the contract.
 //
-// KV lies in device memory: kv_memory() is empty, and DeviceKvCopy moves blocks
+// KV lies in device memory: kv_memory() is empty, and a stage moves blocks
 // between there and the host.
 #pragma once
 
@@ -11,12 +11,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/cuda/device_kv_stage.h"
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/device_weights.h"
 #include "engine/cuda/forward_pass.h"
 #include "engine/engine.h"
 #include "engine/engine_factory.h"
-#include "engine/kv_copy.h"
+#include "engine/kv_stage.h"
 
 namespace baton::engine::cuda {
 
@@ -37,6 +38,7 @@ class CudaEngine final : public Engine {
   const KvLayout& kv_layout() const override { return layout_; }
   WeightsInfo weights_info() const override { return weights_info_; }
   absl::Span<std::byte> kv_memory() override { return {}; }
+  KvStage* kv_stage() override { return stage_.get(); }
   scheduling::StepResult Execute(const scheduling::StepPlan& plan,
                                  LayerHook on_layer_done) override;
 
@@ -60,23 +62,8 @@ class CudaEngine final : public Engine {
   const DeviceWeights weights_;
   const WeightsInfo weights_info_;
   const DeviceBuffer kv_;
+  std::unique_ptr<DeviceKvStage> stage_;  // null: none was asked for
   std::unique_ptr<ForwardPass> forward_pass_;
-};
-
-// Copies blocks of an engine's KV between its device and the host. Between two
-// steps, on the engine's thread.
-class DeviceKvCopy final : public KvCopy {
- public:
-  // The engine outlives it.
-  explicit DeviceKvCopy(CudaEngine& engine) : engine_(engine) {}
-
-  void ToHost(absl::Span<const BlockId> blocks,
-              absl::Span<std::byte> host) override;
-  void FromHost(absl::Span<const std::byte> host,
-                absl::Span<const BlockId> blocks) override;
-
- private:
-  CudaEngine& engine_;
 };
 
 }  // namespace baton::engine::cuda

@@ -12,12 +12,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace baton::engine::cuda {
+
+// The one that a process uses.
+inline constexpr int32_t kEngineDevice = 0;
 
 struct DeviceProperties {
   std::string name;
@@ -76,10 +81,35 @@ class PinnedBuffer final {
 
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
+  // As kernels name it.
+  template <typename T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
 
  private:
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
+};
+
+// Memory that somebody else allocated, pinned while this lives, so that kernels
+// may read and write it. Move-only; the memory outlives it.
+class PinnedMemory final {
+ public:
+  PinnedMemory() = default;
+  // ResourceExhausted, naming `purpose`. REQUIRES: whole pages of memory.
+  static absl::StatusOr<PinnedMemory> Pin(absl::Span<std::byte> memory,
+                                          const std::string& purpose);
+  ~PinnedMemory();
+  PinnedMemory(PinnedMemory&& other) noexcept;
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept;
+
+  // The same bytes as kernels name them.
+  std::byte* device() const { return device_; }
+
+ private:
+  std::byte* host_ = nullptr;
+  std::byte* device_ = nullptr;
 };
 
 // Opaque: CUDA's own handles.
@@ -99,6 +129,8 @@ class Event final {
   EventHandle* handle() const { return handle_; }
   // Blocks until what was recorded is done.
   void Wait() const;
+  // Whether it is. REQUIRES: recorded.
+  bool Done() const;
   // REQUIRES: both timed, recorded and done.
   double MillisecondsSince(const Event& earlier) const;
 
@@ -138,6 +170,11 @@ class Stream final {
   void Fill(void* device, int value, int64_t bytes);
 
   void Record(const Event& event);
+  // What comes next runs after what was recorded, on whichever stream.
+  void WaitFor(const Event& event);
+  // Has a thread of the runtime's call `what`, which gives no work to devices,
+  // once the work so far is done. Later work waits for its end.
+  void Call(std::function<void()> what);
   // Blocks until all work is done.
   void Wait();
 

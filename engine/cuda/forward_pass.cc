@@ -206,8 +206,10 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
     }
     if (bucket) {
       RunDecode(plan, layout, *bucket);
-      for (int32_t l = 0; last && l < config_.num_layers; ++l) {
-        on_layer_done(l);
+      if (last) {
+        for (const auto& event : layer_events_) stream_.Record(*event);
+        StageLayers();
+        CallHook(on_layer_done);
       }
     } else {
       RunAny(plan, layout, last ? &on_layer_done : nullptr);
@@ -216,6 +218,7 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
   if (passes.empty()) {
     for (int32_t l = 0; l < config_.num_layers; ++l) on_layer_done(l);
   }
+  if (stage_ != nullptr) stage_->EndStep();
   return std::move(result_);
 }
 
@@ -308,6 +311,21 @@ void ForwardPass::UploadSamples(const StepLayout& layout, int64_t rows,
   }
 }
 
+void ForwardPass::StageLayers() {
+  if (stage_ == nullptr) return;
+  for (int32_t l = 0; l < config_.num_layers; ++l) {
+    stage_->CopyLayerOfStep(l, *layer_events_[l]);
+  }
+}
+
+void ForwardPass::CallHook(Engine::LayerHook hook) {
+  for (int32_t l = 0; l < config_.num_layers; ++l) {
+    layer_events_[l]->Wait();
+    if (stage_ != nullptr) stage_->AwaitLayerOfStep(l);
+    hook(l);
+  }
+}
+
 void ForwardPass::RunAny(const scheduling::StepPlan& plan,
                          const StepLayout& layout,
                          const Engine::LayerHook* hook) {
@@ -337,17 +355,13 @@ void ForwardPass::RunAny(const scheduling::StepPlan& plan,
   upload_.Copy(stream_);
 
   RunLayers(arrays, /*events=*/hook != nullptr);
+  if (hook != nullptr) StageLayers();
   // The first logits are on their way while the hooks wait for their layers.
   for (int32_t first = 0; first < logit_rows || first == 0;
        first += sizes_.logit_rows) {
     const int32_t count = std::min(sizes_.logit_rows, logit_rows - first);
     if (count > 0) RunLogits(arrays, first, count);
-    if (first == 0 && hook != nullptr) {
-      for (int32_t l = 0; l < config_.num_layers; ++l) {
-        layer_events_[l]->Wait();
-        (*hook)(l);
-      }
-    }
+    if (first == 0 && hook != nullptr) CallHook(*hook);
     stream_.Wait();
     if (count > 0) TakeOutcomes(plan, layout, first, count);
   }

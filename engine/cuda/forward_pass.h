@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "engine/cpu/rope_table.h"
 #include "engine/cuda/attention.h"
+#include "engine/cuda/device_kv_stage.h"
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/device_weights.h"
 #include "engine/cuda/graph_buckets.h"
@@ -56,6 +57,10 @@ class ForwardPass final {
   // Bytes of device memory that Create takes.
   static int64_t DeviceBytes(const ModelConfig& config, const KvLayout& layout,
                              const ForwardPassOptions& options);
+
+  // What copies the KV of steps to the host while they run; it outlives the
+  // object. Null: nothing.
+  void SetStage(DeviceKvStage* stage) { stage_ = stage; }
 
   // REQUIRES: the plan is well-formed (engine.h).
   scheduling::StepResult Run(const scheduling::StepPlan& plan,
@@ -115,6 +120,11 @@ class ForwardPass final {
   // A pass for which there is a bucket. Waits for its end.
   void RunDecode(const scheduling::StepPlan& plan, const StepLayout& layout,
                  const GraphBucket& bucket);
+  // Begins to copy what the stage takes of a pass, whose layers' events are
+  // recorded.
+  void StageLayers();
+  // Once layers are done, and the host has what it takes of them.
+  void CallHook(Engine::LayerHook hook);
   // Any pass. Waits for its end; with `hook`, calls that as layers are done.
   void RunAny(const scheduling::StepPlan& plan, const StepLayout& layout,
               const Engine::LayerHook* hook);
@@ -154,6 +164,8 @@ class ForwardPass final {
   Stream& stream_;
   const ForwardPassOptions options_;
   const Sizes sizes_;
+
+  DeviceKvStage* stage_ = nullptr;
 
   cpu::RopeTable rope_table_;
   int32_t rope_positions_ = 0;

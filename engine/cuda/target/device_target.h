@@ -120,6 +120,10 @@ BATON_DEVICE Word4 Load16(const void* from) {
   return *reinterpret_cast<const Word4*>(from);
 }
 
+BATON_DEVICE void Store16(void* to, const Word4& word) {
+  *reinterpret_cast<Word4*>(to) = word;
+}
+
 // Starts copying 16 aligned bytes from the device's memory to the block's;
 // zeros when `wanted` is false, and nothing is read then.
 BATON_DEVICE void CopyAsync16(void* shared, const void* global, bool wanted) {

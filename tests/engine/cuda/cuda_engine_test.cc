@@ -22,6 +22,11 @@ using scheduling::StepResult;
 // one (2^-8 apart), here and there.
 constexpr double kTolerance = 1e-2;
 
+DeviceKvCopy KvCopyOf(CudaEngine& engine) {
+  return DeviceKvCopy(engine.kv_layout(), engine.device_kv_memory(),
+                      engine.stream());
+}
+
 class CudaEngineTest : public DeviceTest,
                        public testing::WithParamInterface<std::string> {
  protected:
@@ -210,8 +215,8 @@ TEST_P(CudaEngineTest, MovedKvGivesTheSameLogits) {
   prompt.sequences = {Part(1, tokens, 0, 40, here)};
   from->Execute(prompt, NoHook);
   std::vector<std::byte> host(3 * from->kv_layout().block_bytes());
-  DeviceKvCopy(*from).ToHost(here, absl::MakeSpan(host));
-  DeviceKvCopy(*to).FromHost(host, there);
+  KvCopyOf(*from).ToHost(here, absl::MakeSpan(host));
+  KvCopyOf(*to).FromHost(host, there);
   StepPlan next;
   next.sequences = {Part(1, tokens, 40, 41, there)};
   const StepResult result = to->Execute(next, NoHook);

@@ -101,6 +101,10 @@ inline Word4 Load16(const void* from) {
   std::memcpy(&w, from, sizeof(w));
   return w;
 }
+inline void Store16(void* to, const Word4& word) {
+  CHECK_EQ(reinterpret_cast<uintptr_t>(to) % 16, 0u);
+  std::memcpy(to, &word, sizeof(word));
+}
 inline Word4 LoadStream16(const void* from) { return Load16(from); }
 
 inline void CopyAsync16(void* shared, const void* global, bool wanted) {

@@ -1,7 +1,10 @@
 #include "tests/support/emulated_device/emulated_runtime.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -13,12 +16,18 @@ namespace baton::engine::cuda {
 struct StreamHandle {
   bool recording = false;
   std::vector<std::function<void()>> recorded;
+  // What was given and has not run.
+  std::deque<std::function<void()>> work;
 };
 struct EventHandle {
-  bool recorded = false;
+  // How often it was recorded, on which stream last, and which of these points
+  // that has reached.
+  uint64_t recorded = 0;
+  uint64_t reached = 0;
+  StreamHandle* stream = nullptr;
 };
 struct GraphHandle {
-  std::vector<std::function<void()>> work;
+  std::shared_ptr<const std::vector<std::function<void()>>> work;
 };
 
 namespace {
@@ -38,6 +47,25 @@ std::byte* Take(int64_t bytes) {
   return memory;
 }
 
+void RunNext(StreamHandle& stream) {
+  const std::function<void()> next = std::move(stream.work.front());
+  stream.work.pop_front();
+  next();
+}
+
+void RunUntil(const EventHandle& event, uint64_t point) {
+  while (event.reached < point) {
+    CHECK(!event.stream->work.empty()) << "an event's stream is gone";
+    RunNext(*event.stream);
+  }
+}
+
+// What a graph cannot hold.
+void Give(StreamHandle* stream, std::function<void()> work) {
+  CHECK(!stream->recording);
+  stream->work.push_back(std::move(work));
+}
+
 }  // namespace
 
 namespace emulated {
@@ -47,8 +75,10 @@ void RunOrRecord(StreamHandle* stream, std::function<void()> work) {
     stream->recorded.push_back(std::move(work));
     return;
   }
-  ++launches.others;
-  work();
+  stream->work.push_back([work = std::move(work)] {
+    ++launches.others;
+    work();
+  });
 }
 
 LaunchCounts Launches() { return launches; }
@@ -117,9 +147,35 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   return *this;
 }
 
+absl::StatusOr<PinnedMemory> PinnedMemory::Pin(absl::Span<std::byte> memory,
+                                               const std::string&) {
+  PinnedMemory pinned;
+  pinned.host_ = pinned.device_ = memory.data();
+  return pinned;
+}
+PinnedMemory::~PinnedMemory() = default;
+PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
+    : host_(std::exchange(other.host_, nullptr)),
+      device_(std::exchange(other.device_, nullptr)) {}
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  std::swap(host_, other.host_);
+  std::swap(device_, other.device_);
+  return *this;
+}
+
 Event::Event(bool) : handle_(new EventHandle) {}
 Event::~Event() { delete handle_; }
-void Event::Wait() const { CHECK(handle_->recorded); }
+void Event::Wait() const {
+  CHECK_GT(handle_->recorded, 0u);
+  RunUntil(*handle_, handle_->recorded);
+}
+bool Event::Done() const {
+  CHECK_GT(handle_->recorded, 0u);
+  if (handle_->reached == handle_->recorded) return true;
+  // Time passes, as far as anybody can tell.
+  RunNext(*handle_->stream);
+  return false;
+}
 double Event::MillisecondsSince(const Event&) const { return 0; }
 
 Graph::~Graph() { delete handle_; }
@@ -131,14 +187,14 @@ Graph& Graph::operator=(Graph&& other) noexcept {
 }
 
 Stream::Stream() : handle_(new StreamHandle) {}
+// What nobody waited for is not done: whoever needed it sees that.
 Stream::~Stream() { delete handle_; }
 void Stream::CopyToDevice(void* device, const void* host, int64_t bytes) {
-  CHECK(!handle_->recording);
-  std::memcpy(device, host, bytes);
+  Give(handle_, [=] { std::memcpy(device, host, bytes); });
 }
 void Stream::CopyToHost(void* host, const void* device, int64_t bytes) {
   if (!handle_->recording) {
-    std::memcpy(host, device, bytes);
+    Give(handle_, [=] { std::memcpy(host, device, bytes); });
     return;
   }
   handle_->recorded.push_back([=] { std::memcpy(host, device, bytes); });
@@ -150,10 +206,24 @@ void Stream::Fill(void* device, int value, int64_t bytes) {
   emulated::RunOrRecord(handle_, [=] { std::memset(device, value, bytes); });
 }
 void Stream::Record(const Event& event) {
-  CHECK(!handle_->recording);
-  event.handle()->recorded = true;
+  EventHandle* const e = event.handle();
+  const uint64_t point = ++e->recorded;
+  e->stream = handle_;
+  Give(handle_, [=] { e->reached = std::max(e->reached, point); });
 }
-void Stream::Wait() { CHECK(!handle_->recording); }
+void Stream::WaitFor(const Event& event) {
+  EventHandle* const e = event.handle();
+  CHECK(e->stream != handle_) << "a stream waits for itself";
+  const uint64_t point = e->recorded;
+  Give(handle_, [=] { RunUntil(*e, point); });
+}
+void Stream::Call(std::function<void()> what) {
+  Give(handle_, std::move(what));
+}
+void Stream::Wait() {
+  CHECK(!handle_->recording);
+  while (!handle_->work.empty()) RunNext(*handle_);
+}
 void Stream::BeginGraph() {
   CHECK(!handle_->recording);
   handle_->recording = true;
@@ -162,14 +232,17 @@ Graph Stream::EndGraph() {
   CHECK(handle_->recording);
   handle_->recording = false;
   Graph graph;
-  graph.handle_ = new GraphHandle{std::move(handle_->recorded)};
-  handle_->recorded.clear();
+  graph.handle_ = new GraphHandle{
+      std::make_shared<const std::vector<std::function<void()>>>(
+          std::exchange(handle_->recorded, {}))};
   return graph;
 }
 void Stream::Launch(const Graph& graph) {
   CHECK(!graph.empty());
-  ++launches.graphs;
-  for (const auto& work : graph.handle_->work) work();
+  Give(handle_, [work = graph.handle_->work] {
+    ++launches.graphs;
+    for (const auto& one : *work) one();
+  });
 }
 
 }  // namespace baton::engine::cuda

@@ -1,5 +1,8 @@
 // The runtime of the device that the CPU plays (engine/cuda/device_runtime.h).
-// What is given to a stream is done at once, or recorded into a graph.
+// What is given to a stream is recorded into a graph, or done when somebody
+// waits for it and not before, as late as a real device may do it: who reads
+// without waiting finds what was there before, and who overwrites too early is
+// read. Asking an event whether it is done does one piece of the work.
 #pragma once
 
 #include <cstdint>
