@@ -24,6 +24,14 @@ double ToSeconds(absl::Time now) {
   return absl::ToDoubleSeconds(now - absl::UnixEpoch());
 }
 
+// How swapped sequences come to the host: the stage's way, or one that is made
+// here.
+engine::KvCopy* CopyOf(engine::Engine* engine,
+                       std::optional<engine::HostKvCopy>* host) {
+  if (engine->kv_stage() != nullptr) return &engine->kv_stage()->copy();
+  return &host->emplace(engine->kv_layout(), engine->kv_memory());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DecodeLoop>> MakeDecodeLoop(
@@ -41,7 +49,6 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
                        const Clock* clock)
     : options_(options),
       engine_(parts.engine),
-      receiver_(std::move(receiver)),
       inbox_(parts.inbox),
       metrics_(parts.metrics),
       clock_(clock),
@@ -50,15 +57,15 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
       leases_(parts.leases),
       roles_(parts.roles),
       draining_(absl::Seconds(options.drain_seconds)),
-      kv_copy_(engine_->kv_layout(), engine_->kv_memory()),
-      swap_store_(options.swap_memory_bytes, engine_->kv_layout(), &kv_copy_,
-                  clock),
-      blocks_(parts.blocks != nullptr
-                  ? parts.blocks
-                  : std::make_shared<worker::KvBlocks>(engine_->kv_layout(),
-                                                       options.prefix_cache)),
+      swap_store_(options.swap_memory_bytes, engine_->kv_layout(),
+                  CopyOf(engine_, &host_copy_), clock),
+      blocks_(parts.blocks != nullptr ? parts.blocks
+                                      : std::make_shared<worker::KvBlocks>(
+                                            engine_, options.prefix_cache)),
       pool_(blocks_->pool),
       cache_(blocks_->cache),
+      landings_(std::move(receiver), engine_->kv_stage(),
+                blocks_->staged_pool(), clock),
       scheduler_({.token_budget = options.token_budget,
                   .block_size = engine_->kv_layout().block_size,
                   .itl_target_seconds = options.itl_target_ms / 1e3}),
@@ -104,7 +111,7 @@ double DecodeLoop::SpareSeconds() {
 
 std::vector<const Sequence*> DecodeLoop::Coming() const {
   std::vector<const Sequence*> coming;
-  for (const TransferId transfer : receiver_->NearEnd()) {
+  for (const TransferId transfer : landings_.NearEnd()) {
     const Attempt* attempt = attempts_.Find(transfer);
     if (attempt != nullptr) coming.push_back(attempt->sequence.get());
   }
@@ -125,7 +132,7 @@ void DecodeLoop::DrainInbox(absl::Duration idle_wait) {
        inbox_->DrainFor(idle_ ? idle_wait : absl::ZeroDuration())) {
     OnRouterEvent(std::move(event));
   }
-  for (const HandoffReceiver::Event& event : receiver_->Poll()) {
+  for (const KvLandings::Event& event : landings_.Poll()) {
     OnHandoffEvent(event);
   }
   CheckDeadlines();
@@ -268,7 +275,7 @@ absl::Status DecodeLoop::Grant(Attempt* attempt) {
   open.deadline = attempt->deadline;
   open.holder = attempt->key.session;
   open.owner = attempt->name.Owner();
-  if (absl::Status status = receiver_->Open(open); !status.ok()) {
+  if (absl::Status status = landings_.Open(open); !status.ok()) {
     slots_.Return(name->transfer);
     return status;
   }
@@ -292,11 +299,13 @@ void DecodeLoop::OnSessionGone(worker::SessionId session) {
   }
 }
 
-void DecodeLoop::OnHandoffEvent(const HandoffReceiver::Event& event) {
+void DecodeLoop::OnHandoffEvent(const KvLandings::Event& event) {
   if (std::holds_alternative<kv_transfer::PeerReady>(event) ||
       std::holds_alternative<kv_transfer::PeerRefused>(event) ||
-      std::holds_alternative<kv_transfer::PeerLost>(event)) {
-    // Logged by the hand-off; transfers have events of their own.
+      std::holds_alternative<kv_transfer::PeerLost>(event) ||
+      std::holds_alternative<HandoffReceiver::LayerLanded>(event)) {
+    // Logged by the hand-off; transfers have events of their own. Layers are
+    // the landings' business.
   } else if (const auto* landed =
                  std::get_if<HandoffReceiver::Landed>(&event)) {
     OnLanded(*landed);
@@ -456,7 +465,7 @@ void DecodeLoop::End(Attempt* attempt) {
   scheduler_.Remove(attempt->sequence->id());
   if (attempt->transfer.has_value()) {
     // No-op when it failed already; Quiesced (or Landed) follows either way.
-    receiver_->Abort(*attempt->transfer);
+    landings_.Abort(*attempt->transfer);
     quarantine_.Hold(*attempt->transfer,
                      std::move(attempt->sequence->blocks()));
   }

@@ -28,6 +28,7 @@
 
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "decode_worker/kv_landings.h"
 #include "decode_worker/swap_store.h"
 #include "decode_worker/transfer_slots.h"
 #include "engine/engine.h"
@@ -148,7 +149,7 @@ class DecodeLoop final : public worker::WorkerLoop {
   void OnReserve(worker::SessionId session, const v1::Reserve& reserve,
                  absl::Time received_at);
   void OnSessionGone(worker::SessionId session);
-  void OnHandoffEvent(const kv_transfer::HandoffReceiver::Event& event);
+  void OnHandoffEvent(const KvLandings::Event& event);
   void OnLanded(const kv_transfer::HandoffReceiver::Landed& landed);
   void OnTransferFailed(const kv_transfer::HandoffReceiver::Failed& failed);
   void OnSampled(Attempt* attempt, const scheduling::SampledToken& token,
@@ -195,7 +196,6 @@ class DecodeLoop final : public worker::WorkerLoop {
 
   const worker::WorkerOptions options_;
   engine::Engine* const engine_;
-  const std::unique_ptr<kv_transfer::HandoffReceiver> receiver_;
   worker::Inbox* const inbox_;
   worker::WorkerMetrics* const metrics_;
   const Clock* const clock_;
@@ -206,11 +206,13 @@ class DecodeLoop final : public worker::WorkerLoop {
 
   worker::Draining draining_;
 
-  engine::HostKvCopy kv_copy_;
+  // Of KV in the host's memory.
+  std::optional<engine::HostKvCopy> host_copy_;
   SwapStore swap_store_;
   const std::shared_ptr<worker::KvBlocks> blocks_;
   scheduling::BlockPool& pool_;
   scheduling::PrefixCache& cache_;
+  KvLandings landings_;
   scheduling::DecodeScheduler scheduler_;
   worker::Publisher publisher_;
   worker::PrefixFeed prefix_feed_;

@@ -7,11 +7,11 @@ namespace baton::decode_worker {
 
 void DecodeLoop::Publish() {
   const int waiting = attempts_.size() - scheduler_.num_running();
-  metrics_->Observe(pool_, cache_, scheduler_.num_running(), waiting,
+  metrics_->Observe(*blocks_, scheduler_.num_running(), waiting,
                     quarantine_.num_blocks());
   metrics_->swapped_sequences->Set(swap_store_.num_sequences());
   metrics_->swapped_bytes->Set(static_cast<double>(swap_store_.bytes()));
-  metrics_->ObserveHandoff(receiver_->stats());
+  metrics_->ObserveHandoff(landings_.stats());
   metrics_->reserved_committed->Set(static_cast<double>(BlocksCommitted()));
   metrics_->prompt_tokens_waiting->Set(
       static_cast<double>(scheduler_.QueuedTokens()));

@@ -62,12 +62,12 @@ class KvStage {
   virtual bool Done(Ticket ticket) = 0;
 
   // The next step copies these to the host, each layer as soon as it has
-  // written it: its hook is called when that is done, and what was asked for
-  // before. A step without a hook copies nothing.
+  // written it: if there are any, its hook is called when that is done, and
+  // what was asked for before.
   virtual void WithStep(std::vector<StagedBlock> blocks) = 0;
 
   // Called from any thread when copies are done that were asked for outside of
-  // steps. Not after the stage is gone.
+  // steps, until another is set. Null: nothing.
   virtual void SetWake(std::function<void()> wake) = 0;
 
   // Blocks to memory of the host and back at once, without staged ones.

@@ -150,11 +150,15 @@ struct HandoffOptions {
   // Most transfers at once, quarantined ones included.
   uint32_t max_transfers = 4096;
   // With more events than this waiting for Poll(), new transfers and new
-  // connections are refused. Each of those that exist adds two at most.
+  // connections are refused. Each of those that exist adds two at most, and
+  // with report_layers one more for each layer.
   uint32_t max_waiting_events = 16384;
   // Whether the sender measures each link once it is paired, and the receiver
   // sets memory aside for that.
   bool probe_links = false;
+  // Whether the receiver reports each layer of a transfer that is there, for
+  // who moves them on at once.
+  bool report_layers = false;
   // Of the sender. Needs probe_links, and KV memory in bf16.
   WirePolicy wire;
   // For tests only: the receiver goes without this one.

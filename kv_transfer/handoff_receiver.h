@@ -54,6 +54,14 @@ namespace baton::kv_transfer {
 
 class HandoffReceiver final {
  public:
+  // All pages of a layer are there, before anything of them is verified
+  // (options.report_layers). Comes before Landed and Failed of its transfer;
+  // never for one without pages.
+  struct LayerLanded {
+    TransferId transfer{};
+    uint32_t generation = 0;
+    int32_t layer = 0;
+  };
   struct Landed {
     TransferId transfer{};
     uint32_t generation = 0;
@@ -87,7 +95,8 @@ class HandoffReceiver final {
     uint32_t generation = 0;
   };
   using Event =
-      std::variant<PeerReady, PeerRefused, PeerLost, Landed, Failed, Quiesced>;
+      std::variant<PeerReady, PeerRefused, PeerLost, LayerLanded, Landed,
+                   Failed, Quiesced>;
 
   struct OpenTransfer {
     TransferId transfer{};

@@ -34,6 +34,7 @@ bool IncomingTransfer::Bind(const std::shared_ptr<const PageMap>& map,
   encoding_ = encoding;
   num_pages_ = map_->PagesFor(num_tokens_);
   claimed_.resize(size_t{num_pages_} * num_layers_);
+  landed_of_layer_.resize(num_layers_);
   return true;
 }
 
@@ -61,11 +62,14 @@ IncomingTransfer::Claim IncomingTransfer::TryClaim(const wire::Kv& message,
   return Claim::kClaimed;
 }
 
-void IncomingTransfer::FinishClaim(const wire::Kv& message, uint64_t checksum) {
+bool IncomingTransfer::FinishClaim(const wire::Kv& message, uint64_t checksum) {
   DropClaim();
   num_landed_ += message.pages.num_pages;
   checksum_ += checksum;
   CHECK_LE(num_landed_, claimed_.size());
+  uint32_t& of_layer = landed_of_layer_[message.pages.layer];
+  of_layer += message.pages.num_pages;
+  return of_layer == num_pages_;
 }
 
 void IncomingTransfer::DropClaim() {

@@ -45,7 +45,8 @@ class IncomingTransfer final {
   Claim TryClaim(const wire::Kv& message, uint64_t payload_bytes);
 
   // Ends a claim whose pages all landed, with their part of the checksum.
-  void FinishClaim(const wire::Kv& message, uint64_t checksum);
+  // Whether all pages of its layer have landed now.
+  bool FinishClaim(const wire::Kv& message, uint64_t checksum);
   // Ends a claim that failed.
   void DropClaim();
 
@@ -96,6 +97,7 @@ class IncomingTransfer final {
   std::vector<bool> claimed_;  // by PageIndex
   bool nears_end_ = false;
   size_t num_landed_ = 0;  // pages
+  std::vector<uint32_t> landed_of_layer_;
   int32_t num_landings_ = 0;
   uint64_t checksum_ = 0;
   std::optional<wire::Commit> commit_;

@@ -140,7 +140,11 @@ void HandoffReceiver::Core::OnLanded(PeerId peer, uint64_t cookie,
   if (owner == nullptr) return;
   Transfer& transfer = *owner;
   if (status.ok()) {
-    transfer.pages.FinishClaim(kv, checksum);
+    const bool layer_done = transfer.pages.FinishClaim(kv, checksum);
+    if (layer_done && options_.report_layers && !transfer.pages.ended()) {
+      events_.push_back(LayerLanded{posted.transfer, posted.generation,
+                                    static_cast<int32_t>(kv.pages.layer)});
+    }
     totals_.bytes_received += static_cast<uint64_t>(bytes);
   } else {
     transfer.pages.DropClaim();

@@ -45,10 +45,9 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
       roles_(parts.roles),
       clock_(clock),
       draining_(absl::Seconds(options.drain_seconds)),
-      blocks_(parts.blocks != nullptr
-                  ? parts.blocks
-                  : std::make_shared<worker::KvBlocks>(engine_->kv_layout(),
-                                                       options.prefix_cache)),
+      blocks_(parts.blocks != nullptr ? parts.blocks
+                                      : std::make_shared<worker::KvBlocks>(
+                                            engine_, options.prefix_cache)),
       pool_(blocks_->pool),
       cache_(blocks_->cache),
       scheduler_({.token_budget = options.token_budget,
@@ -57,6 +56,8 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
       publisher_(parts.outbox),
       prefix_feed_(&cache_, parts.outbox),
       pairings_(sender_.get(), &publisher_, metrics_),
+      sends_(sender_.get(), engine_->kv_layout(), engine_->kv_stage(),
+             blocks_->staged_pool()),
       step_cost_(parts.step_cost) {
   CHECK(leases_ != nullptr);
 }
@@ -107,6 +108,7 @@ void PrefillLoop::DrainInbox(absl::Duration idle_wait) {
   for (const HandoffSender::Event& event : sender_->Poll()) {
     OnHandoffEvent(event);
   }
+  sends_.Poll();
   StartWaitingTransfers();
   CheckDeadlines();
   if (draining_.IsOver(clock_->Now())) HandBack();
@@ -218,13 +220,9 @@ void PrefillLoop::OnSessionGone(worker::SessionId session) {
 
 void PrefillLoop::Execute(const StepPlan& plan) {
   const absl::Time started = clock_->Now();
-  const std::vector<std::pair<TransferId, int32_t>> sends =
-      PrepareSends(plan, started);
-  const StepResult result = engine_->Execute(plan, [&](int32_t layer) {
-    for (const auto& [transfer, blocks_ready] : sends) {
-      sender_->SendLayer(transfer, layer, blocks_ready);
-    }
-  });
+  sends_.BeginStep(PrepareSends(plan, started));
+  const StepResult result =
+      engine_->Execute(plan, [this](int32_t layer) { sends_.OnLayer(layer); });
   ++blocks_->steps;
   metrics_->steps->Increment();
   const absl::Time ended = clock_->Now();
@@ -284,7 +282,7 @@ void PrefillLoop::OnSampled(Attempt* attempt, const SampledToken& token) {
   record.num_tokens = static_cast<uint32_t>(attempt->num_tokens);
   attempt->commit = record;
   if (attempt->transfer.has_value()) {
-    sender_->Commit(*attempt->transfer, record);
+    sends_.Commit(*attempt->transfer, record);
   }
 }
 
@@ -349,7 +347,7 @@ void PrefillLoop::Publish() {
     if (attempt->sequence->blocks().size() > 0) ++running;
   }
   const int waiting = attempts_.size() - running;
-  metrics_->Observe(pool_, cache_, running, waiting, quarantine_.num_blocks());
+  metrics_->Observe(*blocks_, running, waiting, quarantine_.num_blocks());
   metrics_->ObserveHandoff(sender_->stats());
   metrics_->prompt_tokens_waiting->Set(
       static_cast<double>(scheduler_.QueuedTokens()));

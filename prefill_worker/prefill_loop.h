@@ -30,6 +30,7 @@
 #include "common/clock.h"
 #include "engine/engine.h"
 #include "kv_transfer/handoff_sender.h"
+#include "prefill_worker/kv_sends.h"
 #include "prefill_worker/pairings.h"
 #include "scheduling/block_pool.h"
 #include "scheduling/prefill_scheduler.h"
@@ -107,8 +108,9 @@ class PrefillLoop final : public worker::WorkerLoop {
     std::unique_ptr<scheduling::Sequence> sequence;
     // Tokens whose KV is handed over: all but the one that is sampled here.
     int32_t num_tokens = 0;
-    // A grant that came before the sequence had blocks, or while its transfer's
-    // name is still that of an earlier transfer which is not quiet.
+    // A grant that came before the sequence had blocks, while its transfer's
+    // name is still that of an earlier transfer which is not quiet, or while
+    // too few staged blocks are free.
     std::optional<v1::Grant> waiting_grant;
     std::optional<TransferId> transfer;
     // Set when the first token is sampled and the hand-off has to follow.
@@ -160,8 +162,8 @@ class PrefillLoop final : public worker::WorkerLoop {
   // The transfers that this step has news for, with their blocks ready after
   // it. Sequences that start are counted; transfers whose grant waited for
   // blocks begin, and send what is cached.
-  std::vector<std::pair<TransferId, int32_t>> PrepareSends(
-      const scheduling::StepPlan& plan, absl::Time now);
+  std::vector<KvSends::Ready> PrepareSends(const scheduling::StepPlan& plan,
+                                           absl::Time now);
 
   const worker::WorkerOptions options_;
   engine::Engine* const engine_;
@@ -181,6 +183,7 @@ class PrefillLoop final : public worker::WorkerLoop {
   worker::Publisher publisher_;
   worker::PrefixFeed prefix_feed_;
   Pairings pairings_;
+  KvSends sends_;
   worker::AttemptTable<Attempt> attempts_;
   worker::Quarantine quarantine_;
   worker::StepPace pace_;

@@ -63,19 +63,15 @@ absl::Status PrefillLoop::StartTransfer(Attempt* attempt) {
   start.num_tokens = static_cast<int32_t>(grant.num_tokens());
   start.holder = attempt->key.session;
   start.owner = attempt->name.Owner();
-  BATON_RETURN_IF_ERROR(sender_->Start(start, attempt->sequence->blocks().ids(),
-                                       attempt->deadline));
+  BATON_ASSIGN_OR_RETURN(const bool started,
+                         sends_.Start(start, attempt->sequence->blocks().ids(),
+                                      attempt->deadline));
+  if (!started) return absl::OkStatus();
   attempt->waiting_grant.reset();
   attempts_.SetTransfer(attempt, transfer);
   const int32_t ready = BlocksReady(*attempt, attempt->sequence->computed());
-  if (ready > 0) {
-    for (int32_t layer = 0; layer < engine_->kv_layout().num_layers; ++layer) {
-      sender_->SendLayer(transfer, layer, ready);
-    }
-  }
-  if (attempt->commit.has_value()) {
-    sender_->Commit(transfer, *attempt->commit);
-  }
+  if (ready > 0) sends_.PassOn({transfer, ready});
+  if (attempt->commit.has_value()) sends_.Commit(transfer, *attempt->commit);
   return absl::OkStatus();
 }
 
@@ -98,7 +94,9 @@ void PrefillLoop::OnHandoffEvent(const HandoffSender::Event& event) {
   } else if (const auto* failed = std::get_if<HandoffSender::Failed>(&event)) {
     OnTransferFailed(*failed);
   } else {
-    quarantine_.Release(std::get<HandoffSender::Quiesced>(event).transfer);
+    const TransferId quiet = std::get<HandoffSender::Quiesced>(event).transfer;
+    quarantine_.Release(quiet);
+    sends_.Release(quiet);
   }
 }
 
@@ -141,9 +139,9 @@ int32_t PrefillLoop::BlocksReady(const Attempt& attempt,
                                         : computed / layout.block_size;
 }
 
-std::vector<std::pair<TransferId, int32_t>> PrefillLoop::PrepareSends(
-    const StepPlan& plan, absl::Time now) {
-  std::vector<std::pair<TransferId, int32_t>> sends;
+std::vector<KvSends::Ready> PrefillLoop::PrepareSends(const StepPlan& plan,
+                                                      absl::Time now) {
+  std::vector<KvSends::Ready> sends;
   for (const PlannedSequence& planned : plan.sequences) {
     Attempt* attempt = attempts_.Find(planned.sequence);
     if (attempt->started == absl::InfiniteFuture()) {
@@ -161,10 +159,10 @@ std::vector<std::pair<TransferId, int32_t>> PrefillLoop::PrepareSends(
       failed_starts_.emplace_back(planned.sequence, status);
     }
     if (!attempt->transfer.has_value()) continue;
-    sends.emplace_back(
-        *attempt->transfer,
-        BlocksReady(*attempt, planned.first_position +
-                                  static_cast<int32_t>(planned.tokens.size())));
+    sends.push_back({*attempt->transfer,
+                     BlocksReady(*attempt, planned.first_position +
+                                               static_cast<int32_t>(
+                                                   planned.tokens.size()))});
   }
   return sends;
 }

@@ -1,13 +1,17 @@
-// The KV blocks of a worker and what is cached in them. A loop has its own; the
-// two loops of a dual worker, which take turns on one thread, share theirs.
+// The KV blocks of a worker and what is cached in them, and the staged blocks
+// that KV is handed over through where it lies on a device (engine/kv_stage.h).
+// A loop has its own; the two loops of a dual worker, which take turns on one
+// thread, share theirs.
 //
 // Used by the worker's loop thread only.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "common/ids.h"
-#include "engine/kv_layout.h"
+#include "engine/engine.h"
+#include "engine/kv_stage.h"
 #include "scheduling/block_pool.h"
 #include "scheduling/prefix_cache.h"
 
@@ -15,10 +19,20 @@ namespace baton::worker {
 
 struct KvBlocks {
   // `prefix_cache`: whether full blocks are kept for prompts that begin alike.
-  KvBlocks(const engine::KvLayout& layout, bool prefix_cache)
-      : pool(layout.num_blocks),
-        cache({.enabled = prefix_cache, .block_size = layout.block_size},
-              &pool) {}
+  KvBlocks(engine::Engine* engine, bool prefix_cache)
+      : pool(engine->kv_layout().num_blocks),
+        cache({.enabled = prefix_cache,
+               .block_size = engine->kv_layout().block_size},
+              &pool) {
+    if (engine::KvStage* const stage = engine->kv_stage(); stage != nullptr) {
+      staged.emplace(stage->host().layout.num_blocks);
+    }
+  }
+
+  // Null where there is no stage.
+  scheduling::BlockPool* staged_pool() {
+    return staged.has_value() ? &*staged : nullptr;
+  }
 
   // For a sequence that comes: no two that share these blocks have the same.
   SequenceId NextSequence() { return SequenceId{++last_sequence}; }
@@ -29,6 +43,7 @@ struct KvBlocks {
   uint64_t steps = 0;
   scheduling::BlockPool pool;
   scheduling::PrefixCache cache;
+  std::optional<scheduling::BlockPool> staged;
 };
 
 }  // namespace baton::worker

@@ -93,8 +93,7 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app->add_option("--device", o->engine.backend,
-                  "What computes: cpu, or cuda, which workers cannot hand KV "
-                  "over from yet")
+                  "What computes: cpu or cuda (in builds that have it)")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   app->add_option("--threads", o->engine.num_threads,
@@ -113,6 +112,14 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
         return std::string(ParseKvMemory(text, &ignored).message());
       })
       ->default_str("256MiB");
+  app->add_option("--kv-staging-memory", o->engine.kv_staging_bytes,
+                  "With --device cuda: pinned memory of the host, such as "
+                  "4GiB, through which KV is handed over; no more is taken "
+                  "than KV has. The KV of a longer prompt cannot be handed "
+                  "over")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->check(CLI::PositiveNumber)
+      ->default_str("4GiB");
   app->add_flag(
       "--pin-threads", o->engine.pin_threads,
       "Keep each engine thread on a CPU of its own: for a worker that "

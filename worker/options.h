@@ -35,7 +35,8 @@ struct WorkerOptions {
   // Prefill workers: kv_transfer::WirePolicy.
   std::string kv_wire = "exact";
   double kv_wire_below_mb_per_s = 200;
-  engine::EngineOptions engine;
+  // kv_staging_bytes of a device of its own; nothing for others.
+  engine::EngineOptions engine = {.kv_staging_bytes = int64_t{4} << 30};
   int32_t token_budget = 512;
   // Decode workers: what interactive streams that ask for nothing else may wait
   // between two tokens while prompts are computed beside them; 0: no bound.

@@ -45,6 +45,12 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
           m->Gauge("baton_kv_blocks_quarantined",
                    "KV blocks of ended transfers that the transport may still "
                    "touch.")),
+      kv_staged_blocks(m->Gauge(
+          "baton_kv_staged_blocks",
+          "Blocks of the host that KV of a device is handed over through.")),
+      kv_staged_blocks_in_use(m->Gauge("baton_kv_staged_blocks_in_use",
+                                       "Of those, the ones that transfers "
+                                       "have.")),
       prefix_cache_queries(
           m->Counter("baton_prefix_cache_queries_total",
                      "Prompt tokens that were looked up in the prefix cache.")),
@@ -198,15 +204,19 @@ void WorkerMetrics::CountMixedStep(const scheduling::MixedStep& step,
   mixed_step_predicted->Set(step.predicted_seconds / step.budget_seconds);
 }
 
-void WorkerMetrics::Observe(const scheduling::BlockPool& pool,
-                            const scheduling::PrefixCache& cache,
-                            int running_sequences, int waiting_sequences,
-                            int64_t quarantined_blocks) {
+void WorkerMetrics::Observe(const KvBlocks& blocks, int running_sequences,
+                            int waiting_sequences, int64_t quarantined_blocks) {
+  const scheduling::BlockPool& pool = blocks.pool;
+  const scheduling::PrefixCache& cache = blocks.cache;
   running->Set(running_sequences);
   waiting->Set(waiting_sequences);
   kv_blocks_in_use->Set(pool.num_in_use());
   kv_blocks_quarantined->Set(static_cast<double>(quarantined_blocks));
   kv_usage_ratio->Set(static_cast<double>(pool.num_in_use()) / pool.size());
+  if (blocks.staged.has_value()) {
+    kv_staged_blocks->Set(blocks.staged->size());
+    kv_staged_blocks_in_use->Set(blocks.staged->num_in_use());
+  }
   prefix_cache_blocks->Set(cache.num_blocks());
   const double evictions = static_cast<double>(cache.num_evictions()) -
                            prefix_cache_evictions->Value();

@@ -6,9 +6,8 @@
 #include "absl/time/time.h"
 #include "common/metrics/metrics.h"
 #include "engine/engine.h"
-#include "scheduling/block_pool.h"
 #include "scheduling/decode_scheduler.h"
-#include "scheduling/prefix_cache.h"
+#include "worker/kv_blocks.h"
 
 namespace baton::worker {
 
@@ -23,6 +22,8 @@ struct WorkerMetrics {
   prometheus::Gauge* kv_usage_ratio;
   prometheus::Gauge* kv_blocks_in_use;
   prometheus::Gauge* kv_blocks_quarantined;
+  prometheus::Gauge* kv_staged_blocks;
+  prometheus::Gauge* kv_staged_blocks_in_use;
   prometheus::Counter* prefix_cache_queries;
   prometheus::Counter* prefix_cache_hits;
   prometheus::Gauge* prefix_cache_blocks;
@@ -68,8 +69,7 @@ struct WorkerMetrics {
   // scheduling::PreemptionWayName.
   void CountPreemption(const char* way);
   // Sets the gauges that a loop knows at the end of its turn.
-  void Observe(const scheduling::BlockPool& pool,
-               const scheduling::PrefixCache& cache, int running_sequences,
+  void Observe(const KvBlocks& blocks, int running_sequences,
                int waiting_sequences, int64_t quarantined_blocks);
   // A transfer over `transport` ended.
   void CountTransfer(const std::string& transport, bool ok);

@@ -113,13 +113,7 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
       program.roles.front() == v1::WORKER_ROLE_PREFILL &&
       (options.transport == "local" || options.transport == "auto");
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Engine> engine,
-                         engine::CreateEngine(engine_options));
-  if (engine->kv_memory().empty()) {
-    return absl::UnimplementedError(absl::StrCat(
-        "--device ", options.engine.backend,
-        ": its KV lies in the memory of the device, and workers hand over KV "
-        "of the host's memory only"));
-  }
+                         program.make_engine(engine_options));
   // Outlives the server that shows it.
   WorkerHealth health(Clock::Monotonic());
   metrics::Metrics registry(LabelsOf(options, program));
@@ -134,8 +128,7 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
     roles.emplace(options.first_role == "prefill" ? v1::WORKER_ROLE_PREFILL
                                                   : v1::WORKER_ROLE_DECODE,
                   &registry, Clock::Monotonic());
-    blocks =
-        std::make_shared<KvBlocks>(engine->kv_layout(), options.prefix_cache);
+    blocks = std::make_shared<KvBlocks>(engine.get(), options.prefix_cache);
     process = static_cast<uint64_t>(process::DrawIncarnation());
   }
   const scheduling::StepCostModel step_cost = Calibrate(
@@ -143,7 +136,9 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   // The loop waits where news of the last side come; the others wake it.
   std::deque<metrics::Metrics> labelled;
   std::vector<std::unique_ptr<WorkerSide>> sides(program.roles.size());
-  const absl::Cleanup first_to_last = [&sides] {
+  engine::KvStage* const stage = engine->kv_stage();
+  const absl::Cleanup first_to_last = [&sides, stage] {
+    if (stage != nullptr) stage->SetWake(nullptr);
     for (const auto& side : sides) {
       if (side != nullptr) side->Shutdown();
     }
@@ -166,6 +161,9 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
     sides[i]->parts().step_cost = step_cost;
     sides[i]->parts().blocks = blocks;
     sides[i]->parts().roles = roles.has_value() ? &*roles : nullptr;
+  }
+  if (stage != nullptr) {
+    stage->SetWake([inbox = sides.back()->parts().inbox] { inbox->Wake(); });
   }
   std::vector<WorkerParts> parts;
   for (const auto& side : sides) parts.push_back(side->parts());
@@ -246,10 +244,17 @@ v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
 }
 
 kv_transfer::KvGeometry Geometry(engine::Engine* engine) {
-  const engine::KvLayout& layout = engine->kv_layout();
+  // What peers reach: the engine's own memory, or staged blocks.
+  const engine::KvStage* const stage = engine->kv_stage();
+  const engine::StagedMemory reached =
+      stage != nullptr
+          ? stage->host()
+          : engine::StagedMemory{engine->kv_layout(), engine->kv_memory(),
+                                 engine->kv_descriptor()};
+  const engine::KvLayout& layout = reached.layout;
   kv_transfer::KvGeometry geometry;
-  geometry.memory = engine->kv_memory();
-  geometry.descriptor = engine->kv_descriptor();
+  geometry.memory = reached.memory;
+  geometry.descriptor = reached.descriptor;
   geometry.num_layers = layout.num_layers;
   geometry.layer_stride_bytes = layout.layer_bytes();
   geometry.page_bytes = layout.page_bytes();

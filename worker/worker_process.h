@@ -13,6 +13,7 @@
 #include "baton/v1/peer.pb.h"
 #include "common/metrics/metrics.h"
 #include "engine/engine.h"
+#include "engine/engine_factory.h"
 #include "kv_transfer/handoff.h"
 #include "kv_transfer/transport.h"
 #include "scheduling/step_cost.h"
@@ -56,6 +57,9 @@ class WorkerLoop {
   virtual void RequestDrain() = 0;
 };
 
+using MakeEngine = absl::StatusOr<std::unique_ptr<engine::Engine>> (*)(
+    const engine::EngineOptions&);
+
 // From the parts of each of the program's sides.
 using MakeLoop = std::function<absl::StatusOr<std::unique_ptr<WorkerLoop>>(
     const WorkerOptions&, absl::Span<const WorkerParts>)>;
@@ -67,6 +71,8 @@ struct WorkerProgram {
   // waits at the inbox of the last.
   std::vector<v1::WorkerRole> roles;
   MakeLoop make_loop;
+  // Tests have others.
+  MakeEngine make_engine = &engine::CreateEngine;
 
   bool dual() const { return roles.size() > 1; }
 };
@@ -78,7 +84,8 @@ v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
                                 const v1::PeerHello& self,
                                 const engine::Engine& engine,
                                 const std::string& data_address);
-// The engine's KV memory as the hand-off sees it.
+// The memory that KV is handed over from and to, as the hand-off sees it: the
+// engine's, or its stage's.
 kv_transfer::KvGeometry Geometry(engine::Engine* engine);
 
 // Runs the program with the command line of main; returns the exit code. The

@@ -68,6 +68,7 @@ WorkerSide::WorkerSide(const WorkerOptions& options, v1::WorkerRole role,
   parts_.transport = transport_.get();
   parts_.handoff.self = self_;
   parts_.handoff.kv = Geometry(engine);
+  parts_.handoff.report_layers = engine->kv_stage() != nullptr;
   parts_.handoff.probe_links = true;
   parts_.handoff.wire = {
       .encoding = *kv_transfer::WireEncodingFromName(options.kv_wire),

@@ -152,7 +152,10 @@ KvStage::Ticket DeviceKvStage::Begin(bool to_device, int32_t first_layer,
   std::unique_ptr<Moves> moves = MovesOf(to_device, blocks);
   const Ticket ticket = Give(to_device, first_layer, num_layers, *moves);
   lane.copies.back().moves = std::move(moves);
-  if (wake_) lane.stream.Call(wake_);
+  lane.stream.Call([waker = waker_] {
+    absl::MutexLock lock(&waker->mu);
+    if (waker->wake) waker->wake();
+  });
   return ticket;
 }
 
@@ -176,6 +179,11 @@ void DeviceKvStage::Collect(Lane& lane) {
   }
 }
 
+void DeviceKvStage::SetWake(std::function<void()> wake) {
+  absl::MutexLock lock(&waker_->mu);
+  waker_->wake = std::move(wake);
+}
+
 bool DeviceKvStage::Done(Ticket ticket) {
   Lane& lane = LaneOf(ticket.to_device);
   if (ticket.number > lane.done) {
@@ -191,13 +199,9 @@ void DeviceKvStage::WithStep(std::vector<StagedBlock> blocks) {
 }
 
 void DeviceKvStage::CopyLayerOfStep(int32_t layer, const Event& written) {
+  CHECK(copies_step());
   CHECK_EQ(layer, static_cast<int32_t>(step_tickets_.size()));
   to_host_.stream.WaitFor(written);
-  if (step_blocks_.empty()) {
-    // What was asked for before; nothing when there is nothing.
-    step_tickets_.push_back({false, to_host_.done + to_host_.copies.size()});
-    return;
-  }
   if (layer == 0) step_moves_ = MovesOf(/*to_device=*/false, step_blocks_);
   step_tickets_.push_back(
       Give(/*to_device=*/false, layer, /*num_layers=*/1, *step_moves_));

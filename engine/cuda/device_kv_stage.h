@@ -11,7 +11,9 @@
 #include <optional>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "engine/cpu/memory_arena.h"
 #include "engine/cuda/device_runtime.h"
@@ -58,10 +60,12 @@ class DeviceKvStage final : public KvStage {
                   absl::Span<const StagedBlock> blocks) override;
   bool Done(Ticket ticket) override;
   void WithStep(std::vector<StagedBlock> blocks) override;
-  void SetWake(std::function<void()> wake) override { wake_ = std::move(wake); }
+  void SetWake(std::function<void()> wake) override;
   KvCopy& copy() override { return copy_; }
 
-  // For the forward pass, in this order. Begins the step's copies of a layer,
+  // For the forward pass, in this order. Whether WithStep named blocks.
+  bool copies_step() const { return !step_blocks_.empty(); }
+  // If so: begins the step's copies of a layer,
   // layers in their order: `written` is recorded behind what writes it.
   void CopyLayerOfStep(int32_t layer, const Event& written);
   // Blocks until they are done, and what was asked for before.
@@ -112,7 +116,12 @@ class DeviceKvStage final : public KvStage {
   const PinnedMemory pinned_;
   StagedMemory host_;
   DeviceKvCopy copy_;
-  std::function<void()> wake_;
+  // Calls on their way keep it.
+  struct Waker {
+    absl::Mutex mu;
+    std::function<void()> wake ABSL_GUARDED_BY(mu);
+  };
+  const std::shared_ptr<Waker> waker_ = std::make_shared<Waker>();
 
   Lane to_host_;
   Lane to_device_;

@@ -312,16 +312,17 @@ void ForwardPass::UploadSamples(const StepLayout& layout, int64_t rows,
 }
 
 void ForwardPass::StageLayers() {
-  if (stage_ == nullptr) return;
+  if (stage_ == nullptr || !stage_->copies_step()) return;
   for (int32_t l = 0; l < config_.num_layers; ++l) {
     stage_->CopyLayerOfStep(l, *layer_events_[l]);
   }
 }
 
 void ForwardPass::CallHook(Engine::LayerHook hook) {
+  const bool staged = stage_ != nullptr && stage_->copies_step();
   for (int32_t l = 0; l < config_.num_layers; ++l) {
     layer_events_[l]->Wait();
-    if (stage_ != nullptr) stage_->AwaitLayerOfStep(l);
+    if (staged) stage_->AwaitLayerOfStep(l);
     hook(l);
   }
 }

@@ -24,6 +24,9 @@ class Reference final {
       const std::string& model_dir, const std::string& weights = "auto",
       const std::string& kv_dtype = "bf16");
 
+  // Of this engine.
+  explicit Reference(std::unique_ptr<engine::Engine> engine);
+
   // The output tokens for a request with token ids, max_tokens, and every
   // sampling field set that is not neutral, with what comes with each. The
   // model's end-of-text tokens end it unless ignore_eos. Stop strings are not
@@ -35,8 +38,6 @@ class Reference final {
   const engine::ModelConfig& model() const { return engine_->model(); }
 
  private:
-  explicit Reference(std::unique_ptr<engine::Engine> engine);
-
   std::unique_ptr<engine::Engine> engine_;
   std::vector<BlockId> blocks_;
   uint64_t next_sequence_ = 1;

@@ -54,6 +54,9 @@ enum class Covered {
   kQuarantined,  // blocks of an attempt that is over, not free yet
   kClosedByForce,
   kLeaseExpired,
+  // Of workers whose KV lies on a device.
+  kStagedSend,
+  kStagedLanding,
   // Of decode workers that ran out of blocks.
   kPreempted,    // back to the router
   kSwapped,      // KV to the host's memory
@@ -107,6 +110,8 @@ inline constexpr std::array<const char*,
                      "quarantined",
                      "closed_by_force",
                      "lease_expired",
+                     "staged_send",
+                     "staged_landing",
                      "preempted",
                      "swapped",
                      "brought_back",

@@ -119,6 +119,32 @@ void CheckTransfers(const std::string& worker, const LoopView& view,
   }
 }
 
+void CheckStaged(const std::string& worker, const LoopView& view,
+                 const KvInUse& kv, const std::vector<BlockId>& in_use,
+                 Journal* journal) {
+  view.staged_pool->CheckInvariants();
+  std::vector<int32_t> holders(view.staged_pool->size());
+  for (const absl::Span<const BlockId> blocks : view.staged_holders) {
+    for (BlockId block : blocks) ++holders[block];
+  }
+  std::vector<bool> touched = kv.BlocksOf(kv.landings);
+  const std::vector<bool> read = kv.BlocksOf(kv.sends);
+  for (size_t i = 0; i < read.size(); ++i) touched[i] = touched[i] || read[i];
+  for (BlockId block : in_use) touched[block] = true;
+  for (BlockId block = 0; block < view.staged_pool->size(); ++block) {
+    if (holders[block] != view.staged_pool->references(block) ||
+        holders[block] > 1) {
+      journal->Violate(absl::StrCat(
+          worker, ": staged block ", block, " has ", holders[block],
+          " holders and ", view.staged_pool->references(block), " references"));
+    }
+    if (touched[block] && holders[block] == 0) {
+      journal->Violate(absl::StrCat(worker, ": staged block ", block,
+                                    " may still be touched, but is free"));
+    }
+  }
+}
+
 void CheckPlan(const std::string& worker, const LoopView& view,
                const scheduling::StepPlan& plan, const KvInUse& kv,
                Journal* journal) {
@@ -157,7 +183,8 @@ void CheckNothingIsLeft(const std::string& worker, const LoopView& view,
                         Journal* journal) {
   if (view.num_attempts == 0 && view.holders.empty() &&
       view.pool->num_in_use() == 0 && view.transfers_open == 0 &&
-      view.transfers_quarantined == 0 && view.num_waiting_swapped == 0) {
+      view.transfers_quarantined == 0 && view.num_waiting_swapped == 0 &&
+      view.staged_holders.empty()) {
     return;
   }
   journal->Violate(absl::StrCat(
@@ -165,7 +192,8 @@ void CheckNothingIsLeft(const std::string& worker, const LoopView& view,
       view.holders.size(), " holders, ", view.pool->num_in_use(),
       " blocks in use, ", view.transfers_open, " open and ",
       view.transfers_quarantined, " quarantined transfers, ",
-      view.num_waiting_swapped, " swapped sequences"));
+      view.num_waiting_swapped, " swapped sequences, ",
+      view.staged_holders.size(), " holders of staged blocks"));
 }
 
 }  // namespace baton::sim

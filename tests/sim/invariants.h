@@ -10,7 +10,9 @@
 //      transfer can still write. What it writes, or will write, belongs to one
 //      sequence alone and is not cached.
 //   4. What a transfer may still write or read is held for a transfer.
-//   5. In the end, nothing is left: no attempt, no transfer, no block that is
+//   5. Staged blocks are free or held by one transfer. What the data plane or a
+//      copy may still write or read of them is held.
+//   6. In the end, nothing is left: no attempt, no transfer, no block that is
 //      neither free nor there for the taking.
 #pragma once
 
@@ -35,7 +37,8 @@ void CheckBlocks(const std::string& worker, const LoopView& view,
 uint64_t CheckCached(const std::string& worker, const LoopView& view,
                      uint64_t above, const SimEngine& engine, Journal* journal);
 
-// A worker's KV memory, and what the data plane may still do to it.
+// A worker's KV memory, and what the data plane, or copies from its stage, may
+// still do to it.
 struct KvInUse {
   const engine::KvLayout* layout = nullptr;
   const std::byte* memory = nullptr;
@@ -49,6 +52,12 @@ struct KvInUse {
 
 void CheckTransfers(const std::string& worker, const LoopView& view,
                     const KvInUse& kv, Journal* journal);
+
+// `in_use`: staged blocks that copies may still touch; `kv`: of the staged
+// memory.
+void CheckStaged(const std::string& worker, const LoopView& view,
+                 const KvInUse& kv, const std::vector<BlockId>& in_use,
+                 Journal* journal);
 
 void CheckPlan(const std::string& worker, const LoopView& view,
                const scheduling::StepPlan& plan, const KvInUse& kv,

@@ -9,6 +9,8 @@ namespace baton::sim {
 void LoopView::Add(const LoopView& other) {
   CHECK(pool == other.pool && cache == other.cache);
   holders.insert(holders.end(), other.holders.begin(), other.holders.end());
+  staged_holders.insert(staged_holders.end(), other.staged_holders.begin(),
+                        other.staged_holders.end());
   num_attempts += other.num_attempts;
   transfers_open += other.transfers_open;
   transfers_quarantined += other.transfers_quarantined;
@@ -24,6 +26,7 @@ LoopView LoopInspector::ViewOf(const Loop& loop) {
   LoopView view;
   view.pool = &loop.pool_;
   view.cache = &loop.cache_;
+  view.staged_pool = loop.blocks_->staged_pool();
   for (const auto* attempt : loop.attempts_.All()) {
     view.holders.push_back({.sequence = attempt->sequence->id(),
                             .transfers = attempt->transfer.has_value(),
@@ -40,11 +43,14 @@ LoopView LoopInspector::ViewOf(const Loop& loop) {
 
 LoopView LoopInspector::Of(const decode_worker::DecodeLoop& loop) {
   LoopView view = ViewOf(loop);
-  const auto stats = loop.receiver_->stats();
+  const auto stats = loop.landings_.stats();
   view.transfers_open = stats.transfers_open;
   view.transfers_quarantined = stats.transfers_quarantined;
   view.peers_closed_by_force = stats.peers_closed_by_force;
   loop.scheduler_.CheckInvariants();
+  for (const auto& [transfer, staged] : loop.landings_.transfers_) {
+    view.staged_holders.push_back(staged.held.ids());
+  }
   view.num_waiting_swapped = loop.swap_store_.num_sequences();
   view.num_recomputed = loop.num_preempted_ - loop.num_swapped_;
   view.num_swapped = loop.num_swapped_;
@@ -54,6 +60,12 @@ LoopView LoopInspector::Of(const decode_worker::DecodeLoop& loop) {
 
 LoopView LoopInspector::Of(const prefill_worker::PrefillLoop& loop) {
   LoopView view = ViewOf(loop);
+  for (const auto& [transfer, staged] : loop.sends_.transfers_) {
+    view.staged_holders.push_back(staged.held.ids());
+  }
+  for (const auto& retired : loop.sends_.retired_) {
+    view.staged_holders.push_back(retired.held.ids());
+  }
   const auto stats = loop.sender_->stats();
   view.transfers_open = stats.transfers_open;
   view.transfers_quarantined = stats.transfers_quarantined;

@@ -32,6 +32,10 @@ struct LoopView {
   };
   const scheduling::BlockPool* pool = nullptr;
   const scheduling::PrefixCache* cache = nullptr;
+  // Of a worker whose KV lies on a device, else null; and who holds staged
+  // blocks.
+  const scheduling::BlockPool* staged_pool = nullptr;
+  std::vector<absl::Span<const BlockId>> staged_holders;
   std::vector<Holder> holders;
   int num_attempts = 0;
   uint32_t transfers_open = 0;

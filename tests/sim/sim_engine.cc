@@ -100,7 +100,7 @@ std::vector<scheduling::TokenLogprob> ReferenceTop(uint64_t seed, int32_t index,
   return top;
 }
 
-SimEngine::SimEngine(int32_t num_blocks, Hooks hooks)
+SimEngine::SimEngine(int32_t num_blocks, Hooks hooks, int32_t staged_blocks)
     : hooks_(std::move(hooks)) {
   layout_.num_layers = kNumLayers;
   layout_.num_blocks = num_blocks;
@@ -114,6 +114,9 @@ SimEngine::SimEngine(int32_t num_blocks, Hooks hooks)
   model_.vocab_size = kVocabSize;
   model_.max_position = kMaxPosition;
   memory_.assign(static_cast<size_t>(layout_.total_bytes()), std::byte{0xA5});
+  if (staged_blocks > 0) {
+    stage_.emplace(layout_, memory(), staged_blocks, hooks_.copied);
+  }
 }
 
 std::byte* SimEngine::SlotOf(const PlannedSequence& planned, int32_t layer,
@@ -196,9 +199,11 @@ StepResult SimEngine::Execute(const StepPlan& plan, LayerHook on_layer_done) {
       CHECK(!planned.tokens.empty());
       Write(planned, layer);
     }
+    if (stage_.has_value()) stage_->RunLayerOfStep(layer);
     on_layer_done(layer);
     hooks_.interlude();
   }
+  if (stage_.has_value()) stage_->EndStep();
   StepResult result;
   for (const PlannedSequence& planned : plan.sequences) {
     if (planned.sample) result.sampled.push_back(Sample(planned));

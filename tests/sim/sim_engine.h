@@ -11,11 +11,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
 #include "scheduling/request.h"
+#include "tests/sim/sim_stage.h"
 
 namespace baton::sim {
 
@@ -41,15 +43,25 @@ class SimEngine final : public engine::Engine {
     std::function<void(const scheduling::StepPlan&)> on_plan;
     // Between two layers: what the world does meanwhile.
     std::function<void()> interlude;
+    // Of engines with a stage: SimStage's chance.
+    std::function<bool()> copied = nullptr;
   };
 
-  SimEngine(int32_t num_blocks, Hooks hooks);
+  // With `staged_blocks` its KV lies on a device, with such a stage.
+  SimEngine(int32_t num_blocks, Hooks hooks, int32_t staged_blocks = 0);
 
   const engine::ModelConfig& model() const override { return model_; }
   const std::string& model_identity() const override { return identity_; }
   const std::string& backend_name() const override { return backend_; }
   const engine::KvLayout& kv_layout() const override { return layout_; }
-  absl::Span<std::byte> kv_memory() override { return absl::MakeSpan(memory_); }
+  absl::Span<std::byte> kv_memory() override {
+    return stage_.has_value() ? absl::Span<std::byte>() : memory();
+  }
+  SimStage* kv_stage() override {
+    return stage_.has_value() ? &*stage_ : nullptr;
+  }
+  // Wherever it lies.
+  absl::Span<std::byte> memory() { return absl::MakeSpan(memory_); }
 
   scheduling::StepResult Execute(const scheduling::StepPlan& plan,
                                  LayerHook on_layer_done) override;
@@ -72,6 +84,7 @@ class SimEngine final : public engine::Engine {
   engine::ModelConfig model_;
   engine::KvLayout layout_;
   std::vector<std::byte> memory_;
+  std::optional<SimStage> stage_;
 };
 
 }  // namespace baton::sim

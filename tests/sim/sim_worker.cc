@@ -32,7 +32,11 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
       engine_(place.role == v1::WORKER_ROLE_PREFILL ? plan.prefill_blocks
                                                     : plan.decode_blocks,
               {.on_plan = [this](const auto& step) { CheckStep(step); },
-               .interlude = [this] { Interlude(); }}) {
+               .interlude = [this] { Interlude(); },
+               .copied = [this] { return world_->dice.Chance(0.5); }},
+              place.role == v1::WORKER_ROLE_PREFILL
+                  ? plan.prefill_staged_blocks
+                  : plan.decode_staged_blocks) {
   worker::WorkerOptions options;
   options.name = place.name;
   options.token_budget = plan.token_budget;
@@ -45,8 +49,8 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
       plan.swap_blocks * engine_.kv_layout().block_bytes();
   options.swap_seconds = plan.swap_seconds;
   if (place.dual) {
-    blocks_ = std::make_shared<worker::KvBlocks>(engine_.kv_layout(),
-                                                 options.prefix_cache);
+    blocks_ =
+        std::make_shared<worker::KvBlocks>(&engine_, options.prefix_cache);
     roles_.emplace(world->dice.Chance(0.5) ? v1::WORKER_ROLE_PREFILL
                                            : v1::WORKER_ROLE_DECODE,
                    SharedRegistry(), &world->clock);
@@ -75,6 +79,7 @@ void SimWorker::AddSide(v1::WorkerRole role,
   parts.handoff.self = worker::MakePeerHello(role, place_.name, engine_);
   parts.handoff.self.set_incarnation(world_->dice.Word() | 1);
   parts.handoff.kv = worker::Geometry(&engine_);
+  parts.handoff.report_layers = engine_.kv_stage() != nullptr;
   parts.handoff.wake = [side] { side->inbox.Wake(); };
   parts.handoff.clock = &world_->clock;
   parts.handoff.lease_until = [side](uint64_t session) {
@@ -146,6 +151,7 @@ void SimWorker::Kill() {
 bool SimWorker::Turn() { return loop_->Turn(absl::ZeroDuration()); }
 
 void SimWorker::Tick() {
+  if (engine_.kv_stage() != nullptr) engine_.kv_stage()->Pass();
   for (const auto& side : sides_) world_->data.Tick(side->transport.get());
 }
 
@@ -180,6 +186,15 @@ void SimWorker::Check() {
   const LoopView view = View();
   CheckBlocks(place_.name, view, &world_->journal);
   CheckTransfers(place_.name, view, InUse(), &world_->journal);
+  if (SimStage* const stage = engine_.kv_stage(); stage != nullptr) {
+    CheckStaged(place_.name, view, DataPlaneInUse(), stage->StagedInUse(),
+                &world_->journal);
+    if (!view.staged_holders.empty() && !place_.dual) {
+      world_->coverage.Add(Is(v1::WORKER_ROLE_PREFILL)
+                               ? Covered::kStagedSend
+                               : Covered::kStagedLanding);
+    }
+  }
   last_cached_ =
       CheckCached(place_.name, view, last_cached_, engine_, &world_->journal);
   world_->coverage.Add(Covered::kEvicted,
@@ -237,6 +252,10 @@ void SimWorker::Interlude() {
   for (int i = world_->dice.Below(3); i > 0; --i) world_->data.Step();
   const engine::KvLayout& layout = engine_.kv_layout();
   ++layers_done_;
+  if (engine_.kv_stage() != nullptr) {
+    engine_.kv_stage()->Pass();
+    return;
+  }
   if (!Is(v1::WORKER_ROLE_PREFILL)) return;
   for (const auto span :
        world_->data.OpenSends(sides_.front()->transport.get())) {
@@ -255,8 +274,20 @@ void SimWorker::Interlude() {
 }
 
 KvInUse SimWorker::InUse() {
+  SimStage* const stage = engine_.kv_stage();
+  if (stage == nullptr) return DataPlaneInUse();
+  return {.layout = &engine_.kv_layout(),
+          .memory = engine_.memory().data(),
+          .landings = stage->DeviceLandings()};
+}
+
+KvInUse SimWorker::DataPlaneInUse() {
   KvInUse in_use = {.layout = &engine_.kv_layout(),
-                    .memory = engine_.kv_memory().data()};
+                    .memory = engine_.memory().data()};
+  if (SimStage* const stage = engine_.kv_stage(); stage != nullptr) {
+    in_use.layout = &stage->host().layout;
+    in_use.memory = stage->host().memory.data();
+  }
   for (const auto& side : sides_) {
     const auto add = [](const auto& spans, auto* all) {
       all->insert(all->end(), spans.begin(), spans.end());

@@ -83,7 +83,9 @@ class SimWorker final {
   void NotePreemptions(const LoopView& view);
   // What the world does between two layers of a step.
   void Interlude();
+  // Of the engine's own memory; of the data plane's, where that is another.
   KvInUse InUse();
+  KvInUse DataPlaneInUse();
   void MakeLoop(const worker::WorkerOptions& options);
 
   const Place place_;

@@ -43,6 +43,15 @@ Simulation::Simulation(uint64_t seed, kv_transfer::Fence removed_fence)
     plan_.num_decode = dual_dice.Below(2);
   }
 
+  Dice stage_dice(Mix(seed, 6));
+  const int longest = kMaxPosition / kBlockSize;
+  if (stage_dice.Chance(0.3)) {
+    plan_.prefill_staged_blocks = stage_dice.Between(longest, longest + 4);
+  }
+  if (stage_dice.Chance(0.3)) {
+    plan_.decode_staged_blocks = stage_dice.Between(longest, longest + 4);
+  }
+
   world_.awake = [this](int party) { return Awake(party); };
   world_.data.reorder = true;
   world_.data.notice_apart = true;

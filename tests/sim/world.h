@@ -54,6 +54,9 @@ struct ClusterPlan {
   int output_reserve = 0;
   int swap_blocks = 0;
   double swap_seconds = 0;
+  // Of workers whose KV lies on a device; 0: it lies in the host's memory.
+  int prefill_staged_blocks = 0;
+  int decode_staged_blocks = 0;
   // Many answers take several blocks.
   bool long_outputs = false;
   kv_transfer::Fence removed_fence = kv_transfer::Fence::kNone;

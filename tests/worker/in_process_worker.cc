@@ -35,8 +35,9 @@ std::shared_ptr<grpc::Channel> PatientChannel(const std::string& address) {
 
 }  // namespace
 
-InProcessWorker::InProcessWorker(v1::WorkerRole role, WorkerOptions options) {
-  auto engine = engine::CreateEngine(options.engine);
+InProcessWorker::InProcessWorker(v1::WorkerRole role, WorkerOptions options,
+                                 MakeEngine make_engine) {
+  auto engine = make_engine(options.engine);
   CHECK(engine.ok()) << engine.status();
   engine_ = *std::move(engine);
   registry_ = std::make_unique<metrics::Metrics>(metrics::Labels());
@@ -54,6 +55,7 @@ InProcessWorker::InProcessWorker(v1::WorkerRole role, WorkerOptions options) {
   parts.transport = transport_.get();
   parts.handoff.self = MakePeerHello(role, options.name, *engine_);
   parts.handoff.kv = Geometry(engine_.get());
+  parts.handoff.report_layers = engine_->kv_stage() != nullptr;
   parts.handoff.probe_links = true;
   parts.handoff.wake = [inbox = inbox_.get()] { inbox->Wake(); };
   parts.inbox = inbox_.get();

@@ -21,7 +21,8 @@ namespace baton::worker {
 class InProcessWorker final {
  public:
   // REQUIRES: the options name a model that loads.
-  InProcessWorker(v1::WorkerRole role, WorkerOptions options);
+  InProcessWorker(v1::WorkerRole role, WorkerOptions options,
+                  MakeEngine make_engine = &engine::CreateEngine);
   ~InProcessWorker();
 
   WorkerLoop* loop() { return loop_.get(); }

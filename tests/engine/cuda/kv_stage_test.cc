@@ -209,6 +209,7 @@ TEST_F(KvStageTest, EarlierCopiesAreDoneBeforeHooks) {
   const KvStage::Ticket ticket = engine->kv_stage()->ToHost(
       0, engine->kv_layout().num_layers, {StagedBlock{8, 3}});
   bool checked = false;
+  engine->kv_stage()->WithStep({{1, 0}});
   engine->Execute(PlanOf(Part(1, tokens, 16, 33, {8, 1, 2})),
                   [&](int32_t layer) {
                     if (layer != 0) return;

@@ -1,0 +1,118 @@
+#include "decode_worker/kv_landings.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+
+namespace baton::decode_worker {
+
+using kv_transfer::HandoffReceiver;
+
+namespace {
+
+// Of Landed and Quiesced; none of the others has one that ends.
+std::optional<TransferId> EndedBy(const KvLandings::Event& event) {
+  if (const auto* landed = std::get_if<HandoffReceiver::Landed>(&event)) {
+    return landed->transfer;
+  }
+  if (const auto* quiet = std::get_if<HandoffReceiver::Quiesced>(&event)) {
+    return quiet->transfer;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+KvLandings::KvLandings(std::unique_ptr<HandoffReceiver> receiver,
+                       engine::KvStage* stage, scheduling::BlockPool* staged,
+                       const Clock* clock)
+    : receiver_(std::move(receiver)),
+      stage_(stage),
+      staged_(staged),
+      clock_(clock) {
+  CHECK_EQ(stage == nullptr, staged == nullptr);
+}
+
+absl::Status KvLandings::Open(HandoffReceiver::OpenTransfer transfer) {
+  if (stage_ == nullptr) return receiver_->Open(std::move(transfer));
+  const auto count = static_cast<int32_t>(transfer.blocks.size());
+  std::optional<scheduling::PooledBlocks> held = staged_->Allocate(count);
+  if (!held.has_value()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "too few staged blocks (--kv-staging-memory): ", count, " needed, ",
+        staged_->num_free(), " free of ", staged_->size()));
+  }
+  Staged staged;
+  for (int32_t i = 0; i < count; ++i) {
+    staged.blocks.push_back({transfer.blocks[i], held->ids()[i]});
+  }
+  transfer.blocks.assign(held->ids().begin(), held->ids().end());
+  staged.held = *std::move(held);
+  const TransferId id = transfer.transfer;
+  if (absl::Status status = receiver_->Open(std::move(transfer));
+      !status.ok()) {
+    return status;
+  }
+  CHECK(transfers_.emplace(id, std::move(staged)).second);
+  return absl::OkStatus();
+}
+
+std::vector<KvLandings::Event> KvLandings::Poll() {
+  if (stage_ == nullptr) return receiver_->Poll();
+  std::vector<Event> events;
+  for (Event& event : receiver_->Poll()) {
+    if (const auto* layer = std::get_if<HandoffReceiver::LayerLanded>(&event)) {
+      CopyLayer(*layer);
+    } else if (EndedBy(event).has_value()) {
+      waiting_.push_back(std::move(event));
+    } else {
+      events.push_back(std::move(event));
+    }
+  }
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    if (!CopiesDone(*EndedBy(*it))) {
+      ++it;
+      continue;
+    }
+    Finish(std::move(*it), &events);
+    it = waiting_.erase(it);
+  }
+  return events;
+}
+
+void KvLandings::CopyLayer(const HandoffReceiver::LayerLanded& landed) {
+  Staged& staged = transfers_.at(landed.transfer);
+  staged.last = stage_->ToDevice(landed.layer, /*num_layers=*/1, staged.blocks);
+  ++staged.layers_copied;
+}
+
+bool KvLandings::CopiesDone(TransferId transfer) const {
+  const Staged& staged = transfers_.at(transfer);
+  return !staged.last.has_value() || stage_->Done(*staged.last);
+}
+
+void KvLandings::Finish(Event event, std::vector<Event>* events) {
+  const auto it = transfers_.find(*EndedBy(event));
+  if (auto* landed = std::get_if<HandoffReceiver::Landed>(&event)) {
+    CHECK_EQ(it->second.layers_copied,
+             it->second.blocks.empty() ? 0 : stage_->host().layout.num_layers);
+    if (it->second.last.has_value()) landed->at = clock_->Now();
+  }
+  transfers_.erase(it);
+  events->push_back(std::move(event));
+}
+
+std::vector<TransferId> KvLandings::NearEnd() const {
+  std::vector<TransferId> near = receiver_->NearEnd();
+  for (const Event& event : waiting_) {
+    if (const auto* landed = std::get_if<HandoffReceiver::Landed>(&event)) {
+      near.push_back(landed->transfer);
+    }
+  }
+  return near;
+}
+
+}  // namespace baton::decode_worker

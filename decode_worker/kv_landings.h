@@ -1,0 +1,84 @@
+// What comes by hand-off, on its way into the blocks of sequences. Where the
+// engine's KV lies in the host's memory it lands in them; else in staged blocks
+// (engine/kv_stage.h), from where it is copied on, each layer as soon as it is
+// there. A transfer has then landed, and is quiet, once its last copy is done:
+// until then the loop keeps the blocks that it goes to, and its staged blocks
+// are nobody else's.
+//
+// Used by the worker's loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "engine/kv_stage.h"
+#include "kv_transfer/handoff_receiver.h"
+#include "scheduling/block_pool.h"
+
+namespace baton::sim {
+class LoopInspector;
+}
+
+namespace baton::decode_worker {
+
+class KvLandings final {
+ public:
+  using Event = kv_transfer::HandoffReceiver::Event;
+
+  // `stage` and `staged`, the pool of its blocks: both or neither. They and the
+  // clock outlive it.
+  KvLandings(std::unique_ptr<kv_transfer::HandoffReceiver> receiver,
+             engine::KvStage* stage, scheduling::BlockPool* staged,
+             const Clock* clock);
+
+  // As HandoffReceiver::Open, with the blocks of the sequence; also
+  // ResourceExhausted: too few staged blocks are free. They stay the
+  // transfer's until its Landed or Quiesced.
+  absl::Status Open(kv_transfer::HandoffReceiver::OpenTransfer transfer);
+
+  void Abort(TransferId transfer) { receiver_->Abort(transfer); }
+
+  // As HandoffReceiver::Poll, without what is between: Landed and Quiesced come
+  // when nothing touches the sequence's blocks any more. Landed::at is then.
+  std::vector<Event> Poll();
+
+  // As HandoffReceiver's.
+  std::vector<TransferId> NearEnd() const;
+  kv_transfer::HandoffReceiver::Stats stats() const {
+    return receiver_->stats();
+  }
+
+ private:
+  // A transfer by way of staged blocks.
+  struct Staged {
+    std::vector<engine::StagedBlock> blocks;
+    scheduling::PooledBlocks held;
+    int32_t layers_copied = 0;  // or under way
+    std::optional<engine::KvStage::Ticket> last;
+  };
+
+  void CopyLayer(const kv_transfer::HandoffReceiver::LayerLanded& landed);
+  bool CopiesDone(TransferId transfer) const;
+  // Gives an event to the loop, and the staged blocks back.
+  void Finish(Event event, std::vector<Event>* events);
+
+  const std::unique_ptr<kv_transfer::HandoffReceiver> receiver_;
+  engine::KvStage* const stage_;
+  scheduling::BlockPool* const staged_;
+  const Clock* const clock_;
+  absl::flat_hash_map<TransferId, Staged> transfers_;
+  // Landed and Quiesced that wait for copies.
+  std::deque<Event> waiting_;
+
+  // Audits the blocks (tests/sim).
+  friend class ::baton::sim::LoopInspector;
+};
+
+}  // namespace baton::decode_worker

@@ -1,0 +1,138 @@
+// Clusters whose workers keep KV in the memory of a device, which the CPU
+// plays: real processes, and the hand-off by way of staged blocks. Their
+// answers are those of the same engine in one process.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/integration/raw_call.h"
+#include "tests/integration/streams_fixture.h"
+#include "tests/support/emulated_device/emulated_engine.h"
+#include "tests/support/tiny_model.h"
+
+namespace baton::test {
+namespace {
+
+// Few tokens at a time, since a CPU computes them thread by thread.
+const Flags kDevice = {"--device", "cuda",           "--kv-memory",
+                       "2MiB",     "--token-budget", "32"};
+// Of the model's KV, 16 tokens.
+constexpr int64_t kBlockBytes = 4096;
+
+Flags With(Flags flags, const Flags& more) {
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+class DeviceTest : public StreamsTest {
+ protected:
+  void SetUp() override {
+    model_dir_ = scratch_.path() + "/model";
+    ASSERT_TRUE(WriteTinyModel(model_dir_).ok());
+    engine::EngineOptions options;
+    options.model_dir = model_dir_;
+    options.kv_memory_bytes = int64_t{16} << 20;
+    options.block_size = 32;
+    auto engine = engine::cuda::CreateEmulatedEngine(options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    reference_ = std::make_unique<Reference>(*std::move(engine));
+    cluster_ = std::make_unique<Cluster>(model_dir_);
+    for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1",
+                             "dual-0", "dual-1"}) {
+      cluster_->set_launcher(
+          name, {std::string(BATON_BINARY_DIR) + "/tests/bin/emulated_worker"});
+    }
+  }
+
+  std::vector<v1::GenerateRequest> ShortRequests(int count) {
+    std::vector<v1::GenerateRequest> requests = MakeRequests(count);
+    for (v1::GenerateRequest& request : requests) request.set_max_tokens(24);
+    return requests;
+  }
+
+  double Metric(const std::string& worker, const std::string& name) {
+    const auto text = HttpGet(cluster_->Address(worker, "metrics"), "/metrics");
+    EXPECT_TRUE(text.ok()) << worker << ": " << text.status();
+    return text.ok() ? MetricValue(*text, name) : -1;
+  }
+
+  // Nothing is held on these workers, staged blocks included.
+  void AwaitAllFree(const std::vector<std::string>& workers) {
+    AwaitBlocksFree(workers);
+    for (const std::string& name : workers) {
+      EXPECT_TRUE(Eventually([&] {
+        return Metric(name, "baton_kv_staged_blocks_in_use") == 0;
+      })) << name;
+    }
+  }
+};
+
+TEST_F(DeviceTest, HandsOverWhatOneProcessComputes) {
+  for (const char* transport : {"tcp", "local"}) {
+    SCOPED_TRACE(transport);
+    const Flags flags = With(kDevice, {"--transport", transport});
+    ASSERT_NO_FATAL_FAILURE(
+        StartCluster({.prefill = {flags}, .decode = {flags}}));
+    const auto requests = ShortRequests(4);
+    CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+    // The second time their prompts are cached on both sides, in part.
+    CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+    EXPECT_GT(Metric("decode-0", "baton_kv_transfer_bytes_sum"), 0);
+    AwaitAllFree({"prefill-0", "decode-0"});
+  }
+}
+
+// Room for one long prompt: transfers wait for each other.
+TEST_F(DeviceTest, FewStagedBlocksMakeTransfersWait) {
+  const Flags flags = With(
+      kDevice, {"--kv-staging-memory", absl::StrCat(9 * kBlockBytes, "B")});
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster({.prefill = {flags}, .decode = {kDevice}}));
+  const auto requests = ShortRequests(6);
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  EXPECT_EQ(Metric("prefill-0", "baton_kv_staged_blocks"), 9);
+  AwaitAllFree({"prefill-0", "decode-0"});
+}
+
+TEST_F(DeviceTest, AKilledWorkerCostsNoStream) {
+  ASSERT_NO_FATAL_FAILURE(StartCluster(
+      {.prefill = {kDevice, kDevice}, .decode = {kDevice, kDevice}}));
+  auto requests = ShortRequests(6);
+  for (v1::GenerateRequest& request : requests) request.set_max_tokens(60);
+  CheckAnswers(requests, RunAndInterrupt(requests, [&] {
+                 cluster_->Kill("decode-1");
+                 cluster_->Kill("prefill-0");
+               }));
+  AwaitAllFree({"prefill-1", "decode-0"});
+}
+
+// KV that lies on a device is swapped, too.
+TEST_F(DeviceTest, PreemptedSequencesGoOn) {
+  const Flags small = {"--device",       "cuda", "--kv-memory",      "80KiB",
+                       "--token-budget", "32",   "--output-reserve", "8",
+                       "--swap-memory",  "4MiB", "--swap-seconds",   "60"};
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster({.prefill = {kDevice}, .decode = {small}}));
+  auto requests = ShortRequests(4);
+  for (v1::GenerateRequest& request : requests) request.set_max_tokens(70);
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  AwaitAllFree({"prefill-0", "decode-0"});
+}
+
+TEST_F(DeviceTest, DualWorkersHandOverToEachOther) {
+  ASSERT_NO_FATAL_FAILURE(StartCluster(
+      {.prefill = {},
+       .decode = {},
+       .dual = {With(kDevice, {"--role", "prefill"}), kDevice},
+       .router = {"--roles", "fixed", "--placement", "least-load"}}));
+  const auto requests = ShortRequests(4);
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  AwaitAllFree({"dual-0", "dual-1"});
+}
+
+}  // namespace
+}  // namespace baton::test
