@@ -84,6 +84,7 @@ absl::Status LocalCluster::StartWorkers() {
     if (!value.empty()) args.insert(args.end(), {flag, value});
   };
   pass("--kv-memory", options_.kv_memory);
+  pass("--device", options_.device);
   pass("--weights", options_.weights);
   pass("--kv-dtype", options_.kv_dtype);
   for (int i = 0; i < options_.num_prefill; ++i) {

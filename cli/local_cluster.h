@@ -36,6 +36,7 @@ struct LocalClusterOptions {
   // More flags of the router.
   std::vector<std::string> router_flags;
   // Passed on to each worker when not empty.
+  std::string device;
   std::string kv_memory;
   std::string weights;
   std::string kv_dtype;

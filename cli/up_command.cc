@@ -380,6 +380,7 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
         "--decode 0: without decode workers nobody is served");
   }
   cluster.listen = options.listen;
+  cluster.device = options.device;
   cluster.kv_memory = options.kv_memory;
   cluster.weights = options.weights;
   cluster.kv_dtype = options.kv_dtype;

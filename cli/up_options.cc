@@ -42,6 +42,10 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
                               scheduling::kDefaultPlacementPolicy, ". ",
                               scheduling::DescribePlacementPolicies()))
       ->check(CLI::IsMember(scheduling::PlacementPolicyNames()));
+  up->add_option("--device", options->device,
+                 "What computes: cpu (default) or cuda (in builds that have "
+                 "it); all workers share the first GPU")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   up->add_option("--kv-memory", options->kv_memory,
                  "KV memory of each worker, such as 256MiB, or 25%: a share "
                  "of what is free once its weights are loaded");

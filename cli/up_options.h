@@ -23,6 +23,7 @@ struct UpOptions {
   // Empty: kDefaultHttpAddress, or a free port where --listen takes one.
   std::string http;
   std::string placement;
+  std::string device;
   std::string kv_memory;
   std::string weights;
   std::string kv_dtype;
