@@ -64,8 +64,7 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
                                             engine_, options.prefix_cache)),
       pool_(blocks_->pool),
       cache_(blocks_->cache),
-      landings_(std::move(receiver), engine_->kv_stage(),
-                blocks_->staged_pool(), clock),
+      landings_(std::move(receiver), engine_, blocks_.get(), clock),
       scheduler_({.token_budget = options.token_budget,
                   .block_size = engine_->kv_layout().block_size,
                   .itl_target_seconds = options.itl_target_ms / 1e3}),
@@ -251,7 +250,10 @@ void DecodeLoop::OnReserve(worker::SessionId session,
   }
   const absl::Status status = Grant(attempt);
   if (!status.ok()) {
-    publisher_.AddRefusal(key, v1::REFUSAL_REASON_QUEUE_FULL,
+    publisher_.AddRefusal(key,
+                          absl::IsOutOfRange(status)
+                              ? v1::REFUSAL_REASON_TOO_LARGE
+                              : v1::REFUSAL_REASON_QUEUE_FULL,
                           std::string(status.message()));
     attempts_.Remove(attempt);
   }

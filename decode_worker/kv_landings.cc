@@ -27,24 +27,38 @@ std::optional<TransferId> EndedBy(const KvLandings::Event& event) {
 }  // namespace
 
 KvLandings::KvLandings(std::unique_ptr<HandoffReceiver> receiver,
-                       engine::KvStage* stage, scheduling::BlockPool* staged,
+                       engine::Engine* engine, worker::KvBlocks* blocks,
                        const Clock* clock)
     : receiver_(std::move(receiver)),
-      stage_(stage),
-      staged_(staged),
+      stage_(engine->kv_stage()),
+      blocks_(blocks),
       clock_(clock) {
-  CHECK_EQ(stage == nullptr, staged == nullptr);
+  CHECK_EQ(stage_ != nullptr, blocks->staged.has_value());
+}
+
+int32_t KvLandings::NumStaged() const {
+  int32_t count = 0;
+  for (const auto& [transfer, staged] : transfers_) count += staged.held.size();
+  return count;
 }
 
 absl::Status KvLandings::Open(HandoffReceiver::OpenTransfer transfer) {
   if (stage_ == nullptr) return receiver_->Open(std::move(transfer));
   const auto count = static_cast<int32_t>(transfer.blocks.size());
-  std::optional<scheduling::PooledBlocks> held = staged_->Allocate(count);
-  if (!held.has_value()) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "too few staged blocks (--kv-staging-memory): ", count, " needed, ",
-        staged_->num_free(), " free of ", staged_->size()));
+  const int32_t share = blocks_->staged_share;
+  if (count > share) {
+    return absl::OutOfRangeError(
+        absl::StrCat("the prompt needs ", count, " staged blocks, there are ",
+                     share, " for it (--kv-staging-memory)"));
   }
+  if (const int32_t taken = NumStaged(); taken + count > share) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("too few staged blocks (--kv-staging-memory): ", count,
+                     " needed, ", share - taken, " free of ", share));
+  }
+  std::optional<scheduling::PooledBlocks> held =
+      blocks_->staged->Allocate(count);
+  CHECK(held.has_value()) << "shares are more than there is";
   Staged staged;
   for (int32_t i = 0; i < count; ++i) {
     staged.blocks.push_back({transfer.blocks[i], held->ids()[i]});

@@ -18,9 +18,11 @@
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "engine/engine.h"
 #include "engine/kv_stage.h"
 #include "kv_transfer/handoff_receiver.h"
 #include "scheduling/block_pool.h"
+#include "worker/kv_blocks.h"
 
 namespace baton::sim {
 class LoopInspector;
@@ -32,15 +34,15 @@ class KvLandings final {
  public:
   using Event = kv_transfer::HandoffReceiver::Event;
 
-  // `stage` and `staged`, the pool of its blocks: both or neither. They and the
-  // clock outlive it.
+  // All but the receiver outlive it; `blocks` of the engine.
   KvLandings(std::unique_ptr<kv_transfer::HandoffReceiver> receiver,
-             engine::KvStage* stage, scheduling::BlockPool* staged,
+             engine::Engine* engine, worker::KvBlocks* blocks,
              const Clock* clock);
 
   // As HandoffReceiver::Open, with the blocks of the sequence; also
-  // ResourceExhausted: too few staged blocks are free. They stay the
-  // transfer's until its Landed or Quiesced.
+  // ResourceExhausted: too few staged blocks are free; OutOfRange: it would
+  // need more than there are. They stay the transfer's until its Landed or
+  // Quiesced.
   absl::Status Open(kv_transfer::HandoffReceiver::OpenTransfer transfer);
 
   void Abort(TransferId transfer) { receiver_->Abort(transfer); }
@@ -64,6 +66,7 @@ class KvLandings final {
     std::optional<engine::KvStage::Ticket> last;
   };
 
+  int32_t NumStaged() const;
   void CopyLayer(const kv_transfer::HandoffReceiver::LayerLanded& landed);
   bool CopiesDone(TransferId transfer) const;
   // Gives an event to the loop, and the staged blocks back.
@@ -71,7 +74,7 @@ class KvLandings final {
 
   const std::unique_ptr<kv_transfer::HandoffReceiver> receiver_;
   engine::KvStage* const stage_;
-  scheduling::BlockPool* const staged_;
+  worker::KvBlocks* const blocks_;
   const Clock* const clock_;
   absl::flat_hash_map<TransferId, Staged> transfers_;
   // Landed and Quiesced that wait for copies.

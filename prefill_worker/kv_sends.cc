@@ -12,10 +12,20 @@ namespace baton::prefill_worker {
 
 using kv_transfer::HandoffSender;
 
-KvSends::KvSends(HandoffSender* sender, const engine::KvLayout& layout,
-                 engine::KvStage* stage, scheduling::BlockPool* staged)
-    : sender_(sender), layout_(layout), stage_(stage), staged_(staged) {
-  CHECK_EQ(stage == nullptr, staged == nullptr);
+KvSends::KvSends(HandoffSender* sender, engine::Engine* engine,
+                 worker::KvBlocks* blocks)
+    : sender_(sender),
+      layout_(engine->kv_layout()),
+      stage_(engine->kv_stage()),
+      blocks_(blocks) {
+  CHECK_EQ(stage_ != nullptr, blocks->staged.has_value());
+}
+
+int32_t KvSends::NumStaged() const {
+  int32_t count = 0;
+  for (const auto& [transfer, staged] : transfers_) count += staged.held.size();
+  for (const Retired& retired : retired_) count += retired.held.size();
+  return count;
 }
 
 absl::StatusOr<bool> KvSends::Start(const HandoffSender::Grant& grant,
@@ -31,13 +41,15 @@ absl::StatusOr<bool> KvSends::Start(const HandoffSender::Grant& grant,
   const int32_t end = layout_.BlocksFor(grant.first_token + grant.num_tokens);
   CHECK_LE(end, static_cast<int32_t>(blocks.size()));
   const int32_t count = grant.num_tokens == 0 ? 0 : end - staged.first_block;
-  if (count > staged_->size()) {
+  if (count > blocks_->staged_share) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the prompt needs ", count, " staged blocks, there are ",
-                     staged_->size(), " (--kv-staging-memory)"));
+                     blocks_->staged_share, " for it (--kv-staging-memory)"));
   }
-  std::optional<scheduling::PooledBlocks> held = staged_->Allocate(count);
-  if (!held.has_value()) return false;
+  if (NumStaged() + count > blocks_->staged_share) return false;
+  std::optional<scheduling::PooledBlocks> held =
+      blocks_->staged->Allocate(count);
+  CHECK(held.has_value()) << "shares are more than there is";
   staged.held = *std::move(held);
   staged.blocks.assign(blocks.begin(), blocks.end());
   // As the sender counts them, from the sequence's first on: it reads none of

@@ -17,9 +17,11 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
+#include "engine/engine.h"
 #include "engine/kv_stage.h"
 #include "kv_transfer/handoff_sender.h"
 #include "scheduling/block_pool.h"
+#include "worker/kv_blocks.h"
 
 namespace baton::sim {
 class LoopInspector;
@@ -36,13 +38,12 @@ class KvSends final {
     int32_t blocks_ready = 0;
   };
 
-  // `stage` and `staged`, the pool of its blocks: both or neither. All that is
-  // named outlives it. `layout` is the engine's.
-  KvSends(kv_transfer::HandoffSender* sender, const engine::KvLayout& layout,
-          engine::KvStage* stage, scheduling::BlockPool* staged);
+  // Both outlive it, and `blocks`, of the engine.
+  KvSends(kv_transfer::HandoffSender* sender, engine::Engine* engine,
+          worker::KvBlocks* blocks);
 
-  // As HandoffSender::Start. False: too few staged blocks are free now, though
-  // there would be enough.
+  // As HandoffSender::Start. False: too few staged blocks are free now.
+  // ResourceExhausted also when it would need more than there are.
   absl::StatusOr<bool> Start(const kv_transfer::HandoffSender::Grant& grant,
                              absl::Span<const BlockId> blocks,
                              absl::Time deadline);
@@ -88,13 +89,14 @@ class KvSends final {
     scheduling::PooledBlocks held;
   };
 
+  int32_t NumStaged() const;
   // Blocks that become ready and were not, and are so from now on.
   std::vector<engine::StagedBlock> TakeNew(const Ready& ready, Staged* staged);
 
   kv_transfer::HandoffSender* const sender_;
   const engine::KvLayout layout_;
   engine::KvStage* const stage_;
-  scheduling::BlockPool* const staged_;
+  worker::KvBlocks* const blocks_;
   absl::flat_hash_map<TransferId, Staged> transfers_;
   std::deque<Copy> copies_;
   std::vector<Retired> retired_;

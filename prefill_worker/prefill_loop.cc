@@ -56,8 +56,7 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
       publisher_(parts.outbox),
       prefix_feed_(&cache_, parts.outbox),
       pairings_(sender_.get(), &publisher_, metrics_),
-      sends_(sender_.get(), engine_->kv_layout(), engine_->kv_stage(),
-             blocks_->staged_pool()),
+      sends_(sender_.get(), engine_, blocks_.get()),
       step_cost_(parts.step_cost) {
   CHECK(leases_ != nullptr);
 }

@@ -19,19 +19,16 @@ namespace baton::worker {
 
 struct KvBlocks {
   // `prefix_cache`: whether full blocks are kept for prompts that begin alike.
-  KvBlocks(engine::Engine* engine, bool prefix_cache)
+  // `num_loops`: how many share them.
+  KvBlocks(engine::Engine* engine, bool prefix_cache, int32_t num_loops = 1)
       : pool(engine->kv_layout().num_blocks),
         cache({.enabled = prefix_cache,
                .block_size = engine->kv_layout().block_size},
               &pool) {
     if (engine::KvStage* const stage = engine->kv_stage(); stage != nullptr) {
       staged.emplace(stage->host().layout.num_blocks);
+      staged_share = staged->size() / num_loops;
     }
-  }
-
-  // Null where there is no stage.
-  scheduling::BlockPool* staged_pool() {
-    return staged.has_value() ? &*staged : nullptr;
   }
 
   // For a sequence that comes: no two that share these blocks have the same.
@@ -44,6 +41,9 @@ struct KvBlocks {
   scheduling::BlockPool pool;
   scheduling::PrefixCache cache;
   std::optional<scheduling::BlockPool> staged;
+  // Those that a loop may have at a time. Two loops have halves: dual workers
+  // whose landings had all of them would wait for each other's sends for ever.
+  int32_t staged_share = 0;
 };
 
 }  // namespace baton::worker

@@ -128,7 +128,8 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
     roles.emplace(options.first_role == "prefill" ? v1::WORKER_ROLE_PREFILL
                                                   : v1::WORKER_ROLE_DECODE,
                   &registry, Clock::Monotonic());
-    blocks = std::make_shared<KvBlocks>(engine.get(), options.prefix_cache);
+    blocks = std::make_shared<KvBlocks>(engine.get(), options.prefix_cache,
+                                        /*num_loops=*/2);
     process = static_cast<uint64_t>(process::DrawIncarnation());
   }
   const scheduling::StepCostModel step_cost = Calibrate(

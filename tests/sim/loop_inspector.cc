@@ -26,7 +26,9 @@ LoopView LoopInspector::ViewOf(const Loop& loop) {
   LoopView view;
   view.pool = &loop.pool_;
   view.cache = &loop.cache_;
-  view.staged_pool = loop.blocks_->staged_pool();
+  if (loop.blocks_->staged.has_value()) {
+    view.staged_pool = &*loop.blocks_->staged;
+  }
   for (const auto* attempt : loop.attempts_.All()) {
     view.holders.push_back({.sequence = attempt->sequence->id(),
                             .transfers = attempt->transfer.has_value(),

@@ -68,7 +68,7 @@ void SimStage::RunNext(bool to_device) {
 
 bool SimStage::Done(Ticket ticket) {
   const Lane& lane = LaneOf(ticket.to_device);
-  if (ticket.number > lane.done && chance_()) RunNext(ticket.to_device);
+  while (ticket.number > lane.done && chance_()) RunNext(ticket.to_device);
   return ticket.number <= lane.done;
 }
 

@@ -33,10 +33,11 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
                                                     : plan.decode_blocks,
               {.on_plan = [this](const auto& step) { CheckStep(step); },
                .interlude = [this] { Interlude(); },
-               .copied = [this] { return world_->dice.Chance(0.5); }},
+               .copied = [this] { return world_->dice.Chance(0.7); }},
               place.role == v1::WORKER_ROLE_PREFILL
                   ? plan.prefill_staged_blocks
-                  : plan.decode_staged_blocks) {
+                  // Each side has half of them.
+                  : plan.decode_staged_blocks * (place.dual ? 2 : 1)) {
   worker::WorkerOptions options;
   options.name = place.name;
   options.token_budget = plan.token_budget;
@@ -49,8 +50,8 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
       plan.swap_blocks * engine_.kv_layout().block_bytes();
   options.swap_seconds = plan.swap_seconds;
   if (place.dual) {
-    blocks_ =
-        std::make_shared<worker::KvBlocks>(&engine_, options.prefix_cache);
+    blocks_ = std::make_shared<worker::KvBlocks>(&engine_, options.prefix_cache,
+                                                 /*num_loops=*/2);
     roles_.emplace(world->dice.Chance(0.5) ? v1::WORKER_ROLE_PREFILL
                                            : v1::WORKER_ROLE_DECODE,
                    SharedRegistry(), &world->clock);

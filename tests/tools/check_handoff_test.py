@@ -10,6 +10,7 @@ import sys
 import unittest
 from unittest import mock
 
+sys.dont_write_bytecode = True
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
 
