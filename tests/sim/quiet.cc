@@ -9,7 +9,7 @@ namespace baton::sim {
 namespace {
 
 // By then every deadline, lease and quarantine has run out.
-constexpr absl::Duration kLongest = absl::Seconds(80);
+constexpr absl::Duration kLongest = absl::Seconds(120);
 // What is still to run out once every request has ended.
 constexpr absl::Duration kAfterwards = absl::Seconds(8);
 
