@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "common/log.h"
-#include "engine/cpu/quantize_weights.h"
 #include "engine/float_convert.h"
+#include "engine/quantize_weights.h"
 
 namespace baton::engine::cpu {
 namespace {

@@ -8,8 +8,8 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/cpu/packed_model.h"
-#include "engine/cpu/quantize_weights.h"
 #include "engine/model_identity.h"
+#include "engine/quantize_weights.h"
 #include "engine/weights.h"
 
 namespace baton::engine::cpu {
@@ -33,14 +33,6 @@ class ProgressLog {
   std::chrono::steady_clock::time_point next_ =
       std::chrono::steady_clock::now() + std::chrono::seconds(1);
 };
-
-// Weights that were rounded further are other weights, and so are those that
-// another Baton rounded in another way: "HASH-int4-1".
-std::string IdentityOf(const std::string& model, WeightDtype dtype) {
-  if (dtype == WeightDtype::kBf16) return model;
-  return absl::StrCat(model, "-", WeightDtypeName(dtype), "-",
-                      kQuantizationVersion);
-}
 
 absl::StatusOr<LoadedWeights> MapModel(const EngineOptions& options,
                                        const ModelConfig& config) {
@@ -82,7 +74,8 @@ absl::StatusOr<LoadedWeights> PackModel(const std::string& model,
   BATON_ASSIGN_OR_RETURN(const ModelWeights weights,
                          LoadModelWeights(model, config));
   LoadedWeights loaded;
-  loaded.identity = IdentityOf(ModelIdentity(config, weights), dtype);
+  loaded.identity =
+      QuantizedIdentity(ModelIdentity(config, weights), WeightDtypeName(dtype));
   BATON_ASSIGN_OR_RETURN(loaded.weights,
                          PackWeights(config, weights, dtype, team, progress));
   return loaded;

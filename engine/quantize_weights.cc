@@ -1,12 +1,14 @@
-#include "engine/cpu/quantize_weights.h"
+#include "engine/quantize_weights.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+#include "engine/e4m3.h"
 #include "engine/float_convert.h"
 
-namespace baton::engine::cpu {
+namespace baton::engine {
 namespace {
 
 // Adding it rounds to an integer.
@@ -52,6 +54,12 @@ float SquaredError(absl::Span<const float> weights, float scale) {
 }
 
 }  // namespace
+
+std::string QuantizedIdentity(absl::string_view model,
+                              absl::string_view dtype) {
+  if (dtype == "bf16") return std::string(model);
+  return absl::StrCat(model, "-", dtype, "-", kQuantizationVersion);
+}
 
 float QuantizeInt8(absl::Span<const float> weights, int8_t* q) {
   if (!AllFinite(weights)) {
@@ -106,4 +114,24 @@ uint16_t QuantizeInt4(absl::Span<const float> weights, int8_t* q) {
   return FloatToBf16(best_scale);
 }
 
-}  // namespace baton::engine::cpu
+float QuantizeFp8(absl::Span<const float> weights, uint8_t* q) {
+  if (!AllFinite(weights)) {
+    std::fill_n(q, weights.size(), uint8_t{0});
+    return std::numeric_limits<float>::quiet_NaN();
+  }
+  float largest = 0.0f;
+  for (const float w : weights) largest = std::max(largest, std::fabs(w));
+  const float scale = largest / kE4m3Max;
+  const float inverse = scale > 0.0f ? kE4m3Max / largest : 0.0f;
+  if (!std::isfinite(inverse)) {
+    // What is all but zero becomes zero.
+    std::fill_n(q, weights.size(), uint8_t{0});
+    return 0.0f;
+  }
+  for (size_t i = 0; i < weights.size(); ++i) {
+    q[i] = FloatToE4m3(weights[i] * inverse);
+  }
+  return scale;
+}
+
+}  // namespace baton::engine
