@@ -12,17 +12,21 @@
 #include "engine/cpu/packed_model.h"
 #include "engine/cpu/thread_team.h"
 #include "engine/cuda/attention.h"
+#include "engine/cuda/weight_format.h"
 #include "engine/model_identity.h"
 #include "engine/plan_check.h"
+#include "engine/quantize_weights.h"
 #include "engine/weights.h"
 
 namespace baton::engine::cuda {
 namespace {
 
 absl::Status CheckOptions(const EngineOptions& options) {
-  if (options.weights != "auto" && options.weights != "bf16") {
-    return absl::UnimplementedError(absl::StrCat(
-        "weights: the cuda backend holds bf16, not ", options.weights));
+  if (options.weights != "auto" && !ParseWeightFormat(options.weights)) {
+    return absl::UnimplementedError(
+        absl::StrCat("weights: the cuda backend holds bf16, fp8, int8 or int4, "
+                     "not ",
+                     options.weights));
   }
   if (options.kv_dtype != KvDtypeName(KvDtype::kBf16)) {
     return absl::UnimplementedError(absl::StrCat(
@@ -49,6 +53,16 @@ absl::Status CheckModel(const ModelConfig& config, const KvLayout& layout) {
         " heads share one; the cuda backend takes at most ", kTileQueries));
   }
   return absl::OkStatus();
+}
+
+// "cuda-sm90-int4": what bf16 does not name.
+std::string BackendName(const DeviceProperties& device,
+                        absl::string_view weights) {
+  std::string name = absl::StrCat("cuda-sm", device.architecture);
+  if (weights != WeightFormatName(WeightFormat::kBf16)) {
+    absl::StrAppend(&name, "-", weights);
+  }
+  return name;
 }
 
 KvLayout BlockLayout(const ModelConfig& config, const EngineOptions& options) {
@@ -115,6 +129,8 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   BATON_RETURN_IF_ERROR(CheckModel(config, layout));
   BATON_ASSIGN_OR_RETURN(const ModelWeights files,
                          LoadModelWeights(options.model_dir, config));
+  const WeightFormat format =
+      ParseWeightFormat(options.weights).value_or(WeightFormat::kBf16);
   auto stream = std::make_unique<Stream>();
   const auto start = std::chrono::steady_clock::now();
   DeviceWeights weights;
@@ -122,11 +138,11 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
     cpu::ThreadTeam team(options.num_threads);
     LoadLog log(options.model_dir);
     BATON_ASSIGN_OR_RETURN(
-        weights, LoadDeviceWeights(config, files, team, *stream,
+        weights, LoadDeviceWeights(config, files, format, team, *stream,
                                    [&](double share) { log(share); }));
   }
   WeightsInfo info;
-  info.dtype = "bf16";
+  info.dtype = std::string(WeightFormatName(format));
   info.bytes = weights.matrix_bytes;
   info.load_seconds = SecondsSince(start);
 
@@ -146,8 +162,9 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
       DeviceBuffer::Allocate(layout.total_bytes(), "KV memory"));
   stream->Fill(kv.data(), 0, kv.bytes());
   std::unique_ptr<CudaEngine> engine(new CudaEngine(
-      config, device, ModelIdentity(config, files), layout, std::move(stream),
-      std::move(weights), info, std::move(kv)));
+      config, device,
+      QuantizedIdentity(ModelIdentity(config, files), info.dtype), layout,
+      std::move(stream), std::move(weights), info, std::move(kv)));
   BATON_ASSIGN_OR_RETURN(
       engine->forward_pass_,
       ForwardPass::Create(engine->config_, engine->weights_, engine->layout_,
@@ -172,7 +189,7 @@ CudaEngine::CudaEngine(const ModelConfig& config,
     : config_(config),
       device_(device),
       identity_(std::move(identity)),
-      backend_name_(absl::StrCat("cuda-sm", device.architecture)),
+      backend_name_(BackendName(device, weights_info.dtype)),
       layout_(layout),
       stream_(std::move(stream)),
       weights_(std::move(weights)),

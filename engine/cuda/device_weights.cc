@@ -1,12 +1,12 @@
 #include "engine/cuda/device_weights.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
 
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "engine/cuda/pack_tiles.h"
 #include "engine/float_convert.h"
 #include "engine/weight_matrix.h"
 
@@ -16,32 +16,16 @@ namespace {
 // Of each of the two pinned buffers that weights pass through.
 constexpr int64_t kStagingBytes = int64_t{32} << 20;
 
-// Outputs [first, first + count) of the matrix made of `rows`, as floats; zeros
-// for outputs without a row.
-void ReadOutputs(const std::vector<OutputRows>& rows, int64_t first,
-                 int64_t count, int32_t inputs, float* out) {
-  std::fill_n(out, count * inputs, 0.0f);
-  int64_t begin = 0;  // of the current rows, as outputs
-  for (const OutputRows& part : rows) {
-    const int64_t from = std::max(first, begin);
-    const int64_t end = std::min(first + count, begin + part.count);
-    if (part.matrix != nullptr && from < end) {
-      ReadRows(
-          *part.matrix, part.first + from - begin, end - from,
-          absl::MakeSpan(out + (from - first) * inputs, (end - from) * inputs));
-    }
-    begin += part.count;
-  }
-}
-
 // Loads into device memory through two pinned buffers in turns.
 class Loader final {
  public:
-  Loader(cpu::ThreadTeam& team, Stream& stream, int64_t total_bytes,
-         absl::FunctionRef<void(double)> progress, DeviceWeights* weights)
-      : team_(team),
+  Loader(WeightFormat format, cpu::ThreadTeam& team, Stream& stream,
+         int64_t total_elements, absl::FunctionRef<void(double)> progress,
+         DeviceWeights* weights)
+      : format_(format),
+        team_(team),
         stream_(stream),
-        total_bytes_(total_bytes),
+        total_elements_(total_elements),
         progress_(progress),
         weights_(*weights) {}
 
@@ -67,19 +51,24 @@ class Loader final {
     m.inputs = inputs;
     m.output_tiles = OutputTiles(m.outputs);
     m.padded_inputs = PaddedInputs(inputs);
-    BATON_ASSIGN_OR_RETURN(std::byte* const tiles, Take(m.bytes()));
-    m.tiles = reinterpret_cast<const uint16_t*>(tiles);
-    const int64_t tile_bytes = int64_t{kTileOutputs} * m.padded_inputs * 2;
+    m.format = format_;
+    BATON_ASSIGN_OR_RETURN(std::byte* const tiles, Take(m.tile_bytes()));
+    m.tiles = tiles;
+    const int64_t padded_outputs = int64_t{m.output_tiles} * kTileOutputs;
+    std::vector<float> scales(HasOutputScales(format_) ? padded_outputs : 0);
     BATON_RETURN_IF_ERROR(
-        Copy(tiles, m.output_tiles, tile_bytes,
+        Copy(tiles, m.output_tiles, TileBytes(format_, m.padded_inputs),
+             int64_t{kTileOutputs} * inputs,
              [&](int64_t first, int64_t count, std::byte* out) {
-               PackTiles(rows, inputs, first, count,
-                         reinterpret_cast<uint16_t*>(out));
+               PackTiles(format_, rows, inputs, first, count, out,
+                         scales.empty() ? nullptr
+                                        : scales.data() + first * kTileOutputs);
              }));
+    BATON_ASSIGN_OR_RETURN(m.scales, Vector(scales));
     weights_.matrix_bytes += m.bytes();
     if (!bias.empty()) {
       std::vector<float> padded = bias;
-      padded.resize(int64_t{m.output_tiles} * kTileOutputs, 0.0f);
+      padded.resize(padded_outputs, 0.0f);
       BATON_ASSIGN_OR_RETURN(m.bias, Vector(padded));
     }
     return m;
@@ -90,7 +79,7 @@ class Loader final {
     const int64_t row_bytes = matrix.columns * 2;
     BATON_ASSIGN_OR_RETURN(std::byte* const to, Take(matrix.rows * row_bytes));
     BATON_RETURN_IF_ERROR(
-        Copy(to, matrix.rows, row_bytes,
+        Copy(to, matrix.rows, row_bytes, matrix.columns,
              [&](int64_t first, int64_t count, std::byte* out) {
                std::vector<float> values(count * matrix.columns);
                ReadRows(matrix, first, count, absl::MakeSpan(values));
@@ -122,9 +111,10 @@ class Loader final {
   }
 
   // Fills `count` items of `item_bytes` each at `to` with what `make(first,
-  // count, out)` writes; it runs on several threads at the same time.
+  // count, out)` writes; it runs on several threads at the same time. An item
+  // is made of `item_elements` weights, for progress.
   absl::Status Copy(
-      std::byte* to, int64_t count, int64_t item_bytes,
+      std::byte* to, int64_t count, int64_t item_bytes, int64_t item_elements,
       absl::FunctionRef<void(int64_t, int64_t, std::byte*)> make) {
     if (item_bytes > kStagingBytes) {
       return absl::ResourceExhaustedError("a row of weights is too large");
@@ -148,23 +138,24 @@ class Loader final {
       stream_.Record(copied_[next_]);
       used_[next_] = true;
       next_ = 1 - next_;
-      done_bytes_ += here * item_bytes;
-      progress_(static_cast<double>(done_bytes_) /
-                static_cast<double>(total_bytes_));
+      done_elements_ += here * item_elements;
+      progress_(static_cast<double>(done_elements_) /
+                static_cast<double>(total_elements_));
     }
     return absl::OkStatus();
   }
 
+  const WeightFormat format_;
   cpu::ThreadTeam& team_;
   Stream& stream_;
-  const int64_t total_bytes_;
+  const int64_t total_elements_;
   const absl::FunctionRef<void(double)> progress_;
   DeviceWeights& weights_;
   PinnedBuffer staging_[2];
   Event copied_[2];
   bool used_[2] = {false, false};
   int next_ = 0;
-  int64_t done_bytes_ = 0;
+  int64_t done_elements_ = 0;
 };
 
 std::vector<float> FloatsOf(const TensorView& view) {
@@ -255,30 +246,12 @@ int64_t ElementsOf(const ModelWeights& weights) {
 
 }  // namespace
 
-void PackTiles(const std::vector<OutputRows>& rows, int32_t inputs,
-               int64_t first_tile, int64_t tiles, uint16_t* out) {
-  const int32_t padded = PaddedInputs(inputs);
-  std::vector<float> values(int64_t{kTileOutputs} * inputs);
-  for (int64_t tile = 0; tile < tiles; ++tile) {
-    ReadOutputs(rows, (first_tile + tile) * kTileOutputs, kTileOutputs, inputs,
-                values.data());
-    uint16_t* const to = out + tile * kTileOutputs * padded;
-    std::fill_n(to, int64_t{kTileOutputs} * padded, uint16_t{0});
-    for (int32_t o = 0; o < kTileOutputs; ++o) {
-      const float* const from = values.data() + int64_t{o} * inputs;
-      for (int32_t i = 0; i < inputs; ++i) {
-        to[WeightPlace(o, i, padded)] = FloatToBf16(from[i]);
-      }
-    }
-  }
-}
-
 absl::StatusOr<DeviceWeights> LoadDeviceWeights(
-    const ModelConfig& config, const ModelWeights& weights,
+    const ModelConfig& config, const ModelWeights& weights, WeightFormat format,
     cpu::ThreadTeam& team, Stream& stream,
     absl::FunctionRef<void(double)> progress) {
   DeviceWeights result;
-  Loader loader(team, stream, 2 * ElementsOf(weights), progress, &result);
+  Loader loader(format, team, stream, ElementsOf(weights), progress, &result);
   BATON_RETURN_IF_ERROR(loader.Open());
   const bool tied = !weights.lm_head.has_value();
   for (const LayerWeights& layer : weights.layers) {

@@ -1,6 +1,6 @@
 // The weights as the CUDA backend's kernels read them: in device memory,
-// matrices in tiles (weight_tiles.h), norms and biases in float32. Made once at
-// load; constant afterwards.
+// matrices in tiles (weight_tiles.h), their scales, norms and biases in
+// float32. Made once at load; constant afterwards.
 #pragma once
 
 #include <cstdint>
@@ -35,30 +35,18 @@ struct DeviceWeights {
   DeviceMatrix lm_head;
   // bfloat16 [vocab][hidden]; null when it is read from lm_head (tied).
   const uint16_t* embedding = nullptr;
-  // What the matrices and the embedding take.
+  // What the matrices, their scales and the embedding take.
   int64_t matrix_bytes = 0;
 
   std::vector<DeviceBuffer> memory;
 };
 
-// Rows of a matrix of the model that are outputs, one after another, of a
-// matrix on the device. No matrix: outputs that are zero.
-struct OutputRows {
-  const WeightMatrix* matrix = nullptr;
-  int64_t first = 0;
-  int64_t count = 0;
-};
-
-// Writes `tiles` tiles from `first_tile` on of the matrix whose outputs are
-// `rows`, to `out`. Pure, any thread; for tests and for loading.
-// REQUIRES: out holds tiles * 16 * PaddedInputs(inputs) elements.
-void PackTiles(const std::vector<OutputRows>& rows, int32_t inputs,
-               int64_t first_tile, int64_t tiles, uint16_t* out);
-
-// Copies and converts with `team`. `progress` is called with the share that is
-// done. ResourceExhausted when the device has too little memory.
+// Copies and converts with `team`, to matrices of `format`: the head as well,
+// and so a tied embedding; one of its own stays in bfloat16. `progress` is
+// called with the share that is done. ResourceExhausted when the device has too
+// little memory.
 absl::StatusOr<DeviceWeights> LoadDeviceWeights(
-    const ModelConfig& config, const ModelWeights& weights,
+    const ModelConfig& config, const ModelWeights& weights, WeightFormat format,
     cpu::ThreadTeam& team, Stream& stream,
     absl::FunctionRef<void(double)> progress);
 

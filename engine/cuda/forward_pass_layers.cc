@@ -45,9 +45,8 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   EmbedArgs embed;
   embed.tokens = arrays.tokens;
   embed.rows = arrays.rows;
-  const bool tied = weights_.embedding == nullptr;
-  embed.table = tied ? weights_.lm_head.tiles : weights_.embedding;
-  embed.tiled_inputs = tied ? weights_.lm_head.padded_inputs : 0;
+  embed.table = weights_.embedding;
+  embed.head = weights_.lm_head;
   embed.hidden = sizes.hidden;
   embed.residual = residual_.as<float>();
   RunEmbed(embed, stream_.handle());

@@ -4,13 +4,18 @@
 // Same answer everywhere: an element of y is one sum in one order, whatever the
 // number of rows. Inputs are cut into chunks of 512. Within a chunk the tensor
 // cores add 16 inputs at a time, in order, to a float32; the chunks' sums are
-// added in order in float32. The kernels differ in how they share this work out
+// added in order in float32. Weights of 8 bits enter as they are stored, and
+// the total is multiplied with the scale of its output. Weights of 4 bits have
+// a scale per 64 inputs: these are summed from zero, and joined with the
+// chunk's sum in one operation that rounds once, sum += scale * part. The
+// kernels differ in how they share this work out
 // (which warp runs which chunk, what lies in the block's memory), never in the
 // order. PlanMatmul picks one by the number of rows.
 //
 // Pure host code but for RunMatmul, which gives the kernel to a stream.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "engine/cuda/device_runtime.h"
@@ -35,16 +40,25 @@ enum class MatmulOutput {
 
 // Device memory; constant after loading.
 struct DeviceMatrix {
-  const uint16_t* tiles = nullptr;  // weight_tiles.h
-  int32_t outputs = 0;              // those that exist
+  const std::byte* tiles = nullptr;  // weight_tiles.h
+  WeightFormat format = WeightFormat::kBf16;
+  int32_t outputs = 0;  // those that exist
   int32_t inputs = 0;
   int32_t output_tiles = 0;
   int32_t padded_inputs = 0;
   // One per output, padding included; null when there is none.
+  const float* scales = nullptr;
   const float* bias = nullptr;
 
+  // Of the tiles.
+  int64_t tile_bytes() const {
+    return output_tiles * TileBytes(format, padded_inputs);
+  }
+  // With the scales: what a product reads.
   int64_t bytes() const {
-    return int64_t{output_tiles} * kTileOutputs * padded_inputs * 2;
+    return tile_bytes() + (HasOutputScales(format)
+                               ? int64_t{output_tiles} * kTileOutputs * 4
+                               : 0);
   }
 };
 

@@ -16,7 +16,10 @@ BATON_DEVICE float Swiglu(float gate, float up) {
   return MulRn(DivRn(gate, AddRn(1.0f, e)), up);
 }
 
-BATON_DEVICE float WithBias(const DeviceMatrix& w, int64_t output, float y) {
+// What a sum of products with weights as they are stored means: with the scale
+// of its output and its bias.
+BATON_DEVICE float Finished(const DeviceMatrix& w, int64_t output, float y) {
+  if (w.scales != nullptr) y = MulRn(y, w.scales[output]);
   return w.bias == nullptr ? y : AddRn(y, w.bias[output]);
 }
 
@@ -26,7 +29,7 @@ BATON_DEVICE void PutElement(const MatmulArgs& args, int32_t row,
                              int64_t output, float y) {
   if (row >= args.rows || output >= args.w.outputs) return;
   float* const to = args.out + row * args.out_stride + output;
-  const float value = WithBias(args.w, output, y);
+  const float value = Finished(args.w, output, y);
   *to = kOutput == MatmulOutput::kAdd ? AddRn(*to, value) : value;
 }
 
@@ -40,8 +43,8 @@ BATON_DEVICE void PutGated(const MatmulArgs& args, int32_t row,
   const int64_t element = gate_output / (2 * kTileOutputs) * kTileOutputs +
                           gate_output % kTileOutputs;
   if (element >= args.w.outputs / 2) return;
-  const float g = WithBias(args.w, gate_output, gate);
-  const float u = WithBias(args.w, gate_output + kTileOutputs, up);
+  const float g = Finished(args.w, gate_output, gate);
+  const float u = Finished(args.w, gate_output + kTileOutputs, up);
   args.gated[row * args.out_stride + element] =
       static_cast<uint16_t>(PackBf16(Swiglu(g, u), 0.0f));
 }

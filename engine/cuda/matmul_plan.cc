@@ -1,11 +1,12 @@
 #include "common/log.h"
 #include "engine/cuda/matmul.h"
+#include "engine/cuda/matmul_kernels.h"
 
 namespace baton::engine::cuda {
 namespace {
 
 constexpr int32_t kStreamThreads = 256;
-// Stages of the tiled kernels (matmul_tiled.cu).
+// Stages of the tiled kernels (matmul_tiled.cuh).
 constexpr int32_t kStages = 4;
 // A block's memory that a streaming kernel may ask for, so that several fit on
 // a multiprocessor.
@@ -37,7 +38,9 @@ LaunchShape TiledShape(const MatmulArgs& args, int32_t outputs, int32_t rows,
   shape.x = Pieces(args.rows, rows);
   shape.y = Pieces(args.w.output_tiles * kTileOutputs, outputs);
   shape.threads = threads;
-  shape.shared_bytes = int64_t{kStages} * (outputs + rows) * kInputPadding * 2;
+  shape.shared_bytes =
+      int64_t{kStages} * (outputs / kTileOutputs * SliceBytes(args.w.format) +
+                          rows * kSliceInputs * 2);
   return shape;
 }
 
@@ -50,6 +53,7 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
   CHECK_GE(args.x_stride, args.w.padded_inputs);
   CHECK_EQ(args.x_stride % 8, 0);
   CHECK_EQ(args.w.output_tiles % TilesPerBlock(output), 0);
+  CHECK_EQ(args.w.scales != nullptr, HasOutputScales(args.w.format));
   MatmulPlan plan;
   plan.kernel = kernel;
   switch (kernel) {
@@ -89,6 +93,25 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output) {
     kernel = MatmulKernel::kTile128;
   }
   return PlanMatmul(args, output, kernel);
+}
+
+void RunMatmul(const MatmulPlan& plan, const MatmulArgs& args,
+               MatmulOutput output, StreamHandle* stream) {
+  switch (args.w.format) {
+    case WeightFormat::kBf16:
+      return RunMatmulBf16(plan, args, output, stream);
+    case WeightFormat::kFp8:
+      return RunMatmulFp8(plan, args, output, stream);
+    case WeightFormat::kInt8:
+      return RunMatmulInt8(plan, args, output, stream);
+    case WeightFormat::kInt4:
+      return RunMatmulInt4(plan, args, output, stream);
+  }
+}
+
+void RunMatmul(const MatmulArgs& args, MatmulOutput output,
+               StreamHandle* stream) {
+  RunMatmul(PlanMatmul(args, output), args, output, stream);
 }
 
 }  // namespace baton::engine::cuda

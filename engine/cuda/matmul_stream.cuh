@@ -1,6 +1,6 @@
 // Products with few rows: bound by reading the weights once. A block has one
 // tile of 16 outputs (two for SwiGLU) and all inputs; each warp takes chunks
-// and reads their weights straight from memory into registers, several groups
+// and reads their weights straight from memory into registers, several slices
 // ahead. The chunks' sums meet in the block's memory.
 //
 // Never ran on a GPU: run on the emulated device only (docs/gpu.md).
@@ -8,53 +8,115 @@
 
 #include "device_target.h"
 #include "engine/cuda/matmul_output.cuh"
+#include "engine/cuda/matmul_slice.cuh"
 
 namespace baton::engine::cuda {
 
-// Groups of 32 inputs whose weights a warp fetches before it uses any.
-inline constexpr int kGroupsAhead = 4;
+// Slices whose weights a warp fetches before it uses any, and as many while it
+// uses them: 4 KB in flight for a tile, or a whole chunk.
+template <WeightFormat kFormat>
+inline constexpr int kSlicesAhead = kFormat == WeightFormat::kBf16 ? 2 : 4;
 
-// What a warp holds of some groups: weights of kTiles tiles of outputs, and
-// activations of kRowTiles times 8 rows.
-template <int kTiles, int kRowTiles>
-struct StreamFragments {
-  Word4 w[kGroupsAhead][kTiles][2];
-  Word4 x[kGroupsAhead][kRowTiles];
+// What a lane holds of some slices of kTiles tiles of weights.
+template <WeightFormat kFormat, int kTiles>
+struct StreamWeights {
+  static constexpr int kSlices = kSlicesAhead<kFormat>;
+  Word4 pieces[kSlices][kTiles][SlicePieces(kFormat)];
+  uint32_t scales[kSlices][kTiles];  // where slices have them
 };
 
-// Fetches groups [group, min(group + kGroupsAhead, end)); zeros for the rest
-// and for rows that are not there.
-template <int kTiles, int kRowTiles>
-BATON_DEVICE void FetchGroups(const MatmulArgs& args, const uint16_t* tiles,
-                              int64_t tile_elements, int32_t group, int32_t end,
-                              StreamFragments<kTiles, kRowTiles>& to) {
+// And of two slices of kRowTiles times 8 rows: activations come from caches,
+// and need not be that far ahead.
+template <int kRowTiles>
+struct StreamRows {
+  Word4 x[2][2][kRowTiles];
+};
+
+// Fetches slices [slice, min(slice + kSlicesAhead, end)); zeros for the rest.
+template <WeightFormat kFormat, int kTiles>
+BATON_DEVICE void FetchWeights(const std::byte* tiles, int64_t tile_bytes,
+                               int32_t slice, int32_t end,
+                               StreamWeights<kFormat, kTiles>& to) {
   const int32_t lane = Thread() % 32;
-  const int32_t g = lane / 4;
-  const int32_t c = lane % 4;
   const Word4 zeros = {{0, 0, 0, 0}};
   BATON_UNROLL
-  for (int i = 0; i < kGroupsAhead; ++i) {
-    const bool there = group + i < end;
+  for (int i = 0; i < kSlicesAhead<kFormat>; ++i) {
+    const bool there = slice + i < end;
     BATON_UNROLL
     for (int t = 0; t < kTiles; ++t) {
-      const uint16_t* const from = tiles + t * tile_elements +
-                                   int64_t{group + i} * kGroupElements +
-                                   lane * 8;
-      to.w[i][t][0] = there ? LoadStream16(from) : zeros;
-      to.w[i][t][1] = there ? LoadStream16(from + kStepElements) : zeros;
-    }
-    BATON_UNROLL
-    for (int r = 0; r < kRowTiles; ++r) {
-      const int32_t row = 8 * r + g;
-      to.x[i][r] = there && row < args.rows
-                       ? Load16(args.x + row * args.x_stride +
-                                (group + i) * kGroupInputs + 8 * c)
-                       : zeros;
+      const std::byte* const from =
+          tiles + t * tile_bytes + int64_t{slice + i} * SliceBytes(kFormat);
+      BATON_UNROLL
+      for (int p = 0; p < SlicePieces(kFormat); ++p) {
+        to.pieces[i][t][p] =
+            there ? LoadStream16(from + p * kPieceBytes + lane * 16) : zeros;
+      }
+      if constexpr (HasSliceScales(kFormat)) {
+        const auto* const scales = reinterpret_cast<const uint32_t*>(
+            from + SlicePieces(kFormat) * kPieceBytes);
+        to.scales[i][t] = there ? scales[lane / 4] : 0;
+      }
     }
   }
 }
 
-template <int kTiles, int kRowTiles, MatmulOutput kOutput>
+// Fetches slices [slice, min(slice + 2, end)) of the rows; zeros for the rest
+// and for rows that are not there.
+template <int kRowTiles>
+BATON_DEVICE void FetchRows(const MatmulArgs& args, int32_t slice, int32_t end,
+                            StreamRows<kRowTiles>& to) {
+  const int32_t g = Thread() % 32 / 4;
+  const int32_t c = Thread() % 4;
+  const Word4 zeros = {{0, 0, 0, 0}};
+  BATON_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    BATON_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      BATON_UNROLL
+      for (int r = 0; r < kRowTiles; ++r) {
+        const int32_t row = 8 * r + g;
+        to.x[i][half][r] =
+            slice + i < end && row < args.rows
+                ? Load16(args.x + row * args.x_stride +
+                         (slice + i) * kSliceInputs + 32 * half + 8 * c)
+                : zeros;
+      }
+    }
+  }
+}
+
+// The sums of slices [begin, end), which are a chunk.
+template <WeightFormat kFormat, int kTiles, int kRowTiles>
+BATON_DEVICE void SumChunk(const MatmulArgs& args, const std::byte* tiles,
+                           int64_t tile_bytes, int32_t begin, int32_t end,
+                           float (&sum)[kTiles][kRowTiles][4]) {
+  StreamWeights<kFormat, kTiles> weights;
+  StreamRows<kRowTiles> rows;
+  FetchWeights(tiles, tile_bytes, begin, end, weights);
+  FetchRows(args, begin, end, rows);
+  for (int32_t first = begin; first < end; first += kSlicesAhead<kFormat>) {
+    StreamWeights<kFormat, kTiles> next_weights;
+    FetchWeights(tiles, tile_bytes, first + kSlicesAhead<kFormat>, end,
+                 next_weights);
+    BATON_UNROLL
+    for (int pair = 0; pair < kSlicesAhead<kFormat>; pair += 2) {
+      StreamRows<kRowTiles> next_rows;
+      FetchRows(args, first + pair + 2, end, next_rows);
+      // Slices behind the end are zeros: they change no sum but from a negative
+      // zero to a positive one, which is the same once it is added to another.
+      BATON_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        MultiplySlice<kFormat>(
+            [&](int t, int p) { return weights.pieces[pair + i][t][p]; },
+            [&](int t) { return weights.scales[pair + i][t]; }, rows.x[i], sum);
+      }
+      rows = next_rows;
+    }
+    weights = next_weights;
+  }
+}
+
+template <WeightFormat kFormat, int kTiles, int kRowTiles, MatmulOutput kOutput>
 BATON_KERNEL(256)
 StreamMatmul(MatmulArgs args) {
   static_assert((kOutput == MatmulOutput::kSwiglu) == (kTiles == 2));
@@ -62,40 +124,18 @@ StreamMatmul(MatmulArgs args) {
   const int32_t lane = Thread() % 32;
   const int32_t warp = Thread() / 32;
   const int32_t warps = Threads() / 32;
-  const int32_t groups = args.w.padded_inputs / kGroupInputs;
-  constexpr int32_t kChunkGroups = kChunkInputs / kGroupInputs;
-  const int32_t chunks = (groups + kChunkGroups - 1) / kChunkGroups;
-  const int64_t tile_elements = int64_t{groups} * kGroupElements;
+  const int32_t slices = args.w.padded_inputs / kSliceInputs;
+  const int32_t chunks = (slices + kChunkSlices - 1) / kChunkSlices;
+  const int64_t tile_bytes = int64_t{slices} * SliceBytes(kFormat);
   const int64_t first_tile = int64_t{BlockX()} * kTiles;
-  const uint16_t* const tiles = args.w.tiles + first_tile * tile_elements;
+  const std::byte* const tiles = args.w.tiles + first_tile * tile_bytes;
 
   for (int32_t chunk = warp; chunk < chunks; chunk += warps) {
-    const int32_t begin = chunk * kChunkGroups;
+    const int32_t begin = chunk * kChunkSlices;
     const int32_t end =
-        begin + kChunkGroups < groups ? begin + kChunkGroups : groups;
+        begin + kChunkSlices < slices ? begin + kChunkSlices : slices;
     float sum[kTiles][kRowTiles][4] = {};
-    StreamFragments<kTiles, kRowTiles> now;
-    FetchGroups(args, tiles, tile_elements, begin, end, now);
-    for (int32_t group = begin; group < end; group += kGroupsAhead) {
-      StreamFragments<kTiles, kRowTiles> next;
-      FetchGroups(args, tiles, tile_elements, group + kGroupsAhead, end, next);
-      // Groups behind the end are zeros: they change no sum.
-      BATON_UNROLL
-      for (int i = 0; i < kGroupsAhead; ++i) {
-        BATON_UNROLL
-        for (int step = 0; step < 2; ++step) {
-          BATON_UNROLL
-          for (int t = 0; t < kTiles; ++t) {
-            BATON_UNROLL
-            for (int r = 0; r < kRowTiles; ++r) {
-              Mma(sum[t][r], now.w[i][t][step].x, now.x[i][r].x[2 * step],
-                  now.x[i][r].x[2 * step + 1]);
-            }
-          }
-        }
-      }
-      now = next;
-    }
+    SumChunk<kFormat>(args, tiles, tile_bytes, begin, end, sum);
     BATON_UNROLL
     for (int t = 0; t < kTiles; ++t) {
       BATON_UNROLL

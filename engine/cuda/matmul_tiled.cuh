@@ -7,6 +7,7 @@
 
 #include "device_target.h"
 #include "engine/cuda/matmul_output.cuh"
+#include "engine/cuda/matmul_slice.cuh"
 
 namespace baton::engine::cuda {
 
@@ -20,45 +21,45 @@ BATON_DEVICE int32_t ActivationPlace(int32_t row, int32_t piece) {
 }
 
 // Starts the copies of inputs [64 * slice, 64 * slice + 64) into a stage, first
-// the weights, then the activations. What lies outside the matrix or behind the
-// last row becomes zero.
-template <int kOutputs, int kRows>
+// the weights as they lie in memory, then the activations. What lies outside
+// the matrix or behind the last row becomes zero.
+template <WeightFormat kFormat, int kOutputs, int kRows>
 BATON_DEVICE void FetchSlice(const MatmulArgs& args, int64_t first_tile,
                              int32_t first_row, int32_t slice,
                              unsigned char* stage) {
   constexpr int32_t kTiles = kOutputs / kTileOutputs;
-  // 16-byte pieces of a slice of a tile of weights: two groups.
-  constexpr int32_t kTilePieces = 2 * kGroupElements / 8;
-  const int64_t tile_elements =
-      int64_t{args.w.padded_inputs} / kGroupInputs * kGroupElements;
-  for (int32_t i = Thread(); i < kTiles * kTilePieces; i += Threads()) {
-    const int64_t tile = first_tile + i / kTilePieces;
+  constexpr int32_t kSliceBytes = SliceBytes(kFormat);
+  constexpr int32_t kCopies = kSliceBytes / 16;  // of a tile
+  const int64_t tile_bytes = TileBytes(kFormat, args.w.padded_inputs);
+  for (int32_t i = Thread(); i < kTiles * kCopies; i += Threads()) {
+    const int64_t tile = first_tile + i / kCopies;
     const bool there = tile < args.w.output_tiles;
-    const uint16_t* const from =
-        args.w.tiles + (there ? tile : 0) * tile_elements +
-        int64_t{slice} * 2 * kGroupElements + i % kTilePieces * 8;
+    const std::byte* const from =
+        args.w.tiles + (there ? tile : 0) * tile_bytes +
+        int64_t{slice} * kSliceBytes + i % kCopies * 16;
     CopyAsync16(stage + i * 16, from, there);
   }
-  unsigned char* const activations = stage + kOutputs * kInputPadding * 2;
+  unsigned char* const activations = stage + kTiles * kSliceBytes;
   for (int32_t i = Thread(); i < kRows * 8; i += Threads()) {
     const int32_t row = first_row + i / 8;
     const bool there = row < args.rows;
     const uint16_t* const from = args.x + (there ? row : 0) * args.x_stride +
-                                 slice * kInputPadding + i % 8 * 8;
+                                 slice * kSliceInputs + i % 8 * 8;
     CopyAsync16(activations + ActivationPlace(i / 8, i % 8) * 16, from, there);
   }
 }
 
 // kOutputs x kRows a block; kWarpsOut x kWarpsRow warps.
-template <int kOutputs, int kRows, int kWarpsOut, int kWarpsRow,
-          MatmulOutput kOutput>
+template <WeightFormat kFormat, int kOutputs, int kRows, int kWarpsOut,
+          int kWarpsRow, MatmulOutput kOutput>
 BATON_KERNEL(kWarpsOut* kWarpsRow * 32)
 TiledMatmul(MatmulArgs args) {
   // A warp's part, in tiles of 16 outputs and of 8 rows.
   constexpr int kTiles = kOutputs / kWarpsOut / kTileOutputs;
   constexpr int kRowTiles = kRows / kWarpsRow / 8;
-  constexpr int32_t kStageBytes = (kOutputs + kRows) * kInputPadding * 2;
-  constexpr int32_t kChunkSlices = kChunkInputs / kInputPadding;
+  constexpr int32_t kSliceBytes = SliceBytes(kFormat);
+  constexpr int32_t kWeightBytes = kOutputs / kTileOutputs * kSliceBytes;
+  constexpr int32_t kStageBytes = kWeightBytes + kRows * kSliceInputs * 2;
   unsigned char* const shared = SharedMemory();
   const int32_t lane = Thread() % 32;
   const int32_t warp = Thread() / 32;
@@ -66,13 +67,13 @@ TiledMatmul(MatmulArgs args) {
   const int32_t warp_row = warp % kWarpsRow * kRowTiles * 8;
   const int32_t first_row = BlockX() * kRows;
   const int64_t first_tile = int64_t{BlockY()} * (kOutputs / kTileOutputs);
-  const int32_t slices = args.w.padded_inputs / kInputPadding;
+  const int32_t slices = args.w.padded_inputs / kSliceInputs;
 
   BATON_UNROLL
   for (int s = 0; s < kMatmulStages - 1; ++s) {
     if (s < slices) {
-      FetchSlice<kOutputs, kRows>(args, first_tile, first_row, s,
-                                  shared + s * kStageBytes);
+      FetchSlice<kFormat, kOutputs, kRows>(args, first_tile, first_row, s,
+                                           shared + s * kStageBytes);
     }
     CommitCopies();
   }
@@ -86,38 +87,36 @@ TiledMatmul(MatmulArgs args) {
     SyncBlock();
     const int32_t ahead = slice + kMatmulStages - 1;
     if (ahead < slices) {
-      FetchSlice<kOutputs, kRows>(args, first_tile, first_row, ahead,
-                                  shared + ahead % kMatmulStages * kStageBytes);
+      FetchSlice<kFormat, kOutputs, kRows>(
+          args, first_tile, first_row, ahead,
+          shared + ahead % kMatmulStages * kStageBytes);
     }
     CommitCopies();
 
     const unsigned char* const stage =
         shared + slice % kMatmulStages * kStageBytes;
-    const unsigned char* const activations =
-        stage + kOutputs * kInputPadding * 2;
+    Word4 x[2][kRowTiles];
     BATON_UNROLL
-    for (int group = 0; group < 2; ++group) {
-      Word4 x[kRowTiles];
+    for (int half = 0; half < 2; ++half) {
       BATON_UNROLL
       for (int r = 0; r < kRowTiles; ++r) {
         const int32_t row = warp_row + 8 * r + lane / 4;
-        x[r] = Load16(activations +
-                      ActivationPlace(row, 4 * group + lane % 4) * 16);
-      }
-      BATON_UNROLL
-      for (int step = 0; step < 2; ++step) {
-        BATON_UNROLL
-        for (int t = 0; t < kTiles; ++t) {
-          const Word4 w = Load16(
-              stage + ((warp_tile + t) * 2 + group) * kGroupElements * 2 +
-              step * kStepElements * 2 + lane * 16);
-          BATON_UNROLL
-          for (int r = 0; r < kRowTiles; ++r) {
-            Mma(sum[t][r], w.x, x[r].x[2 * step], x[r].x[2 * step + 1]);
-          }
-        }
+        x[half][r] = Load16(stage + kWeightBytes +
+                            ActivationPlace(row, 4 * half + lane % 4) * 16);
       }
     }
+    const unsigned char* const weights = stage + warp_tile * kSliceBytes;
+    MultiplySlice<kFormat>(
+        [&](int t, int p) {
+          return Load16(weights + t * kSliceBytes + p * kPieceBytes +
+                        lane * 16);
+        },
+        [&](int t) {
+          return reinterpret_cast<const uint32_t*>(weights + t * kSliceBytes +
+                                                   SlicePieces(kFormat) *
+                                                       kPieceBytes)[lane / 4];
+        },
+        x, sum);
 
     if (slice % kChunkSlices == kChunkSlices - 1 || slice == slices - 1) {
       BATON_UNROLL

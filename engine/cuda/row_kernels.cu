@@ -33,11 +33,12 @@ Embed(EmbedArgs args) {
   const int32_t row = BlockX();
   const int64_t token = args.tokens[row];
   for (int32_t i = Thread(); i < args.hidden; i += Threads()) {
-    const int64_t place = args.tiled_inputs > 0
-                              ? WeightPlace(token, i, args.tiled_inputs)
-                              : token * args.hidden + i;
+    const DeviceMatrix& head = args.head;
     args.residual[int64_t{row} * args.hidden + i] =
-        BitsFloat(static_cast<uint32_t>(args.table[place]) << 16);
+        args.table != nullptr
+            ? BitsFloat(uint32_t{args.table[token * args.hidden + i]} << 16)
+            : ReadWeight(head.format, head.tiles, head.scales, token, i,
+                         head.padded_inputs);
   }
 }
 

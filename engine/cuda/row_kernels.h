@@ -10,6 +10,7 @@
 
 #include "common/ids.h"
 #include "engine/cuda/device_runtime.h"
+#include "engine/cuda/matmul.h"
 
 namespace baton::engine::cuda {
 
@@ -20,13 +21,13 @@ struct RowPlace {
   int32_t block_table = 0;  // where its sequence's blocks begin
 };
 
-// The embedding [vocab][hidden] as bfloat16: either row by row, or, when the
-// model ties it to its head, in the head's tiles (weight_tiles.h).
+// The embedding: either [vocab][hidden] as bfloat16, or, when the model ties it
+// to its head, that matrix, whatever its format.
 struct EmbedArgs {
   const TokenId* tokens = nullptr;
   int32_t rows = 0;
-  const uint16_t* table = nullptr;
-  int32_t tiled_inputs = 0;  // padded inputs of the head; 0: row by row
+  const uint16_t* table = nullptr;  // null: tied
+  DeviceMatrix head;                // when tied
   int32_t hidden = 0;
   float* residual = nullptr;  // [rows][hidden]
 };

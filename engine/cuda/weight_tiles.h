@@ -1,35 +1,55 @@
 // How a weight matrix lies on the device: in the order in which the threads of
 // a warp hold it for a product on tensor cores, so that it is read from memory
-// in whole lines and needs no rearranging on the way.
+// in whole lines, 16 bytes a lane, and needs no rearranging on the way.
 //
 // A matrix [outputs][inputs] is padded with zeros to whole tiles of 16 outputs
 // and to a multiple of 64 inputs. Tiles lie one after another; a tile is its
-// groups of 32 inputs one after another; a group is two steps of 16 inputs; a
-// step is, for each of 32 lanes, four words of two bfloat16 values. With
-// g = lane / 4 and c = lane % 4, the words of step s of a group hold
+// slices of 64 inputs one after another; a slice is four steps of 16 inputs:
+// what one product on tensor cores takes. Of a step, each of 32 lanes holds
+// four words of two values. With g = lane / 4 and c = lane % 4, the words of
+// steps 2h and 2h + 1 (half h of a slice, 32 inputs) hold, for s = step % 2,
 //
-//   word 0, word 1   outputs g and g + 8, inputs 8c + 4s, 8c + 4s + 1
-//   word 2, word 3   outputs g and g + 8, inputs 8c + 4s + 2, 8c + 4s + 3
+//   word 0, word 1   outputs g and g + 8, inputs 32h + 8c + 4s + 0, + 1
+//   word 2, word 3   outputs g and g + 8, inputs 32h + 8c + 4s + 2, + 3
 //
 // Which inputs a step has is ours to choose, as a sum over k does not care what
 // k is called, so long as the other side calls it the same: a lane then reads
-// the activations of both steps of a group, inputs 8c to 8c + 7, as 16 bytes.
+// the activations of both steps of a half, inputs 8c to 8c + 7, as 16 bytes.
+//
+// A slice is stored in pieces of 16 bytes a lane, 512 bytes each. What a piece
+// holds, and how, depends on the format:
+//
+//   bf16        4 pieces, a step each: four words of two bfloat16.
+//   fp8, int8   2 pieces, two steps each, 8 bytes a step: the two values of
+//               word i are bytes i % 2 and i % 2 + 2 of 4-byte word i / 2. int8
+//               as it is; fp8 as e4m3.
+//   int4        1 piece, four steps, 4 bytes each: the two values of word i are
+//               half-bytes i and i + 4, as q + 8. The slice closes with 32
+//               bytes more, the bfloat16 scales of its 16 outputs: g, then
+//               g + 8, for each g.
+//
+// A weight is what is stored, times the scale of its output (fp8, int8) or of
+// its output and slice (int4).
 //
 // Plain functions for host and device, any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "engine/cuda/host_device.h"
 
 namespace baton::engine::cuda {
 
+enum class WeightFormat : int32_t { kBf16, kFp8, kInt8, kInt4 };
+
 inline constexpr int32_t kTileOutputs = 16;
-inline constexpr int32_t kGroupInputs = 32;
-inline constexpr int32_t kStepElements = 256;
-inline constexpr int32_t kGroupElements = 2 * kStepElements;
 // What inputs are padded to.
 inline constexpr int32_t kInputPadding = 64;
+inline constexpr int32_t kSliceInputs = kInputPadding;
+inline constexpr int32_t kSliceElements = kTileOutputs * kSliceInputs;
+inline constexpr int32_t kPieceBytes = 32 * 16;
 
 BATON_HOST_DEVICE constexpr int32_t PaddedInputs(int32_t inputs) {
   return (inputs + kInputPadding - 1) / kInputPadding * kInputPadding;
@@ -38,18 +58,128 @@ BATON_HOST_DEVICE constexpr int32_t OutputTiles(int32_t outputs) {
   return (outputs + kTileOutputs - 1) / kTileOutputs;
 }
 
-// Where element (output, input) lies. `padded_inputs` is that of the matrix.
-BATON_HOST_DEVICE constexpr int64_t WeightPlace(int64_t output, int32_t input,
-                                                int32_t padded_inputs) {
-  const int64_t group = output / kTileOutputs * (padded_inputs / kGroupInputs) +
-                        input / kGroupInputs;
-  const int32_t lane =
-      static_cast<int32_t>(output % 8) * 4 + input % kGroupInputs / 8;
-  const int32_t step = input % 8 / 4;
+BATON_HOST_DEVICE constexpr int32_t WeightBits(WeightFormat format) {
+  return format == WeightFormat::kBf16   ? 16
+         : format == WeightFormat::kInt4 ? 4
+                                         : 8;
+}
+// One scale per output, in an array of their own.
+BATON_HOST_DEVICE constexpr bool HasOutputScales(WeightFormat format) {
+  return format == WeightFormat::kFp8 || format == WeightFormat::kInt8;
+}
+// One scale per output and slice, in the slice.
+BATON_HOST_DEVICE constexpr bool HasSliceScales(WeightFormat format) {
+  return format == WeightFormat::kInt4;
+}
+
+BATON_HOST_DEVICE constexpr int32_t SlicePieces(WeightFormat format) {
+  return kSliceElements * WeightBits(format) / 8 / kPieceBytes;
+}
+// Of a slice of a tile, with its scales; a multiple of 32.
+BATON_HOST_DEVICE constexpr int32_t SliceBytes(WeightFormat format) {
+  return SlicePieces(format) * kPieceBytes +
+         (HasSliceScales(format) ? kTileOutputs * 2 : 0);
+}
+BATON_HOST_DEVICE constexpr int64_t TileBytes(WeightFormat format,
+                                              int32_t padded_inputs) {
+  return int64_t{padded_inputs} / kSliceInputs * SliceBytes(format);
+}
+
+// Where in the tiles a weight is stored.
+struct WeightPlace {
+  int64_t byte = 0;   // its first
+  int32_t shift = 0;  // of its bits in that, for int4
+};
+
+BATON_HOST_DEVICE constexpr int64_t SlicePlace(WeightFormat format,
+                                               int64_t output, int32_t input,
+                                               int32_t padded_inputs) {
+  return output / kTileOutputs * TileBytes(format, padded_inputs) +
+         int64_t{input / kSliceInputs} * SliceBytes(format);
+}
+
+// `padded_inputs` is that of the matrix.
+BATON_HOST_DEVICE constexpr WeightPlace PlaceOfWeight(WeightFormat format,
+                                                      int64_t output,
+                                                      int32_t input,
+                                                      int32_t padded_inputs) {
+  const int32_t lane = static_cast<int32_t>(output % 8) * 4 + input % 32 / 8;
+  const int32_t step = input % kSliceInputs / 32 * 2 + input % 8 / 4;
   const int32_t word =
       static_cast<int32_t>(output % kTileOutputs) / 8 + 2 * (input % 4 / 2);
-  return group * kGroupElements + step * kStepElements + lane * 8 + word * 2 +
-         input % 2;
+  const int32_t half = input % 2;  // of the word
+  // Steps of a piece, and bytes of a lane for each.
+  const int32_t steps = 4 / SlicePieces(format);
+  const int32_t in_piece = lane * 16 + step % steps * (16 / steps);
+  const int64_t piece = SlicePlace(format, output, input, padded_inputs) +
+                        step / steps * kPieceBytes + in_piece;
+  switch (format) {
+    case WeightFormat::kBf16:
+      return {piece + word * 4 + half * 2, 0};
+    case WeightFormat::kFp8:
+    case WeightFormat::kInt8:
+      return {piece + word / 2 * 4 + word % 2 + half * 2, 0};
+    case WeightFormat::kInt4:
+      return {piece + (word + half * 4) / 2, word % 2 * 4};
+  }
+  return {};
+}
+
+// Where the scale of an output and slice lies in the tiles: int4.
+BATON_HOST_DEVICE constexpr int64_t PlaceOfSliceScale(WeightFormat format,
+                                                      int64_t output,
+                                                      int32_t input,
+                                                      int32_t padded_inputs) {
+  const int32_t in_tile = static_cast<int32_t>(output % kTileOutputs);
+  return SlicePlace(format, output, input, padded_inputs) +
+         SlicePieces(format) * kPieceBytes +
+         (in_tile % 8 * 2 + in_tile / 8) * 2;
+}
+
+namespace weight_tiles_internal {
+
+BATON_HOST_DEVICE inline float FloatOf(uint32_t bits) {
+  float value = 0.0f;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+BATON_HOST_DEVICE inline float Bf16At(const std::byte* at) {
+  uint16_t bits = 0;
+  memcpy(&bits, at, sizeof(bits));
+  return FloatOf(uint32_t{bits} << 16);
+}
+
+}  // namespace weight_tiles_internal
+
+// A weight in float32, its scale included. `output_scales` is that of the
+// matrix, null where the format has none.
+BATON_HOST_DEVICE inline float ReadWeight(WeightFormat format,
+                                          const std::byte* tiles,
+                                          const float* output_scales,
+                                          int64_t output, int32_t input,
+                                          int32_t padded_inputs) {
+  using weight_tiles_internal::Bf16At;
+  const WeightPlace place = PlaceOfWeight(format, output, input, padded_inputs);
+  const std::byte* const at = tiles + place.byte;
+  const auto byte = static_cast<uint32_t>(*at);
+  switch (format) {
+    case WeightFormat::kBf16:
+      return Bf16At(at);
+    case WeightFormat::kFp8:
+      // The exponent's bias is 120 more in a float32; exact.
+      return weight_tiles_internal::FloatOf((byte & 0x80) << 24 | (byte & 0x7f)
+                                                                      << 20) *
+             0x1p120f * output_scales[output];
+    case WeightFormat::kInt8:
+      return static_cast<float>(static_cast<int8_t>(byte)) *
+             output_scales[output];
+    case WeightFormat::kInt4:
+      return static_cast<float>(static_cast<int32_t>(byte >> place.shift & 15) -
+                                8) *
+             Bf16At(tiles +
+                    PlaceOfSliceScale(format, output, input, padded_inputs));
+  }
+  return 0.0f;
 }
 
 }  // namespace baton::engine::cuda

@@ -86,6 +86,14 @@ BATON_DEVICE uint32_t PackBf16(float low, float high) {
   return word;
 }
 
+// a * b + c of each of the two bfloat16 of a word, rounded once; subnormal
+// values count. Kernels call it where the result is exact.
+BATON_DEVICE uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t word;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "r"(c));
+  return word;
+}
+
 // d += a b on tensor cores, as PTX's mma.m16n8k16 for bfloat16 says: with
 // g = lane / 4 and c = lane % 4,
 //   a[0], a[1]   row g, row g + 8 at k = 2c, 2c + 1

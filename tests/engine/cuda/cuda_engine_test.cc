@@ -255,9 +255,11 @@ TEST_F(CudaEngineOptionsTest, RefusesWhatItDoesNotKnow) {
     return CudaEngine::Create(options, SmallPass()).status();
   };
   EngineOptions options = OptionsFor(ModelDirOf("llama"));
-  options.weights = "int4";
+  options.weights = "int3";
   EXPECT_EQ(error(options).code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(error(options).message(), testing::HasSubstr("weights"));
+  EXPECT_EQ(error(options).message(),
+            "weights: the cuda backend holds bf16, fp8, int8 or int4, not "
+            "int3");
   options = OptionsFor(ModelDirOf("llama"));
   options.kv_dtype = "int8";
   EXPECT_THAT(error(options).message(), testing::HasSubstr("kv_dtype"));

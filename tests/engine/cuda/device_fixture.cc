@@ -183,14 +183,20 @@ ForwardPassOptions SmallPass() {
 
 std::unique_ptr<CudaEngine> MakeCuda(const std::string& dir,
                                      const ForwardPassOptions& pass_options,
-                                     int32_t block_size) {
-  auto engine = CudaEngine::Create(OptionsFor(dir, block_size), pass_options);
+                                     int32_t block_size,
+                                     const std::string& weights) {
+  EngineOptions options = OptionsFor(dir, block_size);
+  options.weights = weights;
+  auto engine = CudaEngine::Create(options, pass_options);
   CHECK(engine.ok()) << engine.status();
   return *std::move(engine);
 }
 
-std::unique_ptr<Engine> MakeCpu(const std::string& dir) {
-  auto engine = cpu::CpuEngine::Create(OptionsFor(dir));
+std::unique_ptr<Engine> MakeCpu(const std::string& dir,
+                                const std::string& weights) {
+  EngineOptions options = OptionsFor(dir);
+  options.weights = weights;
+  auto engine = cpu::CpuEngine::Create(options);
   CHECK(engine.ok()) << engine.status();
   return *std::move(engine);
 }

@@ -97,11 +97,13 @@ std::string ModelDirOf(const std::string& name);
 EngineOptions OptionsFor(const std::string& dir, int32_t block_size = 16);
 std::unique_ptr<CudaEngine> MakeCuda(const std::string& dir,
                                      const ForwardPassOptions& pass_options,
-                                     int32_t block_size = 16);
+                                     int32_t block_size = 16,
+                                     const std::string& weights = "auto");
 // Small buffers.
 ForwardPassOptions SmallPass();
 // The reference.
-std::unique_ptr<Engine> MakeCpu(const std::string& dir);
+std::unique_ptr<Engine> MakeCpu(const std::string& dir,
+                                const std::string& weights = "auto");
 
 // The logits after the last of `tokens`, all run in one step.
 std::vector<float> RunWhole(Engine& engine, const std::vector<TokenId>& tokens,

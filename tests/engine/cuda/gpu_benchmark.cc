@@ -1,6 +1,7 @@
 // What the CUDA backend does on a GPU, beside what the GPU can do: decode steps
-// and prompts of Llama-3-8B's shapes with random weights. Prints a table, and
-// ends with 1 where there is no GPU.
+// and prompts of Llama-3-8B's shapes with random weights in bf16, then decode
+// steps with weights in fp8 and int4. Prints a table, and ends with 1 where
+// there is no GPU.
 //
 //   engine_cuda_gpu_benchmark [LAYERS]
 //
@@ -13,6 +14,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,9 +22,12 @@
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/device_weights.h"
 #include "engine/cuda/forward_pass.h"
+#include "engine/cuda/pack_tiles.h"
+#include "engine/cuda/weight_format.h"
 #include "engine/float_convert.h"
 #include "engine/kv_layout.h"
 #include "engine/model_config.h"
+#include "engine/weight_matrix.h"
 #include "scheduling/step_plan.h"
 #include "tests/engine/cuda/gpu_ceilings.h"
 
@@ -47,11 +52,9 @@ ModelConfig Llama8b(int32_t layers) {
 // Weights without files.
 class RandomWeights final {
  public:
-  RandomWeights(const ModelConfig& c, Stream& stream) : stream_(stream) {
-    std::mt19937 bits(1);
-    std::normal_distribution<float> normal(0.0f, 0.02f);
-    block_.resize(16 << 20);
-    for (uint16_t& value : block_) value = FloatToBf16(normal(bits));
+  RandomWeights(const ModelConfig& c, WeightFormat format, Stream& stream)
+      : format_(format), stream_(stream) {
+    MakeBlock();
     const int32_t q = c.num_heads * c.head_dim;
     const int32_t kv = c.num_kv_heads * c.head_dim;
     const float* const ones = Ones(c.hidden_size);
@@ -66,45 +69,84 @@ class RandomWeights final {
     }
     weights.final_norm = ones;
     weights.lm_head = Matrix(c.vocab_size, c.hidden_size);
-    weights.embedding =
-        Take(int64_t{c.vocab_size} * c.hidden_size * 2).as<uint16_t>();
+    const int64_t embedding_bytes = int64_t{c.vocab_size} * c.hidden_size * 2;
+    std::byte* const embedding = Take(embedding_bytes);
+    stream_.Fill(embedding, 0x3c, embedding_bytes);  // 0.0115
+    weights.embedding = reinterpret_cast<const uint16_t*>(embedding);
     stream_.Wait();
   }
 
   DeviceWeights weights;
+  // Of the matrices; the embedding is not counted.
+  int64_t elements = 0;
 
  private:
-  DeviceBuffer& Take(int64_t bytes) {
+  // Tiles of a matrix of random weights; any number of its slices, one after
+  // another, are tiles of another matrix.
+  void MakeBlock() {
+    constexpr int32_t kInputs = 4096;
+    constexpr int32_t kOutputs = 512;
+    std::mt19937 bits(1);
+    std::normal_distribution<float> normal(0.0f, 0.02f);
+    std::vector<float> values(int64_t{kInputs} * kOutputs);
+    for (float& value : values) value = normal(bits);
+    WeightMatrix matrix;
+    matrix.rows = kOutputs;
+    matrix.columns = kInputs;
+    matrix.values.dtype = DType::kF32;
+    matrix.values.shape = {kOutputs, kInputs};
+    matrix.values.bytes =
+        absl::MakeSpan(reinterpret_cast<const std::byte*>(values.data()),
+                       values.size() * sizeof(float));
+    constexpr int32_t kTiles = kOutputs / kTileOutputs;
+    block_.resize(kTiles * TileBytes(format_, kInputs));
+    scales_.resize(kOutputs);
+    PackTiles(format_, {{&matrix, 0, kOutputs}}, kInputs, 0, kTiles,
+              block_.data(), scales_.data());
+  }
+
+  std::byte* Take(int64_t bytes) {
     auto buffer = DeviceBuffer::Allocate(bytes, "weights");
     CHECK(buffer.ok()) << buffer.status();
     weights.memory.push_back(*std::move(buffer));
-    const auto block_bytes = static_cast<int64_t>(block_.size() * 2);
-    for (int64_t at = 0; at < bytes; at += block_bytes) {
-      stream_.CopyToDevice(weights.memory.back().data() + at, block_.data(),
-                           std::min(block_bytes, bytes - at));
-    }
-    return weights.memory.back();
+    return weights.memory.back().data();
   }
-  const float* Ones(int32_t count) {
-    const std::vector<float> ones(count, 1.0f);
-    float* const to = Take(count * int64_t{sizeof(float)}).as<float>();
-    stream_.CopyToDevice(to, ones.data(), count * int64_t{sizeof(float)});
+  template <typename T>
+  T* Copy(const std::vector<T>& values) {
+    const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
+    std::byte* const to = Take(bytes);
+    stream_.CopyToDevice(to, values.data(), bytes);
     stream_.Wait();
-    return to;
+    return reinterpret_cast<T*>(to);
   }
+  float* Ones(int32_t count) { return Copy(std::vector<float>(count, 1.0f)); }
   DeviceMatrix Matrix(int32_t outputs, int32_t inputs) {
     DeviceMatrix m;
+    m.format = format_;
     m.outputs = outputs;
     m.inputs = inputs;
     m.output_tiles = OutputTiles(outputs);
     m.padded_inputs = PaddedInputs(inputs);
-    m.tiles = Take(m.bytes()).as<uint16_t>();
+    std::byte* const tiles = Take(m.tile_bytes());
+    const auto block_bytes = static_cast<int64_t>(block_.size());
+    for (int64_t at = 0; at < m.tile_bytes(); at += block_bytes) {
+      stream_.CopyToDevice(tiles + at, block_.data(),
+                           std::min(block_bytes, m.tile_bytes() - at));
+    }
+    m.tiles = tiles;
+    if (HasOutputScales(format_)) {
+      m.scales = Copy(std::vector<float>(int64_t{m.output_tiles} * kTileOutputs,
+                                         scales_[0]));
+    }
     weights.matrix_bytes += m.bytes();
+    elements += int64_t{outputs} * inputs;
     return m;
   }
 
+  const WeightFormat format_;
   Stream& stream_;
-  std::vector<uint16_t> block_;
+  std::vector<std::byte> block_;
+  std::vector<float> scales_;
 };
 
 double SecondsOf(const std::chrono::steady_clock::time_point& begin) {
@@ -114,8 +156,10 @@ double SecondsOf(const std::chrono::steady_clock::time_point& begin) {
 
 class Benchmark final {
  public:
-  explicit Benchmark(int32_t layers)
-      : config_(Llama8b(layers)), random_(config_, stream_) {
+  Benchmark(int32_t layers, WeightFormat format)
+      : config_(Llama8b(layers)),
+        format_(format),
+        random_(config_, format, stream_) {
     layout_.num_layers = layers;
     layout_.num_kv_heads = config_.num_kv_heads;
     layout_.head_dim = config_.head_dim;
@@ -142,19 +186,19 @@ class Benchmark final {
   }
 
   void Run() {
-    std::printf("%-8s %6s %8s %10s %10s %8s\n", "what", "batch", "tokens", "ms",
-                "bound ms", "share");
-    for (const int32_t context : {1024, 8192}) {
-      for (const int32_t batch : {1, 8, 64}) Decode(batch, context);
+    std::printf("%-8s %-8s %6s %8s %10s %10s %8s\n", "weights", "what", "batch",
+                "tokens", "ms", "bound ms", "share");
+    for (const int32_t batch : {1, 8, 64}) Decode(batch, 1024);
+    if (format_ == WeightFormat::kBf16) {
+      for (const int32_t batch : {1, 8, 64}) Decode(batch, 8192);
     }
-    for (const int32_t length : {2048, 8192}) Prefill(length);
+    Prefill(2048);
+    if (format_ == WeightFormat::kBf16) Prefill(8192);
   }
 
  private:
   // Parameters that a token is multiplied with.
-  double ActiveWeights() const {
-    return static_cast<double>(random_.weights.matrix_bytes) / 2;
-  }
+  double ActiveWeights() const { return static_cast<double>(random_.elements); }
   double KvBytesPerToken() const {
     return static_cast<double>(layout_.block_bytes()) / layout_.block_size;
   }
@@ -227,15 +271,17 @@ class Benchmark final {
     return seconds[seconds.size() / 2];
   }
 
-  static void Print(const char* what, int32_t batch, int32_t tokens,
-                    double seconds, double bound) {
-    std::printf("%-8s %6d %8d %10.3f %10.3f %8.2f\n", what, batch, tokens,
-                seconds * 1e3, bound * 1e3, bound / seconds);
+  void Print(const char* what, int32_t batch, int32_t tokens, double seconds,
+             double bound) const {
+    std::printf("%-8s %-8s %6d %8d %10.3f %10.3f %8.2f\n",
+                std::string(WeightFormatName(format_)).c_str(), what, batch,
+                tokens, seconds * 1e3, bound * 1e3, bound / seconds);
     std::fflush(stdout);
   }
 
   Stream stream_;
   const ModelConfig config_;
+  const WeightFormat format_;
   RandomWeights random_;
   KvLayout layout_;
   DeviceBuffer kv_;
@@ -256,7 +302,11 @@ int BenchmarkMain(int argc, char** argv) {
               static_cast<double>(device->total_bytes) / (1 << 30));
   const int layers = argc > 1 ? std::atoi(argv[1]) : 32;
   CHECK(layers >= 1 && layers <= 128) << "LAYERS: 1 to 128";
-  Benchmark(layers).Run();
+  // One after another: each gives its memory back.
+  for (const WeightFormat format :
+       {WeightFormat::kBf16, WeightFormat::kFp8, WeightFormat::kInt4}) {
+    Benchmark(layers, format).Run();
+  }
   return 0;
 }
 

@@ -1,15 +1,19 @@
-// Products on a device: against sums in double, and all kernels against each
-// other to the bit.
+// Products on a device, with weights of each format: against sums in double of
+// what the weights are when read one by one, and all kernels against each other
+// to the bit.
 #include "engine/cuda/matmul.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "engine/cuda/pack_tiles.h"
+#include "engine/cuda/weight_format.h"
 #include "engine/float_convert.h"
 #include "tests/engine/cuda/device_fixture.h"
 
@@ -23,27 +27,55 @@ struct Case {
 
 constexpr uint16_t kNaN = 0x7fc0;
 
-class MatmulTest : public DeviceTest {
+class MatmulTest : public DeviceTest,
+                   public testing::WithParamInterface<WeightFormat> {
  protected:
   // Makes operands, and y in double.
   void Make(const Case& c, bool pairs) {
     case_ = c;
     const int32_t outputs = pairs ? 2 * c.outputs : c.outputs;
-    const std::vector<uint16_t> w =
-        RandomBf16(int64_t{outputs} * c.inputs, 11, 0.5f);
-    w_ = Floats(w);
+    const WeightFormat format = GetParam();
+    std::vector<float> w =
+        Floats(RandomBf16(int64_t{outputs} * c.inputs, 11, 0.5f));
+    // Rows and slices of other sizes have other scales.
+    for (int32_t o = 0; o < outputs; ++o) {
+      for (int32_t i = 0; i < c.inputs; ++i) {
+        w[int64_t{o} * c.inputs + i] *= 1.0f / (1 + (o + i / kSliceInputs) % 3);
+      }
+    }
     const std::vector<float> x =
         Floats(RandomBf16(int64_t{c.rows} * c.inputs, 12));
     padded_ = PaddedInputs(c.inputs);
     const int32_t tiles =
         pairs ? 2 * OutputTiles(c.outputs) : OutputTiles(c.outputs);
-    std::vector<uint16_t> packed(int64_t{tiles} * kTileOutputs * padded_);
+    WeightMatrix matrix;
+    matrix.rows = outputs;
+    matrix.columns = c.inputs;
+    matrix.values.dtype = DType::kF32;
+    matrix.values.shape = {outputs, c.inputs};
+    matrix.values.bytes = absl::MakeSpan(
+        reinterpret_cast<const std::byte*>(w.data()), w.size() * sizeof(float));
+    std::vector<OutputRows> rows_of;
     std::vector<float> bias(int64_t{tiles} * kTileOutputs);
+    const int32_t parts = pairs ? 2 : 1;
+    for (int32_t first = 0; first < c.outputs; first += kTileOutputs) {
+      const int32_t count = std::min(kTileOutputs, c.outputs - first);
+      for (int32_t part = 0; part < parts; ++part) {
+        rows_of.push_back({&matrix, part * c.outputs + first, count});
+        rows_of.push_back({nullptr, 0, kTileOutputs - count});
+      }
+    }
+    std::vector<std::byte> packed(tiles * TileBytes(format, padded_));
+    std::vector<float> scales(int64_t{tiles} * kTileOutputs);
+    PackTiles(format, rows_of, c.inputs, 0, tiles, packed.data(),
+              scales.data());
+    w_.resize(w.size());
     for (int32_t o = 0; o < outputs; ++o) {
       const int64_t place = PlaceOf(o, pairs);
       bias[place] = 0.25f * static_cast<float>(o % 7) - 0.5f;
       for (int32_t i = 0; i < c.inputs; ++i) {
-        packed[WeightPlace(place, i, padded_)] = w[int64_t{o} * c.inputs + i];
+        w_[int64_t{o} * c.inputs + i] =
+            ReadWeight(format, packed.data(), scales.data(), place, i, padded_);
       }
     }
     // A row behind the last, and what pads rows beyond the padding, is NaN.
@@ -57,6 +89,8 @@ class MatmulTest : public DeviceTest {
     }
     args_ = {};
     args_.w.tiles = Put(packed);
+    args_.w.format = format;
+    if (HasOutputScales(format)) args_.w.scales = Put(scales);
     args_.w.outputs = outputs;
     args_.w.inputs = c.inputs;
     args_.w.output_tiles = tiles;
@@ -103,6 +137,11 @@ class MatmulTest : public DeviceTest {
   MatmulArgs args_;
 };
 
+INSTANTIATE_TEST_SUITE_P(Formats, MatmulTest, testing::ValuesIn(kWeightFormats),
+                         [](const auto& param) {
+                           return std::string(WeightFormatName(param.param));
+                         });
+
 std::vector<Case> Cases(bool emulated) {
   std::vector<Case> cases = {{16, 64, 1, false},   {40, 100, 5, true},
                              {96, 576, 8, false},  {33, 1100, 9, true},
@@ -116,7 +155,7 @@ std::vector<Case> Cases(bool emulated) {
   return cases;
 }
 
-TEST_F(MatmulTest, StoresTheProductAndNothingElse) {
+TEST_P(MatmulTest, StoresTheProductAndNothingElse) {
   for (const Case& c : Cases(emulated())) {
     Make(c, /*pairs=*/false);
     std::vector<float> first;
@@ -153,7 +192,7 @@ TEST_F(MatmulTest, StoresTheProductAndNothingElse) {
   }
 }
 
-TEST_F(MatmulTest, AddsToWhatIsThere) {
+TEST_P(MatmulTest, AddsToWhatIsThere) {
   for (const Case& c : Cases(emulated())) {
     Make(c, /*pairs=*/false);
     std::vector<float> before(int64_t{c.rows} * c.outputs);
@@ -177,7 +216,7 @@ TEST_F(MatmulTest, AddsToWhatIsThere) {
   }
 }
 
-TEST_F(MatmulTest, SwigluOfGateAndUp) {
+TEST_P(MatmulTest, SwigluOfGateAndUp) {
   for (const Case& c : Cases(emulated())) {
     Make(c, /*pairs=*/true);
     std::vector<uint16_t> first;
@@ -210,8 +249,55 @@ TEST_F(MatmulTest, SwigluOfGateAndUp) {
   }
 }
 
+// All that a format can store, one weight at a time: no rounding but that of
+// the scale.
+TEST_P(MatmulTest, EveryStoredValueIsWhatItIsReadAs) {
+  const WeightFormat format = GetParam();
+  constexpr int32_t kInputs = 2 * kSliceInputs;
+  const Case c = {16, kInputs, kInputs, false};
+  Make(c, /*pairs=*/false);
+  std::vector<std::byte> tiles(TileBytes(format, kInputs));
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    // No NaN of e4m3, nor bfloat16 that are not finite or subnormal.
+    const bool exponent = format == WeightFormat::kBf16 && i % 2 == 1;
+    const auto byte = static_cast<uint8_t>(exponent ? 1 + i / 2 % 61 : i);
+    tiles[i] = std::byte{(byte & 0x7f) == 0x7f ? uint8_t{0} : byte};
+  }
+  std::vector<float> scales(kTileOutputs);
+  for (int32_t o = 0; o < kTileOutputs; ++o) {
+    scales[o] = 0.37f / static_cast<float>(1 + o);
+    if (!HasSliceScales(format)) continue;
+    for (int32_t i = 0; i < kInputs; i += kSliceInputs) {
+      const uint16_t bits =
+          FloatToBf16(static_cast<float>(i == 0 ? 1 : -3) * scales[o]);
+      std::memcpy(&tiles[PlaceOfSliceScale(format, o, i, kInputs)], &bits, 2);
+    }
+  }
+  // Row r picks input r.
+  std::vector<uint16_t> x(c.rows * kInputs);
+  for (int32_t r = 0; r < c.rows; ++r) x[r * kInputs + r] = FloatToBf16(1.0f);
+  args_.w.tiles = Put(tiles);
+  if (HasOutputScales(format)) args_.w.scales = Put(scales);
+  args_.x = Put(x);
+  args_.x_stride = kInputs;
+  args_.out = Take<float>(c.rows * c.outputs);
+  args_.out_stride = c.outputs;
+  RunMatmul(args_, MatmulOutput::kStore, stream().handle());
+  const std::vector<float> y = Get(args_.out, c.rows * c.outputs);
+  std::set<float> stored;
+  for (int32_t r = 0; r < c.rows; ++r) {
+    for (int32_t o = 0; o < c.outputs; ++o) {
+      const float weight =
+          ReadWeight(format, tiles.data(), scales.data(), o, r, kInputs);
+      ASSERT_EQ(y[r * c.outputs + o], weight) << r << " " << o;
+      stored.insert(HasOutputScales(format) ? weight / scales[o] : weight);
+    }
+  }
+  EXPECT_GE(stored.size(), format == WeightFormat::kInt4 ? 16u : 250u);
+}
+
 // A row's result is the same at every place of every number of rows.
-TEST_F(MatmulTest, RowsDoNotDependOnEachOther) {
+TEST_P(MatmulTest, RowsDoNotDependOnEachOther) {
   const Case c = {48, 1100, 70, false};
   Make(c, /*pairs=*/false);
   std::vector<float> all;

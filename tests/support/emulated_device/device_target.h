@@ -67,6 +67,19 @@ inline uint32_t PackBf16(float low, float high) {
   return FloatToBf16(low) | uint32_t{FloatToBf16(high)} << 16;
 }
 
+inline uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
+  const auto half = [&](int shift) {
+    const auto at = [&](uint32_t word) {
+      return Bf16ToFloat(static_cast<uint16_t>(word >> shift));
+    };
+    const float exact = std::fma(at(a), at(b), at(c));
+    const uint16_t rounded = FloatToBf16(exact);
+    CHECK_EQ(Bf16ToFloat(rounded), exact);
+    return uint32_t{rounded} << shift;
+  };
+  return half(0) | half(16);
+}
+
 // The sum runs in the order of k, then is added: not how tensor cores round,
 // but the same for every place of a tile.
 inline void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,

@@ -1,0 +1,48 @@
+// Launches the kernels of matmul.h for one format of weights.
+#pragma once
+
+#include "device_target.h"
+#include "engine/cuda/matmul_stream.cuh"
+#include "engine/cuda/matmul_tiled.cuh"
+
+namespace baton::engine::cuda {
+
+template <WeightFormat kFormat, MatmulOutput kOutput>
+void LaunchMatmulFor(const MatmulPlan& plan, const MatmulArgs& args,
+                     StreamHandle* stream) {
+  constexpr int kTiles = kOutput == MatmulOutput::kSwiglu ? 2 : 1;
+  switch (plan.kernel) {
+    case MatmulKernel::kStream8:
+      Launch(StreamMatmul<kFormat, kTiles, 1, kOutput>, "matmul (8 rows)",
+             plan.shape, stream, args);
+      return;
+    case MatmulKernel::kStream16:
+      Launch(StreamMatmul<kFormat, kTiles, 2, kOutput>, "matmul (16 rows)",
+             plan.shape, stream, args);
+      return;
+    case MatmulKernel::kTile64:
+      Launch(TiledMatmul<kFormat, 64, 64, 2, 2, kOutput>,
+             "matmul (tiles of 64)", plan.shape, stream, args);
+      return;
+    case MatmulKernel::kTile128:
+      Launch(TiledMatmul<kFormat, 128, 128, 2, 4, kOutput>,
+             "matmul (tiles of 128)", plan.shape, stream, args);
+      return;
+  }
+}
+
+template <WeightFormat kFormat>
+void LaunchMatmul(const MatmulPlan& plan, const MatmulArgs& args,
+                  MatmulOutput output, StreamHandle* stream) {
+  switch (output) {
+    case MatmulOutput::kStore:
+      return LaunchMatmulFor<kFormat, MatmulOutput::kStore>(plan, args, stream);
+    case MatmulOutput::kAdd:
+      return LaunchMatmulFor<kFormat, MatmulOutput::kAdd>(plan, args, stream);
+    case MatmulOutput::kSwiglu:
+      return LaunchMatmulFor<kFormat, MatmulOutput::kSwiglu>(plan, args,
+                                                             stream);
+  }
+}
+
+}  // namespace baton::engine::cuda

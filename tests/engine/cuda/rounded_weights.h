@@ -1,0 +1,19 @@
+// Weights as a format of the CUDA backend leaves them, as floats again: what
+// its tests compare with. By the functions that quantize, not by tiles.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/cuda/weight_tiles.h"
+
+namespace baton::engine::cuda {
+
+// A row of a matrix.
+std::vector<float> RoundedRow(WeightFormat format, std::vector<float> row);
+
+// Rounds the matrices in a model.safetensors of F32, in place; the embedding
+// only when the model ties it to its head.
+void RoundModelFile(WeightFormat format, const std::string& file, bool tied);
+
+}  // namespace baton::engine::cuda
