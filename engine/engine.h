@@ -27,7 +27,7 @@ namespace baton::engine {
 
 // How an engine holds its weights, and what loading them took.
 struct WeightsInfo {
-  std::string dtype;  // "bf16", "int8" or "int4"
+  std::string dtype;  // "bf16", "fp8", "int8" or "int4"
   // Of all matrices, their scales and the embedding.
   int64_t bytes = 0;
   // Mapped from a file that holds them packed; else packed at load.

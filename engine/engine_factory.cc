@@ -33,9 +33,11 @@ absl::Status Validate(const EngineOptions& options) {
         "kv_memory_share: ", options.kv_memory_share, " is not in [0, 1]"));
   }
   if (options.weights != "auto" && options.weights != "bf16" &&
-      options.weights != "int8" && options.weights != "int4") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "weights: \"", options.weights, "\" is not auto, bf16, int8 or int4"));
+      options.weights != "fp8" && options.weights != "int8" &&
+      options.weights != "int4") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights: \"", options.weights,
+                     "\" is not auto, bf16, fp8, int8 or int4"));
   }
   if (options.kv_dtype != "bf16" && options.kv_dtype != "int8") {
     return absl::InvalidArgumentError(absl::StrCat(

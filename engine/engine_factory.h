@@ -38,8 +38,9 @@ struct EngineOptions {
   int64_t kv_staging_bytes = 0;
   // Tokens per KV block: 16, 32, 64 or 128.
   int32_t block_size = 16;
-  // How the matrices are held: "bf16", "int8", "int4", or "auto": as a
-  // directory that `baton quantize` wrote holds them, else bf16.
+  // How the matrices are held: "bf16", "int8", "int4", "fp8" (the CUDA backend
+  // alone), or "auto": as a directory that `baton quantize` wrote holds them,
+  // else bf16.
   std::string weights = "auto";
   // How keys and values are held: "bf16" or "int8".
   std::string kv_dtype = "bf16";

@@ -99,6 +99,11 @@ std::string BackendName(const Kernels& kernels, WeightDtype weights,
 
 absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
     const EngineOptions& options) {
+  if (options.weights != "auto" && !ParseWeightDtype(options.weights)) {
+    return absl::UnimplementedError(
+        absl::StrCat("weights: the cpu backend holds bf16, int8 or int4, not ",
+                     options.weights));
+  }
   BATON_ASSIGN_OR_RETURN(const Kernels* const kernels,
                          FindKernels(options.cpu_isa));
   BATON_ASSIGN_OR_RETURN(const ModelConfig config,

@@ -66,6 +66,13 @@ TEST_F(EngineFactoryTest, NamesTheOptionThatIsWrong) {
   options_.kv_memory_bytes = -1;
   ExpectError(absl::StatusCode::kInvalidArgument, "kv_memory_bytes: -1");
   options_ = good;
+  options_.weights = "int3";
+  ExpectError(absl::StatusCode::kInvalidArgument,
+              "weights: \"int3\" is not auto, bf16, fp8, int8 or int4");
+  options_.weights = "fp8";
+  ExpectError(absl::StatusCode::kUnimplemented,
+              "weights: the cpu backend holds bf16, int8 or int4, not fp8");
+  options_ = good;
   options_.model_dir = "";
   ExpectError(absl::StatusCode::kInvalidArgument, "model_dir");
 }

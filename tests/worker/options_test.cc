@@ -73,6 +73,7 @@ TEST(OptionsTest, TheTargetOfStreamsIsATime) {
 TEST(OptionsTest, Dtypes) {
   EXPECT_EQ(Parse("")->engine.weights, "auto");
   EXPECT_EQ(Parse("--weights int4")->engine.weights, "int4");
+  EXPECT_EQ(Parse("--weights fp8")->engine.weights, "fp8");
   EXPECT_EQ(Parse("--kv-dtype int8")->engine.kv_dtype, "int8");
   EXPECT_FALSE(Parse("--weights int5").has_value());
   EXPECT_FALSE(Parse("--kv-dtype int4").has_value());
