@@ -57,6 +57,20 @@ TEST(MatmulPlanTest, ShapesCoverTheProduct) {
   EXPECT_EQ(tile.shape.shared_bytes, 128 << 10);
 }
 
+// Weights lie in the block's memory as they are stored.
+TEST(MatmulPlanTest, NarrowWeightsTakeLessOfABlocksMemory) {
+  MatmulArgs args = Product(4096, 4096, 128);
+  args.w.format = WeightFormat::kInt4;
+  // Four stages of 8 tiles of 512 bytes and 16 scales, and 128 rows.
+  EXPECT_EQ(PlanMatmul(args, MatmulOutput::kStore).shape.shared_bytes,
+            4 * (8 * (512 + 32) + 128 * 128));
+  const float scales = 1.0f;
+  args.w.format = WeightFormat::kFp8;
+  args.w.scales = &scales;
+  EXPECT_EQ(PlanMatmul(args, MatmulOutput::kStore).shape.shared_bytes,
+            4 * (8 * 1024 + 128 * 128));
+}
+
 TEST(MatmulPlanDeathTest, RefusesWhatItCannotRun) {
   MatmulArgs narrow = Product(64, 128, 1);
   narrow.x_stride = 64;
@@ -65,6 +79,9 @@ TEST(MatmulPlanDeathTest, RefusesWhatItCannotRun) {
   EXPECT_DEATH(PlanMatmul(Product(16, 64, 9), MatmulOutput::kStore,
                           MatmulKernel::kStream8),
                "rows");
+  MatmulArgs no_scales = Product(64, 128, 1);
+  no_scales.w.format = WeightFormat::kInt8;
+  EXPECT_DEATH(PlanMatmul(no_scales, MatmulOutput::kStore), "scales");
 }
 
 TEST(AttentionPlanTest, SpansOfATokenFollowThePositionAlone) {
