@@ -112,9 +112,9 @@ TiledMatmul(MatmulArgs args) {
                         lane * 16);
         },
         [&](int t) {
-          return reinterpret_cast<const uint32_t*>(weights + t * kSliceBytes +
-                                                   SlicePieces(kFormat) *
-                                                       kPieceBytes)[lane / 4];
+          const unsigned char* const scales =
+              weights + t * kSliceBytes + SlicePieces(kFormat) * kPieceBytes;
+          return reinterpret_cast<const uint32_t*>(scales)[lane / 4];
         },
         x, sum);
 

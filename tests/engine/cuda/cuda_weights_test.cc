@@ -27,7 +27,7 @@ using test::TinyModelOptions;
 
 // The 1e-2 of bfloat16, and that the CPU holds a rounded weight as a bfloat16,
 // which is 2^-9 from it at most.
-constexpr double kTolerance = 2e-2;
+constexpr double kRoundedTolerance = 2e-2;
 // The CPU rounds activations to int8 as well.
 constexpr double kInt8ActivationTolerance = 3e-2;
 
@@ -107,13 +107,13 @@ TEST_P(CudaWeightsTest, LogitsAreThoseOfTheRoundedWeights) {
       const std::vector<float> logits = RunWhole(*cuda, tokens, blocks);
       const double error =
           RelativeError(logits, RunWhole(*cpu, tokens, blocks));
-      EXPECT_LT(error, kTolerance) << length << " " << tied;
+      EXPECT_LT(error, kRoundedTolerance) << length << " " << tied;
       // What rounding changes is more, but for int8: that it was done, and as
       // it should be, would be seen.
       const double change =
           RelativeError(logits, RunWhole(*unrounded, tokens, blocks));
       if (GetParam() != WeightFormat::kInt8) {
-        EXPECT_GT(change, kTolerance) << length << " " << tied;
+        EXPECT_GT(change, kRoundedTolerance) << length << " " << tied;
       }
       RecordProperty(
           absl::StrCat(tied ? "tied_" : "untied_", length),
