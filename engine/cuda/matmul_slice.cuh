@@ -37,7 +37,7 @@ BATON_DEVICE void MultiplySlice(const Piece& piece,
   static_assert(kTiles % kTogether == 0);
   BATON_UNROLL
   for (int first = 0; first < kTiles; first += kTogether) {
-    float scaled[kTogether][kRowTiles][4] = {};
+    float part[kTogether][kRowTiles][4] = {};  // not yet scaled
     BATON_UNROLL
     for (int i = 0; i < kPieces; ++i) {
       Word4 w[kTogether];
@@ -53,8 +53,8 @@ BATON_DEVICE void MultiplySlice(const Piece& piece,
           BATON_UNROLL
           for (int r = 0; r < kRowTiles; ++r) {
             const Word4& rows = x[step / 2][r];
-            Mma(HasSliceScales(kFormat) ? scaled[t][r] : sum[first + t][r],
-                words, rows.x[step % 2 * 2], rows.x[step % 2 * 2 + 1]);
+            Mma(HasSliceScales(kFormat) ? part[t][r] : sum[first + t][r], words,
+                rows.x[step % 2 * 2], rows.x[step % 2 * 2 + 1]);
           }
         }
       }
@@ -70,7 +70,7 @@ BATON_DEVICE void MultiplySlice(const Piece& piece,
           BATON_UNROLL
           for (int j = 0; j < 4; ++j) {
             float& to = sum[first + t][r][j];
-            to = FmaRn(scaled[t][r][j], j < 2 ? low : high, to);
+            to = FmaRn(part[t][r][j], j < 2 ? low : high, to);
           }
         }
       }

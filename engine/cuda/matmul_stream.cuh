@@ -20,9 +20,8 @@ inline constexpr int kSlicesAhead = kFormat == WeightFormat::kBf16 ? 2 : 4;
 // What a lane holds of some slices of kTiles tiles of weights.
 template <WeightFormat kFormat, int kTiles>
 struct StreamWeights {
-  static constexpr int kSlices = kSlicesAhead<kFormat>;
-  Word4 pieces[kSlices][kTiles][SlicePieces(kFormat)];
-  uint32_t scales[kSlices][kTiles];  // where slices have them
+  Word4 pieces[kSlicesAhead<kFormat>][kTiles][SlicePieces(kFormat)];
+  uint32_t scales[kSlicesAhead<kFormat>][kTiles];  // where slices have them
 };
 
 // And of two slices of kRowTiles times 8 rows: activations come from caches,
