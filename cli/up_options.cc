@@ -54,9 +54,10 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
                  "from the beginning (512); 0: all")
       ->check(CLI::Range(0, 1 << 24));
   up->add_option("--weights", options->weights,
-                 "How workers hold matrices: bf16, int8, int4, or auto "
-                 "(default): as `baton quantize` packed them, else bf16")
-      ->check(CLI::IsMember({"auto", "bf16", "int8", "int4"}));
+                 "How workers hold matrices: bf16, int8, int4, fp8 (with "
+                 "--device cuda), or auto (default): as `baton quantize` "
+                 "packed them, else bf16")
+      ->check(CLI::IsMember({"auto", "bf16", "int8", "int4", "fp8"}));
   up->add_option("--kv-dtype", options->kv_dtype,
                  "How workers hold keys and values: bf16 (default) or int8")
       ->check(CLI::IsMember({"bf16", "int8"}));

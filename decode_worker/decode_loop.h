@@ -67,6 +67,9 @@ class DecodeLoop;
 absl::StatusOr<std::unique_ptr<DecodeLoop>> MakeDecodeLoop(
     const worker::WorkerOptions& options, const worker::WorkerParts& parts);
 
+// baton-decode.
+worker::WorkerProgram DecodeProgram();
+
 class DecodeLoop final : public worker::WorkerLoop {
  public:
   // The parts outlive the loop.

@@ -4,12 +4,6 @@
 #include "worker/worker_process.h"
 
 int main(int argc, char** argv) {
-  return baton::worker::RunWorker(
-      argc, argv,
-      {.name = "baton-decode",
-       .roles = {baton::v1::WORKER_ROLE_DECODE},
-       .make_loop = [](const baton::worker::WorkerOptions& options,
-                       absl::Span<const baton::worker::WorkerParts> parts) {
-         return baton::decode_worker::MakeDecodeLoop(options, parts.front());
-       }});
+  return baton::worker::RunWorker(argc, argv,
+                                  baton::decode_worker::DecodeProgram());
 }

@@ -20,6 +20,12 @@ absl::StatusOr<std::unique_ptr<worker::WorkerLoop>> MakeDualLoop(
                                     parts[0].roles);
 }
 
+worker::WorkerProgram DualProgram() {
+  return {.name = "baton-worker",
+          .roles = {v1::WORKER_ROLE_PREFILL, v1::WORKER_ROLE_DECODE},
+          .make_loop = MakeDualLoop};
+}
+
 DualLoop::DualLoop(std::unique_ptr<prefill_worker::PrefillLoop> prefill,
                    std::unique_ptr<decode_worker::DecodeLoop> decode,
                    worker::RoleSwitch* roles)

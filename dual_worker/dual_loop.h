@@ -30,6 +30,9 @@ absl::StatusOr<std::unique_ptr<worker::WorkerLoop>> MakeDualLoop(
     const worker::WorkerOptions& options,
     absl::Span<const worker::WorkerParts> parts);
 
+// baton-worker.
+worker::WorkerProgram DualProgram();
+
 class DualLoop final : public worker::WorkerLoop {
  public:
   // `roles` outlives the loop. News of the prefill side wake the decode side's

@@ -5,9 +5,6 @@
 #include "worker/worker_process.h"
 
 int main(int argc, char** argv) {
-  return baton::worker::RunWorker(
-      argc, argv,
-      {.name = "baton-worker",
-       .roles = {baton::v1::WORKER_ROLE_PREFILL, baton::v1::WORKER_ROLE_DECODE},
-       .make_loop = baton::dual_worker::MakeDualLoop});
+  return baton::worker::RunWorker(argc, argv,
+                                  baton::dual_worker::DualProgram());
 }

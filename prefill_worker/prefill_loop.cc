@@ -32,6 +32,15 @@ absl::StatusOr<std::unique_ptr<PrefillLoop>> MakePrefillLoop(
                                        Clock::Monotonic());
 }
 
+worker::WorkerProgram PrefillProgram() {
+  return {.name = "baton-prefill",
+          .roles = {v1::WORKER_ROLE_PREFILL},
+          .make_loop = [](const worker::WorkerOptions& options,
+                          absl::Span<const worker::WorkerParts> parts) {
+            return MakePrefillLoop(options, parts.front());
+          }};
+}
+
 PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
                          const worker::WorkerParts& parts,
                          std::unique_ptr<HandoffSender> sender,

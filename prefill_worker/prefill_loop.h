@@ -63,6 +63,9 @@ class PrefillLoop;
 absl::StatusOr<std::unique_ptr<PrefillLoop>> MakePrefillLoop(
     const worker::WorkerOptions& options, const worker::WorkerParts& parts);
 
+// baton-prefill.
+worker::WorkerProgram PrefillProgram();
+
 class PrefillLoop final : public worker::WorkerLoop {
  public:
   // The parts outlive the loop.

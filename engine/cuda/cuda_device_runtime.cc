@@ -206,10 +206,15 @@ Graph& Graph::operator=(Graph&& other) noexcept {
   return *this;
 }
 
-Stream::Stream() {
+Stream::Stream(bool urgent) {
+  int least = 0;
+  int greatest = 0;  // a smaller number
+  Check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+        "cudaDeviceGetStreamPriorityRange");
   cudaStream_t stream;
-  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-        "cudaStreamCreateWithFlags");
+  Check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                     urgent ? greatest : least),
+        "cudaStreamCreateWithPriority");
   handle_ = reinterpret_cast<StreamHandle*>(stream);
 }
 Stream::~Stream() {

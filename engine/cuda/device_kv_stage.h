@@ -88,7 +88,8 @@ class DeviceKvStage final : public KvStage {
   };
   // One direction.
   struct Lane {
-    Stream stream;
+    // Few and short kernels, that others wait for.
+    Stream stream{/*urgent=*/true};
     // Those up to here are done; the next ones are under way, in order.
     uint64_t done = 0;
     std::deque<Copy> copies;

@@ -155,7 +155,9 @@ class Graph final {
 
 class Stream final {
  public:
-  Stream();
+  // An urgent one's kernels get the multiprocessors that others leave, before
+  // what waits of these.
+  explicit Stream(bool urgent = false);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;

@@ -83,6 +83,7 @@ class HandoffPairTest : public ::testing::Test {
   std::unique_ptr<Receiver> MakeReceiver(Transport* transport) {
     HandoffOptions options =
         Options(receiver_memory_, v1::WORKER_ROLE_DECODE, kDecode);
+    options.report_layers = report_layers_;
     options.wake = [this] { ++receiver_wakes_; };
     return *Receiver::Create(transport, options);
   }
@@ -145,6 +146,7 @@ class HandoffPairTest : public ::testing::Test {
 
   ManualClock clock_;
   absl::Time lease_until_ = absl::InfiniteFuture();
+  bool report_layers_ = false;
   bool probe_links_ = false;
   FakeNetwork network_;
   KvMemory sender_memory_{kLayers, kPoolBlocks, kPage};

@@ -70,6 +70,51 @@ TEST_F(HandoffTest, WholeTransferLandsBitForBit) {
   EXPECT_EQ(receiver_->stats().transfers_open, 0u);
 }
 
+class ReportedLayersTest : public HandoffPairTest {
+ protected:
+  ReportedLayersTest() { report_layers_ = true; }
+
+  std::vector<int32_t> Layers(const std::vector<Receiver::Event>& events) {
+    std::vector<int32_t> layers;
+    for (const auto& layer : Only<Receiver::LayerLanded>(events)) {
+      EXPECT_EQ(layer.transfer, kId);
+      EXPECT_EQ(layer.generation, kGeneration);
+      layers.push_back(layer.layer);
+    }
+    return layers;
+  }
+};
+
+TEST_F(ReportedLayersTest, EachOnceWhenAllOfItIsThere) {
+  OpenAndStart(9);
+  sender_->SendLayer(kId, 2, 9);
+  sender_->SendLayer(kId, 1, 4);
+  network_.RunUntilIdle();
+  EXPECT_THAT(Layers(PollReceiver()), ElementsAre(2));
+  sender_->SendLayer(kId, 1, 9);
+  network_.RunUntilIdle();
+  EXPECT_THAT(Layers(PollReceiver()), ElementsAre(1));
+  sender_->SendLayer(kId, 0, 9);
+  sender_->SendLayer(kId, 3, 9);
+  sender_->Commit(kId, kRecord);
+  network_.RunUntilIdle();
+  const auto events = PollReceiver();
+  EXPECT_THAT(Layers(events), ::testing::UnorderedElementsAre(0, 3));
+  // Before the word that all of it is verified.
+  ASSERT_THAT(events, SizeIs(3));
+  EXPECT_TRUE(std::holds_alternative<Receiver::Landed>(events.back()));
+}
+
+TEST_F(ReportedLayersTest, NoneOfATransferThatEnded) {
+  OpenAndStart(9);
+  sender_->SendLayer(kId, 0, 4);
+  network_.RunUntilIdle();
+  receiver_->Abort(kId);
+  sender_->SendLayer(kId, 0, 9);
+  network_.RunUntilIdle();
+  EXPECT_THAT(Layers(PollReceiver()), IsEmpty());
+}
+
 TEST_F(HandoffTest, OnlyTheMissingBlocksGoOver) {
   // The receiver holds logical blocks 0..2 already.
   source_ = {0, 1, 2, 3, 4, 5, 6, 7};

@@ -120,6 +120,7 @@ TEST_F(DeviceTest, PreemptedSequencesGoOn) {
   auto requests = ShortRequests(4);
   for (v1::GenerateRequest& request : requests) request.set_max_tokens(70);
   CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  EXPECT_GT(Metric("decode-0", "baton_preemptions_total"), 0);
   AwaitAllFree({"prefill-0", "decode-0"});
 }
 

@@ -186,7 +186,7 @@ Graph& Graph::operator=(Graph&& other) noexcept {
   return *this;
 }
 
-Stream::Stream() : handle_(new StreamHandle) {}
+Stream::Stream(bool) : handle_(new StreamHandle) {}
 // What nobody waited for is not done: whoever needed it sees that.
 Stream::~Stream() { delete handle_; }
 void Stream::CopyToDevice(void* device, const void* host, int64_t bytes) {
