@@ -62,7 +62,6 @@ class KvLandings final {
   struct Staged {
     std::vector<engine::StagedBlock> blocks;
     scheduling::PooledBlocks held;
-    int32_t layers_copied = 0;  // or under way
     std::optional<engine::KvStage::Ticket> last;
   };
 

@@ -37,8 +37,8 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr WeightDtype kDtypes[] = {WeightDtype::kBf16, WeightDtype::kInt8,
-                                   WeightDtype::kInt4};
+constexpr WeightDtype kPackedDtypes[] = {WeightDtype::kBf16, WeightDtype::kInt8,
+                                         WeightDtype::kInt4};
 
 std::string ReadFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -109,7 +109,7 @@ std::vector<float> Logits(Engine& engine) {
 }
 
 void ExpectSameModel(const std::string& source) {
-  for (const WeightDtype dtype : kDtypes) {
+  for (const WeightDtype dtype : kPackedDtypes) {
     SCOPED_TRACE(absl::StrCat(source, " ", WeightDtypeName(dtype)));
     const ModelDir dir;
     ASSERT_NO_FATAL_FAILURE(WritePacked(source, dtype, dir));
@@ -169,7 +169,7 @@ TEST(PackedModelTest, LiesInTheFileAsItIsRead) {
   tiny.tie_word_embeddings = false;
   const ModelDir source;
   ASSERT_TRUE(test::WriteTinyModel(source.path(), tiny).ok());
-  for (const WeightDtype dtype : kDtypes) {
+  for (const WeightDtype dtype : kPackedDtypes) {
     const ModelDir dir;
     ASSERT_NO_FATAL_FAILURE(WritePacked(source.path(), dtype, dir));
     const auto file = SafetensorsFile::Open(dir.File(kPackedWeightsFile));
