@@ -7,15 +7,25 @@
 namespace baton::engine::cuda {
 namespace {
 
-template <int kHeadDim>
-void RunFor(const AttentionArgs& args, StreamHandle* stream) {
+template <int kHeadDim, KvDtype kDtype>
+void RunKernels(const AttentionArgs& args, StreamHandle* stream) {
   if (args.max_spans > 0) {
-    Launch(SpanAttention<kHeadDim>, "attention (spans)", AttentionShape(args),
-           stream, args);
+    Launch(SpanAttention<kHeadDim, kDtype>, "attention (spans)",
+           AttentionShape(args), stream, args);
     Launch(MergeSpans, "attention (merge)", MergeShape(args), stream, args);
   } else {
-    Launch(TileAttention<kHeadDim>, "attention (tiles)", AttentionShape(args),
-           stream, args);
+    Launch(TileAttention<kHeadDim, kDtype>, "attention (tiles)",
+           AttentionShape(args), stream, args);
+  }
+}
+
+template <int kHeadDim>
+void RunFor(const AttentionArgs& args, StreamHandle* stream) {
+  switch (args.kv_dtype) {
+    case KvDtype::kBf16:
+      return RunKernels<kHeadDim, KvDtype::kBf16>(args, stream);
+    case KvDtype::kInt8:
+      return RunKernels<kHeadDim, KvDtype::kInt8>(args, stream);
   }
 }
 

@@ -6,6 +6,11 @@
 // neighbouring slots, [pairs of slots][16 elements]: the second operand of a
 // product on tensor cores, word for word. Nothing is transposed.
 //
+// int8 becomes bfloat16 on its way to a product, exactly. Scales are a
+// position's, so they multiply in float32 what a position has one of: its
+// score, and then its weight, before that is rounded for the product with
+// values. The sum of weights is of weights proper.
+//
 // Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
@@ -13,6 +18,7 @@
 
 #include "device_target.h"
 #include "engine/cuda/attention.h"
+#include "engine/cuda/attention_stage.cuh"
 
 namespace baton::engine::cuda {
 
@@ -52,52 +58,6 @@ BATON_DEVICE float MergeSum(float total, float span, MergeFactors factors) {
 BATON_DEVICE uint16_t FinishSum(float total, float inverse_sum) {
   return static_cast<uint16_t>(
       PackBf16(AddRn(MulRn(total, inverse_sum), 0.0f), 0.0f));
-}
-
-// Where a word lies in the block's memory, in rows of 16 words. Pairs of rows
-// change places so that the lanes that read together (rows c, c < 4, and eight
-// words) use all banks.
-BATON_DEVICE int32_t WordPlace(int32_t row, int32_t column) {
-  return row * 16 + (column ^ (row / 2 % 2 * 8));
-}
-
-// Starts the copies of positions [first, first + 64), of which those before
-// `end` exist, for one KV head. Keys first, [4][kHeadDim / 2][16] words, then
-// values, [kHeadDim / 16][32][16] words. 16 slots none of which exists become
-// zeros.
-template <int kHeadDim>
-BATON_DEVICE void FetchTile(const AttentionArgs& args, const BlockId* blocks,
-                            int32_t kv_head, int32_t first, int32_t end,
-                            unsigned char* stage) {
-  constexpr int32_t kGroupPieces = kHeadDim * 2;  // of 16 bytes, 16 slots
-  constexpr int32_t kValues = kTilePositions * kHeadDim * 2;
-  for (int32_t group = 0; group < kTilePositions / 16; ++group) {
-    const int32_t position = first + 16 * group;
-    const bool there = position < end;
-    const std::byte* head = args.pages;
-    int32_t slot = 0;
-    if (there) {
-      head += blocks[position / args.block_size] * args.page_bytes +
-              kv_head * args.head_bytes;
-      slot = position % args.block_size;
-    }
-    const std::byte* const keys = head + int64_t{slot} * kHeadDim * 2;
-    const std::byte* const values = head + args.values_offset + slot * 32;
-    for (int32_t i = Thread(); i < kGroupPieces; i += Threads()) {
-      const int32_t piece = i % 4;
-      const int32_t pair = i / 4;  // of elements
-      CopyAsync16(stage + WordPlace(group * kHeadDim / 2 + pair, piece * 4) * 4,
-                  there ? keys + i * 16 : args.pages, there);
-      const int32_t panel = i / 32;
-      const int32_t slots = i / 4 % 8;  // pair of slots
-      CopyAsync16(stage + kValues +
-                      WordPlace(panel * 32 + group * 8 + slots, piece * 4) * 4,
-                  there ? values + panel * args.block_size * 32 + slots * 64 +
-                              piece * 16
-                        : args.pages,
-                  there);
-    }
-  }
 }
 
 // What a warp knows of its queries.
@@ -144,15 +104,32 @@ struct SpanSums {
   SoftmaxState state[2];
 };
 
+// Multiplies each position's weights with the position's scale. No weight stays
+// none, whatever lies in a slot that is not seen.
+BATON_DEVICE void ScaleWeights(const float* scales,
+                               float (&weights)[kTilePositions / 8][4]) {
+  const int32_t c = Thread() % 4;
+  BATON_UNROLL
+  for (int t = 0; t < kTilePositions / 8; ++t) {
+    BATON_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      float& weight = weights[t][i];
+      weight =
+          weight == 0.0f ? 0.0f : MulRn(weight, scales[8 * t + 2 * c + i % 2]);
+    }
+  }
+}
+
 // Adds positions [first, first + 64) of which those before `end` exist; they
 // lie in `stage`.
-template <int kHeadDim>
+template <int kHeadDim, KvDtype kDtype>
 BATON_DEVICE void AddTile(const AttentionArgs& args,
                           const WarpQueries<kHeadDim>& queries, int32_t first,
                           int32_t end, const unsigned char* stage,
                           SpanSums<kHeadDim>& sums) {
-  const uint32_t* const keys = reinterpret_cast<const uint32_t*>(stage);
-  const uint32_t* const values = keys + kTilePositions * kHeadDim / 2;
+  using Stage = TileStage<kHeadDim, kDtype>;
+  const unsigned char* const keys = stage;
+  const unsigned char* const values = stage + Stage::kValues;
   const int32_t g = Thread() % 32 / 4;
   const int32_t c = Thread() % 4;
 
@@ -163,8 +140,8 @@ BATON_DEVICE void AddTile(const AttentionArgs& args,
     for (int t = 0; t < kTilePositions / 8; ++t) {
       const int32_t row = t / 2 * (kHeadDim / 2) + 8 * s + c;
       const int32_t column = t % 2 * 8 + g;
-      Mma(scores[t], queries.fragments[s], keys[WordPlace(row, column)],
-          keys[WordPlace(row + 4, column)]);
+      Mma(scores[t], queries.fragments[s], PairAt<kDtype>(keys, row, column),
+          PairAt<kDtype>(keys, row + 4, column));
     }
   }
 
@@ -176,8 +153,11 @@ BATON_DEVICE void AddTile(const AttentionArgs& args,
       const int32_t position = first + 8 * t + 2 * c + i % 2;
       const bool visible = position <= queries.position[i / 2] &&
                            position >= queries.first_visible[i / 2];
-      const float score =
-          visible ? MulRn(scores[t][i], args.score_factor) : kNoScore;
+      float score = scores[t][i];
+      if constexpr (kDtype == KvDtype::kInt8) {
+        score = MulRn(score, Stage::KeyScales(stage)[position - first]);
+      }
+      score = visible ? MulRn(score, args.score_factor) : kNoScore;
       scores[t][i] = score;
       max[i / 2] = score > max[i / 2] ? score : max[i / 2];
     }
@@ -212,9 +192,12 @@ BATON_DEVICE void AddTile(const AttentionArgs& args,
     }
   }
 
+  if constexpr (kDtype == KvDtype::kInt8) {
+    ScaleWeights(Stage::ValueScales(stage), scores);
+  }
   // Slots behind the end hold what other sequences left there, and zero times
-  // that is not always zero.
-  const bool cut = first + kTilePositions > end;
+  // that is not always zero; but it is with integers.
+  const bool cut = kDtype == KvDtype::kBf16 && first + kTilePositions > end;
   BATON_UNROLL
   for (int s = 0; s < kTilePositions / 16; ++s) {
     const uint32_t weights[4] = {
@@ -236,8 +219,9 @@ BATON_DEVICE void AddTile(const AttentionArgs& args,
     for (int t = 0; t < kHeadDim / 8; ++t) {
       const int32_t row = t / 2 * 32 + 8 * s + c;
       const int32_t column = t % 2 * 8 + g;
-      Mma(sums.values[t], weights, values[WordPlace(row, column)] & keep[0],
-          values[WordPlace(row + 4, column)] & keep[1]);
+      Mma(sums.values[t], weights,
+          PairAt<kDtype>(values, row, column) & keep[0],
+          PairAt<kDtype>(values, row + 4, column) & keep[1]);
     }
   }
 }
@@ -256,29 +240,29 @@ BATON_DEVICE void ClearSums(SpanSums<kHeadDim>& sums) {
 // Runs positions [first, end), tile by tile and two stages deep, and calls
 // finish(sums) at the end of each span. `first` is a multiple of 64. All
 // threads of the block call it.
-template <int kHeadDim, typename Finish>
+template <int kHeadDim, KvDtype kDtype, typename Finish>
 BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
                            int32_t kv_head,
                            const WarpQueries<kHeadDim>& queries, int32_t first,
                            int32_t end, unsigned char* stages,
                            const Finish& finish) {
-  constexpr int32_t kStageBytes = 2 * kTilePositions * kHeadDim * 2;
+  constexpr int32_t kStageBytes = StageBytes(kDtype, kHeadDim);
   SpanSums<kHeadDim> sums;
   ClearSums<kHeadDim>(sums);
-  FetchTile<kHeadDim>(args, blocks, kv_head, first, end, stages);
+  FetchTile<kHeadDim, kDtype>(args, blocks, kv_head, first, end, stages);
   CommitCopies();
   int32_t stage = 0;
   for (int32_t at = first; at < end;) {
     const int32_t next = at + kTilePositions;
     if (next < end) {
-      FetchTile<kHeadDim>(args, blocks, kv_head, next, end,
-                          stages + (1 - stage) * kStageBytes);
+      FetchTile<kHeadDim, kDtype>(args, blocks, kv_head, next, end,
+                                  stages + (1 - stage) * kStageBytes);
     }
     CommitCopies();
     AwaitCopies<1>();
     SyncBlock();  // the tile is there for all
-    AddTile<kHeadDim>(args, queries, at, end, stages + stage * kStageBytes,
-                      sums);
+    AddTile<kHeadDim, kDtype>(args, queries, at, end,
+                              stages + stage * kStageBytes, sums);
     SyncBlock();  // all are done with it: the next copies may go there
     stage = 1 - stage;
     at = next;
@@ -296,7 +280,7 @@ BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
 }
 
 // One span of one token.
-template <int kHeadDim>
+template <int kHeadDim, KvDtype kDtype>
 BATON_KERNEL(32)
 SpanAttention(AttentionArgs args) {
   const QueryTile tile = args.tiles[BlockZ()];
@@ -338,8 +322,9 @@ SpanAttention(AttentionArgs args) {
     }
   };
   // One span: stores once.
-  RunTiles<kHeadDim>(args, args.block_tables + tile.block_table, kv_head,
-                     queries, first, end, SharedMemory(), store);
+  RunTiles<kHeadDim, kDtype>(args, args.block_tables + tile.block_table,
+                             kv_head, queries, first, end, SharedMemory(),
+                             store);
 }
 
 // Merges the spans of one token and head, a thread per element.
@@ -366,7 +351,7 @@ MergeSpans(AttentionArgs args) {
 }
 
 // All spans of a tile, four warps.
-template <int kHeadDim>
+template <int kHeadDim, KvDtype kDtype>
 BATON_KERNEL(128)
 TileAttention(AttentionArgs args) {
   const QueryTile tile = args.tiles[BlockX()];
@@ -380,7 +365,7 @@ TileAttention(AttentionArgs args) {
                         kTilePositions * kTilePositions;
   // Each thread's own: element i at [i][thread].
   float* const totals = reinterpret_cast<float*>(
-      SharedMemory() + 2 * (2 * kTilePositions * kHeadDim * 2));
+      SharedMemory() + 2 * StageBytes(kDtype, kHeadDim));
   constexpr int32_t kElements = kHeadDim / 8 * 4;
   for (int32_t i = 0; i < kElements; ++i) {
     totals[i * Threads() + Thread()] = 0.0f;
@@ -400,8 +385,9 @@ TileAttention(AttentionArgs args) {
       }
     }
   };
-  RunTiles<kHeadDim>(args, args.block_tables + tile.block_table, kv_head,
-                     queries, begin, end, SharedMemory(), merge);
+  RunTiles<kHeadDim, kDtype>(args, args.block_tables + tile.block_table,
+                             kv_head, queries, begin, end, SharedMemory(),
+                             merge);
   BATON_UNROLL
   for (int half = 0; half < 2; ++half) {
     const int32_t query = first_query + lane / 4 + 8 * half;

@@ -8,6 +8,7 @@
 // that keeps the device busy), and whatever other queries shared its tile:
 // tiles that a query does not see change nothing to the bit. Scores and sums
 // are float32; queries and probabilities are bfloat16 as inputs of a product.
+// Keys and values are bfloat16, or int8 with scales, as KV memory has them.
 //
 // Pure host code but for RunAttention, which gives kernels to a stream.
 #pragma once
@@ -51,7 +52,9 @@ struct AttentionArgs {
   int64_t page_bytes = 0;
   int64_t head_bytes = 0;
   int64_t values_offset = 0;
+  int64_t scales_offset = 0;  // kInt8: behind the head's keys, or values
   int32_t block_size = 0;
+  KvDtype kv_dtype = KvDtype::kBf16;
   const BlockId* block_tables = nullptr;
 
   const QueryTile* tiles = nullptr;
@@ -77,6 +80,13 @@ struct AttentionArgs {
   float* span_sums = nullptr;
   float* span_states = nullptr;
 };
+
+// Of a block's memory for one tile: keys, values and, of kInt8, their scales.
+BATON_HOST_DEVICE constexpr int32_t StageBytes(KvDtype dtype,
+                                               int32_t stored_head_dim) {
+  return 2 * kTilePositions *
+         (dtype == KvDtype::kBf16 ? 2 * stored_head_dim : stored_head_dim + 4);
+}
 
 // The score_factor of heads of this many elements.
 float ScoreFactor(int32_t head_dim);

@@ -34,23 +34,22 @@ LaunchShape AttentionShape(const AttentionArgs& args) {
   CHECK_GT(args.num_tiles, 0);
   const int32_t group = args.num_heads / args.num_kv_heads;
   LaunchShape shape;
-  // Two stages of keys and values, bfloat16.
-  constexpr int64_t kStages = 2;
-  const int64_t stages = kStages * 2 * kTilePositions * 2;
+  const int64_t stages =
+      2 * int64_t{StageBytes(args.kv_dtype, args.stored_head_dim)};
   shape.y = static_cast<uint32_t>(args.num_kv_heads);
   if (args.max_spans > 0) {
     CHECK_LE(group, kSpanQueries);
     shape.x = static_cast<uint32_t>(args.max_spans);
     shape.z = static_cast<uint32_t>(args.num_tiles);
     shape.threads = 32;
-    shape.shared_bytes = stages * args.stored_head_dim;
+    shape.shared_bytes = stages;
   } else {
     CHECK_LE(group, kTileQueries);
     shape.x = static_cast<uint32_t>(args.num_tiles);
     shape.threads = 32 * kTileWarps;
     // And the sums of the spans so far, float32.
     shape.shared_bytes =
-        (stages + int64_t{kTileQueries} * 4) * args.stored_head_dim;
+        stages + int64_t{kTileQueries} * 4 * args.stored_head_dim;
   }
   CHECK(shape.y < 65536 && shape.z < 65536) << shape.y << " " << shape.z;
   return shape;

@@ -28,9 +28,11 @@ absl::Status CheckOptions(const EngineOptions& options) {
                      "not ",
                      options.weights));
   }
-  if (options.kv_dtype != KvDtypeName(KvDtype::kBf16)) {
-    return absl::UnimplementedError(absl::StrCat(
-        "kv_dtype: the cuda backend holds bf16, not ", options.kv_dtype));
+  if (options.kv_dtype != KvDtypeName(KvDtype::kBf16) &&
+      options.kv_dtype != KvDtypeName(KvDtype::kInt8)) {
+    return absl::UnimplementedError(
+        absl::StrCat("kv_dtype: the cuda backend holds bf16 or int8, not ",
+                     options.kv_dtype));
   }
   if (cpu::IsPackedModel(options.model_dir)) {
     return absl::UnimplementedError(
@@ -55,13 +57,14 @@ absl::Status CheckModel(const ModelConfig& config, const KvLayout& layout) {
   return absl::OkStatus();
 }
 
-// "cuda-sm90-int4": what bf16 does not name.
+// "cuda-sm90-int4-kv8": what bf16 does not name.
 std::string BackendName(const DeviceProperties& device,
-                        absl::string_view weights) {
+                        absl::string_view weights, KvDtype kv) {
   std::string name = absl::StrCat("cuda-sm", device.architecture);
   if (weights != WeightFormatName(WeightFormat::kBf16)) {
     absl::StrAppend(&name, "-", weights);
   }
+  if (kv == KvDtype::kInt8) absl::StrAppend(&name, "-kv8");
   return name;
 }
 
@@ -71,6 +74,9 @@ KvLayout BlockLayout(const ModelConfig& config, const EngineOptions& options) {
   layout.block_size = options.block_size;
   layout.num_kv_heads = config.num_kv_heads;
   layout.head_dim = config.head_dim;
+  layout.dtype = options.kv_dtype == KvDtypeName(KvDtype::kInt8)
+                     ? KvDtype::kInt8
+                     : KvDtype::kBf16;
   return layout;
 }
 
@@ -189,7 +195,7 @@ CudaEngine::CudaEngine(const ModelConfig& config,
     : config_(config),
       device_(device),
       identity_(std::move(identity)),
-      backend_name_(BackendName(device, weights_info.dtype)),
+      backend_name_(BackendName(device, weights_info.dtype, layout.dtype)),
       layout_(layout),
       stream_(std::move(stream)),
       weights_(std::move(weights)),

@@ -65,7 +65,9 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   heads.page_bytes = layout_.page_bytes();
   heads.head_bytes = layout_.head_bytes();
   heads.values_offset = layout_.ValuesOffset();
+  heads.scales_offset = layout_.KeyScalesOffset();
   heads.block_size = layout_.block_size;
+  heads.kv_dtype = layout_.dtype;
   heads.block_tables = arrays.block_tables;
 
   float* residual = residual_.as<float>();
@@ -122,7 +124,9 @@ void ForwardPass::Attend(const PassArrays& arrays, const DeviceTiles& tiles,
   args.page_bytes = layout_.page_bytes();
   args.head_bytes = layout_.head_bytes();
   args.values_offset = layout_.ValuesOffset();
+  args.scales_offset = layout_.KeyScalesOffset();
   args.block_size = layout_.block_size;
+  args.kv_dtype = layout_.dtype;
   args.block_tables = arrays.block_tables;
   args.num_heads = config_.num_heads;
   args.num_kv_heads = config_.num_kv_heads;

@@ -76,6 +76,31 @@ BATON_DEVICE int64_t ValuePlace(int32_t slot, int32_t element,
          element % 16 * 2 + slot % 2;
 }
 
+// How a head becomes int8: as engine/cpu/row_kernels.inl does it, operation for
+// operation.
+struct Int8Rounding {
+  float factor;
+  float scale;
+};
+
+// Of a head whose greatest magnitude is `largest`, NaN left out. `probe` is
+// zero, or NaN when a value is not finite.
+BATON_DEVICE Int8Rounding RoundingOf(float largest, float probe) {
+  // Below this 127 / largest would not be finite.
+  constexpr float kTiny = 1e-35f;
+  const bool tiny = !(largest > kTiny);
+  return {tiny ? 0.0f : DivRn(127.0f, largest),
+          AddRn(tiny ? 0.0f : DivRn(largest, 127.0f), probe)};
+}
+
+BATON_DEVICE int8_t ToInt8(float x, float factor) {
+  // Adding it rounds to an integer that then stands in the low bits.
+  const float magic = 12582912.0f;
+  return static_cast<int8_t>(FloatBits(AddRn(MulRn(x, factor), magic)) -
+                             FloatBits(magic));
+}
+
+template <KvDtype kDtype>
 BATON_KERNEL(kHeadThreads)
 FinishHeads(FinishHeadsArgs args) {
   const int32_t row = BlockX();
@@ -105,7 +130,7 @@ FinishHeads(FinishHeadsArgs args) {
   const int32_t kv_head =
       (head - args.num_heads) % args.num_kv_heads;  // of keys and values
   uint16_t* query = nullptr;
-  uint16_t* page = nullptr;
+  std::byte* part = nullptr;  // keys, or values
   int32_t slot = 0;
   if (is_query) {
     query = args.queries +
@@ -113,24 +138,17 @@ FinishHeads(FinishHeadsArgs args) {
   } else {
     const BlockId block =
         args.block_tables[place.block_table + place.position / args.block_size];
-    page = reinterpret_cast<uint16_t*>(args.pages + block * args.page_bytes +
-                                       kv_head * args.head_bytes +
-                                       (is_value ? args.values_offset : 0));
+    part = args.pages + block * args.page_bytes + kv_head * args.head_bytes +
+           (is_value ? args.values_offset : 0);
     slot = place.position % args.block_size;
   }
-  const auto put = [&](int32_t element, float value) {
-    if (is_query) {
-      query[element] = ToBf16(value);
-    } else if (is_value) {
-      page[ValuePlace(slot, element, args.block_size)] = ToBf16(value);
-    } else {
-      page[KeyPlace(slot, element, args.stored_head_dim)] = ToBf16(value);
-    }
-  };
 
-  if (is_value) {
-    for (int32_t i = lane; i < dim; i += 32) put(i, x[i]);
-  } else {
+  // Calls take(element, value) with what the lane has of the head.
+  const auto for_each = [&](const auto& take) {
+    if (is_value) {
+      for (int32_t i = lane; i < dim; i += 32) take(i, x[i]);
+      return;
+    }
     const float* const cosines = args.rope + int64_t{place.position} * dim;
     for (int32_t i = lane; i < half; i += 32) {
       float a = x[i];
@@ -141,10 +159,45 @@ FinishHeads(FinishHeadsArgs args) {
       }
       const float cosine = cosines[i];
       const float sine = cosines[half + i];
-      put(i, SubRn(MulRn(a, cosine), MulRn(b, sine)));
-      put(half + i, AddRn(MulRn(b, cosine), MulRn(a, sine)));
+      take(i, SubRn(MulRn(a, cosine), MulRn(b, sine)));
+      take(half + i, AddRn(MulRn(b, cosine), MulRn(a, sine)));
+    }
+  };
+
+  Int8Rounding rounding = {};
+  if (kDtype == KvDtype::kInt8 && !is_query) {
+    float largest = 0.0f;
+    float probe = 0.0f;
+    for_each([&](int32_t, float value) {
+      const float magnitude = BitsFloat(FloatBits(value) & 0x7fffffffu);
+      largest = magnitude > largest ? magnitude : largest;
+      probe = AddRn(probe, MulRn(value, 0.0f));
+    });
+    for (int mask = 16; mask > 0; mask /= 2) {
+      const float other = ShuffleXor(largest, mask);
+      largest = other > largest ? other : largest;
+    }
+    rounding = RoundingOf(largest, SumOfWarp(probe));
+    if (lane == 0) {
+      reinterpret_cast<float*>(part + args.scales_offset)[slot] =
+          rounding.scale;
     }
   }
+
+  const auto put = [&](int32_t element, float value) {
+    if (is_query) {
+      query[element] = ToBf16(value);
+      return;
+    }
+    const int64_t at = is_value ? ValuePlace(slot, element, args.block_size)
+                                : KeyPlace(slot, element, args.stored_head_dim);
+    if constexpr (kDtype == KvDtype::kBf16) {
+      reinterpret_cast<uint16_t*>(part)[at] = ToBf16(value);
+    } else {
+      reinterpret_cast<int8_t*>(part)[at] = ToInt8(value, rounding.factor);
+    }
+  };
+  for_each(put);
   // What fills a head up to whole pieces of a product.
   for (int32_t i = dim + lane; i < args.stored_head_dim; i += 32) put(i, 0.0f);
 }
@@ -182,7 +235,14 @@ void RunFinishHeads(const FinishHeadsArgs& args, StreamHandle* stream) {
   shape.x = static_cast<uint32_t>(args.rows);
   shape.y = (heads + kHeadThreads / 32 - 1) / (kHeadThreads / 32);
   shape.threads = kHeadThreads;
-  Launch(FinishHeads, "finish heads", shape, stream, args);
+  switch (args.kv_dtype) {
+    case KvDtype::kBf16:
+      return Launch(FinishHeads<KvDtype::kBf16>, "finish heads", shape, stream,
+                    args);
+    case KvDtype::kInt8:
+      return Launch(FinishHeads<KvDtype::kInt8>, "finish heads (int8)", shape,
+                    stream, args);
+  }
 }
 
 void RunGather(const GatherArgs& args, StreamHandle* stream) {

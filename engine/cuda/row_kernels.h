@@ -11,6 +11,7 @@
 #include "common/ids.h"
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/matmul.h"
+#include "engine/kv_layout.h"
 
 namespace baton::engine::cuda {
 
@@ -48,7 +49,8 @@ void RunNorm(const NormArgs& args, StreamHandle* stream);
 
 // From the product with Q, K and V (bias included) to rotated queries, and keys
 // and values in KV memory: RMSNorm of each head of Q and K where the model has
-// it, then RoPE.
+// it, then RoPE. Keys and values are rounded as the CPU backend does it: to the
+// same bits.
 struct FinishHeadsArgs {
   const float* qkv = nullptr;  // [rows][(heads + 2 kv_heads) * head_dim]
   const RowPlace* places = nullptr;
@@ -68,7 +70,9 @@ struct FinishHeadsArgs {
   int64_t page_bytes = 0;
   int64_t head_bytes = 0;
   int64_t values_offset = 0;
+  int64_t scales_offset = 0;
   int32_t block_size = 0;
+  KvDtype kv_dtype = KvDtype::kBf16;
   const BlockId* block_tables = nullptr;
 };
 void RunFinishHeads(const FinishHeadsArgs& args, StreamHandle* stream);

@@ -1,5 +1,6 @@
-// Attention on a device: against sums in double, and its two ways (spans apart,
-// tiles whole) against each other to the bit.
+// Attention on a device, over KV in bfloat16 and in int8: against sums in
+// double, and its two ways (spans apart, tiles whole) against each other to the
+// bit.
 #include "engine/cuda/attention.h"
 
 #include <algorithm>
@@ -24,10 +25,11 @@ struct Shape {
   int32_t heads, kv_heads, head_dim, block_size;
 };
 
-class AttentionTest : public DeviceTest {
+class AttentionTest : public DeviceTest,
+                      public testing::WithParamInterface<KvDtype> {
  protected:
   // A sequence of `length` tokens in shuffled blocks; memory that holds none of
-  // its tokens is NaN but for what fills heads up.
+  // its tokens is NaN, as are the scales there, but for what fills heads up.
   void Make(const Shape& shape, int32_t length) {
     shape_ = shape;
     length_ = length;
@@ -36,6 +38,7 @@ class AttentionTest : public DeviceTest {
     layout_.block_size = shape.block_size;
     layout_.num_kv_heads = shape.kv_heads;
     layout_.head_dim = shape.head_dim;
+    layout_.dtype = GetParam();
     layout_.num_blocks = layout_.BlocksFor(length) + 3;
     std::vector<BlockId> blocks(layout_.num_blocks);
     std::iota(blocks.begin(), blocks.end(), 0);
@@ -57,7 +60,12 @@ class AttentionTest : public DeviceTest {
                          Row(values_, position, head));
       }
     }
-    ZeroPadding(blocks, &memory);
+    if (GetParam() == KvDtype::kInt8) {
+      RoundToInt8(&keys_);
+      RoundToInt8(&values_);
+    } else {
+      ZeroPadding(blocks, &memory);
+    }
     queries_ = Floats(
         RandomBf16(int64_t{length} * shape.heads * shape.head_dim, 8, 2.0f));
     std::vector<uint16_t> queries(int64_t{length} * shape.heads * stored);
@@ -73,7 +81,9 @@ class AttentionTest : public DeviceTest {
     args_.page_bytes = layout_.page_bytes();
     args_.head_bytes = layout_.head_bytes();
     args_.values_offset = layout_.ValuesOffset();
+    args_.scales_offset = layout_.KeyScalesOffset();
     args_.block_size = layout_.block_size;
+    args_.kv_dtype = layout_.dtype;
     args_.block_tables = Put(blocks);
     args_.num_heads = shape.heads;
     args_.num_kv_heads = shape.kv_heads;
@@ -83,7 +93,21 @@ class AttentionTest : public DeviceTest {
     args_.out_stride = shape.heads * shape.head_dim + 5;
   }
 
-  // The CUDA backend writes zeros where keys and values are filled up.
+  // What int8 stands for; sums in double are of that.
+  void RoundToInt8(std::vector<float>* rows) const {
+    const cpu::Kernels& kernels = *cpu::FindKernels("portable").value();
+    std::vector<int8_t> q(shape_.head_dim);
+    for (size_t at = 0; at < rows->size(); at += q.size()) {
+      float* const row = rows->data() + at;
+      int32_t sum;
+      const float scale =
+          kernels.quantize(row, shape_.head_dim, q.data(), &sum);
+      for (size_t i = 0; i < q.size(); ++i) row[i] = scale * q[i];
+    }
+  }
+
+  // The CUDA backend writes zeros where keys and values are filled up. Of
+  // integers, nothing there is NaN.
   void ZeroPadding(const std::vector<BlockId>& blocks,
                    std::vector<std::byte>* memory) const {
     const int32_t stored = layout_.stored_head_dim();
@@ -180,7 +204,8 @@ class AttentionTest : public DeviceTest {
         for (int32_t e = 0; e < shape_.head_dim; ++e) {
           const float value = Bf16ToFloat(
               out[i * args_.out_stride + head * shape_.head_dim + e]);
-          // Weights and results are bfloat16; values are about 1.
+          // Weights and results are bfloat16; values are about 1. Of int8,
+          // weights are rounded with the values' scales.
           ASSERT_NEAR(value, expected[e], 0.02)
               << "position " << first + i << " head " << head << " element "
               << e << " window " << window;
@@ -196,12 +221,18 @@ class AttentionTest : public DeviceTest {
   AttentionArgs args_;
 };
 
+INSTANTIATE_TEST_SUITE_P(KvDtypes, AttentionTest,
+                         testing::Values(KvDtype::kBf16, KvDtype::kInt8),
+                         [](const auto& param) {
+                           return std::string(KvDtypeName(param.param));
+                         });
+
 std::vector<Shape> Shapes() {
   return {{4, 2, 16, 16},   {3, 1, 10, 32}, {8, 1, 64, 16}, {2, 2, 128, 64},
           {16, 1, 32, 128}, {6, 2, 48, 16}, {2, 1, 80, 16}, {4, 4, 96, 16}};
 }
 
-TEST_F(AttentionTest, IsThatOfSumsInDouble) {
+TEST_P(AttentionTest, IsThatOfSumsInDouble) {
   for (const Shape& shape : Shapes()) {
     const int32_t length = emulated() ? 90 : 700;
     Make(shape, length);
@@ -211,7 +242,7 @@ TEST_F(AttentionTest, IsThatOfSumsInDouble) {
   }
 }
 
-TEST_F(AttentionTest, SpansApartGiveTheSameBitsAsTiles) {
+TEST_P(AttentionTest, SpansApartGiveTheSameBitsAsTiles) {
   for (const Shape& shape : Shapes()) {
     // Several spans.
     const int32_t length = 530;
@@ -228,7 +259,7 @@ TEST_F(AttentionTest, SpansApartGiveTheSameBitsAsTiles) {
   }
 }
 
-TEST_F(AttentionTest, CutsOfAPromptGiveTheSameBits) {
+TEST_P(AttentionTest, CutsOfAPromptGiveTheSameBits) {
   Make({4, 2, 32, 16}, 300);
   for (const int32_t window : {0, 70}) {
     const std::vector<uint16_t> all = Run(0, 300, window, false);

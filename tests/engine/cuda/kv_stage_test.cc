@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -20,12 +21,21 @@ using scheduling::StepResult;
 
 constexpr int32_t kStagedBlocks = 8;
 
-class KvStageTest : public DeviceTest {
+// With KV in each dtype.
+class KvStageTest : public DeviceTest,
+                    public testing::WithParamInterface<KvDtype> {
  protected:
-  std::unique_ptr<CudaEngine> Make(bool graphs = true) {
-    const KvLayout layout =
-        MakeCuda(ModelDirOf("llama"), SmallPass())->kv_layout();
+  static EngineOptions Options() {
     EngineOptions options = OptionsFor(ModelDirOf("llama"));
+    options.kv_dtype = KvDtypeName(GetParam());
+    return options;
+  }
+  std::unique_ptr<CudaEngine> Make(bool graphs = true) {
+    EngineOptions options = Options();
+    const auto plain = CudaEngine::Create(options, SmallPass());
+    CHECK(plain.ok()) << plain.status();
+    const KvLayout layout = (*plain)->kv_layout();
+    CHECK(layout.dtype == GetParam());
     options.kv_staging_bytes = kStagedBlocks * layout.block_bytes() + 1;
     options.share_kv_memory = true;
     ForwardPassOptions pass = SmallPass();
@@ -65,7 +75,13 @@ class KvStageTest : public DeviceTest {
   }
 };
 
-TEST_F(KvStageTest, SaysWhereStagedBlocksLie) {
+INSTANTIATE_TEST_SUITE_P(KvDtypes, KvStageTest,
+                         testing::Values(KvDtype::kBf16, KvDtype::kInt8),
+                         [](const auto& param) {
+                           return std::string(KvDtypeName(param.param));
+                         });
+
+TEST_P(KvStageTest, SaysWhereStagedBlocksLie) {
   const auto engine = Make();
   const StagedMemory& host = engine->kv_stage()->host();
   EXPECT_EQ(host.layout.num_blocks, kStagedBlocks);
@@ -75,8 +91,8 @@ TEST_F(KvStageTest, SaysWhereStagedBlocksLie) {
   EXPECT_GE(host.descriptor, 0);
 }
 
-TEST_F(KvStageTest, IsNoLargerThanKvAndNoSmallerThanABlock) {
-  EngineOptions options = OptionsFor(ModelDirOf("llama"));
+TEST_P(KvStageTest, IsNoLargerThanKvAndNoSmallerThanABlock) {
+  EngineOptions options = Options();
   options.kv_staging_bytes = int64_t{1} << 40;
   const auto engine = CudaEngine::Create(options, SmallPass());
   ASSERT_TRUE(engine.ok()) << engine.status();
@@ -92,7 +108,7 @@ TEST_F(KvStageTest, IsNoLargerThanKvAndNoSmallerThanABlock) {
   EXPECT_EQ((*without)->kv_stage(), nullptr);
 }
 
-TEST_F(KvStageTest, StepsCopyEachLayerBeforeItsHook) {
+TEST_P(KvStageTest, StepsCopyEachLayerBeforeItsHook) {
   for (const bool decode : {false, true}) {
     const auto engine = Make();
     const std::vector<TokenId> tokens = Prompt(49, 3);
@@ -127,8 +143,8 @@ TEST_F(KvStageTest, StepsCopyEachLayerBeforeItsHook) {
 }
 
 // A step in many passes: blocks of its first pass, too.
-TEST_F(KvStageTest, StepsInPassesCopyAllOfTheirBlocks) {
-  EngineOptions options = OptionsFor(ModelDirOf("llama"));
+TEST_P(KvStageTest, StepsInPassesCopyAllOfTheirBlocks) {
+  EngineOptions options = Options();
   options.kv_staging_bytes = 1 << 20;
   ForwardPassOptions pass = SmallPass();
   pass.max_rows = 20;
@@ -149,7 +165,7 @@ TEST_F(KvStageTest, StepsInPassesCopyAllOfTheirBlocks) {
   EXPECT_EQ(calls, (*engine)->kv_layout().num_layers);
 }
 
-TEST_F(KvStageTest, HandedOverKvGivesTheSameLogits) {
+TEST_P(KvStageTest, HandedOverKvGivesTheSameLogits) {
   const auto from = Make();
   const auto to = Make();
   const KvLayout& layout = from->kv_layout();
@@ -202,7 +218,7 @@ TEST_F(KvStageTest, HandedOverKvGivesTheSameLogits) {
 }
 
 // What was asked for before a step is there when its hooks are called.
-TEST_F(KvStageTest, EarlierCopiesAreDoneBeforeHooks) {
+TEST_P(KvStageTest, EarlierCopiesAreDoneBeforeHooks) {
   const auto engine = Make();
   const std::vector<TokenId> tokens = Prompt(33, 9);
   engine->Execute(PlanOf(Part(1, tokens, 0, 16, {8, 1, 2})), NoHook);
