@@ -30,7 +30,7 @@ using scheduling::StepResult;
 // KV of both is int8 of floats that are nearly the same: here and there one
 // rounds to the next integer. The CPU also rounds each key and value to
 // bfloat16 where it reads them.
-constexpr double kTolerance = 2e-2;
+constexpr double kKv8Tolerance = 2e-2;
 
 class FinishHeadsInt8Test : public DeviceTest {
  protected:
@@ -214,7 +214,7 @@ TEST_F(CudaKv8Test, LogitsAreThoseOfTheCpuBackend) {
       const std::vector<BlockId> blocks = BlockRange(2, 5);
       const double error = RelativeError(RunWhole(*cuda, tokens, blocks),
                                          RunWhole(*cpu, tokens, blocks));
-      EXPECT_LT(error, kTolerance) << model << " " << length;
+      EXPECT_LT(error, kKv8Tolerance) << model << " " << length;
       RecordProperty(absl::StrCat(model, "_", length), absl::StrCat(error));
     }
   }
@@ -245,7 +245,7 @@ TEST_F(CudaKv8Test, PagesMeanTheSameToTheCpuBackend) {
   StepPlan next;
   next.sequences = {Part(1, tokens, 40, 41, blocks)};
   const StepResult result = cuda->Execute(next, NoHook);
-  EXPECT_LT(RelativeError(result.sampled[0].logits, expected), kTolerance);
+  EXPECT_LT(RelativeError(result.sampled[0].logits, expected), kKv8Tolerance);
 }
 
 TEST_F(CudaKv8Test, CutsPassesAndBlockSizesGiveTheSameLogits) {
