@@ -33,19 +33,26 @@ class DeviceTest : public StreamsTest {
   void SetUp() override {
     model_dir_ = scratch_.path() + "/model";
     ASSERT_TRUE(WriteTinyModel(model_dir_).ok());
-    engine::EngineOptions options;
-    options.model_dir = model_dir_;
-    options.kv_memory_bytes = int64_t{16} << 20;
-    options.block_size = 32;
-    auto engine = engine::cuda::CreateEmulatedEngine(options);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    reference_ = std::make_unique<Reference>(*std::move(engine));
+    ASSERT_NO_FATAL_FAILURE(ReferTo("bf16", "bf16"));
     cluster_ = std::make_unique<Cluster>(model_dir_);
     for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1",
                              "dual-0", "dual-1"}) {
       cluster_->set_launcher(
           name, {std::string(BATON_BINARY_DIR) + "/tests/bin/emulated_worker"});
     }
+  }
+
+  // What answers are compared with.
+  void ReferTo(const std::string& weights, const std::string& kv_dtype) {
+    engine::EngineOptions options;
+    options.model_dir = model_dir_;
+    options.weights = weights;
+    options.kv_dtype = kv_dtype;
+    options.kv_memory_bytes = int64_t{16} << 20;
+    options.block_size = 32;
+    auto engine = engine::cuda::CreateEmulatedEngine(options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    reference_ = std::make_unique<Reference>(*std::move(engine));
   }
 
   std::vector<v1::GenerateRequest> ShortRequests(int count) {
@@ -84,6 +91,16 @@ TEST_F(DeviceTest, HandsOverWhatOneProcessComputes) {
     EXPECT_GT(Metric("decode-0", "baton_kv_transfer_bytes_sum"), 0);
     AwaitAllFree({"prefill-0", "decode-0"});
   }
+}
+
+TEST_F(DeviceTest, AsDoesAModelOfFewBits) {
+  ASSERT_NO_FATAL_FAILURE(ReferTo("fp8", "int8"));
+  const Flags flags = With(kDevice, {"--weights", "fp8", "--kv-dtype", "int8"});
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster({.prefill = {flags}, .decode = {flags}}));
+  const auto requests = ShortRequests(3);
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  AwaitAllFree({"prefill-0", "decode-0"});
 }
 
 // Room for one long prompt: transfers wait for each other.
