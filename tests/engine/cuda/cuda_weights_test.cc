@@ -179,24 +179,10 @@ TEST_P(CudaWeightsTest, BatchesGiveTheSameLogits) {
     prompt.sequences = {Part(0, tokens, 0, 18, own)};
     engine->Execute(prompt, NoHook);
     for (const int32_t batch : {1, 8, 9, 17, 66}) {
-      std::vector<std::vector<BlockId>> blocks;
-      for (int32_t i = 0; i < batch; ++i) {
-        blocks.push_back(BlockRange(2 + i, 1));
-      }
-      StepPlan plan;
-      for (int32_t i = 0; i + 1 < batch; ++i) {
-        plan.sequences.push_back(Part(1 + i, other, 0, 1, blocks[i]));
-        plan.sequences.back().sample = true;
-        plan.sequences.back().history = absl::MakeSpan(other).first(1);
-      }
-      plan.sequences.push_back(Part(0, tokens, 18, 19, own));
-      const StepResult result = engine->Execute(plan, NoHook);
-      const auto it = std::find_if(
-          result.sampled.begin(), result.sampled.end(),
-          [](const auto& s) { return s.sequence == SequenceId{0}; });
-      ASSERT_NE(it, result.sampled.end());
-      if (expected.empty()) expected = it->logits;
-      EXPECT_TRUE(SameBits(it->logits, expected)) << batch << " " << graphs;
+      const std::vector<float> logits =
+          RunInBatch(*engine, tokens, own, other, batch);
+      if (expected.empty()) expected = logits;
+      EXPECT_TRUE(SameBits(logits, expected)) << batch << " " << graphs;
     }
   }
 }

@@ -212,6 +212,31 @@ std::vector<float> RunWhole(Engine& engine, const std::vector<TokenId>& tokens,
   return result.sampled[0].logits;
 }
 
+std::vector<float> RunInBatch(Engine& engine,
+                              const std::vector<TokenId>& tokens,
+                              const std::vector<BlockId>& blocks,
+                              const std::vector<TokenId>& other,
+                              int32_t count) {
+  std::vector<std::vector<BlockId>> others;
+  for (int32_t i = 0; i + 1 < count; ++i) {
+    others.push_back(BlockRange(blocks.back() + 1 + i, 1));
+  }
+  StepPlan plan;
+  for (int32_t i = 0; i + 1 < count; ++i) {
+    plan.sequences.push_back(Part(1 + i, other, 0, 1, others[i]));
+    plan.sequences.back().sample = true;
+    plan.sequences.back().history = absl::MakeSpan(other).first(1);
+  }
+  const auto end = static_cast<int32_t>(tokens.size());
+  plan.sequences.push_back(Part(0, tokens, end - 1, end, blocks));
+  const StepResult result = engine.Execute(plan, NoHook);
+  const auto it =
+      std::find_if(result.sampled.begin(), result.sampled.end(),
+                   [](const auto& s) { return s.sequence == SequenceId{0}; });
+  CHECK(it != result.sampled.end());
+  return it->logits;
+}
+
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && !a.empty() &&
          std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;

@@ -109,6 +109,14 @@ std::unique_ptr<Engine> MakeCpu(const std::string& dir,
 std::vector<float> RunWhole(Engine& engine, const std::vector<TokenId>& tokens,
                             const std::vector<BlockId>& blocks);
 
+// The logits after the last of `tokens`, whose KV is there but for that one's,
+// in a decode step beside count - 1 others, whose only token is the first of
+// `other`; they have the blocks behind `blocks`.
+std::vector<float> RunInBatch(Engine& engine,
+                              const std::vector<TokenId>& tokens,
+                              const std::vector<BlockId>& blocks,
+                              const std::vector<TokenId>& other, int32_t count);
+
 // Equal to the bit, and not empty.
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b);
 
