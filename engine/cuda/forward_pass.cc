@@ -206,11 +206,7 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
     }
     if (bucket) {
       RunDecode(plan, layout, *bucket);
-      if (last) {
-        for (const auto& event : layer_events_) stream_.Record(*event);
-        StageLayers();
-        CallHook(on_layer_done);
-      }
+      if (last) CallHookAfterDecode(on_layer_done);
     } else {
       RunAny(plan, layout, last ? &on_layer_done : nullptr);
     }
@@ -316,6 +312,16 @@ void ForwardPass::StageLayers() {
   for (int32_t l = 0; l < config_.num_layers; ++l) {
     stage_->CopyLayerOfStep(l, *layer_events_[l]);
   }
+}
+
+void ForwardPass::CallHookAfterDecode(Engine::LayerHook hook) {
+  if (stage_ != nullptr && stage_->copies_step()) {
+    for (const auto& event : layer_events_) stream_.Record(*event);
+    StageLayers();
+    CallHook(hook);
+    return;
+  }
+  for (int32_t l = 0; l < config_.num_layers; ++l) hook(l);
 }
 
 void ForwardPass::CallHook(Engine::LayerHook hook) {

@@ -125,6 +125,8 @@ class ForwardPass final {
   void StageLayers();
   // Once layers are done, and the host has what it takes of them.
   void CallHook(Engine::LayerHook hook);
+  // When RunDecode has returned: layers have no events of their own then.
+  void CallHookAfterDecode(Engine::LayerHook hook);
   // Any pass. Waits for its end; with `hook`, calls that as layers are done.
   void RunAny(const scheduling::StepPlan& plan, const StepLayout& layout,
               const Engine::LayerHook* hook);
