@@ -32,7 +32,8 @@ absl::StatusOr<planner::ModelGeometry> GeometryOf(const ProfileFlags& flags) {
     geometry.name = shape.name;
   }
   const model_tools::WeightKind kind =
-      flags.weights == "int8"   ? model_tools::WeightKind::kInt8
+      flags.weights == "fp8"    ? model_tools::WeightKind::kFp8
+      : flags.weights == "int8" ? model_tools::WeightKind::kInt8
       : flags.weights == "int4" ? model_tools::WeightKind::kInt4
                                 : model_tools::WeightKind::kBf16;
   geometry.layer_parameters =
@@ -94,7 +95,7 @@ void AddProfileFlags(CLI::App* command, ProfileFlags* flags) {
                    "Of --gpu: the directory of a model (its config.json)")
       ->group(kGroup);
   command->add_option("--weights", flags->weights, "Of --gpu: their kind")
-      ->check(CLI::IsMember({"bf16", "int8", "int4"}))
+      ->check(CLI::IsMember({"bf16", "fp8", "int8", "int4"}))
       ->group(kGroup)
       ->capture_default_str();
   command

@@ -30,6 +30,7 @@ double MatrixBytes(int64_t outputs, int64_t inputs, WeightKind kind) {
   switch (kind) {
     case WeightKind::kBf16:
       return 2.0 * weights;
+    case WeightKind::kFp8:
     case WeightKind::kInt8:
       return weights + 4.0 * outputs;
     case WeightKind::kInt4:
@@ -59,6 +60,8 @@ const char* WeightKindName(WeightKind kind) {
   switch (kind) {
     case WeightKind::kBf16:
       return "bf16";
+    case WeightKind::kFp8:
+      return "fp8";
     case WeightKind::kInt8:
       return "int8";
     case WeightKind::kInt4:
@@ -68,6 +71,7 @@ const char* WeightKindName(WeightKind kind) {
 }
 
 WeightKind WeightKindOfBackend(absl::string_view backend_name) {
+  if (absl::StrContains(backend_name, "-fp8")) return WeightKind::kFp8;
   if (absl::StrContains(backend_name, "-int8")) return WeightKind::kInt8;
   if (absl::StrContains(backend_name, "-int4")) return WeightKind::kInt4;
   return WeightKind::kBf16;

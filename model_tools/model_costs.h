@@ -29,12 +29,13 @@
 
 namespace baton::model_tools {
 
-enum class WeightKind { kBf16, kInt8, kInt4 };
+enum class WeightKind { kBf16, kFp8, kInt8, kInt4 };
 
-// "bf16", "int8", "int4".
+// "bf16", "fp8", "int8", "int4".
 const char* WeightKindName(WeightKind kind);
 
-// The kind that an engine's backend name tells ("cpu-avx2-int8-kv8").
+// The kind that an engine's backend name tells ("cpu-avx2-int8-kv8",
+// "cuda-sm90-fp8").
 WeightKind WeightKindOfBackend(absl::string_view backend_name);
 
 // Parameters in the layers' matrices, and in the output head.

@@ -106,7 +106,9 @@ TEST(ModelCostsTest, KindComesFromTheBackendsName) {
   EXPECT_EQ(WeightKindOfBackend("cpu-avx2-int8"), WeightKind::kInt8);
   EXPECT_EQ(WeightKindOfBackend("cpu-avx2-int4-kv8"), WeightKind::kInt4);
   EXPECT_EQ(WeightKindOfBackend("cpu-avx2-kv8"), WeightKind::kBf16);
+  EXPECT_EQ(WeightKindOfBackend("cuda-sm90-fp8-kv8"), WeightKind::kFp8);
   EXPECT_STREQ(WeightKindName(WeightKind::kInt4), "int4");
+  EXPECT_STREQ(WeightKindName(WeightKind::kFp8), "fp8");
 }
 
 }  // namespace
