@@ -67,7 +67,7 @@ class Engine {
 
   // How blocks come to the host and back where kv_memory() is empty; else null.
   // Lives as long as the engine.
-  virtual KvStage* kv_stage() { return nullptr; }
+  virtual KvStage* kv_stage() const { return nullptr; }
 
   // A file that is kv_memory() from its first byte on, sealed as
   // common/shared_memory.h says; -1 when there is none. Lives as long as the

@@ -42,11 +42,12 @@ absl::StatusOr<bool> KvSends::Start(const HandoffSender::Grant& grant,
   CHECK_LE(end, static_cast<int32_t>(blocks.size()));
   const int32_t count = grant.num_tokens == 0 ? 0 : end - staged.first_block;
   if (count > blocks_->staged_share) {
+    Forget(grant.transfer);
     return absl::ResourceExhaustedError(
         absl::StrCat("the prompt needs ", count, " staged blocks, there are ",
                      blocks_->staged_share, " for it (--kv-staging-memory)"));
   }
-  if (NumStaged() + count > blocks_->staged_share) return false;
+  if (!HasTurn(grant.transfer, count)) return false;
   std::optional<scheduling::PooledBlocks> held =
       blocks_->staged->Allocate(count);
   CHECK(held.has_value()) << "shares are more than there is";
@@ -60,6 +61,18 @@ absl::StatusOr<bool> KvSends::Start(const HandoffSender::Grant& grant,
   BATON_RETURN_IF_ERROR(sender_->Start(grant, ids, deadline));
   CHECK(transfers_.emplace(grant.transfer, std::move(staged)).second);
   return true;
+}
+
+bool KvSends::HasTurn(TransferId transfer, int32_t count) {
+  const bool first = waiting_.empty() || waiting_.front() == transfer;
+  if (first && NumStaged() + count <= blocks_->staged_share) {
+    Forget(transfer);
+    return true;
+  }
+  if (std::find(waiting_.begin(), waiting_.end(), transfer) == waiting_.end()) {
+    waiting_.push_back(transfer);
+  }
+  return false;
 }
 
 std::vector<engine::StagedBlock> KvSends::TakeNew(const Ready& ready,

@@ -42,11 +42,16 @@ class KvSends final {
   KvSends(kv_transfer::HandoffSender* sender, engine::Engine* engine,
           worker::KvBlocks* blocks);
 
-  // As HandoffSender::Start. False: too few staged blocks are free now.
-  // ResourceExhausted also when it would need more than there are.
+  // As HandoffSender::Start. False: too few staged blocks are free now, or
+  // others wait for some that came before: it has a place in their line, and is
+  // to be tried again. ResourceExhausted also when it would need more than
+  // there are.
   absl::StatusOr<bool> Start(const kv_transfer::HandoffSender::Grant& grant,
                              absl::Span<const BlockId> blocks,
                              absl::Time deadline);
+
+  // Nobody will try this one again.
+  void Forget(TransferId transfer) { std::erase(waiting_, transfer); }
 
   // Between steps: sends what of these blocks was not passed on before.
   void PassOn(const Ready& ready);
@@ -90,6 +95,8 @@ class KvSends final {
   };
 
   int32_t NumStaged() const;
+  // Whether it may have so many staged blocks now; else it waits.
+  bool HasTurn(TransferId transfer, int32_t count);
   // Blocks that become ready and were not, and are so from now on.
   std::vector<engine::StagedBlock> TakeNew(const Ready& ready, Staged* staged);
 
@@ -98,6 +105,9 @@ class KvSends final {
   engine::KvStage* const stage_;
   worker::KvBlocks* const blocks_;
   absl::flat_hash_map<TransferId, Staged> transfers_;
+  // For staged blocks: only the first may start, so that a long prompt is not
+  // passed by short ones for ever.
+  std::deque<TransferId> waiting_;
   std::deque<Copy> copies_;
   std::vector<Retired> retired_;
   // Of the step: what each of its layers passes on.

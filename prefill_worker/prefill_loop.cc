@@ -310,6 +310,9 @@ void PrefillLoop::End(Attempt* attempt) {
                          .sampled = sequence.num_tokens() - attempt->num_tokens,
                          .total = clock_->Now() - attempt->assigned});
   scheduler_.Remove(attempt->sequence->id());
+  if (attempt->waiting_grant.has_value()) {
+    sends_.Forget(TransferId{attempt->waiting_grant->transfer_id()});
+  }
   if (attempt->transfer.has_value()) {
     // No-op after an acknowledgement; Quiesced follows either way.
     sender_->Abort(*attempt->transfer);

@@ -17,6 +17,13 @@
 
 namespace baton::worker {
 
+// Staged blocks that each of so many loops may have at a time, where the engine
+// has a stage. Two loops have halves: dual workers whose landings had all of
+// them would wait for each other's sends for ever.
+inline int32_t StagedShare(const engine::KvStage& stage, int32_t num_loops) {
+  return stage.host().layout.num_blocks / num_loops;
+}
+
 struct KvBlocks {
   // `prefix_cache`: whether full blocks are kept for prompts that begin alike.
   // `num_loops`: how many share them.
@@ -27,7 +34,7 @@ struct KvBlocks {
               &pool) {
     if (engine::KvStage* const stage = engine->kv_stage(); stage != nullptr) {
       staged.emplace(stage->host().layout.num_blocks);
-      staged_share = staged->size() / num_loops;
+      staged_share = StagedShare(*stage, num_loops);
     }
   }
 
@@ -41,9 +48,7 @@ struct KvBlocks {
   scheduling::BlockPool pool;
   scheduling::PrefixCache cache;
   std::optional<scheduling::BlockPool> staged;
-  // Those that a loop may have at a time. Two loops have halves: dual workers
-  // whose landings had all of them would wait for each other's sends for ever.
-  int32_t staged_share = 0;
+  int32_t staged_share = 0;  // of a loop
 };
 
 }  // namespace baton::worker

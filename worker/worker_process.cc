@@ -1,5 +1,6 @@
 #include "worker/worker_process.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <deque>
@@ -223,7 +224,8 @@ v1::PeerHello MakePeerHello(v1::WorkerRole role, const std::string& name,
 v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
                                 const v1::PeerHello& self,
                                 const engine::Engine& engine,
-                                const std::string& data_address) {
+                                const std::string& data_address,
+                                int32_t num_loops) {
   v1::WorkerHello hello;
   hello.set_role(self.role());
   hello.set_worker_name(options.name);
@@ -232,7 +234,14 @@ v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
   hello.set_data_address(data_address);
   hello.set_total_blocks(engine.kv_layout().num_blocks);
   hello.set_max_sequences(options.max_sequences);
-  hello.set_max_context(engine.model().max_position);
+  int64_t max_context = engine.model().max_position;
+  if (const engine::KvStage* const stage = engine.kv_stage();
+      stage != nullptr && self.role() == v1::WORKER_ROLE_PREFILL) {
+    max_context =
+        std::min(max_context, int64_t{StagedShare(*stage, num_loops)} *
+                                  engine.kv_layout().block_size);
+  }
+  hello.set_max_context(static_cast<uint32_t>(max_context));
   hello.set_max_queued_tokens(options.max_queued_tokens);
   hello.set_token_budget(static_cast<uint32_t>(options.token_budget));
   hello.set_itl_target_ms(options.itl_target_ms);

@@ -31,7 +31,8 @@ absl::StatusOr<std::unique_ptr<kv_transfer::Transport>> MakeTransport(
 v1::WorkerHello Hello(const WorkerOptions& options, const v1::PeerHello& self,
                       const engine::Engine& engine,
                       const std::string& data_address, uint64_t process) {
-  v1::WorkerHello hello = MakeWorkerHello(options, self, engine, data_address);
+  v1::WorkerHello hello = MakeWorkerHello(options, self, engine, data_address,
+                                          /*num_loops=*/process == 0 ? 1 : 2);
   hello.set_process(process);
   return hello;
 }

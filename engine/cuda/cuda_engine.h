@@ -38,7 +38,7 @@ class CudaEngine final : public Engine {
   const KvLayout& kv_layout() const override { return layout_; }
   WeightsInfo weights_info() const override { return weights_info_; }
   absl::Span<std::byte> kv_memory() override { return {}; }
-  KvStage* kv_stage() override { return stage_.get(); }
+  KvStage* kv_stage() const override { return stage_.get(); }
   scheduling::StepResult Execute(const scheduling::StepPlan& plan,
                                  LayerHook on_layer_done) override;
 

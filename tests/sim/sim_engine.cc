@@ -115,7 +115,8 @@ SimEngine::SimEngine(int32_t num_blocks, Hooks hooks, int32_t staged_blocks)
   model_.max_position = kMaxPosition;
   memory_.assign(static_cast<size_t>(layout_.total_bytes()), std::byte{0xA5});
   if (staged_blocks > 0) {
-    stage_.emplace(layout_, memory(), staged_blocks, hooks_.copied);
+    stage_ = std::make_unique<SimStage>(layout_, memory(), staged_blocks,
+                                        hooks_.copied);
   }
 }
 
@@ -199,11 +200,11 @@ StepResult SimEngine::Execute(const StepPlan& plan, LayerHook on_layer_done) {
       CHECK(!planned.tokens.empty());
       Write(planned, layer);
     }
-    if (stage_.has_value()) stage_->RunLayerOfStep(layer);
+    if (stage_ != nullptr) stage_->RunLayerOfStep(layer);
     on_layer_done(layer);
     hooks_.interlude();
   }
-  if (stage_.has_value()) stage_->EndStep();
+  if (stage_ != nullptr) stage_->EndStep();
   StepResult result;
   for (const PlannedSequence& planned : plan.sequences) {
     if (planned.sample) result.sampled.push_back(Sample(planned));

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -55,11 +55,9 @@ class SimEngine final : public engine::Engine {
   const std::string& backend_name() const override { return backend_; }
   const engine::KvLayout& kv_layout() const override { return layout_; }
   absl::Span<std::byte> kv_memory() override {
-    return stage_.has_value() ? absl::Span<std::byte>() : memory();
+    return stage_ != nullptr ? absl::Span<std::byte>() : memory();
   }
-  SimStage* kv_stage() override {
-    return stage_.has_value() ? &*stage_ : nullptr;
-  }
+  SimStage* kv_stage() const override { return stage_.get(); }
   // Wherever it lies.
   absl::Span<std::byte> memory() { return absl::MakeSpan(memory_); }
 
@@ -84,7 +82,7 @@ class SimEngine final : public engine::Engine {
   engine::ModelConfig model_;
   engine::KvLayout layout_;
   std::vector<std::byte> memory_;
-  std::optional<SimStage> stage_;
+  std::unique_ptr<SimStage> stage_;  // null: there is none
 };
 
 }  // namespace baton::sim

@@ -97,7 +97,8 @@ void SimWorker::AddSide(v1::WorkerRole role,
   parts.roles = roles_.has_value() ? &*roles_ : nullptr;
   v1::WorkerHello hello =
       worker::MakeWorkerHello(options, parts.handoff.self, engine_,
-                              side->transport->properties().address);
+                              side->transport->properties().address,
+                              /*num_loops=*/place_.dual ? 2 : 1);
   hello.set_process(process);
   side->server = world_->control.Serve(
       place_.party,

@@ -115,6 +115,22 @@ TEST_F(DeviceTest, FewStagedBlocksMakeTransfersWait) {
   AwaitAllFree({"prefill-0", "decode-0"});
 }
 
+// Prompts that staged blocks do not hold are computed where they are decoded.
+TEST_F(DeviceTest, PromptsThatAreTooLongToHandOverAreNot) {
+  const Flags flags = With(
+      kDevice, {"--kv-staging-memory", absl::StrCat(3 * kBlockBytes, "B")});
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster({.prefill = {flags}, .decode = {flags}}));
+  std::vector<v1::GenerateRequest> requests;
+  for (const int length : {20, 48, 49, 90}) {
+    requests.push_back(
+        GreedyRequest(std::vector<TokenId>(length, length % 7), 12));
+  }
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  EXPECT_EQ(Metric("prefill-0", "baton_prompt_tokens_total"), 20 + 48);
+  AwaitAllFree({"prefill-0", "decode-0"});
+}
+
 TEST_F(DeviceTest, AKilledWorkerCostsNoStream) {
   ASSERT_NO_FATAL_FAILURE(StartCluster(
       {.prefill = {kDevice, kDevice}, .decode = {kDevice, kDevice}}));
