@@ -249,10 +249,9 @@ void SummarizeRow(const EngineBenchReport& report, const ModelConfig& config,
   row->gflops = costs.operations / seconds / 1e9;
   row->gbs = costs.bytes / seconds / 1e9;
   if (ceilings == nullptr) return;
-  const double compute =
-      kind == WeightKind::kBf16 || kind == WeightKind::kFp8
-          ? ceilings->bf16_gflops
-          : ceilings->int8_gops;
+  const double compute = kind == WeightKind::kBf16 || kind == WeightKind::kFp8
+                             ? ceilings->bf16_gflops
+                             : ceilings->int8_gops;
   row->compute_share = row->gflops / compute;
   row->memory_share = row->gbs / ceilings->memory_gbs;
 }
