@@ -9,6 +9,7 @@ namespace baton::engine {
 namespace {
 
 constexpr int32_t kMaxThreads = 1024;
+constexpr int32_t kMaxRanks = 64;
 
 absl::Status Validate(const EngineOptions& options) {
   if (options.model_dir.empty()) {
@@ -18,6 +19,11 @@ absl::Status Validate(const EngineOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("num_threads: ", options.num_threads, " is not in [0, ",
                      kMaxThreads, "]"));
+  }
+  if (options.tensor_parallel < 1 || options.tensor_parallel > kMaxRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor_parallel: ", options.tensor_parallel,
+                     " is not in [1, ", kMaxRanks, "]"));
   }
   if (options.kv_memory_bytes < 0) {
     return absl::InvalidArgumentError(absl::StrCat(

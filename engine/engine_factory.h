@@ -16,6 +16,10 @@ struct EngineOptions {
   std::string model_dir;
   // "cpu", or "cuda" in builds that have it.
   std::string backend = "cpu";
+  // Devices that share the model, each with some of its heads: those numbered
+  // [0, tensor_parallel) of the CUDA backend. Answers do not depend on it, to
+  // the bit. Sizes in bytes are those of all devices together.
+  int32_t tensor_parallel = 1;
   // Worker threads of the CPU backend; 0 takes the CPUs this process may use.
   int32_t num_threads = 0;
   // Whether each of them, and the thread that calls Execute, stays on a CPU of

@@ -96,6 +96,12 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
                   "What computes: cpu or cuda (in builds that have it)")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
+  app->add_option("--tensor-parallel", o->engine.tensor_parallel,
+                  "With --device cuda: GPUs that share the model, the first "
+                  "ones that the process sees. --kv-memory in bytes is what "
+                  "they have together")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   app->add_option("--threads", o->engine.num_threads,
                   "Engine threads; 0 takes the CPUs this process may use")
       ->check(CLI::Range(0, 1024))

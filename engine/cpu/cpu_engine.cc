@@ -104,6 +104,12 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
         absl::StrCat("weights: the cpu backend holds bf16, int8 or int4, not ",
                      options.weights));
   }
+  if (options.tensor_parallel != 1) {
+    return absl::UnimplementedError(
+        absl::StrCat("tensor_parallel: the cpu backend computes on one device, "
+                     "not ",
+                     options.tensor_parallel));
+  }
   BATON_ASSIGN_OR_RETURN(const Kernels* const kernels,
                          FindKernels(options.cpu_isa));
   BATON_ASSIGN_OR_RETURN(const ModelConfig config,

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -43,7 +44,9 @@ absl::Status CheckOptions(const EngineOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status CheckModel(const ModelConfig& config, const KvLayout& layout) {
+absl::Status CheckModel(const ModelConfig& config, const KvLayout& layout,
+                        int32_t ranks) {
+  BATON_RETURN_IF_ERROR(CheckShards(config, ranks));
   if (!IsAttentionHeadDim(layout.stored_head_dim())) {
     return absl::UnimplementedError(absl::StrCat(
         "head_dim: the cuda backend has no kernel for ", config.head_dim));
@@ -57,7 +60,8 @@ absl::Status CheckModel(const ModelConfig& config, const KvLayout& layout) {
   return absl::OkStatus();
 }
 
-// "cuda-sm90-int4-kv8": what bf16 does not name.
+// "cuda-sm90-int4-kv8": what bf16 does not name. The number of devices is not
+// part of it, as answers are the same.
 std::string BackendName(const DeviceProperties& device,
                         absl::string_view weights, KvDtype kv) {
   std::string name = absl::StrCat("cuda-sm", device.architecture);
@@ -127,87 +131,171 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
 absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
     const EngineOptions& options, const ForwardPassOptions& pass_options) {
   BATON_RETURN_IF_ERROR(CheckOptions(options));
-  BATON_ASSIGN_OR_RETURN(const DeviceProperties device,
-                         OpenDevice(kEngineDevice));
+  const int32_t ranks = options.tensor_parallel;
+  BATON_ASSIGN_OR_RETURN(const DeviceProperties device, OpenDevice(0));
+  for (int32_t rank = 1; rank < ranks; ++rank) {
+    BATON_ASSIGN_OR_RETURN(const DeviceProperties other, OpenDevice(rank));
+    if (other.architecture == device.architecture) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("tensor_parallel: CUDA device ", rank, " (", other.name,
+                     ") is not of the kind of device 0 (", device.name, ")"));
+  }
   BATON_ASSIGN_OR_RETURN(const ModelConfig config,
                          LoadModelConfig(options.model_dir));
-  KvLayout layout = BlockLayout(config, options);
-  BATON_RETURN_IF_ERROR(CheckModel(config, layout));
+  const KvLayout layout = BlockLayout(config, options);
+  BATON_RETURN_IF_ERROR(CheckModel(config, layout, ranks));
   BATON_ASSIGN_OR_RETURN(const ModelWeights files,
                          LoadModelWeights(options.model_dir, config));
-  const WeightFormat format =
-      ParseWeightFormat(options.weights).value_or(WeightFormat::kBf16);
-  auto stream = std::make_unique<Stream>();
-  const auto start = std::chrono::steady_clock::now();
-  DeviceWeights weights;
-  {
-    cpu::ThreadTeam team(options.num_threads);
-    LoadLog log(options.model_dir);
-    BATON_ASSIGN_OR_RETURN(
-        weights, LoadDeviceWeights(config, files, format, team, *stream,
-                                   [&](double share) { log(share); }));
+  std::unique_ptr<CudaEngine> engine(new CudaEngine(config, layout, ranks));
+  if (ranks > 1) {
+    BATON_ASSIGN_OR_RETURN(engine->group_, CreateRankGroup(ranks));
   }
-  WeightsInfo info;
-  info.dtype = std::string(WeightFormatName(format));
-  info.bytes = weights.matrix_bytes;
-  info.load_seconds = SecondsSince(start);
-
-  if (options.kv_memory_share > 0) {
-    const int64_t free = FreeDeviceBytes() -
-                         ForwardPass::DeviceBytes(config, layout, pass_options);
-    BATON_RETURN_IF_ERROR(FillWithBlocks(
-        static_cast<int64_t>(options.kv_memory_share *
-                             static_cast<double>(std::max<int64_t>(0, free))),
-        "kv_memory_share", &layout));
-  } else {
-    BATON_RETURN_IF_ERROR(
-        FillWithBlocks(options.kv_memory_bytes, "kv_memory_bytes", &layout));
-  }
-  BATON_ASSIGN_OR_RETURN(
-      DeviceBuffer kv,
-      DeviceBuffer::Allocate(layout.total_bytes(), "KV memory"));
-  stream->Fill(kv.data(), 0, kv.bytes());
-  std::unique_ptr<CudaEngine> engine(new CudaEngine(
-      config, device,
-      QuantizedIdentity(ModelIdentity(config, files), info.dtype), layout,
-      std::move(stream), std::move(weights), info, std::move(kv)));
-  BATON_ASSIGN_OR_RETURN(
-      engine->forward_pass_,
-      ForwardPass::Create(engine->config_, engine->weights_, engine->layout_,
-                          engine->device_kv_memory(), *engine->stream_,
-                          pass_options));
-  if (options.kv_staging_bytes > 0) {
-    BATON_ASSIGN_OR_RETURN(
-        engine->stage_,
-        DeviceKvStage::Create(engine->layout_, engine->device_kv_memory(),
-                              *engine->stream_, options.kv_staging_bytes,
-                              options.share_kv_memory));
-    engine->forward_pass_->SetStage(engine->stage_.get());
-  }
+  BATON_RETURN_IF_ERROR(engine->LoadWeights(options, files));
+  engine->identity_ = QuantizedIdentity(ModelIdentity(config, files),
+                                        engine->weights_info_.dtype);
+  engine->backend_name_ =
+      BackendName(device, engine->weights_info_.dtype, layout.dtype);
+  BATON_RETURN_IF_ERROR(engine->AllocateKv(options, pass_options));
+  BATON_RETURN_IF_ERROR(engine->CreatePasses(options, pass_options));
   return engine;
 }
 
-CudaEngine::CudaEngine(const ModelConfig& config,
-                       const DeviceProperties& device, std::string identity,
-                       const KvLayout& layout, std::unique_ptr<Stream> stream,
-                       DeviceWeights weights, WeightsInfo weights_info,
-                       DeviceBuffer kv)
+CudaEngine::CudaEngine(const ModelConfig& config, const KvLayout& layout,
+                       int32_t ranks)
     : config_(config),
-      device_(device),
-      identity_(std::move(identity)),
-      backend_name_(BackendName(device, weights_info.dtype, layout.dtype)),
       layout_(layout),
-      stream_(std::move(stream)),
-      weights_(std::move(weights)),
-      weights_info_(std::move(weights_info)),
-      kv_(std::move(kv)) {}
+      ranks_(ranks),
+      gate_(ranks),
+      threads_(ranks) {
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    UseDevice(rank);
+    ranks_[rank].shard = {rank, ranks};
+    ranks_[rank].stream = std::make_unique<Stream>();
+  }
+}
+
+absl::Status CudaEngine::ForAllRanks(
+    absl::FunctionRef<absl::Status(Rank&)> run) {
+  std::vector<absl::Status> statuses(ranks_.size());
+  threads_.Run([&](int32_t rank) { statuses[rank] = run(ranks_[rank]); });
+  for (const absl::Status& status : statuses) BATON_RETURN_IF_ERROR(status);
+  return absl::OkStatus();
+}
+
+absl::Status CudaEngine::LoadWeights(const EngineOptions& options,
+                                     const ModelWeights& files) {
+  const WeightFormat format =
+      ParseWeightFormat(options.weights).value_or(WeightFormat::kBf16);
+  const auto start = std::chrono::steady_clock::now();
+  // The ranks share the threads out, and are about as far as each other.
+  int32_t threads = options.num_threads;
+  if (num_ranks() > 1) {
+    threads = std::max(
+        1, cpu::ThreadTeam(options.num_threads).num_threads() / num_ranks());
+  }
+  LoadLog log(options.model_dir);
+  BATON_RETURN_IF_ERROR(ForAllRanks([&](Rank& rank) -> absl::Status {
+    cpu::ThreadTeam team(threads);
+    const auto progress = [&](double share) {
+      if (rank.shard.rank == 0) log(share);
+    };
+    BATON_ASSIGN_OR_RETURN(rank.weights,
+                           LoadDeviceWeights(config_, files, format, rank.shard,
+                                             team, *rank.stream, progress));
+    return absl::OkStatus();
+  }));
+  weights_info_.dtype = std::string(WeightFormatName(format));
+  for (const Rank& rank : ranks_) {
+    weights_info_.bytes += rank.weights.matrix_bytes;
+  }
+  weights_info_.load_seconds = SecondsSince(start);
+  return absl::OkStatus();
+}
+
+absl::Status CudaEngine::AllocateKv(const EngineOptions& options,
+                                    const ForwardPassOptions& pass_options) {
+  if (options.kv_memory_share > 0) {
+    // All have as much as the one that has the least.
+    int64_t free = std::numeric_limits<int64_t>::max();
+    for (const Rank& rank : ranks_) {
+      UseDevice(rank.shard.rank);
+      free = std::min(
+          free, FreeDeviceBytes() -
+                    ForwardPass::DeviceBytes(config_, rank.shard,
+                                             ShardLayout(layout_, rank.shard),
+                                             pass_options));
+    }
+    free = std::max<int64_t>(0, free) * num_ranks();
+    BATON_RETURN_IF_ERROR(
+        FillWithBlocks(static_cast<int64_t>(options.kv_memory_share *
+                                            static_cast<double>(free)),
+                       "kv_memory_share", &layout_));
+  } else {
+    BATON_RETURN_IF_ERROR(
+        FillWithBlocks(options.kv_memory_bytes, "kv_memory_bytes", &layout_));
+  }
+  return ForAllRanks([&](Rank& rank) -> absl::Status {
+    rank.layout = ShardLayout(layout_, rank.shard);
+    BATON_ASSIGN_OR_RETURN(
+        rank.kv,
+        DeviceBuffer::Allocate(rank.layout.total_bytes(), "KV memory"));
+    rank.stream->Fill(rank.kv.data(), 0, rank.kv.bytes());
+    return absl::OkStatus();
+  });
+}
+
+absl::Status CudaEngine::CreatePasses(const EngineOptions& options,
+                                      const ForwardPassOptions& pass_options) {
+  BATON_RETURN_IF_ERROR(ForAllRanks([&](Rank& rank) -> absl::Status {
+    BATON_ASSIGN_OR_RETURN(
+        rank.forward_pass,
+        ForwardPass::Create(config_, {rank.shard, group_.get()}, rank.weights,
+                            rank.layout, rank.kv.data(), *rank.stream,
+                            pass_options));
+    return absl::OkStatus();
+  }));
+  if (options.kv_staging_bytes == 0) return absl::OkStatus();
+  std::vector<DeviceKv> devices;
+  for (int32_t rank = 0; rank < num_ranks(); ++rank) {
+    devices.push_back(device_kv(rank));
+  }
+  BATON_ASSIGN_OR_RETURN(
+      stage_,
+      DeviceKvStage::Create(layout_, std::move(devices),
+                            options.kv_staging_bytes, options.share_kv_memory));
+  for (Rank& rank : ranks_) {
+    rank.forward_pass->SetStage(stage_->rank(rank.shard.rank));
+  }
+  return absl::OkStatus();
+}
+
+DeviceKv CudaEngine::device_kv(int32_t rank) const {
+  const Rank& r = ranks_.at(rank);
+  return {rank, r.layout, r.kv.data(), r.stream.get()};
+}
 
 scheduling::StepResult CudaEngine::Execute(const scheduling::StepPlan& plan,
                                            LayerHook on_layer_done) {
   CheckPlan(plan, config_, layout_);
   // The loop's thread need not be the one that loaded the model.
-  UseDevice(kEngineDevice);
-  return forward_pass_->Run(plan, on_layer_done);
+  if (num_ranks() == 1) {
+    UseDevice(0);
+    return ranks_[0].forward_pass->Run(plan, on_layer_done);
+  }
+  gate_.Begin();
+  scheduling::StepResult result;
+  threads_.Run([&](int32_t rank) {
+    ForwardPass& pass = *ranks_[rank].forward_pass;
+    if (rank > 0) {
+      pass.Run(plan, [&](int32_t layer) { gate_.Pass(rank, layer); });
+      return;
+    }
+    result = pass.Run(plan, [&](int32_t layer) {
+      gate_.Await(layer);
+      on_layer_done(layer);
+    });
+  });
+  return result;
 }
 
 }  // namespace baton::engine::cuda

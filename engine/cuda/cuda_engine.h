@@ -1,20 +1,27 @@
 // The CUDA backend. See engine.h for the contract.
 //
 // KV lies in device memory: kv_memory() is empty, and a stage moves blocks
-// between there and the host.
+// between there and the host. Several devices may share the model: rank r, with
+// its shard of weights and KV, is device r (shard.h).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/cuda/device_kv_stage.h"
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/device_weights.h"
 #include "engine/cuda/forward_pass.h"
+#include "engine/cuda/rank_group.h"
+#include "engine/cuda/rank_threads.h"
+#include "engine/cuda/shard.h"
 #include "engine/engine.h"
 #include "engine/engine_factory.h"
 #include "engine/kv_stage.h"
@@ -42,28 +49,43 @@ class CudaEngine final : public Engine {
   scheduling::StepResult Execute(const scheduling::StepPlan& plan,
                                  LayerHook on_layer_done) override;
 
-  // The arena that kv_layout() describes, on the device.
-  std::byte* device_kv_memory() const { return kv_.data(); }
-  const DeviceProperties& device() const { return device_; }
-  Stream& stream() { return *stream_; }
+  int32_t num_ranks() const { return static_cast<int32_t>(ranks_.size()); }
+  // A rank's part of KV memory, on its device, and the stream of its steps.
+  DeviceKv device_kv(int32_t rank) const;
 
  private:
-  CudaEngine(const ModelConfig& config, const DeviceProperties& device,
-             std::string identity, const KvLayout& layout,
-             std::unique_ptr<Stream> stream, DeviceWeights weights,
-             WeightsInfo weights_info, DeviceBuffer kv);
+  // A device, and what it has of the model.
+  struct Rank {
+    Shard shard;
+    std::unique_ptr<Stream> stream;
+    DeviceWeights weights;
+    KvLayout layout;
+    DeviceBuffer kv;
+    std::unique_ptr<ForwardPass> forward_pass;
+  };
+
+  CudaEngine(const ModelConfig& config, const KvLayout& layout, int32_t ranks);
+
+  // What Create does, step by step. `files` are the model's weights.
+  absl::Status LoadWeights(const EngineOptions& options,
+                           const ModelWeights& files);
+  absl::Status AllocateKv(const EngineOptions& options,
+                          const ForwardPassOptions& pass_options);
+  absl::Status CreatePasses(const EngineOptions& options,
+                            const ForwardPassOptions& pass_options);
+  // Of all ranks at the same time; the first error.
+  absl::Status ForAllRanks(absl::FunctionRef<absl::Status(Rank&)> run);
 
   const ModelConfig config_;
-  const DeviceProperties device_;
-  const std::string identity_;
-  const std::string backend_name_;
-  const KvLayout layout_;
-  const std::unique_ptr<Stream> stream_;
-  const DeviceWeights weights_;
-  const WeightsInfo weights_info_;
-  const DeviceBuffer kv_;
+  std::string identity_;
+  std::string backend_name_;
+  KvLayout layout_;  // of all ranks together
+  WeightsInfo weights_info_;
+  std::unique_ptr<RankGroup> group_;  // null: one rank
+  std::vector<Rank> ranks_;
   std::unique_ptr<DeviceKvStage> stage_;  // null: none was asked for
-  std::unique_ptr<ForwardPass> forward_pass_;
+  LayerGate gate_;
+  RankThreads threads_;
 };
 
 }  // namespace baton::engine::cuda

@@ -21,9 +21,6 @@
 
 namespace baton::engine::cuda {
 
-// The one that a process uses.
-inline constexpr int32_t kEngineDevice = 0;
-
 struct DeviceProperties {
   std::string name;
   // Compute capability, 90 for 9.0.

@@ -167,18 +167,34 @@ std::vector<float> FloatsOf(const std::optional<TensorView>& view) {
   return view ? FloatsOf(*view) : std::vector<float>();
 }
 
-std::vector<OutputRows> AllRows(const WeightMatrix& m) {
-  return {{&m, 0, m.rows}};
+// The share of a rank.
+struct Part {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+Part PartOf(const Shard& shard, int64_t count) {
+  return {shard.rank * count / shard.ranks, count / shard.ranks};
+}
+OutputRows RowsOf(const WeightMatrix& matrix, const Shard& shard) {
+  const Part part = PartOf(shard, matrix.rows);
+  return {&matrix, part.first, part.count};
+}
+// Of a norm or a bias; nothing of one that is not there.
+std::vector<float> FloatsOf(const std::optional<TensorView>& view,
+                            const Shard& shard) {
+  const std::vector<float> all = FloatsOf(view);
+  const Part part = PartOf(shard, static_cast<int64_t>(all.size()));
+  return {all.begin() + part.first, all.begin() + part.first + part.count};
 }
 
 // Tiles of gate and of up in turns, the last ones padded.
-std::vector<OutputRows> GateUpRows(const LayerWeights& in) {
+std::vector<OutputRows> GateUpRows(const LayerWeights& in, const Shard& shard) {
   std::vector<OutputRows> rows;
-  for (int64_t first = 0; first < in.gate_proj.rows; first += kTileOutputs) {
-    const int64_t count =
-        std::min<int64_t>(kTileOutputs, in.gate_proj.rows - first);
+  const Part part = PartOf(shard, in.gate_proj.rows);
+  for (int64_t at = 0; at < part.count; at += kTileOutputs) {
+    const int64_t count = std::min<int64_t>(kTileOutputs, part.count - at);
     for (const WeightMatrix* matrix : {&in.gate_proj, &in.up_proj}) {
-      rows.push_back({matrix, first, count});
+      rows.push_back({matrix, part.first + at, count});
       if (count < kTileOutputs) {
         rows.push_back({nullptr, 0, kTileOutputs - count});
       }
@@ -188,10 +204,10 @@ std::vector<OutputRows> GateUpRows(const LayerWeights& in) {
 }
 
 // The same for their biases.
-std::vector<float> GateUpBias(const LayerWeights& in) {
+std::vector<float> GateUpBias(const LayerWeights& in, const Shard& shard) {
   std::vector<float> bias;
-  const std::vector<float> gate = FloatsOf(in.gate_bias);
-  const std::vector<float> up = FloatsOf(in.up_bias);
+  const std::vector<float> gate = FloatsOf(in.gate_bias, shard);
+  const std::vector<float> up = FloatsOf(in.up_bias, shard);
   for (size_t first = 0; first < gate.size(); first += kTileOutputs) {
     for (const std::vector<float>* part : {&gate, &up}) {
       for (size_t i = first; i < first + kTileOutputs; ++i) {
@@ -202,37 +218,51 @@ std::vector<float> GateUpBias(const LayerWeights& in) {
   return bias;
 }
 
+// Tokens of the vocabulary; what a rank has beyond them is zero.
+std::vector<OutputRows> HeadRows(const ModelConfig& config,
+                                 const WeightMatrix& head, const Shard& shard) {
+  const int64_t share = shard.Vocabulary(config);
+  const int64_t first = std::min(shard.rank * share, head.rows);
+  const int64_t count = std::min(share, head.rows - first);
+  std::vector<OutputRows> rows;
+  if (count > 0) rows.push_back({&head, first, count});
+  if (count < share) rows.push_back({nullptr, 0, share - count});
+  return rows;
+}
+
 absl::StatusOr<DeviceLayer> LoadLayer(const ModelConfig& config,
-                                      const LayerWeights& in, Loader& loader) {
+                                      const LayerWeights& in,
+                                      const Shard& shard, Loader& loader) {
   DeviceLayer layer;
   BATON_ASSIGN_OR_RETURN(layer.input_norm,
                          loader.Vector(FloatsOf(in.input_norm)));
   std::vector<float> qkv_bias;
   for (const auto* part : {&in.q_bias, &in.k_bias, &in.v_bias}) {
-    const std::vector<float> values = FloatsOf(*part);
+    const std::vector<float> values = FloatsOf(*part, shard);
     qkv_bias.insert(qkv_bias.end(), values.begin(), values.end());
   }
-  BATON_ASSIGN_OR_RETURN(layer.qkv,
-                         loader.Matrix({{&in.q_proj, 0, in.q_proj.rows},
-                                        {&in.k_proj, 0, in.k_proj.rows},
-                                        {&in.v_proj, 0, in.v_proj.rows}},
-                                       config.hidden_size, qkv_bias));
+  BATON_ASSIGN_OR_RETURN(
+      layer.qkv,
+      loader.Matrix({RowsOf(in.q_proj, shard), RowsOf(in.k_proj, shard),
+                     RowsOf(in.v_proj, shard)},
+                    config.hidden_size, qkv_bias));
   BATON_ASSIGN_OR_RETURN(layer.q_norm, loader.Vector(FloatsOf(in.q_norm)));
   BATON_ASSIGN_OR_RETURN(layer.k_norm, loader.Vector(FloatsOf(in.k_norm)));
-  BATON_ASSIGN_OR_RETURN(
-      layer.o,
-      loader.Matrix(AllRows(in.o_proj), config.num_heads * config.head_dim,
-                    FloatsOf(in.o_bias)));
+  BATON_ASSIGN_OR_RETURN(layer.o,
+                         loader.Matrix({RowsOf(in.o_proj, shard)},
+                                       config.num_heads * config.head_dim,
+                                       FloatsOf(in.o_bias, shard)));
   BATON_ASSIGN_OR_RETURN(layer.post_attention_norm,
                          loader.Vector(FloatsOf(in.post_attention_norm)));
   BATON_ASSIGN_OR_RETURN(
-      layer.gate_up,
-      loader.Matrix(GateUpRows(in), config.hidden_size, GateUpBias(in)));
+      layer.gate_up, loader.Matrix(GateUpRows(in, shard), config.hidden_size,
+                                   GateUpBias(in, shard)));
   // Padding counts as outputs so far; half of the rest is what SwiGLU gives.
-  layer.gate_up.outputs = 2 * config.intermediate_size;
+  layer.gate_up.outputs = 2 * shard.Intermediate(config);
   BATON_ASSIGN_OR_RETURN(
-      layer.down, loader.Matrix(AllRows(in.down_proj), config.intermediate_size,
-                                FloatsOf(in.down_bias)));
+      layer.down,
+      loader.Matrix({RowsOf(in.down_proj, shard)}, config.intermediate_size,
+                    FloatsOf(in.down_bias, shard)));
   return layer;
 }
 
@@ -248,15 +278,16 @@ int64_t ElementsOf(const ModelWeights& weights) {
 
 absl::StatusOr<DeviceWeights> LoadDeviceWeights(
     const ModelConfig& config, const ModelWeights& weights, WeightFormat format,
-    cpu::ThreadTeam& team, Stream& stream,
+    const Shard& shard, cpu::ThreadTeam& team, Stream& stream,
     absl::FunctionRef<void(double)> progress) {
   DeviceWeights result;
-  Loader loader(format, team, stream, ElementsOf(weights), progress, &result);
+  Loader loader(format, team, stream, ElementsOf(weights) / shard.ranks,
+                progress, &result);
   BATON_RETURN_IF_ERROR(loader.Open());
   const bool tied = !weights.lm_head.has_value();
   for (const LayerWeights& layer : weights.layers) {
     BATON_ASSIGN_OR_RETURN(DeviceLayer loaded,
-                           LoadLayer(config, layer, loader));
+                           LoadLayer(config, layer, shard, loader));
     result.layers.push_back(loaded);
     for (const WeightMatrix* matrix :
          {&layer.q_proj, &layer.k_proj, &layer.v_proj, &layer.o_proj,
@@ -267,13 +298,20 @@ absl::StatusOr<DeviceWeights> LoadDeviceWeights(
   BATON_ASSIGN_OR_RETURN(result.final_norm,
                          loader.Vector(FloatsOf(weights.final_norm)));
   const WeightMatrix& head = tied ? weights.embedding : *weights.lm_head;
-  BATON_ASSIGN_OR_RETURN(result.lm_head,
-                         loader.Matrix(AllRows(head), config.hidden_size, {}));
-  ReleasePages(head);
+  BATON_ASSIGN_OR_RETURN(
+      result.lm_head,
+      loader.Matrix(HeadRows(config, head, shard), config.hidden_size, {}));
   if (!tied) {
     BATON_ASSIGN_OR_RETURN(result.embedding, loader.Rows(weights.embedding));
     ReleasePages(weights.embedding);
+  } else if (shard.ranks == 1) {
+    result.tied_embedding = result.lm_head;
+  } else {
+    BATON_ASSIGN_OR_RETURN(
+        result.tied_embedding,
+        loader.Matrix({{&head, 0, head.rows}}, config.hidden_size, {}));
   }
+  ReleasePages(head);
   return result;
 }
 

@@ -1,6 +1,7 @@
 // The weights as the CUDA backend's kernels read them: in device memory,
 // matrices in tiles (weight_tiles.h), their scales, norms and biases in
-// float32. Made once at load; constant afterwards.
+// float32. Made once at load; constant afterwards. A rank of several has its
+// shard of each matrix (shard.h), and norms and the embedding whole.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "engine/cpu/thread_team.h"
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/matmul.h"
+#include "engine/cuda/shard.h"
 #include "engine/model_config.h"
 #include "engine/weights.h"
 
@@ -33,8 +35,10 @@ struct DeviceWeights {
   std::vector<DeviceLayer> layers;
   const float* final_norm = nullptr;
   DeviceMatrix lm_head;
-  // bfloat16 [vocab][hidden]; null when it is read from lm_head (tied).
+  // bfloat16 [vocab][hidden]; null when it is read from a head (tied).
   const uint16_t* embedding = nullptr;
+  // That head, with the whole vocabulary: lm_head, unless this is a shard.
+  DeviceMatrix tied_embedding;
   // What the matrices, their scales and the embedding take.
   int64_t matrix_bytes = 0;
 
@@ -44,10 +48,11 @@ struct DeviceWeights {
 // Copies and converts with `team`, to matrices of `format`: the head as well,
 // and so a tied embedding; one of its own stays in bfloat16. `progress` is
 // called with the share that is done. ResourceExhausted when the device has too
-// little memory.
+// little memory. Ranks may load at the same time, with a team each.
+// REQUIRES: CheckShards(config, shard.ranks).
 absl::StatusOr<DeviceWeights> LoadDeviceWeights(
     const ModelConfig& config, const ModelWeights& weights, WeightFormat format,
-    cpu::ThreadTeam& team, Stream& stream,
+    const Shard& shard, cpu::ThreadTeam& team, Stream& stream,
     absl::FunctionRef<void(double)> progress);
 
 }  // namespace baton::engine::cuda

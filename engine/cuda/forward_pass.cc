@@ -22,35 +22,49 @@ bool IsSampled(const scheduling::PlannedSequence& s, const LogitRow& row) {
   return s.sample && row.token + 1 == static_cast<int32_t>(s.tokens.size());
 }
 
-int64_t SpanPieceFloats(const ModelConfig& config, const KvLayout& layout) {
-  return int64_t{config.num_heads} * (layout.stored_head_dim() + 2);
+int64_t SpanPieceFloats(int32_t heads, const KvLayout& layout) {
+  return int64_t{heads} * (layout.stored_head_dim() + 2);
 }
 
 }  // namespace
 
-ForwardPass::Sizes::Sizes(const ModelConfig& config, const KvLayout& layout,
+ForwardPass::Sizes::Sizes(const ModelConfig& config, const Shard& shard,
+                          const KvLayout& layout,
                           const ForwardPassOptions& options) {
+  heads = shard.Heads(config);
+  kv_heads = shard.KvHeads(config);
   hidden = config.hidden_size;
+  hidden_part = shard.Hidden(config);
   padded_hidden = PaddedInputs(hidden);
   q_size = config.num_heads * config.head_dim;
+  q_part = heads * config.head_dim;
   padded_q = PaddedInputs(q_size);
-  qkv_size = q_size + 2 * config.num_kv_heads * config.head_dim;
-  stored_q = config.num_heads * layout.stored_head_dim();
+  qkv_part = q_part + 2 * kv_heads * config.head_dim;
+  stored_q = heads * layout.stored_head_dim();
+  intermediate_part = shard.Intermediate(config);
   padded_intermediate = PaddedInputs(config.intermediate_size);
+  vocabulary_part = shard.Vocabulary(config);
   logit_stride = (int64_t{config.vocab_size} + 3) / 4 * 4;
   // Logits and their edited copies.
   const int64_t rows = options.logit_bytes / (2 * logit_stride * 4) /
                        kLogitRowUnit * kLogitRowUnit;
   logit_rows = static_cast<int32_t>(
       std::clamp<int64_t>(rows, kLogitRowUnit, kMaxLogitRows));
-  span_pieces = options.span_bytes / 4 / SpanPieceFloats(config, layout);
+  span_pieces = options.span_bytes / 4 / SpanPieceFloats(heads, layout);
+  if (shard.ranks > 1) {
+    const int64_t per_row =
+        std::max({4 * int64_t{hidden_part}, 2 * int64_t{q_part},
+                  2 * int64_t{intermediate_part}});
+    sent_bytes = std::max(options.max_rows * per_row,
+                          logit_rows * 4 * int64_t{vocabulary_part});
+  }
 }
 
-int64_t ForwardPass::DeviceBytes(const ModelConfig& config,
+int64_t ForwardPass::DeviceBytes(const ModelConfig& config, const Shard& shard,
                                  const KvLayout& layout,
                                  const ForwardPassOptions& options) {
-  const Sizes s(config, layout, options);
-  const int64_t per_row = 4 * (2 * int64_t{s.hidden} + s.qkv_size) +
+  const Sizes s(config, shard, layout, options);
+  const int64_t per_row = 4 * (2 * int64_t{s.hidden} + s.qkv_part) +
                           2 * (int64_t{s.padded_hidden} + s.stored_q +
                                s.padded_q + s.padded_intermediate);
   const int64_t per_logit_row = 2 * 4 * s.logit_stride + 64;
@@ -59,30 +73,33 @@ int64_t ForwardPass::DeviceBytes(const ModelConfig& config,
   // The allocator's own rounding and the driver's modules, roughly.
   constexpr int64_t kSlack = int64_t{64} << 20;
   return options.max_rows * per_row + s.logit_rows * per_logit_row +
-         options.span_bytes + rope + kFirstUploadBytes + kSlack;
+         (1 + shard.ranks) * s.sent_bytes + options.span_bytes + rope +
+         kFirstUploadBytes + kSlack;
 }
 
 absl::StatusOr<std::unique_ptr<ForwardPass>> ForwardPass::Create(
-    const ModelConfig& config, const DeviceWeights& weights,
+    const ModelConfig& config, const Place& place, const DeviceWeights& weights,
     const KvLayout& layout, std::byte* kv_memory, Stream& stream,
     const ForwardPassOptions& options) {
-  std::unique_ptr<ForwardPass> pass(
-      new ForwardPass(config, weights, layout, kv_memory, stream, options));
+  CHECK_EQ(place.group == nullptr, place.shard.ranks == 1);
+  std::unique_ptr<ForwardPass> pass(new ForwardPass(
+      config, place, weights, layout, kv_memory, stream, options));
   BATON_RETURN_IF_ERROR(pass->Allocate());
   return pass;
 }
 
-ForwardPass::ForwardPass(const ModelConfig& config,
+ForwardPass::ForwardPass(const ModelConfig& config, const Place& place,
                          const DeviceWeights& weights, const KvLayout& layout,
                          std::byte* kv_memory, Stream& stream,
                          const ForwardPassOptions& options)
     : config_(config),
+      place_(place),
       weights_(weights),
       layout_(layout),
       kv_memory_(kv_memory),
       stream_(stream),
       options_(options),
-      sizes_(config, layout, options),
+      sizes_(config, place.shard, layout, options),
       rope_table_(config) {}
 
 absl::Status ForwardPass::Allocate() {
@@ -96,17 +113,18 @@ absl::Status ForwardPass::Allocate() {
       {&residual_, rows * s.hidden * 4},
       {&kept_, rows * s.hidden * 4},
       {&normed_, rows * s.padded_hidden * 2},
-      {&qkv_, rows * s.qkv_size * 4},
+      {&qkv_, rows * s.qkv_part * 4},
       {&queries_, rows * s.stored_q * 2},
       {&attended_, rows * s.padded_q * 2},
       {&gated_, rows * s.padded_intermediate * 2},
       {&logits_, s.logit_rows * s.logit_stride * 4},
       {&edited_, s.logit_rows * s.logit_stride * 4},
-      {&span_sums_,
-       s.span_pieces * config_.num_heads * layout_.stored_head_dim() * 4},
-      {&span_states_, s.span_pieces * config_.num_heads * 2 * 4},
+      {&span_sums_, s.span_pieces * s.heads * layout_.stored_head_dim() * 4},
+      {&span_states_, s.span_pieces * s.heads * 2 * 4},
       {&outcomes_, s.logit_rows * int64_t{sizeof(SampleOutcome)}},
       {&picked_, s.logit_rows * int64_t{sizeof(float)}},
+      {&sent_, s.sent_bytes},
+      {&gathered_, place_.shard.ranks * s.sent_bytes},
   };
   for (const Item& item : items) {
     BATON_ASSIGN_OR_RETURN(
@@ -421,6 +439,7 @@ void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
 void ForwardPass::TakeOutcomes(const scheduling::StepPlan& plan,
                                const StepLayout& layout, int32_t first,
                                int32_t count) {
+  if (!samples()) return;
   const auto* const outcomes =
       reinterpret_cast<const SampleOutcome*>(host_outcomes_.data());
   const auto* const picked =

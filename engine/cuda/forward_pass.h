@@ -2,13 +2,19 @@
 // of one matrix. A row's result depends on its token, its position and the KV
 // of its sequence alone, to the bit.
 //
+// Where several devices share the model, each runs this with its shard of the
+// weights and of KV (shard.h), at the same time with the same plan: what the
+// ranks computed of a row is gathered on all of them, after attention, SwiGLU,
+// and the products that give hidden elements, and in the end the logits. Rank 0
+// samples.
+//
 // Nothing waits for the device inside a pass but for what comes out of it: the
 // arrays of the step go up in one copy, kernels follow each other on one
 // stream, and the sampled tokens come back in one copy. A pass that is one new
 // token per sequence is recorded once per size (graph_buckets.h) and launched
 // as one.
 //
-// Called by the engine's thread.
+// Called by the rank's thread.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +26,13 @@
 #include "absl/status/status.h"
 #include "engine/cpu/rope_table.h"
 #include "engine/cuda/attention.h"
-#include "engine/cuda/device_kv_stage.h"
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/device_weights.h"
 #include "engine/cuda/graph_buckets.h"
+#include "engine/cuda/rank_group.h"
+#include "engine/cuda/rank_kv_stage.h"
 #include "engine/cuda/sample.h"
+#include "engine/cuda/shard.h"
 #include "engine/cuda/step_layout.h"
 #include "engine/cuda/step_upload.h"
 #include "engine/engine.h"
@@ -47,40 +55,59 @@ struct ForwardPassOptions {
 
 class ForwardPass final {
  public:
-  // Allocates what passes need: ResourceExhausted. All arguments but `options`
-  // must outlive the object. `kv_memory` is the device's, of `layout`.
-  static absl::StatusOr<std::unique_ptr<ForwardPass>> Create(
-      const ModelConfig& config, const DeviceWeights& weights,
-      const KvLayout& layout, std::byte* kv_memory, Stream& stream,
-      const ForwardPassOptions& options);
+  // Which part of the model this is.
+  struct Place {
+    Shard shard;
+    // Of all ranks; null when there is one.
+    RankGroup* group = nullptr;
+  };
 
-  // Bytes of device memory that Create takes.
-  static int64_t DeviceBytes(const ModelConfig& config, const KvLayout& layout,
+  // Allocates what passes need: ResourceExhausted. What arguments name, but
+  // `options`, must outlive the object. `config` is the whole model's;
+  // `weights`, `layout` and `kv_memory` (the device's) are the shard's.
+  static absl::StatusOr<std::unique_ptr<ForwardPass>> Create(
+      const ModelConfig& config, const Place& place,
+      const DeviceWeights& weights, const KvLayout& layout,
+      std::byte* kv_memory, Stream& stream, const ForwardPassOptions& options);
+
+  // Bytes of device memory that Create takes. `layout` is the shard's.
+  static int64_t DeviceBytes(const ModelConfig& config, const Shard& shard,
+                             const KvLayout& layout,
                              const ForwardPassOptions& options);
 
   // What copies the KV of steps to the host while they run; it outlives the
   // object. Null: nothing.
-  void SetStage(DeviceKvStage* stage) { stage_ = stage; }
+  void SetStage(RankKvStage* stage) { stage_ = stage; }
 
-  // REQUIRES: the plan is well-formed (engine.h).
+  // REQUIRES: the plan is well-formed (engine.h). The result is empty but for
+  // rank 0.
   scheduling::StepResult Run(const scheduling::StepPlan& plan,
                              Engine::LayerHook on_layer_done);
 
  private:
-  // Sizes that follow from the model.
+  // Sizes that follow from the model. A part is what the rank computes of a
+  // row; without others it is all.
   struct Sizes {
+    int32_t heads = 0;  // the rank's
+    int32_t kv_heads = 0;
     int32_t hidden = 0;
+    int32_t hidden_part = 0;
     int32_t padded_hidden = 0;
     int32_t q_size = 0;
+    int32_t q_part = 0;
     int32_t padded_q = 0;
-    int32_t qkv_size = 0;
-    int32_t stored_q = 0;  // heads * stored head_dim
+    int32_t qkv_part = 0;
+    int32_t stored_q = 0;  // the rank's heads * stored head_dim
+    int32_t intermediate_part = 0;
     int32_t padded_intermediate = 0;
+    int32_t vocabulary_part = 0;
     int64_t logit_stride = 0;
     int32_t logit_rows = 0;  // at a time
     int64_t span_pieces = 0;
+    // What a rank sends at a time; 0 when there is nobody to send to.
+    int64_t sent_bytes = 0;
 
-    Sizes(const ModelConfig& config, const KvLayout& layout,
+    Sizes(const ModelConfig& config, const Shard& shard, const KvLayout& layout,
           const ForwardPassOptions& options);
   };
 
@@ -111,8 +138,9 @@ class ForwardPass final {
     const TokenId* targets = nullptr;  // [logit rows]
   };
 
-  ForwardPass(const ModelConfig& config, const DeviceWeights& weights,
-              const KvLayout& layout, std::byte* kv_memory, Stream& stream,
+  ForwardPass(const ModelConfig& config, const Place& place,
+              const DeviceWeights& weights, const KvLayout& layout,
+              std::byte* kv_memory, Stream& stream,
               const ForwardPassOptions& options);
   absl::Status Allocate();
 
@@ -139,11 +167,30 @@ class ForwardPass final {
   // The kernels of all layers, up to the normalized rows of logits. With
   // `events`, records that each layer's KV is written.
   void RunLayers(const PassArrays& arrays, bool events);
-  void Attend(const PassArrays& arrays, const DeviceTiles& tiles,
-              int32_t layer);
-  void FeedForward(const DeviceLayer& layer, float* residual, int32_t rows);
+  void Attend(const PassArrays& arrays, const DeviceTiles& tiles, int32_t layer,
+              uint16_t* out, int64_t out_stride);
+  // Where kernels put what the rank computes of rows, `size` elements each, of
+  // which `part` are its own: in `whole` when that is all, else in what is
+  // sent.
+  template <typename T>
+  struct PartOf {
+    T* data = nullptr;
+    int64_t stride = 0;
+  };
+  template <typename T>
+  PartOf<T> Part(const DeviceBuffer& whole, int64_t stride, int32_t part);
+  // Then, with others: gathers the parts and joins them to [rows][stride].
+  template <typename T>
+  void Complete(const DeviceBuffer& whole, int64_t stride, int32_t part,
+                int32_t size, int32_t rows);
+  // residual += w x. With others, what is added is left to the next Normalize.
+  void AddProduct(const DeviceMatrix& w, const DeviceBuffer& x,
+                  int64_t x_stride, float* residual, int32_t rows);
+  void Normalize(float* residual, const float* weight, int32_t rows);
   // Logits [first, first + count) and what is drawn from them.
   void RunLogits(const PassArrays& arrays, int32_t first, int32_t count);
+  // Whether what comes out of a pass is for this rank to take.
+  bool samples() const { return place_.shard.rank == 0; }
   // Takes the outcomes of logit rows [first, first + count), whose logits are
   // the last that RunLogits made, once the device is done.
   void TakeOutcomes(const scheduling::StepPlan& plan, const StepLayout& layout,
@@ -160,6 +207,7 @@ class ForwardPass final {
                              int64_t edits);
 
   const ModelConfig& config_;
+  const Place place_;
   const DeviceWeights& weights_;
   const KvLayout layout_;
   std::byte* const kv_memory_;
@@ -167,7 +215,7 @@ class ForwardPass final {
   const ForwardPassOptions options_;
   const Sizes sizes_;
 
-  DeviceKvStage* stage_ = nullptr;
+  RankKvStage* stage_ = nullptr;
 
   cpu::RopeTable rope_table_;
   int32_t rope_positions_ = 0;
@@ -181,7 +229,7 @@ class ForwardPass final {
   DeviceBuffer residual_;  // float32 [rows][hidden]
   DeviceBuffer kept_;      // float32 [rows][hidden], for the last layer
   DeviceBuffer normed_;    // bfloat16 [rows][padded hidden]
-  DeviceBuffer qkv_;       // float32 [rows][qkv_size]
+  DeviceBuffer qkv_;       // float32 [rows][qkv_part]
   DeviceBuffer queries_;   // bfloat16 [rows][stored_q]
   DeviceBuffer attended_;  // bfloat16 [rows][padded q]
   DeviceBuffer gated_;     // bfloat16 [rows][padded intermediate]
@@ -191,6 +239,10 @@ class ForwardPass final {
   DeviceBuffer span_states_;
   DeviceBuffer outcomes_;  // SampleOutcome [logit rows]
   DeviceBuffer picked_;    // float32 [logit rows]
+  DeviceBuffer sent_;      // [rows][part] of something
+  DeviceBuffer gathered_;  // [ranks][rows][part]
+  // Whether gathered_ holds what is to be added to the residual.
+  bool to_be_added_ = false;
   PinnedBuffer host_outcomes_;
   PinnedBuffer host_picked_;
   PinnedBuffer host_logits_;  // one row

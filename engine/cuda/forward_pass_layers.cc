@@ -6,20 +6,6 @@
 namespace baton::engine::cuda {
 namespace {
 
-void Normalize(const float* residual, const float* weight, float eps,
-               int32_t rows, int32_t hidden, const DeviceBuffer& out,
-               Stream& stream) {
-  NormArgs args;
-  args.residual = residual;
-  args.rows = rows;
-  args.hidden = hidden;
-  args.weight = weight;
-  args.eps = eps;
-  args.out = out.as<uint16_t>();
-  args.out_stride = PaddedInputs(hidden);
-  RunNorm(args, stream.handle());
-}
-
 void Multiply(const DeviceMatrix& w, const uint16_t* x, int64_t x_stride,
               int32_t rows, MatmulOutput output, void* out, int64_t out_stride,
               Stream& stream) {
@@ -39,14 +25,72 @@ void Multiply(const DeviceMatrix& w, const uint16_t* x, int64_t x_stride,
 
 }  // namespace
 
+template <typename T>
+ForwardPass::PartOf<T> ForwardPass::Part(const DeviceBuffer& whole,
+                                         int64_t stride, int32_t part) {
+  if (place_.group == nullptr) return {whole.as<T>(), stride};
+  return {sent_.as<T>(), part};
+}
+
+template <typename T>
+void ForwardPass::Complete(const DeviceBuffer& whole, int64_t stride,
+                           int32_t part, int32_t size, int32_t rows) {
+  if (place_.group == nullptr) return;
+  constexpr int32_t kElementBytes = sizeof(T);
+  place_.group->AllGather(place_.shard.rank, sent_.data(), gathered_.data(),
+                          int64_t{rows} * part * kElementBytes, stream_);
+  JoinArgs join;
+  join.from = gathered_.data();
+  join.rows = rows;
+  join.part_size = part;
+  join.size = size;
+  join.element_bytes = kElementBytes;
+  join.to = whole.data();
+  join.to_stride = stride;
+  RunJoin(join, stream_.handle());
+}
+
+void ForwardPass::AddProduct(const DeviceMatrix& w, const DeviceBuffer& x,
+                             int64_t x_stride, float* residual, int32_t rows) {
+  if (place_.group == nullptr) {
+    Multiply(w, x.as<uint16_t>(), x_stride, rows, MatmulOutput::kAdd, residual,
+             sizes_.hidden, stream_);
+    return;
+  }
+  CHECK(!to_be_added_);
+  Multiply(w, x.as<uint16_t>(), x_stride, rows, MatmulOutput::kStore,
+           sent_.data(), sizes_.hidden_part, stream_);
+  place_.group->AllGather(
+      place_.shard.rank, sent_.data(), gathered_.data(),
+      int64_t{rows} * sizes_.hidden_part * int64_t{sizeof(float)}, stream_);
+  to_be_added_ = true;
+}
+
+void ForwardPass::Normalize(float* residual, const float* weight,
+                            int32_t rows) {
+  NormArgs args;
+  args.residual = residual;
+  args.rows = rows;
+  args.hidden = sizes_.hidden;
+  if (to_be_added_) {
+    args.added = gathered_.as<float>();
+    args.part_size = sizes_.hidden_part;
+  }
+  to_be_added_ = false;
+  args.weight = weight;
+  args.eps = static_cast<float>(config_.rms_norm_eps);
+  args.out = normed_.as<uint16_t>();
+  args.out_stride = sizes_.padded_hidden;
+  RunNorm(args, stream_.handle());
+}
+
 void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   const Sizes& sizes = sizes_;
-  const auto eps = static_cast<float>(config_.rms_norm_eps);
   EmbedArgs embed;
   embed.tokens = arrays.tokens;
   embed.rows = arrays.rows;
   embed.table = weights_.embedding;
-  embed.head = weights_.lm_head;
+  embed.head = weights_.tied_embedding;
   embed.hidden = sizes.hidden;
   embed.residual = residual_.as<float>();
   RunEmbed(embed, stream_.handle());
@@ -55,11 +99,11 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   heads.qkv = qkv_.as<float>();
   heads.places = arrays.places;
   heads.rows = arrays.rows;
-  heads.num_heads = config_.num_heads;
-  heads.num_kv_heads = config_.num_kv_heads;
+  heads.num_heads = sizes.heads;
+  heads.num_kv_heads = sizes.kv_heads;
   heads.head_dim = config_.head_dim;
   heads.stored_head_dim = layout_.stored_head_dim();
-  heads.eps = eps;
+  heads.eps = static_cast<float>(config_.rms_norm_eps);
   heads.rope = rope_.as<float>();
   heads.queries = queries_.as<uint16_t>();
   heads.page_bytes = layout_.page_bytes();
@@ -74,10 +118,9 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   int32_t rows = arrays.rows;
   for (int32_t i = 0; i < config_.num_layers; ++i) {
     const DeviceLayer& layer = weights_.layers[i];
-    Normalize(residual, layer.input_norm, eps, rows, sizes.hidden, normed_,
-              stream_);
+    Normalize(residual, layer.input_norm, rows);
     Multiply(layer.qkv, normed_.as<uint16_t>(), sizes.padded_hidden, rows,
-             MatmulOutput::kStore, qkv_.data(), sizes.qkv_size, stream_);
+             MatmulOutput::kStore, qkv_.data(), sizes.qkv_part, stream_);
     heads.q_norm = layer.q_norm;
     heads.k_norm = layer.k_norm;
     heads.pages = kv_memory_ + layout_.PageOffset(i, 0);
@@ -101,23 +144,27 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
     const DeviceTiles& tiles =
         last ? arrays.last
              : (config_.LayerSlides(i) ? arrays.sliding : arrays.full);
-    Attend(arrays, tiles, i);
-    Multiply(layer.o, attended_.as<uint16_t>(), sizes.padded_q, rows,
-             MatmulOutput::kAdd, residual, sizes.hidden, stream_);
-    Normalize(residual, layer.post_attention_norm, eps, rows, sizes.hidden,
-              normed_, stream_);
+    const PartOf<uint16_t> attended =
+        Part<uint16_t>(attended_, sizes.padded_q, sizes.q_part);
+    Attend(arrays, tiles, i, attended.data, attended.stride);
+    Complete<uint16_t>(attended_, sizes.padded_q, sizes.q_part, sizes.q_size,
+                       rows);
+    AddProduct(layer.o, attended_, sizes.padded_q, residual, rows);
+    Normalize(residual, layer.post_attention_norm, rows);
+    const PartOf<uint16_t> gated = Part<uint16_t>(
+        gated_, sizes.padded_intermediate, sizes.intermediate_part);
     Multiply(layer.gate_up, normed_.as<uint16_t>(), sizes.padded_hidden, rows,
-             MatmulOutput::kSwiglu, gated_.data(), sizes.padded_intermediate,
-             stream_);
-    Multiply(layer.down, gated_.as<uint16_t>(), sizes.padded_intermediate, rows,
-             MatmulOutput::kAdd, residual, sizes.hidden, stream_);
+             MatmulOutput::kSwiglu, gated.data, gated.stride, stream_);
+    Complete<uint16_t>(gated_, sizes.padded_intermediate,
+                       sizes.intermediate_part, config_.intermediate_size,
+                       rows);
+    AddProduct(layer.down, gated_, sizes.padded_intermediate, residual, rows);
   }
-  Normalize(residual, weights_.final_norm, eps, rows, sizes.hidden, normed_,
-            stream_);
+  Normalize(residual, weights_.final_norm, rows);
 }
 
 void ForwardPass::Attend(const PassArrays& arrays, const DeviceTiles& tiles,
-                         int32_t layer) {
+                         int32_t layer, uint16_t* out, int64_t out_stride) {
   AttentionArgs args;
   args.queries = queries_.as<uint16_t>();
   args.pages = kv_memory_ + layout_.PageOffset(layer, 0);
@@ -128,15 +175,15 @@ void ForwardPass::Attend(const PassArrays& arrays, const DeviceTiles& tiles,
   args.block_size = layout_.block_size;
   args.kv_dtype = layout_.dtype;
   args.block_tables = arrays.block_tables;
-  args.num_heads = config_.num_heads;
-  args.num_kv_heads = config_.num_kv_heads;
+  args.num_heads = sizes_.heads;
+  args.num_kv_heads = sizes_.kv_heads;
   args.head_dim = config_.head_dim;
   args.stored_head_dim = layout_.stored_head_dim();
   args.window =
       config_.LayerSlides(layer) ? config_.sliding_window.value_or(0) : 0;
   args.score_factor = ScoreFactor(config_.head_dim);
-  args.out = attended_.as<uint16_t>();
-  args.out_stride = sizes_.padded_q;
+  args.out = out;
+  args.out_stride = out_stride;
   if (tiles.num_whole > 0) {
     args.tiles = tiles.whole;
     args.num_tiles = tiles.num_whole;
@@ -156,9 +203,13 @@ void ForwardPass::RunLogits(const PassArrays& arrays, int32_t first,
                             int32_t count) {
   CHECK_LE(count, sizes_.logit_rows);
   const int64_t stride = sizes_.padded_hidden;
+  const PartOf<float> logits =
+      Part<float>(logits_, sizes_.logit_stride, sizes_.vocabulary_part);
   Multiply(weights_.lm_head, normed_.as<uint16_t>() + first * stride, stride,
-           count, MatmulOutput::kStore, logits_.data(), sizes_.logit_stride,
-           stream_);
+           count, MatmulOutput::kStore, logits.data, logits.stride, stream_);
+  Complete<float>(logits_, sizes_.logit_stride, sizes_.vocabulary_part,
+                  config_.vocab_size, count);
+  if (!samples()) return;
   SampleArgs sample;
   sample.logits = logits_.as<float>();
   sample.edited = edited_.as<float>();

@@ -20,15 +20,16 @@ constexpr int32_t kPiecesAtOnce = 4;
 
 BATON_KERNEL(kCopyThreads)
 PageCopy(PageCopyArgs args) {
-  const int64_t pieces = args.page_bytes / kPieceBytes;
+  const int64_t pieces = args.bytes / kPieceBytes;
   const int64_t pages = int64_t{args.num_moves} * args.layers;
   for (int64_t page = BlockX(); page < pages; page += args.blocks) {
     const int64_t layer = page / args.num_moves;
     const PageMove move = args.moves[page % args.num_moves];
-    const std::byte* const from =
-        args.from + layer * args.from_layer_bytes + move.from * args.page_bytes;
-    std::byte* const to =
-        args.to + layer * args.to_layer_bytes + move.to * args.page_bytes;
+    const std::byte* const from = args.from.first +
+                                  layer * args.from.layer_bytes +
+                                  move.from * args.from.page_bytes;
+    std::byte* const to = args.to.first + layer * args.to.layer_bytes +
+                          move.to * args.to.page_bytes;
     for (int64_t first = Thread(); first < pieces;
          first += int64_t{Threads()} * kPiecesAtOnce) {
       Word4 words[kPiecesAtOnce];

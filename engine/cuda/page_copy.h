@@ -20,20 +20,26 @@ struct PageMove {
   BlockId to = 0;
 };
 
+// Where pages lie: page p of layer l begins at first + l * layer_bytes +
+// p * page_bytes.
+struct PagesOf {
+  std::byte* first = nullptr;
+  int64_t layer_bytes = 0;
+  int64_t page_bytes = 0;
+};
+
 struct PageCopyArgs {
-  // Where page 0 of the first layer begins, and how far the next layer is.
-  const std::byte* from = nullptr;
-  int64_t from_layer_bytes = 0;
-  std::byte* to = nullptr;
-  int64_t to_layer_bytes = 0;
-  int64_t page_bytes = 0;  // a multiple of 16
+  PagesOf from;
+  PagesOf to;
+  // From the beginning of each page; a multiple of 16.
+  int64_t bytes = 0;
   int32_t layers = 0;
   const PageMove* moves = nullptr;
   int32_t num_moves = 0;
   int32_t blocks = 0;  // RunPageCopy sets it
 };
 
-// REQUIRES: layers and moves; arenas aligned to 16 bytes; no page is both read
+// REQUIRES: layers and moves; pages aligned to 16 bytes; no page is both read
 // and written.
 void RunPageCopy(const PageCopyArgs& args, StreamHandle* stream);
 

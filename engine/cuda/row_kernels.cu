@@ -3,6 +3,7 @@
 // Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #include "engine/cuda/row_kernels.h"
 
+#include "common/log.h"
 #include "device_target.h"
 #include "engine/cuda/weight_tiles.h"
 
@@ -45,10 +46,18 @@ Embed(EmbedArgs args) {
 BATON_KERNEL(kRowThreads)
 Norm(NormArgs args) {
   float* const warp_sums = reinterpret_cast<float*>(SharedMemory());
-  const float* const x = args.residual + int64_t{BlockX()} * args.hidden;
+  float* const x = args.residual + int64_t{BlockX()} * args.hidden;
   float sum = 0.0f;
   for (int32_t i = Thread(); i < args.hidden; i += Threads()) {
-    sum = AddRn(sum, MulRn(x[i], x[i]));
+    float value = x[i];
+    if (args.added != nullptr) {
+      const int64_t part = i / args.part_size;
+      value = AddRn(value,
+                    args.added[(part * args.rows + BlockX()) * args.part_size +
+                               i % args.part_size]);
+      x[i] = value;
+    }
+    sum = AddRn(sum, MulRn(value, value));
   }
   sum = SumOfWarp(sum);
   if (Thread() % 32 == 0) warp_sums[Thread() / 32] = sum;
@@ -210,6 +219,18 @@ Gather(GatherArgs args) {
   for (int32_t i = Thread(); i < args.hidden; i += Threads()) to[i] = from[i];
 }
 
+template <typename T>
+BATON_KERNEL(kRowThreads)
+Join(JoinArgs args) {
+  const T* const from = reinterpret_cast<const T*>(args.from);
+  T* const to = reinterpret_cast<T*>(args.to) + BlockX() * args.to_stride;
+  for (int32_t i = Thread(); i < args.size; i += Threads()) {
+    const int64_t part = i / args.part_size;
+    to[i] = from[(part * args.rows + BlockX()) * args.part_size +
+                 i % args.part_size];
+  }
+}
+
 LaunchShape OnePerRow(int32_t rows) {
   LaunchShape shape;
   shape.x = static_cast<uint32_t>(rows);
@@ -243,6 +264,12 @@ void RunFinishHeads(const FinishHeadsArgs& args, StreamHandle* stream) {
       return Launch(FinishHeads<KvDtype::kInt8>, "finish heads (int8)", shape,
                     stream, args);
   }
+}
+
+void RunJoin(const JoinArgs& args, StreamHandle* stream) {
+  CHECK(args.element_bytes == 2 || args.element_bytes == 4);
+  Launch(args.element_bytes == 2 ? Join<uint16_t> : Join<uint32_t>, "join",
+         OnePerRow(args.rows), stream, args);
 }
 
 void RunGather(const GatherArgs& args, StreamHandle* stream) {

@@ -35,11 +35,15 @@ struct EmbedArgs {
 void RunEmbed(const EmbedArgs& args, StreamHandle* stream);
 
 // RMSNorm (Zhang and Sennrich 2019): x / sqrt(mean(x^2) + eps) * weight, as
-// bfloat16.
+// bfloat16. Before that, with `added`, the residual becomes what it was plus
+// that: products whose outputs ranks computed.
 struct NormArgs {
-  const float* residual = nullptr;  // [rows][hidden]
+  float* residual = nullptr;  // [rows][hidden]
   int32_t rows = 0;
   int32_t hidden = 0;
+  // [parts][rows][part_size], hidden elements of a row in all; or null.
+  const float* added = nullptr;
+  int32_t part_size = 0;
   const float* weight = nullptr;
   float eps = 0;
   uint16_t* out = nullptr;  // [rows][out_stride]
@@ -76,6 +80,20 @@ struct FinishHeadsArgs {
   const BlockId* block_tables = nullptr;
 };
 void RunFinishHeads(const FinishHeadsArgs& args, StreamHandle* stream);
+
+// Parts of rows, as ranks computed them, one after another in a row:
+// to[row][part * part_size + i] = from[part][row][i], for the first `size`
+// elements of each row.
+struct JoinArgs {
+  const std::byte* from = nullptr;  // [parts][rows][part_size]
+  int32_t rows = 0;
+  int32_t part_size = 0;
+  int32_t size = 0;
+  int32_t element_bytes = 0;  // 2 or 4
+  std::byte* to = nullptr;    // [rows][to_stride]
+  int64_t to_stride = 0;      // elements
+};
+void RunJoin(const JoinArgs& args, StreamHandle* stream);
 
 // to[i] = from[rows[i]], for `count` rows.
 struct GatherArgs {

@@ -57,6 +57,12 @@ TEST_F(EngineFactoryTest, NamesTheOptionThatIsWrong) {
   options_.block_size = 12;
   ExpectError(absl::StatusCode::kInvalidArgument, "block_size: 12");
   options_ = good;
+  options_.tensor_parallel = 0;
+  ExpectError(absl::StatusCode::kInvalidArgument, "tensor_parallel: 0");
+  options_.tensor_parallel = 2;
+  ExpectError(absl::StatusCode::kUnimplemented,
+              "tensor_parallel: the cpu backend");
+  options_ = good;
   options_.num_threads = -1;
   ExpectError(absl::StatusCode::kInvalidArgument, "num_threads: -1");
   options_ = good;

@@ -23,8 +23,7 @@ using scheduling::StepResult;
 constexpr double kTolerance = 1e-2;
 
 DeviceKvCopy KvCopyOf(CudaEngine& engine) {
-  return DeviceKvCopy(engine.kv_layout(), engine.device_kv_memory(),
-                      engine.stream());
+  return DeviceKvCopy({engine.device_kv(0)});
 }
 
 class CudaEngineTest : public DeviceTest,

@@ -236,10 +236,10 @@ TEST_F(CudaKv8Test, PagesMeanTheSameToTheCpuBackend) {
     for (const BlockId block : blocks) {
       const std::byte* const page =
           cpu->kv_memory().data() + cpu->kv_layout().PageOffset(layer, block);
-      cuda->stream().CopyToDevice(
-          cuda->device_kv_memory() + layout.PageOffset(layer, block), page,
-          layout.page_bytes());
-      cuda->stream().Wait();
+      const DeviceKv kv = cuda->device_kv(0);
+      kv.compute->CopyToDevice(kv.memory + layout.PageOffset(layer, block),
+                               page, layout.page_bytes());
+      kv.compute->Wait();
     }
   }
   StepPlan next;

@@ -172,7 +172,7 @@ class Benchmark final {
     CHECK(kv.ok()) << kv.status();
     kv_ = *std::move(kv);
     stream_.Fill(kv_.data(), 0, kv_.bytes());
-    auto pass = ForwardPass::Create(config_, random_.weights, layout_,
+    auto pass = ForwardPass::Create(config_, {}, random_.weights, layout_,
                                     kv_.data(), stream_, ForwardPassOptions());
     CHECK(pass.ok()) << pass.status();
     pass_ = *std::move(pass);

@@ -4,12 +4,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "absl/base/attributes.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/log.h"
+#include "engine/cuda/rank_group.h"
 
 namespace baton::engine::cuda {
 
@@ -18,6 +23,8 @@ struct StreamHandle {
   std::vector<std::function<void()>> recorded;
   // What was given and has not run.
   std::deque<std::function<void()>> work;
+  // Some thread runs a piece of it, which waits for another stream.
+  bool busy = false;
 };
 struct EventHandle {
   // How often it was recorded, on which stream last, and which of these points
@@ -32,10 +39,24 @@ struct GraphHandle {
 
 namespace {
 
+constexpr int32_t kDevices = 4;
 constexpr int64_t kDeviceBytes = int64_t{1} << 30;
 constexpr size_t kAlignment = 256;
-int64_t taken_bytes = 0;
+// How long a rank waits for another one.
+constexpr absl::Duration kRankTimeout = absl::Minutes(1);
+
+// All there is, streams and events included, is under one lock: a thread at a
+// time runs something, whichever stream it belongs to.
+ABSL_CONST_INIT absl::Mutex mu(absl::kConstInit);
+int64_t taken_bytes[kDevices];
 emulated::LaunchCounts launches;
+thread_local int32_t device = 0;
+
+// Which device some memory belongs to.
+std::map<const std::byte*, int32_t>& Owners() {
+  static auto* const owners = new std::map<const std::byte*, int32_t>;
+  return *owners;
+}
 
 std::byte* Take(int64_t bytes) {
   const size_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -47,16 +68,36 @@ std::byte* Take(int64_t bytes) {
   return memory;
 }
 
+bool IsIdle(const StreamHandle& stream) {
+  return !stream.busy && stream.work.empty();
+}
+// Whether a piece of it may run now. A thread that waits for this waits for
+// what it is after as well: who runs a piece may wait for that thread.
+bool HasWork(const StreamHandle& stream) {
+  return !stream.busy && !stream.work.empty();
+}
+
+// Below: the lock is held.
+
+// REQUIRES: HasWork(stream).
 void RunNext(StreamHandle& stream) {
   const std::function<void()> next = std::move(stream.work.front());
   stream.work.pop_front();
+  stream.busy = true;
   next();
+  stream.busy = false;
 }
 
 void RunUntil(const EventHandle& event, uint64_t point) {
   while (event.reached < point) {
-    CHECK(!event.stream->work.empty()) << "an event's stream is gone";
-    RunNext(*event.stream);
+    CHECK(!IsIdle(*event.stream)) << "an event's stream is gone";
+    const auto may_go_on = [&] {
+      return event.reached >= point || !event.stream->busy;
+    };
+    mu.Await(absl::Condition(&may_go_on));
+    if (event.reached < point && HasWork(*event.stream)) {
+      RunNext(*event.stream);
+    }
   }
 }
 
@@ -66,11 +107,83 @@ void Give(StreamHandle* stream, std::function<void()> work) {
   stream->work.push_back(std::move(work));
 }
 
+// What it can.
+void GiveOrRecord(StreamHandle* stream, std::function<void()> work) {
+  if (stream->recording) {
+    stream->recorded.push_back(std::move(work));
+  } else {
+    stream->work.push_back(std::move(work));
+  }
+}
+
+// Who comes first to a meeting goes on with the others' streams until they are
+// there, too, or waits for their threads to give them work.
+class EmulatedRankGroup final : public RankGroup {
+ public:
+  explicit EmulatedRankGroup(int32_t ranks) : ranks_(ranks) {}
+
+  void AllGather(int32_t rank, const void* send, void* receive, int64_t bytes,
+                 Stream& stream) override {
+    CHECK_EQ(device, rank);
+    absl::MutexLock lock(&mu);
+    ranks_.at(rank).stream = stream.handle();
+    GiveOrRecord(stream.handle(), [=, this] {
+      Meet(rank, static_cast<const std::byte*>(send),
+           static_cast<std::byte*>(receive), bytes);
+    });
+  }
+
+ private:
+  struct Rank {
+    StreamHandle* stream = nullptr;
+    // Meetings that it came to, and what it brought to the last one.
+    uint64_t meetings = 0;
+    const std::byte* send = nullptr;
+    std::byte* receive = nullptr;
+    int64_t bytes = 0;
+  };
+
+  void Meet(int32_t rank, const std::byte* send, std::byte* receive,
+            int64_t bytes) {
+    Rank& mine = ranks_[rank];
+    const uint64_t meeting = ++mine.meetings;
+    mine.send = send;
+    mine.receive = receive;
+    mine.bytes = bytes;
+    for (Rank& other : ranks_) {
+      const auto has_something_to_do = [&] {
+        return other.meetings >= meeting ||
+               (other.stream != nullptr && HasWork(*other.stream));
+      };
+      while (other.meetings < meeting) {
+        CHECK(mu.AwaitWithTimeout(absl::Condition(&has_something_to_do),
+                                  kRankTimeout))
+            << "a rank does not come";
+        if (other.meetings < meeting) RunNext(*other.stream);
+      }
+    }
+    // Somebody else may have seen it first, and some be further on already.
+    if (done_ >= meeting) return;
+    done_ = meeting;
+    for (const Rank& to : ranks_) {
+      CHECK_EQ(to.bytes, bytes) << "ranks have different steps";
+      for (size_t from = 0; from < ranks_.size(); ++from) {
+        std::memcpy(to.receive + from * bytes, ranks_[from].send, bytes);
+      }
+    }
+  }
+
+  std::vector<Rank> ranks_;
+  // Meetings whose bytes have moved.
+  uint64_t done_ = 0;
+};
+
 }  // namespace
 
 namespace emulated {
 
 void RunOrRecord(StreamHandle* stream, std::function<void()> work) {
+  absl::MutexLock lock(&mu);
   if (stream->recording) {
     stream->recorded.push_back(std::move(work));
     return;
@@ -81,15 +194,23 @@ void RunOrRecord(StreamHandle* stream, std::function<void()> work) {
   });
 }
 
-LaunchCounts Launches() { return launches; }
+LaunchCounts Launches() {
+  absl::MutexLock lock(&mu);
+  return launches;
+}
 
 }  // namespace emulated
 
+absl::StatusOr<std::unique_ptr<RankGroup>> CreateRankGroup(int32_t ranks) {
+  return std::unique_ptr<RankGroup>(new EmulatedRankGroup(ranks));
+}
+
 absl::StatusOr<DeviceProperties> OpenDevice(int32_t index) {
-  if (index != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("device ", index, ": there is one emulated device"));
+  if (index < 0 || index >= kDevices) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "device ", index, ": there are ", kDevices, " emulated ones"));
   }
+  device = index;
   DeviceProperties properties;
   properties.name = "emulated on the CPU";
   properties.architecture = 90;
@@ -100,9 +221,12 @@ absl::StatusOr<DeviceProperties> OpenDevice(int32_t index) {
   return properties;
 }
 
-void UseDevice(int32_t) {}
+void UseDevice(int32_t index) { device = index; }
 
-int64_t FreeDeviceBytes() { return kDeviceBytes - taken_bytes; }
+int64_t FreeDeviceBytes() {
+  absl::MutexLock lock(&mu);
+  return kDeviceBytes - taken_bytes[device];
+}
 
 absl::StatusOr<DeviceBuffer> DeviceBuffer::Allocate(
     int64_t bytes, const std::string& purpose) {
@@ -113,12 +237,16 @@ absl::StatusOr<DeviceBuffer> DeviceBuffer::Allocate(
   DeviceBuffer buffer;
   buffer.data_ = Take(bytes);
   buffer.bytes_ = bytes;
-  taken_bytes += bytes;
+  absl::MutexLock lock(&mu);
+  taken_bytes[device] += bytes;
+  Owners()[buffer.data_] = device;
   return buffer;
 }
 
 DeviceBuffer::~DeviceBuffer() {
-  taken_bytes -= bytes_;
+  if (data_ == nullptr) return;
+  absl::MutexLock lock(&mu);
+  taken_bytes[Owners().extract(data_).mapped()] -= bytes_;
   std::free(data_);
 }
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
@@ -166,14 +294,16 @@ PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
 Event::Event(bool) : handle_(new EventHandle) {}
 Event::~Event() { delete handle_; }
 void Event::Wait() const {
+  absl::MutexLock lock(&mu);
   CHECK_GT(handle_->recorded, 0u);
   RunUntil(*handle_, handle_->recorded);
 }
 bool Event::Done() const {
+  absl::MutexLock lock(&mu);
   CHECK_GT(handle_->recorded, 0u);
   if (handle_->reached == handle_->recorded) return true;
   // Time passes, as far as anybody can tell.
-  RunNext(*handle_->stream);
+  if (HasWork(*handle_->stream)) RunNext(*handle_->stream);
   return false;
 }
 double Event::MillisecondsSince(const Event&) const { return 0; }
@@ -190,14 +320,12 @@ Stream::Stream(bool) : handle_(new StreamHandle) {}
 // What nobody waited for is not done: whoever needed it sees that.
 Stream::~Stream() { delete handle_; }
 void Stream::CopyToDevice(void* device, const void* host, int64_t bytes) {
+  absl::MutexLock lock(&mu);
   Give(handle_, [=] { std::memcpy(device, host, bytes); });
 }
 void Stream::CopyToHost(void* host, const void* device, int64_t bytes) {
-  if (!handle_->recording) {
-    Give(handle_, [=] { std::memcpy(host, device, bytes); });
-    return;
-  }
-  handle_->recorded.push_back([=] { std::memcpy(host, device, bytes); });
+  absl::MutexLock lock(&mu);
+  GiveOrRecord(handle_, [=] { std::memcpy(host, device, bytes); });
 }
 void Stream::CopyOnDevice(void* to, const void* from, int64_t bytes) {
   emulated::RunOrRecord(handle_, [=] { std::memcpy(to, from, bytes); });
@@ -206,29 +334,39 @@ void Stream::Fill(void* device, int value, int64_t bytes) {
   emulated::RunOrRecord(handle_, [=] { std::memset(device, value, bytes); });
 }
 void Stream::Record(const Event& event) {
+  absl::MutexLock lock(&mu);
   EventHandle* const e = event.handle();
   const uint64_t point = ++e->recorded;
   e->stream = handle_;
   Give(handle_, [=] { e->reached = std::max(e->reached, point); });
 }
 void Stream::WaitFor(const Event& event) {
+  absl::MutexLock lock(&mu);
   EventHandle* const e = event.handle();
   CHECK(e->stream != handle_) << "a stream waits for itself";
   const uint64_t point = e->recorded;
   Give(handle_, [=] { RunUntil(*e, point); });
 }
 void Stream::Call(std::function<void()> what) {
+  absl::MutexLock lock(&mu);
   Give(handle_, std::move(what));
 }
 void Stream::Wait() {
+  absl::MutexLock lock(&mu);
   CHECK(!handle_->recording);
-  while (!handle_->work.empty()) RunNext(*handle_);
+  while (!IsIdle(*handle_)) {
+    const auto is_free = [this] { return !handle_->busy; };
+    mu.Await(absl::Condition(&is_free));
+    if (HasWork(*handle_)) RunNext(*handle_);
+  }
 }
 void Stream::BeginGraph() {
+  absl::MutexLock lock(&mu);
   CHECK(!handle_->recording);
   handle_->recording = true;
 }
 Graph Stream::EndGraph() {
+  absl::MutexLock lock(&mu);
   CHECK(handle_->recording);
   handle_->recording = false;
   Graph graph;
@@ -239,9 +377,11 @@ Graph Stream::EndGraph() {
 }
 void Stream::Launch(const Graph& graph) {
   CHECK(!graph.empty());
-  Give(handle_, [work = graph.handle_->work] {
+  absl::MutexLock lock(&mu);
+  Give(handle_, [stream = handle_, work = graph.handle_->work] {
     ++launches.graphs;
-    for (const auto& one : *work) one();
+    // Piece by piece, as other streams may wait for one.
+    stream->work.insert(stream->work.begin(), work->begin(), work->end());
   });
 }
 

@@ -1,0 +1,157 @@
+#include "engine/cuda/rank_kv_stage.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/log.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+constexpr int32_t kFewestMoves = 64;
+
+}  // namespace
+
+RankKvStage::RankKvStage(int32_t device, const KvLayout& layout,
+                         std::byte* memory, Stream& compute,
+                         const StagedPages& staged,
+                         std::function<void()> copied)
+    : device_(device),
+      layout_(layout),
+      memory_(memory),
+      compute_(compute),
+      staged_(staged),
+      copied_(std::move(copied)) {}
+
+RankKvStage::~RankKvStage() {
+  to_host_.stream.Wait();
+  to_device_.stream.Wait();
+}
+
+std::unique_ptr<RankKvStage::Moves> RankKvStage::MovesOf(
+    bool to_device, absl::Span<const StagedBlock> blocks) {
+  const auto count = static_cast<int32_t>(blocks.size());
+  const int64_t bytes = count * int64_t{sizeof(PageMove)};
+  const auto fits = std::find_if(
+      free_moves_.begin(), free_moves_.end(),
+      [&](const auto& moves) { return moves->memory.bytes() >= bytes; });
+  std::unique_ptr<Moves> moves;
+  if (fits != free_moves_.end()) {
+    moves = std::move(*fits);
+    free_moves_.erase(fits);
+  } else {
+    moves = std::make_unique<Moves>();
+    auto memory = PinnedBuffer::Allocate(
+        std::max(count, kFewestMoves) * int64_t{sizeof(PageMove)},
+        "a list of KV pages");
+    CHECK(memory.ok()) << memory.status();
+    moves->memory = *std::move(memory);
+  }
+  moves->count = count;
+  auto* const list = moves->memory.as<PageMove>();
+  for (int32_t i = 0; i < count; ++i) {
+    const StagedBlock& b = blocks[i];
+    CHECK(b.block >= 0 && b.block < layout_.num_blocks) << b.block;
+    CHECK(b.staged >= 0 && b.staged < staged_.layout.num_blocks) << b.staged;
+    list[i] =
+        to_device ? PageMove{b.staged, b.block} : PageMove{b.block, b.staged};
+  }
+  return moves;
+}
+
+RankKvStage::Ticket RankKvStage::Give(bool to_device, int32_t first_layer,
+                                      int32_t num_layers, const Moves& moves) {
+  CHECK(first_layer >= 0 && num_layers > 0 &&
+        first_layer + num_layers <= layout_.num_layers);
+  CHECK_GT(moves.count, 0);
+  Lane& lane = LaneOf(to_device);
+  PagesOf on_device;
+  on_device.first = memory_ + first_layer * layout_.layer_bytes();
+  on_device.layer_bytes = layout_.layer_bytes();
+  on_device.page_bytes = layout_.page_bytes();
+  PagesOf on_host;
+  on_host.first = staged_.memory + first_layer * staged_.layout.layer_bytes() +
+                  staged_.page_offset;
+  on_host.layer_bytes = staged_.layout.layer_bytes();
+  on_host.page_bytes = staged_.layout.page_bytes();
+  PageCopyArgs args;
+  args.from = to_device ? on_host : on_device;
+  args.to = to_device ? on_device : on_host;
+  args.bytes = layout_.page_bytes();
+  args.layers = num_layers;
+  args.moves = moves.memory.as<PageMove>();
+  args.num_moves = moves.count;
+  RunPageCopy(args, lane.stream.handle());
+  Copy copy;
+  if (free_events_.empty()) {
+    copy.done = std::make_unique<Event>();
+  } else {
+    copy.done = std::move(free_events_.back());
+    free_events_.pop_back();
+  }
+  lane.stream.Record(*copy.done);
+  lane.copies.push_back(std::move(copy));
+  return {to_device, lane.done + lane.copies.size()};
+}
+
+RankKvStage::Ticket RankKvStage::Begin(bool to_device, int32_t first_layer,
+                                       int32_t num_layers,
+                                       absl::Span<const StagedBlock> blocks) {
+  UseDevice(device_);
+  Lane& lane = LaneOf(to_device);
+  Collect(lane);
+  compute_.Record(computed_);
+  lane.stream.WaitFor(computed_);
+  std::unique_ptr<Moves> moves = MovesOf(to_device, blocks);
+  const Ticket ticket = Give(to_device, first_layer, num_layers, *moves);
+  lane.copies.back().moves = std::move(moves);
+  lane.stream.Call(copied_);
+  return ticket;
+}
+
+void RankKvStage::Collect(Lane& lane) {
+  while (!lane.copies.empty() && lane.copies.front().done->Done()) {
+    Copy copy = std::move(lane.copies.front());
+    lane.copies.pop_front();
+    ++lane.done;
+    free_events_.push_back(std::move(copy.done));
+    if (copy.moves != nullptr) free_moves_.push_back(std::move(copy.moves));
+  }
+}
+
+bool RankKvStage::Done(Ticket ticket) {
+  Lane& lane = LaneOf(ticket.to_device);
+  if (ticket.number > lane.done) {
+    UseDevice(device_);
+    Collect(lane);
+  }
+  return ticket.number <= lane.done;
+}
+
+void RankKvStage::WithStep(std::vector<StagedBlock> blocks) {
+  CHECK(step_tickets_.empty()) << "in the middle of a step";
+  step_blocks_ = std::move(blocks);
+}
+
+void RankKvStage::CopyLayerOfStep(int32_t layer, const Event& written) {
+  CHECK(copies_step());
+  CHECK_EQ(layer, static_cast<int32_t>(step_tickets_.size()));
+  to_host_.stream.WaitFor(written);
+  if (layer == 0) step_moves_ = MovesOf(/*to_device=*/false, step_blocks_);
+  step_tickets_.push_back(
+      Give(/*to_device=*/false, layer, /*num_layers=*/1, *step_moves_));
+}
+
+void RankKvStage::AwaitLayerOfStep(int32_t layer) {
+  const Ticket ticket = step_tickets_.at(layer);
+  if (ticket.number <= to_host_.done) return;
+  to_host_.copies[ticket.number - to_host_.done - 1].done->Wait();
+}
+
+void RankKvStage::EndStep() {
+  if (step_moves_ != nullptr) free_moves_.push_back(std::move(step_moves_));
+  step_tickets_.clear();
+  step_blocks_.clear();
+}
+
+}  // namespace baton::engine::cuda

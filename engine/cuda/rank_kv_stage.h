@@ -1,0 +1,113 @@
+// One device's part of the staged blocks: kernels on two streams of its own
+// copy pages between its KV memory and pinned memory of the host (page_copy.h),
+// so that neither a step nor the other direction waits. See kv_stage.h for the
+// contract; device_kv_stage.h joins the devices of an engine.
+//
+// Used by the engine's thread between steps, and by the rank's during a step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "engine/cuda/device_runtime.h"
+#include "engine/cuda/page_copy.h"
+#include "engine/kv_layout.h"
+#include "engine/kv_stage.h"
+
+namespace baton::engine::cuda {
+
+// Staged blocks as the device's kernels name them.
+struct StagedPages {
+  KvLayout layout;
+  std::byte* memory = nullptr;
+  // Where the device's heads begin in each page.
+  int64_t page_offset = 0;
+};
+
+class RankKvStage final {
+ public:
+  using Ticket = KvStage::Ticket;
+
+  // `layout` and `memory` are the KV of this device. `compute` is the stream of
+  // its steps. `copied` is called from any thread when a copy is done that was
+  // asked for outside of steps. All outlive it.
+  RankKvStage(int32_t device, const KvLayout& layout, std::byte* memory,
+              Stream& compute, const StagedPages& staged,
+              std::function<void()> copied);
+  // Waits for the copies.
+  ~RankKvStage();
+
+  // As KvStage has them. All devices of an engine are asked for the same in the
+  // same order, so that a ticket is the same for all.
+  Ticket Begin(bool to_device, int32_t first_layer, int32_t num_layers,
+               absl::Span<const StagedBlock> blocks);
+  bool Done(Ticket ticket);
+  void WithStep(std::vector<StagedBlock> blocks);
+
+  // For the forward pass, in this order. Whether WithStep named blocks.
+  bool copies_step() const { return !step_blocks_.empty(); }
+  // If so: begins the step's copies of a layer,
+  // layers in their order: `written` is recorded behind what writes it.
+  void CopyLayerOfStep(int32_t layer, const Event& written);
+  // Blocks until they are done, and what was asked for before.
+  void AwaitLayerOfStep(int32_t layer);
+  // What WithStep said is done, or, for a step without a hook, void.
+  // REQUIRES: the layers whose copies began were awaited.
+  void EndStep();
+
+ private:
+  // A list of moves that a kernel reads while it runs.
+  struct Moves {
+    PinnedBuffer memory;
+    int32_t count = 0;
+  };
+  // A copy under way.
+  struct Copy {
+    std::unique_ptr<Event> done;
+    // Of the last copy that reads it; else null.
+    std::unique_ptr<Moves> moves;
+  };
+  // One direction.
+  struct Lane {
+    // Few and short kernels, that others wait for.
+    Stream stream{/*urgent=*/true};
+    // Those up to here are done; the next ones are under way, in order.
+    uint64_t done = 0;
+    std::deque<Copy> copies;
+  };
+
+  Lane& LaneOf(bool to_device) { return to_device ? to_device_ : to_host_; }
+  std::unique_ptr<Moves> MovesOf(bool to_device,
+                                 absl::Span<const StagedBlock> blocks);
+  // Gives the copy to the lane, behind what that waits for.
+  Ticket Give(bool to_device, int32_t first_layer, int32_t num_layers,
+              const Moves& moves);
+  // Forgets copies that are done.
+  void Collect(Lane& lane);
+
+  const int32_t device_;
+  const KvLayout layout_;
+  std::byte* const memory_;
+  Stream& compute_;
+  const StagedPages staged_;
+  const std::function<void()> copied_;
+
+  Lane to_host_;
+  Lane to_device_;
+  // Recorded on the stream of steps, for copies to wait for.
+  Event computed_;
+  // Of the next step, or of the one under way.
+  std::vector<StagedBlock> step_blocks_;
+  std::unique_ptr<Moves> step_moves_;
+  std::vector<Ticket> step_tickets_;  // by layer
+  // To be used again.
+  std::vector<std::unique_ptr<Event>> free_events_;
+  std::vector<std::unique_ptr<Moves>> free_moves_;
+};
+
+}  // namespace baton::engine::cuda

@@ -1,0 +1,70 @@
+#include "engine/cuda/rank_threads.h"
+
+#include <algorithm>
+
+#include "engine/cuda/device_runtime.h"
+
+namespace baton::engine::cuda {
+
+RankThreads::RankThreads(int32_t ranks) {
+  for (int32_t rank = 1; rank < ranks; ++rank) {
+    threads_.emplace_back([this, rank] { RunThread(rank); });
+  }
+}
+
+RankThreads::~RankThreads() {
+  {
+    absl::MutexLock lock(&mu_);
+    ends_ = true;
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void RankThreads::Run(absl::FunctionRef<void(int32_t rank)> run) {
+  {
+    absl::MutexLock lock(&mu_);
+    call_ = &run;
+    ++calls_;
+    running_ = static_cast<int32_t>(threads_.size());
+  }
+  UseDevice(0);
+  run(0);
+  const auto all_returned = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return running_ == 0;
+  };
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(&all_returned));
+  call_ = nullptr;
+}
+
+void RankThreads::RunThread(int32_t rank) {
+  UseDevice(rank);
+  uint64_t done = 0;
+  for (;;) {
+    const absl::FunctionRef<void(int32_t)>* call;
+    {
+      const auto has_news = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+        return ends_ || calls_ > done;
+      };
+      absl::MutexLock lock(&mu_);
+      mu_.Await(absl::Condition(&has_news));
+      if (ends_) return;
+      done = calls_;
+      call = call_;
+    }
+    (*call)(rank);
+    absl::MutexLock lock(&mu_);
+    --running_;
+  }
+}
+
+void LayerGate::Await(int32_t layer) {
+  const auto all_passed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return std::all_of(layers_.begin() + 1, layers_.end(),
+                       [&](int32_t done) { return done > layer; });
+  };
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(&all_passed));
+}
+
+}  // namespace baton::engine::cuda

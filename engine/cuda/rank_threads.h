@@ -1,0 +1,64 @@
+// A thread for each rank of an engine (rank_group.h): rank 0 is whoever calls,
+// the others have one of their own, which sleeps between calls.
+//
+// Called by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/synchronization/mutex.h"
+
+namespace baton::engine::cuda {
+
+class RankThreads final {
+ public:
+  explicit RankThreads(int32_t ranks);
+  ~RankThreads();
+  RankThreads(const RankThreads&) = delete;
+  RankThreads& operator=(const RankThreads&) = delete;
+
+  // Calls run(rank) for all ranks at the same time, with their devices
+  // selected, and returns when all calls have; rank 0's device is the caller's
+  // then.
+  void Run(absl::FunctionRef<void(int32_t rank)> run);
+
+ private:
+  void RunThread(int32_t rank);
+
+  absl::Mutex mu_;
+  // Of the call under way; null: none, or the threads are to end.
+  const absl::FunctionRef<void(int32_t)>* call_ ABSL_GUARDED_BY(mu_) = nullptr;
+  uint64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
+  int32_t running_ ABSL_GUARDED_BY(mu_) = 0;
+  bool ends_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<std::thread> threads_;
+};
+
+// Says how many layers of a step all ranks have done.
+class LayerGate final {
+ public:
+  explicit LayerGate(int32_t ranks) : layers_(ranks, 0) {}
+
+  // Before a step. REQUIRES: no rank is in one.
+  void Begin() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    layers_.assign(layers_.size(), 0);
+  }
+  // The rank has done layers [0, layer].
+  void Pass(int32_t rank, int32_t layer) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    layers_[rank] = layer + 1;
+  }
+  // Blocks until all ranks but 0 have done `layer`.
+  void Await(int32_t layer) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  absl::Mutex mu_;
+  std::vector<int32_t> layers_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace baton::engine::cuda

@@ -1,0 +1,48 @@
+// Which part of a model each rank of a tensor-parallel engine has.
+//
+// Same answer everywhere, also with another number of ranks: every matrix is
+// cut by its outputs, so that each of them is one sum, on one rank, in the
+// order that one rank alone has (matmul.h). What ranks computed is gathered,
+// never added up. Attention is cut by KV heads, the logits by tokens of the
+// vocabulary.
+//
+// Plain values; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "engine/kv_layout.h"
+#include "engine/model_config.h"
+
+namespace baton::engine::cuda {
+
+struct Shard {
+  int32_t rank = 0;
+  int32_t ranks = 1;
+
+  // The shares of all ranks are equal, but for that of the vocabulary, where
+  // the last ones may have less, or nothing.
+  int32_t Heads(const ModelConfig& c) const { return c.num_heads / ranks; }
+  int32_t KvHeads(const ModelConfig& c) const { return c.num_kv_heads / ranks; }
+  int32_t Hidden(const ModelConfig& c) const { return c.hidden_size / ranks; }
+  int32_t Intermediate(const ModelConfig& c) const {
+    return c.intermediate_size / ranks;
+  }
+  int32_t Vocabulary(const ModelConfig& c) const {
+    return (c.vocab_size + ranks - 1) / ranks;
+  }
+};
+
+// InvalidArgument, naming the field of the model that so many ranks cannot
+// share.
+absl::Status CheckShards(const ModelConfig& config, int32_t ranks);
+
+// A rank's part of KV memory: the same blocks with its heads alone.
+inline KvLayout ShardLayout(const KvLayout& layout, const Shard& shard) {
+  KvLayout part = layout;
+  part.num_kv_heads = layout.num_kv_heads / shard.ranks;
+  return part;
+}
+
+}  // namespace baton::engine::cuda

@@ -1,0 +1,281 @@
+// Engines whose model several devices share: the answers of one device, to the
+// bit.
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/types/span.h"
+#include "engine/cuda/cuda_engine.h"
+#include "engine/cuda/device_kv_stage.h"
+#include "engine/cuda/shard.h"
+#include "tests/engine/cuda/device_fixture.h"
+#include "tests/support/scratch_dir.h"
+#include "tests/support/tiny_model.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+using scheduling::StepPlan;
+using scheduling::StepResult;
+using test::TinyModelOptions;
+
+class TensorParallelTest : public DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    if (IsSkipped()) return;
+    if (!OpenDevice(1).ok()) GTEST_SKIP() << "there is one device";
+    UseDevice(0);
+  }
+
+  static EngineOptions Options(const std::string& model, int32_t ranks) {
+    EngineOptions options = OptionsFor(ModelDirOf(model));
+    options.tensor_parallel = ranks;
+    return options;
+  }
+  static std::unique_ptr<CudaEngine> Make(
+      const EngineOptions& options,
+      const ForwardPassOptions& pass_options = SmallPass()) {
+    auto engine = CudaEngine::Create(options, pass_options);
+    CHECK(engine.ok()) << engine.status();
+    return *std::move(engine);
+  }
+};
+
+TEST(ShardTest, SaysWhatRanksCannotShare) {
+  ModelConfig config;
+  config.num_heads = 12;
+  config.num_kv_heads = 4;
+  config.hidden_size = 96;
+  config.intermediate_size = 100;
+  config.vocab_size = 10;
+  EXPECT_TRUE(CheckShards(config, 1).ok());
+  EXPECT_TRUE(CheckShards(config, 4).ok());
+  const absl::Status heads = CheckShards(config, 3);
+  EXPECT_EQ(heads.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(heads.message(), testing::HasSubstr("num_key_value_heads 4"));
+  config.num_kv_heads = 12;
+  EXPECT_THAT(CheckShards(config, 3).message(),
+              testing::HasSubstr("intermediate_size 100"));
+  config.intermediate_size = 99;
+  config.hidden_size = 95;
+  EXPECT_THAT(CheckShards(config, 3).message(),
+              testing::HasSubstr("hidden_size 95"));
+  // The last rank has less of the vocabulary.
+  EXPECT_EQ((Shard{2, 3}.Vocabulary(config)), 4);
+  EXPECT_EQ((Shard{2, 3}.Heads(config)), 4);
+}
+
+// One after another: ranks with more heads than one, parts of rows that are no
+// whole pieces of a product, and a vocabulary that ends within the last rank.
+std::vector<TinyModelOptions> Shareable() {
+  TinyModelOptions odd;
+  odd.hidden = 60;
+  odd.heads = 8;
+  odd.kv_heads = 4;
+  odd.head_dim = 10;
+  odd.intermediate = 100;
+  odd.vocab_size = 301;
+  odd.layers = 3;
+  odd.tie_word_embeddings = false;
+  odd.dtype = "F32";
+  TinyModelOptions qwen2 = odd;
+  qwen2.architecture = "Qwen2ForCausalLM";  // bias of Q, K and V
+  qwen2.tie_word_embeddings = true;
+  TinyModelOptions qwen3 = odd;
+  qwen3.architecture = "Qwen3ForCausalLM";
+  qwen3.head_dim = 32;
+  TinyModelOptions mistral;
+  mistral.architecture = "MistralForCausalLM";
+  mistral.sliding_window = 20;
+  mistral.kv_heads = 4;
+  mistral.vocab_size = 258;
+  return {odd, qwen2, qwen3, mistral};
+}
+
+TEST_F(TensorParallelTest, LogitsAreThoseOfOneDevice) {
+  const test::ScratchDir scratch;
+  const std::string dir = scratch.path() + "/model";
+  for (const TinyModelOptions& model : Shareable()) {
+    ASSERT_TRUE(test::WriteTinyModel(dir, model).ok());
+    EngineOptions options = OptionsFor(dir);
+    const auto one = Make(options);
+    for (const int32_t ranks : {2, 4}) {
+      if (!OpenDevice(ranks - 1).ok()) continue;
+      options.tensor_parallel = ranks;
+      const auto several = Make(options);
+      EXPECT_EQ(several->num_ranks(), ranks);
+      EXPECT_EQ(several->backend_name(), one->backend_name());
+      EXPECT_EQ(several->model_identity(), one->model_identity());
+      EXPECT_EQ(several->kv_layout().num_blocks, one->kv_layout().num_blocks);
+      for (const int32_t length : {1, 17, 70}) {
+        const std::vector<TokenId> tokens = Prompt(length, 3 + length);
+        const std::vector<BlockId> blocks = BlockRange(2, 5);
+        EXPECT_TRUE(SameBits(RunWhole(*several, tokens, blocks),
+                             RunWhole(*one, tokens, blocks)))
+            << model.architecture << " " << ranks << " " << length;
+      }
+    }
+  }
+}
+
+TEST_F(TensorParallelTest, WeightsAndKvInOtherFormatsGiveTheSameLogits) {
+  for (const std::string weights : {"fp8", "int4"}) {
+    EngineOptions options = Options("llama", 1);
+    options.weights = weights;
+    options.kv_dtype = "int8";
+    const auto one = Make(options);
+    options.tensor_parallel = 2;
+    const auto two = Make(options);
+    const std::vector<TokenId> tokens = Prompt(33, 7);
+    const std::vector<BlockId> blocks = BlockRange(2, 3);
+    EXPECT_TRUE(SameBits(RunWhole(*two, tokens, blocks),
+                         RunWhole(*one, tokens, blocks)))
+        << weights;
+  }
+}
+
+// Decode steps, with graphs and without, alone and in batches; and what is
+// drawn.
+TEST_F(TensorParallelTest, DecodeStepsAreThoseOfOneDevice) {
+  const std::vector<TokenId> tokens = Prompt(19, 77);
+  const std::vector<TokenId> other = Prompt(19, 78);
+  const std::vector<BlockId> own = BlockRange(0, 2);
+  const std::vector<float> expected =
+      RunWhole(*Make(Options("qwen3", 1)), tokens, own);
+  for (const bool graphs : {false, true}) {
+    ForwardPassOptions pass = SmallPass();
+    pass.use_graphs = graphs;
+    const auto engine = Make(Options("qwen3", 2), pass);
+    StepPlan prompt;
+    prompt.sequences = {Part(0, tokens, 0, 18, own)};
+    engine->Execute(prompt, NoHook);
+    for (const int32_t batch : {1, 2, 9, 2, 9}) {
+      EXPECT_TRUE(
+          SameBits(RunInBatch(*engine, tokens, own, other, batch), expected))
+          << batch << " " << graphs;
+    }
+  }
+}
+
+TEST_F(TensorParallelTest, DrawsWhatOneDeviceDraws) {
+  const std::vector<TokenId> tokens = Prompt(40, 5);
+  const std::vector<BlockId> blocks = BlockRange(1, 3);
+  scheduling::SamplingParams sampling;
+  sampling.temperature = 0.9f;
+  sampling.seed = 11;
+  sampling.top_k = 20;
+  std::vector<StepResult> results;
+  for (const int32_t ranks : {1, 2}) {
+    const auto engine = Make(Options("llama", ranks));
+    StepPlan plan;
+    plan.sequences = {Part(1, tokens, 0, 40, blocks)};
+    // By the device.
+    plan.sequences[0].sampling = &sampling;
+    plan.sequences[0].want_logits = false;
+    results.push_back(engine->Execute(plan, NoHook));
+  }
+  ASSERT_EQ(results[1].sampled.size(), 1u);
+  EXPECT_EQ(results[1].sampled[0].token, results[0].sampled[0].token);
+  EXPECT_EQ(results[1].sampled[0].logprob, results[0].sampled[0].logprob);
+}
+
+// KV that one engine computed, handed over through staged blocks to one with
+// another number of devices: pages lie alike, with all heads.
+TEST_F(TensorParallelTest, KvGoesBetweenUnequalNumbersOfDevices) {
+  const std::vector<TokenId> tokens = Prompt(35, 21);
+  const std::vector<BlockId> from = {4, 9, 2};
+  const std::vector<BlockId> to = {1, 7, 3};
+  const auto with_stage = [](int32_t ranks) {
+    EngineOptions options = Options("llama", ranks);
+    options.kv_staging_bytes = 1 << 20;
+    return Make(options);
+  };
+  const std::vector<float> expected =
+      RunWhole(*Make(Options("llama", 1)), tokens, BlockRange(0, 3));
+  for (const auto& [senders, receivers] :
+       std::vector<std::pair<int32_t, int32_t>>{{1, 2}, {2, 1}, {2, 2}}) {
+    const auto prefill = with_stage(senders);
+    const auto decode = with_stage(receivers);
+    KvStage& out = *prefill->kv_stage();
+    KvStage& in = *decode->kv_stage();
+    const KvLayout& staged = out.host().layout;
+    ASSERT_EQ(staged.page_bytes(), in.host().layout.page_bytes());
+    // Layer by layer with the step, as a prefill worker does it.
+    std::vector<StagedBlock> sent, received;
+    for (BlockId i = 0; i < 3; ++i) {
+      sent.push_back({from[i], 5 - i});
+      received.push_back({to[i], i});
+    }
+    out.WithStep(sent);
+    StepPlan prompt;
+    prompt.sequences = {Part(1, tokens, 0, 34, from)};
+    int32_t layers = 0;
+    KvStage::Ticket last;
+    prefill->Execute(prompt, [&](int32_t layer) {
+      EXPECT_EQ(layer, layers++);
+      for (BlockId i = 0; i < 3; ++i) {
+        const auto page = out.host().memory.subspan(
+            staged.PageOffset(layer, sent[i].staged), staged.page_bytes());
+        std::copy(
+            page.begin(), page.end(),
+            in.host().memory.begin() + in.host().layout.PageOffset(layer, i));
+      }
+      last = in.ToDevice(layer, 1, received);
+    });
+    EXPECT_EQ(layers, prefill->model().num_layers);
+    while (!in.Done(last)) {
+    }
+    StepPlan next;
+    next.sequences = {Part(1, tokens, 34, 35, to)};
+    const StepResult result = decode->Execute(next, NoHook);
+    ASSERT_EQ(result.sampled.size(), 1u);
+    EXPECT_TRUE(SameBits(result.sampled[0].logits, expected))
+        << senders << " " << receivers;
+  }
+}
+
+// As a preempted sequence's.
+TEST_F(TensorParallelTest, KvComesBackFromTheHost) {
+  EngineOptions options = Options("llama", 2);
+  options.kv_staging_bytes = 1 << 20;
+  const auto engine = Make(options);
+  const std::vector<TokenId> tokens = Prompt(35, 22);
+  const std::vector<BlockId> before = {4, 9, 2};
+  const std::vector<BlockId> after = {8, 0, 6};
+  const std::vector<float> expected =
+      RunWhole(*engine, tokens, BlockRange(10, 3));
+  StepPlan prompt;
+  prompt.sequences = {Part(1, tokens, 0, 34, before)};
+  engine->Execute(prompt, NoHook);
+  std::vector<std::byte> host(3 * engine->kv_layout().block_bytes());
+  KvCopy& copy = engine->kv_stage()->copy();
+  copy.ToHost(before, absl::MakeSpan(host));
+  copy.FromHost(host, after);
+  StepPlan next;
+  next.sequences = {Part(1, tokens, 34, 35, after)};
+  EXPECT_TRUE(
+      SameBits(engine->Execute(next, NoHook).sampled[0].logits, expected));
+}
+
+TEST_F(TensorParallelTest, RefusesWhatItCannotDo) {
+  EngineOptions options = Options("llama", 64);
+  const auto many = CudaEngine::Create(options, SmallPass());
+  EXPECT_EQ(many.status().code(), absl::StatusCode::kFailedPrecondition);
+  // Two KV heads.
+  options.tensor_parallel = 4;
+  if (!OpenDevice(3).ok()) return;
+  const auto four = CudaEngine::Create(options, SmallPass());
+  EXPECT_EQ(four.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(four.status().message(),
+              testing::HasSubstr("num_key_value_heads 2"));
+}
+
+}  // namespace
+}  // namespace baton::engine::cuda
