@@ -188,8 +188,8 @@ void AddPerplexityCommand(CLI::App* app, const std::string& program,
       ->excludes(weights);
   command
       ->add_option("--kv-dtype", flags->engine.kv_dtype,
-                   "How keys and values are held")
-      ->check(CLI::IsMember({"bf16", "int8"}))
+                   "How keys and values are held; fp8: cuda alone")
+      ->check(CLI::IsMember({"bf16", "int8", "fp8"}))
       ->capture_default_str();
   command
       ->add_option("--context", flags->window,

@@ -59,8 +59,9 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
                  "packed them, else bf16")
       ->check(CLI::IsMember({"auto", "bf16", "int8", "int4", "fp8"}));
   up->add_option("--kv-dtype", options->kv_dtype,
-                 "How workers hold keys and values: bf16 (default) or int8")
-      ->check(CLI::IsMember({"bf16", "int8"}));
+                 "How workers hold keys and values: bf16 (default), int8 or "
+                 "fp8 (with --device cuda)")
+      ->check(CLI::IsMember({"bf16", "int8", "fp8"}));
   up->add_option("--threads", options->threads,
                  "Compute threads of each worker; default 0: the CPUs, shared "
                  "out evenly")

@@ -45,9 +45,9 @@ absl::Status Validate(const EngineOptions& options) {
         absl::StrCat("weights: \"", options.weights,
                      "\" is not auto, bf16, fp8, int8 or int4"));
   }
-  if (options.kv_dtype != "bf16" && options.kv_dtype != "int8") {
+  if (!ParseKvDtype(options.kv_dtype)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "kv_dtype: \"", options.kv_dtype, "\" is not bf16 or int8"));
+        "kv_dtype: \"", options.kv_dtype, "\" is not bf16, int8 or fp8"));
   }
   for (const int32_t size : {16, 32, 64, 128}) {
     if (options.block_size == size) return absl::OkStatus();

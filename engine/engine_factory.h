@@ -35,10 +35,10 @@ struct EngineOptions {
   // host can read it (Engine::kv_descriptor). Such memory is taken from the
   // system at once (engine/cpu/memory_arena.h).
   bool share_kv_memory = false;
-  // Backends whose KV lies in the memory of a device: memory of the host through
-  // which KV is handed over (engine/kv_stage.h), rounded down to whole blocks,
-  // no more than there is KV; 0: none. With share_kv_memory, that is what has
-  // the descriptor.
+  // Backends whose KV lies in the memory of a device: memory of the host
+  // through which KV is handed over (engine/kv_stage.h), rounded down to whole
+  // blocks, no more than there is KV; 0: none. With share_kv_memory, that is
+  // what has the descriptor.
   int64_t kv_staging_bytes = 0;
   // Tokens per KV block: 16, 32, 64 or 128.
   int32_t block_size = 16;
@@ -46,7 +46,8 @@ struct EngineOptions {
   // alone), or "auto": as a directory that `baton quantize` wrote holds them,
   // else bf16.
   std::string weights = "auto";
-  // How keys and values are held: "bf16" or "int8".
+  // How keys and values are held: "bf16", "int8" or "fp8" (the CUDA backend
+  // alone).
   std::string kv_dtype = "bf16";
   // For tests: the instruction set of the CPU backend ("portable", "avx2",
   // "avx512bf16"); empty takes the best one this CPU has.

@@ -6,9 +6,9 @@
 // a page is the unit that a hand-off sends. A head's part holds
 //
 //   keys     for every 16 slots: [stored_head_dim / 2][16 slots][2 elements]
-//   scales   float32 [block_size], kInt8 only: key = scale * stored
+//   scales   float32 [block_size], not of kBf16: key = scale * stored
 //   values   for every 16 elements: [block_size / 2][16 elements][2 slots]
-//   scales   float32 [block_size], kInt8 only
+//   scales   float32 [block_size], not of kBf16
 //
 // which is how the two products of attention read them: the CPU backend then
 // moves whole cache lines and transposes nothing. stored_head_dim() is head_dim
@@ -16,6 +16,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "common/ids.h"
 
@@ -25,12 +27,34 @@ namespace baton::engine {
 enum class KvDtype {
   kBf16,
   kInt8,  // with one float32 scale per token, head and key or value
+  kFp8,   // e4m3 (engine/e4m3.h), with scales as kInt8
 };
 
-// "bf16", "int8".
+inline constexpr KvDtype kKvDtypes[] = {KvDtype::kBf16, KvDtype::kInt8,
+                                        KvDtype::kFp8};
+
+// "bf16", "int8", "fp8".
 constexpr const char* KvDtypeName(KvDtype dtype) {
-  return dtype == KvDtype::kBf16 ? "bf16" : "int8";
+  switch (dtype) {
+    case KvDtype::kBf16:
+      return "bf16";
+    case KvDtype::kInt8:
+      return "int8";
+    case KvDtype::kFp8:
+      return "fp8";
+  }
+  return "";
 }
+
+// None when there is no such dtype.
+constexpr std::optional<KvDtype> ParseKvDtype(std::string_view name) {
+  for (const KvDtype dtype : kKvDtypes) {
+    if (name == KvDtypeName(dtype)) return dtype;
+  }
+  return std::nullopt;
+}
+
+constexpr bool HasScales(KvDtype dtype) { return dtype != KvDtype::kBf16; }
 
 struct KvLayout {
   int32_t num_layers = 0;
@@ -40,6 +64,7 @@ struct KvLayout {
   int32_t head_dim = 0;
   KvDtype dtype = KvDtype::kBf16;
 
+  bool has_scales() const { return HasScales(dtype); }
   int64_t element_bytes() const { return dtype == KvDtype::kBf16 ? 2 : 1; }
   int32_t stored_head_dim() const { return (head_dim + 15) / 16 * 16; }
   // Within a head's part of a page.
@@ -52,7 +77,7 @@ struct KvLayout {
   }
   // Bytes of one KV head in a page.
   int64_t head_bytes() const {
-    const int64_t scale_bytes = dtype == KvDtype::kBf16 ? 0 : 4;
+    const int64_t scale_bytes = has_scales() ? 4 : 0;
     return 2 * (KeyScalesOffset() + block_size * scale_bytes);
   }
   int64_t page_bytes() const { return num_kv_heads * head_bytes(); }

@@ -262,9 +262,9 @@ absl::StatusOr<EngineBenchReport> RunEngineBench(
   const std::vector<BenchTest> tests = ListTests(options);
   BATON_ASSIGN_OR_RETURN(const ModelConfig config,
                          engine::LoadModelConfig(options.model_dir));
-  const engine::KvDtype kv_dtype = options.kv_dtype == "int8"
-                                       ? engine::KvDtype::kInt8
-                                       : engine::KvDtype::kBf16;
+  // Engines refuse names that are none.
+  const engine::KvDtype kv_dtype =
+      engine::ParseKvDtype(options.kv_dtype).value_or(engine::KvDtype::kBf16);
   const KvLayout one_block =
       MakeKvLayout(config, kv_dtype, options.block_size, /*num_blocks=*/1);
   const int64_t kv_bytes =

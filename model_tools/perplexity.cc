@@ -148,9 +148,9 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> CreateScoringEngine(
                          engine::LoadModelConfig(engine_options.model_dir));
   options->window = std::min(options->window, config.max_position);
   options->stride = std::min(options->stride, options->window - 1);
-  const engine::KvDtype kv_dtype = engine_options.kv_dtype == "int8"
-                                       ? engine::KvDtype::kInt8
-                                       : engine::KvDtype::kBf16;
+  // Engines refuse names that are none.
+  const engine::KvDtype kv_dtype = engine::ParseKvDtype(engine_options.kv_dtype)
+                                       .value_or(engine::KvDtype::kBf16);
   const engine::KvLayout layout =
       MakeKvLayout(config, kv_dtype, engine_options.block_size, 1);
   engine_options.kv_memory_bytes =

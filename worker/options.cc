@@ -139,8 +139,9 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->check(CLI::IsMember({"auto", "bf16", "fp8", "int8", "int4"}))
       ->capture_default_str();
   app->add_option("--kv-dtype", o->engine.kv_dtype,
-                  "How keys and values are held: bf16 or int8")
-      ->check(CLI::IsMember({"bf16", "int8"}))
+                  "How keys and values are held: bf16, int8 or fp8 (cuda "
+                  "alone)")
+      ->check(CLI::IsMember({"bf16", "int8", "fp8"}))
       ->capture_default_str();
   app->add_option("--cpu-isa", o->engine.cpu_isa,
                   "Instruction set: portable, avx2 or avx512bf16; the best one "

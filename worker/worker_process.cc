@@ -276,7 +276,7 @@ kv_transfer::KvGeometry Geometry(engine::Engine* engine) {
   const kv_transfer::PageSection keys{1, 16 * dim * element};
   const kv_transfer::PageSection values{dim / 16, 16 * 16 * element};
   const kv_transfer::PageSection scales{1, 16 * sizeof(float)};
-  if (layout.dtype == engine::KvDtype::kInt8) {
+  if (layout.has_scales()) {
     geometry.sections = {keys, scales, values, scales};
   } else {
     geometry.sections = {keys, values};

@@ -25,9 +25,7 @@ KvLayout BlockLayout(const ModelConfig& config, const EngineOptions& options) {
   layout.block_size = options.block_size;
   layout.num_kv_heads = config.num_kv_heads;
   layout.head_dim = config.head_dim;
-  layout.dtype = options.kv_dtype == KvDtypeName(KvDtype::kInt8)
-                     ? KvDtype::kInt8
-                     : KvDtype::kBf16;
+  layout.dtype = ParseKvDtype(options.kv_dtype).value();
   return layout;
 }
 
@@ -109,6 +107,12 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
         absl::StrCat("tensor_parallel: the cpu backend computes on one device, "
                      "not ",
                      options.tensor_parallel));
+  }
+  if (options.kv_dtype != KvDtypeName(KvDtype::kBf16) &&
+      options.kv_dtype != KvDtypeName(KvDtype::kInt8)) {
+    return absl::UnimplementedError(
+        absl::StrCat("kv_dtype: the cpu backend holds bf16 or int8, not ",
+                     options.kv_dtype));
   }
   BATON_ASSIGN_OR_RETURN(const Kernels* const kernels,
                          FindKernels(options.cpu_isa));

@@ -26,6 +26,8 @@ void RunFor(const AttentionArgs& args, StreamHandle* stream) {
       return RunKernels<kHeadDim, KvDtype::kBf16>(args, stream);
     case KvDtype::kInt8:
       return RunKernels<kHeadDim, KvDtype::kInt8>(args, stream);
+    case KvDtype::kFp8:
+      return RunKernels<kHeadDim, KvDtype::kFp8>(args, stream);
   }
 }
 

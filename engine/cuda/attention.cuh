@@ -6,8 +6,8 @@
 // neighbouring slots, [pairs of slots][16 elements]: the second operand of a
 // product on tensor cores, word for word. Nothing is transposed.
 //
-// int8 becomes bfloat16 on its way to a product, exactly. Scales are a
-// position's, so they multiply in float32 what a position has one of: its
+// int8 and e4m3 become bfloat16 on their way to a product, exactly. Scales are
+// a position's, so they multiply in float32 what a position has one of: its
 // score, and then its weight, before that is rounded for the product with
 // values. The sum of weights is of weights proper.
 //
@@ -154,7 +154,7 @@ BATON_DEVICE void AddTile(const AttentionArgs& args,
       const bool visible = position <= queries.position[i / 2] &&
                            position >= queries.first_visible[i / 2];
       float score = scores[t][i];
-      if constexpr (kDtype == KvDtype::kInt8) {
+      if constexpr (Stage::kHasScales) {
         score = MulRn(score, Stage::KeyScales(stage)[position - first]);
       }
       score = visible ? MulRn(score, args.score_factor) : kNoScore;
@@ -192,11 +192,11 @@ BATON_DEVICE void AddTile(const AttentionArgs& args,
     }
   }
 
-  if constexpr (kDtype == KvDtype::kInt8) {
+  if constexpr (Stage::kHasScales) {
     ScaleWeights(Stage::ValueScales(stage), scores);
   }
   // Slots behind the end hold what other sequences left there, and zero times
-  // that is not always zero; but it is with integers.
+  // that is not always zero; but it is where bytes are numbers, as all are.
   const bool cut = kDtype == KvDtype::kBf16 && first + kTilePositions > end;
   BATON_UNROLL
   for (int s = 0; s < kTilePositions / 16; ++s) {

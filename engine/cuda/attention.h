@@ -8,7 +8,8 @@
 // that keeps the device busy), and whatever other queries shared its tile:
 // tiles that a query does not see change nothing to the bit. Scores and sums
 // are float32; queries and probabilities are bfloat16 as inputs of a product.
-// Keys and values are bfloat16, or int8 with scales, as KV memory has them.
+// Keys and values are bfloat16, or int8 or e4m3 with scales, as KV memory has
+// them.
 //
 // Pure host code but for RunAttention, which gives kernels to a stream.
 #pragma once
@@ -52,7 +53,7 @@ struct AttentionArgs {
   int64_t page_bytes = 0;
   int64_t head_bytes = 0;
   int64_t values_offset = 0;
-  int64_t scales_offset = 0;  // kInt8: behind the head's keys, or values
+  int64_t scales_offset = 0;  // if any: behind the head's keys, or values
   int32_t block_size = 0;
   KvDtype kv_dtype = KvDtype::kBf16;
   const BlockId* block_tables = nullptr;
@@ -81,7 +82,7 @@ struct AttentionArgs {
   float* span_states = nullptr;
 };
 
-// Of a block's memory for one tile: keys, values and, of kInt8, their scales.
+// Of a block's memory for one tile: keys, values and, if any, their scales.
 BATON_HOST_DEVICE constexpr int32_t StageBytes(KvDtype dtype,
                                                int32_t stored_head_dim) {
   return 2 * kTilePositions *

@@ -17,9 +17,10 @@
 namespace baton::engine::cuda {
 
 // Keys first, [4][kHeadDim / 2] rows, then values, [kHeadDim / 16][32] rows;
-// of int8 also scales, 64 of keys and 64 of values.
+// where there are scales also these, 64 of keys and 64 of values.
 template <int kHeadDim, KvDtype kDtype>
 struct TileStage {
+  static constexpr bool kHasScales = HasScales(kDtype);
   static constexpr int32_t kRowBytes = kDtype == KvDtype::kBf16 ? 64 : 32;
   static constexpr int32_t kValues =
       kTilePositions / 16 * (kHeadDim / 2) * kRowBytes;
@@ -35,7 +36,7 @@ struct TileStage {
 };
 
 // Where a pair lies behind the first row, in bytes. Lanes that read together
-// (rows c, c < 4, and eight columns) use different banks: rows of int8 as they
+// (rows c, c < 4, and eight columns) use different banks: rows of bytes as they
 // follow each other, those of bfloat16 because pairs of rows change places.
 template <KvDtype kDtype>
 BATON_DEVICE int32_t PairPlace(int32_t row, int32_t column) {
@@ -46,7 +47,8 @@ BATON_DEVICE int32_t PairPlace(int32_t row, int32_t column) {
   }
 }
 
-// A pair as two bfloat16.
+// A pair as two bfloat16. Of a byte it is a number, whatever the byte: e4m3's
+// NaN, which has a scale that is NaN, too, becomes 480.
 template <KvDtype kDtype>
 BATON_DEVICE uint32_t PairAt(const unsigned char* rows, int32_t row,
                              int32_t column) {
@@ -55,7 +57,12 @@ BATON_DEVICE uint32_t PairAt(const unsigned char* rows, int32_t row,
     return *reinterpret_cast<const uint32_t*>(at);
   } else {
     const uint32_t bytes = *reinterpret_cast<const uint16_t*>(at);
-    return Int8Pair(bytes | bytes << 8);  // byte 1 goes to byte 2
+    const uint32_t apart = bytes | bytes << 8;  // byte 1 goes to byte 2
+    if constexpr (kDtype == KvDtype::kInt8) {
+      return Int8Pair(apart);
+    } else {
+      return Fp8Pair(apart << 8);
+    }
   }
 }
 
@@ -100,7 +107,7 @@ BATON_DEVICE void FetchTile(const AttentionArgs& args, const BlockId* blocks,
                 : args.pages,
           there);
     }
-    if constexpr (kDtype == KvDtype::kInt8) {
+    if constexpr (Stage::kHasScales) {
       // 16 scales of keys, 16 of values.
       for (int32_t i = Thread(); i < 8; i += Threads()) {
         const bool value = i >= 4;

@@ -29,10 +29,9 @@ absl::Status CheckOptions(const EngineOptions& options) {
                      "not ",
                      options.weights));
   }
-  if (options.kv_dtype != KvDtypeName(KvDtype::kBf16) &&
-      options.kv_dtype != KvDtypeName(KvDtype::kInt8)) {
+  if (!ParseKvDtype(options.kv_dtype)) {
     return absl::UnimplementedError(
-        absl::StrCat("kv_dtype: the cuda backend holds bf16 or int8, not ",
+        absl::StrCat("kv_dtype: the cuda backend holds bf16, int8 or fp8, not ",
                      options.kv_dtype));
   }
   if (cpu::IsPackedModel(options.model_dir)) {
@@ -68,7 +67,16 @@ std::string BackendName(const DeviceProperties& device,
   if (weights != WeightFormatName(WeightFormat::kBf16)) {
     absl::StrAppend(&name, "-", weights);
   }
-  if (kv == KvDtype::kInt8) absl::StrAppend(&name, "-kv8");
+  switch (kv) {
+    case KvDtype::kBf16:
+      break;
+    case KvDtype::kInt8:
+      absl::StrAppend(&name, "-kv8");
+      break;
+    case KvDtype::kFp8:
+      absl::StrAppend(&name, "-kvfp8");
+      break;
+  }
   return name;
 }
 
@@ -78,9 +86,7 @@ KvLayout BlockLayout(const ModelConfig& config, const EngineOptions& options) {
   layout.block_size = options.block_size;
   layout.num_kv_heads = config.num_kv_heads;
   layout.head_dim = config.head_dim;
-  layout.dtype = options.kv_dtype == KvDtypeName(KvDtype::kInt8)
-                     ? KvDtype::kInt8
-                     : KvDtype::kBf16;
+  layout.dtype = ParseKvDtype(options.kv_dtype).value();
   return layout;
 }
 

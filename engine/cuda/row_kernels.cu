@@ -85,21 +85,21 @@ BATON_DEVICE int64_t ValuePlace(int32_t slot, int32_t element,
          element % 16 * 2 + slot % 2;
 }
 
-// How a head becomes int8: as engine/cpu/row_kernels.inl does it, operation for
-// operation.
-struct Int8Rounding {
+// How a head becomes bytes with a scale: as engine/cpu/row_kernels.inl makes
+// int8, operation for operation.
+struct HeadRounding {
   float factor;
   float scale;
 };
 
-// Of a head whose greatest magnitude is `largest`, NaN left out. `probe` is
-// zero, or NaN when a value is not finite.
-BATON_DEVICE Int8Rounding RoundingOf(float largest, float probe) {
-  // Below this 127 / largest would not be finite.
+// Of a head whose greatest magnitude is `largest`, NaN left out, and becomes
+// `limit`. `probe` is zero, or NaN when a value is not finite.
+BATON_DEVICE HeadRounding RoundingOf(float largest, float limit, float probe) {
+  // Below this limit / largest would not be finite.
   constexpr float kTiny = 1e-35f;
   const bool tiny = !(largest > kTiny);
-  return {tiny ? 0.0f : DivRn(127.0f, largest),
-          AddRn(tiny ? 0.0f : DivRn(largest, 127.0f), probe)};
+  return {tiny ? 0.0f : DivRn(limit, largest),
+          AddRn(tiny ? 0.0f : DivRn(largest, limit), probe)};
 }
 
 BATON_DEVICE int8_t ToInt8(float x, float factor) {
@@ -108,6 +108,33 @@ BATON_DEVICE int8_t ToInt8(float x, float factor) {
   return static_cast<int8_t>(FloatBits(AddRn(MulRn(x, factor), magic)) -
                              FloatBits(magic));
 }
+
+constexpr float kFp8Max = 448.0f;
+
+// As FloatToE4m3 (engine/e4m3.h) does it.
+BATON_DEVICE uint8_t ToE4m3(float x) {
+  const uint32_t bits = FloatBits(x);
+  const uint32_t sign = bits >> 24 & 0x80u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude >= FloatBits(kFp8Max)) {
+    const bool nan = magnitude > 0x7f800000u;
+    return static_cast<uint8_t>(sign | (nan ? 0x7fu : 0x7eu));
+  }
+  if (magnitude < FloatBits(0x1p-6f)) {  // no exponent of its own
+    // Adding it rounds to a multiple of 2^-9, whose number then stands in the
+    // low bits.
+    const float magic = 0x1p14f;
+    return static_cast<uint8_t>(
+        sign | (FloatBits(AddRn(BitsFloat(magnitude), magic)) & 0xffu));
+  }
+  const uint32_t rounded = magnitude + 0x7ffffu + (magnitude >> 20 & 1u);
+  // Exponent (bias 127) and the three upper bits of the fraction, to bias 7.
+  return static_cast<uint8_t>(sign | ((rounded >> 20) - (120u << 3)));
+}
+
+// The largest magnitude of a byte.
+template <KvDtype kDtype>
+constexpr float kByteMax = kDtype == KvDtype::kInt8 ? 127.0f : kFp8Max;
 
 template <KvDtype kDtype>
 BATON_KERNEL(kHeadThreads)
@@ -173,8 +200,8 @@ FinishHeads(FinishHeadsArgs args) {
     }
   };
 
-  Int8Rounding rounding = {};
-  if (kDtype == KvDtype::kInt8 && !is_query) {
+  HeadRounding rounding = {};
+  if (kDtype != KvDtype::kBf16 && !is_query) {
     float largest = 0.0f;
     float probe = 0.0f;
     for_each([&](int32_t, float value) {
@@ -186,7 +213,7 @@ FinishHeads(FinishHeadsArgs args) {
       const float other = ShuffleXor(largest, mask);
       largest = other > largest ? other : largest;
     }
-    rounding = RoundingOf(largest, SumOfWarp(probe));
+    rounding = RoundingOf(largest, kByteMax<kDtype>, SumOfWarp(probe));
     if (lane == 0) {
       reinterpret_cast<float*>(part + args.scales_offset)[slot] =
           rounding.scale;
@@ -202,8 +229,11 @@ FinishHeads(FinishHeadsArgs args) {
                                 : KeyPlace(slot, element, args.stored_head_dim);
     if constexpr (kDtype == KvDtype::kBf16) {
       reinterpret_cast<uint16_t*>(part)[at] = ToBf16(value);
-    } else {
+    } else if constexpr (kDtype == KvDtype::kInt8) {
       reinterpret_cast<int8_t*>(part)[at] = ToInt8(value, rounding.factor);
+    } else {
+      reinterpret_cast<uint8_t*>(part)[at] =
+          ToE4m3(MulRn(value, rounding.factor));
     }
   };
   for_each(put);
@@ -262,6 +292,9 @@ void RunFinishHeads(const FinishHeadsArgs& args, StreamHandle* stream) {
                     args);
     case KvDtype::kInt8:
       return Launch(FinishHeads<KvDtype::kInt8>, "finish heads (int8)", shape,
+                    stream, args);
+    case KvDtype::kFp8:
+      return Launch(FinishHeads<KvDtype::kFp8>, "finish heads (fp8)", shape,
                     stream, args);
   }
 }

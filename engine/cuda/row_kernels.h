@@ -53,8 +53,8 @@ void RunNorm(const NormArgs& args, StreamHandle* stream);
 
 // From the product with Q, K and V (bias included) to rotated queries, and keys
 // and values in KV memory: RMSNorm of each head of Q and K where the model has
-// it, then RoPE. Keys and values are rounded as the CPU backend does it: to the
-// same bits.
+// it, then RoPE. Keys and values are rounded as the CPU backend does it, e4m3
+// as engine/e4m3.h: to the same bits.
 struct FinishHeadsArgs {
   const float* qkv = nullptr;  // [rows][(heads + 2 kv_heads) * head_dim]
   const RowPlace* places = nullptr;

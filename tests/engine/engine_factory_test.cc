@@ -79,6 +79,15 @@ TEST_F(EngineFactoryTest, NamesTheOptionThatIsWrong) {
   ExpectError(absl::StatusCode::kUnimplemented,
               "weights: the cpu backend holds bf16, int8 or int4, not fp8");
   options_ = good;
+  options_.kv_dtype = "int4";
+  ExpectError(absl::StatusCode::kInvalidArgument,
+              "kv_dtype: \"int4\" is not bf16, int8 or fp8");
+  // Before anything is loaded.
+  options_.kv_dtype = "fp8";
+  options_.model_dir = "/nowhere";
+  ExpectError(absl::StatusCode::kUnimplemented,
+              "kv_dtype: the cpu backend holds bf16 or int8, not fp8");
+  options_ = good;
   options_.model_dir = "";
   ExpectError(absl::StatusCode::kInvalidArgument, "model_dir");
 }

@@ -107,6 +107,8 @@ TEST(ModelCostsTest, KindComesFromTheBackendsName) {
   EXPECT_EQ(WeightKindOfBackend("cpu-avx2-int4-kv8"), WeightKind::kInt4);
   EXPECT_EQ(WeightKindOfBackend("cpu-avx2-kv8"), WeightKind::kBf16);
   EXPECT_EQ(WeightKindOfBackend("cuda-sm90-fp8-kv8"), WeightKind::kFp8);
+  EXPECT_EQ(WeightKindOfBackend("cuda-sm90-int4-kvfp8"), WeightKind::kInt4);
+  EXPECT_EQ(WeightKindOfBackend("cuda-sm90-kvfp8"), WeightKind::kBf16);
   EXPECT_STREQ(WeightKindName(WeightKind::kInt4), "int4");
   EXPECT_STREQ(WeightKindName(WeightKind::kFp8), "fp8");
 }

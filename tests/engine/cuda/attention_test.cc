@@ -1,4 +1,4 @@
-// Attention on a device, over KV in bfloat16 and in int8: against sums in
+// Attention on a device, over KV in bfloat16, int8 and fp8: against sums in
 // double, and its two ways (spans apart, tiles whole) against each other to the
 // bit.
 #include "engine/cuda/attention.h"
@@ -12,11 +12,13 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/types/span.h"
 #include "engine/cpu/kernel_choice.h"
 #include "engine/cpu/kv_pages.h"
 #include "engine/float_convert.h"
 #include "engine/kv_layout.h"
 #include "tests/engine/cuda/device_fixture.h"
+#include "tests/engine/cuda/fp8_pages.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -44,27 +46,26 @@ class AttentionTest : public DeviceTest,
     std::iota(blocks.begin(), blocks.end(), 0);
     std::mt19937 bits(5);
     std::shuffle(blocks.begin(), blocks.end(), bits);
-    // The CPU backend writes the pages: both read the same layout.
     std::vector<std::byte> memory(layout_.total_bytes(), std::byte{0xff});
-    const cpu::KvPages pages(*cpu::FindKernels("portable").value(), layout_,
-                             memory.data());
     const int32_t stored = layout_.stored_head_dim();
     keys_ = Floats(
         RandomBf16(int64_t{length} * shape.kv_heads * shape.head_dim, 6));
     values_ = Floats(
         RandomBf16(int64_t{length} * shape.kv_heads * shape.head_dim, 7));
-    for (int32_t position = 0; position < length; ++position) {
-      for (int32_t head = 0; head < shape.kv_heads; ++head) {
-        pages.WriteKey(0, blocks, position, head, Row(keys_, position, head));
-        pages.WriteValue(0, blocks, position, head,
-                         Row(values_, position, head));
-      }
-    }
-    if (GetParam() == KvDtype::kInt8) {
-      RoundToInt8(&keys_);
-      RoundToInt8(&values_);
-    } else {
-      ZeroPadding(blocks, &memory);
+    switch (GetParam()) {
+      case KvDtype::kBf16:
+        WriteAsTheCpu(blocks, &memory);
+        ZeroPadding(blocks, &memory);
+        break;
+      case KvDtype::kInt8:
+        WriteAsTheCpu(blocks, &memory);
+        RoundToInt8(&keys_);
+        RoundToInt8(&values_);
+        break;
+      case KvDtype::kFp8:
+        WriteRounded(KvPart::kKeys, blocks, &keys_, &memory);
+        WriteRounded(KvPart::kValues, blocks, &values_, &memory);
+        break;
     }
     queries_ = Floats(
         RandomBf16(int64_t{length} * shape.heads * shape.head_dim, 8, 2.0f));
@@ -93,6 +94,37 @@ class AttentionTest : public DeviceTest,
     args_.out_stride = shape.heads * shape.head_dim + 5;
   }
 
+  // The CPU backend writes the pages: both read the same layout.
+  void WriteAsTheCpu(const std::vector<BlockId>& blocks,
+                     std::vector<std::byte>* memory) const {
+    const cpu::KvPages pages(*cpu::FindKernels("portable").value(), layout_,
+                             memory->data());
+    for (int32_t position = 0; position < length_; ++position) {
+      for (int32_t head = 0; head < shape_.kv_heads; ++head) {
+        pages.WriteKey(0, blocks, position, head, Row(keys_, position, head));
+        pages.WriteValue(0, blocks, position, head,
+                         Row(values_, position, head));
+      }
+    }
+  }
+
+  // Writes rows in fp8; they become what that stands for.
+  void WriteRounded(KvPart part, const std::vector<BlockId>& blocks,
+                    std::vector<float>* rows,
+                    std::vector<std::byte>* memory) const {
+    float* row = rows->data();
+    for (int32_t position = 0; position < length_; ++position) {
+      for (int32_t head = 0; head < shape_.kv_heads; ++head) {
+        const Fp8Row rounded =
+            RoundToFp8(absl::MakeConstSpan(row, shape_.head_dim));
+        WriteFp8(layout_, memory->data(), /*layer=*/0, blocks, position, head,
+                 part, rounded);
+        const std::vector<float> values = rounded.Values();
+        row = std::copy(values.begin(), values.end(), row);
+      }
+    }
+  }
+
   // What int8 stands for; sums in double are of that.
   void RoundToInt8(std::vector<float>* rows) const {
     const cpu::Kernels& kernels = *cpu::FindKernels("portable").value();
@@ -107,22 +139,19 @@ class AttentionTest : public DeviceTest,
   }
 
   // The CUDA backend writes zeros where keys and values are filled up. Of
-  // integers, nothing there is NaN.
+  // bytes, nothing there is read as NaN.
   void ZeroPadding(const std::vector<BlockId>& blocks,
                    std::vector<std::byte>* memory) const {
-    const int32_t stored = layout_.stored_head_dim();
     for (int32_t position = 0; position < length_; ++position) {
-      const int32_t slot = position % layout_.block_size;
       for (int32_t head = 0; head < shape_.kv_heads; ++head) {
-        auto* const part = reinterpret_cast<uint16_t*>(
-            memory->data() +
-            layout_.PageOffset(0, blocks[position / layout_.block_size]) +
-            head * layout_.head_bytes());
-        for (int32_t i = shape_.head_dim; i < stored; ++i) {
-          part[slot / 16 * 16 * stored + i / 2 * 32 + slot % 16 * 2 + i % 2] =
-              0;
-          part[layout_.ValuesOffset() / 2 + i / 16 * 16 * layout_.block_size +
-               slot / 2 * 32 + i % 16 * 2 + slot % 2] = 0;
+        for (const KvPart part : {KvPart::kKeys, KvPart::kValues}) {
+          auto* const to = reinterpret_cast<uint16_t*>(
+              PartAt(layout_, memory->data(), /*layer=*/0, blocks, position,
+                     head, part));
+          for (int32_t i = shape_.head_dim; i < layout_.stored_head_dim();
+               ++i) {
+            to[ElementPlace(layout_, position, i, part)] = 0;
+          }
         }
       }
     }
@@ -204,8 +233,8 @@ class AttentionTest : public DeviceTest,
         for (int32_t e = 0; e < shape_.head_dim; ++e) {
           const float value = Bf16ToFloat(
               out[i * args_.out_stride + head * shape_.head_dim + e]);
-          // Weights and results are bfloat16; values are about 1. Of int8,
-          // weights are rounded with the values' scales.
+          // Weights and results are bfloat16; values are about 1. Where
+          // there are scales, weights are rounded with the values'.
           ASSERT_NEAR(value, expected[e], 0.02)
               << "position " << first + i << " head " << head << " element "
               << e << " window " << window;
@@ -221,8 +250,7 @@ class AttentionTest : public DeviceTest,
   AttentionArgs args_;
 };
 
-INSTANTIATE_TEST_SUITE_P(KvDtypes, AttentionTest,
-                         testing::Values(KvDtype::kBf16, KvDtype::kInt8),
+INSTANTIATE_TEST_SUITE_P(KvDtypes, AttentionTest, testing::ValuesIn(kKvDtypes),
                          [](const auto& param) {
                            return std::string(KvDtypeName(param.param));
                          });

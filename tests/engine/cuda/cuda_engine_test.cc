@@ -260,10 +260,10 @@ TEST_F(CudaEngineOptionsTest, RefusesWhatItDoesNotKnow) {
             "weights: the cuda backend holds bf16, fp8, int8 or int4, not "
             "int3");
   options = OptionsFor(ModelDirOf("llama"));
-  options.kv_dtype = "fp8";
+  options.kv_dtype = "int4";
   EXPECT_EQ(error(options).code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(error(options).message(),
-            "kv_dtype: the cuda backend holds bf16 or int8, not fp8");
+            "kv_dtype: the cuda backend holds bf16, int8 or fp8, not int4");
   options = OptionsFor(ModelDirOf("llama"));
   options.kv_memory_bytes = 10;
   EXPECT_EQ(error(options).code(), absl::StatusCode::kResourceExhausted);

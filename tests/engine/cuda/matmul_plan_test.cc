@@ -116,9 +116,11 @@ TEST(AttentionPlanTest, Shapes) {
   EXPECT_EQ(shape.z, 10u);
   EXPECT_EQ(shape.threads, 32u);
   EXPECT_EQ(shape.shared_bytes, 64 << 10);
-  // Half of it with KV in int8, and the scales of 64 keys and values.
-  args.kv_dtype = KvDtype::kInt8;
-  EXPECT_EQ(AttentionShape(args).shared_bytes, (32 << 10) + 2 * 2 * 64 * 4);
+  // Half of it with KV in 8 bits, and the scales of 64 keys and values.
+  for (const KvDtype dtype : {KvDtype::kInt8, KvDtype::kFp8}) {
+    args.kv_dtype = dtype;
+    EXPECT_EQ(AttentionShape(args).shared_bytes, (32 << 10) + 2 * 2 * 64 * 4);
+  }
   shape = MergeShape(args);
   EXPECT_EQ(shape.x, 10u);
   EXPECT_EQ(shape.y, 32u);

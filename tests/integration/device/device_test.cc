@@ -94,13 +94,17 @@ TEST_F(DeviceTest, HandsOverWhatOneProcessComputes) {
 }
 
 TEST_F(DeviceTest, AsDoesAModelOfFewBits) {
-  ASSERT_NO_FATAL_FAILURE(ReferTo("fp8", "int8"));
-  const Flags flags = With(kDevice, {"--weights", "fp8", "--kv-dtype", "int8"});
-  ASSERT_NO_FATAL_FAILURE(
-      StartCluster({.prefill = {flags}, .decode = {flags}}));
-  const auto requests = ShortRequests(3);
-  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
-  AwaitAllFree({"prefill-0", "decode-0"});
+  for (const char* kv_dtype : {"int8", "fp8"}) {
+    SCOPED_TRACE(kv_dtype);
+    ASSERT_NO_FATAL_FAILURE(ReferTo("fp8", kv_dtype));
+    const Flags flags =
+        With(kDevice, {"--weights", "fp8", "--kv-dtype", kv_dtype});
+    ASSERT_NO_FATAL_FAILURE(StartCluster(
+        {.prefill = {flags}, .decode = {With(flags, {"--block-size", "64"})}}));
+    const auto requests = ShortRequests(3);
+    CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+    AwaitAllFree({"prefill-0", "decode-0"});
+  }
 }
 
 // Room for one long prompt: transfers wait for each other.
