@@ -107,6 +107,21 @@ TEST_F(DeviceTest, AsDoesAModelOfFewBits) {
   }
 }
 
+// Each device has some heads; what is handed over has all of them.
+TEST_F(DeviceTest, WorkersWithUnequalNumbersOfDevicesHandOver) {
+  const Flags two = With(kDevice, {"--tensor-parallel", "2"});
+  for (const bool prefill_has_two : {true, false}) {
+    SCOPED_TRACE(prefill_has_two);
+    ASSERT_NO_FATAL_FAILURE(
+        StartCluster({.prefill = {prefill_has_two ? two : kDevice},
+                      .decode = {prefill_has_two ? kDevice : two}}));
+    const auto requests = ShortRequests(3);
+    CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+    EXPECT_GT(Metric("decode-0", "baton_kv_transfer_bytes_sum"), 0);
+    AwaitAllFree({"prefill-0", "decode-0"});
+  }
+}
+
 // Room for one long prompt: transfers wait for each other.
 TEST_F(DeviceTest, FewStagedBlocksMakeTransfersWait) {
   const Flags flags = With(
@@ -124,11 +139,11 @@ TEST_F(DeviceTest, PromptsThatAreTooLongToHandOverAreNot) {
   const Flags flags = With(
       kDevice, {"--kv-staging-memory", absl::StrCat(3 * kBlockBytes, "B")});
   ASSERT_NO_FATAL_FAILURE(
-      StartCluster({.prefill = {flags}, .decode = {flags}}));
+      StartCluster({.prefill = {flags}, .decode = {kDevice}}));
   std::vector<v1::GenerateRequest> requests;
   for (const int length : {20, 48, 49, 90}) {
-    requests.push_back(
-        GreedyRequest(std::vector<TokenId>(length, length % 7), 12));
+    // They have no beginning in common that would be cached.
+    requests.push_back(GreedyRequest(std::vector<TokenId>(length, length), 12));
   }
   CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
   EXPECT_EQ(Metric("prefill-0", "baton_prompt_tokens_total"), 20 + 48);
