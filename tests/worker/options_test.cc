@@ -42,6 +42,13 @@ TEST(OptionsTest, KvMemoryIsASizeOrAShare) {
               HasSubstr("\"x%\" is not a share"));
 }
 
+TEST(OptionsTest, DevicesThatShareTheModel) {
+  EXPECT_EQ(Parse("")->engine.tensor_parallel, 1);
+  EXPECT_EQ(Parse("--tensor-parallel 8")->engine.tensor_parallel, 8);
+  EXPECT_FALSE(Parse("--tensor-parallel 0").has_value());
+  EXPECT_FALSE(Parse("--tensor-parallel 65").has_value());
+}
+
 TEST(OptionsTest, PrefixCacheIsOnUnlessItIsOff) {
   EXPECT_TRUE(Parse("")->prefix_cache);
   EXPECT_TRUE(Parse("--prefix-cache on")->prefix_cache);
