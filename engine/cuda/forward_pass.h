@@ -169,9 +169,9 @@ class ForwardPass final {
   void RunLayers(const PassArrays& arrays, bool events);
   void Attend(const PassArrays& arrays, const DeviceTiles& tiles, int32_t layer,
               uint16_t* out, int64_t out_stride);
-  // Where kernels put what the rank computes of rows, `size` elements each, of
-  // which `part` are its own: in `whole` when that is all, else in what is
-  // sent.
+  // Where kernels put what the rank computes of rows, `part` elements of each:
+  // in `whole`, whose rows are `stride` elements apart, when that is all of
+  // them, else in what is sent.
   template <typename T>
   struct PartOf {
     T* data = nullptr;
@@ -179,7 +179,10 @@ class ForwardPass final {
   };
   template <typename T>
   PartOf<T> Part(const DeviceBuffer& whole, int64_t stride, int32_t part);
-  // Then, with others: gathers the parts and joins them to [rows][stride].
+  // Has what all ranks send, so many bytes each, in gathered_.
+  void Gather(int64_t bytes);
+  // After kernels have: with others, gathers the parts and joins them in
+  // `whole`, to `size` elements of each row.
   template <typename T>
   void Complete(const DeviceBuffer& whole, int64_t stride, int32_t part,
                 int32_t size, int32_t rows);

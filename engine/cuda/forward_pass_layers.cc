@@ -32,13 +32,18 @@ ForwardPass::PartOf<T> ForwardPass::Part(const DeviceBuffer& whole,
   return {sent_.as<T>(), part};
 }
 
+void ForwardPass::Gather(int64_t bytes) {
+  CHECK_LE(bytes, sizes_.sent_bytes);
+  place_.group->AllGather(place_.shard.rank, sent_.data(), gathered_.data(),
+                          bytes, stream_);
+}
+
 template <typename T>
 void ForwardPass::Complete(const DeviceBuffer& whole, int64_t stride,
                            int32_t part, int32_t size, int32_t rows) {
   if (place_.group == nullptr) return;
   constexpr int32_t kElementBytes = sizeof(T);
-  place_.group->AllGather(place_.shard.rank, sent_.data(), gathered_.data(),
-                          int64_t{rows} * part * kElementBytes, stream_);
+  Gather(int64_t{rows} * part * kElementBytes);
   JoinArgs join;
   join.from = gathered_.data();
   join.rows = rows;
@@ -60,9 +65,7 @@ void ForwardPass::AddProduct(const DeviceMatrix& w, const DeviceBuffer& x,
   CHECK(!to_be_added_);
   Multiply(w, x.as<uint16_t>(), x_stride, rows, MatmulOutput::kStore,
            sent_.data(), sizes_.hidden_part, stream_);
-  place_.group->AllGather(
-      place_.shard.rank, sent_.data(), gathered_.data(),
-      int64_t{rows} * sizes_.hidden_part * int64_t{sizeof(float)}, stream_);
+  Gather(int64_t{rows} * sizes_.hidden_part * int64_t{sizeof(float)});
   to_be_added_ = true;
 }
 
