@@ -231,7 +231,8 @@ void RequestFlow::RunTimers(absl::Time now) {
     } else if (now >= record.settle_at) {
       Apply(record, record.lifecycle.SettleTimedOut(), now);
     }
-    // Else an excluded worker may be asked again: PlaceWaiting does.
+    // Else an excluded worker may be asked again, or a pause is over:
+    // PlaceWaiting does.
   }
   AbortUnplaceable(now);
 }
@@ -276,6 +277,10 @@ void RequestFlow::PlaceWaiting(absl::Time now) {
 }
 
 bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
+  if (now < record.place_at) {
+    line_.SetAside(record.key);
+    return true;
+  }
   const RequestLifecycle& life = record.lifecycle;
   const scheduling::Urgency urgency = UrgencyOf(record, now);
   const auto prefill_tokens =

@@ -117,7 +117,7 @@ class RequestFlow final {
   void Trace(const RequestRecord& record, const scheduling::Finish& end,
              const v1::Timing& timing, absl::Time now);
   // What a waiting request waits for; empty: nothing stood in its way yet.
-  std::string WaitsFor(const RequestRecord& record) const;
+  std::string WaitsFor(const RequestRecord& record, absl::Time now) const;
 
   // The owner of an attempt; null when it is over.
   RequestRecord* OwnerOf(uint64_t attempt);

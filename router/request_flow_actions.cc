@@ -156,7 +156,9 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Requeue& action,
   }
   record.waiting_since = now;
   record.retry_excluded_at = action.retry_excluded_at;
+  record.place_at = action.place_at;
   SetTimer(action.retry_excluded_at, record.key);
+  if (action.place_at > now) SetTimer(action.place_at, record.key);
   line_.Resume(InLine(record), now);
 }
 
@@ -240,7 +242,8 @@ void RequestFlow::Remove(RequestRecord& record, absl::Time now) {
   EndAttempt(record);
   line_.Remove(record.key);
   for (absl::Time at :
-       {record.deadline, record.settle_at, record.retry_excluded_at}) {
+       {record.deadline, record.settle_at, record.retry_excluded_at,
+        record.place_at}) {
     timers_.erase({at, record.key});
   }
   if (record.lane.has_value()) {

@@ -63,7 +63,9 @@ void RequestFlow::Trace(const RequestRecord& record,
                                  .wall_now = absl::Now()}));
 }
 
-std::string RequestFlow::WaitsFor(const RequestRecord& record) const {
+std::string RequestFlow::WaitsFor(const RequestRecord& record,
+                                  absl::Time now) const {
+  if (now < record.place_at) return "a pause: workers refused it often";
   if (record.waits_for.has_value()) {
     return scheduling::PlacementReasonName(*record.waits_for);
   }
@@ -98,7 +100,7 @@ absl::StatusOr<v1::ExplainRequestResponse> RequestFlow::Explain(
   response.set_model(model_.name);
   if (here && it->second->lifecycle.state() ==
                   scheduling::RequestLifecycle::State::kQueued) {
-    response.set_waits_for(WaitsFor(*it->second));
+    response.set_waits_for(WaitsFor(*it->second, now));
   }
   return response;
 }

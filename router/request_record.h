@@ -1,12 +1,16 @@
 // All that the router's loop keeps of one request.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 
 #include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
 #include "baton/v1/worker.pb.h"
+#include "common/stable_hash.h"
 #include "router/client_stream.h"
 #include "router/placement_log.h"
 #include "router/prompt_prefix.h"
@@ -32,6 +36,11 @@ struct AttemptCharge {
   scheduling::WorkerId sent_to_prefill = scheduling::kNoWorker;
 };
 
+// Ids that routers give are unique among all of them.
+inline uint64_t SeedOf(const std::string& request_id) {
+  return StableHash(std::as_bytes(std::span(request_id))).low;
+}
+
 struct RequestRecord {
   RequestRecord(std::unique_ptr<IncomingRequest> incoming, int32_t max_attempts,
                 const Tokenizer& tokenizer)
@@ -42,7 +51,7 @@ struct RequestRecord {
         prefix(std::move(incoming->prefix)),
         deadline(incoming->deadline),
         stream(std::move(incoming->stream)),
-        lifecycle(spec.stop, max_attempts),
+        lifecycle(spec.stop, max_attempts, SeedOf(spec.id)),
         detokenizer(tokenizer),
         stop_matcher(answer.stop) {
     trace.received_at = incoming->received_at;
@@ -86,6 +95,8 @@ struct RequestRecord {
   // When to look at the request again, besides its deadline.
   absl::Time settle_at = absl::InfiniteFuture();
   absl::Time retry_excluded_at = absl::InfinitePast();
+  // Its pause after refusals ends.
+  absl::Time place_at = absl::InfinitePast();
 
   // Delivered, not yet sent to the client.
   v1::GenerateResponse pending;

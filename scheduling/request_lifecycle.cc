@@ -1,11 +1,14 @@
 #include "scheduling/request_lifecycle.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/stable_hash.h"
 
 namespace baton::scheduling {
 namespace {
@@ -21,6 +24,13 @@ constexpr int32_t kMaxForgiven = 64;
 constexpr absl::Duration kMinRetryDelay = absl::Milliseconds(20);
 constexpr absl::Duration kMaxRetryDelay = absl::Seconds(2);
 
+// So many refusals in a row are what a busy cluster has; each one more doubles
+// the window that the pause is drawn from. An attempt takes well under the
+// widest one, so that two that are in each other's way soon miss each other.
+constexpr int32_t kRefusalsWithoutPause = 2;
+constexpr absl::Duration kFirstPauseWindow = absl::Milliseconds(50);
+constexpr absl::Duration kWidestPauseWindow = absl::Milliseconds(800);
+
 bool IsAbandoned(const absl::Status& why) {
   return absl::IsCancelled(why) || absl::IsDeadlineExceeded(why);
 }
@@ -31,8 +41,9 @@ absl::Duration BoundedDelay(absl::Duration delay) {
 
 }  // namespace
 
-RequestLifecycle::RequestLifecycle(const StopParams& stop, int32_t max_attempts)
-    : stop_(stop), max_attempts_(max_attempts) {
+RequestLifecycle::RequestLifecycle(const StopParams& stop, int32_t max_attempts,
+                                   uint64_t seed)
+    : stop_(stop), max_attempts_(max_attempts), seed_(seed) {
   CHECK_GE(stop_.max_output_tokens, 1);
   CHECK_GE(max_attempts_, 1);
 }
@@ -84,6 +95,7 @@ LifecycleActions RequestLifecycle::Refused(AttemptId attempt, WorkerId from,
                  &actions);
   EndAttempt();
   ++num_refused_;
+  ++refused_in_a_row_;
   switch (kind) {
     case RefusalKind::kNever:
       FinishNow(FinishReason::kError,
@@ -100,7 +112,7 @@ LifecycleActions RequestLifecycle::Refused(AttemptId attempt, WorkerId from,
   if (by_decode || kind == RefusalKind::kDraining) Exclude(from);
   actions.push_back(Requeue{Requeue::Cause::kRefused,
                             now + BoundedDelay(retry_after),
-                            std::string(message)});
+                            std::string(message), now + DrawPause()});
   return actions;
 }
 
@@ -231,6 +243,7 @@ void RequestLifecycle::DeliverReady(LifecycleActions* actions) {
          held_.begin()->first == static_cast<int32_t>(output_.size())) {
     ReportedToken token = std::move(held_.begin()->second);
     held_.erase(held_.begin());
+    refused_in_a_row_ = 0;
     output_.push_back(token.token);
     actions->push_back(DeliverToken{token.index, token.token, token.logprob,
                                     std::move(token.top)});
@@ -362,6 +375,17 @@ void RequestLifecycle::EndAttempt() {
   attempt_.reset();
   held_.clear();
   state_ = State::kQueued;
+}
+
+absl::Duration RequestLifecycle::DrawPause() const {
+  const int32_t doublings = refused_in_a_row_ - kRefusalsWithoutPause - 1;
+  if (doublings < 0) return absl::ZeroDuration();
+  const absl::Duration window =
+      std::min(kWidestPauseWindow,
+               kFirstPauseWindow * (1 << std::min(doublings, 10)));
+  const uint64_t drawn[] = {seed_, static_cast<uint64_t>(num_refused_)};
+  const uint64_t hash = StableHash(std::as_bytes(std::span(drawn))).low;
+  return window * std::ldexp(static_cast<double>(hash), -64);
 }
 
 void RequestLifecycle::Exclude(WorkerId worker) {

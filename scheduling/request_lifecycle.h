@@ -81,8 +81,9 @@ struct DeliverToken {
   float logprob = 0;
   std::vector<TokenLogprob> top;
 };
-// The request waits for a placement again. The workers in excluded() may be
-// taken again, when there is no other, from `retry_excluded_at` on.
+// The request waits for a placement again, and is to get none before
+// `place_at`. The workers in excluded() may be taken again, when there is no
+// other, from `retry_excluded_at` on.
 struct Requeue {
   enum class Cause {
     kRefused,
@@ -94,6 +95,7 @@ struct Requeue {
   Cause cause = Cause::kFailed;
   absl::Time retry_excluded_at;
   std::string why;
+  absl::Time place_at = absl::InfinitePast();
 };
 // Call SettleTimedOut when the outcomes do not come within a short while.
 struct AwaitOutcomes {};
@@ -148,7 +150,14 @@ class RequestLifecycle final {
   // failed. Refusals and preemptions do not count, nor (within a bound) do
   // attempts that were handed back, or moved the stream on by a few tokens: a
   // long answer may outlive many workers.
-  RequestLifecycle(const StopParams& stop, int32_t max_attempts);
+  //
+  // Two requests that need the same two workers may each get one of them and
+  // be refused by the other one, again and again, where they come from routers
+  // that do not know of each other. So who is refused often pauses before the
+  // next attempt: some time out of a window that grows (as in "full jitter" of
+  // exponential back-off), drawn from `seed`, which should be another one for
+  // each request of all routers.
+  RequestLifecycle(const StopParams& stop, int32_t max_attempts, uint64_t seed);
 
   // Starts an attempt. REQUIRES: kQueued; a verdict that names workers.
   LifecycleActions Place(AttemptId attempt, const PlacementVerdict& verdict);
@@ -239,12 +248,15 @@ class RequestLifecycle final {
   void CancelOpenLegs(absl::string_view reason, LifecycleActions* actions,
                       bool abandoned = false);
   void EndAttempt();
+  // From the last refusal to the next attempt.
+  absl::Duration DrawPause() const;
   void Exclude(WorkerId worker);
   void FinishNow(FinishReason reason, absl::Status status,
                  LifecycleActions* actions);
 
   const StopParams stop_;
   const int32_t max_attempts_;
+  const uint64_t seed_;
 
   State state_ = State::kQueued;
   std::optional<Attempt> attempt_;
@@ -253,6 +265,7 @@ class RequestLifecycle final {
   FinishReason finish_reason_ = FinishReason::kError;  // set by Settle
   std::vector<WorkerId> excluded_;
   int32_t num_refused_ = 0;
+  int32_t refused_in_a_row_ = 0;  // since a token came
   int32_t num_preempted_ = 0;
   int32_t num_failed_ = 0;
   int32_t num_forgiven_ = 0;

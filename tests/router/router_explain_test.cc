@@ -249,6 +249,28 @@ TEST_F(ExplainTest, AnErrorIsHowTheLastAttemptEnded) {
   EXPECT_EQ(told.placements(0).ended(), told.error());
 }
 
+TEST_F(ExplainTest, WhoIsRefusedOftenPauses) {
+  FakeWorker* const decode = AddDecode("d0");
+  StartRouter();
+  const auto call = Generate(Named("unlucky"));
+  bool paused = false;
+  // A pause may be too short to be seen.
+  for (int refusals = 0; !paused && refusals < 50; ++refusals) {
+    decode->SendRefusal(decode->NextReserve().attempt(),
+                        v1::REFUSAL_REASON_NO_BLOCKS, 0);
+    const uint32_t placed = refusals + 2;
+    Await("unlucky", [&](const v1::ExplainRequestResponse& told) {
+      paused |= told.waits_for() == "a pause: workers refused it often";
+      return paused || told.placements_size() + told.placements_left_out() >=
+                           static_cast<size_t>(placed);
+    });
+  }
+  EXPECT_TRUE(paused);
+  const uint64_t attempt = decode->NextReserve().attempt();
+  decode->SendToken(attempt, 0, kLastToken, v1::FINISH_REASON_STOP);
+  EXPECT_TRUE(call->Finish().ok());
+}
+
 TEST_F(ExplainTest, WhoWaitsIsToldWhatFor) {
   FakeWorker* const prefill = AddPrefill("p0");
   FakeWorker::Options narrow;

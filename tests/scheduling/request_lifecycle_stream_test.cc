@@ -26,7 +26,7 @@ class EventStream {
   explicit EventStream(uint32_t seed)
       : random_(seed),
         life_({.max_output_tokens = kMaxOutput, .stop_token_ids = {}},
-              kMaxAttempts) {}
+              kMaxAttempts, seed) {}
 
   void Run() {
     for (int i = 0; i < 400; ++i) {
@@ -160,6 +160,7 @@ class EventStream {
   void Take(const Requeue& a) {
     EXPECT_GE(a.retry_excluded_at, now_ + absl::Milliseconds(20));
     EXPECT_LE(a.retry_excluded_at, now_ + absl::Seconds(2));
+    EXPECT_LT(a.place_at, now_ + absl::Milliseconds(800));
     EndAttempt();
   }
   void Take(const AwaitOutcomes&) {

@@ -85,7 +85,7 @@ class RequestLifecycleTest : public testing::Test {
   explicit RequestLifecycleTest(int32_t max_output_tokens = 8)
       : life_({.max_output_tokens = max_output_tokens,
                .stop_token_ids = {kStopToken}},
-              /*max_attempts=*/3) {}
+              /*max_attempts=*/3, /*seed=*/1) {}
   ~RequestLifecycleTest() override { life_.CheckInvariants(); }
 
   std::vector<std::string> Place(AttemptId attempt,
@@ -418,7 +418,7 @@ TEST_F(RequestLifecycleTest, OnlyWhatTheClientGaveUpIsAbandoned) {
 TEST_F(RequestLifecycleTest, DeadlineWhileQueuedAndWhileSettling) {
   EXPECT_THAT(Check(life_.Abort(absl::DeadlineExceededError("late"))),
               ElementsAre("finish error DEADLINE_EXCEEDED"));
-  RequestLifecycle settling({.max_output_tokens = 1}, 1);
+  RequestLifecycle settling({.max_output_tokens = 1}, 1, /*seed=*/1);
   settling.Place(kA, On(kP, kD));
   settling.TokenReported(kA, kP, {.index = 0, .token = 4}, kNow);
   EXPECT_EQ(settling.state(), State::kSettling);
