@@ -46,8 +46,8 @@ int PollMillis(absl::Time deadline) {
 }
 
 // In the child, between fork and exec: only async-signal-safe calls.
-[[noreturn]] void ExecChild(char* const* argv, int log_fd, int ready_fd,
-                            pid_t parent) {
+[[noreturn]] void ExecChild(char* const* argv, char* const* environment,
+                            int log_fd, int ready_fd, pid_t parent) {
   // Ctrl-C in a terminal goes to the foreground group; children are stopped by
   // their parent, in order.
   setpgid(0, 0);
@@ -63,10 +63,32 @@ int PollMillis(absl::Time deadline) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  execv(argv[0], argv);
+  execve(argv[0], argv, environment);
   const char message[] = "cannot execute the program\n";
   if (write(STDERR_FILENO, message, sizeof(message) - 1) < 0) _exit(126);
   _exit(127);
+}
+
+// This process's environment with `changes`.
+std::vector<std::string> EnvironmentWith(
+    const std::map<std::string, std::string>& changes) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (!changes.contains(text.substr(0, text.find('=')))) all.push_back(text);
+  }
+  for (const auto& [name, value] : changes) {
+    all.push_back(absl::StrCat(name, "=", value));
+  }
+  return all;
+}
+
+// As exec takes them. The strings outlive what is returned.
+std::vector<char*> Pointers(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& text : strings) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 }  // namespace
@@ -133,14 +155,17 @@ absl::Status ChildProcess::Launch() {
     args.push_back("--ready-fd");
     args.push_back(absl::StrCat(ready_write.get()));
   }
-  std::vector<char*> argv;
-  for (std::string& arg : args) argv.push_back(arg.data());
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = Pointers(args);
+  std::vector<std::string> variables = EnvironmentWith(options_.environment);
+  const std::vector<char*> environment = Pointers(variables);
 
   const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ < 0) return ErrnoStatus("fork");
-  if (pid_ == 0) ExecChild(argv.data(), log.get(), ready_write.get(), parent);
+  if (pid_ == 0) {
+    ExecChild(argv.data(), environment.data(), log.get(), ready_write.get(),
+              parent);
+  }
   pid_fd_ = OwnedFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   PCHECK(pid_fd_.get() >= 0) << "pidfd_open";
   return absl::OkStatus();

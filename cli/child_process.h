@@ -61,6 +61,8 @@ struct ChildOptions {
   std::string log_path;
   // Whether "--ready-fd N" is added. Without it the child is never ready.
   bool ready_line = true;
+  // What the child has besides this process's environment, or in its place.
+  std::map<std::string, std::string> environment;
 };
 
 class ChildProcess final {

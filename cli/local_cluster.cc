@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/host_port.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -71,10 +72,21 @@ absl::Status LocalCluster::StartMember(const std::string& program,
   }
   child.command.insert(child.command.end(), args.begin(), args.end());
   child.log_path = absl::StrCat(options_.log_dir, "/", name, ".log");
+  if (!member.gpus.empty()) {
+    child.environment["CUDA_VISIBLE_DEVICES"] = absl::StrJoin(member.gpus, ",");
+  }
   member.started = Now();
   BATON_ASSIGN_OR_RETURN(member.process, ChildProcess::Start(std::move(child)));
   members_.push_back(std::move(member));
   return absl::OkStatus();
+}
+
+absl::Status LocalCluster::StartWorker(const std::string& program,
+                                       const std::string& name,
+                                       const std::vector<std::string>& args,
+                                       Member member) {
+  if (!options_.gpus.empty()) member.gpus = options_.gpus.at(members_.size());
+  return StartMember(program, name, args, std::move(member));
 }
 
 absl::Status LocalCluster::StartWorkers() {
@@ -87,24 +99,25 @@ absl::Status LocalCluster::StartWorkers() {
   pass("--device", options_.device);
   pass("--weights", options_.weights);
   pass("--kv-dtype", options_.kv_dtype);
+  pass("--tensor-parallel", options_.tensor_parallel);
   for (int i = 0; i < options_.num_prefill; ++i) {
     Member member;
     member.is_prefill = true;
-    BATON_RETURN_IF_ERROR(StartMember(
+    BATON_RETURN_IF_ERROR(StartWorker(
         "baton-prefill", absl::StrCat("prefill-", i), args, std::move(member)));
   }
   pass("--output-reserve", options_.output_reserve);
   for (int i = 0; i < options_.num_decode; ++i) {
     Member member;
     member.is_decode = true;
-    BATON_RETURN_IF_ERROR(StartMember(
+    BATON_RETURN_IF_ERROR(StartWorker(
         "baton-decode", absl::StrCat("decode-", i), args, std::move(member)));
   }
   for (int i = 0; i < options_.num_dual; ++i) {
     Member member;
     member.is_prefill = true;
     member.is_decode = true;
-    BATON_RETURN_IF_ERROR(StartMember("baton-worker", absl::StrCat("dual-", i),
+    BATON_RETURN_IF_ERROR(StartWorker("baton-worker", absl::StrCat("dual-", i),
                                       args, std::move(member)));
   }
   return absl::OkStatus();

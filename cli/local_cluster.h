@@ -40,7 +40,11 @@ struct LocalClusterOptions {
   std::string kv_memory;
   std::string weights;
   std::string kv_dtype;
-  // The same, of decode workers.
+  std::string tensor_parallel;
+  // Of each worker, prefill first, then decode, then dual: what it sees as
+  // CUDA_VISIBLE_DEVICES (gpus.h). Empty: what this process has.
+  std::vector<std::vector<std::string>> gpus;
+  // As `device`, of decode workers.
   std::string output_reserve;
   // Compute threads of each worker.
   int threads_per_worker = 1;
@@ -55,6 +59,8 @@ struct Member {
   bool is_prefill = false;
   bool is_decode = false;
   absl::Time started;
+  // Its own ones, by name; empty: whichever it finds.
+  std::vector<std::string> gpus;
   // Whether the caller has been told of it.
   bool reported_ready = false;
   bool reported_exit = false;
@@ -99,6 +105,8 @@ class LocalCluster final {
   bool Stop(absl::Duration grace);
 
  private:
+  absl::Status StartWorker(const std::string& program, const std::string& name,
+                           const std::vector<std::string>& args, Member member);
   absl::Status StartMember(const std::string& program, const std::string& name,
                            const std::vector<std::string>& args, Member member);
   bool NextReported(ClusterEvent* event);

@@ -11,11 +11,14 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "cli/command.h"
+#include "cli/gpus.h"
 #include "cli/host_port.h"
 #include "cli/local_cluster.h"
 #include "cli/prometheus_targets.h"
@@ -43,6 +46,21 @@ int UsableCpus() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
   return process::ThreadsWithin(process::CpuQuota(), CPU_COUNT(&set));
+}
+
+// Deals the GPUs that this process sees out to so many workers. Where it sees
+// none, workers look for themselves, and say why there is none.
+absl::Status ChooseGpus(const UpOptions& options, int workers,
+                        LocalClusterOptions* cluster) {
+  if (options.tensor_parallel != 1) {
+    cluster->tensor_parallel = absl::StrCat(options.tensor_parallel);
+  }
+  if (options.device != "cuda") return absl::OkStatus();
+  const std::vector<std::string> gpus = VisibleGpus();
+  if (gpus.empty()) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(cluster->gpus,
+                         DealGpus(gpus, workers, options.tensor_parallel));
+  return absl::OkStatus();
 }
 
 // The log folder, removed at the end when it was made for this run and nothing
@@ -309,10 +327,14 @@ class Up final {
       if (it == ready.end() || it->second.empty()) continue;
       absl::StrAppend(&addresses, "  ", field, " ", it->second);
     }
-    std::printf("  %-10s pid %-7d ready in %5.2f s%s\n",
+    std::string gpus;
+    if (!member.gpus.empty()) {
+      gpus = absl::StrCat("  GPU ", absl::StrJoin(member.gpus, ","));
+    }
+    std::printf("  %-10s pid %-7d ready in %5.2f s%s%s\n",
                 member.process->name().c_str(), member.process->pid(),
                 absl::ToDoubleSeconds(ClockNow() - member.started),
-                addresses.c_str());
+                gpus.c_str(), addresses.c_str());
     std::fflush(stdout);
   }
 
@@ -384,6 +406,7 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   cluster.kv_memory = options.kv_memory;
   cluster.weights = options.weights;
   cluster.kv_dtype = options.kv_dtype;
+  BATON_RETURN_IF_ERROR(ChooseGpus(options, workers, &cluster));
   cluster.output_reserve = options.output_reserve;
   cluster.log_format = options.log_format;
   cluster.placement = options.placement;

@@ -44,8 +44,13 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
       ->check(CLI::IsMember(scheduling::PlacementPolicyNames()));
   up->add_option("--device", options->device,
                  "What computes: cpu (default) or cuda (in builds that have "
-                 "it); all workers share the first GPU")
+                 "it); GPUs are dealt out to the workers, and shared where "
+                 "there are too few: then give --kv-memory")
       ->check(CLI::IsMember({"cpu", "cuda"}));
+  up->add_option("--tensor-parallel", options->tensor_parallel,
+                 "With --device cuda: GPUs of each worker, which share the "
+                 "model; default 1")
+      ->check(CLI::Range(1, 64));
   up->add_option("--kv-memory", options->kv_memory,
                  "KV memory of each worker, such as 256MiB, or 25%: a share "
                  "of what is free once its weights are loaded");

@@ -27,6 +27,8 @@ struct UpOptions {
   std::string kv_memory;
   std::string weights;
   std::string kv_dtype;
+  // GPUs of each worker.
+  int tensor_parallel = 1;
   std::string output_reserve;
   std::string log_format;
   int threads = 0;

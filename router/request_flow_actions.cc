@@ -241,9 +241,8 @@ void RequestFlow::Remove(RequestRecord& record, absl::Time now) {
   record.lifecycle.CheckInvariants();
   EndAttempt(record);
   line_.Remove(record.key);
-  for (absl::Time at :
-       {record.deadline, record.settle_at, record.retry_excluded_at,
-        record.place_at}) {
+  for (absl::Time at : {record.deadline, record.settle_at,
+                        record.retry_excluded_at, record.place_at}) {
     timers_.erase({at, record.key});
   }
   if (record.lane.has_value()) {

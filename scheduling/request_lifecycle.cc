@@ -352,8 +352,8 @@ void RequestLifecycle::FailAttempt(WorkerId culprit, const LegOutcome& outcome,
 void RequestLifecycle::Preempted(const LegOutcome& outcome, absl::Time now,
                                  LifecycleActions* actions) {
   ++num_preempted_;
-  actions->push_back(Requeue{Requeue::Cause::kPreempted, now + kMinRetryDelay,
-                             outcome.error});
+  actions->push_back(
+      Requeue{Requeue::Cause::kPreempted, now + kMinRetryDelay, outcome.error});
 }
 
 void RequestLifecycle::CancelOpenLegs(absl::string_view reason,
@@ -380,9 +380,8 @@ void RequestLifecycle::EndAttempt() {
 absl::Duration RequestLifecycle::DrawPause() const {
   const int32_t doublings = refused_in_a_row_ - kRefusalsWithoutPause - 1;
   if (doublings < 0) return absl::ZeroDuration();
-  const absl::Duration window =
-      std::min(kWidestPauseWindow,
-               kFirstPauseWindow * (1 << std::min(doublings, 10)));
+  const absl::Duration window = std::min(
+      kWidestPauseWindow, kFirstPauseWindow * (1 << std::min(doublings, 10)));
   const uint64_t drawn[] = {seed_, static_cast<uint64_t>(num_refused_)};
   const uint64_t hash = StableHash(std::as_bytes(std::span(drawn))).low;
   return window * std::ldexp(static_cast<double>(hash), -64);

@@ -51,6 +51,24 @@ TEST_F(ChildProcessTest, IsReadyAndEndsOnSigterm) {
   EXPECT_EQ(child->Log(), "m starts\n");
 }
 
+TEST_F(ChildProcessTest, HasOurEnvironmentButForWhatIsItsOwn) {
+  setenv("CUDA_VISIBLE_DEVICES", "ours", 1);
+  const auto seen = [&](const std::map<std::string, std::string>& own) {
+    auto child = ChildProcess::Start(
+        {.name = "m",
+         .command = {BATON_BINARY_DIR "/tests/bin/fake-member", "--name", "m"},
+         .log_path = dir_ + "/m.log",
+         .environment = own});
+    EXPECT_TRUE(child.ok()) << child.status();
+    EXPECT_TRUE((*child)->WaitReady(absl::Seconds(30)).ok());
+    return (*child)->ready().at("gpus");
+  };
+  EXPECT_EQ(seen({}), "ours");
+  EXPECT_EQ(seen({{"CUDA_VISIBLE_DEVICES", "1,2"}}), "1,2");
+  EXPECT_EQ(seen({{"CUDA_VISIBLE", "x"}}), "ours");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
 TEST_F(ChildProcessTest, TellsWhyItDidNotBecomeReady) {
   const auto child = Start("fails:m");
   const absl::Status status = child->WaitReady(absl::Seconds(30));

@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   const std::string& name = flags["--name"];
   const std::string& model = flags["--model"];
   const int ready_fd = std::atoi(flags["--ready-fd"].c_str());
+  const char* const gpus = std::getenv("CUDA_VISIBLE_DEVICES");
   const auto is = [&](const char* kind) { return model == kind + name; };
 
   baton::process::SetUpSignals(/*die_with_parent=*/true);
@@ -33,10 +34,12 @@ int main(int argc, char** argv) {
     if (write(ready_fd, line, sizeof(line) - 1) < 0) return 1;
     close(ready_fd);
   } else if (!is("mute:")) {
-    baton::process::ReportReady(ready_fd, {{"name", name},
-                                           {"grpc", "127.0.0.1:1"},
-                                           {"metrics", name + ":9"},
-                                           {"prefill", flags["--prefill"]}});
+    baton::process::ReportReady(ready_fd,
+                                {{"name", name},
+                                 {"grpc", "127.0.0.1:1"},
+                                 {"metrics", name + ":9"},
+                                 {"prefill", flags["--prefill"]},
+                                 {"gpus", gpus != nullptr ? gpus : "unset"}});
   }
   baton::process::WaitForSignal();
   while (is("stubborn:")) pause();

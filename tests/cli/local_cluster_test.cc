@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -38,6 +39,7 @@ class LocalClusterTest : public testing::Test {
     std::string dir = testing::TempDir() + "/cluster-XXXXXX";
     ASSERT_NE(mkdtemp(dir.data()), nullptr);
     options_.log_dir = options_.program_dir = dir;
+    unsetenv("CUDA_VISIBLE_DEVICES");
     options_.num_prefill = 2;
     options_.model_dir = "well";
     for (const char* name : {"baton-prefill", "baton-decode", "baton-router"}) {
@@ -87,6 +89,20 @@ TEST_F(LocalClusterTest, StartsAllAndEndsAll) {
   EXPECT_EQ(cluster_->members().back().process->ready().at("prefill"),
             "127.0.0.1:1");
   EXPECT_EQ(Next(absl::Milliseconds(10)).kind, Kind::kTimeout);
+  EXPECT_TRUE(cluster_->Stop(kLong));
+}
+
+TEST_F(LocalClusterTest, EachWorkerSeesItsGpus) {
+  options_.gpus = {{"0", "2"}, {"3", "4"}, {"0", "2"}};
+  StartAll();
+  std::map<std::string, std::string> seen;
+  for (const Member& member : cluster_->members()) {
+    seen[member.process->name()] = member.process->ready().at("gpus");
+  }
+  EXPECT_EQ(seen, (std::map<std::string, std::string>{{"prefill-0", "0,2"},
+                                                      {"prefill-1", "3,4"},
+                                                      {"decode-0", "0,2"},
+                                                      {"router", "unset"}}));
   EXPECT_TRUE(cluster_->Stop(kLong));
 }
 

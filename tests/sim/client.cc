@@ -220,9 +220,13 @@ void Client::CheckCause(const absl::Status& status) {
       break;
     case absl::StatusCode::kUnavailable:
       coverage_->Add(Covered::kGaveUp);
-      has_cause = excuses_->any_fault ||
-                  (excuses_->router_stood &&
-                   absl::StrContains(status.message(), "the router is silent"));
+      has_cause =
+          excuses_->any_fault ||
+          (excuses_->router_stood &&
+           absl::StrContains(status.message(), "the router is silent")) ||
+          // Each gave the others up, time after time.
+          ((excuses_->router_stood || excuses_->worker_stood) &&
+           absl::StrContains(status.message(), "worker can serve"));
       break;
     case absl::StatusCode::kResourceExhausted:
       has_cause = too_slow_;

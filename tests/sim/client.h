@@ -46,6 +46,8 @@ class Client final {
     bool lost_message = false;
     // Time went on, but a router did not, for so long that workers miss it.
     bool router_stood = false;
+    // The same of a worker.
+    bool worker_stood = false;
   };
 
   // All outlive the client.

@@ -218,8 +218,8 @@ void Simulation::Start(int index) {
   world_.journal.Note("starts", index);
   party.draining = false;
   party.stalled_until = 0;
+  party.last_turn = world_.clock.Now();
   if (party.kind == Kind::kRouter) {
-    party.last_turn = world_.clock.Now();
     party.router =
         std::make_unique<SimRouter>(index, party.place.name, prefill_addresses_,
                                     decode_addresses_, &world_);
@@ -243,11 +243,13 @@ void Simulation::Turn(int index) {
   if (!Awake(index)) return;
   Party& party = parties_[index];
   world_.journal.Note("turn", index);
+  // Half a lease: what it sent before takes its time, too.
+  const absl::Time now = world_.clock.Now();
+  const bool stood = now - party.last_turn > kRouterLease / 2;
+  party.last_turn = now;
+  (party.router != nullptr ? excuses_.router_stood : excuses_.worker_stood) |=
+      stood;
   if (party.router != nullptr) {
-    // Half a lease: what it sent before takes its time, too.
-    const absl::Time now = world_.clock.Now();
-    excuses_.router_stood |= now - party.last_turn > kRouterLease / 2;
-    party.last_turn = now;
     party.router->Turn();
     return;
   }
