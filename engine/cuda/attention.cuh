@@ -346,8 +346,9 @@ MergeSpans(AttentionArgs args) {
     sum = MergeSum(sum, args.span_sums[place * args.stored_head_dim + Thread()],
                    factors);
   }
-  args.out[tile.first_output_row * args.out_stride + head * args.head_dim +
-           Thread()] = FinishSum(sum, DivRn(1.0f, total.sum));
+  args.out[tile.first_output_row * args.out_stride +
+           PlaceOfInput(args.out_order, head * args.head_dim + Thread())] =
+      FinishSum(sum, DivRn(1.0f, total.sum));
 }
 
 // All spans of a tile, four warps.
@@ -394,13 +395,13 @@ TileAttention(AttentionArgs args) {
     if (query / group >= tile.rows) continue;
     const float inverse = DivRn(1.0f, total[half].sum);
     uint16_t* const to =
-        args.out + (tile.first_output_row + query / group) * args.out_stride +
-        (kv_head * group + query % group) * args.head_dim;
+        args.out + (tile.first_output_row + query / group) * args.out_stride;
+    const int32_t first = (kv_head * group + query % group) * args.head_dim;
     for (int32_t t = 0; t < kHeadDim / 8; ++t) {
       for (int32_t i = 0; i < 2; ++i) {
         const int32_t element = 8 * t + 2 * (lane % 4) + i;
         if (element >= args.head_dim) continue;
-        to[element] = FinishSum(
+        to[PlaceOfInput(args.out_order, first + element)] = FinishSum(
             totals[(t * 4 + 2 * half + i) * Threads() + Thread()], inverse);
       }
     }

@@ -21,6 +21,7 @@
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/host_device.h"
 #include "engine/cuda/launch_shape.h"
+#include "engine/cuda/weight_tiles.h"
 #include "engine/kv_layout.h"
 
 namespace baton::engine::cuda {
@@ -72,6 +73,7 @@ struct AttentionArgs {
   // bfloat16 [rows][out_stride]: heads of head_dim one after another.
   uint16_t* out = nullptr;
   int64_t out_stride = 0;
+  InputOrder out_order = InputOrder::kNatural;
 
   // Spans that are run apart: at most so many of each tile, 0 when every block
   // runs all spans of its tile. Then tiles have one row, and these are for the

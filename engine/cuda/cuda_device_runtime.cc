@@ -56,6 +56,9 @@ absl::StatusOr<DeviceProperties> OpenDevice(int32_t index) {
   DeviceProperties properties;
   properties.name = native.name;
   properties.architecture = 10 * native.major + native.minor;
+#if defined(BATON_CUDA_HOPPER)
+  properties.group_products = properties.architecture == 90;
+#endif
   properties.multiprocessors = native.multiProcessorCount;
   properties.shared_bytes_per_block =
       static_cast<int64_t>(native.sharedMemPerBlockOptin);

@@ -25,6 +25,9 @@ struct DeviceProperties {
   std::string name;
   // Compute capability, 90 for 9.0.
   int32_t architecture = 0;
+  // It has tensor cores that work for groups of warps (wgmma), and the build
+  // has kernels for them (matmul_group.cuh).
+  bool group_products = false;
   int32_t multiprocessors = 0;
   int64_t shared_bytes_per_block = 0;  // at most, when asked for
   int64_t l2_bytes = 0;

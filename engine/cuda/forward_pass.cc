@@ -44,6 +44,8 @@ ForwardPass::Sizes::Sizes(const ModelConfig& config, const Shard& shard,
   intermediate_part = shard.Intermediate(config);
   padded_intermediate = PaddedInputs(config.intermediate_size);
   vocabulary_part = shard.Vocabulary(config);
+  whole_slices = hidden == padded_hidden && q_size == padded_q &&
+                 config.intermediate_size == padded_intermediate;
   logit_stride = (int64_t{config.vocab_size} + 3) / 4 * 4;
   // Logits and their edited copies.
   const int64_t rows = options.logit_bytes / (2 * logit_stride * 4) /

@@ -51,6 +51,9 @@ struct ForwardPassOptions {
   // sampled at a time.
   int64_t logit_bytes = int64_t{256} << 20;
   bool use_graphs = true;
+  // Products with many rows on tensor cores that work for groups of warps
+  // (MatmulKernel::kGroup). REQUIRES: DeviceProperties::group_products.
+  bool group_products = false;
 };
 
 class ForwardPass final {
@@ -104,6 +107,8 @@ class ForwardPass final {
     int64_t logit_stride = 0;
     int32_t logit_rows = 0;  // at a time
     int64_t span_pieces = 0;
+    // No inputs of the layers' products are padded.
+    bool whole_slices = false;
     // What a rank sends at a time; 0 when there is nobody to send to.
     int64_t sent_bytes = 0;
 
@@ -167,8 +172,9 @@ class ForwardPass final {
   // The kernels of all layers, up to the normalized rows of logits. With
   // `events`, records that each layer's KV is written.
   void RunLayers(const PassArrays& arrays, bool events);
+  // `rows` have queries.
   void Attend(const PassArrays& arrays, const DeviceTiles& tiles, int32_t layer,
-              uint16_t* out, int64_t out_stride);
+              int32_t rows, uint16_t* out, int64_t out_stride);
   // Where kernels put what the rank computes of rows, `part` elements of each:
   // in `whole`, whose rows are `stride` elements apart, when that is all of
   // them, else in what is sent.
@@ -179,17 +185,23 @@ class ForwardPass final {
   };
   template <typename T>
   PartOf<T> Part(const DeviceBuffer& whole, int64_t stride, int32_t part);
+  // How products of so many rows want their inputs.
+  InputOrder OrderOf(int32_t rows) const;
+  // The same of a part of them: parts are sent as they come.
+  InputOrder PartOrderOf(int32_t rows) const;
   // Has what all ranks send, so many bytes each, in gathered_.
   void Gather(int64_t bytes);
   // After kernels have: with others, gathers the parts and joins them in
-  // `whole`, to `size` elements of each row.
+  // `whole`, to `size` elements of each row, in that order.
   template <typename T>
   void Complete(const DeviceBuffer& whole, int64_t stride, int32_t part,
-                int32_t size, int32_t rows);
+                int32_t size, int32_t rows,
+                InputOrder order = InputOrder::kNatural);
   // residual += w x. With others, what is added is left to the next Normalize.
   void AddProduct(const DeviceMatrix& w, const DeviceBuffer& x,
                   int64_t x_stride, float* residual, int32_t rows);
-  void Normalize(float* residual, const float* weight, int32_t rows);
+  void Normalize(float* residual, const float* weight, int32_t rows,
+                 InputOrder order);
   // Logits [first, first + count) and what is drawn from them.
   void RunLogits(const PassArrays& arrays, int32_t first, int32_t count);
   // Whether what comes out of a pass is for this rank to take.

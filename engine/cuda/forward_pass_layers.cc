@@ -6,16 +6,25 @@
 namespace baton::engine::cuda {
 namespace {
 
-void Multiply(const DeviceMatrix& w, const uint16_t* x, int64_t x_stride,
-              int32_t rows, MatmulOutput output, void* out, int64_t out_stride,
-              Stream& stream) {
+// Activations that are multiplied.
+struct Inputs {
+  const uint16_t* x = nullptr;
+  int64_t stride = 0;
+  InputOrder order = InputOrder::kNatural;
+};
+
+void Multiply(const DeviceMatrix& w, const Inputs& inputs, int32_t rows,
+              MatmulOutput output, void* out, int64_t out_stride,
+              Stream& stream, InputOrder gated_order = InputOrder::kNatural) {
   MatmulArgs args;
   args.w = w;
-  args.x = x;
-  args.x_stride = x_stride;
+  args.x = inputs.x;
+  args.x_stride = inputs.stride;
+  args.x_order = inputs.order;
   args.rows = rows;
   if (output == MatmulOutput::kSwiglu) {
     args.gated = static_cast<uint16_t*>(out);
+    args.gated_order = gated_order;
   } else {
     args.out = static_cast<float*>(out);
   }
@@ -32,6 +41,17 @@ ForwardPass::PartOf<T> ForwardPass::Part(const DeviceBuffer& whole,
   return {sent_.as<T>(), part};
 }
 
+InputOrder ForwardPass::OrderOf(int32_t rows) const {
+  return options_.group_products && sizes_.whole_slices &&
+                 rows >= kLargeTileRows
+             ? InputOrder::kByStep
+             : InputOrder::kNatural;
+}
+
+InputOrder ForwardPass::PartOrderOf(int32_t rows) const {
+  return place_.group == nullptr ? OrderOf(rows) : InputOrder::kNatural;
+}
+
 void ForwardPass::Gather(int64_t bytes) {
   CHECK_LE(bytes, sizes_.sent_bytes);
   place_.group->AllGather(place_.shard.rank, sent_.data(), gathered_.data(),
@@ -40,7 +60,8 @@ void ForwardPass::Gather(int64_t bytes) {
 
 template <typename T>
 void ForwardPass::Complete(const DeviceBuffer& whole, int64_t stride,
-                           int32_t part, int32_t size, int32_t rows) {
+                           int32_t part, int32_t size, int32_t rows,
+                           InputOrder order) {
   if (place_.group == nullptr) return;
   constexpr int32_t kElementBytes = sizeof(T);
   Gather(int64_t{rows} * part * kElementBytes);
@@ -52,25 +73,27 @@ void ForwardPass::Complete(const DeviceBuffer& whole, int64_t stride,
   join.element_bytes = kElementBytes;
   join.to = whole.data();
   join.to_stride = stride;
+  join.to_order = order;
   RunJoin(join, stream_.handle());
 }
 
 void ForwardPass::AddProduct(const DeviceMatrix& w, const DeviceBuffer& x,
                              int64_t x_stride, float* residual, int32_t rows) {
+  const Inputs inputs = {x.as<uint16_t>(), x_stride, OrderOf(rows)};
   if (place_.group == nullptr) {
-    Multiply(w, x.as<uint16_t>(), x_stride, rows, MatmulOutput::kAdd, residual,
-             sizes_.hidden, stream_);
+    Multiply(w, inputs, rows, MatmulOutput::kAdd, residual, sizes_.hidden,
+             stream_);
     return;
   }
   CHECK(!to_be_added_);
-  Multiply(w, x.as<uint16_t>(), x_stride, rows, MatmulOutput::kStore,
-           sent_.data(), sizes_.hidden_part, stream_);
+  Multiply(w, inputs, rows, MatmulOutput::kStore, sent_.data(),
+           sizes_.hidden_part, stream_);
   Gather(int64_t{rows} * sizes_.hidden_part * int64_t{sizeof(float)});
   to_be_added_ = true;
 }
 
-void ForwardPass::Normalize(float* residual, const float* weight,
-                            int32_t rows) {
+void ForwardPass::Normalize(float* residual, const float* weight, int32_t rows,
+                            InputOrder order) {
   NormArgs args;
   args.residual = residual;
   args.rows = rows;
@@ -84,6 +107,7 @@ void ForwardPass::Normalize(float* residual, const float* weight,
   args.eps = static_cast<float>(config_.rms_norm_eps);
   args.out = normed_.as<uint16_t>();
   args.out_stride = sizes_.padded_hidden;
+  args.out_order = order;
   RunNorm(args, stream_.handle());
 }
 
@@ -121,8 +145,9 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   int32_t rows = arrays.rows;
   for (int32_t i = 0; i < config_.num_layers; ++i) {
     const DeviceLayer& layer = weights_.layers[i];
-    Normalize(residual, layer.input_norm, rows);
-    Multiply(layer.qkv, normed_.as<uint16_t>(), sizes.padded_hidden, rows,
+    Normalize(residual, layer.input_norm, rows, OrderOf(rows));
+    Multiply(layer.qkv,
+             {normed_.as<uint16_t>(), sizes.padded_hidden, OrderOf(rows)}, rows,
              MatmulOutput::kStore, qkv_.data(), sizes.qkv_part, stream_);
     heads.q_norm = layer.q_norm;
     heads.k_norm = layer.k_norm;
@@ -149,25 +174,29 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
              : (config_.LayerSlides(i) ? arrays.sliding : arrays.full);
     const PartOf<uint16_t> attended =
         Part<uint16_t>(attended_, sizes.padded_q, sizes.q_part);
-    Attend(arrays, tiles, i, attended.data, attended.stride);
+    Attend(arrays, tiles, i, rows, attended.data, attended.stride);
     Complete<uint16_t>(attended_, sizes.padded_q, sizes.q_part, sizes.q_size,
-                       rows);
+                       rows, OrderOf(rows));
     AddProduct(layer.o, attended_, sizes.padded_q, residual, rows);
-    Normalize(residual, layer.post_attention_norm, rows);
+    Normalize(residual, layer.post_attention_norm, rows, OrderOf(rows));
     const PartOf<uint16_t> gated = Part<uint16_t>(
         gated_, sizes.padded_intermediate, sizes.intermediate_part);
-    Multiply(layer.gate_up, normed_.as<uint16_t>(), sizes.padded_hidden, rows,
-             MatmulOutput::kSwiglu, gated.data, gated.stride, stream_);
+    Multiply(layer.gate_up,
+             {normed_.as<uint16_t>(), sizes.padded_hidden, OrderOf(rows)}, rows,
+             MatmulOutput::kSwiglu, gated.data, gated.stride, stream_,
+             PartOrderOf(rows));
     Complete<uint16_t>(gated_, sizes.padded_intermediate,
-                       sizes.intermediate_part, config_.intermediate_size,
-                       rows);
+                       sizes.intermediate_part, config_.intermediate_size, rows,
+                       OrderOf(rows));
     AddProduct(layer.down, gated_, sizes.padded_intermediate, residual, rows);
   }
-  Normalize(residual, weights_.final_norm, rows);
+  // Logits are made of some rows at a time, and of few mostly.
+  Normalize(residual, weights_.final_norm, rows, InputOrder::kNatural);
 }
 
 void ForwardPass::Attend(const PassArrays& arrays, const DeviceTiles& tiles,
-                         int32_t layer, uint16_t* out, int64_t out_stride) {
+                         int32_t layer, int32_t rows, uint16_t* out,
+                         int64_t out_stride) {
   AttentionArgs args;
   args.queries = queries_.as<uint16_t>();
   args.pages = kv_memory_ + layout_.PageOffset(layer, 0);
@@ -187,6 +216,7 @@ void ForwardPass::Attend(const PassArrays& arrays, const DeviceTiles& tiles,
   args.score_factor = ScoreFactor(config_.head_dim);
   args.out = out;
   args.out_stride = out_stride;
+  args.out_order = PartOrderOf(rows);
   if (tiles.num_whole > 0) {
     args.tiles = tiles.whole;
     args.num_tiles = tiles.num_whole;
@@ -208,7 +238,7 @@ void ForwardPass::RunLogits(const PassArrays& arrays, int32_t first,
   const int64_t stride = sizes_.padded_hidden;
   const PartOf<float> logits =
       Part<float>(logits_, sizes_.logit_stride, sizes_.vocabulary_part);
-  Multiply(weights_.lm_head, normed_.as<uint16_t>() + first * stride, stride,
+  Multiply(weights_.lm_head, {normed_.as<uint16_t>() + first * stride, stride},
            count, MatmulOutput::kStore, logits.data, logits.stride, stream_);
   Complete<float>(logits_, sizes_.logit_stride, sizes_.vocabulary_part,
                   config_.vocab_size, count);

@@ -68,11 +68,15 @@ struct MatmulArgs {
   // multiple of 8; what pads the inputs is finite.
   const uint16_t* x = nullptr;
   int64_t x_stride = 0;
+  // kByStep, for which there is no padding, goes with kGroup alone, and that
+  // with nothing else.
+  InputOrder x_order = InputOrder::kNatural;
   int32_t rows = 0;
   // float32, for kStore and kAdd.
   float* out = nullptr;
   // bfloat16, for kSwiglu.
   uint16_t* gated = nullptr;
+  InputOrder gated_order = InputOrder::kNatural;
   int64_t out_stride = 0;  // elements
 };
 
@@ -81,7 +85,13 @@ enum class MatmulKernel {
   kStream16,  // up to 16 rows
   kTile64,    // 64 outputs x 64 rows a block
   kTile128,   // 128 outputs x 128 rows a block
+  // 128 outputs x 128 rows a block (64 with int4), tensor cores of Hopper
+  // (matmul_group.cuh): takes inputs by step.
+  kGroup,
 };
+
+// Rows from which large tiles are worth their padding.
+inline constexpr int32_t kLargeTileRows = 65;
 
 struct MatmulPlan {
   MatmulKernel kernel = MatmulKernel::kStream8;

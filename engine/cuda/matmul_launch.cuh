@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device_target.h"
+#include "engine/cuda/matmul_group.cuh"
 #include "engine/cuda/matmul_stream.cuh"
 #include "engine/cuda/matmul_tiled.cuh"
 
@@ -27,6 +28,10 @@ void LaunchMatmulFor(const MatmulPlan& plan, const MatmulArgs& args,
     case MatmulKernel::kTile128:
       Launch(TiledMatmul<kFormat, 128, 128, 2, 4, kOutput>,
              "matmul (tiles of 128)", plan.shape, stream, args);
+      return;
+    case MatmulKernel::kGroup:
+      Launch(GroupMatmul<kFormat, kOutput>, "matmul (groups of warps)",
+             plan.shape, stream, args);
       return;
   }
 }

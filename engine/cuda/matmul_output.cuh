@@ -45,7 +45,8 @@ BATON_DEVICE void PutGated(const MatmulArgs& args, int32_t row,
   if (element >= args.w.outputs / 2) return;
   const float g = Finished(args.w, gate_output, gate);
   const float u = Finished(args.w, gate_output + kTileOutputs, up);
-  args.gated[row * args.out_stride + element] =
+  args.gated[row * args.out_stride +
+             PlaceOfInput(args.gated_order, static_cast<int32_t>(element))] =
       static_cast<uint16_t>(PackBf16(Swiglu(g, u), 0.0f));
 }
 

@@ -1,5 +1,6 @@
 #include "common/log.h"
 #include "engine/cuda/matmul.h"
+#include "engine/cuda/matmul_group.h"
 #include "engine/cuda/matmul_kernels.h"
 
 namespace baton::engine::cuda {
@@ -11,8 +12,6 @@ constexpr int32_t kStages = 4;
 // A block's memory that a streaming kernel may ask for, so that several fit on
 // a multiprocessor.
 constexpr int64_t kStreamSharedBytes = 96 << 10;
-// Rows from which the larger tile is worth its padding.
-constexpr int32_t kLargeTileRows = 65;
 
 int32_t Chunks(const DeviceMatrix& w) {
   return (w.padded_inputs + kChunkInputs - 1) / kChunkInputs;
@@ -54,6 +53,7 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
   CHECK_EQ(args.x_stride % 8, 0);
   CHECK_EQ(args.w.output_tiles % TilesPerBlock(output), 0);
   CHECK_EQ(args.w.scales != nullptr, HasOutputScales(args.w.format));
+  CHECK_EQ(kernel == MatmulKernel::kGroup, args.x_order == InputOrder::kByStep);
   MatmulPlan plan;
   plan.kernel = kernel;
   switch (kernel) {
@@ -72,12 +72,24 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
     case MatmulKernel::kTile128:
       plan.shape = TiledShape(args, 128, 128, 256);
       break;
+    case MatmulKernel::kGroup: {
+      const int32_t rows = GroupRows(args.w.format);
+      CHECK_EQ(args.w.inputs, args.w.padded_inputs);
+      plan.shape.x = Pieces(args.rows, rows);
+      plan.shape.y = Pieces(args.w.output_tiles * kTileOutputs, kGroupOutputs);
+      plan.shape.threads = kGroupThreads;
+      plan.shape.shared_bytes = GroupSharedBytes(args.w.format);
+      break;
+    }
   }
   CHECK_LE(plan.shape.y, 65535u);
   return plan;
 }
 
 MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output) {
+  if (args.x_order == InputOrder::kByStep) {
+    return PlanMatmul(args, output, MatmulKernel::kGroup);
+  }
   const bool streams =
       StreamSharedBytes(args.w, output, 2) <= kStreamSharedBytes;
   MatmulKernel kernel = MatmulKernel::kTile128;

@@ -69,7 +69,8 @@ Norm(NormArgs args) {
   const float inverse = InverseRms(sum, args.hidden, args.eps);
   uint16_t* const out = args.out + BlockX() * args.out_stride;
   for (int32_t i = Thread(); i < args.hidden; i += Threads()) {
-    out[i] = ToBf16(MulRn(MulRn(x[i], inverse), args.weight[i]));
+    out[PlaceOfInput(args.out_order, i)] =
+        ToBf16(MulRn(MulRn(x[i], inverse), args.weight[i]));
   }
 }
 
@@ -256,8 +257,9 @@ Join(JoinArgs args) {
   T* const to = reinterpret_cast<T*>(args.to) + BlockX() * args.to_stride;
   for (int32_t i = Thread(); i < args.size; i += Threads()) {
     const int64_t part = i / args.part_size;
-    to[i] = from[(part * args.rows + BlockX()) * args.part_size +
-                 i % args.part_size];
+    to[PlaceOfInput(args.to_order, i)] =
+        from[(part * args.rows + BlockX()) * args.part_size +
+             i % args.part_size];
   }
 }
 

@@ -48,6 +48,7 @@ struct NormArgs {
   float eps = 0;
   uint16_t* out = nullptr;  // [rows][out_stride]
   int64_t out_stride = 0;
+  InputOrder out_order = InputOrder::kNatural;
 };
 void RunNorm(const NormArgs& args, StreamHandle* stream);
 
@@ -83,7 +84,7 @@ void RunFinishHeads(const FinishHeadsArgs& args, StreamHandle* stream);
 
 // Parts of rows, as ranks computed them, one after another in a row:
 // to[row][part * part_size + i] = from[part][row][i], for the first `size`
-// elements of each row.
+// elements of each row, or where `to_order` puts them.
 struct JoinArgs {
   const std::byte* from = nullptr;  // [parts][rows][part_size]
   int32_t rows = 0;
@@ -92,6 +93,7 @@ struct JoinArgs {
   int32_t element_bytes = 0;  // 2 or 4
   std::byte* to = nullptr;    // [rows][to_stride]
   int64_t to_stride = 0;      // elements
+  InputOrder to_order = InputOrder::kNatural;
 };
 void RunJoin(const JoinArgs& args, StreamHandle* stream);
 

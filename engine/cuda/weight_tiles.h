@@ -85,6 +85,23 @@ BATON_HOST_DEVICE constexpr int64_t TileBytes(WeightFormat format,
   return int64_t{padded_inputs} / kSliceInputs * SliceBytes(format);
 }
 
+// In which order the inputs of a row of activations lie in memory.
+enum class InputOrder : int32_t {
+  kNatural,
+  // As the steps above take them: the 16 inputs of a step one after another, in
+  // the order of tensor cores' k. What reads activations from the block's
+  // memory by itself (GroupMma) wants them so; who writes them puts them there.
+  kByStep,
+};
+
+BATON_HOST_DEVICE constexpr int32_t PlaceOfInput(InputOrder order,
+                                                 int32_t input) {
+  if (order == InputOrder::kNatural) return input;
+  const int32_t step = input % kSliceInputs / 32 * 2 + input % 8 / 4;
+  const int32_t k = input % 4 / 2 * 8 + input % 32 / 8 * 2 + input % 2;
+  return input / kSliceInputs * kSliceInputs + step * 16 + k;
+}
+
 // Where in the tiles a weight is stored.
 struct WeightPlace {
   int64_t byte = 0;   // its first

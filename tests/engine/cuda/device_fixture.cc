@@ -102,6 +102,7 @@ void DeviceTest::SetUp() {
   const absl::StatusOr<DeviceProperties> device = OpenDevice(0);
   if (!device.ok()) GTEST_SKIP() << device.status().message();
   emulated_ = absl::StrContains(device->name, "emulated");
+  has_group_matmul_ = device->group_products;
   stream_ = std::make_unique<Stream>();
 }
 

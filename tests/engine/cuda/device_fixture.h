@@ -25,6 +25,8 @@ class DeviceTest : public testing::Test {
 
   // A CPU plays the device: small sizes.
   bool emulated() const { return emulated_; }
+  // It has what MatmulKernel::kGroup takes.
+  bool has_group_matmul() const { return has_group_matmul_; }
   Stream& stream() { return *stream_; }
 
   // Device memory with these values; it lives as long as the test.
@@ -64,6 +66,7 @@ class DeviceTest : public testing::Test {
   }
 
   bool emulated_ = false;
+  bool has_group_matmul_ = false;
   std::unique_ptr<Stream> stream_;
   std::vector<DeviceBuffer> buffers_;
 };

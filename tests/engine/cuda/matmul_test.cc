@@ -96,7 +96,19 @@ class MatmulTest : public DeviceTest,
     args_.w.output_tiles = tiles;
     args_.w.padded_inputs = padded_;
     if (c.bias) args_.w.bias = Put(bias);
-    args_.x = Put(rows);
+    x_ = Put(rows);
+    x_by_step_ = nullptr;
+    if (c.inputs == padded_) {
+      std::vector<uint16_t> by_step = rows;
+      for (int32_t r = 0; r < c.rows; ++r) {
+        for (int32_t i = 0; i < c.inputs; ++i) {
+          by_step[r * stride_ + PlaceOfInput(InputOrder::kByStep, i)] =
+              rows[r * stride_ + i];
+        }
+      }
+      x_by_step_ = Put(by_step);
+    }
+    args_.x = x_;
     args_.x_stride = stride_;
     args_.rows = c.rows;
     expected_.assign(int64_t{c.rows} * outputs, 0.0);
@@ -126,13 +138,25 @@ class MatmulTest : public DeviceTest,
                                          MatmulKernel::kTile128};
     if (case_.rows <= 8) kernels.push_back(MatmulKernel::kStream8);
     if (case_.rows <= 16) kernels.push_back(MatmulKernel::kStream16);
+    if (x_by_step_ != nullptr && has_group_matmul()) {
+      kernels.push_back(MatmulKernel::kGroup);
+    }
     return kernels;
+  }
+
+  void Run(MatmulKernel kernel, MatmulOutput output) {
+    const bool by_step = kernel == MatmulKernel::kGroup;
+    args_.x = by_step ? x_by_step_ : x_;
+    args_.x_order = by_step ? InputOrder::kByStep : InputOrder::kNatural;
+    RunMatmul(PlanMatmul(args_, output, kernel), args_, output,
+              stream().handle());
   }
 
   std::vector<Case> Cases() const {
     std::vector<Case> cases = {{16, 64, 1, false},   {40, 100, 5, true},
                                {96, 576, 8, false},  {33, 1100, 9, true},
-                               {130, 130, 17, true}, {70, 192, 65, false}};
+                               {130, 130, 17, true}, {70, 192, 65, false},
+                               {40, 64, 130, true},  {200, 1088, 20, true}};
     if (!emulated()) {
       cases.insert(cases.end(),
                    {{4096, 4096, 1, false}, {1024, 14336, 16, true}});
@@ -153,6 +177,9 @@ class MatmulTest : public DeviceTest,
   std::vector<float> w_;
   std::vector<double> expected_;
   MatmulArgs args_;
+  const uint16_t* x_ = nullptr;
+  // Null where inputs are padded.
+  const uint16_t* x_by_step_ = nullptr;
 };
 
 INSTANTIATE_TEST_SUITE_P(Formats, MatmulTest, testing::ValuesIn(kWeightFormats),
@@ -170,8 +197,7 @@ TEST_P(MatmulTest, StoresTheProductAndNothingElse) {
       float* const out = Take<float>((c.rows + 1) * stride);
       args_.out = out;
       args_.out_stride = stride;
-      RunMatmul(PlanMatmul(args_, MatmulOutput::kStore, kernel), args_,
-                MatmulOutput::kStore, stream().handle());
+      Run(kernel, MatmulOutput::kStore);
       const std::vector<float> y = Get(out, (c.rows + 1) * stride);
       double worst = 0;
       for (int32_t r = 0; r <= c.rows; ++r) {
@@ -208,8 +234,7 @@ TEST_P(MatmulTest, AddsToWhatIsThere) {
     for (const MatmulKernel kernel : Kernels()) {
       args_.out = Put(before);
       args_.out_stride = c.outputs;
-      RunMatmul(PlanMatmul(args_, MatmulOutput::kAdd, kernel), args_,
-                MatmulOutput::kAdd, stream().handle());
+      Run(kernel, MatmulOutput::kAdd);
       const std::vector<float> y =
           Get(args_.out, static_cast<int64_t>(before.size()));
       for (size_t i = 0; i < y.size(); ++i) {
@@ -230,8 +255,7 @@ TEST_P(MatmulTest, SwigluOfGateAndUp) {
       const int64_t count = (c.rows + 1) * stride;
       args_.gated = Take<uint16_t>(count);
       args_.out_stride = stride;
-      RunMatmul(PlanMatmul(args_, MatmulOutput::kSwiglu, kernel), args_,
-                MatmulOutput::kSwiglu, stream().handle());
+      Run(kernel, MatmulOutput::kSwiglu);
       const std::vector<uint16_t> y = Get(args_.gated, count);
       for (int32_t r = 0; r <= c.rows; ++r) {
         for (int64_t o = 0; o < stride; ++o) {

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "common/log.h"
 #include "engine/cuda/device_runtime.h"
@@ -102,6 +104,80 @@ inline void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
   for (int i = 0; i < 4; ++i) {
     for (int k = 0; k < 16; ++k) d[i] += left[i / 2][k] * right[i % 2][k];
   }
+}
+
+inline uint64_t GroupMatrix(uint32_t address) {
+  // Tensor cores take this for a multiple of 1,024 and steps of 32 bytes.
+  CHECK_LT(address % 1024, 128u);
+  CHECK_EQ(address % 32, 0u);
+  return address;
+}
+inline uint32_t SharedAddress(const void* shared) {
+  return emulated::SharedAddress(shared);
+}
+inline void FenceForTensorCores() { emulated::FenceForTensorCores(); }
+
+// Input `k` of a step of row `row` of a matrix.
+inline float GroupMatrixAt(uint64_t matrix, int row, int k) {
+  const auto begin = static_cast<uint32_t>(matrix);
+  const uint32_t plain = begin + row / 8 * 1024 + row % 8 * 128 + k * 2;
+  // The swizzle: bits 4 to 6 are changed by bits 7 to 9 of the address.
+  uint16_t bits;
+  std::memcpy(&bits, emulated::SharedAt(plain ^ (plain >> 7 & 7) << 4), 2);
+  return Bf16ToFloat(bits);
+}
+
+// As Mma, element by element. What it reads from the block's memory must be
+// there when it starts, and still be when it is awaited.
+template <int kHalf>
+void GroupMma(float (&d)[kHalf], const uint32_t (&a)[4], uint64_t b, bool add) {
+  const auto* all = emulated::Exchange(a, 4);
+  const int g = Thread() % 32 / 4;
+  const int c = Thread() % 4;
+  struct Operands {
+    float left[2][16];  // of outputs g and g + 8
+    float right[kHalf / 2][16];
+  };
+  const auto read_right = [=](float(&right)[kHalf / 2][16]) {
+    for (int i = 0; i < kHalf / 2; ++i) {
+      for (int k = 0; k < 16; ++k) {
+        right[i][k] = GroupMatrixAt(b, i / 2 * 8 + 2 * c + i % 2, k);
+      }
+    }
+  };
+  auto operands = std::make_unique<Operands>();
+  for (int i = 0; i < 2; ++i) {
+    for (int k = 0; k < 16; ++k) {
+      const uint32_t word = all[g * 4 + k % 8 / 2][i + 2 * (k / 8)];
+      operands->left[i][k] =
+          Bf16ToFloat(static_cast<uint16_t>(k % 2 ? word >> 16 : word));
+    }
+  }
+  read_right(operands->right);
+  emulated::StartProduct(
+      d, kHalf, [read_right, add, operands = std::move(operands)](float* sums) {
+        Operands now;
+        read_right(now.right);
+        CHECK_EQ(std::memcmp(now.right, operands->right, sizeof(now.right)), 0)
+            << "the block's memory changed while tensor cores read it";
+        for (int i = 0; i < kHalf; ++i) {
+          if (!add) sums[i] = 0.0f;
+          // Sums 4r to 4r + 3 are of rows 8r + 2c and + 1.
+          const float* const right = now.right[i / 4 * 2 + i % 2];
+          const float* const left = operands->left[i % 4 / 2];
+          for (int k = 0; k < 16; ++k) sums[i] += left[k] * right[k];
+        }
+      });
+}
+template <int kProducts>
+void GroupMmaBegin(uint32_t (&)[kProducts][4]) {
+  emulated::BeginProducts();
+}
+inline void GroupMmaCommit() { emulated::CommitProducts(); }
+inline void GroupMmaAwaitOlder() { emulated::AwaitProducts(1); }
+template <int kHalf>
+void GroupMmaAwait(float (&)[kHalf]) {
+  emulated::AwaitProducts(0);
 }
 
 struct alignas(16) Word4 {

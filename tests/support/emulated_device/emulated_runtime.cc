@@ -214,6 +214,7 @@ absl::StatusOr<DeviceProperties> OpenDevice(int32_t index) {
   DeviceProperties properties;
   properties.name = "emulated on the CPU";
   properties.architecture = 90;
+  properties.group_products = true;
   properties.multiprocessors = 4;
   properties.shared_bytes_per_block = 227 << 10;
   properties.l2_bytes = 1 << 20;

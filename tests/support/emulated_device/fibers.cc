@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <limits>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -28,6 +30,17 @@ struct Copy {
   const void* from;
 };
 
+// Sums that products are to change, as they are without those.
+struct Sums {
+  std::vector<float> values;
+  int products = 0;
+};
+
+struct Product {
+  float* sums;
+  absl::AnyInvocable<void(float*)> multiply;
+};
+
 struct Fiber {
   void* stack_pointer = nullptr;
   ucontext_t context;
@@ -38,6 +51,11 @@ struct Fiber {
   uint32_t exchanges = 0;
   std::vector<Copy> open_copies;
   std::deque<std::vector<Copy>> groups;
+  bool unfenced = false;  // awaited copies that tensor cores may not see
+  bool begun = false;
+  std::map<float*, Sums> sums;
+  std::vector<Product> open_products;
+  std::deque<std::vector<Product>> product_groups;
 };
 
 // What lanes hand each other; two, because a fast lane may come to the next
@@ -167,6 +185,8 @@ void FiberMain() {
   (*device.body)();
   CHECK(device.current->open_copies.empty() && device.current->groups.empty())
       << device.kernel << ": copies that nobody waited for";
+  CHECK(device.current->open_products.empty() && device.current->sums.empty())
+      << device.kernel << ": products that nobody waited for";
   Yield(State::kDone);
   LOG(FATAL) << "a fiber that is done was resumed";
 }
@@ -263,6 +283,8 @@ void RunKernel(const char* name, const LaunchShape& shape,
           Fiber& fiber = device.fibers[t];
           fiber.state = State::kReady;
           fiber.exchanges = 0;
+          fiber.unfenced = fiber.begun = false;
+          fiber.product_groups.clear();
           fiber.place = {t, threads, static_cast<int32_t>(x),
                          static_cast<int32_t>(y), static_cast<int32_t>(z)};
         }
@@ -312,6 +334,7 @@ void CommitCopies() {
 void AwaitCopies(int pending) {
   Fiber& fiber = *TheDevice().current;
   while (static_cast<int>(fiber.groups.size()) > pending) {
+    fiber.unfenced |= !fiber.groups.front().empty();
     for (const Copy& copy : fiber.groups.front()) {
       if (copy.from == nullptr) {
         std::memset(copy.to, 0, 16);
@@ -320,6 +343,62 @@ void AwaitCopies(int pending) {
       }
     }
     fiber.groups.pop_front();
+  }
+}
+
+// 128 bytes more than a multiple of 1,024.
+constexpr uint32_t kSharedBegin = 1024 + 128;
+
+uint32_t SharedAddress(const void* shared) {
+  const auto* const at = static_cast<const unsigned char*>(shared);
+  CHECK(at >= SharedMemory() && at <= SharedMemory() + SharedBytes());
+  return kSharedBegin + static_cast<uint32_t>(at - SharedMemory());
+}
+
+const unsigned char* SharedAt(uint32_t address) {
+  CHECK(address >= kSharedBegin && address < kSharedBegin + SharedBytes())
+      << TheDevice().kernel << ": " << address << " is not the block's memory";
+  return SharedMemory() + (address - kSharedBegin);
+}
+
+void FenceForTensorCores() { TheDevice().current->unfenced = false; }
+
+void BeginProducts() { TheDevice().current->begun = true; }
+
+void StartProduct(float* sums, int count,
+                  absl::AnyInvocable<void(float*)> multiply) {
+  Device& device = TheDevice();
+  Fiber& fiber = *device.current;
+  CHECK(fiber.begun) << device.kernel << ": products that were not begun";
+  for (int t = 0; t < fiber.place.threads; ++t) {
+    CHECK(!device.fibers[t].unfenced)
+        << device.kernel << ": thread " << t << " fenced no copies";
+  }
+  Sums& state = fiber.sums[sums];
+  if (state.products++ == 0) state.values.assign(sums, sums + count);
+  std::fill_n(sums, count, std::numeric_limits<float>::quiet_NaN());
+  fiber.open_products.push_back({sums, std::move(multiply)});
+}
+
+void CommitProducts() {
+  Fiber& fiber = *TheDevice().current;
+  fiber.begun = false;
+  fiber.product_groups.push_back(std::move(fiber.open_products));
+  fiber.open_products.clear();
+}
+
+void AwaitProducts(int pending) {
+  Fiber& fiber = *TheDevice().current;
+  while (static_cast<int>(fiber.product_groups.size()) > pending) {
+    for (Product& product : fiber.product_groups.front()) {
+      const auto place = fiber.sums.find(product.sums);
+      Sums& state = place->second;
+      product.multiply(state.values.data());
+      if (--state.products > 0) continue;
+      std::copy(state.values.begin(), state.values.end(), product.sums);
+      fiber.sums.erase(place);
+    }
+    fiber.product_groups.pop_front();
   }
 }
 

@@ -6,7 +6,9 @@
 // allocation or the block's memory), barriers and shuffles that not all threads
 // reach, reads of the block's memory before anyone wrote it (it begins as NaN),
 // copies that nobody waited for (they are made when they are awaited, not
-// before), and races, when the order of the threads changes the result
+// before), products of groups of warps that are used too early, or whose
+// operands change meanwhile (they, too, are made when they are awaited), and
+// races, when the order of the threads changes the result
 // (SetThreadOrder). What it does not know: time, and the rounding of the real
 // tensor cores and fast functions.
 //
@@ -16,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "engine/cuda/launch_shape.h"
 
@@ -53,5 +56,21 @@ const uint32_t (*Exchange(const uint32_t* mine, int words))[kExchangeWords];
 void StartCopy(void* to, const void* from);
 void CommitCopies();
 void AwaitCopies(int pending);
+
+// As the device names a place of the block's memory, which begins where no
+// matrix may (128 bytes behind a multiple of 1,024); and the place of a name.
+uint32_t SharedAddress(const void* shared);
+const unsigned char* SharedAt(uint32_t address);
+
+// A thread's part of a product of a group of warps (GroupMma). What copies
+// brought must be fenced by who awaited them; products are begun, started,
+// committed and awaited. `multiply` runs when it is awaited; until all that are
+// to change `sums` have run, these are NaN.
+void FenceForTensorCores();
+void BeginProducts();
+void StartProduct(float* sums, int count,
+                  absl::AnyInvocable<void(float* sums)> multiply);
+void CommitProducts();
+void AwaitProducts(int pending);
 
 }  // namespace baton::engine::cuda::emulated
