@@ -139,6 +139,11 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   BATON_RETURN_IF_ERROR(CheckOptions(options));
   const int32_t ranks = options.tensor_parallel;
   BATON_ASSIGN_OR_RETURN(const DeviceProperties device, OpenDevice(0));
+  if (pass_options.group_products && !device.group_products) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("group_products: CUDA device 0 (", device.name,
+                     ") has no kernels for it in this build"));
+  }
   for (int32_t rank = 1; rank < ranks; ++rank) {
     BATON_ASSIGN_OR_RETURN(const DeviceProperties other, OpenDevice(rank));
     if (other.architecture == device.architecture) continue;

@@ -1,7 +1,8 @@
 // What the CUDA backend does on a GPU, beside what the GPU can do: decode steps
 // and prompts of Llama-3-8B's shapes with random weights in bf16, then decode
-// steps with weights in fp8 and int4. Prints a table, and ends with 1 where
-// there is no GPU.
+// steps with weights in fp8 and int4. Prompts come again with the products of
+// groups of warps where the GPU has them ("groups"). Prints a table, and ends
+// with 1 where there is no GPU.
 //
 //   engine_cuda_gpu_benchmark [LAYERS]
 //
@@ -156,9 +157,10 @@ double SecondsOf(const std::chrono::steady_clock::time_point& begin) {
 
 class Benchmark final {
  public:
-  Benchmark(int32_t layers, WeightFormat format)
+  Benchmark(int32_t layers, WeightFormat format, bool has_groups)
       : config_(Llama8b(layers)),
         format_(format),
+        has_groups_(has_groups),
         random_(config_, format, stream_) {
     layout_.num_layers = layers;
     layout_.num_kv_heads = config_.num_kv_heads;
@@ -172,10 +174,7 @@ class Benchmark final {
     CHECK(kv.ok()) << kv.status();
     kv_ = *std::move(kv);
     stream_.Fill(kv_.data(), 0, kv_.bytes());
-    auto pass = ForwardPass::Create(config_, {}, random_.weights, layout_,
-                                    kv_.data(), stream_, ForwardPassOptions());
-    CHECK(pass.ok()) << pass.status();
-    pass_ = *std::move(pass);
+    MakePass(/*groups=*/false);
     copy_ = CopyBytesPerSecond(stream_, int64_t{2} << 30);
     product_ = MatmulOpsPerSecond(stream_, 8192);
     std::printf(
@@ -192,11 +191,24 @@ class Benchmark final {
     if (format_ == WeightFormat::kBf16) {
       for (const int32_t batch : {1, 8, 64}) Decode(batch, 8192);
     }
-    Prefill(2048);
-    if (format_ == WeightFormat::kBf16) Prefill(8192);
+    Prefill("prefill", 2048);
+    if (format_ == WeightFormat::kBf16) Prefill("prefill", 8192);
+    if (!has_groups_) return;
+    MakePass(/*groups=*/true);
+    Prefill("groups", 2048);
+    if (format_ == WeightFormat::kBf16) Prefill("groups", 8192);
   }
 
  private:
+  void MakePass(bool groups) {
+    pass_.reset();
+    ForwardPassOptions options;
+    options.group_products = groups;
+    auto pass = ForwardPass::Create(config_, {}, random_.weights, layout_,
+                                    kv_.data(), stream_, options);
+    CHECK(pass.ok()) << pass.status();
+    pass_ = *std::move(pass);
+  }
   // Parameters that a token is multiplied with.
   double ActiveWeights() const { return static_cast<double>(random_.elements); }
   double KvBytesPerToken() const {
@@ -233,7 +245,7 @@ class Benchmark final {
     Print("decode", batch, context, seconds, bytes / copy_);
   }
 
-  void Prefill(int32_t length) {
+  void Prefill(const char* what, int32_t length) {
     const int32_t blocks = layout_.BlocksFor(length);
     std::vector<BlockId> table(blocks);
     std::iota(table.begin(), table.end(), 0);
@@ -257,7 +269,7 @@ class Benchmark final {
                              config_.head_dim * static_cast<double>(length) *
                              length;
     const double ops = 2.0 * (ActiveWeights() - head) * length + attention;
-    Print("prefill", 1, length, seconds, product_ > 0 ? ops / product_ : 0);
+    Print(what, 1, length, seconds, product_ > 0 ? ops / product_ : 0);
   }
 
   double MedianOf(const scheduling::StepPlan& plan, int warm, int runs) {
@@ -282,6 +294,7 @@ class Benchmark final {
   Stream stream_;
   const ModelConfig config_;
   const WeightFormat format_;
+  const bool has_groups_;
   RandomWeights random_;
   KvLayout layout_;
   DeviceBuffer kv_;
@@ -305,7 +318,7 @@ int BenchmarkMain(int argc, char** argv) {
   // One after another: each gives its memory back.
   for (const WeightFormat format :
        {WeightFormat::kBf16, WeightFormat::kFp8, WeightFormat::kInt4}) {
-    Benchmark(layers, format).Run();
+    Benchmark(layers, format, device->group_products).Run();
   }
   return 0;
 }

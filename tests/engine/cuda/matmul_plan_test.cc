@@ -71,6 +71,22 @@ TEST(MatmulPlanTest, NarrowWeightsTakeLessOfABlocksMemory) {
             4 * (8 * 1024 + 128 * 128));
 }
 
+TEST(MatmulPlanTest, InputsByStepAreForGroupsOfWarps) {
+  MatmulArgs args = Product(4100, 4096, 2049);
+  args.x_order = InputOrder::kByStep;
+  MatmulPlan plan = PlanMatmul(args, MatmulOutput::kAdd);
+  EXPECT_EQ(plan.kernel, MatmulKernel::kGroup);
+  EXPECT_EQ(plan.shape.x, 17u);
+  EXPECT_EQ(plan.shape.y, 33u);
+  EXPECT_EQ(plan.shape.threads, 256u);
+  // Six stages of 128 rows, and what aligns them: two blocks fit.
+  EXPECT_EQ(plan.shape.shared_bytes, (6 * 16 + 1) << 10);
+  args.w.format = WeightFormat::kInt4;
+  plan = PlanMatmul(args, MatmulOutput::kStore);
+  EXPECT_EQ(plan.shape.x, 33u);
+  EXPECT_EQ(plan.shape.shared_bytes, (6 * 8 + 1) << 10);
+}
+
 TEST(MatmulPlanDeathTest, RefusesWhatItCannotRun) {
   MatmulArgs narrow = Product(64, 128, 1);
   narrow.x_stride = 64;
@@ -82,6 +98,11 @@ TEST(MatmulPlanDeathTest, RefusesWhatItCannotRun) {
   MatmulArgs no_scales = Product(64, 128, 1);
   no_scales.w.format = WeightFormat::kInt8;
   EXPECT_DEATH(PlanMatmul(no_scales, MatmulOutput::kStore), "scales");
+  MatmulArgs by_step = Product(64, 100, 1);
+  by_step.x_order = InputOrder::kByStep;
+  EXPECT_DEATH(PlanMatmul(by_step, MatmulOutput::kStore), "padded_inputs");
+  EXPECT_DEATH(PlanMatmul(by_step, MatmulOutput::kStore, MatmulKernel::kTile64),
+               "x_order");
 }
 
 TEST(AttentionPlanTest, SpansOfATokenFollowThePositionAlone) {

@@ -8,9 +8,13 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/attributes.h"
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "common/log.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -144,6 +148,15 @@ void SwitchOut(Device& device, Fiber& fiber) {
 }
 #endif
 
+ABSL_CONST_INIT absl::Mutex counts_mutex(absl::kConstInit);
+
+// Kernels that were run, by name.
+std::map<std::string, int64_t>& Counts()
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(counts_mutex) {
+  static auto* const counts = new std::map<std::string, int64_t>;
+  return *counts;
+}
+
 // From the scheduler into a fiber, until it waits or is done.
 void Resume(Fiber& fiber) {
   Device& device = TheDevice();
@@ -234,6 +247,11 @@ void RunBlock(Device& device, int threads) {
 
 }  // namespace
 
+int64_t TimesRun(const std::string& name) {
+  absl::MutexLock lock(&counts_mutex);
+  return Counts()[name];
+}
+
 void SetThreadOrder(ThreadOrder order) { TheDevice().wanted_order = order; }
 
 void RunKernel(const char* name, const LaunchShape& shape,
@@ -249,6 +267,10 @@ void RunKernel(const char* name, const LaunchShape& shape,
   // What every chip that Baton is built for has.
   CHECK_LE(shape.shared_bytes, 227 << 10) << name;
   device.kernel = name;
+  {
+    absl::MutexLock lock(&counts_mutex);
+    ++Counts()[name];
+  }
   device.order = device.wanted_order;
   if (device.order == ThreadOrder::kVaried) {
     constexpr ThreadOrder kOrders[] = {ThreadOrder::kRising,

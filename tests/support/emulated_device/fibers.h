@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
@@ -33,6 +34,9 @@ void SetThreadOrder(ThreadOrder order);
 // Runs `body` once for each thread of each block.
 void RunKernel(const char* name, const LaunchShape& shape,
                absl::FunctionRef<void()> body);
+
+// How often a kernel of that name was run in this process. Any thread.
+int64_t TimesRun(const std::string& name);
 
 // Of the thread that runs. REQUIRES: called from a kernel.
 struct ThreadPlace {

@@ -1,0 +1,176 @@
+// Engines whose large products run on tensor cores that work for groups of
+// warps: the answers of the other kernels, to the bit.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/engine/cuda/device_fixture.h"
+#include "tests/support/scratch_dir.h"
+#include "tests/support/tiny_model.h"
+#if defined(BATON_EMULATED_DEVICE)
+#include "tests/support/emulated_device/fibers.h"
+#endif
+
+namespace baton::engine::cuda {
+namespace {
+
+using scheduling::StepPlan;
+using scheduling::StepResult;
+
+class GroupProductsTest : public DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    if (IsSkipped()) return;
+    if (!has_group_matmul()) GTEST_SKIP() << "the device has no such cores";
+    before_ = Runs();
+  }
+
+  // No inputs of its layers are padded, as those of models that people use.
+  static test::TinyModelOptions Model() {
+    test::TinyModelOptions model;
+    model.hidden = 128;
+    model.heads = 8;
+    model.kv_heads = 4;
+    model.intermediate = 192;
+    model.tie_word_embeddings = false;
+    return model;
+  }
+
+  std::string Write(const test::TinyModelOptions& model) {
+    const std::string dir = scratch_.path() + "/model";
+    CHECK_OK(test::WriteTinyModel(dir, model));
+    return dir;
+  }
+
+  static std::unique_ptr<CudaEngine> Make(EngineOptions options, bool groups) {
+    ForwardPassOptions pass = SmallPass();
+    pass.group_products = groups;
+    auto engine = CudaEngine::Create(options, pass);
+    CHECK_OK(engine.status());
+    return *std::move(engine);
+  }
+
+  static int64_t Runs() {
+#if defined(BATON_EMULATED_DEVICE)
+    return emulated::TimesRun("matmul (groups of warps)");
+#else
+    return 0;
+#endif
+  }
+  // That many products ran so since the last call; nobody counts on GPUs.
+  void ExpectRuns(int64_t count) {
+    if (emulated()) {
+      EXPECT_EQ(Runs() - before_, count);
+    }
+    before_ = Runs();
+  }
+
+ private:
+  static void CHECK_OK(const absl::Status& status) {
+    CHECK(status.ok()) << status;
+  }
+  const test::ScratchDir scratch_;
+  int64_t before_ = 0;
+};
+
+TEST_F(GroupProductsTest, LogitsAreThoseOfOtherKernels) {
+  test::TinyModelOptions qwen3 = Model();
+  qwen3.architecture = "Qwen3ForCausalLM";
+  qwen3.head_dim = 32;
+  for (const test::TinyModelOptions& model : {Model(), qwen3}) {
+    const std::string dir = Write(model);
+    for (const std::string weights : {"bf16", "fp8", "int8", "int4"}) {
+      if (emulated() && weights != "bf16" && model.head_dim != 16) continue;
+      EngineOptions options = OptionsFor(dir);
+      options.weights = weights;
+      const auto others = Make(options, false);
+      const auto groups = Make(options, true);
+      // 65 rows are the fewest; 130 more than a block has.
+      for (const int32_t length : {64, 65, 130}) {
+        const std::vector<TokenId> tokens = Prompt(length, length);
+        const std::vector<BlockId> blocks = BlockRange(2, 9);
+        const std::vector<float> expected = RunWhole(*others, tokens, blocks);
+        ExpectRuns(0);
+        EXPECT_TRUE(SameBits(RunWhole(*groups, tokens, blocks), expected))
+            << model.architecture << " " << weights << " " << length;
+        // Two layers of four products, of which the last three are of the one
+        // row that has logits.
+        ExpectRuns(length < 65 ? 0 : 5);
+      }
+    }
+  }
+}
+
+// Rows of one pass, then of another with the other order of inputs: nothing of
+// the first is left in what the second reads.
+TEST_F(GroupProductsTest, PassesOfManyAndOfFewRowsTakeTurns) {
+  const std::string dir = Write(Model());
+  const std::vector<TokenId> tokens = Prompt(150, 9);
+  const std::vector<BlockId> blocks = BlockRange(1, 10);
+  std::vector<float> expected;
+  for (const bool groups : {false, true}) {
+    const auto engine = Make(OptionsFor(dir), groups);
+    StepResult result;
+    int32_t first = 0;
+    for (const int32_t end : {70, 90, 91, 149, 150}) {
+      StepPlan plan;
+      plan.sequences = {Part(1, tokens, first, end, blocks)};
+      result = engine->Execute(plan, NoHook);
+      first = end;
+    }
+    ASSERT_EQ(result.sampled.size(), 1u);
+    if (!groups) expected = result.sampled[0].logits;
+    EXPECT_TRUE(SameBits(result.sampled[0].logits, expected));
+  }
+  // Of the first pass alone: no row of it has logits, so that the last layer
+  // ends with keys and values.
+  ExpectRuns(5);
+}
+
+// More rows with logits than are made at a time, and fewer in the last piece.
+TEST_F(GroupProductsTest, LogitsOfAllRows) {
+  const std::string dir = Write(Model());
+  const std::vector<TokenId> tokens = Prompt(101, 5);
+  const std::vector<BlockId> blocks = BlockRange(0, 7);
+  std::vector<float> expected;
+  for (const bool groups : {false, true}) {
+    const auto engine = Make(OptionsFor(dir), groups);
+    StepPlan plan;
+    plan.sequences = {Part(1, tokens, 0, 100, blocks)};
+    plan.sequences[0].targets = absl::MakeConstSpan(tokens).subspan(1);
+    const StepResult result = engine->Execute(plan, NoHook);
+    ASSERT_EQ(result.target_logprobs.size(), 1u);
+    if (!groups) expected = result.target_logprobs[0];
+    EXPECT_TRUE(SameBits(result.target_logprobs[0], expected));
+  }
+  ExpectRuns(8);
+}
+
+TEST_F(GroupProductsTest, PaddedModelsGoWithoutThem) {
+  test::TinyModelOptions padded = Model();
+  padded.intermediate = 190;
+  const auto engine = Make(OptionsFor(Write(padded)), true);
+  RunWhole(*engine, Prompt(70, 1), BlockRange(0, 5));
+  ExpectRuns(0);
+}
+
+TEST_F(GroupProductsTest, SeveralDevices) {
+  if (!OpenDevice(1).ok()) GTEST_SKIP() << "there is one device";
+  UseDevice(0);
+  EngineOptions options = OptionsFor(Write(Model()));
+  const std::vector<TokenId> tokens = Prompt(70, 3);
+  const std::vector<BlockId> blocks = BlockRange(2, 5);
+  const std::vector<float> expected =
+      RunWhole(*Make(options, false), tokens, blocks);
+  options.tensor_parallel = 2;
+  EXPECT_TRUE(
+      SameBits(RunWhole(*Make(options, true), tokens, blocks), expected));
+  ExpectRuns(2 * 5);
+}
+
+}  // namespace
+}  // namespace baton::engine::cuda
