@@ -65,6 +65,7 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
       data_address_(parts.transport->properties().address),
       leases_(parts.leases),
       roles_(parts.roles),
+      publishes_beside_(engine_->runs_on_device() && roles_ == nullptr),
       draining_(absl::Seconds(options.drain_seconds)),
       swap_store_(options.swap_memory_bytes, engine_->kv_layout(),
                   CopyOf(engine_, &host_copy_), clock),
@@ -85,7 +86,10 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
 }
 
 bool DecodeLoop::Turn(absl::Duration idle_wait) {
-  if (Drained()) return false;
+  if (Drained()) {
+    if (unpublished_) Publish();
+    return false;
+  }
   RunTurn(idle_wait);
   return true;
 }
@@ -99,6 +103,7 @@ void DecodeLoop::RunTurn(absl::Duration idle_wait) {
     pace_.Idle();
   } else {
     Execute(plan);
+    if (publishes_beside_) return;
   }
   Publish();
 }
@@ -284,7 +289,7 @@ void DecodeLoop::Execute(const StepPlan& plan) {
     metrics_->queue_seconds->Observe(
         absl::ToDoubleSeconds(started - attempt->ready_at));
   }
-  const StepResult result = engine_->Execute(plan, [](int32_t) {});
+  const StepResult result = RunStep(plan);
   ++blocks_->steps;
   metrics_->steps->Increment();
   const absl::Time ended = clock_->Now();
@@ -295,6 +300,14 @@ void DecodeLoop::Execute(const StepPlan& plan) {
   metrics_->CountMixedStep(scheduler_.mixed(), seconds);
   metrics_->step_tokens->Observe(static_cast<double>(plan.NumTokens()));
   Commit(plan, result, started);
+}
+
+StepResult DecodeLoop::RunStep(const StepPlan& plan) {
+  if (!publishes_beside_) return engine_->Execute(plan, [](int32_t) {});
+  const StepResult result = engine_->ExecuteBeside(
+      plan, [](int32_t) {}, [this] { Publish(); });
+  unpublished_ = true;
+  return result;
 }
 
 void DecodeLoop::Commit(const StepPlan& plan, const StepResult& result,

@@ -144,6 +144,7 @@ class DecodeLoop final : public worker::WorkerLoop {
   // Whose KV is about to be there.
   std::vector<const scheduling::Sequence*> Coming() const;
   void Execute(const scheduling::StepPlan& plan);
+  scheduling::StepResult RunStep(const scheduling::StepPlan& plan);
   void Commit(const scheduling::StepPlan& plan,
               const scheduling::StepResult& result, absl::Time started);
   void Publish();
@@ -206,6 +207,11 @@ class DecodeLoop final : public worker::WorkerLoop {
   const std::string data_address_;
   const worker::SessionLeases* const leases_;
   worker::RoleSwitch* const roles_;
+  // What a step gave is published while a device runs the next one, rather than
+  // before that: publishing takes longer than all else between two steps. Not
+  // where another side's step may come first.
+  const bool publishes_beside_;
+  bool unpublished_ = false;  // there is something of that kind
 
   worker::Draining draining_;
 

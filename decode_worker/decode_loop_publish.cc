@@ -6,6 +6,7 @@
 namespace baton::decode_worker {
 
 void DecodeLoop::Publish() {
+  unpublished_ = false;
   const int waiting = attempts_.size() - scheduler_.num_running();
   metrics_->Observe(*blocks_, scheduler_.num_running(), waiting,
                     quarantine_.num_blocks());

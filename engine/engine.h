@@ -79,6 +79,19 @@ class Engine {
   // range); breaking this is a bug of the caller and CHECK-fails.
   virtual scheduling::StepResult Execute(const scheduling::StepPlan& plan,
                                          LayerHook on_layer_done) = 0;
+
+  // Whether a device runs the steps, so that ExecuteBeside costs no time.
+  virtual bool runs_on_device() const { return false; }
+
+  // As Execute, and calls `meanwhile` once, on the same thread: while a device
+  // runs the step, or before it where none does. It touches neither what the
+  // plan names nor the engine.
+  virtual scheduling::StepResult ExecuteBeside(
+      const scheduling::StepPlan& plan, LayerHook on_layer_done,
+      absl::FunctionRef<void()> meanwhile) {
+    meanwhile();
+    return Execute(plan, on_layer_done);
+  }
 };
 
 }  // namespace baton::engine

@@ -285,26 +285,29 @@ DeviceKv CudaEngine::device_kv(int32_t rank) const {
   return {rank, r.layout, r.kv.data(), r.stream.get()};
 }
 
-scheduling::StepResult CudaEngine::Execute(const scheduling::StepPlan& plan,
-                                           LayerHook on_layer_done) {
+scheduling::StepResult CudaEngine::ExecuteBeside(
+    const scheduling::StepPlan& plan, LayerHook on_layer_done,
+    absl::FunctionRef<void()> meanwhile) {
   CheckPlan(plan, config_, layout_);
   // The loop's thread need not be the one that loaded the model.
   if (num_ranks() == 1) {
     UseDevice(0);
-    return ranks_[0].forward_pass->Run(plan, on_layer_done);
+    return ranks_[0].forward_pass->Run(plan, on_layer_done, meanwhile);
   }
   gate_.Begin();
   scheduling::StepResult result;
   threads_.Run([&](int32_t rank) {
     ForwardPass& pass = *ranks_[rank].forward_pass;
     if (rank > 0) {
-      pass.Run(plan, [&](int32_t layer) { gate_.Pass(rank, layer); });
+      pass.Run(
+          plan, [&](int32_t layer) { gate_.Pass(rank, layer); }, [] {});
       return;
     }
-    result = pass.Run(plan, [&](int32_t layer) {
+    const auto hook = [&](int32_t layer) {
       gate_.Await(layer);
       on_layer_done(layer);
-    });
+    };
+    result = pass.Run(plan, hook, meanwhile);
   });
   return result;
 }

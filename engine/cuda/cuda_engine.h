@@ -47,7 +47,13 @@ class CudaEngine final : public Engine {
   absl::Span<std::byte> kv_memory() override { return {}; }
   KvStage* kv_stage() const override { return stage_.get(); }
   scheduling::StepResult Execute(const scheduling::StepPlan& plan,
-                                 LayerHook on_layer_done) override;
+                                 LayerHook on_layer_done) override {
+    return ExecuteBeside(plan, on_layer_done, [] {});
+  }
+  bool runs_on_device() const override { return true; }
+  scheduling::StepResult ExecuteBeside(
+      const scheduling::StepPlan& plan, LayerHook on_layer_done,
+      absl::FunctionRef<void()> meanwhile) override;
 
   int32_t num_ranks() const { return static_cast<int32_t>(ranks_.size()); }
   // A rank's part of KV memory, on its device, and the stream of its steps.

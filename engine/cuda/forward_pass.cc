@@ -197,8 +197,10 @@ LayoutOptions ForwardPass::LayoutOf() const {
 }
 
 scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
-                                        Engine::LayerHook on_layer_done) {
+                                        Engine::LayerHook on_layer_done,
+                                        absl::FunctionRef<void()> meanwhile) {
   result_ = {};
+  meanwhile_ = &meanwhile;
   sampled_index_.clear();
   target_index_.clear();
   for (const scheduling::PlannedSequence& s : plan.sequences) {
@@ -231,11 +233,17 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
       RunAny(plan, layout, last ? &on_layer_done : nullptr);
     }
   }
+  UseTime();  // there was no pass
   if (passes.empty()) {
     for (int32_t l = 0; l < config_.num_layers; ++l) on_layer_done(l);
   }
   if (stage_ != nullptr) stage_->EndStep();
   return std::move(result_);
+}
+
+void ForwardPass::UseTime() {
+  if (meanwhile_ == nullptr) return;
+  (*std::exchange(meanwhile_, nullptr))();
 }
 
 void ForwardPass::PlanSamples(const scheduling::StepPlan& plan,
@@ -388,6 +396,7 @@ void ForwardPass::RunAny(const scheduling::StepPlan& plan,
        first += sizes_.logit_rows) {
     const int32_t count = std::min(sizes_.logit_rows, logit_rows - first);
     if (count > 0) RunLogits(arrays, first, count);
+    UseTime();
     if (first == 0 && hook != nullptr) CallHook(*hook);
     stream_.Wait();
     if (count > 0) TakeOutcomes(plan, layout, first, count);
@@ -434,6 +443,7 @@ void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
     }
     stream_.Launch(graph);
   }
+  UseTime();
   stream_.Wait();
   TakeOutcomes(plan, layout, 0, static_cast<int32_t>(layout.logit_rows.size()));
 }

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "engine/cpu/rope_table.h"
 #include "engine/cuda/attention.h"
@@ -82,10 +83,11 @@ class ForwardPass final {
   // object. Null: nothing.
   void SetStage(RankKvStage* stage) { stage_ = stage; }
 
-  // REQUIRES: the plan is well-formed (engine.h). The result is empty but for
-  // rank 0.
+  // Calls `meanwhile` once, when the device has its work. REQUIRES: the plan is
+  // well-formed (engine.h). The result is empty but for rank 0.
   scheduling::StepResult Run(const scheduling::StepPlan& plan,
-                             Engine::LayerHook on_layer_done);
+                             Engine::LayerHook on_layer_done,
+                             absl::FunctionRef<void()> meanwhile);
 
  private:
   // Sizes that follow from the model. A part is what the rank computes of a
@@ -148,6 +150,8 @@ class ForwardPass final {
               std::byte* kv_memory, Stream& stream,
               const ForwardPassOptions& options);
   absl::Status Allocate();
+  // Calls what is to be done meanwhile, once in a step.
+  void UseTime();
 
   LayoutOptions LayoutOf() const;
   // A pass for which there is a bucket. Waits for its end.
@@ -264,7 +268,8 @@ class ForwardPass final {
 
   // The current step.
   scheduling::StepResult result_;
-  std::vector<int32_t> sampled_index_;  // of each sequence
+  const absl::FunctionRef<void()>* meanwhile_ = nullptr;  // null: done
+  std::vector<int32_t> sampled_index_;                    // of each sequence
   std::vector<int32_t> target_index_;
   std::vector<SampleRow> how_;  // of each logit row of the pass
   std::vector<LogitEdit> edits_;

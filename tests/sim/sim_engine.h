@@ -58,6 +58,7 @@ class SimEngine final : public engine::Engine {
     return stage_ != nullptr ? absl::Span<std::byte>() : memory();
   }
   SimStage* kv_stage() const override { return stage_.get(); }
+  bool runs_on_device() const override { return stage_ != nullptr; }
   // Wherever it lies.
   absl::Span<std::byte> memory() { return absl::MakeSpan(memory_); }
 

@@ -34,7 +34,8 @@ using Part = std::pair<TokenId, int64_t>;
 
 class TimedEngine final : public engine::Engine {
  public:
-  explicit TimedEngine(test::ManualClock* clock) : clock_(clock) {
+  TimedEngine(test::ManualClock* clock, bool on_device)
+      : clock_(clock), on_device_(on_device) {
     layout_.num_layers = 1;
     layout_.num_blocks = 1000;
     layout_.block_size = 16;
@@ -70,10 +71,13 @@ class TimedEngine final : public engine::Engine {
     return result;
   }
 
+  bool runs_on_device() const override { return on_device_; }
+
   std::vector<Part> step;  // the last one
 
  private:
   test::ManualClock* const clock_;
+  const bool on_device_;
   engine::KvLayout layout_;
   engine::ModelConfig model_;
   const std::string name_ = "timed";
@@ -87,8 +91,14 @@ class LastWord final : public ControlOutbox {
     EXPECT_EQ(session, kSession);
     EXPECT_FALSE(message.has_refusal()) << message.refusal().message();
     if (message.has_grant()) grant = message.grant();
+    for (const v1::Token& token : message.tokens().tokens()) {
+      tokens.push_back(token.index());
+    }
+    finished |= message.has_outcome();
   }
   v1::Grant grant;
+  std::vector<uint32_t> tokens;  // their places in the answer
+  bool finished = false;
   v1::LoadReport load;
 
   void SendToAll(const v1::WorkerMessage& message) override {
@@ -100,8 +110,9 @@ class LastWord final : public ControlOutbox {
 // A loop, and the test in the router's place.
 class TimedWorker final {
  public:
-  TimedWorker(v1::WorkerRole role, const WorkerOptions& options)
-      : engine_(&clock_), leases_(&clock_) {
+  TimedWorker(v1::WorkerRole role, const WorkerOptions& options,
+              bool on_device = false)
+      : engine_(&clock_, on_device), leases_(&clock_) {
     transport_ = network_.CreateTransport(role == v1::WORKER_ROLE_DECODE);
     WorkerParts parts;
     parts.engine = &engine_;
@@ -176,6 +187,11 @@ class TimedWorker final {
     engine_.step.clear();
     EXPECT_TRUE(loop_->Turn(absl::ZeroDuration()));
     return engine_.step;
+  }
+  // The loop's last turn, when it was told to end and nothing is left.
+  void LastTurn() {
+    loop_->RequestDrain();
+    EXPECT_FALSE(loop_->Turn(absl::ZeroDuration()));
   }
   absl::Duration TimeOfTurn() {
     const absl::Time before = clock_.Now();
@@ -260,6 +276,40 @@ TEST(StepTimeLoopsTest, ChunksKeepTheTargetOfTheStreams) {
   EXPECT_EQ(worker.metrics().mixed_steps->Value(), 40);
   worker.SendLocal(TimedWorker::Spec(3, 1));
   EXPECT_LE(worker.TimeOfTurn(), absl::Milliseconds(100));
+}
+
+TEST(StepTimeLoopsTest, WhatAStepGaveIsPublishedBesideADevicesNextOne) {
+  for (const bool on_device : {false, true}) {
+    TimedWorker worker(v1::WORKER_ROLE_DECODE, Options(/*itl_target_ms=*/0),
+                       on_device);
+    v1::SequenceSpec spec = TimedWorker::Spec(1, 5);
+    spec.set_max_output_tokens(3);
+    worker.SendLocal(spec);
+    std::vector<uint32_t> told;
+    for (uint32_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(worker.Turn().size(), 1u);
+      if (!on_device || i > 0) told.push_back(on_device ? i - 1 : i);
+      EXPECT_EQ(worker.said().tokens, told) << on_device;
+    }
+    EXPECT_EQ(worker.said().finished, !on_device);
+    // No step comes: nothing is waited for.
+    worker.Turn();
+    EXPECT_THAT(worker.said().tokens, ElementsAre(0, 1, 2));
+    EXPECT_TRUE(worker.said().finished);
+  }
+}
+
+TEST(StepTimeLoopsTest, TheLastStepsTokensComeBeforeTheEnd) {
+  TimedWorker worker(v1::WORKER_ROLE_DECODE, Options(/*itl_target_ms=*/0),
+                     /*on_device=*/true);
+  v1::SequenceSpec spec = TimedWorker::Spec(1, 5);
+  spec.set_max_output_tokens(1);
+  worker.SendLocal(spec);
+  worker.Turn();
+  EXPECT_FALSE(worker.said().finished);
+  worker.LastTurn();
+  EXPECT_THAT(worker.said().tokens, ElementsAre(0));
+  EXPECT_TRUE(worker.said().finished);
 }
 
 TEST(StepTimeLoopsTest, ARequestsOwnTargetIsHeeded) {

@@ -126,6 +126,33 @@ TEST_P(CudaEngineTest, BatchesGiveTheSameLogits) {
   }
 }
 
+// Once, while the step runs: recorded or not, in one pass or several.
+TEST_P(CudaEngineTest, WhatTheCallerDoesBesideAStepIsDoneOnce) {
+  if (TooLarge()) GTEST_SKIP() << "for GPUs";
+  ForwardPassOptions options = SmallPass();
+  options.max_rows = 20;
+  const auto engine = MakeCuda(dir(), options);
+  EXPECT_TRUE(engine->runs_on_device());
+  const std::vector<TokenId> tokens = Prompt(34, 6);
+  const std::vector<BlockId> blocks = BlockRange(0, 3);
+  std::vector<int32_t> calls;
+  // 30 tokens are two passes; the last three steps are graphs, of which the
+  // first is run plainly and the second recorded.
+  int32_t first = 0;
+  for (const int32_t end : {30, 31, 32, 33, 34}) {
+    StepPlan plan;
+    plan.sequences = {Part(1, tokens, first, end, blocks)};
+    int32_t count = 0;
+    engine->ExecuteBeside(plan, NoHook, [&] { ++count; });
+    calls.push_back(count);
+    first = end;
+  }
+  int32_t empty = 0;
+  engine->ExecuteBeside(StepPlan(), NoHook, [&] { ++empty; });
+  calls.push_back(empty);
+  EXPECT_THAT(calls, testing::Each(1));
+}
+
 // Longer steps than a pass takes.
 TEST_P(CudaEngineTest, PassesGiveTheSameLogitsAndCallTheHookOnce) {
   if (TooLarge()) GTEST_SKIP() << "for GPUs";

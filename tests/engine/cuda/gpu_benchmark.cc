@@ -276,7 +276,8 @@ class Benchmark final {
     std::vector<double> seconds;
     for (int i = 0; i < warm + runs; ++i) {
       const auto begin = std::chrono::steady_clock::now();
-      pass_->Run(plan, [](int32_t) {});
+      pass_->Run(
+          plan, [](int32_t) {}, [] {});
       if (i >= warm) seconds.push_back(SecondsOf(begin));
     }
     std::sort(seconds.begin(), seconds.end());
