@@ -49,6 +49,7 @@ target_link_libraries(
   baton_bundled_absl INTERFACE -Wl,--start-group ${absl_libraries}
                                -Wl,--end-group Threads::Threads rt)
 foreach(name
+        any_invocable
         base
         cleanup
         core_headers

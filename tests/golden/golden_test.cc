@@ -21,14 +21,13 @@
 #include "common/log.h"
 #include "engine/engine_factory.h"
 #include "tests/golden/engine_driver.h"
+#include "tests/golden/golden_check.h"
 #include "tests/golden/golden_model.h"
 
 namespace baton::engine {
 namespace {
 
 using Logits = std::vector<float>;
-
-constexpr int32_t kWhole = 1 << 20;
 
 // What an engine is made with: which instruction set, "" for the best one.
 std::vector<std::string> InstructionSets() {
@@ -38,27 +37,6 @@ std::vector<std::string> InstructionSets() {
   }
   return sets;
 }
-
-struct Deviation {
-  double sum_of_squares = 0;
-  int64_t count = 0;
-
-  // Returns the largest error.
-  float Add(const Logits& actual, const Logits& expected) {
-    CHECK_EQ(actual.size(), expected.size());
-    float worst = 0;
-    for (size_t i = 0; i < actual.size(); ++i) {
-      CHECK(std::isfinite(actual[i]));
-      const float error = std::abs(actual[i] - expected[i]);
-      worst = std::max(worst, error);
-      sum_of_squares += double{error} * error;
-      ++count;
-    }
-    return worst;
-  }
-
-  double Rms() const { return std::sqrt(sum_of_squares / count); }
-};
 
 // Bits, not values: -0 and 0 differ.
 bool BitwiseEqual(const Logits& a, const Logits& b) {
@@ -89,33 +67,6 @@ class GoldenTest
       CHECK_EQ((*engine)->backend_name(), "cpu-" + options.cpu_isa);
     }
     return *std::move(engine);
-  }
-
-  void ExpectNear(const Logits& actual, const Logits& expected,
-                  const std::string& where, Deviation& deviation) {
-    EXPECT_LE(deviation.Add(actual, expected), golden_.max_error) << where;
-  }
-
-  // Runs every prompt in chunks and compares all logits that come out.
-  void ExpectReferenceLogits(Engine& engine, int32_t chunk) {
-    EngineDriver driver(engine);
-    Deviation deviation;
-    for (size_t i = 0; i < golden_.prompts.size(); ++i) {
-      const GoldenPrompt& prompt = golden_.prompts[i];
-      DrivenSequence sequence = driver.NewSequence(prompt.tokens, 0);
-      driver.RunPrompt(sequence, chunk);
-      for (const auto& [position, logits] : sequence.logits) {
-        ExpectNear(logits, prompt.logits[position],
-                   absl::StrCat("prompt ", i, " chunk ", chunk, " position ",
-                                position),
-                   deviation);
-      }
-    }
-    // Of few positions the mean says little.
-    if (chunk == 1) {
-      RecordProperty("rms_error", absl::StrCat(deviation.Rms()));
-      EXPECT_LE(deviation.Rms(), golden_.rms_error);
-    }
   }
 
   // Logits after every position, each sequence alone, one token per step.
@@ -185,47 +136,27 @@ TEST_P(GoldenTest, QuantizedLogitsStayWithinTheirBounds) {
 
 TEST_P(GoldenTest, LogitsAreTheReferencesWhateverTheChunk) {
   const std::unique_ptr<Engine> engine = MakeEngine();
-  for (int32_t chunk : {1, 3, 7, 16, kWhole}) {
-    ExpectReferenceLogits(*engine, chunk);
+  for (int32_t chunk : {1, 3, 7, 16, kWholePrompt}) {
+    ExpectReferenceLogits(*engine, golden_, chunk);
   }
 }
 
 TEST_P(GoldenTest, LogitsAreTheReferencesWhateverTheBlockSize) {
   for (int32_t block_size : {32, 64}) {
     const std::unique_ptr<Engine> engine = MakeEngine(1, block_size);
-    ExpectReferenceLogits(*engine, 1);
-    ExpectReferenceLogits(*engine, kWhole);
+    ExpectReferenceLogits(*engine, golden_, 1);
+    ExpectReferenceLogits(*engine, golden_, kWholePrompt);
   }
 }
 
 TEST_P(GoldenTest, GreedyTokensAreTheReferences) {
-  const std::unique_ptr<Engine> engine = MakeEngine();
-  EngineDriver driver(*engine);
-  for (size_t i = 0; i < golden_.prompts.size(); ++i) {
-    SCOPED_TRACE(absl::StrCat("prompt ", i));
-    const GoldenPrompt& prompt = golden_.prompts[i];
-    // The data promise that no step is nearly tied.
-    EXPECT_THAT(prompt.gaps, testing::Each(testing::Gt(2 * golden_.max_error)));
-    const auto outputs = static_cast<int32_t>(prompt.greedy.size());
-    DrivenSequence sequence = driver.NewSequence(prompt.tokens, outputs);
-    driver.Step({{&sequence, sequence.prompt_length}}, /*append=*/true);
-    while (sequence.tokens.size() < prompt.tokens.size() + outputs) {
-      driver.Step({{&sequence, 1}}, /*append=*/true);
-    }
-    const std::vector<TokenId> output(
-        sequence.tokens.begin() + sequence.prompt_length,
-        sequence.tokens.end());
-    EXPECT_EQ(output, prompt.greedy);
-    Deviation deviation;
-    ExpectNear(sequence.logits.rbegin()->second, prompt.last_greedy_logits,
-               "last output token", deviation);
-  }
+  ExpectReferenceTokens(*MakeEngine(), golden_);
 }
 
 TEST_P(GoldenTest, SameBitsWhateverTheChunk) {
   const std::unique_ptr<Engine> engine = MakeEngine();
   const std::vector<DrivenSequence> expected = RunAlone(*engine, 1);
-  for (int32_t chunk : {2, 3, 7, 16, 33, kWhole}) {
+  for (int32_t chunk : {2, 3, 7, 16, 33, kWholePrompt}) {
     const std::vector<DrivenSequence> actual = RunAlone(*engine, chunk);
     for (size_t i = 0; i < actual.size(); ++i) {
       ExpectSameBits(actual[i], expected[i],
@@ -310,7 +241,7 @@ TEST_P(GoldenTest, SameBitsWhateverTheThreads) {
   const std::vector<DrivenSequence> expected = RunAlone(*one, 1);
   for (int32_t num_threads : {2, 3}) {
     const std::unique_ptr<Engine> many = MakeEngine(num_threads);
-    for (int32_t chunk : {1, 7, kWhole}) {
+    for (int32_t chunk : {1, 7, kWholePrompt}) {
       const std::vector<DrivenSequence> actual = RunAlone(*many, chunk);
       for (size_t i = 0; i < actual.size(); ++i) {
         ExpectSameBits(actual[i], expected[i],
