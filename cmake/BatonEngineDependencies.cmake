@@ -25,6 +25,9 @@ if(NOT EXISTS ${BATON_BUNDLE}/include/absl)
                       "tools/gpu_bundle makes such a folder")
 endif()
 
+# Debian's static libunwind is not for programs that may lie anywhere.
+add_link_options(-no-pie)
+
 # baton_bundled(glog::glog glog gflags): a target of these static libraries.
 function(baton_bundled target)
   add_library(${target} INTERFACE IMPORTED GLOBAL)
