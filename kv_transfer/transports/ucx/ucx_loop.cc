@@ -43,6 +43,7 @@ void UcxLoop::Run() {
     if (!busy) Sleep();
   }
   mailbox_->Detach();
+  gate_.Close();
   listener_.reset();
   if (!peers_.empty()) {
     // Requests are still outstanding. Without progress nothing writes to memory
@@ -89,7 +90,7 @@ void UcxLoop::Tick() {
   next_tick_ = now + options_.tick_interval;
   // A busy loop never sleeps, and so never polls them.
   sockets_ready_ = true;
-  CloseListenerWhenUnused();
+  CloseGateWhenUnused();
   for (auto& [id, peer] : peers_) {
     if (peer->state == PeerState::kConnecting &&
         now >= peer->connect_deadline) {
@@ -148,11 +149,12 @@ uint16_t UcxLoop::LetIn() {
       return 0;
     }
   }
+  gate_.Open();
   invitations_.push_back(Now() + options_.connect_timeout);
   return listener_port_;
 }
 
-void UcxLoop::CloseListenerWhenUnused() {
+void UcxLoop::CloseGateWhenUnused() {
   const absl::Time now = Now();
   while (!invitations_.empty() && invitations_.front() <= now) {
     invitations_.pop_front();
@@ -164,7 +166,7 @@ void UcxLoop::CloseListenerWhenUnused() {
   for (const auto& [id, peer] : peers_) {
     if (peer->incoming && peer->state == PeerState::kConnecting) return;
   }
-  listener_.reset();
+  gate_.Close();
 }
 
 void UcxLoop::ServeKnocks() {

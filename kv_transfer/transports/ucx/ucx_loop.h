@@ -33,6 +33,7 @@
 #include "kv_transfer/transports/mailbox.h"
 #include "kv_transfer/transports/socket_address.h"
 #include "kv_transfer/transports/ucx/door.h"
+#include "kv_transfer/transports/ucx/listener_gate.h"
 #include "kv_transfer/transports/ucx/ucx_handles.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 
@@ -112,7 +113,7 @@ class UcxLoop final {
   void ServeDoor();
   // The port of the listener, for a peer that may connect now; 0: none may.
   uint16_t LetIn();
-  void CloseListenerWhenUnused();
+  void CloseGateWhenUnused();
   void ServeKnocks();
   void Accept();
   void Connect(const ConnectOp& op);
@@ -167,7 +168,10 @@ class UcxLoop final {
   // In the order of creation; destroyed in reverse.
   UcxContext context_;
   UcxWorker worker_;
-  UcxListener listener_;  // only while invited peers are connecting
+  // From the first invitation on, but open only while invited peers are
+  // connecting.
+  UcxListener listener_;
+  ListenerGate gate_;
   int event_fd_ = -1;
   std::optional<Door> door_;
   SocketAddress listen_address_;

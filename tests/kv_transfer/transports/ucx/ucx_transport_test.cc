@@ -3,21 +3,28 @@
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "kv_transfer/transports/socket_address.h"
 
@@ -102,9 +109,115 @@ class Socket final {
     while (recv(fd_, buffer, sizeof(buffer), 0) > 0) {
     }
   }
+  // Whether a connection comes about soon.
+  bool TryConnect(const std::string& address) {
+    auto to = ParseSocketAddress(address);
+    EXPECT_TRUE(to.ok());
+    fcntl(fd_, F_SETFL, O_NONBLOCK);
+    if (connect(fd_, to->get(), to->length) == 0) return true;
+    if (errno != EINPROGRESS) return false;
+    pollfd writable = {fd_, POLLOUT, 0};
+    int error = 0;
+    socklen_t length = sizeof(error);
+    return poll(&writable, 1, 200) == 1 &&
+           getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &length) == 0 &&
+           error == 0;
+  }
+  // The next who connects; REQUIRES: Listen.
+  std::unique_ptr<Socket> Accept() {
+    return std::unique_ptr<Socket>(new Socket(accept(fd_, nullptr, nullptr)));
+  }
+  // What comes next, at most so many bytes; empty at the end.
+  std::string Read(size_t most) {
+    std::string bytes(most, 0);
+    const ssize_t n = recv(fd_, bytes.data(), most, 0);
+    bytes.resize(n > 0 ? static_cast<size_t>(n) : 0);
+    return bytes;
+  }
+  void Shutdown() { shutdown(fd_, SHUT_RDWR); }
 
  private:
+  explicit Socket(int fd) : fd_(fd) { EXPECT_GE(fd, 0); }
+
   const int fd_;
+};
+
+// Between a client and a server of the transport: a door that sends the client
+// by way of this, where what it says to UCX's listener is held back.
+class Detour final {
+ public:
+  explicit Detour(const std::string& server) : server_(server) {
+    address_ = door_.Listen();
+    relay_address_ = relay_.Listen();
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~Detour() {
+    Release();
+    thread_.join();
+  }
+
+  const std::string& address() const { return address_; }
+  // Until the client said something. Returns where UCX listens.
+  std::string AwaitHeld() {
+    absl::MutexLock lock(&mu_);
+    mu_.Await(absl::Condition(&held_));
+    return listener_;
+  }
+  // Lets it through, and what follows.
+  void Release() {
+    absl::MutexLock lock(&mu_);
+    released_ = true;
+  }
+
+ private:
+  void Run() {
+    const auto visitor = door_.Accept();
+    const std::string words = visitor->Read(16);
+    Socket knock;
+    knock.Connect(server_);
+    knock.Write(words);
+    std::string answer = knock.Read(18);
+    ASSERT_EQ(answer.size(), 18u);
+    const auto byte = [&](size_t i) { return uint8_t(answer[i]); };
+    const std::string listener =
+        absl::StrCat("127.0.0.1:", byte(16) | byte(17) << 8);
+    Socket server;
+    server.Connect(listener);
+    const uint16_t port = PortOf(ParseSocketAddress(relay_address_)->storage);
+    answer[16] = static_cast<char>(port & 0xff);
+    answer[17] = static_cast<char>(port >> 8);
+    visitor->Write(answer);
+    visitor->Shutdown();
+    const auto client = relay_.Accept();
+    const std::string first = client->Read(4096);
+    {
+      absl::MutexLock lock(&mu_);
+      listener_ = listener;
+      held_ = true;
+      mu_.Await(absl::Condition(&released_));
+    }
+    server.Write(first);
+    std::thread back([&] {
+      for (std::string bytes; !(bytes = server.Read(4096)).empty();) {
+        client->Write(bytes);
+      }
+      client->Shutdown();
+    });
+    for (std::string bytes; !(bytes = client->Read(4096)).empty();) {
+      server.Write(bytes);
+    }
+    server.Shutdown();
+    back.join();
+  }
+
+  const std::string server_;
+  Socket door_, relay_;
+  std::string address_, relay_address_;
+  absl::Mutex mu_;
+  std::string listener_;
+  bool held_ = false;
+  bool released_ = false;
+  std::thread thread_;
 };
 
 // Where this process listens (IPv4), as addresses to connect to.
@@ -293,6 +406,67 @@ TEST(UcxTransportTest, GarbageOnThePortDoesNoHarm) {
   (*client)->Stop();
   (*server)->Stop();
   EXPECT_EQ(server_handler.ups(), 1);
+}
+
+// Until nobody can connect there.
+void AwaitClosed(const std::string& address) {
+  for (;;) {
+    Socket stranger;
+    if (!stranger.TryConnect(address)) return;
+  }
+}
+
+// A client may stand still between its connection and its first words for
+// longer than the server waits for it.
+TEST(UcxTransportTest, AClientThatStandsStillWhileItConnectsDoesNoHarm) {
+  PeerCounter server_handler, handler;
+  auto server =
+      CreateUcxTransport({.connect_timeout = absl::Milliseconds(200)});
+  ASSERT_TRUE(server.ok());
+  (*server)->Start(&server_handler);
+  Detour detour((*server)->properties().address);
+  auto client = CreateUcxTransport(
+      {.listen = false, .connect_timeout = absl::Seconds(20)});
+  ASSERT_TRUE(client.ok());
+  (*client)->Start(&handler);
+  ASSERT_TRUE((*client)->Connect(detour.address()).ok());
+  AwaitClosed(detour.AwaitHeld());
+  EXPECT_EQ(server_handler.ups(), 0);
+  detour.Release();
+  EXPECT_TRUE(handler.AwaitUps(1));
+  EXPECT_TRUE(server_handler.AwaitUps(1));
+  (*client)->Stop();
+  (*server)->Stop();
+}
+
+// UCX's listener is there for as long as the transport, and hears peers that
+// were let in alone.
+TEST(UcxTransportTest, StrangersDoNotReachUcxOncePeersAreThere) {
+  PeerCounter server_handler, handler;
+  auto server =
+      CreateUcxTransport({.connect_timeout = absl::Milliseconds(200)});
+  ASSERT_TRUE(server.ok());
+  (*server)->Start(&server_handler);
+  auto client = CreateUcxTransport({.listen = false});
+  ASSERT_TRUE(client.ok());
+  (*client)->Start(&handler);
+  // The door, and ports for data, which take strangers without harm.
+  const std::vector<std::string> before = ListeningAddresses();
+  const std::string& address = (*server)->properties().address;
+  for (int i = 1; i <= 3; ++i) {
+    ASSERT_TRUE((*client)->Connect(address).ok());
+    ASSERT_TRUE(handler.AwaitUps(i));
+    ASSERT_TRUE(server_handler.AwaitUps(i));
+    int closed = 0;
+    for (const std::string& port : ListeningAddresses()) {
+      if (std::count(before.begin(), before.end(), port) > 0) continue;
+      AwaitClosed(port);
+      ++closed;
+    }
+    EXPECT_EQ(closed, 1);
+  }
+  (*client)->Stop();
+  (*server)->Stop();
 }
 
 }  // namespace

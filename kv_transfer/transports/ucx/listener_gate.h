@@ -1,0 +1,39 @@
+// Opens and closes a listening socket of this process that somebody else owns,
+// and leaves the socket as it is: while it is closed, the kernel drops what
+// would begin a connection. Connections that are there already stay.
+//
+// UCX 1.13 needs it: its listener must not be destroyed while a client is
+// connecting, as connections that the listener accepted name it until the
+// client's first message is complete, and a client may stand still in between
+// for as long as it likes (uct/tcp/tcp_sockcm_ep.c, conn_request_cb). And it
+// must not take strangers (door.h).
+//
+// Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace baton::kv_transfer {
+
+class ListenerGate final {
+ public:
+  // Of no socket.
+  ListenerGate() = default;
+
+  // Finds the process's socket that listens on `port`, which outlives the gate.
+  // The gate is open. NotFound; Unimplemented where sockets take no filter:
+  // then it stays open.
+  absl::Status Attach(uint16_t port);
+
+  // No-ops without a socket, and when that is so already.
+  void Open();
+  void Close();
+
+ private:
+  int socket_ = -1;
+  bool closed_ = false;
+};
+
+}  // namespace baton::kv_transfer
