@@ -1,8 +1,8 @@
 // The port that peers know. UCX 1.13 aborts the process when anything but UCX
 // talks to its listener (an HTTP request does), so that listener has a port of
 // its own, which is open only while a peer that was let in is connecting
-// (listener_gate.h). The door is plain TCP: who knocks with the right words learns that port, whoever
-// else is hung up on.
+// (listener_gate.h). The door is plain TCP: who knocks with the right words
+// learns that port, whoever else is hung up on.
 //
 //   client:  "baton kv door 1\n"                        16 bytes
 //   server:  "baton kv door 1\n", port (little-endian)  18 bytes; then it
