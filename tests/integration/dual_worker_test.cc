@@ -167,7 +167,8 @@ TEST_F(DualWorkerTest, OneThatDiesIsAPauseForBothOfItsSides) {
   ASSERT_NO_FATAL_FAILURE(
       StartCluster({.prefill = {},
                     .decode = {},
-                    .dual = {kPrefillFirst, kDecodeFirst, kDecodeFirst}}));
+                    .dual = {kPrefillFirst, kDecodeFirst, kDecodeFirst},
+                    .router = {"--roles", "fixed"}}));
   const auto requests = MakeRequests();
   EXPECT_TRUE(InterruptUntilHit(
       requests, [&] { cluster_->Kill("dual-1"); },
@@ -179,6 +180,8 @@ TEST_F(DualWorkerTest, OneThatDiesIsAPauseForBothOfItsSides) {
              cluster_->Address("dual-1", "grpc_decode")});
         ASSERT_TRUE(again.ok()) << again.status();
         ASSERT_TRUE((*again)->WaitReady(kPatience).ok());
+        // Else it has nothing to lose.
+        CheckJoined(1, 2);
       }));
   CheckServes();
 }
