@@ -2,15 +2,17 @@
 
 #include <dirent.h>
 #include <linux/filter.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <optional>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "kv_transfer/transports/socket_address.h"
 
@@ -31,62 +33,92 @@ bool DropNothing(int socket) {
                     sizeof(unused)) == 0;
 }
 
-bool ListensOn(int socket, uint16_t port) {
-  int listens = 0;
-  socklen_t length = sizeof(listens);
-  if (getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 ||
-      listens == 0) {
-    return false;
-  }
+bool IsOnPort(int socket, uint16_t port) {
   sockaddr_storage bound{};
-  length = sizeof(bound);
+  socklen_t length = sizeof(bound);
   return getsockname(socket, reinterpret_cast<sockaddr*>(&bound), &length) ==
              0 &&
          PortOf(bound) == port;
 }
 
-std::optional<int> FindListening(uint16_t port) {
+bool Listens(int socket) {
+  int listens = 0;
+  socklen_t length = sizeof(listens);
+  return getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) ==
+             0 &&
+         listens != 0;
+}
+
+// The process's sockets with this port of their own.
+std::vector<int> SocketsOnPort(uint16_t port) {
   const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir("/proc/self/fd"),
                                                  &closedir);
-  if (open == nullptr) return std::nullopt;
+  std::vector<int> sockets;
+  if (open == nullptr) return sockets;
   while (const dirent* entry = readdir(open.get())) {
     int descriptor = 0;
     if (absl::SimpleAtoi(entry->d_name, &descriptor) &&
-        ListensOn(descriptor, port)) {
-      return descriptor;
+        IsOnPort(descriptor, port)) {
+      sockets.push_back(descriptor);
     }
   }
-  return std::nullopt;
+  return sockets;
 }
 
 }  // namespace
 
 absl::Status ListenerGate::Attach(uint16_t port) {
-  socket_ = -1;
-  closed_ = false;
-  const std::optional<int> found = FindListening(port);
-  if (!found.has_value()) {
+  *this = ListenerGate();
+  for (const int socket : SocketsOnPort(port)) {
+    if (Listens(socket)) socket_ = socket;
+  }
+  if (socket_ < 0) {
     return absl::NotFoundError(
         absl::StrCat("no socket of this process listens on port ", port));
   }
-  if (!DropAll(*found) || !DropNothing(*found)) {
+  port_ = port;
+  filters_ = DropAll(socket_) && DropNothing(socket_);
+  if (!filters_) {
     return absl::UnimplementedError(absl::StrCat(
         "a filter for the socket on port ", port, ": ", strerror(errno)));
   }
-  socket_ = *found;
   return absl::OkStatus();
 }
 
 void ListenerGate::Open() {
-  if (socket_ < 0 || !closed_) return;
+  if (!filters_ || !closed_) return;
   PCHECK(DropNothing(socket_)) << "SO_DETACH_FILTER";
   closed_ = false;
 }
 
 void ListenerGate::Close() {
-  if (socket_ < 0 || closed_) return;
+  if (!filters_ || closed_) return;
   PCHECK(DropAll(socket_)) << "SO_ATTACH_FILTER";
   closed_ = true;
+}
+
+bool ListenerGate::EndConnections(absl::Duration patience,
+                                  absl::FunctionRef<void()> progress) const {
+  if (socket_ < 0) return true;
+  const Clock& clock = *Clock::Monotonic();
+  const absl::Time deadline = clock.Now() + patience;
+  // One that is being accepted may be on neither side for a moment.
+  constexpr int kLooks = 2;
+  for (int none = 0; none < kLooks;) {
+    pollfd waiting = {socket_, POLLIN, 0};
+    bool any = poll(&waiting, 1, 0) != 0;  // somebody is yet to be accepted
+    for (const int socket : SocketsOnPort(port_)) {
+      if (socket == socket_) continue;
+      shutdown(socket, SHUT_RDWR);
+      any = true;
+    }
+    none = any ? 0 : none + 1;
+    if (none == kLooks) break;
+    if (clock.Now() >= deadline) return false;
+    progress();
+    poll(nullptr, 0, /*ms=*/1);  // the owner's own thread closes them
+  }
+  return true;
 }
 
 }  // namespace baton::kv_transfer

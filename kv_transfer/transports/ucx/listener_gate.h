@@ -13,7 +13,9 @@
 
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 namespace baton::kv_transfer {
 
@@ -31,8 +33,16 @@ class ListenerGate final {
   void Open();
   void Close();
 
+  // Before the socket's owner goes: ends what came in by it, as the other side
+  // could, and waits until the owner has closed all that, for `patience` at
+  // most. Calls `progress` in between. False when some is left.
+  bool EndConnections(absl::Duration patience,
+                      absl::FunctionRef<void()> progress) const;
+
  private:
   int socket_ = -1;
+  uint16_t port_ = 0;
+  bool filters_ = false;
   bool closed_ = false;
 };
 

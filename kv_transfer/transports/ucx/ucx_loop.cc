@@ -16,6 +16,8 @@ namespace {
 // Long past the second in which UCX was seen to complete what a forced close
 // leaves behind.
 constexpr absl::Duration kStopTimeout = absl::Seconds(10);
+// UCX closes what was ended within a millisecond.
+constexpr absl::Duration kConnectionsTimeout = absl::Milliseconds(200);
 
 absl::Time Now() { return Clock::Monotonic()->Now(); }
 
@@ -44,6 +46,11 @@ void UcxLoop::Run() {
   }
   mailbox_->Detach();
   gate_.Close();
+  // Clients that are still connecting.
+  const auto progress = [this] { ucp_worker_progress(worker_.get()); };
+  if (!gate_.EndConnections(kConnectionsTimeout, progress)) {
+    VLOG(1) << "kv_transfer: connections to UCX's listener are left";
+  }
   listener_.reset();
   if (!peers_.empty()) {
     // Requests are still outstanding. Without progress nothing writes to memory
