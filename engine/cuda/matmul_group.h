@@ -2,7 +2,6 @@
 // Plain values for host and device.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "engine/cuda/host_device.h"

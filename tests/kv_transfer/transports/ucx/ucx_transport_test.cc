@@ -26,6 +26,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "kv_transfer/transports/socket_address.h"
 
 namespace baton::kv_transfer {
@@ -408,12 +409,14 @@ TEST(UcxTransportTest, GarbageOnThePortDoesNoHarm) {
   EXPECT_EQ(server_handler.ups(), 1);
 }
 
-// Until nobody can connect there.
-void AwaitClosed(const std::string& address) {
-  for (;;) {
+// Until nobody can connect there; false when that does not come.
+bool AwaitClosed(const std::string& address) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (absl::Now() < deadline) {
     Socket stranger;
-    if (!stranger.TryConnect(address)) return;
+    if (!stranger.TryConnect(address)) return true;
   }
+  return false;
 }
 
 // A client may stand still between its connection and its first words for
@@ -430,7 +433,7 @@ TEST(UcxTransportTest, AClientThatStandsStillWhileItConnectsDoesNoHarm) {
   ASSERT_TRUE(client.ok());
   (*client)->Start(&handler);
   ASSERT_TRUE((*client)->Connect(detour.address()).ok());
-  AwaitClosed(detour.AwaitHeld());
+  EXPECT_TRUE(AwaitClosed(detour.AwaitHeld()));
   EXPECT_EQ(server_handler.ups(), 0);
   detour.Release();
   EXPECT_TRUE(handler.AwaitUps(1));
@@ -460,7 +463,7 @@ TEST(UcxTransportTest, StrangersDoNotReachUcxOncePeersAreThere) {
     int closed = 0;
     for (const std::string& port : ListeningAddresses()) {
       if (std::count(before.begin(), before.end(), port) > 0) continue;
-      AwaitClosed(port);
+      EXPECT_TRUE(AwaitClosed(port)) << port;
       ++closed;
     }
     EXPECT_EQ(closed, 1);
