@@ -2,15 +2,15 @@
 // y[row][output] = sum over inputs of x[row][input] * w[output][input].
 //
 // Same answer everywhere: an element of y is one sum in one order, whatever the
-// number of rows. Inputs are cut into chunks of 512. Within a chunk the tensor
-// cores add 16 inputs at a time, in order, to a float32; the chunks' sums are
-// added in order in float32. Weights of 8 bits enter as they are stored, and
-// the total is multiplied with the scale of its output. Weights of 4 bits have
-// a scale per 64 inputs: these are summed from zero, and joined with the
-// chunk's sum in one operation that rounds once, sum += scale * part. The
-// kernels differ in how they share this work out
-// (which warp runs which chunk, what lies in the block's memory), never in the
-// order. PlanMatmul picks one by the number of rows.
+// number of rows. Inputs are cut into at most eight chunks (ChunkSlices).
+// Within a chunk the tensor cores add 16 inputs at a time, in order, to a
+// float32; the chunks' sums are added in order in float32. Weights of 8 bits
+// enter as they are stored, and the total is multiplied with the scale of its
+// output. Weights of 4 bits have a scale per 64 inputs: these are summed from
+// zero, and joined with the chunk's sum in one operation that rounds once, sum
+// += scale * part. The kernels differ in how they share this work out (which
+// warp runs which chunk, what lies in the block's memory), never in the order.
+// PlanMatmul picks one by the number of rows.
 //
 // Pure host code but for RunMatmul, which gives the kernel to a stream.
 #pragma once
@@ -24,8 +24,25 @@
 
 namespace baton::engine::cuda {
 
-// Inputs that are summed apart; a multiple of kInputPadding.
-inline constexpr int32_t kChunkInputs = 512;
+// Chunks of inputs, which are summed apart: so many at most, so that eight
+// warps or blocks share any sum out, and few sums travel between them.
+inline constexpr int32_t kMaxChunks = 8;
+// 512 inputs.
+inline constexpr int32_t kMinChunkSlices = 8;
+
+// Slices of 64 inputs of a chunk; even, and fewer in the last one.
+BATON_HOST_DEVICE constexpr int32_t ChunkSlices(int32_t padded_inputs) {
+  const int32_t pairs =
+      padded_inputs / (2 * kSliceInputs) + padded_inputs / kSliceInputs % 2;
+  const int32_t slices = (pairs + kMaxChunks - 1) / kMaxChunks * 2;
+  return slices < kMinChunkSlices ? kMinChunkSlices : slices;
+}
+
+BATON_HOST_DEVICE constexpr int32_t Chunks(int32_t padded_inputs) {
+  const int32_t slices = padded_inputs / kSliceInputs;
+  const int32_t chunk = ChunkSlices(padded_inputs);
+  return (slices + chunk - 1) / chunk;
+}
 
 // What becomes of the product.
 enum class MatmulOutput {

@@ -119,7 +119,6 @@ GroupMatmul(MatmulArgs args) {
   constexpr int kHalf = kRows / 2;  // sums of a lane
   constexpr int32_t kStageBytes = GroupStageBytes(kFormat);
   constexpr int kAhead = kGroupStages - 2;
-  static_assert(kChunkSlices % 2 == 0);
   const uint32_t start = SharedAddress(SharedMemory());
   const uint32_t skip =
       (kGroupAlignment - start % kGroupAlignment) % kGroupAlignment;
@@ -133,6 +132,7 @@ GroupMatmul(MatmulArgs args) {
       args.w.tiles +
       (there ? tile : 0) * TileBytes(kFormat, args.w.padded_inputs);
   const int32_t slices = args.w.padded_inputs / kSliceInputs;
+  const int32_t chunk_slices = ChunkSlices(args.w.padded_inputs);
 
   BATON_UNROLL
   for (int s = 0; s < kAhead; ++s) {
@@ -150,8 +150,9 @@ GroupMatmul(MatmulArgs args) {
   // are made.
   uint32_t words[2][4][4];
 
-  // Starts what is done with a slice; `mine` are its words.
-  const auto run = [&](int32_t slice, auto& mine) {
+  // Starts what is done with a slice, the first of a chunk or not; `mine` are
+  // its words.
+  const auto run = [&](int32_t slice, bool first, auto& mine) {
     // It is there for all, and all are done with the one before the last.
     AwaitCopies<kAhead - 1>();
     FenceForTensorCores();
@@ -175,23 +176,23 @@ GroupMatmul(MatmulArgs args) {
       GroupMmaAwait(part);
       AddScaled(part, scales, sums);
     } else {
-      StartSlice(sums, mine, stage, /*add=*/slice % kChunkSlices != 0);
+      StartSlice(sums, mine, stage, /*add=*/!first);
       if (slice + 1 < slices) LoadSlice(weights, slice + 1, stored);
       GroupMmaAwaitOlder();
     }
   };
-  for (int32_t begin = 0; begin < slices; begin += kChunkSlices) {
+  for (int32_t begin = 0; begin < slices; begin += chunk_slices) {
     const int32_t end =
-        begin + kChunkSlices < slices ? begin + kChunkSlices : slices;
+        begin + chunk_slices < slices ? begin + chunk_slices : slices;
     int32_t slice = begin;
     for (; slice + 1 < end; slice += 2) {
-      run(slice, words[0]);
-      run(slice + 1, words[1]);
+      run(slice, slice == begin, words[0]);
+      run(slice + 1, false, words[1]);
     }
     GroupMmaAwait(sums);
     // By itself: a branch among products that run would hold them up.
     if (slice < end) {
-      run(slice, words[0]);
+      run(slice, slice == begin, words[0]);
       GroupMmaAwait(sums);
     }
     AddSums(sums, total);

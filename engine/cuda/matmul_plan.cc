@@ -9,13 +9,6 @@ namespace {
 constexpr int32_t kStreamThreads = 256;
 // Stages of the tiled kernels (matmul_tiled.cuh).
 constexpr int32_t kStages = 4;
-// A block's memory that a streaming kernel may ask for, so that several fit on
-// a multiprocessor.
-constexpr int64_t kStreamSharedBytes = 96 << 10;
-
-int32_t Chunks(const DeviceMatrix& w) {
-  return (w.padded_inputs + kChunkInputs - 1) / kChunkInputs;
-}
 
 uint32_t Pieces(int32_t n, int32_t size) {
   return static_cast<uint32_t>((n + size - 1) / size);
@@ -28,7 +21,8 @@ int32_t TilesPerBlock(MatmulOutput output) {
 // A float per lane and element of each chunk's sums.
 int64_t StreamSharedBytes(const DeviceMatrix& w, MatmulOutput output,
                           int32_t row_tiles) {
-  return int64_t{Chunks(w)} * TilesPerBlock(output) * row_tiles * 32 * 4 * 4;
+  return int64_t{Chunks(w.padded_inputs)} * TilesPerBlock(output) * row_tiles *
+         32 * 4 * 4;
 }
 
 LaunchShape TiledShape(const MatmulArgs& args, int32_t outputs, int32_t rows,
@@ -90,12 +84,10 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output) {
   if (args.x_order == InputOrder::kByStep) {
     return PlanMatmul(args, output, MatmulKernel::kGroup);
   }
-  const bool streams =
-      StreamSharedBytes(args.w, output, 2) <= kStreamSharedBytes;
   MatmulKernel kernel = MatmulKernel::kTile128;
-  if (args.rows <= 8 && streams) {
+  if (args.rows <= 8) {
     kernel = MatmulKernel::kStream8;
-  } else if (args.rows <= 16 && streams) {
+  } else if (args.rows <= 16) {
     kernel = MatmulKernel::kStream16;
   } else if (args.rows < kLargeTileRows) {
     kernel = MatmulKernel::kTile64;

@@ -10,8 +10,6 @@
 
 namespace baton::engine::cuda {
 
-inline constexpr int32_t kChunkSlices = kChunkInputs / kSliceInputs;
-
 // Tiles of outputs that a warp works on at a time. With a scale per slice each
 // has sums of its own until it is scaled: two, so that registers suffice and
 // products need not wait for each other.

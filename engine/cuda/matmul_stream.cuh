@@ -124,15 +124,16 @@ StreamMatmul(MatmulArgs args) {
   const int32_t warp = Thread() / 32;
   const int32_t warps = Threads() / 32;
   const int32_t slices = args.w.padded_inputs / kSliceInputs;
-  const int32_t chunks = (slices + kChunkSlices - 1) / kChunkSlices;
+  const int32_t chunk_slices = ChunkSlices(args.w.padded_inputs);
+  const int32_t chunks = Chunks(args.w.padded_inputs);
   const int64_t tile_bytes = int64_t{slices} * SliceBytes(kFormat);
   const int64_t first_tile = int64_t{BlockX()} * kTiles;
   const std::byte* const tiles = args.w.tiles + first_tile * tile_bytes;
 
   for (int32_t chunk = warp; chunk < chunks; chunk += warps) {
-    const int32_t begin = chunk * kChunkSlices;
+    const int32_t begin = chunk * chunk_slices;
     const int32_t end =
-        begin + kChunkSlices < slices ? begin + kChunkSlices : slices;
+        begin + chunk_slices < slices ? begin + chunk_slices : slices;
     float sum[kTiles][kRowTiles][4] = {};
     SumChunk<kFormat>(args, tiles, tile_bytes, begin, end, sum);
     BATON_UNROLL

@@ -80,6 +80,7 @@ TiledMatmul(MatmulArgs args) {
 
   float total[kTiles][kRowTiles][4] = {};
   float sum[kTiles][kRowTiles][4] = {};
+  int32_t chunk_end = ChunkSlices(args.w.padded_inputs);
   for (int32_t slice = 0; slice < slices; ++slice) {
     AwaitCopies<kMatmulStages - 2>();
     // The slice is there for all, and all are done with the stage that the next
@@ -118,7 +119,8 @@ TiledMatmul(MatmulArgs args) {
         },
         x, sum);
 
-    if (slice % kChunkSlices == kChunkSlices - 1 || slice == slices - 1) {
+    if (slice + 1 == chunk_end || slice == slices - 1) {
+      chunk_end += ChunkSlices(args.w.padded_inputs);
       BATON_UNROLL
       for (int t = 0; t < kTiles; ++t) {
         BATON_UNROLL

@@ -31,10 +31,32 @@ TEST(MatmulPlanTest, KernelByRows) {
   EXPECT_EQ(KernelFor(4096, 4096, 17), MatmulKernel::kTile64);
   EXPECT_EQ(KernelFor(4096, 4096, 64), MatmulKernel::kTile64);
   EXPECT_EQ(KernelFor(4096, 4096, 65), MatmulKernel::kTile128);
-  // Too many chunks for their sums to lie in a block's memory.
-  EXPECT_EQ(KernelFor(64, 1 << 20, 1), MatmulKernel::kTile64);
   // More blocks than a grid has in y.
   EXPECT_EQ(KernelFor(65535 * 64, 64, 17), MatmulKernel::kTile128);
+}
+
+// At most eight, of 512 inputs or more, as even as pairs of slices allow.
+TEST(MatmulPlanTest, ChunksOfInputs) {
+  EXPECT_EQ(ChunkSlices(64), 8);
+  EXPECT_EQ(Chunks(64), 1);
+  EXPECT_EQ(Chunks(512), 1);
+  EXPECT_EQ(Chunks(576), 2);
+  EXPECT_EQ(ChunkSlices(4096), 8);
+  EXPECT_EQ(Chunks(4096), 8);
+  EXPECT_EQ(ChunkSlices(4160), 10);
+  EXPECT_EQ(Chunks(4160), 7);
+  EXPECT_EQ(ChunkSlices(11008), 22);
+  EXPECT_EQ(Chunks(11008), 8);
+  EXPECT_EQ(ChunkSlices(14336), 28);
+  EXPECT_EQ(Chunks(14336), 8);
+  for (int32_t inputs = 64; inputs < 40000; inputs += 64) {
+    const int32_t slices = ChunkSlices(inputs);
+    ASSERT_EQ(slices % 2, 0) << inputs;
+    ASSERT_GE(slices, kMinChunkSlices) << inputs;
+    ASSERT_LE(Chunks(inputs), kMaxChunks) << inputs;
+    ASSERT_GE(Chunks(inputs) * slices * kSliceInputs, inputs);
+    ASSERT_LT((Chunks(inputs) - 1) * slices * kSliceInputs, inputs);
+  }
 }
 
 TEST(MatmulPlanTest, ShapesCoverTheProduct) {
