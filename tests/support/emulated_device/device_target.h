@@ -16,6 +16,7 @@
 #include "engine/float_convert.h"
 #include "tests/support/emulated_device/emulated_runtime.h"
 #include "tests/support/emulated_device/fibers.h"
+#include "tests/support/emulated_device/tensor_cores.h"
 
 #define BATON_KERNEL(threads) void
 #define BATON_DEVICE inline
@@ -82,8 +83,6 @@ inline uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
   return half(0) | half(16);
 }
 
-// The sum runs in the order of k, then is added: not how tensor cores round,
-// but the same for every place of a tile.
 inline void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                 uint32_t b1) {
   const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
@@ -102,7 +101,7 @@ inline void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
     }
   }
   for (int i = 0; i < 4; ++i) {
-    for (int k = 0; k < 16; ++k) d[i] += left[i / 2][k] * right[i % 2][k];
+    d[i] = emulated::TensorCoreStep(d[i], left[i / 2], right[i % 2]);
   }
 }
 
@@ -161,11 +160,10 @@ void GroupMma(float (&d)[kHalf], const uint32_t (&a)[4], uint64_t b, bool add) {
         CHECK_EQ(std::memcmp(now.right, operands->right, sizeof(now.right)), 0)
             << "the block's memory changed while tensor cores read it";
         for (int i = 0; i < kHalf; ++i) {
-          if (!add) sums[i] = 0.0f;
           // Sums 4r to 4r + 3 are of rows 8r + 2c and + 1.
-          const float* const right = now.right[i / 4 * 2 + i % 2];
-          const float* const left = operands->left[i % 4 / 2];
-          for (int k = 0; k < 16; ++k) sums[i] += left[k] * right[k];
+          sums[i] = emulated::TensorCoreStep(add ? sums[i] : 0.0f,
+                                             operands->left[i % 4 / 2],
+                                             now.right[i / 4 * 2 + i % 2]);
         }
       });
 }

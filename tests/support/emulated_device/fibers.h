@@ -9,8 +9,8 @@
 // before), products of groups of warps that are used too early, or whose
 // operands change meanwhile (they, too, are made when they are awaited), and
 // races, when the order of the threads changes the result
-// (SetThreadOrder). What it does not know: time, and the rounding of the real
-// tensor cores and fast functions.
+// (SetThreadOrder). Tensor cores round as Hopper's do (tensor_cores.h). What it
+// does not know: time, and the rounding of fast functions.
 //
 // Used by one thread.
 #pragma once

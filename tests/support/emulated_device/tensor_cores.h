@@ -1,0 +1,24 @@
+// How tensor cores of Hopper add: the rounding of mma.sync and wgmma alike, for
+// bfloat16 with float32 sums, as Xie et al. measured it on a chip ("MMA-Sim:
+// Bit-Accurate Reference Model of Tensor Cores and Matrix Cores",
+// arXiv:2511.10909, T-FDPA with F = 25 and L = 16; Khattak and
+// Mikaitis,
+// arXiv:2512.07004, found the same). For the device that the CPU plays.
+//
+// Pure functions, any thread.
+#pragma once
+
+namespace baton::engine::cuda::emulated {
+
+// Values of a product's operand: bfloat16, as floats.
+inline constexpr int kStepInputs = 16;
+
+// sum + a[0] b[0] + ... + a[15] b[15] in one operation: the 17 terms are
+// aligned to the greatest exponent among them (of a product, the sum of its
+// operands'), cut to 25 bits behind the point, added exactly, and what comes
+// out is cut to a float32, towards zero. Where something is not finite: the sum
+// in double.
+float TensorCoreStep(float sum, const float (&a)[kStepInputs],
+                     const float (&b)[kStepInputs]);
+
+}  // namespace baton::engine::cuda::emulated
