@@ -283,6 +283,7 @@ BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
 template <int kHeadDim, KvDtype kDtype>
 BATON_KERNEL(32)
 SpanAttention(AttentionArgs args) {
+  AwaitEarlierKernels();
   const QueryTile tile = args.tiles[BlockZ()];
   if (tile.rows == 0) return;
   const int32_t position = tile.first_position;
@@ -330,6 +331,7 @@ SpanAttention(AttentionArgs args) {
 // Merges the spans of one token and head, a thread per element.
 BATON_KERNEL(128)
 MergeSpans(AttentionArgs args) {
+  AwaitEarlierKernels();
   const QueryTile tile = args.tiles[BlockX()];
   if (tile.rows == 0 || Thread() >= args.head_dim) return;
   const int32_t head = BlockY();
@@ -355,6 +357,7 @@ MergeSpans(AttentionArgs args) {
 template <int kHeadDim, KvDtype kDtype>
 BATON_KERNEL(128)
 TileAttention(AttentionArgs args) {
+  AwaitEarlierKernels();
   const QueryTile tile = args.tiles[BlockX()];
   if (tile.rows == 0) return;
   const int32_t kv_head = BlockY();

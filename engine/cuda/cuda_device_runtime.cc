@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "engine/cuda/device_runtime.h"
+#include "engine/cuda/target/stream_handle.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -15,9 +16,7 @@ void Check(cudaError_t error, const char* call) {
       << "CUDA: " << call << ": " << cudaGetErrorString(error);
 }
 
-cudaStream_t Native(StreamHandle* handle) {
-  return reinterpret_cast<cudaStream_t>(handle);
-}
+cudaStream_t Native(StreamHandle* handle) { return handle->native; }
 cudaEvent_t Native(EventHandle* handle) {
   return reinterpret_cast<cudaEvent_t>(handle);
 }
@@ -59,6 +58,7 @@ absl::StatusOr<DeviceProperties> OpenDevice(int32_t index) {
 #if defined(BATON_CUDA_HOPPER)
   properties.group_products = properties.architecture == 90;
 #endif
+  properties.clusters = properties.architecture >= 90;
   properties.multiprocessors = native.multiProcessorCount;
   properties.shared_bytes_per_block =
       static_cast<int64_t>(native.sharedMemPerBlockOptin);
@@ -218,11 +218,13 @@ Stream::Stream(bool urgent) {
   Check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                      urgent ? greatest : least),
         "cudaStreamCreateWithPriority");
-  handle_ = reinterpret_cast<StreamHandle*>(stream);
+  handle_ = new StreamHandle{stream};
 }
 Stream::~Stream() {
   Check(cudaStreamDestroy(Native(handle_)), "cudaStreamDestroy");
+  delete handle_;
 }
+void Stream::SetEarlyKernels(bool early) { handle_->early_kernels = early; }
 void Stream::CopyToDevice(void* device, const void* host, int64_t bytes) {
   Check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice,
                         Native(handle_)),

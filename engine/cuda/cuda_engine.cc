@@ -13,6 +13,7 @@
 #include "engine/cpu/packed_model.h"
 #include "engine/cpu/thread_team.h"
 #include "engine/cuda/attention.h"
+#include "engine/cuda/device_kernels.h"
 #include "engine/cuda/weight_format.h"
 #include "engine/model_identity.h"
 #include "engine/plan_check.h"
@@ -139,10 +140,12 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   BATON_RETURN_IF_ERROR(CheckOptions(options));
   const int32_t ranks = options.tensor_parallel;
   BATON_ASSIGN_OR_RETURN(const DeviceProperties device, OpenDevice(0));
-  if (pass_options.group_products && !device.group_products) {
+  const DeviceKernels kernels = KernelsOf(device);
+  const DeviceKernels wanted = pass_options.kernels.value_or(DeviceKernels{});
+  if ((wanted.group && !kernels.group) || (wanted.wide && !kernels.wide)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("group_products: CUDA device 0 (", device.name,
-                     ") has no kernels for it in this build"));
+        absl::StrCat("kernels: CUDA device 0 (", device.name,
+                     ") does not have all of these, or this build does not"));
   }
   for (int32_t rank = 1; rank < ranks; ++rank) {
     BATON_ASSIGN_OR_RETURN(const DeviceProperties other, OpenDevice(rank));
@@ -166,8 +169,17 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
                                         engine->weights_info_.dtype);
   engine->backend_name_ =
       BackendName(device, engine->weights_info_.dtype, layout.dtype);
-  BATON_RETURN_IF_ERROR(engine->AllocateKv(options, pass_options));
-  BATON_RETURN_IF_ERROR(engine->CreatePasses(options, pass_options));
+  ForwardPassOptions chosen = pass_options;
+  if (!chosen.kernels) {
+    UseDevice(0);
+    BATON_ASSIGN_OR_RETURN(
+        chosen.kernels, KernelsThatAgree(kernels, *engine->ranks_[0].stream));
+  }
+  for (const Rank& rank : engine->ranks_) {
+    rank.stream->SetEarlyKernels(device.clusters);
+  }
+  BATON_RETURN_IF_ERROR(engine->AllocateKv(options, chosen));
+  BATON_RETURN_IF_ERROR(engine->CreatePasses(options, chosen));
   return engine;
 }
 

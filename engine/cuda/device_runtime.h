@@ -28,6 +28,9 @@ struct DeviceProperties {
   // It has tensor cores that work for groups of warps (wgmma), and the build
   // has kernels for them (matmul_group.cuh).
   bool group_products = false;
+  // Its blocks may run in clusters that read each other's memory, and its
+  // kernels begin before those before them end.
+  bool clusters = false;
   int32_t multiprocessors = 0;
   int64_t shared_bytes_per_block = 0;  // at most, when asked for
   int64_t l2_bytes = 0;
@@ -163,6 +166,11 @@ class Stream final {
   Stream& operator=(const Stream&) = delete;
 
   StreamHandle* handle() const { return handle_; }
+
+  // Whether kernels that are given from now on may begin, up to where they call
+  // AwaitEarlierKernels, before the kernel that was given before them ends. Not
+  // at first. REQUIRES: DeviceProperties::clusters, to switch it on.
+  void SetEarlyKernels(bool early);
 
   // Host memory is pinned, or the call may wait.
   void CopyToDevice(void* device, const void* host, int64_t bytes);

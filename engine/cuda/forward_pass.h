@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -30,6 +31,7 @@
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/device_weights.h"
 #include "engine/cuda/graph_buckets.h"
+#include "engine/cuda/matmul.h"
 #include "engine/cuda/rank_group.h"
 #include "engine/cuda/rank_kv_stage.h"
 #include "engine/cuda/sample.h"
@@ -52,9 +54,9 @@ struct ForwardPassOptions {
   // sampled at a time.
   int64_t logit_bytes = int64_t{256} << 20;
   bool use_graphs = true;
-  // Products with many rows on tensor cores that work for groups of warps
-  // (MatmulKernel::kGroup). REQUIRES: DeviceProperties::group_products.
-  bool group_products = false;
+  // Kernels besides those that all devices have. Null, for CudaEngine: the
+  // device's, where these agree (device_kernels.h).
+  std::optional<DeviceKernels> kernels;
 };
 
 class ForwardPass final {
@@ -189,6 +191,9 @@ class ForwardPass final {
   };
   template <typename T>
   PartOf<T> Part(const DeviceBuffer& whole, int64_t stride, int32_t part);
+  DeviceKernels kernels() const {
+    return options_.kernels.value_or(DeviceKernels{});
+  }
   // How products of so many rows want their inputs.
   InputOrder OrderOf(int32_t rows) const;
   // The same of a part of them: parts are sent as they come.

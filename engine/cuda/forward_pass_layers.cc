@@ -15,7 +15,8 @@ struct Inputs {
 
 void Multiply(const DeviceMatrix& w, const Inputs& inputs, int32_t rows,
               MatmulOutput output, void* out, int64_t out_stride,
-              Stream& stream, InputOrder gated_order = InputOrder::kNatural) {
+              const DeviceKernels& kernels, Stream& stream,
+              InputOrder gated_order = InputOrder::kNatural) {
   MatmulArgs args;
   args.w = w;
   args.x = inputs.x;
@@ -29,7 +30,7 @@ void Multiply(const DeviceMatrix& w, const Inputs& inputs, int32_t rows,
     args.out = static_cast<float*>(out);
   }
   args.out_stride = out_stride;
-  RunMatmul(args, output, stream.handle());
+  RunMatmul(args, output, kernels, stream.handle());
 }
 
 }  // namespace
@@ -42,8 +43,7 @@ ForwardPass::PartOf<T> ForwardPass::Part(const DeviceBuffer& whole,
 }
 
 InputOrder ForwardPass::OrderOf(int32_t rows) const {
-  return options_.group_products && sizes_.whole_slices &&
-                 rows >= kLargeTileRows
+  return kernels().group && sizes_.whole_slices && rows >= kLargeTileRows
              ? InputOrder::kByStep
              : InputOrder::kNatural;
 }
@@ -82,12 +82,12 @@ void ForwardPass::AddProduct(const DeviceMatrix& w, const DeviceBuffer& x,
   const Inputs inputs = {x.as<uint16_t>(), x_stride, OrderOf(rows)};
   if (place_.group == nullptr) {
     Multiply(w, inputs, rows, MatmulOutput::kAdd, residual, sizes_.hidden,
-             stream_);
+             kernels(), stream_);
     return;
   }
   CHECK(!to_be_added_);
   Multiply(w, inputs, rows, MatmulOutput::kStore, sent_.data(),
-           sizes_.hidden_part, stream_);
+           sizes_.hidden_part, kernels(), stream_);
   Gather(int64_t{rows} * sizes_.hidden_part * int64_t{sizeof(float)});
   to_be_added_ = true;
 }
@@ -148,7 +148,8 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
     Normalize(residual, layer.input_norm, rows, OrderOf(rows));
     Multiply(layer.qkv,
              {normed_.as<uint16_t>(), sizes.padded_hidden, OrderOf(rows)}, rows,
-             MatmulOutput::kStore, qkv_.data(), sizes.qkv_part, stream_);
+             MatmulOutput::kStore, qkv_.data(), sizes.qkv_part, kernels(),
+             stream_);
     heads.q_norm = layer.q_norm;
     heads.k_norm = layer.k_norm;
     heads.pages = kv_memory_ + layout_.PageOffset(i, 0);
@@ -183,8 +184,8 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
         gated_, sizes.padded_intermediate, sizes.intermediate_part);
     Multiply(layer.gate_up,
              {normed_.as<uint16_t>(), sizes.padded_hidden, OrderOf(rows)}, rows,
-             MatmulOutput::kSwiglu, gated.data, gated.stride, stream_,
-             PartOrderOf(rows));
+             MatmulOutput::kSwiglu, gated.data, gated.stride, kernels(),
+             stream_, PartOrderOf(rows));
     Complete<uint16_t>(gated_, sizes.padded_intermediate,
                        sizes.intermediate_part, config_.intermediate_size, rows,
                        OrderOf(rows));
@@ -239,7 +240,8 @@ void ForwardPass::RunLogits(const PassArrays& arrays, int32_t first,
   const PartOf<float> logits =
       Part<float>(logits_, sizes_.logit_stride, sizes_.vocabulary_part);
   Multiply(weights_.lm_head, {normed_.as<uint16_t>() + first * stride, stride},
-           count, MatmulOutput::kStore, logits.data, logits.stride, stream_);
+           count, MatmulOutput::kStore, logits.data, logits.stride, kernels(),
+           stream_);
   Complete<float>(logits_, sizes_.logit_stride, sizes_.vocabulary_part,
                   config_.vocab_size, count);
   if (!samples()) return;

@@ -27,6 +27,8 @@ namespace baton::engine::cuda {
 // Chunks of inputs, which are summed apart: so many at most, so that eight
 // warps or blocks share any sum out, and few sums travel between them.
 inline constexpr int32_t kMaxChunks = 8;
+// Of a block of kStream8 and kStream16: a warp for each chunk.
+inline constexpr int32_t kStreamThreads = 32 * kMaxChunks;
 // 512 inputs.
 inline constexpr int32_t kMinChunkSlices = 8;
 
@@ -102,9 +104,18 @@ enum class MatmulKernel {
   kStream16,  // up to 16 rows
   kTile64,    // 64 outputs x 64 rows a block
   kTile128,   // 128 outputs x 128 rows a block
+  // 256 outputs x up to 64 rows a block, and inputs shared out among a cluster
+  // of blocks where outputs are few (matmul_wide.cuh).
+  kWide,
   // 128 outputs x 128 rows a block (64 with int4), tensor cores of Hopper
   // (matmul_group.cuh): takes inputs by step.
   kGroup,
+};
+
+// Kernels that not all devices have, nor all builds: whether they may be used.
+struct DeviceKernels {
+  bool group = false;
+  bool wide = false;
 };
 
 // Rows from which large tiles are worth their padding.
@@ -116,8 +127,10 @@ struct MatmulPlan {
 };
 
 // REQUIRES: args.rows > 0, a matrix that is not empty; for kSwiglu an even
-// number of tiles.
-MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output);
+// number of tiles. Inputs by step are for kGroup, whose use the caller has
+// decided on.
+MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
+                      const DeviceKernels& kernels);
 // The same for a kernel of the caller's choice; for tests, that compare them.
 // `rows` in what the kernel takes.
 MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
@@ -129,6 +142,6 @@ void RunMatmul(const MatmulPlan& plan, const MatmulArgs& args,
 
 // Plans and runs.
 void RunMatmul(const MatmulArgs& args, MatmulOutput output,
-               StreamHandle* stream);
+               const DeviceKernels& kernels, StreamHandle* stream);
 
 }  // namespace baton::engine::cuda

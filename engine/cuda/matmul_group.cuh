@@ -23,20 +23,6 @@ BATON_DEVICE int32_t GroupPlace(int32_t row, int32_t piece) {
   return row * 8 + (piece ^ row % 8);
 }
 
-// Starts the copies of inputs [64 * slice, 64 * slice + 64) of the block's rows
-// into a stage. Rows behind the last become zero.
-template <int kRows>
-BATON_DEVICE void FetchActivations(const MatmulArgs& args, int32_t first_row,
-                                   int32_t slice, unsigned char* stage) {
-  for (int32_t i = Thread(); i < kRows * 8; i += Threads()) {
-    const int32_t row = first_row + i / 8;
-    const bool there = row < args.rows;
-    const uint16_t* const from = args.x + (there ? row : 0) * args.x_stride +
-                                 slice * kSliceInputs + i % 8 * 8;
-    CopyAsync16(stage + GroupPlace(i / 8, i % 8) * 16, from, there);
-  }
-}
-
 // What a lane has of a slice of a tile, as it lies in memory.
 template <WeightFormat kFormat>
 struct StoredSlice {
@@ -115,6 +101,7 @@ BATON_DEVICE void SumsOfTile(const float (&total)[kHalf], int r,
 template <WeightFormat kFormat, MatmulOutput kOutput>
 BATON_KERNEL(kGroupThreads)
 GroupMatmul(MatmulArgs args) {
+  AwaitEarlierKernels();
   constexpr int kRows = GroupRows(kFormat);
   constexpr int kHalf = kRows / 2;  // sums of a lane
   constexpr int32_t kStageBytes = GroupStageBytes(kFormat);
@@ -137,7 +124,8 @@ GroupMatmul(MatmulArgs args) {
   BATON_UNROLL
   for (int s = 0; s < kAhead; ++s) {
     if (s < slices) {
-      FetchActivations<kRows>(args, first_row, s, stages + s * kStageBytes);
+      FetchActivations<kRows>(args, first_row, s, stages + s * kStageBytes,
+                              GroupPlace);
     }
     CommitCopies();
   }
@@ -160,7 +148,8 @@ GroupMatmul(MatmulArgs args) {
     const int32_t ahead = slice + kAhead;
     if (ahead < slices) {
       FetchActivations<kRows>(args, first_row, ahead,
-                              stages + ahead % kGroupStages * kStageBytes);
+                              stages + ahead % kGroupStages * kStageBytes,
+                              GroupPlace);
     }
     CommitCopies();
 

@@ -5,6 +5,7 @@
 #include "engine/cuda/matmul_group.cuh"
 #include "engine/cuda/matmul_stream.cuh"
 #include "engine/cuda/matmul_tiled.cuh"
+#include "engine/cuda/matmul_wide.cuh"
 
 namespace baton::engine::cuda {
 
@@ -29,6 +30,17 @@ void LaunchMatmulFor(const MatmulPlan& plan, const MatmulArgs& args,
       Launch(TiledMatmul<kFormat, 128, 128, 2, 4, kOutput>,
              "matmul (tiles of 128)", plan.shape, stream, args);
       return;
+    case MatmulKernel::kWide: {
+      const auto blocks = static_cast<int32_t>(plan.shape.x);
+      if (args.rows <= kWideFewRows) {
+        Launch(WideMatmul<kFormat, kWideFewRows / 8, kOutput>,
+               "matmul (wide, 32 rows)", plan.shape, stream, args, blocks);
+      } else {
+        Launch(WideMatmul<kFormat, kWideRows / 8, kOutput>,
+               "matmul (wide, 64 rows)", plan.shape, stream, args, blocks);
+      }
+      return;
+    }
     case MatmulKernel::kGroup:
       Launch(GroupMatmul<kFormat, kOutput>, "matmul (groups of warps)",
              plan.shape, stream, args);

@@ -2,13 +2,17 @@
 #include "engine/cuda/matmul.h"
 #include "engine/cuda/matmul_group.h"
 #include "engine/cuda/matmul_kernels.h"
+#include "engine/cuda/matmul_wide.h"
 
 namespace baton::engine::cuda {
 namespace {
 
-constexpr int32_t kStreamThreads = 256;
 // Stages of the tiled kernels (matmul_tiled.cuh).
 constexpr int32_t kStages = 4;
+
+// Blocks of kWide that keep a device busy: with fewer, inputs are shared out.
+// An H200 has 132 multiprocessors, and one block fits on each.
+constexpr int32_t kEnoughWideBlocks = 96;
 
 uint32_t Pieces(int32_t n, int32_t size) {
   return static_cast<uint32_t>((n + size - 1) / size);
@@ -35,6 +39,23 @@ LaunchShape TiledShape(const MatmulArgs& args, int32_t outputs, int32_t rows,
       int64_t{kStages} * (outputs / kTileOutputs * SliceBytes(args.w.format) +
                           rows * kSliceInputs * 2);
   return shape;
+}
+
+int32_t WideRows(int32_t rows) {
+  return rows <= kWideFewRows ? kWideFewRows : kWideRows;
+}
+
+// How many blocks share a product's inputs out.
+int32_t WideBlocks(const MatmulArgs& args) {
+  const int32_t chunks = Chunks(args.w.padded_inputs);
+  const auto of_outputs = static_cast<int32_t>(
+      Pieces(args.w.output_tiles * kTileOutputs, kWideOutputs));
+  int32_t blocks = 1;
+  for (int32_t more = 2; more <= static_cast<int32_t>(kMaxCluster); more *= 2) {
+    if (blocks * of_outputs >= kEnoughWideBlocks || more > chunks) break;
+    if (WideChunks(chunks, more) <= kWideKeptChunks) blocks = more;
+  }
+  return blocks;
 }
 
 }  // namespace
@@ -66,6 +87,17 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
     case MatmulKernel::kTile128:
       plan.shape = TiledShape(args, 128, 128, 256);
       break;
+    case MatmulKernel::kWide: {
+      const int32_t rows = WideRows(args.rows);
+      const int32_t blocks = WideBlocks(args);
+      CHECK_LE(args.rows, kWideRows);
+      plan.shape.x = plan.shape.cluster = static_cast<uint32_t>(blocks);
+      plan.shape.y = Pieces(args.w.output_tiles * kTileOutputs, kWideOutputs);
+      plan.shape.threads = kWideThreads;
+      plan.shape.shared_bytes =
+          WideSharedBytes(rows, Chunks(args.w.padded_inputs), blocks);
+      break;
+    }
     case MatmulKernel::kGroup: {
       const int32_t rows = GroupRows(args.w.format);
       CHECK_EQ(args.w.inputs, args.w.padded_inputs);
@@ -80,7 +112,8 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
   return plan;
 }
 
-MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output) {
+MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
+                      const DeviceKernels& kernels) {
   if (args.x_order == InputOrder::kByStep) {
     return PlanMatmul(args, output, MatmulKernel::kGroup);
   }
@@ -90,7 +123,7 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output) {
   } else if (args.rows <= 16) {
     kernel = MatmulKernel::kStream16;
   } else if (args.rows < kLargeTileRows) {
-    kernel = MatmulKernel::kTile64;
+    kernel = kernels.wide ? MatmulKernel::kWide : MatmulKernel::kTile64;
   }
   // More outputs than a grid has rows of the smaller tile.
   if (kernel == MatmulKernel::kTile64 && args.w.output_tiles / 4 >= 65535) {
@@ -114,8 +147,8 @@ void RunMatmul(const MatmulPlan& plan, const MatmulArgs& args,
 }
 
 void RunMatmul(const MatmulArgs& args, MatmulOutput output,
-               StreamHandle* stream) {
-  RunMatmul(PlanMatmul(args, output), args, output, stream);
+               const DeviceKernels& kernels, StreamHandle* stream) {
+  RunMatmul(PlanMatmul(args, output, kernels), args, output, stream);
 }
 
 }  // namespace baton::engine::cuda

@@ -10,6 +10,43 @@
 
 namespace baton::engine::cuda {
 
+// Where 16 bytes of the activations lie in a stage, in units of 16 bytes: rows
+// of 64 inputs, whose halves change places in odd rows, so that the eight lanes
+// that read together (two rows, four pieces) use all banks.
+BATON_DEVICE int32_t ActivationPlace(int32_t row, int32_t piece) {
+  return row * 8 + (piece ^ (row % 2 * 4));
+}
+
+// Starts the copies of inputs [64 * slice, 64 * slice + 64) of rows
+// [first_row, first_row + kRows) into a stage, pieces of 16 bytes to
+// place(row of these, piece), in such units. Rows behind the last become zero.
+template <int kRows, typename Place>
+BATON_DEVICE void FetchActivations(const MatmulArgs& args, int32_t first_row,
+                                   int32_t slice, unsigned char* stage,
+                                   const Place& place) {
+  for (int32_t i = Thread(); i < kRows * 8; i += Threads()) {
+    const int32_t row = first_row + i / 8;
+    const bool there = row < args.rows;
+    const uint16_t* const from = args.x + (there ? row : 0) * args.x_stride +
+                                 slice * kSliceInputs + i % 8 * 8;
+    CopyAsync16(stage + place(i / 8, i % 8) * 16, from, there);
+  }
+}
+
+// Has slices [first, end) of a tile of weights brought to the cache that all
+// blocks share. The warp's lanes ask for some of the lines each.
+template <WeightFormat kFormat>
+BATON_DEVICE void PrefetchSlices(const std::byte* tile, int32_t first,
+                                 int32_t end) {
+  constexpr int32_t kLineBytes = 128;
+  const std::byte* const from = tile + int64_t{first} * SliceBytes(kFormat);
+  const int32_t bytes = (end - first) * SliceBytes(kFormat);
+  for (int32_t at = Thread() % 32 * kLineBytes; at < bytes;
+       at += 32 * kLineBytes) {
+    PrefetchToL2(from + at);
+  }
+}
+
 // Tiles of outputs that a warp works on at a time. With a scale per slice each
 // has sums of its own until it is scaled: two, so that registers suffice and
 // products need not wait for each other.
@@ -19,16 +56,16 @@ inline constexpr int kTilesTogether = HasSliceScales(kFormat) && kTiles > 2
                                           : kTiles;
 
 // The product of a slice of kTiles tiles of weights with kRowTiles times 8
-// rows: added to `sum`, as d of Mma. `x` is what the lane has of the rows: of
-// row 8r + lane / 4, inputs 8 (lane % 4) to + 7 of each half of the slice.
-// piece(t, i) returns the lane's 16 bytes of piece i of tile t, and
+// rows: added to `sum`, as d of Mma. rows(half, r) returns what the lane has of
+// the rows: of row 8r + lane / 4, inputs 8 (lane % 4) to + 7 of that half of
+// the slice. piece(t, i) returns the lane's 16 bytes of piece i of tile t, and
 // slice_scales(t) the scales of outputs lane / 4 (in the low half) and
 // lane / 4 + 8: called only where the format has them.
 template <WeightFormat kFormat, int kTiles, int kRowTiles, typename Piece,
-          typename SliceScales>
+          typename SliceScales, typename Rows>
 BATON_DEVICE void MultiplySlice(const Piece& piece,
                                 const SliceScales& slice_scales,
-                                const Word4 (&x)[2][kRowTiles],
+                                const Rows& rows,
                                 float (&sum)[kTiles][kRowTiles][4]) {
   constexpr int kTogether = kTilesTogether<kFormat, kTiles>;
   constexpr int kPieces = SlicePieces(kFormat);
@@ -36,6 +73,7 @@ BATON_DEVICE void MultiplySlice(const Piece& piece,
   BATON_UNROLL
   for (int first = 0; first < kTiles; first += kTogether) {
     float part[kTogether][kRowTiles][4] = {};  // not yet scaled
+    Word4 x[kRowTiles];                        // of a half
     BATON_UNROLL
     for (int i = 0; i < kPieces; ++i) {
       Word4 w[kTogether];
@@ -44,15 +82,18 @@ BATON_DEVICE void MultiplySlice(const Piece& piece,
       BATON_UNROLL
       for (int s = 0; s < 4 / kPieces; ++s) {
         const int step = i * (4 / kPieces) + s;
+        if (step % 2 == 0) {
+          BATON_UNROLL
+          for (int r = 0; r < kRowTiles; ++r) x[r] = rows(step / 2, r);
+        }
         BATON_UNROLL
         for (int t = 0; t < kTogether; ++t) {
           uint32_t words[4];
           WordsOfStep<kFormat>(w[t], s, words);
           BATON_UNROLL
           for (int r = 0; r < kRowTiles; ++r) {
-            const Word4& rows = x[step / 2][r];
             Mma(HasSliceScales(kFormat) ? part[t][r] : sum[first + t][r], words,
-                rows.x[step % 2 * 2], rows.x[step % 2 * 2 + 1]);
+                x[r].x[step % 2 * 2], x[r].x[step % 2 * 2 + 1]);
           }
         }
       }

@@ -1,6 +1,6 @@
 // Products with few rows: bound by reading the weights once. A block has one
-// tile of 16 outputs (two for SwiGLU) and all inputs; each warp takes chunks
-// and reads their weights straight from memory into registers, several slices
+// tile of 16 outputs (two for SwiGLU) and all inputs; each warp takes a chunk
+// and reads its weights straight from memory into registers, several slices
 // ahead. The chunks' sums meet in the block's memory.
 //
 // Never ran on a GPU: run on the emulated device only (docs/gpu.md).
@@ -16,6 +16,19 @@ namespace baton::engine::cuda {
 // uses them: 4 KB in flight for a tile, or a whole chunk.
 template <WeightFormat kFormat>
 inline constexpr int kSlicesAhead = kFormat == WeightFormat::kBf16 ? 2 : 4;
+
+// Blocks of a multiprocessor that there are to be registers for: with more of
+// them more weights are on their way.
+constexpr int StreamBlocks(WeightFormat format, int tiles, int row_tiles) {
+  const int sums = tiles * row_tiles;
+  const int blocks = sums == 1 ? 3 : sums == 2 ? 2 : 1;
+  // Sums that are not yet scaled take registers, too.
+  return HasSliceScales(format) && blocks > 1 ? blocks - 1 : blocks;
+}
+
+// Slices that a warp has brought to the cache while it waits for activations:
+// 8 KB of a tile, 16 MB or so of all multiprocessors.
+inline constexpr int32_t kStreamAhead = 4;
 
 // What a lane holds of some slices of kTiles tiles of weights.
 template <WeightFormat kFormat, int kTiles>
@@ -107,7 +120,8 @@ BATON_DEVICE void SumChunk(const MatmulArgs& args, const std::byte* tiles,
       for (int i = 0; i < 2; ++i) {
         MultiplySlice<kFormat>(
             [&](int t, int p) { return weights.pieces[pair + i][t][p]; },
-            [&](int t) { return weights.scales[pair + i][t]; }, rows.x[i], sum);
+            [&](int t) { return weights.scales[pair + i][t]; },
+            [&](int half, int r) { return rows.x[i][half][r]; }, sum);
       }
       rows = next_rows;
     }
@@ -116,13 +130,12 @@ BATON_DEVICE void SumChunk(const MatmulArgs& args, const std::byte* tiles,
 }
 
 template <WeightFormat kFormat, int kTiles, int kRowTiles, MatmulOutput kOutput>
-BATON_KERNEL(256)
+BATON_DENSE_KERNEL(kStreamThreads, StreamBlocks(kFormat, kTiles, kRowTiles))
 StreamMatmul(MatmulArgs args) {
   static_assert((kOutput == MatmulOutput::kSwiglu) == (kTiles == 2));
   float* const sums = reinterpret_cast<float*>(SharedMemory());
   const int32_t lane = Thread() % 32;
   const int32_t warp = Thread() / 32;
-  const int32_t warps = Threads() / 32;
   const int32_t slices = args.w.padded_inputs / kSliceInputs;
   const int32_t chunk_slices = ChunkSlices(args.w.padded_inputs);
   const int32_t chunks = Chunks(args.w.padded_inputs);
@@ -130,10 +143,22 @@ StreamMatmul(MatmulArgs args) {
   const int64_t first_tile = int64_t{BlockX()} * kTiles;
   const std::byte* const tiles = args.w.tiles + first_tile * tile_bytes;
 
-  for (int32_t chunk = warp; chunk < chunks; chunk += warps) {
-    const int32_t begin = chunk * chunk_slices;
-    const int32_t end =
-        begin + chunk_slices < slices ? begin + chunk_slices : slices;
+  // The warp's chunk, and where it ends.
+  const int32_t begin = warp * chunk_slices;
+  const int32_t end =
+      begin + chunk_slices < slices ? begin + chunk_slices : slices;
+  // Weights are there whatever runs before.
+  if (begin < end) {
+    const int32_t first =
+        begin + kStreamAhead < end ? begin + kStreamAhead : end;
+    BATON_UNROLL
+    for (int t = 0; t < kTiles; ++t) {
+      PrefetchSlices<kFormat>(tiles + t * tile_bytes, begin, first);
+    }
+  }
+  AwaitEarlierKernels();
+
+  if (begin < end) {
     float sum[kTiles][kRowTiles][4] = {};
     SumChunk<kFormat>(args, tiles, tile_bytes, begin, end, sum);
     BATON_UNROLL
@@ -141,7 +166,7 @@ StreamMatmul(MatmulArgs args) {
       BATON_UNROLL
       for (int r = 0; r < kRowTiles; ++r) {
         float* const to =
-            sums + (((chunk * kTiles + t) * kRowTiles + r) * 32 + lane) * 4;
+            sums + (((warp * kTiles + t) * kRowTiles + r) * 32 + lane) * 4;
         BATON_UNROLL
         for (int i = 0; i < 4; ++i) to[i] = sum[t][r][i];
       }

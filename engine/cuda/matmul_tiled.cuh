@@ -13,13 +13,6 @@ namespace baton::engine::cuda {
 
 inline constexpr int kMatmulStages = 4;  // as matmul_plan.cc counts memory
 
-// Where 16 bytes of the activations lie in a stage, in units of 16 bytes: rows
-// of 64 inputs, whose halves change places in odd rows, so that the eight lanes
-// that read together (two rows, four pieces) use all banks.
-BATON_DEVICE int32_t ActivationPlace(int32_t row, int32_t piece) {
-  return row * 8 + (piece ^ (row % 2 * 4));
-}
-
 // Starts the copies of inputs [64 * slice, 64 * slice + 64) into a stage, first
 // the weights as they lie in memory, then the activations. What lies outside
 // the matrix or behind the last row becomes zero.
@@ -40,13 +33,7 @@ BATON_DEVICE void FetchSlice(const MatmulArgs& args, int64_t first_tile,
     CopyAsync16(stage + i * 16, from, there);
   }
   unsigned char* const activations = stage + kTiles * kSliceBytes;
-  for (int32_t i = Thread(); i < kRows * 8; i += Threads()) {
-    const int32_t row = first_row + i / 8;
-    const bool there = row < args.rows;
-    const uint16_t* const from = args.x + (there ? row : 0) * args.x_stride +
-                                 slice * kSliceInputs + i % 8 * 8;
-    CopyAsync16(activations + ActivationPlace(i / 8, i % 8) * 16, from, there);
-  }
+  FetchActivations<kRows>(args, first_row, slice, activations, ActivationPlace);
 }
 
 // kOutputs x kRows a block; kWarpsOut x kWarpsRow warps.
@@ -54,6 +41,7 @@ template <WeightFormat kFormat, int kOutputs, int kRows, int kWarpsOut,
           int kWarpsRow, MatmulOutput kOutput>
 BATON_KERNEL(kWarpsOut* kWarpsRow * 32)
 TiledMatmul(MatmulArgs args) {
+  AwaitEarlierKernels();
   // A warp's part, in tiles of 16 outputs and of 8 rows.
   constexpr int kTiles = kOutputs / kWarpsOut / kTileOutputs;
   constexpr int kRowTiles = kRows / kWarpsRow / 8;
@@ -96,16 +84,6 @@ TiledMatmul(MatmulArgs args) {
 
     const unsigned char* const stage =
         shared + slice % kMatmulStages * kStageBytes;
-    Word4 x[2][kRowTiles];
-    BATON_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      BATON_UNROLL
-      for (int r = 0; r < kRowTiles; ++r) {
-        const int32_t row = warp_row + 8 * r + lane / 4;
-        x[half][r] = Load16(stage + kWeightBytes +
-                            ActivationPlace(row, 4 * half + lane % 4) * 16);
-      }
-    }
     const unsigned char* const weights = stage + warp_tile * kSliceBytes;
     MultiplySlice<kFormat>(
         [&](int t, int p) {
@@ -117,7 +95,12 @@ TiledMatmul(MatmulArgs args) {
               weights + t * kSliceBytes + SlicePieces(kFormat) * kPieceBytes;
           return reinterpret_cast<const uint32_t*>(scales)[lane / 4];
         },
-        x, sum);
+        [&](int half, int r) {
+          const int32_t row = warp_row + 8 * r + lane / 4;
+          return Load16(stage + kWeightBytes +
+                        ActivationPlace(row, 4 * half + lane % 4) * 16);
+        },
+        sum);
 
     if (slice + 1 == chunk_end || slice == slices - 1) {
       chunk_end += ChunkSlices(args.w.padded_inputs);

@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/cuda/rank_group.h"
+#include "engine/cuda/target/stream_handle.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -74,9 +75,9 @@ class NcclRankGroup final : public RankGroup {
 
   void AllGather(int32_t rank, const void* send, void* receive, int64_t bytes,
                  Stream& stream) override {
-    const ncclResult_t result = nccl_.all_gather(
-        send, receive, bytes, ncclUint8, communicators_.at(rank),
-        reinterpret_cast<cudaStream_t>(stream.handle()));
+    const ncclResult_t result =
+        nccl_.all_gather(send, receive, bytes, ncclUint8,
+                         communicators_.at(rank), stream.handle()->native);
     CHECK_EQ(result, ncclSuccess)
         << "NCCL: ncclAllGather: " << nccl_.error_string(result);
   }

@@ -31,6 +31,7 @@ BATON_DEVICE uint16_t ToBf16(float x) {
 
 BATON_KERNEL(kRowThreads)
 Embed(EmbedArgs args) {
+  AwaitEarlierKernels();
   const int32_t row = BlockX();
   const int64_t token = args.tokens[row];
   for (int32_t i = Thread(); i < args.hidden; i += Threads()) {
@@ -45,6 +46,7 @@ Embed(EmbedArgs args) {
 
 BATON_KERNEL(kRowThreads)
 Norm(NormArgs args) {
+  AwaitEarlierKernels();
   float* const warp_sums = reinterpret_cast<float*>(SharedMemory());
   float* const x = args.residual + int64_t{BlockX()} * args.hidden;
   float sum = 0.0f;
@@ -140,6 +142,7 @@ constexpr float kByteMax = kDtype == KvDtype::kInt8 ? 127.0f : kFp8Max;
 template <KvDtype kDtype>
 BATON_KERNEL(kHeadThreads)
 FinishHeads(FinishHeadsArgs args) {
+  AwaitEarlierKernels();
   const int32_t row = BlockX();
   const int32_t heads = args.num_heads + 2 * args.num_kv_heads;
   const int32_t head = BlockY() * (Threads() / 32) + Thread() / 32;
@@ -244,6 +247,7 @@ FinishHeads(FinishHeadsArgs args) {
 
 BATON_KERNEL(kRowThreads)
 Gather(GatherArgs args) {
+  AwaitEarlierKernels();
   const float* const from =
       args.from + int64_t{args.rows[BlockX()]} * args.hidden;
   float* const to = args.to + int64_t{BlockX()} * args.hidden;
@@ -253,6 +257,7 @@ Gather(GatherArgs args) {
 template <typename T>
 BATON_KERNEL(kRowThreads)
 Join(JoinArgs args) {
+  AwaitEarlierKernels();
   const T* const from = reinterpret_cast<const T*>(args.from);
   T* const to = reinterpret_cast<T*>(args.to) + BlockX() * args.to_stride;
   for (int32_t i = Thread(); i < args.size; i += Threads()) {

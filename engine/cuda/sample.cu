@@ -171,6 +171,7 @@ BATON_DEVICE TokenId DrawFromKept(const RowDistribution& row,
 
 BATON_KERNEL(kSampleThreads)
 Sample(SampleArgs args) {
+  AwaitEarlierKernels();
   const SampleRow how = args.how[BlockX()];
   const float* const logits = args.logits + BlockX() * args.stride;
   float* const edited = args.edited + BlockX() * args.stride;
@@ -204,6 +205,7 @@ Sample(SampleArgs args) {
 
 BATON_KERNEL(128)
 Pick(PickArgs args) {
+  AwaitEarlierKernels();
   const int32_t row = BlockX() * Threads() + Thread();
   if (row >= args.rows) return;
   args.values[row] = args.logits[row * args.stride + args.tokens[row]];

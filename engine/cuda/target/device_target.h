@@ -4,11 +4,15 @@
 // baton::engine::cuda:
 //
 //   BATON_KERNEL(threads)   begins a kernel of blocks of at most that many
+//   BATON_DENSE_KERNEL(threads, blocks)   the same, with registers for so many
+//                           blocks on a multiprocessor at least
 //   BATON_DEVICE            begins a function that kernels call
 //   BATON_UNROLL            before a loop to be unrolled
 //   Thread(), Block(axis)...     where a thread is
 //   SharedMemory()          the block's memory, 128-byte aligned
+//   AwaitEarlierKernels()   what a kernel begins with
 //   SyncBlock(), SyncWarp() barriers
+//   SyncCluster(), SharedOf of blocks that read each other's memory
 //   ShuffleXor, ShuffleDown, ...
 //   Mma, CopyAsync16, ...   tensor cores and asynchronous copies
 //   GroupMma...             tensor cores of Hopper
@@ -26,8 +30,11 @@
 
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/launch_shape.h"
+#include "engine/cuda/target/stream_handle.h"
 
 #define BATON_KERNEL(threads) __global__ void __launch_bounds__(threads)
+#define BATON_DENSE_KERNEL(threads, blocks) \
+  __global__ void __launch_bounds__(threads, blocks)
 #define BATON_DEVICE __device__ __forceinline__
 #define BATON_UNROLL _Pragma("unroll")
 
@@ -44,7 +51,58 @@ BATON_DEVICE unsigned char* SharedMemory() {
   return baton_shared_memory;
 }
 
+// Returns when all kernels that were given to the stream before have ended, and
+// what they wrote can be read. A kernel may begin before that
+// (Stream::SetEarlyKernels), and lets the next one begin here. All threads of
+// all kernels call it: a kernel has ended when those before it have, so the
+// next one need not wait for more. Before it a kernel reads and writes nothing;
+// it may call PrefetchToL2.
+BATON_DEVICE void AwaitEarlierKernels() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Has the 128 bytes around an address of the device's memory brought to the
+// level of caches that all blocks share.
+BATON_DEVICE void PrefetchToL2(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 BATON_DEVICE void SyncBlock() { __syncthreads(); }
+
+// Of a cluster (LaunchShape::cluster): the block's number in it; a barrier for
+// all threads of its blocks, behind which they see what was written to any
+// block's memory; and the same place of another block's memory. A block that
+// others read does not end before another barrier.
+BATON_DEVICE int32_t ClusterRank() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int32_t>(rank);
+#else
+  return 0;
+#endif
+}
+BATON_DEVICE void SyncCluster() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#else
+  __syncthreads();
+#endif
+}
+BATON_DEVICE const unsigned char* SharedOf(const unsigned char* shared,
+                                           int32_t rank) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const unsigned char* other;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(other) : "l"(shared), "r"(rank));
+  return other;
+#else
+  return shared;
+#endif
+}
 BATON_DEVICE void SyncWarp() { __syncwarp(); }
 
 // All 32 lanes call it.
@@ -333,10 +391,26 @@ void Launch(void (*kernel)(Parameters...), const char* name,
                     static_cast<int>(shape.shared_bytes)),
                 name);
   }
-  kernel<<<dim3(shape.x, shape.y, shape.z), dim3(shape.threads),
-           static_cast<size_t>(shape.shared_bytes),
-           reinterpret_cast<cudaStream_t>(stream)>>>(arguments...);
-  CheckLaunch(cudaGetLastError(), name);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(shape.x, shape.y, shape.z);
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+  config.stream = stream->native;
+  cudaLaunchAttribute attributes[2];
+  config.attrs = attributes;
+  if (stream->early_kernels) {
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = shape.cluster;
+    cluster.val.clusterDim.y = 1;
+    cluster.val.clusterDim.z = 1;
+  }
+  CheckLaunch(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 
 }  // namespace baton::engine::cuda

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/cpu/cpu_engine.h"
+#include "engine/cuda/device_kernels.h"
 #include "engine/float_convert.h"
 #include "tests/support/tiny_model.h"
 
@@ -102,7 +103,7 @@ void DeviceTest::SetUp() {
   const absl::StatusOr<DeviceProperties> device = OpenDevice(0);
   if (!device.ok()) GTEST_SKIP() << device.status().message();
   emulated_ = absl::StrContains(device->name, "emulated");
-  has_group_matmul_ = device->group_products;
+  kernels_ = KernelsOf(*device);
   stream_ = std::make_unique<Stream>();
 }
 
@@ -179,6 +180,8 @@ ForwardPassOptions SmallPass() {
   options.max_rows = 256;
   options.span_bytes = 4 << 20;
   options.logit_bytes = 1 << 20;
+  const auto device = OpenDevice(0);
+  if (device.ok()) options.kernels = KernelsOf(*device);
   return options;
 }
 

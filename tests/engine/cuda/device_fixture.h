@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "engine/cuda/cuda_engine.h"
 #include "engine/cuda/device_runtime.h"
+#include "engine/cuda/matmul.h"
 #include "engine/engine.h"
 #include "scheduling/step_plan.h"
 
@@ -25,8 +26,8 @@ class DeviceTest : public testing::Test {
 
   // A CPU plays the device: small sizes.
   bool emulated() const { return emulated_; }
-  // It has what MatmulKernel::kGroup takes.
-  bool has_group_matmul() const { return has_group_matmul_; }
+  // Those that it has.
+  const DeviceKernels& kernels() const { return kernels_; }
   Stream& stream() { return *stream_; }
 
   // Device memory with these values; it lives as long as the test.
@@ -66,7 +67,7 @@ class DeviceTest : public testing::Test {
   }
 
   bool emulated_ = false;
-  bool has_group_matmul_ = false;
+  DeviceKernels kernels_;
   std::unique_ptr<Stream> stream_;
   std::vector<DeviceBuffer> buffers_;
 };
@@ -102,7 +103,7 @@ std::unique_ptr<CudaEngine> MakeCuda(const std::string& dir,
                                      const ForwardPassOptions& pass_options,
                                      int32_t block_size = 16,
                                      const std::string& weights = "auto");
-// Small buffers.
+// Small buffers, and all kernels that the device has.
 ForwardPassOptions SmallPass();
 // The reference.
 std::unique_ptr<Engine> MakeCpu(const std::string& dir,

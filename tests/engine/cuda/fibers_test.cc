@@ -260,6 +260,99 @@ TEST_F(FibersTest, DeathOfACopyThatNobodyAwaits) {
                "copies that nobody waited for");
 }
 
+LaunchShape Cluster(uint32_t blocks) {
+  LaunchShape shape = OneBlock(64, 64 * sizeof(int));
+  shape.x = 2 * blocks;
+  shape.y = 2;
+  shape.cluster = blocks;
+  return shape;
+}
+
+int* IntOf(const unsigned char* shared) {
+  return reinterpret_cast<int*>(const_cast<unsigned char*>(shared));
+}
+
+TEST_F(FibersTest, BlocksOfAClusterReadEachOthersMemory) {
+  for (const ThreadOrder order : {ThreadOrder::kRising, ThreadOrder::kFalling,
+                                  ThreadOrder::kWarpsFalling}) {
+    SetThreadOrder(order);
+    std::vector<int> seen(8 * 2 * 64);
+    RunKernel("cluster", Cluster(4), [&] {
+      EXPECT_EQ(ClusterRank(), BlockX() % 4);
+      IntOf(cuda::SharedMemory())[Thread()] = 100 * BlockX() + Thread();
+      cuda::SyncCluster();
+      const int32_t other = (ClusterRank() + 1) % 4;
+      seen[(BlockY() * 8 + BlockX()) * 64 + Thread()] =
+          IntOf(cuda::SharedOf(cuda::SharedMemory(), other))[63 - Thread()];
+      cuda::SyncCluster();
+    });
+    for (int i = 0; i < static_cast<int>(seen.size()); ++i) {
+      const int block = i / 64 % 8;
+      const int other = block / 4 * 4 + (block + 1) % 4;
+      EXPECT_EQ(seen[i], 100 * other + 63 - i % 64) << i;
+    }
+  }
+}
+
+TEST_F(FibersTest, DeathOfClustersThatDoNotWaitForEachOther) {
+  // Reads what is not written yet: NaN's bits.
+  SetThreadOrder(ThreadOrder::kRising);
+  int early = 0;
+  RunKernel("early", Cluster(2), [&] {
+    IntOf(cuda::SharedMemory())[Thread()] = 1;
+    if (ClusterRank() == 0) {
+      early = IntOf(cuda::SharedOf(cuda::SharedMemory(), 1))[Thread()];
+    }
+    cuda::SyncCluster();
+  });
+  EXPECT_EQ(early, -1);
+  EXPECT_DEATH(RunKernel("late", Cluster(2),
+                         [] {
+                           cuda::SyncCluster();
+                           cuda::SharedOf(cuda::SharedMemory(),
+                                          1 - ClusterRank());
+                         }),
+               "late: the block whose memory is read has ended");
+  EXPECT_DEATH(RunKernel("some", Cluster(2),
+                         [] {
+                           if (ClusterRank() == 0) cuda::SyncCluster();
+                         }),
+               "some: some blocks wait for the cluster, others ended");
+  EXPECT_DEATH(RunKernel("far", Cluster(2),
+                         [] { cuda::SharedOf(cuda::SharedMemory(), 2); }),
+               "far: the cluster has no block 2");
+}
+
+// A kernel may begin before those before it have ended.
+TEST_F(FibersTest, DeathOfAKernelThatDoesNotWaitForOthers) {
+  const auto run = [](auto body) {
+    RunKernel("next", OneBlock(32, 512), body, /*awaits=*/true);
+  };
+  alignas(16) static float data[4] = {};
+  run([] {
+    PrefetchToL2(data);
+    cuda::AwaitEarlierKernels();
+    Load16(data);
+  });
+  const char* const message = "next: does not wait for the kernels before it";
+  EXPECT_DEATH(run([] {}), message);
+  EXPECT_DEATH(run([] {
+                 Load16(data);
+                 cuda::AwaitEarlierKernels();
+               }),
+               message);
+  EXPECT_DEATH(run([] {
+                 cuda::SyncBlock();
+                 cuda::AwaitEarlierKernels();
+               }),
+               message);
+  EXPECT_DEATH(run([] {
+                 CopyAsync16(cuda::SharedMemory() + Thread() * 16, data, true);
+                 cuda::AwaitEarlierKernels();
+               }),
+               message);
+}
+
 TEST_F(FibersTest, DeathOfAWriteBehindTheBlocksMemory) {
   EXPECT_DEATH(RunKernel("write", OneBlock(32, 64),
                          [] { cuda::SharedMemory()[64] = 1; }),

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/log.h"
+#include "engine/cuda/device_kernels.h"
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/device_weights.h"
 #include "engine/cuda/forward_pass.h"
@@ -157,10 +158,10 @@ double SecondsOf(const std::chrono::steady_clock::time_point& begin) {
 
 class Benchmark final {
  public:
-  Benchmark(int32_t layers, WeightFormat format, bool has_groups)
+  Benchmark(int32_t layers, WeightFormat format, const DeviceKernels& kernels)
       : config_(Llama8b(layers)),
         format_(format),
-        has_groups_(has_groups),
+        kernels_(kernels),
         random_(config_, format, stream_) {
     layout_.num_layers = layers;
     layout_.num_kv_heads = config_.num_kv_heads;
@@ -193,7 +194,7 @@ class Benchmark final {
     }
     Prefill("prefill", 2048);
     if (format_ == WeightFormat::kBf16) Prefill("prefill", 8192);
-    if (!has_groups_) return;
+    if (!kernels_.group) return;
     MakePass(/*groups=*/true);
     Prefill("groups", 2048);
     if (format_ == WeightFormat::kBf16) Prefill("groups", 8192);
@@ -203,7 +204,8 @@ class Benchmark final {
   void MakePass(bool groups) {
     pass_.reset();
     ForwardPassOptions options;
-    options.group_products = groups;
+    options.kernels = kernels_;
+    options.kernels->group = groups;
     auto pass = ForwardPass::Create(config_, {}, random_.weights, layout_,
                                     kv_.data(), stream_, options);
     CHECK(pass.ok()) << pass.status();
@@ -295,7 +297,7 @@ class Benchmark final {
   Stream stream_;
   const ModelConfig config_;
   const WeightFormat format_;
-  const bool has_groups_;
+  const DeviceKernels kernels_;
   RandomWeights random_;
   KvLayout layout_;
   DeviceBuffer kv_;
@@ -319,7 +321,7 @@ int BenchmarkMain(int argc, char** argv) {
   // One after another: each gives its memory back.
   for (const WeightFormat format :
        {WeightFormat::kBf16, WeightFormat::kFp8, WeightFormat::kInt4}) {
-    Benchmark(layers, format, device->group_products).Run();
+    Benchmark(layers, format, KernelsOf(*device)).Run();
   }
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/log.h"
+#include "engine/cuda/target/stream_handle.h"
 #include "engine/float_convert.h"
 
 #if defined(BATON_HAVE_CUBLASLT)
@@ -110,7 +111,7 @@ double MatmulOpsPerSecond(Stream& stream, int64_t size) {
       CheckLt(cublasLtMatmul(handle, product, &one, a.data(), layout, b.data(),
                              layout, &zero, c.data(), layout, c.data(), layout,
                              &found[i].algo, workspace.data(), kWorkspace,
-                             reinterpret_cast<cudaStream_t>(stream.handle())),
+                             stream.handle()->native),
               "cublasLtMatmul");
     });
     const double n = static_cast<double>(size);

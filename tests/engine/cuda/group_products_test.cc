@@ -25,7 +25,7 @@ class GroupProductsTest : public DeviceTest {
   void SetUp() override {
     DeviceTest::SetUp();
     if (IsSkipped()) return;
-    if (!has_group_matmul()) GTEST_SKIP() << "the device has no such cores";
+    if (!kernels().group) GTEST_SKIP() << "the device has no such cores";
     before_ = Runs();
   }
 
@@ -48,7 +48,7 @@ class GroupProductsTest : public DeviceTest {
 
   static std::unique_ptr<CudaEngine> Make(EngineOptions options, bool groups) {
     ForwardPassOptions pass = SmallPass();
-    pass.group_products = groups;
+    pass.kernels->group = groups;
     auto engine = CudaEngine::Create(options, pass);
     CHECK_OK(engine.status());
     return *std::move(engine);

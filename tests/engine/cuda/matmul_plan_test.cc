@@ -7,6 +7,9 @@
 namespace baton::engine::cuda {
 namespace {
 
+// Kernels that all devices have, and nothing else.
+constexpr DeviceKernels kCommon = {};
+
 MatmulArgs Product(int32_t outputs, int32_t inputs, int32_t rows) {
   MatmulArgs args;
   args.w.outputs = outputs;
@@ -19,7 +22,8 @@ MatmulArgs Product(int32_t outputs, int32_t inputs, int32_t rows) {
 }
 
 MatmulKernel KernelFor(int32_t outputs, int32_t inputs, int32_t rows) {
-  return PlanMatmul(Product(outputs, inputs, rows), MatmulOutput::kStore)
+  return PlanMatmul(Product(outputs, inputs, rows), MatmulOutput::kStore,
+                    kCommon)
       .kernel;
 }
 
@@ -61,18 +65,18 @@ TEST(MatmulPlanTest, ChunksOfInputs) {
 
 TEST(MatmulPlanTest, ShapesCoverTheProduct) {
   const MatmulPlan stream =
-      PlanMatmul(Product(4100, 4096, 3), MatmulOutput::kStore);
+      PlanMatmul(Product(4100, 4096, 3), MatmulOutput::kStore, kCommon);
   EXPECT_EQ(stream.shape.x, 257u);
   EXPECT_EQ(stream.shape.threads, 256u);
   // Eight chunks, four floats of each of 32 lanes.
   EXPECT_EQ(stream.shape.shared_bytes, 8 * 512);
   MatmulArgs gated = Product(2 * 14336, 4096, 12);
-  const MatmulPlan pairs = PlanMatmul(gated, MatmulOutput::kSwiglu);
+  const MatmulPlan pairs = PlanMatmul(gated, MatmulOutput::kSwiglu, kCommon);
   EXPECT_EQ(pairs.kernel, MatmulKernel::kStream16);
   EXPECT_EQ(pairs.shape.x, 896u);
   EXPECT_EQ(pairs.shape.shared_bytes, 8 * 2 * 2 * 512);
   const MatmulPlan tile =
-      PlanMatmul(Product(4100, 4096, 2049), MatmulOutput::kAdd);
+      PlanMatmul(Product(4100, 4096, 2049), MatmulOutput::kAdd, kCommon);
   EXPECT_EQ(tile.shape.x, 17u);
   EXPECT_EQ(tile.shape.y, 33u);  // 257 tiles of 16
   EXPECT_EQ(tile.shape.threads, 256u);
@@ -84,19 +88,19 @@ TEST(MatmulPlanTest, NarrowWeightsTakeLessOfABlocksMemory) {
   MatmulArgs args = Product(4096, 4096, 128);
   args.w.format = WeightFormat::kInt4;
   // Four stages of 8 tiles of 512 bytes and 16 scales, and 128 rows.
-  EXPECT_EQ(PlanMatmul(args, MatmulOutput::kStore).shape.shared_bytes,
+  EXPECT_EQ(PlanMatmul(args, MatmulOutput::kStore, kCommon).shape.shared_bytes,
             4 * (8 * (512 + 32) + 128 * 128));
   const float scales = 1.0f;
   args.w.format = WeightFormat::kFp8;
   args.w.scales = &scales;
-  EXPECT_EQ(PlanMatmul(args, MatmulOutput::kStore).shape.shared_bytes,
+  EXPECT_EQ(PlanMatmul(args, MatmulOutput::kStore, kCommon).shape.shared_bytes,
             4 * (8 * 1024 + 128 * 128));
 }
 
 TEST(MatmulPlanTest, InputsByStepAreForGroupsOfWarps) {
   MatmulArgs args = Product(4100, 4096, 2049);
   args.x_order = InputOrder::kByStep;
-  MatmulPlan plan = PlanMatmul(args, MatmulOutput::kAdd);
+  MatmulPlan plan = PlanMatmul(args, MatmulOutput::kAdd, kCommon);
   EXPECT_EQ(plan.kernel, MatmulKernel::kGroup);
   EXPECT_EQ(plan.shape.x, 17u);
   EXPECT_EQ(plan.shape.y, 33u);
@@ -104,25 +108,64 @@ TEST(MatmulPlanTest, InputsByStepAreForGroupsOfWarps) {
   // Six stages of 128 rows, and what aligns them: two blocks fit.
   EXPECT_EQ(plan.shape.shared_bytes, (6 * 16 + 1) << 10);
   args.w.format = WeightFormat::kInt4;
-  plan = PlanMatmul(args, MatmulOutput::kStore);
+  plan = PlanMatmul(args, MatmulOutput::kStore, kCommon);
   EXPECT_EQ(plan.shape.x, 33u);
   EXPECT_EQ(plan.shape.shared_bytes, (6 * 8 + 1) << 10);
+}
+
+// Few outputs: inputs are shared out, until there are enough blocks.
+TEST(MatmulPlanTest, WideBlocksShareInputsOut) {
+  DeviceKernels kernels;
+  kernels.wide = true;
+  const auto plan = [&](int32_t outputs, int32_t inputs, int32_t rows) {
+    return PlanMatmul(Product(outputs, inputs, rows), MatmulOutput::kStore,
+                      kernels);
+  };
+  EXPECT_EQ(plan(4096, 4096, 16).kernel, MatmulKernel::kStream16);
+  EXPECT_EQ(plan(4096, 4096, 65).kernel, MatmulKernel::kTile128);
+  // Llama-3-8B's down: 16 blocks of outputs, eight chunks, one each.
+  MatmulPlan p = plan(4096, 14336, 64);
+  EXPECT_EQ(p.kernel, MatmulKernel::kWide);
+  EXPECT_EQ(p.shape.x, 8u);
+  EXPECT_EQ(p.shape.cluster, 8u);
+  EXPECT_EQ(p.shape.y, 16u);
+  EXPECT_EQ(p.shape.threads, 256u);
+  // Four stages of 64 rows of 128 bytes, and 256 x 64 sums.
+  EXPECT_EQ(p.shape.shared_bytes, (4 * 8 + 64) << 10);
+  // Q, K and V: 24 blocks of outputs, two chunks each.
+  p = plan(6144, 4096, 17);
+  EXPECT_EQ(p.shape.cluster, 4u);
+  EXPECT_EQ(p.shape.y, 24u);
+  EXPECT_EQ(p.shape.shared_bytes, (4 * 4 + 2 * 32) << 10);
+  EXPECT_EQ(plan(6144, 4096, 64).shape.shared_bytes, (4 * 8 + 2 * 64) << 10);
+  // Gate and up have enough outputs: a block has all chunks.
+  p = plan(28672, 4096, 33);
+  EXPECT_EQ(p.shape.x, 1u);
+  EXPECT_EQ(p.shape.cluster, 1u);
+  EXPECT_EQ(p.shape.y, 112u);
+  EXPECT_EQ(p.shape.shared_bytes, (4 * 8 + 64) << 10);
+  // No more blocks than chunks, and none that would keep too many.
+  EXPECT_EQ(plan(256, 512, 20).shape.cluster, 1u);
+  EXPECT_EQ(plan(256, 576, 20).shape.cluster, 2u);
+  EXPECT_EQ(plan(16384, 4096, 20).shape.cluster, 4u);
 }
 
 TEST(MatmulPlanDeathTest, RefusesWhatItCannotRun) {
   MatmulArgs narrow = Product(64, 128, 1);
   narrow.x_stride = 64;
-  EXPECT_DEATH(PlanMatmul(narrow, MatmulOutput::kStore), "x_stride");
-  EXPECT_DEATH(PlanMatmul(Product(16, 64, 1), MatmulOutput::kSwiglu), "");
+  EXPECT_DEATH(PlanMatmul(narrow, MatmulOutput::kStore, kCommon), "x_stride");
+  EXPECT_DEATH(PlanMatmul(Product(16, 64, 1), MatmulOutput::kSwiglu, kCommon),
+               "");
   EXPECT_DEATH(PlanMatmul(Product(16, 64, 9), MatmulOutput::kStore,
                           MatmulKernel::kStream8),
                "rows");
   MatmulArgs no_scales = Product(64, 128, 1);
   no_scales.w.format = WeightFormat::kInt8;
-  EXPECT_DEATH(PlanMatmul(no_scales, MatmulOutput::kStore), "scales");
+  EXPECT_DEATH(PlanMatmul(no_scales, MatmulOutput::kStore, kCommon), "scales");
   MatmulArgs by_step = Product(64, 100, 1);
   by_step.x_order = InputOrder::kByStep;
-  EXPECT_DEATH(PlanMatmul(by_step, MatmulOutput::kStore), "padded_inputs");
+  EXPECT_DEATH(PlanMatmul(by_step, MatmulOutput::kStore, kCommon),
+               "padded_inputs");
   EXPECT_DEATH(PlanMatmul(by_step, MatmulOutput::kStore, MatmulKernel::kTile64),
                "x_order");
 }

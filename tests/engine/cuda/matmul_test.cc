@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/cuda/matmul_wide.h"
 #include "engine/cuda/pack_tiles.h"
 #include "engine/cuda/weight_format.h"
 #include "engine/float_convert.h"
@@ -138,7 +139,10 @@ class MatmulTest : public DeviceTest,
                                          MatmulKernel::kTile128};
     if (case_.rows <= 8) kernels.push_back(MatmulKernel::kStream8);
     if (case_.rows <= 16) kernels.push_back(MatmulKernel::kStream16);
-    if (x_by_step_ != nullptr && has_group_matmul()) {
+    if (case_.rows <= 64 && this->kernels().wide) {
+      kernels.push_back(MatmulKernel::kWide);
+    }
+    if (x_by_step_ != nullptr && this->kernels().group) {
       kernels.push_back(MatmulKernel::kGroup);
     }
     return kernels;
@@ -153,10 +157,10 @@ class MatmulTest : public DeviceTest,
   }
 
   std::vector<Case> Cases() const {
-    std::vector<Case> cases = {{16, 64, 1, false},   {40, 100, 5, true},
-                               {96, 576, 8, false},  {33, 1100, 9, true},
-                               {130, 130, 17, true}, {70, 192, 65, false},
-                               {40, 64, 130, true},  {200, 1088, 20, true}};
+    std::vector<Case> cases = {
+        {16, 64, 1, false},  {40, 100, 5, true},    {96, 576, 8, false},
+        {33, 1100, 9, true}, {130, 130, 17, true},  {70, 192, 65, false},
+        {40, 64, 130, true}, {200, 1088, 20, true}, {280, 192, 33, false}};
     if (!emulated()) {
       cases.insert(cases.end(),
                    {{4096, 4096, 1, false}, {1024, 14336, 16, true}});
@@ -278,6 +282,35 @@ TEST_P(MatmulTest, SwigluOfGateAndUp) {
   }
 }
 
+// Blocks of a cluster share chunks out as they may: one has all, each has two
+// or one, or none is left for it.
+TEST_P(MatmulTest, ClustersOfAnySizeGiveTheSameSums) {
+  if (!kernels().wide) GTEST_SKIP() << "the device has no clusters";
+  for (const int32_t rows : {20, 40}) {
+    const Case c = {40, 2112, rows, true};
+    Make(c, /*pairs=*/false);
+    const int32_t chunks = Chunks(padded_);
+    ASSERT_EQ(chunks, 5);
+    const int64_t count = int64_t{rows} * c.outputs;
+    args_.out = Take<float>(count);
+    args_.out_stride = c.outputs;
+    Run(MatmulKernel::kTile64, MatmulOutput::kStore);
+    const std::vector<float> expected = Get(args_.out, count);
+    for (const int32_t blocks : {1, 4, 8}) {
+      MatmulPlan plan =
+          PlanMatmul(args_, MatmulOutput::kStore, MatmulKernel::kWide);
+      ASSERT_EQ(plan.shape.cluster, 4u);
+      plan.shape.x = plan.shape.cluster = blocks;
+      plan.shape.shared_bytes = WideSharedBytes(
+          rows <= kWideFewRows ? kWideFewRows : kWideRows, chunks, blocks);
+      args_.out = Take<float>(count);
+      RunMatmul(plan, args_, MatmulOutput::kStore, stream().handle());
+      EXPECT_TRUE(SameBits(Get(args_.out, count), expected))
+          << rows << " rows, " << blocks << " blocks";
+    }
+  }
+}
+
 // All that a format can store, one weight at a time: no rounding but that of
 // the scale.
 TEST_P(MatmulTest, EveryStoredValueIsWhatItIsReadAs) {
@@ -311,7 +344,7 @@ TEST_P(MatmulTest, EveryStoredValueIsWhatItIsReadAs) {
   args_.x_stride = kInputs;
   args_.out = Take<float>(c.rows * c.outputs);
   args_.out_stride = c.outputs;
-  RunMatmul(args_, MatmulOutput::kStore, stream().handle());
+  RunMatmul(args_, MatmulOutput::kStore, kernels(), stream().handle());
   const std::vector<float> y = Get(args_.out, c.rows * c.outputs);
   std::set<float> stored;
   for (int32_t r = 0; r < c.rows; ++r) {
@@ -334,7 +367,7 @@ TEST_P(MatmulTest, RowsDoNotDependOnEachOther) {
     args_.rows = rows;
     args_.out = Take<float>(int64_t{rows} * c.outputs);
     args_.out_stride = c.outputs;
-    RunMatmul(args_, MatmulOutput::kStore, stream().handle());
+    RunMatmul(args_, MatmulOutput::kStore, kernels(), stream().handle());
     const std::vector<float> y = Get(args_.out, int64_t{rows} * c.outputs);
     if (all.empty()) all = y;
     EXPECT_EQ(std::memcmp(all.data(), y.data(), y.size() * sizeof(float)), 0)

@@ -19,6 +19,7 @@
 #include "tests/support/emulated_device/tensor_cores.h"
 
 #define BATON_KERNEL(threads) void
+#define BATON_DENSE_KERNEL(threads, blocks) void
 #define BATON_DEVICE inline
 #define BATON_UNROLL
 
@@ -32,7 +33,20 @@ inline int32_t BlockZ() { return emulated::Here().block_z; }
 
 inline unsigned char* SharedMemory() { return emulated::SharedMemory(); }
 
+inline void AwaitEarlierKernels() { emulated::AwaitEarlierKernels(); }
+// Only of what can be read.
+inline void PrefetchToL2(const void* address) {
+  const volatile char* const at = static_cast<const char*>(address);
+  *at;
+}
+
 inline void SyncBlock() { emulated::SyncBlock(); }
+inline int32_t ClusterRank() { return emulated::Here().cluster_rank; }
+inline void SyncCluster() { emulated::SyncCluster(); }
+inline const unsigned char* SharedOf(const unsigned char* shared,
+                                     int32_t rank) {
+  return emulated::SharedOf(shared, rank);
+}
 inline void SyncWarp() { emulated::Exchange(nullptr, 0); }
 
 template <typename T>
@@ -161,9 +175,9 @@ void GroupMma(float (&d)[kHalf], const uint32_t (&a)[4], uint64_t b, bool add) {
             << "the block's memory changed while tensor cores read it";
         for (int i = 0; i < kHalf; ++i) {
           // Sums 4r to 4r + 3 are of rows 8r + 2c and + 1.
-          sums[i] = emulated::TensorCoreStep(add ? sums[i] : 0.0f,
-                                             operands->left[i % 4 / 2],
-                                             now.right[i / 4 * 2 + i % 2]);
+          sums[i] = emulated::TensorCoreStep(
+              add ? sums[i] : 0.0f, operands->left[i % 4 / 2],
+              now.right[i / 4 * 2 + i % 2], emulated::GroupFractionBits());
         }
       });
 }
@@ -183,12 +197,14 @@ struct alignas(16) Word4 {
 };
 
 inline Word4 Load16(const void* from) {
+  emulated::CheckAwaited();
   CHECK_EQ(reinterpret_cast<uintptr_t>(from) % 16, 0u);
   Word4 w;
   std::memcpy(&w, from, sizeof(w));
   return w;
 }
 inline void Store16(void* to, const Word4& word) {
+  emulated::CheckAwaited();
   CHECK_EQ(reinterpret_cast<uintptr_t>(to) % 16, 0u);
   std::memcpy(to, &word, sizeof(word));
 }
@@ -222,7 +238,8 @@ void Launch(void (*kernel)(Parameters...), const char* name,
             const LaunchShape& shape, StreamHandle* stream,
             Arguments... arguments) {
   emulated::RunOrRecord(stream, [=] {
-    emulated::RunKernel(name, shape, [&] { kernel(arguments...); });
+    emulated::RunKernel(
+        name, shape, [&] { kernel(arguments...); }, /*awaits=*/true);
   });
 }
 

@@ -215,6 +215,7 @@ absl::StatusOr<DeviceProperties> OpenDevice(int32_t index) {
   properties.name = "emulated on the CPU";
   properties.architecture = 90;
   properties.group_products = true;
+  properties.clusters = true;
   properties.multiprocessors = 4;
   properties.shared_bytes_per_block = 227 << 10;
   properties.l2_bytes = 1 << 20;
@@ -320,6 +321,8 @@ Graph& Graph::operator=(Graph&& other) noexcept {
 Stream::Stream(bool) : handle_(new StreamHandle) {}
 // What nobody waited for is not done: whoever needed it sees that.
 Stream::~Stream() { delete handle_; }
+// Kernels are checked for it, whether they may or not.
+void Stream::SetEarlyKernels(bool) {}
 void Stream::CopyToDevice(void* device, const void* host, int64_t bytes) {
   absl::MutexLock lock(&mu);
   Give(handle_, [=] { std::memcpy(device, host, bytes); });

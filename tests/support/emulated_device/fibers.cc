@@ -1,7 +1,5 @@
 #include "tests/support/emulated_device/fibers.h"
 
-#include <ucontext.h>
-
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -16,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/log.h"
+#include "tests/support/emulated_device/fiber_context.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -27,7 +26,7 @@ namespace {
 constexpr int kLanes = 32;
 constexpr size_t kStackBytes = 96 << 10;
 
-enum class State { kReady, kAtWarp, kAtBlock, kDone };
+enum class State { kReady, kAtWarp, kAtBlock, kAtCluster, kDone };
 
 struct Copy {
   void* to;
@@ -46,13 +45,13 @@ struct Product {
 };
 
 struct Fiber {
-  void* stack_pointer = nullptr;
-  ucontext_t context;
+  FiberContext context;
   std::unique_ptr<char[]> stack;
   void* fake_stack = nullptr;
   State state = State::kDone;
   ThreadPlace place;
   uint32_t exchanges = 0;
+  bool awaited = false;  // earlier kernels
   std::vector<Copy> open_copies;
   std::deque<std::vector<Copy>> groups;
   bool unfenced = false;  // awaited copies that tensor cores may not see
@@ -68,21 +67,30 @@ struct Warp {
   uint32_t words[2][kLanes][kExchangeWords];
 };
 
+// The memory of a block. Aligned, with some bytes behind the end that nobody
+// may write.
+struct BlockMemory {
+  std::unique_ptr<unsigned char[]> bytes;
+  unsigned char* begin = nullptr;
+};
+
+// Bytes of it in all, but for the block's.
+constexpr size_t kMemoryAlignment = 128;
+
 struct Device {
   ThreadOrder wanted_order = ThreadOrder::kVaried;
   ThreadOrder order = ThreadOrder::kRising;  // of the kernel that runs
   uint32_t kernels = 0;
   const char* kernel = "";
   absl::FunctionRef<void()>* body = nullptr;
+  // Of the blocks of a cluster, one after another.
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
-  std::unique_ptr<unsigned char[]> shared;
-  int64_t shared_bytes = 0;
-  unsigned char* aligned = nullptr;
+  std::vector<BlockMemory> memory;
+  int64_t shared_bytes = 0;  // of a block
+  int threads = 0;           // of a block
   Fiber* current = nullptr;
-  // Where the scheduler waits.
-  void* stack_pointer = nullptr;
-  ucontext_t context;
+  FiberContext context;  // where the scheduler waits
   const void* stack_bottom = nullptr;
   size_t stack_size = 0;
 };
@@ -91,62 +99,6 @@ Device& TheDevice() {
   static Device* const device = new Device;
   return *device;
 }
-
-void FiberMain();
-
-#if defined(__x86_64__)
-extern "C" void baton_fiber_switch(void** save, void* load);
-asm(R"(
-.text
-.type baton_fiber_switch,@function
-baton_fiber_switch:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-.size baton_fiber_switch,.-baton_fiber_switch
-)");
-
-void Prepare(Fiber& fiber) {
-  char* top = fiber.stack.get() + kStackBytes;
-  top -= reinterpret_cast<uintptr_t>(top) % 16;
-  void** at = reinterpret_cast<void**>(top) - 2;
-  *at = reinterpret_cast<void*>(&FiberMain);  // where the switch returns to
-  fiber.stack_pointer = at - 6;               // six saved registers
-  std::memset(fiber.stack_pointer, 0, 6 * sizeof(void*));
-}
-void SwitchIn(Device& device, Fiber& fiber) {
-  baton_fiber_switch(&device.stack_pointer, fiber.stack_pointer);
-}
-void SwitchOut(Device& device, Fiber& fiber) {
-  baton_fiber_switch(&fiber.stack_pointer, device.stack_pointer);
-}
-#else
-void Prepare(Fiber& fiber) {
-  getcontext(&fiber.context);
-  fiber.context.uc_stack.ss_sp = fiber.stack.get();
-  fiber.context.uc_stack.ss_size = kStackBytes;
-  fiber.context.uc_link = nullptr;
-  makecontext(&fiber.context, &FiberMain, 0);
-}
-void SwitchIn(Device& device, Fiber& fiber) {
-  swapcontext(&device.context, &fiber.context);
-}
-void SwitchOut(Device& device, Fiber& fiber) {
-  swapcontext(&fiber.context, &device.context);
-}
-#endif
 
 ABSL_CONST_INIT absl::Mutex counts_mutex(absl::kConstInit);
 
@@ -165,7 +117,7 @@ void Resume(Fiber& fiber) {
   void* fake_stack = nullptr;
   __sanitizer_start_switch_fiber(&fake_stack, fiber.stack.get(), kStackBytes);
 #endif
-  SwitchIn(device, fiber);
+  SwitchContext(device.context, fiber.context);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
 #endif
@@ -182,7 +134,7 @@ void Yield(State state) {
       state == State::kDone ? nullptr : &fiber.fake_stack, device.stack_bottom,
       device.stack_size);
 #endif
-  SwitchOut(device, fiber);
+  SwitchContext(fiber.context, device.context);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fiber.fake_stack, &device.stack_bottom,
                                   &device.stack_size);
@@ -196,6 +148,7 @@ void FiberMain() {
                                   &device.stack_size);
 #endif
   (*device.body)();
+  CheckAwaited();
   CHECK(device.current->open_copies.empty() && device.current->groups.empty())
       << device.kernel << ": copies that nobody waited for";
   CHECK(device.current->open_products.empty() && device.current->sums.empty())
@@ -204,9 +157,14 @@ void FiberMain() {
   LOG(FATAL) << "a fiber that is done was resumed";
 }
 
-// Runs the warp's lanes until all wait for the block or are done.
-void RunWarp(Device& device, int warp, int lanes) {
-  Fiber* const first = &device.fibers[warp * kLanes];
+// The first fiber of a block.
+Fiber* FibersOf(Device& device, int block) {
+  return &device.fibers[static_cast<size_t>(block) * device.threads];
+}
+
+// Runs the warp's lanes until all wait for more than the warp or are done.
+void RunWarp(Device& device, int block, int warp, int lanes) {
+  Fiber* const first = FibersOf(device, block) + warp * kLanes;
   for (;;) {
     for (int i = 0; i < lanes; ++i) {
       const int lane =
@@ -227,22 +185,67 @@ void RunWarp(Device& device, int warp, int lanes) {
   }
 }
 
-void RunBlock(Device& device, int threads) {
-  const int warps = threads / kLanes;
-  for (int t = 0; t < threads; ++t) Prepare(device.fibers[t]);
+// Runs the block's threads until all wait for the cluster or are done; says
+// which.
+State RunBlock(Device& device, int block) {
+  const int warps = device.threads / kLanes;
+  Fiber* const first = FibersOf(device, block);
   for (;;) {
     for (int i = 0; i < warps; ++i) {
-      RunWarp(device, device.order == ThreadOrder::kRising ? i : warps - 1 - i,
-              kLanes);
+      RunWarp(device, block,
+              device.order == ThreadOrder::kRising ? i : warps - 1 - i, kLanes);
+    }
+    const State state = first[0].state;
+    for (int t = 1; t < device.threads; ++t) {
+      CHECK(first[t].state == state) << device.kernel
+                                     << ": some threads wait for others, which "
+                                        "ended or wait for something else";
+    }
+    if (state != State::kAtBlock) return state;
+    for (int t = 0; t < device.threads; ++t) first[t].state = State::kReady;
+  }
+}
+
+// Blocks run one after another, up to where they meet.
+void RunCluster(Device& device, int blocks) {
+  const int threads = blocks * device.threads;
+  for (int t = 0; t < threads; ++t) {
+    Fiber& fiber = device.fibers[t];
+    PrepareContext(fiber.context, fiber.stack.get(), kStackBytes, &FiberMain);
+  }
+  for (;;) {
+    for (int i = 0; i < blocks; ++i) {
+      RunBlock(device,
+               device.order == ThreadOrder::kFalling ? blocks - 1 - i : i);
     }
     const State state = device.fibers[0].state;
-    for (int t = 1; t < threads; ++t) {
-      CHECK(device.fibers[t].state == state)
-          << device.kernel << ": some threads wait for the block, others ended";
+    for (int block = 1; block < blocks; ++block) {
+      CHECK(FibersOf(device, block)->state == state)
+          << device.kernel
+          << ": some blocks wait for the cluster, others ended";
     }
     if (state == State::kDone) return;
     for (int t = 0; t < threads; ++t) device.fibers[t].state = State::kReady;
   }
+}
+
+void TakeMemory(Device& device, int blocks, int64_t bytes) {
+  device.shared_bytes = bytes;
+  device.memory.clear();
+  for (int i = 0; i < blocks; ++i) {
+    BlockMemory memory;
+    memory.bytes = std::make_unique<unsigned char[]>(bytes + kMemoryAlignment);
+    unsigned char* const at = memory.bytes.get();
+    memory.begin = at + (kMemoryAlignment -
+                         reinterpret_cast<uintptr_t>(at) % kMemoryAlignment) %
+                            kMemoryAlignment;
+    device.memory.push_back(std::move(memory));
+  }
+}
+
+// Bytes behind the block's own.
+size_t BytesBehind(const BlockMemory& memory) {
+  return memory.bytes.get() + kMemoryAlignment - memory.begin;
 }
 
 }  // namespace
@@ -255,7 +258,7 @@ int64_t TimesRun(const std::string& name) {
 void SetThreadOrder(ThreadOrder order) { TheDevice().wanted_order = order; }
 
 void RunKernel(const char* name, const LaunchShape& shape,
-               absl::FunctionRef<void()> body) {
+               absl::FunctionRef<void()> body, bool awaits) {
   Device& device = TheDevice();
   CHECK(device.current == nullptr) << "a kernel launched a kernel";
   CHECK(shape.threads > 0 && shape.threads <= 1024 &&
@@ -280,40 +283,47 @@ void RunKernel(const char* name, const LaunchShape& shape,
   }
   device.body = &body;
   const int threads = static_cast<int>(shape.threads);
-  while (static_cast<int>(device.fibers.size()) < threads) {
+  const int cluster = static_cast<int>(shape.cluster);
+  CHECK(shape.cluster > 0 && shape.cluster <= kMaxCluster &&
+        shape.x % shape.cluster == 0)
+      << name << ": clusters of " << shape.cluster;
+  while (static_cast<int>(device.fibers.size()) < cluster * threads) {
     device.fibers.emplace_back();
     device.fibers.back().stack = std::make_unique<char[]>(kStackBytes);
   }
-  device.warps.resize(threads / kLanes);
-  constexpr size_t kAlignment = 128;
-  device.shared_bytes = shape.shared_bytes;
-  device.shared =
-      std::make_unique<unsigned char[]>(shape.shared_bytes + kAlignment);
-  unsigned char* aligned = device.shared.get();
-  aligned += (kAlignment - reinterpret_cast<uintptr_t>(aligned) % kAlignment) %
-             kAlignment;
-  device.aligned = aligned;
-  unsigned char* const end = aligned + shape.shared_bytes;
-  const size_t behind =
-      device.shared.get() + shape.shared_bytes + kAlignment - end;
+  device.threads = threads;
+  device.warps.resize(cluster * threads / kLanes);
+  TakeMemory(device, cluster, shape.shared_bytes);
   for (uint32_t z = 0; z < shape.z; ++z) {
     for (uint32_t y = 0; y < shape.y; ++y) {
-      for (uint32_t x = 0; x < shape.x; ++x) {
-        // As bfloat16 and float32, NaN.
-        std::memset(aligned, 0xff, shape.shared_bytes + behind);
-        for (int t = 0; t < threads; ++t) {
-          Fiber& fiber = device.fibers[t];
-          fiber.state = State::kReady;
-          fiber.exchanges = 0;
-          fiber.unfenced = fiber.begun = false;
-          fiber.product_groups.clear();
-          fiber.place = {t, threads, static_cast<int32_t>(x),
-                         static_cast<int32_t>(y), static_cast<int32_t>(z)};
+      for (uint32_t x = 0; x < shape.x; x += shape.cluster) {
+        for (int block = 0; block < cluster; ++block) {
+          // As bfloat16 and float32, NaN.
+          const BlockMemory& memory = device.memory[block];
+          std::memset(memory.begin, 0xff,
+                      shape.shared_bytes + BytesBehind(memory));
+          for (int t = 0; t < threads; ++t) {
+            Fiber& fiber = FibersOf(device, block)[t];
+            fiber.state = State::kReady;
+            fiber.exchanges = 0;
+            fiber.awaited = !awaits;
+            fiber.unfenced = fiber.begun = false;
+            fiber.product_groups.clear();
+            fiber.place = {t,
+                           threads,
+                           static_cast<int32_t>(x) + block,
+                           static_cast<int32_t>(y),
+                           static_cast<int32_t>(z),
+                           block};
+          }
         }
-        RunBlock(device, threads);
-        for (size_t i = 0; i < behind; ++i) {
-          CHECK_EQ(end[i], 0xff)
-              << name << ": wrote " << i << " bytes behind the block's memory";
+        RunCluster(device, cluster);
+        for (const BlockMemory& memory : device.memory) {
+          const unsigned char* const end = memory.begin + shape.shared_bytes;
+          for (size_t i = 0; i < BytesBehind(memory); ++i) {
+            CHECK_EQ(end[i], 0xff) << name << ": wrote " << i
+                                   << " bytes behind the block's memory";
+          }
         }
       }
     }
@@ -322,17 +332,48 @@ void RunKernel(const char* name, const LaunchShape& shape,
 }
 
 const ThreadPlace& Here() { return TheDevice().current->place; }
-unsigned char* SharedMemory() { return TheDevice().aligned; }
+unsigned char* SharedMemory() {
+  Device& device = TheDevice();
+  return device.memory[device.current->place.cluster_rank].begin;
+}
 int64_t SharedBytes() { return TheDevice().shared_bytes; }
 
-void SyncBlock() { Yield(State::kAtBlock); }
+void AwaitEarlierKernels() { TheDevice().current->awaited = true; }
+void CheckAwaited() {
+  const Device& device = TheDevice();
+  CHECK(device.current->awaited)
+      << device.kernel << ": does not wait for the kernels before it";
+}
+
+void SyncBlock() {
+  CheckAwaited();
+  Yield(State::kAtBlock);
+}
+void SyncCluster() {
+  CheckAwaited();
+  Yield(State::kAtCluster);
+}
+
+const unsigned char* SharedOf(const void* shared, int32_t rank) {
+  Device& device = TheDevice();
+  CHECK(rank >= 0 && rank < static_cast<int>(device.memory.size()))
+      << device.kernel << ": the cluster has no block " << rank;
+  const auto at = static_cast<const unsigned char*>(shared) - SharedMemory();
+  CHECK(at >= 0 && at < device.shared_bytes) << device.kernel;
+  CHECK(FibersOf(device, rank)->state != State::kDone)
+      << device.kernel << ": the block whose memory is read has ended";
+  return device.memory[rank].begin + at;
+}
 
 const uint32_t (*Exchange(const uint32_t* mine, int words))[kExchangeWords] {
+  CheckAwaited();
   Device& device = TheDevice();
   Fiber& fiber = *device.current;
   CHECK_LE(words, kExchangeWords);
   const int half = fiber.exchanges % 2;
-  Warp& warp = device.warps[fiber.place.thread / kLanes];
+  const int of_cluster =
+      fiber.place.cluster_rank * fiber.place.threads + fiber.place.thread;
+  Warp& warp = device.warps[of_cluster / kLanes];
   if (words > 0) {
     std::memcpy(warp.words[half][fiber.place.thread % kLanes], mine,
                 words * sizeof(uint32_t));
@@ -343,6 +384,7 @@ const uint32_t (*Exchange(const uint32_t* mine, int words))[kExchangeWords] {
 }
 
 void StartCopy(void* to, const void* from) {
+  CheckAwaited();
   std::memset(to, 0xff, 16);
   TheDevice().current->open_copies.push_back({to, from});
 }
@@ -392,8 +434,9 @@ void StartProduct(float* sums, int count,
   Device& device = TheDevice();
   Fiber& fiber = *device.current;
   CHECK(fiber.begun) << device.kernel << ": products that were not begun";
+  const Fiber* const block = FibersOf(device, fiber.place.cluster_rank);
   for (int t = 0; t < fiber.place.threads; ++t) {
-    CHECK(!device.fibers[t].unfenced)
+    CHECK(!block[t].unfenced)
         << device.kernel << ": thread " << t << " fenced no copies";
   }
   Sums& state = fiber.sums[sums];

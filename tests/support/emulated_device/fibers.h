@@ -1,6 +1,6 @@
-// A thread block of a device, played by the CPU: each of its threads is a fiber
-// that runs until it must wait for others. For tests of kernels where there is
-// no GPU.
+// Thread blocks of a device, played by the CPU: each of their threads is a
+// fiber that runs until it must wait for others. For tests of kernels where
+// there is no GPU.
 //
 // What it finds: wrong indices (with AddressSanitizer, every access outside an
 // allocation or the block's memory), barriers and shuffles that not all threads
@@ -31,9 +31,10 @@ namespace baton::engine::cuda::emulated {
 enum class ThreadOrder { kRising, kFalling, kWarpsFalling, kVaried };
 void SetThreadOrder(ThreadOrder order);
 
-// Runs `body` once for each thread of each block.
+// Runs `body` once for each thread of each block. With `awaits`, threads are to
+// call AwaitEarlierKernels, before anything that reads or writes.
 void RunKernel(const char* name, const LaunchShape& shape,
-               absl::FunctionRef<void()> body);
+               absl::FunctionRef<void()> body, bool awaits = false);
 
 // How often a kernel of that name was run in this process. Any thread.
 int64_t TimesRun(const std::string& name);
@@ -45,12 +46,21 @@ struct ThreadPlace {
   int32_t block_x = 0;
   int32_t block_y = 0;
   int32_t block_z = 0;
+  int32_t cluster_rank = 0;  // of the block, among those of its cluster
 };
 const ThreadPlace& Here();
 unsigned char* SharedMemory();
+void AwaitEarlierKernels();
+// Ends a test where it was not called.
+void CheckAwaited();
 int64_t SharedBytes();
 
 void SyncBlock();
+// Of all threads of all blocks of the cluster.
+void SyncCluster();
+// The same place of the memory of another block of the cluster. Whoever reads
+// that is to know that the block runs still.
+const unsigned char* SharedOf(const void* shared, int32_t rank);
 // Hands each lane's `mine` to all of its warp, and waits for all lanes. The
 // result, kExchangeWords words per lane, is good until the lane's next call.
 inline constexpr int kExchangeWords = 8;

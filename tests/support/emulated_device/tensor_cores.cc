@@ -8,7 +8,8 @@
 namespace baton::engine::cuda::emulated {
 namespace {
 
-constexpr int kFractionBits = 25;
+int group_fraction_bits = kFractionBits;
+
 // Of zeros and subnormal numbers, as bfloat16 and float32 have it.
 constexpr int kLeastExponent = -126;
 
@@ -35,7 +36,7 @@ float TowardsZero(double x) {
 }  // namespace
 
 float TensorCoreStep(float sum, const float (&a)[kStepInputs],
-                     const float (&b)[kStepInputs]) {
+                     const float (&b)[kStepInputs], int fraction_bits) {
   double products[kStepInputs];
   int greatest = Exponent(sum);
   bool finite = IsFinite(sum);
@@ -52,13 +53,16 @@ float TensorCoreStep(float sum, const float (&a)[kStepInputs],
     return static_cast<float>(total);
   }
   // Below 2^28 each: a conversion to an integer cuts off.
-  const double scale = PowerOfTwo(kFractionBits - greatest);
+  const double scale = PowerOfTwo(fraction_bits - greatest);
   int64_t total = static_cast<int32_t>(sum * scale);
   for (const double product : products) {
     total += static_cast<int32_t>(product * scale);
   }
   return TowardsZero(static_cast<double>(total) *
-                     PowerOfTwo(greatest - kFractionBits));
+                     PowerOfTwo(greatest - fraction_bits));
 }
+
+void SetGroupFractionBits(int bits) { group_fraction_bits = bits; }
+int GroupFractionBits() { return group_fraction_bits; }
 
 }  // namespace baton::engine::cuda::emulated

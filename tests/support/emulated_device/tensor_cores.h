@@ -5,13 +5,14 @@
 // Mikaitis,
 // arXiv:2512.07004, found the same). For the device that the CPU plays.
 //
-// Pure functions, any thread.
+// Pure functions, any thread, but for SetGroupFractionBits.
 #pragma once
 
 namespace baton::engine::cuda::emulated {
 
 // Values of a product's operand: bfloat16, as floats.
 inline constexpr int kStepInputs = 16;
+inline constexpr int kFractionBits = 25;
 
 // sum + a[0] b[0] + ... + a[15] b[15] in one operation: the 17 terms are
 // aligned to the greatest exponent among them (of a product, the sum of its
@@ -19,6 +20,12 @@ inline constexpr int kStepInputs = 16;
 // out is cut to a float32, towards zero. Where something is not finite: the sum
 // in double.
 float TensorCoreStep(float sum, const float (&a)[kStepInputs],
-                     const float (&b)[kStepInputs]);
+                     const float (&b)[kStepInputs],
+                     int fraction_bits = kFractionBits);
+
+// How many bits products of groups of warps have behind the point, from now on:
+// for tests of what becomes of it where they are not those of others.
+void SetGroupFractionBits(int bits);
+int GroupFractionBits();
 
 }  // namespace baton::engine::cuda::emulated

@@ -1,0 +1,21 @@
+// Which of the kernels that not all devices have a device may use.
+#pragma once
+
+#include "engine/cuda/device_runtime.h"
+#include "engine/cuda/matmul.h"
+
+namespace baton::engine::cuda {
+
+// Those that the device and the build have.
+DeviceKernels KernelsOf(const DeviceProperties& device);
+
+// Of these, the ones that give the bits of the kernels that all devices have:
+// each is tried with a small product of random numbers, so that a device whose
+// tensor cores add otherwise (wgmma and mma.sync are different instructions)
+// does without, and answers stay the same everywhere. Logs what it leaves out.
+// Takes some milliseconds, and waits for the stream; ResourceExhausted without
+// some hundred KB of the device's memory.
+absl::StatusOr<DeviceKernels> KernelsThatAgree(const DeviceKernels& kernels,
+                                               Stream& stream);
+
+}  // namespace baton::engine::cuda

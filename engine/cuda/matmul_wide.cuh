@@ -1,0 +1,232 @@
+// Products with 17 to 64 rows: bound by reading the weights once, and by
+// bringing activations to where these are multiplied. A block has 256 outputs
+// and all rows, so that activations, which the warps share in the block's
+// memory, are a quarter of what it reads from the caches. Weights go from
+// memory to registers, as in matmul_stream.cuh, and far ahead of that to the
+// cache that all blocks share.
+//
+// Matrices with few outputs have too few such blocks for all multiprocessors to
+// read at a time. Their inputs are shared out among a cluster of blocks, by
+// chunks; these keep their chunks' sums, and when all are there, each block
+// adds up those of some rows, in order, from the memory of all.
+//
+// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
+#pragma once
+
+#include "device_target.h"
+#include "engine/cuda/matmul_output.cuh"
+#include "engine/cuda/matmul_slice.cuh"
+#include "engine/cuda/matmul_wide.h"
+
+namespace baton::engine::cuda {
+
+// Slices that weights are brought to the cache ahead of their use: with 132
+// blocks at work 4 KB each for eight warps, several times what memory of 4.8
+// TB/s needs to hide 1 us.
+inline constexpr int32_t kWideAhead = 6;
+
+// What a lane has of a slice of a warp's tiles.
+template <WeightFormat kFormat>
+struct WideWeights {
+  Word4 pieces[kWideWarpTiles][SlicePieces(kFormat)];
+  uint32_t scales[kWideWarpTiles];  // where slices have them
+};
+
+template <WeightFormat kFormat>
+BATON_DEVICE void LoadWide(const std::byte* const (&tiles)[kWideWarpTiles],
+                           int32_t slice, WideWeights<kFormat>& to) {
+  const int32_t lane = Thread() % 32;
+  BATON_UNROLL
+  for (int t = 0; t < kWideWarpTiles; ++t) {
+    const std::byte* const from =
+        tiles[t] + int64_t{slice} * SliceBytes(kFormat);
+    BATON_UNROLL
+    for (int p = 0; p < SlicePieces(kFormat); ++p) {
+      to.pieces[t][p] = LoadStream16(from + p * kPieceBytes + lane * 16);
+    }
+    if constexpr (HasSliceScales(kFormat)) {
+      to.scales[t] = reinterpret_cast<const uint32_t*>(
+          from + SlicePieces(kFormat) * kPieceBytes)[lane / 4];
+    }
+  }
+}
+
+// Has slices [first, end) of the warp's tiles brought to the cache.
+template <WeightFormat kFormat>
+BATON_DEVICE void PrefetchWide(const std::byte* const (&tiles)[kWideWarpTiles],
+                               int32_t first, int32_t end) {
+  BATON_UNROLL
+  for (int t = 0; t < kWideWarpTiles; ++t) {
+    PrefetchSlices<kFormat>(tiles[t], first, end);
+  }
+}
+
+// Where the four sums of a thread for a tile and a row tile lie, in units of 16
+// bytes: those of neighbouring threads side by side.
+BATON_DEVICE int32_t WideSumPlace(int32_t tile, int32_t row_tile,
+                                  int32_t row_tiles) {
+  return (tile * row_tiles + row_tile) * kWideThreads + Thread();
+}
+
+BATON_DEVICE void LoadSums(const unsigned char* from, float (&sums)[4]) {
+  const Word4 words = Load16(from);
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) sums[i] = BitsFloat(words.x[i]);
+}
+BATON_DEVICE void StoreSums(unsigned char* to, const float (&sums)[4]) {
+  Word4 words;
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) words.x[i] = FloatBits(sums[i]);
+  Store16(to, words);
+}
+
+// A block of the product's outputs, in y; those of x share its inputs out, and
+// are a cluster where there are several.
+template <WeightFormat kFormat, int kRowTiles, MatmulOutput kOutput>
+BATON_KERNEL(kWideThreads)
+WideMatmul(MatmulArgs args, int32_t blocks) {
+  constexpr int32_t kRows = 8 * kRowTiles;
+  constexpr int32_t kStageBytes = WideStageBytes(kRows);
+  constexpr int32_t kSumBytes = WideSumBytes(kRows);
+  const int32_t lane = Thread() % 32;
+  const int64_t first_tile =
+      (int64_t{BlockY()} * (kWideThreads / 32) + Thread() / 32) *
+      kWideWarpTiles;
+  // Tiles that are not there are read as the last one, and go nowhere.
+  const std::byte* tiles[kWideWarpTiles];
+  BATON_UNROLL
+  for (int t = 0; t < kWideWarpTiles; ++t) {
+    const int64_t tile = first_tile + t < args.w.output_tiles
+                             ? first_tile + t
+                             : args.w.output_tiles - 1;
+    tiles[t] = args.w.tiles + tile * TileBytes(kFormat, args.w.padded_inputs);
+  }
+  const int32_t slices = args.w.padded_inputs / kSliceInputs;
+  const int32_t chunk_slices = ChunkSlices(args.w.padded_inputs);
+  const int32_t chunks = Chunks(args.w.padded_inputs);
+  // The block's own.
+  const int32_t own_chunks = WideChunks(chunks, blocks);
+  const int32_t wanted = BlockX() * own_chunks * chunk_slices;
+  const int32_t begin = wanted < slices ? wanted : slices;
+  const int32_t end = begin + own_chunks * chunk_slices < slices
+                          ? begin + own_chunks * chunk_slices
+                          : slices;
+  // Weights are there whatever runs before.
+  PrefetchWide<kFormat>(tiles, begin,
+                        begin + kWideAhead < end ? begin + kWideAhead : end);
+  AwaitEarlierKernels();
+  unsigned char* const stages = SharedMemory();
+  unsigned char* const kept = stages + kWideStages * kStageBytes;
+
+  BATON_UNROLL
+  for (int s = 0; s < kWideStages - 1; ++s) {
+    if (begin + s < end) {
+      FetchActivations<kRows>(args, 0, begin + s, stages + s * kStageBytes,
+                              ActivationPlace);
+    }
+    CommitCopies();
+  }
+  WideWeights<kFormat> weights;
+  if (begin < end) LoadWide<kFormat>(tiles, begin, weights);
+
+  float sum[kWideWarpTiles][kRowTiles][4] = {};
+  int32_t chunk_end = begin + chunk_slices;
+  int32_t chunk = 0;  // of the block's own
+  for (int32_t slice = begin; slice < end; ++slice) {
+    AwaitCopies<kWideStages - 2>();
+    // The slice is there for all, and all are done with the stage that the next
+    // copies go to.
+    SyncBlock();
+    const int32_t stage = (slice - begin) % kWideStages;
+    const int32_t ahead = slice + kWideStages - 1;
+    if (ahead < end) {
+      FetchActivations<kRows>(
+          args, 0, ahead,
+          stages + (stage + kWideStages - 1) % kWideStages * kStageBytes,
+          ActivationPlace);
+    }
+    CommitCopies();
+    if (slice + kWideAhead < end) {
+      PrefetchWide<kFormat>(tiles, slice + kWideAhead, slice + kWideAhead + 1);
+    }
+    WideWeights<kFormat> next;
+    if (slice + 1 < end) LoadWide<kFormat>(tiles, slice + 1, next);
+
+    const unsigned char* const rows = stages + stage * kStageBytes;
+    MultiplySlice<kFormat>(
+        [&](int t, int p) { return weights.pieces[t][p]; },
+        [&](int t) { return weights.scales[t]; },
+        [&](int half, int r) {
+          return Load16(rows +
+                        ActivationPlace(8 * r + lane / 4, 4 * half + lane % 4) *
+                            16);
+        },
+        sum);
+    weights = next;
+
+    if (slice + 1 == chunk_end || slice + 1 == end) {
+      chunk_end += chunk_slices;
+      BATON_UNROLL
+      for (int t = 0; t < kWideWarpTiles; ++t) {
+        BATON_UNROLL
+        for (int r = 0; r < kRowTiles; ++r) {
+          unsigned char* const to = kept +
+                                    (blocks == 1 ? 0 : chunk) * kSumBytes +
+                                    WideSumPlace(t, r, kRowTiles) * 16;
+          if (blocks == 1) {
+            float total[4] = {};
+            if (chunk > 0) LoadSums(to, total);
+            BATON_UNROLL
+            for (int i = 0; i < 4; ++i) {
+              sum[t][r][i] = AddRn(total[i], sum[t][r][i]);
+            }
+          }
+          StoreSums(to, sum[t][r]);
+          BATON_UNROLL
+          for (int i = 0; i < 4; ++i) sum[t][r][i] = 0.0f;
+        }
+      }
+      ++chunk;
+    }
+  }
+  AwaitCopies<0>();  // empty groups only
+
+  if (blocks > 1) SyncCluster();
+  BATON_UNROLL
+  for (int r = 0; r < kRowTiles; ++r) {
+    if (r % blocks != BlockX()) continue;
+    float y[kWideWarpTiles][4] = {};
+    if (blocks == 1) {
+      BATON_UNROLL
+      for (int t = 0; t < kWideWarpTiles; ++t) {
+        LoadSums(kept + WideSumPlace(t, r, kRowTiles) * 16, y[t]);
+      }
+    } else {
+      for (int32_t c = 0; c < chunks; ++c) {
+        const unsigned char* const from =
+            SharedOf(kept, c / own_chunks) + c % own_chunks * kSumBytes;
+        BATON_UNROLL
+        for (int t = 0; t < kWideWarpTiles; ++t) {
+          float part[4];
+          LoadSums(from + WideSumPlace(t, r, kRowTiles) * 16, part);
+          BATON_UNROLL
+          for (int i = 0; i < 4; ++i) y[t][i] = AddRn(y[t][i], part[i]);
+        }
+      }
+    }
+    if constexpr (kOutput == MatmulOutput::kSwiglu) {
+      if (first_tile < args.w.output_tiles) {
+        PutGatedTile(args, first_tile * kTileOutputs, 8 * r, y[0], y[1]);
+      }
+    } else {
+      BATON_UNROLL
+      for (int t = 0; t < kWideWarpTiles; ++t) {
+        PutTile<kOutput>(args, (first_tile + t) * kTileOutputs, 8 * r, y[t]);
+      }
+    }
+  }
+  // Others may read this block's sums still.
+  if (blocks > 1) SyncCluster();
+}
+
+}  // namespace baton::engine::cuda
