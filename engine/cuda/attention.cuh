@@ -348,8 +348,8 @@ MergeSpans(AttentionArgs args) {
     sum = MergeSum(sum, args.span_sums[place * args.stored_head_dim + Thread()],
                    factors);
   }
-  args.out[tile.first_output_row * args.out_stride +
-           PlaceOfInput(args.out_order, head * args.head_dim + Thread())] =
+  args.out[PlaceOfInput(args.out_order, tile.first_output_row,
+                        head * args.head_dim + Thread(), args.out_stride)] =
       FinishSum(sum, DivRn(1.0f, total.sum));
 }
 
@@ -397,15 +397,16 @@ TileAttention(AttentionArgs args) {
     const int32_t query = first_query + lane / 4 + 8 * half;
     if (query / group >= tile.rows) continue;
     const float inverse = DivRn(1.0f, total[half].sum);
-    uint16_t* const to =
-        args.out + (tile.first_output_row + query / group) * args.out_stride;
+    const int32_t row = tile.first_output_row + query / group;
     const int32_t first = (kv_head * group + query % group) * args.head_dim;
     for (int32_t t = 0; t < kHeadDim / 8; ++t) {
       for (int32_t i = 0; i < 2; ++i) {
         const int32_t element = 8 * t + 2 * (lane % 4) + i;
         if (element >= args.head_dim) continue;
-        to[PlaceOfInput(args.out_order, first + element)] = FinishSum(
-            totals[(t * 4 + 2 * half + i) * Threads() + Thread()], inverse);
+        args.out[PlaceOfInput(args.out_order, row, first + element,
+                              args.out_stride)] =
+            FinishSum(totals[(t * 4 + 2 * half + i) * Threads() + Thread()],
+                      inverse);
       }
     }
   }

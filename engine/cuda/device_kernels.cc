@@ -44,31 +44,31 @@ class Trial final {
         trial.Put(RandomValues(int64_t{kOutputs} * kInputs, 1)));
     const std::vector<uint16_t> x =
         RandomValues(int64_t{kManyRows} * kInputs, 2);
-    std::vector<uint16_t> by_step(x.size());
+    std::vector<uint16_t> staged(StagedRows(kManyRows) * kInputs);
     for (int32_t row = 0; row < kManyRows; ++row) {
       for (int32_t i = 0; i < kInputs; ++i) {
-        by_step[row * kInputs + PlaceOfInput(InputOrder::kByStep, i)] =
+        staged[PlaceOfInput(InputOrder::kStaged, row, i, kInputs)] =
             x[row * kInputs + i];
       }
     }
     BATON_ASSIGN_OR_RETURN(trial.x_, trial.Put(x));
-    BATON_ASSIGN_OR_RETURN(trial.x_by_step_, trial.Put(by_step));
+    BATON_ASSIGN_OR_RETURN(trial.x_staged_, trial.Put(staged));
     BATON_ASSIGN_OR_RETURN(
         trial.out_, DeviceBuffer::Allocate(kOutBytes, "a trial of kernels"));
     return trial;
   }
 
   std::vector<float> Run(MatmulKernel kernel, int32_t rows) {
-    const bool by_step = kernel == MatmulKernel::kGroup;
+    const bool staged = kernel == MatmulKernel::kGroup;
     MatmulArgs args;
     args.w.tiles = weights_.data();
     args.w.outputs = kOutputs;
     args.w.inputs = kInputs;
     args.w.output_tiles = OutputTiles(kOutputs);
     args.w.padded_inputs = PaddedInputs(kInputs);
-    args.x = (by_step ? x_by_step_ : x_).as<uint16_t>();
+    args.x = (staged ? x_staged_ : x_).as<uint16_t>();
     args.x_stride = kInputs;
-    args.x_order = by_step ? InputOrder::kByStep : InputOrder::kNatural;
+    args.x_order = staged ? InputOrder::kStaged : InputOrder::kNatural;
     args.rows = rows;
     args.out = out_.as<float>();
     args.out_stride = kOutputs;
@@ -100,7 +100,7 @@ class Trial final {
   Stream* stream_;
   DeviceBuffer weights_;
   DeviceBuffer x_;
-  DeviceBuffer x_by_step_;
+  DeviceBuffer x_staged_;
   DeviceBuffer out_;
 };
 

@@ -74,7 +74,7 @@ int64_t ForwardPass::DeviceBytes(const ModelConfig& config, const Shard& shard,
       int64_t{config.max_position} * config.head_dim * int64_t{sizeof(float)};
   // The allocator's own rounding and the driver's modules, roughly.
   constexpr int64_t kSlack = int64_t{64} << 20;
-  return options.max_rows * per_row + s.logit_rows * per_logit_row +
+  return StagedRows(options.max_rows) * per_row + s.logit_rows * per_logit_row +
          (1 + shard.ranks) * s.sent_bytes + options.span_bytes + rope +
          kFirstUploadBytes + kSlack;
 }
@@ -107,6 +107,8 @@ ForwardPass::ForwardPass(const ModelConfig& config, const Place& place,
 absl::Status ForwardPass::Allocate() {
   const Sizes& s = sizes_;
   const int64_t rows = options_.max_rows;
+  // Of what products read, which may be staged.
+  const int64_t input_rows = StagedRows(rows);
   struct Item {
     DeviceBuffer* buffer;
     int64_t bytes;
@@ -114,11 +116,11 @@ absl::Status ForwardPass::Allocate() {
   const Item items[] = {
       {&residual_, rows * s.hidden * 4},
       {&kept_, rows * s.hidden * 4},
-      {&normed_, rows * s.padded_hidden * 2},
+      {&normed_, input_rows * s.padded_hidden * 2},
       {&qkv_, rows * s.qkv_part * 4},
       {&queries_, rows * s.stored_q * 2},
-      {&attended_, rows * s.padded_q * 2},
-      {&gated_, rows * s.padded_intermediate * 2},
+      {&attended_, input_rows * s.padded_q * 2},
+      {&gated_, input_rows * s.padded_intermediate * 2},
       {&logits_, s.logit_rows * s.logit_stride * 4},
       {&edited_, s.logit_rows * s.logit_stride * 4},
       {&span_sums_, s.span_pieces * s.heads * layout_.stored_head_dim() * 4},

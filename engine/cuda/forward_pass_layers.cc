@@ -44,7 +44,7 @@ ForwardPass::PartOf<T> ForwardPass::Part(const DeviceBuffer& whole,
 
 InputOrder ForwardPass::OrderOf(int32_t rows) const {
   return kernels().group && sizes_.whole_slices && rows >= kLargeTileRows
-             ? InputOrder::kByStep
+             ? InputOrder::kStaged
              : InputOrder::kNatural;
 }
 

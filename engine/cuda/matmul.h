@@ -83,11 +83,12 @@ struct DeviceMatrix {
 
 struct MatmulArgs {
   DeviceMatrix w;
-  // bfloat16 [rows][x_stride]; x_stride is at least w.padded_inputs and a
-  // multiple of 8; what pads the inputs is finite.
+  // bfloat16 [rows][x_stride], or staged, StagedRows(rows) of them; x_stride is
+  // at least w.padded_inputs and a multiple of 8; what pads the inputs is
+  // finite.
   const uint16_t* x = nullptr;
   int64_t x_stride = 0;
-  // kByStep, for which there is no padding, goes with kGroup alone, and that
+  // kStaged, for which there is no padding, goes with kGroup alone, and that
   // with nothing else.
   InputOrder x_order = InputOrder::kNatural;
   int32_t rows = 0;
@@ -107,8 +108,9 @@ enum class MatmulKernel {
   // 256 outputs x up to 64 rows a block, and inputs shared out among a cluster
   // of blocks where outputs are few (matmul_wide.cuh).
   kWide,
-  // 128 outputs x 128 rows a block (64 with int4), tensor cores of Hopper
-  // (matmul_group.cuh): takes inputs by step.
+  // 128 outputs x 256 rows a block, or 128 rows, on tensor cores of Hopper,
+  // with activations that two blocks share (matmul_group.cuh): takes staged
+  // inputs.
   kGroup,
 };
 
@@ -127,7 +129,7 @@ struct MatmulPlan {
 };
 
 // REQUIRES: args.rows > 0, a matrix that is not empty; for kSwiglu an even
-// number of tiles. Inputs by step are for kGroup, whose use the caller has
+// number of tiles. Staged inputs are for kGroup, whose use the caller has
 // decided on.
 MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
                       const DeviceKernels& kernels);

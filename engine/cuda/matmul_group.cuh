@@ -2,7 +2,14 @@
 // memory to registers, where they become bfloat16; activations lie in the
 // block's memory, from where tensor cores read them by themselves. Four warps
 // work on 64 outputs, each on a tile of 16; their sums are added up chunk by
-// chunk, as matmul.h says.
+// chunk, as matmul.h says, in the block's memory: of 256 rows there is room for
+// one set of sums in registers.
+//
+// What limits such products is what comes from the cache that all blocks share.
+// So a block has as many rows as it can, and two blocks with neighbouring
+// outputs are a cluster: each has one half of the activations copied to both. A
+// warp by itself does that, slice by slice; barriers say which stages are full,
+// and which are empty in both blocks.
 //
 // Products run beside the loop: while those of a slice do, the next slice's
 // weights become bfloat16 in other registers.
@@ -16,12 +23,6 @@
 #include "engine/cuda/matmul_slice.cuh"
 
 namespace baton::engine::cuda {
-
-// Where piece `piece` of 16 bytes of a row lies in a stage, in units of 16
-// bytes.
-BATON_DEVICE int32_t GroupPlace(int32_t row, int32_t piece) {
-  return row * 8 + (piece ^ row % 8);
-}
 
 // What a lane has of a slice of a tile, as it lies in memory.
 template <WeightFormat kFormat>
@@ -37,7 +38,7 @@ BATON_DEVICE void LoadSlice(const std::byte* tile, int32_t slice,
   const int32_t lane = Thread() % 32;
   BATON_UNROLL
   for (int i = 0; i < SlicePieces(kFormat); ++i) {
-    to.pieces[i] = Load16(from + i * kPieceBytes + lane * 16);
+    to.pieces[i] = LoadStream16(from + i * kPieceBytes + lane * 16);
   }
   if constexpr (HasSliceScales(kFormat)) {
     to.scales = reinterpret_cast<const uint32_t*>(
@@ -70,13 +71,6 @@ BATON_DEVICE void StartSlice(float (&sums)[kHalf], uint32_t (&words)[4][4],
   GroupMmaCommit();
 }
 
-// to += from, element by element.
-template <int kHalf>
-BATON_DEVICE void AddSums(const float (&from)[kHalf], float (&to)[kHalf]) {
-  BATON_UNROLL
-  for (int i = 0; i < kHalf; ++i) to[i] = AddRn(to[i], from[i]);
-}
-
 // to += scale * part: d of GroupMma, whose outputs g have the scale in the low
 // half of `scales`, and g + 8 the one in the high half.
 template <int kHalf>
@@ -90,82 +84,125 @@ BATON_DEVICE void AddScaled(const float (&part)[kHalf], uint32_t scales,
   }
 }
 
-// What a warp has of row tile `r`.
-template <int kHalf>
-BATON_DEVICE void SumsOfTile(const float (&total)[kHalf], int r,
-                             float (&y)[4]) {
-  BATON_UNROLL
-  for (int i = 0; i < 4; ++i) y[i] = total[4 * r + i];
+// The block's memory.
+template <int kRows>
+struct GroupMemory {
+  static constexpr int kStages = GroupStages(kRows);
+
+  BATON_DEVICE GroupMemory() {
+    const uint32_t start = SharedAddress(SharedMemory());
+    const uint32_t skip =
+        (kGroupAlignment - start % kGroupAlignment) % kGroupAlignment;
+    address = start + skip;
+    stages = SharedMemory() + skip;
+    totals = stages + kStages * GroupStageBytes(kRows);
+    full = reinterpret_cast<Barrier*>(totals + GroupTotalBytes(kRows));
+    empty = full + kStages;
+  }
+
+  uint32_t address;  // of the stages, for GroupMatrix
+  unsigned char* stages;
+  // Of thread t, sums 4i to 4i + 3 at 16 (256 i + t).
+  unsigned char* totals;
+  // Of each stage: its activations are there; nobody reads it any more, in
+  // either block.
+  Barrier* full;
+  Barrier* empty;
+};
+
+BATON_DEVICE int32_t TotalPlace(int row_tile, int32_t thread) {
+  return (row_tile * kGroupWarps * 32 + thread) * 16;
 }
 
-template <WeightFormat kFormat, MatmulOutput kOutput>
-BATON_KERNEL(kGroupThreads)
-GroupMatmul(MatmulArgs args) {
-  AwaitEarlierKernels();
-  constexpr int kRows = GroupRows(kFormat);
+// What the warp does that has activations copied: the part that is this block's
+// of each stage, for both.
+template <int kRows>
+BATON_DEVICE void FeedStages(const MatmulArgs& args,
+                             const GroupMemory<kRows>& memory) {
+  constexpr int kStages = GroupMemory<kRows>::kStages;
+  constexpr int32_t kStageBytes = GroupStageBytes(kRows);
+  constexpr int32_t kPartBytes = kStageBytes / kGroupCluster;
+  constexpr int32_t kPartRows = kRows / kGroupCluster;
+  const int32_t slices = args.w.padded_inputs / kSliceInputs;
+  const int32_t rank = ClusterRank();
+  const int32_t first_row = BlockX() / kGroupCluster * kRows;
+  // Rows are stored 128 at a time; behind the last of these is nothing.
+  const int64_t stored = StagedRows(args.rows);
+  const bool mine = first_row + rank * kPartRows < stored;
+  const bool all = first_row + (kGroupCluster - 1) * kPartRows < stored;
+  const int64_t row = first_row + rank * kPartRows;
+  const uint16_t* from =
+      args.x + (row / kStagedRows * slices * kStagedRows + row % kStagedRows) *
+                   kSliceInputs;
+  int32_t stage = 0;
+  int32_t parity = 1;
+  for (int32_t slice = 0; slice < slices; ++slice) {
+    AwaitBarrier(&memory.empty[stage], parity);
+    if (Thread() % 32 == 0) {
+      ArriveExpecting(&memory.full[stage], all ? kStageBytes : kPartBytes);
+      if (mine) {
+        CopyToCluster(memory.stages + stage * kStageBytes + rank * kPartBytes,
+                      from, kPartBytes, &memory.full[stage],
+                      (1u << kGroupCluster) - 1);
+      }
+    }
+    SyncWarp();
+    from += kStagedRows * kSliceInputs;
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+}
+
+// What the warps do that multiply: the sums of all chunks, in `totals`.
+template <WeightFormat kFormat, int kRows>
+BATON_DEVICE void MultiplyStages(const MatmulArgs& args,
+                                 const std::byte* weights,
+                                 const GroupMemory<kRows>& memory) {
   constexpr int kHalf = kRows / 2;  // sums of a lane
-  constexpr int32_t kStageBytes = GroupStageBytes(kFormat);
-  constexpr int kAhead = kGroupStages - 2;
-  const uint32_t start = SharedAddress(SharedMemory());
-  const uint32_t skip =
-      (kGroupAlignment - start % kGroupAlignment) % kGroupAlignment;
-  unsigned char* const stages = SharedMemory() + skip;
-  const int32_t warp = Thread() / 32;
-  const int32_t first_row = BlockX() * kRows;
-  const int64_t tile =
-      int64_t{BlockY()} * (kGroupOutputs / kTileOutputs) + warp;
-  const bool there = tile < args.w.output_tiles;
-  const std::byte* const weights =
-      args.w.tiles +
-      (there ? tile : 0) * TileBytes(kFormat, args.w.padded_inputs);
+  constexpr int kStages = GroupMemory<kRows>::kStages;
   const int32_t slices = args.w.padded_inputs / kSliceInputs;
   const int32_t chunk_slices = ChunkSlices(args.w.padded_inputs);
-
-  BATON_UNROLL
-  for (int s = 0; s < kAhead; ++s) {
-    if (s < slices) {
-      FetchActivations<kRows>(args, first_row, s, stages + s * kStageBytes,
-                              GroupPlace);
-    }
-    CommitCopies();
-  }
   StoredSlice<kFormat> stored;
   LoadSlice(weights, 0, stored);
 
-  float total[kHalf] = {};
   float sums[kHalf] = {};  // of a chunk
   // Of even and odd slices: while tensor cores read those of one, the others
   // are made.
   uint32_t words[2][4][4];
+  int32_t stage = 0;
+  int32_t parity = 0;
 
-  // Starts what is done with a slice, the first of a chunk or not; `mine` are
-  // its words.
-  const auto run = [&](int32_t slice, bool first, auto& mine) {
-    // It is there for all, and all are done with the one before the last.
-    AwaitCopies<kAhead - 1>();
-    FenceForTensorCores();
-    SyncBlock();
-    const int32_t ahead = slice + kAhead;
-    if (ahead < slices) {
-      FetchActivations<kRows>(args, first_row, ahead,
-                              stages + ahead % kGroupStages * kStageBytes,
-                              GroupPlace);
+  // The warp reads a stage no more: `back` stages before the next one.
+  const auto release = [&](int back) {
+    if (Thread() % 32 != 0) return;
+    const int32_t which = stage >= back ? stage - back : stage - back + kStages;
+    BATON_UNROLL
+    for (int32_t rank = 0; rank < kGroupCluster; ++rank) {
+      ArriveAt(&memory.empty[which], rank);
     }
-    CommitCopies();
-
+  };
+  // Starts what is done with a slice; `mine` are its words. When it returns,
+  // only this slice's products may still run.
+  const auto run = [&](int32_t slice, bool add, auto& mine) {
+    AwaitBarrier(&memory.full[stage], parity);
     ToWords(stored, mine);
-    const uint32_t stage =
-        start + skip +
-        static_cast<uint32_t>(slice % kGroupStages * kStageBytes);
+    const uint32_t at =
+        memory.address + static_cast<uint32_t>(stage * GroupStageBytes(kRows));
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
     if constexpr (HasSliceScales(kFormat)) {
       const uint32_t scales = stored.scales;
       float part[kHalf];
-      StartSlice(part, mine, stage, /*add=*/false);
+      StartSlice(part, mine, at, /*add=*/false);
       if (slice + 1 < slices) LoadSlice(weights, slice + 1, stored);
       GroupMmaAwait(part);
       AddScaled(part, scales, sums);
     } else {
-      StartSlice(sums, mine, stage, /*add=*/!first);
+      StartSlice(sums, mine, at, add);
       if (slice + 1 < slices) LoadSlice(weights, slice + 1, stored);
       GroupMmaAwaitOlder();
     }
@@ -175,53 +212,89 @@ GroupMatmul(MatmulArgs args) {
         begin + chunk_slices < slices ? begin + chunk_slices : slices;
     int32_t slice = begin;
     for (; slice + 1 < end; slice += 2) {
-      run(slice, slice == begin, words[0]);
-      run(slice + 1, false, words[1]);
+      run(slice, slice > begin, words[0]);
+      if (slice > begin) release(2);
+      run(slice + 1, true, words[1]);
+      release(2);
     }
     GroupMmaAwait(sums);
+    if (slice > begin) release(1);
     // By itself: a branch among products that run would hold them up.
     if (slice < end) {
-      run(slice, slice == begin, words[0]);
+      run(slice, slice > begin, words[0]);
       GroupMmaAwait(sums);
+      release(1);
     }
-    AddSums(sums, total);
-    if constexpr (HasSliceScales(kFormat)) {
+    BATON_UNROLL
+    for (int r = 0; r < kRows / 8; ++r) {
+      unsigned char* const at = memory.totals + TotalPlace(r, Thread());
+      float total[4] = {};
+      if (begin > 0) LoadSums(at, total);
       BATON_UNROLL
-      for (int i = 0; i < kHalf; ++i) sums[i] = 0.0f;
+      for (int i = 0; i < 4; ++i) {
+        total[i] = AddRn(total[i], sums[4 * r + i]);
+        if constexpr (HasSliceScales(kFormat)) sums[4 * r + i] = 0.0f;
+      }
+      StoreSums(at, total);
     }
   }
-  AwaitCopies<0>();  // empty groups only
+}
 
-  if constexpr (kOutput == MatmulOutput::kSwiglu) {
-    // Tiles of the gate and of up take turns, and so do warps: those of up hand
-    // theirs over.
-    float* const handed = reinterpret_cast<float*>(stages) +
-                          int64_t{warp / 2} * kHalf * 32 + Thread() % 32;
-    SyncBlock();  // nobody reads activations any more
-    if (warp % 2 == 1) {
-      BATON_UNROLL
-      for (int i = 0; i < kHalf; ++i) handed[i * 32] = total[i];
-    }
-    SyncBlock();
-    if (warp % 2 == 1 || !there) return;
-    BATON_UNROLL
-    for (int r = 0; r < kRows / 8; ++r) {
-      float gate[4];
+// Puts the sums of a warp's tile where they belong.
+template <int kRows, MatmulOutput kOutput>
+BATON_DEVICE void PutTotals(const MatmulArgs& args, int64_t tile,
+                            const GroupMemory<kRows>& memory) {
+  // Tiles of the gate and of up take turns, and so do warps.
+  if (kOutput == MatmulOutput::kSwiglu && tile % 2 == 1) return;
+  const int32_t first_row = BlockX() / kGroupCluster * kRows;
+  for (int r = 0; r < kRows / 8; ++r) {
+    float y[4];
+    LoadSums(memory.totals + TotalPlace(r, Thread()), y);
+    if constexpr (kOutput == MatmulOutput::kSwiglu) {
       float up[4];
-      SumsOfTile(total, r, gate);
-      BATON_UNROLL
-      for (int i = 0; i < 4; ++i) up[i] = handed[(4 * r + i) * 32];
-      PutGatedTile(args, tile * kTileOutputs, first_row + 8 * r, gate, up);
-    }
-  } else {
-    if (!there) return;
-    BATON_UNROLL
-    for (int r = 0; r < kRows / 8; ++r) {
-      float y[4];
-      SumsOfTile(total, r, y);
+      LoadSums(memory.totals + TotalPlace(r, Thread() + 32), up);
+      PutGatedTile(args, tile * kTileOutputs, first_row + 8 * r, y, up);
+    } else {
       PutTile<kOutput>(args, tile * kTileOutputs, first_row + 8 * r, y);
     }
   }
+}
+
+template <WeightFormat kFormat, int kRows, MatmulOutput kOutput>
+BATON_KERNEL(kGroupThreads)
+GroupMatmul(MatmulArgs args) {
+  const GroupMemory<kRows> memory;
+  const int32_t warp = Thread() / 32;
+  if (Thread() == 0) {
+    for (int s = 0; s < GroupMemory<kRows>::kStages; ++s) {
+      InitBarrier(&memory.full[s], 1);
+      InitBarrier(&memory.empty[s], kGroupCluster * kGroupWarps);
+    }
+    FenceBarriers();
+  }
+  AwaitEarlierKernels();
+  SyncCluster();  // the barriers of both blocks are there
+  // Each branch by itself to its end: what comes behind both has the registers
+  // of the one that has few.
+  if (warp >= kGroupWarps) {
+    GiveRegisters<kGroupFewRegisters>();
+    if (warp == kGroupWarps) FeedStages<kRows>(args, memory);
+    SyncBlock();
+  } else {
+    TakeRegisters<kGroupRegisters>();
+    const int64_t block =
+        int64_t{BlockY()} * kGroupCluster + BlockX() % kGroupCluster;
+    const int64_t tile = block * kGroupWarps + warp;
+    const bool there = tile < args.w.output_tiles;
+    MultiplyStages<kFormat, kRows>(
+        args,
+        args.w.tiles +
+            (there ? tile : 0) * TileBytes(kFormat, args.w.padded_inputs),
+        memory);
+    SyncBlock();
+    if (there) PutTotals<kRows, kOutput>(args, tile, memory);
+  }
+  SyncCluster();  // nobody copies or arrives here any more
 }
 
 }  // namespace baton::engine::cuda

@@ -9,25 +9,48 @@
 
 namespace baton::engine::cuda {
 
-// Two groups of four warps; a warp has a tile of 16 outputs.
-inline constexpr int32_t kGroupThreads = 256;
-inline constexpr int32_t kGroupOutputs = 128;
-// Activations on their way, in slices of 64 inputs.
-inline constexpr int32_t kGroupStages = 6;
+// Warps that multiply, each with a tile of 16 outputs: two groups of four. Of a
+// third group, which leaves its registers to them, one has activations copied.
+inline constexpr int32_t kGroupWarps = 8;
+inline constexpr int32_t kGroupThreads = 32 * (kGroupWarps + 4);
+// Of a thread that multiplies, and of one that does not: 504 for three groups,
+// of 512 that there are.
+inline constexpr int kGroupRegisters = 240;
+inline constexpr int kGroupFewRegisters = 24;
+inline constexpr int32_t kGroupOutputs = kGroupWarps * kTileOutputs;
+// Blocks with neighbouring outputs and the same rows: each copies its part of
+// the activations for both.
+inline constexpr int32_t kGroupCluster = 2;
+// Rows of a block: one of the two.
+inline constexpr int32_t kGroupFewRows = 128;
+inline constexpr int32_t kGroupRows = 256;
 // Where a stage may begin: eight rows of it are what bytes are swizzled in.
 inline constexpr int32_t kGroupAlignment = 1024;
 
-// Rows of a block. Weights with a scale per slice have more sums in registers.
-BATON_HOST_DEVICE constexpr int32_t GroupRows(WeightFormat format) {
-  return HasSliceScales(format) ? 64 : 128;
+// Weights with a scale per slice have more sums in registers.
+BATON_HOST_DEVICE constexpr int32_t GroupRows(WeightFormat format,
+                                              int32_t rows) {
+  return HasSliceScales(format) || rows <= kGroupFewRows ? kGroupFewRows
+                                                         : kGroupRows;
 }
 
-BATON_HOST_DEVICE constexpr int32_t GroupStageBytes(WeightFormat format) {
-  return GroupRows(format) * kSliceInputs * 2;
+// Activations on their way, in slices of 64 inputs: 96 KB.
+BATON_HOST_DEVICE constexpr int32_t GroupStages(int32_t rows) {
+  return rows == kGroupRows ? 3 : 6;
+}
+BATON_HOST_DEVICE constexpr int32_t GroupStageBytes(int32_t rows) {
+  return rows * kSliceInputs * 2;
 }
 
-BATON_HOST_DEVICE constexpr int64_t GroupSharedBytes(WeightFormat format) {
-  return kGroupStages * GroupStageBytes(format) + kGroupAlignment;
+// Of the sums of the chunks so far, float32.
+BATON_HOST_DEVICE constexpr int32_t GroupTotalBytes(int32_t rows) {
+  return kGroupOutputs * rows * 4;
+}
+
+// And two barriers of 8 bytes for each stage.
+BATON_HOST_DEVICE constexpr int64_t GroupSharedBytes(int32_t rows) {
+  return GroupStages(rows) * (GroupStageBytes(rows) + 2 * 8) +
+         GroupTotalBytes(rows) + kGroupAlignment;
 }
 
 }  // namespace baton::engine::cuda

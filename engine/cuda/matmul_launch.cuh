@@ -42,8 +42,15 @@ void LaunchMatmulFor(const MatmulPlan& plan, const MatmulArgs& args,
       return;
     }
     case MatmulKernel::kGroup:
-      Launch(GroupMatmul<kFormat, kOutput>, "matmul (groups of warps)",
-             plan.shape, stream, args);
+      if constexpr (!HasSliceScales(kFormat)) {
+        if (GroupRows(kFormat, args.rows) == kGroupRows) {
+          Launch(GroupMatmul<kFormat, kGroupRows, kOutput>,
+                 "matmul (groups of warps)", plan.shape, stream, args);
+          return;
+        }
+      }
+      Launch(GroupMatmul<kFormat, kGroupFewRows, kOutput>,
+             "matmul (groups of warps)", plan.shape, stream, args);
       return;
   }
 }

@@ -8,6 +8,19 @@
 
 namespace baton::engine::cuda {
 
+// Four sums of a thread, from and to the memory of a block.
+BATON_DEVICE void LoadSums(const unsigned char* from, float (&sums)[4]) {
+  const Word4 words = Load16(from);
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) sums[i] = BitsFloat(words.x[i]);
+}
+BATON_DEVICE void StoreSums(unsigned char* to, const float (&sums)[4]) {
+  Word4 words;
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) words.x[i] = FloatBits(sums[i]);
+  Store16(to, words);
+}
+
 // x / (1 + e^-x) * up. e^-x overflows to infinity for x below -88, where the
 // quotient is then zero.
 BATON_DEVICE float Swiglu(float gate, float up) {
@@ -45,8 +58,8 @@ BATON_DEVICE void PutGated(const MatmulArgs& args, int32_t row,
   if (element >= args.w.outputs / 2) return;
   const float g = Finished(args.w, gate_output, gate);
   const float u = Finished(args.w, gate_output + kTileOutputs, up);
-  args.gated[row * args.out_stride +
-             PlaceOfInput(args.gated_order, static_cast<int32_t>(element))] =
+  args.gated[PlaceOfInput(args.gated_order, row, static_cast<int32_t>(element),
+                          args.out_stride)] =
       static_cast<uint16_t>(PackBf16(Swiglu(g, u), 0.0f));
 }
 

@@ -68,7 +68,7 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
   CHECK_EQ(args.x_stride % 8, 0);
   CHECK_EQ(args.w.output_tiles % TilesPerBlock(output), 0);
   CHECK_EQ(args.w.scales != nullptr, HasOutputScales(args.w.format));
-  CHECK_EQ(kernel == MatmulKernel::kGroup, args.x_order == InputOrder::kByStep);
+  CHECK_EQ(kernel == MatmulKernel::kGroup, args.x_order == InputOrder::kStaged);
   MatmulPlan plan;
   plan.kernel = kernel;
   switch (kernel) {
@@ -99,12 +99,14 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
       break;
     }
     case MatmulKernel::kGroup: {
-      const int32_t rows = GroupRows(args.w.format);
+      const int32_t rows = GroupRows(args.w.format, args.rows);
       CHECK_EQ(args.w.inputs, args.w.padded_inputs);
-      plan.shape.x = Pieces(args.rows, rows);
-      plan.shape.y = Pieces(args.w.output_tiles * kTileOutputs, kGroupOutputs);
+      plan.shape.cluster = kGroupCluster;
+      plan.shape.x = kGroupCluster * Pieces(args.rows, rows);
+      plan.shape.y = Pieces(args.w.output_tiles * kTileOutputs,
+                            kGroupCluster * kGroupOutputs);
       plan.shape.threads = kGroupThreads;
-      plan.shape.shared_bytes = GroupSharedBytes(args.w.format);
+      plan.shape.shared_bytes = GroupSharedBytes(rows);
       break;
     }
   }
@@ -114,7 +116,7 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
 
 MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
                       const DeviceKernels& kernels) {
-  if (args.x_order == InputOrder::kByStep) {
+  if (args.x_order == InputOrder::kStaged) {
     return PlanMatmul(args, output, MatmulKernel::kGroup);
   }
   MatmulKernel kernel = MatmulKernel::kTile128;

@@ -68,18 +68,6 @@ BATON_DEVICE int32_t WideSumPlace(int32_t tile, int32_t row_tile,
   return (tile * row_tiles + row_tile) * kWideThreads + Thread();
 }
 
-BATON_DEVICE void LoadSums(const unsigned char* from, float (&sums)[4]) {
-  const Word4 words = Load16(from);
-  BATON_UNROLL
-  for (int i = 0; i < 4; ++i) sums[i] = BitsFloat(words.x[i]);
-}
-BATON_DEVICE void StoreSums(unsigned char* to, const float (&sums)[4]) {
-  Word4 words;
-  BATON_UNROLL
-  for (int i = 0; i < 4; ++i) words.x[i] = FloatBits(sums[i]);
-  Store16(to, words);
-}
-
 // A block of the product's outputs, in y; those of x share its inputs out, and
 // are a cluster where there are several.
 template <WeightFormat kFormat, int kRowTiles, MatmulOutput kOutput>

@@ -69,9 +69,8 @@ Norm(NormArgs args) {
     sum = AddRn(sum, warp_sums[warp]);
   }
   const float inverse = InverseRms(sum, args.hidden, args.eps);
-  uint16_t* const out = args.out + BlockX() * args.out_stride;
   for (int32_t i = Thread(); i < args.hidden; i += Threads()) {
-    out[PlaceOfInput(args.out_order, i)] =
+    args.out[PlaceOfInput(args.out_order, BlockX(), i, args.out_stride)] =
         ToBf16(MulRn(MulRn(x[i], inverse), args.weight[i]));
   }
 }
@@ -259,10 +258,10 @@ BATON_KERNEL(kRowThreads)
 Join(JoinArgs args) {
   AwaitEarlierKernels();
   const T* const from = reinterpret_cast<const T*>(args.from);
-  T* const to = reinterpret_cast<T*>(args.to) + BlockX() * args.to_stride;
+  T* const to = reinterpret_cast<T*>(args.to);
   for (int32_t i = Thread(); i < args.size; i += Threads()) {
     const int64_t part = i / args.part_size;
-    to[PlaceOfInput(args.to_order, i)] =
+    to[PlaceOfInput(args.to_order, BlockX(), i, args.to_stride)] =
         from[(part * args.rows + BlockX()) * args.part_size +
              i % args.part_size];
   }

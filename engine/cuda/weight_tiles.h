@@ -85,21 +85,39 @@ BATON_HOST_DEVICE constexpr int64_t TileBytes(WeightFormat format,
   return int64_t{padded_inputs} / kSliceInputs * SliceBytes(format);
 }
 
-// In which order the inputs of a row of activations lie in memory.
+// Where the inputs of a row of activations lie in memory.
 enum class InputOrder : int32_t {
+  // Rows one after another.
   kNatural,
-  // As the steps above take them: the 16 inputs of a step one after another, in
-  // the order of tensor cores' k. What reads activations from the block's
-  // memory by itself (GroupMma) wants them so; who writes them puts them there.
-  kByStep,
+  // As tensor cores that read the block's memory by themselves (GroupMma) want
+  // it there, so that one instruction copies it: 128 rows at a time, of these
+  // slice after slice, of a slice row after row, of a row the four steps' 16
+  // inputs in the order of tensor cores' k. A row's eight pieces of 16 bytes
+  // change places with its number (PTX's swizzle of 128 bytes). Who writes
+  // activations puts them there. For rows whose inputs are not padded.
+  kStaged,
 };
 
-BATON_HOST_DEVICE constexpr int32_t PlaceOfInput(InputOrder order,
-                                                 int32_t input) {
-  if (order == InputOrder::kNatural) return input;
+inline constexpr int32_t kStagedRows = 128;
+
+// Rows that there is to be memory for.
+BATON_HOST_DEVICE constexpr int64_t StagedRows(int64_t rows) {
+  return (rows + kStagedRows - 1) / kStagedRows * kStagedRows;
+}
+
+// In elements. `stride` is that of rows; if staged, how many inputs they have,
+// a multiple of 64.
+BATON_HOST_DEVICE constexpr int64_t PlaceOfInput(InputOrder order, int64_t row,
+                                                 int32_t input,
+                                                 int64_t stride) {
+  if (order == InputOrder::kNatural) return row * stride + input;
   const int32_t step = input % kSliceInputs / 32 * 2 + input % 8 / 4;
   const int32_t k = input % 4 / 2 * 8 + input % 32 / 8 * 2 + input % 2;
-  return input / kSliceInputs * kSliceInputs + step * 16 + k;
+  const int32_t piece = (step * 2 + k / 8) ^ static_cast<int32_t>(row % 8);
+  const int64_t slice =
+      row / kStagedRows * (stride / kSliceInputs) + input / kSliceInputs;
+  return (slice * kStagedRows + row % kStagedRows) * kSliceInputs + piece * 8 +
+         k % 8;
 }
 
 // Where in the tiles a weight is stored.

@@ -317,7 +317,7 @@ TEST_F(FibersTest, DeathOfClustersThatDoNotWaitForEachOther) {
                          [] {
                            if (ClusterRank() == 0) cuda::SyncCluster();
                          }),
-               "some: some blocks wait for the cluster, others ended");
+               "some: some threads wait for");
   EXPECT_DEATH(RunKernel("far", Cluster(2),
                          [] { cuda::SharedOf(cuda::SharedMemory(), 2); }),
                "far: the cluster has no block 2");

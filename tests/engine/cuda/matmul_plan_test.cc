@@ -97,20 +97,29 @@ TEST(MatmulPlanTest, NarrowWeightsTakeLessOfABlocksMemory) {
             4 * (8 * 1024 + 128 * 128));
 }
 
-TEST(MatmulPlanTest, InputsByStepAreForGroupsOfWarps) {
+TEST(MatmulPlanTest, StagedInputsAreForGroupsOfWarps) {
   MatmulArgs args = Product(4100, 4096, 2049);
-  args.x_order = InputOrder::kByStep;
+  args.x_order = InputOrder::kStaged;
   MatmulPlan plan = PlanMatmul(args, MatmulOutput::kAdd, kCommon);
   EXPECT_EQ(plan.kernel, MatmulKernel::kGroup);
-  EXPECT_EQ(plan.shape.x, 17u);
-  EXPECT_EQ(plan.shape.y, 33u);
-  EXPECT_EQ(plan.shape.threads, 256u);
-  // Six stages of 128 rows, and what aligns them: two blocks fit.
-  EXPECT_EQ(plan.shape.shared_bytes, (6 * 16 + 1) << 10);
-  args.w.format = WeightFormat::kInt4;
+  // Pairs of blocks: nine times 256 rows, and 33 times 128 outputs.
+  EXPECT_EQ(plan.shape.cluster, 2u);
+  EXPECT_EQ(plan.shape.x, 2u * 9);
+  EXPECT_EQ(plan.shape.y, 17u);
+  EXPECT_EQ(plan.shape.threads, 384u);
+  // Three stages of 256 rows and as many pairs of barriers, 128 x 256 sums, and
+  // what aligns them.
+  EXPECT_EQ(plan.shape.shared_bytes, 3 * ((32 << 10) + 16) + (129 << 10));
+  // 128 rows: with fewer of them, and with two sets of sums in registers.
+  args.rows = 128;
   plan = PlanMatmul(args, MatmulOutput::kStore, kCommon);
-  EXPECT_EQ(plan.shape.x, 33u);
-  EXPECT_EQ(plan.shape.shared_bytes, (6 * 8 + 1) << 10);
+  EXPECT_EQ(plan.shape.x, 2u);
+  EXPECT_EQ(plan.shape.shared_bytes, 6 * ((16 << 10) + 16) + (65 << 10));
+  args.w.format = WeightFormat::kInt4;
+  args.rows = 2049;
+  plan = PlanMatmul(args, MatmulOutput::kStore, kCommon);
+  EXPECT_EQ(plan.shape.x, 2u * 17);
+  EXPECT_EQ(plan.shape.shared_bytes, 6 * ((16 << 10) + 16) + (65 << 10));
 }
 
 // Few outputs: inputs are shared out, until there are enough blocks.
@@ -162,11 +171,11 @@ TEST(MatmulPlanDeathTest, RefusesWhatItCannotRun) {
   MatmulArgs no_scales = Product(64, 128, 1);
   no_scales.w.format = WeightFormat::kInt8;
   EXPECT_DEATH(PlanMatmul(no_scales, MatmulOutput::kStore, kCommon), "scales");
-  MatmulArgs by_step = Product(64, 100, 1);
-  by_step.x_order = InputOrder::kByStep;
-  EXPECT_DEATH(PlanMatmul(by_step, MatmulOutput::kStore, kCommon),
+  MatmulArgs staged = Product(64, 100, 1);
+  staged.x_order = InputOrder::kStaged;
+  EXPECT_DEATH(PlanMatmul(staged, MatmulOutput::kStore, kCommon),
                "padded_inputs");
-  EXPECT_DEATH(PlanMatmul(by_step, MatmulOutput::kStore, MatmulKernel::kTile64),
+  EXPECT_DEATH(PlanMatmul(staged, MatmulOutput::kStore, MatmulKernel::kTile64),
                "x_order");
 }
 

@@ -98,16 +98,16 @@ class MatmulTest : public DeviceTest,
     args_.w.padded_inputs = padded_;
     if (c.bias) args_.w.bias = Put(bias);
     x_ = Put(rows);
-    x_by_step_ = nullptr;
+    x_staged_ = nullptr;
     if (c.inputs == padded_) {
-      std::vector<uint16_t> by_step = rows;
+      std::vector<uint16_t> staged(StagedRows(c.rows) * c.inputs, kNaN);
       for (int32_t r = 0; r < c.rows; ++r) {
         for (int32_t i = 0; i < c.inputs; ++i) {
-          by_step[r * stride_ + PlaceOfInput(InputOrder::kByStep, i)] =
+          staged[PlaceOfInput(InputOrder::kStaged, r, i, c.inputs)] =
               rows[r * stride_ + i];
         }
       }
-      x_by_step_ = Put(by_step);
+      x_staged_ = Put(staged);
     }
     args_.x = x_;
     args_.x_stride = stride_;
@@ -142,16 +142,16 @@ class MatmulTest : public DeviceTest,
     if (case_.rows <= 64 && this->kernels().wide) {
       kernels.push_back(MatmulKernel::kWide);
     }
-    if (x_by_step_ != nullptr && this->kernels().group) {
+    if (x_staged_ != nullptr && this->kernels().group) {
       kernels.push_back(MatmulKernel::kGroup);
     }
     return kernels;
   }
 
   void Run(MatmulKernel kernel, MatmulOutput output) {
-    const bool by_step = kernel == MatmulKernel::kGroup;
-    args_.x = by_step ? x_by_step_ : x_;
-    args_.x_order = by_step ? InputOrder::kByStep : InputOrder::kNatural;
+    const bool staged = kernel == MatmulKernel::kGroup;
+    args_.x = staged ? x_staged_ : x_;
+    args_.x_order = staged ? InputOrder::kStaged : InputOrder::kNatural;
     RunMatmul(PlanMatmul(args_, output, kernel), args_, output,
               stream().handle());
   }
@@ -183,7 +183,7 @@ class MatmulTest : public DeviceTest,
   MatmulArgs args_;
   const uint16_t* x_ = nullptr;
   // Null where inputs are padded.
-  const uint16_t* x_by_step_ = nullptr;
+  const uint16_t* x_staged_ = nullptr;
 };
 
 INSTANTIATE_TEST_SUITE_P(Formats, MatmulTest, testing::ValuesIn(kWeightFormats),

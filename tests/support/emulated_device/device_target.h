@@ -192,6 +192,31 @@ void GroupMmaAwait(float (&)[kHalf]) {
   emulated::AwaitProducts(0);
 }
 
+template <int kRegisters>
+void GiveRegisters() {}
+template <int kRegisters>
+void TakeRegisters() {}
+
+using Barrier = uint64_t;
+
+inline void InitBarrier(Barrier* barrier, int32_t arrivals) {
+  emulated::InitBarrier(barrier, arrivals);
+}
+inline void FenceBarriers() {}
+inline void ArriveExpecting(Barrier* barrier, int32_t bytes) {
+  emulated::ArriveExpecting(barrier, bytes);
+}
+inline void ArriveAt(Barrier* barrier, int32_t rank) {
+  emulated::ArriveAt(barrier, rank);
+}
+inline void AwaitBarrier(Barrier* barrier, int32_t parity) {
+  emulated::AwaitBarrier(barrier, parity);
+}
+inline void CopyToCluster(void* shared, const void* global, int32_t bytes,
+                          Barrier* barrier, uint32_t ranks) {
+  emulated::CopyToCluster(shared, global, bytes, barrier, ranks);
+}
+
 struct alignas(16) Word4 {
   uint32_t x[4];
 };

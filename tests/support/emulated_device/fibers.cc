@@ -26,7 +26,7 @@ namespace {
 constexpr int kLanes = 32;
 constexpr size_t kStackBytes = 96 << 10;
 
-enum class State { kReady, kAtWarp, kAtBlock, kAtCluster, kDone };
+enum class State { kReady, kAtWarp, kAtBarrier, kAtBlock, kAtCluster, kDone };
 
 struct Copy {
   void* to;
@@ -67,6 +67,21 @@ struct Warp {
   uint32_t words[2][kLanes][kExchangeWords];
 };
 
+struct BulkCopy {
+  void* to;
+  const void* from;
+  int64_t bytes;
+};
+
+// A barrier in a block's memory.
+struct BarrierState {
+  int arrivals = 0;  // of a phase
+  int missing = 0;   // of this phase
+  int64_t expected_bytes = 0;
+  std::vector<BulkCopy> copies;
+  int64_t ended_phases = 0;
+};
+
 // The memory of a block. Aligned, with some bytes behind the end that nobody
 // may write.
 struct BlockMemory {
@@ -89,6 +104,9 @@ struct Device {
   std::vector<BlockMemory> memory;
   int64_t shared_bytes = 0;  // of a block
   int threads = 0;           // of a block
+  std::map<const void*, BarrierState> barriers;
+  // Somebody came past a barrier since the scheduler looked.
+  bool passed_barrier = false;
   Fiber* current = nullptr;
   FiberContext context;  // where the scheduler waits
   const void* stack_bottom = nullptr;
@@ -185,28 +203,60 @@ void RunWarp(Device& device, int block, int warp, int lanes) {
   }
 }
 
-// Runs the block's threads until all wait for the cluster or are done; says
-// which.
-State RunBlock(Device& device, int block) {
-  const int warps = device.threads / kLanes;
-  Fiber* const first = FibersOf(device, block);
-  for (;;) {
-    for (int i = 0; i < warps; ++i) {
-      RunWarp(device, block,
-              device.order == ThreadOrder::kRising ? i : warps - 1 - i, kLanes);
-    }
-    const State state = first[0].state;
-    for (int t = 1; t < device.threads; ++t) {
-      CHECK(first[t].state == state) << device.kernel
-                                     << ": some threads wait for others, which "
-                                        "ended or wait for something else";
-    }
-    if (state != State::kAtBlock) return state;
-    for (int t = 0; t < device.threads; ++t) first[t].state = State::kReady;
+// Whether all threads of a block are in that state.
+bool AllAre(Device& device, int block, State state) {
+  const Fiber* const first = FibersOf(device, block);
+  for (int t = 0; t < device.threads; ++t) {
+    if (first[t].state != state) return false;
+  }
+  return true;
+}
+
+void MakeReady(Device& device, int block) {
+  for (int t = 0; t < device.threads; ++t) {
+    FibersOf(device, block)[t].state = State::kReady;
   }
 }
 
-// Blocks run one after another, up to where they meet.
+// Runs each warp that is not known to wait for others; whether any came on.
+bool RunWarps(Device& device, int blocks) {
+  const int warps = device.threads / kLanes;
+  bool came_on = false;
+  for (int i = 0; i < blocks * warps; ++i) {
+    const int block = device.order == ThreadOrder::kFalling
+                          ? blocks - 1 - i / warps
+                          : i / warps;
+    const int warp = device.order == ThreadOrder::kRising
+                         ? i % warps
+                         : warps - 1 - i % warps;
+    Fiber* const first = FibersOf(device, block) + warp * kLanes;
+    if (first->state != State::kReady && first->state != State::kAtBarrier) {
+      continue;
+    }
+    for (int lane = 0; lane < kLanes; ++lane) first[lane].state = State::kReady;
+    device.passed_barrier = false;
+    RunWarp(device, block, warp, kLanes);
+    came_on |= first->state != State::kAtBarrier || device.passed_barrier;
+  }
+  return came_on;
+}
+
+// Lets those go on who have all come to where they wait for each other; whether
+// any did.
+bool ReleaseThoseWhoMet(Device& device, int blocks) {
+  bool released = false;
+  int at_cluster = 0;
+  for (int block = 0; block < blocks; ++block) {
+    at_cluster += AllAre(device, block, State::kAtCluster) ? 1 : 0;
+    if (!AllAre(device, block, State::kAtBlock)) continue;
+    MakeReady(device, block);
+    released = true;
+  }
+  if (at_cluster < blocks) return released;
+  for (int block = 0; block < blocks; ++block) MakeReady(device, block);
+  return true;
+}
+
 void RunCluster(Device& device, int blocks) {
   const int threads = blocks * device.threads;
   for (int t = 0; t < threads; ++t) {
@@ -214,19 +264,22 @@ void RunCluster(Device& device, int blocks) {
     PrepareContext(fiber.context, fiber.stack.get(), kStackBytes, &FiberMain);
   }
   for (;;) {
-    for (int i = 0; i < blocks; ++i) {
-      RunBlock(device,
-               device.order == ThreadOrder::kFalling ? blocks - 1 - i : i);
+    bool came_on = RunWarps(device, blocks);
+    came_on |= ReleaseThoseWhoMet(device, blocks);
+    bool done = true;
+    for (int block = 0; block < blocks; ++block) {
+      done &= AllAre(device, block, State::kDone);
     }
-    const State state = device.fibers[0].state;
-    for (int block = 1; block < blocks; ++block) {
-      CHECK(FibersOf(device, block)->state == state)
-          << device.kernel
-          << ": some blocks wait for the cluster, others ended";
-    }
-    if (state == State::kDone) return;
-    for (int t = 0; t < threads; ++t) device.fibers[t].state = State::kReady;
+    if (done) break;
+    CHECK(came_on) << device.kernel
+                   << ": some threads wait for what does not come, or for "
+                      "others, which ended or wait for something else";
   }
+  for (const auto& [place, barrier] : device.barriers) {
+    CHECK(barrier.copies.empty())
+        << device.kernel << ": copies to a cluster that nobody waited for";
+  }
+  device.barriers.clear();
 }
 
 void TakeMemory(Device& device, int blocks, int64_t bytes) {
@@ -381,6 +434,84 @@ const uint32_t (*Exchange(const uint32_t* mine, int words))[kExchangeWords] {
   ++fiber.exchanges;
   Yield(State::kAtWarp);
   return warp.words[half];
+}
+
+namespace {
+
+BarrierState& BarrierAt(const void* barrier) {
+  Device& device = TheDevice();
+  const auto place = device.barriers.find(barrier);
+  CHECK(place != device.barriers.end())
+      << device.kernel << ": a barrier that nobody made";
+  return place->second;
+}
+
+// Ends the phase if nothing is missing, and has its bytes copied. With `late`,
+// only one that has no bytes.
+void EndPhase(BarrierState& barrier, bool late) {
+  if (barrier.missing > 0 || (late && barrier.expected_bytes > 0)) return;
+  int64_t bytes = 0;
+  for (const BulkCopy& copy : barrier.copies) bytes += copy.bytes;
+  if (bytes != barrier.expected_bytes) return;
+  for (const BulkCopy& copy : barrier.copies) {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+  barrier.copies.clear();
+  barrier.expected_bytes = 0;
+  barrier.missing = barrier.arrivals;
+  ++barrier.ended_phases;
+}
+
+void Arrive(BarrierState& barrier, int64_t bytes) {
+  EndPhase(barrier, /*late=*/false);
+  CHECK_GT(barrier.missing, 0)
+      << TheDevice().kernel << ": more arrivals than a barrier's phase has";
+  barrier.expected_bytes += bytes;
+  --barrier.missing;
+  EndPhase(barrier, /*late=*/true);
+}
+
+}  // namespace
+
+void InitBarrier(const void* barrier, int arrivals) {
+  CHECK_GT(arrivals, 0);
+  BarrierState& state = TheDevice().barriers[barrier];
+  CHECK_EQ(state.arrivals, 0) << TheDevice().kernel << ": made twice";
+  state.arrivals = state.missing = arrivals;
+}
+
+void ArriveExpecting(const void* barrier, int64_t bytes) {
+  Arrive(BarrierAt(barrier), bytes);
+}
+
+void ArriveAt(const void* barrier, int32_t rank) {
+  Arrive(BarrierAt(SharedOf(barrier, rank)), 0);
+}
+
+void AwaitBarrier(const void* barrier, int parity) {
+  CheckAwaited();
+  BarrierState& state = BarrierAt(barrier);
+  for (;;) {
+    EndPhase(state, /*late=*/false);
+    if (state.ended_phases % 2 != parity) break;
+    Yield(State::kAtBarrier);
+  }
+  TheDevice().passed_barrier = true;
+}
+
+void CopyToCluster(void* to, const void* from, int64_t bytes,
+                   const void* barrier, uint32_t ranks) {
+  CheckAwaited();
+  CHECK(bytes > 0 && bytes % 16 == 0) << bytes;
+  CHECK_EQ(reinterpret_cast<uintptr_t>(to) % 16, 0u);
+  CHECK_EQ(reinterpret_cast<uintptr_t>(from) % 16, 0u);
+  for (int32_t rank = 0; ranks >> rank != 0; ++rank) {
+    if ((ranks >> rank & 1) == 0) continue;
+    auto* const there = const_cast<unsigned char*>(SharedOf(to, rank));
+    SharedOf(static_cast<unsigned char*>(to) + bytes - 1, rank);
+    std::memset(there, 0xff, bytes);
+    BarrierAt(SharedOf(barrier, rank)).copies.push_back({there, from, bytes});
+  }
 }
 
 void StartCopy(void* to, const void* from) {

@@ -71,6 +71,17 @@ void StartCopy(void* to, const void* from);
 void CommitCopies();
 void AwaitCopies(int pending);
 
+// Barriers that count arrivals and bytes, by where they lie in a block's memory
+// (AwaitBarrier of device_target.h). Bytes are copied when somebody awaits the
+// phase that they belong to.
+void InitBarrier(const void* barrier, int arrivals);
+void ArriveExpecting(const void* barrier, int64_t bytes);
+void ArriveAt(const void* barrier, int32_t rank);
+void AwaitBarrier(const void* barrier, int parity);
+// `to` and `barrier` are the block's own; the copy is for each of `ranks`.
+void CopyToCluster(void* to, const void* from, int64_t bytes,
+                   const void* barrier, uint32_t ranks);
+
 // As the device names a place of the block's memory, which begins where no
 // matrix may (128 bytes behind a multiple of 1,024); and the place of a name.
 uint32_t SharedAddress(const void* shared);
