@@ -323,6 +323,83 @@ TEST_F(FibersTest, DeathOfClustersThatDoNotWaitForEachOther) {
                "far: the cluster has no block 2");
 }
 
+// Bytes come for both blocks, and are there when the phase has ended.
+TEST_F(FibersTest, BarriersCountArrivalsAndBytes) {
+  alignas(16) static const int from[2][16] = {
+      {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
+      {21, 22, 23, 24}};
+  for (const ThreadOrder order : {ThreadOrder::kRising, ThreadOrder::kFalling,
+                                  ThreadOrder::kWarpsFalling}) {
+    SetThreadOrder(order);
+    int sum = 0;
+    RunKernel("barrier", Cluster(2), [&] {
+      int* const to = IntOf(cuda::SharedMemory());
+      auto* const full = reinterpret_cast<Barrier*>(to + 32);
+      Barrier* const empty = full + 1;
+      if (Thread() == 0) {
+        cuda::InitBarrier(full, 1);
+        cuda::InitBarrier(empty, 2);  // a warp of each block
+        FenceBarriers();
+      }
+      cuda::SyncCluster();
+      for (int turn = 0; turn < 2; ++turn) {
+        if (Thread() < 32) {
+          cuda::AwaitBarrier(empty, turn % 2 ^ 1);
+          if (Thread() == 0) {
+            cuda::ArriveExpecting(full, 64);
+            cuda::CopyToCluster(to + 8 * ClusterRank(),
+                                from[turn] + 8 * ClusterRank(), 32, full, 3);
+          }
+        } else {
+          cuda::AwaitBarrier(full, turn % 2);
+          if (Thread() == 63) {
+            for (int i = 0; i < 16; ++i) sum += to[i];
+          }
+          SyncWarp();
+          if (Thread() == 32) {
+            cuda::ArriveAt(empty, 0);
+            cuda::ArriveAt(empty, 1);
+          }
+        }
+      }
+      cuda::SyncCluster();
+    });
+    EXPECT_EQ(sum, 8 * (136 + 90));  // four clusters of two blocks
+  }
+}
+
+TEST_F(FibersTest, DeathOfBarriersThatAreTreatedIll) {
+  static int how;
+  alignas(16) static const int from[8] = {};
+  const auto run = [] {
+    RunKernel("barrier", Cluster(2), [] {
+      auto* const barrier =
+          reinterpret_cast<Barrier*>(cuda::SharedMemory() + 128);
+      if (Thread() == 0 && how != 0) cuda::InitBarrier(barrier, 1);
+      cuda::SyncCluster();
+      if (Thread() == 0) {
+        // Fewer bytes than are expected; more arrivals; and a block that does
+        // not wait for what the other one copies.
+        cuda::ArriveExpecting(barrier, how == 1 ? 64 : 32);
+        if (how == 2) cuda::ArriveExpecting(barrier, 0);
+        cuda::CopyToCluster(cuda::SharedMemory(), from, 32, barrier,
+                            how == 3 ? 3 : 1 << ClusterRank());
+      }
+      cuda::AwaitBarrier(barrier, 0);
+    });
+  };
+  how = 0;
+  EXPECT_DEATH(run(), "a barrier that nobody made");
+  how = 1;
+  EXPECT_DEATH(run(), "barrier: some threads wait for what does not come");
+  how = 2;
+  EXPECT_DEATH(run(), "more arrivals than a barrier's phase has");
+  how = 3;
+  EXPECT_DEATH(run(), "");
+  how = 4;
+  run();
+}
+
 // A kernel may begin before those before it have ended.
 TEST_F(FibersTest, DeathOfAKernelThatDoesNotWaitForOthers) {
   const auto run = [](auto body) {

@@ -191,5 +191,37 @@ TEST(WeightFormatTest, NamesAndBack) {
   EXPECT_EQ(ParseWeightFormat("auto"), std::nullopt);
 }
 
+// Of all rows that there is memory for, every element has a place of its own; a
+// step's inputs are those that a lane's words of weights have; and what eight
+// lanes read of eight rows lies in other banks.
+TEST(StagedInputsTest, EveryElementHasAPlaceOfItsOwn) {
+  constexpr int32_t kRows = 2 * kStagedRows;
+  constexpr int32_t kInputs = 192;
+  std::vector<bool> taken(kRows * kInputs);
+  for (int32_t row = 0; row < kRows; ++row) {
+    for (int32_t i = 0; i < kInputs; ++i) {
+      const int64_t place = PlaceOfInput(InputOrder::kStaged, row, i, kInputs);
+      ASSERT_TRUE(place >= 0 && place < kRows * kInputs) << row << " " << i;
+      ASSERT_FALSE(taken[place]) << row << " " << i;
+      taken[place] = true;
+      // 128 rows of a slice are one piece of memory.
+      EXPECT_EQ(
+          place / (kStagedRows * kSliceInputs),
+          row / kStagedRows * (kInputs / kSliceInputs) + i / kSliceInputs);
+      EXPECT_EQ(place / kSliceInputs % kStagedRows, row % kStagedRows);
+    }
+  }
+  // The first step of row 0 and of row 3: inputs 0, 1, 8, 9, ... of the first
+  // half, then 2, 3, 10, 11, ...
+  EXPECT_EQ(PlaceOfInput(InputOrder::kStaged, 0, 8, kInputs), 2);
+  EXPECT_EQ(PlaceOfInput(InputOrder::kStaged, 0, 2, kInputs), 8);
+  EXPECT_EQ(PlaceOfInput(InputOrder::kStaged, 0, 4, kInputs), 16);
+  EXPECT_EQ(PlaceOfInput(InputOrder::kStaged, 3, 0, kInputs),
+            3 * kSliceInputs + 3 * 8);
+  EXPECT_EQ(PlaceOfInput(InputOrder::kNatural, 3, 5, 200), 605);
+  EXPECT_EQ(StagedRows(1), 128);
+  EXPECT_EQ(StagedRows(256), 256);
+}
+
 }  // namespace
 }  // namespace baton::engine::cuda
