@@ -1,7 +1,9 @@
 // What the CUDA backend does on a GPU, beside what the GPU can do: decode steps
 // and prompts of Llama-3-8B's shapes with random weights in bf16, then decode
 // steps with weights in fp8 and int4. Prompts come again with the products of
-// groups of warps where the GPU has them ("groups"). Prints a table, and ends
+// groups of warps where the GPU has them ("groups"), and decode steps with
+// kernels that do not begin before others end ("waits") or without clusters of
+// blocks ("tiles"). Prints a table, and ends
 // with 1 where there is no GPU.
 //
 //   engine_cuda_gpu_benchmark [LAYERS]
@@ -163,6 +165,7 @@ class Benchmark final {
         format_(format),
         kernels_(kernels),
         random_(config_, format, stream_) {
+    stream_.SetEarlyKernels(kernels.wide);
     layout_.num_layers = layers;
     layout_.num_kv_heads = config_.num_kv_heads;
     layout_.head_dim = config_.head_dim;
@@ -175,7 +178,7 @@ class Benchmark final {
     CHECK(kv.ok()) << kv.status();
     kv_ = *std::move(kv);
     stream_.Fill(kv_.data(), 0, kv_.bytes());
-    MakePass(/*groups=*/false);
+    MakePass(Without());
     copy_ = CopyBytesPerSecond(stream_, int64_t{2} << 30);
     product_ = MatmulOpsPerSecond(stream_, 8192);
     std::printf(
@@ -188,24 +191,42 @@ class Benchmark final {
   void Run() {
     std::printf("%-8s %-8s %6s %8s %10s %10s %8s\n", "weights", "what", "batch",
                 "tokens", "ms", "bound ms", "share");
-    for (const int32_t batch : {1, 8, 64}) Decode(batch, 1024);
+    MakePass(kernels_);
+    for (const int32_t batch : {1, 8, 64}) Decode("decode", batch, 1024);
     if (format_ == WeightFormat::kBf16) {
-      for (const int32_t batch : {1, 8, 64}) Decode(batch, 8192);
+      for (const int32_t batch : {1, 8, 64}) Decode("decode", batch, 8192);
     }
+    if (kernels_.wide) {
+      DeviceKernels tiles = kernels_;
+      tiles.wide = false;
+      MakePass(tiles);
+      for (const int32_t batch : {32, 64}) Decode("tiles", batch, 1024);
+      MakePass(kernels_);
+      for (const int32_t batch : {17, 32}) Decode("decode", batch, 1024);
+      stream_.SetEarlyKernels(false);
+      MakePass(kernels_);  // with graphs of its own
+      for (const int32_t batch : {1, 8, 64}) Decode("waits", batch, 1024);
+      stream_.SetEarlyKernels(true);
+    }
+    MakePass(Without());
     Prefill("prefill", 2048);
     if (format_ == WeightFormat::kBf16) Prefill("prefill", 8192);
     if (!kernels_.group) return;
-    MakePass(/*groups=*/true);
+    MakePass(kernels_);
     Prefill("groups", 2048);
     if (format_ == WeightFormat::kBf16) Prefill("groups", 8192);
   }
 
  private:
-  void MakePass(bool groups) {
+  DeviceKernels Without() const {
+    DeviceKernels kernels = kernels_;
+    kernels.group = false;
+    return kernels;
+  }
+  void MakePass(const DeviceKernels& kernels) {
     pass_.reset();
     ForwardPassOptions options;
-    options.kernels = kernels_;
-    options.kernels->group = groups;
+    options.kernels = kernels;
     auto pass = ForwardPass::Create(config_, {}, random_.weights, layout_,
                                     kv_.data(), stream_, options);
     CHECK(pass.ok()) << pass.status();
@@ -217,7 +238,7 @@ class Benchmark final {
     return static_cast<double>(layout_.block_bytes()) / layout_.block_size;
   }
 
-  void Decode(int32_t batch, int32_t context) {
+  void Decode(const char* what, int32_t batch, int32_t context) {
     const int32_t blocks = layout_.BlocksFor(context + 1);
     if (batch * blocks > layout_.num_blocks) {
       std::printf("decode   %6d %8d  KV memory is too small\n", batch, context);
@@ -244,7 +265,7 @@ class Benchmark final {
     const double seconds = MedianOf(plan, 5, 30);
     const double bytes = static_cast<double>(random_.weights.matrix_bytes) +
                          KvBytesPerToken() * context * batch;
-    Print("decode", batch, context, seconds, bytes / copy_);
+    Print(what, batch, context, seconds, bytes / copy_);
   }
 
   void Prefill(const char* what, int32_t length) {

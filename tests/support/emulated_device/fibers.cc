@@ -130,17 +130,14 @@ void MakeReady(Device& device, int block) {
   }
 }
 
-// Runs each warp that is not known to wait for others; whether any came on.
-bool RunWarps(Device& device, int blocks) {
+// Runs each warp of a block that is not known to wait for others, and lets the
+// block go on if all its threads have come to where they wait for each other.
+// Whether anything came on.
+bool RunWarps(Device& device, int block) {
   const int warps = device.threads / kLanes;
   bool came_on = false;
-  for (int i = 0; i < blocks * warps; ++i) {
-    const int block = device.order == ThreadOrder::kFalling
-                          ? blocks - 1 - i / warps
-                          : i / warps;
-    const int warp = device.order == ThreadOrder::kRising
-                         ? i % warps
-                         : warps - 1 - i % warps;
+  for (int i = 0; i < warps; ++i) {
+    const int warp = device.order == ThreadOrder::kRising ? i : warps - 1 - i;
     Fiber* const first = FibersOf(device, block) + warp * kLanes;
     if (first->state != State::kReady && first->state != State::kAtBarrier) {
       continue;
@@ -150,22 +147,8 @@ bool RunWarps(Device& device, int blocks) {
     RunWarp(device, block, warp, kLanes);
     came_on |= first->state != State::kAtBarrier || device.passed_barrier;
   }
-  return came_on;
-}
-
-// Lets those go on who have all come to where they wait for each other; whether
-// any did.
-bool ReleaseThoseWhoMet(Device& device, int blocks) {
-  bool released = false;
-  int at_cluster = 0;
-  for (int block = 0; block < blocks; ++block) {
-    at_cluster += AllAre(device, block, State::kAtCluster) ? 1 : 0;
-    if (!AllAre(device, block, State::kAtBlock)) continue;
-    MakeReady(device, block);
-    released = true;
-  }
-  if (at_cluster < blocks) return released;
-  for (int block = 0; block < blocks; ++block) MakeReady(device, block);
+  if (!AllAre(device, block, State::kAtBlock)) return came_on;
+  MakeReady(device, block);
   return true;
 }
 
@@ -176,13 +159,22 @@ void RunCluster(Device& device, int blocks) {
     PrepareContext(fiber.context, fiber.stack.get(), kStackBytes, &FiberMain);
   }
   for (;;) {
-    bool came_on = RunWarps(device, blocks);
-    came_on |= ReleaseThoseWhoMet(device, blocks);
-    bool done = true;
-    for (int block = 0; block < blocks; ++block) {
-      done &= AllAre(device, block, State::kDone);
+    bool came_on = false;
+    int done = 0;
+    int at_cluster = 0;
+    for (int i = 0; i < blocks; ++i) {
+      const int block =
+          device.order == ThreadOrder::kFalling ? blocks - 1 - i : i;
+      // As far as it can: so it ends before others where nothing holds it.
+      while (RunWarps(device, block)) came_on = true;
+      done += AllAre(device, block, State::kDone) ? 1 : 0;
+      at_cluster += AllAre(device, block, State::kAtCluster) ? 1 : 0;
     }
-    if (done) break;
+    if (done == blocks) break;
+    if (at_cluster == blocks) {
+      for (int block = 0; block < blocks; ++block) MakeReady(device, block);
+      continue;
+    }
     CHECK(came_on) << device.kernel
                    << ": some threads wait for what does not come, or for "
                       "others, which ended or wait for something else";
