@@ -385,6 +385,7 @@ TEST_F(FibersTest, DeathOfBarriersThatAreTreatedIll) {
         cuda::CopyToCluster(cuda::SharedMemory(), from, 32, barrier,
                             how == 3 ? 3 : 1 << ClusterRank());
       }
+      SyncWarp();  // a warp's lanes wait together
       cuda::AwaitBarrier(barrier, 0);
     });
   };
@@ -397,7 +398,7 @@ TEST_F(FibersTest, DeathOfBarriersThatAreTreatedIll) {
   how = 3;
   EXPECT_DEATH(run(), "");
   how = 4;
-  run();
+  for (int order = 0; order < 3; ++order) run();
 }
 
 // A kernel may begin before those before it have ended.
