@@ -24,28 +24,6 @@
 
 namespace baton::engine::cuda {
 
-// What a lane has of a slice of a tile, as it lies in memory.
-template <WeightFormat kFormat>
-struct StoredSlice {
-  Word4 pieces[SlicePieces(kFormat)];
-  uint32_t scales = 0;  // where the format has them
-};
-
-template <WeightFormat kFormat>
-BATON_DEVICE void LoadSlice(const std::byte* tile, int32_t slice,
-                            StoredSlice<kFormat>& to) {
-  const std::byte* const from = tile + int64_t{slice} * SliceBytes(kFormat);
-  const int32_t lane = Thread() % 32;
-  BATON_UNROLL
-  for (int i = 0; i < SlicePieces(kFormat); ++i) {
-    to.pieces[i] = LoadStream16(from + i * kPieceBytes + lane * 16);
-  }
-  if constexpr (HasSliceScales(kFormat)) {
-    to.scales = reinterpret_cast<const uint32_t*>(
-        from + SlicePieces(kFormat) * kPieceBytes)[lane / 4];
-  }
-}
-
 template <WeightFormat kFormat>
 BATON_DEVICE void ToWords(const StoredSlice<kFormat>& stored,
                           uint32_t (&words)[4][4]) {

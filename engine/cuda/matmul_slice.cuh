@@ -18,18 +18,40 @@ BATON_DEVICE int32_t ActivationPlace(int32_t row, int32_t piece) {
 }
 
 // Starts the copies of inputs [64 * slice, 64 * slice + 64) of rows
-// [first_row, first_row + kRows) into a stage, pieces of 16 bytes to
-// place(row of these, piece), in such units. Rows behind the last become zero.
-template <int kRows, typename Place>
+// [first_row, first_row + kRows) into a stage. Rows behind the last become
+// zero.
+template <int kRows>
 BATON_DEVICE void FetchActivations(const MatmulArgs& args, int32_t first_row,
-                                   int32_t slice, unsigned char* stage,
-                                   const Place& place) {
+                                   int32_t slice, unsigned char* stage) {
   for (int32_t i = Thread(); i < kRows * 8; i += Threads()) {
     const int32_t row = first_row + i / 8;
     const bool there = row < args.rows;
     const uint16_t* const from = args.x + (there ? row : 0) * args.x_stride +
                                  slice * kSliceInputs + i % 8 * 8;
-    CopyAsync16(stage + place(i / 8, i % 8) * 16, from, there);
+    CopyAsync16(stage + ActivationPlace(i / 8, i % 8) * 16, from, there);
+  }
+}
+
+// What a lane has of a slice of a tile, as it lies in memory.
+template <WeightFormat kFormat>
+struct StoredSlice {
+  Word4 pieces[SlicePieces(kFormat)];
+  uint32_t scales = 0;  // where the format has them
+};
+
+// Reads it straight from memory.
+template <WeightFormat kFormat>
+BATON_DEVICE void LoadSlice(const std::byte* tile, int32_t slice,
+                            StoredSlice<kFormat>& to) {
+  const std::byte* const from = tile + int64_t{slice} * SliceBytes(kFormat);
+  const int32_t lane = Thread() % 32;
+  BATON_UNROLL
+  for (int i = 0; i < SlicePieces(kFormat); ++i) {
+    to.pieces[i] = LoadStream16(from + i * kPieceBytes + lane * 16);
+  }
+  if constexpr (HasSliceScales(kFormat)) {
+    to.scales = reinterpret_cast<const uint32_t*>(
+        from + SlicePieces(kFormat) * kPieceBytes)[lane / 4];
   }
 }
 

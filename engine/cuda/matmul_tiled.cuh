@@ -33,7 +33,7 @@ BATON_DEVICE void FetchSlice(const MatmulArgs& args, int64_t first_tile,
     CopyAsync16(stage + i * 16, from, there);
   }
   unsigned char* const activations = stage + kTiles * kSliceBytes;
-  FetchActivations<kRows>(args, first_row, slice, activations, ActivationPlace);
+  FetchActivations<kRows>(args, first_row, slice, activations);
 }
 
 // kOutputs x kRows a block; kWarpsOut x kWarpsRow warps.

@@ -25,30 +25,13 @@ namespace baton::engine::cuda {
 // TB/s needs to hide 1 us.
 inline constexpr int32_t kWideAhead = 6;
 
-// What a lane has of a slice of a warp's tiles.
-template <WeightFormat kFormat>
-struct WideWeights {
-  Word4 pieces[kWideWarpTiles][SlicePieces(kFormat)];
-  uint32_t scales[kWideWarpTiles];  // where slices have them
-};
-
+// What a lane has of a slice of the warp's tiles.
 template <WeightFormat kFormat>
 BATON_DEVICE void LoadWide(const std::byte* const (&tiles)[kWideWarpTiles],
-                           int32_t slice, WideWeights<kFormat>& to) {
-  const int32_t lane = Thread() % 32;
+                           int32_t slice,
+                           StoredSlice<kFormat> (&to)[kWideWarpTiles]) {
   BATON_UNROLL
-  for (int t = 0; t < kWideWarpTiles; ++t) {
-    const std::byte* const from =
-        tiles[t] + int64_t{slice} * SliceBytes(kFormat);
-    BATON_UNROLL
-    for (int p = 0; p < SlicePieces(kFormat); ++p) {
-      to.pieces[t][p] = LoadStream16(from + p * kPieceBytes + lane * 16);
-    }
-    if constexpr (HasSliceScales(kFormat)) {
-      to.scales[t] = reinterpret_cast<const uint32_t*>(
-          from + SlicePieces(kFormat) * kPieceBytes)[lane / 4];
-    }
-  }
+  for (int t = 0; t < kWideWarpTiles; ++t) LoadSlice(tiles[t], slice, to[t]);
 }
 
 // Has slices [first, end) of the warp's tiles brought to the cache.
@@ -109,12 +92,11 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
   BATON_UNROLL
   for (int s = 0; s < kWideStages - 1; ++s) {
     if (begin + s < end) {
-      FetchActivations<kRows>(args, 0, begin + s, stages + s * kStageBytes,
-                              ActivationPlace);
+      FetchActivations<kRows>(args, 0, begin + s, stages + s * kStageBytes);
     }
     CommitCopies();
   }
-  WideWeights<kFormat> weights;
+  StoredSlice<kFormat> weights[kWideWarpTiles];
   if (begin < end) LoadWide<kFormat>(tiles, begin, weights);
 
   float sum[kWideWarpTiles][kRowTiles][4] = {};
@@ -130,27 +112,27 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
     if (ahead < end) {
       FetchActivations<kRows>(
           args, 0, ahead,
-          stages + (stage + kWideStages - 1) % kWideStages * kStageBytes,
-          ActivationPlace);
+          stages + (stage + kWideStages - 1) % kWideStages * kStageBytes);
     }
     CommitCopies();
     if (slice + kWideAhead < end) {
       PrefetchWide<kFormat>(tiles, slice + kWideAhead, slice + kWideAhead + 1);
     }
-    WideWeights<kFormat> next;
+    StoredSlice<kFormat> next[kWideWarpTiles];
     if (slice + 1 < end) LoadWide<kFormat>(tiles, slice + 1, next);
 
     const unsigned char* const rows = stages + stage * kStageBytes;
     MultiplySlice<kFormat>(
-        [&](int t, int p) { return weights.pieces[t][p]; },
-        [&](int t) { return weights.scales[t]; },
+        [&](int t, int p) { return weights[t].pieces[p]; },
+        [&](int t) { return weights[t].scales; },
         [&](int half, int r) {
           return Load16(rows +
                         ActivationPlace(8 * r + lane / 4, 4 * half + lane % 4) *
                             16);
         },
         sum);
-    weights = next;
+    BATON_UNROLL
+    for (int t = 0; t < kWideWarpTiles; ++t) weights[t] = next[t];
 
     if (slice + 1 == chunk_end || slice + 1 == end) {
       chunk_end += chunk_slices;

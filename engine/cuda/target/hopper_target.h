@@ -10,10 +10,10 @@
 namespace baton::engine::cuda {
 
 // What a matrix of 8 n rows of 64 bfloat16 in the block's memory, 16-byte
-// pieces swizzled (GroupPlace), is called by tensor cores that read it by
-// themselves: PTX's matrix descriptor, rows of 128 bytes that are swizzled by
-// eight. `address` is SharedAddress of its beginning, a multiple of 1,024, plus
-// 32 bytes for each step of 16 inputs that is skipped.
+// pieces swizzled (InputOrder::kStaged), is called by tensor cores that read it
+// by themselves: PTX's matrix descriptor, rows of 128 bytes that are swizzled
+// by eight. `address` is SharedAddress of its beginning, a multiple of 1,024,
+// plus 32 bytes for each step of 16 inputs that is skipped.
 BATON_DEVICE uint64_t GroupMatrix(uint32_t address) {
   constexpr uint64_t kEightRows = 1024 / 16;
   constexpr uint64_t kSwizzle128 = 1;

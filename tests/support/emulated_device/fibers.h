@@ -7,10 +7,12 @@
 // reach, reads of the block's memory before anyone wrote it (it begins as NaN),
 // copies that nobody waited for (they are made when they are awaited, not
 // before), products of groups of warps that are used too early, or whose
-// operands change meanwhile (they, too, are made when they are awaited), and
-// races, when the order of the threads changes the result
-// (SetThreadOrder). Tensor cores round as Hopper's do (tensor_cores.h). What it
-// does not know: time, and the rounding of fast functions.
+// operands change meanwhile (they, too, are made when they are awaited), blocks
+// of a cluster that end while others read their memory, waits for what does not
+// come, kernels that do not wait for those before them (AwaitEarlierKernels),
+// and races, when the order of the threads changes the result (SetThreadOrder).
+// Tensor cores round as Hopper's do (tensor_cores.h). What it does not know:
+// time, and the rounding of fast functions.
 //
 // Used by one thread.
 #pragma once
