@@ -3,6 +3,7 @@
 
 #include "device_target.h"
 #include "engine/cuda/attention.cuh"
+#include "engine/cuda/attention_group.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -34,6 +35,9 @@ void RunFor(const AttentionArgs& args, StreamHandle* stream) {
 }  // namespace
 
 void RunAttention(const AttentionArgs& args, StreamHandle* stream) {
+  if (args.tile_queries == kGroupTileQueries) {
+    return RunGroupAttention(args, stream);
+  }
   switch (args.stored_head_dim) {
     case 16:
       return RunFor<16>(args, stream);

@@ -1,10 +1,9 @@
 // The kernels of attention.h, for attention.cu.
 //
-// A warp has 16 queries: rows g and g + 8 of a product lie with the four lanes
-// 4g to 4g + 3. A page of KV memory already holds keys as words of two
-// neighbouring elements, [pairs][16 slots], and values as words of two
-// neighbouring slots, [pairs of slots][16 elements]: the second operand of a
-// product on tensor cores, word for word. Nothing is transposed.
+// A page of KV memory already holds keys as words of two neighbouring elements,
+// [pairs][16 slots], and values as words of two neighbouring slots, [pairs of
+// slots][16 elements]: the second operand of a product on tensor cores, word
+// for word. Nothing is transposed.
 //
 // int8 and e4m3 become bfloat16 on their way to a product, exactly. Scales are
 // a position's, so they multiply in float32 what a position has one of: its
@@ -14,111 +13,20 @@
 // Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
-#include <limits>
-
 #include "device_target.h"
 #include "engine/cuda/attention.h"
+#include "engine/cuda/attention_softmax.cuh"
 #include "engine/cuda/attention_stage.cuh"
 
 namespace baton::engine::cuda {
 
-inline constexpr float kNoScore = -std::numeric_limits<float>::infinity();
-
-// A running softmax of one query: the greatest score, and the weights' sum.
-struct SoftmaxState {
-  float max = kNoScore;
-  float sum = 0.0f;
-};
-
-// What the sums so far are multiplied by when a score of `now` comes in. `now`
-// may be -infinity: then nothing was seen yet.
-BATON_DEVICE float Rescale(float before, float now) {
-  return Exp2(SubRn(before, now == kNoScore ? 0.0f : now));
-}
-
-// The factors by which the sums of `total` and of `span` are merged; `total`
-// becomes their state together.
-struct MergeFactors {
-  float total;
-  float span;
-};
-BATON_DEVICE MergeFactors Merge(SoftmaxState& total, SoftmaxState span) {
-  const float max = total.max > span.max ? total.max : span.max;
-  const MergeFactors factors = {Rescale(total.max, max),
-                                Rescale(span.max, max)};
-  total.sum =
-      AddRn(MulRn(total.sum, factors.total), MulRn(span.sum, factors.span));
-  total.max = max;
-  return factors;
-}
-BATON_DEVICE float MergeSum(float total, float span, MergeFactors factors) {
-  return AddRn(MulRn(total, factors.total), MulRn(span, factors.span));
-}
-// Adding zero makes zeros positive.
-BATON_DEVICE uint16_t FinishSum(float total, float inverse_sum) {
-  return static_cast<uint16_t>(
-      PackBf16(AddRn(MulRn(total, inverse_sum), 0.0f), 0.0f));
-}
-
-// What a warp knows of its queries.
-template <int kHeadDim>
-struct WarpQueries {
-  uint32_t fragments[kHeadDim / 16][4];
-  // Of rows g and g + 8: the position, -1 for a row without a query.
-  int32_t position[2];
-  int32_t first_visible[2];
-};
-
-template <int kHeadDim>
-BATON_DEVICE void LoadQueries(const AttentionArgs& args, const QueryTile& tile,
-                              int32_t kv_head, int32_t first_query,
-                              WarpQueries<kHeadDim>& queries) {
-  const int32_t group = args.num_heads / args.num_kv_heads;
-  const int32_t g = Thread() % 32 / 4;
-  const int32_t c = Thread() % 4;
-  BATON_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const int32_t query = first_query + g + 8 * half;
-    const int32_t token = query / group;
-    const bool there = token < tile.rows;
-    queries.position[half] = there ? tile.first_position + token : -1;
-    queries.first_visible[half] =
-        there ? FirstVisible(tile.first_position + token, args.window) : 0;
-    const int64_t row = there ? tile.first_row + token : 0;
-    const int64_t head = kv_head * group + query % group;
-    const uint32_t* const from = reinterpret_cast<const uint32_t*>(
-        args.queries + (row * args.num_heads + head) * kHeadDim);
-    BATON_UNROLL
-    for (int s = 0; s < kHeadDim / 16; ++s) {
-      queries.fragments[s][half] = there ? from[8 * s + c] : 0;
-      queries.fragments[s][2 + half] = there ? from[8 * s + 4 + c] : 0;
-    }
-  }
-}
-
 // The sums of a span: of rows g and g + 8, elements 8t + 2c and the next for
-// each t. A state's sum is that of the lane's own columns until it is joined.
+// each t. States are not joined before the end.
 template <int kHeadDim>
 struct SpanSums {
   float values[kHeadDim / 8][4];
   SoftmaxState state[2];
 };
-
-// Multiplies each position's weights with the position's scale. No weight stays
-// none, whatever lies in a slot that is not seen.
-BATON_DEVICE void ScaleWeights(const float* scales,
-                               float (&weights)[kTilePositions / 8][4]) {
-  const int32_t c = Thread() % 4;
-  BATON_UNROLL
-  for (int t = 0; t < kTilePositions / 8; ++t) {
-    BATON_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      float& weight = weights[t][i];
-      weight =
-          weight == 0.0f ? 0.0f : MulRn(weight, scales[8 * t + 2 * c + i % 2]);
-    }
-  }
-}
 
 // Adds positions [first, first + 64) of which those before `end` exist; they
 // lie in `stage`.
@@ -133,86 +41,44 @@ BATON_DEVICE void AddTile(const AttentionArgs& args,
   const int32_t g = Thread() % 32 / 4;
   const int32_t c = Thread() % 4;
 
-  float scores[kTilePositions / 8][4] = {};
+  TileScores scores = {};
   BATON_UNROLL
   for (int s = 0; s < kHeadDim / 16; ++s) {
     BATON_UNROLL
     for (int t = 0; t < kTilePositions / 8; ++t) {
       const int32_t row = t / 2 * (kHeadDim / 2) + 8 * s + c;
       const int32_t column = t % 2 * 8 + g;
-      Mma(scores[t], queries.fragments[s], PairAt<kDtype>(keys, row, column),
+      Mma(scores + 4 * t, queries.fragments[s],
+          PairAt<kDtype>(keys, row, column),
           PairAt<kDtype>(keys, row + 4, column));
     }
   }
 
-  float max[2] = {kNoScore, kNoScore};
+  float rescale[2];
+  ToWeights<Stage::kHasScales>(args, queries, first, Stage::KeyScales(stage),
+                               scores, sums.state, rescale);
   BATON_UNROLL
-  for (int t = 0; t < kTilePositions / 8; ++t) {
+  for (int t = 0; t < kHeadDim / 8; ++t) {
     BATON_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const int32_t position = first + 8 * t + 2 * c + i % 2;
-      const bool visible = position <= queries.position[i / 2] &&
-                           position >= queries.first_visible[i / 2];
-      float score = scores[t][i];
-      if constexpr (Stage::kHasScales) {
-        score = MulRn(score, Stage::KeyScales(stage)[position - first]);
-      }
-      score = visible ? MulRn(score, args.score_factor) : kNoScore;
-      scores[t][i] = score;
-      max[i / 2] = score > max[i / 2] ? score : max[i / 2];
+      sums.values[t][i] = MulRn(sums.values[t][i], rescale[i / 2]);
     }
   }
-  BATON_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    SoftmaxState& state = sums.state[half];
-    BATON_UNROLL
-    for (int mask = 1; mask <= 2; mask *= 2) {
-      const float other = ShuffleXor(max[half], mask);
-      max[half] = other > max[half] ? other : max[half];
-    }
-    const float now = max[half] > state.max ? max[half] : state.max;
-    const float rescale = Rescale(state.max, now);
-    const float base = now == kNoScore ? 0.0f : now;
-    float sum = 0.0f;
-    BATON_UNROLL
-    for (int t = 0; t < kTilePositions / 8; ++t) {
-      BATON_UNROLL
-      for (int i = 2 * half; i < 2 * half + 2; ++i) {
-        scores[t][i] = Exp2(SubRn(scores[t][i], base));
-        sum = AddRn(sum, scores[t][i]);
-      }
-    }
-    state.sum = AddRn(MulRn(state.sum, rescale), sum);
-    state.max = now;
-    BATON_UNROLL
-    for (int t = 0; t < kHeadDim / 8; ++t) {
-      sums.values[t][2 * half] = MulRn(sums.values[t][2 * half], rescale);
-      sums.values[t][2 * half + 1] =
-          MulRn(sums.values[t][2 * half + 1], rescale);
-    }
-  }
-
   if constexpr (Stage::kHasScales) {
     ScaleWeights(Stage::ValueScales(stage), scores);
   }
-  // Slots behind the end hold what other sequences left there, and zero times
-  // that is not always zero; but it is where bytes are numbers, as all are.
+
+  // Not where bytes are numbers, as all are.
   const bool cut = kDtype == KvDtype::kBf16 && first + kTilePositions > end;
   BATON_UNROLL
   for (int s = 0; s < kTilePositions / 16; ++s) {
-    const uint32_t weights[4] = {
-        PackBf16(scores[2 * s][0], scores[2 * s][1]),
-        PackBf16(scores[2 * s][2], scores[2 * s][3]),
-        PackBf16(scores[2 * s + 1][0], scores[2 * s + 1][1]),
-        PackBf16(scores[2 * s + 1][2], scores[2 * s + 1][3])};
+    uint32_t weights[4];
+    PackWeights(scores, s, weights);
     uint32_t keep[2] = {0xffffffffu, 0xffffffffu};
     if (cut) {
       BATON_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const int32_t position = first + 16 * s + 8 * i + 2 * c;
-        keep[i] = position + 1 < end ? 0xffffffffu
-                  : position < end   ? 0x0000ffffu
-                                     : 0u;
+        keep[i] = KeptHalves(first + 16 * s + 8 * i + 2 * c, end);
       }
     }
     BATON_UNROLL
@@ -268,11 +134,7 @@ BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
     at = next;
     if (at < end && at % kSpanPositions != 0) continue;
     BATON_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      float& sum = sums.state[half].sum;
-      sum = AddRn(sum, ShuffleXor(sum, 1));
-      sum = AddRn(sum, ShuffleXor(sum, 2));
-    }
+    for (int half = 0; half < 2; ++half) JoinWeights(sums.state[half]);
     finish(sums);
     ClearSums<kHeadDim>(sums);
   }
@@ -361,7 +223,6 @@ TileAttention(AttentionArgs args) {
   const QueryTile tile = args.tiles[BlockX()];
   if (tile.rows == 0) return;
   const int32_t kv_head = BlockY();
-  const int32_t group = args.num_heads / args.num_kv_heads;
   const int32_t lane = Thread() % 32;
   const int32_t first_query = Thread() / 32 * 16;
   const int32_t end = tile.first_position + tile.rows;
@@ -394,21 +255,11 @@ TileAttention(AttentionArgs args) {
                              merge);
   BATON_UNROLL
   for (int half = 0; half < 2; ++half) {
-    const int32_t query = first_query + lane / 4 + 8 * half;
-    if (query / group >= tile.rows) continue;
-    const float inverse = DivRn(1.0f, total[half].sum);
-    const int32_t row = tile.first_output_row + query / group;
-    const int32_t first = (kv_head * group + query % group) * args.head_dim;
-    for (int32_t t = 0; t < kHeadDim / 8; ++t) {
-      for (int32_t i = 0; i < 2; ++i) {
-        const int32_t element = 8 * t + 2 * (lane % 4) + i;
-        if (element >= args.head_dim) continue;
-        args.out[PlaceOfInput(args.out_order, row, first + element,
-                              args.out_stride)] =
-            FinishSum(totals[(t * 4 + 2 * half + i) * Threads() + Thread()],
-                      inverse);
-      }
-    }
+    PutQuery<kHeadDim>(
+        args, tile, kv_head, first_query + lane / 4 + 8 * half,
+        DivRn(1.0f, total[half].sum), [&](int32_t t, int32_t i) {
+          return totals[(t * 4 + 2 * half + i) * Threads() + Thread()];
+        });
   }
 }
 

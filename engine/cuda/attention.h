@@ -5,11 +5,11 @@
 // runs on from tile to tile; spans are merged in their order. A query's result
 // is bitwise the same whether one block ran all its spans (a piece of a prompt)
 // or one block ran each and another kernel merged them (a single token, where
-// that keeps the device busy), and whatever other queries shared its tile:
-// tiles that a query does not see change nothing to the bit. Scores and sums
-// are float32; queries and probabilities are bfloat16 as inputs of a product.
-// Keys and values are bfloat16, or int8 or e4m3 with scales, as KV memory has
-// them.
+// that keeps the device busy), which tensor cores did it, and whatever other
+// queries shared its tile: tiles that a query does not see change nothing to
+// the bit. Scores and sums are float32; queries and probabilities are bfloat16
+// as inputs of a product. Keys and values are bfloat16, or int8 or e4m3 with
+// scales, as KV memory has them.
 //
 // Pure host code but for RunAttention, which gives kernels to a stream.
 #pragma once
@@ -32,9 +32,13 @@ inline constexpr int32_t kSpanPositions = 256;
 // runs all spans, and of one that runs a single span of one token.
 inline constexpr int32_t kTileQueries = 64;
 inline constexpr int32_t kSpanQueries = 16;
+// The same of blocks whose warps work in groups (attention_group.cuh).
+inline constexpr int32_t kGroupTileQueries = 128;
 
 // Whether there is a kernel for heads of this many stored elements.
 bool IsAttentionHeadDim(int32_t stored_head_dim);
+// And one for groups of warps, on devices that have them.
+bool IsGroupAttentionHeadDim(int32_t stored_head_dim);
 
 // Neighbouring tokens of one sequence whose queries share a block. All zeros: a
 // tile that is not there.
@@ -61,6 +65,9 @@ struct AttentionArgs {
 
   const QueryTile* tiles = nullptr;
   int32_t num_tiles = 0;
+  // That tiles have at most: with kGroupTileQueries, groups of warps run them
+  // (DeviceKernels::attention, IsGroupAttentionHeadDim). Not for spans.
+  int32_t tile_queries = kTileQueries;
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
@@ -94,9 +101,10 @@ BATON_HOST_DEVICE constexpr int32_t StageBytes(KvDtype dtype,
 // The score_factor of heads of this many elements.
 float ScoreFactor(int32_t head_dim);
 
-// Tokens of a tile of whole sequences' pieces: as many as kTileQueries allow.
-BATON_HOST_DEVICE inline int32_t MaxTileRows(int32_t group) {
-  return group >= kTileQueries ? 1 : kTileQueries / group;
+// Tokens of a tile of whole sequences' pieces: as many as `tile_queries` allow.
+BATON_HOST_DEVICE inline int32_t MaxTileRows(
+    int32_t group, int32_t tile_queries = kTileQueries) {
+  return group >= tile_queries ? 1 : tile_queries / group;
 }
 
 // The first position that a token sees.

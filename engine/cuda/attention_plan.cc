@@ -2,6 +2,7 @@
 
 #include "common/log.h"
 #include "engine/cuda/attention.h"
+#include "engine/cuda/attention_group.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -25,6 +26,10 @@ bool IsAttentionHeadDim(int32_t stored_head_dim) {
   }
 }
 
+bool IsGroupAttentionHeadDim(int32_t stored_head_dim) {
+  return stored_head_dim == 64 || stored_head_dim == 128;
+}
+
 float ScoreFactor(int32_t head_dim) {
   constexpr double kLog2E = 1.4426950408889634;
   return static_cast<float>(kLog2E / std::sqrt(head_dim));
@@ -37,7 +42,14 @@ LaunchShape AttentionShape(const AttentionArgs& args) {
   const int64_t stages =
       2 * int64_t{StageBytes(args.kv_dtype, args.stored_head_dim)};
   shape.y = static_cast<uint32_t>(args.num_kv_heads);
-  if (args.max_spans > 0) {
+  if (args.tile_queries == kGroupTileQueries) {
+    CHECK_EQ(args.max_spans, 0);
+    CHECK_LE(group, kGroupTileQueries);
+    CHECK(IsGroupAttentionHeadDim(args.stored_head_dim));
+    shape.x = static_cast<uint32_t>(args.num_tiles);
+    shape.threads = kGroupAttentionThreads;
+    shape.shared_bytes = GroupAttentionSharedBytes(args.stored_head_dim);
+  } else if (args.max_spans > 0) {
     CHECK_LE(group, kSpanQueries);
     shape.x = static_cast<uint32_t>(args.max_spans);
     shape.z = static_cast<uint32_t>(args.num_tiles);

@@ -47,8 +47,19 @@ BATON_DEVICE int32_t PairPlace(int32_t row, int32_t column) {
   }
 }
 
-// A pair as two bfloat16. Of a byte it is a number, whatever the byte: e4m3's
-// NaN, which has a scale that is NaN, too, becomes 480.
+// Two stored bytes, the low half of a word, as two bfloat16: numbers, whatever
+// the bytes: e4m3's NaN, which has a scale that is NaN, too, becomes 480.
+template <KvDtype kDtype>
+BATON_DEVICE uint32_t PairOf(uint32_t bytes) {
+  const uint32_t apart = bytes | bytes << 8;  // byte 1 goes to byte 2
+  if constexpr (kDtype == KvDtype::kInt8) {
+    return Int8Pair(apart);
+  } else {
+    return Fp8Pair(apart << 8);
+  }
+}
+
+// A pair as two bfloat16.
 template <KvDtype kDtype>
 BATON_DEVICE uint32_t PairAt(const unsigned char* rows, int32_t row,
                              int32_t column) {
@@ -56,13 +67,7 @@ BATON_DEVICE uint32_t PairAt(const unsigned char* rows, int32_t row,
   if constexpr (kDtype == KvDtype::kBf16) {
     return *reinterpret_cast<const uint32_t*>(at);
   } else {
-    const uint32_t bytes = *reinterpret_cast<const uint16_t*>(at);
-    const uint32_t apart = bytes | bytes << 8;  // byte 1 goes to byte 2
-    if constexpr (kDtype == KvDtype::kInt8) {
-      return Int8Pair(apart);
-    } else {
-      return Fp8Pair(apart << 8);
-    }
+    return PairOf<kDtype>(*reinterpret_cast<const uint16_t*>(at));
   }
 }
 

@@ -142,7 +142,8 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   BATON_ASSIGN_OR_RETURN(const DeviceProperties device, OpenDevice(0));
   const DeviceKernels kernels = KernelsOf(device);
   const DeviceKernels wanted = pass_options.kernels.value_or(DeviceKernels{});
-  if ((wanted.group && !kernels.group) || (wanted.wide && !kernels.wide)) {
+  if ((wanted.group && !kernels.group) || (wanted.wide && !kernels.wide) ||
+      (wanted.group_attention && !kernels.group_attention)) {
     return absl::FailedPreconditionError(
         absl::StrCat("kernels: CUDA device 0 (", device.name,
                      ") does not have all of these, or this build does not"));

@@ -1,15 +1,20 @@
 #include "engine/cuda/device_kernels.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/ids.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "engine/cuda/attention.h"
 #include "engine/cuda/weight_tiles.h"
+#include "engine/kv_layout.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -33,15 +38,28 @@ std::vector<uint16_t> RandomValues(int64_t count, uint32_t seed) {
   return values;
 }
 
+constexpr char kTrial[] = "a trial of kernels";
+
+template <typename T>
+absl::StatusOr<DeviceBuffer> PutOnDevice(const std::vector<T>& values,
+                                         Stream& stream) {
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
+  BATON_ASSIGN_OR_RETURN(DeviceBuffer buffer,
+                         DeviceBuffer::Allocate(bytes, kTrial));
+  stream.CopyToDevice(buffer.data(), values.data(), bytes);
+  stream.Wait();
+  return buffer;
+}
+
 // A product, and where its results go.
-class Trial final {
+class ProductTrial final {
  public:
-  static absl::StatusOr<Trial> Create(Stream& stream) {
-    Trial trial(stream);
+  static absl::StatusOr<ProductTrial> Create(Stream& stream) {
+    ProductTrial trial(stream);
     // In whatever order: any numbers do.
     BATON_ASSIGN_OR_RETURN(
         trial.weights_,
-        trial.Put(RandomValues(int64_t{kOutputs} * kInputs, 1)));
+        PutOnDevice(RandomValues(int64_t{kOutputs} * kInputs, 1), stream));
     const std::vector<uint16_t> x =
         RandomValues(int64_t{kManyRows} * kInputs, 2);
     std::vector<uint16_t> staged(StagedRows(kManyRows) * kInputs);
@@ -51,10 +69,10 @@ class Trial final {
             x[row * kInputs + i];
       }
     }
-    BATON_ASSIGN_OR_RETURN(trial.x_, trial.Put(x));
-    BATON_ASSIGN_OR_RETURN(trial.x_staged_, trial.Put(staged));
-    BATON_ASSIGN_OR_RETURN(
-        trial.out_, DeviceBuffer::Allocate(kOutBytes, "a trial of kernels"));
+    BATON_ASSIGN_OR_RETURN(trial.x_, PutOnDevice(x, stream));
+    BATON_ASSIGN_OR_RETURN(trial.x_staged_, PutOnDevice(staged, stream));
+    BATON_ASSIGN_OR_RETURN(trial.out_,
+                           DeviceBuffer::Allocate(kOutBytes, kTrial));
     return trial;
   }
 
@@ -86,21 +104,93 @@ class Trial final {
   static constexpr int64_t kOutBytes =
       int64_t{kManyRows} * kOutputs * int64_t{sizeof(float)};
 
-  explicit Trial(Stream& stream) : stream_(&stream) {}
-
-  absl::StatusOr<DeviceBuffer> Put(const std::vector<uint16_t>& values) {
-    const auto bytes = static_cast<int64_t>(values.size() * sizeof(uint16_t));
-    BATON_ASSIGN_OR_RETURN(DeviceBuffer buffer,
-                           DeviceBuffer::Allocate(bytes, "a trial of kernels"));
-    stream_->CopyToDevice(buffer.data(), values.data(), bytes);
-    stream_->Wait();
-    return buffer;
-  }
+  explicit ProductTrial(Stream& stream) : stream_(&stream) {}
 
   Stream* stream_;
   DeviceBuffer weights_;
   DeviceBuffer x_;
   DeviceBuffer x_staged_;
+  DeviceBuffer out_;
+};
+
+// A prompt's attention: two KV heads, more than a span of positions, and a tile
+// that is not full.
+class AttentionTrial final {
+ public:
+  static absl::StatusOr<AttentionTrial> Create(Stream& stream) {
+    AttentionTrial trial(stream);
+    KvLayout& layout = trial.layout_;
+    layout.num_layers = 1;
+    layout.block_size = 64;
+    layout.num_kv_heads = kKvHeads;
+    layout.head_dim = kHeadDim;
+    layout.num_blocks = (kPositions + 63) / 64;
+    // In whatever order: any numbers do.
+    BATON_ASSIGN_OR_RETURN(
+        trial.pages_,
+        PutOnDevice(RandomValues(layout.total_bytes() / 2, 3), stream));
+    BATON_ASSIGN_OR_RETURN(
+        trial.queries_,
+        PutOnDevice(RandomValues(int64_t{kRows} * kHeads * kHeadDim, 4),
+                    stream));
+    std::vector<BlockId> blocks(layout.num_blocks);
+    std::iota(blocks.begin(), blocks.end(), 0);
+    BATON_ASSIGN_OR_RETURN(trial.blocks_, PutOnDevice(blocks, stream));
+    BATON_ASSIGN_OR_RETURN(trial.out_,
+                           DeviceBuffer::Allocate(kOutElements * 2, kTrial));
+    return trial;
+  }
+
+  absl::StatusOr<std::vector<uint16_t>> Run(int32_t tile_queries) {
+    std::vector<QueryTile> tiles;
+    const int32_t tile_rows = MaxTileRows(kHeads / kKvHeads, tile_queries);
+    for (int32_t row = 0; row < kRows; row += tile_rows) {
+      tiles.push_back({row, row, std::min(tile_rows, kRows - row),
+                       kPositions - kRows + row, /*block_table=*/0});
+    }
+    BATON_ASSIGN_OR_RETURN(const DeviceBuffer on_device,
+                           PutOnDevice(tiles, *stream_));
+    AttentionArgs args;
+    args.queries = queries_.as<uint16_t>();
+    args.pages = pages_.data();
+    args.page_bytes = layout_.page_bytes();
+    args.head_bytes = layout_.head_bytes();
+    args.values_offset = layout_.ValuesOffset();
+    args.scales_offset = layout_.KeyScalesOffset();
+    args.block_size = layout_.block_size;
+    args.block_tables = blocks_.as<BlockId>();
+    args.tiles = on_device.as<QueryTile>();
+    args.num_tiles = static_cast<int32_t>(tiles.size());
+    args.tile_queries = tile_queries;
+    args.num_heads = kHeads;
+    args.num_kv_heads = kKvHeads;
+    args.head_dim = args.stored_head_dim = kHeadDim;
+    args.score_factor = ScoreFactor(kHeadDim);
+    args.out = out_.as<uint16_t>();
+    args.out_stride = kHeads * kHeadDim;
+    stream_->Fill(out_.data(), 0xff, out_.bytes());
+    RunAttention(args, stream_->handle());
+    std::vector<uint16_t> y(kOutElements);
+    stream_->CopyToHost(y.data(), out_.data(), kOutElements * 2);
+    stream_->Wait();
+    return y;
+  }
+
+ private:
+  static constexpr int32_t kHeads = 4;
+  static constexpr int32_t kKvHeads = 2;
+  static constexpr int32_t kHeadDim = 128;
+  static constexpr int32_t kPositions = 300;
+  static constexpr int32_t kRows = 100;
+  static constexpr int64_t kOutElements = int64_t{kRows} * kHeads * kHeadDim;
+
+  explicit AttentionTrial(Stream& stream) : stream_(&stream) {}
+
+  Stream* stream_;
+  KvLayout layout_;
+  DeviceBuffer pages_;
+  DeviceBuffer queries_;
+  DeviceBuffer blocks_;
   DeviceBuffer out_;
 };
 
@@ -114,14 +204,27 @@ DeviceKernels KernelsOf(const DeviceProperties& device) {
   DeviceKernels kernels;
   kernels.group = device.group_products;
   kernels.wide = device.clusters;
+  kernels.group_attention = device.group_products;
   return kernels;
 }
 
 absl::StatusOr<DeviceKernels> KernelsThatAgree(const DeviceKernels& kernels,
                                                Stream& stream) {
   DeviceKernels usable;
+  if (kernels.group_attention) {
+    BATON_ASSIGN_OR_RETURN(AttentionTrial trial,
+                           AttentionTrial::Create(stream));
+    BATON_ASSIGN_OR_RETURN(const std::vector<uint16_t> tiles,
+                           trial.Run(kTileQueries));
+    BATON_ASSIGN_OR_RETURN(const std::vector<uint16_t> groups,
+                           trial.Run(kGroupTileQueries));
+    usable.group_attention = groups == tiles;
+    LOG_IF(WARNING, !usable.group_attention)
+        << "attention by wgmma has other bits than by mma.sync on this device: "
+           "prompts go without it, and take longer";
+  }
   if (!kernels.group && !kernels.wide) return usable;
-  BATON_ASSIGN_OR_RETURN(Trial trial, Trial::Create(stream));
+  BATON_ASSIGN_OR_RETURN(ProductTrial trial, ProductTrial::Create(stream));
   if (kernels.group) {
     usable.group = SameBits(trial.Run(MatmulKernel::kTile128, kManyRows),
                             trial.Run(MatmulKernel::kGroup, kManyRows));

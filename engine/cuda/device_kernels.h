@@ -10,11 +10,11 @@ namespace baton::engine::cuda {
 DeviceKernels KernelsOf(const DeviceProperties& device);
 
 // Of these, the ones that give the bits of the kernels that all devices have:
-// each is tried with a small product of random numbers, so that a device whose
-// tensor cores add otherwise (wgmma and mma.sync are different instructions)
-// does without, and answers stay the same everywhere. Logs what it leaves out.
-// Takes some milliseconds, and waits for the stream; ResourceExhausted without
-// some hundred KB of the device's memory.
+// each is tried with random numbers, in a small product or prompt, so that a
+// device whose tensor cores add otherwise (wgmma and mma.sync are different
+// instructions) does without, and answers stay the same everywhere. Logs what
+// it leaves out. Takes some milliseconds, and waits for the stream;
+// ResourceExhausted without a MB or so of the device's memory.
 absl::StatusOr<DeviceKernels> KernelsThatAgree(const DeviceKernels& kernels,
                                                Stream& stream);
 

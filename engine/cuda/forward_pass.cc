@@ -195,6 +195,8 @@ LayoutOptions ForwardPass::LayoutOf() const {
   options.window = config_.sliding_window.value_or(0);
   options.last_layer_slides = config_.LayerSlides(config_.num_layers - 1);
   options.max_span_pieces = sizes_.span_pieces;
+  options.group_attention = kernels().group_attention &&
+                            IsGroupAttentionHeadDim(layout_.stored_head_dim());
   return options;
 }
 
@@ -289,6 +291,7 @@ const QueryTile* ForwardPass::UploadTiles(const std::vector<QueryTile>& tiles,
 ForwardPass::DeviceTiles ForwardPass::UploadTileSet(const TileSet& tiles) {
   DeviceTiles result;
   result.num_whole = static_cast<int32_t>(tiles.whole.size());
+  result.tile_queries = tiles.tile_queries;
   result.num_single = static_cast<int32_t>(tiles.single.size());
   result.max_spans = tiles.max_spans;
   result.whole = UploadTiles(tiles.whole, result.num_whole);

@@ -127,6 +127,7 @@ class ForwardPass final {
     const QueryTile* single = nullptr;
     int32_t num_single = 0;
     int32_t max_spans = 0;
+    int32_t tile_queries = kTileQueries;  // of the whole ones
   };
 
   // What the kernels of a pass read.

@@ -221,7 +221,9 @@ void ForwardPass::Attend(const PassArrays& arrays, const DeviceTiles& tiles,
   if (tiles.num_whole > 0) {
     args.tiles = tiles.whole;
     args.num_tiles = tiles.num_whole;
+    args.tile_queries = tiles.tile_queries;
     RunAttention(args, stream_.handle());
+    args.tile_queries = kTileQueries;
   }
   if (tiles.num_single > 0) {
     args.tiles = tiles.single;

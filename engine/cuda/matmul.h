@@ -118,6 +118,7 @@ enum class MatmulKernel {
 struct DeviceKernels {
   bool group = false;
   bool wide = false;
+  bool group_attention = false;  // attention_group.h
 };
 
 // Rows from which large tiles are worth their padding.

@@ -32,6 +32,11 @@ BATON_DEVICE void ToWords(const StoredSlice<kFormat>& stored,
   for (int step = 0; step < 4; ++step) {
     WordsOfStep<kFormat>(stored.pieces[step / kSteps], step % kSteps,
                          words[step]);
+    // Those that were computed are.
+    if constexpr (kFormat == WeightFormat::kBf16) {
+      BATON_UNROLL
+      for (uint32_t& word : words[step]) word = OwnWord(word, BlockZ());
+    }
   }
 }
 
@@ -239,7 +244,7 @@ BATON_DEVICE void PutTotals(const MatmulArgs& args, int64_t tile,
 }
 
 template <WeightFormat kFormat, int kRows, MatmulOutput kOutput>
-BATON_KERNEL(kGroupThreads)
+BATON_DENSE_KERNEL(kGroupThreads, 1)
 GroupMatmul(MatmulArgs args) {
   const GroupMemory<kRows> memory;
   const int32_t warp = Thread() / 32;

@@ -68,7 +68,13 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
                   const LayoutOptions& options) {
   StepLayout layout;
   std::vector<QueryTile> tiles;
-  const int32_t tile_rows = MaxTileRows(options.group);
+  int32_t pass_rows = 0;
+  for (const SequencePart& part : pass) pass_rows += part.count;
+  const int32_t tile_queries =
+      options.group_attention && pass_rows >= kGroupAttentionRows
+          ? kGroupTileQueries
+          : kTileQueries;
+  const int32_t tile_rows = MaxTileRows(options.group, tile_queries);
   for (const SequencePart& part : pass) {
     const PlannedSequence& s = plan.sequences[part.sequence];
     const auto first_row = static_cast<int32_t>(layout.tokens.size());
@@ -95,8 +101,10 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
     layout.end_position = std::max(layout.end_position, end);
   }
   layout.full = SortTiles(tiles, /*window=*/0, options);
+  layout.full.tile_queries = tile_queries;
   if (options.window > 0) {
     layout.sliding = SortTiles(tiles, options.window, options);
+    layout.sliding.tile_queries = tile_queries;
   }
   std::vector<QueryTile> last;
   for (size_t i = 0; i < layout.logit_rows.size(); ++i) {

@@ -41,7 +41,8 @@ struct LogitRow {
 struct TileSet {
   std::vector<QueryTile> whole;
   std::vector<QueryTile> single;
-  int32_t max_spans = 0;  // of the single ones
+  int32_t max_spans = 0;                // of the single ones
+  int32_t tile_queries = kTileQueries;  // of the whole ones, at most
 };
 
 struct StepLayout {
@@ -67,7 +68,12 @@ struct LayoutOptions {
   // Single tokens whose spans may run apart: (tokens) * (greatest number of
   // spans) is at most this.
   int64_t max_span_pieces = 0;
+  // Whether passes of kGroupAttentionRows tokens and more are cut for groups of
+  // warps (kGroupTileQueries). A block of these is by itself on its
+  // multiprocessor, and of fewer queries than it takes the others are idle.
+  bool group_attention = false;
 };
+inline constexpr int32_t kGroupAttentionRows = 65;
 
 // REQUIRES: a well-formed plan (engine.h) and parts of it.
 StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,

@@ -163,7 +163,7 @@ BATON_DEVICE uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
 //   d[0], d[1]   row g, columns 2c, 2c + 1
 //   d[2], d[3]   row g + 8, the same
 // All 32 lanes call it.
-BATON_DEVICE void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+BATON_DEVICE void Mma(float* d, const uint32_t (&a)[4], uint32_t b0,
                       uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"

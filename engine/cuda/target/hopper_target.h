@@ -32,6 +32,11 @@ BATON_DEVICE uint32_t SharedAddress(const void* shared) {
 #define BATON_HAS_GROUP_MMA 0
 #endif
 
+// Store16 to where tensor cores will read by themselves: FenceForTensorCores,
+// and then a barrier, come before that.
+BATON_DEVICE void StoreForTensorCores16(void* shared, const Word4& word) {
+  Store16(shared, word);
+}
 // What the thread wrote to the block's memory is what tensor cores that read it
 // by themselves will see, once a barrier has told the others.
 BATON_DEVICE void FenceForTensorCores() {
@@ -41,6 +46,30 @@ BATON_DEVICE void FenceForTensorCores() {
 }
 
 #if BATON_HAS_GROUP_MMA
+// For GroupMma.
+BATON_DEVICE void GroupMma64(float (&d)[32], const uint32_t (&a)[4], uint64_t b,
+                             int add) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, "
+      "%8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n"
+      "}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+        "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]),
+        "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
+        "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]),
+        "+f"(d[31])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
 // For GroupMma.
 BATON_DEVICE void GroupMma128(float (&d)[64], const uint32_t (&a)[4],
                               uint64_t b, int add) {
@@ -124,6 +153,15 @@ BATON_DEVICE void GroupMma256(float (&d)[128], const uint32_t (&a)[4],
 }
 #endif
 
+// The word, in a register that it shares with no other. `zero` is zero, and
+// what no compiler can know to be: a block's number in a direction that the
+// grid does not have.
+BATON_DEVICE uint32_t OwnWord(uint32_t word, int32_t zero) {
+  uint32_t own;
+  asm volatile("xor.b32 %0, %1, %2;" : "=r"(own) : "r"(word), "r"(zero));
+  return own;
+}
+
 // d += a b, or d = a b without `add`, on tensor cores of Hopper, for the 64
 // outputs of a group of four warps that begins at a multiple of four: as PTX's
 // wgmma.m64nNk16 for bfloat16 says, each warp has 16 of them, with `a` as Mma
@@ -139,9 +177,11 @@ template <int kHalf>
 BATON_DEVICE void GroupMma(float (&d)[kHalf], const uint32_t (&a)[4],
                            uint64_t b, bool add) {
 #if BATON_HAS_GROUP_MMA
-  static_assert(kHalf == 64 || kHalf == 128);
+  static_assert(kHalf == 32 || kHalf == 64 || kHalf == 128);
   if constexpr (kHalf == 128) {
     GroupMma256(d, a, b, add ? 1 : 0);
+  } else if constexpr (kHalf == 32) {
+    GroupMma64(d, a, b, add ? 1 : 0);
   } else {
     GroupMma128(d, a, b, add ? 1 : 0);
   }
@@ -149,6 +189,10 @@ BATON_DEVICE void GroupMma(float (&d)[kHalf], const uint32_t (&a)[4],
   __trap();
 #endif
 }
+//
+// `a` is what kernels have computed, or OwnWord: ptxas up to CUDA 13.2 takes a
+// register that a product still reads for free where its word was only copied
+// there (triton-lang/triton issues 9433 and 11781).
 template <int kProducts>
 BATON_DEVICE void GroupMmaBegin(uint32_t (&a)[kProducts][4]) {
 #if BATON_HAS_GROUP_MMA
@@ -160,6 +204,16 @@ BATON_DEVICE void GroupMmaBegin(uint32_t (&a)[kProducts][4]) {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
+// The same where `d` was changed since it was last awaited.
+template <int kProducts, int kHalf>
+BATON_DEVICE void GroupMmaBegin(uint32_t (&a)[kProducts][4],
+                                float (&d)[kHalf]) {
+#if BATON_HAS_GROUP_MMA
+  BATON_UNROLL
+  for (int i = 0; i < kHalf; ++i) asm volatile("" : "+f"(d[i])::"memory");
+#endif
+  GroupMmaBegin(a);
+}
 BATON_DEVICE void GroupMmaCommit() {
 #if BATON_HAS_GROUP_MMA
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -169,6 +223,16 @@ BATON_DEVICE void GroupMmaCommit() {
 BATON_DEVICE void GroupMmaAwaitOlder() {
 #if BATON_HAS_GROUP_MMA
   asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+#endif
+}
+// The same; `d` is what the products that are waited for add to.
+template <int kHalf>
+BATON_DEVICE void GroupMmaAwaitOlder(float (&d)[kHalf]) {
+#if BATON_HAS_GROUP_MMA
+  GroupMmaAwaitOlder();
+  // Not read before.
+  BATON_UNROLL
+  for (int i = 0; i < kHalf; ++i) asm volatile("" : "+f"(d[i])::"memory");
 #endif
 }
 // Waits for all. `d` is what they add to.
@@ -223,6 +287,14 @@ BATON_DEVICE void ArriveExpecting(Barrier* barrier, int32_t bytes) {
                    SharedAddress(barrier)),
                "r"(bytes)
                : "memory");
+#endif
+}
+// Arrives at the block's own barrier.
+BATON_DEVICE void Arrive(Barrier* barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile(
+      "mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier))
+      : "memory");
 #endif
 }
 // Arrives at the barrier at the same place of a block of the cluster.

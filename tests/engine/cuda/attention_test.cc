@@ -1,6 +1,6 @@
 // Attention on a device, over KV in bfloat16, int8 and fp8: against sums in
-// double, and its two ways (spans apart, tiles whole) against each other to the
-// bit.
+// double, and its ways (spans apart, tiles whole, tiles by groups of warps)
+// against each other to the bit.
 #include "engine/cuda/attention.h"
 
 #include <algorithm>
@@ -22,6 +22,8 @@
 
 namespace baton::engine::cuda {
 namespace {
+
+enum class Way { kTiles, kSpans, kGroups };
 
 struct Shape {
   int32_t heads, kv_heads, head_dim, block_size;
@@ -193,9 +195,12 @@ class AttentionTest : public DeviceTest,
 
   // Runs the tokens [first, first + count) and gives their rows of the output.
   std::vector<uint16_t> Run(int32_t first, int32_t count, int32_t window,
-                            bool spans) {
+                            Way way) {
+    args_.tile_queries = way == Way::kGroups ? kGroupTileQueries : kTileQueries;
     const int32_t tile_rows =
-        spans ? 1 : MaxTileRows(shape_.heads / shape_.kv_heads);
+        way == Way::kSpans
+            ? 1
+            : MaxTileRows(shape_.heads / shape_.kv_heads, args_.tile_queries);
     std::vector<QueryTile> tiles;
     int32_t max_spans = 0;
     for (int32_t i = 0; i < count; i += tile_rows) {
@@ -209,7 +214,7 @@ class AttentionTest : public DeviceTest,
     args_.num_tiles = static_cast<int32_t>(tiles.size());
     args_.window = window;
     args_.max_spans = 0;
-    if (spans) {
+    if (way == Way::kSpans) {
       args_.max_spans = max_spans + 1;
       const int64_t pieces =
           int64_t{args_.num_tiles} * shape_.heads * args_.max_spans;
@@ -265,7 +270,7 @@ TEST_P(AttentionTest, IsThatOfSumsInDouble) {
     const int32_t length = emulated() ? 90 : 700;
     Make(shape, length);
     for (const int32_t window : {0, 20}) {
-      ExpectRight(Run(0, length, window, /*spans=*/false), 0, length, window);
+      ExpectRight(Run(0, length, window, Way::kTiles), 0, length, window);
     }
   }
 }
@@ -278,8 +283,9 @@ TEST_P(AttentionTest, SpansApartGiveTheSameBitsAsTiles) {
     for (const int32_t window : {0, 100, 300}) {
       for (const int32_t first : {0, 63, 255, 256, 525}) {
         const int32_t count = std::min(5, length - first);
-        const std::vector<uint16_t> tiles = Run(first, count, window, false);
-        EXPECT_EQ(tiles, Run(first, count, window, true)) << first;
+        const std::vector<uint16_t> tiles =
+            Run(first, count, window, Way::kTiles);
+        EXPECT_EQ(tiles, Run(first, count, window, Way::kSpans)) << first;
         ExpectRight(tiles, first, count, window);
       }
     }
@@ -290,13 +296,54 @@ TEST_P(AttentionTest, SpansApartGiveTheSameBitsAsTiles) {
 TEST_P(AttentionTest, CutsOfAPromptGiveTheSameBits) {
   Make({4, 2, 32, 16}, 300);
   for (const int32_t window : {0, 70}) {
-    const std::vector<uint16_t> all = Run(0, 300, window, false);
+    const std::vector<uint16_t> all = Run(0, 300, window, Way::kTiles);
     for (const auto& [first, count] : std::vector<std::pair<int32_t, int32_t>>{
              {0, 1}, {1, 31}, {32, 64}, {250, 50}, {299, 1}, {17, 200}}) {
-      const std::vector<uint16_t> part = Run(first, count, window, false);
+      const std::vector<uint16_t> part = Run(first, count, window, Way::kTiles);
       EXPECT_TRUE(std::equal(part.begin(), part.end(),
                              all.begin() + first * args_.out_stride))
           << first << " " << count;
+    }
+  }
+}
+
+// More than a span; tiles that are full and that are not; heads whose queries
+// divide neither 64 nor 128; windows, with which some positions are seen by one
+// group of warps only.
+TEST_P(AttentionTest, GroupsOfWarpsGiveTheSameBits) {
+  if (!kernels().group_attention) GTEST_SKIP() << "not on this device";
+  const std::vector<Shape> shapes = {{4, 2, 64, 16},  {2, 1, 128, 64},
+                                     {7, 1, 128, 32}, {6, 2, 120, 16},
+                                     {48, 1, 64, 16}, {1, 1, 128, 128}};
+  for (const Shape& shape : shapes) {
+    const int32_t group = shape.heads / shape.kv_heads;
+    const int32_t length = !emulated() ? 330 : group == 2 ? 270 : 70;
+    Make(shape, length);
+    for (const int32_t window : {0, 1, 90}) {
+      std::vector<std::pair<int32_t, int32_t>> parts = {{length - 40, 40}};
+      if (!emulated() || window != 1) parts.emplace_back(0, length);
+      if (!emulated() || window == 90) parts.emplace_back(length / 2 + 1, 1);
+      for (const auto& [first, count] : parts) {
+        EXPECT_EQ(Run(first, count, window, Way::kGroups),
+                  Run(first, count, window, Way::kTiles))
+            << shape.heads << " heads of " << shape.head_dim << ", window "
+            << window << ", " << first << " + " << count;
+      }
+    }
+  }
+}
+
+// On a GPU, as many stages as turn each barrier often.
+TEST_P(AttentionTest, GroupsOfWarpsRunLongPrompts) {
+  if (emulated()) GTEST_SKIP() << "for a GPU: too long";
+  if (!kernels().group_attention) GTEST_SKIP() << "not on this device";
+  for (const int32_t head_dim : {64, 128}) {
+    Make({8, 2, head_dim, 16}, 3000);
+    for (const int32_t window : {0, 1000}) {
+      const std::vector<uint16_t> tiles = Run(0, 3000, window, Way::kTiles);
+      for (int repeat = 0; repeat < 5; ++repeat) {
+        EXPECT_EQ(Run(0, 3000, window, Way::kGroups), tiles) << window;
+      }
     }
   }
 }

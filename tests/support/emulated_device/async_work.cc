@@ -43,7 +43,10 @@ void Arrive(BarrierState& barrier, int64_t bytes) {
       << TheDevice().kernel << ": more arrivals than a barrier's phase has";
   barrier.expected_bytes += bytes;
   --barrier.missing;
+  const int64_t before = barrier.ended_phases;
   EndPhase(barrier, /*late=*/true);
+  // Whatever the thread, or its warp, should have done before shows now.
+  if (barrier.ended_phases > before) Yield(State::kArrived);
 }
 
 }  // namespace
@@ -58,6 +61,8 @@ void InitBarrier(const void* barrier, int arrivals) {
 void ArriveExpecting(const void* barrier, int64_t bytes) {
   Arrive(BarrierAt(barrier), bytes);
 }
+
+void Arrive(const void* barrier) { Arrive(BarrierAt(barrier), 0); }
 
 void ArriveAt(const void* barrier, int32_t rank) {
   Arrive(BarrierAt(SharedOf(barrier, rank)), 0);
@@ -131,6 +136,8 @@ const unsigned char* SharedAt(uint32_t address) {
   return SharedMemory() + (address - kSharedBegin);
 }
 
+void ExpectFence() { TheDevice().current->unfenced = true; }
+
 void FenceForTensorCores() { TheDevice().current->unfenced = false; }
 
 void BeginProducts() { TheDevice().current->begun = true; }
@@ -171,6 +178,7 @@ void AwaitProducts(int pending) {
     }
     fiber.product_groups.pop_front();
   }
+  Exchange(nullptr, 0);  // the lanes wait together
 }
 
 }  // namespace baton::engine::cuda::emulated

@@ -97,8 +97,7 @@ inline uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
   return half(0) | half(16);
 }
 
-inline void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
-                uint32_t b1) {
+inline void Mma(float* d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
   const auto* all = emulated::Exchange(mine, 6);
   const auto half = [](uint32_t word, int k) {
@@ -129,6 +128,11 @@ inline uint32_t SharedAddress(const void* shared) {
   return emulated::SharedAddress(shared);
 }
 inline void FenceForTensorCores() { emulated::FenceForTensorCores(); }
+
+inline uint32_t OwnWord(uint32_t word, int32_t zero) {
+  CHECK_EQ(zero, 0);
+  return word;
+}
 
 // Input `k` of a step of row `row` of a matrix.
 inline float GroupMatrixAt(uint64_t matrix, int row, int k) {
@@ -185,8 +189,16 @@ template <int kProducts>
 void GroupMmaBegin(uint32_t (&)[kProducts][4]) {
   emulated::BeginProducts();
 }
+template <int kProducts, int kHalf>
+void GroupMmaBegin(uint32_t (&a)[kProducts][4], float (&)[kHalf]) {
+  GroupMmaBegin(a);
+}
 inline void GroupMmaCommit() { emulated::CommitProducts(); }
 inline void GroupMmaAwaitOlder() { emulated::AwaitProducts(1); }
+template <int kHalf>
+void GroupMmaAwaitOlder(float (&)[kHalf]) {
+  GroupMmaAwaitOlder();
+}
 template <int kHalf>
 void GroupMmaAwait(float (&)[kHalf]) {
   emulated::AwaitProducts(0);
@@ -206,6 +218,7 @@ inline void FenceBarriers() {}
 inline void ArriveExpecting(Barrier* barrier, int32_t bytes) {
   emulated::ArriveExpecting(barrier, bytes);
 }
+inline void Arrive(Barrier* barrier) { emulated::Arrive(barrier); }
 inline void ArriveAt(Barrier* barrier, int32_t rank) {
   emulated::ArriveAt(barrier, rank);
 }
@@ -232,6 +245,10 @@ inline void Store16(void* to, const Word4& word) {
   emulated::CheckAwaited();
   CHECK_EQ(reinterpret_cast<uintptr_t>(to) % 16, 0u);
   std::memcpy(to, &word, sizeof(word));
+}
+inline void StoreForTensorCores16(void* shared, const Word4& word) {
+  emulated::ExpectFence();
+  Store16(shared, word);
 }
 inline Word4 LoadStream16(const void* from) { return Load16(from); }
 

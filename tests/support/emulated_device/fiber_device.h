@@ -17,7 +17,16 @@ namespace baton::engine::cuda::emulated {
 
 inline constexpr int kLanes = 32;
 
-enum class State { kReady, kAtWarp, kAtBarrier, kAtBlock, kAtCluster, kDone };
+// kArrived: ended a barrier's phase, and lets those go on who waited for that.
+enum class State {
+  kReady,
+  kAtWarp,
+  kAtBarrier,
+  kArrived,
+  kAtBlock,
+  kAtCluster,
+  kDone
+};
 
 struct Copy {
   void* to;
@@ -45,7 +54,7 @@ struct Fiber {
   bool awaited = false;  // earlier kernels
   std::vector<Copy> open_copies;
   std::deque<std::vector<Copy>> groups;
-  bool unfenced = false;  // awaited copies that tensor cores may not see
+  bool unfenced = false;  // what it wrote that tensor cores may not see
   bool begun = false;
   std::map<float*, Sums> sums;
   std::vector<Product> open_products;

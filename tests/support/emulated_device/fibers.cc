@@ -92,7 +92,8 @@ void FiberMain() {
   LOG(FATAL) << "a fiber that is done was resumed";
 }
 
-// Runs the warp's lanes until all wait for more than the warp or are done.
+// Runs the warp's lanes until all wait for more than the warp or are done; or
+// until one of them has ended a barrier's phase: then others run first.
 void RunWarp(Device& device, int block, int warp, int lanes) {
   Fiber* const first = FibersOf(device, block) + warp * kLanes;
   for (;;) {
@@ -100,6 +101,11 @@ void RunWarp(Device& device, int block, int warp, int lanes) {
       const int lane =
           device.order == ThreadOrder::kFalling ? lanes - 1 - i : i;
       if (first[lane].state == State::kReady) Resume(first[lane]);
+      if (first[lane].state == State::kArrived) {
+        first[lane].state = State::kReady;
+        device.passed_barrier = true;
+        return;
+      }
     }
     const State state = first[0].state;
     for (int lane = 1; lane < lanes; ++lane) {
@@ -139,10 +145,13 @@ bool RunWarps(Device& device, int block) {
   for (int i = 0; i < warps; ++i) {
     const int warp = device.order == ThreadOrder::kRising ? i : warps - 1 - i;
     Fiber* const first = FibersOf(device, block) + warp * kLanes;
-    if (first->state != State::kReady && first->state != State::kAtBarrier) {
-      continue;
+    bool ready = false;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      State& state = first[lane].state;
+      if (state == State::kAtBarrier) state = State::kReady;
+      ready |= state == State::kReady;
     }
-    for (int lane = 0; lane < kLanes; ++lane) first[lane].state = State::kReady;
+    if (!ready) continue;
     device.passed_barrier = false;
     RunWarp(device, block, warp, kLanes);
     came_on |= first->state != State::kAtBarrier || device.passed_barrier;

@@ -78,6 +78,7 @@ void AwaitCopies(int pending);
 // phase that they belong to.
 void InitBarrier(const void* barrier, int arrivals);
 void ArriveExpecting(const void* barrier, int64_t bytes);
+void Arrive(const void* barrier);
 void ArriveAt(const void* barrier, int32_t rank);
 void AwaitBarrier(const void* barrier, int parity);
 // `to` and `barrier` are the block's own; the copy is for each of `ranks`.
@@ -94,6 +95,8 @@ const unsigned char* SharedAt(uint32_t address);
 // committed and awaited. `multiply` runs when it is awaited; until all that are
 // to change `sums` have run, these are NaN.
 void FenceForTensorCores();
+// The thread writes what they will read.
+void ExpectFence();
 void BeginProducts();
 void StartProduct(float* sums, int count,
                   absl::AnyInvocable<void(float* sums)> multiply);
