@@ -1,9 +1,13 @@
 // The device runtime over CUDA's own.
 #include <cuda_runtime_api.h>
+#include <stdlib.h>
 
 #include <utility>
 
+#include "absl/base/const_init.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "common/log.h"
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/target/stream_handle.h"
@@ -29,7 +33,32 @@ absl::Status NoDevice(int32_t index, const std::string& why) {
       absl::StrCat("CUDA device ", index, ": ", why));
 }
 
+// Kernels are loaded with their library and not when they first run: a first
+// request does not wait for that, nor a device for another that loads. Before
+// main, as CUDA looks at it once and threads may be reading the environment
+// later; who has set it otherwise keeps that.
+[[maybe_unused]] const int kLoadsKernelsAtOnce =
+    setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+
 }  // namespace
+
+void AllowSharedBytes(const void* kernel, int64_t bytes, const char* name) {
+  static absl::Mutex mu(absl::kConstInit);
+  static auto* const allowed =
+      new absl::flat_hash_map<std::pair<int, const void*>, int64_t>();
+  int device = 0;
+  Check(cudaGetDevice(&device), "cudaGetDevice");
+  absl::MutexLock lock(&mu);
+  int64_t& before = (*allowed)[{device, kernel}];
+  if (bytes <= before) return;
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(bytes));
+  CHECK_EQ(error, cudaSuccess)
+      << "CUDA: " << bytes << " bytes of a block's memory for " << name << ": "
+      << cudaGetErrorString(error);
+  before = bytes;
+}
 
 absl::StatusOr<DeviceProperties> OpenDevice(int32_t index) {
   int count = 0;
@@ -55,10 +84,20 @@ absl::StatusOr<DeviceProperties> OpenDevice(int32_t index) {
   DeviceProperties properties;
   properties.name = native.name;
   properties.architecture = 10 * native.major + native.minor;
+  if (const cudaError_t error = KernelsRunHere(); error != cudaSuccess) {
+    cudaGetLastError();
+    return NoDevice(
+        index, absl::StrCat(native.name, " (compute capability ", native.major,
+                            ".", native.minor, "): ", cudaGetErrorString(error),
+                            "; build with -DBATON_CUDA_ARCHITECTURES=",
+                            properties.architecture));
+  }
 #if defined(BATON_CUDA_HOPPER)
   properties.group_products = properties.architecture == 90;
 #endif
+#if defined(BATON_CUDA_CLUSTERS)
   properties.clusters = properties.architecture >= 90;
+#endif
   properties.multiprocessors = native.multiProcessorCount;
   properties.shared_bytes_per_block =
       static_cast<int64_t>(native.sharedMemPerBlockOptin);
@@ -278,6 +317,8 @@ Graph Stream::EndGraph() {
   Check(cudaGraphInstantiate(&ready, recorded, /*flags=*/0),
         "cudaGraphInstantiate");
   Check(cudaGraphDestroy(recorded), "cudaGraphDestroy");
+  // What its first launch would do.
+  Check(cudaGraphUpload(ready, Native(handle_)), "cudaGraphUpload");
   Graph graph;
   graph.handle_ = reinterpret_cast<GraphHandle*>(ready);
   return graph;

@@ -188,6 +188,7 @@ CudaEngine::CudaEngine(const ModelConfig& config, const KvLayout& layout,
                        int32_t ranks)
     : config_(config),
       layout_(layout),
+      meeting_(ranks),
       ranks_(ranks),
       gate_(ranks),
       threads_(ranks) {
@@ -273,9 +274,9 @@ absl::Status CudaEngine::CreatePasses(const EngineOptions& options,
   BATON_RETURN_IF_ERROR(ForAllRanks([&](Rank& rank) -> absl::Status {
     BATON_ASSIGN_OR_RETURN(
         rank.forward_pass,
-        ForwardPass::Create(config_, {rank.shard, group_.get()}, rank.weights,
-                            rank.layout, rank.kv.data(), *rank.stream,
-                            pass_options));
+        ForwardPass::Create(config_, {rank.shard, group_.get(), &meeting_},
+                            rank.weights, rank.layout, rank.kv.data(),
+                            *rank.stream, pass_options));
     return absl::OkStatus();
   }));
   if (options.kv_staging_bytes == 0) return absl::OkStatus();

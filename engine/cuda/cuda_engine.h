@@ -88,6 +88,7 @@ class CudaEngine final : public Engine {
   KvLayout layout_;  // of all ranks together
   WeightsInfo weights_info_;
   std::unique_ptr<RankGroup> group_;  // null: one rank
+  RankMeeting meeting_;
   std::vector<Rank> ranks_;
   std::unique_ptr<DeviceKvStage> stage_;  // null: none was asked for
   LayerGate gate_;

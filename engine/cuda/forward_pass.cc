@@ -70,13 +70,12 @@ int64_t ForwardPass::DeviceBytes(const ModelConfig& config, const Shard& shard,
                           2 * (int64_t{s.padded_hidden} + s.stored_q +
                                s.padded_q + s.padded_intermediate);
   const int64_t per_logit_row = 2 * 4 * s.logit_stride + 64;
+  // Twice while it grows.
   const int64_t rope =
       int64_t{config.max_position} * config.head_dim * int64_t{sizeof(float)};
-  // The allocator's own rounding and the driver's modules, roughly.
-  constexpr int64_t kSlack = int64_t{64} << 20;
   return StagedRows(options.max_rows) * per_row + s.logit_rows * per_logit_row +
-         (1 + shard.ranks) * s.sent_bytes + options.span_bytes + rope +
-         kFirstUploadBytes + kSlack;
+         (1 + shard.ranks) * s.sent_bytes + options.span_bytes + 2 * rope +
+         kFirstUploadBytes + (shard.ranks > 1 ? 2 : 1) * options.spare_bytes;
 }
 
 absl::StatusOr<std::unique_ptr<ForwardPass>> ForwardPass::Create(
@@ -177,6 +176,12 @@ void ForwardPass::EnsureRope(int32_t end) {
   stream_.CopyToDevice(rope_.data(), values.data(), bytes);
   stream_.Wait();
   rope_positions_ = positions;
+}
+
+void ForwardPass::MeetOthers() {
+  if (place_.meeting != nullptr && place_.group != nullptr) {
+    place_.meeting->Meet();
+  }
 }
 
 void ForwardPass::EnsureUpload(int64_t bytes) {
@@ -394,6 +399,7 @@ void ForwardPass::RunAny(const scheduling::StepPlan& plan,
   UploadSamples(layout, logit_rows, &arrays);
   upload_.Copy(stream_);
 
+  MeetOthers();
   RunLayers(arrays, /*events=*/hook != nullptr);
   if (hook != nullptr) StageLayers();
   // The first logits are on their way while the hooks wait for their layers.
@@ -437,6 +443,7 @@ void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
   const auto [place, is_new] = graphs_.try_emplace(bucket);
   Graph& graph = place->second;
   if (is_new) {
+    MeetOthers();
     RunLayers(arrays, /*events=*/false);
     RunLogits(arrays, 0, bucket.rows);
   } else {
@@ -446,6 +453,7 @@ void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
       RunLogits(arrays, 0, bucket.rows);
       graph = stream_.EndGraph();
     }
+    MeetOthers();
     stream_.Launch(graph);
   }
   UseTime();

@@ -34,6 +34,7 @@
 #include "engine/cuda/matmul.h"
 #include "engine/cuda/rank_group.h"
 #include "engine/cuda/rank_kv_stage.h"
+#include "engine/cuda/rank_threads.h"
 #include "engine/cuda/sample.h"
 #include "engine/cuda/shard.h"
 #include "engine/cuda/step_layout.h"
@@ -53,6 +54,10 @@ struct ForwardPassOptions {
   // Bytes for logits and their edited copies, which bound the rows that are
   // sampled at a time.
   int64_t logit_bytes = int64_t{256} << 20;
+  // Left to CUDA, for graphs, for what its allocator rounds, and twice that
+  // where ranks talk to each other, for NCCL: when KV memory is a share of what
+  // is free.
+  int64_t spare_bytes = int64_t{512} << 20;
   bool use_graphs = true;
   // Kernels besides those that all devices have. Null, for CudaEngine: the
   // device's, where these agree (device_kernels.h).
@@ -66,6 +71,7 @@ class ForwardPass final {
     Shard shard;
     // Of all ranks; null when there is one.
     RankGroup* group = nullptr;
+    RankMeeting* meeting = nullptr;
   };
 
   // Allocates what passes need: ResourceExhausted. What arguments name, but
@@ -172,6 +178,9 @@ class ForwardPass final {
               const Engine::LayerHook* hook);
   // Positions [0, end) of the table of rotations are on the device.
   void EnsureRope(int32_t end);
+  // Between what a pass makes ready (memory, graphs) and what it runs: while a
+  // device waits for others, nothing is asked of CUDA that may wait for it.
+  void MeetOthers();
   // Makes room for a step's arrays; graphs are void when memory moves.
   void EnsureUpload(int64_t bytes);
   // Fills the arrays that say how rows are drawn.

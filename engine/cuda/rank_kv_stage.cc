@@ -24,6 +24,7 @@ RankKvStage::RankKvStage(int32_t device, const KvLayout& layout,
       copied_(std::move(copied)) {}
 
 RankKvStage::~RankKvStage() {
+  absl::MutexLock lock(&mu_);
   to_host_.stream.Wait();
   to_device_.stream.Wait();
 }
@@ -84,7 +85,7 @@ RankKvStage::Ticket RankKvStage::Give(bool to_device, int32_t first_layer,
   RunPageCopy(args, lane.stream.handle());
   Copy copy;
   if (free_events_.empty()) {
-    copy.done = std::make_unique<Event>();
+    copy.done = std::make_shared<Event>();
   } else {
     copy.done = std::move(free_events_.back());
     free_events_.pop_back();
@@ -98,8 +99,11 @@ RankKvStage::Ticket RankKvStage::Begin(bool to_device, int32_t first_layer,
                                        int32_t num_layers,
                                        absl::Span<const StagedBlock> blocks) {
   UseDevice(device_);
+  absl::MutexLock lock(&mu_);
   Lane& lane = LaneOf(to_device);
-  Collect(lane);
+  while (!lane.copies.empty() && lane.copies.front().done->Done()) {
+    Forget(lane, lane.done + 1);
+  }
   compute_.Record(computed_);
   lane.stream.WaitFor(computed_);
   std::unique_ptr<Moves> moves = MovesOf(to_device, blocks);
@@ -109,46 +113,64 @@ RankKvStage::Ticket RankKvStage::Begin(bool to_device, int32_t first_layer,
   return ticket;
 }
 
-void RankKvStage::Collect(Lane& lane) {
-  while (!lane.copies.empty() && lane.copies.front().done->Done()) {
+void RankKvStage::Forget(Lane& lane, uint64_t number) {
+  while (lane.done < number) {
     Copy copy = std::move(lane.copies.front());
     lane.copies.pop_front();
     ++lane.done;
-    free_events_.push_back(std::move(copy.done));
+    if (copy.done.use_count() == 1) {
+      free_events_.push_back(std::move(copy.done));
+    }
     if (copy.moves != nullptr) free_moves_.push_back(std::move(copy.moves));
   }
 }
 
+std::shared_ptr<Event> RankKvStage::EventOf(Ticket ticket) {
+  absl::MutexLock lock(&mu_);
+  const Lane& lane = LaneOf(ticket.to_device);
+  if (ticket.number <= lane.done) return nullptr;
+  return lane.copies[ticket.number - lane.done - 1].done;
+}
+
 bool RankKvStage::Done(Ticket ticket) {
-  Lane& lane = LaneOf(ticket.to_device);
-  if (ticket.number > lane.done) {
-    UseDevice(device_);
-    Collect(lane);
-  }
-  return ticket.number <= lane.done;
+  // In the middle of a step, perhaps: whichever device the thread uses, it goes
+  // on using.
+  std::shared_ptr<Event> done = EventOf(ticket);
+  if (done == nullptr) return true;
+  if (!done->Done()) return false;
+  done = nullptr;
+  absl::MutexLock lock(&mu_);
+  Forget(LaneOf(ticket.to_device), ticket.number);
+  return true;
 }
 
 void RankKvStage::WithStep(std::vector<StagedBlock> blocks) {
   CHECK(step_tickets_.empty()) << "in the middle of a step";
   step_blocks_ = std::move(blocks);
+  if (step_blocks_.empty()) return;
+  // Now, as it may take memory: not while devices wait for each other.
+  UseDevice(device_);
+  absl::MutexLock lock(&mu_);
+  if (step_moves_ != nullptr) free_moves_.push_back(std::move(step_moves_));
+  step_moves_ = MovesOf(/*to_device=*/false, step_blocks_);
 }
 
 void RankKvStage::CopyLayerOfStep(int32_t layer, const Event& written) {
   CHECK(copies_step());
   CHECK_EQ(layer, static_cast<int32_t>(step_tickets_.size()));
+  absl::MutexLock lock(&mu_);
   to_host_.stream.WaitFor(written);
-  if (layer == 0) step_moves_ = MovesOf(/*to_device=*/false, step_blocks_);
   step_tickets_.push_back(
       Give(/*to_device=*/false, layer, /*num_layers=*/1, *step_moves_));
 }
 
 void RankKvStage::AwaitLayerOfStep(int32_t layer) {
-  const Ticket ticket = step_tickets_.at(layer);
-  if (ticket.number <= to_host_.done) return;
-  to_host_.copies[ticket.number - to_host_.done - 1].done->Wait();
+  const std::shared_ptr<Event> done = EventOf(step_tickets_.at(layer));
+  if (done != nullptr) done->Wait();
 }
 
 void RankKvStage::EndStep() {
+  absl::MutexLock lock(&mu_);
   if (step_moves_ != nullptr) free_moves_.push_back(std::move(step_moves_));
   step_tickets_.clear();
   step_blocks_.clear();

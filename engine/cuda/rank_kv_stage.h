@@ -3,7 +3,8 @@
 // so that neither a step nor the other direction waits. See kv_stage.h for the
 // contract; device_kv_stage.h joins the devices of an engine.
 //
-// Used by the engine's thread between steps, and by the rank's during a step.
+// Used by the engine's thread between steps, and by the rank's during a step;
+// any thread may ask for Done.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,8 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/page_copy.h"
@@ -66,9 +69,10 @@ class RankKvStage final {
     PinnedBuffer memory;
     int32_t count = 0;
   };
-  // A copy under way.
+  // A copy under way. Who waits for it keeps the event, which is not used again
+  // before.
   struct Copy {
-    std::unique_ptr<Event> done;
+    std::shared_ptr<Event> done;
     // Of the last copy that reads it; else null.
     std::unique_ptr<Moves> moves;
   };
@@ -81,14 +85,19 @@ class RankKvStage final {
     std::deque<Copy> copies;
   };
 
-  Lane& LaneOf(bool to_device) { return to_device ? to_device_ : to_host_; }
+  Lane& LaneOf(bool to_device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return to_device ? to_device_ : to_host_;
+  }
   std::unique_ptr<Moves> MovesOf(bool to_device,
-                                 absl::Span<const StagedBlock> blocks);
+                                 absl::Span<const StagedBlock> blocks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives the copy to the lane, behind what that waits for.
   Ticket Give(bool to_device, int32_t first_layer, int32_t num_layers,
-              const Moves& moves);
-  // Forgets copies that are done.
-  void Collect(Lane& lane);
+              const Moves& moves) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Forgets copies up to that number, which are done.
+  void Forget(Lane& lane, uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null when the copy was forgotten.
+  std::shared_ptr<Event> EventOf(Ticket ticket) ABSL_LOCKS_EXCLUDED(mu_);
 
   const int32_t device_;
   const KvLayout layout_;
@@ -97,8 +106,9 @@ class RankKvStage final {
   const StagedPages staged_;
   const std::function<void()> copied_;
 
-  Lane to_host_;
-  Lane to_device_;
+  absl::Mutex mu_;
+  Lane to_host_ ABSL_GUARDED_BY(mu_);
+  Lane to_device_ ABSL_GUARDED_BY(mu_);
   // Recorded on the stream of steps, for copies to wait for.
   Event computed_;
   // Of the next step, or of the one under way.
@@ -106,8 +116,8 @@ class RankKvStage final {
   std::unique_ptr<Moves> step_moves_;
   std::vector<Ticket> step_tickets_;  // by layer
   // To be used again.
-  std::vector<std::unique_ptr<Event>> free_events_;
-  std::vector<std::unique_ptr<Moves>> free_moves_;
+  std::vector<std::shared_ptr<Event>> free_events_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<Moves>> free_moves_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace baton::engine::cuda

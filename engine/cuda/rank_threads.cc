@@ -58,6 +58,20 @@ void RankThreads::RunThread(int32_t rank) {
   }
 }
 
+void RankMeeting::Meet() {
+  absl::MutexLock lock(&mu_);
+  const uint64_t mine = meetings_;
+  if (++there_ == ranks_) {
+    there_ = 0;
+    ++meetings_;
+    return;
+  }
+  const auto is_over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return meetings_ > mine;
+  };
+  mu_.Await(absl::Condition(&is_over));
+}
+
 void LayerGate::Await(int32_t layer) {
   const auto all_passed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return std::all_of(layers_.begin() + 1, layers_.end(),

@@ -38,6 +38,22 @@ class RankThreads final {
   std::vector<std::thread> threads_;
 };
 
+// Where the ranks of a step wait for each other.
+class RankMeeting final {
+ public:
+  explicit RankMeeting(int32_t ranks) : ranks_(ranks) {}
+
+  // Returns when all ranks have called it as often as the caller. By their
+  // threads.
+  void Meet() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  const int32_t ranks_;
+  absl::Mutex mu_;
+  int32_t there_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t meetings_ ABSL_GUARDED_BY(mu_) = 0;  // that are over
+};
+
 // Says how many layers of a step all ranks have done.
 class LayerGate final {
  public:

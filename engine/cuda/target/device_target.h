@@ -236,16 +236,14 @@ inline void CheckLaunch(cudaError_t error, const char* what) {
 }
 
 // Runs the kernel on the stream. More than 48 KB of a block's memory are asked
-// for once per kernel.
+// for first.
 template <typename... Parameters, typename... Arguments>
 void Launch(void (*kernel)(Parameters...), const char* name,
             const LaunchShape& shape, StreamHandle* stream,
             Arguments... arguments) {
   if (shape.shared_bytes > 48 * 1024) {
-    CheckLaunch(cudaFuncSetAttribute(
-                    kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                    static_cast<int>(shape.shared_bytes)),
-                name);
+    AllowSharedBytes(reinterpret_cast<const void*>(kernel), shape.shared_bytes,
+                     name);
   }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(shape.x, shape.y, shape.z);

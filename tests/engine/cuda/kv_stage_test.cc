@@ -1,6 +1,7 @@
 // KV from one engine's device to another's, through staged blocks of the host.
 #include "engine/kv_stage.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -178,7 +179,7 @@ TEST_P(KvStageTest, HandedOverKvGivesTheSameLogits) {
 
   KvStage& out = *from->kv_stage();
   KvStage& in = *to->kv_stage();
-  int wakes = 0;
+  std::atomic<int> wakes = 0;
   out.SetWake([&] { ++wakes; });
   // The cached part at once, the rest layer by layer.
   const KvStage::Ticket prefix =
@@ -192,7 +193,8 @@ TEST_P(KvStageTest, HandedOverKvGivesTheSameLogits) {
   EXPECT_TRUE(out.Done(prefix));
   EXPECT_TRUE(out.Done(layers.front()));
   // Each time once it is done, so the last call may be on its way.
-  EXPECT_GE(wakes, layout.num_layers);
+  EXPECT_GE(wakes.load(), layout.num_layers);
+  out.SetWake(nullptr);
   // What a transport does.
   const StagedMemory& source = out.host();
   const StagedMemory& target = in.host();

@@ -13,6 +13,7 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEmulatedEngine(
   pass.max_rows = 256;
   pass.span_bytes = 4 << 20;
   pass.logit_bytes = 1 << 20;
+  pass.spare_bytes = 32 << 20;
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<CudaEngine> engine,
                          CudaEngine::Create(options, pass));
   return std::unique_ptr<Engine>(std::move(engine));

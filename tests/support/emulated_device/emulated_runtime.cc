@@ -116,17 +116,40 @@ void GiveOrRecord(StreamHandle* stream, std::function<void()> work) {
   }
 }
 
+class EmulatedRankGroup;
+std::vector<EmulatedRankGroup*>& Groups() {
+  static auto* const groups = new std::vector<EmulatedRankGroup*>;
+  return *groups;
+}
+
 // Who comes first to a meeting goes on with the others' streams until they are
 // there, too, or waits for their threads to give them work.
 class EmulatedRankGroup final : public RankGroup {
  public:
-  explicit EmulatedRankGroup(int32_t ranks) : ranks_(ranks) {}
+  explicit EmulatedRankGroup(int32_t ranks) : ranks_(ranks) {
+    absl::MutexLock lock(&mu);
+    Groups().push_back(this);
+  }
+  ~EmulatedRankGroup() override {
+    absl::MutexLock lock(&mu);
+    std::erase(Groups(), this);
+  }
+
+  // Whether some device may wait for what that one has not been given yet. The
+  // lock is held.
+  bool WaitFor(int32_t rank) const {
+    if (rank >= static_cast<int32_t>(ranks_.size())) return false;
+    return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& other) {
+      return other.given > ranks_[rank].given;
+    });
+  }
 
   void AllGather(int32_t rank, const void* send, void* receive, int64_t bytes,
                  Stream& stream) override {
     CHECK_EQ(device, rank);
     absl::MutexLock lock(&mu);
     ranks_.at(rank).stream = stream.handle();
+    if (!stream.handle()->recording) ++ranks_[rank].given;
     GiveOrRecord(stream.handle(), [=, this] {
       Meet(rank, static_cast<const std::byte*>(send),
            static_cast<std::byte*>(receive), bytes);
@@ -136,6 +159,7 @@ class EmulatedRankGroup final : public RankGroup {
  private:
   struct Rank {
     StreamHandle* stream = nullptr;
+    uint64_t given = 0;  // AllGathers, those of graphs aside
     // Meetings that it came to, and what it brought to the last one.
     uint64_t meetings = 0;
     const std::byte* send = nullptr;
@@ -177,6 +201,16 @@ class EmulatedRankGroup final : public RankGroup {
   // Meetings whose bytes have moved.
   uint64_t done_ = 0;
 };
+
+// CUDA may wait for all devices when memory is taken or given back: that never
+// ends where one waits for the thread that asks.
+void CheckNobodyWaits() {
+  absl::MutexLock lock(&mu);
+  for (const EmulatedRankGroup* group : Groups()) {
+    CHECK(!group->WaitFor(device))
+        << "memory is taken or given back while a device waits for this one";
+  }
+}
 
 }  // namespace
 
@@ -236,6 +270,7 @@ absl::StatusOr<DeviceBuffer> DeviceBuffer::Allocate(
     return absl::ResourceExhaustedError(
         absl::StrCat(purpose, ": ", bytes, " bytes of device memory"));
   }
+  CheckNobodyWaits();
   DeviceBuffer buffer;
   buffer.data_ = Take(bytes);
   buffer.bytes_ = bytes;
@@ -247,6 +282,7 @@ absl::StatusOr<DeviceBuffer> DeviceBuffer::Allocate(
 
 DeviceBuffer::~DeviceBuffer() {
   if (data_ == nullptr) return;
+  CheckNobodyWaits();
   absl::MutexLock lock(&mu);
   taken_bytes[Owners().extract(data_).mapped()] -= bytes_;
   std::free(data_);
@@ -262,12 +298,16 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 
 absl::StatusOr<PinnedBuffer> PinnedBuffer::Allocate(
     int64_t bytes, const std::string& purpose) {
+  CheckNobodyWaits();
   PinnedBuffer buffer;
   buffer.data_ = Take(bytes);
   buffer.bytes_ = bytes;
   return buffer;
 }
-PinnedBuffer::~PinnedBuffer() { std::free(data_); }
+PinnedBuffer::~PinnedBuffer() {
+  if (data_ != nullptr) CheckNobodyWaits();
+  std::free(data_);
+}
 PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)) {}
