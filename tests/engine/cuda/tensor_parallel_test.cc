@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/cuda/cuda_engine.h"
 #include "engine/cuda/device_kv_stage.h"
@@ -17,6 +18,9 @@
 #include "tests/engine/cuda/device_fixture.h"
 #include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
+#if defined(BATON_EMULATED_DEVICE)
+#include "tests/support/emulated_device/emulated_runtime.h"
+#endif
 
 namespace baton::engine::cuda {
 namespace {
@@ -276,6 +280,31 @@ TEST_F(TensorParallelTest, RefusesWhatItCannotDo) {
   EXPECT_THAT(four.status().message(),
               testing::HasSubstr("num_key_value_heads 2"));
 }
+
+#if defined(BATON_EMULATED_DEVICE)
+// A table of rotations that grows, and copies of a step's layers.
+TEST_F(TensorParallelTest, MemoryIsTakenBeforeDevicesWait) {
+  TinyModelOptions model;
+  model.max_position = 8192;
+  model.kv_heads = 2;
+  const test::ScratchDir scratch;
+  const std::string dir = scratch.path() + "/model";
+  ASSERT_TRUE(test::WriteTinyModel(dir, model).ok());
+  EngineOptions options = OptionsFor(dir);
+  options.tensor_parallel = 2;
+  options.kv_memory_bytes = 32 << 20;
+  options.kv_staging_bytes = 1 << 20;
+  const auto engine = Make(options);
+  emulated::SetPatience(absl::Milliseconds(100));
+  const std::vector<TokenId> tokens = Prompt(5001, 3);
+  const std::vector<BlockId> blocks = BlockRange(0, 313);
+  StepPlan plan;
+  plan.sequences = {Part(1, tokens, 4990, 5000, blocks)};
+  engine->kv_stage()->WithStep({{312, 0}});
+  engine->Execute(plan, NoHook);
+  emulated::SetPatience(absl::ZeroDuration());
+}
+#endif
 
 }  // namespace
 }  // namespace baton::engine::cuda

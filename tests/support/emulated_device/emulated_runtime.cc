@@ -50,6 +50,7 @@ constexpr absl::Duration kRankTimeout = absl::Minutes(1);
 ABSL_CONST_INIT absl::Mutex mu(absl::kConstInit);
 int64_t taken_bytes[kDevices];
 emulated::LaunchCounts launches;
+absl::Duration patience;
 thread_local int32_t device = 0;
 
 // Which device some memory belongs to.
@@ -205,11 +206,14 @@ class EmulatedRankGroup final : public RankGroup {
 // CUDA may wait for all devices when memory is taken or given back: that never
 // ends where one waits for the thread that asks.
 void CheckNobodyWaits() {
+  const auto somebody_waits = [] {
+    return std::any_of(Groups().begin(), Groups().end(), [](const auto* group) {
+      return group->WaitFor(device);
+    });
+  };
   absl::MutexLock lock(&mu);
-  for (const EmulatedRankGroup* group : Groups()) {
-    CHECK(!group->WaitFor(device))
-        << "memory is taken or given back while a device waits for this one";
-  }
+  CHECK(!mu.AwaitWithTimeout(absl::Condition(&somebody_waits), patience))
+      << "memory is taken or given back while a device waits for this one";
 }
 
 }  // namespace
@@ -226,6 +230,11 @@ void RunOrRecord(StreamHandle* stream, std::function<void()> work) {
     ++launches.others;
     work();
   });
+}
+
+void SetPatience(absl::Duration wanted) {
+  absl::MutexLock lock(&mu);
+  patience = wanted;
 }
 
 LaunchCounts Launches() {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "absl/time/time.h"
 #include "engine/cuda/device_runtime.h"
 
 namespace baton::engine::cuda::emulated {
@@ -20,5 +21,10 @@ struct LaunchCounts {
   int64_t others = 0;
 };
 LaunchCounts Launches();
+
+// From now on a thread that takes or gives back memory first lets others be
+// faster, for so long at most. It must not find, then or otherwise, that a
+// device waits for the thread's own (RankGroup): CUDA may wait for that device.
+void SetPatience(absl::Duration patience);
 
 }  // namespace baton::engine::cuda::emulated
