@@ -173,8 +173,9 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   ForwardPassOptions chosen = pass_options;
   if (!chosen.kernels) {
     UseDevice(0);
-    BATON_ASSIGN_OR_RETURN(
-        chosen.kernels, KernelsThatAgree(kernels, *engine->ranks_[0].stream));
+    BATON_ASSIGN_OR_RETURN(chosen.kernels,
+                           KernelsThatAgree(kernels, *engine->ranks_[0].stream,
+                                            chosen.kernel_trials));
   }
   for (const Rank& rank : engine->ranks_) {
     rank.stream->SetEarlyKernels(device.clusters);

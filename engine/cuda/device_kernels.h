@@ -1,6 +1,9 @@
 // Which of the kernels that not all devices have a device may use.
 #pragma once
 
+#include <cstdint>
+
+#include "absl/status/statusor.h"
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/matmul.h"
 
@@ -10,12 +13,12 @@ namespace baton::engine::cuda {
 DeviceKernels KernelsOf(const DeviceProperties& device);
 
 // Of these, the ones that give the bits of the kernels that all devices have:
-// each is tried with random numbers, in a small product or prompt, so that a
-// device whose tensor cores add otherwise (wgmma and mma.sync are different
-// instructions) does without, and answers stay the same everywhere. Logs what
-// it leaves out. Takes some milliseconds, and waits for the stream;
+// each is tried so often with random numbers, in a small product or prompt, so
+// that a device whose tensor cores add otherwise (wgmma and mma.sync are
+// different instructions) does without, and answers stay the same everywhere.
+// Logs what it leaves out. Takes some milliseconds, and waits for the stream;
 // ResourceExhausted without a MB or so of the device's memory.
 absl::StatusOr<DeviceKernels> KernelsThatAgree(const DeviceKernels& kernels,
-                                               Stream& stream);
+                                               Stream& stream, int32_t repeats);
 
 }  // namespace baton::engine::cuda

@@ -62,6 +62,7 @@ struct ForwardPassOptions {
   // Kernels besides those that all devices have. Null, for CudaEngine: the
   // device's, where these agree (device_kernels.h).
   std::optional<DeviceKernels> kernels;
+  int32_t kernel_trials = 20;
 };
 
 class ForwardPass final {

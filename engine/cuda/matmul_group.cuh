@@ -117,6 +117,7 @@ BATON_DEVICE void FeedStages(const MatmulArgs& args,
   const uint16_t* from =
       args.x + (row / kStagedRows * slices * kStagedRows + row % kStagedRows) *
                    kSliceInputs;
+  FenceForCopies();
   int32_t stage = 0;
   int32_t parity = 1;
   for (int32_t slice = 0; slice < slices; ++slice) {
@@ -262,7 +263,7 @@ GroupMatmul(MatmulArgs args) {
   if (warp >= kGroupWarps) {
     GiveRegisters<kGroupFewRegisters>();
     if (warp == kGroupWarps) FeedStages<kRows>(args, memory);
-    SyncBlock();
+    SyncBlockApart();
   } else {
     TakeRegisters<kGroupRegisters>();
     const int64_t block =
@@ -274,7 +275,7 @@ GroupMatmul(MatmulArgs args) {
         args.w.tiles +
             (there ? tile : 0) * TileBytes(kFormat, args.w.padded_inputs),
         memory);
-    SyncBlock();
+    SyncBlockApart();
     if (there) PutTotals<kRows, kOutput>(args, tile, memory);
   }
   SyncCluster();  // nobody copies or arrives here any more

@@ -73,6 +73,10 @@ BATON_DEVICE void PrefetchToL2(const void* address) {
 }
 
 BATON_DEVICE void SyncBlock() { __syncthreads(); }
+// The same for warps that call it at different places.
+BATON_DEVICE void SyncBlockApart() {
+  asm volatile("barrier.cta.sync 0;" ::: "memory");
+}
 
 // Of a cluster (LaunchShape::cluster): the block's number in it; a barrier for
 // all threads of its blocks, behind which they see what was written to any
@@ -165,7 +169,8 @@ BATON_DEVICE uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
 // All 32 lanes call it.
 BATON_DEVICE void Mma(float* d, const uint32_t (&a)[4], uint32_t b0,
                       uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

@@ -325,6 +325,13 @@ BATON_DEVICE void AwaitBarrier(Barrier* barrier, int32_t parity) {
       : "memory");
 #endif
 }
+// What kernels before this one wrote to the device's memory is what the
+// thread's copies to a cluster will read.
+BATON_DEVICE void FenceForCopies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+#endif
+}
 // Starts copying bytes, a multiple of 16, to the same place of the memory of
 // all blocks of the cluster whose bits are in `ranks`; each one's barrier at
 // the place of `barrier` counts them. By one thread.

@@ -267,7 +267,7 @@ std::vector<Shape> Shapes() {
 
 TEST_P(AttentionTest, IsThatOfSumsInDouble) {
   for (const Shape& shape : Shapes()) {
-    const int32_t length = emulated() ? 90 : 700;
+    const int32_t length = large() ? 700 : 90;
     Make(shape, length);
     for (const int32_t window : {0, 20}) {
       ExpectRight(Run(0, length, window, Way::kTiles), 0, length, window);
@@ -289,7 +289,7 @@ TEST_P(AttentionTest, SpansApartGiveTheSameBitsAsTiles) {
         ExpectRight(tiles, first, count, window);
       }
     }
-    if (emulated() && shape.head_dim >= 64) break;  // seconds are enough
+    if (!large() && shape.head_dim >= 64) break;  // seconds are enough
   }
 }
 
@@ -317,12 +317,12 @@ TEST_P(AttentionTest, GroupsOfWarpsGiveTheSameBits) {
                                      {48, 1, 64, 16}, {1, 1, 128, 128}};
   for (const Shape& shape : shapes) {
     const int32_t group = shape.heads / shape.kv_heads;
-    const int32_t length = !emulated() ? 330 : group == 2 ? 270 : 70;
+    const int32_t length = large() ? 330 : group == 2 ? 270 : 70;
     Make(shape, length);
     for (const int32_t window : {0, 1, 90}) {
       std::vector<std::pair<int32_t, int32_t>> parts = {{length - 40, 40}};
-      if (!emulated() || window != 1) parts.emplace_back(0, length);
-      if (!emulated() || window == 90) parts.emplace_back(length / 2 + 1, 1);
+      if (large() || window != 1) parts.emplace_back(0, length);
+      if (large() || window == 90) parts.emplace_back(length / 2 + 1, 1);
       for (const auto& [first, count] : parts) {
         EXPECT_EQ(Run(first, count, window, Way::kGroups),
                   Run(first, count, window, Way::kTiles))
@@ -335,7 +335,7 @@ TEST_P(AttentionTest, GroupsOfWarpsGiveTheSameBits) {
 
 // On a GPU, as many stages as turn each barrier often.
 TEST_P(AttentionTest, GroupsOfWarpsRunLongPrompts) {
-  if (emulated()) GTEST_SKIP() << "for a GPU: too long";
+  if (!large()) GTEST_SKIP() << "for a GPU: too long";
   if (!kernels().group_attention) GTEST_SKIP() << "not on this device";
   for (const int32_t head_dim : {64, 128}) {
     Make({8, 2, head_dim, 16}, 3000);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,11 @@ class DeviceTest : public testing::Test {
 
   // A CPU plays the device: small sizes.
   bool emulated() const { return emulated_; }
+  // Sizes that a GPU runs in no time, and the host checks in seconds: not where
+  // BATON_TEST_SMALL is set, as under a checker.
+  bool large() const {
+    return !emulated_ && std::getenv("BATON_TEST_SMALL") == nullptr;
+  }
   // Those that it has.
   const DeviceKernels& kernels() const { return kernels_; }
   Stream& stream() { return *stream_; }

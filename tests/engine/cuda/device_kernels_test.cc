@@ -22,7 +22,7 @@ namespace {
 class DeviceKernelsTest : public DeviceTest {
  protected:
   DeviceKernels Agreeing(const DeviceKernels& of) {
-    const auto agreeing = KernelsThatAgree(of, stream());
+    const auto agreeing = KernelsThatAgree(of, stream(), emulated() ? 1 : 50);
     CHECK(agreeing.ok()) << agreeing.status();
     return *agreeing;
   }
@@ -64,6 +64,7 @@ TEST_F(DeviceKernelsTest, EnginesUseWhatAgrees) {
   ASSERT_TRUE(test::WriteTinyModel(dir, model).ok());
   ForwardPassOptions pass = SmallPass();
   pass.kernels.reset();
+  pass.kernel_trials = 1;
   const std::vector<BlockId> blocks = BlockRange(0, 5);
   std::vector<float> first;
   for (const bool agree : {true, false}) {

@@ -171,7 +171,8 @@ class Benchmark final {
     layout_.head_dim = config_.head_dim;
     // 64 sequences of 8,192 tokens and a block more each.
     layout_.num_blocks = 64 * 513;
-    const int64_t room = FreeDeviceBytes() - (int64_t{4} << 30);
+    // What a pass takes, and the two sides of the large copy, stay free.
+    const int64_t room = FreeDeviceBytes() - (int64_t{6} << 30);
     layout_.num_blocks = static_cast<int32_t>(
         std::min<int64_t>(layout_.num_blocks, room / layout_.block_bytes()));
     auto kv = DeviceBuffer::Allocate(layout_.total_bytes(), "KV memory");
@@ -212,6 +213,12 @@ class Benchmark final {
     Prefill("prefill", 2048);
     if (format_ == WeightFormat::kBf16) Prefill("prefill", 8192);
     if (!kernels_.group) return;
+    // Products, and then attention, too.
+    DeviceKernels products = kernels_;
+    products.group_attention = false;
+    MakePass(products);
+    Prefill("products", 2048);
+    if (format_ == WeightFormat::kBf16) Prefill("products", 8192);
     MakePass(kernels_);
     Prefill("groups", 2048);
     if (format_ == WeightFormat::kBf16) Prefill("groups", 8192);
@@ -221,6 +228,7 @@ class Benchmark final {
   DeviceKernels Without() const {
     DeviceKernels kernels = kernels_;
     kernels.group = false;
+    kernels.group_attention = false;
     return kernels;
   }
   void MakePass(const DeviceKernels& kernels) {

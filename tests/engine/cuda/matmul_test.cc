@@ -161,7 +161,7 @@ class MatmulTest : public DeviceTest,
         {16, 64, 1, false},  {40, 100, 5, true},    {96, 576, 8, false},
         {33, 1100, 9, true}, {130, 130, 17, true},  {70, 192, 65, false},
         {40, 64, 130, true}, {200, 1088, 20, true}, {280, 192, 33, false}};
-    if (!emulated()) {
+    if (large()) {
       cases.insert(cases.end(),
                    {{4096, 4096, 1, false}, {1024, 14336, 16, true}});
       // What takes the host long to sum is enough once.

@@ -41,6 +41,7 @@ inline void PrefetchToL2(const void* address) {
 }
 
 inline void SyncBlock() { emulated::SyncBlock(); }
+inline void SyncBlockApart() { emulated::SyncBlock(); }
 inline int32_t ClusterRank() { return emulated::Here().cluster_rank; }
 inline void SyncCluster() { emulated::SyncCluster(); }
 inline const unsigned char* SharedOf(const unsigned char* shared,
@@ -225,6 +226,7 @@ inline void ArriveAt(Barrier* barrier, int32_t rank) {
 inline void AwaitBarrier(Barrier* barrier, int32_t parity) {
   emulated::AwaitBarrier(barrier, parity);
 }
+inline void FenceForCopies() {}
 inline void CopyToCluster(void* shared, const void* global, int32_t bytes,
                           Barrier* barrier, uint32_t ranks) {
   emulated::CopyToCluster(shared, global, bytes, barrier, ranks);

@@ -14,6 +14,7 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEmulatedEngine(
   pass.span_bytes = 4 << 20;
   pass.logit_bytes = 1 << 20;
   pass.spare_bytes = 32 << 20;
+  pass.kernel_trials = 1;
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<CudaEngine> engine,
                          CudaEngine::Create(options, pass));
   return std::unique_ptr<Engine>(std::move(engine));
