@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Looks at the machine code for Hopper that a build of the kernels has.
+
+    machine_code_test.py LIBRARY    engine/cuda/libbaton_engine_cuda_device.a
+
+Tensor cores read registers of products that were started (HGMMA) until a wait
+for them (WARPGROUP.DEPBAR) ends. ptxas up to CUDA 13.2 lets such a register be
+loaded with something else where its word had only been copied there, which PTX
+forbids and no compiler says (triton-lang/triton issues 9433, 11781). Every path
+through every kernel is followed here, and no instruction may write to what a
+product that may still run reads. Kernels whose warps share registers out must
+do so (USETMAXREG): ptxas leaves it out with a mere remark.
+
+How instructions lie in their 16 bytes is not documented; what is used of it is
+below, and a register written in between is tried first: it must be found.
+"""
+
+import re
+import struct
+import sys
+from collections import namedtuple
+
+CUDA_MACHINE = 190
+PRODUCT = 0xDF0  # HGMMA
+WAIT = 0x9C5  # with 0x8000: WARPGROUP.DEPBAR
+SET_REGISTERS = 0x9C8  # USETMAXREG
+BRANCH = 0x947
+EXIT = 0x94D
+ALWAYS = 7  # the predicate
+NO_REGISTER = 255
+LOADS = (0x981, 0x984)  # LDG, LDS: as wide as they say
+PAIRS = (0x825, 0x225, 0x425, 0xC25)  # IMAD.WIDE
+# Stores, barriers, branches, predicates, uniform registers: no register.
+WRITES_NONE = {
+    0x9C5, 0x947, 0x948, 0x945, 0x941, 0x946, 0x20C, 0x80C, 0xC0C, 0x918, 0x91B,
+    0x988, 0x986, 0x9A7, 0x2CA, 0x290, 0x291, 0x890, 0x882, 0x899, 0x892, 0x886,
+    0x246, 0x248, 0x848, 0xB1D, 0x94D, 0x5A7, 0x3C6, 0x9C7, 0xDC7, 0x98F, 0x9C8,
+    0x3BA, 0x992, 0x387, 0xD82, 0xC8C, 0x28C, 0x88C, 0x287, 0x887, 0x296, 0x896,
+    0xAB9, 0x2A4,
+}  # fmt: skip
+
+Instruction = namedtuple("Instruction", "op predicate to a word high")
+
+
+def instructions(code):
+    for at in range(0, len(code), 16):
+        low, high = struct.unpack_from("<QQ", code, at)
+        yield Instruction(
+            low & 0xFFF, low >> 12 & 15, low >> 16 & 255, low >> 24 & 255,
+            low >> 32, high,
+        )  # fmt: skip
+
+
+def kernels(library):
+    """Yields the names and the code of kernels in the ELF images of a file."""
+    at = library.find(b"\x7fELF")
+    while at >= 0:
+        image = memoryview(library)[at:]
+        if struct.unpack_from("<H", image, 18)[0] == CUDA_MACHINE:
+            (table,) = struct.unpack_from("<Q", image, 0x28)
+            count, names = struct.unpack_from("<HH", image, 0x3C)
+            sections = [
+                struct.unpack_from("<IIQQQQ", image, table + 64 * i)
+                for i in range(count)
+            ]
+            text = bytes(image[sections[names][4] :][: sections[names][5]])
+            for name, _, _, _, offset, size in sections:
+                label = text[name : text.index(b"\0", name)].decode()
+                if label.startswith(".text."):
+                    yield label[len(".text.") :], bytes(image[offset : offset + size])
+        at = library.find(b"\x7fELF", at + 4)
+
+
+def written(i):
+    if i.to == NO_REGISTER or i.op == PRODUCT or i.op in WRITES_NONE:
+        return range(0)
+    width = 1
+    if i.op in LOADS:
+        width = {4: 1, 5: 2, 6: 4}.get(i.high >> 9 & 7, 1)
+    elif i.op in PAIRS:
+        width = 2
+    return range(i.to, i.to + width)
+
+
+def target(i, at):
+    distance = (i.word >> 2) << 8 | i.to
+    if distance >> 37:
+        distance -= 1 << 38
+    return at + 1 + distance * 4 // 16
+
+
+def overwritten(code):
+    """What writes to registers that a product which may still run reads."""
+    program = list(instructions(code))
+    found = set()
+    seen = [set() for _ in program]
+    # Of products: those before the last wait that may still run, and those
+    # since.
+    todo = [(0, (frozenset(), frozenset()))]
+    while todo:
+        at, running = todo.pop()
+        if at >= len(program) or running in seen[at]:
+            continue
+        seen[at].add(running)
+        i = program[at]
+        older, since = running
+        if i.op == PRODUCT:
+            running = (older, since | {(at, i.a)})
+        elif i.op == WAIT and i.word & 0xFFFF == 0x8000:
+            all_but_one = i.high >> 8 & 0xFF == 1
+            running = (since if all_but_one else frozenset(), frozenset())
+        else:
+            for register in written(i):
+                for product, a in older | since:
+                    if a <= register < a + 4 and a != NO_REGISTER:
+                        found.add((at * 16, register, product * 16))
+        if i.op == EXIT and i.predicate == ALWAYS:
+            continue
+        if i.op == BRANCH:
+            todo.append((target(i, at), running))
+            if i.predicate == ALWAYS:
+                continue
+        todo.append((at + 1, running))
+    return sorted(found)
+
+
+def with_a_fault(code):
+    """The code, with the last register of the first product's operand written
+    behind it."""
+    program = list(instructions(code))
+    product = next(n for n, i in enumerate(program) if i.op == PRODUCT)
+    for at in range(product + 1, len(program)):
+        i = program[at]
+        if i.op == WAIT:
+            break
+        if len(written(i)) == 1:
+            changed = bytearray(code)
+            changed[at * 16 + 2] = program[product].a + 3
+            return bytes(changed)
+    return None
+
+
+def main():
+    with open(sys.argv[1], "rb") as file:
+        library = file.read()
+    checked = faults = failures = 0
+    for name, code in kernels(library):
+        ops = [i.op for i in instructions(code)]
+        if PRODUCT not in ops:
+            continue
+        checked += 1
+        for at, register, product in overwritten(code)[:5]:
+            failures += 1
+            print(f"{name}: at {at:#x} R{register} is written, which the product "
+                  f"at {product:#x} may still read")  # fmt: skip
+        shares = "GroupMatmul" in name or re.search("GroupAttentionILi128E", name)
+        if shares and ops.count(SET_REGISTERS) != 2:
+            failures += 1
+            print(f"{name}: registers are not shared out")
+        changed = with_a_fault(code)
+        if changed is not None:
+            faults += 1
+            if not overwritten(changed):
+                failures += 1
+                print(f"{name}: a register that is written was not found")
+    print(f"{checked} kernels with products in flight, {faults} of them with a fault")
+    if checked == 0 or faults == 0:
+        failures += 1
+        print("nothing was looked at")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
