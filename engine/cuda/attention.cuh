@@ -17,40 +17,67 @@
 #include "engine/cuda/attention.h"
 #include "engine/cuda/attention_softmax.cuh"
 #include "engine/cuda/attention_stage.cuh"
+#include "engine/cuda/matmul_output.cuh"
 
 namespace baton::engine::cuda {
 
-// The sums of a span: of rows g and g + 8, elements 8t + 2c and the next for
-// each t. States are not joined before the end.
-template <int kHeadDim>
+// The sums of a span: of rows g and g + 8, of each eight of so many elements 2c
+// and the next. States are not joined before the end.
+template <int kElements>
 struct SpanSums {
-  float values[kHeadDim / 8][4];
+  float values[kElements / 8][4];
   SoftmaxState state[2];
 };
 
 // Adds positions [first, first + 64) of which those before `end` exist; they
 // lie in `stage`.
-template <int kHeadDim, KvDtype kDtype>
+//
+// With several parts, as many warps have the same queries and each one does its
+// part: of the scores, which the warps then hand each other in `exchange`, and
+// of the sums' elements. In between all of them do the same.
+template <int kHeadDim, KvDtype kDtype, int kParts>
 BATON_DEVICE void AddTile(const AttentionArgs& args,
                           const WarpQueries<kHeadDim>& queries, int32_t first,
                           int32_t end, const unsigned char* stage,
-                          SpanSums<kHeadDim>& sums) {
+                          unsigned char* exchange,
+                          SpanSums<kHeadDim / kParts>& sums) {
+  constexpr int kScoreTiles = kTilePositions / 8 / kParts;
+  constexpr int kElementTiles = kHeadDim / 8 / kParts;
+  const int32_t part = kParts == 1 ? 0 : Thread() / 32;
   using Stage = TileStage<kHeadDim, kDtype>;
   const unsigned char* const keys = stage;
   const unsigned char* const values = stage + Stage::kValues;
   const int32_t g = Thread() % 32 / 4;
   const int32_t c = Thread() % 4;
 
-  TileScores scores = {};
+  float mine[4 * kScoreTiles] = {};
   BATON_UNROLL
   for (int s = 0; s < kHeadDim / 16; ++s) {
     BATON_UNROLL
-    for (int t = 0; t < kTilePositions / 8; ++t) {
+    for (int u = 0; u < kScoreTiles; ++u) {
+      const int32_t t = part * kScoreTiles + u;
       const int32_t row = t / 2 * (kHeadDim / 2) + 8 * s + c;
       const int32_t column = t % 2 * 8 + g;
-      Mma(scores + 4 * t, queries.fragments[s],
-          PairAt<kDtype>(keys, row, column),
+      Mma(mine + 4 * u, queries.fragments[s], PairAt<kDtype>(keys, row, column),
           PairAt<kDtype>(keys, row + 4, column));
+    }
+  }
+  TileScores scores;
+  if constexpr (kParts == 1) {
+    BATON_UNROLL
+    for (int i = 0; i < 4 * kScoreTiles; ++i) scores[i] = mine[i];
+  } else {
+    const auto place = [&](int32_t t) {
+      return exchange + (t * 32 + Thread() % 32) * 16;
+    };
+    BATON_UNROLL
+    for (int u = 0; u < kScoreTiles; ++u) {
+      StoreSums(place(part * kScoreTiles + u), mine + 4 * u);
+    }
+    SyncBlock();
+    BATON_UNROLL
+    for (int t = 0; t < kTilePositions / 8; ++t) {
+      LoadSums(place(t), scores + 4 * t);
     }
   }
 
@@ -58,7 +85,7 @@ BATON_DEVICE void AddTile(const AttentionArgs& args,
   ToWeights<Stage::kHasScales>(args, queries, first, Stage::KeyScales(stage),
                                scores, sums.state, rescale);
   BATON_UNROLL
-  for (int t = 0; t < kHeadDim / 8; ++t) {
+  for (int t = 0; t < kElementTiles; ++t) {
     BATON_UNROLL
     for (int i = 0; i < 4; ++i) {
       sums.values[t][i] = MulRn(sums.values[t][i], rescale[i / 2]);
@@ -82,20 +109,21 @@ BATON_DEVICE void AddTile(const AttentionArgs& args,
       }
     }
     BATON_UNROLL
-    for (int t = 0; t < kHeadDim / 8; ++t) {
+    for (int u = 0; u < kElementTiles; ++u) {
+      const int32_t t = part * kElementTiles + u;
       const int32_t row = t / 2 * 32 + 8 * s + c;
       const int32_t column = t % 2 * 8 + g;
-      Mma(sums.values[t], weights,
+      Mma(sums.values[u], weights,
           PairAt<kDtype>(values, row, column) & keep[0],
           PairAt<kDtype>(values, row + 4, column) & keep[1]);
     }
   }
 }
 
-template <int kHeadDim>
-BATON_DEVICE void ClearSums(SpanSums<kHeadDim>& sums) {
+template <int kElements>
+BATON_DEVICE void ClearSums(SpanSums<kElements>& sums) {
   BATON_UNROLL
-  for (int t = 0; t < kHeadDim / 8; ++t) {
+  for (int t = 0; t < kElements / 8; ++t) {
     BATON_UNROLL
     for (int i = 0; i < 4; ++i) sums.values[t][i] = 0.0f;
   }
@@ -105,16 +133,16 @@ BATON_DEVICE void ClearSums(SpanSums<kHeadDim>& sums) {
 
 // Runs positions [first, end), tile by tile and two stages deep, and calls
 // finish(sums) at the end of each span. `first` is a multiple of 64. All
-// threads of the block call it.
-template <int kHeadDim, KvDtype kDtype, typename Finish>
+// threads of the block call it. Behind the two stages lies what parts exchange.
+template <int kHeadDim, KvDtype kDtype, int kParts, typename Finish>
 BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
                            int32_t kv_head,
                            const WarpQueries<kHeadDim>& queries, int32_t first,
                            int32_t end, unsigned char* stages,
                            const Finish& finish) {
   constexpr int32_t kStageBytes = StageBytes(kDtype, kHeadDim);
-  SpanSums<kHeadDim> sums;
-  ClearSums<kHeadDim>(sums);
+  SpanSums<kHeadDim / kParts> sums;
+  ClearSums(sums);
   FetchTile<kHeadDim, kDtype>(args, blocks, kv_head, first, end, stages);
   CommitCopies();
   int32_t stage = 0;
@@ -127,8 +155,9 @@ BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
     CommitCopies();
     AwaitCopies<1>();
     SyncBlock();  // the tile is there for all
-    AddTile<kHeadDim, kDtype>(args, queries, at, end,
-                              stages + stage * kStageBytes, sums);
+    AddTile<kHeadDim, kDtype, kParts>(args, queries, at, end,
+                                      stages + stage * kStageBytes,
+                                      stages + 2 * kStageBytes, sums);
     SyncBlock();  // all are done with it: the next copies may go there
     stage = 1 - stage;
     at = next;
@@ -136,15 +165,17 @@ BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
     BATON_UNROLL
     for (int half = 0; half < 2; ++half) JoinWeights(sums.state[half]);
     finish(sums);
-    ClearSums<kHeadDim>(sums);
+    ClearSums(sums);
   }
   AwaitCopies<0>();  // an empty group
 }
 
-// One span of one token.
+// One span of one token, whose warps share the work on each tile: of few tokens
+// there are few spans, and each should be over soon.
 template <int kHeadDim, KvDtype kDtype>
-BATON_KERNEL(32)
+BATON_KERNEL(32 * SpanParts(kHeadDim))
 SpanAttention(AttentionArgs args) {
+  constexpr int kParts = SpanParts(kHeadDim);
   AwaitEarlierKernels();
   const QueryTile tile = args.tiles[BlockZ()];
   if (tile.rows == 0) return;
@@ -160,8 +191,9 @@ SpanAttention(AttentionArgs args) {
   const int32_t end = span_end < position + 1 ? span_end : position + 1;
   WarpQueries<kHeadDim> queries;
   LoadQueries<kHeadDim>(args, tile, kv_head, 0, queries);
-  const auto store = [&](const SpanSums<kHeadDim>& sums) {
+  const auto store = [&](const SpanSums<kHeadDim / kParts>& sums) {
     const int32_t group = args.num_heads / args.num_kv_heads;
+    const int32_t part = Thread() / 32;
     const int32_t g = Thread() % 32 / 4;
     const int32_t c = Thread() % 4;
     BATON_UNROLL
@@ -172,22 +204,23 @@ SpanAttention(AttentionArgs args) {
           (int64_t{BlockZ()} * args.num_heads + kv_head * group + query) *
               args.max_spans +
           BlockX();
-      float* const to = args.span_sums + place * kHeadDim;
+      float* const to =
+          args.span_sums + place * kHeadDim + part * (kHeadDim / kParts);
       BATON_UNROLL
-      for (int t = 0; t < kHeadDim / 8; ++t) {
+      for (int t = 0; t < kHeadDim / 8 / kParts; ++t) {
         to[8 * t + 2 * c] = sums.values[t][2 * half];
         to[8 * t + 2 * c + 1] = sums.values[t][2 * half + 1];
       }
-      if (c == 0) {
+      if (c == 0 && part == 0) {
         args.span_states[2 * place] = sums.state[half].max;
         args.span_states[2 * place + 1] = sums.state[half].sum;
       }
     }
   };
   // One span: stores once.
-  RunTiles<kHeadDim, kDtype>(args, args.block_tables + tile.block_table,
-                             kv_head, queries, first, end, SharedMemory(),
-                             store);
+  RunTiles<kHeadDim, kDtype, kParts>(args, args.block_tables + tile.block_table,
+                                     kv_head, queries, first, end,
+                                     SharedMemory(), store);
 }
 
 // Merges the spans of one token and head, a thread per element.
@@ -250,9 +283,9 @@ TileAttention(AttentionArgs args) {
       }
     }
   };
-  RunTiles<kHeadDim, kDtype>(args, args.block_tables + tile.block_table,
-                             kv_head, queries, begin, end, SharedMemory(),
-                             merge);
+  RunTiles<kHeadDim, kDtype, /*kParts=*/1>(
+      args, args.block_tables + tile.block_table, kv_head, queries, begin, end,
+      SharedMemory(), merge);
   BATON_UNROLL
   for (int half = 0; half < 2; ++half) {
     PutQuery<kHeadDim>(

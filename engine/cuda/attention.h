@@ -98,6 +98,13 @@ BATON_HOST_DEVICE constexpr int32_t StageBytes(KvDtype dtype,
          (dtype == KvDtype::kBf16 ? 2 * stored_head_dim : stored_head_dim + 4);
 }
 
+// Warps that share a span of one token, and the bytes in which they hand each
+// other its scores for a tile.
+BATON_HOST_DEVICE constexpr int32_t SpanParts(int32_t stored_head_dim) {
+  return stored_head_dim % 32 == 0 ? 4 : 2;
+}
+inline constexpr int32_t kSpanExchangeBytes = kTilePositions * kSpanQueries * 4;
+
 // The score_factor of heads of this many elements.
 float ScoreFactor(int32_t head_dim);
 

@@ -53,8 +53,8 @@ LaunchShape AttentionShape(const AttentionArgs& args) {
     CHECK_LE(group, kSpanQueries);
     shape.x = static_cast<uint32_t>(args.max_spans);
     shape.z = static_cast<uint32_t>(args.num_tiles);
-    shape.threads = 32;
-    shape.shared_bytes = stages;
+    shape.threads = static_cast<uint32_t>(32 * SpanParts(args.stored_head_dim));
+    shape.shared_bytes = stages + kSpanExchangeBytes;
   } else {
     CHECK_LE(group, kTileQueries);
     shape.x = static_cast<uint32_t>(args.num_tiles);

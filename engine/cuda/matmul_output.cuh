@@ -9,12 +9,12 @@
 namespace baton::engine::cuda {
 
 // Four sums of a thread, from and to the memory of a block.
-BATON_DEVICE void LoadSums(const unsigned char* from, float (&sums)[4]) {
+BATON_DEVICE void LoadSums(const unsigned char* from, float* sums) {
   const Word4 words = Load16(from);
   BATON_UNROLL
   for (int i = 0; i < 4; ++i) sums[i] = BitsFloat(words.x[i]);
 }
-BATON_DEVICE void StoreSums(unsigned char* to, const float (&sums)[4]) {
+BATON_DEVICE void StoreSums(unsigned char* to, const float* sums) {
   Word4 words;
   BATON_UNROLL
   for (int i = 0; i < 4; ++i) words.x[i] = FloatBits(sums[i]);

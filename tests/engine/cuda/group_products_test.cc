@@ -150,6 +150,55 @@ TEST_F(GroupProductsTest, LogitsOfAllRows) {
   ExpectRuns(8);
 }
 
+// Attention on the same cores, by itself: of several sequences, with a window
+// and without, in a pass that is long enough and in one that is not.
+TEST_F(GroupProductsTest, AttentionByGroupsGivesTheSameLogits) {
+  test::TinyModelOptions model = Model();
+  model.architecture = "MistralForCausalLM";
+  model.head_dim = 64;
+  model.heads = 4;
+  model.kv_heads = 2;
+  for (const int32_t window : {0, 40}) {
+    model.sliding_window.reset();
+    if (window > 0) model.sliding_window = window;
+    const std::string dir = Write(model);
+    const std::vector<TokenId> tokens = Prompt(110, 4);
+    const std::vector<BlockId> blocks[] = {BlockRange(0, 7), BlockRange(7, 7)};
+    std::vector<float> expected;
+    for (const bool groups : {false, true}) {
+      ForwardPassOptions pass = SmallPass();
+      pass.kernels = DeviceKernels();
+      pass.kernels->group_attention = groups;
+      auto engine = CudaEngine::Create(OptionsFor(dir), pass);
+      ASSERT_TRUE(engine.ok()) << engine.status();
+#if defined(BATON_EMULATED_DEVICE)
+      const int64_t before = emulated::TimesRun("attention (groups of warps)");
+#endif
+      std::vector<float> logits;
+      for (const auto& [first, end] :
+           {std::pair(0, 40), std::pair(40, 100), std::pair(100, 110)}) {
+        StepPlan plan;
+        plan.sequences = {Part(1, tokens, first, end, blocks[0]),
+                          Part(2, tokens, first, end, blocks[1])};
+        const StepResult result = (*engine)->Execute(plan, NoHook);
+        for (const auto& sampled : result.sampled) {
+          logits.insert(logits.end(), sampled.logits.begin(),
+                        sampled.logits.end());
+        }
+      }
+#if defined(BATON_EMULATED_DEVICE)
+      // In the first layer of the first two steps, which end with the last
+      // one's keys and values.
+      EXPECT_EQ(emulated::TimesRun("attention (groups of warps)") - before,
+                groups ? 2 : 0);
+#endif
+      ASSERT_FALSE(logits.empty());
+      if (!groups) expected = logits;
+      EXPECT_TRUE(SameBits(logits, expected)) << window;
+    }
+  }
+}
+
 TEST_F(GroupProductsTest, PaddedModelsGoWithoutThem) {
   test::TinyModelOptions padded = Model();
   padded.intermediate = 190;

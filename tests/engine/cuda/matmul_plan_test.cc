@@ -209,17 +209,46 @@ TEST(AttentionPlanTest, Shapes) {
   shape = AttentionShape(args);
   EXPECT_EQ(shape.x, 7u);
   EXPECT_EQ(shape.z, 10u);
-  EXPECT_EQ(shape.threads, 32u);
-  EXPECT_EQ(shape.shared_bytes, 64 << 10);
+  // Four warps, and 16 queries' scores for 64 keys: three blocks fit.
+  EXPECT_EQ(shape.threads, 128u);
+  EXPECT_EQ(shape.shared_bytes, (64 + 4) << 10);
   // Half of it with KV in 8 bits, and the scales of 64 keys and values.
   for (const KvDtype dtype : {KvDtype::kInt8, KvDtype::kFp8}) {
     args.kv_dtype = dtype;
-    EXPECT_EQ(AttentionShape(args).shared_bytes, (32 << 10) + 2 * 2 * 64 * 4);
+    EXPECT_EQ(AttentionShape(args).shared_bytes,
+              ((32 + 4) << 10) + 2 * 2 * 64 * 4);
   }
+  // With as many elements as two warps can share.
+  args.stored_head_dim = 80;
+  EXPECT_EQ(AttentionShape(args).threads, 64u);
+  args.stored_head_dim = 128;
   shape = MergeShape(args);
   EXPECT_EQ(shape.x, 10u);
   EXPECT_EQ(shape.y, 32u);
   EXPECT_EQ(shape.threads, 128u);
+}
+
+TEST(AttentionPlanTest, GroupsOfWarpsHaveTilesOfTheirOwn) {
+  AttentionArgs args;
+  args.num_heads = 32;
+  args.num_kv_heads = 8;
+  args.head_dim = args.stored_head_dim = 128;
+  args.num_tiles = 10;
+  args.tile_queries = kGroupTileQueries;
+  const LaunchShape shape = AttentionShape(args);
+  EXPECT_EQ(shape.x, 10u);
+  EXPECT_EQ(shape.y, 8u);
+  EXPECT_EQ(shape.threads, 384u);
+  // Four stages with two barriers each, the sums of 128 queries, and room to
+  // align them: what a multiprocessor has.
+  EXPECT_EQ(shape.shared_bytes,
+            4 * ((32 << 10) + 512 + 16) + (64 << 10) + (1 << 10));
+  EXPECT_LE(shape.shared_bytes, 227 << 10);
+  // Whatever KV is stored in: there it is bfloat16.
+  args.kv_dtype = KvDtype::kFp8;
+  EXPECT_EQ(AttentionShape(args).shared_bytes, shape.shared_bytes);
+  EXPECT_TRUE(IsGroupAttentionHeadDim(64));
+  EXPECT_FALSE(IsGroupAttentionHeadDim(96));
 }
 
 TEST(AttentionPlanTest, RowsOfATile) {
@@ -227,6 +256,8 @@ TEST(AttentionPlanTest, RowsOfATile) {
   EXPECT_EQ(MaxTileRows(4), 16);
   EXPECT_EQ(MaxTileRows(7), 9);
   EXPECT_EQ(MaxTileRows(64), 1);
+  EXPECT_EQ(MaxTileRows(4, kGroupTileQueries), 32);
+  EXPECT_EQ(MaxTileRows(48, kGroupTileQueries), 2);
 }
 
 }  // namespace

@@ -101,6 +101,27 @@ TEST_F(StepLayoutTest, TilesOfPromptsAndSpansOfTokens) {
   EXPECT_TRUE(layout.sliding.single.empty());
 }
 
+TEST_F(StepLayoutTest, LongPassesAreCutForGroupsOfWarps) {
+  options_.group_attention = true;
+  options_.window = 50;
+  StepPlan plan;
+  plan.sequences = {Sequence(100, 63, true), Sequence(600, 1, true)};
+  StepLayout layout = Whole(plan);
+  EXPECT_EQ(layout.full.whole.size(), 4u);
+  EXPECT_EQ(layout.full.tile_queries, kTileQueries);
+  // 65 rows.
+  plan.sequences[0] = Sequence(100, 64, true);
+  layout = Whole(plan);
+  ASSERT_EQ(layout.full.whole.size(), 2u);
+  EXPECT_EQ(layout.full.tile_queries, kGroupTileQueries);
+  EXPECT_EQ(layout.full.whole[1].rows, 32);
+  EXPECT_EQ(layout.full.whole[1].first_position, 132);
+  EXPECT_EQ(layout.sliding.tile_queries, kGroupTileQueries);
+  // The last layer has a token of each sequence.
+  EXPECT_EQ(layout.last.tile_queries, kTileQueries);
+  EXPECT_EQ(layout.last.single.size(), 2u);
+}
+
 TEST_F(StepLayoutTest, WindowsShortenSpans) {
   options_.window = 100;
   options_.last_layer_slides = true;
