@@ -60,9 +60,8 @@ struct StageTurn {
   }
 };
 
-// What the warps do that bring keys and values of positions [begin, end): those
-// of a tile's keys are on their way while the values of the one before are
-// written.
+// What the warps do that bring keys and values of positions [begin, end): a
+// tile's are on their way while they wait for an empty stage.
 template <int kHeadDim, KvDtype kDtype>
 BATON_DEVICE void FillStages(const AttentionArgs& args, const BlockId* blocks,
                              int32_t kv_head, int32_t begin, int32_t end,
@@ -78,8 +77,6 @@ BATON_DEVICE void FillStages(const AttentionArgs& args, const BlockId* blocks,
     unsigned char* const to =
         memory.stages + turn.stage * GroupKvBytes(kHeadDim);
     WriteUnits(keys, to);
-    const int32_t next = first + kTilePositions;
-    if (next < end) ReadUnits(args, blocks, kv_head, next, end, keys);
     WriteUnits(values, to + GroupKeyBytes(kHeadDim));
     if constexpr (TileStage<kHeadDim, kDtype>::kHasScales) {
       FillScales(args, blocks, kv_head, first, end,
@@ -89,6 +86,9 @@ BATON_DEVICE void FillStages(const AttentionArgs& args, const BlockId* blocks,
     SyncWarp();
     if (Thread() % 32 == 0) Arrive(&memory.full[turn.stage]);
     turn.Next();
+    // Behind the fence, which waits for what was asked for before it.
+    const int32_t next = first + kTilePositions;
+    if (next < end) ReadUnits(args, blocks, kv_head, next, end, keys);
   }
 }
 
@@ -180,6 +180,7 @@ BATON_DEVICE void AttendToStages(const AttentionArgs& args,
   StageTurn turn;
   // The warp reads a stage no more.
   const auto release = [&](int32_t stage) {
+    SyncWarp();
     if (Thread() % 32 == 0) Arrive(&memory.empty[stage]);
   };
   const auto skip = [&](int32_t from, int32_t to) {

@@ -84,7 +84,8 @@ absl::StatusOr<DeviceProperties> OpenDevice(int32_t index) {
   DeviceProperties properties;
   properties.name = native.name;
   properties.architecture = 10 * native.major + native.minor;
-  if (const cudaError_t error = KernelsRunHere(); error != cudaSuccess) {
+  int code = 0;
+  if (const cudaError_t error = KernelsHere(&code); error != cudaSuccess) {
     cudaGetLastError();
     return NoDevice(
         index, absl::StrCat(native.name, " (compute capability ", native.major,
@@ -93,11 +94,10 @@ absl::StatusOr<DeviceProperties> OpenDevice(int32_t index) {
                             properties.architecture));
   }
 #if defined(BATON_CUDA_HOPPER)
-  properties.group_products = properties.architecture == 90;
+  properties.group_products = properties.architecture == 90 && code == 90;
 #endif
-#if defined(BATON_CUDA_CLUSTERS)
-  properties.clusters = properties.architecture >= 90;
-#endif
+  // Code for older chips has neither clusters nor kernels that begin early.
+  properties.clusters = properties.architecture >= 90 && code >= 90;
   properties.multiprocessors = native.multiProcessorCount;
   properties.shared_bytes_per_block =
       static_cast<int64_t>(native.sharedMemPerBlockOptin);

@@ -173,9 +173,14 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   ForwardPassOptions chosen = pass_options;
   if (!chosen.kernels) {
     UseDevice(0);
-    BATON_ASSIGN_OR_RETURN(chosen.kernels,
-                           KernelsThatAgree(kernels, *engine->ranks_[0].stream,
-                                            chosen.kernel_trials));
+    KernelTrials trials;
+    trials.format = engine->ranks_[0].weights.layers[0].qkv.format;
+    trials.stored_head_dim = layout.stored_head_dim();
+    trials.kv_dtype = layout.dtype;
+    trials.repeats = chosen.kernel_trials;
+    BATON_ASSIGN_OR_RETURN(
+        chosen.kernels,
+        KernelsThatAgree(kernels, trials, *engine->ranks_[0].stream));
   }
   for (const Rank& rank : engine->ranks_) {
     rank.stream->SetEarlyKernels(device.clusters);

@@ -59,9 +59,11 @@ absl::StatusOr<DeviceBuffer> PutOnDevice(const std::vector<T>& values,
 // A product, and where its results go.
 class ProductTrial final {
  public:
-  static absl::StatusOr<ProductTrial> Create(Stream& stream) {
-    ProductTrial trial(stream);
-    // In whatever order: any numbers do.
+  static absl::StatusOr<ProductTrial> Create(WeightFormat format,
+                                             Stream& stream) {
+    ProductTrial trial(format, stream);
+    // In whatever order, and whatever they stand for: any numbers do. Of bytes,
+    // not all are read.
     BATON_ASSIGN_OR_RETURN(
         trial.weights_,
         PutOnDevice(RandomValues(int64_t{kOutputs} * kInputs, 1), stream));
@@ -85,6 +87,7 @@ class ProductTrial final {
     const bool staged = kernel == MatmulKernel::kGroup;
     MatmulArgs args;
     args.w.tiles = weights_.data();
+    args.w.format = format_;
     args.w.outputs = kOutputs;
     args.w.inputs = kInputs;
     args.w.output_tiles = OutputTiles(kOutputs);
@@ -109,8 +112,10 @@ class ProductTrial final {
   static constexpr int64_t kOutBytes =
       int64_t{kMostRows} * kOutputs * int64_t{sizeof(float)};
 
-  explicit ProductTrial(Stream& stream) : stream_(&stream) {}
+  ProductTrial(WeightFormat format, Stream& stream)
+      : format_(format), stream_(&stream) {}
 
+  WeightFormat format_;
   Stream* stream_;
   DeviceBuffer weights_;
   DeviceBuffer x_;
@@ -122,13 +127,15 @@ class ProductTrial final {
 // that is not full.
 class AttentionTrial final {
  public:
-  static absl::StatusOr<AttentionTrial> Create(Stream& stream) {
+  static absl::StatusOr<AttentionTrial> Create(int32_t head_dim, KvDtype dtype,
+                                               Stream& stream) {
     AttentionTrial trial(stream);
     KvLayout& layout = trial.layout_;
     layout.num_layers = 1;
     layout.block_size = 64;
     layout.num_kv_heads = kKvHeads;
-    layout.head_dim = kHeadDim;
+    layout.head_dim = head_dim;
+    layout.dtype = dtype;
     layout.num_blocks = (kPositions + 63) / 64;
     // In whatever order: any numbers do.
     BATON_ASSIGN_OR_RETURN(
@@ -136,13 +143,12 @@ class AttentionTrial final {
         PutOnDevice(RandomValues(layout.total_bytes() / 2, 3), stream));
     BATON_ASSIGN_OR_RETURN(
         trial.queries_,
-        PutOnDevice(RandomValues(int64_t{kRows} * kHeads * kHeadDim, 4),
-                    stream));
+        PutOnDevice(RandomValues(trial.out_elements(), 4), stream));
     std::vector<BlockId> blocks(layout.num_blocks);
     std::iota(blocks.begin(), blocks.end(), 0);
     BATON_ASSIGN_OR_RETURN(trial.blocks_, PutOnDevice(blocks, stream));
-    BATON_ASSIGN_OR_RETURN(trial.out_,
-                           DeviceBuffer::Allocate(kOutElements * 2, kTrial));
+    BATON_ASSIGN_OR_RETURN(
+        trial.out_, DeviceBuffer::Allocate(trial.out_elements() * 2, kTrial));
     BATON_ASSIGN_OR_RETURN(
         trial.tiles_,
         DeviceBuffer::Allocate(kRows * int64_t{sizeof(QueryTile)}, kTrial));
@@ -173,16 +179,17 @@ class AttentionTrial final {
     args.tile_queries = tile_queries;
     args.num_heads = kHeads;
     args.num_kv_heads = kKvHeads;
-    args.head_dim = args.stored_head_dim = kHeadDim;
-    args.score_factor = ScoreFactor(kHeadDim);
+    args.kv_dtype = layout_.dtype;
+    args.head_dim = args.stored_head_dim = layout_.head_dim;
+    args.score_factor = ScoreFactor(layout_.head_dim);
     args.out = out_.as<uint16_t>();
-    args.out_stride = kHeads * kHeadDim;
+    args.out_stride = kHeads * layout_.head_dim;
     stream_->Fill(out_.data(), 0xff, out_.bytes());
     RunAttention(args, stream_->handle());
-    std::vector<uint16_t> y(kOutElements);
-    stream_->CopyToHost(y.data(), out_.data(), kOutElements * 2);
+    std::vector<uint16_t> y(out_elements());
+    stream_->CopyToHost(y.data(), out_.data(), out_elements() * 2);
     stream_->Wait();
-    std::vector<float> values(kOutElements);
+    std::vector<float> values(out_elements());
     std::transform(y.begin(), y.end(), values.begin(), Bf16ToFloat);
     return values;
   }
@@ -190,10 +197,12 @@ class AttentionTrial final {
  private:
   static constexpr int32_t kHeads = 4;
   static constexpr int32_t kKvHeads = 2;
-  static constexpr int32_t kHeadDim = 128;
   static constexpr int32_t kPositions = 270;
   static constexpr int32_t kRows = 40;
-  static constexpr int64_t kOutElements = int64_t{kRows} * kHeads * kHeadDim;
+
+  int64_t out_elements() const {
+    return int64_t{kRows} * kHeads * layout_.head_dim;
+  }
 
   explicit AttentionTrial(Stream& stream) : stream_(&stream) {}
 
@@ -211,12 +220,16 @@ enum class Agreement { kSameBits, kRoundedOtherwise, kWrong };
 
 Agreement Compare(const std::vector<float>& results,
                   const std::vector<float>& expected) {
-  // Of sums of 576 products of about 1. NaN is wrong.
-  constexpr float kRounding = 1e-2f;
+  float largest = 0;
+  for (const float value : expected) {
+    largest = std::max(largest, std::abs(value));
+  }
+  // bfloat16 at worst. NaN is wrong.
+  const float rounding = largest / 64;
   auto worst = Agreement::kSameBits;
   for (size_t i = 0; i < results.size(); ++i) {
     if (std::memcmp(&results[i], &expected[i], sizeof(float)) == 0) continue;
-    if (!(std::abs(results[i] - expected[i]) < kRounding)) {
+    if (!(std::abs(results[i] - expected[i]) <= rounding)) {
       return Agreement::kWrong;
     }
     worst = Agreement::kRoundedOtherwise;
@@ -258,24 +271,27 @@ DeviceKernels KernelsOf(const DeviceProperties& device) {
 }
 
 absl::StatusOr<DeviceKernels> KernelsThatAgree(const DeviceKernels& kernels,
-                                               Stream& stream,
-                                               int32_t repeats) {
+                                               const KernelTrials& trials,
+                                               Stream& stream) {
   constexpr char kPromptsGoWithout[] = "prompts go without it, and take longer";
   DeviceKernels usable;
-  if (kernels.group_attention) {
+  if (kernels.group_attention &&
+      IsGroupAttentionHeadDim(trials.stored_head_dim)) {
     BATON_ASSIGN_OR_RETURN(AttentionTrial trial,
-                           AttentionTrial::Create(stream));
+                           AttentionTrial::Create(trials.stored_head_dim,
+                                                  trials.kv_dtype, stream));
     usable.group_attention = Agrees(
-        trial.Run(kTileQueries), repeats,
+        trial.Run(kTileQueries), trials.repeats,
         [&] { return trial.Run(kGroupTileQueries); }, "attention by wgmma",
         kPromptsGoWithout);
   }
   if (!kernels.group && !kernels.wide) return usable;
-  BATON_ASSIGN_OR_RETURN(ProductTrial trial, ProductTrial::Create(stream));
+  BATON_ASSIGN_OR_RETURN(ProductTrial trial,
+                         ProductTrial::Create(trials.format, stream));
   const auto agrees = [&](MatmulKernel common, MatmulKernel kernel,
                           int32_t rows, const char* name, const char* lost) {
     return Agrees(
-        trial.Run(common, rows), repeats,
+        trial.Run(common, rows), trials.repeats,
         [&] { return trial.Run(kernel, rows); }, name, lost);
   };
   if (kernels.group) {

@@ -21,8 +21,8 @@ struct StreamHandle {
 // CUDA's reason and the kernel's name.
 void AllowSharedBytes(const void* kernel, int64_t bytes, const char* name);
 
-// CUDA's reason why this build's kernels do not run on the thread's device;
-// cudaSuccess if they do.
-cudaError_t KernelsRunHere();
+// What the thread's device would run of this build's kernels: the architecture
+// that their code was written for, such as 90; or CUDA's reason why it cannot.
+cudaError_t KernelsHere(int* architecture);
 
 }  // namespace baton::engine::cuda

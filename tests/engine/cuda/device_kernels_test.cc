@@ -22,17 +22,30 @@ namespace {
 class DeviceKernelsTest : public DeviceTest {
  protected:
   DeviceKernels Agreeing(const DeviceKernels& of) {
-    const auto agreeing = KernelsThatAgree(of, stream(), emulated() ? 1 : 50);
+    const auto agreeing = KernelsThatAgree(of, trials_, stream());
     CHECK(agreeing.ok()) << agreeing.status();
     return *agreeing;
   }
+
+  KernelTrials trials_;
 };
 
 TEST_F(DeviceKernelsTest, ThoseOfTheDeviceAgree) {
-  const DeviceKernels agreeing = Agreeing(kernels());
-  EXPECT_EQ(agreeing.group, kernels().group);
-  EXPECT_EQ(agreeing.wide, kernels().wide);
-  EXPECT_EQ(agreeing.group_attention, kernels().group_attention);
+  const int32_t repeats = emulated() ? 1 : 50;
+  for (const KernelTrials& trials :
+       {KernelTrials{WeightFormat::kBf16, 128, KvDtype::kBf16, repeats},
+        KernelTrials{WeightFormat::kFp8, 64, KvDtype::kFp8, repeats},
+        KernelTrials{WeightFormat::kInt8, 128, KvDtype::kInt8, repeats},
+        KernelTrials{WeightFormat::kInt4, 64, KvDtype::kBf16, repeats}}) {
+    trials_ = trials;
+    const DeviceKernels agreeing = Agreeing(kernels());
+    EXPECT_EQ(agreeing.group, kernels().group);
+    EXPECT_EQ(agreeing.wide, kernels().wide);
+    EXPECT_EQ(agreeing.group_attention, kernels().group_attention);
+  }
+  // For which there is none.
+  trials_.stored_head_dim = 96;
+  EXPECT_FALSE(Agreeing(kernels()).group_attention);
 }
 
 TEST_F(DeviceKernelsTest, NoneIsTriedThatIsNotThere) {
@@ -45,6 +58,7 @@ TEST_F(DeviceKernelsTest, NoneIsTriedThatIsNotThere) {
 #if defined(BATON_EMULATED_DEVICE)
 // One bit less of each product is enough.
 TEST_F(DeviceKernelsTest, TensorCoresThatAddOtherwiseAreLeftOut) {
+  trials_.repeats = 1;
   emulated::SetGroupFractionBits(emulated::kFractionBits - 1);
   const DeviceKernels agreeing = Agreeing(kernels());
   EXPECT_FALSE(agreeing.group);

@@ -9,7 +9,8 @@ loaded with something else where its word had only been copied there, which PTX
 forbids and no compiler says (triton-lang/triton issues 9433, 11781). Every path
 through every kernel is followed here, and no instruction may write to what a
 product that may still run reads. Kernels whose warps share registers out must
-do so (USETMAXREG): ptxas leaves it out with a mere remark.
+do so (USETMAXREG), and products must not be waited for one by one: ptxas leaves
+the one out and puts the other in with a mere remark.
 
 How instructions lie in their 16 bytes is not documented; what is used of it is
 below, and a register written in between is tried first: it must be found.
@@ -157,6 +158,12 @@ def main():
         if shares and ops.count(SET_REGISTERS) != 2:
             failures += 1
             print(f"{name}: registers are not shared out")
+        waits = sum(i.op == WAIT and i.word & 0xFFFF == 0x8000
+                    for i in instructions(code))  # fmt: skip
+        if waits > 0.75 * ops.count(PRODUCT):
+            failures += 1
+            print(f"{name}: {ops.count(PRODUCT)} products have {waits} waits: "
+                  "they do not run beside other work")  # fmt: skip
         changed = with_a_fault(code)
         if changed is not None:
             faults += 1
