@@ -131,6 +131,9 @@ BATON_DEVICE void ClearSums(SpanSums<kElements>& sums) {
   sums.state[1] = SoftmaxState();
 }
 
+// Of a block that runs whole tiles: a warp for 16 queries.
+inline constexpr int kTileThreads = kTileQueries / 16 * 32;
+
 // Runs positions [first, end), tile by tile and two stages deep, and calls
 // finish(sums) at the end of each span. `first` is a multiple of 64. All
 // threads of the block call it. Behind the two stages lies what parts exchange.
@@ -143,14 +146,16 @@ BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
   constexpr int32_t kStageBytes = StageBytes(kDtype, kHeadDim);
   SpanSums<kHeadDim / kParts> sums;
   ClearSums(sums);
-  FetchTile<kHeadDim, kDtype>(args, blocks, kv_head, first, end, stages);
+  constexpr int kThreads = kParts == 1 ? kTileThreads : 32 * kParts;
+  FetchTile<kHeadDim, kDtype, kThreads>(args, blocks, kv_head, first, end,
+                                        stages);
   CommitCopies();
   int32_t stage = 0;
   for (int32_t at = first; at < end;) {
     const int32_t next = at + kTilePositions;
     if (next < end) {
-      FetchTile<kHeadDim, kDtype>(args, blocks, kv_head, next, end,
-                                  stages + (1 - stage) * kStageBytes);
+      FetchTile<kHeadDim, kDtype, kThreads>(args, blocks, kv_head, next, end,
+                                            stages + (1 - stage) * kStageBytes);
     }
     CommitCopies();
     AwaitCopies<1>();
@@ -173,7 +178,7 @@ BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
 // One span of one token, whose warps share the work on each tile: of few tokens
 // there are few spans, and each should be over soon.
 template <int kHeadDim, KvDtype kDtype>
-BATON_KERNEL(32 * SpanParts(kHeadDim))
+BATON_DENSE_KERNEL(32 * SpanParts(kHeadDim), 3)
 SpanAttention(AttentionArgs args) {
   constexpr int kParts = SpanParts(kHeadDim);
   AwaitEarlierKernels();
@@ -250,7 +255,7 @@ MergeSpans(AttentionArgs args) {
 
 // All spans of a tile, four warps.
 template <int kHeadDim, KvDtype kDtype>
-BATON_KERNEL(128)
+BATON_KERNEL(kTileThreads)
 TileAttention(AttentionArgs args) {
   AwaitEarlierKernels();
   const QueryTile tile = args.tiles[BlockX()];

@@ -72,55 +72,74 @@ BATON_DEVICE uint32_t PairAt(const unsigned char* rows, int32_t row,
 }
 
 // Starts the copies of positions [first, first + 64), of which those before
-// `end` exist, for one KV head. 16 slots none of which exists become zeros.
-template <int kHeadDim, KvDtype kDtype>
+// `end` exist, for one KV head. 16 slots none of which exist become zeros. By
+// all kThreads threads of a block.
+template <int kHeadDim, KvDtype kDtype, int kThreads>
 BATON_DEVICE void FetchTile(const AttentionArgs& args, const BlockId* blocks,
                             int32_t kv_head, int32_t first, int32_t end,
                             unsigned char* stage) {
   using Stage = TileStage<kHeadDim, kDtype>;
   constexpr int32_t kRowBytes = Stage::kRowBytes;
   constexpr int32_t kRowPieces = kRowBytes / 16;
+  constexpr int32_t kGroups = kTilePositions / 16;
   constexpr int32_t kGroupPieces = kHeadDim / 2 * kRowPieces;  // of 16 slots
   constexpr int32_t kPieceColumns = 16 / kRowPieces;
-  for (int32_t group = 0; group < kTilePositions / 16; ++group) {
-    const int32_t position = first + 16 * group;
-    const bool there = position < end;
-    const std::byte* head = args.pages;
-    int32_t slot = 0;
-    if (there) {
-      head += blocks[position / args.block_size] * args.page_bytes +
-              kv_head * args.head_bytes;
-      slot = position % args.block_size;
+  // Where each 16 slots lie: all looked up before any is used.
+  const std::byte* heads[kGroups];
+  int32_t slots[kGroups];
+  int32_t block = first / args.block_size;
+  int32_t slot = first - block * args.block_size;
+  BATON_UNROLL
+  for (int group = 0; group < kGroups; ++group) {
+    const bool there = first + 16 * group < end;
+    heads[group] = there ? args.pages + blocks[block] * args.page_bytes +
+                               kv_head * args.head_bytes
+                         : nullptr;
+    slots[group] = slot;
+    slot += 16;
+    if (slot >= args.block_size) {
+      slot = 0;
+      ++block;
     }
+  }
+  BATON_UNROLL
+  for (int group = 0; group < kGroups; ++group) {
+    const bool there = heads[group] != nullptr;
+    const std::byte* const head = there ? heads[group] : args.pages;
+    const int32_t at = there ? slots[group] : 0;
     const std::byte* const keys =
-        head + int64_t{slot / 16} * (kHeadDim / 2) * kRowBytes;
+        head + int64_t{at / 16} * (kHeadDim / 2) * kRowBytes;
     const std::byte* const values =
-        head + args.values_offset + slot / 2 * kRowBytes;
-    for (int32_t i = Thread(); i < kGroupPieces; i += Threads()) {
+        head + (there ? args.values_offset : 0) + at / 2 * kRowBytes;
+    BATON_UNROLL
+    for (int k = 0; k < (kGroupPieces + kThreads - 1) / kThreads; ++k) {
+      const int32_t i = Thread() + k * kThreads;
+      if (kGroupPieces % kThreads != 0 && i >= kGroupPieces) continue;
       const int32_t column = i % kRowPieces * kPieceColumns;
       const int32_t pair = i / kRowPieces;  // of elements
       CopyAsync16(
           stage + PairPlace<kDtype>(group * kHeadDim / 2 + pair, column),
-          there ? keys + i * 16 : args.pages, there);
+          there ? keys + i * 16 : head, there);
       const int32_t panel = pair / 8;
-      const int32_t slots = pair % 8;  // pair of slots
+      const int32_t pairs = pair % 8;  // of slots
       CopyAsync16(
           stage + Stage::kValues +
-              PairPlace<kDtype>(panel * 32 + group * 8 + slots, column),
-          there ? values + (panel * args.block_size / 2 + slots) * kRowBytes +
+              PairPlace<kDtype>(panel * 32 + group * 8 + pairs, column),
+          there ? values + (panel * args.block_size / 2 + pairs) * kRowBytes +
                       i % kRowPieces * 16
-                : args.pages,
+                : head,
           there);
     }
     if constexpr (Stage::kHasScales) {
       // 16 scales of keys, 16 of values.
-      for (int32_t i = Thread(); i < 8; i += Threads()) {
+      const int32_t i = Thread();
+      if (i < 8) {
         const bool value = i >= 4;
         CopyAsync16(stage + (value ? Stage::kValueScales : Stage::kKeyScales) +
                         group * 64 + i % 4 * 16,
                     there ? head + (value ? args.values_offset : 0) +
-                                args.scales_offset + slot * 4 + i % 4 * 16
-                          : args.pages,
+                                args.scales_offset + at * 4 + i % 4 * 16
+                          : head,
                     there);
       }
     }

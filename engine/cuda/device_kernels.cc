@@ -67,6 +67,8 @@ class ProductTrial final {
     BATON_ASSIGN_OR_RETURN(
         trial.weights_,
         PutOnDevice(RandomValues(int64_t{kOutputs} * kInputs, 1), stream));
+    BATON_ASSIGN_OR_RETURN(
+        trial.scales_, PutOnDevice(std::vector<float>(kOutputs, 0.1f), stream));
     const std::vector<uint16_t> x =
         RandomValues(int64_t{kMostRows} * kInputs, 2);
     std::vector<uint16_t> staged(StagedRows(kMostRows) * kInputs);
@@ -87,6 +89,7 @@ class ProductTrial final {
     const bool staged = kernel == MatmulKernel::kGroup;
     MatmulArgs args;
     args.w.tiles = weights_.data();
+    if (HasOutputScales(format_)) args.w.scales = scales_.as<float>();
     args.w.format = format_;
     args.w.outputs = kOutputs;
     args.w.inputs = kInputs;
@@ -118,6 +121,7 @@ class ProductTrial final {
   WeightFormat format_;
   Stream* stream_;
   DeviceBuffer weights_;
+  DeviceBuffer scales_;
   DeviceBuffer x_;
   DeviceBuffer x_staged_;
   DeviceBuffer out_;

@@ -29,6 +29,7 @@ struct KernelTrials {
 // everywhere. Logs what it leaves out. Takes some milliseconds, and waits for
 // the stream; ResourceExhausted without a MB or so of the device's memory.
 absl::StatusOr<DeviceKernels> KernelsThatAgree(const DeviceKernels& kernels,
-                                               Stream& stream, int32_t repeats);
+                                               const KernelTrials& trials,
+                                               Stream& stream);
 
 }  // namespace baton::engine::cuda

@@ -19,6 +19,16 @@ int32_t BucketRows(int32_t rows) {
   return (rows + 15) / 16 * 16;
 }
 
+// Powers of two to 8, then four sizes to the next: blocks for spans that are
+// not there begin and end, and a context that is a little longer than a power
+// would have as many of them as of others.
+int32_t BucketSpans(int32_t spans) {
+  const int32_t power = ToPowerOfTwo(spans);
+  if (power <= 8) return power;
+  const int32_t step = power / 8;
+  return (spans + step - 1) / step * step;
+}
+
 }  // namespace
 
 std::optional<GraphBucket> BucketFor(int32_t rows, int32_t full_spans,
@@ -28,8 +38,8 @@ std::optional<GraphBucket> BucketFor(int32_t rows, int32_t full_spans,
   CHECK_GT(full_spans, 0);
   GraphBucket bucket;
   bucket.rows = BucketRows(rows);
-  bucket.full_spans = ToPowerOfTwo(full_spans);
-  bucket.sliding_spans = sliding_spans > 0 ? ToPowerOfTwo(sliding_spans) : 0;
+  bucket.full_spans = BucketSpans(full_spans);
+  bucket.sliding_spans = sliding_spans > 0 ? BucketSpans(sliding_spans) : 0;
   const int64_t spans = std::max(bucket.full_spans, bucket.sliding_spans);
   if (bucket.rows > std::min(max_rows, kMaxGraphRows) ||
       bucket.rows * spans > max_span_pieces) {

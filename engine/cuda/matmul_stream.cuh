@@ -18,10 +18,14 @@ template <WeightFormat kFormat>
 inline constexpr int kSlicesAhead = kFormat == WeightFormat::kBf16 ? 2 : 4;
 
 // Blocks of a multiprocessor that there are to be registers for: with more of
-// them more weights are on their way.
-constexpr int StreamBlocks(WeightFormat format, int tiles, int row_tiles) {
+// them more weights are on their way. Products that are added to the residual
+// have few outputs, and no third block for most multiprocessors: these have
+// registers for weights of their own while they use others.
+constexpr int StreamBlocks(WeightFormat format, int tiles, int row_tiles,
+                           MatmulOutput output) {
   const int sums = tiles * row_tiles;
-  const int blocks = sums == 1 ? 3 : sums == 2 ? 2 : 1;
+  const int most = output == MatmulOutput::kAdd ? 2 : 3;
+  const int blocks = sums == 1 ? most : sums == 2 ? 2 : 1;
   // Sums that are not yet scaled take registers, too.
   return HasSliceScales(format) && blocks > 1 ? blocks - 1 : blocks;
 }
@@ -130,7 +134,8 @@ BATON_DEVICE void SumChunk(const MatmulArgs& args, const std::byte* tiles,
 }
 
 template <WeightFormat kFormat, int kTiles, int kRowTiles, MatmulOutput kOutput>
-BATON_DENSE_KERNEL(kStreamThreads, StreamBlocks(kFormat, kTiles, kRowTiles))
+BATON_DENSE_KERNEL(kStreamThreads,
+                   StreamBlocks(kFormat, kTiles, kRowTiles, kOutput))
 StreamMatmul(MatmulArgs args) {
   static_assert((kOutput == MatmulOutput::kSwiglu) == (kTiles == 2));
   float* const sums = reinterpret_cast<float*>(SharedMemory());

@@ -44,34 +44,72 @@ Embed(EmbedArgs args) {
   }
 }
 
+// A row's element before it is normalized: what is added to it is so here.
+BATON_DEVICE float NormElement(const NormArgs& args, float* x, int32_t i) {
+  float value = x[i];
+  if (args.added != nullptr) {
+    const int64_t part = i / args.part_size;
+    value =
+        AddRn(value, args.added[(part * args.rows + BlockX()) * args.part_size +
+                                i % args.part_size]);
+    x[i] = value;
+  }
+  return value;
+}
+
+BATON_DEVICE void PutNormed(const NormArgs& args, int32_t i, float value,
+                            float inverse, float weight) {
+  args.out[PlaceOfInput(args.out_order, BlockX(), i, args.out_stride)] =
+      ToBf16(MulRn(MulRn(value, inverse), weight));
+}
+
+// A thread has kHeld elements and their weights in registers, all of which it
+// asks for at once: with one row, what takes time is the memory's latency. Rows
+// that are longer are read again.
+template <int kHeld>
 BATON_KERNEL(kRowThreads)
 Norm(NormArgs args) {
+  constexpr int32_t kThreads = kRowThreads;
+  if (Thread() * 32 < args.hidden) PrefetchToL2(args.weight + Thread() * 32);
   AwaitEarlierKernels();
   float* const warp_sums = reinterpret_cast<float*>(SharedMemory());
   float* const x = args.residual + int64_t{BlockX()} * args.hidden;
+  float held[kHeld];
+  float weights[kHeld];
+  BATON_UNROLL
+  for (int k = 0; k < kHeld; ++k) {
+    const int32_t i = Thread() + k * kThreads;
+    held[k] = i < args.hidden ? NormElement(args, x, i) : 0.0f;
+  }
+  BATON_UNROLL
+  for (int k = 0; k < kHeld; ++k) {
+    const int32_t i = Thread() + k * kThreads;
+    weights[k] = i < args.hidden ? args.weight[i] : 0.0f;
+  }
   float sum = 0.0f;
-  for (int32_t i = Thread(); i < args.hidden; i += Threads()) {
-    float value = x[i];
-    if (args.added != nullptr) {
-      const int64_t part = i / args.part_size;
-      value = AddRn(value,
-                    args.added[(part * args.rows + BlockX()) * args.part_size +
-                               i % args.part_size]);
-      x[i] = value;
-    }
+  BATON_UNROLL
+  for (int k = 0; k < kHeld; ++k) sum = AddRn(sum, MulRn(held[k], held[k]));
+  for (int32_t i = Thread() + kHeld * kThreads; i < args.hidden;
+       i += kThreads) {
+    const float value = NormElement(args, x, i);
     sum = AddRn(sum, MulRn(value, value));
   }
   sum = SumOfWarp(sum);
   if (Thread() % 32 == 0) warp_sums[Thread() / 32] = sum;
   SyncBlock();
   sum = 0.0f;
-  for (int32_t warp = 0; warp < Threads() / 32; ++warp) {
+  for (int32_t warp = 0; warp < kThreads / 32; ++warp) {
     sum = AddRn(sum, warp_sums[warp]);
   }
   const float inverse = InverseRms(sum, args.hidden, args.eps);
-  for (int32_t i = Thread(); i < args.hidden; i += Threads()) {
-    args.out[PlaceOfInput(args.out_order, BlockX(), i, args.out_stride)] =
-        ToBf16(MulRn(MulRn(x[i], inverse), args.weight[i]));
+  BATON_UNROLL
+  for (int k = 0; k < kHeld; ++k) {
+    const int32_t i = Thread() + k * kThreads;
+    if (i < args.hidden) PutNormed(args, i, held[k], inverse, weights[k]);
+  }
+  for (int32_t i = Thread() + kHeld * kThreads; i < args.hidden;
+       i += kThreads) {
+    PutNormed(args, i, x[i], inverse, args.weight[i]);
   }
 }
 
@@ -283,7 +321,13 @@ void RunEmbed(const EmbedArgs& args, StreamHandle* stream) {
 void RunNorm(const NormArgs& args, StreamHandle* stream) {
   LaunchShape shape = OnePerRow(args.rows);
   shape.shared_bytes = kRowThreads / 32 * sizeof(float);
-  Launch(Norm, "norm", shape, stream, args);
+  constexpr int kFew = 16;
+  constexpr int kMany = 32;
+  if (args.hidden <= kFew * static_cast<int32_t>(kRowThreads)) {
+    Launch(Norm<kFew>, "norm", shape, stream, args);
+  } else {
+    Launch(Norm<kMany>, "norm", shape, stream, args);
+  }
 }
 
 void RunFinishHeads(const FinishHeadsArgs& args, StreamHandle* stream) {

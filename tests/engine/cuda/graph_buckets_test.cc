@@ -13,7 +13,7 @@ TEST(GraphBucketsTest, TheSmallestThatFits) {
   EXPECT_EQ(BucketFor(1, 1, 0, 256, kManyPieces), (GraphBucket{1, 1, 0}));
   EXPECT_EQ(BucketFor(3, 5, 0, 256, kManyPieces), (GraphBucket{4, 8, 0}));
   EXPECT_EQ(BucketFor(16, 32, 2, 256, kManyPieces), (GraphBucket{16, 32, 2}));
-  EXPECT_EQ(BucketFor(17, 33, 3, 256, kManyPieces), (GraphBucket{32, 64, 4}));
+  EXPECT_EQ(BucketFor(17, 33, 3, 256, kManyPieces), (GraphBucket{32, 40, 4}));
   EXPECT_EQ(BucketFor(250, 1, 0, 256, kManyPieces), (GraphBucket{256, 1, 0}));
 }
 
@@ -27,7 +27,11 @@ TEST(GraphBucketsTest, EveryStepFitsInItsBucket) {
       EXPECT_LE(bucket->rows, std::max(2 * rows - 1, 1));
       EXPECT_LT(bucket->rows - rows, 16);
       EXPECT_GE(bucket->full_spans, spans);
+      // Likewise doubled, and from 8 on a quarter at most is added.
       EXPECT_LT(bucket->full_spans, 2 * spans);
+      if (spans > 8) {
+        EXPECT_LE(4 * bucket->full_spans, 5 * spans);
+      }
       EXPECT_EQ(bucket->sliding_spans, bucket->full_spans);
     }
   }
@@ -36,7 +40,7 @@ TEST(GraphBucketsTest, EveryStepFitsInItsBucket) {
 TEST(GraphBucketsTest, NoneForWhatIsTooLarge) {
   EXPECT_FALSE(BucketFor(257, 1, 0, 1000, kManyPieces));
   EXPECT_FALSE(BucketFor(100, 1, 0, 96, kManyPieces));
-  // 16 rows of 64 spans.
+  // 16 rows of 64 spans; 65 are 80.
   EXPECT_TRUE(BucketFor(16, 64, 0, 256, 1024));
   EXPECT_FALSE(BucketFor(16, 64, 0, 256, 1023));
   EXPECT_FALSE(BucketFor(16, 1, 65, 256, 1024));
