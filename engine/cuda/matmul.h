@@ -105,8 +105,8 @@ enum class MatmulKernel {
   kStream16,  // up to 16 rows
   kTile64,    // 64 outputs x 64 rows a block
   kTile128,   // 128 outputs x 128 rows a block
-  // 256 outputs x up to 64 rows a block, and inputs shared out among a cluster
-  // of blocks where outputs are few (matmul_wide.cuh).
+  // 256 outputs, or 128, x up to 64 rows a block, and inputs shared out among a
+  // cluster of blocks where outputs are few (matmul_wide.cuh).
   kWide,
   // 128 outputs x 256 rows a block, or 128 rows, on tensor cores of Hopper,
   // with activations that two blocks share (matmul_group.cuh): takes staged
@@ -127,6 +127,7 @@ inline constexpr int32_t kLargeTileRows = 65;
 struct MatmulPlan {
   MatmulKernel kernel = MatmulKernel::kStream8;
   LaunchShape shape;
+  int32_t warp_tiles = 0;  // of kWide: tiles of outputs of a warp
 };
 
 // REQUIRES: args.rows > 0, a matrix that is not empty; for kSwiglu an even

@@ -31,15 +31,25 @@ void LaunchMatmulFor(const MatmulPlan& plan, const MatmulArgs& args,
              "matmul (tiles of 128)", plan.shape, stream, args);
       return;
     case MatmulKernel::kWide: {
-      const auto blocks = static_cast<int32_t>(plan.shape.x);
-      if (args.rows <= kWideFewRows) {
-        Launch(WideMatmul<kFormat, kWideFewRows / 8, kOutput>,
-               "matmul (wide, 32 rows)", plan.shape, stream, args, blocks);
-      } else {
-        Launch(WideMatmul<kFormat, kWideRows / 8, kOutput>,
-               "matmul (wide, 64 rows)", plan.shape, stream, args, blocks);
+      const auto run = [&](auto kernel, const char* name) {
+        Launch(kernel, name, plan.shape, stream, args,
+               static_cast<int32_t>(plan.shape.x));
+      };
+      constexpr int kFew = kWideFewRows / 8;
+      constexpr int kMany = kWideRows / 8;
+      const bool few = args.rows <= kWideFewRows;
+      if constexpr (kOutput != MatmulOutput::kSwiglu) {
+        if (plan.warp_tiles == 1) {
+          return few ? run(WideMatmul<kFormat, 1, kFew, kOutput>,
+                           "matmul (wide, halves, 32 rows)")
+                     : run(WideMatmul<kFormat, 1, kMany, kOutput>,
+                           "matmul (wide, halves, 64 rows)");
+        }
       }
-      return;
+      return few ? run(WideMatmul<kFormat, kWideWarpTiles, kFew, kOutput>,
+                       "matmul (wide, 32 rows)")
+                 : run(WideMatmul<kFormat, kWideWarpTiles, kMany, kOutput>,
+                       "matmul (wide, 64 rows)");
     }
     case MatmulKernel::kGroup:
       if constexpr (!HasSliceScales(kFormat)) {

@@ -14,6 +14,8 @@ constexpr int32_t kStages = 4;
 // An H200 has 132 multiprocessors, and one block fits on each.
 constexpr int32_t kEnoughWideBlocks = 96;
 
+constexpr int32_t kFewInCluster = 4;
+
 uint32_t Pieces(int32_t n, int32_t size) {
   return static_cast<uint32_t>((n + size - 1) / size);
 }
@@ -45,17 +47,27 @@ int32_t WideRows(int32_t rows) {
   return rows <= kWideFewRows ? kWideFewRows : kWideRows;
 }
 
-// How many blocks share a product's inputs out.
-int32_t WideBlocks(const MatmulArgs& args) {
+// How many blocks share a product's inputs out, `most` at most.
+int32_t WideBlocks(const MatmulArgs& args, int32_t warp_tiles, int32_t most) {
   const int32_t chunks = Chunks(args.w.padded_inputs);
   const auto of_outputs = static_cast<int32_t>(
-      Pieces(args.w.output_tiles * kTileOutputs, kWideOutputs));
+      Pieces(args.w.output_tiles * kTileOutputs, WideOutputs(warp_tiles)));
   int32_t blocks = 1;
-  for (int32_t more = 2; more <= static_cast<int32_t>(kMaxCluster); more *= 2) {
+  for (int32_t more = 2; more <= most; more *= 2) {
     if (blocks * of_outputs >= kEnoughWideBlocks || more > chunks) break;
     if (WideChunks(chunks, more) <= kWideKeptChunks) blocks = more;
   }
   return blocks;
+}
+
+// Clusters of eight leave multiprocessors idle, as they have to lie together:
+// of an H100's 132 they are said to reach 120. Where outputs are so few, blocks
+// have half of them, and clusters are of four.
+int32_t WideWarpTiles(const MatmulArgs& args, MatmulOutput output) {
+  const bool halves =
+      output != MatmulOutput::kSwiglu &&
+      WideBlocks(args, kWideWarpTiles, kMaxCluster) > kFewInCluster;
+  return halves ? 1 : kWideWarpTiles;
 }
 
 }  // namespace
@@ -89,13 +101,18 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
       break;
     case MatmulKernel::kWide: {
       const int32_t rows = WideRows(args.rows);
-      const int32_t blocks = WideBlocks(args);
+      plan.warp_tiles = WideWarpTiles(args, output);
+      const int32_t blocks = WideBlocks(args, plan.warp_tiles,
+                                        plan.warp_tiles == kWideWarpTiles
+                                            ? static_cast<int32_t>(kMaxCluster)
+                                            : kFewInCluster);
       CHECK_LE(args.rows, kWideRows);
       plan.shape.x = plan.shape.cluster = static_cast<uint32_t>(blocks);
-      plan.shape.y = Pieces(args.w.output_tiles * kTileOutputs, kWideOutputs);
+      plan.shape.y = Pieces(args.w.output_tiles * kTileOutputs,
+                            WideOutputs(plan.warp_tiles));
       plan.shape.threads = kWideThreads;
-      plan.shape.shared_bytes =
-          WideSharedBytes(rows, Chunks(args.w.padded_inputs), blocks);
+      plan.shape.shared_bytes = WideSharedBytes(
+          rows, Chunks(args.w.padded_inputs), blocks, plan.warp_tiles);
       break;
     }
     case MatmulKernel::kGroup: {

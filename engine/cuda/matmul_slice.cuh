@@ -19,11 +19,14 @@ BATON_DEVICE int32_t ActivationPlace(int32_t row, int32_t piece) {
 
 // Starts the copies of inputs [64 * slice, 64 * slice + 64) of rows
 // [first_row, first_row + kRows) into a stage. Rows behind the last become
-// zero.
-template <int kRows>
+// zero. By all kThreads threads of a block.
+template <int kRows, int kThreads>
 BATON_DEVICE void FetchActivations(const MatmulArgs& args, int32_t first_row,
                                    int32_t slice, unsigned char* stage) {
-  for (int32_t i = Thread(); i < kRows * 8; i += Threads()) {
+  static_assert(kRows * 8 % kThreads == 0);
+  BATON_UNROLL
+  for (int k = 0; k < kRows * 8 / kThreads; ++k) {
+    const int32_t i = Thread() + k * kThreads;
     const int32_t row = first_row + i / 8;
     const bool there = row < args.rows;
     const uint16_t* const from = args.x + (there ? row : 0) * args.x_stride +

@@ -16,7 +16,7 @@ inline constexpr int kMatmulStages = 4;  // as matmul_plan.cc counts memory
 // Starts the copies of inputs [64 * slice, 64 * slice + 64) into a stage, first
 // the weights as they lie in memory, then the activations. What lies outside
 // the matrix or behind the last row becomes zero.
-template <WeightFormat kFormat, int kOutputs, int kRows>
+template <WeightFormat kFormat, int kOutputs, int kRows, int kThreads>
 BATON_DEVICE void FetchSlice(const MatmulArgs& args, int64_t first_tile,
                              int32_t first_row, int32_t slice,
                              unsigned char* stage) {
@@ -33,7 +33,7 @@ BATON_DEVICE void FetchSlice(const MatmulArgs& args, int64_t first_tile,
     CopyAsync16(stage + i * 16, from, there);
   }
   unsigned char* const activations = stage + kTiles * kSliceBytes;
-  FetchActivations<kRows>(args, first_row, slice, activations);
+  FetchActivations<kRows, kThreads>(args, first_row, slice, activations);
 }
 
 // kOutputs x kRows a block; kWarpsOut x kWarpsRow warps.
@@ -43,6 +43,7 @@ BATON_KERNEL(kWarpsOut* kWarpsRow * 32)
 TiledMatmul(MatmulArgs args) {
   AwaitEarlierKernels();
   // A warp's part, in tiles of 16 outputs and of 8 rows.
+  constexpr int kThreads = kWarpsOut * kWarpsRow * 32;
   constexpr int kTiles = kOutputs / kWarpsOut / kTileOutputs;
   constexpr int kRowTiles = kRows / kWarpsRow / 8;
   constexpr int32_t kSliceBytes = SliceBytes(kFormat);
@@ -60,8 +61,8 @@ TiledMatmul(MatmulArgs args) {
   BATON_UNROLL
   for (int s = 0; s < kMatmulStages - 1; ++s) {
     if (s < slices) {
-      FetchSlice<kFormat, kOutputs, kRows>(args, first_tile, first_row, s,
-                                           shared + s * kStageBytes);
+      FetchSlice<kFormat, kOutputs, kRows, kThreads>(
+          args, first_tile, first_row, s, shared + s * kStageBytes);
     }
     CommitCopies();
   }
@@ -76,7 +77,7 @@ TiledMatmul(MatmulArgs args) {
     SyncBlock();
     const int32_t ahead = slice + kMatmulStages - 1;
     if (ahead < slices) {
-      FetchSlice<kFormat, kOutputs, kRows>(
+      FetchSlice<kFormat, kOutputs, kRows, kThreads>(
           args, first_tile, first_row, ahead,
           shared + ahead % kMatmulStages * kStageBytes);
     }

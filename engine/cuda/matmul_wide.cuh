@@ -26,21 +26,29 @@ namespace baton::engine::cuda {
 inline constexpr int32_t kWideAhead = 6;
 
 // What a lane has of a slice of the warp's tiles.
-template <WeightFormat kFormat>
-BATON_DEVICE void LoadWide(const std::byte* const (&tiles)[kWideWarpTiles],
+template <WeightFormat kFormat, int kWarpTiles>
+BATON_DEVICE void LoadWide(const std::byte* const (&tiles)[kWarpTiles],
                            int32_t slice,
-                           StoredSlice<kFormat> (&to)[kWideWarpTiles]) {
+                           StoredSlice<kFormat> (&to)[kWarpTiles]) {
   BATON_UNROLL
-  for (int t = 0; t < kWideWarpTiles; ++t) LoadSlice(tiles[t], slice, to[t]);
+  for (int t = 0; t < kWarpTiles; ++t) LoadSlice(tiles[t], slice, to[t]);
 }
 
-// Has slices [first, end) of the warp's tiles brought to the cache.
-template <WeightFormat kFormat>
-BATON_DEVICE void PrefetchWide(const std::byte* const (&tiles)[kWideWarpTiles],
+// Has slices [first, end) of the warp's tiles brought to the cache: each half
+// of the warp those of a tile.
+template <WeightFormat kFormat, int kWarpTiles>
+BATON_DEVICE void PrefetchWide(const std::byte* const (&tiles)[kWarpTiles],
                                int32_t first, int32_t end) {
-  BATON_UNROLL
-  for (int t = 0; t < kWideWarpTiles; ++t) {
-    PrefetchSlices<kFormat>(tiles[t], first, end);
+  static_assert(kWarpTiles <= 2);
+  constexpr int32_t kLineBytes = 128;
+  constexpr int32_t kLanes = 32 / kWarpTiles;
+  const std::byte* const tile =
+      Thread() % 32 < kLanes ? tiles[0] : tiles[kWarpTiles - 1];
+  const std::byte* const from = tile + int64_t{first} * SliceBytes(kFormat);
+  const int32_t bytes = (end - first) * SliceBytes(kFormat);
+  for (int32_t at = Thread() % kLanes * kLineBytes; at < bytes;
+       at += kLanes * kLineBytes) {
+    PrefetchToL2(from + at);
   }
 }
 
@@ -53,20 +61,20 @@ BATON_DEVICE int32_t WideSumPlace(int32_t tile, int32_t row_tile,
 
 // A block of the product's outputs, in y; those of x share its inputs out, and
 // are a cluster where there are several.
-template <WeightFormat kFormat, int kRowTiles, MatmulOutput kOutput>
-BATON_KERNEL(kWideThreads)
+template <WeightFormat kFormat, int kWarpTiles, int kRowTiles,
+          MatmulOutput kOutput>
+BATON_DENSE_KERNEL(kWideThreads, kWarpTiles == 1 ? 2 : 1)
 WideMatmul(MatmulArgs args, int32_t blocks) {
   constexpr int32_t kRows = 8 * kRowTiles;
   constexpr int32_t kStageBytes = WideStageBytes(kRows);
-  constexpr int32_t kSumBytes = WideSumBytes(kRows);
+  constexpr int32_t kSumBytes = WideSumBytes(kRows, kWarpTiles);
   const int32_t lane = Thread() % 32;
   const int64_t first_tile =
-      (int64_t{BlockY()} * (kWideThreads / 32) + Thread() / 32) *
-      kWideWarpTiles;
+      (int64_t{BlockY()} * (kWideThreads / 32) + Thread() / 32) * kWarpTiles;
   // Tiles that are not there are read as the last one, and go nowhere.
-  const std::byte* tiles[kWideWarpTiles];
+  const std::byte* tiles[kWarpTiles];
   BATON_UNROLL
-  for (int t = 0; t < kWideWarpTiles; ++t) {
+  for (int t = 0; t < kWarpTiles; ++t) {
     const int64_t tile = first_tile + t < args.w.output_tiles
                              ? first_tile + t
                              : args.w.output_tiles - 1;
@@ -92,17 +100,24 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
   BATON_UNROLL
   for (int s = 0; s < kWideStages - 1; ++s) {
     if (begin + s < end) {
-      FetchActivations<kRows>(args, 0, begin + s, stages + s * kStageBytes);
+      FetchActivations<kRows, kWideThreads>(args, 0, begin + s,
+                                            stages + s * kStageBytes);
     }
     CommitCopies();
   }
-  StoredSlice<kFormat> weights[kWideWarpTiles];
+  StoredSlice<kFormat> weights[kWarpTiles];
   if (begin < end) LoadWide<kFormat>(tiles, begin, weights);
 
-  float sum[kWideWarpTiles][kRowTiles][4] = {};
+  float sum[kWarpTiles][kRowTiles][4] = {};
   int32_t chunk_end = begin + chunk_slices;
   int32_t chunk = 0;  // of the block's own
   for (int32_t slice = begin; slice < end; ++slice) {
+    // Before anything that waits.
+    if (slice + kWideAhead < end) {
+      PrefetchWide<kFormat>(tiles, slice + kWideAhead, slice + kWideAhead + 1);
+    }
+    StoredSlice<kFormat> next[kWarpTiles];
+    if (slice + 1 < end) LoadWide<kFormat>(tiles, slice + 1, next);
     AwaitCopies<kWideStages - 2>();
     // The slice is there for all, and all are done with the stage that the next
     // copies go to.
@@ -110,16 +125,11 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
     const int32_t stage = (slice - begin) % kWideStages;
     const int32_t ahead = slice + kWideStages - 1;
     if (ahead < end) {
-      FetchActivations<kRows>(
+      FetchActivations<kRows, kWideThreads>(
           args, 0, ahead,
           stages + (stage + kWideStages - 1) % kWideStages * kStageBytes);
     }
     CommitCopies();
-    if (slice + kWideAhead < end) {
-      PrefetchWide<kFormat>(tiles, slice + kWideAhead, slice + kWideAhead + 1);
-    }
-    StoredSlice<kFormat> next[kWideWarpTiles];
-    if (slice + 1 < end) LoadWide<kFormat>(tiles, slice + 1, next);
 
     const unsigned char* const rows = stages + stage * kStageBytes;
     MultiplySlice<kFormat>(
@@ -132,12 +142,12 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
         },
         sum);
     BATON_UNROLL
-    for (int t = 0; t < kWideWarpTiles; ++t) weights[t] = next[t];
+    for (int t = 0; t < kWarpTiles; ++t) weights[t] = next[t];
 
     if (slice + 1 == chunk_end || slice + 1 == end) {
       chunk_end += chunk_slices;
       BATON_UNROLL
-      for (int t = 0; t < kWideWarpTiles; ++t) {
+      for (int t = 0; t < kWarpTiles; ++t) {
         BATON_UNROLL
         for (int r = 0; r < kRowTiles; ++r) {
           unsigned char* const to = kept +
@@ -165,10 +175,10 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
   BATON_UNROLL
   for (int r = 0; r < kRowTiles; ++r) {
     if (r % blocks != BlockX()) continue;
-    float y[kWideWarpTiles][4] = {};
+    float y[kWarpTiles][4] = {};
     if (blocks == 1) {
       BATON_UNROLL
-      for (int t = 0; t < kWideWarpTiles; ++t) {
+      for (int t = 0; t < kWarpTiles; ++t) {
         LoadSums(kept + WideSumPlace(t, r, kRowTiles) * 16, y[t]);
       }
     } else {
@@ -176,7 +186,7 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
         const unsigned char* const from =
             SharedOf(kept, c / own_chunks) + c % own_chunks * kSumBytes;
         BATON_UNROLL
-        for (int t = 0; t < kWideWarpTiles; ++t) {
+        for (int t = 0; t < kWarpTiles; ++t) {
           float part[4];
           LoadSums(from + WideSumPlace(t, r, kRowTiles) * 16, part);
           BATON_UNROLL
@@ -190,7 +200,7 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
       }
     } else {
       BATON_UNROLL
-      for (int t = 0; t < kWideWarpTiles; ++t) {
+      for (int t = 0; t < kWarpTiles; ++t) {
         PutTile<kOutput>(args, (first_tile + t) * kTileOutputs, 8 * r, y[t]);
       }
     }

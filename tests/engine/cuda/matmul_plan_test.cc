@@ -132,17 +132,21 @@ TEST(MatmulPlanTest, WideBlocksShareInputsOut) {
   };
   EXPECT_EQ(plan(4096, 4096, 16).kernel, MatmulKernel::kStream16);
   EXPECT_EQ(plan(4096, 4096, 65).kernel, MatmulKernel::kTile128);
-  // Llama-3-8B's down: 16 blocks of outputs, eight chunks, one each.
+  // Llama-3-8B's down: blocks of 128 outputs, 32 of them, two of eight chunks
+  // each.
   MatmulPlan p = plan(4096, 14336, 64);
   EXPECT_EQ(p.kernel, MatmulKernel::kWide);
-  EXPECT_EQ(p.shape.x, 8u);
-  EXPECT_EQ(p.shape.cluster, 8u);
-  EXPECT_EQ(p.shape.y, 16u);
+  EXPECT_EQ(p.warp_tiles, 1);
+  EXPECT_EQ(p.shape.x, 4u);
+  EXPECT_EQ(p.shape.cluster, 4u);
+  EXPECT_EQ(p.shape.y, 32u);
   EXPECT_EQ(p.shape.threads, 256u);
-  // Four stages of 64 rows of 128 bytes, and 256 x 64 sums.
-  EXPECT_EQ(p.shape.shared_bytes, (4 * 8 + 64) << 10);
+  // Four stages of 64 rows of 128 bytes, and two times 128 x 64 sums: two
+  // blocks fit on a multiprocessor.
+  EXPECT_EQ(p.shape.shared_bytes, (4 * 8 + 2 * 32) << 10);
   // Q, K and V: 24 blocks of outputs, two chunks each.
   p = plan(6144, 4096, 17);
+  EXPECT_EQ(p.warp_tiles, 2);
   EXPECT_EQ(p.shape.cluster, 4u);
   EXPECT_EQ(p.shape.y, 24u);
   EXPECT_EQ(p.shape.shared_bytes, (4 * 4 + 2 * 32) << 10);
@@ -157,6 +161,10 @@ TEST(MatmulPlanTest, WideBlocksShareInputsOut) {
   EXPECT_EQ(plan(256, 512, 20).shape.cluster, 1u);
   EXPECT_EQ(plan(256, 576, 20).shape.cluster, 2u);
   EXPECT_EQ(plan(16384, 4096, 20).shape.cluster, 4u);
+  // SwiGLU has gate and up side by side: never half of them.
+  EXPECT_EQ(PlanMatmul(Product(4096, 4096, 64), MatmulOutput::kSwiglu, kernels)
+                .shape.cluster,
+            8u);
 }
 
 TEST(MatmulPlanDeathTest, RefusesWhatItCannotRun) {

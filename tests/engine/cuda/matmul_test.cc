@@ -296,17 +296,22 @@ TEST_P(MatmulTest, ClustersOfAnySizeGiveTheSameSums) {
     args_.out_stride = c.outputs;
     Run(MatmulKernel::kTile64, MatmulOutput::kStore);
     const std::vector<float> expected = Get(args_.out, count);
-    for (const int32_t blocks : {1, 4, 8}) {
+    for (const auto& [blocks, tiles] :
+         {std::pair(1, 2), std::pair(4, 2), std::pair(8, 2), std::pair(1, 1),
+          std::pair(4, 1)}) {
       MatmulPlan plan =
           PlanMatmul(args_, MatmulOutput::kStore, MatmulKernel::kWide);
       ASSERT_EQ(plan.shape.cluster, 4u);
+      ASSERT_EQ(plan.shape.y, 1u);
+      plan.warp_tiles = tiles;
       plan.shape.x = plan.shape.cluster = blocks;
-      plan.shape.shared_bytes = WideSharedBytes(
-          rows <= kWideFewRows ? kWideFewRows : kWideRows, chunks, blocks);
+      plan.shape.shared_bytes =
+          WideSharedBytes(rows <= kWideFewRows ? kWideFewRows : kWideRows,
+                          chunks, blocks, tiles);
       args_.out = Take<float>(count);
       RunMatmul(plan, args_, MatmulOutput::kStore, stream().handle());
       EXPECT_TRUE(SameBits(Get(args_.out, count), expected))
-          << rows << " rows, " << blocks << " blocks";
+          << rows << " rows, " << blocks << " blocks, " << tiles << " tiles";
     }
   }
 }
