@@ -9,29 +9,11 @@
 namespace baton::engine::cuda {
 namespace {
 
-// Whether all logits are finite, for all threads.
-BATON_DEVICE bool AllFinite(const float* logits, int32_t size) {
-  SampleShared& shared = Shared();
-  if (Thread() == 0) shared.flag = 0;
-  SyncBlock();
-  constexpr uint32_t kExponent = 0x7f800000u;
-  uint32_t bad = 0;
-  for (int32_t i = Thread(); i < size; i += kSampleThreads) {
-    bad |= (FloatBits(logits[i]) & kExponent) == kExponent ? 1u : 0u;
-  }
-  if (bad != 0) AtomicMax(&shared.flag, 1u);
-  SyncBlock();
-  const bool finite = shared.flag == 0;
-  SyncBlock();
-  return finite;
-}
-
 // Copies the logits and edits the copy.
 BATON_DEVICE void EditLogits(const SampleArgs& args, const SampleRow& how,
                              const float* logits, float* edited) {
-  for (int32_t i = Thread(); i < args.vocab_size; i += kSampleThreads) {
-    edited[i] = logits[i];
-  }
+  ForEachLogit(logits, args.vocab_size,
+               [&](int32_t i, float logit) { edited[i] = logit; });
   SyncBlock();
   const LogitEdit* edits = args.edits + how.first_edit;
   for (int32_t i = Thread(); i < how.biases; i += kSampleThreads) {
@@ -177,21 +159,24 @@ Sample(SampleArgs args) {
   float* const edited = args.edited + BlockX() * args.stride;
   const int32_t size = args.vocab_size;
   SampleOutcome outcome;
-  outcome.finite = AllFinite(logits, size) ? 1 : 0;
+  const LogitRange range = RangeOf(logits, size);
+  outcome.finite = range.finite ? 1 : 0;
   if (outcome.finite == 0) {
     if (Thread() == 0) args.outcomes[BlockX()] = outcome;
     return;
   }
-  outcome.max = MaxLogit(logits, size);
+  outcome.max = range.max;
   outcome.total = TotalWeight({logits, size, outcome.max, 1.0f});
   if (how.statistics_only == 0) {
-    EditLogits(args, how, logits, edited);
-    const float max = MaxLogit(edited, size);
-    const RowDistribution row = {edited, size, max, how.temperature};
+    const bool edits = how.biases + how.penalties + how.forbidden > 0;
+    if (edits) EditLogits(args, how, logits, edited);
+    const float* const drawn = edits ? edited : logits;
+    const float max = edits ? RangeOf(edited, size).max : range.max;
+    const RowDistribution row = {drawn, size, max, how.temperature};
     const bool truncates = (how.top_k > 0 && how.top_k < size) ||
                            how.top_p < 1.0f || how.min_p > 0.0f;
     if (how.temperature == 0.0f) {
-      outcome.token = FirstOf(edited, size, max);
+      outcome.token = FirstOf(drawn, size, max);
     } else if (truncates) {
       outcome.token = DrawFromKept(row, how);
     } else {

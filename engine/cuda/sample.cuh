@@ -69,12 +69,16 @@ struct RowDistribution {
   float max;
   float temperature;
 
+  // x / temperature; with 1 that is x.
+  BATON_DEVICE float Scaled(float x) const {
+    return temperature == 1.0f ? x : DivRn(x, temperature);
+  }
   BATON_DEVICE float Weight(float logit) const {
-    return SampleExp(DivRn(SubRn(logit, max), temperature));
+    return SampleExp(Scaled(SubRn(logit, max)));
   }
   // The bin of engine/sampling.cc's ForEachBinned.
   BATON_DEVICE int32_t Bin(float logit) const {
-    const float depth = MulRn(DivRn(SubRn(max, logit), temperature), 8.0f);
+    const float depth = MulRn(Scaled(SubRn(max, logit)), 8.0f);
     return depth < kDepthBins - 1.0f ? static_cast<int32_t>(depth)
                                      : kDepthBins - 1;
   }
@@ -82,13 +86,42 @@ struct RowDistribution {
 
 BATON_DEVICE float MaxOf(float a, float b) { return a > b ? a : b; }
 
-// The greatest logit of the row, for all threads.
-BATON_DEVICE float MaxLogit(const float* logits, int32_t size) {
-  SampleShared& shared = Shared();
-  float max = kNoLogit;
-  for (int32_t i = Thread(); i < size; i += kSampleThreads) {
-    max = MaxOf(logits[i], max);
+// Calls f(i, logits[i]) for the thread's elements, in rising order: of each
+// eight all are asked for before any is used, as there is one block for a row
+// and what takes time is the memory's latency.
+template <typename F>
+BATON_DEVICE void ForEachLogit(const float* logits, int32_t size, const F& f) {
+  constexpr int kTogether = 8;
+  int32_t i = Thread();
+  for (; i + (kTogether - 1) * kSampleThreads < size;
+       i += kTogether * kSampleThreads) {
+    float some[kTogether];
+    BATON_UNROLL
+    for (int k = 0; k < kTogether; ++k)
+      some[k] = logits[i + k * kSampleThreads];
+    BATON_UNROLL
+    for (int k = 0; k < kTogether; ++k) f(i + k * kSampleThreads, some[k]);
   }
+  for (; i < size; i += kSampleThreads) f(i, logits[i]);
+}
+
+// The greatest logit of the row, for all threads, and whether all are finite.
+struct LogitRange {
+  float max;
+  bool finite;
+};
+BATON_DEVICE LogitRange RangeOf(const float* logits, int32_t size) {
+  SampleShared& shared = Shared();
+  constexpr uint32_t kExponent = 0x7f800000u;
+  float max = kNoLogit;
+  uint32_t bad = 0;
+  ForEachLogit(logits, size, [&](int32_t, float logit) {
+    max = MaxOf(logit, max);
+    bad |= (FloatBits(logit) & kExponent) == kExponent ? 1u : 0u;
+  });
+  if (Thread() == 0) shared.flag = 0;
+  SyncBlock();
+  if (bad != 0) AtomicMax(&shared.flag, 1u);
   for (int mask = 16; mask > 0; mask /= 2) {
     max = MaxOf(ShuffleXor(max, mask), max);
   }
@@ -101,9 +134,9 @@ BATON_DEVICE float MaxLogit(const float* logits, int32_t size) {
     shared.max = max;
   }
   SyncBlock();
-  max = shared.max;
+  const LogitRange range = {shared.max, shared.flag == 0};
   SyncBlock();  // before anyone writes it again
-  return max;
+  return range;
 }
 
 // The weight of each chunk of the vocabulary, as ChunkWeight of
@@ -147,11 +180,13 @@ BATON_DEVICE TokenId FirstOf(const float* logits, int32_t size, float value) {
   SampleShared& shared = Shared();
   if (Thread() == 0) shared.threshold = 0xffffffffu;
   SyncBlock();
-  for (int32_t i = Thread(); i < size; i += kSampleThreads) {
-    if (logits[i] != value) continue;
-    AtomicMin(&shared.threshold, static_cast<uint32_t>(i));
-    break;  // the thread's later ones are greater
-  }
+  uint32_t first = 0xffffffffu;
+  ForEachLogit(logits, size, [&](int32_t i, float logit) {
+    if (logit != value) return;
+    const auto here = static_cast<uint32_t>(i);
+    first = here < first ? here : first;
+  });
+  if (first != 0xffffffffu) AtomicMin(&shared.threshold, first);
   SyncBlock();
   const auto token = static_cast<TokenId>(shared.threshold);
   SyncBlock();
