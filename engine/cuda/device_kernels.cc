@@ -15,6 +15,7 @@
 #include "common/status_macros.h"
 #include "engine/cuda/attention.h"
 #include "engine/cuda/matmul_group.h"
+#include "engine/cuda/matmul_wide.h"
 #include "engine/cuda/weight_tiles.h"
 #include "engine/float_convert.h"
 #include "engine/kv_layout.h"
@@ -28,7 +29,11 @@ constexpr int32_t kInputs = 576;
 // Of the two shapes that groups have.
 constexpr int32_t kManyRows[] = {kLargeTileRows, kGroupFewRows + 1};
 constexpr int32_t kMostRows = kManyRows[1];
-constexpr int32_t kSomeRows = 17;
+// Of each of the shapes that wide blocks have: more rows or fewer, and inputs
+// that are shared out among blocks with two tiles a warp, or with one.
+constexpr int32_t kSomeRows[] = {17, kWideFewRows + 1};
+constexpr int32_t kSomeInputs[] = {2304, 4096};
+constexpr int32_t kMostInputs = kSomeInputs[1];
 
 // bfloat16 of either sign, of magnitudes from 2^-7 to 2, so that sums have to
 // be rounded.
@@ -66,11 +71,13 @@ class ProductTrial final {
     // not all are read.
     BATON_ASSIGN_OR_RETURN(
         trial.weights_,
-        PutOnDevice(RandomValues(int64_t{kOutputs} * kInputs, 1), stream));
+        PutOnDevice(RandomValues(int64_t{kOutputs} * kMostInputs, 1), stream));
     BATON_ASSIGN_OR_RETURN(
         trial.scales_, PutOnDevice(std::vector<float>(kOutputs, 0.1f), stream));
     const std::vector<uint16_t> x =
-        RandomValues(int64_t{kMostRows} * kInputs, 2);
+        RandomValues(std::max(int64_t{kMostRows} * kInputs,
+                              int64_t{kSomeRows[1]} * kMostInputs),
+                     2);
     std::vector<uint16_t> staged(StagedRows(kMostRows) * kInputs);
     for (int32_t row = 0; row < kMostRows; ++row) {
       for (int32_t i = 0; i < kInputs; ++i) {
@@ -85,18 +92,18 @@ class ProductTrial final {
     return trial;
   }
 
-  std::vector<float> Run(MatmulKernel kernel, int32_t rows) {
+  std::vector<float> Run(MatmulKernel kernel, int32_t rows, int32_t inputs) {
     const bool staged = kernel == MatmulKernel::kGroup;
     MatmulArgs args;
     args.w.tiles = weights_.data();
     if (HasOutputScales(format_)) args.w.scales = scales_.as<float>();
     args.w.format = format_;
     args.w.outputs = kOutputs;
-    args.w.inputs = kInputs;
+    args.w.inputs = inputs;
     args.w.output_tiles = OutputTiles(kOutputs);
-    args.w.padded_inputs = PaddedInputs(kInputs);
+    args.w.padded_inputs = PaddedInputs(inputs);
     args.x = (staged ? x_staged_ : x_).as<uint16_t>();
-    args.x_stride = kInputs;
+    args.x_stride = inputs;
     args.x_order = staged ? InputOrder::kStaged : InputOrder::kNatural;
     args.rows = rows;
     args.out = out_.as<float>();
@@ -293,23 +300,26 @@ absl::StatusOr<DeviceKernels> KernelsThatAgree(const DeviceKernels& kernels,
   BATON_ASSIGN_OR_RETURN(ProductTrial trial,
                          ProductTrial::Create(trials.format, stream));
   const auto agrees = [&](MatmulKernel common, MatmulKernel kernel,
-                          int32_t rows, const char* name, const char* lost) {
+                          int32_t rows, int32_t inputs, const char* name,
+                          const char* lost) {
     return Agrees(
-        trial.Run(common, rows), trials.repeats,
-        [&] { return trial.Run(kernel, rows); }, name, lost);
+        trial.Run(common, rows, inputs), trials.repeats,
+        [&] { return trial.Run(kernel, rows, inputs); }, name, lost);
   };
-  if (kernels.group) {
-    usable.group = true;
-    for (const int32_t rows : kManyRows) {
-      usable.group =
-          usable.group && agrees(MatmulKernel::kTile128, MatmulKernel::kGroup,
-                                 rows, "a product by wgmma", kPromptsGoWithout);
-    }
+  usable.group = kernels.group;
+  for (const int32_t rows : kManyRows) {
+    usable.group = usable.group &&
+                   agrees(MatmulKernel::kTile128, MatmulKernel::kGroup, rows,
+                          kInputs, "a product by wgmma", kPromptsGoWithout);
   }
-  if (kernels.wide) {
-    usable.wide = agrees(MatmulKernel::kTile64, MatmulKernel::kWide, kSomeRows,
-                         "a product by clusters of blocks",
-                         "batches of 17 to 64 go without it");
+  usable.wide = kernels.wide;
+  for (const int32_t rows : kSomeRows) {
+    for (const int32_t inputs : kSomeInputs) {
+      usable.wide =
+          usable.wide && agrees(MatmulKernel::kTile64, MatmulKernel::kWide,
+                                rows, inputs, "a product by clusters of blocks",
+                                "batches of 17 to 64 go without it");
+    }
   }
   return usable;
 }

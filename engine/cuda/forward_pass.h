@@ -256,7 +256,7 @@ class ForwardPass final {
   int32_t rope_positions_ = 0;
   StepUpload upload_;
   std::vector<std::unique_ptr<Event>> layer_events_;
-  // Empty: the bucket ran once, which loads its kernels; the next run records.
+  // Empty: the bucket ran once; the next run records.
   absl::flat_hash_map<GraphBucket, Graph> graphs_;
 
   // Device memory. What pads rows is zero from the beginning on.

@@ -11,7 +11,8 @@ namespace {
 constexpr int32_t kStages = 4;
 
 // Blocks of kWide that keep a device busy: with fewer, inputs are shared out.
-// An H200 has 132 multiprocessors, and one block fits on each.
+// An H200 has 132 multiprocessors, and one block with two tiles a warp fits on
+// each.
 constexpr int32_t kEnoughWideBlocks = 96;
 
 constexpr int32_t kFewInCluster = 4;
@@ -62,7 +63,8 @@ int32_t WideBlocks(const MatmulArgs& args, int32_t warp_tiles, int32_t most) {
 
 // Clusters of eight leave multiprocessors idle, as they have to lie together:
 // of an H100's 132 they are said to reach 120. Where outputs are so few, blocks
-// have half of them, and clusters are of four.
+// have half of them, and clusters are of four; but for SwiGLU, which has gate
+// and up side by side.
 int32_t WideWarpTiles(const MatmulArgs& args, MatmulOutput output) {
   const bool halves =
       output != MatmulOutput::kSwiglu &&

@@ -1,9 +1,9 @@
 // Products with 17 to 64 rows: bound by reading the weights once, and by
 // bringing activations to where these are multiplied. A block has 256 outputs
-// and all rows, so that activations, which the warps share in the block's
-// memory, are a quarter of what it reads from the caches. Weights go from
-// memory to registers, as in matmul_stream.cuh, and far ahead of that to the
-// cache that all blocks share.
+// (128 where clusters would be of eight) and all rows, so that activations,
+// which the warps share in the block's memory, are a quarter of what it reads
+// from the caches. Weights go from memory to registers, as in
+// matmul_stream.cuh, and far ahead of that to the cache that all blocks share.
 //
 // Matrices with few outputs have too few such blocks for all multiprocessors to
 // read at a time. Their inputs are shared out among a cluster of blocks, by

@@ -44,17 +44,11 @@ Embed(EmbedArgs args) {
   }
 }
 
-// A row's element before it is normalized: what is added to it is so here.
-BATON_DEVICE float NormElement(const NormArgs& args, float* x, int32_t i) {
-  float value = x[i];
-  if (args.added != nullptr) {
-    const int64_t part = i / args.part_size;
-    value =
-        AddRn(value, args.added[(part * args.rows + BlockX()) * args.part_size +
-                                i % args.part_size]);
-    x[i] = value;
-  }
-  return value;
+// What is added to a row's element before it is normalized.
+BATON_DEVICE float AddedTo(const NormArgs& args, int32_t i) {
+  const int64_t part = i / args.part_size;
+  return args.added[(part * args.rows + BlockX()) * args.part_size +
+                    i % args.part_size];
 }
 
 BATON_DEVICE void PutNormed(const NormArgs& args, int32_t i, float value,
@@ -79,19 +73,37 @@ Norm(NormArgs args) {
   BATON_UNROLL
   for (int k = 0; k < kHeld; ++k) {
     const int32_t i = Thread() + k * kThreads;
-    held[k] = i < args.hidden ? NormElement(args, x, i) : 0.0f;
+    held[k] = i < args.hidden ? x[i] : 0.0f;
   }
   BATON_UNROLL
   for (int k = 0; k < kHeld; ++k) {
     const int32_t i = Thread() + k * kThreads;
     weights[k] = i < args.hidden ? args.weight[i] : 0.0f;
   }
+  if (args.added != nullptr) {
+    float added[kHeld];
+    BATON_UNROLL
+    for (int k = 0; k < kHeld; ++k) {
+      const int32_t i = Thread() + k * kThreads;
+      added[k] = i < args.hidden ? AddedTo(args, i) : 0.0f;
+    }
+    BATON_UNROLL
+    for (int k = 0; k < kHeld; ++k) {
+      const int32_t i = Thread() + k * kThreads;
+      held[k] = AddRn(held[k], added[k]);
+      if (i < args.hidden) x[i] = held[k];
+    }
+  }
   float sum = 0.0f;
   BATON_UNROLL
   for (int k = 0; k < kHeld; ++k) sum = AddRn(sum, MulRn(held[k], held[k]));
   for (int32_t i = Thread() + kHeld * kThreads; i < args.hidden;
        i += kThreads) {
-    const float value = NormElement(args, x, i);
+    float value = x[i];
+    if (args.added != nullptr) {
+      value = AddRn(value, AddedTo(args, i));
+      x[i] = value;
+    }
     sum = AddRn(sum, MulRn(value, value));
   }
   sum = SumOfWarp(sum);

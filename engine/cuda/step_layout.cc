@@ -68,10 +68,14 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
                   const LayoutOptions& options) {
   StepLayout layout;
   std::vector<QueryTile> tiles;
-  int32_t pass_rows = 0;
-  for (const SequencePart& part : pass) pass_rows += part.count;
+  // Of prompts: where single tokens are run whole, for want of memory, each has
+  // a block by itself.
+  int32_t prompt_rows = 0;
+  for (const SequencePart& part : pass) {
+    if (part.count > 1) prompt_rows += part.count;
+  }
   const int32_t tile_queries =
-      options.group_attention && pass_rows >= kGroupAttentionRows
+      options.group_attention && prompt_rows >= kGroupAttentionRows
           ? kGroupTileQueries
           : kTileQueries;
   const int32_t tile_rows = MaxTileRows(options.group, tile_queries);

@@ -68,9 +68,9 @@ struct LayoutOptions {
   // Single tokens whose spans may run apart: (tokens) * (greatest number of
   // spans) is at most this.
   int64_t max_span_pieces = 0;
-  // Whether passes of kGroupAttentionRows tokens and more are cut for groups of
-  // warps (kGroupTileQueries). A block of these is by itself on its
-  // multiprocessor, and of fewer queries than it takes the others are idle.
+  // Whether passes with kGroupAttentionRows tokens of prompts and more are cut
+  // for groups of warps (kGroupTileQueries). A block of these is by itself on
+  // its multiprocessor, and of fewer queries than it takes the others are idle.
   bool group_attention = false;
 };
 inline constexpr int32_t kGroupAttentionRows = 65;

@@ -27,9 +27,12 @@ WAIT = 0x9C5  # with 0x8000: WARPGROUP.DEPBAR
 SET_REGISTERS = 0x9C8  # USETMAXREG
 BRANCH = 0x947
 EXIT = 0x94D
+# Calls (of divisions), returns and jumps to where registers say, which nothing
+# here follows: not while a product may run.
+NOT_FOLLOWED = {0x343, 0x344, 0x943, 0x944, 0x949, 0x94A, 0x94C, 0x950}
 ALWAYS = 7  # the predicate
 NO_REGISTER = 255
-LOADS = (0x981, 0x984)  # LDG, LDS: as wide as they say
+LOADS = (0x980, 0x981, 0x984, 0xB82)  # LD, LDG, LDS, LDC: as wide as they say
 PAIRS = (0x825, 0x225, 0x425, 0xC25)  # IMAD.WIDE
 # Stores, barriers, branches, predicates, uniform registers: no register.
 WRITES_NONE = {
@@ -111,7 +114,9 @@ def overwritten(code):
             all_but_one = i.high >> 8 & 0xFF == 1
             running = (since if all_but_one else frozenset(), frozenset())
         else:
-            for register in written(i):
+            # Whatever is called may write to any register.
+            anywhere = range(NO_REGISTER) if i.op in NOT_FOLLOWED else ()
+            for register in anywhere or written(i):
                 for product, a in older | since:
                     if a <= register < a + 4 and a != NO_REGISTER:
                         found.add((at * 16, register, product * 16))

@@ -109,10 +109,14 @@ TEST_F(StepLayoutTest, LongPassesAreCutForGroupsOfWarps) {
   StepLayout layout = Whole(plan);
   EXPECT_EQ(layout.full.whole.size(), 4u);
   EXPECT_EQ(layout.full.tile_queries, kTileQueries);
-  // 65 rows.
+  // Tokens by themselves do not count.
   plan.sequences[0] = Sequence(100, 64, true);
+  EXPECT_EQ(Whole(plan).full.tile_queries, kTileQueries);
+  plan.sequences[0] = Sequence(100, 65, true);
   layout = Whole(plan);
+  // The last token runs its spans apart.
   ASSERT_EQ(layout.full.whole.size(), 2u);
+  EXPECT_EQ(layout.full.single.size(), 2u);
   EXPECT_EQ(layout.full.tile_queries, kGroupTileQueries);
   EXPECT_EQ(layout.full.whole[1].rows, 32);
   EXPECT_EQ(layout.full.whole[1].first_position, 132);
