@@ -368,6 +368,38 @@ TEST_F(FibersTest, BarriersCountArrivalsAndBytes) {
   }
 }
 
+// Who ends a phase goes on after those who waited for it: what it, or the rest
+// of its warp, should have done before is seen to be missing.
+TEST_F(FibersTest, ThreadsThatWaitedGoOnBeforeTheOneThatArrived) {
+  for (const ThreadOrder order : {ThreadOrder::kRising, ThreadOrder::kFalling,
+                                  ThreadOrder::kWarpsFalling}) {
+    SetThreadOrder(order);
+    for (const bool synced : {false, true}) {
+      int written = 0;
+      int seen = -1;
+      RunKernel("arrive", OneBlock(64, 64), [&] {
+        auto* const barrier = reinterpret_cast<Barrier*>(cuda::SharedMemory());
+        if (Thread() == 0) {
+          cuda::InitBarrier(barrier, 1);
+          FenceBarriers();
+        }
+        cuda::SyncBlock();
+        if (Thread() >= 32) {
+          cuda::AwaitBarrier(barrier, 0);
+          if (Thread() == 32) seen = written;
+          return;
+        }
+        // The lane that arrives runs first or last.
+        const int arrives = order == ThreadOrder::kFalling ? 31 : 0;
+        if (Thread() != arrives) ++written;
+        if (synced) SyncWarp();
+        if (Thread() == arrives) cuda::Arrive(barrier);
+      });
+      EXPECT_EQ(seen, synced ? 31 : 0);
+    }
+  }
+}
+
 TEST_F(FibersTest, DeathOfBarriersThatAreTreatedIll) {
   static int how;
   alignas(16) static const int from[8] = {};
