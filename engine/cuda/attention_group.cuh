@@ -92,8 +92,8 @@ BATON_DEVICE void FillStages(const AttentionArgs& args, const BlockId* blocks,
   }
 }
 
-// What the warps do that have queries: `warp` is which, [begin, end) what the
-// block's other warps bring.
+// What the warps do that have queries: [begin, end) is what the block's other
+// warps bring.
 template <int kHeadDim, KvDtype kDtype>
 BATON_DEVICE void AttendToStages(const AttentionArgs& args,
                                  const QueryTile& tile, int32_t kv_head,
