@@ -19,7 +19,7 @@ struct KernelTrials {
   WeightFormat format = WeightFormat::kBf16;
   int32_t stored_head_dim = 128;
   KvDtype kv_dtype = KvDtype::kBf16;
-  int32_t repeats = 20;
+  int32_t repeats = 1;
 };
 
 // Of these, the ones that give the bits of the kernels that all devices have:

@@ -26,7 +26,7 @@ struct DeviceProperties {
   // Compute capability, 90 for 9.0.
   int32_t architecture = 0;
   // It has tensor cores that work for groups of warps (wgmma), and the build
-  // has kernels for them (matmul_group.cuh).
+  // has kernels for them (matmul_group.cuh, attention_group.cuh).
   bool group_products = false;
   // Its blocks may run in clusters that read each other's memory, and its
   // kernels begin before those before them end.

@@ -31,7 +31,7 @@ constexpr int StreamBlocks(WeightFormat format, int tiles, int row_tiles,
 }
 
 // Slices that a warp has brought to the cache while it waits for activations:
-// 8 KB of a tile, 16 MB or so of all multiprocessors.
+// 8 KB of a tile: 25 MB of Llama-3-8B's Q, K and V, 35 MB of its gate and up.
 inline constexpr int32_t kStreamAhead = 4;
 
 // What a lane holds of some slices of kTiles tiles of weights.
