@@ -99,7 +99,7 @@ std::vector<KvLandings::Event> KvLandings::Poll() {
 
 void KvLandings::CopyLayer(const HandoffReceiver::LayerLanded& landed) {
   Staged& staged = transfers_.at(landed.transfer);
-  staged.last = stage_->ToDevice(landed.layer, /*num_layers=*/1, staged.blocks);
+  staged.last = stage_->CopyIn(landed.layer, /*num_layers=*/1, staged.blocks);
 }
 
 bool KvLandings::CopiesDone(TransferId transfer) const {

@@ -40,6 +40,9 @@ struct EngineOptions {
   // blocks, no more than there is KV; 0: none. With share_kv_memory, that is
   // what has the descriptor.
   int64_t kv_staging_bytes = 0;
+  // Whether that is memory of device 0 instead, for transports that go from
+  // device to device. The other ones need a way to it (NVLink, PCIe).
+  bool kv_staging_on_device = false;
   // Tokens per KV block: 16, 32, 64 or 128.
   int32_t block_size = 16;
   // How the matrices are held: "bf16", "int8", "int4", "fp8" (the CUDA backend

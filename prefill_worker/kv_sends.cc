@@ -101,7 +101,7 @@ void KvSends::PassOn(const Ready& ready) {
   const std::vector<engine::StagedBlock> blocks = TakeNew(ready, &staged);
   if (blocks.empty()) return;
   for (int32_t layer = 0; layer < layout_.num_layers; ++layer) {
-    staged.last = stage_->ToHost(layer, /*num_layers=*/1, blocks);
+    staged.last = stage_->CopyOut(layer, /*num_layers=*/1, blocks);
     copies_.push_back({*staged.last, ready, layer});
     ++staged.num_copies;
   }

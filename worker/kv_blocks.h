@@ -21,7 +21,7 @@ namespace baton::worker {
 // has a stage. Two loops have halves: dual workers whose landings had all of
 // them would wait for each other's sends for ever.
 inline int32_t StagedShare(const engine::KvStage& stage, int32_t num_loops) {
-  return stage.host().layout.num_blocks / num_loops;
+  return stage.staged().layout.num_blocks / num_loops;
 }
 
 struct KvBlocks {
@@ -33,7 +33,7 @@ struct KvBlocks {
                .block_size = engine->kv_layout().block_size},
               &pool) {
     if (engine::KvStage* const stage = engine->kv_stage(); stage != nullptr) {
-      staged.emplace(stage->host().layout.num_blocks);
+      staged.emplace(stage->staged().layout.num_blocks);
       staged_share = StagedShare(*stage, num_loops);
     }
   }

@@ -258,7 +258,7 @@ kv_transfer::KvGeometry Geometry(engine::Engine* engine) {
   const engine::KvStage* const stage = engine->kv_stage();
   const engine::StagedMemory reached =
       stage != nullptr
-          ? stage->host()
+          ? stage->staged()
           : engine::StagedMemory{engine->kv_layout(), engine->kv_memory(),
                                  engine->kv_descriptor()};
   const engine::KvLayout& layout = reached.layout;

@@ -108,6 +108,24 @@ absl::StatusOr<DeviceProperties> OpenDevice(int32_t index) {
 
 void UseDevice(int32_t index) { Check(cudaSetDevice(index), "cudaSetDevice"); }
 
+absl::Status ReachMemoryOf(int32_t from, int32_t to,
+                           const std::string& purpose) {
+  if (from == to) return absl::OkStatus();
+  int reaches = 0;
+  cudaError_t error = cudaDeviceCanAccessPeer(&reaches, from, to);
+  if (error == cudaSuccess && reaches != 0) {
+    UseDevice(from);
+    error = cudaDeviceEnablePeerAccess(to, /*flags=*/0);
+    if (error == cudaSuccess) return absl::OkStatus();
+    cudaGetLastError();
+    if (error == cudaErrorPeerAccessAlreadyEnabled) return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      purpose, ": CUDA device ", from, " does not reach the memory of device ",
+      to, error == cudaSuccess ? "" : ": ",
+      error == cudaSuccess ? "" : cudaGetErrorString(error)));
+}
+
 int64_t FreeDeviceBytes() {
   size_t free = 0;
   size_t total = 0;

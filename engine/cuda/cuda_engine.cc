@@ -44,6 +44,12 @@ absl::Status CheckOptions(const EngineOptions& options) {
   return absl::OkStatus();
 }
 
+StagedArena::Kind StagedKind(const EngineOptions& options) {
+  if (options.kv_staging_on_device) return StagedArena::Kind::kDevice;
+  return options.share_kv_memory ? StagedArena::Kind::kSharedHost
+                                 : StagedArena::Kind::kHost;
+}
+
 absl::Status CheckModel(const ModelConfig& config, const KvLayout& layout,
                         int32_t ranks) {
   BATON_RETURN_IF_ERROR(CheckShards(config, ranks));
@@ -257,6 +263,13 @@ absl::Status CudaEngine::AllocateKv(const EngineOptions& options,
                                              pass_options));
     }
     free = std::max<int64_t>(0, free) * num_ranks();
+    if (options.kv_staging_on_device) {
+      // Staged blocks are no more than there is KV, and all on one device, of
+      // whose memory the others use as much.
+      free -= std::min(options.kv_staging_bytes + StagedArena::kSpareBytes,
+                       free / (num_ranks() + 1)) *
+              num_ranks();
+    }
     BATON_RETURN_IF_ERROR(
         FillWithBlocks(static_cast<int64_t>(options.kv_memory_share *
                                             static_cast<double>(free)),
@@ -293,7 +306,7 @@ absl::Status CudaEngine::CreatePasses(const EngineOptions& options,
   BATON_ASSIGN_OR_RETURN(
       stage_,
       DeviceKvStage::Create(layout_, std::move(devices),
-                            options.kv_staging_bytes, options.share_kv_memory));
+                            options.kv_staging_bytes, StagedKind(options)));
   for (Rank& rank : ranks_) {
     rank.forward_pass->SetStage(stage_->rank(rank.shard.rank));
   }

@@ -9,6 +9,11 @@
 #include "common/status_macros.h"
 
 namespace baton::engine::cuda {
+namespace {
+
+constexpr char kPurpose[] = "memory for staged KV blocks (kv_staging_bytes)";
+
+}  // namespace
 
 // Of each device in turn.
 void DeviceKvCopy::ToHost(absl::Span<const BlockId> blocks,
@@ -40,9 +45,48 @@ void DeviceKvCopy::FromHost(absl::Span<const std::byte> host,
   for (const DeviceKv& kv : devices_) kv.compute->Wait();
 }
 
+absl::StatusOr<StagedArena> StagedArena::Allocate(Kind kind,
+                                                  const KvLayout& layout) {
+  StagedArena arena(layout);
+  const int64_t bytes = layout.total_bytes();
+  if (kind == Kind::kDevice) {
+    UseDevice(0);
+    BATON_ASSIGN_OR_RETURN(
+        arena.on_device_,
+        DeviceBuffer::Allocate(bytes + kSpareBytes, kPurpose));
+    return arena;
+  }
+  BATON_ASSIGN_OR_RETURN(arena.host_,
+                         kind == Kind::kSharedHost
+                             ? cpu::MemoryArena::AllocateShared(bytes, kPurpose)
+                             : cpu::MemoryArena::Allocate(bytes, kPurpose));
+  BATON_ASSIGN_OR_RETURN(arena.pinned_,
+                         PinnedMemory::Pin(arena.host_->memory(), kPurpose));
+  return arena;
+}
+
+StagedMemory StagedArena::memory() const {
+  StagedMemory staged;
+  staged.layout = layout_;
+  if (host_.has_value()) {
+    staged.memory = host_->memory();
+    staged.descriptor = host_->descriptor();
+  } else {
+    const int64_t bytes = layout_.total_bytes();
+    staged.memory = {on_device_.data(), static_cast<size_t>(bytes)};
+    staged.on_device = true;
+    staged.spare = {on_device_.data() + bytes, size_t{kSpareBytes}};
+  }
+  return staged;
+}
+
+std::byte* StagedArena::device() const {
+  return host_.has_value() ? pinned_.device() : on_device_.data();
+}
+
 absl::StatusOr<std::unique_ptr<DeviceKvStage>> DeviceKvStage::Create(
     const KvLayout& layout, std::vector<DeviceKv> devices, int64_t bytes,
-    bool shared) {
+    StagedArena::Kind kind) {
   KvLayout staged = layout;
   staged.num_blocks = static_cast<int32_t>(
       std::min<int64_t>(bytes / layout.block_bytes(), layout.num_blocks));
@@ -53,27 +97,29 @@ absl::StatusOr<std::unique_ptr<DeviceKvStage>> DeviceKvStage::Create(
                      "model takes ",
                      layout.block_bytes(), " bytes"));
   }
-  constexpr char kPurpose[] = "memory for staged KV blocks (kv_staging_bytes)";
-  BATON_ASSIGN_OR_RETURN(
-      cpu::MemoryArena arena,
-      shared ? cpu::MemoryArena::AllocateShared(staged.total_bytes(), kPurpose)
-             : cpu::MemoryArena::Allocate(staged.total_bytes(), kPurpose));
-  BATON_ASSIGN_OR_RETURN(PinnedMemory pinned,
-                         PinnedMemory::Pin(arena.memory(), kPurpose));
+  std::unique_ptr<PageHashes> hashes;
+  if (kind == StagedArena::Kind::kDevice) {
+    for (const DeviceKv& kv : devices) {
+      BATON_RETURN_IF_ERROR(
+          ReachMemoryOf(kv.device, 0, "kv_staging_on_device"));
+    }
+    BATON_ASSIGN_OR_RETURN(hashes, PageHashes::Create(0));
+  }
+  BATON_ASSIGN_OR_RETURN(StagedArena arena,
+                         StagedArena::Allocate(kind, staged));
   return std::unique_ptr<DeviceKvStage>(new DeviceKvStage(
-      std::move(devices), std::move(arena), std::move(pinned), staged));
+      std::move(devices), std::move(arena), std::move(hashes)));
 }
 
-DeviceKvStage::DeviceKvStage(std::vector<DeviceKv> devices,
-                             cpu::MemoryArena arena, PinnedMemory pinned,
-                             const KvLayout& staged_layout)
+DeviceKvStage::DeviceKvStage(std::vector<DeviceKv> devices, StagedArena arena,
+                             std::unique_ptr<PageHashes> hashes)
     : arena_(std::move(arena)),
-      pinned_(std::move(pinned)),
-      host_{staged_layout, arena_.memory(), arena_.descriptor()},
+      staged_(arena_.memory()),
+      hashes_(std::move(hashes)),
       copy_(devices) {
   StagedPages staged;
-  staged.layout = staged_layout;
-  staged.memory = pinned_.device();
+  staged.layout = staged_.layout;
+  staged.memory = arena_.device();
   for (const DeviceKv& kv : devices) {
     UseDevice(kv.device);
     ranks_.push_back(std::make_unique<RankKvStage>(
@@ -83,30 +129,30 @@ DeviceKvStage::DeviceKvStage(std::vector<DeviceKv> devices,
         }));
     staged.page_offset += kv.layout.page_bytes();
   }
-  CHECK_EQ(staged.page_offset, staged_layout.page_bytes());
+  CHECK_EQ(staged.page_offset, staged_.layout.page_bytes());
 }
 
-KvStage::Ticket DeviceKvStage::Begin(bool to_device, int32_t first_layer,
+KvStage::Ticket DeviceKvStage::Begin(bool inward, int32_t first_layer,
                                      int32_t num_layers,
                                      absl::Span<const StagedBlock> blocks) {
   const Ticket ticket =
-      ranks_[0]->Begin(to_device, first_layer, num_layers, blocks);
+      ranks_[0]->Begin(inward, first_layer, num_layers, blocks);
   for (size_t i = 1; i < ranks_.size(); ++i) {
     const Ticket other =
-        ranks_[i]->Begin(to_device, first_layer, num_layers, blocks);
+        ranks_[i]->Begin(inward, first_layer, num_layers, blocks);
     CHECK_EQ(other.number, ticket.number) << "devices were asked for different";
   }
   return ticket;
 }
 
-KvStage::Ticket DeviceKvStage::ToHost(int32_t first_layer, int32_t num_layers,
-                                      absl::Span<const StagedBlock> blocks) {
-  return Begin(/*to_device=*/false, first_layer, num_layers, blocks);
+KvStage::Ticket DeviceKvStage::CopyOut(int32_t first_layer, int32_t num_layers,
+                                       absl::Span<const StagedBlock> blocks) {
+  return Begin(/*inward=*/false, first_layer, num_layers, blocks);
 }
 
-KvStage::Ticket DeviceKvStage::ToDevice(int32_t first_layer, int32_t num_layers,
-                                        absl::Span<const StagedBlock> blocks) {
-  return Begin(/*to_device=*/true, first_layer, num_layers, blocks);
+KvStage::Ticket DeviceKvStage::CopyIn(int32_t first_layer, int32_t num_layers,
+                                      absl::Span<const StagedBlock> blocks) {
+  return Begin(/*inward=*/true, first_layer, num_layers, blocks);
 }
 
 bool DeviceKvStage::Done(Ticket ticket) {
@@ -116,6 +162,13 @@ bool DeviceKvStage::Done(Ticket ticket) {
 
 void DeviceKvStage::WithStep(std::vector<StagedBlock> blocks) {
   for (const auto& rank : ranks_) rank->WithStep(blocks);
+}
+
+std::vector<uint64_t> DeviceKvStage::HashPages(
+    absl::Span<const absl::Span<const std::byte>> runs, int64_t page_bytes,
+    uint64_t first_seed) {
+  CHECK(hashes_ != nullptr) << "the CPU reads these blocks by itself";
+  return hashes_->Hash(runs, page_bytes, first_seed);
 }
 
 void DeviceKvStage::SetWake(std::function<void()> wake) {

@@ -1,12 +1,13 @@
-// KvStage of the CUDA backend: pinned memory of the host, to and from which the
-// engine's devices copy the heads that they have (rank_kv_stage.h). See
-// kv_stage.h for the contract.
+// KvStage of the CUDA backend: pinned memory of the host, or memory of the
+// first device, to and from which the engine's devices copy the heads that they
+// have (rank_kv_stage.h). See kv_stage.h for the contract.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -15,6 +16,7 @@
 #include "absl/types/span.h"
 #include "engine/cpu/memory_arena.h"
 #include "engine/cuda/device_runtime.h"
+#include "engine/cuda/page_hashes.h"
 #include "engine/cuda/rank_kv_stage.h"
 #include "engine/kv_copy.h"
 #include "engine/kv_layout.h"
@@ -47,24 +49,57 @@ class DeviceKvCopy final : public KvCopy {
   const std::vector<DeviceKv> devices_;
 };
 
+// The memory of staged blocks.
+class StagedArena final {
+ public:
+  enum class Kind {
+    kHost,
+    kSharedHost,  // that peers of this host can read
+    kDevice,      // of device 0
+  };
+  // Bytes beside the blocks on a device (StagedMemory::spare).
+  static constexpr int64_t kSpareBytes = int64_t{1} << 20;
+
+  // ResourceExhausted, naming the option.
+  static absl::StatusOr<StagedArena> Allocate(Kind kind,
+                                              const KvLayout& layout);
+
+  // As the host names it, and peers.
+  StagedMemory memory() const;
+  // As kernels name it.
+  std::byte* device() const;
+
+ private:
+  StagedArena(const KvLayout& layout) : layout_(layout) {}
+
+  KvLayout layout_;
+  // One of the two.
+  std::optional<cpu::MemoryArena> host_;
+  DeviceBuffer on_device_;
+  PinnedMemory pinned_;  // of host_
+};
+
 class DeviceKvStage final : public KvStage {
  public:
-  // With as many blocks as `bytes` hold, but no more than `layout` has; with
-  // `shared`, in memory that peers of this host can read. `layout` is that of
-  // all devices together, heads in their order. ResourceExhausted, naming the
-  // option.
+  // With as many blocks as `bytes` hold, but no more than `layout` has, which
+  // is that of all devices together, heads in their order. ResourceExhausted
+  // and, where a device does not reach memory of the first one,
+  // FailedPrecondition, naming the option.
   static absl::StatusOr<std::unique_ptr<DeviceKvStage>> Create(
       const KvLayout& layout, std::vector<DeviceKv> devices, int64_t bytes,
-      bool shared);
+      StagedArena::Kind kind);
 
-  const StagedMemory& host() const override { return host_; }
-  Ticket ToHost(int32_t first_layer, int32_t num_layers,
+  const StagedMemory& staged() const override { return staged_; }
+  Ticket CopyOut(int32_t first_layer, int32_t num_layers,
+                 absl::Span<const StagedBlock> blocks) override;
+  Ticket CopyIn(int32_t first_layer, int32_t num_layers,
                 absl::Span<const StagedBlock> blocks) override;
-  Ticket ToDevice(int32_t first_layer, int32_t num_layers,
-                  absl::Span<const StagedBlock> blocks) override;
   bool Done(Ticket ticket) override;
   void WithStep(std::vector<StagedBlock> blocks) override;
   void SetWake(std::function<void()> wake) override;
+  std::vector<uint64_t> HashPages(
+      absl::Span<const absl::Span<const std::byte>> runs, int64_t page_bytes,
+      uint64_t first_seed) override;
   KvCopy& copy() override { return copy_; }
 
   // For the forward pass of a device.
@@ -77,15 +112,15 @@ class DeviceKvStage final : public KvStage {
     std::function<void()> wake ABSL_GUARDED_BY(mu);
   };
 
-  DeviceKvStage(std::vector<DeviceKv> devices, cpu::MemoryArena arena,
-                PinnedMemory pinned, const KvLayout& staged_layout);
+  DeviceKvStage(std::vector<DeviceKv> devices, StagedArena arena,
+                std::unique_ptr<PageHashes> hashes);
 
-  Ticket Begin(bool to_device, int32_t first_layer, int32_t num_layers,
+  Ticket Begin(bool inward, int32_t first_layer, int32_t num_layers,
                absl::Span<const StagedBlock> blocks);
 
-  const cpu::MemoryArena arena_;
-  const PinnedMemory pinned_;
-  StagedMemory host_;
+  const StagedArena arena_;
+  const StagedMemory staged_;
+  const std::unique_ptr<PageHashes> hashes_;  // of blocks on a device
   DeviceKvCopy copy_;
   const std::shared_ptr<Waker> waker_ = std::make_shared<Waker>();
   std::vector<std::unique_ptr<RankKvStage>> ranks_;

@@ -45,6 +45,12 @@ absl::StatusOr<DeviceProperties> OpenDevice(int32_t index);
 // Selects the device again: for a thread other than the one that opened it.
 void UseDevice(int32_t index);
 
+// Lets kernels of device `from` read and write all memory of device `to`.
+// FailedPrecondition, naming `purpose`, where they have no way to it. The same
+// device: nothing to do.
+absl::Status ReachMemoryOf(int32_t from, int32_t to,
+                           const std::string& purpose);
+
 // Bytes of the device's memory that nobody has taken.
 int64_t FreeDeviceBytes();
 

@@ -25,12 +25,12 @@ RankKvStage::RankKvStage(int32_t device, const KvLayout& layout,
 
 RankKvStage::~RankKvStage() {
   absl::MutexLock lock(&mu_);
-  to_host_.stream.Wait();
-  to_device_.stream.Wait();
+  outward_.stream.Wait();
+  inward_.stream.Wait();
 }
 
 std::unique_ptr<RankKvStage::Moves> RankKvStage::MovesOf(
-    bool to_device, absl::Span<const StagedBlock> blocks) {
+    bool inward, absl::Span<const StagedBlock> blocks) {
   const auto count = static_cast<int32_t>(blocks.size());
   const int64_t bytes = count * int64_t{sizeof(PageMove)};
   const auto fits = std::find_if(
@@ -55,29 +55,29 @@ std::unique_ptr<RankKvStage::Moves> RankKvStage::MovesOf(
     CHECK(b.block >= 0 && b.block < layout_.num_blocks) << b.block;
     CHECK(b.staged >= 0 && b.staged < staged_.layout.num_blocks) << b.staged;
     list[i] =
-        to_device ? PageMove{b.staged, b.block} : PageMove{b.block, b.staged};
+        inward ? PageMove{b.staged, b.block} : PageMove{b.block, b.staged};
   }
   return moves;
 }
 
-RankKvStage::Ticket RankKvStage::Give(bool to_device, int32_t first_layer,
+RankKvStage::Ticket RankKvStage::Give(bool inward, int32_t first_layer,
                                       int32_t num_layers, const Moves& moves) {
   CHECK(first_layer >= 0 && num_layers > 0 &&
         first_layer + num_layers <= layout_.num_layers);
   CHECK_GT(moves.count, 0);
-  Lane& lane = LaneOf(to_device);
+  Lane& lane = LaneOf(inward);
   PagesOf on_device;
   on_device.first = memory_ + first_layer * layout_.layer_bytes();
   on_device.layer_bytes = layout_.layer_bytes();
   on_device.page_bytes = layout_.page_bytes();
-  PagesOf on_host;
-  on_host.first = staged_.memory + first_layer * staged_.layout.layer_bytes() +
-                  staged_.page_offset;
-  on_host.layer_bytes = staged_.layout.layer_bytes();
-  on_host.page_bytes = staged_.layout.page_bytes();
+  PagesOf on_stage;
+  on_stage.first = staged_.memory + first_layer * staged_.layout.layer_bytes() +
+                   staged_.page_offset;
+  on_stage.layer_bytes = staged_.layout.layer_bytes();
+  on_stage.page_bytes = staged_.layout.page_bytes();
   PageCopyArgs args;
-  args.from = to_device ? on_host : on_device;
-  args.to = to_device ? on_device : on_host;
+  args.from = inward ? on_stage : on_device;
+  args.to = inward ? on_device : on_stage;
   args.bytes = layout_.page_bytes();
   args.layers = num_layers;
   args.moves = moves.memory.as<PageMove>();
@@ -92,22 +92,22 @@ RankKvStage::Ticket RankKvStage::Give(bool to_device, int32_t first_layer,
   }
   lane.stream.Record(*copy.done);
   lane.copies.push_back(std::move(copy));
-  return {to_device, lane.done + lane.copies.size()};
+  return {inward, lane.done + lane.copies.size()};
 }
 
-RankKvStage::Ticket RankKvStage::Begin(bool to_device, int32_t first_layer,
+RankKvStage::Ticket RankKvStage::Begin(bool inward, int32_t first_layer,
                                        int32_t num_layers,
                                        absl::Span<const StagedBlock> blocks) {
   UseDevice(device_);
   absl::MutexLock lock(&mu_);
-  Lane& lane = LaneOf(to_device);
+  Lane& lane = LaneOf(inward);
   while (!lane.copies.empty() && lane.copies.front().done->Done()) {
     Forget(lane, lane.done + 1);
   }
   compute_.Record(computed_);
   lane.stream.WaitFor(computed_);
-  std::unique_ptr<Moves> moves = MovesOf(to_device, blocks);
-  const Ticket ticket = Give(to_device, first_layer, num_layers, *moves);
+  std::unique_ptr<Moves> moves = MovesOf(inward, blocks);
+  const Ticket ticket = Give(inward, first_layer, num_layers, *moves);
   lane.copies.back().moves = std::move(moves);
   lane.stream.Call(copied_);
   return ticket;
@@ -127,7 +127,7 @@ void RankKvStage::Forget(Lane& lane, uint64_t number) {
 
 std::shared_ptr<Event> RankKvStage::EventOf(Ticket ticket) {
   absl::MutexLock lock(&mu_);
-  const Lane& lane = LaneOf(ticket.to_device);
+  const Lane& lane = LaneOf(ticket.inward);
   if (ticket.number <= lane.done) return nullptr;
   return lane.copies[ticket.number - lane.done - 1].done;
 }
@@ -140,7 +140,7 @@ bool RankKvStage::Done(Ticket ticket) {
   if (!done->Done()) return false;
   done = nullptr;
   absl::MutexLock lock(&mu_);
-  Forget(LaneOf(ticket.to_device), ticket.number);
+  Forget(LaneOf(ticket.inward), ticket.number);
   return true;
 }
 
@@ -152,16 +152,16 @@ void RankKvStage::WithStep(std::vector<StagedBlock> blocks) {
   UseDevice(device_);
   absl::MutexLock lock(&mu_);
   if (step_moves_ != nullptr) free_moves_.push_back(std::move(step_moves_));
-  step_moves_ = MovesOf(/*to_device=*/false, step_blocks_);
+  step_moves_ = MovesOf(/*inward=*/false, step_blocks_);
 }
 
 void RankKvStage::CopyLayerOfStep(int32_t layer, const Event& written) {
   CHECK(copies_step());
   CHECK_EQ(layer, static_cast<int32_t>(step_tickets_.size()));
   absl::MutexLock lock(&mu_);
-  to_host_.stream.WaitFor(written);
+  outward_.stream.WaitFor(written);
   step_tickets_.push_back(
-      Give(/*to_device=*/false, layer, /*num_layers=*/1, *step_moves_));
+      Give(/*inward=*/false, layer, /*num_layers=*/1, *step_moves_));
 }
 
 void RankKvStage::AwaitLayerOfStep(int32_t layer) {

@@ -1,5 +1,5 @@
 // One device's part of the staged blocks: kernels on two streams of its own
-// copy pages between its KV memory and pinned memory of the host (page_copy.h),
+// copy pages between its KV memory and where staged blocks lie (page_copy.h),
 // so that neither a step nor the other direction waits. See kv_stage.h for the
 // contract; device_kv_stage.h joins the devices of an engine.
 //
@@ -47,7 +47,7 @@ class RankKvStage final {
 
   // As KvStage has them. All devices of an engine are asked for the same in the
   // same order, so that a ticket is the same for all.
-  Ticket Begin(bool to_device, int32_t first_layer, int32_t num_layers,
+  Ticket Begin(bool inward, int32_t first_layer, int32_t num_layers,
                absl::Span<const StagedBlock> blocks);
   bool Done(Ticket ticket);
   void WithStep(std::vector<StagedBlock> blocks);
@@ -85,14 +85,14 @@ class RankKvStage final {
     std::deque<Copy> copies;
   };
 
-  Lane& LaneOf(bool to_device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return to_device ? to_device_ : to_host_;
+  Lane& LaneOf(bool inward) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return inward ? inward_ : outward_;
   }
-  std::unique_ptr<Moves> MovesOf(bool to_device,
+  std::unique_ptr<Moves> MovesOf(bool inward,
                                  absl::Span<const StagedBlock> blocks)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives the copy to the lane, behind what that waits for.
-  Ticket Give(bool to_device, int32_t first_layer, int32_t num_layers,
+  Ticket Give(bool inward, int32_t first_layer, int32_t num_layers,
               const Moves& moves) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Forgets copies up to that number, which are done.
   void Forget(Lane& lane, uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -107,8 +107,8 @@ class RankKvStage final {
   const std::function<void()> copied_;
 
   absl::Mutex mu_;
-  Lane to_host_ ABSL_GUARDED_BY(mu_);
-  Lane to_device_ ABSL_GUARDED_BY(mu_);
+  Lane outward_ ABSL_GUARDED_BY(mu_);
+  Lane inward_ ABSL_GUARDED_BY(mu_);
   // Recorded on the stream of steps, for copies to wait for.
   Event computed_;
   // Of the next step, or of the one under way.

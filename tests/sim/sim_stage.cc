@@ -15,33 +15,33 @@ SimStage::SimStage(const engine::KvLayout& layout, absl::Span<std::byte> device,
       device_(device),
       chance_(std::move(chance)),
       copy_(layout, device) {
-  host_.layout = layout;
-  host_.layout.num_blocks = num_blocks;
-  memory_.assign(static_cast<size_t>(host_.layout.total_bytes()),
+  staged_.layout = layout;
+  staged_.layout.num_blocks = num_blocks;
+  memory_.assign(static_cast<size_t>(staged_.layout.total_bytes()),
                  std::byte{0x5A});
-  host_.memory = absl::MakeSpan(memory_);
+  staged_.memory = absl::MakeSpan(memory_);
 }
 
-SimStage::Ticket SimStage::Begin(bool to_device, Copy copy) {
+SimStage::Ticket SimStage::Begin(bool inward, Copy copy) {
   CHECK(!copy.blocks.empty());
-  Lane& lane = LaneOf(to_device);
+  Lane& lane = LaneOf(inward);
   lane.copies.push_back(std::move(copy));
-  return {to_device, lane.done + lane.copies.size()};
+  return {inward, lane.done + lane.copies.size()};
 }
 
-SimStage::Ticket SimStage::ToHost(int32_t first_layer, int32_t num_layers,
+SimStage::Ticket SimStage::CopyOut(int32_t first_layer, int32_t num_layers,
+                                   absl::Span<const StagedBlock> blocks) {
+  return Begin(/*inward=*/false,
+               {first_layer, num_layers, {blocks.begin(), blocks.end()}});
+}
+
+SimStage::Ticket SimStage::CopyIn(int32_t first_layer, int32_t num_layers,
                                   absl::Span<const StagedBlock> blocks) {
-  return Begin(/*to_device=*/false,
+  return Begin(/*inward=*/true,
                {first_layer, num_layers, {blocks.begin(), blocks.end()}});
 }
 
-SimStage::Ticket SimStage::ToDevice(int32_t first_layer, int32_t num_layers,
-                                    absl::Span<const StagedBlock> blocks) {
-  return Begin(/*to_device=*/true,
-               {first_layer, num_layers, {blocks.begin(), blocks.end()}});
-}
-
-void SimStage::Run(bool to_device, const Copy& copy) {
+void SimStage::Run(bool inward, const Copy& copy) {
   const auto bytes = static_cast<size_t>(layout_.page_bytes());
   for (int32_t layer = copy.first_layer;
        layer < copy.first_layer + copy.num_layers; ++layer) {
@@ -49,8 +49,8 @@ void SimStage::Run(bool to_device, const Copy& copy) {
       std::byte* const on_device =
           device_.data() + layout_.PageOffset(layer, b.block);
       std::byte* const on_host =
-          memory_.data() + host_.layout.PageOffset(layer, b.staged);
-      if (to_device) {
+          memory_.data() + staged_.layout.PageOffset(layer, b.staged);
+      if (inward) {
         std::memcpy(on_device, on_host, bytes);
       } else {
         std::memcpy(on_host, on_device, bytes);
@@ -59,34 +59,34 @@ void SimStage::Run(bool to_device, const Copy& copy) {
   }
 }
 
-void SimStage::RunNext(bool to_device) {
-  Lane& lane = LaneOf(to_device);
-  Run(to_device, lane.copies.front());
+void SimStage::RunNext(bool inward) {
+  Lane& lane = LaneOf(inward);
+  Run(inward, lane.copies.front());
   lane.copies.pop_front();
   ++lane.done;
 }
 
 bool SimStage::Done(Ticket ticket) {
-  const Lane& lane = LaneOf(ticket.to_device);
-  while (ticket.number > lane.done && chance_()) RunNext(ticket.to_device);
+  const Lane& lane = LaneOf(ticket.inward);
+  while (ticket.number > lane.done && chance_()) RunNext(ticket.inward);
   return ticket.number <= lane.done;
 }
 
 void SimStage::RunLayerOfStep(int32_t layer) {
   if (step_blocks_.empty()) return;
-  while (!to_host_.copies.empty()) RunNext(/*to_device=*/false);
-  Run(/*to_device=*/false, {layer, 1, step_blocks_});
+  while (!outward_.copies.empty()) RunNext(/*inward=*/false);
+  Run(/*inward=*/false, {layer, 1, step_blocks_});
 }
 
 void SimStage::Pass() {
-  for (const bool to_device : {false, true}) {
-    while (!LaneOf(to_device).copies.empty() && chance_()) RunNext(to_device);
+  for (const bool inward : {false, true}) {
+    while (!LaneOf(inward).copies.empty() && chance_()) RunNext(inward);
   }
 }
 
 std::vector<absl::Span<const std::byte>> SimStage::DeviceLandings() const {
   std::vector<absl::Span<const std::byte>> pages;
-  for (const Copy& copy : to_device_.copies) {
+  for (const Copy& copy : inward_.copies) {
     for (int32_t layer = copy.first_layer;
          layer < copy.first_layer + copy.num_layers; ++layer) {
       for (const StagedBlock& b : copy.blocks) {
@@ -100,7 +100,7 @@ std::vector<absl::Span<const std::byte>> SimStage::DeviceLandings() const {
 
 std::vector<BlockId> SimStage::StagedInUse() const {
   std::vector<BlockId> blocks;
-  for (const Lane* lane : {&to_host_, &to_device_}) {
+  for (const Lane* lane : {&outward_, &inward_}) {
     for (const Copy& copy : lane->copies) {
       for (const StagedBlock& b : copy.blocks) blocks.push_back(b.staged);
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/log.h"
 #include "engine/kv_copy.h"
 #include "engine/kv_stage.h"
 
@@ -23,17 +24,22 @@ class SimStage final : public engine::KvStage {
   SimStage(const engine::KvLayout& layout, absl::Span<std::byte> device,
            int32_t num_blocks, std::function<bool()> chance);
 
-  const engine::StagedMemory& host() const override { return host_; }
-  Ticket ToHost(int32_t first_layer, int32_t num_layers,
+  const engine::StagedMemory& staged() const override { return staged_; }
+  Ticket CopyOut(int32_t first_layer, int32_t num_layers,
+                 absl::Span<const engine::StagedBlock> blocks) override;
+  Ticket CopyIn(int32_t first_layer, int32_t num_layers,
                 absl::Span<const engine::StagedBlock> blocks) override;
-  Ticket ToDevice(int32_t first_layer, int32_t num_layers,
-                  absl::Span<const engine::StagedBlock> blocks) override;
   bool Done(Ticket ticket) override;
   void WithStep(std::vector<engine::StagedBlock> blocks) override {
     step_blocks_ = std::move(blocks);
   }
   // The simulation gives every loop its turns.
   void SetWake(std::function<void()>) override {}
+  // Its staged blocks are the host's.
+  std::vector<uint64_t> HashPages(absl::Span<const absl::Span<const std::byte>>,
+                                  int64_t, uint64_t) override {
+    LOG(FATAL) << "the CPU reads these blocks by itself";
+  }
   engine::KvCopy& copy() override { return copy_; }
 
   // Of the step: the engine has written `layer`.
@@ -58,19 +64,19 @@ class SimStage final : public engine::KvStage {
     std::deque<Copy> copies;
   };
 
-  Lane& LaneOf(bool to_device) { return to_device ? to_device_ : to_host_; }
-  Ticket Begin(bool to_device, Copy copy);
-  void RunNext(bool to_device);
-  void Run(bool to_device, const Copy& copy);
+  Lane& LaneOf(bool inward) { return inward ? inward_ : outward_; }
+  Ticket Begin(bool inward, Copy copy);
+  void RunNext(bool inward);
+  void Run(bool inward, const Copy& copy);
 
   const engine::KvLayout layout_;
   const absl::Span<std::byte> device_;
   const std::function<bool()> chance_;
   std::vector<std::byte> memory_;
-  engine::StagedMemory host_;
+  engine::StagedMemory staged_;
   engine::HostKvCopy copy_;
-  Lane to_host_;
-  Lane to_device_;
+  Lane outward_;
+  Lane inward_;
   std::vector<engine::StagedBlock> step_blocks_;
 };
 

@@ -287,8 +287,8 @@ KvInUse SimWorker::DataPlaneInUse() {
   KvInUse in_use = {.layout = &engine_.kv_layout(),
                     .memory = engine_.memory().data()};
   if (SimStage* const stage = engine_.kv_stage(); stage != nullptr) {
-    in_use.layout = &stage->host().layout;
-    in_use.memory = stage->host().memory.data();
+    in_use.layout = &stage->staged().layout;
+    in_use.memory = stage->staged().memory.data();
   }
   for (const auto& side : sides_) {
     const auto add = [](const auto& spans, auto* all) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -105,6 +106,29 @@ void DeviceTest::SetUp() {
   emulated_ = absl::StrContains(device->name, "emulated");
   kernels_ = KernelsOf(*device);
   stream_ = std::make_unique<Stream>();
+}
+
+std::vector<std::byte> DeviceTest::ReadStaged(const StagedMemory& staged,
+                                              int32_t layer, BlockId block) {
+  const std::byte* const at =
+      staged.memory.data() + staged.layout.PageOffset(layer, block);
+  const int64_t bytes = staged.layout.page_bytes();
+  return staged.on_device ? Get(at, bytes)
+                          : std::vector<std::byte>(at, at + bytes);
+}
+
+void DeviceTest::WriteStaged(const StagedMemory& staged, int32_t layer,
+                             BlockId block,
+                             const std::vector<std::byte>& page) {
+  CHECK_EQ(static_cast<int64_t>(page.size()), staged.layout.page_bytes());
+  std::byte* const at =
+      staged.memory.data() + staged.layout.PageOffset(layer, block);
+  if (staged.on_device) {
+    stream_->CopyToDevice(at, page.data(), Bytes(page));
+    stream_->Wait();
+  } else {
+    std::copy(page.begin(), page.end(), at);
+  }
 }
 
 std::vector<uint16_t> RandomBf16(int64_t count, uint32_t seed, float scale) {

@@ -66,6 +66,12 @@ class DeviceTest : public testing::Test {
     return values;
   }
 
+  // A page of a staged block, wherever it lies.
+  std::vector<std::byte> ReadStaged(const StagedMemory& staged, int32_t layer,
+                                    BlockId block);
+  void WriteStaged(const StagedMemory& staged, int32_t layer, BlockId block,
+                   const std::vector<std::byte>& page);
+
  private:
   template <typename T>
   static int64_t Bytes(const std::vector<T>& values) {

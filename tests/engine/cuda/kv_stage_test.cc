@@ -1,5 +1,8 @@
-// KV from one engine's device to another's, through staged blocks of the host.
+// KV from one engine's device to another's, through staged blocks, which are
+// the host's or the device's.
 #include "engine/kv_stage.h"
+
+#include <xxhash.h>
 
 #include <atomic>
 #include <cstddef>
@@ -22,13 +25,19 @@ using scheduling::StepResult;
 
 constexpr int32_t kStagedBlocks = 8;
 
-// With KV in each dtype.
+// With KV in each dtype, and staged blocks in each memory.
+struct Variant {
+  KvDtype dtype = KvDtype::kBf16;
+  bool on_device = false;
+};
+
 class KvStageTest : public DeviceTest,
-                    public testing::WithParamInterface<KvDtype> {
+                    public testing::WithParamInterface<Variant> {
  protected:
   static EngineOptions Options() {
     EngineOptions options = OptionsFor(ModelDirOf("llama"));
-    options.kv_dtype = KvDtypeName(GetParam());
+    options.kv_dtype = KvDtypeName(GetParam().dtype);
+    options.kv_staging_on_device = GetParam().on_device;
     return options;
   }
   std::unique_ptr<CudaEngine> Make(bool graphs = true) {
@@ -36,9 +45,9 @@ class KvStageTest : public DeviceTest,
     const auto plain = CudaEngine::Create(options, SmallPass());
     CHECK(plain.ok()) << plain.status();
     const KvLayout layout = (*plain)->kv_layout();
-    CHECK(layout.dtype == GetParam());
+    CHECK(layout.dtype == GetParam().dtype);
     options.kv_staging_bytes = kStagedBlocks * layout.block_bytes() + 1;
-    options.share_kv_memory = true;
+    options.share_kv_memory = !GetParam().on_device;
     ForwardPassOptions pass = SmallPass();
     pass.use_graphs = graphs;
     auto engine = CudaEngine::Create(options, pass);
@@ -47,12 +56,9 @@ class KvStageTest : public DeviceTest,
   }
 
   // Page of a staged block.
-  static std::vector<std::byte> Staged(CudaEngine& engine, int32_t layer,
-                                       BlockId staged) {
-    const StagedMemory& host = engine.kv_stage()->host();
-    const auto page = host.memory.subspan(host.layout.PageOffset(layer, staged),
-                                          host.layout.page_bytes());
-    return {page.begin(), page.end()};
+  std::vector<std::byte> Staged(CudaEngine& engine, int32_t layer,
+                                BlockId staged) {
+    return ReadStaged(engine.kv_stage()->staged(), layer, staged);
   }
 
   static std::vector<std::byte> OnDevice(CudaEngine& engine, int32_t layer,
@@ -76,20 +82,34 @@ class KvStageTest : public DeviceTest,
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(KvDtypes, KvStageTest,
-                         testing::Values(KvDtype::kBf16, KvDtype::kInt8),
-                         [](const auto& param) {
-                           return std::string(KvDtypeName(param.param));
-                         });
+std::string NameOf(const testing::TestParamInfo<Variant>& param) {
+  return std::string(KvDtypeName(param.param.dtype)) +
+         (param.param.on_device ? "_on_device" : "");
+}
+
+constexpr Variant kOnDevice[] = {{KvDtype::kBf16, true},
+                                 {KvDtype::kInt8, true}};
+INSTANTIATE_TEST_SUITE_P(OnHost, KvStageTest,
+                         testing::Values(Variant{KvDtype::kBf16, false},
+                                         Variant{KvDtype::kInt8, false}),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(OnDevice, KvStageTest, testing::ValuesIn(kOnDevice),
+                         NameOf);
+
+class KvStageOnDeviceTest : public KvStageTest {};
+INSTANTIATE_TEST_SUITE_P(OnDevice, KvStageOnDeviceTest,
+                         testing::ValuesIn(kOnDevice), NameOf);
 
 TEST_P(KvStageTest, SaysWhereStagedBlocksLie) {
   const auto engine = Make();
-  const StagedMemory& host = engine->kv_stage()->host();
-  EXPECT_EQ(host.layout.num_blocks, kStagedBlocks);
-  EXPECT_EQ(host.layout.block_bytes(), engine->kv_layout().block_bytes());
-  EXPECT_GE(static_cast<int64_t>(host.memory.size()),
-            host.layout.total_bytes());
-  EXPECT_GE(host.descriptor, 0);
+  const StagedMemory& staged = engine->kv_stage()->staged();
+  EXPECT_EQ(staged.layout.num_blocks, kStagedBlocks);
+  EXPECT_EQ(staged.layout.block_bytes(), engine->kv_layout().block_bytes());
+  EXPECT_GE(static_cast<int64_t>(staged.memory.size()),
+            staged.layout.total_bytes());
+  EXPECT_EQ(staged.on_device, GetParam().on_device);
+  EXPECT_EQ(staged.descriptor >= 0, !GetParam().on_device);
+  EXPECT_EQ(staged.spare.size(), GetParam().on_device ? 1u << 20 : 0u);
 }
 
 TEST_P(KvStageTest, IsNoLargerThanKvAndNoSmallerThanABlock) {
@@ -97,9 +117,9 @@ TEST_P(KvStageTest, IsNoLargerThanKvAndNoSmallerThanABlock) {
   options.kv_staging_bytes = int64_t{1} << 40;
   const auto engine = CudaEngine::Create(options, SmallPass());
   ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_EQ((*engine)->kv_stage()->host().layout.num_blocks,
+  EXPECT_EQ((*engine)->kv_stage()->staged().layout.num_blocks,
             (*engine)->kv_layout().num_blocks);
-  EXPECT_EQ((*engine)->kv_stage()->host().descriptor, -1);  // not asked for
+  EXPECT_EQ((*engine)->kv_stage()->staged().descriptor, -1);  // not asked for
   options.kv_staging_bytes = 10;
   const auto none = CudaEngine::Create(options, SmallPass());
   EXPECT_EQ(none.status().code(), absl::StatusCode::kResourceExhausted);
@@ -183,11 +203,11 @@ TEST_P(KvStageTest, HandedOverKvGivesTheSameLogits) {
   out.SetWake([&] { ++wakes; });
   // The cached part at once, the rest layer by layer.
   const KvStage::Ticket prefix =
-      out.ToHost(0, layout.num_layers, {StagedBlock{7, 6}});
+      out.CopyOut(0, layout.num_layers, {StagedBlock{7, 6}});
   std::vector<KvStage::Ticket> layers;
   for (int32_t layer = 0; layer < layout.num_layers; ++layer) {
     layers.push_back(
-        out.ToHost(layer, 1, {StagedBlock{3, 1}, StagedBlock{12, 4}}));
+        out.CopyOut(layer, 1, {StagedBlock{3, 1}, StagedBlock{12, 4}}));
   }
   Await(out, layers.back());
   EXPECT_TRUE(out.Done(prefix));
@@ -196,21 +216,16 @@ TEST_P(KvStageTest, HandedOverKvGivesTheSameLogits) {
   EXPECT_GE(wakes.load(), layout.num_layers);
   out.SetWake(nullptr);
   // What a transport does.
-  const StagedMemory& source = out.host();
-  const StagedMemory& target = in.host();
   const BlockId sent[] = {6, 1, 4};
   const BlockId landed[] = {0, 7, 2};
   for (int32_t layer = 0; layer < layout.num_layers; ++layer) {
     for (int i = 0; i < 3; ++i) {
-      std::memcpy(
-          target.memory.data() + target.layout.PageOffset(layer, landed[i]),
-          source.memory.data() + source.layout.PageOffset(layer, sent[i]),
-          layout.page_bytes());
+      WriteStaged(in.staged(), layer, landed[i], Staged(*from, layer, sent[i]));
     }
   }
   KvStage::Ticket ticket;
   for (int32_t layer = 0; layer < layout.num_layers; ++layer) {
-    ticket = in.ToDevice(
+    ticket = in.CopyIn(
         layer, 1, {StagedBlock{9, 0}, StagedBlock{1, 7}, StagedBlock{5, 2}});
   }
   Await(in, ticket);
@@ -219,12 +234,72 @@ TEST_P(KvStageTest, HandedOverKvGivesTheSameLogits) {
   EXPECT_TRUE(SameBits(result.sampled[0].logits, expected));
 }
 
+// By the device, to the bit as the CPU would; also more than fit one kernel.
+TEST_P(KvStageOnDeviceTest, HashesStagedPages) {
+  const auto engine = Make();
+  KvStage& stage = *engine->kv_stage();
+  const StagedMemory& staged = stage.staged();
+  const int64_t page_bytes = staged.layout.page_bytes();
+  for (BlockId block = 0; block < kStagedBlocks; ++block) {
+    std::vector<std::byte> page(page_bytes);
+    for (int64_t i = 0; i < page_bytes; ++i) {
+      page[i] = static_cast<std::byte>((block + 3) * i + i / 251);
+    }
+    WriteStaged(staged, 1, block, page);
+  }
+  const auto expected = [&](const std::vector<std::byte>& page, uint64_t seed) {
+    return XXH3_64bits_withSeed(page.data(), page.size(), seed);
+  };
+  const auto run = [&](BlockId first, int32_t count) {
+    return absl::Span<const std::byte>(staged.memory)
+        .subspan(staged.layout.PageOffset(1, first), count * page_bytes);
+  };
+  constexpr uint64_t kSeed = uint64_t{1} << 32;
+  const auto hashes =
+      stage.HashPages({run(5, 2), run(0, 1)}, page_bytes, kSeed);
+  ASSERT_EQ(hashes.size(), 3u);
+  EXPECT_EQ(hashes[0], expected(Staged(*engine, 1, 5), kSeed));
+  EXPECT_EQ(hashes[1], expected(Staged(*engine, 1, 6), kSeed + 1));
+  EXPECT_EQ(hashes[2], expected(Staged(*engine, 1, 0), kSeed + 2));
+  // A page of small pieces, from the last to the first, many times over.
+  std::vector<absl::Span<const std::byte>> pieces;
+  std::vector<std::byte> page;
+  for (int64_t at = page_bytes; at > 0; at -= 64) {
+    pieces.push_back(run(3, 1).subspan(at - 64, 64));
+  }
+  const std::vector<std::byte> source = Staged(*engine, 1, 3);
+  for (int64_t at = page_bytes; at > 0; at -= 64) {
+    page.insert(page.end(), source.begin() + at - 64, source.begin() + at);
+  }
+  const auto pages =
+      static_cast<int64_t>(PageHashes::kMaxRuns / pieces.size() + 3);
+  std::vector<absl::Span<const std::byte>> runs;
+  for (int64_t i = 0; i < pages; ++i) {
+    runs.insert(runs.end(), pieces.begin(), pieces.end());
+  }
+  const auto many = stage.HashPages(runs, page_bytes, 7);
+  ASSERT_EQ(static_cast<int64_t>(many.size()), pages);
+  for (int64_t i = 0; i < pages; ++i) {
+    ASSERT_EQ(many[i], expected(page, 7 + i)) << i;
+  }
+}
+
+// They are taken from what a share of the memory is of.
+TEST_P(KvStageOnDeviceTest, LeaveRoomForEachOther) {
+  EngineOptions options = Options();
+  options.kv_memory_share = 1;
+  options.kv_staging_bytes = int64_t{1} << 40;
+  const auto engine = CudaEngine::Create(options, SmallPass());
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_GT((*engine)->kv_stage()->staged().layout.num_blocks, 0);
+}
+
 // What was asked for before a step is there when its hooks are called.
 TEST_P(KvStageTest, EarlierCopiesAreDoneBeforeHooks) {
   const auto engine = Make();
   const std::vector<TokenId> tokens = Prompt(33, 9);
   engine->Execute(PlanOf(Part(1, tokens, 0, 16, {8, 1, 2})), NoHook);
-  const KvStage::Ticket ticket = engine->kv_stage()->ToHost(
+  const KvStage::Ticket ticket = engine->kv_stage()->CopyOut(
       0, engine->kv_layout().num_layers, {StagedBlock{8, 3}});
   bool checked = false;
   engine->kv_stage()->WithStep({{1, 0}});

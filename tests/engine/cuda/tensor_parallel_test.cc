@@ -196,21 +196,28 @@ TEST_F(TensorParallelTest, KvGoesBetweenUnequalNumbersOfDevices) {
   const std::vector<TokenId> tokens = Prompt(35, 21);
   const std::vector<BlockId> from = {4, 9, 2};
   const std::vector<BlockId> to = {1, 7, 3};
-  const auto with_stage = [](int32_t ranks) {
+  const auto with_stage = [](int32_t ranks, bool on_device) {
     EngineOptions options = Options("llama", ranks);
     options.kv_staging_bytes = 1 << 20;
+    options.kv_staging_on_device = on_device;
     return Make(options);
   };
   const std::vector<float> expected =
       RunWhole(*Make(Options("llama", 1)), tokens, BlockRange(0, 3));
-  for (const auto& [senders, receivers] :
-       std::vector<std::pair<int32_t, int32_t>>{{1, 2}, {2, 1}, {2, 2}}) {
-    const auto prefill = with_stage(senders);
-    const auto decode = with_stage(receivers);
+  struct Case {
+    int32_t senders = 1;
+    int32_t receivers = 1;
+    bool on_device = false;
+  };
+  for (const auto& [senders, receivers, on_device] :
+       {Case{1, 2, false}, Case{2, 1, false}, Case{2, 2, false},
+        Case{1, 2, true}, Case{2, 1, true}}) {
+    const auto prefill = with_stage(senders, on_device);
+    const auto decode = with_stage(receivers, on_device);
     KvStage& out = *prefill->kv_stage();
     KvStage& in = *decode->kv_stage();
-    const KvLayout& staged = out.host().layout;
-    ASSERT_EQ(staged.page_bytes(), in.host().layout.page_bytes());
+    ASSERT_EQ(out.staged().layout.page_bytes(),
+              in.staged().layout.page_bytes());
     // Layer by layer with the step, as a prefill worker does it.
     std::vector<StagedBlock> sent, received;
     for (BlockId i = 0; i < 3; ++i) {
@@ -225,13 +232,10 @@ TEST_F(TensorParallelTest, KvGoesBetweenUnequalNumbersOfDevices) {
     prefill->Execute(prompt, [&](int32_t layer) {
       EXPECT_EQ(layer, layers++);
       for (BlockId i = 0; i < 3; ++i) {
-        const auto page = out.host().memory.subspan(
-            staged.PageOffset(layer, sent[i].staged), staged.page_bytes());
-        std::copy(
-            page.begin(), page.end(),
-            in.host().memory.begin() + in.host().layout.PageOffset(layer, i));
+        WriteStaged(in.staged(), layer, i,
+                    ReadStaged(out.staged(), layer, sent[i].staged));
       }
-      last = in.ToDevice(layer, 1, received);
+      last = in.CopyIn(layer, 1, received);
     });
     EXPECT_EQ(layers, prefill->model().num_layers);
     while (!in.Done(last)) {
@@ -241,7 +245,7 @@ TEST_F(TensorParallelTest, KvGoesBetweenUnequalNumbersOfDevices) {
     const StepResult result = decode->Execute(next, NoHook);
     ASSERT_EQ(result.sampled.size(), 1u);
     EXPECT_TRUE(SameBits(result.sampled[0].logits, expected))
-        << senders << " " << receivers;
+        << senders << " " << receivers << " " << on_device;
   }
 }
 
