@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <vector>
 
 #include "common/log.h"
 
@@ -76,6 +77,15 @@ void PagesChecksum::Add(ByteSpan bytes) {
     page_filled_ = 0;
     ++index_;
   }
+}
+
+void PagesChecksum::AddHashed(PageHasher& hasher,
+                              absl::Span<const ByteSpan> runs) {
+  CHECK_EQ(page_filled_, 0u);
+  const std::vector<uint64_t> hashes = hasher.HashPages(
+      runs, static_cast<int64_t>(page_bytes_), Seed(layer_, index_));
+  for (const uint64_t hash : hashes) sum_ += hash;
+  index_ += static_cast<uint32_t>(hashes.size());
 }
 
 uint64_t PagesChecksum::sum() const {

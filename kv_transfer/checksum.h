@@ -9,6 +9,7 @@
 
 #include "kv_transfer/handoff.h"
 #include "kv_transfer/hashed_copy.h"
+#include "kv_transfer/page_hasher.h"
 #include "kv_transfer/transport.h"
 
 namespace baton::kv_transfer {
@@ -30,6 +31,8 @@ class PagesChecksum final {
   // Copies `from` to `to` and adds it, in one pass where that can be; each byte
   // is read once, and what is added is what is stored. REQUIRES: no overlap.
   void AddCopied(ByteSpan from, absl::Span<std::byte> to, Stores stores);
+  // Whole pages that the CPU does not read. REQUIRES: as PageHasher.
+  void AddHashed(PageHasher& hasher, absl::Span<const ByteSpan> runs);
   // Whether any bytes came.
   bool begun() const { return index_ != first_page_ || page_filled_ != 0; }
   // REQUIRES: whole pages came.

@@ -31,11 +31,18 @@ void ForBytes(absl::Span<const Extent> extents, uint64_t from, uint64_t count,
 
 }  // namespace
 
-void AddExtents(absl::Span<const std::byte> memory,
-                absl::Span<const Extent> extents, PagesChecksum* checksum) {
+void AddExtents(const KvGeometry& kv, absl::Span<const Extent> extents,
+                PagesChecksum* checksum) {
+  std::vector<ByteSpan> runs;
   for (const Extent& extent : extents) {
-    checksum->Add(memory.subspan(extent.offset, extent.length));
+    const ByteSpan run = kv.memory.subspan(extent.offset, extent.length);
+    if (kv.hasher == nullptr) {
+      checksum->Add(run);
+    } else {
+      runs.push_back(run);
+    }
   }
+  if (!runs.empty()) checksum->AddHashed(*kv.hasher, runs);
 }
 
 void ReadExtents(absl::Span<const std::byte> memory,

@@ -8,13 +8,14 @@
 
 #include "absl/types/span.h"
 #include "kv_transfer/checksum.h"
+#include "kv_transfer/handoff.h"
 #include "kv_transfer/transport.h"
 
 namespace baton::kv_transfer {
 
-// Adds them all, in order.
-void AddExtents(absl::Span<const std::byte> memory,
-                absl::Span<const Extent> extents, PagesChecksum* checksum);
+// Adds them all, in order, read by whoever can.
+void AddExtents(const KvGeometry& kv, absl::Span<const Extent> extents,
+                PagesChecksum* checksum);
 
 // Bytes [from, from + out.size()) of the run. REQUIRES: it is that long.
 void ReadExtents(absl::Span<const std::byte> memory,

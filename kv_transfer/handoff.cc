@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "kv_transfer/link_probe.h"
 #include "kv_transfer/page_map.h"
 #include "kv_transfer/wire.h"
 
@@ -68,6 +69,15 @@ absl::Status CheckOptions(const HandoffOptions& options) {
       (!options.kv.bf16 || options.kv.sections.empty())) {
     return absl::InvalidArgumentError(
         "KV on the wire in another form: only for a cache in bf16");
+  }
+  if (options.kv.hasher != nullptr) {
+    if (options.wire.encoding != WireEncoding::kExact) {
+      return absl::InvalidArgumentError(
+          "KV on the wire in another form: only for a cache in memory of the "
+          "host");
+    }
+    CHECK(!options.probe_links ||
+          options.kv.spare.size() >= LinkProbe::kMaxPayloadBytes);
   }
   CHECK(options.clock != nullptr);
   // Half of what a message may hold: a reply carries it and a reason.

@@ -25,6 +25,8 @@ struct PageSection {
   int64_t unit_bytes = 0;
 };
 
+class PageHasher;
+
 // KV memory as the hand-off sees it: for each layer, num_blocks pages; page b
 // of layer l begins at l * layer_stride_bytes + b * page_bytes. A page holds
 // heads one after another, each as its sections. What two peers must have in
@@ -44,6 +46,12 @@ struct KvGeometry {
   std::vector<PageSection> sections;
   // Whether sections hold bf16 elements and nothing else.
   bool bf16 = false;
+  // Set where `memory` is a device's, which the CPU neither reads nor writes:
+  // who hashes pages there. It outlives the hand-off.
+  PageHasher* hasher = nullptr;
+  // With that: more of the same memory, in which nothing is kept, for what is
+  // sent to measure links (link_probe.h); LinkProbe::kMaxPayloadBytes.
+  absl::Span<std::byte> spare;
 
   uint64_t PageOffset(int32_t layer, BlockId block) const {
     return static_cast<uint64_t>(layer * layer_stride_bytes +
@@ -170,8 +178,8 @@ bool LeaseExpired(const HandoffOptions& options,
                   const std::optional<uint64_t>& holder, absl::Time now);
 
 // InvalidArgument when `self` is too long to be said, or the wire policy asks
-// for what this KV memory does not have. CHECK-fails on a geometry that does
-// not hold.
+// for what this KV memory does not have, or what a device cannot do.
+// CHECK-fails on a geometry that does not hold.
 absl::Status CheckOptions(const HandoffOptions& options);
 
 }  // namespace baton::kv_transfer

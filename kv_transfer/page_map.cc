@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/status_macros.h"
+#include "kv_transfer/page_hasher.h"
 
 namespace baton::kv_transfer {
 namespace {
@@ -24,6 +26,22 @@ absl::Status Differ(absl::string_view field, int32_t ours, int32_t theirs,
                     absl::string_view why) {
   return absl::InvalidArgumentError(
       absl::StrCat(field, " (", ours, " here, ", theirs, " there; ", why, ")"));
+}
+
+// A device hashes what is cut in stripes.
+absl::Status CheckHashed(const KvGeometry& kv, int64_t page_bytes,
+                         const std::vector<int64_t>& runs) {
+  if (kv.hasher == nullptr) return absl::OkStatus();
+  bool whole = page_bytes >= PageHasher::kShortestPage &&
+               page_bytes % PageHasher::kStripeBytes == 0;
+  for (const int64_t bytes : runs) {
+    whole = whole && bytes % PageHasher::kStripeBytes == 0;
+  }
+  if (whole) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "page_bytes (", page_bytes, " go over together, in the memory of a ",
+      "device; at least ", PageHasher::kShortestPage, " and multiples of ",
+      PageHasher::kStripeBytes, " can be checked there)"));
 }
 
 }  // namespace
@@ -88,12 +106,17 @@ absl::StatusOr<PageMap> PageMap::Create(const KvGeometry& kv,
                              (map.block_size_ / kUnitTokens));
       }
     }
+    BATON_RETURN_IF_ERROR(
+        CheckHashed(kv, map.page_bytes_, {skipped * head_bytes}));
     return map;
   }
   map.slices_ = map.num_heads_;
   map.slice_stride_bytes_ = head_bytes;
   map.page_bytes_ = HeadBytes(kv.sections, map.wire_block_size_);
   map.AddPieces(kv.sections, head_bytes, skipped);
+  std::vector<int64_t> runs = {skipped * head_bytes};
+  for (const Piece& piece : map.pieces_) runs.push_back(piece.unit_bytes);
+  BATON_RETURN_IF_ERROR(CheckHashed(kv, map.page_bytes_, runs));
   return map;
 }
 

@@ -24,10 +24,13 @@ HandoffReceiver::Core::~Core() { transport_->Stop(); }
 
 absl::Status HandoffReceiver::Core::SetUpProbes() {
   if (!options_.probe_links) return absl::OkStatus();
-  probe_memory_.resize(LinkProbe::kMaxPayloadBytes);
-  BATON_ASSIGN_OR_RETURN(
-      probe_region_,
-      transport_->RegisterRegion(absl::MakeSpan(probe_memory_), kNoDescriptor));
+  absl::Span<std::byte> memory = options_.kv.spare;
+  if (options_.kv.hasher == nullptr) {
+    probe_memory_.resize(LinkProbe::kMaxPayloadBytes);
+    memory = absl::MakeSpan(probe_memory_);
+  }
+  BATON_ASSIGN_OR_RETURN(probe_region_,
+                         transport_->RegisterRegion(memory, kNoDescriptor));
   return absl::OkStatus();
 }
 
@@ -200,7 +203,8 @@ HandoffReceiver::Core::Transfer* HandoffReceiver::Core::OwnerOf(
 
 bool HandoffReceiver::Core::Bind(PeerId peer, TransferId id, Transfer& transfer,
                                  WireEncoding encoding) {
-  if ((encoding == WireEncoding::kExact || options_.kv.bf16) &&
+  if ((encoding == WireEncoding::kExact ||
+       (options_.kv.bf16 && options_.kv.hasher == nullptr)) &&
       transfer.pages.Bind(pairing_.MapOf(peer), encoding)) {
     return true;
   }

@@ -145,7 +145,7 @@ class HandoffReceiver::Core final : public TransportHandler {
   // Payloads that only measure the link, and where they go.
   absl::flat_hash_map<uint64_t, wire::Probe> posted_probes_
       ABSL_GUARDED_BY(mu_);
-  std::vector<std::byte> probe_memory_;
+  std::vector<std::byte> probe_memory_;  // where KvGeometry has none
   std::optional<RegionId> probe_region_;
   uint64_t next_cookie_ ABSL_GUARDED_BY(mu_) = 1;
   std::vector<Event> events_ ABSL_GUARDED_BY(mu_);

@@ -2,6 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "kv_transfer/extent_bytes.h"
+#include "kv_transfer/link_probe.h"
 #include "kv_transfer/receiver_core.h"
 #include "kv_transfer/wire_encoding.h"
 
@@ -29,7 +30,8 @@ std::optional<Landing> HandoffReceiver::Core::OnPayload(
 
 std::optional<Landing> HandoffReceiver::Core::AcceptProbe(
     const wire::Probe& probe, uint64_t payload_bytes) {
-  if (!probe_region_.has_value() || payload_bytes > probe_memory_.size()) {
+  if (!probe_region_.has_value() ||
+      payload_bytes > LinkProbe::kMaxPayloadBytes) {
     return std::nullopt;
   }
   const uint64_t cookie = next_cookie_++;
@@ -86,8 +88,7 @@ std::optional<Landing> HandoffReceiver::Core::AcceptPayload(
 }
 
 void HandoffReceiver::Core::CopyLanding(PeerId peer, uint64_t cookie,
-                                        ByteSpan from,
-                                        absl::Span<std::byte> to,
+                                        ByteSpan from, absl::Span<std::byte> to,
                                         Stores stores) {
   PagesChecksum* checksum = nullptr;
   {
@@ -128,7 +129,7 @@ void HandoffReceiver::Core::OnLanded(PeerId peer, uint64_t cookie,
   uint64_t checksum = 0;
   if (status.ok()) {
     if (!posted.checksum->begun()) {
-      AddExtents(options_.kv.memory,
+      AddExtents(options_.kv,
                  FirstBytes(posted.target, static_cast<uint64_t>(bytes)),
                  posted.checksum.get());
     }

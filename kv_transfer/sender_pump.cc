@@ -74,12 +74,12 @@ void HandoffSender::Core::Pump() {
         Section section(this);
         if (!Submit(*std::move(send), payload)) continue;
       }
-      AddExtents(options_.kv.memory, payload, &checksum);
+      AddExtents(options_.kv, payload, &checksum);
       Section section(this);
       transfers_.at(id)->pages.AddChecksum(checksum.sum());
       continue;
     } else {
-      AddExtents(options_.kv.memory, send->source, &checksum);
+      AddExtents(options_.kv, send->source, &checksum);
       payload = send->source;
     }
     Section section(this);

@@ -72,7 +72,7 @@ class HandoffPairTest : public ::testing::Test {
     options.self =
         MakeHello(role, incarnation,
                   role == v1::WORKER_ROLE_PREFILL ? "prefill-0" : "decode-0");
-    options.kv = memory.geometry();
+    options.kv = Place(memory);
     options.clock = &clock_;
     options.probe_links = probe_links_;
     options.lease_until = [this](uint64_t holder) {
@@ -80,6 +80,8 @@ class HandoffPairTest : public ::testing::Test {
     };
     return options;
   }
+  // The memory, as the hand-off is to see it.
+  virtual KvGeometry Place(KvMemory& memory) { return memory.geometry(); }
   std::unique_ptr<Receiver> MakeReceiver(Transport* transport) {
     HandoffOptions options =
         Options(receiver_memory_, v1::WORKER_ROLE_DECODE, kDecode);

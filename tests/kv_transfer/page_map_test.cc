@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kv_transfer/extent_bytes.h"
+#include "tests/kv_transfer/device_memory.h"
 #include "tests/kv_transfer/shaped_cache.h"
 
 namespace baton::kv_transfer {
@@ -101,6 +102,25 @@ TEST(PageMapTest, BothSidesMeanTheSameBytes) {
           << from.block_size << " to " << to.block_size;
     }
   }
+}
+
+// A device hashes whole stripes: with every pair of shapes there are.
+TEST(PageMapTest, PagesOfADeviceAreStripes) {
+  const PageShape small{.block_size = 16, .num_heads = 4};
+  const PageShape large{.block_size = 64, .first_head = 1, .num_heads = 2};
+  ShapedCache cache(1, 4, small, kSections);
+  DeviceMemory device(cache.geometry().memory);
+  const KvGeometry kv = device.Place(cache.geometry());
+  EXPECT_TRUE(PageMap::Create(kv, small, small).ok());
+  EXPECT_TRUE(PageMap::Create(kv, small, large).ok());
+
+  const std::vector<PageSection> odd = {{1, 512}, {1, 32}};
+  ShapedCache odd_cache(1, 4, small, odd);
+  DeviceMemory odd_device(odd_cache.geometry().memory);
+  const KvGeometry odd_kv = odd_device.Place(odd_cache.geometry());
+  EXPECT_TRUE(PageMap::Create(odd_kv, small, small).ok());
+  EXPECT_THAT(Why(odd_kv, small, large), HasSubstr("page_bytes"));
+  EXPECT_TRUE(PageMap::Create(odd_cache.geometry(), small, large).ok());
 }
 
 TEST(PageMapTest, WhatDoesNotFitIsNamed) {

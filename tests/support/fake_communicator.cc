@@ -107,6 +107,11 @@ void FakeFabric::Fail(int rank, const absl::Status& why) {
   }
 }
 
+void FakeFabric::SetReach(std::function<std::byte*(std::byte*)> reach) {
+  absl::MutexLock lock(&mu_);
+  reach_ = std::move(reach);
+}
+
 std::vector<std::string> FakeFabric::complaints() const {
   absl::MutexLock lock(&mu_);
   return complaints_;
@@ -226,9 +231,11 @@ void FakeFabric::Copy(Pair& pair) {
     }
     const PostedGroup& from = zero.is_send ? zero : one;
     const PostedGroup& to = zero.is_send ? one : zero;
+    const auto at = [&](absl::Span<std::byte> piece) {
+      return reach_ ? reach_(piece.data()) : piece.data();
+    };
     for (size_t i = 0; i < from.pieces.size(); ++i) {
-      std::memcpy(to.pieces[i].data(), from.pieces[i].data(),
-                  from.pieces[i].size());
+      std::memcpy(at(to.pieces[i]), at(from.pieces[i]), from.pieces[i].size());
     }
     copied_.push_back(
         absl::StrCat(zero.is_send ? "0>1:" : "1>0:", SizesOf(from)));

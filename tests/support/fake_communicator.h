@@ -46,6 +46,9 @@ class FakeFabric final {
   void HoldAborts(bool hold);
   // Those that are created from now on fail at once; OK: not any more.
   void FailCreation(absl::Status why);
+  // From now on: where the bytes of an address are, for memory that the CPU
+  // cannot reach.
+  void SetReach(std::function<std::byte*(std::byte*)> reach);
   // All of one rank that there are, or are being created, fail.
   void Fail(int rank, const absl::Status& why);
 
@@ -104,6 +107,7 @@ class FakeFabric final {
   std::vector<std::string> copied_ ABSL_GUARDED_BY(mu_);
   int created_ ABSL_GUARDED_BY(mu_) = 0;
   int alive_ ABSL_GUARDED_BY(mu_) = 0;
+  std::function<std::byte*(std::byte*)> reach_ ABSL_GUARDED_BY(mu_);
   // By unique id. Never removed, as ids are never used again.
   std::map<std::string, std::unique_ptr<Pair>> pairs_ ABSL_GUARDED_BY(mu_);
 };

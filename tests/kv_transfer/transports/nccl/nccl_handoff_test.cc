@@ -2,13 +2,16 @@
 #include <memory>
 
 #include "kv_transfer/transports/nccl/nccl_transport.h"
+#include "tests/kv_transfer/device_memory.h"
 #include "tests/kv_transfer/handoff_pair.h"
 #include "tests/support/fake_communicator.h"
 
 namespace baton::kv_transfer {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr CommitRecord kRecord{.first_token = 42, .next_token_index = 1};
@@ -57,6 +60,72 @@ TEST_F(NcclHandoffTest, WholeTransferLandsBitForBit) {
   EXPECT_TRUE(receiver_memory_.HoldsAll(1, 0, target_));
   EXPECT_TRUE(receiver_memory_.UntouchedExcept(target_));
   EXPECT_GE(fabric_.copied().size(), size_t{kLayers});
+}
+
+// KV that lies where the CPU cannot read it: whoever touches it ends the test.
+class DeviceHandoffTest : public NcclHandoffTest {
+ protected:
+  void SetUp() override {
+    probe_links_ = true;
+    report_layers_ = true;
+    fabric_.SetReach([this](std::byte* at) {
+      std::byte* const behind = sender_device_.Behind(at);
+      return behind != nullptr ? behind : receiver_device_.Behind(at);
+    });
+    NcclHandoffTest::SetUp();
+  }
+  KvGeometry Place(KvMemory& memory) override {
+    return (&memory == &sender_memory_ ? sender_device_ : receiver_device_)
+        .Place(memory.geometry());
+  }
+
+  DeviceMemory sender_device_{sender_memory_.geometry().memory};
+  DeviceMemory receiver_device_{receiver_memory_.geometry().memory};
+};
+
+TEST_F(DeviceHandoffTest, WholeTransferLandsBitForBit) {
+  // The link was measured, from KV memory into what is spare.
+  EXPECT_THAT(fabric_.copied(), Not(IsEmpty()));
+  OpenAndStart(9);
+  SendAllLayers(9);
+  sender_->Commit(kId, kRecord);
+  network_.RunUntilIdle();
+  const auto events = PollReceiver();
+  EXPECT_THAT(Only<Receiver::LayerLanded>(events), SizeIs(kLayers));
+  EXPECT_THAT(Only<Receiver::Landed>(events), SizeIs(1));
+  EXPECT_THAT(Only<Sender::Acked>(PollSender()), SizeIs(1));
+  EXPECT_TRUE(receiver_memory_.HoldsAll(1, 0, target_));
+  EXPECT_TRUE(receiver_memory_.UntouchedExcept(target_));
+  EXPECT_EQ(sender_device_.hashed(), 9 * kLayers);
+  EXPECT_EQ(receiver_device_.hashed(), 9 * kLayers);
+}
+
+// What was changed on its way is not decoded on.
+TEST_F(DeviceHandoffTest, AByteThatChangedIsNoticed) {
+  OpenAndStart(5);
+  fabric_.HoldPosts(true);
+  SendAllLayers(5);
+  sender_->Commit(kId, kRecord);
+  network_.RunUntilIdle();
+  ASSERT_GT(fabric_.posted(), 0);
+  // Hashed by the sender, and not yet sent.
+  sender_memory_.Page(2, source_[3])[77] ^= std::byte{4};
+  fabric_.HoldPosts(false);
+  network_.RunUntilIdle();
+  const auto failed = Only<Receiver::Failed>(PollReceiver());
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_EQ(failed[0].outcome, TransferOutcome::kChecksumMismatch);
+}
+
+// KV in another form would have to pass through the CPU.
+TEST_F(DeviceHandoffTest, IsNotEncoded) {
+  HandoffOptions options =
+      Options(sender_memory_, v1::WORKER_ROLE_PREFILL, kPrefill);
+  options.kv.bf16 = true;
+  options.kv.sections = {{1, kPage / 2}};  // of two heads
+  options.wire = {.encoding = WireEncoding::kInt8,
+                  .below_bytes_per_second = 1e9};
+  EXPECT_THAT(CheckOptions(options).message(), HasSubstr("memory of the host"));
 }
 
 // A post that is not matched cannot be taken back: the peer is closed, and the
