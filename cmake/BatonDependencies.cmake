@@ -23,24 +23,9 @@ if(BATON_BUILD_TESTS)
   find_package(benchmark CONFIG REQUIRED)
 endif()
 
-# Optional: the CUDA Toolkit and NCCL, for the transport over NCCL. No engine
-# computes on a GPU yet.
+# Optional, also for builds without the CUDA backend: the CUDA Toolkit, for the
+# transport over NCCL (common/nccl).
 find_package(CUDAToolkit QUIET)
-set(BATON_HAVE_CUDA ${CUDAToolkit_FOUND})
-if(CUDAToolkit_FOUND)
-  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR}
-                                       /usr/local/cuda/lib)
-  message(STATUS "CUDA Toolkit ${CUDAToolkit_VERSION}: found")
-else()
+if(NOT CUDAToolkit_FOUND)
   message(STATUS "CUDA Toolkit: not found (optional)")
-endif()
-if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
-  message(STATUS "NCCL: ${NCCL_LIBRARY}")
-  add_library(NCCL::nccl UNKNOWN IMPORTED)
-  set_target_properties(
-    NCCL::nccl PROPERTIES IMPORTED_LOCATION ${NCCL_LIBRARY}
-                          INTERFACE_INCLUDE_DIRECTORIES ${NCCL_INCLUDE_DIR})
-else()
-  message(STATUS "NCCL: not found (optional)")
 endif()

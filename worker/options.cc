@@ -75,11 +75,13 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
                   "Port of the data plane; 0 takes a free one")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  app->add_option("--transport", o->transport,
-                  "How KV goes to a peer: local (shared memory, same host "
-                  "only), tcp, ucx, or auto: local where it can be, else tcp, "
-                  "or ucx where --ucx-tls names more than tcp")
-      ->check(CLI::IsMember({"auto", "local", "tcp", "ucx"}))
+  app->add_option(
+         "--transport", o->transport,
+         "How KV goes to a peer: local (shared memory, same host "
+         "only), tcp, ucx, or auto: local where it can be, else tcp, "
+         "or ucx where --ucx-tls names more than tcp. nccl: from GPU to "
+         "GPU, both workers with --device cuda, each its own GPU")
+      ->check(CLI::IsMember({"auto", "local", "tcp", "ucx", "nccl"}))
       ->capture_default_str();
   app->add_option("--ucx-tls", o->ucx_tls, "UCX transports (UCX_TLS)")
       ->capture_default_str();
@@ -120,9 +122,9 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->default_str("256MiB");
   app->add_option("--kv-staging-memory", o->engine.kv_staging_bytes,
                   "With --device cuda: pinned memory of the host, such as "
-                  "4GiB, through which KV is handed over; no more is taken "
-                  "than KV has. The KV of a longer prompt cannot be handed "
-                  "over")
+                  "4GiB, through which KV is handed over, with --transport "
+                  "nccl the GPU's; no more is taken than KV has. The KV of a "
+                  "longer prompt cannot be handed over")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->check(CLI::PositiveNumber)
       ->default_str("4GiB");

@@ -26,6 +26,7 @@
 #include "common/status_macros.h"
 #include "common/tls/openssl_setup.h"
 #include "common/tls/pem_files.h"
+#include "kv_transfer/transports/nccl/nccl_communicator.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 #include "proto/fingerprint.h"
 #include "worker/calibration.h"
@@ -37,6 +38,11 @@ namespace {
 
 // How often an idle loop looks at its deadlines.
 constexpr absl::Duration kIdleWait = absl::Milliseconds(50);
+
+constexpr char kNcclTransport[] = "nccl";
+// Multiprocessors that a peer's payloads take from the engine at most: four
+// move several times what prefill makes of them (ADR 44).
+constexpr int kNcclBlocks = 4;
 
 v1::ModelFingerprint Fingerprint(const engine::Engine& engine) {
   const engine::KvLayout& kv = engine.kv_layout();
@@ -100,12 +106,37 @@ metrics::Labels LabelsOf(const WorkerOptions& options,
   return labels;
 }
 
-absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
+// Also that there is what the transport needs, before the model is loaded.
+absl::Status CheckTransport(const WorkerOptions& options,
+                            const WorkerProgram& program) {
+  if (options.transport == kNcclTransport) {
+    if (options.engine.backend != "cuda") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--transport nccl needs --device cuda, not ",
+                       options.engine.backend));
+    }
+    if (options.kv_wire != "exact") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--kv-wire ", options.kv_wire,
+                       " needs another --transport than nccl"));
+    }
+    const auto communicators = program.make_communicators();
+    if (!communicators.ok()) {
+      return absl::Status(
+          communicators.status().code(),
+          absl::StrCat("--transport nccl: ", communicators.status().message()));
+    }
+  }
   if (options.kv_wire != "exact" && options.engine.kv_dtype != "bf16") {
     return absl::InvalidArgumentError(
         absl::StrCat("--kv-wire ", options.kv_wire, " needs --kv-dtype bf16, ",
                      "not ", options.engine.kv_dtype));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
+  BATON_RETURN_IF_ERROR(CheckTransport(options, program));
   BATON_ASSIGN_OR_RETURN(const std::shared_ptr<tls::PemFiles> tls,
                          OpenClusterTls(options));
   engine::EngineOptions engine_options = options.engine;
@@ -113,6 +144,7 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   engine_options.share_kv_memory =
       program.roles.front() == v1::WORKER_ROLE_PREFILL &&
       (options.transport == "local" || options.transport == "auto");
+  engine_options.kv_staging_on_device = options.transport == kNcclTransport;
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Engine> engine,
                          program.make_engine(engine_options));
   // Outlives the server that shows it.
@@ -158,8 +190,9 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
       notify = [inbox = sides.back()->parts().inbox] { inbox->Wake(); };
     }
     BATON_ASSIGN_OR_RETURN(
-        sides[i], WorkerSide::Open(options, role, process, engine.get(),
-                                   metrics, std::move(notify)));
+        sides[i],
+        WorkerSide::Open(options, role, process, engine.get(), metrics,
+                         program.make_communicators, std::move(notify)));
     sides[i]->parts().step_cost = step_cost;
     sides[i]->parts().blocks = blocks;
     sides[i]->parts().roles = roles.has_value() ? &*roles : nullptr;
@@ -204,6 +237,11 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<kv_transfer::Communicators>>
+CreateDeviceCommunicators() {
+  return kv_transfer::CreateNcclCommunicators({.max_blocks = kNcclBlocks});
+}
 
 void WorkerLoop::Run(const std::function<void()>& after_turn) {
   while (Turn(kIdleWait)) {
@@ -253,18 +291,23 @@ v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
   return hello;
 }
 
-kv_transfer::KvGeometry Geometry(engine::Engine* engine) {
+kv_transfer::KvGeometry Geometry(engine::Engine* engine,
+                                 kv_transfer::PageHasher* hasher) {
   // What peers reach: the engine's own memory, or staged blocks.
   const engine::KvStage* const stage = engine->kv_stage();
   const engine::StagedMemory reached =
       stage != nullptr
           ? stage->staged()
-          : engine::StagedMemory{engine->kv_layout(), engine->kv_memory(),
-                                 engine->kv_descriptor()};
+          : engine::StagedMemory{.layout = engine->kv_layout(),
+                                 .memory = engine->kv_memory(),
+                                 .descriptor = engine->kv_descriptor()};
   const engine::KvLayout& layout = reached.layout;
   kv_transfer::KvGeometry geometry;
   geometry.memory = reached.memory;
   geometry.descriptor = reached.descriptor;
+  CHECK_EQ(reached.on_device, hasher != nullptr);
+  geometry.hasher = hasher;
+  geometry.spare = reached.spare;
   geometry.num_layers = layout.num_layers;
   geometry.layer_stride_bytes = layout.layer_bytes();
   geometry.page_bytes = layout.page_bytes();

@@ -15,7 +15,9 @@
 #include "engine/engine.h"
 #include "engine/engine_factory.h"
 #include "kv_transfer/handoff.h"
+#include "kv_transfer/page_hasher.h"
 #include "kv_transfer/transport.h"
+#include "kv_transfer/transports/nccl/communicator.h"
 #include "scheduling/step_cost.h"
 #include "worker/control_service.h"
 #include "worker/kv_blocks.h"
@@ -60,6 +62,12 @@ class WorkerLoop {
 using MakeEngine = absl::StatusOr<std::unique_ptr<engine::Engine>> (*)(
     const engine::EngineOptions&);
 
+// For --transport nccl, on the first device of the engine.
+using MakeCommunicators =
+    absl::StatusOr<std::unique_ptr<kv_transfer::Communicators>> (*)();
+absl::StatusOr<std::unique_ptr<kv_transfer::Communicators>>
+CreateDeviceCommunicators();
+
 // From the parts of each of the program's sides.
 using MakeLoop = std::function<absl::StatusOr<std::unique_ptr<WorkerLoop>>(
     const WorkerOptions&, absl::Span<const WorkerParts>)>;
@@ -73,6 +81,7 @@ struct WorkerProgram {
   MakeLoop make_loop;
   // Tests have others.
   MakeEngine make_engine = &engine::CreateEngine;
+  MakeCommunicators make_communicators = &CreateDeviceCommunicators;
 
   bool dual() const { return roles.size() > 1; }
 };
@@ -88,8 +97,9 @@ v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
                                 const std::string& data_address,
                                 int32_t num_loops = 1);
 // The memory that KV is handed over from and to, as the hand-off sees it: the
-// engine's, or its stage's.
-kv_transfer::KvGeometry Geometry(engine::Engine* engine);
+// engine's, or its stage's. `hasher`: for staged blocks on a device, else null.
+kv_transfer::KvGeometry Geometry(engine::Engine* engine,
+                                 kv_transfer::PageHasher* hasher = nullptr);
 
 // Runs the program with the command line of main; returns the exit code. The
 // thread that calls it runs the loop.

@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "kv_transfer/transports/host_aware/create_transport.h"
 #include "kv_transfer/wire_encoding.h"
+#include "worker/staged_page_hasher.h"
 
 namespace baton::worker {
 namespace {
@@ -19,13 +20,21 @@ constexpr size_t kInboxCapacity = 4096;
 constexpr absl::Duration kStallTimeout = absl::Seconds(2);
 
 absl::StatusOr<std::unique_ptr<kv_transfer::Transport>> MakeTransport(
-    const WorkerOptions& options, v1::WorkerRole role) {
+    const WorkerOptions& options, v1::WorkerRole role,
+    MakeCommunicators make_communicators) {
   kv_transfer::UcxOptions ucx;
   ucx.listen = role == v1::WORKER_ROLE_DECODE;
   ucx.listen_host = options.data_host;
   ucx.port = static_cast<uint16_t>(options.data_port);
   ucx.tls = options.ucx_tls;
-  return kv_transfer::CreateTransport(options.transport, ucx);
+  return kv_transfer::CreateTransport(options.transport, ucx,
+                                      make_communicators);
+}
+
+std::unique_ptr<kv_transfer::PageHasher> MakeHasher(engine::Engine* engine) {
+  engine::KvStage* const stage = engine->kv_stage();
+  if (stage == nullptr || !stage->staged().on_device) return nullptr;
+  return std::make_unique<StagedPageHasher>(stage);
 }
 
 v1::WorkerHello Hello(const WorkerOptions& options, const v1::PeerHello& self,
@@ -42,9 +51,9 @@ v1::WorkerHello Hello(const WorkerOptions& options, const v1::PeerHello& self,
 absl::StatusOr<std::unique_ptr<WorkerSide>> WorkerSide::Open(
     const WorkerOptions& options, v1::WorkerRole role, uint64_t process,
     engine::Engine* engine, metrics::Metrics* metrics,
-    std::function<void()> notify) {
+    MakeCommunicators make_communicators, std::function<void()> notify) {
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<kv_transfer::Transport> transport,
-                         MakeTransport(options, role));
+                         MakeTransport(options, role, make_communicators));
   return std::unique_ptr<WorkerSide>(
       new WorkerSide(options, role, process, engine, metrics,
                      std::move(transport), std::move(notify)));
@@ -55,7 +64,8 @@ WorkerSide::WorkerSide(const WorkerOptions& options, v1::WorkerRole role,
                        metrics::Metrics* metrics,
                        std::unique_ptr<kv_transfer::Transport> transport,
                        std::function<void()> notify)
-    : transport_(std::move(transport)),
+    : hasher_(MakeHasher(engine)),
+      transport_(std::move(transport)),
       data_address_(transport_->properties().address),
       self_(MakePeerHello(role, options.name, *engine)),
       metrics_(metrics, *engine),
@@ -68,7 +78,7 @@ WorkerSide::WorkerSide(const WorkerOptions& options, v1::WorkerRole role,
   parts_.engine = engine;
   parts_.transport = transport_.get();
   parts_.handoff.self = self_;
-  parts_.handoff.kv = Geometry(engine);
+  parts_.handoff.kv = Geometry(engine, hasher_.get());
   parts_.handoff.report_layers = engine->kv_stage() != nullptr;
   parts_.handoff.probe_links = true;
   parts_.handoff.wire = {

@@ -16,6 +16,7 @@
 #include "common/rpc/grpc_setup.h"
 #include "common/tls/pem_files.h"
 #include "engine/engine.h"
+#include "kv_transfer/page_hasher.h"
 #include "kv_transfer/transport.h"
 #include "worker/control_service.h"
 #include "worker/options.h"
@@ -28,11 +29,13 @@ namespace baton::worker {
 class WorkerSide final {
  public:
   // Opens the data plane. `process` names the process of a dual worker, 0: of
-  // one kind only. `notify`, if any, is called from any thread when there is
+  // one kind only. Of the communicators only --transport nccl makes some.
+  // `notify`, if any, is called from any thread when there is
   // news for the loop. `engine` and `metrics` outlive the side.
   static absl::StatusOr<std::unique_ptr<WorkerSide>> Open(
       const WorkerOptions& options, v1::WorkerRole role, uint64_t process,
       engine::Engine* engine, metrics::Metrics* metrics,
+      MakeCommunicators make_communicators = &CreateDeviceCommunicators,
       std::function<void()> notify = nullptr);
 
   // Ends what Serve began. The loop is gone.
@@ -41,7 +44,7 @@ class WorkerSide final {
   // For the loop, which does not outlive the side. The caller adds what its
   // sides share.
   WorkerParts& parts() { return parts_; }
-  // "host:port" of the data plane; empty: it only connects.
+  // Of the data plane, as peers are given it; empty: it only connects.
   const std::string& data_address() const { return data_address_; }
 
   // Lets routers connect at `listen`. Returns the address with its port.
@@ -57,6 +60,8 @@ class WorkerSide final {
              std::unique_ptr<kv_transfer::Transport> transport,
              std::function<void()> notify);
 
+  // Of staged blocks on a device.
+  const std::unique_ptr<kv_transfer::PageHasher> hasher_;
   const std::unique_ptr<kv_transfer::Transport> transport_;
   const std::string data_address_;
   const v1::PeerHello self_;

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -39,6 +40,10 @@ absl::StatusOr<SocketAddress> MakeSocketAddress(const std::string& host,
 }
 
 absl::StatusOr<SocketAddress> ParseSocketAddress(const std::string& address) {
+  if (absl::StartsWith(address, kNcclScheme)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the peer at ", address, " speaks nccl alone"));
+  }
   const size_t colon = address.rfind(':');
   uint32_t port = 0;
   if (colon == std::string::npos ||

@@ -11,6 +11,9 @@
 
 namespace baton::kv_transfer {
 
+// Before the address of a peer that moves payloads over NCCL alone.
+inline constexpr char kNcclScheme[] = "nccl:";
+
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
@@ -24,7 +27,8 @@ struct SocketAddress {
 absl::StatusOr<SocketAddress> MakeSocketAddress(const std::string& host,
                                                 uint16_t port);
 
-// "127.0.0.1:4000", "[::1]:4000". InvalidArgument names it otherwise.
+// "127.0.0.1:4000", "[::1]:4000". InvalidArgument names it otherwise, and says
+// of one over NCCL that this is what it is.
 absl::StatusOr<SocketAddress> ParseSocketAddress(const std::string& address);
 
 // The port in `address`; 0 when it is of no known family.

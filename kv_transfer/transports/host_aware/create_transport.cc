@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "kv_transfer/transports/host_aware/host_aware_transport.h"
 #include "kv_transfer/transports/local/local_transport.h"
+#include "kv_transfer/transports/nccl/nccl_transport.h"
 #include "kv_transfer/transports/socket_address.h"
 #include "kv_transfer/transports/tcp/tcp_transport.h"
 
@@ -62,17 +63,40 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateRemote(UcxOptions options) {
                                Silence::kOfTheFirst);
 }
 
+absl::StatusOr<std::unique_ptr<Transport>> CreateOverNccl(
+    const UcxOptions& options, const MakeCommunicators& make_communicators) {
+  if (!make_communicators) {
+    return absl::InvalidArgumentError("transport \"nccl\": no communicators");
+  }
+  absl::StatusOr<std::unique_ptr<Communicators>> communicators =
+      make_communicators();
+  if (!communicators.ok()) {
+    return absl::Status(
+        communicators.status().code(),
+        absl::StrCat("transport \"nccl\": ", communicators.status().message()));
+  }
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Transport> control,
+                         CreateTcpTransport(TcpFrom(options)));
+  NcclOptions nccl;
+  nccl.tick_interval = options.tick_interval;
+  nccl.max_sends_outstanding = options.max_sends_outstanding;
+  return CreateNcclTransport(nccl, std::move(control),
+                             *std::move(communicators));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
-    const std::string& kind, const UcxOptions& options) {
+    const std::string& kind, const UcxOptions& options,
+    const MakeCommunicators& make_communicators) {
   LocalOptions local_options = LocalFrom(options);
   if (kind == "local") return CreateLocalTransport(local_options);
   if (kind == "tcp") return CreateTcpTransport(TcpFrom(options));
   if (kind == "ucx") return CreateUcxTransport(options);
+  if (kind == "nccl") return CreateOverNccl(options, make_communicators);
   if (kind != "auto") {
     return absl::InvalidArgumentError(absl::StrCat(
-        "transport \"", kind, "\" is none of auto, local, tcp and ucx"));
+        "transport \"", kind, "\" is none of auto, local, tcp, ucx and nccl"));
   }
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Transport> remote,
                          CreateRemote(options));

@@ -1,7 +1,6 @@
 #include "kv_transfer/transports/nccl/nccl_communicator.h"
 
 #include <cuda_runtime.h>
-#include <nccl.h>
 
 #include <cstring>
 #include <deque>
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/log.h"
+#include "common/nccl/nccl_library.h"
 #include "common/status_macros.h"
 
 namespace baton::kv_transfer {
@@ -29,15 +29,6 @@ absl::Status CudaStatus(cudaError_t error, absl::string_view what) {
   if (error == cudaSuccess) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat(what, ": ", cudaGetErrorString(error)));
-}
-
-// `communicator` may be null.
-absl::Status NcclStatus(ncclResult_t result, absl::string_view what,
-                        ncclComm_t communicator) {
-  if (result == ncclSuccess) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(what, ": ",
-                                          ncclGetErrorString(result), " (",
-                                          ncclGetLastError(communicator), ")"));
 }
 
 class CudaStream final {
@@ -94,9 +85,11 @@ class CudaEvent final {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(const NcclCommunicatorOptions& options, int rank,
+  NcclCommunicator(const NcclLibrary& nccl,
+                   const NcclCommunicatorOptions& options, int rank,
                    std::string unique_id, std::function<void()> on_news)
-      : options_(options),
+      : nccl_(nccl),
+        options_(options),
         rank_(rank),
         on_news_(std::move(on_news)),
         unique_id_(std::move(unique_id)),
@@ -144,6 +137,7 @@ class NcclCommunicator final : public Communicator {
   // Until NCCL has done what it said is in progress.
   absl::Status AwaitNccl(absl::string_view what);
   void AbortAndDrain();
+  absl::Status Check(ncclResult_t result, absl::string_view what) const;
 
   // Changes the news and says so.
   template <typename Change>
@@ -161,6 +155,7 @@ class NcclCommunicator final : public Communicator {
   }
   bool AbortAsked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return abort_; }
 
+  const NcclLibrary& nccl_;
   const NcclCommunicatorOptions options_;
   const int rank_;
   const std::function<void()> on_news_;
@@ -179,6 +174,14 @@ class NcclCommunicator final : public Communicator {
 
   std::thread thread_;  // last: it uses all of the above
 };
+
+absl::Status NcclCommunicator::Check(ncclResult_t result,
+                                     absl::string_view what) const {
+  if (result == ncclSuccess) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat(what, ": ", nccl_.get_error_string(result), " (",
+                   nccl_.get_last_error(communicator_), ")"));
+}
 
 void NcclCommunicator::Run() {
   absl::Status status = Create();
@@ -203,8 +206,7 @@ absl::Status NcclCommunicator::Create() {
   ncclUniqueId id;
   std::memset(&id, 0, sizeof(id));
   if (rank_ == 0) {
-    BATON_RETURN_IF_ERROR(
-        NcclStatus(ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr));
+    BATON_RETURN_IF_ERROR(Check(nccl_.get_unique_id(&id), "ncclGetUniqueId"));
     Tell([&](CommunicatorNews& news) {
       news.unique_id.assign(id.internal, sizeof(id.internal));
     });
@@ -222,10 +224,9 @@ absl::Status NcclCommunicator::Create() {
     config.maxCTAs = options_.max_blocks;
   }
   const ncclResult_t result =
-      ncclCommInitRankConfig(&communicator_, kRanks, id, rank_, &config);
+      nccl_.comm_init_rank_config(&communicator_, kRanks, id, rank_, &config);
   if (result != ncclInProgress) {
-    BATON_RETURN_IF_ERROR(
-        NcclStatus(result, "ncclCommInitRankConfig", communicator_));
+    BATON_RETURN_IF_ERROR(Check(result, "ncclCommInitRankConfig"));
   }
   return AwaitNccl("creating a communicator");
 }
@@ -250,23 +251,22 @@ absl::Status NcclCommunicator::Serve() {
     BATON_RETURN_IF_ERROR(TellDone());
     ncclResult_t state = ncclSuccess;
     BATON_RETURN_IF_ERROR(
-        NcclStatus(ncclCommGetAsyncError(communicator_, &state),
-                   "ncclCommGetAsyncError", communicator_));
+        Check(nccl_.comm_get_async_error(communicator_, &state),
+              "ncclCommGetAsyncError"));
     if (state != ncclInProgress) {
-      BATON_RETURN_IF_ERROR(NcclStatus(state, "moving bytes", communicator_));
+      BATON_RETURN_IF_ERROR(Check(state, "moving bytes"));
     }
   }
 }
 
 absl::Status NcclCommunicator::Start(const PostedGroup& group) {
-  BATON_RETURN_IF_ERROR(
-      NcclStatus(ncclGroupStart(), "ncclGroupStart", communicator_));
+  BATON_RETURN_IF_ERROR(Check(nccl_.group_start(), "ncclGroupStart"));
   const absl::Status enqueued = Enqueue(group);
   // Also after an error: every group that was started must end.
-  const ncclResult_t result = ncclGroupEnd();
+  const ncclResult_t result = nccl_.group_end();
   BATON_RETURN_IF_ERROR(enqueued);
   if (result != ncclInProgress) {
-    BATON_RETURN_IF_ERROR(NcclStatus(result, "ncclGroupEnd", communicator_));
+    BATON_RETURN_IF_ERROR(Check(result, "ncclGroupEnd"));
   }
   // Not before is it on the stream.
   BATON_RETURN_IF_ERROR(AwaitNccl("starting a group"));
@@ -281,13 +281,13 @@ absl::Status NcclCommunicator::Enqueue(const PostedGroup& group) {
   const int other = 1 - rank_;
   for (absl::Span<std::byte> piece : group.pieces) {
     const ncclResult_t result =
-        group.is_send ? ncclSend(piece.data(), piece.size(), ncclUint8, other,
-                                 communicator_, stream_.get())
-                      : ncclRecv(piece.data(), piece.size(), ncclUint8, other,
-                                 communicator_, stream_.get());
+        group.is_send ? nccl_.send(piece.data(), piece.size(), ncclUint8, other,
+                                   communicator_, stream_.get())
+                      : nccl_.recv(piece.data(), piece.size(), ncclUint8, other,
+                                   communicator_, stream_.get());
     if (result == ncclInProgress) continue;
-    BATON_RETURN_IF_ERROR(NcclStatus(
-        result, group.is_send ? "ncclSend" : "ncclRecv", communicator_));
+    BATON_RETURN_IF_ERROR(
+        Check(result, group.is_send ? "ncclSend" : "ncclRecv"));
   }
   return absl::OkStatus();
 }
@@ -312,9 +312,9 @@ absl::Status NcclCommunicator::AwaitNccl(absl::string_view what) {
   for (;;) {
     ncclResult_t state = ncclSuccess;
     BATON_RETURN_IF_ERROR(
-        NcclStatus(ncclCommGetAsyncError(communicator_, &state),
-                   "ncclCommGetAsyncError", communicator_));
-    if (state != ncclInProgress) return NcclStatus(state, what, communicator_);
+        Check(nccl_.comm_get_async_error(communicator_, &state),
+              "ncclCommGetAsyncError"));
+    if (state != ncclInProgress) return Check(state, what);
     absl::MutexLock lock(&mu_);
     if (mu_.AwaitWithTimeout(
             absl::Condition(this, &NcclCommunicator::AbortAsked),
@@ -326,10 +326,10 @@ absl::Status NcclCommunicator::AwaitNccl(absl::string_view what) {
 
 void NcclCommunicator::AbortAndDrain() {
   if (communicator_ != nullptr) {
-    const ncclResult_t aborted = ncclCommAbort(communicator_);
+    const ncclResult_t aborted = nccl_.comm_abort(communicator_);
     if (aborted != ncclSuccess && aborted != ncclInProgress) {
       LOG(WARNING) << "kv_transfer: ncclCommAbort: "
-                   << ncclGetErrorString(aborted);
+                   << nccl_.get_error_string(aborted);
     }
     communicator_ = nullptr;
   }
@@ -345,16 +345,18 @@ void NcclCommunicator::AbortAndDrain() {
 
 class NcclCommunicators final : public Communicators {
  public:
-  explicit NcclCommunicators(const NcclCommunicatorOptions& options)
-      : options_(options) {}
+  NcclCommunicators(const NcclLibrary& nccl,
+                    const NcclCommunicatorOptions& options)
+      : nccl_(nccl), options_(options) {}
 
   std::unique_ptr<Communicator> Create(int rank, const std::string& unique_id,
                                        std::function<void()> on_news) override {
-    return std::make_unique<NcclCommunicator>(options_, rank, unique_id,
+    return std::make_unique<NcclCommunicator>(nccl_, options_, rank, unique_id,
                                               std::move(on_news));
   }
 
  private:
+  const NcclLibrary& nccl_;
   const NcclCommunicatorOptions options_;
 };
 
@@ -362,8 +364,9 @@ class NcclCommunicators final : public Communicators {
 
 absl::StatusOr<std::unique_ptr<Communicators>> CreateNcclCommunicators(
     const NcclCommunicatorOptions& options) {
+  BATON_ASSIGN_OR_RETURN(const NcclLibrary* const nccl, LoadNccl());
   if (!options.check_device) {
-    return std::make_unique<NcclCommunicators>(options);
+    return std::make_unique<NcclCommunicators>(*nccl, options);
   }
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
@@ -375,7 +378,7 @@ absl::StatusOr<std::unique_ptr<Communicators>> CreateNcclCommunicators(
     return absl::FailedPreconditionError(
         absl::StrCat("CUDA device ", options.device, ": there are ", devices));
   }
-  return std::make_unique<NcclCommunicators>(options);
+  return std::make_unique<NcclCommunicators>(*nccl, options);
 }
 
 }  // namespace baton::kv_transfer

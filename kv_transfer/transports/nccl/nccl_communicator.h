@@ -31,8 +31,8 @@ struct NcclCommunicatorOptions {
   bool check_device = true;
 };
 
-// FailedPrecondition: no such device, no usable driver. Unimplemented: built
-// without CUDA or NCCL.
+// FailedPrecondition: no such device, no usable driver, no library of NCCL.
+// Unimplemented: built without CUDA or NCCL.
 absl::StatusOr<std::unique_ptr<Communicators>> CreateNcclCommunicators(
     const NcclCommunicatorOptions& options);
 

@@ -10,6 +10,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -17,6 +19,7 @@
 #include "kv_transfer/transports/mailbox.h"
 #include "kv_transfer/transports/nccl/nccl_peer.h"
 #include "kv_transfer/transports/nccl/nccl_wire.h"
+#include "kv_transfer/transports/socket_address.h"
 
 namespace baton::kv_transfer {
 namespace {
@@ -30,7 +33,9 @@ TransportProperties PropertiesOver(const TransportProperties& control,
                                    const NcclOptions& options) {
   TransportProperties out;
   out.name = "nccl";
-  out.address = control.address;
+  if (!control.address.empty()) {
+    out.address = absl::StrCat(kNcclScheme, control.address);
+  }
   out.detects_peer_death = control.detects_peer_death;
   SetLimits(options.max_sends_in_flight, options.max_sends_outstanding, &out);
   out.max_header_bytes = std::min(control.max_header_bytes, kMaxHeaderBytes) -
@@ -203,7 +208,13 @@ absl::StatusOr<PeerId> NcclTransport::Connect(const std::string& address) {
   // Held, so that what is heard of the peer finds its gate.
   absl::MutexLock lock(&mu_);
   if (stopping_) return absl::UnavailableError("the transport is stopped");
-  BATON_ASSIGN_OR_RETURN(const PeerId id, control_->Connect(address));
+  absl::string_view control_address = address;
+  if (!absl::ConsumePrefix(&control_address, kNcclScheme)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the peer at ", address, " does not speak nccl"));
+  }
+  BATON_ASSIGN_OR_RETURN(const PeerId id,
+                         control_->Connect(std::string(control_address)));
   gates_[id].connected_by_us = true;
   return id;
 }
@@ -258,8 +269,10 @@ void NcclTransport::OnPeerUp(PeerId id, const std::string& address) {
     connected_by_us = gates_[id].connected_by_us;
   }
   peers_[id] = std::make_unique<NcclPeer>(
-      &around_, id, address, connected_by_us,
-      options_.clock->Now() + options_.create_timeout);
+      &around_, id,
+      // As Connect was given it.
+      connected_by_us ? absl::StrCat(kNcclScheme, address) : address,
+      connected_by_us, options_.clock->Now() + options_.create_timeout);
   Pump(id);
 }
 

@@ -4,6 +4,9 @@
 // on what to post and in which order (nccl_peer.h); refused bytes are never
 // posted. Regions are pointers here: the CPU neither reads nor writes them.
 //
+// Its address is the control transport's with "nccl:" before it, so that peers
+// know that they need NCCL, too.
+//
 // Only the receiver's own posts write to its memory, and after an abort of the
 // communicator nothing does: a landing completes with an error only then.
 //

@@ -1,11 +1,14 @@
 // Clusters whose workers keep KV in the memory of a device, which the CPU
 // plays: real processes, and the hand-off by way of staged blocks. Their
 // answers are those of the same engine in one process.
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +19,10 @@
 
 namespace baton::test {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 // Few tokens at a time, since a CPU computes them thread by thread.
 const Flags kDevice = {"--device", "cuda",           "--kv-memory",
@@ -79,7 +86,7 @@ class DeviceTest : public StreamsTest {
 };
 
 TEST_F(DeviceTest, HandsOverWhatOneProcessComputes) {
-  for (const char* transport : {"tcp", "local"}) {
+  for (const char* transport : {"tcp", "local", "nccl"}) {
     SCOPED_TRACE(transport);
     const Flags flags = With(kDevice, {"--transport", transport});
     ASSERT_NO_FATAL_FAILURE(
@@ -120,6 +127,71 @@ TEST_F(DeviceTest, WorkersWithUnequalNumbersOfDevicesHandOver) {
     EXPECT_GT(Metric("decode-0", "baton_kv_transfer_bytes_sum"), 0);
     AwaitAllFree({"prefill-0", "decode-0"});
   }
+}
+
+// From device to device: staged blocks are the device's, with one layout
+// whatever the blocks and the number of devices.
+TEST_F(DeviceTest, HandsOverFromDeviceToDevice) {
+  const Flags flags = With(kDevice, {"--transport", "nccl"});
+  ASSERT_NO_FATAL_FAILURE(ReferTo("bf16", "int8"));
+  const Flags int8 = With(flags, {"--kv-dtype", "int8"});
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster({.prefill = {With(int8, {"--tensor-parallel", "2"}), int8},
+                    .decode = {With(int8, {"--block-size", "64"}),
+                               With(int8, {"--tensor-parallel", "2"})}}));
+  const auto requests = ShortRequests(6);
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  const auto metrics =
+      HttpGet(cluster_->Address("prefill-0", "metrics"), "/metrics");
+  ASSERT_TRUE(metrics.ok()) << metrics.status();
+  EXPECT_THAT(*metrics, HasSubstr("transport=\"nccl\""));
+  AwaitAllFree({"prefill-0", "prefill-1", "decode-0", "decode-1"});
+}
+
+// Whoever is killed in the middle of it costs no stream, and what it had posted
+// comes back.
+TEST_F(DeviceTest, AWorkerKilledBesideNcclCostsNoStream) {
+  const Flags flags = With(kDevice, {"--transport", "nccl"});
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster({.prefill = {flags, flags}, .decode = {flags, flags}}));
+  auto requests = ShortRequests(6);
+  for (v1::GenerateRequest& request : requests) request.set_max_tokens(60);
+  CheckAnswers(requests, RunAndInterrupt(requests, [&] {
+                 cluster_->Kill("decode-1");
+                 cluster_->Kill("prefill-0");
+               }));
+  AwaitAllFree({"prefill-1", "decode-0"});
+}
+
+// Who goes from device to device and who does not are not paired, and that is
+// not waited for.
+TEST_F(DeviceTest, PeersWithoutNcclAreNotPaired) {
+  const Flags nccl = With(kDevice, {"--transport", "nccl"});
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster({.prefill = {nccl, kDevice}, .decode = {kDevice, nccl}}));
+  const auto requests = ShortRequests(6);
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  // By what, or why not.
+  std::map<std::string, std::string> links;
+  EXPECT_TRUE(Eventually([&] {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    v1::GetClusterResponse cluster;
+    EXPECT_TRUE(stub_->GetCluster(&context, {}, &cluster).ok());
+    for (const v1::LinkStatus& link : cluster.links()) {
+      links[link.prefill_worker() + ">" + link.decode_worker()] =
+          link.usable() ? link.transport() : link.why_not();
+    }
+    return std::none_of(links.begin(), links.end(),
+                        [](const auto& link) { return link.second.empty(); });
+  }));
+  EXPECT_THAT(links,
+              UnorderedElementsAre(
+                  Pair("prefill-0>decode-0", HasSubstr("does not speak nccl")),
+                  Pair("prefill-0>decode-1", "nccl"),
+                  Pair("prefill-1>decode-0", "local/memfd"),
+                  Pair("prefill-1>decode-1", HasSubstr("speaks nccl alone"))));
+  AwaitAllFree({"prefill-0", "prefill-1", "decode-0", "decode-1"});
 }
 
 // Room for one long prompt: transfers wait for each other.

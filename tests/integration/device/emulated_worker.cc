@@ -1,15 +1,27 @@
 // Stands in for the worker program that it is given, with a device that the
-// CPU plays:
+// CPU plays, and sockets in place of NCCL:
 //
 //   emulated_worker PATH/baton-prefill FLAGS
 #include <iostream>
+#include <memory>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "decode_worker/decode_loop.h"
 #include "dual_worker/dual_loop.h"
 #include "prefill_worker/prefill_loop.h"
 #include "tests/support/emulated_device/emulated_engine.h"
+#include "tests/support/socket_communicator.h"
 #include "worker/worker_process.h"
+
+namespace {
+
+absl::StatusOr<std::unique_ptr<baton::kv_transfer::Communicators>>
+MakeCommunicators() {
+  return baton::kv_transfer::CreateSocketCommunicators();
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   for (baton::worker::WorkerProgram program :
@@ -18,6 +30,7 @@ int main(int argc, char** argv) {
         baton::dual_worker::DualProgram()}) {
     if (argc < 2 || !absl::EndsWith(argv[1], program.name)) continue;
     program.make_engine = &baton::engine::cuda::CreateEmulatedEngine;
+    program.make_communicators = &MakeCommunicators;
     return baton::worker::RunWorker(argc - 1, argv + 1, program);
   }
   std::cerr << "emulated_worker: the first argument is a worker's program\n";

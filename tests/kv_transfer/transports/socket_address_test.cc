@@ -23,6 +23,8 @@ TEST(SocketAddressTest, OthersAreRefusedByName) {
   }
   EXPECT_EQ(ParseSocketAddress("localhost:80").status().message(),
             "host 'localhost' is not a numeric address");
+  EXPECT_EQ(ParseSocketAddress("nccl:127.0.0.1:80").status().message(),
+            "the peer at nccl:127.0.0.1:80 speaks nccl alone");
 }
 
 TEST(SocketAddressTest, KnowsAnyAddress) {

@@ -15,11 +15,13 @@
 #include "kv_transfer/transports/local/local_socket.h"
 #include "kv_transfer/transports/socket_address.h"
 #include "tests/kv_transfer/transports/local/local_node.h"
+#include "tests/support/fake_communicator.h"
 
 namespace baton::kv_transfer {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 uint16_t Port(const Transport& transport) {
   return PortOf(ParseSocketAddress(transport.properties().address)->storage);
@@ -38,6 +40,25 @@ TEST(CreateTransportTest, MakesEachKind) {
     EXPECT_NE(Port(**transport), 0);
   }
   EXPECT_EQ(CreateTransport("carrier pigeon", {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CreateTransportTest, MakesOneOverNcclOfCommunicators) {
+  FakeFabric fabric;
+  auto transport = CreateTransport(
+      "nccl", {}, [&]() -> absl::StatusOr<std::unique_ptr<Communicators>> {
+        return fabric.CreateEnd();
+      });
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  EXPECT_EQ((*transport)->properties().name, "nccl");
+  EXPECT_THAT((*transport)->properties().address, StartsWith("nccl:"));
+  const auto none = CreateTransport(
+      "nccl", {}, []() -> absl::StatusOr<std::unique_ptr<Communicators>> {
+        return absl::FailedPreconditionError("no such device");
+      });
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(none.status().message(), HasSubstr("no such device"));
+  EXPECT_EQ(CreateTransport("nccl", {}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

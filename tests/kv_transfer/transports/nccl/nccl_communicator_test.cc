@@ -17,6 +17,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/nccl/nccl_library.h"
 
 namespace baton::kv_transfer {
 namespace {
@@ -40,6 +41,11 @@ TEST(NcclCommunicatorTest, SaysWhyThereIsNone) {
 
 class NcclWithoutADeviceTest : public ::testing::Test {
  protected:
+  void SetUp() override {
+    if (const auto nccl = LoadNccl(); !nccl.ok()) {
+      GTEST_SKIP() << nccl.status();
+    }
+  }
   void Create(int rank, const std::string& unique_id) {
     NcclCommunicatorOptions options;
     options.device = NumDevices();

@@ -9,6 +9,7 @@
 
 #include "kv_transfer/transports/nccl/nccl_peer.h"
 #include "kv_transfer/transports/nccl/nccl_wire.h"
+#include "kv_transfer/transports/socket_address.h"
 #include "tests/kv_transfer/transports/nccl/nccl_pair.h"
 
 namespace baton::kv_transfer {
@@ -78,11 +79,11 @@ class NcclImpostorTest : public ::testing::Test {
     };
     if (listen) {
       ASSERT_TRUE(
-          impostor_->control->Connect(ours_->transport->properties().address)
+          impostor_->control->Connect(ours_->control->properties().address)
               .ok());
     } else {
-      auto id =
-          ours_->transport->Connect(impostor_->control->properties().address);
+      auto id = ours_->transport->Connect(
+          kNcclScheme + impostor_->control->properties().address);
       ASSERT_TRUE(id.ok());
       ours_->peer = *id;
     }

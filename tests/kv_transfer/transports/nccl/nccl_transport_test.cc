@@ -38,8 +38,12 @@ TEST(NcclTransportTest, SaysWhatItIs) {
   const TransportProperties& properties = pair.client->transport->properties();
   EXPECT_EQ(properties.name, "nccl");
   EXPECT_EQ(properties.address, "");
-  EXPECT_EQ(pair.server->transport->properties().address,
-            pair.server->control->properties().address);
+  const std::string control = pair.server->control->properties().address;
+  EXPECT_EQ(pair.server->transport->properties().address, "nccl:" + control);
+  // One that does not speak it is not waited for.
+  const auto other = pair.client->transport->Connect(control);
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(other.status().message(), HasSubstr("does not speak nccl"));
   EXPECT_TRUE(properties.detects_peer_death);
   EXPECT_EQ(properties.max_sends_in_flight, NcclOptions().max_sends_in_flight);
   EXPECT_EQ(properties.max_sends_outstanding,

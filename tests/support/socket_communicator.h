@@ -1,0 +1,25 @@
+// Communicators between two processes of one host, over a socket: for
+// integration tests of the transport where there is no GPU, and "device memory"
+// is ordinary memory.
+//
+// They keep the contract of Communicator. Ranks that post different things,
+// which makes real ones hang or crash, fail and say what differs; and the end
+// of the other rank is a failure at once, where real ones may not notice. They
+// say nothing about NCCL: its speed, its errors, how it uses a device.
+//
+// No deadlines: a rank waits for the other until Abort, which ends every wait.
+// No authentication but a name that cannot be guessed: for tests only.
+//
+// Threads: as Communicator. Each communicator has a thread, which does all that
+// waits and calls on_news; it ends with the communicator.
+#pragma once
+
+#include <memory>
+
+#include "kv_transfer/transports/nccl/communicator.h"
+
+namespace baton::kv_transfer {
+
+std::unique_ptr<Communicators> CreateSocketCommunicators();
+
+}  // namespace baton::kv_transfer
