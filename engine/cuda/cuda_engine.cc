@@ -249,27 +249,34 @@ absl::Status CudaEngine::LoadWeights(const EngineOptions& options,
   return absl::OkStatus();
 }
 
+int64_t CudaEngine::FreeForKv(const EngineOptions& options,
+                              const ForwardPassOptions& pass_options) {
+  // All have as much as the one that has the least.
+  int64_t free = std::numeric_limits<int64_t>::max();
+  for (const Rank& rank : ranks_) {
+    UseDevice(rank.shard.rank);
+    free =
+        std::min(free, FreeDeviceBytes() - ForwardPass::DeviceBytes(
+                                               config_, rank.shard,
+                                               ShardLayout(layout_, rank.shard),
+                                               pass_options));
+  }
+  if (options.kv_staging_on_device) {
+    // The transport's NCCL; that of ranks is left room already.
+    if (num_ranks() == 1) free -= pass_options.spare_bytes;
+    free = std::max<int64_t>(0, free);
+    // Staged blocks are no more than there is KV, and all on one device, of
+    // whose memory the others use as much.
+    free -= std::min(options.kv_staging_bytes + StagedArena::kSpareBytes,
+                     free * num_ranks() / (num_ranks() + 1));
+  }
+  return std::max<int64_t>(0, free) * num_ranks();
+}
+
 absl::Status CudaEngine::AllocateKv(const EngineOptions& options,
                                     const ForwardPassOptions& pass_options) {
   if (options.kv_memory_share > 0) {
-    // All have as much as the one that has the least.
-    int64_t free = std::numeric_limits<int64_t>::max();
-    for (const Rank& rank : ranks_) {
-      UseDevice(rank.shard.rank);
-      free = std::min(
-          free, FreeDeviceBytes() -
-                    ForwardPass::DeviceBytes(config_, rank.shard,
-                                             ShardLayout(layout_, rank.shard),
-                                             pass_options));
-    }
-    free = std::max<int64_t>(0, free) * num_ranks();
-    if (options.kv_staging_on_device) {
-      // Staged blocks are no more than there is KV, and all on one device, of
-      // whose memory the others use as much.
-      free -= std::min(options.kv_staging_bytes + StagedArena::kSpareBytes,
-                       free / (num_ranks() + 1)) *
-              num_ranks();
-    }
+    const int64_t free = FreeForKv(options, pass_options);
     BATON_RETURN_IF_ERROR(
         FillWithBlocks(static_cast<int64_t>(options.kv_memory_share *
                                             static_cast<double>(free)),

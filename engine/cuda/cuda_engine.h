@@ -75,6 +75,9 @@ class CudaEngine final : public Engine {
   // What Create does, step by step. `files` are the model's weights.
   absl::Status LoadWeights(const EngineOptions& options,
                            const ModelWeights& files);
+  // Bytes for the KV of all ranks.
+  int64_t FreeForKv(const EngineOptions& options,
+                    const ForwardPassOptions& pass_options);
   absl::Status AllocateKv(const EngineOptions& options,
                           const ForwardPassOptions& pass_options);
   absl::Status CreatePasses(const EngineOptions& options,

@@ -55,8 +55,8 @@ struct ForwardPassOptions {
   // sampled at a time.
   int64_t logit_bytes = int64_t{256} << 20;
   // Left to CUDA, for graphs, for what its allocator rounds, and twice that
-  // where ranks talk to each other, for NCCL: when KV memory is a share of what
-  // is free.
+  // where ranks talk to each other or transports go from device to device, for
+  // NCCL: when KV memory is a share of what is free.
   int64_t spare_bytes = int64_t{512} << 20;
   bool use_graphs = true;
   // Kernels besides those that all devices have. Null, for CudaEngine: the
