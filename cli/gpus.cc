@@ -10,6 +10,14 @@
 #include "common/log.h"
 
 namespace baton::cli {
+namespace {
+
+std::string ThereAre(const std::vector<std::string>& gpus) {
+  return gpus.size() == 1 ? "there is 1 GPU"
+                          : absl::StrCat("there are ", gpus.size(), " GPUs");
+}
+
+}  // namespace
 
 std::vector<std::string> ParseGpuList(const std::string& text) {
   std::vector<std::string> gpus;
@@ -38,6 +46,15 @@ std::vector<std::string> VisibleGpus() {
   return gpus;
 }
 
+absl::Status CheckNoneShared(const std::vector<std::string>& gpus, int workers,
+                             int per_worker, const std::string& why) {
+  const int wanted = workers * per_worker;
+  if (wanted <= static_cast<int>(gpus.size())) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(why, ": ", workers, " workers with GPUs of their own need ",
+                   wanted, ": ", ThereAre(gpus)));
+}
+
 absl::StatusOr<std::vector<std::vector<std::string>>> DealGpus(
     const std::vector<std::string>& gpus, int workers, int per_worker) {
   CHECK_GE(per_worker, 1);
@@ -45,9 +62,7 @@ absl::StatusOr<std::vector<std::vector<std::string>>> DealGpus(
   const int groups = static_cast<int>(gpus.size()) / per_worker;
   if (groups == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--tensor-parallel ", per_worker, ": there ",
-                     gpus.size() == 1 ? "is " : "are ", gpus.size(),
-                     gpus.size() == 1 ? " GPU" : " GPUs"));
+        absl::StrCat("--tensor-parallel ", per_worker, ": ", ThereAre(gpus)));
   }
   std::vector<std::vector<std::string>> dealt;
   for (int worker = 0; worker < workers; ++worker) {

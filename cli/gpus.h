@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace baton::cli {
@@ -22,5 +23,10 @@ std::vector<std::string> ParseGpuList(const std::string& text);
 // for one worker. REQUIRES: per_worker >= 1, gpus not empty.
 absl::StatusOr<std::vector<std::vector<std::string>>> DealGpus(
     const std::vector<std::string>& gpus, int workers, int per_worker);
+
+// Whether no two workers get the same one; else InvalidArgument, with what
+// `why`, such as a flag, needs and what there is.
+absl::Status CheckNoneShared(const std::vector<std::string>& gpus, int workers,
+                             int per_worker, const std::string& why);
 
 }  // namespace baton::cli

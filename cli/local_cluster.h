@@ -37,6 +37,7 @@ struct LocalClusterOptions {
   std::vector<std::string> router_flags;
   // Passed on to each worker when not empty.
   std::string device;
+  std::string transport;
   std::string kv_memory;
   std::string weights;
   std::string kv_dtype;

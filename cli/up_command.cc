@@ -58,6 +58,10 @@ absl::Status ChooseGpus(const UpOptions& options, int workers,
   if (options.device != "cuda") return absl::OkStatus();
   const std::vector<std::string> gpus = VisibleGpus();
   if (gpus.empty()) return absl::OkStatus();
+  if (options.transport == "nccl") {
+    BATON_RETURN_IF_ERROR(CheckNoneShared(
+        gpus, workers, options.tensor_parallel, "--transport nccl"));
+  }
   BATON_ASSIGN_OR_RETURN(cluster->gpus,
                          DealGpus(gpus, workers, options.tensor_parallel));
   return absl::OkStatus();
@@ -403,6 +407,7 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   }
   cluster.listen = options.listen;
   cluster.device = options.device;
+  cluster.transport = options.transport;
   cluster.kv_memory = options.kv_memory;
   cluster.weights = options.weights;
   cluster.kv_dtype = options.kv_dtype;

@@ -47,6 +47,11 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
                  "it); GPUs are dealt out to the workers, and shared where "
                  "there are too few: then give --kv-memory")
       ->check(CLI::IsMember({"cpu", "cuda"}));
+  up->add_option("--transport", options->transport,
+                 "How KV goes from worker to worker: auto (default), local, "
+                 "tcp, ucx, or nccl: from GPU to GPU, where each worker has "
+                 "its own")
+      ->check(CLI::IsMember({"auto", "local", "tcp", "ucx", "nccl"}));
   up->add_option("--tensor-parallel", options->tensor_parallel,
                  "With --device cuda: GPUs of each worker, which share the "
                  "model; default 1")

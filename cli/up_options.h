@@ -24,6 +24,7 @@ struct UpOptions {
   std::string http;
   std::string placement;
   std::string device;
+  std::string transport;
   std::string kv_memory;
   std::string weights;
   std::string kv_dtype;

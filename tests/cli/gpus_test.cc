@@ -47,5 +47,18 @@ TEST(DealGpusTest, TooFewForOneWorkerIsAnError) {
               HasSubstr("--tensor-parallel 4: there are 3 GPUs"));
 }
 
+TEST(CheckNoneSharedTest, SaysHowManyThereShouldBe) {
+  EXPECT_TRUE(CheckNoneShared({"0", "1", "2"}, 3, 1, "--flag").ok());
+  EXPECT_TRUE(CheckNoneShared({"0", "1", "2", "3"}, 2, 2, "--flag").ok());
+  const absl::Status status = CheckNoneShared({"0"}, 2, 1, "--flag");
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr("--flag: 2 workers with GPUs of their own need 2: there is 1"));
+  EXPECT_THAT(
+      std::string(CheckNoneShared({"0", "1", "2"}, 2, 2, "--flag").message()),
+      HasSubstr("need 4: there are 3 GPUs"));
+}
+
 }  // namespace
 }  // namespace baton::cli
