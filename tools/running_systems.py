@@ -63,23 +63,24 @@ class Programs:
                 process.wait()
                 print(f"{name} had to be killed", file=sys.stderr)
 
-    def start(self, name, command, cpus, pass_fds=()):
+    def start(self, name, command, cpus, pass_fds=(), environment=None):
         log = self.directory / f"{name}.log"
         with open(log, "wb") as file:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                 pass_fds=pass_fds, cwd=self.directory,
+                env={**os.environ, **(environment or {})},
                 preexec_fn=lambda: os.sched_setaffinity(0, cpus))
         self.running.append((name, process))
         return process
 
-    def start_baton(self, program, name, flags, cpus):
+    def start_baton(self, program, name, flags, cpus, environment=None):
         """What it says when it is ready: its addresses."""
         read_end, write_end = os.pipe()
         try:
             process = self.start(
                 name, [str(program), "--name", name, "--ready-fd",
-                       str(write_end), *flags], cpus, [write_end])
+                       str(write_end), *flags], cpus, [write_end], environment)
         finally:
             os.close(write_end)
         os.set_blocking(read_end, False)
@@ -110,7 +111,8 @@ def metric(text, name, label=""):
 
 
 class Baton:
-    """A router, and workers: (kind, CPUs, further flags) each.
+    """A router, and workers: (kind, CPUs, further flags) each, and after these,
+    if need be, a dictionary that is added to its environment.
 
     A kind is prefill, decode or dual.
     """
@@ -126,13 +128,13 @@ class Baton:
         router_flags = ["--model", args.model, "--listen", "127.0.0.1:0",
                         "--http", "127.0.0.1:0", *self.router_flags]
         numbers = {"prefill": 0, "decode": 0, "dual": 0}
-        for kind, cpus, flags in self.workers:
+        for kind, cpus, flags, *environment in self.workers:
             program = "worker" if kind == "dual" else kind
             addresses = programs.start_baton(
                 args.bin / f"baton-{program}", f"{kind}-{numbers[kind]}",
                 ["--model", args.model, "--threads", str(len(cpus)),
                  "--kv-memory", args.kv_memory, "--weights", args.weights,
-                 *flags], cpus)
+                 *flags], cpus, *environment)
             numbers[kind] += 1
             if kind == "dual":
                 router_flags += ["--prefill", addresses["grpc"],

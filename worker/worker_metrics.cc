@@ -45,9 +45,10 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
           m->Gauge("baton_kv_blocks_quarantined",
                    "KV blocks of ended transfers that the transport may still "
                    "touch.")),
-      kv_staged_blocks(m->Gauge(
-          "baton_kv_staged_blocks",
-          "Blocks of the host that KV of a device is handed over through.")),
+      kv_staged_blocks(
+          m->Gauge("baton_kv_staged_blocks",
+                   "Blocks, beside its own, that KV of a device is handed over "
+                   "through.")),
       kv_staged_blocks_in_use(m->Gauge("baton_kv_staged_blocks_in_use",
                                        "Of those, the ones that transfers "
                                        "have.")),
