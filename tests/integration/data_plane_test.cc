@@ -197,5 +197,20 @@ TEST(WireEncodingTest, AnInt8CacheIsNotEncodedAgain) {
       << result.err;
 }
 
+// What the CPU computes lies where NCCL does not reach.
+TEST(NcclTransportTest, IsForDevices) {
+  const RunResult result = RunProgram(
+      "baton-prefill", {"--model", "/nonexistent", "--transport", "nccl"});
+  EXPECT_EQ(result.exit.Describe(), "exit status 1");
+  EXPECT_TRUE(absl::StrContains(
+      result.err, "--transport nccl needs --device cuda, not cpu"))
+      << result.err;
+  const RunResult wire = RunProgram(
+      "baton-prefill", {"--model", "/nonexistent", "--device", "cuda",
+                        "--transport", "nccl", "--kv-wire", "int8"});
+  EXPECT_TRUE(absl::StrContains(wire.err, "--kv-wire int8 needs another"))
+      << wire.err;
+}
+
 }  // namespace
 }  // namespace baton::test
