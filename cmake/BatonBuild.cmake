@@ -53,6 +53,15 @@ if(BATON_LIBFUZZER)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
+# Whether tests run kernels on the device that the CPU plays
+# (tests/support/emulated_device). Not in whole builds with sanitizers, where
+# they would take longer than all others together, nor with ThreadSanitizer,
+# which has not been taught that device's switching of stacks.
+set(BATON_EMULATED_TESTS ON)
+if(BATON_SANITIZE AND (BATON_UNITY OR BATON_SANITIZE STREQUAL "thread"))
+  set(BATON_EMULATED_TESTS OFF)
+endif()
+
 # With BATON_UNITY, lets the target's files be compiled ten at a time: most of
 # what a file costs is the headers it shares with its neighbours, and what is
 # made from their templates. Files that have options of their own stay alone;

@@ -1,7 +1,6 @@
 #include "tests/golden/engine_driver.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/types/span.h"
@@ -19,7 +18,7 @@ using scheduling::StepResult;
 
 EngineDriver::EngineDriver(Engine& engine) : engine_(engine) {
   const absl::Span<std::byte> memory = engine_.kv_memory();
-  std::memset(memory.data(), 0xff, memory.size());
+  std::fill(memory.begin(), memory.end(), std::byte{0xff});
   // Every third block, from the end of the pool, then those in between.
   const int32_t num_blocks = engine_.kv_layout().num_blocks;
   for (int32_t start : {0, 1, 2}) {

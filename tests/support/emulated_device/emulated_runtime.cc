@@ -9,6 +9,10 @@
 #include <utility>
 #include <vector>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include "absl/base/attributes.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -66,6 +70,10 @@ std::byte* Take(int64_t bytes) {
   CHECK(memory != nullptr);
   // Nobody may count on zeros.
   std::memset(memory, 0xff, padded);
+#if defined(__SANITIZE_ADDRESS__)
+  // Nor on what was not asked for.
+  __asan_poison_memory_region(memory + bytes, padded - bytes);
+#endif
   return memory;
 }
 

@@ -16,6 +16,7 @@
 #include "tests/support/emulated_device/fiber_device.h"
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -165,6 +166,10 @@ void RunCluster(Device& device, int blocks) {
   const int threads = blocks * device.threads;
   for (int t = 0; t < threads; ++t) {
     Fiber& fiber = device.fibers[t];
+#if defined(__SANITIZE_ADDRESS__)
+    // A fiber that ended left frames there that never returned.
+    __asan_unpoison_memory_region(fiber.stack.get(), kStackBytes);
+#endif
     PrepareContext(fiber.context, fiber.stack.get(), kStackBytes, &FiberMain);
   }
   for (;;) {
