@@ -34,7 +34,7 @@ struct StagedBlock {
 struct StagedMemory {
   // The engine's, but for the number of blocks.
   KvLayout layout;
-  // Page aligned, for registration with a transport.
+  // For registration with a transport; page aligned where it is the host's.
   absl::Span<std::byte> memory;
   // As Engine::kv_descriptor.
   int descriptor = -1;
@@ -78,10 +78,10 @@ class KvStage {
   virtual void SetWake(std::function<void()> wake) = 0;
 
   // XXH3-64 of pages that lie in `runs`, parts of the staged memory, one after
-  // another: of page i with the seed first_seed + i. Waits for the device, some
-  // tens of microseconds. Any thread, at any time.
-  // REQUIRES: staged().on_device; `page_bytes`, at least 256, and the runs are
-  // multiples of 64; they hold whole pages.
+  // another: of page i with the seed first_seed + i. Waits for the device:
+  // some tens of microseconds, hundreds with pages of hundreds of kilobytes.
+  // Any thread, at any time. REQUIRES: staged().on_device; `page_bytes`, at
+  // least 256, and the runs are multiples of 64; they hold whole pages.
   virtual std::vector<uint64_t> HashPages(
       absl::Span<const absl::Span<const std::byte>> runs, int64_t page_bytes,
       uint64_t first_seed) = 0;

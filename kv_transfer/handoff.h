@@ -153,7 +153,9 @@ struct HandoffOptions {
   // its peer closed by force, which ends them.
   absl::Duration quarantine_timeout = absl::Seconds(2);
   // The sender closes a peer that owes it completions or an answer, and has
-  // given none for this long: a cut network is noticed by nothing else.
+  // given none for this long: a cut network is noticed by nothing else. So does
+  // a receiver on a device whose kernels wait for a payload
+  // (KvGeometry::hasher).
   absl::Duration stall_timeout = absl::InfiniteDuration();
   // Most transfers at once, quarantined ones included.
   uint32_t max_transfers = 4096;

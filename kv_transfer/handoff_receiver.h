@@ -94,9 +94,8 @@ class HandoffReceiver final {
     TransferId transfer{};
     uint32_t generation = 0;
   };
-  using Event =
-      std::variant<PeerReady, PeerRefused, PeerLost, LayerLanded, Landed,
-                   Failed, Quiesced>;
+  using Event = std::variant<PeerReady, PeerRefused, PeerLost, LayerLanded,
+                             Landed, Failed, Quiesced>;
 
   struct OpenTransfer {
     TransferId transfer{};

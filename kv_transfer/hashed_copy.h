@@ -36,9 +36,9 @@ absl::Span<const HashedCopy> HashedCopies();
 // Before anything that tells another thread of bytes streamed by this one.
 void FinishStreaming();
 
-// Writes back what the caches of all CPUs hold of `bytes`, and forgets it there:
-// as memory is that nobody has touched for a while. For measurements. Nothing
-// where HashedCopies() are none.
+// Writes back what the caches of all CPUs hold of `bytes`, and forgets it
+// there: as memory is that nobody has touched for a while. For measurements.
+// Nothing where HashedCopies() are none.
 void ThrowOutOfCaches(absl::Span<const std::byte> bytes);
 
 }  // namespace baton::kv_transfer

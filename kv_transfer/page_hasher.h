@@ -18,8 +18,9 @@ class PageHasher {
   virtual ~PageHasher() = default;
 
   // XXH3-64 of the pages of `page_bytes` that lie in `runs`, one after another:
-  // of page i with the seed first_seed + i. Called on progress threads, which
-  // it may hold up for as long as a device takes: some tens of microseconds.
+  // of page i with the seed first_seed + i. Called on progress threads, from
+  // within their handlers, which it may hold up for as long as a device takes:
+  // some tens of microseconds, hundreds with pages of hundreds of kilobytes.
   // REQUIRES: whole pages, of sizes as above.
   virtual std::vector<uint64_t> HashPages(absl::Span<const ByteSpan> runs,
                                           int64_t page_bytes,

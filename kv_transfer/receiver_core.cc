@@ -160,6 +160,7 @@ void HandoffReceiver::Core::OnTick() {
   const absl::Time now = options_.clock->Now();
   totals_.last_tick = now;
   pairing_.Tick(now);
+  CloseStalledPeers(now);
   std::vector<TransferId> due;
   std::vector<TransferId> unwanted;
   for (const auto& [id, transfer] : transfers_) {

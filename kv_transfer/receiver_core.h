@@ -100,7 +100,11 @@ class HandoffReceiver::Core final : public TransportHandler {
   // which only a removed fence can bring about.
   Transfer* OwnerOf(const PostedReceive& posted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::optional<Landing> AcceptProbe(const wire::Probe& probe,
+  // One more is posted for the peer, or has landed.
+  void AddPost(PeerId peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndPost(PeerId peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CloseStalledPeers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<Landing> AcceptProbe(PeerId peer, const wire::Probe& probe,
                                      uint64_t payload_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Puts the pages that landed encoded where they belong, as bf16. Lock not
@@ -142,6 +146,13 @@ class HandoffReceiver::Core final : public TransportHandler {
   std::map<TransferId, std::unique_ptr<Transfer>> transfers_
       ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, PostedReceive> posted_ ABSL_GUARDED_BY(mu_);
+  // Of each peer that something is posted for, probes included, where a device
+  // waits for it.
+  struct Posts {
+    int count = 0;
+    absl::Time since;  // something landed last, or was posted first
+  };
+  std::map<PeerId, Posts> posts_ ABSL_GUARDED_BY(mu_);
   // Payloads that only measure the link, and where they go.
   absl::flat_hash_map<uint64_t, wire::Probe> posted_probes_
       ABSL_GUARDED_BY(mu_);

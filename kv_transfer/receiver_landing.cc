@@ -19,7 +19,7 @@ std::optional<Landing> HandoffReceiver::Core::OnPayload(
     if (auto* kv = std::get_if<wire::Kv>(&message->body)) {
       landing = AcceptPayload(peer, *kv, payload_bytes);
     } else if (auto* probe = std::get_if<wire::Probe>(&message->body)) {
-      landing = AcceptProbe(*probe, payload_bytes);
+      landing = AcceptProbe(peer, *probe, payload_bytes);
     } else {
       pairing_.Distrust(peer, "sent a payload with a message that has none");
     }
@@ -29,13 +29,14 @@ std::optional<Landing> HandoffReceiver::Core::OnPayload(
 }
 
 std::optional<Landing> HandoffReceiver::Core::AcceptProbe(
-    const wire::Probe& probe, uint64_t payload_bytes) {
+    PeerId peer, const wire::Probe& probe, uint64_t payload_bytes) {
   if (!probe_region_.has_value() ||
       payload_bytes > LinkProbe::kMaxPayloadBytes) {
     return std::nullopt;
   }
   const uint64_t cookie = next_cookie_++;
   posted_probes_[cookie] = probe;
+  AddPost(peer);
   return Landing{{Extent{*probe_region_, 0, payload_bytes}}, cookie};
 }
 
@@ -72,6 +73,7 @@ std::optional<Landing> HandoffReceiver::Core::AcceptPayload(
     transfer->first_byte = options_.clock->Now();
   }
   const uint64_t cookie = next_cookie_++;
+  AddPost(peer);
   std::vector<Extent> target =
       map->Extents(options_.kv, region_, kv.pages, /*first_token=*/0,
                    transfer->pages.blocks());
@@ -85,6 +87,29 @@ std::optional<Landing> HandoffReceiver::Core::AcceptPayload(
       std::make_unique<PagesChecksum>(kv.pages.layer, kv.pages.first_page,
                                       EncodedPageBytes(*map, kv.encoding))};
   return landing;
+}
+
+void HandoffReceiver::Core::AddPost(PeerId peer) {
+  if (options_.kv.hasher == nullptr) return;
+  Posts& posts = posts_[peer];
+  if (posts.count++ == 0) posts.since = options_.clock->Now();
+}
+
+void HandoffReceiver::Core::EndPost(PeerId peer) {
+  if (options_.kv.hasher == nullptr) return;
+  Posts& posts = posts_.at(peer);
+  posts.since = options_.clock->Now();
+  if (--posts.count == 0) posts_.erase(peer);
+}
+
+void HandoffReceiver::Core::CloseStalledPeers(absl::Time now) {
+  if (options_.stall_timeout == absl::InfiniteDuration()) return;
+  for (const auto& [peer, posts] : posts_) {
+    if (now < posts.since + options_.stall_timeout) continue;
+    pairing_.Distrust(
+        peer, absl::StrCat("nothing of what it sends came for ",
+                           absl::FormatDuration(options_.stall_timeout)));
+  }
 }
 
 void HandoffReceiver::Core::CopyLanding(PeerId peer, uint64_t cookie,
@@ -109,6 +134,7 @@ void HandoffReceiver::Core::OnLanded(PeerId peer, uint64_t cookie,
   PostedReceive posted;
   {
     Section section(this);
+    EndPost(peer);
     if (auto probe = posted_probes_.extract(cookie)) {
       const wire::Probe& p = probe.mapped();
       if (status.ok()) {

@@ -79,8 +79,8 @@ struct Landing {
 };
 
 // What the user of a transport implements. All calls come on progress threads,
-// one at a time, and must not block. A handler may call Send, Connect,
-// ClosePeer and Wake.
+// one at a time, and must not block (but PageHasher). A handler may call Send,
+// Connect, ClosePeer and Wake.
 //
 // Order per peer: OnPeerUp (absent when the connection never came up), then
 // messages and payloads in any order, then OnPeerDown exactly once. After

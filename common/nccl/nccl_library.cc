@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 
 namespace baton {
@@ -25,15 +27,16 @@ absl::Status Find(void* library, const char* name, Function* function) {
 }
 
 absl::StatusOr<NcclLibrary> Load() {
-  std::string why;
+  std::vector<std::string> reasons;
   void* library = nullptr;
   for (const char* const name : kLibraries) {
     library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library != nullptr) break;
-    if (why.empty()) why = dlerror();
+    reasons.push_back(dlerror());
   }
   if (library == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("NCCL: ", why));
+    return absl::FailedPreconditionError(
+        absl::StrCat("NCCL: ", absl::StrJoin(reasons, "; ")));
   }
   NcclLibrary nccl;
   const absl::Status found[] = {

@@ -40,6 +40,12 @@ absl::Status NoDevice(int32_t index, const std::string& why) {
 [[maybe_unused]] const int kLoadsKernelsAtOnce =
     setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 
+// Streams share the queues that lead to a device, eight of them by default: one
+// whose kernel waits for another process (NCCL's) would hold up a step, or what
+// that process waits for. As many as there may be; said as above.
+[[maybe_unused]] const int kGivesStreamsTheirOwnQueues =
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+
 }  // namespace
 
 void AllowSharedBytes(const void* kernel, int64_t bytes, const char* name) {

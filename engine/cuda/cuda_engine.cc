@@ -161,6 +161,10 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
         absl::StrCat("tensor_parallel: CUDA device ", rank, " (", other.name,
                      ") is not of the kind of device 0 (", device.name, ")"));
   }
+  for (int32_t rank = 0; options.kv_staging_on_device && rank < ranks; ++rank) {
+    BATON_RETURN_IF_ERROR(
+        ReachMemoryOf(rank, 0, "staged KV blocks on device 0"));
+  }
   BATON_ASSIGN_OR_RETURN(const ModelConfig config,
                          LoadModelConfig(options.model_dir));
   const KvLayout layout = BlockLayout(config, options);
@@ -187,6 +191,10 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
     BATON_ASSIGN_OR_RETURN(
         chosen.kernels,
         KernelsThatAgree(kernels, trials, *engine->ranks_[0].stream));
+  }
+  if (options.kv_staging_on_device) {
+    chosen.first_upload_bytes = kFirstUploadBytesBesidePeers;
+    chosen.first_rope_positions = config.max_position;
   }
   for (const Rank& rank : engine->ranks_) {
     rank.stream->SetEarlyKernels(device.clusters);
@@ -262,9 +270,8 @@ int64_t CudaEngine::FreeForKv(const EngineOptions& options,
                                                pass_options));
   }
   if (options.kv_staging_on_device) {
-    // The transport's NCCL; that of ranks is left room already.
-    if (num_ranks() == 1) free -= pass_options.spare_bytes;
-    free = std::max<int64_t>(0, free);
+    // The transport's NCCL, beside that of ranks.
+    free = std::max<int64_t>(0, free - pass_options.spare_bytes);
     // Staged blocks are no more than there is KV, and all on one device, of
     // whose memory the others use as much.
     free -= std::min(options.kv_staging_bytes + StagedArena::kSpareBytes,

@@ -99,10 +99,6 @@ absl::StatusOr<std::unique_ptr<DeviceKvStage>> DeviceKvStage::Create(
   }
   std::unique_ptr<PageHashes> hashes;
   if (kind == StagedArena::Kind::kDevice) {
-    for (const DeviceKv& kv : devices) {
-      BATON_RETURN_IF_ERROR(
-          ReachMemoryOf(kv.device, 0, "kv_staging_on_device"));
-    }
     BATON_ASSIGN_OR_RETURN(hashes, PageHashes::Create(0));
   }
   BATON_ASSIGN_OR_RETURN(StagedArena arena,

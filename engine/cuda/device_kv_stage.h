@@ -82,9 +82,9 @@ class StagedArena final {
 class DeviceKvStage final : public KvStage {
  public:
   // With as many blocks as `bytes` hold, but no more than `layout` has, which
-  // is that of all devices together, heads in their order. ResourceExhausted
-  // and, where a device does not reach memory of the first one,
-  // FailedPrecondition, naming the option.
+  // is that of all devices together, heads in their order. ResourceExhausted,
+  // naming the option. REQUIRES: of kDevice, that all devices reach the memory
+  // of the first (ReachMemoryOf).
   static absl::StatusOr<std::unique_ptr<DeviceKvStage>> Create(
       const KvLayout& layout, std::vector<DeviceKv> devices, int64_t bytes,
       StagedArena::Kind kind);

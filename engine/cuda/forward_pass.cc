@@ -12,8 +12,6 @@
 namespace baton::engine::cuda {
 namespace {
 
-constexpr int64_t kFirstUploadBytes = int64_t{1} << 20;
-constexpr int32_t kFirstRopePositions = 4096;
 // Most rows whose logits are held at a time, and the unit of their number.
 constexpr int32_t kMaxLogitRows = 256;
 constexpr int32_t kLogitRowUnit = 16;
@@ -75,7 +73,8 @@ int64_t ForwardPass::DeviceBytes(const ModelConfig& config, const Shard& shard,
       int64_t{config.max_position} * config.head_dim * int64_t{sizeof(float)};
   return StagedRows(options.max_rows) * per_row + s.logit_rows * per_logit_row +
          (1 + shard.ranks) * s.sent_bytes + options.span_bytes + 2 * rope +
-         kFirstUploadBytes + (shard.ranks > 1 ? 2 : 1) * options.spare_bytes;
+         options.first_upload_bytes +
+         (shard.ranks > 1 ? 2 : 1) * options.spare_bytes;
 }
 
 absl::StatusOr<std::unique_ptr<ForwardPass>> ForwardPass::Create(
@@ -145,11 +144,11 @@ absl::Status ForwardPass::Allocate() {
       host_logits_,
       PinnedBuffer::Allocate(s.logit_stride * int64_t{sizeof(float)},
                              "a row of logits"));
-  BATON_RETURN_IF_ERROR(upload_.Grow(kFirstUploadBytes));
+  BATON_RETURN_IF_ERROR(upload_.Grow(options_.first_upload_bytes));
   for (int32_t i = 0; i < config_.num_layers; ++i) {
     layer_events_.push_back(std::make_unique<Event>());
   }
-  EnsureRope(std::min(kFirstRopePositions, config_.max_position));
+  EnsureRope(std::min(options_.first_rope_positions, config_.max_position));
   stream_.Wait();
   return absl::OkStatus();
 }

@@ -58,12 +58,22 @@ struct ForwardPassOptions {
   // where ranks talk to each other or transports go from device to device, for
   // NCCL: when KV memory is a share of what is free.
   int64_t spare_bytes = int64_t{512} << 20;
+  // What is there from the beginning for a step's arrays, and for positions of
+  // the table of rotations, of which there may be fewer. A step that needs more
+  // takes it then, and CUDA may wait for all devices, which may wait for others
+  // (kFirstUploadBytesBesidePeers).
+  int64_t first_upload_bytes = int64_t{1} << 20;
+  int32_t first_rope_positions = 4096;
   bool use_graphs = true;
   // Kernels besides those that all devices have. Null, for CudaEngine: the
   // device's, where these agree (device_kernels.h).
   std::optional<DeviceKernels> kernels;
   int32_t kernel_trials = 20;
 };
+
+// Beside transports whose kernels wait for other processes: the block tables of
+// 256 sequences of 128K tokens in blocks of 16, and masks for their samples.
+inline constexpr int64_t kFirstUploadBytesBesidePeers = int64_t{32} << 20;
 
 class ForwardPass final {
  public:

@@ -8,7 +8,15 @@
 namespace baton::engine::cuda {
 namespace {
 
-constexpr int32_t kFewestMoves = 64;
+// Most moves that the lists of a lane have room for from the beginning.
+constexpr int64_t kMostRingMoves = int64_t{1} << 20;
+
+PinnedBuffer ListOf(int64_t moves) {
+  auto memory = PinnedBuffer::Allocate(moves * int64_t{sizeof(PageMove)},
+                                       "a list of KV pages");
+  CHECK(memory.ok()) << memory.status();
+  return *std::move(memory);
+}
 
 }  // namespace
 
@@ -21,7 +29,20 @@ RankKvStage::RankKvStage(int32_t device, const KvLayout& layout,
       memory_(memory),
       compute_(compute),
       staged_(staged),
-      copied_(std::move(copied)) {}
+      copied_(std::move(copied)) {
+  // Now, as later devices may wait for each other, or for other processes, and
+  // taking memory for them. A page of a staged block is copied once at a time.
+  const int64_t blocks = staged_.layout.num_blocks;
+  absl::MutexLock lock(&mu_);
+  for (Lane* const lane : {&outward_, &inward_}) {
+    // And once more, for what is left at the end.
+    lane->ring_size =
+        std::min(blocks * layout_.num_layers, kMostRingMoves) + blocks;
+    lane->ring = ListOf(lane->ring_size);
+  }
+  step_moves_.apart = ListOf(blocks);
+  step_moves_.list = step_moves_.apart.as<PageMove>();
+}
 
 RankKvStage::~RankKvStage() {
   absl::MutexLock lock(&mu_);
@@ -29,34 +50,36 @@ RankKvStage::~RankKvStage() {
   inward_.stream.Wait();
 }
 
-std::unique_ptr<RankKvStage::Moves> RankKvStage::MovesOf(
-    bool inward, absl::Span<const StagedBlock> blocks) {
-  const auto count = static_cast<int32_t>(blocks.size());
-  const int64_t bytes = count * int64_t{sizeof(PageMove)};
-  const auto fits = std::find_if(
-      free_moves_.begin(), free_moves_.end(),
-      [&](const auto& moves) { return moves->memory.bytes() >= bytes; });
-  std::unique_ptr<Moves> moves;
-  if (fits != free_moves_.end()) {
-    moves = std::move(*fits);
-    free_moves_.erase(fits);
-  } else {
-    moves = std::make_unique<Moves>();
-    auto memory = PinnedBuffer::Allocate(
-        std::max(count, kFewestMoves) * int64_t{sizeof(PageMove)},
-        "a list of KV pages");
-    CHECK(memory.ok()) << memory.status();
-    moves->memory = *std::move(memory);
-  }
-  moves->count = count;
-  auto* const list = moves->memory.as<PageMove>();
-  for (int32_t i = 0; i < count; ++i) {
+void RankKvStage::Fill(bool inward, absl::Span<const StagedBlock> blocks,
+                       Moves& moves) {
+  moves.count = static_cast<int32_t>(blocks.size());
+  for (int32_t i = 0; i < moves.count; ++i) {
     const StagedBlock& b = blocks[i];
     CHECK(b.block >= 0 && b.block < layout_.num_blocks) << b.block;
     CHECK(b.staged >= 0 && b.staged < staged_.layout.num_blocks) << b.staged;
-    list[i] =
+    moves.list[i] =
         inward ? PageMove{b.staged, b.block} : PageMove{b.block, b.staged};
   }
+}
+
+RankKvStage::Moves RankKvStage::MovesOf(bool inward,
+                                        absl::Span<const StagedBlock> blocks) {
+  Lane& lane = LaneOf(inward);
+  const auto count = static_cast<int64_t>(blocks.size());
+  // A list does not go over the end.
+  uint64_t begin = lane.ring_end;
+  const auto at = static_cast<int64_t>(begin % lane.ring_size);
+  if (at + count > lane.ring_size) begin += lane.ring_size - at;
+  if (lane.ring_begin == lane.ring_end) lane.ring_begin = begin;
+  Moves moves;
+  if (static_cast<int64_t>(begin + count - lane.ring_begin) <= lane.ring_size) {
+    moves.list = lane.ring.as<PageMove>() + begin % lane.ring_size;
+    moves.ring_end = lane.ring_end = begin + count;
+  } else {
+    moves.apart = ListOf(count);
+    moves.list = moves.apart.as<PageMove>();
+  }
+  Fill(inward, blocks, moves);
   return moves;
 }
 
@@ -80,7 +103,7 @@ RankKvStage::Ticket RankKvStage::Give(bool inward, int32_t first_layer,
   args.to = inward ? on_device : on_stage;
   args.bytes = layout_.page_bytes();
   args.layers = num_layers;
-  args.moves = moves.memory.as<PageMove>();
+  args.moves = moves.list;
   args.num_moves = moves.count;
   RunPageCopy(args, lane.stream.handle());
   Copy copy;
@@ -106,8 +129,8 @@ RankKvStage::Ticket RankKvStage::Begin(bool inward, int32_t first_layer,
   }
   compute_.Record(computed_);
   lane.stream.WaitFor(computed_);
-  std::unique_ptr<Moves> moves = MovesOf(inward, blocks);
-  const Ticket ticket = Give(inward, first_layer, num_layers, *moves);
+  Moves moves = MovesOf(inward, blocks);
+  const Ticket ticket = Give(inward, first_layer, num_layers, moves);
   lane.copies.back().moves = std::move(moves);
   lane.stream.Call(copied_);
   return ticket;
@@ -121,7 +144,7 @@ void RankKvStage::Forget(Lane& lane, uint64_t number) {
     if (copy.done.use_count() == 1) {
       free_events_.push_back(std::move(copy.done));
     }
-    if (copy.moves != nullptr) free_moves_.push_back(std::move(copy.moves));
+    if (copy.moves.ring_end != 0) lane.ring_begin = copy.moves.ring_end;
   }
 }
 
@@ -148,11 +171,10 @@ void RankKvStage::WithStep(std::vector<StagedBlock> blocks) {
   CHECK(step_tickets_.empty()) << "in the middle of a step";
   step_blocks_ = std::move(blocks);
   if (step_blocks_.empty()) return;
-  // Now, as it may take memory: not while devices wait for each other.
-  UseDevice(device_);
-  absl::MutexLock lock(&mu_);
-  if (step_moves_ != nullptr) free_moves_.push_back(std::move(step_moves_));
-  step_moves_ = MovesOf(/*inward=*/false, step_blocks_);
+  // A staged block stands for one block, so there is room.
+  CHECK_LE(static_cast<int64_t>(step_blocks_.size()),
+           staged_.layout.num_blocks);
+  Fill(/*inward=*/false, step_blocks_, step_moves_);
 }
 
 void RankKvStage::CopyLayerOfStep(int32_t layer, const Event& written) {
@@ -161,7 +183,7 @@ void RankKvStage::CopyLayerOfStep(int32_t layer, const Event& written) {
   absl::MutexLock lock(&mu_);
   outward_.stream.WaitFor(written);
   step_tickets_.push_back(
-      Give(/*inward=*/false, layer, /*num_layers=*/1, *step_moves_));
+      Give(/*inward=*/false, layer, /*num_layers=*/1, step_moves_));
 }
 
 void RankKvStage::AwaitLayerOfStep(int32_t layer) {
@@ -171,7 +193,6 @@ void RankKvStage::AwaitLayerOfStep(int32_t layer) {
 
 void RankKvStage::EndStep() {
   absl::MutexLock lock(&mu_);
-  if (step_moves_ != nullptr) free_moves_.push_back(std::move(step_moves_));
   step_tickets_.clear();
   step_blocks_.clear();
 }

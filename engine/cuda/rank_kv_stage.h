@@ -66,18 +66,26 @@ class RankKvStage final {
  private:
   // A list of moves that a kernel reads while it runs.
   struct Moves {
-    PinnedBuffer memory;
+    PageMove* list = nullptr;
     int32_t count = 0;
+    // In the ring, up to which place; else 0.
+    uint64_t ring_end = 0;
+    PinnedBuffer apart;
   };
   // A copy under way. Who waits for it keeps the event, which is not used again
   // before.
   struct Copy {
     std::shared_ptr<Event> done;
-    // Of the last copy that reads it; else null.
-    std::unique_ptr<Moves> moves;
+    Moves moves;
   };
   // One direction.
   struct Lane {
+    // Lists of copies, one after another, over and over.
+    PinnedBuffer ring;
+    int64_t ring_size = 0;
+    // Counted on and on: those in between are in use.
+    uint64_t ring_begin = 0;
+    uint64_t ring_end = 0;
     // Few and short kernels, that others wait for.
     Stream stream{/*urgent=*/true};
     // Those up to here are done; the next ones are under way, in order.
@@ -88,8 +96,11 @@ class RankKvStage final {
   Lane& LaneOf(bool inward) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return inward ? inward_ : outward_;
   }
-  std::unique_ptr<Moves> MovesOf(bool inward,
-                                 absl::Span<const StagedBlock> blocks)
+  // Writes the list to `moves`, which has the place.
+  void Fill(bool inward, absl::Span<const StagedBlock> blocks, Moves& moves);
+  // A list of a copy of that lane. Only where more are under way than there are
+  // staged blocks of all layers does it take memory.
+  Moves MovesOf(bool inward, absl::Span<const StagedBlock> blocks)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives the copy to the lane, behind what that waits for.
   Ticket Give(bool inward, int32_t first_layer, int32_t num_layers,
@@ -113,11 +124,10 @@ class RankKvStage final {
   Event computed_;
   // Of the next step, or of the one under way.
   std::vector<StagedBlock> step_blocks_;
-  std::unique_ptr<Moves> step_moves_;
+  Moves step_moves_;                  // apart, with room for all staged blocks
   std::vector<Ticket> step_tickets_;  // by layer
   // To be used again.
   std::vector<std::shared_ptr<Event>> free_events_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::unique_ptr<Moves>> free_moves_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace baton::engine::cuda

@@ -20,16 +20,15 @@ void SetLimits(uint32_t max_sends_in_flight, uint32_t max_sends_outstanding,
 absl::StatusOr<SendOp> MakeSendOp(const RegionTable& regions, PeerId peer,
                                   ByteSpan header,
                                   absl::Span<const Extent> payload,
-                                  uint64_t cookie) {
+                                  uint64_t cookie, uint32_t max_extents) {
   if (header.empty() || header.size() > kMaxHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat("header of ", header.size(),
                                                    " bytes, allowed are 1 to ",
                                                    kMaxHeaderBytes));
   }
-  if (payload.size() > kMaxPayloadExtents) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("payload of ", payload.size(), " extents, allowed are ",
-                     kMaxPayloadExtents));
+  if (payload.size() > max_extents) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "payload of ", payload.size(), " extents, allowed are ", max_extents));
   }
   BATON_ASSIGN_OR_RETURN(const auto spans, regions.Resolve(payload));
   uint64_t payload_bytes = 0;

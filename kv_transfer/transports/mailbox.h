@@ -62,7 +62,8 @@ struct VisitorOp {
 absl::StatusOr<SendOp> MakeSendOp(const RegionTable& regions, PeerId peer,
                                   ByteSpan header,
                                   absl::Span<const Extent> payload,
-                                  uint64_t cookie);
+                                  uint64_t cookie,
+                                  uint32_t max_extents = kMaxPayloadExtents);
 
 using MailOp = std::variant<SendOp, ConnectOp, CloseOp, StartOp, VisitorOp>;
 

@@ -86,6 +86,7 @@ class HandoffPairTest : public ::testing::Test {
     HandoffOptions options =
         Options(receiver_memory_, v1::WORKER_ROLE_DECODE, kDecode);
     options.report_layers = report_layers_;
+    options.stall_timeout = receiver_stall_timeout_;
     options.wake = [this] { ++receiver_wakes_; };
     return *Receiver::Create(transport, options);
   }
@@ -150,6 +151,7 @@ class HandoffPairTest : public ::testing::Test {
   absl::Time lease_until_ = absl::InfiniteFuture();
   bool report_layers_ = false;
   bool probe_links_ = false;
+  absl::Duration receiver_stall_timeout_ = absl::InfiniteDuration();
   FakeNetwork network_;
   KvMemory sender_memory_{kLayers, kPoolBlocks, kPage};
   KvMemory receiver_memory_{kLayers, kPoolBlocks, kPage};

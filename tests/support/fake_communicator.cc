@@ -231,11 +231,8 @@ void FakeFabric::Copy(Pair& pair) {
     }
     const PostedGroup& from = zero.is_send ? zero : one;
     const PostedGroup& to = zero.is_send ? one : zero;
-    const auto at = [&](absl::Span<std::byte> piece) {
-      return reach_ ? reach_(piece.data()) : piece.data();
-    };
     for (size_t i = 0; i < from.pieces.size(); ++i) {
-      std::memcpy(at(to.pieces[i]), at(from.pieces[i]), from.pieces[i].size());
+      std::memcpy(At(to.pieces[i]), At(from.pieces[i]), from.pieces[i].size());
     }
     copied_.push_back(
         absl::StrCat(zero.is_send ? "0>1:" : "1>0:", SizesOf(from)));
@@ -253,13 +250,17 @@ void FakeFabric::FailSide(Side& side, const absl::Status& why) {
   side.news.failure = why;
 }
 
+std::byte* FakeFabric::At(absl::Span<std::byte> piece) {
+  return reach_ ? reach_(piece.data()) : piece.data();
+}
+
 void FakeFabric::BecomeQuiet(Side& side) {
   if (std::exchange(side.told_quiet, true)) return;
   // Until it says so, it may write to what was posted.
   for (const PostedGroup& group : side.posted) {
     if (group.is_send) continue;
     for (absl::Span<std::byte> piece : group.pieces) {
-      std::memset(piece.data(), 0xEE, piece.size() / 2 + 1);
+      std::memset(At(piece), 0xEE, piece.size() / 2 + 1);
     }
   }
   side.posted.clear();

@@ -94,6 +94,8 @@ class FakeFabric final {
   void Copy(Pair& pair) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FailSide(Side& side, const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Where its bytes are.
+  std::byte* At(absl::Span<std::byte> piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BecomeQuiet(Side& side) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // After the world has changed: all are to poll.
   void TellAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

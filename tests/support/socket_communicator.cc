@@ -88,9 +88,11 @@ bool IsToTryAgain(int error) { return error == EAGAIN || error == EINTR; }
 class SocketCommunicator final : public Communicator {
  public:
   SocketCommunicator(int rank, std::string unique_id,
-                     std::function<void()> on_news)
+                     std::function<void()> on_news,
+                     std::function<void(int)> waits)
       : rank_(rank),
         on_news_(std::move(on_news)),
+        waits_(std::move(waits)),
         unique_id_(std::move(unique_id)),
         wake_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     CHECK(rank_ == 0 || rank_ == 1);
@@ -108,10 +110,14 @@ class SocketCommunicator final : public Communicator {
   void Post(PostedGroup group) override {
     CHECK(!group.pieces.empty());
     for (absl::Span<std::byte> piece : group.pieces) CHECK(!piece.empty());
-    absl::MutexLock lock(&mu_);
-    if (abort_) return;
-    posted_.push_back(std::move(group));
-    Wake();
+    {
+      absl::MutexLock lock(&mu_);
+      if (abort_) return;
+      posted_.push_back(std::move(group));
+      ++waiting_;
+      Wake();
+    }
+    TellWaits(1);
   }
 
   CommunicatorNews Poll() override {
@@ -128,6 +134,9 @@ class SocketCommunicator final : public Communicator {
   }
 
  private:
+  void TellWaits(int change) {
+    if (waits_ && change != 0) waits_(change);
+  }
   void Wake() { PCHECK(eventfd_write(wake_event_.get(), 1) == 0); }
 
   // All below: the thread. What waits is Cancelled by Abort.
@@ -157,6 +166,7 @@ class SocketCommunicator final : public Communicator {
 
   const int rank_;
   const std::function<void()> on_news_;
+  const std::function<void(int)> waits_;
   const std::string unique_id_;  // of rank 1
   const ScopedFd wake_event_;    // Post, Abort
 
@@ -164,6 +174,7 @@ class SocketCommunicator final : public Communicator {
 
   absl::Mutex mu_;
   std::deque<PostedGroup> posted_ ABSL_GUARDED_BY(mu_);
+  int waiting_ ABSL_GUARDED_BY(mu_) = 0;  // posted and not done
   bool abort_ ABSL_GUARDED_BY(mu_) = false;
   CommunicatorNews news_ ABSL_GUARDED_BY(mu_);
   bool said_quiet_ ABSL_GUARDED_BY(mu_) = false;
@@ -184,6 +195,12 @@ void SocketCommunicator::Run() {
     mu_.Await(absl::Condition(&abort_));
   }
   socket_ = ScopedFd();  // the other rank sees it before we are quiet
+  int never_done = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    never_done = std::exchange(waiting_, 0);
+  }
+  TellWaits(-never_done);
   absl::MutexLock lock(&mu_);
   news_.quiet = true;
   on_news_();
@@ -239,6 +256,11 @@ absl::Status SocketCommunicator::Serve() {
     for (absl::Span<std::byte> piece : group.pieces) {
       BATON_RETURN_IF_ERROR(MoveBytes(group.is_send, piece));
     }
+    {
+      absl::MutexLock lock(&mu_);
+      --waiting_;
+    }
+    TellWaits(-1);
     Tell([&](CommunicatorNews& news) { news.done.push_back(group.ticket); });
   }
 }
@@ -334,17 +356,24 @@ absl::StatusOr<int> SocketCommunicator::AwaitEvent(const ScopedFd& fd,
 
 class SocketCommunicators final : public Communicators {
  public:
+  explicit SocketCommunicators(std::function<void(int)> waits)
+      : waits_(std::move(waits)) {}
+
   std::unique_ptr<Communicator> Create(int rank, const std::string& unique_id,
                                        std::function<void()> on_news) override {
     return std::make_unique<SocketCommunicator>(rank, unique_id,
-                                                std::move(on_news));
+                                                std::move(on_news), waits_);
   }
+
+ private:
+  const std::function<void(int)> waits_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicators> CreateSocketCommunicators() {
-  return std::make_unique<SocketCommunicators>();
+std::unique_ptr<Communicators> CreateSocketCommunicators(
+    std::function<void(int change)> waits) {
+  return std::make_unique<SocketCommunicators>(std::move(waits));
 }
 
 }  // namespace baton::kv_transfer

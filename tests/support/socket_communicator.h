@@ -14,12 +14,16 @@
 // waits and calls on_news; it ends with the communicator.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "kv_transfer/transports/nccl/communicator.h"
 
 namespace baton::kv_transfer {
 
-std::unique_ptr<Communicators> CreateSocketCommunicators();
+// `waits`, if any, is told by how many the groups change that are posted and
+// not done: from any thread, without a lock, changes in any order.
+std::unique_ptr<Communicators> CreateSocketCommunicators(
+    std::function<void(int change)> waits = nullptr);
 
 }  // namespace baton::kv_transfer

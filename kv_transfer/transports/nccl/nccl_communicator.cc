@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -40,10 +41,19 @@ class CudaStream final {
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
   }
 
+  // Others wait for its kernels: they get the multiprocessors that a step
+  // leaves before what waits of that, and after copies of pages and their
+  // hashes. Priorities are smaller numbers where they are greater.
   absl::Status Open() {
+    int least = 0;
+    int greatest = 0;
+    BATON_RETURN_IF_ERROR(
+        CudaStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                   "cudaDeviceGetStreamPriorityRange"));
     return CudaStatus(
-        cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
-        "cudaStreamCreate");
+        cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
+                                     std::min(least, greatest + 1)),
+        "cudaStreamCreateWithPriority");
   }
   cudaStream_t get() const { return stream_; }
 

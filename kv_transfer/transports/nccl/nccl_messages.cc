@@ -166,7 +166,7 @@ void NcclPeer::Take(const nccl_wire::Offer& offer) {
     Say(nccl_wire::EncodeRefuse(offer.number));
     return;
   }
-  CHECK_LE(landing->extents.size(), kMaxPayloadExtents);
+  CHECK_LE(landing->extents.size(), nccl_wire::kMaxExtents);
   auto target = around_->regions->Resolve(landing->extents);
   CHECK(target.ok()) << target.status();
   CHECK_EQ(BytesOf(*target), offer.bytes);

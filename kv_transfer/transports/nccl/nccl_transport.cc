@@ -38,6 +38,7 @@ TransportProperties PropertiesOver(const TransportProperties& control,
   }
   out.detects_peer_death = control.detects_peer_death;
   SetLimits(options.max_sends_in_flight, options.max_sends_outstanding, &out);
+  out.max_payload_extents = nccl_wire::kMaxExtents;
   out.max_header_bytes = std::min(control.max_header_bytes, kMaxHeaderBytes) -
                          nccl_wire::kMaxOverheadBytes;
   out.good_payload_bytes = kGoodPayloadBytes;
@@ -227,8 +228,8 @@ absl::Status NcclTransport::Send(PeerId peer, ByteSpan header,
         absl::StrCat("header of ", header.size(), " bytes, allowed are ",
                      properties_.max_header_bytes));
   }
-  BATON_ASSIGN_OR_RETURN(SendOp op,
-                         MakeSendOp(regions_, peer, header, payload, cookie));
+  BATON_ASSIGN_OR_RETURN(SendOp op, MakeSendOp(regions_, peer, header, payload,
+                                               cookie, nccl_wire::kMaxExtents));
   absl::MutexLock lock(&mu_);
   auto it = gates_.find(peer);
   if (stopping_ || it == gates_.end() || it->second.state == GateState::kDown) {

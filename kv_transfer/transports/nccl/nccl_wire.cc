@@ -36,7 +36,7 @@ void PutLengths(ByteWriter& out, const Lengths& lengths) {
 // Reads `count` lengths, and adds them up.
 absl::Status GetLengths(ByteReader& in, uint32_t count, Lengths& lengths,
                         uint64_t& bytes) {
-  if (count == 0 || count > kMaxPayloadExtents) {
+  if (count == 0 || count > kMaxExtents) {
     return Malformed(absl::StrCat("a payload of ", count, " extents"));
   }
   for (uint32_t i = 0; i < count; ++i) {

@@ -58,8 +58,13 @@ struct Turn {
 };
 using Any = std::variant<Join, Ready, Message, Offer, Refuse, Accept, Turn>;
 
+// Most extents of a payload, on either side. More than other transports have,
+// as a message costs more here: the pages of 8 MB that lie apart, or two dozen
+// pages of nine pieces each (unequal block sizes). As many as leave room for a
+// hello.
+inline constexpr uint32_t kMaxExtents = 192;
 // What a message or an offer adds to its user's header, at most.
-inline constexpr size_t kMaxOverheadBytes = 16 + kMaxPayloadExtents * 4;
+inline constexpr size_t kMaxOverheadBytes = 16 + kMaxExtents * 4;
 
 std::string EncodeJoin(absl::string_view unique_id);
 std::string EncodeReady();

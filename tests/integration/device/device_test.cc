@@ -195,14 +195,17 @@ TEST_F(DeviceTest, PeersWithoutNcclAreNotPaired) {
 
 // Room for one long prompt: transfers wait for each other.
 TEST_F(DeviceTest, FewStagedBlocksMakeTransfersWait) {
-  const Flags flags = With(
-      kDevice, {"--kv-staging-memory", absl::StrCat(9 * kBlockBytes, "B")});
-  ASSERT_NO_FATAL_FAILURE(
-      StartCluster({.prefill = {flags}, .decode = {kDevice}}));
-  const auto requests = ShortRequests(6);
-  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
-  EXPECT_EQ(Metric("prefill-0", "baton_kv_staged_blocks"), 9);
-  AwaitAllFree({"prefill-0", "decode-0"});
+  for (const char* transport : {"auto", "nccl"}) {
+    SCOPED_TRACE(transport);
+    const Flags many = With(kDevice, {"--transport", transport});
+    const Flags few =
+        With(many, {"--kv-staging-memory", absl::StrCat(9 * kBlockBytes, "B")});
+    ASSERT_NO_FATAL_FAILURE(StartCluster({.prefill = {few}, .decode = {many}}));
+    const auto requests = ShortRequests(6);
+    CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+    EXPECT_EQ(Metric("prefill-0", "baton_kv_staged_blocks"), 9);
+    AwaitAllFree({"prefill-0", "decode-0"});
+  }
 }
 
 // Prompts that staged blocks do not hold are computed where they are decoded.
@@ -248,14 +251,18 @@ TEST_F(DeviceTest, PreemptedSequencesGoOn) {
 }
 
 TEST_F(DeviceTest, DualWorkersHandOverToEachOther) {
-  ASSERT_NO_FATAL_FAILURE(StartCluster(
-      {.prefill = {},
-       .decode = {},
-       .dual = {With(kDevice, {"--role", "prefill"}), kDevice},
-       .router = {"--roles", "fixed", "--placement", "least-load"}}));
-  const auto requests = ShortRequests(4);
-  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
-  AwaitAllFree({"dual-0", "dual-1"});
+  for (const char* transport : {"auto", "nccl"}) {
+    SCOPED_TRACE(transport);
+    const Flags flags = With(kDevice, {"--transport", transport});
+    ASSERT_NO_FATAL_FAILURE(StartCluster(
+        {.prefill = {},
+         .decode = {},
+         .dual = {With(flags, {"--role", "prefill"}), flags},
+         .router = {"--roles", "fixed", "--placement", "least-load"}}));
+    const auto requests = ShortRequests(4);
+    CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+    AwaitAllFree({"dual-0", "dual-1"});
+  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "dual_worker/dual_loop.h"
 #include "prefill_worker/prefill_loop.h"
 #include "tests/support/emulated_device/emulated_engine.h"
+#include "tests/support/emulated_device/emulated_runtime.h"
 #include "tests/support/socket_communicator.h"
 #include "worker/worker_process.h"
 
@@ -18,7 +19,8 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<baton::kv_transfer::Communicators>>
 MakeCommunicators() {
-  return baton::kv_transfer::CreateSocketCommunicators();
+  return baton::kv_transfer::CreateSocketCommunicators(
+      &baton::engine::cuda::emulated::AddWaitsForPeers);
 }
 
 }  // namespace

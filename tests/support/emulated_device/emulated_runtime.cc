@@ -55,6 +55,8 @@ ABSL_CONST_INIT absl::Mutex mu(absl::kConstInit);
 int64_t taken_bytes[kDevices];
 emulated::LaunchCounts launches;
 absl::Duration patience;
+int waits_for_peers = 0;
+bool reaches[kDevices][kDevices];
 thread_local int32_t device = 0;
 
 // Which device some memory belongs to.
@@ -222,6 +224,8 @@ void CheckNobodyWaits() {
   absl::MutexLock lock(&mu);
   CHECK(!mu.AwaitWithTimeout(absl::Condition(&somebody_waits), patience))
       << "memory is taken or given back while a device waits for this one";
+  CHECK_LE(waits_for_peers, 0)
+      << "memory is taken or given back while a device waits for a peer";
 }
 
 }  // namespace
@@ -243,6 +247,16 @@ void RunOrRecord(StreamHandle* stream, std::function<void()> work) {
 void SetPatience(absl::Duration wanted) {
   absl::MutexLock lock(&mu);
   patience = wanted;
+}
+
+void AddWaitsForPeers(int change) {
+  absl::MutexLock lock(&mu);
+  waits_for_peers += change;
+}
+
+bool Reaches(int32_t from, int32_t to) {
+  absl::MutexLock lock(&mu);
+  return from == to || reaches[from][to];
 }
 
 LaunchCounts Launches() {
@@ -278,6 +292,8 @@ void UseDevice(int32_t index) { device = index; }
 
 absl::Status ReachMemoryOf(int32_t from, int32_t to, const std::string&) {
   CHECK(from >= 0 && from < kDevices && to >= 0 && to < kDevices);
+  absl::MutexLock lock(&mu);
+  reaches[from][to] = true;
   return absl::OkStatus();
 }
 

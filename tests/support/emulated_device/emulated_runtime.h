@@ -27,4 +27,11 @@ LaunchCounts Launches();
 // device waits for the thread's own (RankGroup): CUDA may wait for that device.
 void SetPatience(absl::Duration patience);
 
+// So many kernels more, or fewer, wait on devices of this process for another
+// process. Meanwhile memory must not be taken or given back. Any thread.
+void AddWaitsForPeers(int change);
+
+// Whether ReachMemoryOf was asked, since the program began.
+bool Reaches(int32_t from, int32_t to);
+
 }  // namespace baton::engine::cuda::emulated

@@ -200,10 +200,14 @@ TEST_F(NcclOnGpusTest, GroupsArriveInBothDirections) {
 }
 
 TEST_F(NcclOnGpusTest, AnAbortEndsWhatIsPosted) {
+  // Connects them, so that what is posted next is a kernel that waits.
+  one_->Post(1, true, {1 << 20});
+  zero_->Post(1, false, {1 << 20});
+  ASSERT_TRUE(zero_->Await([&] { return !zero_->all.done.empty(); }));
   // Nobody sends this.
-  zero_->Post(1, false, {4 << 20});
-  one_.reset();
+  zero_->Post(2, false, {4 << 20});
   zero_.reset();
+  one_.reset();
 }
 
 }  // namespace

@@ -68,12 +68,15 @@ class DeviceHandoffTest : public NcclHandoffTest {
   void SetUp() override {
     probe_links_ = true;
     report_layers_ = true;
+    receiver_stall_timeout_ = kStall;
     fabric_.SetReach([this](std::byte* at) {
       std::byte* const behind = sender_device_.Behind(at);
       return behind != nullptr ? behind : receiver_device_.Behind(at);
     });
     NcclHandoffTest::SetUp();
   }
+  static constexpr absl::Duration kStall = absl::Seconds(2);
+
   KvGeometry Place(KvMemory& memory) override {
     return (&memory == &sender_memory_ ? sender_device_ : receiver_device_)
         .Place(memory.geometry());
@@ -115,6 +118,45 @@ TEST_F(DeviceHandoffTest, AByteThatChangedIsNoticed) {
   const auto failed = Only<Receiver::Failed>(PollReceiver());
   ASSERT_THAT(failed, SizeIs(1));
   EXPECT_EQ(failed[0].outcome, TransferOutcome::kChecksumMismatch);
+}
+
+// A sender that stands still after it was accepted: kernels here wait for it.
+TEST_F(DeviceHandoffTest, ASenderThatSendsNothingIsClosed) {
+  OpenAndStart(3);
+  fabric_.HoldPosts(true);
+  SendAllLayers(3);
+  network_.RunUntilIdle();
+  ASSERT_GT(fabric_.posted(), 0);
+  clock_.Advance(kStall - absl::Milliseconds(1));
+  network_.Tick();
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<PeerLost>(PollReceiver()), IsEmpty());
+  clock_.Advance(absl::Milliseconds(1));
+  network_.Tick();
+  network_.RunUntilIdle();
+  const auto lost = Only<PeerLost>(PollReceiver());
+  ASSERT_THAT(lost, SizeIs(1));
+  EXPECT_THAT(lost[0].reason, HasSubstr("nothing of what it sends came"));
+  EXPECT_EQ(fabric_.posted(), 0);
+}
+
+// What lands now and then is waited for.
+TEST_F(DeviceHandoffTest, ASlowSenderIsNotClosed) {
+  OpenAndStart(3);
+  for (int32_t layer = 0; layer < kLayers; ++layer) {
+    fabric_.HoldPosts(true);
+    sender_->SendLayer(kId, layer, 3);
+    network_.RunUntilIdle();
+    clock_.Advance(kStall - absl::Milliseconds(1));
+    network_.Tick();
+    fabric_.HoldPosts(false);
+    network_.RunUntilIdle();
+  }
+  sender_->Commit(kId, kRecord);
+  network_.RunUntilIdle();
+  const auto events = PollReceiver();
+  EXPECT_THAT(Only<PeerLost>(events), IsEmpty());
+  EXPECT_THAT(Only<Receiver::Landed>(events), SizeIs(1));
 }
 
 // KV in another form would have to pass through the CPU.
