@@ -48,9 +48,9 @@ TEST(NcclTransportTest, SaysWhatItIs) {
   EXPECT_EQ(properties.max_sends_in_flight, NcclOptions().max_sends_in_flight);
   EXPECT_EQ(properties.max_sends_outstanding,
             NcclOptions().max_sends_outstanding);
-  EXPECT_EQ(properties.max_payload_extents, 64u);
+  EXPECT_EQ(properties.max_payload_extents, 192u);
   // An offer and its extents go before the header.
-  EXPECT_EQ(properties.max_header_bytes, 4096u - 16 - 64 * 4);
+  EXPECT_EQ(properties.max_header_bytes, 4096u - 16 - 192 * 4);
 }
 
 TEST(NcclTransportTest, BadOptionsAreRefused) {

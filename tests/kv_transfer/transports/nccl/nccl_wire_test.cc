@@ -66,13 +66,13 @@ TEST(NcclWireTest, MessagesSurviveTheTrip) {
 
   const std::string header(100, 'h');
   const std::string offer =
-      EncodeOffer(5, Lengths(kMaxPayloadExtents, 1 << 20), header);
+      EncodeOffer(5, Lengths(kMaxExtents, 1 << 18), header);
   EXPECT_EQ(offer.size(), kMaxOverheadBytes + header.size());
   decoded = Decode(Bytes(offer));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(std::get<Offer>(*decoded).number, 5u);
-  EXPECT_EQ(std::get<Offer>(*decoded).bytes, kMaxPayloadBytes);
-  EXPECT_EQ(std::get<Offer>(*decoded).lengths.size(), kMaxPayloadExtents);
+  EXPECT_EQ(std::get<Offer>(*decoded).bytes, uint64_t{kMaxExtents} << 18);
+  EXPECT_EQ(std::get<Offer>(*decoded).lengths.size(), kMaxExtents);
   EXPECT_EQ(Text(std::get<Offer>(*decoded).header), header);
 
   decoded = Decode(Bytes(EncodeRefuse(6)));
@@ -114,8 +114,8 @@ TEST(NcclWireTest, WhatIsWrongIsSaid) {
   EXPECT_THAT(why(EncodeReady() + "x"), HasSubstr("ready"));
   EXPECT_THAT(why(EncodeMessage("")), HasSubstr("without a header"));
   EXPECT_THAT(why(EncodeOffer(1, {}, "h")), HasSubstr("of 0 extents"));
-  EXPECT_THAT(why(EncodeOffer(1, Lengths(65, 1), "h")),
-              HasSubstr("of 65 extents"));
+  EXPECT_THAT(why(EncodeOffer(1, Lengths(193, 1), "h")),
+              HasSubstr("of 193 extents"));
   EXPECT_THAT(why(EncodeOffer(1, {5, 0}, "h")), HasSubstr("extent of 0 bytes"));
   EXPECT_THAT(why(EncodeOffer(1, {1 << 26, 1}, "h")),
               HasSubstr("payload of 67108865 bytes"));
@@ -151,7 +151,7 @@ TEST(NcclWireTest, AnyBytesAreSafe) {
     if (!decoded.ok()) continue;
     if (const auto* offer = std::get_if<Offer>(&*decoded)) {
       EXPECT_LE(offer->bytes, kMaxPayloadBytes);
-      EXPECT_LE(offer->lengths.size(), kMaxPayloadExtents);
+      EXPECT_LE(offer->lengths.size(), kMaxExtents);
       EXPECT_FALSE(offer->header.empty());
     }
   }
