@@ -147,21 +147,6 @@ TEST_F(DeviceTest, HandsOverFromDeviceToDevice) {
   AwaitAllFree({"prefill-0", "prefill-1", "decode-0", "decode-1"});
 }
 
-// Whoever is killed in the middle of it costs no stream, and what it had posted
-// comes back.
-TEST_F(DeviceTest, AWorkerKilledBesideNcclCostsNoStream) {
-  const Flags flags = With(kDevice, {"--transport", "nccl"});
-  ASSERT_NO_FATAL_FAILURE(
-      StartCluster({.prefill = {flags, flags}, .decode = {flags, flags}}));
-  auto requests = ShortRequests(6);
-  for (v1::GenerateRequest& request : requests) request.set_max_tokens(60);
-  CheckAnswers(requests, RunAndInterrupt(requests, [&] {
-                 cluster_->Kill("decode-1");
-                 cluster_->Kill("prefill-0");
-               }));
-  AwaitAllFree({"prefill-1", "decode-0"});
-}
-
 // Who goes from device to device and who does not are not paired, and that is
 // not waited for.
 TEST_F(DeviceTest, PeersWithoutNcclAreNotPaired) {
@@ -225,15 +210,19 @@ TEST_F(DeviceTest, PromptsThatAreTooLongToHandOverAreNot) {
 }
 
 TEST_F(DeviceTest, AKilledWorkerCostsNoStream) {
-  ASSERT_NO_FATAL_FAILURE(StartCluster(
-      {.prefill = {kDevice, kDevice}, .decode = {kDevice, kDevice}}));
-  auto requests = ShortRequests(6);
-  for (v1::GenerateRequest& request : requests) request.set_max_tokens(60);
-  CheckAnswers(requests, RunAndInterrupt(requests, [&] {
-                 cluster_->Kill("decode-1");
-                 cluster_->Kill("prefill-0");
-               }));
-  AwaitAllFree({"prefill-1", "decode-0"});
+  for (const char* transport : {"auto", "nccl"}) {
+    SCOPED_TRACE(transport);
+    const Flags flags = With(kDevice, {"--transport", transport});
+    ASSERT_NO_FATAL_FAILURE(
+        StartCluster({.prefill = {flags, flags}, .decode = {flags, flags}}));
+    auto requests = ShortRequests(6);
+    for (v1::GenerateRequest& request : requests) request.set_max_tokens(60);
+    CheckAnswers(requests, RunAndInterrupt(requests, [&] {
+                   cluster_->Kill("decode-1");
+                   cluster_->Kill("prefill-0");
+                 }));
+    AwaitAllFree({"prefill-1", "decode-0"});
+  }
 }
 
 // KV that lies on a device is swapped, too.
