@@ -155,7 +155,8 @@ struct HandoffOptions {
   // The sender closes a peer that owes it completions or an answer, and has
   // given none for this long: a cut network is noticed by nothing else. So does
   // a receiver on a device whose kernels wait for a payload
-  // (KvGeometry::hasher).
+  // (KvGeometry::hasher),
+  // ten times as late before the first one has come.
   absl::Duration stall_timeout = absl::InfiniteDuration();
   // Most transfers at once, quarantined ones included.
   uint32_t max_transfers = 4096;

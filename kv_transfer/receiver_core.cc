@@ -114,6 +114,10 @@ void HandoffReceiver::Core::OnPeerUp(PeerId peer, const std::string& address) {
 void HandoffReceiver::Core::OnPeerDown(PeerId peer, const absl::Status& why) {
   Section section(this);
   const std::optional<Incarnation> lost = pairing_.OnDown(peer, why);
+  if (const auto posts = posts_.find(peer); posts != posts_.end()) {
+    posts->second.down = true;
+    if (posts->second.count == 0) posts_.erase(posts);
+  }
   // A worker that connected again already is not lost.
   const bool life_over = lost.has_value() && !pairing_.FindReady(*lost);
   std::vector<TransferId> torn;

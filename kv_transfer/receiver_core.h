@@ -102,7 +102,7 @@ class HandoffReceiver::Core final : public TransportHandler {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // One more is posted for the peer, or has landed.
   void AddPost(PeerId peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void EndPost(PeerId peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndPost(PeerId peer, bool landed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseStalledPeers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<Landing> AcceptProbe(PeerId peer, const wire::Probe& probe,
                                      uint64_t payload_bytes)
@@ -146,11 +146,13 @@ class HandoffReceiver::Core final : public TransportHandler {
   std::map<TransferId, std::unique_ptr<Transfer>> transfers_
       ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, PostedReceive> posted_ ABSL_GUARDED_BY(mu_);
-  // Of each peer that something is posted for, probes included, where a device
-  // waits for it.
+  // Of each peer that something is posted for, or was, where a device waits for
+  // it; probes included.
   struct Posts {
     int count = 0;
     absl::Time since;  // something landed last, or was posted first
+    bool landed = false;
+    bool down = false;
   };
   std::map<PeerId, Posts> posts_ ABSL_GUARDED_BY(mu_);
   // Payloads that only measure the link, and where they go.

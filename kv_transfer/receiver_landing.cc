@@ -7,6 +7,12 @@
 #include "kv_transfer/wire_encoding.h"
 
 namespace baton::kv_transfer {
+namespace {
+
+// Stall timeouts until the first payload of a peer has landed.
+constexpr int kFirstPatience = 10;
+
+}  // namespace
 
 std::optional<Landing> HandoffReceiver::Core::OnPayload(
     PeerId peer, ByteSpan header, uint64_t payload_bytes) {
@@ -95,20 +101,23 @@ void HandoffReceiver::Core::AddPost(PeerId peer) {
   if (posts.count++ == 0) posts.since = options_.clock->Now();
 }
 
-void HandoffReceiver::Core::EndPost(PeerId peer) {
+void HandoffReceiver::Core::EndPost(PeerId peer, bool landed) {
   if (options_.kv.hasher == nullptr) return;
   Posts& posts = posts_.at(peer);
   posts.since = options_.clock->Now();
-  if (--posts.count == 0) posts_.erase(peer);
+  posts.landed = posts.landed || landed;
+  if (--posts.count == 0 && posts.down) posts_.erase(peer);
 }
 
 void HandoffReceiver::Core::CloseStalledPeers(absl::Time now) {
   if (options_.stall_timeout == absl::InfiniteDuration()) return;
   for (const auto& [peer, posts] : posts_) {
-    if (now < posts.since + options_.stall_timeout) continue;
-    pairing_.Distrust(
-        peer, absl::StrCat("nothing of what it sends came for ",
-                           absl::FormatDuration(options_.stall_timeout)));
+    // The first payload has to be connected first, which may wait for others.
+    const absl::Duration patience =
+        (posts.landed ? 1 : kFirstPatience) * options_.stall_timeout;
+    if (posts.count == 0 || now < posts.since + patience) continue;
+    pairing_.Distrust(peer, absl::StrCat("nothing of what it sends came for ",
+                                         absl::FormatDuration(patience)));
   }
 }
 
@@ -134,7 +143,7 @@ void HandoffReceiver::Core::OnLanded(PeerId peer, uint64_t cookie,
   PostedReceive posted;
   {
     Section section(this);
-    EndPost(peer);
+    EndPost(peer, status.ok());
     if (auto probe = posted_probes_.extract(cookie)) {
       const wire::Probe& p = probe.mapped();
       if (status.ok()) {

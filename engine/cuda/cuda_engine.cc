@@ -194,12 +194,17 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   }
   if (options.kv_staging_on_device) {
     chosen.first_upload_bytes = kFirstUploadBytesBesidePeers;
-    chosen.first_rope_positions = config.max_position;
   }
   for (const Rank& rank : engine->ranks_) {
     rank.stream->SetEarlyKernels(device.clusters);
   }
   BATON_RETURN_IF_ERROR(engine->AllocateKv(options, chosen));
+  if (options.kv_staging_on_device) {
+    // As many as there may be.
+    chosen.first_rope_positions = static_cast<int32_t>(std::min<int64_t>(
+        config.max_position,
+        int64_t{engine->layout_.num_blocks} * engine->layout_.block_size));
+  }
   BATON_RETURN_IF_ERROR(engine->CreatePasses(options, chosen));
   return engine;
 }
@@ -271,10 +276,11 @@ int64_t CudaEngine::FreeForKv(const EngineOptions& options,
   }
   if (options.kv_staging_on_device) {
     // The transport's NCCL, beside that of ranks.
-    free = std::max<int64_t>(0, free - pass_options.spare_bytes);
+    free = std::max<int64_t>(
+        0, free - pass_options.spare_bytes - StagedArena::kSpareBytes);
     // Staged blocks are no more than there is KV, and all on one device, of
     // whose memory the others use as much.
-    free -= std::min(options.kv_staging_bytes + StagedArena::kSpareBytes,
+    free -= std::min(options.kv_staging_bytes,
                      free * num_ranks() / (num_ranks() + 1));
   }
   return std::max<int64_t>(0, free) * num_ranks();

@@ -148,13 +148,14 @@ absl::Status ForwardPass::Allocate() {
   for (int32_t i = 0; i < config_.num_layers; ++i) {
     layer_events_.push_back(std::make_unique<Event>());
   }
-  EnsureRope(std::min(options_.first_rope_positions, config_.max_position));
+  BATON_RETURN_IF_ERROR(EnsureRope(
+      std::min(options_.first_rope_positions, config_.max_position)));
   stream_.Wait();
   return absl::OkStatus();
 }
 
-void ForwardPass::EnsureRope(int32_t end) {
-  if (end <= rope_positions_) return;
+absl::Status ForwardPass::EnsureRope(int32_t end) {
+  if (end <= rope_positions_) return absl::OkStatus();
   CHECK_LE(end, config_.max_position);
   const int32_t positions = static_cast<int32_t>(
       std::min<int64_t>(config_.max_position,
@@ -169,12 +170,12 @@ void ForwardPass::EnsureRope(int32_t end) {
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
   stream_.Wait();
   graphs_.clear();  // they name the old table
-  auto table = DeviceBuffer::Allocate(bytes, "the table of rotations");
-  CHECK(table.ok()) << table.status();
-  rope_ = *std::move(table);
+  BATON_ASSIGN_OR_RETURN(
+      rope_, DeviceBuffer::Allocate(bytes, "the table of rotations"));
   stream_.CopyToDevice(rope_.data(), values.data(), bytes);
   stream_.Wait();
   rope_positions_ = positions;
+  return absl::OkStatus();
 }
 
 void ForwardPass::MeetOthers() {
@@ -223,7 +224,8 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
   const std::vector<Pass> passes = CutIntoPasses(plan, options_.max_rows);
   for (size_t i = 0; i < passes.size(); ++i) {
     const StepLayout layout = LayOut(plan, passes[i], LayoutOf());
-    EnsureRope(layout.end_position);
+    const absl::Status status = EnsureRope(layout.end_position);
+    CHECK(status.ok()) << status;
     PlanSamples(plan, layout);
     const bool last = i + 1 == passes.size();
     std::optional<GraphBucket> bucket;

@@ -54,9 +54,9 @@ struct ForwardPassOptions {
   // Bytes for logits and their edited copies, which bound the rows that are
   // sampled at a time.
   int64_t logit_bytes = int64_t{256} << 20;
-  // Left to CUDA, for graphs, for what its allocator rounds, and twice that
-  // where ranks talk to each other or transports go from device to device, for
-  // NCCL: when KV memory is a share of what is free.
+  // Left to CUDA, for graphs and for what its allocator rounds, when KV memory
+  // is a share of what is free; and as much to NCCL, for ranks that talk to
+  // each other, and once more for transports that go from device to device.
   int64_t spare_bytes = int64_t{512} << 20;
   // What is there from the beginning for a step's arrays, and for positions of
   // the table of rotations, of which there may be fewer. A step that needs more
@@ -72,7 +72,7 @@ struct ForwardPassOptions {
 };
 
 // Beside transports whose kernels wait for other processes: the block tables of
-// 256 sequences of 128K tokens in blocks of 16, and masks for their samples.
+// 256 sequences of 128K tokens in blocks of 16, and more than the rest takes.
 inline constexpr int64_t kFirstUploadBytesBesidePeers = int64_t{32} << 20;
 
 class ForwardPass final {
@@ -188,7 +188,7 @@ class ForwardPass final {
   void RunAny(const scheduling::StepPlan& plan, const StepLayout& layout,
               const Engine::LayerHook* hook);
   // Positions [0, end) of the table of rotations are on the device.
-  void EnsureRope(int32_t end);
+  absl::Status EnsureRope(int32_t end);
   // Between what a pass makes ready (memory, graphs) and what it runs: while a
   // device waits for others, nothing is asked of CUDA that may wait for it.
   void MeetOthers();

@@ -70,6 +70,7 @@ RankKvStage::Moves RankKvStage::MovesOf(bool inward,
   uint64_t begin = lane.ring_end;
   const auto at = static_cast<int64_t>(begin % lane.ring_size);
   if (at + count > lane.ring_size) begin += lane.ring_size - at;
+  CHECK_LE(count, lane.ring_size);
   if (lane.ring_begin == lane.ring_end) lane.ring_begin = begin;
   Moves moves;
   if (static_cast<int64_t>(begin + count - lane.ring_begin) <= lane.ring_size) {

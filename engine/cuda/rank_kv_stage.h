@@ -98,8 +98,8 @@ class RankKvStage final {
   }
   // Writes the list to `moves`, which has the place.
   void Fill(bool inward, absl::Span<const StagedBlock> blocks, Moves& moves);
-  // A list of a copy of that lane. Only where more are under way than there are
-  // staged blocks of all layers does it take memory.
+  // A list of a copy of that lane. It takes memory only where more pages are
+  // under way than staged blocks have, or than kMostRingMoves.
   Moves MovesOf(bool inward, absl::Span<const StagedBlock> blocks)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives the copy to the lane, behind what that waits for.

@@ -59,7 +59,7 @@ struct Turn {
 using Any = std::variant<Join, Ready, Message, Offer, Refuse, Accept, Turn>;
 
 // Most extents of a payload, on either side. More than other transports have,
-// as a message costs more here: the pages of 8 MB that lie apart, or two dozen
+// as a message costs more here: the pages of 8 MB that lie apart, or 21
 // pages of nine pieces each (unequal block sizes). As many as leave room for a
 // hello.
 inline constexpr uint32_t kMaxExtents = 192;

@@ -298,6 +298,35 @@ TEST_P(KvStageOnDeviceTest, LeaveRoomForEachOther) {
   EXPECT_EQ((*engine)->kv_stage()->staged().layout.num_blocks, blocks);
 }
 
+// Their lists are written over when they are read, and not before.
+TEST_P(KvStageTest, ManyCopiesOneAfterAnother) {
+  const auto engine = Make();
+  KvStage& stage = *engine->kv_stage();
+  engine->Execute(PlanOf(Part(1, Prompt(120, 4), 0, 120, BlockRange(3, 8))),
+                  NoHook);
+  const int32_t layers = engine->kv_layout().num_layers;
+  for (int32_t round = 0; round < 40; ++round) {
+    // Two under way, of other blocks and sizes each time.
+    const int32_t layer = round % layers;
+    const int32_t first = 1 + round % 5;
+    std::vector<StagedBlock> one, other;
+    for (BlockId i = 0; i < kStagedBlocks; ++i) {
+      const StagedBlock b = {3 + (i + round) % 8, i};
+      (i < first ? one : other).push_back(b);
+    }
+    stage.CopyOut(layer, 1, one);
+    const KvStage::Ticket last = stage.CopyOut(layer, 1, other);
+    Await(stage, last);
+    for (const auto* blocks : {&one, &other}) {
+      for (const StagedBlock& b : *blocks) {
+        ASSERT_EQ(Staged(*engine, layer, b.staged),
+                  OnDevice(*engine, layer, b.block))
+            << "round " << round << ", staged block " << b.staged;
+      }
+    }
+  }
+}
+
 // What was asked for before a step is there when its hooks are called.
 TEST_P(KvStageTest, EarlierCopiesAreDoneBeforeHooks) {
   const auto engine = Make();

@@ -66,7 +66,7 @@ TEST_F(NcclHandoffTest, WholeTransferLandsBitForBit) {
 class DeviceHandoffTest : public NcclHandoffTest {
  protected:
   void SetUp() override {
-    probe_links_ = true;
+    probe_links_ = measures_links_;
     report_layers_ = true;
     receiver_stall_timeout_ = kStall;
     fabric_.SetReach([this](std::byte* at) {
@@ -75,15 +75,22 @@ class DeviceHandoffTest : public NcclHandoffTest {
     });
     NcclHandoffTest::SetUp();
   }
-  static constexpr absl::Duration kStall = absl::Seconds(2);
+  static constexpr absl::Duration kStall = absl::Milliseconds(500);
 
   KvGeometry Place(KvMemory& memory) override {
     return (&memory == &sender_memory_ ? sender_device_ : receiver_device_)
         .Place(memory.geometry());
   }
 
+  bool measures_links_ = true;
   DeviceMemory sender_device_{sender_memory_.geometry().memory};
   DeviceMemory receiver_device_{receiver_memory_.geometry().memory};
+};
+
+// Nothing of it has landed yet.
+class NewDevicePeerTest : public DeviceHandoffTest {
+ protected:
+  NewDevicePeerTest() { measures_links_ = false; }
 };
 
 TEST_F(DeviceHandoffTest, WholeTransferLandsBitForBit) {
@@ -140,6 +147,23 @@ TEST_F(DeviceHandoffTest, ASenderThatSendsNothingIsClosed) {
   EXPECT_EQ(fabric_.posted(), 0);
 }
 
+// A communicator connects with its first group, which may take longer.
+TEST_F(NewDevicePeerTest, HasTimeToConnect) {
+  OpenAndStart(3);
+  fabric_.HoldPosts(true);
+  SendAllLayers(3);
+  network_.RunUntilIdle();
+  ASSERT_GT(fabric_.posted(), 0);
+  clock_.Advance(9 * kStall);
+  network_.Tick();
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<PeerLost>(PollReceiver()), IsEmpty());
+  clock_.Advance(kStall);
+  network_.Tick();
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<PeerLost>(PollReceiver()), SizeIs(1));
+}
+
 // What lands now and then is waited for.
 TEST_F(DeviceHandoffTest, ASlowSenderIsNotClosed) {
   OpenAndStart(3);
@@ -149,6 +173,7 @@ TEST_F(DeviceHandoffTest, ASlowSenderIsNotClosed) {
     network_.RunUntilIdle();
     clock_.Advance(kStall - absl::Milliseconds(1));
     network_.Tick();
+    network_.RunUntilIdle();
     fabric_.HoldPosts(false);
     network_.RunUntilIdle();
   }
