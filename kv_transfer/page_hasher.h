@@ -9,6 +9,11 @@
 
 namespace baton::kv_transfer {
 
+// So many stall timeouts (HandoffOptions) pass before a peer is closed with
+// which nothing has gone from device to device yet: the transport may have to
+// connect them first.
+inline constexpr int kFirstPayloadPatience = 10;
+
 class PageHasher {
  public:
   // What pages and their runs are multiples of, and at least have.

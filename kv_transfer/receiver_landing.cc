@@ -7,13 +7,6 @@
 #include "kv_transfer/wire_encoding.h"
 
 namespace baton::kv_transfer {
-namespace {
-
-// Stall timeouts until the first payload of a peer has landed.
-constexpr int kFirstPatience = 10;
-
-}  // namespace
-
 std::optional<Landing> HandoffReceiver::Core::OnPayload(
     PeerId peer, ByteSpan header, uint64_t payload_bytes) {
   absl::StatusOr<wire::Message> message = wire::Decode(header);
@@ -112,9 +105,8 @@ void HandoffReceiver::Core::EndPost(PeerId peer, bool landed) {
 void HandoffReceiver::Core::CloseStalledPeers(absl::Time now) {
   if (options_.stall_timeout == absl::InfiniteDuration()) return;
   for (const auto& [peer, posts] : posts_) {
-    // The first payload has to be connected first, which may wait for others.
     const absl::Duration patience =
-        (posts.landed ? 1 : kFirstPatience) * options_.stall_timeout;
+        (posts.landed ? 1 : kFirstPayloadPatience) * options_.stall_timeout;
     if (posts.count == 0 || now < posts.since + patience) continue;
     pairing_.Distrust(peer, absl::StrCat("nothing of what it sends came for ",
                                          absl::FormatDuration(patience)));

@@ -211,6 +211,7 @@ void HandoffSender::Core::OnPeerDown(PeerId peer, const absl::Status& why) {
   pairing_.OnDown(peer, why);
   probes_.erase(peer);
   bandwidths_.erase(peer);
+  reached_.erase(peer);
   std::vector<TransferId> torn;
   for (const auto& [id, transfer] : transfers_) {
     if (transfer->peer == peer && !transfer->pages.ended()) torn.push_back(id);
@@ -257,9 +258,14 @@ std::optional<Landing> HandoffSender::Core::OnPayload(PeerId peer, ByteSpan,
   return std::nullopt;
 }
 
-void HandoffSender::Core::OnSent(PeerId, uint64_t cookie,
+void HandoffSender::Core::OnSent(PeerId peer, uint64_t cookie,
                                  const absl::Status& status) {
-  if (cookie == kControlCookie || cookie == kProbeCookie) return;
+  if (cookie == kControlCookie) return;
+  if (status.ok() && options_.kv.hasher != nullptr) {
+    Section section(this);
+    reached_.insert(peer);
+  }
+  if (cookie == kProbeCookie) return;
   {
     Section section(this);
     auto it = on_wire_.find(cookie);

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -182,6 +183,8 @@ class HandoffSender::Core final : public TransportHandler {
   absl::flat_hash_map<PeerId, uint32_t> window_ ABSL_GUARDED_BY(mu_);
   // Peers that owe us something, and since when they have given nothing.
   std::map<PeerId, absl::Time> waiting_since_ ABSL_GUARDED_BY(mu_);
+  // Peers that a payload has gone to; of KV on a device alone.
+  std::set<PeerId> reached_ ABSL_GUARDED_BY(mu_);
   // Links that are being measured.
   std::map<PeerId, LinkProbe> probes_ ABSL_GUARDED_BY(mu_);
   // What was measured of links that are up, in bytes per second.

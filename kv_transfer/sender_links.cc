@@ -3,6 +3,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "kv_transfer/page_hasher.h"
 #include "kv_transfer/sender_core.h"
 
 namespace baton::kv_transfer {
@@ -27,10 +28,13 @@ void HandoffSender::Core::CloseStalledPeers(absl::Time now) {
   for (PeerId peer : owing) {
     const absl::Time since =
         waiting_since_.try_emplace(peer, now).first->second;
-    if (now < since + options_.stall_timeout) continue;
-    pairing_.Distrust(
-        peer, absl::StrCat("nothing came back for ",
-                           absl::FormatDuration(options_.stall_timeout)));
+    const bool connects =
+        options_.kv.hasher != nullptr && !reached_.contains(peer);
+    const absl::Duration patience =
+        (connects ? kFirstPayloadPatience : 1) * options_.stall_timeout;
+    if (now < since + patience) continue;
+    pairing_.Distrust(peer, absl::StrCat("nothing came back for ",
+                                         absl::FormatDuration(patience)));
   }
 }
 

@@ -25,8 +25,8 @@ struct NcclLibrary {
 };
 
 // Loads it the first time; it stays loaded. FailedPrecondition, with the
-// loader's reason: it is neither where the loader looks nor in
-// /usr/local/cuda/lib64, or lacks a function.
+// loader's reason: it is neither where the loader looks nor
+// with the CUDA Toolkit in /usr/local/cuda, or lacks a function.
 absl::StatusOr<const NcclLibrary*> LoadNccl();
 
 }  // namespace baton

@@ -94,6 +94,7 @@ class HandoffPairTest : public ::testing::Test {
                                      uint64_t incarnation) {
     HandoffOptions options =
         Options(memory, v1::WORKER_ROLE_PREFILL, incarnation);
+    options.stall_timeout = sender_stall_timeout_;
     options.wake = [this] { ++sender_wakes_; };
     return *Sender::Create(transport, options);
   }
@@ -152,6 +153,7 @@ class HandoffPairTest : public ::testing::Test {
   bool report_layers_ = false;
   bool probe_links_ = false;
   absl::Duration receiver_stall_timeout_ = absl::InfiniteDuration();
+  absl::Duration sender_stall_timeout_ = absl::InfiniteDuration();
   FakeNetwork network_;
   KvMemory sender_memory_{kLayers, kPoolBlocks, kPage};
   KvMemory receiver_memory_{kLayers, kPoolBlocks, kPage};

@@ -68,7 +68,8 @@ class DeviceHandoffTest : public NcclHandoffTest {
   void SetUp() override {
     probe_links_ = measures_links_;
     report_layers_ = true;
-    receiver_stall_timeout_ = kStall;
+    receiver_stall_timeout_ = receiver_stall_;
+    sender_stall_timeout_ = kStall;
     fabric_.SetReach([this](std::byte* at) {
       std::byte* const behind = sender_device_.Behind(at);
       return behind != nullptr ? behind : receiver_device_.Behind(at);
@@ -83,6 +84,7 @@ class DeviceHandoffTest : public NcclHandoffTest {
   }
 
   bool measures_links_ = true;
+  absl::Duration receiver_stall_ = kStall;
   DeviceMemory sender_device_{sender_memory_.geometry().memory};
   DeviceMemory receiver_device_{receiver_memory_.geometry().memory};
 };
@@ -147,21 +149,47 @@ TEST_F(DeviceHandoffTest, ASenderThatSendsNothingIsClosed) {
   EXPECT_EQ(fabric_.posted(), 0);
 }
 
-// A communicator connects with its first group, which may take longer.
+// A communicator connects with its first group, which may take longer: on both
+// sides.
 TEST_F(NewDevicePeerTest, HasTimeToConnect) {
   OpenAndStart(3);
   fabric_.HoldPosts(true);
   SendAllLayers(3);
   network_.RunUntilIdle();
   ASSERT_GT(fabric_.posted(), 0);
+  network_.Tick();  // the sender has looked
   clock_.Advance(9 * kStall);
   network_.Tick();
   network_.RunUntilIdle();
   EXPECT_THAT(Only<PeerLost>(PollReceiver()), IsEmpty());
+  EXPECT_THAT(Only<PeerLost>(PollSender()), IsEmpty());
   clock_.Advance(kStall);
   network_.Tick();
   network_.RunUntilIdle();
   EXPECT_THAT(Only<PeerLost>(PollReceiver()), SizeIs(1));
+  EXPECT_THAT(Only<PeerLost>(PollSender()), SizeIs(1));
+}
+
+class PatientReceiverTest : public DeviceHandoffTest {
+ protected:
+  PatientReceiverTest() { receiver_stall_ = absl::InfiniteDuration(); }
+};
+
+// Who was reached before is given up as soon as over other transports.
+TEST_F(PatientReceiverTest, AReceiverThatTakesNothingIsClosed) {
+  OpenAndStart(3);
+  fabric_.HoldPosts(true);
+  SendAllLayers(3);
+  network_.RunUntilIdle();
+  network_.Tick();  // the sender has looked
+  clock_.Advance(kStall - absl::Milliseconds(1));
+  network_.Tick();
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<PeerLost>(PollSender()), IsEmpty());
+  clock_.Advance(absl::Milliseconds(1));
+  network_.Tick();
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<PeerLost>(PollSender()), SizeIs(1));
 }
 
 // What lands now and then is waited for.
