@@ -18,6 +18,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/log.h"
 #include "engine/kv_layout.h"
 #include "engine/kv_stage.h"
 #include "engine/model_config.h"
@@ -85,12 +86,33 @@ class Engine {
 
   // As Execute, and calls `meanwhile` once, on the same thread: while a device
   // runs the step, or before it where none does. It touches neither what the
-  // plan names nor the engine.
+  // plan names, but to give sequences more blocks, nor the engine, but by
+  // RunAhead.
   virtual scheduling::StepResult ExecuteBeside(
       const scheduling::StepPlan& plan, LayerHook on_layer_done,
       absl::FunctionRef<void()> meanwhile) {
     meanwhile();
     return Execute(plan, on_layer_done);
+  }
+
+  // Whether RunAhead is of any use.
+  virtual bool runs_ahead() const { return false; }
+
+  // Gives the device a step behind the one that it runs, so that it need not
+  // wait for the host between the two: called by `meanwhile`, once at most.
+  // Sequences are some of the running step's, with one token more
+  // (PlannedSequence::follows), and not others. False: nothing was given, as
+  // this step cannot run ahead; it is to be planned when the other is done.
+  // REQUIRES: as Execute; what a sequence's token decides of the next draw
+  // (penalties) is not asked for.
+  virtual bool RunAhead(const scheduling::StepPlan& plan) { return false; }
+
+  // The result of the step that RunAhead gave; calls `meanwhile` as
+  // ExecuteBeside does. Until then its blocks are the sequences', whatever
+  // becomes of these, and nothing is executed.
+  // REQUIRES: a step was given, and the one before it is done.
+  virtual scheduling::StepResult Await(absl::FunctionRef<void()> meanwhile) {
+    LOG(FATAL) << "no step was given";
   }
 };
 

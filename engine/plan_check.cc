@@ -7,13 +7,17 @@
 #include "common/log.h"
 
 namespace baton::engine {
+namespace {
 
-void CheckPlan(const scheduling::StepPlan& plan, const ModelConfig& config,
-               const KvLayout& layout) {
+// With `ahead`, of what follows a running step.
+void Check(const scheduling::StepPlan& plan, const ModelConfig& config,
+           const KvLayout& layout, bool ahead) {
   absl::flat_hash_set<SequenceId> seen;
   for (const scheduling::PlannedSequence& s : plan.sequences) {
     CHECK(seen.insert(s.sequence).second) << "a sequence is planned twice";
+    CHECK_EQ(s.follows, ahead);
     CHECK(!s.tokens.empty());
+    CHECK(!ahead || (s.tokens.size() == 1 && s.sample && s.targets.empty()));
     CHECK_GE(s.first_position, 0);
     const int64_t end = s.first_position + int64_t(s.tokens.size());
     CHECK_LE(end, config.max_position);
@@ -33,12 +37,24 @@ void CheckPlan(const scheduling::StepPlan& plan, const ModelConfig& config,
     if (!s.sample) continue;
     CHECK(s.sampling != nullptr);
     CHECK(!s.history.empty());
-    CHECK_EQ(s.history.back(), s.tokens.back());
-    CHECK_EQ(static_cast<int64_t>(s.history.size()), end);
+    if (!ahead) CHECK_EQ(s.history.back(), s.tokens.back());
+    CHECK_EQ(static_cast<int64_t>(s.history.size()), ahead ? end - 1 : end);
     CHECK(s.prompt_length >= 1 &&
           s.prompt_length <= static_cast<int64_t>(s.history.size()))
         << s.prompt_length;
   }
+}
+
+}  // namespace
+
+void CheckPlan(const scheduling::StepPlan& plan, const ModelConfig& config,
+               const KvLayout& layout) {
+  Check(plan, config, layout, /*ahead=*/false);
+}
+
+void CheckPlanAhead(const scheduling::StepPlan& plan, const ModelConfig& config,
+                    const KvLayout& layout) {
+  Check(plan, config, layout, /*ahead=*/true);
 }
 
 }  // namespace baton::engine

@@ -12,4 +12,8 @@ namespace baton::engine {
 void CheckPlan(const scheduling::StepPlan& plan, const ModelConfig& config,
                const KvLayout& layout);
 
+// The same for Engine::RunAhead.
+void CheckPlanAhead(const scheduling::StepPlan& plan, const ModelConfig& config,
+                    const KvLayout& layout);
+
 }  // namespace baton::engine

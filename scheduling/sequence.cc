@@ -22,24 +22,49 @@ Sequence::Sequence(SequenceId id, std::vector<TokenId> tokens,
   CHECK_LE(prompt_length_, num_tokens());
 }
 
+PlannedSequence Sequence::Planned(int32_t num_output) const {
+  PlannedSequence planned;
+  planned.sequence = id_;
+  planned.blocks = blocks_.ids();
+  planned.sampling = &sampling_;
+  planned.history = tokens_;
+  planned.prompt_length = prompt_length_;
+  if (num_output < stop_.min_output_tokens) {
+    planned.forbidden = stop_.stop_token_ids;
+  }
+  planned.top_logprobs = top_logprobs_;
+  return planned;
+}
+
 void Sequence::AppendTo(StepPlan* plan, int32_t max_tokens) const {
   CHECK(!finished_.has_value());
   CHECK_GE(max_tokens, 1);
   const int32_t count = std::min(max_tokens, uncomputed());
   CHECK_GE(count, 1);
-  PlannedSequence planned;
-  planned.sequence = id_;
+  PlannedSequence planned = Planned(num_output());
   planned.tokens = absl::MakeConstSpan(tokens_).subspan(computed_, count);
   planned.first_position = computed_;
-  planned.blocks = blocks_.ids();
   planned.sample = count == uncomputed();
-  planned.sampling = &sampling_;
-  planned.history = tokens_;
-  planned.prompt_length = prompt_length_;
-  if (num_output() < stop_.min_output_tokens) {
-    planned.forbidden = stop_.stop_token_ids;
-  }
-  planned.top_logprobs = top_logprobs_;
+  plan->sequences.push_back(planned);
+}
+
+bool Sequence::CanFollow() const {
+  // Of the likeliest tokens, the host takes stock itself.
+  return top_logprobs_ == 0 && sampling_.repetition_penalty == 1.0f &&
+         sampling_.presence_penalty == 0.0f &&
+         sampling_.frequency_penalty == 0.0f;
+}
+
+void Sequence::AppendFollowing(StepPlan* plan) const {
+  static constexpr TokenId kUnknown[] = {0};
+  CHECK(!finished_.has_value());
+  CHECK(CanFollow() && !EndsNext());
+  CHECK_EQ(uncomputed(), 1);
+  PlannedSequence planned = Planned(num_output() + 1);
+  planned.tokens = kUnknown;
+  planned.first_position = num_tokens();
+  planned.sample = true;
+  planned.follows = true;
   plan->sequences.push_back(planned);
 }
 

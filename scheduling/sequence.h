@@ -82,6 +82,17 @@ class Sequence final {
   // REQUIRES: max_tokens >= 1, not finished, blocks for those tokens.
   void AppendTo(StepPlan* plan, int32_t max_tokens) const;
 
+  // Whether the token that a running step samples may be run before it is
+  // known: it decides neither how the next one is drawn, nor, by its number,
+  // that the sequence ends.
+  // REQUIRES: one token is uncomputed, which that step runs.
+  bool CanFollow() const;
+  // Whether the sequence ends with that token, whatever it is.
+  bool EndsNext() const { return num_output() + 1 >= stop_.max_output_tokens; }
+  // Appends that next token, which follows the running step.
+  // REQUIRES: CanFollow, !EndsNext, blocks for one token more than there are.
+  void AppendFollowing(StepPlan* plan) const;
+
   // The step that ran `count` tokens of this sequence is done.
   void CommitComputed(int32_t count);
   // A token came out; ends the sequence when a stop rule says so.
@@ -97,6 +108,10 @@ class Sequence final {
   void CheckInvariants(int32_t block_size) const;
 
  private:
+  // What is the same in all steps, and what they have of output that has
+  // `num_output` tokens.
+  PlannedSequence Planned(int32_t num_output) const;
+
   const SequenceId id_;
   std::vector<TokenId> tokens_;
   const int32_t prompt_length_;

@@ -26,10 +26,12 @@ struct PlannedSequence {
   // Whether the token after the last of `tokens` is to be sampled: true for a
   // decode step and for the last chunk of a prompt.
   bool sample = false;
+  // Whether its token is the one that the running step samples, and not known
+  // yet (Engine::RunAhead). `tokens` is then one that means nothing, and
+  // `history` ends before it.
+  bool follows = false;
   // Read only when `sample`: how to sample, and all tokens of the sequence so
-  // far (prompt, then output), whose last is tokens.back(). The index of the
-  // sampled token, which keys its random draw, is
-  // history.size() - prompt_length.
+  // far (prompt, then output), whose last is tokens.back().
   const SamplingParams* sampling = nullptr;
   absl::Span<const TokenId> history;
   int32_t prompt_length = 0;
@@ -43,6 +45,12 @@ struct PlannedSequence {
   // When not empty, as long as `tokens`: the log-probability of targets[i] as
   // the token after tokens[i] comes back (scoring a text, perplexity).
   absl::Span<const TokenId> targets;
+
+  // Of the sampled token among the output, which keys its random draw.
+  int32_t sample_index() const {
+    return static_cast<int32_t>(history.size()) + (follows ? 1 : 0) -
+           prompt_length;
+  }
 };
 
 struct StepPlan {
@@ -60,6 +68,11 @@ struct SampledToken {
   // False when the logits were not finite; `token` is then meaningless and the
   // sequence must end with an error. Others of the step are not affected.
   bool ok = true;
+  // True when the logits that the host was to draw from are gone, as the device
+  // had a next step by then (Engine::RunAhead): the sequence is to be run again
+  // as if this step had not been, and its sample in that next step means
+  // nothing.
+  bool again = false;
   TokenId token = 0;
   // As TokenLogprob::logprob.
   float logprob = 0.0f;

@@ -294,8 +294,7 @@ void ForwardPass::UseLogitRow(const scheduling::StepPlan& plan,
   std::vector<float> copy;
   if (s.want_logits) copy.assign(logits.begin(), logits.end());
   scheduling::SampledToken token =
-      Sample(logits, *s.sampling, s.history, s.prompt_length,
-             s.history.size() - s.prompt_length,
+      Sample(logits, *s.sampling, s.history, s.prompt_length, s.sample_index(),
              {.forbidden = s.forbidden, .top_logprobs = s.top_logprobs});
   token.sequence = s.sequence;
   token.logits = std::move(copy);

@@ -365,4 +365,14 @@ scheduling::StepResult CudaEngine::ExecuteBeside(
   return result;
 }
 
+bool CudaEngine::RunAhead(const scheduling::StepPlan& plan) {
+  CheckPlanAhead(plan, config_, layout_);
+  return runs_ahead() && ranks_[0].forward_pass->RunAhead(plan);
+}
+
+scheduling::StepResult CudaEngine::Await(absl::FunctionRef<void()> meanwhile) {
+  UseDevice(0);
+  return ranks_[0].forward_pass->Await(meanwhile);
+}
+
 }  // namespace baton::engine::cuda

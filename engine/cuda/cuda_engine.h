@@ -54,6 +54,10 @@ class CudaEngine final : public Engine {
   scheduling::StepResult ExecuteBeside(
       const scheduling::StepPlan& plan, LayerHook on_layer_done,
       absl::FunctionRef<void()> meanwhile) override;
+  // Of several devices, only one knows what was sampled.
+  bool runs_ahead() const override { return num_ranks() == 1; }
+  bool RunAhead(const scheduling::StepPlan& plan) override;
+  scheduling::StepResult Await(absl::FunctionRef<void()> meanwhile) override;
 
   int32_t num_ranks() const { return static_cast<int32_t>(ranks_.size()); }
   // A rank's part of KV memory, on its device, and the stream of its steps.

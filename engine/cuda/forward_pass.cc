@@ -133,10 +133,13 @@ absl::Status ForwardPass::Allocate() {
         *item.buffer, DeviceBuffer::Allocate(item.bytes, "a step's values"));
     if (item.bytes > 0) stream_.Fill(item.buffer->data(), 0, item.bytes);
   }
-  BATON_ASSIGN_OR_RETURN(
-      host_outcomes_,
-      PinnedBuffer::Allocate(s.logit_rows * int64_t{sizeof(SampleOutcome)},
-                             "outcomes"));
+  for (int i = 0; i < 2; ++i) {
+    BATON_ASSIGN_OR_RETURN(
+        host_outcomes_[i],
+        PinnedBuffer::Allocate(s.logit_rows * int64_t{sizeof(SampleOutcome)},
+                               "outcomes"));
+    outcomes_there_[i] = std::make_unique<Event>();
+  }
   BATON_ASSIGN_OR_RETURN(
       host_picked_, PinnedBuffer::Allocate(
                         s.logit_rows * int64_t{sizeof(float)}, "outcomes"));
@@ -208,6 +211,7 @@ LayoutOptions ForwardPass::LayoutOf() const {
 scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
                                         Engine::LayerHook on_layer_done,
                                         absl::FunctionRef<void()> meanwhile) {
+  CHECK(!ahead_) << "the step ahead was not awaited";
   result_ = {};
   meanwhile_ = &meanwhile;
   sampled_index_.clear();
@@ -226,21 +230,13 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
     const StepLayout layout = LayOut(plan, passes[i], LayoutOf());
     const absl::Status status = EnsureRope(layout.end_position);
     CHECK(status.ok()) << status;
-    PlanSamples(plan, layout);
+    const Draws draws = PlanDraws(plan, layout);
     const bool last = i + 1 == passes.size();
-    std::optional<GraphBucket> bucket;
-    if (options_.use_graphs && IsDecodePass(plan, passes[i]) &&
-        layout.full.whole.empty() && layout.sliding.whole.empty()) {
-      bucket = BucketFor(static_cast<int32_t>(layout.tokens.size()),
-                         layout.full.max_spans, layout.sliding.max_spans,
-                         std::min(options_.max_rows, sizes_.logit_rows),
-                         sizes_.span_pieces);
-    }
-    if (bucket) {
-      RunDecode(plan, layout, *bucket);
+    if (const auto bucket = BucketOf(plan, passes[i], layout)) {
+      RunDecode(plan, layout, draws, *bucket);
       if (last) CallHookAfterDecode(on_layer_done);
     } else {
-      RunAny(plan, layout, last ? &on_layer_done : nullptr);
+      RunAny(plan, layout, draws, last ? &on_layer_done : nullptr);
     }
   }
   UseTime();  // there was no pass
@@ -256,21 +252,34 @@ void ForwardPass::UseTime() {
   (*std::exchange(meanwhile_, nullptr))();
 }
 
-void ForwardPass::PlanSamples(const scheduling::StepPlan& plan,
-                              const StepLayout& layout) {
-  how_.clear();
-  edits_.clear();
-  targets_.clear();
-  any_targets_ = false;
+std::optional<GraphBucket> ForwardPass::BucketOf(
+    const scheduling::StepPlan& plan, const Pass& pass,
+    const StepLayout& layout) const {
+  if (!options_.use_graphs || !IsDecodePass(plan, pass) ||
+      !layout.full.whole.empty() || !layout.sliding.whole.empty()) {
+    return std::nullopt;
+  }
+  return BucketFor(static_cast<int32_t>(layout.tokens.size()),
+                   layout.full.max_spans, layout.sliding.max_spans,
+                   std::min(options_.max_rows, sizes_.logit_rows),
+                   sizes_.span_pieces);
+}
+
+ForwardPass::Draws ForwardPass::PlanDraws(const scheduling::StepPlan& plan,
+                                          const StepLayout& layout) const {
+  Draws draws;
   for (const LogitRow& row : layout.logit_rows) {
     const scheduling::PlannedSequence& s = plan.sequences[row.sequence];
     SampleRow how;
     how.statistics_only = 1;
-    if (IsSampled(s, row)) how = PlanSample(s, config_.vocab_size, &edits_);
-    how_.push_back(how);
-    any_targets_ |= !s.targets.empty();
-    targets_.push_back(s.targets.empty() ? 0 : s.targets[row.token]);
+    if (IsSampled(s, row)) {
+      how = PlanSample(s, config_.vocab_size, &draws.edits);
+    }
+    draws.how.push_back(how);
+    draws.any_targets |= !s.targets.empty();
+    draws.targets.push_back(s.targets.empty() ? 0 : s.targets[row.token]);
   }
+  return draws;
 }
 
 int64_t ForwardPass::UploadBytes(const StepLayout& layout, int64_t rows,
@@ -323,16 +332,16 @@ void ForwardPass::UploadRows(const StepLayout& layout, int64_t rows,
 // How rows are drawn, then the block tables, then edits. What lies behind an
 // array whose size differs from step to step has no fixed place: edits are
 // found by their distance from the first array.
-void ForwardPass::UploadSamples(const StepLayout& layout, int64_t rows,
-                                PassArrays* arrays) {
+void ForwardPass::UploadSamples(const StepLayout& layout, const Draws& draws,
+                                int64_t rows, PassArrays* arrays) {
   const auto how = upload_.Reserve<SampleRow>(rows);
   const auto tables = upload_.Reserve<BlockId>(
       static_cast<int64_t>(layout.block_tables.size()));
   std::copy(layout.block_tables.begin(), layout.block_tables.end(),
             tables.host.begin());
   const auto edits =
-      upload_.Reserve<LogitEdit>(static_cast<int64_t>(edits_.size()));
-  std::copy(edits_.begin(), edits_.end(), edits.host.begin());
+      upload_.Reserve<LogitEdit>(static_cast<int64_t>(draws.edits.size()));
+  std::copy(draws.edits.begin(), draws.edits.end(), edits.host.begin());
   arrays->how = how.device;
   arrays->block_tables = tables.device;
   arrays->edits = reinterpret_cast<const LogitEdit*>(upload_.device());
@@ -341,7 +350,7 @@ void ForwardPass::UploadSamples(const StepLayout& layout, int64_t rows,
     SampleRow& row = how.host[i];
     row = {};
     row.statistics_only = 1;
-    if (i < static_cast<int64_t>(how_.size())) row = how_[i];
+    if (i < static_cast<int64_t>(draws.how.size())) row = draws.how[i];
     row.first_edit += first;
   }
 }
@@ -373,12 +382,13 @@ void ForwardPass::CallHook(Engine::LayerHook hook) {
 }
 
 void ForwardPass::RunAny(const scheduling::StepPlan& plan,
-                         const StepLayout& layout,
+                         const StepLayout& layout, const Draws& draws,
                          const Engine::LayerHook* hook) {
   const auto rows = static_cast<int64_t>(layout.tokens.size());
   const auto logit_rows = static_cast<int32_t>(layout.logit_rows.size());
   upload_.Clear();
-  EnsureUpload(UploadBytes(layout, rows, static_cast<int64_t>(edits_.size())));
+  EnsureUpload(
+      UploadBytes(layout, rows, static_cast<int64_t>(draws.edits.size())));
   PassArrays arrays;
   UploadRows(layout, rows, &arrays);
   arrays.full = UploadTileSet(layout.full);
@@ -392,12 +402,12 @@ void ForwardPass::RunAny(const scheduling::StepPlan& plan,
     }
     arrays.kept_rows = kept.device;
   }
-  if (any_targets_) {
+  if (draws.any_targets) {
     const auto targets = upload_.Reserve<TokenId>(logit_rows);
-    std::copy(targets_.begin(), targets_.end(), targets.host.begin());
+    std::copy(draws.targets.begin(), draws.targets.end(), targets.host.begin());
     arrays.targets = targets.device;
   }
-  UploadSamples(layout, logit_rows, &arrays);
+  UploadSamples(layout, draws, logit_rows, &arrays);
   upload_.Copy(stream_);
 
   MeetOthers();
@@ -407,20 +417,22 @@ void ForwardPass::RunAny(const scheduling::StepPlan& plan,
   for (int32_t first = 0; first < logit_rows || first == 0;
        first += sizes_.logit_rows) {
     const int32_t count = std::min(sizes_.logit_rows, logit_rows - first);
-    if (count > 0) RunLogits(arrays, first, count);
+    int slot = 0;
+    if (count > 0) {
+      RunLogits(arrays, first, count);
+      slot = FetchOutcomes(count);
+    }
     UseTime();
     if (first == 0 && hook != nullptr) CallHook(*hook);
     stream_.Wait();
-    if (count > 0) TakeOutcomes(plan, layout, first, count);
+    if (count > 0) TakeOutcomes(plan, layout, draws, first, count, slot);
   }
 }
 
-void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
-                            const StepLayout& layout,
-                            const GraphBucket& bucket) {
+ForwardPass::PassArrays ForwardPass::PutDecode(const StepLayout& layout,
+                                               const Draws& draws,
+                                               const GraphBucket& bucket) {
   const int64_t rows = bucket.rows;
-  upload_.Clear();
-  EnsureUpload(UploadBytes(layout, rows, static_cast<int64_t>(edits_.size())));
   PassArrays arrays;
   UploadRows(layout, rows, &arrays);
   const auto tiles = [&](const std::vector<QueryTile>& some, int32_t spans) {
@@ -438,7 +450,17 @@ void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
   arrays.last = config_.LayerSlides(config_.num_layers - 1) ? arrays.sliding
                                                             : arrays.full;
   arrays.num_logit_rows = bucket.rows;
-  UploadSamples(layout, rows, &arrays);
+  UploadSamples(layout, draws, rows, &arrays);
+  return arrays;
+}
+
+void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
+                            const StepLayout& layout, const Draws& draws,
+                            const GraphBucket& bucket) {
+  upload_.Clear();
+  EnsureUpload(UploadBytes(layout, bucket.rows,
+                           static_cast<int64_t>(draws.edits.size())));
+  const PassArrays arrays = PutDecode(layout, draws, bucket);
   upload_.Copy(stream_);
 
   const auto [place, is_new] = graphs_.try_emplace(bucket);
@@ -457,17 +479,116 @@ void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
     MeetOthers();
     stream_.Launch(graph);
   }
+  const auto count = static_cast<int32_t>(layout.logit_rows.size());
+  const int slot = FetchOutcomes(count);
+  // Nothing comes between a step's own passes.
+  if (count == static_cast<int32_t>(plan.sequences.size())) {
+    running_ = GivenOf(plan, layout, draws, slot);
+  }
   UseTime();
-  stream_.Wait();
-  TakeOutcomes(plan, layout, 0, static_cast<int32_t>(layout.logit_rows.size()));
+  running_.reset();
+  outcomes_there_[slot]->Wait();
+  TakeOutcomes(plan, layout, draws, 0, count, slot);
+}
+
+int ForwardPass::FetchOutcomes(int32_t count) {
+  slot_ = 1 - slot_;
+  if (samples()) {
+    stream_.CopyToHost(host_outcomes_[slot_].data(), outcomes_.data(),
+                       count * int64_t{sizeof(SampleOutcome)});
+  }
+  stream_.Record(*outcomes_there_[slot_]);
+  return slot_;
+}
+
+ForwardPass::Given ForwardPass::GivenOf(const scheduling::StepPlan& plan,
+                                        const StepLayout& layout,
+                                        const Draws& draws, int slot) {
+  Given given;
+  for (const LogitRow& row : layout.logit_rows) {
+    given.sequences.push_back(plan.sequences[row.sequence].sequence);
+  }
+  given.how = draws.how;
+  given.slot = slot;
+  return given;
+}
+
+bool ForwardPass::RunAhead(const scheduling::StepPlan& plan) {
+  CHECK(!ahead_) << "there is a step ahead";
+  if (!running_ || plan.sequences.empty() || place_.group != nullptr ||
+      (stage_ != nullptr && stage_->copies_step())) {
+    return false;
+  }
+  const std::vector<Pass> passes = CutIntoPasses(plan, options_.max_rows);
+  if (passes.size() > 1) return false;
+  const StepLayout layout = LayOut(plan, passes[0], LayoutOf());
+  const std::optional<GraphBucket> bucket = BucketOf(plan, passes[0], layout);
+  if (!bucket || layout.end_position > rope_positions_) return false;
+  const auto graph = graphs_.find(*bucket);
+  if (graph == graphs_.end() || graph->second.empty()) return false;
+  const Draws draws = PlanDraws(plan, layout);
+  if (std::any_of(draws.how.begin(), draws.how.end(),
+                  [](const SampleRow& row) { return row.statistics_only; })) {
+    return false;
+  }
+  const auto count = static_cast<int32_t>(layout.logit_rows.size());
+  if (UploadBytes(layout, bucket->rows,
+                  static_cast<int64_t>(draws.edits.size())) +
+          StepUpload::Padded(count * int64_t{sizeof(int32_t)}) >
+      upload_.capacity()) {
+    return false;
+  }
+  upload_.Clear();
+  const PassArrays arrays = PutDecode(layout, draws, *bucket);
+  const auto from = upload_.Reserve<int32_t>(count);
+  auto at = running_->sequences.begin();
+  for (int32_t i = 0; i < count; ++i) {
+    const SequenceId sequence = plan.sequences[i].sequence;
+    // In the same order, mostly.
+    at = std::find(at, running_->sequences.end(), sequence);
+    if (at == running_->sequences.end()) {
+      at = std::find(running_->sequences.begin(), at, sequence);
+    }
+    CHECK(at != running_->sequences.end()) << "follows no sequence of the step";
+    from.host[i] = static_cast<int32_t>(at - running_->sequences.begin());
+  }
+  upload_.Copy(stream_);
+  FollowArgs follow;
+  follow.outcomes = outcomes_.as<SampleOutcome>();
+  follow.from = from.device;
+  follow.count = count;
+  follow.tokens = arrays.tokens;
+  RunFollow(follow, stream_.handle());
+  stream_.Launch(graph->second);
+  ahead_ = GivenOf(plan, layout, draws, FetchOutcomes(count));
+  return true;
+}
+
+scheduling::StepResult ForwardPass::Await(absl::FunctionRef<void()> meanwhile) {
+  CHECK(ahead_) << "no step was given";
+  const Given given = *(running_ = std::exchange(ahead_, std::nullopt));
+  meanwhile();
+  running_.reset();
+  outcomes_there_[given.slot]->Wait();
+  const auto* const outcomes =
+      reinterpret_cast<const SampleOutcome*>(host_outcomes_[given.slot].data());
+  scheduling::StepResult result;
+  for (size_t i = 0; i < given.sequences.size(); ++i) {
+    scheduling::SampledToken token;
+    token.sequence = given.sequences[i];
+    token.again = HostDraws(given.how[i], outcomes[i]);
+    result.sampled.push_back(
+        token.again ? token : TokenOf(token.sequence, outcomes[i]));
+  }
+  return result;
 }
 
 void ForwardPass::TakeOutcomes(const scheduling::StepPlan& plan,
-                               const StepLayout& layout, int32_t first,
-                               int32_t count) {
+                               const StepLayout& layout, const Draws& draws,
+                               int32_t first, int32_t count, int slot) {
   if (!samples()) return;
   const auto* const outcomes =
-      reinterpret_cast<const SampleOutcome*>(host_outcomes_.data());
+      reinterpret_cast<const SampleOutcome*>(host_outcomes_[slot].data());
   const auto* const picked =
       reinterpret_cast<const float*>(host_picked_.data());
   for (int32_t i = 0; i < count; ++i) {
@@ -480,8 +601,13 @@ void ForwardPass::TakeOutcomes(const scheduling::StepPlan& plan,
     if (!IsSampled(s, row)) continue;
     scheduling::SampledToken& token =
         result_.sampled[sampled_index_[row.sequence]];
-    if (!HostDraws(how_[first + i], outcomes[i])) {
-      token = TokenOf(s, outcomes[i]);
+    if (!HostDraws(draws.how[first + i], outcomes[i])) {
+      token = TokenOf(s.sequence, outcomes[i]);
+      continue;
+    }
+    if (ahead_) {
+      token.sequence = s.sequence;
+      token.again = true;
       continue;
     }
     stream_.CopyToHost(host_logits_.data(),

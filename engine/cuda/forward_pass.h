@@ -12,7 +12,8 @@
 // arrays of the step go up in one copy, kernels follow each other on one
 // stream, and the sampled tokens come back in one copy. A pass that is one new
 // token per sequence is recorded once per size (graph_buckets.h) and launched
-// as one.
+// as one. Another such pass may be given behind it before its tokens are known
+// (RunAhead): they come from where the first one left them on the device.
 //
 // Called by the rank's thread.
 #pragma once
@@ -108,6 +109,11 @@ class ForwardPass final {
                              Engine::LayerHook on_layer_done,
                              absl::FunctionRef<void()> meanwhile);
 
+  // As Engine has them, for the only rank: for steps that there is a graph for,
+  // behind another.
+  bool RunAhead(const scheduling::StepPlan& plan);
+  scheduling::StepResult Await(absl::FunctionRef<void()> meanwhile);
+
  private:
   // Sizes that follow from the model. A part is what the rank computes of a
   // row; without others it is all.
@@ -147,10 +153,26 @@ class ForwardPass final {
     int32_t tile_queries = kTileQueries;  // of the whole ones
   };
 
+  // How the logit rows of a pass are drawn.
+  struct Draws {
+    std::vector<SampleRow> how;
+    std::vector<LogitEdit> edits;
+    std::vector<TokenId> targets;
+    bool any_targets = false;
+  };
+
+  // A pass that the device has and whose outcomes the host has not taken: a row
+  // of logits for each of its sequences.
+  struct Given {
+    std::vector<SequenceId> sequences;
+    std::vector<SampleRow> how;
+    int slot = 0;  // of host_outcomes_
+  };
+
   // What the kernels of a pass read.
   struct PassArrays {
     int32_t rows = 0;
-    const TokenId* tokens = nullptr;
+    TokenId* tokens = nullptr;
     const RowPlace* places = nullptr;
     const BlockId* block_tables = nullptr;
     DeviceTiles full;
@@ -174,9 +196,21 @@ class ForwardPass final {
   void UseTime();
 
   LayoutOptions LayoutOf() const;
+  // The graph that a pass may have.
+  std::optional<GraphBucket> BucketOf(const scheduling::StepPlan& plan,
+                                      const Pass& pass,
+                                      const StepLayout& layout) const;
   // A pass for which there is a bucket. Waits for its end.
   void RunDecode(const scheduling::StepPlan& plan, const StepLayout& layout,
-                 const GraphBucket& bucket);
+                 const Draws& draws, const GraphBucket& bucket);
+  // Puts its arrays into the upload.
+  PassArrays PutDecode(const StepLayout& layout, const Draws& draws,
+                       const GraphBucket& bucket);
+  // Has the last logits' outcomes copied to the host, into the slot whose turn
+  // it is: which one.
+  int FetchOutcomes(int32_t count);
+  static Given GivenOf(const scheduling::StepPlan& plan,
+                       const StepLayout& layout, const Draws& draws, int slot);
   // Begins to copy what the stage takes of a pass, whose layers' events are
   // recorded.
   void StageLayers();
@@ -186,7 +220,7 @@ class ForwardPass final {
   void CallHookAfterDecode(Engine::LayerHook hook);
   // Any pass. Waits for its end; with `hook`, calls that as layers are done.
   void RunAny(const scheduling::StepPlan& plan, const StepLayout& layout,
-              const Engine::LayerHook* hook);
+              const Draws& draws, const Engine::LayerHook* hook);
   // Positions [0, end) of the table of rotations are on the device.
   absl::Status EnsureRope(int32_t end);
   // Between what a pass makes ready (memory, graphs) and what it runs: while a
@@ -194,8 +228,8 @@ class ForwardPass final {
   void MeetOthers();
   // Makes room for a step's arrays; graphs are void when memory moves.
   void EnsureUpload(int64_t bytes);
-  // Fills the arrays that say how rows are drawn.
-  void PlanSamples(const scheduling::StepPlan& plan, const StepLayout& layout);
+  Draws PlanDraws(const scheduling::StepPlan& plan,
+                  const StepLayout& layout) const;
   // The kernels of all layers, up to the normalized rows of logits. With
   // `events`, records that each layer's KV is written.
   void RunLayers(const PassArrays& arrays, bool events);
@@ -236,16 +270,17 @@ class ForwardPass final {
   void RunLogits(const PassArrays& arrays, int32_t first, int32_t count);
   // Whether what comes out of a pass is for this rank to take.
   bool samples() const { return place_.shard.rank == 0; }
-  // Takes the outcomes of logit rows [first, first + count), whose logits are
-  // the last that RunLogits made, once the device is done.
+  // Takes the outcomes of logit rows [first, first + count), which are in that
+  // slot. Their logits are the last that RunLogits made, unless there is a step
+  // ahead.
   void TakeOutcomes(const scheduling::StepPlan& plan, const StepLayout& layout,
-                    int32_t first, int32_t count);
+                    const Draws& draws, int32_t first, int32_t count, int slot);
   // Puts arrays into the upload; with `rows`, as many, the rest not there.
   const QueryTile* UploadTiles(const std::vector<QueryTile>& tiles,
                                int64_t rows);
   DeviceTiles UploadTileSet(const TileSet& tiles);
   void UploadRows(const StepLayout& layout, int64_t rows, PassArrays* arrays);
-  void UploadSamples(const StepLayout& layout, int64_t rows,
+  void UploadSamples(const StepLayout& layout, const Draws& draws, int64_t rows,
                      PassArrays* arrays);
   // Bytes that the arrays of a layout take at most.
   static int64_t UploadBytes(const StepLayout& layout, int64_t rows,
@@ -288,7 +323,10 @@ class ForwardPass final {
   DeviceBuffer gathered_;  // [ranks][rows][part]
   // Whether gathered_ holds what is to be added to the residual.
   bool to_be_added_ = false;
-  PinnedBuffer host_outcomes_;
+  // Steps take turns: of one, and of the step ahead.
+  PinnedBuffer host_outcomes_[2];
+  std::unique_ptr<Event> outcomes_there_[2];
+  int slot_ = 0;  // the last one
   PinnedBuffer host_picked_;
   PinnedBuffer host_logits_;  // one row
 
@@ -297,10 +335,9 @@ class ForwardPass final {
   const absl::FunctionRef<void()>* meanwhile_ = nullptr;  // null: done
   std::vector<int32_t> sampled_index_;                    // of each sequence
   std::vector<int32_t> target_index_;
-  std::vector<SampleRow> how_;  // of each logit row of the pass
-  std::vector<LogitEdit> edits_;
-  std::vector<TokenId> targets_;
-  bool any_targets_ = false;
+  // While `meanwhile` may give another step behind it.
+  std::optional<Given> running_;
+  std::optional<Given> ahead_;
 };
 
 }  // namespace baton::engine::cuda

@@ -268,8 +268,6 @@ void ForwardPass::RunLogits(const PassArrays& arrays, int32_t first,
     stream_.CopyToHost(host_picked_.data(), picked_.data(),
                        count * int64_t{sizeof(float)});
   }
-  stream_.CopyToHost(host_outcomes_.data(), outcomes_.data(),
-                     count * int64_t{sizeof(SampleOutcome)});
 }
 
 }  // namespace baton::engine::cuda

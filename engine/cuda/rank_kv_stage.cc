@@ -128,8 +128,11 @@ RankKvStage::Ticket RankKvStage::Begin(bool inward, int32_t first_layer,
   while (!lane.copies.empty() && lane.copies.front().done->Done()) {
     Forget(lane, lane.done + 1);
   }
-  compute_.Record(computed_);
-  lane.stream.WaitFor(computed_);
+  // What comes in goes to blocks that no step has, whichever runs.
+  if (!inward) {
+    compute_.Record(computed_);
+    lane.stream.WaitFor(computed_);
+  }
   Moves moves = MovesOf(inward, blocks);
   const Ticket ticket = Give(inward, first_layer, num_layers, moves);
   lane.copies.back().moves = std::move(moves);

@@ -189,6 +189,15 @@ Sample(SampleArgs args) {
 }
 
 BATON_KERNEL(128)
+Follow(FollowArgs args) {
+  AwaitEarlierKernels();
+  const int32_t row = BlockX() * Threads() + Thread();
+  if (row >= args.count) return;
+  const TokenId token = args.outcomes[args.from[row]].token;
+  args.tokens[row] = token < 0 ? 0 : token;
+}
+
+BATON_KERNEL(128)
 Pick(PickArgs args) {
   AwaitEarlierKernels();
   const int32_t row = BlockX() * Threads() + Thread();
@@ -209,6 +218,13 @@ LaunchShape SampleShape(const SampleArgs& args) {
 
 void RunSample(const SampleArgs& args, StreamHandle* stream) {
   Launch(Sample, "sample", SampleShape(args), stream, args);
+}
+
+void RunFollow(const FollowArgs& args, StreamHandle* stream) {
+  LaunchShape shape;
+  shape.threads = 128;
+  shape.x = (static_cast<uint32_t>(args.count) + 127) / 128;
+  Launch(Follow, "follow", shape, stream, args);
 }
 
 void RunPick(const PickArgs& args, StreamHandle* stream) {

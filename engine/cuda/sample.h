@@ -82,6 +82,17 @@ struct SampleArgs {
 LaunchShape SampleShape(const SampleArgs& args);
 void RunSample(const SampleArgs& args, StreamHandle* stream);
 
+// The tokens of a step that runs before the host knows those that it follows:
+// tokens[i] = outcomes[from[i]].token, for `count` rows; 0 where the device
+// drew none.
+struct FollowArgs {
+  const SampleOutcome* outcomes = nullptr;
+  const int32_t* from = nullptr;
+  int32_t count = 0;
+  TokenId* tokens = nullptr;
+};
+void RunFollow(const FollowArgs& args, StreamHandle* stream);
+
 // values[i] = logits[i][tokens[i]], for `rows` rows.
 struct PickArgs {
   const float* logits = nullptr;  // [rows][stride]

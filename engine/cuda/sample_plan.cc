@@ -76,8 +76,7 @@ SampleRow PlanSample(const PlannedSequence& sequence, int32_t vocab_size,
   row.biases = static_cast<int32_t>(params.logit_bias.size());
   row.penalties = static_cast<int32_t>(penalties.size());
   row.forbidden = static_cast<int32_t>(forbidden.size());
-  row.uniform = UniformDraw(params.seed,
-                            sequence.history.size() - sequence.prompt_length);
+  row.uniform = UniformDraw(params.seed, sequence.sample_index());
   return row;
 }
 
@@ -90,10 +89,9 @@ float LogprobOf(float logit, const SampleOutcome& outcome) {
   return static_cast<float>(logit - (outcome.max + std::log(outcome.total)));
 }
 
-SampledToken TokenOf(const PlannedSequence& sequence,
-                     const SampleOutcome& outcome) {
+SampledToken TokenOf(SequenceId sequence, const SampleOutcome& outcome) {
   SampledToken token;
-  token.sequence = sequence.sequence;
+  token.sequence = sequence;
   token.ok = outcome.finite != 0;
   if (!token.ok) return token;
   token.token = outcome.token;
@@ -107,7 +105,7 @@ SampledToken DrawOnHost(const PlannedSequence& sequence,
   if (sequence.want_logits) copy.assign(logits.begin(), logits.end());
   SampledToken token = Sample(
       logits, *sequence.sampling, sequence.history, sequence.prompt_length,
-      sequence.history.size() - sequence.prompt_length,
+      sequence.sample_index(),
       {.forbidden = sequence.forbidden, .top_logprobs = sequence.top_logprobs});
   token.sequence = sequence.sequence;
   token.logits = std::move(copy);

@@ -28,7 +28,7 @@ SampleRow PlanSample(const scheduling::PlannedSequence& sequence,
 bool HostDraws(const SampleRow& row, const SampleOutcome& outcome);
 
 // The token that the device drew. Not for rows that the host draws.
-scheduling::SampledToken TokenOf(const scheduling::PlannedSequence& sequence,
+scheduling::SampledToken TokenOf(SequenceId sequence,
                                  const SampleOutcome& outcome);
 
 // The token drawn here from the row's logits; they are overwritten.

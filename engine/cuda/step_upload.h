@@ -1,10 +1,13 @@
 // The arrays of a step on their way to the device: written on the host one
 // after another, copied in one piece. Places depend only on the sizes reserved
-// before, so that a recorded graph finds its arrays where they were.
+// before, so that a recorded graph finds its arrays where they were. The host
+// has two such pieces, which take turns: one may be written while the copy of
+// the step before has yet to run.
 //
 // Used by the engine's thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -26,8 +29,11 @@ struct Uploaded {
 class StepUpload final {
  public:
   // Begins a step. What was reserved before is lost.
-  // REQUIRES: the copy of the step before is done.
-  void Clear() { used_ = 0; }
+  // REQUIRES: the copies of steps before the last one are done.
+  void Clear() {
+    used_ = 0;
+    turn_ = 1 - turn_;
+  }
 
   // Whether Reserve finds room for this many more bytes, each array padded to
   // kAlignment.
@@ -37,11 +43,13 @@ class StepUpload final {
   // before are void. REQUIRES: nothing is reserved, the device is idle.
   absl::Status Grow(int64_t bytes) {
     CHECK_EQ(used_, 0);
-    auto pinned = PinnedBuffer::Allocate(bytes, "a step's arrays");
-    if (!pinned.ok()) return pinned.status();
+    for (PinnedBuffer& side : pinned_) {
+      auto pinned = PinnedBuffer::Allocate(bytes, "a step's arrays");
+      if (!pinned.ok()) return pinned.status();
+      side = *std::move(pinned);
+    }
     auto device = DeviceBuffer::Allocate(bytes, "a step's arrays");
     if (!device.ok()) return device.status();
-    pinned_ = *std::move(pinned);
     device_ = *std::move(device);
     return absl::OkStatus();
   }
@@ -54,8 +62,8 @@ class StepUpload final {
     const int64_t bytes = Padded(count * static_cast<int64_t>(sizeof(T)));
     CHECK(Fits(bytes)) << used_ << " + " << bytes;
     Uploaded<T> array;
-    array.host =
-        absl::MakeSpan(reinterpret_cast<T*>(pinned_.data() + used_), count);
+    array.host = absl::MakeSpan(
+        reinterpret_cast<T*>(pinned_[turn_].data() + used_), count);
     array.device = reinterpret_cast<T*>(device_.data() + used_);
     used_ += bytes;
     return array;
@@ -63,7 +71,7 @@ class StepUpload final {
 
   // All arrays.
   void Copy(Stream& stream) {
-    stream.CopyToDevice(device_.data(), pinned_.data(), used_);
+    stream.CopyToDevice(device_.data(), pinned_[turn_].data(), used_);
   }
 
   static constexpr int64_t kAlignment = 256;
@@ -72,7 +80,8 @@ class StepUpload final {
   }
 
  private:
-  PinnedBuffer pinned_;
+  std::array<PinnedBuffer, 2> pinned_;
+  int turn_ = 0;
   DeviceBuffer device_;
   int64_t used_ = 0;
 };

@@ -93,7 +93,7 @@ TEST_F(SamplePlanTest, OutcomesBecomeTokens) {
   outcome.total = 2.0;
   outcome.token = 17;
   outcome.own_logit = 2.5f;
-  const scheduling::SampledToken token = TokenOf(sequence_, outcome);
+  const scheduling::SampledToken token = TokenOf(sequence_.sequence, outcome);
   EXPECT_TRUE(token.ok);
   EXPECT_EQ(token.token, 17);
   EXPECT_FLOAT_EQ(token.logprob, static_cast<float>(-0.5 - std::log(2.0)));
@@ -101,7 +101,7 @@ TEST_F(SamplePlanTest, OutcomesBecomeTokens) {
   outcome.undecided = 1;
   EXPECT_TRUE(HostDraws(SampleRow(), outcome));
   outcome.finite = 0;
-  EXPECT_FALSE(TokenOf(sequence_, outcome).ok);
+  EXPECT_FALSE(TokenOf(sequence_.sequence, outcome).ok);
   EXPECT_TRUE(std::isnan(LogprobOf(1.0f, outcome)));
 }
 

@@ -83,7 +83,7 @@ class SampleTest : public DeviceTest {
         ++undecided;
         continue;
       }
-      const SampledToken token = TokenOf(SequenceOf(rows[r]), outcomes[r]);
+      const SampledToken token = TokenOf(SequenceOf(rows[r]).sequence, outcomes[r]);
       EXPECT_EQ(token.ok, expected.ok) << what << " row " << r;
       if (!token.ok || !expected.ok) continue;
       EXPECT_EQ(token.token, expected.token) << what << " row " << r;

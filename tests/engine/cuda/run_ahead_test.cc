@@ -1,0 +1,251 @@
+// Steps that the device has before the host knows what those before them
+// sampled: the same tokens.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "engine/cuda/cuda_engine.h"
+#include "scheduling/block_pool.h"
+#include "scheduling/sequence.h"
+#include "tests/engine/cuda/device_fixture.h"
+#include "tests/support/tiny_model.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+using scheduling::SampledToken;
+using scheduling::SamplingParams;
+using scheduling::Sequence;
+using scheduling::StepPlan;
+using scheduling::StepResult;
+using scheduling::StopParams;
+using ::testing::Ge;
+using ::testing::IsEmpty;
+using ::testing::Lt;
+
+constexpr int32_t kBlockSize = 16;
+
+struct Ask {
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  StopParams stop;
+};
+
+// What came of the asks, and how.
+struct Answers {
+  std::vector<std::vector<TokenId>> tokens;
+  std::vector<std::vector<float>> logprobs;
+  int32_t ahead = 0;    // steps that ran ahead
+  int32_t again = 0;    // tokens that were not drawn
+  int32_t dropped = 0;  // rows whose sequence had ended
+};
+
+// A loop around an engine, as a decode worker has it, without a cluster.
+class Loop final {
+ public:
+  Loop(CudaEngine& engine, const std::vector<Ask>& asks)
+      : engine_(engine), pool_(engine.kv_layout().num_blocks) {
+    for (const Ask& ask : asks) {
+      const auto id = SequenceId{100 + sequences_.size()};
+      auto sequence = std::make_unique<Sequence>(
+          id, ask.prompt, static_cast<int32_t>(ask.prompt.size()), ask.sampling,
+          ask.stop);
+      const int32_t blocks =
+          engine.kv_layout().BlocksFor(sequence->MaxComputed());
+      sequence->blocks() = *pool_.Allocate(blocks);
+      sequences_.push_back(std::move(sequence));
+      answers_.tokens.emplace_back();
+      answers_.logprobs.emplace_back();
+    }
+  }
+
+  Answers Run(bool run_ahead) {
+    for (int turns = 0; !Finished(); ++turns) {
+      CHECK_LT(turns, 1000);
+      StepPlan plan;
+      for (const auto& sequence : sequences_) {
+        if (!sequence->finished()) sequence->AppendTo(&plan, 1 << 20);
+      }
+      given_ = false;
+      Commit(plan, engine_.ExecuteBeside(plan, NoHook, [&] {
+        if (run_ahead) PlanAhead(plan);
+      }));
+      while (given_) {
+        given_ = false;
+        const StepPlan ahead = std::exchange(ahead_, StepPlan());
+        ++answers_.ahead;
+        Commit(ahead, engine_.Await([&] { PlanAhead(ahead); }));
+      }
+    }
+    return std::move(answers_);
+  }
+
+ private:
+  bool Finished() const {
+    return std::all_of(sequences_.begin(), sequences_.end(),
+                       [](const auto& s) { return s->finished().has_value(); });
+  }
+
+  void PlanAhead(const StepPlan& running) {
+    if (std::exchange(host_draws_, false)) return;
+    StepPlan plan;
+    for (const auto& planned : running.sequences) {
+      const Sequence& sequence = Find(planned.sequence);
+      if (sequence.finished()) continue;
+      if (sequence.uncomputed() != 1 || !sequence.CanFollow()) return;
+      if (!sequence.EndsNext()) sequence.AppendFollowing(&plan);
+    }
+    given_ = engine_.RunAhead(plan);
+    if (given_) ahead_ = std::move(plan);
+  }
+
+  void Commit(const StepPlan& plan, const StepResult& result) {
+    ASSERT_EQ(result.sampled.size(), plan.sequences.size());
+    for (size_t i = 0; i < plan.sequences.size(); ++i) {
+      const SampledToken& token = result.sampled[i];
+      ASSERT_EQ(token.sequence, plan.sequences[i].sequence);
+      Sequence& sequence = Find(token.sequence);
+      if (sequence.finished() || host_draws_) {
+        ++answers_.dropped;
+        continue;
+      }
+      if (token.again) {
+        ++answers_.again;
+        host_draws_ = true;
+        continue;
+      }
+      ASSERT_TRUE(token.ok);
+      sequence.CommitComputed(
+          static_cast<int32_t>(plan.sequences[i].tokens.size()));
+      sequence.CommitSampled(token.token);
+      const size_t place = static_cast<uint64_t>(sequence.id()) - 100;
+      answers_.tokens[place].push_back(token.token);
+      answers_.logprobs[place].push_back(token.logprob);
+    }
+  }
+
+  Sequence& Find(SequenceId id) {
+    return *sequences_[static_cast<uint64_t>(id) - 100];
+  }
+
+  CudaEngine& engine_;
+  scheduling::BlockPool pool_;
+  std::vector<std::unique_ptr<Sequence>> sequences_;
+  Answers answers_;
+  StepPlan ahead_;
+  bool given_ = false;
+  // The one sequence there is needs a step that nothing runs ahead of.
+  bool host_draws_ = false;
+};
+
+SamplingParams Drawn(float temperature, uint64_t seed) {
+  SamplingParams params;
+  params.temperature = temperature;
+  params.seed = seed;
+  return params;
+}
+
+StopParams Most(int32_t tokens) {
+  StopParams stop;
+  stop.max_output_tokens = tokens;
+  return stop;
+}
+
+std::vector<Ask> AllKinds() {
+  std::vector<Ask> asks = {
+      {Prompt(5, 1), Drawn(0.0f, 0), Most(14)},
+      {Prompt(14, 2), Drawn(1.0f, 7), Most(9)},  // over a block's end
+      {Prompt(3, 3), Drawn(0.7f, 8), Most(14)},
+      {Prompt(30, 4), Drawn(1.3f, 9), Most(12)},
+      {Prompt(4, 5), Drawn(1.0f, 10), Most(14)},
+  };
+  asks[2].sampling.top_k = 5;
+  asks[3].sampling.top_p = 0.8f;
+  asks[3].sampling.min_p = 0.01f;
+  asks[4].sampling.logit_bias = {{3, 4.0f}, {9, -100.0f}};
+  return asks;
+}
+
+class RunAheadTest : public DeviceTest,
+                     public testing::WithParamInterface<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Models, RunAheadTest,
+                         testing::Values("llama", "odd", "mistral"),
+                         [](const auto& param) { return param.param; });
+
+TEST_P(RunAheadTest, TokensAreTheSame) {
+  const auto engine = MakeCuda(ModelDirOf(GetParam()), SmallPass());
+  ASSERT_TRUE(engine->runs_ahead());
+  std::vector<Ask> asks = AllKinds();
+  const Answers plain = Loop(*engine, asks).Run(/*run_ahead=*/false);
+  EXPECT_EQ(plain.ahead, 0);
+  // Graphs are there by now.
+  const Answers ahead = Loop(*engine, asks).Run(/*run_ahead=*/true);
+  EXPECT_THAT(ahead.ahead, Ge(8));
+  EXPECT_EQ(ahead.dropped, 0);  // lengths are known before
+  EXPECT_EQ(ahead.tokens, plain.tokens);
+  EXPECT_EQ(ahead.logprobs, plain.logprobs);
+
+  // Those that end with a token do so when a step has them already.
+  asks[4].stop.stop_token_ids = {plain.tokens[4][6]};
+  asks[2].stop.stop_token_ids = {plain.tokens[2][4], plain.tokens[2][9]};
+  asks[2].stop.min_output_tokens = 6;
+  const Answers stopped = Loop(*engine, asks).Run(/*run_ahead=*/false);
+  EXPECT_THAT(stopped.tokens[4].size(), Lt(14u));
+  const Answers stopped_ahead = Loop(*engine, asks).Run(/*run_ahead=*/true);
+  EXPECT_THAT(stopped_ahead.ahead, Ge(6));
+  EXPECT_THAT(stopped_ahead.dropped, Ge(1));
+  EXPECT_EQ(stopped_ahead.tokens, stopped.tokens);
+}
+
+TEST_F(RunAheadTest, WithoutAGraphNothingRunsAhead) {
+  ForwardPassOptions options = SmallPass();
+  options.use_graphs = false;
+  const auto engine = MakeCuda(ModelDirOf("llama"), options);
+  const std::vector<Ask> asks = {{Prompt(5, 1), Drawn(1.0f, 3), Most(6)}};
+  EXPECT_EQ(Loop(*engine, asks).Run(/*run_ahead=*/true).ahead, 0);
+  // Nor a step that has more than one pass.
+  options = SmallPass();
+  options.max_rows = 2;
+  const auto small = MakeCuda(ModelDirOf("llama"), options);
+  const std::vector<Ask> three(3, asks[0]);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(Loop(*small, three).Run(/*run_ahead=*/true).ahead, 0);
+  }
+  EXPECT_THAT(Loop(*small, asks).Run(/*run_ahead=*/true).ahead, Ge(1));
+}
+
+// The device draws from its 1,024 likeliest tokens, and the host from all: its
+// logits are gone when another step has begun.
+TEST_F(RunAheadTest, WhatTheHostDrawsIsRunAgain) {
+  const std::string dir =
+      absl::StrCat(testing::TempDir(), "/run_ahead_", getpid());
+  test::TinyModelOptions model;
+  model.vocab_size = 3000;
+  ASSERT_TRUE(test::WriteTinyModel(dir, model).ok());
+  {
+    const auto engine = MakeCuda(dir, SmallPass());
+    std::vector<Ask> asks = {{Prompt(5, 1), Drawn(4.0f, 3), Most(8)}};
+    asks[0].sampling.top_k = 2000;
+    const Answers plain = Loop(*engine, asks).Run(/*run_ahead=*/false);
+    const Answers ahead = Loop(*engine, asks).Run(/*run_ahead=*/true);
+    EXPECT_THAT(ahead.again, Ge(2));
+    EXPECT_THAT(ahead.ahead, Ge(2));
+    EXPECT_EQ(ahead.tokens, plain.tokens);
+  }
+  std::filesystem::remove_all(dir);
+}
+
+}  // namespace
+}  // namespace baton::engine::cuda
