@@ -96,6 +96,10 @@ bool DecodeLoop::Turn(absl::Duration idle_wait) {
 
 void DecodeLoop::RunTurn(absl::Duration idle_wait) {
   DrainInbox(idle_wait);
+  if (ahead_.has_value()) {
+    ExecuteAhead();
+    return;
+  }
   GrowBlocks();
   const StepPlan plan = Plan();
   idle_ = plan.sequences.empty();
@@ -137,7 +141,7 @@ void DecodeLoop::RequestDrain() {
 }
 
 bool DecodeLoop::Drained() const {
-  return draining_.requested() && attempts_.empty();
+  return draining_.requested() && attempts_.empty() && !ahead_.has_value();
 }
 
 void DecodeLoop::DrainInbox(absl::Duration idle_wait) {
@@ -289,31 +293,56 @@ void DecodeLoop::Execute(const StepPlan& plan) {
     metrics_->queue_seconds->Observe(
         absl::ToDoubleSeconds(started - attempt->ready_at));
   }
-  const StepResult result = RunStep(plan);
-  ++blocks_->steps;
-  metrics_->steps->Increment();
-  const absl::Time ended = clock_->Now();
-  const double seconds = absl::ToDoubleSeconds(ended - started);
-  metrics_->step_seconds->Observe(seconds);
-  step_cost_.Observe(scheduling::ShapeOf(plan), pace_.Step(started, ended));
-  metrics_->step_prediction_error->Set(step_cost_.error());
-  metrics_->CountMixedStep(scheduler_.mixed(), seconds);
-  metrics_->step_tokens->Observe(static_cast<double>(plan.NumTokens()));
-  Commit(plan, result, started);
+  Finish(plan, RunStep(plan), started);
 }
 
 StepResult DecodeLoop::RunStep(const StepPlan& plan) {
   if (!publishes_beside_) return engine_->Execute(plan, [](int32_t) {});
   const StepResult result = engine_->ExecuteBeside(
-      plan, [](int32_t) {}, [this] { Publish(); });
+      plan, [](int32_t) {},
+      [&] {
+        PlanAhead(plan);
+        Publish();
+      });
   unpublished_ = true;
   return result;
 }
 
+void DecodeLoop::Finish(const StepPlan& plan, const StepResult& result,
+                        absl::Time started) {
+  ++blocks_->steps;
+  metrics_->steps->Increment();
+  const absl::Time ended = clock_->Now();
+  ahead_since_ = ended;
+  const double seconds = absl::ToDoubleSeconds(ended - started);
+  metrics_->step_seconds->Observe(seconds);
+  step_cost_.Observe(scheduling::ShapeOf(plan), pace_.Step(started, ended));
+  metrics_->step_prediction_error->Set(step_cost_.error());
+  if (!plan.sequences.front().follows) {
+    metrics_->CountMixedStep(scheduler_.mixed(), seconds);
+  }
+  metrics_->step_tokens->Observe(static_cast<double>(plan.NumTokens()));
+  Commit(plan, result, started);
+}
+
 void DecodeLoop::Commit(const StepPlan& plan, const StepResult& result,
                         absl::Time started) {
+  // Of those that are to run again, and of steps ahead those that are over,
+  // nothing is taken.
+  std::vector<const SampledToken*> taken;
+  auto sampled = result.sampled.begin();
   for (const PlannedSequence& planned : plan.sequences) {
+    const SampledToken* const token = planned.sample ? &*sampled++ : nullptr;
     Attempt* attempt = attempts_.Find(planned.sequence);
+    if (attempt == nullptr || (planned.follows && attempt->host_draws)) {
+      metrics_->ahead_tokens_dropped->Increment();
+      continue;
+    }
+    if (token != nullptr && token->again) {
+      attempt->host_draws = true;
+      continue;
+    }
+    if (token != nullptr) taken.push_back(token);
     const int32_t count = static_cast<int32_t>(planned.tokens.size());
     attempt->sequence->CommitComputed(count);
     cache_.Insert(attempt->sequence.get());
@@ -321,8 +350,8 @@ void DecodeLoop::Commit(const StepPlan& plan, const StepResult& result,
     attempt->prompt_computed += count;
     metrics_->prompt_tokens->Increment(count);
   }
-  for (const SampledToken& token : result.sampled) {
-    OnSampled(attempts_.Find(token.sequence), token, started);
+  for (const SampledToken* token : taken) {
+    OnSampled(attempts_.Find(token->sequence), *token, started);
   }
 }
 
@@ -381,6 +410,9 @@ void DecodeLoop::End(Attempt* attempt) {
     landings_.Abort(*attempt->transfer);
     quarantine_.Hold(*attempt->transfer,
                      std::move(attempt->sequence->blocks()));
+  }
+  if (IsAhead(attempt->sequence->id())) {
+    held_for_ahead_.push_back(std::move(attempt->sequence->blocks()));
   }
   attempts_.Remove(attempt);
 }

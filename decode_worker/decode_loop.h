@@ -132,6 +132,9 @@ class DecodeLoop final : public worker::WorkerLoop {
     bool prefilling = false;
     // Tokens of its prompt that were computed here.
     int32_t prompt_computed = 0;
+    // A step that ran ahead came to nothing, as the host had to draw: no other
+    // is to (SampledToken::again).
+    bool host_draws = false;
     // It gave its blocks up, and waits for others until then at most.
     std::optional<SwappedKv> swapped;
     absl::Time swapped_until;
@@ -145,9 +148,19 @@ class DecodeLoop final : public worker::WorkerLoop {
   std::vector<const scheduling::Sequence*> Coming() const;
   void Execute(const scheduling::StepPlan& plan);
   scheduling::StepResult RunStep(const scheduling::StepPlan& plan);
+  // A step is done: what it cost, and what came of it.
+  void Finish(const scheduling::StepPlan& plan,
+              const scheduling::StepResult& result, absl::Time started);
   void Commit(const scheduling::StepPlan& plan,
               const scheduling::StepResult& result, absl::Time started);
   void Publish();
+
+  // Steps that run ahead (decode_loop_ahead.cc). While a step runs: gives the
+  // engine the next one, if that can be said now.
+  void PlanAhead(const scheduling::StepPlan& running);
+  // In the place of a turn's step.
+  void ExecuteAhead();
+  bool IsAhead(SequenceId sequence) const;
 
   void OnRouterEvent(worker::RouterEvent event);
   void OnReserve(worker::SessionId session, const v1::Reserve& reserve,
@@ -212,6 +225,12 @@ class DecodeLoop final : public worker::WorkerLoop {
   // where another side's step may come first.
   const bool publishes_beside_;
   bool unpublished_ = false;  // there is something of that kind
+  // A step that the engine has behind the one whose results came last. Of its
+  // sequences some may be over; nothing is left of what it named of them.
+  std::optional<scheduling::StepPlan> ahead_;
+  absl::Time ahead_since_;
+  // The blocks of those, which it may still write to.
+  std::vector<scheduling::PooledBlocks> held_for_ahead_;
 
   worker::Draining draining_;
 

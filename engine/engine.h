@@ -86,8 +86,8 @@ class Engine {
 
   // As Execute, and calls `meanwhile` once, on the same thread: while a device
   // runs the step, or before it where none does. It touches neither what the
-  // plan names, but to give sequences more blocks, nor the engine, but by
-  // RunAhead.
+  // plan names nor the engine; but where that runs ahead, it may call RunAhead,
+  // and give sequences more blocks before that: their tables were read.
   virtual scheduling::StepResult ExecuteBeside(
       const scheduling::StepPlan& plan, LayerHook on_layer_done,
       absl::FunctionRef<void()> meanwhile) {

@@ -195,6 +195,13 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
         return "it must be a time from 0 to an hour";
       })
       ->capture_default_str();
+  app->add_option("--run-ahead", o->run_ahead,
+                  "Decode workers on a GPU: give it the next step before the "
+                  "tokens of the one before are known, where that can be done: "
+                  "on or off")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, bool>{{"on", true}, {"off", false}}))
+      ->default_str("on");
   app->add_option("--prefix-cache", o->prefix_cache,
                   "Keep KV blocks, while there is room, for prompts that begin "
                   "alike: on or off")

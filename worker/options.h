@@ -50,6 +50,9 @@ struct WorkerOptions {
   // needed, in bytes, and how long one may wait there.
   int64_t swap_memory_bytes = 0;
   double swap_seconds = 2;
+  // Decode workers on a device: give it a step before the tokens of the one
+  // before are known.
+  bool run_ahead = true;
   // Keep full KV blocks for prompts that begin alike.
   bool prefix_cache = true;
   // How long a draining worker goes on with what it has.

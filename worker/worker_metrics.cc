@@ -69,6 +69,13 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
       generation_tokens(m->Counter("baton_generation_tokens_total",
                                    "Output tokens sampled by this worker.")),
       steps(m->Counter("baton_steps_total", "Steps executed.")),
+      steps_ahead(m->Counter("baton_steps_ahead_total",
+                             "Steps that the device had before the one that "
+                             "they follow was done.")),
+      ahead_tokens_dropped(
+          m->Counter("baton_steps_ahead_dropped_tokens_total",
+                     "Tokens of such steps whose sequence was over, or had to "
+                     "be run again.")),
       step_seconds(m->Histogram("baton_step_seconds",
                                 "Time the engine took for one step.",
                                 metrics::StepBuckets())),

@@ -31,6 +31,8 @@ struct WorkerMetrics {
   prometheus::Counter* prompt_tokens;
   prometheus::Counter* generation_tokens;
   prometheus::Counter* steps;
+  prometheus::Counter* steps_ahead;
+  prometheus::Counter* ahead_tokens_dropped;
   prometheus::Histogram* step_seconds;
   prometheus::Histogram* step_tokens;
   prometheus::Histogram* queue_seconds;

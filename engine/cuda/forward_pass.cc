@@ -232,6 +232,7 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
     CHECK(status.ok()) << status;
     const Draws draws = PlanDraws(plan, layout);
     const bool last = i + 1 == passes.size();
+    in_last_pass_ = last;
     if (const auto bucket = BucketOf(plan, passes[i], layout)) {
       RunDecode(plan, layout, draws, *bucket);
       if (last) CallHookAfterDecode(on_layer_done);
@@ -239,8 +240,9 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
       RunAny(plan, layout, draws, last ? &on_layer_done : nullptr);
     }
   }
-  UseTime();  // there was no pass
   if (passes.empty()) {
+    in_last_pass_ = true;
+    UseTime();
     for (int32_t l = 0; l < config_.num_layers; ++l) on_layer_done(l);
   }
   if (stage_ != nullptr) stage_->EndStep();
@@ -248,7 +250,8 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
 }
 
 void ForwardPass::UseTime() {
-  if (meanwhile_ == nullptr) return;
+  // Until then block tables are read.
+  if (meanwhile_ == nullptr || !in_last_pass_) return;
   (*std::exchange(meanwhile_, nullptr))();
 }
 

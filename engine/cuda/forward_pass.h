@@ -333,7 +333,8 @@ class ForwardPass final {
   // The current step.
   scheduling::StepResult result_;
   const absl::FunctionRef<void()>* meanwhile_ = nullptr;  // null: done
-  std::vector<int32_t> sampled_index_;                    // of each sequence
+  bool in_last_pass_ = false;
+  std::vector<int32_t> sampled_index_;  // of each sequence
   std::vector<int32_t> target_index_;
   // While `meanwhile` may give another step behind it.
   std::optional<Given> running_;

@@ -57,6 +57,8 @@ enum class Covered {
   // Of workers whose KV lies on a device.
   kStagedSend,
   kStagedLanding,
+  kRanAhead,
+  kOverAhead,  // a step had a sequence that was over before it ran
   // Of decode workers that ran out of blocks.
   kPreempted,    // back to the router
   kSwapped,      // KV to the host's memory
@@ -112,6 +114,8 @@ inline constexpr std::array<const char*,
                      "lease_expired",
                      "staged_send",
                      "staged_landing",
+                     "ran_ahead",
+                     "over_ahead",
                      "preempted",
                      "swapped",
                      "brought_back",

@@ -59,7 +59,7 @@ uint64_t CheckCached(const std::string& worker, const LoopView& view,
     }
   }
   for (const LoopView::Holder& holder : view.holders) {
-    if (holder.quarantined || holder.blocks.empty()) continue;
+    if (holder.quarantined || holder.over || holder.blocks.empty()) continue;
     const auto it = salts.find(holder.blocks[0]);
     if (it == salts.end() || it->second == holder.salt) continue;
     journal->Violate(absl::StrCat(
@@ -147,7 +147,7 @@ void CheckStaged(const std::string& worker, const LoopView& view,
 
 void CheckPlan(const std::string& worker, const LoopView& view,
                const scheduling::StepPlan& plan, const KvInUse& kv,
-               Journal* journal) {
+               bool is_ahead, Journal* journal) {
   const std::vector<bool> may_be_written = kv.BlocksOf(kv.landings);
   const std::vector<Holders> holders = HoldersOf(view);
   for (const PlannedSequence& planned : plan.sequences) {
@@ -162,6 +162,7 @@ void CheckPlan(const std::string& worker, const LoopView& view,
       };
       const bool is_its = std::any_of(
           holders[block].begin(), holders[block].end(), [&](const auto* h) {
+            if (h->over) return is_ahead;
             return !h->quarantined && h->sequence == planned.sequence;
           });
       if (holders[block].empty()) {

@@ -59,9 +59,10 @@ void CheckStaged(const std::string& worker, const LoopView& view,
                  const KvInUse& kv, const std::vector<BlockId>& in_use,
                  Journal* journal);
 
+// `is_ahead`: it was planned earlier, and may have sequences that are over.
 void CheckPlan(const std::string& worker, const LoopView& view,
                const scheduling::StepPlan& plan, const KvInUse& kv,
-               Journal* journal);
+               bool is_ahead, Journal* journal);
 
 void CheckNothingIsLeft(const std::string& worker, const LoopView& view,
                         Journal* journal);

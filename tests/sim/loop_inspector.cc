@@ -53,6 +53,9 @@ LoopView LoopInspector::Of(const decode_worker::DecodeLoop& loop) {
   for (const auto& [transfer, staged] : loop.landings_.transfers_) {
     view.staged_holders.push_back(staged.held.ids());
   }
+  for (const scheduling::PooledBlocks& blocks : loop.held_for_ahead_) {
+    view.holders.push_back({.over = true, .blocks = blocks.ids()});
+  }
   view.num_waiting_swapped = loop.swap_store_.num_sequences();
   view.num_recomputed = loop.num_preempted_ - loop.num_swapped_;
   view.num_swapped = loop.num_swapped_;

@@ -25,6 +25,7 @@ struct LoopView {
   struct Holder {
     SequenceId sequence{};  // of an attempt
     bool quarantined = false;
+    bool over = false;       // of one that is over, for a step ahead
     bool transfers = false;  // an attempt with a transfer under way
     int32_t cached = 0;      // tokens that it found in the prefix cache
     absl::string_view salt;  // of an attempt

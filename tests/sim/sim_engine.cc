@@ -159,8 +159,7 @@ SampledToken SimEngine::Sample(const PlannedSequence& planned) {
       layers[layer] = Mix(layers[layer], Digest(slot));
     }
   }
-  const int32_t index =
-      static_cast<int32_t>(planned.history.size()) - planned.prompt_length;
+  const int32_t index = planned.sample_index();
   SampledToken sampled;
   sampled.sequence = planned.sequence;
   sampled.token =
@@ -209,6 +208,103 @@ StepResult SimEngine::Execute(const StepPlan& plan, LayerHook on_layer_done) {
   for (const PlannedSequence& planned : plan.sequences) {
     if (planned.sample) result.sampled.push_back(Sample(planned));
   }
+  return result;
+}
+
+StepResult SimEngine::ExecuteBeside(const StepPlan& plan,
+                                    LayerHook on_layer_done,
+                                    absl::FunctionRef<void()> meanwhile) {
+  CHECK(!ahead_.has_value());
+  for (const PlannedSequence& planned : plan.sequences) {
+    CHECK(!planned.follows);
+    if (planned.sample) running_.push_back(planned.sequence);
+  }
+  // Tables of blocks may be others afterwards.
+  StepResult result = Execute(plan, on_layer_done);
+  meanwhile();
+  running_.clear();
+  FollowUp(&result);
+  return result;
+}
+
+bool SimEngine::RunAhead(const StepPlan& plan) {
+  CHECK(!running_.empty() && !plan.sequences.empty());
+  CHECK(!ahead_.has_value());
+  if (hooks_.chance(0.1)) return false;
+  hooks_.on_plan(plan);
+  Ahead ahead;
+  for (const PlannedSequence& planned : plan.sequences) {
+    CHECK(planned.follows && planned.sample);
+    CHECK_EQ(planned.tokens.size(), 1u);
+    CHECK_EQ(planned.first_position,
+             static_cast<int32_t>(planned.history.size()));
+    CHECK(std::find(running_.begin(), running_.end(), planned.sequence) !=
+          running_.end());
+    auto part = std::make_unique<Ahead::Part>();
+    part->sampling = *planned.sampling;
+    part->blocks.assign(planned.blocks.begin(), planned.blocks.end());
+    part->forbidden.assign(planned.forbidden.begin(), planned.forbidden.end());
+    part->history.assign(planned.history.begin(), planned.history.end());
+    PlannedSequence copy = planned;
+    copy.sampling = &part->sampling;
+    copy.blocks = part->blocks;
+    copy.forbidden = part->forbidden;
+    ahead.plan.sequences.push_back(copy);
+    ahead.parts.push_back(std::move(part));
+  }
+  ahead_ = std::move(ahead);
+  return true;
+}
+
+void SimEngine::FollowUp(StepResult* result) {
+  ran_.reset();
+  if (!ahead_.has_value()) return;
+  for (SampledToken& token : result->sampled) {
+    token.again = hooks_.chance(0.02);
+    if (token.again) token.token = 0;
+  }
+  before_ = *result;
+  if (hooks_.chance(0.5)) ran_ = Run(&*ahead_, before_);
+}
+
+StepResult SimEngine::Run(Ahead* ahead, const StepResult& before) {
+  hooks_.on_ahead(ahead->plan);
+  for (size_t i = 0; i < ahead->parts.size(); ++i) {
+    PlannedSequence& planned = ahead->plan.sequences[i];
+    const auto token = std::find_if(
+        before.sampled.begin(), before.sampled.end(),
+        [&](const auto& t) { return t.sequence == planned.sequence; });
+    CHECK(token != before.sampled.end());
+    std::vector<TokenId>& history = ahead->parts[i]->history;
+    history.push_back(token->token);
+    planned.history = history;
+    planned.tokens = planned.history.last(1);
+    planned.follows = false;
+  }
+  StepResult result;
+  for (int32_t layer = 0; layer < kNumLayers; ++layer) {
+    for (const PlannedSequence& planned : ahead->plan.sequences) {
+      Write(planned, layer);
+    }
+    hooks_.interlude();
+  }
+  for (const PlannedSequence& planned : ahead->plan.sequences) {
+    result.sampled.push_back(Sample(planned));
+  }
+  return result;
+}
+
+StepResult SimEngine::Await(absl::FunctionRef<void()> meanwhile) {
+  CHECK(ahead_.has_value());
+  const std::optional<StepResult> ran = std::exchange(ran_, std::nullopt);
+  Ahead current = *std::exchange(ahead_, std::nullopt);
+  for (const PlannedSequence& planned : current.plan.sequences) {
+    running_.push_back(planned.sequence);
+  }
+  meanwhile();
+  running_.clear();
+  StepResult result = ran.has_value() ? *ran : Run(&current, before_);
+  FollowUp(&result);
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,11 @@ class SimEngine final : public engine::Engine {
     std::function<void()> interlude;
     // Of engines with a stage: SimStage's chance.
     std::function<bool()> copied = nullptr;
+    // And for steps that run ahead. Whether something that may happen does,
+    // with that probability.
+    std::function<bool(double)> chance = nullptr;
+    // Before such a step runs, which is at any time until it is awaited.
+    std::function<void(const scheduling::StepPlan&)> on_ahead = nullptr;
   };
 
   // With `staged_blocks` its KV lies on a device, with such a stage.
@@ -65,6 +71,14 @@ class SimEngine final : public engine::Engine {
   scheduling::StepResult Execute(const scheduling::StepPlan& plan,
                                  LayerHook on_layer_done) override;
 
+  scheduling::StepResult ExecuteBeside(
+      const scheduling::StepPlan& plan, LayerHook on_layer_done,
+      absl::FunctionRef<void()> meanwhile) override;
+  // Now and then refuses. A step now and then has a token run again.
+  bool runs_ahead() const override { return runs_on_device() && hooks_.chance; }
+  bool RunAhead(const scheduling::StepPlan& plan) override;
+  scheduling::StepResult Await(absl::FunctionRef<void()> meanwhile) override;
+
   // Whether `block` holds the KV of these tokens, the first of them at
   // `position`, behind what block `before` holds. `before` is not looked at for
   // position 0.
@@ -72,6 +86,25 @@ class SimEngine final : public engine::Engine {
                BlockId block, BlockId before) const;
 
  private:
+  // A step that was given and has not run, with all that it reads.
+  struct Ahead {
+    struct Part {
+      scheduling::SamplingParams sampling;
+      std::vector<BlockId> blocks;
+      std::vector<TokenId> forbidden;
+      // Where it stands among the output, and, once it is known, the token.
+      std::vector<TokenId> history;
+    };
+    scheduling::StepPlan plan;
+    std::vector<std::unique_ptr<Part>> parts;
+  };
+
+  // Runs `ahead` behind the step with that result.
+  scheduling::StepResult Run(Ahead* ahead,
+                             const scheduling::StepResult& before);
+  // Behind a step that is done: the one ahead of it takes some of its logits,
+  // and may run.
+  void FollowUp(scheduling::StepResult* result);
   std::byte* SlotOf(const scheduling::PlannedSequence& planned, int32_t layer,
                     int32_t position);
   void Write(const scheduling::PlannedSequence& planned, int32_t layer);
@@ -84,6 +117,12 @@ class SimEngine final : public engine::Engine {
   engine::KvLayout layout_;
   std::vector<std::byte> memory_;
   std::unique_ptr<SimStage> stage_;  // null: there is none
+  // Of the step under way, while RunAhead may be called.
+  std::vector<SequenceId> running_;
+  std::optional<Ahead> ahead_;
+  // What is known of the step before it; and its own result, if it has run.
+  scheduling::StepResult before_;
+  std::optional<scheduling::StepResult> ran_;
 };
 
 }  // namespace baton::sim

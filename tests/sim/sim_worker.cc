@@ -33,7 +33,9 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
                                                     : plan.decode_blocks,
               {.on_plan = [this](const auto& step) { CheckStep(step); },
                .interlude = [this] { Interlude(); },
-               .copied = [this] { return world_->dice.Chance(0.7); }},
+               .copied = [this] { return world_->dice.Chance(0.7); },
+               .chance = [this](double p) { return world_->dice.Chance(p); },
+               .on_ahead = [this](const auto& step) { CheckAhead(step); }},
               place.role == v1::WORKER_ROLE_PREFILL
                   ? plan.prefill_staged_blocks
                   // Each side has half of them.
@@ -226,8 +228,19 @@ void SimWorker::CheckStep(const scheduling::StepPlan& plan) {
   world_->journal.Note("step", place_.party, plan.sequences.size(),
                        static_cast<uint64_t>(plan.NumTokens()));
   const LoopView view = View();
-  CheckPlan(place_.name, view, plan, InUse(), &world_->journal);
+  CheckPlan(place_.name, view, plan, InUse(), /*is_ahead=*/false,
+            &world_->journal);
+  if (plan.sequences.front().follows) world_->coverage.Add(Covered::kRanAhead);
   if (Is(v1::WORKER_ROLE_PREFILL)) NoteHits(view, plan);
+}
+
+void SimWorker::CheckAhead(const scheduling::StepPlan& plan) {
+  const LoopView view = View();
+  CheckPlan(place_.name, view, plan, InUse(), /*is_ahead=*/true,
+            &world_->journal);
+  for (const LoopView::Holder& holder : view.holders) {
+    if (holder.over) world_->coverage.Add(Covered::kOverAhead);
+  }
 }
 
 void SimWorker::NoteHits(const LoopView& view,

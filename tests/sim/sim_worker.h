@@ -77,6 +77,7 @@ class SimWorker final {
   void AddSide(v1::WorkerRole role, const worker::WorkerOptions& options,
                const ClusterPlan& plan, uint64_t process);
   void CheckStep(const scheduling::StepPlan& plan);
+  void CheckAhead(const scheduling::StepPlan& plan);
   // Counts sequences that begin behind a cached prefix, and those of which it
   // goes out before the rest is computed.
   void NoteHits(const LoopView& view, const scheduling::StepPlan& plan);

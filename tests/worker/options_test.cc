@@ -56,6 +56,12 @@ TEST(OptionsTest, PrefixCacheIsOnUnlessItIsOff) {
   EXPECT_FALSE(Parse("--prefix-cache perhaps").has_value());
 }
 
+TEST(OptionsTest, StepsRunAheadUnlessTheyAreNotTo) {
+  EXPECT_TRUE(Parse("")->run_ahead);
+  EXPECT_FALSE(Parse("--run-ahead off")->run_ahead);
+  EXPECT_FALSE(Parse("--run-ahead perhaps").has_value());
+}
+
 TEST(OptionsTest, BlocksAreSetAsideForSomeOfTheOutput) {
   EXPECT_EQ(Parse("")->output_reserve, 512);
   EXPECT_EQ(Parse("--output-reserve 0")->output_reserve, 0);
