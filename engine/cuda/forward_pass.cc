@@ -102,6 +102,10 @@ ForwardPass::ForwardPass(const ModelConfig& config, const Place& place,
       sizes_(config, place.shard, layout, options),
       rope_table_(config) {}
 
+ForwardPass::~ForwardPass() {
+  if (ahead_) stream_.Wait();
+}
+
 absl::Status ForwardPass::Allocate() {
   const Sizes& s = sizes_;
   const int64_t rows = options_.max_rows;

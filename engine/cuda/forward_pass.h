@@ -94,6 +94,9 @@ class ForwardPass final {
       const DeviceWeights& weights, const KvLayout& layout,
       std::byte* kv_memory, Stream& stream, const ForwardPassOptions& options);
 
+  // Waits for a step that was given and not awaited.
+  ~ForwardPass();
+
   // Bytes of device memory that Create takes. `layout` is the shard's.
   static int64_t DeviceBytes(const ModelConfig& config, const Shard& shard,
                              const KvLayout& layout,

@@ -132,6 +132,23 @@ TEST(RunAheadLoopsTest, WhatIsOverLeavesAStepAheadWithoutATrace) {
   worker.LastTurn();
 }
 
+TEST(RunAheadLoopsTest, AWorkerDoesNotEndBeforeAStepAhead) {
+  TimedWorker worker(v1::WORKER_ROLE_DECODE, Options(/*itl_target_ms=*/0),
+                     /*on_device=*/true);
+  v1::SequenceSpec spec = TimedWorker::Spec(1, 5);
+  spec.add_stop_token_ids(kSampled);
+  spec.set_min_output_tokens(1);
+  worker.SendLocal(spec);
+  worker.Turn();
+  worker.Turn();
+  ASSERT_TRUE(worker.engine().has_ahead());
+  worker.RequestDrain();
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(kAhead, 1)));
+  EXPECT_FALSE(worker.engine().has_ahead());
+  worker.LastTurn();
+  EXPECT_TRUE(worker.said().finished);
+}
+
 TEST(RunAheadLoopsTest, WhatATokenMayDecideDoesNotRunAhead) {
   const auto runs_ahead = [](const WorkerOptions& options,
                              const v1::SequenceSpec& spec) {

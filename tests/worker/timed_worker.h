@@ -220,8 +220,9 @@ class TimedWorker final {
     return engine_.step;
   }
   // The loop's last turn, when it was told to end and nothing is left.
+  void RequestDrain() { loop_->RequestDrain(); }
   void LastTurn() {
-    loop_->RequestDrain();
+    RequestDrain();
     EXPECT_FALSE(loop_->Turn(absl::ZeroDuration()));
   }
   absl::Duration TimeOfTurn() {

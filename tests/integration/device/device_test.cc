@@ -96,6 +96,8 @@ TEST_F(DeviceTest, HandsOverWhatOneProcessComputes) {
     // The second time their prompts are cached on both sides, in part.
     CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
     EXPECT_GT(Metric("decode-0", "baton_kv_transfer_bytes_sum"), 0);
+    EXPECT_GT(Metric("decode-0", "baton_steps_ahead_total"), 0);
+    EXPECT_EQ(Metric("prefill-0", "baton_steps_ahead_total"), 0);
     AwaitAllFree({"prefill-0", "decode-0"});
   }
 }
