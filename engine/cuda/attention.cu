@@ -13,7 +13,6 @@ void RunKernels(const AttentionArgs& args, StreamHandle* stream) {
   if (args.max_spans > 0) {
     Launch(SpanAttention<kHeadDim, kDtype>, "attention (spans)",
            AttentionShape(args), stream, args);
-    Launch(MergeSpans, "attention (merge)", MergeShape(args), stream, args);
   } else {
     Launch(TileAttention<kHeadDim, kDtype>, "attention (tiles)",
            AttentionShape(args), stream, args);

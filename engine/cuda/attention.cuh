@@ -15,6 +15,7 @@
 
 #include "device_target.h"
 #include "engine/cuda/attention.h"
+#include "engine/cuda/attention_merge.cuh"
 #include "engine/cuda/attention_softmax.cuh"
 #include "engine/cuda/attention_stage.cuh"
 #include "engine/cuda/matmul_output.cuh"
@@ -176,7 +177,8 @@ BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
 }
 
 // One span of one token, whose warps share the work on each tile: of few tokens
-// there are few spans, and each should be over soon.
+// there are few spans, and each should be over soon. The last one to be merges
+// all of them.
 template <int kHeadDim, KvDtype kDtype>
 BATON_DENSE_KERNEL(32 * SpanParts(kHeadDim), 3)
 SpanAttention(AttentionArgs args) {
@@ -185,7 +187,8 @@ SpanAttention(AttentionArgs args) {
   const QueryTile tile = args.tiles[BlockZ()];
   if (tile.rows == 0) return;
   const int32_t position = tile.first_position;
-  if (BlockX() >= SpansOf(position, args.window)) return;
+  const int32_t spans = SpansOf(position, args.window);
+  if (BlockX() >= spans) return;
   const int32_t kv_head = BlockY();
   const int32_t visible = FirstVisible(position, args.window);
   const int32_t span = visible / kSpanPositions + BlockX();
@@ -226,31 +229,12 @@ SpanAttention(AttentionArgs args) {
   RunTiles<kHeadDim, kDtype, kParts>(args, args.block_tables + tile.block_table,
                                      kv_head, queries, first, end,
                                      SharedMemory(), store);
-}
-
-// Merges the spans of one token and head, a thread per element.
-BATON_KERNEL(128)
-MergeSpans(AttentionArgs args) {
-  AwaitEarlierKernels();
-  const QueryTile tile = args.tiles[BlockX()];
-  if (tile.rows == 0 || Thread() >= args.head_dim) return;
-  const int32_t head = BlockY();
-  const int32_t spans = SpansOf(tile.first_position, args.window);
-  const int64_t first =
-      (int64_t{BlockX()} * args.num_heads + head) * args.max_spans;
-  SoftmaxState total;
-  float sum = 0.0f;
-  for (int32_t span = 0; span < spans; ++span) {
-    const int64_t place = first + span;
-    const SoftmaxState state = {args.span_states[2 * place],
-                                args.span_states[2 * place + 1]};
-    const MergeFactors factors = Merge(total, state);
-    sum = MergeSum(sum, args.span_sums[place * args.stored_head_dim + Thread()],
-                   factors);
+  unsigned char* const exchange =
+      SharedMemory() + 2 * StageBytes(kDtype, kHeadDim);
+  if (IsLastOf(args.span_counts + BlockZ() * args.num_kv_heads + BlockY(),
+               spans, reinterpret_cast<uint32_t*>(exchange))) {
+    MergeSpans<kHeadDim>(args, spans, exchange);
   }
-  args.out[PlaceOfInput(args.out_order, tile.first_output_row,
-                        head * args.head_dim + Thread(), args.out_stride)] =
-      FinishSum(sum, DivRn(1.0f, total.sum));
 }
 
 // All spans of a tile, four warps.

@@ -4,12 +4,12 @@
 // that are aligned to the sequence, not to the step. Within a span the softmax
 // runs on from tile to tile; spans are merged in their order. A query's result
 // is bitwise the same whether one block ran all its spans (a piece of a prompt)
-// or one block ran each and another kernel merged them (a single token, where
-// that keeps the device busy), which tensor cores did it, and whatever other
-// queries shared its tile: tiles that a query does not see change nothing to
-// the bit. Scores and sums are float32; queries and probabilities are bfloat16
-// as inputs of a product. Keys and values are bfloat16, or int8 or e4m3 with
-// scales, as KV memory has them.
+// or one block ran each and the last of these merged them (a single token,
+// where that keeps the device busy), which tensor cores did it, and whatever
+// other queries shared its tile: tiles that a query does not see change nothing
+// to the bit. Scores and sums are float32; queries and probabilities are
+// bfloat16 as inputs of a product. Keys and values are bfloat16, or int8 or
+// e4m3 with scales, as KV memory has them.
 //
 // Pure host code but for RunAttention, which gives kernels to a stream.
 #pragma once
@@ -84,11 +84,13 @@ struct AttentionArgs {
 
   // Spans that are run apart: at most so many of each tile, 0 when every block
   // runs all spans of its tile. Then tiles have one row, and these are for the
-  // spans' sums, float32 [tiles][heads][max_spans][stored head_dim], and their
-  // greatest scores and weights, [tiles][heads][max_spans][2].
+  // spans' sums, float32 [tiles][heads][max_spans][stored head_dim], their
+  // greatest scores and weights, [tiles][heads][max_spans][2], and how many of
+  // them are done, [tiles][KV heads], which is zero before and after.
   int32_t max_spans = 0;
   float* span_sums = nullptr;
   float* span_states = nullptr;
+  uint32_t* span_counts = nullptr;
 };
 
 // Of a block's memory for one tile: keys, values and, if any, their scales.
@@ -126,9 +128,8 @@ BATON_HOST_DEVICE inline int32_t SpansOf(int32_t position, int32_t window) {
          FirstVisible(position, window) / kSpanPositions + 1;
 }
 
-// Of the kernel that runs spans, or whole tiles; and of the one that merges.
+// Of the kernel that runs spans, or whole tiles.
 LaunchShape AttentionShape(const AttentionArgs& args);
-LaunchShape MergeShape(const AttentionArgs& args);
 
 // REQUIRES: num_tiles > 0, IsAttentionHeadDim(stored_head_dim), at most
 // kTileQueries query heads per KV head, at most kSpanQueries when max_spans is

@@ -67,13 +67,4 @@ LaunchShape AttentionShape(const AttentionArgs& args) {
   return shape;
 }
 
-LaunchShape MergeShape(const AttentionArgs& args) {
-  LaunchShape shape;
-  shape.x = static_cast<uint32_t>(args.num_tiles);
-  shape.y = static_cast<uint32_t>(args.num_heads);
-  shape.threads = static_cast<uint32_t>((args.stored_head_dim + 31) / 32 * 32);
-  CHECK_LT(shape.y, 65536u);
-  return shape;
-}
-
 }  // namespace baton::engine::cuda

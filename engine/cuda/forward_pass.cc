@@ -20,8 +20,10 @@ bool IsSampled(const scheduling::PlannedSequence& s, const LogitRow& row) {
   return s.sample && row.token + 1 == static_cast<int32_t>(s.tokens.size());
 }
 
-int64_t SpanPieceFloats(int32_t heads, const KvLayout& layout) {
-  return int64_t{heads} * (layout.stored_head_dim() + 2);
+// Of a span of a token, with its part of the counters.
+int64_t SpanPieceFloats(int32_t heads, int32_t kv_heads,
+                        const KvLayout& layout) {
+  return int64_t{heads} * (layout.stored_head_dim() + 2) + kv_heads;
 }
 
 }  // namespace
@@ -50,7 +52,8 @@ ForwardPass::Sizes::Sizes(const ModelConfig& config, const Shard& shard,
                        kLogitRowUnit * kLogitRowUnit;
   logit_rows = static_cast<int32_t>(
       std::clamp<int64_t>(rows, kLogitRowUnit, kMaxLogitRows));
-  span_pieces = options.span_bytes / 4 / SpanPieceFloats(heads, layout);
+  span_pieces =
+      options.span_bytes / 4 / SpanPieceFloats(heads, kv_heads, layout);
   if (shard.ranks > 1) {
     const int64_t per_row =
         std::max({4 * int64_t{hidden_part}, 2 * int64_t{q_part},
@@ -127,6 +130,7 @@ absl::Status ForwardPass::Allocate() {
       {&edited_, s.logit_rows * s.logit_stride * 4},
       {&span_sums_, s.span_pieces * s.heads * layout_.stored_head_dim() * 4},
       {&span_states_, s.span_pieces * s.heads * 2 * 4},
+      {&span_counts_, s.span_pieces * s.kv_heads * 4},
       {&outcomes_, s.logit_rows * int64_t{sizeof(SampleOutcome)}},
       {&picked_, s.logit_rows * int64_t{sizeof(float)}},
       {&sent_, s.sent_bytes},

@@ -320,10 +320,11 @@ class ForwardPass final {
   DeviceBuffer edited_;    // the same
   DeviceBuffer span_sums_;
   DeviceBuffer span_states_;
-  DeviceBuffer outcomes_;  // SampleOutcome [logit rows]
-  DeviceBuffer picked_;    // float32 [logit rows]
-  DeviceBuffer sent_;      // [rows][part] of something
-  DeviceBuffer gathered_;  // [ranks][rows][part]
+  DeviceBuffer span_counts_;  // zero between steps
+  DeviceBuffer outcomes_;     // SampleOutcome [logit rows]
+  DeviceBuffer picked_;       // float32 [logit rows]
+  DeviceBuffer sent_;         // [rows][part] of something
+  DeviceBuffer gathered_;     // [ranks][rows][part]
   // Whether gathered_ holds what is to be added to the residual.
   bool to_be_added_ = false;
   // Steps take turns: of one, and of the step ahead.

@@ -231,6 +231,7 @@ void ForwardPass::Attend(const PassArrays& arrays, const DeviceTiles& tiles,
     args.max_spans = tiles.max_spans;
     args.span_sums = span_sums_.as<float>();
     args.span_states = span_states_.as<float>();
+    args.span_counts = span_counts_.as<uint32_t>();
     RunAttention(args, stream_.handle());
   }
 }

@@ -111,6 +111,12 @@ BATON_DEVICE const unsigned char* SharedOf(const unsigned char* shared,
 }
 BATON_DEVICE void SyncWarp() { __syncwarp(); }
 
+// What the thread wrote to the device's memory before is seen by others that
+// see what it writes after, if they, too, have a fence in between.
+BATON_DEVICE void FenceDevice() { __threadfence(); }
+// Reads what another block may have written meanwhile.
+BATON_DEVICE float LoadFresh(const float* from) { return __ldcg(from); }
+
 // All 32 lanes call it.
 template <typename T>
 BATON_DEVICE T ShuffleXor(T value, int mask) {
@@ -219,13 +225,12 @@ BATON_DEVICE void AwaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// On the block's memory.
+// On the block's memory; AtomicNext, which returns what was there, on the
+// device's, too.
 BATON_DEVICE void AtomicAdd(uint32_t* shared, uint32_t value) {
   atomicAdd(shared, value);
 }
-BATON_DEVICE uint32_t AtomicNext(uint32_t* shared) {
-  return atomicAdd(shared, 1u);
-}
+BATON_DEVICE uint32_t AtomicNext(uint32_t* at) { return atomicAdd(at, 1u); }
 BATON_DEVICE void AtomicMax(uint32_t* shared, uint32_t value) {
   atomicMax(shared, value);
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/types/span.h"
@@ -220,6 +221,8 @@ class AttentionTest : public DeviceTest,
           int64_t{args_.num_tiles} * shape_.heads * args_.max_spans;
       args_.span_sums = Take<float>(pieces * args_.stored_head_dim);
       args_.span_states = Take<float>(pieces * 2);
+      args_.span_counts = Put(
+          std::vector<uint32_t>(int64_t{args_.num_tiles} * shape_.kv_heads, 0));
     }
     args_.out = Take<uint16_t>(count * args_.out_stride);
     RunAttention(args_, stream().handle());
@@ -290,6 +293,19 @@ TEST_P(AttentionTest, SpansApartGiveTheSameBitsAsTiles) {
       }
     }
     if (!large() && shape.head_dim >= 64) break;  // seconds are enough
+  }
+}
+
+// More than a thread asks for at a time, more than there is room for the states
+// of, and heads of which the last are fewer than are merged together.
+TEST_P(AttentionTest, ManySpansAreMergedInTheirOrder) {
+  const int32_t length =
+      large() || GetParam() == KvDtype::kBf16 ? 33'100 : 2400;
+  Make({6, 1, 16, 64}, length);
+  for (int repeat = 0; repeat < (large() ? 20 : 1); ++repeat) {
+    EXPECT_EQ(Run(length - 1, 1, 0, Way::kSpans),
+              Run(length - 1, 1, 0, Way::kTiles));
+    EXPECT_THAT(Get(args_.span_counts, args_.num_tiles), testing::Each(0u));
   }
 }
 

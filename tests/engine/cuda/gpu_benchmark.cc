@@ -1,10 +1,11 @@
 // What the CUDA backend does on a GPU, beside what the GPU can do: decode steps
 // and prompts of Llama-3-8B's shapes with random weights in bf16, then decode
 // steps with weights in fp8 and int4. Prompts come again with the products of
-// groups of warps where the GPU has them ("groups"), and decode steps with
-// kernels that do not begin before others end ("waits") or without clusters of
-// blocks ("tiles"). Prints a table, and ends
-// with 1 where there is no GPU.
+// groups of warps where the GPU has them ("groups"), and decode steps as a
+// decode worker runs them, each given before the one before it is done
+// ("ahead"), with kernels that do not begin before others end ("waits") or
+// without clusters of blocks ("tiles"). Prints a table, and ends with 1 where
+// there is no GPU.
 //
 //   engine_cuda_gpu_benchmark [LAYERS]
 //
@@ -193,9 +194,12 @@ class Benchmark final {
     std::printf("%-8s %-8s %6s %8s %10s %10s %8s\n", "weights", "what", "batch",
                 "tokens", "ms", "bound ms", "share");
     MakePass(kernels_);
-    for (const int32_t batch : {1, 8, 64}) Decode("decode", batch, 1024);
-    if (format_ == WeightFormat::kBf16) {
-      for (const int32_t batch : {1, 8, 64}) Decode("decode", batch, 8192);
+    for (const int32_t context : {1024, 8192}) {
+      if (context > 1024 && format_ != WeightFormat::kBf16) break;
+      for (const int32_t batch : {1, 8, 64}) {
+        Decode("decode", batch, context);
+        Decode("ahead", batch, context);
+      }
     }
     if (kernels_.wide) {
       DeviceKernels tiles = kernels_;
@@ -249,7 +253,8 @@ class Benchmark final {
   void Decode(const char* what, int32_t batch, int32_t context) {
     const int32_t blocks = layout_.BlocksFor(context + 1);
     if (batch * blocks > layout_.num_blocks) {
-      std::printf("decode   %6d %8d  KV memory is too small\n", batch, context);
+      std::printf("%-8s %6d %8d  KV memory is too small\n", what, batch,
+                  context);
       return;
     }
     std::vector<std::vector<BlockId>> tables(batch);
@@ -270,7 +275,9 @@ class Benchmark final {
       s.prompt_length = 1;
       plan.sequences.push_back(s);
     }
-    const double seconds = MedianOf(plan, 5, 30);
+    const double seconds = std::string(what) == "ahead"
+                               ? MedianAhead(plan, 5, 30)
+                               : MedianOf(plan, 5, 30);
     const double bytes = static_cast<double>(random_.weights.matrix_bytes) +
                          KvBytesPerToken() * context * batch;
     Print(what, batch, context, seconds, bytes / copy_);
@@ -310,6 +317,38 @@ class Benchmark final {
       pass_->Run(
           plan, [](int32_t) {}, [] {});
       if (i >= warm) seconds.push_back(SecondsOf(begin));
+    }
+    std::sort(seconds.begin(), seconds.end());
+    return seconds[seconds.size() / 2];
+  }
+
+  // Of decode steps, each given while the one before it runs; at the same
+  // positions, so that all take the same.
+  double MedianAhead(const scheduling::StepPlan& plan, int warm, int runs) {
+    scheduling::StepPlan next = plan;
+    for (scheduling::PlannedSequence& s : next.sequences) {
+      s.follows = true;
+      s.history.remove_suffix(1);
+    }
+    bool given = false;
+    const auto give = [&] { given = pass_->RunAhead(next); };
+    std::vector<double> seconds;
+    const auto begin_chain = [&] {
+      pass_->Run(
+          plan, [](int32_t) {}, give);
+    };
+    begin_chain();
+    if (!given) begin_chain();  // the graph was not there
+    auto last = std::chrono::steady_clock::now();
+    for (int i = 0; i < warm + runs; ++i) {
+      CHECK(given);
+      if (i + 1 == warm + runs) {
+        pass_->Await([] {});
+      } else {
+        pass_->Await(give);
+      }
+      if (i >= warm) seconds.push_back(SecondsOf(last));
+      last = std::chrono::steady_clock::now();
     }
     std::sort(seconds.begin(), seconds.end());
     return seconds[seconds.size() / 2];

@@ -229,11 +229,6 @@ TEST(AttentionPlanTest, Shapes) {
   // With as many elements as two warps can share.
   args.stored_head_dim = 80;
   EXPECT_EQ(AttentionShape(args).threads, 64u);
-  args.stored_head_dim = 128;
-  shape = MergeShape(args);
-  EXPECT_EQ(shape.x, 10u);
-  EXPECT_EQ(shape.y, 32u);
-  EXPECT_EQ(shape.threads, 128u);
 }
 
 TEST(AttentionPlanTest, GroupsOfWarpsHaveTilesOfTheirOwn) {

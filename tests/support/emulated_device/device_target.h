@@ -49,6 +49,11 @@ inline const unsigned char* SharedOf(const unsigned char* shared,
   return emulated::SharedOf(shared, rank);
 }
 inline void SyncWarp() { emulated::Exchange(nullptr, 0); }
+inline void FenceDevice() {}
+inline float LoadFresh(const float* from) {
+  emulated::CheckAwaited();
+  return *from;
+}
 
 template <typename T>
 T ShuffleFrom(T value, int lane) {
@@ -269,7 +274,7 @@ void AwaitCopies() {
 }
 
 inline void AtomicAdd(uint32_t* shared, uint32_t value) { *shared += value; }
-inline uint32_t AtomicNext(uint32_t* shared) { return (*shared)++; }
+inline uint32_t AtomicNext(uint32_t* at) { return (*at)++; }
 inline void AtomicMax(uint32_t* shared, uint32_t value) {
   *shared = std::max(*shared, value);
 }

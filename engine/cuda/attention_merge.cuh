@@ -1,0 +1,115 @@
+// How the spans of one token, which blocks of their own have run, become its
+// attention: the last of these blocks to end merges them, so that no kernel
+// more has to begin and no other memory is read. See attention.cuh.
+//
+// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
+#pragma once
+
+#include "device_target.h"
+#include "engine/cuda/attention.h"
+#include "engine/cuda/attention_softmax.cuh"
+
+namespace baton::engine::cuda {
+
+// Heads and spans whose sums a thread asks for before it uses any: a block is
+// by itself then, and what counts is how often it waits.
+inline constexpr int kMergeHeads = 4;
+inline constexpr int kMergeSpans = 8;
+// Spans whose states there is room for in what the warps exchange scores by.
+inline constexpr int32_t kMergeStates =
+    kSpanExchangeBytes /
+    (kMergeHeads * static_cast<int32_t>(sizeof(SoftmaxState)));
+
+// Whether this block is the last of `spans` to come here with this counter. All
+// its threads call it; if so, they see what the others wrote before they came.
+// The counter is zero before the first and after the last.
+BATON_DEVICE bool IsLastOf(uint32_t* counter, int32_t spans, uint32_t* shared) {
+  FenceDevice();
+  SyncBlock();
+  if (Thread() == 0) {
+    const bool last = AtomicNext(counter) + 1 == static_cast<uint32_t>(spans);
+    if (last) *counter = 0;
+    *shared = last ? 1 : 0;
+    FenceDevice();
+  }
+  SyncBlock();
+  return *shared != 0;
+}
+
+// The attention of the token of tile BlockZ() for the heads of KV head
+// BlockY(), from its spans' sums and states. `shared`: kSpanExchangeBytes of
+// the block's memory. All threads of the block.
+template <int kHeadDim>
+BATON_DEVICE void MergeSpans(const AttentionArgs& args, int32_t spans,
+                             unsigned char* shared) {
+  // Read anew, rather than held in registers all the while.
+  const int32_t row = args.tiles[BlockZ()].first_output_row;
+  const int32_t kv_head = BlockY();
+  auto* const states = reinterpret_cast<SoftmaxState*>(shared);
+  const int32_t group = args.num_heads / args.num_kv_heads;
+  for (int32_t first_query = 0; first_query < group;
+       first_query += kMergeHeads) {
+    const int32_t queries =
+        group - first_query < kMergeHeads ? group - first_query : kMergeHeads;
+    const int32_t head = kv_head * group + first_query;
+    const int64_t place =
+        (int64_t{BlockZ()} * args.num_heads + head) * args.max_spans;
+    for (int32_t at = 0; at < args.head_dim; at += Threads()) {
+      const int32_t element = at + Thread();
+      const bool there = element < args.head_dim;
+      SoftmaxState total[kMergeHeads];
+      float sum[kMergeHeads] = {};
+      for (int32_t begin = 0; begin < spans; begin += kMergeStates) {
+        const int32_t count =
+            spans - begin < kMergeStates ? spans - begin : kMergeStates;
+        SyncBlock();  // nobody reads those before them
+        for (int32_t i = Thread(); i < queries * count; i += Threads()) {
+          const int64_t from =
+              place + i / count * args.max_spans + begin + i % count;
+          states[i / count * kMergeStates + i % count] = {
+              LoadFresh(args.span_states + 2 * from),
+              LoadFresh(args.span_states + 2 * from + 1)};
+        }
+        SyncBlock();
+        if (!there) continue;
+        for (int32_t first = 0; first < count; first += kMergeSpans) {
+          float parts[kMergeSpans][kMergeHeads];
+          BATON_UNROLL
+          for (int s = 0; s < kMergeSpans; ++s) {
+            BATON_UNROLL
+            for (int q = 0; q < kMergeHeads; ++q) {
+              parts[s][q] = q < queries && first + s < count
+                                ? LoadFresh(args.span_sums +
+                                            (place + q * args.max_spans +
+                                             begin + first + s) *
+                                                kHeadDim +
+                                            element)
+                                : 0.0f;
+            }
+          }
+          BATON_UNROLL
+          for (int s = 0; s < kMergeSpans; ++s) {
+            if (first + s == count) break;
+            BATON_UNROLL
+            for (int q = 0; q < kMergeHeads; ++q) {
+              if (q == queries) break;
+              const MergeFactors factors =
+                  Merge(total[q], states[q * kMergeStates + first + s]);
+              sum[q] = MergeSum(sum[q], parts[s][q], factors);
+            }
+          }
+        }
+      }
+      if (!there) continue;
+      BATON_UNROLL
+      for (int q = 0; q < kMergeHeads; ++q) {
+        if (q == queries) break;
+        args.out[PlaceOfInput(
+            args.out_order, row, (head + q) * args.head_dim + element,
+            args.out_stride)] = FinishSum(sum[q], DivRn(1.0f, total[q].sum));
+      }
+    }
+  }
+}
+
+}  // namespace baton::engine::cuda
