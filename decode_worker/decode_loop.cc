@@ -334,12 +334,14 @@ void DecodeLoop::Commit(const StepPlan& plan, const StepResult& result,
   for (const PlannedSequence& planned : plan.sequences) {
     const SampledToken* const token = planned.sample ? &*sampled++ : nullptr;
     Attempt* attempt = attempts_.Find(planned.sequence);
-    if (attempt == nullptr || (planned.follows && attempt->host_draws)) {
+    if (attempt == nullptr ||
+        (planned.follows && attempt->tokens_by_step > 0)) {
       metrics_->ahead_tokens_dropped->Increment();
       continue;
     }
     if (token != nullptr && token->again) {
-      attempt->host_draws = true;
+      constexpr int kMostDoublings = 6;
+      attempt->tokens_by_step = 1 << std::min(attempt->again++, kMostDoublings);
       continue;
     }
     if (token != nullptr) taken.push_back(token);
@@ -365,6 +367,7 @@ void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
   }
   ++attempt->sampled;
   sequence.CommitSampled(token.token);
+  if (attempt->tokens_by_step > 0) --attempt->tokens_by_step;
   metrics_->generation_tokens->Increment();
   publisher_.AddToken(attempt->key, sequence.num_output() - 1, token,
                       sequence.finished());
@@ -376,11 +379,11 @@ void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
     attempt->outcome.set_prefill_seconds(
         absl::ToDoubleSeconds(now - *attempt->first_step_at));
     publisher_.AddPromptReport(attempt->key, attempt->outcome);
-  } else if (started == *attempt->first_step_at) {
+  } else if (attempt->sampled == 1) {
     attempt->outcome.set_decode_queue_seconds(
-        absl::ToDoubleSeconds(started - attempt->ready_at));
+        absl::ToDoubleSeconds(*attempt->first_step_at - attempt->ready_at));
     attempt->outcome.set_first_step_seconds(
-        absl::ToDoubleSeconds(now - started));
+        absl::ToDoubleSeconds(now - *attempt->first_step_at));
   }
   if (!sequence.finished().has_value()) return;
   attempt->outcome.set_ok(true);

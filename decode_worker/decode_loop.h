@@ -132,9 +132,11 @@ class DecodeLoop final : public worker::WorkerLoop {
     bool prefilling = false;
     // Tokens of its prompt that were computed here.
     int32_t prompt_computed = 0;
-    // A step that ran ahead came to nothing, as the host had to draw: no other
-    // is to (SampledToken::again).
-    bool host_draws = false;
+    // How often the host had to draw and could not (SampledToken::again), and
+    // the tokens before another step may run ahead. More each time: there are
+    // sequences whose every token the host draws.
+    int again = 0;
+    int tokens_by_step = 0;
     // It gave its blocks up, and waits for others until then at most.
     std::optional<SwappedKv> swapped;
     absl::Time swapped_until;
@@ -229,8 +231,6 @@ class DecodeLoop final : public worker::WorkerLoop {
   // sequences some may be over; nothing is left of what it named of them.
   std::optional<scheduling::StepPlan> ahead_;
   absl::Time ahead_since_;
-  // The blocks of those, which it may still write to.
-  std::vector<scheduling::PooledBlocks> held_for_ahead_;
 
   worker::Draining draining_;
 
@@ -246,6 +246,8 @@ class DecodeLoop final : public worker::WorkerLoop {
   worker::PrefixFeed prefix_feed_;
   worker::AttemptTable<Attempt> attempts_;
   worker::Quarantine quarantine_;
+  // The blocks of those of ahead_ that are over, which it may still write to.
+  std::vector<scheduling::PooledBlocks> held_for_ahead_;
   TransferSlots slots_;
   // Preemptions; those of them that swapped, and that run again.
   int64_t num_preempted_ = 0;

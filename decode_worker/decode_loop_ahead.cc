@@ -36,7 +36,7 @@ void DecodeLoop::PlanAhead(const StepPlan& running) {
     if (attempt == nullptr) continue;
     ++alive;
     Sequence& sequence = *attempt->sequence;
-    if (attempt->host_draws || sequence.uncomputed() != 1 ||
+    if (attempt->tokens_by_step > 0 || sequence.uncomputed() != 1 ||
         !sequence.CanFollow()) {
       return;
     }
@@ -72,6 +72,7 @@ void DecodeLoop::ExecuteAhead() {
   unpublished_ = true;
   held_for_ahead_.clear();
   metrics_->steps_ahead->Increment();
+  scheduler_.RanAhead(absl::ToDoubleSeconds(started - absl::UnixEpoch()));
   Finish(plan, result, started);
 }
 

@@ -52,6 +52,11 @@ StepPlan DecodeScheduler::Plan(const StepOutlook& outlook) {
   return plan;
 }
 
+void DecodeScheduler::RanAhead(double now) {
+  MarkStreams(now);
+  ramp_.Planned(0);
+}
+
 void DecodeScheduler::PlanStreams(StepPlan* plan) {
   // So many streams that nothing is left must not keep prompts out for ever.
   const int32_t reserved =

@@ -70,6 +70,9 @@ class DecodeScheduler final {
   // they take turns. Empty when nothing runs.
   StepPlan Plan(const StepOutlook& outlook = {});
 
+  // A step ran that was not planned here: another of all streams.
+  void RanAhead(double now);
+
   // Of the last step that was planned.
   const MixedStep& mixed() const { return mixed_; }
 

@@ -526,8 +526,12 @@ ForwardPass::Given ForwardPass::GivenOf(const scheduling::StepPlan& plan,
 
 bool ForwardPass::RunAhead(const scheduling::StepPlan& plan) {
   CHECK(!ahead_) << "there is a step ahead";
+  const auto host_draws = [](const SampleRow& row) {
+    return row.statistics_only != 0;
+  };
   if (!running_ || plan.sequences.empty() || place_.group != nullptr ||
-      (stage_ != nullptr && stage_->copies_step())) {
+      (stage_ != nullptr && stage_->copies_step()) ||
+      std::any_of(running_->how.begin(), running_->how.end(), host_draws)) {
     return false;
   }
   const std::vector<Pass> passes = CutIntoPasses(plan, options_.max_rows);
@@ -538,8 +542,7 @@ bool ForwardPass::RunAhead(const scheduling::StepPlan& plan) {
   const auto graph = graphs_.find(*bucket);
   if (graph == graphs_.end() || graph->second.empty()) return false;
   const Draws draws = PlanDraws(plan, layout);
-  if (std::any_of(draws.how.begin(), draws.how.end(),
-                  [](const SampleRow& row) { return row.statistics_only; })) {
+  if (std::any_of(draws.how.begin(), draws.how.end(), host_draws)) {
     return false;
   }
   const auto count = static_cast<int32_t>(layout.logit_rows.size());

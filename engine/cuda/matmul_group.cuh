@@ -231,15 +231,33 @@ BATON_DEVICE void PutTotals(const MatmulArgs& args, int64_t tile,
   // Tiles of the gate and of up take turns, and so do warps.
   if (kOutput == MatmulOutput::kSwiglu && tile % 2 == 1) return;
   const int32_t first_row = BlockX() / kGroupCluster * kRows;
-  for (int r = 0; r < kRows / 8; ++r) {
-    float y[4];
-    LoadSums(memory.totals + TotalPlace(r, Thread()), y);
-    if constexpr (kOutput == MatmulOutput::kSwiglu) {
-      float up[4];
-      LoadSums(memory.totals + TotalPlace(r, Thread() + 32), up);
-      PutGatedTile(args, tile * kTileOutputs, first_row + 8 * r, y, up);
-    } else {
-      PutTile<kOutput>(args, tile * kTileOutputs, first_row + 8 * r, y);
+  // So many row tiles are asked for at once.
+  constexpr int kTogether = kOutput == MatmulOutput::kAdd ? 8 : 1;
+  constexpr int kTargets = kOutput == MatmulOutput::kSwiglu ? 2 : 1;
+  for (int first = 0; first < kRows / 8; first += kTogether) {
+    TileTarget<kOutput> targets[kTogether][kTargets];
+    BATON_UNROLL
+    for (int i = 0; i < kTogether; ++i) {
+      BATON_UNROLL
+      for (int t = 0; t < kTargets; ++t) {
+        targets[i][t] = ReadTarget<kOutput>(args, (tile + t) * kTileOutputs,
+                                            first_row + 8 * (first + i));
+      }
+    }
+    BATON_UNROLL
+    for (int i = 0; i < kTogether; ++i) {
+      const int r = first + i;
+      float y[4];
+      LoadSums(memory.totals + TotalPlace(r, Thread()), y);
+      if constexpr (kOutput == MatmulOutput::kSwiglu) {
+        float up[4];
+        LoadSums(memory.totals + TotalPlace(r, Thread() + 32), up);
+        PutGatedTile(args, tile * kTileOutputs, first_row + 8 * r,
+                     targets[i][0], targets[i][1], y, up);
+      } else {
+        PutTile<kOutput>(args, tile * kTileOutputs, first_row + 8 * r,
+                         targets[i][0], y);
+      }
     }
   }
 }

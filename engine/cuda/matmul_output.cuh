@@ -29,64 +29,100 @@ BATON_DEVICE float Swiglu(float gate, float up) {
   return MulRn(DivRn(gate, AddRn(1.0f, e)), up);
 }
 
+// What a thread needs besides its four sums of a tile of 16 outputs and 8 rows
+// (d of Mma: outputs g and g + 8 of the tile, rows 2c and 2c + 1 of the 8), all
+// asked for at once and before the sums are there: the compiler, which does not
+// know that outputs are nothing else's, would ask for each behind the store
+// before it, and wait for the memory four times.
+template <MatmulOutput kOutput>
+struct TileTarget {
+  float before[4];  // what kAdd adds to
+  // Of outputs g and g + 8, where the matrix has them.
+  float scales[2];
+  float bias[2];
+};
+
+template <MatmulOutput kOutput>
+BATON_DEVICE TileTarget<kOutput> ReadTarget(const MatmulArgs& args,
+                                            int64_t first_output,
+                                            int32_t first_row) {
+  const int32_t g = Thread() % 32 / 4;
+  const int32_t c = Thread() % 4;
+  TileTarget<kOutput> target;
+  if constexpr (kOutput == MatmulOutput::kAdd) {
+    BATON_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int32_t row = first_row + 2 * c + i % 2;
+      const int64_t output = first_output + g + 8 * (i / 2);
+      target.before[i] = row < args.rows && output < args.w.outputs
+                             ? args.out[row * args.out_stride + output]
+                             : 0.0f;
+    }
+  }
+  // Of padding there are some, too, but of no tile that is not there.
+  const bool there = first_output < int64_t{args.w.output_tiles} * kTileOutputs;
+  BATON_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int64_t output = first_output + g + 8 * half;
+    target.scales[half] =
+        args.w.scales != nullptr && there ? args.w.scales[output] : 1.0f;
+    target.bias[half] =
+        args.w.bias != nullptr && there ? args.w.bias[output] : 0.0f;
+  }
+  return target;
+}
+
 // What a sum of products with weights as they are stored means: with the scale
 // of its output and its bias.
-BATON_DEVICE float Finished(const DeviceMatrix& w, int64_t output, float y) {
-  if (w.scales != nullptr) y = MulRn(y, w.scales[output]);
-  return w.bias == nullptr ? y : AddRn(y, w.bias[output]);
-}
-
-// One element of kStore or kAdd.
 template <MatmulOutput kOutput>
-BATON_DEVICE void PutElement(const MatmulArgs& args, int32_t row,
-                             int64_t output, float y) {
-  if (row >= args.rows || output >= args.w.outputs) return;
-  float* const to = args.out + row * args.out_stride + output;
-  const float value = Finished(args.w, output, y);
-  *to = kOutput == MatmulOutput::kAdd ? AddRn(*to, value) : value;
+BATON_DEVICE float Finished(const DeviceMatrix& w,
+                            const TileTarget<kOutput>& target, int half,
+                            float y) {
+  if (w.scales != nullptr) y = MulRn(y, target.scales[half]);
+  return w.bias == nullptr ? y : AddRn(y, target.bias[half]);
 }
 
-// One element of kSwiglu: `gate_output` is that of the gate, in the first tile
-// of a pair.
-BATON_DEVICE void PutGated(const MatmulArgs& args, int32_t row,
-                           int64_t gate_output, float gate, float up) {
-  if (row >= args.rows) return;
-  // Of the pairs, w.outputs / 2 elements are there; gate and up are padded
-  // alike.
-  const int64_t element = gate_output / (2 * kTileOutputs) * kTileOutputs +
-                          gate_output % kTileOutputs;
-  if (element >= args.w.outputs / 2) return;
-  const float g = Finished(args.w, gate_output, gate);
-  const float u = Finished(args.w, gate_output + kTileOutputs, up);
-  args.gated[PlaceOfInput(args.gated_order, row, static_cast<int32_t>(element),
-                          args.out_stride)] =
-      static_cast<uint16_t>(PackBf16(Swiglu(g, u), 0.0f));
-}
-
-// The four elements that a lane holds of a tile of 16 outputs and 8 rows (d of
-// Mma): outputs g and g + 8 of the tile, rows 2c and 2c + 1 of the 8.
+// The four elements that a lane holds of a tile, of kStore or kAdd.
 template <MatmulOutput kOutput>
 BATON_DEVICE void PutTile(const MatmulArgs& args, int64_t first_output,
-                          int32_t first_row, const float (&y)[4]) {
+                          int32_t first_row, const TileTarget<kOutput>& target,
+                          const float (&y)[4]) {
+  static_assert(kOutput != MatmulOutput::kSwiglu);
   const int32_t g = Thread() % 32 / 4;
   const int32_t c = Thread() % 4;
   BATON_UNROLL
   for (int i = 0; i < 4; ++i) {
-    PutElement<kOutput>(args, first_row + 2 * c + i % 2,
-                        first_output + g + 8 * (i / 2), y[i]);
+    const int32_t row = first_row + 2 * c + i % 2;
+    const int64_t output = first_output + g + 8 * (i / 2);
+    if (row >= args.rows || output >= args.w.outputs) continue;
+    const float value = Finished(args.w, target, i / 2, y[i]);
+    args.out[row * args.out_stride + output] =
+        kOutput == MatmulOutput::kAdd ? AddRn(target.before[i], value) : value;
   }
 }
 
-// The same for a tile of the gate and the tile of up that follows it.
+// The same of kSwiglu, for a tile of the gate and the tile of up that follows
+// it.
+using GatedTarget = TileTarget<MatmulOutput::kSwiglu>;
 BATON_DEVICE void PutGatedTile(const MatmulArgs& args, int64_t first_output,
-                               int32_t first_row, const float (&gate)[4],
+                               int32_t first_row, const GatedTarget& of_gate,
+                               const GatedTarget& of_up, const float (&gate)[4],
                                const float (&up)[4]) {
   const int32_t g = Thread() % 32 / 4;
   const int32_t c = Thread() % 4;
   BATON_UNROLL
   for (int i = 0; i < 4; ++i) {
-    PutGated(args, first_row + 2 * c + i % 2, first_output + g + 8 * (i / 2),
-             gate[i], up[i]);
+    const int32_t row = first_row + 2 * c + i % 2;
+    // Of the pairs of tiles, w.outputs / 2 elements are there; gate and up are
+    // padded alike.
+    const int64_t element =
+        first_output / (2 * kTileOutputs) * kTileOutputs + g + 8 * (i / 2);
+    if (row >= args.rows || element >= args.w.outputs / 2) continue;
+    const float gated = Swiglu(Finished(args.w, of_gate, i / 2, gate[i]),
+                               Finished(args.w, of_up, i / 2, up[i]));
+    args.gated[PlaceOfInput(args.gated_order, row,
+                            static_cast<int32_t>(element), args.out_stride)] =
+        static_cast<uint16_t>(PackBf16(gated, 0.0f));
   }
 }
 

@@ -177,9 +177,17 @@ StreamMatmul(MatmulArgs args) {
       }
     }
   }
-  SyncBlock();
-
   // A warp per 8 rows; lanes hold the same elements as in the products.
+  const int64_t first_output = first_tile * kTileOutputs;
+  TileTarget<kOutput> targets[kTiles];
+  if (warp < kRowTiles) {
+    BATON_UNROLL
+    for (int t = 0; t < kTiles; ++t) {
+      targets[t] =
+          ReadTarget<kOutput>(args, first_output + t * kTileOutputs, 8 * warp);
+    }
+  }
+  SyncBlock();
   if (warp >= kRowTiles) return;
   float total[kTiles][4] = {};
   for (int32_t chunk = 0; chunk < chunks; ++chunk) {
@@ -191,11 +199,11 @@ StreamMatmul(MatmulArgs args) {
       for (int i = 0; i < 4; ++i) total[t][i] = AddRn(total[t][i], from[i]);
     }
   }
-  const int64_t first_output = first_tile * kTileOutputs;
   if constexpr (kOutput == MatmulOutput::kSwiglu) {
-    PutGatedTile(args, first_output, 8 * warp, total[0], total[1]);
+    PutGatedTile(args, first_output, 8 * warp, targets[0], targets[1], total[0],
+                 total[1]);
   } else {
-    PutTile<kOutput>(args, first_output, 8 * warp, total[0]);
+    PutTile<kOutput>(args, first_output, 8 * warp, targets[0], total[0]);
   }
 }
 

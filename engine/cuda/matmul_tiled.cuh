@@ -126,14 +126,24 @@ TiledMatmul(MatmulArgs args) {
   for (int t = 0; t < kTiles; t += kTileStep) {
     const int64_t tile = first_tile + warp_tile + t;
     if (tile >= args.w.output_tiles) continue;
+    TileTarget<kOutput> targets[kTileStep][kRowTiles];
+    BATON_UNROLL
+    for (int r = 0; r < kRowTiles; ++r) {
+      BATON_UNROLL
+      for (int i = 0; i < kTileStep; ++i) {
+        targets[i][r] = ReadTarget<kOutput>(args, (tile + i) * kTileOutputs,
+                                            first_row + warp_row + 8 * r);
+      }
+    }
     BATON_UNROLL
     for (int r = 0; r < kRowTiles; ++r) {
       const int32_t row = first_row + warp_row + 8 * r;
       if constexpr (kOutput == MatmulOutput::kSwiglu) {
-        PutGatedTile(args, tile * kTileOutputs, row, total[t][r],
-                     total[t + 1][r]);
+        PutGatedTile(args, tile * kTileOutputs, row, targets[0][r],
+                     targets[1][r], total[t][r], total[t + 1][r]);
       } else {
-        PutTile<kOutput>(args, tile * kTileOutputs, row, total[t][r]);
+        PutTile<kOutput>(args, tile * kTileOutputs, row, targets[0][r],
+                         total[t][r]);
       }
     }
   }

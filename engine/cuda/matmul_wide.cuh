@@ -25,6 +25,9 @@ namespace baton::engine::cuda {
 // TB/s needs to hide 1 us.
 inline constexpr int32_t kWideAhead = 6;
 
+// Chunks whose sums are asked for at a time, in the end.
+inline constexpr int kWideChunksAtOnce = 4;
+
 // What a lane has of a slice of the warp's tiles.
 template <WeightFormat kFormat, int kWarpTiles>
 BATON_DEVICE void LoadWide(const std::byte* const (&tiles)[kWarpTiles],
@@ -175,6 +178,12 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
   BATON_UNROLL
   for (int r = 0; r < kRowTiles; ++r) {
     if (r % blocks != BlockX()) continue;
+    TileTarget<kOutput> targets[kWarpTiles];
+    BATON_UNROLL
+    for (int t = 0; t < kWarpTiles; ++t) {
+      targets[t] =
+          ReadTarget<kOutput>(args, (first_tile + t) * kTileOutputs, 8 * r);
+    }
     float y[kWarpTiles][4] = {};
     if (blocks == 1) {
       BATON_UNROLL
@@ -182,26 +191,42 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
         LoadSums(kept + WideSumPlace(t, r, kRowTiles) * 16, y[t]);
       }
     } else {
-      for (int32_t c = 0; c < chunks; ++c) {
-        const unsigned char* const from =
-            SharedOf(kept, c / own_chunks) + c % own_chunks * kSumBytes;
+      // Several at a time: other blocks' memory is far.
+      for (int32_t first = 0; first < chunks; first += kWideChunksAtOnce) {
+        float parts[kWideChunksAtOnce][kWarpTiles][4];
         BATON_UNROLL
-        for (int t = 0; t < kWarpTiles; ++t) {
-          float part[4];
-          LoadSums(from + WideSumPlace(t, r, kRowTiles) * 16, part);
+        for (int k = 0; k < kWideChunksAtOnce; ++k) {
+          const int32_t c = first + k < chunks ? first + k : chunks - 1;
+          const unsigned char* const from =
+              SharedOf(kept, c / own_chunks) + c % own_chunks * kSumBytes;
           BATON_UNROLL
-          for (int i = 0; i < 4; ++i) y[t][i] = AddRn(y[t][i], part[i]);
+          for (int t = 0; t < kWarpTiles; ++t) {
+            LoadSums(from + WideSumPlace(t, r, kRowTiles) * 16, parts[k][t]);
+          }
+        }
+        BATON_UNROLL
+        for (int k = 0; k < kWideChunksAtOnce; ++k) {
+          if (first + k >= chunks) break;
+          BATON_UNROLL
+          for (int t = 0; t < kWarpTiles; ++t) {
+            BATON_UNROLL
+            for (int i = 0; i < 4; ++i) {
+              y[t][i] = AddRn(y[t][i], parts[k][t][i]);
+            }
+          }
         }
       }
     }
     if constexpr (kOutput == MatmulOutput::kSwiglu) {
       if (first_tile < args.w.output_tiles) {
-        PutGatedTile(args, first_tile * kTileOutputs, 8 * r, y[0], y[1]);
+        PutGatedTile(args, first_tile * kTileOutputs, 8 * r, targets[0],
+                     targets[1], y[0], y[1]);
       }
     } else {
       BATON_UNROLL
       for (int t = 0; t < kWarpTiles; ++t) {
-        PutTile<kOutput>(args, (first_tile + t) * kTileOutputs, 8 * r, y[t]);
+        PutTile<kOutput>(args, (first_tile + t) * kTileOutputs, 8 * r,
+                         targets[t], y[t]);
       }
     }
   }

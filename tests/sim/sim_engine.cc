@@ -223,7 +223,7 @@ StepResult SimEngine::ExecuteBeside(const StepPlan& plan,
   StepResult result = Execute(plan, on_layer_done);
   meanwhile();
   running_.clear();
-  FollowUp(&result);
+  FollowUp(/*was_ahead=*/false, &result);
   return result;
 }
 
@@ -256,15 +256,15 @@ bool SimEngine::RunAhead(const StepPlan& plan) {
   return true;
 }
 
-void SimEngine::FollowUp(StepResult* result) {
+void SimEngine::FollowUp(bool was_ahead, StepResult* result) {
   ran_.reset();
-  if (!ahead_.has_value()) return;
+  if (!was_ahead && !ahead_.has_value()) return;
   for (SampledToken& token : result->sampled) {
     token.again = hooks_.chance(0.02);
     if (token.again) token.token = 0;
   }
   before_ = *result;
-  if (hooks_.chance(0.5)) ran_ = Run(&*ahead_, before_);
+  if (ahead_.has_value() && hooks_.chance(0.5)) ran_ = Run(&*ahead_, before_);
 }
 
 StepResult SimEngine::Run(Ahead* ahead, const StepResult& before) {
@@ -304,7 +304,7 @@ StepResult SimEngine::Await(absl::FunctionRef<void()> meanwhile) {
   meanwhile();
   running_.clear();
   StepResult result = ran.has_value() ? *ran : Run(&current, before_);
-  FollowUp(&result);
+  FollowUp(/*was_ahead=*/true, &result);
   return result;
 }
 

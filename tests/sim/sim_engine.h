@@ -102,9 +102,9 @@ class SimEngine final : public engine::Engine {
   // Runs `ahead` behind the step with that result.
   scheduling::StepResult Run(Ahead* ahead,
                              const scheduling::StepResult& before);
-  // Behind a step that is done: the one ahead of it takes some of its logits,
-  // and may run.
-  void FollowUp(scheduling::StepResult* result);
+  // Behind a step that is done: if it was ahead or one is, some of its logits
+  // are gone, and the other may run.
+  void FollowUp(bool was_ahead, scheduling::StepResult* result);
   std::byte* SlotOf(const scheduling::PlannedSequence& planned, int32_t layer,
                     int32_t position);
   void Write(const scheduling::PlannedSequence& planned, int32_t layer);

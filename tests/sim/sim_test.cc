@@ -55,7 +55,7 @@ TEST_F(SimTest, WhateverGoesWrongAnswersAreRightAndNothingIsLeft) {
 // held up; requests of two routers that were in each other's way, in lock step,
 // until their deadlines; a world so slow that all gave each other up.
 TEST_F(SimTest, SeedsThatOnceFailed) {
-  for (const uint64_t seed : {601212, 607305, 454065, 344681}) {
+  for (const uint64_t seed : {601212, 607305, 454065, 344681, 5843}) {
     const SeedsReport report = RunSeeds(seed, 1);
     EXPECT_FALSE(report.failed_seed.has_value())
         << report.violation << "\nreplay: " << report.replay;
