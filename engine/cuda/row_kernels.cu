@@ -12,6 +12,8 @@ namespace {
 
 constexpr uint32_t kRowThreads = 256;
 constexpr uint32_t kHeadThreads = 128;  // a head per warp
+// Of a head, whose elements are 128 at most, that a lane has.
+constexpr int kHeadElements = 4;
 
 // The same on all lanes, whatever the lane: each step adds two values that are
 // added on the other side, too.
@@ -29,19 +31,42 @@ BATON_DEVICE uint16_t ToBf16(float x) {
   return static_cast<uint16_t>(PackBf16(x, 0.0f));
 }
 
+// Calls put(i, get(i)) for a thread's share of `count` elements of a row: so
+// many elements are asked for before any is put, as the compiler, which does
+// not know that the two do not overlap, would wait for each.
+constexpr int kRowAtOnce = 8;
+template <typename Get, typename Put>
+BATON_DEVICE void ForElements(int32_t count, const Get& get, const Put& put) {
+  const int32_t step = Threads();
+  for (int32_t first = Thread(); first < count; first += kRowAtOnce * step) {
+    decltype(get(0)) values[kRowAtOnce];
+    BATON_UNROLL
+    for (int k = 0; k < kRowAtOnce; ++k) {
+      if (first + k * step < count) values[k] = get(first + k * step);
+    }
+    BATON_UNROLL
+    for (int k = 0; k < kRowAtOnce; ++k) {
+      if (first + k * step < count) put(first + k * step, values[k]);
+    }
+  }
+}
+
 BATON_KERNEL(kRowThreads)
 Embed(EmbedArgs args) {
   AwaitEarlierKernels();
-  const int32_t row = BlockX();
-  const int64_t token = args.tokens[row];
-  for (int32_t i = Thread(); i < args.hidden; i += Threads()) {
-    const DeviceMatrix& head = args.head;
-    args.residual[int64_t{row} * args.hidden + i] =
-        args.table != nullptr
-            ? BitsFloat(uint32_t{args.table[token * args.hidden + i]} << 16)
-            : ReadWeight(head.format, head.tiles, head.scales, token, i,
-                         head.padded_inputs);
-  }
+  const int64_t token = args.tokens[BlockX()];
+  const DeviceMatrix& head = args.head;
+  float* const to = args.residual + int64_t{BlockX()} * args.hidden;
+  ForElements(
+      args.hidden,
+      [&](int32_t i) {
+        return args.table != nullptr
+                   ? BitsFloat(uint32_t{args.table[token * args.hidden + i]}
+                               << 16)
+                   : ReadWeight(head.format, head.tiles, head.scales, token, i,
+                                head.padded_inputs);
+      },
+      [&](int32_t i, float value) { to[i] = value; });
 }
 
 // What is added to a row's element before it is normalized.
@@ -216,6 +241,48 @@ FinishHeads(FinishHeadsArgs args) {
     inverse = InverseRms(SumOfWarp(sum), dim, args.eps);
   }
 
+  // What the lane has of the head, rotated, all asked for at once: elements
+  // lane + 32 k of a value; of queries and keys, which rotate in pairs, those
+  // of the first half and then of the second.
+  float own[kHeadElements];
+  const auto element = [&](int k) {
+    if (is_value) return lane + 32 * k;
+    return lane + 32 * (k % 2) + (k / 2) * half;
+  };
+  const auto there = [&](int k) {
+    return is_value ? lane + 32 * k < dim : lane + 32 * (k % 2) < half;
+  };
+  BATON_UNROLL
+  for (int k = 0; k < kHeadElements; ++k) {
+    own[k] = there(k) ? x[element(k)] : 0.0f;
+  }
+  if (!is_value) {
+    const float* const cosines = args.rope + int64_t{place.position} * dim;
+    float cosine[2];
+    float sine[2];
+    float weights[kHeadElements];
+    BATON_UNROLL
+    for (int k = 0; k < 2; ++k) {
+      cosine[k] = there(k) ? cosines[element(k)] : 0.0f;
+      sine[k] = there(k) ? cosines[half + element(k)] : 0.0f;
+    }
+    BATON_UNROLL
+    for (int k = 0; k < kHeadElements; ++k) {
+      weights[k] = norm != nullptr && there(k) ? norm[element(k)] : 0.0f;
+    }
+    BATON_UNROLL
+    for (int k = 0; k < 2; ++k) {
+      float a = own[k];
+      float b = own[k + 2];
+      if (norm != nullptr) {
+        a = MulRn(MulRn(a, inverse), weights[k]);
+        b = MulRn(MulRn(b, inverse), weights[k + 2]);
+      }
+      own[k] = SubRn(MulRn(a, cosine[k]), MulRn(b, sine[k]));
+      own[k + 2] = AddRn(MulRn(b, cosine[k]), MulRn(a, sine[k]));
+    }
+  }
+
   const int32_t kv_head =
       (head - args.num_heads) % args.num_kv_heads;  // of keys and values
   uint16_t* query = nullptr;
@@ -232,36 +299,16 @@ FinishHeads(FinishHeadsArgs args) {
     slot = place.position % args.block_size;
   }
 
-  // Calls take(element, value) with what the lane has of the head.
-  const auto for_each = [&](const auto& take) {
-    if (is_value) {
-      for (int32_t i = lane; i < dim; i += 32) take(i, x[i]);
-      return;
-    }
-    const float* const cosines = args.rope + int64_t{place.position} * dim;
-    for (int32_t i = lane; i < half; i += 32) {
-      float a = x[i];
-      float b = x[half + i];
-      if (norm != nullptr) {
-        a = MulRn(MulRn(a, inverse), norm[i]);
-        b = MulRn(MulRn(b, inverse), norm[half + i]);
-      }
-      const float cosine = cosines[i];
-      const float sine = cosines[half + i];
-      take(i, SubRn(MulRn(a, cosine), MulRn(b, sine)));
-      take(half + i, AddRn(MulRn(b, cosine), MulRn(a, sine)));
-    }
-  };
-
   HeadRounding rounding = {};
   if (kDtype != KvDtype::kBf16 && !is_query) {
     float largest = 0.0f;
     float probe = 0.0f;
-    for_each([&](int32_t, float value) {
-      const float magnitude = BitsFloat(FloatBits(value) & 0x7fffffffu);
+    BATON_UNROLL
+    for (int k = 0; k < kHeadElements; ++k) {
+      const float magnitude = BitsFloat(FloatBits(own[k]) & 0x7fffffffu);
       largest = magnitude > largest ? magnitude : largest;
-      probe = AddRn(probe, MulRn(value, 0.0f));
-    });
+      probe = AddRn(probe, MulRn(own[k], 0.0f));
+    }
     for (int mask = 16; mask > 0; mask /= 2) {
       const float other = ShuffleXor(largest, mask);
       largest = other > largest ? other : largest;
@@ -273,13 +320,13 @@ FinishHeads(FinishHeadsArgs args) {
     }
   }
 
-  const auto put = [&](int32_t element, float value) {
+  const auto put = [&](int32_t i, float value) {
     if (is_query) {
-      query[element] = ToBf16(value);
+      query[i] = ToBf16(value);
       return;
     }
-    const int64_t at = is_value ? ValuePlace(slot, element, args.block_size)
-                                : KeyPlace(slot, element, args.stored_head_dim);
+    const int64_t at = is_value ? ValuePlace(slot, i, args.block_size)
+                                : KeyPlace(slot, i, args.stored_head_dim);
     if constexpr (kDtype == KvDtype::kBf16) {
       reinterpret_cast<uint16_t*>(part)[at] = ToBf16(value);
     } else if constexpr (kDtype == KvDtype::kInt8) {
@@ -289,7 +336,10 @@ FinishHeads(FinishHeadsArgs args) {
           ToE4m3(MulRn(value, rounding.factor));
     }
   };
-  for_each(put);
+  BATON_UNROLL
+  for (int k = 0; k < kHeadElements; ++k) {
+    if (there(k)) put(element(k), own[k]);
+  }
   // What fills a head up to whole pieces of a product.
   for (int32_t i = dim + lane; i < args.stored_head_dim; i += 32) put(i, 0.0f);
 }
@@ -300,7 +350,9 @@ Gather(GatherArgs args) {
   const float* const from =
       args.from + int64_t{args.rows[BlockX()]} * args.hidden;
   float* const to = args.to + int64_t{BlockX()} * args.hidden;
-  for (int32_t i = Thread(); i < args.hidden; i += Threads()) to[i] = from[i];
+  ForElements(
+      args.hidden, [&](int32_t i) { return from[i]; },
+      [&](int32_t i, float value) { to[i] = value; });
 }
 
 template <typename T>
@@ -309,12 +361,16 @@ Join(JoinArgs args) {
   AwaitEarlierKernels();
   const T* const from = reinterpret_cast<const T*>(args.from);
   T* const to = reinterpret_cast<T*>(args.to);
-  for (int32_t i = Thread(); i < args.size; i += Threads()) {
-    const int64_t part = i / args.part_size;
-    to[PlaceOfInput(args.to_order, BlockX(), i, args.to_stride)] =
-        from[(part * args.rows + BlockX()) * args.part_size +
-             i % args.part_size];
-  }
+  ForElements(
+      args.size,
+      [&](int32_t i) {
+        const int64_t part = i / args.part_size;
+        return from[(part * args.rows + BlockX()) * args.part_size +
+                    i % args.part_size];
+      },
+      [&](int32_t i, T value) {
+        to[PlaceOfInput(args.to_order, BlockX(), i, args.to_stride)] = value;
+      });
 }
 
 LaunchShape OnePerRow(int32_t rows) {
@@ -343,6 +399,7 @@ void RunNorm(const NormArgs& args, StreamHandle* stream) {
 }
 
 void RunFinishHeads(const FinishHeadsArgs& args, StreamHandle* stream) {
+  CHECK_LE(args.head_dim, 32 * kHeadElements);
   const uint32_t heads = args.num_heads + 2 * args.num_kv_heads;
   LaunchShape shape;
   shape.x = static_cast<uint32_t>(args.rows);

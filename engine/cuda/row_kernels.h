@@ -62,7 +62,7 @@ struct FinishHeadsArgs {
   int32_t rows = 0;
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;
+  int32_t head_dim = 0;  // even, at most 128
   int32_t stored_head_dim = 0;
   const float* q_norm = nullptr;  // [head_dim], or null
   const float* k_norm = nullptr;
