@@ -17,7 +17,6 @@
 #include <cstdlib>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,132 +26,15 @@
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/device_weights.h"
 #include "engine/cuda/forward_pass.h"
-#include "engine/cuda/pack_tiles.h"
 #include "engine/cuda/weight_format.h"
-#include "engine/float_convert.h"
 #include "engine/kv_layout.h"
 #include "engine/model_config.h"
-#include "engine/weight_matrix.h"
 #include "scheduling/step_plan.h"
 #include "tests/engine/cuda/gpu_ceilings.h"
+#include "tests/engine/cuda/random_model.h"
 
 namespace baton::engine::cuda {
 namespace {
-
-ModelConfig Llama8b(int32_t layers) {
-  ModelConfig config;
-  config.hidden_size = 4096;
-  config.num_layers = layers;
-  config.num_heads = 32;
-  config.num_kv_heads = 8;
-  config.head_dim = 128;
-  config.intermediate_size = 14336;
-  config.vocab_size = 128256;
-  config.max_position = 16384;
-  config.rms_norm_eps = 1e-5;
-  config.rope_theta = 500000.0;
-  return config;
-}
-
-// Weights without files.
-class RandomWeights final {
- public:
-  RandomWeights(const ModelConfig& c, WeightFormat format, Stream& stream)
-      : format_(format), stream_(stream) {
-    MakeBlock();
-    const int32_t q = c.num_heads * c.head_dim;
-    const int32_t kv = c.num_kv_heads * c.head_dim;
-    const float* const ones = Ones(c.hidden_size);
-    for (int32_t i = 0; i < c.num_layers; ++i) {
-      DeviceLayer layer;
-      layer.input_norm = layer.post_attention_norm = ones;
-      layer.qkv = Matrix(q + 2 * kv, c.hidden_size);
-      layer.o = Matrix(c.hidden_size, q);
-      layer.gate_up = Matrix(2 * c.intermediate_size, c.hidden_size);
-      layer.down = Matrix(c.hidden_size, c.intermediate_size);
-      weights.layers.push_back(layer);
-    }
-    weights.final_norm = ones;
-    weights.lm_head = Matrix(c.vocab_size, c.hidden_size);
-    const int64_t embedding_bytes = int64_t{c.vocab_size} * c.hidden_size * 2;
-    std::byte* const embedding = Take(embedding_bytes);
-    stream_.Fill(embedding, 0x3c, embedding_bytes);  // 0.0115
-    weights.embedding = reinterpret_cast<const uint16_t*>(embedding);
-    stream_.Wait();
-  }
-
-  DeviceWeights weights;
-  // Of the matrices; the embedding is not counted.
-  int64_t elements = 0;
-
- private:
-  // Tiles of a matrix of random weights; any number of its slices, one after
-  // another, are tiles of another matrix.
-  void MakeBlock() {
-    constexpr int32_t kInputs = 4096;
-    constexpr int32_t kOutputs = 512;
-    std::mt19937 bits(1);
-    std::normal_distribution<float> normal(0.0f, 0.02f);
-    std::vector<float> values(int64_t{kInputs} * kOutputs);
-    for (float& value : values) value = normal(bits);
-    WeightMatrix matrix;
-    matrix.rows = kOutputs;
-    matrix.columns = kInputs;
-    matrix.values.dtype = DType::kF32;
-    matrix.values.shape = {kOutputs, kInputs};
-    matrix.values.bytes =
-        absl::MakeSpan(reinterpret_cast<const std::byte*>(values.data()),
-                       values.size() * sizeof(float));
-    constexpr int32_t kTiles = kOutputs / kTileOutputs;
-    block_.resize(kTiles * TileBytes(format_, kInputs));
-    scales_.resize(kOutputs);
-    PackTiles(format_, {{&matrix, 0, kOutputs}}, kInputs, 0, kTiles,
-              block_.data(), scales_.data());
-  }
-
-  std::byte* Take(int64_t bytes) {
-    auto buffer = DeviceBuffer::Allocate(bytes, "weights");
-    CHECK(buffer.ok()) << buffer.status();
-    weights.memory.push_back(*std::move(buffer));
-    return weights.memory.back().data();
-  }
-  template <typename T>
-  T* Copy(const std::vector<T>& values) {
-    const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
-    std::byte* const to = Take(bytes);
-    stream_.CopyToDevice(to, values.data(), bytes);
-    stream_.Wait();
-    return reinterpret_cast<T*>(to);
-  }
-  float* Ones(int32_t count) { return Copy(std::vector<float>(count, 1.0f)); }
-  DeviceMatrix Matrix(int32_t outputs, int32_t inputs) {
-    DeviceMatrix m;
-    m.format = format_;
-    m.outputs = outputs;
-    m.inputs = inputs;
-    m.output_tiles = OutputTiles(outputs);
-    m.padded_inputs = PaddedInputs(inputs);
-    std::byte* const tiles = Take(m.tile_bytes());
-    const auto block_bytes = static_cast<int64_t>(block_.size());
-    for (int64_t at = 0; at < m.tile_bytes(); at += block_bytes) {
-      stream_.CopyToDevice(tiles + at, block_.data(),
-                           std::min(block_bytes, m.tile_bytes() - at));
-    }
-    m.tiles = tiles;
-    if (HasOutputScales(format_)) {
-      m.scales = Copy(std::vector<float>(int64_t{m.output_tiles} * kTileOutputs,
-                                         scales_[0]));
-    }
-    weights.matrix_bytes += m.bytes();
-    elements += int64_t{outputs} * inputs;
-    return m;
-  }
-
-  const WeightFormat format_;
-  Stream& stream_;
-  std::vector<std::byte> block_;
-  std::vector<float> scales_;
-};
 
 double SecondsOf(const std::chrono::steady_clock::time_point& begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)

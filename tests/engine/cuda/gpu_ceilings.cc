@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "common/log.h"
-#include "engine/cuda/target/stream_handle.h"
 #include "engine/float_convert.h"
 
 #if defined(BATON_HAVE_CUBLASLT)
 #include <cublasLt.h>
+
+#include "engine/cuda/target/stream_handle.h"
 #endif
 
 namespace baton::engine::cuda {
