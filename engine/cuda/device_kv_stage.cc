@@ -103,8 +103,12 @@ absl::StatusOr<std::unique_ptr<DeviceKvStage>> DeviceKvStage::Create(
   }
   BATON_ASSIGN_OR_RETURN(StagedArena arena,
                          StagedArena::Allocate(kind, staged));
-  return std::unique_ptr<DeviceKvStage>(new DeviceKvStage(
+  std::unique_ptr<DeviceKvStage> stage(new DeviceKvStage(
       std::move(devices), std::move(arena), std::move(hashes)));
+  for (const auto& rank : stage->ranks_) {
+    BATON_RETURN_IF_ERROR(rank->TakeMemory());
+  }
+  return stage;
 }
 
 DeviceKvStage::DeviceKvStage(std::vector<DeviceKv> devices, StagedArena arena,

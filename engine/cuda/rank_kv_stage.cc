@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "common/log.h"
+#include "common/status_macros.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -11,11 +13,9 @@ namespace {
 // Most moves that the lists of a lane have room for from the beginning.
 constexpr int64_t kMostRingMoves = int64_t{1} << 20;
 
-PinnedBuffer ListOf(int64_t moves) {
-  auto memory = PinnedBuffer::Allocate(moves * int64_t{sizeof(PageMove)},
-                                       "a list of KV pages");
-  CHECK(memory.ok()) << memory.status();
-  return *std::move(memory);
+absl::StatusOr<PinnedBuffer> ListOf(int64_t moves) {
+  return PinnedBuffer::Allocate(moves * int64_t{sizeof(PageMove)},
+                                "lists of KV pages (kv_staging_bytes)");
 }
 
 }  // namespace
@@ -29,19 +29,23 @@ RankKvStage::RankKvStage(int32_t device, const KvLayout& layout,
       memory_(memory),
       compute_(compute),
       staged_(staged),
-      copied_(std::move(copied)) {
+      copied_(std::move(copied)) {}
+
+absl::Status RankKvStage::TakeMemory() {
   // Now, as later devices may wait for each other, or for other processes, and
   // taking memory for them. A page of a staged block is copied once at a time.
+  UseDevice(device_);
   const int64_t blocks = staged_.layout.num_blocks;
   absl::MutexLock lock(&mu_);
   for (Lane* const lane : {&outward_, &inward_}) {
     // And once more, for what is left at the end.
     lane->ring_size =
         std::min(blocks * layout_.num_layers, kMostRingMoves) + blocks;
-    lane->ring = ListOf(lane->ring_size);
+    BATON_ASSIGN_OR_RETURN(lane->ring, ListOf(lane->ring_size));
   }
-  step_moves_.apart = ListOf(blocks);
+  BATON_ASSIGN_OR_RETURN(step_moves_.apart, ListOf(blocks));
   step_moves_.list = step_moves_.apart.as<PageMove>();
+  return absl::OkStatus();
 }
 
 RankKvStage::~RankKvStage() {
@@ -77,7 +81,9 @@ RankKvStage::Moves RankKvStage::MovesOf(bool inward,
     moves.list = lane.ring.as<PageMove>() + begin % lane.ring_size;
     moves.ring_end = lane.ring_end = begin + count;
   } else {
-    moves.apart = ListOf(count);
+    auto apart = ListOf(count);
+    CHECK(apart.ok()) << apart.status();
+    moves.apart = *std::move(apart);
     moves.list = moves.apart.as<PageMove>();
   }
   Fill(inward, blocks, moves);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "engine/cuda/device_runtime.h"
@@ -44,6 +45,9 @@ class RankKvStage final {
               std::function<void()> copied);
   // Waits for the copies.
   ~RankKvStage();
+
+  // Before all else, once. ResourceExhausted, naming the option.
+  absl::Status TakeMemory();
 
   // As KvStage has them. All devices of an engine are asked for the same in the
   // same order, so that a ticket is the same for all.

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/cuda/cuda_engine.h"
@@ -311,6 +312,24 @@ TEST_F(TensorParallelTest, MemoryIsTakenBeforeDevicesWait) {
   engine->kv_stage()->WithStep({{312, 0}});
   engine->Execute(plan, NoHook);
   emulated::SetPatience(absl::ZeroDuration());
+}
+
+// Whichever of them it is: outcomes, arrays of a step, lists of pages.
+TEST_F(TensorParallelTest, WithoutPinnedMemoryAnEngineSaysSo) {
+  EngineOptions options = Options("llama", 1);
+  options.kv_staging_bytes = 1 << 20;
+  int lists = 0;
+  for (int taken = 0;; ++taken) {
+    ASSERT_LT(taken, 100);
+    emulated::SetPinnedAllocations(taken);
+    const auto engine = CudaEngine::Create(options, SmallPass());
+    emulated::SetPinnedAllocations(-1);
+    if (engine.ok()) break;
+    EXPECT_EQ(engine.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(engine.status().message(), testing::HasSubstr("pinned memory"));
+    lists += absl::StrContains(engine.status().message(), "(kv_staging_bytes)");
+  }
+  EXPECT_EQ(lists, 3);
 }
 #endif
 

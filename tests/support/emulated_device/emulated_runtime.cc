@@ -56,6 +56,7 @@ int64_t taken_bytes[kDevices];
 emulated::LaunchCounts launches;
 absl::Duration patience;
 int waits_for_peers = 0;
+int pinned_allocations = -1;  // that will succeed; negative: all
 bool reaches[kDevices][kDevices];
 thread_local int32_t device = 0;
 
@@ -254,6 +255,11 @@ void AddWaitsForPeers(int change) {
   waits_for_peers += change;
 }
 
+void SetPinnedAllocations(int count) {
+  absl::MutexLock lock(&mu);
+  pinned_allocations = count;
+}
+
 bool Reaches(int32_t from, int32_t to) {
   absl::MutexLock lock(&mu);
   return from == to || reaches[from][to];
@@ -337,6 +343,14 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 absl::StatusOr<PinnedBuffer> PinnedBuffer::Allocate(
     int64_t bytes, const std::string& purpose) {
   CheckNobodyWaits();
+  {
+    absl::MutexLock lock(&mu);
+    if (pinned_allocations == 0) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(purpose, ": ", bytes, " bytes of pinned memory"));
+    }
+    if (pinned_allocations > 0) --pinned_allocations;
+  }
   PinnedBuffer buffer;
   buffer.data_ = Take(bytes);
   buffer.bytes_ = bytes;

@@ -31,6 +31,9 @@ void SetPatience(absl::Duration patience);
 // process. Meanwhile memory must not be taken or given back. Any thread.
 void AddWaitsForPeers(int change);
 
+// So many allocations of pinned memory more succeed; negative: all.
+void SetPinnedAllocations(int count);
+
 // Whether ReachMemoryOf was asked, since the program began.
 bool Reaches(int32_t from, int32_t to);
 
