@@ -70,46 +70,102 @@ struct FillWords {
   Word4 rows[Shape::kOfThread][4];
 };
 
-// Reads them, of positions [first, first + 64), of which those before `end`
-// exist. 16 slots none of which exist are zeros.
+// Where the 16 slots lie that a thread reads next of each of its units. What
+// comes after them is looked up while they are read, and found without a
+// division: else each unit would wait for the table before it asks for KV.
 template <int kHeadDim, KvDtype kDtype, bool kKeys>
-BATON_DEVICE void ReadUnits(const AttentionArgs& args, const BlockId* blocks,
+struct FillCursor {
+  using Shape = FillShape<kHeadDim, kDtype, kKeys>;
+  int32_t block[Shape::kOfThread];  // of the table
+  int32_t slot[Shape::kOfThread];
+  BlockId id[Shape::kOfThread];
+
+  // Which 16 slots of a tile.
+  BATON_DEVICE static int32_t Group(int i) {
+    const FillUnit unit =
+        UnitOf<Shape>(Thread() % kFillThreads + i * kFillThreads);
+    return kKeys ? unit.block : unit.piece / 2;
+  }
+  BATON_DEVICE void LookUp(const BlockId* blocks, int32_t first, int32_t end) {
+    BATON_UNROLL
+    for (int i = 0; i < Shape::kOfThread; ++i) {
+      id[i] = first + 16 * Group(i) < end ? blocks[block[i]] : 0;
+    }
+  }
+  BATON_DEVICE void Begin(const BlockId* blocks, int32_t block_size,
+                          int32_t first, int32_t end) {
+    BATON_UNROLL
+    for (int i = 0; i < Shape::kOfThread; ++i) {
+      const uint32_t position = first + 16 * Group(i);
+      block[i] = position / static_cast<uint32_t>(block_size);
+      slot[i] = position % static_cast<uint32_t>(block_size);
+    }
+    LookUp(blocks, first, end);
+  }
+  // A tile, which is so many blocks and slots, on, to position `first`.
+  BATON_DEVICE void Next(const BlockId* blocks, int32_t block_size,
+                         int32_t step_blocks, int32_t step_slots, int32_t first,
+                         int32_t end) {
+    BATON_UNROLL
+    for (int i = 0; i < Shape::kOfThread; ++i) {
+      block[i] += step_blocks;
+      slot[i] += step_slots;
+      if (slot[i] >= block_size) {
+        slot[i] -= block_size;
+        ++block[i];
+      }
+    }
+    LookUp(blocks, first, end);
+  }
+};
+
+// Reads them, of positions [first, first + 64), of which those before `end`
+// exist, and which the cursor is at. 16 slots none of which exist are zeros.
+template <int kHeadDim, KvDtype kDtype, bool kKeys>
+BATON_DEVICE void ReadUnits(const AttentionArgs& args,
+                            const FillCursor<kHeadDim, kDtype, kKeys>& cursor,
                             int32_t kv_head, int32_t first, int32_t end,
                             FillWords<kHeadDim, kDtype, kKeys>& words) {
   using Shape = FillShape<kHeadDim, kDtype, kKeys>;
   const int32_t me = Thread() % kFillThreads;
+  const std::byte* from[Shape::kOfThread];
+  bool there[Shape::kOfThread];
   BATON_UNROLL
   for (int i = 0; i < Shape::kOfThread; ++i) {
     const FillUnit unit = UnitOf<Shape>(me + i * kFillThreads);
     const int32_t slots = kKeys ? unit.block : unit.piece / 2;
-    const int32_t position = first + 16 * slots;
-    if (position >= end || me + i * kFillThreads >= Shape::kUnits) {
-      BATON_UNROLL
-      for (int j = 0; j < 4; ++j) words.rows[i][j] = Word4{};
-      continue;
-    }
-    const int32_t slot = position % args.block_size;
+    there[i] =
+        first + 16 * slots < end && me + i * kFillThreads < Shape::kUnits;
+    const int32_t slot = cursor.slot[i];
     // Rows of KV memory: pairs of elements of 16 slots' keys; pairs of slots of
     // 16 elements of values.
     const int32_t row = kKeys ? slot / 16 * (kHeadDim / 2) + 4 * unit.piece
                               : unit.block * (args.block_size / 2) + slot / 2 +
                                     unit.piece % 2 * 4;
-    const std::byte* const from =
-        args.pages + blocks[position / args.block_size] * args.page_bytes +
-        kv_head * args.head_bytes + (kKeys ? 0 : args.values_offset) +
-        int64_t{row} * Shape::kRowBytes + unit.columns * 16;
+    from[i] = args.pages + cursor.id[i] * args.page_bytes +
+              kv_head * args.head_bytes + (kKeys ? 0 : args.values_offset) +
+              row * Shape::kRowBytes + unit.columns * 16;
+  }
+  BATON_UNROLL
+  for (int i = 0; i < Shape::kOfThread; ++i) {
     BATON_UNROLL
     for (int j = 0; j < 4; ++j) {
-      words.rows[i][j] = Load16(from + j * Shape::kRowBytes);
+      words.rows[i][j] =
+          there[i] ? Load16(from[i] + j * Shape::kRowBytes) : Word4{};
     }
-    if constexpr (!kKeys && kDtype == KvDtype::kBf16) {
-      const int32_t slots_begin = first + 8 * unit.piece;
-      if (slots_begin + 8 <= end) continue;
+  }
+  if constexpr (!kKeys && kDtype == KvDtype::kBf16) {
+    if (first + kTilePositions > end) {
       BATON_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        const uint32_t keep = KeptHalves(slots_begin + 2 * j, end);
+      for (int i = 0; i < Shape::kOfThread; ++i) {
+        const FillUnit unit = UnitOf<Shape>(me + i * kFillThreads);
+        const int32_t slots_begin = first + 8 * unit.piece;
         BATON_UNROLL
-        for (int w = 0; w < 4; ++w) words.rows[i][j].x[w] &= keep;
+        for (int j = 0; j < 4; ++j) {
+          const uint32_t keep = KeptHalves(slots_begin + 2 * j, end);
+          BATON_UNROLL
+          for (int w = 0; w < 4; ++w) words.rows[i][j].x[w] &= keep;
+        }
       }
     }
   }

@@ -68,10 +68,23 @@ BATON_DEVICE void FillStages(const AttentionArgs& args, const BlockId* blocks,
                              const GroupAttentionMemory<kHeadDim>& memory) {
   FillWords<kHeadDim, kDtype, /*kKeys=*/true> keys;
   FillWords<kHeadDim, kDtype, /*kKeys=*/false> values;
+  FillCursor<kHeadDim, kDtype, /*kKeys=*/true> key_cursor;
+  FillCursor<kHeadDim, kDtype, /*kKeys=*/false> value_cursor;
+  const int32_t size = args.block_size;
+  const int32_t step_blocks = kTilePositions / size;
+  const int32_t step_slots = kTilePositions % size;
+  key_cursor.Begin(blocks, size, begin, end);
+  value_cursor.Begin(blocks, size, begin, end);
+  const auto read = [&](int32_t first) {
+    ReadUnits(args, key_cursor, kv_head, first, end, keys);
+    ReadUnits(args, value_cursor, kv_head, first, end, values);
+    const int32_t next = first + kTilePositions;
+    key_cursor.Next(blocks, size, step_blocks, step_slots, next, end);
+    value_cursor.Next(blocks, size, step_blocks, step_slots, next, end);
+  };
   StageTurn turn;
-  ReadUnits(args, blocks, kv_head, begin, end, keys);
+  read(begin);
   for (int32_t first = begin; first < end; first += kTilePositions) {
-    ReadUnits(args, blocks, kv_head, first, end, values);
     // What would be the phase before the first has ended.
     AwaitBarrier(&memory.empty[turn.stage], turn.parity ^ 1);
     unsigned char* const to =
@@ -87,8 +100,7 @@ BATON_DEVICE void FillStages(const AttentionArgs& args, const BlockId* blocks,
     if (Thread() % 32 == 0) Arrive(&memory.full[turn.stage]);
     turn.Next();
     // Behind the fence, which waits for what was asked for before it.
-    const int32_t next = first + kTilePositions;
-    if (next < end) ReadUnits(args, blocks, kv_head, next, end, keys);
+    if (first + kTilePositions < end) read(first + kTilePositions);
   }
 }
 
@@ -213,6 +225,14 @@ BATON_DEVICE void AttendToStages(const AttentionArgs& args,
         if (span_ends) state[half] = SoftmaxState();
       }
       to_weights(at, turn.stage);
+      // The next tile has to be there in any case; and a loop is what no
+      // instruction is moved across: ptxas would else wait for the sums before
+      // the exponentials above.
+      if (at + kTilePositions < seen_end) {
+        StageTurn next = turn;
+        next.Next();
+        AwaitBarrier(&memory.full[next.stage], next.parity);
+      }
       GroupMmaAwait(sums);
       release(now);
       if (span_ends) merge(ended);
@@ -245,7 +265,8 @@ template <int kHeadDim, KvDtype kDtype>
 BATON_DENSE_KERNEL(kGroupAttentionThreads, 1)
 GroupAttention(AttentionArgs args) {
   AwaitEarlierKernels();
-  const QueryTile tile = args.tiles[BlockX()];
+  // The last tiles, which see most, first: what is left at the end is short.
+  const QueryTile tile = args.tiles[args.num_tiles - 1 - BlockY()];
   if (tile.rows == 0) return;
   const GroupAttentionMemory<kHeadDim> memory;
   if (Thread() == 0) {
@@ -256,7 +277,7 @@ GroupAttention(AttentionArgs args) {
     FenceBarriers();
   }
   SyncBlock();
-  const int32_t kv_head = BlockY();
+  const int32_t kv_head = BlockX();
   const int32_t end = tile.first_position + tile.rows;
   const int32_t begin = FirstVisible(tile.first_position, args.window) /
                         kTilePositions * kTilePositions;

@@ -46,7 +46,8 @@ LaunchShape AttentionShape(const AttentionArgs& args) {
     CHECK_EQ(args.max_spans, 0);
     CHECK_LE(group, kGroupTileQueries);
     CHECK(IsGroupAttentionHeadDim(args.stored_head_dim));
-    shape.x = static_cast<uint32_t>(args.num_tiles);
+    shape.x = static_cast<uint32_t>(args.num_kv_heads);
+    shape.y = static_cast<uint32_t>(args.num_tiles);
     shape.threads = kGroupAttentionThreads;
     shape.shared_bytes = GroupAttentionSharedBytes(args.stored_head_dim);
   } else if (args.max_spans > 0) {

@@ -47,10 +47,13 @@ BATON_DEVICE MergeFactors Merge(SoftmaxState& total, SoftmaxState span) {
 BATON_DEVICE float MergeSum(float total, float span, MergeFactors factors) {
   return AddRn(MulRn(total, factors.total), MulRn(span, factors.span));
 }
-// Adding zero makes zeros positive.
+// Two elements, the first in the low half. Adding zero makes zeros positive.
+BATON_DEVICE uint32_t FinishSums(float first, float second, float inverse_sum) {
+  return PackBf16(AddRn(MulRn(first, inverse_sum), 0.0f),
+                  AddRn(MulRn(second, inverse_sum), 0.0f));
+}
 BATON_DEVICE uint16_t FinishSum(float total, float inverse_sum) {
-  return static_cast<uint16_t>(
-      PackBf16(AddRn(MulRn(total, inverse_sum), 0.0f), 0.0f));
+  return static_cast<uint16_t>(FinishSums(total, 0.0f, inverse_sum));
 }
 
 // What a warp knows of its queries.
@@ -211,6 +214,29 @@ BATON_DEVICE void PutQuery(const AttentionArgs& args, const QueryTile& tile,
   if (query / group >= tile.rows) return;
   const int32_t row = tile.first_output_row + query / group;
   const int32_t first = (kv_head * group + query % group) * args.head_dim;
+  if constexpr (kHeadDim % kSliceInputs == 0) {
+    if (args.out_order == InputOrder::kStaged && args.head_dim == kHeadDim) {
+      // Then what a thread has of 32 elements is one piece of a slice.
+      const int32_t c = Thread() % 4;
+      uint16_t* const slices =
+          args.out +
+          (PlaceOfInput(InputOrder::kStaged, row, first, args.out_stride) &
+           ~int64_t{kSliceInputs - 1});
+      BATON_UNROLL
+      for (int a = 0; a < kHeadDim / 32; ++a) {
+        Word4 words;
+        BATON_UNROLL
+        for (int w = 0; w < 4; ++w) {
+          words.x[w] = FinishSums(sum_of(4 * a + w, 0), sum_of(4 * a + w, 1),
+                                  inverse_sum);
+        }
+        Store16(slices + a / 2 * (kStagedRows * kSliceInputs) +
+                    ((a % 2 * 4 + c) ^ row % 8) * 8,
+                words);
+      }
+      return;
+    }
+  }
   for (int32_t t = 0; t < kHeadDim / 8; ++t) {
     for (int32_t i = 0; i < 2; ++i) {
       const int32_t element = 8 * t + 2 * (Thread() % 4) + i;

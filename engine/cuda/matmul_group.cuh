@@ -83,19 +83,24 @@ struct GroupMemory {
     empty = full + kStages;
   }
 
+  static constexpr int kKept = GroupKeptTiles(kRows);
+
+  // Where the four sums of a thread for a row tile are: of those that it kept
+  // in registers, in the end, in the stages.
+  BATON_DEVICE unsigned char* TotalOf(int32_t row_tile, int32_t thread) const {
+    unsigned char* const from = row_tile < kKept ? stages : totals;
+    const int32_t place = row_tile < kKept ? row_tile : row_tile - kKept;
+    return from + (place * kGroupWarps * 32 + thread) * 16;
+  }
+
   uint32_t address;  // of the stages, for GroupMatrix
   unsigned char* stages;
-  // Of thread t, sums 4i to 4i + 3 at 16 (256 i + t).
   unsigned char* totals;
   // Of each stage: its activations are there; nobody reads it any more, in
   // either block.
   Barrier* full;
   Barrier* empty;
 };
-
-BATON_DEVICE int32_t TotalPlace(int row_tile, int32_t thread) {
-  return (row_tile * kGroupWarps * 32 + thread) * 16;
-}
 
 // What the warp does that has activations copied: the part that is this block's
 // of each stage, for both.
@@ -139,11 +144,20 @@ BATON_DEVICE void FeedStages(const MatmulArgs& args,
   }
 }
 
-// What the warps do that multiply: the sums of all chunks, in `totals`.
+// Sums of the chunks so far that a thread keeps.
+template <int kRows>
+struct KeptSums {
+  static constexpr int kTiles = GroupMemory<kRows>::kKept;
+  float values[kTiles > 0 ? 4 * kTiles : 1] = {};
+};
+
+// What the warps do that multiply: the sums of all chunks, in the block's
+// memory and in `kept`.
 template <WeightFormat kFormat, int kRows>
 BATON_DEVICE void MultiplyStages(const MatmulArgs& args,
                                  const std::byte* weights,
-                                 const GroupMemory<kRows>& memory) {
+                                 const GroupMemory<kRows>& memory,
+                                 KeptSums<kRows>& kept) {
   constexpr int kHalf = kRows / 2;  // sums of a lane
   constexpr int kStages = GroupMemory<kRows>::kStages;
   const int32_t slices = args.w.padded_inputs / kSliceInputs;
@@ -157,6 +171,9 @@ BATON_DEVICE void MultiplyStages(const MatmulArgs& args,
   uint32_t words[2][4][4];
   int32_t stage = 0;
   int32_t parity = 0;
+  if (Thread() >= kGroupWarps * 32 / 2 && kGroupLag < slices) {
+    AwaitBarrier(&memory.full[kGroupLag], 0);
+  }
 
   // The warp reads a stage no more: `back` stages before the next one.
   const auto release = [&](int back) {
@@ -211,7 +228,15 @@ BATON_DEVICE void MultiplyStages(const MatmulArgs& args,
     }
     BATON_UNROLL
     for (int r = 0; r < kRows / 8; ++r) {
-      unsigned char* const at = memory.totals + TotalPlace(r, Thread());
+      if (r < KeptSums<kRows>::kTiles) {
+        BATON_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          float& to = kept.values[4 * r + i];
+          to = AddRn(to, sums[4 * r + i]);
+        }
+        continue;
+      }
+      unsigned char* const at = memory.TotalOf(r, Thread());
       float total[4] = {};
       if (begin > 0) LoadSums(at, total);
       BATON_UNROLL
@@ -224,40 +249,118 @@ BATON_DEVICE void MultiplyStages(const MatmulArgs& args,
   }
 }
 
-// Puts the sums of a warp's tile where they belong.
+// Puts the sums of a warp's tile where they belong. What is known of a tile is
+// worked out before the loops: a block is alone on its multiprocessor, and
+// nothing hides what it does last.
 template <int kRows, MatmulOutput kOutput>
 BATON_DEVICE void PutTotals(const MatmulArgs& args, int64_t tile,
-                            const GroupMemory<kRows>& memory) {
-  // Tiles of the gate and of up take turns, and so do warps.
-  if (kOutput == MatmulOutput::kSwiglu && tile % 2 == 1) return;
-  const int32_t first_row = BlockX() / kGroupCluster * kRows;
-  // So many row tiles are asked for at once.
-  constexpr int kTogether = kOutput == MatmulOutput::kAdd ? 8 : 1;
-  constexpr int kTargets = kOutput == MatmulOutput::kSwiglu ? 2 : 1;
+                            const GroupMemory<kRows>& memory,
+                            const KeptSums<kRows>& kept) {
+  static_assert(kOutput != MatmulOutput::kSwiglu);
+  // So many row tiles are asked for at once, of what they are added to.
+  constexpr int kTogether = 8;
+  const int32_t first_row =
+      BlockX() / kGroupCluster * kRows + 2 * (Thread() % 4);
+  const int64_t output = tile * kTileOutputs + Thread() % 32 / 4;
+  const TileTarget<kOutput> target =
+      ReadFactors<kOutput>(args, tile * kTileOutputs);
+  float* at[4];
+  bool there[4];
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    at[i] =
+        args.out + (first_row + i % 2) * args.out_stride + output + 8 * (i / 2);
+    there[i] = output + 8 * (i / 2) < args.w.outputs;
+  }
+  const int64_t step = 8 * args.out_stride;
+  BATON_UNROLL
   for (int first = 0; first < kRows / 8; first += kTogether) {
-    TileTarget<kOutput> targets[kTogether][kTargets];
-    BATON_UNROLL
-    for (int i = 0; i < kTogether; ++i) {
+    float before[kTogether][4];
+    if constexpr (kOutput == MatmulOutput::kAdd) {
       BATON_UNROLL
-      for (int t = 0; t < kTargets; ++t) {
-        targets[i][t] = ReadTarget<kOutput>(args, (tile + t) * kTileOutputs,
-                                            first_row + 8 * (first + i));
+      for (int k = 0; k < kTogether; ++k) {
+        BATON_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const bool in =
+              there[i] && first_row + i % 2 + 8 * (first + k) < args.rows;
+          before[k][i] = in ? at[i][k * step] : 0.0f;
+        }
       }
     }
     BATON_UNROLL
-    for (int i = 0; i < kTogether; ++i) {
-      const int r = first + i;
+    for (int k = 0; k < kTogether; ++k) {
+      const int r = first + k;
       float y[4];
-      LoadSums(memory.totals + TotalPlace(r, Thread()), y);
-      if constexpr (kOutput == MatmulOutput::kSwiglu) {
-        float up[4];
-        LoadSums(memory.totals + TotalPlace(r, Thread() + 32), up);
-        PutGatedTile(args, tile * kTileOutputs, first_row + 8 * r,
-                     targets[i][0], targets[i][1], y, up);
+      if (r < KeptSums<kRows>::kTiles) {
+        BATON_UNROLL
+        for (int i = 0; i < 4; ++i) y[i] = kept.values[4 * r + i];
       } else {
-        PutTile<kOutput>(args, tile * kTileOutputs, first_row + 8 * r,
-                         targets[i][0], y);
+        LoadSums(memory.TotalOf(r, Thread()), y);
       }
+      BATON_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if (!there[i] || first_row + i % 2 + 8 * r >= args.rows) continue;
+        float value = Finished(args.w, target, i / 2, y[i]);
+        if constexpr (kOutput == MatmulOutput::kAdd) {
+          value = AddRn(before[k][i], value);
+        }
+        at[i][k * step] = value;
+      }
+    }
+    BATON_UNROLL
+    for (int i = 0; i < 4; ++i) at[i] += kTogether * step;
+  }
+}
+
+// The same for SwiGLU: tiles of the gate and of up take turns, and so do warps.
+// Two of these share their two tiles out by rows. What they kept lies in the
+// stages by now.
+template <int kRows>
+BATON_DEVICE void PutGatedTotals(const MatmulArgs& args, int64_t own_tile,
+                                 const GroupMemory<kRows>& memory) {
+  constexpr int kMine = kRows / 16;  // row tiles
+  const int64_t tile = own_tile / 2 * 2;
+  const int32_t part = Thread() / 32 % 2;
+  const GatedTarget of_gate =
+      ReadFactors<MatmulOutput::kSwiglu>(args, tile * kTileOutputs);
+  const GatedTarget of_up =
+      ReadFactors<MatmulOutput::kSwiglu>(args, (tile + 1) * kTileOutputs);
+  const int32_t first_row =
+      BlockX() / kGroupCluster * kRows + part * 8 * kMine + 2 * (Thread() % 4);
+  const int32_t element =
+      static_cast<int32_t>(tile / 2 * kTileOutputs) + Thread() % 32 / 4;
+  uint16_t* at[4];
+  bool there[4];
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    at[i] = args.gated + PlaceOfInput(args.gated_order, first_row + i % 2,
+                                      element + 8 * (i / 2), args.out_stride);
+    there[i] = element + 8 * (i / 2) < args.w.outputs / 2;
+  }
+  // Eight rows on, in either order: these do not leave their 128.
+  static_assert(8 * kMine <= kStagedRows);
+  const int64_t step = args.gated_order == InputOrder::kStaged
+                           ? 8 * kSliceInputs
+                           : 8 * args.out_stride;
+  for (int k = 0; k < kMine; ++k) {
+    const int32_t r = part * kMine + k;
+    float gate[4];
+    float up[4];
+    LoadSums(memory.TotalOf(r, Thread() & ~32), gate);
+    LoadSums(memory.TotalOf(r, Thread() | 32), up);
+    float gated[4];
+    BATON_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      gate[i] = Finished(args.w, of_gate, i / 2, gate[i]);
+      up[i] = Finished(args.w, of_up, i / 2, up[i]);
+    }
+    Swiglu4(gate, up, gated);
+    BATON_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if (there[i] && first_row + i % 2 + 8 * k < args.rows) {
+        *at[i] = static_cast<uint16_t>(PackBf16(gated[i], 0.0f));
+      }
+      at[i] += step;
     }
   }
 }
@@ -282,19 +385,31 @@ GroupMatmul(MatmulArgs args) {
     GiveRegisters<kGroupFewRegisters>();
     if (warp == kGroupWarps) FeedStages<kRows>(args, memory);
     SyncBlockApart();
+    if constexpr (kOutput == MatmulOutput::kSwiglu) SyncBlockApart();
   } else {
     TakeRegisters<kGroupRegisters>();
     const int64_t block =
         int64_t{BlockY()} * kGroupCluster + BlockX() % kGroupCluster;
     const int64_t tile = block * kGroupWarps + warp;
     const bool there = tile < args.w.output_tiles;
+    KeptSums<kRows> kept;
     MultiplyStages<kFormat, kRows>(
         args,
         args.w.tiles +
             (there ? tile : 0) * TileBytes(kFormat, args.w.padded_inputs),
-        memory);
+        memory, kept);
     SyncBlockApart();
-    if (there) PutTotals<kRows, kOutput>(args, tile, memory);
+    if constexpr (kOutput == MatmulOutput::kSwiglu) {
+      // Nobody reads the stages any more.
+      BATON_UNROLL
+      for (int r = 0; r < KeptSums<kRows>::kTiles; ++r) {
+        StoreSums(memory.TotalOf(r, Thread()), kept.values + 4 * r);
+      }
+      SyncBlockApart();
+      if (there) PutGatedTotals<kRows>(args, tile, memory);
+    } else {
+      if (there) PutTotals<kRows, kOutput>(args, tile, memory, kept);
+    }
   }
   SyncCluster();  // nobody copies or arrives here any more
 }

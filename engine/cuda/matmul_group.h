@@ -34,18 +34,27 @@ BATON_HOST_DEVICE constexpr int32_t GroupRows(WeightFormat format,
                                                          : kGroupRows;
 }
 
-// Activations on their way, in slices of 64 inputs: 96 KB.
+// Activations on their way, in slices of 64 inputs: 128 KB, or 96.
 BATON_HOST_DEVICE constexpr int32_t GroupStages(int32_t rows) {
-  return rows == kGroupRows ? 3 : 6;
+  return rows == kGroupRows ? 4 : 6;
 }
 BATON_HOST_DEVICE constexpr int32_t GroupStageBytes(int32_t rows) {
   return rows * kSliceInputs * 2;
 }
 
-// Of the sums of the chunks so far, float32.
-BATON_HOST_DEVICE constexpr int32_t GroupTotalBytes(int32_t rows) {
-  return kGroupOutputs * rows * 4;
+// Row tiles of eight whose sums of the chunks so far a thread has in registers,
+// as many as there are left: while the others are added up, in the block's
+// memory, tensor cores wait.
+BATON_HOST_DEVICE constexpr int32_t GroupKeptTiles(int32_t rows) {
+  return rows == kGroupRows ? 9 : 0;
 }
+// Of the others, float32.
+BATON_HOST_DEVICE constexpr int32_t GroupTotalBytes(int32_t rows) {
+  return kGroupOutputs * (rows - 8 * GroupKeptTiles(rows)) * 4;
+}
+// The second group of warps begins with this stage's slice, so that the two do
+// not come to the ends of chunks at the same time.
+inline constexpr int32_t kGroupLag = 2;
 
 // And two barriers of 8 bytes for each stage.
 BATON_HOST_DEVICE constexpr int64_t GroupSharedBytes(int32_t rows) {

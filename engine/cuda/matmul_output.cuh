@@ -21,12 +21,20 @@ BATON_DEVICE void StoreSums(unsigned char* to, const float* sums) {
   Store16(to, words);
 }
 
-// x / (1 + e^-x) * up. e^-x overflows to infinity for x below -88, where the
-// quotient is then zero.
-BATON_DEVICE float Swiglu(float gate, float up) {
+// x / (1 + e^-x) * up, of four. e^-x overflows to infinity for x below -88,
+// where the quotient is then zero.
+BATON_DEVICE void Swiglu4(const float (&gate)[4], const float (&up)[4],
+                          float (&gated)[4]) {
   constexpr float kLog2E = 1.4426950408889634f;
-  const float e = Exp2(MulRn(gate, -kLog2E));
-  return MulRn(DivRn(gate, AddRn(1.0f, e)), up);
+  float divisors[4];
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    divisors[i] = AddRn(1.0f, Exp2(MulRn(gate[i], -kLog2E)));
+  }
+  float quotients[4];
+  DivRn4(gate, divisors, quotients);
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) gated[i] = MulRn(quotients[i], up[i]);
 }
 
 // What a thread needs besides its four sums of a tile of 16 outputs and 8 rows
@@ -42,13 +50,31 @@ struct TileTarget {
   float bias[2];
 };
 
+// But for what is there before.
+template <MatmulOutput kOutput>
+BATON_DEVICE TileTarget<kOutput> ReadFactors(const MatmulArgs& args,
+                                             int64_t first_output) {
+  TileTarget<kOutput> target;
+  // Of padding there are some, too, but of no tile that is not there.
+  const bool there = first_output < int64_t{args.w.output_tiles} * kTileOutputs;
+  BATON_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int64_t output = first_output + Thread() % 32 / 4 + 8 * half;
+    target.scales[half] =
+        args.w.scales != nullptr && there ? args.w.scales[output] : 1.0f;
+    target.bias[half] =
+        args.w.bias != nullptr && there ? args.w.bias[output] : 0.0f;
+  }
+  return target;
+}
+
 template <MatmulOutput kOutput>
 BATON_DEVICE TileTarget<kOutput> ReadTarget(const MatmulArgs& args,
                                             int64_t first_output,
                                             int32_t first_row) {
   const int32_t g = Thread() % 32 / 4;
   const int32_t c = Thread() % 4;
-  TileTarget<kOutput> target;
+  TileTarget<kOutput> target = ReadFactors<kOutput>(args, first_output);
   if constexpr (kOutput == MatmulOutput::kAdd) {
     BATON_UNROLL
     for (int i = 0; i < 4; ++i) {
@@ -58,16 +84,6 @@ BATON_DEVICE TileTarget<kOutput> ReadTarget(const MatmulArgs& args,
                              ? args.out[row * args.out_stride + output]
                              : 0.0f;
     }
-  }
-  // Of padding there are some, too, but of no tile that is not there.
-  const bool there = first_output < int64_t{args.w.output_tiles} * kTileOutputs;
-  BATON_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const int64_t output = first_output + g + 8 * half;
-    target.scales[half] =
-        args.w.scales != nullptr && there ? args.w.scales[output] : 1.0f;
-    target.bias[half] =
-        args.w.bias != nullptr && there ? args.w.bias[output] : 0.0f;
   }
   return target;
 }
@@ -110,6 +126,15 @@ BATON_DEVICE void PutGatedTile(const MatmulArgs& args, int64_t first_output,
                                const float (&up)[4]) {
   const int32_t g = Thread() % 32 / 4;
   const int32_t c = Thread() % 4;
+  float finished_gate[4];
+  float finished_up[4];
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    finished_gate[i] = Finished(args.w, of_gate, i / 2, gate[i]);
+    finished_up[i] = Finished(args.w, of_up, i / 2, up[i]);
+  }
+  float gated[4];
+  Swiglu4(finished_gate, finished_up, gated);
   BATON_UNROLL
   for (int i = 0; i < 4; ++i) {
     const int32_t row = first_row + 2 * c + i % 2;
@@ -118,11 +143,9 @@ BATON_DEVICE void PutGatedTile(const MatmulArgs& args, int64_t first_output,
     const int64_t element =
         first_output / (2 * kTileOutputs) * kTileOutputs + g + 8 * (i / 2);
     if (row >= args.rows || element >= args.w.outputs / 2) continue;
-    const float gated = Swiglu(Finished(args.w, of_gate, i / 2, gate[i]),
-                               Finished(args.w, of_up, i / 2, up[i]));
     args.gated[PlaceOfInput(args.gated_order, row,
                             static_cast<int32_t>(element), args.out_stride)] =
-        static_cast<uint16_t>(PackBf16(gated, 0.0f));
+        static_cast<uint16_t>(PackBf16(gated[i], 0.0f));
   }
 }
 

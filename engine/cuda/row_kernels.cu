@@ -76,10 +76,8 @@ BATON_DEVICE float AddedTo(const NormArgs& args, int32_t i) {
                     i % args.part_size];
 }
 
-BATON_DEVICE void PutNormed(const NormArgs& args, int32_t i, float value,
-                            float inverse, float weight) {
-  args.out[PlaceOfInput(args.out_order, BlockX(), i, args.out_stride)] =
-      ToBf16(MulRn(MulRn(value, inverse), weight));
+BATON_DEVICE uint16_t Normed(float value, float inverse, float weight) {
+  return ToBf16(MulRn(MulRn(value, inverse), weight));
 }
 
 // A thread has kHeld elements and their weights in registers, all of which it
@@ -139,14 +137,25 @@ Norm(NormArgs args) {
     sum = AddRn(sum, warp_sums[warp]);
   }
   const float inverse = InverseRms(sum, args.hidden, args.eps);
+  // Places of elements that are whole slices apart are as far from each other,
+  // in either order.
+  static_assert(kThreads % kSliceInputs == 0);
+  uint16_t* const to = args.out + PlaceOfInput(args.out_order, BlockX(),
+                                               Thread(), args.out_stride);
+  constexpr int32_t kStagedStep = kThreads * kStagedRows;
+  const int32_t step =
+      args.out_order == InputOrder::kStaged ? kStagedStep : kThreads;
   BATON_UNROLL
   for (int k = 0; k < kHeld; ++k) {
     const int32_t i = Thread() + k * kThreads;
-    if (i < args.hidden) PutNormed(args, i, held[k], inverse, weights[k]);
+    if (i < args.hidden) {
+      to[int64_t{k} * step] = Normed(held[k], inverse, weights[k]);
+    }
   }
   for (int32_t i = Thread() + kHeld * kThreads; i < args.hidden;
        i += kThreads) {
-    PutNormed(args, i, x[i], inverse, args.weight[i]);
+    args.out[PlaceOfInput(args.out_order, BlockX(), i, args.out_stride)] =
+        Normed(x[i], inverse, args.weight[i]);
   }
 }
 

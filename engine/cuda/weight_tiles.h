@@ -111,13 +111,16 @@ BATON_HOST_DEVICE constexpr int64_t PlaceOfInput(InputOrder order, int64_t row,
                                                  int32_t input,
                                                  int64_t stride) {
   if (order == InputOrder::kNatural) return row * stride + input;
-  const int32_t step = input % kSliceInputs / 32 * 2 + input % 8 / 4;
-  const int32_t k = input % 4 / 2 * 8 + input % 32 / 8 * 2 + input % 2;
-  const int32_t piece = (step * 2 + k / 8) ^ static_cast<int32_t>(row % 8);
+  // Of step * 2 + k / 8 and k % 8, in which kernels have few bits to move.
+  const auto in = static_cast<uint32_t>(input);
+  const auto of = static_cast<uint32_t>(row);
+  const uint32_t piece = ((in >> 5 & 1) * 4 + (in >> 1 & 3)) ^ (of & 7);
   const int64_t slice =
-      row / kStagedRows * (stride / kSliceInputs) + input / kSliceInputs;
-  return (slice * kStagedRows + row % kStagedRows) * kSliceInputs + piece * 8 +
-         k % 8;
+      int64_t{of / kStagedRows} * static_cast<uint32_t>(stride / kSliceInputs) +
+      in / kSliceInputs;
+  return slice * (kStagedRows * kSliceInputs) +
+         (of % kStagedRows * kSliceInputs + piece * 8 + (in >> 3 & 3) * 2 +
+          (in & 1));
 }
 
 // Where in the tiles a weight is stored.

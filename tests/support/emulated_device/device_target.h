@@ -78,6 +78,10 @@ inline float AddRn(float a, float b) { return a + b; }
 inline float SubRn(float a, float b) { return a - b; }
 inline float MulRn(float a, float b) { return a * b; }
 inline float DivRn(float a, float b) { return a / b; }
+inline void DivRn4(const float (&a)[4], const float (&b)[4],
+                   float (&quotients)[4]) {
+  for (int i = 0; i < 4; ++i) quotients[i] = a[i] / b[i];
+}
 inline float FmaRn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float SqrtRn(float a) { return std::sqrt(a); }
 inline double AddRn(double a, double b) { return a + b; }
