@@ -11,8 +11,10 @@ namespace {
 template <int kHeadDim, KvDtype kDtype>
 void RunKernels(const AttentionArgs& args, StreamHandle* stream) {
   if (args.max_spans > 0) {
-    Launch(SpanAttention<kHeadDim, kDtype>, "attention (spans)",
-           AttentionShape(args), stream, args);
+    const bool few = args.num_heads <= 8 * args.num_kv_heads;
+    Launch(few ? SpanAttention<kHeadDim, kDtype, 1>
+               : SpanAttention<kHeadDim, kDtype, 2>,
+           "attention (spans)", AttentionShape(args), stream, args);
   } else {
     Launch(TileAttention<kHeadDim, kDtype>, "attention (tiles)",
            AttentionShape(args), stream, args);

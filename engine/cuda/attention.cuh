@@ -36,31 +36,50 @@ struct SpanSums {
 // With several parts, as many warps have the same queries and each one does its
 // part: of the scores, which the warps then hand each other in `exchange`, and
 // of the sums' elements. In between all of them do the same.
-template <int kHeadDim, KvDtype kDtype, int kParts>
+//
+// With kHalves of 1 rows g + 8 have no queries.
+template <int kHeadDim, KvDtype kDtype, int kParts, int kHalves>
 BATON_DEVICE void AddTile(const AttentionArgs& args,
                           const WarpQueries<kHeadDim>& queries, int32_t first,
-                          int32_t end, const unsigned char* stage,
+                          int32_t end, unsigned char* stage,
                           unsigned char* exchange,
                           SpanSums<kHeadDim / kParts>& sums) {
   constexpr int kScoreTiles = kTilePositions / 8 / kParts;
   constexpr int kElementTiles = kHeadDim / 8 / kParts;
+  static_assert(kScoreTiles % 2 == 0);
   const int32_t part = kParts == 1 ? 0 : Thread() / 32;
   using Stage = TileStage<kHeadDim, kDtype>;
-  const unsigned char* const keys = stage;
-  const unsigned char* const values = stage + Stage::kValues;
-  const int32_t g = Thread() % 32 / 4;
+  unsigned char* const values = stage + Stage::kValues;
   const int32_t c = Thread() % 4;
 
+  // Of even and odd score tiles, the part's first.
+  const unsigned char* key_lanes[2];
+  BATON_UNROLL
+  for (int odd = 0; odd < 2; ++odd) {
+    key_lanes[odd] =
+        stage + part * (kScoreTiles / 2 * (kHeadDim / 2)) * Stage::kRowBytes +
+        LanePlace<kDtype>(odd);
+  }
   float mine[4 * kScoreTiles] = {};
   BATON_UNROLL
   for (int s = 0; s < kHeadDim / 16; ++s) {
     BATON_UNROLL
     for (int u = 0; u < kScoreTiles; ++u) {
-      const int32_t t = part * kScoreTiles + u;
-      const int32_t row = t / 2 * (kHeadDim / 2) + 8 * s + c;
-      const int32_t column = t % 2 * 8 + g;
-      Mma(mine + 4 * u, queries.fragments[s], PairAt<kDtype>(keys, row, column),
-          PairAt<kDtype>(keys, row + 4, column));
+      const int32_t row = u / 2 * (kHeadDim / 2) + 8 * s;
+      Mma(mine + 4 * u, queries.fragments[s],
+          PairIn<kDtype>(key_lanes[u % 2], row),
+          PairIn<kDtype>(key_lanes[u % 2], row + 4));
+    }
+  }
+  // Behind the end are other sequences' values, and zero times these is not
+  // always zero; but not where bytes are numbers, as all are.
+  const bool cut = kDtype == KvDtype::kBf16 && first + kTilePositions > end;
+  if (kParts > 1 && cut) {
+    // A word of two slots a thread; the barrier below is for these, too.
+    auto* const words = reinterpret_cast<uint32_t*>(values);
+    for (int32_t i = Thread(); i < kHeadDim / 16 * 32 * 16; i += 32 * kParts) {
+      const int32_t slots = first + i / 16 % 32 * 2;
+      if (slots + 1 >= end) words[i] &= KeptHalves(slots, end);
     }
   }
   TileScores scores;
@@ -69,41 +88,62 @@ BATON_DEVICE void AddTile(const AttentionArgs& args,
     for (int i = 0; i < 4 * kScoreTiles; ++i) scores[i] = mine[i];
   } else {
     const auto place = [&](int32_t t) {
-      return exchange + (t * 32 + Thread() % 32) * 16;
+      return exchange + (t * 32 + Thread() % 32) * 8 * kHalves;
     };
     BATON_UNROLL
     for (int u = 0; u < kScoreTiles; ++u) {
-      StoreSums(place(part * kScoreTiles + u), mine + 4 * u);
+      const int32_t t = part * kScoreTiles + u;
+      if constexpr (kHalves == 2) {
+        StoreSums(place(t), mine + 4 * u);
+      } else {
+        Store8(place(t),
+               {{FloatBits(mine[4 * u]), FloatBits(mine[4 * u + 1])}});
+      }
     }
     SyncBlock();
     BATON_UNROLL
     for (int t = 0; t < kTilePositions / 8; ++t) {
-      LoadSums(place(t), scores + 4 * t);
+      if constexpr (kHalves == 2) {
+        LoadSums(place(t), scores + 4 * t);
+      } else {
+        const Word2 two = Load8(place(t));
+        scores[4 * t] = BitsFloat(two.x[0]);
+        scores[4 * t + 1] = BitsFloat(two.x[1]);
+        scores[4 * t + 2] = scores[4 * t + 3] = 0.0f;
+      }
     }
   }
 
   float rescale[2];
-  ToWeights<Stage::kHasScales>(args, queries, first, Stage::KeyScales(stage),
-                               scores, sums.state, rescale);
+  ToWeights<Stage::kHasScales, kHalves>(args, queries, first,
+                                        Stage::KeyScales(stage), scores,
+                                        sums.state, rescale);
   BATON_UNROLL
   for (int t = 0; t < kElementTiles; ++t) {
     BATON_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 2 * kHalves; ++i) {
       sums.values[t][i] = MulRn(sums.values[t][i], rescale[i / 2]);
     }
   }
   if constexpr (Stage::kHasScales) {
-    ScaleWeights(Stage::ValueScales(stage), scores);
+    ScaleWeights<kHalves>(Stage::ValueScales(stage), scores);
   }
 
-  // Not where bytes are numbers, as all are.
-  const bool cut = kDtype == KvDtype::kBf16 && first + kTilePositions > end;
+  // Where the part's element tiles begin: two by two, if parts have pairs.
+  constexpr bool kPairs = kElementTiles % 2 == 0;
+  const unsigned char* value_lanes[kPairs ? 2 : kElementTiles];
+  BATON_UNROLL
+  for (int i = 0; i < (kPairs ? 2 : kElementTiles); ++i) {
+    const int32_t t = part * kElementTiles + i;
+    value_lanes[i] =
+        values + t / 2 * 32 * Stage::kRowBytes + LanePlace<kDtype>(t % 2);
+  }
   BATON_UNROLL
   for (int s = 0; s < kTilePositions / 16; ++s) {
     uint32_t weights[4];
     PackWeights(scores, s, weights);
     uint32_t keep[2] = {0xffffffffu, 0xffffffffu};
-    if (cut) {
+    if (kParts == 1 && cut) {
       BATON_UNROLL
       for (int i = 0; i < 2; ++i) {
         keep[i] = KeptHalves(first + 16 * s + 8 * i + 2 * c, end);
@@ -111,12 +151,10 @@ BATON_DEVICE void AddTile(const AttentionArgs& args,
     }
     BATON_UNROLL
     for (int u = 0; u < kElementTiles; ++u) {
-      const int32_t t = part * kElementTiles + u;
-      const int32_t row = t / 2 * 32 + 8 * s + c;
-      const int32_t column = t % 2 * 8 + g;
-      Mma(sums.values[u], weights,
-          PairAt<kDtype>(values, row, column) & keep[0],
-          PairAt<kDtype>(values, row + 4, column) & keep[1]);
+      const unsigned char* const lane = value_lanes[kPairs ? u % 2 : u];
+      const int32_t row = (kPairs ? u / 2 * 32 : 0) + 8 * s;
+      Mma(sums.values[u], weights, PairIn<kDtype>(lane, row) & keep[0],
+          PairIn<kDtype>(lane, row + 4) & keep[1]);
     }
   }
 }
@@ -138,7 +176,8 @@ inline constexpr int kTileThreads = kTileQueries / 16 * 32;
 // Runs positions [first, end), tile by tile and two stages deep, and calls
 // finish(sums) at the end of each span. `first` is a multiple of 64. All
 // threads of the block call it. Behind the two stages lies what parts exchange.
-template <int kHeadDim, KvDtype kDtype, int kParts, typename Finish>
+template <int kHeadDim, KvDtype kDtype, int kParts, int kHalves,
+          typename Finish>
 BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
                            int32_t kv_head,
                            const WarpQueries<kHeadDim>& queries, int32_t first,
@@ -161,9 +200,9 @@ BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
     CommitCopies();
     AwaitCopies<1>();
     SyncBlock();  // the tile is there for all
-    AddTile<kHeadDim, kDtype, kParts>(args, queries, at, end,
-                                      stages + stage * kStageBytes,
-                                      stages + 2 * kStageBytes, sums);
+    AddTile<kHeadDim, kDtype, kParts, kHalves>(args, queries, at, end,
+                                               stages + stage * kStageBytes,
+                                               stages + 2 * kStageBytes, sums);
     SyncBlock();  // all are done with it: the next copies may go there
     stage = 1 - stage;
     at = next;
@@ -179,7 +218,8 @@ BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
 // One span of one token, whose warps share the work on each tile: of few tokens
 // there are few spans, and each should be over soon. The last one to be merges
 // all of them.
-template <int kHeadDim, KvDtype kDtype>
+// kHalves is 1 if no more than eight heads share a KV head.
+template <int kHeadDim, KvDtype kDtype, int kHalves>
 BATON_DENSE_KERNEL(32 * SpanParts(kHeadDim), 3)
 SpanAttention(AttentionArgs args) {
   constexpr int kParts = SpanParts(kHeadDim);
@@ -205,7 +245,7 @@ SpanAttention(AttentionArgs args) {
     const int32_t g = Thread() % 32 / 4;
     const int32_t c = Thread() % 4;
     BATON_UNROLL
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < kHalves; ++half) {
       const int32_t query = g + 8 * half;
       if (query >= group) continue;
       const int64_t place =
@@ -226,9 +266,9 @@ SpanAttention(AttentionArgs args) {
     }
   };
   // One span: stores once.
-  RunTiles<kHeadDim, kDtype, kParts>(args, args.block_tables + tile.block_table,
-                                     kv_head, queries, first, end,
-                                     SharedMemory(), store);
+  RunTiles<kHeadDim, kDtype, kParts, kHalves>(
+      args, args.block_tables + tile.block_table, kv_head, queries, first, end,
+      SharedMemory(), store);
   unsigned char* const exchange =
       SharedMemory() + 2 * StageBytes(kDtype, kHeadDim);
   if (IsLastOf(args.span_counts + BlockZ() * args.num_kv_heads + BlockY(),
@@ -272,7 +312,7 @@ TileAttention(AttentionArgs args) {
       }
     }
   };
-  RunTiles<kHeadDim, kDtype, /*kParts=*/1>(
+  RunTiles<kHeadDim, kDtype, /*kParts=*/1, /*kHalves=*/2>(
       args, args.block_tables + tile.block_table, kv_head, queries, begin, end,
       SharedMemory(), merge);
   BATON_UNROLL

@@ -179,8 +179,9 @@ BATON_DEVICE void AttendToStages(const AttentionArgs& args,
   const auto to_weights = [&](int32_t first, int32_t stage) {
     const float* const scales = reinterpret_cast<const float*>(
         memory.scales + stage * kGroupScaleBytes);
-    ToWeights<kHasScales>(args, queries, first, scales, scores, state, rescale);
-    if constexpr (kHasScales) ScaleWeights(scales + kTilePositions, scores);
+    ToWeights<kHasScales, /*kHalves=*/2>(args, queries, first, scales, scores,
+                                         state, rescale);
+    if constexpr (kHasScales) ScaleWeights<2>(scales + kTilePositions, scores);
   };
   const auto pack = [&] {
     BATON_UNROLL

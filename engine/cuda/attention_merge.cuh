@@ -24,13 +24,14 @@ inline constexpr int32_t kMergeStates =
 // its threads call it; if so, they see what the others wrote before they came.
 // The counter is zero before the first and after the last.
 BATON_DEVICE bool IsLastOf(uint32_t* counter, int32_t spans, uint32_t* shared) {
-  FenceDevice();
   SyncBlock();
   if (Thread() == 0) {
+    // Of what the block wrote, as the barrier came before; and of others'.
+    FenceDevice();
     const bool last = AtomicNext(counter) + 1 == static_cast<uint32_t>(spans);
+    FenceDevice();
     if (last) *counter = 0;
     *shared = last ? 1 : 0;
-    FenceDevice();
   }
   SyncBlock();
   return *shared != 0;
@@ -63,12 +64,20 @@ BATON_DEVICE void MergeSpans(const AttentionArgs& args, int32_t spans,
         const int32_t count =
             spans - begin < kMergeStates ? spans - begin : kMergeStates;
         SyncBlock();  // nobody reads those before them
-        for (int32_t i = Thread(); i < queries * count; i += Threads()) {
-          const int64_t from =
-              place + i / count * args.max_spans + begin + i % count;
-          states[i / count * kMergeStates + i % count] = {
-              LoadFresh(args.span_states + 2 * from),
-              LoadFresh(args.span_states + 2 * from + 1)};
+        // A warp for a head. What is not there, up to what is merged together,
+        // changes nothing: no branch is among the sums.
+        const int32_t padded =
+            (count + kMergeSpans - 1) / kMergeSpans * kMergeSpans;
+        for (int32_t q = Thread() / 32; q < kMergeHeads; q += Threads() / 32) {
+          for (int32_t i = Thread() % 32; i < padded; i += 32) {
+            const int64_t from = place + q * args.max_spans + begin + i;
+            SoftmaxState state;
+            if (q < queries && i < count) {
+              state = {LoadFresh(args.span_states + 2 * from),
+                       LoadFresh(args.span_states + 2 * from + 1)};
+            }
+            states[q * kMergeStates + i] = state;
+          }
         }
         SyncBlock();
         if (!there) continue;
@@ -89,10 +98,8 @@ BATON_DEVICE void MergeSpans(const AttentionArgs& args, int32_t spans,
           }
           BATON_UNROLL
           for (int s = 0; s < kMergeSpans; ++s) {
-            if (first + s == count) break;
             BATON_UNROLL
             for (int q = 0; q < kMergeHeads; ++q) {
-              if (q == queries) break;
               const MergeFactors factors =
                   Merge(total[q], states[q * kMergeStates + first + s]);
               sum[q] = MergeSum(sum[q], parts[s][q], factors);

@@ -36,7 +36,7 @@ struct MergeFactors {
   float span;
 };
 BATON_DEVICE MergeFactors Merge(SoftmaxState& total, SoftmaxState span) {
-  const float max = total.max > span.max ? total.max : span.max;
+  const float max = GreaterOf(total.max, span.max);
   const MergeFactors factors = {Rescale(total.max, max),
                                 Rescale(span.max, max)};
   total.sum =
@@ -97,13 +97,15 @@ BATON_DEVICE void LoadQueries(const AttentionArgs& args, const QueryTile& tile,
 using TileScores = float[kTilePositions / 2];
 
 // Multiplies each position's weights with the position's scale. No weight stays
-// none, whatever lies in a slot that is not seen.
+// none, whatever lies in a slot that is not seen. Of rows g, or with kHalves of
+// 2, of rows g + 8, too.
+template <int kHalves>
 BATON_DEVICE void ScaleWeights(const float* scales, TileScores& weights) {
   const int32_t c = Thread() % 4;
   BATON_UNROLL
   for (int t = 0; t < kTilePositions / 8; ++t) {
     BATON_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 2 * kHalves; ++i) {
       float& weight = weights[4 * t + i];
       weight =
           weight == 0.0f ? 0.0f : MulRn(weight, scales[8 * t + 2 * c + i % 2]);
@@ -111,10 +113,17 @@ BATON_DEVICE void ScaleWeights(const float* scales, TileScores& weights) {
   }
 }
 
+// A number that is known when a function is compiled for it.
+template <int kCount>
+struct Count {
+  BATON_DEVICE constexpr int operator()() const { return kCount; }
+};
+
 // Makes the scores of positions [first, first + 64) weights, which `state` then
 // has, too. Sums so far are to be multiplied by `rescale`, of rows g and g + 8.
-// `key_scales` are those of the tile, if there are any.
-template <bool kHasScales, int kHeadDim>
+// `key_scales` are those of the tile, if there are any. With kHalves of 1, rows
+// g + 8 have no queries, and nothing is done for them.
+template <bool kHasScales, int kHalves, int kHeadDim>
 BATON_DEVICE void ToWeights(const AttentionArgs& args,
                             const WarpQueries<kHeadDim>& queries, int32_t first,
                             const float* key_scales, TileScores& scores,
@@ -123,7 +132,7 @@ BATON_DEVICE void ToWeights(const AttentionArgs& args,
   BATON_UNROLL
   for (int t = 0; t < kTilePositions / 8; ++t) {
     BATON_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 2 * kHalves; ++i) {
       float& score = scores[4 * t + i];
       if constexpr (kHasScales) {
         score = MulRn(score, key_scales[8 * t + 2 * c + i % 2]);
@@ -132,7 +141,7 @@ BATON_DEVICE void ToWeights(const AttentionArgs& args,
     }
   }
   BATON_UNROLL
-  for (int half = 0; half < 2; ++half) {
+  for (int half = 0; half < kHalves; ++half) {
     // Of most tiles all positions are seen.
     if (first + kTilePositions - 1 <= queries.position[half] &&
         first >= queries.first_visible[half]) {
@@ -149,23 +158,31 @@ BATON_DEVICE void ToWeights(const AttentionArgs& args,
       }
     }
   }
-  float max[2] = {kNoScore, kNoScore};
   BATON_UNROLL
-  for (int t = 0; t < kTilePositions / 8; ++t) {
+  for (int half = 0; half < kHalves; ++half) {
+    // The greatest, whatever the order, in few steps one after another.
+    float some[kTilePositions / 4];
     BATON_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const float score = scores[4 * t + i];
-      max[i / 2] = score > max[i / 2] ? score : max[i / 2];
+    for (int t = 0; t < kTilePositions / 4; ++t) {
+      some[t] = scores[t / 2 * 4 + 2 * half + t % 2];
     }
-  }
-  BATON_UNROLL
-  for (int half = 0; half < 2; ++half) {
+    const auto halve = [&](auto count) {
+      BATON_UNROLL
+      for (int t = 0; t < count(); ++t) {
+        some[t] = GreaterOf(some[t], some[t + count()]);
+      }
+    };
+    static_assert(kTilePositions == 64);
+    halve(Count<8>());
+    halve(Count<4>());
+    halve(Count<2>());
+    halve(Count<1>());
+    float max = GreaterOf(some[0], kNoScore);
     BATON_UNROLL
     for (int mask = 1; mask <= 2; mask *= 2) {
-      const float other = ShuffleXor(max[half], mask);
-      max[half] = other > max[half] ? other : max[half];
+      max = GreaterOf(max, ShuffleXor(max, mask));
     }
-    const float now = max[half] > state[half].max ? max[half] : state[half].max;
+    const float now = GreaterOf(max, state[half].max);
     rescale[half] = Rescale(state[half].max, now);
     const float base = now == kNoScore ? 0.0f : now;
     float sum = 0.0f;

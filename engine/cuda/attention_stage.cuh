@@ -59,11 +59,17 @@ BATON_DEVICE uint32_t PairOf(uint32_t bytes) {
   }
 }
 
-// A pair as two bfloat16.
+// A pair as two bfloat16, of a row that is a multiple of 4, plus c, and of
+// column g, or g + 8: `lane` is the lane's place in the first of such rows
+// (LanePlace), so that rows are distances that the compiler knows.
 template <KvDtype kDtype>
-BATON_DEVICE uint32_t PairAt(const unsigned char* rows, int32_t row,
-                             int32_t column) {
-  const unsigned char* const at = rows + PairPlace<kDtype>(row, column);
+BATON_DEVICE int32_t LanePlace(int32_t second_columns) {
+  return PairPlace<kDtype>(Thread() % 4,
+                           Thread() % 32 / 4 + 8 * second_columns);
+}
+template <KvDtype kDtype>
+BATON_DEVICE uint32_t PairIn(const unsigned char* lane, int32_t row) {
+  const unsigned char* const at = lane + PairPlace<kDtype>(row, 0);
   if constexpr (kDtype == KvDtype::kBf16) {
     return *reinterpret_cast<const uint32_t*>(at);
   } else {
@@ -73,7 +79,8 @@ BATON_DEVICE uint32_t PairAt(const unsigned char* rows, int32_t row,
 
 // Starts the copies of positions [first, first + 64), of which those before
 // `end` exist, for one KV head. 16 slots none of which exist become zeros. By
-// all kThreads threads of a block.
+// all kThreads threads of a block: a warp has 16 slots, and looks up once where
+// they lie; rows are then as far from each other as the compiler can say.
 template <int kHeadDim, KvDtype kDtype, int kThreads>
 BATON_DEVICE void FetchTile(const AttentionArgs& args, const BlockId* blocks,
                             int32_t kv_head, int32_t first, int32_t end,
@@ -81,65 +88,51 @@ BATON_DEVICE void FetchTile(const AttentionArgs& args, const BlockId* blocks,
   using Stage = TileStage<kHeadDim, kDtype>;
   constexpr int32_t kRowBytes = Stage::kRowBytes;
   constexpr int32_t kRowPieces = kRowBytes / 16;
-  constexpr int32_t kGroups = kTilePositions / 16;
-  constexpr int32_t kGroupPieces = kHeadDim / 2 * kRowPieces;  // of 16 slots
-  constexpr int32_t kPieceColumns = 16 / kRowPieces;
-  // Where each 16 slots lie: all looked up before any is used.
-  const std::byte* heads[kGroups];
-  int32_t slots[kGroups];
-  int32_t block = first / args.block_size;
-  int32_t slot = first - block * args.block_size;
+  constexpr int32_t kRows = 32 / kRowPieces;    // that a warp copies at a time
+  constexpr int32_t kGroupRows = kHeadDim / 2;  // of 16 slots' keys, or values
+  static_assert(kRows % 8 == 0);
+  const int32_t lane = Thread() % 32;
+  const int32_t row = lane / kRowPieces;
+  const int32_t column = lane % kRowPieces * (16 / kRowPieces);
+  const int32_t panel_bytes = args.block_size / 2 * kRowBytes;
   BATON_UNROLL
-  for (int group = 0; group < kGroups; ++group) {
-    const bool there = first + 16 * group < end;
-    heads[group] = there ? args.pages + blocks[block] * args.page_bytes +
-                               kv_head * args.head_bytes
-                         : nullptr;
-    slots[group] = slot;
-    slot += 16;
-    if (slot >= args.block_size) {
-      slot = 0;
-      ++block;
-    }
-  }
-  BATON_UNROLL
-  for (int group = 0; group < kGroups; ++group) {
-    const bool there = heads[group] != nullptr;
-    const std::byte* const head = there ? heads[group] : args.pages;
-    const int32_t at = there ? slots[group] : 0;
+  for (int k = 0; k < kTilePositions / 16 / (kThreads / 32); ++k) {
+    const int32_t group = Thread() / 32 + k * (kThreads / 32);
+    const int32_t position = first + 16 * group;
+    const bool there = position < end;
+    const int32_t block = position / args.block_size;
+    const int32_t slot = position - block * args.block_size;
+    const std::byte* const head =
+        args.pages + (there ? blocks[block] * args.page_bytes : 0) +
+        kv_head * args.head_bytes;
     const std::byte* const keys =
-        head + int64_t{at / 16} * (kHeadDim / 2) * kRowBytes;
-    const std::byte* const values =
-        head + (there ? args.values_offset : 0) + at / 2 * kRowBytes;
+        head + (slot / 16 * kGroupRows * kRowBytes + lane * 16);
+    unsigned char* const keys_to =
+        stage + group * kGroupRows * kRowBytes + PairPlace<kDtype>(row, column);
+    // Eight rows of each panel.
+    const std::byte* values =
+        head + args.values_offset +
+        (row / 8 * panel_bytes + (slot / 2 + row % 8) * kRowBytes +
+         lane % kRowPieces * 16);
+    unsigned char* const values_to = stage + Stage::kValues +
+                                     (row / 8 * 32 + group * 8) * kRowBytes +
+                                     PairPlace<kDtype>(row % 8, column);
     BATON_UNROLL
-    for (int k = 0; k < (kGroupPieces + kThreads - 1) / kThreads; ++k) {
-      const int32_t i = Thread() + k * kThreads;
-      if (kGroupPieces % kThreads != 0 && i >= kGroupPieces) continue;
-      const int32_t column = i % kRowPieces * kPieceColumns;
-      const int32_t pair = i / kRowPieces;  // of elements
-      CopyAsync16(
-          stage + PairPlace<kDtype>(group * kHeadDim / 2 + pair, column),
-          there ? keys + i * 16 : head, there);
-      const int32_t panel = pair / 8;
-      const int32_t pairs = pair % 8;  // of slots
-      CopyAsync16(
-          stage + Stage::kValues +
-              PairPlace<kDtype>(panel * 32 + group * 8 + pairs, column),
-          there ? values + (panel * args.block_size / 2 + pairs) * kRowBytes +
-                      i % kRowPieces * 16
-                : head,
-          there);
+    for (int i = 0; i < (kGroupRows + kRows - 1) / kRows; ++i) {
+      if (kGroupRows % kRows != 0 && row + i * kRows >= kGroupRows) continue;
+      CopyAsync16(keys_to + i * kRows * kRowBytes, keys + i * kRows * kRowBytes,
+                  there);
+      CopyAsync16(values_to + i * (kRows / 8 * 32) * kRowBytes, values, there);
+      values += kRows / 8 * panel_bytes;
     }
     if constexpr (Stage::kHasScales) {
       // 16 scales of keys, 16 of values.
-      const int32_t i = Thread();
-      if (i < 8) {
-        const bool value = i >= 4;
+      if (lane < 8) {
+        const bool value = lane >= 4;
         CopyAsync16(stage + (value ? Stage::kValueScales : Stage::kKeyScales) +
-                        group * 64 + i % 4 * 16,
-                    there ? head + (value ? args.values_offset : 0) +
-                                args.scales_offset + at * 4 + i % 4 * 16
-                          : head,
+                        group * 64 + lane % 4 * 16,
+                    head + (value ? args.values_offset : 0) +
+                        args.scales_offset + slot * 4 + lane % 4 * 16,
                     there);
       }
     }

@@ -113,7 +113,9 @@ BATON_DEVICE void SyncWarp() { __syncwarp(); }
 
 // What the thread wrote to the device's memory before is seen by others that
 // see what it writes after, if they, too, have a fence in between.
-BATON_DEVICE void FenceDevice() { __threadfence(); }
+BATON_DEVICE void FenceDevice() {
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
 // Reads what another block may have written meanwhile.
 BATON_DEVICE float LoadFresh(const float* from) { return __ldcg(from); }
 
@@ -126,6 +128,9 @@ template <typename T>
 BATON_DEVICE T ShuffleUp(T value, int lanes) {
   return __shfl_up_sync(0xffffffffu, value, lanes);
 }
+
+// The greater one; of a NaN and a number, the number.
+BATON_DEVICE float GreaterOf(float a, float b) { return fmaxf(a, b); }
 
 // Each rounds once, to nearest even, and is never joined with another.
 BATON_DEVICE float AddRn(float a, float b) { return __fadd_rn(a, b); }
@@ -225,7 +230,16 @@ BATON_DEVICE Word4 LoadStream16(const void* from) {
       : "l"(from));
   return w;
 }
-// 16 aligned bytes of any memory.
+// 8 aligned bytes of any memory, and 16.
+struct alignas(8) Word2 {
+  uint32_t x[2];
+};
+BATON_DEVICE Word2 Load8(const void* from) {
+  return *reinterpret_cast<const Word2*>(from);
+}
+BATON_DEVICE void Store8(void* to, const Word2& word) {
+  *reinterpret_cast<Word2*>(to) = word;
+}
 BATON_DEVICE Word4 Load16(const void* from) {
   return *reinterpret_cast<const Word4*>(from);
 }

@@ -77,6 +77,7 @@ T ShuffleUp(T value, int lanes) {
 inline float AddRn(float a, float b) { return a + b; }
 inline float SubRn(float a, float b) { return a - b; }
 inline float MulRn(float a, float b) { return a * b; }
+inline float GreaterOf(float a, float b) { return std::fmax(a, b); }
 inline float DivRn(float a, float b) { return a / b; }
 inline void DivRn4(const float (&a)[4], const float (&b)[4],
                    float (&quotients)[4]) {
@@ -244,6 +245,22 @@ inline void CopyToCluster(void* shared, const void* global, int32_t bytes,
 struct alignas(16) Word4 {
   uint32_t x[4];
 };
+
+struct alignas(8) Word2 {
+  uint32_t x[2];
+};
+inline Word2 Load8(const void* from) {
+  emulated::CheckAwaited();
+  CHECK_EQ(reinterpret_cast<uintptr_t>(from) % 8, 0u);
+  Word2 w;
+  std::memcpy(&w, from, sizeof(w));
+  return w;
+}
+inline void Store8(void* to, const Word2& word) {
+  emulated::CheckAwaited();
+  CHECK_EQ(reinterpret_cast<uintptr_t>(to) % 8, 0u);
+  std::memcpy(to, &word, sizeof(word));
+}
 
 inline Word4 Load16(const void* from) {
   emulated::CheckAwaited();
