@@ -283,16 +283,19 @@ TEST_P(AttentionTest, SpansApartGiveTheSameBitsAsTiles) {
     // Several spans.
     const int32_t length = 530;
     Make(shape, length);
+    // On the CPU, the larger ones for a few tokens.
+    const bool all = large() || shape.heads * shape.head_dim <= 64;
     for (const int32_t window : {0, 100, 300}) {
+      if (!all && window == 100) continue;
       for (const int32_t first : {0, 63, 255, 256, 525}) {
-        const int32_t count = std::min(5, length - first);
+        if (!all && first != 63 && first != 525) continue;
+        const int32_t count = std::min(all ? 5 : 2, length - first);
         const std::vector<uint16_t> tiles =
             Run(first, count, window, Way::kTiles);
         EXPECT_EQ(tiles, Run(first, count, window, Way::kSpans)) << first;
         ExpectRight(tiles, first, count, window);
       }
     }
-    if (!large() && shape.head_dim >= 64) break;  // seconds are enough
   }
 }
 
