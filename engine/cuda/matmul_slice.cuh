@@ -85,13 +85,18 @@ inline constexpr int kTilesTogether = HasSliceScales(kFormat) && kTiles > 2
 // the rows: of row 8r + lane / 4, inputs 8 (lane % 4) to + 7 of that half of
 // the slice. piece(t, i) returns the lane's 16 bytes of piece i of tile t, and
 // slice_scales(t) the scales of outputs lane / 4 (in the low half) and
-// lane / 4 + 8: called only where the format has them.
+// lane / 4 + 8: called only where the format has them. used(t, i) is called
+// when piece i of tile t is needed no more, and used(t, pieces) for the scales.
+struct NothingToDo {
+  BATON_DEVICE void operator()(int, int) const {}
+};
 template <WeightFormat kFormat, int kTiles, int kRowTiles, typename Piece,
-          typename SliceScales, typename Rows>
+          typename SliceScales, typename Rows, typename Used = NothingToDo>
 BATON_DEVICE void MultiplySlice(const Piece& piece,
                                 const SliceScales& slice_scales,
                                 const Rows& rows,
-                                float (&sum)[kTiles][kRowTiles][4]) {
+                                float (&sum)[kTiles][kRowTiles][4],
+                                const Used& used = {}) {
   constexpr int kTogether = kTilesTogether<kFormat, kTiles>;
   constexpr int kPieces = SlicePieces(kFormat);
   static_assert(kTiles % kTogether == 0);
@@ -122,6 +127,8 @@ BATON_DEVICE void MultiplySlice(const Piece& piece,
           }
         }
       }
+      BATON_UNROLL
+      for (int t = 0; t < kTogether; ++t) used(first + t, i);
     }
     if constexpr (HasSliceScales(kFormat)) {
       BATON_UNROLL
@@ -137,6 +144,7 @@ BATON_DEVICE void MultiplySlice(const Piece& piece,
             to = FmaRn(part[t][r][j], j < 2 ? low : high, to);
           }
         }
+        used(first + t, kPieces);
       }
     }
   }

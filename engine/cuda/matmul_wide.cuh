@@ -25,9 +25,6 @@ namespace baton::engine::cuda {
 // TB/s needs to hide 1 us.
 inline constexpr int32_t kWideAhead = 6;
 
-// Chunks whose sums are asked for at a time, in the end.
-inline constexpr int kWideChunksAtOnce = 4;
-
 // What a lane has of a slice of the warp's tiles.
 template <WeightFormat kFormat, int kWarpTiles>
 BATON_DEVICE void LoadWide(const std::byte* const (&tiles)[kWarpTiles],
@@ -119,8 +116,6 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
     if (slice + kWideAhead < end) {
       PrefetchWide<kFormat>(tiles, slice + kWideAhead, slice + kWideAhead + 1);
     }
-    StoredSlice<kFormat> next[kWarpTiles];
-    if (slice + 1 < end) LoadWide<kFormat>(tiles, slice + 1, next);
     AwaitCopies<kWideStages - 2>();
     // The slice is there for all, and all are done with the stage that the next
     // copies go to.
@@ -143,9 +138,22 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
                         ActivationPlace(8 * r + lane / 4, 4 * half + lane % 4) *
                             16);
         },
-        sum);
-    BATON_UNROLL
-    for (int t = 0; t < kWarpTiles; ++t) weights[t] = next[t];
+        sum,
+        // The next slice's weights into the same registers, each as soon as
+        // these are free, and not where the compiler would have them: behind
+        // the next barrier.
+        [&](int t, int p) {
+          const bool more = slice + 1 < end;
+          const std::byte* const from =
+              tiles[t] + int64_t{slice + 1} * SliceBytes(kFormat);
+          if (p < SlicePieces(kFormat)) {
+            LoadHere16(from + p * kPieceBytes + lane * 16, more,
+                       weights[t].pieces[p]);
+          } else {
+            LoadHere4(from + p * kPieceBytes + lane / 4 * 4, more,
+                      weights[t].scales);
+          }
+        });
 
     if (slice + 1 == chunk_end || slice + 1 == end) {
       chunk_end += chunk_slices;
@@ -175,9 +183,10 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
   AwaitCopies<0>();  // empty groups only
 
   if (blocks > 1) SyncCluster();
-  BATON_UNROLL
-  for (int r = 0; r < kRowTiles; ++r) {
-    if (r % blocks != BlockX()) continue;
+  // Its sums are in memory, so that nothing is gained by doing this text more
+  // than once.
+  BATON_NO_UNROLL
+  for (int r = BlockX(); r < kRowTiles; r += blocks) {
     TileTarget<kOutput> targets[kWarpTiles];
     BATON_UNROLL
     for (int t = 0; t < kWarpTiles; ++t) {
@@ -191,28 +200,28 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
         LoadSums(kept + WideSumPlace(t, r, kRowTiles) * 16, y[t]);
       }
     } else {
-      // Several at a time: other blocks' memory is far.
-      for (int32_t first = 0; first < chunks; first += kWideChunksAtOnce) {
-        float parts[kWideChunksAtOnce][kWarpTiles][4];
+      // All at once: other blocks' memory is far. They have a chunk, or two.
+      static_assert(kWideKeptChunks == 2);
+      Word4 parts[kMaxChunks][kWarpTiles];
+      BATON_UNROLL
+      for (int c = 0; c < kMaxChunks; ++c) {
+        const int32_t rank = c >> (own_chunks - 1);
+        const unsigned char* const from =
+            kept + (c & (own_chunks - 1)) * kSumBytes;
         BATON_UNROLL
-        for (int k = 0; k < kWideChunksAtOnce; ++k) {
-          const int32_t c = first + k < chunks ? first + k : chunks - 1;
-          const unsigned char* const from =
-              SharedOf(kept, c / own_chunks) + c % own_chunks * kSumBytes;
-          BATON_UNROLL
-          for (int t = 0; t < kWarpTiles; ++t) {
-            LoadSums(from + WideSumPlace(t, r, kRowTiles) * 16, parts[k][t]);
-          }
+        for (int t = 0; t < kWarpTiles; ++t) {
+          LoadCluster16(from + WideSumPlace(t, r, kRowTiles) * 16, rank,
+                        c < chunks, parts[c][t]);
         }
+      }
+      BATON_UNROLL
+      for (int c = 0; c < kMaxChunks; ++c) {
         BATON_UNROLL
-        for (int k = 0; k < kWideChunksAtOnce; ++k) {
-          if (first + k >= chunks) break;
+        for (int t = 0; t < kWarpTiles; ++t) {
           BATON_UNROLL
-          for (int t = 0; t < kWarpTiles; ++t) {
-            BATON_UNROLL
-            for (int i = 0; i < 4; ++i) {
-              y[t][i] = AddRn(y[t][i], parts[k][t][i]);
-            }
+          for (int i = 0; i < 4; ++i) {
+            const float more = AddRn(y[t][i], BitsFloat(parts[c][t].x[i]));
+            if (c < chunks) y[t][i] = more;
           }
         }
       }
@@ -231,7 +240,7 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
     }
   }
   // Others may read this block's sums still.
-  if (blocks > 1) SyncCluster();
+  if (blocks > 1) EndCluster();
 }
 
 }  // namespace baton::engine::cuda

@@ -39,6 +39,7 @@
   __global__ void __launch_bounds__(threads, blocks)
 #define BATON_DEVICE __device__ __forceinline__
 #define BATON_UNROLL _Pragma("unroll")
+#define BATON_NO_UNROLL _Pragma("unroll 1")
 
 namespace baton::engine::cuda {
 
@@ -78,10 +79,9 @@ BATON_DEVICE void SyncBlockApart() {
   asm volatile("barrier.cta.sync 0;" ::: "memory");
 }
 
-// Of a cluster (LaunchShape::cluster): the block's number in it; a barrier for
-// all threads of its blocks, behind which they see what was written to any
-// block's memory; and the same place of another block's memory. A block that
-// others read does not end before another barrier.
+// Of a cluster (LaunchShape::cluster): the block's number in it; and a barrier
+// for all threads of its blocks, behind which they see what was written to any
+// block's memory. A block that others read does not end before another barrier.
 BATON_DEVICE int32_t ClusterRank() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   uint32_t rank;
@@ -99,14 +99,14 @@ BATON_DEVICE void SyncCluster() {
   __syncthreads();
 #endif
 }
-BATON_DEVICE const unsigned char* SharedOf(const unsigned char* shared,
-                                           int32_t rank) {
+// That barrier, if it is for this alone: what was written before need not be
+// seen behind it.
+BATON_DEVICE void EndCluster() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const unsigned char* other;
-  asm("mapa.u64 %0, %1, %2;" : "=l"(other) : "l"(shared), "r"(rank));
-  return other;
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 #else
-  return shared;
+  __syncthreads();
 #endif
 }
 BATON_DEVICE void SyncWarp() { __syncwarp(); }
@@ -239,6 +239,52 @@ BATON_DEVICE Word2 Load8(const void* from) {
 }
 BATON_DEVICE void Store8(void* to, const Word2& word) {
   *reinterpret_cast<Word2*>(to) = word;
+}
+// 16 aligned bytes of another block's memory, if `wanted`, else zeros: loads
+// that follow each other are all on their way before the first is used.
+BATON_DEVICE void LoadCluster16(const unsigned char* shared, int32_t rank,
+                                bool wanted, Word4& to) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile(
+      "{\n"
+      ".reg .pred wanted;\n"
+      ".reg .u32 at;\n"
+      "setp.ne.u32 wanted, %6, 0;\n"
+      "mov.u32 %0, 0;\n"
+      "mov.u32 %1, 0;\n"
+      "mov.u32 %2, 0;\n"
+      "mov.u32 %3, 0;\n"
+      "mapa.shared::cluster.u32 at, %4, %5;\n"
+      "@wanted ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [at];\n"
+      "}"
+      : "=&r"(to.x[0]), "=&r"(to.x[1]), "=&r"(to.x[2]), "=&r"(to.x[3])
+      : "r"(at), "r"(wanted ? rank : 0), "r"(wanted ? 1 : 0)
+      : "memory");
+#endif
+}
+// 16 bytes, or 4, that no kernel writes, if `wanted`, at this very place of a
+// kernel: the compiler moves other loads of them behind a barrier, and a loop's
+// turn then takes as long as memory does.
+BATON_DEVICE void LoadHere16(const void* from, bool wanted, Word4& to) {
+  asm volatile(
+      "{\n"
+      ".reg .pred wanted;\n"
+      "setp.ne.u32 wanted, %5, 0;\n"
+      "@wanted ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+      "}"
+      : "+r"(to.x[0]), "+r"(to.x[1]), "+r"(to.x[2]), "+r"(to.x[3])
+      : "l"(from), "r"(wanted ? 1 : 0));
+}
+BATON_DEVICE void LoadHere4(const void* from, bool wanted, uint32_t& to) {
+  asm volatile(
+      "{\n"
+      ".reg .pred wanted;\n"
+      "setp.ne.u32 wanted, %2, 0;\n"
+      "@wanted ld.global.u32 %0, [%1];\n"
+      "}"
+      : "+r"(to)
+      : "l"(from), "r"(wanted ? 1 : 0));
 }
 BATON_DEVICE Word4 Load16(const void* from) {
   return *reinterpret_cast<const Word4*>(from);

@@ -282,8 +282,8 @@ TEST_F(FibersTest, BlocksOfAClusterReadEachOthersMemory) {
       IntOf(cuda::SharedMemory())[Thread()] = 100 * BlockX() + Thread();
       cuda::SyncCluster();
       const int32_t other = (ClusterRank() + 1) % 4;
-      seen[(BlockY() * 8 + BlockX()) * 64 + Thread()] =
-          IntOf(cuda::SharedOf(cuda::SharedMemory(), other))[63 - Thread()];
+      seen[(BlockY() * 8 + BlockX()) * 64 + Thread()] = IntOf(
+          cuda::emulated::SharedOf(cuda::SharedMemory(), other))[63 - Thread()];
       cuda::SyncCluster();
     });
     for (int i = 0; i < static_cast<int>(seen.size()); ++i) {
@@ -301,7 +301,8 @@ TEST_F(FibersTest, DeathOfClustersThatDoNotWaitForEachOther) {
   RunKernel("early", Cluster(2), [&] {
     IntOf(cuda::SharedMemory())[Thread()] = 1;
     if (ClusterRank() == 0) {
-      early = IntOf(cuda::SharedOf(cuda::SharedMemory(), 1))[Thread()];
+      early =
+          IntOf(cuda::emulated::SharedOf(cuda::SharedMemory(), 1))[Thread()];
     }
     cuda::SyncCluster();
   });
@@ -309,8 +310,8 @@ TEST_F(FibersTest, DeathOfClustersThatDoNotWaitForEachOther) {
   EXPECT_DEATH(RunKernel("late", Cluster(2),
                          [] {
                            cuda::SyncCluster();
-                           cuda::SharedOf(cuda::SharedMemory(),
-                                          1 - ClusterRank());
+                           cuda::emulated::SharedOf(cuda::SharedMemory(),
+                                                    1 - ClusterRank());
                          }),
                "late: the block whose memory is read has ended");
   EXPECT_DEATH(RunKernel("some", Cluster(2),
@@ -318,9 +319,10 @@ TEST_F(FibersTest, DeathOfClustersThatDoNotWaitForEachOther) {
                            if (ClusterRank() == 0) cuda::SyncCluster();
                          }),
                "some: some threads wait for");
-  EXPECT_DEATH(RunKernel("far", Cluster(2),
-                         [] { cuda::SharedOf(cuda::SharedMemory(), 2); }),
-               "far: the cluster has no block 2");
+  EXPECT_DEATH(
+      RunKernel("far", Cluster(2),
+                [] { cuda::emulated::SharedOf(cuda::SharedMemory(), 2); }),
+      "far: the cluster has no block 2");
 }
 
 // Bytes come for both blocks, and are there when the phase has ended.

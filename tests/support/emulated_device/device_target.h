@@ -22,6 +22,7 @@
 #define BATON_DENSE_KERNEL(threads, blocks) void
 #define BATON_DEVICE inline
 #define BATON_UNROLL
+#define BATON_NO_UNROLL
 
 namespace baton::engine::cuda {
 
@@ -44,10 +45,7 @@ inline void SyncBlock() { emulated::SyncBlock(); }
 inline void SyncBlockApart() { emulated::SyncBlock(); }
 inline int32_t ClusterRank() { return emulated::Here().cluster_rank; }
 inline void SyncCluster() { emulated::SyncCluster(); }
-inline const unsigned char* SharedOf(const unsigned char* shared,
-                                     int32_t rank) {
-  return emulated::SharedOf(shared, rank);
-}
+inline void EndCluster() { emulated::SyncCluster(); }
 inline void SyncWarp() { emulated::Exchange(nullptr, 0); }
 inline void FenceDevice() {}
 inline float LoadFresh(const float* from) {
@@ -279,6 +277,17 @@ inline void StoreForTensorCores16(void* shared, const Word4& word) {
   Store16(shared, word);
 }
 inline Word4 LoadStream16(const void* from) { return Load16(from); }
+inline void LoadCluster16(const unsigned char* shared, int32_t rank,
+                          bool wanted, Word4& to) {
+  to = wanted ? Load16(emulated::SharedOf(shared, rank)) : Word4{};
+}
+inline void LoadHere16(const void* from, bool wanted, Word4& to) {
+  if (wanted) to = Load16(from);
+}
+inline void LoadHere4(const void* from, bool wanted, uint32_t& to) {
+  emulated::CheckAwaited();
+  if (wanted) std::memcpy(&to, from, sizeof(to));
+}
 
 inline void CopyAsync16(void* shared, const void* global, bool wanted) {
   CHECK_EQ(reinterpret_cast<uintptr_t>(shared) % 16, 0u);
