@@ -223,6 +223,7 @@ template <int kHeadDim, KvDtype kDtype, int kHalves>
 BATON_DENSE_KERNEL(32 * SpanParts(kHeadDim), 3)
 SpanAttention(AttentionArgs args) {
   constexpr int kParts = SpanParts(kHeadDim);
+  PrefetchToL2(args.tiles + BlockZ());
   AwaitEarlierKernels();
   const QueryTile tile = args.tiles[BlockZ()];
   if (tile.rows == 0) return;

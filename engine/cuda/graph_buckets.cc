@@ -19,10 +19,12 @@ int32_t BucketRows(int32_t rows) {
   return (rows + 15) / 16 * 16;
 }
 
-// Powers of two to 8, then four sizes to the next: blocks for spans that are
-// not there begin and end, and a context that is a little longer than a power
-// would have as many of them as of others.
+// Powers of two to 8, and 6, as contexts of a little more than 1,024 are
+// common; then four sizes to the next: blocks for spans that are not there
+// begin and end, and a context that is a little longer than a power would have
+// as many of them as of others.
 int32_t BucketSpans(int32_t spans) {
+  if (spans == 5 || spans == 6) return 6;
   const int32_t power = ToPowerOfTwo(spans);
   if (power <= 8) return power;
   const int32_t step = power / 8;

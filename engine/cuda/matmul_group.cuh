@@ -198,13 +198,13 @@ BATON_DEVICE void MultiplyStages(const MatmulArgs& args,
     if constexpr (HasSliceScales(kFormat)) {
       const uint32_t scales = stored.scales;
       float part[kHalf];
-      StartSlice(part, mine, at, /*add=*/false);
       if (slice + 1 < slices) LoadSlice(weights, slice + 1, stored);
+      StartSlice(part, mine, at, /*add=*/false);
       GroupMmaAwait(part);
       AddScaled(part, scales, sums);
     } else {
-      StartSlice(sums, mine, at, add);
       if (slice + 1 < slices) LoadSlice(weights, slice + 1, stored);
+      StartSlice(sums, mine, at, add);
       GroupMmaAwaitOlder();
     }
   };

@@ -14,8 +14,14 @@ namespace baton::engine::cuda {
 
 // Slices whose weights a warp fetches before it uses any, and as many while it
 // uses them: 4 KB in flight for a tile, or a whole chunk.
-template <WeightFormat kFormat>
-inline constexpr int kSlicesAhead = kFormat == WeightFormat::kBf16 ? 2 : 4;
+// Of int4's pairs of tiles two, as registers for four leave room for one block
+// on a multiprocessor.
+template <WeightFormat kFormat, int kTiles>
+inline constexpr int kSlicesAhead = kFormat == WeightFormat::kBf16 ||
+                                            (HasSliceScales(kFormat) &&
+                                             kTiles > 1)
+                                        ? 2
+                                        : 4;
 
 // Blocks of a multiprocessor that there are to be registers for: with more of
 // them more weights are on their way. Products that are added to the residual
@@ -26,19 +32,24 @@ constexpr int StreamBlocks(WeightFormat format, int tiles, int row_tiles,
   const int sums = tiles * row_tiles;
   const int most = output == MatmulOutput::kAdd ? 2 : 3;
   const int blocks = sums == 1 ? most : sums == 2 ? 2 : 1;
-  // Sums that are not yet scaled take registers, too.
-  return HasSliceScales(format) && blocks > 1 ? blocks - 1 : blocks;
+  // Sums that are not yet scaled take registers, too, but those of pairs of
+  // tiles leave some (kSlicesAhead).
+  return HasSliceScales(format) && tiles == 1 && blocks > 1 ? blocks - 1
+                                                            : blocks;
 }
 
 // Slices that a warp has brought to the cache while it waits for activations:
-// 8 KB of a tile: 25 MB of Llama-3-8B's Q, K and V, 35 MB of its gate and up.
-inline constexpr int32_t kStreamAhead = 4;
+// 8 KB of a tile: 25 MB of Llama-3-8B's Q, K and V, 35 MB of its gate and up,
+// or all that there is in fewer bits.
+template <WeightFormat kFormat>
+inline constexpr int32_t kStreamAhead = 8192 / SliceBytes(kFormat);
 
 // What a lane holds of some slices of kTiles tiles of weights.
 template <WeightFormat kFormat, int kTiles>
 struct StreamWeights {
-  Word4 pieces[kSlicesAhead<kFormat>][kTiles][SlicePieces(kFormat)];
-  uint32_t scales[kSlicesAhead<kFormat>][kTiles];  // where slices have them
+  Word4 pieces[kSlicesAhead<kFormat, kTiles>][kTiles][SlicePieces(kFormat)];
+  uint32_t scales[kSlicesAhead<kFormat, kTiles>]
+                 [kTiles];  // where slices have them
 };
 
 // And of two slices of kRowTiles times 8 rows: activations come from caches,
@@ -49,14 +60,16 @@ struct StreamRows {
 };
 
 // Fetches slices [slice, min(slice + kSlicesAhead, end)); zeros for the rest.
-template <WeightFormat kFormat, int kTiles>
+// With kHere at this very place of the kernel, which may be before others have
+// ended: no kernel writes weights.
+template <WeightFormat kFormat, int kTiles, bool kHere = false>
 BATON_DEVICE void FetchWeights(const std::byte* tiles, int64_t tile_bytes,
                                int32_t slice, int32_t end,
                                StreamWeights<kFormat, kTiles>& to) {
   const int32_t lane = Thread() % 32;
   const Word4 zeros = {{0, 0, 0, 0}};
   BATON_UNROLL
-  for (int i = 0; i < kSlicesAhead<kFormat>; ++i) {
+  for (int i = 0; i < kSlicesAhead<kFormat, kTiles>; ++i) {
     const bool there = slice + i < end;
     BATON_UNROLL
     for (int t = 0; t < kTiles; ++t) {
@@ -64,13 +77,23 @@ BATON_DEVICE void FetchWeights(const std::byte* tiles, int64_t tile_bytes,
           tiles + t * tile_bytes + int64_t{slice + i} * SliceBytes(kFormat);
       BATON_UNROLL
       for (int p = 0; p < SlicePieces(kFormat); ++p) {
-        to.pieces[i][t][p] =
-            there ? LoadStream16(from + p * kPieceBytes + lane * 16) : zeros;
+        const std::byte* const piece = from + p * kPieceBytes + lane * 16;
+        if constexpr (kHere) {
+          to.pieces[i][t][p] = zeros;
+          LoadWeights16(piece, there, to.pieces[i][t][p]);
+        } else {
+          to.pieces[i][t][p] = there ? LoadStream16(piece) : zeros;
+        }
       }
       if constexpr (HasSliceScales(kFormat)) {
         const auto* const scales = reinterpret_cast<const uint32_t*>(
             from + SlicePieces(kFormat) * kPieceBytes);
-        to.scales[i][t] = there ? scales[lane / 4] : 0;
+        if constexpr (kHere) {
+          to.scales[i][t] = 0;
+          LoadWeights4(scales + lane / 4, there, to.scales[i][t]);
+        } else {
+          to.scales[i][t] = there ? scales[lane / 4] : 0;
+        }
       }
     }
   }
@@ -101,21 +124,21 @@ BATON_DEVICE void FetchRows(const MatmulArgs& args, int32_t slice, int32_t end,
   }
 }
 
-// The sums of slices [begin, end), which are a chunk.
+// The sums of slices [begin, end), which are a chunk; `weights` has the first.
 template <WeightFormat kFormat, int kTiles, int kRowTiles>
 BATON_DEVICE void SumChunk(const MatmulArgs& args, const std::byte* tiles,
                            int64_t tile_bytes, int32_t begin, int32_t end,
+                           StreamWeights<kFormat, kTiles>& weights,
                            float (&sum)[kTiles][kRowTiles][4]) {
-  StreamWeights<kFormat, kTiles> weights;
   StreamRows<kRowTiles> rows;
-  FetchWeights(tiles, tile_bytes, begin, end, weights);
   FetchRows(args, begin, end, rows);
-  for (int32_t first = begin; first < end; first += kSlicesAhead<kFormat>) {
+  for (int32_t first = begin; first < end;
+       first += kSlicesAhead<kFormat, kTiles>) {
     StreamWeights<kFormat, kTiles> next_weights;
-    FetchWeights(tiles, tile_bytes, first + kSlicesAhead<kFormat>, end,
+    FetchWeights(tiles, tile_bytes, first + kSlicesAhead<kFormat, kTiles>, end,
                  next_weights);
     BATON_UNROLL
-    for (int pair = 0; pair < kSlicesAhead<kFormat>; pair += 2) {
+    for (int pair = 0; pair < kSlicesAhead<kFormat, kTiles>; pair += 2) {
       StreamRows<kRowTiles> next_rows;
       FetchRows(args, first + pair + 2, end, next_rows);
       // Slices behind the end are zeros: they change no sum but from a negative
@@ -152,20 +175,29 @@ StreamMatmul(MatmulArgs args) {
   const int32_t begin = warp * chunk_slices;
   const int32_t end =
       begin + chunk_slices < slices ? begin + chunk_slices : slices;
-  // Weights are there whatever runs before.
+  // Weights are there whatever runs before: the first ones come to registers,
+  // if these do not have rows to hold besides, and more to the cache.
+  constexpr bool kEarly = kRowTiles == 1;
+  StreamWeights<kFormat, kTiles> weights;
+  if constexpr (kEarly) {
+    FetchWeights<kFormat, kTiles, /*kHere=*/true>(tiles, tile_bytes, begin, end,
+                                                  weights);
+  }
   if (begin < end) {
-    const int32_t first =
-        begin + kStreamAhead < end ? begin + kStreamAhead : end;
+    const int32_t first = begin + kStreamAhead<kFormat> < end
+                              ? begin + kStreamAhead<kFormat>
+                              : end;
     BATON_UNROLL
     for (int t = 0; t < kTiles; ++t) {
       PrefetchSlices<kFormat>(tiles + t * tile_bytes, begin, first);
     }
   }
   AwaitEarlierKernels();
+  if constexpr (!kEarly) FetchWeights(tiles, tile_bytes, begin, end, weights);
 
   if (begin < end) {
     float sum[kTiles][kRowTiles][4] = {};
-    SumChunk<kFormat>(args, tiles, tile_bytes, begin, end, sum);
+    SumChunk(args, tiles, tile_bytes, begin, end, weights, sum);
     BATON_UNROLL
     for (int t = 0; t < kTiles; ++t) {
       BATON_UNROLL

@@ -147,11 +147,11 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
           const std::byte* const from =
               tiles[t] + int64_t{slice + 1} * SliceBytes(kFormat);
           if (p < SlicePieces(kFormat)) {
-            LoadHere16(from + p * kPieceBytes + lane * 16, more,
-                       weights[t].pieces[p]);
+            LoadWeights16(from + p * kPieceBytes + lane * 16, more,
+                          weights[t].pieces[p]);
           } else {
-            LoadHere4(from + p * kPieceBytes + lane / 4 * 4, more,
-                      weights[t].scales);
+            LoadWeights4(from + p * kPieceBytes + lane / 4 * 4, more,
+                         weights[t].scales);
           }
         });
 

@@ -87,21 +87,23 @@ template <int kHeld>
 BATON_KERNEL(kRowThreads)
 Norm(NormArgs args) {
   constexpr int32_t kThreads = kRowThreads;
-  if (Thread() * 32 < args.hidden) PrefetchToL2(args.weight + Thread() * 32);
-  AwaitEarlierKernels();
-  float* const warp_sums = reinterpret_cast<float*>(SharedMemory());
-  float* const x = args.residual + int64_t{BlockX()} * args.hidden;
-  float held[kHeld];
+  // The weights, which no kernel writes, before what the product before gives.
   float weights[kHeld];
   BATON_UNROLL
   for (int k = 0; k < kHeld; ++k) {
     const int32_t i = Thread() + k * kThreads;
-    held[k] = i < args.hidden ? x[i] : 0.0f;
+    uint32_t bits = 0;
+    LoadWeights4(args.weight + i, i < args.hidden, bits);
+    weights[k] = BitsFloat(bits);
   }
+  AwaitEarlierKernels();
+  float* const warp_sums = reinterpret_cast<float*>(SharedMemory());
+  float* const x = args.residual + int64_t{BlockX()} * args.hidden;
+  float held[kHeld];
   BATON_UNROLL
   for (int k = 0; k < kHeld; ++k) {
     const int32_t i = Thread() + k * kThreads;
-    weights[k] = i < args.hidden ? args.weight[i] : 0.0f;
+    held[k] = i < args.hidden ? x[i] : 0.0f;
   }
   if (args.added != nullptr) {
     float added[kHeld];
@@ -225,6 +227,7 @@ constexpr float kByteMax = kDtype == KvDtype::kInt8 ? 127.0f : kFp8Max;
 template <KvDtype kDtype>
 BATON_KERNEL(kHeadThreads)
 FinishHeads(FinishHeadsArgs args) {
+  PrefetchToL2(args.places + BlockX());
   AwaitEarlierKernels();
   const int32_t row = BlockX();
   const int32_t heads = args.num_heads + 2 * args.num_kv_heads;
@@ -248,6 +251,22 @@ FinishHeads(FinishHeadsArgs args) {
       sum = AddRn(sum, MulRn(x[i], x[i]));
     }
     inverse = InverseRms(SumOfWarp(sum), dim, args.eps);
+  }
+
+  const int32_t kv_head =
+      (head - args.num_heads) % args.num_kv_heads;  // of keys and values
+  uint16_t* query = nullptr;
+  std::byte* part = nullptr;  // keys, or values
+  int32_t slot = 0;
+  if (is_query) {
+    query = args.queries +
+            (int64_t{row} * args.num_heads + head) * args.stored_head_dim;
+  } else {
+    const BlockId block =
+        args.block_tables[place.block_table + place.position / args.block_size];
+    part = args.pages + block * args.page_bytes + kv_head * args.head_bytes +
+           (is_value ? args.values_offset : 0);
+    slot = place.position % args.block_size;
   }
 
   // What the lane has of the head, rotated, all asked for at once: elements
@@ -290,22 +309,6 @@ FinishHeads(FinishHeadsArgs args) {
       own[k] = SubRn(MulRn(a, cosine[k]), MulRn(b, sine[k]));
       own[k + 2] = AddRn(MulRn(b, cosine[k]), MulRn(a, sine[k]));
     }
-  }
-
-  const int32_t kv_head =
-      (head - args.num_heads) % args.num_kv_heads;  // of keys and values
-  uint16_t* query = nullptr;
-  std::byte* part = nullptr;  // keys, or values
-  int32_t slot = 0;
-  if (is_query) {
-    query = args.queries +
-            (int64_t{row} * args.num_heads + head) * args.stored_head_dim;
-  } else {
-    const BlockId block =
-        args.block_tables[place.block_table + place.position / args.block_size];
-    part = args.pages + block * args.page_bytes + kv_head * args.head_bytes +
-           (is_value ? args.values_offset : 0);
-    slot = place.position % args.block_size;
   }
 
   HeadRounding rounding = {};

@@ -58,8 +58,9 @@ BATON_DEVICE unsigned char* SharedMemory() {
 // what they wrote can be read. A kernel may begin before that
 // (Stream::SetEarlyKernels), and lets the next one begin here. All threads of
 // all kernels call it: a kernel has ended when those before it have, so the
-// next one need not wait for more. Before it a kernel reads and writes nothing;
-// it may call PrefetchToL2.
+// next one need not wait for more. Before it a kernel writes nothing, and reads
+// nothing but weights, which none writes (LoadWeights16); it may call
+// PrefetchToL2.
 BATON_DEVICE void AwaitEarlierKernels() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -265,8 +266,8 @@ BATON_DEVICE void LoadCluster16(const unsigned char* shared, int32_t rank,
 }
 // 16 bytes, or 4, that no kernel writes, if `wanted`, at this very place of a
 // kernel: the compiler moves other loads of them behind a barrier, and a loop's
-// turn then takes as long as memory does.
-BATON_DEVICE void LoadHere16(const void* from, bool wanted, Word4& to) {
+// turn then takes as long as memory does. Also before AwaitEarlierKernels.
+BATON_DEVICE void LoadWeights16(const void* from, bool wanted, Word4& to) {
   asm volatile(
       "{\n"
       ".reg .pred wanted;\n"
@@ -276,7 +277,7 @@ BATON_DEVICE void LoadHere16(const void* from, bool wanted, Word4& to) {
       : "+r"(to.x[0]), "+r"(to.x[1]), "+r"(to.x[2]), "+r"(to.x[3])
       : "l"(from), "r"(wanted ? 1 : 0));
 }
-BATON_DEVICE void LoadHere4(const void* from, bool wanted, uint32_t& to) {
+BATON_DEVICE void LoadWeights4(const void* from, bool wanted, uint32_t& to) {
   asm volatile(
       "{\n"
       ".reg .pred wanted;\n"

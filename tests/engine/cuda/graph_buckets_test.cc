@@ -11,7 +11,8 @@ constexpr int64_t kManyPieces = 1 << 20;
 
 TEST(GraphBucketsTest, TheSmallestThatFits) {
   EXPECT_EQ(BucketFor(1, 1, 0, 256, kManyPieces), (GraphBucket{1, 1, 0}));
-  EXPECT_EQ(BucketFor(3, 5, 0, 256, kManyPieces), (GraphBucket{4, 8, 0}));
+  EXPECT_EQ(BucketFor(3, 5, 0, 256, kManyPieces), (GraphBucket{4, 6, 0}));
+  EXPECT_EQ(BucketFor(3, 7, 0, 256, kManyPieces), (GraphBucket{4, 8, 0}));
   EXPECT_EQ(BucketFor(16, 32, 2, 256, kManyPieces), (GraphBucket{16, 32, 2}));
   EXPECT_EQ(BucketFor(17, 33, 3, 256, kManyPieces), (GraphBucket{32, 40, 4}));
   EXPECT_EQ(BucketFor(250, 1, 0, 256, kManyPieces), (GraphBucket{256, 1, 0}));

@@ -281,11 +281,11 @@ inline void LoadCluster16(const unsigned char* shared, int32_t rank,
                           bool wanted, Word4& to) {
   to = wanted ? Load16(emulated::SharedOf(shared, rank)) : Word4{};
 }
-inline void LoadHere16(const void* from, bool wanted, Word4& to) {
-  if (wanted) to = Load16(from);
+inline void LoadWeights16(const void* from, bool wanted, Word4& to) {
+  CHECK_EQ(reinterpret_cast<uintptr_t>(from) % 16, 0u);
+  if (wanted) std::memcpy(&to, from, sizeof(to));
 }
-inline void LoadHere4(const void* from, bool wanted, uint32_t& to) {
-  emulated::CheckAwaited();
+inline void LoadWeights4(const void* from, bool wanted, uint32_t& to) {
   if (wanted) std::memcpy(&to, from, sizeof(to));
 }
 
