@@ -193,9 +193,9 @@ StreamMatmul(MatmulArgs args) {
     }
   }
   AwaitEarlierKernels();
-  if constexpr (!kEarly) FetchWeights(tiles, tile_bytes, begin, end, weights);
 
   if (begin < end) {
+    if constexpr (!kEarly) FetchWeights(tiles, tile_bytes, begin, end, weights);
     float sum[kTiles][kRowTiles][4] = {};
     SumChunk(args, tiles, tile_bytes, begin, end, weights, sum);
     BATON_UNROLL
