@@ -89,11 +89,10 @@ BATON_DEVICE int32_t CountKept(const SampleRow& how, const float* weights,
 }
 
 // Draws from what top-k, top-p and min-p leave; -1 when that cannot be told.
-// For all threads.
+// `total` is the row's TotalWeight. For all threads.
 BATON_DEVICE TokenId DrawFromKept(const RowDistribution& row,
-                                  const SampleRow& how) {
+                                  const SampleRow& how, double total) {
   SampleShared& shared = Shared();
-  const double total = TotalWeight(row);
   const int32_t count = FirstRanked(row);
   if (Thread() == 0) {
     shared.chunk = count == 0
@@ -177,10 +176,12 @@ Sample(SampleArgs args) {
                            how.top_p < 1.0f || how.min_p > 0.0f;
     if (how.temperature == 0.0f) {
       outcome.token = FirstOf(drawn, size, max);
-    } else if (truncates) {
-      outcome.token = DrawFromKept(row, how);
     } else {
-      outcome.token = DrawFromAll(row, how.uniform);
+      // Often it is the model's own distribution.
+      const double total =
+          edits || how.temperature != 1.0f ? TotalWeight(row) : outcome.total;
+      outcome.token = truncates ? DrawFromKept(row, how, total)
+                                : DrawFromAll(row, how.uniform, total);
     }
     outcome.undecided = outcome.token < 0 ? 1 : 0;
     if (outcome.token >= 0) outcome.own_logit = logits[outcome.token];

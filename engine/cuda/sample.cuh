@@ -193,12 +193,13 @@ BATON_DEVICE TokenId FirstOf(const float* logits, int32_t size, float value) {
   return token;
 }
 
-// One draw from the whole distribution.
-BATON_DEVICE TokenId DrawFromAll(const RowDistribution& row, double uniform) {
+// One draw from the whole distribution, of which `total` is what TotalWeight
+// gave last.
+BATON_DEVICE TokenId DrawFromAll(const RowDistribution& row, double uniform,
+                                 double total) {
   SampleShared& shared = Shared();
   double* const chunk_weights = ChunkWeights();
   const int32_t chunks = (row.size + kWeightChunk - 1) / kWeightChunk;
-  const double total = TotalWeight(row);
   if (Thread() == 0) {
     double target = MulRn(uniform, total);
     int32_t chunk = 0;
