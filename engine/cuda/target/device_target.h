@@ -141,31 +141,29 @@ BATON_DEVICE float DivRn(float a, float b) { return __fdiv_rn(a, b); }
 // Four quotients, of divisors of at least 1: what DivRn is compiled to where
 // neither number is extreme (Markstein, "Computation of elementary functions on
 // the IBM RISC System/6000", 1990: a quotient and its remainder, multiplied
-// with the reciprocal), but with one branch for all of them.
+// with the reciprocal), but with one branch for all of them, which mostly none
+// takes. What becomes of one does not depend on the others.
 BATON_DEVICE void DivRn4(const float (&a)[4], const float (&b)[4],
                          float (&quotients)[4]) {
-  bool usual = true;
+  bool usual[4];
   _Pragma("unroll") for (int i = 0; i < 4; ++i) {
     const float magnitude = fabsf(a[i]);
-    usual = usual && b[i] <= 0x1p60f &&
-            ((magnitude >= 0x1p-60f && magnitude <= 0x1p60f) || a[i] == 0.0f);
+    usual[i] =
+        b[i] <= 0x1p60f &&
+        ((magnitude >= 0x1p-60f && magnitude <= 0x1p60f) || magnitude == 0.0f);
+    float about;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(about) : "f"(b[i]));
+    const float reciprocal =
+        __fmaf_rn(about, __fmaf_rn(-b[i], about, 1.0f), about);
+    const float quotient = __fmul_rn(a[i], reciprocal);
+    const float remainder = __fmaf_rn(-b[i], quotient, a[i]);
+    // Of rows that are not there, a is zero.
+    quotients[i] =
+        magnitude == 0.0f ? a[i] : __fmaf_rn(reciprocal, remainder, quotient);
   }
-  if (usual) {
-    _Pragma("unroll") for (int i = 0; i < 4; ++i) {
-      float about;
-      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(about) : "f"(b[i]));
-      const float reciprocal =
-          __fmaf_rn(about, __fmaf_rn(-b[i], about, 1.0f), about);
-      const float quotient = __fmul_rn(a[i], reciprocal);
-      const float remainder = __fmaf_rn(-b[i], quotient, a[i]);
-      // Of rows that are not there, a is zero.
-      quotients[i] =
-          a[i] == 0.0f ? a[i] : __fmaf_rn(reciprocal, remainder, quotient);
-    }
-  } else {
-    _Pragma("unroll") for (int i = 0; i < 4; ++i) {
-      quotients[i] = __fdiv_rn(a[i], b[i]);
-    }
+  if (usual[0] && usual[1] && usual[2] && usual[3]) return;
+  _Pragma("unroll") for (int i = 0; i < 4; ++i) {
+    if (!usual[i]) quotients[i] = __fdiv_rn(a[i], b[i]);
   }
 }
 BATON_DEVICE float FmaRn(float a, float b, float c) {
