@@ -260,6 +260,8 @@ BATON_DEVICE void LoadCluster16(const unsigned char* shared, int32_t rank,
       : "=&r"(to.x[0]), "=&r"(to.x[1]), "=&r"(to.x[2]), "=&r"(to.x[3])
       : "r"(at), "r"(wanted ? rank : 0), "r"(wanted ? 1 : 0)
       : "memory");
+#else
+  to = Word4{};  // there are no clusters
 #endif
 }
 // 16 bytes, or 4, that no kernel writes, if `wanted`, at this very place of a
