@@ -25,6 +25,9 @@ namespace baton::engine::cuda {
 // TB/s needs to hide 1 us.
 inline constexpr int32_t kWideAhead = 6;
 
+// Chunks whose sums are asked for at once, in the end.
+inline constexpr int kWideChunksAtOnce = 4;
+
 // What a lane has of a slice of the warp's tiles.
 template <WeightFormat kFormat, int kWarpTiles>
 BATON_DEVICE void LoadWide(const std::byte* const (&tiles)[kWarpTiles],
@@ -187,12 +190,6 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
   // than once.
   BATON_NO_UNROLL
   for (int r = BlockX(); r < kRowTiles; r += blocks) {
-    TileTarget<kOutput> targets[kWarpTiles];
-    BATON_UNROLL
-    for (int t = 0; t < kWarpTiles; ++t) {
-      targets[t] =
-          ReadTarget<kOutput>(args, (first_tile + t) * kTileOutputs, 8 * r);
-    }
     float y[kWarpTiles][4] = {};
     if (blocks == 1) {
       BATON_UNROLL
@@ -200,31 +197,51 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
         LoadSums(kept + WideSumPlace(t, r, kRowTiles) * 16, y[t]);
       }
     } else {
-      // All at once: other blocks' memory is far. They have a chunk, or two.
+      // Several at once: other blocks' memory is far. They have a chunk, or
+      // two.
       static_assert(kWideKeptChunks == 2);
-      Word4 parts[kMaxChunks][kWarpTiles];
-      BATON_UNROLL
-      for (int c = 0; c < kMaxChunks; ++c) {
-        const int32_t rank = c >> (own_chunks - 1);
-        const unsigned char* const from =
-            kept + (c & (own_chunks - 1)) * kSumBytes;
+      BATON_NO_UNROLL
+      for (int first = 0; first < kMaxChunks; first += kWideChunksAtOnce) {
+        Word4 parts[kWideChunksAtOnce][kWarpTiles];
         BATON_UNROLL
-        for (int t = 0; t < kWarpTiles; ++t) {
-          LoadCluster16(from + WideSumPlace(t, r, kRowTiles) * 16, rank,
-                        c < chunks, parts[c][t]);
-        }
-      }
-      BATON_UNROLL
-      for (int c = 0; c < kMaxChunks; ++c) {
-        BATON_UNROLL
-        for (int t = 0; t < kWarpTiles; ++t) {
+        for (int k = 0; k < kWideChunksAtOnce; ++k) {
+          // Of one that is not there, the last.
+          const int32_t c = first + k < chunks ? first + k : chunks - 1;
+          const int32_t rank = c >> (own_chunks - 1);
+          const unsigned char* const from =
+              kept + (c & (own_chunks - 1)) * kSumBytes;
           BATON_UNROLL
-          for (int i = 0; i < 4; ++i) {
-            const float more = AddRn(y[t][i], BitsFloat(parts[c][t].x[i]));
-            if (c < chunks) y[t][i] = more;
+          for (int t = 0; t < kWarpTiles; ++t) {
+            LoadCluster16(from + WideSumPlace(t, r, kRowTiles) * 16, rank,
+                          parts[k][t]);
+          }
+        }
+        // Also of rows that are not there: a block may end when none is read
+        // any more, and whether a result is stored must not decide that.
+        BATON_UNROLL
+        for (int k = 0; k < kWideChunksAtOnce; ++k) {
+          BATON_UNROLL
+          for (int t = 0; t < kWarpTiles; ++t) Pin(parts[k][t]);
+        }
+        BATON_UNROLL
+        for (int k = 0; k < kWideChunksAtOnce; ++k) {
+          BATON_UNROLL
+          for (int t = 0; t < kWarpTiles; ++t) {
+            BATON_UNROLL
+            for (int i = 0; i < 4; ++i) {
+              const float more = AddRn(y[t][i], BitsFloat(parts[k][t].x[i]));
+              y[t][i] = first + k < chunks ? more : y[t][i];
+            }
           }
         }
       }
+    }
+    // Behind the sums: asked for before them, they have ptxas wait for each.
+    TileTarget<kOutput> targets[kWarpTiles];
+    BATON_UNROLL
+    for (int t = 0; t < kWarpTiles; ++t) {
+      targets[t] =
+          ReadTarget<kOutput>(args, (first_tile + t) * kTileOutputs, 8 * r);
     }
     if constexpr (kOutput == MatmulOutput::kSwiglu) {
       if (first_tile < args.w.output_tiles) {

@@ -242,27 +242,27 @@ BATON_DEVICE void Store8(void* to, const Word2& word) {
 // 16 aligned bytes of another block's memory, if `wanted`, else zeros: loads
 // that follow each other are all on their way before the first is used.
 BATON_DEVICE void LoadCluster16(const unsigned char* shared, int32_t rank,
-                                bool wanted, Word4& to) {
+                                Word4& to) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile(
       "{\n"
-      ".reg .pred wanted;\n"
       ".reg .u32 at;\n"
-      "setp.ne.u32 wanted, %6, 0;\n"
-      "mov.u32 %0, 0;\n"
-      "mov.u32 %1, 0;\n"
-      "mov.u32 %2, 0;\n"
-      "mov.u32 %3, 0;\n"
       "mapa.shared::cluster.u32 at, %4, %5;\n"
-      "@wanted ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [at];\n"
+      "ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [at];\n"
       "}"
-      : "=&r"(to.x[0]), "=&r"(to.x[1]), "=&r"(to.x[2]), "=&r"(to.x[3])
-      : "r"(at), "r"(wanted ? rank : 0), "r"(wanted ? 1 : 0)
+      : "=r"(to.x[0]), "=r"(to.x[1]), "=r"(to.x[2]), "=r"(to.x[3])
+      : "r"(at), "r"(rank)
       : "memory");
 #else
   to = Word4{};  // there are no clusters
 #endif
+}
+// Here the words are, whatever comes of them.
+BATON_DEVICE void Pin(Word4& words) {
+  asm volatile(""
+               : "+r"(words.x[0]), "+r"(words.x[1]), "+r"(words.x[2]),
+                 "+r"(words.x[3]));
 }
 // 16 bytes, or 4, that no kernel writes, if `wanted`, at this very place of a
 // kernel: the compiler moves other loads of them behind a barrier, and a loop's
