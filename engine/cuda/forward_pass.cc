@@ -263,19 +263,6 @@ void ForwardPass::UseTime() {
   (*std::exchange(meanwhile_, nullptr))();
 }
 
-std::optional<GraphBucket> ForwardPass::BucketOf(
-    const scheduling::StepPlan& plan, const Pass& pass,
-    const StepLayout& layout) const {
-  if (!options_.use_graphs || !IsDecodePass(plan, pass) ||
-      !layout.full.whole.empty() || !layout.sliding.whole.empty()) {
-    return std::nullopt;
-  }
-  return BucketFor(static_cast<int32_t>(layout.tokens.size()),
-                   layout.full.max_spans, layout.sliding.max_spans,
-                   std::min(options_.max_rows, sizes_.logit_rows),
-                   sizes_.span_pieces);
-}
-
 ForwardPass::Draws ForwardPass::PlanDraws(const scheduling::StepPlan& plan,
                                           const StepLayout& layout) const {
   Draws draws;
@@ -440,68 +427,6 @@ void ForwardPass::RunAny(const scheduling::StepPlan& plan,
   }
 }
 
-ForwardPass::PassArrays ForwardPass::PutDecode(const StepLayout& layout,
-                                               const Draws& draws,
-                                               const GraphBucket& bucket) {
-  const int64_t rows = bucket.rows;
-  PassArrays arrays;
-  UploadRows(layout, rows, &arrays);
-  const auto tiles = [&](const std::vector<QueryTile>& some, int32_t spans) {
-    DeviceTiles result;
-    result.single = UploadTiles(some, rows);
-    result.num_single = bucket.rows;
-    result.max_spans = spans;
-    return result;
-  };
-  arrays.full = tiles(layout.full.single, bucket.full_spans);
-  if (bucket.sliding_spans > 0) {
-    arrays.sliding = tiles(layout.sliding.single, bucket.sliding_spans);
-  }
-  // All rows have logits.
-  arrays.last = config_.LayerSlides(config_.num_layers - 1) ? arrays.sliding
-                                                            : arrays.full;
-  arrays.num_logit_rows = bucket.rows;
-  UploadSamples(layout, draws, rows, &arrays);
-  return arrays;
-}
-
-void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
-                            const StepLayout& layout, const Draws& draws,
-                            const GraphBucket& bucket) {
-  upload_.Clear();
-  EnsureUpload(UploadBytes(layout, bucket.rows,
-                           static_cast<int64_t>(draws.edits.size())));
-  const PassArrays arrays = PutDecode(layout, draws, bucket);
-  upload_.Copy(stream_);
-
-  const auto [place, is_new] = graphs_.try_emplace(bucket);
-  Graph& graph = place->second;
-  if (is_new) {
-    MeetOthers();
-    RunLayers(arrays, /*events=*/false);
-    RunLogits(arrays, 0, bucket.rows);
-  } else {
-    if (graph.empty()) {
-      stream_.BeginGraph();
-      RunLayers(arrays, /*events=*/false);
-      RunLogits(arrays, 0, bucket.rows);
-      graph = stream_.EndGraph();
-    }
-    MeetOthers();
-    stream_.Launch(graph);
-  }
-  const auto count = static_cast<int32_t>(layout.logit_rows.size());
-  const int slot = FetchOutcomes(count);
-  // Nothing comes between a step's own passes.
-  if (count == static_cast<int32_t>(plan.sequences.size())) {
-    running_ = GivenOf(plan, layout, draws, slot);
-  }
-  UseTime();
-  running_.reset();
-  outcomes_there_[slot]->Wait();
-  TakeOutcomes(plan, layout, draws, 0, count, slot);
-}
-
 int ForwardPass::FetchOutcomes(int32_t count) {
   slot_ = 1 - slot_;
   if (samples()) {
@@ -510,91 +435,6 @@ int ForwardPass::FetchOutcomes(int32_t count) {
   }
   stream_.Record(*outcomes_there_[slot_]);
   return slot_;
-}
-
-ForwardPass::Given ForwardPass::GivenOf(const scheduling::StepPlan& plan,
-                                        const StepLayout& layout,
-                                        const Draws& draws, int slot) {
-  Given given;
-  for (const LogitRow& row : layout.logit_rows) {
-    given.sequences.push_back(plan.sequences[row.sequence].sequence);
-  }
-  given.how = draws.how;
-  given.slot = slot;
-  return given;
-}
-
-bool ForwardPass::RunAhead(const scheduling::StepPlan& plan) {
-  CHECK(!ahead_) << "there is a step ahead";
-  const auto host_draws = [](const SampleRow& row) {
-    return row.statistics_only != 0;
-  };
-  if (!running_ || plan.sequences.empty() || place_.group != nullptr ||
-      (stage_ != nullptr && stage_->copies_step()) ||
-      std::any_of(running_->how.begin(), running_->how.end(), host_draws)) {
-    return false;
-  }
-  const std::vector<Pass> passes = CutIntoPasses(plan, options_.max_rows);
-  if (passes.size() > 1) return false;
-  const StepLayout layout = LayOut(plan, passes[0], LayoutOf());
-  const std::optional<GraphBucket> bucket = BucketOf(plan, passes[0], layout);
-  if (!bucket || layout.end_position > rope_positions_) return false;
-  const auto graph = graphs_.find(*bucket);
-  if (graph == graphs_.end() || graph->second.empty()) return false;
-  const Draws draws = PlanDraws(plan, layout);
-  if (std::any_of(draws.how.begin(), draws.how.end(), host_draws)) {
-    return false;
-  }
-  const auto count = static_cast<int32_t>(layout.logit_rows.size());
-  if (UploadBytes(layout, bucket->rows,
-                  static_cast<int64_t>(draws.edits.size())) +
-          StepUpload::Padded(count * int64_t{sizeof(int32_t)}) >
-      upload_.capacity()) {
-    return false;
-  }
-  upload_.Clear();
-  const PassArrays arrays = PutDecode(layout, draws, *bucket);
-  const auto from = upload_.Reserve<int32_t>(count);
-  auto at = running_->sequences.begin();
-  for (int32_t i = 0; i < count; ++i) {
-    const SequenceId sequence = plan.sequences[i].sequence;
-    // In the same order, mostly.
-    at = std::find(at, running_->sequences.end(), sequence);
-    if (at == running_->sequences.end()) {
-      at = std::find(running_->sequences.begin(), at, sequence);
-    }
-    CHECK(at != running_->sequences.end()) << "follows no sequence of the step";
-    from.host[i] = static_cast<int32_t>(at - running_->sequences.begin());
-  }
-  upload_.Copy(stream_);
-  FollowArgs follow;
-  follow.outcomes = outcomes_.as<SampleOutcome>();
-  follow.from = from.device;
-  follow.count = count;
-  follow.tokens = arrays.tokens;
-  RunFollow(follow, stream_.handle());
-  stream_.Launch(graph->second);
-  ahead_ = GivenOf(plan, layout, draws, FetchOutcomes(count));
-  return true;
-}
-
-scheduling::StepResult ForwardPass::Await(absl::FunctionRef<void()> meanwhile) {
-  CHECK(ahead_) << "no step was given";
-  const Given given = *(running_ = std::exchange(ahead_, std::nullopt));
-  meanwhile();
-  running_.reset();
-  outcomes_there_[given.slot]->Wait();
-  const auto* const outcomes =
-      reinterpret_cast<const SampleOutcome*>(host_outcomes_[given.slot].data());
-  scheduling::StepResult result;
-  for (size_t i = 0; i < given.sequences.size(); ++i) {
-    scheduling::SampledToken token;
-    token.sequence = given.sequences[i];
-    token.again = HostDraws(given.how[i], outcomes[i]);
-    result.sampled.push_back(
-        token.again ? token : TokenOf(token.sequence, outcomes[i]));
-  }
-  return result;
 }
 
 void ForwardPass::TakeOutcomes(const scheduling::StepPlan& plan,
