@@ -132,6 +132,36 @@ TEST(RunAheadLoopsTest, WhatIsOverLeavesAStepAheadWithoutATrace) {
   worker.LastTurn();
 }
 
+// By then what steps cost has been learned anew, of streams alone.
+TEST(RunAheadLoopsTest, AfterManyStepsAheadPromptsBeginWithFewTokens) {
+  TimedWorker worker(v1::WORKER_ROLE_DECODE, Options(/*itl_target_ms=*/100),
+                     /*on_device=*/true);
+  worker.SendLocal(TimedWorker::Spec(1, 5));
+  for (int i = 0; i < 50; ++i) worker.Turn();
+  // What the first steps compute of a prompt that comes.
+  const auto chunks = [&](TokenId prompt) {
+    worker.SendLocal(TimedWorker::Spec(prompt, 6000));
+    worker.Turn();  // the step that there was
+    std::vector<int64_t> sizes;
+    for (int i = 0; i < 4; ++i) {
+      const auto step = worker.Turn();
+      EXPECT_EQ(step.size(), 2u);
+      sizes.push_back(step.back().second);
+    }
+    worker.Cancel(prompt);
+    worker.Turn();
+    return sizes;
+  };
+  const std::vector<int64_t> first = chunks(2);
+  EXPECT_LT(first.front(), first.back());
+  for (int i = 0; i < 10; ++i) worker.Turn();
+  EXPECT_EQ(chunks(3).front(), first.back());
+  const double ahead = worker.metrics().steps_ahead->Value();
+  for (int i = 0; i < 310; ++i) worker.Turn();
+  EXPECT_GT(worker.metrics().steps_ahead->Value(), ahead + 300);
+  EXPECT_EQ(chunks(4), first);
+}
+
 TEST(RunAheadLoopsTest, AWorkerDoesNotEndBeforeAStepAhead) {
   TimedWorker worker(v1::WORKER_ROLE_DECODE, Options(/*itl_target_ms=*/0),
                      /*on_device=*/true);
