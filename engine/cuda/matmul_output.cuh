@@ -39,9 +39,9 @@ BATON_DEVICE void Swiglu4(const float (&gate)[4], const float (&up)[4],
 
 // What a thread needs besides its four sums of a tile of 16 outputs and 8 rows
 // (d of Mma: outputs g and g + 8 of the tile, rows 2c and 2c + 1 of the 8), all
-// asked for at once and before the sums are there: the compiler, which does not
-// know that outputs are nothing else's, would ask for each behind the store
-// before it, and wait for the memory four times.
+// asked for at once: the compiler, which does not know that outputs are nothing
+// else's, would ask for each behind the store before it, and wait for the
+// memory four times.
 template <MatmulOutput kOutput>
 struct TileTarget {
   float before[4];  // what kAdd adds to

@@ -148,8 +148,10 @@ BATON_DEVICE void DivRn4(const float (&a)[4], const float (&b)[4],
   bool usual[4];
   _Pragma("unroll") for (int i = 0; i < 4; ++i) {
     const float magnitude = fabsf(a[i]);
+    // Not where the fraction is all ones, the one case for which a reciprocal
+    // that is off by an ulp is not good enough.
     usual[i] =
-        b[i] <= 0x1p60f &&
+        b[i] <= 0x1p60f && (__float_as_uint(b[i]) & 0x7fffffu) != 0x7fffffu &&
         ((magnitude >= 0x1p-60f && magnitude <= 0x1p60f) || magnitude == 0.0f);
     float about;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(about) : "f"(b[i]));
@@ -239,8 +241,7 @@ BATON_DEVICE Word2 Load8(const void* from) {
 BATON_DEVICE void Store8(void* to, const Word2& word) {
   *reinterpret_cast<Word2*>(to) = word;
 }
-// 16 aligned bytes of another block's memory, if `wanted`, else zeros: loads
-// that follow each other are all on their way before the first is used.
+// 16 aligned bytes of another block's memory.
 BATON_DEVICE void LoadCluster16(const unsigned char* shared, int32_t rank,
                                 Word4& to) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

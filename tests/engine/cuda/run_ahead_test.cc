@@ -31,10 +31,7 @@ using scheduling::StepPlan;
 using scheduling::StepResult;
 using scheduling::StopParams;
 using ::testing::Ge;
-using ::testing::IsEmpty;
 using ::testing::Lt;
-
-constexpr int32_t kBlockSize = 16;
 
 struct Ask {
   std::vector<TokenId> prompt;
