@@ -57,7 +57,7 @@ absl::Status KvLandings::Open(HandoffReceiver::OpenTransfer transfer) {
                      " needed, ", share - taken, " free of ", share));
   }
   std::optional<scheduling::PooledBlocks> held =
-      blocks_->staged->Allocate(count);
+      blocks_->staged->AllocateInRuns(count);
   CHECK(held.has_value()) << "shares are more than there is";
   Staged staged;
   for (int32_t i = 0; i < count; ++i) {

@@ -49,7 +49,7 @@ absl::StatusOr<bool> KvSends::Start(const HandoffSender::Grant& grant,
   }
   if (!HasTurn(grant.transfer, count)) return false;
   std::optional<scheduling::PooledBlocks> held =
-      blocks_->staged->Allocate(count);
+      blocks_->staged->AllocateInRuns(count);
   CHECK(held.has_value()) << "shares are more than there is";
   staged.held = *std::move(held);
   staged.blocks.assign(blocks.begin(), blocks.end());

@@ -60,14 +60,61 @@ BlockPool::~BlockPool() {
   CHECK_EQ(num_free(), size()) << "blocks are still held as their pool dies";
 }
 
-std::optional<PooledBlocks> BlockPool::Allocate(int32_t count) {
+bool BlockPool::MakeFree(int32_t count) {
   CHECK_GE(count, 0);
-  if (count > num_available()) return std::nullopt;
+  if (count > num_available()) return false;
   while (count > num_free()) {
     const int32_t before = num_free();
     keeper_->EvictOne();
     CHECK_EQ(num_free(), before + 1);
   }
+  return true;
+}
+
+std::optional<PooledBlocks> BlockPool::AllocateInRuns(int32_t count) {
+  if (!MakeFree(count)) return std::nullopt;
+  std::sort(free_.begin(), free_.end());
+  struct Run {
+    BlockId first = 0;
+    int32_t length = 0;
+  };
+  std::vector<Run> runs;
+  for (const BlockId block : free_) {
+    if (runs.empty() || runs.back().first + runs.back().length != block) {
+      runs.push_back({block, 0});
+    }
+    ++runs.back().length;
+  }
+  // Of those that are equally long the first is the last.
+  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
+    return a.length != b.length ? a.length < b.length : a.first > b.first;
+  });
+  std::vector<BlockId> ids;
+  ids.reserve(count);
+  while (count > 0) {
+    auto run = std::partition_point(
+        runs.begin(), runs.end(),
+        [count](const Run& one) { return one.length < count; });
+    if (run == runs.end()) --run;
+    const int32_t taken = std::min(count, run->length);
+    for (BlockId block = run->first; block < run->first + taken; ++block) {
+      CHECK_EQ(references_[block], 0);
+      references_[block] = 1;
+      ids.push_back(block);
+    }
+    count -= taken;
+    // Whole, unless it is the last one that is needed.
+    runs.erase(run);
+  }
+  std::erase_if(free_,
+                [this](BlockId block) { return references_[block] > 0; });
+  // The lowest last, as in the beginning.
+  std::reverse(free_.begin(), free_.end());
+  return PooledBlocks(this, std::move(ids));
+}
+
+std::optional<PooledBlocks> BlockPool::Allocate(int32_t count) {
+  if (!MakeFree(count)) return std::nullopt;
   std::vector<BlockId> ids;
   ids.reserve(count);
   for (int32_t i = 0; i < count; ++i) {

@@ -94,6 +94,11 @@ class BlockPool final {
   // REQUIRES: count >= 0.
   std::optional<PooledBlocks> Allocate(int32_t count);
 
+  // As Allocate, but of neighbours: the smallest run of free blocks that holds
+  // them all, else the longest runs that there are. Takes time in the number of
+  // free blocks. For memory that is moved run by run.
+  std::optional<PooledBlocks> AllocateInRuns(int32_t count);
+
   // Another holder of blocks that somebody holds.
   PooledBlocks Hold(std::vector<BlockId> blocks);
 
@@ -114,6 +119,8 @@ class BlockPool final {
 
  private:
   friend class PooledBlocks;
+  // Whether so many are free, after evicting what that takes.
+  bool MakeFree(int32_t count);
   void AddReference(BlockId block);
   void DropReference(BlockId block);
 

@@ -1,5 +1,6 @@
 #include "scheduling/block_pool.h"
 
+#include <algorithm>
 #include <optional>
 #include <random>
 #include <set>
@@ -74,6 +75,75 @@ TEST(BlockPoolTest, MoveAssignmentReleasesWhatWasHeld) {
   a = std::move(b);
   EXPECT_EQ(a.size(), 1);
   EXPECT_EQ(pool.num_in_use(), 1);
+}
+
+// How long the runs of neighbours are.
+std::vector<int32_t> FreeRuns(const std::set<BlockId>& free) {
+  std::vector<int32_t> runs;
+  for (const BlockId block : free) {
+    if (!free.contains(block - 1)) runs.push_back(0);
+    ++runs.back();
+  }
+  return runs;
+}
+
+TEST(BlockPoolTest, TakesTheSmallestRunThatHoldsThemAll) {
+  BlockPool pool(20);
+  PooledBlocks all = *pool.AllocateInRuns(20);
+  EXPECT_EQ(all.ids().front(), 0);
+  // Free: 0 to 3, 6 and 7, 10 to 12, 15 to 19.
+  PooledBlocks gaps = pool.Hold({4, 5, 8, 9, 13, 14});
+  all.Release();
+  const auto ids = [](const PooledBlocks& blocks) {
+    return std::vector<BlockId>(blocks.ids().begin(), blocks.ids().end());
+  };
+  PooledBlocks three = *pool.AllocateInRuns(3);
+  EXPECT_EQ(ids(three), (std::vector<BlockId>{10, 11, 12}));
+  // No run has six: the longest, and one for the rest.
+  PooledBlocks six = *pool.AllocateInRuns(6);
+  EXPECT_EQ(ids(six), (std::vector<BlockId>{15, 16, 17, 18, 19, 6}));
+  PooledBlocks rest = *pool.AllocateInRuns(5);
+  EXPECT_EQ(ids(rest), (std::vector<BlockId>{0, 1, 2, 3, 7}));
+  EXPECT_FALSE(pool.AllocateInRuns(1).has_value());
+  EXPECT_EQ(pool.AllocateInRuns(0)->size(), 0);
+  pool.CheckInvariants();
+}
+
+TEST(BlockPoolTest, RunsAreAsFewAsTheLongestMakeThem) {
+  const uint32_t seed = 20261126;
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  constexpr int32_t kBlocks = 96;
+  BlockPool pool(kBlocks);
+  std::set<BlockId> free;
+  for (BlockId block = 0; block < kBlocks; ++block) free.insert(block);
+  std::vector<PooledBlocks> held;
+  for (int i = 0; i < 3000; ++i) {
+    if (random() % 2 == 0 && !held.empty()) {
+      const size_t which = random() % held.size();
+      free.insert(held[which].ids().begin(), held[which].ids().end());
+      held.erase(held.begin() + which);
+      continue;
+    }
+    const auto count = static_cast<int32_t>(random() % 24);
+    std::vector<int32_t> longest = FreeRuns(free);
+    std::sort(longest.rbegin(), longest.rend());
+    std::optional<PooledBlocks> got = pool.AllocateInRuns(count);
+    ASSERT_EQ(got.has_value(), count <= static_cast<int32_t>(free.size()));
+    if (!got.has_value()) continue;
+    // Each block is free before, and none afterwards.
+    int32_t runs = 0;
+    for (size_t k = 0; k < got->ids().size(); ++k) {
+      const BlockId block = got->ids()[k];
+      ASSERT_EQ(free.erase(block), 1u) << block;
+      runs += k == 0 || got->ids()[k - 1] + 1 != block;
+    }
+    int32_t least = 0;
+    for (int32_t left = count; left > 0; ++least) left -= longest[least];
+    EXPECT_EQ(runs, least);
+    held.push_back(*std::move(got));
+    pool.CheckInvariants();
+  }
 }
 
 TEST(BlockPoolTest, RandomUseKeepsTheInvariants) {
