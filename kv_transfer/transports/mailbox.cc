@@ -119,6 +119,14 @@ void Mailbox::PostClose(PeerId peer) {
   mail_.ops.push_back(CloseOp{peer});
 }
 
+absl::Status Mailbox::PostMap(MapOp op) {
+  absl::MutexLock lock(&mu_);
+  if (stopped_) return absl::UnavailableError("the transport is stopped");
+  SignalIfEmpty();
+  mail_.ops.push_back(std::move(op));
+  return absl::OkStatus();
+}
+
 void Mailbox::PostWake() {
   absl::MutexLock lock(&mu_);
   if (stopped_ || mail_.wake) return;

@@ -6,6 +6,7 @@
 // peer, a few visitors; wake-ups do not queue.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "common/scoped_fd.h"
 #include "kv_transfer/region_table.h"
 #include "kv_transfer/transport.h"
@@ -49,6 +51,11 @@ struct ConnectOp {
 struct CloseOp {
   PeerId peer{};
 };
+// Has the progress thread make memory known to what is below, and call `done`.
+struct MapOp {
+  absl::Span<std::byte> memory;
+  std::function<void(absl::Status)> done;
+};
 struct StartOp {
   TransportHandler* handler = nullptr;
 };
@@ -65,7 +72,8 @@ absl::StatusOr<SendOp> MakeSendOp(const RegionTable& regions, PeerId peer,
                                   uint64_t cookie,
                                   uint32_t max_extents = kMaxPayloadExtents);
 
-using MailOp = std::variant<SendOp, ConnectOp, CloseOp, StartOp, VisitorOp>;
+using MailOp =
+    std::variant<SendOp, ConnectOp, CloseOp, MapOp, StartOp, VisitorOp>;
 
 class Mailbox final {
  public:
@@ -81,6 +89,8 @@ class Mailbox final {
   // As PostSend, but nothing is posted: the caller has the means to send.
   absl::Status BeginSend(PeerId peer) ABSL_LOCKS_EXCLUDED(mu_);
   void PostClose(PeerId peer) ABSL_LOCKS_EXCLUDED(mu_);
+  // Unavailable after the stop; else `done` is called.
+  absl::Status PostMap(MapOp op) ABSL_LOCKS_EXCLUDED(mu_);
   void PostWake() ABSL_LOCKS_EXCLUDED(mu_);
   // Hangs up on the visitor when too many wait.
   void PostVisitor(VisitorOp op) ABSL_LOCKS_EXCLUDED(mu_);

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,22 +25,46 @@ inline constexpr int32_t kBlockTokens = 16;
 // so that a page written past the end of its layer would be seen.
 class KvMemory final {
  public:
-  KvMemory(int32_t num_layers, int32_t num_blocks, int64_t page_bytes)
+  // The same memory once more, where the CPU has no way to it.
+  class Mirror {
+   public:
+    virtual ~Mirror() = default;
+    virtual KvGeometry Place(KvGeometry kv) = 0;
+    // Brings a part of the memory there, or all of it back.
+    virtual void Push(absl::Span<const std::byte> part) = 0;
+    virtual void Pull() = 0;
+  };
+  using MakeMirror =
+      std::function<std::unique_ptr<Mirror>(absl::Span<std::byte>)>;
+
+  // With `make_mirror`, peers reach that, and what is written and looked at
+  // here is what is there.
+  KvMemory(int32_t num_layers, int32_t num_blocks, int64_t page_bytes,
+           const MakeMirror& make_mirror = nullptr)
       : shared_(*SharedMemory::Create(
             (num_blocks * page_bytes + kGapBytes) * num_layers, "a test")) {
     kv_.memory = shared_.memory();
-    std::memset(kv_.memory.data(), static_cast<int>(kUntouched),
-                kv_.memory.size());
+    Clear();
     kv_.descriptor = shared_.descriptor();
     kv_.num_layers = num_layers;
     kv_.layer_stride_bytes = num_blocks * page_bytes + kGapBytes;
     kv_.page_bytes = page_bytes;
     kv_.num_blocks = num_blocks;
+    if (make_mirror) mirror_ = make_mirror(kv_.memory);
   }
 
-  const KvGeometry& geometry() const { return kv_; }
+  KvGeometry geometry() const {
+    return mirror_ == nullptr ? kv_ : mirror_->Place(kv_);
+  }
   std::vector<std::byte> bytes() const {
     return {kv_.memory.begin(), kv_.memory.end()};
+  }
+
+  // As at the start.
+  void Clear() {
+    std::memset(kv_.memory.data(), static_cast<int>(kUntouched),
+                kv_.memory.size());
+    if (mirror_ != nullptr) mirror_->Push(kv_.memory);
   }
 
   absl::Span<std::byte> Page(int32_t layer, BlockId block) {
@@ -61,6 +87,7 @@ class KvMemory final {
   void Write(uint64_t sequence, int32_t layer, int32_t index, BlockId block) {
     const auto page = Content(sequence, layer, index, kv_.page_bytes);
     std::memcpy(Page(layer, block).data(), page.data(), page.size());
+    if (mirror_ != nullptr) mirror_->Push(Page(layer, block));
   }
   bool Holds(uint64_t sequence, int32_t layer, int32_t index, BlockId block) {
     const auto page = Content(sequence, layer, index, kv_.page_bytes);
@@ -69,6 +96,7 @@ class KvMemory final {
   }
   bool HoldsAll(uint64_t sequence, int32_t first_index,
                 const std::vector<BlockId>& blocks) {
+    if (mirror_ != nullptr) mirror_->Pull();
     for (int32_t layer = 0; layer < kv_.num_layers; ++layer) {
       for (size_t i = 0; i < blocks.size(); ++i) {
         const int32_t index = first_index + static_cast<int32_t>(i);
@@ -79,6 +107,7 @@ class KvMemory final {
   }
   // Whether every byte outside of `blocks` is as it was at the start.
   bool UntouchedExcept(const std::vector<BlockId>& blocks) {
+    if (mirror_ != nullptr) mirror_->Pull();
     std::vector<std::byte> expected(kv_.memory.size(), kUntouched);
     for (int32_t layer = 0; layer < kv_.num_layers; ++layer) {
       for (BlockId block : blocks) {
@@ -93,6 +122,7 @@ class KvMemory final {
   static constexpr int64_t kGapBytes = 64;
   SharedMemory shared_;
   KvGeometry kv_;
+  std::unique_ptr<Mirror> mirror_;
 };
 
 inline v1::PeerHello MakeHello(v1::WorkerRole role, uint64_t incarnation,

@@ -90,6 +90,10 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
     const std::string& kind, const UcxOptions& options,
     const MakeCommunicators& make_communicators) {
   LocalOptions local_options = LocalFrom(options);
+  if (options.memory == UcxMemory::kCuda && kind != "ucx") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "transport \"", kind, "\" is not UCX's, which memory of CUDA needs"));
+  }
   if (kind == "local") return CreateLocalTransport(local_options);
   if (kind == "tcp") return CreateTcpTransport(TcpFrom(options));
   if (kind == "ucx") return CreateUcxTransport(options);

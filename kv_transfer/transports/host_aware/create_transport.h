@@ -23,9 +23,9 @@ using MakeCommunicators =
 // with a line in the log, where that cannot be had. `options` hold for all, but
 // max_sends_in_flight, of which memory has its own. "nccl": from the memory of
 // one device to another's, with TCP beside it for everything else; regions are
-// then a device's.
+// then a device's. With options.memory kCuda, "ucx" alone.
 // Errors as those of the transports and of `make_communicators`, which only
-// "nccl" calls; InvalidArgument: no such kind.
+// "nccl" calls; InvalidArgument: no such kind, or not for this memory.
 absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
     const std::string& kind, const UcxOptions& options,
     const MakeCommunicators& make_communicators = nullptr);

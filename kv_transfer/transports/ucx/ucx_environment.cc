@@ -1,12 +1,28 @@
 #include "kv_transfer/transports/ucx/ucx_environment.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <ucs/debug/debug.h>
 
 #include <array>
 #include <cstdlib>
+#include <cstring>
 
 namespace baton::kv_transfer {
+namespace {
+
+// Whether UCX handles the signal, which newer ones do not by default. It warns
+// of those that are taken from it and that it does not have.
+bool IsUcxs(int signal_number) {
+  struct sigaction now {};
+  Dl_info owner{};
+  return sigaction(signal_number, nullptr, &now) == 0 &&
+         dladdr(reinterpret_cast<void*>(now.sa_handler), &owner) != 0 &&
+         owner.dli_fname != nullptr &&
+         std::strstr(owner.dli_fname, "libucs") != nullptr;
+}
+
+}  // namespace
 
 void SetUcxEnvironment() {
   constexpr struct {
@@ -26,7 +42,7 @@ void SetUcxEnvironment() {
     // is loaded, so that an environment variable set here would be too late.
     for (int signal_number :
          std::array{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGHUP}) {
-      ucs_debug_disable_signal(signal_number);
+      if (IsUcxs(signal_number)) ucs_debug_disable_signal(signal_number);
     }
   }
 }

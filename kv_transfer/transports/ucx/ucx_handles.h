@@ -39,6 +39,14 @@ struct UcxListenerDeleter {
 using UcxListener =
     std::unique_ptr<std::remove_pointer_t<ucp_listener_h>, UcxListenerDeleter>;
 
+// Memory that UCX has registered with its devices. Its context outlives it.
+struct UcxMappedDeleter {
+  ucp_context_h context = nullptr;
+  void operator()(ucp_mem_h mapped) const { ucp_mem_unmap(context, mapped); }
+};
+using UcxMapped =
+    std::unique_ptr<std::remove_pointer_t<ucp_mem_h>, UcxMappedDeleter>;
+
 // OK, or the nearest code with "`what`: UCX's words".
 absl::Status UcxStatus(ucs_status_t status, absl::string_view what);
 

@@ -59,10 +59,12 @@ void UcxLoop::Run() {
                << " peers did not become quiet in " << kStopTimeout;
     for (auto& [id, peer] : peers_) peer.release();
     peers_.clear();
+    for (MappedRegion& region : mapped_) region.handle.release();
     worker_.release();
     context_.release();
   }
   worker_.reset();
+  mapped_.clear();
   context_.reset();
 }
 
@@ -76,6 +78,8 @@ bool UcxLoop::RunMail() {
     } else if (auto* close = std::get_if<CloseOp>(&op)) {
       Peer* peer = FindPeer(close->peer);
       if (peer != nullptr) Fail(*peer, absl::CancelledError("closed by us"));
+    } else if (auto* map = std::get_if<MapOp>(&op)) {
+      Map(std::move(*map));
     } else if (auto* start = std::get_if<StartOp>(&op)) {
       handler_ = start->handler;
     } else if (auto* visitor = std::get_if<VisitorOp>(&op)) {

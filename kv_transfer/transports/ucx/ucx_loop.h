@@ -66,6 +66,21 @@ class UcxLoop final {
     // A preamble: nobody but us hears of it.
     bool internal = false;
   };
+  // A run of bytes, or a list of them, as UCX takes either.
+  struct Buffer {
+    ucp_datatype_t datatype = 0;
+    void* address = nullptr;
+    size_t count = 0;
+  };
+  struct MappedRegion {
+    absl::Span<const std::byte> memory;
+    UcxMapped handle;
+    bool Contains(const ucp_dt_iov_t& part) const {
+      const auto* const from = static_cast<const std::byte*>(part.buffer);
+      return from >= memory.data() &&
+             from + part.length <= memory.data() + memory.size();
+    }
+  };
   // A receive that UCX may still write to; owned by UCX until completion.
   struct Incoming {
     Peer* peer = nullptr;
@@ -99,10 +114,10 @@ class UcxLoop final {
   };
 
   // ucx_setup.cc: what Open makes, and the listener.
-  absl::Status OpenContext(const std::string& tls);
   absl::Status OpenWorker();
   absl::Status OpenDoor(TransportProperties* properties);
   absl::Status OpenListener();
+  void Map(MapOp op);
 
   // ucx_loop.cc: the loop and the lives of peers.
   bool RunMail();
@@ -135,6 +150,9 @@ class UcxLoop final {
   // ucx_messages.cc: sending and receiving.
   absl::Status SetReceivers();
   void SendPreamble(Peer& peer);
+  // Sets what UCX is to know of the memory of a payload.
+  Buffer DescribeBuffer(std::vector<ucp_dt_iov_t>& parts,
+                        ucp_request_param_t* param) const;
   void Send(SendOp op);
   void StartSend(std::unique_ptr<Outgoing> outgoing);
   void StartQueued(Peer& peer);
@@ -167,6 +185,7 @@ class UcxLoop final {
 
   // In the order of creation; destroyed in reverse.
   UcxContext context_;
+  std::vector<MappedRegion> mapped_;  // of a device
   UcxWorker worker_;
   // From the first invitation on, but open only while invited peers are
   // connecting.

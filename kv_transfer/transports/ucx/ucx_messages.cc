@@ -1,6 +1,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -87,18 +88,51 @@ void UcxLoop::StartQueued(Peer& peer) {
   }
 }
 
+UcxLoop::Buffer UcxLoop::DescribeBuffer(std::vector<ucp_dt_iov_t>& parts,
+                                        ucp_request_param_t* param) const {
+  Buffer buffer{ucp_dt_make_iov(), parts.data(), parts.size()};
+  param->memory_type = UCS_MEMORY_TYPE_HOST;
+  if (options_.memory == UcxMemory::kCuda) {
+    param->memory_type = UCS_MEMORY_TYPE_CUDA;
+    // What comes to a list passes through UCX's hands, and nobody has to know
+    // where it goes. To one run of a device's memory UCX brings it by itself,
+    // or has a card do it, from where the peer says that it lies
+    // (ucx_context.cc).
+    if (parts.size() == 1) {
+      buffer = {ucp_dt_make_contig(1), parts[0].buffer, parts[0].length};
+    }
+    // What UCX registers for a single payload it has to take back when that
+    // payload's peer dies, and without a cache of such it crashes (1.20.1).
+    for (const MappedRegion& region : mapped_) {
+      if (!absl::c_all_of(parts, [&region](const ucp_dt_iov_t& part) {
+            return region.Contains(part);
+          })) {
+        continue;
+      }
+      param->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+      param->memh = region.handle.get();
+      break;
+    }
+  }
+  param->datatype = buffer.datatype;
+  param->op_attr_mask |=
+      UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  return buffer;
+}
+
 void UcxLoop::StartSend(std::unique_ptr<Outgoing> outgoing) {
   Peer& peer = *outgoing->peer;
   const bool has_payload = !outgoing->payload.empty();
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
-                       UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE;
+                       UCP_OP_ATTR_FIELD_USER_DATA;
   // With REPLY the message carries its endpoint: how the other side knows whose
   // it is. Rendezvous leaves it to the receiver where the bytes go, if
   // anywhere.
   param.flags = UCP_AM_SEND_FLAG_REPLY |
                 (has_payload ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER);
-  param.datatype = has_payload ? ucp_dt_make_iov() : ucp_dt_make_contig(1);
+  Buffer payload;
+  if (has_payload) payload = DescribeBuffer(outgoing->payload, &param);
   param.cb.send = &UcxLoop::OnSendDone;
   param.user_data = outgoing.get();
   const unsigned id = outgoing->internal ? kPreambleId
@@ -110,7 +144,7 @@ void UcxLoop::StartSend(std::unique_ptr<Outgoing> outgoing) {
   // they are in *outgoing, which UCX now owns.
   const ucs_status_ptr_t request = ucp_am_send_nbx(
       peer.endpoint, id, outgoing->header.data(), outgoing->header.size(),
-      outgoing->payload.data(), outgoing->payload.size(), &param);
+      payload.address, payload.count, &param);
   if (UCS_PTR_IS_PTR(request)) {
     outgoing.release();
   } else {
@@ -238,6 +272,15 @@ ucs_status_t UcxLoop::Land(Peer& peer, ByteSpan header, void* data,
   CHECK_EQ(incoming->bytes, bytes);
   ++peer.receives_in_flight;
   if (rendezvous) return StartReceive(peer, std::move(incoming), data);
+  if (options_.memory == UcxMemory::kCuda) {
+    const absl::Status eager = absl::InvalidArgumentError(
+        "the peer sent a payload that waits for nobody: the CPU cannot bring "
+        "it to a device");
+    Fail(peer, eager);
+    --peer.receives_in_flight;
+    handler_->OnLanded(peer.id, incoming->cookie, eager);
+    return UCS_OK;
+  }
   // Eager: the bytes are in UCX's buffer, valid in this callback only.
   const char* from = static_cast<const char*>(data);
   for (const ucp_dt_iov_t& part : incoming->landing) {
@@ -255,14 +298,13 @@ ucs_status_t UcxLoop::StartReceive(Peer& peer,
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                        UCP_OP_ATTR_FIELD_USER_DATA |
-                       UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_RECV_INFO;
-  param.datatype = ucp_dt_make_iov();
+                       UCP_OP_ATTR_FIELD_RECV_INFO;
+  const Buffer landing = DescribeBuffer(incoming->landing, &param);
   param.cb.recv_am = &UcxLoop::OnReceiveDone;
   param.user_data = incoming.get();
   param.recv_info.length = &received;
-  const ucs_status_ptr_t request =
-      ucp_am_recv_data_nbx(worker_.get(), descriptor, incoming->landing.data(),
-                           incoming->landing.size(), &param);
+  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(
+      worker_.get(), descriptor, landing.address, landing.count, &param);
   if (UCS_PTR_IS_PTR(request)) {
     incoming.release();
     return UCS_INPROGRESS;

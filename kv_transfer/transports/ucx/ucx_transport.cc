@@ -8,6 +8,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/status_macros.h"
 #include "kv_transfer/transports/mailbox_transport.h"
+#include "kv_transfer/transports/ucx/ucx_context.h"
 #include "kv_transfer/transports/ucx/ucx_environment.h"
 #include "kv_transfer/transports/ucx/ucx_loop.h"
 
@@ -26,6 +27,7 @@ class ThreadedUcxTransport final : public UcxTransport {
     absl::Notification opened;
     absl::Status status;
     RunThread([this, &opened, &status] {
+      if (options_.select_device) options_.select_device();
       UcxLoop loop(options_, &mailbox_, &regions_);
       status = loop.Open(&properties_);
       const bool ok = status.ok();
@@ -34,6 +36,24 @@ class ThreadedUcxTransport final : public UcxTransport {
     });
     opened.WaitForNotification();
     return status;
+  }
+
+  // A device's memory is made known to network cards and devices once, and not
+  // for each payload.
+  absl::StatusOr<RegionId> RegisterRegion(absl::Span<std::byte> memory,
+                                          int descriptor) override {
+    if (options_.memory == UcxMemory::kCuda) {
+      absl::Notification mapped;
+      absl::Status status;
+      BATON_RETURN_IF_ERROR(
+          mailbox_.PostMap({memory, [&mapped, &status](absl::Status result) {
+                              status = std::move(result);
+                              mapped.Notify();
+                            }}));
+      mapped.WaitForNotification();
+      BATON_RETURN_IF_ERROR(status);
+    }
+    return UcxTransport::RegisterRegion(memory, descriptor);
   }
 
   void Admit(ScopedFd visitor, std::string said) override {
@@ -49,6 +69,14 @@ class ThreadedUcxTransport final : public UcxTransport {
 void PrepareUcxEnvironment() {
   static absl::once_flag once;
   absl::call_once(once, SetUcxEnvironment);
+}
+
+absl::Status CheckUcx(const std::string& tls, UcxMemory memory) {
+  PrepareUcxEnvironment();
+  UcxOptions options;
+  options.tls = tls;
+  options.memory = memory;
+  return OpenUcxContext(options).status();
 }
 
 absl::StatusOr<std::unique_ptr<UcxTransport>> CreateUcxTransport(

@@ -9,15 +9,24 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/scoped_fd.h"
 #include "kv_transfer/transports/mailbox_transport.h"
 
 namespace baton::kv_transfer {
+
+// What the regions of a transport are.
+enum class UcxMemory {
+  kHost,
+  // Of CUDA devices. It takes a UCX that was built with CUDA.
+  kCuda,
+};
 
 struct UcxOptions {
   // Whether peers may connect to us (decode workers listen).
@@ -34,6 +43,13 @@ struct UcxOptions {
   // UCX_TLS: the transports that UCX may choose from. An operator's UCX_TLS in
   // the environment wins. Only tcp survives the death of a peer (UCX 1.13).
   std::string tls = "tcp";
+  // With kCuda the transports that reach it ("cuda") are added to `tls`. No
+  // byte of a payload passes through the CPU's hands then, on our side: an
+  // eager one, as peers of ours send none, takes its peer down.
+  UcxMemory memory = UcxMemory::kHost;
+  // Called at the start of the progress thread: makes the device whose memory
+  // the regions are the thread's. Empty: nothing to do.
+  std::function<void()> select_device;
   // A connection that is not up by then is given up.
   absl::Duration connect_timeout = absl::Seconds(5);
   // How often OnTick comes.
@@ -59,8 +75,14 @@ class UcxTransport : public MailboxTransport {
 // are other threads; CreateUcxTransport calls it too. Idempotent.
 void PrepareUcxEnvironment();
 
+// Whether UCX has these transports here and reaches this memory by them; errors
+// as those of CreateUcxTransport. For who wants to know before there is
+// anything to lose.
+absl::Status CheckUcx(const std::string& tls, UcxMemory memory);
+
 // Starts a transport. Errors name the transport list or the address:
-// FailedPrecondition (no such UCX transport on this machine), AlreadyExists
+// FailedPrecondition (no such UCX transport on this machine, or it does not
+// reach memory of this kind), AlreadyExists
 // (the port is in use), InvalidArgument (a malformed option), Internal.
 absl::StatusOr<std::unique_ptr<UcxTransport>> CreateUcxTransport(
     const UcxOptions& options);

@@ -19,8 +19,8 @@
 #include "common/log.h"
 #include "kv_transfer/handoff_receiver.h"
 #include "kv_transfer/handoff_sender.h"
-#include "kv_transfer/transports/host_aware/create_transport.h"
 #include "tests/kv_transfer/kv_fixture.h"
+#include "tests/support/cuda_memory.h"
 
 namespace baton::kv_transfer {
 namespace {
@@ -120,7 +120,7 @@ class Worker final {
     constexpr bool kReceives = std::is_same_v<Side, HandoffReceiver>;
     UcxOptions ucx;
     ucx.listen = kReceives;
-    auto transport = CreateTransport(kind, ucx);
+    auto transport = CreateTransportOf(kind, ucx);
     CHECK(transport.ok()) << transport.status();
     transport_ = *std::move(transport);
     HandoffOptions options;
@@ -176,7 +176,16 @@ class Worker final {
 };
 
 // The kind of transport of both workers.
-class HandoffProcessTest : public ::testing::TestWithParam<std::string> {};
+class HandoffProcessTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (GetParam() != kUcxCuda) return;
+    if (const absl::Status cuda = CheckCudaMemory(); !cuda.ok()) {
+      GTEST_SKIP() << cuda.message();
+    }
+  }
+  static KvMemory::MakeMirror Mirror() { return MirrorOf(GetParam()); }
+};
 
 using Receiver = Worker<HandoffReceiver>;
 using Sender = Worker<HandoffSender>;
@@ -202,7 +211,8 @@ HandoffSender::Grant GrantOf(uint64_t id, Incarnation receiver, int32_t n) {
 
 TEST_P(HandoffProcessTest, TransfersLandBitForBit) {
   constexpr int32_t kLayers = 6, kBlocks = 96, kPerTransfer = 12;
-  KvMemory here(kLayers, kBlocks, 8 << 10), there(kLayers, kBlocks, 8 << 10);
+  KvMemory here(kLayers, kBlocks, 8 << 10, Mirror());
+  KvMemory there(kLayers, kBlocks, 8 << 10, Mirror());
   Receiver receiver(GetParam(), kHere, there);
   Sender sender(GetParam(), 1, here);
   ASSERT_TRUE(sender->Pair(receiver.address()).ok());
@@ -252,9 +262,9 @@ TEST_P(HandoffProcessTest, TransfersLandBitForBit) {
 }
 
 TEST_P(HandoffProcessTest, AnotherFingerprintIsRefused) {
-  KvMemory here(2, 4, 1024), there(2, 4, 1024);
+  KvMemory here(2, 4, 1024, Mirror()), there(2, 4, 1024, Mirror());
   Receiver receiver(GetParam(), kHere, there);
-  auto transport = CreateTransport(GetParam(), {.listen = false});
+  auto transport = CreateTransportOf(GetParam(), {.listen = false});
   ASSERT_TRUE(transport.ok());
   HandoffOptions options;
   options.self = MakeHello(v1::WORKER_ROLE_PREFILL, 1, "odd");
@@ -270,7 +280,7 @@ TEST_P(HandoffProcessTest, AnotherFingerprintIsRefused) {
 }
 
 TEST_P(HandoffProcessTest, EitherSideMayGoFirst) {
-  KvMemory here(2, 8, 64 << 10), there(2, 8, 64 << 10);
+  KvMemory here(2, 8, 64 << 10, Mirror()), there(2, 8, 64 << 10, Mirror());
   for (bool sender_first : {true, false}) {
     auto receiver = std::make_unique<Receiver>(GetParam(), kHere, there);
     auto sender = std::make_unique<Sender>(GetParam(), 1, here);
@@ -328,7 +338,7 @@ void AwaitBytes(const std::function<uint64_t()>& bytes) {
 }
 
 TEST_P(HandoffProcessTest, SenderIsKilledMidTransferAndComesBack) {
-  KvMemory memory(kBigLayers, kBigBlocks, kBigPage);
+  KvMemory memory(kBigLayers, kBigBlocks, kBigPage, Mirror());
   Receiver receiver(GetParam(), kHere, memory);
   ASSERT_TRUE(
       receiver->Open(OpenOf(1, Blocks(0, kBigBlocks), absl::Minutes(1))).ok());
@@ -360,7 +370,7 @@ TEST_P(HandoffProcessTest, SenderIsKilledMidTransferAndComesBack) {
 }
 
 TEST_P(HandoffProcessTest, StoppedSenderIsGivenUpAtTheDeadline) {
-  KvMemory memory(kBigLayers, kBigBlocks, kBigPage);
+  KvMemory memory(kBigLayers, kBigBlocks, kBigPage, Mirror());
   Receiver receiver(GetParam(), kHere, memory,
                     /*quarantine_timeout=*/absl::Milliseconds(200));
   // From here on: the other process starts within it.
@@ -375,8 +385,27 @@ TEST_P(HandoffProcessTest, StoppedSenderIsGivenUpAtTheDeadline) {
   EXPECT_TRUE(receiver.Await<HandoffReceiver::Quiesced>().has_value());
 }
 
+// Once its transfer is quiet, its blocks are another's.
+TEST_P(HandoffProcessTest, StoppedSenderThatGoesOnWritesNothing) {
+  KvMemory memory(kBigLayers, kBigBlocks, kBigPage, Mirror());
+  Receiver receiver(GetParam(), kHere, memory,
+                    /*quarantine_timeout=*/absl::Milliseconds(200));
+  ASSERT_TRUE(
+      receiver->Open(OpenOf(1, Blocks(0, kBigBlocks), absl::Minutes(1))).ok());
+  PeerProcess sender(SendArgs(GetParam(), receiver, 1, /*commit=*/false));
+  AwaitBytes([&] { return receiver->stats().bytes_received; });
+  sender.Signal(SIGSTOP);
+  receiver->Abort(TransferId{1}, TransferOutcome::kCancelled);
+  ASSERT_TRUE(receiver.Await<HandoffReceiver::Quiesced>().has_value());
+  memory.Clear();
+  sender.Signal(SIGCONT);
+  EXPECT_EQ(sender.ReadLine(), "quiet");
+  EXPECT_EQ(sender.Finish(), 0);
+  EXPECT_TRUE(memory.UntouchedExcept({}));
+}
+
 TEST_P(HandoffProcessTest, ReceiverIsKilledMidTransfer) {
-  KvMemory memory(kBigLayers, kBigBlocks, kBigPage);
+  KvMemory memory(kBigLayers, kBigBlocks, kBigPage, Mirror());
   Sender sender(GetParam(), 1, memory);
   PeerProcess receiver({GetParam(), "receive", "1", std::to_string(kBigBlocks),
                         std::to_string(kBigLayers), std::to_string(kBigPage)});
@@ -401,7 +430,7 @@ TEST_P(HandoffProcessTest, ReceiverIsKilledMidTransfer) {
 }
 
 TEST_P(HandoffProcessTest, StoppedReceiverIsGivenUpAtTheDeadline) {
-  KvMemory memory(kBigLayers, kBigBlocks, kBigPage);
+  KvMemory memory(kBigLayers, kBigBlocks, kBigPage, Mirror());
   Sender sender(GetParam(), 1, memory,
                 /*quarantine_timeout=*/absl::Milliseconds(200));
   PeerProcess receiver({GetParam(), "receive", "1", std::to_string(kBigBlocks),
@@ -426,7 +455,8 @@ TEST_P(HandoffProcessTest, StoppedReceiverIsGivenUpAtTheDeadline) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, HandoffProcessTest,
-                         ::testing::Values("ucx", "local", "tcp", "auto"),
+                         ::testing::Values("ucx", "local", "tcp", "auto",
+                                           kUcxCuda),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

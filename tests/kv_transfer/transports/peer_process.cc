@@ -3,18 +3,21 @@
 //   peer_process KIND send ADDRESS RECEIVER TRANSFER BLOCKS LAYERS PAGE_BYTES
 //                     COMMIT
 //     pairs with ADDRESS and sends BLOCKS blocks as transfer TRANSFER,
-//     generation 1; commits when COMMIT is 1.
+//     generation 1; commits when COMMIT is 1. Prints "quiet" when
+//     nothing of it is on the wire any more.
 //   peer_process KIND receive TRANSFER BLOCKS LAYERS PAGE_BYTES
 //     opens that transfer and prints its address.
 //
-// KIND is that of its transport. Its incarnation is its process id. It ends
-// when standard input does.
+// KIND is that of its transport (tests/support/cuda_memory.h). Its incarnation
+// is its process id. It ends when standard input does.
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
@@ -23,8 +26,8 @@
 #include "common/log.h"
 #include "kv_transfer/handoff_receiver.h"
 #include "kv_transfer/handoff_sender.h"
-#include "kv_transfer/transports/host_aware/create_transport.h"
 #include "tests/kv_transfer/kv_fixture.h"
+#include "tests/support/cuda_memory.h"
 
 namespace baton::kv_transfer {
 namespace {
@@ -64,13 +67,13 @@ int Send(const std::string& kind, char** args) {
   const int32_t num_blocks = std::atoi(args[3]);
   const int32_t num_layers = std::atoi(args[4]);
   const bool commit = std::atoi(args[6]) != 0;
-  KvMemory memory(num_layers, num_blocks, std::atoll(args[5]));
+  KvMemory memory(num_layers, num_blocks, std::atoll(args[5]), MirrorOf(kind));
   for (int32_t layer = 0; layer < num_layers; ++layer) {
     for (int32_t i = 0; i < num_blocks; ++i) {
       memory.Write(static_cast<uint64_t>(transfer), layer, i, i);
     }
   }
-  auto transport = CreateTransport(kind, {.listen = false});
+  auto transport = CreateTransportOf(kind, {.listen = false});
   CHECK(transport.ok()) << transport.status();
   Wake wake;
   HandoffOptions options;
@@ -96,14 +99,28 @@ int Send(const std::string& kind, char** args) {
     (*sender)->SendLayer(transfer, layer, num_blocks);
   }
   if (commit) (*sender)->Commit(transfer, {.first_token = 1});
+  std::atomic<bool> over = false;
+  std::thread watcher([&] {
+    for (; !over; wake.Await()) {
+      for (const HandoffSender::Event& event : (*sender)->Poll()) {
+        if (!std::holds_alternative<HandoffSender::Quiesced>(event)) continue;
+        std::printf("quiet\n");
+        std::fflush(stdout);
+      }
+    }
+  });
   AwaitEndOfInput();
+  over = true;
+  wake.Set();
+  watcher.join();
   return 0;
 }
 
 int Receive(const std::string& kind, char** args) {
   const int32_t num_blocks = std::atoi(args[1]);
-  KvMemory memory(std::atoi(args[2]), num_blocks, std::atoll(args[3]));
-  auto transport = CreateTransport(kind, {});
+  KvMemory memory(std::atoi(args[2]), num_blocks, std::atoll(args[3]),
+                  MirrorOf(kind));
+  auto transport = CreateTransportOf(kind, {});
   CHECK(transport.ok()) << transport.status();
   HandoffOptions options;
   options.self = MakeHello(v1::WORKER_ROLE_DECODE, getpid(), "receiver");

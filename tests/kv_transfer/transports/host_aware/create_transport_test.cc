@@ -62,6 +62,14 @@ TEST(CreateTransportTest, MakesOneOverNcclOfCommunicators) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(CreateTransportTest, MemoryOfADeviceIsForUcxAlone) {
+  for (const char* kind : {"local", "tcp", "auto"}) {
+    const auto transport = CreateTransport(kind, {.memory = UcxMemory::kCuda});
+    EXPECT_EQ(transport.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(transport.status().message(), HasSubstr(kind));
+  }
+}
+
 TEST(CreateTransportTest, SaysWhatUcxSays) {
   auto transport = CreateTransport("auto", {.tls = "nonsense"});
   EXPECT_THAT(std::string(transport.status().message()),
