@@ -9,7 +9,8 @@
 // Copies run beside steps and wait for nobody: they begin in the order in which
 // they are asked for, those to staged blocks and those from them apart.
 //
-// Used by the engine's thread (the worker's loop), but for HashPages.
+// Used by the engine's thread (the worker's loop), but for HashPages and
+// SelectDevice.
 #pragma once
 
 #include <cstddef>
@@ -85,6 +86,10 @@ class KvStage {
   virtual std::vector<uint64_t> HashPages(
       absl::Span<const absl::Span<const std::byte>> runs, int64_t page_bytes,
       uint64_t first_seed) = 0;
+
+  // Makes the device of the staged memory the calling thread's, for libraries
+  // that look for it there. Any thread. REQUIRES: staged().on_device.
+  virtual void SelectDevice() = 0;
 
   // Blocks to memory of the host and back at once, without staged ones.
   virtual KvCopy& copy() = 0;

@@ -13,6 +13,11 @@
 
 namespace baton::worker {
 
+bool StagesOnDevice(const WorkerOptions& options) {
+  return options.kv_staging == "device" ||
+         (options.kv_staging == "auto" && options.transport == "nccl");
+}
+
 absl::Status ParseKvMemory(const std::string& text,
                            engine::EngineOptions* options) {
   absl::string_view number = text;
@@ -120,11 +125,17 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
         return std::string(ParseKvMemory(text, &ignored).message());
       })
       ->default_str("256MiB");
+  app->add_option("--kv-staging", o->kv_staging,
+                  "With --device cuda: where KV is handed over from and to. "
+                  "host: pinned memory. device: the GPU's, by --transport nccl "
+                  "or, where UCX was built with CUDA, ucx. auto: device with "
+                  "nccl, else host")
+      ->check(CLI::IsMember({"auto", "host", "device"}))
+      ->capture_default_str();
   app->add_option("--kv-staging-memory", o->engine.kv_staging_bytes,
-                  "With --device cuda: pinned memory of the host, such as "
-                  "4GiB, through which KV is handed over, with --transport "
-                  "nccl the GPU's; no more is taken than KV has. The KV of a "
-                  "longer prompt cannot be handed over")
+                  "With --device cuda: memory there, such as 4GiB; no more is "
+                  "taken than KV has. The KV of a longer prompt cannot be "
+                  "handed over")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->check(CLI::PositiveNumber)
       ->default_str("4GiB");

@@ -32,6 +32,9 @@ struct WorkerOptions {
   // As in kv_transfer::CreateTransport.
   std::string transport = "auto";
   std::string ucx_tls = "tcp";
+  // Where KV of a device is handed over from and to: "host", "device", or
+  // "auto": on the device with --transport nccl.
+  std::string kv_staging = "auto";
   // Prefill workers: kv_transfer::WirePolicy.
   std::string kv_wire = "exact";
   double kv_wire_below_mb_per_s = 200;
@@ -62,6 +65,9 @@ struct WorkerOptions {
   int ready_fd = -1;
   bool die_with_parent = false;
 };
+
+// What `kv_staging` comes to.
+bool StagesOnDevice(const WorkerOptions& options);
 
 // Sets KV memory from "256MiB", or from "25%" of what is free once the weights
 // are loaded. InvalidArgument, without the flag's name.

@@ -106,6 +106,30 @@ metrics::Labels LabelsOf(const WorkerOptions& options,
   return labels;
 }
 
+// With another transport than NCCL.
+absl::Status CheckStagesOnDevice(const WorkerOptions& options,
+                                 const WorkerProgram& program) {
+  if (options.engine.backend != "cuda") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-staging device needs --device cuda, not ",
+                     options.engine.backend));
+  }
+  if (options.transport != "ucx") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-staging device needs --transport nccl or ucx, not ",
+                     options.transport));
+  }
+  if (options.kv_wire != "exact") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--kv-wire ", options.kv_wire, " needs --kv-staging host"));
+  }
+  const absl::Status status =
+      kv_transfer::CheckUcx(options.ucx_tls, program.device_memory);
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat("--kv-staging device: ", status.message()));
+}
+
 // Also that there is what the transport needs, before the model is loaded.
 absl::Status CheckTransport(const WorkerOptions& options,
                             const WorkerProgram& program) {
@@ -114,6 +138,10 @@ absl::Status CheckTransport(const WorkerOptions& options,
       return absl::InvalidArgumentError(
           absl::StrCat("--transport nccl needs --device cuda, not ",
                        options.engine.backend));
+    }
+    if (options.kv_staging == "host") {
+      return absl::InvalidArgumentError(
+          "--kv-staging host needs another --transport than nccl");
     }
     if (options.kv_wire != "exact") {
       return absl::InvalidArgumentError(
@@ -126,6 +154,8 @@ absl::Status CheckTransport(const WorkerOptions& options,
           communicators.status().code(),
           absl::StrCat("--transport nccl: ", communicators.status().message()));
     }
+  } else if (StagesOnDevice(options)) {
+    BATON_RETURN_IF_ERROR(CheckStagesOnDevice(options, program));
   }
   if (options.kv_wire != "exact" && options.engine.kv_dtype != "bf16") {
     return absl::InvalidArgumentError(
@@ -144,7 +174,7 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   engine_options.share_kv_memory =
       program.roles.front() == v1::WORKER_ROLE_PREFILL &&
       (options.transport == "local" || options.transport == "auto");
-  engine_options.kv_staging_on_device = options.transport == kNcclTransport;
+  engine_options.kv_staging_on_device = StagesOnDevice(options);
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Engine> engine,
                          program.make_engine(engine_options));
   // Outlives the server that shows it.
@@ -190,9 +220,8 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
       notify = [inbox = sides.back()->parts().inbox] { inbox->Wake(); };
     }
     BATON_ASSIGN_OR_RETURN(
-        sides[i],
-        WorkerSide::Open(options, role, process, engine.get(), metrics,
-                         program.make_communicators, std::move(notify)));
+        sides[i], WorkerSide::Open(options, program, role, process,
+                                   engine.get(), metrics, std::move(notify)));
     sides[i]->parts().step_cost = step_cost;
     sides[i]->parts().blocks = blocks;
     sides[i]->parts().roles = roles.has_value() ? &*roles : nullptr;

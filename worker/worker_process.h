@@ -18,6 +18,7 @@
 #include "kv_transfer/page_hasher.h"
 #include "kv_transfer/transport.h"
 #include "kv_transfer/transports/nccl/communicator.h"
+#include "kv_transfer/transports/ucx/ucx_transport.h"
 #include "scheduling/step_cost.h"
 #include "worker/control_service.h"
 #include "worker/kv_blocks.h"
@@ -82,6 +83,8 @@ struct WorkerProgram {
   // Tests have others.
   MakeEngine make_engine = &engine::CreateEngine;
   MakeCommunicators make_communicators = &CreateDeviceCommunicators;
+  // What UCX is to take the memory of the engine's device for.
+  kv_transfer::UcxMemory device_memory = kv_transfer::UcxMemory::kCuda;
 
   bool dual() const { return roles.size() > 1; }
 };

@@ -20,15 +20,20 @@ constexpr size_t kInboxCapacity = 4096;
 constexpr absl::Duration kStallTimeout = absl::Seconds(2);
 
 absl::StatusOr<std::unique_ptr<kv_transfer::Transport>> MakeTransport(
-    const WorkerOptions& options, v1::WorkerRole role,
-    MakeCommunicators make_communicators) {
+    const WorkerOptions& options, const WorkerProgram& program,
+    v1::WorkerRole role, engine::KvStage* stage) {
   kv_transfer::UcxOptions ucx;
   ucx.listen = role == v1::WORKER_ROLE_DECODE;
   ucx.listen_host = options.data_host;
   ucx.port = static_cast<uint16_t>(options.data_port);
   ucx.tls = options.ucx_tls;
+  if (stage != nullptr && stage->staged().on_device &&
+      options.transport == "ucx") {
+    ucx.memory = program.device_memory;
+    ucx.select_device = [stage] { stage->SelectDevice(); };
+  }
   return kv_transfer::CreateTransport(options.transport, ucx,
-                                      make_communicators);
+                                      program.make_communicators);
 }
 
 std::unique_ptr<kv_transfer::PageHasher> MakeHasher(engine::Engine* engine) {
@@ -49,11 +54,12 @@ v1::WorkerHello Hello(const WorkerOptions& options, const v1::PeerHello& self,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerSide>> WorkerSide::Open(
-    const WorkerOptions& options, v1::WorkerRole role, uint64_t process,
-    engine::Engine* engine, metrics::Metrics* metrics,
-    MakeCommunicators make_communicators, std::function<void()> notify) {
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kv_transfer::Transport> transport,
-                         MakeTransport(options, role, make_communicators));
+    const WorkerOptions& options, const WorkerProgram& program,
+    v1::WorkerRole role, uint64_t process, engine::Engine* engine,
+    metrics::Metrics* metrics, std::function<void()> notify) {
+  BATON_ASSIGN_OR_RETURN(
+      std::unique_ptr<kv_transfer::Transport> transport,
+      MakeTransport(options, program, role, engine->kv_stage()));
   return std::unique_ptr<WorkerSide>(
       new WorkerSide(options, role, process, engine, metrics,
                      std::move(transport), std::move(notify)));

@@ -28,15 +28,14 @@ namespace baton::worker {
 
 class WorkerSide final {
  public:
-  // Opens the data plane. `process` names the process of a dual worker, 0: of
-  // one kind only. Of the communicators only --transport nccl makes some.
-  // `notify`, if any, is called from any thread when there is
-  // news for the loop. `engine` and `metrics` outlive the side.
+  // Opens the data plane, with what the program has for it. `process` names the
+  // process of a dual worker, 0: of one kind only. `notify`, if any, is called
+  // from any thread when there is news for the loop. `engine` and `metrics`
+  // outlive the side.
   static absl::StatusOr<std::unique_ptr<WorkerSide>> Open(
-      const WorkerOptions& options, v1::WorkerRole role, uint64_t process,
-      engine::Engine* engine, metrics::Metrics* metrics,
-      MakeCommunicators make_communicators = &CreateDeviceCommunicators,
-      std::function<void()> notify = nullptr);
+      const WorkerOptions& options, const WorkerProgram& program,
+      v1::WorkerRole role, uint64_t process, engine::Engine* engine,
+      metrics::Metrics* metrics, std::function<void()> notify = nullptr);
 
   // Ends what Serve began. The loop is gone.
   ~WorkerSide() { Shutdown(); }

@@ -171,6 +171,8 @@ std::vector<uint64_t> DeviceKvStage::HashPages(
   return hashes_->Hash(runs, page_bytes, first_seed);
 }
 
+void DeviceKvStage::SelectDevice() { UseDevice(0); }
+
 void DeviceKvStage::SetWake(std::function<void()> wake) {
   absl::MutexLock lock(&waker_->mu);
   waker_->wake = std::move(wake);

@@ -100,6 +100,7 @@ class DeviceKvStage final : public KvStage {
   std::vector<uint64_t> HashPages(
       absl::Span<const absl::Span<const std::byte>> runs, int64_t page_bytes,
       uint64_t first_seed) override;
+  void SelectDevice() override;
   KvCopy& copy() override { return copy_; }
 
   // For the forward pass of a device.

@@ -21,6 +21,7 @@ namespace baton::test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
@@ -210,6 +211,35 @@ TEST(NcclTransportTest, IsForDevices) {
                         "--transport", "nccl", "--kv-wire", "int8"});
   EXPECT_TRUE(absl::StrContains(wire.err, "--kv-wire int8 needs another"))
       << wire.err;
+}
+
+TEST(KvStagingTest, SaysWhatADeviceNeeds) {
+  const auto says = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"--model", "/nonexistent"});
+    const RunResult result = RunProgram("baton-prefill", flags);
+    EXPECT_EQ(result.exit.Describe(), "exit status 1");
+    return result.err;
+  };
+  const std::vector<std::string> device = {"--device", "cuda", "--kv-staging",
+                                           "device"};
+  const auto with = [&device](std::vector<std::string> flags) {
+    flags.insert(flags.end(), device.begin(), device.end());
+    return flags;
+  };
+  EXPECT_THAT(says({"--kv-staging", "device", "--transport", "ucx"}),
+              HasSubstr("--kv-staging device needs --device cuda, not cpu"));
+  EXPECT_THAT(says(with({})), HasSubstr("--kv-staging device needs --transport "
+                                        "nccl or ucx, not auto"));
+  EXPECT_THAT(says(with({"--transport", "ucx", "--kv-wire", "int8"})),
+              HasSubstr("--kv-wire int8 needs --kv-staging host"));
+  EXPECT_THAT(
+      says({"--device", "cuda", "--transport", "nccl", "--kv-staging", "host"}),
+      HasSubstr("--kv-staging host needs another --transport"));
+  // Or else it does reach them, and the model is what is missing.
+  EXPECT_THAT(says(with({"--transport", "ucx"})),
+              AnyOf(AllOf(HasSubstr("--kv-staging device: UCX"),
+                          HasSubstr("'tcp,cuda'")),
+                    HasSubstr("/nonexistent")));
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ class SimStage final : public engine::KvStage {
                                   int64_t, uint64_t) override {
     LOG(FATAL) << "the CPU reads these blocks by itself";
   }
+  void SelectDevice() override { LOG(FATAL) << "they are on none"; }
   engine::KvCopy& copy() override { return copy_; }
 
   // Of the step: the engine has written `layer`.

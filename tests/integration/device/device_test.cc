@@ -30,6 +30,10 @@ const Flags kDevice = {"--device", "cuda",           "--kv-memory",
 // Of the model's KV, 16 tokens.
 constexpr int64_t kBlockBytes = 4096;
 
+// From device to device over UCX: what UCX is given is the emulated device's
+// memory, which is the host's.
+const Flags kUcxOnDevice = {"--transport", "ucx", "--kv-staging", "device"};
+
 Flags With(Flags flags, const Flags& more) {
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;
@@ -86,9 +90,11 @@ class DeviceTest : public StreamsTest {
 };
 
 TEST_F(DeviceTest, HandsOverWhatOneProcessComputes) {
-  for (const char* transport : {"tcp", "local", "nccl"}) {
-    SCOPED_TRACE(transport);
-    const Flags flags = With(kDevice, {"--transport", transport});
+  for (const Flags& way :
+       {Flags{"--transport", "tcp"}, Flags{"--transport", "local"},
+        Flags{"--transport", "nccl"}, kUcxOnDevice}) {
+    SCOPED_TRACE(way[1]);
+    const Flags flags = With(kDevice, way);
     ASSERT_NO_FATAL_FAILURE(
         StartCluster({.prefill = {flags}, .decode = {flags}}));
     const auto requests = ShortRequests(4);
@@ -180,11 +186,28 @@ TEST_F(DeviceTest, PeersWithoutNcclAreNotPaired) {
   AwaitAllFree({"prefill-0", "prefill-1", "decode-0", "decode-1"});
 }
 
+// UCX does not mind which side is a device; neither do blocks and heads.
+TEST_F(DeviceTest, OverUcxOneSideMayBeTheHosts) {
+  const Flags device = With(kDevice, kUcxOnDevice);
+  const Flags host = With(kDevice, {"--transport", "ucx"});
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster({.prefill = {device, host},
+                    .decode = {With(host, {"--block-size", "64"}),
+                               With(device, {"--tensor-parallel", "2"})}}));
+  const auto requests = ShortRequests(6);
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  EXPECT_GT(Metric("decode-0", "baton_kv_transfer_bytes_sum") +
+                Metric("decode-1", "baton_kv_transfer_bytes_sum"),
+            0);
+  AwaitAllFree({"prefill-0", "prefill-1", "decode-0", "decode-1"});
+}
+
 // Room for one long prompt: transfers wait for each other.
 TEST_F(DeviceTest, FewStagedBlocksMakeTransfersWait) {
-  for (const char* transport : {"auto", "nccl"}) {
-    SCOPED_TRACE(transport);
-    const Flags many = With(kDevice, {"--transport", transport});
+  for (const Flags& way : {Flags{"--transport", "auto"},
+                           Flags{"--transport", "nccl"}, kUcxOnDevice}) {
+    SCOPED_TRACE(way[1]);
+    const Flags many = With(kDevice, way);
     const Flags few =
         With(many, {"--kv-staging-memory", absl::StrCat(9 * kBlockBytes, "B")});
     ASSERT_NO_FATAL_FAILURE(StartCluster({.prefill = {few}, .decode = {many}}));
@@ -212,9 +235,10 @@ TEST_F(DeviceTest, PromptsThatAreTooLongToHandOverAreNot) {
 }
 
 TEST_F(DeviceTest, AKilledWorkerCostsNoStream) {
-  for (const char* transport : {"auto", "nccl"}) {
-    SCOPED_TRACE(transport);
-    const Flags flags = With(kDevice, {"--transport", transport});
+  for (const Flags& way : {Flags{"--transport", "auto"},
+                           Flags{"--transport", "nccl"}, kUcxOnDevice}) {
+    SCOPED_TRACE(way[1]);
+    const Flags flags = With(kDevice, way);
     ASSERT_NO_FATAL_FAILURE(
         StartCluster({.prefill = {flags, flags}, .decode = {flags, flags}}));
     auto requests = ShortRequests(6);
@@ -242,9 +266,10 @@ TEST_F(DeviceTest, PreemptedSequencesGoOn) {
 }
 
 TEST_F(DeviceTest, DualWorkersHandOverToEachOther) {
-  for (const char* transport : {"auto", "nccl"}) {
-    SCOPED_TRACE(transport);
-    const Flags flags = With(kDevice, {"--transport", transport});
+  for (const Flags& way : {Flags{"--transport", "auto"},
+                           Flags{"--transport", "nccl"}, kUcxOnDevice}) {
+    SCOPED_TRACE(way[1]);
+    const Flags flags = With(kDevice, way);
     ASSERT_NO_FATAL_FAILURE(StartCluster(
         {.prefill = {},
          .decode = {},

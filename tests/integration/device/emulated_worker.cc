@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
     if (argc < 2 || !absl::EndsWith(argv[1], program.name)) continue;
     program.make_engine = &baton::engine::cuda::CreateEmulatedEngine;
     program.make_communicators = &MakeCommunicators;
+    program.device_memory = baton::kv_transfer::UcxMemory::kHost;
     return baton::worker::RunWorker(argc - 1, argv + 1, program);
   }
   std::cerr << "emulated_worker: the first argument is a worker's program\n";
