@@ -71,7 +71,9 @@ std::vector<ClusterFinding> FindTrouble(const v1::GetClusterResponse& cluster) {
       continue;
     }
     if (link.bandwidth_bytes() <= 0) continue;
-    if (SameHost(cluster, link) && absl::StrContains(link.transport(), "tcp")) {
+    // UCX with CUDA copies from process to process, whatever else it has.
+    if (SameHost(cluster, link) && absl::StrContains(link.transport(), "tcp") &&
+        !absl::StrContains(link.transport(), "cuda")) {
       findings.push_back(
           {false, absl::StrCat(pair, " are on one host, but KV goes over ",
                                link.transport(),

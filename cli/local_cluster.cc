@@ -98,6 +98,7 @@ absl::Status LocalCluster::StartWorkers() {
   pass("--kv-memory", options_.kv_memory);
   pass("--device", options_.device);
   pass("--transport", options_.transport);
+  pass("--kv-staging", options_.kv_staging);
   pass("--weights", options_.weights);
   pass("--kv-dtype", options_.kv_dtype);
   pass("--tensor-parallel", options_.tensor_parallel);

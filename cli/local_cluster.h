@@ -38,6 +38,7 @@ struct LocalClusterOptions {
   // Passed on to each worker when not empty.
   std::string device;
   std::string transport;
+  std::string kv_staging;
   std::string kv_memory;
   std::string weights;
   std::string kv_dtype;

@@ -408,6 +408,7 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   cluster.listen = options.listen;
   cluster.device = options.device;
   cluster.transport = options.transport;
+  cluster.kv_staging = options.kv_staging;
   cluster.kv_memory = options.kv_memory;
   cluster.weights = options.weights;
   cluster.kv_dtype = options.kv_dtype;

@@ -52,6 +52,11 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
                  "tcp, ucx, or nccl: from GPU to GPU, where each worker has "
                  "its own")
       ->check(CLI::IsMember({"auto", "local", "tcp", "ucx", "nccl"}));
+  up->add_option("--kv-staging", options->kv_staging,
+                 "With --device cuda: where workers hand KV over from and to: "
+                 "host, device (with --transport nccl, or ucx where it was "
+                 "built with CUDA) or auto (default): device with nccl")
+      ->check(CLI::IsMember({"auto", "host", "device"}));
   up->add_option("--tensor-parallel", options->tensor_parallel,
                  "With --device cuda: GPUs of each worker, which share the "
                  "model; default 1")

@@ -25,6 +25,7 @@ struct UpOptions {
   std::string placement;
   std::string device;
   std::string transport;
+  std::string kv_staging;
   std::string kv_memory;
   std::string weights;
   std::string kv_dtype;

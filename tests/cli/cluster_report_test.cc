@@ -60,6 +60,8 @@ TEST(ClusterReportTest, TcpOnOneHostIsWorthALine) {
   ASSERT_THAT(findings, SizeIs(1));
   EXPECT_FALSE(findings[0].is_problem);
   EXPECT_THAT(findings[0].text, HasSubstr("on one host"));
+  cluster.mutable_links(0)->set_transport("ucx/tcp,cuda");
+  EXPECT_THAT(FindTrouble(cluster), IsEmpty());
 }
 
 TEST(ClusterReportTest, WhatDoesNotWorkIsAProblem) {
