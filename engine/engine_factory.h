@@ -43,6 +43,9 @@ struct EngineOptions {
   // Whether that is memory of device 0 instead, for transports that go from
   // device to device. The other ones need a way to it (NVLink, PCIe).
   bool kv_staging_on_device = false;
+  // Backends that record steps and run them again: steps of up to so many
+  // sequences, each with a token, are made ready for at start; 0: as they come.
+  int32_t decode_rows_at_start = 0;
   // Tokens per KV block: 16, 32, 64 or 128.
   int32_t block_size = 16;
   // How the matrices are held: "bf16", "int8", "int4", "fp8" (the CUDA backend

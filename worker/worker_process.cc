@@ -175,6 +175,9 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
       program.roles.front() == v1::WORKER_ROLE_PREFILL &&
       (options.transport == "local" || options.transport == "auto");
   engine_options.kv_staging_on_device = StagesOnDevice(options);
+  if (program.dual() || program.roles.front() == v1::WORKER_ROLE_DECODE) {
+    engine_options.decode_rows_at_start = options.max_sequences;
+  }
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Engine> engine,
                          program.make_engine(engine_options));
   // Outlives the server that shows it.

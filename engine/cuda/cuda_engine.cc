@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/cpu/packed_model.h"
@@ -192,20 +193,27 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
         chosen.kernels,
         KernelsThatAgree(kernels, trials, *engine->ranks_[0].stream));
   }
-  if (options.kv_staging_on_device) {
+  // What a step takes beyond what is there makes graphs void.
+  const bool all_at_start =
+      options.kv_staging_on_device || options.decode_rows_at_start > 0;
+  if (all_at_start) {
     chosen.first_upload_bytes = kFirstUploadBytesBesidePeers;
+    chosen.first_rope_positions = config.max_position;
   }
   for (const Rank& rank : engine->ranks_) {
     rank.stream->SetEarlyKernels(device.clusters);
   }
   BATON_RETURN_IF_ERROR(engine->AllocateKv(options, chosen));
-  if (options.kv_staging_on_device) {
+  if (all_at_start) {
     // As many as there may be.
     chosen.first_rope_positions = static_cast<int32_t>(std::min<int64_t>(
         config.max_position,
         int64_t{engine->layout_.num_blocks} * engine->layout_.block_size));
   }
   BATON_RETURN_IF_ERROR(engine->CreatePasses(options, chosen));
+  if (options.decode_rows_at_start > 0 && chosen.use_graphs) {
+    BATON_RETURN_IF_ERROR(engine->RecordGraphs(options.decode_rows_at_start));
+  }
   return engine;
 }
 
@@ -330,6 +338,19 @@ absl::Status CudaEngine::CreatePasses(const EngineOptions& options,
   for (Rank& rank : ranks_) {
     rank.forward_pass->SetStage(stage_->rank(rank.shard.rank));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CudaEngine::RecordGraphs(int32_t rows) {
+  const auto start = std::chrono::steady_clock::now();
+  int32_t count = 0;
+  BATON_RETURN_IF_ERROR(ForAllRanks([&](Rank& rank) -> absl::Status {
+    const int32_t recorded = rank.forward_pass->RecordGraphs(rows);
+    if (rank.shard.rank == 0) count = recorded;
+    return absl::OkStatus();
+  }));
+  LOG(INFO) << "recorded " << count << " graphs of decode steps in "
+            << absl::StrFormat("%.1f s", SecondsSince(start));
   return absl::OkStatus();
 }
 

@@ -102,6 +102,13 @@ class ForwardPass final {
                              const KvLayout& layout,
                              const ForwardPassOptions& options);
 
+  // Records the graphs of decode steps of up to `rows` sequences, so that no
+  // step is the first of its size: how many, fewer where they would take the
+  // last of the device's memory. What makes them void later (a step with more
+  // arrays or positions than there is room for) has them recorded as they come.
+  // REQUIRES: options.use_graphs; all ranks do.
+  int32_t RecordGraphs(int32_t rows);
+
   // What copies the KV of steps to the host while they run; it outlives the
   // object. Null: nothing.
   void SetStage(RankKvStage* stage) { stage_ = stage; }
@@ -212,6 +219,8 @@ class ForwardPass final {
   // Has the last logits' outcomes copied to the host, into the slot whose turn
   // it is: which one.
   int FetchOutcomes(int32_t count);
+  // What a graph of that size runs.
+  void RunBucket(const PassArrays& arrays, const GraphBucket& bucket);
   static Given GivenOf(const scheduling::StepPlan& plan,
                        const StepLayout& layout, const Draws& draws, int slot);
   // Begins to copy what the stage takes of a pass, whose layers' events are

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
+#include <tuple>
+#include <utility>
 
 #include "common/log.h"
+#include "engine/cuda/attention.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -48,6 +52,39 @@ std::optional<GraphBucket> BucketFor(int32_t rows, int32_t full_spans,
     return std::nullopt;
   }
   return bucket;
+}
+
+std::vector<GraphBucket> BucketsUpTo(int32_t rows, int32_t context,
+                                     int32_t window, int32_t max_rows,
+                                     int64_t max_span_pieces) {
+  CHECK_GT(rows, 0);
+  CHECK_GT(context, 0);
+  // Of layers that see everything, and of those that slide: of a sequence that
+  // is so long, and of the one before which takes most.
+  std::set<std::pair<int32_t, int32_t>> spans;
+  int32_t most_sliding = 0;
+  for (int32_t position = 0; position < context; ++position) {
+    const int32_t full = SpansOf(position, /*window=*/0);
+    const int32_t sliding = window > 0 ? SpansOf(position, window) : 0;
+    most_sliding = std::max(most_sliding, sliding);
+    spans.insert({full, sliding});
+    spans.insert({full, most_sliding});
+  }
+  std::vector<GraphBucket> buckets;
+  for (int32_t size = 1; size <= BucketRows(rows); ++size) {
+    for (const auto& [full, sliding] : spans) {
+      const auto bucket =
+          BucketFor(size, full, sliding, max_rows, max_span_pieces);
+      if (bucket && bucket->rows == size) buckets.push_back(*bucket);
+    }
+  }
+  std::sort(buckets.begin(), buckets.end(),
+            [](const GraphBucket& a, const GraphBucket& b) {
+              return std::tie(a.rows, a.full_spans, a.sliding_spans) <
+                     std::tie(b.rows, b.full_spans, b.sliding_spans);
+            });
+  buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
+  return buckets;
 }
 
 }  // namespace baton::engine::cuda

@@ -1,13 +1,25 @@
 #include "engine/cuda/graph_buckets.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "engine/cuda/attention.h"
 
 namespace baton::engine::cuda {
 namespace {
 
 constexpr int64_t kManyPieces = 1 << 20;
+
+struct Less {
+  bool operator()(const GraphBucket& a, const GraphBucket& b) const {
+    return std::tie(a.rows, a.full_spans, a.sliding_spans) <
+           std::tie(b.rows, b.full_spans, b.sliding_spans);
+  }
+};
 
 TEST(GraphBucketsTest, TheSmallestThatFits) {
   EXPECT_EQ(BucketFor(1, 1, 0, 256, kManyPieces), (GraphBucket{1, 1, 0}));
@@ -45,6 +57,41 @@ TEST(GraphBucketsTest, NoneForWhatIsTooLarge) {
   EXPECT_TRUE(BucketFor(16, 64, 0, 256, 1024));
   EXPECT_FALSE(BucketFor(16, 64, 0, 256, 1023));
   EXPECT_FALSE(BucketFor(16, 1, 65, 256, 1024));
+}
+
+TEST(GraphBucketsTest, AllThatStepsComeTo) {
+  EXPECT_THAT(BucketsUpTo(3, 2 * kSpanPositions + 1, 0, 256, kManyPieces),
+              ::testing::ElementsAre(GraphBucket{1, 1, 0}, GraphBucket{1, 2, 0},
+                                     GraphBucket{1, 4, 0}, GraphBucket{2, 1, 0},
+                                     GraphBucket{2, 2, 0}, GraphBucket{2, 4, 0},
+                                     GraphBucket{4, 1, 0}, GraphBucket{4, 2, 0},
+                                     GraphBucket{4, 4, 0}));
+  // Rows of any length, alone and with a longest one, whose windows lie alike.
+  for (const int32_t window : {0, 200, 1024, 4000}) {
+    const auto all = BucketsUpTo(64, 9000, window, 256, 1 << 14);
+    EXPECT_TRUE(std::is_sorted(
+        all.begin(), all.end(),
+        [](const auto& a, const auto& b) { return a.rows < b.rows; }));
+    EXPECT_EQ(std::set(all.begin(), all.end(), Less()).size(), all.size());
+    for (const int32_t rows : {1, 2, 5, 16, 17, 63, 64}) {
+      for (int32_t position = 0; position < 9000; position += 7) {
+        const auto bucket =
+            BucketFor(rows, SpansOf(position, 0),
+                      window > 0 ? SpansOf(position, window) : 0, 256, 1 << 14);
+        if (!bucket) continue;
+        EXPECT_THAT(all, ::testing::Contains(*bucket)) << position;
+      }
+    }
+  }
+  // No more rows, positions and pieces than that.
+  EXPECT_THAT(
+      BucketsUpTo(300, 1, 0, 32, kManyPieces),
+      ::testing::ElementsAre(GraphBucket{1, 1, 0}, GraphBucket{2, 1, 0},
+                             GraphBucket{4, 1, 0}, GraphBucket{8, 1, 0},
+                             GraphBucket{16, 1, 0}, GraphBucket{32, 1, 0}));
+  EXPECT_THAT(BucketsUpTo(2, 300, 0, 256, 2),
+              ::testing::ElementsAre(GraphBucket{1, 1, 0}, GraphBucket{1, 2, 0},
+                                     GraphBucket{2, 1, 0}));
 }
 
 TEST(GraphBucketsTest, FewBucketsInAll) {

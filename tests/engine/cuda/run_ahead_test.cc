@@ -206,6 +206,25 @@ TEST_P(RunAheadTest, TokensAreTheSame) {
   EXPECT_EQ(stopped_ahead.tokens, stopped.tokens);
 }
 
+// No step is the first of its size: each but the first decode step is ahead.
+TEST_P(RunAheadTest, GraphsThatAreThereFromTheStart) {
+  const std::vector<Ask> asks = {{Prompt(5, 1), Drawn(0.0f, 0), Most(12)},
+                                 {Prompt(9, 2), Drawn(1.0f, 7), Most(12)},
+                                 {Prompt(30, 3), Drawn(0.7f, 8), Most(12)}};
+  const auto as_they_come = MakeCuda(ModelDirOf(GetParam()), SmallPass());
+  const Answers expected = Loop(*as_they_come, asks).Run(/*run_ahead=*/true);
+  EXPECT_THAT(expected.ahead, Lt(10));
+
+  EngineOptions options = OptionsFor(ModelDirOf(GetParam()));
+  options.decode_rows_at_start = 3;
+  const auto engine = CudaEngine::Create(options, SmallPass());
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const Answers answers = Loop(**engine, asks).Run(/*run_ahead=*/true);
+  EXPECT_EQ(answers.ahead, 10);  // 12 tokens, of the prompt and of that step
+  EXPECT_EQ(answers.tokens, expected.tokens);
+  EXPECT_EQ(answers.logprobs, expected.logprobs);
+}
+
 TEST_F(RunAheadTest, WithoutAGraphNothingRunsAhead) {
   ForwardPassOptions options = SmallPass();
   options.use_graphs = false;

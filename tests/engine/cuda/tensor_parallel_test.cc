@@ -154,10 +154,14 @@ TEST_F(TensorParallelTest, DecodeStepsAreThoseOfOneDevice) {
   const std::vector<BlockId> own = BlockRange(0, 2);
   const std::vector<float> expected =
       RunWhole(*Make(Options("qwen3", 1)), tokens, own);
-  for (const bool graphs : {false, true}) {
+  for (const char* graphs : {"none", "as they come", "from the start"}) {
     ForwardPassOptions pass = SmallPass();
-    pass.use_graphs = graphs;
-    const auto engine = Make(Options("qwen3", 2), pass);
+    pass.use_graphs = graphs != std::string("none");
+    EngineOptions options = Options("qwen3", 2);
+    if (graphs == std::string("from the start")) {
+      options.decode_rows_at_start = 9;
+    }
+    const auto engine = Make(options, pass);
     StepPlan prompt;
     prompt.sequences = {Part(0, tokens, 0, 18, own)};
     engine->Execute(prompt, NoHook);
