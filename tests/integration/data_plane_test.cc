@@ -238,7 +238,7 @@ TEST(KvStagingTest, SaysWhatADeviceNeeds) {
   // Or else it does reach them, and the model is what is missing.
   EXPECT_THAT(says(with({"--transport", "ucx"})),
               AnyOf(AllOf(HasSubstr("--kv-staging device: UCX"),
-                          HasSubstr("'tcp,cuda'")),
+                          HasSubstr("'tcp,cuda")),
                     HasSubstr("/nonexistent")));
 }
 

@@ -1,6 +1,7 @@
 #include "kv_transfer/transports/ucx/ucx_context.h"
 
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -16,8 +17,23 @@
 namespace baton::kv_transfer {
 namespace {
 
-// UCX's name of all its transports for CUDA, and what they all begin with.
+// UCX's names: of all its transports for CUDA, with which each of them begins;
+// and of the one that every other needs.
 constexpr char kCudaTransports[] = "cuda";
+constexpr char kCudaCopy[] = "cuda_copy";
+
+// Whether its cuda_ipc waits for copies that are under way before it forgets
+// their peer. Versions before end with SIGSEGV when a peer dies in the middle.
+bool IpcOutlivesPeers() {
+  unsigned major = 0, minor = 0, release = 0;
+  ucp_get_version(&major, &minor, &release);
+  return std::pair(major, minor) >= std::pair(1u, 21u);
+}
+
+std::string WithCuda(const std::string& tls) {
+  return absl::StrCat(tls, ",",
+                      IpcOutlivesPeers() ? kCudaTransports : kCudaCopy);
+}
 
 // Whether transports for CUDA are in the list, or are left out on purpose.
 bool SpeaksOfCuda(const std::string& tls) {
@@ -68,7 +84,7 @@ std::string UcxTransportList(const UcxOptions& options) {
   if (options.memory == UcxMemory::kHost || SpeaksOfCuda(options.tls)) {
     return options.tls;
   }
-  return absl::StrCat(options.tls, ",", kCudaTransports);
+  return WithCuda(options.tls);
 }
 
 absl::StatusOr<UcxContext> OpenUcxContext(const UcxOptions& options) {
@@ -90,8 +106,7 @@ absl::StatusOr<UcxContext> OpenUcxContext(const UcxOptions& options) {
   const std::string device = DeviceWithAddress(options.advertise_host.empty()
                                                    ? options.listen_host
                                                    : options.advertise_host);
-  const bool only_tcp =
-      tls == "tcp" || tls == absl::StrCat("tcp,", kCudaTransports);
+  const bool only_tcp = tls == "tcp" || tls == WithCuda("tcp");
   if (only_tcp && !device.empty() &&
       std::getenv("UCX_NET_DEVICES") == nullptr) {
     BATON_RETURN_IF_ERROR(UcxStatus(
@@ -109,6 +124,12 @@ absl::StatusOr<UcxContext> OpenUcxContext(const UcxOptions& options) {
   UcxContext context(raw_context);
   if (options.memory == UcxMemory::kCuda) {
     BATON_RETURN_IF_ERROR(CheckReachesCuda(context.get(), tls));
+    if (!IpcOutlivesPeers() && tls != WithCuda(options.tls)) {
+      LOG(WARNING) << "kv_transfer: UCX " << ucp_get_version_string()
+                   << ": where cuda_ipc is among the transports (" << tls
+                   << "), this process may end when a peer dies; name "
+                   << kCudaCopy << " alone, or take UCX 1.21";
+    }
   }
   return context;
 }

@@ -43,7 +43,8 @@ struct UcxOptions {
   // UCX_TLS: the transports that UCX may choose from. An operator's UCX_TLS in
   // the environment wins. Only tcp survives the death of a peer (UCX 1.13).
   std::string tls = "tcp";
-  // With kCuda the transports that reach it ("cuda") are added to `tls`. No
+  // With kCuda the transports that reach it ("cuda", of versions before 1.21
+  // "cuda_copy") are added to `tls` unless it names some. No
   // byte of a payload passes through the CPU's hands then, on our side: an
   // eager one, as peers of ours send none, takes its peer down.
   UcxMemory memory = UcxMemory::kHost;

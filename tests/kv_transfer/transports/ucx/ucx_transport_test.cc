@@ -280,7 +280,7 @@ TEST(UcxTransportTest, SaysWhereUcxReachesNoDevice) {
   if (cuda.ok()) GTEST_SKIP() << "this UCX reaches CUDA devices";
   EXPECT_EQ(cuda.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(cuda.message(),
-              AllOf(HasSubstr("'tcp,cuda'"), HasSubstr("built with CUDA")));
+              AllOf(HasSubstr("'tcp,cuda"), HasSubstr("built with CUDA")));
   EXPECT_EQ(CreateUcxTransport({.memory = UcxMemory::kCuda}).status(), cuda);
   // Who names transports of CUDA, or leaves some out, gets no others.
   for (const char* tls : {"tcp,cuda_copy", "all", "^rc"}) {
