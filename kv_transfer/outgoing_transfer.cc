@@ -49,14 +49,20 @@ void OutgoingTransfer::Commit(const CommitRecord& record) {
   record_ = record;
 }
 
-std::optional<PageRun> OutgoingTransfer::TakeBatch(uint32_t max_pages) {
+std::optional<PageRun> OutgoingTransfer::NextBatch(uint32_t max_pages) const {
   CHECK(!ended_);
   if (pending_.empty()) return std::nullopt;
+  PageRun batch = pending_.front();
+  batch.num_pages = std::min(batch.num_pages, max_pages);
+  return batch;
+}
+
+std::optional<PageRun> OutgoingTransfer::TakeBatch(uint32_t max_pages) {
+  const std::optional<PageRun> batch = NextBatch(max_pages);
+  if (!batch.has_value()) return std::nullopt;
   PageRun& run = pending_.front();
-  PageRun batch = run;
-  batch.num_pages = std::min(run.num_pages, max_pages);
-  run.first_page += batch.num_pages;
-  run.num_pages -= batch.num_pages;
+  run.first_page += batch->num_pages;
+  run.num_pages -= batch->num_pages;
   if (run.num_pages == 0) pending_.pop_front();
   ++num_sends_;
   ++num_unhashed_;

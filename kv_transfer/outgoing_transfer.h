@@ -45,6 +45,8 @@ class OutgoingTransfer final {
   // As HandoffSender::Commit.
   void Commit(const CommitRecord& record);
 
+  // As TakeBatch, and nothing begins.
+  std::optional<PageRun> NextBatch(uint32_t max_pages) const;
   // The next pages to send, at most `max_pages`; a send of them begins.
   std::optional<PageRun> TakeBatch(uint32_t max_pages);
   // The sum of the batch taken last, which may be on its way already.

@@ -142,6 +142,8 @@ class HandoffSender::Core final : public TransportHandler {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Wire pages that a slot holds; at least 1.
   uint32_t MaxStagedPages(const PageMap& map, WireEncoding encoding) const;
+  // Of the next message.
+  uint32_t MaxPages(const Transfer& transfer) const;
   // The transfer unless it ended.
   Transfer* FindLive(TransferId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The transfer that a message of `peer` is about, ended or not; null: none.

@@ -105,6 +105,22 @@ absl::Span<const std::byte> HandoffSender::Core::Encode(const PageSend& send) {
   return slot;
 }
 
+uint32_t HandoffSender::Core::MaxPages(const Transfer& transfer) const {
+  const uint32_t most = transfer.max_pages_per_message;
+  const OutgoingTransfer& pages = transfer.pages;
+  const std::optional<PageRun> batch = pages.NextBatch(most);
+  // Pages that are several runs each stay so.
+  if (!batch.has_value() || pages.map()->max_extents() > 1 ||
+      !transport_->PeerProperties(transfer.peer).prefers_runs) {
+    return most;
+  }
+  const std::vector<Extent> extents =
+      pages.map()->Extents(options_.kv, region_, *batch,
+                           pages.content().first_token, pages.content().blocks);
+  return static_cast<uint32_t>(
+      extents[0].length / static_cast<uint64_t>(pages.map()->page_bytes()));
+}
+
 std::optional<HandoffSender::Core::PageSend> HandoffSender::Core::NextSend() {
   for (auto it = work_.begin(); it != work_.end();) {
     const TransferId id = *it;
@@ -123,8 +139,7 @@ std::optional<HandoffSender::Core::PageSend> HandoffSender::Core::NextSend() {
       ++it;
       continue;
     }
-    const std::optional<PageRun> run =
-        pages.TakeBatch(transfer->max_pages_per_message);
+    const std::optional<PageRun> run = pages.TakeBatch(MaxPages(*transfer));
     if (run.has_value()) {
       ++window_[transfer->peer];
       PageSend send{id, transfer->peer, *run, pages.encoding(), pages.map()};

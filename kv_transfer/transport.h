@@ -63,6 +63,9 @@ struct TransportProperties {
   uint64_t max_payload_bytes = 0;
   // About how large payloads should be for most bytes per second.
   uint64_t good_payload_bytes = 0;
+  // Whether payloads of one extent are so much faster than others that smaller
+  // ones are better.
+  bool prefers_runs = false;
   // Most extents in one payload, on either side.
   uint32_t max_payload_extents = 0;
   // Most sends on the wire per peer; further ones queue inside.

@@ -137,6 +137,40 @@ TEST_F(HandoffTest, OnlyTheMissingBlocksGoOver) {
   EXPECT_TRUE(receiver_memory_.UntouchedExcept(target_));
 }
 
+// Blocks of the sender's that do not lie in a row go by themselves.
+class RunsTest : public HandoffPairTest {
+ protected:
+  RunsTest() { network_.prefers_runs = true; }
+};
+
+TEST_F(RunsTest, AMessageIsOneRun) {
+  source_ = {4, 5, 6, 20, 21, 3, 30};
+  for (int32_t layer = 0; layer < kLayers; ++layer) {
+    for (int32_t i = 0; i < 7; ++i) {
+      sender_memory_.Write(1, layer, i, source_[i]);
+    }
+  }
+  target_ = {1, 2, 11, 12, 13, 14, 15};
+  ASSERT_TRUE(receiver_->Open(OpenOf(target_)).ok());
+  ASSERT_TRUE(
+      sender_->Start(GrantOf(0, 7), source_, In(absl::Seconds(10))).ok());
+  int payloads = 0;
+  network_.judge = [&payloads](ByteSpan, bool has_payload) {
+    payloads += has_payload;
+    return FakeNetwork::Fate::kDeliver;
+  };
+  SendAllLayers(7);
+  sender_->Commit(kId, kRecord);
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<Receiver::Landed>(PollReceiver()), SizeIs(1));
+  const auto acked = Only<Sender::Acked>(PollSender());
+  ASSERT_THAT(acked, SizeIs(1));
+  EXPECT_EQ(payloads, 4 * kLayers);
+  EXPECT_EQ(acked[0].extents, 4 * kLayers);
+  EXPECT_TRUE(receiver_memory_.HoldsAll(1, 0, target_));
+  EXPECT_TRUE(receiver_memory_.UntouchedExcept(target_));
+}
+
 TEST_F(HandoffTest, NothingMissingIsACommitAlone) {
   ASSERT_TRUE(receiver_->Open(OpenOf({})).ok());
   ASSERT_TRUE(

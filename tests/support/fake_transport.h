@@ -85,6 +85,8 @@ class FakeNetwork final {
     bool accepted = false;
   };
   std::function<void(const Arrival&)> on_arrival;
+  // TransportProperties, of transports that are created from now on.
+  bool prefers_runs = false;
   // Whether the next event is drawn at random instead of being the oldest.
   bool reorder = false;
   // While set, payloads that were accepted stay on the wire: their memory is

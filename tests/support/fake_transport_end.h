@@ -19,6 +19,7 @@ class FakeTransport final : public Transport {
     properties_.max_header_bytes = FakeNetwork::kMaxHeaderBytes;
     properties_.max_payload_bytes = FakeNetwork::kMaxPayloadBytes;
     properties_.good_payload_bytes = FakeNetwork::kMaxPayloadBytes;
+    properties_.prefers_runs = network->prefers_runs;
     properties_.max_payload_extents = FakeNetwork::kMaxPayloadExtents;
     properties_.max_sends_in_flight = FakeNetwork::kMaxSendsInFlight;
     properties_.max_sends_outstanding = FakeNetwork::kMaxSendsOutstanding;

@@ -13,8 +13,9 @@ namespace {
 
 constexpr uint64_t kGoodPayloadBytes = uint64_t{1} << 20;
 // A device is asked for the checksums of each, which takes some tens of
-// microseconds however few they are.
-constexpr uint64_t kGoodDevicePayloadBytes = uint64_t{4} << 20;
+// microseconds however few they are; but the larger they are, the more of them
+// land in more than one run.
+constexpr uint64_t kGoodDevicePayloadBytes = uint64_t{2} << 20;
 
 }  // namespace
 
@@ -45,6 +46,7 @@ absl::Status UcxLoop::Open(TransportProperties* properties) {
   properties->good_payload_bytes = kGoodPayloadBytes;
   if (options_.memory == UcxMemory::kCuda) {
     properties->good_payload_bytes = kGoodDevicePayloadBytes;
+    properties->prefers_runs = true;
   }
   SetLimits(options_.max_sends_in_flight, options_.max_sends_outstanding,
             properties);
