@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 
 namespace baton::cli {
@@ -42,6 +46,15 @@ std::string Bandwidth(double bytes_per_second) {
              : absl::StrFormat("%.1f GB/s", bytes_per_second / 1e9);
 }
 
+// Whether UCX copies from process to process ("ucx/tcp,cuda"), where both have
+// KV on a device, whatever else it has.
+bool HasCudaIpc(const std::string& transport) {
+  const std::vector<std::string> parts =
+      absl::StrSplit(transport, absl::ByAnyChar("/,"));
+  return absl::c_linear_search(parts, "cuda") ||
+         absl::c_linear_search(parts, "cuda_ipc");
+}
+
 std::string Cell(const v1::LinkStatus& link) {
   if (!link.usable()) return "down";
   if (link.bandwidth_bytes() <= 0) return "not measured";
@@ -71,9 +84,8 @@ std::vector<ClusterFinding> FindTrouble(const v1::GetClusterResponse& cluster) {
       continue;
     }
     if (link.bandwidth_bytes() <= 0) continue;
-    // UCX with CUDA copies from process to process, whatever else it has.
     if (SameHost(cluster, link) && absl::StrContains(link.transport(), "tcp") &&
-        !absl::StrContains(link.transport(), "cuda")) {
+        !HasCudaIpc(link.transport())) {
       findings.push_back(
           {false, absl::StrCat(pair, " are on one host, but KV goes over ",
                                link.transport(),

@@ -207,6 +207,12 @@ Incarnation Pairing::IncarnationOf(PeerId peer) const {
   return entry->incarnation;
 }
 
+bool Pairing::TakesExactOnly(PeerId peer) const {
+  const Peer* entry = FindReadyPeer(peer);
+  CHECK(entry != nullptr);
+  return entry->exact_kv;
+}
+
 const std::string& Pairing::NameOf(PeerId peer) const {
   const Peer* entry = FindReadyPeer(peer);
   CHECK(entry != nullptr);
@@ -277,6 +283,7 @@ void Pairing::Refuse(PeerId peer, Peer& entry, const std::string& reason) {
 }
 
 void Pairing::MakeReady(PeerId peer, Peer& entry, const v1::PeerHello& hello) {
+  entry.exact_kv = hello.exact_kv();
   entry.state = State::kReady;
   entry.was_ready = true;
   entry.greeting_deadline = absl::InfiniteFuture();

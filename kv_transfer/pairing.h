@@ -82,6 +82,8 @@ class Pairing final {
   Incarnation IncarnationOf(PeerId peer) const;
   const std::string& NameOf(PeerId peer) const;
   const std::shared_ptr<const PageMap>& MapOf(PeerId peer) const;
+  // Whether it takes KV in no other form than the cache has.
+  bool TakesExactOnly(PeerId peer) const;
   uint32_t num_ready() const;
   uint64_t num_closed_by_force() const { return num_closed_by_force_; }
 
@@ -98,6 +100,7 @@ class Pairing final {
     // From its hello.
     Incarnation incarnation{};
     std::string worker_name;
+    bool exact_kv = false;
     std::shared_ptr<const PageMap> pages;  // once it fits
     // Whether PeerReady was reported, so that PeerLost must be.
     bool was_ready = false;

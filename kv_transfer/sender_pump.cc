@@ -35,7 +35,8 @@ WireEncoding HandoffSender::Core::ChooseEncoding(PeerId peer) const {
   const auto measured = bandwidths_.find(peer);
   if (measured == bandwidths_.end() ||
       measured->second >= options_.wire.below_bytes_per_second ||
-      transport_->PeerProperties(peer).shares_memory) {
+      transport_->PeerProperties(peer).shares_memory ||
+      pairing_.TakesExactOnly(peer)) {
     return WireEncoding::kExact;
   }
   return options_.wire.encoding;

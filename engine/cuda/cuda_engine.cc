@@ -211,8 +211,8 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
         int64_t{engine->layout_.num_blocks} * engine->layout_.block_size));
   }
   BATON_RETURN_IF_ERROR(engine->CreatePasses(options, chosen));
-  if (options.decode_rows_at_start > 0 && chosen.use_graphs) {
-    BATON_RETURN_IF_ERROR(engine->RecordGraphs(options.decode_rows_at_start));
+  if (options.decode_rows_at_start > 0) {
+    BATON_RETURN_IF_ERROR(engine->RecordGraphs(options, chosen));
   }
   return engine;
 }
@@ -341,15 +341,39 @@ absl::Status CudaEngine::CreatePasses(const EngineOptions& options,
   return absl::OkStatus();
 }
 
-absl::Status CudaEngine::RecordGraphs(int32_t rows) {
+absl::Status CudaEngine::RecordGraphs(const EngineOptions& options,
+                                      const ForwardPassOptions& pass_options) {
   const auto start = std::chrono::steady_clock::now();
-  int32_t count = 0;
-  BATON_RETURN_IF_ERROR(ForAllRanks([&](Rank& rank) -> absl::Status {
-    const int32_t recorded = rank.forward_pass->RecordGraphs(rows);
-    if (rank.shard.rank == 0) count = recorded;
-    return absl::OkStatus();
-  }));
-  LOG(INFO) << "recorded " << count << " graphs of decode steps in "
+  // Half of what is left to CUDA, and nothing of what is left to others.
+  const int64_t most = pass_options.spare_bytes / 2;
+  const int64_t least =
+      most / 2 + (options.kv_staging_on_device ? pass_options.spare_bytes : 0);
+  const auto free_bytes = [this] {
+    int64_t free = std::numeric_limits<int64_t>::max();
+    for (int32_t rank = 0; rank < num_ranks(); ++rank) {
+      UseDevice(rank);
+      free = std::min(free, FreeDeviceBytes());
+    }
+    UseDevice(0);
+    return free;
+  };
+  const int64_t free_at_start = free_bytes();
+  const std::vector<GraphBucket> buckets =
+      ranks_[0].forward_pass->DecodeBuckets(options.decode_rows_at_start);
+  size_t count = 0;
+  int32_t last_rows = 0;
+  for (const GraphBucket& bucket : buckets) {
+    const int64_t free = free_bytes();
+    if (free < least || free_at_start - free > most) break;
+    BATON_RETURN_IF_ERROR(ForAllRanks([&](Rank& rank) -> absl::Status {
+      rank.forward_pass->RecordGraph(bucket, bucket.rows != last_rows);
+      return absl::OkStatus();
+    }));
+    last_rows = bucket.rows;
+    ++count;
+  }
+  LOG(INFO) << "recorded " << count << " of " << buckets.size()
+            << " graphs of decode steps in "
             << absl::StrFormat("%.1f s", SecondsSince(start));
   return absl::OkStatus();
 }

@@ -84,8 +84,9 @@ class CudaEngine final : public Engine {
                     const ForwardPassOptions& pass_options);
   absl::Status AllocateKv(const EngineOptions& options,
                           const ForwardPassOptions& pass_options);
-  // Of decode steps of up to so many sequences.
-  absl::Status RecordGraphs(int32_t rows);
+  // Of decode steps at start, as far as there is memory for them.
+  absl::Status RecordGraphs(const EngineOptions& options,
+                            const ForwardPassOptions& pass_options);
   absl::Status CreatePasses(const EngineOptions& options,
                             const ForwardPassOptions& pass_options);
   // Of all ranks at the same time; the first error.

@@ -171,7 +171,11 @@ std::vector<uint64_t> DeviceKvStage::HashPages(
   return hashes_->Hash(runs, page_bytes, first_seed);
 }
 
-void DeviceKvStage::SelectDevice() { UseDevice(0); }
+void DeviceKvStage::SelectDevice() {
+  UseDevice(0);
+  // Before CUDA 12 the thread has it from the first call on that needs it.
+  FreeDeviceBytes();
+}
 
 void DeviceKvStage::SetWake(std::function<void()> wake) {
   absl::MutexLock lock(&waker_->mu);

@@ -102,12 +102,15 @@ class ForwardPass final {
                              const KvLayout& layout,
                              const ForwardPassOptions& options);
 
-  // Records the graphs of decode steps of up to `rows` sequences, so that no
-  // step is the first of its size: how many, fewer where they would take the
-  // last of the device's memory. What makes them void later (a step with more
-  // arrays or positions than there is room for) has them recorded as they come.
-  // REQUIRES: options.use_graphs; all ranks do.
-  int32_t RecordGraphs(int32_t rows);
+  // What decode steps of up to `rows` sequences come to, by rising rows; none
+  // without graphs. The same for all ranks.
+  std::vector<GraphBucket> DecodeBuckets(int32_t rows) const;
+  // Records the graph of that size, so that no step is the first of it; with
+  // `run`, once its kernels have run: what they take when they run first is no
+  // graph's. What makes graphs void later (a step with more arrays or positions
+  // than there is room for) has them recorded as they come. All ranks do this
+  // at the same time.
+  void RecordGraph(const GraphBucket& bucket, bool run);
 
   // What copies the KV of steps to the host while they run; it outlives the
   // object. Null: nothing.

@@ -9,13 +9,6 @@
 #include "engine/cuda/sample_plan.h"
 
 namespace baton::engine::cuda {
-namespace {
-
-// What graphs that are recorded at start leave of the device's memory.
-constexpr int64_t kLeftBesideGraphs = int64_t{128} << 20;
-
-}  // namespace
-
 std::optional<GraphBucket> ForwardPass::BucketOf(
     const scheduling::StepPlan& plan, const Pass& pass,
     const StepLayout& layout) const {
@@ -60,35 +53,29 @@ void ForwardPass::RunBucket(const PassArrays& arrays,
   RunLogits(arrays, 0, bucket.rows);
 }
 
-int32_t ForwardPass::RecordGraphs(int32_t rows) {
-  CHECK(options_.use_graphs);
+std::vector<GraphBucket> ForwardPass::DecodeBuckets(int32_t rows) const {
+  if (!options_.use_graphs) return {};
   const int64_t context = std::min<int64_t>(
       rope_positions_, int64_t{layout_.num_blocks} * layout_.block_size);
-  const LayoutOptions layout = LayoutOf();
-  int32_t last_rows = 0;
-  for (const GraphBucket& bucket :
-       BucketsUpTo(rows, static_cast<int32_t>(context), layout.window,
-                   std::min(options_.max_rows, sizes_.logit_rows),
-                   sizes_.span_pieces)) {
-    // Ranks do as each other, whatever each has left.
-    if (place_.group == nullptr && FreeDeviceBytes() < kLeftBesideGraphs) break;
-    upload_.Clear();
-    EnsureUpload(UploadBytes(StepLayout(), bucket.rows, /*edits=*/0));
-    // Without a token: no row is there, and nothing is written to KV.
-    const PassArrays arrays = PutDecode(StepLayout(), Draws(), bucket);
-    if (bucket.rows != last_rows) {
-      // Its kernels, once: what they take when they run first is no graph's.
-      upload_.Copy(stream_);
-      MeetOthers();
-      RunBucket(arrays, bucket);
-      stream_.Wait();
-      last_rows = bucket.rows;
-    }
-    stream_.BeginGraph();
+  return BucketsUpTo(rows, static_cast<int32_t>(context), LayoutOf().window,
+                     std::min(options_.max_rows, sizes_.logit_rows),
+                     sizes_.span_pieces);
+}
+
+void ForwardPass::RecordGraph(const GraphBucket& bucket, bool run) {
+  upload_.Clear();
+  EnsureUpload(UploadBytes(StepLayout(), bucket.rows, /*edits=*/0));
+  // Without a token: no row is there, and nothing is written to KV.
+  const PassArrays arrays = PutDecode(StepLayout(), Draws(), bucket);
+  if (run) {
+    upload_.Copy(stream_);
+    MeetOthers();
     RunBucket(arrays, bucket);
-    graphs_[bucket] = stream_.EndGraph();
+    stream_.Wait();
   }
-  return static_cast<int32_t>(graphs_.size());
+  stream_.BeginGraph();
+  RunBucket(arrays, bucket);
+  graphs_[bucket] = stream_.EndGraph();
 }
 
 void ForwardPass::RunDecode(const scheduling::StepPlan& plan,

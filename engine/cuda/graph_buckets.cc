@@ -71,7 +71,8 @@ std::vector<GraphBucket> BucketsUpTo(int32_t rows, int32_t context,
     spans.insert({full, most_sliding});
   }
   std::vector<GraphBucket> buckets;
-  for (int32_t size = 1; size <= BucketRows(rows); ++size) {
+  const int32_t largest = BucketRows(std::min(rows, kMaxGraphRows));
+  for (int32_t size = 1; size <= largest; ++size) {
     for (const auto& [full, sliding] : spans) {
       const auto bucket =
           BucketFor(size, full, sliding, max_rows, max_span_pieces);

@@ -34,8 +34,7 @@ std::optional<GraphBucket> BucketFor(int32_t rows, int32_t full_spans,
 
 // Those of steps of up to `rows` rows whose sequences have up to `context`
 // positions, `window` of them seen by layers that slide (0: none does): by
-// rising rows, then spans. Rows whose windows lie unlike each other may come to
-// one that is not among them. REQUIRES: rows > 0, context > 0.
+// rising rows, then spans. REQUIRES: rows > 0, context > 0.
 std::vector<GraphBucket> BucketsUpTo(int32_t rows, int32_t context,
                                      int32_t window, int32_t max_rows,
                                      int64_t max_span_pieces);

@@ -62,6 +62,8 @@ TEST(ClusterReportTest, TcpOnOneHostIsWorthALine) {
   EXPECT_THAT(findings[0].text, HasSubstr("on one host"));
   cluster.mutable_links(0)->set_transport("ucx/tcp,cuda");
   EXPECT_THAT(FindTrouble(cluster), IsEmpty());
+  cluster.mutable_links(0)->set_transport("ucx/tcp,cuda_copy");
+  EXPECT_THAT(FindTrouble(cluster), SizeIs(1));
 }
 
 TEST(ClusterReportTest, WhatDoesNotWorkIsAProblem) {

@@ -1,5 +1,7 @@
 // Hand-offs between workers whose pages differ: in tokens per block, in the
 // heads that they hold, and in how KV goes over the wire.
+#include <xxhash.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "kv_transfer/extent_bytes.h"
+#include "kv_transfer/link_probe.h"
+#include "kv_transfer/page_hasher.h"
 #include "kv_transfer/wire_encoding.h"
 #include "tests/kv_transfer/handoff_pair.h"
 #include "tests/kv_transfer/shaped_cache.h"
@@ -88,6 +92,8 @@ class MixedShapesTest : public ::testing::Test {
     HandoffOptions options =
         OptionsOf(*worker.cache, v1::WORKER_ROLE_DECODE, incarnation, &clock_);
     options.probe_links = true;
+    options.kv.hasher = decode_hasher_;
+    options.kv.spare = absl::MakeSpan(spare_);
     worker.receiver = *HandoffReceiver::Create(worker.transport.get(), options);
     worker.blocks =
         Scattered(BlocksFor(num_tokens_ - first_token_, shape.block_size), 9);
@@ -131,6 +137,8 @@ class MixedShapesTest : public ::testing::Test {
 
   ManualClock clock_;
   FakeNetwork network_;
+  PageHasher* decode_hasher_ = nullptr;
+  std::vector<std::byte> spare_;
   int32_t num_tokens_ = 16 * 13 + 5;
   int32_t first_token_ = 0;
 };
@@ -285,6 +293,43 @@ TEST_F(MixedShapesTest, ExactOnAFastLink) {
   const PageShape shape{.block_size = 16, .num_heads = kModelHeads};
   PrefillWorker p = Prefill(
       1, shape, {.encoding = WireEncoding::kInt8, .below_bytes_per_second = 1});
+  DecodeWorker d = Decode(2, shape);
+  Pair(p, d);
+  Begin(p, d, 7, 2);
+  SendAll(p, 7);
+  EXPECT_THAT(Only<HandoffReceiver::Landed>(d.receiver->Poll()), SizeIs(1));
+  EXPECT_EQ(p.sender->stats().transfers_encoded, 0u);
+  EXPECT_EQ(Wrong(d, 0, kModelHeads), 0);
+}
+
+// As a device hashes, but in memory of the host.
+class HostHasher final : public PageHasher {
+ public:
+  std::vector<uint64_t> HashPages(absl::Span<const ByteSpan> runs,
+                                  int64_t page_bytes,
+                                  uint64_t first_seed) override {
+    std::vector<std::byte> bytes;
+    for (const ByteSpan run : runs) {
+      bytes.insert(bytes.end(), run.begin(), run.end());
+    }
+    std::vector<uint64_t> hashes;
+    for (size_t at = 0; at < bytes.size(); at += page_bytes) {
+      hashes.push_back(XXH3_64bits_withSeed(bytes.data() + at, page_bytes,
+                                            first_seed + hashes.size()));
+    }
+    return hashes;
+  }
+};
+
+// A device cannot decode, and says so before anything is sent.
+TEST_F(MixedShapesTest, ExactToADevice) {
+  HostHasher hasher;
+  decode_hasher_ = &hasher;
+  spare_.resize(LinkProbe::kMaxPayloadBytes);
+  const PageShape shape{.block_size = 16, .num_heads = kModelHeads};
+  PrefillWorker p = Prefill(
+      1, shape,
+      {.encoding = WireEncoding::kInt8, .below_bytes_per_second = 1e18});
   DecodeWorker d = Decode(2, shape);
   Pair(p, d);
   Begin(p, d, 7, 2);

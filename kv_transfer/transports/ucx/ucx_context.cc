@@ -18,9 +18,10 @@ namespace baton::kv_transfer {
 namespace {
 
 // UCX's names: of all its transports for CUDA, with which each of them begins;
-// and of the one that every other needs.
+// of the one that every other needs; and of the one from process to process.
 constexpr char kCudaTransports[] = "cuda";
 constexpr char kCudaCopy[] = "cuda_copy";
+constexpr char kCudaIpc[] = "cuda_ipc";
 
 // Whether its cuda_ipc waits for copies that are under way before it forgets
 // their peer. Versions before end with SIGSEGV when a peer dies in the middle.
@@ -30,17 +31,30 @@ bool IpcOutlivesPeers() {
   return std::pair(major, minor) >= std::pair(1u, 21u);
 }
 
-std::string WithCuda(const std::string& tls) {
-  return absl::StrCat(tls, ",",
-                      IpcOutlivesPeers() ? kCudaTransports : kCudaCopy);
+// A list that says what is left out, as UCX has them, has one item here.
+std::vector<std::string> Names(const std::string& tls) {
+  if (absl::StartsWith(tls, "^")) return {tls};
+  return absl::StrSplit(tls, ',');
 }
 
 // Whether transports for CUDA are in the list, or are left out on purpose.
 bool SpeaksOfCuda(const std::string& tls) {
-  if (absl::StartsWith(tls, "^")) return true;
-  const std::vector<std::string> names = absl::StrSplit(tls, ',');
-  return absl::c_any_of(names, [](const std::string& name) {
-    return name == "all" || absl::StartsWith(name, kCudaTransports);
+  return absl::c_any_of(Names(tls), [](const std::string& name) {
+    return name == "all" || absl::StartsWith(name, kCudaTransports) ||
+           absl::StartsWith(name, "^");
+  });
+}
+
+bool HasCudaIpc(const std::string& tls) {
+  return absl::c_any_of(Names(tls), [](const std::string& name) {
+    return name == "all" || name == kCudaTransports || name == kCudaIpc ||
+           (absl::StartsWith(name, "^") && !absl::StrContains(name, "cuda"));
+  });
+}
+
+bool IsTcpAlone(const std::string& tls) {
+  return absl::c_all_of(Names(tls), [](const std::string& name) {
+    return name == "tcp" || absl::StartsWith(name, kCudaTransports);
   });
 }
 
@@ -52,10 +66,16 @@ absl::Status CheckReachesCuda(ucp_context_h context, const std::string& tls) {
   if ((attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "UCX ", ucp_get_version_string(), " reaches no memory of CUDA devices ",
-      "by the transports '", tls, "': that takes a UCX that was built with ",
-      "CUDA, as Debian's is not"));
+  const std::string failed = absl::StrCat(
+      "UCX ", ucp_get_version_string(),
+      " reaches no memory of CUDA devices by the transports '", tls, "': ");
+  if (!SpeaksOfCuda(tls)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(failed, "UCX_TLS has to name ", kCudaTransports));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(failed, "that takes a UCX that was built with CUDA, as ",
+                   "Debian's is not"));
 }
 
 // Has who receives read from the other's memory, or else UCX bring messages. A
@@ -65,6 +85,11 @@ absl::Status CheckReachesCuda(ucp_context_h context, const std::string& tls) {
 ucs_status_t LetReceiversRead(ucp_config_t* config) {
   const char* const operators = std::getenv("UCX_RNDV_SCHEME");
   if (operators == nullptr || absl::string_view(operators) != "am") {
+    if (operators != nullptr) {
+      LOG(WARNING)
+          << "kv_transfer: UCX_RNDV_SCHEME=" << operators
+          << " is not taken: a device's memory is read by who receives";
+    }
     const ucs_status_t status =
         ucp_config_modify(config, "RNDV_SCHEME", "get_zcopy");
     if (status != UCS_OK) return status;
@@ -84,7 +109,8 @@ std::string UcxTransportList(const UcxOptions& options) {
   if (options.memory == UcxMemory::kHost || SpeaksOfCuda(options.tls)) {
     return options.tls;
   }
-  return WithCuda(options.tls);
+  return absl::StrCat(options.tls, ",",
+                      IpcOutlivesPeers() ? kCudaTransports : kCudaCopy);
 }
 
 absl::StatusOr<UcxContext> OpenUcxContext(const UcxOptions& options) {
@@ -106,8 +132,7 @@ absl::StatusOr<UcxContext> OpenUcxContext(const UcxOptions& options) {
   const std::string device = DeviceWithAddress(options.advertise_host.empty()
                                                    ? options.listen_host
                                                    : options.advertise_host);
-  const bool only_tcp = tls == "tcp" || tls == WithCuda("tcp");
-  if (only_tcp && !device.empty() &&
+  if (IsTcpAlone(tls) && !device.empty() &&
       std::getenv("UCX_NET_DEVICES") == nullptr) {
     BATON_RETURN_IF_ERROR(UcxStatus(
         ucp_config_modify(config.get(), "NET_DEVICES", device.c_str()), what));
@@ -124,11 +149,11 @@ absl::StatusOr<UcxContext> OpenUcxContext(const UcxOptions& options) {
   UcxContext context(raw_context);
   if (options.memory == UcxMemory::kCuda) {
     BATON_RETURN_IF_ERROR(CheckReachesCuda(context.get(), tls));
-    if (!IpcOutlivesPeers() && tls != WithCuda(options.tls)) {
-      LOG(WARNING) << "kv_transfer: UCX " << ucp_get_version_string()
-                   << ": where cuda_ipc is among the transports (" << tls
-                   << "), this process may end when a peer dies; name "
-                   << kCudaCopy << " alone, or take UCX 1.21";
+    if (!IpcOutlivesPeers() && HasCudaIpc(tls)) {
+      LOG(WARNING) << "kv_transfer: with cuda_ipc of UCX "
+                   << ucp_get_version_string() << " (transports '" << tls
+                   << "') this process may end when a peer dies: take "
+                   << kCudaCopy << " alone, or UCX 1.21";
     }
   }
   return context;

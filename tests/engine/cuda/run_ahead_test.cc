@@ -223,6 +223,13 @@ TEST_P(RunAheadTest, GraphsThatAreThereFromTheStart) {
   EXPECT_EQ(answers.ahead, 10);  // 12 tokens, of the prompt and of that step
   EXPECT_EQ(answers.tokens, expected.tokens);
   EXPECT_EQ(answers.logprobs, expected.logprobs);
+
+  // Where all memory is left to others they come as without.
+  ForwardPassOptions pass = SmallPass();
+  pass.spare_bytes = int64_t{1} << 40;
+  const auto spared = CudaEngine::Create(options, pass);
+  ASSERT_TRUE(spared.ok()) << spared.status();
+  EXPECT_EQ(Loop(**spared, asks).Run(/*run_ahead=*/true).ahead, expected.ahead);
 }
 
 TEST_F(RunAheadTest, WithoutAGraphNothingRunsAhead) {

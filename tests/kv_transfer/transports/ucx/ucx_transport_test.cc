@@ -287,6 +287,10 @@ TEST(UcxTransportTest, SaysWhereUcxReachesNoDevice) {
     EXPECT_THAT(CheckUcx(tls, UcxMemory::kCuda).message(),
                 HasSubstr(absl::StrCat("'", tls, "'")));
   }
+  setenv("UCX_TLS", "tcp", /*replace=*/1);
+  EXPECT_THAT(CheckUcx("all", UcxMemory::kCuda).message(),
+              HasSubstr("'tcp': UCX_TLS has to name cuda"));
+  unsetenv("UCX_TLS");
 }
 
 TEST(UcxTransportTest, TheDeviceIsSelectedFirst) {
