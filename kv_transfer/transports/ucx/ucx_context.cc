@@ -94,10 +94,13 @@ ucs_status_t LetReceiversRead(ucp_config_t* config) {
         ucp_config_modify(config, "RNDV_SCHEME", "get_zcopy");
     if (status != UCS_OK) return status;
   }
-  // Else it does not read where two GPUs have no NVLink between them. Where UCX
-  // has no CUDA it does not know the name.
-  ucp_config_modify(config, "CUDA_IPC_ENABLE_GET_ZCOPY", "on");
   return UCS_OK;
+}
+
+// Has cuda_ipc read, too, where two GPUs have no NVLink between them. False: it
+// does not know how, as without CUDA.
+bool LetCudaIpcRead(ucp_config_t* config) {
+  return ucp_config_modify(config, "CUDA_IPC_ENABLE_GET_ZCOPY", "on") == UCS_OK;
 }
 
 }  // namespace
@@ -124,8 +127,10 @@ absl::StatusOr<UcxContext> OpenUcxContext(const UcxOptions& options) {
       absl::StrCat("UCX transports '", tls, "' are not available");
   BATON_RETURN_IF_ERROR(
       UcxStatus(ucp_config_modify(config.get(), "TLS", tls.c_str()), what));
+  bool ipc_reads = false;
   if (options.memory == UcxMemory::kCuda) {
     BATON_RETURN_IF_ERROR(UcxStatus(LetReceiversRead(config.get()), what));
+    ipc_reads = LetCudaIpcRead(config.get());
   }
   // Left to itself, UCX may take any device, also one that leads nowhere. An
   // operator's UCX_NET_DEVICES wins.
@@ -149,6 +154,12 @@ absl::StatusOr<UcxContext> OpenUcxContext(const UcxOptions& options) {
   UcxContext context(raw_context);
   if (options.memory == UcxMemory::kCuda) {
     BATON_RETURN_IF_ERROR(CheckReachesCuda(context.get(), tls));
+    if (!ipc_reads && HasCudaIpc(tls)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "UCX ", ucp_get_version_string(), ": its cuda_ipc (transports '", tls,
+          "') cannot be told to read from peers, and would have them write; ",
+          "name ", kCudaCopy, " alone"));
+    }
     if (!IpcOutlivesPeers() && HasCudaIpc(tls)) {
       LOG(WARNING) << "kv_transfer: with cuda_ipc of UCX "
                    << ucp_get_version_string() << " (transports '" << tls
