@@ -11,6 +11,8 @@ namespace baton::kv_transfer {
 absl::StatusOr<std::unique_ptr<HandoffReceiver>> HandoffReceiver::Create(
     Transport* transport, HandoffOptions options) {
   CHECK_EQ(options.self.role(), v1::WORKER_ROLE_DECODE);
+  // A device does not decode what senders encode.
+  options.self.set_exact_kv(options.kv.hasher != nullptr);
   BATON_RETURN_IF_ERROR(CheckOptions(options));
   BATON_ASSIGN_OR_RETURN(
       const RegionId region,

@@ -12,20 +12,10 @@
 
 namespace baton::kv_transfer {
 
-namespace {
-
-// Tells senders what this memory cannot take.
-HandoffOptions Described(HandoffOptions options) {
-  if (options.kv.hasher != nullptr) options.self.set_exact_kv(true);
-  return options;
-}
-
-}  // namespace
-
 HandoffReceiver::Core::Core(Transport* transport, HandoffOptions options,
                             RegionId region)
     : transport_(transport),
-      options_(Described(std::move(options))),
+      options_(std::move(options)),
       region_(region),
       block_size_(ShapeOf(options_.self).block_size),
       pairing_(transport, &options_, v1::WORKER_ROLE_PREFILL) {}

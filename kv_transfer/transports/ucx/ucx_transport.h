@@ -83,8 +83,8 @@ absl::Status CheckUcx(const std::string& tls, UcxMemory memory);
 
 // Starts a transport. Errors name the transport list or the address:
 // FailedPrecondition (no such UCX transport on this machine, or it does not
-// reach memory of this kind), AlreadyExists
-// (the port is in use), InvalidArgument (a malformed option), Internal.
+// reach memory of this kind), AlreadyExists (the port is in use),
+// InvalidArgument (a malformed option), Internal.
 absl::StatusOr<std::unique_ptr<UcxTransport>> CreateUcxTransport(
     const UcxOptions& options);
 

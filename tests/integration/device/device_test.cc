@@ -78,6 +78,16 @@ class DeviceTest : public StreamsTest {
     return text.ok() ? MetricValue(*text, name) : -1;
   }
 
+  // Of a cluster of two and two workers: the answers, and that KV was moved.
+  void CheckHandsOver() {
+    const auto requests = ShortRequests(6);
+    CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+    EXPECT_GT(Metric("decode-0", "baton_kv_transfer_bytes_sum") +
+                  Metric("decode-1", "baton_kv_transfer_bytes_sum"),
+              0);
+    AwaitAllFree({"prefill-0", "prefill-1", "decode-0", "decode-1"});
+  }
+
   // Nothing is held on these workers, staged blocks included.
   void AwaitAllFree(const std::vector<std::string>& workers) {
     AwaitBlocksFree(workers);
@@ -147,12 +157,7 @@ TEST_F(DeviceTest, HandsOverFromDeviceToDevice) {
       StartCluster({.prefill = {With(int8, {"--tensor-parallel", "2"}), int8},
                     .decode = {With(int8, {"--block-size", "64"}),
                                With(int8, {"--tensor-parallel", "2"})}}));
-  const auto requests = ShortRequests(6);
-  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
-  EXPECT_GT(Metric("decode-0", "baton_kv_transfer_bytes_sum") +
-                Metric("decode-1", "baton_kv_transfer_bytes_sum"),
-            0);
-  AwaitAllFree({"prefill-0", "prefill-1", "decode-0", "decode-1"});
+  CheckHandsOver();
 }
 
 // Who goes from device to device and who does not are not paired, and that is
@@ -194,12 +199,7 @@ TEST_F(DeviceTest, OverUcxOneSideMayBeTheHosts) {
       StartCluster({.prefill = {device, host},
                     .decode = {With(host, {"--block-size", "64"}),
                                With(device, {"--tensor-parallel", "2"})}}));
-  const auto requests = ShortRequests(6);
-  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
-  EXPECT_GT(Metric("decode-0", "baton_kv_transfer_bytes_sum") +
-                Metric("decode-1", "baton_kv_transfer_bytes_sum"),
-            0);
-  AwaitAllFree({"prefill-0", "prefill-1", "decode-0", "decode-1"});
+  CheckHandsOver();
 }
 
 // Room for one long prompt: transfers wait for each other.

@@ -32,7 +32,6 @@
 namespace baton::kv_transfer {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class PeerCounter final : public TransportHandler {
@@ -272,33 +271,6 @@ TEST(UcxTransportTest, UnavailableTransportIsNamed) {
     EXPECT_THAT(std::string(transport.status().message()),
                 HasSubstr("'" + std::string(tls) + "'"));
   }
-}
-
-TEST(UcxTransportTest, SaysWhereUcxReachesNoDevice) {
-  EXPECT_TRUE(CheckUcx("tcp", UcxMemory::kHost).ok());
-  const absl::Status cuda = CheckUcx("tcp", UcxMemory::kCuda);
-  if (cuda.ok()) GTEST_SKIP() << "this UCX reaches CUDA devices";
-  EXPECT_EQ(cuda.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(cuda.message(),
-              AllOf(HasSubstr("'tcp,cuda"), HasSubstr("built with CUDA")));
-  EXPECT_EQ(CreateUcxTransport({.memory = UcxMemory::kCuda}).status(), cuda);
-  // Who names transports of CUDA, or leaves some out, gets no others.
-  for (const char* tls : {"tcp,cuda_copy", "all", "^rc"}) {
-    EXPECT_THAT(CheckUcx(tls, UcxMemory::kCuda).message(),
-                HasSubstr(absl::StrCat("'", tls, "'")));
-  }
-  setenv("UCX_TLS", "tcp", /*replace=*/1);
-  EXPECT_THAT(CheckUcx("all", UcxMemory::kCuda).message(),
-              HasSubstr("'tcp': UCX_TLS has to name cuda"));
-  unsetenv("UCX_TLS");
-}
-
-TEST(UcxTransportTest, TheDeviceIsSelectedFirst) {
-  bool selected = false;
-  auto transport =
-      CreateUcxTransport({.select_device = [&selected] { selected = true; }});
-  ASSERT_TRUE(transport.ok()) << transport.status();
-  EXPECT_TRUE(selected);
 }
 
 TEST(UcxTransportTest, PortInUseIsNamed) {
