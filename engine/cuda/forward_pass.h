@@ -72,9 +72,9 @@ struct ForwardPassOptions {
   int32_t kernel_trials = 20;
 };
 
-// Beside transports whose kernels wait for other processes, and where graphs are
-// recorded at start: the block tables of 256 sequences of 128K tokens in blocks
-// of 16, and more than the rest takes.
+// Beside transports whose kernels wait for other processes, and where graphs
+// are recorded at start: the block tables of 256 sequences of 128K tokens in
+// blocks of 16, and more than the rest takes.
 inline constexpr int64_t kFirstUploadBytesBesidePeers = int64_t{32} << 20;
 
 class ForwardPass final {
