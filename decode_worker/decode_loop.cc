@@ -98,18 +98,17 @@ void DecodeLoop::RunTurn(absl::Duration idle_wait) {
   DrainInbox(idle_wait);
   if (ahead_.has_value()) {
     ExecuteAhead();
-    return;
-  }
-  GrowBlocks();
-  const StepPlan plan = Plan();
-  idle_ = plan.sequences.empty();
-  if (idle_) {
-    pace_.Idle();
   } else {
-    Execute(plan);
-    if (publishes_beside_) return;
+    GrowBlocks();
+    const StepPlan plan = Plan();
+    idle_ = plan.sequences.empty();
+    if (idle_) {
+      pace_.Idle();
+    } else {
+      Execute(plan);
+    }
   }
-  Publish();
+  if (idle_ || !publishes_beside_) Publish();
 }
 
 StepPlan DecodeLoop::Plan() {
@@ -297,14 +296,9 @@ void DecodeLoop::Execute(const StepPlan& plan) {
 }
 
 StepResult DecodeLoop::RunStep(const StepPlan& plan) {
-  if (!publishes_beside_) return engine_->Execute(plan, [](int32_t) {});
   const StepResult result = engine_->ExecuteBeside(
-      plan, [](int32_t) {},
-      [&] {
-        PlanAhead(plan);
-        Publish();
-      });
-  unpublished_ = true;
+      plan, [](int32_t) {}, [&] { WhileRunning(plan); });
+  unpublished_ = publishes_beside_;
   return result;
 }
 

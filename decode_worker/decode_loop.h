@@ -21,9 +21,11 @@
 // from any.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -104,6 +106,14 @@ class DecodeLoop final : public worker::WorkerLoop {
     other_holds_ = holds_blocks;
     kept_for_other_ = wanted;
   }
+  // Whether the other side waits for a step. Its own thread asks while a device
+  // runs one, before it gives that another behind it.
+  void SetOtherWaits(std::function<bool()> other_waits) {
+    other_waits_ = std::move(other_waits);
+  }
+  // The engine has a step behind the last one: the other side has none until
+  // this one's next turn.
+  bool has_ahead() const { return ahead_.has_value(); }
   // The other side waits for blocks. When nothing runs here that will free
   // some, a sequence whose KV has yet to come gives its own up: two workers
   // whose prefill sides wait for blocks that their decode sides have set aside
@@ -160,6 +170,8 @@ class DecodeLoop final : public worker::WorkerLoop {
   // Steps that run ahead (decode_loop_ahead.cc). While a step runs: gives the
   // engine the next one, if that can be said now.
   void PlanAhead(const scheduling::StepPlan& running);
+  // What is done beside a step.
+  void WhileRunning(const scheduling::StepPlan& running);
   // In the place of a turn's step.
   void ExecuteAhead();
   bool IsAhead(SequenceId sequence) const;
@@ -224,7 +236,8 @@ class DecodeLoop final : public worker::WorkerLoop {
   worker::RoleSwitch* const roles_;
   // What a step gave is published while a device runs the next one, rather than
   // before that: publishing takes longer than all else between two steps. Not
-  // where another side's step may come first.
+  // where another side's step may come first: what a device has behind the step
+  // is all that runs beside it then.
   const bool publishes_beside_;
   bool unpublished_ = false;  // there is something of that kind
   // A step that the engine has behind the one whose results came last. Of its
@@ -260,6 +273,7 @@ class DecodeLoop final : public worker::WorkerLoop {
   // As SetOther said.
   bool other_holds_ = false;
   int32_t kept_for_other_ = 0;
+  std::function<bool()> other_waits_;  // null: there is no other side
 
   // Audits the blocks (tests/sim).
   friend class ::baton::sim::LoopInspector;

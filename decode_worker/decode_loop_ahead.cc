@@ -23,8 +23,14 @@ using scheduling::Sequence;
 using scheduling::StepPlan;
 using scheduling::StepResult;
 
+void DecodeLoop::WhileRunning(const StepPlan& running) {
+  PlanAhead(running);
+  if (publishes_beside_) Publish();
+}
+
 void DecodeLoop::PlanAhead(const StepPlan& running) {
   if (!options_.run_ahead || !engine_->runs_ahead()) return;
+  if (other_waits_ != nullptr && other_waits_()) return;
   if (inbox_->size() > 0 || swap_store_.num_sequences() > 0 ||
       !landings_.NearEnd().empty()) {
     return;
@@ -65,11 +71,8 @@ void DecodeLoop::ExecuteAhead() {
   const StepPlan plan = *std::exchange(ahead_, std::nullopt);
   // It began when the one before it ended.
   const absl::Time started = ahead_since_;
-  const StepResult result = engine_->Await([&] {
-    PlanAhead(plan);
-    Publish();
-  });
-  unpublished_ = true;
+  const StepResult result = engine_->Await([&] { WhileRunning(plan); });
+  unpublished_ = publishes_beside_;
   held_for_ahead_.clear();
   metrics_->steps_ahead->Increment();
   scheduler_.RanAhead(absl::ToDoubleSeconds(started - absl::UnixEpoch()));

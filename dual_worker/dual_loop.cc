@@ -31,14 +31,19 @@ DualLoop::DualLoop(std::unique_ptr<prefill_worker::PrefillLoop> prefill,
                    worker::RoleSwitch* roles)
     : prefill_(std::move(prefill)), decode_(std::move(decode)), roles_(roles) {
   CHECK(roles_ != nullptr);
+  decode_->SetOtherWaits([this] { return prefill_->WantsStep(); });
 }
 
 bool DualLoop::Turn(absl::Duration idle_wait) {
   if (prefill_->Drained() && decode_->Drained()) return false;
   decode_->RunTurn(prefill_->idle() ? idle_wait : absl::ZeroDuration());
   if (!decode_->idle()) prefill_->OtherRan();
-  prefill_->MakeWayFor(decode_->SpareSeconds(), decode_->KeptForStreams());
-  prefill_->RunTurn(absl::ZeroDuration());
+  if (decode_->has_ahead()) {
+    prefill_->RunTurnWithoutStep();
+  } else {
+    prefill_->MakeWayFor(decode_->SpareSeconds(), decode_->KeptForStreams());
+    prefill_->RunTurn(absl::ZeroDuration());
+  }
   const bool holds_blocks = prefill_->HoldsBlocks();
   decode_->SetOther(holds_blocks, prefill_->blocks_wanted());
   if (prefill_->blocks_wanted() > 0 && !holds_blocks) decode_->GiveWay();

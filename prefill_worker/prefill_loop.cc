@@ -91,6 +91,16 @@ void PrefillLoop::RunTurn(absl::Duration idle_wait) {
   Publish();
 }
 
+void PrefillLoop::RunTurnWithoutStep() {
+  DrainInbox(absl::ZeroDuration());
+  idle_ = true;
+  Publish();
+}
+
+bool PrefillLoop::WantsStep() const {
+  return inbox_->size() > 0 || scheduler_.num_waiting() > 0;
+}
+
 void PrefillLoop::RequestDrain() {
   draining_.Request();
   inbox_->Wake();

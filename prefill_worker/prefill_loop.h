@@ -94,6 +94,10 @@ class PrefillLoop final : public worker::WorkerLoop {
   // As Turn, also when drained: the other side may not be, and routers still
   // have to hear that this one takes nothing.
   void RunTurn(absl::Duration idle_wait);
+  // As RunTurn, without a step: the device has one of the other side.
+  void RunTurnWithoutStep();
+  // Whether there is a prompt, or news that may bring one.
+  bool WantsStep() const;
   bool Drained() const;
   // Whether the last turn found nothing to run; whether there is no attempt.
   bool idle() const { return idle_; }

@@ -207,9 +207,9 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       })
       ->capture_default_str();
   app->add_option("--run-ahead", o->run_ahead,
-                  "Decode workers on a GPU: give it the next step before the "
-                  "tokens of the one before are known, where that can be done: "
-                  "on or off")
+                  "Decode and dual workers on a GPU: give it the next step "
+                  "before the tokens of the one before are known, where that "
+                  "can be done: on or off")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, bool>{{"on", true}, {"off", false}}))
       ->default_str("on");

@@ -224,6 +224,7 @@ CudaEngine::CudaEngine(const ModelConfig& config, const KvLayout& layout,
       meeting_(ranks),
       ranks_(ranks),
       gate_(ranks),
+      relay_(ranks),
       threads_(ranks) {
   for (int32_t rank = 0; rank < ranks; ++rank) {
     UseDevice(rank);
@@ -387,37 +388,72 @@ scheduling::StepResult CudaEngine::ExecuteBeside(
     const scheduling::StepPlan& plan, LayerHook on_layer_done,
     absl::FunctionRef<void()> meanwhile) {
   CheckPlan(plan, config_, layout_);
-  // The loop's thread need not be the one that loaded the model.
   if (num_ranks() == 1) {
+    // The loop's thread need not be the one that loaded the model.
     UseDevice(0);
     return ranks_[0].forward_pass->Run(plan, on_layer_done, meanwhile);
   }
   gate_.Begin();
+  const auto hook = [&](int32_t layer) {
+    gate_.Await(layer);
+    on_layer_done(layer);
+  };
   scheduling::StepResult result;
+  OnAllRanks(
+      meanwhile,
+      [&](Meanwhile use_time) {
+        result = ranks_[0].forward_pass->Run(plan, hook, use_time);
+      },
+      [&](int32_t rank, Meanwhile use_time) {
+        ranks_[rank].forward_pass->Run(
+            plan, [&](int32_t layer) { gate_.Pass(rank, layer); }, use_time);
+      });
+  return result;
+}
+
+void CudaEngine::OnAllRanks(
+    Meanwhile meanwhile, absl::FunctionRef<void(Meanwhile)> run,
+    absl::FunctionRef<void(int32_t rank, Meanwhile)> run_other) {
+  relay_.Begin();
   threads_.Run([&](int32_t rank) {
-    ForwardPass& pass = *ranks_[rank].forward_pass;
-    if (rank > 0) {
-      pass.Run(
-          plan, [&](int32_t layer) { gate_.Pass(rank, layer); }, [] {});
+    if (rank == 0) {
+      run([&] {
+        meanwhile();
+        relay_.End();
+      });
       return;
     }
-    const auto hook = [&](int32_t layer) {
-      gate_.Await(layer);
-      on_layer_done(layer);
-    };
-    result = pass.Run(plan, hook, meanwhile);
+    run_other(rank, [&] {
+      relay_.Take([&](const scheduling::StepPlan& ahead) {
+        CHECK(ranks_[rank].forward_pass->RunAhead(ahead))
+            << "rank " << rank << " cannot run ahead, and rank 0 does";
+      });
+    });
   });
-  return result;
 }
 
 bool CudaEngine::RunAhead(const scheduling::StepPlan& plan) {
   CheckPlanAhead(plan, config_, layout_);
-  return runs_ahead() && ranks_[0].forward_pass->RunAhead(plan);
+  if (!ranks_[0].forward_pass->RunAhead(plan)) return false;
+  if (num_ranks() > 1) relay_.Give(plan);
+  return true;
 }
 
 scheduling::StepResult CudaEngine::Await(absl::FunctionRef<void()> meanwhile) {
-  UseDevice(0);
-  return ranks_[0].forward_pass->Await(meanwhile);
+  if (num_ranks() == 1) {
+    UseDevice(0);
+    return ranks_[0].forward_pass->Await(meanwhile);
+  }
+  scheduling::StepResult result;
+  OnAllRanks(
+      meanwhile,
+      [&](Meanwhile use_time) {
+        result = ranks_[0].forward_pass->Await(use_time);
+      },
+      [&](int32_t rank, Meanwhile use_time) {
+        ranks_[rank].forward_pass->Await(use_time);
+      });
+  return result;
 }
 
 }  // namespace baton::engine::cuda

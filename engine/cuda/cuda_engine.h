@@ -54,8 +54,7 @@ class CudaEngine final : public Engine {
   scheduling::StepResult ExecuteBeside(
       const scheduling::StepPlan& plan, LayerHook on_layer_done,
       absl::FunctionRef<void()> meanwhile) override;
-  // Of several devices, only one knows what was sampled.
-  bool runs_ahead() const override { return num_ranks() == 1; }
+  bool runs_ahead() const override { return true; }
   bool RunAhead(const scheduling::StepPlan& plan) override;
   scheduling::StepResult Await(absl::FunctionRef<void()> meanwhile) override;
 
@@ -89,6 +88,11 @@ class CudaEngine final : public Engine {
                             const ForwardPassOptions& pass_options);
   absl::Status CreatePasses(const EngineOptions& options,
                             const ForwardPassOptions& pass_options);
+  // Runs a step on all ranks: `run` on rank 0, with what it is to do meanwhile,
+  // and `run_other` on the others.
+  using Meanwhile = absl::FunctionRef<void()>;
+  void OnAllRanks(Meanwhile meanwhile, absl::FunctionRef<void(Meanwhile)> run,
+                  absl::FunctionRef<void(int32_t rank, Meanwhile)> run_other);
   // Of all ranks at the same time; the first error.
   absl::Status ForAllRanks(absl::FunctionRef<absl::Status(Rank&)> run);
 
@@ -102,6 +106,7 @@ class CudaEngine final : public Engine {
   std::vector<Rank> ranks_;
   std::unique_ptr<DeviceKvStage> stage_;  // null: none was asked for
   LayerGate gate_;
+  StepRelay relay_;
   RankThreads threads_;
 };
 

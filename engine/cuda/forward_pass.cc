@@ -429,7 +429,7 @@ void ForwardPass::RunAny(const scheduling::StepPlan& plan,
 
 int ForwardPass::FetchOutcomes(int32_t count) {
   slot_ = 1 - slot_;
-  if (samples()) {
+  if (takes_outcomes()) {
     stream_.CopyToHost(host_outcomes_[slot_].data(), outcomes_.data(),
                        count * int64_t{sizeof(SampleOutcome)});
   }
@@ -440,7 +440,7 @@ int ForwardPass::FetchOutcomes(int32_t count) {
 void ForwardPass::TakeOutcomes(const scheduling::StepPlan& plan,
                                const StepLayout& layout, const Draws& draws,
                                int32_t first, int32_t count, int slot) {
-  if (!samples()) return;
+  if (!takes_outcomes()) return;
   const auto* const outcomes =
       reinterpret_cast<const SampleOutcome*>(host_outcomes_[slot].data());
   const auto* const picked =

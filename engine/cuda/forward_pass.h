@@ -5,8 +5,8 @@
 // Where several devices share the model, each runs this with its shard of the
 // weights and of KV (shard.h), at the same time with the same plan: what the
 // ranks computed of a row is gathered on all of them, after attention, SwiGLU,
-// and the products that give hidden elements, and in the end the logits. Rank 0
-// samples.
+// and the products that give hidden elements, and in the end the logits. All
+// draw tokens, the same ones; the host takes those of rank 0.
 //
 // Nothing waits for the device inside a pass but for what comes out of it: the
 // arrays of the step go up in one copy, kernels follow each other on one
@@ -123,8 +123,8 @@ class ForwardPass final {
                              Engine::LayerHook on_layer_done,
                              absl::FunctionRef<void()> meanwhile);
 
-  // As Engine has them, for the only rank: for steps that there is a graph for,
-  // behind another.
+  // As Engine has them: for steps that there is a graph for, behind another.
+  // All ranks give the same answer; the result is as Run's.
   bool RunAhead(const scheduling::StepPlan& plan);
   scheduling::StepResult Await(absl::FunctionRef<void()> meanwhile);
 
@@ -285,7 +285,7 @@ class ForwardPass final {
   // Logits [first, first + count) and what is drawn from them.
   void RunLogits(const PassArrays& arrays, int32_t first, int32_t count);
   // Whether what comes out of a pass is for this rank to take.
-  bool samples() const { return place_.shard.rank == 0; }
+  bool takes_outcomes() const { return place_.shard.rank == 0; }
   // Takes the outcomes of logit rows [first, first + count), which are in that
   // slot. Their logits are the last that RunLogits made, unless there is a step
   // ahead.

@@ -130,7 +130,7 @@ bool ForwardPass::RunAhead(const scheduling::StepPlan& plan) {
   const auto host_draws = [](const SampleRow& row) {
     return row.statistics_only != 0;
   };
-  if (!running_ || plan.sequences.empty() || place_.group != nullptr ||
+  if (!running_ || plan.sequences.empty() ||
       (stage_ != nullptr && stage_->copies_step()) ||
       std::any_of(running_->how.begin(), running_->how.end(), host_draws)) {
     return false;
@@ -185,6 +185,7 @@ scheduling::StepResult ForwardPass::Await(absl::FunctionRef<void()> meanwhile) {
   meanwhile();
   running_.reset();
   outcomes_there_[given.slot]->Wait();
+  if (!takes_outcomes()) return {};
   const auto* const outcomes =
       reinterpret_cast<const SampleOutcome*>(host_outcomes_[given.slot].data());
   scheduling::StepResult result;

@@ -247,7 +247,8 @@ void ForwardPass::RunLogits(const PassArrays& arrays, int32_t first,
            stream_);
   Complete<float>(logits_, sizes_.logit_stride, sizes_.vocabulary_part,
                   config_.vocab_size, count);
-  if (!samples()) return;
+  // All ranks draw, and all the same: the next step may begin with these tokens
+  // before any host knows them.
   SampleArgs sample;
   sample.logits = logits_.as<float>();
   sample.edited = edited_.as<float>();
@@ -258,7 +259,7 @@ void ForwardPass::RunLogits(const PassArrays& arrays, int32_t first,
   sample.edits = arrays.edits;
   sample.outcomes = outcomes_.as<SampleOutcome>();
   RunSample(sample, stream_.handle());
-  if (arrays.targets != nullptr) {
+  if (takes_outcomes() && arrays.targets != nullptr) {
     PickArgs pick;
     pick.logits = logits_.as<float>();
     pick.stride = sizes_.logit_stride;

@@ -72,6 +72,44 @@ void RankMeeting::Meet() {
   mu_.Await(absl::Condition(&is_over));
 }
 
+void StepRelay::Begin() {
+  absl::MutexLock lock(&mu_);
+  plan_ = nullptr;
+  taken_ = 0;
+  ended_ = false;
+}
+
+void StepRelay::Give(const scheduling::StepPlan& plan) {
+  const auto all_took = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return taken_ + 1 == ranks_;
+  };
+  absl::MutexLock lock(&mu_);
+  plan_ = &plan;
+  mu_.Await(absl::Condition(&all_took));
+}
+
+void StepRelay::End() {
+  absl::MutexLock lock(&mu_);
+  ended_ = true;
+}
+
+void StepRelay::Take(
+    absl::FunctionRef<void(const scheduling::StepPlan&)> take) {
+  const scheduling::StepPlan* plan;
+  {
+    const auto has_news = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+      return ended_ || plan_ != nullptr;
+    };
+    absl::MutexLock lock(&mu_);
+    mu_.Await(absl::Condition(&has_news));
+    plan = plan_;
+  }
+  if (plan == nullptr) return;
+  take(*plan);
+  absl::MutexLock lock(&mu_);
+  ++taken_;
+}
+
 void LayerGate::Await(int32_t layer) {
   const auto all_passed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return std::all_of(layers_.begin() + 1, layers_.end(),

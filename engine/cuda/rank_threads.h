@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
+#include "scheduling/step_plan.h"
 
 namespace baton::engine::cuda {
 
@@ -52,6 +53,31 @@ class RankMeeting final {
   absl::Mutex mu_;
   int32_t there_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t meetings_ ABSL_GUARDED_BY(mu_) = 0;  // that are over
+};
+
+// Tells all ranks of a step that rank 0 hears of while its device runs another.
+// Once in each step that runs, rank 0 calls End, and the others call Take.
+class StepRelay final {
+ public:
+  explicit StepRelay(int32_t ranks) : ranks_(ranks) {}
+
+  // Before a step. REQUIRES: no rank is in one.
+  void Begin() ABSL_LOCKS_EXCLUDED(mu_);
+  // By rank 0, once at most: the others call `take` with the plan. Returns when
+  // all have.
+  void Give(const scheduling::StepPlan& plan) ABSL_LOCKS_EXCLUDED(mu_);
+  // By rank 0: nothing more is given.
+  void End() ABSL_LOCKS_EXCLUDED(mu_);
+  // By the others: blocks until there is a plan, or none comes.
+  void Take(absl::FunctionRef<void(const scheduling::StepPlan&)> take)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  const int32_t ranks_;
+  absl::Mutex mu_;
+  const scheduling::StepPlan* plan_ ABSL_GUARDED_BY(mu_) = nullptr;
+  int32_t taken_ ABSL_GUARDED_BY(mu_) = 0;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 // Says how many layers of a step all ranks have done.

@@ -9,8 +9,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "tests/integration/raw_call.h"
 #include "tests/integration/streams_fixture.h"
 #include "tests/worker/in_process_worker.h"
@@ -28,15 +26,7 @@ class DualWorkerTest : public StreamsTest {
              const std::string& labels = "") {
     const auto text = HttpGet(cluster_->Address(worker, "metrics"), "/metrics");
     EXPECT_TRUE(text.ok()) << worker << ": " << text.status();
-    double sum = 0;
-    if (!text.ok()) return sum;
-    for (absl::string_view line : absl::StrSplit(*text, '\n')) {
-      if (absl::StartsWith(line, name + "{") &&
-          absl::StrContains(line, labels)) {
-        sum += MetricValue(std::string(line), name);
-      }
-    }
-    return sum;
+    return text.ok() ? MetricSum(*text, name, labels) : 0;
   }
   bool IsPrefill(const std::string& worker) {
     return Sum(worker, "baton_worker_role", "role=\"prefill\"") == 1;

@@ -121,4 +121,15 @@ double MetricValue(const std::string& text, const std::string& name) {
   return -1;
 }
 
+double MetricSum(const std::string& text, const std::string& name,
+                 const std::string& labels) {
+  double sum = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (absl::StartsWith(line, name + "{") && absl::StrContains(line, labels)) {
+      sum += MetricValue(std::string(line), name);
+    }
+  }
+  return sum;
+}
+
 }  // namespace baton::test

@@ -22,4 +22,8 @@ absl::StatusOr<std::string> HttpGet(const std::string& address,
 // Value of the first sample of a metric in the text of /metrics; -1: none.
 double MetricValue(const std::string& text, const std::string& name);
 
+// The sum over all its samples whose labels contain `labels`; 0: there is none.
+double MetricSum(const std::string& text, const std::string& name,
+                 const std::string& labels = "");
+
 }  // namespace baton::test

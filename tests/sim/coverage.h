@@ -58,6 +58,7 @@ enum class Covered {
   kStagedSend,
   kStagedLanding,
   kRanAhead,
+  kDualRanAhead,
   kOverAhead,  // a step had a sequence that was over before it ran
   // Of decode workers that ran out of blocks.
   kPreempted,    // back to the router
@@ -115,6 +116,7 @@ inline constexpr std::array<const char*,
                      "staged_send",
                      "staged_landing",
                      "ran_ahead",
+                     "dual_ran_ahead",
                      "over_ahead",
                      "preempted",
                      "swapped",

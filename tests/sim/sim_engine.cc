@@ -193,6 +193,7 @@ bool SimEngine::HasKvOf(absl::Span<const TokenId> tokens, int32_t position,
 }
 
 StepResult SimEngine::Execute(const StepPlan& plan, LayerHook on_layer_done) {
+  CHECK(!ahead_.has_value());
   hooks_.on_plan(plan);
   for (int32_t layer = 0; layer < kNumLayers; ++layer) {
     for (const PlannedSequence& planned : plan.sequences) {

@@ -230,7 +230,10 @@ void SimWorker::CheckStep(const scheduling::StepPlan& plan) {
   const LoopView view = View();
   CheckPlan(place_.name, view, plan, InUse(), /*is_ahead=*/false,
             &world_->journal);
-  if (plan.sequences.front().follows) world_->coverage.Add(Covered::kRanAhead);
+  if (plan.sequences.front().follows) {
+    world_->coverage.Add(Covered::kRanAhead);
+    if (place_.dual) world_->coverage.Add(Covered::kDualRanAhead);
+  }
   if (Is(v1::WORKER_ROLE_PREFILL)) NoteHits(view, plan);
 }
 

@@ -209,5 +209,43 @@ TEST(RunAheadLoopsTest, WhatATokenMayDecideDoesNotRunAhead) {
   EXPECT_FALSE(runs_ahead(options, spec));
 }
 
+// Its prefill side has no step while the device has one of the decode side, and
+// its streams' tokens are told at once.
+TEST(RunAheadLoopsTest, ADualWorkersPromptsWaitForTheStepThatIsThere) {
+  TimedWorker worker(v1::WORKER_ROLE_UNSPECIFIED, Options(/*itl_target_ms=*/0),
+                     /*on_device=*/true);
+  worker.SendLocal(TimedWorker::Spec(1, 5));
+  EXPECT_EQ(worker.Turn().size(), 1u);
+  worker.Turn();
+  ASSERT_TRUE(worker.engine().has_ahead());
+  EXPECT_THAT(worker.said().tokens, ElementsAre(0, 1));
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(kAhead, 1)));
+  EXPECT_THAT(worker.said().tokens, ElementsAre(0, 1, 2));
+  ASSERT_TRUE(worker.engine().has_ahead());
+  // It comes while a step runs, and is seen before another is given.
+  worker.engine().while_running = [&] {
+    worker.SendPrefill(TimedWorker::Spec(2, 40));
+    worker.engine().while_running = [] {};
+  };
+  const absl::Time before = worker.clock().Now();
+  // The stream's step, then the prompt's.
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(2, 40)));
+  EXPECT_EQ(worker.clock().Now() - before, absl::Milliseconds(9 + 48));
+  EXPECT_FALSE(worker.engine().has_ahead());
+  EXPECT_THAT(worker.said().tokens, ElementsAre(0, 1, 2, 3, 0));
+  // Its prompt is computed: steps run ahead again.
+  worker.Turn();
+  EXPECT_TRUE(worker.engine().has_ahead());
+
+  // One that comes when a step is there already waits for that.
+  worker.SendPrefill(TimedWorker::Spec(3, 40));
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(3, 40)));
+  worker.Turn();
+  ASSERT_TRUE(worker.engine().has_ahead());
+  const double steps = worker.metrics().steps->Value();
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(kAhead, 1)));
+  EXPECT_EQ(worker.metrics().steps->Value(), steps + 1);
+}
+
 }  // namespace
 }  // namespace baton::worker

@@ -12,11 +12,14 @@
 
 #include "common/log.h"
 #include "decode_worker/decode_loop.h"
+#include "dual_worker/dual_loop.h"
 #include "gtest/gtest.h"
 #include "prefill_worker/prefill_loop.h"
 #include "scheduling/step_cost.h"
 #include "tests/support/fake_transport.h"
 #include "tests/support/manual_clock.h"
+#include "worker/kv_blocks.h"
+#include "worker/role_switch.h"
 #include "worker/worker_process.h"
 
 namespace baton::worker::timed {
@@ -141,42 +144,30 @@ class LastWord final : public ControlOutbox {
 // A loop, and the test in the router's place.
 class TimedWorker final {
  public:
+  // `role` is 0 of one that has both.
   TimedWorker(v1::WorkerRole role, const WorkerOptions& options,
               bool on_device = false)
-      : engine_(&clock_, on_device), leases_(&clock_) {
-    transport_ = network_.CreateTransport(role == v1::WORKER_ROLE_DECODE);
-    WorkerParts parts;
-    parts.engine = &engine_;
-    parts.transport = transport_.get();
-    parts.handoff.self = MakePeerHello(role, "worker", engine_);
-    parts.handoff.kv = Geometry(&engine_);
-    parts.handoff.clock = &clock_;
-    parts.handoff.wake = [] {};
-    parts.handoff.lease_until = [this](uint64_t session) {
-      return leases_.Until(session);
-    };
-    parts.inbox = &inbox_;
-    parts.outbox = &outbox_;
-    parts.leases = &leases_;
-    registry_ = std::make_unique<metrics::Metrics>(metrics::Labels());
-    metrics_ = std::make_unique<WorkerMetrics>(registry_.get(), engine_);
-    parts.metrics = metrics_.get();
+      : engine_(&clock_, on_device),
+        registry_(metrics::Labels()),
+        metrics_(&registry_, engine_),
+        leases_(&clock_) {
     leases_.Open(kSession, /*lease_ms=*/600'000);
-    if (role == v1::WORKER_ROLE_DECODE) {
-      auto receiver =
-          kv_transfer::HandoffReceiver::Create(parts.transport, parts.handoff);
-      CHECK(receiver.ok()) << receiver.status();
-      loop_ = std::make_unique<decode_worker::DecodeLoop>(
-          options, parts, *std::move(receiver), &clock_);
+    if (role == v1::WORKER_ROLE_UNSPECIFIED) {
+      roles_.emplace(v1::WORKER_ROLE_DECODE, &registry_, &clock_);
+      blocks_ = std::make_shared<KvBlocks>(&engine_, options.prefix_cache,
+                                           /*num_loops=*/2);
+      auto prefill = MakePrefill(options);
+      loop_ = std::make_unique<dual_worker::DualLoop>(
+          std::move(prefill), MakeDecode(options), &*roles_);
+    } else if (role == v1::WORKER_ROLE_DECODE) {
+      loop_ = MakeDecode(options);
     } else {
-      auto sender =
-          kv_transfer::HandoffSender::Create(parts.transport, parts.handoff);
-      CHECK(sender.ok()) << sender.status();
-      loop_ = std::make_unique<prefill_worker::PrefillLoop>(
-          options, parts, *std::move(sender), &clock_);
+      loop_ = MakePrefill(options);
     }
   }
-  ~TimedWorker() { transport_->Stop(); }
+  ~TimedWorker() {
+    for (const auto& side : sides_) side->transport->Stop();
+  }
 
   // `length` tokens that are all `token`, which also names the attempt.
   static v1::SequenceSpec Spec(TokenId token, int length) {
@@ -230,7 +221,7 @@ class TimedWorker final {
     Turn();
     return clock_.Now() - before;
   }
-  const WorkerMetrics& metrics() const { return *metrics_; }
+  const WorkerMetrics& metrics() const { return metrics_; }
   const LastWord& said() const { return outbox_; }
   TimedEngine& engine() { return engine_; }
   test::ManualClock& clock() { return clock_; }
@@ -248,31 +239,81 @@ class TimedWorker final {
     options.wake = [] {};
     auto sender = kv_transfer::HandoffSender::Create(sending_.get(), options);
     CHECK(sender.ok()) << sender.status();
-    CHECK((*sender)->Pair(transport_->properties().address).ok());
+    CHECK((*sender)->Pair(sides_[0]->transport->properties().address).ok());
     network_.RunUntilIdle();
     return *std::move(sender);
   }
 
  private:
+  // What it has of each of its roles.
+  struct Side {
+    std::unique_ptr<kv_transfer::Transport> transport;
+    Inbox inbox{64};
+  };
+
+  WorkerParts AddSide(v1::WorkerRole role) {
+    sides_.push_back(std::make_unique<Side>());
+    Side* const side = sides_.back().get();
+    side->transport = network_.CreateTransport(role == v1::WORKER_ROLE_DECODE);
+    WorkerParts parts;
+    parts.engine = &engine_;
+    parts.transport = side->transport.get();
+    parts.handoff.self = MakePeerHello(role, "worker", engine_);
+    parts.handoff.kv = Geometry(&engine_);
+    parts.handoff.clock = &clock_;
+    parts.handoff.wake = [] {};
+    parts.handoff.lease_until = [this](uint64_t session) {
+      return leases_.Until(session);
+    };
+    parts.inbox = &side->inbox;
+    parts.outbox = &outbox_;
+    parts.leases = &leases_;
+    parts.metrics = &metrics_;
+    parts.blocks = blocks_;
+    parts.roles = roles_.has_value() ? &*roles_ : nullptr;
+    return parts;
+  }
+  std::unique_ptr<prefill_worker::PrefillLoop> MakePrefill(
+      const WorkerOptions& options) {
+    const WorkerParts parts = AddSide(v1::WORKER_ROLE_PREFILL);
+    auto sender =
+        kv_transfer::HandoffSender::Create(parts.transport, parts.handoff);
+    CHECK(sender.ok()) << sender.status();
+    return std::make_unique<prefill_worker::PrefillLoop>(
+        options, parts, *std::move(sender), &clock_);
+  }
+  std::unique_ptr<decode_worker::DecodeLoop> MakeDecode(
+      const WorkerOptions& options) {
+    const WorkerParts parts = AddSide(v1::WORKER_ROLE_DECODE);
+    auto receiver =
+        kv_transfer::HandoffReceiver::Create(parts.transport, parts.handoff);
+    CHECK(receiver.ok()) << receiver.status();
+    return std::make_unique<decode_worker::DecodeLoop>(
+        options, parts, *std::move(receiver), &clock_);
+  }
+
+  // To the decode side, if there is one, but for prompts.
   void Send(v1::RouterMessage message) {
+    Side& side = message.has_prefill() ? *sides_.front() : *sides_.back();
     RouterEvent event;
     event.session = kSession;
     event.received_at = received_at_;
     event.message = std::move(message);
-    CHECK(inbox_.TryPush(std::move(event)));
+    CHECK(side.inbox.TryPush(std::move(event)));
   }
 
   test::ManualClock clock_;
   TimedEngine engine_;
   kv_transfer::FakeNetwork network_;
-  std::unique_ptr<kv_transfer::Transport> transport_;
+  metrics::Metrics registry_;
+  WorkerMetrics metrics_;  // of all sides
   std::unique_ptr<kv_transfer::Transport> sending_;
   SessionLeases leases_;
-  Inbox inbox_{64};
   LastWord outbox_;
   absl::Time received_at_ = absl::InfiniteFuture();
-  std::unique_ptr<metrics::Metrics> registry_;
-  std::unique_ptr<WorkerMetrics> metrics_;
+  std::optional<RoleSwitch> roles_;   // of one that has both
+  std::shared_ptr<KvBlocks> blocks_;  // the same
+  std::vector<std::unique_ptr<Side>> sides_;
   std::unique_ptr<WorkerLoop> loop_;
 };
 

@@ -1,10 +1,7 @@
 // Steps that the device has before the host knows what those before them
 // sampled: the same tokens.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +16,7 @@
 #include "scheduling/block_pool.h"
 #include "scheduling/sequence.h"
 #include "tests/engine/cuda/device_fixture.h"
+#include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::engine::cuda {
@@ -174,15 +172,49 @@ std::vector<Ask> AllKinds() {
   return asks;
 }
 
-class RunAheadTest : public DeviceTest,
-                     public testing::WithParamInterface<std::string> {};
+// Which model, and how many devices share it.
+struct SharedModel {
+  std::string model;
+  int32_t ranks = 1;
+};
 
-INSTANTIATE_TEST_SUITE_P(Models, RunAheadTest,
-                         testing::Values("llama", "odd", "mistral"),
-                         [](const auto& param) { return param.param; });
+class RunAheadTest : public DeviceTest,
+                     public testing::WithParamInterface<SharedModel> {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    if (IsSkipped()) return;
+    if (!OpenDevice(ranks() - 1).ok()) GTEST_SKIP() << "there are too few";
+    UseDevice(0);
+  }
+
+  int32_t ranks() const { return GetParam().ranks; }
+  EngineOptions Options() const {
+    EngineOptions options = OptionsFor(ModelDirOf(GetParam().model));
+    options.tensor_parallel = ranks();
+    return options;
+  }
+  static std::unique_ptr<CudaEngine> Make(const EngineOptions& options,
+                                          const ForwardPassOptions& pass) {
+    auto engine = CudaEngine::Create(options, pass);
+    CHECK(engine.ok()) << engine.status();
+    return *std::move(engine);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, RunAheadTest,
+    testing::Values(SharedModel{"llama"}, SharedModel{"odd"},
+                    SharedModel{"mistral"}, SharedModel{"llama", 2},
+                    SharedModel{"mistral", 2}),
+    [](const auto& param) {
+      return absl::StrCat(param.param.model, "_", param.param.ranks);
+    });
+
+class OneDeviceRunAheadTest : public DeviceTest {};
 
 TEST_P(RunAheadTest, TokensAreTheSame) {
-  const auto engine = MakeCuda(ModelDirOf(GetParam()), SmallPass());
+  const auto engine = Make(Options(), SmallPass());
   ASSERT_TRUE(engine->runs_ahead());
   std::vector<Ask> asks = AllKinds();
   const Answers plain = Loop(*engine, asks).Run(/*run_ahead=*/false);
@@ -211,15 +243,14 @@ TEST_P(RunAheadTest, GraphsThatAreThereFromTheStart) {
   const std::vector<Ask> asks = {{Prompt(5, 1), Drawn(0.0f, 0), Most(12)},
                                  {Prompt(9, 2), Drawn(1.0f, 7), Most(12)},
                                  {Prompt(30, 3), Drawn(0.7f, 8), Most(12)}};
-  const auto as_they_come = MakeCuda(ModelDirOf(GetParam()), SmallPass());
+  const auto as_they_come = Make(Options(), SmallPass());
   const Answers expected = Loop(*as_they_come, asks).Run(/*run_ahead=*/true);
   EXPECT_THAT(expected.ahead, Lt(10));
 
-  EngineOptions options = OptionsFor(ModelDirOf(GetParam()));
+  EngineOptions options = Options();
   options.decode_rows_at_start = 3;
-  const auto engine = CudaEngine::Create(options, SmallPass());
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  const Answers answers = Loop(**engine, asks).Run(/*run_ahead=*/true);
+  const auto engine = Make(options, SmallPass());
+  const Answers answers = Loop(*engine, asks).Run(/*run_ahead=*/true);
   EXPECT_EQ(answers.ahead, 10);  // 12 tokens, of the prompt and of that step
   EXPECT_EQ(answers.tokens, expected.tokens);
   EXPECT_EQ(answers.logprobs, expected.logprobs);
@@ -227,12 +258,11 @@ TEST_P(RunAheadTest, GraphsThatAreThereFromTheStart) {
   // Where all memory is left to others they come as without.
   ForwardPassOptions pass = SmallPass();
   pass.spare_bytes = int64_t{1} << 40;
-  const auto spared = CudaEngine::Create(options, pass);
-  ASSERT_TRUE(spared.ok()) << spared.status();
-  EXPECT_EQ(Loop(**spared, asks).Run(/*run_ahead=*/true).ahead, expected.ahead);
+  const auto spared = Make(options, pass);
+  EXPECT_EQ(Loop(*spared, asks).Run(/*run_ahead=*/true).ahead, expected.ahead);
 }
 
-TEST_F(RunAheadTest, WithoutAGraphNothingRunsAhead) {
+TEST_F(OneDeviceRunAheadTest, WithoutAGraphNothingRunsAhead) {
   ForwardPassOptions options = SmallPass();
   options.use_graphs = false;
   const auto engine = MakeCuda(ModelDirOf("llama"), options);
@@ -251,23 +281,28 @@ TEST_F(RunAheadTest, WithoutAGraphNothingRunsAhead) {
 
 // The device draws from its 1,024 likeliest tokens, and the host from all: its
 // logits are gone when another step has begun.
-TEST_F(RunAheadTest, WhatTheHostDrawsIsRunAgain) {
-  const std::string dir =
-      absl::StrCat(testing::TempDir(), "/run_ahead_", getpid());
+TEST_F(OneDeviceRunAheadTest, WhatTheHostDrawsIsRunAgain) {
+  const test::ScratchDir scratch;
+  const std::string dir = scratch.path() + "/model";
   test::TinyModelOptions model;
   model.vocab_size = 3000;
   ASSERT_TRUE(test::WriteTinyModel(dir, model).ok());
-  {
-    const auto engine = MakeCuda(dir, SmallPass());
-    std::vector<Ask> asks = {{Prompt(5, 1), Drawn(4.0f, 3), Most(8)}};
-    asks[0].sampling.top_k = 2000;
-    const Answers plain = Loop(*engine, asks).Run(/*run_ahead=*/false);
-    const Answers ahead = Loop(*engine, asks).Run(/*run_ahead=*/true);
-    EXPECT_THAT(ahead.again, Ge(2));
-    EXPECT_THAT(ahead.ahead, Ge(2));
-    EXPECT_EQ(ahead.tokens, plain.tokens);
+  std::vector<Ask> asks = {{Prompt(5, 1), Drawn(4.0f, 3), Most(8)}};
+  asks[0].sampling.top_k = 2000;
+  EngineOptions options = OptionsFor(dir);
+  const auto one = MakeCuda(dir, SmallPass());
+  const Answers plain = Loop(*one, asks).Run(/*run_ahead=*/false);
+  for (const int32_t ranks : {1, 2}) {
+    if (!OpenDevice(ranks - 1).ok()) continue;
+    options.tensor_parallel = ranks;
+    const auto engine = CudaEngine::Create(options, SmallPass());
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    Loop(**engine, asks).Run(/*run_ahead=*/false);  // graphs
+    const Answers ahead = Loop(**engine, asks).Run(/*run_ahead=*/true);
+    EXPECT_THAT(ahead.again, Ge(2)) << ranks;
+    EXPECT_THAT(ahead.ahead, Ge(2)) << ranks;
+    EXPECT_EQ(ahead.tokens, plain.tokens) << ranks;
   }
-  std::filesystem::remove_all(dir);
 }
 
 }  // namespace

@@ -277,6 +277,13 @@ TEST_F(DeviceTest, DualWorkersHandOverToEachOther) {
          .router = {"--roles", "fixed", "--placement", "least-load"}}));
     const auto requests = ShortRequests(4);
     CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+    double ahead = 0;
+    for (const char* name : {"dual-0", "dual-1"}) {
+      const auto text = HttpGet(cluster_->Address(name, "metrics"), "/metrics");
+      ASSERT_TRUE(text.ok()) << text.status();
+      ahead += MetricSum(*text, "baton_steps_ahead_total");
+    }
+    EXPECT_GT(ahead, 0);
     AwaitAllFree({"dual-0", "dual-1"});
   }
 }
