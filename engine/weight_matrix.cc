@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstring>
 
 #include "common/log.h"
 #include "engine/float_convert.h"
@@ -103,6 +104,22 @@ void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
 
 void ReadRow(const WeightMatrix& matrix, int64_t row, absl::Span<float> out) {
   ReadRows(matrix, row, 1, out);
+}
+
+void CopyRows(const WeightMatrix& matrix, int64_t row, int64_t count,
+              std::byte* out) {
+  CHECK(row >= 0 && count >= 0 && row + count <= matrix.rows) << matrix.name;
+  CHECK(matrix.encoding == WeightEncoding::kPlain) << matrix.name;
+  if (count == 0) return;
+  const absl::Span<const std::byte> first = RowBytes(matrix, row);
+  if (matrix.interleaved_head == 0) {
+    std::memcpy(out, first.data(), count * first.size());
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(out + i * first.size(), RowBytes(matrix, row + i).data(),
+                first.size());
+  }
 }
 
 void ReleasePages(const WeightMatrix& matrix) {

@@ -5,6 +5,7 @@
 // from any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -76,6 +77,11 @@ void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
 
 // The same for one row.
 void ReadRow(const WeightMatrix& matrix, int64_t row, absl::Span<float> out);
+
+// As ReadRows, but the numbers as the file has them, of type values.dtype.
+// REQUIRES: encoding is kPlain.
+void CopyRows(const WeightMatrix& matrix, int64_t row, int64_t count,
+              std::byte* out);
 
 // Tells the kernel that the matrix will not be read again soon: drops what has
 // been read of it from this process's memory. Reading it again gives the same

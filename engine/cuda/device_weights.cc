@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "engine/cuda/output_rows.h"
 #include "engine/cuda/pack_tiles.h"
 #include "engine/float_convert.h"
 #include "engine/weight_matrix.h"
@@ -13,10 +14,13 @@
 namespace baton::engine::cuda {
 namespace {
 
-// Of each of the two pinned buffers that weights pass through.
+// Of each of the pinned buffers that weights pass through, and of those on the
+// device.
 constexpr int64_t kStagingBytes = int64_t{32} << 20;
 
-// Loads into device memory through two pinned buffers in turns.
+// Loads into device memory: threads copy rows as files have them into one of
+// two pinned buffers, while the other goes to the device, which makes tiles of
+// them.
 class Loader final {
  public:
   Loader(WeightFormat format, cpu::ThreadTeam& team, Stream& stream,
@@ -33,9 +37,13 @@ class Loader final {
   ~Loader() { stream_.Wait(); }
 
   absl::Status Open() {
-    for (PinnedBuffer& buffer : staging_) {
+    for (Staging& staging : staging_) {
       BATON_ASSIGN_OR_RETURN(
-          buffer, PinnedBuffer::Allocate(kStagingBytes, "staging of weights"));
+          staging.host,
+          PinnedBuffer::Allocate(kStagingBytes, "staging of weights"));
+      BATON_ASSIGN_OR_RETURN(
+          staging.device,
+          DeviceBuffer::Allocate(kStagingBytes, "staging of weights"));
     }
     return absl::OkStatus();
   }
@@ -55,21 +63,42 @@ class Loader final {
     BATON_ASSIGN_OR_RETURN(std::byte* const tiles, Take(m.tile_bytes()));
     m.tiles = tiles;
     const int64_t padded_outputs = int64_t{m.output_tiles} * kTileOutputs;
-    std::vector<float> scales(HasOutputScales(format_) ? padded_outputs : 0);
-    BATON_RETURN_IF_ERROR(
-        Copy(tiles, m.output_tiles, TileBytes(format_, m.padded_inputs),
-             int64_t{kTileOutputs} * inputs,
-             [&](int64_t first, int64_t count, std::byte* out) {
-               PackTiles(format_, rows, inputs, first, count, out,
-                         scales.empty() ? nullptr
-                                        : scales.data() + first * kTileOutputs);
-             }));
-    BATON_ASSIGN_OR_RETURN(m.scales, Vector(scales));
+    float* scales = nullptr;
+    if (HasOutputScales(format_)) {
+      BATON_ASSIGN_OR_RETURN(
+          std::byte* const bytes,
+          Take(padded_outputs * static_cast<int64_t>(sizeof(float))));
+      scales = reinterpret_cast<float*>(bytes);
+      m.scales = scales;
+    }
+    std::vector<OutputRows> padded = rows;
+    padded.push_back({nullptr, 0, padded_outputs - outputs});
+    PackArgs pack;
+    pack.type = CopiedType(rows);
+    pack.inputs = inputs;
+    pack.format = format_;
+    const int64_t tile_elements = int64_t{kTileOutputs} * inputs;
+    BATON_RETURN_IF_ERROR(Copy(
+        m.output_tiles, tile_elements * DTypeBytes(pack.type), tile_elements,
+        [&](int64_t first, int64_t count, std::byte* out) {
+          CopyOutputs(padded, pack.type, first * kTileOutputs,
+                      count * kTileOutputs, inputs, out);
+        },
+        [&](int64_t first, int64_t count, const Staging& staging) {
+          stream_.CopyToDevice(staging.device.data(), staging.host.data(),
+                               count * tile_elements * DTypeBytes(pack.type));
+          pack.rows = staging.device.data();
+          pack.tiles = static_cast<int32_t>(count);
+          pack.out = tiles + first * TileBytes(format_, m.padded_inputs);
+          pack.scales =
+              scales == nullptr ? nullptr : scales + first * kTileOutputs;
+          RunPackTiles(pack, stream_.handle());
+        }));
     weights_.matrix_bytes += m.bytes();
     if (!bias.empty()) {
-      std::vector<float> padded = bias;
-      padded.resize(padded_outputs, 0.0f);
-      BATON_ASSIGN_OR_RETURN(m.bias, Vector(padded));
+      std::vector<float> padded_bias = bias;
+      padded_bias.resize(padded_outputs, 0.0f);
+      BATON_ASSIGN_OR_RETURN(m.bias, Vector(padded_bias));
     }
     return m;
   }
@@ -78,16 +107,26 @@ class Loader final {
   absl::StatusOr<const uint16_t*> Rows(const WeightMatrix& matrix) {
     const int64_t row_bytes = matrix.columns * 2;
     BATON_ASSIGN_OR_RETURN(std::byte* const to, Take(matrix.rows * row_bytes));
-    BATON_RETURN_IF_ERROR(
-        Copy(to, matrix.rows, row_bytes, matrix.columns,
-             [&](int64_t first, int64_t count, std::byte* out) {
-               std::vector<float> values(count * matrix.columns);
-               ReadRows(matrix, first, count, absl::MakeSpan(values));
-               auto* const bits = reinterpret_cast<uint16_t*>(out);
-               for (size_t i = 0; i < values.size(); ++i) {
-                 bits[i] = FloatToBf16(values[i]);
-               }
-             }));
+    const std::vector<OutputRows> rows = {{&matrix, 0, matrix.rows}};
+    const DType type = CopiedType(rows);
+    const auto inputs = static_cast<int32_t>(matrix.columns);
+    BATON_RETURN_IF_ERROR(Copy(
+        matrix.rows, row_bytes, matrix.columns,
+        [&](int64_t first, int64_t count, std::byte* out) {
+          if (type == DType::kBf16) {
+            CopyOutputs(rows, type, first, count, inputs, out);
+            return;
+          }
+          std::vector<std::byte> values(count * inputs * DTypeBytes(type));
+          CopyOutputs(rows, type, first, count, inputs, values.data());
+          ConvertToBf16(
+              type, values,
+              absl::MakeSpan(reinterpret_cast<uint16_t*>(out), count * inputs));
+        },
+        [&](int64_t first, int64_t count, const Staging& staging) {
+          stream_.CopyToDevice(to + first * row_bytes, staging.host.data(),
+                               count * row_bytes);
+        }));
     weights_.matrix_bytes += matrix.rows * row_bytes;
     return reinterpret_cast<const uint16_t*>(to);
   }
@@ -110,12 +149,21 @@ class Loader final {
     return weights_.memory.back().data();
   }
 
-  // Fills `count` items of `item_bytes` each at `to` with what `make(first,
-  // count, out)` writes; it runs on several threads at the same time. An item
-  // is made of `item_elements` weights, for progress.
+  struct Staging {
+    PinnedBuffer host;
+    DeviceBuffer device;
+    Event copied;  // what was given of it is on the device
+    bool used = false;
+  };
+
+  // For `count` items of `item_bytes` each, as many at a time as a buffer
+  // holds: `make(first, count, out)` writes them, on several threads at the
+  // same time, then `give(first, count, staging)` gives the stream what copies
+  // them. An item is made of `item_elements` weights, for progress.
   absl::Status Copy(
-      std::byte* to, int64_t count, int64_t item_bytes, int64_t item_elements,
-      absl::FunctionRef<void(int64_t, int64_t, std::byte*)> make) {
+      int64_t count, int64_t item_bytes, int64_t item_elements,
+      absl::FunctionRef<void(int64_t, int64_t, std::byte*)> make,
+      absl::FunctionRef<void(int64_t, int64_t, const Staging&)> give) {
     if (item_bytes > kStagingBytes) {
       return absl::ResourceExhaustedError("a row of weights is too large");
     }
@@ -125,18 +173,17 @@ class Loader final {
         std::clamp<int64_t>(per_buffer / (4 * team_.num_threads()), 1, 64);
     for (int64_t first = 0; first < count; first += per_buffer) {
       const int64_t here = std::min(per_buffer, count - first);
-      PinnedBuffer& buffer = staging_[next_];
-      if (used_[next_]) copied_[next_].Wait();
+      Staging& staging = staging_[next_];
+      if (staging.used) staging.copied.Wait();
       team_.ParallelFor((here + per_call - 1) / per_call,
                         [&](int64_t item, int32_t) {
                           const int64_t begin = item * per_call;
                           make(first + begin, std::min(per_call, here - begin),
-                               buffer.data() + begin * item_bytes);
+                               staging.host.data() + begin * item_bytes);
                         });
-      stream_.CopyToDevice(to + first * item_bytes, buffer.data(),
-                           here * item_bytes);
-      stream_.Record(copied_[next_]);
-      used_[next_] = true;
+      give(first, here, staging);
+      stream_.Record(staging.copied);
+      staging.used = true;
       next_ = 1 - next_;
       done_elements_ += here * item_elements;
       progress_(static_cast<double>(done_elements_) /
@@ -151,9 +198,7 @@ class Loader final {
   const int64_t total_elements_;
   const absl::FunctionRef<void(double)> progress_;
   DeviceWeights& weights_;
-  PinnedBuffer staging_[2];
-  Event copied_[2];
-  bool used_[2] = {false, false};
+  Staging staging_[2];
   int next_ = 0;
   int64_t done_elements_ = 0;
 };

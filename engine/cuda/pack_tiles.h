@@ -1,32 +1,32 @@
-// From the matrices of a model's files to tiles (weight_tiles.h), in any of
-// their formats: int8 and int4 are quantized as the CPU backend does. Pure, any
-// thread.
+// From rows of weights, as files have them, to tiles in any of their formats
+// (weight_tiles.h), on the device: rounding a model takes the host's threads
+// far longer than copying it. Bits are those of engine/quantize_weights.h and
+// engine/float_convert.h; of a NaN, the bits may be another NaN's.
+//
+// Gives a kernel to a stream. Arrays are the device's.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "engine/cuda/device_runtime.h"
 #include "engine/cuda/weight_tiles.h"
-#include "engine/weight_matrix.h"
+#include "engine/dtype.h"
 
 namespace baton::engine::cuda {
 
-// Rows of a matrix of the model that are outputs, one after another, of a
-// matrix on the device. No matrix: outputs that are zero.
-struct OutputRows {
-  const WeightMatrix* matrix = nullptr;
-  int64_t first = 0;
-  int64_t count = 0;
+struct PackArgs {
+  // [tiles * kTileOutputs][inputs], of `type`: float32, half or bfloat16.
+  const std::byte* rows = nullptr;
+  DType type = DType::kF32;
+  int32_t tiles = 0;
+  int32_t inputs = 0;
+  WeightFormat format = WeightFormat::kBf16;
+  // The tiles, of PaddedInputs(inputs).
+  std::byte* out = nullptr;
+  // [tiles * kTileOutputs], where HasOutputScales(format).
+  float* scales = nullptr;
 };
-
-// Writes `tiles` tiles from `first_tile` on of the matrix whose outputs are
-// `rows`, to `out`, and the scales of their outputs to `scales` where the
-// format has them.
-// REQUIRES: `out` holds tiles * TileBytes(format, PaddedInputs(inputs)) bytes,
-// `scales` tiles * 16 values.
-void PackTiles(WeightFormat format, const std::vector<OutputRows>& rows,
-               int32_t inputs, int64_t first_tile, int64_t tiles,
-               std::byte* out, float* scales);
+void RunPackTiles(const PackArgs& args, StreamHandle* stream);
 
 }  // namespace baton::engine::cuda

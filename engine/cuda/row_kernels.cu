@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "device_target.h"
+#include "engine/cuda/rounding.cuh"
 #include "engine/cuda/weight_tiles.h"
 
 namespace baton::engine::cuda {
@@ -25,10 +26,6 @@ BATON_DEVICE float SumOfWarp(float x) {
 BATON_DEVICE float InverseRms(float sum_of_squares, int32_t n, float eps) {
   const float mean = DivRn(sum_of_squares, static_cast<float>(n));
   return DivRn(1.0f, SqrtRn(AddRn(mean, eps)));
-}
-
-BATON_DEVICE uint16_t ToBf16(float x) {
-  return static_cast<uint16_t>(PackBf16(x, 0.0f));
 }
 
 // Calls put(i, get(i)) for a thread's share of `count` elements of a row: so
@@ -190,36 +187,6 @@ BATON_DEVICE HeadRounding RoundingOf(float largest, float limit, float probe) {
           AddRn(tiny ? 0.0f : DivRn(largest, limit), probe)};
 }
 
-BATON_DEVICE int8_t ToInt8(float x, float factor) {
-  // Adding it rounds to an integer that then stands in the low bits.
-  const float magic = 12582912.0f;
-  return static_cast<int8_t>(FloatBits(AddRn(MulRn(x, factor), magic)) -
-                             FloatBits(magic));
-}
-
-constexpr float kFp8Max = 448.0f;
-
-// As FloatToE4m3 (engine/e4m3.h) does it.
-BATON_DEVICE uint8_t ToE4m3(float x) {
-  const uint32_t bits = FloatBits(x);
-  const uint32_t sign = bits >> 24 & 0x80u;
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude >= FloatBits(kFp8Max)) {
-    const bool nan = magnitude > 0x7f800000u;
-    return static_cast<uint8_t>(sign | (nan ? 0x7fu : 0x7eu));
-  }
-  if (magnitude < FloatBits(0x1p-6f)) {  // no exponent of its own
-    // Adding it rounds to a multiple of 2^-9, whose number then stands in the
-    // low bits.
-    const float magic = 0x1p14f;
-    return static_cast<uint8_t>(
-        sign | (FloatBits(AddRn(BitsFloat(magnitude), magic)) & 0xffu));
-  }
-  const uint32_t rounded = magnitude + 0x7ffffu + (magnitude >> 20 & 1u);
-  // Exponent (bias 127) and the three upper bits of the fraction, to bias 7.
-  return static_cast<uint8_t>(sign | ((rounded >> 20) - (120u << 3)));
-}
-
 // The largest magnitude of a byte.
 template <KvDtype kDtype>
 constexpr float kByteMax = kDtype == KvDtype::kInt8 ? 127.0f : kFp8Max;
@@ -317,7 +284,7 @@ FinishHeads(FinishHeadsArgs args) {
     float probe = 0.0f;
     BATON_UNROLL
     for (int k = 0; k < kHeadElements; ++k) {
-      const float magnitude = BitsFloat(FloatBits(own[k]) & 0x7fffffffu);
+      const float magnitude = MagnitudeOf(own[k]);
       largest = magnitude > largest ? magnitude : largest;
       probe = AddRn(probe, MulRn(own[k], 0.0f));
     }

@@ -15,7 +15,9 @@ namespace baton::test {
 
 class ScratchDir final {
  public:
-  ScratchDir() : path_(testing::TempDir() + "/baton-test-XXXXXX") {
+  // In `parent`, which is there.
+  explicit ScratchDir(const std::string& parent = testing::TempDir())
+      : path_(parent + "/baton-test-XXXXXX") {
     PCHECK(mkdtemp(path_.data()) != nullptr) << path_;
   }
   ~ScratchDir() {

@@ -13,10 +13,10 @@
 #include <gtest/gtest.h>
 
 #include "engine/cuda/matmul_wide.h"
-#include "engine/cuda/pack_tiles.h"
 #include "engine/cuda/weight_format.h"
 #include "engine/float_convert.h"
 #include "tests/engine/cuda/device_fixture.h"
+#include "tests/engine/cuda/host_tiles.h"
 
 namespace baton::engine::cuda {
 namespace {

@@ -1,11 +1,11 @@
 #include "tests/engine/cuda/random_model.h"
+#include "tests/engine/cuda/host_tiles.h"
 
 #include <algorithm>
 #include <random>
 #include <utility>
 
 #include "common/log.h"
-#include "engine/cuda/pack_tiles.h"
 #include "engine/weight_matrix.h"
 
 namespace baton::engine::cuda {

@@ -9,9 +9,9 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/cuda/pack_tiles.h"
 #include "engine/cuda/weight_format.h"
 #include "engine/weight_matrix.h"
+#include "tests/engine/cuda/host_tiles.h"
 #include "tests/engine/cuda/rounded_weights.h"
 
 namespace baton::engine::cuda {

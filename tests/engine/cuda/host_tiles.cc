@@ -1,32 +1,15 @@
-#include "engine/cuda/pack_tiles.h"
+#include "tests/engine/cuda/host_tiles.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "absl/types/span.h"
+#include "engine/dtype.h"
 #include "engine/float_convert.h"
 #include "engine/quantize_weights.h"
 
 namespace baton::engine::cuda {
 namespace {
-
-// Outputs [first, first + count) of the matrix made of `rows`, as floats; zeros
-// for outputs without a row.
-void ReadOutputs(const std::vector<OutputRows>& rows, int64_t first,
-                 int64_t count, int32_t inputs, float* out) {
-  std::fill_n(out, count * inputs, 0.0f);
-  int64_t begin = 0;  // of the current rows, as outputs
-  for (const OutputRows& part : rows) {
-    const int64_t from = std::max(first, begin);
-    const int64_t end = std::min(first + count, begin + part.count);
-    if (part.matrix != nullptr && from < end) {
-      ReadRows(
-          *part.matrix, part.first + from - begin, end - from,
-          absl::MakeSpan(out + (from - first) * inputs, (end - from) * inputs));
-    }
-    begin += part.count;
-  }
-}
 
 void PutBf16(std::byte* at, uint16_t bits) {
   std::memcpy(at, &bits, sizeof(bits));
@@ -105,10 +88,13 @@ void PackTiles(WeightFormat format, const std::vector<OutputRows>& rows,
                std::byte* out, float* scales) {
   const int64_t tile_bytes = TileBytes(format, PaddedInputs(inputs));
   std::fill_n(out, tiles * tile_bytes, std::byte{0});
+  std::vector<OutputRows> padded = rows;
+  padded.push_back({nullptr, 0, kTileOutputs});
   std::vector<float> values(int64_t{kTileOutputs} * inputs);
   for (int64_t tile = 0; tile < tiles; ++tile) {
-    ReadOutputs(rows, (first_tile + tile) * kTileOutputs, kTileOutputs, inputs,
-                values.data());
+    CopyOutputs(padded, DType::kF32, (first_tile + tile) * kTileOutputs,
+                kTileOutputs, inputs,
+                reinterpret_cast<std::byte*>(values.data()));
     TilePacker packer(format, inputs, out + tile * tile_bytes);
     for (int32_t o = 0; o < kTileOutputs; ++o) {
       const float scale = packer.Pack(

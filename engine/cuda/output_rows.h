@@ -1,0 +1,34 @@
+// Which rows of a model's matrices are the outputs of a matrix on the device,
+// and how they get there: copied as the file has them, where that can be, so
+// that the host does nothing but copy, and the device rounds and rearranges
+// (pack_tiles.h). Pure functions, any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/dtype.h"
+#include "engine/weight_matrix.h"
+
+namespace baton::engine::cuda {
+
+// Rows of a matrix of the model that are outputs, one after another, of a
+// matrix on the device. No matrix: outputs that are zero.
+struct OutputRows {
+  const WeightMatrix* matrix = nullptr;
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+// What these rows are copied as: the type that all of them have in their files,
+// where those hold plain numbers of one type, else float32.
+DType CopiedType(const std::vector<OutputRows>& rows);
+
+// Writes outputs [first, first + count) of the matrix made of `rows` to `out`,
+// one after another, as CopiedType says or as float32.
+// REQUIRES: all matrices have `inputs` columns.
+void CopyOutputs(const std::vector<OutputRows>& rows, DType type, int64_t first,
+                 int64_t count, int32_t inputs, std::byte* out);
+
+}  // namespace baton::engine::cuda

@@ -1,0 +1,226 @@
+// Tiles that the device makes of rows, beside those that the host makes of
+// them: to the bit.
+#include "engine/cuda/pack_tiles.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "engine/cuda/output_rows.h"
+#include "engine/cuda/weight_format.h"
+#include "engine/float_convert.h"
+#include "tests/engine/cuda/device_fixture.h"
+#include "tests/engine/cuda/host_tiles.h"
+
+namespace baton::engine::cuda {
+namespace {
+
+// Rows of 16 bits or 32, and the matrix that they are.
+struct StoredMatrix {
+  StoredMatrix(DType type, int64_t rows, int32_t inputs) {
+    bytes.resize(rows * inputs * DTypeBytes(type));
+    matrix.rows = rows;
+    matrix.columns = inputs;
+    matrix.values.dtype = type;
+    matrix.values.shape = {rows, inputs};
+    matrix.values.bytes = bytes;
+  }
+  StoredMatrix(const StoredMatrix&) = delete;
+  StoredMatrix& operator=(const StoredMatrix&) = delete;
+
+  void Set(int64_t i, float value) {
+    if (matrix.values.dtype == DType::kF32) {
+      std::memcpy(bytes.data() + i * 4, &value, 4);
+      return;
+    }
+    // Of halves, those of the same bits: any will do.
+    const uint16_t bits = FloatToBf16(value);
+    std::memcpy(bytes.data() + i * 2, &bits, 2);
+  }
+
+  std::vector<std::byte> bytes;
+  WeightMatrix matrix;
+};
+
+struct Tiles {
+  std::vector<std::byte> bytes;
+  std::vector<float> scales;
+};
+
+class PackTilesTest : public DeviceTest,
+                      public testing::WithParamInterface<WeightFormat> {
+ protected:
+  Tiles ByDevice(const std::vector<OutputRows>& rows, int32_t inputs,
+                 int32_t tiles) {
+    std::vector<OutputRows> padded = rows;
+    padded.push_back({nullptr, 0, kTileOutputs});
+    PackArgs args;
+    args.type = CopiedType(rows);
+    const int64_t outputs = int64_t{tiles} * kTileOutputs;
+    std::vector<std::byte> copied(outputs * inputs * DTypeBytes(args.type));
+    CopyOutputs(padded, args.type, 0, outputs, inputs, copied.data());
+    args.rows = Put(copied);
+    args.tiles = tiles;
+    args.inputs = inputs;
+    args.format = GetParam();
+    std::byte* const out = Put(std::vector<std::byte>(
+        tiles * TileBytes(GetParam(), PaddedInputs(inputs)), std::byte{0xee}));
+    args.out = out;
+    const bool has_scales = HasOutputScales(GetParam());
+    float* const scales = Put(std::vector<float>(outputs, -1.0f));
+    args.scales = has_scales ? scales : nullptr;
+    RunPackTiles(args, stream().handle());
+    Tiles result;
+    result.bytes =
+        Get(out, tiles * TileBytes(GetParam(), PaddedInputs(inputs)));
+    if (has_scales) result.scales = Get(scales, outputs);
+    return result;
+  }
+  static Tiles ByHost(const std::vector<OutputRows>& rows, int32_t inputs,
+                      int32_t tiles) {
+    Tiles result;
+    result.bytes.resize(tiles * TileBytes(GetParam(), PaddedInputs(inputs)));
+    if (HasOutputScales(GetParam())) {
+      result.scales.resize(int64_t{tiles} * kTileOutputs);
+    }
+    PackTiles(GetParam(), rows, inputs, 0, tiles, result.bytes.data(),
+              result.scales.data());
+    return result;
+  }
+  // Of the same bits, NaN among them.
+  static void ExpectSame(const Tiles& device, const Tiles& host,
+                         const std::string& what) {
+    EXPECT_TRUE(device.bytes == host.bytes) << what;
+    ASSERT_EQ(device.scales.size(), host.scales.size());
+    for (size_t i = 0; i < host.scales.size(); ++i) {
+      EXPECT_TRUE(device.scales[i] == host.scales[i] ||
+                  (std::isnan(device.scales[i]) && std::isnan(host.scales[i])))
+          << what << ": scale of " << i;
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Formats, PackTilesTest,
+                         testing::ValuesIn(kWeightFormats),
+                         [](const auto& param) {
+                           return std::string(WeightFormatName(param.param));
+                         });
+
+TEST_P(PackTilesTest, TilesAreThoseOfTheHost) {
+  std::mt19937 bits(5);
+  std::normal_distribution<float> normal(0.0f, 0.02f);
+  for (const DType type : {DType::kBf16, DType::kF16, DType::kF32}) {
+    for (const int32_t inputs : {64, 70, 57, 200, 1024}) {
+      StoredMatrix a(type, 40, inputs);
+      for (int64_t i = 0; i < 40 * inputs; ++i) {
+        // Rows of very different sizes, one of them zero, and one element that
+        // stands out.
+        const int64_t row = i / inputs;
+        float value = row == 3 ? 0.0f : normal(bits);
+        value = std::ldexp(value, static_cast<int>(row * 7 % 60 - 30));
+        if (i % 97 == 0) value *= 11.0f;
+        a.Set(i, value);
+      }
+      // From within the matrix, with a gap, to a tile that is not full.
+      const std::vector<OutputRows> rows = {
+          {&a.matrix, 2, 25}, {nullptr, 0, 5}, {&a.matrix, 0, 9}};
+      ExpectSame(ByDevice(rows, inputs, 3), ByHost(rows, inputs, 3),
+                 absl::StrCat(DTypeName(type), " ", inputs));
+    }
+  }
+}
+
+// Every number that 16 bits can be, in rows of numbers of about one size, and
+// what is no number at all.
+TEST_P(PackTilesTest, OfEveryNumberOfSixteenBits) {
+  constexpr int32_t kInputs = 256;
+  constexpr int64_t kRows = 256;
+  for (const DType type : {DType::kBf16, DType::kF16}) {
+    StoredMatrix a(type, kRows, kInputs);
+    for (int64_t i = 0; i < kRows * kInputs; ++i) {
+      const auto number = static_cast<uint16_t>(i);
+      std::memcpy(a.bytes.data() + i * 2, &number, 2);
+    }
+    const std::vector<OutputRows> rows = {{&a.matrix, 0, kRows}};
+    const Tiles device = ByDevice(rows, kInputs, kRows / kTileOutputs);
+    const Tiles host = ByHost(rows, kInputs, kRows / kTileOutputs);
+    for (int32_t o = 0; o < kRows; ++o) {
+      for (int32_t i = 0; i < kInputs; ++i) {
+        const auto read = [&](const Tiles& tiles) {
+          return ReadWeight(GetParam(), tiles.bytes.data(), tiles.scales.data(),
+                            o, i, kInputs);
+        };
+        const float expected = read(host);
+        const float value = read(device);
+        if (std::isnan(expected)) {
+          ASSERT_TRUE(std::isnan(value)) << DTypeName(type) << o << " " << i;
+        } else {
+          ASSERT_EQ(value, expected) << DTypeName(type) << o << " " << i;
+        }
+      }
+    }
+  }
+}
+
+// All but zero, and more than a scale can be.
+TEST_P(PackTilesTest, OfExtremes) {
+  constexpr int32_t kInputs = 128;
+  constexpr float kExtremes[] = {0.0f,   -0.0f,  0x1p-149f, 0x1p-133f,
+                                 1e-38f, 3e-37f, 1e30f,     3.4e38f};
+  StoredMatrix a(DType::kF32, 16, kInputs);
+  for (int64_t i = 0; i < 16 * kInputs; ++i) {
+    const float extreme = kExtremes[i / kInputs % 8];
+    a.Set(i, i % 3 == 0 ? extreme : -0.7f * extreme);
+  }
+  const std::vector<OutputRows> rows = {{&a.matrix, 0, 16}};
+  ExpectSame(ByDevice(rows, kInputs, 1), ByHost(rows, kInputs, 1), "");
+}
+
+// Rows of matrices of several types become float32 on their way, and heads
+// whose halves are interleaved come in order.
+TEST(OutputRowsTest, AreCopiedAsTheyAreWhereTheyAreAlike) {
+  StoredMatrix wide(DType::kF32, 8, 3);
+  StoredMatrix narrow(DType::kBf16, 8, 3);
+  StoredMatrix heads(DType::kBf16, 8, 3);
+  heads.matrix.interleaved_head = 4;
+  for (int64_t i = 0; i < 24; ++i) {
+    wide.Set(i, static_cast<float>(i));
+    narrow.Set(i, static_cast<float>(100 + i));
+    heads.Set(i, static_cast<float>(200 + i));
+  }
+  EXPECT_EQ(CopiedType({{nullptr, 0, 3}}), DType::kF32);
+  EXPECT_EQ(CopiedType({{&wide.matrix, 0, 3}}), DType::kF32);
+  EXPECT_EQ(CopiedType({{&narrow.matrix, 0, 3}, {nullptr, 0, 1}}),
+            DType::kBf16);
+  EXPECT_EQ(CopiedType({{&narrow.matrix, 0, 3}, {&wide.matrix, 0, 1}}),
+            DType::kF32);
+  const std::vector<OutputRows> rows = {
+      {&narrow.matrix, 5, 2}, {nullptr, 0, 1}, {&heads.matrix, 4, 3}};
+  ASSERT_EQ(CopiedType(rows), DType::kBf16);
+  // Without the first.
+  std::vector<uint16_t> bits(5 * 3, 0xffff);
+  CopyOutputs(rows, DType::kBf16, 1, 5, 3,
+              reinterpret_cast<std::byte*>(bits.data()));
+  // Heads have their halves next to each other in the file.
+  const std::vector<float> expected = {118, 119, 120, 0,   0,   0,   212, 213,
+                                       214, 218, 219, 220, 215, 216, 217};
+  for (size_t i = 0; i < bits.size(); ++i) {
+    EXPECT_EQ(Bf16ToFloat(bits[i]), expected[i]) << i;
+  }
+  std::vector<float> floats(2 * 3, -1.0f);
+  CopyOutputs({{&narrow.matrix, 0, 1}, {&wide.matrix, 7, 1}}, DType::kF32, 0, 2,
+              3, reinterpret_cast<std::byte*>(floats.data()));
+  EXPECT_EQ(floats, (std::vector<float>{100, 101, 102, 21, 22, 23}));
+}
+
+}  // namespace
+}  // namespace baton::engine::cuda
