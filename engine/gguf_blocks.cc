@@ -148,6 +148,7 @@ void ReadGgufBlocks(WeightEncoding encoding, absl::Span<const std::byte> blocks,
     case WeightEncoding::kPlain:
     case WeightEncoding::kGptq:
     case WeightEncoding::kAwq:
+    case WeightEncoding::kFp8:
       break;
   }
   LOG(FATAL) << WeightEncodingName(encoding);

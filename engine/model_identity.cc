@@ -102,6 +102,10 @@ void AddEncoding(const WeightMatrix& matrix, IdentityHash& hash) {
                         matrix.interleaved_head}) {
     hash.AddInt(value);
   }
+  if (matrix.encoding == WeightEncoding::kFp8) {
+    hash.AddInt(matrix.block_rows);
+    hash.AddInt(matrix.block_columns);
+  }
 }
 
 void AddContent(absl::Span<const std::byte> bytes, bool whole,

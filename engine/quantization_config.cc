@@ -1,5 +1,6 @@
-// Field names, defaults and meanings are those of AutoGPTQ, GPTQModel and
-// AutoAWQ.
+// Field names, defaults and meanings are those of AutoGPTQ, GPTQModel, AutoAWQ,
+// and for FP8 of Transformers ("fp8", "fbgemm_fp8"), compressed-tensors and
+// NVIDIA's ModelOpt.
 #include "engine/quantization_config.h"
 
 #include <string>
@@ -52,6 +53,93 @@ void ReadAwqFields(JsonFields& fields, absl::string_view bits_field,
   }
 }
 
+// Two whole numbers: the outputs and inputs of a block.
+void ReadBlock(JsonFields& fields, absl::string_view name,
+               QuantizationConfig& out) {
+  const json* const block = fields.Find(name);
+  if (block == nullptr) return;
+  int64_t sizes[2] = {0, 0};
+  if (!block->is_array() || block->size() != 2 ||
+      !JsonInt((*block)[0], 1, kMaxGroupSize, &sizes[0]) ||
+      !JsonInt((*block)[1], 1, kMaxGroupSize, &sizes[1])) {
+    fields.FailField(name, *block, "two positive integers");
+    return;
+  }
+  const QuantizationConfig before = out;
+  out.block_rows = static_cast<int32_t>(sizes[0]);
+  out.block_columns = static_cast<int32_t>(sizes[1]);
+  if (before.block_rows != 0 && (before.block_rows != out.block_rows ||
+                                 before.block_columns != out.block_columns)) {
+    FailUnknown(fields, name, *block, "one size of blocks in a model");
+  }
+}
+
+void ExpectString(JsonFields& fields, absl::string_view name,
+                  absl::string_view known) {
+  const std::string value = fields.String(name, known);
+  if (value != known) {
+    FailUnknown(fields, name, value, absl::StrCat("\"", known, "\""));
+  }
+}
+
+// Calls read(fields of the object `name`); with an error, `fields` has it.
+template <typename Read>
+void ReadObject(JsonFields& fields, absl::string_view prefix,
+                absl::string_view name, const json* object, const Read& read) {
+  if (object == nullptr || !object->is_object()) {
+    fields.FailField(name, object == nullptr ? json() : *object, "an object");
+    return;
+  }
+  JsonFields inner(fields.file(), *object, absl::StrCat(prefix, name, "."));
+  read(inner, absl::StrCat(prefix, name, "."));
+  fields.Fail(inner.status());
+}
+
+// Of each group of modules: 8-bit floats. How activations would be rounded is
+// of no interest: they are not.
+void ReadCompressedTensors(JsonFields& fields, const std::string& prefix,
+                           QuantizationConfig& out) {
+  ExpectString(fields, "format", "float-quantized");
+  ReadObject(fields, prefix, "config_groups", fields.Find("config_groups"),
+             [&](JsonFields& groups, const std::string& of_groups) {
+               const json& all = *fields.Find("config_groups");
+               for (auto group = all.begin(); group != all.end(); ++group) {
+                 ReadObject(groups, of_groups, group.key(), &group.value(),
+                            [&](JsonFields& one, const std::string& of_one) {
+                              ReadObject(
+                                  one, of_one, "weights", one.Find("weights"),
+                                  [&](JsonFields& weights, const std::string&) {
+                                    ExpectString(weights, "type", "float");
+                                    const int32_t bits =
+                                        weights.RequiredInt("num_bits", 1, 32);
+                                    if (weights.status().ok() && bits != 8) {
+                                      FailUnknown(weights, "num_bits", bits,
+                                                  "8");
+                                    }
+                                    ReadBlock(weights, "block_structure", out);
+                                  });
+                            });
+               }
+             });
+}
+
+// Whether it is one of the ways to say that matrices are FP8.
+bool ReadFp8(const std::string& method, JsonFields& fields,
+             const std::string& prefix, QuantizationConfig& out) {
+  if (method == "fp8") {
+    ExpectString(fields, "fmt", "e4m3");
+    ReadBlock(fields, "weight_block_size", out);
+  } else if (method == "compressed-tensors") {
+    ReadCompressedTensors(fields, prefix, out);
+  } else if (method == "modelopt") {
+    ExpectString(fields, "quant_algo", "FP8");
+  } else if (method != "fbgemm_fp8") {
+    return false;
+  }
+  out.method = QuantizationConfig::Method::kFp8;
+  return true;
+}
+
 }  // namespace
 
 QuantizationConfig ReadQuantization(JsonFields& fields) {
@@ -62,10 +150,17 @@ QuantizationConfig ReadQuantization(JsonFields& fields) {
     fields.FailField(kField, *object, "an object or null");
     return out;
   }
-  JsonFields quantization(fields.file(), *object, absl::StrCat(kField, "."));
+  const std::string prefix = absl::StrCat(kField, ".");
+  JsonFields quantization(fields.file(), *object, prefix);
   const std::string method = quantization.String("quant_method", "");
+  if (ReadFp8(method, quantization, prefix, out)) {
+    fields.Fail(quantization.status());
+    return out;
+  }
   if (method != "gptq" && method != "awq") {
-    FailUnknown(quantization, "quant_method", method, "\"gptq\" and \"awq\"");
+    FailUnknown(quantization, "quant_method", method,
+                "\"gptq\", \"awq\", \"fp8\", \"fbgemm_fp8\", \"modelopt\" and "
+                "\"compressed-tensors\"");
   }
   // -1: all inputs are one group. Some AWQ files say w_bit and q_group_size.
   const bool old_names = quantization.Find("w_bit") != nullptr;

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "engine/float_convert.h"
+#include "engine/fp8_rows.h"
 #include "engine/gguf_blocks.h"
 #include "engine/group_blocks.h"
 
@@ -52,6 +53,8 @@ const char* WeightEncodingName(WeightEncoding encoding) {
       return "GPTQ";
     case WeightEncoding::kAwq:
       return "AWQ";
+    case WeightEncoding::kFp8:
+      return "FP8";
   }
   LOG(FATAL) << "not an encoding";
 }
@@ -99,6 +102,8 @@ void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
     case WeightEncoding::kGptq:
     case WeightEncoding::kAwq:
       return ReadGroupedRows(matrix, row, count, out);
+    case WeightEncoding::kFp8:
+      return ReadFp8Rows(matrix, row, count, out);
   }
 }
 
@@ -109,7 +114,9 @@ void ReadRow(const WeightMatrix& matrix, int64_t row, absl::Span<float> out) {
 void CopyRows(const WeightMatrix& matrix, int64_t row, int64_t count,
               std::byte* out) {
   CHECK(row >= 0 && count >= 0 && row + count <= matrix.rows) << matrix.name;
-  CHECK(matrix.encoding == WeightEncoding::kPlain) << matrix.name;
+  CHECK(matrix.encoding == WeightEncoding::kPlain ||
+        matrix.encoding == WeightEncoding::kFp8)
+      << matrix.name;
   if (count == 0) return;
   const absl::Span<const std::byte> first = RowBytes(matrix, row);
   if (matrix.interleaved_head == 0) {

@@ -32,9 +32,11 @@ enum class WeightEncoding {
   // group of inputs (group_blocks.h).
   kGptq,
   kAwq,
+  // e4m3 with a scale for all, for each output or for each block (fp8_rows.h).
+  kFp8,
 };
 
-// "plain", "Q4_K", "GPTQ".
+// "plain", "Q4_K", "GPTQ", "FP8".
 const char* WeightEncodingName(WeightEncoding encoding);
 
 struct WeightMatrix {
@@ -44,13 +46,19 @@ struct WeightMatrix {
   WeightEncoding encoding = WeightEncoding::kPlain;
   TensorView values;
 
-  // GPTQ and AWQ only, else without bytes.
-  TensorView scales;       // F16, BF16 or F32 [groups, rows]
+  // GPTQ, AWQ and FP8 only, else without bytes. F16, BF16 or F32; of GPTQ and
+  // AWQ [groups, rows].
+  TensorView scales;
+  // GPTQ and AWQ only.
   TensorView zeros;        // I32, packed like `values`
   TensorView group_index;  // I32 [columns]: GPTQ files that say it
   int32_t bits = 0;
   int32_t group_size = 0;
   int32_t zero_offset = 0;  // what is added to a stored zero point
+
+  // FP8 only: outputs and inputs that share a scale.
+  int64_t block_rows = 0;
+  int64_t block_columns = 0;
 
   // When not 0: rows are heads of this many, stored as StoredRow says (q and k
   // of Llama models in GGUF). ReadRows has them in LayerWeights' order.
@@ -79,7 +87,7 @@ void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
 void ReadRow(const WeightMatrix& matrix, int64_t row, absl::Span<float> out);
 
 // As ReadRows, but the numbers as the file has them, of type values.dtype.
-// REQUIRES: encoding is kPlain.
+// REQUIRES: encoding is kPlain or kFp8.
 void CopyRows(const WeightMatrix& matrix, int64_t row, int64_t count,
               std::byte* out);
 

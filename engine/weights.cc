@@ -44,8 +44,12 @@ class TensorFinder {
     matrix.rows = rows;
     matrix.columns = columns;
     matrix.mapped = true;
-    if (quantization_.method != QuantizationConfig::Method::kNone &&
-        set_.Find(module + ".qweight") != nullptr) {
+    const TensorView* const weight = set_.Find(module + ".weight");
+    if (quantization_.method == QuantizationConfig::Method::kFp8 &&
+        weight != nullptr && weight->dtype == DType::kF8E4M3) {
+      TakeFp8(module, matrix);
+    } else if (quantization_.method != QuantizationConfig::Method::kNone &&
+               set_.Find(module + ".qweight") != nullptr) {
       TakeGrouped(module, matrix);
     } else {
       matrix.values = Take(module + ".weight", {rows, columns});
@@ -106,6 +110,33 @@ class TensorFinder {
     if (awq || set_.Find(module + ".g_idx") == nullptr) return;
     m.group_index = TakeIntegers(module + ".g_idx", {m.columns});
     CheckGroupIndex(m.group_index, groups);
+  }
+
+  // An FP8 matrix and its scales (fp8_rows.h).
+  void TakeFp8(const std::string& module, WeightMatrix& m) {
+    m.encoding = WeightEncoding::kFp8;
+    m.values = TakeAny(module + ".weight", {m.rows, m.columns});
+    // Which name it has says nothing: weights are multiplied by either.
+    std::string name = module + ".weight_scale_inv";
+    if (set_.Find(name) == nullptr) name = module + ".weight_scale";
+    const TensorView* const scales = set_.Find(name);
+    std::vector<int64_t> shape =
+        scales != nullptr ? scales->shape : std::vector<int64_t>{1};
+    m.block_columns = m.columns;
+    if (shape.empty() || shape == std::vector<int64_t>{1}) {
+      m.block_rows = m.rows;
+    } else if (shape == std::vector<int64_t>{m.rows} ||
+               shape == std::vector<int64_t>{m.rows, 1}) {
+      m.block_rows = 1;
+    } else if (quantization_.block_rows > 0) {
+      m.block_rows = quantization_.block_rows;
+      m.block_columns = quantization_.block_columns;
+      shape = {(m.rows + m.block_rows - 1) / m.block_rows,
+               (m.columns + m.block_columns - 1) / m.block_columns};
+    } else {
+      shape = {m.rows, 1};
+    }
+    m.scales = Take(name, std::move(shape));
   }
 
   void CheckGroupIndex(const TensorView& index, int64_t groups) {

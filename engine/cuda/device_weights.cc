@@ -63,18 +63,18 @@ class Loader final {
     BATON_ASSIGN_OR_RETURN(std::byte* const tiles, Take(m.tile_bytes()));
     m.tiles = tiles;
     const int64_t padded_outputs = int64_t{m.output_tiles} * kTileOutputs;
-    float* scales = nullptr;
-    if (HasOutputScales(format_)) {
-      BATON_ASSIGN_OR_RETURN(
-          std::byte* const bytes,
-          Take(padded_outputs * static_cast<int64_t>(sizeof(float))));
-      scales = reinterpret_cast<float*>(bytes);
-      m.scales = scales;
-    }
     std::vector<OutputRows> padded = rows;
     padded.push_back({nullptr, 0, padded_outputs - outputs});
     PackArgs pack;
-    pack.type = CopiedType(rows);
+    pack.type = CopiedType(rows, format_);
+    float* scales = nullptr;
+    if (HasOutputScales(format_)) {
+      BATON_ASSIGN_OR_RETURN(scales,
+                             Vector(pack.type == DType::kF8E4M3
+                                        ? ScalesOf(padded)
+                                        : std::vector<float>(padded_outputs)));
+      m.scales = scales;
+    }
     pack.inputs = inputs;
     pack.format = format_;
     const int64_t tile_elements = int64_t{kTileOutputs} * inputs;
@@ -108,7 +108,7 @@ class Loader final {
     const int64_t row_bytes = matrix.columns * 2;
     BATON_ASSIGN_OR_RETURN(std::byte* const to, Take(matrix.rows * row_bytes));
     const std::vector<OutputRows> rows = {{&matrix, 0, matrix.rows}};
-    const DType type = CopiedType(rows);
+    const DType type = CopiedType(rows, WeightFormat::kBf16);
     const auto inputs = static_cast<int32_t>(matrix.columns);
     BATON_RETURN_IF_ERROR(Copy(
         matrix.rows, row_bytes, matrix.columns,
@@ -131,14 +131,14 @@ class Loader final {
     return reinterpret_cast<const uint16_t*>(to);
   }
 
-  absl::StatusOr<const float*> Vector(const std::vector<float>& values) {
+  absl::StatusOr<float*> Vector(const std::vector<float>& values) {
     if (values.empty()) return nullptr;
     const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
     BATON_ASSIGN_OR_RETURN(std::byte* const to, Take(bytes));
     // Not pinned: the copy is over when the call returns, or a moment later.
     stream_.CopyToDevice(to, values.data(), bytes);
     stream_.Wait();
-    return reinterpret_cast<const float*>(to);
+    return reinterpret_cast<float*>(to);
   }
 
  private:

@@ -6,25 +6,44 @@
 
 #include "absl/types/span.h"
 #include "common/log.h"
+#include "engine/fp8_rows.h"
 
 namespace baton::engine::cuda {
 namespace {
 
+// Whether the file has plain numbers, or e4m3, of this type.
 bool IsStoredAs(const WeightMatrix& matrix, DType type) {
-  return matrix.encoding == WeightEncoding::kPlain &&
+  return (matrix.encoding == WeightEncoding::kPlain ||
+          matrix.encoding == WeightEncoding::kFp8) &&
          matrix.values.dtype == type;
 }
 
 }  // namespace
 
-DType CopiedType(const std::vector<OutputRows>& rows) {
+DType CopiedType(const std::vector<OutputRows>& rows, WeightFormat format) {
   std::optional<DType> type;
   for (const OutputRows& part : rows) {
     if (part.matrix == nullptr) continue;
     if (!type.has_value()) type = part.matrix->values.dtype;
     if (!IsStoredAs(*part.matrix, *type)) return DType::kF32;
+    if (part.matrix->encoding == WeightEncoding::kFp8 &&
+        (format != WeightFormat::kFp8 || !HasScalePerOutput(*part.matrix))) {
+      return DType::kF32;
+    }
   }
   return type.value_or(DType::kF32);
+}
+
+std::vector<float> ScalesOf(const std::vector<OutputRows>& rows) {
+  std::vector<float> scales;
+  for (const OutputRows& part : rows) {
+    for (int64_t i = 0; i < part.count; ++i) {
+      scales.push_back(part.matrix == nullptr
+                           ? 0.0f
+                           : OutputScale(*part.matrix, part.first + i));
+    }
+  }
+  return scales;
 }
 
 void CopyOutputs(const std::vector<OutputRows>& rows, DType type, int64_t first,

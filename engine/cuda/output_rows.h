@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/cuda/weight_tiles.h"
 #include "engine/dtype.h"
 #include "engine/weight_matrix.h"
 
@@ -21,9 +22,13 @@ struct OutputRows {
   int64_t count = 0;
 };
 
-// What these rows are copied as: the type that all of them have in their files,
-// where those hold plain numbers of one type, else float32.
-DType CopiedType(const std::vector<OutputRows>& rows);
+// What these rows are copied as for a matrix of that format: the type that all
+// of them have in their files, where those hold plain numbers of one type, or
+// e4m3 with a scale per output for kFp8; else float32.
+DType CopiedType(const std::vector<OutputRows>& rows, WeightFormat format);
+
+// The scales of rows that are copied as e4m3, one for each output.
+std::vector<float> ScalesOf(const std::vector<OutputRows>& rows);
 
 // Writes outputs [first, first + count) of the matrix made of `rows` to `out`,
 // one after another, as CopiedType says or as float32.

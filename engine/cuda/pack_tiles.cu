@@ -20,9 +20,18 @@ struct TileRows {
   DType type;
   int32_t inputs;
 
+  // e4m3 stay what they are.
+  BATON_DEVICE bool keeps() const { return type == DType::kF8E4M3; }
+  BATON_DEVICE uint8_t ByteAt(int64_t i) const {
+    return reinterpret_cast<const uint8_t*>(rows)[i];
+  }
   BATON_DEVICE float At(int32_t output, int32_t input) const {
     if (input >= inputs) return 0.0f;
     const int64_t i = int64_t{output} * inputs + input;
+    if (keeps()) {
+      // What counts is whether it is one.
+      return BitsFloat((ByteAt(i) & 0x7fu) == 0x7fu ? 0x7fc00000u : 0u);
+    }
     if (type == DType::kF32) return reinterpret_cast<const float*>(rows)[i];
     const uint16_t bits = reinterpret_cast<const uint16_t*>(rows)[i];
     return type == DType::kBf16 ? FromBf16(bits) : FromF16(bits);
@@ -30,8 +39,10 @@ struct TileRows {
 };
 
 BATON_DEVICE TileRows RowsOfBlock(const PackArgs& args) {
-  const int64_t bytes =
-      int64_t{kTileOutputs} * args.inputs * (args.type == DType::kF32 ? 4 : 2);
+  const int32_t bytes_each = args.type == DType::kF32      ? 4
+                             : args.type == DType::kF8E4M3 ? 1
+                                                           : 2;
+  const int64_t bytes = int64_t{kTileOutputs} * args.inputs * bytes_each;
   return {args.rows + BlockX() * bytes, args.type, args.inputs};
 }
 
@@ -99,7 +110,9 @@ PackOutputs(PackArgs args) {
       const OutputRounding rounding = RoundingOf(tile, output, kLimit);
       if (Thread() % 32 == 0) {
         roundings[output] = rounding;
-        args.scales[int64_t{BlockX()} * kTileOutputs + output] = rounding.scale;
+        float* const scale =
+            args.scales + int64_t{BlockX()} * kTileOutputs + output;
+        if (!tile.keeps() || rounding.constant) *scale = rounding.scale;
       }
     }
     SyncBlock();
@@ -122,7 +135,10 @@ PackOutputs(PackArgs args) {
         const bool there = first + i < args.inputs;
         std::byte* const at =
             out + PlaceOfWeight(kFormat, output, first + i, padded).byte;
-        if (there) {
+        if (there && kFormat == WeightFormat::kFp8 && tile.keeps()) {
+          *reinterpret_cast<uint8_t*>(at) =
+              tile.ByteAt(int64_t{output} * args.inputs + first + i);
+        } else if (there) {
           PutWeight<kFormat>(tile.At(output, first + i), rounding, at);
         } else {
           PutWeight<kFormat>(0.0f, {}, at);
@@ -250,7 +266,9 @@ PackInt4(PackArgs args) {
 }  // namespace
 
 void RunPackTiles(const PackArgs& args, StreamHandle* stream) {
-  CHECK(IsWeightDType(args.type));
+  CHECK(IsWeightDType(args.type) ||
+        (args.type == DType::kF8E4M3 && args.format == WeightFormat::kFp8))
+      << DTypeName(args.type);
   LaunchShape shape;
   shape.x = static_cast<uint32_t>(args.tiles);
   shape.threads = kPackThreads;

@@ -16,7 +16,8 @@
 namespace baton::engine::cuda {
 
 struct PackArgs {
-  // [tiles * kTileOutputs][inputs], of `type`: float32, half or bfloat16.
+  // [tiles * kTileOutputs][inputs], of `type`: float32, half or bfloat16; or
+  // e4m3, for kFp8, which stay as they are.
   const std::byte* rows = nullptr;
   DType type = DType::kF32;
   int32_t tiles = 0;
@@ -24,7 +25,8 @@ struct PackArgs {
   WeightFormat format = WeightFormat::kBf16;
   // The tiles, of PaddedInputs(inputs).
   std::byte* out = nullptr;
-  // [tiles * kTileOutputs], where HasOutputScales(format).
+  // [tiles * kTileOutputs], where HasOutputScales(format). Of e4m3 they are
+  // there already, and become NaN where one of the output's weights is.
   float* scales = nullptr;
 };
 void RunPackTiles(const PackArgs& args, StreamHandle* stream);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -22,26 +23,8 @@ using testing::HasSubstr;
 
 constexpr char kModule[] = "model.layers.1.mlp.up_proj";
 
-// The tensors of LlamaTensors() with those of kModule, [24, 16], replaced.
 std::vector<TestTensor> WithModule(std::vector<TestTensor> module) {
-  std::vector<TestTensor> tensors = LlamaTensors();
-  std::erase_if(tensors, [](const TestTensor& t) {
-    return t.name == std::string(kModule) + ".weight";
-  });
-  tensors.insert(tensors.end(), module.begin(), module.end());
-  return tensors;
-}
-
-absl::StatusOr<ModelWeights> Load(const std::vector<TestTensor>& tensors,
-                                  const json& quantization) {
-  ModelDir dir;
-  json config = LlamaConfigJson();
-  config["quantization_config"] = quantization;
-  dir.Write("config.json", config.dump());
-  dir.Write("model.safetensors", Safetensors(tensors));
-  const auto loaded = LoadModelConfig(dir.path());
-  if (!loaded.ok()) return loaded.status();
-  return LoadModelWeights(dir.path(), *loaded);
+  return WithTensorsOf(kModule, std::move(module));
 }
 
 void ExpectReads(const ModelWeights& weights, const GroupedMatrix& expected) {
@@ -70,12 +53,13 @@ TEST(GroupBlocksTest, ReadsGptq) {
                            {"bits", bits},
                            {"group_size", group_size},
                            {"sym", false}};
-      auto weights = Load(WithModule(q.Gptq(kModule, 1, true)), config);
+      auto weights =
+          LoadQuantized(WithModule(q.Gptq(kModule, 1, true)), config);
       ASSERT_TRUE(weights.ok()) << weights.status();
       EXPECT_EQ(weights->layers[1].up_proj.encoding, WeightEncoding::kGptq);
       EXPECT_EQ(weights->layers[0].up_proj.encoding, WeightEncoding::kPlain);
       ExpectReads(*weights, q);
-      weights = Load(WithModule(q.Gptq(kModule, 1, false)), config);
+      weights = LoadQuantized(WithModule(q.Gptq(kModule, 1, false)), config);
       ASSERT_TRUE(weights.ok()) << weights.status();
       ExpectReads(*weights, q);
     }
@@ -86,31 +70,31 @@ TEST(GroupBlocksTest, GptqGroupsMayBeInAnyOrder) {
   GroupedMatrix q(24, 16, 8, 4, 2);
   std::mt19937 random(3);
   std::shuffle(q.group_of.begin(), q.group_of.end(), random);
-  const auto weights =
-      Load(WithModule(q.Gptq(kModule, 1, true)), {{"quant_method", "gptq"},
-                                                  {"bits", 4},
-                                                  {"group_size", 8},
-                                                  {"desc_act", true}});
+  const auto weights = LoadQuantized(WithModule(q.Gptq(kModule, 1, true)),
+                                     {{"quant_method", "gptq"},
+                                      {"bits", 4},
+                                      {"group_size", 8},
+                                      {"desc_act", true}});
   ASSERT_TRUE(weights.ok()) << weights.status();
   ExpectReads(*weights, q);
 }
 
 TEST(GroupBlocksTest, GptqOfTheSecondFormatStoresZerosAsTheyAre) {
   const GroupedMatrix q(24, 16, 8, 4, 4);
-  const auto weights = Load(WithModule(q.Gptq(kModule, 0, true)),
-                            {{"quant_method", "gptq"},
-                             {"bits", 4},
-                             {"group_size", 8},
-                             {"checkpoint_format", "gptq_v2"}});
+  const auto weights = LoadQuantized(WithModule(q.Gptq(kModule, 0, true)),
+                                     {{"quant_method", "gptq"},
+                                      {"bits", 4},
+                                      {"group_size", 8},
+                                      {"checkpoint_format", "gptq_v2"}});
   ASSERT_TRUE(weights.ok()) << weights.status();
   ExpectReads(*weights, q);
 }
 
 TEST(GroupBlocksTest, OneGroupMayBeTheWholeMatrix) {
   const GroupedMatrix q(24, 16, 16, 4, 5);
-  const auto weights =
-      Load(WithModule(q.Gptq(kModule, 1, true)),
-           {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", -1}});
+  const auto weights = LoadQuantized(
+      WithModule(q.Gptq(kModule, 1, true)),
+      {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", -1}});
   ASSERT_TRUE(weights.ok()) << weights.status();
   ExpectReads(*weights, q);
 }
@@ -119,11 +103,11 @@ TEST(GroupBlocksTest, ReadsAwq) {
   const GroupedMatrix q(24, 16, 8, 4, 6);
   for (const char* const version : {"gemm", "GEMM"}) {
     const auto weights =
-        Load(WithModule(q.Awq(kModule)), {{"quant_method", "awq"},
-                                          {"bits", 4},
-                                          {"group_size", 8},
-                                          {"version", version},
-                                          {"zero_point", true}});
+        LoadQuantized(WithModule(q.Awq(kModule)), {{"quant_method", "awq"},
+                                                   {"bits", 4},
+                                                   {"group_size", 8},
+                                                   {"version", version},
+                                                   {"zero_point", true}});
     ASSERT_TRUE(weights.ok()) << weights.status();
     EXPECT_EQ(weights->layers[1].up_proj.encoding, WeightEncoding::kAwq);
     ExpectReads(*weights, q);
@@ -137,7 +121,7 @@ TEST(GroupBlocksTest, BrokenModulesNameFileAndTensor) {
     std::vector<TestTensor> module = q.Gptq(kModule, 1, true);
     std::swap(module[i].shape.front(), module[i].shape.back());
     module[i].shape.push_back(1);
-    auto weights = Load(WithModule(module), gptq);
+    auto weights = LoadQuantized(WithModule(module), gptq);
     EXPECT_EQ(weights.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(
         weights.status().message(),
@@ -145,7 +129,7 @@ TEST(GroupBlocksTest, BrokenModulesNameFileAndTensor) {
 
     module = q.Gptq(kModule, 1, true);
     module[i].dtype = module[i].dtype == "I32" ? "F32" : "I16";
-    weights = Load(WithModule(module), gptq);
+    weights = LoadQuantized(WithModule(module), gptq);
     EXPECT_FALSE(weights.ok());
     EXPECT_THAT(
         weights.status().message(),
@@ -156,7 +140,7 @@ TEST(GroupBlocksTest, BrokenModulesNameFileAndTensor) {
     module = q.Gptq(kModule, 1, true);
     const std::string name = i == 0 ? std::string(kModule) : module[i].name;
     module.erase(module.begin() + i);
-    weights = Load(WithModule(module), gptq);
+    weights = LoadQuantized(WithModule(module), gptq);
     EXPECT_EQ(weights.ok(), i == 3);
     if (i < 3) {
       EXPECT_EQ(weights.status().code(), absl::StatusCode::kNotFound);
@@ -166,7 +150,8 @@ TEST(GroupBlocksTest, BrokenModulesNameFileAndTensor) {
   for (const int32_t group : {-1, 2}) {
     GroupedMatrix bad = q;
     bad.group_of[7] = group;
-    const auto weights = Load(WithModule(bad.Gptq(kModule, 1, true)), gptq);
+    const auto weights =
+        LoadQuantized(WithModule(bad.Gptq(kModule, 1, true)), gptq);
     EXPECT_EQ(weights.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(weights.status().message(), HasSubstr("g_idx"));
   }
@@ -192,7 +177,7 @@ TEST(GroupBlocksTest, MatricesThatCannotBePackedAreRefused) {
 TEST(GroupBlocksTest, UnknownMethodsNameTheField) {
   const std::vector<std::pair<json, std::string>> unknown = {
       {{{"bits", 4}}, "quant_method"},
-      {{{"quant_method", "fp8"}, {"bits", 8}}, "quant_method"},
+      {{{"quant_method", "bitsandbytes"}, {"bits", 8}}, "quant_method"},
       {{{"quant_method", "gptq"}, {"bits", 3}}, "bits"},
       {{{"quant_method", "gptq"}, {"bits", 4}, {"checkpoint_format", "marlin"}},
        "checkpoint_format"},
@@ -201,7 +186,7 @@ TEST(GroupBlocksTest, UnknownMethodsNameTheField) {
       {{{"quant_method", "awq"}, {"bits", 4}, {"version", "gemv"}}, "version"},
   };
   for (const auto& [quantization, field] : unknown) {
-    const auto weights = Load(LlamaTensors(), quantization);
+    const auto weights = LoadQuantized(LlamaTensors(), quantization);
     EXPECT_EQ(weights.status().code(), absl::StatusCode::kUnimplemented)
         << quantization;
     EXPECT_THAT(weights.status().message(),
@@ -215,7 +200,7 @@ TEST(GroupBlocksTest, UnknownMethodsNameTheField) {
       {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", -2}},
   };
   for (const json& quantization : broken) {
-    const auto weights = Load(LlamaTensors(), quantization);
+    const auto weights = LoadQuantized(LlamaTensors(), quantization);
     EXPECT_EQ(weights.status().code(), absl::StatusCode::kInvalidArgument)
         << quantization;
     EXPECT_THAT(weights.status().message(), HasSubstr("quantization_config"));

@@ -111,6 +111,28 @@ std::vector<TestTensor> LlamaTensors() {
   return tensors;
 }
 
+std::vector<TestTensor> WithTensorsOf(const std::string& module,
+                                      std::vector<TestTensor> tensors) {
+  std::vector<TestTensor> all = LlamaTensors();
+  std::erase_if(
+      all, [&](const TestTensor& t) { return t.name == module + ".weight"; });
+  all.insert(all.end(), tensors.begin(), tensors.end());
+  return all;
+}
+
+absl::StatusOr<ModelWeights> LoadQuantized(
+    const std::vector<TestTensor>& tensors,
+    const nlohmann::json& quantization) {
+  ModelDir dir;
+  nlohmann::json config = LlamaConfigJson();
+  config["quantization_config"] = quantization;
+  dir.Write("config.json", config.dump());
+  dir.Write("model.safetensors", Safetensors(tensors));
+  const auto loaded = LoadModelConfig(dir.path());
+  if (!loaded.ok()) return loaded.status();
+  return LoadModelWeights(dir.path(), *loaded);
+}
+
 std::string GoldenDir(const std::string& name) {
   return std::string(BATON_SOURCE_DIR) + "/tests/golden/models/" + name;
 }

@@ -7,6 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/status/statusor.h"
+#include "engine/weights.h"
+
 namespace baton::engine {
 
 // A fresh directory that is removed with this.
@@ -45,6 +48,16 @@ nlohmann::json ConfigJson(const std::string& architecture);
 // All tensors that a model of LlamaConfigJson needs, lm_head included, as F32
 // with small values that differ.
 std::vector<TestTensor> LlamaTensors();
+
+// LlamaTensors(), with these in the place of the weight of `module`.
+std::vector<TestTensor> WithTensorsOf(const std::string& module,
+                                      std::vector<TestTensor> tensors);
+
+// The weights of a directory of these tensors whose config is
+// LlamaConfigJson() with that "quantization_config". What it holds stays mapped
+// though the directory is gone.
+absl::StatusOr<ModelWeights> LoadQuantized(
+    const std::vector<TestTensor>& tensors, const nlohmann::json& quantization);
 
 // Where the golden models of the repository lie.
 std::string GoldenDir(const std::string& name);

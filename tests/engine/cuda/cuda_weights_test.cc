@@ -16,6 +16,7 @@
 #include "engine/cuda/weight_format.h"
 #include "tests/engine/cuda/device_fixture.h"
 #include "tests/engine/cuda/rounded_weights.h"
+#include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::engine::cuda {
@@ -205,6 +206,28 @@ TEST_P(CudaWeightsTest, SaysWhatItHolds) {
   const int64_t layer = bytes(4 * 32 + 2 * 2 * 32, 144) + bytes(144, 4 * 32) +
                         bytes(2 * 208, 144) + bytes(144, 200);
   EXPECT_EQ(engine->weights_info().bytes, 2 * layer + bytes(320, 144));
+}
+
+// A checkpoint that has the weights as this backend would round them.
+class Fp8CheckpointTest : public DeviceTest {};
+
+TEST_F(Fp8CheckpointTest, IsTakenAsItIs) {
+  const test::ScratchDir scratch;
+  for (const TinyModelOptions& options : {Tied(), Untied()}) {
+    const std::string dir = scratch.path() + "/as_it_is";
+    const std::string checkpoint = scratch.path() + "/checkpoint";
+    ASSERT_TRUE(test::WriteTinyModel(dir, options).ok());
+    ASSERT_TRUE(test::WriteTinyModel(checkpoint, options).ok());
+    StoreAsFp8(checkpoint);
+    const auto rounds = MakeCuda(dir, SmallPass(), /*block_size=*/16, "fp8");
+    const auto takes =
+        MakeCuda(checkpoint, SmallPass(), /*block_size=*/16, "fp8");
+    EXPECT_NE(takes->model_identity(), rounds->model_identity());
+    const std::vector<TokenId> tokens = Prompt(33, 7);
+    const std::vector<BlockId> blocks = BlockRange(2, 5);
+    EXPECT_TRUE(SameBits(RunWhole(*takes, tokens, blocks),
+                         RunWhole(*rounds, tokens, blocks)));
+  }
 }
 
 }  // namespace

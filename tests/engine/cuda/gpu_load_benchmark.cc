@@ -120,7 +120,7 @@ class LoadBenchmark final {
     const ModelWeights weights = Open();
     for (const WeightMatrix* matrix : weights.AllMatrices()) {
       const std::vector<OutputRows> rows = {{matrix, 0, matrix->rows}};
-      const DType type = CopiedType(rows);
+      const DType type = CopiedType(rows, WeightFormat::kBf16);
       const auto inputs = static_cast<int32_t>(matrix->columns);
       const int64_t item_bytes = kTileOutputs * inputs * DTypeBytes(type);
       const int64_t in_buffer = kPinnedBytes / item_bytes;

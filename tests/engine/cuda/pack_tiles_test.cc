@@ -62,9 +62,11 @@ class PackTilesTest : public DeviceTest,
   Tiles ByDevice(const std::vector<OutputRows>& rows, int32_t inputs,
                  int32_t tiles) {
     std::vector<OutputRows> padded = rows;
-    padded.push_back({nullptr, 0, kTileOutputs});
+    int64_t there = 0;
+    for (const OutputRows& part : rows) there += part.count;
+    padded.push_back({nullptr, 0, int64_t{tiles} * kTileOutputs - there});
     PackArgs args;
-    args.type = CopiedType(rows);
+    args.type = CopiedType(rows, GetParam());
     const int64_t outputs = int64_t{tiles} * kTileOutputs;
     std::vector<std::byte> copied(outputs * inputs * DTypeBytes(args.type));
     CopyOutputs(padded, args.type, 0, outputs, inputs, copied.data());
@@ -76,7 +78,9 @@ class PackTilesTest : public DeviceTest,
         tiles * TileBytes(GetParam(), PaddedInputs(inputs)), std::byte{0xee}));
     args.out = out;
     const bool has_scales = HasOutputScales(GetParam());
-    float* const scales = Put(std::vector<float>(outputs, -1.0f));
+    float* const scales =
+        Put(args.type == DType::kF8E4M3 ? ScalesOf(padded)
+                                        : std::vector<float>(outputs, -1.0f));
     args.scales = has_scales ? scales : nullptr;
     RunPackTiles(args, stream().handle());
     Tiles result;
@@ -185,6 +189,58 @@ TEST_P(PackTilesTest, OfExtremes) {
   ExpectSame(ByDevice(rows, kInputs, 1), ByHost(rows, kInputs, 1), "");
 }
 
+// What a checkpoint has in e4m3 with a scale per output is not rounded again;
+// with other scales, or in another format, it is what the numbers are.
+TEST_P(PackTilesTest, KeepsWhatIsFp8InTheFile) {
+  constexpr int32_t kInputs = 70;
+  constexpr int64_t kRows = 20;
+  StoredMatrix a(DType::kF8E4M3, kRows, kInputs);
+  for (size_t i = 0; i < a.bytes.size(); ++i) {
+    // No row's greatest is the greatest e4m3; one has a NaN.
+    const auto byte = static_cast<uint8_t>(i * 7 % 251);
+    a.bytes[i] = std::byte{
+        static_cast<uint8_t>((byte & 0x7f) > 0x75 ? byte & 0x8f : byte)};
+  }
+  a.bytes[5 * kInputs + 3] = std::byte{0xff};
+  std::vector<float> scales;
+  for (int64_t i = 0; i < kRows; ++i) {
+    scales.push_back(0.01f * static_cast<float>(1 + i));
+  }
+  a.matrix.encoding = WeightEncoding::kFp8;
+  a.matrix.block_rows = 1;
+  a.matrix.block_columns = kInputs;
+  a.matrix.scales.dtype = DType::kF32;
+  a.matrix.scales.bytes = absl::MakeSpan(
+      reinterpret_cast<const std::byte*>(scales.data()), scales.size() * 4);
+  const std::vector<OutputRows> rows = {{&a.matrix, 2, 18}};
+  const bool keeps = GetParam() == WeightFormat::kFp8;
+  EXPECT_EQ(CopiedType(rows, GetParam()), keeps ? DType::kF8E4M3 : DType::kF32);
+  const int32_t padded = PaddedInputs(kInputs);
+  const auto read = [&](const Tiles& tiles, int32_t output, int32_t input) {
+    return ReadWeight(GetParam(), tiles.bytes.data(), tiles.scales.data(),
+                      output, input, padded);
+  };
+  const Tiles device = ByDevice(rows, kInputs, 2);
+  const Tiles host = ByHost(rows, kInputs, 2);
+  for (int32_t o = 0; o < 2 * kTileOutputs; ++o) {
+    std::vector<float> kept(padded, 0.0f);
+    if (o < 18) {
+      ReadRow(a.matrix, 2 + o, absl::MakeSpan(kept.data(), kInputs));
+    }
+    for (int32_t i = 0; i < padded; ++i) {
+      const float expected = keeps ? kept[i] : read(host, o, i);
+      if (o == 3 && (keeps || std::isnan(expected))) {
+        ASSERT_TRUE(std::isnan(read(device, o, i))) << i;
+      } else {
+        ASSERT_EQ(read(device, o, i), expected) << o << " " << i;
+      }
+    }
+  }
+  // A scale for blocks of inputs is none of an output's.
+  a.matrix.block_columns = 64;
+  EXPECT_EQ(CopiedType(rows, GetParam()), DType::kF32);
+}
+
 // Rows of matrices of several types become float32 on their way, and heads
 // whose halves are interleaved come in order.
 TEST(OutputRowsTest, AreCopiedAsTheyAreWhereTheyAreAlike) {
@@ -197,15 +253,17 @@ TEST(OutputRowsTest, AreCopiedAsTheyAreWhereTheyAreAlike) {
     narrow.Set(i, static_cast<float>(100 + i));
     heads.Set(i, static_cast<float>(200 + i));
   }
-  EXPECT_EQ(CopiedType({{nullptr, 0, 3}}), DType::kF32);
-  EXPECT_EQ(CopiedType({{&wide.matrix, 0, 3}}), DType::kF32);
-  EXPECT_EQ(CopiedType({{&narrow.matrix, 0, 3}, {nullptr, 0, 1}}),
-            DType::kBf16);
-  EXPECT_EQ(CopiedType({{&narrow.matrix, 0, 3}, {&wide.matrix, 0, 1}}),
+  const auto copied = [](const std::vector<OutputRows>& some) {
+    return CopiedType(some, WeightFormat::kFp8);
+  };
+  EXPECT_EQ(copied({{nullptr, 0, 3}}), DType::kF32);
+  EXPECT_EQ(copied({{&wide.matrix, 0, 3}}), DType::kF32);
+  EXPECT_EQ(copied({{&narrow.matrix, 0, 3}, {nullptr, 0, 1}}), DType::kBf16);
+  EXPECT_EQ(copied({{&narrow.matrix, 0, 3}, {&wide.matrix, 0, 1}}),
             DType::kF32);
   const std::vector<OutputRows> rows = {
       {&narrow.matrix, 5, 2}, {nullptr, 0, 1}, {&heads.matrix, 4, 3}};
-  ASSERT_EQ(CopiedType(rows), DType::kBf16);
+  ASSERT_EQ(copied(rows), DType::kBf16);
   // Without the first.
   std::vector<uint16_t> bits(5 * 3, 0xffff);
   CopyOutputs(rows, DType::kBf16, 1, 5, 3,

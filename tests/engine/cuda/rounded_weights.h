@@ -16,4 +16,8 @@ std::vector<float> RoundedRow(WeightFormat format, std::vector<float> row);
 // only when the model ties it to its head.
 void RoundModelFile(WeightFormat format, const std::string& file, bool tied);
 
+// Makes the layers' matrices in a directory of F32 those of an FP8 checkpoint,
+// with a scale per output.
+void StoreAsFp8(const std::string& dir);
+
 }  // namespace baton::engine::cuda
