@@ -12,10 +12,10 @@ namespace baton::engine {
 
 // Part of the identity of quantized weights. Raised when one of these functions
 // gives other bits for the same weights.
-inline constexpr int kQuantizationVersion = 1;
+inline constexpr int kQuantizationVersion = 2;
 
 // Weights that were rounded further are other weights, and so are those that
-// another Baton rounded in another way: "HASH-int4-1". `model` is the identity
+// another Baton rounded in another way: "HASH-int4-2". `model` is the identity
 // of what was rounded; "bf16" leaves it as it is.
 std::string QuantizedIdentity(absl::string_view model, absl::string_view dtype);
 

@@ -44,21 +44,33 @@ class TensorFinder {
     matrix.rows = rows;
     matrix.columns = columns;
     matrix.mapped = true;
-    const TensorView* const weight = set_.Find(module + ".weight");
-    if (quantization_.method == QuantizationConfig::Method::kFp8 &&
-        weight != nullptr && weight->dtype == DType::kF8E4M3) {
+    const std::string name = module + ".weight";
+    if (IsFp8(name)) {
       TakeFp8(module, matrix);
-    } else if (quantization_.method != QuantizationConfig::Method::kNone &&
-               set_.Find(module + ".qweight") != nullptr) {
+    } else if (IsGrouped(module + ".qweight")) {
       TakeGrouped(module, matrix);
     } else {
-      matrix.values = Take(module + ".weight", {rows, columns});
+      matrix.values = Take(name, {rows, columns});
     }
     matrix.name = matrix.values.name;
     return matrix;
   }
 
  private:
+  using Method = QuantizationConfig::Method;
+
+  // Whether there is a matrix of that name, as quantized files have them.
+  bool IsFp8(const std::string& name) const {
+    const TensorView* const tensor = set_.Find(name);
+    return quantization_.method == Method::kFp8 && tensor != nullptr &&
+           tensor->dtype == DType::kF8E4M3;
+  }
+  bool IsGrouped(const std::string& name) const {
+    return (quantization_.method == Method::kGptq ||
+            quantization_.method == Method::kAwq) &&
+           set_.Find(name) != nullptr;
+  }
+
   // Of any element type.
   TensorView TakeAny(const std::string& name, std::vector<int64_t> shape) {
     if (!status_.ok()) return {};

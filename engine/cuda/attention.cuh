@@ -223,13 +223,10 @@ template <int kHeadDim, KvDtype kDtype, int kHalves>
 BATON_DENSE_KERNEL(32 * SpanParts(kHeadDim), 3)
 SpanAttention(AttentionArgs args) {
   constexpr int kParts = SpanParts(kHeadDim);
-  PrefetchToL2(args.tiles + BlockZ());
-  AwaitEarlierKernels();
+  // Which positions these are comes from the host, before a step's kernels.
   const QueryTile tile = args.tiles[BlockZ()];
-  if (tile.rows == 0) return;
   const int32_t position = tile.first_position;
-  const int32_t spans = SpansOf(position, args.window);
-  if (BlockX() >= spans) return;
+  const int32_t spans = tile.rows == 0 ? 0 : SpansOf(position, args.window);
   const int32_t kv_head = BlockY();
   const int32_t visible = FirstVisible(position, args.window);
   const int32_t span = visible / kSpanPositions + BlockX();
@@ -238,6 +235,17 @@ SpanAttention(AttentionArgs args) {
   const int32_t first = span_begin > tile_begin ? span_begin : tile_begin;
   const int32_t span_end = span_begin + kSpanPositions;
   const int32_t end = span_end < position + 1 ? span_end : position + 1;
+  const BlockId* const blocks = args.block_tables + tile.block_table;
+  if (BlockX() < spans) {
+    // What is asked for first, while the token's own heads are being made.
+    BATON_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      PrefetchTile<kHeadDim, kDtype, 32 * kParts>(
+          args, blocks, kv_head, first + i * kTilePositions, end);
+    }
+  }
+  AwaitEarlierKernels();
+  if (BlockX() >= spans) return;
   WarpQueries<kHeadDim> queries;
   LoadQueries<kHeadDim>(args, tile, kv_head, 0, queries);
   const auto store = [&](const SpanSums<kHeadDim / kParts>& sums) {
@@ -268,8 +276,7 @@ SpanAttention(AttentionArgs args) {
   };
   // One span: stores once.
   RunTiles<kHeadDim, kDtype, kParts, kHalves>(
-      args, args.block_tables + tile.block_table, kv_head, queries, first, end,
-      SharedMemory(), store);
+      args, blocks, kv_head, queries, first, end, SharedMemory(), store);
   unsigned char* const exchange =
       SharedMemory() + 2 * StageBytes(kDtype, kHeadDim);
   if (IsLastOf(args.span_counts + BlockZ() * args.num_kv_heads + BlockY(),

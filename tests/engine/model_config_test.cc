@@ -270,8 +270,8 @@ TEST(ModelConfigTest, UnknownFeaturesAreNamed) {
        "rope_parameters.partial_rotary_factor"},
       {{{"partial_rotary_factor", 0.5}}, "partial_rotary_factor is 0.5"},
       {{{"hidden_act", "gelu"}}, "hidden_act is \"gelu\""},
-      {{{"quantization_config", {{"quant_method", "fp8"}}}},
-       "quantization_config.quant_method is \"fp8\""},
+      {{{"quantization_config", {{"quant_method", "hqq"}}}},
+       "quantization_config.quant_method is \"hqq\""},
   };
   for (const auto& [changes, message] : cases) {
     const auto config = Load(With(LlamaConfigJson(), changes));

@@ -5,11 +5,13 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "engine/e4m3.h"
+#include "engine/float_convert.h"
 
 namespace baton::engine {
 namespace {
@@ -50,9 +52,9 @@ TEST(QuantizeWeightsTest, TheBitsGoWithTheVersion) {
     fp8 = Add(fp8, std::bit_cast<uint32_t>(QuantizeFp8(weights, bytes.data())));
     for (const uint8_t x : bytes) fp8 = Add(fp8, x);
   }
-  EXPECT_EQ(kQuantizationVersion, 1);
+  EXPECT_EQ(kQuantizationVersion, 2);
   EXPECT_EQ(int8, 1814981682845118088u);
-  EXPECT_EQ(int4, 3209035427798835911u);
+  EXPECT_EQ(int4, 6868034905403140026u);
   EXPECT_EQ(fp8, 11820498917185041814u);
 }
 
@@ -90,8 +92,37 @@ TEST(QuantizeWeightsTest, WhatIsNotFiniteMakesTheScaleNaN) {
 
 TEST(QuantizeWeightsTest, IdentityNamesTheDtypeAndTheVersion) {
   EXPECT_EQ(QuantizedIdentity("0123", "bf16"), "0123");
-  EXPECT_EQ(QuantizedIdentity("0123", "fp8"), "0123-fp8-1");
-  EXPECT_EQ(QuantizedIdentity("0123", "int4"), "0123-int4-1");
+  EXPECT_EQ(QuantizedIdentity("0123", "fp8"), "0123-fp8-2");
+  EXPECT_EQ(QuantizedIdentity("0123", "int4"), "0123-int4-2");
+}
+
+// What a symmetric GPTQ checkpoint has, with scales of bfloat16 or of half, is
+// not rounded again; but for the scale, where that is no bfloat16.
+TEST(QuantizeWeightsTest, IntegersOfFourBitsAreFoundAgain) {
+  std::mt19937 bits(3);
+  std::uniform_int_distribution<int> integers(-7, 7);
+  for (int i = 0; i < 200; ++i) {
+    const bool half = i % 2 == 1;
+    const float scale = half ? 0.01f + static_cast<float>(i) * 0x1p-11f
+                             : Bf16ToFloat(static_cast<uint16_t>(0x3c00 + i));
+    std::vector<int> stored(64);
+    for (int& q : stored) q = integers(bits);
+    stored[i % 64] = i % 3 == 0 ? -8 : 7;  // as its scale was chosen
+    std::vector<float> weights;
+    for (const int q : stored) {
+      weights.push_back(static_cast<float>(q) * scale);
+    }
+    std::vector<int8_t> q(64);
+    const float found = Bf16ToFloat(QuantizeInt4(weights, q.data()));
+    for (size_t k = 0; k < q.size(); ++k) {
+      const float weight = static_cast<float>(q[k]) * found;
+      if (half) {
+        EXPECT_NEAR(weight, weights[k], std::fabs(weights[k]) * 0x1p-8f);
+      } else {
+        EXPECT_EQ(weight, weights[k]) << i << " " << k;
+      }
+    }
+  }
 }
 
 TEST(QuantizeWeightsTest, ZerosStayZero) {

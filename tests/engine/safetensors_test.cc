@@ -23,7 +23,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-absl::Span<const std::byte> Bytes(const std::string& text) {
+absl::Span<const std::byte> BytesOf(const std::string& text) {
   return absl::MakeConstSpan(reinterpret_cast<const std::byte*>(text.data()),
                              text.size());
 }
@@ -57,7 +57,7 @@ TEST(SafetensorsTest, ReadsTensors) {
 
 TEST(SafetensorsTest, AnEmptyHeaderIsAFileWithoutTensors) {
   const std::string content = RawSafetensors("{}", "");
-  const auto tensors = ParseSafetensors(Bytes(content), "f");
+  const auto tensors = ParseSafetensors(BytesOf(content), "f");
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   EXPECT_THAT(*tensors, IsEmpty());
 }
@@ -127,7 +127,7 @@ TEST(SafetensorsTest, BrokenHeadersNameFileAndTensor) {
   };
   for (const BrokenHeader& broken : cases) {
     const std::string content = RawSafetensors(broken.header, broken.data);
-    const auto tensors = ParseSafetensors(Bytes(content), "some/file");
+    const auto tensors = ParseSafetensors(BytesOf(content), "some/file");
     EXPECT_EQ(tensors.status().code(), absl::StatusCode::kInvalidArgument)
         << broken.header.substr(0, 200);
     EXPECT_THAT(tensors.status().message(),
@@ -138,7 +138,7 @@ TEST(SafetensorsTest, BrokenHeadersNameFileAndTensor) {
 TEST(SafetensorsTest, UnknownTypesAreNamed) {
   const std::string content = RawSafetensors(
       "{\"t\":{\"dtype\":\"F4\",\"shape\":[1],\"data_offsets\":[0,1]}}", "1");
-  const auto tensors = ParseSafetensors(Bytes(content), "f");
+  const auto tensors = ParseSafetensors(BytesOf(content), "f");
   EXPECT_EQ(tensors.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(tensors.status().message(), HasSubstr("\"F4\""));
 }
@@ -146,21 +146,21 @@ TEST(SafetensorsTest, UnknownTypesAreNamed) {
 TEST(SafetensorsTest, BrokenLengths) {
   for (size_t size = 0; size < 8; ++size) {
     const std::string content(size, '\0');
-    EXPECT_EQ(ParseSafetensors(Bytes(content), "f").status().code(),
+    EXPECT_EQ(ParseSafetensors(BytesOf(content), "f").status().code(),
               absl::StatusCode::kInvalidArgument);
   }
   for (uint64_t length : {uint64_t{3}, uint64_t{1} << 31, uint64_t{1} << 62,
                           uint64_t{1} << 63, UINT64_MAX - 7, UINT64_MAX}) {
     std::string content = RawSafetensors("{}", "");
     std::memcpy(content.data(), &length, 8);
-    const auto tensors = ParseSafetensors(Bytes(content), "f");
+    const auto tensors = ParseSafetensors(BytesOf(content), "f");
     EXPECT_EQ(tensors.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(tensors.status().message(), HasSubstr("header has"));
   }
   // Longer than any header may be, and all there.
   const std::string large =
       RawSafetensors(std::string((size_t{32} << 20) + 1, ' '), "");
-  EXPECT_THAT(ParseSafetensors(Bytes(large), "f").status().message(),
+  EXPECT_THAT(ParseSafetensors(BytesOf(large), "f").status().message(),
               HasSubstr("more than"));
 }
 
@@ -170,7 +170,7 @@ TEST(SafetensorsTest, EveryTruncationIsSeen) {
   for (size_t size = 0; size < content.size(); ++size) {
     // A copy of exactly this size, so that the sanitizer sees reads beyond it.
     const std::string cut = content.substr(0, size);
-    EXPECT_FALSE(ParseSafetensors(Bytes(cut), "f").ok()) << size;
+    EXPECT_FALSE(ParseSafetensors(BytesOf(cut), "f").ok()) << size;
   }
 }
 
@@ -203,14 +203,14 @@ TEST(SafetensorsTest, SurvivesDamage) {
     const std::string damaged =
         random() % 2 == 0 ? RawSafetensors(Mutate(header, random), data)
                           : Mutate(content, random);
-    const auto tensors = ParseSafetensors(Bytes(damaged), "f");
+    const auto tensors = ParseSafetensors(BytesOf(damaged), "f");
     if (!tensors.ok()) {
       EXPECT_FALSE(tensors.status().message().empty());
       continue;
     }
     ++parsed;
     for (const TensorView& tensor : *tensors) {
-      const std::byte* const begin = Bytes(damaged).data();
+      const std::byte* const begin = BytesOf(damaged).data();
       EXPECT_GE(tensor.bytes.data(), begin);
       EXPECT_LE(tensor.bytes.data() + tensor.bytes.size(),
                 begin + damaged.size());

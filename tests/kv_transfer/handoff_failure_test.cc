@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr CommitRecord kRecord{.first_token = 42, .next_token_index = 1};
+constexpr CommitRecord kFailingRecord{.first_token = 42, .next_token_index = 1};
 
 class HandoffFailureTest : public HandoffPairTest {
  protected:
@@ -36,7 +36,7 @@ TEST_F(HandoffFailureTest, LostPagesNeverLand) {
   OpenAndStart(4);
   SpoilOnePayload(FakeNetwork::Fate::kDrop);
   SendAllLayers(4);
-  sender_->Commit(kId, kRecord);
+  sender_->Commit(kId, kFailingRecord);
   network_.RunUntilIdle();
   EXPECT_THAT(PollReceiver(), IsEmpty());
   EXPECT_THAT(PollSender(), IsEmpty());
@@ -58,7 +58,7 @@ TEST_F(HandoffFailureTest, AlteredPagesFail) {
   OpenAndStart(4);
   SpoilOnePayload(FakeNetwork::Fate::kCorruptPayload);
   SendAllLayers(4);
-  sender_->Commit(kId, kRecord);
+  sender_->Commit(kId, kFailingRecord);
   network_.RunUntilIdle();
   const auto received = PollReceiver();
   EXPECT_THAT(Only<Receiver::Landed>(received), IsEmpty());
@@ -81,7 +81,7 @@ TEST_F(HandoffFailureTest, PagesChangedOnTheWayFail) {
     return has_payload ? FakeNetwork::Fate::kHold : FakeNetwork::Fate::kDeliver;
   };
   SendAllLayers(2);
-  sender_->Commit(kId, kRecord);
+  sender_->Commit(kId, kFailingRecord);
   network_.RunUntilIdle();
   sender_memory_.Write(/*sequence=*/9, 0, 0, source_[0]);
   network_.Release();
@@ -162,7 +162,7 @@ TEST_F(HandoffFailureTest, SameTransferMayComeAgainInAnotherGeneration) {
   grant.generation = kGeneration + 1;
   ASSERT_TRUE(sender_->Start(grant, source_, In(absl::Seconds(10))).ok());
   SendAllLayers(3);
-  sender_->Commit(kId, kRecord);
+  sender_->Commit(kId, kFailingRecord);
   network_.RunUntilIdle();
   const auto landed = Only<Receiver::Landed>(PollReceiver());
   ASSERT_THAT(landed, SizeIs(1));
@@ -250,7 +250,7 @@ TEST_F(HandoffFailureTest, SenderDiesMidTransfer) {
   for (int32_t layer = 0; layer < kLayers; ++layer) {
     reborn->SendLayer(kId, layer, 4);
   }
-  reborn->Commit(kId, kRecord);
+  reborn->Commit(kId, kFailingRecord);
   network_.RunUntilIdle();
   EXPECT_THAT(Only<Receiver::Landed>(PollReceiver()), SizeIs(1));
   EXPECT_TRUE(receiver_memory_.HoldsAll(1, 0, target_));
@@ -290,7 +290,7 @@ TEST_F(HandoffFailureTest, LostAcknowledgementFailsAtTheDeadline) {
     return ack ? FakeNetwork::Fate::kDrop : FakeNetwork::Fate::kDeliver;
   };
   SendAllLayers(2);
-  sender_->Commit(kId, kRecord);
+  sender_->Commit(kId, kFailingRecord);
   network_.RunUntilIdle();
   EXPECT_THAT(Only<Receiver::Landed>(PollReceiver()), SizeIs(1));
   EXPECT_THAT(PollSender(), IsEmpty());

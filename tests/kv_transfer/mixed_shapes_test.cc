@@ -26,10 +26,10 @@ using ::testing::SizeIs;
 constexpr int32_t kModelHeads = 4;
 constexpr int32_t kLayers = 3;
 constexpr int32_t kPoolBlocks = 40;
-constexpr CommitRecord kRecord{.first_token = 5, .num_tokens = 9};
+constexpr CommitRecord kMixedRecord{.first_token = 5, .num_tokens = 9};
 
 // Keys and values of 32 bf16 elements a head.
-const std::vector<PageSection> kSections = {{1, 1024}, {2, 512}};
+const std::vector<PageSection> kMixedSections = {{1, 1024}, {2, 512}};
 
 HandoffOptions OptionsOf(const ShapedCache& cache, v1::WorkerRole role,
                          uint64_t incarnation, const Clock* clock) {
@@ -70,8 +70,8 @@ class MixedShapesTest : public ::testing::Test {
   PrefillWorker Prefill(uint64_t incarnation, PageShape shape,
                         WirePolicy wire = {}) {
     PrefillWorker worker;
-    worker.cache =
-        std::make_unique<ShapedCache>(kLayers, kPoolBlocks, shape, kSections);
+    worker.cache = std::make_unique<ShapedCache>(kLayers, kPoolBlocks, shape,
+                                                 kMixedSections);
     worker.cache->set_bf16();
     worker.transport = network_.CreateTransport(/*listen=*/false);
     HandoffOptions options =
@@ -85,8 +85,8 @@ class MixedShapesTest : public ::testing::Test {
   }
   DecodeWorker Decode(uint64_t incarnation, PageShape shape) {
     DecodeWorker worker;
-    worker.cache =
-        std::make_unique<ShapedCache>(kLayers, kPoolBlocks, shape, kSections);
+    worker.cache = std::make_unique<ShapedCache>(kLayers, kPoolBlocks, shape,
+                                                 kMixedSections);
     worker.cache->set_bf16();
     worker.transport = network_.CreateTransport(/*listen=*/true);
     HandoffOptions options =
@@ -127,7 +127,7 @@ class MixedShapesTest : public ::testing::Test {
       }
       network_.RunUntilIdle();
     }
-    p.sender->Commit(TransferId{transfer}, kRecord);
+    p.sender->Commit(TransferId{transfer}, kMixedRecord);
     network_.RunUntilIdle();
   }
   int64_t Wrong(DecodeWorker& d, int32_t first_head, int32_t end_head) {
@@ -341,7 +341,7 @@ TEST_F(MixedShapesTest, ExactToADevice) {
 
 TEST_F(MixedShapesTest, EncodingNeedsACacheInBf16) {
   const PageShape shape{.block_size = 16, .num_heads = kModelHeads};
-  ShapedCache cache(kLayers, kPoolBlocks, shape, kSections);
+  ShapedCache cache(kLayers, kPoolBlocks, shape, kMixedSections);
   HandoffOptions options =
       OptionsOf(cache, v1::WORKER_ROLE_PREFILL, 1, &clock_);
   options.wire.encoding = WireEncoding::kFp8;

@@ -284,7 +284,7 @@ TEST_F(QuantizeTest, RefusesACheckpointThatItCannotRead) {
   const json gptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 8}};
   const std::vector<TestTensor> tensors = GroupedTensors(gptq);
   const std::vector<std::pair<std::string, json>> unknown = {
-      {"quant_method", "fp8"}, {"bits", 3}, {"checkpoint_format", "marlin"}};
+      {"quant_method", "hqq"}, {"bits", 3}, {"checkpoint_format", "marlin"}};
   for (const auto& [field, value] : unknown) {
     json quantization = gptq;
     quantization[field] = value;

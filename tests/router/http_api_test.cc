@@ -18,8 +18,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr uint32_t kEos = 2044;
-
 class HttpApiTest : public RouterTest {
  protected:
   HttpApiTest() : prefill_(AddPrefill("p0")), decode_(AddDecode("d0")) {

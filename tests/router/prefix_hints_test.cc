@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 constexpr WorkerId kA{21}, kB{22};
-constexpr int kBlockSize = 2;
+constexpr int kHintBlockSize = 2;
 
 MATCHER_P2(Has, worker, tokens, "") {
   return arg.worker == worker && arg.tokens == tokens;
@@ -25,10 +25,10 @@ MATCHER_P2(Has, worker, tokens, "") {
 
 PromptPrefix Prompt(TokenId first, int blocks) {
   std::vector<TokenId> tokens;
-  for (int i = 0; i < blocks * kBlockSize; ++i) tokens.push_back(first + i);
+  for (int i = 0; i < blocks * kHintBlockSize; ++i) tokens.push_back(first + i);
   PromptPrefix prefix;
-  prefix.block_size = kBlockSize;
-  prefix.names = scheduling::ChainOf("", kBlockSize, tokens);
+  prefix.block_size = kHintBlockSize;
+  prefix.names = scheduling::ChainOf("", kHintBlockSize, tokens);
   return prefix;
 }
 

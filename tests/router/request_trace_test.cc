@@ -5,20 +5,20 @@
 namespace baton::router {
 namespace {
 
-const absl::Time kStart = absl::UnixEpoch() + absl::Seconds(50);
+const absl::Time kTraceStart = absl::UnixEpoch() + absl::Seconds(50);
 
 RequestTrace Trace() {
   RequestTrace trace;
-  trace.received_at = kStart;
-  trace.sent_at = kStart + absl::Seconds(1);
+  trace.received_at = kTraceStart;
+  trace.sent_at = kTraceStart + absl::Seconds(1);
   trace.prefill_worker = "p";
   trace.decode_worker = "d";
   trace.first_token_sent_at = trace.sent_at;
-  trace.first_event_at = kStart + absl::Seconds(10);
+  trace.first_event_at = kTraceStart + absl::Seconds(10);
   return trace;
 }
 
-v1::PromptReport Prompt(double queue, double prefill) {
+v1::PromptReport Computed(double queue, double prefill) {
   v1::PromptReport report;
   report.set_queue_seconds(queue);
   report.set_prefill_seconds(prefill);
@@ -32,9 +32,9 @@ double Sum(const v1::Timing& t) {
 
 TEST(RequestTraceTest, StagesAddUpToTtft) {
   RequestTrace trace = Trace();
-  trace.AddPromptReport(0, Prompt(2, 4));
+  trace.AddPromptReport(0, Computed(2, 4));
   const v1::Timing timing =
-      MakeTiming(trace, kStart + absl::Seconds(20), /*retries=*/3);
+      MakeTiming(trace, kTraceStart + absl::Seconds(20), /*retries=*/3);
   EXPECT_EQ(timing.ttft_seconds(), 10);
   EXPECT_EQ(timing.route_queue_seconds(), 1);
   EXPECT_EQ(timing.prefill_queue_seconds(), 2);
@@ -47,8 +47,9 @@ TEST(RequestTraceTest, StagesAddUpToTtft) {
 
 TEST(RequestTraceTest, WorkersCannotReportMoreThanThereWas) {
   RequestTrace trace = Trace();
-  trace.AddPromptReport(0, Prompt(-5, 1e9));
-  const v1::Timing timing = MakeTiming(trace, kStart + absl::Seconds(20), 0);
+  trace.AddPromptReport(0, Computed(-5, 1e9));
+  const v1::Timing timing =
+      MakeTiming(trace, kTraceStart + absl::Seconds(20), 0);
   EXPECT_EQ(timing.prefill_queue_seconds(), 0);
   EXPECT_EQ(timing.prefill_seconds(), 9);
   EXPECT_EQ(timing.first_token_return_seconds(), 0);
@@ -57,10 +58,10 @@ TEST(RequestTraceTest, WorkersCannotReportMoreThanThereWas) {
 
 TEST(RequestTraceTest, LaterAttemptsDoNotChangeHowTtftIsSplit) {
   RequestTrace trace = Trace();
-  trace.AddPromptReport(0, Prompt(2, 4));
+  trace.AddPromptReport(0, Computed(2, 4));
   // Of the attempt that went on behind three tokens; and the same token again.
-  trace.AddPromptReport(3, Prompt(7, 7));
-  trace.AddPromptReport(0, Prompt(7, 7));
+  trace.AddPromptReport(3, Computed(7, 7));
+  trace.AddPromptReport(0, Computed(7, 7));
   v1::Outcome later;
   later.set_ok(true);
   later.set_queue_seconds(7);
@@ -68,7 +69,8 @@ TEST(RequestTraceTest, LaterAttemptsDoNotChangeHowTtftIsSplit) {
   later.set_kv_transfer_bytes(5);
   later.set_kv_transfer_seconds(0.5);
   trace.AddOutcome(/*by_decode=*/false, later);
-  const v1::Timing timing = MakeTiming(trace, kStart + absl::Seconds(20), 0);
+  const v1::Timing timing =
+      MakeTiming(trace, kTraceStart + absl::Seconds(20), 0);
   EXPECT_EQ(timing.prefill_seconds(), 4);
   EXPECT_EQ(timing.kv_transfer_bytes(), 5u);
   EXPECT_EQ(timing.kv_transfer_seconds(), 0.5);
@@ -76,8 +78,9 @@ TEST(RequestTraceTest, LaterAttemptsDoNotChangeHowTtftIsSplit) {
 
 TEST(RequestTraceTest, WithoutATokenThereIsNoTtft) {
   RequestTrace trace;
-  trace.received_at = kStart;
-  const v1::Timing timing = MakeTiming(trace, kStart + absl::Seconds(2), 0);
+  trace.received_at = kTraceStart;
+  const v1::Timing timing =
+      MakeTiming(trace, kTraceStart + absl::Seconds(2), 0);
   EXPECT_EQ(timing.ttft_seconds(), 0);
   EXPECT_EQ(timing.e2e_seconds(), 2);
 }

@@ -19,8 +19,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr uint32_t kLastToken = 2044;
-
 class ExplainTest : public RouterTest {
  protected:
   ExplainTest() { options_.flow.settle_wait = kReportsCome; }
@@ -67,7 +65,7 @@ class ExplainTest : public RouterTest {
 
   // Ends a request on its first token.
   static void Serve(FakeWorker* prefill, uint64_t attempt) {
-    prefill->SendToken(attempt, 0, kLastToken, v1::FINISH_REASON_STOP);
+    prefill->SendToken(attempt, 0, kEos, v1::FINISH_REASON_STOP);
     prefill->SendOk(attempt);
   }
 };
@@ -117,7 +115,7 @@ TEST_F(ExplainTest, ARequestThatRunsAndOneThatEnded) {
   EXPECT_THAT(Standings(placement), ElementsAre("p0:chosen", "d0:chosen"));
   EXPECT_EQ(placement.candidates(1).total_blocks(), 1000u);
 
-  decode->SendToken(attempt, 1, kLastToken, v1::FINISH_REASON_STOP);
+  decode->SendToken(attempt, 1, kEos, v1::FINISH_REASON_STOP);
   prefill->SendOk(attempt);
   decode->SendOk(attempt);
   ASSERT_TRUE(call->Finish().ok());
@@ -159,7 +157,7 @@ TEST_F(ExplainTest, WhatWasPreemptedGoesOnAndIsNobodysFailure) {
     decode->SendOutcome(outcome);
   }
   const uint64_t last = decode->NextReserve().attempt();
-  decode->SendToken(last, kTimes, kLastToken, v1::FINISH_REASON_STOP);
+  decode->SendToken(last, kTimes, kEos, v1::FINISH_REASON_STOP);
   ASSERT_TRUE(call->ReadTokens(kTimes + 1));
   prefill->SendOk(last);
   decode->SendOk(last);
@@ -192,8 +190,7 @@ TEST_F(ExplainTest, ARetryAfterAFailureNamesBothAndWhy) {
   // The next one of the answer.
   prefill->SendToken(second, 1, 11);
   prefill->SendOk(second);
-  decodes[1 - failing]->SendToken(second, 2, kLastToken,
-                                  v1::FINISH_REASON_STOP);
+  decodes[1 - failing]->SendToken(second, 2, kEos, v1::FINISH_REASON_STOP);
   decodes[1 - failing]->SendOk(second);
   ASSERT_TRUE(call->Finish().ok());
 
@@ -267,7 +264,7 @@ TEST_F(ExplainTest, WhoIsRefusedOftenPauses) {
   }
   EXPECT_TRUE(paused);
   const uint64_t attempt = decode->NextReserve().attempt();
-  decode->SendToken(attempt, 0, kLastToken, v1::FINISH_REASON_STOP);
+  decode->SendToken(attempt, 0, kEos, v1::FINISH_REASON_STOP);
   EXPECT_TRUE(call->Finish().ok());
 }
 

@@ -22,8 +22,6 @@ using test::FakeWorker;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr uint32_t kEos = 2044;
-
 class TwoPairsTest : public RouterTest {
  protected:
   TwoPairsTest()

@@ -2,6 +2,7 @@
 // read their stream step by step.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,9 @@
 #include "tests/support/fake_worker.h"
 
 namespace baton::router {
+
+// What ends an answer of the model that routers serve here.
+inline constexpr uint32_t kEos = 2044;
 
 // One Generate call. Every wait ends with the call's deadline, which is far
 // away unless the test sets one.

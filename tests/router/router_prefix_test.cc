@@ -16,7 +16,6 @@ namespace {
 using test::AwaitThat;
 using test::FakeWorker;
 
-constexpr uint32_t kLastToken = 2044;
 // As FakeWorker says.
 constexpr int kBlockSize = 16;
 constexpr int kBlocks = 3;
@@ -82,7 +81,7 @@ class RouterPrefixTest : public RouterTest {
     const v1::Prefill asked = prefill->NextPrefill();
     EXPECT_EQ(asked.sequence().cache_salt(), SaltOfAll(salt));
     const uint64_t attempt = asked.attempt();
-    prefill->SendToken(attempt, 0, kLastToken, v1::FINISH_REASON_STOP);
+    prefill->SendToken(attempt, 0, kEos, v1::FINISH_REASON_STOP);
     prefill->SendOk(attempt);
     EXPECT_TRUE(call->Finish().ok());
     grpc::ClientContext context;
@@ -176,7 +175,7 @@ TEST_F(RouterPrefixTest, APromptIsNeverCachedToItsEnd) {
   const uint64_t attempt = prefill->NextPrefill().attempt();
   EXPECT_EQ(Metric("baton_router_prefix_matched_tokens_total", ",at=\"best\"}"),
             2 * kBlockSize - 1);
-  prefill->SendToken(attempt, 0, kLastToken, v1::FINISH_REASON_STOP);
+  prefill->SendToken(attempt, 0, kEos, v1::FINISH_REASON_STOP);
   prefill->SendOk(attempt);
   EXPECT_TRUE(call->Finish().ok());
 }

@@ -12,8 +12,6 @@ using test::FakeWorker;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr uint32_t kEos = 2044;
-
 class OnePairTest : public RouterTest {
  protected:
   OnePairTest() : prefill_(AddPrefill("p0")), decode_(AddDecode("d0")) {

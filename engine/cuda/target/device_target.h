@@ -59,8 +59,8 @@ BATON_DEVICE unsigned char* SharedMemory() {
 // (Stream::SetEarlyKernels), and lets the next one begin here. All threads of
 // all kernels call it: a kernel has ended when those before it have, so the
 // next one need not wait for more. Before it a kernel writes nothing, and reads
-// nothing but weights, which none writes (LoadWeights16); it may call
-// PrefetchToL2.
+// nothing but what none writes: weights (LoadWeights16), and what the host has
+// sent for the step. It may call PrefetchToL2.
 BATON_DEVICE void AwaitEarlierKernels() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -39,6 +39,7 @@ struct Sizes {
   std::vector<int32_t> many_rows = {128, 2048, 4096};
   std::vector<int32_t> contexts = {1024, 8192};
   int32_t kv_layers = 4;  // that attention has in turns
+  int repeats = 5;
   int64_t copy_bytes = int64_t{2} << 30;
   int64_t product_size = 8192;
 };
@@ -46,16 +47,17 @@ struct Sizes {
 Sizes Tiny() {
   Sizes sizes;
   sizes.model.num_layers = 2;
-  sizes.model.hidden_size = 256;
+  sizes.model.hidden_size = 128;
   sizes.model.num_heads = 4;
   sizes.model.num_kv_heads = 2;
   sizes.model.head_dim = 64;
-  sizes.model.intermediate_size = 320;
-  sizes.model.vocab_size = 600;
+  sizes.model.intermediate_size = 192;
+  sizes.model.vocab_size = 300;
   sizes.few_rows = {1, 17};
   sizes.many_rows = {70};
   sizes.contexts = {300};
   sizes.kv_layers = 2;
+  sizes.repeats = 1;
   sizes.copy_bytes = 1 << 20;
   sizes.product_size = 64;
   return sizes;
@@ -164,7 +166,7 @@ class KernelTimes final {
     std::vector<double> times;
     const Event begin(/*timed=*/true);
     const Event end(/*timed=*/true);
-    for (int repeat = 0; repeat < 5; ++repeat) {
+    for (int repeat = 0; repeat < sizes_.repeats; ++repeat) {
       stream_.Record(begin);
       stream_.Launch(graph);
       stream_.Record(end);

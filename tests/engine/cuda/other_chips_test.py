@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""The kernels compile for chips that the build is not for.
+
+other_chips_test.py NVCC KERNELS_DIR [FLAG ...]: for each of the chips below that
+the toolkit knows, down to machine code and without optimizing, which would take
+minutes; attention, of which there are sixty kernels, down to PTX.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+CHIPS = ("80", "89", "100")
+# The same text as others, for another format.
+LEFT_OUT = ("matmul_fp8.cu", "matmul_int8.cu")
+TO_PTX = ("attention.cu",)
+
+
+def main():
+    nvcc, kernels = sys.argv[1], pathlib.Path(sys.argv[2])
+    flags = sys.argv[3:]
+    listed = subprocess.run([nvcc, "--list-gpu-arch"], check=True, text=True,
+                            capture_output=True).stdout
+    known = re.findall(r"compute_(\d+)", listed)
+    chips = [chip for chip in CHIPS if chip in known]
+    files = [file for file in sorted(kernels.glob("*.cu"))
+             if file.name not in LEFT_OUT]
+    if not chips or not files:
+        print(f"{nvcc} knows {known}; {kernels} has {files}")
+        return 1
+
+    def compile_one(job):
+        file, chip = job
+        ptx = file.name in TO_PTX
+        command = [nvcc, *flags, "-std=c++17", "-fmad=false", "-Xcicc", "-O0",
+                   "-Xptxas", "-O0", "-o", os.devnull]
+        command += ["-ptx", f"-arch=compute_{chip}"] if ptx else [
+            "-cubin", f"-arch=sm_{chip}"]
+        return subprocess.run([*command, str(file)], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    jobs = [(file, chip) for file in files for chip in chips]
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for (file, chip), run in zip(jobs, pool.map(compile_one, jobs)):
+            if run.returncode != 0:
+                print(f"{file.name} for sm_{chip}:\n{run.stdout}")
+                failed += 1
+    print(f"{len(files)} files for {', '.join(chips)}: {failed} failures")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
