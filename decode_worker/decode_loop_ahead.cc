@@ -75,7 +75,8 @@ void DecodeLoop::ExecuteAhead() {
   unpublished_ = publishes_beside_;
   held_for_ahead_.clear();
   metrics_->steps_ahead->Increment();
-  scheduler_.RanAhead(absl::ToDoubleSeconds(started - absl::UnixEpoch()));
+  scheduler_.RanAhead(absl::ToDoubleSeconds(started - absl::UnixEpoch()),
+                      scheduling::ShapeOf(plan));
   Finish(plan, result, started);
 }
 

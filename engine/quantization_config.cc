@@ -3,6 +3,7 @@
 // NVIDIA's ModelOpt.
 #include "engine/quantization_config.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/status/status.h"
@@ -95,32 +96,53 @@ void ReadObject(JsonFields& fields, absl::string_view prefix,
   fields.Fail(inner.status());
 }
 
-// Of each group of modules: 8-bit floats. How activations would be rounded is
-// of no interest: they are not.
+// Of a group of modules. How activations would be rounded is of no interest:
+// they are not.
+void ReadGroupWeights(JsonFields& weights, QuantizationConfig& out) {
+  ExpectString(weights, "type", "float");
+  const int32_t bits = weights.RequiredInt("num_bits", 1, 32);
+  if (weights.status().ok() && bits != 8) {
+    FailUnknown(weights, "num_bits", bits, "8");
+  }
+  if (!weights.Bool("symmetric", true)) {
+    FailUnknown(weights, "symmetric", false, "true");
+  }
+  ReadBlock(weights, "block_structure", out);
+}
+
+// A name as messages have it: the file's, or which one it is.
+std::string GroupName(const std::string& name, int index) {
+  constexpr size_t kLongest = 40;
+  const bool plain = !name.empty() && name.size() <= kLongest &&
+                     std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                       return absl::ascii_isalnum(c) || c == '_' || c == '-';
+                     });
+  return plain ? name : absl::StrCat(index);
+}
+
 void ReadCompressedTensors(JsonFields& fields, const std::string& prefix,
                            QuantizationConfig& out) {
   ExpectString(fields, "format", "float-quantized");
-  ReadObject(fields, prefix, "config_groups", fields.Find("config_groups"),
-             [&](JsonFields& groups, const std::string& of_groups) {
-               const json& all = *fields.Find("config_groups");
-               for (auto group = all.begin(); group != all.end(); ++group) {
-                 ReadObject(groups, of_groups, group.key(), &group.value(),
-                            [&](JsonFields& one, const std::string& of_one) {
-                              ReadObject(
-                                  one, of_one, "weights", one.Find("weights"),
-                                  [&](JsonFields& weights, const std::string&) {
-                                    ExpectString(weights, "type", "float");
-                                    const int32_t bits =
-                                        weights.RequiredInt("num_bits", 1, 32);
-                                    if (weights.status().ok() && bits != 8) {
-                                      FailUnknown(weights, "num_bits", bits,
-                                                  "8");
-                                    }
-                                    ReadBlock(weights, "block_structure", out);
-                                  });
-                            });
-               }
-             });
+  // What is to be done to activations while the model runs.
+  const json* const transforms = fields.Find("transform_config");
+  if (transforms != nullptr && !transforms->empty()) {
+    FailUnknown(fields, "transform_config", *transforms, "none");
+  }
+  const json* const groups = fields.Find("config_groups");
+  const auto read_group = [&](JsonFields& group, const std::string& of_group) {
+    ReadObject(group, of_group, "weights", group.Find("weights"),
+               [&](JsonFields& weights, const std::string&) {
+                 ReadGroupWeights(weights, out);
+               });
+  };
+  const auto read_groups = [&](JsonFields& all, const std::string& of_all) {
+    int index = 0;
+    for (auto group = groups->begin(); group != groups->end(); ++group) {
+      ReadObject(all, of_all, GroupName(group.key(), index++), &group.value(),
+                 read_group);
+    }
+  };
+  ReadObject(fields, prefix, "config_groups", groups, read_groups);
 }
 
 // Whether it is one of the ways to say that matrices are FP8.

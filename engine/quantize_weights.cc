@@ -16,10 +16,10 @@ constexpr float kMagic = 12582912.0f;
 
 // The largest weight lies at step 8 times this of the grid: above 1 it is
 // clipped, which pays when the others are much smaller. Weights that were such
-// integers before (of a symmetric GPTQ checkpoint) have -8 or 7 as the largest
-// mostly, and are found again: 1 and 7/8.
-constexpr float kInt4Steps[] = {0.80f, 0.85f, 0.875f, 0.90f, 0.95f,
-                                1.00f, 1.05f, 1.10f,  1.15f};
+// integers before, of a symmetric GPTQ checkpoint, are found again: of 64 of
+// them, which mostly are half of a group, the largest magnitude is 5 to 8.
+constexpr float kInt4Steps[] = {0.625f, 0.75f, 0.80f, 0.85f, 0.875f, 0.90f,
+                                0.95f,  1.00f, 1.05f, 1.10f, 1.15f};
 
 bool AllFinite(absl::Span<const float> weights) {
   bool finite = true;

@@ -52,9 +52,10 @@ StepPlan DecodeScheduler::Plan(const StepOutlook& outlook) {
   return plan;
 }
 
-void DecodeScheduler::RanAhead(double now) {
+void DecodeScheduler::RanAhead(double now, const StepShape& shape) {
   MarkStreams(now);
   ramp_.Planned(0);
+  last_shape_ = shape;
 }
 
 void DecodeScheduler::PlanStreams(StepPlan* plan) {

@@ -70,8 +70,8 @@ class DecodeScheduler final {
   // they take turns. Empty when nothing runs.
   StepPlan Plan(const StepOutlook& outlook = {});
 
-  // A step ran that was not planned here: another of all streams.
-  void RanAhead(double now);
+  // A step of that shape ran that was not planned here: another of all streams.
+  void RanAhead(double now, const StepShape& shape);
 
   // Of the last step that was planned.
   const MixedStep& mixed() const { return mixed_; }
@@ -127,7 +127,7 @@ class DecodeScheduler final {
   // Where the next step's turn begins when not all sequences fit.
   size_t turn_ = 0;
   MixedStep mixed_;
-  StepShape last_shape_;  // of the last step that was planned
+  StepShape last_shape_;  // of the last step
 };
 
 }  // namespace baton::scheduling

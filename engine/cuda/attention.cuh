@@ -18,6 +18,7 @@
 #include "engine/cuda/attention_merge.cuh"
 #include "engine/cuda/attention_softmax.cuh"
 #include "engine/cuda/attention_stage.cuh"
+#include "engine/cuda/heads.cuh"
 #include "engine/cuda/matmul_output.cuh"
 
 namespace baton::engine::cuda {
@@ -176,19 +177,27 @@ inline constexpr int kTileThreads = kTileQueries / 16 * 32;
 // Runs positions [first, end), tile by tile and two stages deep, and calls
 // finish(sums) at the end of each span. `first` is a multiple of 64. All
 // threads of the block call it. Behind the two stages lies what parts exchange.
-template <int kHeadDim, KvDtype kDtype, int kParts, int kHalves,
+// begin() makes the queries, and keys and values from `newest` on, before which
+// what is there already is asked for.
+template <int kHeadDim, KvDtype kDtype, int kParts, int kHalves, typename Begin,
           typename Finish>
 BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
                            int32_t kv_head,
                            const WarpQueries<kHeadDim>& queries, int32_t first,
-                           int32_t end, unsigned char* stages,
-                           const Finish& finish) {
+                           int32_t end, int32_t newest, unsigned char* stages,
+                           const Begin& begin, const Finish& finish) {
   constexpr int32_t kStageBytes = StageBytes(kDtype, kHeadDim);
   SpanSums<kHeadDim / kParts> sums;
   ClearSums(sums);
   constexpr int kThreads = kParts == 1 ? kTileThreads : 32 * kParts;
-  FetchTile<kHeadDim, kDtype, kThreads>(args, blocks, kv_head, first, end,
-                                        stages);
+  const bool is_there = first + kTilePositions <= newest;
+  const auto fetch_first = [&] {
+    FetchTile<kHeadDim, kDtype, kThreads>(args, blocks, kv_head, first, end,
+                                          stages);
+  };
+  if (is_there) fetch_first();
+  begin();
+  if (!is_there) fetch_first();
   CommitCopies();
   int32_t stage = 0;
   for (int32_t at = first; at < end;) {
@@ -237,7 +246,7 @@ SpanAttention(AttentionArgs args) {
   const int32_t end = span_end < position + 1 ? span_end : position + 1;
   const BlockId* const blocks = args.block_tables + tile.block_table;
   if (BlockX() < spans) {
-    // What is asked for first, while the token's own heads are being made.
+    // What is asked for first, while the product with Q, K and V ends.
     BATON_UNROLL
     for (int i = 0; i < 2; ++i) {
       PrefetchTile<kHeadDim, kDtype, 32 * kParts>(
@@ -246,8 +255,36 @@ SpanAttention(AttentionArgs args) {
   }
   AwaitEarlierKernels();
   if (BlockX() >= spans) return;
+  unsigned char* const exchange =
+      SharedMemory() + 2 * StageBytes(kDtype, kHeadDim);
+  const bool makes_heads = args.heads.qkv != nullptr;
   WarpQueries<kHeadDim> queries;
-  LoadQueries<kHeadDim>(args, tile, kv_head, 0, queries);
+  const auto load_queries = [&] {
+    if (!makes_heads) {
+      LoadQueries<kHeadDim>(args, tile, kv_head, 0, queries);
+      return;
+    }
+    // All blocks make the queries, and the last span's the key and value.
+    static_assert(kSpanQueries * kHeadDim * 2 <= kSpanExchangeBytes);
+    auto* const made = reinterpret_cast<uint16_t*>(exchange);
+    const int32_t group = args.num_heads / args.num_kv_heads;
+    const int32_t count = group + (span_end > position ? 2 : 0);
+    for (int32_t i = Thread() / 32; i < count; i += kParts) {
+      const int32_t head =
+          i < group
+              ? kv_head * group + i
+              : args.num_heads + (i - group) * args.num_kv_heads + kv_head;
+      FinishHead<kDtype>(args.heads, tile.first_row, position, blocks, head,
+                         made + i * kHeadDim);
+    }
+    SyncBlock();
+    LoadQueries<kHeadDim>(
+        args, tile, kv_head, 0,
+        [&](int64_t, int64_t head) {
+          return made + (head - kv_head * group) * kHeadDim;
+        },
+        queries);
+  };
   const auto store = [&](const SpanSums<kHeadDim / kParts>& sums) {
     const int32_t group = args.num_heads / args.num_kv_heads;
     const int32_t part = Thread() / 32;
@@ -276,9 +313,8 @@ SpanAttention(AttentionArgs args) {
   };
   // One span: stores once.
   RunTiles<kHeadDim, kDtype, kParts, kHalves>(
-      args, blocks, kv_head, queries, first, end, SharedMemory(), store);
-  unsigned char* const exchange =
-      SharedMemory() + 2 * StageBytes(kDtype, kHeadDim);
+      args, blocks, kv_head, queries, first, end, makes_heads ? position : end,
+      SharedMemory(), load_queries, store);
   if (IsLastOf(args.span_counts + BlockZ() * args.num_kv_heads + BlockY(),
                spans, reinterpret_cast<uint32_t*>(exchange))) {
     MergeSpans<kHeadDim>(args, spans, exchange);
@@ -307,7 +343,9 @@ TileAttention(AttentionArgs args) {
   }
   SoftmaxState total[2];
   WarpQueries<kHeadDim> queries;
-  LoadQueries<kHeadDim>(args, tile, kv_head, first_query, queries);
+  const auto load_queries = [&] {
+    LoadQueries<kHeadDim>(args, tile, kv_head, first_query, queries);
+  };
   const auto merge = [&](const SpanSums<kHeadDim>& sums) {
     const MergeFactors factors[2] = {Merge(total[0], sums.state[0]),
                                      Merge(total[1], sums.state[1])};
@@ -322,7 +360,7 @@ TileAttention(AttentionArgs args) {
   };
   RunTiles<kHeadDim, kDtype, /*kParts=*/1, /*kHalves=*/2>(
       args, args.block_tables + tile.block_table, kv_head, queries, begin, end,
-      SharedMemory(), merge);
+      /*newest=*/end, SharedMemory(), load_queries, merge);
   BATON_UNROLL
   for (int half = 0; half < 2; ++half) {
     PutQuery<kHeadDim>(

@@ -19,6 +19,7 @@
 
 #include "common/ids.h"
 #include "engine/cuda/device_runtime.h"
+#include "engine/cuda/heads.h"
 #include "engine/cuda/host_device.h"
 #include "engine/cuda/launch_shape.h"
 #include "engine/cuda/weight_tiles.h"
@@ -88,6 +89,9 @@ struct AttentionArgs {
   // greatest scores and weights, [tiles][heads][max_spans][2], and how many of
   // them are done, [tiles][KV heads], which is zero before and after.
   int32_t max_spans = 0;
+  // With heads.qkv, for spans: the tokens' heads are made here, queries and
+  // what is written of keys and values, and `queries` is not read.
+  FinishHeadsArgs heads;
   float* span_sums = nullptr;
   float* span_states = nullptr;
   uint32_t* span_counts = nullptr;

@@ -65,9 +65,11 @@ struct WarpQueries {
   int32_t first_visible[2];
 };
 
-template <int kHeadDim>
+// query_of(row, head) is where that query lies.
+template <int kHeadDim, typename QueryOf>
 BATON_DEVICE void LoadQueries(const AttentionArgs& args, const QueryTile& tile,
                               int32_t kv_head, int32_t first_query,
+                              const QueryOf& query_of,
                               WarpQueries<kHeadDim>& queries) {
   const int32_t group = args.num_heads / args.num_kv_heads;
   const int32_t g = Thread() % 32 / 4;
@@ -82,14 +84,27 @@ BATON_DEVICE void LoadQueries(const AttentionArgs& args, const QueryTile& tile,
         there ? FirstVisible(tile.first_position + token, args.window) : 0;
     const int64_t row = there ? tile.first_row + token : 0;
     const int64_t head = kv_head * group + query % group;
-    const uint32_t* const from = reinterpret_cast<const uint32_t*>(
-        args.queries + (row * args.num_heads + head) * kHeadDim);
+    const uint32_t* const from =
+        reinterpret_cast<const uint32_t*>(query_of(row, head));
     BATON_UNROLL
     for (int s = 0; s < kHeadDim / 16; ++s) {
       queries.fragments[s][half] = there ? from[8 * s + c] : 0;
       queries.fragments[s][2 + half] = there ? from[8 * s + 4 + c] : 0;
     }
   }
+}
+
+// From where they were written to.
+template <int kHeadDim>
+BATON_DEVICE void LoadQueries(const AttentionArgs& args, const QueryTile& tile,
+                              int32_t kv_head, int32_t first_query,
+                              WarpQueries<kHeadDim>& queries) {
+  LoadQueries<kHeadDim>(
+      args, tile, kv_head, first_query,
+      [&](int64_t row, int64_t head) {
+        return args.queries + (row * args.num_heads + head) * kHeadDim;
+      },
+      queries);
 }
 
 // The scores of a warp's queries for a tile, and then their weights: element

@@ -68,15 +68,15 @@ class Loader final {
     PackArgs pack;
     pack.type = CopiedType(rows, format_);
     float* scales = nullptr;
-    if (HasOutputScales(format_)) {
-      BATON_ASSIGN_OR_RETURN(scales,
-                             Vector(pack.type == DType::kF8E4M3
-                                        ? ScalesOf(padded)
-                                        : std::vector<float>(padded_outputs)));
-      m.scales = scales;
+    if (pack.type == DType::kF8E4M3) {
+      BATON_ASSIGN_OR_RETURN(scales, Vector(ScalesOf(padded)));
+    } else if (HasOutputScales(format_)) {
+      BATON_ASSIGN_OR_RETURN(
+          std::byte* const bytes,
+          Take(padded_outputs * static_cast<int64_t>(sizeof(float))));
+      scales = reinterpret_cast<float*>(bytes);
     }
-    pack.inputs = inputs;
-    pack.format = format_;
+    m.scales = scales;
     const int64_t tile_elements = int64_t{kTileOutputs} * inputs;
     BATON_RETURN_IF_ERROR(Copy(
         m.output_tiles, tile_elements * DTypeBytes(pack.type), tile_elements,

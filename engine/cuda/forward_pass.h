@@ -199,6 +199,8 @@ class ForwardPass final {
     // All edits of the step lie behind this, where SampleRow::first_edit says.
     const LogitEdit* edits = nullptr;
     const TokenId* targets = nullptr;  // [logit rows]
+    // All rows are single tokens: attention makes their heads.
+    bool heads_in_attention = false;
   };
 
   ForwardPass(const ModelConfig& config, const Place& place,
@@ -249,9 +251,10 @@ class ForwardPass final {
   // The kernels of all layers, up to the normalized rows of logits. With
   // `events`, records that each layer's KV is written.
   void RunLayers(const PassArrays& arrays, bool events);
-  // `rows` have queries.
-  void Attend(const PassArrays& arrays, const DeviceTiles& tiles, int32_t layer,
-              int32_t rows, uint16_t* out, int64_t out_stride);
+  // `rows` have queries; `heads` are the layer's.
+  void Attend(const PassArrays& arrays, const FinishHeadsArgs& heads,
+              const DeviceTiles& tiles, int32_t layer, int32_t rows,
+              uint16_t* out, int64_t out_stride);
   // Where kernels put what the rank computes of rows, `part` elements of each:
   // in `whole`, whose rows are `stride` elements apart, when that is all of
   // them, else in what is sent.

@@ -43,6 +43,7 @@ ForwardPass::PassArrays ForwardPass::PutDecode(const StepLayout& layout,
   arrays.last = config_.LayerSlides(config_.num_layers - 1) ? arrays.sliding
                                                             : arrays.full;
   arrays.num_logit_rows = bucket.rows;
+  arrays.heads_in_attention = true;
   UploadSamples(layout, draws, rows, &arrays);
   return arrays;
 }

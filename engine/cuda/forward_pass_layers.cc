@@ -122,6 +122,7 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   embed.residual = residual_.as<float>();
   RunEmbed(embed, stream_.handle());
 
+  CHECK(!(events && arrays.heads_in_attention));
   FinishHeadsArgs heads;
   heads.qkv = qkv_.as<float>();
   heads.places = arrays.places;
@@ -153,7 +154,9 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
     heads.q_norm = layer.q_norm;
     heads.k_norm = layer.k_norm;
     heads.pages = kv_memory_ + layout_.PageOffset(i, 0);
-    RunFinishHeads(heads, stream_.handle());
+    if (!arrays.heads_in_attention) {
+      RunFinishHeads(heads, stream_.handle());
+    }
     if (events) stream_.Record(*layer_events_[i]);
 
     const bool last = i + 1 == config_.num_layers;
@@ -175,7 +178,7 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
              : (config_.LayerSlides(i) ? arrays.sliding : arrays.full);
     const PartOf<uint16_t> attended =
         Part<uint16_t>(attended_, sizes.padded_q, sizes.q_part);
-    Attend(arrays, tiles, i, rows, attended.data, attended.stride);
+    Attend(arrays, heads, tiles, i, rows, attended.data, attended.stride);
     Complete<uint16_t>(attended_, sizes.padded_q, sizes.q_part, sizes.q_size,
                        rows, OrderOf(rows));
     AddProduct(layer.o, attended_, sizes.padded_q, residual, rows);
@@ -195,9 +198,9 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   Normalize(residual, weights_.final_norm, rows, InputOrder::kNatural);
 }
 
-void ForwardPass::Attend(const PassArrays& arrays, const DeviceTiles& tiles,
-                         int32_t layer, int32_t rows, uint16_t* out,
-                         int64_t out_stride) {
+void ForwardPass::Attend(const PassArrays& arrays, const FinishHeadsArgs& heads,
+                         const DeviceTiles& tiles, int32_t layer, int32_t rows,
+                         uint16_t* out, int64_t out_stride) {
   AttentionArgs args;
   args.queries = queries_.as<uint16_t>();
   args.pages = kv_memory_ + layout_.PageOffset(layer, 0);
@@ -232,6 +235,7 @@ void ForwardPass::Attend(const PassArrays& arrays, const DeviceTiles& tiles,
     args.span_sums = span_sums_.as<float>();
     args.span_states = span_states_.as<float>();
     args.span_counts = span_counts_.as<uint32_t>();
+    if (arrays.heads_in_attention) args.heads = heads;
     RunAttention(args, stream_.handle());
   }
 }

@@ -158,8 +158,10 @@ BATON_DEVICE float RoundInt4(float scaled) {
 // there is none. Those behind them are zero.
 BATON_DEVICE float Int4Scale(const float (&weights)[kSliceInputs],
                              int32_t count) {
-  constexpr float kSteps[] = {0.80f, 0.85f, 0.875f, 0.90f, 0.95f,
-                              1.00f, 1.05f, 1.10f,  1.15f};
+  constexpr int kStepCount = 11;
+  constexpr float kSteps[kStepCount] = {0.625f, 0.75f, 0.80f, 0.85f,
+                                        0.875f, 0.90f, 0.95f, 1.00f,
+                                        1.05f,  1.10f, 1.15f};
   constexpr int kLanes = 16;
   float largest = 0.0f;  // with its sign
   BATON_UNROLL
@@ -169,7 +171,7 @@ BATON_DEVICE float Int4Scale(const float (&weights)[kSliceInputs],
   float best_scale = 0.0f;
   float best_error = BitsFloat(0x7f800000u);
   BATON_NO_UNROLL
-  for (int step = 0; step < 9; ++step) {
+  for (int step = 0; step < kStepCount; ++step) {
     const float scale =
         FromBf16(ToBf16(DivRn(largest, MulRn(-8.0f, kSteps[step]))));
     const float inverse = DivRn(1.0f, scale);

@@ -231,11 +231,21 @@ TEST(Fp8RowsTest, BrokenModulesNameFileAndTensor) {
 }
 
 TEST(Fp8RowsTest, OtherKindsNameTheField) {
+  json transforms = CompressedTensors({{"num_bits", 8}, {"type", "float"}});
+  transforms["transform_config"] = json::object();
+  EXPECT_EQ(LoadQuantized(LlamaTensors(), transforms).status().code(),
+            absl::StatusCode::kOk);
+  transforms["transform_config"] = {
+      {"config_groups", {{"u", {{"type", "x"}}}}}};
   const std::vector<std::pair<json, std::string>> unknown = {
       {{{"quant_method", "fp8"}, {"fmt", "e5m2"}}, "fmt"},
       {{{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}}, "quant_algo"},
       {{{"quant_method", "compressed-tensors"}, {"format", "pack-quantized"}},
        "format"},
+      {CompressedTensors(
+           {{"num_bits", 8}, {"type", "float"}, {"symmetric", false}}),
+       "config_groups.group_0.weights.symmetric"},
+      {transforms, "transform_config"},
       {CompressedTensors({{"num_bits", 8}, {"type", "int"}}),
        "config_groups.group_0.weights.type"},
       {CompressedTensors({{"num_bits", 4}, {"type", "float"}}),
@@ -251,12 +261,15 @@ TEST(Fp8RowsTest, OtherKindsNameTheField) {
   }
   json no_groups = CompressedTensors({});
   no_groups.erase("config_groups");
+  json odd_name = no_groups;
+  odd_name["config_groups"]["a\nb"] = 7;
   const std::vector<std::pair<json, std::string>> broken = {
       {{{"quant_method", "fp8"}, {"weight_block_size", {128}}},
        "weight_block_size"},
       {{{"quant_method", "fp8"}, {"weight_block_size", {128, 0}}},
        "weight_block_size"},
       {no_groups, "config_groups"},
+      {odd_name, "config_groups.0 is 7"},
       {CompressedTensors(json(7)), "config_groups.group_0.weights"},
       {CompressedTensors({{"type", "float"}}),
        "config_groups.group_0.weights.num_bits"},

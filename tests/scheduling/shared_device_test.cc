@@ -76,6 +76,20 @@ TEST(SharedDeviceTest, StreamsSayWhatTheyLeave) {
   EXPECT_DOUBLE_EQ(spare(outlook), 45e-6);
 }
 
+// Contexts have grown since a step was planned.
+TEST(SharedDeviceTest, WhatStepsAheadTakeIsTheStreams) {
+  BlockPool pool(64);
+  DecodeScheduler decode({.block_size = kTokensPerBlock});
+  auto stream = MakeStream(1, 0.1, &pool);
+  decode.Add(stream.get());
+  const StepOutlook outlook = {
+      .cost = {.fixed = 0.010, .per_context_token = 1e-5}};
+  decode.Plan(outlook);
+  EXPECT_DOUBLE_EQ(decode.SpareSeconds(outlook), 0.090 - 0.010 - 11e-5);
+  decode.RanAhead(0, {.tokens = 1, .context_tokens = 2000, .sequences = 1});
+  EXPECT_DOUBLE_EQ(decode.SpareSeconds(outlook), 0.090 - 0.030);
+}
+
 TEST(SharedDeviceTest, AStepOfPromptsTakesNoLongerThanItMay) {
   BlockPool pool(64);
   PrefillScheduler prefill({.token_budget = 512, .block_size = kTokensPerBlock},

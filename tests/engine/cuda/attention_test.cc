@@ -2,6 +2,7 @@
 // double, and its ways (spans apart, tiles whole, tiles by groups of warps)
 // against each other to the bit.
 #include "engine/cuda/attention.h"
+#include "engine/cuda/row_kernels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -329,6 +330,71 @@ TEST_P(AttentionTest, CutsOfAPromptGiveTheSameBits) {
 // More than a span; tiles that are full and that are not; heads whose queries
 // divide neither 64 nor 128; windows, with which some positions are seen by one
 // group of warps only.
+// Queries, keys and values of single tokens are those that a kernel of their
+// own makes, to the bit, whichever tile and span the token is in.
+TEST_P(AttentionTest, SpansMakeTheirTokensHeads) {
+  constexpr int32_t kLength = 300;
+  for (const Shape& shape :
+       {Shape{4, 2, 64, 16}, Shape{8, 2, 128, 32}, Shape{16, 1, 128, 16},
+        Shape{6, 2, 30, 64}, Shape{3, 3, 16, 16}}) {
+    Make(shape, kLength);
+    const std::vector<std::byte> memory =
+        Get(args_.pages, layout_.total_bytes());
+    FinishHeadsArgs heads;
+    const int64_t row =
+        int64_t{shape.heads + 2 * shape.kv_heads} * shape.head_dim;
+    heads.qkv = Put(Floats(RandomBf16(kLength * row, 31, 1.3f)));
+    heads.num_heads = shape.heads;
+    heads.num_kv_heads = shape.kv_heads;
+    heads.head_dim = shape.head_dim;
+    heads.stored_head_dim = args_.stored_head_dim;
+    heads.eps = 1e-5f;
+    heads.rope = Put(Floats(RandomBf16(kLength * shape.head_dim, 32)));
+    heads.page_bytes = args_.page_bytes;
+    heads.head_bytes = args_.head_bytes;
+    heads.values_offset = args_.values_offset;
+    heads.scales_offset = args_.scales_offset;
+    heads.block_size = args_.block_size;
+    heads.kv_dtype = args_.kv_dtype;
+    heads.block_tables = args_.block_tables;
+    const int64_t queries =
+        int64_t{kLength} * shape.heads * args_.stored_head_dim;
+    for (const int32_t position : {0, 63, 64, 200, 255, 256, 299}) {
+      if (position % 64 == 0) {
+        heads.q_norm = Put(Floats(RandomBf16(shape.head_dim, 33)));
+        heads.k_norm = Put(Floats(RandomBf16(shape.head_dim, 34)));
+      } else {
+        heads.q_norm = heads.k_norm = nullptr;
+      }
+      std::vector<RowPlace> places(kLength);
+      places[position] = {position, 0};
+      heads.places = Put(places);
+      heads.rows = kLength;
+      const int32_t window = position == 299 ? 90 : 0;
+      // Apart.
+      heads.queries = Take<uint16_t>(queries);
+      heads.pages = Put(memory);
+      RunFinishHeads(heads, stream().handle());
+      args_.heads = {};
+      args_.queries = heads.queries;
+      args_.pages = heads.pages;
+      const std::vector<uint16_t> apart = Run(position, 1, window, Way::kSpans);
+      const auto written = Get(args_.pages, layout_.total_bytes());
+      EXPECT_NE(written, memory);
+      // And together.
+      heads.queries = nullptr;
+      heads.pages = Put(memory);
+      args_.heads = heads;
+      args_.queries = Take<uint16_t>(queries);
+      args_.pages = heads.pages;
+      EXPECT_EQ(Run(position, 1, window, Way::kSpans), apart)
+          << shape.heads << " heads of " << shape.head_dim << ", " << position;
+      EXPECT_EQ(Get(args_.pages, layout_.total_bytes()), written)
+          << shape.heads << " heads of " << shape.head_dim << ", " << position;
+    }
+  }
+}
+
 TEST_P(AttentionTest, GroupsOfWarpsGiveTheSameBits) {
   if (!kernels().group_attention) GTEST_SKIP() << "not on this device";
   const std::vector<Shape> shapes = {{4, 2, 64, 16},  {2, 1, 128, 64},

@@ -27,6 +27,13 @@ class DeviceKernelsTest : public DeviceTest {
     return *agreeing;
   }
 
+#if defined(BATON_EMULATED_DEVICE)
+  void TearDown() override {
+    emulated::SetGroupFractionBits(emulated::kFractionBits);
+    DeviceTest::TearDown();
+  }
+#endif
+
   KernelTrials trials_;
 };
 

@@ -267,23 +267,9 @@ class KernelTimes final {
     for (int32_t i = 0; i < rows; ++i) where.push_back({i, 0});
     const DeviceBuffer places = Put(where);
     const auto heads = [&](int32_t i) {
-      FinishHeadsArgs args;
-      args.qkv = qkv_.as<float>();
+      FinishHeadsArgs args = Heads(i);
       args.places = places.as<RowPlace>();
       args.rows = rows;
-      args.num_heads = model_.num_heads;
-      args.num_kv_heads = model_.num_kv_heads;
-      args.head_dim = model_.head_dim;
-      args.stored_head_dim = layout_.stored_head_dim();
-      args.rope = rope_.as<float>();
-      args.queries = queries_.as<uint16_t>();
-      args.pages = kv_.data() + layout_.PageOffset(i % layout_.num_layers, 0);
-      args.page_bytes = layout_.page_bytes();
-      args.head_bytes = layout_.head_bytes();
-      args.values_offset = layout_.ValuesOffset();
-      args.scales_offset = layout_.KeyScalesOffset();
-      args.block_size = layout_.block_size;
-      args.block_tables = tables_.as<BlockId>();
       RunFinishHeads(args, stream_.handle());
     };
     const double head_bytes = 6.0 * rows * QkvSize();
@@ -302,6 +288,25 @@ class KernelTimes final {
       RunSample(args, stream_.handle());
     };
     Print("sample", rows, 0, Microseconds(4, sample), 0);
+  }
+
+  FinishHeadsArgs Heads(int32_t layer) {
+    FinishHeadsArgs args;
+    args.qkv = qkv_.as<float>();
+    args.num_heads = model_.num_heads;
+    args.num_kv_heads = model_.num_kv_heads;
+    args.head_dim = model_.head_dim;
+    args.stored_head_dim = layout_.stored_head_dim();
+    args.rope = rope_.as<float>();
+    args.queries = queries_.as<uint16_t>();
+    args.pages = kv_.data() + layout_.PageOffset(layer % layout_.num_layers, 0);
+    args.page_bytes = layout_.page_bytes();
+    args.head_bytes = layout_.head_bytes();
+    args.values_offset = layout_.ValuesOffset();
+    args.scales_offset = layout_.KeyScalesOffset();
+    args.block_size = layout_.block_size;
+    args.block_tables = tables_.as<BlockId>();
+    return args;
   }
 
   AttentionArgs Attention(int32_t layer) {
@@ -343,8 +348,10 @@ class KernelTimes final {
     const DeviceBuffer states = Take(8 * pieces);
     const DeviceBuffer counts =
         Take(4 * int64_t{rows} * model_.num_kv_heads, 0);
+    bool makes_heads = false;
     const auto run = [&](int32_t i) {
       AttentionArgs args = Attention(i);
+      if (makes_heads) args.heads = Heads(i);
       args.tiles = there.as<QueryTile>();
       args.num_tiles = rows;
       args.max_spans = spans;
@@ -355,8 +362,11 @@ class KernelTimes final {
     };
     const double bytes = static_cast<double>(layout_.page_bytes()) /
                          layout_.block_size * context * rows;
-    Print("attention", rows, context, Microseconds(model_.num_layers, run),
-          1e6 * bytes / copy_);
+    for (const bool makes : {false, true}) {
+      makes_heads = makes;
+      Print(makes ? "attention, heads" : "attention", rows, context,
+            Microseconds(model_.num_layers, run), 1e6 * bytes / copy_);
+    }
   }
 
   // All tokens of a prompt.
