@@ -17,9 +17,10 @@ constexpr float kMagic = 12582912.0f;
 // The largest weight lies at step 8 times this of the grid: above 1 it is
 // clipped, which pays when the others are much smaller. Weights that were such
 // integers before, of a symmetric GPTQ checkpoint, are found again: of 64 of
-// them, which mostly are half of a group, the largest magnitude is 5 to 8.
-constexpr float kInt4Steps[] = {0.625f, 0.75f, 0.80f, 0.85f, 0.875f, 0.90f,
-                                0.95f,  1.00f, 1.05f, 1.10f, 1.15f};
+// them, which mostly are half of a group, the largest magnitude is 5 to 8. The
+// first is for weights whose squares are not finite.
+constexpr float kInt4Steps[] = {0.80f, 0.85f, 0.90f,  0.95f, 1.00f, 1.05f,
+                                1.10f, 1.15f, 0.875f, 0.75f, 0.625f};
 
 bool AllFinite(absl::Span<const float> weights) {
   bool finite = true;

@@ -89,12 +89,13 @@ struct AttentionArgs {
   // greatest scores and weights, [tiles][heads][max_spans][2], and how many of
   // them are done, [tiles][KV heads], which is zero before and after.
   int32_t max_spans = 0;
-  // With heads.qkv, for spans: the tokens' heads are made here, queries and
-  // what is written of keys and values, and `queries` is not read.
-  FinishHeadsArgs heads;
   float* span_sums = nullptr;
   float* span_states = nullptr;
   uint32_t* span_counts = nullptr;
+
+  // With heads.qkv, for spans: the tokens' heads are made here, queries and
+  // what is written of keys and values, and `queries` is not read.
+  FinishHeadsArgs heads;
 };
 
 // Of a block's memory for one tile: keys, values and, if any, their scales.

@@ -408,6 +408,7 @@ scheduling::StepResult CudaEngine::ExecuteBeside(
         ranks_[rank].forward_pass->Run(
             plan, [&](int32_t layer) { gate_.Pass(rank, layer); }, use_time);
       });
+  CheckRanksAgree();
   return result;
 }
 
@@ -432,6 +433,13 @@ void CudaEngine::OnAllRanks(
   });
 }
 
+void CudaEngine::CheckRanksAgree() const {
+  for (int32_t rank = 1; rank < num_ranks(); ++rank) {
+    CHECK(ranks_[rank].forward_pass->drawn() == ranks_[0].forward_pass->drawn())
+        << "CUDA device " << rank << " drew other tokens than device 0";
+  }
+}
+
 bool CudaEngine::RunAhead(const scheduling::StepPlan& plan) {
   CheckPlanAhead(plan, config_, layout_);
   if (!ranks_[0].forward_pass->RunAhead(plan)) return false;
@@ -453,6 +461,7 @@ scheduling::StepResult CudaEngine::Await(absl::FunctionRef<void()> meanwhile) {
       [&](int32_t rank, Meanwhile use_time) {
         ranks_[rank].forward_pass->Await(use_time);
       });
+  CheckRanksAgree();
   return result;
 }
 

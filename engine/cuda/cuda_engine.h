@@ -93,6 +93,9 @@ class CudaEngine final : public Engine {
   using Meanwhile = absl::FunctionRef<void()>;
   void OnAllRanks(Meanwhile meanwhile, absl::FunctionRef<void(Meanwhile)> run,
                   absl::FunctionRef<void(int32_t rank, Meanwhile)> run_other);
+  // After a step: a device that draws other tokens than others would go on with
+  // another text.
+  void CheckRanksAgree() const;
   // Of all ranks at the same time; the first error.
   absl::Status ForAllRanks(absl::FunctionRef<absl::Status(Rank&)> run);
 

@@ -67,6 +67,8 @@ class Loader final {
     padded.push_back({nullptr, 0, padded_outputs - outputs});
     PackArgs pack;
     pack.type = CopiedType(rows, format_);
+    pack.inputs = inputs;
+    pack.format = format_;
     float* scales = nullptr;
     if (pack.type == DType::kF8E4M3) {
       BATON_ASSIGN_OR_RETURN(scales, Vector(ScalesOf(padded)));

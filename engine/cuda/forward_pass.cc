@@ -221,6 +221,7 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
                                         absl::FunctionRef<void()> meanwhile) {
   CHECK(!ahead_) << "the step ahead was not awaited";
   result_ = {};
+  drawn_.clear();
   meanwhile_ = &meanwhile;
   sampled_index_.clear();
   target_index_.clear();
@@ -429,20 +430,23 @@ void ForwardPass::RunAny(const scheduling::StepPlan& plan,
 
 int ForwardPass::FetchOutcomes(int32_t count) {
   slot_ = 1 - slot_;
-  if (takes_outcomes()) {
-    stream_.CopyToHost(host_outcomes_[slot_].data(), outcomes_.data(),
-                       count * int64_t{sizeof(SampleOutcome)});
-  }
+  stream_.CopyToHost(host_outcomes_[slot_].data(), outcomes_.data(),
+                     count * int64_t{sizeof(SampleOutcome)});
   stream_.Record(*outcomes_there_[slot_]);
   return slot_;
+}
+
+void ForwardPass::NoteDrawn(const SampleOutcome* outcomes, int32_t count) {
+  for (int32_t i = 0; i < count; ++i) drawn_.push_back(outcomes[i].token);
 }
 
 void ForwardPass::TakeOutcomes(const scheduling::StepPlan& plan,
                                const StepLayout& layout, const Draws& draws,
                                int32_t first, int32_t count, int slot) {
-  if (!takes_outcomes()) return;
   const auto* const outcomes =
       reinterpret_cast<const SampleOutcome*>(host_outcomes_[slot].data());
+  NoteDrawn(outcomes, count);
+  if (!takes_outcomes()) return;
   const auto* const picked =
       reinterpret_cast<const float*>(host_picked_.data());
   for (int32_t i = 0; i < count; ++i) {

@@ -128,6 +128,10 @@ class ForwardPass final {
   bool RunAhead(const scheduling::StepPlan& plan);
   scheduling::StepResult Await(absl::FunctionRef<void()> meanwhile);
 
+  // What the device drew in the step that was run or awaited last, row by row
+  // of its logits: the same on all ranks, or they have lost each other.
+  const std::vector<TokenId>& drawn() const { return drawn_; }
+
  private:
   // Sizes that follow from the model. A part is what the rank computes of a
   // row; without others it is all.
@@ -289,6 +293,7 @@ class ForwardPass final {
   void RunLogits(const PassArrays& arrays, int32_t first, int32_t count);
   // Whether what comes out of a pass is for this rank to take.
   bool takes_outcomes() const { return place_.shard.rank == 0; }
+  void NoteDrawn(const SampleOutcome* outcomes, int32_t count);
   // Takes the outcomes of logit rows [first, first + count), which are in that
   // slot. Their logits are the last that RunLogits made, unless there is a step
   // ahead.
@@ -320,6 +325,7 @@ class ForwardPass final {
   int32_t rope_positions_ = 0;
   StepUpload upload_;
   std::vector<std::unique_ptr<Event>> layer_events_;
+  std::vector<TokenId> drawn_;
   // Empty: the bucket ran once; the next run records.
   absl::flat_hash_map<GraphBucket, Graph> graphs_;
 

@@ -186,9 +186,11 @@ scheduling::StepResult ForwardPass::Await(absl::FunctionRef<void()> meanwhile) {
   meanwhile();
   running_.reset();
   outcomes_there_[given.slot]->Wait();
-  if (!takes_outcomes()) return {};
   const auto* const outcomes =
       reinterpret_cast<const SampleOutcome*>(host_outcomes_[given.slot].data());
+  drawn_.clear();
+  NoteDrawn(outcomes, static_cast<int32_t>(given.sequences.size()));
+  if (!takes_outcomes()) return {};
   scheduling::StepResult result;
   for (size_t i = 0; i < given.sequences.size(); ++i) {
     scheduling::SampledToken token;

@@ -221,6 +221,10 @@ void ForwardPass::Attend(const PassArrays& arrays, const FinishHeadsArgs& heads,
   args.out = out;
   args.out_stride = out_stride;
   args.out_order = PartOrderOf(rows);
+  // Else keys and values would not be written.
+  CHECK(!arrays.heads_in_attention ||
+        (tiles.num_whole == 0 && tiles.num_single == rows &&
+         rows == arrays.rows));
   if (tiles.num_whole > 0) {
     args.tiles = tiles.whole;
     args.num_tiles = tiles.num_whole;
@@ -236,6 +240,7 @@ void ForwardPass::Attend(const PassArrays& arrays, const FinishHeadsArgs& heads,
     args.span_states = span_states_.as<float>();
     args.span_counts = span_counts_.as<uint32_t>();
     if (arrays.heads_in_attention) args.heads = heads;
+    CHECK(args.heads.qkv == nullptr || args.max_spans > 0);
     RunAttention(args, stream_.handle());
   }
 }

@@ -159,9 +159,9 @@ BATON_DEVICE float RoundInt4(float scaled) {
 BATON_DEVICE float Int4Scale(const float (&weights)[kSliceInputs],
                              int32_t count) {
   constexpr int kStepCount = 11;
-  constexpr float kSteps[kStepCount] = {0.625f, 0.75f, 0.80f, 0.85f,
-                                        0.875f, 0.90f, 0.95f, 1.00f,
-                                        1.05f,  1.10f, 1.15f};
+  constexpr float kSteps[kStepCount] = {0.80f,  0.85f, 0.90f, 0.95f,
+                                        1.00f,  1.05f, 1.10f, 1.15f,
+                                        0.875f, 0.75f, 0.625f};
   constexpr int kLanes = 16;
   float largest = 0.0f;  // with its sign
   BATON_UNROLL
@@ -271,6 +271,8 @@ void RunPackTiles(const PackArgs& args, StreamHandle* stream) {
   CHECK(IsWeightDType(args.type) ||
         (args.type == DType::kF8E4M3 && args.format == WeightFormat::kFp8))
       << DTypeName(args.type);
+  CHECK(args.tiles > 0 && args.inputs > 0);
+  CHECK_EQ(args.scales != nullptr, HasOutputScales(args.format));
   LaunchShape shape;
   shape.x = static_cast<uint32_t>(args.tiles);
   shape.threads = kPackThreads;

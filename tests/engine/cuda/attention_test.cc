@@ -2,7 +2,6 @@
 // double, and its ways (spans apart, tiles whole, tiles by groups of warps)
 // against each other to the bit.
 #include "engine/cuda/attention.h"
-#include "engine/cuda/row_kernels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +16,7 @@
 #include "absl/types/span.h"
 #include "engine/cpu/kernel_choice.h"
 #include "engine/cpu/kv_pages.h"
+#include "engine/cuda/row_kernels.h"
 #include "engine/float_convert.h"
 #include "engine/kv_layout.h"
 #include "tests/engine/cuda/device_fixture.h"
@@ -327,9 +327,6 @@ TEST_P(AttentionTest, CutsOfAPromptGiveTheSameBits) {
   }
 }
 
-// More than a span; tiles that are full and that are not; heads whose queries
-// divide neither 64 nor 128; windows, with which some positions are seen by one
-// group of warps only.
 // Queries, keys and values of single tokens are those that a kernel of their
 // own makes, to the bit, whichever tile and span the token is in.
 TEST_P(AttentionTest, SpansMakeTheirTokensHeads) {
@@ -395,6 +392,9 @@ TEST_P(AttentionTest, SpansMakeTheirTokensHeads) {
   }
 }
 
+// More than a span; tiles that are full and that are not; heads whose queries
+// divide neither 64 nor 128; windows, with which some positions are seen by one
+// group of warps only.
 TEST_P(AttentionTest, GroupsOfWarpsGiveTheSameBits) {
   if (!kernels().group_attention) GTEST_SKIP() << "not on this device";
   const std::vector<Shape> shapes = {{4, 2, 64, 16},  {2, 1, 128, 64},

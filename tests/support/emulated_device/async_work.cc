@@ -97,7 +97,9 @@ void CopyToCluster(void* to, const void* from, int64_t bytes,
 void StartCopy(void* to, const void* from) {
   CheckAwaited();
   std::memset(to, 0xff, 16);
-  TheDevice().current->open_copies.push_back({to, from});
+  Copy copy = {to, from, {}};
+  if (from != nullptr) std::memcpy(copy.bytes, from, 16);
+  TheDevice().current->open_copies.push_back(copy);
 }
 
 void CommitCopies() {
@@ -114,7 +116,10 @@ void AwaitCopies(int pending) {
       if (copy.from == nullptr) {
         std::memset(copy.to, 0, 16);
       } else {
-        std::memcpy(copy.to, copy.from, 16);
+        // A device may have read it at any time.
+        CHECK_EQ(std::memcmp(copy.bytes, copy.from, 16), 0)
+            << TheDevice().kernel << ": what is copied is written meanwhile";
+        std::memcpy(copy.to, copy.bytes, 16);
       }
     }
     fiber.groups.pop_front();

@@ -31,6 +31,7 @@ enum class State {
 struct Copy {
   void* to;
   const void* from;
+  unsigned char bytes[16];  // what was there when it began
 };
 
 // Sums that products are to change, as they are without those.
