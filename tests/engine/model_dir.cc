@@ -133,6 +133,10 @@ absl::StatusOr<ModelWeights> LoadQuantized(
   return LoadModelWeights(dir.path(), *loaded);
 }
 
+absl::Status QuantizationStatus(const nlohmann::json& quantization) {
+  return LoadQuantized(LlamaTensors(), quantization).status();
+}
+
 std::string GoldenDir(const std::string& name) {
   return std::string(BATON_SOURCE_DIR) + "/tests/golden/models/" + name;
 }

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/weights.h"
 
@@ -58,6 +59,9 @@ std::vector<TestTensor> WithTensorsOf(const std::string& module,
 // though the directory is gone.
 absl::StatusOr<ModelWeights> LoadQuantized(
     const std::vector<TestTensor>& tensors, const nlohmann::json& quantization);
+
+// What that says of a "quantization_config" alone.
+absl::Status QuantizationStatus(const nlohmann::json& quantization);
 
 // Where the golden models of the repository lie.
 std::string GoldenDir(const std::string& name);

@@ -290,14 +290,14 @@ class KernelTimes final {
     Print("sample", rows, 0, Microseconds(4, sample), 0);
   }
 
-  FinishHeadsArgs Heads(int32_t layer) {
-    FinishHeadsArgs args;
-    args.qkv = qkv_.as<float>();
+  // What both have of the model and of a layer's KV.
+  template <typename Args>
+  Args WithKv(int32_t layer) {
+    Args args;
     args.num_heads = model_.num_heads;
     args.num_kv_heads = model_.num_kv_heads;
     args.head_dim = model_.head_dim;
     args.stored_head_dim = layout_.stored_head_dim();
-    args.rope = rope_.as<float>();
     args.queries = queries_.as<uint16_t>();
     args.pages = kv_.data() + layout_.PageOffset(layer % layout_.num_layers, 0);
     args.page_bytes = layout_.page_bytes();
@@ -308,21 +308,14 @@ class KernelTimes final {
     args.block_tables = tables_.as<BlockId>();
     return args;
   }
-
+  FinishHeadsArgs Heads(int32_t layer) {
+    auto args = WithKv<FinishHeadsArgs>(layer);
+    args.qkv = qkv_.as<float>();
+    args.rope = rope_.as<float>();
+    return args;
+  }
   AttentionArgs Attention(int32_t layer) {
-    AttentionArgs args;
-    args.queries = queries_.as<uint16_t>();
-    args.pages = kv_.data() + layout_.PageOffset(layer % layout_.num_layers, 0);
-    args.page_bytes = layout_.page_bytes();
-    args.head_bytes = layout_.head_bytes();
-    args.values_offset = layout_.ValuesOffset();
-    args.scales_offset = layout_.KeyScalesOffset();
-    args.block_size = layout_.block_size;
-    args.block_tables = tables_.as<BlockId>();
-    args.num_heads = model_.num_heads;
-    args.num_kv_heads = model_.num_kv_heads;
-    args.head_dim = model_.head_dim;
-    args.stored_head_dim = layout_.stored_head_dim();
+    auto args = WithKv<AttentionArgs>(layer);
     args.score_factor = ScoreFactor(model_.head_dim);
     args.out = attended_.as<uint16_t>();
     args.out_stride = model_.num_heads * model_.head_dim;
