@@ -14,8 +14,8 @@
 namespace baton::engine::cuda {
 namespace {
 
-// Of each of the pinned buffers that weights pass through, and of those on the
-// device.
+// At most, of each of the pinned buffers that weights pass through, and of those
+// on the device.
 constexpr int64_t kStagingBytes = int64_t{32} << 20;
 
 // Loads into device memory: threads copy rows as files have them into one of
@@ -35,18 +35,6 @@ class Loader final {
 
   // Copies from the staging buffers may still run when loading fails.
   ~Loader() { stream_.Wait(); }
-
-  absl::Status Open() {
-    for (Staging& staging : staging_) {
-      BATON_ASSIGN_OR_RETURN(
-          staging.host,
-          PinnedBuffer::Allocate(kStagingBytes, "staging of weights"));
-      BATON_ASSIGN_OR_RETURN(
-          staging.device,
-          DeviceBuffer::Allocate(kStagingBytes, "staging of weights"));
-    }
-    return absl::OkStatus();
-  }
 
   // A matrix of these outputs; with `bias`, one float per output.
   absl::StatusOr<DeviceMatrix> Matrix(const std::vector<OutputRows>& rows,
@@ -154,9 +142,22 @@ class Loader final {
   struct Staging {
     PinnedBuffer host;
     DeviceBuffer device;
-    Event copied;  // what was given of it is on the device
+    int64_t bytes = 0;  // of each
+    Event copied;       // what was given of it is on the device
     bool used = false;
   };
+
+  // Small models take little. REQUIRES: nothing is copied from it.
+  static absl::Status Grow(int64_t bytes, Staging& staging) {
+    if (staging.bytes >= bytes) return absl::OkStatus();
+    constexpr char kPurpose[] = "staging of weights";
+    BATON_ASSIGN_OR_RETURN(staging.host,
+                           PinnedBuffer::Allocate(bytes, kPurpose));
+    BATON_ASSIGN_OR_RETURN(staging.device,
+                           DeviceBuffer::Allocate(bytes, kPurpose));
+    staging.bytes = bytes;
+    return absl::OkStatus();
+  }
 
   // For `count` items of `item_bytes` each, as many at a time as a buffer
   // holds: `make(first, count, out)` writes them, on several threads at the
@@ -177,6 +178,7 @@ class Loader final {
       const int64_t here = std::min(per_buffer, count - first);
       Staging& staging = staging_[next_];
       if (staging.used) staging.copied.Wait();
+      BATON_RETURN_IF_ERROR(Grow(here * item_bytes, staging));
       team_.ParallelFor((here + per_call - 1) / per_call,
                         [&](int64_t item, int32_t) {
                           const int64_t begin = item * per_call;
@@ -330,7 +332,6 @@ absl::StatusOr<DeviceWeights> LoadDeviceWeights(
   DeviceWeights result;
   Loader loader(format, team, stream, ElementsOf(weights) / shard.ranks,
                 progress, &result);
-  BATON_RETURN_IF_ERROR(loader.Open());
   const bool tied = !weights.lm_head.has_value();
   for (const LayerWeights& layer : weights.layers) {
     BATON_ASSIGN_OR_RETURN(DeviceLayer loaded,

@@ -2,15 +2,20 @@
 // fibers.cc.
 #pragma once
 
-#include <ucontext.h>
-
 #include <cstddef>
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
 
 namespace baton::engine::cuda::emulated {
 
 struct FiberContext {
+#if defined(__x86_64__)
   void* stack_pointer = nullptr;
-  ucontext_t context;  // where no faster way is known
+#else
+  ucontext_t context;
+#endif
 };
 
 // `main` is to begin on the stack, and never returns.

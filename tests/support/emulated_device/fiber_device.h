@@ -45,14 +45,13 @@ struct Product {
   absl::AnyInvocable<void(float*)> multiply;
 };
 
-struct Fiber {
+// What every switch looks at comes first, in one line of the cache.
+struct alignas(64) Fiber {
   FiberContext context;
-  std::unique_ptr<char[]> stack;
-  void* fake_stack = nullptr;
   State state = State::kDone;
   ThreadPlace place;
-  uint32_t exchanges = 0;
-  bool awaited = false;  // earlier kernels
+  void* fake_stack = nullptr;
+  std::unique_ptr<char[]> stack;
   std::vector<Copy> open_copies;
   std::deque<std::vector<Copy>> groups;
   bool unfenced = false;  // what it wrote that tensor cores may not see
@@ -65,6 +64,8 @@ struct Fiber {
 // What lanes hand each other; two, because a fast lane may come to the next
 // exchange while a slow one still reads this one.
 struct Warp {
+  int waiting = 0;  // lanes that are kAtWarp
+  uint32_t exchanges = 0;
   uint32_t words[2][kLanes][kExchangeWords];
 };
 
@@ -87,6 +88,7 @@ struct BarrierState {
 // may write.
 struct BlockMemory {
   std::unique_ptr<unsigned char[]> bytes;
+  int64_t size = -1;  // of the memory of blocks that find room there
   unsigned char* begin = nullptr;
 };
 
@@ -106,17 +108,23 @@ struct Device {
   // Somebody came past a barrier since the scheduler looked.
   bool passed_barrier = false;
   Fiber* current = nullptr;
-  FiberContext context;  // where the scheduler waits
+  bool from_scheduler = false;  // not from another fiber
+  FiberContext context;         // where the scheduler waits
   const void* stack_bottom = nullptr;
   size_t stack_size = 0;
 };
 
-Device& TheDevice();
+inline Device& TheDevice() {
+  static Device* const device = new Device;
+  return *device;
+}
 
 // The first fiber of a block.
-Fiber* FibersOf(Device& device, int block);
+inline Fiber* FibersOf(Device& device, int block) {
+  return &device.fibers[static_cast<size_t>(block) * device.threads];
+}
 
-// From a fiber to the scheduler, until it may go on.
+// From a fiber to others, until it may go on.
 void Yield(State state);
 
 }  // namespace baton::engine::cuda::emulated

@@ -1,6 +1,7 @@
 #include "tests/support/emulated_device/fibers.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -22,34 +23,13 @@
 
 namespace baton::engine::cuda::emulated {
 
-Device& TheDevice() {
-  static Device* const device = new Device;
-  return *device;
-}
-
-Fiber* FibersOf(Device& device, int block) {
-  return &device.fibers[static_cast<size_t>(block) * device.threads];
-}
-
-void Yield(State state) {
-  Device& device = TheDevice();
-  Fiber& fiber = *device.current;
-  fiber.state = state;
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(
-      state == State::kDone ? nullptr : &fiber.fake_stack, device.stack_bottom,
-      device.stack_size);
-#endif
-  SwitchContext(fiber.context, device.context);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(fiber.fake_stack, &device.stack_bottom,
-                                  &device.stack_size);
-#endif
-}
+ThreadPlace* here = nullptr;
 
 namespace {
 
-constexpr size_t kStackBytes = 96 << 10;
+// Not a multiple of 4,096: where the stacks of a warp's lanes end, they are not
+// to be in each other's way in the cache.
+constexpr size_t kStackBytes = (96 << 10) + 640;
 // Bytes of it in all, but for the block's.
 constexpr size_t kMemoryAlignment = 128;
 
@@ -62,10 +42,87 @@ std::map<std::string, int64_t>& Counts()
   return *counts;
 }
 
-// From the scheduler into a fiber, until it waits or is done.
-void Resume(Fiber& fiber) {
-  Device& device = TheDevice();
+Warp& WarpOf(Device& device, const Fiber& fiber) {
+  const int of_cluster =
+      fiber.place.cluster_rank * fiber.place.threads + fiber.place.thread;
+  return device.warps[of_cluster / kLanes];
+}
+
+// The warp's lanes have all come to where they wait for each other.
+void EndExchange(Warp& warp, Fiber* first) {
+  for (int lane = 0; lane < kLanes; ++lane) first[lane].state = State::kReady;
+  warp.waiting = 0;
+  ++warp.exchanges;
+}
+
+// The lane of the same warp that goes on where this one cannot, in the order of
+// the kernel's threads; null where the scheduler is to say.
+Fiber* NextLane(Device& device, Fiber& fiber) {
+  if (fiber.state == State::kArrived) return nullptr;
+  const int lane = fiber.place.thread % kLanes;
+  const bool falling = device.order == ThreadOrder::kFalling;
+  if (lane != (falling ? 0 : kLanes - 1)) {
+    Fiber* const next = falling ? &fiber - 1 : &fiber + 1;
+    return next->state == State::kReady ? next : nullptr;
+  }
+  if (fiber.state != State::kAtWarp) return nullptr;
+  Warp& warp = WarpOf(device, fiber);
+  if (warp.waiting < kLanes) return nullptr;
+  Fiber* const first = &fiber - lane;
+  EndExchange(warp, first);
+  return falling ? first + (kLanes - 1) : first;
+}
+
+// Makes the fiber the one that runs; the caller switches to it.
+void SetCurrent(Device& device, Fiber& fiber, bool from_scheduler) {
   device.current = &fiber;
+  device.from_scheduler = from_scheduler;
+  here = &fiber.place;
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+// First thing where a fiber goes on.
+void FinishSwitch(Device& device, void* fake_stack) {
+  const void* bottom = nullptr;
+  size_t size = 0;
+  __sanitizer_finish_switch_fiber(fake_stack, &bottom, &size);
+  if (!device.from_scheduler) return;
+  device.stack_bottom = bottom;
+  device.stack_size = size;
+}
+#endif
+
+}  // namespace
+
+void Yield(State state) {
+  Device& device = TheDevice();
+  Fiber& fiber = *device.current;
+  fiber.state = state;
+  if (state == State::kAtWarp) ++WarpOf(device, fiber).waiting;
+  Fiber* const next = NextLane(device, fiber);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(
+      state == State::kDone ? nullptr : &fiber.fake_stack,
+      next != nullptr ? next->stack.get() : device.stack_bottom,
+      next != nullptr ? kStackBytes : device.stack_size);
+#endif
+  if (next != nullptr) {
+    SetCurrent(device, *next, /*from_scheduler=*/false);
+    SwitchContext(fiber.context, next->context);
+  } else {
+    SwitchContext(fiber.context, device.context);
+  }
+#if defined(__SANITIZE_ADDRESS__)
+  FinishSwitch(device, fiber.fake_stack);
+#endif
+}
+
+namespace {
+
+// From the scheduler into a fiber, until one of its warp's waits for more than
+// the warp or is done: which one.
+Fiber& Resume(Device& device, Fiber& fiber) {
+  SetCurrent(device, fiber, /*from_scheduler=*/true);
 #if defined(__SANITIZE_ADDRESS__)
   void* fake_stack = nullptr;
   __sanitizer_start_switch_fiber(&fake_stack, fiber.stack.get(), kStackBytes);
@@ -74,14 +131,16 @@ void Resume(Fiber& fiber) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
 #endif
+  Fiber& last = *device.current;
   device.current = nullptr;
+  here = nullptr;
+  return last;
 }
 
 void FiberMain() {
   Device& device = TheDevice();
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(nullptr, &device.stack_bottom,
-                                  &device.stack_size);
+  FinishSwitch(device, nullptr);
 #endif
   (*device.body)();
   CheckAwaited();
@@ -93,32 +152,35 @@ void FiberMain() {
   LOG(FATAL) << "a fiber that is done was resumed";
 }
 
+// The lane that is to run next, null if none is ready.
+Fiber* FirstReady(Device& device, Fiber* first) {
+  for (int i = 0; i < kLanes; ++i) {
+    const int lane = device.order == ThreadOrder::kFalling ? kLanes - 1 - i : i;
+    if (first[lane].state == State::kReady) return &first[lane];
+  }
+  return nullptr;
+}
+
 // Runs the warp's lanes until all wait for more than the warp or are done; or
 // until one of them has ended a barrier's phase: then others run first.
-void RunWarp(Device& device, int block, int warp, int lanes) {
+void RunWarp(Device& device, int block, int warp) {
   Fiber* const first = FibersOf(device, block) + warp * kLanes;
   for (;;) {
-    for (int i = 0; i < lanes; ++i) {
-      const int lane =
-          device.order == ThreadOrder::kFalling ? lanes - 1 - i : i;
-      if (first[lane].state == State::kReady) Resume(first[lane]);
-      if (first[lane].state == State::kArrived) {
-        first[lane].state = State::kReady;
-        device.passed_barrier = true;
-        return;
-      }
+    if (Fiber* const ready = FirstReady(device, first); ready != nullptr) {
+      Fiber& last = Resume(device, *ready);
+      if (last.state != State::kArrived) continue;
+      last.state = State::kReady;
+      device.passed_barrier = true;
+      return;
     }
     const State state = first[0].state;
-    for (int lane = 1; lane < lanes; ++lane) {
+    for (int lane = 1; lane < kLanes; ++lane) {
       CHECK(first[lane].state == state)
           << device.kernel << ": the lanes of warp " << warp
           << " wait for different things";
     }
     if (state != State::kAtWarp) return;
-    for (int lane = 1; lane < lanes; ++lane) {
-      CHECK_EQ(first[lane].exchanges, first[0].exchanges) << device.kernel;
-    }
-    for (int lane = 0; lane < lanes; ++lane) first[lane].state = State::kReady;
+    EndExchange(WarpOf(device, *first), first);
   }
 }
 
@@ -154,7 +216,7 @@ bool RunWarps(Device& device, int block) {
     }
     if (!ready) continue;
     device.passed_barrier = false;
-    RunWarp(device, block, warp, kLanes);
+    RunWarp(device, block, warp);
     came_on |= first->state != State::kAtBarrier || device.passed_barrier;
   }
   if (!AllAre(device, block, State::kAtBlock)) return came_on;
@@ -200,17 +262,24 @@ void RunCluster(Device& device, int blocks) {
   device.barriers.clear();
 }
 
+// Of every block of a cluster. AddressSanitizer is to see where it ends, so
+// that then it is not what an earlier kernel left.
 void TakeMemory(Device& device, int blocks, int64_t bytes) {
   device.shared_bytes = bytes;
+#if defined(__SANITIZE_ADDRESS__)
   device.memory.clear();
-  for (int i = 0; i < blocks; ++i) {
-    BlockMemory memory;
-    memory.bytes = std::make_unique<unsigned char[]>(bytes + kMemoryAlignment);
+#endif
+  device.memory.resize(blocks);
+  for (BlockMemory& memory : device.memory) {
+    if (memory.size < bytes) {
+      memory.bytes = std::make_unique_for_overwrite<unsigned char[]>(
+          bytes + kMemoryAlignment);
+      memory.size = bytes;
+    }
     unsigned char* const at = memory.bytes.get();
     memory.begin = at + (kMemoryAlignment -
                          reinterpret_cast<uintptr_t>(at) % kMemoryAlignment) %
                             kMemoryAlignment;
-    device.memory.push_back(std::move(memory));
   }
 }
 
@@ -260,7 +329,8 @@ void RunKernel(const char* name, const LaunchShape& shape,
       << name << ": clusters of " << shape.cluster;
   while (static_cast<int>(device.fibers.size()) < cluster * threads) {
     device.fibers.emplace_back();
-    device.fibers.back().stack = std::make_unique<char[]>(kStackBytes);
+    device.fibers.back().stack =
+        std::make_unique_for_overwrite<char[]>(kStackBytes);
   }
   device.threads = threads;
   device.warps.resize(cluster * threads / kLanes);
@@ -276,8 +346,6 @@ void RunKernel(const char* name, const LaunchShape& shape,
           for (int t = 0; t < threads; ++t) {
             Fiber& fiber = FibersOf(device, block)[t];
             fiber.state = State::kReady;
-            fiber.exchanges = 0;
-            fiber.awaited = !awaits;
             fiber.unfenced = fiber.begun = false;
             fiber.product_groups.clear();
             fiber.place = {t,
@@ -285,9 +353,12 @@ void RunKernel(const char* name, const LaunchShape& shape,
                            static_cast<int32_t>(x) + block,
                            static_cast<int32_t>(y),
                            static_cast<int32_t>(z),
-                           block};
+                           block,
+                           memory.begin,
+                           !awaits};
           }
         }
+        for (Warp& warp : device.warps) warp.waiting = 0;
         RunCluster(device, cluster);
         for (const BlockMemory& memory : device.memory) {
           const unsigned char* const end = memory.begin + shape.shared_bytes;
@@ -302,18 +373,12 @@ void RunKernel(const char* name, const LaunchShape& shape,
   device.body = nullptr;
 }
 
-const ThreadPlace& Here() { return TheDevice().current->place; }
-unsigned char* SharedMemory() {
-  Device& device = TheDevice();
-  return device.memory[device.current->place.cluster_rank].begin;
-}
 int64_t SharedBytes() { return TheDevice().shared_bytes; }
 
-void AwaitEarlierKernels() { TheDevice().current->awaited = true; }
-void CheckAwaited() {
-  const Device& device = TheDevice();
-  CHECK(device.current->awaited)
-      << device.kernel << ": does not wait for the kernels before it";
+void FailAwaited() {
+  LOG(FATAL) << TheDevice().kernel
+             << ": does not wait for the kernels before it";
+  std::abort();
 }
 
 void SyncBlock() {
@@ -341,17 +406,14 @@ const uint32_t (*Exchange(const uint32_t* mine, int words))[kExchangeWords] {
   Device& device = TheDevice();
   Fiber& fiber = *device.current;
   CHECK_LE(words, kExchangeWords);
-  const int half = fiber.exchanges % 2;
-  const int of_cluster =
-      fiber.place.cluster_rank * fiber.place.threads + fiber.place.thread;
-  Warp& warp = device.warps[of_cluster / kLanes];
+  Warp& warp = WarpOf(device, fiber);
+  auto* const all = warp.words[warp.exchanges % 2];
   if (words > 0) {
-    std::memcpy(warp.words[half][fiber.place.thread % kLanes], mine,
+    std::memcpy(all[fiber.place.thread % kLanes], mine,
                 words * sizeof(uint32_t));
   }
-  ++fiber.exchanges;
   Yield(State::kAtWarp);
-  return warp.words[half];
+  return all;
 }
 
 }  // namespace baton::engine::cuda::emulated

@@ -49,12 +49,18 @@ struct ThreadPlace {
   int32_t block_y = 0;
   int32_t block_z = 0;
   int32_t cluster_rank = 0;  // of the block, among those of its cluster
+  unsigned char* shared_memory = nullptr;
+  bool awaited = false;  // earlier kernels
 };
-const ThreadPlace& Here();
-unsigned char* SharedMemory();
-void AwaitEarlierKernels();
-// Ends a test where it was not called.
-void CheckAwaited();
+extern ThreadPlace* here;
+inline const ThreadPlace& Here() { return *here; }
+inline unsigned char* SharedMemory() { return here->shared_memory; }
+inline void AwaitEarlierKernels() { here->awaited = true; }
+// Ends a test where that was not called.
+[[noreturn]] void FailAwaited();
+inline void CheckAwaited() {
+  if (!here->awaited) FailAwaited();
+}
 int64_t SharedBytes();
 
 void SyncBlock();
