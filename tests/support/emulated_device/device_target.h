@@ -16,6 +16,7 @@
 #include "engine/float_convert.h"
 #include "tests/support/emulated_device/emulated_runtime.h"
 #include "tests/support/emulated_device/fibers.h"
+#include "tests/support/emulated_device/ptx/device.h"
 #include "tests/support/emulated_device/tensor_cores.h"
 
 #define BATON_KERNEL(threads) void
@@ -318,6 +319,13 @@ void Launch(void (*kernel)(Parameters...), const char* name,
             const LaunchShape& shape, StreamHandle* stream,
             Arguments... arguments) {
   emulated::RunOrRecord(stream, [=] {
+    if (emulated::ptx::Wanted()) {
+      emulated::CountRun(name);
+      emulated::ptx::RunKernel(
+          reinterpret_cast<const void*>(kernel), shape,
+          {emulated::ptx::BytesOf(static_cast<Parameters>(arguments))...});
+      return;
+    }
     emulated::RunKernel(
         name, shape, [&] { kernel(arguments...); }, /*awaits=*/true);
   });

@@ -295,6 +295,11 @@ int64_t TimesRun(const std::string& name) {
   return Counts()[name];
 }
 
+void CountRun(const std::string& name) {
+  absl::MutexLock lock(&counts_mutex);
+  ++Counts()[name];
+}
+
 void SetThreadOrder(ThreadOrder order) { TheDevice().wanted_order = order; }
 
 void RunKernel(const char* name, const LaunchShape& shape,
@@ -310,10 +315,7 @@ void RunKernel(const char* name, const LaunchShape& shape,
   // What every chip that Baton is built for has.
   CHECK_LE(shape.shared_bytes, 227 << 10) << name;
   device.kernel = name;
-  {
-    absl::MutexLock lock(&counts_mutex);
-    ++Counts()[name];
-  }
+  CountRun(name);
   device.order = device.wanted_order;
   if (device.order == ThreadOrder::kVaried) {
     constexpr ThreadOrder kOrders[] = {ThreadOrder::kRising,

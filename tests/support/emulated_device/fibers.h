@@ -40,6 +40,7 @@ void RunKernel(const char* name, const LaunchShape& shape,
 
 // How often a kernel of that name was run in this process. Any thread.
 int64_t TimesRun(const std::string& name);
+void CountRun(const std::string& name);
 
 // Of the thread that runs. REQUIRES: called from a kernel.
 struct ThreadPlace {

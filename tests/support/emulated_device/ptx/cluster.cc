@@ -1,0 +1,517 @@
+#include "tests/support/emulated_device/ptx/cluster.h"
+
+#include <algorithm>
+#include <bit>
+#include <climits>
+#include <cstring>
+#include <utility>
+
+#include "common/log.h"
+
+namespace baton::engine::cuda::emulated::ptx {
+namespace {
+
+// Of the text's kernels, dynamic memory begins here: where no matrix of tensor
+// cores may.
+constexpr uint32_t kSharedBegin = 1024 + 128;
+constexpr size_t kMemoryAlignment = 128;
+// Names a block of the cluster in an address of shared::cluster, from 1 on.
+constexpr int kRankShift = 24;
+
+bool Together(Op op) {
+  switch (op) {
+    case Op::kSyncWarp:
+    case Op::kShuffle:
+    case Op::kMma:
+    case Op::kGroupMma:
+    case Op::kGroupFence:
+    case Op::kGroupCommit:
+    case Op::kGroupWait:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Warp::Warp(const Kernel& of, int threads_before)
+    : kernel(of), first_thread(threads_before) {
+  size_t bytes = 0;
+  for (const int width : kernel.widths) {
+    offsets.push_back(bytes);
+    bytes += static_cast<size_t>(width) * kLanes;
+  }
+  // As bfloat16 and float32, NaN.
+  registers.assign(bytes, std::byte{0xff});
+  if (kernel.local_bytes > 0) {
+    local.assign(kLanes, std::vector<std::byte>(kernel.local_bytes + 16,
+                                                std::byte{0xff}));
+  }
+}
+
+Cluster::Cluster(const Kernel& kernel, const LaunchShape& shape,
+                 const ClusterPlace& place,
+                 const std::vector<std::byte>& params, bool falling)
+    : kernel_(kernel), shape_(shape), params_(params), falling_(falling) {
+  blocks_.resize(shape.cluster);
+  for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
+    Block& block = blocks_[b];
+    block.memory.assign(shape.shared_bytes + kMemoryAlignment, std::byte{0xff});
+    const auto at = reinterpret_cast<uintptr_t>(block.memory.data());
+    block.begin = block.memory.data() +
+                  (kMemoryAlignment - at % kMemoryAlignment) % kMemoryAlignment;
+    MakeWarps(b, place, params);
+  }
+}
+
+void Cluster::MakeWarps(int block, const ClusterPlace& place,
+                        const std::vector<std::byte>& params) {
+  const int threads = static_cast<int>(shape_.threads);
+  for (int first = 0; first < threads; first += kLanes) {
+    auto warp = std::make_unique<Warp>(kernel_, first);
+    warp->block = block;
+    for (const PresetRegister& preset : kernel_.presets) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        int64_t value = preset.value;
+        switch (preset.preset) {
+          case Preset::kConstant:
+            break;
+          case Preset::kThreadX:
+            value = first + lane;
+            break;
+          case Preset::kThreadsX:
+            value = threads;
+            break;
+          case Preset::kBlockX:
+            value = place.x + block;
+            break;
+          case Preset::kBlockY:
+            value = place.y;
+            break;
+          case Preset::kBlockZ:
+            value = place.z;
+            break;
+          case Preset::kBlocksX:
+            value = shape_.x;
+            break;
+          case Preset::kClusterRank:
+            value = block;
+            break;
+          case Preset::kSharedAddress:
+            value += kSharedBegin;
+            break;
+          case Preset::kLocalAddress: {
+            const auto at =
+                reinterpret_cast<uintptr_t>(warp->local[lane].data());
+            value += static_cast<int64_t>((at + 15) / 16 * 16);
+            break;
+          }
+          case Preset::kParamAddress:
+            value += reinterpret_cast<intptr_t>(params.data());
+            break;
+        }
+        warp->SetBits(preset.number, lane, static_cast<uint64_t>(value));
+      }
+    }
+    blocks_[block].warps.push_back(std::move(warp));
+  }
+}
+
+void Cluster::Fail(const Instruction& i, const Warp& w,
+                   const char* what) const {
+  LOG(FATAL) << "PTX of " << kernel_.name << ", line " << i.line << ", warp "
+             << w.first_thread / kLanes << " of block " << w.block << ": "
+             << what;
+  std::abort();
+}
+
+void Cluster::FailWaiting() const {
+  for (const Block& block : blocks_) {
+    for (const auto& warp : block.warps) {
+      for (const int lane : {0, 1, kLanes - 1}) {
+        LOG(ERROR) << "block " << warp->block << ", thread "
+                   << warp->first_thread + lane << ": state "
+                   << static_cast<int>(warp->state[lane]) << ", line "
+                   << kernel_.code[warp->pc[lane]].line;
+      }
+    }
+  }
+  LOG(FATAL) << "PTX of " << kernel_.name
+             << ": threads wait for what does not come";
+  std::abort();
+}
+
+void Cluster::Run() {
+  for (;;) {
+    bool came_on = false;
+    bool done = true;
+    for (Block& block : blocks_) {
+      const int warps = static_cast<int>(block.warps.size());
+      for (int k = 0; k < warps; ++k) {
+        Warp& warp = *block.warps[falling_ ? warps - 1 - k : k];
+        for (int lane = 0; lane < kLanes; ++lane) {
+          LaneState& state = warp.state[lane];
+          if (state == LaneState::kAtBarrier ||
+              (state == LaneState::kAtCluster &&
+               warp.cluster_phase[lane] < cluster_phase_)) {
+            state = LaneState::kReady;
+          }
+        }
+        came_on |= RunWarp(warp);
+      }
+      came_on |= LeaveBlockBarrier(block);
+      for (const auto& warp : block.warps) {
+        for (const LaneState state : warp->state) {
+          done &= state == LaneState::kDone;
+        }
+      }
+    }
+    if (done) return;
+    if (!came_on) FailWaiting();
+  }
+}
+
+bool Cluster::LeaveBlockBarrier(Block& block) {
+  for (const auto& warp : block.warps) {
+    for (const LaneState state : warp->state) {
+      if (state != LaneState::kAtBlock) return false;
+    }
+  }
+  for (const auto& warp : block.warps) warp->state.fill(LaneState::kReady);
+  return true;
+}
+
+bool Cluster::RunWarp(Warp& w) {
+  bool came_on = false;
+  for (;;) {
+    int at = INT_MAX;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      if (w.state[lane] == LaneState::kReady) at = std::min(at, w.pc[lane]);
+    }
+    if (at == INT_MAX) {
+      // All that have not ended are to be at the same place.
+      uint32_t live = 0;
+      for (int lane = 0; lane < kLanes; ++lane) {
+        if (w.state[lane] == LaneState::kDone) continue;
+        if (w.state[lane] != LaneState::kAtWarp) return came_on;
+        if (live != 0 && w.pc[lane] != at) return came_on;
+        at = w.pc[lane];
+        live |= 1u << lane;
+      }
+      if (live != kAllLanes) return came_on;
+      w.state.fill(LaneState::kReady);
+    }
+    uint32_t mask = 0;
+    int next = INT_MAX;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      if (w.state[lane] != LaneState::kReady) continue;
+      if (w.pc[lane] == at) {
+        mask |= 1u << lane;
+      } else {
+        next = std::min(next, w.pc[lane]);
+      }
+    }
+    came_on |= RunLanes(w, mask, at, next);
+  }
+}
+
+bool Cluster::RunLanes(Warp& w, uint32_t mask, int at, int next) {
+  bool came_on = false;
+  const auto set = [&](uint32_t lanes, int pc, LaneState state) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      if ((lanes >> lane & 1) == 0) continue;
+      w.pc[lane] = pc;
+      w.state[lane] = state;
+    }
+  };
+  for (;;) {
+    if (at >= next) {
+      set(mask, at, LaneState::kReady);
+      return came_on;
+    }
+    const Instruction& i = kernel_.code[at];
+    uint32_t lanes = mask;
+    if (i.guard >= 0) {
+      const uint32_t guard = w.Mask(i.guard);
+      lanes &= i.guard_negated ? ~guard : guard;
+    }
+    if (lanes == 0) {
+      ++at;
+      continue;
+    }
+    if (i.op == Op::kBranch) {
+      came_on = true;
+      if (lanes == mask) {
+        at = i.target;
+        continue;
+      }
+      set(lanes, i.target, LaneState::kReady);
+      set(mask & ~lanes, at + 1, LaneState::kReady);
+      return true;
+    }
+    if (Together(i.op)) {
+      if (lanes != kAllLanes) {
+        if (lanes != mask) Fail(i, w, "some lanes of a warp do it");
+        set(lanes, at, LaneState::kAtWarp);
+        return came_on;
+      }
+      ExecuteTogether(i, w);
+    } else if (i.op == Op::kReturn || i.op == Op::kSyncBlock ||
+               i.op == Op::kClusterWait) {
+      if (lanes != mask) Fail(i, w, "some lanes do it");
+      LaneState state = i.op == Op::kReturn      ? LaneState::kDone
+                        : i.op == Op::kSyncBlock ? LaneState::kAtBlock
+                                                 : LaneState::kAtCluster;
+      for (int lane = 0; i.op == Op::kReturn && lane < kLanes; ++lane) {
+        if ((mask >> lane & 1) &&
+            (!w.open_copies[lane].empty() || !w.copy_groups[lane].empty())) {
+          Fail(i, w, "copies that nobody waited for");
+        }
+      }
+      set(mask, at + 1, state);
+      return true;
+    } else if (i.op == Op::kBarrierTryWait) {
+      const uint32_t passed = TryWait(i, lanes, w);
+      if (passed != mask) {
+        if (lanes != mask) Fail(i, w, "some lanes do it");
+        set(passed, at + 1, LaneState::kReady);
+        set(mask & ~passed, at, LaneState::kAtBarrier);
+        return came_on || passed != 0;
+      }
+    } else {
+      Execute(i, lanes, w);
+    }
+    came_on = true;
+    ++at;
+  }
+}
+
+void Cluster::Execute(const Instruction& i, uint32_t mask, Warp& w) {
+  if (ExecuteArithmetic(i, mask, w)) return;
+  switch (i.op) {
+    case Op::kNothing:
+      return;
+    case Op::kClusterArrive:
+      return ArriveAtCluster(mask, w);
+    default:
+      return ExecuteMemory(i, mask, w);
+  }
+}
+
+void Cluster::ArriveAtCluster(uint32_t mask, Warp& w) {
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if (mask >> lane & 1) w.cluster_phase[lane] = cluster_phase_;
+  }
+  cluster_arrived_ += std::popcount(mask);
+  if (cluster_arrived_ < static_cast<int>(shape_.cluster * shape_.threads)) {
+    return;
+  }
+  cluster_arrived_ = 0;
+  ++cluster_phase_;
+}
+
+std::byte* Cluster::SharedAt(uint32_t address, int64_t bytes, Warp& w,
+                             const Instruction& i) {
+  const uint32_t rank = address >> kRankShift;
+  const int block = rank == 0 ? w.block : static_cast<int>(rank) - 1;
+  const int64_t at =
+      (address & ((1u << kRankShift) - 1)) - int64_t{kSharedBegin};
+  if (block >= static_cast<int>(blocks_.size())) {
+    Fail(i, w, "a block that the cluster does not have");
+  }
+  if (at < 0 || at + bytes > shape_.shared_bytes) {
+    Fail(i, w, "not of the block's memory");
+  }
+  return blocks_[block].begin + at;
+}
+
+std::byte* Cluster::At(const Instruction& i, int operand, Space space, int lane,
+                       int64_t bytes, Warp& w) {
+  const uint64_t address =
+      w.Bits(i.operands[operand], lane) + static_cast<uint64_t>(i.offset);
+  if (address % bytes != 0) Fail(i, w, "not aligned");
+  if (space == Space::kShared) {
+    return SharedAt(static_cast<uint32_t>(address), bytes, w, i);
+  }
+  // Addresses of all others are the host's.
+  if (address < 4096) Fail(i, w, "a null pointer");
+  return reinterpret_cast<std::byte*>(address);
+}
+
+Cluster::Barrier& Cluster::BarrierAt(uint32_t address, Warp& w,
+                                     const Instruction& i) {
+  SharedAt(address, 8, w, i);
+  const uint32_t rank = address >> kRankShift;
+  Block& block = blocks_[rank == 0 ? w.block : rank - 1];
+  const auto place = block.barriers.find(address & ((1u << kRankShift) - 1));
+  if (place == block.barriers.end()) Fail(i, w, "a barrier that nobody made");
+  return place->second;
+}
+
+void Cluster::EndPhase(Barrier& barrier, bool late) {
+  if (barrier.missing > 0 || (late && barrier.expected_bytes > 0)) return;
+  int64_t bytes = 0;
+  for (const Barrier::Copy& copy : barrier.copies) bytes += copy.bytes;
+  if (bytes != barrier.expected_bytes) return;
+  for (const Barrier::Copy& copy : barrier.copies) {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+  barrier.copies.clear();
+  barrier.expected_bytes = 0;
+  barrier.missing = barrier.arrivals;
+  ++barrier.ended_phases;
+}
+
+void Cluster::Arrive(Barrier& barrier, int64_t bytes, const Instruction& i) {
+  EndPhase(barrier, /*late=*/false);
+  CHECK_GT(barrier.missing, 0) << kernel_.name << ", line " << i.line
+                               << ": more arrivals than a barrier's phase has";
+  barrier.expected_bytes += bytes;
+  --barrier.missing;
+  EndPhase(barrier, /*late=*/true);
+}
+
+uint32_t Cluster::TryWait(const Instruction& i, uint32_t mask, Warp& w) {
+  uint32_t passed = 0;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if ((mask >> lane & 1) == 0) continue;
+    const auto address = static_cast<uint32_t>(w.Bits(i.operands[1], lane));
+    Barrier& barrier = BarrierAt(address, w, i);
+    EndPhase(barrier, /*late=*/false);
+    const auto parity = static_cast<int64_t>(w.Bits(i.operands[2], lane));
+    if (barrier.ended_phases % 2 != parity) passed |= 1u << lane;
+  }
+  w.Mask(i.operands[0]) |= passed;
+  return passed;
+}
+
+void Cluster::AwaitCopies(int64_t pending, int lane, Warp& w,
+                          const Instruction& i) {
+  auto& groups = w.copy_groups[lane];
+  while (static_cast<int64_t>(groups.size()) > pending) {
+    for (const AsyncCopy& copy : groups.front()) {
+      if (copy.from != nullptr &&
+          std::memcmp(copy.bytes.data(), copy.from, 16) != 0) {
+        Fail(i, w, "what is copied is written meanwhile");
+      }
+      std::memcpy(copy.to, copy.bytes.data(), 16);
+    }
+    groups.pop_front();
+  }
+}
+
+void Cluster::ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w) {
+  const int bytes = i.type.bytes;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if ((mask >> lane & 1) == 0) continue;
+    const auto value = [&](int operand) {
+      return w.Bits(i.operands[operand], lane);
+    };
+    const auto shared = [&](int operand) {
+      return static_cast<uint32_t>(value(operand) + i.offset);
+    };
+    switch (i.op) {
+      case Op::kLoad: {
+        const std::byte* from =
+            At(i, i.vector, i.space, lane, int64_t{bytes} * i.vector, w);
+        for (int k = 0; k < i.vector; ++k, from += bytes) {
+          uint64_t bits = 0;
+          std::memcpy(&bits, from, bytes);
+          const int unused = 64 - 8 * bytes;
+          if (i.type.kind == 's') {
+            bits = static_cast<uint64_t>(static_cast<int64_t>(bits << unused) >>
+                                         unused);
+          }
+          w.SetBits(i.operands[k], lane, bits);
+        }
+        break;
+      }
+      case Op::kStore: {
+        std::byte* to =
+            At(i, i.vector, i.space, lane, int64_t{bytes} * i.vector, w);
+        for (int k = 0; k < i.vector; ++k, to += bytes) {
+          const uint64_t bits = value(k);
+          std::memcpy(to, &bits, bytes);
+        }
+        break;
+      }
+      case Op::kAtomicAdd:
+      case Op::kAtomicMin:
+      case Op::kAtomicMax: {
+        if (bytes != 4 || i.type.kind != 'u') Fail(i, w, "another atomic");
+        std::byte* const at = At(i, 2, i.space, lane, bytes, w);
+        uint32_t old;
+        std::memcpy(&old, at, sizeof(old));
+        const auto by = static_cast<uint32_t>(value(1));
+        const uint32_t now = i.op == Op::kAtomicAdd   ? old + by
+                             : i.op == Op::kAtomicMin ? std::min(old, by)
+                                                      : std::max(old, by);
+        std::memcpy(at, &now, sizeof(now));
+        if (i.operands[0] >= 0) w.SetBits(i.operands[0], lane, old);
+        break;
+      }
+      case Op::kCopyAsync: {
+        AsyncCopy copy = {At(i, 0, Space::kShared, lane, 16, w), nullptr, {}};
+        if (const uint64_t wanted = value(2); wanted != 0) {
+          if (wanted != 16) Fail(i, w, "a copy of a part");
+          copy.from = At(i, 1, Space::kGlobal, lane, 16, w);
+          std::memcpy(copy.bytes.data(), copy.from, 16);
+        }
+        std::memset(copy.to, 0xff, 16);
+        w.open_copies[lane].push_back(copy);
+        break;
+      }
+      case Op::kCopyCommit:
+        w.copy_groups[lane].push_back(std::move(w.open_copies[lane]));
+        w.open_copies[lane].clear();
+        break;
+      case Op::kCopyWait:
+        AwaitCopies(i.offset, lane, w, i);
+        break;
+      case Op::kCopyBulk: {
+        const auto size = static_cast<int64_t>(value(2));
+        const uint64_t from = value(1);
+        if (size <= 0 || size % 16 != 0 || from % 16 != 0 ||
+            shared(0) % 16 != 0) {
+          Fail(i, w, "not multiples of 16");
+        }
+        const auto ranks = static_cast<uint32_t>(value(4));
+        for (uint32_t rank = 0; ranks >> rank != 0; ++rank) {
+          if ((ranks >> rank & 1) == 0) continue;
+          const uint32_t there = (rank + 1) << kRankShift;
+          std::byte* const to = SharedAt(shared(0) | there, size, w, i);
+          std::memset(to, 0xff, size);
+          BarrierAt(static_cast<uint32_t>(value(3)) | there, w, i)
+              .copies.push_back(
+                  {to, reinterpret_cast<const std::byte*>(from), size});
+        }
+        break;
+      }
+      case Op::kBarrierInit: {
+        SharedAt(shared(0), 8, w, i);
+        const auto [place, added] =
+            blocks_[w.block].barriers.try_emplace(shared(0));
+        const int arrivals = static_cast<int>(value(1));
+        if (!added || arrivals <= 0) Fail(i, w, "a barrier is made again");
+        place->second.arrivals = place->second.missing = arrivals;
+        break;
+      }
+      case Op::kBarrierArrive:
+        Arrive(BarrierAt(shared(0), w, i), 0, i);
+        break;
+      case Op::kBarrierExpect:
+        Arrive(BarrierAt(shared(0), w, i), static_cast<int64_t>(value(1)), i);
+        break;
+      case Op::kMapRank:
+        w.SetBits(i.operands[0], lane,
+                  (value(1) & ((1u << kRankShift) - 1)) | (value(2) + 1)
+                                                              << kRankShift);
+        break;
+      default:
+        Fail(i, w, "an instruction that is not known");
+    }
+  }
+}
+
+}  // namespace baton::engine::cuda::emulated::ptx

@@ -1,0 +1,100 @@
+// The blocks of a cluster that execute a kernel. For device.cc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/cuda/launch_shape.h"
+#include "tests/support/emulated_device/ptx/warp.h"
+
+namespace baton::engine::cuda::emulated::ptx {
+
+// Where the blocks are in the grid; x is that of the first.
+struct ClusterPlace {
+  uint32_t x = 0;
+  uint32_t y = 0;
+  uint32_t z = 0;
+};
+
+class Cluster final {
+ public:
+  // `params` are the kernel's, as its text lays them out. With `falling`, warps
+  // go on in falling order.
+  Cluster(const Kernel& kernel, const LaunchShape& shape,
+          const ClusterPlace& place, const std::vector<std::byte>& params,
+          bool falling);
+
+  // Until all threads have ended.
+  void Run();
+
+ private:
+  // A barrier in a block's memory.
+  struct Barrier {
+    int arrivals = 0;
+    int missing = 0;
+    int64_t expected_bytes = 0;
+    struct Copy {
+      std::byte* to;
+      const std::byte* from;
+      int64_t bytes;
+    };
+    std::vector<Copy> copies;
+    int64_t ended_phases = 0;
+  };
+  struct Block {
+    std::vector<std::byte> memory;
+    std::byte* begin = nullptr;
+    std::map<uint32_t, Barrier> barriers;  // by address
+    std::vector<std::unique_ptr<Warp>> warps;
+  };
+
+  void MakeWarps(int block, const ClusterPlace& place,
+                 const std::vector<std::byte>& params);
+  // Whether anything was executed.
+  bool RunWarp(Warp& warp);
+  // Lanes of the mask are at the same place; until they part, wait, or come to
+  // `next`, where others are.
+  bool RunLanes(Warp& warp, uint32_t mask, int at, int next);
+  bool RunLane(Warp& warp, int lane);
+  // What all lanes do together.
+  void ExecuteTogether(const Instruction& i, Warp& w);
+  void Execute(const Instruction& i, uint32_t mask, Warp& w);
+  void ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w);
+  // Those for whom the phase has ended; the predicate says so.
+  uint32_t TryWait(const Instruction& i, uint32_t mask, Warp& w);
+  void ArriveAtCluster(uint32_t mask, Warp& w);
+  bool LeaveBlockBarrier(Block& block);
+
+  void Shuffle(const Instruction& i, Warp& w);
+  void Mma(const Instruction& i, Warp& w);
+  void StartProduct(const Instruction& i, Warp& w);
+  void AwaitProducts(int64_t pending, Warp& w);
+  std::vector<float> ReadMatrix(uint64_t matrix, int rows, Warp& w,
+                                const Instruction& i);
+  void AwaitCopies(int64_t pending, int lane, Warp& w, const Instruction& i);
+  void EndPhase(Barrier& barrier, bool late);
+  void Arrive(Barrier& barrier, int64_t bytes, const Instruction& i);
+
+  // The memory at an operand's address.
+  std::byte* At(const Instruction& i, int operand, Space space, int lane,
+                int64_t bytes, Warp& w);
+  std::byte* SharedAt(uint32_t address, int64_t bytes, Warp& w,
+                      const Instruction& i);
+  Barrier& BarrierAt(uint32_t address, Warp& w, const Instruction& i);
+  [[noreturn]] void Fail(const Instruction& i, const Warp& w,
+                         const char* what) const;
+  [[noreturn]] void FailWaiting() const;
+
+  const Kernel& kernel_;
+  const LaunchShape& shape_;
+  const std::vector<std::byte>& params_;
+  const bool falling_;
+  std::vector<Block> blocks_;
+  int64_t cluster_phase_ = 0;
+  int cluster_arrived_ = 0;
+};
+
+}  // namespace baton::engine::cuda::emulated::ptx

@@ -1,0 +1,89 @@
+#include "tests/support/emulated_device/ptx/device.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "common/log.h"
+#include "tests/support/emulated_device/ptx/cluster.h"
+#include "tests/support/emulated_device/ptx/program.h"
+#include "tests/support/emulated_device/ptx/symbols.h"
+
+namespace baton::engine::cuda::emulated::ptx {
+namespace {
+
+const char* File() {
+  static const char* const file = std::getenv("BATON_PTX");
+  return file;
+}
+
+// All that the file holds, parsed when it is run for the first time.
+class Program final {
+ public:
+  explicit Program(const std::string& path) {
+    std::ifstream file(path);
+    CHECK(file.good()) << path << ": cannot be read";
+    std::stringstream all;
+    all << file.rdbuf();
+    text_ = all.str();
+    for (KernelText& kernel : FindKernels(text_)) {
+      std::string name = Demangled(kernel.name);
+      CHECK(texts_.try_emplace(std::move(name), std::move(kernel)).second)
+          << path << ": two kernels of one name";
+    }
+    CHECK(!texts_.empty()) << path << ": holds no kernels for sm_90a";
+  }
+
+  const Kernel& Of(const void* function) {
+    std::unique_ptr<Kernel>& kernel = kernels_[function];
+    if (kernel == nullptr) {
+      const std::string name = NameOf(function);
+      const auto text = texts_.find(name);
+      CHECK(text != texts_.end()) << File() << ": " << name << " is missing";
+      kernel = std::make_unique<Kernel>(ParseKernel(text->second));
+    }
+    return *kernel;
+  }
+
+ private:
+  std::string text_;
+  std::map<std::string, KernelText> texts_;  // by demangled name
+  std::map<const void*, std::unique_ptr<Kernel>> kernels_;
+};
+
+}  // namespace
+
+bool Wanted() { return File() != nullptr; }
+
+void RunKernel(const void* function, const LaunchShape& shape,
+               const Arguments& arguments) {
+  static auto* const program = new Program(File());
+  static int runs = 0;
+  const Kernel& kernel = program->Of(function);
+  CHECK(kernel.max_threads == 0 ||
+        static_cast<int>(shape.threads) <= kernel.max_threads)
+      << kernel.name << ": " << shape.threads << " threads";
+  CHECK_EQ(arguments.size(), kernel.params.size()) << kernel.name;
+  std::vector<std::byte> params;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const Param& param = kernel.params[i];
+    CHECK_EQ(static_cast<int64_t>(arguments[i].size()), param.bytes)
+        << kernel.name << ": argument " << i;
+    params.resize(param.offset + param.bytes);
+    std::memcpy(params.data() + param.offset, arguments[i].data(), param.bytes);
+  }
+  const bool falling = runs++ % 2 == 1;
+  for (uint32_t z = 0; z < shape.z; ++z) {
+    for (uint32_t y = 0; y < shape.y; ++y) {
+      for (uint32_t x = 0; x < shape.x; x += shape.cluster) {
+        Cluster(kernel, shape, {x, y, z}, params, falling).Run();
+      }
+    }
+  }
+}
+
+}  // namespace baton::engine::cuda::emulated::ptx

@@ -1,0 +1,84 @@
+// A warp that executes what the compiler made of a kernel. For device.cc.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "tests/support/emulated_device/ptx/program.h"
+
+namespace baton::engine::cuda::emulated::ptx {
+
+inline constexpr int kLanes = 32;
+inline constexpr uint32_t kAllLanes = 0xffffffffu;
+
+enum class LaneState : uint8_t {
+  kReady,
+  kAtWarp,     // for the other lanes
+  kAtBlock,    // for the other threads
+  kAtCluster,  // for the other blocks
+  kAtBarrier,  // for a phase of a barrier
+  kDone,
+};
+
+// An asynchronous copy of 16 bytes, or of zeros.
+struct AsyncCopy {
+  std::byte* to;
+  const std::byte* from;
+  std::array<std::byte, 16> bytes;
+};
+
+// A product of a group of warps, and what it read.
+struct GroupProduct {
+  const Instruction* instruction;
+  bool add;
+  uint64_t matrix;
+  std::vector<float> right;  // [rows][16]
+  std::array<std::array<uint32_t, kLanes>, 4> left;
+};
+
+struct Warp {
+  Warp(const Kernel& kernel, int threads_before);
+
+  // Registers hold one value after another, of lane 0 to 31.
+  template <typename T>
+  T* At(int number) {
+    return reinterpret_cast<T*>(registers.data() + offsets[number]);
+  }
+  uint32_t& Mask(int predicate) { return *At<uint32_t>(predicate); }
+  // The low bits of a register of any width.
+  uint64_t Bits(int number, int lane);
+  void SetBits(int number, int lane, uint64_t bits);
+
+  const Kernel& kernel;
+  int first_thread = 0;  // of its block
+  int block = 0;         // of its cluster
+  std::vector<size_t> offsets;
+  std::vector<std::byte> registers;
+  std::array<int, kLanes> pc = {};
+  std::array<LaneState, kLanes> state = {};
+  std::array<int64_t, kLanes> cluster_phase = {};
+  std::array<std::vector<AsyncCopy>, kLanes> open_copies;
+  std::array<std::deque<std::vector<AsyncCopy>>, kLanes> copy_groups;
+  bool group_fenced = false;
+  std::vector<GroupProduct> open_products;
+  std::deque<std::vector<GroupProduct>> product_groups;
+  // Sums that products are to change, by their first register: [element][lane].
+  struct Sums {
+    std::vector<std::array<float, kLanes>> values;
+    int products = 0;
+  };
+  std::map<int, Sums> sums;
+  std::vector<std::vector<std::byte>> local;  // of each lane
+};
+
+// Executes an instruction that needs nothing but registers, for the lanes of
+// `mask`. False when it is none.
+bool ExecuteArithmetic(const Instruction& instruction, uint32_t mask,
+                       Warp& warp);
+
+}  // namespace baton::engine::cuda::emulated::ptx
