@@ -575,28 +575,4 @@ bool ExecuteArithmetic(const Instruction& i, uint32_t mask, Warp& w) {
   }
 }
 
-uint64_t Warp::Bits(int number, int lane) {
-  switch (kernel.widths[number]) {
-    case 2:
-      return At<uint16_t>(number)[lane];
-    case 4:
-      return At<uint32_t>(number)[lane];
-    default:
-      return At<uint64_t>(number)[lane];
-  }
-}
-
-void Warp::SetBits(int number, int lane, uint64_t bits) {
-  switch (kernel.widths[number]) {
-    case 2:
-      At<uint16_t>(number)[lane] = static_cast<uint16_t>(bits);
-      return;
-    case 4:
-      At<uint32_t>(number)[lane] = static_cast<uint32_t>(bits);
-      return;
-    default:
-      At<uint64_t>(number)[lane] = bits;
-  }
-}
-
 }  // namespace baton::engine::cuda::emulated::ptx

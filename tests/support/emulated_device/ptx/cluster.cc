@@ -37,13 +37,8 @@ bool Together(Op op) {
 
 Warp::Warp(const Kernel& of, int threads_before)
     : kernel(of), first_thread(threads_before) {
-  size_t bytes = 0;
-  for (const int width : kernel.widths) {
-    offsets.push_back(bytes);
-    bytes += static_cast<size_t>(width) * kLanes;
-  }
   // As bfloat16 and float32, NaN.
-  registers.assign(bytes, std::byte{0xff});
+  registers.assign(kernel.register_bytes, std::byte{0xff});
   if (kernel.local_bytes > 0) {
     local.assign(kLanes, std::vector<std::byte>(kernel.local_bytes + 16,
                                                 std::byte{0xff}));
@@ -51,71 +46,73 @@ Warp::Warp(const Kernel& of, int threads_before)
 }
 
 Cluster::Cluster(const Kernel& kernel, const LaunchShape& shape,
-                 const ClusterPlace& place,
-                 const std::vector<std::byte>& params, bool falling)
-    : kernel_(kernel), shape_(shape), params_(params), falling_(falling) {
+                 const std::vector<std::byte>& params)
+    : kernel_(kernel), shape_(shape), params_(params) {
   blocks_.resize(shape.cluster);
   for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
     Block& block = blocks_[b];
-    block.memory.assign(shape.shared_bytes + kMemoryAlignment, std::byte{0xff});
+    block.memory.resize(shape.shared_bytes + kMemoryAlignment);
     const auto at = reinterpret_cast<uintptr_t>(block.memory.data());
     block.begin = block.memory.data() +
                   (kMemoryAlignment - at % kMemoryAlignment) % kMemoryAlignment;
-    MakeWarps(b, place, params);
+    for (int first = 0; first < static_cast<int>(shape.threads);
+         first += kLanes) {
+      block.warps.push_back(std::make_unique<Warp>(kernel_, first));
+      block.warps.back()->block = b;
+    }
   }
 }
 
-void Cluster::MakeWarps(int block, const ClusterPlace& place,
-                        const std::vector<std::byte>& params) {
-  const int threads = static_cast<int>(shape_.threads);
-  for (int first = 0; first < threads; first += kLanes) {
-    auto warp = std::make_unique<Warp>(kernel_, first);
-    warp->block = block;
-    for (const PresetRegister& preset : kernel_.presets) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        int64_t value = preset.value;
-        switch (preset.preset) {
-          case Preset::kConstant:
-            break;
-          case Preset::kThreadX:
-            value = first + lane;
-            break;
-          case Preset::kThreadsX:
-            value = threads;
-            break;
-          case Preset::kBlockX:
-            value = place.x + block;
-            break;
-          case Preset::kBlockY:
-            value = place.y;
-            break;
-          case Preset::kBlockZ:
-            value = place.z;
-            break;
-          case Preset::kBlocksX:
-            value = shape_.x;
-            break;
-          case Preset::kClusterRank:
-            value = block;
-            break;
-          case Preset::kSharedAddress:
-            value += kSharedBegin;
-            break;
-          case Preset::kLocalAddress: {
-            const auto at =
-                reinterpret_cast<uintptr_t>(warp->local[lane].data());
-            value += static_cast<int64_t>((at + 15) / 16 * 16);
-            break;
-          }
-          case Preset::kParamAddress:
-            value += reinterpret_cast<intptr_t>(params.data());
-            break;
+void Cluster::Start(const ClusterPlace& place) {
+  cluster_phase_ = cluster_arrived_ = 0;
+  for (Block& block : blocks_) {
+    // As bfloat16 and float32, NaN.
+    std::fill(block.memory.begin(), block.memory.end(), std::byte{0xff});
+    block.barriers.clear();
+    for (const auto& warp : block.warps) {
+      warp->pc.fill(0);
+      warp->state.fill(LaneState::kReady);
+      for (const PresetRegister& preset : kernel_.presets) {
+        for (int lane = 0; lane < kLanes; ++lane) {
+          warp->SetBits(preset.number, lane,
+                        ValueOf(preset, place, lane, *warp));
         }
-        warp->SetBits(preset.number, lane, static_cast<uint64_t>(value));
       }
     }
-    blocks_[block].warps.push_back(std::move(warp));
   }
+}
+
+uint64_t Cluster::ValueOf(const PresetRegister& preset,
+                          const ClusterPlace& place, int lane,
+                          const Warp& warp) const {
+  const auto value = static_cast<uint64_t>(preset.value);
+  switch (preset.preset) {
+    case Preset::kConstant:
+      return value;
+    case Preset::kThreadX:
+      return warp.first_thread + lane;
+    case Preset::kThreadsX:
+      return shape_.threads;
+    case Preset::kBlockX:
+      return place.x + warp.block;
+    case Preset::kBlockY:
+      return place.y;
+    case Preset::kBlockZ:
+      return place.z;
+    case Preset::kBlocksX:
+      return shape_.x;
+    case Preset::kClusterRank:
+      return warp.block;
+    case Preset::kSharedAddress:
+      return value + kSharedBegin;
+    case Preset::kLocalAddress: {
+      const auto at = reinterpret_cast<uintptr_t>(warp.local[lane].data());
+      return value + (at + 15) / 16 * 16;
+    }
+    case Preset::kParamAddress:
+      return value + reinterpret_cast<uintptr_t>(params_.data());
+  }
+  return value;
 }
 
 void Cluster::Fail(const Instruction& i, const Warp& w,
@@ -142,7 +139,9 @@ void Cluster::FailWaiting() const {
   std::abort();
 }
 
-void Cluster::Run() {
+void Cluster::Run(const ClusterPlace& place, bool falling) {
+  falling_ = falling;
+  Start(place);
   for (;;) {
     bool came_on = false;
     bool done = true;
@@ -397,7 +396,7 @@ void Cluster::AwaitCopies(int64_t pending, int lane, Warp& w,
       }
       std::memcpy(copy.to, copy.bytes.data(), 16);
     }
-    groups.pop_front();
+    groups.erase(groups.begin());
   }
 }
 

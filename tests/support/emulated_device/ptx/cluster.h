@@ -21,14 +21,12 @@ struct ClusterPlace {
 
 class Cluster final {
  public:
-  // `params` are the kernel's, as its text lays them out. With `falling`, warps
-  // go on in falling order.
+  // `params` are the kernel's, as its text lays them out.
   Cluster(const Kernel& kernel, const LaunchShape& shape,
-          const ClusterPlace& place, const std::vector<std::byte>& params,
-          bool falling);
+          const std::vector<std::byte>& params);
 
-  // Until all threads have ended.
-  void Run();
+  // Until all threads have ended. With `falling`, warps go on in falling order.
+  void Run(const ClusterPlace& place, bool falling);
 
  private:
   // A barrier in a block's memory.
@@ -51,8 +49,9 @@ class Cluster final {
     std::vector<std::unique_ptr<Warp>> warps;
   };
 
-  void MakeWarps(int block, const ClusterPlace& place,
-                 const std::vector<std::byte>& params);
+  void Start(const ClusterPlace& place);
+  uint64_t ValueOf(const PresetRegister& preset, const ClusterPlace& place,
+                   int lane, const Warp& warp) const;
   // Whether anything was executed.
   bool RunWarp(Warp& warp);
   // Lanes of the mask are at the same place; until they part, wait, or come to
@@ -91,7 +90,7 @@ class Cluster final {
   const Kernel& kernel_;
   const LaunchShape& shape_;
   const std::vector<std::byte>& params_;
-  const bool falling_;
+  bool falling_ = false;
   std::vector<Block> blocks_;
   int64_t cluster_phase_ = 0;
   int cluster_arrived_ = 0;

@@ -1,15 +1,15 @@
 #include "tests/support/emulated_device/ptx/device.h"
 
 #include <cstdlib>
-#include <fstream>
+#include <cstring>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <utility>
 
 #include "common/log.h"
 #include "tests/support/emulated_device/ptx/cluster.h"
+#include "tests/support/emulated_device/ptx/fat_binary.h"
 #include "tests/support/emulated_device/ptx/program.h"
 #include "tests/support/emulated_device/ptx/symbols.h"
 
@@ -25,11 +25,7 @@ const char* File() {
 class Program final {
  public:
   explicit Program(const std::string& path) {
-    std::ifstream file(path);
-    CHECK(file.good()) << path << ": cannot be read";
-    std::stringstream all;
-    all << file.rdbuf();
-    text_ = all.str();
+    text_ = ReadText(path);
     for (KernelText& kernel : FindKernels(text_)) {
       std::string name = Demangled(kernel.name);
       CHECK(texts_.try_emplace(std::move(name), std::move(kernel)).second)
@@ -77,10 +73,11 @@ void RunKernel(const void* function, const LaunchShape& shape,
     std::memcpy(params.data() + param.offset, arguments[i].data(), param.bytes);
   }
   const bool falling = runs++ % 2 == 1;
+  Cluster cluster(kernel, shape, params);
   for (uint32_t z = 0; z < shape.z; ++z) {
     for (uint32_t y = 0; y < shape.y; ++y) {
       for (uint32_t x = 0; x < shape.x; x += shape.cluster) {
-        Cluster(kernel, shape, {x, y, z}, params, falling).Run();
+        cluster.Run({x, y, z}, falling);
       }
     }
   }

@@ -129,6 +129,7 @@ class BodyParser final {
     // Behind the last one.
     kernel_.code.push_back({});
     kernel_.code.back().op = Op::kReturn;
+    PlaceRegisters(&kernel_);
     return std::move(kernel_);
   }
 

@@ -3,6 +3,7 @@
 // Execution ISA"; of it, what Baton's kernels are compiled to.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -134,6 +135,9 @@ struct Kernel {
   std::string name;  // mangled
   std::vector<Instruction> code;
   std::vector<int> widths;  // bytes of each register
+  // Where its 32 lanes' values lie in a warp's memory, and all of that.
+  std::vector<size_t> offsets;
+  size_t register_bytes = 0;
   std::vector<PresetRegister> presets;
   std::vector<Param> params;
   int64_t local_bytes = 0;
@@ -152,5 +156,9 @@ std::vector<KernelText> FindKernels(absl::string_view text);
 
 // Ends the process, naming the line, at a word that is not known.
 Kernel ParseKernel(const KernelText& text);
+
+// Sets where registers lie; those that are not in use at the same time may
+// share their place.
+void PlaceRegisters(Kernel* kernel);
 
 }  // namespace baton::engine::cuda::emulated::ptx

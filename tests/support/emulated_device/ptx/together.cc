@@ -212,7 +212,7 @@ void Cluster::AwaitProducts(int64_t pending, Warp& w) {
       }
       w.sums.erase(place);
     }
-    w.product_groups.pop_front();
+    w.product_groups.erase(w.product_groups.begin());
   }
 }
 

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <vector>
 
@@ -47,26 +46,45 @@ struct Warp {
   // Registers hold one value after another, of lane 0 to 31.
   template <typename T>
   T* At(int number) {
-    return reinterpret_cast<T*>(registers.data() + offsets[number]);
+    return reinterpret_cast<T*>(registers.data() + kernel.offsets[number]);
   }
   uint32_t& Mask(int predicate) { return *At<uint32_t>(predicate); }
   // The low bits of a register of any width.
-  uint64_t Bits(int number, int lane);
-  void SetBits(int number, int lane, uint64_t bits);
+  uint64_t Bits(int number, int lane) {
+    switch (kernel.widths[number]) {
+      case 2:
+        return At<uint16_t>(number)[lane];
+      case 4:
+        return At<uint32_t>(number)[lane];
+      default:
+        return At<uint64_t>(number)[lane];
+    }
+  }
+  void SetBits(int number, int lane, uint64_t bits) {
+    switch (kernel.widths[number]) {
+      case 2:
+        At<uint16_t>(number)[lane] = static_cast<uint16_t>(bits);
+        return;
+      case 4:
+        At<uint32_t>(number)[lane] = static_cast<uint32_t>(bits);
+        return;
+      default:
+        At<uint64_t>(number)[lane] = bits;
+    }
+  }
 
   const Kernel& kernel;
   int first_thread = 0;  // of its block
   int block = 0;         // of its cluster
-  std::vector<size_t> offsets;
   std::vector<std::byte> registers;
   std::array<int, kLanes> pc = {};
   std::array<LaneState, kLanes> state = {};
   std::array<int64_t, kLanes> cluster_phase = {};
   std::array<std::vector<AsyncCopy>, kLanes> open_copies;
-  std::array<std::deque<std::vector<AsyncCopy>>, kLanes> copy_groups;
+  std::array<std::vector<std::vector<AsyncCopy>>, kLanes> copy_groups;
   bool group_fenced = false;
   std::vector<GroupProduct> open_products;
-  std::deque<std::vector<GroupProduct>> product_groups;
+  std::vector<std::vector<GroupProduct>> product_groups;
   // Sums that products are to change, by their first register: [element][lane].
   struct Sums {
     std::vector<std::array<float, kLanes>> values;
