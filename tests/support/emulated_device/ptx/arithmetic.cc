@@ -379,7 +379,26 @@ uint64_t Converted(const Instruction& i, uint64_t bits) {
                 : static_cast<float>(bits));
 }
 
+// Those of addresses, of which there are many.
+template <typename To, typename From>
+void ConvertAll(const Instruction& i, uint32_t mask, Warp& w) {
+  const Values<From> a = Read<From>(w, i.operands[1]);
+  Values<To> d;
+  for (int lane = 0; lane < kLanes; ++lane) d[lane] = static_cast<To>(a[lane]);
+  Write<To>(w, i.operands[0], d, mask);
+}
+
 void Convert(const Instruction& i, uint32_t mask, Warp& w) {
+  const bool integers = i.type.kind != 'f' && i.source.kind != 'f';
+  if (integers && i.type.bytes == 8 && i.source.bytes == 4 &&
+      w.kernel.widths[i.operands[1]] == 4) {
+    return i.source.kind == 's' ? ConvertAll<int64_t, int32_t>(i, mask, w)
+                                : ConvertAll<uint64_t, uint32_t>(i, mask, w);
+  }
+  if (integers && i.type.bytes == 4 && i.source.bytes == 8 &&
+      w.kernel.widths[i.operands[0]] == 4) {
+    return ConvertAll<uint32_t, uint64_t>(i, mask, w);
+  }
   for (int lane = 0; lane < kLanes; ++lane) {
     if ((mask >> lane & 1) == 0) continue;
     uint64_t bits = Converted(i, w.Bits(i.operands[1], lane));
@@ -417,6 +436,15 @@ uint32_t Permuted(uint32_t a, uint32_t b, uint32_t selector) {
 
 void Select(const Instruction& i, uint32_t mask, Warp& w) {
   const uint32_t which = w.Mask(i.operands[3]);
+  if (i.type.bytes == 4) {
+    const Values<uint32_t> a = Read<uint32_t>(w, i.operands[1]);
+    const Values<uint32_t> b = Read<uint32_t>(w, i.operands[2]);
+    Values<uint32_t> d;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      d[lane] = which >> lane & 1 ? a[lane] : b[lane];
+    }
+    return Write<uint32_t>(w, i.operands[0], d, mask);
+  }
   for (int lane = 0; lane < kLanes; ++lane) {
     if ((mask >> lane & 1) == 0) continue;
     w.SetBits(i.operands[0], lane,

@@ -59,6 +59,7 @@ Cluster::Cluster(const Kernel& kernel, const LaunchShape& shape,
          first += kLanes) {
       block.warps.push_back(std::make_unique<Warp>(kernel_, first));
       block.warps.back()->block = b;
+      SetPresets({}, /*of_place=*/false, *block.warps.back());
     }
   }
 }
@@ -72,12 +73,19 @@ void Cluster::Start(const ClusterPlace& place) {
     for (const auto& warp : block.warps) {
       warp->pc.fill(0);
       warp->state.fill(LaneState::kReady);
-      for (const PresetRegister& preset : kernel_.presets) {
-        for (int lane = 0; lane < kLanes; ++lane) {
-          warp->SetBits(preset.number, lane,
-                        ValueOf(preset, place, lane, *warp));
-        }
-      }
+      SetPresets(place, /*of_place=*/true, *warp);
+    }
+  }
+}
+
+void Cluster::SetPresets(const ClusterPlace& place, bool of_place, Warp& warp) {
+  for (const PresetRegister& preset : kernel_.presets) {
+    const bool depends = preset.preset == Preset::kBlockX ||
+                         preset.preset == Preset::kBlockY ||
+                         preset.preset == Preset::kBlockZ;
+    if (depends != of_place) continue;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      warp.SetBits(preset.number, lane, ValueOf(preset, place, lane, warp));
     }
   }
 }

@@ -50,6 +50,8 @@ class Cluster final {
   };
 
   void Start(const ClusterPlace& place);
+  // Those that depend on the place, or those that do not.
+  void SetPresets(const ClusterPlace& place, bool of_place, Warp& warp);
   uint64_t ValueOf(const PresetRegister& preset, const ClusterPlace& place,
                    int lane, const Warp& warp) const;
   // Whether anything was executed.
