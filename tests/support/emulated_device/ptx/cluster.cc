@@ -46,8 +46,13 @@ Warp::Warp(const Kernel& of, int threads_before)
 }
 
 Cluster::Cluster(const Kernel& kernel, const LaunchShape& shape,
-                 const std::vector<std::byte>& params)
+                 const std::vector<std::byte>& params, bool races)
     : kernel_(kernel), shape_(shape), params_(params) {
+  if (races) {
+    races_ = std::make_unique<Races>(static_cast<int>(shape.cluster),
+                                     static_cast<int>(shape.threads) / kLanes,
+                                     shape.shared_bytes);
+  }
   blocks_.resize(shape.cluster);
   for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
     Block& block = blocks_[b];
@@ -66,6 +71,7 @@ Cluster::Cluster(const Kernel& kernel, const LaunchShape& shape,
 
 void Cluster::Start(const ClusterPlace& place) {
   cluster_phase_ = cluster_arrived_ = 0;
+  if (races_ != nullptr) races_->Start();
   for (Block& block : blocks_) {
     // As bfloat16 and float32, NaN.
     std::fill(block.memory.begin(), block.memory.end(), std::byte{0xff});
@@ -186,6 +192,7 @@ bool Cluster::LeaveBlockBarrier(Block& block) {
     }
   }
   for (const auto& warp : block.warps) warp->state.fill(LaneState::kReady);
+  if (races_ != nullptr) races_->SyncBlock(block.warps[0]->block);
   return true;
 }
 
@@ -300,13 +307,13 @@ void Cluster::Execute(const Instruction& i, uint32_t mask, Warp& w) {
     case Op::kNothing:
       return;
     case Op::kClusterArrive:
-      return ArriveAtCluster(mask, w);
+      return ArriveAtCluster(i, mask, w);
     default:
       return ExecuteMemory(i, mask, w);
   }
 }
 
-void Cluster::ArriveAtCluster(uint32_t mask, Warp& w) {
+void Cluster::ArriveAtCluster(const Instruction& i, uint32_t mask, Warp& w) {
   for (int lane = 0; lane < kLanes; ++lane) {
     if (mask >> lane & 1) w.cluster_phase[lane] = cluster_phase_;
   }
@@ -316,6 +323,27 @@ void Cluster::ArriveAtCluster(uint32_t mask, Warp& w) {
   }
   cluster_arrived_ = 0;
   ++cluster_phase_;
+  if (races_ != nullptr && i.mode != 'r') races_->SyncCluster();
+}
+
+Races::Thread Cluster::ThreadOf(int lane, const Warp& w) const {
+  return {
+      (w.block * static_cast<int>(shape_.threads) + w.first_thread) / kLanes,
+      lane};
+}
+
+void Cluster::Touch(const Instruction& i, Races::Kind kind, uint32_t address,
+                    int64_t bytes, int lane, const Warp& w) {
+  if (races_ == nullptr) return;
+  const uint32_t rank = address >> kRankShift;
+  const Races::Race race = races_->Access(
+      ThreadOf(lane, w), kind, rank == 0 ? w.block : static_cast<int>(rank) - 1,
+      (address & ((1u << kRankShift) - 1)) - kSharedBegin, bytes, i.line);
+  CHECK_EQ(race.line, 0) << "PTX of " << kernel_.name << ", line " << i.line
+                         << ", lane " << lane << " of warp "
+                         << ThreadOf(lane, w).warp
+                         << ": nothing orders this and line " << race.line
+                         << " of thread " << race.thread;
 }
 
 std::byte* Cluster::SharedAt(uint32_t address, int64_t bytes, Warp& w,
@@ -367,15 +395,20 @@ void Cluster::EndPhase(Barrier& barrier, bool late) {
   barrier.copies.clear();
   barrier.expected_bytes = 0;
   barrier.missing = barrier.arrivals;
+  barrier.ended.Join(barrier.arrived);
   ++barrier.ended_phases;
 }
 
-void Cluster::Arrive(Barrier& barrier, int64_t bytes, const Instruction& i) {
+void Cluster::Arrive(Barrier& barrier, int64_t bytes, int lane, const Warp& w,
+                     const Instruction& i) {
   EndPhase(barrier, /*late=*/false);
   CHECK_GT(barrier.missing, 0) << kernel_.name << ", line " << i.line
                                << ": more arrivals than a barrier's phase has";
   barrier.expected_bytes += bytes;
   --barrier.missing;
+  if (races_ != nullptr) {
+    barrier.arrived.Join(races_->Release(ThreadOf(lane, w)));
+  }
   EndPhase(barrier, /*late=*/true);
 }
 
@@ -387,7 +420,11 @@ uint32_t Cluster::TryWait(const Instruction& i, uint32_t mask, Warp& w) {
     Barrier& barrier = BarrierAt(address, w, i);
     EndPhase(barrier, /*late=*/false);
     const auto parity = static_cast<int64_t>(w.Bits(i.operands[2], lane));
-    if (barrier.ended_phases % 2 != parity) passed |= 1u << lane;
+    if (barrier.ended_phases % 2 == parity) continue;
+    passed |= 1u << lane;
+    if (races_ != nullptr) {
+      races_->Acquire(ThreadOf(lane, w).warp, barrier.ended);
+    }
   }
   w.Mask(i.operands[0]) |= passed;
   return passed;
@@ -403,6 +440,7 @@ void Cluster::AwaitCopies(int64_t pending, int lane, Warp& w,
         Fail(i, w, "what is copied is written meanwhile");
       }
       std::memcpy(copy.to, copy.bytes.data(), 16);
+      Touch(i, Races::Kind::kWrite, copy.address, 16, lane, w);
     }
     groups.erase(groups.begin());
   }
@@ -422,6 +460,10 @@ void Cluster::ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w) {
       case Op::kLoad: {
         const std::byte* from =
             At(i, i.vector, i.space, lane, int64_t{bytes} * i.vector, w);
+        if (i.space == Space::kShared) {
+          Touch(i, Races::Kind::kRead, shared(i.vector), bytes * i.vector, lane,
+                w);
+        }
         for (int k = 0; k < i.vector; ++k, from += bytes) {
           uint64_t bits = 0;
           std::memcpy(&bits, from, bytes);
@@ -437,6 +479,10 @@ void Cluster::ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w) {
       case Op::kStore: {
         std::byte* to =
             At(i, i.vector, i.space, lane, int64_t{bytes} * i.vector, w);
+        if (i.space == Space::kShared) {
+          Touch(i, Races::Kind::kWrite, shared(i.vector), bytes * i.vector,
+                lane, w);
+        }
         for (int k = 0; k < i.vector; ++k, to += bytes) {
           const uint64_t bits = value(k);
           std::memcpy(to, &bits, bytes);
@@ -448,6 +494,9 @@ void Cluster::ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w) {
       case Op::kAtomicMax: {
         if (bytes != 4 || i.type.kind != 'u') Fail(i, w, "another atomic");
         std::byte* const at = At(i, 2, i.space, lane, bytes, w);
+        if (i.space == Space::kShared) {
+          Touch(i, Races::Kind::kAtomic, shared(2), bytes, lane, w);
+        }
         uint32_t old;
         std::memcpy(&old, at, sizeof(old));
         const auto by = static_cast<uint32_t>(value(1));
@@ -459,7 +508,9 @@ void Cluster::ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w) {
         break;
       }
       case Op::kCopyAsync: {
-        AsyncCopy copy = {At(i, 0, Space::kShared, lane, 16, w), nullptr, {}};
+        AsyncCopy copy = {
+            At(i, 0, Space::kShared, lane, 16, w), nullptr, {}, shared(0)};
+        Touch(i, Races::Kind::kWrite, copy.address, 16, lane, w);
         if (const uint64_t wanted = value(2); wanted != 0) {
           if (wanted != 16) Fail(i, w, "a copy of a part");
           copy.from = At(i, 1, Space::kGlobal, lane, 16, w);
@@ -489,9 +540,14 @@ void Cluster::ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w) {
           const uint32_t there = (rank + 1) << kRankShift;
           std::byte* const to = SharedAt(shared(0) | there, size, w, i);
           std::memset(to, 0xff, size);
-          BarrierAt(static_cast<uint32_t>(value(3)) | there, w, i)
-              .copies.push_back(
-                  {to, reinterpret_cast<const std::byte*>(from), size});
+          Touch(i, Races::Kind::kWrite, shared(0) | there, size, lane, w);
+          Barrier& barrier =
+              BarrierAt(static_cast<uint32_t>(value(3)) | there, w, i);
+          barrier.copies.push_back(
+              {to, reinterpret_cast<const std::byte*>(from), size});
+          if (races_ != nullptr) {
+            barrier.arrived.Join(races_->Release(ThreadOf(lane, w)));
+          }
         }
         break;
       }
@@ -505,10 +561,11 @@ void Cluster::ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w) {
         break;
       }
       case Op::kBarrierArrive:
-        Arrive(BarrierAt(shared(0), w, i), 0, i);
+        Arrive(BarrierAt(shared(0), w, i), 0, lane, w, i);
         break;
       case Op::kBarrierExpect:
-        Arrive(BarrierAt(shared(0), w, i), static_cast<int64_t>(value(1)), i);
+        Arrive(BarrierAt(shared(0), w, i), static_cast<int64_t>(value(1)), lane,
+               w, i);
         break;
       case Op::kMapRank:
         w.SetBits(i.operands[0], lane,

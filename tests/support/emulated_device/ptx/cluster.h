@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/cuda/launch_shape.h"
+#include "tests/support/emulated_device/ptx/races.h"
 #include "tests/support/emulated_device/ptx/warp.h"
 
 namespace baton::engine::cuda::emulated::ptx {
@@ -21,9 +22,10 @@ struct ClusterPlace {
 
 class Cluster final {
  public:
-  // `params` are the kernel's, as its text lays them out.
+  // `params` are the kernel's, as its text lays them out. With `races`, ends
+  // the process at accesses to blocks' memories that nothing orders.
   Cluster(const Kernel& kernel, const LaunchShape& shape,
-          const std::vector<std::byte>& params);
+          const std::vector<std::byte>& params, bool races);
 
   // Until all threads have ended. With `falling`, warps go on in falling order.
   void Run(const ClusterPlace& place, bool falling);
@@ -41,6 +43,8 @@ class Cluster final {
     };
     std::vector<Copy> copies;
     int64_t ended_phases = 0;
+    Before arrived;  // of this phase and those before
+    Before ended;    // of those that have ended
   };
   struct Block {
     std::vector<std::byte> memory;
@@ -66,7 +70,7 @@ class Cluster final {
   void ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w);
   // Those for whom the phase has ended; the predicate says so.
   uint32_t TryWait(const Instruction& i, uint32_t mask, Warp& w);
-  void ArriveAtCluster(uint32_t mask, Warp& w);
+  void ArriveAtCluster(const Instruction& i, uint32_t mask, Warp& w);
   bool LeaveBlockBarrier(Block& block);
 
   void Shuffle(const Instruction& i, Warp& w);
@@ -77,13 +81,18 @@ class Cluster final {
                                 const Instruction& i);
   void AwaitCopies(int64_t pending, int lane, Warp& w, const Instruction& i);
   void EndPhase(Barrier& barrier, bool late);
-  void Arrive(Barrier& barrier, int64_t bytes, const Instruction& i);
+  void Arrive(Barrier& barrier, int64_t bytes, int lane, const Warp& w,
+              const Instruction& i);
 
   // The memory at an operand's address.
   std::byte* At(const Instruction& i, int operand, Space space, int lane,
                 int64_t bytes, Warp& w);
   std::byte* SharedAt(uint32_t address, int64_t bytes, Warp& w,
                       const Instruction& i);
+  // An access to a block's memory, which is to be ordered.
+  void Touch(const Instruction& i, Races::Kind kind, uint32_t address,
+             int64_t bytes, int lane, const Warp& w);
+  Races::Thread ThreadOf(int lane, const Warp& w) const;
   Barrier& BarrierAt(uint32_t address, Warp& w, const Instruction& i);
   [[noreturn]] void Fail(const Instruction& i, const Warp& w,
                          const char* what) const;
@@ -96,6 +105,7 @@ class Cluster final {
   std::vector<Block> blocks_;
   int64_t cluster_phase_ = 0;
   int cluster_arrived_ = 0;
+  std::unique_ptr<Races> races_;  // null: not looked for
 };
 
 }  // namespace baton::engine::cuda::emulated::ptx

@@ -73,7 +73,8 @@ void RunKernel(const void* function, const LaunchShape& shape,
     std::memcpy(params.data() + param.offset, arguments[i].data(), param.bytes);
   }
   const bool falling = runs++ % 2 == 1;
-  Cluster cluster(kernel, shape, params);
+  static const bool races = std::getenv("BATON_PTX_RACES") != nullptr;
+  Cluster cluster(kernel, shape, params, races);
   for (uint32_t z = 0; z < shape.z; ++z) {
     for (uint32_t y = 0; y < shape.y; ++y) {
       for (uint32_t x = 0; x < shape.x; x += shape.cluster) {

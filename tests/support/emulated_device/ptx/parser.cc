@@ -424,11 +424,13 @@ class BodyParser final {
     switch (out->op) {
       case Op::kNothing:
       case Op::kReturn:
-      case Op::kClusterArrive:
       case Op::kClusterWait:
       case Op::kGroupFence:
       case Op::kGroupCommit:
       case Op::kCopyCommit:
+        return;
+      case Op::kClusterArrive:
+        if (has("relaxed")) out->mode = 'r';
         return;
       case Op::kSyncBlock:
         if (has("warp")) {

@@ -21,6 +21,7 @@ float Half(uint32_t word, int k) {
 void Cluster::ExecuteTogether(const Instruction& i, Warp& w) {
   switch (i.op) {
     case Op::kSyncWarp:
+      if (races_ != nullptr) races_->SyncWarp(ThreadOf(0, w).warp);
       return;
     case Op::kShuffle:
       return Shuffle(i, w);
@@ -130,7 +131,10 @@ std::vector<float> Cluster::ReadMatrix(uint64_t matrix, int rows, Warp& w,
     for (int k = 0; k < 16; ++k) {
       const uint32_t plain = address + row / 8 * stride + row % 8 * 128 + k * 2;
       uint16_t bits;
-      std::memcpy(&bits, SharedAt(plain ^ (plain >> 7 & 7) << 4, 2, w, i), 2);
+      const uint32_t at = plain ^ (plain >> 7 & 7) << 4;
+      std::memcpy(&bits, SharedAt(at, 2, w, i), 2);
+      // For all lanes, which wait for it together.
+      Touch(i, Races::Kind::kRead, at, 2, 0, w);
       values[row * 16 + k] = Bf16ToFloat(bits);
     }
   }

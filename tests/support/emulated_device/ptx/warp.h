@@ -29,6 +29,7 @@ struct AsyncCopy {
   std::byte* to;
   const std::byte* from;
   std::array<std::byte, 16> bytes;
+  uint32_t address;
 };
 
 // A product of a group of warps, and what it read.

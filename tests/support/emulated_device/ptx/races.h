@@ -1,0 +1,85 @@
+// Finds accesses to blocks' memories that nothing orders: two of them, of
+// different threads, at the same place, one of which writes. Not by chance,
+// from what happened to come first, but from what threads wait for: barriers of
+// a warp, a block or a cluster, and those that count arrivals. (Vector clocks:
+// Lamport's "happened before"; Flanagan and Freund, "FastTrack", 2009.)
+//
+// A thread's order is that of its program; that lanes of a warp execute
+// together orders nothing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace baton::engine::cuda::emulated::ptx {
+
+// What is before something: of each warp what it had done when all its lanes
+// last waited for each other, and of single threads what they have done since.
+struct Before {
+  std::vector<uint32_t> warps;
+  std::map<int, uint32_t> threads;
+
+  void Join(const Before& other);
+};
+
+class Races final {
+ public:
+  // Of blocks with so many warps and bytes of memory each.
+  Races(int blocks, int warps, int64_t bytes);
+
+  // Everything so far is before everything that comes.
+  void Start();
+
+  struct Thread {
+    int warp = 0;  // of the cluster
+    int lane = 0;
+  };
+  enum class Kind { kRead, kWrite, kAtomic };
+  struct Race {
+    int line = 0;  // of the access before; 0: no race
+    int thread = 0;
+  };
+  // An access to the memory of `block`, by an instruction at `line`.
+  Race Access(const Thread& thread, Kind kind, int block, int64_t offset,
+              int64_t bytes, int line);
+
+  // All lanes of the warp have come here.
+  void SyncWarp(int warp);
+  // All threads of the block, or of all blocks.
+  void SyncBlock(int block);
+  void SyncCluster();
+  // What the thread did so far; what it does from here on is not part of it.
+  Before Release(const Thread& thread);
+  // What comes in this warp is behind that.
+  void Acquire(int warp, const Before& before);
+
+ private:
+  static constexpr int64_t kGranule = 2;  // bytes
+
+  struct Write {
+    int thread = -1;
+    uint32_t clock = 0;
+    int line = 0;
+    bool atomic = false;
+  };
+  struct Reads {
+    uint32_t clock = 0;
+    uint32_t lanes = 0;  // that read at that clock
+    int line = 0;
+  };
+
+  bool IsBefore(int warp, uint32_t lanes, uint32_t clock,
+                const Thread& now) const;
+  void Sync(int first_warp, int end_warp);
+
+  const int warps_;  // of a block
+  const int64_t granules_;
+  std::vector<uint32_t> clocks_;    // of each warp: that of what it does now
+  std::vector<uint32_t> together_;  // of what all lanes had done
+  std::vector<Before> before_;      // of each warp
+  std::vector<Write> writes_;       // [block][granule]
+  std::vector<Reads> reads_;        // [block][granule][warp]
+};
+
+}  // namespace baton::engine::cuda::emulated::ptx
