@@ -254,6 +254,7 @@ bool Cluster::RunLanes(Warp& w, uint32_t mask, int at, int next) {
       ++at;
       continue;
     }
+    kernel_.executed[at] = 1;
     if (i.op == Op::kBranch) {
       came_on = true;
       if (lanes == mask) {

@@ -1,11 +1,14 @@
 #include "tests/support/emulated_device/ptx/device.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/log.h"
 #include "tests/support/emulated_device/ptx/cluster.h"
@@ -15,6 +18,8 @@
 
 namespace baton::engine::cuda::emulated::ptx {
 namespace {
+
+constexpr char kExecuted[] = "BATON_PTX_EXECUTED";
 
 const char* File() {
   static const char* const file = std::getenv("BATON_PTX");
@@ -34,6 +39,32 @@ class Program final {
     CHECK(!texts_.empty()) << path << ": holds no kernels for sm_90a";
   }
 
+  // Adds to the file, of each kernel, how much of it was executed, and the
+  // lines where code begins that was not.
+  void AppendExecuted(const char* path) const {
+    std::ofstream file(path, std::ios::app);
+    for (const auto& [name, text] : texts_) {
+      const Kernel* kernel = nullptr;
+      for (const auto& [function, parsed] : kernels_) {
+        if (parsed->name == text.name) kernel = parsed.get();
+      }
+      file << name << "\t";
+      if (kernel == nullptr) {
+        file << "0\n";
+        continue;
+      }
+      const std::vector<char>& executed = kernel->executed;
+      file << std::count(executed.begin(), executed.end(), 1) << " of "
+           << executed.size() << "\t";
+      for (size_t i = 0; i < executed.size(); ++i) {
+        if (executed[i] == 0 && (i == 0 || executed[i - 1] != 0)) {
+          file << kernel->code[i].line << " ";
+        }
+      }
+      file << "\n";
+    }
+  }
+
   const Kernel& Of(const void* function) {
     std::unique_ptr<Kernel>& kernel = kernels_[function];
     if (kernel == nullptr) {
@@ -51,15 +82,25 @@ class Program final {
   std::map<const void*, std::unique_ptr<Kernel>> kernels_;
 };
 
+Program& TheProgram() {
+  static auto* const program = [] {
+    // For whoever asks what tests execute.
+    if (std::getenv(kExecuted) != nullptr) {
+      std::atexit([] { TheProgram().AppendExecuted(std::getenv(kExecuted)); });
+    }
+    return new Program(File());
+  }();
+  return *program;
+}
+
 }  // namespace
 
 bool Wanted() { return File() != nullptr; }
 
 void RunKernel(const void* function, const LaunchShape& shape,
                const Arguments& arguments) {
-  static auto* const program = new Program(File());
   static int runs = 0;
-  const Kernel& kernel = program->Of(function);
+  const Kernel& kernel = TheProgram().Of(function);
   CHECK(kernel.max_threads == 0 ||
         static_cast<int>(shape.threads) <= kernel.max_threads)
       << kernel.name << ": " << shape.threads << " threads";

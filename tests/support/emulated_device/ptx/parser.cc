@@ -130,6 +130,7 @@ class BodyParser final {
     kernel_.code.push_back({});
     kernel_.code.back().op = Op::kReturn;
     PlaceRegisters(&kernel_);
+    kernel_.executed.resize(kernel_.code.size());
     return std::move(kernel_);
   }
 

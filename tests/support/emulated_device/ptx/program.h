@@ -142,6 +142,8 @@ struct Kernel {
   std::vector<Param> params;
   int64_t local_bytes = 0;
   int max_threads = 0;
+  // Of each instruction, whether it was executed.
+  mutable std::vector<char> executed;
 };
 
 // A kernel that was not parsed yet.
