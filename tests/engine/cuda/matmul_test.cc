@@ -158,9 +158,17 @@ class MatmulTest : public DeviceTest,
 
   std::vector<Case> Cases() const {
     std::vector<Case> cases = {
-        {16, 64, 1, false},  {40, 100, 5, true},    {96, 576, 8, false},
-        {33, 1100, 9, true}, {130, 130, 17, true},  {70, 192, 65, false},
-        {40, 64, 130, true}, {200, 1088, 20, true}, {280, 192, 33, false}};
+        {16, 64, 1, false},
+        {40, 100, 5, true},
+        {96, 576, 8, false},
+        {33, 1100, 9, true},
+        {130, 130, 17, true},
+        {70, 192, 65, false},
+        {40, 64, 130, true},
+        {200, 1088, 20, true},
+        {280, 192, 33, false},
+        // Groups of warps with all their rows: every stage more than once.
+        {24, 1088, 260, true}};
     if (large()) {
       cases.insert(cases.end(),
                    {{4096, 4096, 1, false}, {1024, 14336, 16, true}});
@@ -292,26 +300,29 @@ TEST_P(MatmulTest, ClustersOfAnySizeGiveTheSameSums) {
     const int32_t chunks = Chunks(padded_);
     ASSERT_EQ(chunks, 5);
     const int64_t count = int64_t{rows} * c.outputs;
-    args_.out = Take<float>(count);
     args_.out_stride = c.outputs;
-    Run(MatmulKernel::kTile64, MatmulOutput::kStore);
-    const std::vector<float> expected = Get(args_.out, count);
-    for (const auto& [blocks, tiles] :
-         {std::pair(1, 2), std::pair(4, 2), std::pair(8, 2), std::pair(1, 1),
-          std::pair(4, 1)}) {
-      MatmulPlan plan =
-          PlanMatmul(args_, MatmulOutput::kStore, MatmulKernel::kWide);
-      ASSERT_EQ(plan.shape.cluster, 4u);
-      ASSERT_EQ(plan.shape.y, 1u);
-      plan.warp_tiles = tiles;
-      plan.shape.x = plan.shape.cluster = blocks;
-      plan.shape.shared_bytes =
-          WideSharedBytes(rows <= kWideFewRows ? kWideFewRows : kWideRows,
-                          chunks, blocks, tiles);
-      args_.out = Take<float>(count);
-      RunMatmul(plan, args_, MatmulOutput::kStore, stream().handle());
-      EXPECT_TRUE(SameBits(Get(args_.out, count), expected))
-          << rows << " rows, " << blocks << " blocks, " << tiles << " tiles";
+    const std::vector<float> before(count, 0.75f);
+    for (const MatmulOutput output :
+         {MatmulOutput::kStore, MatmulOutput::kAdd}) {
+      args_.out = Put(before);
+      Run(MatmulKernel::kTile64, output);
+      const std::vector<float> expected = Get(args_.out, count);
+      for (const auto& [blocks, tiles] :
+           {std::pair(1, 2), std::pair(4, 2), std::pair(8, 2), std::pair(1, 1),
+            std::pair(4, 1)}) {
+        MatmulPlan plan = PlanMatmul(args_, output, MatmulKernel::kWide);
+        ASSERT_EQ(plan.shape.cluster, 4u);
+        ASSERT_EQ(plan.shape.y, 1u);
+        plan.warp_tiles = tiles;
+        plan.shape.x = plan.shape.cluster = blocks;
+        plan.shape.shared_bytes =
+            WideSharedBytes(rows <= kWideFewRows ? kWideFewRows : kWideRows,
+                            chunks, blocks, tiles);
+        args_.out = Put(before);
+        RunMatmul(plan, args_, output, stream().handle());
+        EXPECT_TRUE(SameBits(Get(args_.out, count), expected))
+            << rows << " rows, " << blocks << " blocks, " << tiles << " tiles";
+      }
     }
   }
 }
