@@ -106,6 +106,17 @@ float Flushed(float x) {
   return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
 }
 
+// A result that is off by a unit in the last place, or is not, as its argument
+// has it: what functions that are approximate may give (2^-22.5 of ex2, 2^-23
+// of rcp, relative), and what nothing may depend on. Of 0 and infinity they are
+// exact.
+float Approximately(float y, float x) {
+  if (x == 0 || !std::isfinite(x) || !std::isnormal(y)) return y;
+  const uint32_t which = std::bit_cast<uint32_t>(x) * 2654435761u >> 30;
+  const int off = which == 0 ? -1 : which == 1 ? 1 : 0;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(y) + off);
+}
+
 // One that is a number, if there is one; -0 is less than +0.
 template <typename T>
 T Least(T a, T b) {
@@ -572,12 +583,16 @@ bool ExecuteArithmetic(const Instruction& i, uint32_t mask, Warp& w) {
       });
       return true;
     case Op::kExp2:
-      Map1<float>(i, mask, w,
-                  [](float a) { return Flushed(std::exp2(Flushed(a))); });
+      Map1<float>(i, mask, w, [](float a) {
+        a = Flushed(a);
+        return Flushed(Approximately(std::exp2(a), a));
+      });
       return true;
     case Op::kReciprocal:
-      Map1<float>(i, mask, w,
-                  [](float a) { return Flushed(1.0f / Flushed(a)); });
+      Map1<float>(i, mask, w, [](float a) {
+        a = Flushed(a);
+        return Flushed(Approximately(1.0f / a, a));
+      });
       return true;
     case Op::kFmaBf16x2:
       Map3<uint32_t>(i, mask, w, [](uint32_t a, uint32_t b, uint32_t c) {

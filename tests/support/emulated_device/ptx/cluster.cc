@@ -76,6 +76,7 @@ void Cluster::Start(const ClusterPlace& place) {
     // As bfloat16 and float32, NaN.
     std::fill(block.memory.begin(), block.memory.end(), std::byte{0xff});
     block.barriers.clear();
+    block.running = true;
     for (const auto& warp : block.warps) {
       warp->pc.fill(0);
       warp->state.fill(LaneState::kReady);
@@ -174,11 +175,13 @@ void Cluster::Run(const ClusterPlace& place, bool falling) {
         came_on |= RunWarp(warp);
       }
       came_on |= LeaveBlockBarrier(block);
-      for (const auto& warp : block.warps) {
-        for (const LaneState state : warp->state) {
-          done &= state == LaneState::kDone;
-        }
-      }
+      block.running = std::any_of(
+          block.warps.begin(), block.warps.end(), [](const auto& warp) {
+            return std::any_of(
+                warp->state.begin(), warp->state.end(),
+                [](LaneState state) { return state != LaneState::kDone; });
+          });
+      done &= !block.running;
     }
     if (done) return;
     if (!came_on) FailWaiting();
@@ -343,8 +346,9 @@ void Cluster::Touch(const Instruction& i, Races::Kind kind, uint32_t address,
   CHECK_EQ(race.line, 0) << "PTX of " << kernel_.name << ", line " << i.line
                          << ", lane " << lane << " of warp "
                          << ThreadOf(lane, w).warp
-                         << ": nothing orders this and line " << race.line
-                         << " of thread " << race.thread;
+                         << (race.unfenced ? ": no fence between this and line "
+                                           : ": nothing orders this and line ")
+                         << race.line << " of thread " << race.thread;
 }
 
 std::byte* Cluster::SharedAt(uint32_t address, int64_t bytes, Warp& w,
@@ -355,6 +359,9 @@ std::byte* Cluster::SharedAt(uint32_t address, int64_t bytes, Warp& w,
       (address & ((1u << kRankShift) - 1)) - int64_t{kSharedBegin};
   if (block >= static_cast<int>(blocks_.size())) {
     Fail(i, w, "a block that the cluster does not have");
+  }
+  if (block != w.block && !blocks_[block].running) {
+    Fail(i, w, "of a block that has ended");
   }
   if (at < 0 || at + bytes > shape_.shared_bytes) {
     Fail(i, w, "not of the block's memory");
@@ -541,7 +548,7 @@ void Cluster::ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w) {
           const uint32_t there = (rank + 1) << kRankShift;
           std::byte* const to = SharedAt(shared(0) | there, size, w, i);
           std::memset(to, 0xff, size);
-          Touch(i, Races::Kind::kWrite, shared(0) | there, size, lane, w);
+          Touch(i, Races::Kind::kProxyWrite, shared(0) | there, size, lane, w);
           Barrier& barrier =
               BarrierAt(static_cast<uint32_t>(value(3)) | there, w, i);
           barrier.copies.push_back(
@@ -567,6 +574,9 @@ void Cluster::ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w) {
       case Op::kBarrierExpect:
         Arrive(BarrierAt(shared(0), w, i), static_cast<int64_t>(value(1)), lane,
                w, i);
+        break;
+      case Op::kFenceProxy:
+        if (races_ != nullptr) races_->FenceProxy(ThreadOf(lane, w));
         break;
       case Op::kMapRank:
         w.SetBits(i.operands[0], lane,

@@ -51,6 +51,7 @@ class Cluster final {
     std::byte* begin = nullptr;
     std::map<uint32_t, Barrier> barriers;  // by address
     std::vector<std::unique_ptr<Warp>> warps;
+    bool running = true;  // some thread of it has not ended
   };
 
   void Start(const ClusterPlace& place);

@@ -26,6 +26,41 @@ const char* File() {
   return file;
 }
 
+// What an instruction is called that orders threads, copies or products; null
+// of others.
+const char* OrderName(Op op) {
+  switch (op) {
+    case Op::kSyncBlock:
+      return "bar.sync";
+    case Op::kSyncWarp:
+      return "bar.warp.sync";
+    case Op::kClusterArrive:
+      return "barrier.cluster.arrive";
+    case Op::kClusterWait:
+      return "barrier.cluster.wait";
+    case Op::kGroupFence:
+      return "wgmma.fence";
+    case Op::kGroupCommit:
+      return "wgmma.commit_group";
+    case Op::kGroupWait:
+      return "wgmma.wait_group";
+    case Op::kCopyCommit:
+      return "cp.async.commit_group";
+    case Op::kCopyWait:
+      return "cp.async.wait_group";
+    case Op::kBarrierArrive:
+      return "mbarrier.arrive";
+    case Op::kBarrierExpect:
+      return "mbarrier.arrive.expect_tx";
+    case Op::kBarrierTryWait:
+      return "mbarrier.try_wait";
+    case Op::kFenceProxy:
+      return "fence.proxy.async";
+    default:
+      return nullptr;
+  }
+}
+
 // All that the file holds, parsed when it is run for the first time.
 class Program final {
  public:
@@ -39,26 +74,35 @@ class Program final {
     CHECK(!texts_.empty()) << path << ": holds no kernels for sm_90a";
   }
 
-  // Adds to the file, of each kernel, how much of it was executed, and the
-  // lines where code begins that was not.
+  // Adds a line for each kernel to the file: its name, how many of its
+  // instructions were executed, where code begins that was not, and where
+  // threads wait for each other or for copies and products, where they did.
   void AppendExecuted(const char* path) const {
+    std::map<std::string, const Kernel*> parsed;
+    for (const auto& [function, kernel] : kernels_) {
+      parsed[kernel->name] = kernel.get();
+    }
     std::ofstream file(path, std::ios::app);
     for (const auto& [name, text] : texts_) {
-      const Kernel* kernel = nullptr;
-      for (const auto& [function, parsed] : kernels_) {
-        if (parsed->name == text.name) kernel = parsed.get();
-      }
-      file << name << "\t";
-      if (kernel == nullptr) {
-        file << "0\n";
+      const auto place = parsed.find(text.name);
+      if (place == parsed.end()) {
+        file << name << "\tnot run\t\t\n";
         continue;
       }
-      const std::vector<char>& executed = kernel->executed;
-      file << std::count(executed.begin(), executed.end(), 1) << " of "
-           << executed.size() << "\t";
+      const Kernel& kernel = *place->second;
+      const std::vector<char>& executed = kernel.executed;
+      file << name << "\t" << std::count(executed.begin(), executed.end(), 1)
+           << " of " << executed.size() << "\t";
       for (size_t i = 0; i < executed.size(); ++i) {
         if (executed[i] == 0 && (i == 0 || executed[i - 1] != 0)) {
-          file << kernel->code[i].line << " ";
+          file << kernel.code[i].line << " ";
+        }
+      }
+      file << "\t";
+      for (size_t i = 0; i < executed.size(); ++i) {
+        const char* const order = OrderName(kernel.code[i].op);
+        if (executed[i] != 0 && order != nullptr) {
+          file << kernel.code[i].line << ":" << order << " ";
         }
       }
       file << "\n";

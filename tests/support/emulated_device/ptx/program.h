@@ -71,6 +71,7 @@ enum class Op {
   kBarrierExpect,
   kBarrierTryWait,
   kMapRank,
+  kFenceProxy,
   kNothing,  // of no meaning here: fences, prefetches, numbers of registers
 };
 

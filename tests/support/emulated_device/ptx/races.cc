@@ -32,12 +32,16 @@ Races::Races(int blocks, int warps, int64_t bytes)
       clocks_(static_cast<size_t>(blocks) * warps, 1),
       together_(clocks_.size()),
       before_(clocks_.size()),
+      fences_(clocks_.size() * kLanes),
       writes_(blocks * granules_),
       reads_(blocks * granules_ * clocks_.size()) {
   Start();
 }
 
-void Races::Start() { SyncCluster(); }
+void Races::Start() {
+  SyncCluster();
+  std::fill(fences_.begin(), fences_.end(), ++number_);
+}
 
 void Races::Sync(int first_warp, int end_warp) {
   Before all;
@@ -60,6 +64,10 @@ Before Races::Release(const Thread& thread) {
   before.warps[thread.warp] = together_[thread.warp];
   before.threads[thread.warp * kLanes + thread.lane] = clocks_[thread.warp]++;
   return before;
+}
+
+void Races::FenceProxy(const Thread& thread) {
+  fences_[thread.warp * kLanes + thread.lane] = ++number_;
 }
 
 void Races::Acquire(int warp, const Before& before) {
@@ -88,6 +96,8 @@ bool Races::IsBefore(int warp, uint32_t lanes, uint32_t clock,
 Races::Race Races::Access(const Thread& thread, Kind kind, int block,
                           int64_t offset, int64_t bytes, int line) {
   const size_t all_warps = clocks_.size();
+  const bool reads_only = kind == Kind::kRead || kind == Kind::kProxyRead;
+  ++number_;
   const int64_t end = (offset + bytes + kGranule - 1) / kGranule;
   for (int64_t g = offset / kGranule; g < end; ++g) {
     const size_t place = block * granules_ + g;
@@ -96,13 +106,18 @@ Races::Race Races::Access(const Thread& thread, Kind kind, int block,
     const bool same = write.thread / kLanes == thread.warp &&
                       write.line == line && write.clock == clocks_[thread.warp];
     if (write.thread >= 0 && !same &&
-        !(kind == Kind::kAtomic && write.atomic) &&
+        !(kind == Kind::kAtomic && write.kind == Kind::kAtomic) &&
         !IsBefore(write.thread / kLanes, 1u << write.thread % kLanes,
                   write.clock, thread)) {
       return {write.line, write.thread};
     }
+    if (kind == Kind::kProxyRead && write.thread >= 0 &&
+        write.kind != Kind::kProxyWrite &&
+        fences_[write.thread] < write.number) {
+      return {write.line, write.thread, /*unfenced=*/true};
+    }
     Reads* const reads = &reads_[place * all_warps];
-    if (kind == Kind::kRead) {
+    if (reads_only) {
       Reads& mine = reads[thread.warp];
       const uint32_t clock = clocks_[thread.warp];
       if (mine.clock != clock) mine = {clock, 0, line};
@@ -118,7 +133,7 @@ Races::Race Races::Access(const Thread& thread, Kind kind, int block,
       reads[w].lanes = 0;
     }
     write = {thread.warp * kLanes + thread.lane, clocks_[thread.warp], line,
-             kind == Kind::kAtomic};
+             kind, number_};
   }
   return {};
 }

@@ -5,7 +5,8 @@
 // Lamport's "happened before"; Flanagan and Freund, "FastTrack", 2009.)
 //
 // A thread's order is that of its program; that lanes of a warp execute
-// together orders nothing.
+// together orders nothing. What a thread wrote is seen by tensor cores that
+// read by themselves once it has fenced it, too (PTX's "async proxy").
 #pragma once
 
 #include <cstdint>
@@ -35,10 +36,12 @@ class Races final {
     int warp = 0;  // of the cluster
     int lane = 0;
   };
-  enum class Kind { kRead, kWrite, kAtomic };
+  // The last two: by tensor cores, and by copies that count at barriers.
+  enum class Kind { kRead, kWrite, kAtomic, kProxyRead, kProxyWrite };
   struct Race {
     int line = 0;  // of the access before; 0: no race
     int thread = 0;
+    bool unfenced = false;  // it is ordered, but for the fence
   };
   // An access to the memory of `block`, by an instruction at `line`.
   Race Access(const Thread& thread, Kind kind, int block, int64_t offset,
@@ -51,6 +54,8 @@ class Races final {
   void SyncCluster();
   // What the thread did so far; what it does from here on is not part of it.
   Before Release(const Thread& thread);
+  // Of what the thread wrote so far.
+  void FenceProxy(const Thread& thread);
   // What comes in this warp is behind that.
   void Acquire(int warp, const Before& before);
 
@@ -61,7 +66,8 @@ class Races final {
     int thread = -1;
     uint32_t clock = 0;
     int line = 0;
-    bool atomic = false;
+    Kind kind = Kind::kWrite;
+    int64_t number = 0;  // of all accesses and fences
   };
   struct Reads {
     uint32_t clock = 0;
@@ -78,8 +84,10 @@ class Races final {
   std::vector<uint32_t> clocks_;    // of each warp: that of what it does now
   std::vector<uint32_t> together_;  // of what all lanes had done
   std::vector<Before> before_;      // of each warp
-  std::vector<Write> writes_;       // [block][granule]
-  std::vector<Reads> reads_;        // [block][granule][warp]
+  std::vector<int64_t> fences_;     // of each thread: the last one's number
+  int64_t number_ = 0;
+  std::vector<Write> writes_;  // [block][granule]
+  std::vector<Reads> reads_;   // [block][granule][warp]
 };
 
 }  // namespace baton::engine::cuda::emulated::ptx

@@ -134,7 +134,7 @@ std::vector<float> Cluster::ReadMatrix(uint64_t matrix, int rows, Warp& w,
       const uint32_t at = plain ^ (plain >> 7 & 7) << 4;
       std::memcpy(&bits, SharedAt(at, 2, w, i), 2);
       // For all lanes, which wait for it together.
-      Touch(i, Races::Kind::kRead, at, 2, 0, w);
+      Touch(i, Races::Kind::kProxyRead, at, 2, 0, w);
       values[row * 16 + k] = Bf16ToFloat(bits);
     }
   }
