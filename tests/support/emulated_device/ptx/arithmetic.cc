@@ -7,32 +7,11 @@
 
 #include "common/log.h"
 #include "engine/float_convert.h"
+#include "tests/support/emulated_device/ptx/values.h"
 #include "tests/support/emulated_device/ptx/warp.h"
 
 namespace baton::engine::cuda::emulated::ptx {
 namespace {
-
-template <typename T>
-using Values = std::array<T, kLanes>;
-
-template <typename T>
-Values<T> Read(Warp& w, int number) {
-  Values<T> values;
-  std::memcpy(values.data(), w.At<T>(number), sizeof(values));
-  return values;
-}
-
-template <typename T>
-void Write(Warp& w, int number, const Values<T>& values, uint32_t mask) {
-  T* const to = w.At<T>(number);
-  if (mask == kAllLanes) {
-    std::memcpy(to, values.data(), sizeof(values));
-    return;
-  }
-  for (int lane = 0; lane < kLanes; ++lane) {
-    if (mask >> lane & 1) to[lane] = values[lane];
-  }
-}
 
 template <typename T, typename F>
 void Map1(const Instruction& i, uint32_t mask, Warp& w, F f) {
@@ -59,12 +38,6 @@ void Map3(const Instruction& i, uint32_t mask, Warp& w, F f) {
     d[lane] = f(a[lane], b[lane], c[lane]);
   }
   Write<T>(w, i.operands[0], d, mask);
-}
-
-[[noreturn]] void Unknown(const Instruction& i, const Warp& w) {
-  LOG(FATAL) << "PTX of " << w.kernel.name << ", line " << i.line
-             << ": not for this type";
-  std::abort();
 }
 
 // Calls f with a value of the C++ type.
@@ -334,96 +307,6 @@ void SetPredicate(const Instruction& i, uint32_t mask, Warp& w) {
   d = (d & ~mask) | (result & mask);
 }
 
-// A double that is a whole number, as `mode` says.
-double Whole(double x, char mode) {
-  switch (mode) {
-    case 'z':
-      return std::trunc(x);
-    case 'm':
-      return std::floor(x);
-    case 'p':
-      return std::ceil(x);
-    default:
-      return std::nearbyint(x);
-  }
-}
-
-uint64_t Converted(const Instruction& i, uint64_t bits) {
-  const auto from_float = [&](double x) -> uint64_t {
-    if (i.type.kind == 'f') {
-      if (i.integral) x = Whole(x, i.mode);
-      if (i.type.bytes == 8) return std::bit_cast<uint64_t>(x);
-      return std::bit_cast<uint32_t>(static_cast<float>(x));
-    }
-    if (std::isnan(x)) return 0;
-    x = Whole(x, i.mode);
-    const int n = 8 * i.type.bytes;
-    const bool is_signed = i.type.kind == 's';
-    const double least = is_signed ? -std::ldexp(1.0, n - 1) : 0.0;
-    const double beyond = std::ldexp(1.0, is_signed ? n - 1 : n);
-    if (x < least) x = least;
-    if (x >= beyond) {
-      return is_signed ? (uint64_t{1} << (n - 1)) - 1
-                       : ~uint64_t{0} >> (64 - n);
-    }
-    return is_signed ? static_cast<uint64_t>(static_cast<int64_t>(x))
-                     : static_cast<uint64_t>(x);
-  };
-  if (i.source.kind == 'f') {
-    return from_float(i.source.bytes == 8 ? std::bit_cast<double>(bits)
-                                          : double{std::bit_cast<float>(
-                                                static_cast<uint32_t>(bits))});
-  }
-  const int unused = 64 - 8 * i.source.bytes;
-  bits <<= unused;
-  const bool is_signed = i.source.kind == 's';
-  bits = is_signed ? static_cast<uint64_t>(static_cast<int64_t>(bits) >> unused)
-                   : bits >> unused;
-  if (i.type.kind != 'f') return bits;
-  if (i.type.bytes == 8) {
-    return std::bit_cast<uint64_t>(
-        is_signed ? static_cast<double>(static_cast<int64_t>(bits))
-                  : static_cast<double>(bits));
-  }
-  return std::bit_cast<uint32_t>(
-      is_signed ? static_cast<float>(static_cast<int64_t>(bits))
-                : static_cast<float>(bits));
-}
-
-// Those of addresses, of which there are many.
-template <typename To, typename From>
-void ConvertAll(const Instruction& i, uint32_t mask, Warp& w) {
-  const Values<From> a = Read<From>(w, i.operands[1]);
-  Values<To> d;
-  for (int lane = 0; lane < kLanes; ++lane) d[lane] = static_cast<To>(a[lane]);
-  Write<To>(w, i.operands[0], d, mask);
-}
-
-void Convert(const Instruction& i, uint32_t mask, Warp& w) {
-  const bool integers = i.type.kind != 'f' && i.source.kind != 'f';
-  if (integers && i.type.bytes == 8 && i.source.bytes == 4 &&
-      w.kernel.widths[i.operands[1]] == 4) {
-    return i.source.kind == 's' ? ConvertAll<int64_t, int32_t>(i, mask, w)
-                                : ConvertAll<uint64_t, uint32_t>(i, mask, w);
-  }
-  if (integers && i.type.bytes == 4 && i.source.bytes == 8 &&
-      w.kernel.widths[i.operands[0]] == 4) {
-    return ConvertAll<uint32_t, uint64_t>(i, mask, w);
-  }
-  for (int lane = 0; lane < kLanes; ++lane) {
-    if ((mask >> lane & 1) == 0) continue;
-    uint64_t bits = Converted(i, w.Bits(i.operands[1], lane));
-    if (i.type.kind != 'f') {
-      const int unused = 64 - 8 * i.type.bytes;
-      bits = i.type.kind == 's'
-                 ? static_cast<uint64_t>(static_cast<int64_t>(bits << unused) >>
-                                         unused)
-                 : bits << unused >> unused;
-    }
-    w.SetBits(i.operands[0], lane, bits);
-  }
-}
-
 uint32_t FmaBf16(uint32_t a, uint32_t b, uint32_t c, int shift) {
   const auto at = [&](uint32_t word) {
     return double{Bf16ToFloat(static_cast<uint16_t>(word >> shift))};
@@ -443,77 +326,6 @@ uint32_t Permuted(uint32_t a, uint32_t b, uint32_t selector) {
     result |= byte << (8 * i);
   }
   return result;
-}
-
-void Select(const Instruction& i, uint32_t mask, Warp& w) {
-  const uint32_t which = w.Mask(i.operands[3]);
-  if (i.type.bytes == 4) {
-    const Values<uint32_t> a = Read<uint32_t>(w, i.operands[1]);
-    const Values<uint32_t> b = Read<uint32_t>(w, i.operands[2]);
-    Values<uint32_t> d;
-    for (int lane = 0; lane < kLanes; ++lane) {
-      d[lane] = which >> lane & 1 ? a[lane] : b[lane];
-    }
-    return Write<uint32_t>(w, i.operands[0], d, mask);
-  }
-  for (int lane = 0; lane < kLanes; ++lane) {
-    if ((mask >> lane & 1) == 0) continue;
-    w.SetBits(i.operands[0], lane,
-              w.Bits(i.operands[which >> lane & 1 ? 1 : 2], lane));
-  }
-}
-
-void Move(const Instruction& i, uint32_t mask, Warp& w) {
-  const int bits = 8 * i.type.bytes;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    if ((mask >> lane & 1) == 0) continue;
-    switch (i.op) {
-      case Op::kPack: {
-        uint64_t all = 0;
-        for (int k = 0; k < i.vector; ++k) {
-          all |= w.Bits(i.operands[1 + k], lane) << (k * bits / i.vector);
-        }
-        w.SetBits(i.operands[0], lane, all);
-        break;
-      }
-      case Op::kUnpack: {
-        const uint64_t all = w.Bits(i.operands[i.vector], lane);
-        for (int k = 0; k < i.vector; ++k) {
-          w.SetBits(i.operands[k], lane, all >> (k * bits / i.vector));
-        }
-        break;
-      }
-      default:
-        Unknown(i, w);
-    }
-  }
-}
-
-void Copy(const Instruction& i, uint32_t mask, Warp& w) {
-  switch (i.type.bytes) {
-    case 2:
-      return Map1<uint16_t>(i, mask, w, [](uint16_t a) { return a; });
-    case 4:
-      return Map1<uint32_t>(i, mask, w, [](uint32_t a) { return a; });
-    case 8:
-      return Map1<uint64_t>(i, mask, w, [](uint64_t a) { return a; });
-    default:
-      Unknown(i, w);
-  }
-}
-
-void MultiplyWide(const Instruction& i, uint32_t mask, Warp& w) {
-  for (int lane = 0; lane < kLanes; ++lane) {
-    if ((mask >> lane & 1) == 0) continue;
-    const auto of = [&](int operand) {
-      const int unused = 64 - 8 * i.type.bytes;
-      const uint64_t bits = w.Bits(i.operands[operand], lane) << unused;
-      return i.type.kind == 's'
-                 ? static_cast<uint64_t>(static_cast<int64_t>(bits) >> unused)
-                 : bits >> unused;
-    };
-    w.SetBits(i.operands[0], lane, of(1) * of(2));
-  }
 }
 
 }  // namespace
@@ -547,28 +359,12 @@ bool ExecuteArithmetic(const Instruction& i, uint32_t mask, Warp& w) {
     case Op::kInsertBits:
       Integers(i, mask, w);
       return true;
-    case Op::kMulWide:
-      MultiplyWide(i, mask, w);
-      return true;
     case Op::kSetPredicate:
       SetPredicate(i, mask, w);
       return true;
-    case Op::kConvert:
-      Convert(i, mask, w);
-      return true;
-    case Op::kSelect:
-      Select(i, mask, w);
-      return true;
     case Op::kMove:
-      if (i.type.kind == 'p') {
-        Predicates(i, mask, w);
-      } else {
-        Copy(i, mask, w);
-      }
-      return true;
-    case Op::kPack:
-    case Op::kUnpack:
-      Move(i, mask, w);
+      if (i.type.kind != 'p') return ExecuteMove(i, mask, w);
+      Predicates(i, mask, w);
       return true;
     case Op::kFma:
       WithFloat(i, [&](auto zero) {
@@ -614,7 +410,7 @@ bool ExecuteArithmetic(const Instruction& i, uint32_t mask, Warp& w) {
       Map3<uint32_t>(i, mask, w, Permuted);
       return true;
     default:
-      return false;
+      return ExecuteMove(i, mask, w);
   }
 }
 

@@ -13,6 +13,12 @@
 
 namespace baton::engine::cuda::emulated::ptx {
 
+// Of the text's kernels, dynamic memory begins here: where no matrix of tensor
+// cores may.
+inline constexpr uint32_t kSharedBegin = 1024 + 128;
+// Names a block of the cluster in an address of shared::cluster, from 1 on.
+inline constexpr int kRankShift = 24;
+
 // Where the blocks are in the grid; x is that of the first.
 struct ClusterPlace {
   uint32_t x = 0;

@@ -14,42 +14,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "common/log.h"
+#include "tests/support/emulated_device/ptx/names.h"
 #include "tests/support/emulated_device/ptx/program.h"
 
 namespace baton::engine::cuda::emulated::ptx {
 namespace {
 
 using absl::string_view;
-
-std::optional<Type> ParseType(string_view word) {
-  if (word == "pred") return Type{'p', 4};
-  if (word.size() < 2 || word.size() > 3) return std::nullopt;
-  int bits = 0;
-  if (std::string("busf").find(word[0]) == std::string::npos ||
-      !absl::SimpleAtoi(word.substr(1), &bits) ||
-      (bits != 8 && bits != 16 && bits != 32 && bits != 64)) {
-    return std::nullopt;
-  }
-  return Type{word[0], bits / 8};
-}
-
-// "a, {b, c}, [d+4]" at its commas outside of brackets.
-std::vector<string_view> SplitOperands(string_view text) {
-  std::vector<string_view> parts;
-  int depth = 0;
-  size_t begin = 0;
-  for (size_t i = 0; i <= text.size(); ++i) {
-    const char c = i < text.size() ? text[i] : ',';
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (c != ',' || (depth > 0 && i < text.size())) continue;
-    const string_view part =
-        absl::StripAsciiWhitespace(text.substr(begin, i - begin));
-    if (!part.empty()) parts.push_back(part);
-    begin = i + 1;
-  }
-  return parts;
-}
 
 const std::map<string_view, Op>& PlainOps() {
   static const auto* const ops =
@@ -105,7 +76,7 @@ int FaultyLine() {
   return line;
 }
 
-class BodyParser final {
+class BodyParser final : private Names {
  public:
   explicit BodyParser(const KernelText& text) : text_(text) {
     kernel_.name = text.name;
@@ -118,8 +89,7 @@ class BodyParser final {
     line_ =
         text_.line + static_cast<int>(std::count(
                          text_.text.begin(), text_.text.begin() + open, '\n'));
-    scopes_.emplace_back();
-    scope_ids_.push_back(0);
+    BeginScope();
     string_view body = text_.text.substr(open + 2);
     std::string statement;
     for (const string_view raw : absl::StrSplit(body, '\n')) {
@@ -145,16 +115,6 @@ class BodyParser final {
   }
 
  private:
-  struct Registers {
-    Type type;
-    std::map<int, int> numbers;  // of one name with many numbers; 0 of one
-  };
-
-  [[noreturn]] void Fail(string_view what) const {
-    LOG(FATAL) << "PTX of " << text_.name << ", line " << line_ << ": " << what;
-    std::abort();
-  }
-
   void ParseHead(string_view head) {
     int64_t offset = 0;
     for (string_view line : absl::StrSplit(head, '\n')) {
@@ -200,13 +160,11 @@ class BodyParser final {
   // Parses what a line begins with; the rest of it.
   string_view Statement(string_view text) {
     if (text[0] == '{' && text.find(';') == string_view::npos) {
-      scopes_.emplace_back();
-      scope_ids_.push_back(++last_scope_);
+      BeginScope();
       return absl::StripAsciiWhitespace(text.substr(1));
     }
     if (text[0] == '}') {
-      scopes_.pop_back();
-      scope_ids_.pop_back();
+      EndScope();
       return absl::StripAsciiWhitespace(text.substr(1));
     }
     const size_t colon = text.find(':');
@@ -225,140 +183,6 @@ class BodyParser final {
       Instruct(one);
     }
     return absl::StripAsciiWhitespace(text.substr(end + 1));
-  }
-
-  void Declare(string_view text) {
-    if (absl::ConsumePrefix(&text, ".reg ")) {
-      text = absl::StripLeadingAsciiWhitespace(text);
-      const size_t space = text.find_first_of(" \t");
-      const std::optional<Type> type = ParseType(text.substr(1, space - 1));
-      if (!type) Fail(text);
-      for (string_view name : absl::StrSplit(text.substr(space), ',')) {
-        name = absl::StripAsciiWhitespace(name);
-        name = name.substr(0, name.find('<'));
-        scopes_.back()[std::string(name)] = Registers{*type, {}};
-      }
-      return;
-    }
-    if (!absl::StartsWith(text, ".local ")) Fail(text);
-    const size_t open = text.find('[');
-    int64_t bytes = 0;
-    CHECK(
-        absl::SimpleAtoi(text.substr(open + 1, text.size() - open - 2), &bytes))
-        << text;
-    const size_t name = text.rfind(' ', open);
-    local_ =
-        std::string(absl::StripAsciiWhitespace(text.substr(name, open - name)));
-    const size_t tab = local_.rfind('\t');
-    if (tab != std::string::npos) local_ = local_.substr(tab + 1);
-    kernel_.local_bytes = bytes;
-  }
-
-  int NewRegister(int bytes) {
-    kernel_.widths.push_back(bytes);
-    return static_cast<int>(kernel_.widths.size()) - 1;
-  }
-
-  int PresetOf(Preset preset, int64_t value, int bytes) {
-    const auto [place, added] =
-        preset_numbers_.try_emplace({preset, value, bytes}, 0);
-    if (added) {
-      place->second = NewRegister(bytes);
-      kernel_.presets.push_back({place->second, preset, value});
-    }
-    return place->second;
-  }
-
-  std::optional<int64_t> ConstantOf(string_view text) const {
-    bool negative = absl::ConsumePrefix(&text, "-");
-    if (text.empty() || !absl::ascii_isdigit(text[0])) return std::nullopt;
-    const std::string digits(text);
-    const bool is_float =
-        absl::StartsWith(text, "0f") || absl::StartsWith(text, "0d");
-    const char* const begin = digits.c_str() + (is_float ? 2 : 0);
-    const uint64_t value = std::strtoull(
-        begin, nullptr, is_float || absl::StartsWith(text, "0x") ? 16 : 10);
-    return static_cast<int64_t>(negative ? -value : value);
-  }
-
-  Registers* Find(const std::string& name) {
-    for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-      const auto place = scope->find(name);
-      if (place != scope->end()) return &place->second;
-    }
-    return nullptr;
-  }
-
-  // The register of an operand; of a constant, one that holds it.
-  int Operand(string_view text, int bytes) {
-    if (text == "_") return -1;
-    if (const std::optional<int64_t> value = ConstantOf(text)) {
-      return PresetOf(Preset::kConstant, *value, bytes);
-    }
-    static const auto* const specials = new std::map<string_view, Preset>{
-        {"%tid.x", Preset::kThreadX},
-        {"%ntid.x", Preset::kThreadsX},
-        {"%ctaid.x", Preset::kBlockX},
-        {"%ctaid.y", Preset::kBlockY},
-        {"%ctaid.z", Preset::kBlockZ},
-        {"%nctaid.x", Preset::kBlocksX},
-        {"%cluster_ctarank", Preset::kClusterRank}};
-    if (const auto special = specials->find(text); special != specials->end()) {
-      return PresetOf(special->second, 0, 4);
-    }
-    if (Registers* one = Find(std::string(text))) return Numbered(*one, 0);
-    size_t digits = text.size();
-    while (digits > 0 && absl::ascii_isdigit(text[digits - 1])) --digits;
-    int number = 0;
-    if (absl::SimpleAtoi(text.substr(digits), &number)) {
-      if (Registers* many = Find(std::string(text.substr(0, digits)))) {
-        return Numbered(*many, number);
-      }
-    }
-    if (absl::StrContains(text, "baton_shared_memory")) {
-      return PresetOf(Preset::kSharedAddress, 0, bytes);
-    }
-    if (text == local_) return PresetOf(Preset::kLocalAddress, 0, 8);
-    for (const Param& param : kernel_.params) {
-      if (text == param.name) {
-        return PresetOf(Preset::kParamAddress, param.offset, 8);
-      }
-    }
-    Fail(text);
-  }
-
-  int Numbered(Registers& registers, int number) {
-    const auto [place, added] = registers.numbers.try_emplace(number, 0);
-    if (added) place->second = NewRegister(registers.type.bytes);
-    return place->second;
-  }
-
-  // "[%rd1+8]": its register, and the offset.
-  void Address(string_view text, Instruction* out) {
-    if (text.size() < 2 || text[0] != '[') Fail(text);
-    text = text.substr(1, text.size() - 2);
-    const size_t plus = text.find('+');
-    if (plus != string_view::npos) {
-      CHECK(absl::SimpleAtoi(text.substr(plus + 1), &out->offset)) << text;
-      text = text.substr(0, plus);
-    }
-    out->operands.push_back(
-        Operand(text, out->space == Space::kShared ? 4 : 8));
-  }
-
-  // A register, or those of a vector.
-  int Operands(string_view text, int bytes, Instruction* out) {
-    if (text[0] != '{') {
-      out->operands.push_back(Operand(text, bytes));
-      return 1;
-    }
-    int count = 0;
-    for (const string_view part :
-         SplitOperands(text.substr(1, text.size() - 2))) {
-      out->operands.push_back(Operand(part, bytes));
-      ++count;
-    }
-    return count;
   }
 
   void Instruct(string_view text) {
@@ -644,61 +468,11 @@ class BodyParser final {
   };
 
   const KernelText& text_;
-  Kernel kernel_;
-  int line_ = 0;
-  std::vector<std::map<std::string, Registers>> scopes_;
-  std::vector<int> scope_ids_;
-  int last_scope_ = 0;
   std::map<std::pair<int, std::string>, int> labels_;
   std::vector<Branch> branches_;
-  std::map<std::tuple<Preset, int64_t, int>, int> preset_numbers_;
-  std::string local_;
 };
 
-// Behind the brace that closes what begins there.
-size_t EndOfBody(string_view text, size_t begin) {
-  int depth = 0;
-  for (size_t at = begin;;) {
-    const size_t end = text.find('\n', at);
-    CHECK(end != string_view::npos) << "the text of a kernel has no end";
-    const string_view line =
-        absl::StripAsciiWhitespace(text.substr(at, end - at));
-    at = end + 1;
-    if (line == "{") ++depth;
-    if (line == "}" && --depth == 0) return end;
-  }
-}
-
 }  // namespace
-
-std::vector<KernelText> FindKernels(absl::string_view text) {
-  std::vector<KernelText> kernels;
-  constexpr string_view kEntry = ".entry ";
-  constexpr string_view kTarget = "\n.target ";
-  size_t at = 0;
-  size_t counted = 0;
-  int line = 1;
-  for (;;) {
-    const size_t begin = text.find(kEntry, at);
-    if (begin == string_view::npos) return kernels;
-    const size_t name = begin + kEntry.size();
-    const size_t end = EndOfBody(text, begin);
-    line += static_cast<int>(
-        std::count(text.begin() + counted, text.begin() + begin, '\n'));
-    counted = begin;
-    at = end;
-    const size_t target = text.rfind(kTarget, begin);
-    CHECK(target != string_view::npos);
-    if (!absl::StartsWith(text.substr(target + kTarget.size()), "sm_90a")) {
-      continue;
-    }
-    KernelText kernel;
-    kernel.name = std::string(text.substr(name, text.find('(', name) - name));
-    kernel.text = text.substr(begin, end + 1 - begin);
-    kernel.line = line;
-    kernels.push_back(std::move(kernel));
-  }
-}
 
 Kernel ParseKernel(const KernelText& text) { return BodyParser(text).Parse(); }
 

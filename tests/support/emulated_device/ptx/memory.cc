@@ -1,0 +1,270 @@
+// What threads do with memory: the device's, and their blocks'.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/log.h"
+#include "tests/support/emulated_device/ptx/cluster.h"
+
+namespace baton::engine::cuda::emulated::ptx {
+
+Races::Thread Cluster::ThreadOf(int lane, const Warp& w) const {
+  return {
+      (w.block * static_cast<int>(shape_.threads) + w.first_thread) / kLanes,
+      lane};
+}
+
+void Cluster::Touch(const Instruction& i, Races::Kind kind, uint32_t address,
+                    int64_t bytes, int lane, const Warp& w) {
+  if (races_ == nullptr) return;
+  const uint32_t rank = address >> kRankShift;
+  const Races::Race race = races_->Access(
+      ThreadOf(lane, w), kind, rank == 0 ? w.block : static_cast<int>(rank) - 1,
+      (address & ((1u << kRankShift) - 1)) - kSharedBegin, bytes, i.line);
+  CHECK_EQ(race.line, 0) << "PTX of " << kernel_.name << ", line " << i.line
+                         << ", lane " << lane << " of warp "
+                         << ThreadOf(lane, w).warp
+                         << (race.unfenced ? ": no fence between this and line "
+                                           : ": nothing orders this and line ")
+                         << race.line << " of thread " << race.thread;
+}
+
+std::byte* Cluster::SharedAt(uint32_t address, int64_t bytes, Warp& w,
+                             const Instruction& i) {
+  const uint32_t rank = address >> kRankShift;
+  const int block = rank == 0 ? w.block : static_cast<int>(rank) - 1;
+  const int64_t at =
+      (address & ((1u << kRankShift) - 1)) - int64_t{kSharedBegin};
+  if (block >= static_cast<int>(blocks_.size())) {
+    Fail(i, w, "a block that the cluster does not have");
+  }
+  if (block != w.block && !blocks_[block].running) {
+    Fail(i, w, "of a block that has ended");
+  }
+  if (at < 0 || at + bytes > shape_.shared_bytes) {
+    Fail(i, w, "not of the block's memory");
+  }
+  return blocks_[block].begin + at;
+}
+
+std::byte* Cluster::At(const Instruction& i, int operand, Space space, int lane,
+                       int64_t bytes, Warp& w) {
+  const uint64_t address =
+      w.Bits(i.operands[operand], lane) + static_cast<uint64_t>(i.offset);
+  if (address % bytes != 0) Fail(i, w, "not aligned");
+  if (space == Space::kShared) {
+    return SharedAt(static_cast<uint32_t>(address), bytes, w, i);
+  }
+  // Addresses of all others are the host's.
+  if (address < 4096) Fail(i, w, "a null pointer");
+  return reinterpret_cast<std::byte*>(address);
+}
+
+Cluster::Barrier& Cluster::BarrierAt(uint32_t address, Warp& w,
+                                     const Instruction& i) {
+  SharedAt(address, 8, w, i);
+  const uint32_t rank = address >> kRankShift;
+  Block& block = blocks_[rank == 0 ? w.block : rank - 1];
+  const auto place = block.barriers.find(address & ((1u << kRankShift) - 1));
+  if (place == block.barriers.end()) Fail(i, w, "a barrier that nobody made");
+  return place->second;
+}
+
+void Cluster::EndPhase(Barrier& barrier, bool late) {
+  if (barrier.missing > 0 || (late && barrier.expected_bytes > 0)) return;
+  int64_t bytes = 0;
+  for (const Barrier::Copy& copy : barrier.copies) bytes += copy.bytes;
+  if (bytes != barrier.expected_bytes) return;
+  for (const Barrier::Copy& copy : barrier.copies) {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+  barrier.copies.clear();
+  barrier.expected_bytes = 0;
+  barrier.missing = barrier.arrivals;
+  barrier.ended.Join(barrier.arrived);
+  ++barrier.ended_phases;
+}
+
+void Cluster::Arrive(Barrier& barrier, int64_t bytes, int lane, const Warp& w,
+                     const Instruction& i) {
+  EndPhase(barrier, /*late=*/false);
+  CHECK_GT(barrier.missing, 0) << kernel_.name << ", line " << i.line
+                               << ": more arrivals than a barrier's phase has";
+  barrier.expected_bytes += bytes;
+  --barrier.missing;
+  if (races_ != nullptr) {
+    barrier.arrived.Join(races_->Release(ThreadOf(lane, w)));
+  }
+  EndPhase(barrier, /*late=*/true);
+}
+
+uint32_t Cluster::TryWait(const Instruction& i, uint32_t mask, Warp& w) {
+  uint32_t passed = 0;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if ((mask >> lane & 1) == 0) continue;
+    const auto address = static_cast<uint32_t>(w.Bits(i.operands[1], lane));
+    Barrier& barrier = BarrierAt(address, w, i);
+    EndPhase(barrier, /*late=*/false);
+    const auto parity = static_cast<int64_t>(w.Bits(i.operands[2], lane));
+    if (barrier.ended_phases % 2 == parity) continue;
+    passed |= 1u << lane;
+    if (races_ != nullptr) {
+      races_->Acquire(ThreadOf(lane, w).warp, barrier.ended);
+    }
+  }
+  w.Mask(i.operands[0]) |= passed;
+  return passed;
+}
+
+void Cluster::AwaitCopies(int64_t pending, int lane, Warp& w,
+                          const Instruction& i) {
+  auto& groups = w.copy_groups[lane];
+  while (static_cast<int64_t>(groups.size()) > pending) {
+    for (const AsyncCopy& copy : groups.front()) {
+      if (copy.from != nullptr &&
+          std::memcmp(copy.bytes.data(), copy.from, 16) != 0) {
+        Fail(i, w, "what is copied is written meanwhile");
+      }
+      std::memcpy(copy.to, copy.bytes.data(), 16);
+      Touch(i, Races::Kind::kWrite, copy.address, 16, lane, w);
+    }
+    groups.erase(groups.begin());
+  }
+}
+
+void Cluster::ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w) {
+  const int bytes = i.type.bytes;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if ((mask >> lane & 1) == 0) continue;
+    const auto value = [&](int operand) {
+      return w.Bits(i.operands[operand], lane);
+    };
+    const auto shared = [&](int operand) {
+      return static_cast<uint32_t>(value(operand) + i.offset);
+    };
+    switch (i.op) {
+      case Op::kLoad: {
+        const std::byte* from =
+            At(i, i.vector, i.space, lane, int64_t{bytes} * i.vector, w);
+        if (i.space == Space::kShared) {
+          Touch(i, Races::Kind::kRead, shared(i.vector), bytes * i.vector, lane,
+                w);
+        }
+        for (int k = 0; k < i.vector; ++k, from += bytes) {
+          uint64_t bits = 0;
+          std::memcpy(&bits, from, bytes);
+          const int unused = 64 - 8 * bytes;
+          if (i.type.kind == 's') {
+            bits = static_cast<uint64_t>(static_cast<int64_t>(bits << unused) >>
+                                         unused);
+          }
+          w.SetBits(i.operands[k], lane, bits);
+        }
+        break;
+      }
+      case Op::kStore: {
+        std::byte* to =
+            At(i, i.vector, i.space, lane, int64_t{bytes} * i.vector, w);
+        if (i.space == Space::kShared) {
+          Touch(i, Races::Kind::kWrite, shared(i.vector), bytes * i.vector,
+                lane, w);
+        }
+        for (int k = 0; k < i.vector; ++k, to += bytes) {
+          const uint64_t bits = value(k);
+          std::memcpy(to, &bits, bytes);
+        }
+        break;
+      }
+      case Op::kAtomicAdd:
+      case Op::kAtomicMin:
+      case Op::kAtomicMax: {
+        if (bytes != 4 || i.type.kind != 'u') Fail(i, w, "another atomic");
+        std::byte* const at = At(i, 2, i.space, lane, bytes, w);
+        if (i.space == Space::kShared) {
+          Touch(i, Races::Kind::kAtomic, shared(2), bytes, lane, w);
+        }
+        uint32_t old;
+        std::memcpy(&old, at, sizeof(old));
+        const auto by = static_cast<uint32_t>(value(1));
+        const uint32_t now = i.op == Op::kAtomicAdd   ? old + by
+                             : i.op == Op::kAtomicMin ? std::min(old, by)
+                                                      : std::max(old, by);
+        std::memcpy(at, &now, sizeof(now));
+        if (i.operands[0] >= 0) w.SetBits(i.operands[0], lane, old);
+        break;
+      }
+      case Op::kCopyAsync: {
+        AsyncCopy copy = {
+            At(i, 0, Space::kShared, lane, 16, w), nullptr, {}, shared(0)};
+        Touch(i, Races::Kind::kWrite, copy.address, 16, lane, w);
+        if (const uint64_t wanted = value(2); wanted != 0) {
+          if (wanted != 16) Fail(i, w, "a copy of a part");
+          copy.from = At(i, 1, Space::kGlobal, lane, 16, w);
+          std::memcpy(copy.bytes.data(), copy.from, 16);
+        }
+        std::memset(copy.to, 0xff, 16);
+        w.open_copies[lane].push_back(copy);
+        break;
+      }
+      case Op::kCopyCommit:
+        w.copy_groups[lane].push_back(std::move(w.open_copies[lane]));
+        w.open_copies[lane].clear();
+        break;
+      case Op::kCopyWait:
+        AwaitCopies(i.offset, lane, w, i);
+        break;
+      case Op::kCopyBulk: {
+        const auto size = static_cast<int64_t>(value(2));
+        const uint64_t from = value(1);
+        if (size <= 0 || size % 16 != 0 || from % 16 != 0 ||
+            shared(0) % 16 != 0) {
+          Fail(i, w, "not multiples of 16");
+        }
+        const auto ranks = static_cast<uint32_t>(value(4));
+        for (uint32_t rank = 0; ranks >> rank != 0; ++rank) {
+          if ((ranks >> rank & 1) == 0) continue;
+          const uint32_t there = (rank + 1) << kRankShift;
+          std::byte* const to = SharedAt(shared(0) | there, size, w, i);
+          std::memset(to, 0xff, size);
+          Touch(i, Races::Kind::kProxyWrite, shared(0) | there, size, lane, w);
+          Barrier& barrier =
+              BarrierAt(static_cast<uint32_t>(value(3)) | there, w, i);
+          barrier.copies.push_back(
+              {to, reinterpret_cast<const std::byte*>(from), size});
+          if (races_ != nullptr) {
+            barrier.arrived.Join(races_->Release(ThreadOf(lane, w)));
+          }
+        }
+        break;
+      }
+      case Op::kBarrierInit: {
+        SharedAt(shared(0), 8, w, i);
+        const auto [place, added] =
+            blocks_[w.block].barriers.try_emplace(shared(0));
+        const int arrivals = static_cast<int>(value(1));
+        if (!added || arrivals <= 0) Fail(i, w, "a barrier is made again");
+        place->second.arrivals = place->second.missing = arrivals;
+        break;
+      }
+      case Op::kBarrierArrive:
+        Arrive(BarrierAt(shared(0), w, i), 0, lane, w, i);
+        break;
+      case Op::kBarrierExpect:
+        Arrive(BarrierAt(shared(0), w, i), static_cast<int64_t>(value(1)), lane,
+               w, i);
+        break;
+      case Op::kFenceProxy:
+        if (races_ != nullptr) races_->FenceProxy(ThreadOf(lane, w));
+        break;
+      case Op::kMapRank:
+        w.SetBits(i.operands[0], lane,
+                  (value(1) & ((1u << kRankShift) - 1)) | (value(2) + 1)
+                                                              << kRankShift);
+        break;
+      default:
+        Fail(i, w, "an instruction that is not known");
+    }
+  }
+}
+
+}  // namespace baton::engine::cuda::emulated::ptx
