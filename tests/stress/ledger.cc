@@ -12,7 +12,7 @@ namespace {
 
 // How long after its deadline a transfer may still be open, or in quarantine,
 // on a machine that has other things to do.
-constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kEntryPatience = absl::Seconds(30);
 
 bool IsAboutATransfer(const std::string& word) {
   return word == "opened" || word == "full" || word == "landed" ||
@@ -119,7 +119,7 @@ void Ledger::CheckNothingHangs(
       if (side.over) continue;
       const absl::Time since =
           std::max(transfer.deadline, undisturbed_since(role, side.worker));
-      if (now <= since + kPatience) continue;
+      if (now <= since + kEntryPatience) continue;
       Violate(absl::StrCat("transfer ", tag, " has not ended at its ",
                            role == Role::kReceiver ? "receiver" : "sender", " ",
                            absl::FormatDuration(now - transfer.deadline),

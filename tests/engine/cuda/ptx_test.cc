@@ -20,7 +20,8 @@ namespace {
 using ::testing::ElementsAre;
 
 // A kernel that gets a pointer, in %rd1, and has the thread's number in %r1.
-Kernel KernelOf(const std::string& body) {
+Kernel KernelOf(const std::string& body,
+                const std::string& begin = "griddepcontrol.wait;\n") {
   static std::string text;
   text = absl::StrCat(R"(
 .version 9.0
@@ -40,7 +41,7 @@ Kernel KernelOf(const std::string& body) {
 	ld.param.u64 	%rd1, [test_param_0];
 	mov.u32 	%r1, %tid.x;
 )",
-                      body, "\tret;\n\n}\n");
+                      begin, body, "\tret;\n\n}\n");
   const std::vector<KernelText> kernels = FindKernels(text);
   EXPECT_EQ(kernels.size(), 1u);
   EXPECT_EQ(kernels[0].name, "test");
@@ -49,9 +50,8 @@ Kernel KernelOf(const std::string& body) {
 
 // What a block of so many threads, with 1 KB of memory, leaves in `out`.
 template <typename T>
-std::vector<T> Results(const std::string& body, int threads, int results,
+std::vector<T> Results(const Kernel& kernel, int threads, int results,
                        bool falling = false) {
-  const Kernel kernel = KernelOf(body);
   LaunchShape shape;
   shape.threads = threads;
   shape.shared_bytes = 1024;
@@ -61,6 +61,12 @@ std::vector<T> Results(const std::string& body, int threads, int results,
   std::memcpy(params.data(), &at, sizeof(at));
   Cluster(kernel, shape, params, /*races=*/true).Run({}, falling);
   return out;
+}
+
+template <typename T>
+std::vector<T> Results(const std::string& body, int threads, int results,
+                       bool falling = false) {
+  return Results<T>(KernelOf(body), threads, results, falling);
 }
 
 // The result of one instruction or more that leave it in %r9, as the first
@@ -268,6 +274,20 @@ TEST(PtxDeathTest, WrongAddresses) {
   EXPECT_DEATH(Word("mov.u32 %r2, baton_shared_memory;\n"
                     "ld.shared.u32 %r9, [%r2+2];\n"),
                "not aligned");
+}
+
+TEST(PtxDeathTest, KernelsBefore) {
+  const auto run = [](const std::string& begin, const std::string& body) {
+    return Results<uint32_t>(KernelOf(body, begin), 32, 4);
+  };
+  const char kWhy[] = "does not wait for the kernels before it";
+  EXPECT_DEATH(run("", ""), kWhy);
+  EXPECT_DEATH(run("", "st.global.u32 [%rd1], %r1;\ngriddepcontrol.wait;\n"),
+               kWhy);
+  // What no kernel writes.
+  run("",
+      "ld.global.nc.L1::no_allocate.v4.u32 {%r5, %r6, %r7, %r8}, [%rd1];\n"
+      "griddepcontrol.wait;\n");
 }
 
 TEST(PtxDeathTest, WordsThatAreNotKnown) {

@@ -74,6 +74,7 @@ void Cluster::Start(const ClusterPlace& place) {
     block.running = true;
     for (const auto& warp : block.warps) {
       warp->pc.fill(0);
+      warp->awaited = 0;
       warp->state.fill(LaneState::kReady);
       SetPresets(place, /*of_place=*/true, *warp);
     }
@@ -276,6 +277,9 @@ bool Cluster::RunLanes(Warp& w, uint32_t mask, int at, int next) {
       LaneState state = i.op == Op::kReturn      ? LaneState::kDone
                         : i.op == Op::kSyncBlock ? LaneState::kAtBlock
                                                  : LaneState::kAtCluster;
+      if (i.op == Op::kReturn && (mask & ~w.awaited) != 0) {
+        Fail(i, w, "does not wait for the kernels before it");
+      }
       for (int lane = 0; i.op == Op::kReturn && lane < kLanes; ++lane) {
         if ((mask >> lane & 1) &&
             (!w.open_copies[lane].empty() || !w.copy_groups[lane].empty())) {
@@ -304,6 +308,9 @@ void Cluster::Execute(const Instruction& i, uint32_t mask, Warp& w) {
   if (ExecuteArithmetic(i, mask, w)) return;
   switch (i.op) {
     case Op::kNothing:
+      return;
+    case Op::kAwaitKernels:
+      w.awaited |= mask;
       return;
     case Op::kClusterArrive:
       return ArriveAtCluster(i, mask, w);

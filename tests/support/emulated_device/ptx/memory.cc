@@ -132,7 +132,32 @@ void Cluster::AwaitCopies(int64_t pending, int lane, Warp& w,
   }
 }
 
+namespace {
+
+// Whether it is to wait for the kernels before: it writes, or has memory copied
+// that they may write. Loads are not looked at, as the text does not say which
+// are of what the host has sent for the step (fibers.h knows more).
+bool ComesAfterOthers(const Instruction& i) {
+  switch (i.op) {
+    case Op::kStore:
+    case Op::kAtomicAdd:
+    case Op::kAtomicMin:
+    case Op::kAtomicMax:
+      return i.space == Space::kGlobal || i.space == Space::kGeneric;
+    case Op::kCopyAsync:
+    case Op::kCopyBulk:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
 void Cluster::ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w) {
+  if (ComesAfterOthers(i) && (mask & ~w.awaited) != 0) {
+    Fail(i, w, "does not wait for the kernels before it");
+  }
   const int bytes = i.type.bytes;
   for (int lane = 0; lane < kLanes; ++lane) {
     if ((mask >> lane & 1) == 0) continue;

@@ -223,6 +223,9 @@ class BodyParser final : private Names {
       if (words[0] == "fence" && has("proxy") && has("shared::cta")) {
         out.op = Op::kFenceProxy;
       }
+      if (words[0] == "griddepcontrol" && has("wait")) {
+        out.op = Op::kAwaitKernels;
+      }
     } else if (words[0] == "wgmma") {
       out.op = words[1] == "fence"          ? Op::kGroupFence
                : words[1] == "commit_group" ? Op::kGroupCommit
@@ -279,6 +282,7 @@ class BodyParser final : private Names {
       case Op::kGroupCommit:
       case Op::kCopyCommit:
       case Op::kFenceProxy:
+      case Op::kAwaitKernels:
         return;
       case Op::kClusterArrive:
         if (has("relaxed")) out->mode = 'r';

@@ -72,6 +72,7 @@ enum class Op {
   kBarrierTryWait,
   kMapRank,
   kFenceProxy,
+  kAwaitKernels,  // griddepcontrol.wait
   kNothing,  // of no meaning here: fences, prefetches, numbers of registers
 };
 

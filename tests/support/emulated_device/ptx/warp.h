@@ -83,6 +83,7 @@ struct Warp {
   std::array<int64_t, kLanes> cluster_phase = {};
   std::array<std::vector<AsyncCopy>, kLanes> open_copies;
   std::array<std::vector<std::vector<AsyncCopy>>, kLanes> copy_groups;
+  uint32_t awaited = 0;  // lanes that have waited for earlier kernels
   bool group_fenced = false;
   std::vector<GroupProduct> open_products;
   std::vector<std::vector<GroupProduct>> product_groups;
