@@ -1,11 +1,14 @@
 #include "tests/support/emulated_device/ptx/device.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,7 +85,7 @@ class Program final {
     for (const auto& [function, kernel] : kernels_) {
       parsed[kernel->name] = kernel.get();
     }
-    std::ofstream file(path, std::ios::app);
+    std::ostringstream file;
     for (const auto& [name, text] : texts_) {
       const auto place = parsed.find(text.name);
       if (place == parsed.end()) {
@@ -107,6 +110,13 @@ class Program final {
       }
       file << "\n";
     }
+    // At once: several processes may.
+    const std::string all = file.str();
+    const int out = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    CHECK(out >= 0 && write(out, all.data(), all.size()) ==
+                          static_cast<ssize_t>(all.size()))
+        << path << ": cannot be written";
+    close(out);
   }
 
   const Kernel& Of(const void* function) {
