@@ -7,6 +7,9 @@
 // A thread's order is that of its program; that lanes of a warp execute
 // together orders nothing. What a thread wrote is seen by tensor cores that
 // read by themselves once it has fenced it, too (PTX's "async proxy").
+//
+// It may miss one: of a place the last write is known, and of each warp the
+// last reads, not those before a lane arrived at a barrier by itself meanwhile.
 #pragma once
 
 #include <cstdint>
