@@ -38,7 +38,8 @@ void SetThreadOrder(ThreadOrder order);
 void RunKernel(const char* name, const LaunchShape& shape,
                absl::FunctionRef<void()> body, bool awaits = false);
 
-// How often a kernel of that name was run in this process. Any thread.
+// How often a kernel of that name was run in this process; and once more, by
+// another way than RunKernel. Any thread.
 int64_t TimesRun(const std::string& name);
 void CountRun(const std::string& name);
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 namespace baton::engine::cuda::emulated {
+
 // Compiled for the vectors of newer CPUs as well, where the loader can choose:
 // not with AddressSanitizer, which is not ready when it does.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__)

@@ -1,7 +1,11 @@
 // Runs kernels as the compiler made them (PTX), where the environment variable
-// BATON_PTX names a file with their text (`cuobjdump -ptx`): the same tests,
-// but of what a GPU would be given, inline assembly included. What it does not
-// check is what fibers.h checks, and what ptxas makes of the text.
+// BATON_PTX names the library that nvcc put them in, or a file with their text:
+// the same tests, but of what a GPU would be given, inline assembly included.
+// With it: BATON_PTX_RACES looks for accesses that nothing orders (races.h),
+// BATON_PTX_EXECUTED names a file for what was executed, and BATON_PTX_FAULT a
+// line of the text that is left out. What a kernel loads before it has waited
+// for those before it is looked at by fibers.h alone; what ptxas makes of the
+// text, by nobody.
 //
 // Used by one thread.
 #pragma once
