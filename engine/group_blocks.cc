@@ -54,6 +54,9 @@ class Groups final {
   int64_t GroupOf(int64_t input) const {
     return index_.bytes.empty() ? input / group_size_ : WordAt(index_, input);
   }
+  Int4Grid Grid(int64_t group, int64_t i) const {
+    return {scales_[group * count_ + i], zeros_[group * count_ + i]};
+  }
   // Output `i` of those given.
   float Weight(int64_t group, int64_t i, uint32_t stored) const {
     return static_cast<float>(static_cast<int32_t>(stored) -
@@ -111,6 +114,25 @@ void ReadGroupedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
   } else {
     ReadGptq(matrix, row, count, out);
   }
+}
+
+std::vector<Int4Grid> ReadInt4Grids(const WeightMatrix& matrix, int64_t row,
+                                    int64_t count) {
+  const bool grouped = matrix.encoding == WeightEncoding::kAwq ||
+                       matrix.encoding == WeightEncoding::kGptq;
+  const bool whole = matrix.group_size % kInt4GroupInputs == 0 ||
+                     matrix.group_size >= matrix.columns;
+  if (!grouped || matrix.bits != 4 || !matrix.groups_in_order || !whole) {
+    return {};
+  }
+  const Groups groups(matrix, row, count);
+  std::vector<Int4Grid> grids;
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t k = 0; k < matrix.columns; k += kInt4GroupInputs) {
+      grids.push_back(groups.Grid(k / matrix.group_size, i));
+    }
+  }
+  return grids;
 }
 
 }  // namespace baton::engine

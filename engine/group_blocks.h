@@ -14,8 +14,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/types/span.h"
+#include "engine/int4_grid.h"
 #include "engine/weight_matrix.h"
 
 namespace baton::engine {
@@ -25,5 +27,11 @@ namespace baton::engine {
 // below G.
 void ReadGroupedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
                      absl::Span<float> out);
+
+// The grids on which the weights of rows [row, row + count) lie,
+// [count][ceil(columns / 64)]: of 4 bits, with groups of whole 64 inputs, in
+// order. Of all other matrices, whatever their encoding, none.
+std::vector<Int4Grid> ReadInt4Grids(const WeightMatrix& matrix, int64_t row,
+                                    int64_t count);
 
 }  // namespace baton::engine

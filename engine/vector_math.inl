@@ -59,6 +59,15 @@ inline Floats WidenBf16(Halves h) {
   return (Floats)(__builtin_convertvector(h, Words) << 16);
 }
 
+// Zeros and scales of grids of 4 bits, from their codes (engine/int4_grid.h).
+inline Ints Int4Zeros(Halves codes) {
+  return (Ints)(__builtin_convertvector(codes, Words) & 15u);
+}
+inline Floats Int4Scales(Halves codes) {
+  const Words shifted = __builtin_convertvector(codes, Words) << 12;
+  return (Floats)((shifted & 0x0fff0000u) | 96u << 23);
+}
+
 // exp(x) within 2 units in the last place; 0 below -87.3, infinity above 88.
 // Polynomial of degree 6 on [-ln2/2, ln2/2] (coefficients of Cephes expf).
 inline Floats Exp(Floats x) {

@@ -54,7 +54,8 @@ struct WeightMatrix {
   TensorView group_index;  // I32 [columns]: GPTQ files that say it
   int32_t bits = 0;
   int32_t group_size = 0;
-  int32_t zero_offset = 0;  // what is added to a stored zero point
+  int32_t zero_offset = 0;       // what is added to a stored zero point
+  bool groups_in_order = false;  // input k is of group k / group_size
 
   // FP8 only: outputs and inputs that share a scale.
   int64_t block_rows = 0;

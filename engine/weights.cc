@@ -119,9 +119,10 @@ class TensorFinder {
                          : std::vector<int64_t>{m.columns / per_word, m.rows});
     m.zeros = TakeIntegers(module + ".qzeros", {groups, m.rows / per_word});
     m.scales = Take(module + ".scales", {groups, m.rows});
+    m.groups_in_order = true;
     if (awq || set_.Find(module + ".g_idx") == nullptr) return;
     m.group_index = TakeIntegers(module + ".g_idx", {m.columns});
-    CheckGroupIndex(m.group_index, groups);
+    m.groups_in_order = CheckGroupIndex(m.group_index, groups, m.group_size);
   }
 
   // An FP8 matrix and its scales (fp8_rows.h).
@@ -151,16 +152,22 @@ class TensorFinder {
     m.scales = Take(name, std::move(shape));
   }
 
-  void CheckGroupIndex(const TensorView& index, int64_t groups) {
+  // Whether it has neighbours in one group, in order.
+  bool CheckGroupIndex(const TensorView& index, int64_t groups,
+                       int64_t group_size) {
+    bool in_order = true;
     for (size_t at = 0; at < index.bytes.size(); at += sizeof(int32_t)) {
       int32_t group;
       std::memcpy(&group, index.bytes.data() + at, sizeof(group));
+      const auto input = static_cast<int64_t>(at / sizeof(group));
+      in_order = in_order && group == input / group_size;
       if (group >= 0 && group < groups) continue;
       Fail(absl::InvalidArgumentError(
           absl::StrCat(index.file, ": tensor \"", index.name, "\" names group ",
                        group, " of ", groups)));
-      return;
+      return false;
     }
+    return in_order;
   }
 
   TensorView Fail(absl::Status error) {

@@ -34,7 +34,7 @@ double MatrixBytes(int64_t outputs, int64_t inputs, WeightKind kind) {
     case WeightKind::kInt8:
       return weights + 4.0 * outputs;
     case WeightKind::kInt4:
-      return 0.5 * weights + 2.0 * outputs * ((inputs + 63) / 64);
+      return 0.5 * weights + outputs * (4.0 + 2.0 * ((inputs + 63) / 64));
   }
   return 0;
 }

@@ -16,7 +16,7 @@
 //
 // Embedding rows, activations and what a step reads more than once are not
 // counted. A weight takes 2 bytes as bf16; 1 as int8, with 4 per output; 1/2 as
-// int4, with 2 per 64 inputs of an output.
+// int4, with 4 per output and 2 per 64 inputs of it.
 //
 // Pure; any thread.
 #pragma once

@@ -58,9 +58,11 @@ inline constexpr int32_t kGroupInputs = 64;
 
 // The product for quantized weights, w = u * scale with
 //   int8: u = byte - 128, one scale per column;
-//   int4: u = nibble - 8, one scale per column and group,
+//   int4: u = nibble - zero, a scale per column and one per column and group,
+//         which has a zero, too (int4_grid.h),
 // and activations quantized per row and group, x = q * scale:
-//   c[row][column] = sum over groups of x_scale * w_scale * (q . u).
+//   c[row][column] = column scale *
+//                    sum over groups of x_scale * group scale * (q . u).
 // The dot product of a group is exact (int32); the groups are summed in order
 // in float32, so that cutting them into several calls changes nothing.
 //
@@ -79,12 +81,12 @@ struct QuantMatmulArgs {
   const uint8_t* b = nullptr;
   int64_t panel_stride = 0;  // bytes between panels
   int64_t step_stride = 0;  // bytes between runs of 4 (int8) or 8 (int4) inputs
-  // int8: float32 [16 * panels]; used by the call that has `last`.
+  // float32 [16 * panels]; used by the call that has `last`.
   const float* column_scales = nullptr;
-  // int4: bfloat16 [16] of the first panel and group.
-  const uint16_t* group_scales = nullptr;
-  int64_t scale_panel_stride = 0;  // of group_scales between panels
-  int64_t scale_group_stride = 0;  // of group_scales between groups
+  // int4: the codes [16] of the first panel's first group.
+  const uint16_t* group_codes = nullptr;
+  int64_t code_panel_stride = 0;  // of group_codes between panels
+  int64_t code_group_stride = 0;  // of group_codes between groups
   int32_t panels = 0;
   int32_t groups = 0;
   bool accumulate = false;

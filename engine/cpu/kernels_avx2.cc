@@ -54,6 +54,9 @@ inline WeightQuads SplitQuads(Words bytes) {
   return {_mm256_and_si256(v, _mm256_set1_epi16(0xff)),
           _mm256_srli_epi16(v, 8)};
 }
+inline Ints TimesHalf(Ints a, int32_t b) {
+  return (Ints)_mm256_madd_epi16((__m256i)a, _mm256_set1_epi32(b));
+}
 inline Ints DotQuads(Ints sum, const WeightQuads& w, const Quad& a) {
   return sum + (Ints)_mm256_madd_epi16(w.even, a.even) +
          (Ints)_mm256_madd_epi16(w.odd, a.odd);

@@ -35,6 +35,7 @@ inline WeightQuads SplitQuads(Words bytes) {
   return {{(Ints)(bytes & 0xffu), (Ints)(bytes >> 8 & 0xffu),
            (Ints)(bytes >> 16 & 0xffu), (Ints)(bytes >> 24)}};
 }
+inline Ints TimesHalf(Ints a, int32_t b) { return a * b; }
 inline Ints DotQuads(Ints sum, const WeightQuads& w, const Quad& a) {
   for (int32_t i = 0; i < 4; ++i) sum += w.byte[i] * a.byte[i];
   return sum;

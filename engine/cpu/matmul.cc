@@ -135,13 +135,13 @@ void Matmul::ComputeStrip(const Activations& a, const PackedMatrix& b,
       args.c = c;
       args.c_stride = strip.stride;
       args.next = next_of(panel, k);
+      args.column_scales = b.column_scales(panel);
       if (b.dtype() == WeightDtype::kInt8) {
-        args.column_scales = b.column_scales(panel);
         kernels_.matmul_int8(args);
       } else {
-        args.group_scales = b.group_scales(panel) + k * b.scale_group_stride();
-        args.scale_panel_stride = kPanelColumns;
-        args.scale_group_stride = b.scale_group_stride();
+        args.group_codes = b.group_codes(panel) + k * b.group_code_stride();
+        args.code_panel_stride = kPanelColumns;
+        args.code_group_stride = b.group_code_stride();
         kernels_.matmul_int4(args);
       }
     }

@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "engine/float_convert.h"
+#include "engine/group_blocks.h"
 #include "engine/quantize_weights.h"
 
 namespace baton::engine::cpu {
@@ -18,8 +19,9 @@ int32_t GroupsOf(int32_t inputs) {
 struct PanelPlace {
   uint8_t* data = nullptr;  // step 0
   int64_t step_stride = 0;
-  uint8_t* scales = nullptr;       // of the panel's first group
-  int64_t scale_group_stride = 0;  // elements
+  float* column_scales = nullptr;
+  uint16_t* group_codes = nullptr;  // of the panel's first group
+  int64_t group_stride = 0;         // of group_codes, elements
 
   uint8_t* step(int64_t index) const { return data + index * step_stride; }
 };
@@ -43,35 +45,32 @@ void PackInt8(absl::Span<const float> rows, int32_t inputs,
   for (int64_t s = 0; s < steps; ++s) {
     std::fill_n(place.step(s), PackedMatrix::kStepBytes, uint8_t{128});
   }
-  float* const scales = reinterpret_cast<float*>(place.scales);
   for (int64_t c = 0; c < static_cast<int64_t>(rows.size()) / inputs; ++c) {
-    scales[c] = QuantizeInt8(rows.subspan(c * inputs, inputs), q.data());
+    place.column_scales[c] =
+        QuantizeInt8(rows.subspan(c * inputs, inputs), q.data());
     for (int32_t k = 0; k < inputs; ++k) {
       place.step(k / 4)[4 * c + k % 4] = static_cast<uint8_t>(q[k] + 128);
     }
   }
 }
 
-void PackInt4(absl::Span<const float> rows, int32_t inputs,
-              const PanelPlace& place) {
+// `grids` has a row's GroupsOf(inputs) after the other, or none.
+void PackInt4(absl::Span<const float> rows, absl::Span<const Int4Grid> grids,
+              int32_t inputs, const PanelPlace& place) {
   const int32_t groups = GroupsOf(inputs);
-  const int64_t steps = int64_t{groups} * kGroupInputs / 8;
-  for (int64_t s = 0; s < steps; ++s) {
-    std::fill_n(place.step(s), PackedMatrix::kStepBytes, uint8_t{0x88});
-  }
-  uint16_t* const scales = reinterpret_cast<uint16_t*>(place.scales);
-  int8_t q[kGroupInputs];
+  std::vector<uint8_t> q(inputs);
+  std::vector<uint16_t> codes(groups);
   for (int64_t c = 0; c < static_cast<int64_t>(rows.size()) / inputs; ++c) {
+    place.column_scales[c] =
+        QuantizeInt4(rows.subspan(c * inputs, inputs),
+                     grids.subspan(grids.empty() ? 0 : c * groups,
+                                   grids.empty() ? 0 : groups),
+                     q.data(), codes.data());
     for (int32_t g = 0; g < groups; ++g) {
-      const int32_t first = g * kGroupInputs;
-      const int32_t count = std::min(kGroupInputs, inputs - first);
-      scales[g * place.scale_group_stride + c] =
-          QuantizeInt4(rows.subspan(c * inputs + first, count), q);
-      for (int32_t i = 0; i < count; ++i) {
-        uint8_t& byte = place.step((first + i) / 8)[4 * c + i % 4];
-        const uint8_t nibble = static_cast<uint8_t>(q[i] + 8);
-        byte = i & 4 ? (byte & 0x0f) | nibble << 4 : (byte & 0xf0) | nibble;
-      }
+      place.group_codes[g * place.group_stride + c] = codes[g];
+    }
+    for (int32_t k = 0; k < inputs; ++k) {
+      place.step(k / 8)[4 * c + k % 4] |= k & 4 ? q[k] << 4 : q[k];
     }
   }
 }
@@ -106,9 +105,9 @@ PackedSize PackedShape::size() const {
   PackedSize size;
   size.data = panels * StepsOf(dtype, inputs) * PackedMatrix::kStepBytes;
   const int64_t outputs = int64_t{panels} * kPanelColumns;
-  if (dtype == WeightDtype::kInt8) size.scales = outputs * sizeof(float);
+  if (dtype != WeightDtype::kBf16) size.scales = outputs * sizeof(float);
   if (dtype == WeightDtype::kInt4) {
-    size.scales = outputs * GroupsOf(inputs) * sizeof(uint16_t);
+    size.scales += outputs * GroupsOf(inputs) * sizeof(uint16_t);
   }
   return size;
 }
@@ -148,23 +147,22 @@ PackedMatrix PackedMatrix::Pack(const PackedShape& shape,
       ReleaseRows(*source.part, source.first_row, source.rows);
     }
     // The matrix is a view of const memory; this is where it is written.
-    const auto writable = [](const auto* at) {
-      return reinterpret_cast<uint8_t*>(
-          const_cast<std::byte*>(reinterpret_cast<const std::byte*>(at)));
-    };
     PanelPlace place;
-    place.data = writable(matrix.panel(p));
+    place.data =
+        reinterpret_cast<uint8_t*>(const_cast<std::byte*>(matrix.panel(p)));
     place.step_stride = matrix.step_stride();
-    place.scale_group_stride = matrix.scale_group_stride();
+    place.column_scales = const_cast<float*>(matrix.column_scales(p));
+    place.group_codes = const_cast<uint16_t*>(matrix.group_codes(p));
+    place.group_stride = matrix.group_code_stride();
     switch (shape.dtype) {
       case WeightDtype::kBf16:
         return PackBf16(values, shape.inputs, place);
       case WeightDtype::kInt8:
-        place.scales = writable(matrix.column_scales(p));
         return PackInt8(values, shape.inputs, place);
       case WeightDtype::kInt4:
-        place.scales = writable(matrix.group_scales(p));
-        return PackInt4(values, shape.inputs, place);
+        return PackInt4(
+            values, ReadInt4Grids(*source.part, source.first_row, source.rows),
+            shape.inputs, place);
     }
   });
   return matrix;
@@ -190,10 +188,10 @@ void PackedMatrix::ReadOutput(int32_t output, float* weights) const {
         break;
       case WeightDtype::kInt4: {
         const int32_t byte = step(k / 8)[4 * c + k % 4];
-        const int32_t q = (k & 4 ? byte >> 4 : byte & 0x0f) - 8;
-        const uint16_t* const scales = group_scales(p) + c;
-        weights[k] =
-            q * Bf16ToFloat(scales[k / kGroupInputs * scale_group_stride()]);
+        const uint16_t code =
+            group_codes(p)[k / kGroupInputs * group_code_stride() + c];
+        const int32_t q = (k & 4 ? byte >> 4 : byte & 0x0f) - Int4Zero(code);
+        weights[k] = q * Int4Scale(code) * column_scales(p)[c];
         break;
       }
     }

@@ -36,8 +36,9 @@ void AppendPanels(const WeightMatrix& part, int64_t first, int64_t count,
 
 // What a packed matrix takes, in bytes.
 struct PackedSize {
-  int64_t data = 0;    // a multiple of 64
-  int64_t scales = 0;  // float32 per output, bfloat16 per output and group
+  int64_t data = 0;  // a multiple of 64
+  // int8, int4: float32 per output; then, int4, 16 bits per output and group.
+  int64_t scales = 0;
 };
 
 // What is known of a packed matrix before its weights are.
@@ -90,19 +91,19 @@ class PackedMatrix final {
     return data_.data() + index / unit_ * steps_ * step_stride() +
            index % unit_ * kStepBytes;
   }
-  // int8: one per output.
+  // int8, int4: one per output.
   const float* column_scales(int32_t panel) const {
     return reinterpret_cast<const float*>(scales_.data()) +
            panel * kPanelColumns;
   }
-  // int4: the 16 of a panel's first group; those of its next group lie
-  // scale_group_stride() further.
-  const uint16_t* group_scales(int32_t panel) const {
-    return reinterpret_cast<const uint16_t*>(scales_.data()) +
-           panel / unit_ * groups() * scale_group_stride() +
+  // int4: the 16 grids (engine/int4_grid.h) of a panel's first group; those of
+  // its next group lie group_code_stride() further.
+  const uint16_t* group_codes(int32_t panel) const {
+    return reinterpret_cast<const uint16_t*>(column_scales(panels_)) +
+           panel / unit_ * groups() * group_code_stride() +
            panel % unit_ * kPanelColumns;
   }
-  int64_t scale_group_stride() const { return int64_t{unit_} * kPanelColumns; }
+  int64_t group_code_stride() const { return int64_t{unit_} * kPanelColumns; }
 
   absl::Span<const std::byte> data() const { return data_; }
   absl::Span<const std::byte> scales() const { return scales_; }

@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 constexpr int64_t kMaxManifestBytes = 64 << 10;
 constexpr size_t kMaxIdentity = 64;
 constexpr uintptr_t kDataAlignment = 64;
@@ -103,12 +103,6 @@ PlannedTensor ScalesTensor(const MatrixPlace& place) {
   PlannedTensor tensor;
   tensor.name = place.name + ".scales";
   tensor.shape = {bytes};
-  if (shape.dtype == WeightDtype::kInt4) {
-    const int64_t units = shape.panels / shape.unit;
-    const int64_t unit_bytes =
-        int64_t{sizeof(uint16_t)} * kPanelColumns * shape.unit;
-    tensor.shape = {units, bytes / (units * unit_bytes), unit_bytes};
-  }
   tensor.bytes = place.matrix->scales();
   return tensor;
 }

@@ -3,7 +3,7 @@
 // the model it was made from, it holds two files.
 //
 // baton_packed.json, at most 64 KiB, an object:
-//   "format"    1: of what is said here and of the bytes of packed_matrix.h and
+//   "format"    2: of what is said here and of the bytes of packed_matrix.h and
 //               kernels.h. Raised whenever they change.
 //   "weights"   "bf16", "int8" or "int4".
 //   "layout"    {"panel_columns": 16, "group_inputs": 64, "gate_panels": 4}:
@@ -21,9 +21,9 @@
 //   1. NAME of each matrix of MatrixPlaces: U8 [panels / unit, steps,
 //      64 * unit], a multiple of 64 bytes each, so that every step is a cache
 //      line.
-//   2. NAME.scales of each, when the dtype has scales: for int8
-//      U8 [4 * outputs] (float32 each), for int4 U8 [panels / unit, groups,
-//      32 * unit] (bfloat16 each).
+//   2. NAME.scales of each, when the dtype has scales, U8 [bytes]: float32 for
+//      each output; then, of int4, 16 bits (int4_grid.h) for
+//      each output and group, [panels / unit, groups, 16 * unit].
 //   3. Vectors, F32: for each layer i "layers.i." + input_norm [hidden],
 //      post_attention_norm [hidden], and as the config has them qkv_bias,
 //      o_bias, gate_up_bias, down_bias (padded as in CpuLayerWeights), q_norm

@@ -3,6 +3,8 @@
 // file has also defined, in baton::engine:
 //   Quad SetQuad(const int8_t*)             four activations
 //   WeightQuads SplitQuads(Words)           four unsigned weights per lane
+//   Ints TimesHalf(Ints, int32_t)           products of numbers of 16 bits, the
+//                                           first of each not negative
 //   Ints DotQuads(Ints sum, WeightQuads, Quad)
 
 namespace baton::engine::cpu {
@@ -26,13 +28,22 @@ void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel) {
   }
   for (int32_t g = 0; g < args.groups; ++g) {
     Ints dot[kRows][kPanelVectors];
-    for (int32_t r = 0; r < kRows; ++r) {
-      const int32_t offset =
-          (kInt4 ? -8 : -128) *
-          args.a_sums[(first_row + r) * args.group_stride + g];
-      for (int32_t v = 0; v < kPanelVectors; ++v) dot[r][v] = Ints{} + offset;
+    Floats w_scale[kPanelVectors];
+    for (int32_t v = 0; v < kPanelVectors; ++v) {
+      Ints zero = Ints{} + 128;
+      if (kInt4) {
+        const auto codes =
+            Load<Halves>(args.group_codes + panel * args.code_panel_stride +
+                         g * args.code_group_stride + v * kLanes);
+        zero = Int4Zeros(codes);
+        w_scale[v] = Int4Scales(codes);
+      }
+      for (int32_t r = 0; r < kRows; ++r) {
+        dot[r][v] = TimesHalf(
+            zero, -args.a_sums[(first_row + r) * args.group_stride + g]);
+      }
     }
-    const auto add = [&](const WeightQuads (&w)[kPanelVectors]) {
+    const auto add = [&](const WeightQuads(&w)[kPanelVectors]) {
       for (int32_t r = 0; r < kRows; ++r) {
         const Quad quad = SetQuad(a + r * args.a_stride);
         for (int32_t v = 0; v < kPanelVectors; ++v) {
@@ -61,13 +72,7 @@ void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel) {
       const Floats a_scale =
           Set(args.a_scales[(first_row + r) * args.group_stride + g]);
       for (int32_t v = 0; v < kPanelVectors; ++v) {
-        Floats scale = a_scale;
-        if (kInt4) {
-          const uint16_t* const w_scales =
-              args.group_scales + panel * args.scale_panel_stride +
-              g * args.scale_group_stride + v * kLanes;
-          scale = a_scale * WidenBf16(Load<Halves>(w_scales));
-        }
+        const Floats scale = kInt4 ? a_scale * w_scale[v] : a_scale;
         sum[r][v] =
             Fma(__builtin_convertvector(dot[r][v], Floats), scale, sum[r][v]);
       }
@@ -75,10 +80,10 @@ void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel) {
   }
   for (int32_t r = 0; r < kRows; ++r) {
     for (int32_t v = 0; v < kPanelVectors; ++v) {
-      if (!kInt4 && args.last) {
-        sum[r][v] = sum[r][v] * Load<Floats>(args.column_scales +
-                                             panel * kPanelColumns +
-                                             v * kLanes);
+      if (args.last) {
+        sum[r][v] =
+            sum[r][v] * Load<Floats>(args.column_scales +
+                                     panel * kPanelColumns + v * kLanes);
       }
       Store(c + r * args.c_stride + v * kLanes, sum[r][v]);
     }

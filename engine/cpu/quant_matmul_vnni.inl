@@ -38,8 +38,8 @@ void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel,
   const int8_t* a = args.a + first_row * a_stride;
   const uint8_t* b = args.b + panel * panel_stride;
   const int64_t first_group = first_row * args.group_stride;
-  const uint16_t* scales =
-      kInt4 ? args.group_scales + panel * args.scale_panel_stride : nullptr;
+  const uint16_t* codes =
+      kInt4 ? args.group_codes + panel * args.code_panel_stride : nullptr;
   float* const c = args.c + first_row * args.c_stride + panel * kPanelColumns;
   __m512 sum[kRows][kPanels];
 #pragma GCC unroll 8
@@ -56,13 +56,25 @@ void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel,
   for (int32_t g = 0; g < args.groups; ++g) {
     fetcher->Fetch();
     __m512i dot[kRows][kPanels];
+    const auto codes_of = [&](int32_t p) {
+      return Load<Halves>(codes + p * args.code_panel_stride +
+                          g * args.code_group_stride);
+    };
+    Ints zero[kPanels];
+#pragma GCC unroll 8
+    for (int32_t p = 0; p < kPanels; ++p) {
+      zero[p] = kInt4 ? Int4Zeros(codes_of(p)) : Ints{} + 128;
+    }
 #pragma GCC unroll 8
     for (int32_t r = 0; r < kRows; ++r) {
-      const __m512i offset = _mm512_set1_epi32(
-          (kInt4 ? -8 : -128) *
-          args.a_sums[first_group + r * args.group_stride + g]);
+      const int32_t a_sum =
+          args.a_sums[first_group + r * args.group_stride + g];
 #pragma GCC unroll 8
-      for (int32_t p = 0; p < kPanels; ++p) dot[r][p] = offset;
+      for (int32_t p = 0; p < kPanels; ++p) {
+        // Of numbers of 16 bits, as the upper halves of zeros are zero.
+        dot[r][p] =
+            _mm512_madd_epi16((__m512i)zero[p], _mm512_set1_epi32(-a_sum));
+      }
     }
     for (int32_t q = 0; q < kQuadsPerGroup; q += kInt4 ? 2 : 1) {
       __m512i bytes[kPanels];
@@ -87,11 +99,7 @@ void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel,
 #pragma GCC unroll 8
     for (int32_t p = 0; p < kPanels; ++p) {
       __m512 w_scale = _mm512_setzero_ps();
-      if (kInt4) {
-        w_scale = (__m512)WidenBf16(
-            Load<Halves>(scales + p * args.scale_panel_stride +
-                         g * args.scale_group_stride));
-      }
+      if (kInt4) w_scale = (__m512)Int4Scales(codes_of(p));
 #pragma GCC unroll 8
       for (int32_t r = 0; r < kRows; ++r) {
         __m512 scale = _mm512_set1_ps(
@@ -104,9 +112,9 @@ void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel,
   }
 #pragma GCC unroll 8
   for (int32_t p = 0; p < kPanels; ++p) {
-    if (!kInt4 && args.last) {
-      const __m512 scale = _mm512_loadu_ps(args.column_scales +
-                                           (panel + p) * kPanelColumns);
+    if (args.last) {
+      const __m512 scale =
+          _mm512_loadu_ps(args.column_scales + (panel + p) * kPanelColumns);
 #pragma GCC unroll 8
       for (int32_t r = 0; r < kRows; ++r) {
         sum[r][p] = _mm512_mul_ps(sum[r][p], scale);
@@ -139,8 +147,7 @@ void QuantRows(const QuantMatmulArgs& args, int32_t rows, int32_t first_row,
 }
 
 template <int32_t kMaxRows, int32_t kPanels, bool kInt4>
-void QuantPanels(const QuantMatmulArgs& args, int32_t panel,
-                 Fetcher* fetcher) {
+void QuantPanels(const QuantMatmulArgs& args, int32_t panel, Fetcher* fetcher) {
   // Tiles of nearly equal height: 8 rows are 4 + 4, not 6 + 2.
   const int32_t tiles = (args.rows + kMaxRows - 1) / kMaxRows;
   for (int32_t tile = 0; tile < tiles; ++tile) {

@@ -14,8 +14,8 @@
 namespace baton::engine::cuda {
 namespace {
 
-// At most, of each of the pinned buffers that weights pass through, and of those
-// on the device.
+// At most, of each of the pinned buffers that weights pass through, and of
+// those on the device.
 constexpr int64_t kStagingBytes = int64_t{32} << 20;
 
 // Loads into device memory: threads copy rows as files have them into one of
@@ -68,15 +68,15 @@ class Loader final {
     }
     m.scales = scales;
     const int64_t tile_elements = int64_t{kTileOutputs} * inputs;
+    const int64_t source_bytes = TileSourceBytes(pack.type, format_, inputs);
     BATON_RETURN_IF_ERROR(Copy(
-        m.output_tiles, tile_elements * DTypeBytes(pack.type), tile_elements,
+        m.output_tiles, source_bytes, tile_elements,
         [&](int64_t first, int64_t count, std::byte* out) {
-          CopyOutputs(padded, pack.type, first * kTileOutputs,
-                      count * kTileOutputs, inputs, out);
+          CopySource(padded, pack, first, count, out);
         },
         [&](int64_t first, int64_t count, const Staging& staging) {
           stream_.CopyToDevice(staging.device.data(), staging.host.data(),
-                               count * tile_elements * DTypeBytes(pack.type));
+                               count * source_bytes);
           pack.rows = staging.device.data();
           pack.tiles = static_cast<int32_t>(count);
           pack.out = tiles + first * TileBytes(format_, m.padded_inputs);
@@ -132,6 +132,25 @@ class Loader final {
   }
 
  private:
+  // What tiles [first, first + count) are made of (PackArgs::rows).
+  static void CopySource(const std::vector<OutputRows>& rows,
+                         const PackArgs& pack, int64_t first, int64_t count,
+                         std::byte* out) {
+    if (!HasSliceGrids(pack.format)) {
+      CopyOutputs(rows, pack.type, first * kTileOutputs, count * kTileOutputs,
+                  pack.inputs, out);
+      return;
+    }
+    const int64_t row_bytes = pack.inputs * DTypeBytes(pack.type);
+    for (int64_t tile = first; tile < first + count; ++tile) {
+      const int64_t output = tile * kTileOutputs;
+      CopyOutputs(rows, pack.type, output, kTileOutputs, pack.inputs, out);
+      CopyGrids(rows, output, kTileOutputs, pack.inputs,
+                reinterpret_cast<Int4Grid*>(out + kTileOutputs * row_bytes));
+      out += TileSourceBytes(pack.type, pack.format, pack.inputs);
+    }
+  }
+
   absl::StatusOr<std::byte*> Take(int64_t bytes) {
     BATON_ASSIGN_OR_RETURN(DeviceBuffer buffer,
                            DeviceBuffer::Allocate(bytes, "weights"));

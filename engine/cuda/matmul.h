@@ -6,9 +6,9 @@
 // Within a chunk the tensor cores add 16 inputs at a time, in order, to a
 // float32; the chunks' sums are added in order in float32. Weights of 8 bits
 // enter as they are stored, and the total is multiplied with the scale of its
-// output. Weights of 4 bits have a scale per 64 inputs: these are summed from
-// zero, and joined with the chunk's sum in one operation that rounds once, sum
-// += scale * part. The kernels differ in how they share this work out (which
+// output. Weights of 4 bits enter less the zero of their 64 inputs, and have a
+// scale for these, too: they are summed from zero, and joined with the chunk's
+// sum in one operation that rounds once, sum += scale * part. The kernels differ in how they share this work out (which
 // warp runs which chunk, what lies in the block's memory), never in the order.
 // PlanMatmul picks one by the number of rows.
 //

@@ -28,9 +28,11 @@ template <WeightFormat kFormat>
 BATON_DEVICE void ToWords(const StoredSlice<kFormat>& stored,
                           uint32_t (&words)[4][4]) {
   constexpr int kSteps = 4 / SlicePieces(kFormat);
+  uint32_t minus[2] = {};
+  if constexpr (HasSliceGrids(kFormat)) Int4Zeros(stored.grids, minus);
   BATON_UNROLL
   for (int step = 0; step < 4; ++step) {
-    WordsOfStep<kFormat>(stored.pieces[step / kSteps], step % kSteps,
+    WordsOfStep<kFormat>(stored.pieces[step / kSteps], step % kSteps, minus,
                          words[step]);
     // Those that were computed are.
     if constexpr (kFormat == WeightFormat::kBf16) {
@@ -54,13 +56,13 @@ BATON_DEVICE void StartSlice(float (&sums)[kHalf], uint32_t (&words)[4][4],
   GroupMmaCommit();
 }
 
-// to += scale * part: d of GroupMma, whose outputs g have the scale in the low
-// half of `scales`, and g + 8 the one in the high half.
+// to += scale * part: d of GroupMma, whose outputs g have the grid in the low
+// half of `grids`, and g + 8 the one in the high half.
 template <int kHalf>
-BATON_DEVICE void AddScaled(const float (&part)[kHalf], uint32_t scales,
+BATON_DEVICE void AddScaled(const float (&part)[kHalf], uint32_t grids,
                             float (&to)[kHalf]) {
-  const float low = BitsFloat(scales << 16);
-  const float high = BitsFloat(scales & 0xffff0000u);
+  const float low = LowScale(grids);
+  const float high = HighScale(grids);
   BATON_UNROLL
   for (int i = 0; i < kHalf; ++i) {
     to[i] = FmaRn(part[i], i % 4 < 2 ? low : high, to[i]);
@@ -195,13 +197,13 @@ BATON_DEVICE void MultiplyStages(const MatmulArgs& args,
       stage = 0;
       parity ^= 1;
     }
-    if constexpr (HasSliceScales(kFormat)) {
-      const uint32_t scales = stored.scales;
+    if constexpr (HasSliceGrids(kFormat)) {
+      const uint32_t grids = stored.grids;
       float part[kHalf];
       if (slice + 1 < slices) LoadSlice(weights, slice + 1, stored);
       StartSlice(part, mine, at, /*add=*/false);
       GroupMmaAwait(part);
-      AddScaled(part, scales, sums);
+      AddScaled(part, grids, sums);
     } else {
       if (slice + 1 < slices) LoadSlice(weights, slice + 1, stored);
       StartSlice(sums, mine, at, add);
@@ -242,7 +244,7 @@ BATON_DEVICE void MultiplyStages(const MatmulArgs& args,
       BATON_UNROLL
       for (int i = 0; i < 4; ++i) {
         total[i] = AddRn(total[i], sums[4 * r + i]);
-        if constexpr (HasSliceScales(kFormat)) sums[4 * r + i] = 0.0f;
+        if constexpr (HasSliceGrids(kFormat)) sums[4 * r + i] = 0.0f;
       }
       StoreSums(at, total);
     }

@@ -30,7 +30,7 @@ inline constexpr int32_t kGroupAlignment = 1024;
 // Weights with a scale per slice have more sums in registers.
 BATON_HOST_DEVICE constexpr int32_t GroupRows(WeightFormat format,
                                               int32_t rows) {
-  return HasSliceScales(format) || rows <= kGroupFewRows ? kGroupFewRows
+  return HasSliceGrids(format) || rows <= kGroupFewRows ? kGroupFewRows
                                                          : kGroupRows;
 }
 

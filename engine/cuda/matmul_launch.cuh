@@ -52,7 +52,7 @@ void LaunchMatmulFor(const MatmulPlan& plan, const MatmulArgs& args,
                        "matmul (wide, 64 rows)");
     }
     case MatmulKernel::kGroup:
-      if constexpr (!HasSliceScales(kFormat)) {
+      if constexpr (!HasSliceGrids(kFormat)) {
         if (GroupRows(kFormat, args.rows) == kGroupRows) {
           Launch(GroupMatmul<kFormat, kGroupRows, kOutput>,
                  "matmul (groups of warps)", plan.shape, stream, args);

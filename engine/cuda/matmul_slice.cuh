@@ -39,7 +39,7 @@ BATON_DEVICE void FetchActivations(const MatmulArgs& args, int32_t first_row,
 template <WeightFormat kFormat>
 struct StoredSlice {
   Word4 pieces[SlicePieces(kFormat)];
-  uint32_t scales = 0;  // where the format has them
+  uint32_t grids = 0;  // where the format has them
 };
 
 // Reads it straight from memory.
@@ -52,8 +52,8 @@ BATON_DEVICE void LoadSlice(const std::byte* tile, int32_t slice,
   for (int i = 0; i < SlicePieces(kFormat); ++i) {
     to.pieces[i] = LoadStream16(from + i * kPieceBytes + lane * 16);
   }
-  if constexpr (HasSliceScales(kFormat)) {
-    to.scales = reinterpret_cast<const uint32_t*>(
+  if constexpr (HasSliceGrids(kFormat)) {
+    to.grids = reinterpret_cast<const uint32_t*>(
         from + SlicePieces(kFormat) * kPieceBytes)[lane / 4];
   }
 }
@@ -76,7 +76,7 @@ BATON_DEVICE void PrefetchSlices(const std::byte* tile, int32_t first,
 // has sums of its own until it is scaled: two, so that registers suffice and
 // products need not wait for each other.
 template <WeightFormat kFormat, int kTiles>
-inline constexpr int kTilesTogether = HasSliceScales(kFormat) && kTiles > 2
+inline constexpr int kTilesTogether = HasSliceGrids(kFormat) && kTiles > 2
                                           ? 2
                                           : kTiles;
 
@@ -84,17 +84,16 @@ inline constexpr int kTilesTogether = HasSliceScales(kFormat) && kTiles > 2
 // rows: added to `sum`, as d of Mma. rows(half, r) returns what the lane has of
 // the rows: of row 8r + lane / 4, inputs 8 (lane % 4) to + 7 of that half of
 // the slice. piece(t, i) returns the lane's 16 bytes of piece i of tile t, and
-// slice_scales(t) the scales of outputs lane / 4 (in the low half) and
+// slice_grids(t) the grids of outputs lane / 4 (in the low half) and
 // lane / 4 + 8: called only where the format has them. used(t, i) is called
-// when piece i of tile t is needed no more, and used(t, pieces) for the scales.
+// when piece i of tile t is needed no more, and used(t, pieces) for the grids.
 struct NothingToDo {
   BATON_DEVICE void operator()(int, int) const {}
 };
 template <WeightFormat kFormat, int kTiles, int kRowTiles, typename Piece,
-          typename SliceScales, typename Rows, typename Used = NothingToDo>
+          typename SliceGrids, typename Rows, typename Used = NothingToDo>
 BATON_DEVICE void MultiplySlice(const Piece& piece,
-                                const SliceScales& slice_scales,
-                                const Rows& rows,
+                                const SliceGrids& slice_grids, const Rows& rows,
                                 float (&sum)[kTiles][kRowTiles][4],
                                 const Used& used = {}) {
   constexpr int kTogether = kTilesTogether<kFormat, kTiles>;
@@ -104,6 +103,15 @@ BATON_DEVICE void MultiplySlice(const Piece& piece,
   for (int first = 0; first < kTiles; first += kTogether) {
     float part[kTogether][kRowTiles][4] = {};  // not yet scaled
     Word4 x[kRowTiles];                        // of a half
+    uint32_t grids[kTogether] = {};
+    uint32_t minus[kTogether][2] = {};
+    if constexpr (HasSliceGrids(kFormat)) {
+      BATON_UNROLL
+      for (int t = 0; t < kTogether; ++t) {
+        grids[t] = slice_grids(first + t);
+        Int4Zeros(grids[t], minus[t]);
+      }
+    }
     BATON_UNROLL
     for (int i = 0; i < kPieces; ++i) {
       Word4 w[kTogether];
@@ -119,10 +127,10 @@ BATON_DEVICE void MultiplySlice(const Piece& piece,
         BATON_UNROLL
         for (int t = 0; t < kTogether; ++t) {
           uint32_t words[4];
-          WordsOfStep<kFormat>(w[t], s, words);
+          WordsOfStep<kFormat>(w[t], s, minus[t], words);
           BATON_UNROLL
           for (int r = 0; r < kRowTiles; ++r) {
-            Mma(HasSliceScales(kFormat) ? part[t][r] : sum[first + t][r], words,
+            Mma(HasSliceGrids(kFormat) ? part[t][r] : sum[first + t][r], words,
                 x[r].x[step % 2 * 2], x[r].x[step % 2 * 2 + 1]);
           }
         }
@@ -130,12 +138,11 @@ BATON_DEVICE void MultiplySlice(const Piece& piece,
       BATON_UNROLL
       for (int t = 0; t < kTogether; ++t) used(first + t, i);
     }
-    if constexpr (HasSliceScales(kFormat)) {
+    if constexpr (HasSliceGrids(kFormat)) {
       BATON_UNROLL
       for (int t = 0; t < kTogether; ++t) {
-        const uint32_t scales = slice_scales(first + t);
-        const float low = BitsFloat(scales << 16);
-        const float high = BitsFloat(scales & 0xffff0000u);
+        const float low = LowScale(grids[t]);
+        const float high = HighScale(grids[t]);
         BATON_UNROLL
         for (int r = 0; r < kRowTiles; ++r) {
           BATON_UNROLL

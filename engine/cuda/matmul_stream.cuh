@@ -18,7 +18,7 @@ namespace baton::engine::cuda {
 // on a multiprocessor.
 template <WeightFormat kFormat, int kTiles>
 inline constexpr int kSlicesAhead = kFormat == WeightFormat::kBf16 ||
-                                            (HasSliceScales(kFormat) &&
+                                            (HasSliceGrids(kFormat) &&
                                              kTiles > 1)
                                         ? 2
                                         : 4;
@@ -34,8 +34,8 @@ constexpr int StreamBlocks(WeightFormat format, int tiles, int row_tiles,
   const int blocks = sums == 1 ? most : sums == 2 ? 2 : 1;
   // Sums that are not yet scaled take registers, too, but those of pairs of
   // tiles leave some (kSlicesAhead).
-  return HasSliceScales(format) && tiles == 1 && blocks > 1 ? blocks - 1
-                                                            : blocks;
+  return HasSliceGrids(format) && tiles == 1 && blocks > 1 ? blocks - 1
+                                                           : blocks;
 }
 
 // Slices that a warp has brought to the cache while it waits for activations:
@@ -48,8 +48,8 @@ inline constexpr int32_t kStreamAhead = 8192 / SliceBytes(kFormat);
 template <WeightFormat kFormat, int kTiles>
 struct StreamWeights {
   Word4 pieces[kSlicesAhead<kFormat, kTiles>][kTiles][SlicePieces(kFormat)];
-  uint32_t scales[kSlicesAhead<kFormat, kTiles>]
-                 [kTiles];  // where slices have them
+  uint32_t grids[kSlicesAhead<kFormat, kTiles>]
+                [kTiles];  // where slices have them
 };
 
 // And of two slices of kRowTiles times 8 rows: activations come from caches,
@@ -85,14 +85,14 @@ BATON_DEVICE void FetchWeights(const std::byte* tiles, int64_t tile_bytes,
           to.pieces[i][t][p] = there ? LoadStream16(piece) : zeros;
         }
       }
-      if constexpr (HasSliceScales(kFormat)) {
-        const auto* const scales = reinterpret_cast<const uint32_t*>(
+      if constexpr (HasSliceGrids(kFormat)) {
+        const auto* const grids = reinterpret_cast<const uint32_t*>(
             from + SlicePieces(kFormat) * kPieceBytes);
         if constexpr (kHere) {
-          to.scales[i][t] = 0;
-          LoadWeights4(scales + lane / 4, there, to.scales[i][t]);
+          to.grids[i][t] = 0;
+          LoadWeights4(grids + lane / 4, there, to.grids[i][t]);
         } else {
-          to.scales[i][t] = there ? scales[lane / 4] : 0;
+          to.grids[i][t] = there ? grids[lane / 4] : 0;
         }
       }
     }
@@ -147,7 +147,7 @@ BATON_DEVICE void SumChunk(const MatmulArgs& args, const std::byte* tiles,
       for (int i = 0; i < 2; ++i) {
         MultiplySlice<kFormat>(
             [&](int t, int p) { return weights.pieces[pair + i][t][p]; },
-            [&](int t) { return weights.scales[pair + i][t]; },
+            [&](int t) { return weights.grids[pair + i][t]; },
             [&](int half, int r) { return rows.x[i][half][r]; }, sum);
       }
       rows = next_rows;

@@ -92,9 +92,9 @@ TiledMatmul(MatmulArgs args) {
                         lane * 16);
         },
         [&](int t) {
-          const unsigned char* const scales =
+          const unsigned char* const grids =
               weights + t * kSliceBytes + SlicePieces(kFormat) * kPieceBytes;
-          return reinterpret_cast<const uint32_t*>(scales)[lane / 4];
+          return reinterpret_cast<const uint32_t*>(grids)[lane / 4];
         },
         [&](int half, int r) {
           const int32_t row = warp_row + 8 * r + lane / 4;

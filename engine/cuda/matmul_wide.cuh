@@ -135,7 +135,7 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
     const unsigned char* const rows = stages + stage * kStageBytes;
     MultiplySlice<kFormat>(
         [&](int t, int p) { return weights[t].pieces[p]; },
-        [&](int t) { return weights[t].scales; },
+        [&](int t) { return weights[t].grids; },
         [&](int half, int r) {
           return Load16(rows +
                         ActivationPlace(8 * r + lane / 4, 4 * half + lane % 4) *
@@ -154,7 +154,7 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
                           weights[t].pieces[p]);
           } else {
             LoadWeights4(from + p * kPieceBytes + lane / 4 * 4, more,
-                         weights[t].scales);
+                         weights[t].grids);
           }
         });
 

@@ -7,6 +7,7 @@
 #include "absl/types/span.h"
 #include "common/log.h"
 #include "engine/fp8_rows.h"
+#include "engine/group_blocks.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -66,6 +67,23 @@ void CopyOutputs(const std::vector<OutputRows>& rows, DType type, int64_t first,
                  absl::MakeSpan(reinterpret_cast<float*>(to),
                                 (end - from) * inputs));
       }
+    }
+    begin += part.count;
+  }
+}
+
+void CopyGrids(const std::vector<OutputRows>& rows, int64_t first,
+               int64_t count, int32_t inputs, Int4Grid* out) {
+  const int64_t slices = PaddedInputs(inputs) / kSliceInputs;
+  std::fill_n(out, count * slices, Int4Grid{});
+  int64_t begin = 0;  // of the current rows, as outputs
+  for (const OutputRows& part : rows) {
+    const int64_t from = std::max(first, begin);
+    const int64_t end = std::min(first + count, begin + part.count);
+    if (from < end && part.matrix != nullptr) {
+      const std::vector<Int4Grid> grids =
+          ReadInt4Grids(*part.matrix, part.first + from - begin, end - from);
+      std::copy(grids.begin(), grids.end(), out + (from - first) * slices);
     }
     begin += part.count;
   }

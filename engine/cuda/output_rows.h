@@ -10,6 +10,7 @@
 
 #include "engine/cuda/weight_tiles.h"
 #include "engine/dtype.h"
+#include "engine/int4_grid.h"
 #include "engine/weight_matrix.h"
 
 namespace baton::engine::cuda {
@@ -35,5 +36,11 @@ std::vector<float> ScalesOf(const std::vector<OutputRows>& rows);
 // REQUIRES: all matrices have `inputs` columns.
 void CopyOutputs(const std::vector<OutputRows>& rows, DType type, int64_t first,
                  int64_t count, int32_t inputs, std::byte* out);
+
+// Writes the grids of outputs [first, first + count), one for each 64 inputs of
+// each: those on which their weights lie in the file, and zeros where they lie
+// on none.
+void CopyGrids(const std::vector<OutputRows>& rows, int64_t first,
+               int64_t count, int32_t inputs, Int4Grid* out);
 
 }  // namespace baton::engine::cuda

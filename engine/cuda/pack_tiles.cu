@@ -38,12 +38,24 @@ struct TileRows {
   }
 };
 
-BATON_DEVICE TileRows RowsOfBlock(const PackArgs& args) {
+BATON_DEVICE int64_t RowBytes(const PackArgs& args) {
   const int32_t bytes_each = args.type == DType::kF32      ? 4
                              : args.type == DType::kF8E4M3 ? 1
                                                            : 2;
-  const int64_t bytes = int64_t{kTileOutputs} * args.inputs * bytes_each;
-  return {args.rows + BlockX() * bytes, args.type, args.inputs};
+  return int64_t{args.inputs} * bytes_each;
+}
+
+// Of a tile (TileSourceBytes).
+BATON_DEVICE int64_t SourceBytes(const PackArgs& args) {
+  const int64_t grids =
+      HasSliceGrids(args.format)
+          ? PaddedInputs(args.inputs) / kSliceInputs * int64_t{sizeof(Int4Grid)}
+          : 0;
+  return kTileOutputs * (RowBytes(args) + grids);
+}
+
+BATON_DEVICE TileRows RowsOfBlock(const PackArgs& args) {
+  return {args.rows + BlockX() * SourceBytes(args), args.type, args.inputs};
 }
 
 // How an output's weights become bytes (QuantizeInt8, QuantizeFp8).
@@ -148,40 +160,58 @@ PackOutputs(PackArgs args) {
   }
 }
 
-BATON_DEVICE float RoundInt4(float scaled) {
-  const float rounded = SubRn(AddRn(scaled, kRoundingMagic), kRoundingMagic);
-  const float least = rounded > -8.0f ? rounded : -8.0f;
-  return least < 7.0f ? least : 7.0f;
+BATON_DEVICE float Clamp(float x, float least, float greatest) {
+  const float raised = x > least ? x : least;
+  return raised < greatest ? raised : greatest;
+}
+BATON_DEVICE float RoundHalfEven(float x) {
+  return SubRn(AddRn(x, kRoundingMagic), kRoundingMagic);
+}
+BATON_DEVICE float OnGrid(float w, float inverse, float zero) {
+  return Clamp(RoundHalfEven(MulRn(w, inverse)), SubRn(0.0f, zero),
+               SubRn(15.0f, zero));
 }
 
-// As QuantizeInt4 finds the scale of `count` weights, step for step; zero where
-// there is none. Those behind them are zero.
-BATON_DEVICE float Int4Scale(const float (&weights)[kSliceInputs],
+// The exponent's bits of a bfloat16 that is a scale; 0 of what is none.
+BATON_DEVICE uint32_t ExponentOf(uint16_t scale) {
+  const uint32_t exponent = scale >> 7;
+  return exponent < 255 ? exponent : 0;
+}
+
+// As FindInt4Grid does with `count` weights, step for step. Those behind them
+// are zero.
+BATON_DEVICE Int4Grid GridOf(const float (&weights)[kSliceInputs],
                              int32_t count) {
-  constexpr int kStepCount = 11;
-  constexpr float kSteps[kStepCount] = {0.80f,  0.85f, 0.90f, 0.95f,
-                                        1.00f,  1.05f, 1.10f, 1.15f,
-                                        0.875f, 0.75f, 0.625f};
+  constexpr int kShareCount = 5;
+  constexpr float kShares[kShareCount] = {1.0f, 0.95f, 0.90f, 0.85f, 0.80f};
   constexpr int kLanes = 16;
-  float largest = 0.0f;  // with its sign
+  float least = 0.0f;
+  float greatest = 0.0f;
   BATON_UNROLL
   for (int i = 0; i < kSliceInputs; ++i) {
-    if (MagnitudeOf(weights[i]) > MagnitudeOf(largest)) largest = weights[i];
+    least = weights[i] < least ? weights[i] : least;
+    greatest = weights[i] > greatest ? weights[i] : greatest;
   }
-  float best_scale = 0.0f;
+  const float middle = AddRn(MulRn(0.5f, least), MulRn(0.5f, greatest));
+  constexpr float kFifteenth = 1.0f / 15.0f;
+  const float step =
+      SubRn(MulRn(greatest, kFifteenth), MulRn(least, kFifteenth));
+  Int4Grid best = {0.0f, 0};
   float best_error = BitsFloat(0x7f800000u);
   BATON_NO_UNROLL
-  for (int step = 0; step < kStepCount; ++step) {
-    const float scale =
-        FromBf16(ToBf16(DivRn(largest, MulRn(-8.0f, kSteps[step]))));
+  for (int share = 0; share < kShareCount; ++share) {
+    const uint16_t bits = ToBf16(MulRn(step, kShares[share]));
+    if (ExponentOf(bits) == 0) continue;
+    const float scale = FromBf16(bits);
     const float inverse = DivRn(1.0f, scale);
-    if (scale == 0.0f || !(MagnitudeOf(inverse) <= kFloatMax)) continue;
+    const float zero =
+        Clamp(RoundHalfEven(SubRn(7.5f, MulRn(middle, inverse))), 0.0f, 15.0f);
     float sums[kLanes] = {};
     float sum = 0.0f;  // of what is no whole sixteen
     BATON_UNROLL
     for (int i = 0; i < kSliceInputs; ++i) {
-      const float error = SubRn(
-          weights[i], MulRn(RoundInt4(MulRn(weights[i], inverse)), scale));
+      const float error =
+          SubRn(weights[i], MulRn(OnGrid(weights[i], inverse, zero), scale));
       const float square = MulRn(error, error);
       if (i / kLanes * kLanes + kLanes <= count) {
         sums[i % kLanes] = AddRn(sums[i % kLanes], square);
@@ -191,47 +221,77 @@ BATON_DEVICE float Int4Scale(const float (&weights)[kSliceInputs],
     }
     BATON_UNROLL
     for (int lane = 0; lane < kLanes; ++lane) sum = AddRn(sum, sums[lane]);
-    if (best_scale == 0.0f || sum < best_error) {
+    if (best.scale == 0.0f || sum < best_error) {
       best_error = sum;
-      best_scale = scale;
+      best = {scale, static_cast<int32_t>(zero)};
     }
   }
-  return best_scale;
+  return best;
 }
 
-// An output and slice: 64 numbers of [0, 15], eight to a word; its scale's
-// bits.
+// More than any exponent: a weight of the output is not finite.
+constexpr uint32_t kNotFinite = 0xffff;
+
+// The grids of a tile's outputs and slices, where there are none yet, and the
+// largest exponent of each output's, to `tops` in the block's memory, zeros at
+// first.
+BATON_DEVICE void FindGrids(const TileRows& tile, int32_t slices,
+                            Int4Grid* grids, uint32_t* tops) {
+  for (int32_t unit = Thread(); unit < kTileOutputs * slices;
+       unit += Threads()) {
+    const int32_t output = unit / slices;
+    const int32_t first = unit % slices * kSliceInputs;
+    float weights[kSliceInputs];
+    bool finite = true;
+    BATON_UNROLL
+    for (int i = 0; i < kSliceInputs; ++i) {
+      weights[i] = tile.At(output, first + i);
+      finite = finite && MagnitudeOf(weights[i]) <= kFloatMax;
+    }
+    Int4Grid grid = grids[unit];
+    if (finite && ExponentOf(ToBf16(grid.scale)) == 0) {
+      const int32_t left = tile.inputs - first;
+      grid = GridOf(weights, left < kSliceInputs ? left : kSliceInputs);
+      grids[unit] = grid;
+    }
+    AtomicMax(tops + output,
+              finite ? ExponentOf(ToBf16(grid.scale)) : kNotFinite);
+  }
+}
+
+// An output and slice: 64 numbers of [0, 15], eight to a word, and 16 bits for
+// their grid.
 struct Int4Slice {
   uint32_t words[kSliceInputs / 8];
-  uint16_t scale;
+  uint16_t grid;
 };
 
+// As QuantizeInt4 makes it, next to grids whose largest exponent is `top`.
 BATON_DEVICE Int4Slice MakeInt4Slice(const TileRows& tile, int32_t output,
-                                     int32_t first) {
-  float weights[kSliceInputs];
-  bool finite = true;
-  BATON_UNROLL
-  for (int i = 0; i < kSliceInputs; ++i) {
-    weights[i] = tile.At(output, first + i);
-    finite = finite && MagnitudeOf(weights[i]) <= kFloatMax;
-  }
-  const int32_t left = tile.inputs - first;
-  const int32_t count = left < kSliceInputs ? left : kSliceInputs;
-  const float scale = finite ? Int4Scale(weights, count) : 0.0f;
-  // As there: what has no scale is all ones, and what is not finite NaN.
-  const bool constant = scale == 0.0f;
-  const float inverse = constant ? 0.0f : DivRn(1.0f, scale);
+                                     int32_t first, const Int4Grid& grid,
+                                     uint32_t top) {
+  constexpr uint32_t kExponentSpan = 31;
   Int4Slice slice = {};
-  slice.scale = finite ? ToBf16(scale) : uint16_t{0x7fc0};
+  if (top == kNotFinite) return slice;
+  const uint16_t bits = ToBf16(grid.scale);
+  const uint32_t exponent = ExponentOf(bits);
+  const bool lost = exponent == 0 || exponent + kExponentSpan < top;
+  const auto stored = static_cast<uint32_t>(grid.zero);
+  slice.grid =
+      static_cast<uint16_t>(lost ? stored
+                                 : (exponent + kExponentSpan - top) << 11 |
+                                       (bits & 127u) << 4 | stored);
+  const float zero = static_cast<float>(grid.zero);
+  const float inverse = lost ? 0.0f : DivRn(1.0f, grid.scale);
+  const int32_t left = tile.inputs - first;
   BATON_UNROLL
   for (int i = 0; i < kSliceInputs; ++i) {
-    int32_t q = 0;
-    if (i < count) {
-      q = constant
-              ? 1
-              : static_cast<int32_t>(RoundInt4(MulRn(weights[i], inverse)));
-    }
-    slice.words[i / 8] |= static_cast<uint32_t>(q + 8) << i % 8 * 4;
+    // What pads the inputs is nothing, too.
+    const uint32_t q =
+        i < left ? static_cast<uint32_t>(AddRn(
+                       OnGrid(tile.At(output, first + i), inverse, zero), zero))
+                 : stored;
+    slice.words[i / 8] |= q << i % 8 * 4;
   }
   return slice;
 }
@@ -242,15 +302,31 @@ PackInt4(PackArgs args) {
   AwaitEarlierKernels();
   const TileRows tile = RowsOfBlock(args);
   const int32_t padded = PaddedInputs(args.inputs);
+  const int32_t slices = padded / kSliceInputs;
+  Int4Grid* const grids = reinterpret_cast<Int4Grid*>(
+      args.rows + BlockX() * SourceBytes(args) + kTileOutputs * RowBytes(args));
+  uint32_t* const tops = reinterpret_cast<uint32_t*>(SharedMemory());
+  if (Thread() < kTileOutputs) tops[Thread()] = 0;
+  SyncBlock();
+  FindGrids(tile, slices, grids, tops);
+  SyncBlock();
+  if (Thread() < kTileOutputs) {
+    const uint32_t top = tops[Thread()];
+    args.scales[int64_t{BlockX()} * kTileOutputs + Thread()] =
+        BitsFloat(top == kNotFinite ? 0x7fc00000u : top << 23);
+  }
   std::byte* const out =
       args.out + int64_t{BlockX()} * TileBytes(kFormat, padded);
   // A thread has the two outputs that share bytes, of a slice.
-  for (int32_t unit = Thread(); unit < padded / kSliceInputs * 8;
-       unit += Threads()) {
+  for (int32_t unit = Thread(); unit < slices * 8; unit += Threads()) {
     const int32_t output = unit % 8;
-    const int32_t first = unit / 8 * kSliceInputs;
-    const Int4Slice low = MakeInt4Slice(tile, output, first);
-    const Int4Slice high = MakeInt4Slice(tile, output + 8, first);
+    const int32_t of_output = unit / 8;
+    const int32_t first = of_output * kSliceInputs;
+    const Int4Slice low = MakeInt4Slice(
+        tile, output, first, grids[output * slices + of_output], tops[output]);
+    const Int4Slice high = MakeInt4Slice(
+        tile, output + 8, first, grids[(output + 8) * slices + of_output],
+        tops[output + 8]);
     BATON_UNROLL
     for (int i = 0; i < kSliceInputs; ++i) {
       const uint32_t shift = i % 8 * 4;
@@ -258,10 +334,10 @@ PackInt4(PackArgs args) {
           static_cast<std::byte>((low.words[i / 8] >> shift & 15) |
                                  (high.words[i / 8] >> shift & 15) << 4);
     }
-    uint16_t* const scales = reinterpret_cast<uint16_t*>(
-        out + PlaceOfSliceScale(kFormat, output, first, padded));
-    scales[0] = low.scale;
-    scales[1] = high.scale;
+    uint16_t* const to = reinterpret_cast<uint16_t*>(
+        out + PlaceOfSliceGrid(kFormat, output, first, padded));
+    to[0] = low.grid;
+    to[1] = high.grid;
   }
 }
 
@@ -276,6 +352,7 @@ void RunPackTiles(const PackArgs& args, StreamHandle* stream) {
   LaunchShape shape;
   shape.x = static_cast<uint32_t>(args.tiles);
   shape.threads = kPackThreads;
+  // For kInt4 a word each.
   if (HasOutputScales(args.format)) {
     shape.shared_bytes = kTileOutputs * sizeof(OutputRounding);
   }

@@ -12,13 +12,27 @@
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/weight_tiles.h"
 #include "engine/dtype.h"
+#include "engine/int4_grid.h"
 
 namespace baton::engine::cuda {
 
+// Of what a tile is made of.
+inline int64_t TileSourceBytes(DType type, WeightFormat format,
+                               int32_t inputs) {
+  const int64_t grids =
+      HasSliceGrids(format)
+          ? PaddedInputs(inputs) / kSliceInputs * int64_t{sizeof(Int4Grid)}
+          : 0;
+  return kTileOutputs * (inputs * DTypeBytes(type) + grids);
+}
+
 struct PackArgs {
-  // [tiles * kTileOutputs][inputs], of `type`: float32, half or bfloat16; or
-  // e4m3, for kFp8, which stay as they are.
-  const std::byte* rows = nullptr;
+  // Of each tile TileSourceBytes: [kTileOutputs][inputs], of `type`: float32,
+  // half or bfloat16; or e4m3, for kFp8, which stay as they are. For kInt4,
+  // behind each tile's rows are Int4Grids [kTileOutputs][slices]: those that
+  // weights lie on already, and zeros where a grid is to be found, which is
+  // then written there.
+  std::byte* rows = nullptr;
   DType type = DType::kF32;
   int32_t tiles = 0;
   int32_t inputs = 0;

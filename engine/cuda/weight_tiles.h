@@ -24,12 +24,13 @@
 //               word i are bytes i % 2 and i % 2 + 2 of 4-byte word i / 2. int8
 //               as it is; fp8 as e4m3.
 //   int4        1 piece, four steps, 4 bytes each: the two values of word i are
-//               half-bytes i and i + 4, as q + 8. The slice closes with 32
-//               bytes more, the bfloat16 scales of its 16 outputs: g, then
-//               g + 8, for each g.
+//               half-bytes i and i + 4. The slice closes with 32 bytes more,
+//               16 bits (engine/int4_grid.h) for each of its
+//               outputs: g, then g + 8, for each g.
 //
-// A weight is what is stored, times the scale of its output (fp8, int8) or of
-// its output and slice (int4).
+// A weight is what is stored, times the scale of its output. int4 is what is
+// stored, less the zero of its output and slice, times their scale, times the
+// scale of its output.
 //
 // Plain functions for host and device, any thread.
 #pragma once
@@ -65,20 +66,20 @@ BATON_HOST_DEVICE constexpr int32_t WeightBits(WeightFormat format) {
 }
 // One scale per output, in an array of their own.
 BATON_HOST_DEVICE constexpr bool HasOutputScales(WeightFormat format) {
-  return format == WeightFormat::kFp8 || format == WeightFormat::kInt8;
+  return format != WeightFormat::kBf16;
 }
-// One scale per output and slice, in the slice.
-BATON_HOST_DEVICE constexpr bool HasSliceScales(WeightFormat format) {
+// A zero and a scale per output and slice, in the slice.
+BATON_HOST_DEVICE constexpr bool HasSliceGrids(WeightFormat format) {
   return format == WeightFormat::kInt4;
 }
 
 BATON_HOST_DEVICE constexpr int32_t SlicePieces(WeightFormat format) {
   return kSliceElements * WeightBits(format) / 8 / kPieceBytes;
 }
-// Of a slice of a tile, with its scales; a multiple of 32.
+// Of a slice of a tile, with its grids; a multiple of 32.
 BATON_HOST_DEVICE constexpr int32_t SliceBytes(WeightFormat format) {
   return SlicePieces(format) * kPieceBytes +
-         (HasSliceScales(format) ? kTileOutputs * 2 : 0);
+         (HasSliceGrids(format) ? kTileOutputs * 2 : 0);
 }
 BATON_HOST_DEVICE constexpr int64_t TileBytes(WeightFormat format,
                                               int32_t padded_inputs) {
@@ -163,11 +164,11 @@ BATON_HOST_DEVICE constexpr WeightPlace PlaceOfWeight(WeightFormat format,
   return {};
 }
 
-// Where the scale of an output and slice lies in the tiles: int4.
-BATON_HOST_DEVICE constexpr int64_t PlaceOfSliceScale(WeightFormat format,
-                                                      int64_t output,
-                                                      int32_t input,
-                                                      int32_t padded_inputs) {
+// Where the grid of an output and slice lies in the tiles: int4.
+BATON_HOST_DEVICE constexpr int64_t PlaceOfSliceGrid(WeightFormat format,
+                                                     int64_t output,
+                                                     int32_t input,
+                                                     int32_t padded_inputs) {
   const int32_t in_tile = static_cast<int32_t>(output % kTileOutputs);
   return SlicePlace(format, output, input, padded_inputs) +
          SlicePieces(format) * kPieceBytes +
@@ -181,13 +182,18 @@ BATON_HOST_DEVICE inline float FloatOf(uint32_t bits) {
   memcpy(&value, &bits, sizeof(value));
   return value;
 }
-BATON_HOST_DEVICE inline float Bf16At(const std::byte* at) {
+BATON_HOST_DEVICE inline uint32_t HalfAt(const std::byte* at) {
   uint16_t bits = 0;
   memcpy(&bits, at, sizeof(bits));
-  return FloatOf(uint32_t{bits} << 16);
+  return bits;
 }
 
 }  // namespace weight_tiles_internal
+
+// Of a grid, without that of the output (engine/int4_grid.h).
+BATON_HOST_DEVICE inline float SliceScale(uint32_t grid) {
+  return weight_tiles_internal::FloatOf((grid << 12 & 0x0fff0000u) | 96u << 23);
+}
 
 // A weight in float32, its scale included. `output_scales` is that of the
 // matrix, null where the format has none.
@@ -196,26 +202,28 @@ BATON_HOST_DEVICE inline float ReadWeight(WeightFormat format,
                                           const float* output_scales,
                                           int64_t output, int32_t input,
                                           int32_t padded_inputs) {
-  using weight_tiles_internal::Bf16At;
+  using weight_tiles_internal::FloatOf;
+  using weight_tiles_internal::HalfAt;
   const WeightPlace place = PlaceOfWeight(format, output, input, padded_inputs);
   const std::byte* const at = tiles + place.byte;
   const auto byte = static_cast<uint32_t>(*at);
   switch (format) {
     case WeightFormat::kBf16:
-      return Bf16At(at);
+      return FloatOf(HalfAt(at) << 16);
     case WeightFormat::kFp8:
       // The exponent's bias is 120 more in a float32; exact.
-      return weight_tiles_internal::FloatOf((byte & 0x80) << 24 | (byte & 0x7f)
-                                                                      << 20) *
-             0x1p120f * output_scales[output];
+      return FloatOf((byte & 0x80) << 24 | (byte & 0x7f) << 20) * 0x1p120f *
+             output_scales[output];
     case WeightFormat::kInt8:
       return static_cast<float>(static_cast<int8_t>(byte)) *
              output_scales[output];
-    case WeightFormat::kInt4:
+    case WeightFormat::kInt4: {
+      const uint32_t grid = HalfAt(
+          tiles + PlaceOfSliceGrid(format, output, input, padded_inputs));
       return static_cast<float>(static_cast<int32_t>(byte >> place.shift & 15) -
-                                8) *
-             Bf16At(tiles +
-                    PlaceOfSliceScale(format, output, input, padded_inputs));
+                                static_cast<int32_t>(grid & 15)) *
+             SliceScale(grid) * output_scales[output];
+    }
   }
   return 0.0f;
 }

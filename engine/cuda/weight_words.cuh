@@ -1,7 +1,7 @@
 // From what a lane read of a slice of weights (weight_tiles.h) to the words
 // that a product on tensor cores takes: two bfloat16 each. Exact: every int4,
-// int8 and e4m3 is a bfloat16. Their scales come later (matmul_slice.cuh,
-// matmul_output.cuh).
+// int8 and e4m3 is a bfloat16, and so is an int4 less its zero. Their scales
+// come later (matmul_slice.cuh, matmul_output.cuh).
 //
 // Three or four instructions for two weights, with bits alone and one operation
 // that needs no rounding, so that any target gets the same.
@@ -41,23 +41,41 @@ BATON_DEVICE uint32_t Fp8Pair(uint32_t word) {
   return FmaBf16x2(small, Twice(0x7b80), Twice(0x8000));  // * 2^120 - 0
 }
 
-// The lowest 4 bits of each half of a word, as q + 8.
-BATON_DEVICE uint32_t Int4Pair(uint32_t word) {
-  const uint32_t raised = (word & 0x000f000fu) | Twice(0x4300);  // 136 + q
-  return FmaBf16x2(raised, Twice(kBf16One), Twice(0xc308));
+// SliceScale of outputs g and g + 8, whose grids lie in a word.
+BATON_DEVICE float LowScale(uint32_t grids) { return SliceScale(grids); }
+BATON_DEVICE float HighScale(uint32_t grids) {
+  return BitsFloat((grids >> 4 & 0x0fff0000u) | 96u << 23);
+}
+
+// What Int4Pair takes for outputs g and g + 8, of their grids in the low and
+// the high half of a word: twice -(128 + zero).
+BATON_DEVICE void Int4Zeros(uint32_t grids, uint32_t (&minus)[2]) {
+  const uint32_t both = (grids & 0x000f000fu) | Twice(0xc300);
+  minus[0] = Twice(both & 0xffffu);
+  minus[1] = Twice(both >> 16);
+}
+
+// The lowest 4 bits of each half of a word, less a zero.
+BATON_DEVICE uint32_t Int4Pair(uint32_t word, uint32_t minus) {
+  const uint32_t raised = (word & 0x000f000fu) | Twice(0x4300);  // 128 + q
+  return FmaBf16x2(raised, Twice(kBf16One), minus);
 }
 
 // The four words of step `step` of a piece, which is one of
-// 4 / SlicePieces(kFormat).
+// 4 / SlicePieces(kFormat). `minus` is that of Int4Zeros, where slices have
+// grids.
 template <WeightFormat kFormat>
 BATON_DEVICE void WordsOfStep(const Word4& piece, int step,
+                              const uint32_t (&minus)[2],
                               uint32_t (&words)[4]) {
   if constexpr (kFormat == WeightFormat::kBf16) {
     BATON_UNROLL
     for (int i = 0; i < 4; ++i) words[i] = piece.x[i];
   } else if constexpr (kFormat == WeightFormat::kInt4) {
     BATON_UNROLL
-    for (int i = 0; i < 4; ++i) words[i] = Int4Pair(piece.x[step] >> 4 * i);
+    for (int i = 0; i < 4; ++i) {
+      words[i] = Int4Pair(piece.x[step] >> 4 * i, minus[i % 2]);
+    }
   } else {
     BATON_UNROLL
     for (int i = 0; i < 2; ++i) {

@@ -57,8 +57,8 @@ TEST(ModelCostsTest, BytesFollowTheKindOfWeights) {
   EXPECT_EQ(HeadBytes(config, WeightKind::kInt8), kHead + 4 * 32);
   // All inputs are one group.
   EXPECT_EQ(LayerMatrixBytes(config, WeightKind::kInt4),
-            2 * (kLayer / 2 + 2 * 64));
-  EXPECT_EQ(HeadBytes(config, WeightKind::kInt4), kHead / 2 + 2 * 32);
+            2 * (kLayer / 2 + 6 * 64));
+  EXPECT_EQ(HeadBytes(config, WeightKind::kInt4), kHead / 2 + 6 * 32);
 }
 
 TEST(ModelCostsTest, OperationsCountMatricesHeadAndVisiblePositions) {

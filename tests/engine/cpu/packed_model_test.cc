@@ -259,8 +259,8 @@ TEST_F(BrokenTest, TheManifest) {
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
   const std::string file = "baton_packed.json: ";
   ASSERT_TRUE(Load().ok()) << Load();
-  WriteManifest([](json& m) { m["format"] = 2; });
-  ExpectError(kInvalid, {file, "format is 2"});
+  WriteManifest([](json& m) { m["format"] = 1; });
+  ExpectError(kInvalid, {file, "format is 1"});
   WriteManifest([](json& m) { m["layout"]["gate_panels"] = 2; });
   ExpectError(kInvalid, {file, "layout.gate_panels is 2"});
   WriteManifest([](json& m) { m.erase("layout"); });

@@ -200,7 +200,7 @@ TEST_P(CudaWeightsTest, SaysWhatItHolds) {
     const int64_t padded_outputs = (outputs + 15) / 16 * 16;
     const int64_t slices = (inputs + 63) / 64;
     return GetParam() == WeightFormat::kInt4
-               ? padded_outputs * slices * (32 + 2)
+               ? padded_outputs * (slices * (32 + 2) + 4)
                : padded_outputs * (slices * 64 + 4);
   };
   const int64_t layer = bytes(4 * 32 + 2 * 2 * 32, 144) + bytes(144, 4 * 32) +

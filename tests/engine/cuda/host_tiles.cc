@@ -11,7 +11,7 @@
 namespace baton::engine::cuda {
 namespace {
 
-void PutBf16(std::byte* at, uint16_t bits) {
+void PutHalf(std::byte* at, uint16_t bits) {
   std::memcpy(at, &bits, sizeof(bits));
 }
 
@@ -21,13 +21,15 @@ class TilePacker final {
   TilePacker(WeightFormat format, int32_t inputs, std::byte* tile)
       : format_(format), padded_(PaddedInputs(inputs)), tile_(tile) {}
 
-  // Returns the output's scale where the format has one, else zero.
-  float Pack(int32_t output, absl::Span<const float> weights) {
+  // Returns the output's scale where the format has one, else zero. `grids` is
+  // that of QuantizeInt4.
+  float Pack(int32_t output, absl::Span<const float> weights,
+             absl::Span<const Int4Grid> grids) {
     const auto inputs = static_cast<int32_t>(weights.size());
     switch (format_) {
       case WeightFormat::kBf16:
         for (int32_t i = 0; i < inputs; ++i) {
-          PutBf16(At(output, i), FloatToBf16(weights[i]));
+          PutHalf(At(output, i), FloatToBf16(weights[i]));
         }
         return 0.0f;
       case WeightFormat::kFp8: {
@@ -47,10 +49,7 @@ class TilePacker final {
         return scale;
       }
       case WeightFormat::kInt4:
-        for (int32_t i = 0; i < padded_; i += kSliceInputs) {
-          PackInt4Slice(output, i, weights);
-        }
-        return 0.0f;
+        return PackInt4(output, weights, grids);
     }
     return 0.0f;
   }
@@ -60,18 +59,22 @@ class TilePacker final {
     return tile_ + PlaceOfWeight(format_, output, input, padded_).byte;
   }
 
-  void PackInt4Slice(int32_t output, int32_t first,
-                     absl::Span<const float> weights) {
-    int8_t q[kSliceInputs] = {};  // zeros for what pads the inputs
-    const int32_t count =
-        std::min(kSliceInputs, static_cast<int32_t>(weights.size()) - first);
-    const uint16_t scale = QuantizeInt4(weights.subspan(first, count), q);
-    PutBf16(tile_ + PlaceOfSliceScale(format_, output, first, padded_), scale);
-    for (int32_t i = 0; i < kSliceInputs; ++i) {
-      const WeightPlace place =
-          PlaceOfWeight(format_, output, first + i, padded_);
-      tile_[place.byte] |= static_cast<std::byte>((q[i] + 8) << place.shift);
+  float PackInt4(int32_t output, absl::Span<const float> weights,
+                 absl::Span<const Int4Grid> grids) {
+    bytes_.assign(padded_, 0);
+    std::vector<uint16_t> codes(padded_ / kSliceInputs);
+    const float scale =
+        QuantizeInt4(weights, grids, bytes_.data(), codes.data());
+    for (int32_t i = 0; i < padded_; ++i) {
+      const uint16_t code = codes[i / kSliceInputs];
+      PutHalf(tile_ + PlaceOfSliceGrid(format_, output, i, padded_), code);
+      const WeightPlace place = PlaceOfWeight(format_, output, i, padded_);
+      // Nothing is what pads the inputs, too.
+      const int32_t q =
+          i < static_cast<int32_t>(weights.size()) ? bytes_[i] : Int4Zero(code);
+      tile_[place.byte] |= static_cast<std::byte>(q << place.shift);
     }
+    return scale;
   }
 
   const WeightFormat format_;
@@ -91,14 +94,19 @@ void PackTiles(WeightFormat format, const std::vector<OutputRows>& rows,
   std::vector<OutputRows> padded = rows;
   padded.push_back({nullptr, 0, kTileOutputs});
   std::vector<float> values(int64_t{kTileOutputs} * inputs);
+  const int64_t slices = PaddedInputs(inputs) / kSliceInputs;
+  std::vector<Int4Grid> grids(kTileOutputs * slices);
   for (int64_t tile = 0; tile < tiles; ++tile) {
     CopyOutputs(padded, DType::kF32, (first_tile + tile) * kTileOutputs,
                 kTileOutputs, inputs,
                 reinterpret_cast<std::byte*>(values.data()));
+    CopyGrids(padded, (first_tile + tile) * kTileOutputs, kTileOutputs, inputs,
+              grids.data());
     TilePacker packer(format, inputs, out + tile * tile_bytes);
     for (int32_t o = 0; o < kTileOutputs; ++o) {
       const float scale = packer.Pack(
-          o, absl::MakeConstSpan(values).subspan(int64_t{o} * inputs, inputs));
+          o, absl::MakeConstSpan(values).subspan(int64_t{o} * inputs, inputs),
+          absl::MakeConstSpan(grids).subspan(o * slices, slices));
       if (HasOutputScales(format)) scales[tile * kTileOutputs + o] = scale;
     }
   }

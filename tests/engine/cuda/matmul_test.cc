@@ -344,11 +344,12 @@ TEST_P(MatmulTest, EveryStoredValueIsWhatItIsReadAs) {
   std::vector<float> scales(kTileOutputs);
   for (int32_t o = 0; o < kTileOutputs; ++o) {
     scales[o] = 0.37f / static_cast<float>(1 + o);
-    if (!HasSliceScales(format)) continue;
+    if (!HasSliceGrids(format)) continue;
     for (int32_t i = 0; i < kInputs; i += kSliceInputs) {
-      const uint16_t bits =
-          FloatToBf16(static_cast<float>(i == 0 ? 1 : -3) * scales[o]);
-      std::memcpy(&tiles[PlaceOfSliceScale(format, o, i, kInputs)], &bits, 2);
+      // Each zero, and scales of all sizes.
+      const auto code = static_cast<uint16_t>(
+          i == 0 ? 31 << 11 | o << 7 | o : 2 * o << 11 | 127 << 4 | (15 - o));
+      std::memcpy(&tiles[PlaceOfSliceGrid(format, o, i, kInputs)], &code, 2);
     }
   }
   // Row r picks input r.

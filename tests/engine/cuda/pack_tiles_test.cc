@@ -68,8 +68,17 @@ class PackTilesTest : public DeviceTest,
     PackArgs args;
     args.type = CopiedType(rows, GetParam());
     const int64_t outputs = int64_t{tiles} * kTileOutputs;
-    std::vector<std::byte> copied(outputs * inputs * DTypeBytes(args.type));
-    CopyOutputs(padded, args.type, 0, outputs, inputs, copied.data());
+    const int64_t source = TileSourceBytes(args.type, GetParam(), inputs);
+    std::vector<std::byte> copied(tiles * source);
+    for (int32_t tile = 0; tile < tiles; ++tile) {
+      std::byte* const to = copied.data() + tile * source;
+      CopyOutputs(padded, args.type, tile * kTileOutputs, kTileOutputs, inputs,
+                  to);
+      if (!HasSliceGrids(GetParam())) continue;
+      CopyGrids(padded, tile * kTileOutputs, kTileOutputs, inputs,
+                reinterpret_cast<Int4Grid*>(to + kTileOutputs * inputs *
+                                                     DTypeBytes(args.type)));
+    }
     args.rows = Put(copied);
     args.tiles = tiles;
     args.inputs = inputs;

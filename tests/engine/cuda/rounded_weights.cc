@@ -35,17 +35,16 @@ std::vector<float> RoundedRow(WeightFormat format, std::vector<float> row) {
       }
       break;
     }
-    case WeightFormat::kInt4:
-      for (size_t first = 0; first < inputs; first += 64) {
-        int8_t q[64];
-        const size_t count = std::min<size_t>(64, inputs - first);
-        const float scale = Bf16ToFloat(
-            QuantizeInt4(absl::MakeConstSpan(row).subspan(first, count), q));
-        for (size_t i = 0; i < count; ++i) {
-          row[first + i] = static_cast<float>(q[i]) * scale;
-        }
+    case WeightFormat::kInt4: {
+      std::vector<uint8_t> q(inputs);
+      std::vector<uint16_t> codes((inputs + 63) / 64);
+      const float scale = QuantizeInt4(row, {}, q.data(), codes.data());
+      for (size_t i = 0; i < inputs; ++i) {
+        row[i] = static_cast<float>(q[i] - Int4Zero(codes[i / 64])) *
+                 Int4Scale(codes[i / 64]) * scale;
       }
       break;
+    }
   }
   return row;
 }

@@ -45,10 +45,10 @@ TEST_P(WeightTilesTest, EveryElementHasAPlaceOfItsOwn) {
     for (int32_t i = 0; i < kInputs; ++i) {
       take(BitOf(PlaceOfWeight(GetParam(), o, i, kInputs)), bits);
     }
-    if (!HasSliceScales(GetParam())) continue;
+    if (!HasSliceGrids(GetParam())) continue;
     for (int32_t i = 0; i < kInputs; i += kSliceInputs) {
-      const int64_t at = PlaceOfSliceScale(GetParam(), o, i, kInputs);
-      EXPECT_EQ(PlaceOfSliceScale(GetParam(), o, i + 63, kInputs), at);
+      const int64_t at = PlaceOfSliceGrid(GetParam(), o, i, kInputs);
+      EXPECT_EQ(PlaceOfSliceGrid(GetParam(), o, i + 63, kInputs), at);
       take(at * 8, 16);
     }
   }
@@ -97,9 +97,9 @@ TEST(WeightTilesLayoutTest, LanesHoldWhatTheHeaderSays) {
     }
   }
   EXPECT_EQ(SliceBytes(WeightFormat::kInt4), 512 + 32);
-  EXPECT_EQ(PlaceOfSliceScale(WeightFormat::kInt4, 5, 64, kInputs),
+  EXPECT_EQ(PlaceOfSliceGrid(WeightFormat::kInt4, 5, 64, kInputs),
             544 + 512 + 20);
-  EXPECT_EQ(PlaceOfSliceScale(WeightFormat::kInt4, 13, 64, kInputs),
+  EXPECT_EQ(PlaceOfSliceGrid(WeightFormat::kInt4, 13, 64, kInputs),
             544 + 512 + 22);
 }
 
