@@ -114,6 +114,78 @@ TEST(GroupBlocksTest, ReadsAwq) {
   }
 }
 
+void ExpectGrids(const WeightMatrix& matrix, const GroupedMatrix& expected) {
+  constexpr int64_t kFirst = 5;
+  constexpr int64_t kCount = 11;
+  const int64_t slices = (matrix.columns + 63) / 64;
+  const std::vector<Int4Grid> grids = ReadInt4Grids(matrix, kFirst, kCount);
+  ASSERT_EQ(static_cast<int64_t>(grids.size()), kCount * slices);
+  std::vector<float> row(matrix.columns);
+  for (int64_t n = 0; n < kCount; ++n) {
+    for (int64_t k = 0; k < matrix.columns; ++k) {
+      const Int4Grid& grid = grids[n * slices + k / 64];
+      const auto q =
+          static_cast<int>(expected.values[(kFirst + n) * matrix.columns + k]);
+      EXPECT_EQ(static_cast<float>(q - grid.zero) * grid.scale,
+                expected.Weight(kFirst + n, k))
+          << n << " " << k;
+    }
+  }
+}
+
+TEST(GroupBlocksTest, GridsOfSixtyFourInputsAreThoseOfTheirGroup) {
+  for (const int64_t group_size : {64, 128, 192}) {
+    // The last one is shorter.
+    const GroupedMatrix q(16, 320, group_size, 4, 8);
+    const std::vector<TestTensor> gptq = q.Gptq("m", 1, true);
+    ExpectGrids(q.View(gptq, WeightEncoding::kGptq, 1), q);
+    const std::vector<TestTensor> awq = q.Awq("m");
+    ExpectGrids(q.View(awq, WeightEncoding::kAwq, 0), q);
+  }
+  // One group, whose size is no multiple of 64.
+  const GroupedMatrix one(16, 72, 72, 4, 9);
+  const std::vector<TestTensor> gptq = one.Gptq("m", 0, false);
+  ExpectGrids(one.View(gptq, WeightEncoding::kGptq, 0), one);
+}
+
+TEST(GroupBlocksTest, WhatHasNoGridsOfSixtyFourInputsSaysSo) {
+  const auto expect_none = [](const GroupedMatrix& q) {
+    const std::vector<TestTensor> gptq = q.Gptq("m", 1, true);
+    EXPECT_TRUE(
+        ReadInt4Grids(q.View(gptq, WeightEncoding::kGptq, 1), 0, 16).empty());
+  };
+  expect_none(GroupedMatrix(16, 320, 64, 8, 10));
+  expect_none(GroupedMatrix(16, 320, 32, 4, 11));
+  expect_none(GroupedMatrix(16, 320, 96, 4, 12));
+  GroupedMatrix act_order(16, 320, 64, 4, 13);
+  std::swap(act_order.group_of[3], act_order.group_of[319]);
+  expect_none(act_order);
+  const GroupedMatrix q(16, 320, 64, 4, 14);
+  const std::vector<TestTensor> tensors = q.Awq("m");
+  WeightMatrix plain = q.View(tensors, WeightEncoding::kAwq, 0);
+  plain.encoding = WeightEncoding::kPlain;
+  EXPECT_TRUE(ReadInt4Grids(plain, 0, 16).empty());
+}
+
+// The loader says which.
+TEST(GroupBlocksTest, LoadersSeeWhetherGroupsAreInOrder) {
+  for (const bool in_order : {true, false}) {
+    GroupedMatrix q(24, 16, 8, 4, 15);
+    if (!in_order) std::swap(q.group_of[0], q.group_of[15]);
+    const auto weights = LoadQuantized(
+        WithModule(q.Gptq(kModule, 1, true)),
+        {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 8}});
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    EXPECT_EQ(weights->layers[1].up_proj.groups_in_order, in_order);
+  }
+  const GroupedMatrix q(24, 16, 8, 4, 16);
+  const auto weights =
+      LoadQuantized(WithModule(q.Awq(kModule)),
+                    {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 8}});
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_TRUE(weights->layers[1].up_proj.groups_in_order);
+}
+
 TEST(GroupBlocksTest, BrokenModulesNameFileAndTensor) {
   const GroupedMatrix q(24, 16, 8, 4, 7);
   const json gptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 8}};

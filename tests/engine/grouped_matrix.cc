@@ -21,6 +21,7 @@ GroupedMatrix::GroupedMatrix(int64_t outputs, int64_t inputs,
     : outputs(outputs),
       inputs(inputs),
       groups((inputs + group_size - 1) / group_size),
+      group_size(group_size),
       bits(bits) {
   std::mt19937 random(seed);
   const uint32_t mask = (1u << bits) - 1;
@@ -94,6 +95,37 @@ std::vector<TestTensor> GroupedMatrix::Awq(const std::string& module) const {
   return {{module + ".qweight", "I32", {inputs, outputs / 8}, Text(q)},
           {module + ".qzeros", "I32", {groups, outputs / 8}, Text(z)},
           {module + ".scales", "F16", {groups, outputs}, Text(scales)}};
+}
+
+WeightMatrix GroupedMatrix::View(const std::vector<TestTensor>& tensors,
+                                 WeightEncoding encoding,
+                                 int32_t zero_offset) const {
+  const auto view = [&](size_t i, DType dtype) {
+    TensorView view;
+    view.dtype = dtype;
+    view.shape = tensors[i].shape;
+    view.bytes = absl::MakeConstSpan(
+        reinterpret_cast<const std::byte*>(tensors[i].bytes.data()),
+        tensors[i].bytes.size());
+    return view;
+  };
+  WeightMatrix m;
+  m.name = tensors[0].name;
+  m.rows = outputs;
+  m.columns = inputs;
+  m.encoding = encoding;
+  m.values = view(0, DType::kI32);
+  m.zeros = view(1, DType::kI32);
+  m.scales = view(2, DType::kF16);
+  if (tensors.size() > 3) m.group_index = view(3, DType::kI32);
+  m.bits = bits;
+  m.group_size = static_cast<int32_t>(group_size);
+  m.zero_offset = zero_offset;
+  m.groups_in_order = true;
+  for (int64_t k = 0; k < inputs; ++k) {
+    m.groups_in_order = m.groups_in_order && group_of[k] == k / group_size;
+  }
+  return m;
 }
 
 }  // namespace baton::engine

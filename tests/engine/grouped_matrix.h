@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/weight_matrix.h"
 #include "tests/engine/model_dir.h"
 
 namespace baton::engine {
@@ -27,7 +28,12 @@ struct GroupedMatrix {
   // The same in AutoAWQ's "gemm" layout. REQUIRES: 4 bits.
   std::vector<TestTensor> Awq(const std::string& module) const;
 
+  // A view of what Gptq or Awq returned, as a loader makes it.
+  WeightMatrix View(const std::vector<TestTensor>& tensors,
+                    WeightEncoding encoding, int32_t zero_offset) const;
+
   int64_t outputs, inputs, groups;
+  int64_t group_size;
   int bits;
   std::vector<uint32_t> values;   // [outputs][inputs]
   std::vector<uint32_t> zeros;    // [groups][outputs]

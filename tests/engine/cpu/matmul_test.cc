@@ -11,6 +11,7 @@
 
 #include "engine/cpu/kernel_choice.h"
 #include "engine/float_convert.h"
+#include "tests/engine/grouped_matrix.h"
 
 namespace baton::engine::cpu {
 namespace {
@@ -49,11 +50,14 @@ struct OwnedTensor {
 // A matrix packed into memory of its own.
 struct OwnedMatrix {
   OwnedMatrix(WeightDtype dtype, int32_t unit, const OwnedTensor& tensor,
+              ThreadTeam& team)
+      : OwnedMatrix(dtype, unit, tensor.view, team) {}
+  OwnedMatrix(WeightDtype dtype, int32_t unit, const WeightMatrix& source,
               ThreadTeam& team) {
     std::vector<PanelSource> panels;
-    AppendPanels(tensor.view, 0, tensor.view.rows, unit, &panels);
+    AppendPanels(source, 0, source.rows, unit, &panels);
     const PackedShape shape = {dtype, unit,
-                               static_cast<int32_t>(tensor.view.columns),
+                               static_cast<int32_t>(source.columns),
                                static_cast<int32_t>(panels.size())};
     data.Reserve(shape.size().data);
     scales.Reserve(shape.size().scales);
@@ -155,6 +159,27 @@ TEST(PackedMatrixTest, Int4HalvesTheErrorThatEightStepsAllow) {
   // rounding to it has a variance of 0.3^2 / 12.
   EXPECT_LT(squares / tensor.values.size(), 0.010);
   EXPECT_GT(squares / tensor.values.size(), 0.003);
+}
+
+// But for scales, which become bfloat16.
+TEST(PackedMatrixTest, Int4IsWhatAGptqOrAwqCheckpointHas) {
+  ThreadTeam team(2);
+  const GroupedMatrix q(40, 320, 128, 4, 4);
+  const std::vector<TestTensor> gptq = q.Gptq("m", 1, true);
+  const std::vector<TestTensor> awq = q.Awq("m");
+  for (const WeightMatrix& source : {q.View(gptq, WeightEncoding::kGptq, 1),
+                                     q.View(awq, WeightEncoding::kAwq, 0)}) {
+    const OwnedMatrix owned(WeightDtype::kInt4, 4, source, team);
+    const std::vector<float> values = owned.Values();
+    for (int64_t n = 0; n < q.outputs; ++n) {
+      for (int64_t k = 0; k < q.inputs; ++k) {
+        const float weight = q.Weight(n, k);
+        ASSERT_NEAR(values[n * q.inputs + k], weight,
+                    std::fabs(weight) * 0x1p-8f)
+            << n << " " << k;
+      }
+    }
+  }
 }
 
 TEST(PackedMatrixTest, WeightsThatAreNotFiniteStaySo) {

@@ -20,6 +20,7 @@
 #include "engine/float_convert.h"
 #include "tests/engine/cuda/device_fixture.h"
 #include "tests/engine/cuda/host_tiles.h"
+#include "tests/engine/grouped_matrix.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -196,6 +197,36 @@ TEST_P(PackTilesTest, OfExtremes) {
   }
   const std::vector<OutputRows> rows = {{&a.matrix, 0, 16}};
   ExpectSame(ByDevice(rows, kInputs, 1), ByHost(rows, kInputs, 1), "");
+}
+
+// What a checkpoint has in 4 bits is not rounded again, but for its scales.
+TEST_P(PackTilesTest, KeepsTheGridsOfTheFile) {
+  const GroupedMatrix q(40, 320, 128, 4, 4);
+  const std::vector<TestTensor> gptq = q.Gptq("m", 1, true);
+  const std::vector<TestTensor> awq = q.Awq("m");
+  for (const WeightMatrix& source : {q.View(gptq, WeightEncoding::kGptq, 1),
+                                     q.View(awq, WeightEncoding::kAwq, 0)}) {
+    // A matrix that has no grids between two parts of it.
+    StoredMatrix plain(DType::kBf16, 8, 320);
+    for (int64_t i = 0; i < 8 * 320; ++i) {
+      plain.Set(i, 0.01f * static_cast<float>(i * 37 % 101 - 50));
+    }
+    const std::vector<OutputRows> rows = {
+        {&source, 3, 20}, {&plain.matrix, 0, 8}, {&source, 23, 17}};
+    const Tiles device = ByDevice(rows, 320, 3);
+    ExpectSame(device, ByHost(rows, 320, 3), "grids");
+    if (GetParam() != WeightFormat::kInt4) continue;
+    for (int64_t o = 0; o < 45; ++o) {
+      if (o >= 20 && o < 28) continue;
+      for (int32_t i = 0; i < 320; ++i) {
+        const float weight = q.Weight(o < 20 ? 3 + o : o - 5, i);
+        ASSERT_NEAR(ReadWeight(GetParam(), device.bytes.data(),
+                               device.scales.data(), o, i, 320),
+                    weight, std::fabs(weight) * 0x1p-8f)
+            << o << " " << i;
+      }
+    }
+  }
 }
 
 // What a checkpoint has in e4m3 with a scale per output is not rounded again;
