@@ -149,6 +149,7 @@ void ReadGgufBlocks(WeightEncoding encoding, absl::Span<const std::byte> blocks,
     case WeightEncoding::kGptq:
     case WeightEncoding::kAwq:
     case WeightEncoding::kFp8:
+    case WeightEncoding::kPacked:
       break;
   }
   LOG(FATAL) << WeightEncodingName(encoding);

@@ -116,15 +116,11 @@ void ReadGroupedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
   }
 }
 
-std::vector<Int4Grid> ReadInt4Grids(const WeightMatrix& matrix, int64_t row,
-                                    int64_t count) {
-  const bool grouped = matrix.encoding == WeightEncoding::kAwq ||
-                       matrix.encoding == WeightEncoding::kGptq;
+std::vector<Int4Grid> ReadGroupedGrids(const WeightMatrix& matrix, int64_t row,
+                                       int64_t count) {
   const bool whole = matrix.group_size % kInt4GroupInputs == 0 ||
                      matrix.group_size >= matrix.columns;
-  if (!grouped || matrix.bits != 4 || !matrix.groups_in_order || !whole) {
-    return {};
-  }
+  if (matrix.bits != 4 || !matrix.groups_in_order || !whole) return {};
   const Groups groups(matrix, row, count);
   std::vector<Int4Grid> grids;
   for (int64_t i = 0; i < count; ++i) {

@@ -28,10 +28,8 @@ namespace baton::engine {
 void ReadGroupedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
                      absl::Span<float> out);
 
-// The grids on which the weights of rows [row, row + count) lie,
-// [count][ceil(columns / 64)]: of 4 bits, with groups of whole 64 inputs, in
-// order. Of all other matrices, whatever their encoding, none.
-std::vector<Int4Grid> ReadInt4Grids(const WeightMatrix& matrix, int64_t row,
-                                    int64_t count);
+// ReadInt4Grids for these.
+std::vector<Int4Grid> ReadGroupedGrids(const WeightMatrix& matrix, int64_t row,
+                                       int64_t count);
 
 }  // namespace baton::engine

@@ -11,6 +11,7 @@
 #include "engine/fp8_rows.h"
 #include "engine/gguf_blocks.h"
 #include "engine/group_blocks.h"
+#include "engine/packed_rows.h"
 
 namespace baton::engine {
 namespace {
@@ -55,6 +56,8 @@ const char* WeightEncodingName(WeightEncoding encoding) {
       return "AWQ";
     case WeightEncoding::kFp8:
       return "FP8";
+    case WeightEncoding::kPacked:
+      return "packed";
   }
   LOG(FATAL) << "not an encoding";
 }
@@ -104,6 +107,8 @@ void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
       return ReadGroupedRows(matrix, row, count, out);
     case WeightEncoding::kFp8:
       return ReadFp8Rows(matrix, row, count, out);
+    case WeightEncoding::kPacked:
+      return ReadPackedRows(matrix, row, count, out);
   }
 }
 
@@ -111,13 +116,27 @@ void ReadRow(const WeightMatrix& matrix, int64_t row, absl::Span<float> out) {
   ReadRows(matrix, row, 1, out);
 }
 
+std::optional<DType> StoredType(const WeightMatrix& matrix) {
+  switch (matrix.encoding) {
+    case WeightEncoding::kPlain:
+    case WeightEncoding::kFp8:
+      return matrix.values.dtype;
+    case WeightEncoding::kPacked:
+      if (matrix.packed.bits == 4) return std::nullopt;
+      return PackedType(matrix);
+    default:
+      return std::nullopt;
+  }
+}
+
 void CopyRows(const WeightMatrix& matrix, int64_t row, int64_t count,
               std::byte* out) {
   CHECK(row >= 0 && count >= 0 && row + count <= matrix.rows) << matrix.name;
-  CHECK(matrix.encoding == WeightEncoding::kPlain ||
-        matrix.encoding == WeightEncoding::kFp8)
-      << matrix.name;
+  CHECK(StoredType(matrix).has_value()) << matrix.name;
   if (count == 0) return;
+  if (matrix.encoding == WeightEncoding::kPacked) {
+    return CopyPackedRows(matrix, row, count, out);
+  }
   const absl::Span<const std::byte> first = RowBytes(matrix, row);
   if (matrix.interleaved_head == 0) {
     std::memcpy(out, first.data(), count * first.size());
@@ -126,6 +145,24 @@ void CopyRows(const WeightMatrix& matrix, int64_t row, int64_t count,
   for (int64_t i = 0; i < count; ++i) {
     std::memcpy(out + i * first.size(), RowBytes(matrix, row + i).data(),
                 first.size());
+  }
+}
+
+float RowScale(const WeightMatrix& matrix, int64_t row) {
+  return matrix.encoding == WeightEncoding::kPacked ? PackedScale(matrix, row)
+                                                    : OutputScale(matrix, row);
+}
+
+std::vector<Int4Grid> ReadInt4Grids(const WeightMatrix& matrix, int64_t row,
+                                    int64_t count) {
+  switch (matrix.encoding) {
+    case WeightEncoding::kGptq:
+    case WeightEncoding::kAwq:
+      return ReadGroupedGrids(matrix, row, count);
+    case WeightEncoding::kPacked:
+      return ReadPackedGrids(matrix, row, count);
+    default:
+      return {};
   }
 }
 
@@ -139,6 +176,7 @@ void ReleasePages(const WeightMatrix& matrix) {
 void ReleaseRows(const WeightMatrix& matrix, int64_t row, int64_t count) {
   const bool in_order = matrix.encoding != WeightEncoding::kGptq &&
                         matrix.encoding != WeightEncoding::kAwq &&
+                        matrix.encoding != WeightEncoding::kPacked &&
                         matrix.interleaved_head == 0;
   const auto size = static_cast<int64_t>(matrix.values.bytes.size());
   if (!matrix.mapped || !in_order || size < kLargeMatrixBytes) return;

@@ -7,10 +7,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "engine/dtype.h"
+#include "engine/int4_grid.h"
+#include "engine/packed_layout.h"
 #include "engine/safetensors.h"
 
 namespace baton::engine {
@@ -34,10 +38,20 @@ enum class WeightEncoding {
   kAwq,
   // e4m3 with a scale for all, for each output or for each block (fp8_rows.h).
   kFp8,
+  // As `baton quantize` wrote them (packed_layout.h).
+  kPacked,
 };
 
 // "plain", "Q4_K", "GPTQ", "FP8".
 const char* WeightEncodingName(WeightEncoding encoding);
+
+// Which outputs of a packed matrix are rows of another one: `rows` from `first`
+// on, as many `stride` further, and so on.
+struct PackedRun {
+  int64_t first = 0;
+  int64_t rows = 1;
+  int64_t stride = 1;
+};
 
 struct WeightMatrix {
   std::string name;     // of the tensor in the file, for messages
@@ -46,8 +60,8 @@ struct WeightMatrix {
   WeightEncoding encoding = WeightEncoding::kPlain;
   TensorView values;
 
-  // GPTQ, AWQ and FP8 only, else without bytes. F16, BF16 or F32; of GPTQ and
-  // AWQ [groups, rows].
+  // GPTQ, AWQ, FP8 and packed ones only, else without bytes. F16, BF16 or F32;
+  // of GPTQ and AWQ [groups, rows].
   TensorView scales;
   // GPTQ and AWQ only.
   TensorView zeros;        // I32, packed like `values`
@@ -60,6 +74,10 @@ struct WeightMatrix {
   // FP8 only: outputs and inputs that share a scale.
   int64_t block_rows = 0;
   int64_t block_columns = 0;
+
+  // kPacked only: `values` and `scales` hold what packed_layout.h says.
+  PackedLayout packed;
+  PackedRun packed_run;
 
   // When not 0: rows are heads of this many, stored as StoredRow says (q and k
   // of Llama models in GGUF). ReadRows has them in LayerWeights' order.
@@ -87,10 +105,25 @@ void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
 // The same for one row.
 void ReadRow(const WeightMatrix& matrix, int64_t row, absl::Span<float> out);
 
-// As ReadRows, but the numbers as the file has them, of type values.dtype.
-// REQUIRES: encoding is kPlain or kFp8.
+// The type of the numbers that CopyRows gives: none of an encoding that it does
+// not take.
+std::optional<DType> StoredType(const WeightMatrix& matrix);
+
+// As ReadRows, but the numbers as the file has them, of StoredType.
+// REQUIRES: there is one: encoding is kPlain, kFp8, or kPacked with more than 4
+// bits.
 void CopyRows(const WeightMatrix& matrix, int64_t row, int64_t count,
               std::byte* out);
+
+// What multiplies the numbers of CopyRows in a row, when they are e4m3 or int8.
+// REQUIRES: one scale does (HasScalePerOutput, fp8_rows.h).
+float RowScale(const WeightMatrix& matrix, int64_t row);
+
+// The grids on which the weights of rows [row, row + count) lie,
+// [count][ceil(columns / 64)]: of 4 bits, with groups of whole 64 inputs, in
+// order. Of all other matrices none.
+std::vector<Int4Grid> ReadInt4Grids(const WeightMatrix& matrix, int64_t row,
+                                    int64_t count);
 
 // Tells the kernel that the matrix will not be read again soon: drops what has
 // been read of it from this process's memory. Reading it again gives the same

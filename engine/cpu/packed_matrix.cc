@@ -5,7 +5,7 @@
 
 #include "common/log.h"
 #include "engine/float_convert.h"
-#include "engine/group_blocks.h"
+#include "engine/packed_rows.h"
 #include "engine/quantize_weights.h"
 
 namespace baton::engine::cpu {
@@ -75,18 +75,20 @@ void PackInt4(absl::Span<const float> rows, absl::Span<const Int4Grid> grids,
   }
 }
 
-int64_t StepsOf(WeightDtype dtype, int32_t inputs) {
-  const int64_t padded = int64_t{GroupsOf(inputs)} * kGroupInputs;
+int32_t BitsOf(WeightDtype dtype) {
   switch (dtype) {
     case WeightDtype::kBf16:
-      return (int64_t{inputs} + 1) / 2;
+      return 16;
     case WeightDtype::kInt8:
-      return padded / 4;
+      return 8;
     case WeightDtype::kInt4:
-      return padded / 8;
+      return 4;
   }
   return 0;
 }
+
+static_assert(PackedLayout::kPanelOutputs == kPanelColumns);
+static_assert(kInt4GroupInputs == kGroupInputs);
 
 }  // namespace
 
@@ -101,28 +103,22 @@ void AppendPanels(const WeightMatrix& part, int64_t first, int64_t count,
   while ((panels->size() - begin) % unit != 0) panels->push_back({&part, 0, 0});
 }
 
+PackedLayout PackedShape::layout() const {
+  return {BitsOf(dtype), inputs, panels, unit};
+}
+
 PackedSize PackedShape::size() const {
-  PackedSize size;
-  size.data = panels * StepsOf(dtype, inputs) * PackedMatrix::kStepBytes;
-  const int64_t outputs = int64_t{panels} * kPanelColumns;
-  if (dtype != WeightDtype::kBf16) size.scales = outputs * sizeof(float);
-  if (dtype == WeightDtype::kInt4) {
-    size.scales += outputs * GroupsOf(inputs) * sizeof(uint16_t);
-  }
-  return size;
+  return {layout().data_bytes(), layout().scale_bytes()};
 }
 
 PackedMatrix::PackedMatrix(const PackedShape& shape,
                            absl::Span<const std::byte> data,
                            absl::Span<const std::byte> scales)
     : dtype_(shape.dtype),
-      inputs_(shape.inputs),
-      panels_(shape.panels),
-      unit_(shape.unit),
-      steps_(StepsOf(shape.dtype, shape.inputs)),
+      layout_(shape.layout()),
       data_(data),
       scales_(scales) {
-  CHECK(unit_ > 0 && panels_ % unit_ == 0) << panels_ << " by " << unit_;
+  CHECK(unit() > 0 && panels() % unit() == 0) << panels() << " by " << unit();
   const PackedSize size = shape.size();
   CHECK_EQ(static_cast<int64_t>(data.size()), size.data);
   CHECK_EQ(static_cast<int64_t>(scales.size()), size.scales);
@@ -136,7 +132,7 @@ PackedMatrix PackedMatrix::Pack(const PackedShape& shape,
   const PackedMatrix matrix(shape, data, scales);
   CHECK_EQ(static_cast<int32_t>(sources.size()), shape.panels);
   std::vector<std::vector<float>> rows(team.num_threads());
-  team.ParallelFor(matrix.panels_, [&](int64_t i, int32_t thread) {
+  team.ParallelFor(matrix.panels(), [&](int64_t i, int32_t thread) {
     const int32_t p = static_cast<int32_t>(i);
     const PanelSource& source = sources[i];
     CHECK_EQ(source.part->columns, shape.inputs) << source.part->name;
@@ -169,33 +165,7 @@ PackedMatrix PackedMatrix::Pack(const PackedShape& shape,
 }
 
 void PackedMatrix::ReadOutput(int32_t output, float* weights) const {
-  const int32_t p = output / kPanelColumns;
-  const int32_t c = output % kPanelColumns;
-  const uint8_t* const first = reinterpret_cast<const uint8_t*>(panel(p));
-  const auto step = [&](int64_t index) {
-    return first + index * step_stride();
-  };
-  for (int32_t k = 0; k < inputs_; ++k) {
-    switch (dtype_) {
-      case WeightDtype::kBf16: {
-        uint16_t bits;
-        std::memcpy(&bits, step(k / 2) + 4 * c + 2 * (k % 2), sizeof(bits));
-        weights[k] = Bf16ToFloat(bits);
-        break;
-      }
-      case WeightDtype::kInt8:
-        weights[k] = column_scales(p)[c] * (step(k / 4)[4 * c + k % 4] - 128);
-        break;
-      case WeightDtype::kInt4: {
-        const int32_t byte = step(k / 8)[4 * c + k % 4];
-        const uint16_t code =
-            group_codes(p)[k / kGroupInputs * group_code_stride() + c];
-        const int32_t q = (k & 4 ? byte >> 4 : byte & 0x0f) - Int4Zero(code);
-        weights[k] = q * Int4Scale(code) * column_scales(p)[c];
-        break;
-      }
-    }
-  }
+  ReadPackedOutput(layout_, data_.data(), scales_.data(), output, weights);
 }
 
 }  // namespace baton::engine::cpu

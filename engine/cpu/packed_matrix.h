@@ -1,9 +1,7 @@
 // A weight matrix as the matrix product reads it: in panels of 16 outputs, in
-// bfloat16 or quantized (kernels.h). unit() neighbouring panels lie
-// interleaved: step s (2, 4 or 8 inputs by dtype) of panel p is the 64 bytes at
-//   ((p / unit) * steps + s) * unit * 64 + (p % unit) * 64,
-// one stream for who reads a unit from end to end. Packed once at load, or
-// mapped from a file that holds it packed; serves prefill and decode alike.
+// bfloat16 or quantized (kernels.h), as packed_layout.h says. Packed once at
+// load, or mapped from a file that holds it packed; serves prefill and decode
+// alike.
 //
 // Written by one thread during load, then constant and readable from any
 // thread.
@@ -17,6 +15,7 @@
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/thread_team.h"
 #include "engine/cpu/weight_dtype.h"
+#include "engine/packed_layout.h"
 #include "engine/weight_matrix.h"
 
 namespace baton::engine::cpu {
@@ -48,6 +47,7 @@ struct PackedShape {
   int32_t inputs = 0;
   int32_t panels = 0;  // a multiple of `unit`
 
+  PackedLayout layout() const;
   PackedSize size() const;
 };
 
@@ -69,41 +69,40 @@ class PackedMatrix final {
                            absl::Span<std::byte> scales, ThreadTeam& team);
 
   WeightDtype dtype() const { return dtype_; }
-  int32_t inputs() const { return inputs_; }
+  const PackedLayout& layout() const { return layout_; }
+  int32_t inputs() const { return layout_.inputs; }
   // Pairs of inputs, the last one padded with zero when inputs() is odd.
-  int32_t input_pairs() const { return (inputs_ + 1) / 2; }
+  int32_t input_pairs() const { return (inputs() + 1) / 2; }
   // Groups of inputs, the last one padded with zeros.
-  int32_t groups() const { return (inputs_ + kGroupInputs - 1) / kGroupInputs; }
+  int32_t groups() const { return layout_.groups(); }
   // Padding included: a multiple of 16.
-  int32_t outputs() const { return panels_ * kPanelColumns; }
-  int32_t panels() const { return panels_; }
-  int32_t unit() const { return unit_; }
+  int32_t outputs() const { return layout_.outputs(); }
+  int32_t panels() const { return layout_.panels; }
+  int32_t unit() const { return layout_.unit; }
   // Steps of a panel: pairs of inputs, or runs of 4 or 8.
-  int64_t steps() const { return steps_; }
-  static constexpr int64_t kStepBytes = 64;
+  int64_t steps() const { return layout_.steps(); }
+  static constexpr int64_t kStepBytes = PackedLayout::kStepBytes;
   // Bytes between the steps of a panel.
-  int64_t step_stride() const { return unit_ * kStepBytes; }
+  int64_t step_stride() const { return layout_.step_stride(); }
   // Bytes that a product reads: the packed weights and their scales.
   int64_t bytes() const { return data_.size() + scales_.size(); }
 
   // Step 0 of a panel.
   const std::byte* panel(int32_t index) const {
-    return data_.data() + index / unit_ * steps_ * step_stride() +
-           index % unit_ * kStepBytes;
+    return data_.data() + layout_.PanelOffset(index);
   }
   // int8, int4: one per output.
   const float* column_scales(int32_t panel) const {
-    return reinterpret_cast<const float*>(scales_.data()) +
-           panel * kPanelColumns;
+    return reinterpret_cast<const float*>(scales_.data() +
+                                          layout_.ColumnScaleOffset(panel));
   }
   // int4: the 16 grids (engine/int4_grid.h) of a panel's first group; those of
   // its next group lie group_code_stride() further.
   const uint16_t* group_codes(int32_t panel) const {
-    return reinterpret_cast<const uint16_t*>(column_scales(panels_)) +
-           panel / unit_ * groups() * group_code_stride() +
-           panel % unit_ * kPanelColumns;
+    return reinterpret_cast<const uint16_t*>(scales_.data() +
+                                             layout_.GridOffset(panel));
   }
-  int64_t group_code_stride() const { return int64_t{unit_} * kPanelColumns; }
+  int64_t group_code_stride() const { return layout_.grid_stride(); }
 
   absl::Span<const std::byte> data() const { return data_; }
   absl::Span<const std::byte> scales() const { return scales_; }
@@ -114,10 +113,7 @@ class PackedMatrix final {
 
  private:
   WeightDtype dtype_ = WeightDtype::kBf16;
-  int32_t inputs_ = 0;
-  int32_t panels_ = 0;
-  int32_t unit_ = 1;
-  int64_t steps_ = 0;
+  PackedLayout layout_;
   absl::Span<const std::byte> data_;
   absl::Span<const std::byte> scales_;
 };

@@ -34,6 +34,8 @@ class ProgressLog {
       std::chrono::steady_clock::now() + std::chrono::seconds(1);
 };
 
+}  // namespace
+
 absl::StatusOr<LoadedWeights> MapModel(const EngineOptions& options,
                                        const ModelConfig& config) {
   const std::string& dir = options.model_dir;
@@ -58,8 +60,6 @@ absl::StatusOr<LoadedWeights> MapModel(const EngineOptions& options,
                          MapPackedWeights(dir, config, manifest.dtype));
   return loaded;
 }
-
-}  // namespace
 
 absl::StatusOr<LoadedWeights> PackModel(const std::string& model,
                                         const ModelConfig& config,

@@ -26,9 +26,14 @@ absl::StatusOr<LoadedWeights> PackModel(const std::string& model,
                                         WeightDtype dtype, ThreadTeam& team,
                                         LoadProgress progress);
 
-// Packs, or maps a directory that holds weights packed: InvalidArgument where
-// options.weights asks for others than it holds. Logs how far it is when that
-// takes longer than a second. Errors as CreateEngine.
+// Maps a directory that holds weights packed (IsPackedModel). InvalidArgument
+// where options.weights asks for others than it holds, or `config` is another
+// than they were packed with. Other errors as CreateEngine.
+absl::StatusOr<LoadedWeights> MapModel(const EngineOptions& options,
+                                       const ModelConfig& config);
+
+// Packs, or maps a directory that holds weights packed. Logs how far it is when
+// that takes longer than a second. Errors as CreateEngine.
 absl::StatusOr<LoadedWeights> LoadCpuWeights(const EngineOptions& options,
                                              const ModelConfig& config,
                                              ThreadTeam& team);

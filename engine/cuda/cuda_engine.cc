@@ -12,7 +12,9 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/cpu/packed_model.h"
+#include "engine/cpu/packed_views.h"
 #include "engine/cpu/thread_team.h"
+#include "engine/cpu/weight_loading.h"
 #include "engine/cuda/attention.h"
 #include "engine/cuda/device_kernels.h"
 #include "engine/cuda/weight_format.h"
@@ -35,12 +37,6 @@ absl::Status CheckOptions(const EngineOptions& options) {
     return absl::UnimplementedError(
         absl::StrCat("kv_dtype: the cuda backend holds bf16, int8 or fp8, not ",
                      options.kv_dtype));
-  }
-  if (cpu::IsPackedModel(options.model_dir)) {
-    return absl::UnimplementedError(
-        absl::StrCat(options.model_dir,
-                     ": its weights are packed for the cpu backend; take the "
-                     "model that it was made from"));
   }
   return absl::OkStatus();
 }
@@ -130,6 +126,35 @@ class LoadLog final {
       std::chrono::steady_clock::now() + std::chrono::seconds(1);
 };
 
+// What the model is on disk, and as what it is to be held.
+struct LoadedFiles {
+  ModelWeights weights;
+  WeightFormat format = WeightFormat::kBf16;
+  std::string identity;  // Engine::model_identity
+};
+
+absl::StatusOr<LoadedFiles> LoadFiles(const EngineOptions& options,
+                                      const ModelConfig& config) {
+  LoadedFiles files;
+  if (cpu::IsPackedModel(options.model_dir)) {
+    BATON_ASSIGN_OR_RETURN(cpu::LoadedWeights packed,
+                           cpu::MapModel(options, config));
+    // Formats of one name are the same weights.
+    files.format =
+        ParseWeightFormat(cpu::WeightDtypeName(packed.weights.dtype)).value();
+    files.identity = std::move(packed.identity);
+    files.weights = cpu::ViewPackedWeights(config, std::move(packed.weights));
+    return files;
+  }
+  files.format =
+      ParseWeightFormat(options.weights).value_or(WeightFormat::kBf16);
+  BATON_ASSIGN_OR_RETURN(files.weights,
+                         LoadModelWeights(options.model_dir, config));
+  files.identity = QuantizedIdentity(ModelIdentity(config, files.weights),
+                                     WeightFormatName(files.format));
+  return files;
+}
+
 double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
       .count();
@@ -170,15 +195,14 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
                          LoadModelConfig(options.model_dir));
   const KvLayout layout = BlockLayout(config, options);
   BATON_RETURN_IF_ERROR(CheckModel(config, layout, ranks));
-  BATON_ASSIGN_OR_RETURN(const ModelWeights files,
-                         LoadModelWeights(options.model_dir, config));
+  BATON_ASSIGN_OR_RETURN(LoadedFiles files, LoadFiles(options, config));
   std::unique_ptr<CudaEngine> engine(new CudaEngine(config, layout, ranks));
   if (ranks > 1) {
     BATON_ASSIGN_OR_RETURN(engine->group_, CreateRankGroup(ranks));
   }
-  BATON_RETURN_IF_ERROR(engine->LoadWeights(options, files));
-  engine->identity_ = QuantizedIdentity(ModelIdentity(config, files),
-                                        engine->weights_info_.dtype);
+  BATON_RETURN_IF_ERROR(
+      engine->LoadWeights(options, files.weights, files.format));
+  engine->identity_ = std::move(files.identity);
   engine->backend_name_ =
       BackendName(device, engine->weights_info_.dtype, layout.dtype);
   ForwardPassOptions chosen = pass_options;
@@ -242,9 +266,8 @@ absl::Status CudaEngine::ForAllRanks(
 }
 
 absl::Status CudaEngine::LoadWeights(const EngineOptions& options,
-                                     const ModelWeights& files) {
-  const WeightFormat format =
-      ParseWeightFormat(options.weights).value_or(WeightFormat::kBf16);
+                                     const ModelWeights& files,
+                                     WeightFormat format) {
   const auto start = std::chrono::steady_clock::now();
   // The ranks share the threads out, and are about as far as each other.
   int32_t threads = options.num_threads;

@@ -77,7 +77,7 @@ class CudaEngine final : public Engine {
 
   // What Create does, step by step. `files` are the model's weights.
   absl::Status LoadWeights(const EngineOptions& options,
-                           const ModelWeights& files);
+                           const ModelWeights& files, WeightFormat format);
   // Bytes for the KV of all ranks.
   int64_t FreeForKv(const EngineOptions& options,
                     const ForwardPassOptions& pass_options);

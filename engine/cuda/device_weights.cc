@@ -58,7 +58,7 @@ class Loader final {
     pack.inputs = inputs;
     pack.format = format_;
     float* scales = nullptr;
-    if (pack.type == DType::kF8E4M3) {
+    if (KeepsBytes(pack.type)) {
       BATON_ASSIGN_OR_RETURN(scales, Vector(ScalesOf(padded)));
     } else if (HasOutputScales(format_)) {
       BATON_ASSIGN_OR_RETURN(

@@ -7,16 +7,20 @@
 #include "absl/types/span.h"
 #include "common/log.h"
 #include "engine/fp8_rows.h"
-#include "engine/group_blocks.h"
 
 namespace baton::engine::cuda {
 namespace {
 
-// Whether the file has plain numbers, or e4m3, of this type.
-bool IsStoredAs(const WeightMatrix& matrix, DType type) {
-  return (matrix.encoding == WeightEncoding::kPlain ||
-          matrix.encoding == WeightEncoding::kFp8) &&
-         matrix.values.dtype == type;
+// Whether rows of that type stay what they are in a matrix of that format.
+bool Keeps(const WeightMatrix& matrix, WeightFormat format) {
+  switch (*StoredType(matrix)) {
+    case DType::kF8E4M3:
+      return format == WeightFormat::kFp8 && HasScalePerOutput(matrix);
+    case DType::kI8:
+      return format == WeightFormat::kInt8;
+    default:
+      return true;
+  }
 }
 
 }  // namespace
@@ -25,12 +29,12 @@ DType CopiedType(const std::vector<OutputRows>& rows, WeightFormat format) {
   std::optional<DType> type;
   for (const OutputRows& part : rows) {
     if (part.matrix == nullptr) continue;
-    if (!type.has_value()) type = part.matrix->values.dtype;
-    if (!IsStoredAs(*part.matrix, *type)) return DType::kF32;
-    if (part.matrix->encoding == WeightEncoding::kFp8 &&
-        (format != WeightFormat::kFp8 || !HasScalePerOutput(*part.matrix))) {
+    const std::optional<DType> stored = StoredType(*part.matrix);
+    if (!stored.has_value() || !Keeps(*part.matrix, format)) {
       return DType::kF32;
     }
+    if (type.value_or(*stored) != *stored) return DType::kF32;
+    type = stored;
   }
   return type.value_or(DType::kF32);
 }
@@ -41,7 +45,7 @@ std::vector<float> ScalesOf(const std::vector<OutputRows>& rows) {
     for (int64_t i = 0; i < part.count; ++i) {
       scales.push_back(part.matrix == nullptr
                            ? 0.0f
-                           : OutputScale(*part.matrix, part.first + i));
+                           : RowScale(*part.matrix, part.first + i));
     }
   }
   return scales;
@@ -59,7 +63,7 @@ void CopyOutputs(const std::vector<OutputRows>& rows, DType type, int64_t first,
       const int64_t row = part.first + from - begin;
       if (part.matrix == nullptr) {
         std::memset(to, 0, (end - from) * row_bytes);
-      } else if (IsStoredAs(*part.matrix, type)) {
+      } else if (StoredType(*part.matrix) == type) {
         CopyRows(*part.matrix, row, end - from, to);
       } else {
         CHECK(type == DType::kF32) << DTypeName(type);

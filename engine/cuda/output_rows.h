@@ -24,11 +24,11 @@ struct OutputRows {
 };
 
 // What these rows are copied as for a matrix of that format: the type that all
-// of them have in their files, where those hold plain numbers of one type, or
-// e4m3 with a scale per output for kFp8; else float32.
+// of them have in their files, where those hold plain numbers of one type, e4m3
+// with a scale per output for kFp8, or packed int8 for kInt8; else float32.
 DType CopiedType(const std::vector<OutputRows>& rows, WeightFormat format);
 
-// The scales of rows that are copied as e4m3, one for each output.
+// The scales of rows that are copied as e4m3 or int8, one for each output.
 std::vector<float> ScalesOf(const std::vector<OutputRows>& rows);
 
 // Writes outputs [first, first + count) of the matrix made of `rows` to `out`,

@@ -20,8 +20,10 @@ struct TileRows {
   DType type;
   int32_t inputs;
 
-  // e4m3 stay what they are.
-  BATON_DEVICE bool keeps() const { return type == DType::kF8E4M3; }
+  // As KeepsBytes says.
+  BATON_DEVICE bool keeps() const {
+    return type == DType::kF8E4M3 || type == DType::kI8;
+  }
   BATON_DEVICE uint8_t ByteAt(int64_t i) const {
     return reinterpret_cast<const uint8_t*>(rows)[i];
   }
@@ -29,8 +31,9 @@ struct TileRows {
     if (input >= inputs) return 0.0f;
     const int64_t i = int64_t{output} * inputs + input;
     if (keeps()) {
-      // What counts is whether it is one.
-      return BitsFloat((ByteAt(i) & 0x7fu) == 0x7fu ? 0x7fc00000u : 0u);
+      // What counts is whether it is a number.
+      const bool nan = type == DType::kF8E4M3 && (ByteAt(i) & 0x7fu) == 0x7fu;
+      return BitsFloat(nan ? 0x7fc00000u : 0u);
     }
     if (type == DType::kF32) return reinterpret_cast<const float*>(rows)[i];
     const uint16_t bits = reinterpret_cast<const uint16_t*>(rows)[i];
@@ -39,9 +42,10 @@ struct TileRows {
 };
 
 BATON_DEVICE int64_t RowBytes(const PackArgs& args) {
-  const int32_t bytes_each = args.type == DType::kF32      ? 4
-                             : args.type == DType::kF8E4M3 ? 1
-                                                           : 2;
+  const int32_t bytes_each =
+      args.type == DType::kF32                                 ? 4
+      : args.type == DType::kF8E4M3 || args.type == DType::kI8 ? 1
+                                                               : 2;
   return int64_t{args.inputs} * bytes_each;
 }
 
@@ -147,7 +151,7 @@ PackOutputs(PackArgs args) {
         const bool there = first + i < args.inputs;
         std::byte* const at =
             out + PlaceOfWeight(kFormat, output, first + i, padded).byte;
-        if (there && kFormat == WeightFormat::kFp8 && tile.keeps()) {
+        if (there && WeightBits(kFormat) == 8 && tile.keeps()) {
           *reinterpret_cast<uint8_t*>(at) =
               tile.ByteAt(int64_t{output} * args.inputs + first + i);
         } else if (there) {
@@ -345,7 +349,8 @@ PackInt4(PackArgs args) {
 
 void RunPackTiles(const PackArgs& args, StreamHandle* stream) {
   CHECK(IsWeightDType(args.type) ||
-        (args.type == DType::kF8E4M3 && args.format == WeightFormat::kFp8))
+        (args.type == DType::kF8E4M3 && args.format == WeightFormat::kFp8) ||
+        (args.type == DType::kI8 && args.format == WeightFormat::kInt8))
       << DTypeName(args.type);
   CHECK(args.tiles > 0 && args.inputs > 0);
   CHECK_EQ(args.scales != nullptr, HasOutputScales(args.format));

@@ -16,6 +16,11 @@
 
 namespace baton::engine::cuda {
 
+// Rows of which bytes are copied to the tiles.
+constexpr bool KeepsBytes(DType type) {
+  return type == DType::kF8E4M3 || type == DType::kI8;
+}
+
 // Of what a tile is made of.
 inline int64_t TileSourceBytes(DType type, WeightFormat format,
                                int32_t inputs) {
@@ -28,7 +33,8 @@ inline int64_t TileSourceBytes(DType type, WeightFormat format,
 
 struct PackArgs {
   // Of each tile TileSourceBytes: [kTileOutputs][inputs], of `type`: float32,
-  // half or bfloat16; or e4m3, for kFp8, which stay as they are. For kInt4,
+  // half or bfloat16; or e4m3 for kFp8, int8 for kInt8, which stay as they are
+  // (KeepsBytes). For kInt4,
   // behind each tile's rows are Int4Grids [kTileOutputs][slices]: those that
   // weights lie on already, and zeros where a grid is to be found, which is
   // then written there.
@@ -39,8 +45,9 @@ struct PackArgs {
   WeightFormat format = WeightFormat::kBf16;
   // The tiles, of PaddedInputs(inputs).
   std::byte* out = nullptr;
-  // [tiles * kTileOutputs], where HasOutputScales(format). Of e4m3 they are
-  // there already, and become NaN where one of the output's weights is.
+  // [tiles * kTileOutputs], where HasOutputScales(format). Of e4m3 and int8
+  // they are there already, and become NaN where one of the output's weights
+  // is.
   float* scales = nullptr;
 };
 void RunPackTiles(const PackArgs& args, StreamHandle* stream);

@@ -28,6 +28,7 @@
 #include "engine/quantize_weights.h"
 #include "engine/safetensors.h"
 #include "tests/engine/model_dir.h"
+#include "tests/engine/packed_dir.h"
 #include "tests/engine/mutation.h"
 #include "tests/support/tiny_model.h"
 
@@ -62,27 +63,8 @@ std::unique_ptr<Engine> MakeEngine(const EngineOptions& options) {
 // The packed form of `source`, written to `dir`.
 void WritePacked(const std::string& source, WeightDtype dtype,
                  const ModelDir& dir) {
-  const auto config = LoadModelConfig(source);
-  ASSERT_TRUE(config.ok()) << config.status();
-  ThreadTeam team(2);
-  const auto loaded = PackModel(source, *config, dtype, team, [](double) {});
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  std::string bytes;
-  const auto append = [&](absl::Span<const std::byte> piece) {
-    bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-    return absl::OkStatus();
-  };
-  ASSERT_TRUE(WritePackedWeights(*config, loaded->weights, append).ok());
-  dir.Write(kPackedWeightsFile, bytes);
-  PackedManifest manifest;
-  manifest.dtype = dtype;
-  manifest.identity = loaded->identity;
-  manifest.config = ConfigIdentity(*config);
-  manifest.source = "test";
-  dir.Write(kPackedManifestFile, PackedManifestText(manifest));
-  dir.Write("config.json", ReadFile(source + "/config.json"));
-  dir.Write("generation_config.json",
-            ReadFile(source + "/generation_config.json"));
+  const absl::Status status = WritePackedDir(source, dtype, dir.path());
+  ASSERT_TRUE(status.ok()) << status;
 }
 
 std::vector<float> Logits(Engine& engine) {

@@ -86,13 +86,13 @@ TEST(MatmulPlanTest, ShapesCoverTheProduct) {
 // Weights lie in the block's memory as they are stored.
 TEST(MatmulPlanTest, NarrowWeightsTakeLessOfABlocksMemory) {
   MatmulArgs args = Product(4096, 4096, 128);
+  const float scales = 1.0f;
+  args.w.scales = &scales;
   args.w.format = WeightFormat::kInt4;
-  // Four stages of 8 tiles of 512 bytes and 16 scales, and 128 rows.
+  // Four stages of 8 tiles of 512 bytes and 16 grids, and 128 rows.
   EXPECT_EQ(PlanMatmul(args, MatmulOutput::kStore, kCommon).shape.shared_bytes,
             4 * (8 * (512 + 32) + 128 * 128));
-  const float scales = 1.0f;
   args.w.format = WeightFormat::kFp8;
-  args.w.scales = &scales;
   EXPECT_EQ(PlanMatmul(args, MatmulOutput::kStore, kCommon).shape.shared_bytes,
             4 * (8 * 1024 + 128 * 128));
 }
@@ -107,8 +107,9 @@ TEST(MatmulPlanTest, StagedInputsAreForGroupsOfWarps) {
   EXPECT_EQ(plan.shape.x, 2u * 9);
   EXPECT_EQ(plan.shape.y, 17u);
   EXPECT_EQ(plan.shape.threads, 384u);
-  // Four stages of 256 rows and as many pairs of barriers, the sums of 128 x 184
-  // (of nine more times eight rows they are in registers), and what aligns them.
+  // Four stages of 256 rows and as many pairs of barriers, the sums of 128 x
+  // 184 (of nine more times eight rows they are in registers), and what aligns
+  // them.
   EXPECT_EQ(plan.shape.shared_bytes, 4 * ((32 << 10) + 16) + (93 << 10));
   EXPECT_LE(plan.shape.shared_bytes, 227 << 10);
   // 128 rows: with fewer of them, and with two sets of sums in registers.
@@ -116,6 +117,8 @@ TEST(MatmulPlanTest, StagedInputsAreForGroupsOfWarps) {
   plan = PlanMatmul(args, MatmulOutput::kStore, kCommon);
   EXPECT_EQ(plan.shape.x, 2u);
   EXPECT_EQ(plan.shape.shared_bytes, 6 * ((16 << 10) + 16) + (65 << 10));
+  const float scales = 1.0f;
+  args.w.scales = &scales;
   args.w.format = WeightFormat::kInt4;
   args.rows = 2049;
   plan = PlanMatmul(args, MatmulOutput::kStore, kCommon);

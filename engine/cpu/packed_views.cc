@@ -1,0 +1,152 @@
+#include "engine/cpu/packed_views.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace baton::engine::cpu {
+namespace {
+
+// What the views are of.
+struct Storage {
+  CpuWeights weights;
+  std::deque<std::vector<float>> vectors;
+};
+
+TensorView FloatView(const std::vector<float>& values) {
+  TensorView view;
+  view.dtype = DType::kF32;
+  view.shape = {static_cast<int64_t>(values.size())};
+  view.bytes =
+      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values.data()),
+                          values.size() * sizeof(float));
+  return view;
+}
+
+TensorView ByteView(absl::Span<const std::byte> bytes) {
+  TensorView view;
+  view.dtype = DType::kU8;
+  view.shape = {static_cast<int64_t>(bytes.size())};
+  view.bytes = bytes;
+  return view;
+}
+
+class Viewer final {
+ public:
+  explicit Viewer(Storage* storage) : storage_(*storage) {}
+
+  WeightMatrix Matrix(const char* name, const PackedMatrix& matrix,
+                      int64_t rows, const PackedRun& run) const {
+    WeightMatrix view;
+    view.name = name;
+    view.rows = rows;
+    view.columns = matrix.inputs();
+    view.encoding = WeightEncoding::kPacked;
+    view.values = ByteView(matrix.data());
+    view.scales = ByteView(matrix.scales());
+    view.packed = matrix.layout();
+    view.packed_run = run;
+    view.mapped = storage_.weights.mapping != nullptr;
+    return view;
+  }
+  WeightMatrix Matrix(const char* name, const PackedMatrix& matrix,
+                      int64_t rows) const {
+    return Matrix(name, matrix, rows, {0, rows, rows});
+  }
+
+  // The same of a bias, which lies as the outputs do.
+  std::optional<TensorView> Bias(const std::vector<float>& bias, int64_t rows,
+                                 const PackedRun& run) {
+    if (bias.empty()) return std::nullopt;
+    std::vector<float>& values = storage_.vectors.emplace_back();
+    for (int64_t row = 0; row < rows; ++row) {
+      values.push_back(
+          bias[run.first + row / run.rows * run.stride + row % run.rows]);
+    }
+    return FloatView(values);
+  }
+  std::optional<TensorView> Bias(const std::vector<float>& bias, int64_t rows) {
+    return Bias(bias, rows, {0, rows, rows});
+  }
+
+ private:
+  Storage& storage_;
+};
+
+std::optional<TensorView> Optional(const std::vector<float>& values) {
+  if (values.empty()) return std::nullopt;
+  return FloatView(values);
+}
+
+// Heads are padded to whole panels, and gate and up lie in turns, as
+// CpuLayerWeights says.
+LayerWeights ViewLayer(const ModelConfig& config, const CpuLayerWeights& in,
+                       Viewer& viewer) {
+  const int64_t head = config.head_dim;
+  const int64_t padded =
+      (head + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+  const int64_t heads = config.num_heads;
+  const int64_t kv_heads = config.num_kv_heads;
+  const PackedRun q = {0, head, padded};
+  const PackedRun k = {heads * padded, head, padded};
+  const PackedRun v = {(heads + kv_heads) * padded, head, padded};
+  const int64_t intermediate = config.intermediate_size;
+  const PackedRun gate = {0, kGroupInputs, 2 * kGroupInputs};
+  const PackedRun up = {kGroupInputs, kGroupInputs, 2 * kGroupInputs};
+  LayerWeights out;
+  out.input_norm = FloatView(in.input_norm);
+  out.q_proj = viewer.Matrix("q_proj", in.qkv, heads * head, q);
+  out.k_proj = viewer.Matrix("k_proj", in.qkv, kv_heads * head, k);
+  out.v_proj = viewer.Matrix("v_proj", in.qkv, kv_heads * head, v);
+  out.q_bias = viewer.Bias(in.qkv_bias, heads * head, q);
+  out.k_bias = viewer.Bias(in.qkv_bias, kv_heads * head, k);
+  out.v_bias = viewer.Bias(in.qkv_bias, kv_heads * head, v);
+  out.q_norm = Optional(in.q_norm);
+  out.k_norm = Optional(in.k_norm);
+  out.o_proj = viewer.Matrix("o_proj", in.o, config.hidden_size);
+  out.o_bias = viewer.Bias(in.o_bias, config.hidden_size);
+  out.post_attention_norm = FloatView(in.post_attention_norm);
+  out.gate_proj = viewer.Matrix("gate_proj", in.gate_up, intermediate, gate);
+  out.up_proj = viewer.Matrix("up_proj", in.gate_up, intermediate, up);
+  out.gate_bias = viewer.Bias(in.gate_up_bias, intermediate, gate);
+  out.up_bias = viewer.Bias(in.gate_up_bias, intermediate, up);
+  out.down_proj = viewer.Matrix("down_proj", in.down, config.hidden_size);
+  out.down_bias = viewer.Bias(in.down_bias, config.hidden_size);
+  return out;
+}
+
+}  // namespace
+
+ModelWeights ViewPackedWeights(const ModelConfig& config, CpuWeights weights) {
+  const auto storage = std::make_shared<Storage>();
+  storage->weights = std::move(weights);
+  const CpuWeights& in = storage->weights;
+  Viewer viewer(storage.get());
+  ModelWeights out;
+  for (const CpuLayerWeights& layer : in.layers) {
+    out.layers.push_back(ViewLayer(config, layer, viewer));
+  }
+  out.final_norm = FloatView(in.final_norm);
+  WeightMatrix head = viewer.Matrix("lm_head", in.lm_head, config.vocab_size);
+  if (in.embedding.empty()) {
+    out.embedding = std::move(head);
+  } else {
+    out.embedding.name = "embedding";
+    out.embedding.rows = config.vocab_size;
+    out.embedding.columns = config.hidden_size;
+    out.embedding.values.dtype = DType::kBf16;
+    out.embedding.values.shape = {config.vocab_size, config.hidden_size};
+    out.embedding.values.bytes = absl::MakeConstSpan(
+        reinterpret_cast<const std::byte*>(in.embedding.data()),
+        in.embedding.size() * sizeof(uint16_t));
+    out.embedding.mapped = in.mapping != nullptr;
+    out.lm_head = std::move(head);
+  }
+  out.storage = storage;
+  return out;
+}
+
+}  // namespace baton::engine::cpu

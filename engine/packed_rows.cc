@@ -1,0 +1,156 @@
+#include "engine/packed_rows.h"
+
+#include <cstring>
+
+#include "common/log.h"
+#include "engine/float_convert.h"
+
+namespace baton::engine {
+namespace {
+
+// An output's weights and scales, in memory of any alignment.
+class PackedOutput final {
+ public:
+  PackedOutput(const PackedLayout& layout, const std::byte* data,
+               const std::byte* scales, int64_t output)
+      : layout_(layout),
+        step_(data + layout.PanelOffset(PanelOf(output)) + 4 * Column(output)),
+        scale_(scales + layout.ColumnScaleOffset(PanelOf(output)) +
+               Column(output) * int64_t{sizeof(float)}),
+        grids_(scales + layout.GridOffset(PanelOf(output)) +
+               Column(output) * int64_t{sizeof(uint16_t)}) {}
+
+  // The 4 bytes that step `index` has of it.
+  const std::byte* Step(int64_t index) const {
+    return step_ + index * layout_.step_stride();
+  }
+  uint16_t Bf16(int32_t input) const {
+    uint16_t bits;
+    std::memcpy(&bits, Step(input / 2) + 2 * (input % 2), sizeof(bits));
+    return bits;
+  }
+  int8_t Int8(int32_t input) const {
+    return static_cast<int8_t>(Byte(input / 4, input) - 128);
+  }
+  int32_t Int4(int32_t input) const {
+    const int32_t byte = Byte(input / 8, input);
+    return input & 4 ? byte >> 4 : byte & 15;
+  }
+  float Scale() const {
+    float scale;
+    std::memcpy(&scale, scale_, sizeof(scale));
+    return scale;
+  }
+  uint16_t Code(int32_t group) const {
+    uint16_t code;
+    std::memcpy(&code,
+                grids_ + group * layout_.grid_stride() * int64_t{sizeof(code)},
+                sizeof(code));
+    return code;
+  }
+
+ private:
+  static int32_t PanelOf(int64_t output) {
+    return static_cast<int32_t>(output / PackedLayout::kPanelOutputs);
+  }
+  static int64_t Column(int64_t output) {
+    return output % PackedLayout::kPanelOutputs;
+  }
+  int32_t Byte(int64_t step, int32_t input) const {
+    return static_cast<int32_t>(Step(step)[input % 4]);
+  }
+
+  const PackedLayout& layout_;
+  const std::byte* const step_;
+  const std::byte* const scale_;
+  const std::byte* const grids_;
+};
+
+PackedOutput OutputOf(const WeightMatrix& m, int64_t row) {
+  const PackedRun& run = m.packed_run;
+  const int64_t output =
+      run.first + row / run.rows * run.stride + row % run.rows;
+  return PackedOutput(m.packed, m.values.bytes.data(), m.scales.bytes.data(),
+                      output);
+}
+
+void Read(const PackedLayout& layout, const PackedOutput& output,
+          float* weights) {
+  switch (layout.bits) {
+    case 16:
+      for (int32_t k = 0; k < layout.inputs; ++k) {
+        weights[k] = Bf16ToFloat(output.Bf16(k));
+      }
+      return;
+    case 8: {
+      const float scale = output.Scale();
+      for (int32_t k = 0; k < layout.inputs; ++k) {
+        weights[k] = scale * static_cast<float>(output.Int8(k));
+      }
+      return;
+    }
+    default: {
+      const float scale = output.Scale();
+      for (int32_t k = 0; k < layout.inputs; ++k) {
+        const uint16_t code = output.Code(k / kInt4GroupInputs);
+        weights[k] = static_cast<float>(output.Int4(k) - Int4Zero(code)) *
+                     Int4Scale(code) * scale;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void ReadPackedOutput(const PackedLayout& layout, const std::byte* data,
+                      const std::byte* scales, int64_t output, float* weights) {
+  Read(layout, PackedOutput(layout, data, scales, output), weights);
+}
+
+void ReadPackedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
+                    absl::Span<float> out) {
+  for (int64_t i = 0; i < count; ++i) {
+    Read(matrix.packed, OutputOf(matrix, row + i),
+         out.data() + i * matrix.columns);
+  }
+}
+
+DType PackedType(const WeightMatrix& matrix) {
+  return matrix.packed.bits == 16 ? DType::kBf16 : DType::kI8;
+}
+
+void CopyPackedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
+                    std::byte* out) {
+  CHECK_NE(matrix.packed.bits, 4) << matrix.name;
+  const auto inputs = static_cast<int32_t>(matrix.columns);
+  for (int64_t i = 0; i < count; ++i) {
+    const PackedOutput output = OutputOf(matrix, row + i);
+    if (matrix.packed.bits == 16) {
+      auto* const to = reinterpret_cast<uint16_t*>(out) + i * inputs;
+      for (int32_t k = 0; k < inputs; ++k) to[k] = output.Bf16(k);
+    } else {
+      auto* const to = reinterpret_cast<int8_t*>(out) + i * inputs;
+      for (int32_t k = 0; k < inputs; ++k) to[k] = output.Int8(k);
+    }
+  }
+}
+
+float PackedScale(const WeightMatrix& matrix, int64_t row) {
+  return OutputOf(matrix, row).Scale();
+}
+
+std::vector<Int4Grid> ReadPackedGrids(const WeightMatrix& matrix, int64_t row,
+                                      int64_t count) {
+  std::vector<Int4Grid> grids;
+  if (matrix.packed.bits != 4) return grids;
+  for (int64_t i = 0; i < count; ++i) {
+    const PackedOutput output = OutputOf(matrix, row + i);
+    for (int32_t group = 0; group < matrix.packed.groups(); ++group) {
+      const uint16_t code = output.Code(group);
+      grids.push_back({Int4Scale(code) * output.Scale(), Int4Zero(code)});
+    }
+  }
+  return grids;
+}
+
+}  // namespace baton::engine

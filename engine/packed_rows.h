@@ -1,0 +1,39 @@
+// Rows of matrices that lie packed (packed_layout.h), as others read rows of
+// files: for backends that hold weights in another way than the CPU's.
+//
+// Pure functions, any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "engine/dtype.h"
+#include "engine/int4_grid.h"
+#include "engine/packed_layout.h"
+#include "engine/weight_matrix.h"
+
+namespace baton::engine {
+
+// Writes the layout.inputs weights of an output.
+void ReadPackedOutput(const PackedLayout& layout, const std::byte* data,
+                      const std::byte* scales, int64_t output, float* weights);
+
+// These are of matrices whose encoding is kPacked.
+
+// ReadRows.
+void ReadPackedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
+                    absl::Span<float> out);
+// CopyRows: the weights as they are stored, in PackedType: bfloat16 or int8.
+// REQUIRES: not 4 bits.
+DType PackedType(const WeightMatrix& matrix);
+void CopyPackedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
+                    std::byte* out);
+// What multiplies int8 weights of a row.
+float PackedScale(const WeightMatrix& matrix, int64_t row);
+// ReadInt4Grids; none unless weights have 4 bits.
+std::vector<Int4Grid> ReadPackedGrids(const WeightMatrix& matrix, int64_t row,
+                                      int64_t count);
+
+}  // namespace baton::engine
