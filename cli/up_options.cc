@@ -71,7 +71,8 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
   up->add_option("--weights", options->weights,
                  "How workers hold matrices: bf16, int8, int4, fp8 (with "
                  "--device cuda), or auto (default): as `baton quantize` "
-                 "packed them, else bf16")
+                 "packed them, with cuda as the checkpoint has them (int4 of "
+                 "GPTQ and AWQ, fp8), else bf16")
       ->check(CLI::IsMember({"auto", "bf16", "int8", "int4", "fp8"}));
   up->add_option("--kv-dtype", options->kv_dtype,
                  "How workers hold keys and values: bf16 (default), int8 or "

@@ -28,7 +28,9 @@ namespace baton::engine {
 
 // How an engine holds its weights, and what loading them took.
 struct WeightsInfo {
-  std::string dtype;  // "bf16", "fp8", "int8" or "int4"
+  // "bf16", "fp8", "int8" or "int4"; or two of them, where some matrices are of
+  // one and some of the other: "int4-bf16".
+  std::string dtype;
   // Of all matrices, their scales and the embedding.
   int64_t bytes = 0;
   // Mapped from a file that holds them packed; else packed at load.

@@ -49,8 +49,9 @@ struct EngineOptions {
   // Tokens per KV block: 16, 32, 64 or 128.
   int32_t block_size = 16;
   // How the matrices are held: "bf16", "int8", "int4", "fp8" (the CUDA backend
-  // alone), or "auto": as a directory that `baton quantize` wrote holds them,
-  // else bf16.
+  // alone), or "auto": as a directory that `baton quantize` wrote holds them;
+  // else the CUDA backend holds each matrix as the checkpoint has it, if one of
+  // these does, and all others are bf16.
   std::string weights = "auto";
   // How keys and values are held: "bf16", "int8" or "fp8" (the CUDA backend
   // alone).

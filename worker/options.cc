@@ -148,7 +148,9 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->capture_default_str();
   app->add_option("--weights", o->engine.weights,
                   "How matrices are held: bf16, int8, int4, fp8 (cuda alone), "
-                  "or auto: as `baton quantize` packed them, else bf16")
+                  "or auto: as `baton quantize` packed them, with cuda as "
+                  "the checkpoint has them (int4 of GPTQ and AWQ, fp8), else "
+                  "bf16")
       ->check(CLI::IsMember({"auto", "bf16", "fp8", "int8", "int4"}))
       ->capture_default_str();
   app->add_option("--kv-dtype", o->engine.kv_dtype,

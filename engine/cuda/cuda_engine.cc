@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -129,8 +130,10 @@ class LoadLog final {
 // What the model is on disk, and as what it is to be held.
 struct LoadedFiles {
   ModelWeights weights;
-  WeightFormat format = WeightFormat::kBf16;
-  std::string identity;  // Engine::model_identity
+  // None: each matrix as the files have it.
+  std::optional<WeightFormat> format;
+  // Engine::model_identity, if that is known before they are held.
+  std::string identity;
 };
 
 absl::StatusOr<LoadedFiles> LoadFiles(const EngineOptions& options,
@@ -146,12 +149,9 @@ absl::StatusOr<LoadedFiles> LoadFiles(const EngineOptions& options,
     files.weights = cpu::ViewPackedWeights(config, std::move(packed.weights));
     return files;
   }
-  files.format =
-      ParseWeightFormat(options.weights).value_or(WeightFormat::kBf16);
+  files.format = ParseWeightFormat(options.weights);
   BATON_ASSIGN_OR_RETURN(files.weights,
                          LoadModelWeights(options.model_dir, config));
-  files.identity = QuantizedIdentity(ModelIdentity(config, files.weights),
-                                     WeightFormatName(files.format));
   return files;
 }
 
@@ -203,13 +203,17 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   BATON_RETURN_IF_ERROR(
       engine->LoadWeights(options, files.weights, files.format));
   engine->identity_ = std::move(files.identity);
+  if (engine->identity_.empty()) {
+    engine->identity_ = QuantizedIdentity(ModelIdentity(config, files.weights),
+                                          engine->weights_info_.dtype);
+  }
   engine->backend_name_ =
       BackendName(device, engine->weights_info_.dtype, layout.dtype);
   ForwardPassOptions chosen = pass_options;
   if (!chosen.kernels) {
     UseDevice(0);
     KernelTrials trials;
-    trials.format = engine->ranks_[0].weights.layers[0].qkv.format;
+    trials.formats = engine->ranks_[0].weights.formats;
     trials.stored_head_dim = layout.stored_head_dim();
     trials.kv_dtype = layout.dtype;
     trials.repeats = chosen.kernel_trials;
@@ -267,7 +271,7 @@ absl::Status CudaEngine::ForAllRanks(
 
 absl::Status CudaEngine::LoadWeights(const EngineOptions& options,
                                      const ModelWeights& files,
-                                     WeightFormat format) {
+                                     std::optional<WeightFormat> format) {
   const auto start = std::chrono::steady_clock::now();
   // The ranks share the threads out, and are about as far as each other.
   int32_t threads = options.num_threads;
@@ -286,7 +290,7 @@ absl::Status CudaEngine::LoadWeights(const EngineOptions& options,
                                              team, *rank.stream, progress));
     return absl::OkStatus();
   }));
-  weights_info_.dtype = std::string(WeightFormatName(format));
+  weights_info_.dtype = WeightFormatNames(ranks_[0].weights.formats);
   for (const Rank& rank : ranks_) {
     weights_info_.bytes += rank.weights.matrix_bytes;
   }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,7 +78,8 @@ class CudaEngine final : public Engine {
 
   // What Create does, step by step. `files` are the model's weights.
   absl::Status LoadWeights(const EngineOptions& options,
-                           const ModelWeights& files, WeightFormat format);
+                           const ModelWeights& files,
+                           std::optional<WeightFormat> format);
   // Bytes for the KV of all ranks.
   int64_t FreeForKv(const EngineOptions& options,
                     const ForwardPassOptions& pass_options);

@@ -296,29 +296,31 @@ absl::StatusOr<DeviceKernels> KernelsThatAgree(const DeviceKernels& kernels,
         [&] { return trial.Run(kGroupTileQueries); }, "attention by wgmma",
         kPromptsGoWithout);
   }
-  if (!kernels.group && !kernels.wide) return usable;
-  BATON_ASSIGN_OR_RETURN(ProductTrial trial,
-                         ProductTrial::Create(trials.format, stream));
-  const auto agrees = [&](MatmulKernel common, MatmulKernel kernel,
-                          int32_t rows, int32_t inputs, const char* name,
-                          const char* lost) {
-    return Agrees(
-        trial.Run(common, rows, inputs), trials.repeats,
-        [&] { return trial.Run(kernel, rows, inputs); }, name, lost);
-  };
   usable.group = kernels.group;
-  for (const int32_t rows : kManyRows) {
-    usable.group = usable.group &&
-                   agrees(MatmulKernel::kTile128, MatmulKernel::kGroup, rows,
-                          kInputs, "a product by wgmma", kPromptsGoWithout);
-  }
   usable.wide = kernels.wide;
-  for (const int32_t rows : kSomeRows) {
-    for (const int32_t inputs : kSomeInputs) {
-      usable.wide =
-          usable.wide && agrees(MatmulKernel::kTile64, MatmulKernel::kWide,
-                                rows, inputs, "a product by clusters of blocks",
-                                "batches of 17 to 64 go without it");
+  for (const WeightFormat format : trials.formats) {
+    if (!usable.group && !usable.wide) break;
+    BATON_ASSIGN_OR_RETURN(ProductTrial trial,
+                           ProductTrial::Create(format, stream));
+    const auto agrees = [&](MatmulKernel common, MatmulKernel kernel,
+                            int32_t rows, int32_t inputs, const char* name,
+                            const char* lost) {
+      return Agrees(
+          trial.Run(common, rows, inputs), trials.repeats,
+          [&] { return trial.Run(kernel, rows, inputs); }, name, lost);
+    };
+    for (const int32_t rows : kManyRows) {
+      usable.group = usable.group &&
+                     agrees(MatmulKernel::kTile128, MatmulKernel::kGroup, rows,
+                            kInputs, "a product by wgmma", kPromptsGoWithout);
+    }
+    for (const int32_t rows : kSomeRows) {
+      for (const int32_t inputs : kSomeInputs) {
+        usable.wide = usable.wide &&
+                      agrees(MatmulKernel::kTile64, MatmulKernel::kWide, rows,
+                             inputs, "a product by clusters of blocks",
+                             "batches of 17 to 64 go without it");
+      }
     }
   }
   return usable;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/cuda/device_runtime.h"
@@ -16,7 +17,7 @@ DeviceKernels KernelsOf(const DeviceProperties& device);
 
 // What kernels are tried with: what an engine will use them for.
 struct KernelTrials {
-  WeightFormat format = WeightFormat::kBf16;
+  std::vector<WeightFormat> formats = {WeightFormat::kBf16};
   int32_t stored_head_dim = 128;
   KvDtype kv_dtype = KvDtype::kBf16;
   int32_t repeats = 1;

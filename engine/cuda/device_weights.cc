@@ -1,6 +1,7 @@
 #include "engine/cuda/device_weights.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -23,9 +24,9 @@ constexpr int64_t kStagingBytes = int64_t{32} << 20;
 // them.
 class Loader final {
  public:
-  Loader(WeightFormat format, cpu::ThreadTeam& team, Stream& stream,
-         int64_t total_elements, absl::FunctionRef<void(double)> progress,
-         DeviceWeights* weights)
+  Loader(std::optional<WeightFormat> format, cpu::ThreadTeam& team,
+         Stream& stream, int64_t total_elements,
+         absl::FunctionRef<void(double)> progress, DeviceWeights* weights)
       : format_(format),
         team_(team),
         stream_(stream),
@@ -41,26 +42,28 @@ class Loader final {
                                       int32_t inputs,
                                       const std::vector<float>& bias) {
     DeviceMatrix m;
+    const WeightFormat format = format_.value_or(FormatOf(rows));
+    NoteFormat(format);
     int64_t outputs = 0;
     for (const OutputRows& part : rows) outputs += part.count;
     m.outputs = static_cast<int32_t>(outputs);
     m.inputs = inputs;
     m.output_tiles = OutputTiles(m.outputs);
     m.padded_inputs = PaddedInputs(inputs);
-    m.format = format_;
+    m.format = format;
     BATON_ASSIGN_OR_RETURN(std::byte* const tiles, Take(m.tile_bytes()));
     m.tiles = tiles;
     const int64_t padded_outputs = int64_t{m.output_tiles} * kTileOutputs;
     std::vector<OutputRows> padded = rows;
     padded.push_back({nullptr, 0, padded_outputs - outputs});
     PackArgs pack;
-    pack.type = CopiedType(rows, format_);
+    pack.type = CopiedType(rows, format);
     pack.inputs = inputs;
-    pack.format = format_;
+    pack.format = format;
     float* scales = nullptr;
     if (KeepsBytes(pack.type)) {
       BATON_ASSIGN_OR_RETURN(scales, Vector(ScalesOf(padded)));
-    } else if (HasOutputScales(format_)) {
+    } else if (HasOutputScales(format)) {
       BATON_ASSIGN_OR_RETURN(
           std::byte* const bytes,
           Take(padded_outputs * static_cast<int64_t>(sizeof(float))));
@@ -68,7 +71,7 @@ class Loader final {
     }
     m.scales = scales;
     const int64_t tile_elements = int64_t{kTileOutputs} * inputs;
-    const int64_t source_bytes = TileSourceBytes(pack.type, format_, inputs);
+    const int64_t source_bytes = TileSourceBytes(pack.type, format, inputs);
     BATON_RETURN_IF_ERROR(Copy(
         m.output_tiles, source_bytes, tile_elements,
         [&](int64_t first, int64_t count, std::byte* out) {
@@ -79,7 +82,7 @@ class Loader final {
                                count * source_bytes);
           pack.rows = staging.device.data();
           pack.tiles = static_cast<int32_t>(count);
-          pack.out = tiles + first * TileBytes(format_, m.padded_inputs);
+          pack.out = tiles + first * TileBytes(format, m.padded_inputs);
           pack.scales =
               scales == nullptr ? nullptr : scales + first * kTileOutputs;
           RunPackTiles(pack, stream_.handle());
@@ -132,6 +135,14 @@ class Loader final {
   }
 
  private:
+  void NoteFormat(WeightFormat format) {
+    std::vector<WeightFormat>& formats = weights_.formats;
+    // The narrowest have the greatest numbers.
+    const auto at = std::lower_bound(formats.begin(), formats.end(), format,
+                                     std::greater<>());
+    if (at == formats.end() || *at != format) formats.insert(at, format);
+  }
+
   // What tiles [first, first + count) are made of (PackArgs::rows).
   static void CopySource(const std::vector<OutputRows>& rows,
                          const PackArgs& pack, int64_t first, int64_t count,
@@ -215,7 +226,7 @@ class Loader final {
     return absl::OkStatus();
   }
 
-  const WeightFormat format_;
+  const std::optional<WeightFormat> format_;
   cpu::ThreadTeam& team_;
   Stream& stream_;
   const int64_t total_elements_;
@@ -345,8 +356,9 @@ int64_t ElementsOf(const ModelWeights& weights) {
 }  // namespace
 
 absl::StatusOr<DeviceWeights> LoadDeviceWeights(
-    const ModelConfig& config, const ModelWeights& weights, WeightFormat format,
-    const Shard& shard, cpu::ThreadTeam& team, Stream& stream,
+    const ModelConfig& config, const ModelWeights& weights,
+    std::optional<WeightFormat> format, const Shard& shard,
+    cpu::ThreadTeam& team, Stream& stream,
     absl::FunctionRef<void(double)> progress) {
   DeviceWeights result;
   Loader loader(format, team, stream, ElementsOf(weights) / shard.ranks,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -41,18 +42,23 @@ struct DeviceWeights {
   DeviceMatrix tied_embedding;
   // What the matrices, their scales and the embedding take.
   int64_t matrix_bytes = 0;
+  // Of the matrices, each once, in the order of WeightFormat from the narrowest
+  // on.
+  std::vector<WeightFormat> formats;
 
   std::vector<DeviceBuffer> memory;
 };
 
 // Copies and converts with `team`, to matrices of `format`: the head as well,
-// and so a tied embedding; one of its own stays in bfloat16. `progress` is
-// called with the share that is done. ResourceExhausted when the device has too
-// little memory. Ranks may load at the same time, with a team each.
-// REQUIRES: CheckShards(config, shard.ranks).
+// and so a tied embedding; one of its own stays in bfloat16. Without a format
+// each matrix gets the one that it has in the file (FormatOf, output_rows.h).
+// `progress` is called with the share that is done. ResourceExhausted when the
+// device has too little memory. Ranks may load at the same time, with a team
+// each. REQUIRES: CheckShards(config, shard.ranks).
 absl::StatusOr<DeviceWeights> LoadDeviceWeights(
-    const ModelConfig& config, const ModelWeights& weights, WeightFormat format,
-    const Shard& shard, cpu::ThreadTeam& team, Stream& stream,
+    const ModelConfig& config, const ModelWeights& weights,
+    std::optional<WeightFormat> format, const Shard& shard,
+    cpu::ThreadTeam& team, Stream& stream,
     absl::FunctionRef<void(double)> progress);
 
 }  // namespace baton::engine::cuda

@@ -8,9 +8,10 @@
 // enter as they are stored, and the total is multiplied with the scale of its
 // output. Weights of 4 bits enter less the zero of their 64 inputs, and have a
 // scale for these, too: they are summed from zero, and joined with the chunk's
-// sum in one operation that rounds once, sum += scale * part. The kernels differ in how they share this work out (which
-// warp runs which chunk, what lies in the block's memory), never in the order.
-// PlanMatmul picks one by the number of rows.
+// sum in one operation that rounds once, sum += scale * part. The kernels
+// differ in how they share this work out (which warp runs which chunk, what
+// lies in the block's memory), never in the order. PlanMatmul picks one by the
+// number of rows.
 //
 // Pure host code but for RunMatmul, which gives the kernel to a stream.
 #pragma once

@@ -31,7 +31,7 @@ inline constexpr int32_t kGroupAlignment = 1024;
 BATON_HOST_DEVICE constexpr int32_t GroupRows(WeightFormat format,
                                               int32_t rows) {
   return HasSliceGrids(format) || rows <= kGroupFewRows ? kGroupFewRows
-                                                         : kGroupRows;
+                                                        : kGroupRows;
 }
 
 // Activations on their way, in slices of 64 inputs: 128 KB, or 96.

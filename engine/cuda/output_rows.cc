@@ -25,6 +25,19 @@ bool Keeps(const WeightMatrix& matrix, WeightFormat format) {
 
 }  // namespace
 
+WeightFormat FormatOf(const std::vector<OutputRows>& rows) {
+  if (CopiedType(rows, WeightFormat::kFp8) == DType::kF8E4M3) {
+    return WeightFormat::kFp8;
+  }
+  bool on_grids = false;
+  for (const OutputRows& part : rows) {
+    if (part.matrix == nullptr || part.count == 0) continue;
+    on_grids = !ReadInt4Grids(*part.matrix, part.first, 1).empty();
+    if (!on_grids) break;
+  }
+  return on_grids ? WeightFormat::kInt4 : WeightFormat::kBf16;
+}
+
 DType CopiedType(const std::vector<OutputRows>& rows, WeightFormat format) {
   std::optional<DType> type;
   for (const OutputRows& part : rows) {

@@ -23,6 +23,10 @@ struct OutputRows {
   int64_t count = 0;
 };
 
+// The format that holds the weights of these rows as their files do: int4 of
+// those on grids of 4 bits, fp8 of e4m3 with a scale per output; else bfloat16.
+WeightFormat FormatOf(const std::vector<OutputRows>& rows);
+
 // What these rows are copied as for a matrix of that format: the type that all
 // of them have in their files, where those hold plain numbers of one type, e4m3
 // with a scale per output for kFp8, or packed int8 for kInt8; else float32.

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "engine/cuda/weight_tiles.h"
 
 namespace baton::engine::cuda {
@@ -26,6 +29,16 @@ constexpr absl::string_view WeightFormatName(WeightFormat format) {
 inline constexpr WeightFormat kWeightFormats[] = {
     WeightFormat::kBf16, WeightFormat::kFp8, WeightFormat::kInt8,
     WeightFormat::kInt4};
+
+// What a model's weights are called whose matrices have these: "int4",
+// "int4-bf16". Of the same names weights are the same.
+inline std::string WeightFormatNames(absl::Span<const WeightFormat> formats) {
+  std::string names;
+  for (const WeightFormat format : formats) {
+    absl::StrAppend(&names, names.empty() ? "" : "-", WeightFormatName(format));
+  }
+  return names;
+}
 
 // None when there is no such format.
 constexpr std::optional<WeightFormat> ParseWeightFormat(

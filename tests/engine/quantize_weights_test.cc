@@ -159,6 +159,21 @@ TEST(QuantizeWeightsTest, Int4FindsAGoodGrid) {
   EXPECT_LT(of_plain, 0.85);
 }
 
+TEST(QuantizeWeightsTest, OfNormalWeightsInt4IsOffByAnEleventh) {
+  std::mt19937 bits(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> weights(1 << 16);
+  for (float& w : weights) w = normal(bits);
+  const std::vector<float> values = AsInt4(weights);
+  double errors = 0.0;
+  double squares = 0.0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    errors += std::pow(double{values[i]} - weights[i], 2);
+    squares += std::pow(double{weights[i]}, 2);
+  }
+  EXPECT_NEAR(std::sqrt(errors / squares), 0.088, 0.0005);
+}
+
 // What a GPTQ or AWQ checkpoint has, with scales of bfloat16 or of half, is not
 // rounded again, but for the scale, where that is no bfloat16.
 TEST(QuantizeWeightsTest, WeightsThatLieOnAGridStayOnIt) {

@@ -208,25 +208,59 @@ TEST_P(CudaWeightsTest, SaysWhatItHolds) {
   EXPECT_EQ(engine->weights_info().bytes, 2 * layer + bytes(320, 144));
 }
 
-// A checkpoint that has the weights as this backend would round them.
-class Fp8CheckpointTest : public DeviceTest {};
-
-TEST_F(Fp8CheckpointTest, IsTakenAsItIs) {
-  const test::ScratchDir scratch;
-  for (const TinyModelOptions& options : {Tied(), Untied()}) {
-    const std::string dir = scratch.path() + "/as_it_is";
-    const std::string checkpoint = scratch.path() + "/checkpoint";
-    ASSERT_TRUE(test::WriteTinyModel(dir, options).ok());
-    ASSERT_TRUE(test::WriteTinyModel(checkpoint, options).ok());
-    StoreAsFp8(checkpoint);
-    const auto rounds = MakeCuda(dir, SmallPass(), /*block_size=*/16, "fp8");
-    const auto takes =
-        MakeCuda(checkpoint, SmallPass(), /*block_size=*/16, "fp8");
+// Checkpoints that have the weights as this backend would round them.
+class CheckpointTest : public DeviceTest {
+ protected:
+  // A model, and the same as `store` stores it.
+  void Write(const TinyModelOptions& options,
+             void (*store)(const std::string& dir)) {
+    ASSERT_TRUE(test::WriteTinyModel(plain_, options).ok());
+    ASSERT_TRUE(test::WriteTinyModel(checkpoint_, options).ok());
+    store(checkpoint_);
+  }
+  // As `weights`, it is what the plain model is; by itself, what its own
+  // numbers are, with the head of the plain model.
+  void ExpectTakenAsItIs(const std::string& weights) {
+    const auto rounds = MakeCuda(plain_, SmallPass(), 16, weights);
+    const auto takes = MakeCuda(checkpoint_, SmallPass(), 16, weights);
+    const auto by_itself = MakeCuda(checkpoint_, SmallPass(), 16, "auto");
+    const auto reference = MakeCpu(checkpoint_);
     EXPECT_NE(takes->model_identity(), rounds->model_identity());
+    const std::string name = weights + "-bf16";
+    EXPECT_EQ(by_itself->weights_info().dtype, name);
+    EXPECT_THAT(by_itself->backend_name(), testing::EndsWith("-" + name));
+    EXPECT_THAT(by_itself->model_identity(),
+                testing::HasSubstr("-" + name + "-"));
     const std::vector<TokenId> tokens = Prompt(33, 7);
     const std::vector<BlockId> blocks = BlockRange(2, 5);
-    EXPECT_TRUE(SameBits(RunWhole(*takes, tokens, blocks),
-                         RunWhole(*rounds, tokens, blocks)));
+    const std::vector<float> of_rounded = RunWhole(*rounds, tokens, blocks);
+    EXPECT_TRUE(SameBits(RunWhole(*takes, tokens, blocks), of_rounded));
+    const std::vector<float> expected = RunWhole(*reference, tokens, blocks);
+    const std::vector<float> logits = RunWhole(*by_itself, tokens, blocks);
+    EXPECT_LT(RelativeError(logits, expected), kRoundedTolerance);
+    // What rounding the head changes.
+    EXPECT_GT(RelativeError(of_rounded, expected), kRoundedTolerance);
+  }
+
+  const test::ScratchDir scratch_;
+  const std::string plain_ = scratch_.path() + "/plain";
+  const std::string checkpoint_ = scratch_.path() + "/checkpoint";
+};
+
+TEST_F(CheckpointTest, Fp8IsTakenAsItIs) {
+  for (const TinyModelOptions& options : {Tied(), Untied()}) {
+    ASSERT_NO_FATAL_FAILURE(Write(options, StoreAsFp8));
+    ASSERT_NO_FATAL_FAILURE(ExpectTakenAsItIs("fp8"));
+  }
+}
+
+TEST_F(CheckpointTest, GptqIsTakenAsItIs) {
+  TinyModelOptions untied = Tied();
+  untied.tie_word_embeddings = false;
+  untied.architecture = "Qwen2ForCausalLM";
+  for (const TinyModelOptions& options : {Tied(), untied}) {
+    ASSERT_NO_FATAL_FAILURE(Write(options, StoreAsGptq));
+    ASSERT_NO_FATAL_FAILURE(ExpectTakenAsItIs("int4"));
   }
 }
 

@@ -40,10 +40,13 @@ class DeviceKernelsTest : public DeviceTest {
 TEST_F(DeviceKernelsTest, ThoseOfTheDeviceAgree) {
   const int32_t repeats = emulated() ? 1 : 50;
   for (const KernelTrials& trials :
-       {KernelTrials{WeightFormat::kBf16, 128, KvDtype::kBf16, repeats},
-        KernelTrials{WeightFormat::kFp8, 64, KvDtype::kFp8, repeats},
-        KernelTrials{WeightFormat::kInt8, 128, KvDtype::kInt8, repeats},
-        KernelTrials{WeightFormat::kInt4, 64, KvDtype::kBf16, repeats}}) {
+       {KernelTrials{{WeightFormat::kBf16}, 128, KvDtype::kBf16, repeats},
+        KernelTrials{{WeightFormat::kFp8}, 64, KvDtype::kFp8, repeats},
+        KernelTrials{{WeightFormat::kInt8}, 128, KvDtype::kInt8, repeats},
+        KernelTrials{{WeightFormat::kInt4, WeightFormat::kBf16},
+                     64,
+                     KvDtype::kBf16,
+                     repeats}}) {
     trials_ = trials;
     const DeviceKernels agreeing = Agreeing(kernels());
     EXPECT_EQ(agreeing.group, kernels().group);

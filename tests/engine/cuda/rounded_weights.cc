@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iterator>
 
 #include <nlohmann/json.hpp>
@@ -103,49 +104,126 @@ void RoundModelFile(WeightFormat format, const std::string& file, bool tied) {
   model.Write(file);
 }
 
-void StoreAsFp8(const std::string& dir) {
+namespace {
+
+// A model.safetensors that is being made.
+struct ModelParts {
+  void Put(const std::string& name, const char* dtype,
+           const nlohmann::json& shape, const std::string& bytes) {
+    const size_t begin = file.data.size();
+    file.data += bytes;
+    file.header[name] = {{"dtype", dtype},
+                         {"shape", shape},
+                         {"data_offsets", {begin, file.data.size()}}};
+  }
+  template <typename T>
+  void Put(const std::string& name, const char* dtype,
+           const nlohmann::json& shape, const std::vector<T>& values) {
+    Put(name, dtype, shape,
+        std::string(reinterpret_cast<const char*>(values.data()),
+                    values.size() * sizeof(T)));
+  }
+  ModelFile file;
+};
+
+// A matrix of F32.
+struct PlainMatrix {
+  std::string module;
+  int64_t rows;
+  int64_t columns;
+  const char* values;
+
+  std::vector<float> Row(int64_t row) const {
+    return RowAt(values + row * columns * sizeof(float), columns);
+  }
+};
+
+// Writes the directory's layers' matrices anew, by `store`, and to its
+// config.json how they are quantized.
+void StoreQuantized(
+    const std::string& dir, const nlohmann::json& quantization,
+    const std::function<void(const PlainMatrix&, ModelParts&)>& store) {
   const std::string file = dir + "/model.safetensors";
   const ModelFile model(file);
-  ModelFile stored = model;
-  stored.data.clear();
-  const auto put = [&](const std::string& name, const char* dtype,
-                       const nlohmann::json& shape, const std::string& bytes) {
-    const size_t begin = stored.data.size();
-    stored.data += bytes;
-    stored.header[name] = {{"dtype", dtype},
-                           {"shape", shape},
-                           {"data_offsets", {begin, stored.data.size()}}};
-  };
+  ModelParts stored = {model};
+  stored.file.data.clear();
   for (const auto& [name, tensor] : model.header.items()) {
     if (name == "__metadata__") continue;
     const auto begin = tensor["data_offsets"][0].get<int64_t>();
     const auto end = tensor["data_offsets"][1].get<int64_t>();
     CHECK(tensor["dtype"] == "F32") << name;
-    if (tensor["shape"].size() != 2 ||
-        name.find("_proj.weight") == std::string::npos) {
-      put(name, "F32", tensor["shape"], model.data.substr(begin, end - begin));
+    const size_t module = name.find("_proj.weight");
+    if (tensor["shape"].size() != 2 || module == std::string::npos) {
+      stored.Put(name, "F32", tensor["shape"],
+                 model.data.substr(begin, end - begin));
       continue;
     }
-    const auto rows = tensor["shape"][0].get<int64_t>();
-    const auto columns = tensor["shape"][1].get<int64_t>();
-    std::string bytes(rows * columns, 0);
-    std::vector<float> scales(rows);
-    for (int64_t r = 0; r < rows; ++r) {
-      scales[r] = QuantizeFp8(
-          RowAt(model.data.data() + begin + r * columns * sizeof(float),
-                columns),
-          reinterpret_cast<uint8_t*>(bytes.data()) + r * columns);
-    }
-    put(name, "F8_E4M3", tensor["shape"], bytes);
-    put(name + "_scale", "F32", {rows, 1},
-        std::string(reinterpret_cast<const char*>(scales.data()),
-                    scales.size() * sizeof(float)));
+    stored.file.header.erase(name);
+    store({name.substr(0, module + 5), tensor["shape"][0].get<int64_t>(),
+           tensor["shape"][1].get<int64_t>(), model.data.data() + begin},
+          stored);
   }
-  stored.Write(file);
+  stored.file.Write(file);
   nlohmann::json config =
       nlohmann::json::parse(std::ifstream(dir + "/config.json"));
-  config["quantization_config"] = {{"quant_method", "fbgemm_fp8"}};
+  config["quantization_config"] = quantization;
   std::ofstream(dir + "/config.json", std::ios::trunc) << config.dump();
+}
+
+}  // namespace
+
+void StoreAsFp8(const std::string& dir) {
+  StoreQuantized(dir, {{"quant_method", "fbgemm_fp8"}},
+                 [](const PlainMatrix& matrix, ModelParts& stored) {
+                   std::vector<uint8_t> bytes(matrix.rows * matrix.columns);
+                   std::vector<float> scales(matrix.rows);
+                   for (int64_t r = 0; r < matrix.rows; ++r) {
+                     scales[r] = QuantizeFp8(matrix.Row(r),
+                                             bytes.data() + r * matrix.columns);
+                   }
+                   stored.Put(matrix.module + ".weight", "F8_E4M3",
+                              {matrix.rows, matrix.columns}, bytes);
+                   stored.Put(matrix.module + ".weight_scale", "F32",
+                              {matrix.rows, 1}, scales);
+                 });
+}
+
+void StoreAsGptq(const std::string& dir) {
+  constexpr int64_t kGroup = 64;
+  StoreQuantized(
+      dir,
+      {{"quant_method", "gptq"},
+       {"bits", 4},
+       {"group_size", kGroup},
+       {"sym", false}},
+      [](const PlainMatrix& matrix, ModelParts& stored) {
+        const int64_t rows = matrix.rows;
+        const int64_t columns = matrix.columns;
+        CHECK(rows % 8 == 0 && columns % 8 == 0) << matrix.module;
+        const int64_t groups = (columns + kGroup - 1) / kGroup;
+        std::vector<uint32_t> words(columns / 8 * rows);
+        std::vector<uint32_t> zeros(groups * rows / 8);
+        std::vector<float> scales(groups * rows);
+        for (int64_t r = 0; r < rows; ++r) {
+          std::vector<uint8_t> q(columns);
+          std::vector<uint16_t> codes(groups);
+          const float scale =
+              QuantizeInt4(matrix.Row(r), {}, q.data(), codes.data());
+          for (int64_t k = 0; k < columns; ++k) {
+            words[k / 8 * rows + r] |= uint32_t{q[k]} << 4 * (k % 8);
+          }
+          for (int64_t g = 0; g < groups; ++g) {
+            scales[g * rows + r] = Int4Scale(codes[g]) * scale;
+            // Stored less one.
+            const auto zero = static_cast<uint32_t>(Int4Zero(codes[g]) - 1);
+            zeros[(g * rows + r) / 8] |= (zero & 15) << 4 * (r % 8);
+          }
+        }
+        stored.Put(matrix.module + ".qweight", "I32", {columns / 8, rows},
+                   words);
+        stored.Put(matrix.module + ".qzeros", "I32", {groups, rows / 8}, zeros);
+        stored.Put(matrix.module + ".scales", "F32", {groups, rows}, scales);
+      });
 }
 
 }  // namespace baton::engine::cuda

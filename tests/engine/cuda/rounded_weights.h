@@ -20,4 +20,9 @@ void RoundModelFile(WeightFormat format, const std::string& file, bool tied);
 // with a scale per output.
 void StoreAsFp8(const std::string& dir);
 
+// The same of a GPTQ checkpoint of 4 bits, groups of 64 and zeros: the weights
+// that "int4" makes of the directory's.
+// REQUIRES: all sizes are multiples of 8.
+void StoreAsGptq(const std::string& dir);
+
 }  // namespace baton::engine::cuda
