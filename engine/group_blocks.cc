@@ -1,5 +1,6 @@
 #include "engine/group_blocks.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <vector>
@@ -105,6 +106,75 @@ void ReadAwq(const WeightMatrix& m, int64_t row, int64_t count,
   }
 }
 
+// The 4-bit numbers of a word as bytes, the lowest first.
+uint64_t Spread(uint32_t word) {
+  uint64_t x = word;
+  x = (x | x << 16) & 0x0000ffff0000ffffu;
+  x = (x | x << 8) & 0x00ff00ff00ff00ffu;
+  return (x | x << 4) & 0x0f0f0f0f0f0f0f0fu;
+}
+
+// Bytes [row][column] become [column][row].
+void Transpose(uint64_t (&rows)[8]) {
+  // Blocks of 4, 2 and 1 change places across the diagonal (Warren, Hacker's
+  // Delight, 7-3).
+  const auto exchange = [&](int distance, uint64_t mask) {
+    for (int i = 0; i < 8; ++i) {
+      if ((i & distance) != 0) continue;
+      const uint64_t moved =
+          (rows[i] >> 8 * distance ^ rows[i + distance]) & mask;
+      rows[i + distance] ^= moved;
+      rows[i] ^= moved << 8 * distance;
+    }
+  };
+  exchange(4, 0x00000000ffffffffu);
+  exchange(2, 0x0000ffff0000ffffu);
+  exchange(1, 0x00ff00ff00ff00ffu);
+}
+
+void CopyGptq(const WeightMatrix& m, int64_t row, int64_t count, uint8_t* out) {
+  // A line of each row at a time: rows mostly lie where caches have them in one
+  // place.
+  constexpr int64_t kLine = 64;
+  for (int64_t line = 0; line < m.columns; line += kLine) {
+    const int64_t end = std::min(line + kLine, m.columns);
+    for (int64_t i = 0; i < count; ++i) {
+      uint8_t* const to = out + i * m.columns;
+      for (int64_t k = line; k < end; k += 8) {
+        const uint64_t bytes =
+            Spread(WordAt(m.values, k / 8 * m.rows + row + i));
+        std::memcpy(to + k, &bytes, sizeof(bytes));
+      }
+    }
+  }
+}
+
+// A line of inputs at a time, too, of outputs that words hold together.
+void CopyAwq(const WeightMatrix& m, int64_t row, int64_t count, uint8_t* out) {
+  constexpr int64_t kLine = 64;
+  for (int64_t line = 0; line < m.columns; line += kLine) {
+    const int64_t end = std::min(line + kLine, m.columns);
+    for (int64_t done = 0; done < count;) {
+      const int64_t n = row + done;
+      const int64_t here = std::min(8 - n % 8, count - done);
+      for (int64_t first = line; first < end; first += 8) {
+        const int64_t inputs = std::min<int64_t>(8, end - first);
+        uint64_t bytes[8] = {};
+        for (int64_t k = 0; k < inputs; ++k) {
+          bytes[k] =
+              Spread(WordAt(m.values, (first + k) * (m.rows / 8) + n / 8));
+        }
+        Transpose(bytes);
+        for (int64_t i = 0; i < here; ++i) {
+          std::memcpy(out + (done + i) * m.columns + first,
+                      &bytes[kAwqNibble[(n + i) % 8]], inputs);
+        }
+      }
+      done += here;
+    }
+  }
+}
+
 }  // namespace
 
 void ReadGroupedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
@@ -116,11 +186,22 @@ void ReadGroupedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
   }
 }
 
-std::vector<Int4Grid> ReadGroupedGrids(const WeightMatrix& matrix, int64_t row,
-                                       int64_t count) {
+bool HasGroupedGrids(const WeightMatrix& matrix) {
   const bool whole = matrix.group_size % kInt4GroupInputs == 0 ||
                      matrix.group_size >= matrix.columns;
-  if (matrix.bits != 4 || !matrix.groups_in_order || !whole) return {};
+  return matrix.bits == 4 && matrix.groups_in_order && whole;
+}
+
+void CopyGroupedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
+                     uint8_t* out) {
+  if (matrix.encoding == WeightEncoding::kGptq) {
+    return CopyGptq(matrix, row, count, out);
+  }
+  CopyAwq(matrix, row, count, out);
+}
+
+std::vector<Int4Grid> ReadGroupedGrids(const WeightMatrix& matrix, int64_t row,
+                                       int64_t count) {
   const Groups groups(matrix, row, count);
   std::vector<Int4Grid> grids;
   for (int64_t i = 0; i < count; ++i) {

@@ -28,7 +28,11 @@ namespace baton::engine {
 void ReadGroupedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
                      absl::Span<float> out);
 
-// ReadInt4Grids for these.
+// HasInt4Grids for these, ReadInt4Grids where it is so, and CopyRows: the
+// stored numbers of [0, 15]. Fastest when `row` and `count` are multiples of 8.
+bool HasGroupedGrids(const WeightMatrix& matrix);
+void CopyGroupedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
+                     uint8_t* out);
 std::vector<Int4Grid> ReadGroupedGrids(const WeightMatrix& matrix, int64_t row,
                                        int64_t count);
 

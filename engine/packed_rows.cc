@@ -1,8 +1,8 @@
 #include "engine/packed_rows.h"
 
+#include <algorithm>
 #include <cstring>
 
-#include "common/log.h"
 #include "engine/float_convert.h"
 
 namespace baton::engine {
@@ -35,6 +35,17 @@ class PackedOutput final {
   int32_t Int4(int32_t input) const {
     const int32_t byte = Byte(input / 8, input);
     return input & 4 ? byte >> 4 : byte & 15;
+  }
+  // All of them, a byte each.
+  void CopyInt4(int32_t inputs, uint8_t* out) const {
+    for (int32_t first = 0; first < inputs; first += 8) {
+      uint32_t word;
+      std::memcpy(&word, Step(first / 8), sizeof(word));
+      const uint64_t bytes =
+          (word & 0x0f0f0f0fu) | static_cast<uint64_t>(word >> 4 & 0x0f0f0f0fu)
+                                     << 32;
+      std::memcpy(out + first, &bytes, std::min(8, inputs - first));
+    }
   }
   float Scale() const {
     float scale;
@@ -115,22 +126,24 @@ void ReadPackedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
   }
 }
 
-DType PackedType(const WeightMatrix& matrix) {
-  return matrix.packed.bits == 16 ? DType::kBf16 : DType::kI8;
-}
-
 void CopyPackedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
                     std::byte* out) {
-  CHECK_NE(matrix.packed.bits, 4) << matrix.name;
   const auto inputs = static_cast<int32_t>(matrix.columns);
   for (int64_t i = 0; i < count; ++i) {
     const PackedOutput output = OutputOf(matrix, row + i);
-    if (matrix.packed.bits == 16) {
-      auto* const to = reinterpret_cast<uint16_t*>(out) + i * inputs;
-      for (int32_t k = 0; k < inputs; ++k) to[k] = output.Bf16(k);
-    } else {
-      auto* const to = reinterpret_cast<int8_t*>(out) + i * inputs;
-      for (int32_t k = 0; k < inputs; ++k) to[k] = output.Int8(k);
+    switch (matrix.packed.bits) {
+      case 16: {
+        auto* const to = reinterpret_cast<uint16_t*>(out) + i * inputs;
+        for (int32_t k = 0; k < inputs; ++k) to[k] = output.Bf16(k);
+        break;
+      }
+      case 8: {
+        auto* const to = reinterpret_cast<int8_t*>(out) + i * inputs;
+        for (int32_t k = 0; k < inputs; ++k) to[k] = output.Int8(k);
+        break;
+      }
+      default:
+        output.CopyInt4(inputs, reinterpret_cast<uint8_t*>(out) + i * inputs);
     }
   }
 }
@@ -142,7 +155,6 @@ float PackedScale(const WeightMatrix& matrix, int64_t row) {
 std::vector<Int4Grid> ReadPackedGrids(const WeightMatrix& matrix, int64_t row,
                                       int64_t count) {
   std::vector<Int4Grid> grids;
-  if (matrix.packed.bits != 4) return grids;
   for (int64_t i = 0; i < count; ++i) {
     const PackedOutput output = OutputOf(matrix, row + i);
     for (int32_t group = 0; group < matrix.packed.groups(); ++group) {

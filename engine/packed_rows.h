@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "engine/dtype.h"
 #include "engine/int4_grid.h"
 #include "engine/packed_layout.h"
 #include "engine/weight_matrix.h"
@@ -25,14 +24,13 @@ void ReadPackedOutput(const PackedLayout& layout, const std::byte* data,
 // ReadRows.
 void ReadPackedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
                     absl::Span<float> out);
-// CopyRows: the weights as they are stored, in PackedType: bfloat16 or int8.
-// REQUIRES: not 4 bits.
-DType PackedType(const WeightMatrix& matrix);
+// CopyRows: bfloat16, int8, or numbers of [0, 15] as bytes.
 void CopyPackedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
                     std::byte* out);
-// What multiplies int8 weights of a row.
+// RowScale: what multiplies int8 weights.
 float PackedScale(const WeightMatrix& matrix, int64_t row);
-// ReadInt4Grids; none unless weights have 4 bits.
+// ReadInt4Grids.
+// REQUIRES: 4 bits.
 std::vector<Int4Grid> ReadPackedGrids(const WeightMatrix& matrix, int64_t row,
                                       int64_t count);
 

@@ -116,14 +116,26 @@ void ReadRow(const WeightMatrix& matrix, int64_t row, absl::Span<float> out) {
   ReadRows(matrix, row, 1, out);
 }
 
+bool HasInt4Grids(const WeightMatrix& matrix) {
+  switch (matrix.encoding) {
+    case WeightEncoding::kGptq:
+    case WeightEncoding::kAwq:
+      return HasGroupedGrids(matrix);
+    case WeightEncoding::kPacked:
+      return matrix.packed.bits == 4;
+    default:
+      return false;
+  }
+}
+
 std::optional<DType> StoredType(const WeightMatrix& matrix) {
+  if (HasInt4Grids(matrix)) return DType::kU8;
   switch (matrix.encoding) {
     case WeightEncoding::kPlain:
     case WeightEncoding::kFp8:
       return matrix.values.dtype;
     case WeightEncoding::kPacked:
-      if (matrix.packed.bits == 4) return std::nullopt;
-      return PackedType(matrix);
+      return matrix.packed.bits == 16 ? DType::kBf16 : DType::kI8;
     default:
       return std::nullopt;
   }
@@ -136,6 +148,9 @@ void CopyRows(const WeightMatrix& matrix, int64_t row, int64_t count,
   if (count == 0) return;
   if (matrix.encoding == WeightEncoding::kPacked) {
     return CopyPackedRows(matrix, row, count, out);
+  }
+  if (HasInt4Grids(matrix)) {
+    return CopyGroupedRows(matrix, row, count, reinterpret_cast<uint8_t*>(out));
   }
   const absl::Span<const std::byte> first = RowBytes(matrix, row);
   if (matrix.interleaved_head == 0) {
@@ -155,15 +170,10 @@ float RowScale(const WeightMatrix& matrix, int64_t row) {
 
 std::vector<Int4Grid> ReadInt4Grids(const WeightMatrix& matrix, int64_t row,
                                     int64_t count) {
-  switch (matrix.encoding) {
-    case WeightEncoding::kGptq:
-    case WeightEncoding::kAwq:
-      return ReadGroupedGrids(matrix, row, count);
-    case WeightEncoding::kPacked:
-      return ReadPackedGrids(matrix, row, count);
-    default:
-      return {};
-  }
+  if (!HasInt4Grids(matrix)) return {};
+  return matrix.encoding == WeightEncoding::kPacked
+             ? ReadPackedGrids(matrix, row, count)
+             : ReadGroupedGrids(matrix, row, count);
 }
 
 void ReleasePages(const WeightMatrix& matrix) {

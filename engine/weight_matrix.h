@@ -105,13 +105,17 @@ void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
 // The same for one row.
 void ReadRow(const WeightMatrix& matrix, int64_t row, absl::Span<float> out);
 
-// The type of the numbers that CopyRows gives: none of an encoding that it does
-// not take.
+// Whether weights lie on grids of 64 inputs (int4_grid.h): of 4 bits, with
+// groups of whole 64 inputs, in order.
+bool HasInt4Grids(const WeightMatrix& matrix);
+
+// The type of the numbers that CopyRows gives: of plain ones and e4m3 that of
+// the file; I8 of packed int8; U8, what a grid has, of weights that lie on one.
+// None of all others.
 std::optional<DType> StoredType(const WeightMatrix& matrix);
 
 // As ReadRows, but the numbers as the file has them, of StoredType.
-// REQUIRES: there is one: encoding is kPlain, kFp8, or kPacked with more than 4
-// bits.
+// REQUIRES: there is one.
 void CopyRows(const WeightMatrix& matrix, int64_t row, int64_t count,
               std::byte* out);
 
@@ -120,8 +124,7 @@ void CopyRows(const WeightMatrix& matrix, int64_t row, int64_t count,
 float RowScale(const WeightMatrix& matrix, int64_t row);
 
 // The grids on which the weights of rows [row, row + count) lie,
-// [count][ceil(columns / 64)]: of 4 bits, with groups of whole 64 inputs, in
-// order. Of all other matrices none.
+// [count][ceil(columns / 64)]; none unless HasInt4Grids.
 std::vector<Int4Grid> ReadInt4Grids(const WeightMatrix& matrix, int64_t row,
                                     int64_t count);
 

@@ -61,7 +61,7 @@ class Loader final {
     pack.inputs = inputs;
     pack.format = format;
     float* scales = nullptr;
-    if (KeepsBytes(pack.type)) {
+    if (HasScalesAlready(pack.type)) {
       BATON_ASSIGN_OR_RETURN(scales, Vector(ScalesOf(padded)));
     } else if (HasOutputScales(format)) {
       BATON_ASSIGN_OR_RETURN(
@@ -71,16 +71,31 @@ class Loader final {
     }
     m.scales = scales;
     const int64_t tile_elements = int64_t{kTileOutputs} * inputs;
-    const int64_t source_bytes = TileSourceBytes(pack.type, format, inputs);
+    const int64_t row_bytes = tile_elements * DTypeBytes(pack.type);
+    const int64_t grid_bytes =
+        HasSliceGrids(format) ? TileGridBytes(inputs) : 0;
     BATON_RETURN_IF_ERROR(Copy(
-        m.output_tiles, source_bytes, tile_elements,
-        [&](int64_t first, int64_t count, std::byte* out) {
-          CopySource(padded, pack, first, count, out);
+        m.output_tiles, row_bytes + grid_bytes, tile_elements,
+        [&](const Piece& piece) {
+          const int64_t output = piece.first * kTileOutputs;
+          const int64_t outputs = piece.count * kTileOutputs;
+          CopyOutputs(padded, pack.type, output, outputs, inputs,
+                      piece.buffer + piece.at * row_bytes);
+          if (grid_bytes == 0) return;
+          // Behind all rows of the buffer.
+          CopyGrids(padded, output, outputs, inputs,
+                    reinterpret_cast<Int4Grid*>(piece.buffer +
+                                                piece.total * row_bytes +
+                                                piece.at * grid_bytes));
         },
         [&](int64_t first, int64_t count, const Staging& staging) {
           stream_.CopyToDevice(staging.device.data(), staging.host.data(),
-                               count * source_bytes);
+                               count * (row_bytes + grid_bytes));
           pack.rows = staging.device.data();
+          pack.grids =
+              grid_bytes == 0
+                  ? nullptr
+                  : reinterpret_cast<Int4Grid*>(pack.rows + count * row_bytes);
           pack.tiles = static_cast<int32_t>(count);
           pack.out = tiles + first * TileBytes(format, m.padded_inputs);
           pack.scales =
@@ -105,16 +120,19 @@ class Loader final {
     const auto inputs = static_cast<int32_t>(matrix.columns);
     BATON_RETURN_IF_ERROR(Copy(
         matrix.rows, row_bytes, matrix.columns,
-        [&](int64_t first, int64_t count, std::byte* out) {
+        [&](const Piece& piece) {
+          std::byte* const out = piece.buffer + piece.at * row_bytes;
           if (type == DType::kBf16) {
-            CopyOutputs(rows, type, first, count, inputs, out);
+            CopyOutputs(rows, type, piece.first, piece.count, inputs, out);
             return;
           }
-          std::vector<std::byte> values(count * inputs * DTypeBytes(type));
-          CopyOutputs(rows, type, first, count, inputs, values.data());
+          const int64_t elements = piece.count * inputs;
+          std::vector<std::byte> values(elements * DTypeBytes(type));
+          CopyOutputs(rows, type, piece.first, piece.count, inputs,
+                      values.data());
           ConvertToBf16(
               type, values,
-              absl::MakeSpan(reinterpret_cast<uint16_t*>(out), count * inputs));
+              absl::MakeSpan(reinterpret_cast<uint16_t*>(out), elements));
         },
         [&](int64_t first, int64_t count, const Staging& staging) {
           stream_.CopyToDevice(to + first * row_bytes, staging.host.data(),
@@ -143,31 +161,22 @@ class Loader final {
     if (at == formats.end() || *at != format) formats.insert(at, format);
   }
 
-  // What tiles [first, first + count) are made of (PackArgs::rows).
-  static void CopySource(const std::vector<OutputRows>& rows,
-                         const PackArgs& pack, int64_t first, int64_t count,
-                         std::byte* out) {
-    if (!HasSliceGrids(pack.format)) {
-      CopyOutputs(rows, pack.type, first * kTileOutputs, count * kTileOutputs,
-                  pack.inputs, out);
-      return;
-    }
-    const int64_t row_bytes = pack.inputs * DTypeBytes(pack.type);
-    for (int64_t tile = first; tile < first + count; ++tile) {
-      const int64_t output = tile * kTileOutputs;
-      CopyOutputs(rows, pack.type, output, kTileOutputs, pack.inputs, out);
-      CopyGrids(rows, output, kTileOutputs, pack.inputs,
-                reinterpret_cast<Int4Grid*>(out + kTileOutputs * row_bytes));
-      out += TileSourceBytes(pack.type, pack.format, pack.inputs);
-    }
-  }
-
   absl::StatusOr<std::byte*> Take(int64_t bytes) {
     BATON_ASSIGN_OR_RETURN(DeviceBuffer buffer,
                            DeviceBuffer::Allocate(bytes, "weights"));
     weights_.memory.push_back(std::move(buffer));
     return weights_.memory.back().data();
   }
+
+  // Items [first, first + count): those from `at` on of the `total` that pass
+  // through a buffer at a time.
+  struct Piece {
+    int64_t first = 0;
+    int64_t count = 0;
+    std::byte* buffer = nullptr;
+    int64_t at = 0;
+    int64_t total = 0;
+  };
 
   struct Staging {
     PinnedBuffer host;
@@ -190,12 +199,12 @@ class Loader final {
   }
 
   // For `count` items of `item_bytes` each, as many at a time as a buffer
-  // holds: `make(first, count, out)` writes them, on several threads at the
+  // holds: `make` writes pieces of them, on several threads at the
   // same time, then `give(first, count, staging)` gives the stream what copies
   // them. An item is made of `item_elements` weights, for progress.
   absl::Status Copy(
       int64_t count, int64_t item_bytes, int64_t item_elements,
-      absl::FunctionRef<void(int64_t, int64_t, std::byte*)> make,
+      absl::FunctionRef<void(const Piece&)> make,
       absl::FunctionRef<void(int64_t, int64_t, const Staging&)> give) {
     if (item_bytes > kStagingBytes) {
       return absl::ResourceExhaustedError("a row of weights is too large");
@@ -212,8 +221,8 @@ class Loader final {
       team_.ParallelFor((here + per_call - 1) / per_call,
                         [&](int64_t item, int32_t) {
                           const int64_t begin = item * per_call;
-                          make(first + begin, std::min(per_call, here - begin),
-                               staging.host.data() + begin * item_bytes);
+                          make({first + begin, std::min(per_call, here - begin),
+                                staging.host.data(), begin, here});
                         });
       give(first, here, staging);
       stream_.Record(staging.copied);

@@ -18,6 +18,8 @@ bool Keeps(const WeightMatrix& matrix, WeightFormat format) {
       return format == WeightFormat::kFp8 && HasScalePerOutput(matrix);
     case DType::kI8:
       return format == WeightFormat::kInt8;
+    case DType::kU8:
+      return format == WeightFormat::kInt4;
     default:
       return true;
   }
@@ -29,13 +31,9 @@ WeightFormat FormatOf(const std::vector<OutputRows>& rows) {
   if (CopiedType(rows, WeightFormat::kFp8) == DType::kF8E4M3) {
     return WeightFormat::kFp8;
   }
-  bool on_grids = false;
-  for (const OutputRows& part : rows) {
-    if (part.matrix == nullptr || part.count == 0) continue;
-    on_grids = !ReadInt4Grids(*part.matrix, part.first, 1).empty();
-    if (!on_grids) break;
-  }
-  return on_grids ? WeightFormat::kInt4 : WeightFormat::kBf16;
+  return CopiedType(rows, WeightFormat::kInt4) == DType::kU8
+             ? WeightFormat::kInt4
+             : WeightFormat::kBf16;
 }
 
 DType CopiedType(const std::vector<OutputRows>& rows, WeightFormat format) {

@@ -29,7 +29,8 @@ WeightFormat FormatOf(const std::vector<OutputRows>& rows);
 
 // What these rows are copied as for a matrix of that format: the type that all
 // of them have in their files, where those hold plain numbers of one type, e4m3
-// with a scale per output for kFp8, or packed int8 for kInt8; else float32.
+// with a scale per output for kFp8, packed int8 for kInt8, or U8 on grids for
+// kInt4; else float32.
 DType CopiedType(const std::vector<OutputRows>& rows, WeightFormat format);
 
 // The scales of rows that are copied as e4m3 or int8, one for each output.
@@ -43,7 +44,11 @@ void CopyOutputs(const std::vector<OutputRows>& rows, DType type, int64_t first,
 
 // Writes the grids of outputs [first, first + count), one for each 64 inputs of
 // each: those on which their weights lie in the file, and zeros where they lie
-// on none.
+// on none. Of a tile they are TileGridBytes.
+inline int64_t TileGridBytes(int32_t inputs) {
+  return int64_t{kTileOutputs} * (PaddedInputs(inputs) / kSliceInputs) *
+         int64_t{sizeof(Int4Grid)};
+}
 void CopyGrids(const std::vector<OutputRows>& rows, int64_t first,
                int64_t count, int32_t inputs, Int4Grid* out);
 

@@ -16,50 +16,46 @@ constexpr float kFloatMax = 0x1.fffffep127f;
 
 // The weights of the block's tile; zero where inputs are padded.
 struct TileRows {
-  const std::byte* rows;
+  std::byte* rows;
   DType type;
   int32_t inputs;
 
-  // As KeepsBytes says.
+  // Bytes that tiles have, too.
   BATON_DEVICE bool keeps() const {
-    return type == DType::kF8E4M3 || type == DType::kI8;
+    return type == DType::kF8E4M3 || type == DType::kI8 || on_grids();
   }
-  BATON_DEVICE uint8_t ByteAt(int64_t i) const {
-    return reinterpret_cast<const uint8_t*>(rows)[i];
+  BATON_DEVICE bool on_grids() const { return type == DType::kU8; }
+  BATON_DEVICE uint8_t& ByteAt(int32_t output, int32_t input) const {
+    return reinterpret_cast<uint8_t*>(rows)[int64_t{output} * inputs + input];
+  }
+  // Of what lies on a grid.
+  BATON_DEVICE float At(int32_t output, int32_t input,
+                        const Int4Grid& grid) const {
+    if (!on_grids()) return At(output, input);
+    if (input >= inputs) return 0.0f;
+    const int32_t q = ByteAt(output, input);
+    return MulRn(static_cast<float>(q - grid.zero), grid.scale);
   }
   BATON_DEVICE float At(int32_t output, int32_t input) const {
     if (input >= inputs) return 0.0f;
-    const int64_t i = int64_t{output} * inputs + input;
     if (keeps()) {
       // What counts is whether it is a number.
-      const bool nan = type == DType::kF8E4M3 && (ByteAt(i) & 0x7fu) == 0x7fu;
+      const bool nan =
+          type == DType::kF8E4M3 && (ByteAt(output, input) & 0x7fu) == 0x7fu;
       return BitsFloat(nan ? 0x7fc00000u : 0u);
     }
+    const int64_t i = int64_t{output} * inputs + input;
     if (type == DType::kF32) return reinterpret_cast<const float*>(rows)[i];
     const uint16_t bits = reinterpret_cast<const uint16_t*>(rows)[i];
     return type == DType::kBf16 ? FromBf16(bits) : FromF16(bits);
   }
 };
 
-BATON_DEVICE int64_t RowBytes(const PackArgs& args) {
-  const int32_t bytes_each =
-      args.type == DType::kF32                                 ? 4
-      : args.type == DType::kF8E4M3 || args.type == DType::kI8 ? 1
-                                                               : 2;
-  return int64_t{args.inputs} * bytes_each;
-}
-
-// Of a tile (TileSourceBytes).
-BATON_DEVICE int64_t SourceBytes(const PackArgs& args) {
-  const int64_t grids =
-      HasSliceGrids(args.format)
-          ? PaddedInputs(args.inputs) / kSliceInputs * int64_t{sizeof(Int4Grid)}
-          : 0;
-  return kTileOutputs * (RowBytes(args) + grids);
-}
-
 BATON_DEVICE TileRows RowsOfBlock(const PackArgs& args) {
-  return {args.rows + BlockX() * SourceBytes(args), args.type, args.inputs};
+  const bool halves = args.type == DType::kF16 || args.type == DType::kBf16;
+  const int32_t bytes_each = args.type == DType::kF32 ? 4 : halves ? 2 : 1;
+  const int64_t bytes = int64_t{kTileOutputs} * args.inputs * bytes_each;
+  return {args.rows + BlockX() * bytes, args.type, args.inputs};
 }
 
 // How an output's weights become bytes (QuantizeInt8, QuantizeFp8).
@@ -152,8 +148,7 @@ PackOutputs(PackArgs args) {
         std::byte* const at =
             out + PlaceOfWeight(kFormat, output, first + i, padded).byte;
         if (there && WeightBits(kFormat) == 8 && tile.keeps()) {
-          *reinterpret_cast<uint8_t*>(at) =
-              tile.ByteAt(int64_t{output} * args.inputs + first + i);
+          *reinterpret_cast<uint8_t*>(at) = tile.ByteAt(output, first + i);
         } else if (there) {
           PutWeight<kFormat>(tile.At(output, first + i), rounding, at);
         } else {
@@ -236,6 +231,26 @@ BATON_DEVICE Int4Grid GridOf(const float (&weights)[kSliceInputs],
 // More than any exponent: a weight of the output is not finite.
 constexpr uint32_t kNotFinite = 0xffff;
 
+// The number of a weight on a grid.
+BATON_DEVICE uint32_t NumberOf(float weight, float inverse, float zero) {
+  return static_cast<uint32_t>(AddRn(OnGrid(weight, inverse, zero), zero));
+}
+
+// For a grid that was none: its numbers on another one.
+BATON_DEVICE void MoveToGrid(const TileRows& tile, int32_t output,
+                             int32_t first,
+                             const float (&weights)[kSliceInputs],
+                             int32_t count, const Int4Grid& grid) {
+  const float inverse = grid.scale > 0.0f ? DivRn(1.0f, grid.scale) : 0.0f;
+  const float zero = static_cast<float>(grid.zero);
+  BATON_UNROLL
+  for (int i = 0; i < kSliceInputs; ++i) {
+    if (i >= count) break;
+    tile.ByteAt(output, first + i) =
+        static_cast<uint8_t>(NumberOf(weights[i], inverse, zero));
+  }
+}
+
 // The grids of a tile's outputs and slices, where there are none yet, and the
 // largest exponent of each output's, to `tops` in the block's memory, zeros at
 // first.
@@ -249,14 +264,17 @@ BATON_DEVICE void FindGrids(const TileRows& tile, int32_t slices,
     bool finite = true;
     BATON_UNROLL
     for (int i = 0; i < kSliceInputs; ++i) {
-      weights[i] = tile.At(output, first + i);
+      weights[i] = tile.At(output, first + i, grids[unit]);
       finite = finite && MagnitudeOf(weights[i]) <= kFloatMax;
     }
     Int4Grid grid = grids[unit];
     if (finite && ExponentOf(ToBf16(grid.scale)) == 0) {
       const int32_t left = tile.inputs - first;
-      grid = GridOf(weights, left < kSliceInputs ? left : kSliceInputs);
+      const int32_t count = left < kSliceInputs ? left : kSliceInputs;
+      grid = GridOf(weights, count);
       grids[unit] = grid;
+      if (tile.on_grids())
+        MoveToGrid(tile, output, first, weights, count, grid);
     }
     AtomicMax(tops + output,
               finite ? ExponentOf(ToBf16(grid.scale)) : kNotFinite);
@@ -291,10 +309,12 @@ BATON_DEVICE Int4Slice MakeInt4Slice(const TileRows& tile, int32_t output,
   BATON_UNROLL
   for (int i = 0; i < kSliceInputs; ++i) {
     // What pads the inputs is nothing, too.
-    const uint32_t q =
-        i < left ? static_cast<uint32_t>(AddRn(
-                       OnGrid(tile.At(output, first + i), inverse, zero), zero))
-                 : stored;
+    uint32_t q = stored;
+    if (i < left && tile.on_grids()) {
+      if (!lost) q = tile.ByteAt(output, first + i);
+    } else if (i < left) {
+      q = NumberOf(tile.At(output, first + i), inverse, zero);
+    }
     slice.words[i / 8] |= q << i % 8 * 4;
   }
   return slice;
@@ -307,8 +327,7 @@ PackInt4(PackArgs args) {
   const TileRows tile = RowsOfBlock(args);
   const int32_t padded = PaddedInputs(args.inputs);
   const int32_t slices = padded / kSliceInputs;
-  Int4Grid* const grids = reinterpret_cast<Int4Grid*>(
-      args.rows + BlockX() * SourceBytes(args) + kTileOutputs * RowBytes(args));
+  Int4Grid* const grids = args.grids + BlockX() * kTileOutputs * slices;
   uint32_t* const tops = reinterpret_cast<uint32_t*>(SharedMemory());
   if (Thread() < kTileOutputs) tops[Thread()] = 0;
   SyncBlock();
@@ -350,10 +369,12 @@ PackInt4(PackArgs args) {
 void RunPackTiles(const PackArgs& args, StreamHandle* stream) {
   CHECK(IsWeightDType(args.type) ||
         (args.type == DType::kF8E4M3 && args.format == WeightFormat::kFp8) ||
-        (args.type == DType::kI8 && args.format == WeightFormat::kInt8))
+        (args.type == DType::kI8 && args.format == WeightFormat::kInt8) ||
+        (args.type == DType::kU8 && args.format == WeightFormat::kInt4))
       << DTypeName(args.type);
   CHECK(args.tiles > 0 && args.inputs > 0);
   CHECK_EQ(args.scales != nullptr, HasOutputScales(args.format));
+  CHECK_EQ(args.grids != nullptr, HasSliceGrids(args.format));
   LaunchShape shape;
   shape.x = static_cast<uint32_t>(args.tiles);
   shape.threads = kPackThreads;

@@ -16,29 +16,19 @@
 
 namespace baton::engine::cuda {
 
-// Rows of which bytes are copied to the tiles.
-constexpr bool KeepsBytes(DType type) {
+// Whether an output's scale is there before its tile is made.
+constexpr bool HasScalesAlready(DType type) {
   return type == DType::kF8E4M3 || type == DType::kI8;
 }
 
-// Of what a tile is made of.
-inline int64_t TileSourceBytes(DType type, WeightFormat format,
-                               int32_t inputs) {
-  const int64_t grids =
-      HasSliceGrids(format)
-          ? PaddedInputs(inputs) / kSliceInputs * int64_t{sizeof(Int4Grid)}
-          : 0;
-  return kTileOutputs * (inputs * DTypeBytes(type) + grids);
-}
-
 struct PackArgs {
-  // Of each tile TileSourceBytes: [kTileOutputs][inputs], of `type`: float32,
-  // half or bfloat16; or e4m3 for kFp8, int8 for kInt8, which stay as they are
-  // (KeepsBytes). For kInt4,
-  // behind each tile's rows are Int4Grids [kTileOutputs][slices]: those that
-  // weights lie on already, and zeros where a grid is to be found, which is
-  // then written there.
+  // [tiles * kTileOutputs][inputs], of `type`: float32, half or bfloat16; or
+  // e4m3 for kFp8, int8 for kInt8, and U8 of [0, 15] for kInt4, which stay as
+  // they are, but for U8 on a grid that is none: the kernel writes others.
   std::byte* rows = nullptr;
+  // For kInt4 [tiles * kTileOutputs][slices of 64 inputs]: those that weights
+  // lie on already, and zeros where one is to be found, which is written here.
+  Int4Grid* grids = nullptr;
   DType type = DType::kF32;
   int32_t tiles = 0;
   int32_t inputs = 0;

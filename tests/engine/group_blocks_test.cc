@@ -120,12 +120,16 @@ void ExpectGrids(const WeightMatrix& matrix, const GroupedMatrix& expected) {
   const int64_t slices = (matrix.columns + 63) / 64;
   const std::vector<Int4Grid> grids = ReadInt4Grids(matrix, kFirst, kCount);
   ASSERT_EQ(static_cast<int64_t>(grids.size()), kCount * slices);
+  ASSERT_EQ(StoredType(matrix), DType::kU8);
+  std::vector<std::byte> stored(kCount * matrix.columns);
+  CopyRows(matrix, kFirst, kCount, stored.data());
   std::vector<float> row(matrix.columns);
   for (int64_t n = 0; n < kCount; ++n) {
     for (int64_t k = 0; k < matrix.columns; ++k) {
       const Int4Grid& grid = grids[n * slices + k / 64];
       const auto q =
           static_cast<int>(expected.values[(kFirst + n) * matrix.columns + k]);
+      ASSERT_EQ(static_cast<int>(stored[n * matrix.columns + k]), q);
       EXPECT_EQ(static_cast<float>(q - grid.zero) * grid.scale,
                 expected.Weight(kFirst + n, k))
           << n << " " << k;
@@ -146,11 +150,16 @@ TEST(GroupBlocksTest, GridsOfSixtyFourInputsAreThoseOfTheirGroup) {
   const GroupedMatrix one(16, 72, 72, 4, 9);
   const std::vector<TestTensor> gptq = one.Gptq("m", 0, false);
   ExpectGrids(one.View(gptq, WeightEncoding::kGptq, 0), one);
+  // Inputs that fill no eight.
+  const GroupedMatrix odd(16, 75, 75, 4, 17);
+  const std::vector<TestTensor> awq = odd.Awq("m");
+  ExpectGrids(odd.View(awq, WeightEncoding::kAwq, 0), odd);
 }
 
 TEST(GroupBlocksTest, WhatHasNoGridsOfSixtyFourInputsSaysSo) {
   const auto expect_none = [](const GroupedMatrix& q) {
     const std::vector<TestTensor> gptq = q.Gptq("m", 1, true);
+    EXPECT_FALSE(HasInt4Grids(q.View(gptq, WeightEncoding::kGptq, 1)));
     EXPECT_TRUE(
         ReadInt4Grids(q.View(gptq, WeightEncoding::kGptq, 1), 0, 16).empty());
   };

@@ -3,12 +3,15 @@
 // the page cache, and warm.
 //
 //   engine_cuda_gpu_load_benchmark [--dir DIR] [--layers N] [--threads N]
+//   engine_cuda_gpu_load_benchmark --model MODEL [--threads N]
 //   engine_emulated_load_benchmark --host, and these
 //   engine_emulated_load_benchmark --tiny
 //
 // Writes a model of N layers of Llama-3-8B's shapes (436 MB each, in bfloat16)
-// to a folder in DIR, and removes it. "host" is the host's part alone, which
-// needs no GPU: rows into pinned memory. Medians of five. --host: that alone.
+// to a folder in DIR, and removes it; or takes a model that has one
+// model.safetensors. "auto" is as that has its weights. "host" is the host's
+// part alone, which needs no GPU: rows into pinned memory. Medians of five.
+// --host: that alone.
 // --tiny: a small model, to see that it runs.
 #include <fcntl.h>
 #include <unistd.h>
@@ -19,6 +22,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,6 +78,7 @@ class LoadBenchmark final {
       Print(cold, "read", read, read);
       Print(cold, "host", Time(cold, [this] { CopyOnHost(); }), read);
       if (host_alone) continue;
+      Print(cold, "auto", Time(cold, [this] { Load(std::nullopt); }), read);
       for (const WeightFormat format : kWeightFormats) {
         Print(cold, WeightFormatName(format).data(),
               Time(cold, [&] { Load(format); }), read);
@@ -115,25 +120,42 @@ class LoadBenchmark final {
     });
   }
 
-  // As LoadDeviceWeights copies them, by 16 rows.
+  // As LoadDeviceWeights copies them, some tiles at a time.
   void CopyOnHost() {
     const ModelWeights weights = Open();
     for (const WeightMatrix* matrix : weights.AllMatrices()) {
       const std::vector<OutputRows> rows = {{matrix, 0, matrix->rows}};
-      const DType type = CopiedType(rows, WeightFormat::kBf16);
+      const WeightFormat format = FormatOf(rows);
+      const DType type = CopiedType(rows, format);
       const auto inputs = static_cast<int32_t>(matrix->columns);
-      const int64_t item_bytes = kTileOutputs * inputs * DTypeBytes(type);
-      const int64_t in_buffer = kPinnedBytes / item_bytes;
-      const int64_t items = matrix->rows / kTileOutputs;
-      team_.ParallelFor(items, [&](int64_t item, int32_t) {
-        CopyOutputs(rows, type, item * kTileOutputs, kTileOutputs, inputs,
-                    pinned_.data() + item % in_buffer * item_bytes);
+      const int64_t row_bytes = kTileOutputs * inputs * DTypeBytes(type);
+      const int64_t grid_bytes =
+          HasSliceGrids(format) ? TileGridBytes(inputs) : 0;
+      const int64_t tiles = matrix->rows / kTileOutputs;
+      const int64_t in_buffer = kPinnedBytes / (row_bytes + grid_bytes);
+      const int64_t together =
+          std::clamp<int64_t>(in_buffer / (4 * team_.num_threads()), 1, 64);
+      const int64_t places = in_buffer / together;
+      team_.ParallelFor((tiles + together - 1) / together, [&](int64_t item,
+                                                               int32_t) {
+        const int64_t first = item * together;
+        const int64_t output = first * kTileOutputs;
+        const int64_t outputs =
+            std::min(together, tiles - first) * kTileOutputs;
+        const int64_t place = item % places * together;
+        CopyOutputs(rows, type, output, outputs, inputs,
+                    pinned_.data() + place * row_bytes);
+        if (grid_bytes == 0) return;
+        CopyGrids(rows, output, outputs, inputs,
+                  reinterpret_cast<Int4Grid*>(pinned_.data() +
+                                              places * together * row_bytes +
+                                              place * grid_bytes));
       });
       ReleasePages(*matrix);
     }
   }
 
-  void Load(WeightFormat format) {
+  void Load(std::optional<WeightFormat> format) {
     const ModelWeights weights = Open();
     Stream stream;
     const auto loaded = LoadDeviceWeights(config_, weights, format, Shard(),
@@ -159,6 +181,7 @@ class LoadBenchmark final {
 
 int LoadBenchmarkMain(int argc, char** argv) {
   std::string dir = "/tmp";
+  std::string given;
   int layers = 8;
   int threads = 0;
   bool tiny = false;
@@ -171,7 +194,11 @@ int LoadBenchmarkMain(int argc, char** argv) {
     } else if (flag == "--host") {
       host_alone = true;
     } else if (flag == "--dir") {
-      dir = argv[++i];
+      dir = value;
+      ++i;
+    } else if (flag == "--model") {
+      given = value;
+      ++i;
     } else if ((flag == "--layers" && absl::SimpleAtoi(value, &layers) &&
                 layers > 0) ||
                (flag == "--threads" && absl::SimpleAtoi(value, &threads) &&
@@ -199,6 +226,10 @@ int LoadBenchmarkMain(int argc, char** argv) {
     model.intermediate = 14336;
     model.vocab_size = 8192;
     model.tie_word_embeddings = false;
+  }
+  if (!given.empty()) {
+    LoadBenchmark(given, threads).Run(host_alone);
+    return 0;
   }
   const test::ScratchDir scratch(dir);
   const std::string path = scratch.path() + "/model";

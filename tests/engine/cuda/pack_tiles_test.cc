@@ -69,18 +69,15 @@ class PackTilesTest : public DeviceTest,
     PackArgs args;
     args.type = CopiedType(rows, GetParam());
     const int64_t outputs = int64_t{tiles} * kTileOutputs;
-    const int64_t source = TileSourceBytes(args.type, GetParam(), inputs);
-    std::vector<std::byte> copied(tiles * source);
-    for (int32_t tile = 0; tile < tiles; ++tile) {
-      std::byte* const to = copied.data() + tile * source;
-      CopyOutputs(padded, args.type, tile * kTileOutputs, kTileOutputs, inputs,
-                  to);
-      if (!HasSliceGrids(GetParam())) continue;
-      CopyGrids(padded, tile * kTileOutputs, kTileOutputs, inputs,
-                reinterpret_cast<Int4Grid*>(to + kTileOutputs * inputs *
-                                                     DTypeBytes(args.type)));
-    }
+    std::vector<std::byte> copied(outputs * inputs * DTypeBytes(args.type));
+    CopyOutputs(padded, args.type, 0, outputs, inputs, copied.data());
     args.rows = Put(copied);
+    if (HasSliceGrids(GetParam())) {
+      std::vector<Int4Grid> grids(outputs * PaddedInputs(inputs) /
+                                  kSliceInputs);
+      CopyGrids(padded, 0, outputs, inputs, grids.data());
+      args.grids = Put(grids);
+    }
     args.tiles = tiles;
     args.inputs = inputs;
     args.format = GetParam();
@@ -201,31 +198,67 @@ TEST_P(PackTilesTest, OfExtremes) {
 
 // What a checkpoint has in 4 bits is not rounded again, but for its scales.
 TEST_P(PackTilesTest, KeepsTheGridsOfTheFile) {
+  const bool int4 = GetParam() == WeightFormat::kInt4;
   const GroupedMatrix q(40, 320, 128, 4, 4);
   const std::vector<TestTensor> gptq = q.Gptq("m", 1, true);
   const std::vector<TestTensor> awq = q.Awq("m");
+  // By themselves, and with a matrix that has no grids between two parts.
+  StoredMatrix plain(DType::kBf16, 8, 320);
+  for (int64_t i = 0; i < 8 * 320; ++i) {
+    plain.Set(i, 0.01f * static_cast<float>(i * 37 % 101 - 50));
+  }
   for (const WeightMatrix& source : {q.View(gptq, WeightEncoding::kGptq, 1),
                                      q.View(awq, WeightEncoding::kAwq, 0)}) {
-    // A matrix that has no grids between two parts of it.
-    StoredMatrix plain(DType::kBf16, 8, 320);
-    for (int64_t i = 0; i < 8 * 320; ++i) {
-      plain.Set(i, 0.01f * static_cast<float>(i * 37 % 101 - 50));
-    }
-    const std::vector<OutputRows> rows = {
-        {&source, 3, 20}, {&plain.matrix, 0, 8}, {&source, 23, 17}};
-    const Tiles device = ByDevice(rows, 320, 3);
-    ExpectSame(device, ByHost(rows, 320, 3), "grids");
-    if (GetParam() != WeightFormat::kInt4) continue;
-    for (int64_t o = 0; o < 45; ++o) {
-      if (o >= 20 && o < 28) continue;
-      for (int32_t i = 0; i < 320; ++i) {
-        const float weight = q.Weight(o < 20 ? 3 + o : o - 5, i);
-        ASSERT_NEAR(ReadWeight(GetParam(), device.bytes.data(),
-                               device.scales.data(), o, i, 320),
-                    weight, std::fabs(weight) * 0x1p-8f)
-            << o << " " << i;
+    for (const bool mixed : {false, true}) {
+      const std::vector<OutputRows> rows = {
+          {&source, 3, 20},
+          {mixed ? &plain.matrix : nullptr, 0, 8},
+          {&source, 23, 17}};
+      EXPECT_EQ(CopiedType(rows, GetParam()),
+                int4 && !mixed ? DType::kU8 : DType::kF32);
+      EXPECT_EQ(FormatOf(rows),
+                mixed ? WeightFormat::kBf16 : WeightFormat::kInt4);
+      const Tiles device = ByDevice(rows, 320, 3);
+      ExpectSame(device, ByHost(rows, 320, 3), mixed ? "mixed" : "alone");
+      for (int64_t o = 0; int4 && o < 45; ++o) {
+        if (o >= 20 && o < 28) continue;
+        for (int32_t i = 0; i < 320; ++i) {
+          const float weight = q.Weight(o < 20 ? 3 + o : o - 5, i);
+          ASSERT_NEAR(ReadWeight(GetParam(), device.bytes.data(),
+                                 device.scales.data(), o, i, 320),
+                      weight, std::fabs(weight) * 0x1p-8f)
+              << o << " " << i;
+        }
       }
     }
+  }
+}
+
+// Scales of a file that are none, or far from the others of their output.
+TEST_P(PackTilesTest, GridsOfTheFileMayBeNone) {
+  constexpr uint16_t kScales[] = {0x0000, 0x8000, 0xa400, 0x0001,
+                                  0x7bff, 0x2400, 0x0400, 0x2801};
+  GroupedMatrix q(32, 200, 64, 4, 5);
+  for (size_t i = 0; i < q.scales.size(); ++i) {
+    // Groups of an output lie 32 apart, and have all pairs of them.
+    q.scales[i] = kScales[(i * 5 + i / 32 * (1 + i % 7)) % 8];
+  }
+  const std::vector<TestTensor> gptq = q.Gptq("m", 1, true);
+  const WeightMatrix source = q.View(gptq, WeightEncoding::kGptq, 1);
+  const std::vector<OutputRows> rows = {{&source, 0, 32}};
+  ExpectSame(ByDevice(rows, 200, 2), ByHost(rows, 200, 2), "finite");
+  // Infinite, and no number.
+  q.scales[3] = 0x7c00;
+  q.scales[32 + 7] = 0x7e00;
+  const std::vector<TestTensor> broken = q.Gptq("m", 1, true);
+  const WeightMatrix other = q.View(broken, WeightEncoding::kGptq, 1);
+  const std::vector<OutputRows> broken_rows = {{&other, 0, 32}};
+  const Tiles device = ByDevice(broken_rows, 200, 2);
+  const Tiles host = ByHost(broken_rows, 200, 2);
+  if (GetParam() == WeightFormat::kInt4) {
+    ExpectSame(device, host, "broken");
+    EXPECT_TRUE(std::isnan(device.scales[3]));
+    EXPECT_TRUE(std::isnan(device.scales[7]));
   }
 }
 
