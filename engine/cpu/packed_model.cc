@@ -24,6 +24,8 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int kFormat = 2;
+constexpr absl::string_view kAgain =
+    "quantize the model again, with this version of Baton";
 constexpr int64_t kMaxManifestBytes = 64 << 10;
 constexpr size_t kMaxIdentity = 64;
 constexpr uintptr_t kDataAlignment = 64;
@@ -213,9 +215,6 @@ class TensorReader final {
   }
 
  private:
-  static constexpr absl::string_view kAgain =
-      "quantize the model again, with this version of Baton";
-
   const SafetensorsFile& file_;
 };
 
@@ -272,6 +271,10 @@ absl::StatusOr<PackedManifest> ReadPackedManifest(const std::string& dir) {
                          ReadJsonObject(file, kMaxManifestBytes));
   JsonFields fields(file, root);
   // First of all: another format has other fields.
+  const nlohmann::json* const format = fields.Find("format");
+  if (format != nullptr && *format != nlohmann::json(kFormat)) {
+    fields.FailField("format", *format, absl::StrCat(kFormat, ": ", kAgain));
+  }
   fields.RequiredInt("format", kFormat, kFormat);
   CheckLayout(fields);
   PackedManifest manifest;

@@ -242,7 +242,11 @@ TEST_F(BrokenTest, TheManifest) {
   const std::string file = "baton_packed.json: ";
   ASSERT_TRUE(Load().ok()) << Load();
   WriteManifest([](json& m) { m["format"] = 1; });
-  ExpectError(kInvalid, {file, "format is 1"});
+  ExpectError(kInvalid, {file, "format is 1, it must be 2: quantize"});
+  WriteManifest([](json& m) { m["format"] = "2"; });
+  ExpectError(kInvalid, {file, "format is \"2\""});
+  WriteManifest([](json& m) { m.erase("format"); });
+  ExpectError(kInvalid, {file, "format"});
   WriteManifest([](json& m) { m["layout"]["gate_panels"] = 2; });
   ExpectError(kInvalid, {file, "layout.gate_panels is 2"});
   WriteManifest([](json& m) { m.erase("layout"); });
