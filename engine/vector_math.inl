@@ -60,12 +60,9 @@ inline Floats WidenBf16(Halves h) {
 }
 
 // Zeros and scales of grids of 4 bits, from their codes (engine/int4_grid.h).
-inline Ints Int4Zeros(Halves codes) {
-  return (Ints)(__builtin_convertvector(codes, Words) & 15u);
-}
-inline Floats Int4Scales(Halves codes) {
-  const Words shifted = __builtin_convertvector(codes, Words) << 12;
-  return (Floats)((shifted & 0x0fff0000u) | 96u << 23);
+inline Ints Int4Zeros(Words codes) { return (Ints)(codes & 15u); }
+inline Floats Int4Scales(Words codes) {
+  return (Floats)((codes << 12 & 0x0fff0000u) | 96u << 23);
 }
 
 // exp(x) within 2 units in the last place; 0 below -87.3, infinity above 88.

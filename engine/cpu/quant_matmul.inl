@@ -32,9 +32,10 @@ void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel) {
     for (int32_t v = 0; v < kPanelVectors; ++v) {
       Ints zero = Ints{} + 128;
       if (kInt4) {
-        const auto codes =
+        const Words codes = __builtin_convertvector(
             Load<Halves>(args.group_codes + panel * args.code_panel_stride +
-                         g * args.code_group_stride + v * kLanes);
+                         g * args.code_group_stride + v * kLanes),
+            Words);
         zero = Int4Zeros(codes);
         w_scale[v] = Int4Scales(codes);
       }
