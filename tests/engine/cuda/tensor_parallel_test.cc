@@ -2,6 +2,7 @@
 // bit.
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,10 +14,13 @@
 #include "absl/strings/match.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "engine/cpu/weight_dtype.h"
 #include "engine/cuda/cuda_engine.h"
 #include "engine/cuda/device_kv_stage.h"
 #include "engine/cuda/shard.h"
 #include "tests/engine/cuda/device_fixture.h"
+#include "tests/engine/cuda/rounded_weights.h"
+#include "tests/engine/packed_dir.h"
 #include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
 #if defined(BATON_EMULATED_DEVICE)
@@ -148,6 +152,40 @@ TEST_F(TensorParallelTest, WeightsAndKvInOtherFormatsGiveTheSameLogits) {
 
 // Decode steps, with graphs and without, alone and in batches; and what is
 // drawn.
+// Matrices of several formats, and rows that begin within a file's words.
+TEST_F(TensorParallelTest, CheckpointsAsTheyAreGiveTheSameLogits) {
+  const test::ScratchDir scratch;
+  const std::string gptq = scratch.path() + "/gptq";
+  const std::string packed = scratch.path() + "/packed";
+  TinyModelOptions model;
+  model.hidden = 72;
+  model.heads = 8;
+  model.kv_heads = 4;
+  model.intermediate = 104;
+  model.vocab_size = 301;
+  model.dtype = "F32";
+  ASSERT_TRUE(test::WriteTinyModel(gptq, model).ok());
+  std::filesystem::create_directory(packed);
+  ASSERT_TRUE(WritePackedDir(gptq, cpu::WeightDtype::kInt4, packed).ok());
+  StoreAsGptq(gptq);
+  for (const std::string& dir : {gptq, packed}) {
+    EngineOptions options = OptionsFor(dir);
+    const auto one = Make(options);
+    EXPECT_EQ(one->weights_info().dtype, dir == gptq ? "int4-bf16" : "int4");
+    const std::vector<TokenId> tokens = Prompt(21, 3);
+    const std::vector<BlockId> blocks = BlockRange(0, 2);
+    const std::vector<float> expected = RunWhole(*one, tokens, blocks);
+    for (const int32_t ranks : {2, 4}) {
+      if (!OpenDevice(ranks - 1).ok()) continue;
+      options.tensor_parallel = ranks;
+      const auto several = Make(options);
+      EXPECT_EQ(several->model_identity(), one->model_identity());
+      EXPECT_TRUE(SameBits(RunWhole(*several, tokens, blocks), expected))
+          << dir << " " << ranks;
+    }
+  }
+}
+
 TEST_F(TensorParallelTest, DecodeStepsAreThoseOfOneDevice) {
   const std::vector<TokenId> tokens = Prompt(19, 77);
   const std::vector<TokenId> other = Prompt(19, 78);
