@@ -15,10 +15,14 @@ class PackedOutput final {
                const std::byte* scales, int64_t output)
       : layout_(layout),
         step_(data + layout.PanelOffset(PanelOf(output)) + 4 * Column(output)),
-        scale_(scales + layout.ColumnScaleOffset(PanelOf(output)) +
-               Column(output) * int64_t{sizeof(float)}),
-        grids_(scales + layout.GridOffset(PanelOf(output)) +
-               Column(output) * int64_t{sizeof(uint16_t)}) {}
+        scale_(layout.bits == 16
+                   ? nullptr
+                   : scales + layout.ColumnScaleOffset(PanelOf(output)) +
+                         Column(output) * int64_t{sizeof(float)}),
+        grids_(layout.bits != 4
+                   ? nullptr
+                   : scales + layout.GridOffset(PanelOf(output)) +
+                         Column(output) * int64_t{sizeof(uint16_t)}) {}
 
   // The 4 bytes that step `index` has of it.
   const std::byte* Step(int64_t index) const {

@@ -147,8 +147,12 @@ PackedMatrix PackedMatrix::Pack(const PackedShape& shape,
     place.data =
         reinterpret_cast<uint8_t*>(const_cast<std::byte*>(matrix.panel(p)));
     place.step_stride = matrix.step_stride();
-    place.column_scales = const_cast<float*>(matrix.column_scales(p));
-    place.group_codes = const_cast<uint16_t*>(matrix.group_codes(p));
+    if (shape.dtype != WeightDtype::kBf16) {
+      place.column_scales = const_cast<float*>(matrix.column_scales(p));
+    }
+    if (shape.dtype == WeightDtype::kInt4) {
+      place.group_codes = const_cast<uint16_t*>(matrix.group_codes(p));
+    }
     place.group_stride = matrix.group_code_stride();
     switch (shape.dtype) {
       case WeightDtype::kBf16:

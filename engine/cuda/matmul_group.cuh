@@ -186,6 +186,8 @@ BATON_DEVICE void MultiplyStages(const MatmulArgs& args,
       ArriveAt(&memory.empty[which], rank);
     }
   };
+  // With grids a slice's products are over before the next one's begin.
+  constexpr bool kOneAtATime = HasSliceGrids(kFormat);
   // Starts what is done with a slice; `mine` are its words. When it returns,
   // only this slice's products may still run.
   const auto run = [&](int32_t slice, bool add, auto& mine) {
@@ -197,12 +199,13 @@ BATON_DEVICE void MultiplyStages(const MatmulArgs& args,
       stage = 0;
       parity ^= 1;
     }
-    if constexpr (HasSliceGrids(kFormat)) {
+    if constexpr (kOneAtATime) {
       const uint32_t grids = stored.grids;
       float part[kHalf];
       if (slice + 1 < slices) LoadSlice(weights, slice + 1, stored);
       StartSlice(part, mine, at, /*add=*/false);
       GroupMmaAwait(part);
+      release(1);
       AddScaled(part, grids, sums);
     } else {
       if (slice + 1 < slices) LoadSlice(weights, slice + 1, stored);
@@ -216,17 +219,21 @@ BATON_DEVICE void MultiplyStages(const MatmulArgs& args,
     int32_t slice = begin;
     for (; slice + 1 < end; slice += 2) {
       run(slice, slice > begin, words[0]);
-      if (slice > begin) release(2);
+      if (!kOneAtATime && slice > begin) release(2);
       run(slice + 1, true, words[1]);
-      release(2);
+      if (!kOneAtATime) release(2);
     }
-    GroupMmaAwait(sums);
-    if (slice > begin) release(1);
+    if constexpr (!kOneAtATime) {
+      GroupMmaAwait(sums);
+      if (slice > begin) release(1);
+    }
     // By itself: a branch among products that run would hold them up.
     if (slice < end) {
       run(slice, slice > begin, words[0]);
-      GroupMmaAwait(sums);
-      release(1);
+      if constexpr (!kOneAtATime) {
+        GroupMmaAwait(sums);
+        release(1);
+      }
     }
     BATON_UNROLL
     for (int r = 0; r < kRows / 8; ++r) {
