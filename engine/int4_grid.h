@@ -1,5 +1,5 @@
-// The 16 values that weights in 4 bits can have: 64 neighbouring inputs of an
-// output share such a grid. Plain values.
+// The 16 values that weights in 4 bits can have, by a scale and a zero point:
+// 64 neighbouring inputs of an output share such a grid. Plain values.
 #pragma once
 
 #include <cstdint>

@@ -16,12 +16,12 @@ namespace {
 // Adding it rounds to an integer.
 constexpr float kMagic = 12582912.0f;
 
-// Of a grid's least step that spans all weights. Below 1 the outermost are
-// clipped, which pays when the others are much smaller. The first is for
-// weights whose squares are not finite.
+// Scales that are tried, as shares of the one with which 16 values span all
+// weights. Below 1 the outermost are clipped, which pays when the others are
+// much smaller. The first is for weights whose squares are not finite.
 constexpr float kInt4Shares[] = {1.0f, 0.95f, 0.90f, 0.85f, 0.80f};
 
-// An exponent of bfloat16 that scales of [2^-31, 2) have at least.
+// How far below an output's largest exponent of a scale the others may be.
 constexpr int32_t kExponentSpan = 31;
 
 bool AllFinite(absl::Span<const float> weights) {

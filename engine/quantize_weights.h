@@ -16,7 +16,7 @@ namespace baton::engine {
 inline constexpr int kQuantizationVersion = 3;
 
 // Weights that were rounded further are other weights, and so are those that
-// another Baton rounded in another way: "HASH-int4-2". `model` is the identity
+// another Baton rounded in another way: "HASH-int4-3". `model` is the identity
 // of what was rounded; "bf16" leaves it as it is.
 std::string QuantizedIdentity(absl::string_view model, absl::string_view dtype);
 
@@ -27,7 +27,7 @@ std::string QuantizedIdentity(absl::string_view model, absl::string_view dtype);
 float QuantizeInt8(absl::Span<const float> weights, int8_t* q);
 
 // The grid with the least sum of squared errors of some that span all of at
-// most 64 weights, or a little less; none when all are 0 or a square is lost.
+// most 64 weights, or a little less; none when they are too small for a scale.
 // REQUIRES: the weights are finite.
 Int4Grid FindInt4Grid(absl::Span<const float> weights);
 

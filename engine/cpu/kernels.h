@@ -58,8 +58,8 @@ inline constexpr int32_t kGroupInputs = 64;
 
 // The product for quantized weights, w = u * scale with
 //   int8: u = byte - 128, one scale per column;
-//   int4: u = nibble - zero, a scale per column and one per column and group,
-//         which has a zero, too (int4_grid.h),
+//   int4: u = nibble - zero, one scale per column, and a scale and a zero per
+//         column and group (int4_grid.h),
 // and activations quantized per row and group, x = q * scale:
 //   c[row][column] = column scale *
 //                    sum over groups of x_scale * group scale * (q . u).

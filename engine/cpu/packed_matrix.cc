@@ -11,10 +11,6 @@
 namespace baton::engine::cpu {
 namespace {
 
-int32_t GroupsOf(int32_t inputs) {
-  return (inputs + kGroupInputs - 1) / kGroupInputs;
-}
-
 // Where a panel's bytes are written.
 struct PanelPlace {
   uint8_t* data = nullptr;  // step 0
@@ -38,11 +34,11 @@ void PackBf16(absl::Span<const float> rows, int32_t inputs,
   }
 }
 
-void PackInt8(absl::Span<const float> rows, int32_t inputs,
+void PackInt8(absl::Span<const float> rows, const PackedLayout& layout,
               const PanelPlace& place) {
+  const int32_t inputs = layout.inputs;
   std::vector<int8_t> q(inputs);
-  const int64_t steps = int64_t{GroupsOf(inputs)} * kGroupInputs / 4;
-  for (int64_t s = 0; s < steps; ++s) {
+  for (int64_t s = 0; s < layout.steps(); ++s) {
     std::fill_n(place.step(s), PackedMatrix::kStepBytes, uint8_t{128});
   }
   for (int64_t c = 0; c < static_cast<int64_t>(rows.size()) / inputs; ++c) {
@@ -54,10 +50,11 @@ void PackInt8(absl::Span<const float> rows, int32_t inputs,
   }
 }
 
-// `grids` has a row's GroupsOf(inputs) after the other, or none.
+// `grids` has those of a row's groups after the other, or none.
 void PackInt4(absl::Span<const float> rows, absl::Span<const Int4Grid> grids,
-              int32_t inputs, const PanelPlace& place) {
-  const int32_t groups = GroupsOf(inputs);
+              const PackedLayout& layout, const PanelPlace& place) {
+  const int32_t inputs = layout.inputs;
+  const int32_t groups = layout.groups();
   std::vector<uint8_t> q(inputs);
   std::vector<uint16_t> codes(groups);
   for (int64_t c = 0; c < static_cast<int64_t>(rows.size()) / inputs; ++c) {
@@ -158,11 +155,11 @@ PackedMatrix PackedMatrix::Pack(const PackedShape& shape,
       case WeightDtype::kBf16:
         return PackBf16(values, shape.inputs, place);
       case WeightDtype::kInt8:
-        return PackInt8(values, shape.inputs, place);
+        return PackInt8(values, matrix.layout(), place);
       case WeightDtype::kInt4:
         return PackInt4(
             values, ReadInt4Grids(*source.part, source.first_row, source.rows),
-            shape.inputs, place);
+            matrix.layout(), place);
     }
   });
   return matrix;

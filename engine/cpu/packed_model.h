@@ -3,10 +3,9 @@
 // the model it was made from, it holds two files.
 //
 // baton_packed.json, at most 64 KiB, an object:
-//   "format"    2: of what is said here and of the bytes of packed_matrix.h and
-//               kernels.h. Raised whenever they change.
-//   "weights"   "bf16", "int8" or "int4".
-//   "layout"    {"panel_columns": 16, "group_inputs": 64, "gate_panels": 4}:
+//   "format"    2: of what is said here and of the bytes of packed_layout.h.
+//   Raised whenever they change. "weights"   "bf16", "int8" or "int4". "layout"
+//   {"panel_columns": 16, "group_inputs": 64, "gate_panels": 4}:
 //               kPanelColumns, kGroupInputs and kGatePanels.
 //   "identity"  Engine::model_identity() of an engine that packs the same model
 //               to the same dtype by itself: both may work together. Of int8
@@ -22,8 +21,8 @@
 //      64 * unit], a multiple of 64 bytes each, so that every step is a cache
 //      line.
 //   2. NAME.scales of each, when the dtype has scales, U8 [bytes]: float32 for
-//      each output; then, of int4, 16 bits (int4_grid.h) for
-//      each output and group, [panels / unit, groups, 16 * unit].
+//      each output; then, of int4, 16 bits (int4_grid.h) for each output and
+//      group, [panels / unit, groups, 16 * unit].
 //   3. Vectors, F32: for each layer i "layers.i." + input_norm [hidden],
 //      post_attention_norm [hidden], and as the config has them qkv_bias,
 //      o_bias, gate_up_bias, down_bias (padded as in CpuLayerWeights), q_norm

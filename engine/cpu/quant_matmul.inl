@@ -44,7 +44,7 @@ void QuantTile(const QuantMatmulArgs& args, int32_t first_row, int32_t panel) {
             zero, -args.a_sums[(first_row + r) * args.group_stride + g]);
       }
     }
-    const auto add = [&](const WeightQuads(&w)[kPanelVectors]) {
+    const auto add = [&](const WeightQuads (&w)[kPanelVectors]) {
       for (int32_t r = 0; r < kRows; ++r) {
         const Quad quad = SetQuad(a + r * args.a_stride);
         for (int32_t v = 0; v < kPanelVectors; ++v) {

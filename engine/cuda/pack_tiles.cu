@@ -273,8 +273,9 @@ BATON_DEVICE void FindGrids(const TileRows& tile, int32_t slices,
       const int32_t count = left < kSliceInputs ? left : kSliceInputs;
       grid = GridOf(weights, count);
       grids[unit] = grid;
-      if (tile.on_grids())
+      if (tile.on_grids()) {
         MoveToGrid(tile, output, first, weights, count, grid);
+      }
     }
     AtomicMax(tops + output,
               finite ? ExponentOf(ToBf16(grid.scale)) : kNotFinite);

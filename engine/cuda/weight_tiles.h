@@ -25,8 +25,8 @@
 //               as it is; fp8 as e4m3.
 //   int4        1 piece, four steps, 4 bytes each: the two values of word i are
 //               half-bytes i and i + 4. The slice closes with 32 bytes more,
-//               16 bits (engine/int4_grid.h) for each of its
-//               outputs: g, then g + 8, for each g.
+//               16 bits (engine/int4_grid.h) for each of its outputs: g, then
+//               g + 8, for each g.
 //
 // A weight is what is stored, times the scale of its output. int4 is what is
 // stored, less the zero of its output and slice, times their scale, times the
