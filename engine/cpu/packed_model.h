@@ -4,8 +4,9 @@
 //
 // baton_packed.json, at most 64 KiB, an object:
 //   "format"    2: of what is said here and of the bytes of packed_layout.h.
-//   Raised whenever they change. "weights"   "bf16", "int8" or "int4". "layout"
-//   {"panel_columns": 16, "group_inputs": 64, "gate_panels": 4}:
+//               Raised whenever they change.
+//   "weights"   "bf16", "int8" or "int4".
+//   "layout"    {"panel_columns": 16, "group_inputs": 64, "gate_panels": 4}:
 //               kPanelColumns, kGroupInputs and kGatePanels.
 //   "identity"  Engine::model_identity() of an engine that packs the same model
 //               to the same dtype by itself: both may work together. Of int8
