@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -24,12 +23,11 @@
 #include "engine/cpu/thread_team.h"
 #include "engine/cpu/weight_loading.h"
 #include "engine/engine_factory.h"
-#include "engine/model_identity.h"
 #include "engine/quantize_weights.h"
 #include "engine/safetensors.h"
 #include "tests/engine/model_dir.h"
-#include "tests/engine/packed_dir.h"
 #include "tests/engine/mutation.h"
+#include "tests/engine/packed_dir.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::engine::cpu {
