@@ -54,10 +54,15 @@ if(BATON_LIBFUZZER)
 endif()
 
 # Whether tests run kernels on the device that the CPU plays
-# (tests/support/emulated_device). Not in whole builds with sanitizers, where
+# (tests/support/emulated_device), which is built only then. Not in whole builds with sanitizers, where
 # they would take longer than all others together, nor with ThreadSanitizer,
 # which has not been taught that device's switching of stacks.
 set(BATON_EMULATED_TESTS ON)
+# A whole build to be tested, of which nobody runs the programs for their speed.
+set(BATON_WHOLE_TEST_BUILD OFF)
+if(BATON_UNITY AND BATON_BUILD_TESTS AND NOT CMAKE_BUILD_TYPE STREQUAL "Release")
+  set(BATON_WHOLE_TEST_BUILD ON)
+endif()
 if(BATON_SANITIZE AND (BATON_UNITY OR BATON_SANITIZE STREQUAL "thread"))
   set(BATON_EMULATED_TESTS OFF)
 endif()
@@ -73,34 +78,70 @@ function(baton_join_files target)
   endif()
 endfunction()
 
-# Folders whose code calls and waits more than it computes. In whole builds with
-# sanitizers they are not optimized, which would take two or three times as long
-# to compile and save their tests next to nothing.
+# Folders whose code calls and waits more than it computes. In whole builds for
+# tests they are optimized little, and with sanitizers not at all: more would
+# take up to three times as long to compile and save their tests next to
+# nothing. Neither is what tests stand on, but where BATON_TESTS_THAT_COMPUTE is
+# set.
 set(BATON_FOLDERS_THAT_WAIT
     cli
     client
     decode_worker
+    dual_worker
+    examples
     load_generator
     prefill_worker
+    proto
     router
     router/access
     router/console
+    router/discovery
     router/http
+    router/tracing
     worker)
+# Those whose code lays bytes out, and casts pointers to do so. The others are
+# asked less by whole builds with sanitizers: baton_check_fewer_pointers.
+set(BATON_FOLDERS_THAT_LAY_BYTES_OUT
+    common
+    common/gguf
+    engine
+    engine/cpu
+    engine/cuda
+    kv_transfer
+    kv_transfer/transports
+    kv_transfer/transports/host_aware
+    kv_transfer/transports/local
+    kv_transfer/transports/nccl
+    kv_transfer/transports/tcp
+    kv_transfer/transports/ucx)
 
-function(baton_optimize_if_it_computes target)
+# What a whole build for tests leaves out of a folder's library or program, to
+# be short.
+function(baton_build_quickly target)
+  if(NOT BATON_WHOLE_TEST_BUILD)
+    return()
+  endif()
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-  if(BATON_UNITY AND BATON_SANITIZE AND folder IN_LIST BATON_FOLDERS_THAT_WAIT)
+  set(waits OFF)
+  if(folder IN_LIST BATON_FOLDERS_THAT_WAIT
+     OR (folder MATCHES "^tests/" AND NOT BATON_TESTS_THAT_COMPUTE))
+    set(waits ON)
+  endif()
+  if(waits AND (BATON_SANITIZE OR folder MATCHES "^tests/"))
     target_compile_options(${target} PRIVATE -O0)
+  elseif(waits)
+    target_compile_options(${target} PRIVATE -O1)
+  endif()
+  if(NOT folder IN_LIST BATON_FOLDERS_THAT_LAY_BYTES_OUT)
     baton_check_fewer_pointers(${target})
   endif()
 endfunction()
 
 # In whole builds, leaves out what UndefinedBehaviorSanitizer asks of every
-# pointer that is used: a third of the time that a file of such code takes to
-# compile. AddressSanitizer stops at null pointers and at what lies outside of
-# an object all the same. For code that does not lay bytes out itself; all else,
-# and every file of a build that is not a whole one, is asked everything.
+# pointer that is used: a third of the time that a file takes to compile.
+# AddressSanitizer stops at null pointers and at what lies outside of an object
+# all the same. Every file of a build that is not a whole one is asked
+# everything.
 function(baton_check_fewer_pointers target)
   if(BATON_UNITY AND BATON_SANITIZE MATCHES "undefined")
     target_compile_options(
@@ -120,7 +161,7 @@ function(baton_library)
     target_link_libraries(baton_${ARG_NAME} PUBLIC ${ARG_DEPS}
                                             PRIVATE baton_flags)
     baton_join_files(baton_${ARG_NAME})
-    baton_optimize_if_it_computes(baton_${ARG_NAME})
+    baton_build_quickly(baton_${ARG_NAME})
   else()
     add_library(baton_${ARG_NAME} INTERFACE)
     target_include_directories(baton_${ARG_NAME}
@@ -136,7 +177,7 @@ function(baton_executable)
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   target_include_directories(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} baton_flags)
-  baton_optimize_if_it_computes(${ARG_NAME})
+  baton_build_quickly(${ARG_NAME})
   install(TARGETS ${ARG_NAME} RUNTIME DESTINATION bin)
 endfunction()
 

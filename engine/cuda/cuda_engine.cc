@@ -253,7 +253,7 @@ CudaEngine::CudaEngine(const ModelConfig& config, const KvLayout& layout,
       ranks_(ranks),
       gate_(ranks),
       relay_(ranks),
-      threads_(ranks) {
+      threads_(ranks, UseDevice) {
   for (int32_t rank = 0; rank < ranks; ++rank) {
     UseDevice(rank);
     ranks_[rank].shard = {rank, ranks};

@@ -1,7 +1,6 @@
 #include "common/log.h"
 #include "engine/cuda/matmul.h"
 #include "engine/cuda/matmul_group.h"
-#include "engine/cuda/matmul_kernels.h"
 #include "engine/cuda/matmul_wide.h"
 
 namespace baton::engine::cuda {
@@ -151,25 +150,6 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
     kernel = MatmulKernel::kTile128;
   }
   return PlanMatmul(args, output, kernel);
-}
-
-void RunMatmul(const MatmulPlan& plan, const MatmulArgs& args,
-               MatmulOutput output, StreamHandle* stream) {
-  switch (args.w.format) {
-    case WeightFormat::kBf16:
-      return RunMatmulBf16(plan, args, output, stream);
-    case WeightFormat::kFp8:
-      return RunMatmulFp8(plan, args, output, stream);
-    case WeightFormat::kInt8:
-      return RunMatmulInt8(plan, args, output, stream);
-    case WeightFormat::kInt4:
-      return RunMatmulInt4(plan, args, output, stream);
-  }
-}
-
-void RunMatmul(const MatmulArgs& args, MatmulOutput output,
-               const DeviceKernels& kernels, StreamHandle* stream) {
-  RunMatmul(PlanMatmul(args, output, kernels), args, output, stream);
 }
 
 }  // namespace baton::engine::cuda

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
-#include "engine/cuda/device_runtime.h"
-
 namespace baton::engine::cuda {
 
-RankThreads::RankThreads(int32_t ranks) {
+RankThreads::RankThreads(int32_t ranks, void (*use_device)(int32_t rank))
+    : use_device_(use_device) {
   for (int32_t rank = 1; rank < ranks; ++rank) {
     threads_.emplace_back([this, rank] { RunThread(rank); });
   }
@@ -27,7 +26,7 @@ void RankThreads::Run(absl::FunctionRef<void(int32_t rank)> run) {
     ++calls_;
     running_ = static_cast<int32_t>(threads_.size());
   }
-  UseDevice(0);
+  use_device_(0);
   run(0);
   const auto all_returned = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return running_ == 0;
@@ -38,7 +37,7 @@ void RankThreads::Run(absl::FunctionRef<void(int32_t rank)> run) {
 }
 
 void RankThreads::RunThread(int32_t rank) {
-  UseDevice(rank);
+  use_device_(rank);
   uint64_t done = 0;
   for (;;) {
     const absl::FunctionRef<void(int32_t)>* call;

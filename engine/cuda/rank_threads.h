@@ -1,5 +1,6 @@
 // A thread for each rank of an engine (rank_group.h): rank 0 is whoever calls,
-// the others have one of their own, which sleeps between calls.
+// the others have one of their own, which sleeps between calls. No device is
+// called but by what RankThreads is given.
 //
 // Called by one thread at a time.
 #pragma once
@@ -17,7 +18,9 @@ namespace baton::engine::cuda {
 
 class RankThreads final {
  public:
-  explicit RankThreads(int32_t ranks);
+  // `use_device` selects a rank's device for the thread that calls it, such as
+  // UseDevice (device_runtime.h).
+  RankThreads(int32_t ranks, void (*use_device)(int32_t rank));
   ~RankThreads();
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;
@@ -30,6 +33,7 @@ class RankThreads final {
  private:
   void RunThread(int32_t rank);
 
+  void (*const use_device_)(int32_t rank);
   absl::Mutex mu_;
   // Of the call under way; null: none, or the threads are to end.
   const absl::FunctionRef<void(int32_t)>* call_ ABSL_GUARDED_BY(mu_) = nullptr;

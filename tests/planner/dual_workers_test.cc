@@ -14,7 +14,7 @@
 #include "tests/planner/dice.h"
 #include "workload/workload.h"
 
-namespace baton::planner {
+namespace baton::planner::dual_workers_test {
 namespace {
 
 using workload::PlannedRequest;
@@ -387,4 +387,4 @@ TEST(DualClusterTest, NamesWhatIsWrongWithItsOptions) {
 }
 
 }  // namespace
-}  // namespace baton::planner
+}  // namespace baton::planner::dual_workers_test

@@ -10,7 +10,7 @@
 #include "planner/router_simulation.h"
 #include "workload/planned_request.h"
 
-namespace baton::planner {
+namespace baton::planner::prefixes_test {
 namespace {
 
 using workload::PlannedRequest;
@@ -238,4 +238,4 @@ TEST(PrefixesTest, ANegativeSizeIsRefused) {
 }
 
 }  // namespace
-}  // namespace baton::planner
+}  // namespace baton::planner::prefixes_test

@@ -11,7 +11,7 @@
 #include "scheduling/placement_room.h"
 #include "tests/scheduling/placement_cluster.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::cost_placement_search_test {
 namespace {
 
 using test::DecodeWorker;
@@ -221,4 +221,4 @@ TEST(CostPlacementSearchTest, TheOneWithThePrefixIsTriedWhereverItRanks) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::cost_placement_search_test

@@ -10,7 +10,7 @@
 #include "scheduling/placement_room.h"
 #include "scheduling/step_budget.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::cost_placement_test {
 namespace {
 
 using Kind = PlacementVerdict::Kind;
@@ -304,4 +304,4 @@ TEST(CostPlacementTest, TakesTheBestOfAll) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::cost_placement_test

@@ -14,7 +14,7 @@
 #include "scheduling/decode_scheduler.h"
 #include "scheduling/sequence.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::mixed_steps_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -359,4 +359,4 @@ TEST(MixedStepsTest, RandomLoadKeepsTheBounds) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::mixed_steps_test

@@ -7,7 +7,7 @@
 
 #include "tests/scheduling/placement_cluster.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::placement_cost_test {
 namespace {
 
 using test::DecodeWorker;
@@ -290,4 +290,4 @@ TEST(PlacementCostTest, TargetsAreMissedInTheirOwnMeasure) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::placement_cost_test

@@ -13,7 +13,7 @@
 #include "scheduling/placement_room.h"
 #include "tests/scheduling/placement_cluster.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::placement_policies_test {
 namespace {
 
 using test::DecodeWorker;
@@ -269,4 +269,4 @@ INSTANTIATE_TEST_SUITE_P(All, AnyPolicyTest,
                          });
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::placement_policies_test

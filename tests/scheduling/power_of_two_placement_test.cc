@@ -7,7 +7,7 @@
 
 #include "tests/scheduling/placement_cluster.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::power_of_two_placement_test {
 namespace {
 
 using test::DecodeWorker;
@@ -103,4 +103,4 @@ TEST(PowerOfTwoPlacementTest, AlsoWithoutPrefillWorkers) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::power_of_two_placement_test

@@ -14,7 +14,7 @@
 #include "scheduling/prefix_cache.h"
 #include "scheduling/sequence.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::prefill_order_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -241,4 +241,4 @@ TEST(PrefillOrderTest, NobodyStarves) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::prefill_order_test

@@ -8,7 +8,7 @@
 #include "scheduling/placement_room.h"
 #include "tests/scheduling/placement_cluster.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::prefix_affine_placement_test {
 namespace {
 
 using test::DecodeWorker;
@@ -124,4 +124,4 @@ TEST(PrefixAffinePlacementTest, HintsBeyondThePromptAreBounded) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::prefix_affine_placement_test

@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::prefix_cache_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -563,4 +563,4 @@ TEST(PrefixCacheDeathTest, MatchIsForSequencesWithoutBlocks) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::prefix_cache_test

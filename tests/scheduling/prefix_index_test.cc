@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "scheduling/block_hash.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::prefix_index_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -363,4 +363,4 @@ TEST(PrefixIndexRandomTest, LostNewsDoNoHarm) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::prefix_index_test

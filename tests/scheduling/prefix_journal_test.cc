@@ -14,7 +14,7 @@
 #include "scheduling/prefix_cache.h"
 #include "scheduling/sequence.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::prefix_journal_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -239,4 +239,4 @@ TEST(CacheWithoutJournalTest, OffHasNoNames) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::prefix_journal_test

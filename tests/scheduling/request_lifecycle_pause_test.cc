@@ -6,7 +6,7 @@
 
 #include "scheduling/request_lifecycle.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::request_lifecycle_pause_test {
 namespace {
 
 using testing::Contains;
@@ -132,4 +132,4 @@ TEST(RequestLifecyclePauseTest, WorkersThatGoAwayCountAsWell) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::request_lifecycle_pause_test

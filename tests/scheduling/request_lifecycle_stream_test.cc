@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "scheduling/request_lifecycle.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::request_lifecycle_stream_test {
 namespace {
 
 using State = RequestLifecycle::State;
@@ -220,4 +220,4 @@ TEST(RequestLifecycleStreamTest, RandomEventsKeepTheInvariants) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::request_lifecycle_stream_test

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::request_lifecycle_test {
 namespace {
 
 using State = RequestLifecycle::State;
@@ -515,4 +515,4 @@ TEST_F(RequestLifecycleDeathTest, OurOwnMistakesAreFatal) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::request_lifecycle_test

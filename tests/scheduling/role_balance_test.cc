@@ -10,7 +10,7 @@
 
 #include "tests/scheduling/role_loads.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::role_balance_test {
 namespace {
 
 using testing::ElementsAre;
@@ -325,4 +325,4 @@ TEST_F(RoleBalanceTest, ChangesAreBounded) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::role_balance_test

@@ -8,7 +8,7 @@
 #include "scheduling/role_balance.h"
 #include "tests/scheduling/role_loads.h"
 
-namespace baton::scheduling {
+namespace baton::scheduling::split_capacity_test {
 namespace {
 
 TEST(SplitCapacityTest, IsWhatTheTimeOfTheWorkersIsEnoughFor) {
@@ -229,4 +229,4 @@ TEST(BestPrefillWorkersTest, LeavesADecodeWorker) {
 }
 
 }  // namespace
-}  // namespace baton::scheduling
+}  // namespace baton::scheduling::split_capacity_test

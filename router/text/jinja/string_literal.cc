@@ -39,7 +39,7 @@ size_t HexDigits(char letter) {
   return letter == 'x' ? 2 : letter == 'u' ? 4 : letter == 'U' ? 8 : 0;
 }
 
-uint32_t DigitOf(char c) {
+uint32_t DigitValue(char c) {
   return absl::ascii_isdigit(c)
              ? static_cast<uint32_t>(c - '0')
              : static_cast<uint32_t>(absl::ascii_tolower(c) - 'a' + 10);
@@ -54,7 +54,7 @@ absl::StatusOr<char32_t> HexEscape(absl::string_view text, size_t at,
       return absl::InvalidArgumentError(
           absl::StrCat("an escape in a string needs ", count, " hex digits"));
     }
-    value = value * 16 + DigitOf(text[at + i]);
+    value = value * 16 + DigitValue(text[at + i]);
   }
   if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) {
     return absl::InvalidArgumentError(
@@ -85,11 +85,11 @@ absl::StatusOr<std::string> UnescapeString(absl::string_view text) {
       AppendUtf8(code, &out);
       at += count;
     } else if (letter >= '0' && letter <= '7') {
-      uint32_t value = DigitOf(letter);
+      uint32_t value = DigitValue(letter);
       for (int i = 0;
            i < 2 && at < text.size() && text[at] >= '0' && text[at] <= '7';
            ++i) {
-        value = value * 8 + DigitOf(text[at++]);
+        value = value * 8 + DigitValue(text[at++]);
       }
       AppendUtf8(static_cast<char32_t>(value), &out);
     } else if (letter == 'N') {

@@ -12,7 +12,7 @@
 #include "engine/cpu/kernel_choice.h"
 #include "engine/float_convert.h"
 
-namespace baton::engine::cpu {
+namespace baton::engine::cpu::attention_test {
 namespace {
 
 constexpr uint16_t kNaN = 0x7fc0;
@@ -281,4 +281,4 @@ TEST_P(AttentionTest, DoesNotDependOnTheBlockSize) {
 }
 
 }  // namespace
-}  // namespace baton::engine::cpu
+}  // namespace baton::engine::cpu::attention_test

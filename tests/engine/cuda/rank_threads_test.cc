@@ -15,6 +15,7 @@ namespace {
 
 using scheduling::StepPlan;
 using ::testing::Each;
+using ::testing::ElementsAre;
 
 constexpr int32_t kRanks = 4;
 
@@ -25,6 +26,33 @@ void OnThreads(const std::function<void(int32_t)>& run) {
     threads.emplace_back([&, rank] { run(rank); });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// The device that the calling thread has selected.
+thread_local int32_t selected = -1;
+
+TEST(RankThreadsTest, EachRankHasItsDeviceAndAllRunAtTheSameTime) {
+  RankThreads threads(kRanks, [](int32_t rank) { selected = rank; });
+  for (int call = 0; call < 100; ++call) {
+    // Whoever called last had another one.
+    selected = kRanks;
+    std::vector<int32_t> devices(kRanks, -1);
+    RankMeeting meeting(kRanks);
+    threads.Run([&](int32_t rank) {
+      devices[rank] = selected;
+      meeting.Meet();
+    });
+    EXPECT_THAT(devices, ElementsAre(0, 1, 2, 3));
+    EXPECT_EQ(selected, 0);
+  }
+}
+
+TEST(RankThreadsTest, OneRankIsWhoeverCalls) {
+  RankThreads threads(1, [](int32_t rank) { selected = rank; });
+  const auto caller = std::this_thread::get_id();
+  std::thread::id ran;
+  threads.Run([&](int32_t) { ran = std::this_thread::get_id(); });
+  EXPECT_EQ(ran, caller);
 }
 
 // Steps in turns with one that is given and without.

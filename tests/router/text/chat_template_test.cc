@@ -16,7 +16,7 @@
 #include "absl/time/civil_time.h"
 #include "tests/router/text/tokenizer_files.h"
 
-namespace baton::router {
+namespace baton::router::chat_template_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -374,4 +374,4 @@ TEST_F(LoadChatTemplateTest, ABrokenOneIsAnError) {
 }
 
 }  // namespace
-}  // namespace baton::router
+}  // namespace baton::router::chat_template_test

@@ -1,0 +1,25 @@
+#include "engine/cuda/matmul.h"
+#include "engine/cuda/matmul_kernels.h"
+
+namespace baton::engine::cuda {
+
+void RunMatmul(const MatmulPlan& plan, const MatmulArgs& args,
+               MatmulOutput output, StreamHandle* stream) {
+  switch (args.w.format) {
+    case WeightFormat::kBf16:
+      return RunMatmulBf16(plan, args, output, stream);
+    case WeightFormat::kFp8:
+      return RunMatmulFp8(plan, args, output, stream);
+    case WeightFormat::kInt8:
+      return RunMatmulInt8(plan, args, output, stream);
+    case WeightFormat::kInt4:
+      return RunMatmulInt4(plan, args, output, stream);
+  }
+}
+
+void RunMatmul(const MatmulArgs& args, MatmulOutput output,
+               const DeviceKernels& kernels, StreamHandle* stream) {
+  RunMatmul(PlanMatmul(args, output, kernels), args, output, stream);
+}
+
+}  // namespace baton::engine::cuda
