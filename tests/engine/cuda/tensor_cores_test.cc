@@ -2,7 +2,10 @@
 #include "tests/support/emulated_device/tensor_cores.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <vector>
@@ -94,6 +97,66 @@ TEST(TensorCoresTest, WhatIsNotFiniteStaysSo) {
 TEST(TensorCoresTest, SubnormalNumbersCount) {
   EXPECT_EQ(Step(0x1p-149f, {{0x1p-75f, 0x1p-74f}}), 0x1p-148f);
   EXPECT_EQ(Step(0, {{0x1p-133f, 1}}), 0x1p-133f);
+}
+
+// A bfloat16 of one of these kinds.
+float Draw(int kind, std::mt19937& random) {
+  uint32_t bits = random() & 0xffff0000;
+  switch (kind) {
+    case 0:  // of about 1
+      return static_cast<float>(static_cast<int>(random() % 511) - 255) / 256;
+    case 1:  // any at all, some not finite
+      break;
+    case 2:  // subnormal numbers, and small ones
+      bits = (bits & 0x807f0000) | (random() % 40) << 23;
+      break;
+    case 3:  // zeros, and sums that overflow
+      bits = random() % 3 == 0
+                 ? 0
+                 : (bits & 0x807f0000) |
+                       (254 - static_cast<uint32_t>(random() % 60)) << 23;
+      break;
+  }
+  return std::bit_cast<float>(bits);
+}
+
+TEST(TensorCoresTest, ManyStepsAtOnceAreTheSame) {
+  constexpr int kRows = 16;
+  constexpr int kColumns = 24;
+  std::mt19937 random(7);
+  float left[kRows][kStepInputs];
+  float right[kColumns][kStepInputs];
+  float sums[kRows * kColumns];
+  float many[kRows * kColumns];
+  for (int round = 0; round < 400; ++round) {
+    const int kind = round % 4;
+    for (auto& row : left) {
+      for (float& x : row) x = Draw(kind, random);
+    }
+    for (auto& row : right) {
+      for (float& x : row) x = Draw(kind, random);
+    }
+    for (float& sum : sums) sum = Draw(kind, random) * 1.2345f;
+    for (const int bits : {kFractionBits, 23}) {
+      // Of any number of columns, and with few rows.
+      for (const int columns : {kColumns, 8, 6}) {
+        const int rows = columns == 8 ? 2 : kRows;
+        std::copy(std::begin(sums), std::end(sums), many);
+        TensorCoreSteps(many, left, rows, right, columns, bits);
+        for (int i = 0; i < rows * columns; ++i) {
+          const float one = TensorCoreStep(sums[i], left[i / columns],
+                                           right[i % columns], bits);
+          if (std::isnan(one)) {
+            ASSERT_TRUE(std::isnan(many[i]));
+          } else {
+            ASSERT_EQ(std::bit_cast<uint32_t>(many[i]),
+                      std::bit_cast<uint32_t>(one))
+                << kind << " " << i << ": " << many[i] << " " << one;
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -108,24 +108,10 @@ inline uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
 }
 
 inline void Mma(float* d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
-  const auto* all = emulated::Exchange(mine, 6);
-  const auto half = [](uint32_t word, int k) {
-    return Bf16ToFloat(static_cast<uint16_t>(k % 2 ? word >> 16 : word));
-  };
-  const int g = Thread() % 32 / 4;
-  const int c = Thread() % 4;
-  float left[2][16];   // of rows g and g + 8
-  float right[2][16];  // of columns 2c and 2c + 1
-  for (int i = 0; i < 2; ++i) {
-    for (int k = 0; k < 16; ++k) {
-      left[i][k] = half(all[g * 4 + k % 8 / 2][i + 2 * (k / 8)], k);
-      right[i][k] = half(all[(2 * c + i) * 4 + k % 8 / 2][4 + k / 8], k);
-    }
-  }
-  for (int i = 0; i < 4; ++i) {
-    d[i] = emulated::TensorCoreStep(d[i], left[i / 2], right[i % 2]);
-  }
+  uint32_t mine[10] = {a[0], a[1], a[2], a[3], b0, b1};
+  std::memcpy(mine + 6, d, 4 * sizeof(float));
+  const auto* all = emulated::Exchange(mine, 10, emulated::JoinMma);
+  std::memcpy(d, all[Thread() % 32] + 6, 4 * sizeof(float));
 }
 
 inline uint64_t GroupMatrix(uint32_t address) {
@@ -187,12 +173,15 @@ void GroupMma(float (&d)[kHalf], const uint32_t (&a)[4], uint64_t b, bool add) {
         read_right(now.right);
         CHECK_EQ(std::memcmp(now.right, operands->right, sizeof(now.right)), 0)
             << "the block's memory changed while tensor cores read it";
-        for (int i = 0; i < kHalf; ++i) {
-          // Sums 4r to 4r + 3 are of rows 8r + 2c and + 1.
-          sums[i] = emulated::TensorCoreStep(
-              add ? sums[i] : 0.0f, operands->left[i % 4 / 2],
-              now.right[i / 4 * 2 + i % 2], emulated::GroupFractionBits());
-        }
+        // Sums 4r to 4r + 3 are of rows 8r + 2c and + 1, and of both outputs.
+        float of_output[2][kHalf / 2] = {};
+        const auto at = [&](int i) -> float& {
+          return of_output[i % 4 / 2][i / 4 * 2 + i % 2];
+        };
+        for (int i = 0; i < kHalf && add; ++i) at(i) = sums[i];
+        emulated::TensorCoreSteps(of_output[0], operands->left, 2, now.right,
+                                  kHalf / 2, emulated::GroupFractionBits());
+        for (int i = 0; i < kHalf; ++i) sums[i] = at(i);
       });
 }
 template <int kProducts>

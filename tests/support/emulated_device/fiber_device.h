@@ -64,9 +64,10 @@ struct alignas(64) Fiber {
 // What lanes hand each other; two, because a fast lane may come to the next
 // exchange while a slow one still reads this one.
 struct Warp {
-  int waiting = 0;  // lanes that are kAtWarp
+  int waiting = 0;                             // lanes that are kAtWarp
+  void (*join)(ExchangeWords* all) = nullptr;  // of those
   uint32_t exchanges = 0;
-  uint32_t words[2][kLanes][kExchangeWords];
+  ExchangeWords words[2][kLanes];
 };
 
 struct BulkCopy {

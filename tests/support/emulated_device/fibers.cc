@@ -52,6 +52,7 @@ Warp& WarpOf(Device& device, const Fiber& fiber) {
 void EndExchange(Warp& warp, Fiber* first) {
   for (int lane = 0; lane < kLanes; ++lane) first[lane].state = State::kReady;
   warp.waiting = 0;
+  if (warp.join != nullptr) warp.join(warp.words[warp.exchanges % 2]);
   ++warp.exchanges;
 }
 
@@ -403,13 +404,17 @@ const unsigned char* SharedOf(const void* shared, int32_t rank) {
   return device.memory[rank].begin + at;
 }
 
-const uint32_t (*Exchange(const uint32_t* mine, int words))[kExchangeWords] {
+const ExchangeWords* Exchange(const uint32_t* mine, int words,
+                              void (*join)(ExchangeWords* all)) {
   CheckAwaited();
   Device& device = TheDevice();
   Fiber& fiber = *device.current;
   CHECK_LE(words, kExchangeWords);
   Warp& warp = WarpOf(device, fiber);
   auto* const all = warp.words[warp.exchanges % 2];
+  if (warp.waiting == 0) warp.join = join;
+  CHECK(warp.join == join) << device.kernel
+                           << ": the lanes of a warp do different things";
   if (words > 0) {
     std::memcpy(all[fiber.place.thread % kLanes], mine,
                 words * sizeof(uint32_t));

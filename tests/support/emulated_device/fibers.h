@@ -72,9 +72,12 @@ void SyncCluster();
 // that is to know that the block runs still.
 const unsigned char* SharedOf(const void* shared, int32_t rank);
 // Hands each lane's `mine` to all of its warp, and waits for all lanes. The
-// result, kExchangeWords words per lane, is good until the lane's next call.
-inline constexpr int kExchangeWords = 8;
-const uint32_t (*Exchange(const uint32_t* mine, int words))[kExchangeWords];
+// result, kExchangeWords words per lane, is good until the lane's next call. Of
+// what all have brought `join` makes what all get, once; all name the same one.
+inline constexpr int kExchangeWords = 10;
+using ExchangeWords = uint32_t[kExchangeWords];
+const ExchangeWords* Exchange(const uint32_t* mine, int words,
+                              void (*join)(ExchangeWords* all) = nullptr);
 
 // An asynchronous copy of 16 bytes, or zeros when `from` is null.
 void StartCopy(void* to, const void* from);

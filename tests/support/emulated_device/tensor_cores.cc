@@ -1,5 +1,9 @@
 #include "tests/support/emulated_device/tensor_cores.h"
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -79,6 +83,191 @@ float TensorCoreStep(float sum, const float (&a)[kStepInputs],
   }
   return TowardsZero(static_cast<double>(total) *
                      PowerOfTwo(greatest - fraction_bits));
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+namespace {
+
+// Eight columns side by side. A product of two bfloat16 is one of integers of
+// eight bits, which is moved to its place and cut there.
+constexpr int kColumns = 8;
+
+// An operand's fraction with its sign, and its exponent.
+struct Parts {
+  int32_t fraction;
+  int32_t exponent;  // of zero less than any product has
+};
+Parts PartsOf(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const auto whole = static_cast<int32_t>((bits >> 16 & 0x7f) |
+                                          (BiasedExponent(x) != 0 ? 0x80 : 0));
+  return {std::signbit(x) ? -whole : whole, IsZero(x) ? -1000 : Exponent(x)};
+}
+
+bool IsFinite(const float (&x)[kStepInputs]) {
+  int greatest = 0;
+  for (const float value : x) {
+    greatest = std::max(greatest, BiasedExponent(value));
+  }
+  return greatest != kNotFinite;
+}
+
+__attribute__((target("avx2"))) void StepsByEight(
+    float* sums, const float (*left)[kStepInputs], int rows,
+    const float (*right)[kStepInputs], int columns, int fraction_bits) {
+  // Fractions of seven bits each, and these, are a term's before it is moved.
+  constexpr int kPlaces = kFractionBits - 14;
+  constexpr int kLeftPlaces = 7;
+  int32_t left_fractions[kMaxStepRows][kStepInputs];
+  int32_t left_exponents[kMaxStepRows][kStepInputs];
+  bool left_finite[kMaxStepRows];
+  for (int row = 0; row < rows; ++row) {
+    left_finite[row] = IsFinite(left[row]);
+    for (int k = 0; k < kStepInputs; ++k) {
+      const Parts parts = PartsOf(left[row][k]);
+      left_fractions[row][k] = parts.fraction * (1 << kLeftPlaces) & 0xffff;
+      left_exponents[row][k] = parts.exponent;
+    }
+  }
+  for (int column = 0; column < columns; column += kColumns) {
+    alignas(32) int32_t fractions[kStepInputs][kColumns];
+    alignas(32) int32_t exponents[kStepInputs][kColumns];
+    bool finite = true;
+    for (int n = 0; n < kColumns; ++n) {
+      const auto& x = right[column + n];
+      finite = finite && IsFinite(x);
+      for (int k = 0; k < kStepInputs; ++k) {
+        const Parts parts = PartsOf(x[k]);
+        fractions[k][n] =
+            parts.fraction * (1 << (kPlaces - kLeftPlaces)) & 0xffff;
+        exponents[k][n] = parts.exponent;
+      }
+    }
+    for (int row = 0; row < rows; ++row) {
+      float* const to = sums + row * columns + column;
+      const __m256 before = _mm256_loadu_ps(to);
+      const __m256i biased =
+          _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(before), 23),
+                           _mm256_set1_epi32(0xff));
+      const __m256i infinite =
+          _mm256_cmpeq_epi32(biased, _mm256_set1_epi32(kNotFinite));
+      if (!finite || !left_finite[row] ||
+          !_mm256_testz_si256(infinite, infinite)) {
+        for (int n = 0; n < kColumns; ++n) {
+          to[n] = TensorCoreStep(to[n], left[row], right[column + n],
+                                 fraction_bits);
+        }
+        continue;
+      }
+      __m256i greatest =
+          _mm256_max_epi32(_mm256_sub_epi32(biased, _mm256_set1_epi32(127)),
+                           _mm256_set1_epi32(kLeastExponent));
+      for (int k = 0; k < kStepInputs; ++k) {
+        const __m256i exponent = _mm256_add_epi32(
+            _mm256_load_si256(reinterpret_cast<const __m256i*>(exponents[k])),
+            _mm256_set1_epi32(left_exponents[row][k]));
+        greatest = _mm256_max_epi32(greatest, exponent);
+      }
+      // Sixteen terms below 2^27 each.
+      __m256i total = _mm256_setzero_si256();
+      const __m256i last = _mm256_add_epi32(
+          greatest, _mm256_set1_epi32(kFractionBits - fraction_bits));
+      for (int k = 0; k < kStepInputs; ++k) {
+        const __m256i exponent = _mm256_add_epi32(
+            _mm256_load_si256(reinterpret_cast<const __m256i*>(exponents[k])),
+            _mm256_set1_epi32(left_exponents[row][k]));
+        const __m256i product = _mm256_madd_epi16(
+            _mm256_load_si256(reinterpret_cast<const __m256i*>(fractions[k])),
+            _mm256_set1_epi32(left_fractions[row][k]));
+        const __m256i cut = _mm256_srlv_epi32(_mm256_abs_epi32(product),
+                                              _mm256_sub_epi32(last, exponent));
+        total = _mm256_add_epi32(total, _mm256_sign_epi32(cut, product));
+      }
+      for (int half = 0; half < 2; ++half) {
+        const __m128i power = half == 0 ? _mm256_castsi256_si128(greatest)
+                                        : _mm256_extracti128_si256(greatest, 1);
+        const __m128i terms = half == 0 ? _mm256_castsi256_si128(total)
+                                        : _mm256_extracti128_si256(total, 1);
+        const __m128 sum = half == 0 ? _mm256_castps256_ps128(before)
+                                     : _mm256_extractf128_ps(before, 1);
+        const __m256i shift = _mm256_cvtepi32_epi64(
+            _mm_sub_epi32(_mm_set1_epi32(fraction_bits), power));
+        const __m256i one = _mm256_set1_epi64x(1023);
+        const __m256d scale = _mm256_castsi256_pd(
+            _mm256_slli_epi64(_mm256_add_epi64(one, shift), 52));
+        const __m256d back = _mm256_castsi256_pd(
+            _mm256_slli_epi64(_mm256_sub_epi64(one, shift), 52));
+        const __m256d all = _mm256_mul_pd(
+            back,
+            _mm256_add_pd(_mm256_cvtepi32_pd(terms),
+                          _mm256_cvtepi32_pd(_mm256_cvttpd_epi32(
+                              _mm256_mul_pd(_mm256_cvtps_pd(sum), scale)))));
+        // What a normal float32 has of a double's fraction.
+        const __m256d cut = _mm256_and_pd(
+            all, _mm256_castsi256_pd(_mm256_set1_epi64x(-(int64_t{1} << 29))));
+        _mm_storeu_ps(to + 4 * half, _mm256_cvtpd_ps(cut));
+        const __m256d small =
+            _mm256_cmp_pd(_mm256_andnot_pd(_mm256_set1_pd(-0.0), all),
+                          _mm256_set1_pd(0x1p-126), _CMP_LT_OQ);
+        if (_mm256_movemask_pd(small) == 0) continue;
+        alignas(32) double values[4];
+        _mm256_store_pd(values, all);
+        for (int n = 0; n < 4; ++n) to[4 * half + n] = TowardsZero(values[n]);
+      }
+    }
+  }
+}
+
+}  // namespace
+#endif
+
+void TensorCoreSteps(float* sums, const float (*left)[kStepInputs], int rows,
+                     const float (*right)[kStepInputs], int columns,
+                     int fraction_bits) {
+#if defined(__x86_64__) && defined(__GNUC__)
+  static const bool has_avx2 = __builtin_cpu_supports("avx2");
+  if (has_avx2 && rows <= kMaxStepRows && columns % kColumns == 0 &&
+      fraction_bits <= kFractionBits) {
+    StepsByEight(sums, left, rows, right, columns, fraction_bits);
+    return;
+  }
+#endif
+  for (int row = 0; row < rows; ++row) {
+    for (int column = 0; column < columns; ++column) {
+      float& sum = sums[row * columns + column];
+      sum = TensorCoreStep(sum, left[row], right[column], fraction_bits);
+    }
+  }
+}
+
+// Rows of a and of the sums are lane / 4 and + 8; columns of the sums, and
+// inputs of a and b, 2 (lane % 4) and + 1.
+void JoinMma(uint32_t (*lanes)[10]) {
+  float left[16][kStepInputs];
+  float right[8][kStepInputs];
+  float sums[16][8];
+  for (int lane = 0; lane < 32; ++lane) {
+    const uint32_t* const words = lanes[lane];
+    const int g = lane / 4;
+    const int c = lane % 4 * 2;
+    for (int i = 0; i < 4; ++i) {
+      float* const to = &left[g + i % 2 * 8][c + i / 2 * 8];
+      to[0] = std::bit_cast<float>(words[i] << 16);
+      to[1] = std::bit_cast<float>(words[i] & 0xffff0000);
+      sums[g + i / 2 * 8][c + i % 2] = std::bit_cast<float>(words[6 + i]);
+    }
+    for (int i = 0; i < 2; ++i) {
+      right[g][c + i * 8] = std::bit_cast<float>(words[4 + i] << 16);
+      right[g][c + i * 8 + 1] = std::bit_cast<float>(words[4 + i] & 0xffff0000);
+    }
+  }
+  TensorCoreSteps(sums[0], left, 16, right, 8);
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      lanes[lane][6 + i] = std::bit_cast<uint32_t>(
+          sums[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2]);
+    }
+  }
 }
 
 void SetGroupFractionBits(int bits) { group_fraction_bits = bits; }

@@ -8,6 +8,8 @@
 // Pure functions, any thread, but for SetGroupFractionBits.
 #pragma once
 
+#include <cstdint>
+
 namespace baton::engine::cuda::emulated {
 
 // Values of a product's operand: bfloat16, as floats.
@@ -22,6 +24,18 @@ inline constexpr int kFractionBits = 25;
 float TensorCoreStep(float sum, const float (&a)[kStepInputs],
                      const float (&b)[kStepInputs],
                      int fraction_bits = kFractionBits);
+
+// The same for each of rows x columns sums, of a row of `left` and one of
+// `right`; four times as fast where rows are few enough and columns a multiple
+// of 8, on CPUs that have AVX2.
+inline constexpr int kMaxStepRows = 16;
+void TensorCoreSteps(float* sums, const float (*left)[kStepInputs], int rows,
+                     const float (*right)[kStepInputs], int columns,
+                     int fraction_bits = kFractionBits);
+
+// What a warp's mma.m16n8k16 makes of what its lanes have: words 0 to 3 of a, 4
+// and 5 of b, 6 to 9 of the sums, as PTX says.
+void JoinMma(uint32_t (*lanes)[10]);
 
 // How many bits products of groups of warps have behind the point, from now on:
 // for tests of what becomes of it where they are not those of others.

@@ -81,37 +81,19 @@ void Cluster::Shuffle(const Instruction& i, Warp& w) {
   std::memcpy(w.At<uint32_t>(i.operands[0]), results.data(), sizeof(results));
 }
 
-// Operands: d, a, b and c, of 4, 4, 2 and 4 registers. Rows of d and a are
-// lane / 4 and + 8; columns of d, and inputs of a and b, 2 (lane % 4) and + 1.
+// Operands: d, a, b and c, of 4, 4, 2 and 4 registers.
 void Cluster::Mma(const Instruction& i, Warp& w) {
-  float left[16][16];
-  float right[8][16];
+  uint32_t lanes[kLanes][10];
   for (int lane = 0; lane < kLanes; ++lane) {
-    const int g = lane / 4;
-    const int c = lane % 4;
-    for (int k = 0; k < 4; ++k) {
-      const uint32_t word = w.At<uint32_t>(i.operands[4 + k])[lane];
-      for (const int half : {0, 1}) {
-        left[g + 8 * (k % 2)][2 * c + 8 * (k / 2) + half] = Half(word, half);
-      }
-    }
-    for (int k = 0; k < 2; ++k) {
-      const uint32_t word = w.At<uint32_t>(i.operands[8 + k])[lane];
-      for (const int half : {0, 1}) {
-        right[g][2 * c + 8 * k + half] = Half(word, half);
-      }
+    for (int k = 0; k < 10; ++k) {
+      lanes[lane][k] = w.At<uint32_t>(i.operands[4 + k])[lane];
     }
   }
-  std::array<std::array<float, kLanes>, 4> d;
+  JoinMma(lanes);
   for (int lane = 0; lane < kLanes; ++lane) {
     for (int k = 0; k < 4; ++k) {
-      d[k][lane] = TensorCoreStep(w.At<float>(i.operands[10 + k])[lane],
-                                  left[lane / 4 + 8 * (k / 2)],
-                                  right[2 * (lane % 4) + k % 2]);
+      w.At<uint32_t>(i.operands[k])[lane] = lanes[lane][6 + k];
     }
-  }
-  for (int k = 0; k < 4; ++k) {
-    std::memcpy(w.At<float>(i.operands[k]), d[k].data(), sizeof(d[k]));
   }
 }
 
@@ -198,16 +180,26 @@ void Cluster::AwaitProducts(int64_t pending, Warp& w) {
       }
       const auto place = w.sums.find(i.operands[0]);
       Warp::Sums& sums = place->second;
+      // Sums 4r to 4r + 3 are of rows 8r + 2 (lane % 4) and + 1 of what the
+      // memory holds.
+      const int columns = 2 * half;
+      std::vector<float> of_outputs(16 * columns);
+      const auto at = [&](int k, int lane) -> float& {
+        const int output = lane / 4 + 8 * (k % 4 / 2);
+        return of_outputs[output * columns + k / 4 * 8 + 2 * (lane % 4) +
+                          k % 2];
+      };
+      for (int k = 0; k < half && product.add; ++k) {
+        for (int lane = 0; lane < kLanes; ++lane) {
+          at(k, lane) = sums.values[k][lane];
+        }
+      }
+      TensorCoreSteps(of_outputs.data(), left, 16,
+                      reinterpret_cast<const float(*)[16]>(now.data()), columns,
+                      GroupFractionBits());
       for (int k = 0; k < half; ++k) {
         for (int lane = 0; lane < kLanes; ++lane) {
-          // Sums 4r to 4r + 3 are of rows 8r + 2 (lane % 4) and + 1 of what the
-          // memory holds.
-          float& sum = sums.values[k][lane];
-          float row[16];
-          std::copy_n(&now[(k / 4 * 8 + 2 * (lane % 4) + k % 2) * 16], 16, row);
-          sum = TensorCoreStep(product.add ? sum : 0.0f,
-                               left[lane / 4 + 8 * (k % 4 / 2)], row,
-                               GroupFractionBits());
+          sums.values[k][lane] = at(k, lane);
         }
       }
       if (--sums.products > 0) continue;
