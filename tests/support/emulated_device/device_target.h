@@ -130,14 +130,17 @@ inline uint32_t OwnWord(uint32_t word, int32_t zero) {
   return word;
 }
 
-// Input `k` of a step of row `row` of a matrix.
-inline float GroupMatrixAt(uint64_t matrix, int row, int k) {
+// The inputs of a step of row `row` of a matrix.
+inline void ReadGroupMatrix(uint64_t matrix, int row, float (&inputs)[16]) {
   const auto begin = static_cast<uint32_t>(matrix);
-  const uint32_t plain = begin + row / 8 * 1024 + row % 8 * 128 + k * 2;
-  // The swizzle: bits 4 to 6 are changed by bits 7 to 9 of the address.
-  uint16_t bits;
-  std::memcpy(&bits, emulated::SharedAt(plain ^ (plain >> 7 & 7) << 4), 2);
-  return Bf16ToFloat(bits);
+  for (int k = 0; k < 16; k += 8) {
+    const uint32_t plain = begin + row / 8 * 1024 + row % 8 * 128 + k * 2;
+    // The swizzle: bits 4 to 6 are changed by bits 7 to 9 of the address.
+    uint16_t bits[8];
+    std::memcpy(bits, emulated::SharedAt(plain ^ (plain >> 7 & 7) << 4),
+                sizeof(bits));
+    for (int i = 0; i < 8; ++i) inputs[k + i] = Bf16ToFloat(bits[i]);
+  }
 }
 
 // As Mma, element by element. What it reads from the block's memory must be
@@ -153,9 +156,7 @@ void GroupMma(float (&d)[kHalf], const uint32_t (&a)[4], uint64_t b, bool add) {
   };
   const auto read_right = [=](float(&right)[kHalf / 2][16]) {
     for (int i = 0; i < kHalf / 2; ++i) {
-      for (int k = 0; k < 16; ++k) {
-        right[i][k] = GroupMatrixAt(b, i / 2 * 8 + 2 * c + i % 2, k);
-      }
+      ReadGroupMatrix(b, i / 2 * 8 + 2 * c + i % 2, right[i]);
     }
   };
   auto operands = std::make_unique<Operands>();
