@@ -53,16 +53,19 @@ if(BATON_LIBFUZZER)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
-# Whether tests run kernels on the device that the CPU plays
-# (tests/support/emulated_device), which is built only then. Not in whole builds with sanitizers, where
-# they would take longer than all others together, nor with ThreadSanitizer,
-# which has not been taught that device's switching of stacks.
-set(BATON_EMULATED_TESTS ON)
 # A whole build to be tested, of which nobody runs the programs for their speed.
 set(BATON_WHOLE_TEST_BUILD OFF)
-if(BATON_UNITY AND BATON_BUILD_TESTS AND NOT CMAKE_BUILD_TYPE STREQUAL "Release")
+if(BATON_UNITY AND BATON_BUILD_TESTS
+   AND NOT CMAKE_BUILD_TYPE STREQUAL "Release")
   set(BATON_WHOLE_TEST_BUILD ON)
 endif()
+
+# Whether tests run kernels on the device that the CPU plays
+# (tests/support/emulated_device), which is built only then. Not in whole builds
+# with sanitizers, where they would take longer than all others together, nor
+# with ThreadSanitizer, which has not been taught that device's switching of
+# stacks.
+set(BATON_EMULATED_TESTS ON)
 if(BATON_SANITIZE AND (BATON_UNITY OR BATON_SANITIZE STREQUAL "thread"))
   set(BATON_EMULATED_TESTS OFF)
 endif()
