@@ -127,7 +127,7 @@ const v1::PlacementCandidate* FindChosenOf(const v1::PlacementRecord& placement,
   return nullptr;
 }
 
-std::string Load(const v1::PlacementCandidate& candidate) {
+std::string LoadOf(const v1::PlacementCandidate& candidate) {
   if (candidate.standing() == "unusable") return "";
   if (candidate.role() == "prefill") {
     return absl::StrFormat("%.0f tokens queued", candidate.load());
@@ -162,10 +162,10 @@ void AddPlacement(int number, const v1::PlacementRecord& placement,
     const v1::PlacementCandidate* chosen = FindChosenOf(placement, role);
     for (const v1::PlacementCandidate& candidate : placement.candidates()) {
       if (candidate.role() != role) continue;
-      absl::StrAppendFormat(out, "     %c %-16s %-8s %-24s %s\n",
-                            &candidate == chosen ? '*' : ' ',
-                            candidate.worker(), role,
-                            Why(candidate, chosen, placement), Load(candidate));
+      absl::StrAppendFormat(
+          out, "     %c %-16s %-8s %-24s %s\n",
+          &candidate == chosen ? '*' : ' ', candidate.worker(), role,
+          Why(candidate, chosen, placement), LoadOf(candidate));
     }
   }
   if (!placement.ended().empty()) {

@@ -70,53 +70,34 @@ if(BATON_SANITIZE AND (BATON_UNITY OR BATON_SANITIZE STREQUAL "thread"))
   set(BATON_EMULATED_TESTS OFF)
 endif()
 
-# With BATON_UNITY, lets the target's files be compiled ten at a time: most of
+# With BATON_UNITY, lets the target's files be compiled twenty at a time: most of
 # what a file costs is the headers it shares with its neighbours, and what is
 # made from their templates. Files that have options of their own stay alone;
 # so does, with SKIP_UNITY_BUILD_INCLUSION, one that uses a neighbour's name.
 function(baton_join_files target)
   if(BATON_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON
-                                               UNITY_BUILD_BATCH_SIZE 10)
+                                               UNITY_BUILD_BATCH_SIZE 20)
   endif()
 endfunction()
 
-# Folders whose code calls and waits more than it computes. In whole builds for
-# tests they are optimized little, and with sanitizers not at all: more would
-# take up to three times as long to compile and save their tests next to
-# nothing. Neither is what tests stand on, but where BATON_TESTS_THAT_COMPUTE is
-# set.
+# Folders whose code calls and waits more than it computes, or is generated. In
+# whole builds with sanitizers they are not optimized, which would take two or
+# three times as long to compile and save their tests next to nothing. Nor, in
+# any whole build for tests, is what tests stand on, but where
+# BATON_TESTS_THAT_COMPUTE is set.
 set(BATON_FOLDERS_THAT_WAIT
     cli
     client
     decode_worker
-    dual_worker
-    examples
     load_generator
     prefill_worker
     proto
     router
     router/access
     router/console
-    router/discovery
     router/http
-    router/tracing
     worker)
-# Those whose code lays bytes out, and casts pointers to do so. The others are
-# asked less by whole builds with sanitizers: baton_check_fewer_pointers.
-set(BATON_FOLDERS_THAT_LAY_BYTES_OUT
-    common
-    common/gguf
-    engine
-    engine/cpu
-    engine/cuda
-    kv_transfer
-    kv_transfer/transports
-    kv_transfer/transports/host_aware
-    kv_transfer/transports/local
-    kv_transfer/transports/nccl
-    kv_transfer/transports/tcp
-    kv_transfer/transports/ucx)
 
 # What a whole build for tests leaves out of a folder's library or program, to
 # be short.
@@ -125,26 +106,22 @@ function(baton_build_quickly target)
     return()
   endif()
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-  set(waits OFF)
-  if(folder IN_LIST BATON_FOLDERS_THAT_WAIT
-     OR (folder MATCHES "^tests/" AND NOT BATON_TESTS_THAT_COMPUTE))
-    set(waits ON)
-  endif()
-  if(waits AND (BATON_SANITIZE OR folder MATCHES "^tests/"))
-    target_compile_options(${target} PRIVATE -O0)
-  elseif(waits)
-    target_compile_options(${target} PRIVATE -O1)
-  endif()
-  if(NOT folder IN_LIST BATON_FOLDERS_THAT_LAY_BYTES_OUT)
+  if(folder MATCHES "^tests/")
     baton_check_fewer_pointers(${target})
+    if(NOT BATON_TESTS_THAT_COMPUTE)
+      target_compile_options(${target} PRIVATE -O0)
+    endif()
+  elseif(BATON_SANITIZE AND folder IN_LIST BATON_FOLDERS_THAT_WAIT)
+    baton_check_fewer_pointers(${target})
+    target_compile_options(${target} PRIVATE -O0)
   endif()
 endfunction()
 
 # In whole builds, leaves out what UndefinedBehaviorSanitizer asks of every
-# pointer that is used: a third of the time that a file takes to compile.
-# AddressSanitizer stops at null pointers and at what lies outside of an object
-# all the same. Every file of a build that is not a whole one is asked
-# everything.
+# pointer that is used: a third of the time that a file of such code takes to
+# compile. AddressSanitizer stops at null pointers and at what lies outside of
+# an object all the same. For code that does not lay bytes out itself; all else,
+# and every file of a build that is not a whole one, is asked everything.
 function(baton_check_fewer_pointers target)
   if(BATON_UNITY AND BATON_SANITIZE MATCHES "undefined")
     target_compile_options(

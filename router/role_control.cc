@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/log.h"
+#include "router/worker_messages.h"
 
 namespace baton::router {
 namespace {
@@ -32,11 +33,6 @@ int32_t MostStreams(const WorkerSnapshot& decode, double final_context) {
     most = std::min(most, tokens / final_context);
   }
   return static_cast<int32_t>(std::max(1.0, most));
-}
-
-v1::WorkerRole ToWire(WorkerRole role) {
-  return role == WorkerRole::kPrefill ? v1::WORKER_ROLE_PREFILL
-                                      : v1::WORKER_ROLE_DECODE;
 }
 
 std::string ReasonOf(const RoleLoad& load) {

@@ -11,6 +11,7 @@ namespace {
 
 using scheduling::FinishReason;
 using scheduling::RefusalKind;
+using scheduling::WorkerRole;
 
 uint64_t AtLeastOneMs(absl::Duration duration) {
   return static_cast<uint64_t>(
@@ -118,6 +119,16 @@ v1::FinishReason ToWire(FinishReason reason) {
       return v1::FINISH_REASON_ERROR;
   }
   LOG(FATAL) << "FinishReason " << static_cast<int>(reason);
+}
+
+v1::WorkerRole ToWire(WorkerRole role) {
+  switch (role) {
+    case WorkerRole::kPrefill:
+      return v1::WORKER_ROLE_PREFILL;
+    case WorkerRole::kDecode:
+      return v1::WORKER_ROLE_DECODE;
+  }
+  LOG(FATAL) << "WorkerRole " << static_cast<int>(role);
 }
 
 RefusalKind KindOf(v1::RefusalReason reason) {

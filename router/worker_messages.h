@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/worker.pb.h"
 #include "common/ids.h"
+#include "scheduling/placement.h"
 #include "scheduling/request.h"
 #include "scheduling/request_lifecycle.h"
 
@@ -27,6 +28,7 @@ v1::RouterMessage MakePrefill(const scheduling::SendPrefill& action,
 v1::RouterMessage MakeCancel(const scheduling::CancelLeg& action);
 
 v1::FinishReason ToWire(scheduling::FinishReason reason);
+v1::WorkerRole ToWire(scheduling::WorkerRole role);
 scheduling::RefusalKind KindOf(v1::RefusalReason reason);
 
 // Nothing when the token, or one of the likeliest with it, cannot be one of the

@@ -6,25 +6,14 @@
 #include "absl/strings/string_view.h"
 #include "common/log.h"
 #include "proto/fingerprint.h"
+#include "router/worker_messages.h"
 #include "router/worker_registry.h"
 
 namespace baton::router {
 namespace {
 
-using scheduling::WorkerRole;
-
 // More tokens in a block make no sense.
 constexpr uint32_t kMaxBlockSize = 1 << 16;
-
-v1::WorkerRole ToWire(WorkerRole role) {
-  switch (role) {
-    case WorkerRole::kPrefill:
-      return v1::WORKER_ROLE_PREFILL;
-    case WorkerRole::kDecode:
-      return v1::WORKER_ROLE_DECODE;
-  }
-  LOG(FATAL) << "WorkerRole " << static_cast<int>(role);
-}
 
 }  // namespace
 

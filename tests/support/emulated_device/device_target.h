@@ -108,9 +108,10 @@ inline uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
 }
 
 inline void Mma(float* d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  uint32_t mine[10] = {a[0], a[1], a[2], a[3], b0, b1};
+  uint32_t mine[emulated::kMmaWords] = {a[0], a[1], a[2], a[3], b0, b1};
   std::memcpy(mine + 6, d, 4 * sizeof(float));
-  const auto* all = emulated::Exchange(mine, 10, emulated::JoinMma);
+  const auto* all =
+      emulated::Exchange(mine, emulated::kMmaWords, emulated::JoinMma);
   std::memcpy(d, all[Thread() % 32] + 6, 4 * sizeof(float));
 }
 

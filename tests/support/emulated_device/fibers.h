@@ -74,7 +74,7 @@ const unsigned char* SharedOf(const void* shared, int32_t rank);
 // Hands each lane's `mine` to all of its warp, and waits for all lanes. The
 // result, kExchangeWords words per lane, is good until the lane's next call. Of
 // what all have brought `join` makes what all get, once; all name the same one.
-inline constexpr int kExchangeWords = 10;
+inline constexpr int kExchangeWords = 10;  // those of kMmaWords
 using ExchangeWords = uint32_t[kExchangeWords];
 const ExchangeWords* Exchange(const uint32_t* mine, int words,
                               void (*join)(ExchangeWords* all) = nullptr);

@@ -91,17 +91,21 @@ namespace {
 // Eight columns side by side. A product of two bfloat16 is one of integers of
 // eight bits, which is moved to its place and cut there.
 constexpr int kColumns = 8;
+constexpr int kMaxRows = 16;
+// Less than any product has.
+constexpr int kZeroExponent = -1000;
 
 // An operand's fraction with its sign, and its exponent.
 struct Parts {
   int32_t fraction;
-  int32_t exponent;  // of zero less than any product has
+  int32_t exponent;
 };
 Parts PartsOf(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const auto whole = static_cast<int32_t>((bits >> 16 & 0x7f) |
                                           (BiasedExponent(x) != 0 ? 0x80 : 0));
-  return {std::signbit(x) ? -whole : whole, IsZero(x) ? -1000 : Exponent(x)};
+  return {std::signbit(x) ? -whole : whole,
+          IsZero(x) ? kZeroExponent : Exponent(x)};
 }
 
 bool IsFinite(const float (&x)[kStepInputs]) {
@@ -118,9 +122,9 @@ __attribute__((target("avx2"))) void StepsByEight(
   // Fractions of seven bits each, and these, are a term's before it is moved.
   constexpr int kPlaces = kFractionBits - 14;
   constexpr int kLeftPlaces = 7;
-  int32_t left_fractions[kMaxStepRows][kStepInputs];
-  int32_t left_exponents[kMaxStepRows][kStepInputs];
-  bool left_finite[kMaxStepRows];
+  int32_t left_fractions[kMaxRows][kStepInputs];
+  int32_t left_exponents[kMaxRows][kStepInputs];
+  bool left_finite[kMaxRows];
   for (int row = 0; row < rows; ++row) {
     left_finite[row] = IsFinite(left[row]);
     for (int k = 0; k < kStepInputs; ++k) {
@@ -226,7 +230,7 @@ void TensorCoreSteps(float* sums, const float (*left)[kStepInputs], int rows,
                      int fraction_bits) {
 #if defined(__x86_64__) && defined(__GNUC__)
   static const bool has_avx2 = __builtin_cpu_supports("avx2");
-  if (has_avx2 && rows <= kMaxStepRows && columns % kColumns == 0 &&
+  if (has_avx2 && rows <= kMaxRows && columns % kColumns == 0 &&
       fraction_bits <= kFractionBits) {
     StepsByEight(sums, left, rows, right, columns, fraction_bits);
     return;
@@ -242,7 +246,7 @@ void TensorCoreSteps(float* sums, const float (*left)[kStepInputs], int rows,
 
 // Rows of a and of the sums are lane / 4 and + 8; columns of the sums, and
 // inputs of a and b, 2 (lane % 4) and + 1.
-void JoinMma(uint32_t (*lanes)[10]) {
+void JoinMma(uint32_t (*lanes)[kMmaWords]) {
   float left[16][kStepInputs];
   float right[8][kStepInputs];
   float sums[16][8];

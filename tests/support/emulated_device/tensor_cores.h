@@ -25,17 +25,17 @@ float TensorCoreStep(float sum, const float (&a)[kStepInputs],
                      const float (&b)[kStepInputs],
                      int fraction_bits = kFractionBits);
 
-// The same for each of rows x columns sums, of a row of `left` and one of
-// `right`; four times as fast where rows are few enough and columns a multiple
-// of 8, on CPUs that have AVX2.
-inline constexpr int kMaxStepRows = 16;
+// The same for each of rows x columns sums (one row after another), of a row of
+// `left` and one of `right`. On CPUs with AVX2 three times as fast for up to 16
+// rows and a multiple of 8 columns.
 void TensorCoreSteps(float* sums, const float (*left)[kStepInputs], int rows,
                      const float (*right)[kStepInputs], int columns,
                      int fraction_bits = kFractionBits);
 
-// What a warp's mma.m16n8k16 makes of what its lanes have: words 0 to 3 of a, 4
-// and 5 of b, 6 to 9 of the sums, as PTX says.
-void JoinMma(uint32_t (*lanes)[10]);
+// What a warp's mma.m16n8k16 makes of what its 32 lanes have: words 0 to 3 of
+// a, 4 and 5 of b, as PTX says, and 6 to 9 of the sums, which it adds to.
+inline constexpr int kMmaWords = 10;
+void JoinMma(uint32_t (*lanes)[kMmaWords]);
 
 // How many bits products of groups of warps have behind the point, from now on:
 // for tests of what becomes of it where they are not those of others.

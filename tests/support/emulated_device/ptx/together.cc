@@ -83,9 +83,9 @@ void Cluster::Shuffle(const Instruction& i, Warp& w) {
 
 // Operands: d, a, b and c, of 4, 4, 2 and 4 registers.
 void Cluster::Mma(const Instruction& i, Warp& w) {
-  uint32_t lanes[kLanes][10];
+  uint32_t lanes[kLanes][kMmaWords];
   for (int lane = 0; lane < kLanes; ++lane) {
-    for (int k = 0; k < 10; ++k) {
+    for (int k = 0; k < kMmaWords; ++k) {
       lanes[lane][k] = w.At<uint32_t>(i.operands[4 + k])[lane];
     }
   }
