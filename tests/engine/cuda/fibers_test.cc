@@ -76,6 +76,35 @@ TEST_F(FibersTest, LanesExchange) {
   }
 }
 
+// Adds up what the lanes of a warp have brought.
+void Add(ExchangeWords* all) {
+  uint32_t sum = 0;
+  for (int lane = 0; lane < 32; ++lane) sum += all[lane][0];
+  for (int lane = 0; lane < 32; ++lane) all[lane][0] = sum;
+}
+
+TEST_F(FibersTest, WhatLanesExchangeIsJoinedOnce) {
+  std::vector<uint32_t> sums(64);
+  RunKernel("join", OneBlock(64), [&] {
+    const auto mine = static_cast<uint32_t>(Thread());
+    const uint32_t sum = Exchange(&mine, 1, Add)[Thread() % 32][0];
+    // The next exchange joins nothing.
+    sums[Thread()] = Exchange(&sum, 1)[31 - Thread() % 32][0];
+  });
+  for (uint32_t i = 0; i < 64; ++i) {
+    EXPECT_EQ(sums[i], i < 32 ? 31u * 32 / 2 : 31u * 32 / 2 + 32 * 32);
+  }
+}
+
+TEST_F(FibersTest, DeathOfLanesThatDoDifferentThings) {
+  EXPECT_DEATH(RunKernel("apart", OneBlock(32),
+                         [] {
+                           const uint32_t mine = 1;
+                           Exchange(&mine, 1, Thread() == 7 ? Add : nullptr);
+                         }),
+               "apart: the lanes of a warp do different things");
+}
+
 TEST_F(FibersTest, MmaIsTheProductOfItsTiles) {
   float a[16][16], b[16][8], d[16][8];
   for (int i = 0; i < 16; ++i) {
