@@ -1,5 +1,6 @@
 #include "engine/float_convert.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -108,12 +109,13 @@ TEST(FloatConvertTest, NanInfinityAndOverflow) {
 }
 
 TEST(FloatConvertTest, ConvertsUnalignedRuns) {
-  const std::vector<float> values = {0.0f, -1.5f, 3.14159f, 1e-40f, -7e30f};
-  std::vector<std::byte> bytes(1 + values.size() * sizeof(float));
-  std::memcpy(bytes.data() + 1, values.data(), values.size() * sizeof(float));
+  constexpr std::array<float, 5> values = {0.0f, -1.5f, 3.14159f, 1e-40f,
+                                           -7e30f};
+  std::array<std::byte, 1 + sizeof(values)> bytes;
+  std::memcpy(bytes.data() + 1, values.data(), sizeof(values));
   const absl::Span<const std::byte> source =
       absl::MakeConstSpan(bytes).subspan(1);
-  std::vector<float> floats(values.size());
+  std::array<float, values.size()> floats;
   ConvertToFloat(DType::kF32, source, absl::MakeSpan(floats));
   EXPECT_EQ(floats, values);
   std::vector<uint16_t> rounded(values.size());
@@ -125,7 +127,7 @@ TEST(FloatConvertTest, ConvertsUnalignedRuns) {
   // The same bytes as twice as many 16-bit values.
   std::vector<float> halves(2 * values.size());
   std::vector<uint16_t> half_bits(halves.size());
-  std::memcpy(half_bits.data(), source.data(), source.size());
+  std::memcpy(half_bits.data(), values.data(), sizeof(values));
   std::vector<uint16_t> out(halves.size());
   ConvertToFloat(DType::kF16, source, absl::MakeSpan(halves));
   ConvertToBf16(DType::kF16, source, absl::MakeSpan(out));
