@@ -106,6 +106,9 @@ scheduling::StepCostModel Calibrate(const CalibrationOptions& options,
       {1, 0, 256},
       // What a token of a long prompt reads is not told by short ones.
       {1, 768, 256},
+      // Nor, where 256 tokens wait for memory still, what computing one takes.
+      {1, 0, 1024},
+      {1, 0, 2048},
   };
   for (const Shape& shape : shapes) {
     const int32_t tokens = shape.sequences * shape.tokens;

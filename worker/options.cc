@@ -161,9 +161,18 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
   app->add_option("--cpu-isa", o->engine.cpu_isa,
                   "Instruction set: portable, avx2 or avx512bf16; the best one "
                   "when not given");
-  app->add_option("--token-budget", o->token_budget, "Most tokens in one step")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  const CLI::Option* const token_budget =
+      app->add_option("--token-budget", o->token_budget,
+                      "Most tokens in one step")
+          ->check(CLI::Range(1, 1 << 20))
+          ->default_str(absl::StrCat(kTokenBudget, ", with --device cuda ",
+                                     kDeviceTokenBudget));
+  app->parse_complete_callback([token_budget, o] {
+    if (token_budget->count() == 0) {
+      o->token_budget =
+          o->engine.backend == "cpu" ? kTokenBudget : kDeviceTokenBudget;
+    }
+  });
   app->add_option("--itl-target-ms", o->itl_target_ms,
                   "Decode workers: most ms between two tokens of interactive "
                   "streams without a target of their own; prompts beside them "

@@ -15,6 +15,13 @@ class App;
 
 namespace baton::worker {
 
+// --token-budget where it is not given. A chunk is worth its step's fixed cost
+// with fewer tokens on a CPU; a GPU reads all weights for it, and has tiles of
+// outputs for all of its multiprocessors from some 2,000 tokens on
+// (docs/gpu.md).
+inline constexpr int32_t kTokenBudget = 512;
+inline constexpr int32_t kDeviceTokenBudget = 2048;
+
 struct WorkerOptions {
   std::string name;
   std::string listen = "127.0.0.1:0";
@@ -40,7 +47,7 @@ struct WorkerOptions {
   double kv_wire_below_mb_per_s = 200;
   // kv_staging_bytes of a device of its own; nothing for others.
   engine::EngineOptions engine = {.kv_staging_bytes = int64_t{4} << 30};
-  int32_t token_budget = 512;
+  int32_t token_budget = kTokenBudget;
   // Decode workers: what interactive streams that ask for nothing else may wait
   // between two tokens while prompts are computed beside them; 0: no bound.
   double itl_target_ms = 100;

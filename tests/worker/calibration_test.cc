@@ -12,12 +12,13 @@
 namespace baton::worker {
 namespace {
 
-// Takes the time that a cost says, by a clock that it moves.
+// Takes the time that a cost says, or `least` seconds, by a clock that it
+// moves.
 class ClockedEngine final : public engine::Engine {
  public:
   ClockedEngine(const scheduling::StepCost& cost, int32_t num_blocks,
-                int32_t max_position)
-      : cost_(cost) {
+                int32_t max_position, double least = 0)
+      : cost_(cost), least_(least) {
     layout_.num_blocks = num_blocks;
     model_.max_position = max_position;
   }
@@ -49,7 +50,8 @@ class ClockedEngine final : public engine::Engine {
     const scheduling::StepShape shape = scheduling::ShapeOf(plan);
     most_tokens_ = std::max(most_tokens_, shape.tokens);
     // Every other step is held up by another program.
-    const double seconds = cost_.Seconds(shape) * (++steps_ % 2 == 0 ? 1 : 3);
+    const double seconds =
+        std::max(least_, cost_.Seconds(shape)) * (++steps_ % 2 == 0 ? 1 : 3);
     clock_.Advance(absl::Seconds(seconds));
     return {};
   }
@@ -60,6 +62,7 @@ class ClockedEngine final : public engine::Engine {
 
  private:
   const scheduling::StepCost cost_;
+  const double least_;
   const std::string name_ = "timed";
   engine::ModelConfig model_;
   engine::KvLayout layout_;
@@ -95,6 +98,18 @@ TEST(CalibrationTest, KeepsWithinTheTokenBudget) {
   EXPECT_TRUE(
       Calibrate({.token_budget = 20}, &engine, engine.clock()).cost().known());
   EXPECT_EQ(engine.most_tokens(), 16);
+}
+
+// A device reads its weights in the time in which it computes 160 tokens: small
+// steps say little of what a token costs.
+TEST(CalibrationTest, LargeBudgetsSayWhatComputingCosts) {
+  ClockedEngine engine({.per_token = 23e-6}, 1000, 2048, /*least=*/0.0037);
+  const scheduling::StepCostModel model =
+      Calibrate({.token_budget = 2048}, &engine, engine.clock());
+  EXPECT_EQ(engine.most_tokens(), 2048);
+  EXPECT_NEAR(
+      model.cost().Seconds(scheduling::ChunkShape(0, 2048)) / (2048 * 23e-6), 1,
+      0.1);
 }
 
 TEST(CalibrationTest, KeepsWithinKvMemoryAndContext) {

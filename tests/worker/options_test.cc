@@ -49,6 +49,14 @@ TEST(OptionsTest, DevicesThatShareTheModel) {
   EXPECT_FALSE(Parse("--tensor-parallel 65").has_value());
 }
 
+TEST(OptionsTest, StepsOfAGpuHaveMoreTokens) {
+  EXPECT_EQ(Parse("")->token_budget, 512);
+  EXPECT_EQ(Parse("--device cuda")->token_budget, 2048);
+  EXPECT_EQ(Parse("--device cuda --token-budget 512")->token_budget, 512);
+  EXPECT_EQ(Parse("--token-budget 37")->token_budget, 37);
+  EXPECT_FALSE(Parse("--token-budget 0").has_value());
+}
+
 TEST(OptionsTest, PrefixCacheIsOnUnlessItIsOff) {
   EXPECT_TRUE(Parse("")->prefix_cache);
   EXPECT_TRUE(Parse("--prefix-cache on")->prefix_cache);

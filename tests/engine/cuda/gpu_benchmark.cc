@@ -1,11 +1,11 @@
 // What the CUDA backend does on a GPU, beside what the GPU can do: decode steps
 // and prompts of Llama-3-8B's shapes with random weights in bf16, then decode
 // steps with weights in fp8 and int4. Prompts come again with the products of
-// groups of warps where the GPU has them ("groups"), and decode steps as a
-// decode worker runs them, each given before the one before it is done
-// ("ahead"), with kernels that do not begin before others end ("waits") or
-// without clusters of blocks ("tiles"). Prints a table, and ends with 1 where
-// there is no GPU.
+// groups of warps where the GPU has them ("groups"), in steps of so many tokens
+// ("by512", ...: what --token-budget costs), and decode steps as a decode
+// worker runs them, each given before the one before it is done ("ahead"), with
+// kernels that do not begin before others end ("waits") or without clusters of
+// blocks ("tiles"). Prints a table, and ends with 1 where there is no GPU.
 //
 //   engine_cuda_gpu_benchmark [LAYERS]
 //
@@ -98,7 +98,10 @@ class Benchmark final {
     MakePass(Without());
     Prefill("prefill", 2048);
     if (format_ == WeightFormat::kBf16) Prefill("prefill", 8192);
-    if (!kernels_.group) return;
+    if (!kernels_.group) {
+      PrefillInSteps();
+      return;
+    }
     // Products, and then attention, too.
     DeviceKernels products = kernels_;
     products.group_attention = false;
@@ -108,6 +111,7 @@ class Benchmark final {
     MakePass(kernels_);
     Prefill("groups", 2048);
     if (format_ == WeightFormat::kBf16) Prefill("groups", 8192);
+    PrefillInSteps();
   }
 
  private:
@@ -159,28 +163,40 @@ class Benchmark final {
     }
     const double seconds = std::string(what) == "ahead"
                                ? MedianAhead(plan, 5, 30)
-                               : MedianOf(plan, 5, 30);
+                               : MedianOf({plan}, 5, 30);
     const double bytes = static_cast<double>(random_.weights.matrix_bytes) +
                          KvBytesPerToken() * context * batch;
     Print(what, batch, context, seconds, bytes / copy_);
   }
 
-  void Prefill(const char* what, int32_t length) {
+  void PrefillInSteps() {
+    Prefill("by512", 8192, 512);
+    Prefill("by1024", 8192, 1024);
+    Prefill("by2048", 8192, 2048);
+  }
+
+  // In steps of `most` tokens; 0: in one.
+  void Prefill(const char* what, int32_t length, int32_t most = 0) {
     const int32_t blocks = layout_.BlocksFor(length);
     std::vector<BlockId> table(blocks);
     std::iota(table.begin(), table.end(), 0);
     std::vector<TokenId> tokens(length);
     for (int32_t i = 0; i < length; ++i) tokens[i] = (i * 7919) % 100000;
-    scheduling::PlannedSequence s;
-    s.tokens = tokens;
-    s.blocks = table;
-    s.sample = true;
-    s.sampling = &greedy_;
-    s.history = tokens;
-    s.prompt_length = length;
-    scheduling::StepPlan plan;
-    plan.sequences = {s};
-    const double seconds = MedianOf(plan, 2, 7);
+    const int32_t each = most > 0 ? most : length;
+    std::vector<scheduling::StepPlan> steps;
+    for (int32_t first = 0; first < length; first += each) {
+      const int32_t count = std::min(each, length - first);
+      scheduling::PlannedSequence s;
+      s.tokens = absl::MakeSpan(tokens).subspan(first, count);
+      s.first_position = first;
+      s.blocks = table;
+      s.sample = first + count == length;
+      s.sampling = &greedy_;
+      s.history = absl::MakeSpan(tokens).first(first + count);
+      s.prompt_length = length;
+      steps.emplace_back().sequences = {s};
+    }
+    const double seconds = MedianOf(steps, 2, 7);
     // Without the head, which runs for one token; with both products of
     // attention, of which half is masked.
     const double head =
@@ -192,12 +208,16 @@ class Benchmark final {
     Print(what, 1, length, seconds, product_ > 0 ? ops / product_ : 0);
   }
 
-  double MedianOf(const scheduling::StepPlan& plan, int warm, int runs) {
+  // Of all steps, one after another.
+  double MedianOf(const std::vector<scheduling::StepPlan>& steps, int warm,
+                  int runs) {
     std::vector<double> seconds;
     for (int i = 0; i < warm + runs; ++i) {
       const auto begin = std::chrono::steady_clock::now();
-      pass_->Run(
-          plan, [](int32_t) {}, [] {});
+      for (const scheduling::StepPlan& step : steps) {
+        pass_->Run(
+            step, [](int32_t) {}, [] {});
+      }
       if (i >= warm) seconds.push_back(SecondsOf(begin));
     }
     std::sort(seconds.begin(), seconds.end());
