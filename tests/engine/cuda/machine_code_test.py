@@ -9,8 +9,9 @@ loaded with something else where its word had only been copied there, which PTX
 forbids and no compiler says (triton-lang/triton issues 9433, 11781). Every path
 through every kernel is followed here, and no instruction may write to what a
 product that may still run reads. Kernels whose warps share registers out must
-do so (USETMAXREG), and products must not be waited for one by one: ptxas leaves
-the one out and puts the other in with a mere remark.
+do so (USETMAXREG), and begin with as many as they share out: those that ask for
+more would wait for ever. Products must not be waited for one by one. ptxas leaves
+the first out and puts the last in with a mere remark.
 
 How instructions lie in their 16 bytes is not documented; what is used of it is
 below, and a register written in between is tried first: it must be found.
@@ -25,6 +26,10 @@ CUDA_MACHINE = 190
 PRODUCT = 0xDF0  # HGMMA
 WAIT = 0x9C5  # with 0x8000: WARPGROUP.DEPBAR
 SET_REGISTERS = 0x9C8  # USETMAXREG
+# Of a thread, of three groups of warps: a third of 240 + 240 + 24, or 192 + 192 +
+# 120 (matmul_group.h, attention_group.h).
+SHARED_REGISTERS = 168
+REGISTER_COUNTS = (4, 0x2F)  # in .nv.info: EIATTR_REGCOUNT
 BRANCH = 0x947
 EXIT = 0x94D
 # Calls (of divisions), returns and jumps to where registers say, which nothing
@@ -55,8 +60,22 @@ def instructions(code):
         )  # fmt: skip
 
 
+def register_counts(info):
+    """Registers that kernels begin with, by the number of their symbol."""
+    counts, at = {}, 0
+    while at + 4 <= len(info):
+        form, what, size = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if (form, what) == REGISTER_COUNTS:
+            symbol, count = struct.unpack_from("<II", info, at)
+            counts[symbol] = count
+        at += size if form == 4 else 0
+    return counts
+
+
 def kernels(library):
-    """Yields the names and the code of kernels in the ELF images of a file."""
+    """Yields the names of kernels in the ELF images of a file, their code, and how
+    many registers each begins with (None: not found)."""
     at = library.find(b"\x7fELF")
     while at >= 0:
         image = memoryview(library)[at:]
@@ -64,14 +83,20 @@ def kernels(library):
             (table,) = struct.unpack_from("<Q", image, 0x28)
             count, names = struct.unpack_from("<HH", image, 0x3C)
             sections = [
-                struct.unpack_from("<IIQQQQ", image, table + 64 * i)
+                struct.unpack_from("<IIQQQQII", image, table + 64 * i)
                 for i in range(count)
             ]
             text = bytes(image[sections[names][4] :][: sections[names][5]])
-            for name, _, _, _, offset, size in sections:
+            parts, registers = [], {}
+            for name, _, _, _, offset, size, _, symbol in sections:
                 label = text[name : text.index(b"\0", name)].decode()
-                if label.startswith(".text."):
-                    yield label[len(".text.") :], bytes(image[offset : offset + size])
+                part = bytes(image[offset : offset + size])
+                if label == ".nv.info":
+                    registers = register_counts(part)
+                elif label.startswith(".text."):
+                    parts.append((label[len(".text.") :], part, symbol))
+            for label, part, symbol in parts:
+                yield label, part, registers.get(symbol)
         at = library.find(b"\x7fELF", at + 4)
 
 
@@ -150,7 +175,7 @@ def main():
     with open(sys.argv[1], "rb") as file:
         library = file.read()
     checked = faults = failures = 0
-    for name, code in kernels(library):
+    for name, code, registers in kernels(library):
         ops = [i.op for i in instructions(code)]
         if PRODUCT not in ops:
             continue
@@ -163,6 +188,10 @@ def main():
         if shares and ops.count(SET_REGISTERS) != 2:
             failures += 1
             print(f"{name}: registers are not shared out")
+        if shares and registers != SHARED_REGISTERS:
+            failures += 1
+            print(f"{name}: begins with {registers} registers, not "
+                  f"{SHARED_REGISTERS}")  # fmt: skip
         waits = sum(i.op == WAIT and i.word & 0xFFFF == 0x8000
                     for i in instructions(code))  # fmt: skip
         if waits > 0.75 * ops.count(PRODUCT):
