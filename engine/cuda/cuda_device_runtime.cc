@@ -288,6 +288,10 @@ Stream::~Stream() {
   delete handle_;
 }
 void Stream::SetEarlyKernels(bool early) { handle_->early_kernels = early; }
+
+void Stream::SetMostBlockMemory(bool most) {
+  handle_->most_block_memory = most;
+}
 void Stream::CopyToDevice(void* device, const void* host, int64_t bytes) {
   Check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice,
                         Native(handle_)),

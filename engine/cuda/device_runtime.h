@@ -177,6 +177,11 @@ class Stream final {
   // AwaitEarlierKernels, before the kernel that was given before them ends. Not
   // at first. REQUIRES: DeviceProperties::clusters, to switch it on.
   void SetEarlyKernels(bool early);
+  // Asks of kernels that are given from now on that multiprocessors lend blocks
+  // as much of their memory as they have, and the first cache what is left, so
+  // that a kernel whose blocks need much may begin beside one whose need
+  // little. Not at first; a hint. No-op before CUDA 12.6.
+  void SetMostBlockMemory(bool most);
 
   // Host memory is pinned, or the call may wait.
   void CopyToDevice(void* device, const void* host, int64_t bytes);

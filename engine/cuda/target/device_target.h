@@ -241,29 +241,23 @@ BATON_DEVICE Word2 Load8(const void* from) {
 BATON_DEVICE void Store8(void* to, const Word2& word) {
   *reinterpret_cast<Word2*>(to) = word;
 }
-// 16 aligned bytes of another block's memory.
+// 16 aligned bytes of another block's memory, if `wanted`.
 BATON_DEVICE void LoadCluster16(const unsigned char* shared, int32_t rank,
-                                Word4& to) {
+                                bool wanted, Word4& to) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile(
       "{\n"
       ".reg .u32 at;\n"
-      "mapa.shared::cluster.u32 at, %4, %5;\n"
-      "ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [at];\n"
+      ".reg .pred wanted;\n"
+      "setp.ne.u32 wanted, %6, 0;\n"
+      "@wanted mapa.shared::cluster.u32 at, %4, %5;\n"
+      "@wanted ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [at];\n"
       "}"
-      : "=r"(to.x[0]), "=r"(to.x[1]), "=r"(to.x[2]), "=r"(to.x[3])
-      : "r"(at), "r"(rank)
+      : "+r"(to.x[0]), "+r"(to.x[1]), "+r"(to.x[2]), "+r"(to.x[3])
+      : "r"(at), "r"(rank), "r"(wanted ? 1 : 0)
       : "memory");
-#else
-  to = Word4{};  // there are no clusters
-#endif
-}
-// Here the words are, whatever comes of them.
-BATON_DEVICE void Pin(Word4& words) {
-  asm volatile(""
-               : "+r"(words.x[0]), "+r"(words.x[1]), "+r"(words.x[2]),
-                 "+r"(words.x[3]));
+#endif  // elsewhere there are no clusters
 }
 // 16 bytes, or 4, that no kernel writes, if `wanted`, at this very place of a
 // kernel: the compiler moves other loads of them behind a barrier, and a loop's
@@ -352,7 +346,7 @@ void Launch(void (*kernel)(Parameters...), const char* name,
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
   config.stream = stream->native;
-  cudaLaunchAttribute attributes[2];
+  cudaLaunchAttribute attributes[3];
   config.attrs = attributes;
   if (stream->early_kernels) {
     cudaLaunchAttribute& early = attributes[config.numAttrs++];
@@ -366,6 +360,13 @@ void Launch(void (*kernel)(Parameters...), const char* name,
     cluster.val.clusterDim.y = 1;
     cluster.val.clusterDim.z = 1;
   }
+#if CUDART_VERSION >= 12060
+  if (stream->most_block_memory) {
+    cudaLaunchAttribute& split = attributes[config.numAttrs++];
+    split.id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    split.val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+  }
+#endif
   CheckLaunch(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 

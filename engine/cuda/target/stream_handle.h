@@ -13,6 +13,7 @@ namespace baton::engine::cuda {
 struct StreamHandle {
   cudaStream_t native = nullptr;
   bool early_kernels = false;
+  bool most_block_memory = false;
 };
 
 // Has the thread's device give blocks of the kernel so many bytes of memory,

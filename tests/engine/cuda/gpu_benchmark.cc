@@ -4,8 +4,10 @@
 // groups of warps where the GPU has them ("groups"), in steps of so many tokens
 // ("by512", ...: what --token-budget costs), and decode steps as a decode
 // worker runs them, each given before the one before it is done ("ahead"), with
-// kernels that do not begin before others end ("waits") or without clusters of
-// blocks ("tiles"). Prints a table, and ends with 1 where there is no GPU.
+// kernels that do not begin before others end ("waits"), with as much memory of
+// blocks as there is and little of the first cache ("split"), or without
+// clusters of blocks ("tiles"). Prints a table, and ends with 1 where there is
+// no GPU.
 //
 //   engine_cuda_gpu_benchmark [LAYERS]
 //
@@ -94,6 +96,10 @@ class Benchmark final {
       MakePass(kernels_);  // with graphs of its own
       for (const int32_t batch : {1, 8, 64}) Decode("waits", batch, 1024);
       stream_.SetEarlyKernels(true);
+      stream_.SetMostBlockMemory(true);
+      MakePass(kernels_);
+      for (const int32_t batch : {1, 8, 64}) Decode("split", batch, 1024);
+      stream_.SetMostBlockMemory(false);
     }
     MakePass(Without());
     Prefill("prefill", 2048);

@@ -13,8 +13,12 @@ do so (USETMAXREG), and begin with as many as they share out: those that ask for
 more would wait for ever. Products must not be waited for one by one. ptxas leaves
 the first out and puts the last in with a mere remark.
 
+Blocks of a cluster read each other's memory, and a block may end once all have
+arrived at the cluster's last barrier. So a block must have what it asked for when
+it arrives: ptxas waits for a load where its word is used, which may be never.
+
 How instructions lie in their 16 bytes is not documented; what is used of it is
-below, and a register written in between is tried first: it must be found.
+below, and a fault of each kind is tried: it must be found.
 """
 
 import re
@@ -31,6 +35,8 @@ SET_REGISTERS = 0x9C8  # USETMAXREG
 SHARED_REGISTERS = 168
 REGISTER_COUNTS = (4, 0x2F)  # in .nv.info: EIATTR_REGCOUNT
 BRANCH = 0x947
+LOAD = 0x980  # LD, of another block's memory in kernels with clusters
+ARRIVE = 0x9C7  # UCGABAR_ARV
 EXIT = 0x94D
 # Calls (of divisions), returns and jumps to where registers say, which nothing
 # here follows: not while a product may run.
@@ -111,6 +117,21 @@ def written(i):
     return range(i.to, i.to + width)
 
 
+def always(i):
+    """Whether a branch is always taken: not where lanes may part (BRA.DIV)."""
+    return i.predicate == ALWAYS and not i.word & 3
+
+
+def barrier(i):
+    """The one of six at which the end of a load is reported; 7: none."""
+    return i.high >> 46 & 7
+
+
+def awaited(i):
+    """Those that an instruction waits for, as a mask."""
+    return i.high >> 52 & 63
+
+
 def target(i, at):
     distance = (i.word >> 2) << 8 | i.to
     if distance >> 37:
@@ -149,10 +170,54 @@ def overwritten(code):
             continue
         if i.op == BRANCH:
             todo.append((target(i, at), running))
-            if i.predicate == ALWAYS:
+            if always(i):
                 continue
         todo.append((at + 1, running))
     return sorted(found)
+
+
+def unawaited(code):
+    """Loads that may be under way when the block arrives at a cluster's barrier."""
+    program = list(instructions(code))
+    found = set()
+    seen = [set() for _ in program]
+    todo = [(0, frozenset())]
+    while todo:
+        at, pending = todo.pop()
+        if at >= len(program) or pending in seen[at]:
+            continue
+        seen[at].add(pending)
+        i = program[at]
+        pending = frozenset(
+            load for load in pending if not awaited(i) >> barrier(program[load]) & 1
+        )  # fmt: skip
+        if i.op == ARRIVE:
+            found |= {(at * 16, load * 16) for load in pending}
+        elif i.op == LOAD:
+            pending |= {at}
+        if i.op == EXIT and i.predicate == ALWAYS:
+            continue
+        if i.op == BRANCH:
+            todo.append((target(i, at), pending))
+            if always(i):
+                continue
+        todo.append((at + 1, pending))
+    return sorted(found)
+
+
+def without_waits(code):
+    """The code, with nothing that waits for its last load."""
+    program = list(instructions(code))
+    load = max(at for at, i in enumerate(program) if i.op == LOAD)
+    changed = bytearray(code)
+    for at, i in enumerate(program):
+        high = i.high & ~(1 << 52 + barrier(program[load]))
+        struct.pack_into("<Q", changed, at * 16 + 8, high)
+    return bytes(changed)
+
+
+def clusters_read(ops):
+    return LOAD in ops and ARRIVE in ops
 
 
 def with_a_fault(code):
@@ -174,9 +239,18 @@ def with_a_fault(code):
 def main():
     with open(sys.argv[1], "rb") as file:
         library = file.read()
-    checked = faults = failures = 0
+    checked = faults = failures = clusters = 0
     for name, code, registers in kernels(library):
         ops = [i.op for i in instructions(code)]
+        if clusters_read(ops):
+            clusters += 1
+            for at, load in unawaited(code)[:5]:
+                failures += 1
+                print(f"{name}: at {at:#x} a block arrives that has not what it asked "
+                      f"for at {load:#x}")  # fmt: skip
+            if not unawaited(without_waits(code)):
+                failures += 1
+                print(f"{name}: a load that nothing waits for was not found")
         if PRODUCT not in ops:
             continue
         checked += 1
@@ -204,8 +278,9 @@ def main():
             if not overwritten(changed):
                 failures += 1
                 print(f"{name}: a register that is written was not found")
-    print(f"{checked} kernels with products in flight, {faults} of them with a fault")
-    if checked == 0 or faults == 0:
+    print(f"{checked} kernels with products in flight, {faults} of them with a fault; "
+          f"{clusters} whose blocks read each other's memory")  # fmt: skip
+    if checked == 0 or faults == 0 or clusters == 0:
         failures += 1
         print("nothing was looked at")
     sys.exit(1 if failures else 0)

@@ -270,10 +270,9 @@ inline void StoreForTensorCores16(void* shared, const Word4& word) {
 }
 inline Word4 LoadStream16(const void* from) { return Load16(from); }
 inline void LoadCluster16(const unsigned char* shared, int32_t rank,
-                          Word4& to) {
-  to = Load16(emulated::SharedOf(shared, rank));
+                          bool wanted, Word4& to) {
+  if (wanted) to = Load16(emulated::SharedOf(shared, rank));
 }
-inline void Pin(Word4&) {}
 inline void LoadWeights16(const void* from, bool wanted, Word4& to) {
   CHECK_EQ(reinterpret_cast<uintptr_t>(from) % 16, 0u);
   if (wanted) std::memcpy(&to, from, sizeof(to));

@@ -415,6 +415,8 @@ Stream::Stream(bool) : handle_(new StreamHandle) {}
 Stream::~Stream() { delete handle_; }
 // Kernels are checked for it, whether they may or not.
 void Stream::SetEarlyKernels(bool) {}
+
+void Stream::SetMostBlockMemory(bool) {}
 void Stream::CopyToDevice(void* device, const void* host, int64_t bytes) {
   absl::MutexLock lock(&mu);
   Give(handle_, [=] { std::memcpy(device, host, bytes); });
