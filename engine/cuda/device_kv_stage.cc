@@ -1,12 +1,14 @@
 #include "engine/cuda/device_kv_stage.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "engine/cuda/page_copy.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -15,34 +17,108 @@ constexpr char kPurpose[] = "memory for staged KV blocks (kv_staging_bytes)";
 
 }  // namespace
 
+DeviceKvCopy::DeviceKvCopy(std::vector<DeviceKv> devices)
+    : devices_(std::move(devices)),
+      page_bytes_(devices_.at(0).layout.page_bytes()) {
+  for (const DeviceKv& kv : devices_) {
+    CHECK_EQ(kv.layout.page_bytes(), page_bytes_);
+  }
+}
+
+absl::Status DeviceKvCopy::TakeMemory(int64_t bytes_at_once) {
+  pages_at_once_ = std::max<int64_t>(1, bytes_at_once / page_bytes_);
+  for (const DeviceKv& kv : devices_) {
+    UseDevice(kv.device);
+    Way& way = ways_.emplace_back();
+    BATON_ASSIGN_OR_RETURN(
+        way.pages,
+        PinnedBuffer::Allocate(pages_at_once_ * page_bytes_, kPurpose));
+    BATON_ASSIGN_OR_RETURN(
+        way.moves, PinnedBuffer::Allocate(
+                       pages_at_once_ * int64_t{sizeof(PageMove)}, kPurpose));
+  }
+  return absl::OkStatus();
+}
+
+void DeviceKvCopy::ForEachPart(absl::Span<const BlockId> blocks,
+                               int64_t host_bytes,
+                               absl::FunctionRef<void(const Part& part)> copy) {
+  const int32_t num_layers = devices_[0].layout.num_layers;
+  const auto count = static_cast<int64_t>(blocks.size());
+  CHECK_EQ(host_bytes, page_bytes_ * num_layers * count *
+                           static_cast<int64_t>(devices_.size()));
+  CHECK_GT(pages_at_once_, 0) << "TakeMemory comes first";
+  if (count == 0) return;
+  const auto layers_at_once = static_cast<int32_t>(
+      std::clamp<int64_t>(pages_at_once_ / count, 1, num_layers));
+  for (int32_t layer = 0; layer < num_layers; layer += layers_at_once) {
+    for (int64_t i = 0; i < count; i += pages_at_once_) {
+      Part part;
+      part.first_layer = layer;
+      part.layers = std::min(layers_at_once, num_layers - layer);
+      part.blocks = blocks.subspan(i, pages_at_once_);
+      part.first = layer * count + i;
+      copy(part);
+    }
+  }
+  UseDevice(devices_[0].device);
+}
+
+void DeviceKvCopy::Begin(bool to_host, size_t device, const Part& part) {
+  const DeviceKv& kv = devices_[device];
+  Way& way = ways_[device];
+  PageMove* const moves = way.moves.as<PageMove>();
+  const auto count = static_cast<int32_t>(part.blocks.size());
+  for (int32_t i = 0; i < count; ++i) {
+    const BlockId block = part.blocks[i];
+    CHECK(block >= 0 && block < kv.layout.num_blocks) << block;
+    moves[i] = to_host ? PageMove{block, i} : PageMove{i, block};
+  }
+  const PagesOf on_device = {
+      kv.memory + part.first_layer * kv.layout.layer_bytes(),
+      kv.layout.layer_bytes(), page_bytes_};
+  const PagesOf on_way = {way.pages.as<std::byte>(), count * page_bytes_,
+                          page_bytes_};
+  PageCopyArgs args;
+  args.from = to_host ? on_device : on_way;
+  args.to = to_host ? on_way : on_device;
+  args.bytes = page_bytes_;
+  args.layers = part.layers;
+  args.moves = moves;
+  args.num_moves = count;
+  UseDevice(kv.device);
+  RunPageCopy(args, kv.compute->handle());
+}
+
 // Of each device in turn.
 void DeviceKvCopy::ToHost(absl::Span<const BlockId> blocks,
                           absl::Span<std::byte> host) {
-  const auto share = static_cast<int64_t>(host.size() / devices_.size());
-  std::byte* to = host.data();
-  for (const DeviceKv& kv : devices_) {
-    UseDevice(kv.device);
-    ForEachPage(kv.layout, blocks, share, [&](int64_t page, int64_t at) {
-      kv.compute->CopyToHost(to + at, kv.memory + page, kv.layout.page_bytes());
-    });
-    to += share;
-  }
-  for (const DeviceKv& kv : devices_) kv.compute->Wait();
+  const size_t share = host.size() / devices_.size();
+  ForEachPart(blocks, static_cast<int64_t>(host.size()), [&](const Part& part) {
+    const size_t bytes = part.layers * part.blocks.size() * page_bytes_;
+    for (size_t d = 0; d < devices_.size(); ++d) {
+      Begin(/*to_host=*/true, d, part);
+    }
+    for (size_t d = 0; d < devices_.size(); ++d) {
+      devices_[d].compute->Wait();
+      std::memcpy(host.data() + d * share + part.first * page_bytes_,
+                  ways_[d].pages.data(), bytes);
+    }
+  });
 }
 
 void DeviceKvCopy::FromHost(absl::Span<const std::byte> host,
                             absl::Span<const BlockId> blocks) {
-  const auto share = static_cast<int64_t>(host.size() / devices_.size());
-  const std::byte* from = host.data();
-  for (const DeviceKv& kv : devices_) {
-    UseDevice(kv.device);
-    ForEachPage(kv.layout, blocks, share, [&](int64_t page, int64_t at) {
-      kv.compute->CopyToDevice(kv.memory + page, from + at,
-                               kv.layout.page_bytes());
-    });
-    from += share;
-  }
-  for (const DeviceKv& kv : devices_) kv.compute->Wait();
+  const size_t share = host.size() / devices_.size();
+  ForEachPart(blocks, static_cast<int64_t>(host.size()), [&](const Part& part) {
+    const size_t bytes = part.layers * part.blocks.size() * page_bytes_;
+    for (size_t d = 0; d < devices_.size(); ++d) {
+      std::memcpy(ways_[d].pages.data(),
+                  host.data() + d * share + part.first * page_bytes_, bytes);
+      Begin(/*to_host=*/false, d, part);
+    }
+    for (const DeviceKv& kv : devices_) kv.compute->Wait();
+  });
 }
 
 absl::StatusOr<StagedArena> StagedArena::Allocate(Kind kind,
@@ -105,6 +181,7 @@ absl::StatusOr<std::unique_ptr<DeviceKvStage>> DeviceKvStage::Create(
                          StagedArena::Allocate(kind, staged));
   std::unique_ptr<DeviceKvStage> stage(new DeviceKvStage(
       std::move(devices), std::move(arena), std::move(hashes)));
+  BATON_RETURN_IF_ERROR(stage->copy_.TakeMemory());
   for (const auto& rank : stage->ranks_) {
     BATON_RETURN_IF_ERROR(rank->TakeMemory());
   }

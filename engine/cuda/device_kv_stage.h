@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
@@ -34,11 +36,18 @@ struct DeviceKv {
   Stream* compute = nullptr;
 };
 
-// Copies blocks of KV in device memory to the host and back. Between two steps.
+// Copies blocks of KV in device memory to the host and back, between two steps:
+// some megabytes at a time by way of pinned memory, as a copy of each page from
+// or to memory that is not pinned would be waited for by itself.
 class DeviceKvCopy final : public KvCopy {
  public:
-  explicit DeviceKvCopy(std::vector<DeviceKv> devices)
-      : devices_(std::move(devices)) {}
+  // REQUIRES: devices, all with the same number of heads.
+  explicit DeviceKvCopy(std::vector<DeviceKv> devices);
+
+  // Of KV that goes at once; a page at least.
+  static constexpr int64_t kBytesAtOnce = int64_t{8} << 20;
+  // Before all else, once. ResourceExhausted, naming the option.
+  absl::Status TakeMemory(int64_t bytes_at_once = kBytesAtOnce);
 
   void ToHost(absl::Span<const BlockId> blocks,
               absl::Span<std::byte> host) override;
@@ -46,7 +55,30 @@ class DeviceKvCopy final : public KvCopy {
                 absl::Span<const BlockId> blocks) override;
 
  private:
+  // Pages that go at once: of so many blocks, in so many layers; they lie one
+  // after another on the host, from page `first` of each device on.
+  struct Part {
+    int32_t first_layer = 0;
+    int32_t layers = 0;
+    absl::Span<const BlockId> blocks;
+    int64_t first = 0;
+  };
+  // A device's pages of a part, and where they come from or go to.
+  struct Way {
+    PinnedBuffer pages;
+    PinnedBuffer moves;
+  };
+
+  // In the order that ForEachPage has.
+  void ForEachPart(absl::Span<const BlockId> blocks, int64_t host_bytes,
+                   absl::FunctionRef<void(const Part& part)> copy);
+  // Has the kernel copy a part to its way, or from it.
+  void Begin(bool to_host, size_t device, const Part& part);
+
   const std::vector<DeviceKv> devices_;
+  const int64_t page_bytes_;
+  int64_t pages_at_once_ = 0;
+  std::vector<Way> ways_;  // as devices_
 };
 
 // The memory of staged blocks.

@@ -22,8 +22,13 @@ using scheduling::StepResult;
 // one (2^-8 apart), here and there.
 constexpr double kTolerance = 1e-2;
 
-DeviceKvCopy KvCopyOf(CudaEngine& engine) {
-  return DeviceKvCopy({engine.device_kv(0)});
+// So many pages at a time.
+DeviceKvCopy KvCopyOf(CudaEngine& engine, int64_t pages) {
+  DeviceKvCopy copy({engine.device_kv(0)});
+  const absl::Status status =
+      copy.TakeMemory(pages * engine.kv_layout().page_bytes());
+  CHECK(status.ok()) << status;
+  return copy;
 }
 
 class CudaEngineTest : public DeviceTest,
@@ -241,12 +246,19 @@ TEST_P(CudaEngineTest, MovedKvGivesTheSameLogits) {
   prompt.sequences = {Part(1, tokens, 0, 40, here)};
   from->Execute(prompt, NoHook);
   std::vector<std::byte> host(3 * from->kv_layout().block_bytes());
-  KvCopyOf(*from).ToHost(here, absl::MakeSpan(host));
-  KvCopyOf(*to).FromHost(host, there);
-  StepPlan next;
-  next.sequences = {Part(1, tokens, 40, 41, there)};
-  const StepResult result = to->Execute(next, NoHook);
-  EXPECT_TRUE(SameBits(result.sampled[0].logits, expected));
+  KvCopyOf(*from, 1).ToHost(here, absl::MakeSpan(host));
+  // Parts of a layer, two layers at a time, and all at once.
+  for (const int64_t pages : {2, 7, 1000}) {
+    std::vector<std::byte> same(host.size());
+    KvCopyOf(*from, pages).ToHost(here, absl::MakeSpan(same));
+    EXPECT_TRUE(same == host) << pages;
+    KvCopyOf(*to, pages).FromHost(host, there);
+    StepPlan next;
+    next.sequences = {Part(1, tokens, 40, 41, there)};
+    const StepResult result = to->Execute(next, NoHook);
+    EXPECT_TRUE(SameBits(result.sampled[0].logits, expected)) << pages;
+    KvCopyOf(*to, pages).FromHost(std::vector<std::byte>(host.size()), there);
+  }
 }
 
 TEST_P(CudaEngineTest, BlockSizesGiveTheSameLogits) {
