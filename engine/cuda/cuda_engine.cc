@@ -18,6 +18,7 @@
 #include "engine/cpu/weight_loading.h"
 #include "engine/cuda/attention.h"
 #include "engine/cuda/device_kernels.h"
+#include "engine/cuda/graph_buckets.h"
 #include "engine/cuda/weight_format.h"
 #include "engine/model_identity.h"
 #include "engine/plan_check.h"
@@ -385,20 +386,20 @@ absl::Status CudaEngine::RecordGraphs(const EngineOptions& options,
     UseDevice(0);
     return free;
   };
-  const int64_t free_at_start = free_bytes();
+  GraphRoom room(most, least, free_bytes());
   const std::vector<GraphBucket> buckets =
       ranks_[0].forward_pass->DecodeBuckets(options.decode_rows_at_start);
   size_t count = 0;
   int32_t last_rows = 0;
   for (const GraphBucket& bucket : buckets) {
-    const int64_t free = free_bytes();
-    if (free < least || free_at_start - free > most) break;
+    if (!room.has_room()) break;
     BATON_RETURN_IF_ERROR(ForAllRanks([&](Rank& rank) -> absl::Status {
       rank.forward_pass->RecordGraph(bucket, bucket.rows != last_rows);
       return absl::OkStatus();
     }));
     last_rows = bucket.rows;
     ++count;
+    room.Recorded(free_bytes());
   }
   LOG(INFO) << "recorded " << count << " of " << buckets.size()
             << " graphs of decode steps in "

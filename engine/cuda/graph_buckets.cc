@@ -88,4 +88,12 @@ std::vector<GraphBucket> BucketsUpTo(int32_t rows, int32_t context,
   return buckets;
 }
 
+void GraphRoom::Recorded(int64_t free) {
+  // With what CUDA sets aside for several.
+  constexpr int64_t kMostOfAGraph = int64_t{32} << 20;
+  const int64_t lost = free_ - free;
+  if (lost > 0 && lost <= kMostOfAGraph) taken_ += lost;
+  free_ = free;
+}
+
 }  // namespace baton::engine::cuda

@@ -1,6 +1,7 @@
 // Which recorded graph a decode step runs. A graph has a fixed number of rows
 // and of spans; a step runs the smallest that it fits in, and what it has less
-// is rows that are not there and spans that end at once. Pure.
+// is rows that are not there and spans that end at once. And how many are
+// recorded ahead. Pure.
 #pragma once
 
 #include <cstdint>
@@ -38,5 +39,27 @@ std::optional<GraphBucket> BucketFor(int32_t rows, int32_t full_spans,
 std::vector<GraphBucket> BucketsUpTo(int32_t rows, int32_t context,
                                      int32_t window, int32_t max_rows,
                                      int64_t max_span_pieces);
+
+// Whether a device has room for one more graph, of those that are recorded
+// before they are needed. It tells how much is free, to whichever process that
+// shares it.
+class GraphRoom final {
+ public:
+  // Graphs take `most` bytes or little more, and leave `least` of the device's.
+  // `free` are now.
+  GraphRoom(int64_t most, int64_t least, int64_t free)
+      : most_(most), least_(least), free_(free) {}
+
+  bool has_room() const { return free_ >= least_ && taken_ <= most_; }
+  // A graph was recorded, and so much is free now. What is more than a graph
+  // takes was taken by others.
+  void Recorded(int64_t free);
+
+ private:
+  const int64_t most_;
+  const int64_t least_;
+  int64_t free_;
+  int64_t taken_ = 0;
+};
 
 }  // namespace baton::engine::cuda

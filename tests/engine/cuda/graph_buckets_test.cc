@@ -105,5 +105,30 @@ TEST(GraphBucketsTest, FewBucketsInAll) {
   EXPECT_EQ(count, 5 + 15);  // 1 to 16, then 32 to 256
 }
 
+TEST(GraphRoomTest, CountsWhatGraphsTakeAndNotWhatOthersDo) {
+  constexpr int64_t kMiB = 1 << 20;
+  GraphRoom room(/*most=*/40 * kMiB, /*least=*/1000 * kMiB, 9000 * kMiB);
+  EXPECT_TRUE(room.has_room());
+  room.Recorded(8980 * kMiB);  // 20
+  // Another process takes its KV memory, and one gives its own back.
+  room.Recorded(5000 * kMiB);
+  EXPECT_TRUE(room.has_room());
+  room.Recorded(8000 * kMiB);
+  EXPECT_TRUE(room.has_room());
+  room.Recorded(7980 * kMiB);  // 40
+  EXPECT_TRUE(room.has_room());
+  room.Recorded(7979 * kMiB);
+  EXPECT_FALSE(room.has_room());
+}
+
+TEST(GraphRoomTest, LeavesWhatOthersNeed) {
+  GraphRoom room(/*most=*/1000, /*least=*/500, 600);
+  room.Recorded(500);
+  EXPECT_TRUE(room.has_room());
+  room.Recorded(499);
+  EXPECT_FALSE(room.has_room());
+  EXPECT_FALSE(GraphRoom(1000, 500, 499).has_room());
+}
+
 }  // namespace
 }  // namespace baton::engine::cuda
