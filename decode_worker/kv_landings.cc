@@ -27,12 +27,10 @@ std::optional<TransferId> EndedBy(const KvLandings::Event& event) {
 }  // namespace
 
 KvLandings::KvLandings(std::unique_ptr<HandoffReceiver> receiver,
-                       engine::Engine* engine, worker::KvBlocks* blocks,
-                       const Clock* clock)
+                       engine::Engine* engine, worker::KvBlocks* blocks)
     : receiver_(std::move(receiver)),
       stage_(engine->kv_stage()),
-      blocks_(blocks),
-      clock_(clock) {
+      blocks_(blocks) {
   CHECK_EQ(stage_ != nullptr, blocks->staged.has_value());
 }
 
@@ -108,11 +106,7 @@ bool KvLandings::CopiesDone(TransferId transfer) const {
 }
 
 void KvLandings::Finish(Event event, std::vector<Event>* events) {
-  const auto it = transfers_.find(*EndedBy(event));
-  if (auto* landed = std::get_if<HandoffReceiver::Landed>(&event)) {
-    if (it->second.last.has_value()) landed->at = clock_->Now();
-  }
-  transfers_.erase(it);
+  transfers_.erase(*EndedBy(event));
   events->push_back(std::move(event));
 }
 

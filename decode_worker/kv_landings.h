@@ -16,7 +16,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "common/clock.h"
 #include "common/ids.h"
 #include "engine/engine.h"
 #include "engine/kv_stage.h"
@@ -36,8 +35,7 @@ class KvLandings final {
 
   // All but the receiver outlive it; `blocks` of the engine.
   KvLandings(std::unique_ptr<kv_transfer::HandoffReceiver> receiver,
-             engine::Engine* engine, worker::KvBlocks* blocks,
-             const Clock* clock);
+             engine::Engine* engine, worker::KvBlocks* blocks);
 
   // As HandoffReceiver::Open, with the blocks of the sequence; also
   // ResourceExhausted: too few staged blocks are free; OutOfRange: it would
@@ -48,7 +46,8 @@ class KvLandings final {
   void Abort(TransferId transfer) { receiver_->Abort(transfer); }
 
   // As HandoffReceiver::Poll, without what is between: Landed and Quiesced come
-  // when nothing touches the sequence's blocks any more. Landed::at is then.
+  // when nothing touches the sequence's blocks any more. Landed::at is when all
+  // was there, verified, in staged blocks or those.
   std::vector<Event> Poll();
 
   // As HandoffReceiver's.
@@ -74,7 +73,6 @@ class KvLandings final {
   const std::unique_ptr<kv_transfer::HandoffReceiver> receiver_;
   engine::KvStage* const stage_;
   worker::KvBlocks* const blocks_;
-  const Clock* const clock_;
   absl::flat_hash_map<TransferId, Staged> transfers_;
   // Landed and Quiesced that wait for copies.
   std::deque<Event> waiting_;

@@ -45,8 +45,9 @@ void HandoffSender::SendLayer(TransferId transfer, int32_t layer,
   core_->SendLayer(transfer, layer, blocks_ready);
 }
 
-void HandoffSender::Commit(TransferId transfer, const CommitRecord& record) {
-  core_->Commit(transfer, record);
+void HandoffSender::Commit(TransferId transfer, const CommitRecord& record,
+                           absl::Time computed_at) {
+  core_->Commit(transfer, record, computed_at);
 }
 
 void HandoffSender::Abort(TransferId transfer, TransferOutcome reason) {

@@ -62,7 +62,8 @@ class HandoffSender final {
     int64_t bytes = 0;
     // From the first SendLayer with pages (or Commit) to the receiver's word.
     absl::Duration duration;
-    // From Commit() to the receiver's word: what compute did not hide.
+    // From when all was computed (Commit) to the receiver's word: what compute
+    // did not hide.
     absl::Duration exposed;
     // Runs of bytes that the transport was given, in all payloads.
     int64_t extents = 0;
@@ -153,9 +154,12 @@ class HandoffSender final {
   // REQUIRES: layer in range; nothing new after Commit().
   void SendLayer(TransferId transfer, int32_t layer, int32_t blocks_ready);
 
-  // No-op when the transfer ended.
+  // No-op when the transfer ended. `computed_at`: since when what was sent need
+  // not be waited for any more but for its transfer (Acked::exposed); the call,
+  // if that is earlier.
   // REQUIRES: all tokens of all layers were passed on; called once.
-  void Commit(TransferId transfer, const CommitRecord& record);
+  void Commit(TransferId transfer, const CommitRecord& record,
+              absl::Time computed_at = absl::InfiniteFuture());
 
   // Ends the transfer from our side; Quiesced follows. No-op when it ended.
   void Abort(TransferId transfer,

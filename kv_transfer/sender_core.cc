@@ -106,13 +106,14 @@ void HandoffSender::Core::SendLayer(TransferId id, int32_t layer,
   transport_->Wake();
 }
 
-void HandoffSender::Core::Commit(TransferId id, const CommitRecord& record) {
+void HandoffSender::Core::Commit(TransferId id, const CommitRecord& record,
+                                 absl::Time computed_at) {
   {
     absl::MutexLock lock(&mu_);
     Transfer* transfer = FindLive(id);
     if (transfer == nullptr) return;
     transfer->pages.Commit(record);
-    transfer->committed = options_.clock->Now();
+    transfer->computed_at = std::min(options_.clock->Now(), computed_at);
     AddWork(id, *transfer);
   }
   transport_->Wake();
@@ -348,12 +349,12 @@ void HandoffSender::Core::OnCommitAck(PeerId peer, const wire::CommitAck& ack) {
     return;
   }
   const absl::Time now = options_.clock->Now();
-  const absl::Time committed = transfer->committed;
+  const absl::Time computed_at = transfer->computed_at;
   ++totals_.transfers_acked;
-  events_.push_back(
-      Acked{ack.transfer, ack.generation, transfer->pages.total_bytes(),
-            now - transfer->first_pages.value_or(committed), now - committed,
-            transfer->extents, transport_->PeerProperties(peer).name});
+  events_.push_back(Acked{
+      ack.transfer, ack.generation, transfer->pages.total_bytes(),
+      now - transfer->first_pages.value_or(computed_at), now - computed_at,
+      transfer->extents, transport_->PeerProperties(peer).name});
   End(ack.transfer, *transfer);
 }
 

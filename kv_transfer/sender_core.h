@@ -42,8 +42,8 @@ class HandoffSender::Core final : public TransportHandler {
                      absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   void SendLayer(TransferId transfer, int32_t layer, int32_t blocks_ready)
       ABSL_LOCKS_EXCLUDED(mu_);
-  void Commit(TransferId transfer, const CommitRecord& record)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  void Commit(TransferId transfer, const CommitRecord& record,
+              absl::Time computed_at) ABSL_LOCKS_EXCLUDED(mu_);
   void Abort(TransferId transfer, TransferOutcome reason)
       ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<Event> Poll() ABSL_LOCKS_EXCLUDED(mu_);
@@ -86,7 +86,7 @@ class HandoffSender::Core final : public TransportHandler {
     // Of the transfer; once it ended, of its quarantine.
     absl::Time deadline;
     std::optional<absl::Time> first_pages;
-    absl::Time committed;
+    absl::Time computed_at;
     // In the payloads that the transport took.
     int64_t extents = 0;
     // Whether it is in work_.

@@ -142,7 +142,7 @@ void KvSends::Poll() {
     sender_->SendLayer(copy.ready.transfer, copy.layer,
                        copy.ready.blocks_ready);
     if (--staged.num_copies > 0 || !staged.commit.has_value()) continue;
-    sender_->Commit(copy.ready.transfer, *staged.commit);
+    sender_->Commit(copy.ready.transfer, *staged.commit, staged.computed_at);
     staged.commit.reset();
   }
   std::erase_if(retired_, [this](const Retired& retired) {
@@ -151,12 +151,14 @@ void KvSends::Poll() {
 }
 
 void KvSends::Commit(TransferId transfer,
-                     const kv_transfer::CommitRecord& record) {
+                     const kv_transfer::CommitRecord& record,
+                     absl::Time computed_at) {
   const auto it = transfers_.find(transfer);
   if (it != transfers_.end() && it->second.num_copies > 0) {
     it->second.commit = record;
+    it->second.computed_at = computed_at;
   } else {
-    sender_->Commit(transfer, record);
+    sender_->Commit(transfer, record, computed_at);
   }
 }
 

@@ -60,8 +60,10 @@ class KvSends final {
   void BeginStep(std::vector<Ready> ready);
   void OnLayer(int32_t layer);
 
-  // All tokens were passed on. No-op when the transfer ended.
-  void Commit(TransferId transfer, const kv_transfer::CommitRecord& record);
+  // All tokens were passed on, and computed then. No-op when the transfer
+  // ended.
+  void Commit(TransferId transfer, const kv_transfer::CommitRecord& record,
+              absl::Time computed_at);
   // The transfer is quiet: its name may be used again. REQUIRES: the sender
   // said so.
   void Release(TransferId transfer);
@@ -81,6 +83,7 @@ class KvSends final {
     std::optional<engine::KvStage::Ticket> last;
     // Until the copies are done.
     std::optional<kv_transfer::CommitRecord> commit;
+    absl::Time computed_at;
   };
   // A layer of some blocks on its way to the host.
   struct Copy {

@@ -72,12 +72,24 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
 
 bool PrefillLoop::Turn(absl::Duration idle_wait) {
   if (Drained()) return false;
-  RunTurn(idle_wait);
+  DrainInbox(std::min(idle_wait, until_grant_));
+  until_grant_ = UntilGrant();
+  if (until_grant_ == absl::InfiniteDuration()) {
+    RunStep();
+  } else {
+    idle_ = true;
+    pace_.Idle();
+    Publish();
+  }
   return true;
 }
 
 void PrefillLoop::RunTurn(absl::Duration idle_wait) {
   DrainInbox(idle_wait);
+  RunStep();
+}
+
+void PrefillLoop::RunStep() {
   const StepPlan plan = scheduler_.Plan({.now = ToSeconds(clock_->Now()),
                                          .cost = step_cost_.cost(),
                                          .most_seconds = most_seconds_,
@@ -148,7 +160,7 @@ void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
       OnPrefill(event.session, event.message.prefill(), event.received_at);
       return;
     case v1::RouterMessage::kGrant:
-      OnGrant(event.session, event.message.grant());
+      OnGrant(event.session, event.message.grant(), event.received_at);
       return;
     case v1::RouterMessage::kPair:
       pairings_.Add(event.session, event.message.pair());
@@ -299,8 +311,9 @@ void PrefillLoop::OnSampled(Attempt* attempt, const SampledToken& token) {
   record.next_token_index = static_cast<uint32_t>(sequence.num_output());
   record.num_tokens = static_cast<uint32_t>(attempt->num_tokens);
   attempt->commit = record;
+  attempt->computed_at = clock_->Now();
   if (attempt->transfer.has_value()) {
-    sends_.Commit(*attempt->transfer, record);
+    sends_.Commit(*attempt->transfer, record, attempt->computed_at);
   }
 }
 

@@ -30,6 +30,7 @@
 #include "common/clock.h"
 #include "engine/engine.h"
 #include "kv_transfer/handoff_sender.h"
+#include "prefill_worker/grant_wait.h"
 #include "prefill_worker/kv_sends.h"
 #include "prefill_worker/pairings.h"
 #include "scheduling/block_pool.h"
@@ -122,6 +123,7 @@ class PrefillLoop final : public worker::WorkerLoop {
     std::optional<TransferId> transfer;
     // Set when the first token is sampled and the hand-off has to follow.
     std::optional<kv_transfer::CommitRecord> commit;
+    absl::Time computed_at;  // then
     absl::Time assigned;
     absl::Time started = absl::InfiniteFuture();
     absl::Time deadline;
@@ -130,6 +132,7 @@ class PrefillLoop final : public worker::WorkerLoop {
 
   // The loop's turn.
   void DrainInbox(absl::Duration idle_wait);
+  void RunStep();
   void Execute(const scheduling::StepPlan& plan);
   void Commit(const scheduling::StepPlan& plan,
               const scheduling::StepResult& result);
@@ -138,7 +141,8 @@ class PrefillLoop final : public worker::WorkerLoop {
   void OnRouterEvent(worker::RouterEvent event);
   void OnPrefill(worker::SessionId session, const v1::Prefill& prefill,
                  absl::Time received_at);
-  void OnGrant(worker::SessionId session, const v1::Grant& grant);
+  void OnGrant(worker::SessionId session, const v1::Grant& grant,
+               absl::Time received_at);
   void OnCancel(worker::SessionId session, const v1::Cancel& cancel);
   void OnSessionGone(worker::SessionId session);
   void OnHandoffEvent(const kv_transfer::HandoffSender::Event& event);
@@ -146,7 +150,10 @@ class PrefillLoop final : public worker::WorkerLoop {
   void OnTransferFailed(const kv_transfer::HandoffSender::Failed& failed);
   void OnSampled(Attempt* attempt, const scheduling::SampledToken& token);
 
-  // Hand-offs (prefill_loop_handoff.cc). Begins the one that a grant waits for,
+  // Hand-offs (prefill_loop_handoff.cc). How long the next step waits for a
+  // grant (grant_wait.h); infinite: it does not.
+  absl::Duration UntilGrant() const;
+  // Begins the one that a grant waits for,
   // and sends what is computed already. OK when it has to wait on.
   absl::Status StartTransfer(Attempt* attempt);
   void StartWaitingTransfers();
@@ -195,6 +202,9 @@ class PrefillLoop final : public worker::WorkerLoop {
   worker::Quarantine quarantine_;
   worker::StepPace pace_;
   scheduling::StepCostModel step_cost_;
+  GrantWait grant_wait_;
+  // As UntilGrant said in the last turn.
+  absl::Duration until_grant_ = absl::InfiniteDuration();
   // Attempts whose hand-off could not begin in the step under way, and why.
   std::vector<std::pair<SequenceId, absl::Status>> failed_starts_;
   // Whether the last turn found nothing to run.

@@ -1,4 +1,5 @@
 // PrefillLoop: hand-offs, from the grant to the receiver's word.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,7 +18,8 @@ using kv_transfer::HandoffSender;
 using scheduling::PlannedSequence;
 using scheduling::StepPlan;
 
-void PrefillLoop::OnGrant(worker::SessionId session, const v1::Grant& grant) {
+void PrefillLoop::OnGrant(worker::SessionId session, const v1::Grant& grant,
+                          absl::Time received_at) {
   Attempt* attempt = attempts_.Find({session, grant.attempt()});
   if (attempt == nullptr || attempt->transfer.has_value() ||
       attempt->waiting_grant.has_value()) {
@@ -33,6 +35,34 @@ void PrefillLoop::OnGrant(worker::SessionId session, const v1::Grant& grant) {
     return;
   }
   attempt->waiting_grant = grant;
+  // The loop may see it a step later.
+  const absl::Duration after =
+      std::min(clock_->Now(), received_at) - attempt->assigned;
+  grant_wait_.Came(after);
+  metrics_->grant_seconds->Observe(absl::ToDoubleSeconds(after));
+}
+
+absl::Duration PrefillLoop::UntilGrant() const {
+  const absl::Time now = clock_->Now();
+  absl::Duration least = absl::InfiniteDuration();
+  for (const Attempt* attempt : attempts_.All()) {
+    const scheduling::Sequence& sequence = *attempt->sequence;
+    if (attempt->commit.has_value()) continue;  // computed
+    // Has its grant, or begun, or needs none, or more than one step.
+    if (attempt->transfer.has_value() || attempt->waiting_grant.has_value() ||
+        sequence.computed() > 0 || sequence.EndsNext() ||
+        attempt->num_tokens > options_.token_budget) {
+      return absl::InfiniteDuration();
+    }
+    const scheduling::StepShape shape =
+        scheduling::ChunkShape(/*computed=*/0, attempt->num_tokens);
+    const absl::Duration left =
+        attempt->assigned - now +
+        grant_wait_.For(absl::Seconds(step_cost_.cost().Seconds(shape)));
+    if (left <= absl::ZeroDuration()) return absl::InfiniteDuration();
+    least = std::min(least, left);
+  }
+  return least;
 }
 
 void PrefillLoop::StartWaitingTransfers() {
@@ -71,7 +101,9 @@ absl::Status PrefillLoop::StartTransfer(Attempt* attempt) {
   attempts_.SetTransfer(attempt, transfer);
   const int32_t ready = BlocksReady(*attempt, attempt->sequence->computed());
   if (ready > 0) sends_.PassOn({transfer, ready});
-  if (attempt->commit.has_value()) sends_.Commit(transfer, *attempt->commit);
+  if (attempt->commit.has_value()) {
+    sends_.Commit(transfer, *attempt->commit, attempt->computed_at);
+  }
   return absl::OkStatus();
 }
 

@@ -85,6 +85,9 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
           "baton_request_queue_time_seconds",
           "Time a sequence waited at this worker before its first step.",
           metrics::RequestBuckets())),
+      grant_seconds(m->Histogram("baton_kv_grant_seconds",
+                                 "From a prompt to its hand-off's grant.",
+                                 metrics::TransferBuckets())),
       transfer_seconds(
           m->Histogram("baton_kv_transfer_seconds",
                        "Time of one KV transfer, first byte sent to verified.",

@@ -36,6 +36,7 @@ struct WorkerMetrics {
   prometheus::Histogram* step_seconds;
   prometheus::Histogram* step_tokens;
   prometheus::Histogram* queue_seconds;
+  prometheus::Histogram* grant_seconds;
   prometheus::Histogram* transfer_seconds;
   prometheus::Histogram* transfer_bytes;
   prometheus::Histogram* transfer_overlap;

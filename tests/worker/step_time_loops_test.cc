@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "prefill_worker/grant_wait.h"
 #include "tests/worker/timed_worker.h"
 
 namespace baton::worker {
@@ -15,6 +16,7 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Ge;
+using ::testing::IsEmpty;
 using ::testing::Le;
 using ::testing::Pair;
 using timed::kSampled;
@@ -101,6 +103,57 @@ TEST(StepTimeLoopsTest, PrefillWorkersTakeTheUrgentFirst) {
   EXPECT_THAT(worker.Turn(), ElementsAre(Pair(1, 464)));
 }
 
+// A step that computes a whole prompt could not hide its hand-off else.
+TEST(StepTimeLoopsTest, PrefillWorkersWaitAMomentForGrants) {
+  TimedWorker worker(v1::WORKER_ROLE_PREFILL, Options(/*itl_target_ms=*/0));
+  // Until it is known what a step takes.
+  for (const TokenId token : {10, 11, 12}) {
+    worker.SendPrefill(TimedWorker::Spec(token, 512));
+    EXPECT_THAT(worker.Turn(), ElementsAre(Pair(token, 512)));
+  }
+  worker.SendPrefill(TimedWorker::Spec(2, 100));
+  EXPECT_THAT(worker.Turn(), IsEmpty());
+  worker.clock().Advance(absl::Microseconds(500));
+  EXPECT_THAT(worker.Turn(), IsEmpty());
+  worker.SendGrant(2, 100);
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(2, 100)));
+  // One that does not come in time is not waited for.
+  worker.SendPrefill(TimedWorker::Spec(3, 100));
+  EXPECT_THAT(worker.Turn(), IsEmpty());
+  worker.clock().Advance(absl::Milliseconds(1));
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(3, 100)));
+  // Nor is one for a prompt with which the next step is not done, ...
+  worker.SendPrefill(TimedWorker::Spec(4, 600));
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(4, 512)));
+  // ... nor while there is another to be computed.
+  worker.SendPrefill(TimedWorker::Spec(5, 100));
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(4, 88)));
+  // By then it has waited long enough.
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(5, 100)));
+  // The answer is one token: nothing is handed over.
+  v1::SequenceSpec one = TimedWorker::Spec(6, 100);
+  one.set_max_output_tokens(1);
+  worker.SendPrefill(one);
+  EXPECT_THAT(worker.Turn(), ElementsAre(Pair(6, 100)));
+}
+
+TEST(GrantWaitTest, IsWorthAFiftiethOfAStep) {
+  prefill_worker::GrantWait wait;
+  EXPECT_EQ(wait.expected(), absl::Microseconds(300));
+  EXPECT_EQ(wait.For(absl::Milliseconds(14)), absl::ZeroDuration());
+  EXPECT_EQ(wait.For(absl::Milliseconds(16)), absl::Microseconds(900));
+  EXPECT_EQ(wait.For(absl::Seconds(10)), absl::Microseconds(900));
+  for (int i = 0; i < 100; ++i) wait.Came(absl::Milliseconds(3));
+  EXPECT_GT(wait.expected(), absl::Microseconds(2900));
+  EXPECT_EQ(wait.For(absl::Milliseconds(100)), absl::ZeroDuration());
+  EXPECT_EQ(wait.For(absl::Milliseconds(200)), absl::Milliseconds(5));
+  for (int i = 0; i < 100; ++i) wait.Came(-absl::Milliseconds(3));
+  EXPECT_LT(wait.expected(), absl::Microseconds(1));
+  // A minute that somebody was away is not for ever.
+  wait.Came(absl::Minutes(1));
+  EXPECT_LT(wait.expected(), absl::Milliseconds(130));
+}
+
 TEST(StepTimeLoopsTest, PrefillWorkersCountWhatNobodyWants) {
   TimedWorker worker(v1::WORKER_ROLE_PREFILL, Options(/*itl_target_ms=*/0));
   const auto wasted = [&worker] {
@@ -120,6 +173,8 @@ TEST(StepTimeLoopsTest, PrefillWorkersCountWhatNobodyWants) {
   EXPECT_THAT(wasted(), Pair(1024, 0));
   // All of it computed, and the first token sampled; it waits for a grant.
   worker.SendPrefill(TimedWorker::Spec(3, 100));
+  EXPECT_THAT(worker.Turn(), IsEmpty());
+  worker.clock().Advance(absl::Milliseconds(1));
   worker.Turn();
   worker.Cancel(3, /*abandoned=*/true);
   worker.Turn();

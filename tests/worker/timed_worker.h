@@ -197,6 +197,14 @@ class TimedWorker final {
     *message.mutable_prefill()->mutable_sequence() = spec;
     Send(std::move(message));
   }
+  // From a decode worker that it is not paired with.
+  void SendGrant(TokenId token, uint32_t num_tokens) {
+    v1::RouterMessage message;
+    message.mutable_grant()->set_attempt(static_cast<uint64_t>(token));
+    message.mutable_grant()->set_transfer_id(static_cast<uint64_t>(token));
+    message.mutable_grant()->set_num_tokens(num_tokens);
+    Send(std::move(message));
+  }
   void Cancel(TokenId token, bool abandoned = false) {
     v1::RouterMessage message;
     message.mutable_cancel()->set_attempt(static_cast<uint64_t>(token));
@@ -292,9 +300,10 @@ class TimedWorker final {
         options, parts, *std::move(receiver), &clock_);
   }
 
-  // To the decode side, if there is one, but for prompts.
+  // To the decode side, if there is one, but for prompts and their grants.
   void Send(v1::RouterMessage message) {
-    Side& side = message.has_prefill() ? *sides_.front() : *sides_.back();
+    Side& side = message.has_prefill() || message.has_grant() ? *sides_.front()
+                                                              : *sides_.back();
     RouterEvent event;
     event.session = kSession;
     event.received_at = received_at_;
