@@ -361,9 +361,9 @@ absl::Status CudaEngine::CreatePasses(const EngineOptions& options,
     devices.push_back(device_kv(rank));
   }
   BATON_ASSIGN_OR_RETURN(
-      stage_,
-      DeviceKvStage::Create(layout_, std::move(devices),
-                            options.kv_staging_bytes, StagedKind(options)));
+      stage_, DeviceKvStage::Create(
+                  layout_, std::move(devices), options.kv_staging_bytes,
+                  StagedKind(options), pass_options.most_copy_runs));
   for (Rank& rank : ranks_) {
     rank.forward_pass->SetStage(stage_->rank(rank.shard.rank));
   }

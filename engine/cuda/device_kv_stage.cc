@@ -162,7 +162,7 @@ std::byte* StagedArena::device() const {
 
 absl::StatusOr<std::unique_ptr<DeviceKvStage>> DeviceKvStage::Create(
     const KvLayout& layout, std::vector<DeviceKv> devices, int64_t bytes,
-    StagedArena::Kind kind) {
+    StagedArena::Kind kind, int32_t most_copy_runs) {
   KvLayout staged = layout;
   staged.num_blocks = static_cast<int32_t>(
       std::min<int64_t>(bytes / layout.block_bytes(), layout.num_blocks));
@@ -180,7 +180,7 @@ absl::StatusOr<std::unique_ptr<DeviceKvStage>> DeviceKvStage::Create(
   BATON_ASSIGN_OR_RETURN(StagedArena arena,
                          StagedArena::Allocate(kind, staged));
   std::unique_ptr<DeviceKvStage> stage(new DeviceKvStage(
-      std::move(devices), std::move(arena), std::move(hashes)));
+      std::move(devices), std::move(arena), std::move(hashes), most_copy_runs));
   BATON_RETURN_IF_ERROR(stage->copy_.TakeMemory());
   for (const auto& rank : stage->ranks_) {
     BATON_RETURN_IF_ERROR(rank->TakeMemory());
@@ -189,7 +189,8 @@ absl::StatusOr<std::unique_ptr<DeviceKvStage>> DeviceKvStage::Create(
 }
 
 DeviceKvStage::DeviceKvStage(std::vector<DeviceKv> devices, StagedArena arena,
-                             std::unique_ptr<PageHashes> hashes)
+                             std::unique_ptr<PageHashes> hashes,
+                             int32_t most_copy_runs)
     : arena_(std::move(arena)),
       staged_(arena_.memory()),
       hashes_(std::move(hashes)),
@@ -197,10 +198,12 @@ DeviceKvStage::DeviceKvStage(std::vector<DeviceKv> devices, StagedArena arena,
   StagedPages staged;
   staged.layout = staged_.layout;
   staged.memory = arena_.device();
+  if (!staged_.on_device) staged.host = staged_.memory.data();
   for (const DeviceKv& kv : devices) {
     UseDevice(kv.device);
     ranks_.push_back(std::make_unique<RankKvStage>(
-        kv.device, kv.layout, kv.memory, *kv.compute, staged, [waker = waker_] {
+        kv.device, kv.layout, kv.memory, *kv.compute, staged, most_copy_runs,
+        [waker = waker_] {
           absl::MutexLock lock(&waker->mu);
           if (waker->wake) waker->wake();
         }));

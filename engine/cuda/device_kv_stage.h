@@ -119,7 +119,7 @@ class DeviceKvStage final : public KvStage {
   // of the first (ReachMemoryOf).
   static absl::StatusOr<std::unique_ptr<DeviceKvStage>> Create(
       const KvLayout& layout, std::vector<DeviceKv> devices, int64_t bytes,
-      StagedArena::Kind kind);
+      StagedArena::Kind kind, int32_t most_copy_runs = kMostCopyRuns);
 
   const StagedMemory& staged() const override { return staged_; }
   Ticket CopyOut(int32_t first_layer, int32_t num_layers,
@@ -146,7 +146,7 @@ class DeviceKvStage final : public KvStage {
   };
 
   DeviceKvStage(std::vector<DeviceKv> devices, StagedArena arena,
-                std::unique_ptr<PageHashes> hashes);
+                std::unique_ptr<PageHashes> hashes, int32_t most_copy_runs);
 
   Ticket Begin(bool inward, int32_t first_layer, int32_t num_layers,
                absl::Span<const StagedBlock> blocks);

@@ -66,6 +66,8 @@ struct ForwardPassOptions {
   int64_t first_upload_bytes = int64_t{1} << 20;
   int32_t first_rope_positions = 4096;
   bool use_graphs = true;
+  // Of staged KV (rank_kv_stage.h).
+  int32_t most_copy_runs = kMostCopyRuns;
   // Kernels besides those that all devices have. Null, for CudaEngine: the
   // device's, where these agree (device_kernels.h).
   std::optional<DeviceKernels> kernels;

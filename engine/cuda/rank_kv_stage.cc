@@ -22,13 +22,14 @@ absl::StatusOr<PinnedBuffer> ListOf(int64_t moves) {
 
 RankKvStage::RankKvStage(int32_t device, const KvLayout& layout,
                          std::byte* memory, Stream& compute,
-                         const StagedPages& staged,
+                         const StagedPages& staged, int32_t most_copy_runs,
                          std::function<void()> copied)
     : device_(device),
       layout_(layout),
       memory_(memory),
       compute_(compute),
       staged_(staged),
+      most_copy_runs_(most_copy_runs),
       copied_(std::move(copied)) {}
 
 absl::Status RankKvStage::TakeMemory() {
@@ -90,12 +91,72 @@ RankKvStage::Moves RankKvStage::MovesOf(bool inward,
   return moves;
 }
 
+bool RankKvStage::CopyRuns(bool inward, int32_t first_layer, int32_t num_layers,
+                           const Moves& moves, Stream& stream) {
+  const int64_t page_bytes = layout_.page_bytes();
+  // A part of each page is no run.
+  if (staged_.host == nullptr || staged_.layout.page_bytes() != page_bytes) {
+    return false;
+  }
+  struct Run {
+    int32_t first = 0;
+    int32_t pages = 0;
+  };
+  std::vector<Run> runs;
+  for (int32_t i = 0; i < moves.count; ++i) {
+    const bool goes_on = i > 0 &&
+                         moves.list[i].from == moves.list[i - 1].from + 1 &&
+                         moves.list[i].to == moves.list[i - 1].to + 1;
+    if (!goes_on) runs.push_back({i, 0});
+    ++runs.back().pages;
+    if (static_cast<int64_t>(runs.size()) * num_layers > most_copy_runs_) {
+      return false;
+    }
+  }
+  for (int32_t layer = first_layer; layer < first_layer + num_layers; ++layer) {
+    std::byte* const on_device = memory_ + layer * layout_.layer_bytes();
+    std::byte* const on_host =
+        staged_.host + layer * staged_.layout.layer_bytes();
+    for (const Run& run : runs) {
+      const auto [from, to] = moves.list[run.first];
+      if (inward) {
+        stream.CopyToDevice(on_device + to * page_bytes,
+                            on_host + from * page_bytes,
+                            run.pages * page_bytes);
+      } else {
+        stream.CopyToHost(on_host + to * page_bytes,
+                          on_device + from * page_bytes,
+                          run.pages * page_bytes);
+      }
+    }
+  }
+  return true;
+}
+
 RankKvStage::Ticket RankKvStage::Give(bool inward, int32_t first_layer,
                                       int32_t num_layers, const Moves& moves) {
   CHECK(first_layer >= 0 && num_layers > 0 &&
         first_layer + num_layers <= layout_.num_layers);
   CHECK_GT(moves.count, 0);
   Lane& lane = LaneOf(inward);
+  if (!CopyRuns(inward, first_layer, num_layers, moves, lane.stream)) {
+    RunCopyKernel(inward, first_layer, num_layers, moves, lane.stream);
+  }
+  Copy copy;
+  if (free_events_.empty()) {
+    copy.done = std::make_shared<Event>();
+  } else {
+    copy.done = std::move(free_events_.back());
+    free_events_.pop_back();
+  }
+  lane.stream.Record(*copy.done);
+  lane.copies.push_back(std::move(copy));
+  return {inward, lane.done + lane.copies.size()};
+}
+
+void RankKvStage::RunCopyKernel(bool inward, int32_t first_layer,
+                                int32_t num_layers, const Moves& moves,
+                                Stream& stream) {
   PagesOf on_device;
   on_device.first = memory_ + first_layer * layout_.layer_bytes();
   on_device.layer_bytes = layout_.layer_bytes();
@@ -112,17 +173,7 @@ RankKvStage::Ticket RankKvStage::Give(bool inward, int32_t first_layer,
   args.layers = num_layers;
   args.moves = moves.list;
   args.num_moves = moves.count;
-  RunPageCopy(args, lane.stream.handle());
-  Copy copy;
-  if (free_events_.empty()) {
-    copy.done = std::make_shared<Event>();
-  } else {
-    copy.done = std::move(free_events_.back());
-    free_events_.pop_back();
-  }
-  lane.stream.Record(*copy.done);
-  lane.copies.push_back(std::move(copy));
-  return {inward, lane.done + lane.copies.size()};
+  RunPageCopy(args, stream.handle());
 }
 
 RankKvStage::Ticket RankKvStage::Begin(bool inward, int32_t first_layer,

@@ -1,6 +1,9 @@
-// One device's part of the staged blocks: kernels on two streams of its own
-// copy pages between its KV memory and where staged blocks lie (page_copy.h),
-// so that neither a step nor the other direction waits. See kv_stage.h for the
+// One device's part of the staged blocks: two streams of its own copy pages
+// between its KV memory and where staged blocks lie, so that neither a step nor
+// the other direction waits. Pages that lie in a row on both sides, as those of
+// a prompt mostly do, go by the device's copy engines, which take nothing from
+// the kernels of this process or another; scattered ones by a kernel
+// (page_copy.h). See kv_stage.h for the
 // contract; device_kv_stage.h joins the devices of an engine.
 //
 // Used by the engine's thread between steps, and by the rank's during a step;
@@ -29,9 +32,15 @@ namespace baton::engine::cuda {
 struct StagedPages {
   KvLayout layout;
   std::byte* memory = nullptr;
+  // As the host names them; null: they are a device's.
+  std::byte* host = nullptr;
   // Where the device's heads begin in each page.
   int64_t page_offset = 0;
 };
+
+// Runs of pages that copy engines are given one by one. More would take longer
+// to ask for than to copy.
+inline constexpr int32_t kMostCopyRuns = 16;
 
 class RankKvStage final {
  public:
@@ -42,7 +51,7 @@ class RankKvStage final {
   // asked for outside of steps. All outlive it.
   RankKvStage(int32_t device, const KvLayout& layout, std::byte* memory,
               Stream& compute, const StagedPages& staged,
-              std::function<void()> copied);
+              int32_t most_copy_runs, std::function<void()> copied);
   // Waits for the copies.
   ~RankKvStage();
 
@@ -109,6 +118,11 @@ class RankKvStage final {
   // Gives the copy to the lane, behind what that waits for.
   Ticket Give(bool inward, int32_t first_layer, int32_t num_layers,
               const Moves& moves) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives it to the copy engines, if its pages lie in few runs.
+  bool CopyRuns(bool inward, int32_t first_layer, int32_t num_layers,
+                const Moves& moves, Stream& stream);
+  void RunCopyKernel(bool inward, int32_t first_layer, int32_t num_layers,
+                     const Moves& moves, Stream& stream);
   // Forgets copies up to that number, which are done.
   void Forget(Lane& lane, uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Null when the copy was forgotten.
@@ -119,6 +133,7 @@ class RankKvStage final {
   std::byte* const memory_;
   Stream& compute_;
   const StagedPages staged_;
+  const int32_t most_copy_runs_;
   const std::function<void()> copied_;
 
   absl::Mutex mu_;

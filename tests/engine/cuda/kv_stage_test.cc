@@ -25,10 +25,12 @@ using scheduling::StepResult;
 
 constexpr int32_t kStagedBlocks = 8;
 
-// With KV in each dtype, and staged blocks in each memory.
+// With KV in each dtype, and staged blocks in each memory; with pages that lie
+// in a row copied by copy engines, or all of them by the kernel.
 struct Variant {
   KvDtype dtype = KvDtype::kBf16;
   bool on_device = false;
+  int32_t most_copy_runs = kMostCopyRuns;
 };
 
 class KvStageTest : public DeviceTest,
@@ -50,6 +52,7 @@ class KvStageTest : public DeviceTest,
     options.share_kv_memory = !GetParam().on_device;
     ForwardPassOptions pass = SmallPass();
     pass.use_graphs = graphs;
+    pass.most_copy_runs = GetParam().most_copy_runs;
     auto engine = CudaEngine::Create(options, pass);
     CHECK(engine.ok()) << engine.status();
     return *std::move(engine);
@@ -84,13 +87,17 @@ class KvStageTest : public DeviceTest,
 
 std::string NameOf(const testing::TestParamInfo<Variant>& param) {
   return std::string(KvDtypeName(param.param.dtype)) +
-         (param.param.on_device ? "_on_device" : "");
+         (param.param.on_device             ? "_on_device"
+          : param.param.most_copy_runs == 0 ? "_by_kernel"
+                                            : "");
 }
 
 constexpr Variant kOnDevice[] = {{KvDtype::kBf16, true},
                                  {KvDtype::kInt8, true}};
 INSTANTIATE_TEST_SUITE_P(OnHost, KvStageTest,
                          testing::Values(Variant{KvDtype::kBf16, false},
+                                         Variant{KvDtype::kBf16, false, 0},
+                                         Variant{KvDtype::kInt8, false, 0},
                                          Variant{KvDtype::kInt8, false}),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(OnDevice, KvStageTest, testing::ValuesIn(kOnDevice),
