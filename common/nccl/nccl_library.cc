@@ -39,6 +39,14 @@ absl::StatusOr<NcclLibrary> Load() {
         absl::StrCat("NCCL: ", absl::StrJoin(reasons, "; ")));
   }
   NcclLibrary nccl;
+  decltype(&ncclGetVersion) get_version = nullptr;
+  BATON_RETURN_IF_ERROR(Find(library, "ncclGetVersion", &get_version));
+  if (get_version(&nccl.version) != ncclSuccess ||
+      nccl.version < kOldestNccl) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("NCCL: the library's version is ", nccl.version,
+                     ", and not ", kOldestNccl, " (2.19.1) or later"));
+  }
   const absl::Status found[] = {
       Find(library, "ncclGetErrorString", &nccl.get_error_string),
       Find(library, "ncclGetLastError", &nccl.get_last_error),

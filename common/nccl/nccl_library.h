@@ -9,6 +9,7 @@ namespace baton {
 
 // Its functions, by NCCL's own names.
 struct NcclLibrary {
+  int version = 0;  // as NCCL_VERSION_CODE
   decltype(&ncclGetErrorString) get_error_string = nullptr;
   decltype(&ncclGetLastError) get_last_error = nullptr;
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
@@ -24,9 +25,14 @@ struct NcclLibrary {
   decltype(&ncclAllGather) all_gather = nullptr;
 };
 
+// Before 2.19.1 communicators of several threads could not be given up without
+// hanging (NVIDIA/nccl issues 863 and 992).
+inline constexpr int kOldestNccl = NCCL_VERSION(2, 19, 1);
+
 // Loads it the first time; it stays loaded. FailedPrecondition, with the
 // loader's reason: it is neither where the loader looks nor
-// with the CUDA Toolkit in /usr/local/cuda, or lacks a function.
+// with the CUDA Toolkit in /usr/local/cuda, lacks a function, or is older than
+// kOldestNccl.
 absl::StatusOr<const NcclLibrary*> LoadNccl();
 
 }  // namespace baton

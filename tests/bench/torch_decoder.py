@@ -20,6 +20,7 @@ Needs a PyTorch with grouped heads in scaled_dot_product_attention (2.5).
 """
 
 import argparse
+import os
 import statistics
 import sys
 import time
@@ -127,6 +128,7 @@ def decode(model, batch, context):
     if model.device != "cuda":
         return median_ms(step, model.device, 1, 3)
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())  # tokens, and the cache
     with torch.cuda.stream(stream):
         for _ in range(3):
             step()
@@ -152,6 +154,9 @@ def prefill(model, length):
 def times_beside(path):
     """(what, batch, tokens) -> ms, of the rows in bfloat16."""
     times = {}
+    if not os.path.exists(path):
+        print(f"{path}: not there; no ratios")
+        return times
     with open(path, encoding="utf-8") as file:
         for line in file:
             fields = line.split()
@@ -178,7 +183,16 @@ def main():
     lengths = (16, 40) if options.quick else (2048, 8192)
     beside = times_beside(options.beside) if options.beside else {}
 
-    def show(what, batch, tokens, ms):
+    def show(what, batch, tokens, measure):
+        try:
+            ms = measure()
+        except torch.cuda.OutOfMemoryError:
+            ms = None
+        if ms is None:  # when what the error held is gone
+            if model.device == "cuda":
+                torch.cuda.empty_cache()
+            print(f"torch    {what:8} {batch:6} {tokens:8} not enough memory", flush=True)
+            return
         ours = beside.get((what, batch, tokens))
         ratio = f" {ms / ours:8.2f} x Baton's" if ours else ""
         print(f"torch    {what:8} {batch:6} {tokens:8} {ms:10.3f}{ratio}", flush=True)
@@ -187,9 +201,9 @@ def main():
         model = Decoder(options.layers, options.device, scale)
         for context in contexts:
             for batch in (1, 8, 64):
-                show("decode", batch, context, decode(model, batch, context))
+                show("decode", batch, context, lambda: decode(model, batch, context))
         for length in lengths:
-            show("prefill", 1, length, prefill(model, length))
+            show("prefill", 1, length, lambda: prefill(model, length))
 
 
 if __name__ == "__main__":

@@ -142,8 +142,8 @@ TEST_F(SampleTest, EachWayOfSamplingDrawsTheSameTokens) {
   add("top-k of one", [](auto& p) { p.top_k = 1; });
   for (const int32_t size : Sizes()) {
     for (const auto& [name, params] : ways) {
-      // The candidates hold what is kept of such logits.
-      EXPECT_EQ(ExpectSame(Rows(params, size, 3.0f), name), 0)
+      // So far apart that the candidates hold what is kept of any size.
+      EXPECT_EQ(ExpectSame(Rows(params, size, 5.0f), name), 0)
           << name << " " << size;
     }
   }
