@@ -11,8 +11,8 @@
 // Medians; the first request after the start is shown by itself.
 //
 //   TTFT      at the router: request read -> first token sent
-//   exposed   prefill's Commit -> the decode worker's word that all KV is there
-//             and verified: what computing did not hide
+//   exposed   the prompt is computed -> the decode worker's word that all KV is
+//             there and verified: what computing did not hide
 //   to run    exposed, and until the decode worker's first step with it
 //   transfer  first byte sent -> verified; most of it while layers computed
 //   gap       first token -> second token, at the client
