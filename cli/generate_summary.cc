@@ -50,7 +50,7 @@ std::string GapLine(absl::Span<const absl::Time> times, int64_t tokens) {
 std::string HandoffLine(const v1::Timing& timing) {
   if (timing.kv_transfer_bytes() == 0) return "";
   return absl::StrFormat(
-      "  KV hand-off  %s in %s, %s of it after prefill; then decode queue %s, "
+      "  KV hand-off  %s in %s, there %s after prefill; then decode queue %s, "
       "first step %s\n",
       FormatBytes(timing.kv_transfer_bytes()),
       FormatSeconds(timing.kv_transfer_seconds()),

@@ -68,7 +68,7 @@ TEST(SummaryTest, TellsWhereTheTimeWent) {
             "2.00 ms + prefill 6.00 ms + return 1.00 ms\n"
             "  between      median 10.0 ms, p99 30.0 ms, max 30.0 ms; 50 "
             "tokens/s\n"
-            "  KV hand-off  3.0 MiB in 4.00 ms, 0.50 ms of it after prefill; "
+            "  KV hand-off  3.0 MiB in 4.00 ms, there 0.50 ms after prefill; "
             "then decode queue 0.00 ms, first step 0.00 ms\n");
 }
 
