@@ -60,10 +60,11 @@ class HandoffSender final {
     TransferId transfer{};
     uint32_t generation = 0;
     int64_t bytes = 0;
-    // From the first SendLayer with pages (or Commit) to the receiver's word.
+    // From the first SendLayer with pages to the receiver's word; without any,
+    // as `exposed`.
     absl::Duration duration;
     // From when all was computed (Commit) to the receiver's word: what compute
-    // did not hide.
+    // did not hide. More than `duration` where nothing was sent by then.
     absl::Duration exposed;
     // Runs of bytes that the transport was given, in all payloads.
     int64_t extents = 0;
@@ -154,9 +155,8 @@ class HandoffSender final {
   // REQUIRES: layer in range; nothing new after Commit().
   void SendLayer(TransferId transfer, int32_t layer, int32_t blocks_ready);
 
-  // No-op when the transfer ended. `computed_at`: since when what was sent need
-  // not be waited for any more but for its transfer (Acked::exposed); the call,
-  // if that is earlier.
+  // No-op when the transfer ended. `computed_at`: when the last of it was
+  // computed, from which Acked::exposed counts; at the latest, the call.
   // REQUIRES: all tokens of all layers were passed on; called once.
   void Commit(TransferId transfer, const CommitRecord& record,
               absl::Time computed_at = absl::InfiniteFuture());

@@ -153,8 +153,8 @@ class PrefillLoop final : public worker::WorkerLoop {
   // Hand-offs (prefill_loop_handoff.cc). How long the next step waits for a
   // grant (grant_wait.h); infinite: it does not.
   absl::Duration UntilGrant() const;
-  // Begins the one that a grant waits for,
-  // and sends what is computed already. OK when it has to wait on.
+  // Begins the one that a grant waits for, and sends what is computed already.
+  // OK when it has to wait on.
   absl::Status StartTransfer(Attempt* attempt);
   void StartWaitingTransfers();
 

@@ -21,10 +21,10 @@ struct CalibrationOptions {
   absl::Duration longest_step = absl::Milliseconds(500);
 };
 
-// Runs some twenty steps, and tells what each shape took at best: other
-// programs that start beside this one are not part of its cost. Writes to the
-// first blocks of KV memory; what is sampled goes nowhere. To be called before
-// the loop runs, by its thread.
+// Runs some twenty or thirty steps, and tells what each shape took at best:
+// other programs that start beside this one are not part of its cost. Writes to
+// the first blocks of KV memory; what is sampled goes nowhere. To be called
+// before the loop runs, by its thread.
 scheduling::StepCostModel Calibrate(const CalibrationOptions& options,
                                     engine::Engine* engine, const Clock* clock);
 

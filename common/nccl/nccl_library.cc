@@ -41,11 +41,11 @@ absl::StatusOr<NcclLibrary> Load() {
   NcclLibrary nccl;
   decltype(&ncclGetVersion) get_version = nullptr;
   BATON_RETURN_IF_ERROR(Find(library, "ncclGetVersion", &get_version));
-  if (get_version(&nccl.version) != ncclSuccess ||
-      nccl.version < kOldestNccl) {
+  int version = 0;
+  if (get_version(&version) != ncclSuccess || version < kOldestNccl) {
     return absl::FailedPreconditionError(
-        absl::StrCat("NCCL: the library's version is ", nccl.version,
-                     ", and not ", kOldestNccl, " (2.19.1) or later"));
+        absl::StrCat("NCCL: the library's version is ", version, ", and not ",
+                     kOldestNccl, " (2.19.1) or later"));
   }
   const absl::Status found[] = {
       Find(library, "ncclGetErrorString", &nccl.get_error_string),

@@ -9,7 +9,6 @@ namespace baton {
 
 // Its functions, by NCCL's own names.
 struct NcclLibrary {
-  int version = 0;  // as NCCL_VERSION_CODE
   decltype(&ncclGetErrorString) get_error_string = nullptr;
   decltype(&ncclGetLastError) get_last_error = nullptr;
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;

@@ -288,7 +288,6 @@ Stream::~Stream() {
   delete handle_;
 }
 void Stream::SetEarlyKernels(bool early) { handle_->early_kernels = early; }
-
 void Stream::SetMostBlockMemory(bool most) {
   handle_->most_block_memory = most;
 }

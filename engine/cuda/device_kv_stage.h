@@ -119,7 +119,7 @@ class DeviceKvStage final : public KvStage {
   // of the first (ReachMemoryOf).
   static absl::StatusOr<std::unique_ptr<DeviceKvStage>> Create(
       const KvLayout& layout, std::vector<DeviceKv> devices, int64_t bytes,
-      StagedArena::Kind kind, int32_t most_copy_runs = kMostCopyRuns);
+      StagedArena::Kind kind, int32_t most_copy_runs);
 
   const StagedMemory& staged() const override { return staged_; }
   Ticket CopyOut(int32_t first_layer, int32_t num_layers,

@@ -3,8 +3,8 @@
 // the other direction waits. Pages that lie in a row on both sides, as those of
 // a prompt mostly do, go by the device's copy engines, which take nothing from
 // the kernels of this process or another; scattered ones by a kernel
-// (page_copy.h). See kv_stage.h for the
-// contract; device_kv_stage.h joins the devices of an engine.
+// (page_copy.h). See kv_stage.h for the contract; device_kv_stage.h joins the
+// devices of an engine.
 //
 // Used by the engine's thread between steps, and by the rank's during a step;
 // any thread may ask for Done.
@@ -121,6 +121,7 @@ class RankKvStage final {
   // Gives it to the copy engines, if its pages lie in few runs.
   bool CopyRuns(bool inward, int32_t first_layer, int32_t num_layers,
                 const Moves& moves, Stream& stream);
+  // Gives it to the kernel, wherever its pages lie.
   void RunCopyKernel(bool inward, int32_t first_layer, int32_t num_layers,
                      const Moves& moves, Stream& stream);
   // Forgets copies up to that number, which are done.

@@ -139,40 +139,49 @@ def target(i, at):
     return at + 1 + distance * 4 // 16
 
 
-def overwritten(code):
-    """What writes to registers that a product which may still run reads."""
-    program = list(instructions(code))
-    found = set()
+def follow(program, state, step):
+    """Goes every path through a program from its beginning, with a state for which
+    step(at, instruction, state) gives the one behind."""
     seen = [set() for _ in program]
-    # Of products: those before the last wait that may still run, and those
-    # since.
-    todo = [(0, (frozenset(), frozenset()))]
+    todo = [(0, state)]
     while todo:
-        at, running = todo.pop()
-        if at >= len(program) or running in seen[at]:
+        at, state = todo.pop()
+        if at >= len(program) or state in seen[at]:
             continue
-        seen[at].add(running)
+        seen[at].add(state)
         i = program[at]
-        older, since = running
-        if i.op == PRODUCT:
-            running = (older, since | {(at, i.a)})
-        elif i.op == WAIT and i.word & 0xFFFF == 0x8000:
-            all_but_one = i.high >> 8 & 0xFF == 1
-            running = (since if all_but_one else frozenset(), frozenset())
-        else:
-            # Whatever is called may write to any register.
-            anywhere = range(NO_REGISTER) if i.op in NOT_FOLLOWED else ()
-            for register in anywhere or written(i):
-                for product, a in older | since:
-                    if a <= register < a + 4 and a != NO_REGISTER:
-                        found.add((at * 16, register, product * 16))
+        state = step(at, i, state)
         if i.op == EXIT and i.predicate == ALWAYS:
             continue
         if i.op == BRANCH:
-            todo.append((target(i, at), running))
+            todo.append((target(i, at), state))
             if always(i):
                 continue
-        todo.append((at + 1, running))
+        todo.append((at + 1, state))
+
+
+def overwritten(code):
+    """What writes to registers that a product which may still run reads."""
+    found = set()
+
+    # Of products: those before the last wait that may still run, and those
+    # since.
+    def step(at, i, running):
+        older, since = running
+        if i.op == PRODUCT:
+            return older, since | {(at, i.a)}
+        if i.op == WAIT and i.word & 0xFFFF == 0x8000:
+            all_but_one = i.high >> 8 & 0xFF == 1
+            return since if all_but_one else frozenset(), frozenset()
+        # Whatever is called may write to any register.
+        anywhere = range(NO_REGISTER) if i.op in NOT_FOLLOWED else ()
+        for register in anywhere or written(i):
+            for product, a in older | since:
+                if a <= register < a + 4 and a != NO_REGISTER:
+                    found.add((at * 16, register, product * 16))
+        return running
+
+    follow(list(instructions(code)), (frozenset(), frozenset()), step)
     return sorted(found)
 
 
@@ -180,28 +189,16 @@ def unawaited(code):
     """Loads that may be under way when the block arrives at a cluster's barrier."""
     program = list(instructions(code))
     found = set()
-    seen = [set() for _ in program]
-    todo = [(0, frozenset())]
-    while todo:
-        at, pending = todo.pop()
-        if at >= len(program) or pending in seen[at]:
-            continue
-        seen[at].add(pending)
-        i = program[at]
+
+    def step(at, i, pending):
         pending = frozenset(
             load for load in pending if not awaited(i) >> barrier(program[load]) & 1
         )  # fmt: skip
         if i.op == ARRIVE:
-            found |= {(at * 16, load * 16) for load in pending}
-        elif i.op == LOAD:
-            pending |= {at}
-        if i.op == EXIT and i.predicate == ALWAYS:
-            continue
-        if i.op == BRANCH:
-            todo.append((target(i, at), pending))
-            if always(i):
-                continue
-        todo.append((at + 1, pending))
+            found.update((at * 16, load * 16) for load in pending)
+        return pending | {at} if i.op == LOAD else pending
+
+    follow(program, frozenset(), step)
     return sorted(found)
 
 
@@ -214,10 +211,6 @@ def without_waits(code):
         high = i.high & ~(1 << 52 + barrier(program[load]))
         struct.pack_into("<Q", changed, at * 16 + 8, high)
     return bytes(changed)
-
-
-def clusters_read(ops):
-    return LOAD in ops and ARRIVE in ops
 
 
 def with_a_fault(code):
@@ -242,7 +235,7 @@ def main():
     checked = faults = failures = clusters = 0
     for name, code, registers in kernels(library):
         ops = [i.op for i in instructions(code)]
-        if clusters_read(ops):
+        if LOAD in ops and ARRIVE in ops:
             clusters += 1
             for at, load in unawaited(code)[:5]:
                 failures += 1
