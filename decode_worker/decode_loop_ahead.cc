@@ -63,6 +63,7 @@ void DecodeLoop::PlanAhead(const StepPlan& running) {
     planned.sampling = nullptr;
     planned.history = {};
     planned.forbidden = {};
+    planned.allowed = nullptr;
   }
   ahead_ = std::move(plan);
 }

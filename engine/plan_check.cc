@@ -39,6 +39,8 @@ void Check(const scheduling::StepPlan& plan, const ModelConfig& config,
     CHECK(!s.history.empty());
     if (!ahead) CHECK_EQ(s.history.back(), s.tokens.back());
     CHECK_EQ(static_cast<int64_t>(s.history.size()), ahead ? end - 1 : end);
+    CHECK(s.allowed == nullptr || s.allowed->vocab_size() == config.vocab_size)
+        << s.allowed->vocab_size();
     CHECK(s.prompt_length >= 1 &&
           s.prompt_length <= static_cast<int64_t>(s.history.size()))
         << s.prompt_length;

@@ -183,6 +183,16 @@ void Forbid(absl::Span<float> logits, absl::Span<const TokenId> tokens) {
   }
 }
 
+void ForbidOthers(absl::Span<float> logits,
+                  const scheduling::TokenMask& allowed) {
+  CHECK_EQ(static_cast<size_t>(allowed.vocab_size()), logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (!allowed.Has(static_cast<TokenId>(i))) {
+      logits[i] = -std::numeric_limits<float>::infinity();
+    }
+  }
+}
+
 // The k first-ranked tokens, ranked; without weights.
 std::vector<Candidate> FirstRanked(absl::Span<const float> logits, size_t k) {
   std::vector<Candidate> best;  // a heap, the last-ranked on top
@@ -429,6 +439,7 @@ SampledToken Sample(absl::Span<float> logits, const SamplingParams& params,
   const SeenTokens seen =
       ApplyPenalties(logits, params, history, prompt_length);
   Forbid(logits, options.forbidden);
+  if (options.allowed != nullptr) ForbidOthers(logits, *options.allowed);
   result.token = Choose(logits, params, token_index);
   const float logit =
       OwnLogit(result.token, logits, params.logit_bias, before_bias, seen);

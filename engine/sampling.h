@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "scheduling/request.h"
 #include "scheduling/step_plan.h"
+#include "scheduling/token_mask.h"
 
 namespace baton::engine {
 
@@ -16,6 +17,8 @@ namespace baton::engine {
 struct SampleOptions {
   // Tokens that must not come out. Not the whole vocabulary.
   absl::Span<const TokenId> forbidden;
+  // The only ones that may; null: all. One of them is not forbidden.
+  const scheduling::TokenMask* allowed = nullptr;
   // How many of the likeliest tokens to report. Each costs little, the first
   // one a pass over the logits.
   int32_t top_logprobs = 0;
@@ -28,7 +31,7 @@ struct SampleOptions {
 //   1. the bias is added
 //   2. repetition penalty (prompt and output), presence and frequency penalty
 //      (output)
-//   3. forbidden tokens get no probability
+//   3. forbidden tokens, and those that are not allowed, get no probability
 //   4. temperature 0: the highest logit, the lowest id on a tie. Done.
 //   5. temperature; top-k; top-p of what top-k left; min-p of what top-p left.
 //      Tokens with equal logits rank by id, the lower one first.

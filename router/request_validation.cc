@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -122,6 +123,25 @@ absl::StatusOr<std::vector<scheduling::LogitBias>> MakeLogitBias(
   return bias;
 }
 
+// Null: all.
+absl::StatusOr<std::shared_ptr<const scheduling::TokenMask>> MakeAllowed(
+    const google::protobuf::RepeatedField<uint32_t>& given,
+    int32_t vocab_size) {
+  if (given.empty()) return nullptr;
+  std::vector<TokenId> tokens;
+  tokens.reserve(given.size());
+  for (const uint32_t token : given) {
+    if (token >= static_cast<uint32_t>(vocab_size)) {
+      return InvalidField(
+          "allowed_token_ids",
+          absl::StrCat("has ", token, " at index ", tokens.size(),
+                       "; the vocabulary has ", vocab_size, " tokens"));
+    }
+    tokens.push_back(static_cast<TokenId>(token));
+  }
+  return std::make_shared<scheduling::TokenMask>(vocab_size, tokens);
+}
+
 absl::StatusOr<scheduling::SamplingParams> MakeSampling(
     const v1::SamplingParams& given, const scheduling::SamplingParams& defaults,
     int32_t vocab_size) {
@@ -148,6 +168,8 @@ absl::StatusOr<scheduling::SamplingParams> MakeSampling(
   }
   BATON_ASSIGN_OR_RETURN(p.logit_bias,
                          MakeLogitBias(given.logit_bias(), vocab_size));
+  BATON_ASSIGN_OR_RETURN(p.allowed,
+                         MakeAllowed(given.allowed_token_ids(), vocab_size));
   if (absl::Status valid = scheduling::Validate(p); !valid.ok()) {
     // The message starts with the field's name.
     const absl::string_view message = valid.message();
@@ -224,7 +246,9 @@ absl::Status TakeStop(const v1::GenerateRequest& request,
   }
   prepared->spec.stop.min_output_tokens =
       static_cast<int32_t>(request.min_tokens());
-  return absl::OkStatus();
+  return WithField(
+      "allowed_token_ids",
+      scheduling::Validate(prepared->spec.sampling, prepared->spec.stop));
 }
 
 absl::Status TakeLogprobs(const v1::GenerateRequest& request,

@@ -65,6 +65,11 @@ v1::SequenceSpec MakeSequenceSpec(const scheduling::RequestSpec& spec,
     wire_bias->set_token(static_cast<uint32_t>(token));
     wire_bias->set_bias(bias);
   }
+  if (spec.sampling.allowed != nullptr) {
+    for (const TokenId id : spec.sampling.allowed->Tokens()) {
+      sampling->add_allowed_token_ids(static_cast<uint32_t>(id));
+    }
+  }
   wire.set_max_output_tokens(
       static_cast<uint32_t>(spec.stop.max_output_tokens));
   for (TokenId id : spec.stop.stop_token_ids) {

@@ -78,6 +78,17 @@ absl::Status Validate(const SamplingParams& p) {
   return ValidateBias(p.logit_bias);
 }
 
+absl::Status Validate(const SamplingParams& params, const StopParams& stop) {
+  if (params.allowed == nullptr || stop.min_output_tokens == 0 ||
+      params.allowed->HasBeside(stop.stop_token_ids)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "allowed_token_ids has none but tokens that end the answer, which is to "
+      "have ",
+      stop.min_output_tokens, " tokens at least"));
+}
+
 const char* RequestClassName(RequestClass request_class) {
   return request_class == RequestClass::kBatch ? "batch" : "interactive";
 }

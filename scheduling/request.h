@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
+#include "scheduling/token_mask.h"
 
 namespace baton::scheduling {
 
@@ -39,7 +41,8 @@ struct TokenLogprob {
 };
 
 // How the next token is drawn from the logits. The order of application is:
-// bias, penalties, temperature, top-k, top-p, min-p, then one draw.
+// bias, penalties, what is allowed, temperature, top-k, top-p, min-p, then one
+// draw.
 struct SamplingParams {
   // 0 means greedy: the highest logit after penalties (lowest id on a tie).
   float temperature = 1.0f;
@@ -60,12 +63,15 @@ struct SamplingParams {
   // Sorted by token, each once; at most kMaxLogitBias, each within kMaxBias of
   // zero.
   std::vector<LogitBias> logit_bias;
+  // The tokens that may come out; null: all.
+  std::shared_ptr<const TokenMask> allowed;
   // Key of the counter-based generator: draw i of a request depends on
   // (seed, i) alone.
   uint64_t seed = 0;
 };
 
-// OK, or InvalidArgument naming the field and its range.
+// OK, or InvalidArgument naming the field and its range. That tokens are of the
+// model's vocabulary is for the caller to see to.
 absl::Status Validate(const SamplingParams& params);
 
 // When a sequence ends. Stop strings are the router's affair.
@@ -78,6 +84,10 @@ struct StopParams {
   // the model gave them no probability. In [0, max_output_tokens].
   int32_t min_output_tokens = 0;
 };
+
+// OK, or InvalidArgument where a draw would have no token to choose from: those
+// that are allowed all end the output, which it may not do yet.
+absl::Status Validate(const SamplingParams& params, const StopParams& stop);
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
 

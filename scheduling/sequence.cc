@@ -32,6 +32,7 @@ PlannedSequence Sequence::Planned(int32_t num_output) const {
   if (num_output < stop_.min_output_tokens) {
     planned.forbidden = stop_.stop_token_ids;
   }
+  planned.allowed = sampling_.allowed.get();
   planned.top_logprobs = top_logprobs_;
   return planned;
 }

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "scheduling/request.h"
+#include "scheduling/token_mask.h"
 
 namespace baton::scheduling {
 
@@ -35,10 +36,11 @@ struct PlannedSequence {
   const SamplingParams* sampling = nullptr;
   absl::Span<const TokenId> history;
   int32_t prompt_length = 0;
-  // Also read only when `sample`: tokens that may not be sampled (not the whole
-  // vocabulary), and how many of the likeliest come with the sampled one, in
-  // [0, kMaxTopLogprobs].
+  // Also read only when `sample`: tokens that may not be sampled; the only ones
+  // that may (null: all), one of which is not forbidden; and how many of the
+  // likeliest come with the sampled one, in [0, kMaxTopLogprobs].
   absl::Span<const TokenId> forbidden;
+  const TokenMask* allowed = nullptr;
   int32_t top_logprobs = 0;
   // For tests: whether the raw logits come back too (only when `sample`).
   bool want_logits = false;

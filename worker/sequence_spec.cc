@@ -1,6 +1,7 @@
 #include "worker/sequence_spec.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -64,6 +65,13 @@ absl::StatusOr<scheduling::SamplingParams> CheckedSampling(
   sampling.frequency_penalty = wire.frequency_penalty();
   sampling.seed = wire.seed();
   BATON_ASSIGN_OR_RETURN(sampling.logit_bias, CheckedBias(wire, vocab_size));
+  if (!wire.allowed_token_ids().empty()) {
+    BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> allowed,
+                           CheckedTokens(wire.allowed_token_ids(), vocab_size,
+                                         "sampling.allowed_token_ids"));
+    sampling.allowed =
+        std::make_shared<scheduling::TokenMask>(vocab_size, allowed);
+  }
   BATON_RETURN_IF_ERROR(scheduling::Validate(sampling));
   return sampling;
 }
@@ -146,6 +154,7 @@ absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
       CheckedStop(spec, count - spec.prompt_length(), vocab_size));
   BATON_ASSIGN_OR_RETURN(scheduling::SamplingParams sampling,
                          CheckedSampling(spec.sampling(), vocab_size));
+  BATON_RETURN_IF_ERROR(scheduling::Validate(sampling, stop));
   if (spec.top_logprobs() > uint32_t{scheduling::kMaxTopLogprobs}) {
     return absl::InvalidArgumentError(
         absl::StrCat("sequence.top_logprobs is ", spec.top_logprobs(),

@@ -295,7 +295,9 @@ void ForwardPass::UseLogitRow(const scheduling::StepPlan& plan,
   if (s.want_logits) copy.assign(logits.begin(), logits.end());
   scheduling::SampledToken token =
       Sample(logits, *s.sampling, s.history, s.prompt_length, s.sample_index(),
-             {.forbidden = s.forbidden, .top_logprobs = s.top_logprobs});
+             {.forbidden = s.forbidden,
+              .allowed = s.allowed,
+              .top_logprobs = s.top_logprobs});
   token.sequence = s.sequence;
   token.logits = std::move(copy);
   result->sampled[sampled_index_[row.sequence]] = std::move(token);

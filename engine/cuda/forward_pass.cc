@@ -195,15 +195,6 @@ void ForwardPass::MeetOthers() {
   }
 }
 
-void ForwardPass::EnsureUpload(int64_t bytes) {
-  if (bytes <= upload_.capacity()) return;
-  stream_.Wait();
-  graphs_.clear();
-  const absl::Status status =
-      upload_.Grow(std::max(bytes, 2 * upload_.capacity()));
-  CHECK(status.ok()) << status;
-}
-
 LayoutOptions ForwardPass::LayoutOf() const {
   LayoutOptions options;
   options.block_size = layout_.block_size;
@@ -272,86 +263,13 @@ ForwardPass::Draws ForwardPass::PlanDraws(const scheduling::StepPlan& plan,
     SampleRow how;
     how.statistics_only = 1;
     if (IsSampled(s, row)) {
-      how = PlanSample(s, config_.vocab_size, &draws.edits);
+      how = PlanSample(s, config_.vocab_size, &draws.lists);
     }
     draws.how.push_back(how);
     draws.any_targets |= !s.targets.empty();
     draws.targets.push_back(s.targets.empty() ? 0 : s.targets[row.token]);
   }
   return draws;
-}
-
-int64_t ForwardPass::UploadBytes(const StepLayout& layout, int64_t rows,
-                                 int64_t edits) {
-  const auto tables = static_cast<int64_t>(layout.block_tables.size());
-  const int64_t logit_rows =
-      std::max(rows, static_cast<int64_t>(layout.logit_rows.size()));
-  return rows * int64_t{sizeof(TokenId) + sizeof(RowPlace)} +
-         tables * int64_t{sizeof(BlockId)} +
-         3 * logit_rows * int64_t{sizeof(QueryTile)} +
-         logit_rows *
-             int64_t{sizeof(int32_t) + sizeof(SampleRow) + sizeof(TokenId)} +
-         edits * int64_t{sizeof(LogitEdit)} + 16 * StepUpload::kAlignment;
-}
-
-const QueryTile* ForwardPass::UploadTiles(const std::vector<QueryTile>& tiles,
-                                          int64_t rows) {
-  const auto array = upload_.Reserve<QueryTile>(rows);
-  std::copy(tiles.begin(), tiles.end(), array.host.begin());
-  std::fill(array.host.begin() + tiles.size(), array.host.end(), QueryTile{});
-  return array.device;
-}
-
-ForwardPass::DeviceTiles ForwardPass::UploadTileSet(const TileSet& tiles) {
-  DeviceTiles result;
-  result.num_whole = static_cast<int32_t>(tiles.whole.size());
-  result.tile_queries = tiles.tile_queries;
-  result.num_single = static_cast<int32_t>(tiles.single.size());
-  result.max_spans = tiles.max_spans;
-  result.whole = UploadTiles(tiles.whole, result.num_whole);
-  result.single = UploadTiles(tiles.single, result.num_single);
-  return result;
-}
-
-// Of `rows`, what the layout does not have is not there.
-void ForwardPass::UploadRows(const StepLayout& layout, int64_t rows,
-                             PassArrays* arrays) {
-  arrays->rows = static_cast<int32_t>(rows);
-  const auto tokens = upload_.Reserve<TokenId>(rows);
-  std::copy(layout.tokens.begin(), layout.tokens.end(), tokens.host.begin());
-  std::fill(tokens.host.begin() + layout.tokens.size(), tokens.host.end(), 0);
-  arrays->tokens = tokens.device;
-  const auto places = upload_.Reserve<RowPlace>(rows);
-  std::copy(layout.places.begin(), layout.places.end(), places.host.begin());
-  std::fill(places.host.begin() + layout.places.size(), places.host.end(),
-            RowPlace{});
-  arrays->places = places.device;
-}
-
-// How rows are drawn, then the block tables, then edits. What lies behind an
-// array whose size differs from step to step has no fixed place: edits are
-// found by their distance from the first array.
-void ForwardPass::UploadSamples(const StepLayout& layout, const Draws& draws,
-                                int64_t rows, PassArrays* arrays) {
-  const auto how = upload_.Reserve<SampleRow>(rows);
-  const auto tables = upload_.Reserve<BlockId>(
-      static_cast<int64_t>(layout.block_tables.size()));
-  std::copy(layout.block_tables.begin(), layout.block_tables.end(),
-            tables.host.begin());
-  const auto edits =
-      upload_.Reserve<LogitEdit>(static_cast<int64_t>(draws.edits.size()));
-  std::copy(draws.edits.begin(), draws.edits.end(), edits.host.begin());
-  arrays->how = how.device;
-  arrays->block_tables = tables.device;
-  arrays->edits = reinterpret_cast<const LogitEdit*>(upload_.device());
-  const auto first = static_cast<int32_t>(edits.device - arrays->edits);
-  for (int64_t i = 0; i < rows; ++i) {
-    SampleRow& row = how.host[i];
-    row = {};
-    row.statistics_only = 1;
-    if (i < static_cast<int64_t>(draws.how.size())) row = draws.how[i];
-    row.first_edit += first;
-  }
 }
 
 void ForwardPass::StageLayers() {
@@ -386,8 +304,7 @@ void ForwardPass::RunAny(const scheduling::StepPlan& plan,
   const auto rows = static_cast<int64_t>(layout.tokens.size());
   const auto logit_rows = static_cast<int32_t>(layout.logit_rows.size());
   upload_.Clear();
-  EnsureUpload(
-      UploadBytes(layout, rows, static_cast<int64_t>(draws.edits.size())));
+  EnsureUpload(UploadBytes(layout, rows, draws.lists));
   PassArrays arrays;
   UploadRows(layout, rows, &arrays);
   arrays.full = UploadTileSet(layout.full);

@@ -37,6 +37,7 @@
 #include "engine/cuda/rank_kv_stage.h"
 #include "engine/cuda/rank_threads.h"
 #include "engine/cuda/sample.h"
+#include "engine/cuda/sample_plan.h"
 #include "engine/cuda/shard.h"
 #include "engine/cuda/step_layout.h"
 #include "engine/cuda/step_upload.h"
@@ -176,7 +177,7 @@ class ForwardPass final {
   // How the logit rows of a pass are drawn.
   struct Draws {
     std::vector<SampleRow> how;
-    std::vector<LogitEdit> edits;
+    DrawLists lists;
     std::vector<TokenId> targets;
     bool any_targets = false;
   };
@@ -202,8 +203,9 @@ class ForwardPass final {
     const int32_t* kept_rows = nullptr;
     int32_t num_logit_rows = 0;
     const SampleRow* how = nullptr;  // [logit rows]
-    // All edits of the step lie behind this, where SampleRow::first_edit says.
+    // All edits and masks of the step lie behind these, where SampleRow says.
     const LogitEdit* edits = nullptr;
+    const uint32_t* masks = nullptr;
     const TokenId* targets = nullptr;  // [logit rows]
     // All rows are single tokens: attention makes their heads.
     bool heads_in_attention = false;
@@ -310,7 +312,7 @@ class ForwardPass final {
                      PassArrays* arrays);
   // Bytes that the arrays of a layout take at most.
   static int64_t UploadBytes(const StepLayout& layout, int64_t rows,
-                             int64_t edits);
+                             const DrawLists& lists);
 
   const ModelConfig& config_;
   const Place place_;

@@ -65,7 +65,7 @@ std::vector<GraphBucket> ForwardPass::DecodeBuckets(int32_t rows) const {
 
 void ForwardPass::RecordGraph(const GraphBucket& bucket, bool run) {
   upload_.Clear();
-  EnsureUpload(UploadBytes(StepLayout(), bucket.rows, /*edits=*/0));
+  EnsureUpload(UploadBytes(StepLayout(), bucket.rows, DrawLists()));
   // Without a token: no row is there, and nothing is written to KV.
   const PassArrays arrays = PutDecode(StepLayout(), Draws(), bucket);
   if (run) {
@@ -83,8 +83,7 @@ void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
                             const StepLayout& layout, const Draws& draws,
                             const GraphBucket& bucket) {
   upload_.Clear();
-  EnsureUpload(UploadBytes(layout, bucket.rows,
-                           static_cast<int64_t>(draws.edits.size())));
+  EnsureUpload(UploadBytes(layout, bucket.rows, draws.lists));
   const PassArrays arrays = PutDecode(layout, draws, bucket);
   upload_.Copy(stream_);
 
@@ -148,8 +147,7 @@ bool ForwardPass::RunAhead(const scheduling::StepPlan& plan) {
     return false;
   }
   const auto count = static_cast<int32_t>(layout.logit_rows.size());
-  if (UploadBytes(layout, bucket->rows,
-                  static_cast<int64_t>(draws.edits.size())) +
+  if (UploadBytes(layout, bucket->rows, draws.lists) +
           StepUpload::Padded(count * int64_t{sizeof(int32_t)}) >
       upload_.capacity()) {
     return false;

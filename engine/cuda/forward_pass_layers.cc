@@ -266,6 +266,7 @@ void ForwardPass::RunLogits(const PassArrays& arrays, int32_t first,
   sample.rows = count;
   sample.how = arrays.how + first;
   sample.edits = arrays.edits;
+  sample.masks = arrays.masks;
   sample.outcomes = outcomes_.as<SampleOutcome>();
   RunSample(sample, stream_.handle());
   if (takes_outcomes() && arrays.targets != nullptr) {

@@ -39,6 +39,14 @@ BATON_DEVICE void EditLogits(const SampleArgs& args, const SampleRow& how,
   for (int32_t i = Thread(); i < how.forbidden; i += kSampleThreads) {
     edited[edits[i].token] = kNoLogit;
   }
+  if (how.mask != kNoMask) {
+    const uint32_t* const mask = args.masks + how.mask;
+    ForEachToken(
+        args.vocab_size, [&](int32_t i) { return mask[i / 32]; },
+        [&](int32_t i, uint32_t word) {
+          if ((word >> (i % 32) & 1u) == 0) edited[i] = kNoLogit;
+        });
+  }
   SyncBlock();
 }
 
@@ -66,23 +74,26 @@ BATON_DEVICE double WeightOf(const float* weights, int32_t count) {
 // How many of the ranked candidates top-k and top-p keep; -1 when that cannot
 // be told from them. For one thread; `total` is of all tokens.
 BATON_DEVICE int32_t CountKept(const SampleRow& how, const float* weights,
-                               int32_t count, int32_t size, double total) {
+                               const Ranked& ranked, int32_t size,
+                               double total) {
+  const int32_t count = ranked.count;
   const double top_p = how.top_p;
   if (how.top_k > 0 && how.top_k < size) {
-    if (how.top_k > count) return -1;
-    if (how.top_p >= 1.0f) return how.top_k;
-    const int32_t kept = CountToWeight(
-        weights, how.top_k, MulRn(top_p, WeightOf(weights, how.top_k)));
-    return kept > how.top_k ? how.top_k : kept;
+    if (how.top_k > count && !ranked.all) return -1;
+    const int32_t most = how.top_k < count ? how.top_k : count;
+    if (how.top_p >= 1.0f) return most;
+    const int32_t kept =
+        CountToWeight(weights, most, MulRn(top_p, WeightOf(weights, most)));
+    return kept > most ? most : kept;
   }
   if (how.top_p < 1.0f) {
     const int32_t kept = CountToWeight(weights, count, MulRn(top_p, total));
     if (kept <= count) return kept;
-    return count == size ? count : -1;
+    return ranked.all ? count : -1;
   }
   // min-p alone: the last candidate must be well below what it asks for, as
   // weights follow logits only within their rounding.
-  if (count == size || weights[count - 1] < MulRn(how.min_p, 0.999f)) {
+  if (ranked.all || weights[count - 1] < MulRn(how.min_p, 0.999f)) {
     return count;
   }
   return -1;
@@ -93,11 +104,11 @@ BATON_DEVICE int32_t CountKept(const SampleRow& how, const float* weights,
 BATON_DEVICE TokenId DrawFromKept(const RowDistribution& row,
                                   const SampleRow& how, double total) {
   SampleShared& shared = Shared();
-  const int32_t count = FirstRanked(row);
+  const Ranked ranked = FirstRanked(row);
   if (Thread() == 0) {
-    shared.chunk = count == 0
-                       ? -1
-                       : CountKept(how, shared.weights, count, row.size, total);
+    shared.chunk = ranked.count == 0 ? -1
+                                     : CountKept(how, shared.weights, ranked,
+                                                 row.size, total);
   }
   SyncBlock();
   const int32_t kept = shared.chunk;
@@ -167,7 +178,8 @@ Sample(SampleArgs args) {
   outcome.max = range.max;
   outcome.total = TotalWeight({logits, size, outcome.max, 1.0f});
   if (how.statistics_only == 0) {
-    const bool edits = how.biases + how.penalties + how.forbidden > 0;
+    const bool edits =
+        how.biases + how.penalties + how.forbidden > 0 || how.mask != kNoMask;
     if (edits) EditLogits(args, how, logits, edited);
     const float* const drawn = edits ? edited : logits;
     const float max = edits ? RangeOf(edited, size).max : range.max;

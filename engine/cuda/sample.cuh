@@ -86,23 +86,29 @@ struct RowDistribution {
 
 BATON_DEVICE float MaxOf(float a, float b) { return a > b ? a : b; }
 
-// Calls f(i, logits[i]) for the thread's elements, in rising order: of each
-// eight all are asked for before any is used, as there is one block for a row
-// and what takes time is the memory's latency.
-template <typename F>
-BATON_DEVICE void ForEachLogit(const float* logits, int32_t size, const F& f) {
+// Calls f(i, load(i)) for the thread's tokens, in rising order: of each eight
+// all are asked for before any is used, as there is one block for a row and
+// what takes time is the memory's latency.
+template <typename Load, typename F>
+BATON_DEVICE void ForEachToken(int32_t size, const Load& load, const F& f) {
   constexpr int kTogether = 8;
   int32_t i = Thread();
   for (; i + (kTogether - 1) * kSampleThreads < size;
        i += kTogether * kSampleThreads) {
-    float some[kTogether];
+    decltype(load(i)) some[kTogether];
     BATON_UNROLL
-    for (int k = 0; k < kTogether; ++k)
-      some[k] = logits[i + k * kSampleThreads];
+    for (int k = 0; k < kTogether; ++k) some[k] = load(i + k * kSampleThreads);
     BATON_UNROLL
     for (int k = 0; k < kTogether; ++k) f(i + k * kSampleThreads, some[k]);
   }
-  for (; i < size; i += kSampleThreads) f(i, logits[i]);
+  for (; i < size; i += kSampleThreads) f(i, load(i));
+}
+
+// Calls f(i, logits[i]) so.
+template <typename F>
+BATON_DEVICE void ForEachLogit(const float* logits, int32_t size, const F& f) {
+  ForEachToken(
+      size, [&](int32_t i) { return logits[i]; }, f);
 }
 
 // The greatest logit of the row, for all threads, and whether all are finite.
@@ -266,11 +272,16 @@ BATON_DEVICE void SortKeys(uint64_t* keys) {
   SyncBlock();
 }
 
-// Finds the first-ranked tokens, at most kCandidates of them: all that have at
-// least some logit. Returns how many, for all threads; they are in
-// shared.tokens and shared.logits, ranked. Counts of ranks, eight bits at a
-// time from the top, narrow the least logit down.
-BATON_DEVICE int32_t FirstRanked(const RowDistribution& row) {
+// The first-ranked tokens of those that may come out, at most kCandidates: they
+// are in shared.tokens, shared.logits and shared.weights, ranked.
+struct Ranked {
+  int32_t count;
+  bool all;  // Whether there are no others.
+};
+
+// Finds them, for all threads: all that have at least some logit. Counts of
+// ranks, eight bits at a time from the top, narrow the least logit down.
+BATON_DEVICE Ranked FirstRanked(const RowDistribution& row) {
   SampleShared& shared = Shared();
   uint32_t prefix = 0;  // the bits of the least rank so far
   int32_t above = 0;    // tokens whose rank is above all with this prefix
@@ -280,6 +291,8 @@ BATON_DEVICE int32_t FirstRanked(const RowDistribution& row) {
     }
     SyncBlock();
     for (int32_t i = Thread(); i < row.size; i += kSampleThreads) {
+      // Of these there may be so many that nothing but counting them is done.
+      if (row.logits[i] == kNoLogit) continue;
       const uint32_t rank = LogitRank(row.logits[i]);
       // Shifting by all 32 bits means nothing to a CPU.
       if (shift < 24 && rank >> (shift + 8) != prefix >> (shift + 8)) continue;
@@ -311,7 +324,10 @@ BATON_DEVICE int32_t FirstRanked(const RowDistribution& row) {
   SyncBlock();
   for (int32_t i = Thread(); i < row.size; i += kSampleThreads) {
     const uint32_t rank = LogitRank(row.logits[i]);
-    if (rank < prefix || (rank == prefix && !with_equal)) continue;
+    if (row.logits[i] == kNoLogit || rank < prefix ||
+        (rank == prefix && !with_equal)) {
+      continue;
+    }
     const uint32_t place = AtomicNext(&shared.count);
     shared.keys[place] = uint64_t{~rank} << 32 | static_cast<uint32_t>(i);
   }
@@ -326,7 +342,8 @@ BATON_DEVICE int32_t FirstRanked(const RowDistribution& row) {
     shared.weights[Thread()] = row.Weight(row.logits[token]);
   }
   SyncBlock();
-  return count;
+  // Finite logits have greater ranks.
+  return {count, prefix <= LogitRank(kNoLogit)};
 }
 
 }  // namespace baton::engine::cuda

@@ -34,6 +34,8 @@ struct LogitEdit {
   float value = 0;
 };
 
+inline constexpr int32_t kNoMask = -1;
+
 // How one row is drawn.
 struct SampleRow {
   float temperature = 0;  // 0: the highest logit
@@ -48,6 +50,9 @@ struct SampleRow {
   int32_t biases = 0;
   int32_t penalties = 0;
   int32_t forbidden = 0;
+  // The row's bits of tokens that may come out (scheduling/token_mask.h): from
+  // this word of SampleArgs::masks on; kNoMask: all may.
+  int32_t mask = kNoMask;
   // Not 0 when the row is to be left alone but for its statistics.
   int32_t statistics_only = 0;
   // The draw, in [0, 1).
@@ -76,6 +81,7 @@ struct SampleArgs {
   int32_t rows = 0;
   const SampleRow* how = nullptr;  // [rows]
   const LogitEdit* edits = nullptr;
+  const uint32_t* masks = nullptr;
   SampleOutcome* outcomes = nullptr;  // [rows]
 };
 

@@ -40,7 +40,8 @@ std::vector<LogitEdit> Penalties(const PlannedSequence& sequence) {
 }  // namespace
 
 SampleRow PlanSample(const PlannedSequence& sequence, int32_t vocab_size,
-                     std::vector<LogitEdit>* edits) {
+                     DrawLists* lists) {
+  std::vector<LogitEdit>& edits = lists->edits;
   const SamplingParams& params = *sequence.sampling;
   SampleRow row;
   row.temperature = params.temperature;
@@ -50,7 +51,7 @@ SampleRow PlanSample(const PlannedSequence& sequence, int32_t vocab_size,
   row.repetition_penalty = params.repetition_penalty;
   row.presence_penalty = params.presence_penalty;
   row.frequency_penalty = params.frequency_penalty;
-  row.first_edit = static_cast<int32_t>(edits->size());
+  row.first_edit = static_cast<int32_t>(edits.size());
   const auto leave_to_host = [&] {
     row.biases = row.penalties = row.forbidden = 0;
     row.statistics_only = 1;
@@ -65,14 +66,21 @@ SampleRow PlanSample(const PlannedSequence& sequence, int32_t vocab_size,
   const std::vector<LogitEdit> penalties = Penalties(sequence);
   const size_t all =
       params.logit_bias.size() + penalties.size() + forbidden.size();
-  if (edits->size() + all > static_cast<size_t>(kMaxEdits)) {
+  if (edits.size() + all > static_cast<size_t>(kMaxEdits)) {
     return leave_to_host();
   }
-  for (const scheduling::LogitBias& bias : params.logit_bias) {
-    edits->push_back({bias.token, bias.bias});
+  if (sequence.allowed != nullptr) {
+    if (lists->masks.size() == static_cast<size_t>(kMaxMasks)) {
+      return leave_to_host();
+    }
+    row.mask = static_cast<int32_t>(lists->masks.size());
+    lists->masks.push_back(sequence.allowed);
   }
-  edits->insert(edits->end(), penalties.begin(), penalties.end());
-  for (const auto& [token, unused] : forbidden) edits->push_back({token, 0});
+  for (const scheduling::LogitBias& bias : params.logit_bias) {
+    edits.push_back({bias.token, bias.bias});
+  }
+  edits.insert(edits.end(), penalties.begin(), penalties.end());
+  for (const auto& [token, unused] : forbidden) edits.push_back({token, 0});
   row.biases = static_cast<int32_t>(params.logit_bias.size());
   row.penalties = static_cast<int32_t>(penalties.size());
   row.forbidden = static_cast<int32_t>(forbidden.size());
@@ -103,10 +111,11 @@ SampledToken DrawOnHost(const PlannedSequence& sequence,
                         absl::Span<float> logits) {
   std::vector<float> copy;
   if (sequence.want_logits) copy.assign(logits.begin(), logits.end());
-  SampledToken token = Sample(
-      logits, *sequence.sampling, sequence.history, sequence.prompt_length,
-      sequence.sample_index(),
-      {.forbidden = sequence.forbidden, .top_logprobs = sequence.top_logprobs});
+  SampledToken token = Sample(logits, *sequence.sampling, sequence.history,
+                              sequence.prompt_length, sequence.sample_index(),
+                              {.forbidden = sequence.forbidden,
+                               .allowed = sequence.allowed,
+                               .top_logprobs = sequence.top_logprobs});
   token.sequence = sequence.sequence;
   token.logits = std::move(copy);
   return token;

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "engine/cuda/sample.h"
 #include "scheduling/step_plan.h"
+#include "scheduling/token_mask.h"
 
 namespace baton::engine::cuda {
 
@@ -16,12 +17,23 @@ namespace baton::engine::cuda {
 // for rows with more.
 inline constexpr int32_t kMaxEdits = 8192;
 
-// What the device is asked for a sampled row. Appends the row's edits. When
-// there is no room for them, or the plan asks for what only the host gives (the
-// likeliest tokens, the logits), it leaves the draw to the host.
+// And masks, of which one takes a bit for each token.
+inline constexpr int32_t kMaxMasks = 256;
+
+// What all rows of a step are drawn with besides. Masks are the plan's.
+struct DrawLists {
+  std::vector<LogitEdit> edits;
+  std::vector<const scheduling::TokenMask*> masks;
+};
+
+// What the device is asked for a sampled row. Appends the row's edits and its
+// mask, whose place among the lists' is SampleRow::mask until they lie
+// somewhere. When there is no room for them, or the plan asks for what only the
+// host gives (the likeliest tokens, the logits), it leaves the draw to the
+// host.
 // REQUIRES: sequence.sample, a well-formed plan.
 SampleRow PlanSample(const scheduling::PlannedSequence& sequence,
-                     int32_t vocab_size, std::vector<LogitEdit>* edits);
+                     int32_t vocab_size, DrawLists* lists);
 
 // Whether the host needs the row's logits: it was asked to from the start, or
 // the device could not decide.

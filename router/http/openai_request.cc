@@ -1,7 +1,10 @@
 #include "router/http/openai_request.h"
 
+#include <cstdint>
 #include <limits>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <boost/json/array.hpp>
 #include <boost/json/serialize.hpp>
@@ -85,6 +88,37 @@ absl::Status ReadLogitBias(const JsonFields& fields, v1::SamplingParams* out) {
   return absl::OkStatus();
 }
 
+// Token ids of a field, if it is there.
+absl::StatusOr<std::optional<std::vector<uint32_t>>> ReadIds(
+    const JsonFields& fields, absl::string_view name) {
+  const json::value* value = fields.Find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_array()) {
+    return InvalidField(
+        name, absl::StrCat("must be an array, it is ", TypeName(*value)));
+  }
+  std::vector<uint32_t> ids;
+  for (const json::value& id : value->get_array()) {
+    const std::optional<int64_t> number = WholeNumber(id);
+    if (!number.has_value() || *number < 0 || *number > kMaxInt32) {
+      return InvalidField(name, "must hold token ids");
+    }
+    ids.push_back(static_cast<uint32_t>(*number));
+  }
+  return ids;
+}
+
+absl::Status ReadAllowed(const JsonFields& fields, v1::SamplingParams* out) {
+  BATON_ASSIGN_OR_RETURN(const auto ids, ReadIds(fields, "allowed_token_ids"));
+  if (!ids.has_value()) return absl::OkStatus();
+  if (ids->empty()) {
+    return InvalidField("allowed_token_ids",
+                        "is empty, nothing could come out");
+  }
+  out->mutable_allowed_token_ids()->Assign(ids->begin(), ids->end());
+  return absl::OkStatus();
+}
+
 absl::Status ReadStop(const JsonFields& fields, v1::GenerateRequest* out) {
   const json::value* value = fields.Find("stop");
   if (value != nullptr && value->is_string()) {
@@ -102,19 +136,9 @@ absl::Status ReadStop(const JsonFields& fields, v1::GenerateRequest* out) {
         "stop", absl::StrCat("must be a string or an array of them, it is ",
                              TypeName(*value)));
   }
-  const json::value* ids = fields.Find("stop_token_ids");
-  if (ids == nullptr) return absl::OkStatus();
-  if (!ids->is_array()) {
-    return InvalidField(
-        "stop_token_ids",
-        absl::StrCat("must be an array, it is ", TypeName(*ids)));
-  }
-  for (const json::value& id : ids->get_array()) {
-    const std::optional<int64_t> number = WholeNumber(id);
-    if (!number.has_value() || *number < 0 || *number > kMaxInt32) {
-      return InvalidField("stop_token_ids", "must hold token ids");
-    }
-    out->add_stop_token_ids(static_cast<uint32_t>(*number));
+  BATON_ASSIGN_OR_RETURN(const auto ids, ReadIds(fields, "stop_token_ids"));
+  if (ids.has_value()) {
+    out->mutable_stop_token_ids()->Assign(ids->begin(), ids->end());
   }
   return absl::OkStatus();
 }
@@ -174,6 +198,7 @@ absl::Status ReadCommon(const JsonFields& fields, ApiRequest* api,
   if (model.has_value()) out->set_model(*std::move(model));
   BATON_RETURN_IF_ERROR(ReadSampling(fields, out->mutable_sampling()));
   BATON_RETURN_IF_ERROR(ReadLogitBias(fields, out->mutable_sampling()));
+  BATON_RETURN_IF_ERROR(ReadAllowed(fields, out->mutable_sampling()));
   BATON_RETURN_IF_ERROR(ReadStop(fields, out));
   BATON_ASSIGN_OR_RETURN(const auto n, fields.Int("n", 1, kMaxAnswers));
   api->n = static_cast<int>(n.value_or(1));

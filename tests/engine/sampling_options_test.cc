@@ -1,8 +1,10 @@
-// Bias, forbidden tokens and the likeliest tokens beside the sampled one.
+// Bias, forbidden and allowed tokens and the likeliest tokens beside the
+// sampled one.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -20,6 +22,7 @@ using scheduling::LogitBias;
 using scheduling::SampledToken;
 using scheduling::SamplingParams;
 using scheduling::TokenLogprob;
+using scheduling::TokenMask;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
@@ -28,11 +31,18 @@ struct Draw {
   std::vector<TokenId> history;
   int32_t prompt_length = 0;
   std::vector<TokenId> forbidden;
+  std::vector<TokenId> allowed;  // none: all
   int32_t top_logprobs = 0;
 
   SampledToken From(std::vector<float> logits, uint64_t index = 0) const {
+    std::optional<TokenMask> mask;
+    if (!allowed.empty()) {
+      mask.emplace(static_cast<int32_t>(logits.size()), allowed);
+    }
     return Sample(absl::MakeSpan(logits), params, history, prompt_length, index,
-                  {.forbidden = forbidden, .top_logprobs = top_logprobs});
+                  {.forbidden = forbidden,
+                   .allowed = mask ? &*mask : nullptr,
+                   .top_logprobs = top_logprobs});
   }
   std::map<TokenId, int> Counts(const std::vector<float>& logits,
                                 int draws) const {
@@ -227,6 +237,60 @@ TEST(ForbiddenTest, LogprobCountsItsProbability) {
   draw.forbidden = {0};
   EXPECT_NEAR(draw.From({std::log(0.8f), std::log(0.2f)}).logprob,
               std::log(0.2), 1e-6);
+}
+
+// What may come out, said the other way round: the same draws.
+TEST(AllowedTest, IsAsIfTheOthersWereForbidden) {
+  const std::vector<float> logits = RandomLogits(2, 800, 1e-4f);
+  Draw allowed, forbidden;
+  for (TokenId token = 0; token < 800; ++token) {
+    (token % 31 == 5 ? allowed.allowed : forbidden.forbidden).push_back(token);
+  }
+  for (const auto& [name, params] : Ways()) {
+    for (Draw* draw : {&allowed, &forbidden}) {
+      draw->params = params;
+      draw->params.logit_bias = {{4, 100.0f}, {36, 2.0f}};
+      draw->params.repetition_penalty = 1.3f;
+      draw->history = {5, 5, 4};
+    }
+    for (uint64_t i = 0; i < 200; ++i) {
+      const SampledToken a = allowed.From(logits, i);
+      const SampledToken b = forbidden.From(logits, i);
+      EXPECT_EQ(a.token, b.token) << name;
+      EXPECT_EQ(a.logprob, b.logprob) << name;
+      EXPECT_EQ(a.token % 31, 5) << name;
+    }
+  }
+}
+
+TEST(AllowedTest, OnlyOne) {
+  std::vector<float> logits(1001, 3.0f);
+  logits[700] = -60.0f;
+  for (const auto& [name, params] : Ways()) {
+    const Draw draw{.params = params, .allowed = {700}};
+    EXPECT_THAT(draw.Counts(logits, 20), ElementsAre(std::pair(700, 20)))
+        << name;
+  }
+}
+
+TEST(AllowedTest, MayBeForbiddenAsWell) {
+  Draw draw = GreedyDraw();
+  draw.allowed = {0, 2};
+  draw.forbidden = {0};
+  EXPECT_EQ(draw.From({5.0f, 9.0f, 1.0f}).token, 2);
+}
+
+TEST(AllowedDeathTest, NoneIsLeft) {
+  Draw draw;
+  draw.allowed = {0};
+  draw.forbidden = {0};
+  EXPECT_DEATH(draw.From({1.0f, 2.0f}), "forbidden");
+  // Of another vocabulary.
+  const TokenMask mask(3, {0});
+  std::vector<float> logits = {1.0f, 2.0f};
+  EXPECT_DEATH(Sample(absl::MakeSpan(logits), SamplingParams(), {}, 0, 0,
+                      {.allowed = &mask}),
+               "Check failed");
 }
 
 TEST(ForbiddenDeathTest, Everything) {

@@ -156,6 +156,10 @@ TEST_F(AnswersTest, LogprobsBiasAndLeastLength) {
     request.set_min_tokens(8);
     (*sampling.mutable_logit_bias())[free[4]] = 1.5f;
     (*sampling.mutable_logit_bias())[free[5]] = -100.0f;
+    // What else may come, of a third of them: half of the vocabulary.
+    for (int i = 0; seed % 3 == 2 && i < reference_->model().vocab_size; ++i) {
+      if (i % 4 < 2) sampling.add_allowed_token_ids(i);
+    }
     request.set_top_logprobs(static_cast<uint32_t>(seed) % 4 * 5);
     std::vector<v1::TokenLogprobs> logprobs;
     const Answer answer =

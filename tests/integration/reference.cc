@@ -1,6 +1,7 @@
 #include "tests/integration/reference.h"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -14,7 +15,8 @@
 namespace baton::test {
 namespace {
 
-scheduling::SamplingParams SamplingOf(const v1::SamplingParams& in) {
+scheduling::SamplingParams SamplingOf(const v1::SamplingParams& in,
+                                      int32_t vocab_size) {
   scheduling::SamplingParams out;
   if (in.has_temperature()) out.temperature = in.temperature();
   if (in.has_top_k()) out.top_k = static_cast<int32_t>(in.top_k());
@@ -30,6 +32,11 @@ scheduling::SamplingParams SamplingOf(const v1::SamplingParams& in) {
   out.seed = in.seed();
   for (const auto& [token, bias] : in.logit_bias()) {
     out.logit_bias.push_back({static_cast<TokenId>(token), bias});
+  }
+  if (!in.allowed_token_ids().empty()) {
+    const std::vector<TokenId> allowed(in.allowed_token_ids().begin(),
+                                       in.allowed_token_ids().end());
+    out.allowed = std::make_shared<scheduling::TokenMask>(vocab_size, allowed);
   }
   std::sort(out.logit_bias.begin(), out.logit_bias.end(),
             [](const auto& a, const auto& b) { return a.token < b.token; });
@@ -72,7 +79,8 @@ std::vector<scheduling::SampledToken> Reference::Sampled(
   std::vector<TokenId> history(request.token_ids().ids().begin(),
                                request.token_ids().ids().end());
   const auto prompt_length = static_cast<int32_t>(history.size());
-  const scheduling::SamplingParams sampling = SamplingOf(request.sampling());
+  const scheduling::SamplingParams sampling =
+      SamplingOf(request.sampling(), engine_->model().vocab_size);
   scheduling::StopParams stop;
   stop.max_output_tokens = static_cast<int32_t>(request.max_tokens());
   if (!request.ignore_eos()) {
@@ -92,6 +100,7 @@ std::vector<scheduling::SampledToken> Reference::Sampled(
   planned.sample = true;
   planned.sampling = &sampling;
   planned.prompt_length = prompt_length;
+  planned.allowed = sampling.allowed.get();
   planned.top_logprobs = static_cast<int32_t>(request.top_logprobs());
   std::vector<scheduling::SampledToken> output;
   int32_t computed = 0;

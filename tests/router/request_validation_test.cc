@@ -249,6 +249,33 @@ TEST_F(RequestValidationTest, LogprobsAndBias) {
   EXPECT_THAT(Error(), StartsWith("logit_bias has token 5000"));
 }
 
+TEST_F(RequestValidationTest, AllowedTokens) {
+  for (const uint32_t id : {9u, 4u, 9u}) {
+    request_.mutable_sampling()->add_allowed_token_ids(id);
+  }
+  auto prepared = Prepare();
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  ASSERT_NE(prepared->spec.sampling.allowed, nullptr);
+  EXPECT_THAT(prepared->spec.sampling.allowed->Tokens(), ElementsAre(4, 9));
+
+  // One that does not end the answer must be left.
+  request_.add_stop_token_ids(4);
+  request_.set_min_tokens(1);
+  EXPECT_TRUE(Prepare().ok());
+  request_.add_stop_token_ids(9);
+  EXPECT_THAT(Error(), StartsWith("allowed_token_ids has none but"));
+  EXPECT_EQ(FieldOf(Prepare().status()), "allowed_token_ids");
+  request_.set_min_tokens(0);
+  EXPECT_TRUE(Prepare().ok());
+
+  request_.mutable_sampling()->add_allowed_token_ids(2048);
+  EXPECT_THAT(Error(), StartsWith("allowed_token_ids has 2048 at index 3"));
+  request_.mutable_sampling()->clear_allowed_token_ids();
+  prepared = Prepare();
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(prepared->spec.sampling.allowed, nullptr);
+}
+
 TEST_F(RequestValidationTest, TargetsClassAndPriority) {
   request_.mutable_target()->set_ttft_ms(200);
   request_.mutable_target()->set_itl_ms(20);

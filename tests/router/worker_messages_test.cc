@@ -2,6 +2,7 @@
 // workers send back is checked.
 #include "router/worker_messages.h"
 
+#include <memory>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -32,6 +33,8 @@ scheduling::RequestSpec FullSpec() {
   spec.sampling.presence_penalty = 0.25f;
   spec.sampling.frequency_penalty = -0.25f;
   spec.sampling.logit_bias = {{4, -100.0f}, {90, 0.5f}};
+  spec.sampling.allowed = std::make_shared<scheduling::TokenMask>(
+      kVocab, std::vector<TokenId>{0, 4, 98, 99});
   spec.sampling.seed = 0xFFFFFFFFFFFFFFFFull;
   spec.stop.max_output_tokens = 9;
   spec.stop.stop_token_ids = {98, 99};
@@ -62,6 +65,8 @@ TEST(MakeSequenceSpecTest, AWorkerTakesAllOfTheRequest) {
   EXPECT_EQ(sampling.presence_penalty, spec.sampling.presence_penalty);
   EXPECT_EQ(sampling.frequency_penalty, spec.sampling.frequency_penalty);
   EXPECT_EQ(sampling.logit_bias, spec.sampling.logit_bias);
+  ASSERT_NE(sampling.allowed, nullptr);
+  EXPECT_EQ(*sampling.allowed, *spec.sampling.allowed);
   EXPECT_EQ(sampling.seed, spec.sampling.seed);
   const scheduling::StopParams& stop = (*sequence)->stop();
   EXPECT_EQ(stop.max_output_tokens, spec.stop.max_output_tokens);
@@ -81,6 +86,7 @@ TEST(MakeSequenceSpecTest, WhatWasNotAskedForIsNotSent) {
   const v1::SequenceSpec wire =
       MakeSequenceSpec(spec, {}, absl::Seconds(1), {});
   EXPECT_EQ(wire.sampling().logit_bias_size(), 0);
+  EXPECT_EQ(wire.sampling().allowed_token_ids_size(), 0);
   EXPECT_EQ(wire.min_output_tokens(), 0u);
   EXPECT_EQ(wire.top_logprobs(), 0u);
   EXPECT_TRUE(wire.traceparent().empty());

@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -86,6 +88,23 @@ TEST(SamplingParamsTest, TheLargestBiasIsValid) {
     params.logit_bias.push_back({token, token % 2 == 0 ? 100.0f : -100.0f});
   }
   EXPECT_TRUE(Validate(params).ok()) << Validate(params);
+}
+
+TEST(SamplingParamsTest, SomethingIsLeftToSample) {
+  SamplingParams params;
+  StopParams stop;
+  stop.stop_token_ids = {7, 9};
+  stop.min_output_tokens = 1;
+  EXPECT_TRUE(Validate(params, stop).ok());
+  params.allowed = std::make_shared<TokenMask>(20, std::vector<TokenId>{7, 8});
+  EXPECT_TRUE(Validate(params, stop).ok());
+  params.allowed = std::make_shared<TokenMask>(20, std::vector<TokenId>{9, 7});
+  const absl::Status status = Validate(params, stop);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("allowed_token_ids"));
+  // It may end at once.
+  stop.min_output_tokens = 0;
+  EXPECT_TRUE(Validate(params, stop).ok());
 }
 
 TEST(CheckFinishedTest, StopTokenWinsOverLength) {

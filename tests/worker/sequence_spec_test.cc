@@ -37,6 +37,9 @@ v1::SequenceSpec Good() {
   spec.mutable_sampling()->set_seed(1234);
   AddBias(&spec, 50, 2.5f);
   AddBias(&spec, 7, -100.0f);
+  for (const uint32_t token : {99u, 0u, 0u, 50u}) {
+    spec.mutable_sampling()->add_allowed_token_ids(token);
+  }
   spec.set_min_output_tokens(4);
   spec.set_top_logprobs(20);
   spec.set_traceparent(kTraceparent);
@@ -62,6 +65,10 @@ TEST(MakeSequenceTest, TakesEveryField) {
   EXPECT_THAT((*sequence)->sampling().logit_bias,
               ElementsAre(scheduling::LogitBias{7, -100.0f},
                           scheduling::LogitBias{50, 2.5f}));
+  ASSERT_NE((*sequence)->sampling().allowed, nullptr);
+  EXPECT_EQ((*sequence)->sampling().allowed->vocab_size(), kVocab);
+  EXPECT_THAT((*sequence)->sampling().allowed->Tokens(),
+              ElementsAre(0, 50, 99));
   EXPECT_EQ((*sequence)->stop().min_output_tokens, 4);
   EXPECT_EQ((*sequence)->top_logprobs(), 20);
   const scheduling::Urgency& urgency = (*sequence)->urgency();
@@ -74,6 +81,7 @@ TEST(MakeSequenceTest, TakesEveryField) {
 TEST(MakeSequenceTest, NoneOfTheOptionsNeedsToBeThere) {
   v1::SequenceSpec spec = Good();
   spec.mutable_sampling()->clear_logit_bias();
+  spec.mutable_sampling()->clear_allowed_token_ids();
   spec.clear_min_output_tokens();
   spec.clear_top_logprobs();
   spec.clear_traceparent();
@@ -83,6 +91,7 @@ TEST(MakeSequenceTest, NoneOfTheOptionsNeedsToBeThere) {
   const auto sequence = MakeSequence(SequenceId{3}, spec, kVocab);
   ASSERT_TRUE(sequence.ok()) << sequence.status();
   EXPECT_TRUE((*sequence)->sampling().logit_bias.empty());
+  EXPECT_EQ((*sequence)->sampling().allowed, nullptr);
   EXPECT_EQ((*sequence)->stop().min_output_tokens, 0);
   const scheduling::Urgency& urgency = (*sequence)->urgency();
   EXPECT_EQ(urgency.request_class, scheduling::RequestClass::kInteractive);
@@ -194,6 +203,19 @@ INSTANTIATE_TEST_SUITE_P(All, BadSequenceTest,
                                                   for (int i = 0; i < 1024; ++i)
                                                     AddBias(s, 8, 1);
                                                 }},
+                                        BadCase{
+                                            "sampling.allowed_token_ids has "
+                                            "token 100",
+                                            [](v1::SequenceSpec* s) {
+                                              s->mutable_sampling()
+                                                  ->add_allowed_token_ids(100);
+                                            }},
+                                        BadCase{
+                                            "allowed_token_ids has none but",
+                                            [](v1::SequenceSpec* s) {
+                                              s->add_stop_token_ids(0);
+                                              s->add_stop_token_ids(50);
+                                            }},
                                         BadCase{"min_output_tokens",
                                                 [](v1::SequenceSpec* s) {
                                                   s->set_min_output_tokens(11);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -113,6 +114,9 @@ TEST_P(SameAnswerTest, ABatchGivesTheSameTokensWithTheLikeliest) {
   const std::vector<TokenId> tokens = Prompt(30, 11);
   const std::vector<TokenId> other = Prompt(30, 12);
   const std::vector<TokenId> forbidden = {3, 60, 200};
+  std::vector<TokenId> all_but(engine->model().vocab_size - 10);
+  std::iota(all_but.begin(), all_but.end(), 0);
+  const scheduling::TokenMask allowed(engine->model().vocab_size, all_but);
   scheduling::SamplingParams params;
   params.temperature = 1.5f;
   params.top_p = 0.9f;
@@ -133,6 +137,7 @@ TEST_P(SameAnswerTest, ABatchGivesTheSameTokensWithTheLikeliest) {
       scheduling::PlannedSequence& own = plan.sequences[place];
       own.sampling = &params;
       own.forbidden = forbidden;
+      own.allowed = &allowed;
       own.top_logprobs = 20;
       const StepResult result = engine->Execute(plan, NoHook);
       const scheduling::SampledToken& sampled = result.sampled[place];

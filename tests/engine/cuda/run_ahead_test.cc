@@ -28,6 +28,8 @@ using scheduling::Sequence;
 using scheduling::StepPlan;
 using scheduling::StepResult;
 using scheduling::StopParams;
+using ::testing::AnyOf;
+using ::testing::Each;
 using ::testing::Ge;
 using ::testing::Lt;
 
@@ -157,7 +159,8 @@ StopParams Most(int32_t tokens) {
   return stop;
 }
 
-std::vector<Ask> AllKinds() {
+// For models of so many tokens.
+std::vector<Ask> AllKinds(int32_t vocab_size) {
   std::vector<Ask> asks = {
       {Prompt(5, 1), Drawn(0.0f, 0), Most(14)},
       {Prompt(14, 2), Drawn(1.0f, 7), Most(9)},  // over a block's end
@@ -169,6 +172,10 @@ std::vector<Ask> AllKinds() {
   asks[3].sampling.top_p = 0.8f;
   asks[3].sampling.min_p = 0.01f;
   asks[4].sampling.logit_bias = {{3, 4.0f}, {9, -100.0f}};
+  asks.push_back({Prompt(6, 6), Drawn(1.0f, 11), Most(13)});
+  asks[5].sampling.top_k = 40;
+  asks[5].sampling.allowed = std::make_shared<scheduling::TokenMask>(
+      vocab_size, std::vector<TokenId>{2, 33, 64, 65, 101});
   return asks;
 }
 
@@ -215,9 +222,10 @@ class OneDeviceRunAheadTest : public DeviceTest {};
 TEST_P(RunAheadTest, TokensAreTheSame) {
   const auto engine = Make(Options(), SmallPass());
   ASSERT_TRUE(engine->runs_ahead());
-  std::vector<Ask> asks = AllKinds();
+  std::vector<Ask> asks = AllKinds(engine->model().vocab_size);
   const Answers plain = Loop(*engine, asks).Run(/*run_ahead=*/false);
   EXPECT_EQ(plain.ahead, 0);
+  EXPECT_THAT(plain.tokens[5], Each(AnyOf(2, 33, 64, 65, 101)));
   // Graphs are there by now.
   const Answers ahead = Loop(*engine, asks).Run(/*run_ahead=*/true);
   EXPECT_THAT(ahead.ahead, Ge(8));

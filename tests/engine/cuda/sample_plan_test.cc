@@ -26,33 +26,33 @@ class SamplePlanTest : public testing::Test {
   SamplingParams params_;
   std::vector<TokenId> history_;
   PlannedSequence sequence_;
-  std::vector<LogitEdit> edits_;
+  DrawLists lists_;
 };
 
 TEST_F(SamplePlanTest, TheDrawIsThatOfSeedAndIndex) {
   params_.seed = 99;
-  const SampleRow row = PlanSample(sequence_, 100, &edits_);
+  const SampleRow row = PlanSample(sequence_, 100, &lists_);
   EXPECT_EQ(row.uniform, UniformDraw(99, 3));
   EXPECT_EQ(row.statistics_only, 0);
-  EXPECT_TRUE(edits_.empty());
+  EXPECT_TRUE(lists_.edits.empty());
 }
 
 TEST_F(SamplePlanTest, PenaltiesCountTheOutput) {
   params_.presence_penalty = 1.0f;
-  SampleRow row = PlanSample(sequence_, 100, &edits_);
+  SampleRow row = PlanSample(sequence_, 100, &lists_);
   // The output alone: 5, 6, 5.
   ASSERT_EQ(row.penalties, 2);
-  EXPECT_EQ(edits_[0].token, 5);
-  EXPECT_EQ(edits_[0].value, 2.0f);
-  EXPECT_EQ(edits_[1].token, 6);
-  EXPECT_EQ(edits_[1].value, 1.0f);
+  EXPECT_EQ(lists_.edits[0].token, 5);
+  EXPECT_EQ(lists_.edits[0].value, 2.0f);
+  EXPECT_EQ(lists_.edits[1].token, 6);
+  EXPECT_EQ(lists_.edits[1].value, 1.0f);
   // Repetition looks at the prompt, too; edits of several rows follow.
   params_.repetition_penalty = 1.5f;
-  row = PlanSample(sequence_, 100, &edits_);
+  row = PlanSample(sequence_, 100, &lists_);
   EXPECT_EQ(row.first_edit, 2);
   ASSERT_EQ(row.penalties, 3);
-  EXPECT_EQ(edits_[2].token, 4);
-  EXPECT_EQ(edits_[2].value, 0.0f);
+  EXPECT_EQ(lists_.edits[2].token, 4);
+  EXPECT_EQ(lists_.edits[2].value, 0.0f);
 }
 
 TEST_F(SamplePlanTest, BiasesThenPenaltiesThenMasksEachTokenOnce) {
@@ -60,30 +60,51 @@ TEST_F(SamplePlanTest, BiasesThenPenaltiesThenMasksEachTokenOnce) {
   params_.logit_bias = {{1, 2.0f}, {8, -3.0f}};
   const std::vector<TokenId> forbidden = {9, 9};
   sequence_.forbidden = forbidden;
-  const SampleRow row = PlanSample(sequence_, 100, &edits_);
+  const SampleRow row = PlanSample(sequence_, 100, &lists_);
   EXPECT_EQ(row.biases, 2);
   EXPECT_EQ(row.penalties, 2);
   EXPECT_EQ(row.forbidden, 1);
-  ASSERT_EQ(edits_.size(), 5u);
-  EXPECT_EQ(edits_[1].token, 8);
-  EXPECT_EQ(edits_[1].value, -3.0f);
-  EXPECT_EQ(edits_[4].token, 9);
+  ASSERT_EQ(lists_.edits.size(), 5u);
+  EXPECT_EQ(lists_.edits[1].token, 8);
+  EXPECT_EQ(lists_.edits[1].value, -3.0f);
+  EXPECT_EQ(lists_.edits[4].token, 9);
+}
+
+TEST_F(SamplePlanTest, MasksLieOneBehindAnother) {
+  EXPECT_EQ(PlanSample(sequence_, 100, &lists_).mask, kNoMask);
+  const scheduling::TokenMask some(100, {4, 99});
+  const scheduling::TokenMask one(100, {0});
+  sequence_.allowed = &some;
+  EXPECT_EQ(PlanSample(sequence_, 100, &lists_).mask, 0);
+  sequence_.allowed = &one;
+  EXPECT_EQ(PlanSample(sequence_, 100, &lists_).mask, 1);
+  EXPECT_EQ(lists_.masks, std::vector({&some, &one}));
+  // No room, or nothing for the device to draw: none is appended.
+  sequence_.top_logprobs = 2;
+  EXPECT_EQ(PlanSample(sequence_, 100, &lists_).mask, kNoMask);
+  EXPECT_EQ(lists_.masks.size(), 2u);
+  sequence_.top_logprobs = 0;
+  lists_.masks.assign(kMaxMasks, &one);
+  const SampleRow row = PlanSample(sequence_, 100, &lists_);
+  EXPECT_NE(row.statistics_only, 0);
+  EXPECT_EQ(row.mask, kNoMask);
+  EXPECT_EQ(lists_.masks.size(), static_cast<size_t>(kMaxMasks));
 }
 
 TEST_F(SamplePlanTest, LeavesTheDrawToTheHost) {
   sequence_.top_logprobs = 1;
-  EXPECT_NE(PlanSample(sequence_, 100, &edits_).statistics_only, 0);
+  EXPECT_NE(PlanSample(sequence_, 100, &lists_).statistics_only, 0);
   sequence_.top_logprobs = 0;
   sequence_.want_logits = true;
-  EXPECT_NE(PlanSample(sequence_, 100, &edits_).statistics_only, 0);
+  EXPECT_NE(PlanSample(sequence_, 100, &lists_).statistics_only, 0);
   sequence_.want_logits = false;
   // No room for the edits: none is appended.
-  edits_.assign(kMaxEdits - 1, {});
+  lists_.edits.assign(kMaxEdits - 1, {});
   params_.presence_penalty = 1.0f;
-  const SampleRow row = PlanSample(sequence_, 100, &edits_);
+  const SampleRow row = PlanSample(sequence_, 100, &lists_);
   EXPECT_NE(row.statistics_only, 0);
   EXPECT_EQ(row.penalties, 0);
-  EXPECT_EQ(edits_.size(), static_cast<size_t>(kMaxEdits - 1));
+  EXPECT_EQ(lists_.edits.size(), static_cast<size_t>(kMaxEdits - 1));
 }
 
 TEST_F(SamplePlanTest, OutcomesBecomeTokens) {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -31,6 +33,7 @@ class SampleTest : public DeviceTest {
     std::vector<TokenId> history;
     int32_t prompt_length = 1;
     std::vector<TokenId> forbidden;
+    std::optional<scheduling::TokenMask> allowed;
   };
 
   static PlannedSequence SequenceOf(const Row& row) {
@@ -41,6 +44,7 @@ class SampleTest : public DeviceTest {
     s.history = row.history;
     s.prompt_length = row.prompt_length;
     s.forbidden = row.forbidden;
+    if (row.allowed) s.allowed = &*row.allowed;
     return s;
   }
 
@@ -51,13 +55,20 @@ class SampleTest : public DeviceTest {
     const int64_t stride = size + 3;
     std::vector<float> logits(rows.size() * stride, NAN);
     std::vector<SampleRow> how;
-    std::vector<LogitEdit> edits;
+    DrawLists lists;
     for (size_t r = 0; r < rows.size(); ++r) {
       std::copy(rows[r].logits.begin(), rows[r].logits.end(),
                 logits.begin() + r * stride);
-      how.push_back(PlanSample(SequenceOf(rows[r]), size, &edits));
+      how.push_back(PlanSample(SequenceOf(rows[r]), size, &lists));
     }
-    edits.push_back({});  // never empty
+    lists.edits.push_back({});  // never empty
+    std::vector<uint32_t> masks = {0};
+    for (SampleRow& row : how) {
+      if (row.mask == kNoMask) continue;
+      const absl::Span<const uint32_t> words = lists.masks[row.mask]->words();
+      row.mask = static_cast<int32_t>(masks.size());
+      masks.insert(masks.end(), words.begin(), words.end());
+    }
     SampleArgs args;
     args.logits = Put(logits);
     args.edited = Take<float>(static_cast<int64_t>(logits.size()));
@@ -65,7 +76,8 @@ class SampleTest : public DeviceTest {
     args.vocab_size = size;
     args.rows = static_cast<int32_t>(rows.size());
     args.how = Put(how);
-    args.edits = Put(edits);
+    args.edits = Put(lists.edits);
+    args.masks = Put(masks);
     args.outcomes = Take<SampleOutcome>(args.rows);
     RunSample(args, stream().handle());
     const std::vector<SampleOutcome> outcomes = Get(args.outcomes, args.rows);
@@ -83,7 +95,8 @@ class SampleTest : public DeviceTest {
         ++undecided;
         continue;
       }
-      const SampledToken token = TokenOf(SequenceOf(rows[r]).sequence, outcomes[r]);
+      const SampledToken token =
+          TokenOf(SequenceOf(rows[r]).sequence, outcomes[r]);
       EXPECT_EQ(token.ok, expected.ok) << what << " row " << r;
       if (!token.ok || !expected.ok) continue;
       EXPECT_EQ(token.token, expected.token) << what << " row " << r;
@@ -116,7 +129,7 @@ class SampleTest : public DeviceTest {
   }
 };
 
-TEST_F(SampleTest, EachWayOfSamplingDrawsTheSameTokens) {
+std::vector<std::pair<std::string, SamplingParams>> Ways() {
   std::vector<std::pair<std::string, SamplingParams>> ways;
   const auto add = [&](const char* name, auto change) {
     SamplingParams params;
@@ -140,8 +153,12 @@ TEST_F(SampleTest, EachWayOfSamplingDrawsTheSameTokens) {
     p.min_p = 0.1f;
   });
   add("top-k of one", [](auto& p) { p.top_k = 1; });
+  return ways;
+}
+
+TEST_F(SampleTest, EachWayOfSamplingDrawsTheSameTokens) {
   for (const int32_t size : Sizes()) {
-    for (const auto& [name, params] : ways) {
+    for (const auto& [name, params] : Ways()) {
       // So far apart that the candidates hold what is kept of any size.
       EXPECT_EQ(ExpectSame(Rows(params, size, 5.0f), name), 0)
           << name << " " << size;
@@ -168,6 +185,53 @@ TEST_F(SampleTest, BiasesPenaltiesAndMasks) {
       rows[1].params.repetition_penalty = 1.0f;
       rows[2].params.repetition_penalty = 1e-30f;  // makes huge logits
       EXPECT_EQ(ExpectSame(rows, "edits"), 0);
+    }
+  }
+}
+
+// Of all sizes: one token, a few, more than there are candidates, all but one.
+// What is not allowed may be the likeliest by far.
+TEST_F(SampleTest, OnlyWhatIsAllowedComesOut) {
+  for (const int32_t size : Sizes()) {
+    for (const auto& [name, params] : Ways()) {
+      std::vector<Row> rows = Rows(params, size, 5.0f);
+      for (size_t r = 0; r < rows.size(); ++r) {
+        Row& row = rows[r];
+        std::vector<TokenId> tokens;
+        const auto at = static_cast<TokenId>(size / 3 + r);
+        switch (r) {
+          case 0:
+            tokens = {at};
+            break;
+          case 1:
+            tokens = {0, at, size - 1};
+            break;
+          case 2:
+            for (TokenId t = 1; t < size; t += 2) tokens.push_back(t);
+            break;
+          case 3:
+            tokens.resize(size - 1);
+            std::iota(tokens.begin(), tokens.end(), 1);
+            row.logits[0] = 60.0f;
+            break;
+          case 4:
+            tokens = {at, 3, 7};
+            row.forbidden = {3};
+            row.params.logit_bias = {{5, 100.0f}, {7, 1.0f}};
+            row.params.repetition_penalty = 1.2f;
+            break;
+          default:  // all
+            continue;
+        }
+        row.allowed.emplace(size, tokens);
+      }
+      EXPECT_EQ(ExpectSame(rows, name), 0) << name << " " << size;
+      for (const Row& row : rows) {
+        std::vector<float> copy = row.logits;
+        const TokenId token =
+            DrawOnHost(SequenceOf(row), absl::MakeSpan(copy)).token;
+        EXPECT_TRUE(!row.allowed || row.allowed->Has(token)) << name;
+      }
     }
   }
 }

@@ -52,7 +52,7 @@ TEST(OpenAiRequestTest, EveryFieldIsRead) {
     "stream_options": {"include_usage": true}, "user": "u",
     "cache_salt": "pepper",
     "ignore_eos": true, "min_tokens": 4, "priority": 3,
-    "stop_token_ids": [1, 2], "unknown_field": {"x": 1}})");
+    "stop_token_ids": [1, 2], "allowed_token_ids": [9, 8.0], "unknown_field": {"x": 1}})");
   ASSERT_EQ(api.prompts.size(), 1u);
   const v1::GenerateRequest& r = api.prompts[0];
   EXPECT_EQ(r.max_tokens(), 5u);
@@ -68,6 +68,7 @@ TEST(OpenAiRequestTest, EveryFieldIsRead) {
   EXPECT_EQ(r.sampling().logit_bias().at(6), 1.5f);
   EXPECT_THAT(r.stop(), ElementsAre("a", "b"));
   EXPECT_THAT(r.stop_token_ids(), ElementsAre(1, 2));
+  EXPECT_THAT(r.sampling().allowed_token_ids(), ElementsAre(9, 8));
   EXPECT_EQ(r.top_logprobs(), 2u);
   EXPECT_EQ(r.user(), "u");
   EXPECT_EQ(r.cache_salt(), "pepper");
@@ -84,8 +85,10 @@ TEST(OpenAiRequestTest, NullIsAbsent) {
   const ApiRequest api = Completion(
       R"({"prompt": "Hi", "max_tokens": null, "stop": null, "logprobs": null,
           "stream": null, "stream_options": null, "logit_bias": null,
-          "suffix": null, "response_format": null})");
+          "suffix": null, "response_format": null, "allowed_token_ids": null,
+          "stop_token_ids": null})");
   EXPECT_EQ(api.prompts[0].max_tokens(), 16u);
+  EXPECT_EQ(api.prompts[0].sampling().allowed_token_ids_size(), 0);
 }
 
 TEST(OpenAiRequestTest, PromptsOfAllKinds) {
@@ -130,6 +133,14 @@ TEST(OpenAiRequestTest, WrongFieldsAreNamed) {
               StartsWith("best_of: "));
   EXPECT_THAT(CompletionError(R"({"prompt": "a", "logprobs": 21})"),
               StartsWith("logprobs: "));
+  EXPECT_THAT(CompletionError(R"({"prompt": "a", "allowed_token_ids": 3})"),
+              StartsWith("allowed_token_ids: allowed_token_ids must be an"));
+  EXPECT_THAT(CompletionError(R"({"prompt": "a", "allowed_token_ids": []})"),
+              StartsWith("allowed_token_ids: allowed_token_ids is empty"));
+  EXPECT_THAT(CompletionError(R"({"prompt": "a", "allowed_token_ids": [-1]})"),
+              StartsWith("allowed_token_ids: "));
+  EXPECT_THAT(CompletionError(R"({"prompt": "a", "stop_token_ids": ["a"]})"),
+              StartsWith("stop_token_ids: "));
   EXPECT_THAT(CompletionError(R"({"prompt": "a", "logit_bias": {"x": 1}})"),
               StartsWith("logit_bias: "));
   EXPECT_THAT(CompletionError(R"({"prompt": "a", "logit_bias": {"1": "x"}})"),
