@@ -83,6 +83,12 @@ class DecodeLoop final : public worker::WorkerLoop {
   // Drained: after RequestDrain, when nothing is left or its time is over.
   bool Turn(absl::Duration idle_wait) override;
 
+  worker::LoopProgress progress() const override {
+    return {.has_work =
+                scheduler_.num_running() > 0 || scheduler_.QueuedTokens() > 0,
+            .steps = blocks_->steps};
+  }
+
   // Take nothing new, finish what there is.
   void RequestDrain() override;
 

@@ -54,6 +54,13 @@ bool DualLoop::Turn(absl::Duration idle_wait) {
   return true;
 }
 
+worker::LoopProgress DualLoop::progress() const {
+  // Steps of both, which share them.
+  worker::LoopProgress both = decode_->progress();
+  both.has_work = both.has_work || prefill_->progress().has_work;
+  return both;
+}
+
 void DualLoop::RequestDrain() {
   // The decode side's last: that is where the loop waits.
   prefill_->RequestDrain();

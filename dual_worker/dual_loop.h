@@ -43,6 +43,7 @@ class DualLoop final : public worker::WorkerLoop {
 
   // Drained: both sides are.
   bool Turn(absl::Duration idle_wait) override;
+  worker::LoopProgress progress() const override;
   void RequestDrain() override;
 
  private:

@@ -114,8 +114,6 @@ class HandoffSender final {
     uint64_t transfers_failed = 0;  // Failed events
     uint64_t messages_dropped = 0;  // stale or unknown
     uint64_t peers_closed_by_force = 0;
-    // When the progress thread last came by: proof of life for readiness.
-    absl::Time last_tick;
   };
 
   // Registers KV memory with `transport` and starts it. The transport must

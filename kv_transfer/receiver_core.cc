@@ -160,9 +160,9 @@ void HandoffReceiver::Core::OnMessage(PeerId peer, ByteSpan header) {
 }
 
 void HandoffReceiver::Core::OnTick() {
+  if (options_.ticked) options_.ticked();
   Section section(this);
   const absl::Time now = options_.clock->Now();
-  totals_.last_tick = now;
   pairing_.Tick(now);
   CloseStalledPeers(now);
   std::vector<TransferId> due;

@@ -286,10 +286,10 @@ void HandoffSender::Core::OnSent(PeerId peer, uint64_t cookie,
 }
 
 void HandoffSender::Core::OnTick() {
+  if (options_.ticked) options_.ticked();
   {
     Section section(this);
     const absl::Time now = options_.clock->Now();
-    totals_.last_tick = now;
     pairing_.Tick(now);
     CloseStalledPeers(now);
     std::erase_if(probes_,

@@ -78,6 +78,12 @@ class PrefillLoop final : public worker::WorkerLoop {
   // Drained: after RequestDrain, when nothing is left or its time is over.
   bool Turn(absl::Duration idle_wait) override;
 
+  // What it has computed waits for decode workers and links, which may take
+  // longer: only prompts count.
+  worker::LoopProgress progress() const override {
+    return {.has_work = scheduler_.QueuedTokens() > 0, .steps = blocks_->steps};
+  }
+
   // Take nothing new, finish what there is.
   void RequestDrain() override;
 

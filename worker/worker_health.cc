@@ -8,19 +8,32 @@
 namespace baton::worker {
 namespace {
 
-metrics::Page StatusPage(bool good, absl::string_view status) {
+metrics::Page StatusPage(bool good, absl::string_view status,
+                         absl::string_view members = "") {
   return {.status = good ? 200 : 503,
           .content_type = "application/json",
-          .body = absl::StrCat("{\"status\":\"", status, "\"}")};
+          .body = absl::StrCat("{\"status\":\"", status, "\"", members, "}")};
+}
+
+std::string Silent(absl::string_view what, absl::Duration silence) {
+  return absl::StrCat(",\"seconds_since_last_", what,
+                      "\":", absl::ToInt64Seconds(silence));
 }
 
 }  // namespace
 
 WorkerHealth::WorkerHealth(const Clock* clock)
-    : clock_(clock), last_turn_(absl::ToUnixNanos(clock->Now())) {}
+    : clock_(clock), turn_(clock), progress_(clock) {}
 
-void WorkerHealth::Turned() {
-  last_turn_.store(absl::ToUnixNanos(clock_->Now()), std::memory_order_relaxed);
+std::function<void()> WorkerHealth::AddDataPlane() {
+  Pulse* const pulse = &data_planes_.emplace_back(clock_);
+  return [pulse] { pulse->Beat(); };
+}
+
+void WorkerHealth::Turned(const LoopProgress& progress) {
+  turn_.Beat();
+  if (!progress.has_work || progress.steps != steps_) progress_.Beat();
+  steps_ = progress.steps;
 }
 
 void WorkerHealth::Serve() {
@@ -31,32 +44,39 @@ void WorkerHealth::Serve() {
 
 void WorkerHealth::Drain() { state_ = State::kDraining; }
 
+std::optional<std::string> WorkerHealth::WhatIsStuck() const {
+  if (turn_.Silence() > kStuckAfter) return Silent("turn", turn_.Silence());
+  for (const Pulse& plane : data_planes_) {
+    if (plane.Silence() > kStuckAfter) {
+      return Silent("data_plane_tick", plane.Silence());
+    }
+  }
+  return std::nullopt;
+}
+
 metrics::Page WorkerHealth::Liveness() const {
-  const absl::Duration since = SinceTurn();
-  if (since <= kStuckAfter) return StatusPage(true, "alive");
-  return {
-      .status = 503,
-      .content_type = "application/json",
-      .body = absl::StrCat("{\"status\":\"stuck\",\"seconds_since_last_turn\":",
-                           absl::ToInt64Seconds(since), "}")};
+  if (const auto stuck = WhatIsStuck()) {
+    return StatusPage(false, "stuck", *stuck);
+  }
+  return StatusPage(true, "alive");
 }
 
 metrics::Page WorkerHealth::Readiness() const {
-  if (SinceTurn() > kStuckAfter) return StatusPage(false, "stuck");
+  if (const auto stuck = WhatIsStuck()) {
+    return StatusPage(false, "stuck", *stuck);
+  }
   switch (state_.load()) {
     case State::kStarting:
       return StatusPage(false, "starting");
     case State::kServing:
+      if (progress_.Silence() > kStuckAfter) {
+        return StatusPage(false, "stuck", Silent("step", progress_.Silence()));
+      }
       return StatusPage(true, "ready");
     case State::kDraining:
       break;
   }
   return StatusPage(false, "draining");
-}
-
-absl::Duration WorkerHealth::SinceTurn() const {
-  return clock_->Now() -
-         absl::FromUnixNanos(last_turn_.load(std::memory_order_relaxed));
 }
 
 }  // namespace baton::worker

@@ -80,7 +80,8 @@ void RunUntilSignal(WorkerLoop* loop, WorkerHealth* health) {
     health->Drain();
     loop->RequestDrain();
   });
-  loop->Run([health] { health->Turned(); });
+  loop->Run(
+      [health](const LoopProgress& progress) { health->Turned(progress); });
   signals.join();
 }
 
@@ -226,6 +227,7 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
         sides[i], WorkerSide::Open(options, program, role, process,
                                    engine.get(), metrics, std::move(notify)));
     sides[i]->parts().step_cost = step_cost;
+    sides[i]->parts().handoff.ticked = health.AddDataPlane();
     sides[i]->parts().blocks = blocks;
     sides[i]->parts().roles = roles.has_value() ? &*roles : nullptr;
   }
@@ -275,9 +277,10 @@ CreateDeviceCommunicators() {
   return kv_transfer::CreateNcclCommunicators({.max_blocks = kNcclBlocks});
 }
 
-void WorkerLoop::Run(const std::function<void()>& after_turn) {
+void WorkerLoop::Run(
+    const std::function<void(const LoopProgress&)>& after_turn) {
   while (Turn(kIdleWait)) {
-    if (after_turn) after_turn();
+    if (after_turn) after_turn(progress());
   }
 }
 

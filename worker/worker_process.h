@@ -24,6 +24,7 @@
 #include "worker/kv_blocks.h"
 #include "worker/options.h"
 #include "worker/role_switch.h"
+#include "worker/worker_health.h"
 #include "worker/worker_metrics.h"
 
 namespace baton::worker {
@@ -51,11 +52,14 @@ class WorkerLoop {
  public:
   virtual ~WorkerLoop() = default;
   // Takes turns until drained, and calls `after_turn` after each.
-  void Run(const std::function<void()>& after_turn = nullptr);
+  void Run(
+      const std::function<void(const LoopProgress&)>& after_turn = nullptr);
   // One turn: drain inbox, plan, execute, commit, publish. With nothing to run
   // it waits up to `idle_wait` for news. False, without doing anything:
   // drained. By the thread that runs the loop.
   virtual bool Turn(absl::Duration idle_wait) = 0;
+  // After a turn, by the same thread.
+  virtual LoopProgress progress() const = 0;
   // From any thread.
   virtual void RequestDrain() = 0;
 };
