@@ -265,7 +265,11 @@ void DecodeLoop::OnReserve(worker::SessionId session,
     scheduler_.Add(attempt->sequence.get(), ToSeconds(received));
     return;
   }
-  const absl::Status status = Grant(attempt);
+  std::optional<Incarnation> sender;
+  if (reserve.prefill_incarnation() != 0) {
+    sender = Incarnation{reserve.prefill_incarnation()};
+  }
+  const absl::Status status = Grant(attempt, sender);
   if (!status.ok()) {
     publisher_.AddRefusal(key,
                           absl::IsOutOfRange(status)

@@ -217,7 +217,8 @@ class DecodeLoop final : public worker::WorkerLoop {
   void GiveBack(Attempt* attempt, const char* why);
 
   // Opens the transfer of what is not cached and answers with the grant.
-  absl::Status Grant(Attempt* attempt);
+  // `sender`: from whom alone its KV is taken; none: anybody's.
+  absl::Status Grant(Attempt* attempt, std::optional<Incarnation> sender);
   // Ends the attempt and tells the router why it failed.
   void Fail(Attempt* attempt, const std::string& error, bool retryable,
             v1::FailureKind kind = v1::FAILURE_KIND_UNSPECIFIED);

@@ -17,7 +17,8 @@ using scheduling::Sequence;
 
 }  // namespace
 
-absl::Status DecodeLoop::Grant(Attempt* attempt) {
+absl::Status DecodeLoop::Grant(Attempt* attempt,
+                               std::optional<Incarnation> sender) {
   const Sequence& sequence = *attempt->sequence;
   const engine::KvLayout& layout = engine_->kv_layout();
   const int32_t cached_blocks = layout.BlocksFor(sequence.cached());
@@ -32,6 +33,7 @@ absl::Status DecodeLoop::Grant(Attempt* attempt) {
   open.generation = name->generation;
   open.blocks.assign(ids.begin(), ids.end());
   open.num_tokens = sequence.num_tokens() - sequence.cached();
+  open.sender = sender;
   open.deadline = attempt->deadline;
   open.holder = attempt->key.session;
   open.owner = attempt->name.Owner();

@@ -88,7 +88,12 @@ void RequestFlow::Apply(RequestRecord& record, const LifecycleActions& actions,
 
 void RequestFlow::Do(RequestRecord& record,
                      const scheduling::SendReserve& action, absl::Time now) {
-  cluster_->Send(action.decode, MakeReserve(action, SpecOf(record, now)));
+  const int prefill = cluster_->registry().IndexOf(action.prefill);
+  const uint64_t incarnation =
+      prefill < 0 ? 0
+                  : cluster_->registry().workers()[prefill].hello.incarnation();
+  cluster_->Send(action.decode,
+                 MakeReserve(action, SpecOf(record, now), incarnation));
 }
 
 void RequestFlow::Do(RequestRecord& record,

@@ -85,12 +85,14 @@ v1::SequenceSpec MakeSequenceSpec(const scheduling::RequestSpec& spec,
 }
 
 v1::RouterMessage MakeReserve(const scheduling::SendReserve& action,
-                              const v1::SequenceSpec& sequence) {
+                              const v1::SequenceSpec& sequence,
+                              uint64_t prefill_incarnation) {
   v1::RouterMessage message;
   v1::Reserve* reserve = message.mutable_reserve();
   reserve->set_attempt(static_cast<uint64_t>(action.attempt));
   *reserve->mutable_sequence() = sequence;
-  reserve->set_local_prefill(action.local_prefill);
+  reserve->set_local_prefill(action.local_prefill());
+  reserve->set_prefill_incarnation(prefill_incarnation);
   return message;
 }
 

@@ -21,8 +21,10 @@ v1::SequenceSpec MakeSequenceSpec(const scheduling::RequestSpec& spec,
                                   absl::Duration time_left,
                                   const scheduling::Urgency& urgency);
 
+// `prefill_incarnation`: of action.prefill; 0 without it, or when it is gone.
 v1::RouterMessage MakeReserve(const scheduling::SendReserve& action,
-                              const v1::SequenceSpec& sequence);
+                              const v1::SequenceSpec& sequence,
+                              uint64_t prefill_incarnation);
 v1::RouterMessage MakePrefill(const scheduling::SendPrefill& action,
                               const v1::SequenceSpec& sequence);
 v1::RouterMessage MakeCancel(const scheduling::CancelLeg& action);

@@ -63,7 +63,7 @@ LifecycleActions RequestLifecycle::Place(AttemptId attempt,
                      .first_index = static_cast<int32_t>(output_.size()),
                      .prefill_over = local};
   LifecycleActions actions;
-  actions.push_back(SendReserve{attempt, verdict.decode, local});
+  actions.push_back(SendReserve{attempt, verdict.decode, verdict.prefill});
   if (!local) actions.push_back(SendPrefill{attempt, verdict.prefill});
   return actions;
 }

@@ -58,7 +58,10 @@ enum class AttemptId : uint64_t {};
 struct SendReserve {
   AttemptId attempt{};
   WorkerId decode = kNoWorker;
-  bool local_prefill = false;
+  // Who computes the prompt; kNoWorker: the decode worker itself.
+  WorkerId prefill = kNoWorker;
+
+  bool local_prefill() const { return prefill == kNoWorker; }
 };
 struct SendPrefill {
   AttemptId attempt{};

@@ -35,6 +35,7 @@ TEST_F(OnePairTest, TokensComeInOrderAndTheStagesAddUp) {
   const uint64_t attempt = reserve.attempt();
   EXPECT_EQ(prefill.attempt(), attempt);
   EXPECT_FALSE(reserve.local_prefill());
+  EXPECT_EQ(reserve.prefill_incarnation(), prefill_->hello().incarnation());
   const v1::SequenceSpec& sequence = prefill.sequence();
   EXPECT_EQ(sequence.SerializeAsString(),
             reserve.sequence().SerializeAsString());
@@ -315,6 +316,7 @@ TEST_F(DecodeAloneTest, PrefillsLocallyWhenNoPrefillWorkerWasNamed) {
   const auto call = Generate();
   const v1::Reserve reserve = decode_->NextReserve();
   EXPECT_TRUE(reserve.local_prefill());
+  EXPECT_EQ(reserve.prefill_incarnation(), 0u);
   const uint64_t attempt = reserve.attempt();
   decode_->SendGrant(attempt);
   v1::PromptReport prompt;

@@ -29,7 +29,7 @@ std::string Describe(const LifecycleAction& action) {
   struct Visitor {
     std::string operator()(const SendReserve& a) const {
       return absl::StrCat("reserve ", N(a.attempt), " on ", N(a.decode),
-                          a.local_prefill ? " local" : "");
+                          a.local_prefill() ? " local" : "");
     }
     std::string operator()(const SendPrefill& a) const {
       return absl::StrCat("prefill ", N(a.attempt), " on ", N(a.prefill));

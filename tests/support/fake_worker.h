@@ -67,6 +67,7 @@ class FakeWorker final : private v1::WorkerControl::Service {
   void SendOutcome(const v1::Outcome& outcome);
   void SendFailure(uint64_t attempt, const std::string& error, bool retryable);
   void SendLoad(const v1::LoadReport& load);
+  const v1::WorkerHello& hello() const { return options_.hello; }
   void SendPaired(uint64_t decode_incarnation);
   void SendPrefixes(const v1::PrefixNews& news);
 

@@ -81,6 +81,10 @@ class WorkerLoopsTest : public ::testing::Test {
     message.mutable_reserve()->set_attempt(attempt);
     *message.mutable_reserve()->mutable_sequence() = spec;
     message.mutable_reserve()->set_local_prefill(local);
+    if (!local && prefill_ != nullptr) {
+      message.mutable_reserve()->set_prefill_incarnation(
+          prefill_->hello().incarnation());
+    }
     decode_->Send(message);
   }
 

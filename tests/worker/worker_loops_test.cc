@@ -268,6 +268,38 @@ TEST_F(WorkerLoopsTest, AGrantOfALifeThatIsOverFailsTheAttempt) {
   ExpectAllBlocksFree();
 }
 
+// KV of an attempt comes from the worker that the router gave it to, whoever
+// else is paired and knows the transfer's name.
+TEST_F(WorkerLoopsTest, KvOfAnotherWorkerIsNotTaken) {
+  Start();
+  const v1::SequenceSpec spec = Spec(45);
+  v1::RouterMessage reserve;
+  reserve.mutable_reserve()->set_attempt(1);
+  *reserve.mutable_reserve()->mutable_sequence() = spec;
+  reserve.mutable_reserve()->set_prefill_incarnation(
+      prefill_->hello().incarnation() + 1);
+  decode_->Send(reserve);
+  SendPrefill(1, spec);
+  SendGrant(decode_->AwaitGrant(1));
+  const v1::Outcome outcome = prefill_->AwaitOutcome(1);
+  EXPECT_FALSE(outcome.ok());
+  EXPECT_TRUE(outcome.retryable());
+  EXPECT_THAT(outcome.error(), HasSubstr("wrong_peer"));
+  SendCancel(decode_.get(), 1);
+  ExpectAllBlocksFree();
+
+  // Nor does it wait for one whose life is over.
+  reserve.mutable_reserve()->set_attempt(2);
+  reserve.mutable_reserve()->set_prefill_incarnation(
+      prefill_->hello().incarnation());
+  decode_->Send(reserve);
+  decode_->AwaitGrant(2);
+  prefill_.reset();
+  prefill_worker_.reset();
+  EXPECT_FALSE(decode_->AwaitOutcome(2).ok());
+  decode_->AwaitFreeBlocks(decode_->hello().total_blocks());
+}
+
 TEST_F(WorkerLoopsTest, ADecodeWorkerThatDiesMidWayFailsTheHandOff) {
   Start();
   SendReserve(1, Spec(300));
