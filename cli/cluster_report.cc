@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 
@@ -71,6 +72,19 @@ std::vector<ClusterFinding> FindTrouble(const v1::GetClusterResponse& cluster) {
     findings.push_back(
         {true, absl::StrCat(worker.role(), " worker ", worker.name(), " ",
                             worker.why_not())});
+  }
+  std::map<std::string, std::string> backends;
+  for (const v1::WorkerStatus& worker : cluster.workers()) {
+    if (!worker.usable() || worker.backend().empty()) continue;
+    backends.try_emplace(worker.backend(), worker.name());
+  }
+  if (backends.size() > 1) {
+    findings.push_back(
+        {false, absl::StrCat("workers do not compute to the same bits: ",
+                             absl::StrJoin(backends, ", ",
+                                           absl::PairFormatter(" like ")),
+                             ". An answer may depend on which of them give "
+                             "it")});
   }
   double fastest = 0;
   for (const v1::LinkStatus& link : cluster.links()) {

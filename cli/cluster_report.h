@@ -15,8 +15,9 @@ struct ClusterFinding {
   std::string text;
 };
 
-// Workers that get no requests, links that do not work, links much slower than
-// the others, and TCP between workers of one host.
+// Workers that get no requests, workers that do not compute alike, links that
+// do not work, links much slower than the others, and TCP between workers of
+// one host.
 std::vector<ClusterFinding> FindTrouble(const v1::GetClusterResponse& cluster);
 
 // Lines of text: a table of workers, the matrix of links, the findings.

@@ -299,6 +299,7 @@ void Cluster::Draining(WorkerId worker, absl::Time now) {
 
 void Cluster::UpdateGauges(absl::Time now) {
   metrics_->SetPairs(registry_.NumPairs());
+  metrics_->SetBackends(static_cast<int>(registry_.backends().size()));
   CountDiscovered();
   for (size_t i = 0; i < peers_.size(); ++i) {
     const WorkerRegistry::Worker& worker = registry_.workers()[i];

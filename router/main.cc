@@ -244,6 +244,13 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "requests wait while there is no prefill worker")
       ->transform(OnOrOff())
       ->default_str("on");
+  app->add_option("--mixed-backends", o.cluster.registry.mixed_backends,
+                  "Workers whose backend or instruction set differ, so that "
+                  "their answers are not the same to the bit: allow, or "
+                  "exclude all but the largest group")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, bool>{{"allow", true}, {"exclude", false}}))
+      ->default_str("allow");
   app->add_option("--roles", o.cluster.roles.enabled,
                   "Whether dual workers (baton-worker, named as both --prefill "
                   "and --decode) are asked to take the role that requests need "

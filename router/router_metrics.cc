@@ -171,6 +171,10 @@ RouterMetrics::RouterMetrics(metrics::Metrics* metrics,
       pairs_(metrics->Gauge("baton_worker_pairs",
                             "Pairs of a prefill and a decode worker that can "
                             "hand over KV.")),
+      backends_(metrics->Gauge(
+          "baton_worker_backends",
+          "Backends of the workers that are there: with more than one, answers "
+          "are not the same to the bit wherever they are given.")),
       prompt_tokens_(metrics->Counter("baton_prompt_tokens_total",
                                       "Prompt tokens of admitted requests.")),
       generation_tokens_(metrics->Counter("baton_generation_tokens_total",
@@ -390,6 +394,8 @@ void RouterMetrics::Late(int64_t requests) {
 }
 
 void RouterMetrics::SetPairs(int pairs) { pairs_->Set(pairs); }
+
+void RouterMetrics::SetBackends(int backends) { backends_->Set(backends); }
 
 void RouterMetrics::SetWorker(scheduling::WorkerRole role,
                               const std::string& address,

@@ -73,6 +73,8 @@ class RouterMetrics final {
   // The first tokens of so many more cannot come in time.
   void Late(int64_t requests);
   void SetPairs(int pairs);
+  // Kinds of workers whose answers are not the same to the bit.
+  void SetBackends(int backends);
   // A worker was taken for lost and came back in the same life.
   void FalseLoss(scheduling::WorkerRole role);
   // A dual worker was asked to take this role.
@@ -135,6 +137,7 @@ class RouterMetrics final {
   prometheus::Counter* const evicted_;
   prometheus::Counter* const late_;
   prometheus::Gauge* const pairs_;
+  prometheus::Gauge* const backends_;
   prometheus::Counter* const prompt_tokens_;
   prometheus::Counter* const generation_tokens_;
   std::map<std::string, prometheus::Histogram*> stages_;

@@ -47,6 +47,9 @@ WorkerId WorkerRegistry::Connected(int index, const v1::WorkerHello& hello,
   worker.unreachable.clear();
   worker.hello = hello;
   worker.fingerprint = hello.fingerprint().SerializeAsString();
+  if (!options_.mixed_backends) {
+    absl::StrAppend(&worker.fingerprint, "/", hello.backend());
+  }
   worker.draining = false;
   // Until its first report: a side that stands by serves, too.
   worker.standby = false;
@@ -89,6 +92,7 @@ WorkerId WorkerRegistry::Lost(int index) {
   std::erase_if(snapshot_.workers,
                 [&](const WorkerSnapshot& w) { return w.id == id; });
   RefreshPlaces();
+  UpdateBackends();
   return id;
 }
 

@@ -49,6 +49,9 @@ class WorkerRegistry final {
     // to compute. One that did neither for so long hangs: it gets no requests
     // until it does.
     absl::Duration stuck_after = absl::Seconds(60);
+    // Whether workers that do not compute to the same bits may serve together:
+    // a request that is placed again could then go on with other words.
+    bool mixed_backends = true;
   };
 
   // One address, by index.
@@ -62,7 +65,8 @@ class WorkerRegistry final {
     // Whether `hello` was ever said.
     bool known = false;
     v1::WorkerHello hello;
-    // The hello's fingerprint as bytes: equal ones fit.
+    // The hello's fingerprint as bytes, and the backend where that counts:
+    // equal ones fit.
     std::string fingerprint;
     bool draining = false;
     // DNS does not have it any more: it gets no new requests.
@@ -222,6 +226,9 @@ class WorkerRegistry final {
   int32_t MaxContext() const;
   // The fingerprint of a usable decode worker; null when there is none.
   const v1::ModelFingerprint* Fingerprint() const;
+  // How connected workers that fit compute (WorkerHello.backend), each once.
+  // More than one: an answer may depend on which workers gave it.
+  const std::vector<std::string>& backends() const { return backends_; }
 
  private:
   struct PairState {
@@ -244,8 +251,12 @@ class WorkerRegistry final {
   void RefreshPlaces();
   // Which fields of two fingerprints differ; empty: none.
   static std::string Difference(const Worker& a, const Worker& b);
+  // The same, and the backend where that counts.
+  std::string DifferenceAmongServing(const Worker& a, const Worker& b) const;
   // Returns whose misfit is another than before.
   std::vector<int> UpdateMisfits(int changed);
+  // Says so when there are several that were not there together before.
+  void UpdateBackends();
   std::string DescribeMisfit(int index) const;
   // One model at a time, or a retry could go on with another model's words: of
   // workers that fit but differ, the largest group serves; on a tie, that of
@@ -275,6 +286,7 @@ class WorkerRegistry final {
   const Options options_;
   const absl::Time start_;
   int64_t num_stuck_changes_ = 0;
+  std::vector<std::string> backends_;  // sorted
 
   // Where workers are looked up, and why there is none.
   std::map<std::pair<scheduling::WorkerRole, std::string>, std::string>

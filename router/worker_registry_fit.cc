@@ -1,5 +1,10 @@
 // WorkerRegistry: who fits whom.
+#include <algorithm>
+#include <map>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -23,6 +28,46 @@ std::string WorkerRegistry::Difference(const Worker& a, const Worker& b) {
                                    b.hello.fingerprint());
 }
 
+std::string WorkerRegistry::DifferenceAmongServing(const Worker& a,
+                                                   const Worker& b) const {
+  std::string difference = Difference(a, b);
+  if (!options_.mixed_backends && a.hello.backend() != b.hello.backend()) {
+    absl::StrAppend(&difference, difference.empty() ? "" : "; ", "backend (",
+                    a.hello.backend(), " here, ", b.hello.backend(), " there)");
+  }
+  return difference;
+}
+
+void WorkerRegistry::UpdateBackends() {
+  std::map<std::string, std::vector<std::string>> workers;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const Worker& worker = workers_[i];
+    if (worker.id == kNoWorker || !worker.misfit.empty() ||
+        worker.hello.backend().empty()) {
+      continue;
+    }
+    workers[worker.hello.backend()].push_back(Describe(static_cast<int>(i)));
+  }
+  std::vector<std::string> backends;
+  std::vector<std::string> lines;
+  for (const auto& [backend, names] : workers) {
+    backends.push_back(backend);
+    lines.push_back(absl::StrCat(
+        backend, " (", names.front(),
+        names.size() == 1 ? ""
+                          : absl::StrCat(" and ", names.size() - 1, " more"),
+        ")"));
+  }
+  const bool more = !std::includes(backends_.begin(), backends_.end(),
+                                   backends.begin(), backends.end());
+  backends_ = std::move(backends);
+  LOG_IF(WARNING, more && backends_.size() > 1)
+      << "workers do not compute to the same bits: "
+      << absl::StrJoin(lines, ", ")
+      << ". An answer may depend on which of them give it, and one that is "
+         "placed again go on with other words (--mixed-backends exclude)";
+}
+
 std::vector<int> WorkerRegistry::UpdateMisfits(int changed) {
   std::vector<std::string> misfits(workers_.size());
   for (size_t i = 0; i < workers_.size(); ++i) {
@@ -39,6 +84,7 @@ std::vector<int> WorkerRegistry::UpdateMisfits(int changed) {
     worker.misfit = std::move(misfits[i]);
     others.push_back(static_cast<int>(i));
   }
+  UpdateBackends();
   // Each pair is named, also when both workers fit others.
   const Worker& joined = workers_[changed];
   if (!joined.known) return others;  // it has left
@@ -60,7 +106,7 @@ void WorkerRegistry::ExcludeMinorities(
     return workers_[i].known && (*misfits)[i].empty();
   };
   const auto same = [&](size_t i, size_t j) {
-    return Difference(workers_[i], workers_[j]).empty();
+    return DifferenceAmongServing(workers_[i], workers_[j]).empty();
   };
   size_t best = 0;
   int best_size = 0;
@@ -79,7 +125,7 @@ void WorkerRegistry::ExcludeMinorities(
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (!fits(i) || same(i, best)) continue;
     (*misfits)[i] =
-        absl::StrCat(Difference(workers_[i], workers_[best]),
+        absl::StrCat(DifferenceAmongServing(workers_[i], workers_[best]),
                      ", where there is ", Describe(static_cast<int>(best)),
                      ", one of ", best_size, " that serve");
   }

@@ -304,6 +304,7 @@ v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
   hello.set_worker_name(options.name);
   hello.set_incarnation(self.incarnation());
   *hello.mutable_fingerprint() = self.fingerprint();
+  hello.set_backend(engine.backend_name());
   hello.set_data_address(data_address);
   hello.set_total_blocks(engine.kv_layout().num_blocks);
   hello.set_max_sequences(options.max_sequences);

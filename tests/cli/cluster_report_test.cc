@@ -66,6 +66,25 @@ TEST(ClusterReportTest, TcpOnOneHostIsWorthALine) {
   EXPECT_THAT(FindTrouble(cluster), SizeIs(1));
 }
 
+TEST(ClusterReportTest, WorkersThatDoNotComputeAlikeAreWorthALine) {
+  v1::GetClusterResponse cluster;
+  AddWorker(&cluster, "prefill", "prefill-0", "10.0.0.1:7000")
+      ->set_backend("cpu-avx2");
+  v1::WorkerStatus* const other =
+      AddWorker(&cluster, "decode", "decode-0", "10.0.0.2:7000");
+  other->set_backend("cpu-avx512bf16");
+  const auto findings = FindTrouble(cluster);
+  ASSERT_THAT(findings, SizeIs(1));
+  EXPECT_FALSE(findings[0].is_problem);
+  EXPECT_THAT(findings[0].text,
+              HasSubstr("cpu-avx2 like prefill-0, cpu-avx512bf16 like "
+                        "decode-0"));
+  // What is left out, is said as such.
+  other->set_usable(false);
+  ASSERT_THAT(FindTrouble(cluster), SizeIs(1));
+  EXPECT_TRUE(FindTrouble(cluster)[0].is_problem);
+}
+
 TEST(ClusterReportTest, WhatDoesNotWorkIsAProblem) {
   v1::GetClusterResponse cluster;
   AddWorker(&cluster, "prefill", "prefill-0", "10.0.0.1:7000");

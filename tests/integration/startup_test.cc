@@ -221,6 +221,51 @@ TEST_F(StartupTest, UnlikeWorkersRefuseEachOther) {
   prefill_context.TryCancel();
 }
 
+// Answers are good then, but not the same to the bit: the operator hears of it.
+TEST_F(StartupTest, WorkersThatDoNotComputeAlikeServeUnlessToldNot) {
+  ClusterShape shape;
+  shape.prefill = {{"--cpu-isa", "portable"}};
+  shape.decode = {{"--cpu-isa", "avx2"}, {"--cpu-isa", "avx2"}};
+  {
+    Cluster cluster(model_dir_);
+    const absl::Status started = cluster.Start(shape);
+    ASSERT_TRUE(started.ok()) << started;
+    EXPECT_TRUE(Eventually([&] {
+      return absl::StrContains(cluster.process("router").Log(),
+                               "do not compute to the same bits: cpu-");
+    }));
+    EXPECT_TRUE(Generate(*cluster.MakeStub(), request_, kPatience).status.ok());
+    const RunResult doctor = RunProgram(
+        "baton", {"doctor", "--router", cluster.Address("router", "grpc")});
+    EXPECT_EQ(doctor.exit.Describe(), "exit status 0") << doctor.err;
+    EXPECT_THAT(doctor.out, HasSubstr("note: workers do not compute to the "
+                                      "same bits: cpu-avx2 like decode-0, "
+                                      "cpu-portable like prefill-0"));
+  }
+  Cluster cluster(model_dir_);
+  for (const char* name : {"decode-0", "decode-1"}) {
+    ASSERT_TRUE(cluster.Launch("baton-decode", name, shape.decode[0]).ok());
+  }
+  ASSERT_TRUE(
+      cluster.Launch("baton-prefill", "prefill-0", shape.prefill[0]).ok());
+  for (const char* name : {"decode-0", "decode-1", "prefill-0"}) {
+    const absl::Status ready = cluster.process(name).WaitReady(kPatience);
+    ASSERT_TRUE(ready.ok()) << ready;
+  }
+  const absl::Status status = cluster.StartRouter(
+      {"prefill-0"}, {"decode-0", "decode-1"}, {"--mixed-backends", "exclude"});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(
+        cluster.process("router").Log(),
+        " does not fit and gets no requests: backend (cpu-portable here, "
+        "cpu-avx2 there)");
+  }));
+  EXPECT_TRUE(Eventually([&] {
+    return Generate(*cluster.MakeStub(), request_, kPatience).status.ok();
+  }));
+}
+
 // The same shapes with other weights are another model, and nobody knows which
 // of both is meant.
 TEST_F(StartupTest, WorkersWithUnlikeWeightsAreNeverPaired) {

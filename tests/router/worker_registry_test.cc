@@ -1,5 +1,7 @@
 #include "router/worker_registry.h"
 
+#include <optional>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +15,7 @@ using scheduling::WorkerId;
 using scheduling::WorkerRole;
 using scheduling::WorkerSnapshot;
 using test::FakeWorker;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -251,6 +254,39 @@ TEST_F(WorkerRegistryTest, OfSeveralModelsTheLargestGroupServes) {
   EXPECT_THAT(registry_->workers()[d_].misfit, HasSubstr("model_identity"));
   EXPECT_TRUE(registry_->workers()[d2].misfit.empty());
   EXPECT_TRUE(registry_->workers()[d3].misfit.empty());
+}
+
+TEST_F(WorkerRegistryTest, BackendsMayDifferUnlessTheOperatorSaysNot) {
+  v1::WorkerHello fast = DecodeHello();
+  fast.set_backend("cpu-avx512bf16");
+  v1::WorkerHello slow = PrefillHello();
+  slow.set_backend("cpu-avx2");
+  registry_->Connected(d_, fast, kStart);
+  EXPECT_THAT(registry_->backends(), ElementsAre("cpu-avx512bf16"));
+  registry_->Connected(p_, slow, kStart);
+  EXPECT_THAT(registry_->backends(), ElementsAre("cpu-avx2", "cpu-avx512bf16"));
+  EXPECT_TRUE(registry_->workers()[p_].misfit.empty());
+  EXPECT_THAT(registry_->DuePairs(kStart), SizeIs(1));
+  registry_->Lost(p_);
+  EXPECT_THAT(registry_->backends(), ElementsAre("cpu-avx512bf16"));
+
+  registry_.emplace(model_, WorkerRegistry::Options{.mixed_backends = false},
+                    kStart);
+  p_ = registry_->Add(WorkerRole::kPrefill, "p:1");
+  d_ = registry_->Add(WorkerRole::kDecode, "d:1");
+  const int d2 = registry_->Add(WorkerRole::kDecode, "d:2");
+  registry_->Connected(p_, slow, kStart);
+  registry_->Connected(d_, fast, kStart);
+  // Of two groups of a size, that of the worker named first.
+  EXPECT_TRUE(registry_->workers()[p_].misfit.empty());
+  EXPECT_THAT(registry_->workers()[d_].misfit,
+              HasSubstr("backend (cpu-avx512bf16 here, cpu-avx2 there)"));
+  fast.set_worker_name("d2");
+  registry_->Connected(d2, fast, kStart);
+  EXPECT_TRUE(registry_->workers()[d_].misfit.empty());
+  EXPECT_TRUE(registry_->workers()[d2].misfit.empty());
+  EXPECT_THAT(registry_->workers()[p_].misfit, HasSubstr("backend"));
+  EXPECT_THAT(registry_->backends(), ElementsAre("cpu-avx512bf16"));
 }
 
 TEST_F(WorkerRegistryTest, WorkerOfAnotherModelThanTheRoutersIsNotUsed) {
