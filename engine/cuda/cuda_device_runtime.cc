@@ -33,6 +33,13 @@ absl::Status NoDevice(int32_t index, const std::string& why) {
       absl::StrCat("CUDA device ", index, ": ", why));
 }
 
+// If so clears it, so that a later call does not report it again.
+bool IsOutOfMemory(cudaError_t error) {
+  if (error != cudaErrorMemoryAllocation) return false;
+  cudaGetLastError();
+  return true;
+}
+
 // Kernels are loaded with their library and not when they first run: a first
 // request does not wait for that, nor a device for another that loads. Before
 // main, as CUDA looks at it once and threads may be reading the environment
@@ -341,13 +348,16 @@ Graph Stream::EndGraph() {
   Check(cudaStreamEndCapture(Native(handle_), &recorded),
         "cudaStreamEndCapture");
   cudaGraphExec_t ready;
-  Check(cudaGraphInstantiate(&ready, recorded, /*flags=*/0),
-        "cudaGraphInstantiate");
+  const cudaError_t made = cudaGraphInstantiate(&ready, recorded, /*flags=*/0);
   Check(cudaGraphDestroy(recorded), "cudaGraphDestroy");
-  // What its first launch would do.
-  Check(cudaGraphUpload(ready, Native(handle_)), "cudaGraphUpload");
+  if (IsOutOfMemory(made)) return Graph();
+  Check(made, "cudaGraphInstantiate");
   Graph graph;
   graph.handle_ = reinterpret_cast<GraphHandle*>(ready);
+  // What its first launch would do.
+  const cudaError_t uploaded = cudaGraphUpload(ready, Native(handle_));
+  if (IsOutOfMemory(uploaded)) return Graph();
+  Check(uploaded, "cudaGraphUpload");
   return graph;
 }
 void Stream::Launch(const Graph& graph) {

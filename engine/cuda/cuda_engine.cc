@@ -393,10 +393,13 @@ absl::Status CudaEngine::RecordGraphs(const EngineOptions& options,
   int32_t last_rows = 0;
   for (const GraphBucket& bucket : buckets) {
     if (!room.has_room()) break;
-    BATON_RETURN_IF_ERROR(ForAllRanks([&](Rank& rank) -> absl::Status {
-      rank.forward_pass->RecordGraph(bucket, bucket.rows != last_rows);
-      return absl::OkStatus();
-    }));
+    bool recorded = false;  // on all of them, or on none
+    threads_.Run([&](int32_t rank) {
+      const bool there = ranks_[rank].forward_pass->RecordGraph(
+          bucket, bucket.rows != last_rows);
+      if (rank == 0) recorded = there;
+    });
+    if (!recorded) break;
     last_rows = bucket.rows;
     ++count;
     room.Recorded(free_bytes());

@@ -201,6 +201,7 @@ class Stream final {
 
   // What is given to the stream in between is recorded and not run.
   void BeginGraph();
+  // Empty where the device has no memory for it.
   Graph EndGraph();
   // REQUIRES: !graph.empty().
   void Launch(const Graph& graph);

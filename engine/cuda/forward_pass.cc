@@ -180,7 +180,7 @@ absl::Status ForwardPass::EnsureRope(int32_t end) {
   }
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
   stream_.Wait();
-  graphs_.clear();  // they name the old table
+  ForgetGraphs();  // they name the old table
   BATON_ASSIGN_OR_RETURN(
       rope_, DeviceBuffer::Allocate(bytes, "the table of rotations"));
   stream_.CopyToDevice(rope_.data(), values.data(), bytes);
@@ -189,10 +189,9 @@ absl::Status ForwardPass::EnsureRope(int32_t end) {
   return absl::OkStatus();
 }
 
-void ForwardPass::MeetOthers() {
-  if (place_.meeting != nullptr && place_.group != nullptr) {
-    place_.meeting->Meet();
-  }
+bool ForwardPass::MeetOthers(bool yes) {
+  if (place_.meeting == nullptr || place_.group == nullptr) return yes;
+  return place_.meeting->Meet(yes);
 }
 
 LayoutOptions ForwardPass::LayoutOf() const {

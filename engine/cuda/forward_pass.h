@@ -113,8 +113,8 @@ class ForwardPass final {
   // `run`, once its kernels have run: what they take when they run first is no
   // graph's. What makes graphs void later (a step with more arrays or positions
   // than there is room for) has them recorded as they come. All ranks do this
-  // at the same time.
-  void RecordGraph(const GraphBucket& bucket, bool run);
+  // at the same time. False: the device has no memory for it.
+  bool RecordGraph(const GraphBucket& bucket, bool run);
 
   // What copies the KV of steps to the host while they run; it outlives the
   // object. Null: nothing.
@@ -235,6 +235,11 @@ class ForwardPass final {
   int FetchOutcomes(int32_t count);
   // What a graph of that size runs.
   void RunBucket(const PassArrays& arrays, const GraphBucket& bucket);
+  // A graph of that; empty where a device has no memory for it: what NCCL does
+  // is either in a graph on all ranks or on none.
+  Graph RecordBucket(const PassArrays& arrays, const GraphBucket& bucket);
+  // What they name is no more.
+  void ForgetGraphs();
   static Given GivenOf(const scheduling::StepPlan& plan,
                        const StepLayout& layout, const Draws& draws, int slot);
   // Begins to copy what the stage takes of a pass, whose layers' events are
@@ -251,7 +256,8 @@ class ForwardPass final {
   absl::Status EnsureRope(int32_t end);
   // Between what a pass makes ready (memory, graphs) and what it runs: while a
   // device waits for others, nothing is asked of CUDA that may wait for it.
-  void MeetOthers();
+  // Returns whether all say yes.
+  bool MeetOthers(bool yes = true);
   // Makes room for a step's arrays; graphs are void when memory moves.
   void EnsureUpload(int64_t bytes);
   Draws PlanDraws(const scheduling::StepPlan& plan,
@@ -332,6 +338,10 @@ class ForwardPass final {
   std::vector<TokenId> drawn_;
   // Empty: the bucket ran once; the next run records.
   absl::flat_hash_map<GraphBucket, Graph> graphs_;
+  // A device has no memory for more: others run kernel by kernel.
+  bool graphs_full_ = false;
+  // Of which another rank has none.
+  std::vector<Graph> unused_graphs_;
 
   // Device memory. What pads rows is zero from the beginning on.
   DeviceBuffer rope_;      // [positions][head_dim]

@@ -9,6 +9,13 @@
 #include "engine/cuda/sample_plan.h"
 
 namespace baton::engine::cuda {
+namespace {
+
+// Of the device's memory, left to what else may take some while it serves.
+constexpr int64_t kLeastBesideGraphs = int64_t{64} << 20;
+
+}  // namespace
+
 std::optional<GraphBucket> ForwardPass::BucketOf(
     const scheduling::StepPlan& plan, const Pass& pass,
     const StepLayout& layout) const {
@@ -63,7 +70,33 @@ std::vector<GraphBucket> ForwardPass::DecodeBuckets(int32_t rows) const {
                      sizes_.span_pieces);
 }
 
-void ForwardPass::RecordGraph(const GraphBucket& bucket, bool run) {
+Graph ForwardPass::RecordBucket(const PassArrays& arrays,
+                                const GraphBucket& bucket) {
+  Graph graph;
+  if (graphs_full_) return graph;
+  if (FreeDeviceBytes() >= kLeastBesideGraphs) {
+    stream_.BeginGraph();
+    RunBucket(arrays, bucket);
+    graph = stream_.EndGraph();
+  }
+  const bool there = !graph.empty();
+  if (MeetOthers(there)) return graph;
+  graphs_full_ = true;
+  LOG_IF(WARNING, !there)
+      << "no memory of the device is left for graphs of decode steps: those "
+         "that have none run kernel by kernel";
+  // Others may wait for this device by now: it gives no memory back.
+  if (there) unused_graphs_.push_back(std::move(graph));
+  return Graph();
+}
+
+void ForwardPass::ForgetGraphs() {
+  graphs_.clear();
+  unused_graphs_.clear();
+  graphs_full_ = false;
+}
+
+bool ForwardPass::RecordGraph(const GraphBucket& bucket, bool run) {
   upload_.Clear();
   EnsureUpload(UploadBytes(StepLayout(), bucket.rows, DrawLists()));
   // Without a token: no row is there, and nothing is written to KV.
@@ -74,9 +107,9 @@ void ForwardPass::RecordGraph(const GraphBucket& bucket, bool run) {
     RunBucket(arrays, bucket);
     stream_.Wait();
   }
-  stream_.BeginGraph();
-  RunBucket(arrays, bucket);
-  graphs_[bucket] = stream_.EndGraph();
+  Graph& graph = graphs_[bucket];
+  graph = RecordBucket(arrays, bucket);
+  return !graph.empty();
 }
 
 void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
@@ -89,16 +122,11 @@ void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
 
   const auto [place, is_new] = graphs_.try_emplace(bucket);
   Graph& graph = place->second;
-  if (is_new) {
-    MeetOthers();
+  if (!is_new && graph.empty()) graph = RecordBucket(arrays, bucket);
+  MeetOthers();
+  if (graph.empty()) {
     RunBucket(arrays, bucket);
   } else {
-    if (graph.empty()) {
-      stream_.BeginGraph();
-      RunBucket(arrays, bucket);
-      graph = stream_.EndGraph();
-    }
-    MeetOthers();
     stream_.Launch(graph);
   }
   const auto count = static_cast<int32_t>(layout.logit_rows.size());

@@ -24,7 +24,7 @@ int64_t MaskWords(const DrawLists& lists) {
 void ForwardPass::EnsureUpload(int64_t bytes) {
   if (bytes <= upload_.capacity()) return;
   stream_.Wait();
-  graphs_.clear();
+  ForgetGraphs();
   const absl::Status status =
       upload_.Grow(std::max(bytes, 2 * upload_.capacity()));
   CHECK(status.ok()) << status;

@@ -1,6 +1,7 @@
 #include "engine/cuda/rank_threads.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace baton::engine::cuda {
 
@@ -57,18 +58,22 @@ void RankThreads::RunThread(int32_t rank) {
   }
 }
 
-void RankMeeting::Meet() {
+bool RankMeeting::Meet(bool yes) {
   absl::MutexLock lock(&mu_);
   const uint64_t mine = meetings_;
+  yes_ = yes_ && yes;
   if (++there_ == ranks_) {
     there_ = 0;
     ++meetings_;
-    return;
+    all_said_yes_ = std::exchange(yes_, true);
+    return all_said_yes_;
   }
   const auto is_over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return meetings_ > mine;
   };
   mu_.Await(absl::Condition(&is_over));
+  // The next one cannot be over before all have left this one.
+  return all_said_yes_;
 }
 
 void StepRelay::Begin() {

@@ -48,15 +48,17 @@ class RankMeeting final {
  public:
   explicit RankMeeting(int32_t ranks) : ranks_(ranks) {}
 
-  // Returns when all ranks have called it as often as the caller. By their
-  // threads.
-  void Meet() ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns when all ranks have called it as often as the caller: whether all
+  // said yes. By their threads.
+  bool Meet(bool yes = true) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   const int32_t ranks_;
   absl::Mutex mu_;
   int32_t there_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t meetings_ ABSL_GUARDED_BY(mu_) = 0;  // that are over
+  uint64_t meetings_ ABSL_GUARDED_BY(mu_) = 0;     // that are over
+  bool yes_ ABSL_GUARDED_BY(mu_) = true;           // so far
+  bool all_said_yes_ ABSL_GUARDED_BY(mu_) = true;  // at the last one
 };
 
 // Tells all ranks of a step that rank 0 hears of while its device runs another.

@@ -4,10 +4,11 @@
     tests/golden/check_transformers.py [--device cuda]
 
 The goldens are of this folder's own reference (reference.py). Where Transformers
-(4.56 or later) is installed, this asks it, in float32, for the same: the logits
-of every position of every prompt, and each greedy continuation. Engines whose
-golden tests pass there then answer as Transformers does. Closes with one line
-'N passed, N failed' over the models; exit code 0 when nothing failed.
+is installed (5.0 or later: before, it reads no rope_parameters), this asks it,
+in float32, for the same: the logits of every position of every prompt, and each
+greedy continuation. Engines whose golden tests pass there then answer as
+Transformers does. Closes with one line 'N passed, N failed' over the models;
+exit code 0 when nothing failed.
 """
 
 import argparse
@@ -57,6 +58,9 @@ def check(path, device):
 
 
 def main():
+    if int(transformers.__version__.split(".")[0]) < 5:
+        sys.exit(f"Transformers {transformers.__version__}: 5.0 or later is "
+                 "needed")
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))

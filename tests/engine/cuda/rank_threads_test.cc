@@ -98,6 +98,17 @@ TEST(RankMeetingTest, NobodyLeavesBeforeAllAreThere) {
   EXPECT_EQ(there.load(), 200 * kRanks);
 }
 
+TEST(RankMeetingTest, AllHearWhetherAllSaidYes) {
+  RankMeeting meeting(kRanks);
+  OnThreads([&](int32_t rank) {
+    for (int i = 0; i < 200; ++i) {
+      // In each third all do, else one of them does not.
+      const bool yes = i % 3 == 0 || i % kRanks != rank;
+      EXPECT_EQ(meeting.Meet(yes), i % 3 == 0) << i;
+    }
+  });
+}
+
 TEST(LayerGateTest, ALayerIsDoneWhenAllRanksHaveIt) {
   constexpr int32_t kLayers = 50;
   LayerGate gate(kRanks);

@@ -18,6 +18,9 @@
 #include "tests/engine/cuda/device_fixture.h"
 #include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
+#if defined(BATON_EMULATED_DEVICE)
+#include "tests/support/emulated_device/emulated_runtime.h"
+#endif
 
 namespace baton::engine::cuda {
 namespace {
@@ -268,6 +271,35 @@ TEST_P(RunAheadTest, GraphsThatAreThereFromTheStart) {
   const auto spared = Make(options, pass);
   EXPECT_EQ(Loop(*spared, asks).Run(/*run_ahead=*/true).ahead, expected.ahead);
 }
+
+#if defined(BATON_EMULATED_DEVICE)
+// Whether it is found out at start or while it serves, on all devices that
+// share the model or on some.
+TEST_P(RunAheadTest, WithoutMemoryForGraphsStepsRunAllTheSame) {
+  if (GetParam().model != "llama") GTEST_SKIP() << "one model is enough";
+  const std::vector<Ask> asks = {{Prompt(5, 1), Drawn(0.0f, 0), Most(12)},
+                                 {Prompt(14, 2), Drawn(1.0f, 7), Most(12)}};
+  EngineOptions options = Options();
+  const Answers expected =
+      Loop(*Make(options, SmallPass()), asks).Run(/*run_ahead=*/false);
+  for (const int32_t at_start : {0, 2}) {
+    options.decode_rows_at_start = at_start;
+    for (const int graphs : {0, 1, 3}) {
+      emulated::SetGraphs(graphs);
+      const auto engine = Make(options, SmallPass());
+      for (int i = 0; i < 2; ++i) {
+        const Answers answers = Loop(*engine, asks).Run(/*run_ahead=*/true);
+        EXPECT_EQ(answers.tokens, expected.tokens) << graphs << " graphs";
+        EXPECT_EQ(answers.logprobs, expected.logprobs) << graphs << " graphs";
+        if (graphs == 0) {
+          EXPECT_EQ(answers.ahead, 0);
+        }
+      }
+      emulated::SetGraphs(-1);
+    }
+  }
+}
+#endif
 
 TEST_F(OneDeviceRunAheadTest, WithoutAGraphNothingRunsAhead) {
   ForwardPassOptions options = SmallPass();

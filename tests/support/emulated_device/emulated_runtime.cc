@@ -57,6 +57,7 @@ emulated::LaunchCounts launches;
 absl::Duration patience;
 int waits_for_peers = 0;
 int pinned_allocations = -1;  // that will succeed; negative: all
+int graphs = -1;              // that will find memory; negative: all
 bool reaches[kDevices][kDevices];
 thread_local int32_t device = 0;
 
@@ -258,6 +259,11 @@ void AddWaitsForPeers(int change) {
 void SetPinnedAllocations(int count) {
   absl::MutexLock lock(&mu);
   pinned_allocations = count;
+}
+
+void SetGraphs(int count) {
+  absl::MutexLock lock(&mu);
+  graphs = count;
 }
 
 bool Reaches(int32_t from, int32_t to) {
@@ -467,6 +473,11 @@ Graph Stream::EndGraph() {
   absl::MutexLock lock(&mu);
   CHECK(handle_->recording);
   handle_->recording = false;
+  if (graphs == 0) {
+    handle_->recorded.clear();
+    return Graph();
+  }
+  if (graphs > 0) --graphs;
   Graph graph;
   graph.handle_ = new GraphHandle{
       std::make_shared<const std::vector<std::function<void()>>>(

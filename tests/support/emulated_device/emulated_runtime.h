@@ -34,6 +34,9 @@ void AddWaitsForPeers(int change);
 // So many allocations of pinned memory more succeed; negative: all.
 void SetPinnedAllocations(int count);
 
+// So many graphs more find memory; negative: all.
+void SetGraphs(int count);
+
 // Whether ReachMemoryOf was asked, since the program began.
 bool Reaches(int32_t from, int32_t to);
 
