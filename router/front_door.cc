@@ -61,6 +61,11 @@ void FrontDoor::CountInvalid(absl::string_view id) {
                   absl::InvalidArgumentError(""));
 }
 
+absl::Status FrontDoor::NoRoom() {
+  return Rejected("intake_full",
+                  absl::ResourceExhaustedError("the router is overloaded"));
+}
+
 absl::Status FrontDoor::CheckOpen() {
   if (!state_->Get().draining) return absl::OkStatus();
   return Rejected("draining",
@@ -118,8 +123,7 @@ absl::StatusOr<PreparedRequest> FrontDoor::Prepare(
   }
   StartedSpan span = StartSpan(traceparent, DrawNumber);
   if (span.parent == 0) {
-    span.context.sampled =
-        IsSampled(span.context, options_.trace_sample_ratio);
+    span.context.sampled = IsSampled(span.context, options_.trace_sample_ratio);
   }
   const std::string own_traceparent = FormatTraceparent(span.context);
   absl::StatusOr<PreparedRequest> prepared =

@@ -83,6 +83,8 @@ class FrontDoor final {
 
   // Counts a request that could not even be read.
   void CountInvalid(absl::string_view id);
+  // Counts one that there is no room to read: ResourceExhausted.
+  absl::Status NoRoom();
 
   // Hands the request to the loop, which answers on `stream`. `timeout` is the
   // client's own. ResourceExhausted when the loop has too much to read: then

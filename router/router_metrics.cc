@@ -18,8 +18,8 @@ constexpr const char* kStages[] = {
 
 // Why requests are rejected, and why attempts are made anew.
 constexpr const char* kRejections[] = {
-    "invalid", "unauthenticated", "key_limit", "queue_full",
-    "late",    "inbox_full",      "draining"};
+    "invalid", "unauthenticated", "key_limit",  "queue_full",
+    "late",    "intake_full",     "inbox_full", "draining"};
 constexpr const char* kRecomputations[] = {"refused", "failed", "worker_lost",
                                            "preempted", "drained"};
 

@@ -39,7 +39,8 @@ class RouterMetrics final {
                          const ClassTargets& targets = {});
 
   // A request came in. `reason` is "ok" for accepted ones; otherwise why it was
-  // rejected: "invalid", "queue_full", "late", "inbox_full", "draining".
+  // rejected: "invalid", "queue_full", "late", "intake_full", "inbox_full",
+  // "draining".
   void Admitted(int64_t prompt_tokens);
   void Rejected(const std::string& reason);
 

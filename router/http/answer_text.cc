@@ -177,6 +177,8 @@ Response ErrorResponse(int status, absl::string_view message) {
   Response response;
   response.status = status;
   response.headers.emplace_back("Content-Type", "application/json");
+  // For want of room, which there may be soon.
+  if (status == 503) response.headers.emplace_back("Retry-After", "1");
   response.body = "{\"error\":{\"message\":";
   AppendJsonString(message, &response.body);
   absl::StrAppend(&response.body, ",\"type\":\"",

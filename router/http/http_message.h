@@ -98,6 +98,13 @@ class Handler {
     return std::nullopt;
   }
 
+  // What is said to a request that Check did not refuse, and whose body the
+  // server has no room for now; none: an answer of the server's own.
+  virtual std::optional<Response> NoRoom(const Request& head) {
+    static_cast<void>(head);
+    return std::nullopt;
+  }
+
   // A whole request, which Check did not refuse.
   virtual void Handle(Request request,
                       std::shared_ptr<Responder> responder) = 0;

@@ -23,6 +23,8 @@ namespace baton::router::http {
 namespace {
 
 constexpr size_t kMaxQueuedIntake = 1024;
+// To who found no room for what it sends: that takes no longer to be read.
+constexpr absl::Duration kComeBack = absl::Seconds(1);
 
 // What a GET path is, for the answer to other methods.
 bool IsGetPath(absl::string_view path) {
@@ -120,6 +122,11 @@ std::optional<Response> OpenAiApi::Check(const Request& head) {
   return UnlessKnown(door_->Authenticate(head.Header("authorization")), head);
 }
 
+std::optional<Response> OpenAiApi::NoRoom(const Request& head) {
+  static_cast<void>(head);
+  return ErrorResponse(door_->NoRoom(), kComeBack);
+}
+
 void OpenAiApi::Handle(Request request, ResponderPtr responder) {
   if (request.method != "POST") return Get(request, responder);
   if (request.body.size() <= options_.large_body_bytes) {
@@ -130,11 +137,7 @@ void OpenAiApi::Handle(Request request, ResponderPtr responder) {
       [this](const Request& waited, const ResponderPtr& waiting) {
         Post(waited, waiting);
       });
-  if (!queued) {
-    responder->Send(
-        ErrorResponse(absl::ResourceExhaustedError("the router is overloaded"),
-                      absl::Seconds(1)));
-  }
+  if (!queued) responder->Send(ErrorResponse(door_->NoRoom(), kComeBack));
 }
 
 void OpenAiApi::Post(const Request& request, const ResponderPtr& responder) {

@@ -46,6 +46,7 @@ class OpenAiApi final : public Handler {
             std::function<std::string()> metrics_text);
 
   std::optional<Response> Check(const Request& head) override;
+  std::optional<Response> NoRoom(const Request& head) override;
   // REQUIRES: Check let it pass.
   void Handle(Request request, std::shared_ptr<Responder> responder) override;
 

@@ -48,7 +48,9 @@ void RequestReader::Judge() {
     }
   }
   if (!CountBody()) {
-    Refuse(ErrorResponse(503, "The server holds too many large requests."));
+    Refuse(server_->handler->NoRoom(*parser_.head())
+               .value_or(ErrorResponse(
+                   503, "The server holds too many large requests.")));
   }
 }
 

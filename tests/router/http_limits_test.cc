@@ -113,6 +113,23 @@ TEST_F(HttpLimitsTest, ABodyIsNotReadBeforeTheKey) {
   EXPECT_THAT(client.ReadUntil("\r\n\r\n"), HasSubstr("100 Continue"));
 }
 
+TEST_F(HttpLimitsTest, WhatThereIsNoRoomToReadIsCountedAndMayComeAgain) {
+  options_.http.max_body_bytes_total = 80 << 10;
+  options_.metrics = "127.0.0.1:0";
+  StartRouter();
+  const char* const rejected =
+      "baton_admission_total{model_name=\"stories\",role=\"router\","
+      "worker=\"router\",outcome=\"rejected\",reason=\"intake_full\"}";
+  EXPECT_EQ(Metric(rejected), 0);
+  constexpr size_t kLength = 90 << 10;
+  const RawAnswer answer = AnswerToHead(
+      Head(router_->http_address(), "", kLength) + std::string(kLength, 'x'));
+  ASSERT_EQ(answer.status, 429);
+  EXPECT_EQ(answer.headers.at("retry-after"), "1");
+  EXPECT_THAT(answer.body, HasSubstr("rate_limit_exceeded"));
+  EXPECT_EQ(Metric(rejected), 1);
+}
+
 TEST_F(HttpLimitsTest, HealthNeedsNoKeyAndTheRestDoes) {
   UseKeys();
   StartRouter();

@@ -292,6 +292,7 @@ TEST_F(HttpServerTest, TurnsAwayTooManyConnections) {
   RawClient three(address());
   const RawAnswer refused = three.Read();
   EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.headers.at("retry-after"), "1");
   EXPECT_TRUE(three.Ended());
   // A place that is free again is taken again.
   two->EndOutput();
