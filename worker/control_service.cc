@@ -134,13 +134,27 @@ class ControlService::Session final
     event.message = std::move(incoming_);
     incoming_.Clear();
     uint64_t attempt = 0;
-    if (event.message.has_reserve()) {
-      attempt = event.message.reserve().attempt();
-    } else if (event.message.has_prefill()) {
-      attempt = event.message.prefill().attempt();
-    } else {
-      service_->inbox_->PushUnbounded(std::move(event));
-      return;
+    switch (event.message.kind_case()) {
+      case v1::RouterMessage::kReserve:
+        attempt = event.message.reserve().attempt();
+        break;
+      case v1::RouterMessage::kPrefill:
+        attempt = event.message.prefill().attempt();
+        break;
+      case v1::RouterMessage::kPair:
+      case v1::RouterMessage::kSetRole:
+        // What finds no room is asked for again.
+        static_cast<void>(service_->inbox_->TryPush(std::move(event)));
+        return;
+      case v1::RouterMessage::kHello:
+      case v1::RouterMessage::kGrant:
+      case v1::RouterMessage::kCancel:
+        // One of a stream, and two of an attempt that came in.
+        service_->inbox_->PushUnbounded(std::move(event));
+        return;
+      case v1::RouterMessage::kHeartbeat:
+      case v1::RouterMessage::KIND_NOT_SET:  // of a later version
+        return;
     }
     if (service_->inbox_->TryPush(std::move(event))) return;
     v1::WorkerMessage message;
