@@ -25,6 +25,7 @@ inline constexpr char kDefaultAddress[] = "127.0.0.1:8600";
 void AddUpCommand(CLI::App* app, const std::string& program, Command* chosen);
 void AddGenerateCommand(CLI::App* app, const std::string& program,
                         Command* chosen);
+void AddChatCommand(CLI::App* app, const std::string& program, Command* chosen);
 void AddModelCommand(CLI::App* app, const std::string& program,
                      Command* chosen);
 void AddBenchCommand(CLI::App* app, const std::string& program,

@@ -1,7 +1,5 @@
 #include "cli/generate.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <memory>
 #include <utility>
@@ -13,13 +11,12 @@
 #include "cli/generate_summary.h"
 #include "cli/router_connection.h"
 #include "cli/stop_signals.h"
+#include "cli/text_output.h"
 #include "client/client.h"
 #include "common/clock.h"
 
 namespace baton::cli {
 namespace {
-
-constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 
 v1::GenerateRequest MakeRequest(const GenerateOptions& options) {
   v1::GenerateRequest request;
@@ -30,22 +27,7 @@ v1::GenerateRequest MakeRequest(const GenerateOptions& options) {
     request.mutable_token_ids()->mutable_ids()->Add(options.tokens.begin(),
                                                     options.tokens.end());
   }
-  v1::SamplingParams& sampling = *request.mutable_sampling();
-  if (options.temperature) sampling.set_temperature(*options.temperature);
-  if (options.greedy) sampling.set_temperature(0);
-  if (options.top_k) sampling.set_top_k(*options.top_k);
-  if (options.top_p) sampling.set_top_p(*options.top_p);
-  if (options.min_p) sampling.set_min_p(*options.min_p);
-  if (options.repetition_penalty) {
-    sampling.set_repetition_penalty(*options.repetition_penalty);
-  }
-  if (options.presence_penalty) {
-    sampling.set_presence_penalty(*options.presence_penalty);
-  }
-  if (options.frequency_penalty) {
-    sampling.set_frequency_penalty(*options.frequency_penalty);
-  }
-  if (options.seed) sampling.set_seed(*options.seed);
+  SetSampling(options.sampling, request.mutable_sampling());
   if (options.max_tokens) request.set_max_tokens(*options.max_tokens);
   request.set_ignore_eos(options.ignore_eos);
   request.set_request_id(options.request_id);
@@ -67,10 +49,10 @@ std::string ToJsonLine(const v1::GenerateResponse& response) {
 class Output final {
  public:
   Output(const GenerateOptions& options, std::FILE* out)
-      : options_(options), out_(out), is_terminal_(isatty(fileno(out)) == 1) {}
+      : options_(options), out_(out), text_(out) {}
 
   void Begin() {
-    if (options_.echo && !options_.json) Write(options_.prompt);
+    if (options_.echo && !options_.json) text_.Write(options_.prompt);
   }
 
   void Add(const v1::GenerateResponse& response) {
@@ -86,7 +68,7 @@ class Output final {
       std::fwrite(line.data(), 1, line.size(), out_);
       std::fflush(out_);
     } else {
-      Write(response.text());
+      text_.Write(response.text());
     }
   }
 
@@ -94,30 +76,19 @@ class Output final {
   // line feed.
   void End() {
     if (options_.json) return;
-    if (!ends_line_) std::fputc('\n', out_);
-    std::fflush(out_);
+    text_.EndLine();
   }
 
-  // Whoever read the output is gone, or the disk is full.
-  bool broken() const { return std::ferror(out_) != 0; }
+  bool broken() const { return text_.broken(); }
   const v1::GenerateResponse& last() const { return last_; }
   std::string Summary() const {
     return SummarizeGenerate(last_, token_times_, tokens_);
   }
 
  private:
-  void Write(const std::string& text) {
-    if (text.empty()) return;
-    const std::string shown = is_terminal_ ? SafeForTerminal(text) : text;
-    std::fwrite(shown.data(), 1, shown.size(), out_);
-    std::fflush(out_);
-    ends_line_ = text.back() == '\n';
-  }
-
   const GenerateOptions& options_;
   std::FILE* const out_;
-  const bool is_terminal_;
-  bool ends_line_ = false;
+  TextOutput text_;
   std::vector<absl::Time> token_times_;
   int64_t tokens_ = 0;
   v1::GenerateResponse last_;
@@ -132,7 +103,7 @@ int RunGenerate(const GenerateOptions& options, std::FILE* out,
     return kExitFailed;
   };
   const absl::StatusOr<std::unique_ptr<client::Client>> router =
-      ConnectToRouter(options.router, kConnectTimeout);
+      ConnectToRouter(options.router, kConnectPatience);
   if (!router.ok()) return fail(std::string(router.status().message()));
 
   client::GenerateOptions call;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/router_connection.h"
+#include "cli/sampling_flags.h"
 
 namespace baton::cli {
 
@@ -19,15 +20,7 @@ struct GenerateOptions {
   std::string prompt;
   std::vector<uint32_t> tokens;
   std::optional<uint32_t> max_tokens;
-  std::optional<float> temperature;
-  std::optional<uint32_t> top_k;
-  std::optional<float> top_p;
-  std::optional<float> min_p;
-  std::optional<float> repetition_penalty;
-  std::optional<float> presence_penalty;
-  std::optional<float> frequency_penalty;
-  std::optional<uint64_t> seed;
-  bool greedy = false;
+  SamplingFlags sampling;
   bool ignore_eos = false;
   std::string request_id;
   double timeout_seconds = 600;

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/generate.h"
 #include "cli/router_connection.h"
+#include "cli/sampling_flags.h"
 #include "common/process/process.h"
 
 namespace baton::cli {
@@ -27,41 +28,6 @@ bool ReadPromptFromStdin(std::string* prompt) {
     if (prompt->size() > kMaxPromptBytes) return false;
   }
   return true;
-}
-
-void AddSamplingFlags(CLI::App* app, GenerateOptions* options) {
-  const char* group =
-      "Sampling (default: what the model's "
-      "generation_config.json says)";
-  CLI::Option* temperature =
-      app->add_option("--temperature", options->temperature,
-                      "0 is greedy; [0, 100]")
-          ->group(group);
-  app->add_flag("--greedy", options->greedy,
-                "Always the likeliest token: --temperature 0")
-      ->excludes(temperature)
-      ->group(group);
-  app->add_option("--top-k", options->top_k, "Keep the k likeliest; 0: all")
-      ->group(group);
-  app->add_option("--top-p", options->top_p,
-                  "Keep the likeliest with this much probability; (0, 1]")
-      ->group(group);
-  app->add_option("--min-p", options->min_p,
-                  "Keep those at least this fraction as likely as the "
-                  "likeliest; [0, 1]")
-      ->group(group);
-  app->add_option("--repetition-penalty", options->repetition_penalty,
-                  "(0, 100]; 1: none")
-      ->group(group);
-  app->add_option("--presence-penalty", options->presence_penalty,
-                  "[-2, 2]; 0: none")
-      ->group(group);
-  app->add_option("--frequency-penalty", options->frequency_penalty,
-                  "[-2, 2]; 0: none")
-      ->group(group);
-  app->add_option("--seed", options->seed,
-                  "Equal seeds give equal answers; default: random")
-      ->group(group);
 }
 
 void AddOtherFlags(CLI::App* app, GenerateOptions* options) {
@@ -102,7 +68,7 @@ void AddGenerateCommand(CLI::App* app, const std::string& program,
   prompt->type_name("PROMPT");
   tokens->type_name("ID,ID,...");
   AddOtherFlags(generate, options.get());
-  AddSamplingFlags(generate, options.get());
+  AddSamplingFlags(generate, &options->sampling);
   generate->footer(absl::StrCat(
       "The text goes to standard output, a summary of where the time went to "
       "standard error.\nExamples:\n  ",

@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   baton::cli::Command chosen;
   baton::cli::AddUpCommand(&app, program, &chosen);
   baton::cli::AddGenerateCommand(&app, program, &chosen);
+  baton::cli::AddChatCommand(&app, program, &chosen);
   baton::cli::AddModelCommand(&app, program, &chosen);
   baton::cli::AddBenchCommand(&app, program, &chosen);
   baton::cli::AddCompletionCommand(&app, program, &chosen);

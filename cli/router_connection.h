@@ -15,6 +15,9 @@
 
 namespace baton::cli {
 
+// How long a command waits for its router, mostly.
+inline constexpr absl::Duration kConnectPatience = absl::Seconds(5);
+
 struct RouterFlags {
   std::string address = kDefaultAddress;
   std::string tls_ca_file;

@@ -13,10 +13,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/mutex.h"
-#include "baton/v1/inference.grpc.pb.h"
 #include "common/process/process.h"
 #include "common/rpc/grpc_setup.h"
+#include "tests/cli/fake_router.h"
 
 namespace baton::cli {
 namespace {
@@ -24,53 +23,6 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-using Writer = grpc::ServerWriter<v1::GenerateResponse>;
-using Answer = std::function<grpc::Status(grpc::ServerContext*, Writer*)>;
-
-class FakeRouter final : public v1::Inference::Service {
- public:
-  grpc::Status Generate(grpc::ServerContext* context,
-                        const v1::GenerateRequest* request,
-                        Writer* writer) override {
-    absl::MutexLock lock(&mu_);
-    request_ = *request;
-    const auto& metadata = context->client_metadata();
-    const auto authorization = metadata.find("authorization");
-    if (authorization != metadata.end()) {
-      authorization_.assign(authorization->second.data(),
-                            authorization->second.size());
-    }
-    return answer_(context, writer);
-  }
-
-  void set_answer(Answer answer) {
-    absl::MutexLock lock(&mu_);
-    answer_ = std::move(answer);
-  }
-  v1::GenerateRequest request() {
-    absl::MutexLock lock(&mu_);
-    return request_;
-  }
-  // What came as "authorization".
-  std::string authorization() {
-    absl::MutexLock lock(&mu_);
-    return authorization_;
-  }
-
- private:
-  absl::Mutex mu_;
-  Answer answer_ ABSL_GUARDED_BY(mu_);
-  v1::GenerateRequest request_ ABSL_GUARDED_BY(mu_);
-  std::string authorization_ ABSL_GUARDED_BY(mu_);
-};
-
-void WriteToken(Writer* writer, uint32_t id, const std::string& text) {
-  v1::GenerateResponse response;
-  response.set_text(text);
-  response.add_token_ids(id);
-  writer->Write(response);
-}
 
 grpc::Status AnswerWithAStory(grpc::ServerContext*, Writer* writer) {
   WriteToken(writer, 11, "there");
@@ -80,17 +32,6 @@ grpc::Status AnswerWithAStory(grpc::ServerContext*, Writer* writer) {
   last.mutable_usage()->set_prompt_tokens(4);
   writer->Write(last);
   return grpc::Status::OK;
-}
-
-std::string ReadBack(std::FILE* file) {
-  std::string text;
-  std::rewind(file);
-  char buffer[4096];
-  size_t n = 0;
-  while ((n = std::fread(buffer, 1, sizeof(buffer), file)) > 0) {
-    text.append(buffer, n);
-  }
-  return text;
 }
 
 class GenerateTest : public testing::Test {
@@ -147,15 +88,15 @@ TEST_F(GenerateTest, SendsOnlyWhatTheUserSaid) {
   EXPECT_FALSE(request.sampling().has_seed());
 
   options_.tokens = {1, 5};
-  options_.greedy = true;
+  options_.sampling.greedy = true;
   options_.max_tokens = 7;
-  options_.top_k = 3;
-  options_.top_p = 0.5f;
-  options_.min_p = 0.25f;
-  options_.repetition_penalty = 1.5f;
-  options_.presence_penalty = -1.0f;
-  options_.frequency_penalty = 2.0f;
-  options_.seed = uint64_t{1} << 63;
+  options_.sampling.top_k = 3;
+  options_.sampling.top_p = 0.5f;
+  options_.sampling.min_p = 0.25f;
+  options_.sampling.repetition_penalty = 1.5f;
+  options_.sampling.presence_penalty = -1.0f;
+  options_.sampling.frequency_penalty = 2.0f;
+  options_.sampling.seed = uint64_t{1} << 63;
   options_.ignore_eos = true;
   EXPECT_EQ(Run(), kExitOk);
   request = router_.request();
