@@ -147,8 +147,8 @@ struct HandoffOptions {
   // When the lease of a holder runs out (OpenTransfer::holder): called on the
   // progress thread, must not block. Empty: leases do not end.
   std::function<absl::Time(uint64_t holder)> lease_until;
-  // Called on the progress thread a few dozen times a second: proof of its
-  // life. Must not block; may be empty.
+  // Called on a progress thread a few dozen times a second, while all of them
+  // come by: proof of their life. Must not block; may be empty.
   std::function<void()> ticked;
   // A peer that has not said hello (or answered ours) by then is closed.
   absl::Duration hello_timeout = absl::Seconds(5);

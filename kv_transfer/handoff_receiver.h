@@ -106,8 +106,9 @@ class HandoffReceiver final {
     // How many tokens' KV comes, from the first slot of blocks[0] on. Unset:
     // all that the blocks hold.
     std::optional<int32_t> num_tokens;
-    // When given, only this life of a prefill worker may send, and its death
-    // fails the transfer even before its first message.
+    // When given, only this life of a prefill worker may send, and its end
+    // fails the transfer even before its first message: two seconds after it
+    // was lost, if it did not connect again.
     std::optional<Incarnation> sender;
     absl::Time deadline;  // on options.clock
     // Whose lease the transfer ends with (options.lease_until).

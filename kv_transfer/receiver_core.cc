@@ -11,6 +11,13 @@
 #include "kv_transfer/wire_encoding.h"
 
 namespace baton::kv_transfer {
+namespace {
+
+// Within which a sender that was lost may connect again, before transfers of
+// which nothing has come are given up.
+constexpr absl::Duration kComeBack = absl::Seconds(2);
+
+}  // namespace
 
 HandoffReceiver::Core::Core(Transport* transport, HandoffOptions options,
                             RegionId region)
@@ -118,14 +125,16 @@ void HandoffReceiver::Core::OnPeerDown(PeerId peer, const absl::Status& why) {
     posts->second.down = true;
     if (posts->second.count == 0) posts_.erase(posts);
   }
-  // A worker that connected again already is not lost.
-  const bool life_over = lost.has_value() && !pairing_.FindReady(*lost);
   std::vector<TransferId> torn;
   for (const auto& [id, transfer] : transfers_) {
-    const bool bound = transfer->peer == peer;
-    const bool awaited = !transfer->peer.has_value() && life_over &&
-                         transfer->expected_sender == lost;
-    if (!transfer->pages.ended() && (bound || awaited)) torn.push_back(id);
+    if (transfer->pages.ended()) continue;
+    if (transfer->peer == peer) {
+      torn.push_back(id);
+    } else if (!transfer->peer.has_value() && lost.has_value() &&
+               transfer->expected_sender == lost) {
+      // Nothing of it has begun: the worker may connect again.
+      transfer->awaited_since = options_.clock->Now();
+    }
   }
   for (TransferId id : torn) {
     Fail(id, *transfers_.at(id), TransferOutcome::kPeerLost,
@@ -160,16 +169,19 @@ void HandoffReceiver::Core::OnMessage(PeerId peer, ByteSpan header) {
 }
 
 void HandoffReceiver::Core::OnTick() {
-  if (options_.ticked) options_.ticked();
+  if (transport_->AllTicked() && options_.ticked) options_.ticked();
   Section section(this);
   const absl::Time now = options_.clock->Now();
   pairing_.Tick(now);
   CloseStalledPeers(now);
   std::vector<TransferId> due;
+  std::vector<TransferId> away;
   std::vector<TransferId> unwanted;
   for (const auto& [id, transfer] : transfers_) {
     if (now >= transfer->deadline) {
       due.push_back(id);
+    } else if (StaysAway(*transfer, now)) {
+      away.push_back(id);
     } else if (!transfer->pages.ended() &&
                LeaseExpired(options_, transfer->holder, now)) {
       unwanted.push_back(id);
@@ -187,12 +199,28 @@ void HandoffReceiver::Core::OnTick() {
       pairing_.Distrust(*transfer.peer, "an ended transfer is not quiet");
     }
   }
+  for (TransferId id : away) {
+    Fail(id, *transfers_.at(id), TransferOutcome::kPeerLost,
+         "its sender was lost, and did not connect again");
+  }
   for (TransferId id : unwanted) {
     Transfer& transfer = *transfers_.at(id);
     TellSender(id, transfer, TransferOutcome::kLeaseExpired);
     Fail(id, transfer, TransferOutcome::kLeaseExpired,
          "the router that wanted it is silent");
   }
+}
+
+bool HandoffReceiver::Core::StaysAway(Transfer& transfer, absl::Time now) {
+  if (!transfer.awaited_since.has_value() || transfer.pages.ended()) {
+    return false;
+  }
+  if (transfer.peer.has_value() ||
+      pairing_.FindReady(*transfer.expected_sender).has_value()) {
+    transfer.awaited_since.reset();
+    return false;
+  }
+  return now >= *transfer.awaited_since + kComeBack;
 }
 
 HandoffReceiver::Core::Transfer* HandoffReceiver::Core::OwnerOf(

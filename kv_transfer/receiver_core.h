@@ -73,6 +73,8 @@ class HandoffReceiver::Core final : public TransportHandler {
     // Who sends it, from the first message that fitted on.
     std::optional<PeerId> peer;
     Incarnation sender{};
+    // Since when the expected sender is not connected, if it was.
+    std::optional<absl::Time> awaited_since;
     std::optional<absl::Time> first_byte;
   };
   struct PostedReceive {
@@ -104,6 +106,10 @@ class HandoffReceiver::Core final : public TransportHandler {
   void AddPost(PeerId peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndPost(PeerId peer, bool landed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseStalledPeers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether its sender, of whom nothing has come, was lost and did not connect
+  // again.
+  bool StaysAway(Transfer& transfer, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<Landing> AcceptProbe(PeerId peer, const wire::Probe& probe,
                                      uint64_t payload_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -286,7 +286,7 @@ void HandoffSender::Core::OnSent(PeerId peer, uint64_t cookie,
 }
 
 void HandoffSender::Core::OnTick() {
-  if (options_.ticked) options_.ticked();
+  if (transport_->AllTicked() && options_.ticked) options_.ticked();
   {
     Section section(this);
     const absl::Time now = options_.clock->Now();

@@ -182,6 +182,10 @@ class Transport {
 
   // Has the progress thread call OnTick soon.
   virtual void Wake() = 0;
+
+  // In OnTick: whether all progress threads have called it since this was last
+  // true. Always, where there is one.
+  virtual bool AllTicked() { return true; }
 };
 
 }  // namespace baton::kv_transfer

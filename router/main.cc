@@ -247,7 +247,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--mixed-backends", o.cluster.registry.mixed_backends,
                   "Workers whose backend or instruction set differ, so that "
                   "their answers are not the same to the bit: allow, or "
-                  "exclude all but the largest group")
+                  "exclude all but the largest group that can serve")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, bool>{{"allow", true}, {"exclude", false}}))
       ->default_str("allow");

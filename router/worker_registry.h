@@ -259,8 +259,8 @@ class WorkerRegistry final {
   void UpdateBackends();
   std::string DescribeMisfit(int index) const;
   // One model at a time, or a retry could go on with another model's words: of
-  // workers that fit but differ, the largest group serves; on a tie, that of
-  // the worker named first.
+  // workers that fit but differ, the largest group that can serves; on a tie,
+  // that of the worker named first.
   void ExcludeMinorities(std::vector<std::string>* misfits) const;
   std::string MisfitWithModel(const Worker& worker) const;
   scheduling::WorkerSnapshot* Find(scheduling::WorkerId id);

@@ -110,16 +110,26 @@ void WorkerRegistry::ExcludeMinorities(
   };
   size_t best = 0;
   int best_size = 0;
+  bool best_serves = false;
   std::set<absl::string_view> counted;
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (!fits(i) || !counted.insert(workers_[i].fingerprint).second) continue;
     int size = 0;
+    bool prefills = options_.local_prefill;
+    bool decodes = false;
     for (size_t j = 0; j < workers_.size(); ++j) {
-      if (fits(j) && same(i, j)) ++size;
+      if (!fits(j) || !same(i, j)) continue;
+      ++size;
+      (workers_[j].role == scheduling::WorkerRole::kDecode ? decodes
+                                                           : prefills) = true;
     }
-    if (size > best_size) {
+    // Before all, one that can: where backends count, one may have workers of
+    // one kind alone.
+    const bool serves = prefills && decodes;
+    if (serves > best_serves || (serves == best_serves && size > best_size)) {
       best = i;
       best_size = size;
+      best_serves = serves;
     }
   }
   for (size_t i = 0; i < workers_.size(); ++i) {

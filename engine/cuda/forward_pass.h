@@ -338,8 +338,9 @@ class ForwardPass final {
   std::vector<TokenId> drawn_;
   // Empty: the bucket ran once; the next run records.
   absl::flat_hash_map<GraphBucket, Graph> graphs_;
-  // A device has no memory for more: others run kernel by kernel.
-  bool graphs_full_ = false;
+  // A device had no memory for more: so many that would be recorded run kernel
+  // by kernel.
+  int64_t graphs_wait_ = 0;
   // Of which another rank has none.
   std::vector<Graph> unused_graphs_;
 

@@ -14,6 +14,10 @@ namespace {
 // Of the device's memory, left to what else may take some while it serves.
 constexpr int64_t kLeastBesideGraphs = int64_t{64} << 20;
 
+// Without memory for one, before it is tried again: others may have had it, who
+// share the device.
+constexpr int64_t kStepsWithoutGraphs = 100'000;
+
 }  // namespace
 
 std::optional<GraphBucket> ForwardPass::BucketOf(
@@ -72,28 +76,32 @@ std::vector<GraphBucket> ForwardPass::DecodeBuckets(int32_t rows) const {
 
 Graph ForwardPass::RecordBucket(const PassArrays& arrays,
                                 const GraphBucket& bucket) {
-  Graph graph;
-  if (graphs_full_) return graph;
-  if (FreeDeviceBytes() >= kLeastBesideGraphs) {
+  if (graphs_wait_ > 0) {
+    --graphs_wait_;
+    return Graph();
+  }
+  // NCCL wants to be recorded on all ranks or on none.
+  bool has_room = FreeDeviceBytes() >= kLeastBesideGraphs;
+  if (MeetOthers(has_room)) {
     stream_.BeginGraph();
     RunBucket(arrays, bucket);
-    graph = stream_.EndGraph();
+    Graph graph = stream_.EndGraph();
+    has_room = !graph.empty();
+    if (MeetOthers(has_room)) return graph;
+    // Others may wait for this device by now: it gives no memory back.
+    if (has_room) unused_graphs_.push_back(std::move(graph));
   }
-  const bool there = !graph.empty();
-  if (MeetOthers(there)) return graph;
-  graphs_full_ = true;
-  LOG_IF(WARNING, !there)
+  LOG_IF(WARNING, !has_room)
       << "no memory of the device is left for graphs of decode steps: those "
          "that have none run kernel by kernel";
-  // Others may wait for this device by now: it gives no memory back.
-  if (there) unused_graphs_.push_back(std::move(graph));
+  graphs_wait_ = kStepsWithoutGraphs;
   return Graph();
 }
 
 void ForwardPass::ForgetGraphs() {
   graphs_.clear();
   unused_graphs_.clear();
-  graphs_full_ = false;
+  graphs_wait_ = 0;
 }
 
 bool ForwardPass::RecordGraph(const GraphBucket& bucket, bool run) {

@@ -259,8 +259,34 @@ TEST_F(HandoffFailureTest, SenderDiesMidTransfer) {
 TEST_F(HandoffFailureTest, SenderDiesBeforeItsFirstMessage) {
   OpenAndStart(4);
   network_.Kill(sender_transport_.get());
-  EXPECT_EQ(Only<Receiver::Failed>(PollReceiver())[0].outcome,
-            TransferOutcome::kPeerLost);
+  // It may connect again.
+  AdvanceAndTick(absl::Seconds(1.9));
+  EXPECT_THAT(Only<Receiver::Failed>(PollReceiver()), IsEmpty());
+  AdvanceAndTick(absl::Seconds(0.1));
+  const auto failed = Only<Receiver::Failed>(PollReceiver());
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_EQ(failed[0].outcome, TransferOutcome::kPeerLost);
+}
+
+TEST_F(HandoffFailureTest, ATransferThatHasNotBegunOutlivesAConnection) {
+  OpenAndStart(4);
+  network_.Kill(sender_transport_.get());
+  network_.RunUntilIdle();
+  AdvanceAndTick(absl::Seconds(1));
+  // The same life, over another connection.
+  auto transport = network_.CreateTransport(false);
+  auto again = MakeSender(transport.get(), sender_memory_, kPrefill);
+  ASSERT_TRUE(again->Pair(receiver_transport_->properties().address).ok());
+  network_.RunUntilIdle();
+  AdvanceAndTick(absl::Seconds(1.5));
+  AdvanceAndTick(absl::Seconds(1.5));
+  ASSERT_TRUE(again->Start(GrantOf(0, 4), source_, In(absl::Seconds(5))).ok());
+  for (int32_t layer = 0; layer < kLayers; ++layer) {
+    again->SendLayer(kId, layer, 4);
+  }
+  again->Commit(kId, kFailingRecord);
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<Receiver::Landed>(PollReceiver()), SizeIs(1));
 }
 
 TEST_F(HandoffFailureTest, ReceiverDiesMidTransfer) {

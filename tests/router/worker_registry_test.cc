@@ -275,18 +275,25 @@ TEST_F(WorkerRegistryTest, BackendsMayDifferUnlessTheOperatorSaysNot) {
   p_ = registry_->Add(WorkerRole::kPrefill, "p:1");
   d_ = registry_->Add(WorkerRole::kDecode, "d:1");
   const int d2 = registry_->Add(WorkerRole::kDecode, "d:2");
+  const int p2 = registry_->Add(WorkerRole::kPrefill, "p:2");
   registry_->Connected(p_, slow, kStart);
+  EXPECT_TRUE(registry_->workers()[p_].misfit.empty());  // alone so far
+  slow.set_worker_name("p2");
+  registry_->Connected(p2, slow, kStart);
   registry_->Connected(d_, fast, kStart);
-  // Of two groups of a size, that of the worker named first.
-  EXPECT_TRUE(registry_->workers()[p_].misfit.empty());
-  EXPECT_THAT(registry_->workers()[d_].misfit,
-              HasSubstr("backend (cpu-avx512bf16 here, cpu-avx2 there)"));
-  fast.set_worker_name("d2");
-  registry_->Connected(d2, fast, kStart);
+  // It can serve alone, and these two cannot.
   EXPECT_TRUE(registry_->workers()[d_].misfit.empty());
-  EXPECT_TRUE(registry_->workers()[d2].misfit.empty());
-  EXPECT_THAT(registry_->workers()[p_].misfit, HasSubstr("backend"));
+  EXPECT_THAT(registry_->workers()[p_].misfit,
+              HasSubstr("backend (cpu-avx2 here, cpu-avx512bf16 there)"));
   EXPECT_THAT(registry_->backends(), ElementsAre("cpu-avx512bf16"));
+  v1::WorkerHello third = DecodeHello();
+  third.set_worker_name("d2");
+  third.set_backend("cpu-avx2");
+  registry_->Connected(d2, third, kStart);
+  EXPECT_TRUE(registry_->workers()[p_].misfit.empty());
+  EXPECT_TRUE(registry_->workers()[d2].misfit.empty());
+  EXPECT_THAT(registry_->workers()[d_].misfit, HasSubstr("backend"));
+  EXPECT_THAT(registry_->backends(), ElementsAre("cpu-avx2"));
 }
 
 TEST_F(WorkerRegistryTest, WorkerOfAnotherModelThanTheRoutersIsNotUsed) {

@@ -68,6 +68,7 @@ class TransportPair final : public Transport {
                     absl::Span<const Extent> payload, uint64_t cookie) override;
   void ClosePeer(PeerId peer) override;
   void Wake() override;
+  bool AllTicked() override ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
  private:
   // The handler of one of the two.
@@ -129,6 +130,7 @@ class TransportPair final : public Transport {
 
   // Held during every call to the handler.
   absl::Mutex calls_mu_;
+  bool ticked_[2] ABSL_GUARDED_BY(calls_mu_) = {false, false};
   TransportHandler* handler_ = nullptr;  // constant after Start
 
   mutable absl::Mutex mu_;
@@ -236,6 +238,13 @@ void TransportPair::Wake() {
   const bool second = num_up_[kSecond] > 0;
   if (num_up_[kFirst] > 0 || !second) sides_[kFirst]->Wake();
   if (second) sides_[kSecond]->Wake();
+}
+
+bool TransportPair::AllTicked() {
+  calls_mu_.AssertHeld();
+  if (!ticked_[kFirst] || !ticked_[kSecond]) return false;
+  ticked_[kFirst] = ticked_[kSecond] = false;
+  return true;
 }
 
 PeerId TransportPair::Add(Side side, PeerId inner) {
@@ -378,6 +387,7 @@ void TransportPair::Ear::OnSent(PeerId inner, uint64_t cookie,
 
 void TransportPair::Ear::OnTick() {
   absl::MutexLock calls(&owner_->calls_mu_);
+  if (owner_->sides_[side_]->AllTicked()) owner_->ticked_[side_] = true;
   owner_->handler_->OnTick();
 }
 

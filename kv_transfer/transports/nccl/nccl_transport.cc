@@ -74,6 +74,7 @@ class NcclTransport final : public Transport, private TransportHandler {
                     absl::Span<const Extent> payload, uint64_t cookie) override
       ABSL_LOCKS_EXCLUDED(mu_);
   void ClosePeer(PeerId peer) override { control_->ClosePeer(peer); }
+  bool AllTicked() override { return control_->AllTicked(); }
   void Wake() override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

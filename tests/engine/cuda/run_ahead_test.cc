@@ -299,6 +299,32 @@ TEST_P(RunAheadTest, WithoutMemoryForGraphsStepsRunAllTheSame) {
     }
   }
 }
+
+// One of two devices is full: neither records.
+TEST_F(OneDeviceRunAheadTest, ADeviceThatIsFullKeepsOthersFromGraphs) {
+  EngineOptions options = OptionsFor(ModelDirOf("llama"));
+  options.tensor_parallel = 2;
+  const auto engine = CudaEngine::Create(options, SmallPass());
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const std::vector<Ask> asks = {{Prompt(5, 1), Drawn(1.0f, 3), Most(6)}};
+  const Answers expected = Loop(**engine, asks).Run(/*run_ahead=*/false);
+  EXPECT_THAT(Loop(**engine, asks).Run(/*run_ahead=*/true).ahead, Ge(1));
+
+  const auto other = CudaEngine::Create(options, SmallPass());
+  ASSERT_TRUE(other.ok()) << other.status();
+  UseDevice(1);
+  const auto rest =
+      DeviceBuffer::Allocate(FreeDeviceBytes() - (32 << 20), "the rest");
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  UseDevice(0);
+  const int64_t graphs = emulated::Launches().graphs;
+  for (int i = 0; i < 2; ++i) {
+    const Answers answers = Loop(**other, asks).Run(/*run_ahead=*/true);
+    EXPECT_EQ(answers.tokens, expected.tokens);
+    EXPECT_EQ(answers.ahead, 0);
+  }
+  EXPECT_EQ(emulated::Launches().graphs, graphs);
+}
 #endif
 
 TEST_F(OneDeviceRunAheadTest, WithoutAGraphNothingRunsAhead) {

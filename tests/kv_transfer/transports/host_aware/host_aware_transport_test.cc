@@ -69,6 +69,22 @@ TEST_F(HostAwareTransportTest, PrefersTheFirst) {
   EXPECT_THAT(journal_.lines(), ElementsAre("up", "sent 5"));
 }
 
+// One that hangs is not hidden by the other.
+TEST_F(HostAwareTransportTest, AllTickedWhenBothDid) {
+  int all = 0;
+  journal_.on_tick = [&] { all += client_->AllTicked(); };
+  Start();
+  near_.Tick(local_);
+  near_.Tick(local_);
+  EXPECT_EQ(all, 0);
+  far_.Tick(remote_);
+  EXPECT_EQ(all, 1);
+  far_.Tick(remote_);
+  EXPECT_EQ(all, 1);
+  near_.Tick(local_);
+  EXPECT_EQ(all, 2);
+}
+
 TEST_F(HostAwareTransportTest, FallsBackUnderTheSameName) {
   auto far = far_.CreateTransport(true);
   far->Start(&far_journal_);

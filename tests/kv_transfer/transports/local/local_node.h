@@ -48,7 +48,11 @@ class Journal final : public TransportHandler {
   void OnSent(PeerId, uint64_t cookie, const absl::Status& status) override {
     Add((status.ok() ? "sent " : "not sent ") + std::to_string(cookie));
   }
-  void OnTick() override {}
+  void OnTick() override {
+    if (on_tick) on_tick();
+  }
+  // Set before it is started.
+  std::function<void()> on_tick;
 
   // Whether `line` comes `times` times.
   bool Await(const std::string& line, int times = 1) {
