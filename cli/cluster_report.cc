@@ -68,14 +68,16 @@ std::string Cell(const v1::LinkStatus& link) {
 std::vector<ClusterFinding> FindTrouble(const v1::GetClusterResponse& cluster) {
   std::vector<ClusterFinding> findings;
   for (const v1::WorkerStatus& worker : cluster.workers()) {
-    if (worker.usable()) continue;
+    if (worker.usable() || worker.standby()) continue;
     findings.push_back(
         {true, absl::StrCat(worker.role(), " worker ", worker.name(), " ",
                             worker.why_not())});
   }
   std::map<std::string, std::string> backends;
   for (const v1::WorkerStatus& worker : cluster.workers()) {
-    if (!worker.usable() || worker.backend().empty()) continue;
+    if (!(worker.usable() || worker.standby()) || worker.backend().empty()) {
+      continue;
+    }
     backends.try_emplace(worker.backend(), worker.name());
   }
   if (backends.size() > 1) {
@@ -128,8 +130,9 @@ std::string FormatCluster(const v1::GetClusterResponse& cluster) {
                           w.address());
     if (w.connected()) {
       absl::StrAppendFormat(
-          &out, " %8u %8u %16s\n", w.running(), w.waiting(),
-          absl::StrCat(w.free_blocks(), " of ", w.total_blocks()));
+          &out, " %8u %8u %16s%s\n", w.running(), w.waiting(),
+          absl::StrCat(w.free_blocks(), " of ", w.total_blocks()),
+          w.standby() ? "  stands by" : "");
     } else {
       absl::StrAppend(&out, " not connected\n");
     }

@@ -352,6 +352,11 @@ bool WorkerRegistry::Usable(const Worker& worker) const {
   return UsableInRole(worker) && !worker.standby;
 }
 
+bool WorkerRegistry::StandsBy(int index) const {
+  const Worker& worker = workers_[index];
+  return UsableInRole(worker) && !worker.stuck && worker.standby;
+}
+
 bool WorkerRegistry::UsableInRole(const Worker& worker) const {
   return worker.id != kNoWorker && worker.misfit.empty() && !worker.draining &&
          !worker.withdrawn;

@@ -221,6 +221,8 @@ class WorkerRegistry final {
   std::vector<Link> Links(absl::Time now) const;
   // Why a worker gets no requests; empty: it does.
   std::string WhyUnusable(int index) const;
+  // Whether that is its role alone.
+  bool StandsBy(int index) const;
   // Most tokens of one sequence that some usable decode worker can hold, at
   // most the model's; the model's when there is none.
   int32_t MaxContext() const;

@@ -94,11 +94,13 @@ class Pool {
     this.#cards = cards;
     setChildren(this.#list, [...cards.values()].map((card) => card.element));
     const usable = workers.filter((worker) => worker.usable).length;
+    const standby = workers.filter((worker) => worker.standby).length;
     setText(this.#summary, workers.length === 0 ?
         '' :
         usable === workers.length ?
         plural(usable, 'worker') :
-        `${usable} of ${plural(workers.length, 'worker')} serving`);
+        `${usable} of ${plural(workers.length, 'worker')} serving` +
+            (standby === 0 ? '' : `, ${standby} standing by`));
     this.#empty.hidden = workers.length > 0;
   }
 }

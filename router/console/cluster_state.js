@@ -24,6 +24,7 @@ export function readCluster(json) {
       address: text(worker?.address),
       connected: worker?.connected === true,
       usable: worker?.usable === true,
+      standby: worker?.standby === true,
       whyNot: text(worker?.why_not),
       running: number(worker?.running),
       waiting: number(worker?.waiting),
@@ -52,14 +53,15 @@ function isOrAre(number) {
 // What is missing in a cluster that may still serve; empty: nothing.
 function flaws(cluster) {
   const {workers, links} = cluster;
-  if (!workers.some((w) => w.role === 'prefill' && w.usable)) {
+  // A side of a dual worker that stands by changes its role when it has to.
+  if (!workers.some((w) => w.role === 'prefill' && (w.usable || w.standby))) {
     return ['No prefill worker can serve'];
   }
   if (!links.some((link) => link.usable)) {
     return ['No prefill worker can hand over to a decode worker'];
   }
   const found = [];
-  const lost = workers.filter((worker) => !worker.usable).length;
+  const lost = workers.filter((w) => !w.usable && !w.standby).length;
   if (lost > 0) {
     found.push(
         `${lost} of ${workers.length} workers ${isOrAre(lost)} out of service`);

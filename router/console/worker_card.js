@@ -6,6 +6,7 @@ import {count, percent} from './format.js';
 // {label, level} of a worker: what the dot and the word beside it say.
 function stateOf(worker) {
   if (worker.usable) return {level: 'healthy', label: 'Serving'};
+  if (worker.standby) return {level: 'standby', label: 'Standing by'};
   if (!worker.connected) return {level: 'down', label: 'Not connected'};
   return {level: 'degraded', label: 'Out of service'};
 }

@@ -51,6 +51,23 @@ TEST(ClusterReportTest, AHealthyClusterIsSaidToBe) {
                     HasSubstr("No trouble found.")));
 }
 
+// As each dual worker has one side that does.
+TEST(ClusterReportTest, ASideThatStandsByIsNoTrouble) {
+  v1::GetClusterResponse cluster;
+  AddWorker(&cluster, "decode", "dual-0", "10.0.0.1:7001");
+  v1::WorkerStatus* const other =
+      AddWorker(&cluster, "prefill", "dual-0", "10.0.0.1:7000");
+  other->set_usable(false);
+  other->set_standby(true);
+  other->set_why_not("stands by, it has the other role");
+  EXPECT_THAT(FindTrouble(cluster), IsEmpty());
+  EXPECT_THAT(FormatCluster(cluster),
+              AllOf(HasSubstr("990 of 1000  stands by\n"),
+                    HasSubstr("No trouble found.")));
+  other->set_standby(false);
+  EXPECT_THAT(FindTrouble(cluster), SizeIs(1));
+}
+
 TEST(ClusterReportTest, TcpOnOneHostIsWorthALine) {
   v1::GetClusterResponse cluster;
   AddWorker(&cluster, "prefill", "prefill-0", "10.0.0.1:7000");

@@ -15,6 +15,19 @@ function stateOf(workers, links) {
 const LINK = {prefill_worker: 'prefill', decode_worker: 'decode', usable: true};
 const BROKEN = {...LINK, usable: false};
 
+test('takes a side of a dual worker that stands by for no flaw', () => {
+  const standby = {...worker('prefill', false), standby: true};
+  assert.equal(stateOf([standby, worker('decode')], [LINK]).level, 'healthy');
+  assert.equal(
+      stateOf([standby, worker('decode'), worker('decode', false)],
+              [LINK]).detail,
+      '1 of 3 workers is out of service.');
+  assert.equal(
+      stateOf([worker('prefill'), {...worker('decode', false), standby: true}],
+              [LINK]).level,
+      'down');
+});
+
 test('says how a cluster is', () => {
   const prefill = worker('prefill');
   const decode = worker('decode');
@@ -67,7 +80,8 @@ test('reads a report', () => {
     waiting: 4,
     workers: [{
       name: 'p', role: 'prefill', address: 'a:1', connected: true, usable: true,
-      whyNot: '', running: 1, waiting: 2, usedBlocks: 70, totalBlocks: 100,
+      standby: false, whyNot: '', running: 1, waiting: 2, usedBlocks: 70,
+      totalBlocks: 100,
     }],
     links: [{
       prefill: 'p', decode: 'd', usable: true, whyNot: '',
