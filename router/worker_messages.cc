@@ -65,9 +65,14 @@ v1::SequenceSpec MakeSequenceSpec(const scheduling::RequestSpec& spec,
     wire_bias->set_token(static_cast<uint32_t>(token));
     wire_bias->set_bias(bias);
   }
-  if (spec.sampling.allowed != nullptr) {
-    for (const TokenId id : spec.sampling.allowed->Tokens()) {
-      sampling->add_allowed_token_ids(static_cast<uint32_t>(id));
+  if (const auto& allowed = spec.sampling.allowed; allowed != nullptr) {
+    // An id takes three bytes, mostly.
+    if (3 * int64_t{allowed->num_tokens()} > allowed->vocab_size() / 8) {
+      sampling->set_allowed_mask(allowed->ToBytes());
+    } else {
+      for (const TokenId id : allowed->Tokens()) {
+        sampling->add_allowed_token_ids(static_cast<uint32_t>(id));
+      }
     }
   }
   wire.set_max_output_tokens(

@@ -3,17 +3,54 @@
 #include <algorithm>
 #include <bit>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "common/log.h"
 
 namespace baton::scheduling {
 
 TokenMask::TokenMask(int32_t vocab_size, absl::Span<const TokenId> tokens)
-    : vocab_size_(vocab_size), words_((int64_t{vocab_size} + 31) / 32) {
+    : TokenMask(vocab_size) {
   CHECK(!tokens.empty());
   for (const TokenId token : tokens) {
     CHECK(token >= 0 && token < vocab_size) << token;
     words_[token / 32] |= 1u << (token % 32);
   }
+}
+
+absl::StatusOr<TokenMask> TokenMask::FromBytes(int32_t vocab_size,
+                                               absl::string_view bytes) {
+  const size_t wanted = (static_cast<size_t>(vocab_size) + 7) / 8;
+  if (bytes.size() != wanted) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", bytes.size(), " bytes, a vocabulary of ",
+                     vocab_size, " takes ", wanted));
+  }
+  TokenMask mask(vocab_size);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    mask.words_[i / 4] |= uint32_t{static_cast<unsigned char>(bytes[i])}
+                          << (8 * (i % 4));
+  }
+  const int32_t last = vocab_size % 32;
+  if (last != 0 && mask.words_.back() >> last != 0) {
+    return absl::InvalidArgumentError("has tokens beyond the vocabulary");
+  }
+  if (mask.num_tokens() == 0) return absl::InvalidArgumentError("has no token");
+  return mask;
+}
+
+std::string TokenMask::ToBytes() const {
+  std::string bytes((static_cast<size_t>(vocab_size_) + 7) / 8, '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<char>(words_[i / 4] >> (8 * (i % 4)) & 255u);
+  }
+  return bytes;
+}
+
+int32_t TokenMask::num_tokens() const {
+  int32_t count = 0;
+  for (const uint32_t word : words_) count += std::popcount(word);
+  return count;
 }
 
 bool TokenMask::HasBeside(absl::Span<const TokenId> others) const {

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
 
@@ -16,7 +19,16 @@ class TokenMask final {
   // REQUIRES: tokens are in [0, vocab_size), and there is one.
   TokenMask(int32_t vocab_size, absl::Span<const TokenId> tokens);
 
+  // Of a message. InvalidArgument says what is wrong of `bytes`, as ToBytes
+  // makes them. REQUIRES: vocab_size > 0.
+  static absl::StatusOr<TokenMask> FromBytes(int32_t vocab_size,
+                                             absl::string_view bytes);
+  // Token t is bit t % 8, the lowest first, of byte t / 8; as many bytes as
+  // the vocabulary takes.
+  std::string ToBytes() const;
+
   int32_t vocab_size() const { return vocab_size_; }
+  int32_t num_tokens() const;
   // REQUIRES: 0 <= token < vocab_size().
   bool Has(TokenId token) const {
     return (words_[token / 32] >> (token % 32) & 1u) != 0;
@@ -32,6 +44,10 @@ class TokenMask final {
   friend bool operator==(const TokenMask&, const TokenMask&) = default;
 
  private:
+  // None yet.
+  explicit TokenMask(int32_t vocab_size)
+      : vocab_size_(vocab_size), words_((int64_t{vocab_size} + 31) / 32) {}
+
   int32_t vocab_size_;
   std::vector<uint32_t> words_;
 };

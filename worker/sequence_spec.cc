@@ -72,6 +72,16 @@ absl::StatusOr<scheduling::SamplingParams> CheckedSampling(
     sampling.allowed =
         std::make_shared<scheduling::TokenMask>(vocab_size, allowed);
   }
+  if (!wire.allowed_mask().empty()) {
+    absl::StatusOr<scheduling::TokenMask> mask =
+        scheduling::TokenMask::FromBytes(vocab_size, wire.allowed_mask());
+    if (!mask.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "sequence.sampling.allowed_mask ", mask.status().message()));
+    }
+    sampling.allowed =
+        std::make_shared<scheduling::TokenMask>(*std::move(mask));
+  }
   BATON_RETURN_IF_ERROR(scheduling::Validate(sampling));
   return sampling;
 }

@@ -44,6 +44,21 @@ scheduling::RequestSpec FullSpec() {
   return spec;
 }
 
+TEST(MakeSequenceSpecTest, ManyAllowedTokensGoAsBits) {
+  scheduling::RequestSpec spec = FullSpec();
+  std::vector<TokenId> tokens;
+  for (TokenId token = 0; token < kVocab; token += 3) tokens.push_back(token);
+  spec.sampling.allowed =
+      std::make_shared<scheduling::TokenMask>(kVocab, tokens);
+  const v1::SequenceSpec wire =
+      MakeSequenceSpec(spec, {}, absl::Seconds(1), kUrgency);
+  EXPECT_EQ(wire.sampling().allowed_token_ids_size(), 0);
+  EXPECT_EQ(wire.sampling().allowed_mask().size(), 13u);
+  const auto sequence = worker::MakeSequence(SequenceId{1}, wire, kVocab);
+  ASSERT_TRUE(sequence.ok()) << sequence.status();
+  EXPECT_EQ(*(*sequence)->sampling().allowed, *spec.sampling.allowed);
+}
+
 TEST(MakeSequenceSpecTest, AWorkerTakesAllOfTheRequest) {
   const scheduling::RequestSpec spec = FullSpec();
   const v1::SequenceSpec wire =
@@ -67,6 +82,7 @@ TEST(MakeSequenceSpecTest, AWorkerTakesAllOfTheRequest) {
   EXPECT_EQ(sampling.logit_bias, spec.sampling.logit_bias);
   ASSERT_NE(sampling.allowed, nullptr);
   EXPECT_EQ(*sampling.allowed, *spec.sampling.allowed);
+  EXPECT_THAT(wire.sampling().allowed_token_ids(), ElementsAre(0, 4, 98, 99));
   EXPECT_EQ(sampling.seed, spec.sampling.seed);
   const scheduling::StopParams& stop = (*sequence)->stop();
   EXPECT_EQ(stop.max_output_tokens, spec.stop.max_output_tokens);

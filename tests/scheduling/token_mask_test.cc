@@ -1,6 +1,7 @@
 #include "scheduling/token_mask.h"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -28,6 +29,31 @@ TEST(TokenMaskTest, BitsLieFromTheLowestOn) {
               ElementsAre(1u, 2u, uint32_t{1} << 5));
   EXPECT_THAT(TokenMask(64, {31, 63}).words(),
               ElementsAre(0x80000000u, 0x80000000u));
+}
+
+TEST(TokenMaskTest, GoesThroughBytes) {
+  for (const int32_t vocab : {1, 7, 8, 9, 31, 32, 33, 64, 70, 1000}) {
+    const TokenMask mask(vocab, {0, vocab / 2, vocab - 1});
+    const std::string bytes = mask.ToBytes();
+    EXPECT_EQ(bytes.size(), (vocab + 7u) / 8u);
+    const auto again = TokenMask::FromBytes(vocab, bytes);
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(*again, mask) << vocab;
+  }
+  EXPECT_EQ(TokenMask(17, {0, 9, 16}).ToBytes(), std::string("\1\2\1"));
+}
+
+TEST(TokenMaskTest, BytesThatAreNoneAreNamed) {
+  const auto why = [](int32_t vocab, const std::string& bytes) {
+    return std::string(TokenMask::FromBytes(vocab, bytes).status().message());
+  };
+  EXPECT_EQ(why(17, "\1\1"), "has 2 bytes, a vocabulary of 17 takes 3");
+  EXPECT_EQ(why(17, "\1\1\2"), "has tokens beyond the vocabulary");
+  EXPECT_EQ(why(17, std::string(3, '\0')), "has no token");
+}
+
+TEST(TokenMaskTest, CountsItsTokens) {
+  EXPECT_EQ(TokenMask(70, {69, 0, 31, 32, 31}).num_tokens(), 4);
 }
 
 TEST(TokenMaskTest, SaysWhetherOthersAreLeft) {

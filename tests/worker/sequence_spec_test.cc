@@ -211,6 +211,12 @@ INSTANTIATE_TEST_SUITE_P(All, BadSequenceTest,
                                                   ->add_allowed_token_ids(100);
                                             }},
                                         BadCase{
+                                            "sampling.allowed_mask has 2 bytes",
+                                            [](v1::SequenceSpec* s) {
+                                              s->mutable_sampling()
+                                                  ->set_allowed_mask("ab");
+                                            }},
+                                        BadCase{
                                             "allowed_token_ids has none but",
                                             [](v1::SequenceSpec* s) {
                                               s->add_stop_token_ids(0);
