@@ -20,8 +20,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
-#include "common/process/process.h"
-#include "common/rpc/grpc_setup.h"
 #include "tests/cli/fake_router.h"
 
 namespace baton::cli {
@@ -53,17 +51,11 @@ class Counting final {
   std::shared_ptr<int> count_ = std::make_shared<int>(0);
 };
 
-class ChatTest : public testing::Test {
+class ChatTest : public FakeRouterTest {
  protected:
-  static void SetUpTestSuite() {
-    process::SetUpSignals(/*die_with_parent=*/false);
-  }
-
   void SetUp() override {
-    auto running = rpc::StartServer("127.0.0.1:0", {&router_});
-    ASSERT_TRUE(running.ok()) << running.status();
-    server_ = *std::move(running);
-    options_.router.address = absl::StrCat("127.0.0.1:", server_.port);
+    FakeRouterTest::SetUp();
+    options_.router.address = address();
     options_.timeout_seconds = 30;
     router_.set_answer(Counting());
   }
@@ -103,8 +95,6 @@ class ChatTest : public testing::Test {
     return said;
   }
 
-  FakeRouter router_;
-  rpc::RunningServer server_;
   ChatOptions options_;
   std::string out_;
   std::string err_;

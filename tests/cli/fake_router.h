@@ -9,10 +9,14 @@
 #include <vector>
 
 #include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "baton/v1/inference.grpc.pb.h"
+#include "common/process/process.h"
+#include "common/rpc/grpc_setup.h"
 
 namespace baton::cli {
 
@@ -78,5 +82,24 @@ inline std::string ReadBack(std::FILE* file) {
   }
   return text;
 }
+
+// A test with such a router.
+class FakeRouterTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    process::SetUpSignals(/*die_with_parent=*/false);
+  }
+  void SetUp() override {
+    auto running = rpc::StartServer("127.0.0.1:0", {&router_});
+    ASSERT_TRUE(running.ok()) << running.status();
+    server_ = *std::move(running);
+  }
+  std::string address() const {
+    return absl::StrCat("127.0.0.1:", server_.port);
+  }
+
+  FakeRouter router_;
+  rpc::RunningServer server_;
+};
 
 }  // namespace baton::cli

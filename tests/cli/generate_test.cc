@@ -13,8 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/process/process.h"
-#include "common/rpc/grpc_setup.h"
 #include "tests/cli/fake_router.h"
 
 namespace baton::cli {
@@ -34,17 +32,11 @@ grpc::Status AnswerWithAStory(grpc::ServerContext*, Writer* writer) {
   return grpc::Status::OK;
 }
 
-class GenerateTest : public testing::Test {
+class GenerateTest : public FakeRouterTest {
  protected:
-  static void SetUpTestSuite() {
-    process::SetUpSignals(/*die_with_parent=*/false);
-  }
-
   void SetUp() override {
-    auto running = rpc::StartServer("127.0.0.1:0", {&router_});
-    ASSERT_TRUE(running.ok()) << running.status();
-    server_ = *std::move(running);
-    options_.router.address = absl::StrCat("127.0.0.1:", server_.port);
+    FakeRouterTest::SetUp();
+    options_.router.address = address();
     options_.prompt = "Once";
     options_.timeout_seconds = 30;
     router_.set_answer(AnswerWithAStory);
@@ -61,8 +53,6 @@ class GenerateTest : public testing::Test {
     return code;
   }
 
-  FakeRouter router_;
-  rpc::RunningServer server_;
   GenerateOptions options_;
   std::string out_;
   std::string err_;
