@@ -1,6 +1,7 @@
 #include "cli/chat.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -67,6 +68,8 @@ class LineInput final {
 
   // After kFailed.
   const std::string& why() const { return why_; }
+  // One that has come and was not taken yet; 0: none.
+  int TakeSignal() { return signals_.Take(); }
 
  private:
   // kLine: there may be more in the buffer.
@@ -131,6 +134,7 @@ class Chat final {
         is_person_(isatty(in) == 1),
         input_(in),
         output_(out),
+        asks_(is_person_ && output_.is_terminal()),
         err_(err),
         conversation_(options.system) {}
 
@@ -139,10 +143,10 @@ class Chat final {
       std::string message;
       switch (ReadMessage(&message)) {
         case LineInput::Read::kEnd:
-          if (is_person_) output_.EndLine();
+          if (asks_) output_.EndLine();
           return exit_code_;
         case LineInput::Read::kInterrupted:
-          if (is_person_) output_.EndLine();
+          if (asks_) output_.EndLine();
           return kExitInterrupted;
         case LineInput::Read::kFailed:
           return Fail(input_.why());
@@ -155,9 +159,11 @@ class Chat final {
         Obey(message);
         continue;
       }
-      if (!Answer(message) && (!is_person_ || output_.broken())) {
-        return interrupted_ ? kExitInterrupted : kExitFailed;
+      if (Answer(message)) continue;
+      if (interrupted_ == SIGTERM || (interrupted_ != 0 && !is_person_)) {
+        return kExitInterrupted;
       }
+      if (!is_person_ || output_.broken()) return kExitFailed;
     }
   }
 
@@ -165,7 +171,7 @@ class Chat final {
   LineInput::Read ReadMessage(std::string* message) {
     message->clear();
     for (const char* prompt = "> ";; prompt = "  ") {
-      if (is_person_) output_.Write(prompt);
+      if (asks_) output_.Write(prompt);
       std::string line;
       if (const auto read = input_.Next(&line);
           read != LineInput::Read::kLine) {
@@ -202,15 +208,15 @@ class Chat final {
 
     client::GenerateOptions call;
     call.timeout = absl::Seconds(options_.timeout_seconds);
-    std::atomic<bool> interrupted = false;
+    std::atomic<int> interrupted = 0;  // by which signal
     std::string text;
     std::vector<absl::Time> token_times;
     int64_t tokens = 0;
     v1::GenerateResponse last;
     absl::Status status;
     {
-      const StopSignalWatch watch([&] {
-        interrupted = true;
+      const StopSignalWatch watch([&](int signal) {
+        interrupted = signal;
         call.cancel.Cancel();
       });
       status = router_->Generate(
@@ -229,13 +235,19 @@ class Chat final {
     }
     if (!text.empty()) output_.EndLine();
     interrupted_ = interrupted;
+    // Whoever pressed it twice meant this answer.
+    while (interrupted != 0 && interrupted_ != SIGTERM) {
+      const int more = input_.TakeSignal();
+      if (more == 0) break;
+      if (more == SIGTERM) interrupted_ = more;
+    }
     if (output_.broken()) {
       Fail("cannot write the output");
       return false;
     }
-    const bool failed = !status.ok() && !interrupted;
+    const bool failed = !status.ok() && interrupted_ == 0;
     // As if an answer that did not begin had not been asked for.
-    if (text.empty() && (failed || interrupted)) {
+    if (text.empty() && (failed || interrupted_ != 0)) {
       conversation_.DropLast();
     } else {
       conversation_.Add("assistant", text);
@@ -244,7 +256,7 @@ class Chat final {
       Fail(DescribeError(status));
       return false;
     }
-    if (interrupted) return false;
+    if (interrupted_ != 0) return false;
     if (last.finish_reason() == v1::FINISH_REASON_ERROR) {
       Fail("the answer ended with an error");
       return false;
@@ -269,9 +281,11 @@ class Chat final {
   const bool is_person_;
   LineInput input_;
   TextOutput output_;
+  // Who sees a prompt.
+  const bool asks_;
   std::FILE* const err_;
   Conversation conversation_;
-  bool interrupted_ = false;  // the last answer
+  int interrupted_ = 0;  // the last answer, by which signal
   int exit_code_ = kExitOk;
 };
 

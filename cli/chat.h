@@ -31,8 +31,8 @@ struct ChatOptions {
 // Where `in` is a terminal: asks for each message, takes lines that begin with
 // "/" as commands, and goes on after an error. SIGINT ends the answer that is
 // coming, of which the conversation keeps what came; while nothing comes it
-// ends the chat. Elsewhere each line is a message, as it is, and the first
-// error ends the chat.
+// ends the chat, as SIGTERM always does. Elsewhere each line is a message, as
+// it is, and the first error ends the chat.
 //
 // Blocks; one call per process at a time. REQUIRES: process::SetUpSignals was
 // called.

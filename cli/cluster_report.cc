@@ -73,6 +73,14 @@ std::vector<ClusterFinding> FindTrouble(const v1::GetClusterResponse& cluster) {
         {true, absl::StrCat(worker.role(), " worker ", worker.name(), " ",
                             worker.why_not())});
   }
+  const bool decodes =
+      absl::c_any_of(cluster.workers(), [](const v1::WorkerStatus& worker) {
+        return worker.role() == "decode" && worker.usable();
+      });
+  // Nothing is wrong with any, but they all stand by.
+  if (!decodes && findings.empty()) {
+    findings.push_back({true, "no decode worker gets requests"});
+  }
   std::map<std::string, std::string> backends;
   for (const v1::WorkerStatus& worker : cluster.workers()) {
     if (!(worker.usable() || worker.standby()) || worker.backend().empty()) {

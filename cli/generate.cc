@@ -112,7 +112,7 @@ int RunGenerate(const GenerateOptions& options, std::FILE* out,
   Output output(options, out);
   absl::Status status;
   {
-    const StopSignalWatch watch([&] {
+    const StopSignalWatch watch([&](int) {
       interrupted = true;
       call.cancel.Cancel();
     });

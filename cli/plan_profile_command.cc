@@ -39,7 +39,7 @@ struct PlanProfileFlags {
 absl::StatusOr<std::vector<v1::GetClusterResponse>> Watch(
     client::Client* router, double seconds) {
   absl::Notification stopped;
-  const StopSignalWatch signals([&stopped] { stopped.Notify(); });
+  const StopSignalWatch signals([&stopped](int) { stopped.Notify(); });
   std::vector<v1::GetClusterResponse> times;
   const absl::Time end = absl::Now() + absl::Seconds(seconds);
   do {

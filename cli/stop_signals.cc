@@ -29,14 +29,15 @@ int StopSignalFd::Take() {
   return static_cast<int>(info.ssi_signo);
 }
 
-StopSignalWatch::StopSignalWatch(std::function<void()> on_signal)
+StopSignalWatch::StopSignalWatch(std::function<void(int signal)> on_signal)
     : end_(eventfd(0, EFD_CLOEXEC)) {
   PCHECK(end_.get() >= 0) << "eventfd";
   thread_ = std::thread([this, on_signal = std::move(on_signal)] {
     pollfd fds[] = {{end_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
     while (poll(fds, std::size(fds), -1) < 0) {
     }
-    if (fds[0].revents == 0 && signals_.Take() != 0) on_signal();
+    if (fds[0].revents != 0) return;
+    if (const int signal = signals_.Take(); signal != 0) on_signal(signal);
   });
 }
 

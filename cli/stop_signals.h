@@ -22,11 +22,11 @@ class StopSignalFd final {
   OwnedFd fd_;
 };
 
-// Calls `on_signal` on a thread of its own when the first SIGINT or SIGTERM
-// comes in its lifetime. REQUIRES: as StopSignalFd.
+// Calls `on_signal` with it on a thread of its own when the first SIGINT or
+// SIGTERM comes in its lifetime. REQUIRES: as StopSignalFd.
 class StopSignalWatch final {
  public:
-  explicit StopSignalWatch(std::function<void()> on_signal);
+  explicit StopSignalWatch(std::function<void(int signal)> on_signal);
   ~StopSignalWatch();
   StopSignalWatch(const StopSignalWatch&) = delete;
   StopSignalWatch& operator=(const StopSignalWatch&) = delete;

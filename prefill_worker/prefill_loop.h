@@ -79,10 +79,9 @@ class PrefillLoop final : public worker::WorkerLoop {
   bool Turn(absl::Duration idle_wait) override;
 
   // What it has computed waits for decode workers and links, which may take
-  // longer, and prompts for its blocks.
+  // longer: only prompts count, as for routers.
   worker::LoopProgress progress() const override {
-    return {.has_work = scheduler_.QueuedTokens() > 0 && blocks_wanted() == 0,
-            .steps = blocks_->steps};
+    return {.has_work = scheduler_.QueuedTokens() > 0, .steps = blocks_->steps};
   }
 
   // Take nothing new, finish what there is.

@@ -46,7 +46,7 @@ v1::GetClusterResponse DescribeCluster(const WorkerRegistry& registry,
     status->set_connected(worker.id != scheduling::kNoWorker);
     status->set_why_not(registry.WhyUnusable(index));
     status->set_usable(status->why_not().empty());
-    status->set_standby(registry.StandsBy(index));
+    status->set_standby(registry.StandsBy(index, now));
     status->set_total_blocks(worker.hello.total_blocks());
     status->set_backend(worker.hello.backend());
     for (const scheduling::WorkerSnapshot& s : registry.snapshot().workers) {

@@ -244,10 +244,11 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "requests wait while there is no prefill worker")
       ->transform(OnOrOff())
       ->default_str("on");
-  app->add_option("--mixed-backends", o.cluster.registry.mixed_backends,
-                  "Workers whose backend or instruction set differ, so that "
-                  "their answers are not the same to the bit: allow, or "
-                  "exclude all but the largest group that can serve")
+  app->add_option(
+         "--mixed-backends", o.cluster.registry.mixed_backends,
+         "Workers whose backend or instruction set differ, so that "
+         "their answers are not the same to the bit: allow, or "
+         "exclude all but the largest group that has workers of both kinds")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, bool>{{"allow", true}, {"exclude", false}}))
       ->default_str("allow");

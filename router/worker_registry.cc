@@ -352,9 +352,10 @@ bool WorkerRegistry::Usable(const Worker& worker) const {
   return UsableInRole(worker) && !worker.standby;
 }
 
-bool WorkerRegistry::StandsBy(int index) const {
+bool WorkerRegistry::StandsBy(int index, absl::Time now) const {
   const Worker& worker = workers_[index];
-  return UsableInRole(worker) && !worker.stuck && worker.standby;
+  return UsableInRole(worker) && !worker.stuck && worker.standby &&
+         !BreakerOpen(index, now);
 }
 
 bool WorkerRegistry::UsableInRole(const Worker& worker) const {

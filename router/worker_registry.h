@@ -222,7 +222,7 @@ class WorkerRegistry final {
   // Why a worker gets no requests; empty: it does.
   std::string WhyUnusable(int index) const;
   // Whether that is its role alone.
-  bool StandsBy(int index) const;
+  bool StandsBy(int index, absl::Time now) const;
   // Most tokens of one sequence that some usable decode worker can hold, at
   // most the model's; the model's when there is none.
   int32_t MaxContext() const;
@@ -261,8 +261,9 @@ class WorkerRegistry final {
   void UpdateBackends();
   std::string DescribeMisfit(int index) const;
   // One model at a time, or a retry could go on with another model's words: of
-  // workers that fit but differ, the largest group that can serves; on a tie,
-  // that of the worker named first.
+  // workers that fit but differ, the largest group serves, of those that have
+  // workers of both kinds, if any has; on a tie, that of the worker named
+  // first.
   void ExcludeMinorities(std::vector<std::string>* misfits) const;
   std::string MisfitWithModel(const Worker& worker) const;
   scheduling::WorkerSnapshot* Find(scheduling::WorkerId id);

@@ -6,6 +6,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/rpc/pending_writes.h"
+#include "worker/inbox_rule.h"
 
 namespace baton::worker {
 namespace {
@@ -133,30 +134,18 @@ class ControlService::Session final
     event.received_at = Clock::Monotonic()->Now();
     event.message = std::move(incoming_);
     incoming_.Clear();
-    uint64_t attempt = 0;
-    switch (event.message.kind_case()) {
-      case v1::RouterMessage::kReserve:
-        attempt = event.message.reserve().attempt();
-        break;
-      case v1::RouterMessage::kPrefill:
-        attempt = event.message.prefill().attempt();
-        break;
-      case v1::RouterMessage::kPair:
-      case v1::RouterMessage::kSetRole:
-        // What finds no room is asked for again.
-        static_cast<void>(service_->inbox_->TryPush(std::move(event)));
-        return;
-      case v1::RouterMessage::kHello:
-      case v1::RouterMessage::kGrant:
-      case v1::RouterMessage::kCancel:
-        // One of a stream, and two of an attempt that came in.
-        service_->inbox_->PushUnbounded(std::move(event));
-        return;
-      case v1::RouterMessage::kHeartbeat:
-      case v1::RouterMessage::KIND_NOT_SET:  // of a later version
-        return;
+    const uint64_t attempt = event.message.has_reserve()
+                                 ? event.message.reserve().attempt()
+                                 : event.message.prefill().attempt();
+    const InboxRule rule = RuleOf(event.message);
+    if (rule == InboxRule::kTaken) {
+      service_->inbox_->PushUnbounded(std::move(event));
+      return;
     }
-    if (service_->inbox_->TryPush(std::move(event))) return;
+    if (service_->inbox_->TryPush(std::move(event)) ||
+        rule == InboxRule::kDropped) {
+      return;
+    }
     v1::WorkerMessage message;
     v1::Refusal* refusal = message.mutable_refusal();
     refusal->set_attempt(attempt);

@@ -341,8 +341,8 @@ class ForwardPass final {
   // A device had no memory for more: so many that would be recorded run kernel
   // by kernel.
   int64_t graphs_wait_ = 0;
-  // Of which another rank has none.
-  std::vector<Graph> unused_graphs_;
+  // Which another rank has not.
+  Graph unused_graph_;
 
   // Device memory. What pads rows is zero from the beginning on.
   DeviceBuffer rope_;      // [positions][head_dim]

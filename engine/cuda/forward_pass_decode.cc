@@ -1,5 +1,6 @@
 // Passes of one new token per sequence: as graphs, and one behind another.
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -88,19 +89,22 @@ Graph ForwardPass::RecordBucket(const PassArrays& arrays,
     Graph graph = stream_.EndGraph();
     has_room = !graph.empty();
     if (MeetOthers(has_room)) return graph;
-    // Others may wait for this device by now: it gives no memory back.
-    if (has_room) unused_graphs_.push_back(std::move(graph));
+    // Others may wait for this device by now: it gives no memory back. Nor is
+    // it tried again, on any of them.
+    if (has_room) unused_graph_ = std::move(graph);
+    graphs_wait_ = std::numeric_limits<int64_t>::max();
+  } else {
+    graphs_wait_ = kStepsWithoutGraphs;
   }
   LOG_IF(WARNING, !has_room)
       << "no memory of the device is left for graphs of decode steps: those "
          "that have none run kernel by kernel";
-  graphs_wait_ = kStepsWithoutGraphs;
   return Graph();
 }
 
 void ForwardPass::ForgetGraphs() {
   graphs_.clear();
-  unused_graphs_.clear();
+  unused_graph_ = Graph();
   graphs_wait_ = 0;
 }
 

@@ -53,7 +53,7 @@ function isOrAre(number) {
 // What is missing in a cluster that may still serve; empty: nothing.
 function flaws(cluster) {
   const {workers, links} = cluster;
-  // A side of a dual worker that stands by changes its role when it has to.
+  // A dual worker that decodes has a side that stands by, and nothing is wrong.
   if (!workers.some((w) => w.role === 'prefill' && (w.usable || w.standby))) {
     return ['No prefill worker can serve'];
   }

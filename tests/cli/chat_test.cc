@@ -3,6 +3,7 @@
 #include "cli/chat.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pty.h>
 #include <signal.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "tests/cli/fake_router.h"
 
@@ -208,12 +210,28 @@ class TerminalChatTest : public ChatTest {
   // typed is a part of; what comes behind is for the next call.
   void AwaitOnScreen(const std::string& text) {
     while (!absl::StrContains(screen_, text)) {
+      pollfd there = {person_, POLLIN, 0};
+      ASSERT_EQ(poll(&there, 1, /*timeout=*/30'000), 1)
+          << "no \"" << text << "\" in: " << screen_;
       char bytes[1024];
       const ssize_t n = read(person_, bytes, sizeof(bytes));
       ASSERT_GT(n, 0) << screen_;
       screen_.append(bytes, static_cast<size_t>(n));
     }
     screen_.erase(0, screen_.find(text) + text.size());
+  }
+
+  // Reads on until the chat is over.
+  void AwaitDone() {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (!done_.HasBeenNotified() && absl::Now() < deadline) {
+      pollfd there = {person_, POLLIN, 0};
+      char bytes[1024];
+      if (poll(&there, 1, /*timeout=*/20) == 1) {
+        ASSERT_GT(read(person_, bytes, sizeof(bytes)), 0);
+      }
+    }
+    ASSERT_TRUE(done_.HasBeenNotified());
   }
 
   int person_ = -1;
@@ -294,6 +312,20 @@ TEST_F(TerminalChatTest, CtrlCEndsTheAnswerAndThenTheChat) {
   EXPECT_THAT(Said()[1], StartsWith("assistant: well,"));
   kill(getpid(), SIGINT);
   ASSERT_TRUE(done_.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_EQ(code_, kExitInterrupted);
+}
+
+TEST_F(TerminalChatTest, SigtermEndsTheChatInTheMiddleOfAnAnswer) {
+  router_.set_answer([](grpc::ServerContext* context, Writer* writer) {
+    while (!context->IsCancelled()) WriteToken(writer, 2, ",");
+    return grpc::Status::CANCELLED;
+  });
+  StartChat();
+  Type("hello\n");
+  AwaitOnScreen(",,");
+  kill(getpid(), SIGTERM);
+  // So that it is not stopped by a screen that is full.
+  AwaitDone();
   EXPECT_EQ(code_, kExitInterrupted);
 }
 

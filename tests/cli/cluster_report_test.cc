@@ -66,6 +66,12 @@ TEST(ClusterReportTest, ASideThatStandsByIsNoTrouble) {
                     HasSubstr("No trouble found.")));
   other->set_standby(false);
   EXPECT_THAT(FindTrouble(cluster), SizeIs(1));
+  // But where nobody decodes.
+  other->set_standby(true);
+  cluster.mutable_workers(0)->set_usable(false);
+  cluster.mutable_workers(0)->set_standby(true);
+  ASSERT_THAT(FindTrouble(cluster), SizeIs(1));
+  EXPECT_EQ(FindTrouble(cluster)[0].text, "no decode worker gets requests");
 }
 
 TEST(ClusterReportTest, TcpOnOneHostIsWorthALine) {

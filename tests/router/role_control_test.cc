@@ -123,8 +123,8 @@ TEST_F(RoleControlTest, TheSideThatStandsByGetsNoRequests) {
   EXPECT_FALSE(Usable(dual));
   EXPECT_TRUE(Usable(dual + 1));
   EXPECT_EQ(registry_->WhyUnusable(dual), "stands by, it has the other role");
-  EXPECT_TRUE(registry_->StandsBy(dual));
-  EXPECT_FALSE(registry_->StandsBy(dual + 1));
+  EXPECT_TRUE(registry_->StandsBy(dual, now_));
+  EXPECT_FALSE(registry_->StandsBy(dual + 1, now_));
   EXPECT_EQ(registry_->num_role_changes(), 1);
   ReportRole(dual, WorkerRole::kPrefill);
   EXPECT_TRUE(Usable(dual));

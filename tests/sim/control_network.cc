@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "common/log.h"
+#include "worker/inbox_rule.h"
 
 namespace baton::sim {
 
@@ -276,11 +277,15 @@ void ControlNetwork::DeliverToWorker(Stream* stream,
   worker::RouterEvent event;
   event.session = stream->session;
   event.message = std::move(message);
-  if (attempt == 0) {
+  const worker::InboxRule rule = worker::RuleOf(event.message);
+  if (rule == worker::InboxRule::kTaken) {
     server->inbox_->PushUnbounded(std::move(event));
     return;
   }
-  if (server->inbox_->TryPush(std::move(event))) return;
+  if (server->inbox_->TryPush(std::move(event)) ||
+      rule == worker::InboxRule::kDropped) {
+    return;
+  }
   v1::WorkerMessage full;
   v1::Refusal* refusal = full.mutable_refusal();
   refusal->set_attempt(attempt);

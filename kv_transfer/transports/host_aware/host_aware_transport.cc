@@ -316,10 +316,14 @@ void TransportPair::Ear::OnPeerUp(PeerId inner, const std::string& address) {
     why_not_first = peer.why_not_first;
   }
   if (!why_not_first.empty()) {
-    LOG(INFO) << "kv_transfer: " << address << " is connected by "
-              << owner_->sides_[side_]->PeerProperties(inner).name
-              << ", not by " << owner_->sides_[kFirst]->properties().name
-              << ": " << why_not_first;
+    const std::string line =
+        absl::StrCat("kv_transfer: ", address, " is connected by ",
+                     owner_->sides_[side_]->PeerProperties(inner).name,
+                     ", not by ", owner_->sides_[kFirst]->properties().name,
+                     ": ", why_not_first);
+    // Most peers share no memory; but a network was meant to be the other one.
+    LOG_IF(INFO, owner_->by_memory_) << line;
+    LOG_IF(WARNING, !owner_->by_memory_) << line;
   }
   owner_->handler_->OnPeerUp(outer, address);
 }

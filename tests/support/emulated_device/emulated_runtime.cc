@@ -261,6 +261,11 @@ void SetPinnedAllocations(int count) {
   pinned_allocations = count;
 }
 
+void TakeBytes(int32_t device, int64_t bytes) {
+  absl::MutexLock lock(&mu);
+  taken_bytes[device] += bytes;
+}
+
 void SetGraphs(int count) {
   absl::MutexLock lock(&mu);
   graphs = count;

@@ -34,6 +34,10 @@ void AddWaitsForPeers(int change);
 // So many allocations of pinned memory more succeed; negative: all.
 void SetPinnedAllocations(int count);
 
+// Takes so many bytes of a device, or gives them back, which nobody sees but
+// who asks how many are free.
+void TakeBytes(int32_t device, int64_t bytes);
+
 // So many graphs more find memory; negative: all.
 void SetGraphs(int count);
 
