@@ -234,6 +234,13 @@ class TerminalChatTest : public ChatTest {
     ASSERT_TRUE(done_.HasBeenNotified());
   }
 
+  // When the chat is over.
+  int ExitCode() {
+    EXPECT_TRUE(done_.WaitForNotificationWithTimeout(absl::Seconds(30)));
+    chat_.join();
+    return code_;
+  }
+
   int person_ = -1;
   int terminal_ = -1;
   std::thread chat_;
@@ -260,8 +267,7 @@ TEST_F(TerminalChatTest, AsksAndObeys) {
   AwaitOnScreen("three\r\n> ");
   EXPECT_THAT(Said(), testing::ElementsAre("user: who am I?"));
   Type("/exit\n");
-  ASSERT_TRUE(done_.WaitForNotificationWithTimeout(absl::Seconds(30)));
-  EXPECT_EQ(code_, kExitOk);
+  EXPECT_EQ(ExitCode(), kExitOk);
 }
 
 TEST_F(TerminalChatTest, WhatAModelSaysDoesNotSteerIt) {
@@ -289,8 +295,7 @@ TEST_F(TerminalChatTest, GoesOnAfterAnError) {
   AwaitOnScreen("one\r\n> ");
   EXPECT_THAT(Said(), testing::ElementsAre("user: hello?"));
   Type("/exit\n");
-  ASSERT_TRUE(done_.WaitForNotificationWithTimeout(absl::Seconds(30)));
-  EXPECT_EQ(code_, kExitFailed);
+  EXPECT_EQ(ExitCode(), kExitFailed);
 }
 
 TEST_F(TerminalChatTest, CtrlCEndsTheAnswerAndThenTheChat) {
@@ -311,8 +316,7 @@ TEST_F(TerminalChatTest, CtrlCEndsTheAnswerAndThenTheChat) {
   ASSERT_THAT(Said(), testing::SizeIs(3));
   EXPECT_THAT(Said()[1], StartsWith("assistant: well,"));
   kill(getpid(), SIGINT);
-  ASSERT_TRUE(done_.WaitForNotificationWithTimeout(absl::Seconds(30)));
-  EXPECT_EQ(code_, kExitInterrupted);
+  EXPECT_EQ(ExitCode(), kExitInterrupted);
 }
 
 TEST_F(TerminalChatTest, SigtermEndsTheChatInTheMiddleOfAnAnswer) {
@@ -326,7 +330,7 @@ TEST_F(TerminalChatTest, SigtermEndsTheChatInTheMiddleOfAnAnswer) {
   kill(getpid(), SIGTERM);
   // So that it is not stopped by a screen that is full.
   AwaitDone();
-  EXPECT_EQ(code_, kExitInterrupted);
+  EXPECT_EQ(ExitCode(), kExitInterrupted);
 }
 
 }  // namespace
