@@ -111,9 +111,9 @@ void ForwardPass::UploadSamples(const StepLayout& layout, const Draws& draws,
     if (i < static_cast<int64_t>(draws.how.size())) row = draws.how[i];
     row.first_edit += first;
     if (row.mask != kNoMask) {
-      row.mask =
-          first_word + row.mask * static_cast<int32_t>(
-                                      lists.masks[row.mask]->words().size());
+      const int32_t place = row.mask - 1;
+      row.mask = first_word + place * static_cast<int32_t>(
+                                          lists.masks[place]->words().size());
     }
   }
 }

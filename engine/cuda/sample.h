@@ -34,7 +34,7 @@ struct LogitEdit {
   float value = 0;
 };
 
-inline constexpr int32_t kNoMask = -1;
+inline constexpr int32_t kNoMask = 0;
 
 // How one row is drawn.
 struct SampleRow {
@@ -51,7 +51,8 @@ struct SampleRow {
   int32_t penalties = 0;
   int32_t forbidden = 0;
   // The row's bits of tokens that may come out (scheduling/token_mask.h): from
-  // this word of SampleArgs::masks on; kNoMask: all may.
+  // this word of SampleArgs::masks on, of which the first is none's; kNoMask:
+  // all may.
   int32_t mask = kNoMask;
   // Not 0 when the row is to be left alone but for its statistics.
   int32_t statistics_only = 0;

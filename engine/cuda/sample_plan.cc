@@ -73,8 +73,8 @@ SampleRow PlanSample(const PlannedSequence& sequence, int32_t vocab_size,
     if (lists->masks.size() == static_cast<size_t>(kMaxMasks)) {
       return leave_to_host();
     }
-    row.mask = static_cast<int32_t>(lists->masks.size());
     lists->masks.push_back(sequence.allowed);
+    row.mask = static_cast<int32_t>(lists->masks.size());
   }
   for (const scheduling::LogitBias& bias : params.logit_bias) {
     edits.push_back({bias.token, bias.bias});

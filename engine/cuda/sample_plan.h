@@ -27,9 +27,9 @@ struct DrawLists {
 };
 
 // What the device is asked for a sampled row. Appends the row's edits and its
-// mask, whose place among the lists' is SampleRow::mask until they lie
-// somewhere. When there is no room for them, or the plan asks for what only the
-// host gives (the likeliest tokens, the logits), it leaves the draw to the
+// mask, whose place among the lists', from 1 on, is SampleRow::mask until they
+// lie somewhere. When there is no room for them, or the plan asks for what only
+// the host gives (the likeliest tokens, the logits), it leaves the draw to the
 // host.
 // REQUIRES: sequence.sample, a well-formed plan.
 SampleRow PlanSample(const scheduling::PlannedSequence& sequence,

@@ -75,9 +75,9 @@ TEST_F(SamplePlanTest, MasksLieOneBehindAnother) {
   const scheduling::TokenMask some(100, {4, 99});
   const scheduling::TokenMask one(100, {0});
   sequence_.allowed = &some;
-  EXPECT_EQ(PlanSample(sequence_, 100, &lists_).mask, 0);
-  sequence_.allowed = &one;
   EXPECT_EQ(PlanSample(sequence_, 100, &lists_).mask, 1);
+  sequence_.allowed = &one;
+  EXPECT_EQ(PlanSample(sequence_, 100, &lists_).mask, 2);
   EXPECT_EQ(lists_.masks, std::vector({&some, &one}));
   // No room, or nothing for the device to draw: none is appended.
   sequence_.top_logprobs = 2;

@@ -65,7 +65,8 @@ class SampleTest : public DeviceTest {
     std::vector<uint32_t> masks = {0};
     for (SampleRow& row : how) {
       if (row.mask == kNoMask) continue;
-      const absl::Span<const uint32_t> words = lists.masks[row.mask]->words();
+      const absl::Span<const uint32_t> words =
+          lists.masks[row.mask - 1]->words();
       row.mask = static_cast<int32_t>(masks.size());
       masks.insert(masks.end(), words.begin(), words.end());
     }
