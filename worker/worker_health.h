@@ -34,7 +34,7 @@ class WorkerHealth final {
   explicit WorkerHealth(const Clock* clock);
 
   // A progress thread of the data plane that from now on calls what this
-  // returns, more often than kStuckAfter. REQUIRES: before Serve.
+  // returns, more often than kStuckAfter. REQUIRES: no page was asked for yet.
   std::function<void()> AddDataPlane();
   // The loop has taken a turn.
   void Turned(const LoopProgress& progress);
