@@ -30,6 +30,16 @@ class HandoffFailureTest : public HandoffPairTest {
     network_.Tick();
     network_.RunUntilIdle();
   }
+  // The whole of the four blocks, by another sender than the first.
+  void ExpectLandsFrom(Sender& sender) {
+    ASSERT_TRUE(
+        sender.Start(GrantOf(0, 4), source_, In(absl::Seconds(5))).ok());
+    SendAllLayers(4, sender);
+    sender.Commit(kId, kFailingRecord);
+    network_.RunUntilIdle();
+    EXPECT_THAT(Only<Receiver::Landed>(PollReceiver()), SizeIs(1));
+    EXPECT_TRUE(receiver_memory_.HoldsAll(1, 0, target_));
+  }
 };
 
 TEST_F(HandoffFailureTest, LostPagesNeverLand) {
@@ -246,14 +256,7 @@ TEST_F(HandoffFailureTest, SenderDiesMidTransfer) {
   auto open = OpenOf(target_);
   open.sender = Incarnation{kPrefill + 1};
   ASSERT_TRUE(receiver_->Open(open).ok());
-  ASSERT_TRUE(reborn->Start(GrantOf(0, 4), source_, In(absl::Seconds(9))).ok());
-  for (int32_t layer = 0; layer < kLayers; ++layer) {
-    reborn->SendLayer(kId, layer, 4);
-  }
-  reborn->Commit(kId, kFailingRecord);
-  network_.RunUntilIdle();
-  EXPECT_THAT(Only<Receiver::Landed>(PollReceiver()), SizeIs(1));
-  EXPECT_TRUE(receiver_memory_.HoldsAll(1, 0, target_));
+  ExpectLandsFrom(*reborn);
 }
 
 TEST_F(HandoffFailureTest, SenderDiesBeforeItsFirstMessage) {
@@ -280,13 +283,7 @@ TEST_F(HandoffFailureTest, ATransferThatHasNotBegunOutlivesAConnection) {
   network_.RunUntilIdle();
   AdvanceAndTick(absl::Seconds(1.5));
   AdvanceAndTick(absl::Seconds(1.5));
-  ASSERT_TRUE(again->Start(GrantOf(0, 4), source_, In(absl::Seconds(5))).ok());
-  for (int32_t layer = 0; layer < kLayers; ++layer) {
-    again->SendLayer(kId, layer, 4);
-  }
-  again->Commit(kId, kFailingRecord);
-  network_.RunUntilIdle();
-  EXPECT_THAT(Only<Receiver::Landed>(PollReceiver()), SizeIs(1));
+  ExpectLandsFrom(*again);
 }
 
 TEST_F(HandoffFailureTest, ReceiverDiesMidTransfer) {

@@ -142,9 +142,10 @@ class HandoffPairTest : public ::testing::Test {
     ASSERT_TRUE(
         sender_->Start(GrantOf(0, n), source_, In(absl::Seconds(10))).ok());
   }
-  void SendAllLayers(int32_t n) {
+  void SendAllLayers(int32_t n) { SendAllLayers(n, *sender_); }
+  static void SendAllLayers(int32_t n, Sender& sender) {
     for (int32_t layer = 0; layer < kLayers; ++layer) {
-      sender_->SendLayer(kId, layer, n);
+      sender.SendLayer(kId, layer, n);
     }
   }
 
