@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
+#include "scheduling/grammar.h"
 #include "scheduling/token_mask.h"
 
 namespace baton::scheduling {
@@ -126,6 +127,8 @@ struct RequestSpec {
   std::vector<TokenId> prompt;  // non-empty
   SamplingParams sampling;
   StopParams stop;
+  // What the answer may be; null: anything.
+  std::shared_ptr<const Grammar> grammar;
   // How many of the likeliest tokens come with each token, in
   // [0, kMaxTopLogprobs].
   int32_t top_logprobs = 0;

@@ -22,6 +22,25 @@ Sequence::Sequence(SequenceId id, std::vector<TokenId> tokens,
   CHECK_LE(prompt_length_, num_tokens());
 }
 
+absl::StatusOr<GuidedOutput::Next> Sequence::FollowGuide() {
+  return guided_->Follow(absl::MakeConstSpan(tokens_).subspan(prompt_length_),
+                         stop_.stop_token_ids,
+                         /*may_stop=*/num_output() >= stop_.min_output_tokens,
+                         sampling_.allowed.get());
+}
+
+absl::Status Sequence::Guide(std::shared_ptr<OutputGuide> guide) {
+  CHECK(!guided_.has_value() && !finished_.has_value());
+  guided_.emplace(std::move(guide));
+  const absl::StatusOr<GuidedOutput::Next> next = FollowGuide();
+  if (!next.ok()) return next.status();
+  if (*next == GuidedOutput::Next::kComplete) {
+    return absl::InvalidArgumentError(
+        "the output is all that its grammar allows");
+  }
+  return absl::OkStatus();
+}
+
 PlannedSequence Sequence::Planned(int32_t num_output) const {
   PlannedSequence planned;
   planned.sequence = id_;
@@ -32,13 +51,15 @@ PlannedSequence Sequence::Planned(int32_t num_output) const {
   if (num_output < stop_.min_output_tokens) {
     planned.forbidden = stop_.stop_token_ids;
   }
-  planned.allowed = sampling_.allowed.get();
+  planned.allowed =
+      guided_.has_value() ? guided_->allowed() : sampling_.allowed.get();
   planned.top_logprobs = top_logprobs_;
   return planned;
 }
 
 void Sequence::AppendTo(StepPlan* plan, int32_t max_tokens) const {
   CHECK(!finished_.has_value());
+  CHECK(guide_status_.ok()) << guide_status_;
   CHECK_GE(max_tokens, 1);
   const int32_t count = std::min(max_tokens, uncomputed());
   CHECK_GE(count, 1);
@@ -51,7 +72,8 @@ void Sequence::AppendTo(StepPlan* plan, int32_t max_tokens) const {
 
 bool Sequence::CanFollow() const {
   // Of the likeliest tokens, the host takes stock itself.
-  return top_logprobs_ == 0 && sampling_.repetition_penalty == 1.0f &&
+  return top_logprobs_ == 0 && !guided_.has_value() &&
+         sampling_.repetition_penalty == 1.0f &&
          sampling_.presence_penalty == 0.0f &&
          sampling_.frequency_penalty == 0.0f;
 }
@@ -80,6 +102,14 @@ void Sequence::CommitSampled(TokenId token) {
   CHECK(!finished_.has_value());
   tokens_.push_back(token);
   finished_ = CheckFinished(stop_, num_output(), token);
+  // What ends the output is not part of what the grammar describes.
+  if (!guided_.has_value() || finished_ == FinishReason::kStop) return;
+  const absl::StatusOr<GuidedOutput::Next> next = FollowGuide();
+  if (!next.ok()) {
+    if (!finished_.has_value()) guide_status_ = next.status();
+  } else if (*next == GuidedOutput::Next::kComplete) {
+    finished_ = FinishReason::kStop;
+  }
 }
 
 void Sequence::CheckInvariants(int32_t block_size) const {

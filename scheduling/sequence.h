@@ -12,13 +12,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/ids.h"
 #include "common/stable_hash.h"
 #include "scheduling/block_pool.h"
+#include "scheduling/output_guide.h"
 #include "scheduling/request.h"
 #include "scheduling/step_plan.h"
 
@@ -47,6 +50,16 @@ class Sequence final {
   Sequence(SequenceId id, std::vector<TokenId> tokens, int32_t prompt_length,
            SamplingParams sampling, StopParams stop, int32_t top_logprobs = 0,
            const Urgency& urgency = {}, std::string cache_salt = {});
+
+  // From here on the output is what the guide's grammar describes. Errors as of
+  // GuidedOutput::Follow, of the output that there is; InvalidArgument also
+  // when nothing may follow that. The sequence is of no use then. REQUIRES: not
+  // guided, not finished.
+  absl::Status Guide(std::shared_ptr<OutputGuide> guide);
+  bool guided() const { return guided_.has_value(); }
+  // Why what was sampled last cannot go on (GuidedOutput::Follow): the sequence
+  // is not planned any more. OK when it can, or is finished.
+  const absl::Status& guide_status() const { return guide_status_; }
 
   SequenceId id() const { return id_; }
   const std::vector<TokenId>& tokens() const { return tokens_; }
@@ -83,8 +96,8 @@ class Sequence final {
   void AppendTo(StepPlan* plan, int32_t max_tokens) const;
 
   // Whether the token that a running step samples may be run before it is
-  // known: it decides neither how the next one is drawn, nor, by its number,
-  // that the sequence ends.
+  // known: it decides neither how the next one is drawn, or from what, nor, by
+  // its number, that the sequence ends.
   // REQUIRES: one token is uncomputed, which that step runs.
   bool CanFollow() const;
   // Whether the sequence ends with that token, whatever it is.
@@ -95,7 +108,8 @@ class Sequence final {
 
   // The step that ran `count` tokens of this sequence is done.
   void CommitComputed(int32_t count);
-  // A token came out; ends the sequence when a stop rule says so.
+  // A token came out; ends the sequence when a stop rule, or the grammar, says
+  // so.
   // REQUIRES: everything is computed, not finished.
   void CommitSampled(TokenId token);
   // KV of `count` tokens came from elsewhere (a hand-off, the prefix cache).
@@ -111,6 +125,7 @@ class Sequence final {
   // What is the same in all steps, and what they have of output that has
   // `num_output` tokens.
   PlannedSequence Planned(int32_t num_output) const;
+  absl::StatusOr<GuidedOutput::Next> FollowGuide();
 
   const SequenceId id_;
   std::vector<TokenId> tokens_;
@@ -124,6 +139,8 @@ class Sequence final {
   CachedPrefix prefix_;
   PooledBlocks blocks_;
   std::optional<FinishReason> finished_;
+  std::optional<GuidedOutput> guided_;
+  absl::Status guide_status_;
 };
 
 }  // namespace baton::scheduling

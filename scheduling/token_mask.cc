@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -12,10 +13,7 @@ namespace baton::scheduling {
 TokenMask::TokenMask(int32_t vocab_size, absl::Span<const TokenId> tokens)
     : TokenMask(vocab_size) {
   CHECK(!tokens.empty());
-  for (const TokenId token : tokens) {
-    CHECK(token >= 0 && token < vocab_size) << token;
-    words_[token / 32] |= 1u << (token % 32);
-  }
+  Add(tokens);
 }
 
 absl::StatusOr<TokenMask> TokenMask::FromBytes(int32_t vocab_size,
@@ -37,6 +35,33 @@ absl::StatusOr<TokenMask> TokenMask::FromBytes(int32_t vocab_size,
   }
   if (mask.num_tokens() == 0) return absl::InvalidArgumentError("has no token");
   return mask;
+}
+
+TokenMask TokenMask::FromWords(int32_t vocab_size,
+                               std::vector<uint32_t> words) {
+  TokenMask mask(vocab_size);
+  CHECK_EQ(mask.words_.size(), words.size());
+  mask.words_ = std::move(words);
+  return mask;
+}
+
+void TokenMask::Add(absl::Span<const TokenId> tokens) {
+  for (const TokenId token : tokens) {
+    CHECK(token >= 0 && token < vocab_size_) << token;
+    words_[token / 32] |= 1u << (token % 32);
+  }
+}
+
+void TokenMask::Remove(absl::Span<const TokenId> tokens) {
+  for (const TokenId token : tokens) {
+    CHECK(token >= 0 && token < vocab_size_) << token;
+    words_[token / 32] &= ~(1u << (token % 32));
+  }
+}
+
+void TokenMask::KeepOnly(const TokenMask& others) {
+  CHECK_EQ(vocab_size_, others.vocab_size_);
+  for (size_t i = 0; i < words_.size(); ++i) words_[i] &= others.words_[i];
 }
 
 std::string TokenMask::ToBytes() const {

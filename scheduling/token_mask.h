@@ -1,5 +1,5 @@
 // A set of tokens of a vocabulary, as a bit for each: those that may be
-// sampled. Immutable; any thread.
+// sampled. A plain value; any thread.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,8 @@ class TokenMask final {
   // makes them. REQUIRES: vocab_size > 0.
   static absl::StatusOr<TokenMask> FromBytes(int32_t vocab_size,
                                              absl::string_view bytes);
+  // REQUIRES: `words` are as words() gives them; there may be no token.
+  static TokenMask FromWords(int32_t vocab_size, std::vector<uint32_t> words);
   // Token t is bit t % 8, the lowest first, of byte t / 8; as many bytes as
   // the vocabulary takes.
   std::string ToBytes() const;
@@ -40,6 +42,12 @@ class TokenMask final {
   // Token t is bit t % 32, the lowest first, of word t / 32. Bits behind the
   // vocabulary are 0.
   absl::Span<const uint32_t> words() const { return words_; }
+
+  // REQUIRES: tokens are in [0, vocab_size()), and `others` is of the same
+  // vocabulary. There may be no token afterwards.
+  void Add(absl::Span<const TokenId> tokens);
+  void Remove(absl::Span<const TokenId> tokens);
+  void KeepOnly(const TokenMask& others);
 
   friend bool operator==(const TokenMask&, const TokenMask&) = default;
 

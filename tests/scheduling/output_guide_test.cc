@@ -1,0 +1,282 @@
+#include "scheduling/output_guide.h"
+
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "scheduling/sequence.h"
+
+namespace baton::scheduling {
+namespace {
+
+using Expression = GrammarBuilder::Expression;
+using testing::ElementsAre;
+
+constexpr int32_t kVocab = 40;
+constexpr TokenId kEnd = 1;  // without text
+
+std::shared_ptr<const Vocabulary> Words() {
+  //  0   1   2    3    4    5     6     7    8     9    10   11
+  return std::make_shared<const Vocabulary>(std::vector<std::string>{
+      "", "", "a", "b", "c", "ab", "abc", "a", "bc", "!", "a!", "cab"});
+}
+
+std::shared_ptr<OutputGuide> Guide(
+    const std::function<Expression(GrammarBuilder&)>& write,
+    std::shared_ptr<const Vocabulary> vocabulary = Words()) {
+  GrammarBuilder builder;
+  const auto whole = builder.NewRule();
+  builder.Define(whole, write(builder));
+  Grammar grammar;
+  EXPECT_TRUE(builder.Build(&grammar).ok());
+  auto guide = OutputGuide::Make(grammar, std::move(vocabulary), kVocab);
+  EXPECT_TRUE(guide.ok()) << guide.status();
+  return *std::move(guide);
+}
+
+Expression AbcOnce(GrammarBuilder& b) { return b.Literal("abc"); }
+// (abc)+
+Expression AbcMany(GrammarBuilder& b) {
+  return b.Repeat(b.Literal("abc"), 1, kAnyNumber);
+}
+
+std::vector<TokenId> Allowed(const GuidedOutput& output) {
+  return output.allowed()->Tokens();
+}
+
+TEST(VocabularyTest, TokensThatBeginAlikeShareNodes) {
+  const std::shared_ptr<const Vocabulary> words = Words();
+  std::string path;
+  std::vector<std::string> seen;
+  for (size_t i = 0; i + 1 < words->nodes().size(); ++i) {
+    const Vocabulary::Node& node = words->nodes()[i];
+    path.resize(node.depth);
+    path += static_cast<char>(node.byte);
+    EXPECT_GT(node.end, i);
+    for (uint32_t t = node.first_token; t < words->nodes()[i + 1].first_token;
+         ++t) {
+      EXPECT_EQ(words->text(words->tokens()[t]), path);
+      seen.push_back(path);
+    }
+    // Those below it are behind it, up to its end.
+    for (size_t j = i + 1; j + 1 < words->nodes().size(); ++j) {
+      if (words->nodes()[j].depth <= node.depth) {
+        EXPECT_EQ(node.end, j);
+        break;
+      }
+    }
+  }
+  EXPECT_THAT(seen, ElementsAre("!", "a", "a", "a!", "ab", "abc", "b", "bc",
+                                "c", "cab"));
+}
+
+TEST(GuidedOutputTest, AllowsWhatTheGrammarGoesOnWith) {
+  GuidedOutput output(Guide(AbcOnce));
+  ASSERT_EQ(*output.Follow({}, {kEnd}, true, nullptr),
+            GuidedOutput::Next::kGoesOn);
+  EXPECT_THAT(Allowed(output), ElementsAre(2, 5, 6, 7));  // a ab abc a
+  const std::vector<TokenId> so_far = {7};
+  ASSERT_EQ(*output.Follow(so_far, {kEnd}, true, nullptr),
+            GuidedOutput::Next::kGoesOn);
+  EXPECT_THAT(Allowed(output), ElementsAre(3, 8));  // b bc
+  const std::vector<TokenId> all = {7, 8};
+  // Nothing may follow: whether there is a token that says so or not.
+  EXPECT_EQ(*output.Follow(all, {kEnd}, true, nullptr),
+            GuidedOutput::Next::kComplete);
+}
+
+TEST(GuidedOutputTest, MayStopWhereTheAnswerMayBeOver) {
+  GuidedOutput output(Guide(AbcMany));
+  const std::vector<TokenId> once = {6};
+  ASSERT_EQ(*output.Follow(once, {kEnd}, true, nullptr),
+            GuidedOutput::Next::kGoesOn);
+  EXPECT_THAT(Allowed(output), ElementsAre(kEnd, 2, 5, 6, 7));
+  const std::vector<TokenId> and_a_half = {6, 5};
+  ASSERT_EQ(*output.Follow(and_a_half, {kEnd}, true, nullptr),
+            GuidedOutput::Next::kGoesOn);
+  EXPECT_THAT(Allowed(output), ElementsAre(4, 11));  // c cab
+  // Without one, it goes on for ever.
+  GuidedOutput endless(Guide(AbcMany));
+  ASSERT_EQ(*endless.Follow(once, {}, true, nullptr),
+            GuidedOutput::Next::kGoesOn);
+  EXPECT_THAT(Allowed(endless), ElementsAre(2, 5, 6, 7));
+}
+
+TEST(GuidedOutputTest, DoesNotStopBeforeItMay) {
+  GuidedOutput output(Guide(AbcMany));
+  const std::vector<TokenId> once = {6};
+  ASSERT_EQ(*output.Follow(once, {kEnd, 6}, false, nullptr),
+            GuidedOutput::Next::kGoesOn);
+  EXPECT_THAT(Allowed(output), ElementsAre(2, 5, 7));
+  // Nothing else is left: the answer is over all the same.
+  GuidedOutput short_one(Guide(AbcOnce));
+  EXPECT_EQ(*short_one.Follow(once, {kEnd}, false, nullptr),
+            GuidedOutput::Next::kComplete);
+}
+
+TEST(GuidedOutputTest, HeedsTheTokensThatAreAllowedBesides) {
+  GuidedOutput output(Guide(AbcMany));
+  const TokenMask among(kVocab, {2, 3, 4, 9});
+  ASSERT_EQ(*output.Follow({}, {kEnd}, true, &among),
+            GuidedOutput::Next::kGoesOn);
+  EXPECT_THAT(Allowed(output), ElementsAre(2));
+  const std::vector<TokenId> once = {2, 3, 4};
+  ASSERT_EQ(*output.Follow(once, {kEnd}, true, &among),
+            GuidedOutput::Next::kGoesOn);
+  EXPECT_THAT(Allowed(output), ElementsAre(2));  // kEnd is not among them
+  const TokenMask useless(kVocab, {9});
+  GuidedOutput stuck(Guide(AbcOnce));
+  EXPECT_EQ(stuck.Follow({}, {kEnd}, true, &useless).status().message(),
+            "no token that may come out is one that the grammar allows next");
+}
+
+TEST(GuidedOutputTest, SaysWhatItDoesNotAllow) {
+  GuidedOutput output(Guide(AbcMany));
+  const std::vector<TokenId> wrong = {6, 3};
+  EXPECT_EQ(output.Follow(wrong, {kEnd}, true, nullptr).status(),
+            absl::InvalidArgumentError("the output has token 3 at index 1, "
+                                       "which its grammar does not allow"));
+  for (const TokenId nothing : {kEnd, kVocab - 1}) {
+    GuidedOutput other(Guide(AbcMany));
+    const std::vector<TokenId> tokens = {nothing};
+    EXPECT_EQ(other.Follow(tokens, {kEnd}, true, nullptr).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(GuidedOutputTest, AVocabularyThatCannotSayItIsNamed) {
+  GuidedOutput output(Guide([](auto& b) { return b.Literal("xyz"); }));
+  EXPECT_EQ(output.Follow({}, {kEnd}, true, nullptr).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+// Masks are found once, for all sequences; one that comes later is told the
+// same.
+TEST(GuidedOutputTest, SequencesShareWhatWasFound) {
+  const std::shared_ptr<OutputGuide> guide = Guide(AbcMany);
+  const std::vector<TokenId> tokens = {2, 3, 4, 6, 5};
+  std::vector<std::vector<TokenId>> allowed;
+  GuidedOutput first(guide);
+  for (size_t n = 0; n <= tokens.size(); ++n) {
+    ASSERT_EQ(*first.Follow({tokens.data(), n}, {kEnd}, true, nullptr),
+              GuidedOutput::Next::kGoesOn);
+    allowed.push_back(Allowed(first));
+  }
+  const int64_t found = guide->masks_found();
+  EXPECT_EQ(found, 4);  // the beginning, behind a, ab, abc
+  for (size_t n = 0; n <= tokens.size(); ++n) {
+    GuidedOutput late(guide);
+    ASSERT_EQ(*late.Follow({tokens.data(), n}, {kEnd}, true, nullptr),
+              GuidedOutput::Next::kGoesOn);
+    EXPECT_EQ(Allowed(late), allowed[n]) << n;
+  }
+  EXPECT_EQ(guide->masks_found(), found);
+}
+
+// When a guide forgets, sequences find their places again.
+TEST(GuidedOutputTest, RoomThatIsMadeChangesNothing) {
+  // (a|b|c)*a(a|b|c){17}: 2^18 states.
+  const auto many = [](GrammarBuilder& b) {
+    const Expression any = b.ByteRange('a', 'c');
+    return b.Sequence(
+        {b.Repeat(any, 0, kAnyNumber), b.Literal("a"), b.Repeat(any, 17, 17)});
+  };
+  const std::shared_ptr<OutputGuide> shared = Guide(many);
+  const uint64_t before = shared->automaton().generation();
+  std::mt19937 random(7);
+  std::vector<GuidedOutput> outputs(2, GuidedOutput(shared));
+  std::vector<std::vector<TokenId>> tokens(outputs.size());
+  for (int step = 0; step < 6000; ++step) {
+    const size_t i = random() % outputs.size();
+    ASSERT_EQ(*outputs[i].Follow(tokens[i], {kEnd}, true, nullptr),
+              GuidedOutput::Next::kGoesOn);
+    const std::vector<TokenId> allowed = Allowed(outputs[i]);
+    // abc may come, and the end may if the 18th from it is an a.
+    std::string text;
+    for (const TokenId token : tokens[i]) {
+      text += shared->vocabulary().text(token);
+    }
+    const bool may_end = text.size() >= 18 && text[text.size() - 18] == 'a';
+    ASSERT_EQ(allowed.front() == kEnd, may_end) << step;
+    tokens[i].push_back(2 + static_cast<TokenId>(random() % 3));
+    if (tokens[i].size() > 200) {
+      tokens[i].clear();
+      outputs[i] = GuidedOutput(shared);
+    }
+  }
+  EXPECT_GT(shared->automaton().generation(), before + 1);
+}
+
+StopParams Stop() {
+  StopParams stop;
+  stop.max_output_tokens = 4;
+  stop.stop_token_ids = {kEnd};
+  return stop;
+}
+
+TEST(GuidedSequenceTest, PlansWhatMayComeAndEndsWhenNothingMay) {
+  Sequence sequence(SequenceId{1}, {20, 21}, 2, SamplingParams(), Stop());
+  EXPECT_FALSE(sequence.guided());
+  ASSERT_TRUE(sequence.Guide(Guide(AbcOnce)).ok());
+  EXPECT_TRUE(sequence.guided());
+  sequence.CommitComputed(1);
+  // What a step samples is not known when the next one would be planned.
+  EXPECT_FALSE(sequence.CanFollow());
+  StepPlan plan;
+  sequence.AppendTo(&plan, 10);
+  ASSERT_NE(plan.sequences[0].allowed, nullptr);
+  EXPECT_THAT(plan.sequences[0].allowed->Tokens(), ElementsAre(2, 5, 6, 7));
+  sequence.CommitComputed(1);
+  sequence.CommitSampled(5);
+  EXPECT_FALSE(sequence.finished().has_value());
+  sequence.CommitComputed(1);
+  sequence.CommitSampled(4);
+  EXPECT_EQ(sequence.finished(), FinishReason::kStop);
+}
+
+TEST(GuidedSequenceTest, ANewAttemptGoesOnWhereTheLastOneWas) {
+  Sequence sequence(SequenceId{1}, {20, 21, 5}, 2, SamplingParams(), Stop());
+  ASSERT_TRUE(sequence.Guide(Guide(AbcOnce)).ok());
+  StepPlan plan;
+  sequence.AppendTo(&plan, 10);
+  EXPECT_THAT(plan.sequences[0].allowed->Tokens(), ElementsAre(4));
+  Sequence wrong(SequenceId{1}, {20, 21, 4}, 2, SamplingParams(), Stop());
+  EXPECT_EQ(wrong.Guide(Guide(AbcOnce)).code(),
+            absl::StatusCode::kInvalidArgument);
+  Sequence over(SequenceId{1}, {20, 21, 6}, 2, SamplingParams(), Stop());
+  EXPECT_EQ(over.Guide(Guide(AbcOnce)).message(),
+            "the output is all that its grammar allows");
+}
+
+TEST(GuidedSequenceTest, EndsByLengthStopTokenOrTrouble) {
+  const auto after = [](std::vector<TokenId> tokens) {
+    Sequence sequence(SequenceId{1}, {20, 21}, 2, SamplingParams(), Stop());
+    EXPECT_TRUE(sequence
+                    .Guide(Guide([](auto& b) {
+                      return b.Choice({b.Repeat(b.Literal("ab"), 1, kAnyNumber),
+                                       b.Literal("bxyz")});
+                    }))
+                    .ok());
+    sequence.CommitComputed(1);
+    for (const TokenId token : tokens) {
+      sequence.CommitComputed(1);
+      sequence.CommitSampled(token);
+    }
+    return sequence;
+  };
+  EXPECT_EQ(after({5, 5, 5, 5}).finished(), FinishReason::kLength);
+  EXPECT_EQ(after({5, 5, kEnd}).finished(), FinishReason::kStop);
+  const Sequence stuck = after({3});  // "xyz" is in no token
+  EXPECT_FALSE(stuck.finished().has_value());
+  EXPECT_EQ(stuck.guide_status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(after({5}).guide_status().ok());
+}
+
+}  // namespace
+}  // namespace baton::scheduling
