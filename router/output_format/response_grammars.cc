@@ -1,0 +1,130 @@
+#include "router/output_format/response_grammars.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "router/output_format/json_schema.h"
+#include "router/output_format/regular_expression.h"
+#include "scheduling/grammar_automaton.h"
+
+namespace baton::router {
+namespace {
+
+using scheduling::Grammar;
+using scheduling::GrammarAutomaton;
+using scheduling::GrammarBuilder;
+
+constexpr int kMaxChoices = 4096;
+constexpr size_t kMaxChoiceBytes = 64 * 1024;  // of one
+
+absl::Status WriteChoice(const v1::ResponseFormat::Choice& choice,
+                         GrammarBuilder::Rule rule, GrammarBuilder* grammar) {
+  if (choice.texts().empty() || choice.texts_size() > kMaxChoices) {
+    return absl::InvalidArgumentError(absl::StrCat("has ", choice.texts_size(),
+                                                   " texts, it must have 1 to ",
+                                                   kMaxChoices));
+  }
+  std::vector<GrammarBuilder::Expression> texts;
+  for (int i = 0; i < choice.texts_size(); ++i) {
+    const std::string& text = choice.texts(i);
+    if (text.empty() || text.size() > kMaxChoiceBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("has a text of ", text.size(), " bytes at index ", i,
+                       ", it must have 1 to ", kMaxChoiceBytes));
+    }
+    texts.push_back(grammar->Literal(text));
+  }
+  grammar->Define(rule, grammar->Choice(texts));
+  return absl::OkStatus();
+}
+
+absl::Status Write(const v1::ResponseFormat& format, GrammarBuilder* grammar) {
+  const GrammarBuilder::Rule whole = grammar->NewRule();
+  switch (format.kind_case()) {
+    case v1::ResponseFormat::kJsonObject:
+      WriteAnyJsonObject(whole, grammar);
+      return absl::OkStatus();
+    case v1::ResponseFormat::kJsonSchema:
+      return WriteJsonSchema(format.json_schema(), whole, grammar);
+    case v1::ResponseFormat::kRegex: {
+      BATON_ASSIGN_OR_RETURN(
+          const GrammarBuilder::Expression expression,
+          WriteRegularExpression(format.regex(), Match::kWhole, Writing::kPlain,
+                                 grammar));
+      grammar->Define(whole, expression);
+      return absl::OkStatus();
+    }
+    case v1::ResponseFormat::kChoice:
+      return WriteChoice(format.choice(), whole, grammar);
+    case v1::ResponseFormat::KIND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("is of no kind");
+}
+
+absl::StatusOr<Grammar> Make(const v1::ResponseFormat& format) {
+  GrammarBuilder builder;
+  BATON_RETURN_IF_ERROR(Write(format, &builder));
+  Grammar grammar;
+  BATON_RETURN_IF_ERROR(builder.Build(&grammar));
+  // What workers would say of it is said here.
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<GrammarAutomaton> automaton,
+                         GrammarAutomaton::Make(grammar));
+  if (automaton->MustEnd(automaton->start())) {
+    return absl::InvalidArgumentError("allows the empty answer alone");
+  }
+  return grammar;
+}
+
+}  // namespace
+
+const char* FormatName(const v1::ResponseFormat& format) {
+  switch (format.kind_case()) {
+    case v1::ResponseFormat::kJsonObject:
+      return "json_object";
+    case v1::ResponseFormat::kJsonSchema:
+      return "json_schema";
+    case v1::ResponseFormat::kRegex:
+      return "regex";
+    case v1::ResponseFormat::kChoice:
+      return "choice";
+    case v1::ResponseFormat::KIND_NOT_SET:
+      break;
+  }
+  return "response_format";
+}
+
+absl::StatusOr<std::shared_ptr<const Grammar>> MakeGrammar(
+    const v1::ResponseFormat& format) {
+  absl::StatusOr<Grammar> grammar = Make(format);
+  if (grammar.ok()) return std::make_shared<const Grammar>(*std::move(grammar));
+  return absl::InvalidArgumentError(grammar.status().message());
+}
+
+absl::StatusOr<std::shared_ptr<const Grammar>> ResponseGrammars::Get(
+    const v1::ResponseFormat& format) {
+  std::string name = format.SerializeAsString();
+  if (name.size() > kMaxKeptBytes) return MakeGrammar(format);
+  {
+    absl::MutexLock lock(&mu_);
+    const auto found =
+        std::find_if(kept_.begin(), kept_.end(),
+                     [&](const Kept& kept) { return kept.format == name; });
+    if (found != kept_.end()) {
+      std::rotate(kept_.begin(), found, found + 1);
+      return kept_.front().grammar;
+    }
+  }
+  BATON_ASSIGN_OR_RETURN(std::shared_ptr<const Grammar> grammar,
+                         MakeGrammar(format));
+  absl::MutexLock lock(&mu_);
+  if (kept_.size() >= kMaxKept) kept_.pop_back();
+  kept_.push_front({.format = std::move(name), .grammar = grammar});
+  return grammar;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,54 @@
+#include "router/output_format/schema_keywords.h"
+
+#include <map>
+
+#include "absl/strings/match.h"
+
+namespace baton::router {
+namespace {
+
+using Keywords = std::map<absl::string_view, Keyword>;
+
+Keywords MakeKeywords() {
+  Keywords all;
+  const auto add = [&all](KeywordKind kind, JsonTypes types,
+                          std::initializer_list<absl::string_view> names) {
+    for (const absl::string_view name : names) all[name] = {name, kind, types};
+  };
+  // "discriminator" and "example" are OpenAPI's: a hint where to look first,
+  // and what "examples" says.
+  add(KeywordKind::kAnnotation, {},
+      {"$anchor", "$comment", "$defs", "$id", "$schema", "default",
+       "definitions", "deprecated", "description", "discriminator", "example",
+       "examples", "readOnly", "title", "writeOnly"});
+  add(KeywordKind::kType, {}, {"type"});
+  add(KeywordKind::kCombination, {}, {"$ref", "allOf", "anyOf", "oneOf"});
+  add(KeywordKind::kValues, {}, {"const", "enum"});
+  add(KeywordKind::kConstraint, Only(JsonType::kObject),
+      {"additionalProperties", "maxProperties", "minProperties", "properties",
+       "required"});
+  add(KeywordKind::kConstraint, Only(JsonType::kArray),
+      {"items", "maxItems", "minItems", "prefixItems", "uniqueItems"});
+  add(KeywordKind::kConstraint, Only(JsonType::kString),
+      {"maxLength", "minLength", "pattern"});
+  add(KeywordKind::kConstraint, NumberTypes(),
+      {"exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum",
+       "multipleOf"});
+  // OpenAPI has formats of numbers.
+  add(KeywordKind::kConstraint, NumberTypes() | Only(JsonType::kString),
+      {"format"});
+  return all;
+}
+
+}  // namespace
+
+Keyword FindKeyword(absl::string_view name) {
+  static const auto* keywords = new Keywords(MakeKeywords());
+  const auto found = keywords->find(name);
+  if (found != keywords->end()) return found->second;
+  // Extensions, which say nothing to those who do not know them.
+  if (absl::StartsWith(name, "x-")) return {name, KeywordKind::kAnnotation, {}};
+  return {name};
+}
+
+}  // namespace baton::router

@@ -1,0 +1,26 @@
+// The keywords of JSON Schema that are known. Any thread.
+#pragma once
+
+#include "absl/strings/string_view.h"
+#include "router/output_format/schema_types.h"
+
+namespace baton::router {
+
+enum class KeywordKind {
+  kAnnotation,   // says nothing about what is allowed
+  kType,         // "type"
+  kCombination,  // other schemas say what is allowed
+  kValues,       // lists what is allowed
+  kConstraint,   // says what values of some types have to be like
+  kUnknown,
+};
+
+struct Keyword {
+  absl::string_view name;
+  KeywordKind kind = KeywordKind::kUnknown;
+  JsonTypes types;  // kConstraint: that it is about
+};
+
+Keyword FindKeyword(absl::string_view name);
+
+}  // namespace baton::router

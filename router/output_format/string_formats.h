@@ -1,0 +1,17 @@
+// The formats that a JSON schema may ask a string to have. Any thread.
+#pragma once
+
+#include <optional>
+
+#include "absl/strings/string_view.h"
+
+namespace baton::router {
+
+// The regular expression of all of a string of this format; nothing for one
+// that is not known. Dates, times and durations are those of RFC 3339 (with
+// numbers of up to four digits in durations), IPv6 addresses have no IPv4
+// address in them, and host names and mail addresses are ASCII, of at most four
+// labels.
+std::optional<absl::string_view> FormatPattern(absl::string_view format);
+
+}  // namespace baton::router

@@ -1,0 +1,142 @@
+#include "tests/router/output_format/schema_validator.h"
+
+#include <cmath>
+#include <regex>
+
+namespace baton::router {
+namespace {
+
+using Json = nlohmann::json;
+
+bool IsOfType(const Json& value, const std::string& type) {
+  if (type == "integer") {
+    return value.is_number() &&
+           std::floor(value.get<double>()) == value.get<double>();
+  }
+  if (type == "number") return value.is_number();
+  return type == value.type_name();
+}
+
+size_t Characters(const std::string& utf8) {
+  size_t count = 0;
+  for (const char c : utf8) count += (c & 0xC0) != 0x80;
+  return count;
+}
+
+class Validator final {
+ public:
+  explicit Validator(const Json* root) : root_(*root) {}
+
+  std::string Check(const Json& schema, const Json& value) const {
+    if (schema == true) return "";
+    if (schema == false) return "is forbidden";
+    if (const auto ref = schema.find("$ref"); ref != schema.end()) {
+      const std::string at = ref->get<std::string>().substr(1);
+      return Check(root_.at(Json::json_pointer(at)), value);
+    }
+    for (const char* all : {"anyOf", "allOf"}) {
+      if (!schema.contains(all)) continue;
+      size_t good = 0;
+      for (const Json& each : schema[all]) good += Check(each, value).empty();
+      if (good < (all[1] == 'n' ? 1 : schema[all].size())) return all;
+    }
+    if (std::string wrong = Listed(schema, value); !wrong.empty()) return wrong;
+    if (value.is_string()) return String(schema, value.get<std::string>());
+    if (value.is_number()) return Number(schema, value.get<double>());
+    if (value.is_array()) return Array(schema, value);
+    if (value.is_object()) return Object(schema, value);
+    return "";
+  }
+
+ private:
+  static std::string Listed(const Json& schema, const Json& value) {
+    if (schema.contains("type")) {
+      const Json& type = schema["type"];
+      bool good = false;
+      for (const Json& each : type.is_array() ? type : Json::array({type})) {
+        good = good || IsOfType(value, each.get<std::string>());
+      }
+      if (!good) return "type";
+    }
+    if (schema.contains("const") && schema["const"] != value) return "const";
+    if (!schema.contains("enum")) return "";
+    for (const Json& each : schema["enum"]) {
+      if (each == value) return "";
+    }
+    return "enum";
+  }
+
+  static std::string String(const Json& schema, const std::string& value) {
+    if (Characters(value) < schema.value("minLength", 0u)) return "minLength";
+    if (Characters(value) > schema.value("maxLength", 1u << 31)) {
+      return "maxLength";
+    }
+    if (schema.contains("pattern") &&
+        !std::regex_search(value,
+                           std::regex(schema["pattern"].get<std::string>()))) {
+      return "pattern";
+    }
+    return "";
+  }
+
+  static std::string Number(const Json& schema, double value) {
+    const auto bound = [&schema](const char* keyword, double fallback) {
+      return schema.value(keyword, fallback);
+    };
+    if (value < bound("minimum", -INFINITY)) return "minimum";
+    if (value > bound("maximum", INFINITY)) return "maximum";
+    if (value <= bound("exclusiveMinimum", -INFINITY)) {
+      return "exclusiveMinimum";
+    }
+    if (value >= bound("exclusiveMaximum", INFINITY)) {
+      return "exclusiveMaximum";
+    }
+    return "";
+  }
+
+  std::string Array(const Json& schema, const Json& value) const {
+    if (value.size() < schema.value("minItems", 0u)) return "minItems";
+    if (value.size() > schema.value("maxItems", 1u << 31)) return "maxItems";
+    const Json prefix = schema.value("prefixItems", Json::array());
+    for (size_t i = 0; i < value.size(); ++i) {
+      const Json& item =
+          i < prefix.size() ? prefix[i] : schema.value("items", Json(true));
+      if (std::string wrong = Check(item, value[i]); !wrong.empty()) {
+        return std::to_string(i) + "/" + wrong;
+      }
+    }
+    return "";
+  }
+
+  std::string Object(const Json& schema, const Json& value) const {
+    for (const Json& name : schema.value("required", Json::array())) {
+      if (!value.contains(name.get<std::string>())) return "required";
+    }
+    if (value.size() < schema.value("minProperties", 0u)) {
+      return "minProperties";
+    }
+    if (value.size() > schema.value("maxProperties", 1u << 31)) {
+      return "maxProperties";
+    }
+    const Json properties = schema.value("properties", Json::object());
+    for (const auto& [name, each] : value.items()) {
+      const Json& of = properties.contains(name)
+                           ? properties[name]
+                           : schema.value("additionalProperties", Json(true));
+      if (std::string wrong = Check(of, each); !wrong.empty()) {
+        return name + "/" + wrong;
+      }
+    }
+    return "";
+  }
+
+  const Json& root_;
+};
+
+}  // namespace
+
+std::string Violation(const Json& root, const Json& schema, const Json& value) {
+  return Validator(&root).Check(schema, value);
+}
+
+}  // namespace baton::router
