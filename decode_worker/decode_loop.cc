@@ -80,6 +80,7 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
                   .itl_target_seconds = options.itl_target_ms / 1e3}),
       publisher_(parts.outbox),
       prefix_feed_(&cache_, parts.outbox),
+      guides_(engine_->model().vocab_size),
       slots_(incarnation_, parts.handoff.max_transfers),
       step_cost_(parts.step_cost) {
   CHECK(leases_ != nullptr);
@@ -182,6 +183,10 @@ void DecodeLoop::OnRouterEvent(worker::RouterEvent event) {
                             v1::REFUSAL_REASON_INVALID,
                             "a decode worker takes reservations");
       return;
+    case v1::RouterMessage::kVocabulary:
+      worker::TakeVocabulary(event.session, event.message.vocabulary(),
+                             &guides_);
+      return;
     case v1::RouterMessage::kSetRole:
       worker::TakeSetRole(event.message.set_role(), roles_);
       return;
@@ -217,9 +222,13 @@ void DecodeLoop::OnReserve(worker::SessionId session,
   }
   absl::StatusOr<std::unique_ptr<Sequence>> sequence = worker::MakeSequence(
       blocks_->NextSequence(), reserve.sequence(), engine_->model().vocab_size);
-  if (!sequence.ok()) {
+  absl::Status valid = sequence.status();
+  if (valid.ok()) {
+    valid = guides_.Guide(session, reserve.sequence(), sequence->get());
+  }
+  if (!valid.ok()) {
     publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
-                          std::string(sequence.status().message()));
+                          std::string(valid.message()));
     return;
   }
   const int32_t max_tokens = (*sequence)->MaxComputed();
@@ -282,6 +291,7 @@ void DecodeLoop::OnReserve(worker::SessionId session,
 
 void DecodeLoop::OnSessionGone(worker::SessionId session) {
   prefix_feed_.RemoveRouter(session);
+  guides_.Forget(session);
   for (Attempt* attempt : attempts_.All()) {
     if (attempt->key.session == session) End(attempt);
   }
@@ -364,7 +374,12 @@ void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
     return;
   }
   ++attempt->sampled;
-  sequence.CommitSampled(token.token);
+  worker::CommitSampled(token.token, &sequence, metrics_->guide_seconds);
+  if (!sequence.guide_status().ok()) {
+    Fail(attempt, std::string(sequence.guide_status().message()),
+         /*retryable=*/false);
+    return;
+  }
   if (attempt->tokens_by_step > 0) --attempt->tokens_by_step;
   metrics_->generation_tokens->Increment();
   publisher_.AddToken(attempt->key, sequence.num_output() - 1, token,

@@ -49,6 +49,7 @@
 #include "worker/draining.h"
 #include "worker/kv_blocks.h"
 #include "worker/options.h"
+#include "worker/output_guides.h"
 #include "worker/prefix_feed.h"
 #include "worker/publisher.h"
 #include "worker/quarantine.h"
@@ -264,6 +265,7 @@ class DecodeLoop final : public worker::WorkerLoop {
   scheduling::DecodeScheduler scheduler_;
   worker::Publisher publisher_;
   worker::PrefixFeed prefix_feed_;
+  worker::OutputGuides guides_;
   worker::AttemptTable<Attempt> attempts_;
   worker::Quarantine quarantine_;
   // The blocks of those of ahead_ that are over, which it may still write to.

@@ -103,6 +103,11 @@ void DecodeLoop::OnLanded(const HandoffReceiver::Landed& landed) {
   }
   sequence.AdoptComputed(sequence.num_tokens());
   sequence.AdoptSampled(record.first_token);
+  if (!sequence.guide_status().ok()) {
+    Fail(attempt, std::string(sequence.guide_status().message()),
+         /*retryable=*/false);
+    return;
+  }
   sequence.prefix().kept_out =
       landed.encoding != kv_transfer::WireEncoding::kExact;
   cache_.Insert(&sequence);

@@ -64,6 +64,7 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
                  &pool_, &cache_),
       publisher_(parts.outbox),
       prefix_feed_(&cache_, parts.outbox),
+      guides_(engine_->model().vocab_size),
       pairings_(sender_.get(), &publisher_, metrics_),
       sends_(sender_.get(), engine_, blocks_.get()),
       step_cost_(parts.step_cost) {
@@ -173,6 +174,10 @@ void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
                             v1::REFUSAL_REASON_INVALID,
                             "a prefill worker takes no reservations");
       return;
+    case v1::RouterMessage::kVocabulary:
+      worker::TakeVocabulary(event.session, event.message.vocabulary(),
+                             &guides_);
+      return;
     case v1::RouterMessage::kSetRole:
       worker::TakeSetRole(event.message.set_role(), roles_);
       return;
@@ -207,9 +212,13 @@ void PrefillLoop::OnPrefill(worker::SessionId session,
   }
   absl::StatusOr<std::unique_ptr<Sequence>> sequence = worker::MakeSequence(
       blocks_->NextSequence(), prefill.sequence(), engine_->model().vocab_size);
-  if (!sequence.ok()) {
+  absl::Status valid = sequence.status();
+  if (valid.ok()) {
+    valid = guides_.Guide(session, prefill.sequence(), sequence->get());
+  }
+  if (!valid.ok()) {
     publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
-                          std::string(sequence.status().message()));
+                          std::string(valid.message()));
     return;
   }
   const int32_t tokens = (*sequence)->num_tokens();
@@ -242,6 +251,7 @@ void PrefillLoop::OnCancel(worker::SessionId session,
 
 void PrefillLoop::OnSessionGone(worker::SessionId session) {
   prefix_feed_.RemoveRouter(session);
+  guides_.Forget(session);
   pairings_.OnSessionGone(session);
   for (Attempt* attempt : attempts_.All()) {
     if (attempt->key.session == session) End(attempt);
@@ -291,7 +301,12 @@ void PrefillLoop::OnSampled(Attempt* attempt, const SampledToken& token) {
     cache_.Clear();  // for all one knows, that is where it comes from
     return;
   }
-  sequence.CommitSampled(token.token);
+  worker::CommitSampled(token.token, &sequence, metrics_->guide_seconds);
+  if (!sequence.guide_status().ok()) {
+    Fail(attempt, std::string(sequence.guide_status().message()),
+         /*retryable=*/false);
+    return;
+  }
   metrics_->generation_tokens->Increment();
   publisher_.AddToken(attempt->key, sequence.num_output() - 1, token,
                       sequence.finished());

@@ -44,6 +44,7 @@
 #include "worker/draining.h"
 #include "worker/kv_blocks.h"
 #include "worker/options.h"
+#include "worker/output_guides.h"
 #include "worker/prefix_feed.h"
 #include "worker/publisher.h"
 #include "worker/quarantine.h"
@@ -202,6 +203,7 @@ class PrefillLoop final : public worker::WorkerLoop {
   scheduling::PrefillScheduler scheduler_;
   worker::Publisher publisher_;
   worker::PrefixFeed prefix_feed_;
+  worker::OutputGuides guides_;
   Pairings pairings_;
   KvSends sends_;
   worker::AttemptTable<Attempt> attempts_;

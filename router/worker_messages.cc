@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "common/log.h"
 
@@ -36,6 +38,49 @@ void SetUrgency(const scheduling::Urgency& urgency, v1::SequenceSpec* wire) {
                               ? v1::REQUEST_CLASS_BATCH
                               : v1::REQUEST_CLASS_INTERACTIVE);
   wire->set_priority(urgency.priority);
+}
+
+void SetExpression(const scheduling::GrammarExpression& e,
+                   v1::GrammarExpression* wire) {
+  using Kind = scheduling::GrammarExpression::Kind;
+  switch (e.kind) {
+    case Kind::kLiteral:
+      wire->set_literal(e.literal);
+      return;
+    case Kind::kByte: {
+      std::string set(e.bytes.size() / 8, '\0');
+      for (size_t b = 0; b < e.bytes.size(); ++b) {
+        if (e.bytes.test(b)) set[b / 8] |= static_cast<char>(1 << (b % 8));
+      }
+      wire->set_byte_set(std::move(set));
+      return;
+    }
+    case Kind::kSequence:
+      wire->mutable_sequence()->mutable_expressions()->Assign(e.parts.begin(),
+                                                              e.parts.end());
+      return;
+    case Kind::kChoice:
+      wire->mutable_choice()->mutable_expressions()->Assign(e.parts.begin(),
+                                                            e.parts.end());
+      return;
+    case Kind::kRepeat:
+      wire->mutable_repeat()->set_expression(e.parts[0]);
+      wire->mutable_repeat()->set_least(e.least);
+      if (e.most != scheduling::kAnyNumber) {
+        wire->mutable_repeat()->set_most(e.most);
+      }
+      return;
+    case Kind::kRule:
+      wire->set_rule(e.rule);
+      return;
+  }
+}
+
+void SetGrammar(const scheduling::Grammar& grammar, v1::Grammar* wire) {
+  for (const scheduling::GrammarExpression& e : grammar.expressions) {
+    SetExpression(e, wire->add_expressions());
+  }
+  wire->mutable_rules()->Assign(grammar.rules.begin(), grammar.rules.end());
 }
 
 }  // namespace
@@ -86,6 +131,9 @@ v1::SequenceSpec MakeSequenceSpec(const scheduling::RequestSpec& spec,
   wire.set_traceparent(spec.traceparent);
   wire.set_deadline_ms(AtLeastOneMs(time_left));
   SetUrgency(urgency, &wire);
+  if (spec.grammar != nullptr) {
+    SetGrammar(*spec.grammar, wire.mutable_grammar());
+  }
   return wire;
 }
 
@@ -117,6 +165,16 @@ v1::RouterMessage MakeCancel(const scheduling::CancelLeg& action) {
   cancel->set_reason(action.reason);
   cancel->set_abandoned(action.abandoned);
   return message;
+}
+
+v1::Vocabulary MakeVocabulary(const Tokenizer& tokenizer, int32_t vocab_size) {
+  v1::Vocabulary wire;
+  const int64_t count = std::min<int64_t>(tokenizer.vocab_size(), vocab_size);
+  for (TokenId id = 0; id < count; ++id) {
+    std::string* const text = wire.add_texts();
+    if (!tokenizer.IsSpecial(id)) *text = tokenizer.TokenBytes(id);
+  }
+  return wire;
 }
 
 v1::FinishReason ToWire(FinishReason reason) {

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/worker.pb.h"
 #include "common/ids.h"
+#include "router/text/tokenizer.h"
 #include "scheduling/placement.h"
 #include "scheduling/request.h"
 #include "scheduling/request_lifecycle.h"
@@ -28,6 +29,9 @@ v1::RouterMessage MakeReserve(const scheduling::SendReserve& action,
 v1::RouterMessage MakePrefill(const scheduling::SendPrefill& action,
                               const v1::SequenceSpec& sequence);
 v1::RouterMessage MakeCancel(const scheduling::CancelLeg& action);
+
+// What each of the model's tokens adds to an answer; special ones nothing.
+v1::Vocabulary MakeVocabulary(const Tokenizer& tokenizer, int32_t vocab_size);
 
 v1::FinishReason ToWire(scheduling::FinishReason reason);
 v1::WorkerRole ToWire(scheduling::WorkerRole role);

@@ -19,8 +19,10 @@ constexpr uint32_t kInboxFullRetryMs = 50;
 
 using Writes = rpc::PendingWrites<v1::WorkerMessage>;
 
-v1::WorkerHello AnsweringHeartbeats(v1::WorkerHello hello) {
+// What all workers of this version can do.
+v1::WorkerHello WithAbilities(v1::WorkerHello hello) {
   hello.set_answers_heartbeats(true);
+  hello.set_takes_grammars(true);
   return hello;
 }
 
@@ -182,9 +184,7 @@ class ControlService::Session final
 
 ControlService::ControlService(v1::WorkerHello hello, Inbox* inbox,
                                SessionLeases* leases)
-    : hello_(AnsweringHeartbeats(std::move(hello))),
-      inbox_(inbox),
-      leases_(leases) {}
+    : hello_(WithAbilities(std::move(hello))), inbox_(inbox), leases_(leases) {}
 
 ControlService::~ControlService() {
   absl::MutexLock lock(&mu_);

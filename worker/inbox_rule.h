@@ -24,6 +24,7 @@ inline InboxRule RuleOf(const v1::RouterMessage& message) {
     case v1::RouterMessage::kHello:
     case v1::RouterMessage::kGrant:
     case v1::RouterMessage::kCancel:
+    case v1::RouterMessage::kVocabulary:
       return InboxRule::kTaken;
     case v1::RouterMessage::kPair:
     case v1::RouterMessage::kSetRole:

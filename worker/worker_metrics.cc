@@ -76,6 +76,11 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
           m->Counter("baton_steps_ahead_dropped_tokens_total",
                      "Tokens of such steps whose sequence was over, or had to "
                      "be run again.")),
+      guide_seconds(
+          m->Histogram("baton_output_guide_seconds",
+                       "Per token of a sequence with a grammar, time that "
+                       "finding what may come next took.",
+                       metrics::StepBuckets())),
       step_seconds(m->Histogram("baton_step_seconds",
                                 "Time the engine took for one step.",
                                 metrics::StepBuckets())),

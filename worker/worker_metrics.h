@@ -33,6 +33,7 @@ struct WorkerMetrics {
   prometheus::Counter* steps;
   prometheus::Counter* steps_ahead;
   prometheus::Counter* ahead_tokens_dropped;
+  prometheus::Histogram* guide_seconds;
   prometheus::Histogram* step_seconds;
   prometheus::Histogram* step_tokens;
   prometheus::Histogram* queue_seconds;

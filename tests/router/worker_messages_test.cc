@@ -3,10 +3,13 @@
 #include "router/worker_messages.h"
 
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/output_guides.h"
 #include "worker/sequence_spec.h"
 
 namespace baton::router {
@@ -57,6 +60,46 @@ TEST(MakeSequenceSpecTest, ManyAllowedTokensGoAsBits) {
   const auto sequence = worker::MakeSequence(SequenceId{1}, wire, kVocab);
   ASSERT_TRUE(sequence.ok()) << sequence.status();
   EXPECT_EQ(*(*sequence)->sampling().allowed, *spec.sampling.allowed);
+}
+
+TEST(MakeSequenceSpecTest, AWorkerTakesTheGrammar) {
+  scheduling::GrammarBuilder b;
+  const auto whole = b.NewRule();
+  const auto list = b.NewRule();
+  b.Define(whole,
+           b.Sequence({b.Literal(std::string("a\0\xff", 3)),
+                       b.Repeat(b.Call(list), 2, 7),
+                       b.Repeat(b.Literal("x"), 0, scheduling::kAnyNumber)}));
+  b.Define(list, b.Choice({b.ByteRange(0, 9), b.ByteRange(200, 255)}));
+  auto grammar = std::make_shared<scheduling::Grammar>();
+  ASSERT_TRUE(b.Build(grammar.get()).ok());
+  scheduling::RequestSpec spec = FullSpec();
+  spec.grammar = grammar;
+  const v1::SequenceSpec wire =
+      MakeSequenceSpec(spec, {}, absl::Seconds(1), kUrgency);
+  const auto taken = worker::FromWire(wire.grammar());
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(*taken, *grammar);
+}
+
+TEST(MakeVocabularyTest, SpecialTokensHaveNoText) {
+  const auto tokenizer =
+      Tokenizer::Load(absl::StrCat(BATON_SOURCE_DIR, "/models/stories"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto size = static_cast<int32_t>((*tokenizer)->vocab_size());
+  const v1::Vocabulary all = MakeVocabulary(**tokenizer, size + 10);
+  ASSERT_EQ(all.texts_size(), size);
+  int without = 0;
+  for (TokenId token = 0; token < size; ++token) {
+    if ((*tokenizer)->IsSpecial(token)) {
+      EXPECT_EQ(all.texts(token), "") << token;
+      ++without;
+    } else {
+      EXPECT_EQ(all.texts(token), (*tokenizer)->TokenBytes(token)) << token;
+    }
+  }
+  EXPECT_GT(without, 0);
+  EXPECT_EQ(MakeVocabulary(**tokenizer, 20).texts_size(), 20);
 }
 
 TEST(MakeSequenceSpecTest, AWorkerTakesAllOfTheRequest) {
