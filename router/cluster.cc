@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "common/utf8.h"
+#include "router/worker_messages.h"
 
 namespace baton::router {
 
@@ -26,6 +27,7 @@ Cluster::Cluster(const Options& options, const ServedModel& model,
                  const v1::RouterHello& hello, const MakeWorkerLink& make_link,
                  RouterInbox* inbox, RouterMetrics* metrics, absl::Time now)
     : options_(options),
+      model_(model),
       make_link_(make_link),
       inbox_(inbox),
       metrics_(metrics),
@@ -135,6 +137,7 @@ void Cluster::TakeHello(int index, const v1::WorkerMessage& message,
   peer.said_hello = true;
   peer.backoff = options_.min_reconnect;
   peer.answers = message.hello().answers_heartbeats();
+  peer.has_vocabulary = false;
   registry_.Connected(index, message.hello(), now);
   if (peer.detector.Connected(message.hello().incarnation(), now)) {
     metrics_->FalseLoss(registry_.workers()[index].role);
@@ -284,9 +287,29 @@ void Cluster::Break(int index, const std::string& why) {
   peer.link->Break();
 }
 
+bool Cluster::PrepareForGrammar(int index) {
+  Peer& peer = peers_[index];
+  // One of an earlier version would give an answer that may be anything.
+  if (!registry_.workers()[index].hello.takes_grammars()) return false;
+  if (peer.has_vocabulary) return true;
+  peer.has_vocabulary = true;
+  if (vocabulary_.texts().empty()) {
+    vocabulary_ = MakeVocabulary(*model_.tokenizer, model_.vocab_size);
+  }
+  v1::RouterMessage message;
+  *message.mutable_vocabulary() = vocabulary_;
+  return peer.link->Send(std::move(message));
+}
+
 void Cluster::Send(WorkerId worker, v1::RouterMessage message) {
   const int index = registry_.IndexOf(worker);
   if (index < 0 || peers_[index].breaking) return;
+  if ((message.reserve().sequence().has_grammar() ||
+       message.prefill().sequence().has_grammar()) &&
+      !PrepareForGrammar(index)) {
+    Break(index, "it takes no grammars, and got one");
+    return;
+  }
   if (!peers_[index].link->Send(std::move(message))) {
     Break(index, "it takes no messages");
   }

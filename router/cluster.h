@@ -120,6 +120,8 @@ class Cluster final {
     bool breaking = false;
     // Of those that answer heartbeats.
     bool answers = false;
+    // What grammars are about was sent on this stream.
+    bool has_vocabulary = false;
     scheduling::FailureDetector detector;
     absl::Time asked_at = absl::InfinitePast();
     bool silent = false;  // that is why it is breaking
@@ -155,10 +157,14 @@ class Cluster final {
   // Whoever was not heard while this thread did not run may have spoken.
   void TakeStall(absl::Time now);
   void Break(int index, const std::string& why);
+  // Before a sequence with a grammar. False: the worker does not take it.
+  bool PrepareForGrammar(int index);
   void UpdateGauges(absl::Time now);
 
   const Options options_;
+  const ServedModel& model_;
   v1::RouterMessage hello_;
+  v1::Vocabulary vocabulary_;  // empty until a grammar is sent
   const MakeWorkerLink make_link_;
   RouterInbox* const inbox_;
   RouterMetrics* const metrics_;

@@ -115,6 +115,8 @@ absl::StatusOr<PreparedRequest> FrontDoor::Prepare(
   RequestLimits limits = {.max_context = max_context(),
                           .max_output_tokens = options_.max_output_tokens,
                           .targets = options_.targets,
+                          .takes_grammars = state_->Get().takes_grammars,
+                          .grammars = &grammars_,
                           .wall_time = absl::Now()};
   const int32_t of_key = admission->max_tokens();
   if (of_key > 0 &&
@@ -140,6 +142,9 @@ absl::StatusOr<PreparedRequest> FrontDoor::Prepare(
          .field = field},
         "invalid", absl::Status(prepared.status().code(), ""));
     return prepared;
+  }
+  if (request.has_response_format()) {
+    metrics_->Formatted(FormatName(request.response_format()));
   }
   prepared->spec.traceparent = own_traceparent;
   prepared->answer.parent_span = span.parent;

@@ -132,6 +132,7 @@ class FrontDoor final {
   RouterMetrics* const metrics_;
   const Clock* const clock_;
   std::atomic<RequestKey> last_key_{0};
+  ResponseGrammars grammars_;
 };
 
 // Unpredictable enough for ids and seeds; each thread has its own generator.

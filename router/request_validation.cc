@@ -251,6 +251,28 @@ absl::Status TakeStop(const v1::GenerateRequest& request,
       scheduling::Validate(prepared->spec.sampling, prepared->spec.stop));
 }
 
+absl::Status TakeFormat(const v1::GenerateRequest& request,
+                        const RequestLimits& limits,
+                        PreparedRequest* prepared) {
+  if (!request.has_response_format()) return absl::OkStatus();
+  if (!limits.takes_grammars) {
+    return WithField("response_format",
+                     absl::UnavailableError(
+                         "response_format is not heeded by all workers: some "
+                         "are of an earlier version"));
+  }
+  absl::StatusOr<std::shared_ptr<const scheduling::Grammar>> grammar =
+      limits.grammars == nullptr
+          ? MakeGrammar(request.response_format())
+          : limits.grammars->Get(request.response_format());
+  if (!grammar.ok()) {
+    return InvalidField(FormatName(request.response_format()),
+                        grammar.status().message());
+  }
+  prepared->spec.grammar = *std::move(grammar);
+  return absl::OkStatus();
+}
+
 absl::Status TakeLogprobs(const v1::GenerateRequest& request,
                           PreparedRequest* prepared) {
   prepared->answer.logprobs = request.has_top_logprobs();
@@ -324,6 +346,7 @@ absl::StatusOr<PreparedRequest> PrepareRequest(
                                   model.vocab_size));
   spec.sampling.seed =
       request.sampling().has_seed() ? request.sampling().seed() : draw();
+  BATON_RETURN_IF_ERROR(TakeFormat(request, limits, &prepared));
   // Tokenizing is what costs: last, but for the room that it leaves.
   BATON_RETURN_IF_ERROR(TakeLogprobs(request, &prepared));
   BATON_RETURN_IF_ERROR(TakeService(request, limits.targets, &prepared.answer));

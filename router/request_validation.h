@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
 #include "router/answer_options.h"
+#include "router/output_format/response_grammars.h"
 #include "router/prompt_prefix.h"
 #include "router/served_model.h"
 #include "scheduling/request.h"
@@ -22,6 +23,10 @@ struct RequestLimits {
   // The operator's cap on output tokens; 0: none.
   int32_t max_output_tokens = 0;
   ClassTargets targets;
+  // Whether the workers keep answers to a grammar.
+  bool takes_grammars = true;
+  // Where grammars are kept for the next request; null: nowhere.
+  ResponseGrammars* grammars = nullptr;
   // For chat templates that show the date.
   absl::Time wall_time;
 };

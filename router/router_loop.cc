@@ -86,6 +86,7 @@ void RouterLoop::PublishServing() {
   serving.num_prefill_workers = registry.NumServing(WorkerRole::kPrefill);
   serving.num_decode_workers = registry.NumServing(WorkerRole::kDecode);
   serving.max_context = registry.MaxContext();
+  serving.takes_grammars = registry.TakesGrammars();
   if (const v1::ModelFingerprint* fingerprint = registry.Fingerprint()) {
     serving.model_identity = fingerprint->model_identity();
     serving.block_size = static_cast<int>(fingerprint->block_size());

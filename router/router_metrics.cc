@@ -202,6 +202,10 @@ void RouterMetrics::MakeCounters() {
   AdmissionCounter("accepted", "ok");
   for (const char* reason : kRejections) AdmissionCounter("rejected", reason);
   for (const char* reason : kRecomputations) RecomputeCounter(reason);
+  for (const char* format :
+       {"json_object", "json_schema", "regex", "choice"}) {
+    FormatCounter(format);
+  }
   for (const char* result : {"found", "none", "failed"}) LookedUp(result, 0);
   for (const auto role :
        {scheduling::WorkerRole::kPrefill, scheduling::WorkerRole::kDecode}) {
@@ -286,6 +290,17 @@ void RouterMetrics::Admitted(int64_t prompt_tokens) {
 
 void RouterMetrics::Rejected(const std::string& reason) {
   AdmissionCounter("rejected", reason)->Increment();
+}
+
+void RouterMetrics::Formatted(const char* format) {
+  FormatCounter(format)->Increment();
+}
+
+prometheus::Counter* RouterMetrics::FormatCounter(const char* format) {
+  return metrics_->Counter(
+      "baton_response_format_requests_total",
+      "Requests that say what their answers are to be, by how.",
+      {{"format", format}});
 }
 
 void RouterMetrics::Placed(const PlacementVerdict& verdict,

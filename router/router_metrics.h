@@ -43,6 +43,9 @@ class RouterMetrics final {
   // "draining".
   void Admitted(int64_t prompt_tokens);
   void Rejected(const std::string& reason);
+  // A request that says what its answer is to be: "json_object", "json_schema",
+  // "regex" or "choice".
+  void Formatted(const char* format);
 
   void Placed(const scheduling::PlacementVerdict& verdict,
               const DecisionTime& time);
@@ -106,6 +109,7 @@ class RouterMetrics final {
   void MakeTargets(const ClassTargets& targets);
   prometheus::Counter* AdmissionCounter(const std::string& outcome,
                                         const std::string& reason);
+  prometheus::Counter* FormatCounter(const char* format);
   prometheus::Counter* RecomputeCounter(const std::string& reason);
   prometheus::Counter* FalseLossCounter(scheduling::WorkerRole role);
   prometheus::Counter* RoleAskedCounter(scheduling::WorkerRole role);

@@ -22,6 +22,8 @@ struct Serving {
   int block_size = 0;
   // Most tokens of one sequence.
   int max_context = 0;
+  // All of them keep answers to a grammar: none is of an earlier version.
+  bool takes_grammars = true;
 
   friend bool operator==(const Serving&, const Serving&) = default;
 };

@@ -323,6 +323,13 @@ int32_t WorkerRegistry::MaxContext() const {
   return static_cast<int32_t>(std::min<int64_t>(longest, model_.max_context));
 }
 
+bool WorkerRegistry::TakesGrammars() const {
+  return std::all_of(
+      workers_.begin(), workers_.end(), [this](const Worker& worker) {
+        return !Usable(worker) || worker.hello.takes_grammars();
+      });
+}
+
 const v1::ModelFingerprint* WorkerRegistry::Fingerprint() const {
   for (const Worker& worker : workers_) {
     if (worker.role == WorkerRole::kDecode && Usable(worker)) {

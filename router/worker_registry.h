@@ -226,6 +226,8 @@ class WorkerRegistry final {
   // Most tokens of one sequence that some usable decode worker can hold, at
   // most the model's; the model's when there is none.
   int32_t MaxContext() const;
+  // Whether all workers that could be placed on keep answers to a grammar.
+  bool TakesGrammars() const;
   // The fingerprint of a usable decode worker; null when there is none.
   const v1::ModelFingerprint* Fingerprint() const;
   // How connected workers that fit compute (WorkerHello.backend), each once.

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "router/http/json_fields.h"
+#include "router/http/response_format.h"
 #include "router/invalid_field.h"
 
 namespace baton::router::http {
@@ -145,18 +146,7 @@ absl::Status ReadStop(const JsonFields& fields, v1::GenerateRequest* out) {
 
 // What would change the answer, and cannot be done.
 absl::Status RefuseUnsupported(const JsonFields& fields) {
-  if (const json::value* format = fields.Find("response_format")) {
-    const json::object* object = format->if_object();
-    const json::value* type =
-        object == nullptr ? nullptr : object->if_contains("type");
-    if (type == nullptr || !type->is_string() || type->get_string() != "text") {
-      return InvalidField("response_format",
-                          "is not supported, but for {\"type\": \"text\"}");
-    }
-  }
-  for (const char* name : {"suffix", "functions", "function_call", "audio",
-                           "guided_json", "guided_regex", "guided_choice",
-                           "guided_grammar", "structured_outputs"}) {
+  for (const char* name : {"suffix", "functions", "function_call", "audio"}) {
     const json::value* value = fields.Find(name);
     if (value == nullptr) continue;
     if (value->is_string() && value->get_string().empty()) continue;
@@ -200,6 +190,7 @@ absl::Status ReadCommon(const JsonFields& fields, ApiRequest* api,
   BATON_RETURN_IF_ERROR(ReadLogitBias(fields, out->mutable_sampling()));
   BATON_RETURN_IF_ERROR(ReadAllowed(fields, out->mutable_sampling()));
   BATON_RETURN_IF_ERROR(ReadStop(fields, out));
+  BATON_RETURN_IF_ERROR(ReadResponseFormat(fields, out));
   BATON_ASSIGN_OR_RETURN(const auto n, fields.Int("n", 1, kMaxAnswers));
   api->n = static_cast<int>(n.value_or(1));
   BATON_ASSIGN_OR_RETURN(const auto best_of,

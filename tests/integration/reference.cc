@@ -10,6 +10,9 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/engine_factory.h"
+#include "router/output_format/response_grammars.h"
+#include "router/text/tokenizer.h"
+#include "scheduling/grammar_automaton.h"
 #include "scheduling/step_plan.h"
 
 namespace baton::test {
@@ -45,6 +48,55 @@ scheduling::SamplingParams SamplingOf(const v1::SamplingParams& in,
 
 }  // namespace
 
+class Reference::Format {
+ public:
+  Format(const v1::ResponseFormat& format, const std::string& model_dir,
+         int32_t vocab_size)
+      : vocab_size_(vocab_size) {
+    auto tokenizer = router::Tokenizer::Load(model_dir);
+    CHECK(tokenizer.ok()) << tokenizer.status();
+    tokenizer_ = *std::move(tokenizer);
+    const auto grammar = router::MakeGrammar(format);
+    CHECK(grammar.ok()) << grammar.status();
+    auto automaton = scheduling::GrammarAutomaton::Make(**grammar);
+    CHECK(automaton.ok()) << automaton.status();
+    automaton_ = *std::move(automaton);
+    state_ = automaton_->start();
+  }
+
+  // Null: none but those that end it, if it may be over.
+  std::shared_ptr<const scheduling::TokenMask> Allowed(
+      const std::vector<TokenId>& stop, bool may_stop) {
+    std::vector<TokenId> tokens;
+    for (TokenId token = 0; token < vocab_size_; ++token) {
+      if (Behind(token) != scheduling::GrammarAutomaton::kNone) {
+        tokens.push_back(token);
+      }
+    }
+    if (tokens.empty()) return nullptr;
+    if (may_stop && automaton_->MayEnd(state_)) {
+      tokens.insert(tokens.end(), stop.begin(), stop.end());
+    }
+    return std::make_shared<scheduling::TokenMask>(vocab_size_, tokens);
+  }
+
+  void Take(TokenId token) { state_ = Behind(token); }
+  bool over() const { return automaton_->MustEnd(state_); }
+
+ private:
+  scheduling::GrammarAutomaton::State Behind(TokenId token) {
+    const std::string text =
+        tokenizer_->IsSpecial(token) ? "" : tokenizer_->TokenBytes(token);
+    if (text.empty()) return scheduling::GrammarAutomaton::kNone;
+    return automaton_->Next(state_, text);
+  }
+
+  const int32_t vocab_size_;
+  std::unique_ptr<router::Tokenizer> tokenizer_;
+  std::unique_ptr<scheduling::GrammarAutomaton> automaton_;
+  scheduling::GrammarAutomaton::State state_ = 0;
+};
+
 absl::StatusOr<std::unique_ptr<Reference>> Reference::Load(
     const std::string& model_dir, const std::string& weights,
     const std::string& kv_dtype) {
@@ -58,7 +110,9 @@ absl::StatusOr<std::unique_ptr<Reference>> Reference::Load(
   options.block_size = 32;
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine,
                          engine::CreateEngine(options));
-  return std::unique_ptr<Reference>(new Reference(std::move(engine)));
+  auto reference = std::unique_ptr<Reference>(new Reference(std::move(engine)));
+  reference->model_dir_ = model_dir;
+  return reference;
 }
 
 Reference::Reference(std::unique_ptr<engine::Engine> engine)
@@ -101,6 +155,13 @@ std::vector<scheduling::SampledToken> Reference::Sampled(
   planned.sampling = &sampling;
   planned.prompt_length = prompt_length;
   planned.allowed = sampling.allowed.get();
+  std::optional<Format> format;
+  if (request.has_response_format()) {
+    CHECK(sampling.allowed == nullptr) << "one of the two";
+    format.emplace(request.response_format(), model_dir_,
+                   engine_->model().vocab_size);
+  }
+  std::shared_ptr<const scheduling::TokenMask> allowed;
   planned.top_logprobs = static_cast<int32_t>(request.top_logprobs());
   std::vector<scheduling::SampledToken> output;
   int32_t computed = 0;
@@ -110,6 +171,11 @@ std::vector<scheduling::SampledToken> Reference::Sampled(
         static_cast<int32_t>(output.size()) >= stop.min_output_tokens;
     planned.forbidden = may_stop ? absl::Span<const TokenId>()
                                  : absl::MakeConstSpan(stop.stop_token_ids);
+    if (format.has_value()) {
+      allowed = format->Allowed(stop.stop_token_ids, may_stop);
+      CHECK(allowed != nullptr);
+      planned.allowed = allowed.get();
+    }
     planned.tokens = absl::MakeConstSpan(history).subspan(computed);
     planned.first_position = computed;
     planned.history = history;
@@ -124,6 +190,10 @@ std::vector<scheduling::SampledToken> Reference::Sampled(
     output.push_back(result.sampled[0]);
     finished = scheduling::CheckFinished(
         stop, static_cast<int32_t>(output.size()), history.back());
+    if (format.has_value() && finished != scheduling::FinishReason::kStop) {
+      format->Take(history.back());
+      if (format->over()) finished = scheduling::FinishReason::kStop;
+    }
   }
   return output;
 }

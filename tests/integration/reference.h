@@ -30,7 +30,8 @@ class Reference final {
   // The output tokens for a request with token ids, max_tokens, and every
   // sampling field set that is not neutral, with what comes with each. The
   // model's end-of-text tokens end it unless ignore_eos. Stop strings are not
-  // looked at.
+  // looked at. What the answer may be (response_format) is tried out token by
+  // token, of a model that was loaded from a directory.
   std::vector<scheduling::SampledToken> Sampled(
       const v1::GenerateRequest& request);
   std::vector<TokenId> Tokens(const v1::GenerateRequest& request);
@@ -38,7 +39,11 @@ class Reference final {
   const engine::ModelConfig& model() const { return engine_->model(); }
 
  private:
+  // Which tokens may follow `output` in an answer of that format, and end it.
+  class Format;
+
   std::unique_ptr<engine::Engine> engine_;
+  std::string model_dir_;
   std::vector<BlockId> blocks_;
   uint64_t next_sequence_ = 1;
 };

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "router/invalid_field.h"
 #include "router/text/chat_template.h"
+#include "scheduling/grammar_automaton.h"
 
 namespace baton::router {
 namespace {
@@ -60,6 +61,64 @@ class RequestValidationTest : public testing::Test {
 };
 
 ServedModel* RequestValidationTest::model_ = nullptr;
+
+TEST_F(RequestValidationTest, AFormatBecomesAGrammar) {
+  EXPECT_EQ(Make()->grammar, nullptr);
+  request_.mutable_response_format()->set_regex("[ab]{3}");
+  const auto spec = Make();
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  ASSERT_NE(spec->grammar, nullptr);
+  EXPECT_TRUE(*scheduling::Matches(*spec->grammar, "aba"));
+  EXPECT_FALSE(*scheduling::Matches(*spec->grammar, "ab"));
+  request_.mutable_response_format()->mutable_choice()->add_texts("yes");
+  EXPECT_TRUE(*scheduling::Matches(*Make()->grammar, "yes"));
+  request_.mutable_response_format()->set_json_schema(R"({"type": "null"})");
+  EXPECT_TRUE(*scheduling::Matches(*Make()->grammar, "null"));
+  request_.mutable_response_format()->mutable_json_object();
+  EXPECT_TRUE(*scheduling::Matches(*Make()->grammar, R"({"a": [1, {}]})"));
+  EXPECT_FALSE(*scheduling::Matches(*Make()->grammar, "[]"));
+}
+
+TEST_F(RequestValidationTest, GrammarsAreKept) {
+  ResponseGrammars grammars;
+  limits_.grammars = &grammars;
+  request_.mutable_response_format()->set_regex("a");
+  const auto first = Make()->grammar;
+  EXPECT_EQ(Make()->grammar, first);
+  for (size_t i = 0; i < ResponseGrammars::kMaxKept; ++i) {
+    request_.mutable_response_format()->set_regex(absl::StrCat("b", i));
+    ASSERT_TRUE(Make().ok());
+  }
+  request_.mutable_response_format()->set_regex("a");
+  EXPECT_NE(Make()->grammar, first);
+  request_.mutable_response_format()->set_regex("a(");
+  EXPECT_FALSE(Make().ok());
+  EXPECT_FALSE(Make().ok());
+}
+
+TEST_F(RequestValidationTest, FormatsThatNoAnswerHasAreNamed) {
+  request_.mutable_response_format()->set_regex("x*?[^\\s\\S]");
+  EXPECT_EQ(Error(), "regex has no answer that it describes");
+  request_.mutable_response_format()->set_regex("");
+  EXPECT_EQ(Error(), "regex allows the empty answer alone");
+  request_.mutable_response_format()->set_regex("(a{1000}){1000}");
+  EXPECT_THAT(Error(), StartsWith("regex has more parts"));
+  request_.mutable_response_format()->set_json_schema("{");
+  EXPECT_THAT(Error(), StartsWith("json_schema is not valid JSON"));
+  request_.mutable_response_format()->mutable_choice()->add_texts("");
+  EXPECT_EQ(Error(),
+            "choice has a text of 0 bytes at index 0, it must have 1 to 65536");
+  request_.mutable_response_format()->Clear();
+  EXPECT_EQ(Error(), "response_format is of no kind");
+}
+
+TEST_F(RequestValidationTest, EarlierWorkersKeepToNoFormat) {
+  limits_.takes_grammars = false;
+  EXPECT_TRUE(Make().ok());
+  request_.mutable_response_format()->set_regex("a");
+  EXPECT_EQ(Make().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(FieldOf(Make().status()), "response_format");
+}
 
 TEST_F(RequestValidationTest, DefaultsComeFromTheModel) {
   const auto spec = Make();
@@ -366,9 +425,9 @@ TEST_F(RequestValidationTest, ConversationsAreRendered) {
   for (int i = 0; i < 200'000; ++i) values.append(",{}");
   EXPECT_THAT(error(values + "]"), HasSubstr("values"));
   // What the client wrote is quoted, but not at any length.
-  const std::string quoted = error(absl::StrCat(
-      R"([{"role": "user", "content": [{"type": ")", std::string(20'000, 'x'),
-      R"("}]}])"));
+  const std::string quoted =
+      error(absl::StrCat(R"([{"role": "user", "content": [{"type": ")",
+                         std::string(20'000, 'x'), R"("}]}])"));
   EXPECT_THAT(quoted, StartsWith("messages[0].content[0].type is \"xxx"));
   EXPECT_LE(quoted.size(), 1000u);
 }

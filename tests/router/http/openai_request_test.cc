@@ -154,9 +154,87 @@ TEST(OpenAiRequestTest, WrongFieldsAreNamed) {
               StartsWith("stream_options.include_usage: "));
   EXPECT_THAT(CompletionError(R"({"prompt": "a", "suffix": "z"})"),
               StartsWith("suffix: "));
-  EXPECT_THAT(CompletionError(R"({"prompt": "a",
-                                  "response_format": {"type": "json_object"}})"),
-              StartsWith("response_format: "));
+  EXPECT_THAT(CompletionError(R"({"prompt": "a", "functions": []})"),
+              StartsWith("functions: "));
+}
+
+v1::ResponseFormat FormatOf(const std::string& fields) {
+  const ApiRequest api =
+      Completion(absl::StrCat(R"({"prompt": "a", )", fields, "}"));
+  return api.prompts[0].response_format();
+}
+
+TEST(OpenAiRequestTest, FormatsOfOpenAiAndVllm) {
+  EXPECT_FALSE(Completion(R"({"prompt": "a",
+                              "response_format": {"type": "text"},
+                              "guided_json": "", "guided_regex": null})")
+                   .prompts[0]
+                   .has_response_format());
+  EXPECT_TRUE(FormatOf(R"("response_format": {"type": "json_object"})")
+                  .has_json_object());
+  // The order of what a schema names counts.
+  const std::string schema = R"({"type":"object","z":1,"a":[2.5,"x"]})";
+  EXPECT_EQ(FormatOf(absl::StrCat(R"("response_format": {
+      "type": "json_schema", "json_schema": {"name": "n", "strict": true,
+      "schema": )",
+                                  schema, "}}"))
+                .json_schema(),
+            R"({"type":"object","z":1,"a":[2.5E0,"x"]})");
+  EXPECT_TRUE(
+      FormatOf(R"("structured_outputs": {"json_object": true, "regex": null})")
+          .has_json_object());
+  for (const char* fields : {R"("structured_outputs": {"regex": "a+"})",
+                             R"("guided_regex": "a+")"}) {
+    EXPECT_EQ(FormatOf(fields).regex(), "a+");
+  }
+  for (const char* fields : {R"("structured_outputs": {"choice": ["a", "b"]})",
+                             R"("guided_choice": ["a", "b"])"}) {
+    EXPECT_THAT(FormatOf(fields).choice().texts(), ElementsAre("a", "b"));
+  }
+  // Some clients write a schema as a string.
+  for (const char* fields :
+       {R"("structured_outputs": {"json": {"type": "null"}})",
+        R"("guided_json": "{\"type\":\"null\"}")"}) {
+    EXPECT_EQ(FormatOf(fields).json_schema(), R"({"type":"null"})");
+  }
+}
+
+TEST(OpenAiRequestTest, FormatsThatAreNoneAreNamed) {
+  const auto why = [](const std::string& fields) {
+    return CompletionError(absl::StrCat(R"({"prompt": "a", )", fields, "}"));
+  };
+  EXPECT_EQ(why(R"("response_format": "json")"),
+            "response_format: response_format must be an object, it is a "
+            "string");
+  EXPECT_EQ(why(R"("response_format": {})"),
+            "response_format.type: response_format.type is missing");
+  EXPECT_EQ(why(R"("response_format": {"type": "grammar"})"),
+            "response_format.type: response_format.type is \"grammar\", it "
+            "must be text, json_object or json_schema");
+  EXPECT_EQ(why(R"("response_format": {"type": "json_schema"})"),
+            "response_format.json_schema: response_format.json_schema is "
+            "missing");
+  EXPECT_EQ(
+      why(R"("response_format": {"type": "json_schema", "json_schema": {}})"),
+      "response_format.json_schema.schema: response_format.json_schema.schema "
+      "is missing");
+  EXPECT_THAT(why(R"("guided_json": 3)"),
+              StartsWith("guided_json: guided_json must be a JSON schema"));
+  EXPECT_THAT(why(R"("guided_choice": "a")"), StartsWith("guided_choice: "));
+  EXPECT_THAT(why(R"("guided_choice": [1])"), StartsWith("guided_choice: "));
+  EXPECT_THAT(why(R"("guided_regex": 1)"), StartsWith("guided_regex: "));
+  EXPECT_THAT(why(R"("guided_grammar": "root ::= x")"),
+              StartsWith("guided_grammar: "));
+  EXPECT_THAT(why(R"("structured_outputs": {"grammar": "x"})"),
+              StartsWith("structured_outputs.grammar: "));
+  for (const char* fields :
+       {"{}", R"({"regex": "a", "json": {}})", R"({"json_object": false})"}) {
+    EXPECT_THAT(why(absl::StrCat(R"("structured_outputs": )", fields)),
+                HasSubstr("must have one of json, regex, choice"));
+  }
+  EXPECT_THAT(why(R"("guided_regex": "a",
+                     "response_format": {"type": "json_object"})"),
+              StartsWith("guided_regex: guided_regex is one format more"));
 }
 
 TEST(OpenAiRequestTest, ChatKeepsWhatTheTemplateReads) {
