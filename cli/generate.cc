@@ -102,6 +102,10 @@ int RunGenerate(const GenerateOptions& options, std::FILE* out,
     std::fprintf(err, "baton generate: %s\n", why.c_str());
     return kExitFailed;
   };
+  v1::GenerateRequest request = MakeRequest(options);
+  if (const absl::Status set = SetFormat(options.format, &request); !set.ok()) {
+    return fail(std::string(set.message()));
+  }
   const absl::StatusOr<std::unique_ptr<client::Client>> router =
       ConnectToRouter(options.router, kConnectPatience);
   if (!router.ok()) return fail(std::string(router.status().message()));
@@ -117,7 +121,7 @@ int RunGenerate(const GenerateOptions& options, std::FILE* out,
       call.cancel.Cancel();
     });
     output.Begin();
-    status = (*router)->Generate(MakeRequest(options), call,
+    status = (*router)->Generate(request, call,
                                  [&](const v1::GenerateResponse& response) {
                                    output.Add(response);
                                    return !output.broken();

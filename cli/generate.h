@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/format_flags.h"
 #include "cli/router_connection.h"
 #include "cli/sampling_flags.h"
 
@@ -21,6 +22,7 @@ struct GenerateOptions {
   std::vector<uint32_t> tokens;
   std::optional<uint32_t> max_tokens;
   SamplingFlags sampling;
+  FormatFlags format;
   bool ignore_eos = false;
   std::string request_id;
   double timeout_seconds = 600;

@@ -69,12 +69,14 @@ void AddGenerateCommand(CLI::App* app, const std::string& program,
   tokens->type_name("ID,ID,...");
   AddOtherFlags(generate, options.get());
   AddSamplingFlags(generate, &options->sampling);
+  AddFormatFlags(generate, &options->format);
   generate->footer(absl::StrCat(
       "The text goes to standard output, a summary of where the time went to "
       "standard error.\nExamples:\n  ",
       program, " generate \"Once upon a time\" --max-tokens 100\n  ", program,
       " generate --greedy --json --tokens 1,35,20\n  ", program,
-      " generate - < prompt.txt > story.txt\n"));
+      " generate - < prompt.txt > story.txt\n  ", program,
+      " generate \"The king's name and age:\" --json-schema person.json\n"));
   generate->callback([options, prompt, tokens, chosen] {
     if (prompt->count() == 0 && tokens->count() == 0) {
       throw CLI::RequiredError("PROMPT or --tokens");

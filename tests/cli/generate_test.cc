@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <functional>
 #include <string>
 
@@ -14,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/cli/fake_router.h"
+#include "tests/support/scratch_dir.h"
 
 namespace baton::cli {
 namespace {
@@ -102,6 +104,29 @@ TEST_F(GenerateTest, SendsOnlyWhatTheUserSaid) {
   EXPECT_EQ(request.sampling().frequency_penalty(), 2.0f);
   EXPECT_EQ(request.sampling().seed(), uint64_t{1} << 63);
   EXPECT_TRUE(request.ignore_eos());
+}
+
+TEST_F(GenerateTest, SaysWhatTheAnswerIsToBe) {
+  EXPECT_EQ(Run(), kExitOk);
+  EXPECT_FALSE(router_.request().has_response_format());
+  options_.format.json_object = true;
+  EXPECT_EQ(Run(), kExitOk);
+  EXPECT_TRUE(router_.request().response_format().has_json_object());
+  options_.format = {.regex = "[ab]+"};
+  EXPECT_EQ(Run(), kExitOk);
+  EXPECT_EQ(router_.request().response_format().regex(), "[ab]+");
+  options_.format = {.choices = {"yes", "no"}};
+  EXPECT_EQ(Run(), kExitOk);
+  EXPECT_THAT(router_.request().response_format().choice().texts(),
+              testing::ElementsAre("yes", "no"));
+  const test::ScratchDir scratch;
+  options_.format = {.json_schema_file = scratch.path() + "/schema.json"};
+  EXPECT_EQ(Run(), kExitFailed);
+  EXPECT_THAT(err_, HasSubstr(options_.format.json_schema_file));
+  std::ofstream(options_.format.json_schema_file) << R"({"type": "null"})";
+  EXPECT_EQ(Run(), kExitOk);
+  EXPECT_EQ(router_.request().response_format().json_schema(),
+            R"({"type": "null"})");
 }
 
 TEST_F(GenerateTest, JsonIsOneResponseALine) {
