@@ -110,13 +110,14 @@ absl::StatusOr<std::unique_ptr<Reference>> Reference::Load(
   options.block_size = 32;
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine,
                          engine::CreateEngine(options));
-  auto reference = std::unique_ptr<Reference>(new Reference(std::move(engine)));
-  reference->model_dir_ = model_dir;
-  return reference;
+  return std::make_unique<Reference>(std::move(engine), model_dir);
 }
 
-Reference::Reference(std::unique_ptr<engine::Engine> engine)
-    : engine_(std::move(engine)), blocks_(engine_->kv_layout().num_blocks) {
+Reference::Reference(std::unique_ptr<engine::Engine> engine,
+                     std::string model_dir)
+    : engine_(std::move(engine)),
+      model_dir_(std::move(model_dir)),
+      blocks_(engine_->kv_layout().num_blocks) {
   std::iota(blocks_.begin(), blocks_.end(), 0);
 }
 

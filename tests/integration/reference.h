@@ -24,14 +24,14 @@ class Reference final {
       const std::string& model_dir, const std::string& weights = "auto",
       const std::string& kv_dtype = "bf16");
 
-  // Of this engine.
-  explicit Reference(std::unique_ptr<engine::Engine> engine);
+  // Of this engine, which loaded the model in that directory.
+  Reference(std::unique_ptr<engine::Engine> engine, std::string model_dir);
 
   // The output tokens for a request with token ids, max_tokens, and every
   // sampling field set that is not neutral, with what comes with each. The
   // model's end-of-text tokens end it unless ignore_eos. Stop strings are not
   // looked at. What the answer may be (response_format) is tried out token by
-  // token, of a model that was loaded from a directory.
+  // token.
   std::vector<scheduling::SampledToken> Sampled(
       const v1::GenerateRequest& request);
   std::vector<TokenId> Tokens(const v1::GenerateRequest& request);
@@ -43,7 +43,7 @@ class Reference final {
   class Format;
 
   std::unique_ptr<engine::Engine> engine_;
-  std::string model_dir_;
+  const std::string model_dir_;
   std::vector<BlockId> blocks_;
   uint64_t next_sequence_ = 1;
 };

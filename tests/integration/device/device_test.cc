@@ -63,7 +63,7 @@ class DeviceTest : public StreamsTest {
     options.block_size = 32;
     auto engine = engine::cuda::CreateEmulatedEngine(options);
     ASSERT_TRUE(engine.ok()) << engine.status();
-    reference_ = std::make_unique<Reference>(*std::move(engine));
+    reference_ = std::make_unique<Reference>(*std::move(engine), model_dir_);
   }
 
   std::vector<v1::GenerateRequest> ShortRequests(int count) {
@@ -116,6 +116,23 @@ TEST_F(DeviceTest, HandsOverWhatOneProcessComputes) {
     EXPECT_EQ(Metric("prefill-0", "baton_steps_ahead_total"), 0);
     AwaitAllFree({"prefill-0", "decode-0"});
   }
+}
+
+// What may come changes with each token, and is a mask on the device.
+TEST_F(DeviceTest, AnswersThatAreToBeSomethingAre) {
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster({.prefill = {kDevice}, .decode = {kDevice}}));
+  std::vector<v1::GenerateRequest> requests = ShortRequests(6);
+  requests[0].mutable_response_format()->set_regex("([a-c]{2}[0-9] ){5}!");
+  requests[1].mutable_response_format()->set_json_schema(
+      R"({"type": "array", "items": {"type": "boolean"}, "maxItems": 2})");
+  requests[2].mutable_response_format()->set_regex("[^a-z]+");
+  requests[3].mutable_response_format()->mutable_choice()->add_texts("a story");
+  const std::vector<Answer> answers = RunAndInterrupt(requests, [] {});
+  CheckAnswers(requests, answers);
+  EXPECT_THAT(answers[0].text, testing::MatchesRegex("([a-c][a-c][0-9] )+!"));
+  EXPECT_EQ(answers[3].text, "a story");
+  AwaitAllFree({"prefill-0", "decode-0"});
 }
 
 TEST_F(DeviceTest, AsDoesAModelOfFewBits) {
