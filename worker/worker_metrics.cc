@@ -76,11 +76,11 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
           m->Counter("baton_steps_ahead_dropped_tokens_total",
                      "Tokens of such steps whose sequence was over, or had to "
                      "be run again.")),
-      guide_seconds(
-          m->Histogram("baton_output_guide_seconds",
-                       "Per token of a sequence with a grammar, time that "
-                       "finding what may come next took.",
-                       metrics::StepBuckets())),
+      guide_seconds(m->Histogram(
+          "baton_output_guide_seconds",
+          "Per token of a sequence with a grammar, time that "
+          "finding what may come next took.",
+          {1e-6, 1e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 0.1})),
       step_seconds(m->Histogram("baton_step_seconds",
                                 "Time the engine took for one step.",
                                 metrics::StepBuckets())),
