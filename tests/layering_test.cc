@@ -1,15 +1,12 @@
-// The rules of the house that a compiler does not check: who may include whom
-// (docs/architecture.md), how long a file may be, and what our code never does.
-// The rules are functions of a path and a text, and are tested on made-up
-// ones; the last tests apply them to the whole tree.
+// Who may include and link whom (docs/architecture.md). The rules are functions
+// of a path and a text, and are tested on made-up ones; the last tests apply
+// them to the whole tree.
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -22,13 +19,15 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "tests/source_tree.h"
 
 namespace baton {
 namespace {
 
-using Strings = std::vector<std::string>;
-
-constexpr int kMaxLines = 500;
+using source_tree::ReadTree;
+using source_tree::SourceFile;
+using source_tree::Strings;
+using source_tree::TopFolder;
 
 // What a folder's files may include, and no others. "proto" is what is
 // generated from proto/baton/v1; "peer" is its message-only part, peer.proto.
@@ -139,12 +138,6 @@ const std::set<std::string>& OtherFolders() {
   return *folders;
 }
 
-std::string TopFolder(absl::string_view path) {
-  const size_t slash = path.find('/');
-  return slash == absl::string_view::npos ? ""
-                                          : std::string(path.substr(0, slash));
-}
-
 // "engine/cpu/x.h" of `#include "engine/cpu/x.h"`; empty when the line is no
 // include.
 absl::string_view IncludedHeader(absl::string_view line) {
@@ -235,80 +228,6 @@ Strings CheckLinks(const std::string& path, const std::string& text) {
   return found;
 }
 
-// What is written in code: without // comments.
-std::string WithoutComments(const std::string& text) {
-  Strings lines;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    const size_t comment = line.find("//");
-    // "http://" is no comment.
-    const bool is_url = comment != absl::string_view::npos && comment > 0 &&
-                        line[comment - 1] == ':';
-    lines.emplace_back(is_url ? line : line.substr(0, comment));
-  }
-  return absl::StrJoin(lines, "\n");
-}
-
-// Whether `word` stands in `text` and is not the end of a longer name.
-bool HasWord(const std::string& text, const std::string& word) {
-  for (size_t at = text.find(word); at != std::string::npos;
-       at = text.find(word, at + 1)) {
-    const bool longer =
-        at > 0 && (absl::ascii_isalnum(text[at - 1]) || text[at - 1] == '_');
-    if (!longer) return true;
-  }
-  return false;
-}
-
-const Strings& SleepWords() {
-  static const auto* words =
-      new Strings{"sleep_for(", "sleep_until(", "SleepFor(",
-                  "sleep(",     "usleep(",      "nanosleep("};
-  return *words;
-}
-const Strings& PrintWords() {
-  static const auto* words =
-      new Strings{"std::cout", "std::cerr", "printf(", "puts("};
-  return *words;
-}
-const Strings& UnfinishedWords() {
-  static const auto* words = new Strings{"TODO", "FIXME"};
-  return *words;
-}
-
-// Violations of the other rules in one source file.
-Strings CheckSource(const std::string& path, const std::string& text) {
-  const std::string folder = TopFolder(path);
-  const bool is_header = absl::EndsWith(path, ".h");
-  const std::string code = WithoutComments(text);
-  Strings found;
-  const auto add = [&](absl::string_view what) {
-    found.push_back(absl::StrCat(path, ": ", what));
-  };
-  const auto lines = std::count(text.begin(), text.end(), '\n');
-  if (folder != "tests" && lines > kMaxLines) {
-    add(absl::StrCat("has ", lines, " lines; ", kMaxLines, " are enough"));
-  }
-  for (const std::string& word : SleepWords()) {
-    if (HasWord(code, word)) add(absl::StrCat("waits by ", word, ")"));
-  }
-  if (folder != "tests" && folder != "cli" && folder != "examples") {
-    for (const std::string& word : PrintWords()) {
-      if (HasWord(code, word)) add(absl::StrCat("prints by ", word));
-    }
-  }
-  for (const std::string& word : UnfinishedWords()) {
-    if (HasWord(text, word)) add(absl::StrCat("is unfinished: ", word));
-  }
-  if (HasWord(code, "using namespace")) add("has a using directive");
-  if (is_header && !absl::StrContains(text, "\n#pragma once\n")) {
-    add("has no #pragma once");
-  }
-  if (is_header && !absl::StartsWith(text, "//")) {
-    add("does not open with what it is");
-  }
-  return found;
-}
-
 TEST(IncludeRulesTest, AllowsWhatTheTableSays) {
   EXPECT_THAT(CheckIncludes("engine/cpu/x.cc",
                             "#include \"engine/cpu/x.h\"\n"
@@ -388,77 +307,7 @@ TEST(LinkRulesTest, FollowsTheSameTable) {
               testing::SizeIs(1));
 }
 
-TEST(SourceRulesTest, FindsEachKindOfViolation) {
-  const std::string good = "// A thing.\n#pragma once\n";
-  EXPECT_THAT(CheckSource("engine/x.h", good), testing::IsEmpty());
-  EXPECT_THAT(CheckSource("engine/x.h", "#pragma once\n"), testing::SizeIs(2));
-  EXPECT_THAT(CheckSource("engine/x.h", "// A thing.\n"), testing::SizeIs(1));
-  const std::string long_file(kMaxLines + 1, '\n');
-  EXPECT_THAT(CheckSource("engine/x.cc", long_file), testing::SizeIs(1));
-  EXPECT_THAT(CheckSource("tests/x.cc", long_file), testing::IsEmpty());
-  for (const std::string& word : SleepWords()) {
-    EXPECT_THAT(CheckSource("tests/x.cc", "  absl::" + word + "1);\n"),
-                testing::SizeIs(1))
-        << word;
-    EXPECT_THAT(CheckSource("tests/x.cc", "// " + word + "1)\n"),
-                testing::IsEmpty());
-    EXPECT_THAT(CheckSource("tests/x.cc", "my_" + word + "1);\n"),
-                testing::IsEmpty());
-  }
-  for (const std::string& word : PrintWords()) {
-    EXPECT_THAT(CheckSource("engine/x.cc", "  " + word + " x;\n"),
-                testing::SizeIs(1))
-        << word;
-    EXPECT_THAT(CheckSource("cli/x.cc", "  " + word + " x;\n"),
-                testing::IsEmpty());
-  }
-  // A program says on stderr why it did not start.
-  EXPECT_THAT(CheckSource("engine/x.cc", "  std::fprintf(stderr, x);\n"),
-              testing::IsEmpty());
-  for (const std::string& word : UnfinishedWords()) {
-    EXPECT_THAT(CheckSource("engine/x.cc", "// " + word + ": later\n"),
-                testing::SizeIs(1));
-  }
-  EXPECT_THAT(CheckSource("engine/x.cc", "using namespace std;\n"),
-              testing::SizeIs(1));
-}
-
 // The tree.
-
-struct SourceFile {
-  std::string path;  // from the root
-  std::string text;
-};
-
-// All source files and CMakeLists.txt of the tree, sorted.
-std::vector<SourceFile> ReadTree() {
-  namespace fs = std::filesystem;
-  const fs::path root = BATON_SOURCE_DIR;
-  std::vector<SourceFile> files;
-  for (auto it = fs::recursive_directory_iterator(root);
-       it != fs::recursive_directory_iterator(); ++it) {
-    const fs::path& path = it->path();
-    const std::string name = path.filename().string();
-    if (it->is_directory()) {
-      const bool is_build =
-          fs::exists(path / "CMakeCache.txt") || path == root / "build";
-      if (name[0] == '.' || is_build) it.disable_recursion_pending();
-      continue;
-    }
-    const std::string extension = path.extension().string();
-    static const std::set<std::string> kExtensions = {".h", ".inl", ".cc",
-                                                      ".cu", ".cuh"};
-    if (kExtensions.count(extension) == 0 && name != "CMakeLists.txt") {
-      continue;
-    }
-    std::ifstream in(path, std::ios::binary);
-    files.push_back({path.lexically_relative(root).generic_string(),
-                     std::string(std::istreambuf_iterator<char>(in), {})});
-  }
-  std::sort(files.begin(), files.end(),
-            [](const auto& a, const auto& b) { return a.path < b.path; });
-  return files;
-}
 
 TEST(TreeTest, KeepsTheLayers) {
   const std::vector<SourceFile> files = ReadTree();
@@ -468,18 +317,6 @@ TEST(TreeTest, KeepsTheLayers) {
     const Strings here = absl::EndsWith(file.path, "CMakeLists.txt")
                              ? CheckLinks(file.path, file.text)
                              : CheckIncludes(file.path, file.text);
-    found.insert(found.end(), here.begin(), here.end());
-  }
-  EXPECT_TRUE(found.empty()) << absl::StrJoin(found, "\n");
-}
-
-TEST(TreeTest, KeepsTheOtherRules) {
-  Strings found;
-  for (const SourceFile& file : ReadTree()) {
-    if (absl::EndsWith(file.path, "CMakeLists.txt")) continue;
-    // Holds what it looks for.
-    if (file.path == "tests/layering_test.cc") continue;
-    const Strings here = CheckSource(file.path, file.text);
     found.insert(found.end(), here.begin(), here.end());
   }
   EXPECT_TRUE(found.empty()) << absl::StrJoin(found, "\n");

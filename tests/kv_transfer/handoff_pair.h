@@ -100,6 +100,11 @@ class HandoffPairTest : public ::testing::Test {
   }
 
   absl::Time In(absl::Duration d) { return clock_.Now() + d; }
+  void AdvanceAndTick(absl::Duration by) {
+    clock_.Advance(by);
+    network_.Tick();
+    network_.RunUntilIdle();
+  }
 
   std::vector<Sender::Event> PollSender() { return sender_->Poll(); }
   std::vector<Receiver::Event> PollReceiver() { return receiver_->Poll(); }

@@ -1,24 +1,18 @@
 #include "tests/support/emulated_device/emulated_runtime.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#endif
-
 #include "absl/base/attributes.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/log.h"
 #include "engine/cuda/rank_group.h"
+#include "tests/support/emulated_device/runtime_state.h"
 
 namespace baton::engine::cuda {
 
@@ -43,43 +37,13 @@ struct GraphHandle {
 
 namespace {
 
-constexpr int32_t kDevices = 4;
-constexpr int64_t kDeviceBytes = int64_t{1} << 30;
-constexpr size_t kAlignment = 256;
+using emulated::runtime_mu;
+
 // How long a rank waits for another one.
 constexpr absl::Duration kRankTimeout = absl::Minutes(1);
 
-// All there is, streams and events included, is under one lock: a thread at a
-// time runs something, whichever stream it belongs to.
-ABSL_CONST_INIT absl::Mutex mu(absl::kConstInit);
-int64_t taken_bytes[kDevices];
 emulated::LaunchCounts launches;
-absl::Duration patience;
-int waits_for_peers = 0;
-int pinned_allocations = -1;  // that will succeed; negative: all
-int graphs = -1;              // that will find memory; negative: all
-bool reaches[kDevices][kDevices];
-thread_local int32_t device = 0;
-
-// Which device some memory belongs to.
-std::map<const std::byte*, int32_t>& Owners() {
-  static auto* const owners = new std::map<const std::byte*, int32_t>;
-  return *owners;
-}
-
-std::byte* Take(int64_t bytes) {
-  const size_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  auto* memory = static_cast<std::byte*>(
-      std::aligned_alloc(kAlignment, std::max(padded, kAlignment)));
-  CHECK(memory != nullptr);
-  // Nobody may count on zeros.
-  std::memset(memory, 0xff, padded);
-#if defined(__SANITIZE_ADDRESS__)
-  // Nor on what was not asked for.
-  __asan_poison_memory_region(memory + bytes, padded - bytes);
-#endif
-  return memory;
-}
+int graphs = -1;  // that will find memory; negative: all
 
 bool IsIdle(const StreamHandle& stream) {
   return !stream.busy && stream.work.empty();
@@ -107,7 +71,7 @@ void RunUntil(const EventHandle& event, uint64_t point) {
     const auto may_go_on = [&] {
       return event.reached >= point || !event.stream->busy;
     };
-    mu.Await(absl::Condition(&may_go_on));
+    runtime_mu.Await(absl::Condition(&may_go_on));
     if (event.reached < point && HasWork(*event.stream)) {
       RunNext(*event.stream);
     }
@@ -140,11 +104,11 @@ std::vector<EmulatedRankGroup*>& Groups() {
 class EmulatedRankGroup final : public RankGroup {
  public:
   explicit EmulatedRankGroup(int32_t ranks) : ranks_(ranks) {
-    absl::MutexLock lock(&mu);
+    absl::MutexLock lock(&runtime_mu);
     Groups().push_back(this);
   }
   ~EmulatedRankGroup() override {
-    absl::MutexLock lock(&mu);
+    absl::MutexLock lock(&runtime_mu);
     std::erase(Groups(), this);
   }
 
@@ -159,8 +123,8 @@ class EmulatedRankGroup final : public RankGroup {
 
   void AllGather(int32_t rank, const void* send, void* receive, int64_t bytes,
                  Stream& stream) override {
-    CHECK_EQ(device, rank);
-    absl::MutexLock lock(&mu);
+    CHECK_EQ(emulated::CurrentDevice(), rank);
+    absl::MutexLock lock(&runtime_mu);
     ranks_.at(rank).stream = stream.handle();
     if (!stream.handle()->recording) ++ranks_[rank].given;
     GiveOrRecord(stream.handle(), [=, this] {
@@ -193,8 +157,8 @@ class EmulatedRankGroup final : public RankGroup {
                (other.stream != nullptr && HasWork(*other.stream));
       };
       while (other.meetings < meeting) {
-        CHECK(mu.AwaitWithTimeout(absl::Condition(&has_something_to_do),
-                                  kRankTimeout))
+        CHECK(runtime_mu.AwaitWithTimeout(absl::Condition(&has_something_to_do),
+                                          kRankTimeout))
             << "a rank does not come";
         if (other.meetings < meeting) RunNext(*other.stream);
       }
@@ -215,27 +179,14 @@ class EmulatedRankGroup final : public RankGroup {
   uint64_t done_ = 0;
 };
 
-// CUDA may wait for all devices when memory is taken or given back: that never
-// ends where one waits for the thread that asks.
-void CheckNobodyWaits() {
-  const auto somebody_waits = [] {
-    return std::any_of(Groups().begin(), Groups().end(), [](const auto* group) {
-      return group->WaitFor(device);
-    });
-  };
-  absl::MutexLock lock(&mu);
-  CHECK(!mu.AwaitWithTimeout(absl::Condition(&somebody_waits), patience))
-      << "memory is taken or given back while a device waits for this one";
-  CHECK_LE(waits_for_peers, 0)
-      << "memory is taken or given back while a device waits for a peer";
-}
-
 }  // namespace
 
 namespace emulated {
 
+ABSL_CONST_INIT absl::Mutex runtime_mu(absl::kConstInit);
+
 void RunOrRecord(StreamHandle* stream, std::function<void()> work) {
-  absl::MutexLock lock(&mu);
+  absl::MutexLock lock(&runtime_mu);
   if (stream->recording) {
     stream->recorded.push_back(std::move(work));
     return;
@@ -246,38 +197,18 @@ void RunOrRecord(StreamHandle* stream, std::function<void()> work) {
   });
 }
 
-void SetPatience(absl::Duration wanted) {
-  absl::MutexLock lock(&mu);
-  patience = wanted;
-}
-
-void AddWaitsForPeers(int change) {
-  absl::MutexLock lock(&mu);
-  waits_for_peers += change;
-}
-
-void SetPinnedAllocations(int count) {
-  absl::MutexLock lock(&mu);
-  pinned_allocations = count;
-}
-
-void TakeBytes(int32_t device, int64_t bytes) {
-  absl::MutexLock lock(&mu);
-  taken_bytes[device] += bytes;
+bool IsWaitedFor(int32_t device) {
+  return std::any_of(Groups().begin(), Groups().end(),
+                     [&](const auto* group) { return group->WaitFor(device); });
 }
 
 void SetGraphs(int count) {
-  absl::MutexLock lock(&mu);
+  absl::MutexLock lock(&runtime_mu);
   graphs = count;
 }
 
-bool Reaches(int32_t from, int32_t to) {
-  absl::MutexLock lock(&mu);
-  return from == to || reaches[from][to];
-}
-
 LaunchCounts Launches() {
-  absl::MutexLock lock(&mu);
+  absl::MutexLock lock(&runtime_mu);
   return launches;
 }
 
@@ -287,124 +218,15 @@ absl::StatusOr<std::unique_ptr<RankGroup>> CreateRankGroup(int32_t ranks) {
   return std::unique_ptr<RankGroup>(new EmulatedRankGroup(ranks));
 }
 
-absl::StatusOr<DeviceProperties> OpenDevice(int32_t index) {
-  if (index < 0 || index >= kDevices) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "device ", index, ": there are ", kDevices, " emulated ones"));
-  }
-  device = index;
-  DeviceProperties properties;
-  properties.name = "emulated on the CPU";
-  properties.architecture = 90;
-  properties.group_products = true;
-  properties.clusters = true;
-  properties.multiprocessors = 4;
-  properties.shared_bytes_per_block = 227 << 10;
-  properties.l2_bytes = 1 << 20;
-  properties.total_bytes = kDeviceBytes;
-  return properties;
-}
-
-void UseDevice(int32_t index) { device = index; }
-
-absl::Status ReachMemoryOf(int32_t from, int32_t to, const std::string&) {
-  CHECK(from >= 0 && from < kDevices && to >= 0 && to < kDevices);
-  absl::MutexLock lock(&mu);
-  reaches[from][to] = true;
-  return absl::OkStatus();
-}
-
-int64_t FreeDeviceBytes() {
-  absl::MutexLock lock(&mu);
-  return kDeviceBytes - taken_bytes[device];
-}
-
-absl::StatusOr<DeviceBuffer> DeviceBuffer::Allocate(
-    int64_t bytes, const std::string& purpose) {
-  if (bytes > FreeDeviceBytes()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(purpose, ": ", bytes, " bytes of device memory"));
-  }
-  CheckNobodyWaits();
-  DeviceBuffer buffer;
-  buffer.data_ = Take(bytes);
-  buffer.bytes_ = bytes;
-  absl::MutexLock lock(&mu);
-  taken_bytes[device] += bytes;
-  Owners()[buffer.data_] = device;
-  return buffer;
-}
-
-DeviceBuffer::~DeviceBuffer() {
-  if (data_ == nullptr) return;
-  CheckNobodyWaits();
-  absl::MutexLock lock(&mu);
-  taken_bytes[Owners().extract(data_).mapped()] -= bytes_;
-  std::free(data_);
-}
-DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
-DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-absl::StatusOr<PinnedBuffer> PinnedBuffer::Allocate(
-    int64_t bytes, const std::string& purpose) {
-  CheckNobodyWaits();
-  {
-    absl::MutexLock lock(&mu);
-    if (pinned_allocations == 0) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(purpose, ": ", bytes, " bytes of pinned memory"));
-    }
-    if (pinned_allocations > 0) --pinned_allocations;
-  }
-  PinnedBuffer buffer;
-  buffer.data_ = Take(bytes);
-  buffer.bytes_ = bytes;
-  return buffer;
-}
-PinnedBuffer::~PinnedBuffer() {
-  if (data_ != nullptr) CheckNobodyWaits();
-  std::free(data_);
-}
-PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
-PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-absl::StatusOr<PinnedMemory> PinnedMemory::Pin(absl::Span<std::byte> memory,
-                                               const std::string&) {
-  PinnedMemory pinned;
-  pinned.host_ = pinned.device_ = memory.data();
-  return pinned;
-}
-PinnedMemory::~PinnedMemory() = default;
-PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
-    : host_(std::exchange(other.host_, nullptr)),
-      device_(std::exchange(other.device_, nullptr)) {}
-PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
-  std::swap(host_, other.host_);
-  std::swap(device_, other.device_);
-  return *this;
-}
-
 Event::Event(bool) : handle_(new EventHandle) {}
 Event::~Event() { delete handle_; }
 void Event::Wait() const {
-  absl::MutexLock lock(&mu);
+  absl::MutexLock lock(&runtime_mu);
   CHECK_GT(handle_->recorded, 0u);
   RunUntil(*handle_, handle_->recorded);
 }
 bool Event::Done() const {
-  absl::MutexLock lock(&mu);
+  absl::MutexLock lock(&runtime_mu);
   CHECK_GT(handle_->recorded, 0u);
   if (handle_->reached == handle_->recorded) return true;
   // Time passes, as far as anybody can tell.
@@ -429,11 +251,11 @@ void Stream::SetEarlyKernels(bool) {}
 
 void Stream::SetMostBlockMemory(bool) {}
 void Stream::CopyToDevice(void* device, const void* host, int64_t bytes) {
-  absl::MutexLock lock(&mu);
+  absl::MutexLock lock(&runtime_mu);
   Give(handle_, [=] { std::memcpy(device, host, bytes); });
 }
 void Stream::CopyToHost(void* host, const void* device, int64_t bytes) {
-  absl::MutexLock lock(&mu);
+  absl::MutexLock lock(&runtime_mu);
   GiveOrRecord(handle_, [=] { std::memcpy(host, device, bytes); });
 }
 void Stream::CopyOnDevice(void* to, const void* from, int64_t bytes) {
@@ -443,39 +265,39 @@ void Stream::Fill(void* device, int value, int64_t bytes) {
   emulated::RunOrRecord(handle_, [=] { std::memset(device, value, bytes); });
 }
 void Stream::Record(const Event& event) {
-  absl::MutexLock lock(&mu);
+  absl::MutexLock lock(&runtime_mu);
   EventHandle* const e = event.handle();
   const uint64_t point = ++e->recorded;
   e->stream = handle_;
   Give(handle_, [=] { e->reached = std::max(e->reached, point); });
 }
 void Stream::WaitFor(const Event& event) {
-  absl::MutexLock lock(&mu);
+  absl::MutexLock lock(&runtime_mu);
   EventHandle* const e = event.handle();
   CHECK(e->stream != handle_) << "a stream waits for itself";
   const uint64_t point = e->recorded;
   Give(handle_, [=] { RunUntil(*e, point); });
 }
 void Stream::Call(std::function<void()> what) {
-  absl::MutexLock lock(&mu);
+  absl::MutexLock lock(&runtime_mu);
   Give(handle_, std::move(what));
 }
 void Stream::Wait() {
-  absl::MutexLock lock(&mu);
+  absl::MutexLock lock(&runtime_mu);
   CHECK(!handle_->recording);
   while (!IsIdle(*handle_)) {
     const auto is_free = [this] { return !handle_->busy; };
-    mu.Await(absl::Condition(&is_free));
+    runtime_mu.Await(absl::Condition(&is_free));
     if (HasWork(*handle_)) RunNext(*handle_);
   }
 }
 void Stream::BeginGraph() {
-  absl::MutexLock lock(&mu);
+  absl::MutexLock lock(&runtime_mu);
   CHECK(!handle_->recording);
   handle_->recording = true;
 }
 Graph Stream::EndGraph() {
-  absl::MutexLock lock(&mu);
+  absl::MutexLock lock(&runtime_mu);
   CHECK(handle_->recording);
   handle_->recording = false;
   if (graphs == 0) {
@@ -491,7 +313,7 @@ Graph Stream::EndGraph() {
 }
 void Stream::Launch(const Graph& graph) {
   CHECK(!graph.empty());
-  absl::MutexLock lock(&mu);
+  absl::MutexLock lock(&runtime_mu);
   Give(handle_, [stream = handle_, work = graph.handle_->work] {
     ++launches.graphs;
     // Piece by piece, as other streams may wait for one.
