@@ -81,6 +81,27 @@ absl::Status CheckMessages(const Json& messages) {
   return absl::OkStatus();
 }
 
+// OpenAI's API has the arguments of calls as JSON in a string; templates want
+// them as what they are, as Hugging Face's conversations have them. What is not
+// JSON of an object stays as it is.
+void ReadCallArguments(Json* messages) {
+  for (Json& message : *messages) {
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end() || !calls->is_array()) continue;
+    for (Json& call : *calls) {
+      if (!call.is_object() || !call.contains("function")) continue;
+      Json& function = call["function"];
+      if (!function.is_object() || !function.contains("arguments")) continue;
+      Json& arguments = function["arguments"];
+      if (!arguments.is_string()) continue;
+      const std::string& text = arguments.get_ref<const std::string&>();
+      if (!CheckJsonBounds(text, kBounds).ok()) continue;
+      Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+      if (parsed.is_object()) arguments = std::move(parsed);
+    }
+  }
+}
+
 absl::StatusOr<Json> ParseArray(const char* field, const std::string& text) {
   BATON_ASSIGN_OR_RETURN(Json value, ParseField(field, text));
   if (value.is_null()) return value;
@@ -111,6 +132,7 @@ absl::StatusOr<std::string> RenderChat(const v1::ChatPrompt& chat,
   BATON_ASSIGN_OR_RETURN(input.messages,
                          ParseField("messages", chat.messages()));
   BATON_RETURN_IF_ERROR(CheckMessages(input.messages));
+  ReadCallArguments(&input.messages);
   BATON_ASSIGN_OR_RETURN(input.tools, ParseArray("tools", chat.tools()));
   BATON_ASSIGN_OR_RETURN(input.documents,
                          ParseArray("documents", chat.documents()));

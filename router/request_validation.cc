@@ -252,7 +252,7 @@ absl::Status TakeStop(const v1::GenerateRequest& request,
 }
 
 absl::Status TakeFormat(const v1::GenerateRequest& request,
-                        const RequestLimits& limits,
+                        const ServedModel& model, const RequestLimits& limits,
                         PreparedRequest* prepared) {
   if (!request.has_response_format()) return absl::OkStatus();
   if (!limits.takes_grammars) {
@@ -263,8 +263,8 @@ absl::Status TakeFormat(const v1::GenerateRequest& request,
   }
   absl::StatusOr<std::shared_ptr<const scheduling::Grammar>> grammar =
       limits.grammars == nullptr
-          ? MakeGrammar(request.response_format())
-          : limits.grammars->Get(request.response_format());
+          ? MakeGrammar(request.response_format(), model.tool_calls)
+          : limits.grammars->Get(request.response_format(), model.tool_calls);
   if (!grammar.ok()) {
     return InvalidField(FormatName(request.response_format()),
                         grammar.status().message());
@@ -346,7 +346,7 @@ absl::StatusOr<PreparedRequest> PrepareRequest(
                                   model.vocab_size));
   spec.sampling.seed =
       request.sampling().has_seed() ? request.sampling().seed() : draw();
-  BATON_RETURN_IF_ERROR(TakeFormat(request, limits, &prepared));
+  BATON_RETURN_IF_ERROR(TakeFormat(request, model, limits, &prepared));
   // Tokenizing is what costs: last, but for the room that it leaves.
   BATON_RETURN_IF_ERROR(TakeLogprobs(request, &prepared));
   BATON_RETURN_IF_ERROR(TakeService(request, limits.targets, &prepared.answer));

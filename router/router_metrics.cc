@@ -203,7 +203,7 @@ void RouterMetrics::MakeCounters() {
   for (const char* reason : kRejections) AdmissionCounter("rejected", reason);
   for (const char* reason : kRecomputations) RecomputeCounter(reason);
   for (const char* format :
-       {"json_object", "json_schema", "regex", "choice"}) {
+       {"json_object", "json_schema", "regex", "choice", "tool_choice"}) {
     FormatCounter(format);
   }
   for (const char* result : {"found", "none", "failed"}) LookedUp(result, 0);

@@ -133,6 +133,12 @@ void ReadChatTemplate(ServedModel* model) {
       LoadChatTemplate(*model->tokenizer);
   if (chat_template.ok()) {
     model->chat_template = *std::move(chat_template);
+    // The template for messages with tools, where there is one.
+    const Tokenizer& tokenizer = *model->tokenizer;
+    const auto& source = tokenizer.tool_use_template().has_value()
+                             ? tokenizer.tool_use_template()
+                             : tokenizer.chat_template();
+    if (source.has_value()) model->tool_calls = FindToolCallFormat(*source);
     return;
   }
   model->why_no_chat = std::string(chat_template.status().message());

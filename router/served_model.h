@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "common/ids.h"
 #include "router/text/chat_template.h"
 #include "router/text/tokenizer.h"
+#include "router/tool_calls/tool_call_format.h"
 #include "scheduling/request.h"
 
 namespace baton::router {
@@ -33,6 +35,8 @@ struct ServedModel {
   // Null when the model has none, or none that can be read: `why_no_chat`.
   std::shared_ptr<const ChatTemplate> chat_template;
   std::string why_no_chat;
+  // How it writes tool calls, if that is known.
+  std::optional<ToolCallFormat> tool_calls;
 };
 
 // Reads `model_dir`: config.json, tokenizer.json and, where there is one,

@@ -1,10 +1,12 @@
 #include "router/http/completion_call.h"
 
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/stable_hash.h"
 #include "common/status_macros.h"
 #include "common/trace_context.h"
 #include "router/http/openai_error.h"
@@ -28,6 +30,18 @@ std::string RequestIdOf(const Request& request, bool chat) {
   const std::string given(request.Header("x-request-id"));
   if (!given.empty()) return given;
   return absl::StrFormat("%s-%016x", chat ? "chatcmpl" : "cmpl", DrawNumber());
+}
+
+// What the model does next, the end of its answer included.
+std::vector<ToolCallEvent> NextEvents(const v1::GenerateResponse& response,
+                                      ToolCallStream* calls) {
+  std::vector<ToolCallEvent> events = calls->Push(response.text());
+  if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+    for (ToolCallEvent& last : calls->Finish()) {
+      events.push_back(std::move(last));
+    }
+  }
+  return events;
 }
 
 }  // namespace
@@ -133,6 +147,11 @@ absl::Status CompletionCall::Prepare(const Request& request,
       answer.choice.text = echo;
       answer.choice.text_offset.Add(echo);
       answer.choice.has_logprobs = prompt.has_top_logprobs();
+      if (const auto format = door_->model().tool_calls;
+          api_.tools.wanted && format.has_value()) {
+        answer.calls =
+            std::make_unique<ToolCallStream>(*format, api_.tools.names);
+      }
       PreparedRequest mine = one;
       if (!alone) absl::StrAppend(&mine.spec.id, "-", answers_.size());
       // A span of its own, in the same trace.
@@ -176,6 +195,45 @@ void CompletionCall::Enter(const Request& request,
   if (over_) LeaveAll();
 }
 
+// The same when it is asked for again, and no other call's.
+std::string CompletionCall::CallId(size_t index, size_t call) const {
+  const std::string name = absl::StrCat(head_.id, "/", index, "/", call);
+  const Hash128 hash = StableHash(std::as_bytes(std::span(name)));
+  return absl::StrFormat("call_%016x%08x", hash.high,
+                         static_cast<uint32_t>(hash.low));
+}
+
+void CompletionCall::AppendCallChunks(size_t index,
+                                      const v1::GenerateResponse& response,
+                                      std::string* out) {
+  Answer& answer = answers_[index];
+  const int number = static_cast<int>(index);
+  TextOffset& offset = answer.choice.text_offset;
+  // They go with the first text there is.
+  const auto* logprobs =
+      answer.choice.has_logprobs && response.logprobs_size() > 0
+          ? &response.logprobs()
+          : nullptr;
+  for (const ToolCallEvent& event : NextEvents(response, answer.calls.get())) {
+    switch (event.kind) {
+      case ToolCallEvent::Kind::kContent:
+        writer_.Text(number, event.text, std::exchange(logprobs, nullptr),
+                     &offset, out);
+        break;
+      case ToolCallEvent::Kind::kBegun:
+        writer_.ToolCallBegun(number, event.call, CallId(index, event.call),
+                              event.text, out);
+        break;
+      case ToolCallEvent::Kind::kArguments:
+        writer_.ToolCallArguments(number, event.call, event.text, out);
+        break;
+      case ToolCallEvent::Kind::kEnded:
+        break;
+    }
+  }
+  if (logprobs != nullptr) writer_.Text(number, "", logprobs, &offset, out);
+}
+
 void CompletionCall::AppendChunks(size_t index,
                                   const v1::GenerateResponse& response,
                                   std::string* out) {
@@ -194,12 +252,15 @@ void CompletionCall::AppendChunks(size_t index,
   }
   const bool logprobs =
       answer.choice.has_logprobs && response.logprobs_size() > 0;
-  if (!response.text().empty() || logprobs) {
+  if (answer.calls != nullptr) {
+    AppendCallChunks(index, response, out);
+  } else if (!response.text().empty() || logprobs) {
     writer_.Text(number, response.text(),
                  logprobs ? &response.logprobs() : nullptr, &offset, out);
   }
   if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
-    writer_.Finish(number, response.finish_reason(), out);
+    const bool called = answer.calls != nullptr && answer.calls->calls() > 0;
+    writer_.Finish(number, response.finish_reason(), called, out);
   }
 }
 
@@ -217,11 +278,32 @@ bool CompletionCall::Show(const std::string& events) {
   return true;
 }
 
-void CompletionCall::Collect(Answer* answer,
+void CompletionCall::Collect(size_t index,
                              const v1::GenerateResponse& response) {
-  answer->choice.text.append(response.text());
+  Choice& choice = answers_[index].choice;
   for (const v1::TokenLogprobs& token : response.logprobs()) {
-    answer->choice.logprobs.push_back(token);
+    choice.logprobs.push_back(token);
+  }
+  ToolCallStream* const calls = answers_[index].calls.get();
+  if (calls == nullptr) {
+    choice.text.append(response.text());
+    return;
+  }
+  for (ToolCallEvent& event : NextEvents(response, calls)) {
+    switch (event.kind) {
+      case ToolCallEvent::Kind::kContent:
+        choice.text.append(event.text);
+        break;
+      case ToolCallEvent::Kind::kBegun:
+        choice.tool_calls.push_back(
+            {.id = CallId(index, event.call), .name = std::move(event.text)});
+        break;
+      case ToolCallEvent::Kind::kArguments:
+        choice.tool_calls.back().arguments.append(event.text);
+        break;
+      case ToolCallEvent::Kind::kEnded:
+        break;
+    }
   }
 }
 
@@ -238,7 +320,7 @@ bool CompletionCall::Take(size_t index, const v1::GenerateResponse& response) {
     }
   }
   if (!api_.stream) {
-    Collect(&answer, response);
+    Collect(index, response);
     return true;
   }
   events_.clear();

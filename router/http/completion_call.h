@@ -21,6 +21,7 @@
 #include "router/http/http_message.h"
 #include "router/http/openai_request.h"
 #include "router/http/openai_writer.h"
+#include "router/tool_calls/tool_call_stream.h"
 
 namespace baton::router::http {
 
@@ -42,6 +43,8 @@ class CompletionCall final
     size_t prompt = 0;
     bool first_of_prompt = false;
     Choice choice;
+    // Finds the calls in what the model writes; null: it may call nothing.
+    std::unique_ptr<ToolCallStream> calls;
     bool spoke = false;
     bool over = false;
   };
@@ -67,8 +70,12 @@ class CompletionCall final
 
   void AppendChunks(size_t index, const v1::GenerateResponse& response,
                     std::string* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // With calls looked for.
+  void AppendCallChunks(size_t index, const v1::GenerateResponse& response,
+                        std::string* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::string CallId(size_t index, size_t call) const;
   bool Show(const std::string& events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Collect(Answer* answer, const v1::GenerateResponse& response)
+  void Collect(size_t index, const v1::GenerateResponse& response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fail(const absl::Status& status,
             std::optional<absl::Duration> retry_after)

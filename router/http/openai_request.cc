@@ -349,6 +349,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body) {
     common.set_top_logprobs(static_cast<uint32_t>(top.value_or(0)));
   }
   BATON_RETURN_IF_ERROR(ReadChatPrompt(fields, common.mutable_chat()));
+  BATON_RETURN_IF_ERROR(ReadTools(fields, &api.tools, &common));
   api.prompts.push_back(std::move(common));
   return api;
 }

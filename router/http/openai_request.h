@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "baton/v1/inference.pb.h"
 #include "router/http/http_message.h"
+#include "router/http/tool_use.h"
 
 namespace baton::router::http {
 
@@ -28,6 +29,8 @@ struct ApiRequest {
   bool include_usage = false;
   // The answer begins with the prompt (completions).
   bool echo = false;
+  // What the model may call (chat).
+  ToolUse tools;
 };
 
 // InvalidArgument names the field (router/invalid_field.h).

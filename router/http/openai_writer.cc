@@ -79,6 +79,30 @@ void AppendChatLogprobs(const List& logprobs, std::string* out) {
   out->append("],\"refusal\":null}");
 }
 
+// "id": ..., "type": "function", "function": {...}
+void AppendToolCall(absl::string_view id, absl::string_view name,
+                    absl::string_view arguments, std::string* out) {
+  out->append("\"id\":");
+  AppendJsonString(id, out);
+  out->append(",\"type\":\"function\",\"function\":{\"name\":");
+  AppendJsonString(name, out);
+  out->append(",\"arguments\":");
+  AppendJsonString(arguments, out);
+  out->push_back('}');
+}
+
+void AppendToolCalls(const std::vector<ToolCall>& calls, std::string* out) {
+  out->append(",\"tool_calls\":[");
+  const char* comma = "{";
+  for (const ToolCall& call : calls) {
+    out->append(comma);
+    AppendToolCall(call.id, call.name, call.arguments, out);
+    out->push_back('}');
+    comma = ",{";
+  }
+  out->push_back(']');
+}
+
 // `offset` is moved on by the tokens' own texts.
 template <typename List>
 void AppendCompletionLogprobs(const List& logprobs, TextOffset* offset,
@@ -126,8 +150,9 @@ void TextOffset::Add(absl::string_view bytes) {
   }
 }
 
-const char* FinishName(v1::FinishReason reason) {
-  return reason == v1::FINISH_REASON_LENGTH ? "length" : "stop";
+const char* FinishName(v1::FinishReason reason, bool called) {
+  if (reason == v1::FINISH_REASON_LENGTH) return "length";
+  return called ? "tool_calls" : "stop";
 }
 
 std::string WholeBody(const AnswerHead& head,
@@ -140,8 +165,15 @@ std::string WholeBody(const AnswerHead& head,
     absl::StrAppend(&out, i == 0 ? "" : ",", "{\"index\":", i);
     if (head.chat) {
       out.append(",\"message\":{\"role\":\"assistant\",\"content\":");
-      AppendJsonString(choice.text, &out);
-      out.append(",\"refusal\":null}");
+      const bool called = !choice.tool_calls.empty();
+      if (called && choice.text.empty()) {
+        out.append("null");
+      } else {
+        AppendJsonString(choice.text, &out);
+      }
+      out.append(",\"refusal\":null");
+      if (called) AppendToolCalls(choice.tool_calls, &out);
+      out.push_back('}');
     } else {
       out.append(",\"text\":");
       AppendJsonString(choice.text, &out);
@@ -155,8 +187,9 @@ std::string WholeBody(const AnswerHead& head,
       TextOffset offset = choice.text_offset;
       AppendCompletionLogprobs(choice.logprobs, &offset, &out);
     }
-    absl::StrAppend(&out, ",\"finish_reason\":\"",
-                    FinishName(choice.finish_reason), "\"}");
+    absl::StrAppend(
+        &out, ",\"finish_reason\":\"",
+        FinishName(choice.finish_reason, !choice.tool_calls.empty()), "\"}");
   }
   out.append("],\"usage\":");
   AppendUsage(usage, &out);
@@ -197,12 +230,32 @@ void ChunkWriter::Text(int index, absl::string_view text,
   absl::StrAppend(out, ",\"finish_reason\":null", suffix_);
 }
 
-void ChunkWriter::Finish(int index, v1::FinishReason reason,
+void ChunkWriter::ToolCallBegun(int index, size_t call, absl::string_view id,
+                                absl::string_view name,
+                                std::string* out) const {
+  absl::StrAppend(out, prefix_, index,
+                  ",\"delta\":{\"tool_calls\":[{\"index\":", call, ",");
+  AppendToolCall(id, name, "", out);
+  absl::StrAppend(out, "}]},\"logprobs\":null,\"finish_reason\":null", suffix_);
+}
+
+void ChunkWriter::ToolCallArguments(int index, size_t call,
+                                    absl::string_view text,
+                                    std::string* out) const {
+  absl::StrAppend(out, prefix_, index,
+                  ",\"delta\":{\"tool_calls\":[{\"index\":", call,
+                  ",\"function\":{\"arguments\":");
+  AppendJsonString(text, out);
+  absl::StrAppend(out, "}}]},\"logprobs\":null,\"finish_reason\":null",
+                  suffix_);
+}
+
+void ChunkWriter::Finish(int index, v1::FinishReason reason, bool called,
                          std::string* out) const {
   absl::StrAppend(out, prefix_, index,
                   chat_ ? ",\"delta\":{}" : ",\"text\":\"\"",
-                  ",\"logprobs\":null,\"finish_reason\":\"", FinishName(reason),
-                  "\"", suffix_);
+                  ",\"logprobs\":null,\"finish_reason\":\"",
+                  FinishName(reason, called), "\"", suffix_);
 }
 
 void ChunkWriter::Usage(const AnswerUsage& usage, std::string* out) const {

@@ -43,9 +43,17 @@ class TextOffset final {
   std::string open_;  // the beginning of a character
 };
 
+// A call of a function that the model asks for.
+struct ToolCall {
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON, as the model wrote it
+};
+
 // One of the answers of a call, as far as it has come.
 struct Choice {
-  std::string text;  // with the prompt where it is echoed
+  std::string text;                  // with the prompt where it is echoed
+  std::vector<ToolCall> tool_calls;  // chat
   std::vector<v1::TokenLogprobs> logprobs;
   bool has_logprobs = false;
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
@@ -73,7 +81,15 @@ class ChunkWriter final {
       int index, absl::string_view text,
       const google::protobuf::RepeatedPtrField<v1::TokenLogprobs>* logprobs,
       TextOffset* offset, std::string* out) const;
-  void Finish(int index, v1::FinishReason reason, std::string* out) const;
+  // Chat: the model calls a function; `call` counts the calls of the answer.
+  void ToolCallBegun(int index, size_t call, absl::string_view id,
+                     absl::string_view name, std::string* out) const;
+  // More of its arguments.
+  void ToolCallArguments(int index, size_t call, absl::string_view text,
+                         std::string* out) const;
+  // `called`: there were calls.
+  void Finish(int index, v1::FinishReason reason, bool called,
+              std::string* out) const;
   void Usage(const AnswerUsage& usage, std::string* out) const;
   // An error of a stream that has begun: `error` is ErrorJson's.
   static void Error(absl::string_view error, std::string* out);
@@ -86,7 +102,7 @@ class ChunkWriter final {
   std::string usage_prefix_;
 };
 
-// "stop" or "length".
-const char* FinishName(v1::FinishReason reason);
+// "length", "tool_calls" or "stop".
+const char* FinishName(v1::FinishReason reason, bool called);
 
 }  // namespace baton::router::http

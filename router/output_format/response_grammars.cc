@@ -9,6 +9,7 @@
 #include "common/status_macros.h"
 #include "router/output_format/json_schema.h"
 #include "router/output_format/regular_expression.h"
+#include "router/output_format/tool_call_grammar.h"
 #include "scheduling/grammar_automaton.h"
 
 namespace baton::router {
@@ -42,7 +43,9 @@ absl::Status WriteChoice(const v1::ResponseFormat::Choice& choice,
   return absl::OkStatus();
 }
 
-absl::Status Write(const v1::ResponseFormat& format, GrammarBuilder* grammar) {
+absl::Status Write(const v1::ResponseFormat& format,
+                   std::optional<ToolCallFormat> calls,
+                   GrammarBuilder* grammar) {
   const GrammarBuilder::Rule whole = grammar->NewRule();
   switch (format.kind_case()) {
     case v1::ResponseFormat::kJsonObject:
@@ -60,15 +63,23 @@ absl::Status Write(const v1::ResponseFormat& format, GrammarBuilder* grammar) {
     }
     case v1::ResponseFormat::kChoice:
       return WriteChoice(format.choice(), whole, grammar);
+    case v1::ResponseFormat::kToolCalls:
+      if (!calls.has_value()) {
+        return absl::InvalidArgumentError(
+            "asks for a tool call, and how this model writes them is not "
+            "known");
+      }
+      return WriteToolCalls(format.tool_calls(), *calls, whole, grammar);
     case v1::ResponseFormat::KIND_NOT_SET:
       break;
   }
   return absl::InvalidArgumentError("is of no kind");
 }
 
-absl::StatusOr<Grammar> Make(const v1::ResponseFormat& format) {
+absl::StatusOr<Grammar> Make(const v1::ResponseFormat& format,
+                             std::optional<ToolCallFormat> calls) {
   GrammarBuilder builder;
-  BATON_RETURN_IF_ERROR(Write(format, &builder));
+  BATON_RETURN_IF_ERROR(Write(format, calls, &builder));
   Grammar grammar;
   BATON_RETURN_IF_ERROR(builder.Build(&grammar));
   // What workers would say of it is said here.
@@ -92,6 +103,8 @@ const char* FormatName(const v1::ResponseFormat& format) {
       return "regex";
     case v1::ResponseFormat::kChoice:
       return "choice";
+    case v1::ResponseFormat::kToolCalls:
+      return "tool_choice";
     case v1::ResponseFormat::KIND_NOT_SET:
       break;
   }
@@ -99,16 +112,16 @@ const char* FormatName(const v1::ResponseFormat& format) {
 }
 
 absl::StatusOr<std::shared_ptr<const Grammar>> MakeGrammar(
-    const v1::ResponseFormat& format) {
-  absl::StatusOr<Grammar> grammar = Make(format);
+    const v1::ResponseFormat& format, std::optional<ToolCallFormat> calls) {
+  absl::StatusOr<Grammar> grammar = Make(format, calls);
   if (grammar.ok()) return std::make_shared<const Grammar>(*std::move(grammar));
   return absl::InvalidArgumentError(grammar.status().message());
 }
 
 absl::StatusOr<std::shared_ptr<const Grammar>> ResponseGrammars::Get(
-    const v1::ResponseFormat& format) {
+    const v1::ResponseFormat& format, std::optional<ToolCallFormat> calls) {
   std::string name = format.SerializeAsString();
-  if (name.size() > kMaxKeptBytes) return MakeGrammar(format);
+  if (name.size() > kMaxKeptBytes) return MakeGrammar(format, calls);
   {
     absl::MutexLock lock(&mu_);
     const auto found =
@@ -120,7 +133,7 @@ absl::StatusOr<std::shared_ptr<const Grammar>> ResponseGrammars::Get(
     }
   }
   BATON_ASSIGN_OR_RETURN(std::shared_ptr<const Grammar> grammar,
-                         MakeGrammar(format));
+                         MakeGrammar(format, calls));
   absl::MutexLock lock(&mu_);
   if (kept_.size() >= kMaxKept) kept_.pop_back();
   kept_.push_front({.format = std::move(name), .grammar = grammar});

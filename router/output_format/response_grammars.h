@@ -7,12 +7,14 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "baton/v1/inference.pb.h"
+#include "router/tool_calls/tool_call_format.h"
 #include "scheduling/grammar.h"
 
 namespace baton::router {
@@ -20,10 +22,12 @@ namespace baton::router {
 // InvalidArgument, also for what is not known here, and for a format that no
 // answer has, or only the empty one. Its message reads as what follows the name
 // of a field.
+// `calls`: how the model writes tool calls; none: it is not known.
 absl::StatusOr<std::shared_ptr<const scheduling::Grammar>> MakeGrammar(
-    const v1::ResponseFormat& format);
+    const v1::ResponseFormat& format,
+    std::optional<ToolCallFormat> calls = std::nullopt);
 
-// "json_object", "json_schema", "regex" or "choice".
+// "json_object", "json_schema", "regex", "choice" or "tool_choice".
 const char* FormatName(const v1::ResponseFormat& format);
 
 class ResponseGrammars final {
@@ -32,9 +36,10 @@ class ResponseGrammars final {
   static constexpr size_t kMaxKept = 64;
   static constexpr size_t kMaxKeptBytes = 64 * 1024;
 
-  // As MakeGrammar.
+  // As MakeGrammar; of one model, so that `calls` is always the same.
   absl::StatusOr<std::shared_ptr<const scheduling::Grammar>> Get(
-      const v1::ResponseFormat& format) ABSL_LOCKS_EXCLUDED(mu_);
+      const v1::ResponseFormat& format, std::optional<ToolCallFormat> calls)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Kept {

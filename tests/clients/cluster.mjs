@@ -1,6 +1,6 @@
 // A cluster of this build for one test file: `baton up`, and its end.
 import { spawn } from "node:child_process";
-import { cpSync, mkdtempSync, rmSync } from "node:fs";
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -8,9 +8,14 @@ const binaries = process.env.BATON_BIN_DIR;
 const model = process.env.BATON_MODEL_DIR;
 
 // Resolves with {http, grpc, stop}: the addresses, and a function that ends it.
-export async function startCluster(flags = []) {
+// `chatTemplate`: in the place of the model's.
+export async function startCluster(flags = [], chatTemplate = null) {
   const scratch = mkdtempSync(join(tmpdir(), "baton-clients-"));
   cpSync(model, join(scratch, "stories"), { recursive: true });
+  if (chatTemplate !== null) {
+    writeFileSync(join(scratch, "stories", "chat_template.jinja"),
+                  chatTemplate);
+  }
   const child = spawn(
     join(binaries, "baton"),
     ["up", "--model", join(scratch, "stories"), "--listen", "127.0.0.1:0",

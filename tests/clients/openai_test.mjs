@@ -109,6 +109,32 @@ test("stops at a stop string, and answers n times", async () => {
   assert.ok(texts.size > 1, "all answers are the same");
 });
 
+test("answers with JSON that a schema allows", async () => {
+  const schema = {
+    type: "object",
+    properties: {
+      name: { type: "string", maxLength: 20 },
+      age: { type: "integer", minimum: 1, maximum: 99 },
+      pet: { enum: ["cat", "dog"] },
+    },
+    required: ["name", "age", "pet"],
+    additionalProperties: false,
+  };
+  for (let seed = 0; seed < 4; ++seed) {
+    const answer = await client.chat.completions.create({
+      model: "stories", temperature: 1, seed, max_tokens: 200,
+      messages: [{ role: "user", content: "Once upon a time" }],
+      response_format: {
+        type: "json_schema", json_schema: { name: "child", schema } },
+    });
+    assert.equal(answer.choices[0].finish_reason, "stop");
+    const child = JSON.parse(answer.choices[0].message.content);
+    assert.deepEqual(Object.keys(child), ["name", "age", "pet"]);
+    assert.ok(child.age >= 1 && child.age <= 99, child.age);
+    assert.ok(["cat", "dog"].includes(child.pet), child.pet);
+  }
+});
+
 test("wrong parameters are errors of the right class", async () => {
   await assert.rejects(
     client.completions.create({ ...story, temperature: -1 }),
@@ -122,6 +148,13 @@ test("wrong parameters are errors of the right class", async () => {
     client.chat.completions.create({ model: "stories", messages: [] }),
     (error) => error instanceof OpenAI.BadRequestError &&
       error.param === "messages");
+  await assert.rejects(
+    client.chat.completions.create({
+      model: "stories", messages: [{ role: "user", content: "Hi" }],
+      response_format: { type: "json_schema", json_schema: {
+        name: "x", schema: { not: {} } } } }),
+    (error) => error instanceof OpenAI.BadRequestError &&
+      error.param === "json_schema" && /"not" at #/.test(error.message));
   await assert.rejects(
     client.completions.create({ ...story, prompt: "word ".repeat(2000) }),
     (error) => error instanceof OpenAI.BadRequestError &&

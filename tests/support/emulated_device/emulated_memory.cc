@@ -59,7 +59,10 @@ std::byte* Take(int64_t bytes) {
 // CUDA may wait for all devices when memory is taken or given back: that never
 // ends where one waits for the thread that asks.
 void CheckNobodyWaits() {
-  const auto somebody_waits = [] { return emulated::IsWaitedFor(device); };
+  // A condition may be looked at by any thread that holds the lock.
+  const auto somebody_waits = [mine = device] {
+    return emulated::IsWaitedFor(mine);
+  };
   absl::MutexLock lock(&runtime_mu);
   CHECK(
       !runtime_mu.AwaitWithTimeout(absl::Condition(&somebody_waits), patience))

@@ -1,0 +1,116 @@
+#include "router/output_format/tool_call_grammar.h"
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "router/output_format/json_schema.h"
+
+namespace baton::router {
+namespace {
+
+using scheduling::GrammarBuilder;
+using Json = nlohmann::ordered_json;
+using Tool = v1::ResponseFormat::ToolCalls::Tool;
+
+// Of one answer.
+constexpr uint32_t kMaxCalls = 32;
+constexpr size_t kMaxNameBytes = 256;
+
+absl::Status WriteArguments(const Tool& tool, GrammarBuilder::Rule rule,
+                            GrammarBuilder* grammar) {
+  if (tool.parameters().empty()) {
+    WriteAnyJsonObject(rule, grammar);
+    return absl::OkStatus();
+  }
+  std::string schema = tool.parameters();
+  Json parameters = Json::parse(schema, nullptr, /*allow_exceptions=*/false);
+  if (parameters.is_object() && !parameters.contains("type") &&
+      !parameters.contains("$ref") && !parameters.contains("anyOf")) {
+    parameters["type"] = "object";
+    schema = parameters.dump();
+  }
+  const absl::Status written = WriteJsonSchema(schema, rule, grammar);
+  if (written.ok()) return written;
+  return absl::Status(
+      written.code(),
+      absl::StrCat("has the tool \"", tool.name(),
+                   "\", whose parameters' schema ", written.message()));
+}
+
+// {"name": "f", "arguments": {...}}
+absl::StatusOr<GrammarBuilder::Expression> WriteCall(const Tool& tool,
+                                                     const char* arguments,
+                                                     GrammarBuilder* grammar) {
+  if (tool.name().empty() || tool.name().size() > kMaxNameBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has a tool whose name has ", tool.name().size(),
+                     " bytes, it must have 1 to ", kMaxNameBytes));
+  }
+  const GrammarBuilder::Rule rule = grammar->NewRule();
+  BATON_RETURN_IF_ERROR(WriteArguments(tool, rule, grammar));
+  const std::string name = Json(tool.name())
+                               .dump(-1, ' ', /*ensure_ascii=*/false,
+                                     Json::error_handler_t::replace);
+  return grammar->Sequence(
+      {grammar->Literal(
+           absl::StrCat("{\"name\": ", name, ", \"", arguments, "\": ")),
+       grammar->Call(rule), grammar->Literal("}")});
+}
+
+}  // namespace
+
+absl::Status WriteToolCalls(const v1::ResponseFormat::ToolCalls& calls,
+                            ToolCallFormat format, GrammarBuilder::Rule rule,
+                            GrammarBuilder* grammar) {
+  if (calls.tools().empty()) {
+    return absl::InvalidArgumentError("has no tools");
+  }
+  const char* const arguments =
+      format == ToolCallFormat::kLlamaJson ? "parameters" : "arguments";
+  std::vector<GrammarBuilder::Expression> one_of;
+  for (const Tool& tool : calls.tools()) {
+    BATON_ASSIGN_OR_RETURN(const GrammarBuilder::Expression call,
+                           WriteCall(tool, arguments, grammar));
+    one_of.push_back(call);
+  }
+  const GrammarBuilder::Expression call = grammar->Choice(one_of);
+  // `begin` CALL, and more of them behind `between`, `end`.
+  const auto list = [&](const char* begin, const char* between,
+                        const char* end) {
+    const GrammarBuilder::Rule rule_of_call = grammar->NewRule();
+    grammar->Define(rule_of_call, call);
+    std::vector<GrammarBuilder::Expression> parts = {
+        grammar->Literal(begin), grammar->Call(rule_of_call)};
+    if (calls.several()) {
+      parts.push_back(
+          grammar->Repeat(grammar->Sequence({grammar->Literal(between),
+                                             grammar->Call(rule_of_call)}),
+                          0, kMaxCalls - 1));
+    }
+    parts.push_back(grammar->Literal(end));
+    return grammar->Sequence(parts);
+  };
+  switch (format) {
+    case ToolCallFormat::kHermes:
+      grammar->Define(rule,
+                      list("<tool_call>\n", "\n</tool_call>\n<tool_call>\n",
+                           "\n</tool_call>"));
+      return absl::OkStatus();
+    case ToolCallFormat::kLlamaJson:
+      // These models were trained on one call.
+      grammar->Define(rule, call);
+      return absl::OkStatus();
+    case ToolCallFormat::kMistral:
+      // Its marker is a token without text.
+      grammar->Define(rule, list("[", ", ", "]"));
+      return absl::OkStatus();
+  }
+  LOG(FATAL) << "not a ToolCallFormat";
+}
+
+}  // namespace baton::router
