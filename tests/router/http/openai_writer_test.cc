@@ -50,5 +50,44 @@ TEST(OpenAiWriterTest, OffsetsIndexTheText) {
             nlohmann::json({5, 5, 6}));
 }
 
+TEST(OpenAiWriterTest, CallsAreNoContent) {
+  Choice choice;
+  choice.tool_calls = {{"call_1", "f\"", "{\"x\": 1}"}, {"call_2", "g", "{}"}};
+  choice.finish_reason = v1::FINISH_REASON_STOP;
+  const auto written = [&] {
+    return nlohmann::json::parse(WholeBody(
+        {.chat = true, .id = "c", .model = "m"}, {choice}, {}))["choices"][0];
+  };
+  EXPECT_EQ(written()["message"], nlohmann::json::parse(R"({
+    "role": "assistant", "content": null, "refusal": null, "tool_calls": [
+      {"id": "call_1", "type": "function",
+       "function": {"name": "f\"", "arguments": "{\"x\": 1}"}},
+      {"id": "call_2", "type": "function",
+       "function": {"name": "g", "arguments": "{}"}}]})"));
+  EXPECT_EQ(written()["finish_reason"], "tool_calls");
+  choice.text = "Wait.";
+  choice.finish_reason = v1::FINISH_REASON_LENGTH;
+  EXPECT_EQ(written()["message"]["content"], "Wait.");
+  EXPECT_EQ(written()["finish_reason"], "length");
+}
+
+TEST(OpenAiWriterTest, CallsComeInPieces) {
+  const ChunkWriter writer({.chat = true, .id = "c", .model = "m"},
+                           /*usage_follows=*/true);
+  const auto delta = [](const std::string& event) {
+    EXPECT_EQ(event.substr(0, 6), "data: ");
+    return nlohmann::json::parse(event.substr(6))["choices"][0]["delta"];
+  };
+  std::string begun;
+  writer.ToolCallBegun(0, 3, "call_1", "f", &begun);
+  EXPECT_EQ(delta(begun), nlohmann::json::parse(R"({"tool_calls": [
+    {"index": 3, "id": "call_1", "type": "function",
+     "function": {"name": "f", "arguments": ""}}]})"));
+  std::string more;
+  writer.ToolCallArguments(0, 3, "{\"x\":", &more);
+  EXPECT_EQ(delta(more), nlohmann::json::parse(R"({"tool_calls": [
+    {"index": 3, "function": {"arguments": "{\"x\":"}}]})"));
+}
+
 }  // namespace
 }  // namespace baton::router::http

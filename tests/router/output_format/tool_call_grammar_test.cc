@@ -1,0 +1,122 @@
+// Answers that are tool calls, in each way that models write them; what the
+// grammar allows, the stream finds.
+#include "router/output_format/tool_call_grammar.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "router/output_format/response_grammars.h"
+#include "router/tool_calls/tool_call_stream.h"
+#include "scheduling/grammar_automaton.h"
+
+namespace baton::router {
+namespace {
+
+v1::ResponseFormat TwoTools(bool several) {
+  v1::ResponseFormat format;
+  v1::ResponseFormat::ToolCalls& calls = *format.mutable_tool_calls();
+  calls.set_several(several);
+  calls.add_tools()->set_name("f");
+  calls.mutable_tools(0)->set_parameters(
+      R"({"properties": {"x": {"type": "integer"}}, "required": ["x"],
+          "additionalProperties": false})");
+  calls.add_tools()->set_name("say \"g\"");
+  return format;
+}
+
+bool Allows(bool several, ToolCallFormat way, const std::string& text) {
+  const auto grammar = MakeGrammar(TwoTools(several), way);
+  EXPECT_TRUE(grammar.ok()) << grammar.status();
+  return grammar.ok() && *scheduling::Matches(**grammar, text);
+}
+
+// Names and arguments of an answer that is nothing but calls.
+std::vector<std::string> Found(ToolCallFormat way, const std::string& text) {
+  ToolCallStream stream(way, {"f", "say \"g\""});
+  std::vector<ToolCallEvent> events = stream.Push(text);
+  for (ToolCallEvent& last : stream.Finish()) events.push_back(last);
+  std::vector<std::string> found;
+  for (const ToolCallEvent& event : events) {
+    EXPECT_NE(event.kind, ToolCallEvent::Kind::kContent) << event.text;
+    if (event.kind == ToolCallEvent::Kind::kBegun) {
+      found.push_back(event.text + " ");
+    } else {
+      found.back() += event.text;
+    }
+  }
+  return found;
+}
+
+TEST(ToolCallGrammarTest, EachWayIsWhatTheStreamFinds) {
+  const std::string one = R"({"name": "f", "arguments": {"x": 7}})";
+  const std::string two = R"({"name": "say \"g\"", "arguments": {"y": []}})";
+  const std::string llama = R"({"name": "f", "parameters": {"x": 7}})";
+  const auto hermes = [](const std::string& call) {
+    return "<tool_call>\n" + call + "\n</tool_call>";
+  };
+  struct Case {
+    ToolCallFormat way;
+    std::string one;
+    std::string both;  // empty: it has no several
+  };
+  for (const Case& c :
+       std::vector<Case>{{ToolCallFormat::kHermes, hermes(one),
+                          hermes(one) + "\n" + hermes(two)},
+                         {ToolCallFormat::kLlamaJson, llama, ""},
+                         {ToolCallFormat::kMistral, "[" + one + "]",
+                          "[" + one + ", " + two + "]"}}) {
+    SCOPED_TRACE(c.one);
+    EXPECT_TRUE(Allows(false, c.way, c.one));
+    EXPECT_TRUE(Allows(true, c.way, c.one));
+    EXPECT_THAT(Found(c.way, c.one), testing::ElementsAre(R"(f {"x": 7})"));
+    EXPECT_FALSE(Allows(true, c.way, "x" + c.one));
+    EXPECT_FALSE(Allows(true, c.way, c.one + " "));
+    if (c.both.empty()) continue;
+    EXPECT_FALSE(Allows(false, c.way, c.both));
+    EXPECT_TRUE(Allows(true, c.way, c.both));
+    EXPECT_THAT(Found(c.way, c.both),
+                testing::ElementsAre(R"(f {"x": 7})", R"(say "g" {"y": []})"));
+  }
+}
+
+TEST(ToolCallGrammarTest, ArgumentsAreWhatTheToolTakes) {
+  const auto allows = [](const std::string& call) {
+    return Allows(false, ToolCallFormat::kMistral, "[" + call + "]");
+  };
+  EXPECT_FALSE(allows(R"({"name": "f", "arguments": {}})"));
+  EXPECT_FALSE(allows(R"({"name": "f", "arguments": {"x": "7"}})"));
+  // Without a type they are objects all the same.
+  EXPECT_FALSE(allows(R"({"name": "f", "arguments": 7})"));
+  EXPECT_FALSE(allows(R"({"name": "h", "arguments": {}})"));
+  EXPECT_TRUE(allows(R"({"name": "say \"g\"", "arguments": {}})"));
+  EXPECT_FALSE(allows(R"({"name": "say \"g\"", "arguments": []})"));
+}
+
+TEST(ToolCallGrammarTest, SaysWhatIsWrong) {
+  const auto why = [](const v1::ResponseFormat& format,
+                      std::optional<ToolCallFormat> way) {
+    return std::string(MakeGrammar(format, way).status().message());
+  };
+  EXPECT_EQ(why(TwoTools(true), std::nullopt),
+            "asks for a tool call, and how this model writes them is not "
+            "known");
+  v1::ResponseFormat format;
+  format.mutable_tool_calls();
+  EXPECT_EQ(why(format, ToolCallFormat::kHermes), "has no tools");
+  format.mutable_tool_calls()->add_tools();
+  EXPECT_EQ(why(format, ToolCallFormat::kHermes),
+            "has a tool whose name has 0 bytes, it must have 1 to 256");
+  format = TwoTools(true);
+  format.mutable_tool_calls()->mutable_tools(1)->set_parameters(
+      R"({"type": "object", "not": {}})");
+  EXPECT_EQ(why(format, ToolCallFormat::kHermes),
+            "has the tool \"say \"g\"\", whose parameters' schema has \"not\" "
+            "at #, which Baton does not know");
+  EXPECT_STREQ(FormatName(format), "tool_choice");
+}
+
+}  // namespace
+}  // namespace baton::router
