@@ -1,6 +1,6 @@
 #include "scheduling/output_guide.h"
 
-#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,8 +11,9 @@ namespace {
 
 using State = GrammarAutomaton::State;
 
-// Of all masks that a guide keeps.
+// Of all masks that a guide keeps; and states that have one.
 constexpr size_t kMaxMaskBytes = 8u << 20;
+constexpr size_t kMaxMasks = 1u << 16;
 
 absl::Status TooMuch() {
   return absl::ResourceExhaustedError(
@@ -66,8 +67,13 @@ absl::StatusOr<std::shared_ptr<const TokenMask>> OutputGuide::Allowed(
   }
   std::shared_ptr<const TokenMask> mask;
   if (any) {
-    mask = std::make_shared<const TokenMask>(
-        TokenMask::FromWords(vocab_size_, std::move(words)));
+    std::shared_ptr<const TokenMask>& same =
+        distinct_[StableHash(std::as_bytes(std::span(words)))];
+    if (same == nullptr) {
+      same = std::make_shared<const TokenMask>(
+          TokenMask::FromWords(vocab_size_, std::move(words)));
+    }
+    mask = same;
   }
   masks_.emplace(state, mask);
   return mask;
@@ -76,11 +82,13 @@ absl::StatusOr<std::shared_ptr<const TokenMask>> OutputGuide::Allowed(
 void OutputGuide::MakeRoom() {
   const size_t mask_bytes = static_cast<size_t>(vocab_size_) / 8;
   if (!automaton_->crowded() && !automaton_->exhausted() &&
-      masks_.size() * mask_bytes <= kMaxMaskBytes) {
+      distinct_.size() * mask_bytes <= kMaxMaskBytes &&
+      masks_.size() <= kMaxMasks) {
     return;
   }
   automaton_->Forget();
   masks_.clear();
+  distinct_.clear();
 }
 
 GuidedOutput::GuidedOutput(std::shared_ptr<OutputGuide> guide)

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
+#include "common/stable_hash.h"
 #include "scheduling/grammar.h"
 #include "scheduling/grammar_automaton.h"
 #include "scheduling/token_mask.h"
@@ -37,7 +38,8 @@ class OutputGuide final {
   GrammarAutomaton& automaton() { return *automaton_; }
   const Vocabulary& vocabulary() const { return *vocabulary_; }
 
-  // The tokens whose text may come next, and nothing else; null: none.
+  // The tokens whose text may come next, and nothing else; null: none. States
+  // that allow the same share it.
   // ResourceExhausted when finding them takes more states or time than it may.
   absl::StatusOr<std::shared_ptr<const TokenMask>> Allowed(
       GrammarAutomaton::State state);
@@ -57,6 +59,8 @@ class OutputGuide final {
   int32_t vocab_size_ = 0;
   absl::flat_hash_map<GrammarAutomaton::State, std::shared_ptr<const TokenMask>>
       masks_;
+  // All of them, by what they have.
+  absl::flat_hash_map<Hash128, std::shared_ptr<const TokenMask>> distinct_;
   std::vector<GrammarAutomaton::State> path_;  // of a walk
   int64_t masks_found_ = 0;
 };

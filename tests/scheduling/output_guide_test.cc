@@ -179,6 +179,25 @@ TEST(GuidedOutputTest, SequencesShareWhatWasFound) {
   EXPECT_EQ(guide->masks_found(), found);
 }
 
+// The inside of a string is many states, by how long it may still be.
+TEST(GuidedOutputTest, StatesThatAllowTheSameShareIt) {
+  const std::shared_ptr<OutputGuide> guide =
+      Guide([](auto& b) { return b.Repeat(b.ByteRange('a', 'c'), 0, 9); });
+  std::vector<const TokenMask*> masks;
+  auto state = guide->automaton().start();
+  for (int n = 0; n <= 8; ++n) {
+    const auto mask = guide->Allowed(state);
+    ASSERT_TRUE(mask.ok() && *mask != nullptr);
+    masks.push_back(mask->get());
+    state = guide->automaton().Next(state, 'a');
+  }
+  EXPECT_EQ(guide->masks_found(), 9);
+  // Three characters fit in behind up to six.
+  for (int n = 0; n <= 6; ++n) EXPECT_EQ(masks[n], masks[0]) << n;
+  EXPECT_NE(masks[7], masks[0]);
+  EXPECT_NE(masks[8], masks[7]);
+}
+
 // When a guide forgets, sequences find their places again.
 TEST(GuidedOutputTest, RoomThatIsMadeChangesNothing) {
   // (a|b|c)*a(a|b|c){17}: 2^18 states.
