@@ -184,8 +184,7 @@ void DecodeLoop::OnRouterEvent(worker::RouterEvent event) {
                             "a decode worker takes reservations");
       return;
     case v1::RouterMessage::kVocabulary:
-      worker::TakeVocabulary(event.session, event.message.vocabulary(),
-                             &guides_);
+      guides_.SetVocabulary(event.session, std::move(event.vocabulary));
       return;
     case v1::RouterMessage::kSetRole:
       worker::TakeSetRole(event.message.set_role(), roles_);

@@ -175,8 +175,7 @@ void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
                             "a prefill worker takes no reservations");
       return;
     case v1::RouterMessage::kVocabulary:
-      worker::TakeVocabulary(event.session, event.message.vocabulary(),
-                             &guides_);
+      guides_.SetVocabulary(event.session, std::move(event.vocabulary));
       return;
     case v1::RouterMessage::kSetRole:
       worker::TakeSetRole(event.message.set_role(), roles_);

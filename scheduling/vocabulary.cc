@@ -1,8 +1,10 @@
 #include "scheduling/vocabulary.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/log.h"
 
@@ -11,6 +13,11 @@ namespace baton::scheduling {
 Vocabulary::Vocabulary(std::vector<std::string> texts)
     : texts_(std::move(texts)) {
   CHECK(!texts_.empty());
+  std::string all;
+  for (const std::string& text : texts_) {
+    absl::StrAppend(&all, text.size(), ":", text);
+  }
+  hash_ = StableHash(std::as_bytes(std::span(all)));
   for (TokenId token = 0; token < size(); ++token) {
     std::string& text = texts_[static_cast<size_t>(token)];
     if (text.size() > kMaxTokenBytes) text.clear();

@@ -11,6 +11,7 @@
 
 #include "absl/types/span.h"
 #include "common/ids.h"
+#include "common/stable_hash.h"
 
 namespace baton::scheduling {
 
@@ -22,6 +23,8 @@ class Vocabulary final {
   // REQUIRES: not empty.
   explicit Vocabulary(std::vector<std::string> texts);
 
+  // Of all texts: the same for vocabularies that are the same.
+  const Hash128& hash() const { return hash_; }
   int32_t size() const { return static_cast<int32_t>(texts_.size()); }
   // REQUIRES: 0 <= token < size().
   const std::string& text(TokenId token) const {
@@ -47,6 +50,7 @@ class Vocabulary final {
 
  private:
   std::vector<std::string> texts_;
+  Hash128 hash_;
   std::vector<Node> nodes_;
   std::vector<TokenId> tokens_;
 };

@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/rpc/pending_writes.h"
 #include "worker/inbox_rule.h"
+#include "worker/output_guides.h"
 
 namespace baton::worker {
 namespace {
@@ -134,6 +135,12 @@ class ControlService::Session final
     RouterEvent event;
     event.session = id_;
     event.received_at = Clock::Monotonic()->Now();
+    if (incoming_.has_vocabulary()) {
+      // One is enough, and a stream of them would fill the inbox.
+      if (std::exchange(had_vocabulary_, true)) return;
+      event.vocabulary = ReadVocabulary();
+      incoming_.mutable_vocabulary()->Clear();
+    }
     event.message = std::move(incoming_);
     incoming_.Clear();
     const uint64_t attempt = event.message.has_reserve()
@@ -157,6 +164,17 @@ class ControlService::Session final
     Send(std::move(message));
   }
 
+  // On this thread, since it takes long.
+  std::shared_ptr<const scheduling::Vocabulary> ReadVocabulary() {
+    auto vocabulary = FromWire(
+        incoming_.vocabulary(),
+        static_cast<int32_t>(service_->hello_.fingerprint().vocab_size()));
+    if (vocabulary.ok()) return *std::move(vocabulary);
+    LOG(ERROR) << "control stream " << id_ << ": "
+               << vocabulary.status().message();
+    return nullptr;
+  }
+
   // gRPC aborts the process on a write that starts after Finish, and the two
   // come from different threads: hence the lock.
   void StartWriteUnlessFinished(const v1::WorkerMessage* message)
@@ -176,7 +194,8 @@ class ControlService::Session final
   ControlService* const service_;
   const SessionId id_;
   Writes writes_;
-  v1::RouterMessage incoming_;  // the read under way
+  v1::RouterMessage incoming_;   // the read under way
+  bool had_vocabulary_ = false;  // read on one thread at a time
   std::shared_ptr<Session> self_;
   absl::Mutex mu_;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;

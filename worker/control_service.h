@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/bounded_queue.h"
+#include "scheduling/vocabulary.h"
 #include "worker/control_outbox.h"
 #include "worker/session_leases.h"
 
@@ -33,6 +34,8 @@ struct RouterEvent {
   Kind kind = Kind::kMessage;
   SessionId session = 0;
   v1::RouterMessage message;
+  // Of a message with one, in its place; null where that is no good.
+  std::shared_ptr<const scheduling::Vocabulary> vocabulary;
   // On Clock::Monotonic(). Loops see messages between two steps, and take one
   // without a time as received then.
   absl::Time received_at = absl::InfiniteFuture();

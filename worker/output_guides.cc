@@ -1,7 +1,6 @@
 #include "worker/output_guides.h"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -67,14 +66,6 @@ absl::Status ReadExpression(const v1::GrammarExpression& wire,
   return absl::InvalidArgumentError("is of no kind that is known");
 }
 
-Hash128 HashOf(const v1::Vocabulary& wire) {
-  std::string all;
-  for (const std::string& text : wire.texts()) {
-    absl::StrAppend(&all, text.size(), ":", text);
-  }
-  return StableHash(std::as_bytes(std::span(all)));
-}
-
 }  // namespace
 
 absl::StatusOr<Grammar> FromWire(const v1::Grammar& wire) {
@@ -100,28 +91,34 @@ absl::StatusOr<Grammar> FromWire(const v1::Grammar& wire) {
   return grammar;
 }
 
-absl::Status OutputGuides::SetVocabulary(SessionId session,
-                                         const v1::Vocabulary& wire) {
-  vocabularies_.erase(session);
+absl::StatusOr<std::shared_ptr<const Vocabulary>> FromWire(
+    const v1::Vocabulary& wire, int32_t vocab_size) {
   size_t bytes = 0;
   for (const std::string& text : wire.texts()) bytes += text.size();
-  if (wire.texts().empty() || wire.texts_size() > vocab_size_ ||
+  if (wire.texts().empty() || wire.texts_size() > vocab_size ||
       bytes > kMaxVocabularyBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("vocabulary.texts has ", wire.texts_size(), " tokens of ",
-                     bytes, " bytes, it must have 1 to ", vocab_size_,
+                     bytes, " bytes, it must have 1 to ", vocab_size,
                      " of at most ", kMaxVocabularyBytes));
   }
+  return std::make_shared<const Vocabulary>(
+      std::vector<std::string>(wire.texts().begin(), wire.texts().end()));
+}
+
+void OutputGuides::SetVocabulary(SessionId session,
+                                 std::shared_ptr<const Vocabulary> vocabulary) {
+  vocabularies_.erase(session);
+  if (vocabulary == nullptr) return;
+  CHECK_LE(vocabulary->size(), vocab_size_);
   absl::erase_if(known_, [](const auto& one) { return one.second.expired(); });
-  std::weak_ptr<const Vocabulary>& known = known_[HashOf(wire)];
-  std::shared_ptr<const Vocabulary> vocabulary = known.lock();
-  if (vocabulary == nullptr) {
-    vocabulary = std::make_shared<const Vocabulary>(
-        std::vector<std::string>(wire.texts().begin(), wire.texts().end()));
+  std::weak_ptr<const Vocabulary>& known = known_[vocabulary->hash()];
+  if (std::shared_ptr<const Vocabulary> same = known.lock()) {
+    vocabulary = std::move(same);
+  } else {
     known = vocabulary;
   }
   vocabularies_[session] = std::move(vocabulary);
-  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<OutputGuide>> OutputGuides::Find(
@@ -166,13 +163,6 @@ absl::Status OutputGuides::Guide(SessionId session,
         absl::StrCat("sequence.grammar: ", guided.message()));
   }
   return absl::OkStatus();
-}
-
-void TakeVocabulary(SessionId session, const v1::Vocabulary& wire,
-                    OutputGuides* guides) {
-  const absl::Status status = guides->SetVocabulary(session, wire);
-  LOG_IF(ERROR, !status.ok())
-      << "control stream " << session << ": " << status.message();
 }
 
 void CommitSampled(TokenId token, scheduling::Sequence* sequence,

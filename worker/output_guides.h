@@ -23,6 +23,15 @@
 
 namespace baton::worker {
 
+// Bytes of all texts of a vocabulary.
+inline constexpr size_t kMaxVocabularyBytes = 8u << 20;
+
+// The vocabulary of a message, which takes tens of milliseconds to arrange: not
+// on a loop's thread. InvalidArgument for one that is not of a model with
+// `vocab_size` tokens. Any thread.
+absl::StatusOr<std::shared_ptr<const scheduling::Vocabulary>> FromWire(
+    const v1::Vocabulary& wire, int32_t vocab_size);
+
 // The grammar of a message. InvalidArgument says which of its expressions is
 // malformed.
 absl::StatusOr<scheduling::Grammar> FromWire(const v1::Grammar& wire);
@@ -31,15 +40,13 @@ class OutputGuides final {
  public:
   // Guides that are kept for the next sequence with the same grammar.
   static constexpr size_t kMaxKept = 16;
-  // Bytes of all texts of a vocabulary.
-  static constexpr size_t kMaxVocabularyBytes = 8u << 20;
 
   // `vocab_size`: the model's.
   explicit OutputGuides(int32_t vocab_size) : vocab_size_(vocab_size) {}
 
-  // Of the router whose session that is. InvalidArgument for one that is not of
-  // this model; the router has none then.
-  absl::Status SetVocabulary(SessionId session, const v1::Vocabulary& wire);
+  // Of the router whose session that is; null: none that is any good.
+  void SetVocabulary(SessionId session,
+                     std::shared_ptr<const scheduling::Vocabulary> vocabulary);
   void Forget(SessionId session) { vocabularies_.erase(session); }
 
   // Makes what is sampled of `sequence` keep to the grammar that `spec` has;
@@ -68,10 +75,6 @@ class OutputGuides final {
       known_;
   std::deque<Kept> kept_;  // the last one used first
 };
-
-// SetVocabulary; logs what is wrong with one.
-void TakeVocabulary(SessionId session, const v1::Vocabulary& wire,
-                    OutputGuides* guides);
 
 // Sequence::CommitSampled; of a guided one, observes what it took.
 void CommitSampled(TokenId token, scheduling::Sequence* sequence,
