@@ -116,13 +116,13 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
       lease_expired(m->Counter(
           "baton_kv_lease_expired_total",
           "Reservations or held KV given up because the lease ran out.")),
-      messages_dropped(m->Gauge(
-          "baton_kv_transfer_messages_dropped",
-          "Hand-off messages since start that were stale, unknown, duplicate "
-          "or out of range and touched no memory.")),
-      transfers_encoded(m->Gauge(
-          "baton_kv_transfers_encoded",
-          "Hand-offs since start that went over the wire as int8 or fp8.")),
+      messages_dropped(m->Counter(
+          "baton_kv_transfer_messages_dropped_total",
+          "Hand-off messages that were stale, unknown, duplicate or out of "
+          "range and touched no memory.")),
+      transfers_encoded(
+          m->Counter("baton_kv_transfers_encoded_total",
+                     "Hand-offs that went over the wire as int8 or fp8.")),
       step_prediction_error(m->Gauge(
           "baton_step_prediction_error_ratio",
           "How far the last steps took from what was predicted for them: mean "

@@ -48,8 +48,8 @@ struct WorkerMetrics {
   prometheus::Counter* wasted_prompt_tokens;
   prometheus::Counter* wasted_output_tokens;
   prometheus::Counter* lease_expired;
-  prometheus::Gauge* messages_dropped;
-  prometheus::Gauge* transfers_encoded;
+  prometheus::Counter* messages_dropped;
+  prometheus::Counter* transfers_encoded;
   prometheus::Gauge* step_prediction_error;
   prometheus::Counter* mixed_steps;
   prometheus::Counter* mixed_steps_time_bound;
@@ -92,10 +92,10 @@ struct WorkerMetrics {
   // Stats of HandoffSender or HandoffReceiver.
   template <typename Stats>
   void ObserveHandoff(const Stats& stats) {
-    messages_dropped->Set(static_cast<double>(stats.messages_dropped));
+    CountUpTo(stats.messages_dropped, messages_dropped);
     peers->Set(static_cast<double>(stats.peers_ready));
     if constexpr (requires { stats.transfers_encoded; }) {  // the sender's
-      transfers_encoded->Set(static_cast<double>(stats.transfers_encoded));
+      CountUpTo(stats.transfers_encoded, transfers_encoded);
     }
     if constexpr (requires { stats.blocks_granted; }) {  // the receiver's
       reserved_granted->Set(static_cast<double>(stats.blocks_granted));
@@ -104,6 +104,11 @@ struct WorkerMetrics {
   }
 
  private:
+  // Of a number that only grows, and is counted elsewhere.
+  static void CountUpTo(uint64_t number, prometheus::Counter* counter) {
+    const double more = static_cast<double>(number) - counter->Value();
+    if (more > 0) counter->Increment(more);
+  }
   prometheus::Counter* TransferCounter(const std::string& transport, bool ok);
 
   metrics::Metrics* const registry_;

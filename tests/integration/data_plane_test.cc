@@ -176,15 +176,15 @@ TEST(WireEncodingTest, SlowLinksTakeHalfOfTheBytes) {
           << metrics();
       EXPECT_TRUE(
           Generate(*stub, GreedyRequest({1}, 1), kPatience).status.ok());
-      EXPECT_EQ(metric("baton_kv_transfers_encoded"), 0);
+      EXPECT_EQ(metric("baton_kv_transfers_encoded_total"), 0);
     } else {
       EXPECT_GT(bytes, exact_bytes / 2);
       EXPECT_LT(bytes, exact_bytes * 6 / 10);
       EXPECT_EQ(bytes_again, bytes);
       // Published a while after the answers.
       EXPECT_TRUE(Eventually([&] {
-        return metric("baton_kv_transfers_encoded") == 2;
-      })) << metric("baton_kv_transfers_encoded");
+        return metric("baton_kv_transfers_encoded_total") == 2;
+      })) << metric("baton_kv_transfers_encoded_total");
     }
   }
 }
