@@ -41,14 +41,7 @@ class FailureTest : public StreamsTest {
 
 TEST_F(FailureTest, AKilledDecodeWorkersStreamsGoOnElsewhere) {
   const auto requests = MakeRequests();
-  StartTwoPairs();
-  const bool hit = InterruptUntilHit(
-      requests, [&] { cluster_->Kill("decode-0"); },
-      [&] {
-        LaunchAgain("baton-decode", "decode-0");
-        CheckJoined(2, 2);
-      });
-  EXPECT_TRUE(hit) << "the kill hit no stream";
+  CheckKilledDecodeWorker(requests);
   CheckServes();
   AwaitBlocksFree({"prefill-0", "prefill-1", "decode-1"});
 }

@@ -124,14 +124,7 @@ TEST_F(GuidedTest, AKilledDecodeWorkersAnswersGoOnElsewhere) {
     // The long ones.
     if (request.response_format().has_regex()) requests.push_back(request);
   }
-  StartTwoPairs();
-  const bool hit = InterruptUntilHit(
-      requests, [&] { cluster_->Kill("decode-0"); },
-      [&] {
-        LaunchAgain("baton-decode", "decode-0");
-        CheckJoined(2, 2);
-      });
-  EXPECT_TRUE(hit) << "the kill hit no stream";
+  CheckKilledDecodeWorker(requests);
   AwaitBlocksFree({"prefill-0", "prefill-1", "decode-1"});
 }
 

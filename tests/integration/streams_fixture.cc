@@ -82,6 +82,18 @@ bool StreamsTest::InterruptUntilHit(
   return false;
 }
 
+void StreamsTest::CheckKilledDecodeWorker(
+    const std::vector<v1::GenerateRequest>& requests) {
+  StartTwoPairs();
+  const bool hit = InterruptUntilHit(
+      requests, [&] { cluster_->Kill("decode-0"); },
+      [&] {
+        LaunchAgain("baton-decode", "decode-0");
+        CheckJoined(2, 2);
+      });
+  EXPECT_TRUE(hit) << "the kill hit no stream";
+}
+
 int StreamsTest::CheckAnswers(const std::vector<v1::GenerateRequest>& requests,
                               const std::vector<Answer>& answers) {
   EXPECT_EQ(answers.size(), requests.size());

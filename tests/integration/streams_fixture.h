@@ -42,6 +42,11 @@ class StreamsTest : public testing::Test {
                          const std::function<void()>& interrupt,
                          const std::function<void()>& mend);
 
+  // Starts two pairs; decode-0 is killed while the requests run, again and
+  // again until that hits one of them. Checks the answers.
+  void CheckKilledDecodeWorker(
+      const std::vector<v1::GenerateRequest>& requests);
+
   // Every stream ended with the tokens that it would have had; how many were
   // placed again.
   int CheckAnswers(const std::vector<v1::GenerateRequest>& requests,
