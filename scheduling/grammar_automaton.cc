@@ -15,8 +15,8 @@ namespace {
 constexpr size_t kMaxStates = 1u << 14;
 constexpr size_t kMaxPlaces = 1u << 20;
 constexpr size_t kMaxCalls = 1u << 18;
-// Nodes that are looked at for one token; some 0.1 s.
-constexpr size_t kMaxWork = 1u << 21;
+// Nodes that are looked at for one token; some 20 ms.
+constexpr size_t kMaxWork = 1u << 19;
 
 // Nodes that all rules share.
 constexpr uint32_t kReturnNode = 0;

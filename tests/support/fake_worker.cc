@@ -46,6 +46,12 @@ FakeWorker::FakeWorker(Options options) : options_(std::move(options)) {
 
 FakeWorker::~FakeWorker() { Die(); }
 
+void FakeWorker::Break() {
+  absl::MutexLock lock(&mu_);
+  CHECK(context_ != nullptr) << "no router is connected";
+  context_->TryCancel();
+}
+
 void FakeWorker::Die() {
   if (running_.server == nullptr) return;
   running_.server->Shutdown(absl::ToChronoTime(absl::Now()));
@@ -63,10 +69,14 @@ grpc::Status FakeWorker::Connect(grpc::ServerContext* context, Stream* stream) {
     *hello.mutable_hello() = options_.hello;
     stream->Write(hello);
     stream_ = stream;
+    context_ = context;
   }
   while (stream->Read(&message)) Take(message);
   absl::MutexLock lock(&mu_);
-  if (stream_ == stream) stream_ = nullptr;
+  if (stream_ == stream) {
+    stream_ = nullptr;
+    context_ = nullptr;
+  }
   return grpc::Status::OK;
 }
 
@@ -136,6 +146,10 @@ v1::Pair FakeWorker::NextPair() {
 v1::Heartbeat FakeWorker::NextHeartbeat() {
   return Next(v1::RouterMessage::kHeartbeat).heartbeat();
 }
+v1::Vocabulary FakeWorker::NextVocabulary() {
+  return Next(v1::RouterMessage::kVocabulary).vocabulary();
+}
+bool FakeWorker::HasVocabulary() { return Has(v1::RouterMessage::kVocabulary); }
 bool FakeWorker::HasReserve() { return Has(v1::RouterMessage::kReserve); }
 bool FakeWorker::HasPrefill() { return Has(v1::RouterMessage::kPrefill); }
 bool FakeWorker::HasCancel() { return Has(v1::RouterMessage::kCancel); }

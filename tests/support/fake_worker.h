@@ -51,10 +51,12 @@ class FakeWorker final : private v1::WorkerControl::Service {
   v1::Cancel NextCancel();
   v1::Pair NextPair();
   v1::Heartbeat NextHeartbeat();
+  v1::Vocabulary NextVocabulary();
   // Whether such a message has come and was not taken, now.
   bool HasReserve();
   bool HasPrefill();
   bool HasCancel();
+  bool HasVocabulary();
 
   void SendGrant(uint64_t attempt);
   void SendRefusal(uint64_t attempt, v1::RefusalReason reason,
@@ -71,6 +73,8 @@ class FakeWorker final : private v1::WorkerControl::Service {
   void SendPaired(uint64_t decode_incarnation);
   void SendPrefixes(const v1::PrefixNews& news);
 
+  // Breaks the stream; routers may connect again.
+  void Break();
   // Breaks the stream and stops listening, as a crash does.
   void Die();
 
@@ -94,6 +98,7 @@ class FakeWorker final : private v1::WorkerControl::Service {
 
   absl::Mutex mu_;
   Stream* stream_ ABSL_GUARDED_BY(mu_) = nullptr;
+  grpc::ServerContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;  // of stream_
   std::deque<v1::RouterMessage> received_ ABSL_GUARDED_BY(mu_);
 };
 
