@@ -355,6 +355,7 @@ TEST(GrammarAutomatonTest, AgreesWithAMatcherThatTriesEverything) {
     for (const std::string& text : texts) {
       bool has = false;
       if (automaton.ok()) {
+        (*automaton)->StartWork();
         const auto end = (*automaton)->Next((*automaton)->start(), text);
         has = end != GrammarAutomaton::kNone && (*automaton)->MayEnd(end);
       }
