@@ -40,7 +40,7 @@ class CostModelPlacement final : public PlacementPolicy {
                                         size_t most) const override;
 
  private:
-  const LeastLoadPlacement least_load_;
+  const LeastLoadPlacement least_load_{};
 };
 
 }  // namespace baton::scheduling
