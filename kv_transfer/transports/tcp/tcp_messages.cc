@@ -80,7 +80,7 @@ bool TcpLoop::TakeNext(TcpPeer& peer) {
   CHECK(spans.ok()) << spans.status();
   uint64_t payload_bytes = 0;
   for (const absl::Span<std::byte>& span : *spans) payload_bytes += span.size();
-  Writing& writing = peer.writing.emplace();
+  Writing& writing = peer.writing.emplace(Writing());
   writing.cookie = op.cookie;
   writing.frame =
       tcp_wire::EncodeFrame(op.header, static_cast<uint32_t>(payload_bytes));
@@ -242,7 +242,7 @@ void TcpLoop::BeginPayload(TcpPeer& peer, ByteSpan header,
                            uint64_t payload_bytes) {
   const std::optional<Landing> landing =
       handler_->OnPayload(peer.id, header, payload_bytes);
-  Reading& reading = peer.reading.emplace();
+  Reading& reading = peer.reading.emplace(Reading());
   reading.bytes_left = payload_bytes;
   if (!landing.has_value()) return;
   CHECK_LE(landing->extents.size(), kMaxPayloadExtents);
