@@ -221,13 +221,9 @@ void DecodeLoop::OnReserve(worker::SessionId session,
   }
   absl::StatusOr<std::unique_ptr<Sequence>> sequence = worker::MakeSequence(
       blocks_->NextSequence(), reserve.sequence(), engine_->model().vocab_size);
-  absl::Status valid = sequence.status();
-  if (valid.ok()) {
-    valid = guides_.Guide(session, reserve.sequence(), sequence->get());
-  }
-  if (!valid.ok()) {
+  if (!sequence.ok()) {
     publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
-                          std::string(valid.message()));
+                          std::string(sequence.status().message()));
     return;
   }
   const int32_t max_tokens = (*sequence)->MaxComputed();
@@ -248,6 +244,14 @@ void DecodeLoop::OnReserve(worker::SessionId session,
                      AdmissionVerdictName(verdict), " (", blocks - held.size(),
                      " blocks needed, ", pool_.num_available(), " free of ",
                      pool_.size(), ")"));
+    return;
+  }
+  // Once there is room for it: this may take a while.
+  const absl::Status guided =
+      guides_.Guide(session, reserve.sequence(), sequence->get());
+  if (!guided.ok()) {
+    publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
+                          std::string(guided.message()));
     return;
   }
   held.Append(*pool_.Allocate(blocks - held.size()));

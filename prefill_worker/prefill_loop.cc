@@ -211,13 +211,9 @@ void PrefillLoop::OnPrefill(worker::SessionId session,
   }
   absl::StatusOr<std::unique_ptr<Sequence>> sequence = worker::MakeSequence(
       blocks_->NextSequence(), prefill.sequence(), engine_->model().vocab_size);
-  absl::Status valid = sequence.status();
-  if (valid.ok()) {
-    valid = guides_.Guide(session, prefill.sequence(), sequence->get());
-  }
-  if (!valid.ok()) {
+  if (!sequence.ok()) {
     publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
-                          std::string(valid.message()));
+                          std::string(sequence.status().message()));
     return;
   }
   const int32_t tokens = (*sequence)->num_tokens();
@@ -227,6 +223,14 @@ void PrefillLoop::OnPrefill(worker::SessionId session,
     publisher_.AddRefusal(key, worker::ToWire(verdict),
                           absl::StrCat("prefill worker ", options_.name, ": ",
                                        AdmissionVerdictName(verdict)));
+    return;
+  }
+  // Once there is room for it: this may take a while.
+  const absl::Status guided =
+      guides_.Guide(session, prefill.sequence(), sequence->get());
+  if (!guided.ok()) {
+    publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
+                          std::string(guided.message()));
     return;
   }
   auto attempt = std::make_unique<Attempt>();

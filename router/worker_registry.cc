@@ -47,6 +47,7 @@ WorkerId WorkerRegistry::Connected(int index, const v1::WorkerHello& hello,
   worker.unreachable.clear();
   worker.hello = hello;
   worker.fingerprint = hello.fingerprint().SerializeAsString();
+  if (hello.takes_grammars()) worker.fingerprint.append("/grammars");
   if (!options_.mixed_backends) {
     absl::StrAppend(&worker.fingerprint, "/", hello.backend());
   }
@@ -324,10 +325,10 @@ int32_t WorkerRegistry::MaxContext() const {
 }
 
 bool WorkerRegistry::TakesGrammars() const {
-  return std::all_of(
-      workers_.begin(), workers_.end(), [this](const Worker& worker) {
-        return !Usable(worker) || worker.hello.takes_grammars();
-      });
+  return std::all_of(workers_.begin(), workers_.end(),
+                     [this](const Worker& worker) {
+                       return !Usable(worker) || worker.hello.takes_grammars();
+                     });
 }
 
 const v1::ModelFingerprint* WorkerRegistry::Fingerprint() const {

@@ -65,7 +65,8 @@ class WorkerRegistry final {
     // Whether `hello` was ever said.
     bool known = false;
     v1::WorkerHello hello;
-    // The hello's fingerprint as bytes, and the backend where that counts:
+    // The hello's fingerprint as bytes, the backend where that counts, and
+    // whether it takes grammars:
     // equal ones fit.
     std::string fingerprint;
     bool draining = false;

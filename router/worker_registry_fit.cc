@@ -35,6 +35,14 @@ std::string WorkerRegistry::DifferenceAmongServing(const Worker& a,
     absl::StrAppend(&difference, difference.empty() ? "" : "; ", "backend (",
                     a.hello.backend(), " here, ", b.hello.backend(), " there)");
   }
+  // An answer that goes on with one that does not would be kept to nothing.
+  if (a.hello.takes_grammars() != b.hello.takes_grammars()) {
+    const auto takes = [](const Worker& worker) {
+      return worker.hello.takes_grammars() ? "are taken" : "are not taken";
+    };
+    absl::StrAppend(&difference, difference.empty() ? "" : "; ", "grammars (",
+                    takes(a), " here, ", takes(b), " there)");
+  }
   return difference;
 }
 

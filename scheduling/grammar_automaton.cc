@@ -10,13 +10,14 @@
 namespace baton::scheduling {
 namespace {
 
-// Of one automaton between two calls of Forget: states, and places in all of
-// them. One that has half of them is crowded.
-constexpr size_t kMaxStates = 1u << 14;
+// Of one automaton between two calls of Forget: states, numbers in their rows,
+// and places in all of them.
+constexpr size_t kMaxStates = 1u << 16;
+constexpr size_t kMaxCells = 1u << 22;
 constexpr size_t kMaxPlaces = 1u << 20;
 constexpr size_t kMaxCalls = 1u << 18;
-// Nodes that are looked at for one token; some 20 ms.
-constexpr size_t kMaxWork = 1u << 19;
+// To find the beginning.
+constexpr size_t kFirstWork = 1u << 20;
 
 // Nodes that all rules share.
 constexpr uint32_t kReturnNode = 0;
@@ -151,10 +152,11 @@ absl::StatusOr<std::unique_ptr<GrammarAutomaton>> GrammarAutomaton::Make(
     return absl::InvalidArgumentError("has no answer that it describes");
   }
   automaton->Forget();
-  if (automaton->exhausted_) {
+  if (automaton->exhausted()) {
     return absl::InvalidArgumentError(
         "has more ways to begin than can be told apart");
   }
+  automaton->StartWork(SIZE_MAX);
   return automaton;
 }
 
@@ -238,38 +240,113 @@ void GrammarAutomaton::FindDepths() {
   }
 }
 
+size_t GrammarAutomaton::MaxStates() const {
+  return std::min(kMaxStates, kMaxCells / num_classes_);
+}
+
 bool GrammarAutomaton::crowded() const {
-  return states_.size() > kMaxStates / 2 || num_places_ > kMaxPlaces / 2 ||
-         calls_.size() > kMaxCalls / 2;
+  const auto many = [](size_t number, size_t kept, size_t most) {
+    return kept < most && number - kept > (most - kept) / 2;
+  };
+  return many(states_.size(), kept_states_, MaxStates()) ||
+         many(num_places_, kept_places_, kMaxPlaces) ||
+         many(calls_.size(), kept_calls_, kMaxCalls);
+}
+
+void GrammarAutomaton::StartWork(size_t work) {
+  work_ = 0;
+  most_work_ = work;
+  out_of_work_ = false;
 }
 
 void GrammarAutomaton::Forget() {
+  std::vector<Saved> saved(pinned_.size());
+  for (size_t i = 0; i < pinned_.size(); ++i) {
+    if (pinned_[i] != kNone) saved[i] = Save(pinned_[i]);
+  }
   ++generation_;
-  exhausted_ = false;
-  work_ = 0;
+  out_of_room_ = false;
   states_.clear();
   num_places_ = 0;
   rows_.clear();
   numbers_.clear();
   call_numbers_.clear();
   calls_.assign(1, Call{});
+  // What is known to be possible counts for nobody.
+  const size_t work = std::exchange(work_, 0);
+  const size_t most_work = std::exchange(most_work_, kFirstWork);
   StateOf begin;
   seen_.clear();
   Reach(rules_[0], kNoCall, &begin);
   NumberOf(std::move(begin));
+  for (size_t i = 0; i < pinned_.size(); ++i) {
+    if (pinned_[i] == kNone) continue;
+    pinned_[i] = Restore(saved[i]);
+    if (std::exchange(out_of_room_, false)) pinned_[i] = kNone;
+  }
+  work_ = work;
+  most_work_ = most_work;
+  kept_states_ = states_.size();
+  kept_places_ = num_places_;
+  kept_calls_ = calls_.size();
+}
+
+GrammarAutomaton::Saved GrammarAutomaton::Save(State state) const {
+  const StateOf& of = states_[Index(state)];
+  Saved saved{.places = {}, .may_end = of.may_end};
+  saved.places.reserve(of.places.size());
+  for (const Place& place : of.places) {
+    saved.places.emplace_back(place.node, std::vector<uint32_t>());
+    for (uint32_t call = place.call; call != kNoCall;
+         call = calls_[call].within) {
+      saved.places.back().second.push_back(calls_[call].returns_to);
+    }
+  }
+  return saved;
+}
+
+GrammarAutomaton::State GrammarAutomaton::Restore(const Saved& saved) {
+  StateOf state;
+  state.may_end = saved.may_end;
+  for (const auto& [node, returns] : saved.places) {
+    uint32_t call = kNoCall;
+    for (size_t i = returns.size(); i-- > 0;) call = CallOf(returns[i], call);
+    state.places.push_back({.node = node, .call = call});
+  }
+  return NumberOf(std::move(state));
+}
+
+GrammarAutomaton::Pin GrammarAutomaton::AddPin(State state) {
+  if (!free_pins_.empty()) {
+    const Pin pin = free_pins_.back();
+    free_pins_.pop_back();
+    pinned_[pin] = state;
+    return pin;
+  }
+  pinned_.push_back(state);
+  return static_cast<Pin>(pinned_.size() - 1);
+}
+
+void GrammarAutomaton::RemovePin(Pin pin) {
+  pinned_[pin] = kNone;
+  free_pins_.push_back(pin);
 }
 
 GrammarAutomaton::State GrammarAutomaton::Find(State state, uint8_t byte) {
   StateOf next;
   seen_.clear();
+  // To ask a place is little beside what follows from a yes.
+  work_ += states_[Index(state)].places.size() / 8;
+  if (work_ > most_work_) out_of_work_ = true;
+  if (exhausted()) return kNone;
   for (const Place& place : states_[Index(state)].places) {
     const Node& node = nodes_[place.node];
     if (sets_[node.with].test(byte)) Reach(node.next, place.call, &next);
-    if (exhausted_) return kNone;
+    if (exhausted()) return kNone;
   }
   const State number =
       next.places.empty() && !next.may_end ? kNone : NumberOf(std::move(next));
-  if (!exhausted_) rows_[RowOf(state) + classes_[byte]] = number;
+  if (!exhausted()) rows_[RowOf(state) + classes_[byte]] = number;
   return number;
 }
 
@@ -281,8 +358,8 @@ void GrammarAutomaton::Reach(uint32_t node, uint32_t call, StateOf* to) {
     const uint32_t needs = depths_[at.node];
     if (needs == kDead || calls_[at.call].depth + needs > kMaxDepth) continue;
     if (!seen_.insert(Pair(at.node, at.call)).second) continue;
-    if (++work_ > kMaxWork) {
-      exhausted_ = true;
+    if (++work_ > most_work_) {
+      out_of_work_ = true;
       return;
     }
     const Node& here = nodes_[at.node];
@@ -321,7 +398,7 @@ uint32_t GrammarAutomaton::CallOf(uint32_t returns_to, uint32_t within) {
     calls_.push_back({.returns_to = returns_to,
                       .within = within,
                       .depth = calls_[within].depth + 1});
-    if (calls_.size() > kMaxCalls) exhausted_ = true;
+    if (calls_.size() > kMaxCalls) out_of_room_ = true;
   }
   return it->second;
 }
@@ -336,9 +413,9 @@ GrammarAutomaton::State GrammarAutomaton::NumberOf(StateOf state) {
       found != numbers_.end() && found->second[state.may_end] != kNone) {
     return found->second[state.may_end];
   }
-  if (states_.size() >= kMaxStates ||
+  if (states_.size() >= MaxStates() ||
       num_places_ + state.places.size() > kMaxPlaces) {
-    exhausted_ = true;
+    out_of_room_ = true;
     return kNone;
   }
   const State number = static_cast<State>(states_.size());
@@ -354,6 +431,7 @@ GrammarAutomaton::State GrammarAutomaton::NumberOf(StateOf state) {
 absl::StatusOr<bool> Matches(const Grammar& grammar, absl::string_view text) {
   auto automaton = GrammarAutomaton::Make(grammar);
   if (!automaton.ok()) return automaton.status();
+  (*automaton)->StartWork(SIZE_MAX);
   const GrammarAutomaton::State end =
       (*automaton)->Next((*automaton)->start(), text);
   if ((*automaton)->exhausted()) {

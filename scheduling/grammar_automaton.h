@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -47,8 +48,8 @@ class GrammarAutomaton final {
   GrammarAutomaton& operator=(const GrammarAutomaton&) = delete;
 
   State start() const { return 0; }
-  // The state behind `byte`; kNone also when there are too many states
-  // (exhausted). REQUIRES: `state` is one of this generation.
+  // The state behind `byte`; kNone also when it could not be found (exhausted).
+  // REQUIRES: `state` is one of this generation.
   State Next(State state, uint8_t byte) {
     const State next = rows_[RowOf(state) + classes_[byte]];
     return next == kUnknown ? Find(state, byte) : next;
@@ -68,18 +69,31 @@ class GrammarAutomaton final {
     return states_[Index(state)].places.empty();
   }
 
-  // More states, or more time for finding them, were needed than it may have.
-  // Latched until Forget: nothing that came of it since then counts.
-  bool exhausted() const { return exhausted_; }
-  // The time for finding states is counted anew: what one token may take.
-  void StartWork() { work_ = 0; }
-  // Many are there: the next Forget is better soon.
+  // Nodes may be looked at `work` times from now on; some 40 ns each.
+  void StartWork(size_t work);
+  // How often they were since then.
+  size_t work_done() const { return work_; }
+  // More were needed for the last state that was not found.
+  bool out_of_work() const { return out_of_work_; }
+  // Or more states than there is room for: Forget makes some. Nothing that came
+  // of it counts.
+  bool out_of_room() const { return out_of_room_; }
+  bool exhausted() const { return out_of_work_ || out_of_room_; }
+  // Many states are there: the next Forget is better soon.
   bool crowded() const;
-  // Forgets all states but the start: others mean nothing any more, and their
-  // numbers come again.
+  // Forgets all states but the start and those that are pinned: others mean
+  // nothing any more, and their numbers come again.
   void Forget();
   // Rises with each Forget.
   uint64_t generation() const { return generation_; }
+
+  // A state that outlives Forget, under another number, perhaps; kNone for one
+  // that there was no room for.
+  using Pin = uint32_t;
+  Pin AddPin(State state);
+  void MovePin(Pin pin, State state) { pinned_[pin] = state; }
+  State Pinned(Pin pin) const { return pinned_[pin]; }
+  void RemovePin(Pin pin);
 
   int32_t num_states() const { return static_cast<int32_t>(states_.size()); }
 
@@ -112,6 +126,12 @@ class GrammarAutomaton final {
     bool may_end = false;
   };
   class Writer;
+  // A state without numbers: places, each with what it returns to, the
+  // innermost call first.
+  struct Saved {
+    std::vector<std::pair<uint32_t, std::vector<uint32_t>>> places;
+    bool may_end = false;
+  };
 
   GrammarAutomaton() = default;
 
@@ -124,6 +144,9 @@ class GrammarAutomaton final {
   void Reach(uint32_t node, uint32_t call, StateOf* to);
   State NumberOf(StateOf state);
   uint32_t CallOf(uint32_t returns_to, uint32_t within);
+  size_t MaxStates() const;
+  Saved Save(State state) const;
+  State Restore(const Saved& saved);
 
   std::vector<Node> nodes_;
   std::vector<ByteSet> sets_;
@@ -136,10 +159,18 @@ class GrammarAutomaton final {
   size_t num_classes_ = 0;
 
   uint64_t generation_ = 0;
-  bool exhausted_ = false;
-  size_t work_ = 0;  // nodes looked at
+  bool out_of_work_ = false;
+  bool out_of_room_ = false;
+  size_t work_ = 0;
+  size_t most_work_ = 0;
+  std::vector<State> pinned_;  // kNone: nobody's
+  std::vector<Pin> free_pins_;
   std::deque<StateOf> states_;
-  size_t num_places_ = 0;    // in all states
+  size_t num_places_ = 0;  // in all states
+  // What is left behind Forget.
+  size_t kept_states_ = 0;
+  size_t kept_places_ = 0;
+  size_t kept_calls_ = 0;
   std::vector<State> rows_;  // for each state, one per class
   // By the bytes of its places and whether it may end.
   absl::flat_hash_map<absl::string_view, std::array<State, 2>> numbers_;

@@ -1,5 +1,6 @@
 #include "scheduling/output_guide.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -43,7 +44,6 @@ absl::StatusOr<std::shared_ptr<const TokenMask>> OutputGuide::Allowed(
     return found->second;
   }
   ++masks_found_;
-  automaton_->StartWork();
   std::vector<uint32_t> words((static_cast<size_t>(vocab_size_) + 31) / 32);
   bool any = false;
   const absl::Span<const Vocabulary::Node> nodes = vocabulary_->nodes();
@@ -81,11 +81,13 @@ absl::StatusOr<std::shared_ptr<const TokenMask>> OutputGuide::Allowed(
 
 void OutputGuide::MakeRoom() {
   const size_t mask_bytes = static_cast<size_t>(vocab_size_) / 8;
-  if (!automaton_->crowded() && !automaton_->exhausted() &&
-      distinct_.size() * mask_bytes <= kMaxMaskBytes &&
-      masks_.size() <= kMaxMasks) {
-    return;
+  if (automaton_->crowded() || distinct_.size() * mask_bytes > kMaxMaskBytes ||
+      masks_.size() > kMaxMasks) {
+    Forget();
   }
+}
+
+void OutputGuide::Forget() {
   automaton_->Forget();
   masks_.clear();
   distinct_.clear();
@@ -93,36 +95,67 @@ void OutputGuide::MakeRoom() {
 
 GuidedOutput::GuidedOutput(std::shared_ptr<OutputGuide> guide)
     : guide_(std::move(guide)),
-      state_(guide_->automaton().start()),
-      generation_(guide_->automaton().generation()) {}
+      place_(guide_->automaton().AddPin(guide_->automaton().start())) {}
+
+GuidedOutput::~GuidedOutput() { guide_->automaton().RemovePin(place_); }
+
+void GuidedOutput::StartWork() {
+  guide_->automaton().StartWork(std::min(work_left_, kMostWork));
+}
+
+absl::Status GuidedOutput::TakeToken(TokenId token) {
+  GrammarAutomaton& automaton = guide_->automaton();
+  // One without text is not part of any answer.
+  const bool has_text = token < guide_->vocabulary().size() &&
+                        !guide_->vocabulary().text(token).empty();
+  for (const bool again : {false, true}) {
+    if (automaton.Pinned(place_) == GrammarAutomaton::kNone) return TooMuch();
+    if (!has_text) break;
+    StartWork();
+    const State next = automaton.Next(automaton.Pinned(place_),
+                                      guide_->vocabulary().text(token));
+    EndWork();
+    if (automaton.out_of_work() || (automaton.out_of_room() && again)) {
+      return TooMuch();
+    }
+    if (!automaton.out_of_room()) {
+      if (next == GrammarAutomaton::kNone) break;
+      automaton.MovePin(place_, next);
+      return absl::OkStatus();
+    }
+    guide_->Forget();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the output has token ", token, " at index ", taken_,
+                   ", which its grammar does not allow"));
+}
 
 absl::Status GuidedOutput::Take(absl::Span<const TokenId> output) {
   guide_->MakeRoom();
-  GrammarAutomaton& automaton = guide_->automaton();
-  if (generation_ != automaton.generation()) {
-    state_ = automaton.start();
-    generation_ = automaton.generation();
-    taken_ = 0;
-  }
   CHECK_LE(taken_, output.size());
   for (; taken_ < output.size(); ++taken_) {
-    const TokenId token = output[taken_];
-    automaton.StartWork();
-    // One without text is not part of any answer.
-    const bool has_text = token < guide_->vocabulary().size() &&
-                          !guide_->vocabulary().text(token).empty();
-    const State next =
-        has_text ? automaton.Next(state_, guide_->vocabulary().text(token))
-                 : GrammarAutomaton::kNone;
-    if (automaton.exhausted()) return TooMuch();
-    if (next == GrammarAutomaton::kNone) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the output has token ", token, " at index ", taken_,
-                       ", which its grammar does not allow"));
+    work_left_ += kWorkPerToken;
+    if (absl::Status taken = TakeToken(output[taken_]); !taken.ok()) {
+      return taken;
     }
-    state_ = next;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const TokenMask>> GuidedOutput::FindAllowed() {
+  GrammarAutomaton& automaton = guide_->automaton();
+  StartWork();
+  auto allowed = guide_->Allowed(automaton.Pinned(place_));
+  EndWork();
+  if (allowed.ok() || !automaton.out_of_room()) return allowed;
+  // Others had the room: what may come next depends on this output alone.
+  guide_->Forget();
+  if (automaton.Pinned(place_) == GrammarAutomaton::kNone) return TooMuch();
+  StartWork();
+  allowed = guide_->Allowed(automaton.Pinned(place_));
+  EndWork();
+  if (automaton.out_of_room()) guide_->Forget();
+  return allowed;
 }
 
 absl::StatusOr<GuidedOutput::Next> GuidedOutput::Follow(
@@ -131,10 +164,11 @@ absl::StatusOr<GuidedOutput::Next> GuidedOutput::Follow(
   allowed_.reset();
   if (absl::Status taken = Take(output); !taken.ok()) return taken;
   const GrammarAutomaton& automaton = guide_->automaton();
-  if (automaton.MustEnd(state_)) return Next::kComplete;
-  auto of_grammar = guide_->Allowed(state_);
+  if (automaton.Pinned(place_) == GrammarAutomaton::kNone) return TooMuch();
+  if (automaton.MustEnd(automaton.Pinned(place_))) return Next::kComplete;
+  auto of_grammar = FindAllowed();
   if (!of_grammar.ok()) return of_grammar.status();
-  const bool may_end = automaton.MayEnd(state_);
+  const bool may_end = automaton.MayEnd(automaton.Pinned(place_));
   std::shared_ptr<const TokenMask> allowed = *std::move(of_grammar);
   const bool changes_stop = !stop.empty() && (may_end || !may_stop);
   if (allowed != nullptr && (changes_stop || among != nullptr)) {

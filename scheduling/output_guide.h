@@ -44,9 +44,9 @@ class OutputGuide final {
   absl::StatusOr<std::shared_ptr<const TokenMask>> Allowed(
       GrammarAutomaton::State state);
 
-  // Makes room, where states or masks have become many. Places of before that
-  // mean nothing any more (GrammarAutomaton::generation).
+  // Makes room where states or masks have become many, or anyway.
   void MakeRoom();
+  void Forget();
 
   // Masks that were found, and not looked up, since the start.
   int64_t masks_found() const { return masks_found_; }
@@ -73,7 +73,18 @@ class GuidedOutput final {
     kComplete,  // nothing may follow
   };
 
+  // What following an output may take, in nodes of the automaton that are
+  // looked at (some 40 ns each): so many at first, and so many more for each
+  // token. What is known costs nothing.
+  static constexpr size_t kFirstWork = 8u << 20;
+  static constexpr size_t kWorkPerToken = 1u << 14;
+  // Of that, for one token.
+  static constexpr size_t kMostWork = 1u << 21;
+
   explicit GuidedOutput(std::shared_ptr<OutputGuide> guide);
+  ~GuidedOutput();
+  GuidedOutput(const GuidedOutput&) = delete;
+  GuidedOutput& operator=(const GuidedOutput&) = delete;
 
   // The answer is `output` now: what Follow was told before, and perhaps tokens
   // more, none of which ends it. The next one is then to be one of allowed():
@@ -93,12 +104,17 @@ class GuidedOutput final {
 
  private:
   absl::Status Take(absl::Span<const TokenId> output);
+  // Within what following may still take.
+  absl::Status TakeToken(TokenId token);
+  absl::StatusOr<std::shared_ptr<const TokenMask>> FindAllowed();
+  void StartWork();
+  void EndWork() { work_left_ -= guide_->automaton().work_done(); }
 
-  std::shared_ptr<OutputGuide> guide_;
-  // Where the output's first `taken_` tokens end, in that generation.
-  GrammarAutomaton::State state_;
-  uint64_t generation_;
+  const std::shared_ptr<OutputGuide> guide_;
+  // Where the output's first `taken_` tokens end.
+  const GrammarAutomaton::Pin place_;
   size_t taken_ = 0;
+  size_t work_left_ = kFirstWork;
   std::shared_ptr<const TokenMask> allowed_;
 };
 

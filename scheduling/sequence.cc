@@ -1,5 +1,6 @@
 #include "scheduling/sequence.h"
 
+#include <memory>
 #include <utility>
 
 #include "common/log.h"
@@ -30,8 +31,8 @@ absl::StatusOr<GuidedOutput::Next> Sequence::FollowGuide() {
 }
 
 absl::Status Sequence::Guide(std::shared_ptr<OutputGuide> guide) {
-  CHECK(!guided_.has_value() && !finished_.has_value());
-  guided_.emplace(std::move(guide));
+  CHECK(guided_ == nullptr && !finished_.has_value());
+  guided_ = std::make_unique<GuidedOutput>(std::move(guide));
   const absl::StatusOr<GuidedOutput::Next> next = FollowGuide();
   if (!next.ok()) return next.status();
   if (*next == GuidedOutput::Next::kComplete) {
@@ -52,7 +53,7 @@ PlannedSequence Sequence::Planned(int32_t num_output) const {
     planned.forbidden = stop_.stop_token_ids;
   }
   planned.allowed =
-      guided_.has_value() ? guided_->allowed() : sampling_.allowed.get();
+      guided_ != nullptr ? guided_->allowed() : sampling_.allowed.get();
   planned.top_logprobs = top_logprobs_;
   return planned;
 }
@@ -72,7 +73,7 @@ void Sequence::AppendTo(StepPlan* plan, int32_t max_tokens) const {
 
 bool Sequence::CanFollow() const {
   // Of the likeliest tokens, the host takes stock itself.
-  return top_logprobs_ == 0 && !guided_.has_value() &&
+  return top_logprobs_ == 0 && guided_ == nullptr &&
          sampling_.repetition_penalty == 1.0f &&
          sampling_.presence_penalty == 0.0f &&
          sampling_.frequency_penalty == 0.0f;
@@ -103,7 +104,7 @@ void Sequence::CommitSampled(TokenId token) {
   tokens_.push_back(token);
   finished_ = CheckFinished(stop_, num_output(), token);
   // What ends the output is not part of what the grammar describes.
-  if (!guided_.has_value() || finished_ == FinishReason::kStop) return;
+  if (guided_ == nullptr || finished_ == FinishReason::kStop) return;
   const absl::StatusOr<GuidedOutput::Next> next = FollowGuide();
   if (!next.ok()) {
     if (!finished_.has_value()) guide_status_ = next.status();

@@ -56,7 +56,7 @@ class Sequence final {
   // when nothing may follow that. The sequence is of no use then. REQUIRES: not
   // guided, not finished.
   absl::Status Guide(std::shared_ptr<OutputGuide> guide);
-  bool guided() const { return guided_.has_value(); }
+  bool guided() const { return guided_ != nullptr; }
   // Why what was sampled last cannot go on (GuidedOutput::Follow): the sequence
   // is not planned any more. OK when it can, or is finished.
   const absl::Status& guide_status() const { return guide_status_; }
@@ -139,7 +139,7 @@ class Sequence final {
   CachedPrefix prefix_;
   PooledBlocks blocks_;
   std::optional<FinishReason> finished_;
-  std::optional<GuidedOutput> guided_;
+  std::unique_ptr<GuidedOutput> guided_;  // null: it may say anything
   absl::Status guide_status_;
 };
 

@@ -32,12 +32,14 @@ std::string RequestIdOf(const Request& request, bool chat) {
   return absl::StrFormat("%s-%016x", chat ? "chatcmpl" : "cmpl", DrawNumber());
 }
 
-// What the model does next, the end of its answer included.
+// What the model does next, the end of its answer included. `cut` is set when
+// that comes in the middle of a call.
 std::vector<ToolCallEvent> NextEvents(const v1::GenerateResponse& response,
-                                      ToolCallStream* calls) {
+                                      ToolCallStream* calls, bool* cut) {
   std::vector<ToolCallEvent> events = calls->Push(response.text());
   if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
     for (ToolCallEvent& last : calls->Finish()) {
+      if (last.kind == ToolCallEvent::Kind::kEnded) *cut = true;
       events.push_back(std::move(last));
     }
   }
@@ -214,7 +216,8 @@ void CompletionCall::AppendCallChunks(size_t index,
       answer.choice.has_logprobs && response.logprobs_size() > 0
           ? &response.logprobs()
           : nullptr;
-  for (const ToolCallEvent& event : NextEvents(response, answer.calls.get())) {
+  for (const ToolCallEvent& event :
+       NextEvents(response, answer.calls.get(), &answer.choice.cut)) {
     switch (event.kind) {
       case ToolCallEvent::Kind::kContent:
         writer_.Text(number, event.text, std::exchange(logprobs, nullptr),
@@ -259,7 +262,8 @@ void CompletionCall::AppendChunks(size_t index,
                  logprobs ? &response.logprobs() : nullptr, &offset, out);
   }
   if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
-    const bool called = answer.calls != nullptr && answer.calls->calls() > 0;
+    const bool called = answer.calls != nullptr && answer.calls->calls() > 0 &&
+                        !answer.choice.cut;
     writer_.Finish(number, response.finish_reason(), called, out);
   }
 }
@@ -289,7 +293,7 @@ void CompletionCall::Collect(size_t index,
     choice.text.append(response.text());
     return;
   }
-  for (ToolCallEvent& event : NextEvents(response, calls)) {
+  for (ToolCallEvent& event : NextEvents(response, calls, &choice.cut)) {
     switch (event.kind) {
       case ToolCallEvent::Kind::kContent:
         choice.text.append(event.text);

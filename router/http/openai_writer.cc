@@ -187,9 +187,10 @@ std::string WholeBody(const AnswerHead& head,
       TextOffset offset = choice.text_offset;
       AppendCompletionLogprobs(choice.logprobs, &offset, &out);
     }
-    absl::StrAppend(
-        &out, ",\"finish_reason\":\"",
-        FinishName(choice.finish_reason, !choice.tool_calls.empty()), "\"}");
+    absl::StrAppend(&out, ",\"finish_reason\":\"",
+                    FinishName(choice.finish_reason,
+                               !choice.tool_calls.empty() && !choice.cut),
+                    "\"}");
   }
   out.append("],\"usage\":");
   AppendUsage(usage, &out);

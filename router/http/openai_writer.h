@@ -54,6 +54,7 @@ struct ToolCall {
 struct Choice {
   std::string text;                  // with the prompt where it is echoed
   std::vector<ToolCall> tool_calls;  // chat
+  bool cut = false;                  // the last of them is not whole
   std::vector<v1::TokenLogprobs> logprobs;
   bool has_logprobs = false;
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
@@ -87,7 +88,7 @@ class ChunkWriter final {
   // More of its arguments.
   void ToolCallArguments(int index, size_t call, absl::string_view text,
                          std::string* out) const;
-  // `called`: there were calls.
+  // `called`: there were calls, and they are whole.
   void Finish(int index, v1::FinishReason reason, bool called,
               std::string* out) const;
   void Usage(const AnswerUsage& usage, std::string* out) const;

@@ -1,5 +1,6 @@
 #include "router/output_format/tool_call_grammar.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "router/output_format/json_schema.h"
+#include "router/text/json_shape.h"
 
 namespace baton::router {
 namespace {
@@ -20,6 +22,37 @@ using Tool = v1::ResponseFormat::ToolCalls::Tool;
 // Of one answer.
 constexpr uint32_t kMaxCalls = 32;
 constexpr size_t kMaxNameBytes = 256;
+constexpr int kMaxTools = 1024;
+constexpr JsonBounds kSchemaBounds = {
+    .max_depth = kMaxSchemaDepth, .max_values = 1 << 18, .max_members = 1024};
+
+// The schema, made to say that arguments are an object, as all ways of writing
+// calls have it.
+absl::StatusOr<std::string> ObjectSchema(const std::string& schema) {
+  if (schema.size() > kMaxSchemaBytes) return schema;  // refused later
+  // Before it is parsed: what is nested deeply takes the stack.
+  BATON_RETURN_IF_ERROR(CheckJsonBounds(schema, kSchemaBounds));
+  Json parameters = Json::parse(schema, nullptr, /*allow_exceptions=*/false);
+  if (parameters.is_discarded()) {
+    return absl::InvalidArgumentError("is not valid JSON");
+  }
+  if (parameters == true) return std::string(R"({"type":"object"})");
+  const auto type = parameters.find("type");
+  if (!parameters.is_object() ||
+      (type != parameters.end() && *type != "object" &&
+       !(type->is_array() &&
+         std::find(type->begin(), type->end(), "object") != type->end()))) {
+    return absl::InvalidArgumentError("allows no object");
+  }
+  for (const char* name :
+       {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"}) {
+    if (!parameters.contains(name) || type != parameters.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("has \"", name, "\" at # without \"type\": \"object\""));
+  }
+  parameters["type"] = "object";
+  return parameters.dump();
+}
 
 absl::Status WriteArguments(const Tool& tool, GrammarBuilder::Rule rule,
                             GrammarBuilder* grammar) {
@@ -27,14 +60,9 @@ absl::Status WriteArguments(const Tool& tool, GrammarBuilder::Rule rule,
     WriteAnyJsonObject(rule, grammar);
     return absl::OkStatus();
   }
-  std::string schema = tool.parameters();
-  Json parameters = Json::parse(schema, nullptr, /*allow_exceptions=*/false);
-  if (parameters.is_object() && !parameters.contains("type") &&
-      !parameters.contains("$ref") && !parameters.contains("anyOf")) {
-    parameters["type"] = "object";
-    schema = parameters.dump();
-  }
-  const absl::Status written = WriteJsonSchema(schema, rule, grammar);
+  const absl::StatusOr<std::string> schema = ObjectSchema(tool.parameters());
+  const absl::Status written =
+      schema.ok() ? WriteJsonSchema(*schema, rule, grammar) : schema.status();
   if (written.ok()) return written;
   return absl::Status(
       written.code(),
@@ -67,8 +95,9 @@ absl::StatusOr<GrammarBuilder::Expression> WriteCall(const Tool& tool,
 absl::Status WriteToolCalls(const v1::ResponseFormat::ToolCalls& calls,
                             ToolCallFormat format, GrammarBuilder::Rule rule,
                             GrammarBuilder* grammar) {
-  if (calls.tools().empty()) {
-    return absl::InvalidArgumentError("has no tools");
+  if (calls.tools().empty() || calls.tools_size() > kMaxTools) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "has ", calls.tools_size(), " tools, it must have 1 to ", kMaxTools));
   }
   const char* const arguments =
       format == ToolCallFormat::kLlamaJson ? "parameters" : "arguments";
@@ -77,6 +106,7 @@ absl::Status WriteToolCalls(const v1::ResponseFormat::ToolCalls& calls,
     BATON_ASSIGN_OR_RETURN(const GrammarBuilder::Expression call,
                            WriteCall(tool, arguments, grammar));
     one_of.push_back(call);
+    if (grammar->full()) return absl::OkStatus();  // which says so
   }
   const GrammarBuilder::Expression call = grammar->Choice(one_of);
   // `begin` CALL, and more of them behind `between`, `end`.

@@ -17,8 +17,8 @@ inline bool IsJsonSpace(char c) {
 // escape, are allowed. Bytes from 0x80 on, too, whether they are UTF-8 or not.
 class JsonScanner final {
  public:
-  // Arrays and objects inside one another.
-  static constexpr size_t kMaxDepth = 64;
+  // Arrays and objects inside one another: more than grammars allow.
+  static constexpr size_t kMaxDepth = 1024;
 
   enum class Step {
     kMore,  // the value goes on

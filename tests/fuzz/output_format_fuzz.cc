@@ -22,7 +22,7 @@ constexpr int kMaxSteps = 48;
 void Walk(GrammarAutomaton& automaton, fuzz::FuzzInput input) {
   GrammarAutomaton::State state = automaton.start();
   for (int step = 0; step < kMaxSteps && !automaton.MustEnd(state); ++step) {
-    automaton.StartWork();
+    automaton.StartWork(1 << 19);
     // The next byte from there on that may come.
     const uint8_t first = input.Byte();
     GrammarAutomaton::State next = GrammarAutomaton::kNone;

@@ -210,7 +210,7 @@ TEST(GrammarAutomatonTest, StatesAreBounded) {
   const uint64_t generation = a.generation();
   int taken = 0;
   while (state != GrammarAutomaton::kNone) {
-    a.StartWork();
+    a.StartWork(SIZE_MAX);
     state = a.Next(state, random() % 2 == 0 ? 'a' : 'b');
     ASSERT_LT(++taken, 1000000);
   }
@@ -355,7 +355,7 @@ TEST(GrammarAutomatonTest, AgreesWithAMatcherThatTriesEverything) {
     for (const std::string& text : texts) {
       bool has = false;
       if (automaton.ok()) {
-        (*automaton)->StartWork();
+        (*automaton)->StartWork(SIZE_MAX);
         const auto end = (*automaton)->Next((*automaton)->start(), text);
         has = end != GrammarAutomaton::kNone && (*automaton)->MayEnd(end);
       }

@@ -209,13 +209,16 @@ TEST(GuidedOutputTest, RoomThatIsMadeChangesNothing) {
   const std::shared_ptr<OutputGuide> shared = Guide(many);
   const uint64_t before = shared->automaton().generation();
   std::mt19937 random(7);
-  std::vector<GuidedOutput> outputs(2, GuidedOutput(shared));
+  std::vector<std::unique_ptr<GuidedOutput>> outputs;
+  for (int i = 0; i < 2; ++i) {
+    outputs.push_back(std::make_unique<GuidedOutput>(shared));
+  }
   std::vector<std::vector<TokenId>> tokens(outputs.size());
-  for (int step = 0; step < 6000; ++step) {
+  for (int step = 0; step < 60000; ++step) {
     const size_t i = random() % outputs.size();
-    ASSERT_EQ(*outputs[i].Follow(tokens[i], {kEnd}, true, nullptr),
+    ASSERT_EQ(*outputs[i]->Follow(tokens[i], {kEnd}, true, nullptr),
               GuidedOutput::Next::kGoesOn);
-    const std::vector<TokenId> allowed = Allowed(outputs[i]);
+    const std::vector<TokenId> allowed = Allowed(*outputs[i]);
     // abc may come, and the end may if the 18th from it is an a.
     std::string text;
     for (const TokenId token : tokens[i]) {
@@ -226,10 +229,81 @@ TEST(GuidedOutputTest, RoomThatIsMadeChangesNothing) {
     tokens[i].push_back(2 + static_cast<TokenId>(random() % 3));
     if (tokens[i].size() > 200) {
       tokens[i].clear();
-      outputs[i] = GuidedOutput(shared);
+      outputs[i] = std::make_unique<GuidedOutput>(shared);
     }
   }
   EXPECT_GT(shared->automaton().generation(), before + 1);
+}
+
+// `count` texts of `length` letters that share few beginnings.
+std::vector<std::string> RandomTexts(size_t count, size_t length,
+                                     uint32_t letters) {
+  std::mt19937 random(5);
+  std::vector<std::string> texts(count);
+  for (std::string& text : texts) {
+    while (text.size() < length) {
+      text += static_cast<char>('a' + random() % letters);
+    }
+  }
+  return texts;
+}
+
+// What may come next is a matter of the output, not of what others have left.
+TEST(GuidedOutputTest, OthersDoNotMakeAnAnswerFail) {
+  constexpr TokenId kBetween = 4000;
+  std::vector<std::string> texts = RandomTexts(kBetween, 12, 16);
+  GrammarBuilder builder;
+  const auto whole = builder.NewRule();
+  std::vector<Expression> choices;
+  for (const std::string& text : texts) {
+    choices.push_back(builder.Literal(text));
+  }
+  // Each time some 45,000 states.
+  builder.Define(whole,
+                 builder.Repeat(builder.Sequence({builder.Choice(choices),
+                                                  builder.Literal(";")}),
+                                3, 3));
+  Grammar grammar;
+  ASSERT_TRUE(builder.Build(&grammar).ok());
+  texts.push_back(";");
+  auto made = OutputGuide::Make(
+      grammar, std::make_shared<const Vocabulary>(std::move(texts)), 5000);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const std::shared_ptr<OutputGuide> guide = *std::move(made);
+  for (int round = 0; round < 2; ++round) {
+    GuidedOutput first(guide);
+    GuidedOutput second(guide);
+    std::vector<TokenId> output;
+    for (TokenId length = 0; length < 6; ++length) {
+      for (GuidedOutput* one_of : {&first, &second}) {
+        const auto next = one_of->Follow(output, {}, true, nullptr);
+        ASSERT_TRUE(next.ok()) << next.status();
+        EXPECT_EQ(one_of->allowed()->Has(99), length % 2 == 0);
+        EXPECT_EQ(one_of->allowed()->Has(kBetween), length % 2 == 1);
+      }
+      output.push_back(length % 2 == 0 ? 7 * round : kBetween);
+    }
+  }
+  EXPECT_GT(guide->automaton().generation(), 2u);
+}
+
+// One that takes long at each token is given up; the others go on.
+TEST(GuidedOutputTest, WhatTakesTooLongIsGivenUp) {
+  // (a|b|c)?, 20,000 times: a state is at all those that are left.
+  const auto guide = Guide([](auto& b) {
+    return b.Repeat(b.Optional(b.ByteRange('a', 'c')), 20000, 20000);
+  });
+  GuidedOutput output(guide);
+  std::vector<TokenId> tokens;
+  absl::Status status;
+  while (status.ok() && tokens.size() < 4000) {
+    status = output.Follow(tokens, {}, true, nullptr).status();
+    tokens.push_back(2);
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_GT(tokens.size(), 20u);
+  GuidedOutput other(guide);
+  EXPECT_TRUE(other.Follow({}, {}, true, nullptr).ok());
 }
 
 StopParams Stop() {

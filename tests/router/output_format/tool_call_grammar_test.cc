@@ -93,6 +93,16 @@ TEST(ToolCallGrammarTest, ArgumentsAreWhatTheToolTakes) {
   EXPECT_FALSE(allows(R"({"name": "h", "arguments": {}})"));
   EXPECT_TRUE(allows(R"({"name": "say \"g\"", "arguments": {}})"));
   EXPECT_FALSE(allows(R"({"name": "say \"g\"", "arguments": []})"));
+  v1::ResponseFormat format = TwoTools(false);
+  for (const char* schema : {"true", R"({"type": ["null", "object"]})"}) {
+    format.mutable_tool_calls()->mutable_tools(0)->set_parameters(schema);
+    const auto grammar = MakeGrammar(format, ToolCallFormat::kMistral);
+    ASSERT_TRUE(grammar.ok()) << grammar.status();
+    EXPECT_TRUE(*scheduling::Matches(
+        **grammar, R"([{"name": "f", "arguments": {"q": 1}}])"));
+    EXPECT_FALSE(*scheduling::Matches(**grammar,
+                                      R"([{"name": "f", "arguments": null}])"));
+  }
 }
 
 TEST(ToolCallGrammarTest, SaysWhatIsWrong) {
@@ -105,7 +115,8 @@ TEST(ToolCallGrammarTest, SaysWhatIsWrong) {
             "known");
   v1::ResponseFormat format;
   format.mutable_tool_calls();
-  EXPECT_EQ(why(format, ToolCallFormat::kHermes), "has no tools");
+  EXPECT_EQ(why(format, ToolCallFormat::kHermes),
+            "has 0 tools, it must have 1 to 1024");
   format.mutable_tool_calls()->add_tools();
   EXPECT_EQ(why(format, ToolCallFormat::kHermes),
             "has a tool whose name has 0 bytes, it must have 1 to 256");
@@ -116,6 +127,27 @@ TEST(ToolCallGrammarTest, SaysWhatIsWrong) {
             "has the tool \"say \"g\"\", whose parameters' schema has \"not\" "
             "at #, which Baton does not know");
   EXPECT_STREQ(FormatName(format), "tool_choice");
+  for (const char* schema :
+       {R"({"type": "string"})", R"({"type": ["null", "array"]})", "[]",
+        "false", "7"}) {
+    format.mutable_tool_calls()->mutable_tools(1)->set_parameters(schema);
+    EXPECT_THAT(why(format, ToolCallFormat::kHermes),
+                testing::HasSubstr("schema allows no object"))
+        << schema;
+  }
+  format.mutable_tool_calls()->mutable_tools(1)->set_parameters(
+      R"({"anyOf": [{"type": "null"}]})");
+  EXPECT_THAT(why(format, ToolCallFormat::kHermes),
+              testing::HasSubstr("has \"anyOf\" at # without"));
+  // From a client of the gRPC API, where nothing looked at it before.
+  const std::string deep(100000, '[');
+  format.mutable_tool_calls()->mutable_tools(1)->set_parameters(
+      "{\"a\": " + deep + std::string(deep.size(), ']') + "}");
+  EXPECT_THAT(why(format, ToolCallFormat::kHermes),
+              testing::HasSubstr("is nested deeper than 64"));
+  for (int i = 0; i < 1024; ++i) format.mutable_tool_calls()->add_tools();
+  EXPECT_EQ(why(format, ToolCallFormat::kHermes),
+            "has 1026 tools, it must have 1 to 1024");
 }
 
 }  // namespace
