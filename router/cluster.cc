@@ -27,13 +27,16 @@ Cluster::Cluster(const Options& options, const ServedModel& model,
                  const v1::RouterHello& hello, const MakeWorkerLink& make_link,
                  RouterInbox* inbox, RouterMetrics* metrics, absl::Time now)
     : options_(options),
-      model_(model),
       make_link_(make_link),
       inbox_(inbox),
       metrics_(metrics),
       registry_(model, options.registry, now),
       prefixes_(options.prefixes, metrics->prefix()),
       roles_(options.roles, &registry_) {
+  // Now, and not while streams run: it takes tens of milliseconds.
+  if (model.tokenizer != nullptr) {
+    vocabulary_ = MakeVocabulary(*model.tokenizer, model.vocab_size);
+  }
   *hello_.mutable_hello() = hello;
   hello_.mutable_hello()->set_lease_ms(
       static_cast<uint32_t>(absl::ToInt64Milliseconds(options.lease)));
@@ -287,15 +290,9 @@ void Cluster::Break(int index, const std::string& why) {
   peer.link->Break();
 }
 
-bool Cluster::PrepareForGrammar(int index) {
+bool Cluster::SendVocabulary(int index) {
   Peer& peer = peers_[index];
-  // One of an earlier version would give an answer that may be anything.
-  if (!registry_.workers()[index].hello.takes_grammars()) return false;
-  if (peer.has_vocabulary) return true;
-  peer.has_vocabulary = true;
-  if (vocabulary_.texts().empty()) {
-    vocabulary_ = MakeVocabulary(*model_.tokenizer, model_.vocab_size);
-  }
+  if (std::exchange(peer.has_vocabulary, true)) return true;
   v1::RouterMessage message;
   *message.mutable_vocabulary() = vocabulary_;
   return peer.link->Send(std::move(message));
@@ -304,13 +301,16 @@ bool Cluster::PrepareForGrammar(int index) {
 void Cluster::Send(WorkerId worker, v1::RouterMessage message) {
   const int index = registry_.IndexOf(worker);
   if (index < 0 || peers_[index].breaking) return;
-  if ((message.reserve().sequence().has_grammar() ||
-       message.prefill().sequence().has_grammar()) &&
-      !PrepareForGrammar(index)) {
+  const bool guided = message.reserve().sequence().has_grammar() ||
+                      message.prefill().sequence().has_grammar();
+  // It came while the request was under way, and would give an answer that may
+  // be anything.
+  if (guided && !registry_.workers()[index].hello.takes_grammars()) {
     Break(index, "it takes no grammars, and got one");
     return;
   }
-  if (!peers_[index].link->Send(std::move(message))) {
+  if ((guided && !SendVocabulary(index)) ||
+      !peers_[index].link->Send(std::move(message))) {
     Break(index, "it takes no messages");
   }
 }

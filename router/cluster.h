@@ -157,14 +157,14 @@ class Cluster final {
   // Whoever was not heard while this thread did not run may have spoken.
   void TakeStall(absl::Time now);
   void Break(int index, const std::string& why);
-  // Before a sequence with a grammar. False: the worker does not take it.
-  bool PrepareForGrammar(int index);
+  // Before the first sequence with a grammar; once a stream. As
+  // WorkerLink::Send.
+  bool SendVocabulary(int index);
   void UpdateGauges(absl::Time now);
 
   const Options options_;
-  const ServedModel& model_;
   v1::RouterMessage hello_;
-  v1::Vocabulary vocabulary_;  // empty until a grammar is sent
+  v1::Vocabulary vocabulary_;  // what grammars are about
   const MakeWorkerLink make_link_;
   RouterInbox* const inbox_;
   RouterMetrics* const metrics_;

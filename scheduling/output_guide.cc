@@ -103,6 +103,11 @@ void GuidedOutput::StartWork() {
   guide_->automaton().StartWork(std::min(work_left_, kMostWork));
 }
 
+void GuidedOutput::EndWork() {
+  // The last look may have gone beyond what was left.
+  work_left_ -= std::min(work_left_, guide_->automaton().work_done());
+}
+
 absl::Status GuidedOutput::TakeToken(TokenId token) {
   GrammarAutomaton& automaton = guide_->automaton();
   // One without text is not part of any answer.

@@ -108,7 +108,7 @@ class GuidedOutput final {
   absl::Status TakeToken(TokenId token);
   absl::StatusOr<std::shared_ptr<const TokenMask>> FindAllowed();
   void StartWork();
-  void EndWork() { work_left_ -= guide_->automaton().work_done(); }
+  void EndWork();
 
   const std::shared_ptr<OutputGuide> guide_;
   // Where the output's first `taken_` tokens end.
