@@ -53,6 +53,14 @@ if(BATON_SANITIZE)
     add_compile_options(-Wno-tsan)
   endif()
 endif()
+
+# What each program of a ThreadSanitizer build links, so that it knows the locks
+# and the order of libraries that were built without it (docs/testing.md).
+set(BATON_TSAN_SUPPORT)
+if(BATON_SANITIZE STREQUAL "thread" AND BATON_BUILD_TESTS)
+  set(BATON_TSAN_SUPPORT baton_tsan_support)
+endif()
+
 if(BATON_LIBFUZZER)
   # Coverage, for libFuzzer; its main comes in tests/fuzz.
   add_compile_options(-fsanitize=fuzzer-no-link)
@@ -64,6 +72,38 @@ if(BATON_UNITY AND BATON_BUILD_TESTS
    AND NOT CMAKE_BUILD_TYPE STREQUAL "Release")
   set(BATON_WHOLE_TEST_BUILD ON)
 endif()
+
+# With ThreadSanitizer such a build has these tests, of code whose threads meet
+# ("threads" is their label), and what they need.
+set(BATON_ONLY_THREADS OFF)
+if(BATON_WHOLE_TEST_BUILD AND BATON_SANITIZE STREQUAL "thread")
+  set(BATON_ONLY_THREADS ON)
+endif()
+set(BATON_THREAD_TESTS
+    engine_cpu_thread_team_test
+    kv_transfer_host_aware_transport_test
+    kv_transfer_local_transport_test
+    kv_transfer_tcp_visitor_test
+    kv_transfer_transport_contract_test
+    kv_transfer_ucx_transport_test
+    worker_loops_test
+    worker_prefix_cache_loops_test
+    worker_preemption_loops_test
+    worker_run_ahead_loops_test
+    router_http_intake_pool_test
+    router_http_server_test
+    router_http_server_half_close_test
+    router_http_server_stream_test
+    router_http_server_tls_test
+    http_api_test
+    http_limits_test
+    router_test
+    router_failure_test
+    router_line_test
+    client_test
+    integration_answers_test
+    integration_dual_worker_test
+    integration_requests_test)
 
 # Whether tests run kernels on the device that the CPU plays
 # (tests/support/emulated_device), which is built only then. Not in whole builds
@@ -87,10 +127,10 @@ function(baton_join_files target)
 endfunction()
 
 # Folders whose code calls and waits more than it computes, or is generated. In
-# whole builds with sanitizers they are not optimized, which would take two or
-# three times as long to compile and save their tests next to nothing. Nor, in
-# any whole build for tests, is what tests stand on, but where
-# BATON_TESTS_THAT_COMPUTE is set.
+# whole builds for tests they are optimized less (-O1, a fifth less to compile),
+# and with sanitizers not at all: that would take two or three times as long to
+# compile and save their tests next to nothing. Nor, in any whole build for
+# tests, is what tests stand on, but where BATON_TESTS_THAT_COMPUTE is set.
 set(BATON_FOLDERS_THAT_WAIT
     cli
     client
@@ -116,9 +156,13 @@ function(baton_build_quickly target)
     if(NOT BATON_TESTS_THAT_COMPUTE)
       target_compile_options(${target} PRIVATE -O0)
     endif()
-  elseif(BATON_SANITIZE AND folder IN_LIST BATON_FOLDERS_THAT_WAIT)
+  elseif(folder IN_LIST BATON_FOLDERS_THAT_WAIT)
     baton_check_fewer_pointers(${target})
-    target_compile_options(${target} PRIVATE -O0)
+    if(BATON_SANITIZE)
+      target_compile_options(${target} PRIVATE -O0)
+    else()
+      target_compile_options(${target} PRIVATE -O1)
+    endif()
   endif()
 endfunction()
 
@@ -161,7 +205,8 @@ function(baton_executable)
   cmake_parse_arguments(ARG "" "NAME" "SOURCES;DEPS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   target_include_directories(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} baton_flags)
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} baton_flags
+                                            ${BATON_TSAN_SUPPORT})
   baton_build_quickly(${ARG_NAME})
   install(TARGETS ${ARG_NAME} RUNTIME DESTINATION bin)
 endfunction()
@@ -175,6 +220,11 @@ endfunction()
 function(baton_test)
   cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS;NEEDS"
                         ${ARGN})
+  if(ARG_NAME IN_LIST BATON_THREAD_TESTS)
+    list(APPEND ARG_LABELS threads)
+  elseif(BATON_ONLY_THREADS)
+    return()
+  endif()
   if(BATON_UNITY)
     baton_test_in_folder_program(command ${ARG_NAME} "${ARG_SOURCES}"
                                  "${ARG_DEPS}")
@@ -207,10 +257,8 @@ function(baton_test_program name sources deps)
   target_compile_definitions(
     ${name} PRIVATE BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                     BATON_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  target_link_libraries(${name} PRIVATE ${deps} GTest::gmock baton_flags)
-  if(TARGET baton_absl_mutex_tsan) # TSan builds: tests/support
-    target_link_libraries(${name} PRIVATE baton_absl_mutex_tsan)
-  endif()
+  target_link_libraries(${name} PRIVATE ${deps} GTest::gmock baton_flags
+                                        ${BATON_TSAN_SUPPORT})
 endfunction()
 
 # Adds a test to the program of its folder, which runs the tests of the files
@@ -246,7 +294,7 @@ endfunction()
 # do not go together (docs/testing.md).
 set(BATON_TEST_ENVIRONMENT
     "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/lsan.supp"
-    "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/tsan.supp ignore_noninstrumented_modules=1"
+    "TSAN_OPTIONS=ignore_noninstrumented_modules=1"
     "UBSAN_OPTIONS=print_stacktrace=1"
     "no_proxy=127.0.0.1,localhost"
     "NO_PROXY=127.0.0.1,localhost")

@@ -190,6 +190,13 @@ TEST_F(SlowLinkTest, StandsStillAndHeals) {
   // Some of these find out; then the pair is known to be down.
   const std::vector<Answer> during = RunAndInterrupt(requests, [] {});
   replaced += CheckAnswers(requests, during);
+  // Or it was known before they came, on a machine on which streams take long.
+  for (int round = 0; replaced == 0 && round < 3; ++round) {
+    link_->Heal();
+    ASSERT_TRUE(Eventually([&] { return IsUsable("prefill-0"); }));
+    link_->Cut();
+    replaced = CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  }
   EXPECT_GT(replaced, 0) << "no hand-off met the cut";
   EXPECT_TRUE(Eventually([&] { return !IsUsable("prefill-0"); }));
   EXPECT_GT(link_->stats().packets_cut, 0);

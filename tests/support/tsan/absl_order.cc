@@ -1,26 +1,21 @@
-// Makes absl::Mutex known to ThreadSanitizer: Debian's Abseil is not built with
-// it, so that TSan would see no lock and call every guarded member a race.
-// Linked into each test of a TSan build; these definitions come before those of
+// Makes absl::Mutex, Notification and BlockingCounter known to ThreadSanitizer:
+// Debian's Abseil is not built with it, so that TSan would see no lock and call
+// every guarded member a race.
+// Linked into each program of a TSan build; these definitions come before those of
 // the shared library, which they call.
-#include <dlfcn.h>
-
 #include <utility>
 
+#include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
-
-extern "C" {
-void __tsan_acquire(void* address);
-void __tsan_release(void* address);
-void AnnotateIgnoreReadsBegin(const char* file, int line);
-void AnnotateIgnoreReadsEnd(const char* file, int line);
-}
+#include "absl/synchronization/notification.h"
+#include "tests/support/tsan/real_function.h"
 
 namespace {
 
 // The library's function of this mangled name.
 template <typename Function>
 Function* Real(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+  return baton::testing::RealFunction<Function>(name);
 }
 
 // Whoever unlocks or waits evaluates the conditions of waiting threads, while
@@ -30,6 +25,10 @@ class IgnoreReads final {
   IgnoreReads() { AnnotateIgnoreReadsBegin(__FILE__, __LINE__); }
   ~IgnoreReads() { AnnotateIgnoreReadsEnd(__FILE__, __LINE__); }
 };
+
+void Acquire(const void* address) {
+  __tsan_acquire(const_cast<void*>(address));
+}
 
 // Calls `real`, which gives the lock up and takes it again.
 template <typename Function, typename... Args>
@@ -126,6 +125,53 @@ bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
   static auto* const real = Real<bool(CondVar*, Mutex*, Time)>(
       "_ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE");
   return ::Wait(mutex, real, this, mutex, deadline);
+}
+
+void Notification::Notify() {
+  static auto* const real =
+      Real<void(Notification*)>("_ZN4absl7debian312Notification6NotifyEv");
+  // What HasBeenNotified() acquires by itself.
+  __tsan_release(&notified_yet_);
+  real(this);
+}
+
+void Notification::WaitForNotification() const {
+  static auto* const real = Real<void(const Notification*)>(
+      "_ZNK4absl7debian312Notification19WaitForNotificationEv");
+  real(this);
+  Acquire(&notified_yet_);
+}
+
+bool Notification::WaitForNotificationWithTimeout(Duration timeout) const {
+  static auto* const real = Real<bool(const Notification*, Duration)>(
+      "_ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_"
+      "8DurationE");
+  const bool notified = real(this, timeout);
+  if (notified) Acquire(&notified_yet_);
+  return notified;
+}
+
+bool Notification::WaitForNotificationWithDeadline(Time deadline) const {
+  static auto* const real = Real<bool(const Notification*, Time)>(
+      "_ZNK4absl7debian312Notification31WaitForNotificationWithDeadlineENS0_"
+      "4TimeE");
+  const bool notified = real(this, deadline);
+  if (notified) Acquire(&notified_yet_);
+  return notified;
+}
+
+bool BlockingCounter::DecrementCount() {
+  static auto* const real = Real<bool(BlockingCounter*)>(
+      "_ZN4absl7debian315BlockingCounter14DecrementCountEv");
+  __tsan_release(this);
+  return real(this);
+}
+
+void BlockingCounter::Wait() {
+  static auto* const real = Real<void(BlockingCounter*)>(
+      "_ZN4absl7debian315BlockingCounter4WaitEv");
+  real(this);
+  __tsan_acquire(this);
 }
 
 ABSL_NAMESPACE_END
