@@ -66,6 +66,8 @@ absl::Status FrontDoor::NoRoom() {
                   absl::ResourceExhaustedError("the router is overloaded"));
 }
 
+void FrontDoor::CountReasoning(int64_t tokens) { metrics_->Thought(tokens); }
+
 absl::Status FrontDoor::CheckOpen() {
   if (!state_->Get().draining) return absl::OkStatus();
   return Rejected("draining",

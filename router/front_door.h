@@ -85,6 +85,8 @@ class FrontDoor final {
   void CountInvalid(absl::string_view id);
   // Counts one that there is no room to read: ResourceExhausted.
   absl::Status NoRoom();
+  // Counts output tokens with which a model thought before it answered.
+  void CountReasoning(int64_t tokens);
 
   // Hands the request to the loop, which answers on `stream`. `timeout` is the
   // client's own. ResourceExhausted when the loop has too much to read: then

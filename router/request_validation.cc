@@ -80,9 +80,10 @@ absl::StatusOr<std::vector<TokenId>> Tokenize(const char* field,
   return tokens;
 }
 
+// `reasoning` is set for conversations.
 absl::StatusOr<std::vector<TokenId>> MakePrompt(
     const v1::GenerateRequest& request, const ServedModel& model,
-    absl::Time wall_time) {
+    absl::Time wall_time, ReasoningStart* reasoning) {
   switch (request.prompt_case()) {
     case v1::GenerateRequest::kText:
       if (request.text().empty()) return InvalidField("text", "is empty");
@@ -95,6 +96,7 @@ absl::StatusOr<std::vector<TokenId>> MakePrompt(
     case v1::GenerateRequest::kChat: {
       BATON_ASSIGN_OR_RETURN(const std::string text,
                              RenderChat(request.chat(), model, wall_time));
+      if (model.reasoning) *reasoning = FindReasoningStart(text);
       // The template writes the special tokens itself.
       return Tokenize("messages", text, {.add_special_tokens = false}, model);
     }
@@ -261,13 +263,13 @@ absl::Status TakeFormat(const v1::GenerateRequest& request,
                          "response_format is not heeded by all workers: some "
                          "are of an earlier version"));
   }
+  const v1::ResponseFormat& format = request.response_format();
   absl::StatusOr<std::shared_ptr<const scheduling::Grammar>> grammar =
       limits.grammars == nullptr
-          ? MakeGrammar(request.response_format(), model.tool_calls)
-          : limits.grammars->Get(request.response_format(), model.tool_calls);
+          ? MakeGrammar(format, model.tool_calls, prepared->reasoning)
+          : limits.grammars->Get(format, model.tool_calls, prepared->reasoning);
   if (!grammar.ok()) {
-    return InvalidField(FormatName(request.response_format()),
-                        grammar.status().message());
+    return InvalidField(FormatName(format), grammar.status().message());
   }
   prepared->spec.grammar = *std::move(grammar);
   return absl::OkStatus();
@@ -346,8 +348,7 @@ absl::StatusOr<PreparedRequest> PrepareRequest(
                                   model.vocab_size));
   spec.sampling.seed =
       request.sampling().has_seed() ? request.sampling().seed() : draw();
-  BATON_RETURN_IF_ERROR(TakeFormat(request, model, limits, &prepared));
-  // Tokenizing is what costs: last, but for the room that it leaves.
+  // Tokenizing is what costs: last, but for what depends on the prompt.
   BATON_RETURN_IF_ERROR(TakeLogprobs(request, &prepared));
   BATON_RETURN_IF_ERROR(TakeService(request, limits.targets, &prepared.answer));
   if (request.cache_salt().size() > kMaxCacheSaltBytes) {
@@ -357,8 +358,10 @@ absl::StatusOr<PreparedRequest> PrepareRequest(
                      kMaxCacheSaltBytes, " are allowed"));
   }
   prepared.prefix.salt = request.cache_salt();
-  BATON_ASSIGN_OR_RETURN(spec.prompt,
-                         MakePrompt(request, model, limits.wall_time));
+  BATON_ASSIGN_OR_RETURN(
+      spec.prompt,
+      MakePrompt(request, model, limits.wall_time, &prepared.reasoning));
+  BATON_RETURN_IF_ERROR(TakeFormat(request, model, limits, &prepared));
   BATON_ASSIGN_OR_RETURN(
       spec.stop.max_output_tokens,
       OutputTokens(request, static_cast<int64_t>(spec.prompt.size()), limits));

@@ -11,6 +11,7 @@
 #include "router/answer_options.h"
 #include "router/output_format/response_grammars.h"
 #include "router/prompt_prefix.h"
+#include "router/reasoning/reasoning_start.h"
 #include "router/served_model.h"
 #include "scheduling/request.h"
 
@@ -36,6 +37,8 @@ struct PreparedRequest {
   AnswerOptions answer;
   // Its salt is the client's; FrontDoor adds the rest.
   PromptPrefix prefix;
+  // Whether the model may think before it answers: of conversations.
+  ReasoningStart reasoning = ReasoningStart::kNone;
 };
 
 // `draw` gives a random number each time: for the id and the seed of a request

@@ -179,6 +179,10 @@ RouterMetrics::RouterMetrics(metrics::Metrics* metrics,
                                       "Prompt tokens of admitted requests.")),
       generation_tokens_(metrics->Counter("baton_generation_tokens_total",
                                           "Output tokens handed to clients.")),
+      reasoning_tokens_(metrics->Counter(
+          "baton_reasoning_tokens_total",
+          "Output tokens with which models thought before they answered, "
+          "where the API told that from the answer.")),
       prefix_(metrics) {
   for (const char* stage : kStages) stages_[stage] = Stage(stage);
   for (const Lane lane :
@@ -294,6 +298,10 @@ void RouterMetrics::Rejected(const std::string& reason) {
 
 void RouterMetrics::Formatted(const char* format) {
   FormatCounter(format)->Increment();
+}
+
+void RouterMetrics::Thought(int64_t tokens) {
+  reasoning_tokens_->Increment(static_cast<double>(tokens));
 }
 
 prometheus::Counter* RouterMetrics::FormatCounter(const char* format) {

@@ -46,6 +46,8 @@ class RouterMetrics final {
   // A request that says what its answer is to be: "json_object", "json_schema",
   // "regex" or "choice".
   void Formatted(const char* format);
+  // Output tokens of one answer with which the model thought.
+  void Thought(int64_t tokens);
 
   void Placed(const scheduling::PlacementVerdict& verdict,
               const DecisionTime& time);
@@ -145,6 +147,7 @@ class RouterMetrics final {
   prometheus::Gauge* const backends_;
   prometheus::Counter* const prompt_tokens_;
   prometheus::Counter* const generation_tokens_;
+  prometheus::Counter* const reasoning_tokens_;
   std::map<std::string, prometheus::Histogram*> stages_;
   PrefixMetrics prefix_;
 };

@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/model_name.h"
 #include "common/status_macros.h"
+#include "router/reasoning/reasoning_start.h"
 #include "router/text/json_node.h"
 
 namespace baton::router {
@@ -138,7 +139,10 @@ void ReadChatTemplate(ServedModel* model) {
     const auto& source = tokenizer.tool_use_template().has_value()
                              ? tokenizer.tool_use_template()
                              : tokenizer.chat_template();
-    if (source.has_value()) model->tool_calls = FindToolCallFormat(*source);
+    if (source.has_value()) {
+      model->tool_calls = FindToolCallFormat(*source);
+      model->reasoning = WritesReasoning(*source);
+    }
     return;
   }
   model->why_no_chat = std::string(chat_template.status().message());

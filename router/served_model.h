@@ -37,6 +37,8 @@ struct ServedModel {
   std::string why_no_chat;
   // How it writes tool calls, if that is known.
   std::optional<ToolCallFormat> tool_calls;
+  // Whether it thinks before it answers, between <think> and </think>.
+  bool reasoning = false;
 };
 
 // Reads `model_dir`: config.json, tokenizer.json and, where there is one,

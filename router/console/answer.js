@@ -10,6 +10,8 @@ export class AnswerPanel {
   #empty = byId('answer-empty');
   #written = null;  // the text node that grows
   #pending = '';
+  #thought = null;  // another, of what the model thinks before it answers
+  #pendingThought = '';
   #frame = null;
 
   // Shows a prompt, with room for its continuation, in place of all else.
@@ -33,7 +35,7 @@ export class AnswerPanel {
   dropTurn() {
     this.#panel.lastElementChild?.remove();
     this.#panel.lastElementChild?.remove();
-    this.#written = null;
+    this.#forget();
     this.#empty.hidden = this.#panel.childElementCount > 0;
   }
 
@@ -41,6 +43,14 @@ export class AnswerPanel {
   append(text) {
     if (this.#written === null) return;  // cleared meanwhile
     this.#pending += text;
+    this.#frame ??= requestAnimationFrame(() => this.#flush());
+  }
+
+  // The same, of what the model thinks before it answers.
+  think(text) {
+    if (this.#written === null) return;
+    this.#thought ??= this.#beginThought();
+    this.#pendingThought += text;
     this.#frame ??= requestAnimationFrame(() => this.#flush());
   }
 
@@ -54,8 +64,14 @@ export class AnswerPanel {
   clear() {
     this.#panel.replaceChildren();
     this.#empty.hidden = false;
+    this.#forget();
+  }
+
+  #forget() {
     this.#written = null;
     this.#pending = '';
+    this.#thought = null;
+    this.#pendingThought = '';
   }
 
   #turn(role, label, text) {
@@ -64,7 +80,18 @@ export class AnswerPanel {
               el('p', {class: 'text'}, el('span', {text})));
   }
 
+  // In front of the paragraph of the answer.
+  #beginThought() {
+    const node = document.createTextNode('');
+    this.#written.parentElement.parentElement.before(
+        el('details', {class: 'thought', open: ''},
+           el('summary', {text: 'Thoughts'}),
+           el('p', {class: 'text'}, node)));
+    return node;
+  }
+
   #begin(paragraph) {
+    this.#thought = null;
     this.#written = document.createTextNode('');
     paragraph.append(el('span', {class: 'written writing'}, this.#written));
     this.#empty.hidden = true;
@@ -76,11 +103,13 @@ export class AnswerPanel {
   #flush() {
     if (this.#frame !== null) cancelAnimationFrame(this.#frame);
     this.#frame = null;
-    if (this.#pending === '' || this.#written === null) return;
+    if (this.#written === null) return;
+    if (this.#pending === '' && this.#pendingThought === '') return;
     const {scrollTop, scrollHeight, clientHeight} = this.#panel;
     const follows = scrollHeight - scrollTop - clientHeight < FOLLOW_PIXELS;
+    this.#thought?.appendData(this.#pendingThought);
     this.#written.appendData(this.#pending);
-    this.#pending = '';
+    this.#pending = this.#pendingThought = '';
     if (follows) this.#panel.scrollTop = this.#panel.scrollHeight;
   }
 }

@@ -8,8 +8,8 @@ export const PATHS = {
   chat: '/v1/chat/completions',
 };
 
-// {text, finishReason, usage} of one event of a streamed answer, with what is
-// not in it left empty or null. Throws ApiError for an error, and for what is
+// {text, thought, finishReason, usage} of one event of a streamed answer, with
+// what is not in it left empty or null. Throws ApiError for an error, and for what is
 // no such event.
 export function readEvent(data) {
   let body;
@@ -25,8 +25,10 @@ export function readEvent(data) {
   }
   const choice = Array.isArray(body.choices) ? body.choices[0] : undefined;
   const text = choice?.delta?.content ?? choice?.text;
+  const thought = choice?.delta?.reasoning_content;
   return {
     text: typeof text === 'string' ? text : '',
+    thought: typeof thought === 'string' ? thought : '',
     finishReason: choice?.finish_reason ?? null,
     usage: body.usage ?? null,
   };

@@ -183,6 +183,7 @@ export class Playground {
     const meter = new Meter(now());
     this.#request.begin(meter);
     let written = '';
+    let thought = false;
     let end = 'It ended';
     let failure = null;
     try {
@@ -191,6 +192,7 @@ export class Playground {
         onHeaders: (id) => this.#request.requestId(id),
         onEvent: (event) => {
           written += event.text;
+          thought ||= event.thought !== '';
           end = event.finishReason ?? end;
           this.#take(event, meter);
         },
@@ -203,17 +205,16 @@ export class Playground {
     this.#answer.end();
     this.#request.end(end);
     this.#showError(failure);
-    if (isChat) this.#keepTurn(text, written);
+    if (isChat) this.#keepTurn(text, written, thought);
     setText(byId('announcement'), failure === null ?
         `Done: ${count(meter.tokens)} tokens, first after ` +
             `${seconds(meter.ttft)}` : '');
   }
 
   #take(event, meter) {
-    if (event.text !== '') {
-      meter.text(now());
-      this.#answer.append(event.text);
-    }
+    if (event.text !== '' || event.thought !== '') meter.text(now());
+    if (event.thought !== '') this.#answer.think(event.thought);
+    if (event.text !== '') this.#answer.append(event.text);
     if (event.usage !== null) {
       if (Number.isFinite(event.usage.completion_tokens)) {
         meter.usage(event.usage.completion_tokens);
@@ -223,11 +224,11 @@ export class Playground {
     this.#request.update();
   }
 
-  // The conversation goes on from what was said; a message without an answer
-  // goes back to where it was written.
-  #keepTurn(text, written) {
+  // The conversation goes on from what was said; a message without an answer,
+  // or thoughts, goes back to where it was written.
+  #keepTurn(text, written, thought) {
     if (byId('answer').childElementCount === 0) return;  // cleared meanwhile
-    if (written === '') {
+    if (written === '' && !thought) {
       this.#answer.dropTurn();
       if (this.#prompt.value === '') this.#prompt.value = text;
       return;

@@ -32,20 +32,6 @@ std::string RequestIdOf(const Request& request, bool chat) {
   return absl::StrFormat("%s-%016x", chat ? "chatcmpl" : "cmpl", DrawNumber());
 }
 
-// What the model does next, the end of its answer included. `cut` is set when
-// that comes in the middle of a call.
-std::vector<ToolCallEvent> NextEvents(const v1::GenerateResponse& response,
-                                      ToolCallStream* calls, bool* cut) {
-  std::vector<ToolCallEvent> events = calls->Push(response.text());
-  if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
-    for (ToolCallEvent& last : calls->Finish()) {
-      if (last.kind == ToolCallEvent::Kind::kEnded) *cut = true;
-      events.push_back(std::move(last));
-    }
-  }
-  return events;
-}
-
 }  // namespace
 
 // Where the loop puts one of the answers.
@@ -149,10 +135,13 @@ absl::Status CompletionCall::Prepare(const Request& request,
       answer.choice.text = echo;
       answer.choice.text_offset.Add(echo);
       answer.choice.has_logprobs = prompt.has_top_logprobs();
-      if (const auto format = door_->model().tool_calls;
-          api_.tools.wanted && format.has_value()) {
-        answer.calls =
-            std::make_unique<ToolCallStream>(*format, api_.tools.names);
+      const auto calls = api_.tools.wanted ? door_->model().tool_calls
+                                           : std::optional<ToolCallFormat>();
+      const ReasoningStart reasoning =
+          api_.separate_reasoning ? one.reasoning : ReasoningStart::kNone;
+      if (calls.has_value() || reasoning != ReasoningStart::kNone) {
+        answer.reader =
+            std::make_unique<AnswerReader>(reasoning, calls, api_.tools.names);
       }
       PreparedRequest mine = one;
       if (!alone) absl::StrAppend(&mine.spec.id, "-", answers_.size());
@@ -205,9 +194,9 @@ std::string CompletionCall::CallId(size_t index, size_t call) const {
                          static_cast<uint32_t>(hash.low));
 }
 
-void CompletionCall::AppendCallChunks(size_t index,
-                                      const v1::GenerateResponse& response,
-                                      std::string* out) {
+void CompletionCall::AppendEvents(size_t index,
+                                  const v1::GenerateResponse& response,
+                                  std::string* out) {
   Answer& answer = answers_[index];
   const int number = static_cast<int>(index);
   TextOffset& offset = answer.choice.text_offset;
@@ -216,21 +205,23 @@ void CompletionCall::AppendCallChunks(size_t index,
       answer.choice.has_logprobs && response.logprobs_size() > 0
           ? &response.logprobs()
           : nullptr;
-  for (const ToolCallEvent& event :
-       NextEvents(response, answer.calls.get(), &answer.choice.cut)) {
+  for (const AnswerEvent& event : answer.reader->Read(response)) {
     switch (event.kind) {
-      case ToolCallEvent::Kind::kContent:
+      case AnswerEvent::Kind::kReasoning:
+        if (!api_.include_reasoning) break;
+        writer_.Reasoning(number, event.text, std::exchange(logprobs, nullptr),
+                          out);
+        break;
+      case AnswerEvent::Kind::kContent:
         writer_.Text(number, event.text, std::exchange(logprobs, nullptr),
                      &offset, out);
         break;
-      case ToolCallEvent::Kind::kBegun:
+      case AnswerEvent::Kind::kCallBegun:
         writer_.ToolCallBegun(number, event.call, CallId(index, event.call),
                               event.text, out);
         break;
-      case ToolCallEvent::Kind::kArguments:
+      case AnswerEvent::Kind::kArguments:
         writer_.ToolCallArguments(number, event.call, event.text, out);
-        break;
-      case ToolCallEvent::Kind::kEnded:
         break;
     }
   }
@@ -255,15 +246,15 @@ void CompletionCall::AppendChunks(size_t index,
   }
   const bool logprobs =
       answer.choice.has_logprobs && response.logprobs_size() > 0;
-  if (answer.calls != nullptr) {
-    AppendCallChunks(index, response, out);
+  if (answer.reader != nullptr) {
+    AppendEvents(index, response, out);
   } else if (!response.text().empty() || logprobs) {
     writer_.Text(number, response.text(),
                  logprobs ? &response.logprobs() : nullptr, &offset, out);
   }
   if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
-    const bool called = answer.calls != nullptr && answer.calls->calls() > 0 &&
-                        !answer.choice.cut;
+    const bool called = answer.reader != nullptr &&
+                        answer.reader->calls() > 0 && !answer.reader->cut();
     writer_.Finish(number, response.finish_reason(), called, out);
   }
 }
@@ -288,34 +279,37 @@ void CompletionCall::Collect(size_t index,
   for (const v1::TokenLogprobs& token : response.logprobs()) {
     choice.logprobs.push_back(token);
   }
-  ToolCallStream* const calls = answers_[index].calls.get();
-  if (calls == nullptr) {
+  AnswerReader* const reader = answers_[index].reader.get();
+  if (reader == nullptr) {
     choice.text.append(response.text());
     return;
   }
-  for (ToolCallEvent& event : NextEvents(response, calls, &choice.cut)) {
+  for (AnswerEvent& event : reader->Read(response)) {
     switch (event.kind) {
-      case ToolCallEvent::Kind::kContent:
+      case AnswerEvent::Kind::kReasoning:
+        if (api_.include_reasoning) choice.reasoning.append(event.text);
+        break;
+      case AnswerEvent::Kind::kContent:
         choice.text.append(event.text);
         break;
-      case ToolCallEvent::Kind::kBegun:
+      case AnswerEvent::Kind::kCallBegun:
         choice.tool_calls.push_back(
             {.id = CallId(index, event.call), .name = std::move(event.text)});
         break;
-      case ToolCallEvent::Kind::kArguments:
+      case AnswerEvent::Kind::kArguments:
         choice.tool_calls.back().arguments.append(event.text);
-        break;
-      case ToolCallEvent::Kind::kEnded:
         break;
     }
   }
+  choice.cut = reader->cut();
 }
 
 bool CompletionCall::Take(size_t index, const v1::GenerateResponse& response) {
   absl::MutexLock lock(&mu_);
   if (over_) return false;
   Answer& answer = answers_[index];
-  if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+  const bool last = response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
+  if (last) {
     answer.choice.finish_reason = response.finish_reason();
     usage_.output_tokens += response.usage().output_tokens();
     if (answer.first_of_prompt) {
@@ -323,13 +317,18 @@ bool CompletionCall::Take(size_t index, const v1::GenerateResponse& response) {
       usage_.cached_prompt_tokens += response.usage().cached_prompt_tokens();
     }
   }
-  if (!api_.stream) {
-    Collect(index, response);
-    return true;
-  }
   events_.clear();
-  AppendChunks(index, response, &events_);
-  return Show(events_);
+  if (api_.stream) {
+    AppendChunks(index, response, &events_);
+  } else {
+    Collect(index, response);
+  }
+  if (last && door_->model().reasoning && answer.reader != nullptr) {
+    const int64_t tokens = answer.reader->reasoning_tokens();
+    usage_.reasoning_tokens = usage_.reasoning_tokens.value_or(0) + tokens;
+    door_->CountReasoning(tokens);
+  }
+  return !api_.stream || Show(events_);
 }
 
 void CompletionCall::End(size_t index, const absl::Status& status,

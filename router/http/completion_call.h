@@ -18,10 +18,10 @@
 #include "absl/time/time.h"
 #include "router/client_stream.h"
 #include "router/front_door.h"
+#include "router/http/answer_reader.h"
 #include "router/http/http_message.h"
 #include "router/http/openai_request.h"
 #include "router/http/openai_writer.h"
-#include "router/tool_calls/tool_call_stream.h"
 
 namespace baton::router::http {
 
@@ -43,8 +43,8 @@ class CompletionCall final
     size_t prompt = 0;
     bool first_of_prompt = false;
     Choice choice;
-    // Finds the calls in what the model writes; null: it may call nothing.
-    std::unique_ptr<ToolCallStream> calls;
+    // Null: all that the model writes is text.
+    std::unique_ptr<AnswerReader> reader;
     bool spoke = false;
     bool over = false;
   };
@@ -70,9 +70,9 @@ class CompletionCall final
 
   void AppendChunks(size_t index, const v1::GenerateResponse& response,
                     std::string* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // With calls looked for.
-  void AppendCallChunks(size_t index, const v1::GenerateResponse& response,
-                        std::string* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // With an AnswerReader.
+  void AppendEvents(size_t index, const v1::GenerateResponse& response,
+                    std::string* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string CallId(size_t index, size_t call) const;
   bool Show(const std::string& events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Collect(size_t index, const v1::GenerateResponse& response)

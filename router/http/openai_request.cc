@@ -295,6 +295,20 @@ absl::Status ReadChatPrompt(const JsonFields& fields, v1::ChatPrompt* out) {
   return absl::OkStatus();
 }
 
+// As SGLang has the one, and vLLM the other.
+absl::Status ReadReasoning(const JsonFields& fields, ApiRequest* api,
+                           v1::GenerateRequest* out) {
+  BATON_ASSIGN_OR_RETURN(const auto separate,
+                         fields.Bool("separate_reasoning"));
+  BATON_ASSIGN_OR_RETURN(const auto include, fields.Bool("include_reasoning"));
+  api->separate_reasoning = separate.value_or(true);
+  api->include_reasoning = include.value_or(true);
+  if (api->separate_reasoning && out->has_response_format()) {
+    out->mutable_response_format()->set_reasoning(true);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<uint32_t> HeaderMs(absl::string_view name,
                                   absl::string_view value) {
   uint32_t ms = 0;
@@ -350,6 +364,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body) {
   }
   BATON_RETURN_IF_ERROR(ReadChatPrompt(fields, common.mutable_chat()));
   BATON_RETURN_IF_ERROR(ReadTools(fields, &api.tools, &common));
+  BATON_RETURN_IF_ERROR(ReadReasoning(fields, &api, &common));
   api.prompts.push_back(std::move(common));
   return api;
 }

@@ -31,6 +31,10 @@ struct ApiRequest {
   bool echo = false;
   // What the model may call (chat).
   ToolUse tools;
+  // Of models that think before they answer (chat): that is told from the
+  // answer, and shown.
+  bool separate_reasoning = true;
+  bool include_reasoning = true;
 };
 
 // InvalidArgument names the field (router/invalid_field.h).

@@ -29,7 +29,12 @@ void AppendUsage(const AnswerUsage& usage, std::string* out) {
       ",\"completion_tokens\":", usage.output_tokens,
       ",\"total_tokens\":", usage.prompt_tokens + usage.output_tokens,
       ",\"prompt_tokens_details\":{\"cached_tokens\":",
-      usage.cached_prompt_tokens, "}}");
+      usage.cached_prompt_tokens, "}");
+  if (usage.reasoning_tokens.has_value()) {
+    absl::StrAppend(out, ",\"completion_tokens_details\":{",
+                    "\"reasoning_tokens\":", *usage.reasoning_tokens, "}");
+  }
+  out->push_back('}');
 }
 
 // A token's bytes as text; where they are not text, as OpenAI writes them.
@@ -172,6 +177,10 @@ std::string WholeBody(const AnswerHead& head,
         AppendJsonString(choice.text, &out);
       }
       out.append(",\"refusal\":null");
+      if (!choice.reasoning.empty()) {
+        out.append(",\"reasoning_content\":");
+        AppendJsonString(choice.reasoning, &out);
+      }
       if (called) AppendToolCalls(choice.tool_calls, &out);
       out.push_back('}');
     } else {
@@ -227,6 +236,19 @@ void ChunkWriter::Text(int index, absl::string_view text,
     AppendChatLogprobs(*logprobs, out);
   } else {
     AppendCompletionLogprobs(*logprobs, offset, out);
+  }
+  absl::StrAppend(out, ",\"finish_reason\":null", suffix_);
+}
+
+void ChunkWriter::Reasoning(int index, absl::string_view text,
+                            const Logprobs* logprobs, std::string* out) const {
+  absl::StrAppend(out, prefix_, index, ",\"delta\":{\"reasoning_content\":\"");
+  AppendJsonEscaped(text, out);
+  out->append("\"},\"logprobs\":");
+  if (logprobs == nullptr) {
+    out->append("null");
+  } else {
+    AppendChatLogprobs(*logprobs, out);
   }
   absl::StrAppend(out, ",\"finish_reason\":null", suffix_);
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct AnswerUsage {
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
   int64_t cached_prompt_tokens = 0;
+  // Of the output, what was thought; none: of a model that does not think.
+  std::optional<int64_t> reasoning_tokens;
 };
 
 // Where the next token's text begins in the text so far, in characters (code
@@ -53,6 +56,7 @@ struct ToolCall {
 // One of the answers of a call, as far as it has come.
 struct Choice {
   std::string text;                  // with the prompt where it is echoed
+  std::string reasoning;             // chat: what the model thought before
   std::vector<ToolCall> tool_calls;  // chat
   bool cut = false;                  // the last of them is not whole
   std::vector<v1::TokenLogprobs> logprobs;
@@ -82,6 +86,11 @@ class ChunkWriter final {
       int index, absl::string_view text,
       const google::protobuf::RepeatedPtrField<v1::TokenLogprobs>* logprobs,
       TextOffset* offset, std::string* out) const;
+  // Chat: the same, of what the model thinks before it answers.
+  void Reasoning(
+      int index, absl::string_view text,
+      const google::protobuf::RepeatedPtrField<v1::TokenLogprobs>* logprobs,
+      std::string* out) const;
   // Chat: the model calls a function; `call` counts the calls of the answer.
   void ToolCallBegun(int index, size_t call, absl::string_view id,
                      absl::string_view name, std::string* out) const;

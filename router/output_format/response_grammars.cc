@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "router/output_format/json_schema.h"
+#include "router/output_format/reasoning_grammar.h"
 #include "router/output_format/regular_expression.h"
 #include "router/output_format/tool_call_grammar.h"
 #include "scheduling/grammar_automaton.h"
@@ -45,8 +46,7 @@ absl::Status WriteChoice(const v1::ResponseFormat::Choice& choice,
 
 absl::Status Write(const v1::ResponseFormat& format,
                    std::optional<ToolCallFormat> calls,
-                   GrammarBuilder* grammar) {
-  const GrammarBuilder::Rule whole = grammar->NewRule();
+                   GrammarBuilder::Rule whole, GrammarBuilder* grammar) {
   switch (format.kind_case()) {
     case v1::ResponseFormat::kJsonObject:
       WriteAnyJsonObject(whole, grammar);
@@ -76,12 +76,9 @@ absl::Status Write(const v1::ResponseFormat& format,
   return absl::InvalidArgumentError("is of no kind");
 }
 
-absl::StatusOr<Grammar> Make(const v1::ResponseFormat& format,
-                             std::optional<ToolCallFormat> calls) {
-  GrammarBuilder builder;
-  BATON_RETURN_IF_ERROR(Write(format, calls, &builder));
+absl::StatusOr<Grammar> Build(GrammarBuilder* builder) {
   Grammar grammar;
-  BATON_RETURN_IF_ERROR(builder.Build(&grammar));
+  BATON_RETURN_IF_ERROR(builder->Build(&grammar));
   // What workers would say of it is said here.
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<GrammarAutomaton> automaton,
                          GrammarAutomaton::Make(grammar));
@@ -89,6 +86,26 @@ absl::StatusOr<Grammar> Make(const v1::ResponseFormat& format,
     return absl::InvalidArgumentError("allows the empty answer alone");
   }
   return grammar;
+}
+
+absl::StatusOr<Grammar> Make(const v1::ResponseFormat& format,
+                             std::optional<ToolCallFormat> calls,
+                             ReasoningStart reasoning) {
+  GrammarBuilder alone;
+  BATON_RETURN_IF_ERROR(Write(format, calls, alone.NewRule(), &alone));
+  BATON_ASSIGN_OR_RETURN(Grammar grammar, Build(&alone));
+  if (reasoning == ReasoningStart::kNone || !format.reasoning()) {
+    return grammar;
+  }
+  GrammarBuilder builder;
+  const GrammarBuilder::Rule whole = builder.NewRule();
+  const GrammarBuilder::Rule answer = builder.NewRule();
+  BATON_RETURN_IF_ERROR(Write(format, calls, answer, &builder));
+  BATON_ASSIGN_OR_RETURN(
+      const GrammarBuilder::Expression behind,
+      WriteBehindReasoning(reasoning, builder.Call(answer), &builder));
+  builder.Define(whole, behind);
+  return Build(&builder);
 }
 
 }  // namespace
@@ -112,31 +129,37 @@ const char* FormatName(const v1::ResponseFormat& format) {
 }
 
 absl::StatusOr<std::shared_ptr<const Grammar>> MakeGrammar(
-    const v1::ResponseFormat& format, std::optional<ToolCallFormat> calls) {
-  absl::StatusOr<Grammar> grammar = Make(format, calls);
+    const v1::ResponseFormat& format, std::optional<ToolCallFormat> calls,
+    ReasoningStart reasoning) {
+  absl::StatusOr<Grammar> grammar = Make(format, calls, reasoning);
   if (grammar.ok()) return std::make_shared<const Grammar>(*std::move(grammar));
   return absl::InvalidArgumentError(grammar.status().message());
 }
 
 absl::StatusOr<std::shared_ptr<const Grammar>> ResponseGrammars::Get(
-    const v1::ResponseFormat& format, std::optional<ToolCallFormat> calls) {
+    const v1::ResponseFormat& format, std::optional<ToolCallFormat> calls,
+    ReasoningStart reasoning) {
   std::string name = format.SerializeAsString();
-  if (name.size() > kMaxKeptBytes) return MakeGrammar(format, calls);
+  if (name.size() > kMaxKeptBytes) {
+    return MakeGrammar(format, calls, reasoning);
+  }
   {
     absl::MutexLock lock(&mu_);
     const auto found =
-        std::find_if(kept_.begin(), kept_.end(),
-                     [&](const Kept& kept) { return kept.format == name; });
+        std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) {
+          return kept.format == name && kept.reasoning == reasoning;
+        });
     if (found != kept_.end()) {
       std::rotate(kept_.begin(), found, found + 1);
       return kept_.front().grammar;
     }
   }
   BATON_ASSIGN_OR_RETURN(std::shared_ptr<const Grammar> grammar,
-                         MakeGrammar(format, calls));
+                         MakeGrammar(format, calls, reasoning));
   absl::MutexLock lock(&mu_);
   if (kept_.size() >= kMaxKept) kept_.pop_back();
-  kept_.push_front({.format = std::move(name), .grammar = grammar});
+  kept_.push_front(
+      {.format = std::move(name), .reasoning = reasoning, .grammar = grammar});
   return grammar;
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "baton/v1/inference.pb.h"
+#include "router/reasoning/reasoning_start.h"
 #include "router/tool_calls/tool_call_format.h"
 #include "scheduling/grammar.h"
 
@@ -22,10 +23,12 @@ namespace baton::router {
 // InvalidArgument, also for what is not known here, and for a format that no
 // answer has, or only the empty one. Its message reads as what follows the name
 // of a field.
-// `calls`: how the model writes tool calls; none: it is not known.
+// `calls`: how the model writes tool calls; none: it is not known. `reasoning`:
+// what it may think before, if the format allows that (its `reasoning`).
 absl::StatusOr<std::shared_ptr<const scheduling::Grammar>> MakeGrammar(
     const v1::ResponseFormat& format,
-    std::optional<ToolCallFormat> calls = std::nullopt);
+    std::optional<ToolCallFormat> calls = std::nullopt,
+    ReasoningStart reasoning = ReasoningStart::kNone);
 
 // "json_object", "json_schema", "regex", "choice" or "tool_choice".
 const char* FormatName(const v1::ResponseFormat& format);
@@ -38,12 +41,14 @@ class ResponseGrammars final {
 
   // As MakeGrammar; of one model, so that `calls` is always the same.
   absl::StatusOr<std::shared_ptr<const scheduling::Grammar>> Get(
-      const v1::ResponseFormat& format, std::optional<ToolCallFormat> calls)
+      const v1::ResponseFormat& format, std::optional<ToolCallFormat> calls,
+      ReasoningStart reasoning = ReasoningStart::kNone)
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Kept {
     std::string format;  // as it came
+    ReasoningStart reasoning;
     std::shared_ptr<const scheduling::Grammar> grammar;
   };
 

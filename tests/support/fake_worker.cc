@@ -33,6 +33,7 @@ v1::WorkerHello FakeWorker::Hello(v1::WorkerRole role,
   hello.set_max_sequences(64);
   hello.set_max_context(512);
   hello.set_max_queued_tokens(100000);
+  hello.set_takes_grammars(true);
   return hello;
 }
 

@@ -51,6 +51,13 @@ export class Generation {
       {index: 0, text, finish_reason: null}]});
   }
 
+  // Of a conversation: the model thinks.
+  thought(text) {
+    this.event({choices: [
+      {index: 0, delta: {reasoning_content: text}, finish_reason: null},
+    ]});
+  }
+
   // The end of a good answer.
   finish(reason, usage) {
     this.event({choices: [this.kind === 'chat' ?

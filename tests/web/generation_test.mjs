@@ -42,19 +42,22 @@ async function run(api, kind = 'prompt') {
 test('reads events of completions and of chats', () => {
   assert.deepEqual(
       readEvent('{"choices":[{"text":"a","finish_reason":null}]}'),
-      {text: 'a', finishReason: null, usage: null});
+      {text: 'a', thought: '', finishReason: null, usage: null});
   assert.deepEqual(
       readEvent('{"choices":[{"delta":{"role":"assistant"}}]}'),
-      {text: '', finishReason: null, usage: null});
+      {text: '', thought: '', finishReason: null, usage: null});
   assert.deepEqual(
       readEvent('{"choices":[{"delta":{"content":"b"}}],"usage":null}'),
-      {text: 'b', finishReason: null, usage: null});
+      {text: 'b', thought: '', finishReason: null, usage: null});
+  assert.deepEqual(
+      readEvent('{"choices":[{"delta":{"reasoning_content":"c"}}]}'),
+      {text: '', thought: 'c', finishReason: null, usage: null});
   assert.deepEqual(
       readEvent('{"choices":[{"delta":{},"finish_reason":"length"}]}'),
-      {text: '', finishReason: 'length', usage: null});
+      {text: '', thought: '', finishReason: 'length', usage: null});
   assert.deepEqual(
       readEvent('{"choices":[],"usage":{"completion_tokens":4}}'),
-      {text: '', finishReason: null, usage: {completion_tokens: 4}});
+      {text: '', thought: '', finishReason: null, usage: {completion_tokens: 4}});
 });
 
 test('an event that is an error, or no event, ends it', () => {

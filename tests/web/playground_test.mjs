@@ -219,6 +219,39 @@ test('a conversation is remembered until it is cleared', TEST, async () => {
   at.assertClean(/status of 429|ERR_/);
 });
 
+test('what the model thinks stands before its answer', TEST, async () => {
+  const page = await at.open();
+  await page.ready();
+  await page.sendByKeyboard('2 + 2?');
+  const first = await at.router.nextGeneration();
+  first.start();
+  first.thought('Two');
+  await page.waitForText('.thought .text', 'Two');
+  first.thought(' and two.');
+  first.text('4');
+  first.finish('stop', {prompt_tokens: 5, completion_tokens: 3});
+  await page.waitForText('#request-end', 'The model ended it');
+  assert.equal(await page.text('.thought .text'), 'Two and two.');
+  assert.equal(await page.text('.turn.assistant > .text'), '4');
+
+  // It is not told again; and the next answer has its own, if any.
+  await page.sendByKeyboard('3 + 3?');
+  const second = await at.router.nextGeneration();
+  assert.deepEqual(second.body.messages, [
+    {role: 'user', content: '2 + 2?'},
+    {role: 'assistant', content: '4'},
+    {role: 'user', content: '3 + 3?'},
+  ]);
+  second.start();
+  second.thought('Six');
+  second.finish('length', {prompt_tokens: 9, completion_tokens: 1});
+  await page.waitFor(() => document.querySelectorAll('.thought').length === 2);
+  await page.waitFor(() => !document.getElementById('send').hidden);
+  // Thoughts without an answer stay where they are.
+  assert.equal(await page.count('.turn'), 4);
+  at.assertClean();
+});
+
 test('chat is offered only where there is a template', TEST, async () => {
   at.router.model.chat = false;
   const page = await at.open();

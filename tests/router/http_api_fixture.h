@@ -1,0 +1,87 @@
+// The OpenAI API of a real router between a prefill and a decode worker that
+// the test plays.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/router/router_fixture.h"
+#include "tests/support/fake_worker.h"
+#include "tests/support/http_client.h"
+
+namespace baton::router {
+
+class HttpApiTest : public RouterTest {
+ protected:
+  HttpApiTest() : prefill_(AddPrefill("p0")), decode_(AddDecode("d0")) {
+    options_.http.listen = "127.0.0.1:0";
+  }
+
+  void Start() {
+    StartRouter();
+    AwaitServing(true);
+    client_ = Connect();
+  }
+  std::unique_ptr<test::HttpClient> Connect() {
+    return std::make_unique<test::HttpClient>(router_->http_address());
+  }
+
+  // The ids of a text, without what the tokenizer adds.
+  std::vector<uint32_t> Ids(const std::string& text) {
+    const nlohmann::json reply = nlohmann::json::parse(
+        Connect()
+            ->Post("/tokenize", nlohmann::json({{"prompt", text},
+                                                {"add_special_tokens", false}})
+                                    .dump())
+            .body);
+    return reply.at("tokens").get<std::vector<uint32_t>>();
+  }
+
+  // Takes the next request of both workers; returns the attempt.
+  uint64_t Accept() {
+    const uint64_t attempt = decode_->NextReserve().attempt();
+    sequence_ = prefill_->NextPrefill().sequence();
+    decode_->SendGrant(attempt);
+    prefill_->NextGrant();
+    return attempt;
+  }
+  // Tokens of a whole answer; the last one ends it. At least two: the decode
+  // worker's end must not overtake the prefill worker's only token.
+  void Answer(uint64_t attempt, const std::vector<uint32_t>& ids,
+              v1::FinishReason finish) {
+    ASSERT_GE(ids.size(), 2u);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      (i == 0 ? prefill_ : decode_)
+          ->SendToken(
+              attempt, static_cast<uint32_t>(i), ids[i],
+              i + 1 == ids.size() ? finish : v1::FINISH_REASON_UNSPECIFIED);
+    }
+    prefill_->SendOk(attempt);
+    decode_->SendOk(attempt);
+  }
+
+  // All events of the stream but [DONE], which must be last.
+  std::vector<nlohmann::json> ReadChunks() {
+    std::vector<nlohmann::json> chunks;
+    bool done = false;
+    while (const auto event = client_->ReadEvent()) {
+      EXPECT_FALSE(done) << *event;
+      done = *event == "[DONE]";
+      if (!done) chunks.push_back(nlohmann::json::parse(*event));
+    }
+    EXPECT_TRUE(done);
+    return chunks;
+  }
+
+  test::FakeWorker* const prefill_;
+  test::FakeWorker* const decode_;
+  v1::SequenceSpec sequence_;
+  std::unique_ptr<test::HttpClient> client_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,32 @@
+#include "router/reasoning/reasoning_start.h"
+
+#include <gtest/gtest.h>
+
+namespace baton::router {
+namespace {
+
+TEST(ReasoningStartTest, TemplatesThatKnowTheMarkers) {
+  // As Qwen 3's and DeepSeek R1's take what was thought out of a history.
+  EXPECT_TRUE(WritesReasoning("{% set content = content.split('</think>') %}"));
+  EXPECT_TRUE(WritesReasoning("{{ '<|Assistant|><think>\\n' }}"));
+  EXPECT_FALSE(WritesReasoning("{{ message.content }}"));
+  EXPECT_FALSE(WritesReasoning("Say what you think."));
+}
+
+TEST(ReasoningStartTest, FollowsFromTheEndOfThePrompt) {
+  EXPECT_EQ(FindReasoningStart("<|im_start|>assistant\n"),
+            ReasoningStart::kPossible);
+  EXPECT_EQ(FindReasoningStart("<|im_start|>assistant\n<think>\n"),
+            ReasoningStart::kOpen);
+  EXPECT_EQ(FindReasoningStart("<|Assistant|><think>"), ReasoningStart::kOpen);
+  EXPECT_EQ(
+      FindReasoningStart("<|im_start|>assistant\n<think>\n\n</think>\n\n"),
+      ReasoningStart::kNone);
+  // What earlier messages say does not count.
+  EXPECT_EQ(FindReasoningStart("<think>a</think>b\nassistant: "),
+            ReasoningStart::kPossible);
+  EXPECT_EQ(FindReasoningStart(""), ReasoningStart::kPossible);
+}
+
+}  // namespace
+}  // namespace baton::router
