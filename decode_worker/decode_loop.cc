@@ -251,7 +251,8 @@ void DecodeLoop::OnReserve(worker::SessionId session,
       guides_.Guide(session, reserve.sequence(), sequence->get());
   if (!guided.ok()) {
     publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
-                          std::string(guided.message()));
+                          std::string(guided.message()),
+                          absl::IsInvalidArgument(guided));
     return;
   }
   held.Append(*pool_.Allocate(blocks - held.size()));
@@ -380,7 +381,7 @@ void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
   worker::CommitSampled(token.token, &sequence, metrics_->guide_seconds);
   if (!sequence.guide_status().ok()) {
     Fail(attempt, std::string(sequence.guide_status().message()),
-         /*retryable=*/false);
+         /*retryable=*/false, v1::FAILURE_KIND_REQUEST);
     return;
   }
   if (attempt->tokens_by_step > 0) --attempt->tokens_by_step;

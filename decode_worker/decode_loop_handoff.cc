@@ -105,7 +105,7 @@ void DecodeLoop::OnLanded(const HandoffReceiver::Landed& landed) {
   sequence.AdoptSampled(record.first_token);
   if (!sequence.guide_status().ok()) {
     Fail(attempt, std::string(sequence.guide_status().message()),
-         /*retryable=*/false);
+         /*retryable=*/false, v1::FAILURE_KIND_REQUEST);
     return;
   }
   sequence.prefix().kept_out =

@@ -230,7 +230,8 @@ void PrefillLoop::OnPrefill(worker::SessionId session,
       guides_.Guide(session, prefill.sequence(), sequence->get());
   if (!guided.ok()) {
     publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
-                          std::string(guided.message()));
+                          std::string(guided.message()),
+                          absl::IsInvalidArgument(guided));
     return;
   }
   auto attempt = std::make_unique<Attempt>();
@@ -307,7 +308,7 @@ void PrefillLoop::OnSampled(Attempt* attempt, const SampledToken& token) {
   worker::CommitSampled(token.token, &sequence, metrics_->guide_seconds);
   if (!sequence.guide_status().ok()) {
     Fail(attempt, std::string(sequence.guide_status().message()),
-         /*retryable=*/false);
+         /*retryable=*/false, v1::FAILURE_KIND_REQUEST);
     return;
   }
   metrics_->generation_tokens->Increment();

@@ -38,6 +38,8 @@ struct AnswerOptions {
   int priority = 0;
   // The client's name for its user.
   std::string user;
+  // The field that says what the answer is to be (FormatName); empty: none.
+  std::string format;
   // The prompt was a conversation.
   bool chat = false;
   // The client's span of the W3C trace context; 0: none.

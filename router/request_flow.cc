@@ -134,6 +134,7 @@ void RequestFlow::TakeRefusal(const Cluster::News& news, absl::Time now) {
   }
   RequestRecord* record = OwnerOf(refusal.attempt());
   if (record == nullptr) return;
+  if (refusal.of_grammar()) record->format_at_fault = true;
   Apply(*record,
         record->lifecycle.Refused(
             AttemptId{refusal.attempt()}, news.worker, KindOf(refusal.reason()),
@@ -158,6 +159,9 @@ void RequestFlow::TakeOutcome(const Cluster::News& news, absl::Time now) {
     return;
   }
   Judge(*record, news, now);
+  if (outcome.failure() == v1::FAILURE_KIND_REQUEST) {
+    record->format_at_fault = true;
+  }
   if (outcome.ok()) record->trace.AddOutcome(by_decode, outcome);
   if (outcome.ok() && record->spans != nullptr) {
     record->spans->AddOutcome(attempt, by_decode, outcome);
@@ -169,7 +173,8 @@ void RequestFlow::TakeOutcome(const Cluster::News& news, absl::Time now) {
              .error = absl::StrCat(news.worker_name, ": ", outcome.error()),
              .retryable = outcome.retryable(),
              .handed_back = outcome.failure() == v1::FAILURE_KIND_DRAINING,
-             .preempted = outcome.failure() == v1::FAILURE_KIND_PREEMPTED},
+             .preempted = outcome.failure() == v1::FAILURE_KIND_PREEMPTED,
+             .of_request = outcome.failure() == v1::FAILURE_KIND_REQUEST},
             now),
         now);
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "router/invalid_field.h"
 #include "router/request_explanation.h"
 #include "router/request_flow.h"
 #include "router/request_report.h"
@@ -179,6 +180,12 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Finish& action,
   const v1::Timing timing =
       MakeTiming(record.trace, now, record.lifecycle.retries());
   absl::Status status = action.status;
+  if (absl::IsInvalidArgument(status) && record.format_at_fault &&
+      !record.answer.format.empty()) {
+    status =
+        InvalidField(record.answer.format,
+                     absl::StrCat("cannot be kept to: ", status.message()));
+  }
   scheduling::FinishReason reason = action.reason;
   if (status.ok()) {
     v1::GenerateResponse last;

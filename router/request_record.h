@@ -77,6 +77,8 @@ struct RequestRecord {
   std::optional<int32_t> told_tokens;
   RequestTrace trace;
   PlacementLog placements;
+  // A worker cannot keep the answer to its format.
+  bool format_at_fault = false;
   // Null when its trace is not recorded.
   std::unique_ptr<AttemptSpans> spans;
   // Why it could not be placed when that was last tried, since `waiting_since`.

@@ -272,6 +272,7 @@ absl::Status TakeFormat(const v1::GenerateRequest& request,
     return InvalidField(FormatName(format), grammar.status().message());
   }
   prepared->spec.grammar = *std::move(grammar);
+  prepared->answer.format = FormatName(format);
   return absl::OkStatus();
 }
 

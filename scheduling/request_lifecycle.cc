@@ -328,7 +328,9 @@ void RequestLifecycle::FailAttempt(WorkerId culprit, const LegOutcome& outcome,
                         (outcome.handed_back || tokens >= kForgivenTokens);
   ++(forgiven ? num_forgiven_ : num_failed_);
   if (!outcome.retryable) {
-    FinishNow(FinishReason::kError, absl::InternalError(outcome.error),
+    FinishNow(FinishReason::kError,
+              outcome.of_request ? absl::InvalidArgumentError(outcome.error)
+                                 : absl::InternalError(outcome.error),
               actions);
     return;
   }

@@ -143,6 +143,9 @@ struct LegOutcome {
   // Others needed its blocks: nobody's failure either, and the worker may be
   // asked again at once.
   bool preempted = false;
+  // What the request asks for cannot be done, here or elsewhere. REQUIRES: not
+  // retryable.
+  bool of_request = false;
 };
 
 class RequestLifecycle final {

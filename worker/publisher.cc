@@ -109,12 +109,13 @@ void Publisher::AddGrant(const AttemptKey& key, v1::Grant grant) {
 }
 
 void Publisher::AddRefusal(const AttemptKey& key, v1::RefusalReason reason,
-                           const std::string& message) {
+                           const std::string& message, bool of_grammar) {
   v1::Refusal* refusal = NewMessage(key.session)->mutable_refusal();
   refusal->set_attempt(key.attempt);
   refusal->set_reason(reason);
   refusal->set_message(message);
   refusal->set_retry_after_ms(kRetryAfterMs);
+  refusal->set_of_grammar(of_grammar);
 }
 
 void Publisher::AddPairReport(SessionId session, v1::PairReport report) {

@@ -53,7 +53,7 @@ class Publisher final {
                   bool retryable, v1::FailureKind kind);
   void AddGrant(const AttemptKey& key, v1::Grant grant);
   void AddRefusal(const AttemptKey& key, v1::RefusalReason reason,
-                  const std::string& message);
+                  const std::string& message, bool of_grammar = false);
   void AddPairReport(SessionId session, v1::PairReport report);
 
   // The next Flush sends the load report, whatever it says: a router is new.

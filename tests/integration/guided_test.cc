@@ -145,5 +145,21 @@ TEST_F(GuidedTest, AFormatThatIsNoneIsNamed) {
   CheckServes();
 }
 
+// What is known only once it has been followed for some tokens is no failure of
+// a worker's either.
+TEST_F(GuidedTest, AFormatThatTakesTooLongIsNamed) {
+  StartCluster({.prefill = {{}}, .decode = {{}}});
+  v1::GenerateRequest request = GreedyRequest({1, 2, 3}, 400);
+  request.set_ignore_eos(true);
+  request.mutable_response_format()->set_regex("(?:(?:[abc]?){10000}){2}");
+  const Answer answer = Generate(*stub_, request, kPatience);
+  EXPECT_EQ(answer.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(answer.status.message()),
+              testing::StartsWith("regex cannot be kept to: "));
+  EXPECT_GT(answer.tokens.size(), 20u);
+  CheckServes();
+  AwaitBlocksFree({"prefill-0", "decode-0"});
+}
+
 }  // namespace
 }  // namespace baton::test

@@ -72,6 +72,40 @@ TEST_F(GrammarTest, AStreamThatBeginsAnewHearsItAgain) {
   EXPECT_TRUE(again.sequence().has_grammar());
 }
 
+TEST_F(GrammarTest, WhatAWorkerCannotFollowIsNamed) {
+  FakeWorker* const decode = AddWorker(v1::WORKER_ROLE_DECODE, "d0");
+  StartRouter();
+  AwaitServing(true);
+  const auto refused = Generate(Guided("a"));
+  decode->SendGrammarRefusal(decode->NextReserve().attempt());
+  grpc::Status status = refused->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(),
+            "regex cannot be kept to: no worker can hold the request: d0: "
+            "refused by the test");
+
+  // In the middle of an answer.
+  const auto failed = Generate(Guided("a"));
+  const uint64_t attempt = decode->NextReserve().attempt();
+  decode->SendGrant(attempt);
+  decode->SendToken(attempt, 0, 'x');
+  ASSERT_TRUE(failed->ReadTokens(1));
+  v1::Outcome outcome;
+  outcome.set_attempt(attempt);
+  outcome.set_error("it takes too long");
+  outcome.set_failure(v1::FAILURE_KIND_REQUEST);
+  decode->SendOutcome(outcome);
+  status = failed->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(),
+            "regex cannot be kept to: d0: it takes too long");
+  // Of a request without a format nothing is said of it.
+  const auto plain = Generate();
+  outcome.set_attempt(decode->NextReserve().attempt());
+  decode->SendOutcome(outcome);
+  EXPECT_EQ(plain->Finish().error_message(), "d0: it takes too long");
+}
+
 // Workers of an earlier version would not heed a grammar: they and others never
 // serve together, so that no answer goes from one to the other.
 TEST_F(GrammarTest, FewWorkersOfAnEarlierVersionAreLeftOut) {

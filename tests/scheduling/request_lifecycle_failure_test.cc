@@ -53,6 +53,13 @@ TEST_F(RequestLifecycleTest, BusyPrefillWorkerIsNotExcluded) {
   EXPECT_THAT(life_.excluded(), ElementsAre(kP));
 }
 
+TEST_F(RequestLifecycleTest, WhatCannotBeDoneAnywhereIsTheRequestsFault) {
+  Place(kA, On(kP, kD));
+  EXPECT_THAT(End(kA, kD, {.ok = false, .error = "d: no", .of_request = true}),
+              ElementsAre("cancel 101 on 1", "finish error INVALID_ARGUMENT"));
+  EXPECT_THAT(life_.excluded(), IsEmpty());
+}
+
 TEST_F(RequestLifecycleTest, PreemptionsAreNobodysFailure) {
   const LegOutcome preempted = {.ok = false,
                                 .error = "d: preempted",

@@ -189,6 +189,16 @@ void FakeWorker::SendRefusal(uint64_t attempt, v1::RefusalReason reason,
   Send(message);
 }
 
+void FakeWorker::SendGrammarRefusal(uint64_t attempt) {
+  v1::WorkerMessage message;
+  v1::Refusal* refusal = message.mutable_refusal();
+  refusal->set_attempt(attempt);
+  refusal->set_reason(v1::REFUSAL_REASON_INVALID);
+  refusal->set_message("refused by the test");
+  refusal->set_of_grammar(true);
+  Send(message);
+}
+
 void FakeWorker::SendToken(uint64_t attempt, uint32_t index, uint32_t id,
                            v1::FinishReason finish) {
   v1::WorkerMessage message;

@@ -61,6 +61,8 @@ class FakeWorker final : private v1::WorkerControl::Service {
   void SendGrant(uint64_t attempt);
   void SendRefusal(uint64_t attempt, v1::RefusalReason reason,
                    uint32_t retry_after_ms);
+  // Because of its grammar.
+  void SendGrammarRefusal(uint64_t attempt);
   void SendToken(uint64_t attempt, uint32_t index, uint32_t id,
                  v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED);
   void SendFirstToken(uint64_t attempt, uint32_t id,
