@@ -294,7 +294,6 @@ endfunction()
 # do not go together (docs/testing.md).
 set(BATON_TEST_ENVIRONMENT
     "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/lsan.supp"
-    "TSAN_OPTIONS=ignore_noninstrumented_modules=1"
     "UBSAN_OPTIONS=print_stacktrace=1"
     "no_proxy=127.0.0.1,localhost"
     "NO_PROXY=127.0.0.1,localhost")

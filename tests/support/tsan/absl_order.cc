@@ -10,6 +10,12 @@
 #include "absl/synchronization/notification.h"
 #include "tests/support/tsan/real_function.h"
 
+// ThreadSanitizer asks this when a program begins: what libraries do that are
+// not built with it is not looked at, wherever it is started.
+extern "C" const char* __tsan_default_options() {
+  return "ignore_noninstrumented_modules=1";
+}
+
 namespace {
 
 // The library's function of this mangled name.
