@@ -90,9 +90,8 @@ void CheckCallback(bool race) {
                            &port);
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  const auto stub = v1::Inference::NewStub(
-      grpc::CreateChannel("127.0.0.1:" + std::to_string(port),
-                          grpc::InsecureChannelCredentials()));
+  const auto stub = v1::Inference::NewStub(grpc::CreateChannel(
+      "127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   v1::GetModelRequest request;
   v1::GetModelResponse response;
