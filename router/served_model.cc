@@ -127,6 +127,20 @@ absl::Status ReadGguf(const std::string& path, ServedModel* model) {
   return absl::OkStatus();
 }
 
+// Whether an answer's text has the markers: special tokens are no part of it.
+bool HasThinkMarkers(const Tokenizer& tokenizer) {
+  for (const absl::string_view marker : {kThinkBegins, kThinkEnds}) {
+    const auto tokens = tokenizer.Encode(marker, {.add_special_tokens = false});
+    if (!tokens.ok() ||
+        std::any_of(tokens->begin(), tokens->end(), [&](TokenId token) {
+          return tokenizer.IsSpecial(token);
+        })) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // A model without a template, or with one that cannot be read, serves
 // everything but conversations.
 void ReadChatTemplate(ServedModel* model) {
@@ -141,7 +155,7 @@ void ReadChatTemplate(ServedModel* model) {
                              : tokenizer.chat_template();
     if (source.has_value()) {
       model->tool_calls = FindToolCallFormat(*source);
-      model->reasoning = WritesReasoning(*source);
+      model->reasoning = WritesReasoning(*source) && HasThinkMarkers(tokenizer);
     }
     return;
   }

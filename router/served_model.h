@@ -37,7 +37,8 @@ struct ServedModel {
   std::string why_no_chat;
   // How it writes tool calls, if that is known.
   std::optional<ToolCallFormat> tool_calls;
-  // Whether it thinks before it answers, between <think> and </think>.
+  // Whether it thinks before it answers, between <think> and </think> in its
+  // text.
   bool reasoning = false;
 };
 

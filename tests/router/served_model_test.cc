@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_tensor_type.h"
@@ -136,6 +137,31 @@ TEST_F(ServedModelTest, BadSamplingDefaultIsAnError) {
   EXPECT_THAT(Error(), HasSubstr("top_p"));
   Write("generation_config.json", R"({"temperature": "hot"})");
   EXPECT_THAT(Error(), HasSubstr("temperature"));
+}
+
+TEST_F(ServedModelTest, ThinksIfItsTemplateAndItsTextHaveTheMarkers) {
+  Write("chat_template.jinja", "{{ messages[0].content }}");
+  EXPECT_FALSE(Load()->reasoning);
+  Write("chat_template.jinja",
+        "{{ messages[0].content.split('</think>')[-1] }}");
+  EXPECT_TRUE(Load()->reasoning);
+  // A token by itself is as good, unless it is a special one, which is left out
+  // of answers.
+  for (const bool special : {false, true}) {
+    nlohmann::json tokenizer = nlohmann::json::parse(std::ifstream(
+        std::string(BATON_SOURCE_DIR) + "/models/stories/tokenizer.json"));
+    tokenizer["added_tokens"].push_back({{"id", 2048},
+                                         {"content", "</think>"},
+                                         {"single_word", false},
+                                         {"lstrip", false},
+                                         {"rstrip", false},
+                                         {"normalized", false},
+                                         {"special", special}});
+    Write("tokenizer.json", tokenizer.dump());
+    const auto model = Load();
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(model->reasoning, !special);
+  }
 }
 
 }  // namespace
