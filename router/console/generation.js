@@ -9,8 +9,8 @@ export const PATHS = {
 };
 
 // {text, thought, finishReason, usage} of one event of a streamed answer, with
-// what is not in it left empty or null. Throws ApiError for an error, and for what is
-// no such event.
+// what is not in it left empty or null. Throws ApiError for an error, and for
+// what is no such event.
 export function readEvent(data) {
   let body;
   try {

@@ -91,6 +91,7 @@ absl::StatusOr<Grammar> Build(GrammarBuilder* builder) {
 absl::StatusOr<Grammar> Make(const v1::ResponseFormat& format,
                              std::optional<ToolCallFormat> calls,
                              ReasoningStart reasoning) {
+  // Refused for the same reasons, whatever comes before it.
   GrammarBuilder alone;
   BATON_RETURN_IF_ERROR(Write(format, calls, alone.NewRule(), &alone));
   BATON_ASSIGN_OR_RETURN(Grammar grammar, Build(&alone));
