@@ -3,7 +3,8 @@
 // an operation and the callback that ends it. Linked into each program of a TSan
 // build; these definitions come before those of the shared library, which they
 // call. Nothing else is ordered here, so that a race between two callbacks, or
-// between a callback and another thread, is still one.
+// between a callback and another thread, is still one; but for what runs on
+// gRPC's executor, of which all calls share one order.
 #include <grpc/grpc.h>
 #include <grpcpp/support/server_callback.h>
 
