@@ -1,85 +1,24 @@
 #include "common/tls/pem_files.h"
 
 #include <openssl/asn1.h>
-#include <openssl/bio.h>
 #include <openssl/err.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
 #include <openssl/x509.h>
 
 #include <ctime>
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/tls/pem_text.h"
 
 namespace baton::tls {
 namespace {
 
 // A bundle of all public CAs has a quarter of this.
 constexpr int64_t kMaxFileBytes = 1 << 20;
-
-struct Free {
-  void operator()(BIO* bio) const { BIO_free(bio); }
-  void operator()(X509* certificate) const { X509_free(certificate); }
-  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
-};
-using BioPtr = std::unique_ptr<BIO, Free>;
-using X509Ptr = std::unique_ptr<X509, Free>;
-using KeyPtr = std::unique_ptr<EVP_PKEY, Free>;
-
-// Without this, OpenSSL would ask on the terminal.
-int NoPassword(char*, int, int, void*) { return -1; }
-
-BioPtr Reader(const std::string& pem) {
-  BioPtr bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-  CHECK(bio != nullptr);
-  return bio;
-}
-
-absl::StatusOr<std::vector<X509Ptr>> ParseCertificates(
-    const std::string& pem, const std::string& name) {
-  // What stays in OpenSSL's queue of this thread would be taken for an error
-  // of the connection that it serves next.
-  ERR_clear_error();
-  const auto clear = absl::MakeCleanup([] { ERR_clear_error(); });
-  const BioPtr bio = Reader(pem);
-  std::vector<X509Ptr> certificates;
-  while (X509* certificate =
-             PEM_read_bio_X509(bio.get(), nullptr, NoPassword, nullptr)) {
-    certificates.emplace_back(certificate);
-  }
-  const unsigned long error = ERR_peek_last_error();
-  const bool at_end = ERR_GET_LIB(error) == ERR_LIB_PEM &&
-                      ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
-  if (!at_end) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": certificate ", certificates.size() + 1,
-                     " is not a PEM certificate"));
-  }
-  if (certificates.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " has no PEM certificate"));
-  }
-  return certificates;
-}
-
-absl::StatusOr<KeyPtr> ParseKey(const std::string& pem,
-                                const std::string& name) {
-  ERR_clear_error();
-  const auto clear = absl::MakeCleanup([] { ERR_clear_error(); });
-  const BioPtr bio = Reader(pem);
-  KeyPtr key(PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassword, nullptr));
-  if (key == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, " has no PEM private key (one with a password cannot be used)"));
-  }
-  return key;
-}
 
 absl::Time ExpiryOf(const X509& certificate) {
   std::tm time = {};

@@ -20,6 +20,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/tls/tls_context.h"
 #include "router/http/answer_text.h"
 #include "router/http/io_thread.h"
 #include "router/http/listen_socket.h"
@@ -83,7 +84,7 @@ void RaiseFileLimit(int64_t connections) {
 class Acceptor final {
  public:
   // All outlive it. `tls` may be null.
-  Acceptor(ServerState* state, ScopedFd fd, TlsContexts* tls,
+  Acceptor(ServerState* state, ScopedFd fd, tls::TlsContexts* tls,
            std::vector<std::unique_ptr<IoThread>>* threads)
       : state_(state),
         tls_(tls),
@@ -181,7 +182,7 @@ class Acceptor final {
   }
 
   ServerState* const state_;
-  TlsContexts* const tls_;
+  tls::TlsContexts* const tls_;
   std::vector<std::unique_ptr<IoThread>>* const threads_;
   ScopedFd fd_;
   boost::asio::posix::stream_descriptor descriptor_;  // of fd_
@@ -198,7 +199,9 @@ class HttpServer::Impl final {
   absl::Status Start() {
     BATON_RETURN_IF_ERROR(CheckOptions(state_.options));
     if (state_.options.tls != nullptr) {
-      BATON_ASSIGN_OR_RETURN(tls_, TlsContexts::Create(state_.options.tls));
+      BATON_ASSIGN_OR_RETURN(
+          tls_, tls::TlsContexts::Create(state_.options.tls, MakeTlsContext,
+                                         "the HTTP server"));
     }
     BATON_ASSIGN_OR_RETURN(ListenSocket listening,
                            Listen(state_.options.listen, kBacklog));
@@ -238,7 +241,7 @@ class HttpServer::Impl final {
  private:
   ServerState state_;
   std::string address_;
-  std::unique_ptr<TlsContexts> tls_;
+  std::unique_ptr<tls::TlsContexts> tls_;
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::unique_ptr<Acceptor> acceptor_;
   bool started_ = false;
