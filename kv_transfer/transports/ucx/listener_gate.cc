@@ -8,13 +8,13 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "kv_transfer/transports/socket_address.h"
 
 namespace baton::kv_transfer {
 namespace {
@@ -33,12 +33,17 @@ bool DropNothing(int socket) {
                     sizeof(unused)) == 0;
 }
 
-bool IsOnPort(int socket, uint16_t port) {
+// Whether a socket of its own is bound to `address`, or came in by a listener
+// that is. Another socket may have the same port of another address.
+bool IsAt(int socket, const SocketAddress& address) {
   sockaddr_storage bound{};
   socklen_t length = sizeof(bound);
-  return getsockname(socket, reinterpret_cast<sockaddr*>(&bound), &length) ==
-             0 &&
-         PortOf(bound) == port;
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
+    return false;
+  }
+  return IsAnyAddress(address) ? PortOf(bound) == PortOf(address.storage)
+                               : FormatSocketAddress(bound) ==
+                                     FormatSocketAddress(address.storage);
 }
 
 bool Listens(int socket) {
@@ -49,8 +54,8 @@ bool Listens(int socket) {
          listens != 0;
 }
 
-// The process's sockets with this port of their own.
-std::vector<int> SocketsOnPort(uint16_t port) {
+// The process's sockets at `address`.
+std::vector<int> SocketsAt(const SocketAddress& address) {
   const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir("/proc/self/fd"),
                                                  &closedir);
   std::vector<int> sockets;
@@ -58,7 +63,7 @@ std::vector<int> SocketsOnPort(uint16_t port) {
   while (const dirent* entry = readdir(open.get())) {
     int descriptor = 0;
     if (absl::SimpleAtoi(entry->d_name, &descriptor) &&
-        IsOnPort(descriptor, port)) {
+        IsAt(descriptor, address)) {
       sockets.push_back(descriptor);
     }
   }
@@ -67,20 +72,21 @@ std::vector<int> SocketsOnPort(uint16_t port) {
 
 }  // namespace
 
-absl::Status ListenerGate::Attach(uint16_t port) {
+absl::Status ListenerGate::Attach(const SocketAddress& address) {
   *this = ListenerGate();
-  for (const int socket : SocketsOnPort(port)) {
+  const std::string name = FormatSocketAddress(address.storage);
+  for (const int socket : SocketsAt(address)) {
     if (Listens(socket)) socket_ = socket;
   }
   if (socket_ < 0) {
     return absl::NotFoundError(
-        absl::StrCat("no socket of this process listens on port ", port));
+        absl::StrCat("no socket of this process listens on ", name));
   }
-  port_ = port;
+  address_ = address;
   filters_ = DropAll(socket_) && DropNothing(socket_);
   if (!filters_) {
-    return absl::UnimplementedError(absl::StrCat(
-        "a filter for the socket on port ", port, ": ", strerror(errno)));
+    return absl::UnimplementedError(absl::StrCat("a filter for the socket on ",
+                                                 name, ": ", strerror(errno)));
   }
   return absl::OkStatus();
 }
@@ -107,7 +113,7 @@ bool ListenerGate::EndConnections(absl::Duration patience,
   for (int none = 0; none < kLooks;) {
     pollfd waiting = {socket_, POLLIN, 0};
     bool any = poll(&waiting, 1, 0) != 0;  // somebody is yet to be accepted
-    for (const int socket : SocketsOnPort(port_)) {
+    for (const int socket : SocketsAt(address_)) {
       if (socket == socket_) continue;
       shutdown(socket, SHUT_RDWR);
       any = true;

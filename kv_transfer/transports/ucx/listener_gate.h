@@ -11,11 +11,10 @@
 // Threads: one at a time.
 #pragma once
 
-#include <cstdint>
-
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "kv_transfer/transports/socket_address.h"
 
 namespace baton::kv_transfer {
 
@@ -24,10 +23,12 @@ class ListenerGate final {
   // Of no socket.
   ListenerGate() = default;
 
-  // Finds the process's socket that listens on `port`, which outlives the gate.
+  // Finds the process's socket that listens on `address`, which outlives the
+  // gate; others may have its port with another address, as those that UCX
+  // opens for its devices.
   // The gate is open. NotFound; Unimplemented where sockets take no filter:
   // then it stays open.
-  absl::Status Attach(uint16_t port);
+  absl::Status Attach(const SocketAddress& address);
 
   // No-ops without a socket, and when that is so already.
   void Open();
@@ -41,7 +42,7 @@ class ListenerGate final {
 
  private:
   int socket_ = -1;
-  uint16_t port_ = 0;
+  SocketAddress address_;
   bool filters_ = false;
   bool closed_ = false;
 };

@@ -111,7 +111,8 @@ absl::Status UcxLoop::OpenListener() {
   BATON_RETURN_IF_ERROR(
       UcxStatus(ucp_listener_query(listener, &attr), "ucp_listener_query"));
   listener_port_ = PortOf(attr.sockaddr);
-  const absl::Status gate = gate_.Attach(listener_port_);
+  const absl::Status gate =
+      gate_.Attach(WithPort(listen_address_, listener_port_));
   if (!gate.ok()) {
     LOG(WARNING) << "kv_transfer: UCX's port stays open to anybody: " << gate;
   }

@@ -25,6 +25,9 @@ class ListenerGateTest : public testing::Test {
     port_ = listener->port;
   }
 
+  SocketAddress Address() const {
+    return *MakeSocketAddress("127.0.0.1", port_);
+  }
   // Somebody who connects; invalid when that does not come about soon.
   ScopedFd Connect() {
     auto socket = BeginConnectTcp(*MakeSocketAddress("127.0.0.1", port_));
@@ -47,7 +50,7 @@ class ListenerGateTest : public testing::Test {
 
 TEST_F(ListenerGateTest, ClosedItTakesNobodyAndKeepsWhoIsThere) {
   ListenerGate gate;
-  ASSERT_TRUE(gate.Attach(port_).ok());
+  ASSERT_TRUE(gate.Attach(Address()).ok());
   const ScopedFd client = Connect();
   ASSERT_TRUE(client.valid());
   const ScopedFd server = Accept();
@@ -61,9 +64,51 @@ TEST_F(ListenerGateTest, ClosedItTakesNobodyAndKeepsWhoIsThere) {
   EXPECT_TRUE(Connect().valid());
 }
 
+// The kernel gives a port of one address to somebody of another as well.
+TEST_F(ListenerGateTest, LeavesTheSamePortOfAnotherAddressAlone) {
+  const SocketAddress elsewhere = *MakeSocketAddress("127.0.0.2", port_);
+  // The later one is found later.
+  const auto other = ListenTcp(elsewhere);
+  ASSERT_TRUE(other.ok()) << other.status();
+  ListenerGate gate;
+  ASSERT_TRUE(gate.Attach(Address()).ok());
+  gate.Close();
+  EXPECT_FALSE(Connect().valid());
+  const ScopedFd client = *BeginConnectTcp(elsewhere);
+  pollfd somebody = {other->socket.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&somebody, 1, 10'000), 1);
+  const ScopedFd server(accept(other->socket.get(), nullptr, nullptr));
+  ASSERT_TRUE(server.valid());
+  EXPECT_TRUE(gate.EndConnections(absl::Seconds(20), [] {}));
+  char byte = 'x';
+  EXPECT_EQ(send(client.get(), &byte, 1, MSG_NOSIGNAL), 1);
+  EXPECT_EQ(recv(server.get(), &byte, 1, 0), 1);
+  // Its listener listens on.
+  EXPECT_TRUE(gate.Attach(elsewhere).ok());
+}
+
+// A listener of all addresses has what came in by any.
+TEST_F(ListenerGateTest, OfAllAddressesEndsWhatCameInByOne) {
+  const auto all = ListenTcp(*MakeSocketAddress("0.0.0.0", 0));
+  ASSERT_TRUE(all.ok()) << all.status();
+  ListenerGate gate;
+  ASSERT_TRUE(gate.Attach(*MakeSocketAddress("0.0.0.0", all->port)).ok());
+  const ScopedFd client =
+      *BeginConnectTcp(*MakeSocketAddress("127.0.0.1", all->port));
+  ScopedFd server;
+  EXPECT_TRUE(gate.EndConnections(absl::Seconds(20), [&] {
+    // What it has shut down, its owner closes.
+    server = server.valid()
+                 ? ScopedFd()
+                 : ScopedFd(accept(all->socket.get(), nullptr, nullptr));
+  }));
+  char byte = 0;
+  EXPECT_EQ(recv(client.get(), &byte, 1, 0), 0);
+}
+
 TEST_F(ListenerGateTest, EndsWhatCameIn) {
   ListenerGate gate;
-  ASSERT_TRUE(gate.Attach(port_).ok());
+  ASSERT_TRUE(gate.Attach(Address()).ok());
   const auto nothing = [] {};
   EXPECT_TRUE(gate.EndConnections(absl::Seconds(20), nothing));
   const ScopedFd client = Connect();
@@ -93,7 +138,8 @@ TEST_F(ListenerGateTest, WithoutASocketItDoesNothing) {
   EXPECT_TRUE(gate.EndConnections(absl::ZeroDuration(), [] {}));
   const uint16_t port = port_;
   socket_ = ScopedFd();
-  const absl::Status status = gate.Attach(port);
+  const absl::Status status =
+      gate.Attach(*MakeSocketAddress("127.0.0.1", port));
   EXPECT_TRUE(absl::IsNotFound(status)) << status;
   gate.Close();
 }
