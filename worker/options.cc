@@ -58,7 +58,8 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->capture_default_str();
   app->add_option("--cluster-tls", o->cluster_tls,
                   "Folder with ca.pem, cert.pem and key.pem: only routers with "
-                  "a certificate of that CA may connect, over TLS")
+                  "a certificate of that CA may connect, over TLS; and see "
+                  "--kv-encryption")
       ->check(CLI::ExistingDirectory);
   app->add_option("--metrics", o->metrics, "HOST:PORT of GET /metrics")
       ->capture_default_str();
@@ -89,6 +90,13 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->check(CLI::IsMember({"auto", "local", "tcp", "ucx", "nccl"}))
       ->capture_default_str();
   app->add_option("--ucx-tls", o->ucx_tls, "UCX transports (UCX_TLS)")
+      ->capture_default_str();
+  app->add_option("--kv-encryption", o->kv_encryption,
+                  "KV between hosts. tls: over TCP with TLS, between workers "
+                  "with certificates of --cluster-tls, and no other way. off: "
+                  "in plain text; who sends it encrypted may. auto: tls where "
+                  "--cluster-tls is given and KV goes by TCP, else off")
+      ->check(CLI::IsMember({"auto", "tls", "off"}))
       ->capture_default_str();
   app->add_option("--kv-wire", o->kv_wire,
                   "How a prefill worker sends a bf16 cache over slow links: "

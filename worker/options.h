@@ -39,6 +39,8 @@ struct WorkerOptions {
   // As in kv_transfer::CreateTransport.
   std::string transport = "auto";
   std::string ucx_tls = "tcp";
+  // "auto", "tls" or "off": worker/kv_encryption.h.
+  std::string kv_encryption = "auto";
   // Where KV of a device is handed over from and to: "host", "device", or
   // "auto": on the device with --transport nccl.
   std::string kv_staging = "auto";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
@@ -30,6 +31,7 @@
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 #include "proto/fingerprint.h"
 #include "worker/calibration.h"
+#include "worker/kv_encryption.h"
 #include "worker/worker_health.h"
 #include "worker/worker_side.h"
 
@@ -170,6 +172,8 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   BATON_RETURN_IF_ERROR(CheckTransport(options, program));
   BATON_ASSIGN_OR_RETURN(const std::shared_ptr<tls::PemFiles> tls,
                          OpenClusterTls(options));
+  BATON_ASSIGN_OR_RETURN(const kv_transfer::TcpTls kv_tls,
+                         KvEncryption(options, tls, std::getenv("UCX_TLS")));
   engine::EngineOptions engine_options = options.engine;
   // Decode workers only take KV in, and are fastest with memory of their own.
   engine_options.share_kv_memory =
@@ -224,8 +228,9 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
       notify = [inbox = sides.back()->parts().inbox] { inbox->Wake(); };
     }
     BATON_ASSIGN_OR_RETURN(
-        sides[i], WorkerSide::Open(options, program, role, process,
-                                   engine.get(), metrics, std::move(notify)));
+        sides[i],
+        WorkerSide::Open(options, program, role, process, engine.get(), metrics,
+                         kv_tls, std::move(notify)));
     sides[i]->parts().step_cost = step_cost;
     sides[i]->parts().handoff.ticked = health.AddDataPlane();
     sides[i]->parts().blocks = blocks;
@@ -253,10 +258,15 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
             << DescribeEngine(*engine) << ", gRPC "
             << absl::StrJoin(grpc, " and ")
             << (tls == nullptr ? " (plain text: no --cluster-tls)" : " (TLS)")
-            << ", data " << (data.empty() ? "(connects)" : data) << ", metrics "
-            << metrics_address
+            << ", data " << (data.empty() ? "(connects)" : data) << " by "
+            << sides.back()->data_transport() << ", metrics " << metrics_address
             << (program.dual() ? absl::StrCat(", role ", options.first_role)
                                : "");
+  LOG_IF(WARNING, !data.empty() && !kv_tls.is_required() &&
+                      options.transport != "local" &&
+                      !rpc::IsLoopback(options.data_host))
+      << "KV comes to " << data
+      << " in plain text, from whoever can reach it: --kv-encryption";
   std::map<std::string, std::string> ready = {{"name", options.name},
                                               {"grpc", grpc.front()},
                                               {"data", data},

@@ -21,7 +21,8 @@ constexpr absl::Duration kStallTimeout = absl::Seconds(2);
 
 absl::StatusOr<std::unique_ptr<kv_transfer::Transport>> MakeTransport(
     const WorkerOptions& options, const WorkerProgram& program,
-    v1::WorkerRole role, engine::KvStage* stage) {
+    v1::WorkerRole role, const kv_transfer::TcpTls& kv_tls,
+    engine::KvStage* stage) {
   kv_transfer::UcxOptions ucx;
   ucx.listen = role == v1::WORKER_ROLE_DECODE;
   ucx.listen_host = options.data_host;
@@ -33,7 +34,7 @@ absl::StatusOr<std::unique_ptr<kv_transfer::Transport>> MakeTransport(
     ucx.select_device = [stage] { stage->SelectDevice(); };
   }
   return kv_transfer::CreateTransport(options.transport, ucx,
-                                      program.make_communicators);
+                                      program.make_communicators, kv_tls);
 }
 
 std::unique_ptr<kv_transfer::PageHasher> MakeHasher(engine::Engine* engine) {
@@ -56,10 +57,11 @@ v1::WorkerHello Hello(const WorkerOptions& options, const v1::PeerHello& self,
 absl::StatusOr<std::unique_ptr<WorkerSide>> WorkerSide::Open(
     const WorkerOptions& options, const WorkerProgram& program,
     v1::WorkerRole role, uint64_t process, engine::Engine* engine,
-    metrics::Metrics* metrics, std::function<void()> notify) {
+    metrics::Metrics* metrics, const kv_transfer::TcpTls& kv_tls,
+    std::function<void()> notify) {
   BATON_ASSIGN_OR_RETURN(
       std::unique_ptr<kv_transfer::Transport> transport,
-      MakeTransport(options, program, role, engine->kv_stage()));
+      MakeTransport(options, program, role, kv_tls, engine->kv_stage()));
   return std::unique_ptr<WorkerSide>(
       new WorkerSide(options, role, process, engine, metrics,
                      std::move(transport), std::move(notify)));

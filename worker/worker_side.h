@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "kv_transfer/page_hasher.h"
 #include "kv_transfer/transport.h"
+#include "kv_transfer/transports/tcp/tcp_transport.h"
 #include "worker/control_service.h"
 #include "worker/options.h"
 #include "worker/session_leases.h"
@@ -35,7 +36,8 @@ class WorkerSide final {
   static absl::StatusOr<std::unique_ptr<WorkerSide>> Open(
       const WorkerOptions& options, const WorkerProgram& program,
       v1::WorkerRole role, uint64_t process, engine::Engine* engine,
-      metrics::Metrics* metrics, std::function<void()> notify = nullptr);
+      metrics::Metrics* metrics, const kv_transfer::TcpTls& kv_tls,
+      std::function<void()> notify = nullptr);
 
   // Ends what Serve began. The loop is gone.
   ~WorkerSide() { Shutdown(); }
@@ -45,6 +47,10 @@ class WorkerSide final {
   WorkerParts& parts() { return parts_; }
   // Of the data plane, as peers are given it; empty: it only connects.
   const std::string& data_address() const { return data_address_; }
+  // What KV goes by: "local/memfd+tcp/tls".
+  const std::string& data_transport() const {
+    return transport_->properties().name;
+  }
 
   // Lets routers connect at `listen`. Returns the address with its port.
   absl::StatusOr<std::string> Serve(const std::string& listen,

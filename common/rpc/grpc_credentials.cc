@@ -10,20 +10,17 @@
 #include <atomic>
 #include <cstdint>
 #include <initializer_list>
-#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/repeat_filter.h"
 
 namespace baton::rpc {
 namespace {
@@ -88,35 +85,14 @@ class ReloadingServerCredentials final : public grpc::ServerCredentials {
   grpc_server_credentials* credentials_ = nullptr;
 };
 
-// What was said of refused peers: each thing once a minute, since a peer that
-// is refused tries again and again. gRPC's texts are few.
-class Refusals final {
- public:
-  bool IsNews(const std::string& text) ABSL_LOCKS_EXCLUDED(mu_) {
-    const absl::Time now = Clock::Monotonic()->Now();
-    absl::MutexLock lock(&mu_);
-    if (said_at_.size() >= kMaxTexts) said_at_.clear();
-    absl::Time& said_at =
-        said_at_.try_emplace(text, absl::InfinitePast()).first->second;
-    if (now - said_at < absl::Minutes(1)) return false;
-    said_at = now;
-    return true;
-  }
-
- private:
-  static constexpr size_t kMaxTexts = 64;
-
-  absl::Mutex mu_;
-  std::map<std::string, absl::Time> said_at_ ABSL_GUARDED_BY(mu_);
-};
-
 void LogForGrpc(gpr_log_func_args* args) {
-  static auto* const refusals = new Refusals;
+  // A peer that is refused tries again and again. gRPC's texts are few.
+  static auto* const refusals = new RepeatFilter;
   absl::string_view message = args->message;
   if (absl::ConsumePrefix(&message, "Handshaking failed: ")) {
     // A server's. After it come numbers and the place in gRPC's source.
     const std::string error(message.substr(0, message.find(" {")));
-    LOG_IF(WARNING, refusals->IsNews(error))
+    LOG_IF(WARNING, refusals->IsNews(error, Clock::Monotonic()->Now()))
         << "a TLS connection came to nothing: "
         << ExplainConnectError(error, /*with_tls=*/true);
     return;

@@ -76,4 +76,16 @@ absl::Status ConnectResult(int socket) {
   return SocketError(absl::StatusCode::kUnavailable, "connect", error);
 }
 
+absl::StatusOr<uint64_t> SentBytes(ssize_t result) {
+  if (result >= 0) return static_cast<uint64_t>(result);
+  if (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+  return SocketError(absl::StatusCode::kUnavailable, "the connection broke",
+                     errno);
+}
+
+absl::StatusOr<uint64_t> ReceivedBytes(ssize_t result) {
+  if (result == 0) return absl::UnavailableError("the peer hung up");
+  return SentBytes(result);
+}
+
 }  // namespace baton::kv_transfer

@@ -1,6 +1,8 @@
 // Stream sockets that do not block. Any thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -26,5 +28,11 @@ absl::StatusOr<ScopedFd> BeginConnectTcp(const SocketAddress& address);
 
 // How it ended. Unavailable: nobody listens there, or nothing leads there.
 absl::Status ConnectResult(int socket);
+
+// What send or recv came to, right after it: how many bytes; 0 when the socket
+// is full, or empty, for now. Unavailable: the connection broke, or, where
+// there is nothing more to receive, the peer hung up.
+absl::StatusOr<uint64_t> SentBytes(ssize_t result);
+absl::StatusOr<uint64_t> ReceivedBytes(ssize_t result);
 
 }  // namespace baton::kv_transfer

@@ -88,6 +88,9 @@ class SecurityTest : public StreamsTest {
     return "not named";
   }
 
+  // Starts prefill-0 and decode-0, of which the router has the second alone.
+  void StartUnlikePair(const Flags& prefill_flags, const Flags& decode_flags);
+  void ExpectServedByDecodeAlone();
   // Starts prefill-0 with these flags beside a good decode worker and a router
   // with `router_flags`, and waits until the router says why it is not used.
   void ExpectRefused(const Flags& prefill_flags, const std::string& why);
@@ -117,6 +120,69 @@ TEST_F(SecurityTest, AllOfAClusterOverTls) {
       "baton", {"doctor", "--router", cluster_->Address("router", "grpc"),
                 "--tls-ca", Path("front_ca.pem")});
   EXPECT_THAT(doctor.out, HasSubstr("decode-0")) << doctor.err;
+}
+
+// What the hand-off is between workers of several hosts, on one.
+TEST_F(SecurityTest, KvBetweenHostsIsEncrypted) {
+  MakeCluster();
+  const auto worker = [this](const std::string& name) {
+    Flags flags = ClusterTls(name);
+    flags.insert(flags.end(), {"--transport", "tcp"});
+    return flags;
+  };
+  Flags router = ClusterTls("router");
+  router.insert(router.end(), {"--placement", "least-load"});
+  StartCluster({.prefill = {worker("prefill-0")},
+                .decode = {worker("decode-0")},
+                .router = router});
+  const auto requests = MakeRequests(6);
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  for (const char* name : {"prefill-0", "decode-0"}) {
+    const auto metrics =
+        HttpGet(cluster_->Address(name, "metrics"), "/metrics");
+    ASSERT_TRUE(metrics.ok()) << metrics.status();
+    const auto transfers = [&](const std::string& labels) {
+      return MetricSum(*metrics, "baton_kv_transfers_total", labels);
+    };
+    EXPECT_GE(transfers("outcome=\"ok\",transport=\"tcp/tls\""), 6) << name;
+    EXPECT_EQ(transfers("transport=\"tcp/tls\""), transfers("")) << name;
+  }
+  EXPECT_THAT(cluster_->process("decode-0").Log(), HasSubstr(" by tcp/tls,"));
+}
+
+// A pair that does not agree is no pair, both sides say why, and requests are
+// answered without it.
+TEST_F(SecurityTest, WhoSendsKvInPlainTextIsRefused) {
+  Flags prefill = ClusterTls("prefill-0");
+  prefill.insert(prefill.end(),
+                 {"--transport", "tcp", "--kv-encryption", "off"});
+  Flags decode = ClusterTls("decode-0");
+  decode.insert(decode.end(), {"--transport", "tcp", "--kv-encryption", "tls"});
+  ASSERT_NO_FATAL_FAILURE(StartUnlikePair(prefill, decode));
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(cluster_->process("router").Log(),
+                             "the peer takes KV over TLS only");
+  }));
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(cluster_->process("decode-0").Log(),
+                             "it speaks plain text");
+  }));
+  ExpectServedByDecodeAlone();
+}
+
+TEST_F(SecurityTest, KvEncryptionThatCannotBeIsAnError) {
+  ClusterTls("decode-0");
+  const auto error = [&](Flags more) {
+    more.insert(more.begin(),
+                {"--model", model_dir_, "--kv-encryption", "tls"});
+    const RunResult result = RunProgram("baton-decode", more);
+    EXPECT_FALSE(result.exit.clean());
+    return result.err;
+  };
+  EXPECT_THAT(error({}), HasSubstr("--kv-encryption tls needs --cluster-tls"));
+  EXPECT_THAT(
+      error({"--cluster-tls", Path("decode-0"), "--transport", "ucx"}),
+      HasSubstr("--kv-encryption tls needs --transport auto or tcp, not ucx"));
 }
 
 TEST_F(SecurityTest, ClientsShowACertificateWhereItIsAskedFor) {
@@ -182,10 +248,9 @@ TEST_F(SecurityTest, ANewCaTakesOverWhileStreamsRun) {
   CheckServes();
 }
 
-void SecurityTest::ExpectRefused(const Flags& prefill_flags,
-                                 const std::string& why) {
+void SecurityTest::StartUnlikePair(const Flags& prefill_flags,
+                                   const Flags& decode_flags) {
   MakeCluster();
-  const Flags decode_flags = ClusterTls("decode-0");
   ASSERT_TRUE(
       cluster_->Launch("baton-prefill", "prefill-0", prefill_flags).ok());
   ASSERT_TRUE(cluster_->Launch("baton-decode", "decode-0", decode_flags).ok());
@@ -199,6 +264,21 @@ void SecurityTest::ExpectRefused(const Flags& prefill_flags,
   const absl::Status joined = cluster_->AwaitJoined(0, 1);
   ASSERT_TRUE(joined.ok()) << joined;
   stub_ = cluster_->MakeStub();
+}
+
+void SecurityTest::ExpectServedByDecodeAlone() {
+  EXPECT_EQ(WhyNot(cluster_->Address("decode-0", "grpc")), "");
+  CheckServes();
+  const auto metrics =
+      HttpGet(cluster_->Address("prefill-0", "metrics"), "/metrics");
+  ASSERT_TRUE(metrics.ok()) << metrics.status();
+  EXPECT_EQ(MetricValue(*metrics, "baton_prompt_tokens_total"), 0);
+}
+
+void SecurityTest::ExpectRefused(const Flags& prefill_flags,
+                                 const std::string& why) {
+  ASSERT_NO_FATAL_FAILURE(
+      StartUnlikePair(prefill_flags, ClusterTls("decode-0")));
   const std::string address = cluster_->Address("prefill-0", "grpc");
   EXPECT_TRUE(Eventually([&] {
     return absl::StrContains(WhyNot(address), why);
@@ -206,13 +286,8 @@ void SecurityTest::ExpectRefused(const Flags& prefill_flags,
   EXPECT_THAT(
       cluster_->process("router").Log(),
       HasSubstr(absl::StrCat("cannot connect to worker prefill at ", address)));
-  EXPECT_EQ(WhyNot(cluster_->Address("decode-0", "grpc")), "");
   // The others serve, and it gets nothing.
-  CheckServes();
-  const auto metrics =
-      HttpGet(cluster_->Address("prefill-0", "metrics"), "/metrics");
-  ASSERT_TRUE(metrics.ok()) << metrics.status();
-  EXPECT_EQ(MetricValue(*metrics, "baton_prompt_tokens_total"), 0);
+  ExpectServedByDecodeAlone();
 }
 
 TEST_F(SecurityTest, AWorkerWithoutACertificateNeverGetsRequests) {
@@ -367,9 +442,8 @@ TEST_F(ApiKeyTest, TenantsDoNotShareCachedPrefixes) {
   std::vector<TokenId> prompt;
   for (TokenId token = 0; token < 40; ++token) prompt.push_back(token * 3);
   const auto cached = [&](const KeyAndLine& key, const std::string& salt) {
-    const auto stub = v1::Inference::NewStub(
-        MakeClientChannel(cluster_->Address("router", "grpc"),
-                          Trusting(client_ca_, key.key)));
+    const auto stub = v1::Inference::NewStub(MakeClientChannel(
+        cluster_->Address("router", "grpc"), Trusting(client_ca_, key.key)));
     // Long enough for the report of the hand-off to come before the end.
     v1::GenerateRequest request = GreedyRequest(prompt, 100);
     request.set_cache_salt(salt);

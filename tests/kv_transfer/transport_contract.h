@@ -13,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/shared_memory.h"
@@ -22,6 +23,7 @@
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/fake_transport.h"
+#include "tests/support/test_certificates.h"
 
 namespace baton::kv_transfer {
 
@@ -57,7 +59,8 @@ class FakeWorld final : public Network {
 
 // Transports as workers have them: "ucx", "local", "tcp", "auto"; "fallback" is
 // "auto" where the side that listens has UCX alone, and "door" UCX where that
-// side has "auto".
+// side has "auto". "tls" is "tcp" with TLS; with "tls_taken" the side that
+// listens does not insist on it.
 class RealWorld final : public Network {
  public:
   explicit RealWorld(std::string kind) : kind_(std::move(kind)) {}
@@ -70,7 +73,13 @@ class RealWorld final : public Network {
     std::string kind = kind_;
     if (kind_ == "fallback") kind = listen ? "ucx" : "auto";
     if (kind_ == "door") kind = listen ? "auto" : "ucx";
-    auto transport = CreateTransport(kind, options);
+    TcpTls tls;
+    if (absl::StartsWith(kind_, "tls")) {
+      kind = "tcp";
+      tls.files = members_.Files();
+      tls.required = !listen || kind_ == "tls";
+    }
+    auto transport = CreateTransport(kind, options, nullptr, tls);
     EXPECT_TRUE(transport.ok()) << transport.status();
     return transport.ok() ? *std::move(transport) : nullptr;
   }
@@ -78,6 +87,7 @@ class RealWorld final : public Network {
 
  private:
   const std::string kind_;
+  test::ClusterMembers members_;
 };
 
 // The transport over communicators, which are fakes; messages go over

@@ -433,6 +433,8 @@ TEST_P(TransportContractTest, NamesWhatAPeerIsConnectedBy) {
       {"fake", "fake"},
       {"ucx", "ucx/tcp"},
       {"tcp", "tcp"},
+      {"tls", "tcp/tls"},
+      {"tls_taken", "tcp/tls"},
       {"local", "local/memfd"},
       {"auto", "local/memfd"},
       {"fallback", "ucx/tcp"},
@@ -461,9 +463,9 @@ TEST_P(TransportContractTest, HandlersMaySend) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, TransportContractTest,
-                         ::testing::Values("fake", "ucx", "local", "tcp",
-                                           "auto", "fallback", "door", "nccl",
-                                           "nccl_over_fake"),
+                         ::testing::Values("fake", "ucx", "local", "tcp", "tls",
+                                           "tls_taken", "auto", "fallback",
+                                           "door", "nccl", "nccl_over_fake"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

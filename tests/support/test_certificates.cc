@@ -118,4 +118,13 @@ void WriteClusterTls(const std::string& dir, const std::string& ca,
   WriteFileAtOnce(absl::StrCat(dir, "/key.pem"), own.key);
 }
 
+std::shared_ptr<tls::PemFiles> ClusterMembers::Files(
+    const TestCa::Subject& subject, const Clock* clock) {
+  const std::string dir = absl::StrCat(scratch_.path(), "/", ++members_);
+  WriteClusterTls(dir, ca_.certificate(), ca_.Issue(subject));
+  auto files = tls::PemFiles::Open(tls::ClusterPaths(dir), clock);
+  CHECK(files.ok()) << files.status();
+  return *std::move(files);
+}
+
 }  // namespace baton::test

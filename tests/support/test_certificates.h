@@ -11,6 +11,9 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/tls/pem_files.h"
+#include "tests/support/scratch_dir.h"
 
 namespace baton::test {
 
@@ -59,5 +62,27 @@ void WriteFileAtOnce(const std::string& path, const std::string& text);
 // The folder of --cluster-tls.
 void WriteClusterTls(const std::string& dir, const std::string& ca,
                      const CertificateAndKey& own);
+
+// The files of members of a cluster, for as long as it lives.
+class ClusterMembers final {
+ public:
+  explicit ClusterMembers(const std::string& ca_name = "cluster")
+      : ca_(ca_name) {}
+
+  TestCa& ca() { return ca_; }
+  // Of a new member, whose certificate is for no host: workers move. `clock` is
+  // the files'.
+  std::shared_ptr<tls::PemFiles> Files(
+      const Clock* clock = Clock::Monotonic()) {
+    return Files({.hosts = ""}, clock);
+  }
+  std::shared_ptr<tls::PemFiles> Files(const TestCa::Subject& subject,
+                                       const Clock* clock = Clock::Monotonic());
+
+ private:
+  TestCa ca_;
+  ScratchDir scratch_;
+  int members_ = 0;
+};
 
 }  // namespace baton::test

@@ -27,7 +27,7 @@ LocalOptions LocalFrom(const UcxOptions& ucx) {
   return local;
 }
 
-TcpOptions TcpFrom(const UcxOptions& ucx) {
+TcpOptions TcpFrom(const UcxOptions& ucx, const TcpTls& tls) {
   TcpOptions tcp;
   tcp.listen = ucx.listen;
   tcp.listen_host = ucx.listen_host;
@@ -38,13 +38,17 @@ TcpOptions TcpFrom(const UcxOptions& ucx) {
   tcp.max_peers = ucx.max_peers;
   tcp.max_sends_in_flight = ucx.max_sends_in_flight;
   tcp.max_sends_outstanding = ucx.max_sends_outstanding;
+  tcp.tls = tls;
   return tcp;
 }
 
 // TCP and UCX: who listens has one port for both, which is TCP's; who connects
-// prefers UCX only where it is more than TCP by another way.
-absl::StatusOr<std::unique_ptr<Transport>> CreateRemote(UcxOptions options) {
-  TcpOptions tcp_options = TcpFrom(options);
+// prefers UCX only where it is more than TCP by another way. TCP alone where
+// all is to be encrypted.
+absl::StatusOr<std::unique_ptr<Transport>> CreateRemote(UcxOptions options,
+                                                        const TcpTls& tls) {
+  TcpOptions tcp_options = TcpFrom(options, tls);
+  if (tls.is_required()) return CreateTcpTransport(tcp_options);
   options.own_port = false;
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<UcxTransport> ucx,
                          CreateUcxTransport(options));
@@ -76,7 +80,7 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateOverNccl(
         absl::StrCat("transport \"nccl\": ", communicators.status().message()));
   }
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Transport> control,
-                         CreateTcpTransport(TcpFrom(options)));
+                         CreateTcpTransport(TcpFrom(options, {})));
   NcclOptions nccl;
   nccl.tick_interval = options.tick_interval;
   nccl.max_sends_outstanding = options.max_sends_outstanding;
@@ -88,14 +92,18 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateOverNccl(
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
     const std::string& kind, const UcxOptions& options,
-    const MakeCommunicators& make_communicators) {
+    const MakeCommunicators& make_communicators, const TcpTls& tls) {
   LocalOptions local_options = LocalFrom(options);
   if (options.memory == UcxMemory::kCuda && kind != "ucx") {
     return absl::InvalidArgumentError(absl::StrCat(
         "transport \"", kind, "\" is not UCX's, which memory of CUDA needs"));
   }
+  if (tls.is_required() && (kind == "ucx" || kind == "nccl")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("transport \"", kind, "\" does not encrypt"));
+  }
   if (kind == "local") return CreateLocalTransport(local_options);
-  if (kind == "tcp") return CreateTcpTransport(TcpFrom(options));
+  if (kind == "tcp") return CreateTcpTransport(TcpFrom(options, tls));
   if (kind == "ucx") return CreateUcxTransport(options);
   if (kind == "nccl") return CreateOverNccl(options, make_communicators);
   if (kind != "auto") {
@@ -103,7 +111,7 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
         "transport \"", kind, "\" is none of auto, local, tcp, ucx and nccl"));
   }
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Transport> remote,
-                         CreateRemote(options));
+                         CreateRemote(options, tls));
   if (options.listen) {
     // The port that was found is part of the name.
     BATON_ASSIGN_OR_RETURN(const SocketAddress address,

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "kv_transfer/transport.h"
 #include "kv_transfer/transports/nccl/communicator.h"
+#include "kv_transfer/transports/tcp/tcp_transport.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 
 namespace baton::kv_transfer {
@@ -23,11 +24,15 @@ using MakeCommunicators =
 // with a line in the log, where that cannot be had. `options` hold for all, but
 // max_sends_in_flight, of which memory has its own. "nccl": from the memory of
 // one device to another's, with TCP beside it for everything else; regions are
-// then a device's. With options.memory kCuda, "ucx" alone.
+// then a device's. With options.memory kCuda, "ucx" alone. `tls` holds for TCP;
+// where it is required, "auto" does without UCX, and neither "ucx" nor "nccl"
+// can be had.
 // Errors as those of the transports and of `make_communicators`, which only
-// "nccl" calls; InvalidArgument: no such kind, or not for this memory.
+// "nccl" calls; InvalidArgument: no such kind, or not for this memory, or not
+// with TLS.
 absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
     const std::string& kind, const UcxOptions& options,
-    const MakeCommunicators& make_communicators = nullptr);
+    const MakeCommunicators& make_communicators = nullptr,
+    const TcpTls& tls = {});
 
 }  // namespace baton::kv_transfer

@@ -6,8 +6,12 @@
 
 #include <utility>
 
+#include "absl/strings/string_view.h"
+#include "common/clock.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "kv_transfer/transports/tcp/tcp_wire.h"
+#include "kv_transfer/transports/tcp/tls_stream.h"
 #include "kv_transfer/transports/tcp_socket.h"
 
 namespace baton::kv_transfer {
@@ -49,8 +53,13 @@ TcpLoop::TcpLoop(const TcpOptions& options, Mailbox* mailbox,
 
 absl::Status TcpLoop::Open(TransportProperties* properties) {
   BATON_RETURN_IF_ERROR(OpenEvents());
+  if (options_.tls.files != nullptr) {
+    BATON_ASSIGN_OR_RETURN(contexts_, tls::TlsContexts::Create(
+                                          options_.tls.files, MakeMemberContext,
+                                          "the data plane"));
+  }
   if (options_.listen) BATON_RETURN_IF_ERROR(OpenListener(properties));
-  properties->name = "tcp";
+  properties->name = options_.tls.is_required() ? kTcpTlsName : kTcpName;
   properties->detects_peer_death = true;
   properties->good_payload_bytes = kGoodPayloadBytes;
   SetLimits(options_.max_sends_in_flight, options_.max_sends_outstanding,
@@ -96,34 +105,98 @@ void TcpLoop::BeginConnect(Peer& peer, const SocketAddress& to) {
 void TcpLoop::OnWritable(Peer& peer) {
   TcpPeer& tcp = Tcp(peer);
   if (!peer.failure.ok()) return;
-  if (!peer.incoming && !tcp.greeted) {
-    const absl::Status connected = ConnectResult(peer.socket.get());
-    if (!connected.ok()) {
-      Fail(peer, connected);
-      return;
-    }
-    Greet(tcp);
+  if (tcp.stream == nullptr) {
+    if (peer.incoming || !IsConnected(tcp)) return;
+    SetStream(tcp, options_.tls.is_required());
+    ShakeHands(tcp);
+  } else {
+    SendRest(tcp);
   }
   Flush(tcp);
 }
 
-void TcpLoop::Greet(TcpPeer& peer) {
-  // A few bytes into an empty socket buffer: all or an error.
-  const absl::string_view greeting = tcp_wire::kGreeting;
-  if (send(peer.socket.get(), greeting.data(), greeting.size(),
-           MSG_DONTWAIT | MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(greeting.size())) {
+void TcpLoop::OnReadable(Peer& peer) {
+  TcpPeer& tcp = Tcp(peer);
+  if (!peer.failure.ok()) return;
+  if (tcp.stream == nullptr) {
+    // There is nothing to read of a connection that does not stand.
+    if (!peer.incoming) IsConnected(tcp);
+    if (!peer.incoming || !ChooseStream(tcp)) return;
+  }
+  if (ShakeHands(tcp)) Receive(tcp);
+}
+
+bool TcpLoop::IsConnected(TcpPeer& peer) {
+  const absl::Status connected = ConnectResult(peer.socket.get());
+  if (!connected.ok()) Fail(peer, connected);
+  return connected.ok();
+}
+
+bool TcpLoop::ChooseStream(TcpPeer& peer) {
+  unsigned char first = 0;
+  if (contexts_ != nullptr) {
+    const absl::StatusOr<uint64_t> seen = ReceivedBytes(
+        recv(peer.socket.get(), &first, 1, MSG_DONTWAIT | MSG_PEEK));
+    if (!seen.ok()) Fail(peer, seen.status());
+    if (!seen.ok() || *seen == 0) return false;
+  }
+  SetStream(peer, contexts_ != nullptr && first == kFirstByteOfTls);
+  return true;
+}
+
+void TcpLoop::SetStream(TcpPeer& peer, bool encrypted) {
+  peer.encrypted = encrypted;
+  if (!encrypted) {
+    peer.stream = MakePlainStream();
+    return;
+  }
+  peer.stream =
+      MakeTlsStream(contexts_->Get().get(),
+                    peer.incoming ? TlsSide::kListens : TlsSide::kConnects);
+}
+
+bool TcpLoop::ShakeHands(TcpPeer& peer) {
+  if (peer.shook_hands) return true;
+  const absl::StatusOr<bool> over = peer.stream->Handshake(peer.socket.get());
+  if (!over.ok()) {
+    if (peer.incoming) LogRefusal(peer, over.status());
+    Fail(peer, over.status());
+    return false;
+  }
+  SendRest(peer);
+  peer.shook_hands = *over;
+  if (peer.shook_hands && !peer.incoming) Say(peer, tcp_wire::kGreeting);
+  return peer.shook_hands;
+}
+
+void TcpLoop::SendRest(TcpPeer& peer) {
+  if (!peer.failure.ok() || !peer.stream->HasUnsent()) return;
+  const absl::StatusOr<uint64_t> sent =
+      peer.stream->Write(peer.socket.get(), {});
+  if (!sent.ok()) {
+    Fail(peer, sent.status());
+  } else if (peer.stream->HasUnsent()) {
+    peer.full = true;
+    Watch(peer);
+  }
+}
+
+void TcpLoop::Say(TcpPeer& peer, absl::string_view words) {
+  const iovec piece = {const_cast<char*>(words.data()), words.size()};
+  const absl::StatusOr<uint64_t> said =
+      peer.stream->Write(peer.socket.get(), {&piece, 1});
+  if (!said.ok() || *said != words.size()) {
     Fail(peer, absl::UnavailableError("the peer hung up"));
     return;
   }
-  peer.greeted = true;
+  SendRest(peer);
 }
 
 void TcpLoop::TakeGreeting(TcpPeer& peer) {
   const ByteSpan said = absl::MakeConstSpan(peer.buffer).subspan(0, peer.end);
   const absl::Status status = tcp_wire::CheckGreeting(said);
   if (!status.ok()) {
-    if (peer.incoming && options_.on_stranger) {
+    if (peer.incoming && !peer.encrypted && options_.on_stranger) {
       options_.on_stranger(
           Release(peer),
           std::string(reinterpret_cast<const char*>(said.data()), said.size()));
@@ -133,8 +206,37 @@ void TcpLoop::TakeGreeting(TcpPeer& peer) {
   }
   if (said.size() < tcp_wire::kGreeting.size()) return;
   peer.begin = tcp_wire::kGreeting.size();
-  if (peer.incoming) Greet(peer);
-  if (peer.failure.ok()) SetUp(peer);
+  if (options_.tls.is_required() && !peer.encrypted) {
+    RefusePlainText(peer);
+    return;
+  }
+  if (peer.incoming) Say(peer, tcp_wire::kGreeting);
+  if (!peer.failure.ok()) return;
+  if (peer.encrypted && !options_.tls.is_required()) {
+    absl::MutexLock lock(&mu_);
+    encrypted_as_wished_.insert(peer.id);
+  }
+  SetUp(peer);
+}
+
+bool TcpLoop::IsEncryptedAsItWished(PeerId peer) const {
+  absl::MutexLock lock(&mu_);
+  return encrypted_as_wished_.contains(peer);
+}
+
+void TcpLoop::RefusePlainText(TcpPeer& peer) {
+  Say(peer, tcp_wire::kTlsOnly);
+  const absl::Status why = absl::PermissionDeniedError(
+      "it speaks plain text, and TLS is required here");
+  LogRefusal(peer, why);
+  Fail(peer, why);
+}
+
+void TcpLoop::LogRefusal(const TcpPeer& peer, const absl::Status& why) {
+  LOG_IF(WARNING, refusals_.IsNews(std::string(why.message()),
+                                   Clock::Monotonic()->Now()))
+      << "kv_transfer: did not let " << peer.address
+      << " in: " << why.message();
 }
 
 void TcpLoop::MarkBusy(TcpPeer& peer) {
@@ -152,13 +254,18 @@ void TcpLoop::Work() {
     if (found == nullptr) continue;
     TcpPeer& peer = Tcp(*found);
     peer.busy = false;
-    if (peer.state == PeerState::kDown) continue;
-    Flush(peer);
+    if (peer.state == PeerState::kDown || !peer.failure.ok()) continue;
+    if (peer.stream->HasUnread()) Receive(peer);
+    if (peer.failure.ok()) Flush(peer);
   }
 }
 
 void TcpLoop::CompleteAll(Peer& down) {
   TcpPeer& peer = Tcp(down);
+  {
+    absl::MutexLock lock(&mu_);
+    encrypted_as_wished_.erase(peer.id);
+  }
   if (peer.reading.has_value() && peer.reading->cookie.has_value()) {
     handler_->OnLanded(peer.id, *peer.reading->cookie, peer.failure);
   }

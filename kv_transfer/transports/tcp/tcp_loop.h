@@ -1,5 +1,6 @@
 // The progress thread's inside: every peer of a TCP transport. When its
-// connection stands, both sides greet; then the peer is up.
+// connection stands, and its TLS handshake is over, if it has one, both sides
+// greet; then the peer is up.
 //
 // Messages go out before payloads that wait, but never into one that has begun.
 // Of each peer a bounded number of bytes is written and read at a time, so that
@@ -13,13 +14,20 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "common/repeat_filter.h"
+#include "common/tls/tls_context.h"
 #include "kv_transfer/region_table.h"
 #include "kv_transfer/transport.h"
 #include "kv_transfer/transports/mailbox.h"
 #include "kv_transfer/transports/socket_loop.h"
+#include "kv_transfer/transports/tcp/tcp_stream.h"
 #include "kv_transfer/transports/tcp/tcp_transport.h"
 
 namespace baton::kv_transfer {
@@ -33,6 +41,10 @@ class TcpLoop final : public SocketLoop {
   // Opens the sockets and fills in the properties. On failure the loop is of no
   // use. Any thread, before Run.
   absl::Status Open(TransportProperties* properties);
+
+  // Whether this peer is connected by TLS though it need not have been. Any
+  // thread.
+  bool IsEncryptedAsItWished(PeerId peer) const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // A frame that goes out.
@@ -55,8 +67,13 @@ class TcpLoop final : public SocketLoop {
   struct TcpPeer : Peer {
     explicit TcpPeer(size_t buffer_bytes) : buffer(buffer_bytes) {}
 
+    // Null until it is known whether it is plain text, and until a connection
+    // that we make stands.
+    std::unique_ptr<TcpStream> stream;
+    bool encrypted = false;
+    bool shook_hands = false;
+
     // Sending.
-    bool greeted = false;
     std::deque<SendOp> messages;
     std::deque<SendOp> payloads;
     std::optional<Writing> writing;
@@ -78,11 +95,24 @@ class TcpLoop final : public SocketLoop {
                                       const sockaddr_storage& from) override;
   void BeginConnect(Peer& peer, const SocketAddress& to) override;
   void OnWritable(Peer& peer) override;
-  void OnReadable(Peer& peer) override { Receive(Tcp(peer)); }
+  void OnReadable(Peer& peer) override;
   bool HasWork() const override { return !busy_.empty(); }
   void Work() override;
   void CompleteAll(Peer& peer) override;
-  void Greet(TcpPeer& peer);
+  // Fails a peer that could not be connected to.
+  bool IsConnected(TcpPeer& peer);
+  // By the first byte of who came to us; false while there is none.
+  bool ChooseStream(TcpPeer& peer);
+  void SetStream(TcpPeer& peer, bool encrypted);
+  // Whether there are bytes of ours on the stream now, or later.
+  bool ShakeHands(TcpPeer& peer);
+  // All or an error: a few bytes into an empty socket buffer.
+  void Say(TcpPeer& peer, absl::string_view words);
+  void RefusePlainText(TcpPeer& peer);
+  // A few lines, however often somebody comes.
+  void LogRefusal(const TcpPeer& peer, const absl::Status& why);
+  // Sends what the stream has kept.
+  void SendRest(TcpPeer& peer);
   void TakeGreeting(TcpPeer& peer);
   void MarkBusy(TcpPeer& peer);
 
@@ -91,7 +121,7 @@ class TcpLoop final : public SocketLoop {
   // Writes until the socket is full, a turn is over, or nothing is left.
   void Flush(TcpPeer& peer);
   bool TakeNext(TcpPeer& peer);
-  // What the socket took; 0 when it is full or the peer failed.
+  // What the stream took; 0 when the socket is full or the peer failed.
   uint64_t Write(TcpPeer& peer);
   void Receive(TcpPeer& peer);
   // Reads once from the socket, to where it is to go; false when there is no
@@ -106,8 +136,14 @@ class TcpLoop final : public SocketLoop {
 
   const TcpOptions options_;
   const RegionTable* const regions_;
+  // Null without TLS.
+  std::unique_ptr<tls::TlsContexts> contexts_;
+  RepeatFilter refusals_;
 
-  // Who has more to write.
+  mutable absl::Mutex mu_;
+  absl::flat_hash_set<PeerId> encrypted_as_wished_ ABSL_GUARDED_BY(mu_);
+
+  // Who has more to write, or to read.
   std::deque<PeerId> busy_;
 };
 

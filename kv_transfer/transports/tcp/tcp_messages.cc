@@ -1,9 +1,7 @@
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -21,11 +19,6 @@ constexpr uint64_t kBytesPerTurn = uint64_t{2} << 20;
 constexpr int kReadsPerTurn = 64;
 // The extents of a payload, and what comes before or after them.
 constexpr size_t kMaxPieces = kMaxPayloadExtents + 1;
-
-absl::Status SocketFailed(int error) {
-  return absl::UnavailableError(
-      absl::StrCat("the connection broke: ", std::strerror(error)));
-}
 
 // Takes `bytes` from the front of spans[*next, ...).
 template <typename Span>
@@ -103,22 +96,18 @@ uint64_t TcpLoop::Write(TcpPeer& peer) {
     pieces[count++] = {const_cast<std::byte*>(span.data()), span.size()};
     wanted += span.size();
   }
-  msghdr message{};
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = count;
-  const ssize_t n =
-      sendmsg(peer.socket.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (n < 0 && errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) {
-    Fail(peer, SocketFailed(errno));
+  const absl::StatusOr<uint64_t> taken =
+      peer.stream->Write(peer.socket.get(), {pieces.data(), count});
+  if (!taken.ok()) {
+    Fail(peer, taken.status());
     return 0;
   }
-  const uint64_t taken = n > 0 ? static_cast<uint64_t>(n) : 0;
-  DropFront(writing.rest, &writing.next, taken);
-  if (taken < wanted) {
+  DropFront(writing.rest, &writing.next, *taken);
+  if (*taken < wanted || peer.stream->HasUnsent()) {
     peer.full = true;
     Watch(peer);
   }
-  return taken;
+  return *taken;
 }
 
 void TcpLoop::Receive(TcpPeer& peer) {
@@ -130,19 +119,23 @@ void TcpLoop::Receive(TcpPeer& peer) {
     const bool more = Read(peer, kBytesPerTurn - received, &read);
     received += read;
     if (read > 0) TakeBuffered(peer);
-    if (!more) return;
+    if (!more) break;
   }
+  if (!peer.failure.ok()) return;
+  SendRest(peer);
+  // The socket would not tell.
+  if (peer.stream->HasUnread()) MarkBusy(peer);
 }
 
 bool TcpLoop::Read(TcpPeer& peer, uint64_t max_bytes, uint64_t* read) {
   const int socket = peer.socket.get();
   uint64_t left = peer.reading.has_value() ? peer.reading->bytes_left : 0;
   uint64_t wanted = 0;
-  ssize_t n;
+  absl::StatusOr<uint64_t> n = 0;
   if (left > 0 && !peer.reading->cookie.has_value()) {
-    // Refused: the kernel throws it away.
+    // Refused.
     wanted = std::min(left, max_bytes);
-    n = recv(socket, nullptr, wanted, MSG_DONTWAIT | MSG_TRUNC);
+    n = peer.stream->Skip(socket, wanted);
   } else {
     // The rest of a payload to its place, and what follows to the buffer.
     if (peer.begin > 0) {
@@ -169,22 +162,13 @@ bool TcpLoop::Read(TcpPeer& peer, uint64_t max_bytes, uint64_t* read) {
       pieces[count++] = {peer.buffer.data() + peer.end, room};
       wanted += room;
     }
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = count;
-    n = recvmsg(socket, &message, MSG_DONTWAIT);
+    n = peer.stream->Read(socket, {pieces.data(), count});
   }
-  if (n == 0) {
-    Fail(peer, absl::UnavailableError("the peer hung up"));
+  if (!n.ok()) {
+    Fail(peer, n.status());
     return false;
   }
-  if (n < 0) {
-    if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) {
-      Fail(peer, SocketFailed(errno));
-    }
-    return false;
-  }
-  *read = static_cast<uint64_t>(n);
+  *read = *n;
   const uint64_t of_payload = std::min(left, *read);
   peer.end += *read - of_payload;
   if (of_payload > 0) Advance(peer, of_payload);

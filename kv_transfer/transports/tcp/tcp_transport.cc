@@ -18,8 +18,14 @@ class TcpTransport final : public MailboxTransport {
 
   absl::Status Launch() {
     BATON_RETURN_IF_ERROR(loop_.Open(&properties_));
+    encrypted_ = properties_;
+    encrypted_.name = kTcpTlsName;
     RunThread([this] { loop_.Run(); });
     return absl::OkStatus();
+  }
+
+  const TransportProperties& PeerProperties(PeerId peer) const override {
+    return loop_.IsEncryptedAsItWished(peer) ? encrypted_ : properties_;
   }
 
   absl::Status Send(PeerId peer, ByteSpan header,
@@ -36,6 +42,7 @@ class TcpTransport final : public MailboxTransport {
   }
 
  private:
+  TransportProperties encrypted_;
   TcpLoop loop_;
 };
 

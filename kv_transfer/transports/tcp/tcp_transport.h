@@ -1,7 +1,8 @@
 // The transport over a TCP connection per peer: a frame is a few bytes of
 // lengths, a header, and the payload as it lies in the sender's memory; the
 // receiver asks its handler where to put it and reads it from the socket to
-// there. The kernel copies each byte once on either side, and nobody else does.
+// there. The kernel copies each byte once on either side, and nobody else does,
+// unless it is encrypted.
 //
 // Safe by construction: only the receiver's own thread writes to its memory, so
 // that nothing lands late; what is refused is thrown away in the kernel; a
@@ -22,9 +23,25 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/scoped_fd.h"
+#include "common/tls/pem_files.h"
 #include "kv_transfer/transport.h"
 
 namespace baton::kv_transfer {
+
+// What properties and peers' properties are called, without TLS and with it.
+inline constexpr char kTcpName[] = "tcp";
+inline constexpr char kTcpTlsName[] = "tcp/tls";
+
+// Encryption of connections, by TLS 1.3 with a certificate on both ends.
+struct TcpTls {
+  // The cluster's; null: all is plain text.
+  std::shared_ptr<tls::PemFiles> files;
+  // Connections that we make are TLS, and no others are taken. Off: those that
+  // we make are plain text, and others are what their maker wants.
+  bool required = true;
+
+  bool is_required() const { return files != nullptr && required; }
+};
 
 struct TcpOptions {
   // Whether peers may connect to us (decode workers listen).
@@ -46,6 +63,7 @@ struct TcpOptions {
   // Takes who connected but speaks another protocol, and what was read of him,
   // on the progress thread; absent: he is hung up on.
   std::function<void(ScopedFd socket, std::string said)> on_stranger;
+  TcpTls tls;
 };
 
 // Starts a transport. Errors name the address or the option: AlreadyExists (the

@@ -11,9 +11,14 @@
 namespace baton::kv_transfer::tcp_wire {
 
 absl::Status CheckGreeting(ByteSpan said) {
-  const size_t n = std::min(said.size(), kGreeting.size());
-  if (std::memcmp(said.data(), kGreeting.data(), n) == 0) {
-    return absl::OkStatus();
+  const auto is = [said](absl::string_view text) {
+    const size_t n = std::min(said.size(), text.size());
+    return std::memcmp(said.data(), text.data(), n) == 0;
+  };
+  if (is(kGreeting)) return absl::OkStatus();
+  if (is(kTlsOnly)) {
+    return absl::FailedPreconditionError(
+        "the peer takes KV over TLS only (--kv-encryption)");
   }
   return absl::InvalidArgumentError(
       "the peer speaks another transport protocol");

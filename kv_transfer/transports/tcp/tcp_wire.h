@@ -18,6 +18,10 @@ namespace baton::kv_transfer::tcp_wire {
 // Names the protocol and its version. The side that connected says it first.
 inline constexpr absl::string_view kGreeting = "baton kv tcp 1\n";
 
+// What a side that listens says to who greets in plain text where it takes TLS
+// alone.
+inline constexpr absl::string_view kTlsOnly = "baton kv tcp tls\n";
+
 // The first of a frame: the lengths of the header, 1 to kMaxHeaderBytes, and of
 // the payload, 0 to kMaxPayloadBytes, which follow it.
 struct FrameLengths {
@@ -27,7 +31,7 @@ struct FrameLengths {
 inline constexpr size_t kLengthsBytes = 8;
 
 // InvalidArgument unless `said`, the first bytes of a peer, can become a
-// greeting.
+// greeting; FailedPrecondition when it can become kTlsOnly.
 absl::Status CheckGreeting(ByteSpan said);
 
 // A frame but for its payload.

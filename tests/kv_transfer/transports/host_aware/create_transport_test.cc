@@ -16,6 +16,7 @@
 #include "kv_transfer/transports/socket_address.h"
 #include "tests/kv_transfer/transports/local/local_node.h"
 #include "tests/support/fake_communicator.h"
+#include "tests/support/test_certificates.h"
 
 namespace baton::kv_transfer {
 namespace {
@@ -68,6 +69,30 @@ TEST(CreateTransportTest, MemoryOfADeviceIsForUcxAlone) {
     EXPECT_EQ(transport.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(transport.status().message(), HasSubstr(kind));
   }
+}
+
+// What is to be encrypted goes by no transport that does not.
+TEST(CreateTransportTest, WithTlsThereIsNoUcx) {
+  test::ClusterMembers members;
+  const TcpTls required = {members.Files()};
+  for (const auto& [kind, name] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"local", "local/memfd"},
+           {"tcp", "tcp/tls"},
+           {"auto", "local/memfd+tcp/tls"}}) {
+    const auto transport = CreateTransport(kind, {}, nullptr, required);
+    ASSERT_TRUE(transport.ok()) << transport.status();
+    EXPECT_EQ((*transport)->properties().name, name);
+  }
+  for (const char* kind : {"ucx", "nccl"}) {
+    const auto transport = CreateTransport(kind, {}, nullptr, required);
+    EXPECT_EQ(transport.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(transport.status().message(), HasSubstr(kind));
+  }
+  const TcpTls taken = {.files = members.Files(), .required = false};
+  EXPECT_EQ((*CreateTransport("auto", {}, nullptr, taken))->properties().name,
+            "local/memfd+tcp+ucx/tcp");
+  EXPECT_TRUE(CreateTransport("ucx", {}, nullptr, taken).ok());
 }
 
 TEST(CreateTransportTest, SaysWhatUcxSays) {

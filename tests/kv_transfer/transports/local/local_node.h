@@ -60,6 +60,13 @@ class Journal final : public TransportHandler {
     const auto there = [&] { return CountLocked(line) >= times; };
     return mu_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(20));
   }
+  bool AwaitEither(const std::string& line, const std::string& other) {
+    absl::MutexLock lock(&mu_);
+    const auto there = [&] {
+      return CountLocked(line) + CountLocked(other) > 0;
+    };
+    return mu_.AwaitWithTimeout(absl::Condition(&there), absl::Seconds(20));
+  }
   int Count(const std::string& line) {
     absl::MutexLock lock(&mu_);
     return CountLocked(line);

@@ -64,5 +64,14 @@ TEST(TcpWireTest, GreetingMayComeInPieces) {
   }
 }
 
+TEST(TcpWireTest, KnowsWhatOneSaysThatTakesTlsAlone) {
+  const size_t first = std::string("baton kv tcp t").size();
+  for (size_t n = first; n <= kTlsOnly.size(); ++n) {
+    EXPECT_EQ(CheckGreeting(Bytes(kTlsOnly.substr(0, n))).code(),
+              absl::StatusCode::kFailedPrecondition)
+        << n;
+  }
+}
+
 }  // namespace
 }  // namespace baton::kv_transfer::tcp_wire
