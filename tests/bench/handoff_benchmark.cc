@@ -2,7 +2,7 @@
 // Run by hand, on an otherwise idle machine:
 //
 //   handoff_benchmark [--json FILE] [--sizes 1,8,64,512] [--repeat 15]
-//                     [--transports local,tcp,ucx] [--scattered]
+//                     [--transports local,tcp,tls,ucx] [--scattered]
 //                     [--landing cold|warm]
 //
 // This process is the decode worker; it starts itself again as the prefill
@@ -21,6 +21,8 @@
 //
 // Each process keeps to a CPU of its own: two threads that happen to share one
 // would find all bytes in its nearest cache.
+//
+// "tls" is "tcp", encrypted.
 //
 // The limits, measured in the same run, of the same bytes:
 //   memcpy     the sender says with a byte on a socket that there is something,
@@ -43,7 +45,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "common/log.h"
-#include "kv_transfer/transports/host_aware/create_transport.h"
+#include "kv_transfer/transports/ucx/ucx_transport.h"
 #include "tests/bench/handoff_benchmark_pair.h"
 #include "tests/bench/handoff_benchmark_report.h"
 #include "tests/bench/handoff_benchmark_sender.h"
@@ -56,7 +58,7 @@ namespace {
 struct Flags {
   std::string json;
   std::vector<std::string> sizes = {"1", "8", "64", "512"};
-  std::vector<std::string> kinds = {"local", "tcp", "ucx"};
+  std::vector<std::string> kinds = {"local", "tcp", "tls", "ucx"};
   int repeat = 15;
   bool scattered = false;
   bool warm = false;

@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "kv_transfer/checksum.h"
 #include "kv_transfer/hashed_copy.h"
-#include "kv_transfer/transports/host_aware/create_transport.h"
 #include "tests/bench/streaming_copy.h"
 
 namespace baton::kv_transfer {
@@ -49,9 +48,7 @@ Pair::Pair(const std::string& kind, const Plan& plan, bool warm)
   arena_ = *std::move(arena);
   // A decode worker's blocks have been used before.
   std::memset(arena_.memory().data(), 1, arena_.memory().size());
-  auto transport = CreateTransport(kind, {});
-  CHECK(transport.ok()) << transport.status();
-  transport_ = *std::move(transport);
+  transport_ = OpenTransport(kind, /*listen=*/true);
   HandoffOptions options = OptionsOf(plan, v1::WORKER_ROLE_DECODE, arena_);
   options.wake = [this] { bell_.Ring(); };
   kv_ = options.kv;

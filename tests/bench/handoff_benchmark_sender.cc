@@ -16,7 +16,6 @@
 #include <sstream>
 
 #include "kv_transfer/handoff_sender.h"
-#include "kv_transfer/transports/host_aware/create_transport.h"
 
 namespace baton::kv_transfer {
 namespace {
@@ -43,9 +42,7 @@ class Prefill final {
         plan_.BytesOf(plan_.num_blocks), "KV memory");
     CHECK(arena.ok()) << arena.status();
     arena_ = *std::move(arena);
-    auto transport = CreateTransport(args[0], {.listen = false});
-    CHECK(transport.ok()) << transport.status();
-    transport_ = *std::move(transport);
+    transport_ = OpenTransport(args[0], /*listen=*/false);
     HandoffOptions options = OptionsOf(plan_, v1::WORKER_ROLE_PREFILL, arena_);
     options.wake = [this] { bell_.Ring(); };
     kv_ = options.kv;

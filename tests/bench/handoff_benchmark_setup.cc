@@ -8,6 +8,9 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "common/tls/pem_files.h"
+#include "kv_transfer/transports/host_aware/create_transport.h"
+#include "tests/support/test_certificates.h"
 
 namespace baton::kv_transfer {
 
@@ -32,6 +35,26 @@ std::vector<BlockId> Plan::Blocks(uint32_t seed) const {
     std::shuffle(blocks.begin(), blocks.end(), std::minstd_rand(seed));
   }
   return blocks;
+}
+
+std::unique_ptr<Transport> OpenTransport(const std::string& kind, bool listen) {
+  TcpTls tls;
+  if (kind == "tls") {
+    // The process that was started first makes the certificate, for both.
+    constexpr char kMember[] = "BATON_BENCHMARK_MEMBER";
+    static test::ClusterMembers members;
+    if (std::getenv(kMember) == nullptr) {
+      const std::string file = members.Files()->paths().certificate;
+      setenv(kMember, file.substr(0, file.rfind('/')).c_str(), 1);
+    }
+    auto files = tls::PemFiles::Open(tls::ClusterPaths(std::getenv(kMember)));
+    CHECK(files.ok()) << files.status();
+    tls.files = *std::move(files);
+  }
+  auto transport = CreateTransport(kind == "tls" ? "tcp" : kind,
+                                   {.listen = listen}, nullptr, tls);
+  CHECK(transport.ok()) << transport.status();
+  return *std::move(transport);
 }
 
 HandoffOptions OptionsOf(const Plan& plan, v1::WorkerRole role,

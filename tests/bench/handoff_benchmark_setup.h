@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -19,6 +20,7 @@
 #include "engine/cpu/memory_arena.h"
 #include "kv_transfer/handoff.h"
 #include "kv_transfer/peer_events.h"
+#include "kv_transfer/transport.h"
 
 namespace baton::kv_transfer {
 
@@ -56,6 +58,10 @@ struct Plan {
 };
 // So that no page of one lies where its copy does.
 inline constexpr uint32_t kSenderSeed = 1, kReceiverSeed = 2;
+
+// As CreateTransport; "tls" is "tcp" with TLS, between members of a cluster of
+// this program's own.
+std::unique_ptr<Transport> OpenTransport(const std::string& kind, bool listen);
 
 HandoffOptions OptionsOf(const Plan& plan, v1::WorkerRole role,
                          const engine::cpu::MemoryArena& arena);
