@@ -83,6 +83,7 @@ set(BATON_THREAD_TESTS
     engine_cpu_thread_team_test
     kv_transfer_host_aware_transport_test
     kv_transfer_local_transport_test
+    kv_transfer_tcp_tls_test
     kv_transfer_tcp_visitor_test
     kv_transfer_transport_contract_test
     kv_transfer_ucx_transport_test

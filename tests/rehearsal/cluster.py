@@ -4,7 +4,9 @@ it, what may happen to it, and what is seen of it from outside.
 
 import os
 import pathlib
+import re
 import signal
+import subprocess
 import time
 
 from network import (  # noqa: E402
@@ -13,7 +15,27 @@ from processes import (  # noqa: E402
     PATIENCE, Process, await_that, fetch, samples)
 
 NAME_SERVER, LOAD_BALANCER, CLIENT, FIRST_NODE, LAST_NODE = 2, 3, 4, 10, 250
+# --transport and --kv-encryption of prefill workers.
+WAYS = [("auto", "tls"), ("ucx", "off"), ("auto", "off")]
 CONTROL_PORT = {"prefill": 8701, "decode": 8702, "router": 8600}
+
+
+def make_certificates(folder):
+    """What --cluster-tls is given: a CA, and a member's certificate of it."""
+    folder.mkdir()
+
+    def openssl(*command):
+        subprocess.run(["openssl", *command], cwd=folder, check=True,
+                       capture_output=True)
+
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    openssl("req", "-x509", *key, "-days", "2", "-subj", "/CN=rehearsal",
+            "-keyout", "ca.key", "-out", "ca.pem")
+    openssl("req", *key, "-subj", "/CN=member", "-keyout", "key.pem", "-out",
+            "member.csr")
+    openssl("x509", "-req", "-in", "member.csr", "-CA", "ca.pem", "-CAkey",
+            "ca.key", "-CAcreateserial", "-days", "2", "-out", "cert.pem")
+    return folder
 
 
 class Node:
@@ -66,6 +88,7 @@ class Cluster:
         self.binaries, self.folder = binaries, pathlib.Path(folder)
         self.router_flags = list(router_flags)
         self.worker_flags = list(worker_flags)
+        self.certificates = make_certificates(self.folder / "tls")
         self.nodes, self.next_number = [], FIRST_NODE
         self.names = self.balancer = self.client = None
         try:
@@ -85,16 +108,20 @@ class Cluster:
             raise
 
     def flags(self, pool, address):
-        model = ["--model", str(ROOT / "models" / "stories")]
+        model = ["--model", str(ROOT / "models" / "stories"),
+                 "--cluster-tls", str(self.certificates)]
         if pool == "router":
             return [*model, "--http", f"{address}:8000", "--discovery-server",
                     self.names.address, "--discovery-interval", "1",
                     "--prefill", f"dns:prefill.{ZONE}:8701",
                     "--decode", f"dns:decode.{ZONE}:8702", *self.router_flags]
-        # Decode workers take both ways between hosts, at one port.
-        insists = pool == "prefill" and int(address.split(".")[-1]) % 2
-        return [*model, "--threads", "1", "--transport",
-                "ucx" if insists else "auto", "--data-host", address,
+        # Decode workers take all ways between hosts, at one port; of prefill
+        # workers each has one of them.
+        transport, encryption = "auto", "off"
+        if pool == "prefill":
+            transport, encryption = WAYS[int(address.split(".")[-1]) % len(WAYS)]
+        return [*model, "--threads", "1", "--transport", transport,
+                "--kv-encryption", encryption, "--data-host", address,
                 *self.worker_flags]
 
     def of(self, pool):
@@ -187,6 +214,14 @@ class Cluster:
                     sum(samples(page, "baton_worker_pairs").values()) != pairs):
                 return False
         return True
+
+    def ways(self):
+        """What KV has come by to decode workers: {"tcp/tls", ...}"""
+        return {
+            re.search('transport="(.*?)"', labels).group(1)
+            for node in self.of("decode") for labels, count in samples(
+                node.metrics(), "baton_kv_transfers_total").items()
+            if 'outcome="ok"' in labels and count}
 
     def view(self):
         """What each router sees."""

@@ -67,6 +67,8 @@ class RehearsalTest(unittest.TestCase):
         bench = Bench(cluster)
         self.addCleanup(bench.stop)
 
+        await_that(lambda: cluster.ways() >= {"tcp", "tcp/tls", "ucx/tcp"},
+                   "KV comes by every way")
         self.step("both pools grow")
         added = [cluster.add("prefill"), cluster.add("decode")]
         self.joined()

@@ -61,7 +61,9 @@ int ReadFrom(BIO* bio, char* to, size_t wanted, size_t* read) {
 int WriteTo(BIO* bio, const char* from, size_t size, size_t* written) {
   BIO_clear_retry_flags(bio);
   Ciphertext& bytes = *Of(bio);
-  bytes.out.insert(bytes.out.end(), from, from + size);
+  // Of the same type, so that it is one copy of all.
+  const auto* const first = reinterpret_cast<const unsigned char*>(from);
+  bytes.out.insert(bytes.out.end(), first, first + size);
   *written = size;
   return 1;
 }
