@@ -109,6 +109,7 @@ absl::Status LocalCluster::StartWorkers() {
         "baton-prefill", absl::StrCat("prefill-", i), args, std::move(member)));
   }
   pass("--output-reserve", options_.output_reserve);
+  pass("--draft-tokens", options_.draft_tokens);
   for (int i = 0; i < options_.num_decode; ++i) {
     Member member;
     member.is_decode = true;

@@ -48,6 +48,7 @@ struct LocalClusterOptions {
   std::vector<std::vector<std::string>> gpus;
   // As `device`, of decode workers.
   std::string output_reserve;
+  std::string draft_tokens;
   // Compute threads of each worker.
   int threads_per_worker = 1;
   // Gets NAME.log of each process.

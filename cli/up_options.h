@@ -32,6 +32,7 @@ struct UpOptions {
   // GPUs of each worker.
   int tensor_parallel = 1;
   std::string output_reserve;
+  std::string draft_tokens;
   std::string log_format;
   int threads = 0;
   // For requests that name none; 0: none.

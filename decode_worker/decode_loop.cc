@@ -75,9 +75,12 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
       pool_(blocks_->pool),
       cache_(blocks_->cache),
       landings_(std::move(receiver), engine_, blocks_.get()),
-      scheduler_({.token_budget = options.token_budget,
-                  .block_size = engine_->kv_layout().block_size,
-                  .itl_target_seconds = options.itl_target_ms / 1e3}),
+      scheduler_(
+          {.token_budget = options.token_budget,
+           .block_size = engine_->kv_layout().block_size,
+           .itl_target_seconds = options.itl_target_ms / 1e3,
+           .max_drafts = std::min(options.draft_tokens, engine_->max_drafts()),
+           .always_drafts = options.draft_always}),
       publisher_(parts.outbox),
       prefix_feed_(&cache_, parts.outbox),
       guides_(engine_->model().vocab_size),
@@ -341,10 +344,13 @@ void DecodeLoop::Commit(const StepPlan& plan, const StepResult& result,
                         absl::Time started) {
   // Of those that are to run again, and of steps ahead those that are over,
   // nothing is taken.
-  std::vector<const SampledToken*> taken;
-  auto sampled = result.sampled.begin();
+  std::vector<absl::Span<const SampledToken>> taken;
+  absl::Span<const SampledToken> rest = result.sampled;
   for (const PlannedSequence& planned : plan.sequences) {
-    const SampledToken* const token = planned.sample ? &*sampled++ : nullptr;
+    const absl::Span<const SampledToken> tokens =
+        rest.first(planned.num_samples());
+    rest.remove_prefix(tokens.size());
+    const SampledToken* const token = tokens.empty() ? nullptr : &tokens[0];
     Attempt* attempt = attempts_.Find(planned.sequence);
     if (attempt == nullptr ||
         (planned.follows && attempt->tokens_by_step > 0)) {
@@ -356,17 +362,46 @@ void DecodeLoop::Commit(const StepPlan& plan, const StepResult& result,
       attempt->tokens_by_step = 1 << std::min(attempt->again++, kMostDoublings);
       continue;
     }
-    if (token != nullptr) taken.push_back(token);
-    const int32_t count = static_cast<int32_t>(planned.tokens.size());
+    if (token != nullptr) {
+      taken.push_back(tokens.first(1 + CountRight(planned, tokens, attempt)));
+    }
+    const int32_t count =
+        static_cast<int32_t>(planned.tokens.size()) - planned.num_drafts;
     attempt->sequence->CommitComputed(count);
     cache_.Insert(attempt->sequence.get());
     if (!attempt->prefilling) continue;
     attempt->prompt_computed += count;
     metrics_->prompt_tokens->Increment(count);
   }
-  for (const SampledToken* token : taken) {
-    OnSampled(attempts_.Find(token->sequence), *token, started);
+  for (const absl::Span<const SampledToken> tokens : taken) {
+    OnSampled(attempts_.Find(tokens[0].sequence), tokens[0], started);
+    // Those that came out behind guesses, whose KV is there; unless it is over.
+    for (const SampledToken& token : tokens.subspan(1)) {
+      Attempt* const attempt = attempts_.Find(token.sequence);
+      if (attempt == nullptr) break;
+      attempt->sequence->CommitComputed(1);
+      cache_.Insert(attempt->sequence.get());
+      OnSampled(attempt, token, started);
+    }
   }
+}
+
+int32_t DecodeLoop::CountRight(const PlannedSequence& planned,
+                               absl::Span<const SampledToken> tokens,
+                               Attempt* attempt) {
+  if (planned.num_drafts == 0) return 0;
+  const absl::Span<const TokenId> drafts =
+      planned.tokens.last(planned.num_drafts);
+  int32_t right = 0;
+  while (right < planned.num_drafts && tokens[right].ok &&
+         tokens[right].token == drafts[right]) {
+    ++right;
+  }
+  attempt->sequence->LearnDrafts(planned.num_drafts, right);
+  metrics_->drafts->Increment();
+  metrics_->draft_tokens->Increment(planned.num_drafts);
+  metrics_->accepted_draft_tokens->Increment(right);
+  return right;
 }
 
 void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,

@@ -1,5 +1,5 @@
 // The decode worker's loop: sets blocks aside, takes KV into them, and decodes
-// all its sequences together, one token each per step.
+// all its sequences together, step by step.
 //
 // Life of an attempt:
 //   1. Reserve comes from a router: refused, or blocks for the sequence and
@@ -7,7 +7,8 @@
 //      a cached prefix are shared; the grant asks for the rest.
 //   2. reserved: KV arrives. Landed (complete and verified) joins the sequence
 //      to the batch at the next step. A local prefill skips this.
-//   3. running: a token per step, until a stop rule: outcome ok. It gets blocks
+//   3. running: a token per step, or more where guesses at them came true
+//      (scheduling/drafter.h), until a stop rule: outcome ok. It gets blocks
 //      as it grows; when there are none, one sequence gives its own up
 //      (scheduling/preemption.h): it goes back to the router, or waits here
 //      with its KV in the host's memory (swapped) and then runs again.
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/clock.h"
 #include "decode_worker/kv_landings.h"
 #include "decode_worker/swap_store.h"
@@ -172,6 +174,10 @@ class DecodeLoop final : public worker::WorkerLoop {
               const scheduling::StepResult& result, absl::Time started);
   void Commit(const scheduling::StepPlan& plan,
               const scheduling::StepResult& result, absl::Time started);
+  // How many of its guesses came true, which it is told.
+  int32_t CountRight(const scheduling::PlannedSequence& planned,
+                     absl::Span<const scheduling::SampledToken> tokens,
+                     Attempt* attempt);
   void Publish();
 
   // Steps that run ahead (decode_loop_ahead.cc). While a step runs: gives the

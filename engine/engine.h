@@ -83,6 +83,10 @@ class Engine {
   virtual scheduling::StepResult Execute(const scheduling::StepPlan& plan,
                                          LayerHook on_layer_done) = 0;
 
+  // Most guesses that a sequence of a plan may have (PlannedSequence::
+  // num_drafts); 0: none.
+  virtual int32_t max_drafts() const { return 0; }
+
   // Whether a device runs the steps, so that ExecuteBeside costs no time.
   virtual bool runs_on_device() const { return false; }
 

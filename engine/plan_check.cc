@@ -11,13 +11,18 @@ namespace {
 
 // With `ahead`, of what follows a running step.
 void Check(const scheduling::StepPlan& plan, const ModelConfig& config,
-           const KvLayout& layout, bool ahead) {
+           const KvLayout& layout, bool ahead, int32_t max_drafts) {
   absl::flat_hash_set<SequenceId> seen;
   for (const scheduling::PlannedSequence& s : plan.sequences) {
     CHECK(seen.insert(s.sequence).second) << "a sequence is planned twice";
     CHECK_EQ(s.follows, ahead);
     CHECK(!s.tokens.empty());
     CHECK(!ahead || (s.tokens.size() == 1 && s.sample && s.targets.empty()));
+    CHECK(s.num_drafts == 0 ||
+          (s.num_drafts > 0 && !ahead && s.sample && s.targets.empty() &&
+           s.tokens.size() == 1 + static_cast<size_t>(s.num_drafts)))
+        << s.num_drafts << " drafts";
+    CHECK_LE(s.num_drafts, max_drafts);
     CHECK_GE(s.first_position, 0);
     const int64_t end = s.first_position + int64_t(s.tokens.size());
     CHECK_LE(end, config.max_position);
@@ -37,8 +42,11 @@ void Check(const scheduling::StepPlan& plan, const ModelConfig& config,
     if (!s.sample) continue;
     CHECK(s.sampling != nullptr);
     CHECK(!s.history.empty());
-    if (!ahead) CHECK_EQ(s.history.back(), s.tokens.back());
-    CHECK_EQ(static_cast<int64_t>(s.history.size()), ahead ? end - 1 : end);
+    const int64_t known = ahead ? end - 1 : end - s.num_drafts;
+    if (!ahead) {
+      CHECK_EQ(s.history.back(), s.tokens[s.tokens.size() - 1 - s.num_drafts]);
+    }
+    CHECK_EQ(static_cast<int64_t>(s.history.size()), known);
     CHECK(s.allowed == nullptr || s.allowed->vocab_size() == config.vocab_size)
         << s.allowed->vocab_size();
     CHECK(s.prompt_length >= 1 &&
@@ -50,13 +58,13 @@ void Check(const scheduling::StepPlan& plan, const ModelConfig& config,
 }  // namespace
 
 void CheckPlan(const scheduling::StepPlan& plan, const ModelConfig& config,
-               const KvLayout& layout) {
-  Check(plan, config, layout, /*ahead=*/false);
+               const KvLayout& layout, int32_t max_drafts) {
+  Check(plan, config, layout, /*ahead=*/false, max_drafts);
 }
 
 void CheckPlanAhead(const scheduling::StepPlan& plan, const ModelConfig& config,
                     const KvLayout& layout) {
-  Check(plan, config, layout, /*ahead=*/true);
+  Check(plan, config, layout, /*ahead=*/true, /*max_drafts=*/0);
 }
 
 }  // namespace baton::engine

@@ -8,9 +8,10 @@
 
 namespace baton::engine {
 
-// CHECK-fails on a plan that is not well-formed for this model and pool.
+// CHECK-fails on a plan that is not well-formed for this model and pool, or has
+// more guesses than the engine takes.
 void CheckPlan(const scheduling::StepPlan& plan, const ModelConfig& config,
-               const KvLayout& layout);
+               const KvLayout& layout, int32_t max_drafts);
 
 // The same for Engine::RunAhead.
 void CheckPlanAhead(const scheduling::StepPlan& plan, const ModelConfig& config,

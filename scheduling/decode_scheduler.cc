@@ -13,6 +13,7 @@ DecodeScheduler::DecodeScheduler(const DecodeSchedulerOptions& options)
   CHECK_GE(options_.token_budget, 1);
   CHECK_GE(options_.block_size, 1);
   CHECK_GE(options_.itl_target_seconds, 0);
+  CHECK_GE(options_.max_drafts, 0);
 }
 
 void DecodeScheduler::Add(Sequence* sequence, double now) {
@@ -44,7 +45,7 @@ StepPlan DecodeScheduler::Plan(const StepOutlook& outlook) {
   if (running_.empty()) return plan;
   prompts_.RemoveStreams();
   MarkStreams(outlook.now);
-  PlanStreams(&plan);
+  PlanStreams(outlook.cost, &plan);
   const int64_t streams = plan.NumTokens();
   PlanPrompts(outlook, &plan);
   ramp_.Planned(static_cast<int32_t>(plan.NumTokens() - streams));
@@ -58,19 +59,51 @@ void DecodeScheduler::RanAhead(double now, const StepShape& shape) {
   last_shape_ = shape;
 }
 
-void DecodeScheduler::PlanStreams(StepPlan* plan) {
+StepShape DecodeScheduler::StreamsAlone(int32_t budget) const {
+  StepShape shape;
+  if (options_.max_drafts == 0 || !prompts_.empty()) return shape;
+  for (const Sequence* sequence : running_) {
+    shape += ChunkShape(sequence->computed(), 1);
+    ++shape.sequences;
+  }
+  return shape.tokens < budget ? shape : StepShape();
+}
+
+void DecodeScheduler::PlanStreams(const StepCost& cost, StepPlan* plan) {
   // So many streams that nothing is left must not keep prompts out for ever.
   const int32_t reserved =
       prompts_.empty() ? 0 : std::min(kLeastChunk, options_.token_budget / 2);
   int32_t budget = options_.token_budget - reserved;
   const size_t count = running_.size();
   if (turn_ >= count) turn_ = 0;
+  const StepShape alone = StreamsAlone(budget);
+  // What a token of theirs costs.
+  const double seconds =
+      alone.sequences == 0
+          ? 0
+          : cost.Seconds(alone) / static_cast<double>(alone.sequences);
+  // Tokens that are left for guesses, once each stream has had its own.
+  int32_t spare = budget - static_cast<int32_t>(alone.tokens);
   size_t planned = 0;
   for (; planned < count && budget > 0; ++planned) {
-    const Sequence* sequence = running_[(turn_ + planned) % count];
+    Sequence* const sequence = running_[(turn_ + planned) % count];
     if (sequence->uncomputed() > 1 || !HasBlocks(*sequence)) continue;
-    sequence->AppendTo(plan, 1);
-    --budget;
+    if (alone.sequences == 0) {
+      sequence->AppendTo(plan, 1);
+      --budget;
+      continue;
+    }
+    // One guess more.
+    const double more = cost.per_token + cost.per_sequence +
+                        cost.per_prompt_context_token *
+                            static_cast<double>(sequence->computed());
+    sequence->AppendDrafted(plan, std::min(options_.max_drafts, spare),
+                            options_.block_size, [&](double chance) {
+                              return options_.always_drafts ||
+                                     chance * seconds > more;
+                            });
+    budget -= static_cast<int32_t>(plan->sequences.back().tokens.size());
+    spare -= plan->sequences.back().num_drafts;
   }
   turn_ = (turn_ + planned) % count;
 }

@@ -11,6 +11,10 @@
 // fixed cost that would else be paid for nothing. While no stream runs or is
 // about to come, the token budget is the only bound.
 //
+// While no prompt waits, streams may have guesses at their next tokens checked
+// along with the last one: as many as are likely enough to come true that the
+// step gives more tokens in its time, by what it is predicted to cost.
+//
 // Used by the worker's loop thread only. The sequences are the caller's; a
 // pointer stays in here until Remove. The caller gives them blocks as they grow
 // (scheduling/preemption.h); a stream without one for its next token sits the
@@ -38,6 +42,10 @@ struct DecodeSchedulerOptions {
   // no target of their own; 0: as long as it takes. Batch streams without a
   // target always may.
   double itl_target_seconds = 0;
+  // Most guesses that a step checks of a stream (Drafter); 0: none. Whether it
+  // checks so many where it can, though that may not pay.
+  int32_t max_drafts = 0;
+  bool always_drafts = false;
   // Most steps in a row that pass over the oldest prompt, >= 1.
   int32_t patience = 8;
 };
@@ -101,7 +109,10 @@ class DecodeScheduler final {
   void CheckInvariants() const;
 
  private:
-  void PlanStreams(StepPlan* plan);
+  void PlanStreams(const StepCost& cost, StepPlan* plan);
+  // What all streams' next tokens cost, where guesses may be checked beside
+  // them; not known: none are.
+  StepShape StreamsAlone(int32_t budget) const;
   void PlanPrompts(const StepOutlook& outlook, StepPlan* plan);
   // Prompts that have become streams since the last step.
   void MarkStreams(double now);

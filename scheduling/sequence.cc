@@ -1,5 +1,6 @@
 #include "scheduling/sequence.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -71,12 +72,50 @@ void Sequence::AppendTo(StepPlan* plan, int32_t max_tokens) const {
   plan->sequences.push_back(planned);
 }
 
-bool Sequence::CanFollow() const {
-  // Of the likeliest tokens, the host takes stock itself.
-  return top_logprobs_ == 0 && guided_ == nullptr &&
-         sampling_.repetition_penalty == 1.0f &&
+void Sequence::AppendDrafted(StepPlan* plan, int32_t most, int32_t block_size,
+                             absl::FunctionRef<bool(double chance)> worth) {
+  CHECK_EQ(uncomputed(), 1);
+  AppendTo(plan, 1);
+  const int64_t room = int64_t{blocks_.size()} * block_size - num_tokens();
+  // The last token of the output is never run.
+  const int32_t left = stop_.max_output_tokens - num_output() - 1;
+  most = static_cast<int32_t>(std::min<int64_t>({most, room, left}));
+  if (most <= 0 || !DrawsFreely() || num_output() < stop_.min_output_tokens) {
+    return;
+  }
+  if (drafter_ == nullptr) drafter_ = std::make_unique<Drafter>();
+  const absl::Span<const TokenId> guess = drafter_->Guess(tokens_, most);
+  if (guess.empty()) return;
+  int32_t count = 0;
+  double chance = drafter_->chance();
+  while (count < static_cast<int32_t>(guess.size()) && worth(chance)) {
+    ++count;
+    chance *= drafter_->chance();
+  }
+  if (count == 0) {
+    drafter_->Skip();
+    return;
+  }
+  drafted_.assign(1, tokens_.back());
+  drafted_.insert(drafted_.end(), guess.begin(), guess.begin() + count);
+  PlannedSequence& planned = plan->sequences.back();
+  planned.tokens = drafted_;
+  planned.num_drafts = count;
+}
+
+void Sequence::LearnDrafts(int32_t count, int32_t right) {
+  drafter_->Learn(count, right);
+}
+
+bool Sequence::DrawsFreely() const {
+  return guided_ == nullptr && sampling_.repetition_penalty == 1.0f &&
          sampling_.presence_penalty == 0.0f &&
          sampling_.frequency_penalty == 0.0f;
+}
+
+bool Sequence::CanFollow() const {
+  // Of the likeliest tokens, the host takes stock itself.
+  return top_logprobs_ == 0 && DrawsFreely();
 }
 
 void Sequence::AppendFollowing(StepPlan* plan) const {

@@ -17,10 +17,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/ids.h"
 #include "common/stable_hash.h"
 #include "scheduling/block_pool.h"
+#include "scheduling/drafter.h"
 #include "scheduling/output_guide.h"
 #include "scheduling/request.h"
 #include "scheduling/step_plan.h"
@@ -95,6 +97,17 @@ class Sequence final {
   // REQUIRES: max_tokens >= 1, not finished, blocks for those tokens.
   void AppendTo(StepPlan* plan, int32_t max_tokens) const;
 
+  // Appends the last token and up to `most` guesses at what comes after it, as
+  // far as they are worth checking: the i-th while `worth` of how likely it
+  // comes true says so. Nothing is guessed of sequences whose next draw depends
+  // on more than the model (penalties, a grammar, tokens that may not come
+  // yet), or beyond what they may say, or have blocks for. REQUIRES: as
+  // AppendTo, and one token is uncomputed.
+  void AppendDrafted(StepPlan* plan, int32_t most, int32_t block_size,
+                     absl::FunctionRef<bool(double chance)> worth);
+  // Of `count` guesses of that step, so many came true.
+  void LearnDrafts(int32_t count, int32_t right);
+
   // Whether the token that a running step samples may be run before it is
   // known: it decides neither how the next one is drawn, or from what, nor, by
   // its number, that the sequence ends.
@@ -126,6 +139,8 @@ class Sequence final {
   // `num_output` tokens.
   PlannedSequence Planned(int32_t num_output) const;
   absl::StatusOr<GuidedOutput::Next> FollowGuide();
+  // Whether nothing but the model and the parameters decides of a draw.
+  bool DrawsFreely() const;
 
   const SequenceId id_;
   std::vector<TokenId> tokens_;
@@ -141,6 +156,8 @@ class Sequence final {
   std::optional<FinishReason> finished_;
   std::unique_ptr<GuidedOutput> guided_;  // null: it may say anything
   absl::Status guide_status_;
+  std::unique_ptr<Drafter> drafter_;  // once something was to be guessed
+  std::vector<TokenId> drafted_;      // of the last AppendDrafted
 };
 
 }  // namespace baton::scheduling

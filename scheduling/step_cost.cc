@@ -107,9 +107,13 @@ StepShape& StepShape::operator+=(const StepShape& other) {
 StepShape ShapeOf(const StepPlan& plan) {
   StepShape shape;
   for (const PlannedSequence& planned : plan.sequences) {
-    shape += ChunkShape(planned.first_position,
-                        static_cast<int64_t>(planned.tokens.size()));
-    shape.sequences += planned.sample;
+    const auto tokens = static_cast<int64_t>(planned.tokens.size());
+    if (planned.num_drafts == 0) {
+      shape += ChunkShape(planned.first_position, tokens);
+    } else {
+      shape += DraftedShape(planned.first_position, planned.num_drafts);
+    }
+    shape.sequences += planned.num_samples();
   }
   return shape;
 }
@@ -122,6 +126,13 @@ StepShape ChunkShape(int64_t computed, int64_t tokens) {
   const int64_t context = ContextTokens(computed, tokens);
   StepShape shape = {.tokens = tokens};
   (tokens > 1 ? shape.prompt_context_tokens : shape.context_tokens) = context;
+  return shape;
+}
+
+StepShape DraftedShape(int64_t computed, int64_t drafts) {
+  StepShape shape = ChunkShape(computed, 1);
+  shape.tokens += drafts;
+  shape.prompt_context_tokens += ContextTokens(computed + 1, drafts);
   return shape;
 }
 

@@ -7,17 +7,17 @@
 // `tokens` are those that go through the products, `context_tokens` the pairs
 // of a new token and a position that attention reads, where a sequence has one
 // new token, `prompt_context_tokens` the same where it has more, `sequences`
-// those that sample a token. The two contexts are apart because a stream reads
-// its KV from memory for one token, and a chunk of a prompt once for all of its
-// tokens: on an H200, a pair costs a prompt a twentieth (docs/adr/0039). The
-// fit is least squares with forgetting, so that it follows a machine that
-// becomes slower, and of errors relative to what is predicted, so that it is the
-// mean of steps that differ by chance; among terms that are not negative: no work takes less than no
-// time. That is part of the fit, not put upon it: steps of two kinds (streams,
-// and prompts of one length) cannot tell five terms apart, and of two that
-// cancel out, leaving the negative one away would leave the other too large.
-// What steps do not tell stays as it was; of the two contexts, one that no step
-// had yet is taken to be as the other.
+// the tokens that are sampled. The two contexts are apart because a stream
+// reads its KV from memory for one token, and a chunk of a prompt once for all
+// of its tokens: on an H200, a pair costs a prompt a twentieth (docs/adr/0039).
+// The fit is least squares with forgetting, so that it follows a machine that
+// becomes slower, and of errors relative to what is predicted, so that it is
+// the mean of steps that differ by chance; among terms that are not negative:
+// no work takes less than no time. That is part of the fit, not put upon it:
+// steps of two kinds (streams, and prompts of one length) cannot tell five
+// terms apart, and of two that cancel out, leaving the negative one away would
+// leave the other too large. What steps do not tell stays as it was; of the two
+// contexts, one that no step had yet is taken to be as the other.
 //
 // Steps of different kinds (with prompts; of one stream, of two or three, of
 // four to seven, ...) are forgotten apart, each when others of their kind come:
@@ -42,7 +42,7 @@ struct StepShape {
   // Over the new tokens of sequences that have one: the positions before and
   // including it.
   int64_t context_tokens = 0;
-  // That sample a token.
+  // Tokens that are sampled: one of each that is at its end, more with guesses.
   int64_t sequences = 0;
   // As context_tokens, of sequences that have more new tokens: prompts.
   int64_t prompt_context_tokens = 0;
@@ -58,6 +58,10 @@ int64_t ContextTokens(int64_t computed, int64_t tokens);
 // Of `tokens` prompt tokens after `computed` ones, of which none is sampled
 // from.
 StepShape ChunkShape(int64_t computed, int64_t tokens);
+
+// Of a stream's token after `computed` ones, and of `drafts` guesses behind it,
+// which read the KV that it brought from memory. What is sampled is not in it.
+StepShape DraftedShape(int64_t computed, int64_t drafts);
 
 // Seconds for each of the model's terms, each >= 0.
 struct StepCost {

@@ -31,6 +31,13 @@ struct PlannedSequence {
   // yet (Engine::RunAhead). `tokens` is then one that means nothing, and
   // `history` ends before it.
   bool follows = false;
+  // How many of the last of `tokens` are guesses (Engine::max_drafts). A token
+  // is sampled after the token before them, and after each of them as if it had
+  // come out: until the first that did not, all are what single steps would
+  // give. `history` ends before them. Only when `sample`, of a sequence with
+  // one other token, whose earlier tokens decide nothing of how the next ones
+  // are drawn (no penalties).
+  int32_t num_drafts = 0;
   // Read only when `sample`: how to sample, and all tokens of the sequence so
   // far (prompt, then output), whose last is tokens.back().
   const SamplingParams* sampling = nullptr;
@@ -53,6 +60,8 @@ struct PlannedSequence {
     return static_cast<int32_t>(history.size()) + (follows ? 1 : 0) -
            prompt_length;
   }
+  // Tokens that are sampled.
+  int32_t num_samples() const { return sample ? 1 + num_drafts : 0; }
 };
 
 struct StepPlan {
@@ -86,7 +95,8 @@ struct SampledToken {
 };
 
 struct StepResult {
-  // One per planned sequence with `sample`, in the order of the plan.
+  // PlannedSequence::num_samples() of each, in the order of the plan and of
+  // positions.
   std::vector<SampledToken> sampled;
   // One per planned sequence with `targets`, in the order of the plan: the
   // natural logarithm of each target's probability under the model's own

@@ -225,6 +225,20 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
         return "it must be a time from 0 to an hour";
       })
       ->capture_default_str();
+  app->add_option("--draft-tokens", o->draft_tokens,
+                  "Decode and dual workers on a CPU: most guesses at a "
+                  "stream's next tokens, from what its prompt and output said "
+                  "before, that a step checks where that is predicted to pay; "
+                  "answers stay the same. 0: none")
+      ->check(CLI::Range(0, 16))
+      ->capture_default_str();
+  app->add_option("--draft-when", o->draft_always,
+                  "Whether --draft-tokens are checked where that is predicted "
+                  "to pay, or, to measure what they are worth, wherever there "
+                  "are guesses: pays or always")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, bool>{{"pays", false}, {"always", true}}))
+      ->default_str("pays");
   app->add_option("--run-ahead", o->run_ahead,
                   "Decode and dual workers on a GPU: give it the next step "
                   "before the tokens of the one before are known, where that "

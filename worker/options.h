@@ -62,6 +62,10 @@ struct WorkerOptions {
   // needed, in bytes, and how long one may wait there.
   int64_t swap_memory_bytes = 0;
   double swap_seconds = 2;
+  // Decode workers: most guesses at a stream's next tokens that a step checks
+  // (scheduling/drafter.h).
+  int32_t draft_tokens = 0;
+  bool draft_always = false;
   // Decode workers on a device: give it a step before the tokens of the one
   // before are known.
   bool run_ahead = true;

@@ -76,6 +76,14 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
           m->Counter("baton_steps_ahead_dropped_tokens_total",
                      "Tokens of such steps whose sequence was over, or had to "
                      "be run again.")),
+      drafts(m->Counter("baton_spec_decode_num_drafts_total",
+                        "Times that guesses at a sequence's next tokens were "
+                        "checked.")),
+      draft_tokens(m->Counter("baton_spec_decode_num_draft_tokens_total",
+                              "Guesses that were checked.")),
+      accepted_draft_tokens(
+          m->Counter("baton_spec_decode_num_accepted_tokens_total",
+                     "Guesses that came true.")),
       guide_seconds(m->Histogram(
           "baton_output_guide_seconds",
           "Per token of a sequence with a grammar, time that "

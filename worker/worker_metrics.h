@@ -33,6 +33,9 @@ struct WorkerMetrics {
   prometheus::Counter* steps;
   prometheus::Counter* steps_ahead;
   prometheus::Counter* ahead_tokens_dropped;
+  prometheus::Counter* drafts;
+  prometheus::Counter* draft_tokens;
+  prometheus::Counter* accepted_draft_tokens;
   prometheus::Histogram* guide_seconds;
   prometheus::Histogram* step_seconds;
   prometheus::Histogram* step_tokens;

@@ -133,9 +133,10 @@ absl::Status CheckStagesOnDevice(const WorkerOptions& options,
                       absl::StrCat("--kv-staging device: ", status.message()));
 }
 
-// Also that there is what the transport needs, before the model is loaded.
-absl::Status CheckTransport(const WorkerOptions& options,
-                            const WorkerProgram& program) {
+// That flags go together, and that there is what the transport needs, before
+// the model is loaded.
+absl::Status CheckOptions(const WorkerOptions& options,
+                          const WorkerProgram& program) {
   if (options.transport == kNcclTransport) {
     if (options.engine.backend != "cuda") {
       return absl::InvalidArgumentError(
@@ -160,6 +161,10 @@ absl::Status CheckTransport(const WorkerOptions& options,
   } else if (StagesOnDevice(options)) {
     BATON_RETURN_IF_ERROR(CheckStagesOnDevice(options, program));
   }
+  if (options.draft_tokens > 0 && options.engine.backend != "cpu") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--draft-tokens needs --device cpu, not ", options.engine.backend));
+  }
   if (options.kv_wire != "exact" && options.engine.kv_dtype != "bf16") {
     return absl::InvalidArgumentError(
         absl::StrCat("--kv-wire ", options.kv_wire, " needs --kv-dtype bf16, ",
@@ -169,7 +174,7 @@ absl::Status CheckTransport(const WorkerOptions& options,
 }
 
 absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
-  BATON_RETURN_IF_ERROR(CheckTransport(options, program));
+  BATON_RETURN_IF_ERROR(CheckOptions(options, program));
   BATON_ASSIGN_OR_RETURN(const std::shared_ptr<tls::PemFiles> tls,
                          OpenClusterTls(options));
   BATON_ASSIGN_OR_RETURN(const kv_transfer::TcpTls kv_tls,

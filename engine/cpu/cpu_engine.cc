@@ -159,7 +159,7 @@ CpuEngine::CpuEngine(const Kernels& kernels, const ModelConfig& config,
 
 scheduling::StepResult CpuEngine::Execute(const scheduling::StepPlan& plan,
                                           LayerHook on_layer_done) {
-  CheckPlan(plan, config_, layout_);
+  CheckPlan(plan, config_, layout_, max_drafts());
   team_->PinCaller();
   return forward_pass_.Run(plan, on_layer_done);
 }

@@ -32,10 +32,13 @@ class CpuEngine final : public Engine {
   WeightsInfo weights_info() const override { return weights_info_; }
   absl::Span<std::byte> kv_memory() override { return arena_.memory(); }
   int kv_descriptor() const override { return arena_.descriptor(); }
+  int32_t max_drafts() const override { return kMaxDrafts; }
   scheduling::StepResult Execute(const scheduling::StepPlan& plan,
                                  LayerHook on_layer_done) override;
 
  private:
+  static constexpr int32_t kMaxDrafts = 16;
+
   CpuEngine(const Kernels& kernels, const ModelConfig& config,
             std::unique_ptr<ThreadTeam> team, CpuWeights weights,
             WeightsInfo weights_info, std::string identity,

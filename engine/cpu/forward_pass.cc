@@ -77,7 +77,7 @@ void ForwardPass::LayOutRows(const scheduling::StepPlan& plan) {
     const int32_t sequence = static_cast<int32_t>(sampled_index_.size());
     for (int32_t i = 0; i < count; ++i) {
       rows_.push_back({s.tokens[i], s.first_position + i, s.blocks});
-      if (!s.targets.empty() || (s.sample && i + 1 == count)) {
+      if (!s.targets.empty() || i >= count - s.num_samples()) {
         logit_rows_.push_back({first_row + i, sequence, i});
       }
     }
@@ -88,7 +88,7 @@ void ForwardPass::LayOutRows(const scheduling::StepPlan& plan) {
     }
     sampled_index_.push_back(num_sampled);
     target_index_.push_back(num_targets);
-    if (s.sample) ++num_sampled;
+    num_sampled += s.num_samples();
     if (!s.targets.empty()) ++num_targets;
     end_position = std::max(end_position, s.first_position + count);
   }
@@ -251,7 +251,7 @@ scheduling::StepResult ForwardPass::UseLogits(
     const scheduling::StepPlan& plan) {
   scheduling::StepResult result;
   for (const scheduling::PlannedSequence& s : plan.sequences) {
-    if (s.sample) result.sampled.emplace_back();
+    result.sampled.resize(result.sampled.size() + s.num_samples());
     if (!s.targets.empty()) {
       result.target_logprobs.emplace_back(s.tokens.size());
     }
@@ -288,19 +288,20 @@ void ForwardPass::UseLogitRow(const scheduling::StepPlan& plan,
     result->target_logprobs[target_index_[row.sequence]][row.token] =
         LogProbability(logits, s.targets[row.token]);
   }
-  if (!s.sample || row.token + 1 != static_cast<int32_t>(s.tokens.size())) {
-    return;
-  }
+  // Which of the samples it is.
+  const int32_t index =
+      row.token - static_cast<int32_t>(s.tokens.size()) + s.num_samples();
+  if (index < 0) return;
   std::vector<float> copy;
   if (s.want_logits) copy.assign(logits.begin(), logits.end());
-  scheduling::SampledToken token =
-      Sample(logits, *s.sampling, s.history, s.prompt_length, s.sample_index(),
-             {.forbidden = s.forbidden,
-              .allowed = s.allowed,
-              .top_logprobs = s.top_logprobs});
+  scheduling::SampledToken token = Sample(
+      logits, *s.sampling, s.history, s.prompt_length, s.sample_index() + index,
+      {.forbidden = s.forbidden,
+       .allowed = s.allowed,
+       .top_logprobs = s.top_logprobs});
   token.sequence = s.sequence;
   token.logits = std::move(copy);
-  result->sampled[sampled_index_[row.sequence]] = std::move(token);
+  result->sampled[sampled_index_[row.sequence] + index] = std::move(token);
 }
 
 }  // namespace baton::engine::cpu

@@ -62,6 +62,7 @@ class TimedEngine final : public engine::Engine {
     return Run(plan);
   }
 
+  int32_t max_drafts() const override { return on_device_ ? 0 : 16; }
   bool runs_on_device() const override { return on_device_; }
 
   scheduling::StepResult ExecuteBeside(
@@ -88,6 +89,8 @@ class TimedEngine final : public engine::Engine {
   }
 
   std::vector<Part> step;  // the last one
+  // What comes out at that place of an output.
+  std::function<TokenId(int32_t)> sampled = [](int32_t) { return kSampled; };
   // What happens meanwhile.
   std::function<void()> while_running = [] {};
   bool refuses = false;  // to run ahead
@@ -103,8 +106,10 @@ class TimedEngine final : public engine::Engine {
     step.clear();
     for (const scheduling::PlannedSequence& s : plan.sequences) {
       step.emplace_back(s.follows ? kAhead : s.tokens.front(), s.tokens.size());
-      if (!s.sample) continue;
-      result.sampled.push_back({.sequence = s.sequence, .token = kSampled});
+      for (int32_t i = 0; i < s.num_samples(); ++i) {
+        result.sampled.push_back(
+            {.sequence = s.sequence, .token = sampled(s.sample_index() + i)});
+      }
     }
     return result;
   }
@@ -127,11 +132,13 @@ class LastWord final : public ControlOutbox {
     if (message.has_grant()) grant = message.grant();
     for (const v1::Token& token : message.tokens().tokens()) {
       tokens.push_back(token.index());
+      values.push_back(static_cast<TokenId>(token.id()));
     }
     finished |= message.has_outcome();
   }
   v1::Grant grant;
   std::vector<uint32_t> tokens;  // their places in the answer
+  std::vector<TokenId> values;   // and what they are
   bool finished = false;
   v1::LoadReport load;
 

@@ -1,0 +1,142 @@
+// A decode worker that checks guesses at its streams' next tokens: what a step
+// brings when they come true, when they do not, and when the stream ends among
+// them.
+#include <numeric>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker/timed_worker.h"
+
+namespace baton::worker::timed {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
+
+constexpr int32_t kPrompt = 20;
+
+WorkerOptions DraftOptions(int32_t draft_tokens) {
+  WorkerOptions options;
+  options.name = "drafts";
+  options.draft_tokens = draft_tokens;
+  options.itl_target_ms = 0;
+  return options;
+}
+
+v1::SequenceSpec DraftSpec(uint32_t max_output_tokens) {
+  v1::SequenceSpec spec = TimedWorker::Spec(1, kPrompt);
+  spec.set_max_output_tokens(max_output_tokens);
+  return spec;
+}
+
+std::vector<uint32_t> UpTo(uint32_t end) {
+  std::vector<uint32_t> all(end);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+// Runs turns until the answer is there; how many.
+int RunToTheEnd(TimedWorker& worker) {
+  int turns = 0;
+  while (!worker.said().finished && turns < 10'000) {
+    worker.Turn();
+    ++turns;
+  }
+  return turns;
+}
+
+TEST(DraftsLoopsTest, GuessesThatComeTrueSaveSteps) {
+  TimedWorker worker(v1::WORKER_ROLE_DECODE, DraftOptions(8));
+  worker.SendLocal(DraftSpec(200));
+  const int turns = RunToTheEnd(worker);
+  // Nearly nine tokens a step, once it knows what steps cost and that it is
+  // right.
+  EXPECT_LT(turns, 50);
+  EXPECT_EQ(worker.said().tokens, UpTo(200));
+  EXPECT_THAT(worker.said().values, Each(kSampled));
+  const WorkerMetrics& metrics = worker.metrics();
+  EXPECT_EQ(metrics.generation_tokens->Value(), 200);
+  EXPECT_EQ(metrics.steps->Value(), turns);
+  EXPECT_GT(metrics.drafts->Value(), 0);
+  // Each came true, and one token more came of each step.
+  EXPECT_EQ(metrics.accepted_draft_tokens->Value(),
+            metrics.draft_tokens->Value());
+  EXPECT_EQ(metrics.accepted_draft_tokens->Value(), 200 - turns);
+}
+
+TEST(DraftsLoopsTest, WithoutTheFlagNothingIsGuessed) {
+  TimedWorker worker(v1::WORKER_ROLE_DECODE, DraftOptions(0));
+  worker.SendLocal(DraftSpec(50));
+  EXPECT_EQ(RunToTheEnd(worker), 50);
+  EXPECT_EQ(worker.metrics().drafts->Value(), 0);
+}
+
+// What comes is taken, whatever was guessed.
+TEST(DraftsLoopsTest, WrongGuessesChangeNothing) {
+  TimedWorker worker(v1::WORKER_ROLE_DECODE, DraftOptions(8));
+  // Runs of one token, each a little longer.
+  const auto token_at = [](int32_t index) {
+    int32_t run = 0;
+    for (int32_t begin = 0; begin <= index; begin += 2 + run) ++run;
+    return static_cast<TokenId>(50 + run % 40);
+  };
+  worker.engine().sampled = token_at;
+  worker.SendLocal(DraftSpec(400));
+  EXPECT_LT(RunToTheEnd(worker), 400);
+  EXPECT_EQ(worker.said().tokens, UpTo(400));
+  ASSERT_THAT(worker.said().values, SizeIs(400));
+  for (int32_t i = 0; i < 400; ++i) {
+    ASSERT_EQ(worker.said().values[i], token_at(i)) << i;
+  }
+  const WorkerMetrics& metrics = worker.metrics();
+  EXPECT_GT(metrics.accepted_draft_tokens->Value(), 0);
+  EXPECT_LT(metrics.accepted_draft_tokens->Value(),
+            metrics.draft_tokens->Value());
+}
+
+// The token that ends it may come as a guess, with more behind it.
+TEST(DraftsLoopsTest, AStreamMayEndAmongItsGuesses) {
+  TimedWorker worker(v1::WORKER_ROLE_DECODE, DraftOptions(8));
+  // 60 61 62 ... 69 60 61 ..., whose 67 may end it, but not the first ten.
+  worker.engine().sampled = [](int32_t index) { return 60 + index % 10; };
+  v1::SequenceSpec spec = DraftSpec(300);
+  spec.add_stop_token_ids(67);
+  spec.set_min_output_tokens(60);
+  // Has said as much before, so that it is known what follows.
+  for (int32_t i = 0; i < 58; ++i) {
+    spec.add_tokens(static_cast<uint32_t>(60 + i % 10));
+  }
+  worker.SendLocal(spec);
+  EXPECT_LT(RunToTheEnd(worker), 10);
+  std::vector<uint32_t> places = UpTo(68);
+  places.erase(places.begin(), places.begin() + 58);
+  EXPECT_EQ(worker.said().tokens, places);
+  EXPECT_EQ(worker.said().values.back(), 67);
+}
+
+// While a prompt is computed beside it, a stream has its own token alone.
+TEST(DraftsLoopsTest, PromptsComeFirst) {
+  TimedWorker worker(v1::WORKER_ROLE_DECODE, DraftOptions(8));
+  worker.SendLocal(DraftSpec(1000));
+  for (int i = 0; i < 20; ++i) worker.Turn();
+  ASSERT_GT(worker.engine().step.at(0).second, 4);
+  worker.SendLocal(TimedWorker::Spec(2, 40));
+  EXPECT_THAT(worker.Turn(), ElementsAre(Part(kSampled, 1), Part(2, 40)));
+  EXPECT_GT(worker.Turn().at(0).second, 1);
+}
+
+TEST(DraftsLoopsTest, WhoIsCancelledIsGone) {
+  TimedWorker worker(v1::WORKER_ROLE_DECODE, DraftOptions(8));
+  worker.SendLocal(DraftSpec(1000));
+  for (int i = 0; i < 20; ++i) worker.Turn();
+  worker.engine().while_running = [&] { worker.Cancel(1); };
+  worker.Turn();
+  worker.Turn();
+  EXPECT_EQ(worker.Turn().size(), 0u);
+  worker.LastTurn();
+}
+
+}  // namespace
+}  // namespace baton::worker::timed
