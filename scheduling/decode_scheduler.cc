@@ -45,7 +45,7 @@ StepPlan DecodeScheduler::Plan(const StepOutlook& outlook) {
   if (running_.empty()) return plan;
   prompts_.RemoveStreams();
   MarkStreams(outlook.now);
-  PlanStreams(outlook.cost, &plan);
+  PlanStreams(outlook, &plan);
   const int64_t streams = plan.NumTokens();
   PlanPrompts(outlook, &plan);
   ramp_.Planned(static_cast<int32_t>(plan.NumTokens() - streams));
@@ -69,19 +69,20 @@ StepShape DecodeScheduler::StreamsAlone(int32_t budget) const {
   return shape.tokens < budget ? shape : StepShape();
 }
 
-void DecodeScheduler::PlanStreams(const StepCost& cost, StepPlan* plan) {
+void DecodeScheduler::PlanStreams(const StepOutlook& outlook, StepPlan* plan) {
   // So many streams that nothing is left must not keep prompts out for ever.
   const int32_t reserved =
       prompts_.empty() ? 0 : std::min(kLeastChunk, options_.token_budget / 2);
   int32_t budget = options_.token_budget - reserved;
   const size_t count = running_.size();
   if (turn_ >= count) turn_ = 0;
+  const StepCost& cost = outlook.cost;
   const StepShape alone = StreamsAlone(budget);
-  // What a token of theirs costs.
-  const double seconds =
-      alone.sequences == 0
-          ? 0
-          : cost.Seconds(alone) / static_cast<double>(alone.sequences);
+  // What the step takes so far, what it may, and what a token of it costs.
+  double seconds = cost.Seconds(alone);
+  const double most = BudgetSeconds(outlook.coming);
+  const double each =
+      alone.sequences == 0 ? 0 : seconds / static_cast<double>(alone.sequences);
   // Tokens that are left for guesses, once each stream has had its own.
   int32_t spare = budget - static_cast<int32_t>(alone.tokens);
   size_t planned = 0;
@@ -99,8 +100,13 @@ void DecodeScheduler::PlanStreams(const StepCost& cost, StepPlan* plan) {
                             static_cast<double>(sequence->computed());
     sequence->AppendDrafted(plan, std::min(options_.max_drafts, spare),
                             options_.block_size, [&](double chance) {
-                              return options_.always_drafts ||
-                                     chance * seconds > more;
+                              const bool pays =
+                                  chance * each > more &&
+                                  (most == 0 || seconds + more <= most);
+                              if (!pays && !options_.always_drafts)
+                                return false;
+                              seconds += more;
+                              return true;
                             });
     budget -= static_cast<int32_t>(plan->sequences.back().tokens.size());
     spare -= plan->sequences.back().num_drafts;

@@ -13,7 +13,8 @@
 //
 // While no prompt waits, streams may have guesses at their next tokens checked
 // along with the last one: as many as are likely enough to come true that the
-// step gives more tokens in its time, by what it is predicted to cost.
+// step gives more tokens in its time, by what it is predicted to cost, and that
+// no stream waits longer than it may.
 //
 // Used by the worker's loop thread only. The sequences are the caller's; a
 // pointer stays in here until Remove. The caller gives them blocks as they grow
@@ -109,7 +110,7 @@ class DecodeScheduler final {
   void CheckInvariants() const;
 
  private:
-  void PlanStreams(const StepCost& cost, StepPlan* plan);
+  void PlanStreams(const StepOutlook& outlook, StepPlan* plan);
   // What all streams' next tokens cost, where guesses may be checked beside
   // them; not known: none are.
   StepShape StreamsAlone(int32_t budget) const;

@@ -8,6 +8,7 @@
 #include "scheduling/block_pool.h"
 #include "scheduling/decode_scheduler.h"
 #include "scheduling/sequence.h"
+#include "scheduling/step_budget.h"
 #include "scheduling/step_cost.h"
 
 namespace baton::scheduling::drafted_streams_test {
@@ -125,6 +126,20 @@ TEST_F(DraftedStreamsTest, ManyStreamsNeedNoGuesses) {
   EXPECT_THAT(Drafts(Plan(cost)), Each(Eq(1)));
   for (int i = 0; i < 32; ++i) AddStream({.blocks = 3});
   EXPECT_THAT(Drafts(Plan(cost)), Each(Eq(0)));
+}
+
+// A stream may wait 95 % of its target or so, guesses or not.
+TEST_F(DraftedStreamsTest, GuessesStayWithinWhatStreamsMayWait) {
+  const StepCost cost = {.fixed = 10, .per_token = 1};
+  Use({.block_size = kBlockSize, .itl_target_seconds = 100, .max_drafts = 8});
+  Sequence& stream = AddStream();
+  for (int i = 0; i < 100; ++i) stream.LearnDrafts(4, 4);
+  EXPECT_THAT(Drafts(Plan(cost)), ElementsAre(8));
+  Use({.block_size = kBlockSize,
+       .itl_target_seconds = 15 / StepBudgetSeconds(1),
+       .max_drafts = 8});
+  scheduler_->Add(&stream);
+  EXPECT_THAT(Drafts(Plan(cost)), ElementsAre(4));
 }
 
 TEST_F(DraftedStreamsTest, NoGuessesBesidePrompts) {
