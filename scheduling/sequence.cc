@@ -104,6 +104,7 @@ void Sequence::AppendDrafted(StepPlan* plan, int32_t most, int32_t block_size,
 }
 
 void Sequence::LearnDrafts(int32_t count, int32_t right) {
+  CHECK(drafter_ != nullptr);
   drafter_->Learn(count, right);
 }
 

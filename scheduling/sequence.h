@@ -105,7 +105,7 @@ class Sequence final {
   // AppendTo, and one token is uncomputed.
   void AppendDrafted(StepPlan* plan, int32_t most, int32_t block_size,
                      absl::FunctionRef<bool(double chance)> worth);
-  // Of `count` guesses of that step, so many came true.
+  // Of the `count` guesses of such a step, so many came true.
   void LearnDrafts(int32_t count, int32_t right);
 
   // Whether the token that a running step samples may be run before it is

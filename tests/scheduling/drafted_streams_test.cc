@@ -133,6 +133,7 @@ TEST_F(DraftedStreamsTest, GuessesStayWithinWhatStreamsMayWait) {
   const StepCost cost = {.fixed = 10, .per_token = 1};
   Use({.block_size = kBlockSize, .itl_target_seconds = 100, .max_drafts = 8});
   Sequence& stream = AddStream();
+  Plan(cost);
   for (int i = 0; i < 100; ++i) stream.LearnDrafts(4, 4);
   EXPECT_THAT(Drafts(Plan(cost)), ElementsAre(8));
   Use({.block_size = kBlockSize,
