@@ -50,7 +50,7 @@ void WorkerRegistry::UpdateBackends() {
   std::map<std::string, std::vector<std::string>> workers;
   for (size_t i = 0; i < workers_.size(); ++i) {
     const Worker& worker = workers_[i];
-    if (worker.id == kNoWorker || !worker.misfit.empty() ||
+    if (worker.id == scheduling::kNoWorker || !worker.misfit.empty() ||
         worker.hello.backend().empty()) {
       continue;
     }

@@ -29,6 +29,9 @@ constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 // of the kernel costs little, few enough to stay in the nearest caches.
 constexpr size_t kBatchBytes = 8 * kRecordBytes;
 
+// The same before the handshake is over.
+constexpr size_t kHandshakeBytes = size_t{4} << 10;
+
 // What a peer may have us answer (to new keys of its own) without taking it.
 constexpr size_t kMaxUnsentBytes = 2 * kBatchBytes;
 
@@ -113,8 +116,8 @@ class TlsStream final : public TcpStream {
     SSL_set_bio(ssl_.get(), bio, bio);  // takes it
     side == TlsSide::kConnects ? SSL_set_connect_state(ssl_.get())
                                : SSL_set_accept_state(ssl_.get());
-    bytes_.in.resize(kBatchBytes);
-    bytes_.out.reserve(kBatchBytes + 2 * kRecordBytes);
+    // More once it is known who that is.
+    bytes_.in.resize(kHandshakeBytes);
   }
 
   absl::StatusOr<bool> Handshake(int socket) override {
@@ -129,6 +132,8 @@ class TlsStream final : public TcpStream {
       BATON_RETURN_IF_ERROR(failure);
       if (result == 1) {
         BATON_RETURN_IF_ERROR(sent);
+        bytes_.in.resize(kBatchBytes);
+        bytes_.out.reserve(kBatchBytes + 2 * kRecordBytes);
         return true;
       }
       // Before a connection that broke for what the peer said first.
