@@ -33,7 +33,7 @@ struct OwnedTensor {
       content.append(element, DTypeBytes(dtype));
       values.push_back(Bf16ToFloat(FloatToBf16(value)));
     }
-    view.name = "w";
+    view.name = std::string("w");
     view.rows = outputs;
     view.columns = inputs;
     view.values.dtype = dtype;
