@@ -119,7 +119,8 @@ StepPlan DecodeLoop::Plan() {
   const std::vector<const Sequence*> coming = Coming();
   return scheduler_.Plan({.now = ToSeconds(clock_->Now()),
                           .cost = step_cost_.cost(),
-                          .coming = coming});
+                          .coming = coming,
+                          .other_waits = other_waits_ && other_waits_()});
 }
 
 double DecodeLoop::SpareSeconds() {
@@ -390,8 +391,7 @@ int32_t DecodeLoop::CountRight(const PlannedSequence& planned,
                                absl::Span<const SampledToken> tokens,
                                Attempt* attempt) {
   if (planned.num_drafts == 0) return 0;
-  const absl::Span<const TokenId> drafts =
-      planned.tokens.last(planned.num_drafts);
+  const auto drafts = planned.tokens.last(planned.num_drafts);
   int32_t right = 0;
   while (right < planned.num_drafts && tokens[right].ok &&
          tokens[right].token == drafts[right]) {

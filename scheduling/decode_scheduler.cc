@@ -77,7 +77,8 @@ void DecodeScheduler::PlanStreams(const StepOutlook& outlook, StepPlan* plan) {
   const size_t count = running_.size();
   if (turn_ >= count) turn_ = 0;
   const StepCost& cost = outlook.cost;
-  const StepShape alone = StreamsAlone(budget);
+  const StepShape alone =
+      outlook.other_waits ? StepShape() : StreamsAlone(budget);
   // What the step takes so far, what it may, and what a token of it costs.
   double seconds = cost.Seconds(alone);
   const double most = BudgetSeconds(outlook.coming);

@@ -44,6 +44,8 @@ struct StepOutlook {
   // that are to stay free for them.
   double most_seconds = 0;
   int32_t blocks_kept = 0;
+  // Decode side of a dual worker: its other side has prompts to compute.
+  bool other_waits = false;
 };
 
 // How fast the prompts of a queue are computed.

@@ -276,6 +276,11 @@ bool TransportPair::FallBack(PeerId outer, const absl::Status& why) {
   if (silence_ == Silence::kOfBoth && absl::IsDeadlineExceeded(why)) {
     return false;
   }
+  // The peer speaks it, and says that it does not want us like this: the second
+  // would hide that.
+  if (silence_ == Silence::kOfBoth && absl::IsFailedPrecondition(why)) {
+    return false;
+  }
   absl::StatusOr<PeerId> inner = sides_[kSecond]->Connect(peer.address);
   if (!inner.ok()) return false;
   outer_[kFirst].erase(peer.inner);

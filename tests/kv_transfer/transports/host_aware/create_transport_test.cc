@@ -95,6 +95,24 @@ TEST(CreateTransportTest, WithTlsThereIsNoUcx) {
   EXPECT_TRUE(CreateTransport("ucx", {}, nullptr, taken).ok());
 }
 
+// Another way, which leads nowhere, does not hide why.
+TEST(CreateTransportTest, SaysThatThePeerWantsTls) {
+  test::ClusterMembers members;
+  Journal at_server, at_client;
+  auto server = CreateTransport("tcp", {}, nullptr, {members.Files()});
+  ASSERT_TRUE(server.ok()) << server.status();
+  (*server)->Start(&at_server);
+  auto client = CreateTransport("auto", {.listen = false});
+  ASSERT_TRUE(client.ok()) << client.status();
+  (*client)->Start(&at_client);
+  ASSERT_TRUE((*client)->Connect((*server)->properties().address).ok());
+  ASSERT_TRUE(at_client.Await("down"));
+  EXPECT_THAT(std::string(at_client.why().message()),
+              HasSubstr("the peer takes KV over TLS only"));
+  (*client)->Stop();
+  (*server)->Stop();
+}
+
 TEST(CreateTransportTest, SaysWhatUcxSays) {
   auto transport = CreateTransport("auto", {.tls = "nonsense"});
   EXPECT_THAT(std::string(transport.status().message()),
