@@ -391,13 +391,7 @@ int32_t DecodeLoop::CountRight(const PlannedSequence& planned,
                                absl::Span<const SampledToken> tokens,
                                Attempt* attempt) {
   if (planned.num_drafts == 0) return 0;
-  const auto drafts = planned.tokens.last(planned.num_drafts);
-  int32_t right = 0;
-  while (right < planned.num_drafts && tokens[right].ok &&
-         tokens[right].token == drafts[right]) {
-    ++right;
-  }
-  attempt->sequence->LearnDrafts(planned.num_drafts, right);
+  const int32_t right = attempt->sequence->JudgeDrafts(planned, tokens);
   metrics_->drafts->Increment();
   metrics_->draft_tokens->Increment(planned.num_drafts);
   metrics_->accepted_draft_tokens->Increment(right);

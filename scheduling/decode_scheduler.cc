@@ -99,16 +99,14 @@ void DecodeScheduler::PlanStreams(const StepOutlook& outlook, StepPlan* plan) {
     const double more = cost.per_token + cost.per_sequence +
                         cost.per_prompt_context_token *
                             static_cast<double>(sequence->computed());
-    sequence->AppendDrafted(plan, std::min(options_.max_drafts, spare),
-                            options_.block_size, [&](double chance) {
-                              const bool pays =
-                                  chance * each > more &&
-                                  (most == 0 || seconds + more <= most);
-                              if (!pays && !options_.always_drafts)
-                                return false;
-                              seconds += more;
-                              return true;
-                            });
+    sequence->AppendDrafted(
+        plan, std::min(options_.max_drafts, spare), options_.block_size,
+        [&](int32_t drafts, double chance) {
+          return options_.always_drafts ||
+                 (chance * each > more &&
+                  (most == 0 || seconds + drafts * more <= most));
+        });
+    seconds += plan->sequences.back().num_drafts * more;
     budget -= static_cast<int32_t>(plan->sequences.back().tokens.size());
     spare -= plan->sequences.back().num_drafts;
   }

@@ -12,6 +12,9 @@ namespace {
 constexpr double kNews = 0.1;
 constexpr double kForget = 0.01;
 
+// Some 0.2 ms of a step.
+constexpr int32_t kIndexedPerGuess = 2048;
+
 // The two and the three tokens before `end`. Those of three may share a key
 // with others: a guess is a guess.
 uint64_t Two(absl::Span<const TokenId> tokens, int32_t end) {
@@ -31,11 +34,12 @@ absl::Span<const TokenId> Drafter::Guess(absl::Span<const TokenId> tokens,
   CHECK_GE(size, indexed_);
   guess_.clear();
   // Ends that something follows: not the last one, which is looked up.
-  for (int32_t end = std::max(indexed_, 2); end < size; ++end) {
+  const int32_t until = std::min(size, indexed_ + kIndexedPerGuess);
+  for (int32_t end = std::max(indexed_, 2); end < until; ++end) {
     after_two_[Two(tokens, end)] = end;
     if (end >= 3) after_three_[Three(tokens, end)] = end;
   }
-  indexed_ = size;
+  indexed_ = until;
   if (size < 2 || most <= 0) return guess_;
   int32_t from = 0;
   if (size >= 3) {

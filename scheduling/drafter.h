@@ -23,17 +23,20 @@ namespace baton::scheduling {
 
 class Drafter final {
  public:
+  // Before anything was checked.
+  static constexpr double kUnknownChance = 0.5;
+
   // Up to `most` tokens that may follow `tokens`, which are those of the calls
-  // before and more. Empty when their end never came before. Valid until the
-  // next call.
+  // before and more. Empty when their end never came before, as far as is
+  // known: of a long prompt a call takes in a part. Valid until the next call.
   absl::Span<const TokenId> Guess(absl::Span<const TokenId> tokens,
                                   int32_t most);
 
   // Of `count` guesses that were checked, the first `right` came true and, if
   // there is one, the next did not. REQUIRES: 0 <= right <= count.
   void Learn(int32_t count, int32_t right);
-  // There was a guess, and it was not checked: what was learned is forgotten in
-  // time, so that a text that has changed gets another chance.
+  // Nothing was checked, as it would not have paid: what was learned is
+  // forgotten in time, so that a text that has changed gets another chance.
   void Skip();
 
   // How likely one comes true when those before it did, in (0, 1): of the last
@@ -48,8 +51,6 @@ class Drafter final {
   int32_t indexed_ = 0;
   std::vector<TokenId> guess_;
   double chance_ = kUnknownChance;
-
-  static constexpr double kUnknownChance = 0.5;
 };
 
 }  // namespace baton::scheduling

@@ -72,8 +72,9 @@ void Sequence::AppendTo(StepPlan* plan, int32_t max_tokens) const {
   plan->sequences.push_back(planned);
 }
 
-void Sequence::AppendDrafted(StepPlan* plan, int32_t most, int32_t block_size,
-                             absl::FunctionRef<bool(double chance)> worth) {
+void Sequence::AppendDrafted(
+    StepPlan* plan, int32_t most, int32_t block_size,
+    absl::FunctionRef<bool(int32_t count, double chance)> worth) {
   CHECK_EQ(uncomputed(), 1);
   AppendTo(plan, 1);
   const int64_t room = int64_t{blocks_.size()} * block_size - num_tokens();
@@ -83,18 +84,20 @@ void Sequence::AppendDrafted(StepPlan* plan, int32_t most, int32_t block_size,
   if (most <= 0 || !DrawsFreely() || num_output() < stop_.min_output_tokens) {
     return;
   }
+  const double each =
+      drafter_ != nullptr ? drafter_->chance() : Drafter::kUnknownChance;
+  if (!worth(1, each)) {
+    if (drafter_ != nullptr) drafter_->Skip();
+    return;
+  }
   if (drafter_ == nullptr) drafter_ = std::make_unique<Drafter>();
   const absl::Span<const TokenId> guess = drafter_->Guess(tokens_, most);
   if (guess.empty()) return;
-  int32_t count = 0;
-  double chance = drafter_->chance();
-  while (count < static_cast<int32_t>(guess.size()) && worth(chance)) {
+  int32_t count = 1;
+  for (double chance = each * each;
+       count < static_cast<int32_t>(guess.size()) && worth(count + 1, chance);
+       chance *= each) {
     ++count;
-    chance *= drafter_->chance();
-  }
-  if (count == 0) {
-    drafter_->Skip();
-    return;
   }
   drafted_.assign(1, tokens_.back());
   drafted_.insert(drafted_.end(), guess.begin(), guess.begin() + count);
@@ -103,9 +106,20 @@ void Sequence::AppendDrafted(StepPlan* plan, int32_t most, int32_t block_size,
   planned.num_drafts = count;
 }
 
-void Sequence::LearnDrafts(int32_t count, int32_t right) {
+int32_t Sequence::JudgeDrafts(const PlannedSequence& planned,
+                              absl::Span<const SampledToken> sampled) {
   CHECK(drafter_ != nullptr);
-  drafter_->Learn(count, right);
+  const auto drafts = planned.tokens.last(planned.num_drafts);
+  int32_t right = 0;
+  bool ends = false;
+  while (right < planned.num_drafts && !ends && sampled[right].ok &&
+         sampled[right].token == drafts[right]) {
+    ends = std::find(stop_.stop_token_ids.begin(), stop_.stop_token_ids.end(),
+                     drafts[right]) != stop_.stop_token_ids.end();
+    ++right;
+  }
+  drafter_->Learn(ends ? right : planned.num_drafts, right);
+  return right;
 }
 
 bool Sequence::DrawsFreely() const {

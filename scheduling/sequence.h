@@ -98,15 +98,18 @@ class Sequence final {
   void AppendTo(StepPlan* plan, int32_t max_tokens) const;
 
   // Appends the last token and up to `most` guesses at what comes after it, as
-  // far as they are worth checking: the i-th while `worth` of how likely it
-  // comes true says so. Nothing is guessed of sequences whose next draw depends
-  // on more than the model (penalties, a grammar, tokens that may not come
-  // yet), or beyond what they may say, or have blocks for. REQUIRES: as
-  // AppendTo, and one token is uncomputed.
-  void AppendDrafted(StepPlan* plan, int32_t most, int32_t block_size,
-                     absl::FunctionRef<bool(double chance)> worth);
-  // Of the `count` guesses of such a step, so many came true.
-  void LearnDrafts(int32_t count, int32_t right);
+  // far as they are worth checking: `worth` is asked of the `count`-th, which
+  // comes true with that chance, those before it included. Nothing is guessed
+  // of sequences whose next draw depends on more than the model (penalties, a
+  // grammar, tokens that may not come yet), or beyond what they may say, or
+  // have blocks for. REQUIRES: as AppendTo, and one token is uncomputed.
+  void AppendDrafted(
+      StepPlan* plan, int32_t most, int32_t block_size,
+      absl::FunctionRef<bool(int32_t count, double chance)> worth);
+  // How many guesses of such a step came true, up to one that ends the output;
+  // what is guessed next heeds it. `sampled`: of this sequence.
+  int32_t JudgeDrafts(const PlannedSequence& planned,
+                      absl::Span<const SampledToken> sampled);
 
   // Whether the token that a running step samples may be run before it is
   // known: it decides neither how the next one is drawn, or from what, nor, by

@@ -153,12 +153,9 @@ struct Way {
         const auto* const sampled = &result.sampled[next];
         next += planned.num_samples();
         int32_t taken = 0;
-        while (taken < planned.num_drafts &&
-               sampled[taken].token == planned.tokens[1 + taken]) {
-          ++taken;
-        }
         if (planned.num_drafts > 0) {
-          sequence.LearnDrafts(planned.num_drafts, taken);
+          taken = sequence.JudgeDrafts(
+              planned, {sampled, static_cast<size_t>(planned.num_samples())});
           checked += planned.num_drafts;
           right += taken;
         }

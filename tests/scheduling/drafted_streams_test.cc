@@ -58,6 +58,21 @@ class DraftedStreamsTest : public testing::Test {
     }
     return drafts;
   }
+  // The stream's guesses all come true, or none does, for a while. Checks some.
+  void Teach(Sequence& stream, bool right) {
+    StepPlan plan;
+    stream.AppendDrafted(&plan, 4, kBlockSize,
+                         [](int32_t, double) { return true; });
+    const PlannedSequence& planned = plan.sequences[0];
+    ASSERT_EQ(planned.num_drafts, 4);
+    std::vector<SampledToken> sampled(5);
+    for (int i = 0; i < 4; ++i) {
+      sampled[i].token = right ? planned.tokens[1 + i] : 99;
+    }
+    for (int i = 0; i < 100; ++i) {
+      EXPECT_EQ(stream.JudgeDrafts(planned, sampled), right ? 4 : 0);
+    }
+  }
   void Use(const DecodeSchedulerOptions& options) {
     scheduler_ = std::make_unique<DecodeScheduler>(options);
   }
@@ -104,9 +119,9 @@ TEST_F(DraftedStreamsTest, GuessesMustPay) {
   // is worth eight.
   const StepCost between = {.fixed = 6, .per_token = 2};
   EXPECT_THAT(Drafts(Plan(between)), ElementsAre(1));
-  for (int i = 0; i < 100; ++i) stream.LearnDrafts(4, 4);
+  Teach(stream, true);
   EXPECT_THAT(Drafts(Plan(between)), ElementsAre(4));
-  for (int i = 0; i < 100; ++i) stream.LearnDrafts(4, 0);
+  Teach(stream, false);
   EXPECT_THAT(Drafts(Plan(between)), ElementsAre(0));
 }
 
@@ -133,8 +148,7 @@ TEST_F(DraftedStreamsTest, GuessesStayWithinWhatStreamsMayWait) {
   const StepCost cost = {.fixed = 10, .per_token = 1};
   Use({.block_size = kBlockSize, .itl_target_seconds = 100, .max_drafts = 8});
   Sequence& stream = AddStream();
-  Plan(cost);
-  for (int i = 0; i < 100; ++i) stream.LearnDrafts(4, 4);
+  Teach(stream, true);
   EXPECT_THAT(Drafts(Plan(cost)), ElementsAre(8));
   Use({.block_size = kBlockSize,
        .itl_target_seconds = 15 / StepBudgetSeconds(1),
@@ -153,6 +167,22 @@ TEST_F(DraftedStreamsTest, NoGuessesBesidePrompts) {
   EXPECT_EQ(Plan().sequences[0].num_drafts, 0);
   scheduler_->Remove(prompt->id());
   EXPECT_THAT(Drafts(Plan()), ElementsAre(4));
+}
+
+// What comes behind a token that ends the output does not count.
+TEST_F(DraftedStreamsTest, TheEndOfTheOutputEndsTheJudgement) {
+  Sequence& stream =
+      AddStream({.stop = {.max_output_tokens = 100, .stop_token_ids = {6}}});
+  const StepPlan plan = Plan();
+  ASSERT_THAT(plan.sequences[0].tokens, ElementsAre(7, 5, 6, 7, 5));
+  std::vector<SampledToken> sampled(5);
+  for (int i = 0; i < 4; ++i) {
+    sampled[i].token = plan.sequences[0].tokens[1 + i];
+  }
+  EXPECT_EQ(stream.JudgeDrafts(plan.sequences[0], sampled), 2);
+  // Nor what is no number.
+  sampled[1].ok = false;
+  EXPECT_EQ(stream.JudgeDrafts(plan.sequences[0], sampled), 1);
 }
 
 // The last token of an output is never run, nor one that has no block.

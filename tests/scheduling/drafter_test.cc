@@ -68,6 +68,26 @@ TEST(DrafterTest, GrowsWithTheText) {
   EXPECT_GT(guessed, 500);
 }
 
+// A long prompt is taken in bit by bit.
+TEST(DrafterTest, ALongPromptHoldsUpNobody) {
+  std::vector<TokenId> tokens(10'000);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<TokenId>(i);
+  }
+  const auto say = [&](TokenId first) {
+    tokens.push_back(first);
+    tokens.push_back(first + 1);
+  };
+  Drafter drafter;
+  say(9000);
+  EXPECT_THAT(drafter.Guess(tokens, 2), IsEmpty());
+  say(100);
+  EXPECT_THAT(drafter.Guess(tokens, 2), ElementsAre(102, 103));
+  for (int i = 0; i < 3; ++i) drafter.Guess(tokens, 2);
+  say(8000);
+  EXPECT_THAT(drafter.Guess(tokens, 2), ElementsAre(8002, 8003));
+}
+
 TEST(DrafterTest, LearnsHowOftenItIsRight) {
   Drafter drafter;
   EXPECT_EQ(drafter.chance(), 0.5);

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "kv_transfer/transports/tcp/tcp_loop.h"
 #include "kv_transfer/transports/tcp/tcp_wire.h"

@@ -32,6 +32,10 @@ constexpr size_t kBatchBytes = 8 * kRecordBytes;
 // The same before the handshake is over.
 constexpr size_t kHandshakeBytes = size_t{4} << 10;
 
+// More than a Read has room for; what a peer sends that is no data (new keys,
+// again and again) ends there, too.
+constexpr int kRefillsPerRead = 64;
+
 // What a peer may have us answer (to new keys of its own) without taking it.
 constexpr size_t kMaxUnsentBytes = 2 * kBatchBytes;
 
@@ -175,8 +179,10 @@ class TlsStream final : public TcpStream {
 
   absl::StatusOr<uint64_t> Read(int socket,
                                 absl::Span<const iovec> pieces) override {
+    if (!failure_.ok()) return failure_;
     uint64_t total = 0;
     bool more = true;
+    refills_ = 0;
     for (const iovec& piece : pieces) {
       for (size_t filled = 0; more && filled < piece.iov_len;) {
         BATON_ASSIGN_OR_RETURN(
@@ -212,6 +218,7 @@ class TlsStream final : public TcpStream {
   bool HasUnsent() const override { return !bytes_.sent(); }
 
   bool HasUnread() const override {
+    if (!failure_.ok()) return true;
     return stopped_full_ &&
            (SSL_pending(ssl_.get()) > 0 || bytes_.in_begin < bytes_.in_end);
   }
@@ -247,8 +254,9 @@ class TlsStream final : public TcpStream {
     return absl::OkStatus();
   }
 
-  // 0: there is no more for now. When the connection has ended but `before`
-  // bytes came first, 0 as well: the next call says so.
+  // 0: there is no more for now, or so much that others are to have their turn.
+  // When the connection has ended but `before` bytes came first, 0 as well: the
+  // next call says so.
   absl::StatusOr<uint64_t> ReadSome(int socket, char* to, size_t size,
                                     uint64_t before) {
     for (;;) {
@@ -257,7 +265,12 @@ class TlsStream final : public TcpStream {
       const int result = SSL_read_ex(ssl_.get(), to, size, &read);
       if (result == 1) return read;
       const int error = SSL_get_error(ssl_.get(), result);
-      if (error != SSL_ERROR_WANT_READ) return Failure(error);
+      if (error != SSL_ERROR_WANT_READ) {
+        failure_ = Failure(error);
+        if (before == 0) return failure_;
+        return 0;
+      }
+      if (++refills_ > kRefillsPerRead) return 0;
       const absl::StatusOr<uint64_t> received = Refill(socket);
       if (!received.ok() && before == 0) return received;
       if (!received.ok() || *received == 0) return 0;
@@ -302,6 +315,9 @@ class TlsStream final : public TcpStream {
   Ciphertext bytes_;
   const std::unique_ptr<SSL, decltype(&SSL_free)> ssl_;
   uint64_t records_ = 0;  // written
+  // Not OK: what the next Read says, as bytes came before it.
+  absl::Status failure_;
+  int refills_ = 0;  // of the Read that is under way
   // Whether the last Read ended for want of room.
   bool stopped_full_ = false;
 };

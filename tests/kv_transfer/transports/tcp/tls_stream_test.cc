@@ -281,6 +281,23 @@ TEST_F(TlsStreamTest, WhatIsChangedOnTheWayIsNotRead) {
   EXPECT_THAT(std::string(read.status().message()), HasSubstr("TLS: "));
 }
 
+// What came before it is.
+TEST_F(TlsStreamTest, AFaultComesAfterWhatWasSaid) {
+  OpenPair();
+  ASSERT_TRUE(ShakeHands().ok());
+  ASSERT_EQ(*client_.Write("good"), 4);
+  ASSERT_EQ(*client_.Write("changed"), 7);
+  std::string records(1000, '\0');
+  const ssize_t n =
+      recv(server_.socket.get(), records.data(), records.size(), 0);
+  ASSERT_EQ(n, static_cast<ssize_t>(2 * kRecordOverhead + 4 + 7));
+  records[n - 1] = static_cast<char>(records[n - 1] ^ 1);
+  ASSERT_EQ(send(client_.socket.get(), records.data(), n, 0), n);
+  EXPECT_EQ(*server_.Read(1000), "good");
+  EXPECT_TRUE(server_.stream->HasUnread());
+  EXPECT_EQ(server_.Read(1000).status().code(), absl::StatusCode::kUnavailable);
+}
+
 TEST_F(TlsStreamTest, TheEndComesAfterWhatWasSaid) {
   OpenPair();
   ASSERT_TRUE(ShakeHands().ok());
