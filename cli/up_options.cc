@@ -69,8 +69,8 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
                  "from the beginning (512); 0: all")
       ->check(CLI::Range(0, 1 << 24));
   up->add_option("--draft-tokens", options->draft_tokens,
-                 "Guesses at a stream's next tokens that decode workers check "
-                 "in a step (0)")
+                 "Speculative decoding: guesses at a stream's next tokens that "
+                 "decode workers check in a step (0)")
       ->check(CLI::Range(0, 16));
   up->add_option("--weights", options->weights,
                  "How workers hold matrices: bf16, int8, int4, fp8 (with "

@@ -1,5 +1,5 @@
 // Which sequences a decode worker's next step runs: continuous batching. Every
-// running sequence gets one token a step; prompts to be computed here (local
+// running sequence gets a token a step; prompts to be computed here (local
 // prefill) share what is left of the step, in the order of
 // scheduling/prompt_queue.h, in chunks.
 //

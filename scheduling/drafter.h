@@ -1,10 +1,10 @@
 // Guesses at what a sequence will say next, for a step that checks several at
-// once: what followed the last time that its last tokens came in a row
-// (prompt lookup). Of texts that repeat themselves or their prompt (code that
-// is edited, answers that quote) many come true, and a step that is bound by
-// reading weights costs hardly more with a few tokens than with one. No model,
-// no weights: a table of where each two and each three tokens came last, some
-// 50 bytes a token.
+// once (speculative decoding): what followed the last time that its last tokens
+// came in a row (prompt lookup). Of texts that repeat themselves or their
+// prompt (code that is edited, answers that quote) many come true, and a step
+// that is bound by reading weights costs hardly more with a few tokens than
+// with one. No model, no weights: a table of where each two and each three
+// tokens came last, some 50 bytes a token.
 //
 // Source: A. Saxena, Prompt Lookup Decoding (2023); here also with what the
 // output itself said before.

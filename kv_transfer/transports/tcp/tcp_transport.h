@@ -5,8 +5,8 @@
 // unless it is encrypted.
 //
 // Safe by construction: only the receiver's own thread writes to its memory, so
-// that nothing lands late; what is refused is thrown away in the kernel; a
-// killed peer is noticed at once, and one whose host vanished after a while.
+// that nothing lands late; what is refused is thrown away; a killed peer is
+// noticed at once, and one whose host vanished after a while.
 //
 // For networks without remote memory access. One connection, served by one
 // thread, per peer.
