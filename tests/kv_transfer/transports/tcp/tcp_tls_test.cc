@@ -273,6 +273,8 @@ TEST_F(TcpTlsTest, HalfAHandshakeHoldsUpNobody) {
   CheckServes();
   visitors.clear();
   ASSERT_TRUE(Connects({members_.Files()})) << WhyNot();
+  // The server hears of it a moment after the client.
+  EXPECT_TRUE(server_->journal.Await("up", 2));
   EXPECT_EQ(server_->journal.Count("up"), 2);
 }
 
