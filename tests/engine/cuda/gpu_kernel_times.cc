@@ -4,9 +4,10 @@
 // tokens, how much of a large copy's bytes per second they read; for prompts',
 // how much of cuBLASLt's operations. Ends with 1 where there is no GPU.
 //
-//   engine_cuda_gpu_kernel_times [--tiny]
+//   engine_cuda_gpu_kernel_times [--tiny | --once]
 //
-// --tiny: small sizes, to see that it runs.
+// --tiny: small sizes, to see that it runs. --once: each kernel once and by
+// itself, in bfloat16 and int4, for a profiler to look at; prints no times.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -42,6 +43,7 @@ struct Sizes {
   int repeats = 5;
   int64_t copy_bytes = int64_t{2} << 30;
   int64_t product_size = 8192;
+  bool once = false;
 };
 
 Sizes Tiny() {
@@ -63,6 +65,16 @@ Sizes Tiny() {
   return sizes;
 }
 
+Sizes Once() {
+  Sizes sizes;
+  sizes.model.num_layers = 2;
+  sizes.few_rows = {1, 8, 64};
+  sizes.many_rows = {2048};
+  sizes.kv_layers = 2;
+  sizes.once = true;
+  return sizes;
+}
+
 class KernelTimes final {
  public:
   KernelTimes(const Sizes& sizes, WeightFormat format,
@@ -73,8 +85,10 @@ class KernelTimes final {
         kernels_(kernels),
         random_(model_, format, stream_) {
     stream_.SetEarlyKernels(kernels.wide);
-    copy_ = CopyBytesPerSecond(stream_, sizes.copy_bytes);
-    product_ = MatmulOpsPerSecond(stream_, sizes.product_size);
+    if (!sizes.once) {
+      copy_ = CopyBytesPerSecond(stream_, sizes.copy_bytes);
+      product_ = MatmulOpsPerSecond(stream_, sizes.product_size);
+    }
     most_rows_ =
         *std::max_element(sizes.many_rows.begin(), sizes.many_rows.end());
     const int64_t staged = StagedRows(most_rows_);
@@ -159,6 +173,11 @@ class KernelTimes final {
 
   // Of one launch; `run` gives the i-th of so many to the stream.
   double Microseconds(int32_t count, const std::function<void(int32_t)>& run) {
+    if (sizes_.once) {
+      run(0);
+      stream_.Wait();
+      return 0;
+    }
     stream_.BeginGraph();
     for (int32_t i = 0; i < count; ++i) run(i);
     const Graph graph = stream_.EndGraph();
@@ -412,9 +431,13 @@ int KernelTimesMain(int argc, char** argv) {
     return 1;
   }
   const bool tiny = argc > 1 && std::strcmp(argv[1], "--tiny") == 0;
+  const bool once = argc > 1 && std::strcmp(argv[1], "--once") == 0;
   for (const WeightFormat format :
        {WeightFormat::kBf16, WeightFormat::kFp8, WeightFormat::kInt4}) {
-    KernelTimes(tiny ? Tiny() : Sizes(), format, KernelsOf(*device)).Run();
+    if (once && format == WeightFormat::kFp8) continue;
+    KernelTimes(tiny ? Tiny() : once ? Once() : Sizes(), format,
+                KernelsOf(*device))
+        .Run();
     if (tiny) break;
   }
   return 0;
