@@ -9,14 +9,15 @@
 // clusters of blocks ("tiles"). Prints a table, and ends with 1 where there is
 // no GPU.
 //
-//   engine_cuda_gpu_benchmark [LAYERS]
+//   engine_cuda_gpu_benchmark [LAYERS] [bf16 | fp8 | int4] [decode]
 //
 // LAYERS (default 32) shortens the model for a small GPU; times are of what
-// ran.
+// ran. With a format, that one alone; with decode, decode steps alone.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -74,7 +75,7 @@ class Benchmark final {
     greedy_.temperature = 0;
   }
 
-  void Run() {
+  void Run(bool decode_alone) {
     std::printf("%-8s %-8s %6s %8s %10s %10s %8s\n", "weights", "what", "batch",
                 "tokens", "ms", "bound ms", "share");
     MakePass(kernels_);
@@ -101,6 +102,7 @@ class Benchmark final {
       for (const int32_t batch : {1, 8, 64}) Decode("split", batch, 1024);
       stream_.SetMostBlockMemory(false);
     }
+    if (decode_alone) return;
     MakePass(Without());
     Prefill("prefill", 2048);
     if (format_ == WeightFormat::kBf16) Prefill("prefill", 8192);
@@ -292,12 +294,32 @@ int BenchmarkMain(int argc, char** argv) {
   std::printf("%s, sm_%d, %d multiprocessors, %.0f GiB\n", device->name.c_str(),
               device->architecture, device->multiprocessors,
               static_cast<double>(device->total_bytes) / (1 << 30));
-  const int layers = argc > 1 ? std::atoi(argv[1]) : 32;
-  CHECK(layers >= 1 && layers <= 128) << "LAYERS: 1 to 128";
+  int layers = 32;
+  bool decode_alone = false;
+  std::vector<WeightFormat> formats;
+  const WeightFormat all[] = {WeightFormat::kBf16, WeightFormat::kFp8,
+                              WeightFormat::kInt4};
+  for (int i = 1; i < argc; ++i) {
+    const std::string given = argv[i];
+    if (given == "decode") {
+      decode_alone = true;
+      continue;
+    }
+    const auto format =
+        std::find_if(std::begin(all), std::end(all), [&](WeightFormat f) {
+          return std::string(WeightFormatName(f)) == given;
+        });
+    if (format != std::end(all)) {
+      formats.push_back(*format);
+      continue;
+    }
+    layers = std::atoi(argv[i]);
+    CHECK(layers >= 1 && layers <= 128) << "LAYERS: 1 to 128";
+  }
+  if (formats.empty()) formats.assign(std::begin(all), std::end(all));
   // One after another: each gives its memory back.
-  for (const WeightFormat format :
-       {WeightFormat::kBf16, WeightFormat::kFp8, WeightFormat::kInt4}) {
-    Benchmark(layers, format, KernelsOf(*device)).Run();
+  for (const WeightFormat format : formats) {
+    Benchmark(layers, format, KernelsOf(*device)).Run(decode_alone);
   }
   return 0;
 }
