@@ -6,10 +6,17 @@
 // nothing else is to be computed, a step waits for the grant, if it is expected
 // within a fiftieth of what the step takes.
 //
+// What is expected is the quickest of the last few grants. They are late where
+// the decode worker is in the middle of long steps, as when many prompts come
+// at once; an average of these would outlast the crowd by a dozen prompts, each
+// of which handed over all of its KV behind its step.
+//
 // Pure. One thread.
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 
 #include "absl/time/time.h"
 
@@ -25,22 +32,28 @@ class GrantWait final {
 
   // A grant came so long after its prompt.
   void Came(absl::Duration after) {
-    after = std::clamp(after, absl::ZeroDuration(), absl::Seconds(1));
-    expected_ += (after - expected_) / 8;
+    last_[next_] = std::max(after, absl::ZeroDuration());
+    next_ = (next_ + 1) % kLast;
   }
 
   // How long a prompt may wait, from when it came, whose step is expected to
   // take `step`. Zero: it need not.
   absl::Duration For(absl::Duration step) const {
-    if (expected_ > kShare * step) return absl::ZeroDuration();
-    return std::min(kPatience * expected_, kMost);
+    if (expected() > kShare * step) return absl::ZeroDuration();
+    return std::min(kPatience * expected(), kMost);
   }
 
-  absl::Duration expected() const { return expected_; }
+  absl::Duration expected() const {
+    return *std::min_element(last_.begin(), last_.end());
+  }
 
  private:
-  // Of workers that have nothing else to do, on one host.
-  absl::Duration expected_ = absl::Microseconds(300);
+  // Those of workers that have nothing else to do, on one host.
+  static constexpr absl::Duration kAtFirst = absl::Microseconds(300);
+  static constexpr size_t kLast = 4;
+  std::array<absl::Duration, kLast> last_ = {kAtFirst, kAtFirst, kAtFirst,
+                                             kAtFirst};
+  size_t next_ = 0;
 };
 
 }  // namespace baton::prefill_worker
