@@ -253,6 +253,7 @@ SpanAttention(AttentionArgs args) {
           args, blocks, kv_head, first + i * kTilePositions, end);
     }
   }
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   if (BlockX() >= spans) return;
   unsigned char* const exchange =
@@ -325,6 +326,7 @@ SpanAttention(AttentionArgs args) {
 template <int kHeadDim, KvDtype kDtype>
 BATON_KERNEL(kTileThreads)
 TileAttention(AttentionArgs args) {
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   const QueryTile tile = args.tiles[BlockX()];
   if (tile.rows == 0) return;

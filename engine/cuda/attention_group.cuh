@@ -265,6 +265,7 @@ BATON_DEVICE void AttendToStages(const AttentionArgs& args,
 template <int kHeadDim, KvDtype kDtype>
 BATON_DENSE_KERNEL(kGroupAttentionThreads, 1)
 GroupAttention(AttentionArgs args) {
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   // The last tiles, which see most, first: what is left at the end is short.
   const QueryTile tile = args.tiles[args.num_tiles - 1 - BlockY()];

@@ -176,6 +176,7 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   const DeviceKernels kernels = KernelsOf(device);
   const DeviceKernels wanted = pass_options.kernels.value_or(DeviceKernels{});
   if ((wanted.group && !kernels.group) || (wanted.wide && !kernels.wide) ||
+      (wanted.flow && !kernels.flow) ||
       (wanted.group_attention && !kernels.group_attention)) {
     return absl::FailedPreconditionError(
         absl::StrCat("kernels: CUDA device 0 (", device.name,

@@ -32,8 +32,11 @@ constexpr int32_t kMostRows = kManyRows[1];
 // Of each of the shapes that wide blocks have: more rows or fewer, and inputs
 // that are shared out among blocks with two tiles a warp, or with one.
 constexpr int32_t kSomeRows[] = {17, kWideFewRows + 1};
+static_assert(kSomeRows[1] <= kFlowRows);
 constexpr int32_t kSomeInputs[] = {2304, 4096};
 constexpr int32_t kMostInputs = kSomeInputs[1];
+// Of those that copy slices: one block, and several that share inputs out.
+constexpr int32_t kFlowInputs[] = {kInputs, kMostInputs};
 
 // bfloat16 of either sign, of magnitudes from 2^-7 to 2, so that sums have to
 // be rounded.
@@ -76,24 +79,23 @@ class ProductTrial final {
         trial.scales_, PutOnDevice(std::vector<float>(kOutputs, 0.1f), stream));
     const std::vector<uint16_t> x =
         RandomValues(std::max(int64_t{kMostRows} * kInputs,
-                              int64_t{kSomeRows[1]} * kMostInputs),
+                              int64_t{kFlowRows} * kMostInputs),
                      2);
-    std::vector<uint16_t> staged(StagedRows(kMostRows) * kInputs);
-    for (int32_t row = 0; row < kMostRows; ++row) {
-      for (int32_t i = 0; i < kInputs; ++i) {
-        staged[PlaceOfInput(InputOrder::kStaged, row, i, kInputs)] =
-            x[row * kInputs + i];
-      }
-    }
     BATON_ASSIGN_OR_RETURN(trial.x_, PutOnDevice(x, stream));
-    BATON_ASSIGN_OR_RETURN(trial.x_staged_, PutOnDevice(staged, stream));
+    BATON_ASSIGN_OR_RETURN(trial.many_staged_,
+                           Stage(x, kMostRows, kInputs, stream));
+    BATON_ASSIGN_OR_RETURN(trial.wide_staged_,
+                           Stage(x, kFlowRows, kMostInputs, stream));
     BATON_ASSIGN_OR_RETURN(trial.out_,
                            DeviceBuffer::Allocate(kOutBytes, kTrial));
     return trial;
   }
 
   std::vector<float> Run(MatmulKernel kernel, int32_t rows, int32_t inputs) {
-    const bool staged = kernel == MatmulKernel::kGroup;
+    const bool staged =
+        kernel == MatmulKernel::kGroup || kernel == MatmulKernel::kFlow;
+    const DeviceBuffer& x_staged =
+        inputs == kInputs ? many_staged_ : wide_staged_;
     MatmulArgs args;
     args.w.tiles = weights_.data();
     if (HasOutputScales(format_)) args.w.scales = scales_.as<float>();
@@ -102,7 +104,7 @@ class ProductTrial final {
     args.w.inputs = inputs;
     args.w.output_tiles = OutputTiles(kOutputs);
     args.w.padded_inputs = PaddedInputs(inputs);
-    args.x = (staged ? x_staged_ : x_).as<uint16_t>();
+    args.x = (staged ? x_staged : x_).as<uint16_t>();
     args.x_stride = inputs;
     args.x_order = staged ? InputOrder::kStaged : InputOrder::kNatural;
     args.rows = rows;
@@ -125,12 +127,26 @@ class ProductTrial final {
   ProductTrial(WeightFormat format, Stream& stream)
       : format_(format), stream_(&stream) {}
 
+  static absl::StatusOr<DeviceBuffer> Stage(const std::vector<uint16_t>& x,
+                                            int32_t rows, int32_t inputs,
+                                            Stream& stream) {
+    std::vector<uint16_t> staged(StagedRows(rows) * inputs);
+    for (int32_t row = 0; row < rows; ++row) {
+      for (int32_t i = 0; i < inputs; ++i) {
+        staged[PlaceOfInput(InputOrder::kStaged, row, i, inputs)] =
+            x[row * inputs + i];
+      }
+    }
+    return PutOnDevice(staged, stream);
+  }
+
   WeightFormat format_;
   Stream* stream_;
   DeviceBuffer weights_;
   DeviceBuffer scales_;
   DeviceBuffer x_;
-  DeviceBuffer x_staged_;
+  DeviceBuffer many_staged_;  // kMostRows x kInputs
+  DeviceBuffer wide_staged_;  // kFlowRows x kMostInputs
   DeviceBuffer out_;
 };
 
@@ -277,6 +293,7 @@ DeviceKernels KernelsOf(const DeviceProperties& device) {
   DeviceKernels kernels;
   kernels.group = device.group_products;
   kernels.wide = device.clusters;
+  kernels.flow = device.group_products && device.clusters;
   kernels.group_attention = device.group_products;
   return kernels;
 }
@@ -298,8 +315,9 @@ absl::StatusOr<DeviceKernels> KernelsThatAgree(const DeviceKernels& kernels,
   }
   usable.group = kernels.group;
   usable.wide = kernels.wide;
+  usable.flow = kernels.flow;
   for (const WeightFormat format : trials.formats) {
-    if (!usable.group && !usable.wide) break;
+    if (!usable.group && !usable.wide && !usable.flow) break;
     BATON_ASSIGN_OR_RETURN(ProductTrial trial,
                            ProductTrial::Create(format, stream));
     const auto agrees = [&](MatmulKernel common, MatmulKernel kernel,
@@ -313,6 +331,12 @@ absl::StatusOr<DeviceKernels> KernelsThatAgree(const DeviceKernels& kernels,
       usable.group = usable.group &&
                      agrees(MatmulKernel::kTile128, MatmulKernel::kGroup, rows,
                             kInputs, "a product by wgmma", kPromptsGoWithout);
+    }
+    for (const int32_t inputs : kFlowInputs) {
+      usable.flow = usable.flow &&
+                    agrees(MatmulKernel::kTile64, MatmulKernel::kFlow,
+                           kFlowRows, inputs, "a product by wgmma and copies",
+                           "batches of 17 to 64 go without it");
     }
     for (const int32_t rows : kSomeRows) {
       for (const int32_t inputs : kSomeInputs) {

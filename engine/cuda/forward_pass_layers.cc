@@ -43,9 +43,8 @@ ForwardPass::PartOf<T> ForwardPass::Part(const DeviceBuffer& whole,
 }
 
 InputOrder ForwardPass::OrderOf(int32_t rows) const {
-  return kernels().group && sizes_.whole_slices && rows >= kLargeTileRows
-             ? InputOrder::kStaged
-             : InputOrder::kNatural;
+  return sizes_.whole_slices ? OrderOfInputs(kernels(), rows)
+                             : InputOrder::kNatural;
 }
 
 InputOrder ForwardPass::PartOrderOf(int32_t rows) const {

@@ -21,6 +21,7 @@
 
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/launch_shape.h"
+#include "engine/cuda/matmul_flow.h"
 #include "engine/cuda/weight_tiles.h"
 
 namespace baton::engine::cuda {
@@ -46,6 +47,10 @@ BATON_HOST_DEVICE constexpr int32_t Chunks(int32_t padded_inputs) {
   const int32_t chunk = ChunkSlices(padded_inputs);
   return (slices + chunk - 1) / chunk;
 }
+
+// Chunks whose sums a block may have to keep apart, where blocks of a cluster
+// share inputs out.
+inline constexpr int32_t kKeptChunks = 2;
 
 // What becomes of the product.
 enum class MatmulOutput {
@@ -89,8 +94,8 @@ struct MatmulArgs {
   // finite.
   const uint16_t* x = nullptr;
   int64_t x_stride = 0;
-  // kStaged, for which there is no padding, goes with kGroup alone, and that
-  // with nothing else.
+  // kStaged, for which there is no padding, goes with kGroup and kFlow alone,
+  // and these with nothing else.
   InputOrder x_order = InputOrder::kNatural;
   int32_t rows = 0;
   // float32, for kStore and kAdd.
@@ -113,12 +118,17 @@ enum class MatmulKernel {
   // with activations that two blocks share (matmul_group.cuh): takes staged
   // inputs.
   kGroup,
+  // 128 outputs x up to 64 rows a block, on tensor cores of Hopper, with
+  // weights and activations on their way through the block's memory, and inputs
+  // shared out where outputs are few (matmul_flow.cuh): takes staged inputs.
+  kFlow,
 };
 
 // Kernels that not all devices have, nor all builds: whether they may be used.
 struct DeviceKernels {
   bool group = false;
   bool wide = false;
+  bool flow = false;
   bool group_attention = false;  // attention_group.h
 };
 
@@ -131,9 +141,17 @@ struct MatmulPlan {
   int32_t warp_tiles = 0;  // of kWide: tiles of outputs of a warp
 };
 
+// In which order products want their inputs, if these need no padding.
+constexpr InputOrder OrderOfInputs(const DeviceKernels& kernels, int32_t rows) {
+  const bool staged = rows >= kLargeTileRows
+                          ? kernels.group
+                          : kernels.flow && rows >= kFlowLeastRows;
+  return staged ? InputOrder::kStaged : InputOrder::kNatural;
+}
+
 // REQUIRES: args.rows > 0, a matrix that is not empty; for kSwiglu an even
-// number of tiles. Staged inputs are for kGroup, whose use the caller has
-// decided on.
+// number of tiles. Staged inputs are for kGroup and kFlow, whose use the caller
+// has decided on.
 MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
                       const DeviceKernels& kernels);
 // The same for a kernel of the caller's choice; for tests, that compare them.

@@ -386,6 +386,7 @@ GroupMatmul(MatmulArgs args) {
     }
     FenceBarriers();
   }
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   SyncCluster();  // the barriers of both blocks are there
   // Each branch by itself to its end: what comes behind both has the registers

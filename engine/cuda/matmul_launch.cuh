@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device_target.h"
+#include "engine/cuda/matmul_flow.cuh"
 #include "engine/cuda/matmul_group.cuh"
 #include "engine/cuda/matmul_stream.cuh"
 #include "engine/cuda/matmul_tiled.cuh"
@@ -61,6 +62,17 @@ void LaunchMatmulFor(const MatmulPlan& plan, const MatmulArgs& args,
       }
       Launch(GroupMatmul<kFormat, kGroupFewRows, kOutput>,
              "matmul (groups of warps)", plan.shape, stream, args);
+      return;
+    case MatmulKernel::kFlow:
+      if constexpr (kOutput != MatmulOutput::kSwiglu) {
+        if (plan.shape.x > 1) {
+          Launch(FlowMatmul<kFormat, kOutput, true>, "matmul (flow)",
+                 plan.shape, stream, args, static_cast<int32_t>(plan.shape.x));
+          return;
+        }
+      }
+      Launch(FlowMatmul<kFormat, kOutput, false>, "matmul (flow)", plan.shape,
+             stream, args, 1);
       return;
   }
 }

@@ -1,5 +1,6 @@
 #include "common/log.h"
 #include "engine/cuda/matmul.h"
+#include "engine/cuda/matmul_flow.h"
 #include "engine/cuda/matmul_group.h"
 #include "engine/cuda/matmul_wide.h"
 
@@ -13,6 +14,8 @@ constexpr int32_t kStages = 4;
 // An H200 has 132 multiprocessors, and one block with two tiles a warp fits on
 // each.
 constexpr int32_t kEnoughWideBlocks = 96;
+
+constexpr int32_t kEnoughFlowBlocks = 128;
 
 constexpr int32_t kFewInCluster = 4;
 
@@ -55,7 +58,22 @@ int32_t WideBlocks(const MatmulArgs& args, int32_t warp_tiles, int32_t most) {
   int32_t blocks = 1;
   for (int32_t more = 2; more <= most; more *= 2) {
     if (blocks * of_outputs >= kEnoughWideBlocks || more > chunks) break;
-    if (WideChunks(chunks, more) <= kWideKeptChunks) blocks = more;
+    if (WideChunks(chunks, more) <= kKeptChunks) blocks = more;
+  }
+  return blocks;
+}
+
+// The same for kFlow, of which two blocks fit on a multiprocessor. What gates
+// are joined with is in the same block then.
+int32_t FlowBlocks(const MatmulArgs& args, MatmulOutput output) {
+  const int32_t chunks = Chunks(args.w.padded_inputs);
+  const auto of_outputs = static_cast<int32_t>(
+      Pieces(args.w.output_tiles * kTileOutputs, kFlowOutputs));
+  int32_t blocks = 1;
+  if (output == MatmulOutput::kSwiglu) return blocks;
+  for (int32_t more = 2; more <= kFewInCluster; more *= 2) {
+    if (blocks * of_outputs >= kEnoughFlowBlocks || more > chunks) break;
+    if (WideChunks(chunks, more) <= kKeptChunks) blocks = more;
   }
   return blocks;
 }
@@ -81,7 +99,8 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
   CHECK_EQ(args.x_stride % 8, 0);
   CHECK_EQ(args.w.output_tiles % TilesPerBlock(output), 0);
   CHECK_EQ(args.w.scales != nullptr, HasOutputScales(args.w.format));
-  CHECK_EQ(kernel == MatmulKernel::kGroup, args.x_order == InputOrder::kStaged);
+  CHECK_EQ(kernel == MatmulKernel::kGroup || kernel == MatmulKernel::kFlow,
+           args.x_order == InputOrder::kStaged);
   MatmulPlan plan;
   plan.kernel = kernel;
   switch (kernel) {
@@ -127,6 +146,16 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
       plan.shape.shared_bytes = GroupSharedBytes(rows);
       break;
     }
+    case MatmulKernel::kFlow:
+      CHECK_LE(args.rows, kFlowRows);
+      CHECK_EQ(args.w.inputs, args.w.padded_inputs);
+      plan.shape.x = plan.shape.cluster =
+          static_cast<uint32_t>(FlowBlocks(args, output));
+      plan.shape.y =
+          Pieces(args.w.output_tiles * kTileOutputs, kFlowOutputs);
+      plan.shape.threads = kFlowThreads;
+      plan.shape.shared_bytes = FlowSharedBytes(args.w.format);
+      break;
   }
   CHECK_LE(plan.shape.y, 65535u);
   return plan;
@@ -135,7 +164,10 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
 MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
                       const DeviceKernels& kernels) {
   if (args.x_order == InputOrder::kStaged) {
-    return PlanMatmul(args, output, MatmulKernel::kGroup);
+    return PlanMatmul(args, output,
+                      kernels.flow && args.rows <= kFlowRows
+                          ? MatmulKernel::kFlow
+                          : MatmulKernel::kGroup);
   }
   MatmulKernel kernel = MatmulKernel::kTile128;
   if (args.rows <= 8) {

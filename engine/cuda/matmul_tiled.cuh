@@ -41,6 +41,7 @@ template <WeightFormat kFormat, int kOutputs, int kRows, int kWarpsOut,
           int kWarpsRow, MatmulOutput kOutput>
 BATON_KERNEL(kWarpsOut* kWarpsRow * 32)
 TiledMatmul(MatmulArgs args) {
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   // A warp's part, in tiles of 16 outputs and of 8 rows.
   constexpr int kThreads = kWarpsOut * kWarpsRow * 32;

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "device_target.h"
+#include "engine/cuda/matmul_chunks.cuh"
 #include "engine/cuda/matmul_output.cuh"
 #include "engine/cuda/matmul_slice.cuh"
 #include "engine/cuda/matmul_wide.h"
@@ -24,9 +25,6 @@ namespace baton::engine::cuda {
 // blocks at work 4 KB each for eight warps, several times what memory of 4.8
 // TB/s needs to hide 1 us.
 inline constexpr int32_t kWideAhead = 6;
-
-// Chunks whose sums are asked for at once, in the end.
-inline constexpr int kWideChunksAtOnce = 4;
 
 // What a lane has of a slice of the warp's tiles.
 template <WeightFormat kFormat, int kWarpTiles>
@@ -96,6 +94,7 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
   // Weights are there whatever runs before.
   PrefetchWide<kFormat>(tiles, begin,
                         begin + kWideAhead < end ? begin + kWideAhead : end);
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   unsigned char* const stages = SharedMemory();
   unsigned char* const kept = stages + kWideStages * kStageBytes;
@@ -197,36 +196,9 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
         LoadSums(kept + WideSumPlace(t, r, kRowTiles) * 16, y[t]);
       }
     } else {
-      // Several at once: other blocks' memory is far. They have a chunk, or
-      // two.
-      static_assert(kWideKeptChunks == 2);
-      BATON_NO_UNROLL
-      for (int first = 0; first < chunks; first += kWideChunksAtOnce) {
-        Word4 parts[kWideChunksAtOnce][kWarpTiles] = {};
-        BATON_UNROLL
-        for (int k = 0; k < kWideChunksAtOnce; ++k) {
-          const int32_t c = first + k;
-          const int32_t rank = c >> (own_chunks - 1);
-          const unsigned char* const from =
-              kept + (c & (own_chunks - 1)) * kSumBytes;
-          BATON_UNROLL
-          for (int t = 0; t < kWarpTiles; ++t) {
-            LoadCluster16(from + WideSumPlace(t, r, kRowTiles) * 16, rank,
-                          c < chunks, parts[k][t]);
-          }
-        }
-        BATON_UNROLL
-        for (int k = 0; k < kWideChunksAtOnce; ++k) {
-          BATON_UNROLL
-          for (int t = 0; t < kWarpTiles; ++t) {
-            BATON_UNROLL
-            for (int i = 0; i < 4; ++i) {
-              const float more = AddRn(y[t][i], BitsFloat(parts[k][t].x[i]));
-              y[t][i] = first + k < chunks ? more : y[t][i];
-            }
-          }
-        }
-      }
+      JoinChunks<kWarpTiles>(
+          kept, kSumBytes, chunks, own_chunks,
+          [&](int t) { return WideSumPlace(t, r, kRowTiles); }, y);
     }
     // Behind the sums: asked for before them, they have ptxas wait for each.
     TileTarget<kOutput> targets[kWarpTiles];

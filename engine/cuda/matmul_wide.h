@@ -21,9 +21,6 @@ inline constexpr int32_t kWideFewRows = 32;
 inline constexpr int32_t kWideRows = 64;
 // Activations on their way, in slices of 64 inputs.
 inline constexpr int32_t kWideStages = 4;
-// Chunks whose sums a block may have to keep apart.
-inline constexpr int32_t kWideKeptChunks = 2;
-
 BATON_HOST_DEVICE constexpr int32_t WideStageBytes(int32_t rows) {
   return rows * kSliceInputs * 2;
 }

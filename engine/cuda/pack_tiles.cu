@@ -111,6 +111,7 @@ BATON_DEVICE void PutWeight(float value, const OutputRounding& rounding,
 template <WeightFormat kFormat>
 BATON_KERNEL(kPackThreads)
 PackOutputs(PackArgs args) {
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   const TileRows tile = RowsOfBlock(args);
   OutputRounding* const roundings =
@@ -324,6 +325,7 @@ BATON_DEVICE Int4Slice MakeInt4Slice(const TileRows& tile, int32_t output,
 BATON_KERNEL(kPackThreads)
 PackInt4(PackArgs args) {
   constexpr WeightFormat kFormat = WeightFormat::kInt4;
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   const TileRows tile = RowsOfBlock(args);
   const int32_t padded = PaddedInputs(args.inputs);

@@ -20,6 +20,7 @@ constexpr int32_t kPiecesAtOnce = 4;
 
 BATON_KERNEL(kCopyThreads)
 PageCopy(PageCopyArgs args) {
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   const int64_t pieces = args.bytes / kPieceBytes;
   const int64_t pages = int64_t{args.num_moves} * args.layers;

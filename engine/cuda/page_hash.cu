@@ -134,6 +134,7 @@ BATON_DEVICE uint64_t FoldedProduct(uint64_t a, uint64_t b) {
 
 BATON_KERNEL(kHashThreads)
 PageHash(PageHashArgs args, Secret default_secret) {
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   const int32_t page = BlockX() * kHashWarps + Thread() / 32;
   if (page >= args.pages) return;

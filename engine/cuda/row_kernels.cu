@@ -37,6 +37,7 @@ BATON_DEVICE void ForElements(int32_t count, const Get& get, const Put& put) {
 
 BATON_KERNEL(kRowThreads)
 Embed(EmbedArgs args) {
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   const int64_t token = args.tokens[BlockX()];
   const DeviceMatrix& head = args.head;
@@ -80,6 +81,7 @@ Norm(NormArgs args) {
     LoadWeights4(args.weight + i, i < args.hidden, bits);
     weights[k] = BitsFloat(bits);
   }
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   float* const warp_sums = reinterpret_cast<float*>(SharedMemory());
   float* const x = args.residual + int64_t{BlockX()} * args.hidden;
@@ -149,6 +151,7 @@ template <KvDtype kDtype>
 BATON_KERNEL(kHeadThreads)
 FinishHeads(FinishHeadsArgs args) {
   PrefetchToL2(args.places + BlockX());
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   const int32_t row = BlockX();
   const int32_t heads = args.num_heads + 2 * args.num_kv_heads;
@@ -163,6 +166,7 @@ FinishHeads(FinishHeadsArgs args) {
 
 BATON_KERNEL(kRowThreads)
 Gather(GatherArgs args) {
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   const float* const from =
       args.from + int64_t{args.rows[BlockX()]} * args.hidden;
@@ -175,6 +179,7 @@ Gather(GatherArgs args) {
 template <typename T>
 BATON_KERNEL(kRowThreads)
 Join(JoinArgs args) {
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   const T* const from = reinterpret_cast<const T*>(args.from);
   T* const to = reinterpret_cast<T*>(args.to);

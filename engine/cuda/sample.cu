@@ -163,6 +163,7 @@ BATON_DEVICE TokenId DrawFromKept(const RowDistribution& row,
 
 BATON_KERNEL(kSampleThreads)
 Sample(SampleArgs args) {
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   const SampleRow how = args.how[BlockX()];
   const float* const logits = args.logits + BlockX() * args.stride;
@@ -203,6 +204,7 @@ Sample(SampleArgs args) {
 
 BATON_KERNEL(128)
 Follow(FollowArgs args) {
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   const int32_t row = BlockX() * Threads() + Thread();
   if (row >= args.count) return;
@@ -212,6 +214,7 @@ Follow(FollowArgs args) {
 
 BATON_KERNEL(128)
 Pick(PickArgs args) {
+  LetNextKernelBegin();
   AwaitEarlierKernels();
   const int32_t row = BlockX() * Threads() + Thread();
   if (row >= args.rows) return;

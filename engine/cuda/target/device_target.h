@@ -11,6 +11,7 @@
 //   Thread(), Block(axis)...     where a thread is
 //   SharedMemory()          the block's memory, 128-byte aligned
 //   AwaitEarlierKernels()   what a kernel begins with
+//   LetNextKernelBegin()    and what it may do to begin itself while others run
 //   SyncBlock(), SyncWarp() barriers
 //   SyncCluster(), SharedOf of blocks that read each other's memory
 //   ShuffleXor, ShuffleDown, ...
@@ -54,16 +55,25 @@ BATON_DEVICE unsigned char* SharedMemory() {
   return baton_shared_memory;
 }
 
-// Returns when all kernels that were given to the stream before have ended, and
-// what they wrote can be read. A kernel may begin before that
-// (Stream::SetEarlyKernels), and lets the next one begin here. All threads of
-// all kernels call it: a kernel has ended when those before it have, so the
-// next one need not wait for more. Before it a kernel writes nothing, and reads
-// nothing but what none writes: weights (LoadWeights16), and what the host has
-// sent for the step. It may call PrefetchToL2.
-BATON_DEVICE void AwaitEarlierKernels() {
+// Lets the next kernel's blocks begin where there is room for them, once all
+// threads of all blocks of this one have called it or ended
+// (Stream::SetEarlyKernels). They have their first weights brought, and wait in
+// AwaitEarlierKernels. Kernels that bring weights themselves call it when they
+// have asked for the last: those of the next one only get into their way.
+BATON_DEVICE void LetNextKernelBegin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Returns when all kernels that were given to the stream before have ended, and
+// what they wrote can be read. All threads of all kernels call it: a kernel has
+// ended when those before it have, so the next one need not wait for more.
+// Before it a kernel writes nothing, and reads nothing but what none writes:
+// weights (LoadWeights16, CopyWeightsToBlock), and what the host has sent for
+// the step. It may call PrefetchToL2.
+BATON_DEVICE void AwaitEarlierKernels() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }

@@ -348,4 +348,21 @@ BATON_DEVICE void CopyToCluster(void* shared, const void* global, int32_t bytes,
 #endif
 }
 
+// The same for the block's own memory and barrier alone.
+BATON_DEVICE void CopyToBlock(void* shared, const void* global, int32_t bytes,
+                              Barrier* barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1], %2, [%3];" ::"r"(SharedAddress(shared)),
+      "l"(global), "r"(bytes), "r"(SharedAddress(barrier))
+      : "memory");
+#endif
+}
+// Of weights, which no kernel writes: also before AwaitEarlierKernels.
+BATON_DEVICE void CopyWeightsToBlock(void* shared, const void* global,
+                                     int32_t bytes, Barrier* barrier) {
+  CopyToBlock(shared, global, bytes, barrier);
+}
+
 }  // namespace baton::engine::cuda

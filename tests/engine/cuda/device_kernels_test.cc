@@ -51,6 +51,7 @@ TEST_F(DeviceKernelsTest, ThoseOfTheDeviceAgree) {
     const DeviceKernels agreeing = Agreeing(kernels());
     EXPECT_EQ(agreeing.group, kernels().group);
     EXPECT_EQ(agreeing.wide, kernels().wide);
+    EXPECT_EQ(agreeing.flow, kernels().flow);
     EXPECT_EQ(agreeing.group_attention, kernels().group_attention);
   }
   // For which there is none.
@@ -62,6 +63,7 @@ TEST_F(DeviceKernelsTest, NoneIsTriedThatIsNotThere) {
   const DeviceKernels agreeing = Agreeing({});
   EXPECT_FALSE(agreeing.group);
   EXPECT_FALSE(agreeing.wide);
+  EXPECT_FALSE(agreeing.flow);
   EXPECT_FALSE(agreeing.group_attention);
 }
 
@@ -72,6 +74,7 @@ TEST_F(DeviceKernelsTest, TensorCoresThatAddOtherwiseAreLeftOut) {
   emulated::SetGroupFractionBits(emulated::kFractionBits - 1);
   const DeviceKernels agreeing = Agreeing(kernels());
   EXPECT_FALSE(agreeing.group);
+  EXPECT_FALSE(agreeing.flow);
   EXPECT_FALSE(agreeing.group_attention);
   EXPECT_TRUE(agreeing.wide);
 }

@@ -148,8 +148,7 @@ class KernelTimes final {
     return buffer;
   }
   InputOrder OrderOf(int32_t rows) const {
-    return kernels_.group && rows >= kLargeTileRows ? InputOrder::kStaged
-                                                    : InputOrder::kNatural;
+    return OrderOfInputs(kernels_, rows);
   }
 
   void MakeKv() {

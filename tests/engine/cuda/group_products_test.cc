@@ -49,6 +49,7 @@ class GroupProductsTest : public DeviceTest {
   static std::unique_ptr<CudaEngine> Make(EngineOptions options, bool groups) {
     ForwardPassOptions pass = SmallPass();
     pass.kernels->group = groups;
+    pass.kernels->flow = groups;
     auto engine = CudaEngine::Create(options, pass);
     CHECK_OK(engine.status());
     return *std::move(engine);
@@ -56,7 +57,8 @@ class GroupProductsTest : public DeviceTest {
 
   static int64_t Runs() {
 #if defined(BATON_EMULATED_DEVICE)
-    return emulated::TimesRun("matmul (groups of warps)");
+    return emulated::TimesRun("matmul (groups of warps)") +
+           emulated::TimesRun("matmul (flow)");
 #else
     return 0;
 #endif
@@ -89,8 +91,9 @@ TEST_F(GroupProductsTest, LogitsAreThoseOfOtherKernels) {
       options.weights = weights;
       const auto others = Make(options, false);
       const auto groups = Make(options, true);
-      // 65 rows are the fewest; 130 more than a block has.
-      for (const int32_t length : {64, 65, 130}) {
+      // 17 rows are the fewest, of up to 64 that a block has; of more, 65 and
+      // 130.
+      for (const int32_t length : {16, 17, 64, 65, 130}) {
         const std::vector<TokenId> tokens = Prompt(length, length);
         const std::vector<BlockId> blocks = BlockRange(2, 9);
         const std::vector<float> expected = RunWhole(*others, tokens, blocks);
@@ -99,7 +102,7 @@ TEST_F(GroupProductsTest, LogitsAreThoseOfOtherKernels) {
             << model.architecture << " " << weights << " " << length;
         // Two layers of four products, of which the last three are of the one
         // row that has logits.
-        ExpectRuns(length < 65 ? 0 : 5);
+        ExpectRuns(length < 17 ? 0 : 5);
       }
     }
   }
@@ -126,9 +129,9 @@ TEST_F(GroupProductsTest, PassesOfManyAndOfFewRowsTakeTurns) {
     if (!groups) expected = result.sampled[0].logits;
     EXPECT_TRUE(SameBits(result.sampled[0].logits, expected));
   }
-  // Of the first pass alone: no row of it has logits, so that the last layer
-  // ends with keys and values.
-  ExpectRuns(5);
+  // Of the first, the second and the fourth pass: no row of these has logits, so
+  // that the last layer ends with keys and values.
+  ExpectRuns(3 * 5);
 }
 
 // More rows with logits than are made at a time, and fewer in the last piece.

@@ -145,11 +145,16 @@ class MatmulTest : public DeviceTest,
     if (x_staged_ != nullptr && this->kernels().group) {
       kernels.push_back(MatmulKernel::kGroup);
     }
+    if (x_staged_ != nullptr && case_.rows <= kFlowRows &&
+        this->kernels().flow) {
+      kernels.push_back(MatmulKernel::kFlow);
+    }
     return kernels;
   }
 
   void Run(MatmulKernel kernel, MatmulOutput output) {
-    const bool staged = kernel == MatmulKernel::kGroup;
+    const bool staged =
+        kernel == MatmulKernel::kGroup || kernel == MatmulKernel::kFlow;
     args_.x = staged ? x_staged_ : x_;
     args_.x_order = staged ? InputOrder::kStaged : InputOrder::kNatural;
     RunMatmul(PlanMatmul(args_, output, kernel), args_, output,

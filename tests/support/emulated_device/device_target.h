@@ -35,6 +35,7 @@ inline int32_t BlockZ() { return emulated::Here().block_z; }
 
 inline unsigned char* SharedMemory() { return emulated::SharedMemory(); }
 
+inline void LetNextKernelBegin() {}
 inline void AwaitEarlierKernels() { emulated::AwaitEarlierKernels(); }
 // Only of what can be read.
 inline void PrefetchToL2(const void* address) {
@@ -229,7 +230,16 @@ inline void AwaitBarrier(Barrier* barrier, int32_t parity) {
 inline void FenceForCopies() {}
 inline void CopyToCluster(void* shared, const void* global, int32_t bytes,
                           Barrier* barrier, uint32_t ranks) {
+  emulated::CheckAwaited();
   emulated::CopyToCluster(shared, global, bytes, barrier, ranks);
+}
+inline void CopyToBlock(void* shared, const void* global, int32_t bytes,
+                        Barrier* barrier) {
+  CopyToCluster(shared, global, bytes, barrier, 1u << ClusterRank());
+}
+inline void CopyWeightsToBlock(void* shared, const void* global, int32_t bytes,
+                               Barrier* barrier) {
+  emulated::CopyToCluster(shared, global, bytes, barrier, 1u << ClusterRank());
 }
 
 struct alignas(16) Word4 {

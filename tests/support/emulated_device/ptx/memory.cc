@@ -245,7 +245,10 @@ void Cluster::ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w) {
             shared(0) % 16 != 0) {
           Fail(i, w, "not multiples of 16");
         }
-        const auto ranks = static_cast<uint32_t>(value(4));
+        // Without a mask, to the block's own memory.
+        const auto ranks = i.operands.size() > 4
+                               ? static_cast<uint32_t>(value(4))
+                               : 1u << w.block;
         for (uint32_t rank = 0; ranks >> rank != 0; ++rank) {
           if ((ranks >> rank & 1) == 0) continue;
           const uint32_t there = (rank + 1) << kRankShift;

@@ -327,7 +327,7 @@ class BodyParser final : private Names {
         out->space = Space::kShared;
         Operands(args[2], 4, out);
         Address(args[3], out);
-        Operands(args[4], 2, out);
+        if (args.size() > 4) Operands(args[4], 2, out);
         return;
       case Op::kBarrierInit:
         Address(args[0], out);
