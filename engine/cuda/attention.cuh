@@ -245,14 +245,6 @@ SpanAttention(AttentionArgs args) {
   const int32_t span_end = span_begin + kSpanPositions;
   const int32_t end = span_end < position + 1 ? span_end : position + 1;
   const BlockId* const blocks = args.block_tables + tile.block_table;
-  if (BlockX() < spans) {
-    // What is asked for first, while the product with Q, K and V ends.
-    BATON_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      PrefetchTile<kHeadDim, kDtype, 32 * kParts>(
-          args, blocks, kv_head, first + i * kTilePositions, end);
-    }
-  }
   LetNextKernelBegin();
   AwaitEarlierKernels();
   if (BlockX() >= spans) return;

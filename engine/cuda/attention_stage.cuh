@@ -139,37 +139,4 @@ BATON_DEVICE void FetchTile(const AttentionArgs& args, const BlockId* blocks,
   }
 }
 
-// Has the same positions' keys and values brought to L2, where FetchTile finds
-// them; some may be written meanwhile.
-template <int kHeadDim, KvDtype kDtype, int kThreads>
-BATON_DEVICE void PrefetchTile(const AttentionArgs& args, const BlockId* blocks,
-                               int32_t kv_head, int32_t first, int32_t end) {
-  constexpr int32_t kRowBytes = TileStage<kHeadDim, kDtype>::kRowBytes;
-  constexpr int32_t kLineBytes = 128;
-  constexpr int32_t kKeyBytes = kHeadDim / 2 * kRowBytes;  // of 16 slots
-  // Of 16 slots and 16 elements.
-  constexpr int32_t kPanelLines = 8 * kRowBytes / kLineBytes;
-  const int32_t lane = Thread() % 32;
-  BATON_UNROLL
-  for (int k = 0; k < kTilePositions / 16 / (kThreads / 32); ++k) {
-    const int32_t position = first + 16 * (Thread() / 32 + k * (kThreads / 32));
-    if (position >= end) continue;
-    const int32_t block = position / args.block_size;
-    const int32_t slot = position - block * args.block_size;
-    const std::byte* const head = args.pages + blocks[block] * args.page_bytes +
-                                  kv_head * args.head_bytes;
-    BATON_UNROLL
-    for (int32_t at = lane * kLineBytes; at < kKeyBytes;
-         at += 32 * kLineBytes) {
-      PrefetchToL2(head + slot / 16 * kKeyBytes + at);
-    }
-    BATON_UNROLL
-    for (int32_t line = lane; line < kHeadDim / 16 * kPanelLines; line += 32) {
-      PrefetchToL2(head + args.values_offset +
-                   line / kPanelLines * (args.block_size / 2 * kRowBytes) +
-                   slot / 2 * kRowBytes + line % kPanelLines * kLineBytes);
-    }
-  }
-}
-
 }  // namespace baton::engine::cuda

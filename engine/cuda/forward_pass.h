@@ -284,6 +284,9 @@ class ForwardPass final {
   }
   // How products of so many rows want their inputs.
   InputOrder OrderOf(int32_t rows) const;
+  // Of what logits are made of, of so many rows in all: these are made of some
+  // rows at a time, and of few mostly.
+  InputOrder LogitOrder(int32_t rows) const;
   // The same of a part of them: parts are sent as they come.
   InputOrder PartOrderOf(int32_t rows) const;
   // Has what all ranks send, so many bytes each, in gathered_.

@@ -1,4 +1,6 @@
 // The kernels of a pass, in order.
+#include <algorithm>
+
 #include "common/log.h"
 #include "engine/cuda/forward_pass.h"
 #include "engine/cuda/row_kernels.h"
@@ -45,6 +47,11 @@ ForwardPass::PartOf<T> ForwardPass::Part(const DeviceBuffer& whole,
 InputOrder ForwardPass::OrderOf(int32_t rows) const {
   return sizes_.whole_slices ? OrderOfInputs(kernels(), rows)
                              : InputOrder::kNatural;
+}
+
+InputOrder ForwardPass::LogitOrder(int32_t rows) const {
+  return rows <= std::min(sizes_.logit_rows, kFlowRows) ? OrderOf(rows)
+                                                        : InputOrder::kNatural;
 }
 
 InputOrder ForwardPass::PartOrderOf(int32_t rows) const {
@@ -193,8 +200,8 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
                        OrderOf(rows));
     AddProduct(layer.down, gated_, sizes.padded_intermediate, residual, rows);
   }
-  // Logits are made of some rows at a time, and of few mostly.
-  Normalize(residual, weights_.final_norm, rows, InputOrder::kNatural);
+  CHECK_EQ(rows, arrays.num_logit_rows);
+  Normalize(residual, weights_.final_norm, rows, LogitOrder(rows));
 }
 
 void ForwardPass::Attend(const PassArrays& arrays, const FinishHeadsArgs& heads,
@@ -248,10 +255,12 @@ void ForwardPass::RunLogits(const PassArrays& arrays, int32_t first,
                             int32_t count) {
   CHECK_LE(count, sizes_.logit_rows);
   const int64_t stride = sizes_.padded_hidden;
+  const InputOrder order = LogitOrder(arrays.num_logit_rows);
+  CHECK(first == 0 || order == InputOrder::kNatural);
   const PartOf<float> logits =
       Part<float>(logits_, sizes_.logit_stride, sizes_.vocabulary_part);
-  Multiply(weights_.lm_head, {normed_.as<uint16_t>() + first * stride, stride},
-           count, MatmulOutput::kStore, logits.data, logits.stride, kernels(),
+  Multiply(weights_.lm_head,
+           {normed_.as<uint16_t>() + first * stride, stride, order}, count, MatmulOutput::kStore, logits.data, logits.stride, kernels(),
            stream_);
   Complete<float>(logits_, sizes_.logit_stride, sizes_.vocabulary_part,
                   config_.vocab_size, count);

@@ -1,12 +1,12 @@
 // Products with 17 to 64 rows on devices with tensor cores of Hopper (wgmma):
-// bound by reading the weights once. A warp by itself has slices of weights and
-// of activations copied to the block's memory, several ahead; barriers say
-// which stages are full, and which nobody reads any more. Eight warps, each
-// with a tile of 16 outputs, take their weights from there to registers, where
-// they become bfloat16; activations are read by the tensor cores themselves.
-// No thread waits for memory but where a slice is late.
+// bound by reading the weights once. Eight warps have a tile of 16 outputs
+// each. A warp has its weights copied to the block's memory several slices
+// ahead, and takes them from there to registers, where they become bfloat16:
+// each lane what it copied itself, so that nobody waits for another.
+// Activations are copied for all, and read by the tensor cores themselves;
+// barriers say which stages are full, and which nobody reads any more.
 //
-// The first stages of weights are asked for before earlier kernels have ended.
+// The first weights are asked for before earlier kernels have ended.
 //
 // Matrices with few outputs have too few such blocks to keep memory busy: their
 // inputs are shared out among a cluster of blocks (matmul_chunks.cuh).
@@ -25,23 +25,30 @@ namespace baton::engine::cuda {
 template <WeightFormat kFormat>
 struct FlowMemory {
   static constexpr int32_t kStages = FlowStages(kFormat);
-  static constexpr int32_t kStageBytes = FlowStageBytes(kFormat);
-  // Two chunks' sums are where stages were.
-  static_assert(kStages * kStageBytes >= kKeptChunks * kFlowSumBytes);
+  static constexpr int32_t kRowStages = FlowRowStages(kFormat);
 
   BATON_DEVICE FlowMemory() {
     const uint32_t start = SharedAddress(SharedMemory());
     const uint32_t skip =
         (kFlowAlignment - start % kFlowAlignment) % kFlowAlignment;
     address = start + skip;
-    stages = SharedMemory() + skip;
-    full = reinterpret_cast<Barrier*>(stages + kStages * kStageBytes);
-    empty = full + kStages;
+    rows = SharedMemory() + skip;
+    weights = rows + kRowStages * kFlowRowBytes;
+    full = reinterpret_cast<Barrier*>(weights +
+                                      kStages * FlowWeightBytes(kFormat));
+    empty = full + kRowStages;
   }
 
-  uint32_t address;  // of the stages, for GroupMatrix
-  unsigned char* stages;
-  // Of each stage: all of its slice is there; nobody reads it any more.
+  // Chunks' sums, in the end.
+  static_assert(kRowStages * kFlowRowBytes +
+                    kStages * FlowWeightBytes(kFormat) >=
+                kKeptChunks * kFlowSumBytes);
+  BATON_DEVICE unsigned char* sums() const { return rows; }
+
+  uint32_t address;     // of the stages of activations, for GroupMatrix
+  unsigned char* rows;  // these
+  unsigned char* weights;
+  // Of each stage of activations: they are there; nobody reads them any more.
   Barrier* full;
   Barrier* empty;
 };
@@ -65,107 +72,37 @@ BATON_DEVICE FlowPart FlowPartOf(const MatmulArgs& args, int32_t blocks) {
   return part;
 }
 
-// Where slices of the block's tile `t` begin. A tile that is not there is read
-// as the last one, and goes nowhere.
-template <WeightFormat kFormat>
-BATON_DEVICE const std::byte* FlowTile(const MatmulArgs& args, int32_t t) {
-  const int64_t wanted = int64_t{BlockY()} * kFlowWarps + t;
-  const int64_t tile =
-      wanted < args.w.output_tiles ? wanted : args.w.output_tiles - 1;
-  return args.w.tiles + tile * TileBytes(kFormat, args.w.padded_inputs);
-}
-
-// Has the tiles' weights of a slice copied to a stage: those of `first` and,
-// `step` by `step`, of others.
-template <WeightFormat kFormat>
-BATON_DEVICE void CopyFlowWeights(const MatmulArgs& args, int32_t slice,
-                                  int32_t stage, int32_t first, int32_t step,
-                                  const FlowMemory<kFormat>& memory) {
-  constexpr int32_t kBytes = SliceBytes(kFormat);
-  for (int32_t t = first; t < kFlowWarps; t += step) {
-    CopyWeightsToBlock(memory.stages +
-                           stage * FlowMemory<kFormat>::kStageBytes +
-                           kFlowRowBytes + t * kBytes,
-                       FlowTile<kFormat>(args, t) + int64_t{slice} * kBytes,
-                       kBytes, &memory.full[stage]);
-  }
-}
-
-// What the warp's first thread does before earlier kernels have ended.
-template <WeightFormat kFormat>
-BATON_DEVICE void BeginFlow(const MatmulArgs& args, const FlowPart& part,
-                            const FlowMemory<kFormat>& memory) {
-  for (int32_t s = 0; s < FlowMemory<kFormat>::kStages; ++s) {
-    InitBarrier(&memory.full[s], 1);
-    InitBarrier(&memory.empty[s], kFlowWarps);
-  }
-  FenceBarriers();
-  for (int32_t s = 0; s < FlowMemory<kFormat>::kStages; ++s) {
-    if (part.begin + s >= part.end) break;
-    ArriveExpecting(&memory.full[s], FlowSliceBytes(kFormat));
-    CopyFlowWeights<kFormat>(args, part.begin + s, s, 0, 1, memory);
-  }
-}
-
-// What the warp does that has slices copied.
-template <WeightFormat kFormat>
-BATON_DEVICE void FeedFlow(const MatmulArgs& args, const FlowPart& part,
-                           const FlowMemory<kFormat>& memory) {
-  const int32_t lane = Thread() % 32;
-  FenceForCopies();
-  int32_t stage = 0;
-  int32_t parity = 1;
-  bool again = false;  // stages have been full before
-  for (int32_t slice = part.begin; slice < part.end; ++slice) {
-    if (again) {
-      AwaitBarrier(&memory.empty[stage], parity);
-      if (lane == 0) {
-        ArriveExpecting(&memory.full[stage], FlowSliceBytes(kFormat));
-      }
-      SyncWarp();
-      CopyFlowWeights<kFormat>(args, slice, stage, lane, 32, memory);
-    }
-    if (lane == kFlowWarps) {
-      CopyToBlock(memory.stages + stage * FlowMemory<kFormat>::kStageBytes,
-                  args.x + int64_t{slice} * (kStagedRows * kSliceInputs),
-                  kFlowRowBytes, &memory.full[stage]);
-    }
-    if (++stage == FlowMemory<kFormat>::kStages) {
-      stage = 0;
-      parity ^= 1;
-      again = true;
-    }
-  }
-}
-
-// What a lane of a warp that multiplies has of a stage.
-template <WeightFormat kFormat>
-BATON_DEVICE void LoadFlowSlice(const unsigned char* stage,
-                                StoredSlice<kFormat>& to) {
-  const unsigned char* const from =
-      stage + kFlowRowBytes + Thread() / 32 * SliceBytes(kFormat);
-  const int32_t lane = Thread() % 32;
-  BATON_UNROLL
-  for (int i = 0; i < SlicePieces(kFormat); ++i) {
-    to.pieces[i] = Load16(from + i * kPieceBytes + lane * 16);
-  }
-  if constexpr (HasSliceGrids(kFormat)) {
-    to.grids = reinterpret_cast<const uint32_t*>(
-        from + SlicePieces(kFormat) * kPieceBytes)[lane / 4];
-  }
-}
-
 // Sums of a thread: d of GroupMma.
 using FlowSums = float[kFlowRows / 2];
 
-// What the warps do that multiply, and how far they are.
+// What a warp does with the slices of its tile, one after another.
 template <WeightFormat kFormat>
 class FlowMultiplier {
  public:
-  BATON_DEVICE explicit FlowMultiplier(const FlowMemory<kFormat>& memory)
-      : memory_(memory) {}
+  // A tile that is not there is read as the last one, and goes nowhere.
+  BATON_DEVICE FlowMultiplier(const MatmulArgs& args, const FlowPart& part,
+                              const FlowMemory<kFormat>& memory)
+      : memory_(memory), end_(part.end) {
+    const int64_t wanted = int64_t{BlockY()} * kFlowWarps + Thread() / 32;
+    const int64_t tile =
+        wanted < args.w.output_tiles ? wanted : args.w.output_tiles - 1;
+    weights_ = args.w.tiles + tile * TileBytes(kFormat, args.w.padded_inputs) +
+               int64_t{part.begin} * SliceBytes(kFormat);
+    rows_ = args.x + int64_t{part.begin} * (kStagedRows * kSliceInputs);
+    weights_at_ = rows_at_ = part.begin;
+  }
 
-  // The sums of the next slices, [begin, end), which are a chunk.
+  // Before earlier kernels have ended.
+  BATON_DEVICE void BeginWeights() {
+    for (int32_t s = 0; s + 1 < kStages; ++s) CopyWeights(s);
+  }
+  // Behind them, and when the barriers are there.
+  BATON_DEVICE void BeginRows() {
+    FenceForCopies();
+    for (int32_t s = 0; s < kRowStages; ++s) CopyRows(s);
+  }
+
+  // The sums of slices [begin, end), which are a chunk.
   BATON_DEVICE void Run(int32_t begin, int32_t end, FlowSums& sums) {
     if constexpr (kOneAtATime) {
       BATON_UNROLL
@@ -176,65 +113,141 @@ class FlowMultiplier {
     uint32_t words[2][4][4];
     int32_t slice = begin;
     for (; slice + 1 < end; slice += 2) {
-      Start(slice > begin, words[0], sums);
-      if (!kOneAtATime && slice > begin) Release(2);
-      Start(true, words[1], sums);
-      if (!kOneAtATime) Release(2);
+      Next(slice > begin, words[0], sums);
+      Next(true, words[1], sums);
     }
-    if constexpr (!kOneAtATime) {
-      GroupMmaAwait(sums);
-      if (slice > begin) Release(1);
-    }
+    if constexpr (!kOneAtATime) GroupMmaAwait(sums);
     // By itself: a branch among products that run would hold them up.
     if (slice < end) {
-      Start(slice > begin, words[0], sums);
-      if constexpr (!kOneAtATime) {
-        GroupMmaAwait(sums);
-        Release(1);
-      }
+      Next(slice > begin, words[0], sums);
+      if constexpr (!kOneAtATime) GroupMmaAwait(sums);
     }
   }
 
  private:
   static constexpr int32_t kStages = FlowMemory<kFormat>::kStages;
+  static constexpr int32_t kRowStages = FlowMemory<kFormat>::kRowStages;
   // With grids a slice's products are over before the next one's begin.
   static constexpr bool kOneAtATime = HasSliceGrids(kFormat);
+  static constexpr int32_t kPieces = SlicePieces(kFormat);
 
-  // The warp reads a stage no more: `back` stages before the next one.
-  BATON_DEVICE void Release(int32_t back) {
-    if (Thread() % 32 != 0) return;
-    Arrive(&memory_.empty[stage_ >= back ? stage_ - back
-                                         : stage_ - back + kStages]);
+  BATON_DEVICE unsigned char* WeightsOf(int32_t stage) const {
+    return memory_.weights + stage * FlowWeightBytes(kFormat) +
+           Thread() / 32 * SliceBytes(kFormat);
   }
 
-  // Starts what is done with the next slice. When it returns, only its products
-  // may still run.
-  BATON_DEVICE void Start(bool add, uint32_t (&words)[4][4], FlowSums& sums) {
-    AwaitBarrier(&memory_.full[stage_], parity_);
-    const int32_t at = stage_ * FlowMemory<kFormat>::kStageBytes;
-    StoredSlice<kFormat> stored;
-    LoadFlowSlice<kFormat>(memory_.stages + at, stored);
-    ToWords(stored, words);
-    const uint32_t rows = memory_.address + static_cast<uint32_t>(at);
-    if (++stage_ == kStages) {
-      stage_ = 0;
-      parity_ ^= 1;
+  // Has the next slice of weights copied, if there is one.
+  BATON_DEVICE void CopyWeights(int32_t stage) {
+    const bool wanted = weights_at_ < end_;
+    unsigned char* const to = WeightsOf(stage);
+    const int32_t lane = Thread() % 32;
+    if (wanted) {
+      BATON_UNROLL
+      for (int i = 0; i < kPieces; ++i) {
+        CopyWeightsAsync16(to + i * kPieceBytes + lane * 16,
+                           weights_ + i * kPieceBytes + lane * 16, true);
+      }
+      if constexpr (HasSliceGrids(kFormat)) {
+        constexpr int32_t kWords = kTileOutputs * 2 / 16;
+        if (lane < kWords) {
+          CopyWeightsAsync16(to + kPieces * kPieceBytes + lane * 16,
+                             weights_ + kPieces * kPieceBytes + lane * 16,
+                             true);
+        }
+      }
     }
+    CommitCopies();
+    weights_ += SliceBytes(kFormat);
+    ++weights_at_;
+  }
+
+  // Has the next slice of activations copied, as one piece: what copies them
+  // takes some 100 cycles for a piece, however small. Warps take turns.
+  BATON_DEVICE void CopyRows(int32_t stage) {
+    if (rows_at_ < end_ && Thread() == rows_at_ % kFlowWarps * 32) {
+      ArriveExpecting(&memory_.full[stage], kFlowRowBytes);
+      CopyToBlock(memory_.rows + stage * kFlowRowBytes, rows_, kFlowRowBytes,
+                  &memory_.full[stage]);
+    }
+    SyncWarp();
+    rows_ += kStagedRows * kSliceInputs;
+    ++rows_at_;
+  }
+
+  // Goes on with the next slice. When it returns, only its products may still
+  // run.
+  BATON_DEVICE void Next(bool add, uint32_t (&words)[4][4], FlowSums& sums) {
+    AwaitCopies<kStages - 2>();
+    if constexpr (HasSliceGrids(kFormat)) SyncWarp();  // of other lanes
+    StoredSlice<kFormat> stored;
+    Load(WeightsOf(stage_), stored);
+    ToWords(stored, words);
+    // The stage of the slice before.
+    if constexpr (HasSliceGrids(kFormat)) SyncWarp();
+    CopyWeights(stage_ > 0 ? stage_ - 1 : kStages - 1);
+    AwaitBarrier(&memory_.full[row_stage_], row_parity_);
+    const uint32_t rows =
+        memory_.address + static_cast<uint32_t>(row_stage_ * kFlowRowBytes);
     if constexpr (kOneAtATime) {
       FlowSums apart;
       StartSlice(apart, words, rows, /*add=*/false);
       GroupMmaAwait(apart);
-      Release(1);
       AddScaled(apart, stored.grids, sums);
     } else {
       StartSlice(sums, words, rows, add);
       GroupMmaAwaitOlder();
     }
+    // The slice before is done with. Of the one before that all warps say so
+    // about now, and its activations' stage is used again.
+    if (++done_ > 1) {
+      if (Thread() % 32 == 0) Arrive(&memory_.empty[Before(1)]);
+      SyncWarp();
+    }
+    if (done_ > 2) {
+      const int32_t stage = Before(2);
+      AwaitBarrier(&memory_.empty[stage],
+                   stage < row_stage_ ? row_parity_ : row_parity_ ^ 1);
+      CopyRows(stage);
+    }
+    if (++stage_ == kStages) stage_ = 0;
+    if (++row_stage_ == kRowStages) {
+      row_stage_ = 0;
+      row_parity_ ^= 1;
+    }
+  }
+
+  // The stage of activations of so many slices before.
+  BATON_DEVICE int32_t Before(int32_t slices) const {
+    return row_stage_ >= slices ? row_stage_ - slices
+                                : row_stage_ - slices + kRowStages;
+  }
+
+  // What a lane has of a slice.
+  BATON_DEVICE static void Load(const unsigned char* from,
+                                StoredSlice<kFormat>& to) {
+    const int32_t lane = Thread() % 32;
+    BATON_UNROLL
+    for (int i = 0; i < kPieces; ++i) {
+      to.pieces[i] = Load16(from + i * kPieceBytes + lane * 16);
+    }
+    if constexpr (HasSliceGrids(kFormat)) {
+      to.grids = reinterpret_cast<const uint32_t*>(
+          from + kPieces * kPieceBytes)[lane / 4];
+    }
   }
 
   const FlowMemory<kFormat>& memory_;
+  const int32_t end_;
+  // What is copied next.
+  const std::byte* weights_;
+  const uint16_t* rows_;
+  int32_t weights_at_;
+  int32_t rows_at_;
+  // Stages that are read next, and the parity of their barriers' phase.
   int32_t stage_ = 0;
-  int32_t parity_ = 0;
+  int32_t row_stage_ = 0;
+  int32_t row_parity_ = 0;
+  int32_t done_ = 0;
 };
 
 // A thread's four sums of a row tile, in units of 16 bytes: those of
@@ -253,18 +266,21 @@ BATON_DEVICE void StoreFlowSums(unsigned char* to, const FlowSums& sums) {
 template <MatmulOutput kOutput>
 BATON_DEVICE void PutFlow(const MatmulArgs& args, int64_t first_output,
                           const FlowSums& sums) {
-  constexpr int kRowTiles = kFlowRows / 8;
-  TileTarget<kOutput> targets[kRowTiles];
+  constexpr int kTogether = 4;  // row tiles
   BATON_UNROLL
-  for (int r = 0; r < kRowTiles; ++r) {
-    targets[r] = ReadTarget<kOutput>(args, first_output, 8 * r);
-  }
-  BATON_UNROLL
-  for (int r = 0; r < kRowTiles; ++r) {
-    float y[4];
+  for (int first = 0; first < kFlowRows / 8; first += kTogether) {
+    TileTarget<kOutput> targets[kTogether];
     BATON_UNROLL
-    for (int i = 0; i < 4; ++i) y[i] = sums[4 * r + i];
-    PutTile<kOutput>(args, first_output, 8 * r, targets[r], y);
+    for (int k = 0; k < kTogether; ++k) {
+      targets[k] = ReadTarget<kOutput>(args, first_output, 8 * (first + k));
+    }
+    BATON_UNROLL
+    for (int k = 0; k < kTogether; ++k) {
+      float y[4];
+      BATON_UNROLL
+      for (int i = 0; i < 4; ++i) y[i] = sums[4 * (first + k) + i];
+      PutTile<kOutput>(args, first_output, 8 * (first + k), targets[k], y);
+    }
   }
 }
 
@@ -291,35 +307,30 @@ BATON_DEVICE void PutGatedFlow(const MatmulArgs& args, int64_t first_output,
 
 // A block of the product's outputs, in y; with kShared those of x share its
 // inputs out, and are a cluster.
+// Two blocks fit on a multiprocessor, but of those that have sums besides.
 template <WeightFormat kFormat, MatmulOutput kOutput, bool kShared>
-BATON_DENSE_KERNEL(kFlowThreads, 1)
+BATON_DENSE_KERNEL(kFlowThreads, HasSliceGrids(kFormat) ? 1 : 2)
 FlowMatmul(MatmulArgs args, int32_t blocks) {
   static_assert(!kShared || kOutput != MatmulOutput::kSwiglu);
   const FlowMemory<kFormat> memory;
   const FlowPart part = FlowPartOf(args, blocks);
-  const int32_t warp = Thread() / 32;
-  if (Thread() == kFlowWarps * 32) BeginFlow<kFormat>(args, part, memory);
+  FlowMultiplier<kFormat> multiplier(args, part, memory);
+  multiplier.BeginWeights();
+  if (Thread() == 0) {
+    for (int s = 0; s < FlowMemory<kFormat>::kRowStages; ++s) {
+      InitBarrier(&memory.full[s], 1);
+      InitBarrier(&memory.empty[s], kFlowWarps);
+    }
+    FenceBarriers();
+  }
   AwaitEarlierKernels();
   SyncBlock();  // the barriers are there
+  multiplier.BeginRows();
 
-  const int64_t tile = int64_t{BlockY()} * kFlowWarps + warp;
+  const int64_t tile = int64_t{BlockY()} * kFlowWarps + Thread() / 32;
   const int64_t first_output = tile * kTileOutputs;
-  if (warp == kFlowWarps) {
-    FeedFlow<kFormat>(args, part, memory);
-    LetNextKernelBegin();
-    if constexpr (kShared) {
-      SyncBlockApart();
-      SyncCluster();
-      EndCluster();
-    } else if constexpr (kOutput == MatmulOutput::kSwiglu) {
-      SyncBlockApart();
-      SyncBlockApart();
-    }
-    return;
-  }
-  FlowMultiplier<kFormat> multiplier(memory);
+  FlowSums sums = {};  // of a chunk
   if constexpr (kShared) {
-    FlowSums sums = {};
     FlowSums kept[kKeptChunks] = {};
     BATON_UNROLL
     for (int k = 0; k < kKeptChunks; ++k) {
@@ -335,30 +346,42 @@ FlowMatmul(MatmulArgs args, int32_t blocks) {
       }
     }
     LetNextKernelBegin();
-    SyncBlockApart();  // nobody reads the stages any more
+    AwaitCopies<0>();  // empty groups only
+    SyncBlock();       // nobody reads the stages any more
     BATON_UNROLL
     for (int k = 0; k < kKeptChunks; ++k) {
-      StoreFlowSums(memory.stages + k * kFlowSumBytes, kept[k]);
+      StoreFlowSums(memory.sums() + k * kFlowSumBytes, kept[k]);
     }
+    // Row tiles that a block adds up together: all that it has, if blocks are
+    // four.
+    constexpr int kTogether = 2;
     SyncCluster();
     // Its sums are in memory, so that nothing is gained by doing this text more
     // than once.
     BATON_NO_UNROLL
-    for (int r = BlockX(); r < kFlowRows / 8; r += blocks) {
-      float y[1][4] = {};
-      JoinChunks<1>(
-          memory.stages, kFlowSumBytes, Chunks(args.w.padded_inputs),
-          part.own_chunks, [&](int) { return FlowSumPlace(r, Thread()); }, y);
-      const TileTarget<kOutput> target =
-          ReadTarget<kOutput>(args, first_output, 8 * r);
-      PutTile<kOutput>(args, first_output, 8 * r, target, y[0]);
+    for (int r = BlockX(); r < kFlowRows / 8; r += kTogether * blocks) {
+      float y[kTogether][4] = {};
+      JoinChunks<kTogether>(
+          memory.sums(), kFlowSumBytes, Chunks(args.w.padded_inputs),
+          part.own_chunks,
+          [&](int t) { return FlowSumPlace(r + t * blocks, Thread()); }, y);
+      TileTarget<kOutput> targets[kTogether];
+      BATON_UNROLL
+      for (int t = 0; t < kTogether; ++t) {
+        targets[t] =
+            ReadTarget<kOutput>(args, first_output, 8 * (r + t * blocks));
+      }
+      BATON_UNROLL
+      for (int t = 0; t < kTogether; ++t) {
+        PutTile<kOutput>(args, first_output, 8 * (r + t * blocks), targets[t],
+                         y[t]);
+      }
     }
     // Others may read this block's sums still: a block arrives when it has what
     // it read of theirs, which machine_code_test.py sees to.
     EndCluster();
   } else {
     FlowSums total = {};
-    FlowSums sums = {};
     for (int32_t begin = part.begin; begin < part.end;
          begin += part.chunk_slices) {
       const int32_t end = begin + part.chunk_slices;
@@ -369,12 +392,13 @@ FlowMatmul(MatmulArgs args, int32_t blocks) {
       }
     }
     LetNextKernelBegin();
+    AwaitCopies<0>();  // empty groups only
     if constexpr (kOutput == MatmulOutput::kSwiglu) {
-      SyncBlockApart();  // nobody reads the stages any more
-      StoreFlowSums(memory.stages, total);
-      SyncBlockApart();
+      SyncBlock();  // nobody reads the stages any more
+      StoreFlowSums(memory.sums(), total);
+      SyncBlock();
       if (tile < args.w.output_tiles) {
-        PutGatedFlow(args, tile / 2 * 2 * kTileOutputs, memory.stages);
+        PutGatedFlow(args, tile / 2 * 2 * kTileOutputs, memory.sums());
       }
     } else {
       if (tile < args.w.output_tiles) {

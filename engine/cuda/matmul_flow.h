@@ -9,41 +9,44 @@
 
 namespace baton::engine::cuda {
 
-// Warps that multiply, each with a tile of 16 outputs: two groups of four. One
-// more has weights and activations copied.
+// Eight warps, each with a tile of 16 outputs: two groups of four.
 inline constexpr int32_t kFlowWarps = 8;
-inline constexpr int32_t kFlowThreads = 32 * (kFlowWarps + 1);
+inline constexpr int32_t kFlowThreads = 32 * kFlowWarps;
 inline constexpr int32_t kFlowOutputs = kFlowWarps * kTileOutputs;
 
 // All rows of the product. From so many on it is worth it.
 inline constexpr int32_t kFlowRows = 64;
 inline constexpr int32_t kFlowLeastRows = 17;
 
-// Where a stage may begin: eight rows of it are what bytes are swizzled in.
+// Where a stage of activations may begin: eight rows of it are what bytes are
+// swizzled in.
 inline constexpr int32_t kFlowAlignment = 1024;
 
-// A slice of 64 inputs: of the activations, and behind them of the tiles.
+// Of a slice of 64 inputs: the activations, and the warps' weights.
 inline constexpr int32_t kFlowRowBytes = kFlowRows * kSliceInputs * 2;
-BATON_HOST_DEVICE constexpr int32_t FlowSliceBytes(WeightFormat format) {
-  return kFlowRowBytes + kFlowWarps * SliceBytes(format);
-}
-BATON_HOST_DEVICE constexpr int32_t FlowStageBytes(WeightFormat format) {
-  return (FlowSliceBytes(format) + kFlowAlignment - 1) / kFlowAlignment *
-         kFlowAlignment;
+BATON_HOST_DEVICE constexpr int32_t FlowWeightBytes(WeightFormat format) {
+  return kFlowWarps * SliceBytes(format);
 }
 
-// 96 KB or so on their way, so that two blocks fit on a multiprocessor: several
-// times what memory needs to be busy.
+// Slices of weights on their way, or in use: 96 KB with their activations, or
+// more, several times what keeps memory busy. Two blocks fit on a
+// multiprocessor.
 BATON_HOST_DEVICE constexpr int32_t FlowStages(WeightFormat format) {
-  return (96 << 10) / FlowStageBytes(format);
+  return format == WeightFormat::kBf16 ? 4 : 5;
+}
+// Of activations one more, as all warps are to have read one before it is used
+// again, and none should wait for another.
+BATON_HOST_DEVICE constexpr int32_t FlowRowStages(WeightFormat format) {
+  return FlowStages(format) + 1;
 }
 
-// Of a chunk's sums, float32, which lie in the stages in the end.
+// Of a chunk's sums, float32, which lie where stages were in the end.
 inline constexpr int32_t kFlowSumBytes = kFlowOutputs * kFlowRows * 4;
 
-// And two barriers of 8 bytes for each stage.
+// And two barriers of 8 bytes for each stage of activations.
 BATON_HOST_DEVICE constexpr int64_t FlowSharedBytes(WeightFormat format) {
-  return FlowStages(format) * (FlowStageBytes(format) + 2 * 8) + kFlowAlignment;
+  return FlowStages(format) * FlowWeightBytes(format) +
+         FlowRowStages(format) * (kFlowRowBytes + 2 * 8) + kFlowAlignment;
 }
 
 }  // namespace baton::engine::cuda

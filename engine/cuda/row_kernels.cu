@@ -37,8 +37,8 @@ BATON_DEVICE void ForElements(int32_t count, const Get& get, const Put& put) {
 
 BATON_KERNEL(kRowThreads)
 Embed(EmbedArgs args) {
-  LetNextKernelBegin();
   AwaitEarlierKernels();
+  LetNextKernelBegin();
   const int64_t token = args.tokens[BlockX()];
   const DeviceMatrix& head = args.head;
   float* const to = args.residual + int64_t{BlockX()} * args.hidden;
@@ -81,8 +81,8 @@ Norm(NormArgs args) {
     LoadWeights4(args.weight + i, i < args.hidden, bits);
     weights[k] = BitsFloat(bits);
   }
-  LetNextKernelBegin();
   AwaitEarlierKernels();
+  LetNextKernelBegin();
   float* const warp_sums = reinterpret_cast<float*>(SharedMemory());
   float* const x = args.residual + int64_t{BlockX()} * args.hidden;
   float held[kHeld];
@@ -151,8 +151,8 @@ template <KvDtype kDtype>
 BATON_KERNEL(kHeadThreads)
 FinishHeads(FinishHeadsArgs args) {
   PrefetchToL2(args.places + BlockX());
-  LetNextKernelBegin();
   AwaitEarlierKernels();
+  LetNextKernelBegin();
   const int32_t row = BlockX();
   const int32_t heads = args.num_heads + 2 * args.num_kv_heads;
   const int32_t head = BlockY() * (Threads() / 32) + Thread() / 32;
@@ -166,8 +166,8 @@ FinishHeads(FinishHeadsArgs args) {
 
 BATON_KERNEL(kRowThreads)
 Gather(GatherArgs args) {
-  LetNextKernelBegin();
   AwaitEarlierKernels();
+  LetNextKernelBegin();
   const float* const from =
       args.from + int64_t{args.rows[BlockX()]} * args.hidden;
   float* const to = args.to + int64_t{BlockX()} * args.hidden;
@@ -179,8 +179,8 @@ Gather(GatherArgs args) {
 template <typename T>
 BATON_KERNEL(kRowThreads)
 Join(JoinArgs args) {
-  LetNextKernelBegin();
   AwaitEarlierKernels();
+  LetNextKernelBegin();
   const T* const from = reinterpret_cast<const T*>(args.from);
   T* const to = reinterpret_cast<T*>(args.to);
   ForElements(

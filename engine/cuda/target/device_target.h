@@ -70,7 +70,7 @@ BATON_DEVICE void LetNextKernelBegin() {
 // what they wrote can be read. All threads of all kernels call it: a kernel has
 // ended when those before it have, so the next one need not wait for more.
 // Before it a kernel writes nothing, and reads nothing but what none writes:
-// weights (LoadWeights16, CopyWeightsToBlock), and what the host has sent for
+// weights (LoadWeights16, CopyWeightsAsync16), and what the host has sent for
 // the step. It may call PrefetchToL2.
 BATON_DEVICE void AwaitEarlierKernels() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -306,6 +306,17 @@ BATON_DEVICE void CopyAsync16(void* shared, const void* global, bool wanted) {
   const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const uint32_t bytes = wanted ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(to), "l"(global), "r"(bytes)
+               : "memory");
+}
+// The same of weights, which no kernel writes: also before AwaitEarlierKernels.
+// For lanes to read, not for tensor cores that do so by themselves.
+BATON_DEVICE void CopyWeightsAsync16(void* shared, const void* global,
+                                     bool wanted) {
+  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const uint32_t bytes = wanted ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
                :
                : "r"(to), "l"(global), "r"(bytes)
                : "memory");

@@ -359,10 +359,5 @@ BATON_DEVICE void CopyToBlock(void* shared, const void* global, int32_t bytes,
       : "memory");
 #endif
 }
-// Of weights, which no kernel writes: also before AwaitEarlierKernels.
-BATON_DEVICE void CopyWeightsToBlock(void* shared, const void* global,
-                                     int32_t bytes, Barrier* barrier) {
-  CopyToBlock(shared, global, bytes, barrier);
-}
 
 }  // namespace baton::engine::cuda

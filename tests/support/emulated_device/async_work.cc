@@ -81,6 +81,7 @@ void AwaitBarrier(const void* barrier, int parity) {
 
 void CopyToCluster(void* to, const void* from, int64_t bytes,
                    const void* barrier, uint32_t ranks) {
+  CheckAwaited();
   CHECK(bytes > 0 && bytes % 16 == 0) << bytes;
   CHECK_EQ(reinterpret_cast<uintptr_t>(to) % 16, 0u);
   CHECK_EQ(reinterpret_cast<uintptr_t>(from) % 16, 0u);
@@ -93,10 +94,10 @@ void CopyToCluster(void* to, const void* from, int64_t bytes,
   }
 }
 
-void StartCopy(void* to, const void* from) {
-  CheckAwaited();
+void StartCopy(void* to, const void* from, bool weights) {
+  if (!weights) CheckAwaited();
   std::memset(to, 0xff, 16);
-  Copy copy = {to, from, {}};
+  Copy copy = {to, from, weights, {}};
   if (from != nullptr) std::memcpy(copy.bytes, from, 16);
   TheDevice().current->open_copies.push_back(copy);
 }
@@ -110,8 +111,8 @@ void CommitCopies() {
 void AwaitCopies(int pending) {
   Fiber& fiber = *TheDevice().current;
   while (static_cast<int>(fiber.groups.size()) > pending) {
-    fiber.unfenced |= !fiber.groups.front().empty();
     for (const Copy& copy : fiber.groups.front()) {
+      fiber.unfenced |= !copy.weights;
       if (copy.from == nullptr) {
         std::memset(copy.to, 0, 16);
       } else {

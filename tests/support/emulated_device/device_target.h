@@ -230,16 +230,11 @@ inline void AwaitBarrier(Barrier* barrier, int32_t parity) {
 inline void FenceForCopies() {}
 inline void CopyToCluster(void* shared, const void* global, int32_t bytes,
                           Barrier* barrier, uint32_t ranks) {
-  emulated::CheckAwaited();
   emulated::CopyToCluster(shared, global, bytes, barrier, ranks);
 }
 inline void CopyToBlock(void* shared, const void* global, int32_t bytes,
                         Barrier* barrier) {
   CopyToCluster(shared, global, bytes, barrier, 1u << ClusterRank());
-}
-inline void CopyWeightsToBlock(void* shared, const void* global, int32_t bytes,
-                               Barrier* barrier) {
-  emulated::CopyToCluster(shared, global, bytes, barrier, 1u << ClusterRank());
 }
 
 struct alignas(16) Word4 {
@@ -291,13 +286,17 @@ inline void LoadWeights4(const void* from, bool wanted, uint32_t& to) {
   if (wanted) std::memcpy(&to, from, sizeof(to));
 }
 
-inline void CopyAsync16(void* shared, const void* global, bool wanted) {
+inline void CopyAsync16(void* shared, const void* global, bool wanted,
+                        bool weights = false) {
   CHECK_EQ(reinterpret_cast<uintptr_t>(shared) % 16, 0u);
   CHECK_EQ(reinterpret_cast<uintptr_t>(global) % 16, 0u);
   const auto* to = static_cast<unsigned char*>(shared);
   CHECK(to >= SharedMemory() &&
         to + 16 <= SharedMemory() + emulated::SharedBytes());
-  emulated::StartCopy(shared, wanted ? global : nullptr);
+  emulated::StartCopy(shared, wanted ? global : nullptr, weights);
+}
+inline void CopyWeightsAsync16(void* shared, const void* global, bool wanted) {
+  CopyAsync16(shared, global, wanted, /*weights=*/true);
 }
 inline void CommitCopies() { emulated::CommitCopies(); }
 template <int kPending>

@@ -31,6 +31,7 @@ enum class State {
 struct Copy {
   void* to;
   const void* from;
+  bool weights;             // which tensor cores do not read by themselves
   unsigned char bytes[16];  // what was there when it began
 };
 

@@ -79,8 +79,9 @@ using ExchangeWords = uint32_t[kExchangeWords];
 const ExchangeWords* Exchange(const uint32_t* mine, int words,
                               void (*join)(ExchangeWords* all) = nullptr);
 
-// An asynchronous copy of 16 bytes, or zeros when `from` is null.
-void StartCopy(void* to, const void* from);
+// An asynchronous copy of 16 bytes, or zeros when `from` is null; of weights,
+// which only lanes read, also before AwaitEarlierKernels.
+void StartCopy(void* to, const void* from, bool weights = false);
 void CommitCopies();
 void AwaitCopies(int pending);
 

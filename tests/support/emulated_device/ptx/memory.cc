@@ -145,6 +145,7 @@ bool ComesAfterOthers(const Instruction& i) {
     case Op::kAtomicMax:
       return i.space == Space::kGlobal || i.space == Space::kGeneric;
     case Op::kCopyAsync:
+      return !i.early;
     case Op::kCopyBulk:
       return true;
     default:

@@ -316,6 +316,7 @@ class BodyParser final : private Names {
         Operands(args[2], bytes, out);
         return Address(args[1], out);
       case Op::kCopyAsync:
+        out->early = has("L2::128B");
         if (args[2] != "16") Fail("a copy of other than 16 bytes");
         for (const int i : {0, 1}) Address(args[i], out);
         Operands(args[3], 4, out);

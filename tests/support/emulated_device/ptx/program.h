@@ -95,6 +95,7 @@ struct Instruction {
   char mode = 0;           // of kShuffle b, u, d, i; of kConvert n, z, m, p
   bool integral = false;   // of kConvert: the float that results is an integer
   bool flush = false;      // subnormal numbers are zero
+  bool early = false;      // of kCopyAsync: of what no kernel writes
   Space space = Space::kGeneric;
   // Registers by number, constants among them, those that are written first.
   // Vectors one element after another; -1 for what is thrown away.
