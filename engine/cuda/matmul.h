@@ -118,7 +118,7 @@ enum class MatmulKernel {
   // with activations that two blocks share (matmul_group.cuh): takes staged
   // inputs.
   kGroup,
-  // 128 outputs x up to 64 rows a block, on tensor cores of Hopper, with
+  // Up to 256 outputs x 64 rows a block, on tensor cores of Hopper, with
   // weights and activations on their way through the block's memory, and inputs
   // shared out where outputs are few (matmul_flow.cuh): takes staged inputs.
   kFlow,
@@ -138,7 +138,8 @@ inline constexpr int32_t kLargeTileRows = 65;
 struct MatmulPlan {
   MatmulKernel kernel = MatmulKernel::kStream8;
   LaunchShape shape;
-  int32_t warp_tiles = 0;  // of kWide: tiles of outputs of a warp
+  int32_t warp_tiles = 0;   // of kWide: tiles of outputs of a warp
+  int32_t block_tiles = 0;  // of kFlow: of a block
 };
 
 // In which order products want their inputs, if these need no padding.

@@ -1,6 +1,6 @@
 // Products with 17 to 64 rows on devices with tensor cores of Hopper (wgmma):
-// bound by reading the weights once. Eight warps have a tile of 16 outputs
-// each. A warp has its weights copied to the block's memory several slices
+// bound by reading the weights once. Warps have a tile of 16 outputs each. A
+// warp has its weights copied to the block's memory several slices
 // ahead, and takes them from there to registers, where they become bfloat16:
 // each lane what it copied itself, so that nobody waits for another.
 // Activations are copied for all, and read by the tensor cores themselves;
@@ -22,7 +22,7 @@
 namespace baton::engine::cuda {
 
 // The block's memory.
-template <WeightFormat kFormat>
+template <WeightFormat kFormat, int kWarps>
 struct FlowMemory {
   static constexpr int32_t kStages = FlowStages(kFormat);
   static constexpr int32_t kRowStages = FlowRowStages(kFormat);
@@ -34,15 +34,12 @@ struct FlowMemory {
     address = start + skip;
     rows = SharedMemory() + skip;
     weights = rows + kRowStages * kFlowRowBytes;
-    full = reinterpret_cast<Barrier*>(weights +
-                                      kStages * FlowWeightBytes(kFormat));
+    full = reinterpret_cast<Barrier*>(rows + FlowStagesBytes(kFormat, kWarps));
     empty = full + kRowStages;
   }
 
   // Chunks' sums, in the end.
-  static_assert(kRowStages * kFlowRowBytes +
-                    kStages * FlowWeightBytes(kFormat) >=
-                kKeptChunks * kFlowSumBytes);
+  static_assert(kKeptChunks == 2);
   BATON_DEVICE unsigned char* sums() const { return rows; }
 
   uint32_t address;     // of the stages of activations, for GroupMatrix
@@ -52,6 +49,13 @@ struct FlowMemory {
   Barrier* full;
   Barrier* empty;
 };
+
+// Slices that a warp has brought to the cache that all blocks share while it
+// waits, besides those that it has copied.
+#ifndef V_FLOW_AHEAD
+#define V_FLOW_AHEAD 4
+#endif
+inline constexpr int32_t kFlowAhead = V_FLOW_AHEAD;
 
 // Which slices of the inputs are the block's, of those that share them out.
 struct FlowPart {
@@ -76,16 +80,16 @@ BATON_DEVICE FlowPart FlowPartOf(const MatmulArgs& args, int32_t blocks) {
 using FlowSums = float[kFlowRows / 2];
 
 // What a warp does with the slices of its tile, one after another.
-template <WeightFormat kFormat>
+template <WeightFormat kFormat, int kWarps>
 class FlowMultiplier {
  public:
-  // A tile that is not there is read as the last one, and goes nowhere.
+  // A warp without a tile brings no weights, and multiplies what there is.
   BATON_DEVICE FlowMultiplier(const MatmulArgs& args, const FlowPart& part,
-                              const FlowMemory<kFormat>& memory)
-      : memory_(memory), end_(part.end) {
-    const int64_t wanted = int64_t{BlockY()} * kFlowWarps + Thread() / 32;
-    const int64_t tile =
-        wanted < args.w.output_tiles ? wanted : args.w.output_tiles - 1;
+                              int64_t tile, bool there,
+                              const FlowMemory<kFormat, kWarps>& memory)
+      : memory_(memory),
+        weights_end_(there ? part.end : part.begin),
+        rows_end_(part.end) {
     weights_ = args.w.tiles + tile * TileBytes(kFormat, args.w.padded_inputs) +
                int64_t{part.begin} * SliceBytes(kFormat);
     rows_ = args.x + int64_t{part.begin} * (kStagedRows * kSliceInputs);
@@ -95,6 +99,12 @@ class FlowMultiplier {
   // Before earlier kernels have ended.
   BATON_DEVICE void BeginWeights() {
     for (int32_t s = 0; s + 1 < kStages; ++s) CopyWeights(s);
+    const int32_t end = weights_at_ + kFlowAhead < weights_end_
+                            ? weights_at_ + kFlowAhead
+                            : weights_end_;
+    if (weights_at_ < end) {
+      PrefetchSlices<kFormat>(weights_, 0, end - weights_at_);
+    }
   }
   // Behind them, and when the barriers are there.
   BATON_DEVICE void BeginRows() {
@@ -125,20 +135,20 @@ class FlowMultiplier {
   }
 
  private:
-  static constexpr int32_t kStages = FlowMemory<kFormat>::kStages;
-  static constexpr int32_t kRowStages = FlowMemory<kFormat>::kRowStages;
+  static constexpr int32_t kStages = FlowMemory<kFormat, kWarps>::kStages;
+  static constexpr int32_t kRowStages = FlowMemory<kFormat, kWarps>::kRowStages;
   // With grids a slice's products are over before the next one's begin.
   static constexpr bool kOneAtATime = HasSliceGrids(kFormat);
   static constexpr int32_t kPieces = SlicePieces(kFormat);
 
   BATON_DEVICE unsigned char* WeightsOf(int32_t stage) const {
-    return memory_.weights + stage * FlowWeightBytes(kFormat) +
+    return memory_.weights + stage * FlowWeightBytes(kFormat, kWarps) +
            Thread() / 32 * SliceBytes(kFormat);
   }
 
   // Has the next slice of weights copied, if there is one.
   BATON_DEVICE void CopyWeights(int32_t stage) {
-    const bool wanted = weights_at_ < end_;
+    const bool wanted = weights_at_ < weights_end_;
     unsigned char* const to = WeightsOf(stage);
     const int32_t lane = Thread() % 32;
     if (wanted) {
@@ -164,7 +174,7 @@ class FlowMultiplier {
   // Has the next slice of activations copied, as one piece: what copies them
   // takes some 100 cycles for a piece, however small. Warps take turns.
   BATON_DEVICE void CopyRows(int32_t stage) {
-    if (rows_at_ < end_ && Thread() == rows_at_ % kFlowWarps * 32) {
+    if (rows_at_ < rows_end_ && Thread() == rows_at_ % kWarps * 32) {
       ArriveExpecting(&memory_.full[stage], kFlowRowBytes);
       CopyToBlock(memory_.rows + stage * kFlowRowBytes, rows_, kFlowRowBytes,
                   &memory_.full[stage]);
@@ -236,8 +246,9 @@ class FlowMultiplier {
     }
   }
 
-  const FlowMemory<kFormat>& memory_;
-  const int32_t end_;
+  const FlowMemory<kFormat, kWarps>& memory_;
+  const int32_t weights_end_;
+  const int32_t rows_end_;
   // What is copied next.
   const std::byte* weights_;
   const uint16_t* rows_;
@@ -253,7 +264,7 @@ class FlowMultiplier {
 // A thread's four sums of a row tile, in units of 16 bytes: those of
 // neighbouring threads side by side.
 BATON_DEVICE int32_t FlowSumPlace(int32_t row_tile, int32_t thread) {
-  return row_tile * (32 * kFlowWarps) + thread;
+  return row_tile * Threads() + thread;
 }
 BATON_DEVICE void StoreFlowSums(unsigned char* to, const FlowSums& sums) {
   BATON_UNROLL
@@ -308,18 +319,24 @@ BATON_DEVICE void PutGatedFlow(const MatmulArgs& args, int64_t first_output,
 // A block of the product's outputs, in y; with kShared those of x share its
 // inputs out, and are a cluster.
 // Two blocks fit on a multiprocessor, but of those that have sums besides.
-template <WeightFormat kFormat, MatmulOutput kOutput, bool kShared>
-BATON_DENSE_KERNEL(kFlowThreads, HasSliceGrids(kFormat) ? 1 : 2)
-FlowMatmul(MatmulArgs args, int32_t blocks) {
+//
+// A block has `tiles` of them, kWarps at most; of SwiGLU an even number.
+template <WeightFormat kFormat, int kWarps, MatmulOutput kOutput, bool kShared>
+BATON_DENSE_KERNEL(32 * kWarps,
+                   kWarps == kFlowFewWarps && !HasSliceGrids(kFormat) ? 2 : 1)
+FlowMatmul(MatmulArgs args, int32_t tiles, int32_t blocks) {
   static_assert(!kShared || kOutput != MatmulOutput::kSwiglu);
-  const FlowMemory<kFormat> memory;
+  const FlowMemory<kFormat, kWarps> memory;
   const FlowPart part = FlowPartOf(args, blocks);
-  FlowMultiplier<kFormat> multiplier(args, part, memory);
+  const int32_t warp = Thread() / 32;
+  const int64_t tile = int64_t{BlockY()} * tiles + warp;
+  const bool there = warp < tiles && tile < args.w.output_tiles;
+  FlowMultiplier<kFormat, kWarps> multiplier(args, part, tile, there, memory);
   multiplier.BeginWeights();
   if (Thread() == 0) {
-    for (int s = 0; s < FlowMemory<kFormat>::kRowStages; ++s) {
+    for (int s = 0; s < FlowMemory<kFormat, kWarps>::kRowStages; ++s) {
       InitBarrier(&memory.full[s], 1);
-      InitBarrier(&memory.empty[s], kFlowWarps);
+      InitBarrier(&memory.empty[s], kWarps);
     }
     FenceBarriers();
   }
@@ -327,7 +344,6 @@ FlowMatmul(MatmulArgs args, int32_t blocks) {
   SyncBlock();  // the barriers are there
   multiplier.BeginRows();
 
-  const int64_t tile = int64_t{BlockY()} * kFlowWarps + Thread() / 32;
   const int64_t first_output = tile * kTileOutputs;
   FlowSums sums = {};  // of a chunk
   if constexpr (kShared) {
@@ -350,7 +366,7 @@ FlowMatmul(MatmulArgs args, int32_t blocks) {
     SyncBlock();       // nobody reads the stages any more
     BATON_UNROLL
     for (int k = 0; k < kKeptChunks; ++k) {
-      StoreFlowSums(memory.sums() + k * kFlowSumBytes, kept[k]);
+      StoreFlowSums(memory.sums() + k * FlowSumBytes(kWarps), kept[k]);
     }
     // Row tiles that a block adds up together: all that it has, if blocks are
     // four.
@@ -362,7 +378,7 @@ FlowMatmul(MatmulArgs args, int32_t blocks) {
     for (int r = BlockX(); r < kFlowRows / 8; r += kTogether * blocks) {
       float y[kTogether][4] = {};
       JoinChunks<kTogether>(
-          memory.sums(), kFlowSumBytes, Chunks(args.w.padded_inputs),
+          memory.sums(), FlowSumBytes(kWarps), Chunks(args.w.padded_inputs),
           part.own_chunks,
           [&](int t) { return FlowSumPlace(r + t * blocks, Thread()); }, y);
       TileTarget<kOutput> targets[kTogether];
@@ -371,6 +387,7 @@ FlowMatmul(MatmulArgs args, int32_t blocks) {
         targets[t] =
             ReadTarget<kOutput>(args, first_output, 8 * (r + t * blocks));
       }
+      if (!there) continue;
       BATON_UNROLL
       for (int t = 0; t < kTogether; ++t) {
         PutTile<kOutput>(args, first_output, 8 * (r + t * blocks), targets[t],
@@ -397,13 +414,11 @@ FlowMatmul(MatmulArgs args, int32_t blocks) {
       SyncBlock();  // nobody reads the stages any more
       StoreFlowSums(memory.sums(), total);
       SyncBlock();
-      if (tile < args.w.output_tiles) {
+      if (there) {
         PutGatedFlow(args, tile / 2 * 2 * kTileOutputs, memory.sums());
       }
     } else {
-      if (tile < args.w.output_tiles) {
-        PutFlow<kOutput>(args, first_output, total);
-      }
+      if (there) PutFlow<kOutput>(args, first_output, total);
     }
   }
 }

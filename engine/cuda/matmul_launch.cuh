@@ -63,17 +63,25 @@ void LaunchMatmulFor(const MatmulPlan& plan, const MatmulArgs& args,
       Launch(GroupMatmul<kFormat, kGroupFewRows, kOutput>,
              "matmul (groups of warps)", plan.shape, stream, args);
       return;
-    case MatmulKernel::kFlow:
+    case MatmulKernel::kFlow: {
+      const auto run = [&](auto kernel, const char* name) {
+        Launch(kernel, name, plan.shape, stream, args, plan.block_tiles,
+               static_cast<int32_t>(plan.shape.x));
+      };
+      const bool few = plan.shape.threads == 32 * kFlowFewWarps;
       if constexpr (kOutput != MatmulOutput::kSwiglu) {
         if (plan.shape.x > 1) {
-          Launch(FlowMatmul<kFormat, kOutput, true>, "matmul (flow)",
-                 plan.shape, stream, args, static_cast<int32_t>(plan.shape.x));
-          return;
+          return few ? run(FlowMatmul<kFormat, kFlowFewWarps, kOutput, true>,
+                           "matmul (flow)")
+                     : run(FlowMatmul<kFormat, kFlowWarps, kOutput, true>,
+                           "matmul (flow)");
         }
       }
-      Launch(FlowMatmul<kFormat, kOutput, false>, "matmul (flow)", plan.shape,
-             stream, args, 1);
-      return;
+      return few ? run(FlowMatmul<kFormat, kFlowFewWarps, kOutput, false>,
+                       "matmul (flow)")
+                 : run(FlowMatmul<kFormat, kFlowWarps, kOutput, false>,
+                       "matmul (flow)");
+    }
   }
 }
 

@@ -15,7 +15,11 @@ constexpr int32_t kStages = 4;
 // each.
 constexpr int32_t kEnoughWideBlocks = 96;
 
-constexpr int32_t kEnoughFlowBlocks = 128;
+// An H100 and an H200 have so many. In tiles of weights: what activations of a
+// slice take, and what a block begins and ends with, in tiles of a chunk.
+constexpr int32_t kFlowMultiprocessors = 132;
+constexpr int32_t kFlowRowTiles = 2;
+constexpr int32_t kFlowEnds = 8;
 
 constexpr int32_t kFewInCluster = 4;
 
@@ -63,19 +67,44 @@ int32_t WideBlocks(const MatmulArgs& args, int32_t warp_tiles, int32_t most) {
   return blocks;
 }
 
-// The same for kFlow, of which two blocks fit on a multiprocessor. What gates
-// are joined with is in the same block then.
-int32_t FlowBlocks(const MatmulArgs& args, MatmulOutput output) {
+// How kFlow shares a product out: tiles of a block, and blocks that share inputs
+// out.
+struct FlowSplit {
+  int32_t tiles = 0;
+  int32_t blocks = 0;
+};
+
+// The one by which the last multiprocessor is done soonest, if all take the same
+// time for a slice of a tile: those that have two blocks twice as long as those
+// that have one.
+FlowSplit FlowSplitOf(const MatmulArgs& args, MatmulOutput output) {
   const int32_t chunks = Chunks(args.w.padded_inputs);
-  const auto of_outputs = static_cast<int32_t>(
-      Pieces(args.w.output_tiles * kTileOutputs, kFlowOutputs));
-  int32_t blocks = 1;
-  if (output == MatmulOutput::kSwiglu) return blocks;
-  for (int32_t more = 2; more <= kFewInCluster; more *= 2) {
-    if (blocks * of_outputs >= kEnoughFlowBlocks || more > chunks) break;
-    if (WideChunks(chunks, more) <= kKeptChunks) blocks = more;
+  const bool pairs = output == MatmulOutput::kSwiglu;
+  FlowSplit best;
+  double least = 0;
+  // What gates are joined with is in the same block.
+  for (int32_t blocks = 1; blocks <= (pairs ? 1 : kFewInCluster); blocks *= 2) {
+    const int32_t own = WideChunks(chunks, blocks);
+    if (blocks > 1 && (blocks > chunks || own > kKeptChunks)) continue;
+    for (int32_t tiles = kFlowFewWarps; tiles <= kFlowWarps; tiles += 2) {
+      const auto count = static_cast<int32_t>(
+          blocks * Pieces(args.w.output_tiles, tiles));
+      // One after another, or side by side.
+      const auto turns = static_cast<int32_t>(
+          Pieces(count, kFlowMultiprocessors));
+      // And what they begin and end with, and read of the activations.
+      const double time = turns * (own * (tiles + kFlowRowTiles) + kFlowEnds);
+      if (best.tiles == 0 || time < least) {
+        best = {tiles, blocks};
+        least = time;
+      }
+    }
   }
-  return blocks;
+  return best;
+}
+
+int32_t FlowWarpsFor(int32_t tiles) {
+  return tiles <= kFlowFewWarps ? kFlowFewWarps : kFlowWarps;
 }
 
 // Clusters of eight leave multiprocessors idle, as they have to lie together:
@@ -146,16 +175,18 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
       plan.shape.shared_bytes = GroupSharedBytes(rows);
       break;
     }
-    case MatmulKernel::kFlow:
+    case MatmulKernel::kFlow: {
       CHECK_LE(args.rows, kFlowRows);
       CHECK_EQ(args.w.inputs, args.w.padded_inputs);
-      plan.shape.x = plan.shape.cluster =
-          static_cast<uint32_t>(FlowBlocks(args, output));
-      plan.shape.y =
-          Pieces(args.w.output_tiles * kTileOutputs, kFlowOutputs);
-      plan.shape.threads = kFlowThreads;
-      plan.shape.shared_bytes = FlowSharedBytes(args.w.format);
+      const FlowSplit split = FlowSplitOf(args, output);
+      const int32_t warps = FlowWarpsFor(split.tiles);
+      plan.block_tiles = split.tiles;
+      plan.shape.x = plan.shape.cluster = static_cast<uint32_t>(split.blocks);
+      plan.shape.y = Pieces(args.w.output_tiles, split.tiles);
+      plan.shape.threads = static_cast<uint32_t>(32 * warps);
+      plan.shape.shared_bytes = FlowSharedBytes(args.w.format, warps);
       break;
+    }
   }
   CHECK_LE(plan.shape.y, 65535u);
   return plan;
