@@ -11,14 +11,12 @@
 
 namespace baton::engine::cuda {
 
-// Chunks whose sums are asked for at once: other blocks' memory is far.
-inline constexpr int kChunksAtOnce = 4;
-
 // Adds the sums of all chunks of kTiles tiles to y. Those of the cluster's
 // first `own_chunks` (kKeptChunks at most) are in its first block's memory, at
 // `kept`, and so on: chunk by chunk `chunk_bytes`, of which place_of(t) is
-// where the thread's four of tile t lie, in units of 16 bytes.
-template <int kTiles, typename PlaceOf>
+// where the thread's four of tile t lie, in units of 16 bytes. So many chunks'
+// sums are asked for at once: other blocks' memory is far.
+template <int kTiles, int kChunksAtOnce, typename PlaceOf>
 BATON_DEVICE void JoinChunks(const unsigned char* kept, int32_t chunk_bytes,
                              int32_t chunks, int32_t own_chunks,
                              const PlaceOf& place_of, float (&y)[kTiles][4]) {

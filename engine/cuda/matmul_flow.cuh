@@ -50,13 +50,6 @@ struct FlowMemory {
   Barrier* empty;
 };
 
-// Slices that a warp has brought to the cache that all blocks share while it
-// waits, besides those that it has copied.
-#ifndef V_FLOW_AHEAD
-#define V_FLOW_AHEAD 4
-#endif
-inline constexpr int32_t kFlowAhead = V_FLOW_AHEAD;
-
 // Which slices of the inputs are the block's, of those that share them out.
 struct FlowPart {
   int32_t begin;
@@ -99,12 +92,6 @@ class FlowMultiplier {
   // Before earlier kernels have ended.
   BATON_DEVICE void BeginWeights() {
     for (int32_t s = 0; s + 1 < kStages; ++s) CopyWeights(s);
-    const int32_t end = weights_at_ + kFlowAhead < weights_end_
-                            ? weights_at_ + kFlowAhead
-                            : weights_end_;
-    if (weights_at_ < end) {
-      PrefetchSlices<kFormat>(weights_, 0, end - weights_at_);
-    }
   }
   // Behind them, and when the barriers are there.
   BATON_DEVICE void BeginRows() {
@@ -320,12 +307,14 @@ BATON_DEVICE void PutGatedFlow(const MatmulArgs& args, int64_t first_output,
 // inputs out, and are a cluster.
 // Two blocks fit on a multiprocessor, but of those that have sums besides.
 //
-// A block has `tiles` of them, kWarps at most; of SwiGLU an even number.
+// A block has `tiles` of them, of clusters kWarps, else at most so many; of
+// SwiGLU an even number.
 template <WeightFormat kFormat, int kWarps, MatmulOutput kOutput, bool kShared>
 BATON_DENSE_KERNEL(32 * kWarps,
                    kWarps == kFlowFewWarps && !HasSliceGrids(kFormat) ? 2 : 1)
 FlowMatmul(MatmulArgs args, int32_t tiles, int32_t blocks) {
-  static_assert(!kShared || kOutput != MatmulOutput::kSwiglu);
+  static_assert(!kShared ||
+                (kWarps == kFlowFewWarps && kOutput != MatmulOutput::kSwiglu));
   const FlowMemory<kFormat, kWarps> memory;
   const FlowPart part = FlowPartOf(args, blocks);
   const int32_t warp = Thread() / 32;
@@ -371,23 +360,26 @@ FlowMatmul(MatmulArgs args, int32_t tiles, int32_t blocks) {
     // Row tiles that a block adds up together: all that it has, if blocks are
     // four.
     constexpr int kTogether = 2;
+    TileTarget<kOutput> targets[kTogether];
+    const auto read_targets = [&](int32_t r) {
+      BATON_UNROLL
+      for (int t = 0; t < kTogether; ++t) {
+        targets[t] =
+            ReadTarget<kOutput>(args, first_output, 8 * (r + t * blocks));
+      }
+    };
+    read_targets(BlockX());  // while the others are awaited
     SyncCluster();
     // Its sums are in memory, so that nothing is gained by doing this text more
     // than once.
     BATON_NO_UNROLL
     for (int r = BlockX(); r < kFlowRows / 8; r += kTogether * blocks) {
       float y[kTogether][4] = {};
-      JoinChunks<kTogether>(
+      JoinChunks<kTogether, kMaxChunks>(
           memory.sums(), FlowSumBytes(kWarps), Chunks(args.w.padded_inputs),
           part.own_chunks,
           [&](int t) { return FlowSumPlace(r + t * blocks, Thread()); }, y);
-      TileTarget<kOutput> targets[kTogether];
-      BATON_UNROLL
-      for (int t = 0; t < kTogether; ++t) {
-        targets[t] =
-            ReadTarget<kOutput>(args, first_output, 8 * (r + t * blocks));
-      }
-      if (!there) continue;
+      if (r != BlockX()) read_targets(r);
       BATON_UNROLL
       for (int t = 0; t < kTogether; ++t) {
         PutTile<kOutput>(args, first_output, 8 * (r + t * blocks), targets[t],

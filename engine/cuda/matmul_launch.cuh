@@ -71,10 +71,8 @@ void LaunchMatmulFor(const MatmulPlan& plan, const MatmulArgs& args,
       const bool few = plan.shape.threads == 32 * kFlowFewWarps;
       if constexpr (kOutput != MatmulOutput::kSwiglu) {
         if (plan.shape.x > 1) {
-          return few ? run(FlowMatmul<kFormat, kFlowFewWarps, kOutput, true>,
-                           "matmul (flow)")
-                     : run(FlowMatmul<kFormat, kFlowWarps, kOutput, true>,
-                           "matmul (flow)");
+          return run(FlowMatmul<kFormat, kFlowFewWarps, kOutput, true>,
+                     "matmul (flow)");
         }
       }
       return few ? run(FlowMatmul<kFormat, kFlowFewWarps, kOutput, false>,

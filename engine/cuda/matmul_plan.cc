@@ -76,24 +76,25 @@ struct FlowSplit {
 
 // The one by which the last multiprocessor is done soonest, if all take the same
 // time for a slice of a tile: those that have two blocks twice as long as those
-// that have one.
+// that have one. Clusters need room for two blocks on each, as there is for
+// those with few warps: an H200 has not 32 times four multiprocessors that lie
+// together.
 FlowSplit FlowSplitOf(const MatmulArgs& args, MatmulOutput output) {
   const int32_t chunks = Chunks(args.w.padded_inputs);
-  const bool pairs = output == MatmulOutput::kSwiglu;
-  FlowSplit best;
-  double least = 0;
   // What gates are joined with is in the same block.
-  for (int32_t blocks = 1; blocks <= (pairs ? 1 : kFewInCluster); blocks *= 2) {
+  const int32_t most = output == MatmulOutput::kSwiglu ? 1 : kFewInCluster;
+  FlowSplit best;
+  int64_t least = 0;
+  for (int32_t blocks = 1; blocks <= most; blocks *= 2) {
     const int32_t own = WideChunks(chunks, blocks);
     if (blocks > 1 && (blocks > chunks || own > kKeptChunks)) continue;
-    for (int32_t tiles = kFlowFewWarps; tiles <= kFlowWarps; tiles += 2) {
-      const auto count = static_cast<int32_t>(
-          blocks * Pieces(args.w.output_tiles, tiles));
-      // One after another, or side by side.
-      const auto turns = static_cast<int32_t>(
-          Pieces(count, kFlowMultiprocessors));
-      // And what they begin and end with, and read of the activations.
-      const double time = turns * (own * (tiles + kFlowRowTiles) + kFlowEnds);
+    const int32_t warps = blocks > 1 ? kFlowFewWarps : kFlowWarps;
+    for (int32_t tiles = kFlowFewWarps; tiles <= warps; tiles += 2) {
+      const int64_t turns =
+          Pieces(blocks * static_cast<int32_t>(
+                              Pieces(args.w.output_tiles, tiles)),
+                 kFlowMultiprocessors);
+      const int64_t time = turns * (own * (tiles + kFlowRowTiles) + kFlowEnds);
       if (best.tiles == 0 || time < least) {
         best = {tiles, blocks};
         least = time;

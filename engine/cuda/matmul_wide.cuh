@@ -26,6 +26,9 @@ namespace baton::engine::cuda {
 // TB/s needs to hide 1 us.
 inline constexpr int32_t kWideAhead = 6;
 
+// Chunks whose sums are asked for at once, in the end.
+inline constexpr int kWideChunksAtOnce = 4;
+
 // What a lane has of a slice of the warp's tiles.
 template <WeightFormat kFormat, int kWarpTiles>
 BATON_DEVICE void LoadWide(const std::byte* const (&tiles)[kWarpTiles],
@@ -196,7 +199,7 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
         LoadSums(kept + WideSumPlace(t, r, kRowTiles) * 16, y[t]);
       }
     } else {
-      JoinChunks<kWarpTiles>(
+      JoinChunks<kWarpTiles, kWideChunksAtOnce>(
           kept, kSumBytes, chunks, own_chunks,
           [&](int t) { return WideSumPlace(t, r, kRowTiles); }, y);
     }
