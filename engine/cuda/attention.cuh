@@ -9,8 +9,6 @@
 // a position's, so they multiply in float32 what a position has one of: its
 // score, and then its weight, before that is rounded for the product with
 // values. The sum of weights is of weights proper.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
 #include "device_target.h"

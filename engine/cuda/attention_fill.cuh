@@ -7,8 +7,6 @@
 // reads four rows of KV memory, 16 bytes each, and writes for each of the four
 // columns that these have (of bytes: eight) one piece of 16 bytes: the words
 // change places without leaving the thread.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,6 @@
 //
 // The products of a group run beside the softmax of the other. Values of a tile
 // are multiplied while keys of the next one are.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
 #include "device_target.h"

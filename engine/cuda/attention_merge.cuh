@@ -1,8 +1,6 @@
 // How the spans of one token, which blocks of their own have run, become its
 // attention: the last of these blocks to end merges them, so that no kernel
 // more has to begin and no other memory is read. See attention.cuh.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
 #include "device_target.h"

@@ -4,8 +4,6 @@
 //
 // A warp has 16 queries: rows g and g + 8 of a product lie with the four lanes
 // 4g to 4g + 3.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
 #include <limits>

@@ -4,8 +4,6 @@
 // Rows are as KV memory has them (kv_layout.h): 16 pairs of neighbouring
 // elements of 16 slots' keys, or of neighbouring slots of 16 elements of
 // values.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
 #include <cstdint>

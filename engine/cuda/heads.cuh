@@ -1,6 +1,4 @@
 // What heads.h says, for kernels: a warp makes a head.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
 #include <cstddef>

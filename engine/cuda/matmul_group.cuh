@@ -13,8 +13,6 @@
 //
 // Products run beside the loop: while those of a slice do, the next slice's
 // weights become bfloat16 in other registers.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
 #include "device_target.h"

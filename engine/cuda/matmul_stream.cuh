@@ -2,8 +2,6 @@
 // tile of 16 outputs (two for SwiGLU) and all inputs; each warp takes a chunk
 // and reads its weights straight from memory into registers, several slices
 // ahead. The chunks' sums meet in the block's memory.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
 #include "device_target.h"

@@ -1,8 +1,6 @@
 // Products with many rows: tiles of weights and activations in the block's
 // memory, four stages deep, shared by the warps of the block. Each warp adds
 // its part of the tile up chunk by chunk, as matmul.h says.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
 #include "device_target.h"

@@ -9,8 +9,6 @@
 // read at a time. Their inputs are shared out among a cluster of blocks, by
 // chunks; these keep their chunks' sums, and when all are there, each block
 // adds up those of some rows, in order, from the memory of all.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
 #include "device_target.h"

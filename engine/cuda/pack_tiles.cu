@@ -1,6 +1,4 @@
 // The kernel of pack_tiles.h. A block makes one tile.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #include "engine/cuda/pack_tiles.h"
 
 #include "common/log.h"

@@ -1,6 +1,4 @@
 // The kernel of page_copy.h.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #include "engine/cuda/page_copy.h"
 
 #include <algorithm>

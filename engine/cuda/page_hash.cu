@@ -4,8 +4,6 @@
 // stripe adds to the eight accumulators does not depend on other stripes, so
 // that a warp adds eight at a time, four lanes to each; between blocks they are
 // scrambled, and that has to be done one block after another.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #include "engine/cuda/page_hash.h"
 
 #include "device_target.h"

@@ -1,6 +1,4 @@
 // The kernels of row_kernels.h.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #include "engine/cuda/row_kernels.h"
 
 #include "common/log.h"

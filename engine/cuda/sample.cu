@@ -1,6 +1,4 @@
 // The kernel of sample.h.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #include "engine/cuda/sample.h"
 
 #include "device_target.h"

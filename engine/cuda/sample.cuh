@@ -1,6 +1,4 @@
 // The parts of the kernel of sample.h. A block of 1,024 threads has one row.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
 #include <limits>

@@ -5,8 +5,6 @@
 //
 // Three or four instructions for two weights, with bits alone and one operation
 // that needs no rounding, so that any target gets the same.
-//
-// Never ran on a GPU: run on the emulated device only (docs/gpu.md).
 #pragma once
 
 #include <cstdint>

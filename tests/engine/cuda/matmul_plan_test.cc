@@ -126,6 +126,63 @@ TEST(MatmulPlanTest, StagedInputsAreForGroupsOfWarps) {
   EXPECT_EQ(plan.shape.shared_bytes, 6 * ((16 << 10) + 16) + (65 << 10));
 }
 
+// In which order products want their inputs is which kernels they can run on.
+TEST(MatmulPlanTest, OrderOfInputsByRows) {
+  DeviceKernels kernels;
+  EXPECT_EQ(OrderOfInputs(kernels, 17), InputOrder::kNatural);
+  EXPECT_EQ(OrderOfInputs(kernels, 65), InputOrder::kNatural);
+  kernels.group = true;
+  EXPECT_EQ(OrderOfInputs(kernels, 64), InputOrder::kNatural);
+  EXPECT_EQ(OrderOfInputs(kernels, 65), InputOrder::kStaged);
+  kernels.group = false;
+  kernels.flow = true;
+  EXPECT_EQ(OrderOfInputs(kernels, 16), InputOrder::kNatural);
+  EXPECT_EQ(OrderOfInputs(kernels, 17), InputOrder::kStaged);
+  EXPECT_EQ(OrderOfInputs(kernels, 64), InputOrder::kStaged);
+  EXPECT_EQ(OrderOfInputs(kernels, 65), InputOrder::kNatural);
+}
+
+// As many blocks as 132 multiprocessors, of Llama-3-8B's matrices.
+TEST(MatmulPlanTest, FlowHasABlockForEachMultiprocessor) {
+  DeviceKernels kernels;
+  kernels.group = kernels.flow = true;
+  const auto plan = [&](int32_t outputs, int32_t inputs, MatmulOutput output) {
+    MatmulArgs args = Product(outputs, inputs, 64);
+    args.x_order = InputOrder::kStaged;
+    return PlanMatmul(args, output, kernels);
+  };
+  const auto expect = [](const MatmulPlan& p, int32_t tiles, uint32_t blocks,
+                         uint32_t x, uint32_t threads) {
+    EXPECT_EQ(p.kernel, MatmulKernel::kFlow);
+    EXPECT_EQ(p.block_tiles, tiles);
+    EXPECT_EQ(p.shape.x * p.shape.y, blocks);
+    EXPECT_EQ(p.shape.x, x);
+    EXPECT_EQ(p.shape.cluster, x);
+    EXPECT_EQ(p.shape.threads, threads);
+    EXPECT_LE(p.shape.shared_bytes, 227 << 10);
+  };
+  // Gate and up: 1,792 tiles are 128 times 14.
+  expect(plan(2 * 14336, 4096, MatmulOutput::kSwiglu), 14, 128, 1, 512);
+  // Few outputs: clusters of four, each block with two of eight chunks.
+  expect(plan(4096, 4096, MatmulOutput::kAdd), 8, 128, 4, 256);
+  expect(plan(4096, 14336, MatmulOutput::kAdd), 8, 128, 4, 256);
+  expect(plan(6144, 4096, MatmulOutput::kStore), 8, 192, 4, 256);
+  // The head: four times 132, and none for a fifth time.
+  expect(plan(128256, 4096, MatmulOutput::kStore), 16, 501, 1, 512);
+  // Two blocks of a cluster fit on a multiprocessor, which gives each 1 KB more.
+  for (const WeightFormat format :
+       {WeightFormat::kBf16, WeightFormat::kFp8, WeightFormat::kInt4}) {
+    EXPECT_LE(2 * (FlowSharedBytes(format, kFlowFewWarps) + 1024), 228 << 10);
+    EXPECT_LE(FlowSharedBytes(format, kFlowWarps), 227 << 10);
+  }
+  // One chunk: nothing to share out.
+  EXPECT_EQ(plan(576, 192, MatmulOutput::kStore).shape.x, 1u);
+  MatmulArgs more = Product(4096, 4096, 65);
+  more.x_order = InputOrder::kStaged;
+  EXPECT_EQ(PlanMatmul(more, MatmulOutput::kAdd, kernels).kernel,
+            MatmulKernel::kGroup);
+}
+
 // Few outputs: inputs are shared out, until there are enough blocks.
 TEST(MatmulPlanTest, WideBlocksShareInputsOut) {
   DeviceKernels kernels;

@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/cuda/matmul_flow.h"
 #include "engine/cuda/matmul_wide.h"
 #include "engine/cuda/weight_format.h"
 #include "engine/float_convert.h"
@@ -328,6 +329,46 @@ TEST_P(MatmulTest, ClustersOfAnySizeGiveTheSameSums) {
         EXPECT_TRUE(SameBits(Get(args_.out, count), expected))
             << rows << " rows, " << blocks << " blocks, " << tiles << " tiles";
       }
+    }
+  }
+}
+
+// The same of blocks that bring their weights, with as many tiles as warps, or
+// fewer, and of clusters; whose last block has outputs that are not there.
+TEST_P(MatmulTest, FlowsOfAnySizeGiveTheSameSums) {
+  if (!kernels().flow) GTEST_SKIP() << "the device has no such cores";
+  for (const int32_t rows : {17, 64}) {
+    const Case c = {200, 2304, rows, true};
+    Make(c, /*pairs=*/false);
+    ASSERT_EQ(Chunks(padded_), 5);
+    const int64_t count = int64_t{rows} * c.outputs;
+    args_.out_stride = c.outputs;
+    const std::vector<float> before(count, 0.75f);
+    for (const MatmulOutput output :
+         {MatmulOutput::kStore, MatmulOutput::kAdd}) {
+      args_.out = Put(before);
+      Run(MatmulKernel::kTile64, output);
+      const std::vector<float> expected = Get(args_.out, count);
+      args_.x = x_staged_;
+      args_.x_order = InputOrder::kStaged;
+      const auto run = [&](int32_t tiles, int32_t warps, uint32_t blocks) {
+        MatmulPlan plan = PlanMatmul(args_, output, MatmulKernel::kFlow);
+        plan.block_tiles = tiles;
+        plan.shape.x = plan.shape.cluster = blocks;
+        plan.shape.y = static_cast<uint32_t>(
+            (args_.w.output_tiles + tiles - 1) / tiles);
+        plan.shape.threads = static_cast<uint32_t>(32 * warps);
+        plan.shape.shared_bytes = FlowSharedBytes(args_.w.format, warps);
+        args_.out = Put(before);
+        RunMatmul(plan, args_, output, stream().handle());
+        EXPECT_TRUE(SameBits(Get(args_.out, count), expected))
+            << rows << " rows, " << tiles << " tiles, " << blocks << " blocks";
+      };
+      run(8, kFlowFewWarps, 1);
+      run(8, kFlowFewWarps, 4);
+      run(6, kFlowFewWarps, 1);
+      run(10, kFlowWarps, 1);
+      run(16, kFlowWarps, 1);
     }
   }
 }
