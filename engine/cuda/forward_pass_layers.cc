@@ -45,8 +45,8 @@ ForwardPass::PartOf<T> ForwardPass::Part(const DeviceBuffer& whole,
 }
 
 InputOrder ForwardPass::OrderOf(int32_t rows) const {
-  return sizes_.whole_slices ? OrderOfInputs(kernels(), rows)
-                             : InputOrder::kNatural;
+  if (!sizes_.whole_slices) return InputOrder::kNatural;
+  return OrderOfInputs(kernels(), weights_.layers.at(0).gate_up.format, rows);
 }
 
 InputOrder ForwardPass::LogitOrder(int32_t rows) const {

@@ -22,6 +22,7 @@
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/launch_shape.h"
 #include "engine/cuda/matmul_flow.h"
+#include "engine/cuda/matmul_wide.h"
 #include "engine/cuda/weight_tiles.h"
 
 namespace baton::engine::cuda {
@@ -142,11 +143,15 @@ struct MatmulPlan {
   int32_t block_tiles = 0;  // of kFlow: of a block
 };
 
-// In which order products want their inputs, if these need no padding.
-constexpr InputOrder OrderOfInputs(const DeviceKernels& kernels, int32_t rows) {
-  const bool staged = rows >= kLargeTileRows
-                          ? kernels.group
-                          : kernels.flow && rows >= kFlowLeastRows;
+// In which order products want their inputs, if these need no padding. `format`
+// is that of most weights: with four bits kWide takes less time than kFlow for
+// few rows, as it converts each weight for fewer of them (docs/gpu.md).
+constexpr InputOrder OrderOfInputs(const DeviceKernels& kernels,
+                                   WeightFormat format, int32_t rows) {
+  const int32_t least =
+      HasSliceGrids(format) ? kWideFewRows + 1 : kFlowLeastRows;
+  const bool staged = rows >= kLargeTileRows ? kernels.group
+                                             : kernels.flow && rows >= least;
   return staged ? InputOrder::kStaged : InputOrder::kNatural;
 }
 

@@ -148,7 +148,7 @@ class KernelTimes final {
     return buffer;
   }
   InputOrder OrderOf(int32_t rows) const {
-    return OrderOfInputs(kernels_, rows);
+    return OrderOfInputs(kernels_, format_, rows);
   }
 
   void MakeKv() {

@@ -129,17 +129,24 @@ TEST(MatmulPlanTest, StagedInputsAreForGroupsOfWarps) {
 // In which order products want their inputs is which kernels they can run on.
 TEST(MatmulPlanTest, OrderOfInputsByRows) {
   DeviceKernels kernels;
-  EXPECT_EQ(OrderOfInputs(kernels, 17), InputOrder::kNatural);
-  EXPECT_EQ(OrderOfInputs(kernels, 65), InputOrder::kNatural);
+  const auto staged = [&](int32_t rows,
+                          WeightFormat format = WeightFormat::kBf16) {
+    return OrderOfInputs(kernels, format, rows) == InputOrder::kStaged;
+  };
+  EXPECT_FALSE(staged(17));
+  EXPECT_FALSE(staged(65));
   kernels.group = true;
-  EXPECT_EQ(OrderOfInputs(kernels, 64), InputOrder::kNatural);
-  EXPECT_EQ(OrderOfInputs(kernels, 65), InputOrder::kStaged);
+  EXPECT_FALSE(staged(64));
+  EXPECT_TRUE(staged(65));
   kernels.group = false;
   kernels.flow = true;
-  EXPECT_EQ(OrderOfInputs(kernels, 16), InputOrder::kNatural);
-  EXPECT_EQ(OrderOfInputs(kernels, 17), InputOrder::kStaged);
-  EXPECT_EQ(OrderOfInputs(kernels, 64), InputOrder::kStaged);
-  EXPECT_EQ(OrderOfInputs(kernels, 65), InputOrder::kNatural);
+  EXPECT_FALSE(staged(16));
+  EXPECT_TRUE(staged(17));
+  EXPECT_TRUE(staged(64));
+  EXPECT_FALSE(staged(65));
+  EXPECT_TRUE(staged(17, WeightFormat::kFp8));
+  EXPECT_FALSE(staged(32, WeightFormat::kInt4));
+  EXPECT_TRUE(staged(33, WeightFormat::kInt4));
 }
 
 // As many blocks as 132 multiprocessors, of Llama-3-8B's matrices.
