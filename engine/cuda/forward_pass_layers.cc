@@ -260,7 +260,8 @@ void ForwardPass::RunLogits(const PassArrays& arrays, int32_t first,
   const PartOf<float> logits =
       Part<float>(logits_, sizes_.logit_stride, sizes_.vocabulary_part);
   Multiply(weights_.lm_head,
-           {normed_.as<uint16_t>() + first * stride, stride, order}, count, MatmulOutput::kStore, logits.data, logits.stride, kernels(),
+           {normed_.as<uint16_t>() + first * stride, stride, order}, count,
+           MatmulOutput::kStore, logits.data, logits.stride, kernels(),
            stream_);
   Complete<float>(logits_, sizes_.logit_stride, sizes_.vocabulary_part,
                   config_.vocab_size, count);

@@ -150,8 +150,8 @@ constexpr InputOrder OrderOfInputs(const DeviceKernels& kernels,
                                    WeightFormat format, int32_t rows) {
   const int32_t least =
       HasSliceGrids(format) ? kWideFewRows + 1 : kFlowLeastRows;
-  const bool staged = rows >= kLargeTileRows ? kernels.group
-                                             : kernels.flow && rows >= least;
+  const bool staged =
+      rows >= kLargeTileRows ? kernels.group : kernels.flow && rows >= least;
   return staged ? InputOrder::kStaged : InputOrder::kNatural;
 }
 

@@ -67,18 +67,18 @@ int32_t WideBlocks(const MatmulArgs& args, int32_t warp_tiles, int32_t most) {
   return blocks;
 }
 
-// How kFlow shares a product out: tiles of a block, and blocks that share inputs
-// out.
+// How kFlow shares a product out: tiles of a block, and blocks that share
+// inputs out.
 struct FlowSplit {
   int32_t tiles = 0;
   int32_t blocks = 0;
 };
 
-// The one by which the last multiprocessor is done soonest, if all take the same
-// time for a slice of a tile: those that have two blocks twice as long as those
-// that have one. Clusters need room for two blocks on each, as there is for
-// those with few warps: an H200 has not 32 times four multiprocessors that lie
-// together.
+// The one by which the last multiprocessor is done soonest, if all take the
+// same time for a slice of a tile: those that have two blocks twice as long as
+// those that have one. Clusters need room for two blocks on each, as there is
+// for those with few warps: an H200 has not 32 times four multiprocessors that
+// lie together.
 FlowSplit FlowSplitOf(const MatmulArgs& args, MatmulOutput output) {
   const int32_t chunks = Chunks(args.w.padded_inputs);
   // What gates are joined with is in the same block.
@@ -90,10 +90,9 @@ FlowSplit FlowSplitOf(const MatmulArgs& args, MatmulOutput output) {
     if (blocks > 1 && (blocks > chunks || own > kKeptChunks)) continue;
     const int32_t warps = blocks > 1 ? kFlowFewWarps : kFlowWarps;
     for (int32_t tiles = kFlowFewWarps; tiles <= warps; tiles += 2) {
-      const int64_t turns =
-          Pieces(blocks * static_cast<int32_t>(
-                              Pieces(args.w.output_tiles, tiles)),
-                 kFlowMultiprocessors);
+      const int64_t turns = Pieces(
+          blocks * static_cast<int32_t>(Pieces(args.w.output_tiles, tiles)),
+          kFlowMultiprocessors);
       const int64_t time = turns * (own * (tiles + kFlowRowTiles) + kFlowEnds);
       if (best.tiles == 0 || time < least) {
         best = {tiles, blocks};

@@ -434,8 +434,10 @@ int KernelTimesMain(int argc, char** argv) {
   for (const WeightFormat format :
        {WeightFormat::kBf16, WeightFormat::kFp8, WeightFormat::kInt4}) {
     if (once && format == WeightFormat::kFp8) continue;
-    KernelTimes(tiny ? Tiny() : once ? Once() : Sizes(), format,
-                KernelsOf(*device))
+    KernelTimes(tiny   ? Tiny()
+                : once ? Once()
+                       : Sizes(),
+                format, KernelsOf(*device))
         .Run();
     if (tiny) break;
   }

@@ -130,8 +130,8 @@ TEST_F(GroupProductsTest, PassesOfManyAndOfFewRowsTakeTurns) {
     if (!groups) expected = result.sampled[0].logits;
     EXPECT_TRUE(SameBits(result.sampled[0].logits, expected));
   }
-  // Of the first, the second and the fourth pass: no row of these has logits, so
-  // that the last layer ends with keys and values.
+  // Of the first, the second and the fourth pass: no row of these has logits,
+  // so that the last layer ends with keys and values.
   ExpectRuns(3 * 5);
 }
 

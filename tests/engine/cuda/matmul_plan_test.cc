@@ -176,7 +176,8 @@ TEST(MatmulPlanTest, FlowHasABlockForEachMultiprocessor) {
   expect(plan(6144, 4096, MatmulOutput::kStore), 8, 192, 4, 256);
   // The head: four times 132, and none for a fifth time.
   expect(plan(128256, 4096, MatmulOutput::kStore), 16, 501, 1, 512);
-  // Two blocks of a cluster fit on a multiprocessor, which gives each 1 KB more.
+  // Two blocks of a cluster fit on a multiprocessor, which gives each 1 KB
+  // more.
   for (const WeightFormat format :
        {WeightFormat::kBf16, WeightFormat::kFp8, WeightFormat::kInt4}) {
     EXPECT_LE(2 * (FlowSharedBytes(format, kFlowFewWarps) + 1024), 228 << 10);

@@ -355,8 +355,8 @@ TEST_P(MatmulTest, FlowsOfAnySizeGiveTheSameSums) {
         MatmulPlan plan = PlanMatmul(args_, output, MatmulKernel::kFlow);
         plan.block_tiles = tiles;
         plan.shape.x = plan.shape.cluster = blocks;
-        plan.shape.y = static_cast<uint32_t>(
-            (args_.w.output_tiles + tiles - 1) / tiles);
+        plan.shape.y =
+            static_cast<uint32_t>((args_.w.output_tiles + tiles - 1) / tiles);
         plan.shape.threads = static_cast<uint32_t>(32 * warps);
         plan.shape.shared_bytes = FlowSharedBytes(args_.w.format, warps);
         args_.out = Put(before);
