@@ -5,8 +5,8 @@
 // ("by512", ...: what --token-budget costs), and decode steps as a decode
 // worker runs them, each given before the one before it is done ("ahead"), with
 // kernels that do not begin before others end ("waits"), with as much memory of
-// blocks as there is and little of the first cache ("split"), or without
-// clusters of blocks ("tiles"). Prints a table, and ends with 1 where there is
+// blocks as there is and little of the first cache ("split"), or on the kernels
+// that all devices have ("tiles"). Prints a table, and ends with 1 where there is
 // no GPU.
 //
 //   engine_cuda_gpu_benchmark [LAYERS] [bf16 | fp8 | int4] [decode]
@@ -88,7 +88,7 @@ class Benchmark final {
     }
     if (kernels_.wide) {
       DeviceKernels tiles = kernels_;
-      tiles.wide = false;
+      tiles.wide = tiles.flow = false;
       MakePass(tiles);
       for (const int32_t batch : {32, 64}) Decode("tiles", batch, 1024);
       MakePass(kernels_);
