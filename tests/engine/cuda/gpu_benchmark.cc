@@ -6,8 +6,8 @@
 // worker runs them, each given before the one before it is done ("ahead"), with
 // kernels that do not begin before others end ("waits"), with as much memory of
 // blocks as there is and little of the first cache ("split"), or on the kernels
-// that all devices have ("tiles"). Prints a table, and ends with 1 where there is
-// no GPU.
+// that all devices have ("tiles"). Prints a table, and ends with 1 where there
+// is no GPU.
 //
 //   engine_cuda_gpu_benchmark [LAYERS] [bf16 | fp8 | int4] [decode]
 //
