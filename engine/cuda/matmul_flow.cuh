@@ -1,8 +1,8 @@
 // Products with 17 to 64 rows on devices with tensor cores of Hopper (wgmma):
 // bound by reading the weights once. Warps have a tile of 16 outputs each. A
-// warp has its weights copied to the block's memory several slices
-// ahead, and takes them from there to registers, where they become bfloat16:
-// each lane what it copied itself, so that nobody waits for another.
+// warp has its weights copied to the block's memory several slices ahead, and
+// takes them from there to registers, where they become bfloat16: each lane
+// what it copied itself, so that nobody waits for another.
 // Activations are copied for all, and read by the tensor cores themselves;
 // barriers say which stages are full, and which nobody reads any more.
 //
@@ -158,8 +158,7 @@ class FlowMultiplier {
     ++weights_at_;
   }
 
-  // Has the next slice of activations copied, as one piece: what copies them
-  // takes some 100 cycles for a piece, however small. Warps take turns.
+  // Has the next slice of activations copied, as one piece. Warps take turns.
   BATON_DEVICE void CopyRows(int32_t stage) {
     if (rows_at_ < rows_end_ && Thread() == rows_at_ % kWarps * 32) {
       ArriveExpecting(&memory_.full[stage], kFlowRowBytes);
@@ -304,8 +303,8 @@ BATON_DEVICE void PutGatedFlow(const MatmulArgs& args, int64_t first_output,
 }
 
 // A block of the product's outputs, in y; with kShared those of x share its
-// inputs out, and are a cluster.
-// Two blocks fit on a multiprocessor, but of those that have sums besides.
+// inputs out, and are a cluster. Two blocks of few warps fit on a
+// multiprocessor, but for those of formats that have sums besides.
 //
 // A block has `tiles` of them, of clusters kWarps, else at most so many; of
 // SwiGLU an even number.

@@ -77,8 +77,8 @@ struct FlowSplit {
 // The one by which the last multiprocessor is done soonest, if all take the
 // same time for a slice of a tile: those that have two blocks twice as long as
 // those that have one. Clusters need room for two blocks on each, as there is
-// for those with few warps: an H200 has not 32 times four multiprocessors that
-// lie together.
+// for those with few warps: with one on each, Q, K and V of Llama-3-8B took 32
+// us on an H200, and 20 with two.
 FlowSplit FlowSplitOf(const MatmulArgs& args, MatmulOutput output) {
   const int32_t chunks = Chunks(args.w.padded_inputs);
   // What gates are joined with is in the same block.

@@ -58,20 +58,6 @@ BATON_DEVICE void LoadSlice(const std::byte* tile, int32_t slice,
   }
 }
 
-// Has slices [first, end) of a tile of weights brought to the cache that all
-// blocks share. The warp's lanes ask for some of the lines each.
-template <WeightFormat kFormat>
-BATON_DEVICE void PrefetchSlices(const std::byte* tile, int32_t first,
-                                 int32_t end) {
-  constexpr int32_t kLineBytes = 128;
-  const std::byte* const from = tile + int64_t{first} * SliceBytes(kFormat);
-  const int32_t bytes = (end - first) * SliceBytes(kFormat);
-  for (int32_t at = Thread() % 32 * kLineBytes; at < bytes;
-       at += 32 * kLineBytes) {
-    PrefetchToL2(from + at);
-  }
-}
-
 // Tiles of outputs that a warp works on at a time. With a scale per slice each
 // has sums of its own until it is scaled: two, so that registers suffice and
 // products need not wait for each other.

@@ -58,8 +58,9 @@ BATON_DEVICE unsigned char* SharedMemory() {
 // Lets the next kernel's blocks begin where there is room for them, once all
 // threads of all blocks of this one have called it or ended
 // (Stream::SetEarlyKernels). They have their first weights brought, and wait in
-// AwaitEarlierKernels. Kernels that bring weights themselves call it when they
-// have asked for the last: those of the next one only get into their way.
+// AwaitEarlierKernels. Products with few rows, which are as fast as memory, call
+// it when they have asked for their last weights: those of the next one would
+// only get into their way.
 BATON_DEVICE void LetNextKernelBegin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
