@@ -82,7 +82,7 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
            .max_drafts = std::min(options.draft_tokens, engine_->max_drafts()),
            .always_drafts = options.draft_always}),
       publisher_(parts.outbox),
-      prefix_feed_(&cache_, parts.outbox),
+      prefix_feed_(&cache_, parts.outbox, blocks_->stored()),
       guides_(engine_->model().vocab_size),
       slots_(incarnation_, parts.handoff.max_transfers),
       step_cost_(parts.step_cost) {
@@ -156,6 +156,7 @@ void DecodeLoop::DrainInbox(absl::Duration idle_wait) {
   for (const KvLandings::Event& event : landings_.Poll()) {
     OnHandoffEvent(event);
   }
+  blocks_->Poll();
   CheckDeadlines();
   if (draining_.IsOver(clock_->Now())) HandBack();
 }
@@ -278,6 +279,7 @@ void DecodeLoop::OnReserve(worker::SessionId session,
     attempt->ready_at = received;
     const int32_t cached = attempt->sequence->cached();
     if (cached > 0) attempt->sequence->AdoptComputed(cached);
+    LoadStored(attempt->sequence.get());
     publisher_.AddGrant(key, v1::Grant());
     scheduler_.Add(attempt->sequence.get(), ToSeconds(received));
     return;
@@ -403,7 +405,7 @@ void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
   Sequence& sequence = *attempt->sequence;
   if (!token.ok) {
     Fail(attempt, "the model's logits are not finite", /*retryable=*/false);
-    cache_.Clear();  // for all one knows, that is where it comes from
+    blocks_->ClearPrefixes();  // for all one knows, it comes from there
     return;
   }
   ++attempt->sampled;
@@ -420,6 +422,8 @@ void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
   const absl::Time now = clock_->Now();
   if (attempt->prefilling) {
     attempt->prefilling = false;
+    attempt->outcome.set_cached_tokens(
+        static_cast<uint32_t>(sequence.cached()));
     attempt->outcome.set_queue_seconds(
         absl::ToDoubleSeconds(*attempt->first_step_at - attempt->ready_at));
     attempt->outcome.set_prefill_seconds(
@@ -454,6 +458,7 @@ void DecodeLoop::End(Attempt* attempt) {
                          .total = clock_->Now() - attempt->reserved_at,
                          .landed = attempt->landed});
   scheduler_.Remove(attempt->sequence->id());
+  blocks_->Leave(attempt->sequence.get(), /*keep=*/true);
   if (attempt->transfer.has_value()) {
     // No-op when it failed already; Quiesced (or Landed) follows either way.
     landings_.Abort(*attempt->transfer);

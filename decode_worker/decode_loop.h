@@ -203,6 +203,8 @@ class DecodeLoop final : public worker::WorkerLoop {
   // back; what is kept for those that grow.
   int32_t BlocksToReserve(const scheduling::Sequence& sequence) const;
   int32_t KeptFree() const;
+  // For a prompt that is computed here: what is stored of it comes first.
+  void LoadStored(scheduling::Sequence* sequence);
   // What is left for newcomers.
   int32_t FreeForOthers() const;
   // Blocks that KV has landed in for sequences that had no step yet.

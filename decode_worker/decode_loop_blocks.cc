@@ -33,6 +33,11 @@ int32_t DecodeLoop::BlocksToReserve(const Sequence& sequence) const {
       sequence.num_tokens(), sequence.MaxComputed(), options_.output_reserve));
 }
 
+void DecodeLoop::LoadStored(Sequence* sequence) {
+  if (blocks_->offload == nullptr) return;
+  blocks_->offload->Load(sequence, step_cost_.cost(), options_.token_budget);
+}
+
 int32_t DecodeLoop::KeptFree() const {
   if (options_.output_reserve == 0) return 0;
   int32_t kept = 0;
@@ -185,6 +190,7 @@ void DecodeLoop::Preempt(Attempt* attempt) {
   metrics_->swap_seconds->Observe(swap_store_.last_seconds());
   pace_.Idle();  // copying is no part of what a step costs
   scheduler_.Remove(sequence.id());
+  blocks_->Leave(&sequence, /*keep=*/false);
   sequence.blocks().Release();
   ++num_swapped_;
 }

@@ -61,9 +61,9 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
       cache_(blocks_->cache),
       scheduler_({.token_budget = options.token_budget,
                   .block_size = engine_->kv_layout().block_size},
-                 &pool_, &cache_),
+                 &pool_, &cache_, blocks_->offload.get()),
       publisher_(parts.outbox),
-      prefix_feed_(&cache_, parts.outbox),
+      prefix_feed_(&cache_, parts.outbox, blocks_->stored()),
       guides_(engine_->model().vocab_size),
       pairings_(sender_.get(), &publisher_, metrics_),
       sends_(sender_.get(), engine_, blocks_.get()),
@@ -140,6 +140,7 @@ void PrefillLoop::DrainInbox(absl::Duration idle_wait) {
     OnHandoffEvent(event);
   }
   sends_.Poll();
+  blocks_->Poll();
   StartWaitingTransfers();
   CheckDeadlines();
   if (draining_.IsOver(clock_->Now())) HandBack();
@@ -302,7 +303,7 @@ void PrefillLoop::OnSampled(Attempt* attempt, const SampledToken& token) {
   scheduler_.Remove(sequence.id());
   if (!token.ok) {
     Fail(attempt, "the model's logits are not finite", /*retryable=*/false);
-    cache_.Clear();  // for all one knows, that is where it comes from
+    blocks_->ClearPrefixes();  // for all one knows, it comes from there
     return;
   }
   worker::CommitSampled(token.token, &sequence, metrics_->guide_seconds);
@@ -352,6 +353,7 @@ void PrefillLoop::End(Attempt* attempt) {
                          .sampled = sequence.num_tokens() - attempt->num_tokens,
                          .total = clock_->Now() - attempt->assigned});
   scheduler_.Remove(attempt->sequence->id());
+  blocks_->Leave(attempt->sequence.get(), /*keep=*/true);
   if (attempt->waiting_grant.has_value()) {
     sends_.Forget(TransferId{attempt->waiting_grant->transfer_id()});
   }

@@ -48,6 +48,7 @@ absl::Duration PrefillLoop::UntilGrant() const {
   for (const Attempt* attempt : attempts_.All()) {
     const scheduling::Sequence& sequence = *attempt->sequence;
     if (attempt->commit.has_value()) continue;  // computed
+    if (sequence.loading()) continue;           // not to be computed yet
     // Has its grant, or begun, or needs none, or more than one step.
     if (attempt->transfer.has_value() || attempt->waiting_grant.has_value() ||
         sequence.computed() > 0 || sequence.EndsNext() ||
@@ -75,9 +76,10 @@ void PrefillLoop::StartWaitingTransfers() {
 }
 
 absl::Status PrefillLoop::StartTransfer(Attempt* attempt) {
-  // The sequence gets its blocks with its first chunk.
+  // The sequence gets its blocks with its first chunk; while it is loading, it
+  // may get others.
   if (!attempt->waiting_grant.has_value() ||
-      attempt->sequence->blocks().size() == 0) {
+      attempt->sequence->blocks().size() == 0 || attempt->sequence->loading()) {
     return absl::OkStatus();
   }
   const v1::Grant& grant = *attempt->waiting_grant;
@@ -181,7 +183,8 @@ std::vector<KvSends::Ready> PrefillLoop::PrepareSends(const StepPlan& plan,
       metrics_->queue_seconds->Observe(
           absl::ToDoubleSeconds(now - attempt->assigned));
       const int32_t cached = attempt->sequence->cached();
-      metrics_->CountPrefix(attempt->num_tokens, cached);
+      metrics_->CountPrefix(attempt->num_tokens,
+                            cached - attempt->sequence->prefix().loaded_tokens);
       attempt->outcome.set_cached_tokens(static_cast<uint32_t>(cached));
     }
     const absl::Status status = StartTransfer(attempt);

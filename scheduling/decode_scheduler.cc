@@ -183,6 +183,7 @@ void DecodeScheduler::PlanPrompts(const StepOutlook& outlook, StepPlan* plan) {
   int32_t chunks = 0;
   int32_t ending = 0;
   for (Sequence* sequence : prompts_.Order(outlook, pace)) {
+    if (sequence->loading()) continue;
     const int32_t most = std::min(left, sequence->uncomputed());
     if (most == 0) break;
     int32_t tokens = fitting(sequence->computed(), std::min(most, ramp));

@@ -10,8 +10,13 @@
 namespace baton::scheduling {
 
 PrefillScheduler::PrefillScheduler(const PrefillSchedulerOptions& options,
-                                   BlockPool* pool, PrefixCache* cache)
-    : options_(options), pool_(pool), cache_(cache), queue_(options.patience) {
+                                   BlockPool* pool, PrefixCache* cache,
+                                   PrefixLoader* loader)
+    : options_(options),
+      pool_(pool),
+      cache_(cache),
+      loader_(loader),
+      queue_(options.patience) {
   CHECK_GE(options_.token_budget, 1);
   CHECK_GE(options_.block_size, 1);
 }
@@ -25,7 +30,10 @@ int32_t PrefillScheduler::Cached(const Sequence& sequence) const {
   return cache_->CachedTokens(sequence, sequence.num_tokens() - 1);
 }
 
-void PrefillScheduler::Remove(SequenceId id) { queue_.Remove(id); }
+void PrefillScheduler::Remove(SequenceId id) {
+  queue_.Remove(id);
+  not_stored_.erase(id);
+}
 
 StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
   StepPlan plan;
@@ -40,6 +48,7 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
       queue_.Order(outlook, {.chunk = options_.token_budget});
   for (Sequence* sequence : order) {
     if (budget == 0) break;
+    if (sequence->loading()) continue;
     const bool begun = sequence->blocks().size() > 0;
     if (!begun && !may_start) continue;
     // Before it gets blocks: in its own step, more may be cached.
@@ -57,6 +66,7 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
         blocks_wanted_ = BlocksOf(*sequence);
         continue;
       }
+      if (Load(sequence, outlook)) continue;
     }
     const int32_t count = std::min(outlook.most_seconds == 0 ? budget : tokens,
                                    sequence->uncomputed());
@@ -69,8 +79,34 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
     --waiting;
     ending += count == sequence->uncomputed();
   }
-  if (may_start) WantBlocks(order, outlook.blocks_kept);
+  if (may_start) {
+    LoadAhead(order, outlook);
+    WantBlocks(order, outlook.blocks_kept);
+  }
   return plan;
+}
+
+bool PrefillScheduler::Load(Sequence* sequence, const StepOutlook& outlook) {
+  return loader_ != nullptr &&
+         loader_->Load(sequence, outlook.cost, options_.token_budget);
+}
+
+void PrefillScheduler::LoadAhead(absl::Span<Sequence* const> order,
+                                 const StepOutlook& outlook) {
+  if (loader_ == nullptr) return;
+  int32_t seen = 0;
+  for (Sequence* sequence : order) {
+    if (sequence->blocks().size() > 0) continue;
+    if (++seen > kLoadAhead) return;
+    if (not_stored_.contains(sequence->id())) continue;
+    if (loader_->StoredTokens(*sequence, sequence->num_tokens() - 1) <=
+        Cached(*sequence)) {
+      not_stored_.insert(sequence->id());
+      continue;
+    }
+    if (!GiveBlocks(sequence, outlook.blocks_kept)) return;
+    Load(sequence, outlook);
+  }
 }
 
 void PrefillScheduler::WantBlocks(absl::Span<Sequence* const> order,

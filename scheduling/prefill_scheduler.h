@@ -14,8 +14,12 @@
 
 #include <cstdint>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
 #include "scheduling/block_pool.h"
 #include "scheduling/prefix_cache.h"
+#include "scheduling/prefix_loader.h"
 #include "scheduling/prompt_queue.h"
 #include "scheduling/sequence.h"
 #include "scheduling/step_plan.h"
@@ -37,9 +41,13 @@ class PrefillScheduler final {
   // prefix that is cached, computed already, and new ones from the pool. Not
   // sooner: what the queue held would be missing to the sequence at its head,
   // for ever.
-  // Without a cache when it is null.
+  // What `loader` has behind that is loaded first, meanwhile others run; for
+  // the next kLoadAhead that have not begun, while blocks are there, before
+  // their turn.
+  // Without a cache, or a loader, when it is null.
   PrefillScheduler(const PrefillSchedulerOptions& options, BlockPool* pool,
-                   PrefixCache* cache = nullptr);
+                   PrefixCache* cache = nullptr,
+                   PrefixLoader* loader = nullptr);
 
   // Queues a sequence. `now` as in StepOutlook.
   void Add(Sequence* sequence, double now = 0);
@@ -51,6 +59,8 @@ class PrefillScheduler final {
   // not passed for ever; those that have begun go on, and give theirs back in
   // the end. Empty when nothing can run.
   StepPlan Plan(const StepOutlook& outlook = {});
+
+  static constexpr int32_t kLoadAhead = 2;
 
   int32_t num_waiting() const { return queue_.size(); }
   // Of the last plan: the blocks for the whole of the first prompt that has not
@@ -69,6 +79,10 @@ class PrefillScheduler final {
   void WantBlocks(absl::Span<Sequence* const> order, int32_t kept);
   // False when there are too few, `kept` of which it leaves.
   bool GiveBlocks(Sequence* sequence, int32_t kept);
+  // False: nothing is to be loaded for the sequence, which has its blocks.
+  bool Load(Sequence* sequence, const StepOutlook& outlook);
+  // For those that come next.
+  void LoadAhead(absl::Span<Sequence* const> order, const StepOutlook& outlook);
   // Tokens of the prompt, of at most `most`, that join a step of `shape` in the
   // outlook's time.
   static int32_t Fitting(const StepOutlook& outlook, const StepShape& shape,
@@ -77,7 +91,11 @@ class PrefillScheduler final {
   const PrefillSchedulerOptions options_;
   BlockPool* const pool_;
   PrefixCache* const cache_;
+  PrefixLoader* const loader_;
   PromptQueue queue_;
+  // Those that LoadAhead found nothing for: not looked for again before their
+  // turn.
+  absl::flat_hash_set<SequenceId> not_stored_;
   int32_t blocks_wanted_ = 0;
 };
 

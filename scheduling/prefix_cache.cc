@@ -6,6 +6,17 @@
 #include "common/log.h"
 
 namespace baton::scheduling {
+namespace {
+
+// Of the sequence's first so many tokens.
+PrefixText TextOf(const Sequence& sequence, int32_t num_tokens) {
+  CHECK_LE(num_tokens, sequence.num_tokens());
+  return {.salt = sequence.cache_salt(),
+          .tokens = absl::MakeConstSpan(sequence.tokens())
+                        .first(static_cast<size_t>(num_tokens))};
+}
+
+}  // namespace
 
 PrefixCache::PrefixCache(const PrefixCacheOptions& options, BlockPool* pool)
     : options_(options), pool_(pool) {
@@ -23,18 +34,19 @@ PrefixCache::~PrefixCache() {
   pool_->SetKeeper(nullptr);
 }
 
-std::vector<BlockId> PrefixCache::FindPrefix(const Sequence& sequence,
-                                             int32_t max_tokens,
+std::vector<BlockId> PrefixCache::FindPrefix(const PrefixText& text,
                                              Hash128* hash) const {
-  CHECK_LE(max_tokens, sequence.num_tokens());
-  const int32_t most = options_.enabled ? max_tokens / options_.block_size : 0;
+  const int32_t most =
+      options_.enabled
+          ? static_cast<int32_t>(text.tokens.size()) / options_.block_size
+          : 0;
   std::vector<BlockId> blocks;
   BlockId at = kNoBlock;
-  *hash = options_.chain_start(sequence.cache_salt());
+  *hash = options_.chain_start(text.salt);
   for (int32_t i = 0; i < most; ++i) {
-    const absl::Span<const TokenId> tokens = TokensOf(sequence, i);
+    const absl::Span<const TokenId> tokens = TokensOf(text, i);
     const Hash128 next = ChainedHash(*hash, tokens);
-    const BlockId found = Find(next, at, sequence.cache_salt(), tokens);
+    const BlockId found = Find(next, at, text.salt, tokens);
     if (found == kNoBlock) break;
     blocks.push_back(found);
     at = found;
@@ -43,23 +55,60 @@ std::vector<BlockId> PrefixCache::FindPrefix(const Sequence& sequence,
   return blocks;
 }
 
+CachedPrefix PrefixCache::NoteOf(absl::Span<const BlockId> blocks,
+                                 const Hash128& hash) const {
+  const auto count = static_cast<int32_t>(blocks.size());
+  return {.matched_tokens = count * options_.block_size,
+          .num_blocks = count,
+          .hash = hash,
+          .entry = count == 0 ? 0 : entries_[blocks.back()].number};
+}
+
 int32_t PrefixCache::CachedTokens(const Sequence& sequence,
                                   int32_t max_tokens) const {
+  return CachedTokens(TextOf(sequence, max_tokens));
+}
+
+int32_t PrefixCache::CachedTokens(const PrefixText& text) const {
   Hash128 hash;
-  const auto blocks = FindPrefix(sequence, max_tokens, &hash);
-  return static_cast<int32_t>(blocks.size()) * options_.block_size;
+  return static_cast<int32_t>(FindPrefix(text, &hash).size()) *
+         options_.block_size;
 }
 
 PooledBlocks PrefixCache::Match(Sequence* sequence, int32_t max_tokens) {
   CHECK_EQ(sequence->blocks().size(), 0);
+  return Hold(TextOf(*sequence, max_tokens), &sequence->prefix());
+}
+
+PooledBlocks PrefixCache::Hold(const PrefixText& text, CachedPrefix* prefix) {
   Hash128 hash;
-  std::vector<BlockId> blocks = FindPrefix(*sequence, max_tokens, &hash);
-  const auto count = static_cast<int32_t>(blocks.size());
-  sequence->prefix() = {
-      .matched_tokens = count * options_.block_size,
-      .num_blocks = count,
-      .hash = hash,
-      .entry = count == 0 ? 0 : entries_[blocks.back()].number};
+  std::vector<BlockId> blocks = FindPrefix(text, &hash);
+  *prefix = NoteOf(blocks, hash);
+  return pool_->Hold(std::move(blocks));
+}
+
+PooledBlocks PrefixCache::HoldNext(const PrefixText& text, int32_t count,
+                                   CachedPrefix* prefix) {
+  std::vector<BlockId> blocks;
+  BlockId at = kNoBlock;
+  Hash128 hash = options_.chain_start(text.salt);
+  if (!options_.enabled || !FindEnd(*prefix, &at, &hash)) count = 0;
+  const int32_t most =
+      static_cast<int32_t>(text.tokens.size()) / options_.block_size -
+      prefix->num_blocks;
+  for (count = std::min(count, most); count > 0; --count) {
+    const absl::Span<const TokenId> tokens = TokensOf(text, prefix->num_blocks);
+    const Hash128 next = ChainedHash(hash, tokens);
+    const BlockId found = Find(next, at, text.salt, tokens);
+    if (found == kNoBlock) break;
+    blocks.push_back(found);
+    at = found;
+    hash = next;
+    prefix->hash = hash;
+    prefix->entry = entries_[at].number;
+    prefix->matched_tokens += options_.block_size;
+    ++prefix->num_blocks;
+  }
   return pool_->Hold(std::move(blocks));
 }
 
@@ -69,24 +118,56 @@ void PrefixCache::Insert(Sequence* sequence) {
   if (prefix.kept_out) return;
   const int32_t full = sequence->computed() / options_.block_size;
   if (prefix.num_blocks >= full) return;
+  Enter(TextOf(*sequence, sequence->computed()),
+        sequence->blocks().ids().subspan(prefix.num_blocks,
+                                         full - prefix.num_blocks),
+        &prefix);
+}
+
+void PrefixCache::Extend(const PrefixText& text,
+                         absl::Span<const BlockId> blocks,
+                         CachedPrefix* prefix) {
+  if (options_.enabled) Enter(text, blocks, prefix);
+}
+
+void PrefixCache::Enter(const PrefixText& text,
+                        absl::Span<const BlockId> blocks,
+                        CachedPrefix* prefix) {
   BlockId at = kNoBlock;
-  Hash128 hash = options_.chain_start(sequence->cache_salt());
+  Hash128 hash = options_.chain_start(text.salt);
   // Without the entry before, the rest would never be found.
-  if (!FindEnd(prefix, &at, &hash)) return;
-  for (int32_t i = prefix.num_blocks; i < full; ++i) {
-    const absl::Span<const TokenId> tokens = TokensOf(*sequence, i);
+  if (!FindEnd(*prefix, &at, &hash)) return;
+  for (const BlockId block : blocks) {
+    const absl::Span<const TokenId> tokens = TokensOf(text, prefix->num_blocks);
     hash = ChainedHash(hash, tokens);
-    BlockId next = Find(hash, at, sequence->cache_salt(), tokens);
+    BlockId next = Find(hash, at, text.salt, tokens);
     if (next == kNoBlock) {
       if (index_.contains(hash)) return;  // of other tokens, or another salt
-      next = sequence->blocks().ids()[i];
-      Add(next, hash, at, sequence->cache_salt(), tokens);
+      next = block;
+      Add(next, hash, at, text.salt, tokens);
     }
     at = next;
-    prefix.num_blocks = i + 1;
-    prefix.hash = hash;
-    prefix.entry = entries_[at].number;
+    ++prefix->num_blocks;
+    prefix->hash = hash;
+    prefix->entry = entries_[at].number;
   }
+}
+
+BlockId PrefixCache::EndOf(const CachedPrefix& prefix) const {
+  BlockId at = kNoBlock;
+  Hash128 hash;
+  return FindEnd(prefix, &at, &hash) ? at : kNoBlock;
+}
+
+bool PrefixCache::Restore(BlockId block, BlockId before, absl::string_view salt,
+                          absl::Span<const TokenId> tokens) {
+  CHECK_EQ(tokens.size(), static_cast<size_t>(options_.block_size));
+  const Hash128 hash = ChainedHash(
+      before == kNoBlock ? options_.chain_start(salt) : entries_[before].hash,
+      tokens);
+  if (index_.contains(hash)) return false;
+  Add(block, hash, before, salt, tokens);
+  return true;
 }
 
 void PrefixCache::Clear() {
@@ -205,10 +286,11 @@ absl::Span<const TokenId> PrefixCache::TokensOf(BlockId block) const {
   return absl::MakeConstSpan(tokens_).subspan(block * size, size);
 }
 
-absl::Span<const TokenId> PrefixCache::TokensOf(const Sequence& sequence,
+absl::Span<const TokenId> PrefixCache::TokensOf(const PrefixText& text,
                                                 int32_t index) const {
   const auto size = static_cast<size_t>(options_.block_size);
-  return absl::MakeConstSpan(sequence.tokens()).subspan(index * size, size);
+  CHECK_LE((index + 1) * size, text.tokens.size());
+  return text.tokens.subspan(index * size, size);
 }
 
 void PrefixCache::AddToIdle(BlockId block) {

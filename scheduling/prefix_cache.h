@@ -59,6 +59,12 @@ struct PrefixCacheOptions {
   Hash128 (*chain_start)(absl::string_view salt) = &ChainStart;
 };
 
+// What a prefix says, and who may share it.
+struct PrefixText {
+  absl::string_view salt;
+  absl::Span<const TokenId> tokens;
+};
+
 class PrefixCache final : public BlockKeeper {
  public:
   static constexpr BlockId kNoBlock = -1;
@@ -83,6 +89,34 @@ class PrefixCache final : public BlockKeeper {
   // The full blocks of the sequence's computed tokens enter, those that are not
   // here yet. For a sequence whose blocks did not begin with Match's, too.
   void Insert(Sequence* sequence);
+
+  // The same without a sequence, for a cache of blocks that none runs in
+  // (worker/kv_offload.h).
+  // The blocks of the longest prefix of `text` that is here; `prefix` says
+  // which that is.
+  PooledBlocks Hold(const PrefixText& text, CachedPrefix* prefix);
+  // At most `count` blocks more, behind `prefix`, which moves on. None when it
+  // is gone.
+  PooledBlocks HoldNext(const PrefixText& text, int32_t count,
+                        CachedPrefix* prefix);
+  // How many tokens Hold would find now.
+  int32_t CachedTokens(const PrefixText& text) const;
+  // `blocks` hold what comes behind `prefix` in `text`, and enter, those that
+  // are not here yet; `prefix` moves on as far as it is here then. Nothing
+  // enters behind a prefix that is gone.
+  // REQUIRES: somebody holds the blocks; `text` is as long as that.
+  void Extend(const PrefixText& text, absl::Span<const BlockId> blocks,
+              CachedPrefix* prefix);
+  // The last block of `prefix`; none when it is empty, or gone.
+  BlockId EndOf(const CachedPrefix& prefix) const;
+  // An entry of an earlier life, behind that of block `before`, if any. False:
+  // there is one of its name.
+  // REQUIRES: somebody else holds `block` and `before`; neither is another's.
+  bool Restore(BlockId block, BlockId before, absl::string_view salt,
+               absl::Span<const TokenId> tokens);
+
+  // Whether there is an entry of this name.
+  bool Contains(const Hash128& name) const { return index_.contains(name); }
 
   // Forgets everything: what it has cannot be trusted. Sequences under way go
   // on with the blocks they have, and what they matched does not come back.
@@ -148,11 +182,17 @@ class PrefixCache final : public BlockKeeper {
   };
 
   absl::Span<const TokenId> TokensOf(BlockId block) const;
-  absl::Span<const TokenId> TokensOf(const Sequence& sequence,
+  absl::Span<const TokenId> TokensOf(const PrefixText& text,
                                      int32_t index) const;
   // The blocks of the longest prefix that is here, and its hash.
-  std::vector<BlockId> FindPrefix(const Sequence& sequence, int32_t max_tokens,
-                                  Hash128* hash) const;
+  std::vector<BlockId> FindPrefix(const PrefixText& text, Hash128* hash) const;
+  // The note of that prefix.
+  CachedPrefix NoteOf(absl::Span<const BlockId> blocks,
+                      const Hash128& hash) const;
+  // Enters blocks [prefix->num_blocks, end) of `text`: `blocks` from the first
+  // one of these on.
+  void Enter(const PrefixText& text, absl::Span<const BlockId> blocks,
+             CachedPrefix* prefix);
   // The entry of this name; none, or another one of the same hash: kNoBlock.
   // Only a first block, with none before it, is asked for its salt.
   BlockId Find(const Hash128& hash, BlockId before, absl::string_view salt,

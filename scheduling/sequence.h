@@ -34,6 +34,8 @@ namespace baton::scheduling {
 struct CachedPrefix {
   // Tokens whose KV was there when the sequence got its blocks.
   int32_t matched_tokens = 0;
+  // And of them, what was loaded into its own blocks (prefix_loader.h).
+  int32_t loaded_tokens = 0;
   // Its first so many blocks are in the cache, or their likes; the last of them
   // by hash and by number.
   int32_t num_blocks = 0;
@@ -85,8 +87,21 @@ class Sequence final {
   }
 
   CachedPrefix& prefix() { return prefix_; }
-  // Tokens whose KV was found in the prefix cache.
+  const CachedPrefix& prefix() const { return prefix_; }
+  // Tokens whose KV was found in the prefix cache, or loaded.
   int32_t cached() const { return prefix_.matched_tokens; }
+
+  // Whether KV of its next tokens is on its way into its blocks, so that no
+  // step runs it. While it is.
+  bool loading() const { return loading_; }
+  void SetLoading(bool loading) { loading_ = loading; }
+  // KV of the `count` tokens behind those that are computed came from where
+  // prefixes are kept besides the cache.
+  void AdoptCached(int32_t count) {
+    CommitComputed(count);
+    prefix_.matched_tokens += count;
+    prefix_.loaded_tokens += count;
+  }
 
   PooledBlocks& blocks() { return blocks_; }
   const PooledBlocks& blocks() const { return blocks_; }
@@ -156,6 +171,7 @@ class Sequence final {
   int32_t computed_ = 0;
   CachedPrefix prefix_;
   PooledBlocks blocks_;
+  bool loading_ = false;
   std::optional<FinishReason> finished_;
   std::unique_ptr<GuidedOutput> guided_;  // null: it may say anything
   absl::Status guide_status_;

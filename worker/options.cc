@@ -253,6 +253,19 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, bool>{{"on", true}, {"off", false}}))
       ->default_str("on");
+  app->add_option("--kv-offload", o->kv_offload_bytes,
+                  "A second tier of the prefix cache: space, such as 20GiB, "
+                  "for KV blocks that are read back when a prompt begins as an "
+                  "earlier one did and the cache has it no more. In host "
+                  "memory, or in --kv-offload-dir. 0: none")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->check(CLI::NonNegativeNumber)
+      ->default_str("0");
+  app->add_option("--kv-offload-dir", o->kv_offload_dir,
+                  "Folder where each worker keeps such blocks in a file of "
+                  "that size, which the next one finds when it restarts. The "
+                  "file holds prompts and their KV as they are")
+      ->check(CLI::ExistingDirectory);
   app->add_option("--drain-seconds", o->drain_seconds,
                   "After SIGTERM, how long to go on with what runs")
       ->check(CLI::NonNegativeNumber)

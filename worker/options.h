@@ -71,6 +71,10 @@ struct WorkerOptions {
   bool run_ahead = true;
   // Keep full KV blocks for prompts that begin alike.
   bool prefix_cache = true;
+  // And so many bytes of them outside of KV memory (worker/kv_offload.h): in
+  // this directory, or, without one, in the host's memory. 0: none.
+  int64_t kv_offload_bytes = 0;
+  std::string kv_offload_dir;
   // How long a draining worker goes on with what it has.
   double drain_seconds = 10;
   // "text" or "json" (common/log.h).

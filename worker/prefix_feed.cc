@@ -39,12 +39,50 @@ void Fill(absl::Span<const Hash128>* names, int* room, Names* words) {
 
 }  // namespace
 
-PrefixFeed::PrefixFeed(scheduling::PrefixCache* cache, ControlOutbox* outbox)
-    : cache_(cache), outbox_(outbox), journal_(kMaxChanges) {
+PrefixFeed::PrefixFeed(scheduling::PrefixCache* cache, ControlOutbox* outbox,
+                       scheduling::PrefixCache* stored)
+    : cache_(cache),
+      stored_(stored),
+      outbox_(outbox),
+      journal_(kMaxChanges),
+      stored_journal_(kMaxChanges) {
   cache_->AddJournal(&journal_);
+  if (stored_ != nullptr) stored_->AddJournal(&stored_journal_);
 }
 
-PrefixFeed::~PrefixFeed() { cache_->RemoveJournal(&journal_); }
+PrefixFeed::~PrefixFeed() {
+  cache_->RemoveJournal(&journal_);
+  if (stored_ != nullptr) stored_->RemoveJournal(&stored_journal_);
+}
+
+scheduling::PrefixJournal::Changes PrefixFeed::TakeChanges() {
+  scheduling::PrefixJournal::Changes changes = journal_.Take();
+  if (stored_ == nullptr) return changes;
+  scheduling::PrefixJournal::Changes more = stored_journal_.Take();
+  changes.lost = changes.lost || more.lost;
+  std::erase_if(changes.removed,
+                [this](const auto& name) { return stored_->Contains(name); });
+  std::erase_if(more.removed,
+                [this](const auto& name) { return cache_->Contains(name); });
+  const auto append = [](const std::vector<Hash128>& from,
+                         std::vector<Hash128>* to) {
+    to->insert(to->end(), from.begin(), from.end());
+  };
+  append(more.removed, &changes.removed);
+  append(more.stored, &changes.stored);
+  if (changes.lost) {
+    changes.removed.clear();
+    changes.stored.clear();
+  }
+  return changes;
+}
+
+BlockId PrefixFeed::AppendNames(BlockId from,
+                                std::vector<Hash128>* names) const {
+  const BlockId in_cache = cache_->pool_size();
+  if (from < in_cache) return cache_->AppendNames(from, kMaxNames, names);
+  return in_cache + stored_->AppendNames(from - in_cache, kMaxNames, names);
+}
 
 void PrefixFeed::AddRouter(SessionId session) {
   if (cache_->enabled()) routers_[session] = Router();
@@ -52,19 +90,20 @@ void PrefixFeed::AddRouter(SessionId session) {
 
 bool PrefixFeed::ToldAll() const {
   return std::all_of(routers_.begin(), routers_.end(), [&](const auto& entry) {
-    return !entry.second.reset && entry.second.next >= cache_->pool_size();
+    return !entry.second.reset && entry.second.next >= end();
   });
 }
 
 bool PrefixFeed::Due(absl::Time now) const {
-  if (journal_.size() >= kMany) return true;
-  return now - last_told_at_ >= kInterval && !(journal_.empty() && ToldAll());
+  if (journal_.size() + stored_journal_.size() >= kMany) return true;
+  return now - last_told_at_ >= kInterval &&
+         !(journal_.empty() && stored_journal_.empty() && ToldAll());
 }
 
 void PrefixFeed::Flush(absl::Time now) {
   if (!Due(now)) return;
   last_told_at_ = now;
-  const scheduling::PrefixJournal::Changes changes = journal_.Take();
+  const scheduling::PrefixJournal::Changes changes = TakeChanges();
   for (auto& [session, router] : routers_) {
     const bool backlogged = outbox_->Backlogged(session);
     if (changes.lost || (backlogged && !changes.empty())) router = Router();
@@ -92,9 +131,9 @@ void PrefixFeed::TellMore(SessionId session, Router* router) {
   // behind it is told when it is reached, as it is then.
   std::vector<Hash128> names;
   for (int i = 0; i < kMessagesAtOnce; ++i) {
-    if (!router->reset && router->next >= cache_->pool_size()) return;
+    if (!router->reset && router->next >= end()) return;
     names.clear();
-    router->next = cache_->AppendNames(router->next, kMaxNames, &names);
+    router->next = AppendNames(router->next, &names);
     if (names.empty() && !router->reset) continue;
     v1::WorkerMessage message;
     v1::PrefixNews* const news = message.mutable_prefixes();

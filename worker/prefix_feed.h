@@ -1,5 +1,6 @@
-// Tells the routers what is in this worker's prefix cache: first everything,
-// then what comes and goes, so that placement knows who holds what.
+// Tells the routers what is in this worker's prefix cache, or stored besides
+// (kv_offload.h), without a difference: first everything, then what comes and
+// goes, so that placement knows who holds what.
 //
 // At most every 100 ms, or when much has changed, in messages of at most
 // kMaxNames names, and not so many at once that a step waits for them. What a
@@ -13,9 +14,11 @@
 
 #include <cstddef>
 #include <map>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/stable_hash.h"
 #include "scheduling/prefix_cache.h"
 #include "scheduling/prefix_journal.h"
 #include "worker/control_outbox.h"
@@ -27,8 +30,9 @@ class PrefixFeed final {
   // Names in a message: 64 KiB.
   static constexpr int kMaxNames = 4096;
 
-  // The outbox outlives the feed.
-  PrefixFeed(scheduling::PrefixCache* cache, ControlOutbox* outbox);
+  // The outbox outlives the feed. `stored` may be null.
+  PrefixFeed(scheduling::PrefixCache* cache, ControlOutbox* outbox,
+             scheduling::PrefixCache* stored = nullptr);
   ~PrefixFeed();
   PrefixFeed(const PrefixFeed&) = delete;
   PrefixFeed& operator=(const PrefixFeed&) = delete;
@@ -44,7 +48,8 @@ class PrefixFeed final {
   struct Router {
     // It is to forget what it knows before it is told more.
     bool reset = true;
-    // Blocks before this one it has been told of.
+    // Blocks before this one it has been told of: first those of the cache,
+    // then those that are stored.
     BlockId next = 0;
   };
 
@@ -54,9 +59,21 @@ class PrefixFeed final {
             const scheduling::PrefixJournal::Changes& changes);
   void TellMore(SessionId session, Router* router);
 
+  // Where what is told of next ends.
+  BlockId end() const {
+    return cache_->pool_size() +
+           (stored_ == nullptr ? 0 : stored_->pool_size());
+  }
+  // What changed in either of them since the last call, but for what is still
+  // in the other.
+  scheduling::PrefixJournal::Changes TakeChanges();
+  BlockId AppendNames(BlockId from, std::vector<Hash128>* names) const;
+
   scheduling::PrefixCache* const cache_;
+  scheduling::PrefixCache* const stored_;
   ControlOutbox* const outbox_;
   scheduling::PrefixJournal journal_;
+  scheduling::PrefixJournal stored_journal_;
   std::map<SessionId, Router> routers_;
   absl::Time last_told_at_ = absl::InfinitePast();
 };

@@ -28,6 +28,19 @@ prometheus::Counter* Wasted(metrics::Metrics* m, const char* stage) {
                     {{"stage", stage}});
 }
 
+prometheus::Counter* Dropped(metrics::Metrics* m, const char* reason) {
+  return m->Counter("baton_kv_offload_dropped_blocks_total",
+                    "KV blocks that were to be stored and were not.",
+                    {{"reason", reason}});
+}
+
+prometheus::Counter* Loads(metrics::Metrics* m, const char* outcome) {
+  return m->Counter("baton_kv_offload_loads_total",
+                    "Prompts for which KV was stored, by whether it was "
+                    "loaded.",
+                    {{"outcome", outcome}});
+}
+
 }  // namespace
 
 WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
@@ -291,6 +304,52 @@ void WorkerMetrics::ForgetLink(const std::string& peer,
   const metrics::Labels labels = {{"peer", peer}, {"transport", transport}};
   registry_->RemoveGauge(kLinkBandwidth, kLinkBandwidthHelp, labels);
   registry_->RemoveGauge(kLinkLatency, kLinkLatencyHelp, labels);
+}
+
+OffloadMetrics::OffloadMetrics(metrics::Metrics* m)
+    : bytes(m->Gauge("baton_kv_offload_bytes",
+                     "KV that is stored outside of the KV memory.")),
+      capacity_bytes(
+          m->Gauge("baton_kv_offload_capacity_bytes",
+                   "KV that may be stored outside of the KV memory.")),
+      saved_blocks(m->Counter("baton_kv_offload_saved_blocks_total",
+                              "KV blocks that were stored.")),
+      dropped_backlog(Dropped(m, "backlog")),
+      dropped_full(Dropped(m, "full")),
+      dropped_error(Dropped(m, "error")),
+      loads_done(Loads(m, "loaded")),
+      loads_failed(Loads(m, "failed")),
+      loads_given_up(Loads(m, "given_up")),
+      loads_skipped(Loads(m, "skipped")),
+      load_seconds(
+          m->Counter("baton_kv_offload_load_seconds_total",
+                     "Time that prompts waited for KV that was loaded.")),
+      queried_tokens(
+          m->Counter("baton_external_prefix_cache_queries_total",
+                     "Prompt tokens, not found in the prefix cache, that were "
+                     "looked for in what is stored.")),
+      loaded_tokens(m->Counter("baton_external_prefix_cache_hits_total",
+                               "Of them, those whose KV was loaded.")) {}
+
+void OffloadMetrics::Observe(const KvOffload& offload) {
+  const auto count = [](prometheus::Counter* counter, auto total) {
+    const double more = static_cast<double>(total) - counter->Value();
+    if (more > 0) counter->Increment(more);
+  };
+  const KvOffload::Stats& stats = offload.stats();
+  bytes->Set(static_cast<double>(offload.stored_bytes()));
+  capacity_bytes->Set(static_cast<double>(offload.capacity_bytes()));
+  count(saved_blocks, stats.saved_blocks);
+  count(dropped_backlog, stats.dropped_backlog);
+  count(dropped_full, stats.dropped_full);
+  count(dropped_error, stats.dropped_error);
+  count(loads_done, stats.loads_done);
+  count(loads_failed, stats.loads_failed);
+  count(loads_given_up, stats.loads_given_up);
+  count(loads_skipped, stats.loads_skipped);
+  count(load_seconds, stats.load_seconds);
+  count(queried_tokens, stats.queried_tokens);
+  count(loaded_tokens, stats.loaded_tokens);
 }
 
 }  // namespace baton::worker

@@ -117,4 +117,27 @@ struct WorkerMetrics {
   metrics::Metrics* const registry_;
 };
 
+// Of a worker's offload, whatever sides the worker has.
+struct OffloadMetrics {
+  // `registry` outlives the handles.
+  explicit OffloadMetrics(metrics::Metrics* registry);
+
+  prometheus::Gauge* bytes;
+  prometheus::Gauge* capacity_bytes;
+  prometheus::Counter* saved_blocks;
+  prometheus::Counter* dropped_backlog;
+  prometheus::Counter* dropped_full;
+  prometheus::Counter* dropped_error;
+  prometheus::Counter* loads_done;
+  prometheus::Counter* loads_failed;
+  prometheus::Counter* loads_given_up;
+  prometheus::Counter* loads_skipped;
+  prometheus::Counter* load_seconds;
+  prometheus::Counter* queried_tokens;
+  prometheus::Counter* loaded_tokens;
+
+  // The loop's thread.
+  void Observe(const KvOffload& offload);
+};
+
 }  // namespace baton::worker

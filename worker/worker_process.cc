@@ -31,6 +31,7 @@
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 #include "proto/fingerprint.h"
 #include "worker/calibration.h"
+#include "worker/file_kv_store.h"
 #include "worker/kv_encryption.h"
 #include "worker/worker_health.h"
 #include "worker/worker_side.h"
@@ -40,6 +41,9 @@ namespace {
 
 // How often an idle loop looks at its deadlines.
 constexpr absl::Duration kIdleWait = absl::Milliseconds(50);
+
+// How long a drained worker goes on writing what is to be stored.
+constexpr absl::Duration kFlush = absl::Seconds(2);
 
 constexpr char kNcclTransport[] = "nccl";
 // Multiprocessors that a peer's payloads take from the engine at most: four
@@ -161,6 +165,17 @@ absl::Status CheckOptions(const WorkerOptions& options,
   } else if (StagesOnDevice(options)) {
     BATON_RETURN_IF_ERROR(CheckStagesOnDevice(options, program));
   }
+  if (options.kv_offload_bytes > 0) {
+    if (!options.prefix_cache) {
+      return absl::InvalidArgumentError("--kv-offload needs --prefix-cache on");
+    }
+    if (StagesOnDevice(options)) {
+      return absl::InvalidArgumentError("--kv-offload needs --kv-staging host");
+    }
+  } else if (!options.kv_offload_dir.empty()) {
+    return absl::InvalidArgumentError(
+        "--kv-offload-dir needs --kv-offload, its size");
+  }
   if (options.draft_tokens > 0 && options.engine.backend != "cpu") {
     return absl::InvalidArgumentError(absl::StrCat(
         "--draft-tokens needs --device cpu, not ", options.engine.backend));
@@ -171,6 +186,29 @@ absl::Status CheckOptions(const WorkerOptions& options,
                      "not ", options.engine.kv_dtype));
   }
   return absl::OkStatus();
+}
+
+// Of --kv-offload.
+absl::StatusOr<std::unique_ptr<FileKvStore>> OpenStore(
+    const WorkerOptions& options, engine::Engine* engine) {
+  FileKvStoreOptions store = {
+      .bytes = options.kv_offload_bytes,
+      .directory = options.kv_offload_dir,
+      .identity =
+          absl::StrCat(engine->model_identity(), " ", engine->backend_name()),
+      .layout = engine->kv_layout(),
+      .memory = engine->kv_memory()};
+  if (const engine::KvStage* stage = engine->kv_stage(); stage != nullptr) {
+    store.layout = stage->staged().layout;
+    store.memory = stage->staged().memory;
+  }
+  auto opened = FileKvStore::Open(store);
+  if (opened.ok()) return opened;
+  return absl::Status(
+      opened.status().code(),
+      absl::StrCat(options.kv_offload_dir.empty() ? "--kv-offload: "
+                                                  : "--kv-offload-dir: ",
+                   opened.status().message()));
 }
 
 absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
@@ -198,14 +236,30 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   registry.AddPage("/readyz", [&health] { return health.Readiness(); });
 
   std::optional<RoleSwitch> roles;
-  std::shared_ptr<KvBlocks> blocks;
+  const auto num_loops = static_cast<int32_t>(program.roles.size());
+  const auto blocks =
+      std::make_shared<KvBlocks>(engine.get(), options.prefix_cache, num_loops);
+  FileKvStore* store = nullptr;  // its
+  std::optional<OffloadMetrics> offload_metrics;
+  if (options.kv_offload_bytes > 0) {
+    BATON_ASSIGN_OR_RETURN(auto opened, OpenStore(options, engine.get()));
+    store = opened.get();
+    blocks->AddOffload(std::move(opened),
+                       {.engine = engine.get(), .clock = Clock::Monotonic()},
+                       num_loops);
+    offload_metrics.emplace(&registry);
+    blocks->observe_offload = [&](const KvOffload& offload) {
+      offload_metrics->Observe(offload);
+    };
+    LOG(INFO) << "KV offload of " << blocks->offload->capacity_bytes() / 1e6
+              << " MB in " << (store->path().empty() ? "memory" : store->path())
+              << ", " << blocks->offload->stored_bytes() / 1e6 << " MB found";
+  }
   uint64_t process = 0;
   if (program.dual()) {
     roles.emplace(options.first_role == "prefill" ? v1::WORKER_ROLE_PREFILL
                                                   : v1::WORKER_ROLE_DECODE,
                   &registry, Clock::Monotonic());
-    blocks = std::make_shared<KvBlocks>(engine.get(), options.prefix_cache,
-                                        /*num_loops=*/2);
     process = static_cast<uint64_t>(process::DrawIncarnation());
   }
   const scheduling::StepCostModel step_cost = Calibrate(
@@ -214,7 +268,8 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   std::deque<metrics::Metrics> labelled;
   std::vector<std::unique_ptr<WorkerSide>> sides(program.roles.size());
   engine::KvStage* const stage = engine->kv_stage();
-  const absl::Cleanup first_to_last = [&sides, stage] {
+  const absl::Cleanup first_to_last = [&sides, stage, store] {
+    if (store != nullptr) store->SetWake(nullptr);
     if (stage != nullptr) stage->SetWake(nullptr);
     for (const auto& side : sides) {
       if (side != nullptr) side->Shutdown();
@@ -240,6 +295,9 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
     sides[i]->parts().handoff.ticked = health.AddDataPlane();
     sides[i]->parts().blocks = blocks;
     sides[i]->parts().roles = roles.has_value() ? &*roles : nullptr;
+  }
+  if (store != nullptr) {
+    store->SetWake([inbox = sides.back()->parts().inbox] { inbox->Wake(); });
   }
   if (stage != nullptr) {
     stage->SetWake([inbox = sides.back()->parts().inbox] { inbox->Wake(); });
@@ -280,6 +338,9 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   process::ReportReady(options.ready_fd, ready);
   health.Serve();
   RunUntilSignal(loop.get(), &health);
+  if (store != nullptr && !store->path().empty()) {
+    blocks->offload->Flush(Clock::Monotonic()->Now() + kFlush);
+  }
   for (const auto& side : sides) side->Shutdown();
   LOG(INFO) << "drained";
   return absl::OkStatus();
@@ -326,9 +387,10 @@ v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
   int64_t max_context = engine.model().max_position;
   if (const engine::KvStage* const stage = engine.kv_stage();
       stage != nullptr && self.role() == v1::WORKER_ROLE_PREFILL) {
-    max_context =
-        std::min(max_context, int64_t{StagedShare(*stage, num_loops)} *
-                                  engine.kv_layout().block_size);
+    max_context = std::min(
+        max_context,
+        int64_t{StagedShare(*stage, num_loops, options.kv_offload_bytes > 0)} *
+            engine.kv_layout().block_size);
   }
   hello.set_max_context(static_cast<uint32_t>(max_context));
   hello.set_max_queued_tokens(options.max_queued_tokens);

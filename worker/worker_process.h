@@ -41,7 +41,7 @@ struct WorkerParts {
   WorkerMetrics* metrics = nullptr;
   // What is known of steps before the first one.
   scheduling::StepCostModel step_cost;
-  // Of a dual worker, whose two loops share them; null: the loop makes its own.
+  // Which the two loops of a dual worker share; null: the loop makes its own.
   std::shared_ptr<KvBlocks> blocks;
   // Of a dual worker; null: this one has no other side.
   RoleSwitch* roles = nullptr;

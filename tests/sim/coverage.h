@@ -71,6 +71,14 @@ enum class Covered {
   kNothingToSend,  // a grant asked for nothing
   kEvicted,
   kPrefixKnown,  // in the end, to a router
+  // Of what is stored besides.
+  kStored,
+  kStoreFailed,
+  kStoreFull,
+  kLoaded,
+  kLoadedFromEarlierLife,
+  kLoadFailed,
+  kLoadGivenUp,
   kNumKinds,
 };
 
@@ -126,7 +134,14 @@ inline constexpr std::array<const char*,
                      "decode_hit",
                      "nothing_to_send",
                      "evicted",
-                     "prefix_known"};
+                     "prefix_known",
+                     "stored",
+                     "store_failed",
+                     "store_full",
+                     "loaded",
+                     "loaded_from_earlier_life",
+                     "load_failed",
+                     "load_given_up"};
 
 class Coverage final {
  public:

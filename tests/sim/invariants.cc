@@ -33,7 +33,10 @@ void CheckBlocks(const std::string& worker, const LoopView& view,
   for (BlockId block = 0; block < view.pool->size(); ++block) {
     const auto count = static_cast<int32_t>(holders[block].size());
     const bool cached = view.pool->is_kept(block);
-    if (count > 1 && !cached) {
+    const auto owners =
+        std::count_if(holders[block].begin(), holders[block].end(),
+                      [](const auto* h) { return !h->fills && !h->drains; });
+    if (owners > 1 && !cached) {
       journal->Violate(
           absl::StrCat(worker, ": block ", block, " is held twice"));
     }
@@ -59,7 +62,10 @@ uint64_t CheckCached(const std::string& worker, const LoopView& view,
     }
   }
   for (const LoopView::Holder& holder : view.holders) {
-    if (holder.quarantined || holder.over || holder.blocks.empty()) continue;
+    if (holder.quarantined || holder.over || holder.fills || holder.drains ||
+        holder.blocks.empty()) {
+      continue;
+    }
     const auto it = salts.find(holder.blocks[0]);
     if (it == salts.end() || it->second == holder.salt) continue;
     journal->Violate(absl::StrCat(
@@ -112,8 +118,9 @@ void CheckTransfers(const std::string& worker, const LoopView& view,
     };
     if (written[block] && view.pool->is_kept(block)) violate("cached");
     const bool for_transfer = std::any_of(
-        holders[block].begin(), holders[block].end(),
-        [](const auto* h) { return h->quarantined || h->transfers; });
+        holders[block].begin(), holders[block].end(), [](const auto* h) {
+          return h->quarantined || h->transfers || h->fills;
+        });
     if (for_transfer) continue;
     violate(holders[block].empty() ? "free" : "held for no transfer");
   }
@@ -163,7 +170,8 @@ void CheckPlan(const std::string& worker, const LoopView& view,
       const bool is_its = std::any_of(
           holders[block].begin(), holders[block].end(), [&](const auto* h) {
             if (h->over) return is_ahead;
-            return !h->quarantined && h->sequence == planned.sequence;
+            return !h->quarantined && !h->fills && !h->drains &&
+                   h->sequence == planned.sequence;
           });
       if (holders[block].empty()) {
         violate(", which is free");
@@ -172,6 +180,10 @@ void CheckPlan(const std::string& worker, const LoopView& view,
       }
       if (may_be_written[block]) {
         violate(", into which a transfer may still write");
+      }
+      if (std::any_of(holders[block].begin(), holders[block].end(),
+                      [](const auto* h) { return h->fills; })) {
+        violate(", which is still loaded");
       }
       if (i < first_written) continue;
       if (holders[block].size() > 1) violate(" and writes to it, with another");

@@ -8,7 +8,7 @@
 //      can still write to it.
 //   3. A step runs in blocks of its own sequences, into none of which a
 //      transfer can still write. What it writes, or will write, belongs to one
-//      sequence alone and is not cached.
+//      sequence alone and is not cached; nothing is loaded into it.
 //   4. What a transfer may still write or read is held for a transfer.
 //   5. Staged blocks are free or held by one transfer. What the data plane or a
 //      copy may still write or read of them is held.

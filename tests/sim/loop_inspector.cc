@@ -8,8 +8,12 @@ namespace baton::sim {
 
 void LoopView::Add(const LoopView& other) {
   CHECK(pool == other.pool && cache == other.cache);
-  holders.insert(holders.end(), other.holders.begin(), other.holders.end());
-  staged_holders.insert(staged_holders.end(), other.staged_holders.begin(),
+  // What the blocks' offload holds is in both.
+  for (const Holder& holder : other.holders) {
+    if (!holder.fills && !holder.drains) holders.push_back(holder);
+  }
+  staged_holders.insert(staged_holders.end(),
+                        other.staged_holders.begin() + other.num_offload_staged,
                         other.staged_holders.end());
   num_attempts += other.num_attempts;
   transfers_open += other.transfers_open;
@@ -40,6 +44,17 @@ LoopView LoopInspector::ViewOf(const Loop& loop) {
     view.holders.push_back({.quarantined = true, .blocks = blocks.ids()});
   }
   view.num_attempts = loop.attempts_.size();
+  if (const auto& offload = loop.blocks_->offload; offload != nullptr) {
+    for (const auto blocks : offload->Filling()) {
+      view.holders.push_back({.fills = true, .blocks = blocks});
+    }
+    for (const auto blocks : offload->Draining()) {
+      view.holders.push_back({.drains = true, .blocks = blocks});
+    }
+    view.staged_holders = offload->Staged();
+    view.num_offload_staged =
+        static_cast<ptrdiff_t>(view.staged_holders.size());
+  }
   return view;
 }
 

@@ -1,6 +1,7 @@
 // Looks into the workers' loops: who holds which blocks. Their only friend.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct LoopView {
     bool quarantined = false;
     bool over = false;       // of one that is over, for a step ahead
     bool transfers = false;  // an attempt with a transfer under way
+    bool fills = false;      // loads into them, beside the attempt
+    bool drains = false;     // stores them
     int32_t cached = 0;      // tokens that it found in the prefix cache
     absl::string_view salt;  // of an attempt
     absl::Span<const BlockId> blocks;
@@ -37,6 +40,7 @@ struct LoopView {
   // blocks.
   const scheduling::BlockPool* staged_pool = nullptr;
   std::vector<absl::Span<const BlockId>> staged_holders;
+  ptrdiff_t num_offload_staged = 0;  // first
   std::vector<Holder> holders;
   int num_attempts = 0;
   uint32_t transfers_open = 0;

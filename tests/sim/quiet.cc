@@ -1,6 +1,7 @@
 // Simulation: the end of a run, when nothing goes wrong any more.
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/sim/simulation.h"
@@ -41,6 +42,9 @@ void Simulation::BeQuiet() {
 
 void Simulation::QuietRound(absl::Duration pause) {
   Wake();
+  for (Party& party : parties_) {
+    if (party.worker != nullptr) party.worker->BeWell();
+  }
   AskWhatIsDue();
   world_.data.Release();
   world_.data.ReleaseCopies();
@@ -66,10 +70,10 @@ bool Simulation::AllEnded() const {
 }
 
 void Simulation::CheckTheEnd() {
-  std::map<std::string, const scheduling::PrefixCache*> caches;
+  std::map<std::string, std::vector<const scheduling::PrefixCache*>> caches;
   for (const Party& party : parties_) {
     if (party.worker == nullptr) continue;
-    caches[party.worker->name()] = party.worker->View().cache;
+    caches[party.worker->name()] = party.worker->Prefixes();
   }
   for (const Party& party : parties_) {
     if (party.router != nullptr) {

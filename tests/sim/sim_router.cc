@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "tests/sim/sim_model.h"
@@ -90,7 +91,8 @@ void SimRouter::CheckNothingIsLeft() const {
 }
 
 void SimRouter::CheckPrefixes(
-    const std::map<std::string, const scheduling::PrefixCache*>& caches) {
+    const std::map<std::string, std::vector<const scheduling::PrefixCache*>>&
+        caches) {
   scheduling::PrefixIndex* const index = cluster_.prefixes().index();
   index->CheckInvariants();
   int64_t held = 0;
@@ -98,9 +100,13 @@ void SimRouter::CheckPrefixes(
        cluster_.registry().workers()) {
     const auto cache = caches.find(worker.hello.worker_name());
     if (worker.id == scheduling::kNoWorker || cache == caches.end()) continue;
-    std::vector<Hash128> names;
-    cache->second->AppendNames(
-        0, static_cast<size_t>(cache->second->pool_size()), &names);
+    // Each once, whoever has it.
+    absl::flat_hash_set<Hash128> names;
+    for (const scheduling::PrefixCache* one : cache->second) {
+      std::vector<Hash128> its;
+      one->AppendNames(0, static_cast<size_t>(one->pool_size()), &its);
+      names.insert(its.begin(), its.end());
+    }
     held += static_cast<int64_t>(names.size());
     for (const Hash128& name : names) {
       std::vector<scheduling::PrefixMatch> matches;
@@ -113,7 +119,7 @@ void SimRouter::CheckPrefixes(
       } else {
         world_->journal.Violate(absl::StrCat(
             name_, " does not know of a block that ",
-            worker.hello.worker_name(), " has in its prefix cache"));
+            worker.hello.worker_name(), " has in its prefix cache, or stored"));
       }
     }
   }

@@ -36,7 +36,8 @@ class SimRouter final {
   // What it knows of the prefix caches of the workers, by name, is what they
   // have.
   void CheckPrefixes(
-      const std::map<std::string, const scheduling::PrefixCache*>& caches);
+      const std::map<std::string, std::vector<const scheduling::PrefixCache*>>&
+          caches);
 
  private:
   World* const world_;

@@ -51,9 +51,8 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
   options.swap_memory_bytes =
       plan.swap_blocks * engine_.kv_layout().block_bytes();
   options.swap_seconds = plan.swap_seconds;
+  MakeBlocks(options, plan);
   if (place.dual) {
-    blocks_ = std::make_shared<worker::KvBlocks>(&engine_, options.prefix_cache,
-                                                 /*num_loops=*/2);
     roles_.emplace(world->dice.Chance(0.5) ? v1::WORKER_ROLE_PREFILL
                                            : v1::WORKER_ROLE_DECODE,
                    SharedRegistry(), &world->clock);
@@ -64,6 +63,35 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
     AddSide(place.role, options, plan, /*process=*/0);
   }
   MakeLoop(options);
+}
+
+void SimWorker::MakeBlocks(const worker::WorkerOptions& options,
+                           const ClusterPlan& plan) {
+  if (!place_.dual && plan.offload_places == 0) return;
+  const int32_t num_loops = place_.dual ? 2 : 1;
+  blocks_ = std::make_shared<worker::KvBlocks>(&engine_, options.prefix_cache,
+                                               num_loops);
+  if (plan.offload_places == 0) return;
+  std::shared_ptr<SimDisk>& disk = world_->disks[place_.name];
+  if (disk == nullptr) disk = std::make_shared<SimDisk>();
+  SimStage* const stage = engine_.kv_stage();
+  auto store = std::make_unique<SimStore>(
+      stage != nullptr ? stage->staged().layout : engine_.kv_layout(),
+      stage != nullptr ? stage->staged().memory : engine_.memory(),
+      plan.offload_places, disk,
+      SimStore::Faults{
+          .chance = [this](double p) { return world_->dice.Chance(p); },
+          .write_fails = 0.02,
+          .damage = 0.05,
+          .goes_on = world_->dice.Chance(0.3) ? 0.05 : 0.6});
+  store_ = store.get();
+  blocks_->AddOffload(std::move(store),
+                      {.engine = &engine_,
+                       .clock = &world_->clock,
+                       .least_patience = absl::Milliseconds(30),
+                       .patience_at_first = absl::Milliseconds(30)},
+                      num_loops);
+  found_stored_ = blocks_->offload->stored().num_blocks() > 0;
 }
 
 void SimWorker::AddSide(v1::WorkerRole role,
@@ -156,6 +184,7 @@ bool SimWorker::Turn() { return loop_->Turn(absl::ZeroDuration()); }
 
 void SimWorker::Tick() {
   if (engine_.kv_stage() != nullptr) engine_.kv_stage()->Pass();
+  if (store_ != nullptr) store_->Pass();
   for (const auto& side : sides_) world_->data.Tick(side->transport.get());
 }
 
@@ -165,6 +194,16 @@ void SimWorker::SetStalled(bool stalled) {
   for (const auto& side : sides_) {
     world_->data.SetStalled(side->transport.get(), stalled);
   }
+}
+
+void SimWorker::BeWell() {
+  if (store_ != nullptr) store_->BeWell();
+}
+
+std::vector<const scheduling::PrefixCache*> SimWorker::Prefixes() const {
+  std::vector<const scheduling::PrefixCache*> prefixes = {View().cache};
+  if (store_ != nullptr) prefixes.push_back(&blocks_->offload->stored());
+  return prefixes;
 }
 
 void SimWorker::ChangeRole() {
@@ -205,6 +244,7 @@ void SimWorker::Check() {
                        view.cache->num_evictions() - num_evictions_);
   num_evictions_ = view.cache->num_evictions();
   NotePreemptions(view);
+  NoteOffload();
   for (const LoopView::Holder& holder : view.holders) {
     if (holder.quarantined) world_->coverage.Add(Covered::kQuarantined);
   }
@@ -222,6 +262,26 @@ void SimWorker::NotePreemptions(const LoopView& view) {
   count(view.num_recomputed, &num_recomputed_, Covered::kPreempted);
   count(view.num_swapped, &num_swapped_, Covered::kSwapped);
   count(view.num_brought_back, &num_brought_back_, Covered::kBroughtBack);
+}
+
+void SimWorker::NoteOffload() {
+  if (store_ == nullptr) return;
+  blocks_->offload->CheckInvariants();
+  const worker::KvOffload::Stats& now = blocks_->offload->stats();
+  const auto count = [&](uint64_t worker::KvOffload::Stats::*number,
+                         Covered what) {
+    world_->coverage.Add(
+        what, static_cast<int64_t>(now.*number - offload_stats_.*number));
+  };
+  using Stats = worker::KvOffload::Stats;
+  count(&Stats::saved_blocks, Covered::kStored);
+  count(&Stats::dropped_error, Covered::kStoreFailed);
+  count(&Stats::dropped_full, Covered::kStoreFull);
+  count(&Stats::loads_done, Covered::kLoaded);
+  if (found_stored_) count(&Stats::loads_done, Covered::kLoadedFromEarlierLife);
+  count(&Stats::loads_failed, Covered::kLoadFailed);
+  count(&Stats::loads_given_up, Covered::kLoadGivenUp);
+  offload_stats_ = now;
 }
 
 void SimWorker::CheckStep(const scheduling::StepPlan& plan) {
@@ -268,6 +328,7 @@ void SimWorker::NoteHits(const LoopView& view,
 
 void SimWorker::Interlude() {
   for (int i = world_->dice.Below(3); i > 0; --i) world_->data.Step();
+  if (store_ != nullptr) store_->Pass();
   const engine::KvLayout& layout = engine_.kv_layout();
   ++layers_done_;
   if (engine_.kv_stage() != nullptr) {

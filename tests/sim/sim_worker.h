@@ -48,12 +48,16 @@ class SimWorker final {
   void Tick();
   void RequestDrain();
   void SetStalled(bool stalled);
+  // Nothing goes wrong any more of what it has for itself.
+  void BeWell();
   // To the role that it has not. REQUIRES: it is dual.
   void ChangeRole();
 
   const std::string& name() const { return place_.name; }
   // Of both sides together.
   LoopView View() const;
+  // What its prefix cache has, and what is stored besides.
+  std::vector<const scheduling::PrefixCache*> Prefixes() const;
   void Check();
   void CheckNothingIsLeft() const;
 
@@ -73,6 +77,8 @@ class SimWorker final {
   bool Is(v1::WorkerRole role) const {
     return place_.dual || place_.role == role;
   }
+  void MakeBlocks(const worker::WorkerOptions& options,
+                  const ClusterPlan& plan);
   // Makes the side, behind those that there are.
   void AddSide(v1::WorkerRole role, const worker::WorkerOptions& options,
                const ClusterPlan& plan, uint64_t process);
@@ -82,6 +88,7 @@ class SimWorker final {
   // goes out before the rest is computed.
   void NoteHits(const LoopView& view, const scheduling::StepPlan& plan);
   void NotePreemptions(const LoopView& view);
+  void NoteOffload();
   // What the world does between two layers of a step.
   void Interlude();
   // Of the engine's own memory; of the data plane's, where that is another.
@@ -92,7 +99,9 @@ class SimWorker final {
   const Place place_;
   World* const world_;
   SimEngine engine_;
-  std::shared_ptr<worker::KvBlocks> blocks_;  // of a dual one
+  // Of a dual one, or one with an offload, of which the store is.
+  std::shared_ptr<worker::KvBlocks> blocks_;
+  SimStore* store_ = nullptr;
   std::optional<worker::RoleSwitch> roles_;
   std::vector<std::unique_ptr<Side>> sides_;
   // Has one of those below, or both.
@@ -109,6 +118,8 @@ class SimWorker final {
   int64_t num_recomputed_ = 0;
   int64_t num_swapped_ = 0;
   int64_t num_brought_back_ = 0;
+  bool found_stored_ = false;  // of an earlier life
+  worker::KvOffload::Stats offload_stats_;
 };
 
 // Where a dual worker's prefill side is.

@@ -52,6 +52,11 @@ Simulation::Simulation(uint64_t seed, kv_transfer::Fence removed_fence)
     plan_.decode_staged_blocks = stage_dice.Between(longest, longest + 4);
   }
 
+  Dice offload_dice(Mix(seed, 7));
+  if (plan_.prefix_cache && offload_dice.Chance(0.4)) {
+    plan_.offload_places = offload_dice.Between(2, 24);
+  }
+
   world_.awake = [this](int party) { return Awake(party); };
   world_.data.reorder = true;
   world_.data.notice_apart = true;

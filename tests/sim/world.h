@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "tests/sim/dice.h"
 #include "tests/sim/journal.h"
 #include "tests/sim/sim_clock.h"
+#include "tests/sim/sim_store.h"
 #include "tests/support/fake_transport.h"
 
 namespace baton::sim {
@@ -32,6 +34,8 @@ struct World {
   std::function<bool(int party)> awake;
   kv_transfer::FakeNetwork data;
   ControlNetwork control;
+  // Of workers with an offload, by name.
+  std::map<std::string, std::shared_ptr<SimDisk>> disks;
 };
 
 // Sizes and times of a cluster, small and short, so that everything is scarce
@@ -57,6 +61,8 @@ struct ClusterPlan {
   // Of workers whose KV lies on a device; 0: it lies in the host's memory.
   int prefill_staged_blocks = 0;
   int decode_staged_blocks = 0;
+  // Of all workers; 0: nothing is stored.
+  int offload_places = 0;
   // Many answers take several blocks.
   bool long_outputs = false;
   kv_transfer::Fence removed_fence = kv_transfer::Fence::kNone;
