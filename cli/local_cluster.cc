@@ -96,6 +96,8 @@ absl::Status LocalCluster::StartWorkers() {
     if (!value.empty()) args.insert(args.end(), {flag, value});
   };
   pass("--kv-memory", options_.kv_memory);
+  pass("--kv-offload", options_.kv_offload);
+  pass("--kv-offload-dir", options_.kv_offload_dir);
   pass("--device", options_.device);
   pass("--transport", options_.transport);
   pass("--kv-staging", options_.kv_staging);

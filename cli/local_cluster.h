@@ -40,6 +40,8 @@ struct LocalClusterOptions {
   std::string transport;
   std::string kv_staging;
   std::string kv_memory;
+  std::string kv_offload;
+  std::string kv_offload_dir;
   std::string weights;
   std::string kv_dtype;
   std::string tensor_parallel;

@@ -410,6 +410,8 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   cluster.transport = options.transport;
   cluster.kv_staging = options.kv_staging;
   cluster.kv_memory = options.kv_memory;
+  cluster.kv_offload = options.kv_offload;
+  cluster.kv_offload_dir = options.kv_offload_dir;
   cluster.weights = options.weights;
   cluster.kv_dtype = options.kv_dtype;
   BATON_RETURN_IF_ERROR(ChooseGpus(options, workers, &cluster));

@@ -64,6 +64,16 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
   up->add_option("--kv-memory", options->kv_memory,
                  "KV memory of each worker, such as 256MiB, or 25%: a share "
                  "of what is free once its weights are loaded");
+  up->add_option("--kv-offload", options->kv_offload,
+                 "A second tier of the prefix cache of each worker: space, "
+                 "such as 20GiB, in host memory or in --kv-offload-dir, for KV "
+                 "that is read back when a prompt begins as an earlier one "
+                 "did; 0 (default): none")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->check(CLI::NonNegativeNumber);
+  up->add_option("--kv-offload-dir", options->kv_offload_dir,
+                 "Folder for that, where the next cluster finds it")
+      ->check(CLI::ExistingDirectory);
   up->add_option("--output-reserve", options->output_reserve,
                  "Output tokens for which decode workers set KV memory aside "
                  "from the beginning (512); 0: all")

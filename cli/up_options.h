@@ -27,6 +27,8 @@ struct UpOptions {
   std::string transport;
   std::string kv_staging;
   std::string kv_memory;
+  std::string kv_offload;
+  std::string kv_offload_dir;
   std::string weights;
   std::string kv_dtype;
   // GPUs of each worker.
