@@ -282,6 +282,38 @@ TEST_F(DeviceTest, PreemptedSequencesGoOn) {
   AwaitAllFree({"prefill-0", "decode-0"});
 }
 
+// KV of a device goes to a file by way of staged blocks, and comes back to
+// another process's.
+TEST_F(DeviceTest, StoredKvComesBackToADevice) {
+  Flags flags = With(
+      kDevice, {"--kv-offload", "1MiB", "--kv-offload-dir", scratch_.path(),
+                "--kv-staging-memory", absl::StrCat(20 * kBlockBytes, "B")});
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster({.prefill = {flags}, .decode = {kDevice}}));
+  std::vector<v1::GenerateRequest> requests;
+  for (const int length : {70, 90, 120}) {
+    requests.push_back(GreedyRequest(std::vector<TokenId>(length, length), 12));
+  }
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  // 4, 5 and 7 full blocks.
+  EXPECT_TRUE(Eventually([&] {
+    return Metric("prefill-0", "baton_kv_offload_saved_blocks_total") == 16;
+  }));
+  AwaitAllFree({"prefill-0", "decode-0"});
+  cluster_->Kill("prefill-0");
+  ASSERT_TRUE(cluster_->process("prefill-0").WaitExit(kPatience).ok());
+  flags = With(flags, {"--listen", cluster_->Address("prefill-0", "grpc")});
+  auto again = cluster_->Launch("baton-prefill", "prefill-0", flags);
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_TRUE((*again)->WaitReady(kPatience).ok());
+  CheckJoined(1, 1);
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  EXPECT_GT(Metric("prefill-0", "baton_external_prefix_cache_hits_total"), 0);
+  EXPECT_EQ(Metric("prefill-0", "baton_kv_offload_saved_blocks_total"), 0)
+      << "it was there";
+  AwaitAllFree({"prefill-0", "decode-0"});
+}
+
 TEST_F(DeviceTest, DualWorkersHandOverToEachOther) {
   for (const Flags& way : {Flags{"--transport", "auto"},
                            Flags{"--transport", "nccl"}, kUcxOnDevice}) {
