@@ -91,21 +91,32 @@ class FakeOutbox final : public ControlOutbox {
 
 class PrefixFeedTest : public testing::Test {
  protected:
-  void Start(int32_t blocks, bool enabled = true) {
+  void Start(int32_t blocks, bool enabled = true, int32_t stored = 0) {
     pool_ = std::make_unique<BlockPool>(blocks);
     cache_ = std::make_unique<PrefixCache>(
         scheduling::PrefixCacheOptions{.enabled = enabled,
                                        .block_size = kBlockSize},
         pool_.get());
-    feed_ = std::make_unique<PrefixFeed>(cache_.get(), &outbox_);
+    if (stored > 0) {
+      places_ = std::make_unique<BlockPool>(stored);
+      stored_ = std::make_unique<PrefixCache>(
+          scheduling::PrefixCacheOptions{.block_size = kBlockSize},
+          places_.get());
+    }
+    feed_ = std::make_unique<PrefixFeed>(cache_.get(), &outbox_, stored_.get());
   }
 
-  // A prompt of so many blocks that comes, is computed and goes.
-  void Run(TokenId first, int32_t blocks) {
+  static std::vector<TokenId> Tokens(TokenId first, int32_t blocks) {
     std::vector<TokenId> tokens;
     for (int32_t i = 0; i < blocks * kBlockSize; ++i) {
       tokens.push_back(first + i);
     }
+    return tokens;
+  }
+
+  // A prompt of so many blocks that comes, is computed and goes.
+  void Run(TokenId first, int32_t blocks) {
+    const std::vector<TokenId> tokens = Tokens(first, blocks);
     const int32_t count = static_cast<int32_t>(tokens.size());
     Sequence sequence(SequenceId{++last_id_}, tokens, count,
                       scheduling::SamplingParams(), scheduling::StopParams());
@@ -116,6 +127,18 @@ class PrefixFeedTest : public testing::Test {
       sequence.AdoptComputed(sequence.uncomputed());
     }
     cache_->Insert(&sequence);
+  }
+
+  // Its beginning is stored besides.
+  void Store(TokenId first, int32_t blocks) {
+    const std::vector<TokenId> tokens = Tokens(first, blocks);
+    const scheduling::PrefixText text = {.tokens = tokens};
+    scheduling::CachedPrefix at;
+    const PooledBlocks held = stored_->Hold(text, &at);
+    const auto rest = places_->Allocate(blocks - held.size());
+    ASSERT_TRUE(rest.has_value());
+    stored_->Extend(text, rest->ids(), &at);
+    EXPECT_EQ(at.num_blocks, blocks);
   }
 
   // A turn of the loop, some time after the last one.
@@ -129,6 +152,9 @@ class PrefixFeedTest : public testing::Test {
     for (BlockId next = 0; next < cache_->pool_size();) {
       next = cache_->AppendNames(next, 1000, &names);
     }
+    for (BlockId next = 0; stored_ != nullptr && next < places_->size();) {
+      next = stored_->AppendNames(next, 1000, &names);
+    }
     std::set<Words> words;
     for (const Hash128& name : names) words.insert({name.low, name.high});
     return words;
@@ -139,6 +165,8 @@ class PrefixFeedTest : public testing::Test {
   FakeOutbox outbox_;
   std::unique_ptr<BlockPool> pool_;
   std::unique_ptr<PrefixCache> cache_;
+  std::unique_ptr<BlockPool> places_;
+  std::unique_ptr<PrefixCache> stored_;
   std::unique_ptr<PrefixFeed> feed_;
   uint64_t last_id_ = 0;
 };
@@ -259,10 +287,35 @@ TEST_F(PrefixFeedTest, MoreChangesThanAreRememberedBeginAnew) {
   EXPECT_EQ(Of(1).resets, 3);
 }
 
+// Whatever is there is told of once, wherever it is.
+TEST_F(PrefixFeedTest, WhatIsStoredIsThere) {
+  Start(6, /*enabled=*/true, /*stored=*/5);
+  Store(300, 1);
+  feed_->AddRouter(1);
+  Turn();
+  EXPECT_EQ(Of(1).names.size(), 1u) << "of an earlier process";
+  Run(100, 4);
+  Store(100, 3);
+  Turn();
+  EXPECT_EQ(Of(1).names.size(), 5u);
+  Run(200, 6);  // all others are evicted
+  Turn();
+  EXPECT_EQ(Of(1).names, InCache());
+  EXPECT_EQ(Of(1).names.size(), 6u + 1 + 3);
+  Store(200, 5);
+  Turn();
+  EXPECT_EQ(Of(1).names, InCache());
+  EXPECT_EQ(Of(1).names.size(), 6u);
+  EXPECT_EQ(Of(1).resets, 1);
+  stored_->Clear();
+  Turn();
+  EXPECT_EQ(Of(1).names, InCache());
+}
+
 // At random: routers come, stand still and go on; blocks come and go.
 TEST_F(PrefixFeedTest, WhoeverListensKnowsInTheEnd) {
   std::mt19937 random(4);
-  Start(40);
+  Start(40, /*enabled=*/true, /*stored=*/50);
   for (SessionId session = 1; session <= 4; ++session) {
     feed_->AddRouter(session);
   }
@@ -284,6 +337,11 @@ TEST_F(PrefixFeedTest, WhoeverListensKnowsInTheEnd) {
         break;
       case 3:
         if (random() % 20 == 0) cache_->Clear();
+        if (random() % 20 == 0) stored_->Clear();
+        break;
+      case 4:
+        Store(static_cast<TokenId>(1000 * (random() % 30)),
+              1 + static_cast<int32_t>(random() % 20));
         break;
       default:
         Run(static_cast<TokenId>(1000 * (random() % 30)),
