@@ -197,7 +197,8 @@ absl::Status FileKvStore::OpenFile() {
   const Hash128 hash = StableHash(absl::MakeConstSpan(
       reinterpret_cast<const std::byte*>(identity_.data()), identity_.size()));
   for (int i = 0; i < kMaxFiles; ++i) {
-    path_ = absl::StrFormat("%s/kv-%016x-%d", options_.directory, hash.high, i);
+    path_ = absl::StrFormat("%s/kv-%s-%016x-%d", options_.directory,
+                            options_.kind, hash.high, i);
     file_ = ScopedFd(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!file_.valid()) return absl::ErrnoToStatus(errno, path_);
     if (flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -458,6 +459,13 @@ void FileKvStore::RunReader() {
       reads_.pop_front();
     }
     Done done = {.job = job.job};
+    // All that comes is asked for before the first is waited for: several
+    // readers with a file would else find no order in what they read.
+    for (const Copy& copy : job.copies) {
+      if (path_.empty()) break;
+      posix_fadvise(file_.get(), BlockOffset(copy.place),
+                    options_.layout.block_bytes(), POSIX_FADV_WILLNEED);
+    }
     for (const Copy& copy : job.copies) {
       const absl::Status status = Named(ReadOne(copy), path_);
       if (!status.ok()) {

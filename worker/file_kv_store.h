@@ -4,8 +4,9 @@
 //
 // A directory has a file for each worker that uses it at a time, locked while
 // it is used:
-//   kv-IDENTITY-N   IDENTITY: 16 hexadecimal digits, of the model, the backend
-//                   and the layout; N: the first that no other worker has.
+//   kv-KIND-IDENTITY-N   IDENTITY: 16 hexadecimal digits, of the model, the
+//                        backend and the layout; N: the first that no other
+//                        worker has.
 // It holds KV and tokens as they are: only its owner may read it. A file of
 // another model is never touched.
 //
@@ -51,6 +52,8 @@ struct FileKvStoreOptions {
   int64_t bytes = 0;
   // Empty: in memory.
   std::string directory;
+  // Which workers find each other's files there: those of one kind.
+  std::string kind;
   // What else KV depends on: model and backend. At most 800 bytes.
   std::string identity;
   // The memory that blocks are in; it outlives the store.

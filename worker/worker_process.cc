@@ -188,12 +188,19 @@ absl::Status CheckOptions(const WorkerOptions& options,
   return absl::OkStatus();
 }
 
+// "prefill", "decode" or "dual".
+const char* KindOf(const WorkerProgram& program) {
+  return program.dual() ? "dual" : RoleLabel(program.roles.front());
+}
+
 // Of --kv-offload.
 absl::StatusOr<std::unique_ptr<FileKvStore>> OpenStore(
-    const WorkerOptions& options, engine::Engine* engine) {
+    const WorkerOptions& options, const WorkerProgram& program,
+    engine::Engine* engine) {
   FileKvStoreOptions store = {
       .bytes = options.kv_offload_bytes,
       .directory = options.kv_offload_dir,
+      .kind = KindOf(program),
       .identity =
           absl::StrCat(engine->model_identity(), " ", engine->backend_name()),
       .layout = engine->kv_layout(),
@@ -242,7 +249,8 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   FileKvStore* store = nullptr;  // its
   std::optional<OffloadMetrics> offload_metrics;
   if (options.kv_offload_bytes > 0) {
-    BATON_ASSIGN_OR_RETURN(auto opened, OpenStore(options, engine.get()));
+    BATON_ASSIGN_OR_RETURN(auto opened,
+                           OpenStore(options, program, engine.get()));
     store = opened.get();
     blocks->AddOffload(std::move(opened),
                        {.engine = engine.get(), .clock = Clock::Monotonic()},
@@ -446,7 +454,7 @@ int RunWorker(int argc, char** argv, const WorkerProgram& program) {
   // Debian builds Abseil so that every lock looks for deadlocks: four times the
   // cost. Tests go without this line, and so with that.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  const char* kind = program.dual() ? "dual" : RoleLabel(program.roles.front());
+  const char* kind = KindOf(program);
   WorkerOptions options;
   options.name = absl::StrCat(kind, "-0");
   CLI::App app(absl::StrCat("Baton ", kind, " worker"), program.name);

@@ -58,6 +58,7 @@ class FileKvStoreTest : public testing::Test {
   FileKvStoreOptions Options(bool in_directory = true) {
     return {.bytes = kBytes,
             .directory = in_directory ? folder_.path() : "",
+            .kind = "prefill",
             .identity = "model cpu",
             .layout = SmallLayout(),
             .memory = absl::MakeSpan(memory_)};
@@ -235,7 +236,10 @@ TEST_F(FileKvStoreTest, EachWorkerHasAFileOfItsOwn) {
   other = Options();
   other.layout.dtype = engine::KvDtype::kInt8;
   EXPECT_THAT(Open(other)->TakeStored(), IsEmpty());
-  EXPECT_THAT(Files(), SizeIs(4));
+  other = Options();
+  other.kind = "decode";
+  EXPECT_THAT(Open(other)->path(), HasSubstr("/kv-decode-"));
+  EXPECT_THAT(Files(), SizeIs(5));
   struct stat stat;
   ASSERT_EQ(::stat(again->path().c_str(), &stat), 0);
   EXPECT_EQ(stat.st_mode & 0777, 0600u) << "nobody else reads prompts";
@@ -272,7 +276,7 @@ TEST_F(FileKvStoreTest, ErrorsSayWhatIsWrong) {
   options = Options();
   options.directory = folder_.path() + "/nowhere";
   EXPECT_EQ(ErrorOf(options).code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(ErrorOf(options).message(), HasSubstr("/nowhere/kv-"));
+  EXPECT_THAT(ErrorOf(options).message(), HasSubstr("/nowhere/kv-prefill-"));
   options = Options(/*in_directory=*/false);
   options.bytes = int64_t{1} << 42;
   EXPECT_EQ(ErrorOf(options).code(), absl::StatusCode::kResourceExhausted);
