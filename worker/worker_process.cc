@@ -247,6 +247,7 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   const auto blocks =
       std::make_shared<KvBlocks>(engine.get(), options.prefix_cache, num_loops);
   FileKvStore* store = nullptr;  // its
+  std::optional<metrics::Metrics> offload_registry;
   std::optional<OffloadMetrics> offload_metrics;
   if (options.kv_offload_bytes > 0) {
     BATON_ASSIGN_OR_RETURN(auto opened,
@@ -255,7 +256,12 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
     blocks->AddOffload(std::move(opened),
                        {.engine = engine.get(), .clock = Clock::Monotonic()},
                        num_loops);
-    offload_metrics.emplace(&registry);
+    // Of both sides of a dual worker.
+    if (program.dual()) {
+      offload_registry.emplace(registry, metrics::Labels{{"role", "mixed"}});
+    }
+    offload_metrics.emplace(offload_registry.has_value() ? &*offload_registry
+                                                         : &registry);
     blocks->observe_offload = [&](const KvOffload& offload) {
       offload_metrics->Observe(offload);
     };
