@@ -28,7 +28,7 @@ class Cluster:
     their metrics, as `baton up --prometheus-targets` writes it."""
 
     def __init__(self, binaries, folder, prefill=2, decode=2, router_flags=(),
-                 kv_memory="32MiB", transport="auto"):
+                 kv_memory="32MiB", transport="auto", worker_flags=()):
         self.folder = pathlib.Path(folder)
         self.processes, self.metrics = {}, {}
         self.commands, self.grpc = {}, {}
@@ -41,7 +41,8 @@ class Cluster:
             for pool, name in names:
                 self._start(binaries, pool, name, [
                     "--model", model, "--threads", "1",
-                    "--kv-memory", kv_memory, "--transport", transport])
+                    "--kv-memory", kv_memory, "--transport", transport,
+                    *worker_flags])
             for pool, name in names:
                 ready = self.processes[name].ready()
                 self.metrics[name] = ready["metrics"]

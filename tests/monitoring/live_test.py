@@ -43,6 +43,7 @@ class LiveTest(unittest.TestCase):
         cls.addClassCleanup(cls.folder.cleanup)
         cls.cluster = Cluster(
             os.environ["BATON_BIN_DIR"], cls.folder.name, transport="ucx",
+            worker_flags=["--kv-offload", "8MiB"],
             router_flags=["--placement", "cost-model", "--local-prefill", "off",
                           # A collector that is not there.
                           "--otlp-endpoint", "http://127.0.0.1:9",

@@ -25,7 +25,7 @@ COUNTS = {"router": 2, "prefill": 3, "decode": 3}
 FLAGS = {
     # Every request is handed over; ADR 32 says when a router would not.
     "router_flags": ["--placement", "least-load", "--max-attempts", "8"],
-    "worker_flags": ["--kv-memory", "16MiB"],
+    "worker_flags": ["--kv-memory", "16MiB", "--kv-offload", "16MiB"],
 }
 
 

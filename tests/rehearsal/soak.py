@@ -305,7 +305,7 @@ def main():
         cluster = Cluster(
             args.bin, folder, COUNTS,
             router_flags=["--placement", args.placement, "--max-attempts", "8"],
-            worker_flags=["--kv-memory", "16MiB"])
+            worker_flags=["--kv-memory", "16MiB", "--kv-offload", "16MiB"])
         bench = probes = None
         try:
             cluster.await_joined()
