@@ -118,21 +118,16 @@ void PrefixCache::Insert(Sequence* sequence) {
   if (prefix.kept_out) return;
   const int32_t full = sequence->computed() / options_.block_size;
   if (prefix.num_blocks >= full) return;
-  Enter(TextOf(*sequence, sequence->computed()),
-        sequence->blocks().ids().subspan(prefix.num_blocks,
-                                         full - prefix.num_blocks),
-        &prefix);
+  Extend(TextOf(*sequence, sequence->computed()),
+         sequence->blocks().ids().subspan(prefix.num_blocks,
+                                          full - prefix.num_blocks),
+         &prefix);
 }
 
 void PrefixCache::Extend(const PrefixText& text,
                          absl::Span<const BlockId> blocks,
                          CachedPrefix* prefix) {
-  if (options_.enabled) Enter(text, blocks, prefix);
-}
-
-void PrefixCache::Enter(const PrefixText& text,
-                        absl::Span<const BlockId> blocks,
-                        CachedPrefix* prefix) {
+  if (!options_.enabled) return;
   BlockId at = kNoBlock;
   Hash128 hash = options_.chain_start(text.salt);
   // Without the entry before, the rest would never be found.

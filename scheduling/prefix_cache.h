@@ -189,10 +189,6 @@ class PrefixCache final : public BlockKeeper {
   // The note of that prefix.
   CachedPrefix NoteOf(absl::Span<const BlockId> blocks,
                       const Hash128& hash) const;
-  // Enters blocks [prefix->num_blocks, end) of `text`: `blocks` from the first
-  // one of these on.
-  void Enter(const PrefixText& text, absl::Span<const BlockId> blocks,
-             CachedPrefix* prefix);
   // The entry of this name; none, or another one of the same hash: kNoBlock.
   // Only a first block, with none before it, is asked for its salt.
   BlockId Find(const Hash128& hash, BlockId before, absl::string_view salt,

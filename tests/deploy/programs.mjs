@@ -58,7 +58,7 @@ export function flagProblems(manifests, scratch) {
     mkdirSync(folder, { recursive: true });
     const changed = args.map((a) => {
       if (a.startsWith("--model=")) return `--model=${folder}/no-such-model`;
-      return a.replace(/=\/etc\/baton\/[a-z-]+$/, `=${folder}`);
+      return a.replace(/=\/(etc\/baton|var\/lib)\/[a-z-]+$/, `=${folder}`);
     });
     const done = spawnSync(join(binDir, c.command[0]), changed, {
       encoding: "utf8",
@@ -107,7 +107,7 @@ export function addressProblems(manifests) {
     }
     const mounts = d.spec.template.spec.containers[0].volumeMounts;
     for (const a of args) {
-      const path = a.match(/=(\/etc\/baton\/[^/]+|\/model)/)?.[1];
+      const path = a.match(/=(\/etc\/baton\/[^/]+|\/var\/lib\/[^/]+|\/model)/)?.[1];
       if (path && !mounts.some((m) => m.mountPath === path)) {
         problems.push(`${title(d)}: ${a}: nothing is mounted there`);
       }
