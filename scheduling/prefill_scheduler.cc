@@ -33,6 +33,7 @@ int32_t PrefillScheduler::Cached(const Sequence& sequence) const {
 void PrefillScheduler::Remove(SequenceId id) {
   queue_.Remove(id);
   not_stored_.erase(id);
+  ahead_.erase(id);
 }
 
 StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
@@ -75,6 +76,7 @@ StepPlan PrefillScheduler::Plan(const StepOutlook& outlook) {
     ++shape.sequences;
     sequence->AppendTo(&plan, count);
     queue_.Planned(sequence);
+    ahead_.erase(sequence->id());
     budget -= count;
     --waiting;
     ending += count == sequence->uncomputed();
@@ -94,7 +96,7 @@ bool PrefillScheduler::Load(Sequence* sequence, const StepOutlook& outlook) {
 void PrefillScheduler::LoadAhead(absl::Span<Sequence* const> order,
                                  const StepOutlook& outlook) {
   if (loader_ == nullptr) return;
-  int32_t seen = 0;
+  auto seen = static_cast<int32_t>(ahead_.size());
   for (Sequence* sequence : order) {
     if (sequence->blocks().size() > 0) continue;
     if (++seen > kLoadAhead) return;
@@ -105,6 +107,7 @@ void PrefillScheduler::LoadAhead(absl::Span<Sequence* const> order,
       continue;
     }
     if (!GiveBlocks(sequence, outlook.blocks_kept)) return;
+    ahead_.insert(sequence->id());
     Load(sequence, outlook);
   }
 }

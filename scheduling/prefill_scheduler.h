@@ -41,9 +41,8 @@ class PrefillScheduler final {
   // prefix that is cached, computed already, and new ones from the pool. Not
   // sooner: what the queue held would be missing to the sequence at its head,
   // for ever.
-  // What `loader` has behind that is loaded first, meanwhile others run; for
-  // the next kLoadAhead that have not begun, while blocks are there, before
-  // their turn.
+  // What `loader` has behind that is loaded first, meanwhile others run; of the
+  // kLoadAhead that come next before their turn, while blocks are there.
   // Without a cache, or a loader, when it is null.
   PrefillScheduler(const PrefillSchedulerOptions& options, BlockPool* pool,
                    PrefixCache* cache = nullptr,
@@ -60,6 +59,7 @@ class PrefillScheduler final {
   // the end. Empty when nothing can run.
   StepPlan Plan(const StepOutlook& outlook = {});
 
+  // Most prompts that have blocks before their turn.
   static constexpr int32_t kLoadAhead = 2;
 
   int32_t num_waiting() const { return queue_.size(); }
@@ -93,9 +93,10 @@ class PrefillScheduler final {
   PrefixCache* const cache_;
   PrefixLoader* const loader_;
   PromptQueue queue_;
-  // Those that LoadAhead found nothing for: not looked for again before their
-  // turn.
+  // Those that LoadAhead found nothing for, which it does not look for again,
+  // and those that it gave blocks to: until their turn.
   absl::flat_hash_set<SequenceId> not_stored_;
+  absl::flat_hash_set<SequenceId> ahead_;
   int32_t blocks_wanted_ = 0;
 };
 

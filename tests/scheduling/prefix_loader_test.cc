@@ -136,6 +136,32 @@ TEST_F(PrefixLoaderTest, TheNextOnesAreLoadedAhead) {
   EXPECT_THAT(Step(), ElementsAre(Pair(2, 4), Pair(3, 12)));
 }
 
+TEST_F(PrefixLoaderTest, NoMoreAreLoadedAheadWhileTheseWait) {
+  Add(1, 64);
+  for (const uint64_t id : {2, 3, 4, 5}) Add(id, 40, /*stored=*/36);
+  const auto blocks = [this] {
+    std::vector<int32_t> blocks;
+    for (const auto& [id, sequence] : sequences_) {
+      blocks.push_back(sequence->blocks().size());
+    }
+    return blocks;
+  };
+  for (int step = 0; step < 3; ++step) {
+    EXPECT_THAT(Step(), ElementsAre(Pair(1, 16)));
+    EXPECT_THAT(blocks(), ElementsAre(16, 10, 10, 0, 0)) << step;
+    // Loaded or not.
+    if (!loader_.loading.empty()) loader_.Finish();
+  }
+  // One that is cancelled makes room for another.
+  scheduler_.Remove(SequenceId{3});
+  sequences_.erase(3);
+  EXPECT_THAT(Step(), ElementsAre(Pair(1, 16)));
+  EXPECT_THAT(blocks(), ElementsAre(16, 10, 10, 0));
+  // So does one whose turn has come.
+  EXPECT_THAT(Step(), ElementsAre(Pair(2, 4)));
+  EXPECT_THAT(blocks(), ElementsAre(16, 10, 10, 10));
+}
+
 TEST_F(PrefixLoaderTest, ACancelledPromptLeavesNothingBehind) {
   Add(1, 40, /*stored=*/36);
   EXPECT_THAT(Step(), IsEmpty());
