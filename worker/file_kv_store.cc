@@ -402,16 +402,24 @@ void FileKvStore::RunWriter() {
 }
 
 absl::Status FileKvStore::WriteAll(const WriteJob& job) {
-  if (job.job == 0) {
-    // Records of earlier generations are none.
-    ++generation_;
-    if (path_.empty()) return absl::OkStatus();
-    return WriteHeader();
-  }
+  if (job.job == 0) return ForgetAll();
   for (size_t i = 0; i < job.blocks.size(); ++i) {
     BATON_RETURN_IF_ERROR(WriteOne(job.blocks[i], job.stored[i]));
   }
   return absl::OkStatus();
+}
+
+absl::Status FileKvStore::ForgetAll() {
+  // Records of earlier generations are none.
+  ++generation_;
+  if (path_.empty()) return absl::OkStatus();
+  absl::Status status = WriteHeader();
+  if (status.ok() && fdatasync(file_.get()) != 0) {
+    status = absl::ErrnoToStatus(errno, "fdatasync");
+  }
+  // What must not be found again is not, one way or the other.
+  if (!status.ok()) unlink(path_.c_str());
+  return status;
 }
 
 absl::Status FileKvStore::WriteOne(BlockId block, const StoredBlock& stored) {

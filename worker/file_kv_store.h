@@ -5,8 +5,8 @@
 // A directory has a file for each worker that uses it at a time, locked while
 // it is used:
 //   kv-KIND-IDENTITY-N   IDENTITY: 16 hexadecimal digits, of the model, the
-//                        backend and the layout; N: the first that no other
-//                        worker has.
+//                        backend, the version and the layout; N: the first
+//                        that no other worker has.
 // It holds KV and tokens as they are: only its owner may read it. A file of
 // another model is never touched.
 //
@@ -54,7 +54,7 @@ struct FileKvStoreOptions {
   std::string directory;
   // Which workers find each other's files there: those of one kind.
   std::string kind;
-  // What else KV depends on: model and backend. At most 800 bytes.
+  // What else its bits depend on: model, backend, version. At most 800 bytes.
   std::string identity;
   // The memory that blocks are in; it outlives the store.
   engine::KvLayout layout;
@@ -106,6 +106,7 @@ class FileKvStore final : public KvStore {
   // Whether the file's header is this store's; sets the generation.
   bool ReadHeader();
   absl::Status WriteHeader();
+  absl::Status ForgetAll();
   absl::Status SetSpaceAside();
   void ReadRecords();
   void Start();

@@ -50,6 +50,17 @@ constexpr char kNcclTransport[] = "nccl";
 // move several times what prefill makes of them (ADR 44).
 constexpr int kNcclBlocks = 4;
 
+// Where KV is that others reach: the engine's own memory, or staged blocks.
+engine::StagedMemory Reached(engine::Engine* engine) {
+  if (const engine::KvStage* const stage = engine->kv_stage();
+      stage != nullptr) {
+    return stage->staged();
+  }
+  return {.layout = engine->kv_layout(),
+          .memory = engine->kv_memory(),
+          .descriptor = engine->kv_descriptor()};
+}
+
 v1::ModelFingerprint Fingerprint(const engine::Engine& engine) {
   const engine::KvLayout& kv = engine.kv_layout();
   v1::ModelFingerprint fingerprint;
@@ -197,18 +208,17 @@ const char* KindOf(const WorkerProgram& program) {
 absl::StatusOr<std::unique_ptr<FileKvStore>> OpenStore(
     const WorkerOptions& options, const WorkerProgram& program,
     engine::Engine* engine) {
+  const engine::StagedMemory reached = Reached(engine);
   FileKvStoreOptions store = {
       .bytes = options.kv_offload_bytes,
       .directory = options.kv_offload_dir,
       .kind = KindOf(program),
-      .identity =
-          absl::StrCat(engine->model_identity(), " ", engine->backend_name()),
-      .layout = engine->kv_layout(),
-      .memory = engine->kv_memory()};
-  if (const engine::KvStage* stage = engine->kv_stage(); stage != nullptr) {
-    store.layout = stage->staged().layout;
-    store.memory = stage->staged().memory;
-  }
+      // Another version may compute otherwise, in the last bits.
+      .identity = absl::StrCat(
+          engine->model_identity(), " ", engine->backend_name(),
+          " pages=", proto::kPeerProtocolVersion, " baton=" BATON_VERSION),
+      .layout = reached.layout,
+      .memory = reached.memory};
   auto opened = FileKvStore::Open(store);
   if (opened.ok()) return opened;
   return absl::Status(
@@ -420,14 +430,7 @@ v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
 
 kv_transfer::KvGeometry Geometry(engine::Engine* engine,
                                  kv_transfer::PageHasher* hasher) {
-  // What peers reach: the engine's own memory, or staged blocks.
-  const engine::KvStage* const stage = engine->kv_stage();
-  const engine::StagedMemory reached =
-      stage != nullptr
-          ? stage->staged()
-          : engine::StagedMemory{.layout = engine->kv_layout(),
-                                 .memory = engine->kv_memory(),
-                                 .descriptor = engine->kv_descriptor()};
+  const engine::StagedMemory reached = Reached(engine);
   const engine::KvLayout& layout = reached.layout;
   kv_transfer::KvGeometry geometry;
   geometry.memory = reached.memory;
