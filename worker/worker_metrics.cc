@@ -255,9 +255,7 @@ void WorkerMetrics::Observe(const KvBlocks& blocks, int running_sequences,
     kv_staged_blocks_in_use->Set(blocks.staged->num_in_use());
   }
   prefix_cache_blocks->Set(cache.num_blocks());
-  const double evictions = static_cast<double>(cache.num_evictions()) -
-                           prefix_cache_evictions->Value();
-  if (evictions > 0) prefix_cache_evictions->Increment(evictions);
+  CountUpTo(cache.num_evictions(), prefix_cache_evictions);
 }
 
 prometheus::Counter* WorkerMetrics::TransferCounter(
@@ -332,24 +330,20 @@ OffloadMetrics::OffloadMetrics(metrics::Metrics* m)
                                "Of them, those whose KV was loaded.")) {}
 
 void OffloadMetrics::Observe(const KvOffload& offload) {
-  const auto count = [](prometheus::Counter* counter, auto total) {
-    const double more = static_cast<double>(total) - counter->Value();
-    if (more > 0) counter->Increment(more);
-  };
   const KvOffload::Stats& stats = offload.stats();
   bytes->Set(static_cast<double>(offload.stored_bytes()));
   capacity_bytes->Set(static_cast<double>(offload.capacity_bytes()));
-  count(saved_blocks, stats.saved_blocks);
-  count(dropped_backlog, stats.dropped_backlog);
-  count(dropped_full, stats.dropped_full);
-  count(dropped_error, stats.dropped_error);
-  count(loads_done, stats.loads_done);
-  count(loads_failed, stats.loads_failed);
-  count(loads_given_up, stats.loads_given_up);
-  count(loads_skipped, stats.loads_skipped);
-  count(load_seconds, stats.load_seconds);
-  count(queried_tokens, stats.queried_tokens);
-  count(loaded_tokens, stats.loaded_tokens);
+  CountUpTo(stats.saved_blocks, saved_blocks);
+  CountUpTo(stats.dropped_backlog, dropped_backlog);
+  CountUpTo(stats.dropped_full, dropped_full);
+  CountUpTo(stats.dropped_error, dropped_error);
+  CountUpTo(stats.loads_done, loads_done);
+  CountUpTo(stats.loads_failed, loads_failed);
+  CountUpTo(stats.loads_given_up, loads_given_up);
+  CountUpTo(stats.loads_skipped, loads_skipped);
+  CountUpTo(stats.load_seconds, load_seconds);
+  CountUpTo(stats.queried_tokens, queried_tokens);
+  CountUpTo(stats.loaded_tokens, loaded_tokens);
 }
 
 }  // namespace baton::worker

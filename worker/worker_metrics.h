@@ -11,6 +11,13 @@
 
 namespace baton::worker {
 
+// Of a number that only grows, and is counted elsewhere.
+template <typename Number>
+void CountUpTo(Number number, prometheus::Counter* counter) {
+  const double more = static_cast<double>(number) - counter->Value();
+  if (more > 0) counter->Increment(more);
+}
+
 // Handles may be updated from any thread.
 struct WorkerMetrics {
   // `registry` outlives the handles.
@@ -107,11 +114,6 @@ struct WorkerMetrics {
   }
 
  private:
-  // Of a number that only grows, and is counted elsewhere.
-  static void CountUpTo(uint64_t number, prometheus::Counter* counter) {
-    const double more = static_cast<double>(number) - counter->Value();
-    if (more > 0) counter->Increment(more);
-  }
   prometheus::Counter* TransferCounter(const std::string& transport, bool ok);
 
   metrics::Metrics* const registry_;
