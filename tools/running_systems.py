@@ -120,6 +120,7 @@ class Baton:
     def __init__(self, name, args, workers, router_flags=()):
         self.name, self.args, self.workers = name, args, workers
         self.router_flags = list(router_flags)
+        self.addresses = {}  # of each program that is ready, by name
 
     @contextlib.contextmanager
     def running(self, programs):
@@ -135,6 +136,7 @@ class Baton:
                 ["--model", args.model, "--threads", str(len(cpus)),
                  "--kv-memory", args.kv_memory, "--weights", args.weights,
                  *flags], cpus, *environment)
+            self.addresses[f"{kind}-{numbers[kind]}"] = addresses
             numbers[kind] += 1
             if kind == "dual":
                 router_flags += ["--prefill", addresses["grpc"],
