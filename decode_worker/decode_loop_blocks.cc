@@ -138,9 +138,11 @@ bool DecodeLoop::ForgetCache(const Sequence& alone) {
 
 bool DecodeLoop::PreemptOne() {
   std::vector<PreemptionCandidate> candidates;
-  // Those that KV is still coming for are not among them: it would be a while
-  // before their blocks are free, and they can join only once.
+  // Those that KV is still coming for, or that is read for, are not among them:
+  // it would be a while before their blocks are free, and transfers can join
+  // only once.
   for (const Sequence* sequence : scheduler_.running()) {
+    if (sequence->loading()) continue;
     candidates.push_back(CandidateOf(*sequence));
   }
   const std::optional<SequenceId> victim = scheduling::PickVictim(candidates);
