@@ -40,11 +40,11 @@ class ControlService::Session final
     return session;
   }
 
+  // The hello is queued from the beginning: whoever sends before this call is
+  // behind it.
   void Start() {
     service_->leases_->Open(id_, /*lease_ms=*/0);
-    v1::WorkerMessage hello;
-    *hello.mutable_hello() = service_->hello_;
-    Send(std::move(hello));
+    StartWriteUnlessFinished(writes_.InFlight());
     StartRead(&incoming_);
   }
 
@@ -77,7 +77,11 @@ class ControlService::Session final
 
  private:
   Session(ControlService* service, SessionId id)
-      : service_(service), id_(id), writes_(kMaxPendingMessages) {}
+      : service_(service), id_(id), writes_(kMaxPendingMessages) {
+    v1::WorkerMessage hello;
+    *hello.mutable_hello() = service_->hello_;
+    CHECK(writes_.Push(std::move(hello)) == Writes::PushResult::kStart);
+  }
 
   void OnReadDone(bool ok) override {
     if (!ok) {
@@ -218,8 +222,9 @@ ControlService::Connect(grpc::CallbackServerContext* context) {
     absl::MutexLock lock(&mu_);
     const SessionId id = ++last_session_;
     session = Session::Make(this, id);
-    sessions_[id] = session;
     refuse = shut_down_;
+    // From here on others send to it.
+    if (!refuse) sessions_[id] = session;
   }
   if (refuse) {
     session->Refuse();
