@@ -58,7 +58,8 @@ class ConfigReader final {
                            gguf::ReadSummary(file_));
     prefix_ = absl::StrCat(summary.architecture, ".");
     for (const Architecture architecture :
-         {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3}) {
+         {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3,
+          Architecture::kMixtral, Architecture::kQwen3Moe}) {
       if (summary.model_class == ArchitectureName(architecture)) {
         config_.architecture = architecture;
       }
@@ -73,8 +74,12 @@ class ConfigReader final {
 
   // What such files may hold and what would change the result.
   absl::Status RefuseUnknownFeatures() const {
+    // Of those that no architecture here has.
+    const bool has_experts = config_.architecture == Architecture::kMixtral ||
+                             config_.architecture == Architecture::kQwen3Moe;
     for (const absl::string_view name :
-         {"expert_count", "attention.sliding_window"}) {
+         {"expert_count", "expert_shared_count", "attention.sliding_window"}) {
+      if (has_experts && name == "expert_count") continue;
       const std::string key = Key(name);
       if (!file_.Has(key)) continue;
       BATON_ASSIGN_OR_RETURN(
@@ -90,12 +95,34 @@ class ConfigReader final {
   absl::Status ReadGeometry() {
     BATON_RETURN_IF_ERROR(
         ReadInt("embedding_length", kMaxHiddenSize, config_.hidden_size));
-    BATON_RETURN_IF_ERROR(ReadInt("feed_forward_length", kMaxIntermediateSize,
-                                  config_.intermediate_size));
+    BATON_RETURN_IF_ERROR(ReadFeedForwardLengths());
     BATON_ASSIGN_OR_RETURN(
         config_.rms_norm_eps,
         file_.Number(Key("attention.layer_norm_rms_epsilon"), 1e-30, 0.1));
     config_.tie_word_embeddings = file_.FindTensor("output.weight") == nullptr;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadFeedForwardLengths() {
+    const bool mixtral = config_.architecture == Architecture::kMixtral;
+    if (!mixtral && config_.architecture != Architecture::kQwen3Moe) {
+      return ReadInt("feed_forward_length", kMaxIntermediateSize,
+                     config_.intermediate_size);
+    }
+    ExpertsConfig& experts = config_.experts;
+    BATON_RETURN_IF_ERROR(ReadInt("expert_count", kMaxExperts, experts.count));
+    BATON_RETURN_IF_ERROR(
+        ReadInt("expert_used_count", experts.count, experts.per_token));
+    BATON_RETURN_IF_ERROR(
+        ReadInt(mixtral ? "feed_forward_length" : "expert_feed_forward_length",
+                kMaxIntermediateSize, experts.intermediate_size));
+    if (int64_t{experts.count} * config_.num_layers > kMaxModelExperts) {
+      return file_.Invalid(
+          Key("block_count"),
+          absl::StrCat("is ", config_.num_layers, ", it must be at most ",
+                       kMaxModelExperts / experts.count, " with ",
+                       experts.count, " experts each"));
+    }
     return absl::OkStatus();
   }
 
@@ -212,8 +239,9 @@ class ConfigReader final {
     config_.qkv_bias =
         config_.architecture == Architecture::kQwen2 || has("attn_q.bias");
     config_.o_bias = has("attn_output.bias");
-    config_.mlp_bias = has("ffn_gate.bias");
-    config_.qk_norm = config_.architecture == Architecture::kQwen3;
+    config_.mlp_bias = has("ffn_gate.bias") && config_.experts.count == 0;
+    config_.qk_norm = config_.architecture == Architecture::kQwen3 ||
+                      config_.architecture == Architecture::kQwen3Moe;
   }
 
   const GgufFile& file_;

@@ -33,7 +33,8 @@ class GgufTensorFinder final {
  public:
   GgufTensorFinder(const ModelConfig& config, Storage& storage)
       : head_dim_(config.head_dim),
-        interleaves_(config.architecture == Architecture::kLlama),
+        interleaves_(config.architecture == Architecture::kLlama ||
+                     config.architecture == Architecture::kMixtral),
         storage_(storage) {}
 
   const absl::Status& status() const { return status_; }
@@ -71,15 +72,46 @@ class GgufTensorFinder final {
 
   WeightMatrix TakeMatrix(const std::string& name, int64_t rows,
                           int64_t columns) {
+    const gguf::Tensor* const tensor = Find(name, {rows, columns});
+    if (tensor == nullptr) return {};
+    return Matrix(*tensor, rows, columns);
+  }
+
+  // The matrices of all experts, which lie in one tensor; as many as wanted,
+  // also of a tensor that is not there.
+  std::vector<WeightMatrix> TakeExperts(const std::string& name, int64_t count,
+                                        int64_t rows, int64_t columns) {
+    std::vector<WeightMatrix> experts(count);
+    const gguf::Tensor* const tensor = Find(name, {count, rows, columns});
+    if (tensor == nullptr) return experts;
+    const size_t bytes = tensor->bytes.size() / count;
+    for (int64_t i = 0; i < count; ++i) {
+      gguf::Tensor part = *tensor;
+      part.shape = {rows, columns};
+      part.bytes = tensor->bytes.subspan(i * bytes, bytes);
+      experts[i] = Matrix(part, rows, columns);
+    }
+    return experts;
+  }
+
+  // The matrix of q or k.
+  WeightMatrix TakeHeads(const std::string& name, int64_t rows,
+                         int64_t columns) {
+    WeightMatrix matrix = TakeMatrix(name, rows, columns);
+    if (interleaves_) matrix.interleaved_head = head_dim_;
+    return matrix;
+  }
+
+ private:
+  WeightMatrix Matrix(const gguf::Tensor& tensor, int64_t rows,
+                      int64_t columns) {
     WeightMatrix matrix;
-    matrix.name = name;
+    matrix.name = tensor.name;
     matrix.rows = rows;
     matrix.columns = columns;
     matrix.mapped = true;
-    const gguf::Tensor* const tensor = Find(name, {rows, columns});
-    if (tensor == nullptr) return matrix;
-    matrix.values = View(*tensor);
-    switch (tensor->type) {
+    matrix.values = View(tensor);
+    switch (tensor.type) {
       case gguf::kF32:
       case gguf::kF16:
       case gguf::kBf16:
@@ -109,22 +141,13 @@ class GgufTensorFinder final {
         matrix.encoding = WeightEncoding::kGgufQ6K;
         break;
       default:
-        Refuse(*tensor,
+        Refuse(tensor,
                "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K "
                "and Q6_K");
     }
     return matrix;
   }
 
-  // The matrix of q or k.
-  WeightMatrix TakeHeads(const std::string& name, int64_t rows,
-                         int64_t columns) {
-    WeightMatrix matrix = TakeMatrix(name, rows, columns);
-    if (interleaves_) matrix.interleaved_head = head_dim_;
-    return matrix;
-  }
-
- private:
   const gguf::Tensor* Find(const std::string& name,
                            const std::vector<int64_t>& shape) {
     if (!status_.ok()) return nullptr;
@@ -207,6 +230,23 @@ LayerWeights TakeGgufLayer(GgufTensorFinder& finder, const ModelConfig& config,
   w.k_norm =
       finder.TakeIf(config.qk_norm, p + "attn_k_norm.weight", {head_dim});
   w.post_attention_norm = finder.Take(p + "ffn_norm.weight", {hidden});
+  if (config.LayerHasExperts(layer)) {
+    const int64_t count = config.experts.count;
+    const int64_t inner = config.experts.intermediate_size;
+    w.expert_router =
+        finder.TakeMatrix(p + "ffn_gate_inp.weight", count, hidden);
+    auto gate =
+        finder.TakeExperts(p + "ffn_gate_exps.weight", count, inner, hidden);
+    auto up =
+        finder.TakeExperts(p + "ffn_up_exps.weight", count, inner, hidden);
+    auto down =
+        finder.TakeExperts(p + "ffn_down_exps.weight", count, hidden, inner);
+    for (int64_t i = 0; i < count; ++i) {
+      w.experts.push_back(
+          {std::move(gate[i]), std::move(up[i]), std::move(down[i])});
+    }
+    return w;
+  }
   w.gate_proj = finder.TakeMatrix(p + "ffn_gate.weight", intermediate, hidden);
   w.up_proj = finder.TakeMatrix(p + "ffn_up.weight", intermediate, hidden);
   w.down_proj = finder.TakeMatrix(p + "ffn_down.weight", hidden, intermediate);

@@ -1,7 +1,8 @@
 // Field names, defaults and meanings are those of Hugging Face transformers
-// (LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config and
-// modeling_rope_utils). Fields that would change the result and that Baton does
-// not know are refused; fields that change nothing are ignored.
+// (LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config,
+// Qwen3MoeConfig and modeling_rope_utils). Fields that would change the result
+// and that Baton does not know are refused; fields that change nothing are
+// ignored.
 #include "engine/model_config.h"
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "common/gguf/gguf_file.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "engine/feed_forward_config.h"
 #include "engine/gguf_config.h"
 #include "engine/json_fields.h"
 #include "engine/json_file.h"
@@ -31,7 +33,7 @@ constexpr double kMaxRopeFactor = 1e12;
 
 constexpr Architecture kArchitectures[] = {
     Architecture::kLlama, Architecture::kMistral, Architecture::kQwen2,
-    Architecture::kQwen3};
+    Architecture::kQwen3, Architecture::kMixtral, Architecture::kQwen3Moe};
 
 bool IsQwen(Architecture architecture) {
   return architecture == Architecture::kQwen2 ||
@@ -43,9 +45,11 @@ int32_t DefaultMaxPosition(Architecture architecture) {
     case Architecture::kLlama:
       return 2048;
     case Architecture::kMistral:
+    case Architecture::kMixtral:
       return 131072;
     case Architecture::kQwen2:
     case Architecture::kQwen3:
+    case Architecture::kQwen3Moe:
       return 32768;
   }
   LOG(FATAL) << "not an architecture";
@@ -56,10 +60,13 @@ int32_t DefaultKvHeads(Architecture architecture, int32_t num_heads) {
     case Architecture::kLlama:
       return num_heads;
     case Architecture::kMistral:
+    case Architecture::kMixtral:
       return 8;
     case Architecture::kQwen2:
     case Architecture::kQwen3:
       return 32;
+    case Architecture::kQwen3Moe:
+      return 4;
   }
   LOG(FATAL) << "not an architecture";
 }
@@ -142,13 +149,14 @@ void ReadHeads(JsonFields& fields, ModelConfig& config) {
 void ReadGeometry(JsonFields& fields, ModelConfig& config) {
   config.hidden_size = fields.RequiredInt("hidden_size", 1, kMaxHiddenSize);
   config.num_layers = fields.RequiredInt("num_hidden_layers", 1, kMaxLayers);
-  config.intermediate_size =
-      fields.RequiredInt("intermediate_size", 1, kMaxIntermediateSize);
+  ReadFeedForward(fields, config);
   config.vocab_size = fields.RequiredInt("vocab_size", 1, kMaxVocabSize);
   config.max_position =
       fields.Int("max_position_embeddings",
                  DefaultMaxPosition(config.architecture), 1, kMaxPosition);
-  config.rms_norm_eps = fields.Number("rms_norm_eps", 1e-6, 1e-30, 0.1);
+  config.rms_norm_eps = fields.Number(
+      "rms_norm_eps",
+      config.architecture == Architecture::kMixtral ? 1e-5 : 1e-6, 1e-30, 0.1);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
   ReadHeads(fields, config);
 }
@@ -161,11 +169,13 @@ void ReadBiases(JsonFields& fields, ModelConfig& config) {
       config.mlp_bias = fields.Bool("mlp_bias", false);
       break;
     case Architecture::kMistral:
+    case Architecture::kMixtral:
       break;
     case Architecture::kQwen2:
       config.qkv_bias = true;
       break;
     case Architecture::kQwen3:
+    case Architecture::kQwen3Moe:
       config.qkv_bias = fields.Bool("attention_bias", false);
       config.o_bias = config.qkv_bias;
       config.qk_norm = true;
@@ -249,7 +259,9 @@ void RefusePartialRotary(JsonFields& fields) {
 
 void ReadRope(const std::string& file, JsonFields& fields,
               ModelConfig& config) {
-  config.rope_theta = fields.Number("rope_theta", 10000.0, 1.0, 1e12);
+  const double theta =
+      config.architecture == Architecture::kMixtral ? 1e6 : 1e4;
+  config.rope_theta = fields.Number("rope_theta", theta, 1.0, 1e12);
   RefusePartialRotary(fields);
   // Newer files write the first; what an older one says in the second goes
   // before, as in transformers.
@@ -310,6 +322,16 @@ std::vector<bool> ReadLayerSlides(JsonFields& fields,
 void ReadSlidingWindow(JsonFields& fields, ModelConfig& config) {
   // Llama has no window: transformers ignores the field there.
   if (config.architecture == Architecture::kLlama) return;
+  if (config.architecture == Architecture::kQwen3Moe) {
+    // No published one has, and versions of transformers differ on which
+    // layers slide.
+    if (fields.Bool("use_sliding_window", false)) {
+      fields.Fail(absl::UnimplementedError(
+          absl::StrCat(fields.Where("use_sliding_window"),
+                       " is true; Baton knows false with experts")));
+    }
+    return;
+  }
   std::optional<int32_t> window;
   if (!fields.IsNull("sliding_window")) {
     window = fields.Int("sliding_window", 4096, 1, kMaxPosition);
@@ -372,6 +394,10 @@ const char* ArchitectureName(Architecture architecture) {
       return "Qwen2ForCausalLM";
     case Architecture::kQwen3:
       return "Qwen3ForCausalLM";
+    case Architecture::kMixtral:
+      return "MixtralForCausalLM";
+    case Architecture::kQwen3Moe:
+      return "Qwen3MoeForCausalLM";
   }
   return "unknown";
 }

@@ -14,7 +14,14 @@
 
 namespace baton::engine {
 
-enum class Architecture { kLlama, kMistral, kQwen2, kQwen3 };
+enum class Architecture {
+  kLlama,
+  kMistral,
+  kQwen2,
+  kQwen3,
+  kMixtral,
+  kQwen3Moe
+};
 
 // "LlamaForCausalLM", ...
 const char* ArchitectureName(Architecture architecture);
@@ -33,6 +40,19 @@ struct RopeScaling {
   std::vector<double> factors;
 };
 
+// A mixture of experts (Shazeer et al. 2017, "Outrageously large neural
+// networks"; Jiang et al. 2024, "Mixtral of experts"): of `count` feed-forward
+// networks a token passes through the `per_token` whose logits of the layer's
+// expert router are largest. Their outputs are summed, each times its share of
+// the softmax over all logits, divided by the sum of the shares of those chosen
+// when `normalized`.
+struct ExpertsConfig {
+  int32_t count = 0;  // 0: the model has none
+  int32_t per_token = 0;
+  int32_t intermediate_size = 0;  // of one expert
+  bool normalized = true;
+};
+
 struct ModelConfig {
   Architecture architecture = Architecture::kLlama;
   int32_t hidden_size = 0;
@@ -40,7 +60,12 @@ struct ModelConfig {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
+  // Of layers without experts; 0 when there are none.
   int32_t intermediate_size = 0;
+  ExpertsConfig experts;
+  // For models where only some layers have experts; empty: all layers have when
+  // there are any. Otherwise num_layers entries.
+  std::vector<bool> layer_has_experts;
   int32_t vocab_size = 0;
   // Most positions of one sequence, prompt and output together.
   int32_t max_position = 0;
@@ -66,6 +91,10 @@ struct ModelConfig {
   std::optional<TokenId> bos_token_id;
   std::vector<TokenId> eos_token_ids;
 
+  bool LayerHasExperts(int32_t layer) const {
+    return experts.count > 0 &&
+           (layer_has_experts.empty() || layer_has_experts[layer]);
+  }
   bool LayerSlides(int32_t layer) const {
     return sliding_window.has_value() &&
            (layer_slides.empty() || layer_slides[layer]);

@@ -88,6 +88,17 @@ void AddConfig(const ModelConfig& config, IdentityHash& hash) {
                      config.qk_norm, config.mlp_bias}) {
     hash.AddInt(value);
   }
+  // Models without experts keep the identity that they had before there were
+  // any.
+  if (config.experts.count == 0) return;
+  for (int64_t value :
+       {config.experts.count, config.experts.per_token,
+        config.experts.intermediate_size, int32_t{config.experts.normalized}}) {
+    hash.AddInt(value);
+  }
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    hash.AddInt(config.LayerHasExperts(layer));
+  }
 }
 
 // How to read a matrix whose bytes alone do not say it.

@@ -12,6 +12,9 @@ inline constexpr int64_t kMaxLayers = 1 << 12;
 inline constexpr int64_t kMaxHeads = 1 << 12;
 inline constexpr int64_t kMaxHeadDim = 1 << 10;
 inline constexpr int64_t kMaxIntermediateSize = 1 << 20;
+inline constexpr int64_t kMaxExperts = 1 << 10;
+// Of all layers together.
+inline constexpr int64_t kMaxModelExperts = 1 << 18;
 inline constexpr int64_t kMaxVocabSize = 1 << 22;
 inline constexpr int64_t kMaxPosition = 1 << 27;
 

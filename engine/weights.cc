@@ -180,6 +180,38 @@ class TensorFinder {
   absl::Status status_;
 };
 
+// Names of the parts of a layer with experts.
+struct ExpertNames {
+  const char* block;
+  const char* gate;
+  const char* up;
+  const char* down;
+};
+
+ExpertNames NamesOfExperts(Architecture architecture) {
+  if (architecture == Architecture::kMixtral) {
+    return {"block_sparse_moe.", ".w1", ".w3", ".w2"};
+  }
+  return {"mlp.", ".gate_proj", ".up_proj", ".down_proj"};
+}
+
+void TakeExperts(TensorFinder& finder, const ModelConfig& config,
+                 const std::string& prefix, LayerWeights& w) {
+  const ExpertNames names = NamesOfExperts(config.architecture);
+  const std::string block = prefix + names.block;
+  const int64_t hidden = config.hidden_size;
+  const int64_t inner = config.experts.intermediate_size;
+  w.expert_router =
+      finder.TakeMatrix(block + "gate", config.experts.count, hidden);
+  for (int32_t i = 0; i < config.experts.count; ++i) {
+    const std::string expert = absl::StrCat(block, "experts.", i);
+    w.experts.push_back(
+        {finder.TakeMatrix(expert + names.gate, inner, hidden),
+         finder.TakeMatrix(expert + names.up, inner, hidden),
+         finder.TakeMatrix(expert + names.down, hidden, inner)});
+  }
+}
+
 LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
                        int32_t layer) {
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
@@ -207,6 +239,10 @@ LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
   w.k_norm = finder.TakeIf(qk_norm, attention + "k_norm.weight", {head_dim});
   w.post_attention_norm =
       finder.Take(prefix + "post_attention_layernorm.weight", {hidden});
+  if (config.LayerHasExperts(layer)) {
+    TakeExperts(finder, config, prefix, w);
+    return w;
+  }
   w.gate_proj = finder.TakeMatrix(mlp + "gate_proj", intermediate, hidden);
   w.up_proj = finder.TakeMatrix(mlp + "up_proj", intermediate, hidden);
   w.down_proj = finder.TakeMatrix(mlp + "down_proj", hidden, intermediate);
@@ -218,6 +254,20 @@ LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
 }
 
 }  // namespace
+
+std::vector<const WeightMatrix*> LayerWeights::Matrices() const {
+  std::vector<const WeightMatrix*> all = {&q_proj, &k_proj, &v_proj, &o_proj};
+  if (!expert_router.has_value()) {
+    all.insert(all.end(), {&gate_proj, &up_proj, &down_proj});
+    return all;
+  }
+  all.push_back(&*expert_router);
+  for (const ExpertWeights& expert : experts) {
+    all.insert(all.end(),
+               {&expert.gate_proj, &expert.up_proj, &expert.down_proj});
+  }
+  return all;
+}
 
 std::vector<const TensorView*> ModelWeights::AllTensors() const {
   std::vector<const TensorView*> all;
@@ -231,12 +281,11 @@ std::vector<const TensorView*> ModelWeights::AllTensors() const {
   add_matrix(embedding);
   for (const LayerWeights& w : layers) {
     add(w.input_norm);
-    for (const auto* matrix : {&w.q_proj, &w.k_proj, &w.v_proj, &w.o_proj}) {
-      add_matrix(*matrix);
-    }
-    add(w.post_attention_norm);
-    for (const auto* matrix : {&w.gate_proj, &w.up_proj, &w.down_proj}) {
-      add_matrix(*matrix);
+    const std::vector<const WeightMatrix*> matrices = w.Matrices();
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      // Behind those of attention.
+      if (i == 4) add(w.post_attention_norm);
+      add_matrix(*matrices[i]);
     }
     for (const auto* tensor :
          {&w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias, &w.q_norm, &w.k_norm,
@@ -252,8 +301,8 @@ std::vector<const TensorView*> ModelWeights::AllTensors() const {
 std::vector<const WeightMatrix*> ModelWeights::AllMatrices() const {
   std::vector<const WeightMatrix*> all = {&embedding};
   for (const LayerWeights& w : layers) {
-    all.insert(all.end(), {&w.q_proj, &w.k_proj, &w.v_proj, &w.o_proj,
-                           &w.gate_proj, &w.up_proj, &w.down_proj});
+    const std::vector<const WeightMatrix*> matrices = w.Matrices();
+    all.insert(all.end(), matrices.begin(), matrices.end());
   }
   if (lm_head.has_value()) all.push_back(&*lm_head);
   return all;

@@ -22,6 +22,12 @@ namespace baton::engine {
 // q_size = num_heads * head_dim and kv_size = num_kv_heads * head_dim. Heads
 // lie one after another in the rows; RoPE pairs element i of a head with
 // element i + head_dim / 2.
+struct ExpertWeights {
+  WeightMatrix gate_proj;  // [experts.intermediate_size, hidden]
+  WeightMatrix up_proj;    // [experts.intermediate_size, hidden]
+  WeightMatrix down_proj;  // [hidden, experts.intermediate_size]
+};
+
 struct LayerWeights {
   TensorView input_norm;                             // [hidden]
   WeightMatrix q_proj;                               // [q_size, hidden]
@@ -36,6 +42,12 @@ struct LayerWeights {
   WeightMatrix up_proj;                              // [intermediate, hidden]
   WeightMatrix down_proj;                            // [hidden, intermediate]
   std::optional<TensorView> gate_bias, up_bias, down_bias;  // when mlp_bias
+  // Layers with experts have these in place of the three matrices above.
+  std::optional<WeightMatrix> expert_router;  // [experts.count, hidden]
+  std::vector<ExpertWeights> experts;
+
+  // All matrices that are there, in a fixed order.
+  std::vector<const WeightMatrix*> Matrices() const;
 };
 
 struct ModelWeights {

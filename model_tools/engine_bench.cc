@@ -136,7 +136,7 @@ TestCosts CostsOf(const BenchTest& test, const ModelConfig& config,
   const auto add_step = [&](const SequenceStep& step) {
     costs.operations += test.batch * SequenceOperations(config, step);
     costs.bytes += test.batch * SequenceKvBytes(config, layout, step) +
-                   LayerMatrixBytes(config, kind) +
+                   LayerBytesRead(config, kind, test.batch * step.tokens) +
                    (step.sampled > 0 ? HeadBytes(config, kind) : 0.0);
     costs.tokens += int64_t{test.batch} * step.tokens;
     ++costs.steps;

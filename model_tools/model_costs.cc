@@ -1,6 +1,7 @@
 #include "model_tools/model_costs.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/match.h"
 
@@ -10,19 +11,29 @@ namespace {
 using engine::KvLayout;
 using engine::ModelConfig;
 
-// Calls matrix(outputs, inputs) for each matrix of a layer.
+// Calls matrix(outputs, inputs, copies) for each matrix of a layer, where
+// `experts` says of how many experts.
 template <typename Matrix>
-void ForEachLayerMatrix(const ModelConfig& c, Matrix matrix) {
+void ForEachLayerMatrix(const ModelConfig& c, int32_t layer, double experts,
+                        Matrix matrix) {
   const int64_t q_size = int64_t{c.num_heads} * c.head_dim;
   const int64_t kv_size = int64_t{c.num_kv_heads} * c.head_dim;
   const int64_t hidden = c.hidden_size;
-  matrix(q_size, hidden);
-  matrix(kv_size, hidden);
-  matrix(kv_size, hidden);
-  matrix(hidden, q_size);
-  matrix(int64_t{c.intermediate_size}, hidden);
-  matrix(int64_t{c.intermediate_size}, hidden);
-  matrix(hidden, int64_t{c.intermediate_size});
+  const bool mixes = c.LayerHasExperts(layer);
+  const int64_t inner =
+      mixes ? c.experts.intermediate_size : c.intermediate_size;
+  const double copies = mixes ? experts : 1;
+  matrix(q_size, hidden, 1.0);
+  matrix(kv_size, hidden, 2.0);
+  matrix(hidden, q_size, 1.0);
+  matrix(inner, hidden, 2 * copies);
+  matrix(hidden, inner, copies);
+}
+
+// Of the layer's expert router, which is in bf16 beside any weights.
+int64_t RouterParameters(const ModelConfig& c, int32_t layer) {
+  return c.LayerHasExperts(layer) ? int64_t{c.experts.count} * c.hidden_size
+                                  : 0;
 }
 
 double MatrixBytes(int64_t outputs, int64_t inputs, WeightKind kind) {
@@ -37,6 +48,20 @@ double MatrixBytes(int64_t outputs, int64_t inputs, WeightKind kind) {
       return 0.5 * weights + outputs * (4.0 + 2.0 * ((inputs + 63) / 64));
   }
   return 0;
+}
+
+// Of all layers, where those that have experts have so many.
+double BytesOfExperts(const ModelConfig& config, WeightKind kind,
+                      double experts) {
+  double bytes = 0;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    ForEachLayerMatrix(config, layer, experts,
+                       [&](int64_t outputs, int64_t inputs, double copies) {
+                         bytes += copies * MatrixBytes(outputs, inputs, kind);
+                       });
+    bytes += 2.0 * RouterParameters(config, layer);
+  }
+  return bytes;
 }
 
 // 1 + 2 + ... + n.
@@ -79,9 +104,14 @@ WeightKind WeightKindOfBackend(absl::string_view backend_name) {
 
 int64_t LayerMatrixParameters(const ModelConfig& config) {
   int64_t n = 0;
-  ForEachLayerMatrix(
-      config, [&](int64_t outputs, int64_t inputs) { n += outputs * inputs; });
-  return n * config.num_layers;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    ForEachLayerMatrix(config, layer, config.experts.per_token,
+                       [&](int64_t outputs, int64_t inputs, double copies) {
+                         n += outputs * inputs * static_cast<int64_t>(copies);
+                       });
+    n += RouterParameters(config, layer);
+  }
+  return n;
 }
 
 int64_t HeadParameters(const ModelConfig& config) {
@@ -89,11 +119,17 @@ int64_t HeadParameters(const ModelConfig& config) {
 }
 
 double LayerMatrixBytes(const ModelConfig& config, WeightKind kind) {
-  double bytes = 0;
-  ForEachLayerMatrix(config, [&](int64_t outputs, int64_t inputs) {
-    bytes += MatrixBytes(outputs, inputs, kind);
-  });
-  return bytes * config.num_layers;
+  return BytesOfExperts(config, kind, config.experts.count);
+}
+
+double LayerBytesRead(const ModelConfig& config, WeightKind kind,
+                      int64_t tokens) {
+  const double all = config.experts.count;
+  if (all == 0) return LayerMatrixBytes(config, kind);
+  const double missed = 1.0 - config.experts.per_token / all;
+  return BytesOfExperts(
+      config, kind,
+      all * (1.0 - std::pow(missed, static_cast<double>(tokens))));
 }
 
 double HeadBytes(const ModelConfig& config, WeightKind kind) {

@@ -10,6 +10,10 @@
 // head_dim; a token at position p sees p + 1 positions, itself included (fewer
 // where a layer slides). Norms, RoPE, softmax and sampling are not counted.
 //
+// Of experts, a token has the parameters of those that it passes through, and a
+// step reads those that any of its tokens does: if each token's are drawn from
+// all alike, of n tokens count * (1 - (1 - per_token / count)^n) of a layer.
+//
 //   bytes = bytes of the layers' matrices + those of the output head, once per
 //           step (the second only where something is sampled)
 //         + keys and values of all positions before the step, once per sequence
@@ -38,12 +42,16 @@ const char* WeightKindName(WeightKind kind);
 // "cuda-sm90-fp8").
 WeightKind WeightKindOfBackend(absl::string_view backend_name);
 
-// Parameters in the layers' matrices, and in the output head.
+// Parameters in the layers' matrices, as far as one token passes through them,
+// and in the output head.
 int64_t LayerMatrixParameters(const engine::ModelConfig& config);
 int64_t HeadParameters(const engine::ModelConfig& config);
 
-// Bytes of the same.
+// Bytes of all of the layers' matrices, of what a step of so many tokens reads
+// of them, and of the head.
 double LayerMatrixBytes(const engine::ModelConfig& config, WeightKind kind);
+double LayerBytesRead(const engine::ModelConfig& config, WeightKind kind,
+                      int64_t tokens);
 double HeadBytes(const engine::ModelConfig& config, WeightKind kind);
 
 // What a sequence does in a step.

@@ -39,10 +39,23 @@ ModelShape MakeShape(const char* name, const Geometry& g) {
   config.rope_theta = g.rope_theta;
   config.tie_word_embeddings = g.tied;
   config.qkv_bias = g.architecture == Architecture::kQwen2;
-  config.qk_norm = g.architecture == Architecture::kQwen3;
+  config.qk_norm = g.architecture == Architecture::kQwen3 ||
+                   g.architecture == Architecture::kQwen3Moe;
   config.bos_token_id = kSynthBos;
   config.eos_token_ids = {kSynthEos};
   return {name, config};
+}
+
+// All layers have experts, of `g.intermediate`.
+ModelShape MakeExpertsShape(const char* name, const Geometry& g, int32_t count,
+                            int32_t per_token) {
+  ModelShape shape = MakeShape(name, g);
+  ModelConfig& config = shape.config;
+  config.experts.count = count;
+  config.experts.per_token = per_token;
+  config.experts.intermediate_size = config.intermediate_size;
+  config.intermediate_size = 0;
+  return shape;
 }
 
 // Llama 3.1 and later stretch the positions of Llama 3.
@@ -62,6 +75,10 @@ std::vector<ModelShape> MakeShapes() {
   return {
       MakeShape("tiny",
                 {kLlama, 2, 64, 4, 2, 16, 192, 512, 1024, 1e-5, 1e4, true}),
+      MakeExpertsShape("tiny-moe",
+                       {Architecture::kQwen3Moe, 2, 64, 4, 2, 16, 96, 512, 1024,
+                        1e-6, 1e6, true},
+                       8, 2),
       MakeShape("SmolLM2-135M", {kLlama, 30, 576, 9, 3, 64, 1536, 49152, 8192,
                                  1e-5, 1e5, true}),
       MakeShape("SmolLM2-360M", {kLlama, 32, 960, 15, 5, 64, 2560, 49152, 8192,
@@ -87,6 +104,14 @@ std::vector<ModelShape> MakeShapes() {
                  {kLlama, 32, 4096, 32, 8, 128, 14336, 128256, 131072, 1e-5,
                   5e5, false},
                  8.0),
+      MakeExpertsShape("Qwen3-30B-A3B",
+                       {Architecture::kQwen3Moe, 48, 2048, 32, 4, 128, 768,
+                        151936, 40960, 1e-6, 1e6, false},
+                       128, 8),
+      MakeExpertsShape("Mixtral-8x7B",
+                       {Architecture::kMixtral, 32, 4096, 32, 8, 128, 14336,
+                        32000, 32768, 1e-5, 1e6, false},
+                       8, 2),
   };
 }
 
@@ -136,8 +161,10 @@ absl::StatusOr<ModelConfig> ChangeShape(ModelConfig config,
       Apply("--kv-heads", changes.kv_heads, 1, 1 << 10, &config.num_kv_heads));
   BATON_RETURN_IF_ERROR(
       Apply("--head-dim", changes.head_dim, 2, 1 << 10, &config.head_dim));
-  BATON_RETURN_IF_ERROR(Apply("--intermediate", changes.intermediate, 1,
-                              1 << 18, &config.intermediate_size));
+  BATON_RETURN_IF_ERROR(
+      Apply("--intermediate", changes.intermediate, 1, 1 << 18,
+            config.experts.count > 0 ? &config.experts.intermediate_size
+                                     : &config.intermediate_size));
   BATON_RETURN_IF_ERROR(Apply("--vocab", changes.vocab, kMinSynthVocabulary,
                               1 << 20, &config.vocab_size));
   BATON_RETURN_IF_ERROR(Apply("--max-position", changes.max_position, 1,

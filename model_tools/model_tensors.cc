@@ -42,6 +42,27 @@ void ListLayer(const ModelConfig& c, int32_t layer,
   add_linear("self_attn.o_proj", hidden, q_size, TensorRole::kResidualMatrix,
              c.o_bias);
   add("post_attention_layernorm.weight", {hidden}, TensorRole::kNorm);
+  if (c.LayerHasExperts(layer)) {
+    const bool mixtral = c.architecture == engine::Architecture::kMixtral;
+    const std::string block = mixtral ? "block_sparse_moe." : "mlp.";
+    const int64_t inner = c.experts.intermediate_size;
+    add((block + "gate.weight").c_str(), {c.experts.count, hidden},
+        TensorRole::kMatrix);
+    for (int32_t i = 0; i < c.experts.count; ++i) {
+      const std::string expert = absl::StrCat(block, "experts.", i, ".");
+      const auto add_part = [&](const char* name, int64_t outputs,
+                                int64_t inputs, TensorRole role) {
+        add((expert + name).c_str(), {outputs, inputs}, role);
+      };
+      add_part(mixtral ? "w1.weight" : "gate_proj.weight", inner, hidden,
+               TensorRole::kMatrix);
+      add_part(mixtral ? "w3.weight" : "up_proj.weight", inner, hidden,
+               TensorRole::kMatrix);
+      add_part(mixtral ? "w2.weight" : "down_proj.weight", hidden, inner,
+               TensorRole::kResidualMatrix);
+    }
+    return;
+  }
   add_linear("mlp.gate_proj", intermediate, hidden, TensorRole::kMatrix,
              c.mlp_bias);
   add_linear("mlp.up_proj", intermediate, hidden, TensorRole::kMatrix,

@@ -21,6 +21,10 @@ const char* ModelType(Architecture architecture) {
       return "qwen2";
     case Architecture::kQwen3:
       return "qwen3";
+    case Architecture::kMixtral:
+      return "mixtral";
+    case Architecture::kQwen3Moe:
+      return "qwen3_moe";
   }
   LOG(FATAL) << "not an architecture";
 }
@@ -56,6 +60,25 @@ ordered_json RopeScalingJson(const RopeScaling& scaling) {
   LOG(FATAL) << "not a kind of RoPE scaling";
 }
 
+// What such a config says of its layers' experts. Layers without any are named.
+void AddExperts(const ModelConfig& c, ordered_json* json) {
+  const engine::ExpertsConfig& experts = c.experts;
+  (*json)["num_experts_per_tok"] = experts.per_token;
+  if (c.architecture == Architecture::kMixtral) {
+    (*json)["num_local_experts"] = experts.count;
+    return;
+  }
+  (*json)["num_experts"] = experts.count;
+  (*json)["moe_intermediate_size"] = experts.intermediate_size;
+  (*json)["norm_topk_prob"] = experts.normalized;
+  (*json)["decoder_sparse_step"] = 1;
+  ordered_json without = ordered_json::array();
+  for (int32_t layer = 0; layer < c.num_layers; ++layer) {
+    if (!c.LayerHasExperts(layer)) without.push_back(layer);
+  }
+  (*json)["mlp_only_layers"] = without;
+}
+
 void AddSpecialTokens(const ModelConfig& config, ordered_json* json) {
   if (config.bos_token_id) (*json)["bos_token_id"] = *config.bos_token_id;
   if (config.eos_token_ids.size() == 1) {
@@ -77,7 +100,10 @@ ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
       {"num_attention_heads", c.num_heads},
       {"num_key_value_heads", c.num_kv_heads},
       {"head_dim", c.head_dim},
-      {"intermediate_size", c.intermediate_size},
+      // Others want a number also where no layer has such a network.
+      {"intermediate_size", c.intermediate_size > 0
+                                ? c.intermediate_size
+                                : c.experts.intermediate_size},
       {"vocab_size", c.vocab_size},
       {"max_position_embeddings", c.max_position},
       {"rms_norm_eps", c.rms_norm_eps},
@@ -89,14 +115,19 @@ ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
   if (c.architecture == Architecture::kLlama) {
     json["attention_bias"] = c.qkv_bias;
     json["mlp_bias"] = c.mlp_bias;
-  } else if (c.architecture == Architecture::kQwen3) {
+  } else if (c.architecture == Architecture::kQwen3 ||
+             c.architecture == Architecture::kQwen3Moe) {
     json["attention_bias"] = c.qkv_bias;
   } else if (c.architecture == Architecture::kMistral) {
     json["sliding_window"] = nullptr;
   }
   if (c.architecture == Architecture::kQwen2 ||
-      c.architecture == Architecture::kQwen3) {
+      c.architecture == Architecture::kQwen3 ||
+      c.architecture == Architecture::kQwen3Moe) {
     json["use_sliding_window"] = false;
+  }
+  if (c.experts.count > 0) {
+    AddExperts(c, &json);
   }
   AddSpecialTokens(c, &json);
   return json;

@@ -26,11 +26,14 @@ constexpr int64_t kMaxLayers = 1 << 16;
 constexpr int64_t kMaxContext = 1 << 27;
 
 // What transformers takes where config.json does not say (the defaults of
-// LlamaConfig, MistralConfig, Qwen2Config and Qwen3Config).
+// LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config and
+// Qwen3MoeConfig).
 int32_t DefaultMaxContext(const std::string& architecture) {
   if (architecture == "MistralForCausalLM") return 131072;
+  if (architecture == "MixtralForCausalLM") return 131072;
   if (architecture == "Qwen2ForCausalLM") return 32768;
   if (architecture == "Qwen3ForCausalLM") return 32768;
+  if (architecture == "Qwen3MoeForCausalLM") return 32768;
   return 2048;
 }
 

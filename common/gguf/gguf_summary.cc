@@ -22,21 +22,30 @@ constexpr absl::string_view kEndTokens[] = {"<|eot_id|>", "<|eom_id|>",
                                             "<|im_end|>", "<|end_of_text|>",
                                             "<|endoftext|>"};
 constexpr int64_t kControlToken = 3;
+constexpr int64_t kMaxExperts = 1 << 10;
 
 absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
   constexpr absl::string_view kKey = "general.architecture";
   BATON_ASSIGN_OR_RETURN(const absl::string_view name, file.String(kKey));
   out.architecture = std::string(name);
   if (name == "llama") {
-    out.model_class = "LlamaForCausalLM";
+    // Mixtral's files say so, too.
+    constexpr absl::string_view kExperts = "llama.expert_count";
+    int64_t experts = 0;
+    if (file.Has(kExperts)) {
+      BATON_ASSIGN_OR_RETURN(experts, file.Integer(kExperts, 0, kMaxExperts));
+    }
+    out.model_class = experts > 0 ? "MixtralForCausalLM" : "LlamaForCausalLM";
   } else if (name == "qwen2") {
     out.model_class = "Qwen2ForCausalLM";
   } else if (name == "qwen3") {
     out.model_class = "Qwen3ForCausalLM";
+  } else if (name == "qwen3moe") {
+    out.model_class = "Qwen3MoeForCausalLM";
   } else {
     return absl::UnimplementedError(
         absl::StrCat(file.path(), ": ", kKey, " is ", Quoted(name),
-                     "; Baton knows llama, qwen2 and qwen3"));
+                     "; Baton knows llama, qwen2, qwen3 and qwen3moe"));
   }
   return absl::OkStatus();
 }

@@ -16,7 +16,7 @@
 namespace baton::gguf {
 
 struct Summary {
-  // "llama", "qwen2" or "qwen3": what the other keys start with.
+  // "llama", "qwen2", "qwen3" or "qwen3moe": what the other keys start with.
   std::string architecture;
   // Hugging Face's name of it: "LlamaForCausalLM", ...
   std::string model_class;

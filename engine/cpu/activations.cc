@@ -43,4 +43,17 @@ void Activations::Write(const Kernels& kernels, int32_t row,
   std::fill_n(int8_.data() + begin + n, padded - n, int8_t{0});
 }
 
+void Activations::CopyRow(const Activations& from, int32_t from_row,
+                          int32_t row) {
+  DCHECK_EQ(from.stride_, stride_);
+  DCHECK_EQ(from.quantized_, quantized_);
+  if (!quantized_) {
+    std::copy_n(from.bf16(from_row), stride_, bf16(row));
+    return;
+  }
+  std::copy_n(from.int8(from_row), stride_, int8_.data() + row * stride_);
+  std::copy_n(from.scales(from_row), groups(), scales_.data() + row * groups());
+  std::copy_n(from.sums(from_row), groups(), sums_.data() + row * groups());
+}
+
 }  // namespace baton::engine::cpu

@@ -29,6 +29,10 @@ class Activations final {
   void Write(const Kernels& kernels, int32_t row, int32_t first_column,
              const float* values, int32_t n);
 
+  // Writes a whole row as another one of `from` is.
+  // REQUIRES: `from` has the same columns and form.
+  void CopyRow(const Activations& from, int32_t from_row, int32_t row);
+
   bool quantized() const { return quantized_; }
   int32_t columns() const { return columns_; }
   // Values between rows; a multiple of 64.

@@ -82,13 +82,13 @@ std::vector<PanelSource> QkvPanels(const ModelConfig& config,
   return panels;
 }
 
-std::vector<PanelSource> GateUpPanels(const LayerWeights& in) {
+std::vector<PanelSource> GateUpPanels(const WeightMatrix& gate,
+                                      const WeightMatrix& up) {
   std::vector<PanelSource> panels;
-  for (int64_t row = 0; row < in.gate_proj.rows; row += kGroupInputs) {
-    const int64_t count =
-        std::min<int64_t>(kGroupInputs, in.gate_proj.rows - row);
-    AppendPanels(in.gate_proj, row, count, kGatePanels, &panels);
-    AppendPanels(in.up_proj, row, count, kGatePanels, &panels);
+  for (int64_t row = 0; row < gate.rows; row += kGroupInputs) {
+    const int64_t count = std::min<int64_t>(kGroupInputs, gate.rows - row);
+    AppendPanels(gate, row, count, kGatePanels, &panels);
+    AppendPanels(up, row, count, kGatePanels, &panels);
   }
   return panels;
 }
@@ -150,12 +150,24 @@ std::vector<MatrixSource> MatrixSources(const ModelConfig& config,
     const int32_t unit = places[sources.size()].shape.unit;
     sources.push_back({OutputPanels(matrix, unit), {&matrix}});
   };
+  const auto add_gate_up = [&](const WeightMatrix& gate,
+                               const WeightMatrix& up) {
+    sources.push_back({GateUpPanels(gate, up), {&gate, &up}});
+  };
   for (const LayerWeights& in : weights.layers) {
     sources.push_back(
         {QkvPanels(config, in), {&in.q_proj, &in.k_proj, &in.v_proj}});
     add_output(in.o_proj);
-    sources.push_back({GateUpPanels(in), {&in.gate_proj, &in.up_proj}});
-    add_output(in.down_proj);
+    if (!in.expert_router.has_value()) {
+      add_gate_up(in.gate_proj, in.up_proj);
+      add_output(in.down_proj);
+      continue;
+    }
+    add_output(*in.expert_router);
+    for (const ExpertWeights& expert : in.experts) {
+      add_gate_up(expert.gate_proj, expert.up_proj);
+      add_output(expert.down_proj);
+    }
   }
   add_output(weights.lm_head ? *weights.lm_head : weights.embedding);
   return sources;
@@ -191,11 +203,14 @@ std::vector<MatrixPlace> MatrixPlaces(const ModelConfig& config,
                            heads * head_panels};
   const PackedShape o = OutputShape(dtype, config.num_heads * config.head_dim,
                                     config.hidden_size);
-  const PackedShape gate_up = {
-      dtype, kGatePanels, config.hidden_size,
-      2 * PanelsOf(config.intermediate_size, kGatePanels)};
-  const PackedShape down =
-      OutputShape(dtype, config.intermediate_size, config.hidden_size);
+  const auto gate_up = [&](int32_t intermediate) -> PackedShape {
+    return {dtype, kGatePanels, config.hidden_size,
+            2 * PanelsOf(intermediate, kGatePanels)};
+  };
+  const auto down = [&](int32_t intermediate) {
+    return OutputShape(dtype, intermediate, config.hidden_size);
+  };
+  const ExpertsConfig& experts = config.experts;
   weights.layers.resize(config.num_layers);
   std::vector<MatrixPlace> places;
   for (int32_t i = 0; i < config.num_layers; ++i) {
@@ -203,8 +218,24 @@ std::vector<MatrixPlace> MatrixPlaces(const ModelConfig& config,
     const std::string prefix = absl::StrCat("layers.", i, ".");
     places.push_back({prefix + "qkv", qkv, &layer.qkv});
     places.push_back({prefix + "o", o, &layer.o});
-    places.push_back({prefix + "gate_up", gate_up, &layer.gate_up});
-    places.push_back({prefix + "down", down, &layer.down});
+    if (!config.LayerHasExperts(i)) {
+      const int32_t inner = config.intermediate_size;
+      places.push_back({prefix + "gate_up", gate_up(inner), &layer.gate_up});
+      places.push_back({prefix + "down", down(inner), &layer.down});
+      continue;
+    }
+    places.push_back(
+        {prefix + "expert_router",
+         OutputShape(WeightDtype::kBf16, config.hidden_size, experts.count),
+         &layer.expert_router});
+    layer.experts.resize(experts.count);
+    for (int32_t e = 0; e < experts.count; ++e) {
+      CpuExpertWeights& expert = layer.experts[e];
+      const std::string name = absl::StrCat(prefix, "experts.", e, ".");
+      const int32_t inner = experts.intermediate_size;
+      places.push_back({name + "gate_up", gate_up(inner), &expert.gate_up});
+      places.push_back({name + "down", down(inner), &expert.down});
+    }
   }
   places.push_back({"lm_head",
                     OutputShape(dtype, config.hidden_size, config.vocab_size),
@@ -279,7 +310,10 @@ int64_t CpuWeights::matrix_bytes() const {
   int64_t bytes = lm_head.bytes();
   for (const CpuLayerWeights& layer : layers) {
     bytes += layer.qkv.bytes() + layer.o.bytes() + layer.gate_up.bytes() +
-             layer.down.bytes();
+             layer.down.bytes() + layer.expert_router.bytes();
+    for (const CpuExpertWeights& expert : layer.experts) {
+      bytes += expert.gate_up.bytes() + expert.down.bytes();
+    }
   }
   return bytes;
 }

@@ -26,6 +26,11 @@ inline constexpr int32_t kGatePanels = kGroupInputs / kPanelColumns;
 // Panels of a unit (packed_matrix.h): as many as a kernel call takes at once.
 inline constexpr int32_t kWideUnit = 4;
 
+struct CpuExpertWeights {
+  PackedMatrix gate_up;  // as a layer's
+  PackedMatrix down;
+};
+
 // A bias is empty when the model has none; else one value per output of its
 // matrix, padding included (zero).
 struct CpuLayerWeights {
@@ -43,6 +48,11 @@ struct CpuLayerWeights {
   std::vector<float> gate_up_bias;
   PackedMatrix down;
   std::vector<float> down_bias;
+  // Layers with experts have these in place of the four above. The router is in
+  // bfloat16, whatever the other matrices are in: which experts a token passes
+  // through is a matter of small differences.
+  PackedMatrix expert_router;
+  std::vector<CpuExpertWeights> experts;
 };
 
 struct CpuWeights {
@@ -62,7 +72,8 @@ struct CpuWeights {
 
   // Writes the hidden_size values of a token's embedding.
   void ReadEmbedding(TokenId token, float* x) const;
-  // Of the packed matrices and their scales: what one step reads.
+  // Of the packed matrices and their scales: what one step reads, unless there
+  // are experts whose turn it is not.
   int64_t matrix_bytes() const;
 };
 

@@ -33,7 +33,11 @@ ForwardPass::ForwardPass(const Kernels& kernels, ThreadTeam& team,
       attended_(WeightDtype::kBf16, q_size_),
       attended_quantized_(weights.dtype, q_size_),
       gated_(weights.dtype, config.intermediate_size),
-      row_scratch_(team.num_threads()) {
+      routed_(WeightDtype::kBf16, config.hidden_size),
+      expert_in_(weights.dtype, config.hidden_size),
+      expert_gated_(weights.dtype, config.experts.intermediate_size),
+      row_scratch_(team.num_threads()),
+      chosen_scratch_(team.num_threads()) {
   for (std::vector<float>& scratch : row_scratch_) {
     scratch.resize(std::max(config.hidden_size, q_size_));
   }
@@ -55,8 +59,13 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
     AddProduct(
         attended_quantized_.quantized() ? attended_quantized_ : attended_,
         layer.o, layer.o_bias);
-    Normalize(layer.post_attention_norm);
-    FeedForward(layer);
+    const bool mixes = config_.LayerHasExperts(i);
+    Normalize(layer.post_attention_norm, /*routed=*/mixes);
+    if (mixes) {
+      MixExperts(layer);
+    } else {
+      FeedForward(layer);
+    }
   }
   if (num_rows_ > 0) Normalize(weights_.final_norm);
   return UseLogits(plan);
@@ -103,18 +112,27 @@ void ForwardPass::ReserveScratch() {
   attended_.Reserve(num_rows_);
   if (attended_quantized_.quantized()) attended_quantized_.Reserve(num_rows_);
   gated_.Reserve(num_rows_);
+  if (config_.experts.count > 0) {
+    const int32_t per_token = config_.experts.per_token;
+    const int32_t places = std::min(num_rows_, kExpertRows) * per_token;
+    if (normed_.quantized()) routed_.Reserve(num_rows_);
+    choices_.resize(int64_t{num_rows_} * per_token);
+    expert_in_.Reserve(places);
+    expert_gated_.Reserve(places);
+    expert_out_.Reserve(int64_t{places} * config_.hidden_size);
+  }
   logits_.Reserve(std::min<int64_t>(logit_rows_.size(), kLogitRows) *
                   weights_.lm_head.outputs());
 }
 
-void ForwardPass::ForRows(
-    int64_t row_work,
-    absl::FunctionRef<void(int32_t row, int32_t thread)> body) {
+void ForwardPass::ForRows(int32_t first, int32_t count, int64_t row_work,
+                          RowBody body) {
   const int64_t rows_per_item = std::max<int64_t>(1, kItemWork / row_work);
-  const int64_t items = (num_rows_ + rows_per_item - 1) / rows_per_item;
+  const int64_t items = (count + rows_per_item - 1) / rows_per_item;
   team_.ParallelFor(items, [&](int64_t item, int32_t thread) {
-    const int64_t begin = item * rows_per_item;
-    const int64_t end = std::min<int64_t>(num_rows_, begin + rows_per_item);
+    const int64_t begin = first + item * rows_per_item;
+    const int64_t end =
+        std::min<int64_t>(int64_t{first} + count, begin + rows_per_item);
     for (int64_t row = begin; row < end; ++row) {
       body(static_cast<int32_t>(row), thread);
     }
@@ -127,12 +145,15 @@ void ForwardPass::Embed() {
   });
 }
 
-void ForwardPass::Normalize(const std::vector<float>& norm) {
+void ForwardPass::Normalize(const std::vector<float>& norm, bool routed) {
+  // With weights in bfloat16, routers read what all do.
+  routed = routed && normed_.quantized();
   const int32_t hidden = config_.hidden_size;
   const float eps = static_cast<float>(config_.rms_norm_eps);
   ForRows(2 * hidden, [&](int32_t row, int32_t thread) {
     float* const x = row_scratch_[thread].data();
     kernels_.rms_norm(residual(row), norm.data(), hidden, eps, x);
+    if (routed) routed_.Write(kernels_, row, /*first_column=*/0, x, hidden);
     normed_.Write(kernels_, row, /*first_column=*/0, x, hidden);
   });
 }
@@ -215,21 +236,22 @@ void ForwardPass::KeepLogitRows() {
 void ForwardPass::FeedForward(const CpuLayerWeights& layer) {
   matmul_.Run(
       normed_, /*first_row=*/0, num_rows_, layer.gate_up, 2 * kGatePanels,
-      [&](const Strip& strip) {
-        // kGroupInputs columns of gate, then as many of up.
-        const int32_t first = strip.first_column() / 2;
-        for (int32_t i = 0; i < strip.rows; ++i) {
-          float* const gate = strip.row(i);
-          if (!layer.gate_up_bias.empty()) {
-            kernels_.add(gate, layer.gate_up_bias.data() + strip.first_column(),
-                         2 * kGroupInputs);
-          }
-          kernels_.swiglu(gate, gate + kGroupInputs, kGroupInputs, gate);
-          gated_.Write(kernels_, strip.first_row + i, first, gate,
-                       kGroupInputs);
-        }
-      });
+      [&](const Strip& strip) { Gate(strip, layer.gate_up_bias, gated_); });
   AddProduct(gated_, layer.down, layer.down_bias);
+}
+
+void ForwardPass::Gate(const Strip& strip, const std::vector<float>& bias,
+                       Activations& gated) {
+  // kGroupInputs columns of gate, then as many of up.
+  const int32_t first = strip.first_column() / 2;
+  for (int32_t i = 0; i < strip.rows; ++i) {
+    float* const gate = strip.row(i);
+    if (!bias.empty()) {
+      kernels_.add(gate, bias.data() + strip.first_column(), 2 * kGroupInputs);
+    }
+    kernels_.swiglu(gate, gate + kGroupInputs, kGroupInputs, gate);
+    gated.Write(kernels_, strip.first_row + i, first, gate, kGroupInputs);
+  }
 }
 
 void ForwardPass::AddProduct(const Activations& a, const PackedMatrix& b,

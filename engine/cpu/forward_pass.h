@@ -27,6 +27,9 @@
 
 namespace baton::engine::cpu {
 
+// Rows that experts compute at a time: bounds what lies between their products.
+inline constexpr int32_t kExpertRows = 1024;
+
 class ForwardPass final {
  public:
   // All arguments must outlive the object. `kv_memory` is the arena of
@@ -54,12 +57,23 @@ class ForwardPass final {
     int32_t token = 0;     // of the sequence's new tokens
   };
 
+  // One of the experts that a row passes through.
+  struct Choice {
+    int32_t expert = 0;
+    float weight = 0;
+    int32_t place = 0;  // among the rows that experts compute
+  };
+
   void LayOutRows(const scheduling::StepPlan& plan);
   void ReserveScratch();
   // Runs body(row, thread) for each of the current rows, spread over the team;
   // `row_work` is roughly the number of values that a row touches.
-  void ForRows(int64_t row_work,
-               absl::FunctionRef<void(int32_t row, int32_t thread)> body);
+  using RowBody = absl::FunctionRef<void(int32_t row, int32_t thread)>;
+  void ForRows(int64_t row_work, RowBody body) {
+    ForRows(0, num_rows_, row_work, body);
+  }
+  // The same of the rows [first, first + count).
+  void ForRows(int32_t first, int32_t count, int64_t row_work, RowBody body);
   // The steps of the pass, in order.
   void Embed();
   void ProjectQkv(const CpuLayerWeights& layer, int32_t layer_index);
@@ -70,11 +84,29 @@ class ForwardPass final {
   // is written, all that have no logits.
   void KeepLogitRows();
   void FeedForward(const CpuLayerWeights& layer);
+  // SwiGLU of two products that lie in turns, into the strip's rows of `gated`.
+  void Gate(const Strip& strip, const std::vector<float>& bias,
+            Activations& gated);
+  // In place of FeedForward, in layers with experts. Adds what the experts that
+  // are chosen for a row say in the order of their weights, so that it depends
+  // on the row alone.
+  void MixExperts(const CpuLayerWeights& layer);
+  // Of the rows [first, first + count), whose experts are chosen.
+  void MixRows(const CpuLayerWeights& layer, int32_t first, int32_t count);
+  // Fills choices_ from the normalized rows.
+  void ChooseExperts(const CpuLayerWeights& layer);
+  // Gives each choice of these rows a place, those of an expert one after
+  // another.
+  void SortChoices(int32_t first, int32_t count);
+  // The experts that rows go through, with one of their matrices.
+  absl::Span<const RowGroup> ExpertGroups(
+      const CpuLayerWeights& layer, PackedMatrix CpuExpertWeights::*matrix);
   // Adds the product of `a` and `b`, and a bias, to the residual stream.
   void AddProduct(const Activations& a, const PackedMatrix& b,
                   const std::vector<float>& bias);
-  // Normalizes the residual stream as the input of what comes next.
-  void Normalize(const std::vector<float>& norm);
+  // Normalizes the residual stream as the input of what comes next; also as
+  // that of an expert router, which takes bfloat16, when `routed`.
+  void Normalize(const std::vector<float>& norm, bool routed = false);
   scheduling::StepResult UseLogits(const scheduling::StepPlan& plan);
   void UseLogitRow(const scheduling::StepPlan& plan, const LogitRow& row,
                    absl::Span<float> logits, scheduling::StepResult* result);
@@ -107,11 +139,21 @@ class ForwardPass final {
   Activations normed_;               // [rows][hidden]
   AlignedBuffer<uint16_t> queries_;  // [rows][q_size]
   // The output of attention is bfloat16; quantized weights take a second form.
-  Activations attended_;                         // [rows][q_size]
-  Activations attended_quantized_;               // [rows][q_size]
-  Activations gated_;                            // [rows][intermediate]
-  AlignedBuffer<float> logits_;                  // [some rows][vocab, padded]
-  std::vector<std::vector<float>> row_scratch_;  // per thread
+  Activations attended_;            // [rows][q_size]
+  Activations attended_quantized_;  // [rows][q_size]
+  Activations gated_;               // [rows][intermediate]
+  // Of layers with experts. A place is a row that an expert computes.
+  Activations routed_;                   // [rows][hidden], for the router
+  AlignedBuffer<float> router_logits_;   // [rows][experts, padded]
+  std::vector<Choice> choices_;          // [rows][per_token], falling weights
+  std::vector<int32_t> expert_ends_;     // [experts], where its places end
+  std::vector<RowGroup> expert_groups_;  // those with rows
+  Activations expert_in_;                // [places][hidden]
+  Activations expert_gated_;             // [places][intermediate of one]
+  AlignedBuffer<float> expert_out_;      // [places][hidden]
+  AlignedBuffer<float> logits_;          // [some rows][vocab, padded]
+  std::vector<std::vector<float>> row_scratch_;       // per thread
+  std::vector<std::vector<int32_t>> chosen_scratch_;  // per thread
 };
 
 }  // namespace baton::engine::cpu

@@ -31,19 +31,42 @@ Matmul::Matmul(const Kernels& kernels, ThreadTeam& team)
 
 void Matmul::Run(const Activations& a, int32_t first_row, int32_t rows,
                  const PackedMatrix& b, int32_t strip_panels, Finish finish) {
-  if (rows == 0) return;
-  CHECK_EQ(a.quantized(), b.dtype() != WeightDtype::kBf16);
-  CHECK_EQ(a.columns(), b.inputs());
-  CHECK_EQ(strip_panels % b.unit(), 0);
-  const int32_t strips = CeilDiv(b.panels(), strip_panels);
-  const int32_t parts = CeilDiv(rows, kStripRows);
-  const int32_t parts_per_block = kBlockRows / kStripRows;
+  const RowGroup group = {first_row, rows, &b};
+  RunGroups(a, absl::MakeConstSpan(&group, 1), strip_panels, finish);
+}
+
+void Matmul::RunGroups(const Activations& a, absl::Span<const RowGroup> groups,
+                       int32_t strip_panels, Finish finish) {
   const int64_t stride = int64_t{strip_panels} * kPanelColumns;
-  for (AlignedBuffer<float>& scratch : scratch_) {
-    scratch.Reserve(std::min(rows, kStripRows) * stride);
+  int32_t most_rows = 0;
+  int64_t items = 0;
+  first_items_.clear();
+  for (const RowGroup& group : groups) {
+    CHECK_EQ(a.quantized(), group.b->dtype() != WeightDtype::kBf16);
+    CHECK_EQ(a.columns(), group.b->inputs());
+    CHECK_EQ(strip_panels % group.b->unit(), 0);
+    CHECK_EQ(group.b->panels(), groups[0].b->panels());
+    first_items_.push_back(items);
+    items += int64_t{CeilDiv(group.b->panels(), strip_panels)} *
+             CeilDiv(group.rows, kStripRows);
+    most_rows = std::max(most_rows, group.rows);
   }
-  // Items in this order: blocks of rows, strips, parts of a block.
-  team_.ParallelFor(int64_t{strips} * parts, [&](int64_t item, int32_t thread) {
+  if (items == 0) return;
+  for (AlignedBuffer<float>& scratch : scratch_) {
+    scratch.Reserve(std::min(most_rows, kStripRows) * stride);
+  }
+  // Items in this order: groups, blocks of rows, strips, parts of a block.
+  team_.ParallelFor(items, [&](int64_t item, int32_t thread) {
+    const auto after =
+        std::upper_bound(first_items_.begin(), first_items_.end(), item);
+    const RowGroup& group = groups[after - first_items_.begin() - 1];
+    item -= *(after - 1);
+    const PackedMatrix& b = *group.b;
+    const int32_t first_row = group.first_row;
+    const int32_t rows = group.rows;
+    const int32_t strips = CeilDiv(b.panels(), strip_panels);
+    const int32_t parts = CeilDiv(rows, kStripRows);
+    const int32_t parts_per_block = kBlockRows / kStripRows;
     const int64_t items_per_block = int64_t{strips} * parts_per_block;
     const int32_t first_part =
         static_cast<int32_t>(item / items_per_block) * parts_per_block;

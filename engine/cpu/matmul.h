@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "engine/cpu/activations.h"
 #include "engine/cpu/aligned_buffer.h"
 #include "engine/cpu/kernels.h"
@@ -34,6 +35,14 @@ struct Strip {
   int32_t first_column() const { return first_panel * kPanelColumns; }
 };
 
+// Rows [first_row, first_row + rows) that are multiplied with a matrix of their
+// own.
+struct RowGroup {
+  int32_t first_row = 0;
+  int32_t rows = 0;
+  const PackedMatrix* b = nullptr;
+};
+
 class Matmul final {
  public:
   // Runs on a thread of the team, for several strips at the same time.
@@ -50,6 +59,11 @@ class Matmul final {
   void Run(const Activations& a, int32_t first_row, int32_t rows,
            const PackedMatrix& b, int32_t strip_panels, Finish finish);
 
+  // The same of several groups of rows; those without rows are passed over.
+  // REQUIRES: as Run; the matrices are of one shape and dtype.
+  void RunGroups(const Activations& a, absl::Span<const RowGroup> groups,
+                 int32_t strip_panels, Finish finish);
+
  private:
   // Computes a strip into strip.values. `next_panel`: where its thread is
   // likely to go on, perhaps behind the end.
@@ -59,6 +73,8 @@ class Matmul final {
   const Kernels& kernels_;
   ThreadTeam& team_;
   std::vector<AlignedBuffer<float>> scratch_;  // a strip per thread
+  // Of the groups of the current call, the first item of each.
+  std::vector<int64_t> first_items_;
 };
 
 }  // namespace baton::engine::cpu

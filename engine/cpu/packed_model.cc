@@ -58,9 +58,8 @@ int64_t Padded(int64_t outputs) {
 }
 
 // All vectors that the model has, in the order of the file.
-// REQUIRES: as many layers as the config says.
+// REQUIRES: as many layers as the config says, whose matrices are there.
 std::vector<VectorPlace> VectorPlaces(const ModelConfig& config,
-                                      absl::Span<const MatrixPlace> matrices,
                                       CpuWeights& weights) {
   std::vector<VectorPlace> places;
   for (int32_t i = 0; i < config.num_layers; ++i) {
@@ -70,16 +69,13 @@ std::vector<VectorPlace> VectorPlaces(const ModelConfig& config,
                          std::vector<float>* values) {
       if (there) places.push_back({prefix + name, size, values});
     };
-    // Four matrices a layer: qkv, o, gate_up, down.
-    const auto outputs = [&](int32_t matrix) {
-      return int64_t{matrices[4 * i + matrix].shape.panels} * kPanelColumns;
-    };
     const int64_t hidden = config.hidden_size;
     add(true, "input_norm", hidden, &layer.input_norm);
     add(true, "post_attention_norm", hidden, &layer.post_attention_norm);
-    add(config.qkv_bias, "qkv_bias", outputs(0), &layer.qkv_bias);
+    add(config.qkv_bias, "qkv_bias", layer.qkv.outputs(), &layer.qkv_bias);
     add(config.o_bias, "o_bias", Padded(hidden), &layer.o_bias);
-    add(config.mlp_bias, "gate_up_bias", outputs(2), &layer.gate_up_bias);
+    add(config.mlp_bias, "gate_up_bias", layer.gate_up.outputs(),
+        &layer.gate_up_bias);
     add(config.mlp_bias, "down_bias", Padded(hidden), &layer.down_bias);
     add(config.qk_norm, "q_norm", config.head_dim, &layer.q_norm);
     add(config.qk_norm, "k_norm", config.head_dim, &layer.k_norm);
@@ -116,11 +112,10 @@ std::vector<PlannedTensor> PlanTensors(const ModelConfig& config,
   std::vector<PlannedTensor> tensors;
   for (const MatrixPlace& place : places)
     tensors.push_back(MatrixTensor(place));
-  if (weights.dtype != WeightDtype::kBf16) {
-    for (const MatrixPlace& place : places)
-      tensors.push_back(ScalesTensor(place));
+  for (const MatrixPlace& place : places) {
+    if (place.shape.size().scales > 0) tensors.push_back(ScalesTensor(place));
   }
-  for (const VectorPlace& place : VectorPlaces(config, places, weights)) {
+  for (const VectorPlace& place : VectorPlaces(config, weights)) {
     CHECK_EQ(static_cast<int64_t>(place.values->size()), place.size)
         << place.name;
     const auto* const bytes =
@@ -337,7 +332,7 @@ absl::StatusOr<CpuWeights> MapPackedWeights(const std::string& dir,
   for (const MatrixPlace& place : places) {
     BATON_RETURN_IF_ERROR(reader.TakeMatrix(place));
   }
-  for (const VectorPlace& place : VectorPlaces(config, places, weights)) {
+  for (const VectorPlace& place : VectorPlaces(config, weights)) {
     BATON_RETURN_IF_ERROR(reader.TakeVector(place));
   }
   if (!config.tie_word_embeddings) {

@@ -21,8 +21,9 @@
 //   1. NAME of each matrix of MatrixPlaces: U8 [panels / unit, steps,
 //      64 * unit], a multiple of 64 bytes each, so that every step is a cache
 //      line.
-//   2. NAME.scales of each, when the dtype has scales, U8 [bytes]: float32 for
-//      each output; then, of int4, 16 bits (int4_grid.h) for each output and
+//      Those of expert routers are in bf16, whatever "weights" says.
+//   2. NAME.scales of each whose dtype has scales, U8 [bytes]: float32 for each
+//      output; then, of int4, 16 bits (int4_grid.h) for each output and
 //      group, [panels / unit, groups, 16 * unit].
 //   3. Vectors, F32: for each layer i "layers.i." + input_norm [hidden],
 //      post_attention_norm [hidden], and as the config has them qkv_bias,

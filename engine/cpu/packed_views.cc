@@ -83,8 +83,8 @@ std::optional<TensorView> Optional(const std::vector<float>& values) {
 
 // Heads are padded to whole panels, and gate and up lie in turns, as
 // CpuLayerWeights says.
-LayerWeights ViewLayer(const ModelConfig& config, const CpuLayerWeights& in,
-                       Viewer& viewer) {
+LayerWeights ViewLayer(const ModelConfig& config, int32_t layer,
+                       const CpuLayerWeights& in, Viewer& viewer) {
   const int64_t head = config.head_dim;
   const int64_t padded =
       (head + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
@@ -109,6 +109,18 @@ LayerWeights ViewLayer(const ModelConfig& config, const CpuLayerWeights& in,
   out.o_proj = viewer.Matrix("o_proj", in.o, config.hidden_size);
   out.o_bias = viewer.Bias(in.o_bias, config.hidden_size);
   out.post_attention_norm = FloatView(in.post_attention_norm);
+  if (config.LayerHasExperts(layer)) {
+    out.expert_router =
+        viewer.Matrix("expert_router", in.expert_router, config.experts.count);
+    const int64_t inner = config.experts.intermediate_size;
+    for (const CpuExpertWeights& expert : in.experts) {
+      out.experts.push_back(
+          {viewer.Matrix("gate_proj", expert.gate_up, inner, gate),
+           viewer.Matrix("up_proj", expert.gate_up, inner, up),
+           viewer.Matrix("down_proj", expert.down, config.hidden_size)});
+    }
+    return out;
+  }
   out.gate_proj = viewer.Matrix("gate_proj", in.gate_up, intermediate, gate);
   out.up_proj = viewer.Matrix("up_proj", in.gate_up, intermediate, up);
   out.gate_bias = viewer.Bias(in.gate_up_bias, intermediate, gate);
@@ -126,8 +138,8 @@ ModelWeights ViewPackedWeights(const ModelConfig& config, CpuWeights weights) {
   const CpuWeights& in = storage->weights;
   Viewer viewer(storage.get());
   ModelWeights out;
-  for (const CpuLayerWeights& layer : in.layers) {
-    out.layers.push_back(ViewLayer(config, layer, viewer));
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    out.layers.push_back(ViewLayer(config, i, in.layers[i], viewer));
   }
   out.final_norm = FloatView(in.final_norm);
   WeightMatrix head = viewer.Matrix("lm_head", in.lm_head, config.vocab_size);

@@ -5,6 +5,12 @@
 namespace baton::engine::cuda {
 
 absl::Status CheckShards(const ModelConfig& config, int32_t ranks) {
+  if (config.experts.count > 0) {
+    return absl::UnimplementedError(absl::StrCat(
+        ArchitectureName(config.architecture), ": the cuda backend has no ",
+        "mixtures of experts yet (the model has ", config.experts.count,
+        " experts a layer)"));
+  }
   const struct {
     const char* name;
     int32_t value;

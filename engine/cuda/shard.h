@@ -35,7 +35,7 @@ struct Shard {
 };
 
 // InvalidArgument, naming the field of the model that so many ranks cannot
-// share.
+// share. Unimplemented: the layers have experts, which no rank can hold.
 absl::Status CheckShards(const ModelConfig& config, int32_t ranks);
 
 // A rank's part of KV memory: the same blocks with its heads alone.

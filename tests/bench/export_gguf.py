@@ -30,6 +30,8 @@ ARCHITECTURES = {
     "MistralForCausalLM": "llama",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
+    "MixtralForCausalLM": "llama",
+    "Qwen3MoeForCausalLM": "qwen3moe",
 }
 # GGUF's numbers of tensor types, and of whole files (general.file_type).
 TENSOR_TYPES = {"f32": 0, "f16": 1, "bf16": 30}
@@ -258,7 +260,8 @@ def model_metadata(config, name, arch, file_type):
         f"{arch}.context_length": config["max_position_embeddings"],
         f"{arch}.embedding_length": hidden,
         f"{arch}.block_count": config["num_hidden_layers"],
-        f"{arch}.feed_forward_length": config["intermediate_size"],
+        f"{arch}.feed_forward_length": config.get(
+            "intermediate_size", config.get("moe_intermediate_size")),
         f"{arch}.attention.head_count": heads,
         f"{arch}.attention.head_count_kv": config.get(
             "num_key_value_heads", heads),
@@ -270,12 +273,42 @@ def model_metadata(config, name, arch, file_type):
         f"{arch}.rope.freq_base": float(
             scaling.get("rope_theta", config.get("rope_theta", 10000.0))),
     }
+    experts = count_experts(config)
+    if experts:
+        metadata[f"{arch}.expert_count"] = experts
+        metadata[f"{arch}.expert_used_count"] = config["num_experts_per_tok"]
+        if arch == "qwen3moe":
+            metadata[f"{arch}.expert_feed_forward_length"] = config[
+                "moe_intermediate_size"]
+            # Files of this architecture say neither.
+            if config.get("mlp_only_layers") or not config["norm_topk_prob"]:
+                sys.exit("config.json: layers without experts, or shares that "
+                         "are not normalized, cannot be written")
     if kind == "linear":
         metadata[f"{arch}.rope.scaling.type"] = "linear"
         metadata[f"{arch}.rope.scaling.factor"] = float(scaling["factor"])
     elif kind not in ("default", "llama3"):
         sys.exit(f"config.json: rope scaling {kind} is unknown here")
     return metadata
+
+
+def count_experts(config):
+    return config.get("num_local_experts", config.get("num_experts", 0))
+
+
+def expert_names(config, layer):
+    """(GGUF's name, Hugging Face's names of what it holds one after another)
+    of a layer's experts; the router first."""
+    if "num_local_experts" in config:
+        block, parts = "block_sparse_moe", ("w1", "w3", "w2")
+    else:
+        block, parts = "mlp", ("gate_proj", "up_proj", "down_proj")
+    prefix = f"model.layers.{layer}.{block}."
+    yield f"blk.{layer}.ffn_gate_inp", [prefix + "gate"]
+    for gguf, part in zip(("gate", "up", "down"), parts):
+        yield (f"blk.{layer}.ffn_{gguf}_exps",
+               [f"{prefix}experts.{e}.{part}"
+                for e in range(count_experts(config))])
 
 
 def tensor_names(config):
@@ -376,6 +409,23 @@ def plan_tensors(directory, config, arch, file_type):
             target = file_type if len(shape) == 2 else "f32"
             tensors.append((f"{gguf}.{part}", shape, target,
                             reader(name, heads, target)))
+
+    def many_reader(names, target):
+        def read():
+            return b"".join(reader(name, 0, target)() for name in names)
+
+        return read
+
+    layers = config["num_hidden_layers"] if count_experts(config) else 0
+    for layer in range(layers):
+        for gguf, modules in expert_names(config, layer):
+            names = [f"{module}.weight" for module in modules]
+            router = len(names) == 1 and gguf.endswith("_inp")
+            shape = ([] if router else [len(names)]) + list(
+                files.shape(names[0]))
+            target = "f32" if router else file_type
+            tensors.append((f"{gguf}.weight", shape, target,
+                            many_reader(names, target)))
     return tensors
 
 

@@ -223,7 +223,7 @@ TEST(GgufModelTest, BrokenMetadataNameFileAndKey) {
   const std::vector<std::pair<std::string, Change>> unknown = {
       {"general.architecture",
        [](GgufWriter& w) { w.AddString("general.architecture", "gemma"); }},
-      {"llama.expert_count", set("llama.expert_count", 8)},
+      {"llama.expert_shared_count", set("llama.expert_shared_count", 1)},
       {"llama.attention.sliding_window",
        set("llama.attention.sliding_window", 16)},
       {"llama.rope.dimension_count", set("llama.rope.dimension_count", 2)},
@@ -245,6 +245,43 @@ TEST(GgufModelTest, BrokenMetadataNameFileAndKey) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << name;
     EXPECT_THAT(status.message(), AllOf(HasSubstr("m.gguf"), HasSubstr(name)));
   }
+}
+
+// All of it is read from real ones in tests/golden.
+TEST(GgufModelTest, WhatIsWrongWithExpertsIsNamed) {
+  GgufWriter writer = LlamaGguf();
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+    int64_t bytes = sizeof(float);
+    for (const int64_t size : shape) bytes *= size;
+    writer.AddTensor("blk.0." + name, gguf::kF32, shape,
+                     std::string(bytes, '\0'));
+  };
+  const auto expect = [&](absl::StatusCode code, const char* message) {
+    const Loaded loaded = Load(writer);
+    EXPECT_EQ(loaded.status.code(), code) << message;
+    EXPECT_THAT(loaded.status.message(),
+                AllOf(HasSubstr("m.gguf"), HasSubstr(message)));
+  };
+  constexpr auto kMissing = absl::StatusCode::kNotFound;
+  constexpr auto kWrong = absl::StatusCode::kInvalidArgument;
+  writer.AddUint32("llama.expert_count", 4);
+  expect(kMissing, "llama.expert_used_count");
+  writer.AddUint32("llama.expert_used_count", 5);
+  expect(kWrong, "llama.expert_used_count");
+  writer.AddUint32("llama.expert_used_count", 2);
+  expect(kMissing, "\"blk.0.ffn_gate_inp.weight\" is missing");
+  add("ffn_gate_inp.weight", {4, 16});
+  add("ffn_gate_exps.weight", {3, 24, 16});
+  expect(kWrong,
+         "\"blk.0.ffn_gate_exps.weight\" has shape [3, 24, 16], the metadata "
+         "ask for [4, 24, 16]");
+  add("ffn_gate_exps.weight", {4, 24, 16});
+  add("ffn_up_exps.weight", {4, 24, 16});
+  expect(kMissing, "\"blk.0.ffn_down_exps.weight\" is missing");
+  add("ffn_down_exps.weight", {4, 16, 24});
+  expect(kMissing, "\"blk.1.ffn_gate_inp.weight\" is missing");
+  writer.AddUint32("llama.expert_count", 2000);
+  expect(kWrong, "llama.expert_count");
 }
 
 TEST(GgufModelTest, WrongShapesNameTheTensor) {

@@ -29,19 +29,6 @@ absl::StatusOr<ModelConfig> Load(const json& config) {
   return LoadText(config.dump());
 }
 
-// The Llama config with some fields changed; a value of "(erase)" takes the
-// field away.
-json With(json config, const json& changes) {
-  for (const auto& [name, value] : changes.items()) {
-    if (value == "(erase)") {
-      config.erase(name);
-    } else {
-      config[name] = value;
-    }
-  }
-  return config;
-}
-
 ModelConfig MustLoad(const json& config) {
   auto loaded = Load(config);
   CHECK(loaded.ok()) << loaded.status();
@@ -222,8 +209,8 @@ TEST(ModelConfigTest, EndTokens) {
 }
 
 TEST(ModelConfigTest, ReadsTheGoldenModels) {
-  for (const char* name :
-       {"llama2", "llama3", "llama_linear", "mistral", "qwen2", "qwen3"}) {
+  for (const char* name : {"llama2", "llama3", "llama_linear", "mistral",
+                           "qwen2", "qwen3", "mixtral", "qwen3_moe"}) {
     const auto config = LoadModelConfig(GoldenDir(name));
     EXPECT_TRUE(config.ok()) << config.status();
   }
@@ -251,7 +238,8 @@ TEST(ModelConfigTest, UnknownArchitectureNamesTheKnownOnes) {
   EXPECT_EQ(config.status().code(), absl::StatusCode::kUnimplemented);
   for (const char* word :
        {"GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM",
-        "Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+        "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MixtralForCausalLM",
+        "Qwen3MoeForCausalLM"}) {
     EXPECT_THAT(config.status().message(), HasSubstr(word));
   }
 }
@@ -389,6 +377,12 @@ void ExpectConsistent(const ModelConfig& c) {
   EXPECT_GT(c.rms_norm_eps, 0);
   EXPECT_LT(int64_t{c.num_heads} * c.head_dim, int64_t{1} << 31);
   EXPECT_GE(c.sliding_window.value_or(1), 1);
+  EXPECT_LE(c.experts.per_token, c.experts.count);
+  for (int32_t layer = 0; layer < c.num_layers; ++layer) {
+    EXPECT_GE(c.LayerHasExperts(layer) ? c.experts.intermediate_size
+                                       : c.intermediate_size,
+              1);
+  }
   EXPECT_TRUE(c.layer_slides.empty() ||
               c.layer_slides.size() == static_cast<size_t>(c.num_layers));
   for (TokenId token : c.eos_token_ids) EXPECT_LT(token, c.vocab_size);
@@ -438,8 +432,9 @@ TEST(ModelConfigTest, SurvivesStrangeValues) {
   ModelDir dir;
   std::mt19937 random(3);
   int loaded = 0;
-  for (const char* architecture : {"LlamaForCausalLM", "MistralForCausalLM",
-                                   "Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+  for (const char* architecture :
+       {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
+        "Qwen3ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM"}) {
     const json base =
         With(ConfigJson(architecture), {{"head_dim", 4},
                                         {"rope_theta", 1e4},
@@ -449,6 +444,13 @@ TEST(ModelConfigTest, SurvivesStrangeValues) {
                                         {"use_sliding_window", true},
                                         {"max_window_layers", 1},
                                         {"layer_types", nullptr},
+                                        {"num_local_experts", 4},
+                                        {"num_experts", 4},
+                                        {"num_experts_per_tok", 2},
+                                        {"moe_intermediate_size", 8},
+                                        {"norm_topk_prob", true},
+                                        {"decoder_sparse_step", 1},
+                                        {"mlp_only_layers", {0}},
                                         {"attention_bias", false}});
     std::vector<std::string> names;
     for (const auto& [name, value] : base.items()) names.push_back(name);

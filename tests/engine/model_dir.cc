@@ -79,6 +79,17 @@ json ConfigJson(const std::string& architecture) {
   return config;
 }
 
+json With(json config, const json& changes) {
+  for (const auto& [name, value] : changes.items()) {
+    if (value == "(erase)") {
+      config.erase(name);
+    } else {
+      config[name] = value;
+    }
+  }
+  return config;
+}
+
 std::vector<TestTensor> LlamaTensors() {
   std::vector<TestTensor> tensors;
   const auto add = [&tensors](const std::string& name,

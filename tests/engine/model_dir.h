@@ -45,6 +45,8 @@ std::string Safetensors(const std::vector<TestTensor>& tensors);
 // A valid config of two layers, and one for each other architecture.
 nlohmann::json LlamaConfigJson();
 nlohmann::json ConfigJson(const std::string& architecture);
+// A config with some fields changed; a value of "(erase)" takes the field away.
+nlohmann::json With(nlohmann::json config, const nlohmann::json& changes);
 
 // All tensors that a model of LlamaConfigJson needs, lm_head included, as F32
 // with small values that differ.

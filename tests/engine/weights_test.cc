@@ -154,6 +154,15 @@ TEST(WeightsTest, OptionalTensorsOfTheGoldenModels) {
   EXPECT_THAT(qwen3.layers[0].q_norm->shape, ElementsAre(32));
   const ModelWeights mistral = load("mistral");
   EXPECT_THAT(std::string(mistral.embedding.values.file), HasSubstr("-of-"));
+  const ModelWeights mixtral = load("mixtral");
+  ASSERT_TRUE(mixtral.layers[1].expert_router.has_value());
+  EXPECT_EQ(mixtral.layers[1].experts.size(),
+            static_cast<size_t>(mixtral.layers[1].expert_router->rows));
+  const ModelWeights qwen3_moe = load("qwen3_moe");
+  EXPECT_FALSE(qwen3_moe.layers[0].experts.empty());
+  EXPECT_TRUE(qwen3_moe.layers[1].experts.empty());
+  EXPECT_FALSE(qwen3_moe.layers[1].expert_router.has_value());
+  EXPECT_GT(qwen3_moe.layers[1].gate_proj.rows, 0);
   load("llama2");
   load("llama3");
 }

@@ -17,6 +17,7 @@
 #include "tests/golden/engine_driver.h"
 #include "tests/golden/golden_model.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/tiny_model.h"
 
 namespace baton::engine {
 namespace {
@@ -70,7 +71,8 @@ float DifferenceOfFile(const std::string& dir,
 }
 
 TEST(GgufEngineTest, AnswersAsTheDirectoryDoes) {
-  for (const char* const name : {"llama2", "llama_linear", "qwen2", "qwen3"}) {
+  for (const char* const name :
+       {"llama2", "llama_linear", "qwen2", "qwen3", "mixtral"}) {
     const GoldenModel golden = LoadGoldenModel(name);
     // GGUF has no place for a sliding window.
     ModelDir dir;
@@ -87,6 +89,15 @@ TEST(GgufEngineTest, AnswersAsTheDirectoryDoes) {
     EXPECT_EQ(DifferenceOfFile(dir.path(), golden.prompts[2].tokens), 0.0f)
         << name;
   }
+}
+
+// Of Qwen3's files all layers have experts.
+TEST(GgufEngineTest, MixturesOfExpertsAnswerAsTheDirectoryDoes) {
+  test::TinyModelOptions tiny;
+  tiny.architecture = "Qwen3MoeForCausalLM";
+  const ModelDir dir;
+  ASSERT_TRUE(test::WriteTinyModel(dir.path(), tiny).ok());
+  EXPECT_EQ(DifferenceOfFile(dir.path(), {3, 141, 59, 26, 53}), 0.0f);
 }
 
 TEST(GgufEngineTest, FrequencyFactorsAreLlama3Scaling) {

@@ -10,8 +10,17 @@ namespace baton::engine {
 
 const std::vector<std::string>& GoldenModelNames() {
   static const auto* const names = new std::vector<std::string>{
-      "llama2", "llama3", "llama_linear", "mistral", "qwen2", "qwen3"};
+      "llama2", "llama3", "llama_linear", "mistral",
+      "qwen2",  "qwen3",  "mixtral",      "qwen3_moe"};
   return *names;
+}
+
+std::vector<std::string> DenseGoldenModelNames() {
+  std::vector<std::string> dense = GoldenModelNames();
+  std::erase_if(dense, [](const std::string& name) {
+    return name == "mixtral" || name == "qwen3_moe";
+  });
+  return dense;
 }
 
 GoldenModel LoadGoldenModel(const std::string& name) {

@@ -266,7 +266,9 @@ TEST(GoldenControlTest, AWrongConfigIsSeen) {
       {"llama_linear", "rms_norm_eps", 1e-5},
       {"mistral", "sliding_window", 9},
       {"qwen2", "max_window_layers", 2},
-      {"qwen3", "rope_parameters", {{"rope_theta", 500000.0}}}};
+      {"qwen3", "rope_parameters", {{"rope_theta", 500000.0}}},
+      {"mixtral", "num_experts_per_tok", 1},
+      {"qwen3_moe", "norm_topk_prob", true}};
   for (const auto& [name, field, value] : mistakes) {
     const GoldenModel golden = LoadGoldenModel(name);
     const std::filesystem::path dir =

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Writes tests/golden/models/: tiny random models and what they must answer.
 
-Run from anywhere: /usr/bin/python3 tests/golden/make_golden.py [--report]
-Needs PyTorch and NumPy (Debian: python3-torch). Deterministic: the weights and
-prompts come from fixed seeds. See README.md for the files and the tolerance.
+Run from anywhere:
+    /usr/bin/python3 tests/golden/make_golden.py [--report] [NAME...]
+With names, only these models are made again. Needs PyTorch and NumPy (Debian:
+python3-torch). Deterministic: the weights and prompts come from fixed seeds. See
+README.md for the files and the tolerance.
 """
 
 import json
@@ -22,6 +24,12 @@ OUTPUT_TOKENS = 20
 # The engine may deviate by this much more than the emulation of its rounding.
 MAX_ERROR_MARGIN = 2.0
 RMS_ERROR_MARGIN = 1.5
+# Which of two nearly tied experts is chosen, no tolerance could cover. So the
+# first hidden dimensions, one for each expert, are the routers': a token's
+# embedding asks there for its experts. The gains of what else a router reads,
+# and of what attention and MLPs write there:
+ROUTER_NOISE = 0.15
+ROUTER_WRITE = 0.05
 
 DTYPES = {
     "bfloat16": (torch.bfloat16, "BF16"),
@@ -91,6 +99,23 @@ MODELS = {
         intermediate_size=72, vocab_size=136, rope_theta=1000000.0,
         use_sliding_window=False, sliding_window=None,
         max_window_layers=2)),
+    # Experts in every layer, their shares normalized.
+    "mixtral": (17, base_config(
+        "MixtralForCausalLM", "mixtral", hidden_size=48, num_hidden_layers=3,
+        num_attention_heads=6, num_key_value_heads=2, intermediate_size=56,
+        vocab_size=140, rope_theta=1000000.0, sliding_window=None,
+        num_local_experts=5, num_experts_per_tok=2)),
+    # More and smaller experts, their shares as the softmax has them; an
+    # ordinary MLP of another size in between; QK norm; tied.
+    "qwen3_moe": (18, base_config(
+        "Qwen3MoeForCausalLM", "qwen3_moe", hidden_size=64,
+        num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=24, intermediate_size=72, vocab_size=150,
+        tie_word_embeddings=True, rope_theta=1000000.0,
+        attention_bias=False, use_sliding_window=False, sliding_window=None,
+        max_window_layers=3, num_experts=8, num_experts_per_tok=3,
+        moe_intermediate_size=40, norm_topk_prob=False,
+        decoder_sparse_step=1, mlp_only_layers=[1])),
 }
 SHARDED = {"mistral"}
 ROPE_PARAMETERS = {"qwen3"}
@@ -104,12 +129,20 @@ def resolved(config):
     return full
 
 
+def expert_requests(rng, vocab, experts, chosen):
+    """[vocab, experts]: for each token its experts in another order, those to
+    be chosen well ahead of the others."""
+    levels = np.concatenate((1.3 + 0.5 * np.arange(chosen),
+                             -1.0 - 0.2 * np.arange(experts - chosen)))
+    return np.stack([rng.permutation(levels) for _ in range(vocab)])
+
+
 def make_weights(config, seed):
     """Random weights, scaled so that every part moves the logits and that these
     have a standard deviation of two to three."""
     rng = np.random.RandomState(seed)
     dtype = DTYPES[config["torch_dtype"]][0]
-    hidden, inter = config["hidden_size"], config["intermediate_size"]
+    hidden = config["hidden_size"]
     q_size = config["num_attention_heads"] * config["head_dim"]
     kv_size = config["num_key_value_heads"] * config["head_dim"]
     weights = {}
@@ -129,8 +162,14 @@ def make_weights(config, seed):
     mlp_bias = config.get("mlp_bias", False)
     tied = config["tie_word_embeddings"]
     head_std = 2.5 / np.sqrt(hidden)
-    put("model.embed_tokens.weight", (config["vocab_size"], hidden),
-        head_std if tied else 1.0)
+    embed_std = head_std if tied else 1.0
+    put("model.embed_tokens.weight", (config["vocab_size"], hidden), embed_std)
+    most = max(reference.layer_experts(config))
+    if most:
+        asked = expert_requests(rng, config["vocab_size"], most,
+                                config["num_experts_per_tok"])
+        weights["model.embed_tokens.weight"][:, :most] = torch.from_numpy(
+            embed_std * asked).to(dtype)
     for i in range(config["num_hidden_layers"]):
         layer = f"model.layers.{i}."
         put(layer + "input_layernorm.weight", (hidden,), 0.2, 1.0)
@@ -139,13 +178,28 @@ def make_weights(config, seed):
         matrix(attn + "k_proj", kv_size, hidden, 1.0, qkv_bias)
         matrix(attn + "v_proj", kv_size, hidden, 1.0, qkv_bias)
         matrix(attn + "o_proj", hidden, q_size, 1.5, attention_bias)
-        if kind == "Qwen3ForCausalLM":
-            put(attn + "q_norm.weight", (config["head_dim"],), 0.3, 1.1)
-            put(attn + "k_norm.weight", (config["head_dim"],), 0.3, 1.1)
+        weights[attn + "o_proj.weight"][:most] *= ROUTER_WRITE
+        if kind in reference.QK_NORM:
+            # Three layers of sharp attention would be too much for int4.
+            mean = 0.6 if most else 1.1
+            put(attn + "q_norm.weight", (config["head_dim"],), 0.3, mean)
+            put(attn + "k_norm.weight", (config["head_dim"],), 0.3, mean)
         put(layer + "post_attention_layernorm.weight", (hidden,), 0.2, 1.0)
-        matrix(layer + "mlp.gate_proj", inter, hidden, 1.0, mlp_bias)
-        matrix(layer + "mlp.up_proj", inter, hidden, 1.0, mlp_bias)
-        matrix(layer + "mlp.down_proj", hidden, inter, 1.0, mlp_bias)
+        experts = reference.layer_experts(config)[i]
+        prefix, (gate, up, down), router = reference.mlp_names(config, experts)
+        inter = config["intermediate_size"]
+        if experts:
+            matrix(layer + router, experts, hidden, ROUTER_NOISE, False)
+            # Each layer gives a token other experts.
+            for e, column in enumerate(rng.permutation(experts)):
+                weights[layer + router + ".weight"][e, column] += 1 / embed_std
+            inter = config.get("moe_intermediate_size", inter)
+        for e in range(max(experts, 1)):
+            mlp = layer + prefix.format(e)
+            matrix(mlp + gate, inter, hidden, 1.0, mlp_bias)
+            matrix(mlp + up, inter, hidden, 1.0, mlp_bias)
+            matrix(mlp + down, hidden, inter, 1.0, mlp_bias)
+            weights[mlp + down + ".weight"][:most] *= ROUTER_WRITE
     put("model.norm.weight", (hidden,), 0.2, 1.0)
     if not tied:
         put("lm_head.weight", (config["vocab_size"], hidden), head_std)
@@ -331,7 +385,7 @@ def report(name, config, weights, expected):
                      - reference.forward(config, weights, tokens))
             worst = max(worst, error.pow(2).mean().sqrt().item())
         factor = worst / expected["tolerance"]["rms"]
-        print(f"  {name:13s} {mutant:22s} "
+        print(f"  {name:13s} {mutant:29s} "
               + (f"{factor:.1f} x tolerance" if worst > 0 else "does not apply"))
 
 
@@ -339,8 +393,14 @@ def main():
     torch.set_num_threads(1)
     here = os.path.dirname(os.path.abspath(__file__))
     root = os.path.join(here, "models")
-    shutil.rmtree(root, ignore_errors=True)
-    for name, (seed, config) in MODELS.items():
+    names = [arg for arg in sys.argv[1:] if arg != "--report"]
+    unknown = set(names) - set(MODELS)
+    if unknown:
+        sys.exit(f"no such model: {', '.join(sorted(unknown))}")
+    for path in [os.path.join(root, name) for name in names] or [root]:
+        shutil.rmtree(path, ignore_errors=True)
+    for name in names or MODELS:
+        seed, config = MODELS[name]
         full, weights, expected = write_model(root, name, seed, config)
         if "--report" in sys.argv[1:]:
             report(name, full, weights, expected)

@@ -2,9 +2,9 @@
 
 An independent reference for the engine: it follows the papers (RMSNorm
 arXiv 1910.07467, RoPE 2104.09864, GQA 2305.13245, SwiGLU 2002.05202, Mistral's
-window 2310.06825) and the meaning that Hugging Face transformers documents for
-each field of config.json. No cache, no blocks, no batching tricks: every
-position is computed from the whole sequence.
+window 2310.06825, Mixtral's experts 2401.04088) and the meaning that Hugging Face
+transformers documents for each field of config.json. No cache, no blocks, no
+batching tricks: every position is computed from the whole sequence.
 
 `mutate` names one deliberate mistake, so that make_golden.py can show that the
 tolerance would catch it.
@@ -16,7 +16,10 @@ import torch
 
 MUTANTS = ("window_off", "window_off_by_one", "scaling_off", "theta_default",
            "rope_interleaved", "kv_heads_interleaved", "qk_norm_off",
-           "bias_off", "eps_small", "position_off_by_one")
+           "bias_off", "eps_small", "position_off_by_one",
+           "experts_one_less", "experts_normalization_flipped",
+           "experts_unweighted", "experts_shifted")
+QK_NORM = ("Qwen3ForCausalLM", "Qwen3MoeForCausalLM")
 
 
 def inverse_frequencies(config, mutate=None):
@@ -75,12 +78,52 @@ def layer_windows(config):
     kind = config["architectures"][0]
     if window is None or kind == "LlamaForCausalLM":
         return [None] * layers
-    if kind == "MistralForCausalLM":
+    if kind in ("MistralForCausalLM", "MixtralForCausalLM"):
         return [window] * layers
     if not config.get("use_sliding_window", False):
         return [None] * layers
     first = config["max_window_layers"]
     return [window if i >= first else None for i in range(layers)]
+
+
+def layer_experts(config):
+    """How many experts each layer chooses from; 0 where it is an ordinary MLP."""
+    layers = config["num_hidden_layers"]
+    kind = config["architectures"][0]
+    if kind == "MixtralForCausalLM":
+        return [config["num_local_experts"]] * layers
+    if kind != "Qwen3MoeForCausalLM":
+        return [0] * layers
+    step, dense = config["decoder_sparse_step"], config["mlp_only_layers"]
+    return [config["num_experts"] if i not in dense and (i + 1) % step == 0
+            else 0 for i in range(layers)]
+
+
+def mlp_names(config, experts):
+    """Names within a layer: the MLP (of expert {}) and its matrices; router."""
+    if config["architectures"][0] == "MixtralForCausalLM":
+        moe = "block_sparse_moe."
+        return moe + "experts.{}.", ("w1", "w3", "w2"), moe + "gate"
+    return ("mlp.experts.{}." if experts else "mlp.",
+            ("gate_proj", "up_proj", "down_proj"), "mlp.gate")
+
+
+def expert_shares(config, logits, mutate=None):
+    """[tokens, experts]: what each expert's output counts; 0 if not chosen."""
+    count = config["num_experts_per_tok"]
+    if mutate == "experts_one_less":
+        count -= 1
+    # Mixtral always normalizes and has no field for it.
+    normalize = config.get("norm_topk_prob", True)
+    if mutate == "experts_normalization_flipped":
+        normalize = not normalize
+    top = torch.softmax(logits, dim=-1).topk(count, dim=-1)
+    share = top.values
+    if normalize:
+        share = share / share.sum(-1, keepdim=True)
+    if mutate == "experts_unweighted":
+        share = torch.full_like(share, 1.0 / count)
+    return torch.zeros_like(logits).scatter(-1, top.indices, share)
 
 
 def attention_mask(length, window, mutate=None):
@@ -99,7 +142,8 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
 
     With `bf16`, everything that an engine may keep in bfloat16 is rounded to
     it: weights, inputs of all matrix products, queries, keys, values and
-    attention probabilities. Sums, norms and the residual stay float32.
+    attention probabilities. Sums, norms, the residual and the experts' shares
+    stay float32.
     """
 
     def rnd(x):
@@ -127,15 +171,32 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
     def split(x, count):
         return x.view(batch, length, count, dim).transpose(1, 2)
 
+    def mlp(h, prefix, names):
+        gate, up, down = (prefix + name for name in names)
+        return linear(torch.nn.functional.silu(linear(h, gate))
+                      * linear(h, up), down)
+
+    def mixture(h, layer, experts):
+        prefix, names, router = mlp_names(config, experts)
+        rows = h.reshape(batch * length, -1)
+        shares = expert_shares(config, linear(rows, layer + router), mutate)
+        out = torch.zeros_like(rows)
+        for e in range(experts):
+            chosen = shares[:, e].nonzero()[:, 0]
+            read = (e + 1) % experts if mutate == "experts_shifted" else e
+            out[chosen] += shares[chosen, e, None] * mlp(
+                rows[chosen], layer + prefix.format(read), names)
+        return out.view_as(h)
+
     x = weight("model.embed_tokens.weight")[tokens]
-    for i, window in enumerate(layer_windows(config)):
+    windows, experts = layer_windows(config), layer_experts(config)
+    for i, window in enumerate(windows):
         layer = f"model.layers.{i}."
         h = norm(x, layer + "input_layernorm")
         q = split(linear(h, layer + "self_attn.q_proj"), heads)
         k = split(linear(h, layer + "self_attn.k_proj"), kv_heads)
         v = split(linear(h, layer + "self_attn.v_proj"), kv_heads)
-        if config["architectures"][0] == "Qwen3ForCausalLM" and \
-                mutate != "qk_norm_off":
+        if config["architectures"][0] in QK_NORM and mutate != "qk_norm_off":
             q = norm(q, layer + "self_attn.q_norm")
             k = norm(k, layer + "self_attn.k_norm")
         q = rnd(apply_rope(q, inv, mutate))
@@ -155,10 +216,11 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
         out = out.transpose(1, 2).reshape(batch, length, heads * dim)
         x = x + linear(out, layer + "self_attn.o_proj")
         h = norm(x, layer + "post_attention_layernorm")
-        gate = linear(h, layer + "mlp.gate_proj")
-        up = linear(h, layer + "mlp.up_proj")
-        x = x + linear(torch.nn.functional.silu(gate) * up,
-                       layer + "mlp.down_proj")
+        if experts[i]:
+            x = x + mixture(h, layer, experts[i])
+        else:
+            prefix, names, _ = mlp_names(config, 0)
+            x = x + mlp(h, layer + prefix, names)
     x = norm(x, "model.norm")
     head = ("model.embed_tokens" if config["tie_word_embeddings"]
             else "lm_head")

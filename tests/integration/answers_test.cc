@@ -20,9 +20,11 @@ namespace {
 
 class AnswersTest : public testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { UseModel({}); }
+
+  void UseModel(const TinyModelOptions& options) {
     model_dir_ = scratch_.path() + "/model";
-    ASSERT_TRUE(WriteTinyModel(model_dir_).ok());
+    ASSERT_TRUE(WriteTinyModel(model_dir_, options).ok());
     auto reference = Reference::Load(model_dir_);
     ASSERT_TRUE(reference.ok()) << reference.status();
     reference_ = *std::move(reference);
@@ -35,6 +37,9 @@ class AnswersTest : public testing::Test {
     for (TokenId& id : prompt) id = token(random_);
     return prompt;
   }
+
+  // A mix of lengths and ways to sample; every third is greedy.
+  void ExpectManyAtOnceOverUnequalWorkers(int count);
 
   ScratchDir scratch_;
   std::string model_dir_;
@@ -190,13 +195,11 @@ TEST_F(AnswersTest, LogprobsBiasAndLeastLength) {
   EXPECT_GT(held_off, 0);
 }
 
-// A mix of lengths and ways to sample; every third is greedy.
-TEST_F(AnswersTest, ManyAtOnceOverUnequalWorkers) {
-  constexpr int kRequests = 64;
+void AnswersTest::ExpectManyAtOnceOverUnequalWorkers(int count) {
   std::vector<v1::GenerateRequest> requests;
   std::uniform_int_distribution<int> prompt_length(1, 300);
   std::uniform_int_distribution<int> output_length(1, 80);
-  for (int i = 0; i < kRequests; ++i) {
+  for (int i = 0; i < count; ++i) {
     v1::GenerateRequest request = GreedyRequest(
         DrawPrompt(prompt_length(random_)), output_length(random_));
     v1::SamplingParams& sampling = *request.mutable_sampling();
@@ -233,16 +236,16 @@ TEST_F(AnswersTest, ManyAtOnceOverUnequalWorkers) {
   const absl::Status started = cluster.Start(shape);
   ASSERT_TRUE(started.ok()) << started;
   const auto stub = cluster.MakeStub();
-  std::vector<Answer> answers(kRequests);
+  std::vector<Answer> answers(count);
   std::vector<std::thread> clients;
-  for (int i = 0; i < kRequests; ++i) {
+  for (int i = 0; i < count; ++i) {
     clients.emplace_back(
         [&, i] { answers[i] = Generate(*stub, requests[i], 2 * kPatience); });
   }
   for (std::thread& client : clients) client.join();
 
   std::set<std::string> workers;
-  for (int i = 0; i < kRequests; ++i) {
+  for (int i = 0; i < count; ++i) {
     ASSERT_TRUE(answers[i].status.ok()) << i << ": " << answers[i].status;
     EXPECT_EQ(answers[i].tokens, reference_->Tokens(requests[i])) << i;
     workers.insert(answers[i].last.timing().prefill_worker());
@@ -250,6 +253,22 @@ TEST_F(AnswersTest, ManyAtOnceOverUnequalWorkers) {
   }
   workers.erase("");
   EXPECT_EQ(workers.size(), 4u) << "every worker had a part";
+}
+
+TEST_F(AnswersTest, ManyAtOnceOverUnequalWorkers) {
+  ExpectManyAtOnceOverUnequalWorkers(64);
+}
+
+// Whose way through a layer depends on nobody beside them, either.
+TEST_F(AnswersTest, ManyAtOnceThroughMixturesOfExperts) {
+  TinyModelOptions options;
+  options.architecture = "Qwen3MoeForCausalLM";
+  options.experts = 12;
+  options.experts_per_token = 3;
+  options.first_layer_dense = true;
+  options.layers = 3;
+  UseModel(options);
+  ExpectManyAtOnceOverUnequalWorkers(48);
 }
 
 }  // namespace

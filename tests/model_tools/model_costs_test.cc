@@ -30,14 +30,23 @@ ModelConfig SmallConfig() {
 constexpr int64_t kLayer = 64 + 32 + 32 + 64 + 3 * 128;
 constexpr int64_t kHead = 32 * 8;
 
+// Which expert a tensor is of; -1: none.
+int32_t ExpertOf(const TensorSpec& tensor) {
+  const std::string kExperts = ".experts.";
+  const size_t at = tensor.name.find(kExperts);
+  if (at == std::string::npos) return -1;
+  return std::stoi(tensor.name.substr(at + kExperts.size()));
+}
+
 TEST(ModelCostsTest, CountsMatrices) {
   const ModelConfig config = SmallConfig();
   EXPECT_EQ(LayerMatrixParameters(config), 2 * kLayer);
   EXPECT_EQ(HeadParameters(config), kHead);
-  // Of real ones, all but norms and biases.
+  // Of real ones, all but norms and biases; of experts, those of one token.
   for (const ModelShape& shape : ModelShapes()) {
     int64_t n = 0;
     for (const TensorSpec& tensor : ListTensors(shape.config)) {
+      if (ExpertOf(tensor) >= shape.config.experts.per_token) continue;
       if (tensor.role == TensorRole::kMatrix ||
           tensor.role == TensorRole::kQueryKeyMatrix ||
           tensor.role == TensorRole::kResidualMatrix) {
@@ -46,6 +55,30 @@ TEST(ModelCostsTest, CountsMatrices) {
     }
     EXPECT_EQ(LayerMatrixParameters(shape.config), n) << shape.name;
   }
+}
+
+TEST(ModelCostsTest, AStepReadsTheExpertsThatItsTokensPassThrough) {
+  ModelConfig config = SmallConfig();
+  config.experts = {.count = 4, .per_token = 1, .intermediate_size = 16};
+  config.layer_has_experts = {true, false};
+  // An expert is as the other layer's MLP; the router is 4x8.
+  constexpr int64_t kExpert = 3 * 128;
+  EXPECT_EQ(LayerMatrixParameters(config), 2 * kLayer + 32);
+  EXPECT_EQ(LayerMatrixBytes(config, WeightKind::kBf16),
+            2 * (2 * kLayer + 3 * kExpert + 32));
+  // The router is no int8 matrix.
+  EXPECT_EQ(LayerMatrixBytes(config, WeightKind::kInt8),
+            2 * (kLayer + 4 * 64) + 3 * (kExpert + 4 * 40) + 2 * 32);
+  EXPECT_EQ(LayerBytesRead(config, WeightKind::kBf16, 1),
+            2 * (2 * kLayer + 32));
+  // The second token goes another way in 3 of 4 cases.
+  EXPECT_EQ(LayerBytesRead(config, WeightKind::kBf16, 2),
+            2 * (2 * kLayer + 0.75 * kExpert + 32));
+  EXPECT_NEAR(LayerBytesRead(config, WeightKind::kBf16, 1000),
+              LayerMatrixBytes(config, WeightKind::kBf16), 1e-6);
+  const ModelConfig dense = SmallConfig();
+  EXPECT_EQ(LayerBytesRead(dense, WeightKind::kInt4, 7),
+            LayerMatrixBytes(dense, WeightKind::kInt4));
 }
 
 TEST(ModelCostsTest, BytesFollowTheKindOfWeights) {

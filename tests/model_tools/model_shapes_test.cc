@@ -21,13 +21,14 @@ TEST(ModelShapesTest, HaveAsManyParametersAsTheRealModels) {
       {"Qwen2.5-0.5B", 494032768},    {"Qwen3-0.6B", 596049920},
       {"TinyLlama-1.1B", 1100048384}, {"Llama-3.2-1B", 1235814400},
       {"Llama-3.2-3B", 3212749824},   {"Mistral-7B", 7248023552},
-      {"Llama-3.1-8B", 8030261248}};
+      {"Llama-3.1-8B", 8030261248},   {"Qwen3-30B-A3B", 30532122624},
+      {"Mixtral-8x7B", 46702792704}};
   for (const auto& [name, parameters] : expected) {
     const auto shape = FindModelShape(name);
     ASSERT_TRUE(shape.ok()) << shape.status();
     EXPECT_EQ(CountParameters(shape->config), parameters) << name;
   }
-  EXPECT_EQ(ModelShapes().size(), expected.size() + 1);  // and "tiny"
+  EXPECT_EQ(ModelShapes().size(), expected.size() + 2);  // "tiny", "tiny-moe"
 }
 
 TEST(ModelShapesTest, NamesDoNotDependOnCase) {

@@ -59,7 +59,8 @@ class ModelWriter final {
   ModelWriter(const ModelConfig& config, GgufWriter& out)
       : config_(config),
         interleaves_(config.architecture == Architecture::kLlama ||
-                     config.architecture == Architecture::kMistral),
+                     config.architecture == Architecture::kMistral ||
+                     config.architecture == Architecture::kMixtral),
         out_(out) {}
 
   void AddMatrix(const std::string& name, const WeightMatrix& matrix,
@@ -103,6 +104,10 @@ class ModelWriter final {
     AddVector(p + "attn_q_norm.weight", w.q_norm);
     AddVector(p + "attn_k_norm.weight", w.k_norm);
     AddVector(p + "ffn_norm.weight", w.post_attention_norm);
+    if (w.expert_router.has_value()) {
+      AddExperts(p, w);
+      return;
+    }
     AddMatrix(p + "ffn_gate.weight", w.gate_proj);
     AddMatrix(p + "ffn_up.weight", w.up_proj);
     AddMatrix(p + "ffn_down.weight", w.down_proj);
@@ -112,6 +117,29 @@ class ModelWriter final {
   }
 
  private:
+  // The router in F32, as converters write it; of the experts' matrices, those
+  // of a kind after each other in one tensor.
+  void AddExperts(const std::string& p, const engine::LayerWeights& w) {
+    const WeightMatrix& router = *w.expert_router;
+    out_.AddTensor(p + "ffn_gate_inp.weight", gguf::kF32,
+                   {router.rows, router.columns}, Floats(router.values));
+    const auto add = [&](const char* name,
+                         WeightMatrix engine::ExpertWeights::*part) {
+      std::string bytes;
+      for (const engine::ExpertWeights& expert : w.experts) {
+        bytes += Text((expert.*part).values.bytes);
+      }
+      const WeightMatrix& first = w.experts[0].*part;
+      out_.AddTensor(
+          p + name, TypeOf(first.values.dtype),
+          {static_cast<int64_t>(w.experts.size()), first.rows, first.columns},
+          bytes);
+    };
+    add("ffn_gate_exps.weight", &engine::ExpertWeights::gate_proj);
+    add("ffn_up_exps.weight", &engine::ExpertWeights::up_proj);
+    add("ffn_down_exps.weight", &engine::ExpertWeights::down_proj);
+  }
+
   const ModelConfig& config_;
   const bool interleaves_;
   GgufWriter& out_;
@@ -119,6 +147,7 @@ class ModelWriter final {
 
 std::string GgufArchitecture(Architecture architecture) {
   if (architecture == Architecture::kQwen2) return "qwen2";
+  if (architecture == Architecture::kQwen3Moe) return "qwen3moe";
   return architecture == Architecture::kQwen3 ? "qwen3" : "llama";
 }
 
@@ -149,7 +178,17 @@ void AddConfig(const ModelConfig& c, GgufWriter& out) {
   out.AddUint32(p + "context_length", c.max_position);
   out.AddUint32(p + "embedding_length", c.hidden_size);
   out.AddUint32(p + "block_count", c.num_layers);
-  out.AddUint32(p + "feed_forward_length", c.intermediate_size);
+  const bool mixtral = c.architecture == Architecture::kMixtral;
+  out.AddUint32(p + "feed_forward_length",
+                mixtral ? c.experts.intermediate_size : c.intermediate_size);
+  if (c.experts.count > 0) {
+    out.AddUint32(p + "expert_count", c.experts.count);
+    out.AddUint32(p + "expert_used_count", c.experts.per_token);
+    if (!mixtral) {
+      out.AddUint32(p + "expert_feed_forward_length",
+                    c.experts.intermediate_size);
+    }
+  }
   out.AddUint32(p + "attention.head_count", c.num_heads);
   out.AddUint32(p + "attention.head_count_kv", c.num_kv_heads);
   out.AddUint32(p + "attention.key_length", c.head_dim);

@@ -114,8 +114,24 @@ DType ParseDType(const std::string& name) {
   return DType::kF32;
 }
 
-void AddLayer(const TinyModelOptions& o, const std::string& prefix,
-              TensorFile* file) {
+void AddExperts(const TinyModelOptions& o, const std::string& prefix,
+                TensorFile* file) {
+  const bool mixtral = o.architecture == "MixtralForCausalLM";
+  const std::string block = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
+  file->AddMatrix(block + "gate.weight", o.experts, o.hidden);
+  for (int32_t i = 0; i < o.experts; ++i) {
+    const std::string expert = absl::StrCat(block, "experts.", i, ".");
+    file->AddMatrix(expert + (mixtral ? "w1.weight" : "gate_proj.weight"),
+                    o.intermediate, o.hidden);
+    file->AddMatrix(expert + (mixtral ? "w3.weight" : "up_proj.weight"),
+                    o.intermediate, o.hidden);
+    file->AddMatrix(expert + (mixtral ? "w2.weight" : "down_proj.weight"),
+                    o.hidden, o.intermediate);
+  }
+}
+
+void AddLayer(const TinyModelOptions& o, int32_t index, TensorFile* file) {
+  const std::string prefix = absl::StrCat("model.layers.", index, ".");
   const int64_t q_size = int64_t{o.heads} * o.head_dim;
   const int64_t kv_size = int64_t{o.kv_heads} * o.head_dim;
   file->Add(prefix + "input_layernorm.weight", {o.hidden}, 1.0f, 0.3f);
@@ -130,9 +146,15 @@ void AddLayer(const TinyModelOptions& o, const std::string& prefix,
     file->Add(attention + "k_proj.bias", {kv_size}, 0.0f, 0.5f);
     file->Add(attention + "v_proj.bias", {kv_size}, 0.0f, 0.5f);
   }
-  if (o.architecture == "Qwen3ForCausalLM") {
+  const bool qwen3_moe = o.architecture == "Qwen3MoeForCausalLM";
+  if (o.architecture == "Qwen3ForCausalLM" || qwen3_moe) {
     file->Add(attention + "q_norm.weight", {o.head_dim}, 1.0f, 0.3f);
     file->Add(attention + "k_norm.weight", {o.head_dim}, 1.0f, 0.3f);
+  }
+  if (o.architecture == "MixtralForCausalLM" ||
+      (qwen3_moe && !(index == 0 && o.first_layer_dense))) {
+    AddExperts(o, prefix, file);
+    return;
   }
   file->AddMatrix(prefix + "mlp.gate_proj.weight", o.intermediate, o.hidden);
   file->AddMatrix(prefix + "mlp.up_proj.weight", o.intermediate, o.hidden);
@@ -143,7 +165,7 @@ std::string Tensors(const TinyModelOptions& o) {
   TensorFile file(ParseDType(o.dtype), o.seed);
   file.Add("model.embed_tokens.weight", {o.vocab_size, o.hidden}, 0.0f, 1.0f);
   for (int32_t i = 0; i < o.layers; ++i) {
-    AddLayer(o, absl::StrCat("model.layers.", i, "."), &file);
+    AddLayer(o, i, &file);
   }
   file.Add("model.norm.weight", {o.hidden}, 1.0f, 0.3f);
   if (!o.tie_word_embeddings) {
@@ -168,6 +190,17 @@ json Config(const TinyModelOptions& o) {
                  {"tie_word_embeddings", o.tie_word_embeddings},
                  {"bos_token_id", kTinyModelBos},
                  {"eos_token_id", kTinyModelEos}};
+  if (o.architecture == "MixtralForCausalLM") {
+    config["num_local_experts"] = o.experts;
+    config["num_experts_per_tok"] = o.experts_per_token;
+  } else if (o.architecture == "Qwen3MoeForCausalLM") {
+    config["num_experts"] = o.experts;
+    config["num_experts_per_tok"] = o.experts_per_token;
+    config["moe_intermediate_size"] = o.intermediate;
+    config["norm_topk_prob"] = true;
+    config["mlp_only_layers"] =
+        o.first_layer_dense ? json::array({0}) : json::array();
+  }
   if (o.sliding_window) config["sliding_window"] = *o.sliding_window;
   return config;
 }

@@ -17,14 +17,19 @@ struct TinyModelOptions {
   // Picks the weights.
   uint64_t seed = 1;
   // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM" (with QKV
-  // bias) or "Qwen3ForCausalLM" (with QK norm).
+  // bias), "Qwen3ForCausalLM" (with QK norm), or, with experts,
+  // "MixtralForCausalLM" or "Qwen3MoeForCausalLM" (with QK norm).
   std::string architecture = "LlamaForCausalLM";
   int32_t layers = 2;
   int32_t hidden = 64;
   int32_t heads = 4;
   int32_t kv_heads = 2;
-  int32_t head_dim = 16;  // even
-  int32_t intermediate = 96;
+  int32_t head_dim = 16;      // even
+  int32_t intermediate = 96;  // of one expert where there are some
+  int32_t experts = 5;
+  int32_t experts_per_token = 2;
+  // "Qwen3MoeForCausalLM" only: the first layer has none.
+  bool first_layer_dense = false;
   // Ids 0..255 are the bytes, 256 and 257 the special tokens below, the rest
   // are words that no text encodes to. At least 258.
   int32_t vocab_size = 320;

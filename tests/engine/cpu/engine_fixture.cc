@@ -55,11 +55,17 @@ std::vector<std::pair<std::string, TinyModelOptions>> Models() {
   qwen3.architecture = "Qwen3ForCausalLM";
   qwen3.hidden = 96;
   qwen3.head_dim = 32;
-  return {{"llama", llama},
-          {"odd", odd},
-          {"mistral", mistral},
-          {"qwen2", qwen2},
-          {"qwen3", qwen3}};
+  // Odd sizes, too.
+  TinyModelOptions experts;
+  experts.architecture = "Qwen3MoeForCausalLM";
+  experts.hidden = 57;
+  experts.intermediate = 37;
+  experts.layers = 3;
+  experts.experts = 7;
+  experts.experts_per_token = 3;
+  experts.first_layer_dense = true;
+  return {{"llama", llama}, {"odd", odd},     {"mistral", mistral},
+          {"qwen2", qwen2}, {"qwen3", qwen3}, {"experts", experts}};
 }
 
 // Each process has its own, as two may run at a time. A death test starts the

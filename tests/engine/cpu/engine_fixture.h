@@ -50,8 +50,8 @@ std::vector<float> RunWhole(Engine& engine, const std::vector<TokenId>& tokens,
 // Equal to the bit, and not empty.
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b);
 
-// The directory of "llama", "odd" (odd sizes everywhere), "mistral", "qwen2" or
-// "qwen3". It is there while tests run.
+// The directory of "llama", "odd" (odd sizes everywhere), "mistral", "qwen2",
+// "qwen3" or "experts" (a mixture of them, odd sizes, too). It is there while tests run.
 std::string EngineModelDir(const std::string& name);
 
 // A model, a set of kernels, and how weights and KV are held.
@@ -73,7 +73,7 @@ class EngineFixture : public testing::TestWithParam<EngineCase> {
 // Every model on every set of kernels of this CPU.
 inline auto EngineCases() {
   return testing::Combine(
-      testing::Values("llama", "odd", "mistral", "qwen2", "qwen3"),
+      testing::Values("llama", "odd", "mistral", "qwen2", "qwen3", "experts"),
       testing::ValuesIn(AvailableKernels().begin(), AvailableKernels().end()),
       testing::Values(Dtypes{"bf16", "bf16"}, Dtypes{"int8", "bf16"},
                       Dtypes{"int4", "int8"}));

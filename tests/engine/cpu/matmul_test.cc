@@ -307,6 +307,57 @@ TEST_P(MatmulTest, ARowIsTheSameInAnyCompanyAndOnAnyNumberOfThreads) {
   }
 }
 
+// Groups without rows, with few, and with more than a strip has.
+TEST_P(MatmulTest, GroupsOfRowsHaveMatricesOfTheirOwn) {
+  constexpr int32_t kOutputs = 150, kInputs = 130;
+  const int32_t kRows[] = {0, 1, 300, 0, 7, 520, 0};
+  ThreadTeam one(1), three(3);
+  for (const WeightDtype dtype : kDtypes) {
+    std::vector<OwnedTensor> tensors;
+    tensors.reserve(std::size(kRows));
+    std::vector<OwnedMatrix> matrices;
+    matrices.reserve(std::size(kRows));
+    std::vector<RowGroup> groups;
+    int32_t rows = 0;
+    for (const int32_t count : kRows) {
+      tensors.emplace_back(DType::kBf16, kOutputs, kInputs, 10 + rows);
+      matrices.emplace_back(dtype, 2, tensors.back(), one);
+      groups.push_back({rows, count, &matrices.back().matrix});
+      rows += count;
+    }
+    const std::vector<float> a = RandomInput(rows, kInputs);
+    const int32_t outputs = matrices[0].matrix.outputs();
+    for (ThreadTeam* team : {&one, &three}) {
+      Activations input(dtype, kInputs);
+      input.Reserve(rows);
+      for (int32_t r = 0; r < rows; ++r) {
+        input.Write(*GetParam(), r, 0, a.data() + int64_t{r} * kInputs,
+                    kInputs);
+      }
+      std::vector<float> c(int64_t{rows} * outputs, NAN);
+      Matmul matmul(*GetParam(), *team);
+      matmul.RunGroups(input, groups, 4, [&](const Strip& strip) {
+        for (int32_t i = 0; i < strip.rows; ++i) {
+          std::memcpy(c.data() + int64_t{strip.first_row + i} * outputs +
+                          strip.first_column(),
+                      strip.row(i),
+                      sizeof(float) * strip.panels * kPanelColumns);
+        }
+      });
+      for (const RowGroup& group : groups) {
+        if (group.rows == 0) continue;
+        const std::vector<float> expected =
+            Product(*GetParam(), one, a, group.first_row, group.rows, *group.b);
+        ASSERT_EQ(0,
+                  std::memcmp(c.data() + int64_t{group.first_row} * outputs,
+                              expected.data(), expected.size() * sizeof(float)))
+            << WeightDtypeName(dtype) << " rows from " << group.first_row;
+      }
+      matmul.RunGroups(input, {}, 4, [](const Strip&) { FAIL(); });
+    }
+  }
+}
+
 TEST_P(MatmulTest, WhatIsNotFiniteStaysInItsRow) {
   ThreadTeam team(1);
   const OwnedTensor w(DType::kBf16, 32, 130, 5);

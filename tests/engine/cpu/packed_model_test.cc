@@ -133,8 +133,13 @@ TEST(PackedModelTest, IsTheModelThatIsPackedAtLoad) {
   qwen2.architecture = "Qwen2ForCausalLM";
   test::TinyModelOptions qwen3;
   qwen3.architecture = "Qwen3ForCausalLM";
+  test::TinyModelOptions mixtral = odd;
+  mixtral.architecture = "MixtralForCausalLM";
+  test::TinyModelOptions experts;
+  experts.architecture = "Qwen3MoeForCausalLM";
+  experts.first_layer_dense = true;
   for (const test::TinyModelOptions& tiny :
-       {test::TinyModelOptions(), odd, qwen2, qwen3}) {
+       {test::TinyModelOptions(), odd, qwen2, qwen3, mixtral, experts}) {
     const ModelDir source;
     ASSERT_TRUE(test::WriteTinyModel(source.path(), tiny).ok());
     ExpectSameModel(source.path());

@@ -28,7 +28,7 @@ class CudaGoldenTest : public DeviceTest,
 };
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaGoldenTest,
-                         testing::ValuesIn(GoldenModelNames()),
+                         testing::ValuesIn(DenseGoldenModelNames()),
                          [](const auto& param) { return param.param; });
 
 TEST_P(CudaGoldenTest, LogitsAreTheReferencesAtEveryPosition) {

@@ -57,6 +57,17 @@ class TensorParallelTest : public DeviceTest {
   }
 };
 
+TEST(ShardTest, NoRankHasExperts) {
+  ModelConfig config;
+  config.architecture = Architecture::kMixtral;
+  config.num_heads = config.num_kv_heads = 4;
+  config.hidden_size = 96;
+  config.experts.count = 8;
+  const absl::Status status = CheckShards(config, 1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(status.message(), testing::HasSubstr("8 experts"));
+}
+
 TEST(ShardTest, SaysWhatRanksCannotShare) {
   ModelConfig config;
   config.num_heads = 12;

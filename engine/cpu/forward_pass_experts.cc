@@ -1,0 +1,141 @@
+// Layers with experts: each row goes through a few of many feed-forward
+// networks. The rows of an expert lie together, so that its weights are read
+// once a step.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "engine/cpu/forward_pass.h"
+
+namespace baton::engine::cpu {
+namespace {
+
+// Writes the indices of the `count` largest logits, the largest first, to
+// `chosen`. Of equal ones the first goes before.
+void ChooseLargest(absl::Span<const float> logits, int32_t count,
+                   int32_t* chosen) {
+  for (int32_t i = 0; i < count; ++i) {
+    int32_t best = -1;
+    for (int32_t e = 0; e < static_cast<int32_t>(logits.size()); ++e) {
+      // Whatever the numbers are: NaN is no less than anything.
+      if (best >= 0 && !(logits[e] > logits[best])) continue;
+      if (std::find(chosen, chosen + i, e) == chosen + i) best = e;
+    }
+    chosen[i] = best;
+  }
+}
+
+}  // namespace
+
+void ForwardPass::MixExperts(const CpuLayerWeights& layer) {
+  ChooseExperts(layer);
+  for (int32_t first = 0; first < num_rows_; first += kExpertRows) {
+    MixRows(layer, first, std::min(kExpertRows, num_rows_ - first));
+  }
+}
+
+void ForwardPass::MixRows(const CpuLayerWeights& layer, int32_t first,
+                          int32_t count) {
+  SortChoices(first, count);
+  const int32_t hidden = config_.hidden_size;
+  const int32_t per_token = config_.experts.per_token;
+  ForRows(first, count, int64_t{per_token} * hidden, [&](int32_t row, int32_t) {
+    for (int32_t i = 0; i < per_token; ++i) {
+      expert_in_.CopyRow(normed_, row, choices_[row * per_token + i].place);
+    }
+  });
+  matmul_.RunGroups(expert_in_, ExpertGroups(layer, &CpuExpertWeights::gate_up),
+                    2 * kGatePanels, [&](const Strip& strip) {
+                      Gate(strip, /*bias=*/{}, expert_gated_);
+                    });
+  matmul_.RunGroups(
+      expert_gated_, ExpertGroups(layer, &CpuExpertWeights::down),
+      layer.experts[0].down.unit(), [&](const Strip& strip) {
+        const int32_t column = strip.first_column();
+        const int32_t n =
+            std::min(strip.panels * kPanelColumns, hidden - column);
+        for (int32_t i = 0; i < strip.rows; ++i) {
+          std::memcpy(expert_out_.data() +
+                          int64_t{strip.first_row + i} * hidden + column,
+                      strip.row(i), sizeof(float) * n);
+        }
+      });
+  ForRows(first, count, int64_t{2 * per_token} * hidden,
+          [&](int32_t row, int32_t) {
+            for (int32_t i = 0; i < per_token; ++i) {
+              const Choice& choice = choices_[row * per_token + i];
+              float* const out =
+                  expert_out_.data() + int64_t{choice.place} * hidden;
+              kernels_.scale(out, choice.weight, hidden);
+              kernels_.add(residual(row), out, hidden);
+            }
+          });
+}
+
+absl::Span<const RowGroup> ForwardPass::ExpertGroups(
+    const CpuLayerWeights& layer, PackedMatrix CpuExpertWeights::*matrix) {
+  expert_groups_.clear();
+  int32_t begin = 0;
+  for (size_t i = 0; i < layer.experts.size(); ++i) {
+    const int32_t rows = expert_ends_[i] - begin;
+    if (rows > 0) {
+      expert_groups_.push_back({begin, rows, &(layer.experts[i].*matrix)});
+    }
+    begin = expert_ends_[i];
+  }
+  return expert_groups_;
+}
+
+void ForwardPass::ChooseExperts(const CpuLayerWeights& layer) {
+  const ExpertsConfig& experts = config_.experts;
+  const PackedMatrix& router = layer.expert_router;
+  const int64_t stride = router.outputs();
+  router_logits_.Reserve(num_rows_ * stride);
+  matmul_.Run(normed_.quantized() ? routed_ : normed_, /*first_row=*/0,
+              num_rows_, router, router.unit(), [&](const Strip& strip) {
+                for (int32_t i = 0; i < strip.rows; ++i) {
+                  std::memcpy(router_logits_.data() +
+                                  (strip.first_row + i) * stride +
+                                  strip.first_column(),
+                              strip.row(i),
+                              sizeof(float) * strip.panels * kPanelColumns);
+                }
+              });
+  ForRows(int64_t{experts.per_token} * experts.count,
+          [&](int32_t row, int32_t thread) {
+            const absl::Span<const float> logits(
+                router_logits_.data() + row * stride, experts.count);
+            std::vector<int32_t>& chosen = chosen_scratch_[thread];
+            chosen.resize(experts.per_token);
+            ChooseLargest(logits, experts.per_token, chosen.data());
+            const float max = logits[chosen[0]];
+            float sum = 0;
+            if (experts.normalized) {
+              for (const int32_t e : chosen) sum += std::exp(logits[e] - max);
+            } else {
+              for (const float logit : logits) sum += std::exp(logit - max);
+            }
+            for (int32_t i = 0; i < experts.per_token; ++i) {
+              Choice& choice = choices_[row * experts.per_token + i];
+              choice.expert = chosen[i];
+              choice.weight = std::exp(logits[chosen[i]] - max) / sum;
+            }
+          });
+}
+
+void ForwardPass::SortChoices(int32_t first, int32_t count) {
+  const int32_t per_token = config_.experts.per_token;
+  const absl::Span<Choice> choices = absl::MakeSpan(choices_).subspan(
+      int64_t{first} * per_token, int64_t{count} * per_token);
+  expert_ends_.assign(config_.experts.count, 0);
+  for (const Choice& choice : choices) ++expert_ends_[choice.expert];
+  int32_t begin = 0;
+  for (int32_t& end : expert_ends_) begin += std::exchange(end, begin);
+  // From here on, where the next one of an expert goes.
+  for (Choice& choice : choices) choice.place = expert_ends_[choice.expert]++;
+}
+
+}  // namespace baton::engine::cpu

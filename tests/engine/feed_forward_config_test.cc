@@ -1,0 +1,111 @@
+// Of config.json, what it says of experts.
+#include "engine/feed_forward_config.h"
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/log.h"
+#include "tests/engine/model_dir.h"
+
+namespace baton::engine {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+absl::StatusOr<ModelConfig> LoadJson(const json& config) {
+  const ModelDir dir;
+  dir.Write("config.json", config.dump());
+  return LoadModelConfig(dir.path());
+}
+
+ModelConfig Accepted(const json& config) {
+  const auto loaded = LoadJson(config);
+  CHECK(loaded.ok()) << loaded.status();
+  return *loaded;
+}
+
+TEST(FeedForwardConfigTest, MixturesOfExperts) {
+  const ModelConfig dense = Accepted(ConfigJson("Qwen3ForCausalLM"));
+  EXPECT_EQ(dense.experts.count, 0);
+  EXPECT_FALSE(dense.LayerHasExperts(0));
+
+  json mixtral = ConfigJson("MixtralForCausalLM");
+  mixtral["intermediate_size"] = 40;
+  ModelConfig config = Accepted(mixtral);
+  EXPECT_EQ(config.experts.count, 8);
+  EXPECT_EQ(config.experts.per_token, 2);
+  EXPECT_EQ(config.experts.intermediate_size, 40);
+  EXPECT_TRUE(config.experts.normalized);
+  EXPECT_TRUE(config.LayerHasExperts(0) && config.LayerHasExperts(1));
+  EXPECT_EQ(config.intermediate_size, 0);
+  EXPECT_FALSE(config.qk_norm);
+
+  json qwen =
+      With(ConfigJson("Qwen3MoeForCausalLM"), {{"num_hidden_layers", 4}});
+  config = Accepted(qwen);
+  EXPECT_EQ(config.experts.count, 128);
+  EXPECT_EQ(config.experts.per_token, 8);
+  EXPECT_EQ(config.experts.intermediate_size, 768);
+  EXPECT_FALSE(config.experts.normalized);
+  EXPECT_TRUE(config.qk_norm);
+  EXPECT_TRUE(config.layer_has_experts.empty());
+  // Not needed where all layers have experts.
+  config = Accepted(With(qwen, {{"intermediate_size", "(erase)"},
+                                {"num_experts", 6},
+                                {"num_experts_per_tok", 6},
+                                {"moe_intermediate_size", 24},
+                                {"norm_topk_prob", true}}));
+  EXPECT_EQ(config.experts.count, 6);
+  EXPECT_EQ(config.experts.per_token, 6);
+  EXPECT_EQ(config.experts.intermediate_size, 24);
+  EXPECT_TRUE(config.experts.normalized);
+  config = Accepted(With(qwen, {{"decoder_sparse_step", 2},
+                                {"mlp_only_layers", {1, 99}},
+                                {"intermediate_size", 32}}));
+  EXPECT_THAT(config.layer_has_experts, ElementsAre(false, false, false, true));
+  EXPECT_EQ(config.intermediate_size, 32);
+  config = Accepted(With(qwen, {{"num_experts", 0}}));
+  EXPECT_EQ(config.experts.count, 0);
+  config = Accepted(With(qwen, {{"mlp_only_layers", {0, 1, 2, 3}}}));
+  EXPECT_EQ(config.experts.count, 0);
+}
+
+TEST(FeedForwardConfigTest, WrongFieldsAreNamed) {
+  const json mixtral = ConfigJson("MixtralForCausalLM");
+  const json qwen = ConfigJson("Qwen3MoeForCausalLM");
+  const std::vector<std::tuple<json, json, std::string>> wrong = {
+      {mixtral,
+       {{"num_experts_per_tok", 9}},
+       "num_experts_per_tok is 9, it must be at most the number of experts "
+       "(8)"},
+      {mixtral, {{"num_local_experts", 0}}, "num_local_experts is 0"},
+      {mixtral, {{"num_local_experts", 5000}}, "num_local_experts is 5000"},
+      {qwen, {{"num_experts", -1}}, "num_experts is -1"},
+      {qwen, {{"moe_intermediate_size", 0}}, "moe_intermediate_size is 0"},
+      {qwen, {{"decoder_sparse_step", 0}}, "decoder_sparse_step is 0"},
+      {qwen, {{"mlp_only_layers", {"a"}}}, "mlp_only_layers is [\"a\"]"},
+      {qwen, {{"mlp_only_layers", {-1}}}, "mlp_only_layers is [-1]"},
+      {qwen, {{"norm_topk_prob", 1}}, "norm_topk_prob is 1"},
+      {qwen,
+       {{"num_experts", 1024}, {"num_hidden_layers", 300}},
+       "num_hidden_layers is 300, it must be at most 256 with so many "
+       "experts (1024)"}};
+  for (const auto& [base, changes, message] : wrong) {
+    const auto result = LoadJson(With(base, changes));
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument)
+        << changes;
+    EXPECT_THAT(result.status().message(), HasSubstr(message));
+  }
+  const auto slides = LoadJson(With(qwen, {{"use_sliding_window", true}}));
+  EXPECT_EQ(slides.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(slides.status().message(), HasSubstr("use_sliding_window"));
+}
+
+}  // namespace
+}  // namespace baton::engine
