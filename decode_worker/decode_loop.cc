@@ -329,7 +329,7 @@ StepResult DecodeLoop::RunStep(const StepPlan& plan) {
 void DecodeLoop::Finish(const StepPlan& plan, const StepResult& result,
                         absl::Time started) {
   ++blocks_->steps;
-  metrics_->steps->Increment();
+  metrics_->CountStep(result);
   const absl::Time ended = clock_->Now();
   ahead_since_ = ended;
   const double seconds = absl::ToDoubleSeconds(ended - started);

@@ -333,7 +333,10 @@ void ReadSlidingWindow(JsonFields& fields, ModelConfig& config) {
     return;
   }
   std::optional<int32_t> window;
-  if (!fields.IsNull("sliding_window")) {
+  // Where a Mistral's file says nothing, it is 4096; Mixtral has none then.
+  const bool may_be_missing = config.architecture != Architecture::kMixtral;
+  if (may_be_missing ? !fields.IsNull("sliding_window")
+                     : fields.Find("sliding_window") != nullptr) {
     window = fields.Int("sliding_window", 4096, 1, kMaxPosition);
   }
   if (IsQwen(config.architecture)) {

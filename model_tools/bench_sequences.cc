@@ -25,13 +25,13 @@ BenchSequences::BenchSequences(engine::Engine* engine, int32_t count,
       sequence.blocks.push_back(next++);
     }
     sequence.tokens.reserve(positions + 1);
-    sequence.tokens.push_back(RandomToken(0));
+    sequence.tokens.push_back(RandomToken(0, 0));
   }
 }
 
-TokenId BenchSequences::RandomToken(int64_t index) const {
-  const double draw =
-      engine::UniformDraw(/*seed=*/1, static_cast<uint64_t>(index));
+TokenId BenchSequences::RandomToken(int32_t sequence, int64_t index) const {
+  const double draw = engine::UniformDraw(/*seed=*/uint64_t{1} + sequence,
+                                          static_cast<uint64_t>(index));
   return static_cast<TokenId>(draw * engine_->model().vocab_size);
 }
 
@@ -59,9 +59,13 @@ PlannedSequence BenchSequences::Plan(int32_t sequence, int64_t first,
 void BenchSequences::Execute(const StepPlan& plan) {
   const scheduling::StepResult result = engine_->Execute(plan, [](int32_t) {});
   for (const scheduling::SampledToken& sampled : result.sampled) {
+    const auto i = static_cast<int32_t>(sampled.sequence);
+    std::vector<TokenId>& tokens = sequences_[i].tokens;
+    const auto index = static_cast<int64_t>(tokens.size());
     // A model whose logits are not finite is as fast as another.
     const TokenId token = sampled.ok ? sampled.token : 0;
-    sequences_[static_cast<uint64_t>(sampled.sequence)].tokens.push_back(token);
+    tokens.push_back((token + RandomToken(i, index)) %
+                     engine_->model().vocab_size);
   }
 }
 
@@ -71,14 +75,14 @@ void BenchSequences::Prefill(int64_t position, int32_t chunk) {
     const int64_t end = std::min(position, done_ + chunk);
     tokens.resize(done_ + 1);
     while (static_cast<int64_t>(tokens.size()) < end) {
-      tokens.push_back(RandomToken(static_cast<int64_t>(tokens.size())));
+      tokens.push_back(RandomToken(0, static_cast<int64_t>(tokens.size())));
     }
     tokens.resize(end);
     StepPlan plan;
     plan.sequences.push_back(Plan(0, done_, /*sample=*/end == position));
     Execute(plan);
     done_ = end;
-    if (end < position) tokens.push_back(RandomToken(end));
+    if (end < position) tokens.push_back(RandomToken(0, end));
   }
 }
 

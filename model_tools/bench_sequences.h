@@ -25,15 +25,20 @@ class BenchSequences final {
 
   // Runs random tokens of sequence 0 up to `position`, at most `chunk` of them
   // per step, the first step from where it is. The token after the last is
-  // sampled.
+  // sampled and shifted, as below.
   void Prefill(int64_t position, int32_t chunk);
 
   // Gives every sequence what sequence 0 has: tokens, and a copy of its KV.
   void CopyFirstToAll();
 
-  // Samples one token of every sequence, in one step; the first step at
+  // Samples one token of every sequence, in one step, and adds RandomToken to
+  // each, modulo the vocabulary: what sequences that say the same, or repeat
+  // themselves, cost says nothing of a mixture of experts. The first step at
   // position 0 begins with a random token.
   void DecodeStep();
+
+  // The same for each call.
+  TokenId RandomToken(int32_t sequence, int64_t index) const;
 
   // Tokens of each sequence.
   absl::Span<const TokenId> tokens(int32_t sequence) const {
@@ -42,12 +47,11 @@ class BenchSequences final {
 
  private:
   struct Sequence {
-    // Those that were run, and the one that was sampled last.
+    // Those that were run, and the one that comes next.
     std::vector<TokenId> tokens;
     std::vector<BlockId> blocks;
   };
 
-  TokenId RandomToken(int64_t index) const;
   scheduling::PlannedSequence Plan(int32_t sequence, int64_t first,
                                    bool sample) const;
   void Execute(const scheduling::StepPlan& plan);

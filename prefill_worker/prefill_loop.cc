@@ -269,7 +269,7 @@ void PrefillLoop::Execute(const StepPlan& plan) {
   const StepResult result =
       engine_->Execute(plan, [this](int32_t layer) { sends_.OnLayer(layer); });
   ++blocks_->steps;
-  metrics_->steps->Increment();
+  metrics_->CountStep(result);
   const absl::Time ended = clock_->Now();
   const double seconds = absl::ToDoubleSeconds(ended - started);
   metrics_->step_seconds->Observe(seconds);

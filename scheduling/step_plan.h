@@ -102,6 +102,10 @@ struct StepResult {
   // natural logarithm of each target's probability under the model's own
   // distribution; NaN where the logits were not finite.
   std::vector<std::vector<float>> target_logprobs;
+  // Of mixtures of experts, over all layers: how often the step read an
+  // expert's weights, and for how many rows.
+  int64_t expert_reads = 0;
+  int64_t expert_rows = 0;
 };
 
 }  // namespace baton::scheduling

@@ -82,6 +82,11 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
       generation_tokens(m->Counter("baton_generation_tokens_total",
                                    "Output tokens sampled by this worker.")),
       steps(m->Counter("baton_steps_total", "Steps executed.")),
+      expert_reads(m->Counter("baton_expert_reads_total",
+                              "Times that steps read the weights of an expert, "
+                              "in any layer.")),
+      expert_rows(m->Counter("baton_expert_rows_total",
+                             "Rows that experts computed in these steps.")),
       steps_ahead(m->Counter("baton_steps_ahead_total",
                              "Steps that the device had before the one that "
                              "they follow was done.")),
@@ -227,6 +232,12 @@ void WorkerMetrics::CountPreemption(const char* way) {
                 "Sequences that gave their blocks up, by how they go on.",
                 {{"way", way}})
       ->Increment();
+}
+
+void WorkerMetrics::CountStep(const scheduling::StepResult& result) {
+  steps->Increment();
+  expert_reads->Increment(static_cast<double>(result.expert_reads));
+  expert_rows->Increment(static_cast<double>(result.expert_rows));
 }
 
 void WorkerMetrics::CountMixedStep(const scheduling::MixedStep& step,

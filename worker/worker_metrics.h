@@ -7,6 +7,7 @@
 #include "common/metrics/metrics.h"
 #include "engine/engine.h"
 #include "scheduling/decode_scheduler.h"
+#include "scheduling/step_plan.h"
 #include "worker/kv_blocks.h"
 
 namespace baton::worker {
@@ -38,6 +39,8 @@ struct WorkerMetrics {
   prometheus::Counter* prompt_tokens;
   prometheus::Counter* generation_tokens;
   prometheus::Counter* steps;
+  prometheus::Counter* expert_reads;
+  prometheus::Counter* expert_rows;
   prometheus::Counter* steps_ahead;
   prometheus::Counter* ahead_tokens_dropped;
   prometheus::Counter* drafts;
@@ -78,6 +81,7 @@ struct WorkerMetrics {
   // them.
   void CountPrefix(int32_t tokens, int32_t cached);
   // A step that may have been a mixed one took so long (decode workers).
+  void CountStep(const scheduling::StepResult& result);
   void CountMixedStep(const scheduling::MixedStep& step, double seconds);
   // A sequence gave its blocks up (decode workers); `way` as
   // scheduling::PreemptionWayName.

@@ -47,6 +47,7 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
                                         Engine::LayerHook on_layer_done) {
   LayOutRows(plan);
   ReserveScratch();
+  expert_reads_ = expert_rows_ = 0;
   Embed();
   for (int32_t i = 0; i < config_.num_layers; ++i) {
     const CpuLayerWeights& layer = weights_.layers[i];
@@ -272,6 +273,8 @@ void ForwardPass::AddProduct(const Activations& a, const PackedMatrix& b,
 scheduling::StepResult ForwardPass::UseLogits(
     const scheduling::StepPlan& plan) {
   scheduling::StepResult result;
+  result.expert_reads = expert_reads_;
+  result.expert_rows = expert_rows_;
   for (const scheduling::PlannedSequence& s : plan.sequences) {
     result.sampled.resize(result.sampled.size() + s.num_samples());
     if (!s.targets.empty()) {

@@ -148,10 +148,12 @@ class ForwardPass final {
   std::vector<Choice> choices_;          // [rows][per_token], falling weights
   std::vector<int32_t> expert_ends_;     // [experts], where its places end
   std::vector<RowGroup> expert_groups_;  // those with rows
-  Activations expert_in_;                // [places][hidden]
-  Activations expert_gated_;             // [places][intermediate of one]
-  AlignedBuffer<float> expert_out_;      // [places][hidden]
-  AlignedBuffer<float> logits_;          // [some rows][vocab, padded]
+  int64_t expert_reads_ = 0;             // of the current step
+  int64_t expert_rows_ = 0;
+  Activations expert_in_;            // [places][hidden]
+  Activations expert_gated_;         // [places][intermediate of one]
+  AlignedBuffer<float> expert_out_;  // [places][hidden]
+  AlignedBuffer<float> logits_;      // [some rows][vocab, padded]
   std::vector<std::vector<float>> row_scratch_;       // per thread
   std::vector<std::vector<int32_t>> chosen_scratch_;  // per thread
 };

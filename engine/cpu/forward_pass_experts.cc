@@ -40,6 +40,12 @@ void ForwardPass::MixExperts(const CpuLayerWeights& layer) {
 void ForwardPass::MixRows(const CpuLayerWeights& layer, int32_t first,
                           int32_t count) {
   SortChoices(first, count);
+  for (size_t i = 0, begin = 0; i < expert_ends_.size(); ++i) {
+    const auto end = static_cast<size_t>(expert_ends_[i]);
+    if (end > begin) ++expert_reads_;
+    begin = end;
+  }
+  expert_rows_ += int64_t{count} * config_.experts.per_token;
   const int32_t hidden = config_.hidden_size;
   const int32_t per_token = config_.experts.per_token;
   ForRows(first, count, int64_t{per_token} * hidden, [&](int32_t row, int32_t) {

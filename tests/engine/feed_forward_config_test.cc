@@ -45,6 +45,17 @@ TEST(FeedForwardConfigTest, MixturesOfExperts) {
   EXPECT_TRUE(config.LayerHasExperts(0) && config.LayerHasExperts(1));
   EXPECT_EQ(config.intermediate_size, 0);
   EXPECT_FALSE(config.qk_norm);
+  // What transformers takes where the file says nothing.
+  EXPECT_FALSE(config.sliding_window.has_value());
+  EXPECT_EQ(config.num_kv_heads, 2);
+  json bare = With(mixtral, {{"num_key_value_heads", "(erase)"},
+                             {"num_attention_heads", 8},
+                             {"rms_norm_eps", "(erase)"}});
+  EXPECT_EQ(Accepted(bare).num_kv_heads, 8);
+  EXPECT_EQ(Accepted(bare).rms_norm_eps, 1e-5);
+  EXPECT_EQ(Accepted(bare).rope_theta, 1e6);
+  bare["sliding_window"] = 16;
+  EXPECT_EQ(Accepted(bare).sliding_window, 16);
 
   json qwen =
       With(ConfigJson("Qwen3MoeForCausalLM"), {{"num_hidden_layers", 4}});

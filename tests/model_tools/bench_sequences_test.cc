@@ -61,15 +61,29 @@ TEST_F(BenchSequencesTest, RewindingRepeats) {
   EXPECT_EQ(Tokens(sequences, 0), first);
 }
 
-// The copies decode from KV of their own to the same tokens.
+// The copies decode from KV of their own to the same token, which is then
+// shifted in each.
 TEST_F(BenchSequencesTest, CopiesGoOnLikeTheFirst) {
-  BenchSequences sequences(engine_.get(), 3, 60);
-  sequences.Prefill(37, 16);
-  sequences.CopyFirstToAll();
-  for (int i = 0; i < 20; ++i) sequences.DecodeStep();
-  EXPECT_EQ(sequences.tokens(0).size(), 58u);
-  EXPECT_EQ(Tokens(sequences, 1), Tokens(sequences, 0));
-  EXPECT_EQ(Tokens(sequences, 2), Tokens(sequences, 0));
+  const int32_t vocabulary = engine_->model().vocab_size;
+  for (const int32_t length : {1, 15, 16, 17, 31, 37, 50, 59}) {
+    BenchSequences sequences(engine_.get(), 3, 81);
+    sequences.Prefill(length, 16);
+    sequences.CopyFirstToAll();
+    sequences.DecodeStep();
+    const int32_t index = length + 1;
+    std::vector<TokenId> sampled;
+    for (int32_t i = 0; i < 3; ++i) {
+      ASSERT_EQ(sequences.tokens(i).size(), static_cast<size_t>(index + 1));
+      const TokenId shift = sequences.RandomToken(i, index);
+      sampled.push_back((sequences.tokens(i)[index] + vocabulary - shift) %
+                        vocabulary);
+    }
+    EXPECT_EQ(sampled[1], sampled[0]) << length;
+    EXPECT_EQ(sampled[2], sampled[0]) << length;
+    for (int i = 0; i < 20; ++i) sequences.DecodeStep();
+    EXPECT_NE(Tokens(sequences, 1), Tokens(sequences, 0));
+    EXPECT_NE(Tokens(sequences, 2), Tokens(sequences, 1));
+  }
 }
 
 TEST_F(BenchSequencesTest, DecodesFromNothing) {

@@ -96,6 +96,11 @@ TEST_F(SynthModelTest, ReadsBackAsTheSameModel) {
     EXPECT_EQ(config->num_kv_heads, wanted.num_kv_heads);
     EXPECT_EQ(config->head_dim, wanted.head_dim);
     EXPECT_EQ(config->intermediate_size, wanted.intermediate_size);
+    EXPECT_EQ(config->experts.count, wanted.experts.count);
+    EXPECT_EQ(config->experts.per_token, wanted.experts.per_token);
+    EXPECT_EQ(config->experts.intermediate_size,
+              wanted.experts.intermediate_size);
+    EXPECT_EQ(config->experts.normalized, wanted.experts.normalized);
     EXPECT_EQ(config->vocab_size, wanted.vocab_size);
     EXPECT_EQ(config->max_position, wanted.max_position);
     EXPECT_EQ(config->rms_norm_eps, wanted.rms_norm_eps);

@@ -39,6 +39,18 @@ TEST_F(WorkerMetricsTest, OverlapIsWhatPrefillHidOfATransfer) {
   EXPECT_EQ(extents.sample_sum, 14);
 }
 
+TEST_F(WorkerMetricsTest, ExpertsAreCountedByStep) {
+  EXPECT_THAT(registry_.Text(), HasSubstr("baton_expert_reads_total 0"));
+  scheduling::StepResult result;
+  result.expert_reads = 12;
+  result.expert_rows = 30;
+  metrics_.CountStep(result);
+  metrics_.CountStep({});
+  EXPECT_THAT(registry_.Text(), HasSubstr("baton_steps_total 2"));
+  EXPECT_THAT(registry_.Text(), HasSubstr("baton_expert_reads_total 12"));
+  EXPECT_THAT(registry_.Text(), HasSubstr("baton_expert_rows_total 30"));
+}
+
 TEST_F(WorkerMetricsTest, WasteIsCountedByStageAndThereFromTheStart) {
   for (const char* stage : {"prefill", "decode"}) {
     EXPECT_THAT(registry_.Text(),

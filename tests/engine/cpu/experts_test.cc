@@ -133,6 +133,29 @@ TEST(ExpertsTest, NumbersThatAreNoneStayInTheAnswer) {
   }
 }
 
+TEST(ExpertsTest, StepsSayWhatTheyRead) {
+  test::TinyModelOptions tiny;
+  tiny.architecture = "MixtralForCausalLM";
+  const ModelDir dir;
+  ASSERT_TRUE(test::WriteTinyModel(dir.path(), tiny).ok());
+  const auto engine = EngineOf(dir.path(), "bf16");
+  const std::vector<TokenId> tokens = Prompt(41, 7);
+  const std::vector<BlockId> blocks = BlockRange(0, 3);
+  StepPlan plan;
+  plan.sequences = {Part(1, tokens, 0, 40, blocks)};
+  StepResult result = engine->Execute(plan, NoHook);
+  // The second layer has nobody to compute for, as nothing is sampled.
+  EXPECT_EQ(result.expert_rows, 40 * tiny.experts_per_token);
+  EXPECT_GE(result.expert_reads, tiny.experts_per_token);
+  EXPECT_LE(result.expert_reads, tiny.experts);
+  plan.sequences = {Part(1, tokens, 40, 41, blocks)};
+  result = engine->Execute(plan, NoHook);
+  EXPECT_EQ(result.expert_rows, 2 * tiny.experts_per_token);
+  EXPECT_EQ(result.expert_reads, 2 * tiny.experts_per_token);
+  const auto dense = EngineOf(EngineModelDir("llama"), "bf16");
+  EXPECT_EQ(dense->Execute(plan, NoHook).expert_rows, 0);
+}
+
 // Experts compute some rows at a time.
 TEST(ExpertsTest, AStepOfManyRowsIsManySteps) {
   constexpr int32_t kTokens = 2 * kExpertRows + 70;
