@@ -23,6 +23,8 @@ constexpr int64_t kFormatVersion = 1;
 constexpr int64_t kHashWholeUpTo = int64_t{64} << 20;
 constexpr int64_t kPieceBytes = 4096;
 constexpr int64_t kPieces = 16;
+// Of an expert's, of which there are thousands.
+constexpr int64_t kExpertPieces = 2;
 
 // XXH3-128 over values that are each written with a fixed width or a length
 // first, so that no two different sequences of values give the same bytes.
@@ -119,18 +121,33 @@ void AddEncoding(const WeightMatrix& matrix, IdentityHash& hash) {
   }
 }
 
-void AddContent(absl::Span<const std::byte> bytes, bool whole,
+// Of large content, so many pieces; all of it when there are none to choose.
+void AddContent(absl::Span<const std::byte> bytes, int64_t pieces,
                 IdentityHash& hash) {
   const auto size = static_cast<int64_t>(bytes.size());
-  if (whole || size <= kPieces * kPieceBytes) {
+  if (pieces == 0 || size <= pieces * kPieceBytes) {
     hash.AddBytes(bytes);
     return;
   }
   const int64_t last = size - kPieceBytes;
-  for (int64_t i = 0; i < kPieces; ++i) {
+  for (int64_t i = 0; i < pieces; ++i) {
     // last * i would overflow only beyond 2^59 bytes.
-    hash.AddBytes(bytes.subspan(last * i / (kPieces - 1), kPieceBytes));
+    hash.AddBytes(bytes.subspan(last * i / (pieces - 1), kPieceBytes));
   }
+}
+
+absl::flat_hash_set<const TensorView*> TensorsOfExperts(
+    const ModelWeights& weights) {
+  absl::flat_hash_set<const TensorView*> tensors;
+  for (const LayerWeights& layer : weights.layers) {
+    for (const ExpertWeights& expert : layer.experts) {
+      for (const WeightMatrix* matrix :
+           {&expert.gate_proj, &expert.up_proj, &expert.down_proj}) {
+        for (const TensorView* view : matrix->Tensors()) tensors.insert(view);
+      }
+    }
+  }
+  return tensors;
 }
 
 }  // namespace
@@ -145,6 +162,7 @@ std::string ModelIdentity(const ModelConfig& config,
   IdentityHash hash;
   hash.AddInt(kFormatVersion);
   AddConfig(config, hash);
+  const auto of_experts = TensorsOfExperts(weights);
   absl::flat_hash_set<const TensorView*> mapped;
   for (const WeightMatrix* matrix : weights.AllMatrices()) {
     if (!matrix->mapped) continue;
@@ -155,7 +173,9 @@ std::string ModelIdentity(const ModelConfig& config,
     hash.AddString(DTypeName(tensor->dtype));
     hash.AddInt(static_cast<int64_t>(tensor->shape.size()));
     for (int64_t dimension : tensor->shape) hash.AddInt(dimension);
-    AddContent(tensor->bytes, total <= kHashWholeUpTo, hash);
+    const int64_t pieces =
+        of_experts.contains(tensor) ? kExpertPieces : kPieces;
+    AddContent(tensor->bytes, total <= kHashWholeUpTo ? 0 : pieces, hash);
     // Around each page that is read the kernel maps more: of a large model,
     // gigabytes in all.
     if (mapped.contains(tensor)) ReleasePages(tensor->bytes);

@@ -16,7 +16,8 @@ namespace baton::engine {
 //
 // Content is hashed whole when all tensors together have at most 64 MiB;
 // otherwise of each tensor larger than 64 KiB only 16 pieces of 4 KiB: the
-// first, the last, and 14 evenly between. Training changes nearly every weight,
+// first, the last, and 14 evenly between; of an expert's, of which there are
+// thousands, the first and the last. Training changes nearly every weight,
 // so another training state differs; an edit of a few bytes by hand in a large
 // model may not be seen. This is no defence against someone who wants two
 // models to look the same.

@@ -95,6 +95,34 @@ TEST(ModelIdentityTest, SeesEveryTensorAndField) {
   EXPECT_EQ(seen.size(), ++expected);
 }
 
+TEST(ModelIdentityTest, SeesEveryExpert) {
+  const ModelDir dir;
+  const auto bytes_of = [](const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  const std::string weights =
+      bytes_of(GoldenDir("mixtral") + "/model.safetensors");
+  const json config =
+      json::parse(bytes_of(GoldenDir("mixtral") + "/config.json"));
+  const auto identity_with = [&](const json& changes, size_t changed_byte) {
+    dir.Write("config.json", With(config, changes).dump());
+    std::string changed = weights;
+    if (changed_byte > 0) changed[changed.size() - changed_byte] ^= 1;
+    dir.Write("model.safetensors", changed);
+    return IdentityOf(dir);
+  };
+  std::set<std::string> seen = {identity_with({}, 0)};
+  size_t expected = 1;
+  seen.insert(identity_with({{"num_experts_per_tok", 1}}, 0));
+  EXPECT_EQ(seen.size(), ++expected);
+  // All over the file.
+  for (size_t byte = 1; byte < weights.size() / 2; byte += 5000) {
+    seen.insert(identity_with({}, byte));
+    EXPECT_EQ(seen.size(), ++expected) << byte;
+  }
+}
+
 // Beyond 64 MiB the content is sampled: the first and last bytes of a tensor
 // are always seen. The file is sparse, so it costs no disk.
 TEST(ModelIdentityTest, SamplesLargeModels) {
@@ -142,6 +170,58 @@ TEST(ModelIdentityTest, SamplesLargeModels) {
   EXPECT_NE(zeros, identity_with((kEmbeddingBytes - 4096) * 5 / 15 + 7, 1));
   // Between two pieces nothing is read; the header says so.
   EXPECT_EQ(zeros, identity_with(5000, 1));
+}
+
+TEST(ModelIdentityTest, SamplesExpertsLess) {
+  constexpr int64_t kInner = 600000;
+  constexpr int64_t kBytes = kInner * 16 * 4;
+  json config = ConfigJson("MixtralForCausalLM");
+  config["intermediate_size"] = kInner;
+  config["num_hidden_layers"] = 1;
+  config["num_local_experts"] = config["num_experts_per_tok"] = 1;
+  json header = json::object();
+  std::string data;
+  const std::string block = "model.layers.0.block_sparse_moe.";
+  std::vector<TestTensor> tensors = LlamaTensors();
+  tensors.push_back(
+      {block + "gate.weight", "F32", {1, 16}, std::string(16 * 4, '\1')});
+  for (const TestTensor& tensor : tensors) {
+    header[tensor.name] = {
+        {"dtype", "F32"},
+        {"shape", tensor.shape},
+        {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
+    data += tensor.bytes;
+  }
+  int64_t end = static_cast<int64_t>(data.size());
+  for (const char* const part : {"w1", "w2", "w3"}) {
+    const bool down = part == std::string("w2");
+    header[block + "experts.0." + part + ".weight"] = {
+        {"dtype", "F32"},
+        {"shape", {down ? 16 : kInner, down ? kInner : 16}},
+        {"data_offsets", {end, end + kBytes}}};
+    end += kBytes;
+  }
+  const ModelDir dir;
+  dir.Write("config.json", config.dump());
+  const std::string start = RawSafetensors(header.dump(), data);
+  const std::string path = dir.File("model.safetensors");
+  const auto identity_with = [&](int64_t offset) {
+    dir.Write("model.safetensors", start);
+    PCHECK(truncate(path.c_str(), start.size() + 3 * kBytes) == 0);
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<int64_t>(start.size()) + offset);
+    file.put(1);
+    CHECK(file.flush());
+    file.close();
+    return IdentityOf(dir);
+  };
+  // The second matrix: both ends, and nothing between.
+  const std::string between = identity_with(kBytes + kBytes / 2);
+  EXPECT_EQ(between, identity_with(kBytes + kBytes / 3));
+  EXPECT_NE(between, identity_with(kBytes));
+  EXPECT_NE(between, identity_with(kBytes + 4095));
+  EXPECT_EQ(between, identity_with(kBytes + 4096));
+  EXPECT_NE(between, identity_with(2 * kBytes - 1));
 }
 
 }  // namespace
