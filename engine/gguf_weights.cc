@@ -77,12 +77,21 @@ class GgufTensorFinder final {
     return Matrix(*tensor, rows, columns);
   }
 
-  // The matrices of all experts, which lie in one tensor; as many as wanted,
-  // also of a tensor that is not there.
+  // The matrices of all experts, which lie in one tensor, NAME_exps.weight, or
+  // in older files each in its own, NAME.I.weight; as many as wanted, also of
+  // what is not there.
   std::vector<WeightMatrix> TakeExperts(const std::string& name, int64_t count,
                                         int64_t rows, int64_t columns) {
     std::vector<WeightMatrix> experts(count);
-    const gguf::Tensor* const tensor = Find(name, {count, rows, columns});
+    if (storage_.file->FindTensor(name + ".0.weight") != nullptr) {
+      for (int64_t i = 0; i < count; ++i) {
+        experts[i] =
+            TakeMatrix(absl::StrCat(name, ".", i, ".weight"), rows, columns);
+      }
+      return experts;
+    }
+    const gguf::Tensor* const tensor =
+        Find(name + "_exps.weight", {count, rows, columns});
     if (tensor == nullptr) return experts;
     const size_t bytes = tensor->bytes.size() / count;
     for (int64_t i = 0; i < count; ++i) {
@@ -235,12 +244,9 @@ LayerWeights TakeGgufLayer(GgufTensorFinder& finder, const ModelConfig& config,
     const int64_t inner = config.experts.intermediate_size;
     w.expert_router =
         finder.TakeMatrix(p + "ffn_gate_inp.weight", count, hidden);
-    auto gate =
-        finder.TakeExperts(p + "ffn_gate_exps.weight", count, inner, hidden);
-    auto up =
-        finder.TakeExperts(p + "ffn_up_exps.weight", count, inner, hidden);
-    auto down =
-        finder.TakeExperts(p + "ffn_down_exps.weight", count, hidden, inner);
+    auto gate = finder.TakeExperts(p + "ffn_gate", count, inner, hidden);
+    auto up = finder.TakeExperts(p + "ffn_up", count, inner, hidden);
+    auto down = finder.TakeExperts(p + "ffn_down", count, hidden, inner);
     for (int64_t i = 0; i < count; ++i) {
       w.experts.push_back(
           {std::move(gate[i]), std::move(up[i]), std::move(down[i])});

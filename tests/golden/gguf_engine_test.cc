@@ -57,9 +57,10 @@ float Difference(const DrivenSequence& a, const DrivenSequence& b) {
 }
 
 float DifferenceOfFile(const std::string& dir,
-                       const std::vector<TokenId>& prompt) {
+                       const std::vector<TokenId>& prompt,
+                       bool experts_apart = false) {
   ModelDir files;
-  files.Write("model.gguf", test::GgufOfModelDir(dir).Finish());
+  files.Write("model.gguf", test::GgufOfModelDir(dir, experts_apart).Finish());
   const auto from_file = MakeEngine(files.File("model.gguf"));
   const auto from_dir = MakeEngine(dir);
   EXPECT_EQ(from_file->model().vocab_size, from_dir->model().vocab_size);
@@ -98,6 +99,13 @@ TEST(GgufEngineTest, MixturesOfExpertsAnswerAsTheDirectoryDoes) {
   const ModelDir dir;
   ASSERT_TRUE(test::WriteTinyModel(dir.path(), tiny).ok());
   EXPECT_EQ(DifferenceOfFile(dir.path(), {3, 141, 59, 26, 53}), 0.0f);
+}
+
+TEST(GgufEngineTest, ExpertsMayHaveTensorsOfTheirOwn) {
+  const GoldenModel golden = LoadGoldenModel("mixtral");
+  EXPECT_EQ(DifferenceOfFile(golden.dir, golden.prompts[2].tokens,
+                             /*experts_apart=*/true),
+            0.0f);
 }
 
 TEST(GgufEngineTest, FrequencyFactorsAreLlama3Scaling) {

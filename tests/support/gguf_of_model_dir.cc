@@ -56,8 +56,9 @@ std::string Interleave(const std::string& rows, int64_t row_bytes,
 
 class ModelWriter final {
  public:
-  ModelWriter(const ModelConfig& config, GgufWriter& out)
+  ModelWriter(const ModelConfig& config, bool experts_apart, GgufWriter& out)
       : config_(config),
+        experts_apart_(experts_apart),
         interleaves_(config.architecture == Architecture::kLlama ||
                      config.architecture == Architecture::kMistral ||
                      config.architecture == Architecture::kMixtral),
@@ -123,24 +124,32 @@ class ModelWriter final {
     const WeightMatrix& router = *w.expert_router;
     out_.AddTensor(p + "ffn_gate_inp.weight", gguf::kF32,
                    {router.rows, router.columns}, Floats(router.values));
-    const auto add = [&](const char* name,
+    const auto add = [&](const std::string& name,
                          WeightMatrix engine::ExpertWeights::*part) {
+      if (experts_apart_) {
+        for (size_t i = 0; i < w.experts.size(); ++i) {
+          AddMatrix(absl::StrCat(p, name, ".", i, ".weight"),
+                    w.experts[i].*part);
+        }
+        return;
+      }
       std::string bytes;
       for (const engine::ExpertWeights& expert : w.experts) {
         bytes += Text((expert.*part).values.bytes);
       }
       const WeightMatrix& first = w.experts[0].*part;
       out_.AddTensor(
-          p + name, TypeOf(first.values.dtype),
+          p + name + "_exps.weight", TypeOf(first.values.dtype),
           {static_cast<int64_t>(w.experts.size()), first.rows, first.columns},
           bytes);
     };
-    add("ffn_gate_exps.weight", &engine::ExpertWeights::gate_proj);
-    add("ffn_up_exps.weight", &engine::ExpertWeights::up_proj);
-    add("ffn_down_exps.weight", &engine::ExpertWeights::down_proj);
+    add("ffn_gate", &engine::ExpertWeights::gate_proj);
+    add("ffn_up", &engine::ExpertWeights::up_proj);
+    add("ffn_down", &engine::ExpertWeights::down_proj);
   }
 
   const ModelConfig& config_;
+  const bool experts_apart_;
   const bool interleaves_;
   GgufWriter& out_;
 };
@@ -217,14 +226,14 @@ void AddConfig(const ModelConfig& c, GgufWriter& out) {
 
 }  // namespace
 
-GgufWriter GgufOfModelDir(const std::string& dir) {
+GgufWriter GgufOfModelDir(const std::string& dir, bool experts_apart) {
   const auto config = engine::LoadModelConfig(dir);
   CHECK(config.ok()) << config.status();
   const auto weights = engine::LoadModelWeights(dir, *config);
   CHECK(weights.ok()) << weights.status();
   GgufWriter out;
   AddConfig(*config, out);
-  ModelWriter writer(*config, out);
+  ModelWriter writer(*config, experts_apart, out);
   writer.AddMatrix("token_embd.weight", weights->embedding);
   for (size_t i = 0; i < weights->layers.size(); ++i) {
     writer.AddLayer(static_cast<int32_t>(i), weights->layers[i]);

@@ -61,11 +61,12 @@ std::string NumberBytes(T value) {
 }
 std::string StringBytes(absl::string_view text);
 
-// A Hugging Face model directory (Llama, Qwen2, Qwen3) as a GGUF file: every
-// matrix as it is stored, vectors as F32, rows of q and k in the order that
-// GGUF has for the architecture, no tokenizer. CHECK-fails where the directory
-// cannot be loaded or GGUF has no place for what its config says.
-GgufWriter GgufOfModelDir(const std::string& dir);
+// A Hugging Face model directory (Llama, Mixtral, Qwen2, Qwen3) as a GGUF file:
+// every matrix as it is stored, vectors and expert routers as F32, rows of q
+// and k in the order that GGUF has for the architecture, no tokenizer. Experts
+// are in one tensor, or with `experts_apart` in one each. CHECK-fails where the
+// directory cannot be loaded or GGUF has no place for what its config says.
+GgufWriter GgufOfModelDir(const std::string& dir, bool experts_apart = false);
 
 // Adds the tokenizer of a tokenizer.json, as a converter writes it: byte-level
 // with this tokenizer.ggml.pre, or SentencePiece where `pre` is empty. The
