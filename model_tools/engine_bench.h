@@ -8,8 +8,8 @@
 //
 // Every repetition starts from the same state: positions begin anew, and the
 // KV of the context is what it was. Each test runs once before it is measured.
-// Sampling is greedy. Tokens are random; what a step costs does not depend on
-// them.
+// Sampling is greedy. Tokens are random, and other ones in each sequence: what
+// a step of a mixture of experts costs depends on them.
 //
 // Blocks; one call at a time.
 #pragma once
