@@ -149,7 +149,8 @@ void AddSynthCommand(CLI::App* app, const std::string& program,
   change("--heads", &changes->heads, "Attention heads");
   change("--kv-heads", &changes->kv_heads, "KV heads");
   change("--head-dim", &changes->head_dim, "Width of a head");
-  change("--intermediate", &changes->intermediate, "Width of the MLP, or of one expert");
+  change("--intermediate", &changes->intermediate,
+         "Width of the MLP, or of one expert");
   change("--vocab", &changes->vocab, "Tokens of the vocabulary");
   change("--max-position", &changes->max_position, "Longest context");
   CLI::Option* tie =

@@ -333,10 +333,10 @@ void ReadSlidingWindow(JsonFields& fields, ModelConfig& config) {
     return;
   }
   std::optional<int32_t> window;
-  // Where a Mistral's file says nothing, it is 4096; Mixtral has none then.
-  const bool may_be_missing = config.architecture != Architecture::kMixtral;
-  if (may_be_missing ? !fields.IsNull("sliding_window")
-                     : fields.Find("sliding_window") != nullptr) {
+  // Files without the field mean 4096, but for Mixtral's, which mean none.
+  const bool given = fields.Find("sliding_window") != nullptr;
+  if (given || (config.architecture != Architecture::kMixtral &&
+                !fields.IsNull("sliding_window"))) {
     window = fields.Int("sliding_window", 4096, 1, kMaxPosition);
   }
   if (IsQwen(config.architecture)) {

@@ -126,9 +126,7 @@ ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
       c.architecture == Architecture::kQwen3Moe) {
     json["use_sliding_window"] = false;
   }
-  if (c.experts.count > 0) {
-    AddExperts(c, &json);
-  }
+  if (c.experts.count > 0) AddExperts(c, &json);
   AddSpecialTokens(c, &json);
   return json;
 }

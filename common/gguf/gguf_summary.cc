@@ -16,13 +16,13 @@ namespace {
 constexpr int64_t kMaxLayers = 1 << 12;
 constexpr int64_t kMaxVocabSize = 1 << 22;
 constexpr int64_t kMaxContext = 1 << 27;
+constexpr int64_t kMaxExperts = 1 << 10;
 
 constexpr absl::string_view kEmbedding = "token_embd.weight";
 constexpr absl::string_view kEndTokens[] = {"<|eot_id|>", "<|eom_id|>",
                                             "<|im_end|>", "<|end_of_text|>",
                                             "<|endoftext|>"};
 constexpr int64_t kControlToken = 3;
-constexpr int64_t kMaxExperts = 1 << 10;
 
 absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
   constexpr absl::string_view kKey = "general.architecture";

@@ -40,11 +40,6 @@ void ForwardPass::MixExperts(const CpuLayerWeights& layer) {
 void ForwardPass::MixRows(const CpuLayerWeights& layer, int32_t first,
                           int32_t count) {
   SortChoices(first, count);
-  for (size_t i = 0, begin = 0; i < expert_ends_.size(); ++i) {
-    const auto end = static_cast<size_t>(expert_ends_[i]);
-    if (end > begin) ++expert_reads_;
-    begin = end;
-  }
   expert_rows_ += int64_t{count} * config_.experts.per_token;
   const int32_t hidden = config_.hidden_size;
   const int32_t per_token = config_.experts.per_token;
@@ -53,10 +48,12 @@ void ForwardPass::MixRows(const CpuLayerWeights& layer, int32_t first,
       expert_in_.CopyRow(normed_, row, choices_[row * per_token + i].place);
     }
   });
-  matmul_.RunGroups(expert_in_, ExpertGroups(layer, &CpuExpertWeights::gate_up),
-                    2 * kGatePanels, [&](const Strip& strip) {
-                      Gate(strip, /*bias=*/{}, expert_gated_);
-                    });
+  const absl::Span<const RowGroup> groups =
+      ExpertGroups(layer, &CpuExpertWeights::gate_up);
+  expert_reads_ += static_cast<int64_t>(groups.size());
+  matmul_.RunGroups(
+      expert_in_, groups, 2 * kGatePanels,
+      [&](const Strip& strip) { Gate(strip, /*bias=*/{}, expert_gated_); });
   matmul_.RunGroups(
       expert_gated_, ExpertGroups(layer, &CpuExpertWeights::down),
       layer.experts[0].down.unit(), [&](const Strip& strip) {

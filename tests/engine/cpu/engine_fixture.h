@@ -51,7 +51,8 @@ std::vector<float> RunWhole(Engine& engine, const std::vector<TokenId>& tokens,
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b);
 
 // The directory of "llama", "odd" (odd sizes everywhere), "mistral", "qwen2",
-// "qwen3" or "experts" (a mixture of them, odd sizes, too). It is there while tests run.
+// "qwen3" or "experts" (a mixture of them, odd sizes, too). It is there while
+// tests run.
 std::string EngineModelDir(const std::string& name);
 
 // A model, a set of kernels, and how weights and KV are held.
