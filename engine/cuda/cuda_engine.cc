@@ -215,7 +215,7 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   if (!chosen.kernels) {
     UseDevice(0);
     KernelTrials trials;
-    trials.formats = engine->ranks_[0].weights.formats;
+    trials.formats = engine->ranks_[0].weights.ProductFormats();
     trials.stored_head_dim = layout.stored_head_dim();
     trials.kv_dtype = layout.dtype;
     trials.repeats = chosen.kernel_trials;

@@ -37,13 +37,16 @@ class Loader final {
   // Copies from the staging buffers may still run when loading fails.
   ~Loader() { stream_.Wait(); }
 
-  // A matrix of these outputs; with `bias`, one float per output.
-  absl::StatusOr<DeviceMatrix> Matrix(const std::vector<OutputRows>& rows,
-                                      int32_t inputs,
-                                      const std::vector<float>& bias) {
+  // A matrix of these outputs; with `bias`, one float per output. In `format`,
+  // whatever the others have, if that is there.
+  absl::StatusOr<DeviceMatrix> Matrix(
+      const std::vector<OutputRows>& rows, int32_t inputs,
+      const std::vector<float>& bias,
+      std::optional<WeightFormat> own_format = std::nullopt) {
     DeviceMatrix m;
-    const WeightFormat format = format_.value_or(FormatOf(rows));
-    NoteFormat(format);
+    const WeightFormat format =
+        own_format ? *own_format : format_.value_or(FormatOf(rows));
+    if (!own_format) NoteFormat(format);
     int64_t outputs = 0;
     for (const OutputRows& part : rows) outputs += part.count;
     m.outputs = static_cast<int32_t>(outputs);
@@ -275,20 +278,23 @@ std::vector<float> FloatsOf(const std::optional<TensorView>& view,
   return {all.begin() + part.first, all.begin() + part.first + part.count};
 }
 
-// Tiles of gate and of up in turns, the last ones padded.
-std::vector<OutputRows> GateUpRows(const LayerWeights& in, const Shard& shard) {
-  std::vector<OutputRows> rows;
-  const Part part = PartOf(shard, in.gate_proj.rows);
+// Outputs up to a whole tile that are not there.
+void PadTile(int64_t count, std::vector<OutputRows>& rows) {
+  const int64_t padding = (kTileOutputs - count % kTileOutputs) % kTileOutputs;
+  if (padding > 0) rows.push_back({nullptr, 0, padding});
+}
+
+// Adds tiles of gate and of up in turns, the last ones padded.
+void AddGateUpRows(const WeightMatrix& gate, const WeightMatrix& up,
+                   const Shard& shard, std::vector<OutputRows>& rows) {
+  const Part part = PartOf(shard, gate.rows);
   for (int64_t at = 0; at < part.count; at += kTileOutputs) {
     const int64_t count = std::min<int64_t>(kTileOutputs, part.count - at);
-    for (const WeightMatrix* matrix : {&in.gate_proj, &in.up_proj}) {
+    for (const WeightMatrix* matrix : {&gate, &up}) {
       rows.push_back({matrix, part.first + at, count});
-      if (count < kTileOutputs) {
-        rows.push_back({nullptr, 0, kTileOutputs - count});
-      }
+      PadTile(count, rows);
     }
   }
-  return rows;
 }
 
 // The same for their biases.
@@ -318,6 +324,35 @@ std::vector<OutputRows> HeadRows(const ModelConfig& config,
   return rows;
 }
 
+// Each expert's outputs begin with a tile of their own.
+absl::Status LoadExperts(const ModelConfig& config, const LayerWeights& in,
+                         const Shard& shard, Loader& loader,
+                         DeviceLayer& layer) {
+  const WeightMatrix& router = *in.expert_router;
+  BATON_ASSIGN_OR_RETURN(
+      layer.expert_router,
+      loader.Matrix({{&router, 0, router.rows}}, config.hidden_size, {},
+                    WeightFormat::kBf16));
+  std::vector<OutputRows> gate_up;
+  std::vector<OutputRows> down;
+  for (const ExpertWeights& expert : in.experts) {
+    AddGateUpRows(expert.gate_proj, expert.up_proj, shard, gate_up);
+    down.push_back(RowsOf(expert.down_proj, shard));
+    PadTile(down.back().count, down);
+  }
+  const auto first_of_all = [&](DeviceMatrix& all, int32_t outputs) {
+    all.outputs = outputs;
+    all.output_tiles /= config.experts.count;
+  };
+  BATON_ASSIGN_OR_RETURN(layer.gate_up,
+                         loader.Matrix(gate_up, config.hidden_size, {}));
+  first_of_all(layer.gate_up, 2 * shard.ExpertIntermediate(config));
+  BATON_ASSIGN_OR_RETURN(
+      layer.down, loader.Matrix(down, config.experts.intermediate_size, {}));
+  first_of_all(layer.down, shard.Hidden(config));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<DeviceLayer> LoadLayer(const ModelConfig& config,
                                       const LayerWeights& in,
                                       const Shard& shard, Loader& loader) {
@@ -342,9 +377,15 @@ absl::StatusOr<DeviceLayer> LoadLayer(const ModelConfig& config,
                                        FloatsOf(in.o_bias, shard)));
   BATON_ASSIGN_OR_RETURN(layer.post_attention_norm,
                          loader.Vector(FloatsOf(in.post_attention_norm)));
+  if (in.expert_router) {
+    BATON_RETURN_IF_ERROR(LoadExperts(config, in, shard, loader, layer));
+    return layer;
+  }
+  std::vector<OutputRows> gate_up;
+  AddGateUpRows(in.gate_proj, in.up_proj, shard, gate_up);
   BATON_ASSIGN_OR_RETURN(
-      layer.gate_up, loader.Matrix(GateUpRows(in, shard), config.hidden_size,
-                                   GateUpBias(in, shard)));
+      layer.gate_up,
+      loader.Matrix(gate_up, config.hidden_size, GateUpBias(in, shard)));
   // Padding counts as outputs so far; half of the rest is what SwiGLU gives.
   layer.gate_up.outputs = 2 * shard.Intermediate(config);
   BATON_ASSIGN_OR_RETURN(
@@ -364,6 +405,18 @@ int64_t ElementsOf(const ModelWeights& weights) {
 
 }  // namespace
 
+std::vector<WeightFormat> DeviceWeights::ProductFormats() const {
+  std::vector<WeightFormat> all = formats;
+  const bool routed =
+      std::any_of(layers.begin(), layers.end(), [](const DeviceLayer& layer) {
+        return layer.expert_router.output_tiles > 0;
+      });
+  if (routed && std::count(all.begin(), all.end(), WeightFormat::kBf16) == 0) {
+    all.push_back(WeightFormat::kBf16);
+  }
+  return all;
+}
+
 absl::StatusOr<DeviceWeights> LoadDeviceWeights(
     const ModelConfig& config, const ModelWeights& weights,
     std::optional<WeightFormat> format, const Shard& shard,
@@ -377,11 +430,7 @@ absl::StatusOr<DeviceWeights> LoadDeviceWeights(
     BATON_ASSIGN_OR_RETURN(DeviceLayer loaded,
                            LoadLayer(config, layer, shard, loader));
     result.layers.push_back(loaded);
-    for (const WeightMatrix* matrix :
-         {&layer.q_proj, &layer.k_proj, &layer.v_proj, &layer.o_proj,
-          &layer.gate_proj, &layer.up_proj, &layer.down_proj}) {
-      ReleasePages(*matrix);
-    }
+    for (const WeightMatrix* matrix : layer.Matrices()) ReleasePages(*matrix);
   }
   BATON_ASSIGN_OR_RETURN(result.final_norm,
                          loader.Vector(FloatsOf(weights.final_norm)));

@@ -27,9 +27,13 @@ struct DeviceLayer {
   const float* k_norm = nullptr;
   DeviceMatrix o;
   const float* post_attention_norm = nullptr;
-  // Tiles of gate and of up in turns (MatmulOutput::kSwiglu).
+  // Tiles of gate and of up in turns (MatmulOutput::kSwiglu). Layers with
+  // experts have those of the first one here; the others' follow
+  // (expert_matmul.h).
   DeviceMatrix gate_up;
   DeviceMatrix down;
+  // Of layers with experts: bfloat16, whole on all ranks.
+  DeviceMatrix expert_router;
 };
 
 struct DeviceWeights {
@@ -42,9 +46,11 @@ struct DeviceWeights {
   DeviceMatrix tied_embedding;
   // What the matrices, their scales and the embedding take.
   int64_t matrix_bytes = 0;
-  // Of the matrices, each once, in the order of WeightFormat from the narrowest
-  // on.
+  // Of the matrices but routers, each once, in the order of WeightFormat from
+  // the narrowest on.
   std::vector<WeightFormat> formats;
+  // And of routers: of all products.
+  std::vector<WeightFormat> ProductFormats() const;
 
   std::vector<DeviceBuffer> memory;
 };

@@ -43,6 +43,9 @@ ForwardPass::Sizes::Sizes(const ModelConfig& config, const Shard& shard,
   stored_q = heads * layout.stored_head_dim();
   intermediate_part = shard.Intermediate(config);
   padded_intermediate = PaddedInputs(config.intermediate_size);
+  experts_per_token = config.experts.per_token;
+  expert_part = shard.ExpertIntermediate(config);
+  padded_expert = PaddedInputs(config.experts.intermediate_size);
   vocabulary_part = shard.Vocabulary(config);
   whole_slices = hidden == padded_hidden && q_size == padded_q &&
                  config.intermediate_size == padded_intermediate;
@@ -57,7 +60,8 @@ ForwardPass::Sizes::Sizes(const ModelConfig& config, const Shard& shard,
   if (shard.ranks > 1) {
     const int64_t per_row =
         std::max({4 * int64_t{hidden_part}, 2 * int64_t{q_part},
-                  2 * int64_t{intermediate_part}});
+                  2 * int64_t{intermediate_part},
+                  2 * int64_t{experts_per_token} * expert_part});
     sent_bytes = std::max(options.max_rows * per_row,
                           logit_rows * 4 * int64_t{vocabulary_part});
   }
@@ -67,9 +71,14 @@ int64_t ForwardPass::DeviceBytes(const ModelConfig& config, const Shard& shard,
                                  const KvLayout& layout,
                                  const ForwardPassOptions& options) {
   const Sizes s(config, shard, layout, options);
-  const int64_t per_row = 4 * (2 * int64_t{s.hidden} + s.qkv_part) +
-                          2 * (int64_t{s.padded_hidden} + s.stored_q +
-                               s.padded_q + s.padded_intermediate);
+  const int64_t per_place =
+      2 * int64_t{s.padded_expert} + 4 * int64_t{s.hidden_part} +
+      int64_t{sizeof(ExpertChoice) + sizeof(int32_t) + sizeof(RowTile)};
+  const int64_t per_row =
+      4 * (2 * int64_t{s.hidden} + s.qkv_part + config.experts.count) +
+      2 * (int64_t{s.padded_hidden} + s.stored_q + s.padded_q +
+           s.padded_intermediate) +
+      s.experts_per_token * per_place;
   const int64_t per_logit_row = 2 * 4 * s.logit_stride + 64;
   // Twice while it grows.
   const int64_t rope =
@@ -112,6 +121,7 @@ ForwardPass::~ForwardPass() {
 absl::Status ForwardPass::Allocate() {
   const Sizes& s = sizes_;
   const int64_t rows = options_.max_rows;
+  const int64_t places = rows * s.experts_per_token;
   // Of what products read, which may be staged.
   const int64_t input_rows = StagedRows(rows);
   struct Item {
@@ -126,12 +136,19 @@ absl::Status ForwardPass::Allocate() {
       {&queries_, rows * s.stored_q * 2},
       {&attended_, input_rows * s.padded_q * 2},
       {&gated_, input_rows * s.padded_intermediate * 2},
+      {&router_logits_, rows * config_.experts.count * 4},
+      {&choices_, places * int64_t{sizeof(ExpertChoice)}},
+      {&place_rows_, places * int64_t{sizeof(int32_t)}},
+      // As many as there are places would be enough for any tiling.
+      {&row_tiles_, places * int64_t{sizeof(RowTile)}},
+      {&expert_gated_, places * s.padded_expert * 2},
+      {&expert_out_, places > 0 ? places * s.hidden_part * 4 : 0},
       {&logits_, s.logit_rows * s.logit_stride * 4},
       {&edited_, s.logit_rows * s.logit_stride * 4},
       {&span_sums_, s.span_pieces * s.heads * layout_.stored_head_dim() * 4},
       {&span_states_, s.span_pieces * s.heads * 2 * 4},
       {&span_counts_, s.span_pieces * s.kv_heads * 4},
-      {&outcomes_, s.logit_rows * int64_t{sizeof(SampleOutcome)}},
+      {&outcomes_, (1 + s.logit_rows) * int64_t{sizeof(SampleOutcome)}},
       {&picked_, s.logit_rows * int64_t{sizeof(float)}},
       {&sent_, s.sent_bytes},
       {&gathered_, place_.shard.ranks * s.sent_bytes},
@@ -144,8 +161,8 @@ absl::Status ForwardPass::Allocate() {
   for (int i = 0; i < 2; ++i) {
     BATON_ASSIGN_OR_RETURN(
         host_outcomes_[i],
-        PinnedBuffer::Allocate(s.logit_rows * int64_t{sizeof(SampleOutcome)},
-                               "outcomes"));
+        PinnedBuffer::Allocate(
+            (1 + s.logit_rows) * int64_t{sizeof(SampleOutcome)}, "outcomes"));
     outcomes_there_[i] = std::make_unique<Event>();
   }
   BATON_ASSIGN_OR_RETURN(
@@ -332,14 +349,12 @@ void ForwardPass::RunAny(const scheduling::StepPlan& plan,
   for (int32_t first = 0; first < logit_rows || first == 0;
        first += sizes_.logit_rows) {
     const int32_t count = std::min(sizes_.logit_rows, logit_rows - first);
-    int slot = 0;
-    if (count > 0) {
-      RunLogits(arrays, first, count);
-      slot = FetchOutcomes(count);
-    }
+    if (count > 0) RunLogits(arrays, first, count);
+    const int slot = FetchOutcomes(count);
     UseTime();
     if (first == 0 && hook != nullptr) CallHook(*hook);
     stream_.Wait();
+    if (first == 0) NoteExperts(rows, logit_rows, slot, result_);
     if (count > 0) TakeOutcomes(plan, layout, draws, first, count, slot);
   }
 }
@@ -347,9 +362,14 @@ void ForwardPass::RunAny(const scheduling::StepPlan& plan,
 int ForwardPass::FetchOutcomes(int32_t count) {
   slot_ = 1 - slot_;
   stream_.CopyToHost(host_outcomes_[slot_].data(), outcomes_.data(),
-                     count * int64_t{sizeof(SampleOutcome)});
+                     (1 + count) * int64_t{sizeof(SampleOutcome)});
   stream_.Record(*outcomes_there_[slot_]);
   return slot_;
+}
+
+const SampleOutcome* ForwardPass::HostOutcomes(int slot) const {
+  return reinterpret_cast<const SampleOutcome*>(host_outcomes_[slot].data()) +
+         1;
 }
 
 void ForwardPass::NoteDrawn(const SampleOutcome* outcomes, int32_t count) {
@@ -359,8 +379,7 @@ void ForwardPass::NoteDrawn(const SampleOutcome* outcomes, int32_t count) {
 void ForwardPass::TakeOutcomes(const scheduling::StepPlan& plan,
                                const StepLayout& layout, const Draws& draws,
                                int32_t first, int32_t count, int slot) {
-  const auto* const outcomes =
-      reinterpret_cast<const SampleOutcome*>(host_outcomes_[slot].data());
+  const SampleOutcome* const outcomes = HostOutcomes(slot);
   NoteDrawn(outcomes, count);
   if (!takes_outcomes()) return;
   const auto* const picked =

@@ -31,6 +31,7 @@
 #include "engine/cuda/attention.h"
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/device_weights.h"
+#include "engine/cuda/experts.h"
 #include "engine/cuda/graph_buckets.h"
 #include "engine/cuda/matmul.h"
 #include "engine/cuda/rank_group.h"
@@ -151,6 +152,9 @@ class ForwardPass final {
     int32_t stored_q = 0;  // the rank's heads * stored head_dim
     int32_t intermediate_part = 0;
     int32_t padded_intermediate = 0;
+    int32_t experts_per_token = 0;
+    int32_t expert_part = 0;  // of what one has between its matrices
+    int32_t padded_expert = 0;
     int32_t vocabulary_part = 0;
     int64_t logit_stride = 0;
     int32_t logit_rows = 0;  // at a time
@@ -230,9 +234,16 @@ class ForwardPass final {
   // Puts its arrays into the upload.
   PassArrays PutDecode(const StepLayout& layout, const Draws& draws,
                        const GraphBucket& bucket);
-  // Has the last logits' outcomes copied to the host, into the slot whose turn
-  // it is: which one.
+  // Has the last logits' outcomes copied to the host, and how many experts were
+  // read, into the slot whose turn it is: which one.
   int FetchOutcomes(int32_t count);
+  // What is there, once that is over.
+  const SampleOutcome* HostOutcomes(int slot) const;
+  // Adds which experts a pass of so many rows has read.
+  void NoteExperts(int64_t rows, int64_t logit_rows, int slot,
+                   scheduling::StepResult& result) const;
+  // On the device, behind the number of experts that were read.
+  SampleOutcome* outcomes() const { return outcomes_.as<SampleOutcome>() + 1; }
   // What a graph of that size runs.
   void RunBucket(const PassArrays& arrays, const GraphBucket& bucket);
   // A graph of that; empty where a device has no memory for it: what NCCL does
@@ -291,6 +302,8 @@ class ForwardPass final {
   InputOrder PartOrderOf(int32_t rows) const;
   // Has what all ranks send, so many bytes each, in gathered_.
   void Gather(int64_t bytes);
+  // Has there what the next Normalize adds to the residual's rows.
+  void GatherAdded(int32_t rows);
   // After kernels have: with others, gathers the parts and joins them in
   // `whole`, to `size` elements of each row, in that order.
   template <typename T>
@@ -302,6 +315,16 @@ class ForwardPass final {
                   int64_t x_stride, float* residual, int32_t rows);
   void Normalize(float* residual, const float* weight, int32_t rows,
                  InputOrder order);
+  // residual += what each row's experts say. The rows, which are normalized in
+  // the natural order, have these places; null: all are there. With others,
+  // what is added is left to the next Normalize.
+  void MixExperts(const DeviceLayer& layer, const RowPlace* places,
+                  float* residual, int32_t rows, bool first);
+  // Product with experts, `x_rows` as ExpertMatmulArgs has them.
+  void MultiplyExperts(const DeviceMatrix& first, const ExpertTiling& tiling,
+                       const DeviceBuffer& x, int64_t x_stride,
+                       const int32_t* x_rows, int32_t places,
+                       MatmulOutput output, void* out, int64_t out_stride);
   // Logits [first, first + count) and what is drawn from them.
   void RunLogits(const PassArrays& arrays, int32_t first, int32_t count);
   // Whether what comes out of a pass is for this rank to take.
@@ -356,12 +379,19 @@ class ForwardPass final {
   DeviceBuffer queries_;   // bfloat16 [rows][stored_q]
   DeviceBuffer attended_;  // bfloat16 [rows][padded q]
   DeviceBuffer gated_;     // bfloat16 [rows][padded intermediate]
-  DeviceBuffer logits_;    // float32 [logit rows][vocab]
-  DeviceBuffer edited_;    // the same
+  // Of layers with experts; a place is a row's turn with one (expert_matmul.h).
+  DeviceBuffer router_logits_;  // float32 [rows][experts]
+  DeviceBuffer choices_;        // ExpertChoice [places]
+  DeviceBuffer place_rows_;     // int32 [places]
+  DeviceBuffer row_tiles_;      // RowTile [tiles]
+  DeviceBuffer expert_gated_;   // bfloat16 [places][padded_expert]
+  DeviceBuffer expert_out_;     // float32 [places][hidden_part]
+  DeviceBuffer logits_;         // float32 [logit rows][vocab]
+  DeviceBuffer edited_;         // the same
   DeviceBuffer span_sums_;
   DeviceBuffer span_states_;
   DeviceBuffer span_counts_;  // zero between steps
-  DeviceBuffer outcomes_;     // SampleOutcome [logit rows]
+  DeviceBuffer outcomes_;     // SampleOutcome [1 + logit rows]
   DeviceBuffer picked_;       // float32 [logit rows]
   DeviceBuffer sent_;         // [rows][part] of something
   DeviceBuffer gathered_;     // [ranks][rows][part]

@@ -155,6 +155,7 @@ void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
   UseTime();
   running_.reset();
   outcomes_there_[slot]->Wait();
+  NoteExperts(count, count, slot, result_);
   TakeOutcomes(plan, layout, draws, 0, count, slot);
 }
 
@@ -213,7 +214,7 @@ bool ForwardPass::RunAhead(const scheduling::StepPlan& plan) {
   }
   upload_.Copy(stream_);
   FollowArgs follow;
-  follow.outcomes = outcomes_.as<SampleOutcome>();
+  follow.outcomes = outcomes();
   follow.from = from.device;
   follow.count = count;
   follow.tokens = arrays.tokens;
@@ -229,12 +230,13 @@ scheduling::StepResult ForwardPass::Await(absl::FunctionRef<void()> meanwhile) {
   meanwhile();
   running_.reset();
   outcomes_there_[given.slot]->Wait();
-  const auto* const outcomes =
-      reinterpret_cast<const SampleOutcome*>(host_outcomes_[given.slot].data());
+  const SampleOutcome* const outcomes = HostOutcomes(given.slot);
   drawn_.clear();
   NoteDrawn(outcomes, static_cast<int32_t>(given.sequences.size()));
   if (!takes_outcomes()) return {};
   scheduling::StepResult result;
+  const auto rows = static_cast<int64_t>(given.sequences.size());
+  NoteExperts(rows, rows, given.slot, result);
   for (size_t i = 0; i < given.sequences.size(); ++i) {
     scheduling::SampledToken token;
     token.sequence = given.sequences[i];

@@ -1,5 +1,6 @@
 // The kernels of a pass, in order.
 #include <algorithm>
+#include <utility>
 
 #include "common/log.h"
 #include "engine/cuda/forward_pass.h"
@@ -35,6 +36,12 @@ void Multiply(const DeviceMatrix& w, const Inputs& inputs, int32_t rows,
   RunMatmul(args, output, kernels, stream.handle());
 }
 
+// Of the products whose inputs may be staged; those of experts' are not.
+WeightFormat FormatOfMost(const DeviceLayer& layer) {
+  return layer.expert_router.output_tiles > 0 ? layer.qkv.format
+                                              : layer.gate_up.format;
+}
+
 }  // namespace
 
 template <typename T>
@@ -46,7 +53,7 @@ ForwardPass::PartOf<T> ForwardPass::Part(const DeviceBuffer& whole,
 
 InputOrder ForwardPass::OrderOf(int32_t rows) const {
   if (!sizes_.whole_slices) return InputOrder::kNatural;
-  return OrderOfInputs(kernels(), weights_.layers.at(0).gate_up.format, rows);
+  return OrderOfInputs(kernels(), FormatOfMost(weights_.layers.at(0)), rows);
 }
 
 InputOrder ForwardPass::LogitOrder(int32_t rows) const {
@@ -94,6 +101,11 @@ void ForwardPass::AddProduct(const DeviceMatrix& w, const DeviceBuffer& x,
   CHECK(!to_be_added_);
   Multiply(w, inputs, rows, MatmulOutput::kStore, sent_.data(),
            sizes_.hidden_part, kernels(), stream_);
+  GatherAdded(rows);
+}
+
+void ForwardPass::GatherAdded(int32_t rows) {
+  CHECK(!to_be_added_);
   Gather(int64_t{rows} * sizes_.hidden_part * int64_t{sizeof(float)});
   to_be_added_ = true;
 }
@@ -150,6 +162,7 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
 
   float* residual = residual_.as<float>();
   int32_t rows = arrays.rows;
+  bool no_experts_yet = true;
   for (int32_t i = 0; i < config_.num_layers; ++i) {
     const DeviceLayer& layer = weights_.layers[i];
     Normalize(residual, layer.input_norm, rows, OrderOf(rows));
@@ -188,6 +201,15 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
     Complete<uint16_t>(attended_, sizes.padded_q, sizes.q_part, sizes.q_size,
                        rows, OrderOf(rows));
     AddProduct(layer.o, attended_, sizes.padded_q, residual, rows);
+    if (config_.LayerHasExperts(i)) {
+      Normalize(residual, layer.post_attention_norm, rows,
+                InputOrder::kNatural);
+      // Rows that have logits are there.
+      MixExperts(layer,
+                 residual == residual_.as<float>() ? arrays.places : nullptr,
+                 residual, rows, std::exchange(no_experts_yet, false));
+      continue;
+    }
     Normalize(residual, layer.post_attention_norm, rows, OrderOf(rows));
     const PartOf<uint16_t> gated = Part<uint16_t>(
         gated_, sizes.padded_intermediate, sizes.intermediate_part);
@@ -276,7 +298,7 @@ void ForwardPass::RunLogits(const PassArrays& arrays, int32_t first,
   sample.how = arrays.how + first;
   sample.edits = arrays.edits;
   sample.masks = arrays.masks;
-  sample.outcomes = outcomes_.as<SampleOutcome>();
+  sample.outcomes = outcomes();
   RunSample(sample, stream_.handle());
   if (takes_outcomes() && arrays.targets != nullptr) {
     PickArgs pick;
@@ -290,5 +312,12 @@ void ForwardPass::RunLogits(const PassArrays& arrays, int32_t first,
                        count * int64_t{sizeof(float)});
   }
 }
+
+// For layers with experts (forward_pass_experts.cc).
+template ForwardPass::PartOf<uint16_t> ForwardPass::Part<uint16_t>(
+    const DeviceBuffer&, int64_t, int32_t);
+template void ForwardPass::Complete<uint16_t>(const DeviceBuffer&, int64_t,
+                                              int32_t, int32_t, int32_t,
+                                              InputOrder);
 
 }  // namespace baton::engine::cuda

@@ -8,4 +8,9 @@ void RunMatmulBf16(const MatmulPlan& plan, const MatmulArgs& args,
   LaunchMatmul<WeightFormat::kBf16>(plan, args, output, stream);
 }
 
+void RunMatmulBf16(const MatmulPlan& plan, const ExpertMatmulArgs& args,
+                   MatmulOutput output, StreamHandle* stream) {
+  LaunchExperts<WeightFormat::kBf16>(plan, args, output, stream);
+}
+
 }  // namespace baton::engine::cuda

@@ -8,4 +8,9 @@ void RunMatmulFp8(const MatmulPlan& plan, const MatmulArgs& args,
   LaunchMatmul<WeightFormat::kFp8>(plan, args, output, stream);
 }
 
+void RunMatmulFp8(const MatmulPlan& plan, const ExpertMatmulArgs& args,
+                  MatmulOutput output, StreamHandle* stream) {
+  LaunchExperts<WeightFormat::kFp8>(plan, args, output, stream);
+}
+
 }  // namespace baton::engine::cuda

@@ -8,4 +8,9 @@ void RunMatmulInt4(const MatmulPlan& plan, const MatmulArgs& args,
   LaunchMatmul<WeightFormat::kInt4>(plan, args, output, stream);
 }
 
+void RunMatmulInt4(const MatmulPlan& plan, const ExpertMatmulArgs& args,
+                   MatmulOutput output, StreamHandle* stream) {
+  LaunchExperts<WeightFormat::kInt4>(plan, args, output, stream);
+}
+
 }  // namespace baton::engine::cuda

@@ -8,4 +8,9 @@ void RunMatmulInt8(const MatmulPlan& plan, const MatmulArgs& args,
   LaunchMatmul<WeightFormat::kInt8>(plan, args, output, stream);
 }
 
+void RunMatmulInt8(const MatmulPlan& plan, const ExpertMatmulArgs& args,
+                   MatmulOutput output, StreamHandle* stream) {
+  LaunchExperts<WeightFormat::kInt8>(plan, args, output, stream);
+}
+
 }  // namespace baton::engine::cuda

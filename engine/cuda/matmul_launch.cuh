@@ -1,7 +1,9 @@
 // Launches the kernels of matmul.h for one format of weights.
 #pragma once
 
+#include "common/log.h"
 #include "device_target.h"
+#include "engine/cuda/expert_matmul.h"
 #include "engine/cuda/matmul_flow.cuh"
 #include "engine/cuda/matmul_group.cuh"
 #include "engine/cuda/matmul_stream.cuh"
@@ -94,6 +96,45 @@ void LaunchMatmul(const MatmulPlan& plan, const MatmulArgs& args,
     case MatmulOutput::kSwiglu:
       return LaunchMatmulFor<kFormat, MatmulOutput::kSwiglu>(plan, args,
                                                              stream);
+  }
+}
+
+template <WeightFormat kFormat, MatmulOutput kOutput>
+void LaunchExpertsFor(const MatmulPlan& plan, const ExpertMatmulArgs& args,
+                      StreamHandle* stream) {
+  constexpr int kTiles = kOutput == MatmulOutput::kSwiglu ? 2 : 1;
+  switch (plan.kernel) {
+    case MatmulKernel::kStream8:
+      Launch(StreamExperts<kFormat, kTiles, 1, kOutput>, "experts (8 rows)",
+             plan.shape, stream, args);
+      return;
+    case MatmulKernel::kStream16:
+      Launch(StreamExperts<kFormat, kTiles, 2, kOutput>, "experts (16 rows)",
+             plan.shape, stream, args);
+      return;
+    case MatmulKernel::kTile64:
+      Launch(TiledExperts<kFormat, 64, 64, 2, 2, kOutput>,
+             "experts (tiles of 64)", plan.shape, stream, args);
+      return;
+    case MatmulKernel::kTile128:
+      Launch(TiledExperts<kFormat, 128, 128, 2, 4, kOutput>,
+             "experts (tiles of 128)", plan.shape, stream, args);
+      return;
+    case MatmulKernel::kWide:
+    case MatmulKernel::kGroup:
+    case MatmulKernel::kFlow:
+      LOG(FATAL) << "no kernel for experts";
+  }
+}
+
+// What experts say is summed apart: nothing is added here.
+template <WeightFormat kFormat>
+void LaunchExperts(const MatmulPlan& plan, const ExpertMatmulArgs& args,
+                   MatmulOutput output, StreamHandle* stream) {
+  if (output == MatmulOutput::kSwiglu) {
+    LaunchExpertsFor<kFormat, MatmulOutput::kSwiglu>(plan, args, stream);
+  } else {
+    LaunchExpertsFor<kFormat, MatmulOutput::kStore>(plan, args, stream);
   }
 }
 

@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "common/log.h"
+#include "engine/cuda/expert_matmul.h"
 #include "engine/cuda/matmul.h"
 #include "engine/cuda/matmul_flow.h"
 #include "engine/cuda/matmul_group.h"
@@ -213,6 +216,69 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
     kernel = MatmulKernel::kTile128;
   }
   return PlanMatmul(args, output, kernel);
+}
+
+ExpertTiling TilingOf(int32_t places, int32_t experts) {
+  CHECK_GT(experts, 0);
+  // An expert that has half again as many rows as the average should still be
+  // read once by the kernels that are as fast as memory.
+  const int32_t average = (places + experts - 1) / experts;
+  const MatmulKernel kernel = average <= 5    ? MatmulKernel::kStream8
+                              : average <= 10 ? MatmulKernel::kStream16
+                              : average <= 48 ? MatmulKernel::kTile64
+                                              : MatmulKernel::kTile128;
+  return TilingOf(places, experts, kernel);
+}
+
+ExpertTiling TilingOf(int32_t places, int32_t experts, MatmulKernel kernel) {
+  CHECK_GT(places, 0);
+  CHECK_GT(experts, 0);
+  ExpertTiling tiling;
+  tiling.kernel = kernel;
+  switch (kernel) {
+    case MatmulKernel::kStream8:
+      tiling.tile_rows = 8;
+      break;
+    case MatmulKernel::kStream16:
+      tiling.tile_rows = 16;
+      break;
+    case MatmulKernel::kTile64:
+      tiling.tile_rows = 64;
+      break;
+    case MatmulKernel::kTile128:
+      tiling.tile_rows = 128;
+      break;
+    case MatmulKernel::kWide:
+    case MatmulKernel::kGroup:
+    case MatmulKernel::kFlow:
+      LOG(FATAL) << "no kernel for experts";
+  }
+  // Of n rows an expert has at most 1 + (n - 1) / tile_rows tiles.
+  const int32_t read = std::min(places, experts);
+  tiling.num_tiles = read + (places - read) / tiling.tile_rows;
+  return tiling;
+}
+
+MatmulPlan PlanExpertMatmul(const ExpertTiling& tiling,
+                            const ExpertMatmulArgs& args, MatmulOutput output) {
+  CHECK(output != MatmulOutput::kAdd);
+  CHECK(args.first.w.bias == nullptr);
+  CHECK(args.first.gated_order == InputOrder::kNatural);
+  CHECK_EQ(args.num_tiles, tiling.num_tiles);
+  MatmulArgs of_tile = args.first;
+  of_tile.rows = tiling.tile_rows;
+  MatmulPlan plan = PlanMatmul(of_tile, output, tiling.kernel);
+  const auto tiles = static_cast<uint32_t>(tiling.num_tiles);
+  // Neighbours have the same rows where these are few, and the same weights
+  // where they are many.
+  if (plan.kernel == MatmulKernel::kStream8 ||
+      plan.kernel == MatmulKernel::kStream16) {
+    plan.shape.y = tiles;
+  } else {
+    plan.shape.x = tiles;
+  }
+  CHECK_LE(plan.shape.y, 65535u);
+  return plan;
 }
 
 }  // namespace baton::engine::cuda

@@ -17,20 +17,32 @@ BATON_DEVICE int32_t ActivationPlace(int32_t row, int32_t piece) {
   return row * 8 + (piece ^ (row % 2 * 4));
 }
 
+// Which row of x a row's inputs are. source_of(k, row): of the thread's k-th
+// one.
+struct OwnRow {
+  BATON_DEVICE int64_t operator()(int, int32_t row) const { return row; }
+};
+
+// Rows of which a thread copies a part.
+template <int kRows, int kThreads>
+inline constexpr int kFetchedRows = kRows * 8 / kThreads;
+
 // Starts the copies of inputs [64 * slice, 64 * slice + 64) of rows
 // [first_row, first_row + kRows) into a stage. Rows behind the last become
 // zero. By all kThreads threads of a block.
-template <int kRows, int kThreads>
-BATON_DEVICE void FetchActivations(const MatmulArgs& args, int32_t first_row,
+template <int kRows, int kThreads, typename SourceOf>
+BATON_DEVICE void FetchActivations(const MatmulArgs& args,
+                                   const SourceOf& source_of, int32_t first_row,
                                    int32_t slice, unsigned char* stage) {
   static_assert(kRows * 8 % kThreads == 0);
   BATON_UNROLL
-  for (int k = 0; k < kRows * 8 / kThreads; ++k) {
+  for (int k = 0; k < kFetchedRows<kRows, kThreads>; ++k) {
     const int32_t i = Thread() + k * kThreads;
     const int32_t row = first_row + i / 8;
     const bool there = row < args.rows;
-    const uint16_t* const from = args.x + (there ? row : 0) * args.x_stride +
-                                 slice * kSliceInputs + i % 8 * 8;
+    const uint16_t* const from =
+        args.x + (there ? source_of(k, row) : 0) * args.x_stride +
+        slice * kSliceInputs + i % 8 * 8;
     CopyAsync16(stage + ActivationPlace(i / 8, i % 8) * 16, from, there);
   }
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "device_target.h"
+#include "engine/cuda/matmul_experts.cuh"
 #include "engine/cuda/matmul_output.cuh"
 #include "engine/cuda/matmul_slice.cuh"
 
@@ -93,8 +94,9 @@ BATON_DEVICE void FetchWeights(const std::byte* tiles, int64_t tile_bytes,
 
 // Fetches slices [slice, min(slice + 2, end)) of the rows; zeros for the rest
 // and for rows that are not there.
-template <int kRowTiles>
-BATON_DEVICE void FetchRows(const MatmulArgs& args, int32_t slice, int32_t end,
+template <int kRowTiles, typename SourceOf>
+BATON_DEVICE void FetchRows(const MatmulArgs& args, const SourceOf& source_of,
+                            int32_t slice, int32_t end,
                             StreamRows<kRowTiles>& to) {
   const int32_t g = Thread() % 32 / 4;
   const int32_t c = Thread() % 4;
@@ -108,7 +110,7 @@ BATON_DEVICE void FetchRows(const MatmulArgs& args, int32_t slice, int32_t end,
         const int32_t row = 8 * r + g;
         to.x[i][half][r] =
             slice + i < end && row < args.rows
-                ? Load16(args.x + row * args.x_stride +
+                ? Load16(args.x + source_of(r, row) * args.x_stride +
                          (slice + i) * kSliceInputs + 32 * half + 8 * c)
                 : zeros;
       }
@@ -117,13 +119,14 @@ BATON_DEVICE void FetchRows(const MatmulArgs& args, int32_t slice, int32_t end,
 }
 
 // The sums of slices [begin, end), which are a chunk; `weights` has the first.
-template <WeightFormat kFormat, int kTiles, int kRowTiles>
-BATON_DEVICE void SumChunk(const MatmulArgs& args, const std::byte* tiles,
-                           int64_t tile_bytes, int32_t begin, int32_t end,
+template <WeightFormat kFormat, int kTiles, int kRowTiles, typename SourceOf>
+BATON_DEVICE void SumChunk(const MatmulArgs& args, const SourceOf& source_of,
+                           const std::byte* tiles, int64_t tile_bytes,
+                           int32_t begin, int32_t end,
                            StreamWeights<kFormat, kTiles>& weights,
                            float (&sum)[kTiles][kRowTiles][4]) {
   StreamRows<kRowTiles> rows;
-  FetchRows(args, begin, end, rows);
+  FetchRows(args, source_of, begin, end, rows);
   for (int32_t first = begin; first < end;
        first += kSlicesAhead<kFormat, kTiles>) {
     StreamWeights<kFormat, kTiles> next_weights;
@@ -132,7 +135,7 @@ BATON_DEVICE void SumChunk(const MatmulArgs& args, const std::byte* tiles,
     BATON_UNROLL
     for (int pair = 0; pair < kSlicesAhead<kFormat, kTiles>; pair += 2) {
       StreamRows<kRowTiles> next_rows;
-      FetchRows(args, first + pair + 2, end, next_rows);
+      FetchRows(args, source_of, first + pair + 2, end, next_rows);
       // Slices behind the end are zeros: they change no sum but from a negative
       // zero to a positive one, which is the same once it is added to another.
       BATON_UNROLL
@@ -148,10 +151,11 @@ BATON_DEVICE void SumChunk(const MatmulArgs& args, const std::byte* tiles,
   }
 }
 
-template <WeightFormat kFormat, int kTiles, int kRowTiles, MatmulOutput kOutput>
-BATON_DENSE_KERNEL(kStreamThreads,
-                   StreamBlocks(kFormat, kTiles, kRowTiles, kOutput))
-StreamMatmul(MatmulArgs args) {
+// What a block does. With kAwaited, its kernel has called AwaitEarlierKernels.
+template <WeightFormat kFormat, int kTiles, int kRowTiles, MatmulOutput kOutput,
+          bool kAwaited, typename SourceOf>
+BATON_DEVICE void StreamBlock(const MatmulArgs& args,
+                              const SourceOf& source_of) {
   static_assert((kOutput == MatmulOutput::kSwiglu) == (kTiles == 2));
   float* const sums = reinterpret_cast<float*>(SharedMemory());
   const int32_t lane = Thread() % 32;
@@ -170,18 +174,18 @@ StreamMatmul(MatmulArgs args) {
   // Weights are there whatever runs before: the first ones come to registers,
   // if these do not have rows to hold besides. Not more to the cache: an H200
   // had lost most of it again by then, and took 0.2 ms of 4.5 longer.
-  constexpr bool kEarly = kRowTiles == 1;
+  constexpr bool kEarly = kRowTiles == 1 && !kAwaited;
   StreamWeights<kFormat, kTiles> weights;
   if constexpr (kEarly) {
     FetchWeights<kFormat, kTiles, /*kHere=*/true>(tiles, tile_bytes, begin, end,
                                                   weights);
   }
-  AwaitEarlierKernels();
+  if constexpr (!kAwaited) AwaitEarlierKernels();
 
   if (begin < end) {
     if constexpr (!kEarly) FetchWeights(tiles, tile_bytes, begin, end, weights);
     float sum[kTiles][kRowTiles][4] = {};
-    SumChunk(args, tiles, tile_bytes, begin, end, weights, sum);
+    SumChunk(args, source_of, tiles, tile_bytes, begin, end, weights, sum);
     BATON_UNROLL
     for (int t = 0; t < kTiles; ++t) {
       BATON_UNROLL
@@ -222,6 +226,31 @@ StreamMatmul(MatmulArgs args) {
   } else {
     PutTile<kOutput>(args, first_output, 8 * warp, targets[0], total[0]);
   }
+}
+
+template <WeightFormat kFormat, int kTiles, int kRowTiles, MatmulOutput kOutput>
+BATON_DENSE_KERNEL(kStreamThreads,
+                   StreamBlocks(kFormat, kTiles, kRowTiles, kOutput))
+StreamMatmul(MatmulArgs args) {
+  StreamBlock<kFormat, kTiles, kRowTiles, kOutput, /*kAwaited=*/false>(
+      args, OwnRow());
+}
+
+// Of a tile of rows of one expert.
+template <WeightFormat kFormat, int kTiles, int kRowTiles, MatmulOutput kOutput>
+BATON_DENSE_KERNEL(kStreamThreads,
+                   StreamBlocks(kFormat, kTiles, kRowTiles, kOutput))
+StreamExperts(ExpertMatmulArgs args) {
+  AwaitEarlierKernels();
+  const RowTile tile = args.tiles[BlockY()];
+  if (tile.rows == 0) return;
+  int64_t sources[kRowTiles];
+  BATON_UNROLL
+  for (int r = 0; r < kRowTiles; ++r) {
+    sources[r] = SourceOfPlace(args, tile, 8 * r + Thread() % 32 / 4);
+  }
+  StreamBlock<kFormat, kTiles, kRowTiles, kOutput, /*kAwaited=*/true>(
+      ArgsOfTile(args, tile), [&](int r, int32_t) { return sources[r]; });
 }
 
 }  // namespace baton::engine::cuda

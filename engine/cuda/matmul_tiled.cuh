@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device_target.h"
+#include "engine/cuda/matmul_experts.cuh"
 #include "engine/cuda/matmul_output.cuh"
 #include "engine/cuda/matmul_slice.cuh"
 
@@ -14,10 +15,11 @@ inline constexpr int kMatmulStages = 4;  // as matmul_plan.cc counts memory
 // Starts the copies of inputs [64 * slice, 64 * slice + 64) into a stage, first
 // the weights as they lie in memory, then the activations. What lies outside
 // the matrix or behind the last row becomes zero.
-template <WeightFormat kFormat, int kOutputs, int kRows, int kThreads>
-BATON_DEVICE void FetchSlice(const MatmulArgs& args, int64_t first_tile,
-                             int32_t first_row, int32_t slice,
-                             unsigned char* stage) {
+template <WeightFormat kFormat, int kOutputs, int kRows, int kThreads,
+          typename SourceOf>
+BATON_DEVICE void FetchSlice(const MatmulArgs& args, const SourceOf& source_of,
+                             int64_t first_tile, int32_t first_row,
+                             int32_t slice, unsigned char* stage) {
   constexpr int32_t kTiles = kOutputs / kTileOutputs;
   constexpr int32_t kSliceBytes = SliceBytes(kFormat);
   constexpr int32_t kCopies = kSliceBytes / 16;  // of a tile
@@ -31,16 +33,15 @@ BATON_DEVICE void FetchSlice(const MatmulArgs& args, int64_t first_tile,
     CopyAsync16(stage + i * 16, from, there);
   }
   unsigned char* const activations = stage + kTiles * kSliceBytes;
-  FetchActivations<kRows, kThreads>(args, first_row, slice, activations);
+  FetchActivations<kRows, kThreads>(args, source_of, first_row, slice,
+                                    activations);
 }
 
-// kOutputs x kRows a block; kWarpsOut x kWarpsRow warps.
+// kOutputs x kRows a block, from that row on; kWarpsOut x kWarpsRow warps.
 template <WeightFormat kFormat, int kOutputs, int kRows, int kWarpsOut,
-          int kWarpsRow, MatmulOutput kOutput>
-BATON_KERNEL(kWarpsOut* kWarpsRow * 32)
-TiledMatmul(MatmulArgs args) {
-  LetNextKernelBegin();
-  AwaitEarlierKernels();
+          int kWarpsRow, MatmulOutput kOutput, typename SourceOf>
+BATON_DEVICE void TiledBlock(const MatmulArgs& args, const SourceOf& source_of,
+                             int32_t first_row) {
   // A warp's part, in tiles of 16 outputs and of 8 rows.
   constexpr int kThreads = kWarpsOut * kWarpsRow * 32;
   constexpr int kTiles = kOutputs / kWarpsOut / kTileOutputs;
@@ -53,7 +54,6 @@ TiledMatmul(MatmulArgs args) {
   const int32_t warp = Thread() / 32;
   const int32_t warp_tile = warp / kWarpsRow * kTiles;
   const int32_t warp_row = warp % kWarpsRow * kRowTiles * 8;
-  const int32_t first_row = BlockX() * kRows;
   const int64_t first_tile = int64_t{BlockY()} * (kOutputs / kTileOutputs);
   const int32_t slices = args.w.padded_inputs / kSliceInputs;
 
@@ -61,7 +61,7 @@ TiledMatmul(MatmulArgs args) {
   for (int s = 0; s < kMatmulStages - 1; ++s) {
     if (s < slices) {
       FetchSlice<kFormat, kOutputs, kRows, kThreads>(
-          args, first_tile, first_row, s, shared + s * kStageBytes);
+          args, source_of, first_tile, first_row, s, shared + s * kStageBytes);
     }
     CommitCopies();
   }
@@ -77,7 +77,7 @@ TiledMatmul(MatmulArgs args) {
     const int32_t ahead = slice + kMatmulStages - 1;
     if (ahead < slices) {
       FetchSlice<kFormat, kOutputs, kRows, kThreads>(
-          args, first_tile, first_row, ahead,
+          args, source_of, first_tile, first_row, ahead,
           shared + ahead % kMatmulStages * kStageBytes);
     }
     CommitCopies();
@@ -146,6 +146,37 @@ TiledMatmul(MatmulArgs args) {
       }
     }
   }
+}
+
+template <WeightFormat kFormat, int kOutputs, int kRows, int kWarpsOut,
+          int kWarpsRow, MatmulOutput kOutput>
+BATON_KERNEL(kWarpsOut* kWarpsRow * 32)
+TiledMatmul(MatmulArgs args) {
+  LetNextKernelBegin();
+  AwaitEarlierKernels();
+  TiledBlock<kFormat, kOutputs, kRows, kWarpsOut, kWarpsRow, kOutput>(
+      args, OwnRow(), BlockX() * kRows);
+}
+
+// Of a tile of rows of one expert.
+template <WeightFormat kFormat, int kOutputs, int kRows, int kWarpsOut,
+          int kWarpsRow, MatmulOutput kOutput>
+BATON_KERNEL(kWarpsOut* kWarpsRow * 32)
+TiledExperts(ExpertMatmulArgs args) {
+  LetNextKernelBegin();
+  AwaitEarlierKernels();
+  constexpr int kThreads = kWarpsOut * kWarpsRow * 32;
+  constexpr int kFetched = kFetchedRows<kRows, kThreads>;
+  const RowTile tile = args.tiles[BlockX()];
+  if (tile.rows == 0) return;
+  int64_t sources[kFetched];
+  BATON_UNROLL
+  for (int k = 0; k < kFetched; ++k) {
+    sources[k] = SourceOfPlace(args, tile, (Thread() + k * kThreads) / 8);
+  }
+  TiledBlock<kFormat, kOutputs, kRows, kWarpsOut, kWarpsRow, kOutput>(
+      ArgsOfTile(args, tile), [&](int k, int32_t) { return sources[k]; },
+      /*first_row=*/0);
 }
 
 }  // namespace baton::engine::cuda

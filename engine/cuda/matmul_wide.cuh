@@ -103,7 +103,7 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
   BATON_UNROLL
   for (int s = 0; s < kWideStages - 1; ++s) {
     if (begin + s < end) {
-      FetchActivations<kRows, kWideThreads>(args, 0, begin + s,
+      FetchActivations<kRows, kWideThreads>(args, OwnRow(), 0, begin + s,
                                             stages + s * kStageBytes);
     }
     CommitCopies();
@@ -127,7 +127,7 @@ WideMatmul(MatmulArgs args, int32_t blocks) {
     const int32_t ahead = slice + kWideStages - 1;
     if (ahead < end) {
       FetchActivations<kRows, kWideThreads>(
-          args, 0, ahead,
+          args, OwnRow(), 0, ahead,
           stages + (stage + kWideStages - 1) % kWideStages * kStageBytes);
     }
     CommitCopies();

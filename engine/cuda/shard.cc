@@ -1,22 +1,27 @@
 #include "engine/cuda/shard.h"
 
 #include "absl/strings/str_cat.h"
+#include "engine/cuda/experts.h"
 
 namespace baton::engine::cuda {
 
 absl::Status CheckShards(const ModelConfig& config, int32_t ranks) {
-  if (config.experts.count > 0) {
-    return absl::UnimplementedError(absl::StrCat(
-        ArchitectureName(config.architecture), ": the cuda backend has no ",
-        "mixtures of experts yet (the model has ", config.experts.count,
-        " experts a layer)"));
+  if (config.experts.per_token > kMostExpertsPerToken) {
+    return absl::UnimplementedError(
+        absl::StrCat("num_experts_per_tok: the cuda backend takes at most ",
+                     kMostExpertsPerToken, " (the model has ",
+                     config.experts.per_token, ")"));
   }
   const struct {
     const char* name;
     int32_t value;
-  } fields[] = {{"num_key_value_heads", config.num_kv_heads},
-                {"hidden_size", config.hidden_size},
-                {"intermediate_size", config.intermediate_size}};
+  } fields[] = {
+      {"num_key_value_heads", config.num_kv_heads},
+      {"hidden_size", config.hidden_size},
+      {"intermediate_size", config.intermediate_size},
+      {config.architecture == Architecture::kMixtral ? "intermediate_size"
+                                                     : "moe_intermediate_size",
+       config.experts.intermediate_size}};
   for (const auto& field : fields) {
     if (field.value % ranks == 0) continue;
     return absl::InvalidArgumentError(

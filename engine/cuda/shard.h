@@ -29,13 +29,17 @@ struct Shard {
   int32_t Intermediate(const ModelConfig& c) const {
     return c.intermediate_size / ranks;
   }
+  int32_t ExpertIntermediate(const ModelConfig& c) const {
+    return c.experts.intermediate_size / ranks;
+  }
   int32_t Vocabulary(const ModelConfig& c) const {
     return (c.vocab_size + ranks - 1) / ranks;
   }
 };
 
 // InvalidArgument, naming the field of the model that so many ranks cannot
-// share. Unimplemented: the layers have experts, which no rank can hold.
+// share. Unimplemented: tokens pass through more experts than there are kernels
+// for.
 absl::Status CheckShards(const ModelConfig& config, int32_t ranks);
 
 // A rank's part of KV memory: the same blocks with its heads alone.

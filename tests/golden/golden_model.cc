@@ -15,14 +15,6 @@ const std::vector<std::string>& GoldenModelNames() {
   return *names;
 }
 
-std::vector<std::string> DenseGoldenModelNames() {
-  std::vector<std::string> dense = GoldenModelNames();
-  std::erase_if(dense, [](const std::string& name) {
-    return name == "mixtral" || name == "qwen3_moe";
-  });
-  return dense;
-}
-
 GoldenModel LoadGoldenModel(const std::string& name) {
   GoldenModel model;
   model.name = name;

@@ -30,8 +30,6 @@ struct GoldenModel {
 
 // Names of the directories under tests/golden/models.
 const std::vector<std::string>& GoldenModelNames();
-// Those without experts.
-std::vector<std::string> DenseGoldenModelNames();
 
 // CHECK-fails when the files of the repository are not as they should be.
 GoldenModel LoadGoldenModel(const std::string& name);

@@ -28,7 +28,7 @@ class CudaGoldenTest : public DeviceTest,
 };
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaGoldenTest,
-                         testing::ValuesIn(DenseGoldenModelNames()),
+                         testing::ValuesIn(GoldenModelNames()),
                          [](const auto& param) { return param.param; });
 
 TEST_P(CudaGoldenTest, LogitsAreTheReferencesAtEveryPosition) {

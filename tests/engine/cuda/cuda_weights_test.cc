@@ -54,6 +54,15 @@ TinyModelOptions Untied() {
   return options;
 }
 
+// Experts whose outputs and inputs are no whole tiles and slices.
+TinyModelOptions Mixture() {
+  TinyModelOptions options = Untied();
+  options.architecture = "MixtralForCausalLM";
+  options.experts = 7;
+  options.experts_per_token = 3;
+  return options;
+}
+
 class CudaWeightsTest : public DeviceTest,
                         public testing::WithParamInterface<WeightFormat> {
  protected:
@@ -126,17 +135,23 @@ TEST_P(CudaWeightsTest, LogitsAreThoseOfTheRoundedWeights) {
 // The CPU's own int8 and int4: the same weights and the same name for them.
 TEST_P(CudaWeightsTest, WeightsAreThoseOfTheCpuBackend) {
   if (GetParam() == WeightFormat::kFp8) GTEST_SKIP() << "not on CPUs";
-  const std::string dir = Model("model", Tied());
-  const auto cuda = Make(dir);
-  const auto cpu = MakeCpu(dir, name());
-  EXPECT_EQ(cuda->model_identity(), cpu->model_identity());
-  for (const int32_t length : {1, 33}) {
-    const std::vector<TokenId> tokens = Prompt(length, 5);
-    const std::vector<BlockId> blocks = BlockRange(0, 3);
-    const double error = RelativeError(RunWhole(*cuda, tokens, blocks),
-                                       RunWhole(*cpu, tokens, blocks));
-    EXPECT_LT(error, kInt8ActivationTolerance) << length;
-    RecordProperty(absl::StrCat("tied_", length), absl::StrCat(error));
+  TinyModelOptions mixture = Mixture();
+  mixture.tie_word_embeddings = true;
+  for (const TinyModelOptions& options : {Tied(), mixture}) {
+    const std::string dir = Model("model", options);
+    const auto cuda = Make(dir);
+    const auto cpu = MakeCpu(dir, name());
+    EXPECT_EQ(cuda->model_identity(), cpu->model_identity());
+    for (const int32_t length : {1, 33}) {
+      const std::vector<TokenId> tokens = Prompt(length, 5);
+      const std::vector<BlockId> blocks = BlockRange(0, 3);
+      const double error = RelativeError(RunWhole(*cuda, tokens, blocks),
+                                         RunWhole(*cpu, tokens, blocks));
+      EXPECT_LT(error, kInt8ActivationTolerance)
+          << options.architecture << " " << length;
+      RecordProperty(absl::StrCat(options.architecture, "_", length),
+                     absl::StrCat(error));
+    }
   }
 }
 
@@ -167,23 +182,26 @@ TEST_P(CudaWeightsTest, ChunksAndPassesGiveTheSameLogits) {
 // A sequence's next step, in batches for each kind of product kernel, with
 // graphs and without.
 TEST_P(CudaWeightsTest, BatchesGiveTheSameLogits) {
-  const std::string dir = Model("model", Untied());
   const std::vector<TokenId> tokens = Prompt(19, 77);
   const std::vector<TokenId> other = Prompt(19, 78);
-  std::vector<float> expected;
-  for (const bool graphs : {false, true}) {
-    ForwardPassOptions options = SmallPass();
-    options.use_graphs = graphs;
-    const auto engine = Make(dir, options);
-    const std::vector<BlockId> own = BlockRange(0, 2);
-    StepPlan prompt;
-    prompt.sequences = {Part(0, tokens, 0, 18, own)};
-    engine->Execute(prompt, NoHook);
-    for (const int32_t batch : {1, 8, 9, 17, 66}) {
-      const std::vector<float> logits =
-          RunInBatch(*engine, tokens, own, other, batch);
-      if (expected.empty()) expected = logits;
-      EXPECT_TRUE(SameBits(logits, expected)) << batch << " " << graphs;
+  for (const TinyModelOptions& model : {Untied(), Mixture()}) {
+    const std::string dir = Model("model", model);
+    std::vector<float> expected;
+    for (const bool graphs : {false, true}) {
+      ForwardPassOptions options = SmallPass();
+      options.use_graphs = graphs;
+      const auto engine = Make(dir, options);
+      const std::vector<BlockId> own = BlockRange(0, 2);
+      StepPlan prompt;
+      prompt.sequences = {Part(0, tokens, 0, 18, own)};
+      engine->Execute(prompt, NoHook);
+      for (const int32_t batch : {1, 8, 9, 17, 66}) {
+        const std::vector<float> logits =
+            RunInBatch(*engine, tokens, own, other, batch);
+        if (expected.empty()) expected = logits;
+        EXPECT_TRUE(SameBits(logits, expected))
+            << model.architecture << " " << batch << " " << graphs;
+      }
     }
   }
 }
@@ -248,7 +266,7 @@ class CheckpointTest : public DeviceTest {
 };
 
 TEST_F(CheckpointTest, Fp8IsTakenAsItIs) {
-  for (const TinyModelOptions& options : {Tied(), Untied()}) {
+  for (const TinyModelOptions& options : {Tied(), Untied(), Mixture()}) {
     ASSERT_NO_FATAL_FAILURE(Write(options, StoreAsFp8));
     ASSERT_NO_FATAL_FAILURE(ExpectTakenAsItIs("fp8"));
   }

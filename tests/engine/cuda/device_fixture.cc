@@ -63,8 +63,14 @@ std::vector<std::pair<std::string, TinyModelOptions>> DeviceModels() {
   wide.head_dim = 64;
   wide.intermediate = 1100;
   wide.layers = 1;
+  TinyModelOptions moe;
+  moe.architecture = "Qwen3MoeForCausalLM";
+  moe.experts = 9;
+  moe.experts_per_token = 3;
+  moe.first_layer_dense = true;
   return {{"llama", llama}, {"odd", odd},     {"mistral", mistral},
-          {"qwen2", qwen2}, {"qwen3", qwen3}, {"wide", wide}};
+          {"qwen2", qwen2}, {"qwen3", qwen3}, {"wide", wide},
+          {"moe", moe}};
 }
 
 class DeviceModelDirs final : public testing::Environment {

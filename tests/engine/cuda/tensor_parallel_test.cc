@@ -57,15 +57,25 @@ class TensorParallelTest : public DeviceTest {
   }
 };
 
-TEST(ShardTest, NoRankHasExperts) {
+TEST(ShardTest, SharesExpertsByTheirOutputs) {
   ModelConfig config;
-  config.architecture = Architecture::kMixtral;
+  config.architecture = Architecture::kQwen3Moe;
   config.num_heads = config.num_kv_heads = 4;
   config.hidden_size = 96;
-  config.experts.count = 8;
+  config.experts.count = 40;
+  config.experts.per_token = 8;
+  config.experts.intermediate_size = 34;
+  EXPECT_TRUE(CheckShards(config, 2).ok());
+  EXPECT_EQ((Shard{1, 2}.ExpertIntermediate(config)), 17);
+  EXPECT_THAT(CheckShards(config, 4).message(),
+              testing::HasSubstr("moe_intermediate_size 34"));
+  config.architecture = Architecture::kMixtral;
+  EXPECT_THAT(CheckShards(config, 4).message(),
+              testing::HasSubstr(" intermediate_size 34"));
+  config.experts.per_token = 33;
   const absl::Status status = CheckShards(config, 1);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), testing::HasSubstr("8 experts"));
+  EXPECT_THAT(status.message(), testing::HasSubstr("num_experts_per_tok"));
 }
 
 TEST(ShardTest, SaysWhatRanksCannotShare) {
@@ -116,7 +126,14 @@ std::vector<TinyModelOptions> Shareable() {
   mistral.sliding_window = 20;
   mistral.kv_heads = 4;
   mistral.vocab_size = 258;
-  return {odd, qwen2, qwen3, mistral};
+  TinyModelOptions mixtral = odd;
+  mixtral.architecture = "MixtralForCausalLM";
+  TinyModelOptions qwen3_moe = qwen3;
+  qwen3_moe.architecture = "Qwen3MoeForCausalLM";
+  qwen3_moe.experts = 9;
+  qwen3_moe.experts_per_token = 4;
+  qwen3_moe.first_layer_dense = true;
+  return {odd, qwen2, qwen3, mistral, mixtral, qwen3_moe};
 }
 
 TEST_F(TensorParallelTest, LogitsAreThoseOfOneDevice) {

@@ -164,6 +164,27 @@ TEST_F(DeviceTest, WorkersWithUnequalNumbersOfDevicesHandOver) {
   }
 }
 
+// Whoever computes a token reads other experts for it than for its neighbours.
+TEST_F(DeviceTest, MixturesOfExpertsHandOver) {
+  TinyModelOptions mixture;
+  mixture.architecture = "Qwen3MoeForCausalLM";
+  mixture.experts = 8;
+  ASSERT_TRUE(WriteTinyModel(model_dir_, mixture).ok());
+  ASSERT_NO_FATAL_FAILURE(ReferTo("bf16", "bf16"));
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster({.prefill = {kDevice},
+                    .decode = {With(kDevice, {"--tensor-parallel", "2"})}}));
+  const auto requests = ShortRequests(4);
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+  for (const char* worker : {"prefill-0", "decode-0"}) {
+    const double reads = Metric(worker, "baton_expert_reads_total");
+    EXPECT_GT(reads, 0) << worker;
+    EXPECT_GE(Metric(worker, "baton_expert_rows_total"), reads) << worker;
+  }
+  EXPECT_GT(Metric("decode-0", "baton_steps_ahead_total"), 0);
+  AwaitAllFree({"prefill-0", "decode-0"});
+}
+
 // From device to device: staged blocks are the device's, with one layout
 // whatever the blocks and the number of devices.
 TEST_F(DeviceTest, HandsOverFromDeviceToDevice) {
