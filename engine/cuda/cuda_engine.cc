@@ -214,10 +214,7 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   ForwardPassOptions chosen = pass_options;
   if (!chosen.kernels) {
     UseDevice(0);
-    KernelTrials trials;
-    trials.formats = engine->ranks_[0].weights.ProductFormats();
-    trials.stored_head_dim = layout.stored_head_dim();
-    trials.kv_dtype = layout.dtype;
+    KernelTrials trials = TrialsFor(engine->ranks_[0].weights, layout);
     trials.repeats = chosen.kernel_trials;
     BATON_ASSIGN_OR_RETURN(
         chosen.kernels,

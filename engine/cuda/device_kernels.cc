@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/cuda/attention.h"
+#include "engine/cuda/expert_matmul.h"
 #include "engine/cuda/matmul_group.h"
 #include "engine/cuda/matmul_wide.h"
 #include "engine/cuda/weight_tiles.h"
@@ -29,6 +30,7 @@ constexpr int32_t kInputs = 576;
 // Of the two shapes that groups have.
 constexpr int32_t kManyRows[] = {kLargeTileRows, kGroupFewRows + 1};
 constexpr int32_t kMostRows = kManyRows[1];
+constexpr int32_t kMostTiles = StagedRows(kMostRows) / kStagedRows;
 // Of each of the shapes that wide blocks have: more rows or fewer, and inputs
 // that are shared out among blocks with two tiles a warp, or with one.
 constexpr int32_t kSomeRows[] = {17, kWideFewRows + 1};
@@ -88,10 +90,46 @@ class ProductTrial final {
                            Stage(x, kFlowRows, kMostInputs, stream));
     BATON_ASSIGN_OR_RETURN(trial.out_,
                            DeviceBuffer::Allocate(kOutBytes, kTrial));
+    BATON_ASSIGN_OR_RETURN(
+        trial.tiles_,
+        DeviceBuffer::Allocate(kMostTiles * int64_t{sizeof(RowTile)}, kTrial));
     return trial;
   }
 
+  // By groups of warps, with one expert.
+  std::vector<float> RunExpert(int32_t rows) {
+    const ExpertTiling tiling =
+        TilingOf(rows, 1, MatmulKernel::kGroup, GroupRows(format_, rows));
+    std::vector<RowTile> tiles;
+    for (int32_t first = 0; first < rows; first += tiling.tile_rows) {
+      tiles.push_back({0, first, std::min(tiling.tile_rows, rows - first)});
+    }
+    CHECK_LE(static_cast<int32_t>(tiles.size()), kMostTiles);
+    stream_->CopyToDevice(tiles_.data(), tiles.data(),
+                          static_cast<int64_t>(tiles.size() * sizeof(RowTile)));
+    ExpertMatmulArgs args;
+    args.first = ArgsOf(MatmulKernel::kGroup, rows, kInputs);
+    args.tiles = tiles_.as<RowTile>();
+    args.num_tiles = tiling.num_tiles;
+    args.tile_rows = tiling.tile_rows;
+    ClearOutputs();
+    RunExpertMatmul(tiling, args, MatmulOutput::kStore, stream_->handle());
+    return Outputs(rows);
+  }
+
   std::vector<float> Run(MatmulKernel kernel, int32_t rows, int32_t inputs) {
+    const MatmulArgs args = ArgsOf(kernel, rows, inputs);
+    ClearOutputs();
+    RunMatmul(PlanMatmul(args, MatmulOutput::kStore, kernel), args,
+              MatmulOutput::kStore, stream_->handle());
+    return Outputs(rows);
+  }
+
+ private:
+  static constexpr int64_t kOutBytes =
+      int64_t{kMostRows} * kOutputs * int64_t{sizeof(float)};
+
+  MatmulArgs ArgsOf(MatmulKernel kernel, int32_t rows, int32_t inputs) const {
     const bool staged =
         kernel == MatmulKernel::kGroup || kernel == MatmulKernel::kFlow;
     const DeviceBuffer& x_staged =
@@ -110,19 +148,17 @@ class ProductTrial final {
     args.rows = rows;
     args.out = out_.as<float>();
     args.out_stride = kOutputs;
-    stream_->Fill(out_.data(), 0xff, out_.bytes());
-    RunMatmul(PlanMatmul(args, MatmulOutput::kStore, kernel), args,
-              MatmulOutput::kStore, stream_->handle());
+    return args;
+  }
+
+  void ClearOutputs() { stream_->Fill(out_.data(), 0xff, out_.bytes()); }
+  std::vector<float> Outputs(int32_t rows) {
     std::vector<float> y(int64_t{rows} * kOutputs);
     stream_->CopyToHost(y.data(), out_.data(),
                         static_cast<int64_t>(y.size() * sizeof(float)));
     stream_->Wait();
     return y;
   }
-
- private:
-  static constexpr int64_t kOutBytes =
-      int64_t{kMostRows} * kOutputs * int64_t{sizeof(float)};
 
   ProductTrial(WeightFormat format, Stream& stream)
       : format_(format), stream_(&stream) {}
@@ -147,6 +183,7 @@ class ProductTrial final {
   DeviceBuffer x_;
   DeviceBuffer many_staged_;  // kMostRows x kInputs
   DeviceBuffer wide_staged_;  // kFlowRows x kMostInputs
+  DeviceBuffer tiles_;
   DeviceBuffer out_;
 };
 
@@ -298,6 +335,15 @@ DeviceKernels KernelsOf(const DeviceProperties& device) {
   return kernels;
 }
 
+KernelTrials TrialsFor(const DeviceWeights& weights, const KvLayout& layout) {
+  KernelTrials trials;
+  trials.formats = weights.ProductFormats();
+  trials.stored_head_dim = layout.stored_head_dim();
+  trials.kv_dtype = layout.dtype;
+  trials.experts = weights.has_experts();
+  return trials;
+}
+
 absl::StatusOr<DeviceKernels> KernelsThatAgree(const DeviceKernels& kernels,
                                                const KernelTrials& trials,
                                                Stream& stream) {
@@ -331,6 +377,13 @@ absl::StatusOr<DeviceKernels> KernelsThatAgree(const DeviceKernels& kernels,
       usable.group = usable.group &&
                      agrees(MatmulKernel::kTile128, MatmulKernel::kGroup, rows,
                             kInputs, "a product by wgmma", kPromptsGoWithout);
+      usable.group =
+          usable.group &&
+          (!trials.experts ||
+           Agrees(
+               trial.Run(MatmulKernel::kTile128, rows, kInputs), trials.repeats,
+               [&] { return trial.RunExpert(rows); },
+               "a product with an expert by wgmma", kPromptsGoWithout));
     }
     for (const int32_t inputs : kFlowInputs) {
       usable.flow = usable.flow &&

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/cuda/device_runtime.h"
+#include "engine/cuda/device_weights.h"
 #include "engine/cuda/matmul.h"
 #include "engine/cuda/weight_tiles.h"
 #include "engine/kv_layout.h"
@@ -21,7 +22,11 @@ struct KernelTrials {
   int32_t stored_head_dim = 128;
   KvDtype kv_dtype = KvDtype::kBf16;
   int32_t repeats = 1;
+  bool experts = false;  // products with experts, too
 };
+
+// Of an engine with these weights and this KV.
+KernelTrials TrialsFor(const DeviceWeights& weights, const KvLayout& layout);
 
 // Of these, the ones that give the bits of the kernels that all devices have:
 // each is tried several times with random numbers, in a small product or

@@ -407,14 +407,17 @@ int64_t ElementsOf(const ModelWeights& weights) {
 
 std::vector<WeightFormat> DeviceWeights::ProductFormats() const {
   std::vector<WeightFormat> all = formats;
-  const bool routed =
-      std::any_of(layers.begin(), layers.end(), [](const DeviceLayer& layer) {
-        return layer.expert_router.output_tiles > 0;
-      });
-  if (routed && std::count(all.begin(), all.end(), WeightFormat::kBf16) == 0) {
+  if (has_experts() &&
+      std::count(all.begin(), all.end(), WeightFormat::kBf16) == 0) {
     all.push_back(WeightFormat::kBf16);
   }
   return all;
+}
+
+bool DeviceWeights::has_experts() const {
+  return std::any_of(layers.begin(), layers.end(), [](const DeviceLayer& l) {
+    return l.expert_router.output_tiles > 0;
+  });
 }
 
 absl::StatusOr<DeviceWeights> LoadDeviceWeights(

@@ -51,6 +51,7 @@ struct DeviceWeights {
   std::vector<WeightFormat> formats;
   // And of routers: of all products.
   std::vector<WeightFormat> ProductFormats() const;
+  bool has_experts() const;  // in any layer
 
   std::vector<DeviceBuffer> memory;
 };

@@ -1,8 +1,9 @@
 // The products of rows with the experts that they go to: each row with the
 // matrix of its own expert, all in one launch.
 //
-// Rows lie sorted by expert, at places; a table says which places are whose, in
-// tiles of so many rows as a kernel takes. The device makes it (experts.h), as
+// Rows lie sorted by expert, at places: a row has one for each of its experts,
+// whose turn it is there. A table says which places are whose, in tiles of so
+// many rows as a kernel takes. The device makes it (experts.h), as
 // the host does not know what rows choose; the host knows how many tiles there
 // are at most, and blocks of those that are not there end at once. A row's
 // result has the bits that the matrix's own product would give (matmul.h).
@@ -29,23 +30,37 @@ struct ExpertTiling {
   MatmulKernel kernel = MatmulKernel::kStream8;
   int32_t tile_rows = 0;
   int32_t num_tiles = 0;  // at most
+  // Of rows that are staged each tile has places of its own, whole ones:
+  // tile t's begin with t * tile_rows. Else places follow each other.
+  bool staged = false;
+  int32_t places = 0;
 };
 
-// Of `places` rows that go to `experts` of them, whichever these are: for as
-// many rows each as there are on average. REQUIRES: places > 0, experts > 0.
-ExpertTiling TilingOf(int32_t places, int32_t experts);
-// The same for a kernel of the caller's choice: kStream8, kStream16, kTile64 or
-// kTile128. For tests, that compare them.
-ExpertTiling TilingOf(int32_t places, int32_t experts, MatmulKernel kernel);
+// Of `turns` rows that go to `experts` of them, whichever these are: for as
+// many rows each as there are on average. With `group`, kGroup is there, and no
+// inputs are padded. REQUIRES: turns > 0, experts > 0.
+ExpertTiling TilingOf(int32_t turns, int32_t experts, WeightFormat format,
+                      bool group);
+// The same for a kernel of the caller's choice, but kWide and kFlow; kGroup
+// with that many rows, kGroupFewRows or kGroupRows. For tests, that compare
+// them.
+ExpertTiling TilingOf(int32_t turns, int32_t experts, MatmulKernel kernel,
+                      int32_t group_rows = 0);
+// Places for up to so many rows, at least one, that go to `per_token` experts
+// each, whatever their format.
+int32_t MostPlaces(int32_t rows, int32_t per_token, int32_t experts,
+                   bool group);
 
 struct ExpertMatmulArgs {
   // `w` is the first expert's; the others' follow, each as large, and so do
-  // their scales. There is no bias. `x`, `out` and `gated` are in the natural
-  // order; `rows` is the number of places.
+  // their scales. There is no bias. `x` is staged as the tiling is; `gated` may
+  // be, then, too. `rows` is the number of places.
   MatmulArgs first;
   const RowTile* tiles = nullptr;  // [num_tiles]
   int32_t num_tiles = 0;
-  // [places]: which row of x is that of a place; null: row p is place p's.
+  int32_t tile_rows = 0;
+  // [places]: which row of x is that of a place; null: row p is place p's, as
+  // it is of those that are staged.
   const int32_t* x_rows = nullptr;
 };
 

@@ -11,6 +11,7 @@ namespace {
 constexpr uint32_t kRouteThreads = 512;
 constexpr int32_t kRouteWarps = kRouteThreads / 32;
 constexpr uint32_t kChooseThreads = 128;  // a row per warp
+constexpr uint32_t kStageThreads = 256;
 constexpr uint32_t kMixThreads = 256;
 // Rows up to which the block that sorts chooses, too.
 constexpr int32_t kChosenBySorting = 64;
@@ -148,7 +149,8 @@ BATON_DEVICE int32_t PlaceExperts(const RouteArgs& args,
   for (int32_t first = 0; first < args.experts; first += 32) {
     const int32_t e = first + lane;
     const int32_t rows = e < args.experts ? shared.totals[e] : 0;
-    const int32_t own = (rows + args.tile_rows - 1) / args.tile_rows;
+    const int32_t own =
+        (rows + args.tiling.tile_rows - 1) / args.tiling.tile_rows;
     int32_t rows_to = rows;  // of this lane and those before
     int32_t tiles_to = own;
     for (int step = 1; step < 32; step *= 2) {
@@ -160,8 +162,10 @@ BATON_DEVICE int32_t PlaceExperts(const RouteArgs& args,
       }
     }
     if (e < args.experts) {
-      shared.places[e] = places + rows_to - rows;
       shared.tiles[e] = tiles + tiles_to - own;
+      shared.places[e] = args.tiling.staged
+                             ? shared.tiles[e] * args.tiling.tile_rows
+                             : places + rows_to - rows;
     }
     // Sums of all lanes.
     int32_t all_rows = rows;
@@ -219,17 +223,18 @@ Route(RouteArgs args, bool choose) {
   SyncBlock();
   if (warp == 0) {
     const int32_t tiles = PlaceExperts(args, shared);
-    for (int32_t t = tiles + Thread(); t < args.num_tiles; t += 32) {
+    for (int32_t t = tiles + Thread(); t < args.tiling.num_tiles; t += 32) {
       args.tiles[t] = {0, 0, 0};
     }
   }
   SyncBlock();
   for (int32_t e = Thread(); e < args.experts; e += Threads()) {
     RowTile* to = args.tiles + shared.tiles[e];
-    for (int32_t first = 0; first < shared.totals[e]; first += args.tile_rows) {
+    for (int32_t first = 0; first < shared.totals[e];
+         first += args.tiling.tile_rows) {
       const int32_t left = shared.totals[e] - first;
       *to++ = {e, shared.places[e] + first,
-               left < args.tile_rows ? left : args.tile_rows};
+               left < args.tiling.tile_rows ? left : args.tiling.tile_rows};
     }
   }
   for (int32_t i = Thread(); i < choices; i += Threads()) {
@@ -240,6 +245,33 @@ Route(RouteArgs args, bool choose) {
                           args.choices[i].place;
     args.choices[i].place = place;
     args.place_rows[place] = i / args.per_token;
+  }
+}
+
+// A row per warp, 16 bytes per lane: what is one piece when it is staged
+// (InputOrder::kStaged) lies in four words of a row.
+BATON_KERNEL(kStageThreads)
+StageRows(StageRowsArgs args) {
+  AwaitEarlierKernels();
+  LetNextKernelBegin();
+  const RowTile tile = args.tiles[BlockX()];
+  const int32_t row = BlockY() * (kStageThreads / 32) + Thread() / 32;
+  if (row >= tile.rows) return;
+  const int32_t place = tile.first + row;
+  const uint16_t* const from =
+      args.from + int64_t{args.place_rows[place]} * args.inputs;
+  const int32_t piece = Thread() % 8;
+  for (int32_t slice = Thread() % 32 / 8; slice < args.inputs / kSliceInputs;
+       slice += 4) {
+    const int32_t first = slice * kSliceInputs + piece / 4 * 32 + piece % 4 * 2;
+    Word4 words;
+    BATON_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      words.x[j] = *reinterpret_cast<const uint32_t*>(from + first + 8 * j);
+    }
+    Store16(
+        args.to + PlaceOfInput(InputOrder::kStaged, place, first, args.inputs),
+        words);
   }
 }
 
@@ -283,7 +315,7 @@ void RunRoute(const RouteArgs& args, StreamHandle* stream) {
   CHECK_LE(args.experts, kMostExperts);
   CHECK_LE(args.per_token, kMostExpertsPerToken);
   CHECK_LE(args.per_token, args.experts);
-  CHECK_GT(args.tile_rows, 0);
+  CHECK_GT(args.tiling.tile_rows, 0);
   const bool choose = args.rows <= kChosenBySorting;
   if (!choose) {
     constexpr int32_t kRows = kChooseThreads / 32;
@@ -296,6 +328,17 @@ void RunRoute(const RouteArgs& args, StreamHandle* stream) {
   shape.threads = kRouteThreads;
   shape.shared_bytes = SortSharedBytes(args.experts);
   Launch(Route, "route", shape, stream, args, choose);
+}
+
+void RunStageRows(const StageRowsArgs& args, StreamHandle* stream) {
+  constexpr int32_t kRows = kStageThreads / 32;
+  CHECK(args.tiling.staged);
+  CHECK_EQ(args.inputs % kSliceInputs, 0);
+  LaunchShape shape;
+  shape.x = static_cast<uint32_t>(args.tiling.num_tiles);
+  shape.y = static_cast<uint32_t>(args.tiling.tile_rows / kRows);
+  shape.threads = kStageThreads;
+  Launch(StageRows, "stage rows", shape, stream, args);
 }
 
 void RunMix(const MixArgs& args, StreamHandle* stream) {

@@ -41,15 +41,26 @@ struct RouteArgs {
   const RowPlace* places = nullptr;
 
   ExpertChoice* choices = nullptr;  // [rows][per_token], the largest first
-  int32_t* place_rows = nullptr;    // [rows * per_token]: whose a place is
+  int32_t* place_rows = nullptr;    // [places]: whose a place is
   RowTile* tiles = nullptr;         // [num_tiles]
-  int32_t tile_rows = 0;
-  int32_t num_tiles = 0;
+  ExpertTiling tiling;
   // How many experts are read: added to what is there, or, with `first`, put.
   uint32_t* reads = nullptr;
   bool first = false;
 };
 void RunRoute(const RouteArgs& args, StreamHandle* stream);
+
+// Stages rows where their places are: inputs of products with a tiling that is
+// staged.
+struct StageRowsArgs {
+  const uint16_t* from = nullptr;  // bfloat16 [rows][inputs]
+  int32_t inputs = 0;              // a multiple of 64
+  const int32_t* place_rows = nullptr;
+  const RowTile* tiles = nullptr;
+  ExpertTiling tiling;
+  uint16_t* to = nullptr;  // staged, of all places
+};
+void RunStageRows(const StageRowsArgs& args, StreamHandle* stream);
 
 // sum[row] = the sum, from zero on in the order of a row's choices, of each
 // share times what its expert says. Written to `out`, or added to it with

@@ -46,6 +46,13 @@ ForwardPass::Sizes::Sizes(const ModelConfig& config, const Shard& shard,
   experts_per_token = config.experts.per_token;
   expert_part = shard.ExpertIntermediate(config);
   padded_expert = PaddedInputs(config.experts.intermediate_size);
+  experts_staged = options.kernels && options.kernels->group &&
+                   hidden == padded_hidden &&
+                   config.experts.intermediate_size == padded_expert;
+  if (config.experts.count > 0) {
+    places = MostPlaces(options.max_rows, experts_per_token,
+                        config.experts.count, experts_staged);
+  }
   vocabulary_part = shard.Vocabulary(config);
   whole_slices = hidden == padded_hidden && q_size == padded_q &&
                  config.intermediate_size == padded_intermediate;
@@ -60,10 +67,10 @@ ForwardPass::Sizes::Sizes(const ModelConfig& config, const Shard& shard,
   if (shard.ranks > 1) {
     const int64_t per_row =
         std::max({4 * int64_t{hidden_part}, 2 * int64_t{q_part},
-                  2 * int64_t{intermediate_part},
-                  2 * int64_t{experts_per_token} * expert_part});
-    sent_bytes = std::max(options.max_rows * per_row,
-                          logit_rows * 4 * int64_t{vocabulary_part});
+                  2 * int64_t{intermediate_part}});
+    sent_bytes = std::max({options.max_rows * per_row,
+                           logit_rows * 4 * int64_t{vocabulary_part},
+                           places * 2 * int64_t{expert_part}});
   }
 }
 
@@ -71,21 +78,21 @@ int64_t ForwardPass::DeviceBytes(const ModelConfig& config, const Shard& shard,
                                  const KvLayout& layout,
                                  const ForwardPassOptions& options) {
   const Sizes s(config, shard, layout, options);
-  const int64_t per_place =
-      2 * int64_t{s.padded_expert} + 4 * int64_t{s.hidden_part} +
-      int64_t{sizeof(ExpertChoice) + sizeof(int32_t) + sizeof(RowTile)};
   const int64_t per_row =
       4 * (2 * int64_t{s.hidden} + s.qkv_part + config.experts.count) +
       2 * (int64_t{s.padded_hidden} + s.stored_q + s.padded_q +
-           s.padded_intermediate) +
-      s.experts_per_token * per_place;
+           s.padded_intermediate);
+  const int64_t per_place =
+      2 * int64_t{s.padded_expert} + 4 * int64_t{s.hidden_part} +
+      (s.experts_staged ? 2 * int64_t{s.hidden} : 0) +
+      int64_t{sizeof(ExpertChoice) + sizeof(int32_t) + sizeof(RowTile)};
   const int64_t per_logit_row = 2 * 4 * s.logit_stride + 64;
   // Twice while it grows.
   const int64_t rope =
       int64_t{config.max_position} * config.head_dim * int64_t{sizeof(float)};
-  return StagedRows(options.max_rows) * per_row + s.logit_rows * per_logit_row +
-         (1 + shard.ranks) * s.sent_bytes + options.span_bytes + 2 * rope +
-         options.first_upload_bytes +
+  return StagedRows(options.max_rows) * per_row + s.places * per_place +
+         s.logit_rows * per_logit_row + (1 + shard.ranks) * s.sent_bytes +
+         options.span_bytes + 2 * rope + options.first_upload_bytes +
          (shard.ranks > 1 ? 2 : 1) * options.spare_bytes;
 }
 
@@ -121,7 +128,6 @@ ForwardPass::~ForwardPass() {
 absl::Status ForwardPass::Allocate() {
   const Sizes& s = sizes_;
   const int64_t rows = options_.max_rows;
-  const int64_t places = rows * s.experts_per_token;
   // Of what products read, which may be staged.
   const int64_t input_rows = StagedRows(rows);
   struct Item {
@@ -137,12 +143,13 @@ absl::Status ForwardPass::Allocate() {
       {&attended_, input_rows * s.padded_q * 2},
       {&gated_, input_rows * s.padded_intermediate * 2},
       {&router_logits_, rows * config_.experts.count * 4},
-      {&choices_, places * int64_t{sizeof(ExpertChoice)}},
-      {&place_rows_, places * int64_t{sizeof(int32_t)}},
-      // As many as there are places would be enough for any tiling.
-      {&row_tiles_, places * int64_t{sizeof(RowTile)}},
-      {&expert_gated_, places * s.padded_expert * 2},
-      {&expert_out_, places > 0 ? places * s.hidden_part * 4 : 0},
+      {&choices_, s.places * int64_t{sizeof(ExpertChoice)}},
+      {&place_rows_, s.places * int64_t{sizeof(int32_t)}},
+      // There are no more tiles than places.
+      {&row_tiles_, s.places * int64_t{sizeof(RowTile)}},
+      {&expert_in_, s.experts_staged ? s.places * s.hidden * 2 : 0},
+      {&expert_gated_, s.places * s.padded_expert * 2},
+      {&expert_out_, s.places * s.hidden_part * 4},
       {&logits_, s.logit_rows * s.logit_stride * 4},
       {&edited_, s.logit_rows * s.logit_stride * 4},
       {&span_sums_, s.span_pieces * s.heads * layout_.stored_head_dim() * 4},

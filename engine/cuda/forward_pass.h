@@ -155,6 +155,9 @@ class ForwardPass final {
     int32_t experts_per_token = 0;
     int32_t expert_part = 0;  // of what one has between its matrices
     int32_t padded_expert = 0;
+    // Products of many rows with experts take staged ones.
+    bool experts_staged = false;
+    int64_t places = 0;  // at most: expert_matmul.h
     int32_t vocabulary_part = 0;
     int64_t logit_stride = 0;
     int32_t logit_rows = 0;  // at a time
@@ -320,11 +323,6 @@ class ForwardPass final {
   // what is added is left to the next Normalize.
   void MixExperts(const DeviceLayer& layer, const RowPlace* places,
                   float* residual, int32_t rows, bool first);
-  // Product with experts, `x_rows` as ExpertMatmulArgs has them.
-  void MultiplyExperts(const DeviceMatrix& first, const ExpertTiling& tiling,
-                       const DeviceBuffer& x, int64_t x_stride,
-                       const int32_t* x_rows, int32_t places,
-                       MatmulOutput output, void* out, int64_t out_stride);
   // Logits [first, first + count) and what is drawn from them.
   void RunLogits(const PassArrays& arrays, int32_t first, int32_t count);
   // Whether what comes out of a pass is for this rank to take.
@@ -383,6 +381,7 @@ class ForwardPass final {
   DeviceBuffer router_logits_;  // float32 [rows][experts]
   DeviceBuffer choices_;        // ExpertChoice [places]
   DeviceBuffer place_rows_;     // int32 [places]
+  DeviceBuffer expert_in_;      // bfloat16, staged; where products take that
   DeviceBuffer row_tiles_;      // RowTile [tiles]
   DeviceBuffer expert_gated_;   // bfloat16 [places][padded_expert]
   DeviceBuffer expert_out_;     // float32 [places][hidden_part]

@@ -20,8 +20,9 @@ void ForwardPass::MixExperts(const DeviceLayer& layer, const RowPlace* places,
   router.out_stride = experts.count;
   RunMatmul(router, MatmulOutput::kStore, kernels(), stream_.handle());
 
-  const int32_t turns = rows * experts.per_token;
-  const ExpertTiling tiling = TilingOf(turns, experts.count);
+  const ExpertTiling tiling =
+      TilingOf(rows * experts.per_token, experts.count, layer.gate_up.format,
+               sizes_.experts_staged);
   RouteArgs route;
   route.logits = router.out;
   route.stride = router.out_stride;
@@ -33,22 +34,55 @@ void ForwardPass::MixExperts(const DeviceLayer& layer, const RowPlace* places,
   route.choices = choices_.as<ExpertChoice>();
   route.place_rows = place_rows_.as<int32_t>();
   route.tiles = row_tiles_.as<RowTile>();
-  route.tile_rows = tiling.tile_rows;
-  route.num_tiles = tiling.num_tiles;
+  route.tiling = tiling;
   route.reads = outcomes_.as<uint32_t>();
   route.first = first;
   RunRoute(route, stream_.handle());
 
+  ExpertMatmulArgs product;
+  product.tiles = route.tiles;
+  product.num_tiles = tiling.num_tiles;
+  product.tile_rows = tiling.tile_rows;
+  MatmulArgs& of_first = product.first;
+  of_first.rows = tiling.places;
+  of_first.w = layer.gate_up;
+  of_first.x_stride = sizes_.padded_hidden;
+  const InputOrder order =
+      tiling.staged ? InputOrder::kStaged : InputOrder::kNatural;
+  of_first.x_order = order;
+  if (tiling.staged) {
+    StageRowsArgs stage;
+    stage.from = normed_.as<uint16_t>();
+    stage.inputs = sizes_.hidden;
+    stage.place_rows = route.place_rows;
+    stage.tiles = route.tiles;
+    stage.tiling = tiling;
+    stage.to = expert_in_.as<uint16_t>();
+    RunStageRows(stage, stream_.handle());
+    of_first.x = stage.to;
+  } else {
+    of_first.x = normed_.as<uint16_t>();
+    product.x_rows = route.place_rows;
+  }
   const PartOf<uint16_t> gated =
       Part<uint16_t>(expert_gated_, sizes_.padded_expert, sizes_.expert_part);
-  MultiplyExperts(layer.gate_up, tiling, normed_, sizes_.padded_hidden,
-                  route.place_rows, turns, MatmulOutput::kSwiglu, gated.data,
-                  gated.stride);
+  of_first.gated = gated.data;
+  of_first.out_stride = gated.stride;
+  // Parts are sent as they come.
+  if (place_.group == nullptr) of_first.gated_order = order;
+  RunExpertMatmul(tiling, product, MatmulOutput::kSwiglu, stream_.handle());
   Complete<uint16_t>(expert_gated_, sizes_.padded_expert, sizes_.expert_part,
-                     experts.intermediate_size, turns);
-  MultiplyExperts(layer.down, tiling, expert_gated_, sizes_.padded_expert,
-                  /*x_rows=*/nullptr, turns, MatmulOutput::kStore,
-                  expert_out_.data(), sizes_.hidden_part);
+                     experts.intermediate_size, tiling.places, order);
+
+  of_first.w = layer.down;
+  of_first.x = expert_gated_.as<uint16_t>();
+  of_first.x_stride = sizes_.padded_expert;
+  product.x_rows = nullptr;
+  of_first.gated = nullptr;
+  of_first.gated_order = InputOrder::kNatural;
+  of_first.out = expert_out_.as<float>();
+  of_first.out_stride = sizes_.hidden_part;
+  RunExpertMatmul(tiling, product, MatmulOutput::kStore, stream_.handle());
 
   MixArgs mix;
   mix.choices = route.choices;
@@ -60,29 +94,6 @@ void ForwardPass::MixExperts(const DeviceLayer& layer, const RowPlace* places,
   mix.out = mix.add ? residual : sent_.as<float>();
   RunMix(mix, stream_.handle());
   if (!mix.add) GatherAdded(rows);
-}
-
-void ForwardPass::MultiplyExperts(const DeviceMatrix& first,
-                                  const ExpertTiling& tiling,
-                                  const DeviceBuffer& x, int64_t x_stride,
-                                  const int32_t* x_rows, int32_t places,
-                                  MatmulOutput output, void* out,
-                                  int64_t out_stride) {
-  ExpertMatmulArgs args;
-  args.first.w = first;
-  args.first.x = x.as<uint16_t>();
-  args.first.x_stride = x_stride;
-  args.first.rows = places;
-  if (output == MatmulOutput::kSwiglu) {
-    args.first.gated = static_cast<uint16_t*>(out);
-  } else {
-    args.first.out = static_cast<float*>(out);
-  }
-  args.first.out_stride = out_stride;
-  args.tiles = row_tiles_.as<RowTile>();
-  args.num_tiles = tiling.num_tiles;
-  args.x_rows = x_rows;
-  RunExpertMatmul(tiling, args, output, stream_.handle());
 }
 
 void ForwardPass::NoteExperts(int64_t rows, int64_t logit_rows, int slot,

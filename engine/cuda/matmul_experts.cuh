@@ -18,7 +18,7 @@ BATON_DEVICE int64_t SourceOfPlace(const ExpertMatmulArgs& args,
 }
 
 // The product of the tile's rows with the matrix of its expert, as if there
-// were no others. x is that of all places.
+// were no others. x, in the natural order, is that of all places.
 BATON_DEVICE MatmulArgs ArgsOfTile(const ExpertMatmulArgs& args,
                                    const RowTile& tile) {
   MatmulArgs of_tile = args.first;
@@ -27,6 +27,10 @@ BATON_DEVICE MatmulArgs ArgsOfTile(const ExpertMatmulArgs& args,
   w.tiles += tiles * TileBytes(w.format, w.padded_inputs);
   if (w.scales != nullptr) w.scales += tiles * kTileOutputs;
   of_tile.rows = tile.rows;
+  // Tiles begin with whole blocks of what is staged.
+  if (of_tile.x_order == InputOrder::kStaged) {
+    of_tile.x += tile.first * int64_t{w.padded_inputs};
+  }
   const int64_t before = tile.first * of_tile.out_stride;
   if (of_tile.out != nullptr) of_tile.out += before;
   if (of_tile.gated != nullptr) of_tile.gated += before;

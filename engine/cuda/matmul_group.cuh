@@ -16,6 +16,7 @@
 #pragma once
 
 #include "device_target.h"
+#include "engine/cuda/matmul_experts.cuh"
 #include "engine/cuda/matmul_group.h"
 #include "engine/cuda/matmul_output.cuh"
 #include "engine/cuda/matmul_slice.cuh"
@@ -102,18 +103,47 @@ struct GroupMemory {
   Barrier* empty;
 };
 
+// Whose rows the blocks of a launch have. Args() are a block's arguments, asked
+// for where they are needed, as threads that multiply have no registers to keep
+// them in. With kOneTile, its rows are all of these; else the first one is
+// BlockX() / kGroupCluster * kRows, which is written out where it is needed:
+// from a function that says so the compiler made other code.
+//
+// All rows have the same matrix.
+struct GroupOfRows {
+  using Arguments = MatmulArgs;
+  static constexpr bool kOneTile = false;
+  const MatmulArgs& args;
+
+  BATON_DEVICE const MatmulArgs& Args() const { return args; }
+};
+
+// A tile of rows of one expert.
+struct GroupOfExpert {
+  using Arguments = ExpertMatmulArgs;
+  static constexpr bool kOneTile = true;
+  const ExpertMatmulArgs& args;
+
+  BATON_DEVICE const RowTile& Tile() const {
+    return args.tiles[BlockX() / kGroupCluster];
+  }
+  BATON_DEVICE MatmulArgs Args() const { return ArgsOfTile(args, Tile()); }
+};
+
 // What the warp does that has activations copied: the part that is this block's
 // of each stage, for both.
-template <int kRows>
-BATON_DEVICE void FeedStages(const MatmulArgs& args,
+template <int kRows, typename Work>
+BATON_DEVICE void FeedStages(const Work& work,
                              const GroupMemory<kRows>& memory) {
+  const MatmulArgs& args = work.Args();
   constexpr int kStages = GroupMemory<kRows>::kStages;
   constexpr int32_t kStageBytes = GroupStageBytes(kRows);
   constexpr int32_t kPartBytes = kStageBytes / kGroupCluster;
   constexpr int32_t kPartRows = kRows / kGroupCluster;
   const int32_t slices = args.w.padded_inputs / kSliceInputs;
   const int32_t rank = ClusterRank();
-  const int32_t first_row = BlockX() / kGroupCluster * kRows;
+  const int32_t first_row =
+      (Work::kOneTile ? 0 : BlockX() / kGroupCluster * kRows);
   // Rows are stored 128 at a time; behind the last of these is nothing.
   const int64_t stored = StagedRows(args.rows);
   const bool mine = first_row + rank * kPartRows < stored;
@@ -259,15 +289,17 @@ BATON_DEVICE void MultiplyStages(const MatmulArgs& args,
 // Puts the sums of a warp's tile where they belong. What is known of a tile is
 // worked out before the loops: a block is alone on its multiprocessor, and
 // nothing hides what it does last.
-template <int kRows, MatmulOutput kOutput>
-BATON_DEVICE void PutTotals(const MatmulArgs& args, int64_t tile,
+template <int kRows, MatmulOutput kOutput, typename Work>
+BATON_DEVICE void PutTotals(const Work& work, int64_t tile,
                             const GroupMemory<kRows>& memory,
                             const KeptSums<kRows>& kept) {
   static_assert(kOutput != MatmulOutput::kSwiglu);
+  const MatmulArgs& args = work.Args();
   // So many row tiles are asked for at once, of what they are added to.
   constexpr int kTogether = 8;
   const int32_t first_row =
-      BlockX() / kGroupCluster * kRows + 2 * (Thread() % 4);
+      (Work::kOneTile ? 0 : BlockX() / kGroupCluster * kRows) +
+      2 * (Thread() % 4);
   const int64_t output = tile * kTileOutputs + Thread() % 32 / 4;
   const TileTarget<kOutput> target =
       ReadFactors<kOutput>(args, tile * kTileOutputs);
@@ -322,9 +354,10 @@ BATON_DEVICE void PutTotals(const MatmulArgs& args, int64_t tile,
 // The same for SwiGLU: tiles of the gate and of up take turns, and so do warps.
 // Two of these share their two tiles out by rows. What they kept lies in the
 // stages by now.
-template <int kRows>
-BATON_DEVICE void PutGatedTotals(const MatmulArgs& args, int64_t own_tile,
+template <int kRows, typename Work>
+BATON_DEVICE void PutGatedTotals(const Work& work, int64_t own_tile,
                                  const GroupMemory<kRows>& memory) {
+  const MatmulArgs& args = work.Args();
   constexpr int kMine = kRows / 16;  // row tiles
   const int64_t tile = own_tile / 2 * 2;
   const int32_t part = Thread() / 32 % 2;
@@ -333,7 +366,8 @@ BATON_DEVICE void PutGatedTotals(const MatmulArgs& args, int64_t own_tile,
   const GatedTarget of_up =
       ReadFactors<MatmulOutput::kSwiglu>(args, (tile + 1) * kTileOutputs);
   const int32_t first_row =
-      BlockX() / kGroupCluster * kRows + part * 8 * kMine + 2 * (Thread() % 4);
+      (Work::kOneTile ? 0 : BlockX() / kGroupCluster * kRows) +
+      part * 8 * kMine + 2 * (Thread() % 4);
   const int32_t element =
       static_cast<int32_t>(tile / 2 * kTileOutputs) + Thread() % 32 / 4;
   uint16_t* at[4];
@@ -372,9 +406,17 @@ BATON_DEVICE void PutGatedTotals(const MatmulArgs& args, int64_t own_tile,
   }
 }
 
-template <WeightFormat kFormat, int kRows, MatmulOutput kOutput>
+template <WeightFormat kFormat, int kRows, MatmulOutput kOutput,
+          typename Work = GroupOfRows>
 BATON_DENSE_KERNEL(kGroupThreads, 1)
-GroupMatmul(MatmulArgs args) {
+GroupMatmul(typename Work::Arguments arguments) {
+  const Work work = {arguments};
+  if constexpr (Work::kOneTile) {
+    // What there is to do is not known before.
+    LetNextKernelBegin();
+    AwaitEarlierKernels();
+    if (work.Tile().rows == 0) return;  // both blocks
+  }
   const GroupMemory<kRows> memory;
   const int32_t warp = Thread() / 32;
   if (Thread() == 0) {
@@ -384,14 +426,16 @@ GroupMatmul(MatmulArgs args) {
     }
     FenceBarriers();
   }
-  LetNextKernelBegin();
-  AwaitEarlierKernels();
+  if constexpr (!Work::kOneTile) {
+    LetNextKernelBegin();
+    AwaitEarlierKernels();
+  }
   SyncCluster();  // the barriers of both blocks are there
   // Each branch by itself to its end: what comes behind both has the registers
   // of the one that has few.
   if (warp >= kGroupWarps) {
     GiveRegisters<kGroupFewRegisters>();
-    if (warp == kGroupWarps) FeedStages<kRows>(args, memory);
+    if (warp == kGroupWarps) FeedStages<kRows>(work, memory);
     SyncBlockApart();
     if constexpr (kOutput == MatmulOutput::kSwiglu) SyncBlockApart();
   } else {
@@ -399,6 +443,7 @@ GroupMatmul(MatmulArgs args) {
     const int64_t block =
         int64_t{BlockY()} * kGroupCluster + BlockX() % kGroupCluster;
     const int64_t tile = block * kGroupWarps + warp;
+    const MatmulArgs& args = work.Args();
     const bool there = tile < args.w.output_tiles;
     KeptSums<kRows> kept;
     MultiplyStages<kFormat, kRows>(
@@ -414,9 +459,9 @@ GroupMatmul(MatmulArgs args) {
         StoreSums(memory.TotalOf(r, Thread()), kept.values + 4 * r);
       }
       SyncBlockApart();
-      if (there) PutGatedTotals<kRows>(args, tile, memory);
+      if (there) PutGatedTotals<kRows>(work, tile, memory);
     } else {
-      if (there) PutTotals<kRows, kOutput>(args, tile, memory, kept);
+      if (there) PutTotals<kRows, kOutput>(work, tile, memory, kept);
     }
   }
   SyncCluster();  // nobody copies or arrives here any more

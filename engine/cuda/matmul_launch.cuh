@@ -120,8 +120,18 @@ void LaunchExpertsFor(const MatmulPlan& plan, const ExpertMatmulArgs& args,
       Launch(TiledExperts<kFormat, 128, 128, 2, 4, kOutput>,
              "experts (tiles of 128)", plan.shape, stream, args);
       return;
-    case MatmulKernel::kWide:
     case MatmulKernel::kGroup:
+      if constexpr (!HasSliceGrids(kFormat)) {
+        if (args.tile_rows == kGroupRows) {
+          Launch(GroupMatmul<kFormat, kGroupRows, kOutput, GroupOfExpert>,
+                 "experts (groups of warps)", plan.shape, stream, args);
+          return;
+        }
+      }
+      Launch(GroupMatmul<kFormat, kGroupFewRows, kOutput, GroupOfExpert>,
+             "experts (groups of warps)", plan.shape, stream, args);
+      return;
+    case MatmulKernel::kWide:
     case MatmulKernel::kFlow:
       LOG(FATAL) << "no kernel for experts";
   }

@@ -218,20 +218,26 @@ MatmulPlan PlanMatmul(const MatmulArgs& args, MatmulOutput output,
   return PlanMatmul(args, output, kernel);
 }
 
-ExpertTiling TilingOf(int32_t places, int32_t experts) {
+ExpertTiling TilingOf(int32_t turns, int32_t experts, WeightFormat format,
+                      bool group) {
   CHECK_GT(experts, 0);
+  const int32_t average = (turns + experts - 1) / experts;
   // An expert that has half again as many rows as the average should still be
   // read once by the kernels that are as fast as memory.
-  const int32_t average = (places + experts - 1) / experts;
-  const MatmulKernel kernel = average <= 5    ? MatmulKernel::kStream8
-                              : average <= 10 ? MatmulKernel::kStream16
-                              : average <= 48 ? MatmulKernel::kTile64
-                                              : MatmulKernel::kTile128;
-  return TilingOf(places, experts, kernel);
+  if (average <= 5) return TilingOf(turns, experts, MatmulKernel::kStream8);
+  if (average <= 10) return TilingOf(turns, experts, MatmulKernel::kStream16);
+  if (average <= 48) return TilingOf(turns, experts, MatmulKernel::kTile64);
+  if (!group) return TilingOf(turns, experts, MatmulKernel::kTile128);
+  // Half of each expert's last tile is computed for nothing.
+  constexpr int32_t kManyRows = 2 * kGroupRows;
+  return TilingOf(turns, experts, MatmulKernel::kGroup,
+                  average < kManyRows || HasSliceGrids(format) ? kGroupFewRows
+                                                               : kGroupRows);
 }
 
-ExpertTiling TilingOf(int32_t places, int32_t experts, MatmulKernel kernel) {
-  CHECK_GT(places, 0);
+ExpertTiling TilingOf(int32_t turns, int32_t experts, MatmulKernel kernel,
+                      int32_t group_rows) {
+  CHECK_GT(turns, 0);
   CHECK_GT(experts, 0);
   ExpertTiling tiling;
   tiling.kernel = kernel;
@@ -248,23 +254,42 @@ ExpertTiling TilingOf(int32_t places, int32_t experts, MatmulKernel kernel) {
     case MatmulKernel::kTile128:
       tiling.tile_rows = 128;
       break;
-    case MatmulKernel::kWide:
     case MatmulKernel::kGroup:
+      CHECK(group_rows == kGroupFewRows || group_rows == kGroupRows);
+      tiling.tile_rows = group_rows;
+      tiling.staged = true;
+      break;
+    case MatmulKernel::kWide:
     case MatmulKernel::kFlow:
       LOG(FATAL) << "no kernel for experts";
   }
   // Of n rows an expert has at most 1 + (n - 1) / tile_rows tiles.
-  const int32_t read = std::min(places, experts);
-  tiling.num_tiles = read + (places - read) / tiling.tile_rows;
+  const int32_t read = std::min(turns, experts);
+  tiling.num_tiles = read + (turns - read) / tiling.tile_rows;
+  tiling.places = tiling.staged ? tiling.num_tiles * tiling.tile_rows : turns;
   return tiling;
+}
+
+int32_t MostPlaces(int32_t rows, int32_t per_token, int32_t experts,
+                   bool group) {
+  // A format with tiles of fewer rows has no more places.
+  constexpr WeightFormat kFormat = WeightFormat::kBf16;
+  int32_t most = 0;
+  for (int32_t r = 1; r <= rows; ++r) {
+    most =
+        std::max(most, TilingOf(r * per_token, experts, kFormat, group).places);
+  }
+  return most;
 }
 
 MatmulPlan PlanExpertMatmul(const ExpertTiling& tiling,
                             const ExpertMatmulArgs& args, MatmulOutput output) {
   CHECK(output != MatmulOutput::kAdd);
   CHECK(args.first.w.bias == nullptr);
-  CHECK(args.first.gated_order == InputOrder::kNatural);
   CHECK_EQ(args.num_tiles, tiling.num_tiles);
+  CHECK_EQ(args.tile_rows, tiling.tile_rows);
+  CHECK(tiling.staged ? args.x_rows == nullptr
+                      : args.first.gated_order == InputOrder::kNatural);
   MatmulArgs of_tile = args.first;
   of_tile.rows = tiling.tile_rows;
   MatmulPlan plan = PlanMatmul(of_tile, output, tiling.kernel);
@@ -275,7 +300,8 @@ MatmulPlan PlanExpertMatmul(const ExpertTiling& tiling,
       plan.kernel == MatmulKernel::kStream16) {
     plan.shape.y = tiles;
   } else {
-    plan.shape.x = tiles;
+    // The blocks of a cluster have the same tile.
+    plan.shape.x = tiles * plan.shape.cluster;
   }
   CHECK_LE(plan.shape.y, 65535u);
   return plan;

@@ -46,7 +46,10 @@ TEST_F(DeviceKernelsTest, ThoseOfTheDeviceAgree) {
         KernelTrials{{WeightFormat::kInt4, WeightFormat::kBf16},
                      64,
                      KvDtype::kBf16,
-                     repeats}}) {
+                     repeats,
+                     /*experts=*/true},
+        KernelTrials{
+            {WeightFormat::kFp8}, 64, KvDtype::kBf16, repeats, true}}) {
     trials_ = trials;
     const DeviceKernels agreeing = Agreeing(kernels());
     EXPECT_EQ(agreeing.group, kernels().group);

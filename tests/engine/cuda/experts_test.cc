@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/cuda/expert_matmul.h"
+#include "engine/cuda/matmul_group.h"
 #include "engine/cuda/weight_format.h"
 #include "engine/float_convert.h"
 #include "tests/engine/cuda/device_fixture.h"
@@ -26,8 +27,13 @@ namespace {
 
 // What a mixture has, and how its rows are cut.
 struct Sizes {
-  int32_t rows, experts, per_token, tile_rows;
+  int32_t rows, experts, per_token;
+  MatmulKernel kernel = MatmulKernel::kStream8;
   bool normalized = true;
+
+  ExpertTiling tiling() const {
+    return TilingOf(rows * per_token, experts, kernel, kGroupFewRows);
+  }
 };
 
 class ExpertsTest : public DeviceTest {
@@ -44,7 +50,6 @@ class ExpertsTest : public DeviceTest {
                const std::vector<RowPlace>& places, bool first = true,
                uint32_t reads = 77) {
     const int32_t turns = s.rows * s.per_token;
-    const int32_t read = std::min(turns, s.experts);
     RouteArgs args;
     args.logits = Put(logits);
     args.stride = s.experts + 3;
@@ -54,17 +59,16 @@ class ExpertsTest : public DeviceTest {
     args.normalized = s.normalized;
     if (!places.empty()) args.places = Put(places);
     args.choices = Take<ExpertChoice>(turns);
-    args.place_rows = Take<int32_t>(turns);
-    args.tile_rows = s.tile_rows;
-    args.num_tiles = read + (turns - read) / s.tile_rows;
-    args.tiles = Take<RowTile>(args.num_tiles);
+    args.tiling = s.tiling();
+    args.place_rows = Take<int32_t>(args.tiling.places);
+    args.tiles = Take<RowTile>(args.tiling.num_tiles);
     args.reads = Put<uint32_t>({reads});
     args.first = first;
     RunRoute(args, stream().handle());
     Routed routed;
     routed.choices = Get(args.choices, turns);
-    routed.place_rows = Get(args.place_rows, turns);
-    routed.tiles = Get(args.tiles, args.num_tiles);
+    routed.place_rows = Get(args.place_rows, args.tiling.places);
+    routed.tiles = Get(args.tiles, args.tiling.num_tiles);
     routed.reads = Get(args.reads, 1)[0];
     return routed;
   }
@@ -90,7 +94,8 @@ class ExpertsTest : public DeviceTest {
   // Each place is one row's turn with one expert, an expert's lie together, and
   // so do its tiles, which cover them.
   static void ExpectSorted(const Sizes& s, const Routed& routed) {
-    std::vector<int32_t> expert_of(routed.choices.size(), -1);
+    const ExpertTiling tiling = s.tiling();
+    std::vector<int32_t> expert_of(tiling.places, -1);
     int32_t there = 0;
     std::set<int32_t> read;
     for (size_t i = 0; i < routed.choices.size(); ++i) {
@@ -109,26 +114,33 @@ class ExpertsTest : public DeviceTest {
       read.insert(choice.expert);
       ++there;
     }
-    EXPECT_TRUE(std::is_sorted(expert_of.begin(), expert_of.begin() + there));
     EXPECT_EQ(routed.reads, read.size());
+    int32_t next = 0;  // place, where they follow each other
     int32_t covered = 0;
+    int32_t last_expert = -1;
+    bool last_was_full = true;
     bool ended = false;
-    for (const RowTile& tile : routed.tiles) {
+    for (size_t t = 0; t < routed.tiles.size(); ++t) {
+      const RowTile& tile = routed.tiles[t];
       if (tile.rows == 0) {
         ended = true;
         continue;
       }
       ASSERT_FALSE(ended) << "a tile behind one that is not there";
-      ASSERT_EQ(tile.first, covered);
-      ASSERT_LE(tile.rows, s.tile_rows);
+      ASSERT_EQ(tile.first, tiling.staged
+                                ? static_cast<int32_t>(t) * tiling.tile_rows
+                                : next);
+      ASSERT_LE(tile.rows, tiling.tile_rows);
       for (int32_t i = 0; i < tile.rows; ++i) {
         ASSERT_EQ(expert_of[tile.first + i], tile.expert);
       }
-      covered += tile.rows;
       // Only the last one of an expert is not full.
-      if (tile.rows < s.tile_rows && covered < there) {
-        EXPECT_NE(expert_of[covered], tile.expert);
-      }
+      ASSERT_TRUE(tile.expert > last_expert ||
+                  (tile.expert == last_expert && last_was_full));
+      last_expert = tile.expert;
+      last_was_full = tile.rows == tiling.tile_rows;
+      next += tile.rows;
+      covered += tile.rows;
     }
     EXPECT_EQ(covered, there);
   }
@@ -155,11 +167,21 @@ std::vector<ExpertChoice> ChooseOnHost(const Sizes& s, const float* logits) {
 }
 
 TEST_F(ExpertsTest, RowsGoToTheExpertsWithTheLargestLogits) {
-  std::vector<Sizes> cases = {
-      {1, 8, 2, 8},         {1, 128, 8, 8},  {5, 1, 1, 8},
-      {7, 5, 5, 16, false}, {64, 60, 4, 8},  {65, 128, 8, 64, false},
-      {33, 1024, 32, 8},    {300, 9, 3, 64}, {130, 33, 2, 128}};
-  if (large()) cases.push_back({4096, 128, 8, 128});
+  constexpr MatmulKernel kEight = MatmulKernel::kStream8;
+  constexpr MatmulKernel kSixtyFour = MatmulKernel::kTile64;
+  constexpr MatmulKernel kStaged = MatmulKernel::kGroup;
+  std::vector<Sizes> cases = {{1, 8, 2},
+                              {1, 128, 8},
+                              {5, 1, 1},
+                              {7, 5, 5, MatmulKernel::kStream16, false},
+                              {64, 60, 4},
+                              {65, 128, 8, kSixtyFour, false},
+                              {33, 1024, 32, kEight},
+                              {300, 9, 3, kSixtyFour},
+                              {130, 33, 2, MatmulKernel::kTile128},
+                              {290, 4, 2, kStaged},
+                              {17, 40, 3, kStaged}};
+  if (large()) cases.push_back({4096, 128, 8, kStaged});
   for (const Sizes& s : cases) {
     SCOPED_TRACE(testing::Message() << s.rows << " rows, " << s.experts);
     const std::vector<float> logits = Logits(s, 5 + s.rows);
@@ -181,7 +203,7 @@ TEST_F(ExpertsTest, RowsGoToTheExpertsWithTheLargestLogits) {
 // As in graphs with room for more rows than a step has.
 TEST_F(ExpertsTest, RowsThatAreNotThereReadNoExpert) {
   for (const int32_t rows : {16, 96}) {
-    const Sizes s = {rows, 40, 4, 8};
+    const Sizes s = {rows, 40, 4};
     std::vector<RowPlace> places(s.rows);
     for (int32_t r = 0; r < s.rows; ++r) {
       if (r % 3 == 1) places[r].position = r;
@@ -196,14 +218,14 @@ TEST_F(ExpertsTest, RowsThatAreNotThereReadNoExpert) {
       }
     }
   }
-  const Sizes s = {4, 10, 2, 8};
+  const Sizes s = {4, 10, 2};
   const Routed none = Route(s, Logits(s, 3), std::vector<RowPlace>(4));
   ExpectSorted(s, none);
   EXPECT_EQ(none.reads, 0u);
 }
 
 TEST_F(ExpertsTest, ReadsAddUpOverLayers) {
-  const Sizes s = {1, 10, 3, 8};
+  const Sizes s = {1, 10, 3};
   EXPECT_EQ(Route(s, Logits(s, 4), {}, /*first=*/false, 7).reads, 10u);
   EXPECT_EQ(Route(s, Logits(s, 4), {}, /*first=*/true, 7).reads, 3u);
 }
@@ -211,7 +233,7 @@ TEST_F(ExpertsTest, ReadsAddUpOverLayers) {
 // Where a row's numbers are none, it still goes to as many experts, and others
 // go where they went.
 TEST_F(ExpertsTest, RowsThatAreNoNumbersLeaveOthersAlone) {
-  const Sizes s = {6, 40, 4, 8};
+  const Sizes s = {6, 40, 4};
   std::vector<float> logits = Logits(s, 9);
   const Routed before = Route(s, logits, {});
   const int64_t stride = s.experts + 3;
@@ -281,25 +303,222 @@ TEST_F(ExpertsTest, OutputsAreAddedInTheOrderOfTheirShares) {
 }
 
 TEST(ExpertTilingTest, HasATileForWhateverRowsChoose) {
-  for (const int32_t experts : {1, 8, 128}) {
-    for (int32_t places = 1; places < 20000; places += places / 3 + 1) {
-      const ExpertTiling tiling = TilingOf(places, experts);
-      // One expert has what is left when all others have one more than whole
-      // tiles.
-      const int32_t others = std::min(experts, places) - 1;
-      EXPECT_GE(
-          tiling.num_tiles,
-          others + (places - others + tiling.tile_rows - 1) / tiling.tile_rows)
-          << places << " " << experts;
-      EXPECT_LE(tiling.num_tiles, places);
+  for (const bool group : {false, true}) {
+    for (const int32_t experts : {1, 8, 128}) {
+      for (int32_t turns = 1; turns < 80000; turns += turns / 3 + 1) {
+        const ExpertTiling tiling =
+            TilingOf(turns, experts, WeightFormat::kBf16, group);
+        // One expert has what is left when each of the others has one row.
+        const int32_t others = std::min(experts, turns) - 1;
+        EXPECT_GE(
+            tiling.num_tiles,
+            others + (turns - others + tiling.tile_rows - 1) / tiling.tile_rows)
+            << turns << " " << experts;
+        EXPECT_LE(tiling.num_tiles, turns);
+        EXPECT_EQ(tiling.places,
+                  tiling.staged ? tiling.num_tiles * tiling.tile_rows : turns);
+        EXPECT_LE(tiling.places, MostPlaces(turns, 1, experts, group));
+      }
     }
   }
-  EXPECT_EQ(TilingOf(8, 128).kernel, MatmulKernel::kStream8);
-  EXPECT_EQ(TilingOf(4096 * 8, 128).kernel, MatmulKernel::kTile128);
+  const auto kernel = [](int32_t turns, bool group) {
+    return TilingOf(turns, 128, WeightFormat::kInt4, group).kernel;
+  };
+  EXPECT_EQ(kernel(8, true), MatmulKernel::kStream8);
+  EXPECT_EQ(kernel(4096 * 8, false), MatmulKernel::kTile128);
+  EXPECT_EQ(kernel(4096 * 8, true), MatmulKernel::kGroup);
+  EXPECT_EQ(TilingOf(80000, 8, WeightFormat::kBf16, true).tile_rows,
+            kGroupRows);
+  EXPECT_EQ(TilingOf(80000, 8, WeightFormat::kInt4, true).tile_rows,
+            kGroupFewRows);
 }
 
+// Five experts: with no row, with one, with whole tiles and with more.
 class ExpertMatmulTest : public DeviceTest,
-                         public testing::WithParamInterface<WeightFormat> {};
+                         public testing::WithParamInterface<WeightFormat> {
+ protected:
+  static constexpr int32_t kExperts = 5;
+  static constexpr int32_t kRowsOf[kExperts] = {16, 0, 1, 66, 300};
+  static constexpr int32_t kTurns = 383;
+  static constexpr int32_t kRows = 40;  // of x
+  // What nothing was written to.
+  static constexpr float kUntouched = -12345.0f;
+
+  // With `gated`, half of the outputs are the gate's.
+  void Make(bool gated, int32_t outputs, int32_t inputs) {
+    gated_ = gated;
+    inputs_ = inputs;
+    const WeightFormat format = GetParam();
+    const int32_t tiles =
+        (gated ? 2 : 1) * OutputTiles(gated ? outputs / 2 : outputs);
+    const std::vector<float> w = Floats(RandomBf16(
+        int64_t{kExperts} * tiles * kTileOutputs * inputs, 31, 0.5f));
+    WeightMatrix matrix;
+    matrix.rows = kExperts * tiles * kTileOutputs;
+    matrix.columns = inputs;
+    matrix.values.dtype = DType::kF32;
+    matrix.values.shape = {matrix.rows, inputs};
+    matrix.values.bytes = absl::MakeSpan(
+        reinterpret_cast<const std::byte*>(w.data()), w.size() * sizeof(float));
+    const int32_t padded = PaddedInputs(inputs);
+    std::vector<std::byte> packed(kExperts * tiles * TileBytes(format, padded));
+    std::vector<float> scales(matrix.rows);
+    PackTiles(format, {{&matrix, 0, matrix.rows}}, inputs, 0, kExperts * tiles,
+              packed.data(), scales.data());
+    first_ = {};
+    first_.tiles = Put(packed);
+    first_.format = format;
+    first_.outputs = outputs;
+    first_.inputs = inputs;
+    first_.output_tiles = tiles;
+    first_.padded_inputs = padded;
+    if (HasOutputScales(format)) first_.scales = Put(scales);
+    x_ = RandomBf16(int64_t{kRows} * padded, 32);
+    for (int32_t r = 0; r < kRows; ++r) {
+      std::fill_n(x_.begin() + r * padded + inputs, padded - inputs, 0);
+    }
+  }
+
+  // Which row of x is that of an expert's i-th turn.
+  static int32_t SourceOf(int32_t expert, int32_t i) {
+    return (7 * i + expert) % kRows;
+  }
+  int64_t width() const {
+    return gated_ ? first_.outputs / 2 : int64_t{first_.outputs};
+  }
+  MatmulOutput output() const {
+    return gated_ ? MatmulOutput::kSwiglu : MatmulOutput::kStore;
+  }
+
+  // Has what `run` makes of arguments that have outputs for so many rows, which
+  // are `stride` apart.
+  template <typename Args, typename Run>
+  std::vector<float> OutputsOf(MatmulArgs Args::*of, Args args, int64_t rows,
+                               int64_t stride, const Run& run) {
+    const int64_t count = rows * stride;
+    MatmulArgs& m = args.*of;
+    m.out_stride = stride;
+    if (gated_) {
+      m.gated = Put(std::vector<uint16_t>(count, FloatToBf16(kUntouched)));
+    } else {
+      m.out = Put(std::vector<float>(count, kUntouched));
+    }
+    run(args);
+    return gated_ ? Floats(Get(m.gated, count)) : Get(m.out, count);
+  }
+
+  // Each expert's product alone, with the kernel of tiles.
+  std::vector<float> Expected() {
+    struct One {
+      MatmulArgs args;
+    };
+    std::vector<float> all;
+    for (int32_t e = 0; e < kExperts; ++e) {
+      if (kRowsOf[e] == 0) continue;
+      std::vector<uint16_t> own;
+      for (int32_t i = 0; i < kRowsOf[e]; ++i) {
+        const auto from = x_.begin() + SourceOf(e, i) * first_.padded_inputs;
+        own.insert(own.end(), from, from + first_.padded_inputs);
+      }
+      One one;
+      one.args.w = first_;
+      one.args.w.tiles += e * first_.tile_bytes();
+      if (first_.scales != nullptr) {
+        one.args.w.scales += e * first_.output_tiles * kTileOutputs;
+      }
+      one.args.x = Put(own);
+      one.args.x_stride = first_.padded_inputs;
+      one.args.rows = kRowsOf[e];
+      const std::vector<float> y =
+          OutputsOf(&One::args, one, kRowsOf[e], width(), [&](const One& with) {
+            RunMatmul(PlanMatmul(with.args, output(), MatmulKernel::kTile64),
+                      with.args, output(), stream().handle());
+          });
+      all.insert(all.end(), y.begin(), y.end());
+    }
+    return all;
+  }
+
+  // All in one launch: what each turn gave, or nothing where it wrote to what
+  // is no turn's. With `sorted`, x has a row for each place.
+  std::vector<float> Products(const ExpertTiling& tiling, bool sorted,
+                              InputOrder gated_order) {
+    const int32_t padded = first_.padded_inputs;
+    std::vector<RowTile> tiles;
+    std::vector<int32_t> place_of;  // of turns
+    std::vector<int32_t> place_rows(tiling.places, 0);
+    int32_t next = 0;
+    for (int32_t e = 0; e < kExperts; ++e) {
+      for (int32_t i = 0; i < kRowsOf[e]; i += tiling.tile_rows) {
+        if (tiling.staged) {
+          next = static_cast<int32_t>(tiles.size()) * tiling.tile_rows;
+        }
+        const int32_t rows = std::min(tiling.tile_rows, kRowsOf[e] - i);
+        tiles.push_back({e, next, rows});
+        for (int32_t r = 0; r < rows; ++r) {
+          place_rows[next] = SourceOf(e, i + r);
+          place_of.push_back(next++);
+        }
+      }
+    }
+    EXPECT_LE(static_cast<int32_t>(tiles.size()), tiling.num_tiles);
+    tiles.resize(tiling.num_tiles);
+    ExpertMatmulArgs args;
+    args.first.w = first_;
+    args.first.x_stride = padded;
+    args.first.rows = tiling.places;
+    args.tiles = Put(tiles);
+    args.num_tiles = tiling.num_tiles;
+    args.tile_rows = tiling.tile_rows;
+    const int32_t* const rows = Put(place_rows);
+    if (tiling.staged) {
+      StageRowsArgs stage;
+      stage.from = Put(x_);
+      stage.inputs = padded;
+      stage.place_rows = rows;
+      stage.tiles = args.tiles;
+      stage.tiling = tiling;
+      stage.to = Take<uint16_t>(int64_t{tiling.places} * padded);
+      RunStageRows(stage, stream().handle());
+      args.first.x = stage.to;
+      args.first.x_order = InputOrder::kStaged;
+      args.first.gated_order = gated_order;
+    } else if (sorted) {
+      std::vector<uint16_t> all;
+      for (const int32_t row : place_rows) {
+        const auto from = x_.begin() + row * padded;
+        all.insert(all.end(), from, from + padded);
+      }
+      args.first.x = Put(all);
+    } else {
+      args.first.x = Put(x_);
+      args.x_rows = rows;
+    }
+    const int64_t stride =
+        gated_order == InputOrder::kStaged ? width() : width() + 3;
+    const std::vector<float> y =
+        OutputsOf(&ExpertMatmulArgs::first, args, tiling.places + 1, stride,
+                  [&](const ExpertMatmulArgs& with) {
+                    RunExpertMatmul(tiling, with, output(), stream().handle());
+                  });
+    std::vector<float> turns;
+    for (const int32_t place : place_of) {
+      for (int32_t i = 0; i < width(); ++i) {
+        turns.push_back(y[PlaceOfInput(gated_order, place, i, stride)]);
+      }
+    }
+    const auto untouched =
+        std::count(y.begin(), y.end(), Bf16ToFloat(FloatToBf16(kUntouched))) +
+        (gated_ ? 0 : std::count(y.begin(), y.end(), kUntouched));
+    if (untouched + turns.size() != y.size()) return {};
+    return turns;
+  }
+
+  bool gated_ = false;
+  int32_t inputs_ = 0;
+  DeviceMatrix first_;
+  std::vector<uint16_t> x_;  // [kRows][padded inputs]
+};
 
 INSTANTIATE_TEST_SUITE_P(Formats, ExpertMatmulTest,
                          testing::ValuesIn(kWeightFormats),
@@ -307,143 +526,40 @@ INSTANTIATE_TEST_SUITE_P(Formats, ExpertMatmulTest,
                            return std::string(WeightFormatName(param.param));
                          });
 
-TEST_P(ExpertMatmulTest, EachRowHasItsExpertsProduct) {
-  constexpr int32_t kExperts = 5;
-  const WeightFormat format = GetParam();
-  for (const bool gated : {false, true}) {
-    for (const int32_t inputs : {100, 576}) {
-      const int32_t tiles = 6;
-      const int32_t outputs = gated ? 88 : 90;  // the last tile is not full
-      const int32_t padded = PaddedInputs(inputs);
-      // Of all experts, one after another.
-      const std::vector<float> w = Floats(RandomBf16(
-          int64_t{kExperts} * tiles * kTileOutputs * inputs, 31, 0.5f));
-      WeightMatrix matrix;
-      matrix.rows = kExperts * tiles * kTileOutputs;
-      matrix.columns = inputs;
-      matrix.values.dtype = DType::kF32;
-      matrix.values.shape = {matrix.rows, inputs};
-      matrix.values.bytes =
-          absl::MakeSpan(reinterpret_cast<const std::byte*>(w.data()),
-                         w.size() * sizeof(float));
-      std::vector<std::byte> packed(kExperts * tiles *
-                                    TileBytes(format, padded));
-      std::vector<float> scales(matrix.rows);
-      PackTiles(format, {{&matrix, 0, matrix.rows}}, inputs, 0,
-                kExperts * tiles, packed.data(), scales.data());
-      DeviceMatrix first;
-      first.tiles = Put(packed);
-      first.format = format;
-      first.outputs = outputs;
-      first.inputs = inputs;
-      first.output_tiles = tiles;
-      first.padded_inputs = padded;
-      const float* const all_scales =
-          HasOutputScales(format) ? Put(scales) : nullptr;
-      first.scales = all_scales;
-
-      constexpr int32_t kRows = 40;
-      const int64_t x_stride = padded + 8;
-      std::vector<uint16_t> x = RandomBf16(kRows * x_stride, 32);
-      for (int32_t r = 0; r < kRows; ++r) {
-        std::fill_n(x.begin() + r * x_stride + inputs, x_stride - inputs, 0);
+TEST_P(ExpertMatmulTest, EachTurnHasItsExpertsProduct) {
+  struct Case {
+    bool gated;
+    int32_t outputs, inputs;
+  };
+  for (const auto& [gated, outputs, inputs] :
+       {Case{false, 90, 100}, Case{false, 280, 576}, Case{true, 88, 576},
+        Case{true, 256, 128}}) {
+    SCOPED_TRACE(testing::Message() << outputs << " x " << inputs);
+    Make(gated, outputs, inputs);
+    const std::vector<float> expected = Expected();
+    for (const MatmulKernel kernel :
+         {MatmulKernel::kStream8, MatmulKernel::kStream16,
+          MatmulKernel::kTile64, MatmulKernel::kTile128}) {
+      for (const bool sorted : {false, true}) {
+        EXPECT_TRUE(SameBits(Products(TilingOf(kTurns, kExperts, kernel),
+                                      sorted, InputOrder::kNatural),
+                             expected))
+            << "kernel " << static_cast<int>(kernel) << " " << sorted;
       }
-      const uint16_t* const device_x = Put(x);
-      // Experts with no row, with one, with whole tiles and with more.
-      const int32_t rows_of[kExperts] = {16, 0, 1, 66, 130};
-      std::vector<int32_t> place_rows;
-      for (int32_t e = 0; e < kExperts; ++e) {
-        for (int32_t i = 0; i < rows_of[e]; ++i) {
-          place_rows.push_back((7 * i + e) % kRows);
-        }
-      }
-      const auto places = static_cast<int32_t>(place_rows.size());
-      const int64_t width = (gated ? outputs / 2 : outputs) + 3;
-      const MatmulOutput output =
-          gated ? MatmulOutput::kSwiglu : MatmulOutput::kStore;
-
-      // Each expert's product alone.
-      const auto run = [&](auto args_of, auto run_it) {
-        auto args = args_of;
-        MatmulArgs& m = args.first;
-        float* const out = gated ? nullptr : Take<float>((places + 1) * width);
-        uint16_t* const half =
-            gated ? Take<uint16_t>((places + 1) * width) : nullptr;
-        m.out = out;
-        m.gated = half;
-        m.out_stride = width;
-        run_it(args);
-        std::vector<float> result;
-        if (!gated) return Get(out, (places + 1) * width);
-        for (const uint16_t bits : Get(half, (places + 1) * width)) {
-          result.push_back(Bf16ToFloat(bits));
-        }
-        return result;
-      };
-      ExpertMatmulArgs base;
-      base.first.w = first;
-      base.first.x_stride = x_stride;
-      const std::vector<float> expected =
-          run(base, [&](const ExpertMatmulArgs& args) {
-            int32_t place = 0;
-            for (int32_t e = 0; e < kExperts; ++e) {
-              if (rows_of[e] == 0) continue;
-              std::vector<uint16_t> own;
-              for (int32_t i = 0; i < rows_of[e]; ++i) {
-                const auto from = x.begin() + place_rows[place + i] * x_stride;
-                own.insert(own.end(), from, from + x_stride);
-              }
-              MatmulArgs one = args.first;
-              one.w.tiles += e * first.tile_bytes();
-              if (all_scales != nullptr) {
-                one.w.scales += e * tiles * kTileOutputs;
-              }
-              one.x = Put(own);
-              one.rows = rows_of[e];
-              if (gated) one.gated += place * width;
-              if (!gated) one.out += place * width;
-              RunMatmul(PlanMatmul(one, output, MatmulKernel::kTile64), one,
-                        output, stream().handle());
-              place += rows_of[e];
-            }
-          });
-      std::vector<uint16_t> sorted_x;
-      for (const int32_t row : place_rows) {
-        const auto from = x.begin() + row * x_stride;
-        sorted_x.insert(sorted_x.end(), from, from + x_stride);
-      }
-      const uint16_t* const device_sorted = Put(sorted_x);
-      const int32_t* const device_rows = Put(place_rows);
-      for (const MatmulKernel kernel :
-           {MatmulKernel::kStream8, MatmulKernel::kStream16,
-            MatmulKernel::kTile64, MatmulKernel::kTile128}) {
-        const ExpertTiling tiling = TilingOf(places, kExperts, kernel);
-        std::vector<RowTile> row_tiles;
-        int32_t place = 0;
-        for (int32_t e = 0; e < kExperts; ++e) {
-          for (int32_t i = 0; i < rows_of[e]; i += tiling.tile_rows) {
-            row_tiles.push_back(
-                {e, place + i, std::min(tiling.tile_rows, rows_of[e] - i)});
-          }
-          place += rows_of[e];
-        }
-        ASSERT_LE(static_cast<int32_t>(row_tiles.size()), tiling.num_tiles);
-        row_tiles.resize(tiling.num_tiles);
-        for (const bool sorted : {false, true}) {
-          ExpertMatmulArgs args = base;
-          args.first.x = sorted ? device_sorted : device_x;
-          args.first.rows = places;
-          args.tiles = Put(row_tiles);
-          args.num_tiles = tiling.num_tiles;
-          args.x_rows = sorted ? nullptr : device_rows;
-          EXPECT_TRUE(SameBits(run(args,
-                                   [&](const ExpertMatmulArgs& all) {
-                                     RunExpertMatmul(tiling, all, output,
-                                                     stream().handle());
-                                   }),
-                               expected))
-              << "kernel " << static_cast<int>(kernel) << " " << inputs;
-        }
+    }
+    if (!kernels().group || inputs != PaddedInputs(inputs)) continue;
+    for (const int32_t rows : {kGroupFewRows, kGroupRows}) {
+      if (rows != GroupRows(GetParam(), rows)) continue;
+      for (const InputOrder order :
+           {InputOrder::kNatural, InputOrder::kStaged}) {
+        // Of what is an input of another product.
+        const bool stages = gated && outputs / 2 % kSliceInputs == 0;
+        if (order == InputOrder::kStaged && !stages) continue;
+        const ExpertTiling tiling =
+            TilingOf(kTurns, kExperts, MatmulKernel::kGroup, rows);
+        EXPECT_TRUE(
+            SameBits(Products(tiling, /*sorted=*/true, order), expected))
+            << "groups, " << rows << " " << static_cast<int>(order);
       }
     }
   }

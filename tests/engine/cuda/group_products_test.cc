@@ -211,6 +211,45 @@ TEST_F(GroupProductsTest, PaddedModelsGoWithoutThem) {
   ExpectRuns(0);
 }
 
+// Of 80 rows and more, which go to two of three experts each, an expert has
+// more than 48: theirs, too. Two devices send what they have of them in the
+// order of rows.
+TEST_F(GroupProductsTest, ExpertsHaveThemToo) {
+  test::TinyModelOptions model = Model();
+  model.architecture = "Qwen3MoeForCausalLM";
+  model.experts = 3;
+  const std::string dir = Write(model);
+  const bool two_devices = OpenDevice(1).ok();
+  UseDevice(0);
+  for (const std::string weights : {"bf16", "int4"}) {
+    EngineOptions options = OptionsFor(dir);
+    options.weights = weights;
+    const auto others = Make(options, false);
+    const auto groups = Make(options, true);
+    options.tensor_parallel = two_devices ? 2 : 1;
+    const auto several = Make(options, true);
+    for (const int32_t length : {66, 80, 200}) {
+      const std::vector<TokenId> tokens = Prompt(length, length);
+      const std::vector<BlockId> blocks = BlockRange(2, 13);
+      const std::vector<float> expected = RunWhole(*others, tokens, blocks);
+#if defined(BATON_EMULATED_DEVICE)
+      const auto runs = [] {
+        return emulated::TimesRun("experts (groups of warps)");
+      };
+      const int64_t before = runs();
+#endif
+      EXPECT_TRUE(SameBits(RunWhole(*groups, tokens, blocks), expected))
+          << weights << " " << length;
+#if defined(BATON_EMULATED_DEVICE)
+      // Two products of the first layer; the last one's have one row.
+      EXPECT_EQ(runs() - before, length < 80 ? 0 : 2);
+#endif
+      EXPECT_TRUE(SameBits(RunWhole(*several, tokens, blocks), expected))
+          << weights << " " << length;
+    }
+  }
+}
+
 TEST_F(GroupProductsTest, SeveralDevices) {
   if (!OpenDevice(1).ok()) GTEST_SKIP() << "there is one device";
   UseDevice(0);
