@@ -9,10 +9,13 @@
 // that all devices have ("tiles"). Prints a table, and ends with 1 where there
 // is no GPU.
 //
-//   engine_cuda_gpu_benchmark [LAYERS] [bf16 | fp8 | int4] [decode]
+//   engine_cuda_gpu_benchmark [LAYERS] [bf16 | fp8 | int4] [decode] [mixture]
 //
-// LAYERS (default 32) shortens the model for a small GPU; times are of what
-// ran. With a format, that one alone; with decode, decode steps alone.
+// LAYERS (default 32, or 48) shortens the model for a small GPU; times are of
+// what ran. With a format, that one alone; with decode, decode steps alone;
+// with mixture, Qwen3-30B-A3B's shapes. The bound of its steps is of the
+// experts that they read, which the steps say, and that of its prompts of those
+// that a token passes through.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -46,13 +49,14 @@ double SecondsOf(const std::chrono::steady_clock::time_point& begin) {
 
 class Benchmark final {
  public:
-  Benchmark(int32_t layers, WeightFormat format, const DeviceKernels& kernels)
-      : config_(Llama8b(layers)),
+  Benchmark(const ModelConfig& config, WeightFormat format,
+            const DeviceKernels& kernels)
+      : config_(config),
         format_(format),
         kernels_(kernels),
         random_(config_, format, stream_) {
     stream_.SetEarlyKernels(kernels.wide);
-    layout_.num_layers = layers;
+    layout_.num_layers = config.num_layers;
     layout_.num_kv_heads = config_.num_kv_heads;
     layout_.head_dim = config_.head_dim;
     // 64 sequences of 8,192 tokens and a block more each.
@@ -172,8 +176,11 @@ class Benchmark final {
     const double seconds = std::string(what) == "ahead"
                                ? MedianAhead(plan, 5, 30)
                                : MedianOf({plan}, 5, 30);
-    const double bytes = static_cast<double>(random_.weights.matrix_bytes) +
-                         KvBytesPerToken() * context * batch;
+    const double bytes =
+        static_cast<double>(random_.weights.matrix_bytes -
+                            random_.all_expert_bytes +
+                            expert_reads_ * random_.expert_bytes) +
+        KvBytesPerToken() * context * batch;
     Print(what, batch, context, seconds, bytes / copy_);
   }
 
@@ -223,8 +230,10 @@ class Benchmark final {
     for (int i = 0; i < warm + runs; ++i) {
       const auto begin = std::chrono::steady_clock::now();
       for (const scheduling::StepPlan& step : steps) {
-        pass_->Run(
-            step, [](int32_t) {}, [] {});
+        expert_reads_ = pass_
+                            ->Run(
+                                step, [](int32_t) {}, [] {})
+                            .expert_reads;
       }
       if (i >= warm) seconds.push_back(SecondsOf(begin));
     }
@@ -253,7 +262,7 @@ class Benchmark final {
     for (int i = 0; i < warm + runs; ++i) {
       CHECK(given);
       if (i + 1 == warm + runs) {
-        pass_->Await([] {});
+        expert_reads_ = pass_->Await([] {}).expert_reads;
       } else {
         pass_->Await(give);
       }
@@ -283,6 +292,7 @@ class Benchmark final {
   scheduling::SamplingParams greedy_;
   double copy_ = 0;
   double product_ = 0;
+  int64_t expert_reads_ = 0;  // of the last step
 };
 
 int BenchmarkMain(int argc, char** argv) {
@@ -294,7 +304,8 @@ int BenchmarkMain(int argc, char** argv) {
   std::printf("%s, sm_%d, %d multiprocessors, %.0f GiB\n", device->name.c_str(),
               device->architecture, device->multiprocessors,
               static_cast<double>(device->total_bytes) / (1 << 30));
-  int layers = 32;
+  int layers = 0;
+  bool mixture = false;
   bool decode_alone = false;
   std::vector<WeightFormat> formats;
   const WeightFormat all[] = {WeightFormat::kBf16, WeightFormat::kFp8,
@@ -303,6 +314,10 @@ int BenchmarkMain(int argc, char** argv) {
     const std::string given = argv[i];
     if (given == "decode") {
       decode_alone = true;
+      continue;
+    }
+    if (given == "mixture") {
+      mixture = true;
       continue;
     }
     const auto format =
@@ -319,7 +334,9 @@ int BenchmarkMain(int argc, char** argv) {
   if (formats.empty()) formats.assign(std::begin(all), std::end(all));
   // One after another: each gives its memory back.
   for (const WeightFormat format : formats) {
-    Benchmark(layers, format, KernelsOf(*device)).Run(decode_alone);
+    const ModelConfig config = mixture ? Qwen30bA3b(layers > 0 ? layers : 48)
+                                       : Llama8b(layers > 0 ? layers : 32);
+    Benchmark(config, format, KernelsOf(*device)).Run(decode_alone);
   }
   return 0;
 }

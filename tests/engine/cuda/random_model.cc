@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "engine/float_convert.h"
 #include "engine/weight_matrix.h"
 
 namespace baton::engine::cuda {
@@ -25,6 +26,24 @@ ModelConfig Llama8b(int32_t layers) {
   return config;
 }
 
+ModelConfig Qwen30bA3b(int32_t layers) {
+  ModelConfig config;
+  config.architecture = Architecture::kQwen3Moe;
+  config.hidden_size = 2048;
+  config.num_layers = layers;
+  config.num_heads = 32;
+  config.num_kv_heads = 4;
+  config.head_dim = 128;
+  config.experts.count = 128;
+  config.experts.per_token = 8;
+  config.experts.intermediate_size = 768;
+  config.vocab_size = 151936;
+  config.max_position = 16384;
+  config.rms_norm_eps = 1e-6;
+  config.rope_theta = 1000000.0;
+  return config;
+}
+
 RandomWeights::RandomWeights(const ModelConfig& config, WeightFormat format,
                              Stream& stream)
     : format_(format), stream_(stream) {
@@ -37,18 +56,80 @@ RandomWeights::RandomWeights(const ModelConfig& config, WeightFormat format,
     layer.input_norm = layer.post_attention_norm = ones;
     layer.qkv = Matrix(q + 2 * kv, config.hidden_size);
     layer.o = Matrix(config.hidden_size, q);
-    layer.gate_up = Matrix(2 * config.intermediate_size, config.hidden_size);
-    layer.down = Matrix(config.hidden_size, config.intermediate_size);
+    if (config.LayerHasExperts(i)) {
+      const ExpertsConfig& experts = config.experts;
+      layer.expert_router = Router(experts.count, config.hidden_size);
+      layer.gate_up =
+          Experts(experts, 2 * experts.intermediate_size, config.hidden_size);
+      layer.down =
+          Experts(experts, config.hidden_size, experts.intermediate_size);
+      expert_bytes = layer.gate_up.bytes() + layer.down.bytes();
+      all_expert_bytes += experts.count * expert_bytes;
+    } else {
+      layer.gate_up = Matrix(2 * config.intermediate_size, config.hidden_size);
+      layer.down = Matrix(config.hidden_size, config.intermediate_size);
+    }
     weights.layers.push_back(layer);
   }
   weights.final_norm = ones;
   weights.lm_head = Matrix(config.vocab_size, config.hidden_size);
-  const int64_t embedding_bytes =
-      int64_t{config.vocab_size} * config.hidden_size * 2;
-  std::byte* const embedding = Take(embedding_bytes);
-  stream_.Fill(embedding, 0x3c, embedding_bytes);  // 0.0115
-  weights.embedding = reinterpret_cast<const uint16_t*>(embedding);
+  weights.embedding = Embedding(config);
   stream_.Wait();
+}
+
+const uint16_t* RandomWeights::Embedding(const ModelConfig& config) {
+  // Not a whole number of rows: they differ wherever it comes again.
+  constexpr int32_t kValues = (4 << 20) - 7;
+  std::mt19937 bits(2);
+  std::normal_distribution<float> normal(0.0f, 0.02f);
+  std::vector<uint16_t> values(kValues);
+  for (uint16_t& value : values) value = FloatToBf16(normal(bits));
+  const int64_t count = int64_t{config.vocab_size} * config.hidden_size;
+  std::byte* const embedding = Take(count * 2);
+  for (int64_t at = 0; at < count; at += kValues) {
+    stream_.CopyToDevice(embedding + at * 2, values.data(),
+                         2 * std::min<int64_t>(kValues, count - at));
+  }
+  stream_.Wait();
+  return reinterpret_cast<const uint16_t*>(embedding);
+}
+
+DeviceMatrix RandomWeights::Router(int32_t outputs, int32_t inputs) {
+  std::mt19937 bits(3);
+  std::normal_distribution<float> normal(0.0f, 0.02f);
+  std::vector<float> values(int64_t{inputs} * outputs);
+  for (float& value : values) value = normal(bits);
+  WeightMatrix matrix;
+  matrix.rows = outputs;
+  matrix.columns = inputs;
+  matrix.values.dtype = DType::kF32;
+  matrix.values.shape = {outputs, inputs};
+  matrix.values.bytes =
+      absl::MakeSpan(reinterpret_cast<const std::byte*>(values.data()),
+                     values.size() * sizeof(float));
+  DeviceMatrix m;
+  m.outputs = outputs;
+  m.inputs = inputs;
+  m.output_tiles = OutputTiles(outputs);
+  m.padded_inputs = PaddedInputs(inputs);
+  std::vector<std::byte> tiles(m.tile_bytes());
+  PackTiles(m.format, {{&matrix, 0, outputs}}, inputs, 0, m.output_tiles,
+            tiles.data(), /*scales=*/nullptr);
+  m.tiles = Copy(tiles);
+  weights.matrix_bytes += m.bytes();
+  elements += int64_t{outputs} * inputs;
+  return m;
+}
+
+DeviceMatrix RandomWeights::Experts(const ExpertsConfig& experts,
+                                    int32_t outputs, int32_t inputs) {
+  const int64_t before = elements;
+  DeviceMatrix m = Matrix(experts.count * outputs, inputs);
+  CHECK_EQ(outputs % kTileOutputs, 0);
+  m.outputs = outputs;
+  m.output_tiles /= experts.count;
+  elements = before + int64_t{experts.per_token} * outputs * inputs;
+  return m;
 }
 
 void RandomWeights::MakeBlock() {

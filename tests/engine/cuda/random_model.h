@@ -1,4 +1,4 @@
-// A model without files, for benchmarks: Llama-3-8B's shapes, random weights.
+// Models without files, for benchmarks: shapes that people use, random weights.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,10 @@
 
 namespace baton::engine::cuda {
 
+// Llama-3-8B's, of 32 layers.
 ModelConfig Llama8b(int32_t layers);
+// Qwen3-30B-A3B's, of 48 layers with 128 experts.
+ModelConfig Qwen30bA3b(int32_t layers);
 
 // On the device that the thread uses; the stream outlives it.
 class RandomWeights final {
@@ -20,8 +23,11 @@ class RandomWeights final {
   RandomWeights(const ModelConfig& config, WeightFormat format, Stream& stream);
 
   DeviceWeights weights;
-  // Of the matrices; the embedding is not counted.
+  // Of the matrices that a token passes through; the embedding is not counted.
   int64_t elements = 0;
+  // Of weights.matrix_bytes: an expert's, and those of all.
+  int64_t expert_bytes = 0;
+  int64_t all_expert_bytes = 0;
 
  private:
   void MakeBlock();
@@ -29,6 +35,13 @@ class RandomWeights final {
   template <typename T>
   T* Copy(const std::vector<T>& values);
   DeviceMatrix Matrix(int32_t outputs, int32_t inputs);
+  // The first of so many, of which a token passes through `per_token`.
+  DeviceMatrix Experts(const ExpertsConfig& experts, int32_t outputs,
+                       int32_t inputs);
+  // In bfloat16: scores of about 1 for rows that are normalized.
+  DeviceMatrix Router(int32_t outputs, int32_t inputs);
+  // bfloat16, random: tokens are not alike.
+  const uint16_t* Embedding(const ModelConfig& config);
 
   const WeightFormat format_;
   Stream& stream_;
