@@ -15,8 +15,12 @@ constexpr uint32_t kStageThreads = 256;
 constexpr uint32_t kMixThreads = 256;
 // Rows up to which the block that sorts chooses, too.
 constexpr int32_t kChosenBySorting = 64;
-// Elements of a row that a thread has at a time.
-constexpr int kMixed = 4;
+// Experts whose logits a lane holds.
+constexpr int kHeld = 8;
+// Elements of a row that a thread has, and outputs of experts that it asks for
+// at once.
+constexpr int kMixed = 2;
+constexpr int kMixedTogether = 8;
 // Bits of a mask, one for each 32 experts.
 constexpr int32_t kMostExperts = 32 * 32;
 
@@ -45,14 +49,28 @@ BATON_DEVICE void ChooseRow(const RouteArgs& args, int32_t row) {
     return;
   }
   const float* const logits = args.logits + row * args.stride;
-  uint32_t taken = 0;  // of the lane's experts
+  // Of the lane's experts, which are 32 apart: the first ones' orders, all
+  // asked for at once, and a bit for each of the others that is taken.
+  uint32_t held[kHeld];
+  BATON_UNROLL
+  for (int k = 0; k < kHeld; ++k) {
+    const int32_t e = 32 * k + lane;
+    held[k] = e < args.experts ? OrderOf(logits[e]) : 0;
+  }
+  uint32_t taken = 0;
   float max = 0.0f;
   float sum = 0.0f;  // of those chosen
   ExpertChoice own;
   for (int32_t i = 0; i < args.per_token; ++i) {
     uint32_t best = 0;  // no float's
     int32_t expert = 0;
-    for (int32_t k = 0; 32 * k + lane < args.experts; ++k) {
+    BATON_UNROLL
+    for (int k = 0; k < kHeld; ++k) {
+      if (held[k] <= best) continue;
+      best = held[k];
+      expert = 32 * k + lane;
+    }
+    for (int32_t k = kHeld; 32 * k + lane < args.experts; ++k) {
       const uint32_t order = OrderOf(logits[32 * k + lane]);
       if ((taken >> k & 1) != 0 || order <= best) continue;
       best = order;
@@ -66,7 +84,13 @@ BATON_DEVICE void ChooseRow(const RouteArgs& args, int32_t row) {
         expert = others;
       }
     }
-    if (expert % 32 == lane) taken |= 1u << (expert / 32);
+    if (expert % 32 == lane) {
+      taken |= 1u << (expert / 32);
+      BATON_UNROLL
+      for (int k = 0; k < kHeld; ++k) {
+        if (k == expert / 32) held[k] = 0;
+      }
+    }
     const float logit = FloatOfOrder(best);
     if (i == 0) max = logit;
     const float weight = ExpOf(SubRn(logit, max));
@@ -96,7 +120,8 @@ Choose(RouteArgs args) {
   if (row < args.rows) ChooseRow(args, row);
 }
 
-// The block's memory, an entry per expert each; of the first, per warp too.
+// The block's memory, an entry per expert each; of the first, per warp too, and
+// of the last, one more: how many tiles there are.
 struct SortShared {
   int32_t* counts;  // of the warp's choices; then of those of earlier warps
   int32_t* totals;
@@ -110,7 +135,7 @@ struct SortShared {
         tiles(places + experts) {}
 };
 constexpr int64_t SortSharedBytes(int32_t experts) {
-  return int64_t{kRouteWarps + 3} * experts * int64_t{sizeof(int32_t)};
+  return (int64_t{kRouteWarps + 3} * experts + 1) * int64_t{sizeof(int32_t)};
 }
 
 // Choices [begin, end) of the warp, 32 at a time: each gets its number among
@@ -138,53 +163,49 @@ BATON_DEVICE void CountChoices(const RouteArgs& args, int32_t begin,
   }
 }
 
-// By a warp: where each expert's places and tiles begin, and how many tiles
-// there are.
-BATON_DEVICE int32_t PlaceExperts(const RouteArgs& args,
-                                  const SortShared& shared) {
+// By a warp: where each expert's places and tiles begin. A lane has neighbours.
+BATON_DEVICE void PlaceExperts(const RouteArgs& args,
+                               const SortShared& shared) {
   const int32_t lane = Thread() % 32;
-  int32_t places = 0;
+  const int32_t tile_rows = args.tiling.tile_rows;
+  const int32_t each = (args.experts + 31) / 32;
+  const int32_t begin = lane * each;
+  const int32_t end = begin + each < args.experts ? begin + each : args.experts;
+  int32_t rows = 0;
   int32_t tiles = 0;
   int32_t reads = 0;
-  for (int32_t first = 0; first < args.experts; first += 32) {
-    const int32_t e = first + lane;
-    const int32_t rows = e < args.experts ? shared.totals[e] : 0;
-    const int32_t own =
-        (rows + args.tiling.tile_rows - 1) / args.tiling.tile_rows;
-    int32_t rows_to = rows;  // of this lane and those before
-    int32_t tiles_to = own;
-    for (int step = 1; step < 32; step *= 2) {
-      const int32_t more_rows = ShuffleUp(rows_to, step);
-      const int32_t more_tiles = ShuffleUp(tiles_to, step);
-      if (lane >= step) {
-        rows_to += more_rows;
-        tiles_to += more_tiles;
-      }
-    }
-    if (e < args.experts) {
-      shared.tiles[e] = tiles + tiles_to - own;
-      shared.places[e] = args.tiling.staged
-                             ? shared.tiles[e] * args.tiling.tile_rows
-                             : places + rows_to - rows;
-    }
-    // Sums of all lanes.
-    int32_t all_rows = rows;
-    int32_t all_tiles = own;
-    int32_t all_reads = rows > 0 ? 1 : 0;
-    for (int mask = 16; mask > 0; mask /= 2) {
-      all_rows += ShuffleXor(all_rows, mask);
-      all_tiles += ShuffleXor(all_tiles, mask);
-      all_reads += ShuffleXor(all_reads, mask);
-    }
-    places += all_rows;
-    tiles += all_tiles;
-    reads += all_reads;
+  for (int32_t e = begin; e < end; ++e) {
+    rows += shared.totals[e];
+    tiles += (shared.totals[e] + tile_rows - 1) / tile_rows;
+    reads += shared.totals[e] > 0 ? 1 : 0;
   }
+  // Of this lane and those before, and in the end of those before.
+  int32_t rows_to = rows;
+  int32_t tiles_to = tiles;
+  BATON_UNROLL
+  for (int step = 1; step < 32; step *= 2) {
+    const int32_t more_rows = ShuffleUp(rows_to, step);
+    const int32_t more_tiles = ShuffleUp(tiles_to, step);
+    if (lane >= step) {
+      rows_to += more_rows;
+      tiles_to += more_tiles;
+    }
+  }
+  if (lane == 31) shared.tiles[args.experts] = tiles_to;
+  rows_to -= rows;
+  tiles_to -= tiles;
+  for (int32_t e = begin; e < end; ++e) {
+    shared.tiles[e] = tiles_to;
+    shared.places[e] = args.tiling.staged ? tiles_to * tile_rows : rows_to;
+    rows_to += shared.totals[e];
+    tiles_to += (shared.totals[e] + tile_rows - 1) / tile_rows;
+  }
+  BATON_UNROLL
+  for (int mask = 16; mask > 0; mask /= 2) reads += ShuffleXor(reads, mask);
   if (lane == 0) {
     *args.reads =
         (args.first ? 0u : *args.reads) + static_cast<uint32_t>(reads);
   }
-  return tiles;
 }
 
 // One block.
@@ -211,23 +232,26 @@ Route(RouteArgs args, bool choose) {
   CountChoices(args, begin, end, shared.counts + warp * args.experts);
   SyncBlock();
   for (int32_t e = Thread(); e < args.experts; e += Threads()) {
+    int32_t counts[kRouteWarps];
+    BATON_UNROLL
+    for (int w = 0; w < kRouteWarps; ++w) {
+      counts[w] = shared.counts[w * args.experts + e];
+    }
     int32_t total = 0;
-    for (int32_t w = 0; w < kRouteWarps; ++w) {
-      int32_t& count = shared.counts[w * args.experts + e];
-      const int32_t own = count;
-      count = total;
-      total += own;
+    BATON_UNROLL
+    for (int w = 0; w < kRouteWarps; ++w) {
+      shared.counts[w * args.experts + e] = total;
+      total += counts[w];
     }
     shared.totals[e] = total;
   }
   SyncBlock();
-  if (warp == 0) {
-    const int32_t tiles = PlaceExperts(args, shared);
-    for (int32_t t = tiles + Thread(); t < args.tiling.num_tiles; t += 32) {
-      args.tiles[t] = {0, 0, 0};
-    }
-  }
+  if (warp == 0) PlaceExperts(args, shared);
   SyncBlock();
+  for (int32_t t = shared.tiles[args.experts] + Thread();
+       t < args.tiling.num_tiles; t += Threads()) {
+    args.tiles[t] = {0, 0, 0};
+  }
   for (int32_t e = Thread(); e < args.experts; e += Threads()) {
     RowTile* to = args.tiles + shared.tiles[e];
     for (int32_t first = 0; first < shared.totals[e];
@@ -291,14 +315,32 @@ Mix(MixArgs args) {
     before[j] = args.add && i < args.size ? out[i] : 0.0f;
   }
   float sum[kMixed] = {};
-  for (int32_t k = 0; k < args.per_token; ++k) {
-    const ExpertChoice choice = choices[k];
-    if (choice.expert < 0) continue;
-    const float* const said = args.said + int64_t{choice.place} * args.size;
+  for (int32_t some = 0; some < args.per_token; some += kMixedTogether) {
+    ExpertChoice chosen[kMixedTogether];
     BATON_UNROLL
-    for (int j = 0; j < kMixed; ++j) {
-      const int32_t i = first + j * kStep;
-      if (i < args.size) sum[j] = AddRn(sum[j], MulRn(choice.share, said[i]));
+    for (int k = 0; k < kMixedTogether; ++k) {
+      chosen[k].expert = -1;
+      if (some + k < args.per_token) chosen[k] = choices[some + k];
+    }
+    float said[kMixedTogether][kMixed] = {};
+    BATON_UNROLL
+    for (int k = 0; k < kMixedTogether; ++k) {
+      if (chosen[k].expert < 0) continue;
+      const float* const from =
+          args.said + int64_t{chosen[k].place} * args.size;
+      BATON_UNROLL
+      for (int j = 0; j < kMixed; ++j) {
+        const int32_t i = first + j * kStep;
+        if (i < args.size) said[k][j] = from[i];
+      }
+    }
+    BATON_UNROLL
+    for (int k = 0; k < kMixedTogether; ++k) {
+      if (chosen[k].expert < 0) continue;
+      BATON_UNROLL
+      for (int j = 0; j < kMixed; ++j) {
+        sum[j] = AddRn(sum[j], MulRn(chosen[k].share, said[k][j]));
+      }
     }
   }
   BATON_UNROLL

@@ -299,6 +299,11 @@ MatmulPlan PlanExpertMatmul(const ExpertTiling& tiling,
   if (plan.kernel == MatmulKernel::kStream8 ||
       plan.kernel == MatmulKernel::kStream16) {
     plan.shape.y = tiles;
+    // Inputs of experts may be few: warps for their chunks alone, so that more
+    // blocks are on a multiprocessor.
+    const int32_t row_tiles = tiling.tile_rows / 8;
+    plan.shape.threads = static_cast<uint32_t>(
+        32 * std::max(Chunks(of_tile.w.padded_inputs), row_tiles));
   } else {
     // The blocks of a cluster have the same tile.
     plan.shape.x = tiles * plan.shape.cluster;

@@ -50,6 +50,28 @@ TEST(ExpertTilingTest, HasATileForWhateverRowsChoose) {
             kGroupFewRows);
 }
 
+TEST(ExpertTilingTest, BlocksHaveWarpsForWhatThereIs) {
+  ExpertMatmulArgs args;
+  args.first.w.inputs = args.first.w.padded_inputs = args.first.x_stride = 768;
+  args.first.w.outputs = 2048;
+  args.first.w.output_tiles = 128;
+  const auto plan = [&](const ExpertTiling& tiling) {
+    args.num_tiles = tiling.num_tiles;
+    args.tile_rows = tiling.tile_rows;
+    return PlanExpertMatmul(tiling, args, MatmulOutput::kStore);
+  };
+  const auto by = [](MatmulKernel kernel) { return TilingOf(64, 128, kernel); };
+  // Two chunks of inputs.
+  const MatmulPlan few = plan(by(MatmulKernel::kStream8));
+  EXPECT_EQ(few.shape.threads, 64u);
+  EXPECT_EQ(few.shape.x, 128u);
+  EXPECT_EQ(few.shape.y, 64u);
+  const MatmulPlan many = plan(by(MatmulKernel::kTile64));
+  EXPECT_EQ(many.shape.threads, 128u);
+  EXPECT_EQ(many.shape.x, 64u);
+  EXPECT_EQ(many.shape.y, 32u);
+}
+
 // Five experts: with no row, with one, with whole tiles and with more.
 class ExpertMatmulTest : public DeviceTest,
                          public testing::WithParamInterface<WeightFormat> {

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 #include <set>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -257,21 +257,22 @@ TEST_F(ExpertsTest, RowsThatAreNoNumbersLeaveOthersAlone) {
 }
 
 TEST_F(ExpertsTest, OutputsAreAddedInTheOrderOfTheirShares) {
-  for (const int32_t size : {5, 2052}) {
-    constexpr int32_t kRows = 3;
-    constexpr int32_t kPerToken = 4;
-    std::vector<ExpertChoice> choices(kRows * kPerToken);
-    for (int32_t i = 0; i < kRows * kPerToken; ++i) {
-      choices[i] = {i % 7, (5 * i) % 12, 0.3f / (1 + i % kPerToken)};
+  constexpr int32_t kRows = 3;
+  // More than are asked for at once, and fewer.
+  for (const auto& [size, per_token] : {std::pair(5, 11), std::pair(2052, 4)}) {
+    std::vector<ExpertChoice> choices(kRows * per_token);
+    for (int32_t i = 0; i < kRows * per_token; ++i) {
+      choices[i] = {i % 7, (5 * i) % 36, 0.3f / (1 + i % per_token)};
     }
-    choices[4] = choices[5] = choices[6] = choices[7] = {-1, -1, 0.0f};
-    const std::vector<float> said = Floats(RandomBf16(int64_t{12} * size, 21));
+    // A row that is not there.
+    std::fill_n(choices.begin() + per_token, per_token, ExpertChoice());
+    const std::vector<float> said = Floats(RandomBf16(int64_t{36} * size, 21));
     const std::vector<float> before =
         Floats(RandomBf16(int64_t{kRows} * size, 22));
     MixArgs args;
     args.choices = Put(choices);
     args.rows = kRows;
-    args.per_token = kPerToken;
+    args.per_token = per_token;
     args.said = Put(said);
     args.size = size;
     for (const bool add : {false, true}) {
@@ -282,8 +283,8 @@ TEST_F(ExpertsTest, OutputsAreAddedInTheOrderOfTheirShares) {
       for (int32_t r = 0; r < kRows; ++r) {
         for (int32_t i = 0; i < size; ++i) {
           float sum = 0;
-          for (int32_t k = 0; k < kPerToken; ++k) {
-            const ExpertChoice& choice = choices[r * kPerToken + k];
+          for (int32_t k = 0; k < per_token; ++k) {
+            const ExpertChoice& choice = choices[r * per_token + k];
             if (choice.expert < 0) continue;
             const volatile float term =
                 choice.share * said[int64_t{choice.place} * size + i];
