@@ -276,7 +276,11 @@ TEST_F(CheckpointTest, GptqIsTakenAsItIs) {
   TinyModelOptions untied = Tied();
   untied.tie_word_embeddings = false;
   untied.architecture = "Qwen2ForCausalLM";
-  for (const TinyModelOptions& options : {Tied(), untied}) {
+  TinyModelOptions mixture = Tied();
+  mixture.architecture = "Qwen3MoeForCausalLM";
+  mixture.first_layer_dense = true;
+  mixture.experts = 8;
+  for (const TinyModelOptions& options : {Tied(), untied, mixture}) {
     ASSERT_NO_FATAL_FAILURE(Write(options, StoreAsGptq));
     ASSERT_NO_FATAL_FAILURE(ExpectTakenAsItIs("int4"));
   }

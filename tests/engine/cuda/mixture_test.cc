@@ -8,6 +8,7 @@
 
 #include "engine/cuda/cuda_engine.h"
 #include "tests/engine/cuda/device_fixture.h"
+#include "tests/support/gguf_writer.h"
 #include "tests/support/scratch_dir.h"
 #include "tests/support/tiny_model.h"
 
@@ -101,6 +102,25 @@ TEST_F(MixtureTest, RoomInAGraphReadsNothing) {
     EXPECT_EQ(result.expert_rows, 5 * 3);
     // All say the same.
     EXPECT_EQ(result.expert_reads, 3);
+  }
+}
+
+// Files that have all experts of a layer in one tensor, or one for each.
+TEST_F(MixtureTest, GgufFilesAreTheDirectory) {
+  TinyModelOptions model;
+  model.architecture = "MixtralForCausalLM";
+  const std::string dir = Write(model);
+  const std::vector<TokenId> tokens = Prompt(33, 8);
+  const std::vector<BlockId> blocks = BlockRange(0, 3);
+  const auto engine = MakeCuda(dir, SmallPass());
+  const std::vector<float> expected = RunWhole(*engine, tokens, blocks);
+  for (const bool apart : {false, true}) {
+    const std::string file = dir + "/model.gguf";
+    std::ofstream(file, std::ios::binary)
+        << test::GgufOfModelDir(dir, apart).Finish();
+    EXPECT_TRUE(SameBits(RunWhole(*MakeCuda(file, SmallPass()), tokens, blocks),
+                         expected))
+        << apart;
   }
 }
 
