@@ -37,8 +37,8 @@ class Loader final {
   // Copies from the staging buffers may still run when loading fails.
   ~Loader() { stream_.Wait(); }
 
-  // A matrix of these outputs; with `bias`, one float per output. In `format`,
-  // whatever the others have, if that is there.
+  // A matrix of these outputs; with `bias`, one float per output. In
+  // `own_format`, whatever others have, if that is there.
   absl::StatusOr<DeviceMatrix> Matrix(
       const std::vector<OutputRows>& rows, int32_t inputs,
       const std::vector<float>& bias,

@@ -36,7 +36,7 @@ void Multiply(const DeviceMatrix& w, const Inputs& inputs, int32_t rows,
   RunMatmul(args, output, kernels, stream.handle());
 }
 
-// Of the products whose inputs may be staged; those of experts' are not.
+// Of the products whose inputs are ordered so; those of experts are apart.
 WeightFormat FormatOfMost(const DeviceLayer& layer) {
   return layer.expert_router.output_tiles > 0 ? layer.qkv.format
                                               : layer.gate_up.format;

@@ -131,4 +131,24 @@ double MatmulOpsPerSecond(Stream&, int64_t) { return 0; }
 
 #endif
 
+double MicrosecondsInGraph(Stream& stream, int repeats, int32_t count,
+                           absl::FunctionRef<void(int32_t)> run) {
+  stream.BeginGraph();
+  for (int32_t i = 0; i < count; ++i) run(i);
+  const Graph graph = stream.EndGraph();
+  stream.Launch(graph);
+  std::vector<double> times;
+  const Event begin(/*timed=*/true);
+  const Event end(/*timed=*/true);
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    stream.Record(begin);
+    stream.Launch(graph);
+    stream.Record(end);
+    stream.Wait();
+    times.push_back(1e3 * end.MillisecondsSince(begin) / count);
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
 }  // namespace baton::engine::cuda

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "engine/cuda/device_runtime.h"
 
 namespace baton::engine::cuda {
@@ -15,5 +16,10 @@ double CopyBytesPerSecond(Stream& stream, int64_t bytes);
 // of random values, float32 sums, the best of what its heuristic offers;
 // median. 0 in a build without cuBLASLt.
 double MatmulOpsPerSecond(Stream& stream, int64_t size);
+
+// Microseconds of one launch of those that `run` gives to the stream, `count`
+// of them, the i-th by run(i), all in one graph; median of `repeats`.
+double MicrosecondsInGraph(Stream& stream, int repeats, int32_t count,
+                           absl::FunctionRef<void(int32_t)> run);
 
 }  // namespace baton::engine::cuda

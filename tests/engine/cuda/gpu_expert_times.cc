@@ -114,22 +114,9 @@ class ExpertTimes final {
 
   // Of one launch; `run` gives that of a layer to the stream.
   double Microseconds(const std::function<void(const DeviceLayer&)>& run) {
-    stream_.BeginGraph();
-    for (const DeviceLayer& layer : random_.weights.layers) run(layer);
-    const Graph graph = stream_.EndGraph();
-    stream_.Launch(graph);
-    std::vector<double> times;
-    const Event begin(/*timed=*/true);
-    const Event end(/*timed=*/true);
-    for (int repeat = 0; repeat < sizes_.repeats; ++repeat) {
-      stream_.Record(begin);
-      stream_.Launch(graph);
-      stream_.Record(end);
-      stream_.Wait();
-      times.push_back(1e3 * end.MillisecondsSince(begin) / model_.num_layers);
-    }
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
+    const std::vector<DeviceLayer>& layers = random_.weights.layers;
+    return MicrosecondsInGraph(stream_, sizes_.repeats, model_.num_layers,
+                               [&](int32_t i) { run(layers[i]); });
   }
 
   // With `best` as the seconds that it takes at a ceiling; 0: none is meant.

@@ -177,22 +177,7 @@ class KernelTimes final {
       stream_.Wait();
       return 0;
     }
-    stream_.BeginGraph();
-    for (int32_t i = 0; i < count; ++i) run(i);
-    const Graph graph = stream_.EndGraph();
-    stream_.Launch(graph);
-    std::vector<double> times;
-    const Event begin(/*timed=*/true);
-    const Event end(/*timed=*/true);
-    for (int repeat = 0; repeat < sizes_.repeats; ++repeat) {
-      stream_.Record(begin);
-      stream_.Launch(graph);
-      stream_.Record(end);
-      stream_.Wait();
-      times.push_back(1e3 * end.MillisecondsSince(begin) / count);
-    }
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
+    return MicrosecondsInGraph(stream_, sizes_.repeats, count, run);
   }
 
   // With `best_us` as what it takes at a ceiling; 0: none is meant.

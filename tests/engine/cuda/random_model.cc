@@ -44,6 +44,46 @@ ModelConfig Qwen30bA3b(int32_t layers) {
   return config;
 }
 
+namespace {
+
+// Of magnitudes as weights have them.
+std::vector<float> RandomValues(int64_t count, uint32_t seed) {
+  std::mt19937 bits(seed);
+  std::normal_distribution<float> normal(0.0f, 0.02f);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(bits);
+  return values;
+}
+
+struct RandomTiles {
+  std::vector<std::byte> tiles;
+  std::vector<float> scales;  // where the format has them
+};
+
+RandomTiles MakeTiles(WeightFormat format, int32_t outputs, int32_t inputs,
+                      uint32_t seed) {
+  const std::vector<float> values =
+      RandomValues(int64_t{outputs} * inputs, seed);
+  WeightMatrix matrix;
+  matrix.rows = outputs;
+  matrix.columns = inputs;
+  matrix.values.dtype = DType::kF32;
+  matrix.values.shape = {outputs, inputs};
+  matrix.values.bytes =
+      absl::MakeSpan(reinterpret_cast<const std::byte*>(values.data()),
+                     values.size() * sizeof(float));
+  const int32_t tiles = OutputTiles(outputs);
+  RandomTiles made;
+  made.tiles.resize(tiles * TileBytes(format, PaddedInputs(inputs)));
+  made.scales.resize(int64_t{tiles} * kTileOutputs);
+  const int64_t padding = int64_t{tiles} * kTileOutputs - outputs;
+  PackTiles(format, {{&matrix, 0, outputs}, {nullptr, 0, padding}}, inputs, 0,
+            tiles, made.tiles.data(), made.scales.data());
+  return made;
+}
+
+}  // namespace
+
 RandomWeights::RandomWeights(const ModelConfig& config, WeightFormat format,
                              Stream& stream)
     : format_(format), stream_(stream) {
@@ -80,10 +120,10 @@ RandomWeights::RandomWeights(const ModelConfig& config, WeightFormat format,
 const uint16_t* RandomWeights::Embedding(const ModelConfig& config) {
   // Not a whole number of rows: they differ wherever it comes again.
   constexpr int32_t kValues = (4 << 20) - 7;
-  std::mt19937 bits(2);
-  std::normal_distribution<float> normal(0.0f, 0.02f);
-  std::vector<uint16_t> values(kValues);
-  for (uint16_t& value : values) value = FloatToBf16(normal(bits));
+  std::vector<uint16_t> values;
+  for (const float value : RandomValues(kValues, /*seed=*/2)) {
+    values.push_back(FloatToBf16(value));
+  }
   const int64_t count = int64_t{config.vocab_size} * config.hidden_size;
   std::byte* const embedding = Take(count * 2);
   for (int64_t at = 0; at < count; at += kValues) {
@@ -95,27 +135,12 @@ const uint16_t* RandomWeights::Embedding(const ModelConfig& config) {
 }
 
 DeviceMatrix RandomWeights::Router(int32_t outputs, int32_t inputs) {
-  std::mt19937 bits(3);
-  std::normal_distribution<float> normal(0.0f, 0.02f);
-  std::vector<float> values(int64_t{inputs} * outputs);
-  for (float& value : values) value = normal(bits);
-  WeightMatrix matrix;
-  matrix.rows = outputs;
-  matrix.columns = inputs;
-  matrix.values.dtype = DType::kF32;
-  matrix.values.shape = {outputs, inputs};
-  matrix.values.bytes =
-      absl::MakeSpan(reinterpret_cast<const std::byte*>(values.data()),
-                     values.size() * sizeof(float));
   DeviceMatrix m;
   m.outputs = outputs;
   m.inputs = inputs;
   m.output_tiles = OutputTiles(outputs);
   m.padded_inputs = PaddedInputs(inputs);
-  std::vector<std::byte> tiles(m.tile_bytes());
-  PackTiles(m.format, {{&matrix, 0, outputs}}, inputs, 0, m.output_tiles,
-            tiles.data(), /*scales=*/nullptr);
-  m.tiles = Copy(tiles);
+  m.tiles = Copy(MakeTiles(m.format, outputs, inputs, /*seed=*/3).tiles);
   weights.matrix_bytes += m.bytes();
   elements += int64_t{outputs} * inputs;
   return m;
@@ -133,25 +158,10 @@ DeviceMatrix RandomWeights::Experts(const ExpertsConfig& experts,
 }
 
 void RandomWeights::MakeBlock() {
-  constexpr int32_t kInputs = 4096;
-  constexpr int32_t kOutputs = 512;
-  std::mt19937 bits(1);
-  std::normal_distribution<float> normal(0.0f, 0.02f);
-  std::vector<float> values(int64_t{kInputs} * kOutputs);
-  for (float& value : values) value = normal(bits);
-  WeightMatrix matrix;
-  matrix.rows = kOutputs;
-  matrix.columns = kInputs;
-  matrix.values.dtype = DType::kF32;
-  matrix.values.shape = {kOutputs, kInputs};
-  matrix.values.bytes =
-      absl::MakeSpan(reinterpret_cast<const std::byte*>(values.data()),
-                     values.size() * sizeof(float));
-  constexpr int32_t kTiles = kOutputs / kTileOutputs;
-  block_.resize(kTiles * TileBytes(format_, kInputs));
-  scales_.resize(kOutputs);
-  PackTiles(format_, {{&matrix, 0, kOutputs}}, kInputs, 0, kTiles,
-            block_.data(), scales_.data());
+  RandomTiles made = MakeTiles(format_, /*outputs=*/512, /*inputs=*/4096,
+                               /*seed=*/1);
+  block_ = std::move(made.tiles);
+  scales_ = std::move(made.scales);
 }
 
 std::byte* RandomWeights::Take(int64_t bytes) {
