@@ -42,6 +42,15 @@ absl::StatusOr<planner::ModelGeometry> GeometryOf(const ProfileFlags& flags) {
       static_cast<double>(model_tools::HeadParameters(config));
   geometry.weight_bytes = model_tools::LayerMatrixBytes(config, kind) +
                           model_tools::HeadBytes(config, kind);
+  if (flags.expert_streams > 0) {
+    if (config.experts.count == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--expert-streams: ", geometry.name, " has no experts"));
+    }
+    geometry.decode_bytes =
+        model_tools::LayerBytesRead(config, kind, flags.expert_streams) +
+        model_tools::HeadBytes(config, kind);
+  }
   // Keys and values of 2 bytes each.
   geometry.kv_bytes_per_token =
       int64_t{4} * config.num_layers * config.num_kv_heads * config.head_dim;
@@ -114,6 +123,13 @@ void AddProfileFlags(CLI::App* command, ProfileFlags* flags) {
       ->add_option("--memory-efficiency", flags->memory_efficiency,
                    "Of --gpu: share of its bandwidth")
       ->check(FiniteRange(0.01, 1.0))
+      ->group(kGroup)
+      ->capture_default_str();
+  command
+      ->add_option("--expert-streams", flags->expert_streams,
+                   "Of --gpu, mixtures of experts: decode steps read those of "
+                   "so many streams; 0: all")
+      ->check(CLI::Range(0, 100000))
       ->group(kGroup)
       ->capture_default_str();
   command

@@ -21,6 +21,7 @@ struct ProfileFlags {
   int32_t gpus_per_worker = 1;
   double compute_efficiency = 0.6;
   double memory_efficiency = 0.8;
+  int32_t expert_streams = 0;
   std::string write;
 };
 

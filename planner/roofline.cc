@@ -93,6 +93,13 @@ absl::StatusOr<ClusterProfile> RooflineProfile(const Gpu& gpu,
   profile.prefill = profile.decode = worker;
   profile.prefill.token_budget = kPrefillBudget;
   profile.decode.token_budget = kDecodeBudget;
+  if (model.decode_bytes > 0) {
+    profile.decode.cost.fixed = model.decode_bytes / bandwidth + kStepOverhead;
+    absl::StrAppend(&profile.source, ", a decode step reads ",
+                    static_cast<int64_t>(model.decode_bytes / kGiga), " of ",
+                    static_cast<int64_t>(model.weight_bytes / kGiga),
+                    " GB of weights");
+  }
   profile.kv_bytes_per_token = model.kv_bytes_per_token;
   profile.num_layers = model.num_layers;
   profile.link_bytes_per_second = gpu.link_bytes_per_second * gpus;

@@ -38,6 +38,9 @@ struct ModelGeometry {
   double layer_parameters = 0;
   double head_parameters = 0;
   double weight_bytes = 0;  // of both
+  // What a step of a decode worker reads of them; 0: all. Mixtures of experts
+  // read those that their streams pass through.
+  double decode_bytes = 0;
   int64_t kv_bytes_per_token = 0;
   int32_t num_layers = 0;
   int32_t q_size = 0;  // heads * head_dim

@@ -67,6 +67,23 @@ TEST(PlanTest, SimulatesTheClusterThatIsAskedFor) {
   EXPECT_FALSE(result.exit.clean());
 }
 
+// Few streams of a mixture read few of its experts.
+TEST(PlanTest, ReckonsWithTheExpertsThatStreamsRead) {
+  double last = 0;
+  for (const char* streams : {"1", "16", "0"}) {
+    const RunResult result = RunProgram(
+        "baton", {"plan", "--gpu", "H200", "--model-shape", "Qwen3-30B-A3B",
+                  "--expert-streams", streams, "--decode", "1", "--prefill",
+                  "0", "--rate", "0.2", "--duration", "30", "--json", "-", "-q",
+                  "--no-sensitivity"});
+    const json plan = json::parse(result.out, nullptr, false);
+    ASSERT_TRUE(plan.is_object()) << result.out << result.err;
+    const double tpot = plan["best"]["result"]["tpot_ms"]["p50"];
+    EXPECT_GT(tpot, 1.2 * last) << streams;
+    last = tpot;
+  }
+}
+
 TEST(PlanTest, NamesTheFlagThatIsWrong) {
   ScratchDir scratch;
   const std::string bad = scratch.path() + "/bad.json";
@@ -76,6 +93,8 @@ TEST(PlanTest, NamesTheFlagThatIsWrong) {
       {{}, "--profile FILE"},
       {{"--gpu", "H999", "--model-shape", "tiny"}, "H999"},
       {{"--gpu", "H100"}, "--model-shape"},
+      {{"--gpu", "H100", "--model-shape", "tiny", "--expert-streams", "3"},
+       "--expert-streams: tiny has no experts"},
       {{"--profile", bad}, bad + ": .decode.block_size"},
       {{"--profile", scratch.path() + "/none.json"}, "none.json"},
       {{"--gpu", "H100", "--model-shape", "tiny", "--concurrency", "3"},

@@ -44,6 +44,17 @@ TEST(RooflineTest, AStepReadsTheWeightsAndATokenComputesThem) {
   EXPECT_NEAR(profile->decode.total_blocks, 52000, 1000);
 }
 
+TEST(RooflineTest, DecodeStepsReadTheExpertsOfTheirStreams) {
+  ModelGeometry mixture = EightBillion();
+  mixture.decode_bytes = 5e9;
+  const auto profile =
+      RooflineProfile(*FindGpu("H200"), mixture, RooflineOptions());
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_NEAR(profile->decode.cost.fixed, 1.3e-3 + 0.5e-3, 0.1e-3);
+  EXPECT_NEAR(profile->prefill.cost.fixed, 3.9e-3 + 0.5e-3, 0.1e-3);
+  EXPECT_THAT(profile->source, HasSubstr("reads 5 of 15 GB"));
+}
+
 TEST(RooflineTest, MoreGpusAreFaster) {
   RooflineOptions four;
   four.gpus_per_worker = 4;
