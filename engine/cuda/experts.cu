@@ -44,7 +44,7 @@ BATON_DEVICE float ExpOf(float x) {
 BATON_DEVICE void ChooseRow(const RouteArgs& args, int32_t row) {
   const int32_t lane = Thread() % 32;
   ExpertChoice* const choices = args.choices + int64_t{row} * args.per_token;
-  if (args.places != nullptr && args.places[row].position < 0) {
+  if (args.row_places != nullptr && args.row_places[row].position < 0) {
     if (lane < args.per_token) choices[lane] = {-1, -1, 0.0f};
     return;
   }

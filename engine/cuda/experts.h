@@ -38,7 +38,7 @@ struct RouteArgs {
   int32_t per_token = 0;
   bool normalized = true;
   // Rows without a position are not there; null: all are.
-  const RowPlace* places = nullptr;
+  const RowPlace* row_places = nullptr;
 
   ExpertChoice* choices = nullptr;  // [rows][per_token], the largest first
   int32_t* place_rows = nullptr;    // [places]: whose a place is

@@ -319,9 +319,10 @@ class ForwardPass final {
   void Normalize(float* residual, const float* weight, int32_t rows,
                  InputOrder order);
   // residual += what each row's experts say. The rows, which are normalized in
-  // the natural order, have these places; null: all are there. With others,
-  // what is added is left to the next Normalize.
-  void MixExperts(const DeviceLayer& layer, const RowPlace* places,
+  // the natural order, are there where these places have positions; null: all
+  // are. `first`: of the pass's layers with experts. With others, what is added
+  // is left to the next Normalize.
+  void MixExperts(const DeviceLayer& layer, const RowPlace* row_places,
                   float* residual, int32_t rows, bool first);
   // Logits [first, first + count) and what is drawn from them.
   void RunLogits(const PassArrays& arrays, int32_t first, int32_t count);

@@ -8,8 +8,9 @@
 
 namespace baton::engine::cuda {
 
-void ForwardPass::MixExperts(const DeviceLayer& layer, const RowPlace* places,
-                             float* residual, int32_t rows, bool first) {
+void ForwardPass::MixExperts(const DeviceLayer& layer,
+                             const RowPlace* row_places, float* residual,
+                             int32_t rows, bool first) {
   const ExpertsConfig& experts = config_.experts;
   MatmulArgs router;
   router.w = layer.expert_router;
@@ -30,7 +31,7 @@ void ForwardPass::MixExperts(const DeviceLayer& layer, const RowPlace* places,
   route.experts = experts.count;
   route.per_token = experts.per_token;
   route.normalized = experts.normalized;
-  route.places = places;
+  route.row_places = row_places;
   route.choices = choices_.as<ExpertChoice>();
   route.place_rows = place_rows_.as<int32_t>();
   route.tiles = row_tiles_.as<RowTile>();

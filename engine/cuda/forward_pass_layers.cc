@@ -204,7 +204,7 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
     if (config_.LayerHasExperts(i)) {
       Normalize(residual, layer.post_attention_norm, rows,
                 InputOrder::kNatural);
-      // Rows that have logits are there.
+      // Rows that were kept, as they have logits, are all there.
       MixExperts(layer,
                  residual == residual_.as<float>() ? arrays.places : nullptr,
                  residual, rows, std::exchange(no_experts_yet, false));

@@ -52,7 +52,7 @@ class ExpertsTest : public DeviceTest {
     args.experts = s.experts;
     args.per_token = s.per_token;
     args.normalized = s.normalized;
-    if (!places.empty()) args.places = Put(places);
+    if (!places.empty()) args.row_places = Put(places);
     args.choices = Take<ExpertChoice>(turns);
     args.tiling = s.tiling();
     args.place_rows = Take<int32_t>(args.tiling.places);
