@@ -54,15 +54,24 @@ class ControlServiceTest : public testing::Test {
   std::unique_ptr<v1::WorkerControl::Stub> stub_;
 };
 
-// Reports go to all streams at any time: also while one begins.
+// Reports go to all streams at any time: also while one begins. Not more than
+// it can take, or else it ends before its hello.
 TEST_F(ControlServiceTest, TheHelloComesFirst) {
   std::atomic<bool> done{false};
+  std::atomic<SessionId> newest{0};  // streams are numbered from 1
   std::thread reports([&] {
     v1::WorkerMessage report;
     report.mutable_load()->set_free_blocks(1);
-    while (!done) service_.SendToAll(report);
+    while (!done) {
+      if (service_.Backlogged(newest)) {
+        std::this_thread::yield();
+      } else {
+        service_.SendToAll(report);
+      }
+    }
   });
   for (int i = 0; i < 300; ++i) {
+    ++newest;
     grpc::ClientContext context;
     const std::unique_ptr<Stream> stream = Connect(&context);
     v1::WorkerMessage first;
