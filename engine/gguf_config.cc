@@ -59,7 +59,8 @@ class ConfigReader final {
     prefix_ = absl::StrCat(summary.architecture, ".");
     for (const Architecture architecture :
          {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3,
-          Architecture::kMixtral, Architecture::kQwen3Moe}) {
+          Architecture::kMixtral, Architecture::kQwen3Moe,
+          Architecture::kGlm4Moe}) {
       if (summary.model_class == ArchitectureName(architecture)) {
         config_.architecture = architecture;
       }
@@ -75,11 +76,14 @@ class ConfigReader final {
   // What such files may hold and what would change the result.
   absl::Status RefuseUnknownFeatures() const {
     // Of those that no architecture here has.
-    const bool has_experts = config_.architecture == Architecture::kMixtral ||
+    const bool glm = config_.architecture == Architecture::kGlm4Moe;
+    const bool has_experts = glm ||
+                             config_.architecture == Architecture::kMixtral ||
                              config_.architecture == Architecture::kQwen3Moe;
     for (const absl::string_view name :
          {"expert_count", "expert_shared_count", "attention.sliding_window"}) {
       if (has_experts && name == "expert_count") continue;
+      if (glm && name == "expert_shared_count") continue;
       const std::string key = Key(name);
       if (!file_.Has(key)) continue;
       BATON_ASSIGN_OR_RETURN(
@@ -105,7 +109,8 @@ class ConfigReader final {
 
   absl::Status ReadFeedForwardLengths() {
     const bool mixtral = config_.architecture == Architecture::kMixtral;
-    if (!mixtral && config_.architecture != Architecture::kQwen3Moe) {
+    const bool glm = config_.architecture == Architecture::kGlm4Moe;
+    if (!mixtral && !glm && config_.architecture != Architecture::kQwen3Moe) {
       return ReadInt("feed_forward_length", kMaxIntermediateSize,
                      config_.intermediate_size);
     }
@@ -116,14 +121,63 @@ class ConfigReader final {
     BATON_RETURN_IF_ERROR(
         ReadInt(mixtral ? "feed_forward_length" : "expert_feed_forward_length",
                 kMaxIntermediateSize, experts.intermediate_size));
-    if (int64_t{experts.count} * config_.num_layers > kMaxModelExperts) {
+    if (glm) BATON_RETURN_IF_ERROR(ReadGlmExperts());
+    if (int64_t{experts.all()} * config_.num_layers > kMaxModelExperts) {
       return file_.Invalid(
           Key("block_count"),
           absl::StrCat("is ", config_.num_layers, ", it must be at most ",
-                       kMaxModelExperts / experts.count, " with ",
-                       experts.count, " experts each"));
+                       kMaxModelExperts / experts.all(), " with ",
+                       experts.all(), " experts each"));
     }
     return absl::OkStatus();
+  }
+
+  // A number that need not be there.
+  absl::Status ReadIntIf(absl::string_view name, int64_t min, int64_t max,
+                         int64_t& out) {
+    const std::string key = Key(name);
+    if (!file_.Has(key)) return absl::OkStatus();
+    BATON_ASSIGN_OR_RETURN(out, file_.Integer(key, min, max));
+    return absl::OkStatus();
+  }
+
+  // What GLM's mixtures have beside others'.
+  absl::Status ReadGlmExperts() {
+    constexpr int64_t kSigmoid = 2;
+    ExpertsConfig& experts = config_.experts;
+    experts.score = ExpertsConfig::Score::kSigmoid;
+    experts.choice_bias = true;
+    int64_t gating = kSigmoid;
+    BATON_RETURN_IF_ERROR(ReadIntIf("expert_gating_func", 0, 1 << 10, gating));
+    if (gating != 0 && gating != kSigmoid) {
+      return Unknown(Key("expert_gating_func"),
+                     absl::StrCat(gating, "; Baton knows 2, sigmoid"));
+    }
+    int64_t shared = 0;
+    BATON_RETURN_IF_ERROR(
+        ReadIntIf("expert_shared_count", 0, kMaxExperts, shared));
+    if (shared > 1) {
+      return Unknown(Key("expert_shared_count"),
+                     absl::StrCat(shared, "; Baton knows 0 and 1"));
+    }
+    experts.shared = static_cast<int32_t>(shared);
+    const std::string scale = Key("expert_weights_scale");
+    if (file_.Has(scale)) {
+      BATON_ASSIGN_OR_RETURN(experts.scale, file_.Number(scale, 1e-6, 1e6));
+    }
+    const std::string norm = Key("expert_weights_norm");
+    experts.normalized = false;
+    if (file_.Has(norm)) {
+      BATON_ASSIGN_OR_RETURN(experts.normalized, file_.Bool(norm));
+    }
+    int64_t dense = 0;
+    BATON_RETURN_IF_ERROR(ReadIntIf("leading_dense_block_count", 0,
+                                    config_.num_layers - 1, dense));
+    if (dense == 0) return absl::OkStatus();
+    config_.layer_has_experts.assign(config_.num_layers, true);
+    for (int64_t i = 0; i < dense; ++i) config_.layer_has_experts[i] = false;
+    return ReadInt("feed_forward_length", kMaxIntermediateSize,
+                   config_.intermediate_size);
   }
 
   absl::Status ReadHeads() {
@@ -164,12 +218,24 @@ class ConfigReader final {
                        kMaxHeadDim, ", and at most ", kMaxIntermediateSize,
                        " with all heads"));
     }
+    return ReadHeadParts();
+  }
+
+  // Values as long as keys, which turn whole but for GLM's.
+  absl::Status ReadHeadParts() {
     for (const absl::string_view name :
          {"attention.value_length", "rope.dimension_count"}) {
       if (!file_.Has(Key(name))) continue;
       int32_t value = 0;
       BATON_RETURN_IF_ERROR(ReadInt(name, kMaxHeadDim, value));
-      if (value != config_.head_dim) {
+      if (config_.architecture == Architecture::kGlm4Moe &&
+          name == "rope.dimension_count" && value < config_.head_dim) {
+        if (value % 2 != 0) {
+          return file_.Invalid(Key(name),
+                               absl::StrCat("is ", value, ", it must be even"));
+        }
+        config_.rotary_dim = value;
+      } else if (value != config_.head_dim) {
         return Unknown(Key(name), absl::StrCat(value,
                                                "; Baton knows only the "
                                                "length of a head (",
@@ -207,7 +273,7 @@ class ConfigReader final {
   absl::Status ReadRopeFactors() {
     const gguf::Tensor* const factors = file_.FindTensor("rope_freqs.weight");
     if (factors == nullptr) return absl::OkStatus();
-    const std::vector<int64_t> shape = {config_.head_dim / 2};
+    const std::vector<int64_t> shape = {config_.RotaryDim() / 2};
     if (factors->shape != shape || factors->type != gguf::kF32) {
       return absl::InvalidArgumentError(absl::StrCat(
           file_.path(), ": tensor \"rope_freqs.weight\" has shape ",
@@ -241,7 +307,9 @@ class ConfigReader final {
     config_.o_bias = has("attn_output.bias");
     config_.mlp_bias = has("ffn_gate.bias") && config_.experts.count == 0;
     config_.qk_norm = config_.architecture == Architecture::kQwen3 ||
-                      config_.architecture == Architecture::kQwen3Moe;
+                      config_.architecture == Architecture::kQwen3Moe ||
+                      (config_.architecture == Architecture::kGlm4Moe &&
+                       has("attn_q_norm.weight"));
   }
 
   const GgufFile& file_;

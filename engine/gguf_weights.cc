@@ -77,11 +77,23 @@ class GgufTensorFinder final {
     return Matrix(*tensor, rows, columns);
   }
 
-  // The matrices of all experts, which lie in one tensor, NAME_exps.weight, or
-  // in older files each in its own, NAME.I.weight; as many as wanted, also of
-  // what is not there.
-  std::vector<WeightMatrix> TakeExperts(const std::string& name, int64_t count,
+  // The matrices of all experts: those to choose from, then one that is shared.
+  std::vector<WeightMatrix> TakeExperts(const std::string& name,
+                                        const ExpertsConfig& config,
                                         int64_t rows, int64_t columns) {
+    std::vector<WeightMatrix> experts =
+        TakeChosen(name, config.count, rows, columns);
+    if (config.shared > 0) {
+      experts.push_back(TakeMatrix(name + "_shexp.weight", rows, columns));
+    }
+    return experts;
+  }
+
+  // Those to choose from lie in one tensor, NAME_exps.weight, or in older files
+  // each in its own, NAME.I.weight; as many as wanted, also of what is not
+  // there.
+  std::vector<WeightMatrix> TakeChosen(const std::string& name, int64_t count,
+                                       int64_t rows, int64_t columns) {
     std::vector<WeightMatrix> experts(count);
     if (storage_.file->FindTensor(name + ".0.weight") != nullptr) {
       for (int64_t i = 0; i < count; ++i) {
@@ -238,16 +250,20 @@ LayerWeights TakeGgufLayer(GgufTensorFinder& finder, const ModelConfig& config,
       finder.TakeIf(config.qk_norm, p + "attn_q_norm.weight", {head_dim});
   w.k_norm =
       finder.TakeIf(config.qk_norm, p + "attn_k_norm.weight", {head_dim});
-  w.post_attention_norm = finder.Take(p + "ffn_norm.weight", {hidden});
+  const bool glm = config.architecture == Architecture::kGlm4Moe;
+  w.post_attention_norm = finder.Take(
+      p + (glm ? "post_attention_norm.weight" : "ffn_norm.weight"), {hidden});
   if (config.LayerHasExperts(layer)) {
-    const int64_t count = config.experts.count;
-    const int64_t inner = config.experts.intermediate_size;
+    const ExpertsConfig& experts = config.experts;
+    const int64_t inner = experts.intermediate_size;
     w.expert_router =
-        finder.TakeMatrix(p + "ffn_gate_inp.weight", count, hidden);
-    auto gate = finder.TakeExperts(p + "ffn_gate", count, inner, hidden);
-    auto up = finder.TakeExperts(p + "ffn_up", count, inner, hidden);
-    auto down = finder.TakeExperts(p + "ffn_down", count, hidden, inner);
-    for (int64_t i = 0; i < count; ++i) {
+        finder.TakeMatrix(p + "ffn_gate_inp.weight", experts.count, hidden);
+    w.choice_bias = finder.TakeIf(experts.choice_bias, p + "exp_probs_b.bias",
+                                  {experts.count});
+    auto gate = finder.TakeExperts(p + "ffn_gate", experts, inner, hidden);
+    auto up = finder.TakeExperts(p + "ffn_up", experts, inner, hidden);
+    auto down = finder.TakeExperts(p + "ffn_down", experts, hidden, inner);
+    for (int32_t i = 0; i < experts.all(); ++i) {
       w.experts.push_back(
           {std::move(gate[i]), std::move(up[i]), std::move(down[i])});
     }

@@ -1,8 +1,8 @@
 // Field names, defaults and meanings are those of Hugging Face transformers
 // (LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config,
-// Qwen3MoeConfig and modeling_rope_utils). Fields that would change the result
-// and that Baton does not know are refused; fields that change nothing are
-// ignored.
+// Qwen3MoeConfig, Glm4MoeConfig and modeling_rope_utils). Fields that would
+// change the result and that Baton does not know are refused; fields that
+// change nothing are ignored.
 #include "engine/model_config.h"
 
 #include <algorithm>
@@ -32,8 +32,9 @@ constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
 constexpr double kMaxRopeFactor = 1e12;
 
 constexpr Architecture kArchitectures[] = {
-    Architecture::kLlama, Architecture::kMistral, Architecture::kQwen2,
-    Architecture::kQwen3, Architecture::kMixtral, Architecture::kQwen3Moe};
+    Architecture::kLlama,  Architecture::kMistral, Architecture::kQwen2,
+    Architecture::kQwen3,  Architecture::kMixtral, Architecture::kQwen3Moe,
+    Architecture::kGlm4Moe};
 
 bool IsQwen(Architecture architecture) {
   return architecture == Architecture::kQwen2 ||
@@ -46,6 +47,7 @@ int32_t DefaultMaxPosition(Architecture architecture) {
       return 2048;
     case Architecture::kMistral:
     case Architecture::kMixtral:
+    case Architecture::kGlm4Moe:
       return 131072;
     case Architecture::kQwen2:
     case Architecture::kQwen3:
@@ -61,6 +63,7 @@ int32_t DefaultKvHeads(Architecture architecture, int32_t num_heads) {
       return num_heads;
     case Architecture::kMistral:
     case Architecture::kMixtral:
+    case Architecture::kGlm4Moe:
       return 8;
     case Architecture::kQwen2:
     case Architecture::kQwen3:
@@ -154,9 +157,10 @@ void ReadGeometry(JsonFields& fields, ModelConfig& config) {
   config.max_position =
       fields.Int("max_position_embeddings",
                  DefaultMaxPosition(config.architecture), 1, kMaxPosition);
-  config.rms_norm_eps = fields.Number(
-      "rms_norm_eps",
-      config.architecture == Architecture::kMixtral ? 1e-5 : 1e-6, 1e-30, 0.1);
+  const bool large_eps = config.architecture == Architecture::kMixtral ||
+                         config.architecture == Architecture::kGlm4Moe;
+  config.rms_norm_eps =
+      fields.Number("rms_norm_eps", large_eps ? 1e-5 : 1e-6, 1e-30, 0.1);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
   ReadHeads(fields, config);
 }
@@ -180,21 +184,25 @@ void ReadBiases(JsonFields& fields, ModelConfig& config) {
       config.o_bias = config.qkv_bias;
       config.qk_norm = true;
       break;
+    case Architecture::kGlm4Moe:
+      config.qkv_bias = fields.Bool("attention_bias", false);
+      config.qk_norm = fields.Bool("use_qk_norm", false);
+      break;
   }
 }
 
 // One divisor per pair.
-std::vector<double> ReadRopeFactors(JsonFields& rope, int32_t head_dim) {
+std::vector<double> ReadRopeFactors(JsonFields& rope, int32_t rotary_dim) {
   std::vector<double> factors;
   const json* list = rope.Find("factors");
   const auto fail = [&] {
     rope.FailField("factors", list == nullptr ? json() : *list,
-                   absl::StrCat("a list of head_dim / 2 (", head_dim / 2,
+                   absl::StrCat("a list of head_dim / 2 (", rotary_dim / 2,
                                 ") numbers from 0 to ", kMaxRopeFactor));
     return std::vector<double>();
   };
   if (list == nullptr || !list->is_array() ||
-      static_cast<int64_t>(list->size()) != head_dim / 2) {
+      static_cast<int64_t>(list->size()) != rotary_dim / 2) {
     return fail();
   }
   for (const json& entry : *list) {
@@ -236,7 +244,7 @@ void ReadRopeObject(JsonFields& rope, bool kind_required, ModelConfig& config) {
     }
   } else if (kind == kFactorsRopeType) {
     scaling.kind = RopeScaling::Kind::kFactors;
-    scaling.factors = ReadRopeFactors(rope, config.head_dim);
+    scaling.factors = ReadRopeFactors(rope, config.RotaryDim());
   } else if (kind.empty()) {
     rope.Fail(absl::InvalidArgumentError(
         absl::StrCat(rope.Where("rope_type"), " is missing")));
@@ -248,13 +256,28 @@ void ReadRopeObject(JsonFields& rope, bool kind_required, ModelConfig& config) {
   config.rope_scaling = scaling;
 }
 
-void RefusePartialRotary(JsonFields& fields) {
-  const double partial = fields.Number("partial_rotary_factor", 1.0, 0.0, 1.0);
-  if (partial != 1.0) {
-    fields.Fail(absl::UnimplementedError(
-        absl::StrCat(fields.Where("partial_rotary_factor"), " is ", partial,
-                     "; Baton knows 1")));
+constexpr absl::string_view kPartialRotary = "partial_rotary_factor";
+
+// Which share of a head turns. Others than GLM's turn whole heads.
+void ReadPartialRotary(JsonFields& fields, ModelConfig& config) {
+  if (config.architecture != Architecture::kGlm4Moe) {
+    const double partial = fields.Number(kPartialRotary, 1.0, 0.0, 1.0);
+    if (partial != 1.0) {
+      fields.Fail(absl::UnimplementedError(absl::StrCat(
+          fields.Where(kPartialRotary), " is ", partial, "; Baton knows 1")));
+    }
+    return;
   }
+  const double partial = fields.Number(kPartialRotary, 0.5, 0.0, 1.0);
+  // As transformers rounds it.
+  const auto dim = static_cast<int32_t>(config.head_dim * partial);
+  if (fields.status().ok() && (dim < 2 || dim % 2 != 0)) {
+    fields.FailField(
+        kPartialRotary, partial,
+        absl::StrCat("a share of head_dim (", config.head_dim,
+                     ") that is an even number of elements, at least 2"));
+  }
+  config.rotary_dim = dim == config.head_dim ? 0 : dim;
 }
 
 void ReadRope(const std::string& file, JsonFields& fields,
@@ -262,7 +285,7 @@ void ReadRope(const std::string& file, JsonFields& fields,
   const double theta =
       config.architecture == Architecture::kMixtral ? 1e6 : 1e4;
   config.rope_theta = fields.Number("rope_theta", theta, 1.0, 1e12);
-  RefusePartialRotary(fields);
+  ReadPartialRotary(fields, config);
   // Newer files write the first; what an older one says in the second goes
   // before, as in transformers.
   constexpr absl::string_view kParameters = "rope_parameters";
@@ -280,7 +303,7 @@ void ReadRope(const std::string& file, JsonFields& fields,
           " differs between layers; Baton knows one RoPE for all of them")));
     }
     JsonFields rope(file, *object, absl::StrCat(name, "."));
-    RefusePartialRotary(rope);
+    if (rope.Find(kPartialRotary) != nullptr) ReadPartialRotary(rope, config);
     ReadRopeObject(rope, /*kind_required=*/name == kScaling, config);
     fields.Fail(rope.status());
   }
@@ -320,8 +343,11 @@ std::vector<bool> ReadLayerSlides(JsonFields& fields,
 }
 
 void ReadSlidingWindow(JsonFields& fields, ModelConfig& config) {
-  // Llama has no window: transformers ignores the field there.
-  if (config.architecture == Architecture::kLlama) return;
+  // Llama and GLM have no window: transformers ignores the field there.
+  if (config.architecture == Architecture::kLlama ||
+      config.architecture == Architecture::kGlm4Moe) {
+    return;
+  }
   if (config.architecture == Architecture::kQwen3Moe) {
     // No published one has, and versions of transformers differ on which
     // layers slide.
@@ -401,6 +427,8 @@ const char* ArchitectureName(Architecture architecture) {
       return "MixtralForCausalLM";
     case Architecture::kQwen3Moe:
       return "Qwen3MoeForCausalLM";
+    case Architecture::kGlm4Moe:
+      return "Glm4MoeForCausalLM";
   }
   return "unknown";
 }

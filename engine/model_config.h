@@ -20,7 +20,8 @@ enum class Architecture {
   kQwen2,
   kQwen3,
   kMixtral,
-  kQwen3Moe
+  kQwen3Moe,
+  kGlm4Moe
 };
 
 // "LlamaForCausalLM", ...
@@ -36,21 +37,40 @@ struct RopeScaling {
   double high_freq_factor = 4.0;
   double original_max_position = 8192;
   // GGUF files, and what is made from them: the frequency of pair i is divided
-  // by factors[i]; head_dim / 2 of them.
+  // by factors[i]; RotaryDim() / 2 of them.
   std::vector<double> factors;
 };
 
 // A mixture of experts (Shazeer et al. 2017, "Outrageously large neural
 // networks"; Jiang et al. 2024, "Mixtral of experts"): of `count` feed-forward
 // networks a token passes through the `per_token` whose logits of the layer's
-// expert router are largest. Their outputs are summed, each times its share of
-// the softmax over all logits, divided by the sum of the shares of those chosen
-// when `normalized`.
+// expert router are largest. Their outputs are summed, each times its share:
+// its score, divided by the sum of the scores of those chosen when
+// `normalized`, times `scale`.
+//
+// With kSigmoid (DeepSeek-AI 2024, "DeepSeek-V3 technical report") a layer may
+// have a bias for each expert, by which the choice is made, but not its share.
+//
+// Besides, every token passes through `shared` experts (Dai et al. 2024,
+// "DeepSeekMoE"), whose share is 1. They are numbered after those that are
+// chosen from.
 struct ExpertsConfig {
-  int32_t count = 0;  // 0: the model has none
+  enum class Score {
+    kSoftmax,  // over all logits
+    kSigmoid,  // of each
+  };
+  int32_t count = 0;  // to choose from; 0: the model has none
   int32_t per_token = 0;
+  int32_t shared = 0;
   int32_t intermediate_size = 0;  // of one expert
+  Score score = Score::kSoftmax;
+  bool choice_bias = false;  // kSigmoid only
   bool normalized = true;
+  double scale = 1.0;
+
+  // Experts of a layer, and those that a token passes through.
+  int32_t all() const { return count + shared; }
+  int32_t passed() const { return per_token + shared; }
 };
 
 struct ModelConfig {
@@ -72,6 +92,9 @@ struct ModelConfig {
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
+  // RoPE turns so many of the first elements of a head of Q or K, an even
+  // number, element i with i + rotary_dim / 2, and leaves the others; 0: all.
+  int32_t rotary_dim = 0;
   // A token sees at most the last `sliding_window` positions, itself included;
   // none: all of them.
   std::optional<int32_t> sliding_window;
@@ -81,7 +104,7 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   bool qkv_bias = false;  // Qwen2, or attention_bias
   bool o_bias = false;    // attention_bias of Llama
-  bool qk_norm = false;   // Qwen3: RMSNorm over each head of Q and K
+  bool qk_norm = false;   // Qwen3, or use_qk_norm: RMSNorm of each head of Q, K
   bool mlp_bias = false;
 
   // How the matrices of a directory are stored.
@@ -91,6 +114,7 @@ struct ModelConfig {
   std::optional<TokenId> bos_token_id;
   std::vector<TokenId> eos_token_ids;
 
+  int32_t RotaryDim() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   bool LayerHasExperts(int32_t layer) const {
     return experts.count > 0 &&
            (layer_has_experts.empty() || layer_has_experts[layer]);

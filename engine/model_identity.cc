@@ -90,17 +90,27 @@ void AddConfig(const ModelConfig& config, IdentityHash& hash) {
                      config.qk_norm, config.mlp_bias}) {
     hash.AddInt(value);
   }
-  // Models without experts keep the identity that they had before there were
-  // any.
-  if (config.experts.count == 0) return;
+  // What a model does not have is not hashed, so that it keeps the identity
+  // that it had before Baton knew of such things.
+  if (config.rotary_dim > 0) {
+    hash.AddString("rotary_dim");
+    hash.AddInt(config.rotary_dim);
+  }
+  const ExpertsConfig& experts = config.experts;
+  if (experts.count == 0) return;
   for (int64_t value :
-       {config.experts.count, config.experts.per_token,
-        config.experts.intermediate_size, int32_t{config.experts.normalized}}) {
+       {experts.count, experts.per_token, experts.intermediate_size,
+        int32_t{experts.normalized}}) {
     hash.AddInt(value);
   }
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     hash.AddInt(config.LayerHasExperts(layer));
   }
+  if (experts.score == ExpertsConfig::Score::kSoftmax) return;
+  hash.AddString("sigmoid");
+  hash.AddInt(experts.shared);
+  hash.AddInt(experts.choice_bias);
+  hash.AddDouble(experts.scale);
 }
 
 // How to read a matrix whose bytes alone do not say it.

@@ -203,8 +203,13 @@ void TakeExperts(TensorFinder& finder, const ModelConfig& config,
   const int64_t inner = config.experts.intermediate_size;
   w.expert_router =
       finder.TakeMatrix(block + "gate", config.experts.count, hidden);
-  for (int32_t i = 0; i < config.experts.count; ++i) {
-    const std::string expert = absl::StrCat(block, "experts.", i);
+  w.choice_bias = finder.TakeIf(config.experts.choice_bias,
+                                block + "gate.e_score_correction_bias",
+                                {config.experts.count});
+  for (int32_t i = 0; i < config.experts.all(); ++i) {
+    const std::string expert = i < config.experts.count
+                                   ? absl::StrCat(block, "experts.", i)
+                                   : block + "shared_experts";
     w.experts.push_back(
         {finder.TakeMatrix(expert + names.gate, inner, hidden),
          finder.TakeMatrix(expert + names.up, inner, hidden),
@@ -289,7 +294,7 @@ std::vector<const TensorView*> ModelWeights::AllTensors() const {
     }
     for (const auto* tensor :
          {&w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias, &w.q_norm, &w.k_norm,
-          &w.gate_bias, &w.up_bias, &w.down_bias}) {
+          &w.gate_bias, &w.up_bias, &w.down_bias, &w.choice_bias}) {
       add_if(*tensor);
     }
   }

@@ -44,7 +44,8 @@ struct LayerWeights {
   std::optional<TensorView> gate_bias, up_bias, down_bias;  // when mlp_bias
   // Layers with experts have these in place of the three matrices above.
   std::optional<WeightMatrix> expert_router;  // [experts.count, hidden]
-  std::vector<ExpertWeights> experts;
+  std::optional<TensorView> choice_bias;  // [experts.count], when choice_bias
+  std::vector<ExpertWeights> experts;     // experts.all() of them
 
   // All matrices that are there, in a fixed order.
   std::vector<const WeightMatrix*> Matrices() const;

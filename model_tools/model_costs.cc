@@ -12,7 +12,7 @@ using engine::KvLayout;
 using engine::ModelConfig;
 
 // Calls matrix(outputs, inputs, copies) for each matrix of a layer, where
-// `experts` says of how many experts.
+// `experts` says of how many experts, shared ones included.
 template <typename Matrix>
 void ForEachLayerMatrix(const ModelConfig& c, int32_t layer, double experts,
                         Matrix matrix) {
@@ -105,7 +105,7 @@ WeightKind WeightKindOfBackend(absl::string_view backend_name) {
 int64_t LayerMatrixParameters(const ModelConfig& config) {
   int64_t n = 0;
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    ForEachLayerMatrix(config, layer, config.experts.per_token,
+    ForEachLayerMatrix(config, layer, config.experts.passed(),
                        [&](int64_t outputs, int64_t inputs, double copies) {
                          n += outputs * inputs * static_cast<int64_t>(copies);
                        });
@@ -119,7 +119,7 @@ int64_t HeadParameters(const ModelConfig& config) {
 }
 
 double LayerMatrixBytes(const ModelConfig& config, WeightKind kind) {
-  return BytesOfExperts(config, kind, config.experts.count);
+  return BytesOfExperts(config, kind, config.experts.all());
 }
 
 double LayerBytesRead(const ModelConfig& config, WeightKind kind,
@@ -129,7 +129,8 @@ double LayerBytesRead(const ModelConfig& config, WeightKind kind,
   const double missed = 1.0 - config.experts.per_token / all;
   return BytesOfExperts(
       config, kind,
-      all * (1.0 - std::pow(missed, static_cast<double>(tokens))));
+      config.experts.shared +
+          all * (1.0 - std::pow(missed, static_cast<double>(tokens))));
 }
 
 double HeadBytes(const ModelConfig& config, WeightKind kind) {

@@ -12,7 +12,8 @@
 //
 // Of experts, a token has the parameters of those that it passes through, and a
 // step reads those that any of its tokens does: if each token's are drawn from
-// all alike, of n tokens count * (1 - (1 - per_token / count)^n) of a layer.
+// all alike, of n tokens count * (1 - (1 - per_token / count)^n) of a layer,
+// and those that all tokens share.
 //
 //   bytes = bytes of the layers' matrices + those of the output head, once per
 //           step (the second only where something is sampled)

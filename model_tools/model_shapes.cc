@@ -1,5 +1,6 @@
 #include "model_tools/model_shapes.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -58,6 +59,34 @@ ModelShape MakeExpertsShape(const char* name, const Geometry& g, int32_t count,
   return shape;
 }
 
+// GLM's: dense layers first, an expert that all tokens share, and half of each
+// head turned.
+struct GlmGeometry {
+  int32_t dense_layers, count, per_token, intermediate;
+  double scale;
+  bool qk_norm;
+};
+ModelShape MakeGlmShape(const char* name, const Geometry& g,
+                        const GlmGeometry& glm) {
+  ModelShape shape = MakeShape(name, g);
+  ModelConfig& config = shape.config;
+  config.experts.count = glm.count;
+  config.experts.per_token = glm.per_token;
+  config.experts.shared = 1;
+  config.experts.intermediate_size = glm.intermediate;
+  config.experts.score = engine::ExpertsConfig::Score::kSigmoid;
+  config.experts.choice_bias = true;
+  config.experts.scale = glm.scale;
+  config.layer_has_experts.assign(config.num_layers, true);
+  for (int32_t i = 0; i < glm.dense_layers; ++i) {
+    config.layer_has_experts[i] = false;
+  }
+  config.qkv_bias = true;
+  config.qk_norm = glm.qk_norm;
+  config.rotary_dim = config.head_dim / 2;
+  return shape;
+}
+
 // Llama 3.1 and later stretch the positions of Llama 3.
 ModelShape MakeLlama3(const char* name, const Geometry& g, double factor) {
   ModelShape shape = MakeShape(name, g);
@@ -112,6 +141,14 @@ std::vector<ModelShape> MakeShapes() {
                        {Architecture::kMixtral, 32, 4096, 32, 8, 128, 14336,
                         32000, 32768, 1e-5, 1e6, false},
                        8, 2),
+      MakeGlmShape("GLM-4.5-Air",
+                   {Architecture::kGlm4Moe, 46, 4096, 96, 8, 128, 10944, 151552,
+                    131072, 1e-5, 1e6, false},
+                   {1, 128, 8, 1408, 1.0, false}),
+      MakeGlmShape("GLM-4.5",
+                   {Architecture::kGlm4Moe, 92, 5120, 96, 8, 128, 12288, 151552,
+                    131072, 1e-5, 1e6, false},
+                   {3, 160, 8, 1536, 2.5, true}),
   };
 }
 
@@ -169,6 +206,15 @@ absl::StatusOr<ModelConfig> ChangeShape(ModelConfig config,
                               1 << 20, &config.vocab_size));
   BATON_RETURN_IF_ERROR(Apply("--max-position", changes.max_position, 1,
                               1 << 27, &config.max_position));
+  // Of models whose first layers have no experts, as many, but not all.
+  std::vector<bool>& has_experts = config.layer_has_experts;
+  if (!has_experts.empty()) {
+    const auto first = std::find(has_experts.begin(), has_experts.end(), true);
+    const auto dense =
+        std::min<int64_t>(first - has_experts.begin(), config.num_layers - 1);
+    has_experts.assign(config.num_layers, true);
+    std::fill_n(has_experts.begin(), dense, false);
+  }
   if (changes.tie_word_embeddings) {
     config.tie_word_embeddings = *changes.tie_word_embeddings;
   }

@@ -48,8 +48,14 @@ void ListLayer(const ModelConfig& c, int32_t layer,
     const int64_t inner = c.experts.intermediate_size;
     add((block + "gate.weight").c_str(), {c.experts.count, hidden},
         TensorRole::kMatrix);
-    for (int32_t i = 0; i < c.experts.count; ++i) {
-      const std::string expert = absl::StrCat(block, "experts.", i, ".");
+    if (c.experts.choice_bias) {
+      add((block + "gate.e_score_correction_bias").c_str(), {c.experts.count},
+          TensorRole::kBias);
+    }
+    for (int32_t i = 0; i < c.experts.all(); ++i) {
+      const std::string expert = i < c.experts.count
+                                     ? absl::StrCat(block, "experts.", i, ".")
+                                     : block + "shared_experts.";
       const auto add_part = [&](const char* name, int64_t outputs,
                                 int64_t inputs, TensorRole role) {
         add((expert + name).c_str(), {outputs, inputs}, role);

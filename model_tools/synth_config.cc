@@ -25,6 +25,8 @@ const char* ModelType(Architecture architecture) {
       return "mixtral";
     case Architecture::kQwen3Moe:
       return "qwen3_moe";
+    case Architecture::kGlm4Moe:
+      return "glm4_moe";
   }
   LOG(FATAL) << "not an architecture";
 }
@@ -60,6 +62,21 @@ ordered_json RopeScalingJson(const RopeScaling& scaling) {
   LOG(FATAL) << "not a kind of RoPE scaling";
 }
 
+// Of GLM's, whose first layers may have none.
+void AddGlmExperts(const ModelConfig& c, ordered_json* json) {
+  const engine::ExpertsConfig& experts = c.experts;
+  (*json)["n_routed_experts"] = experts.count;
+  (*json)["n_shared_experts"] = experts.shared;
+  (*json)["moe_intermediate_size"] = experts.intermediate_size;
+  (*json)["norm_topk_prob"] = experts.normalized;
+  (*json)["routed_scaling_factor"] = experts.scale;
+  (*json)["n_group"] = 1;
+  (*json)["topk_group"] = 1;
+  int32_t dense = 0;
+  while (dense < c.num_layers && !c.LayerHasExperts(dense)) ++dense;
+  (*json)["first_k_dense_replace"] = dense;
+}
+
 // What such a config says of its layers' experts. Layers without any are named.
 void AddExperts(const ModelConfig& c, ordered_json* json) {
   const engine::ExpertsConfig& experts = c.experts;
@@ -68,6 +85,7 @@ void AddExperts(const ModelConfig& c, ordered_json* json) {
     (*json)["num_local_experts"] = experts.count;
     return;
   }
+  if (c.architecture == Architecture::kGlm4Moe) return AddGlmExperts(c, json);
   (*json)["num_experts"] = experts.count;
   (*json)["moe_intermediate_size"] = experts.intermediate_size;
   (*json)["norm_topk_prob"] = experts.normalized;
@@ -120,6 +138,11 @@ ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
     json["attention_bias"] = c.qkv_bias;
   } else if (c.architecture == Architecture::kMistral) {
     json["sliding_window"] = nullptr;
+  } else if (c.architecture == Architecture::kGlm4Moe) {
+    json["attention_bias"] = c.qkv_bias;
+    json["use_qk_norm"] = c.qk_norm;
+    json["partial_rotary_factor"] =
+        static_cast<double>(c.RotaryDim()) / c.head_dim;
   }
   if (c.architecture == Architecture::kQwen2 ||
       c.architecture == Architecture::kQwen3 ||

@@ -42,11 +42,29 @@ absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
     out.model_class = "Qwen3ForCausalLM";
   } else if (name == "qwen3moe") {
     out.model_class = "Qwen3MoeForCausalLM";
+  } else if (name == "glm4moe") {
+    out.model_class = "Glm4MoeForCausalLM";
   } else {
-    return absl::UnimplementedError(
-        absl::StrCat(file.path(), ": ", kKey, " is ", Quoted(name),
-                     "; Baton knows llama, qwen2, qwen3 and qwen3moe"));
+    return absl::UnimplementedError(absl::StrCat(
+        file.path(), ": ", kKey, " is ", Quoted(name),
+        "; Baton knows llama, qwen2, qwen3, qwen3moe and glm4moe"));
   }
+  return absl::OkStatus();
+}
+
+// Files count the layers that predict further tokens, which are the last ones.
+absl::Status ReadNumLayers(const GgufFile& file, Summary& out) {
+  BATON_ASSIGN_OR_RETURN(
+      const int64_t blocks,
+      file.Integer(absl::StrCat(out.architecture, ".block_count"), 1,
+                   kMaxLayers));
+  const std::string key =
+      absl::StrCat(out.architecture, ".nextn_predict_layers");
+  int64_t further = 0;
+  if (file.Has(key)) {
+    BATON_ASSIGN_OR_RETURN(further, file.Integer(key, 0, blocks - 1));
+  }
+  out.num_layers = static_cast<int32_t>(blocks - further);
   return absl::OkStatus();
 }
 
@@ -110,10 +128,7 @@ absl::Status ReadSpecialTokens(const GgufFile& file, Summary& out) {
 absl::StatusOr<Summary> ReadSummary(const GgufFile& file) {
   Summary out;
   BATON_RETURN_IF_ERROR(ReadArchitecture(file, out));
-  BATON_ASSIGN_OR_RETURN(
-      out.num_layers,
-      file.Integer(absl::StrCat(out.architecture, ".block_count"), 1,
-                   kMaxLayers));
+  BATON_RETURN_IF_ERROR(ReadNumLayers(file, out));
   BATON_ASSIGN_OR_RETURN(
       out.context_length,
       file.Integer(absl::StrCat(out.architecture, ".context_length"), 1,

@@ -228,8 +228,8 @@ std::vector<MatrixPlace> MatrixPlaces(const ModelConfig& config,
         {prefix + "expert_router",
          OutputShape(WeightDtype::kBf16, config.hidden_size, experts.count),
          &layer.expert_router});
-    layer.experts.resize(experts.count);
-    for (int32_t e = 0; e < experts.count; ++e) {
+    layer.experts.resize(experts.all());
+    for (int32_t e = 0; e < experts.all(); ++e) {
       CpuExpertWeights& expert = layer.experts[e];
       const std::string name = absl::StrCat(prefix, "experts.", e, ".");
       const int32_t inner = experts.intermediate_size;
@@ -293,6 +293,7 @@ absl::StatusOr<CpuWeights> PackWeights(const ModelConfig& config,
     layer.post_attention_norm = Floats(in.post_attention_norm);
     layer.gate_up_bias = GateUpBias(in);
     layer.down_bias = OutputBias(in.down_bias);
+    layer.choice_bias = OptionalFloats(in.choice_bias);
   }
   return out;
 }

@@ -52,7 +52,8 @@ struct CpuLayerWeights {
   // bfloat16, whatever the other matrices are in: which experts a token passes
   // through is a matter of small differences.
   PackedMatrix expert_router;
-  std::vector<CpuExpertWeights> experts;
+  std::vector<float> choice_bias;         // [experts.count], or empty
+  std::vector<CpuExpertWeights> experts;  // experts.all() of them
 };
 
 struct CpuWeights {

@@ -37,7 +37,8 @@ ForwardPass::ForwardPass(const Kernels& kernels, ThreadTeam& team,
       expert_in_(weights.dtype, config.hidden_size),
       expert_gated_(weights.dtype, config.experts.intermediate_size),
       row_scratch_(team.num_threads()),
-      chosen_scratch_(team.num_threads()) {
+      chosen_scratch_(team.num_threads()),
+      score_scratch_(team.num_threads()) {
   for (std::vector<float>& scratch : row_scratch_) {
     scratch.resize(std::max(config.hidden_size, q_size_));
   }
@@ -114,10 +115,10 @@ void ForwardPass::ReserveScratch() {
   if (attended_quantized_.quantized()) attended_quantized_.Reserve(num_rows_);
   gated_.Reserve(num_rows_);
   if (config_.experts.count > 0) {
-    const int32_t per_token = config_.experts.per_token;
-    const int32_t places = std::min(num_rows_, kExpertRows) * per_token;
+    const int32_t passed = config_.experts.passed();
+    const int32_t places = std::min(num_rows_, kExpertRows) * passed;
     if (normed_.quantized()) routed_.Reserve(num_rows_);
-    choices_.resize(int64_t{num_rows_} * per_token);
+    choices_.resize(int64_t{num_rows_} * passed);
     expert_in_.Reserve(places);
     expert_gated_.Reserve(places);
     expert_out_.Reserve(int64_t{places} * config_.hidden_size);
@@ -194,7 +195,7 @@ void ForwardPass::FinishHeads(const CpuLayerWeights& layer, int32_t layer_index,
       kernels_.rms_norm(x, norm.data(), head_dim, eps, x);
     }
     kernels_.rope(x, rope_.Cos(row.position), rope_.Sin(row.position),
-                  head_dim / 2);
+                  config_.RotaryDim() / 2);
     if (is_query) {
       kernels_.round_row(x, head_dim,
                          queries_.data() +

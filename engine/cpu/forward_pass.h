@@ -87,14 +87,18 @@ class ForwardPass final {
   // SwiGLU of two products that lie in turns, into the strip's rows of `gated`.
   void Gate(const Strip& strip, const std::vector<float>& bias,
             Activations& gated);
-  // In place of FeedForward, in layers with experts. Adds what the experts that
-  // are chosen for a row say in the order of their weights, so that it depends
+  // In place of FeedForward, in layers with experts. Adds what the experts say
+  // that a row passes through in the order of its choices, so that it depends
   // on the row alone.
   void MixExperts(const CpuLayerWeights& layer);
   // Of the rows [first, first + count), whose experts are chosen.
   void MixRows(const CpuLayerWeights& layer, int32_t first, int32_t count);
   // Fills choices_ from the normalized rows.
   void ChooseExperts(const CpuLayerWeights& layer);
+  // Those of one row, whose logits the router has computed.
+  void ChooseForRow(const CpuLayerWeights& layer,
+                    absl::Span<const float> logits, int32_t thread,
+                    Choice* choices);
   // Gives each choice of these rows a place, those of an expert one after
   // another.
   void SortChoices(int32_t first, int32_t count);
@@ -143,10 +147,11 @@ class ForwardPass final {
   Activations attended_quantized_;  // [rows][q_size]
   Activations gated_;               // [rows][intermediate]
   // Of layers with experts. A place is a row that an expert computes.
-  Activations routed_;                   // [rows][hidden], for the router
-  AlignedBuffer<float> router_logits_;   // [rows][experts, padded]
-  std::vector<Choice> choices_;          // [rows][per_token], falling weights
-  std::vector<int32_t> expert_ends_;     // [experts], where its places end
+  Activations routed_;                  // [rows][hidden], for the router
+  AlignedBuffer<float> router_logits_;  // [rows][experts, padded]
+  // [rows][passed()]: those chosen by falling score, then those shared.
+  std::vector<Choice> choices_;
+  std::vector<int32_t> expert_ends_;     // [all()], where its places end
   std::vector<RowGroup> expert_groups_;  // those with rows
   int64_t expert_reads_ = 0;             // of the current step
   int64_t expert_rows_ = 0;
@@ -156,6 +161,7 @@ class ForwardPass final {
   AlignedBuffer<float> logits_;      // [some rows][vocab, padded]
   std::vector<std::vector<float>> row_scratch_;       // per thread
   std::vector<std::vector<int32_t>> chosen_scratch_;  // per thread
+  std::vector<std::vector<float>> score_scratch_;     // per thread
 };
 
 }  // namespace baton::engine::cpu

@@ -13,19 +13,48 @@
 namespace baton::engine::cpu {
 namespace {
 
-// Writes the indices of the `count` largest logits, the largest first, to
+// Writes the indices of the `count` largest scores, the largest first, to
 // `chosen`. Of equal ones the first goes before.
-void ChooseLargest(absl::Span<const float> logits, int32_t count,
+void ChooseLargest(absl::Span<const float> scores, int32_t count,
                    int32_t* chosen) {
   for (int32_t i = 0; i < count; ++i) {
     int32_t best = -1;
-    for (int32_t e = 0; e < static_cast<int32_t>(logits.size()); ++e) {
+    for (int32_t e = 0; e < static_cast<int32_t>(scores.size()); ++e) {
       // Whatever the numbers are: NaN is no less than anything.
-      if (best >= 0 && !(logits[e] > logits[best])) continue;
+      if (best >= 0 && !(scores[e] > scores[best])) continue;
       if (std::find(chosen, chosen + i, e) == chosen + i) best = e;
     }
     chosen[i] = best;
   }
+}
+
+float Sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+
+// The scores of those chosen, and by what they are divided.
+float ScoreSoftmax(absl::Span<const float> logits,
+                   absl::Span<const int32_t> chosen, bool normalized,
+                   float* scores) {
+  const float max = logits[chosen[0]];
+  float sum = 0;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    scores[i] = std::exp(logits[chosen[i]] - max);
+    sum += scores[i];
+  }
+  if (normalized) return sum;
+  sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - max);
+  return sum;
+}
+float ScoreSigmoid(absl::Span<const float> logits,
+                   absl::Span<const int32_t> chosen, bool normalized,
+                   float* scores) {
+  // As transformers has it, for scores that are all zero.
+  float sum = 1e-20f;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    scores[i] = Sigmoid(logits[chosen[i]]);
+    sum += scores[i];
+  }
+  return normalized ? sum : 1.0f;
 }
 
 }  // namespace
@@ -40,12 +69,12 @@ void ForwardPass::MixExperts(const CpuLayerWeights& layer) {
 void ForwardPass::MixRows(const CpuLayerWeights& layer, int32_t first,
                           int32_t count) {
   SortChoices(first, count);
-  expert_rows_ += int64_t{count} * config_.experts.per_token;
   const int32_t hidden = config_.hidden_size;
-  const int32_t per_token = config_.experts.per_token;
-  ForRows(first, count, int64_t{per_token} * hidden, [&](int32_t row, int32_t) {
-    for (int32_t i = 0; i < per_token; ++i) {
-      expert_in_.CopyRow(normed_, row, choices_[row * per_token + i].place);
+  const int32_t passed = config_.experts.passed();
+  expert_rows_ += int64_t{count} * passed;
+  ForRows(first, count, int64_t{passed} * hidden, [&](int32_t row, int32_t) {
+    for (int32_t i = 0; i < passed; ++i) {
+      expert_in_.CopyRow(normed_, row, choices_[row * passed + i].place);
     }
   });
   const absl::Span<const RowGroup> groups =
@@ -66,10 +95,10 @@ void ForwardPass::MixRows(const CpuLayerWeights& layer, int32_t first,
                       strip.row(i), sizeof(float) * n);
         }
       });
-  ForRows(first, count, int64_t{2 * per_token} * hidden,
+  ForRows(first, count, int64_t{2 * passed} * hidden,
           [&](int32_t row, int32_t) {
-            for (int32_t i = 0; i < per_token; ++i) {
-              const Choice& choice = choices_[row * per_token + i];
+            for (int32_t i = 0; i < passed; ++i) {
+              const Choice& choice = choices_[row * passed + i];
               float* const out =
                   expert_out_.data() + int64_t{choice.place} * hidden;
               kernels_.scale(out, choice.weight, hidden);
@@ -111,29 +140,48 @@ void ForwardPass::ChooseExperts(const CpuLayerWeights& layer) {
           [&](int32_t row, int32_t thread) {
             const absl::Span<const float> logits(
                 router_logits_.data() + row * stride, experts.count);
-            std::vector<int32_t>& chosen = chosen_scratch_[thread];
-            chosen.resize(experts.per_token);
-            ChooseLargest(logits, experts.per_token, chosen.data());
-            const float max = logits[chosen[0]];
-            float sum = 0;
-            if (experts.normalized) {
-              for (const int32_t e : chosen) sum += std::exp(logits[e] - max);
-            } else {
-              for (const float logit : logits) sum += std::exp(logit - max);
-            }
-            for (int32_t i = 0; i < experts.per_token; ++i) {
-              Choice& choice = choices_[row * experts.per_token + i];
-              choice.expert = chosen[i];
-              choice.weight = std::exp(logits[chosen[i]] - max) / sum;
-            }
+            ChooseForRow(layer, logits, thread,
+                         choices_.data() + int64_t{row} * experts.passed());
           });
 }
 
+void ForwardPass::ChooseForRow(const CpuLayerWeights& layer,
+                               absl::Span<const float> logits, int32_t thread,
+                               Choice* choices) {
+  const ExpertsConfig& experts = config_.experts;
+  std::vector<int32_t>& chosen = chosen_scratch_[thread];
+  std::vector<float>& scores = score_scratch_[thread];
+  chosen.resize(experts.per_token);
+  scores.resize(experts.count);
+  float divisor;
+  if (experts.score == ExpertsConfig::Score::kSoftmax) {
+    ChooseLargest(logits, experts.per_token, chosen.data());
+    divisor = ScoreSoftmax(logits, chosen, experts.normalized, scores.data());
+  } else {
+    for (int32_t e = 0; e < experts.count; ++e) {
+      scores[e] = Sigmoid(logits[e]);
+      if (!layer.choice_bias.empty()) scores[e] += layer.choice_bias[e];
+    }
+    ChooseLargest(scores, experts.per_token, chosen.data());
+    divisor = ScoreSigmoid(logits, chosen, experts.normalized, scores.data());
+  }
+  const auto scale = static_cast<float>(experts.scale);
+  for (int32_t i = 0; i < experts.per_token; ++i) {
+    choices[i].expert = chosen[i];
+    choices[i].weight = scores[i] / divisor * scale;
+  }
+  for (int32_t i = 0; i < experts.shared; ++i) {
+    Choice& choice = choices[experts.per_token + i];
+    choice.expert = experts.count + i;
+    choice.weight = 1.0f;
+  }
+}
+
 void ForwardPass::SortChoices(int32_t first, int32_t count) {
-  const int32_t per_token = config_.experts.per_token;
+  const int32_t passed = config_.experts.passed();
   const absl::Span<Choice> choices = absl::MakeSpan(choices_).subspan(
-      int64_t{first} * per_token, int64_t{count} * per_token);
-  expert_ends_.assign(config_.experts.count, 0);
+      int64_t{first} * passed, int64_t{count} * passed);
+  expert_ends_.assign(config_.experts.all(), 0);
   for (const Choice& choice : choices) ++expert_ends_[choice.expert];
   int32_t begin = 0;
   for (int32_t& end : expert_ends_) begin += std::exchange(end, begin);

@@ -79,6 +79,8 @@ std::vector<VectorPlace> VectorPlaces(const ModelConfig& config,
     add(config.mlp_bias, "down_bias", Padded(hidden), &layer.down_bias);
     add(config.qk_norm, "q_norm", config.head_dim, &layer.q_norm);
     add(config.qk_norm, "k_norm", config.head_dim, &layer.k_norm);
+    add(config.experts.choice_bias && config.LayerHasExperts(i), "choice_bias",
+        config.experts.count, &layer.choice_bias);
   }
   places.push_back({"final_norm", config.hidden_size, &weights.final_norm});
   return places;

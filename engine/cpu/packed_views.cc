@@ -112,6 +112,7 @@ LayerWeights ViewLayer(const ModelConfig& config, int32_t layer,
   if (config.LayerHasExperts(layer)) {
     out.expert_router =
         viewer.Matrix("expert_router", in.expert_router, config.experts.count);
+    out.choice_bias = Optional(in.choice_bias);
     const int64_t inner = config.experts.intermediate_size;
     for (const CpuExpertWeights& expert : in.experts) {
       out.experts.push_back(

@@ -25,9 +25,11 @@ double ScaleLlama3(const RopeScaling& scaling, double frequency) {
 }  // namespace
 
 std::vector<double> RopeFrequencies(const ModelConfig& config) {
+  // Pairs that do not turn have a frequency of zero.
   std::vector<double> frequencies(config.head_dim / 2);
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    double frequency = std::pow(config.rope_theta, -2.0 * i / config.head_dim);
+  const int32_t turning = config.RotaryDim() / 2;
+  for (int32_t i = 0; i < turning; ++i) {
+    double frequency = std::pow(config.rope_theta, -1.0 * i / turning);
     switch (config.rope_scaling.kind) {
       case RopeScaling::Kind::kNone:
         break;

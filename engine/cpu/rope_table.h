@@ -14,7 +14,8 @@
 
 namespace baton::engine::cpu {
 
-// Radians per position of pair i, for i < head_dim / 2.
+// Radians per position of pair i, for i < head_dim / 2; zero of those from
+// RotaryDim() / 2 on.
 std::vector<double> RopeFrequencies(const ModelConfig& config);
 
 class RopeTable final {

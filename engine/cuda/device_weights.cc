@@ -333,6 +333,8 @@ absl::Status LoadExperts(const ModelConfig& config, const LayerWeights& in,
       layer.expert_router,
       loader.Matrix({{&router, 0, router.rows}}, config.hidden_size, {},
                     WeightFormat::kBf16));
+  BATON_ASSIGN_OR_RETURN(layer.choice_bias,
+                         loader.Vector(FloatsOf(in.choice_bias)));
   std::vector<OutputRows> gate_up;
   std::vector<OutputRows> down;
   for (const ExpertWeights& expert : in.experts) {
@@ -342,7 +344,7 @@ absl::Status LoadExperts(const ModelConfig& config, const LayerWeights& in,
   }
   const auto first_of_all = [&](DeviceMatrix& all, int32_t outputs) {
     all.outputs = outputs;
-    all.output_tiles /= config.experts.count;
+    all.output_tiles /= config.experts.all();
   };
   BATON_ASSIGN_OR_RETURN(layer.gate_up,
                          loader.Matrix(gate_up, config.hidden_size, {}));

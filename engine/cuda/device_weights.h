@@ -34,6 +34,7 @@ struct DeviceLayer {
   DeviceMatrix down;
   // Of layers with experts: bfloat16, whole on all ranks.
   DeviceMatrix expert_router;
+  const float* choice_bias = nullptr;  // [experts.count], or null
 };
 
 struct DeviceWeights {

@@ -40,12 +40,34 @@ BATON_DEVICE float ExpOf(float x) {
   return Exp2(MulRn(x, kLog2E));
 }
 
+BATON_DEVICE float SigmoidOf(float x) {
+  return DivRn(1.0f, AddRn(1.0f, ExpOf(-x)));
+}
+
+// Experts of a layer, and those that a row goes through.
+BATON_DEVICE int32_t AllExperts(const RouteArgs& args) {
+  return args.experts + args.shared;
+}
+BATON_DEVICE int32_t PassedExperts(const RouteArgs& args) {
+  return args.per_token + args.shared;
+}
+
+// What expert `e` is chosen by.
+BATON_DEVICE float ScoreOf(const RouteArgs& args, const float* logits,
+                           int32_t e) {
+  if (!args.sigmoid) return logits[e];
+  const float score = SigmoidOf(logits[e]);
+  return args.choice_bias == nullptr ? score
+                                     : AddRn(score, args.choice_bias[e]);
+}
+
 // By a warp.
 BATON_DEVICE void ChooseRow(const RouteArgs& args, int32_t row) {
   const int32_t lane = Thread() % 32;
-  ExpertChoice* const choices = args.choices + int64_t{row} * args.per_token;
+  const int32_t passed = PassedExperts(args);
+  ExpertChoice* const choices = args.choices + int64_t{row} * passed;
   if (args.row_places != nullptr && args.row_places[row].position < 0) {
-    if (lane < args.per_token) choices[lane] = {-1, -1, 0.0f};
+    if (lane < passed) choices[lane] = {-1, -1, 0.0f};
     return;
   }
   const float* const logits = args.logits + row * args.stride;
@@ -55,7 +77,7 @@ BATON_DEVICE void ChooseRow(const RouteArgs& args, int32_t row) {
   BATON_UNROLL
   for (int k = 0; k < kHeld; ++k) {
     const int32_t e = 32 * k + lane;
-    held[k] = e < args.experts ? OrderOf(logits[e]) : 0;
+    held[k] = e < args.experts ? OrderOf(ScoreOf(args, logits, e)) : 0;
   }
   uint32_t taken = 0;
   float max = 0.0f;
@@ -71,7 +93,7 @@ BATON_DEVICE void ChooseRow(const RouteArgs& args, int32_t row) {
       expert = 32 * k + lane;
     }
     for (int32_t k = kHeld; 32 * k + lane < args.experts; ++k) {
-      const uint32_t order = OrderOf(logits[32 * k + lane]);
+      const uint32_t order = OrderOf(ScoreOf(args, logits, 32 * k + lane));
       if ((taken >> k & 1) != 0 || order <= best) continue;
       best = order;
       expert = 32 * k + lane;
@@ -91,24 +113,37 @@ BATON_DEVICE void ChooseRow(const RouteArgs& args, int32_t row) {
         if (k == expert / 32) held[k] = 0;
       }
     }
-    const float logit = FloatOfOrder(best);
-    if (i == 0) max = logit;
-    const float weight = ExpOf(SubRn(logit, max));
+    float weight;
+    if (args.sigmoid) {
+      weight = SigmoidOf(logits[expert]);
+    } else {
+      const float logit = FloatOfOrder(best);
+      if (i == 0) max = logit;
+      weight = ExpOf(SubRn(logit, max));
+    }
     sum = AddRn(sum, weight);
     if (i == lane) {
       own.expert = expert;
       own.share = weight;
     }
   }
-  if (!args.normalized) {
+  if (args.sigmoid) {
+    // As the CPU backend does it.
+    sum = args.normalized ? AddRn(sum, 1e-20f) : 1.0f;
+  } else if (!args.normalized) {
     sum = 0.0f;
     for (int32_t e = lane; e < args.experts; e += 32) {
       sum = AddRn(sum, ExpOf(SubRn(logits[e], max)));
     }
     sum = SumOfWarp(sum);
   }
-  if (lane >= args.per_token) return;
-  own.share = DivRn(own.share, sum);
+  if (lane >= passed) return;
+  if (lane < args.per_token) {
+    own.share = MulRn(DivRn(own.share, sum), args.scale);
+  } else {
+    own.expert = args.experts + lane - args.per_token;
+    own.share = 1.0f;
+  }
   choices[lane] = own;
 }
 
@@ -168,9 +203,10 @@ BATON_DEVICE void PlaceExperts(const RouteArgs& args,
                                const SortShared& shared) {
   const int32_t lane = Thread() % 32;
   const int32_t tile_rows = args.tiling.tile_rows;
-  const int32_t each = (args.experts + 31) / 32;
+  const int32_t experts = AllExperts(args);
+  const int32_t each = (experts + 31) / 32;
   const int32_t begin = lane * each;
-  const int32_t end = begin + each < args.experts ? begin + each : args.experts;
+  const int32_t end = begin + each < experts ? begin + each : experts;
   int32_t rows = 0;
   int32_t tiles = 0;
   int32_t reads = 0;
@@ -191,7 +227,7 @@ BATON_DEVICE void PlaceExperts(const RouteArgs& args,
       tiles_to += more_tiles;
     }
   }
-  if (lane == 31) shared.tiles[args.experts] = tiles_to;
+  if (lane == 31) shared.tiles[experts] = tiles_to;
   rows_to -= rows;
   tiles_to -= tiles;
   for (int32_t e = begin; e < end; ++e) {
@@ -219,28 +255,30 @@ Route(RouteArgs args, bool choose) {
       ChooseRow(args, row);
     }
   }
-  const SortShared shared(args.experts);
-  for (int32_t i = Thread(); i < kRouteWarps * args.experts; i += Threads()) {
+  const int32_t experts = AllExperts(args);
+  const SortShared shared(experts);
+  for (int32_t i = Thread(); i < kRouteWarps * experts; i += Threads()) {
     shared.counts[i] = 0;
   }
   SyncBlock();
-  const int32_t choices = args.rows * args.per_token;
+  const int32_t passed = PassedExperts(args);
+  const int32_t choices = args.rows * passed;
   const int32_t share =
       (choices + kRouteWarps * 32 - 1) / (kRouteWarps * 32) * 32;
   const int32_t begin = warp * share;
   const int32_t end = begin + share < choices ? begin + share : choices;
-  CountChoices(args, begin, end, shared.counts + warp * args.experts);
+  CountChoices(args, begin, end, shared.counts + warp * experts);
   SyncBlock();
-  for (int32_t e = Thread(); e < args.experts; e += Threads()) {
+  for (int32_t e = Thread(); e < experts; e += Threads()) {
     int32_t counts[kRouteWarps];
     BATON_UNROLL
     for (int w = 0; w < kRouteWarps; ++w) {
-      counts[w] = shared.counts[w * args.experts + e];
+      counts[w] = shared.counts[w * experts + e];
     }
     int32_t total = 0;
     BATON_UNROLL
     for (int w = 0; w < kRouteWarps; ++w) {
-      shared.counts[w * args.experts + e] = total;
+      shared.counts[w * experts + e] = total;
       total += counts[w];
     }
     shared.totals[e] = total;
@@ -248,11 +286,11 @@ Route(RouteArgs args, bool choose) {
   SyncBlock();
   if (warp == 0) PlaceExperts(args, shared);
   SyncBlock();
-  for (int32_t t = shared.tiles[args.experts] + Thread();
-       t < args.tiling.num_tiles; t += Threads()) {
+  for (int32_t t = shared.tiles[experts] + Thread(); t < args.tiling.num_tiles;
+       t += Threads()) {
     args.tiles[t] = {0, 0, 0};
   }
-  for (int32_t e = Thread(); e < args.experts; e += Threads()) {
+  for (int32_t e = Thread(); e < experts; e += Threads()) {
     RowTile* to = args.tiles + shared.tiles[e];
     for (int32_t first = 0; first < shared.totals[e];
          first += args.tiling.tile_rows) {
@@ -265,10 +303,10 @@ Route(RouteArgs args, bool choose) {
     const int32_t expert = args.choices[i].expert;
     if (expert < 0) continue;
     const int32_t place = shared.places[expert] +
-                          shared.counts[i / share * args.experts + expert] +
+                          shared.counts[i / share * experts + expert] +
                           args.choices[i].place;
     args.choices[i].place = place;
-    args.place_rows[place] = i / args.per_token;
+    args.place_rows[place] = i / passed;
   }
 }
 
@@ -354,8 +392,8 @@ Mix(MixArgs args) {
 
 void RunRoute(const RouteArgs& args, StreamHandle* stream) {
   CHECK_GT(args.rows, 0);
-  CHECK_LE(args.experts, kMostExperts);
-  CHECK_LE(args.per_token, kMostExpertsPerToken);
+  CHECK_LE(args.experts + args.shared, kMostExperts);
+  CHECK_LE(args.per_token + args.shared, kMostExpertsPerToken);
   CHECK_LE(args.per_token, args.experts);
   CHECK_GT(args.tiling.tile_rows, 0);
   const bool choose = args.rows <= kChosenBySorting;
@@ -368,7 +406,7 @@ void RunRoute(const RouteArgs& args, StreamHandle* stream) {
   }
   LaunchShape shape;
   shape.threads = kRouteThreads;
-  shape.shared_bytes = SortSharedBytes(args.experts);
+  shape.shared_bytes = SortSharedBytes(args.experts + args.shared);
   Launch(Route, "route", shape, stream, args, choose);
 }
 

@@ -26,23 +26,32 @@ struct ExpertChoice {
   float share = 0;
 };
 
-// Chooses, for each row, the experts with the largest logits, of equal ones the
+// Chooses, for each row, the experts with the largest scores, of equal ones the
 // first, and sorts the rows by expert. A share is exp(logit) by the sum of
-// these over all experts, or over those chosen when `normalized`.
+// these over all experts, or over those chosen when `normalized`, times
+// `scale`. With `sigmoid` it is that of the logit, which `choice_bias` is added
+// to for the choice alone, by the sum over those chosen when `normalized`.
+// Shared experts, which come after those that are chosen from, all rows go
+// through, each with a share of 1.
 struct RouteArgs {
   const float* logits = nullptr;  // [rows][stride]
   int64_t stride = 0;
   int32_t rows = 0;
-  // At most 1,024, and kMostExpertsPerToken of them.
+  // At most 1,024 with the shared ones, and kMostExpertsPerToken of them.
   int32_t experts = 0;
   int32_t per_token = 0;
+  int32_t shared = 0;
+  bool sigmoid = false;
+  const float* choice_bias = nullptr;  // [experts], or null
   bool normalized = true;
+  float scale = 1.0f;
   // Rows without a position are not there; null: all are.
   const RowPlace* row_places = nullptr;
 
-  ExpertChoice* choices = nullptr;  // [rows][per_token], the largest first
-  int32_t* place_rows = nullptr;    // [places]: whose a place is
-  RowTile* tiles = nullptr;         // [num_tiles]
+  // [rows][per_token + shared], the largest first, and then the shared ones.
+  ExpertChoice* choices = nullptr;
+  int32_t* place_rows = nullptr;  // [places]: whose a place is
+  RowTile* tiles = nullptr;       // [num_tiles]
   ExpertTiling tiling;
   // How many experts are read: added to what is there, or, with `first`, put.
   uint32_t* reads = nullptr;

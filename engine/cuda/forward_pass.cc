@@ -43,7 +43,7 @@ ForwardPass::Sizes::Sizes(const ModelConfig& config, const Shard& shard,
   stored_q = heads * layout.stored_head_dim();
   intermediate_part = shard.Intermediate(config);
   padded_intermediate = PaddedInputs(config.intermediate_size);
-  experts_per_token = config.experts.per_token;
+  experts_per_token = config.experts.passed();
   expert_part = shard.ExpertIntermediate(config);
   padded_expert = PaddedInputs(config.experts.intermediate_size);
   experts_staged = options.kernels && options.kernels->group &&
@@ -51,7 +51,7 @@ ForwardPass::Sizes::Sizes(const ModelConfig& config, const Shard& shard,
                    config.experts.intermediate_size == padded_expert;
   if (config.experts.count > 0) {
     places = MostPlaces(options.max_rows, experts_per_token,
-                        config.experts.count, experts_staged);
+                        config.experts.all(), experts_staged);
   }
   vocabulary_part = shard.Vocabulary(config);
   whole_slices = hidden == padded_hidden && q_size == padded_q &&

@@ -22,7 +22,7 @@ void ForwardPass::MixExperts(const DeviceLayer& layer,
   RunMatmul(router, MatmulOutput::kStore, kernels(), stream_.handle());
 
   const ExpertTiling tiling =
-      TilingOf(rows * experts.per_token, experts.count, layer.gate_up.format,
+      TilingOf(rows * experts.passed(), experts.all(), layer.gate_up.format,
                sizes_.experts_staged);
   RouteArgs route;
   route.logits = router.out;
@@ -30,7 +30,11 @@ void ForwardPass::MixExperts(const DeviceLayer& layer,
   route.rows = rows;
   route.experts = experts.count;
   route.per_token = experts.per_token;
+  route.shared = experts.shared;
+  route.sigmoid = experts.score == ExpertsConfig::Score::kSigmoid;
+  route.choice_bias = layer.choice_bias;
   route.normalized = experts.normalized;
+  route.scale = static_cast<float>(experts.scale);
   route.row_places = row_places;
   route.choices = choices_.as<ExpertChoice>();
   route.place_rows = place_rows_.as<int32_t>();
@@ -88,7 +92,7 @@ void ForwardPass::MixExperts(const DeviceLayer& layer,
   MixArgs mix;
   mix.choices = route.choices;
   mix.rows = rows;
-  mix.per_token = experts.per_token;
+  mix.per_token = experts.passed();
   mix.said = expert_out_.as<float>();
   mix.size = sizes_.hidden_part;
   mix.add = place_.group == nullptr;
@@ -110,7 +114,7 @@ void ForwardPass::NoteExperts(int64_t rows, int64_t logit_rows, int slot,
   uint32_t reads = 0;
   std::memcpy(&reads, host_outcomes_[slot].data(), sizeof(reads));
   result.expert_reads += reads;
-  result.expert_rows += through * config_.experts.per_token;
+  result.expert_rows += through * config_.experts.passed();
 }
 
 }  // namespace baton::engine::cuda

@@ -148,6 +148,7 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   heads.num_heads = sizes.heads;
   heads.num_kv_heads = sizes.kv_heads;
   heads.head_dim = config_.head_dim;
+  heads.turning_pairs = config_.RotaryDim() / 2;
   heads.stored_head_dim = layout_.stored_head_dim();
   heads.eps = static_cast<float>(config_.rms_norm_eps);
   heads.rope = rope_.as<float>();

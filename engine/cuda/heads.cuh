@@ -96,12 +96,16 @@ BATON_DEVICE void FinishHead(const FinishHeadsArgs& args, int32_t row,
   }
 
   // What the lane has of the head, rotated, all asked for at once: elements
-  // lane + 32 k of a value; of queries and keys, which rotate in pairs, those
-  // of the first half and then of the second.
+  // lane + 32 k of a value; of queries and keys, which rotate in pairs, the
+  // first of each of two pairs and then the second ones. Elements that do not
+  // turn make pairs, too.
   float own[kHeadElements];
   const auto element = [&](int k) {
     if (is_value) return lane + 32 * k;
-    return lane + 32 * (k % 2) + (k / 2) * half;
+    const int32_t pair = lane + 32 * (k % 2);
+    const int32_t turning = args.turning_pairs;
+    if (pair < turning) return pair + (k / 2) * turning;
+    return pair + (k / 2 == 0 ? turning : half);
   };
   const auto there = [&](int k) {
     return is_value ? lane + 32 * k < dim : lane + 32 * (k % 2) < half;
@@ -117,8 +121,9 @@ BATON_DEVICE void FinishHead(const FinishHeadsArgs& args, int32_t row,
     float weights[kHeadElements];
     BATON_UNROLL
     for (int k = 0; k < 2; ++k) {
-      cosine[k] = there(k) ? cosines[element(k)] : 0.0f;
-      sine[k] = there(k) ? cosines[half + element(k)] : 0.0f;
+      const int32_t pair = lane + 32 * k;
+      cosine[k] = there(k) ? cosines[pair] : 0.0f;
+      sine[k] = there(k) ? cosines[half + pair] : 0.0f;
     }
     BATON_UNROLL
     for (int k = 0; k < kHeadElements; ++k) {

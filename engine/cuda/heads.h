@@ -29,11 +29,15 @@ struct FinishHeadsArgs {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;  // even, at most 128
+  // RoPE turns element i with i + turning_pairs, for i < turning_pairs, and
+  // leaves others; at most head_dim / 2.
+  int32_t turning_pairs = 0;
   int32_t stored_head_dim = 0;
   const float* q_norm = nullptr;  // [head_dim], or null
   const float* k_norm = nullptr;
   float eps = 0;
-  // [positions][head_dim]: head_dim / 2 cosines, then as many sines.
+  // [positions][head_dim]: head_dim / 2 cosines, then as many sines; 1 and 0
+  // from turning_pairs on.
   const float* rope = nullptr;
   uint16_t* queries = nullptr;  // [rows][heads][stored_head_dim]
   // As AttentionArgs.

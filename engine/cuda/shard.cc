@@ -6,11 +6,11 @@
 namespace baton::engine::cuda {
 
 absl::Status CheckShards(const ModelConfig& config, int32_t ranks) {
-  if (config.experts.per_token > kMostExpertsPerToken) {
+  if (config.experts.passed() > kMostExpertsPerToken) {
     return absl::UnimplementedError(
         absl::StrCat("num_experts_per_tok: the cuda backend takes at most ",
-                     kMostExpertsPerToken, " (the model has ",
-                     config.experts.per_token, ")"));
+                     kMostExpertsPerToken, " with shared ones (the model has ",
+                     config.experts.passed(), ")"));
   }
   const struct {
     const char* name;

@@ -87,7 +87,48 @@ TEST(FeedForwardConfigTest, MixturesOfExperts) {
   EXPECT_EQ(config.experts.count, 0);
 }
 
+TEST(FeedForwardConfigTest, MixturesWithASharedExpert) {
+  const json glm = With(ConfigJson("Glm4MoeForCausalLM"),
+                        {{"num_hidden_layers", 4}, {"intermediate_size", 32}});
+  // What transformers takes where the file says nothing.
+  ModelConfig config = Accepted(glm);
+  EXPECT_EQ(config.experts.count, 128);
+  EXPECT_EQ(config.experts.per_token, 8);
+  EXPECT_EQ(config.experts.shared, 1);
+  EXPECT_EQ(config.experts.all(), 129);
+  EXPECT_EQ(config.experts.passed(), 9);
+  EXPECT_EQ(config.experts.intermediate_size, 1408);
+  EXPECT_EQ(config.experts.score, ExpertsConfig::Score::kSigmoid);
+  EXPECT_TRUE(config.experts.choice_bias);
+  EXPECT_TRUE(config.experts.normalized);
+  EXPECT_EQ(config.experts.scale, 1.0);
+  EXPECT_THAT(config.layer_has_experts, ElementsAre(false, true, true, true));
+  EXPECT_EQ(config.intermediate_size, 32);
+  EXPECT_FALSE(config.qk_norm || config.qkv_bias || config.o_bias);
+
+  config = Accepted(With(glm, {{"n_routed_experts", 6},
+                               {"n_shared_experts", 0},
+                               {"num_experts_per_tok", 6},
+                               {"moe_intermediate_size", 24},
+                               {"norm_topk_prob", false},
+                               {"routed_scaling_factor", 2.5},
+                               {"first_k_dense_replace", 0},
+                               {"intermediate_size", "(erase)"},
+                               {"attention_bias", true},
+                               {"use_qk_norm", true}}));
+  EXPECT_EQ(config.experts.all(), 6);
+  EXPECT_EQ(config.experts.passed(), 6);
+  EXPECT_FALSE(config.experts.normalized);
+  EXPECT_EQ(config.experts.scale, 2.5);
+  EXPECT_TRUE(config.layer_has_experts.empty());
+  EXPECT_TRUE(config.qk_norm && config.qkv_bias);
+  EXPECT_FALSE(config.o_bias);
+  config = Accepted(With(glm, {{"first_k_dense_replace", 9}}));
+  EXPECT_EQ(config.experts.count, 0);
+}
+
 TEST(FeedForwardConfigTest, WrongFieldsAreNamed) {
+  const json glm = ConfigJson("Glm4MoeForCausalLM");
   const json mixtral = ConfigJson("MixtralForCausalLM");
   const json qwen = ConfigJson("Qwen3MoeForCausalLM");
   const std::vector<std::tuple<json, json, std::string>> wrong = {
@@ -106,16 +147,32 @@ TEST(FeedForwardConfigTest, WrongFieldsAreNamed) {
       {qwen,
        {{"num_experts", 1024}, {"num_hidden_layers", 300}},
        "num_hidden_layers is 300, it must be at most 256 with so many "
-       "experts (1024)"}};
+       "experts (1024)"},
+      {glm, {{"n_routed_experts", 0}}, "n_routed_experts is 0"},
+      {glm, {{"n_shared_experts", -1}}, "n_shared_experts is -1"},
+      {glm, {{"routed_scaling_factor", 0}}, "routed_scaling_factor is 0"},
+      {glm, {{"first_k_dense_replace", "a"}}, "first_k_dense_replace is \"a\""},
+      {glm,
+       {{"num_experts_per_tok", 129}},
+       "num_experts_per_tok is 129, it must be at most the number of experts "
+       "(128)"}};
   for (const auto& [base, changes, message] : wrong) {
     const auto result = LoadJson(With(base, changes));
     EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument)
         << changes;
     EXPECT_THAT(result.status().message(), HasSubstr(message));
   }
-  const auto slides = LoadJson(With(qwen, {{"use_sliding_window", true}}));
-  EXPECT_EQ(slides.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(slides.status().message(), HasSubstr("use_sliding_window"));
+  const std::vector<std::tuple<json, json, std::string>> unknown = {
+      {qwen, {{"use_sliding_window", true}}, "use_sliding_window"},
+      {glm, {{"n_shared_experts", 2}}, "n_shared_experts is 2; Baton knows"},
+      {glm, {{"n_group", 8}}, "n_group is 8; Baton knows 1"},
+      {glm, {{"topk_group", 2}}, "topk_group is 2; Baton knows 1"}};
+  for (const auto& [base, changes, message] : unknown) {
+    const auto result = LoadJson(With(base, changes));
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kUnimplemented)
+        << changes;
+    EXPECT_THAT(result.status().message(), HasSubstr(message));
+  }
 }
 
 }  // namespace

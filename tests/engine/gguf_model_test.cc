@@ -3,11 +3,13 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_tensor_type.h"
 #include "common/log.h"
 #include "engine/model_config.h"
@@ -282,6 +284,46 @@ TEST(GgufModelTest, WhatIsWrongWithExpertsIsNamed) {
   expect(kMissing, "\"blk.1.ffn_gate_inp.weight\" is missing");
   writer.AddUint32("llama.expert_count", 2000);
   expect(kWrong, "llama.expert_count");
+}
+
+// Of GLM's mixtures, what others do not have.
+TEST(GgufModelTest, WhatIsWrongWithSharedExpertsIsNamed) {
+  const auto glm = [](absl::string_view name, uint32_t value) {
+    GgufWriter writer = test::GgufOfModelDir(GoldenDir("glm4_moe"));
+    if (!name.empty()) writer.AddUint32(absl::StrCat("glm4moe.", name), value);
+    return writer;
+  };
+  EXPECT_TRUE(Load(glm("", 0)).status.ok()) << Load(glm("", 0)).status;
+  // What llama.cpp takes for sigmoid, too.
+  EXPECT_TRUE(Load(glm("expert_gating_func", 0)).status.ok());
+  constexpr auto kWrong = absl::StatusCode::kInvalidArgument;
+  constexpr auto kUnknown = absl::StatusCode::kUnimplemented;
+  constexpr auto kMissing = absl::StatusCode::kNotFound;
+  const std::tuple<const char*, uint32_t, absl::StatusCode, const char*>
+      cases[] = {
+          {"expert_gating_func", 1, kUnknown, "expert_gating_func is 1"},
+          {"expert_shared_count", 2, kUnknown, "expert_shared_count is 2"},
+          {"rope.dimension_count", 7, kWrong, "rope.dimension_count is 7"},
+          {"rope.dimension_count", 24, kUnknown, "rope.dimension_count is 24"},
+          {"nextn_predict_layers", 4, kWrong, "nextn_predict_layers is 4"},
+          // One more than there are.
+          {"nextn_predict_layers", 0, kMissing, "blk.3."},
+          {"leading_dense_block_count", 3, kWrong,
+           "leading_dense_block_count is 3"}};
+  for (const auto& [name, value, code, message] : cases) {
+    const absl::Status status = Load(glm(name, value)).status;
+    EXPECT_EQ(status.code(), code) << name;
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("m.gguf"), HasSubstr(message)));
+  }
+  for (const char* const name :
+       {"blk.1.exp_probs_b.bias", "blk.2.ffn_up_shexp.weight",
+        "blk.0.post_attention_norm.weight"}) {
+    GgufWriter writer = glm("", 0);
+    writer.Remove(name);
+    EXPECT_EQ(Load(writer).status.code(), kMissing) << name;
+    EXPECT_THAT(Load(writer).status.message(), HasSubstr(name));
+  }
 }
 
 TEST(GgufModelTest, WrongShapesNameTheTensor) {

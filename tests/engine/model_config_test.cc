@@ -116,41 +116,6 @@ TEST(ModelConfigTest, Biases) {
   EXPECT_FALSE(mistral.qkv_bias || mistral.o_bias || mistral.mlp_bias);
 }
 
-TEST(ModelConfigTest, RopeScalings) {
-  const auto scaled = [](const json& scaling) {
-    return MustLoad(With(LlamaConfigJson(), {{"rope_scaling", scaling}}));
-  };
-  EXPECT_EQ(scaled({{"rope_type", "default"}}).rope_scaling.kind,
-            RopeScaling::Kind::kNone);
-  for (const char* key : {"type", "rope_type"}) {
-    const ModelConfig linear = scaled({{key, "linear"}, {"factor", 4}});
-    EXPECT_EQ(linear.rope_scaling.kind, RopeScaling::Kind::kLinear);
-    EXPECT_EQ(linear.rope_scaling.factor, 4.0);
-  }
-  const json llama3 = {{"rope_type", "llama3"},
-                       {"factor", 32.0},
-                       {"low_freq_factor", 1.0},
-                       {"high_freq_factor", 4.0},
-                       {"original_max_position_embeddings", 8192}};
-  const ModelConfig config = scaled(llama3);
-  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::kLlama3);
-  EXPECT_EQ(config.rope_scaling.factor, 32.0);
-  EXPECT_EQ(config.rope_scaling.high_freq_factor, 4.0);
-  EXPECT_EQ(config.rope_scaling.original_max_position, 8192);
-
-  // As transformers 5 writes it.
-  json parameters = llama3;
-  parameters["rope_theta"] = 5e5;
-  const ModelConfig newer =
-      MustLoad(With(LlamaConfigJson(), {{"rope_parameters", parameters}}));
-  EXPECT_EQ(newer.rope_theta, 5e5);
-  EXPECT_EQ(newer.rope_scaling.kind, RopeScaling::Kind::kLlama3);
-  EXPECT_EQ(MustLoad(With(LlamaConfigJson(),
-                          {{"rope_parameters", {{"rope_theta", 77.0}}}}))
-                .rope_theta,
-            77.0);
-}
-
 TEST(ModelConfigTest, SlidingWindows) {
   const auto mistral = [](const json& window) {
     return MustLoad(With(ConfigJson("MistralForCausalLM"),
@@ -209,8 +174,9 @@ TEST(ModelConfigTest, EndTokens) {
 }
 
 TEST(ModelConfigTest, ReadsTheGoldenModels) {
-  for (const char* name : {"llama2", "llama3", "llama_linear", "mistral",
-                           "qwen2", "qwen3", "mixtral", "qwen3_moe"}) {
+  for (const char* name :
+       {"llama2", "llama3", "llama_linear", "mistral", "qwen2", "qwen3",
+        "mixtral", "qwen3_moe", "glm4_moe"}) {
     const auto config = LoadModelConfig(GoldenDir(name));
     EXPECT_TRUE(config.ok()) << config.status();
   }
@@ -239,7 +205,7 @@ TEST(ModelConfigTest, UnknownArchitectureNamesTheKnownOnes) {
   for (const char* word :
        {"GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM",
         "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MixtralForCausalLM",
-        "Qwen3MoeForCausalLM"}) {
+        "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM"}) {
     EXPECT_THAT(config.status().message(), HasSubstr(word));
   }
 }
@@ -374,6 +340,9 @@ void ExpectConsistent(const ModelConfig& c) {
   EXPECT_GE(c.max_position, 1);
   EXPECT_EQ(c.num_heads % c.num_kv_heads, 0);
   EXPECT_EQ(c.head_dim % 2, 0);
+  EXPECT_EQ(c.RotaryDim() % 2, 0);
+  EXPECT_GE(c.RotaryDim(), 2);
+  EXPECT_LE(c.RotaryDim(), c.head_dim);
   EXPECT_GT(c.rms_norm_eps, 0);
   EXPECT_LT(int64_t{c.num_heads} * c.head_dim, int64_t{1} << 31);
   EXPECT_GE(c.sliding_window.value_or(1), 1);
@@ -434,7 +403,8 @@ TEST(ModelConfigTest, SurvivesStrangeValues) {
   int loaded = 0;
   for (const char* architecture :
        {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
-        "Qwen3ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM"}) {
+        "Qwen3ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM",
+        "Glm4MoeForCausalLM"}) {
     const json base =
         With(ConfigJson(architecture), {{"head_dim", 4},
                                         {"rope_theta", 1e4},
@@ -451,6 +421,13 @@ TEST(ModelConfigTest, SurvivesStrangeValues) {
                                         {"norm_topk_prob", true},
                                         {"decoder_sparse_step", 1},
                                         {"mlp_only_layers", {0}},
+                                        {"n_routed_experts", 4},
+                                        {"n_shared_experts", 1},
+                                        {"n_group", 1},
+                                        {"routed_scaling_factor", 2.5},
+                                        {"first_k_dense_replace", 1},
+                                        {"partial_rotary_factor", 1.0},
+                                        {"use_qk_norm", true},
                                         {"attention_bias", false}});
     std::vector<std::string> names;
     for (const auto& [name, value] : base.items()) names.push_back(name);

@@ -172,6 +172,25 @@ TEST(ModelIdentityTest, SamplesLargeModels) {
   EXPECT_EQ(zeros, identity_with(5000, 1));
 }
 
+TEST(ModelIdentityTest, SeesWhatAMixtureComputes) {
+  const auto config = LoadModelConfig(GoldenDir("glm4_moe"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  std::set<std::string> seen = {ConfigIdentity(*config)};
+  ModelConfig changed = *config;
+  changed.rotary_dim = 0;
+  seen.insert(ConfigIdentity(changed));
+  changed = *config;
+  changed.experts.scale = 1.25;
+  seen.insert(ConfigIdentity(changed));
+  changed = *config;
+  changed.experts.shared = 0;
+  seen.insert(ConfigIdentity(changed));
+  changed = *config;
+  changed.experts.score = ExpertsConfig::Score::kSoftmax;
+  seen.insert(ConfigIdentity(changed));
+  EXPECT_EQ(seen.size(), 5u);
+}
+
 TEST(ModelIdentityTest, SamplesExpertsLess) {
   constexpr int64_t kInner = 600000;
   constexpr int64_t kBytes = kInner * 16 * 4;

@@ -163,6 +163,15 @@ TEST(WeightsTest, OptionalTensorsOfTheGoldenModels) {
   EXPECT_TRUE(qwen3_moe.layers[1].experts.empty());
   EXPECT_FALSE(qwen3_moe.layers[1].expert_router.has_value());
   EXPECT_GT(qwen3_moe.layers[1].gate_proj.rows, 0);
+  EXPECT_FALSE(qwen3_moe.layers[0].choice_bias.has_value());
+  const ModelWeights glm4_moe = load("glm4_moe");
+  EXPECT_TRUE(glm4_moe.layers[0].experts.empty());
+  EXPECT_FALSE(glm4_moe.layers[0].choice_bias.has_value());
+  EXPECT_EQ(glm4_moe.layers[1].expert_router->rows, 7);
+  EXPECT_THAT(glm4_moe.layers[1].choice_bias->shape, ElementsAre(7));
+  ASSERT_EQ(glm4_moe.layers[1].experts.size(), 8u);
+  EXPECT_THAT(glm4_moe.layers[1].experts[7].down_proj.name,
+              HasSubstr("shared_experts.down_proj"));
   load("llama2");
   load("llama3");
 }

@@ -268,7 +268,10 @@ TEST(GoldenControlTest, AWrongConfigIsSeen) {
       {"qwen2", "max_window_layers", 2},
       {"qwen3", "rope_parameters", {{"rope_theta", 500000.0}}},
       {"mixtral", "num_experts_per_tok", 1},
-      {"qwen3_moe", "norm_topk_prob", true}};
+      {"qwen3_moe", "norm_topk_prob", true},
+      {"glm4_moe", "partial_rotary_factor", 1.0},
+      {"glm4_moe", "routed_scaling_factor", 1.0},
+      {"glm4_moe", "n_shared_experts", 0}};
   for (const auto& [name, field, value] : mistakes) {
     const GoldenModel golden = LoadGoldenModel(name);
     const std::filesystem::path dir =

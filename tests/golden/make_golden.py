@@ -116,6 +116,18 @@ MODELS = {
         max_window_layers=3, num_experts=8, num_experts_per_tok=3,
         moe_intermediate_size=40, norm_topk_prob=False,
         decoder_sparse_step=1, mlp_only_layers=[1])),
+    # Half of each head turned; scores by sigmoid, chosen with a bias and
+    # scaled; an expert that all tokens share; the first layer an ordinary MLP;
+    # bias without one at the output; QK norm.
+    "glm4_moe": (19, base_config(
+        "Glm4MoeForCausalLM", "glm4_moe", hidden_size=64, num_hidden_layers=3,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=16,
+        intermediate_size=88, vocab_size=150, rope_theta=1000000.0,
+        attention_bias=True, use_qk_norm=True, partial_rotary_factor=0.5,
+        rope_scaling=None, n_routed_experts=7, n_shared_experts=1,
+        num_experts_per_tok=3, moe_intermediate_size=48, n_group=1,
+        topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.5,
+        first_k_dense_replace=1)),
 }
 SHARDED = {"mistral"}
 ROPE_PARAMETERS = {"qwen3"}
@@ -159,15 +171,19 @@ def make_weights(config, seed):
     kind = config["architectures"][0]
     attention_bias = config.get("attention_bias", False)
     qkv_bias = attention_bias or kind == "Qwen2ForCausalLM"
+    o_bias = attention_bias and kind != reference.GLM
     mlp_bias = config.get("mlp_bias", False)
     tied = config["tie_word_embeddings"]
     head_std = 2.5 / np.sqrt(hidden)
     embed_std = head_std if tied else 1.0
     put("model.embed_tokens.weight", (config["vocab_size"], hidden), embed_std)
-    most = max(reference.layer_experts(config))
-    if most:
+    # Of GLM's the first expert is every token's choice by its bias, and none
+    # asks for it.
+    favoured = int(kind == reference.GLM)
+    most = max(reference.layer_experts(config)) - favoured
+    if most > 0:
         asked = expert_requests(rng, config["vocab_size"], most,
-                                config["num_experts_per_tok"])
+                                config["num_experts_per_tok"] - favoured)
         weights["model.embed_tokens.weight"][:, :most] = torch.from_numpy(
             embed_std * asked).to(dtype)
     for i in range(config["num_hidden_layers"]):
@@ -177,11 +193,11 @@ def make_weights(config, seed):
         matrix(attn + "q_proj", q_size, hidden, 1.0, qkv_bias)
         matrix(attn + "k_proj", kv_size, hidden, 1.0, qkv_bias)
         matrix(attn + "v_proj", kv_size, hidden, 1.0, qkv_bias)
-        matrix(attn + "o_proj", hidden, q_size, 1.5, attention_bias)
+        matrix(attn + "o_proj", hidden, q_size, 1.5, o_bias)
         weights[attn + "o_proj.weight"][:most] *= ROUTER_WRITE
-        if kind in reference.QK_NORM:
+        if reference.has_qk_norm(config):
             # Three layers of sharp attention would be too much for int4.
-            mean = 0.6 if most else 1.1
+            mean = 0.6 if most > 0 else 1.1
             put(attn + "q_norm.weight", (config["head_dim"],), 0.3, mean)
             put(attn + "k_norm.weight", (config["head_dim"],), 0.3, mean)
         put(layer + "post_attention_layernorm.weight", (hidden,), 0.2, 1.0)
@@ -191,11 +207,19 @@ def make_weights(config, seed):
         if experts:
             matrix(layer + router, experts, hidden, ROUTER_NOISE, False)
             # Each layer gives a token other experts.
-            for e, column in enumerate(rng.permutation(experts)):
-                weights[layer + router + ".weight"][e, column] += 1 / embed_std
+            for e, column in enumerate(rng.permutation(experts - favoured)):
+                weights[layer + router + ".weight"][e + favoured, column] += (
+                    1 / embed_std)
             inter = config.get("moe_intermediate_size", inter)
-        for e in range(max(experts, 1)):
-            mlp = layer + prefix.format(e)
+            if favoured:
+                bias = 0.05 * rng.standard_normal(experts)
+                bias[0] += 1.5
+                weights[layer + router + ".e_score_correction_bias"] = (
+                    torch.from_numpy(bias).float())
+        prefixes = [prefix.format(e) for e in range(max(experts, 1))]
+        if experts and config.get("n_shared_experts"):
+            prefixes.append("mlp.shared_experts.")
+        for mlp in (layer + prefix for prefix in prefixes):
             matrix(mlp + gate, inter, hidden, 1.0, mlp_bias)
             matrix(mlp + up, inter, hidden, 1.0, mlp_bias)
             matrix(mlp + down, hidden, inter, 1.0, mlp_bias)

@@ -2,7 +2,8 @@
 
 An independent reference for the engine: it follows the papers (RMSNorm
 arXiv 1910.07467, RoPE 2104.09864, GQA 2305.13245, SwiGLU 2002.05202, Mistral's
-window 2310.06825, Mixtral's experts 2401.04088) and the meaning that Hugging Face
+window 2310.06825, Mixtral's experts 2401.04088, DeepSeek's 2401.06066 and
+2412.19437, as GLM has them) and the meaning that Hugging Face
 transformers documents for each field of config.json. No cache, no blocks, no
 batching tricks: every position is computed from the whole sequence.
 
@@ -18,12 +19,28 @@ MUTANTS = ("window_off", "window_off_by_one", "scaling_off", "theta_default",
            "rope_interleaved", "kv_heads_interleaved", "qk_norm_off",
            "bias_off", "eps_small", "position_off_by_one",
            "experts_one_less", "experts_normalization_flipped",
-           "experts_unweighted", "experts_shifted")
-QK_NORM = ("Qwen3ForCausalLM", "Qwen3MoeForCausalLM")
+           "experts_unweighted", "experts_shifted", "rotary_whole",
+           "shared_expert_off", "choice_bias_off", "share_scale_off",
+           "scores_softmax")
+GLM = "Glm4MoeForCausalLM"
+
+
+def has_qk_norm(config):
+    if config["architectures"][0] == GLM:
+        return config["use_qk_norm"]
+    return config["architectures"][0] in ("Qwen3ForCausalLM",
+                                          "Qwen3MoeForCausalLM")
+
+
+def rotary_dim(config, mutate=None):
+    """How many elements of a head RoPE turns, the first ones."""
+    share = config.get("partial_rotary_factor", 1.0)
+    return int(config["head_dim"] * (1.0 if mutate == "rotary_whole"
+                                     else share))
 
 
 def inverse_frequencies(config, mutate=None):
-    dim = config["head_dim"]
+    dim = rotary_dim(config, mutate)
     theta = 10000.0 if mutate == "theta_default" else config["rope_theta"]
     inv = [theta**(-2.0 * i / dim) for i in range(dim // 2)]
     scaling = config.get("rope_scaling")
@@ -49,7 +66,8 @@ def inverse_frequencies(config, mutate=None):
 
 
 def apply_rope(x, inv, mutate=None):
-    """x: [batch, heads, positions, head_dim]; pairs (i, i + head_dim / 2)."""
+    """x: [batch, heads, positions, head_dim]; pairs (i, i + n) for the n inv."""
+    x, rest = x[..., :2 * len(inv)], x[..., 2 * len(inv):]
     positions = torch.arange(x.shape[2], dtype=torch.float64)
     if mutate == "position_off_by_one":
         # A shift of all positions changes nothing (RoPE is relative), so the
@@ -59,10 +77,11 @@ def apply_rope(x, inv, mutate=None):
     cos, sin = angle.cos().float(), angle.sin().float()
     if mutate == "rope_interleaved":
         a, b = x[..., 0::2], x[..., 1::2]
-        return torch.stack((a * cos - b * sin, b * cos + a * sin),
-                           dim=-1).flatten(-2)
+        turned = torch.stack((a * cos - b * sin, b * cos + a * sin),
+                             dim=-1).flatten(-2)
+        return torch.cat((turned, rest), dim=-1)
     a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin, rest), dim=-1)
 
 
 def rms_norm(x, weight, eps, mutate=None):
@@ -92,6 +111,10 @@ def layer_experts(config):
     kind = config["architectures"][0]
     if kind == "MixtralForCausalLM":
         return [config["num_local_experts"]] * layers
+    if kind == GLM:
+        dense = config["first_k_dense_replace"]
+        return [0 if i < dense else config["n_routed_experts"]
+                for i in range(layers)]
     if kind != "Qwen3MoeForCausalLM":
         return [0] * layers
     step, dense = config["decoder_sparse_step"], config["mlp_only_layers"]
@@ -108,8 +131,9 @@ def mlp_names(config, experts):
             ("gate_proj", "up_proj", "down_proj"), "mlp.gate")
 
 
-def expert_shares(config, logits, mutate=None):
-    """[tokens, experts]: what each expert's output counts; 0 if not chosen."""
+def expert_shares(config, logits, bias=None, mutate=None):
+    """[tokens, experts]: what each expert's output counts; 0 if not chosen.
+    GLM's score each by itself, and are chosen with a bias."""
     count = config["num_experts_per_tok"]
     if mutate == "experts_one_less":
         count -= 1
@@ -117,10 +141,20 @@ def expert_shares(config, logits, mutate=None):
     normalize = config.get("norm_topk_prob", True)
     if mutate == "experts_normalization_flipped":
         normalize = not normalize
-    top = torch.softmax(logits, dim=-1).topk(count, dim=-1)
-    share = top.values
+    glm = config["architectures"][0] == GLM
+    if glm and mutate != "scores_softmax":
+        scores = torch.sigmoid(logits)
+    else:
+        scores = torch.softmax(logits, dim=-1)
+    choose_by = scores
+    if bias is not None and mutate != "choice_bias_off":
+        choose_by = scores + bias
+    top = choose_by.topk(count, dim=-1)
+    share = scores.gather(-1, top.indices)
     if normalize:
         share = share / share.sum(-1, keepdim=True)
+    if glm and mutate != "share_scale_off":
+        share = share * config["routed_scaling_factor"]
     if mutate == "experts_unweighted":
         share = torch.full_like(share, 1.0 / count)
     return torch.zeros_like(logits).scatter(-1, top.indices, share)
@@ -179,8 +213,14 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
     def mixture(h, layer, experts):
         prefix, names, router = mlp_names(config, experts)
         rows = h.reshape(batch * length, -1)
-        shares = expert_shares(config, linear(rows, layer + router), mutate)
+        bias = weights.get(layer + router + ".e_score_correction_bias")
+        shares = expert_shares(config, linear(rows, layer + router), bias,
+                               mutate)
         out = torch.zeros_like(rows)
+        shared = layer + "mlp.shared_experts."
+        if shared + names[0] + ".weight" in weights and (
+                mutate != "shared_expert_off"):
+            out += mlp(rows, shared, names)
         for e in range(experts):
             chosen = shares[:, e].nonzero()[:, 0]
             read = (e + 1) % experts if mutate == "experts_shifted" else e
@@ -196,7 +236,7 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
         q = split(linear(h, layer + "self_attn.q_proj"), heads)
         k = split(linear(h, layer + "self_attn.k_proj"), kv_heads)
         v = split(linear(h, layer + "self_attn.v_proj"), kv_heads)
-        if config["architectures"][0] in QK_NORM and mutate != "qk_norm_off":
+        if has_qk_norm(config) and mutate != "qk_norm_off":
             q = norm(q, layer + "self_attn.q_norm")
             k = norm(k, layer + "self_attn.k_norm")
         q = rnd(apply_rope(q, inv, mutate))

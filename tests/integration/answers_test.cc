@@ -262,7 +262,7 @@ TEST_F(AnswersTest, ManyAtOnceOverUnequalWorkers) {
 // Whose way through a layer depends on nobody beside them, either.
 TEST_F(AnswersTest, ManyAtOnceThroughMixturesOfExperts) {
   TinyModelOptions options;
-  options.architecture = "Qwen3MoeForCausalLM";
+  options.architecture = "Glm4MoeForCausalLM";
   options.experts = 12;
   options.experts_per_token = 3;
   options.first_layer_dense = true;

@@ -76,6 +76,13 @@ TEST(ModelCostsTest, AStepReadsTheExpertsThatItsTokensPassThrough) {
             2 * (2 * kLayer + 0.75 * kExpert + 32));
   EXPECT_NEAR(LayerBytesRead(config, WeightKind::kBf16, 1000),
               LayerMatrixBytes(config, WeightKind::kBf16), 1e-6);
+  // One that all share is read by the first token.
+  config.experts.shared = 1;
+  EXPECT_EQ(LayerMatrixParameters(config), 2 * kLayer + kExpert + 32);
+  EXPECT_EQ(LayerMatrixBytes(config, WeightKind::kBf16),
+            2 * (2 * kLayer + 4 * kExpert + 32));
+  EXPECT_EQ(LayerBytesRead(config, WeightKind::kBf16, 2),
+            2 * (2 * kLayer + 1.75 * kExpert + 32));
   const ModelConfig dense = SmallConfig();
   EXPECT_EQ(LayerBytesRead(dense, WeightKind::kInt4, 7),
             LayerMatrixBytes(dense, WeightKind::kInt4));

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// As the models' own pages and files count them.
+// As the models' own pages and files count them; GLM's files have a layer more,
+// which predicts further tokens (3,616,573,568 and 5,539,962,267 parameters).
 TEST(ModelShapesTest, HaveAsManyParametersAsTheRealModels) {
   const std::map<std::string, int64_t> expected = {
       {"SmolLM2-135M", 134515008},    {"SmolLM2-360M", 361821120},
@@ -22,7 +24,8 @@ TEST(ModelShapesTest, HaveAsManyParametersAsTheRealModels) {
       {"TinyLlama-1.1B", 1100048384}, {"Llama-3.2-1B", 1235814400},
       {"Llama-3.2-3B", 3212749824},   {"Mistral-7B", 7248023552},
       {"Llama-3.1-8B", 8030261248},   {"Qwen3-30B-A3B", 30532122624},
-      {"Mixtral-8x7B", 46702792704}};
+      {"Mixtral-8x7B", 46702792704},  {"GLM-4.5-Air", 106852251264},
+      {"GLM-4.5", 352797829024}};
   for (const auto& [name, parameters] : expected) {
     const auto shape = FindModelShape(name);
     ASSERT_TRUE(shape.ok()) << shape.status();
@@ -66,6 +69,19 @@ TEST(ChangeShapeTest, ChangesWhatIsAskedFor) {
   EXPECT_EQ(changed->vocab_size, 1000);
   EXPECT_FALSE(changed->tie_word_embeddings);
   EXPECT_EQ(changed->hidden_size, tiny.hidden_size);
+}
+
+TEST(ChangeShapeTest, KeepsLayersWithAndWithoutExperts) {
+  const engine::ModelConfig glm = FindModelShape("GLM-4.5")->config;
+  ShapeChanges changes;
+  for (const auto& [layers, dense] : {std::pair(1, 0), {2, 1}, {9, 3}}) {
+    changes.layers = layers;
+    const auto changed = ChangeShape(glm, changes);
+    ASSERT_TRUE(changed.ok()) << changed.status();
+    for (int32_t i = 0; i < layers; ++i) {
+      EXPECT_EQ(changed->LayerHasExperts(i), i >= dense) << layers << " " << i;
+    }
+  }
 }
 
 TEST(ChangeShapeTest, NamesTheWrongFlag) {

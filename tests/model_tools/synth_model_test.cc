@@ -101,6 +101,12 @@ TEST_F(SynthModelTest, ReadsBackAsTheSameModel) {
     EXPECT_EQ(config->experts.intermediate_size,
               wanted.experts.intermediate_size);
     EXPECT_EQ(config->experts.normalized, wanted.experts.normalized);
+    EXPECT_EQ(config->experts.shared, wanted.experts.shared);
+    EXPECT_EQ(config->experts.score, wanted.experts.score);
+    EXPECT_EQ(config->experts.choice_bias, wanted.experts.choice_bias);
+    EXPECT_EQ(config->experts.scale, wanted.experts.scale);
+    EXPECT_EQ(config->layer_has_experts, wanted.layer_has_experts);
+    EXPECT_EQ(config->rotary_dim, wanted.rotary_dim);
     EXPECT_EQ(config->vocab_size, wanted.vocab_size);
     EXPECT_EQ(config->max_position, wanted.max_position);
     EXPECT_EQ(config->rms_norm_eps, wanted.rms_norm_eps);

@@ -54,6 +54,10 @@ std::string Interleave(const std::string& rows, int64_t row_bytes,
   return out;
 }
 
+bool IsGlm(const ModelConfig& config) {
+  return config.architecture == Architecture::kGlm4Moe;
+}
+
 class ModelWriter final {
  public:
   ModelWriter(const ModelConfig& config, bool experts_apart, GgufWriter& out)
@@ -104,7 +108,9 @@ class ModelWriter final {
     AddVector(p + "attn_output.bias", w.o_bias);
     AddVector(p + "attn_q_norm.weight", w.q_norm);
     AddVector(p + "attn_k_norm.weight", w.k_norm);
-    AddVector(p + "ffn_norm.weight", w.post_attention_norm);
+    AddVector(
+        p + (IsGlm(config_) ? "post_attention_norm.weight" : "ffn_norm.weight"),
+        w.post_attention_norm);
     if (w.expert_router.has_value()) {
       AddExperts(p, w);
       return;
@@ -124,24 +130,28 @@ class ModelWriter final {
     const WeightMatrix& router = *w.expert_router;
     out_.AddTensor(p + "ffn_gate_inp.weight", gguf::kF32,
                    {router.rows, router.columns}, Floats(router.values));
+    AddVector(p + "exp_probs_b.bias", w.choice_bias);
+    const size_t count = config_.experts.count;
     const auto add = [&](const std::string& name,
                          WeightMatrix engine::ExpertWeights::*part) {
+      if (config_.experts.shared > 0) {
+        AddMatrix(p + name + "_shexp.weight", w.experts[count].*part);
+      }
       if (experts_apart_) {
-        for (size_t i = 0; i < w.experts.size(); ++i) {
+        for (size_t i = 0; i < count; ++i) {
           AddMatrix(absl::StrCat(p, name, ".", i, ".weight"),
                     w.experts[i].*part);
         }
         return;
       }
       std::string bytes;
-      for (const engine::ExpertWeights& expert : w.experts) {
-        bytes += Text((expert.*part).values.bytes);
+      for (size_t i = 0; i < count; ++i) {
+        bytes += Text((w.experts[i].*part).values.bytes);
       }
       const WeightMatrix& first = w.experts[0].*part;
-      out_.AddTensor(
-          p + name + "_exps.weight", TypeOf(first.values.dtype),
-          {static_cast<int64_t>(w.experts.size()), first.rows, first.columns},
-          bytes);
+      out_.AddTensor(p + name + "_exps.weight", TypeOf(first.values.dtype),
+                     {static_cast<int64_t>(count), first.rows, first.columns},
+                     bytes);
     };
     add("ffn_gate", &engine::ExpertWeights::gate_proj);
     add("ffn_up", &engine::ExpertWeights::up_proj);
@@ -157,6 +167,7 @@ class ModelWriter final {
 std::string GgufArchitecture(Architecture architecture) {
   if (architecture == Architecture::kQwen2) return "qwen2";
   if (architecture == Architecture::kQwen3Moe) return "qwen3moe";
+  if (architecture == Architecture::kGlm4Moe) return "glm4moe";
   return architecture == Architecture::kQwen3 ? "qwen3" : "llama";
 }
 
@@ -186,7 +197,8 @@ void AddConfig(const ModelConfig& c, GgufWriter& out) {
   out.AddUint32(p + "vocab_size", c.vocab_size);
   out.AddUint32(p + "context_length", c.max_position);
   out.AddUint32(p + "embedding_length", c.hidden_size);
-  out.AddUint32(p + "block_count", c.num_layers);
+  // Real files of GLM's have a layer that predicts further tokens.
+  out.AddUint32(p + "block_count", c.num_layers + (IsGlm(c) ? 1 : 0));
   const bool mixtral = c.architecture == Architecture::kMixtral;
   out.AddUint32(p + "feed_forward_length",
                 mixtral ? c.experts.intermediate_size : c.intermediate_size);
@@ -198,11 +210,22 @@ void AddConfig(const ModelConfig& c, GgufWriter& out) {
                     c.experts.intermediate_size);
     }
   }
+  if (IsGlm(c)) {
+    out.AddUint32(p + "nextn_predict_layers", 1);
+    out.AddUint32(p + "expert_shared_count", c.experts.shared);
+    out.AddUint32(p + "expert_gating_func", 2);
+    out.AddFloat(p + "expert_weights_scale",
+                 static_cast<float>(c.experts.scale));
+    out.AddBool(p + "expert_weights_norm", c.experts.normalized);
+    int32_t dense = 0;
+    while (dense < c.num_layers && !c.LayerHasExperts(dense)) ++dense;
+    out.AddUint32(p + "leading_dense_block_count", dense);
+  }
   out.AddUint32(p + "attention.head_count", c.num_heads);
   out.AddUint32(p + "attention.head_count_kv", c.num_kv_heads);
   out.AddUint32(p + "attention.key_length", c.head_dim);
   out.AddUint32(p + "attention.value_length", c.head_dim);
-  out.AddUint32(p + "rope.dimension_count", c.head_dim);
+  out.AddUint32(p + "rope.dimension_count", c.RotaryDim());
   out.AddFloat(p + "attention.layer_norm_rms_epsilon",
                static_cast<float>(c.rms_norm_eps));
   out.AddFloat(p + "rope.freq_base", static_cast<float>(c.rope_theta));

@@ -114,13 +114,21 @@ DType ParseDType(const std::string& name) {
   return DType::kF32;
 }
 
+constexpr char kGlm[] = "Glm4MoeForCausalLM";
+
 void AddExperts(const TinyModelOptions& o, const std::string& prefix,
                 TensorFile* file) {
   const bool mixtral = o.architecture == "MixtralForCausalLM";
   const std::string block = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
   file->AddMatrix(block + "gate.weight", o.experts, o.hidden);
-  for (int32_t i = 0; i < o.experts; ++i) {
-    const std::string expert = absl::StrCat(block, "experts.", i, ".");
+  const bool glm = o.architecture == kGlm;
+  if (glm) {
+    file->Add(block + "gate.e_score_correction_bias", {o.experts}, 0.0f, 0.3f);
+  }
+  for (int32_t i = 0; i < o.experts + (glm ? 1 : 0); ++i) {
+    const std::string expert = i < o.experts
+                                   ? absl::StrCat(block, "experts.", i, ".")
+                                   : block + "shared_experts.";
     file->AddMatrix(expert + (mixtral ? "w1.weight" : "gate_proj.weight"),
                     o.intermediate, o.hidden);
     file->AddMatrix(expert + (mixtral ? "w3.weight" : "up_proj.weight"),
@@ -141,7 +149,7 @@ void AddLayer(const TinyModelOptions& o, int32_t index, TensorFile* file) {
   file->AddMatrix(attention + "k_proj.weight", kv_size, o.hidden);
   file->AddMatrix(attention + "v_proj.weight", kv_size, o.hidden);
   file->AddMatrix(attention + "o_proj.weight", o.hidden, q_size);
-  if (o.architecture == "Qwen2ForCausalLM") {
+  if (o.architecture == "Qwen2ForCausalLM" || o.architecture == kGlm) {
     file->Add(attention + "q_proj.bias", {q_size}, 0.0f, 0.5f);
     file->Add(attention + "k_proj.bias", {kv_size}, 0.0f, 0.5f);
     file->Add(attention + "v_proj.bias", {kv_size}, 0.0f, 0.5f);
@@ -152,7 +160,8 @@ void AddLayer(const TinyModelOptions& o, int32_t index, TensorFile* file) {
     file->Add(attention + "k_norm.weight", {o.head_dim}, 1.0f, 0.3f);
   }
   if (o.architecture == "MixtralForCausalLM" ||
-      (qwen3_moe && !(index == 0 && o.first_layer_dense))) {
+      ((qwen3_moe || o.architecture == kGlm) &&
+       !(index == 0 && o.first_layer_dense))) {
     AddExperts(o, prefix, file);
     return;
   }
@@ -200,6 +209,16 @@ json Config(const TinyModelOptions& o) {
     config["norm_topk_prob"] = true;
     config["mlp_only_layers"] =
         o.first_layer_dense ? json::array({0}) : json::array();
+  } else if (o.architecture == kGlm) {
+    config["n_routed_experts"] = o.experts;
+    config["n_shared_experts"] = 1;
+    config["num_experts_per_tok"] = o.experts_per_token;
+    config["moe_intermediate_size"] = o.intermediate;
+    config["norm_topk_prob"] = true;
+    config["routed_scaling_factor"] = 1.5;
+    config["first_k_dense_replace"] = o.first_layer_dense ? 1 : 0;
+    config["attention_bias"] = true;
+    config["partial_rotary_factor"] = 0.5;
   }
   if (o.sliding_window) config["sliding_window"] = *o.sliding_window;
   return config;

@@ -18,7 +18,8 @@ struct TinyModelOptions {
   uint64_t seed = 1;
   // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM" (with QKV
   // bias), "Qwen3ForCausalLM" (with QK norm), or, with experts,
-  // "MixtralForCausalLM" or "Qwen3MoeForCausalLM" (with QK norm).
+  // "MixtralForCausalLM", "Qwen3MoeForCausalLM" (with QK norm) or
+  // "Glm4MoeForCausalLM" (with QKV bias, a choice bias and a shared expert).
   std::string architecture = "LlamaForCausalLM";
   int32_t layers = 2;
   int32_t hidden = 64;
@@ -28,7 +29,7 @@ struct TinyModelOptions {
   int32_t intermediate = 96;  // of one expert where there are some
   int32_t experts = 5;
   int32_t experts_per_token = 2;
-  // "Qwen3MoeForCausalLM" only: the first layer has none.
+  // Not "MixtralForCausalLM": the first layer has none.
   bool first_layer_dense = false;
   // Ids 0..255 are the bytes, 256 and 257 the special tokens below, the rest
   // are words that no text encodes to. At least 258.

@@ -64,8 +64,11 @@ std::vector<std::pair<std::string, TinyModelOptions>> Models() {
   experts.experts = 7;
   experts.experts_per_token = 3;
   experts.first_layer_dense = true;
+  TinyModelOptions glm = experts;
+  glm.architecture = "Glm4MoeForCausalLM";
   return {{"llama", llama}, {"odd", odd},     {"mistral", mistral},
-          {"qwen2", qwen2}, {"qwen3", qwen3}, {"experts", experts}};
+          {"qwen2", qwen2}, {"qwen3", qwen3}, {"experts", experts},
+          {"glm", glm}};
 }
 
 // Each process has its own, as two may run at a time. A death test starts the

@@ -152,6 +152,14 @@ TEST(ExpertsTest, StepsSayWhatTheyRead) {
   result = engine->Execute(plan, NoHook);
   EXPECT_EQ(result.expert_rows, 2 * tiny.experts_per_token);
   EXPECT_EQ(result.expert_reads, 2 * tiny.experts_per_token);
+  // A shared one is read, too.
+  tiny.architecture = "Glm4MoeForCausalLM";
+  const ModelDir shares;
+  ASSERT_TRUE(test::WriteTinyModel(shares.path(), tiny).ok());
+  const auto shared = EngineOf(shares.path(), "bf16");
+  result = shared->Execute(plan, NoHook);
+  EXPECT_EQ(result.expert_rows, 2 * (tiny.experts_per_token + 1));
+  EXPECT_EQ(result.expert_reads, 2 * (tiny.experts_per_token + 1));
   const auto dense = EngineOf(EngineModelDir("llama"), "bf16");
   EXPECT_EQ(dense->Execute(plan, NoHook).expert_rows, 0);
 }

@@ -146,6 +146,8 @@ TEST(PackedModelTest, IsTheModelThatIsPackedAtLoad) {
   }
   // All biases.
   ExpectSameModel(GoldenDir("llama_linear"));
+  // A bias for the choice of experts, and one that all tokens share.
+  ExpectSameModel(GoldenDir("glm4_moe"));
   ExpectSameModel(BATON_SOURCE_DIR "/models/stories");
 }
 

@@ -349,6 +349,7 @@ TEST_P(AttentionTest, SpansMakeTheirTokensHeads) {
     heads.num_heads = shape.heads;
     heads.num_kv_heads = shape.kv_heads;
     heads.head_dim = shape.head_dim;
+    heads.turning_pairs = shape.head_dim / 2;
     heads.stored_head_dim = args_.stored_head_dim;
     heads.eps = 1e-5f;
     heads.rope = Put(Floats(RandomBf16(kLength * shape.head_dim, 32)));

@@ -64,7 +64,7 @@ std::vector<std::pair<std::string, TinyModelOptions>> DeviceModels() {
   wide.intermediate = 1100;
   wide.layers = 1;
   TinyModelOptions moe;
-  moe.architecture = "Qwen3MoeForCausalLM";
+  moe.architecture = "Glm4MoeForCausalLM";
   moe.experts = 9;
   moe.experts_per_token = 3;
   moe.first_layer_dense = true;

@@ -25,9 +25,14 @@ struct Sizes {
   int32_t rows, experts, per_token;
   MatmulKernel kernel = MatmulKernel::kStream8;
   bool normalized = true;
+  // As GLM's mixtures have it.
+  bool sigmoid = false;
+  int32_t shared = 0;
+  float scale = 1.0f;
 
+  int32_t passed() const { return per_token + shared; }
   ExpertTiling tiling() const {
-    return TilingOf(rows * per_token, experts, kernel, kGroupFewRows);
+    return TilingOf(rows * passed(), experts + shared, kernel, kGroupFewRows);
   }
 };
 
@@ -44,7 +49,7 @@ class ExpertsTest : public DeviceTest {
   Routed Route(const Sizes& s, const std::vector<float>& logits,
                const std::vector<RowPlace>& places, bool first = true,
                uint32_t reads = 77) {
-    const int32_t turns = s.rows * s.per_token;
+    const int32_t turns = s.rows * s.passed();
     RouteArgs args;
     args.logits = Put(logits);
     args.stride = s.experts + 3;
@@ -52,6 +57,10 @@ class ExpertsTest : public DeviceTest {
     args.experts = s.experts;
     args.per_token = s.per_token;
     args.normalized = s.normalized;
+    args.shared = s.shared;
+    args.sigmoid = s.sigmoid;
+    if (s.sigmoid) args.choice_bias = Put(Bias(s));
+    args.scale = s.scale;
     if (!places.empty()) args.row_places = Put(places);
     args.choices = Take<ExpertChoice>(turns);
     args.tiling = s.tiling();
@@ -66,6 +75,16 @@ class ExpertsTest : public DeviceTest {
     routed.tiles = Get(args.tiles, args.tiling.num_tiles);
     routed.reads = Get(args.reads, 1)[0];
     return routed;
+  }
+
+  // Of some experts none.
+  static std::vector<float> Bias(const Sizes& s) {
+    std::vector<float> bias(s.experts);
+    for (int32_t e = 0; e < s.experts; ++e) {
+      bias[e] =
+          e % 3 == 0 ? 0.0f : 0.0625f * static_cast<float>(e * 7 % 13 - 6);
+    }
+    return bias;
   }
 
   // The logits of a row, at its stride.
@@ -99,13 +118,13 @@ class ExpertsTest : public DeviceTest {
         EXPECT_EQ(choice.place, -1);
         continue;
       }
-      ASSERT_LT(choice.expert, s.experts);
+      ASSERT_LT(choice.expert, s.experts + s.shared);
       ASSERT_GE(choice.place, 0);
       ASSERT_LT(choice.place, static_cast<int32_t>(expert_of.size()));
       ASSERT_EQ(expert_of[choice.place], -1) << "two at a place";
       expert_of[choice.place] = choice.expert;
       EXPECT_EQ(routed.place_rows[choice.place],
-                static_cast<int32_t>(i) / s.per_token);
+                static_cast<int32_t>(i) / s.passed());
       read.insert(choice.expert);
       ++there;
     }
@@ -195,10 +214,67 @@ TEST_F(ExpertsTest, RowsGoToTheExpertsWithTheLargestLogits) {
   }
 }
 
+float SigmoidOnHost(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+
+// Logits are far enough apart that how a sigmoid is rounded changes no choice,
+// and equal ones have equal scores.
+TEST_F(ExpertsTest, SharedExpertsComeAfterThoseThatScoreBest) {
+  std::vector<Sizes> cases = {{1, 8, 2},
+                              {5, 160, 8},
+                              {64, 60, 4},
+                              {130, 33, 2},
+                              {290, 5, 3},
+                              {17, 40, 3, MatmulKernel::kGroup},
+                              {66, 300, 31, MatmulKernel::kTile64}};
+  for (Sizes& s : cases) {
+    SCOPED_TRACE(testing::Message() << s.rows << " rows, " << s.experts);
+    s.sigmoid = true;
+    s.shared = 1 + s.rows % 2 * (s.per_token < 31 ? 1 : 0);
+    s.normalized = s.rows != 64;
+    s.scale = 2.5f;
+    const std::vector<float> logits = Logits(s, 6 + s.rows);
+    const std::vector<float> bias = Bias(s);
+    const Routed routed = Route(s, logits, /*places=*/{});
+    ExpectSorted(s, routed);
+    for (int32_t r = 0; r < s.rows; ++r) {
+      const float* const of_row = logits.data() + int64_t{r} * (s.experts + 3);
+      const ExpertChoice* const choices =
+          routed.choices.data() + int64_t{r} * s.passed();
+      std::vector<int32_t> order(s.experts);
+      std::iota(order.begin(), order.end(), 0);
+      const auto score = [&](int32_t e) {
+        return SigmoidOnHost(of_row[e]) + bias[e];
+      };
+      std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+        return score(a) > score(b);
+      });
+      double sum = 0;
+      std::set<int32_t> chosen;
+      for (int32_t i = 0; i < s.per_token; ++i) {
+        ASSERT_LT(choices[i].expert, s.experts);
+        ASSERT_TRUE(chosen.insert(choices[i].expert).second) << r << " " << i;
+        // Of nearly equal scores any may come first.
+        ASSERT_NEAR(score(choices[i].expert), score(order[i]), 1e-6) << r;
+        sum += SigmoidOnHost(of_row[choices[i].expert]);
+      }
+      for (int32_t i = 0; i < s.per_token; ++i) {
+        const double share = SigmoidOnHost(of_row[choices[i].expert]) *
+                             s.scale / (s.normalized ? sum : 1.0);
+        ASSERT_NEAR(choices[i].share, share, 1e-5 * share) << r << " " << i;
+      }
+      for (int32_t i = 0; i < s.shared; ++i) {
+        EXPECT_EQ(choices[s.per_token + i].expert, s.experts + i);
+        EXPECT_EQ(choices[s.per_token + i].share, 1.0f);
+      }
+    }
+  }
+}
+
 // As in graphs with room for more rows than a step has.
 TEST_F(ExpertsTest, RowsThatAreNotThereReadNoExpert) {
   for (const int32_t rows : {16, 96}) {
-    const Sizes s = {rows, 40, 4};
+    Sizes s = {rows, 40, 4};
+    s.shared = 1;
     std::vector<RowPlace> places(s.rows);
     for (int32_t r = 0; r < s.rows; ++r) {
       if (r % 3 == 1) places[r].position = r;
@@ -206,7 +282,7 @@ TEST_F(ExpertsTest, RowsThatAreNotThereReadNoExpert) {
     const Routed routed = Route(s, Logits(s, 3), places);
     ExpectSorted(s, routed);
     for (int32_t r = 0; r < s.rows; ++r) {
-      const ExpertChoice& first = routed.choices[r * s.per_token];
+      const ExpertChoice& first = routed.choices[r * s.passed()];
       EXPECT_EQ(first.expert >= 0, r % 3 == 1) << r;
       if (r % 3 != 1) {
         EXPECT_EQ(first.share, 0.0f);

@@ -30,7 +30,9 @@ class FinishHeadsTest : public DeviceTest,
   static constexpr int32_t kKvHeads = 2;
   static constexpr int32_t kRows = 37;
 
-  void Make(int32_t head_dim, int32_t block_size) {
+  // Of a head, the first 2 * `turning` elements turn; all, unless it says so.
+  void Make(int32_t head_dim, int32_t block_size, int32_t turning = 0) {
+    turning_ = turning > 0 ? turning : head_dim / 2;
     layout_ = {};
     layout_.num_layers = 1;
     layout_.num_blocks = 6;
@@ -52,7 +54,8 @@ class FinishHeadsTest : public DeviceTest,
     for (int32_t position = 0; position < kRows; ++position) {
       for (int32_t i = 0; i < head_dim; ++i) {
         const int32_t pair = i % (head_dim / 2);
-        const double angle = position * std::pow(0.7, pair);
+        const double angle =
+            pair < turning_ ? position * std::pow(0.7, pair) : 0.0;
         rope_.push_back(
             static_cast<float>(i == pair ? std::cos(angle) : std::sin(angle)));
       }
@@ -75,6 +78,7 @@ class FinishHeadsTest : public DeviceTest,
     args.num_heads = kHeads;
     args.num_kv_heads = kKvHeads;
     args.head_dim = layout_.head_dim;
+    args.turning_pairs = turning_;
     args.stored_head_dim = layout_.stored_head_dim();
     args.rope = Put(rope_);
     args.queries =
@@ -104,7 +108,7 @@ class FinishHeadsTest : public DeviceTest,
         std::vector<float> key(x, x + layout_.head_dim);
         const float* const cosines =
             rope_.data() + int64_t{row} * layout_.head_dim;
-        kernels.rope(key.data(), cosines, cosines + half, half);
+        kernels.rope(key.data(), cosines, cosines + half, turning_);
         const float* const value = Head(row, kHeads + kKvHeads + head);
         if (GetParam() == KvDtype::kInt8) {
           pages.WriteKey(0, blocks_, row, head, key.data());
@@ -137,6 +141,7 @@ class FinishHeadsTest : public DeviceTest,
   const std::vector<BlockId> blocks_ = {4, 1, 3};
   KvLayout layout_;
   int32_t heads_per_row_ = 0;
+  int32_t turning_ = 0;  // pairs
   std::vector<float> qkv_;
   std::vector<float> rope_;
 };
@@ -157,6 +162,15 @@ TEST_P(FinishHeadsTest, PagesAreThoseOfTheHostToTheBit) {
     EXPECT_EQ(Scale(device, 5, 0, layout_.KeyScalesOffset()), 0.0f);
     EXPECT_EQ(Scale(device, 6, 0, layout_.ValueScalesOffset()), 0.0f);
     EXPECT_GT(Scale(device, 6, 0, layout_.KeyScalesOffset()), 0.0f);
+  }
+}
+
+TEST_P(FinishHeadsTest, PartsOfHeadsTurn) {
+  for (const auto& [head_dim, turning] :
+       std::vector<std::pair<int32_t, int32_t>>{
+           {16, 4}, {20, 1}, {80, 30}, {128, 32}, {128, 40}}) {
+    Make(head_dim, /*block_size=*/16, turning);
+    EXPECT_TRUE(OnDevice() == Expected()) << head_dim << " " << turning;
   }
 }
 

@@ -313,6 +313,7 @@ class KernelTimes final {
   }
   FinishHeadsArgs Heads(int32_t layer) {
     auto args = WithKv<FinishHeadsArgs>(layer);
+    args.turning_pairs = model_.head_dim / 2;
     args.qkv = qkv_.as<float>();
     args.rope = rope_.as<float>();
     return args;

@@ -107,20 +107,23 @@ TEST_F(MixtureTest, RoomInAGraphReadsNothing) {
 
 // Files that have all experts of a layer in one tensor, or one for each.
 TEST_F(MixtureTest, GgufFilesAreTheDirectory) {
-  TinyModelOptions model;
-  model.architecture = "MixtralForCausalLM";
-  const std::string dir = Write(model);
-  const std::vector<TokenId> tokens = Prompt(33, 8);
-  const std::vector<BlockId> blocks = BlockRange(0, 3);
-  const auto engine = MakeCuda(dir, SmallPass());
-  const std::vector<float> expected = RunWhole(*engine, tokens, blocks);
-  for (const bool apart : {false, true}) {
-    const std::string file = dir + "/model.gguf";
-    std::ofstream(file, std::ios::binary)
-        << test::GgufOfModelDir(dir, apart).Finish();
-    EXPECT_TRUE(SameBits(RunWhole(*MakeCuda(file, SmallPass()), tokens, blocks),
-                         expected))
-        << apart;
+  for (const char* const architecture :
+       {"MixtralForCausalLM", "Glm4MoeForCausalLM"}) {
+    TinyModelOptions model;
+    model.architecture = architecture;
+    const std::string dir = Write(model);
+    const std::vector<TokenId> tokens = Prompt(33, 8);
+    const std::vector<BlockId> blocks = BlockRange(0, 3);
+    const auto engine = MakeCuda(dir, SmallPass());
+    const std::vector<float> expected = RunWhole(*engine, tokens, blocks);
+    for (const bool apart : {false, true}) {
+      const std::string file = dir + "/model.gguf";
+      std::ofstream(file, std::ios::binary)
+          << test::GgufOfModelDir(dir, apart).Finish();
+      EXPECT_TRUE(SameBits(
+          RunWhole(*MakeCuda(file, SmallPass()), tokens, blocks), expected))
+          << architecture << " " << apart;
+    }
   }
 }
 

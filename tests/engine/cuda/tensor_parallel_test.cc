@@ -133,7 +133,9 @@ std::vector<TinyModelOptions> Shareable() {
   qwen3_moe.experts = 9;
   qwen3_moe.experts_per_token = 4;
   qwen3_moe.first_layer_dense = true;
-  return {odd, qwen2, qwen3, mistral, mixtral, qwen3_moe};
+  TinyModelOptions glm4_moe = qwen3_moe;
+  glm4_moe.architecture = "Glm4MoeForCausalLM";
+  return {odd, qwen2, qwen3, mistral, mixtral, qwen3_moe, glm4_moe};
 }
 
 TEST_F(TensorParallelTest, LogitsAreThoseOfOneDevice) {
