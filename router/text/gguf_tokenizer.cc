@@ -56,14 +56,18 @@ struct Splitting {
   bool adds_bos = false;    // where the file does not say it
 };
 
+constexpr char kLlama3Words[] =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|)"
+    R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 const std::vector<Splitting>& Splittings() {
   static const auto* const splittings = new std::vector<Splitting>{
       {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3"},
-       .regex = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|)"
-                R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
-                R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+       .regex = kLlama3Words,
        .ignores_merges = true,
        .adds_bos = true},
+      {.names = {"glm4", "chatglm-bpe"}, .regex = kLlama3Words},
       {.names = {"qwen2", "deepseek-r1-qwen", "megrez"},
        .regex = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|)"
                 R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"

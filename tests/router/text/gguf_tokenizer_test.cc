@@ -132,6 +132,25 @@ TEST(GgufTokenizerKeysTest, SentencePieceStartsTextsWithItsBeginToken) {
   EXPECT_EQ(*(*tokenizer)->Decode({{22557, 1526}}), " Hello world");
 }
 
+// GLM's chat template begins texts by itself.
+TEST(GgufTokenizerKeysTest, GlmSplitsAsLlama3DoesAndAddsNoBeginToken) {
+  const json root = TokenizerJson("llama-3.1");
+  const auto with_bos = [&](const std::string& pre) {
+    GgufWriter writer = WriteGguf(root, pre);
+    writer.AddUint32("tokenizer.ggml.bos_token_id", 128000);
+    return Load(writer);
+  };
+  const auto glm = with_bos("glm4");
+  const auto llama = with_bos("llama-bpe");
+  ASSERT_TRUE(glm.ok() && llama.ok()) << glm.status() << llama.status();
+  for (const char* const text : {"It's 1234567 o'clock,  isn't it?",
+                                 "\n\n  x\t\t12 345a", "été 2024!"}) {
+    const std::vector<TokenId> ids = *(*glm)->Encode(text);
+    EXPECT_EQ(ids, *(*llama)->Encode(text, {.add_special_tokens = false}));
+    EXPECT_NE(ids, *(*llama)->Encode(text));
+  }
+}
+
 TEST(GgufTokenizerKeysTest, GptTwoAndDigits) {
   const json root = TokenizerJson("stories");
   for (const char* const pre : {"gpt-2", "default", "smollm"}) {
