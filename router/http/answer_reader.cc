@@ -6,9 +6,10 @@ namespace baton::router::http {
 
 AnswerReader::AnswerReader(ReasoningStart reasoning,
                            std::optional<ToolCallFormat> calls,
-                           const std::vector<std::string>& names)
+                           const std::vector<std::string>& names,
+                           const TextParameters& texts)
     : reasoning_(reasoning) {
-  if (calls.has_value()) calls_.emplace(*calls, names);
+  if (calls.has_value()) calls_.emplace(*calls, names, texts);
 }
 
 void AnswerReader::Call(std::vector<ToolCallEvent> said, bool last,

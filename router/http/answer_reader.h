@@ -34,9 +34,10 @@ struct AnswerEvent {
 class AnswerReader final {
  public:
   // `calls`: how the model writes calls of the tools in `names`; none: it may
-  // not call any.
+  // not call any. `texts` as ToolCallStream has them.
   AnswerReader(ReasoningStart reasoning, std::optional<ToolCallFormat> calls,
-               const std::vector<std::string>& names);
+               const std::vector<std::string>& names,
+               const TextParameters& texts = {});
 
   // What is certain with this response, the last one of the answer included,
   // and was not before.

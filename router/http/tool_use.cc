@@ -34,7 +34,24 @@ std::optional<std::string> FunctionName(const json::value& value) {
 struct Tool {
   std::string name;
   std::string parameters;  // JSON; empty: none given
+  // Those whose schema says that they are strings.
+  absl::flat_hash_set<std::string> texts;
 };
+
+bool IsText(const json::value& schema) {
+  const json::value* const type = MemberOf(&schema, "type");
+  return type != nullptr && type->is_string() && type->get_string() == "string";
+}
+
+absl::flat_hash_set<std::string> TextsOf(const json::value* parameters) {
+  absl::flat_hash_set<std::string> texts;
+  const json::value* const properties = MemberOf(parameters, "properties");
+  if (properties == nullptr || !properties->is_object()) return texts;
+  for (const auto& [name, schema] : properties->get_object()) {
+    if (IsText(schema)) texts.insert(std::string(name));
+  }
+  return texts;
+}
 
 // Those that are functions; others are the template's affair alone.
 absl::StatusOr<std::vector<Tool>> ReadFunctions(const JsonFields& fields) {
@@ -53,7 +70,8 @@ absl::StatusOr<std::vector<Tool>> ReadFunctions(const JsonFields& fields) {
         MemberOf(MemberOf(&tool, "function"), "parameters");
     const bool none = parameters == nullptr || parameters->is_null();
     tools.push_back({.name = *std::move(name),
-                     .parameters = none ? "" : json::serialize(*parameters)});
+                     .parameters = none ? "" : json::serialize(*parameters),
+                     .texts = TextsOf(parameters)});
   }
   return tools;
 }
@@ -92,7 +110,10 @@ absl::Status ReadTools(const JsonFields& fields, ToolUse* use,
     std::erase_if(tools, [&](const Tool& tool) { return tool.name != *only; });
   }
   use->wanted = !tools.empty();
-  for (const Tool& tool : tools) use->names.push_back(tool.name);
+  for (const Tool& tool : tools) {
+    use->names.push_back(tool.name);
+    if (!tool.texts.empty()) use->text_parameters[tool.name] = tool.texts;
+  }
   if (choice == CallChoice::kAuto) return absl::OkStatus();
   if (tools.empty()) {
     return InvalidField("tool_choice",

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "baton/v1/inference.pb.h"
 #include "router/http/json_fields.h"
+#include "router/tool_calls/tool_call_body.h"
 
 namespace baton::router::http {
 
@@ -17,6 +18,7 @@ struct ToolUse {
   bool wanted = false;
   // Of the functions that may be called.
   std::vector<std::string> names;
+  TextParameters text_parameters;
 };
 
 // Reads `tools`, `tool_choice` and `parallel_tool_calls`; what the template

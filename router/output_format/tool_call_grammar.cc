@@ -99,6 +99,11 @@ absl::Status WriteToolCalls(const v1::ResponseFormat::ToolCalls& calls,
     return absl::InvalidArgumentError(absl::StrCat(
         "has ", calls.tools_size(), " tools, it must have 1 to ", kMaxTools));
   }
+  if (format == ToolCallFormat::kGlm || format == ToolCallFormat::kQwenCoder) {
+    return absl::InvalidArgumentError(
+        "asks for a tool call, which is not possible with a model that writes "
+        "them as tags");
+  }
   const char* const arguments =
       format == ToolCallFormat::kLlamaJson ? "parameters" : "arguments";
   std::vector<GrammarBuilder::Expression> one_of;
@@ -139,6 +144,9 @@ absl::Status WriteToolCalls(const v1::ResponseFormat::ToolCalls& calls,
       // Its marker is a token without text.
       grammar->Define(rule, list("[", ", ", "]"));
       return absl::OkStatus();
+    case ToolCallFormat::kGlm:
+    case ToolCallFormat::kQwenCoder:
+      break;
   }
   LOG(FATAL) << "not a ToolCallFormat";
 }

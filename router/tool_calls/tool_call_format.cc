@@ -16,9 +16,8 @@ std::optional<ToolCallFormat> FindToolCallFormat(
     return absl::StrContains(text, part);
   };
   if (has("<tool_call>")) {
-    // Others write XML between the same markers: Qwen3-Coder <function=f>, GLM
-    // <arg_key>x</arg_key>.
-    if (has("<function=") || has("<arg_key>")) return std::nullopt;
+    if (has("<arg_key>")) return ToolCallFormat::kGlm;
+    if (has("<function=")) return ToolCallFormat::kQwenCoder;
     if (!has("\"arguments\":")) return std::nullopt;
     return ToolCallFormat::kHermes;
   }

@@ -25,7 +25,20 @@ enum class ToolCallFormat {
   // As the marker is a special token, which may not be part of the text, an
   // answer that begins with the array counts, too.
   kMistral,
+  // As kHermes, but the calls are tags (xml_tool_call.h): of GLM 4.5 and 4.6,
+  // <tool_call>f<arg_key>x</arg_key><arg_value>1</arg_value></tool_call>,
+  kGlm,
+  // and of Qwen3-Coder, <tool_call><function=f><parameter=x>1</parameter>
+  // </function></tool_call>.
+  kQwenCoder,
 };
+
+// Whether any number of calls may come, each between <tool_call> and
+// </tool_call>.
+constexpr bool MarksEachCall(ToolCallFormat format) {
+  return format == ToolCallFormat::kHermes || format == ToolCallFormat::kGlm ||
+         format == ToolCallFormat::kQwenCoder;
+}
 
 // What a model with this chat template (Jinja's source text) writes; nothing if
 // it has no tool calls, or writes them in another way.

@@ -6,53 +6,36 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/container/flat_hash_set.h"
-#include "absl/strings/string_view.h"
 #include "router/tool_calls/json_scanner.h"
+#include "router/tool_calls/tool_call_body.h"
 
 namespace baton::router {
-
-// What an object has to be, to be a call.
-struct ToolCallRules {
-  static constexpr size_t kMaxNameBytes = 256;
-
-  // Whether the arguments may be called "parameters", too.
-  bool parameters = false;
-  // Names that there are; any will do if it is empty.
-  absl::flat_hash_set<std::string> names;
-};
 
 // The keys may come in either order; of two that are the same, the first one
 // counts. Other keys are passed over. Once the name is there and the arguments
 // have turned out to be an object, it is a call for sure, and begun().
-class ToolCallObject final {
+class ToolCallObject final : public ToolCallBody {
  public:
-  enum class Step {
-    kMore,
-    kLast,  // the object, which is a call, ends with this byte
-    kBad,   // with this byte it is no JSON, or no call
-  };
-
   // `rules` must outlive it. If `first_key_counts`, the object must begin with
   // one of the two keys, or with "type": "function": so that other JSON is
   // known early not to be a call.
   ToolCallObject(const ToolCallRules* rules, bool first_key_counts)
       : rules_(rules), first_key_counts_(first_key_counts) {}
 
-  // The next byte, beginning with the brace. REQUIRES: kMore was what came of
-  // the one before.
-  Step Take(char c);
+  // The first byte is the brace; kLast: the object ends.
+  Step Take(char c) override;
 
-  bool begun() const {
+  bool begun() const override {
     return !name_.empty() && arguments_state_ != Arguments::kNone;
   }
-  const std::string& name() const { return name_; }
-  // Whether the arguments are there to their end, whatever comes behind.
-  bool has_all_arguments() const { return arguments_state_ == Arguments::kAll; }
-  // What there is of the arguments' JSON and was not taken yet: as the model
-  // wrote it, but for control characters in strings, which get the escapes that
-  // JSON wants.
-  std::string TakeArguments();
+  const std::string& name() const override { return name_; }
+  bool has_all_arguments() const override {
+    return arguments_state_ == Arguments::kAll;
+  }
+  bool closed() const override { return false; }
+  // As the model wrote it, but for control characters in strings, which get the
+  // escapes that JSON wants.
+  std::string TakeArguments() override;
 
  private:
   enum class State : uint8_t {

@@ -6,19 +6,21 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "router/tool_calls/tool_call_object.h"
+#include "router/tool_calls/xml_tool_call.h"
 
 namespace baton::router {
 namespace {
 
 using Kind = ToolCallEvent::Kind;
 
-constexpr absl::string_view kCloseMarker = "</tool_call>";
-
 // Empty: there is none. In no marker does its first byte come again, so what
 // fails to be one can begin another only with the byte that failed.
 absl::string_view OpenMarker(ToolCallFormat format) {
   switch (format) {
     case ToolCallFormat::kHermes:
+    case ToolCallFormat::kGlm:
+    case ToolCallFormat::kQwenCoder:
       return "<tool_call>";
     case ToolCallFormat::kMistral:
       return "[TOOL_CALLS]";
@@ -26,6 +28,13 @@ absl::string_view OpenMarker(ToolCallFormat format) {
       return "";
   }
   LOG(FATAL) << "no such format";
+}
+
+// Null: calls are JSON objects.
+const XmlCallSyntax* SyntaxOf(ToolCallFormat format) {
+  if (format == ToolCallFormat::kGlm) return &kGlmCallSyntax;
+  if (format == ToolCallFormat::kQwenCoder) return &kQwenCoderCallSyntax;
+  return nullptr;
 }
 
 // Between two calls.
@@ -36,10 +45,12 @@ char Separator(ToolCallFormat format) {
 }  // namespace
 
 ToolCallStream::ToolCallStream(ToolCallFormat format,
-                               const std::vector<std::string>& names)
+                               const std::vector<std::string>& names,
+                               TextParameters texts)
     : format_(format) {
   rules_.parameters = format == ToolCallFormat::kLlamaJson;
   rules_.names.insert(names.begin(), names.end());
+  rules_.text_parameters = std::move(texts);
 }
 
 std::vector<ToolCallEvent> ToolCallStream::Push(absl::string_view text) {
@@ -140,8 +151,14 @@ bool ToolCallStream::TakeBeforeCall(char c) {
     Hold(c);
     return true;
   }
-  if (c == '{' && calls_ < kMaxCalls) {
-    call_.emplace(&rules_, /*first_key_counts=*/!marked_);
+  const XmlCallSyntax* const syntax = SyntaxOf(format_);
+  if ((c == '{' || syntax != nullptr) && calls_ < kMaxCalls) {
+    if (syntax != nullptr) {
+      call_ = std::make_unique<XmlToolCall>(&rules_, syntax);
+    } else {
+      call_ = std::make_unique<ToolCallObject>(&rules_,
+                                               /*first_key_counts=*/!marked_);
+    }
     state_ = State::kCall;
   } else {
     GiveBackHeld();
@@ -150,20 +167,21 @@ bool ToolCallStream::TakeBeforeCall(char c) {
 }
 
 bool ToolCallStream::TakeCall(char c) {
-  const ToolCallObject::Step step = call_->Take(c);
-  if (step == ToolCallObject::Step::kBad) {
+  const ToolCallBody::Step step = call_->Take(c);
+  if (step == ToolCallBody::Step::kBad) {
     if (!begun_) {
       GiveBackHeld();
     } else if (call_->has_all_arguments()) {
       EndCall();  // as if the object had ended: models forget braces
     } else {
+      PassArguments();
       state_ = State::kBroken;
     }
     return false;
   }
   if (!begun_) Hold(c);
   PassArguments();
-  if (step == ToolCallObject::Step::kLast) EndCall();
+  if (step == ToolCallBody::Step::kLast) EndCall();
   return true;
 }
 
@@ -217,8 +235,8 @@ bool ToolCallStream::MayBeginMarker(absl::string_view text) const {
   if (state_ != State::kBroken && absl::StartsWith(OpenMarker(format_), text)) {
     return true;
   }
-  const bool may_close = close_due_ || (state_ == State::kBroken &&
-                                        format_ == ToolCallFormat::kHermes);
+  const bool may_close =
+      close_due_ || (state_ == State::kBroken && MarksEachCall(format_));
   return may_close && absl::StartsWith(kCloseMarker, text);
 }
 
@@ -244,10 +262,11 @@ void ToolCallStream::PassArguments() {
 void ToolCallStream::EndCall() {
   Emit(Kind::kEnded, "");
   begun_ = false;
+  const bool closed = call_ != nullptr && call_->closed();
   call_.reset();
   BeginBlankText();
-  if (format_ == ToolCallFormat::kHermes) {
-    close_due_ = true;
+  if (MarksEachCall(format_)) {
+    close_due_ = !closed;
   } else {
     state_ = State::kAfterCall;
   }

@@ -6,7 +6,7 @@
 //   kText        content; at its beginning, and behind calls, white space that
 //                is content only if other content follows
 //   -> kBeforeArray, kBeforeCall   what a call begins with was there
-//   -> kCall     its JSON object
+//   -> kCall     its JSON object, or its tags
 //   -> kAfterCall (formats with separators) or kText
 // Until a call has begun for sure, all of it may turn out to be content. If its
 // arguments are broken after that, it is in kBroken until it is over.
@@ -14,13 +14,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "router/tool_calls/tool_call_body.h"
 #include "router/tool_calls/tool_call_format.h"
-#include "router/tool_calls/tool_call_object.h"
 
 namespace baton::router {
 
@@ -42,9 +42,9 @@ struct ToolCallEvent {
 // Calls come one after the other: begun, pieces of arguments, ended. A call
 // begins when its name is known and its arguments have begun to be an object.
 // All pieces together are a JSON object, unless the model broke it off (when
-// the answer is over) or wrote no JSON: then they are what it wrote up to the
-// end of the answer or, if it is there, the marker that ends the call
-// (kHermes).
+// the answer is over) or wrote no JSON, or tags that are none: then they are
+// what it wrote up to the end of the answer or, if it is there, the marker that
+// ends the call (MarksEachCall).
 //
 // What turns out to be no call is content, unchanged: where no marker begins
 // the calls, this also is an object with another first key than calls have, so
@@ -61,8 +61,10 @@ class ToolCallStream final {
   // is content.
   static constexpr size_t kMaxHeldBytes = 64 * 1024;
 
-  // Calls have one of `names`, or any name if it is empty.
-  ToolCallStream(ToolCallFormat format, const std::vector<std::string>& names);
+  // Calls have one of `names`, or any name if it is empty. `texts` is for
+  // formats whose values have no quotes.
+  ToolCallStream(ToolCallFormat format, const std::vector<std::string>& names,
+                 TextParameters texts = {});
 
   // Not copied nor moved: the call refers to the rules.
   ToolCallStream(const ToolCallStream&) = delete;
@@ -118,12 +120,12 @@ class ToolCallStream final {
   State state_ = State::kText;
   bool at_start_ = true;    // of the answer, but for white space
   bool blank_ = true;       // only white space since the start or the last call
-  bool close_due_ = false;  // kHermes: </tool_call> may come
+  bool close_due_ = false;  // </tool_call> may come
   bool marked_ = false;     // a marker, and no array or object, began the calls
   bool behind_separator_ = false;  // in kBeforeCall
   std::string held_;               // may become content
   size_t marker_bytes_ = 0;        // of HeldMarker()
-  std::optional<ToolCallObject> call_;
+  std::unique_ptr<ToolCallBody> call_;
   bool begun_ = false;  // call_ is, and was said to be
   size_t calls_ = 0;
   std::vector<ToolCallEvent> events_;

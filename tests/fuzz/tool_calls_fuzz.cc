@@ -66,13 +66,14 @@ Said Listen(ToolCallFormat format, const std::vector<std::string>& names,
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using baton::router::ToolCallFormat;
   baton::fuzz::FuzzInput input(data, size);
-  constexpr ToolCallFormat kFormats[] = {ToolCallFormat::kHermes,
-                                         ToolCallFormat::kLlamaJson,
-                                         ToolCallFormat::kMistral};
-  const uint8_t kind = input.Below(6);
-  const ToolCallFormat format = kFormats[kind % 3];
+  constexpr ToolCallFormat kFormats[] = {
+      ToolCallFormat::kHermes, ToolCallFormat::kLlamaJson,
+      ToolCallFormat::kMistral, ToolCallFormat::kGlm,
+      ToolCallFormat::kQwenCoder};
+  const uint8_t kind = input.Below(10);
+  const ToolCallFormat format = kFormats[kind % 5];
   std::vector<std::string> names;
-  if (kind >= 3) names = {"f", "g"};
+  if (kind >= 5) names = {"f", "g"};
   const size_t piece = 1u + input.Below(9);
   const std::string text = baton::fuzz::Exactly(input.Rest());
   const auto said = baton::router::Listen(format, names, text, text.size() + 1);

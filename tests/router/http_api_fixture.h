@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "tests/router/router_fixture.h"
 #include "tests/support/fake_worker.h"
 #include "tests/support/http_client.h"
+#include "tests/support/scratch_dir.h"
 
 namespace baton::router {
 
@@ -20,6 +23,20 @@ class HttpApiTest : public RouterTest {
  protected:
   HttpApiTest() : prefill_(AddPrefill("p0")), decode_(AddDecode("d0")) {
     options_.http.listen = "127.0.0.1:0";
+  }
+
+  // Before Start: the same model with another chat template.
+  void UseTemplate(const std::string& text) {
+    const std::string copy = scratch_.path() + "/model";
+    std::filesystem::create_directory(copy);
+    for (const auto& file :
+         std::filesystem::directory_iterator(options_.model_dir)) {
+      std::filesystem::create_symlink(file.path(),
+                                      copy / file.path().filename());
+    }
+    std::ofstream(copy + "/chat_template.jinja") << text;
+    options_.model_dir = copy;
+    options_.served_model_name = "stories";
   }
 
   void Start() {
@@ -78,6 +95,7 @@ class HttpApiTest : public RouterTest {
     return chunks;
   }
 
+  const test::ScratchDir scratch_;
   test::FakeWorker* const prefill_;
   test::FakeWorker* const decode_;
   v1::SequenceSpec sequence_;

@@ -1,7 +1,5 @@
 // What a model thinks before it answers, over the OpenAI API of a real router
 // among fake workers.
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -11,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/router/http_api_fixture.h"
-#include "tests/support/scratch_dir.h"
 
 namespace baton::router {
 namespace {
@@ -37,18 +34,7 @@ constexpr char kTools[] =
 
 class HttpReasoningTest : public HttpApiTest {
  protected:
-  HttpReasoningTest() {
-    const std::string copy = scratch_.path() + "/thinker";
-    std::filesystem::create_directory(copy);
-    for (const auto& file :
-         std::filesystem::directory_iterator(options_.model_dir)) {
-      std::filesystem::create_symlink(file.path(),
-                                      copy / file.path().filename());
-    }
-    std::ofstream(copy + "/chat_template.jinja") << kTemplate;
-    options_.model_dir = copy;
-    options_.served_model_name = "stories";
-  }
+  HttpReasoningTest() { UseTemplate(kTemplate); }
 
   static json Request(const std::string& mode) {
     return {{"messages", {{{"role", "user"}, {"content", "Hi"}}}},
@@ -113,8 +99,6 @@ class HttpReasoningTest : public HttpApiTest {
     Expect(Ask(request, output), reasoning, content);
     Expect(AskStream(request, output), reasoning, content);
   }
-
-  test::ScratchDir scratch_;
 };
 
 TEST_F(HttpReasoningTest, IsToldFromTheAnswer) {

@@ -53,6 +53,25 @@ TEST(ToolUseTest, CallsAreLookedForUnlessNoneAreWanted) {
   }
 }
 
+// Where calls have no quotes, it takes the schema to tell.
+TEST(ToolUseTest, ParametersThatAreStringsAreKnown) {
+  const auto api = ParseTools(R"("tools": [
+      {"type": "function", "function": {"name": "f", "parameters": {
+        "type": "object", "properties": {
+          "city": {"type": "string"}, "zip": {"type": "string", "pattern": "."},
+          "days": {"type": "integer"}, "any": {}, "odd": {"type": 3},
+          "unit": {"type": ["string", "null"]}, "wrong": "string"}}}},
+      {"type": "function", "function": {"name": "g", "parameters": {
+        "properties": {"x": {"type": "number"}}}}},
+      {"type": "function", "function": {"name": "h", "parameters": {
+        "properties": [{"type": "string"}]}}},
+      {"type": "function", "function": {"name": "i", "parameters": "none"}}])");
+  ASSERT_TRUE(api.ok()) << api.status();
+  const TextParameters& texts = api->tools.text_parameters;
+  ASSERT_EQ(texts.size(), 1u);
+  EXPECT_THAT(texts.at("f"), testing::UnorderedElementsAre("city", "zip"));
+}
+
 TEST(ToolUseTest, WhatHasToBeCalledIsAFormat) {
   const ApiRequest any = Tools(R"(, "tool_choice": "required")");
   const auto& calls = any.prompts[0].response_format().tool_calls();

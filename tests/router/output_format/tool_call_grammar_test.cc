@@ -113,6 +113,12 @@ TEST(ToolCallGrammarTest, SaysWhatIsWrong) {
   EXPECT_EQ(why(TwoTools(true), std::nullopt),
             "asks for a tool call, and how this model writes them is not "
             "known");
+  for (const ToolCallFormat way :
+       {ToolCallFormat::kGlm, ToolCallFormat::kQwenCoder}) {
+    EXPECT_EQ(why(TwoTools(true), way),
+              "asks for a tool call, which is not possible with a model that "
+              "writes them as tags");
+  }
   v1::ResponseFormat format;
   format.mutable_tool_calls();
   EXPECT_EQ(why(format, ToolCallFormat::kHermes),

@@ -17,6 +17,7 @@ namespace {
 
 using Kind = ToolCallEvent::Kind;
 
+// Those whose calls are JSON.
 constexpr ToolCallFormat kFormats[] = {ToolCallFormat::kHermes,
                                        ToolCallFormat::kLlamaJson,
                                        ToolCallFormat::kMistral};
@@ -30,6 +31,9 @@ std::string OneCall(ToolCallFormat format, const std::string& json) {
       return json;
     case ToolCallFormat::kMistral:
       return absl::StrCat("[TOOL_CALLS][", json, "]");
+    case ToolCallFormat::kGlm:
+    case ToolCallFormat::kQwenCoder:
+      break;
   }
   return "";
 }

@@ -51,20 +51,25 @@ TEST(ToolCallFormatTest, ThoseWithoutToolsHaveNone) {
 TEST(ToolCallFormatTest, OtherWaysOfWritingThemAreNotTaken) {
   EXPECT_EQ(FormatOfFamily("deepseek-like"), std::nullopt);
   EXPECT_EQ(FormatOfFamily("typescript-tools"), std::nullopt);
-  // Qwen3-Coder.
-  EXPECT_EQ(FindToolCallFormat(
-                R"({{ '<tool_call>\n<function=' + call.name + '>\n' }})"
-                R"({{ '"arguments": ' }})"),
-            std::nullopt);
-  // GLM 4.5.
-  EXPECT_EQ(FindToolCallFormat(
-                R"({{ '<tool_call>' + call.name }}<arg_key>{{ k }}</arg_key>)"),
-            std::nullopt);
   EXPECT_EQ(FindToolCallFormat("{{ '<tool_call>' + call.name }}"),
             std::nullopt);
   // Mistral Small 3.1 and later.
   EXPECT_EQ(FindToolCallFormat(R"({{ '[TOOL_CALLS]' + name + '[ARGS]' }})"),
             std::nullopt);
+}
+
+TEST(ToolCallFormatTest, CallsMayBeTags) {
+  EXPECT_EQ(FormatOfFamily("glm-like"), ToolCallFormat::kGlm);
+  EXPECT_EQ(FormatOfFamily("coder-like"), ToolCallFormat::kQwenCoder);
+  // Qwen3-Coder.
+  EXPECT_EQ(FindToolCallFormat(
+                R"({{ '<tool_call>\n<function=' + call.name + '>\n' }})"
+                R"({{ '"arguments": ' }})"),
+            ToolCallFormat::kQwenCoder);
+  // GLM 4.5.
+  EXPECT_EQ(FindToolCallFormat(
+                R"({{ '<tool_call>' + call.name }}<arg_key>{{ k }}</arg_key>)"),
+            ToolCallFormat::kGlm);
 }
 
 TEST(ToolCallFormatTest, QuotesMayHaveBackslashes) {

@@ -1,0 +1,58 @@
+// One tool call as a model writes it, read byte by byte: what is behind the
+// marker that says that there is one. One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
+
+namespace baton::router {
+
+// Behind a call, where each has one.
+inline constexpr absl::string_view kCloseMarker = "</tool_call>";
+
+// Of each function, which of its parameters are strings.
+using TextParameters =
+    absl::flat_hash_map<std::string, absl::flat_hash_set<std::string>>;
+
+// What a call has to be, to be one.
+struct ToolCallRules {
+  static constexpr size_t kMaxNameBytes = 256;
+
+  // JSON: whether the arguments may be called "parameters", too.
+  bool parameters = false;
+  // Names that there are; any will do if it is empty.
+  absl::flat_hash_set<std::string> names;
+  // Where values have no quotes: these are strings, whatever they look like.
+  TextParameters text_parameters;
+};
+
+class ToolCallBody {
+ public:
+  enum class Step : uint8_t {
+    kMore,
+    kLast,  // the call ends with this byte
+    kBad,   // with this byte it is no call, or its arguments are broken
+  };
+
+  virtual ~ToolCallBody() = default;
+
+  // The next byte. REQUIRES: kMore was what came of the one before.
+  virtual Step Take(char c) = 0;
+
+  // It is a call for sure: its name is known, and its arguments have begun.
+  virtual bool begun() const = 0;
+  virtual const std::string& name() const = 0;
+  // Whether the arguments are there to their end, whatever comes behind.
+  virtual bool has_all_arguments() const = 0;
+  // Whether the marker behind the call was part of it.
+  virtual bool closed() const = 0;
+  // What there is of the arguments' JSON and was not taken yet.
+  virtual std::string TakeArguments() = 0;
+};
+
+}  // namespace baton::router

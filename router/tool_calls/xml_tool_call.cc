@@ -1,0 +1,288 @@
+#include "router/tool_calls/xml_tool_call.h"
+
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "router/tool_calls/json_scanner.h"
+
+namespace baton::router {
+namespace {
+
+// Within quotes. Bytes from 0x80 on stay.
+void AppendEscaped(absl::string_view text, std::string* out) {
+  for (const char c : text) {
+    switch (c) {
+      case '"':
+        out->append("\\\"");
+        break;
+      case '\\':
+        out->append("\\\\");
+        break;
+      case '\n':
+        out->append("\\n");
+        break;
+      case '\t':
+        out->append("\\t");
+        break;
+      case '\r':
+        out->append("\\r");
+        break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          absl::StrAppendFormat(out, "\\u%04x", static_cast<unsigned char>(c));
+        } else {
+          out->push_back(c);
+        }
+    }
+  }
+}
+
+// The JSON that the text is; empty: it is none.
+std::string JsonOf(absl::string_view text) {
+  text = absl::StripAsciiWhitespace(text);
+  if (text == "True") return "true";
+  if (text == "False") return "false";
+  if (text == "None") return "null";
+  JsonScanner scanner;
+  for (size_t i = 0; i < text.size(); ++i) {
+    // The reader below wants them escaped.
+    if (scanner.in_string() && static_cast<unsigned char>(text[i]) < 0x20) {
+      return "";
+    }
+    const JsonScanner::Step step = scanner.Take(text[i]);
+    const bool last = i + 1 == text.size();
+    if (step == JsonScanner::Step::kLast && last) return std::string(text);
+    if (step != JsonScanner::Step::kMore) return "";
+  }
+  // A number ends with what is behind it.
+  return !text.empty() && scanner.Take(' ') == JsonScanner::Step::kPast
+             ? std::string(text)
+             : "";
+}
+
+}  // namespace
+
+const XmlCallSyntax kGlmCallSyntax = {.key_opens = "<arg_key>",
+                                      .key_closes = "</arg_key>",
+                                      .value_opens = "<arg_value>",
+                                      .value_closes = "</arg_value>"};
+const XmlCallSyntax kQwenCoderCallSyntax = {.name_opens = "<function=",
+                                            .name_closes = ">",
+                                            .key_opens = "<parameter=",
+                                            .key_closes = ">",
+                                            .value_closes = "</parameter>",
+                                            .value_has_lines = true,
+                                            .call_closes = "</function>"};
+
+ToolCallBody::Step XmlToolCall::Take(char c) {
+  // What is passed on as it comes is read.
+  if (state_ != State::kValue || !text_) unread_.push_back(c);
+  while (true) {
+    switch (TakeByte(c)) {
+      case Taken::kAgain:
+        continue;
+      case Taken::kByte:
+        return Step::kMore;
+      case Taken::kLast:
+        return Step::kLast;
+      case Taken::kBad:
+        unread_.pop_back();
+        arguments_ += std::exchange(unread_, "");
+        return Step::kBad;
+    }
+  }
+}
+
+std::string XmlToolCall::TakeArguments() {
+  return std::exchange(arguments_, "");
+}
+
+XmlToolCall::Taken XmlToolCall::TakeByte(char c) {
+  switch (state_) {
+    case State::kNameTag:
+      return TakeNameTag(c);
+    case State::kName:
+      return TakeName(c);
+    case State::kBetween:
+      return TakeBetween(c);
+    case State::kKey:
+      return TakeKey(c);
+    case State::kValueTag:
+      return TakeValueTag(c);
+    case State::kValueLine:
+      state_ = State::kValue;
+      return c == '\n' ? Taken::kByte : Taken::kAgain;
+    case State::kValue:
+      return TakeValue(c);
+    case State::kOver:
+      return Taken::kBad;
+  }
+  return Taken::kBad;
+}
+
+XmlToolCall::Taken XmlToolCall::TakeNameTag(char c) {
+  if (tag_.empty() && IsJsonSpace(c)) return Taken::kByte;
+  if (tag_.size() == syntax_.name_opens.size()) {
+    tag_.clear();
+    state_ = State::kName;
+    return Taken::kAgain;
+  }
+  tag_.push_back(c);
+  return absl::StartsWith(syntax_.name_opens, tag_) ? Taken::kByte
+                                                    : Taken::kBad;
+}
+
+XmlToolCall::Taken XmlToolCall::TakeName(char c) {
+  if (syntax_.name_closes.empty()) {
+    if (c != '<' && !IsJsonSpace(c)) {
+      name_.push_back(c);
+      return name_.size() <= ToolCallRules::kMaxNameBytes ? Taken::kByte
+                                                          : Taken::kBad;
+    }
+    // Only what follows tells whether it is a call.
+    return EndName() == Taken::kBad ? Taken::kBad : Taken::kAgain;
+  }
+  if (c != syntax_.name_closes[0]) {
+    if (c == '\n') return Taken::kBad;
+    name_.push_back(c);
+    return name_.size() <= ToolCallRules::kMaxNameBytes ? Taken::kByte
+                                                        : Taken::kBad;
+  }
+  const Taken taken = EndName();
+  if (taken == Taken::kBad) return taken;
+  begun_ = true;
+  arguments_ = "{";
+  unread_.clear();
+  return Taken::kByte;
+}
+
+XmlToolCall::Taken XmlToolCall::EndName() {
+  state_ = State::kBetween;
+  return !name_.empty() &&
+                 (rules_.names.empty() || rules_.names.contains(name_))
+             ? Taken::kByte
+             : Taken::kBad;
+}
+
+XmlToolCall::Taken XmlToolCall::TakeBetween(char c) {
+  if (tag_.empty() && IsJsonSpace(c)) return Taken::kByte;
+  tag_.push_back(c);
+  const bool ends = tag_ == kCloseMarker || tag_ == syntax_.call_closes;
+  if (!begun_ && (ends || tag_ == syntax_.key_opens)) {
+    begun_ = true;
+    arguments_ = "{";
+    unread_ = tag_;
+  }
+  if (ends) {
+    closed_ = tag_ == kCloseMarker;
+    arguments_ += "}";
+    unread_.clear();
+    state_ = State::kOver;
+    return Taken::kLast;
+  }
+  if (tag_ == syntax_.key_opens) {
+    tag_.clear();
+    key_.clear();
+    state_ = State::kKey;
+    return Taken::kByte;
+  }
+  for (const absl::string_view tag :
+       {syntax_.key_opens, syntax_.call_closes, kCloseMarker}) {
+    if (absl::StartsWith(tag, tag_)) return Taken::kByte;
+  }
+  return Taken::kBad;
+}
+
+XmlToolCall::Taken XmlToolCall::TakeKey(char c) {
+  key_.push_back(c);
+  if (absl::EndsWith(key_, syntax_.key_closes)) {
+    key_.resize(key_.size() - syntax_.key_closes.size());
+    key_ = std::string(absl::StripAsciiWhitespace(key_));
+    state_ = State::kValueTag;
+    if (syntax_.value_opens.empty()) BeginValue();
+    return Taken::kByte;
+  }
+  return key_.size() <= ToolCallRules::kMaxNameBytes + syntax_.key_closes.size()
+             ? Taken::kByte
+             : Taken::kBad;
+}
+
+XmlToolCall::Taken XmlToolCall::TakeValueTag(char c) {
+  if (tag_.empty() && IsJsonSpace(c)) return Taken::kByte;
+  tag_.push_back(c);
+  if (tag_ == syntax_.value_opens) {
+    BeginValue();
+    return Taken::kByte;
+  }
+  return absl::StartsWith(syntax_.value_opens, tag_) ? Taken::kByte
+                                                     : Taken::kBad;
+}
+
+void XmlToolCall::BeginValue() {
+  tag_.clear();
+  value_.clear();
+  state_ = syntax_.value_has_lines ? State::kValueLine : State::kValue;
+  const auto texts = rules_.text_parameters.find(name_);
+  text_ = false;
+  if (texts != rules_.text_parameters.end() && texts->second.contains(key_)) {
+    BeginString();
+  }
+}
+
+XmlToolCall::Taken XmlToolCall::TakeValue(char c) {
+  // The tag behind it, with a line break before.
+  const std::string more = absl::StrCat(tag_, absl::string_view(&c, 1));
+  absl::string_view tag = more;
+  if (syntax_.value_has_lines) absl::ConsumePrefix(&tag, "\n");
+  if (absl::StartsWith(syntax_.value_closes, tag)) {
+    tag_ = more;
+    if (tag == syntax_.value_closes) EndValue();
+    return Taken::kByte;
+  }
+  if (!tag_.empty()) {
+    AddValueText(std::exchange(tag_, ""));
+    return Taken::kAgain;
+  }
+  AddValueText(absl::string_view(&c, 1));
+  return Taken::kByte;
+}
+
+void XmlToolCall::AddValueText(absl::string_view text) {
+  if (text_) {
+    AppendEscaped(text, &arguments_);
+    return;
+  }
+  value_.append(text.data(), text.size());
+  if (value_.size() > kMaxHeldValue) BeginString();
+}
+
+void XmlToolCall::BeginString() {
+  absl::StrAppend(&arguments_, count_++ > 0 ? ", \"" : "\"");
+  AppendEscaped(key_, &arguments_);
+  arguments_ += "\": \"";
+  AppendEscaped(std::exchange(value_, ""), &arguments_);
+  text_ = true;
+  unread_.clear();
+}
+
+void XmlToolCall::EndValue() {
+  tag_.clear();
+  state_ = State::kBetween;
+  const std::string json = text_ ? "" : JsonOf(value_);
+  if (json.empty()) {
+    if (!text_) BeginString();
+    arguments_ += '"';
+  } else {
+    absl::StrAppend(&arguments_, count_++ > 0 ? ", \"" : "\"");
+    AppendEscaped(key_, &arguments_);
+    absl::StrAppend(&arguments_, "\": ", json);
+  }
+  text_ = false;
+  unread_.clear();
+}
+
+}  // namespace baton::router
