@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "router/output_format/json_schema.h"
+#include "router/output_format/tagged_call_grammar.h"
 #include "router/text/json_shape.h"
 
 namespace baton::router {
@@ -54,6 +55,14 @@ absl::StatusOr<std::string> ObjectSchema(const std::string& schema) {
   return parameters.dump();
 }
 
+// What is wrong with them.
+absl::Status OfParameters(const Tool& tool, const absl::Status& error) {
+  return absl::Status(
+      error.code(),
+      absl::StrCat("has the tool \"", tool.name(),
+                   "\", whose parameters' schema ", error.message()));
+}
+
 absl::Status WriteArguments(const Tool& tool, GrammarBuilder::Rule rule,
                             GrammarBuilder* grammar) {
   if (tool.parameters().empty()) {
@@ -63,22 +72,39 @@ absl::Status WriteArguments(const Tool& tool, GrammarBuilder::Rule rule,
   const absl::StatusOr<std::string> schema = ObjectSchema(tool.parameters());
   const absl::Status written =
       schema.ok() ? WriteJsonSchema(*schema, rule, grammar) : schema.status();
-  if (written.ok()) return written;
-  return absl::Status(
-      written.code(),
-      absl::StrCat("has the tool \"", tool.name(),
-                   "\", whose parameters' schema ", written.message()));
+  return written.ok() ? written : OfParameters(tool, written);
 }
 
-// {"name": "f", "arguments": {...}}
+// As tags, with the markers around it.
+absl::StatusOr<GrammarBuilder::Expression> WriteTags(
+    const Tool& tool, const XmlCallSyntax& syntax, GrammarBuilder* grammar) {
+  if (!FitsIntoTags(tool.name())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "has a tool \"", tool.name(), "\", a name that is no part of tags"));
+  }
+  const absl::StatusOr<std::string> schema =
+      ObjectSchema(tool.parameters().empty() ? "true" : tool.parameters());
+  const absl::StatusOr<GrammarBuilder::Expression> written =
+      schema.ok() ? WriteTaggedCall(tool.name(), *schema, syntax, grammar)
+                  : schema.status();
+  if (written.ok()) return written;
+  return OfParameters(tool, written.status());
+}
+
+// {"name": "f", "arguments": {...}}, or tags.
 absl::StatusOr<GrammarBuilder::Expression> WriteCall(const Tool& tool,
-                                                     const char* arguments,
+                                                     ToolCallFormat format,
                                                      GrammarBuilder* grammar) {
   if (tool.name().empty() || tool.name().size() > kMaxNameBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("has a tool whose name has ", tool.name().size(),
                      " bytes, it must have 1 to ", kMaxNameBytes));
   }
+  if (const XmlCallSyntax* syntax = SyntaxOf(format); syntax != nullptr) {
+    return WriteTags(tool, *syntax, grammar);
+  }
+  const char* const arguments =
+      format == ToolCallFormat::kLlamaJson ? "parameters" : "arguments";
   const GrammarBuilder::Rule rule = grammar->NewRule();
   BATON_RETURN_IF_ERROR(WriteArguments(tool, rule, grammar));
   const std::string name = Json(tool.name())
@@ -99,17 +125,10 @@ absl::Status WriteToolCalls(const v1::ResponseFormat::ToolCalls& calls,
     return absl::InvalidArgumentError(absl::StrCat(
         "has ", calls.tools_size(), " tools, it must have 1 to ", kMaxTools));
   }
-  if (format == ToolCallFormat::kGlm || format == ToolCallFormat::kQwenCoder) {
-    return absl::InvalidArgumentError(
-        "asks for a tool call, which is not possible with a model that writes "
-        "them as tags");
-  }
-  const char* const arguments =
-      format == ToolCallFormat::kLlamaJson ? "parameters" : "arguments";
   std::vector<GrammarBuilder::Expression> one_of;
   for (const Tool& tool : calls.tools()) {
     BATON_ASSIGN_OR_RETURN(const GrammarBuilder::Expression call,
-                           WriteCall(tool, arguments, grammar));
+                           WriteCall(tool, format, grammar));
     one_of.push_back(call);
     if (grammar->full()) return absl::OkStatus();  // which says so
   }
@@ -146,7 +165,8 @@ absl::Status WriteToolCalls(const v1::ResponseFormat::ToolCalls& calls,
       return absl::OkStatus();
     case ToolCallFormat::kGlm:
     case ToolCallFormat::kQwenCoder:
-      break;
+      grammar->Define(rule, list("", "\n", ""));
+      return absl::OkStatus();
   }
   LOG(FATAL) << "not a ToolCallFormat";
 }

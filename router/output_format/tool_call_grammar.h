@@ -12,7 +12,7 @@ namespace baton::router {
 // is allowed and the format has them; with arguments that the tool's parameters
 // allow (WriteJsonSchema), which without a type are an object.
 //
-// InvalidArgument for calls that are tags, without a tool, or for a tool
+// InvalidArgument without a tool, or for a tool
 // without a name, or whose parameters are no schema of objects; as
 // WriteJsonSchema else. The messages read as what follows the name of a field.
 absl::Status WriteToolCalls(const v1::ResponseFormat::ToolCalls& calls,

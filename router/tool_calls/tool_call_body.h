@@ -12,7 +12,8 @@
 
 namespace baton::router {
 
-// Behind a call, where each has one.
+// Around a call, where each has them.
+inline constexpr absl::string_view kOpenMarker = "<tool_call>";
 inline constexpr absl::string_view kCloseMarker = "</tool_call>";
 
 // Of each function, which of its parameters are strings.

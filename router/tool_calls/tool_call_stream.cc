@@ -21,20 +21,13 @@ absl::string_view OpenMarker(ToolCallFormat format) {
     case ToolCallFormat::kHermes:
     case ToolCallFormat::kGlm:
     case ToolCallFormat::kQwenCoder:
-      return "<tool_call>";
+      return kOpenMarker;
     case ToolCallFormat::kMistral:
       return "[TOOL_CALLS]";
     case ToolCallFormat::kLlamaJson:
       return "";
   }
   LOG(FATAL) << "no such format";
-}
-
-// Null: calls are JSON objects.
-const XmlCallSyntax* SyntaxOf(ToolCallFormat format) {
-  if (format == ToolCallFormat::kGlm) return &kGlmCallSyntax;
-  if (format == ToolCallFormat::kQwenCoder) return &kQwenCoderCallSyntax;
-  return nullptr;
 }
 
 // Between two calls.

@@ -64,19 +64,25 @@ std::string JsonOf(absl::string_view text) {
              : "";
 }
 
+constexpr XmlCallSyntax kGlmCallSyntax = {.key_opens = "<arg_key>",
+                                          .key_closes = "</arg_key>",
+                                          .value_opens = "<arg_value>",
+                                          .value_closes = "</arg_value>"};
+constexpr XmlCallSyntax kQwenCoderCallSyntax = {.name_opens = "<function=",
+                                                .name_closes = ">",
+                                                .key_opens = "<parameter=",
+                                                .key_closes = ">",
+                                                .value_closes = "</parameter>",
+                                                .value_has_lines = true,
+                                                .call_closes = "</function>"};
+
 }  // namespace
 
-const XmlCallSyntax kGlmCallSyntax = {.key_opens = "<arg_key>",
-                                      .key_closes = "</arg_key>",
-                                      .value_opens = "<arg_value>",
-                                      .value_closes = "</arg_value>"};
-const XmlCallSyntax kQwenCoderCallSyntax = {.name_opens = "<function=",
-                                            .name_closes = ">",
-                                            .key_opens = "<parameter=",
-                                            .key_closes = ">",
-                                            .value_closes = "</parameter>",
-                                            .value_has_lines = true,
-                                            .call_closes = "</function>"};
+const XmlCallSyntax* SyntaxOf(ToolCallFormat format) {
+  if (format == ToolCallFormat::kGlm) return &kGlmCallSyntax;
+  if (format == ToolCallFormat::kQwenCoder) return &kQwenCoderCallSyntax;
+  return nullptr;
+}
 
 ToolCallBody::Step XmlToolCall::Take(char c) {
   // What is passed on as it comes is read.

@@ -25,6 +25,7 @@
 
 #include "absl/strings/string_view.h"
 #include "router/tool_calls/tool_call_body.h"
+#include "router/tool_calls/tool_call_format.h"
 
 namespace baton::router {
 
@@ -43,8 +44,8 @@ struct XmlCallSyntax {
   absl::string_view call_closes;  // beside </tool_call>; may be empty
 };
 
-extern const XmlCallSyntax kGlmCallSyntax;
-extern const XmlCallSyntax kQwenCoderCallSyntax;
+// Null: calls are JSON objects.
+const XmlCallSyntax* SyntaxOf(ToolCallFormat format);
 
 class XmlToolCall final : public ToolCallBody {
  public:

@@ -1,7 +1,4 @@
 // Random answers of what schemas become, against what the schemas say.
-#include <algorithm>
-#include <memory>
-#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -9,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "scheduling/grammar_automaton.h"
+#include "tests/router/output_format/grammar_walker.h"
 #include "tests/router/output_format/json_schema_grammar.h"
 #include "tests/router/output_format/schema_validator.h"
 
@@ -17,57 +15,7 @@ namespace {
 
 using scheduling::GrammarAutomaton;
 
-// What ends things: a walk that prefers these comes to its end.
-constexpr absl::string_view kEnding = "\"}]0";
-constexpr size_t kFreeBytes = 60;
-constexpr size_t kMaxBytes = 4000;
-
-class Walker final {
- public:
-  explicit Walker(uint32_t seed) : random_(seed) {}
-
-  // An answer; empty if it got too long.
-  std::string Walk(GrammarAutomaton* automaton) {
-    std::string text;
-    GrammarAutomaton::State state = automaton->start();
-    while (!automaton->MustEnd(state)) {
-      const bool may_end = automaton->MayEnd(state);
-      if (may_end && (text.size() > kFreeBytes || Chance(4))) break;
-      if (text.size() > kMaxBytes) return "";
-      const uint8_t byte = Pick(automaton, state, text);
-      text.push_back(static_cast<char>(byte));
-      state = automaton->Next(state, byte);
-    }
-    return text;
-  }
-
- private:
-  bool Chance(int of) {
-    return std::uniform_int_distribution<int>(0, of - 1)(random_) == 0;
-  }
-
-  uint8_t Pick(GrammarAutomaton* automaton, GrammarAutomaton::State state,
-               const std::string& text) {
-    std::vector<uint8_t> all;
-    std::vector<uint8_t> ending;
-    for (int b = 0; b < 256; ++b) {
-      const auto byte = static_cast<uint8_t>(b);
-      if (automaton->Next(state, byte) == GrammarAutomaton::kNone) continue;
-      all.push_back(byte);
-      if (kEnding.find(static_cast<char>(byte)) != absl::string_view::npos) {
-        ending.push_back(byte);
-      }
-    }
-    EXPECT_FALSE(all.empty()) << "a dead end behind " << text;
-    if (all.empty()) return 0;
-    const bool hurry = text.size() > kFreeBytes || Chance(3);
-    const std::vector<uint8_t>& from = hurry && !ending.empty() ? ending : all;
-    return from[std::uniform_int_distribution<size_t>(
-        0, from.size() - 1)(random_)];
-  }
-
-  std::mt19937 random_;
-};
+const std::vector<std::string> kJsonEndings = {"\"", "}", "]", "0"};
 
 void WalkAll(const std::string& schema, int walks) {
   const auto grammar = SchemaGrammar(schema);
@@ -78,7 +26,8 @@ void WalkAll(const std::string& schema, int walks) {
   std::set<std::string> different;
   for (int seed = 0; seed < walks; ++seed) {
     const std::string text =
-        Walker(static_cast<uint32_t>(seed)).Walk(automaton->get());
+        GrammarWalker(static_cast<uint32_t>(seed), kJsonEndings)
+            .Walk(automaton->get());
     ASSERT_FALSE((*automaton)->exhausted()) << schema;
     if ((*automaton)->crowded()) (*automaton)->Forget();
     if (text.empty()) continue;

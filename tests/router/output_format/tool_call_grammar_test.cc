@@ -116,8 +116,7 @@ TEST(ToolCallGrammarTest, SaysWhatIsWrong) {
   for (const ToolCallFormat way :
        {ToolCallFormat::kGlm, ToolCallFormat::kQwenCoder}) {
     EXPECT_EQ(why(TwoTools(true), way),
-              "asks for a tool call, which is not possible with a model that "
-              "writes them as tags");
+              "has a tool \"say \"g\"\", a name that is no part of tags");
   }
   v1::ResponseFormat format;
   format.mutable_tool_calls();
