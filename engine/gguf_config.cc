@@ -153,6 +153,13 @@ class ConfigReader final {
       return Unknown(Key("expert_gating_func"),
                      absl::StrCat(gating, "; Baton knows 2, sigmoid"));
     }
+    int64_t groups = 1;
+    BATON_RETURN_IF_ERROR(
+        ReadIntIf("expert_group_count", 0, kMaxExperts, groups));
+    if (groups > 1) {
+      return Unknown(Key("expert_group_count"),
+                     absl::StrCat(groups, "; Baton knows 1"));
+    }
     int64_t shared = 0;
     BATON_RETURN_IF_ERROR(
         ReadIntIf("expert_shared_count", 0, kMaxExperts, shared));
@@ -223,6 +230,10 @@ class ConfigReader final {
 
   // Values as long as keys, which turn whole but for GLM's.
   absl::Status ReadHeadParts() {
+    const std::string sections = Key("rope.dimension_sections");
+    if (file_.Has(sections)) {
+      return Unknown(sections, "there; Baton knows RoPE of texts alone");
+    }
     for (const absl::string_view name :
          {"attention.value_length", "rope.dimension_count"}) {
       if (!file_.Has(Key(name))) continue;
