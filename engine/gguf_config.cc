@@ -141,6 +141,17 @@ class ConfigReader final {
     return absl::OkStatus();
   }
 
+  // A number of things that are known where there is one.
+  absl::Status ReadNoneOrOne(absl::string_view name, int32_t& out) {
+    int64_t value = 0;
+    BATON_RETURN_IF_ERROR(ReadIntIf(name, 0, kMaxExperts, value));
+    if (value > 1) {
+      return Unknown(Key(name), absl::StrCat(value, "; Baton knows 0 and 1"));
+    }
+    out = static_cast<int32_t>(value);
+    return absl::OkStatus();
+  }
+
   // What GLM's mixtures have beside others'.
   absl::Status ReadGlmExperts() {
     constexpr int64_t kSigmoid = 2;
@@ -153,21 +164,9 @@ class ConfigReader final {
       return Unknown(Key("expert_gating_func"),
                      absl::StrCat(gating, "; Baton knows 2, sigmoid"));
     }
-    int64_t groups = 1;
-    BATON_RETURN_IF_ERROR(
-        ReadIntIf("expert_group_count", 0, kMaxExperts, groups));
-    if (groups > 1) {
-      return Unknown(Key("expert_group_count"),
-                     absl::StrCat(groups, "; Baton knows 1"));
-    }
-    int64_t shared = 0;
-    BATON_RETURN_IF_ERROR(
-        ReadIntIf("expert_shared_count", 0, kMaxExperts, shared));
-    if (shared > 1) {
-      return Unknown(Key("expert_shared_count"),
-                     absl::StrCat(shared, "; Baton knows 0 and 1"));
-    }
-    experts.shared = static_cast<int32_t>(shared);
+    int32_t groups = 0;
+    BATON_RETURN_IF_ERROR(ReadNoneOrOne("expert_group_count", groups));
+    BATON_RETURN_IF_ERROR(ReadNoneOrOne("expert_shared_count", experts.shared));
     const std::string scale = Key("expert_weights_scale");
     if (file_.Has(scale)) {
       BATON_ASSIGN_OR_RETURN(experts.scale, file_.Number(scale, 1e-6, 1e6));

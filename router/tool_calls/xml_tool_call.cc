@@ -5,38 +5,20 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/json_text.h"
 #include "router/tool_calls/json_scanner.h"
 
 namespace baton::router {
 namespace {
 
-// Within quotes. Bytes from 0x80 on stay.
+// Within quotes. Bytes from 0x80 on, which may be parts of characters, stay.
 void AppendEscaped(absl::string_view text, std::string* out) {
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out->append("\\\"");
-        break;
-      case '\\':
-        out->append("\\\\");
-        break;
-      case '\n':
-        out->append("\\n");
-        break;
-      case '\t':
-        out->append("\\t");
-        break;
-      case '\r':
-        out->append("\\r");
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          absl::StrAppendFormat(out, "\\u%04x", static_cast<unsigned char>(c));
-        } else {
-          out->push_back(c);
-        }
+  for (const char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x80) {
+      AppendJsonEscaped(absl::string_view(&c, 1), out);
+    } else {
+      out->push_back(c);
     }
   }
 }
