@@ -7,7 +7,7 @@ For comparing Baton with programs that read only GGUF, and for making test data:
         --type f16
 
 Reads config.json, *.safetensors (F32, F16, BF16) and tokenizer.json of Llama,
-Mistral, Qwen2 and Qwen3 models. Without a tokenizer.json it writes a byte-level
+Mistral, Qwen2, Qwen3, Mixtral and GLM-4.5 models. Without a tokenizer.json it writes a byte-level
 tokenizer padded with made-up tokens, so that a model of random weights can be
 measured too. Needs numpy.
 
@@ -32,6 +32,7 @@ ARCHITECTURES = {
     "Qwen3ForCausalLM": "qwen3",
     "MixtralForCausalLM": "llama",
     "Qwen3MoeForCausalLM": "qwen3moe",
+    "Glm4MoeForCausalLM": "glm4moe",
 }
 # GGUF's numbers of tensor types, and of whole files (general.file_type).
 TENSOR_TYPES = {"f32": 0, "f16": 1, "bf16": 30}
@@ -269,7 +270,9 @@ def model_metadata(config, name, arch, file_type):
         f"{arch}.attention.value_length": head_dim,
         f"{arch}.attention.layer_norm_rms_epsilon": float(
             config.get("rms_norm_eps", 1e-6)),
-        f"{arch}.rope.dimension_count": head_dim,
+        f"{arch}.rope.dimension_count": int(
+            head_dim * (config.get("partial_rotary_factor", 0.5)
+                        if arch == "glm4moe" else 1)),
         f"{arch}.rope.freq_base": float(
             scaling.get("rope_theta", config.get("rope_theta", 10000.0))),
     }
@@ -284,6 +287,18 @@ def model_metadata(config, name, arch, file_type):
             if config.get("mlp_only_layers") or not config["norm_topk_prob"]:
                 sys.exit("config.json: layers without experts, or shares that "
                          "are not normalized, cannot be written")
+    if arch == "glm4moe":
+        metadata |= {
+            f"{arch}.expert_feed_forward_length":
+                config["moe_intermediate_size"],
+            f"{arch}.expert_shared_count": config["n_shared_experts"],
+            f"{arch}.expert_gating_func": 2,  # sigmoid
+            f"{arch}.expert_weights_scale": float(
+                config["routed_scaling_factor"]),
+            f"{arch}.expert_weights_norm": config["norm_topk_prob"],
+            f"{arch}.leading_dense_block_count":
+                config["first_k_dense_replace"],
+        }
     if kind == "linear":
         metadata[f"{arch}.rope.scaling.type"] = "linear"
         metadata[f"{arch}.rope.scaling.factor"] = float(scaling["factor"])
@@ -293,7 +308,8 @@ def model_metadata(config, name, arch, file_type):
 
 
 def count_experts(config):
-    return config.get("num_local_experts", config.get("num_experts", 0))
+    return config.get("num_local_experts", config.get(
+        "num_experts", config.get("n_routed_experts", 0)))
 
 
 def expert_names(config, layer):
@@ -309,6 +325,12 @@ def expert_names(config, layer):
         yield (f"blk.{layer}.ffn_{gguf}_exps",
                [f"{prefix}experts.{e}.{part}"
                 for e in range(count_experts(config))])
+
+
+def norm_name(config):
+    """GGUF's name of the norm before the feed-forward network."""
+    glm = config["architectures"][0] == "Glm4MoeForCausalLM"
+    return "post_attention_norm" if glm else "ffn_norm"
 
 
 def tensor_names(config):
@@ -328,10 +350,13 @@ def tensor_names(config):
             ("attn_output", "self_attn.o_proj", 0),
             ("attn_q_norm", "self_attn.q_norm", 0),
             ("attn_k_norm", "self_attn.k_norm", 0),
-            ("ffn_norm", "post_attention_layernorm", 0),
+            (norm_name(config), "post_attention_layernorm", 0),
             ("ffn_gate", "mlp.gate_proj", 0),
             ("ffn_up", "mlp.up_proj", 0),
             ("ffn_down", "mlp.down_proj", 0),
+            ("ffn_gate_shexp", "mlp.shared_experts.gate_proj", 0),
+            ("ffn_up_shexp", "mlp.shared_experts.up_proj", 0),
+            ("ffn_down_shexp", "mlp.shared_experts.down_proj", 0),
         ]:
             yield f"blk.{i}.{gguf}", f"model.layers.{i}.{hf}", rows
 
@@ -417,7 +442,11 @@ def plan_tensors(directory, config, arch, file_type):
         return read
 
     layers = config["num_hidden_layers"] if count_experts(config) else 0
-    for layer in range(layers):
+    for layer in range(config.get("first_k_dense_replace", 0), layers):
+        bias = f"model.layers.{layer}.mlp.gate.e_score_correction_bias"
+        if bias in files.tensors:
+            tensors.append((f"blk.{layer}.exp_probs_b.bias", files.shape(bias),
+                            "f32", reader(bias, 0, "f32")))
         for gguf, modules in expert_names(config, layer):
             names = [f"{module}.weight" for module in modules]
             router = len(names) == 1 and gguf.endswith("_inp")
