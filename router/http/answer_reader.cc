@@ -7,7 +7,7 @@ namespace baton::router::http {
 AnswerReader::AnswerReader(ReasoningStart reasoning,
                            std::optional<ToolCallFormat> calls,
                            const std::vector<std::string>& names,
-                           const TextParameters& texts)
+                           const TextsOfTools& texts)
     : reasoning_(reasoning) {
   if (calls.has_value()) calls_.emplace(*calls, names, texts);
 }

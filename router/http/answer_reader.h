@@ -37,7 +37,7 @@ class AnswerReader final {
   // not call any. `texts` as ToolCallStream has them.
   AnswerReader(ReasoningStart reasoning, std::optional<ToolCallFormat> calls,
                const std::vector<std::string>& names,
-               const TextParameters& texts = {});
+               const TextsOfTools& texts = {});
 
   // What is certain with this response, the last one of the answer included,
   // and was not before.

@@ -141,7 +141,7 @@ absl::Status CompletionCall::Prepare(const Request& request,
           api_.separate_reasoning ? one.reasoning : ReasoningStart::kNone;
       if (calls.has_value() || reasoning != ReasoningStart::kNone) {
         answer.reader = std::make_unique<AnswerReader>(
-            reasoning, calls, api_.tools.names, api_.tools.text_parameters);
+            reasoning, calls, api_.tools.names, api_.tools.texts);
       }
       PreparedRequest mine = one;
       if (!alone) absl::StrAppend(&mine.spec.id, "-", answers_.size());

@@ -34,24 +34,7 @@ std::optional<std::string> FunctionName(const json::value& value) {
 struct Tool {
   std::string name;
   std::string parameters;  // JSON; empty: none given
-  // Those whose schema says that they are strings.
-  absl::flat_hash_set<std::string> texts;
 };
-
-bool IsText(const json::value& schema) {
-  const json::value* const type = MemberOf(&schema, "type");
-  return type != nullptr && type->is_string() && type->get_string() == "string";
-}
-
-absl::flat_hash_set<std::string> TextsOf(const json::value* parameters) {
-  absl::flat_hash_set<std::string> texts;
-  const json::value* const properties = MemberOf(parameters, "properties");
-  if (properties == nullptr || !properties->is_object()) return texts;
-  for (const auto& [name, schema] : properties->get_object()) {
-    if (IsText(schema)) texts.insert(std::string(name));
-  }
-  return texts;
-}
 
 // Those that are functions; others are the template's affair alone.
 absl::StatusOr<std::vector<Tool>> ReadFunctions(const JsonFields& fields) {
@@ -70,8 +53,7 @@ absl::StatusOr<std::vector<Tool>> ReadFunctions(const JsonFields& fields) {
         MemberOf(MemberOf(&tool, "function"), "parameters");
     const bool none = parameters == nullptr || parameters->is_null();
     tools.push_back({.name = *std::move(name),
-                     .parameters = none ? "" : json::serialize(*parameters),
-                     .texts = TextsOf(parameters)});
+                     .parameters = none ? "" : json::serialize(*parameters)});
   }
   return tools;
 }
@@ -112,7 +94,8 @@ absl::Status ReadTools(const JsonFields& fields, ToolUse* use,
   use->wanted = !tools.empty();
   for (const Tool& tool : tools) {
     use->names.push_back(tool.name);
-    if (!tool.texts.empty()) use->text_parameters[tool.name] = tool.texts;
+    TextParameters texts = TextParametersOf(tool.parameters);
+    if (!texts.empty()) use->texts[tool.name] = std::move(texts);
   }
   if (choice == CallChoice::kAuto) return absl::OkStatus();
   if (tools.empty()) {

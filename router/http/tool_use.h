@@ -18,7 +18,7 @@ struct ToolUse {
   bool wanted = false;
   // Of the functions that may be called.
   std::vector<std::string> names;
-  TextParameters text_parameters;
+  TextsOfTools texts;
 };
 
 // Reads `tools`, `tool_choice` and `parallel_tool_calls`; what the template

@@ -16,6 +16,7 @@
 #include "router/output_format/regular_expression.h"
 #include "router/output_format/schema_keywords.h"
 #include "router/output_format/text_through.h"
+#include "router/tool_calls/text_parameters.h"
 
 namespace baton::router {
 namespace {
@@ -56,29 +57,42 @@ absl::Status CheckKeywords(const Json& schema, absl::string_view where,
   return absl::OkStatus();
 }
 
-bool IsText(const Json& schema) {
-  return schema.is_object() && schema.contains("type") &&
-         schema["type"] == "string";
-}
-
 // The text of a value and the tag behind it.
 absl::StatusOr<Expression> WriteText(const Json& schema,
                                      absl::string_view where,
                                      const XmlCallSyntax& syntax,
                                      GrammarBuilder* grammar) {
   const CallTags tags(syntax);
+  std::vector<Expression> texts;
+  for (const char* const name : {"anyOf", "oneOf"}) {
+    if (!schema.contains(name)) continue;
+    BATON_RETURN_IF_ERROR(CheckKeywords(schema, where, {name}));
+    for (const Json& part : schema[name]) {
+      BATON_ASSIGN_OR_RETURN(
+          const Expression text,
+          WriteText(part, absl::StrCat(where, "/", name), syntax, grammar));
+      texts.push_back(text);
+    }
+    return grammar->Choice(texts);
+  }
   BATON_RETURN_IF_ERROR(
       CheckKeywords(schema, where, {"type", "enum", "const"}));
+  const Expression null = grammar->Literal(
+      absl::StrCat("null", tags.before_close, syntax.value_closes));
   const auto constant = schema.find("const");
   const auto values = schema.find("enum");
   if (constant == schema.end() && values == schema.end()) {
+    if (schema["type"] == "null") return null;
+    // Which has null in it, where that may come.
     return WriteRegularExpression(TextThrough(syntax.value_closes),
                                   Match::kWhole, Writing::kPlain, grammar);
   }
-  std::vector<Expression> texts;
   for (const Json& value :
        constant != schema.end() ? Json::array({*constant}) : *values) {
-    if (!value.is_string()) continue;  // no text is that
+    if (value.is_null() && KindOfValue(schema) == ValueKind::kTextOrNull) {
+      texts.push_back(null);
+    }
+    if (!value.is_string()) continue;  // its type forbids it
     const std::string& text = value.get_ref<const std::string&>();
     if (absl::StrContains(text, syntax.value_closes)) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -144,7 +158,7 @@ absl::StatusOr<Expression> WriteTaggedCall(const std::string& name,
     const Expression opening =
         grammar->Literal(absl::StrCat(syntax.key_opens, key, tags.behind_key));
     BATON_ASSIGN_OR_RETURN(const Expression closing,
-                           IsText(value)
+                           KindOfValue(value) != ValueKind::kJson
                                ? WriteText(value, where, syntax, grammar)
                                : WriteJson(value, root, syntax, grammar));
     const Expression argument =

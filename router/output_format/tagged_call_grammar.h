@@ -16,8 +16,8 @@ bool FitsIntoTags(absl::string_view name);
 
 // Adds a call of the function `name` to the grammar, <tool_call> and
 // </tool_call> included, as the model's chat template would write it. Arguments
-// are those that `schema` names, which is one of objects, in its order; that of
-// a string ("type": "string") is any text without the tag behind it, or what
+// are those that `schema` names, which is one of objects, in its order; one that
+// is a text (text_parameters.h) is any text without the tag behind it, or what
 // "enum" or "const" say, and all others are JSON (WriteJsonSchema) that
 // XmlToolCall reads as what the schema allows. The tag should not stand in
 // their strings.

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
+#include "router/tool_calls/text_parameters.h"
 
 namespace baton::router {
 
@@ -16,9 +17,8 @@ namespace baton::router {
 inline constexpr absl::string_view kOpenMarker = "<tool_call>";
 inline constexpr absl::string_view kCloseMarker = "</tool_call>";
 
-// Of each function, which of its parameters are strings.
-using TextParameters =
-    absl::flat_hash_map<std::string, absl::flat_hash_set<std::string>>;
+// Of each function that has some.
+using TextsOfTools = absl::flat_hash_map<std::string, TextParameters>;
 
 // What a call has to be, to be one.
 struct ToolCallRules {
@@ -28,8 +28,8 @@ struct ToolCallRules {
   bool parameters = false;
   // Names that there are; any will do if it is empty.
   absl::flat_hash_set<std::string> names;
-  // Where values have no quotes: these are strings, whatever they look like.
-  TextParameters text_parameters;
+  // Where values have no quotes.
+  TextsOfTools texts;
 };
 
 class ToolCallBody {

@@ -39,11 +39,11 @@ char Separator(ToolCallFormat format) {
 
 ToolCallStream::ToolCallStream(ToolCallFormat format,
                                const std::vector<std::string>& names,
-                               TextParameters texts)
+                               TextsOfTools texts)
     : format_(format) {
   rules_.parameters = format == ToolCallFormat::kLlamaJson;
   rules_.names.insert(names.begin(), names.end());
-  rules_.text_parameters = std::move(texts);
+  rules_.texts = std::move(texts);
 }
 
 std::vector<ToolCallEvent> ToolCallStream::Push(absl::string_view text) {

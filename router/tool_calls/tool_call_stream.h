@@ -64,7 +64,7 @@ class ToolCallStream final {
   // Calls have one of `names`, or any name if it is empty. `texts` is for
   // formats whose values have no quotes.
   ToolCallStream(ToolCallFormat format, const std::vector<std::string>& names,
-                 TextParameters texts = {});
+                 TextsOfTools texts = {});
 
   // Not copied nor moved: the call refers to the rules.
   ToolCallStream(const ToolCallStream&) = delete;

@@ -23,6 +23,11 @@ void AppendEscaped(absl::string_view text, std::string* out) {
   }
 }
 
+bool IsNull(absl::string_view text) { return text == "null" || text == "None"; }
+bool MayBeNull(absl::string_view text) {
+  return absl::StartsWith("null", text) || absl::StartsWith("None", text);
+}
+
 // The JSON that the text is; empty: it is none.
 std::string JsonOf(absl::string_view text) {
   text = absl::StripAsciiWhitespace(text);
@@ -214,11 +219,14 @@ void XmlToolCall::BeginValue() {
   tag_.clear();
   value_.clear();
   state_ = syntax_.value_has_lines ? State::kValueLine : State::kValue;
-  const auto texts = rules_.text_parameters.find(name_);
-  text_ = false;
-  if (texts != rules_.text_parameters.end() && texts->second.contains(key_)) {
-    BeginString();
+  kind_ = ValueKind::kJson;
+  if (const auto texts = rules_.texts.find(name_);
+      texts != rules_.texts.end()) {
+    const auto kind = texts->second.find(key_);
+    if (kind != texts->second.end()) kind_ = kind->second;
   }
+  text_ = false;
+  if (kind_ == ValueKind::kText) BeginString();
 }
 
 XmlToolCall::Taken XmlToolCall::TakeValue(char c) {
@@ -245,7 +253,10 @@ void XmlToolCall::AddValueText(absl::string_view text) {
     return;
   }
   value_.append(text.data(), text.size());
-  if (value_.size() > kMaxHeldValue) BeginString();
+  const bool may_be_other = kind_ == ValueKind::kJson
+                                ? value_.size() <= kMaxHeldValue
+                                : MayBeNull(value_);
+  if (!may_be_other) BeginString();
 }
 
 void XmlToolCall::BeginString() {
@@ -260,7 +271,10 @@ void XmlToolCall::BeginString() {
 void XmlToolCall::EndValue() {
   tag_.clear();
   state_ = State::kBetween;
-  const std::string json = text_ ? "" : JsonOf(value_);
+  std::string json;
+  if (!text_ && (kind_ == ValueKind::kJson || IsNull(value_))) {
+    json = JsonOf(value_);
+  }
   if (json.empty()) {
     if (!text_) BeginString();
     arguments_ += '"';

@@ -13,10 +13,10 @@
 //   </function>
 //   </tool_call>
 //
-// Its arguments become a JSON object. The value of a parameter that is a string
-// is the text between the tags, passed on as it comes; all others are the JSON
-// that the text is, or, if it is none, a string. Python's True, False and None
-// are what they mean.
+// Its arguments become a JSON object. The value of a parameter that is a text
+// (text_parameters.h) is what is between the tags, passed on as it comes; all
+// others are the JSON that this is, or, if it is none, a string. Python's True,
+// False and None are what they mean.
 #pragma once
 
 #include <cstddef>
@@ -97,9 +97,10 @@ class XmlToolCall final : public ToolCallBody {
   const ToolCallRules& rules_;
   const XmlCallSyntax& syntax_;
   State state_ = State::kNameTag;
-  std::string tag_;     // what there is of one, or of a line break before it
-  std::string key_;     // and what may be of the tag behind it
-  std::string value_;   // held back
+  std::string tag_;    // what there is of one, or of a line break before it
+  std::string key_;    // and what may be of the tag behind it
+  std::string value_;  // held back
+  ValueKind kind_ = ValueKind::kJson;
   bool text_ = false;   // the value is a string
   std::string unread_;  // since the last argument
   std::string name_;

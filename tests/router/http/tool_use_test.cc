@@ -67,9 +67,13 @@ TEST(ToolUseTest, ParametersThatAreStringsAreKnown) {
         "properties": [{"type": "string"}]}}},
       {"type": "function", "function": {"name": "i", "parameters": "none"}}])");
   ASSERT_TRUE(api.ok()) << api.status();
-  const TextParameters& texts = api->tools.text_parameters;
+  const TextsOfTools& texts = api->tools.texts;
   ASSERT_EQ(texts.size(), 1u);
-  EXPECT_THAT(texts.at("f"), testing::UnorderedElementsAre("city", "zip"));
+  EXPECT_THAT(texts.at("f"),
+              testing::UnorderedElementsAre(
+                  testing::Pair("city", ValueKind::kText),
+                  testing::Pair("zip", ValueKind::kText),
+                  testing::Pair("unit", ValueKind::kTextOrNull)));
 }
 
 TEST(ToolUseTest, WhatHasToBeCalledIsAFormat) {

@@ -98,7 +98,8 @@ TEST(TaggedCallGrammarTest, WhatItAllowsIsFoundAndIsWhatTheSchemaAllows) {
       R"({"properties": {"a": {"type": "string"}, "b": {"type": "string"}},
           "required": ["b"], "additionalProperties": false})",
       R"({"type": "object", "properties": {"n": {"type": "number"},
-          "t": {"type": ["string", "null"], "maxLength": 5}, "k": {"enum": ["x", 1, null]},
+          "t": {"type": ["string", "null"]}, "e": {"enum": ["y", "1", null]},
+          "o": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "k": {"enum": ["x", 1, null]},
           "l": {"type": "array", "items": {"type": "integer"}, "maxItems": 3},
           "c": {"type": "string", "const": "so"}, "z": {"type": "boolean"}},
           "required": ["n", "t", "k"]})",
@@ -108,10 +109,7 @@ TEST(TaggedCallGrammarTest, WhatItAllowsIsFoundAndIsWhatTheSchemaAllows) {
   size_t whole = 0;
   for (const std::string& schema : schemas) {
     const json parsed = json::parse(schema);
-    TextParameters texts;
-    for (const auto& [name, value] : parsed.at("properties").items()) {
-      if (value.value("type", json()) == "string") texts["f"].insert(name);
-    }
+    const TextsOfTools texts = {{"f", TextParametersOf(schema)}};
     for (const ToolCallFormat way : kTags) {
       const auto grammar = MakeGrammar(CallOf(schema), way);
       ASSERT_TRUE(grammar.ok()) << grammar.status() << schema;

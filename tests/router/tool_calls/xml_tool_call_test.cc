@@ -74,7 +74,9 @@ TEST(XmlToolCallTest, ArgumentsBecomeJson) {
 }
 
 TEST(XmlToolCallTest, StringsAreStringsWhateverTheyLookLike) {
-  const TextParameters texts = {{"f", {"zip", "code"}}, {"g", {"days"}}};
+  constexpr ValueKind kText = ValueKind::kText;
+  const TextsOfTools texts = {{"f", {{"zip", kText}, {"code", kText}}},
+                              {"g", {{"days", kText}}}};
   for (const ToolCallFormat format : kTagged) {
     ToolCallStream stream(format, {"f"}, texts);
     const std::string text =
@@ -90,8 +92,38 @@ TEST(XmlToolCallTest, StringsAreStringsWhateverTheyLookLike) {
   }
 }
 
+TEST(XmlToolCallTest, NullIsNoTextWhereItMayCome) {
+  const TextsOfTools texts = {{"f", {{"a", ValueKind::kTextOrNull}}}};
+  for (const auto& [value, json] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"null", "null"},
+           {"None", "null"},
+           {"nul", "\"nul\""},
+           {"nullo", "\"nullo\""},
+           {"", "\"\""},
+           {"true", "\"true\""},
+           {"{\"a\": 1}", R"("{\"a\": 1}")"},
+           {"12", "\"12\""}}) {
+    for (const ToolCallFormat format : kTagged) {
+      for (const size_t piece : {1, 1000}) {
+        ToolCallStream stream(format, {"f"}, texts);
+        const std::string text = Tagged(format, "f", {{"a", value}});
+        std::string arguments;
+        for (size_t at = 0; at < text.size(); at += piece) {
+          for (const ToolCallEvent& event :
+               stream.Push(text.substr(at, piece))) {
+            if (event.kind == Kind::kArguments) arguments += event.text;
+          }
+        }
+        EXPECT_EQ(arguments, absl::StrCat("{\"a\": ", json, "}"));
+      }
+    }
+  }
+}
+
 TEST(XmlToolCallTest, StringsComeInPieces) {
-  ToolCallStream stream(ToolCallFormat::kGlm, {"write"}, {{"write", {"text"}}});
+  ToolCallStream stream(ToolCallFormat::kGlm, {"write"},
+                        {{"write", {{"text", ValueKind::kText}}}});
   EXPECT_EQ(stream.Push("Well.\n<tool_call>write\n<arg_k"),
             ListOfEvents{ContentEvent("Well.\n")});
   EXPECT_EQ(
