@@ -22,7 +22,7 @@ constexpr int kHeld = 8;
 constexpr int kMixed = 2;
 constexpr int kMixedTogether = 8;
 // Bits of a mask, one for each 32 experts.
-constexpr int32_t kMostExperts = 32 * 32;
+static_assert(kMostExperts == 32 * 32);
 
 // A number that orders floats, greater for greater ones; the two zeros are
 // equal. Never 0. Of NaNs, some.

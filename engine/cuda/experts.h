@@ -19,6 +19,8 @@ namespace baton::engine::cuda {
 
 // A lane for each.
 inline constexpr int32_t kMostExpertsPerToken = 32;
+// Of a layer. Shared ones count in both.
+inline constexpr int32_t kMostExperts = 1024;
 
 struct ExpertChoice {
   int32_t expert = -1;  // none: the row is not there
@@ -37,7 +39,7 @@ struct RouteArgs {
   const float* logits = nullptr;  // [rows][stride]
   int64_t stride = 0;
   int32_t rows = 0;
-  // At most 1,024 with the shared ones, and kMostExpertsPerToken of them.
+  // At most kMostExperts, and kMostExpertsPerToken of them.
   int32_t experts = 0;
   int32_t per_token = 0;
   int32_t shared = 0;

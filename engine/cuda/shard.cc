@@ -12,6 +12,12 @@ absl::Status CheckShards(const ModelConfig& config, int32_t ranks) {
                      kMostExpertsPerToken, " with shared ones (the model has ",
                      config.experts.passed(), ")"));
   }
+  if (config.experts.all() > kMostExperts) {
+    return absl::UnimplementedError(
+        absl::StrCat("experts: the cuda backend takes at most ", kMostExperts,
+                     " in a layer with shared ones (the model has ",
+                     config.experts.all(), ")"));
+  }
   const struct {
     const char* name;
     int32_t value;

@@ -72,10 +72,19 @@ TEST(ShardTest, SharesExpertsByTheirOutputs) {
   config.architecture = Architecture::kMixtral;
   EXPECT_THAT(CheckShards(config, 4).message(),
               testing::HasSubstr(" intermediate_size 34"));
-  config.experts.per_token = 33;
-  const absl::Status status = CheckShards(config, 1);
+  // Shared ones count.
+  config.experts.per_token = 31;
+  config.experts.shared = 1;
+  EXPECT_TRUE(CheckShards(config, 1).ok());
+  config.experts.per_token = 32;
+  absl::Status status = CheckShards(config, 1);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(status.message(), testing::HasSubstr("num_experts_per_tok"));
+  config.experts.per_token = 31;
+  config.experts.count = 1024;
+  status = CheckShards(config, 1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(status.message(), testing::HasSubstr("at most 1024"));
 }
 
 TEST(ShardTest, SaysWhatRanksCannotShare) {
