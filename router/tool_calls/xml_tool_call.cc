@@ -148,7 +148,7 @@ XmlToolCall::Taken XmlToolCall::TakeName(char c) {
   const Taken taken = EndName();
   if (taken == Taken::kBad) return taken;
   begun_ = true;
-  arguments_ = "{";
+  arguments_.push_back('{');
   unread_.clear();
   return Taken::kByte;
 }
@@ -167,7 +167,7 @@ XmlToolCall::Taken XmlToolCall::TakeBetween(char c) {
   const bool ends = tag_ == kCloseMarker || tag_ == syntax_.call_closes;
   if (!begun_ && (ends || tag_ == syntax_.key_opens)) {
     begun_ = true;
-    arguments_ = "{";
+    arguments_.push_back('{');
     unread_ = tag_;
   }
   if (ends) {
