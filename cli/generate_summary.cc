@@ -110,6 +110,8 @@ std::string SummarizeGenerate(const v1::GenerateResponse& last,
     absl::StrAppend(
         &text, ", ", timing.prefill_worker(), " -> ",
         timing.decode_worker().empty() ? "no decode" : timing.decode_worker());
+  } else if (!timing.decode_worker().empty()) {
+    absl::StrAppend(&text, ", all on ", timing.decode_worker());
   }
   if (timing.retries() > 0) {
     absl::StrAppend(&text, ", placed again ", timing.retries(), " times");

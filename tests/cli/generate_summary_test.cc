@@ -85,6 +85,20 @@ TEST(SummaryTest, LeavesOutWhatDidNotHappen) {
   EXPECT_THAT(text, Not(HasSubstr("hand-off")));
 }
 
+TEST(SummaryTest, TellsWhoComputedThePromptToo) {
+  v1::GenerateResponse last = LastResponse();
+  last.mutable_timing()->clear_prefill_worker();
+  const auto first_line = [&] {
+    const std::string text = SummarizeGenerate(last, {absl::UnixEpoch()}, 1);
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_EQ(first_line(),
+            "1 tokens after a prompt of 5 (length reached), all on decode-0");
+  // As of a router that does not say it.
+  last.mutable_timing()->clear_decode_worker();
+  EXPECT_EQ(first_line(), "1 tokens after a prompt of 5 (length reached)");
+}
+
 TEST(SafeForTerminalTest, ReplacesOnlyControlCharacters) {
   EXPECT_EQ(SafeForTerminal("a\tb\nc"), "a\tb\nc");
   EXPECT_EQ(SafeForTerminal("\x1b[2J\rx\x7f"),
