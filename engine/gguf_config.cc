@@ -229,8 +229,9 @@ class ConfigReader final {
 
   // Values as long as keys, which turn whole but for GLM's.
   absl::Status ReadHeadParts() {
+    const bool glm = config_.architecture == Architecture::kGlm4Moe;
     const std::string sections = Key("rope.dimension_sections");
-    if (file_.Has(sections)) {
+    if (glm && file_.Has(sections)) {
       return Unknown(sections, "there; Baton knows RoPE of texts alone");
     }
     for (const absl::string_view name :
@@ -238,8 +239,7 @@ class ConfigReader final {
       if (!file_.Has(Key(name))) continue;
       int32_t value = 0;
       BATON_RETURN_IF_ERROR(ReadInt(name, kMaxHeadDim, value));
-      if (config_.architecture == Architecture::kGlm4Moe &&
-          name == "rope.dimension_count" && value < config_.head_dim) {
+      if (glm && name == "rope.dimension_count" && value < config_.head_dim) {
         if (value % 2 != 0) {
           return file_.Invalid(Key(name),
                                absl::StrCat("is ", value, ", it must be even"));

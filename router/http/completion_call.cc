@@ -11,6 +11,7 @@
 #include "common/trace_context.h"
 #include "router/http/openai_error.h"
 #include "router/invalid_field.h"
+#include "router/tool_calls/tagged_tool_call.h"
 
 namespace baton::router::http {
 namespace {
@@ -119,6 +120,11 @@ absl::Status CompletionCall::Prepare(const Request& request,
                                      const FrontDoor::Admission& admission,
                                      std::vector<PreparedRequest>* prepared) {
   const bool alone = api_.prompts.size() * api_.n == 1;
+  const auto calls = api_.tools.wanted ? door_->model().tool_calls
+                                       : std::optional<ToolCallFormat>();
+  const TextsOfTools texts = calls.has_value() && SyntaxOf(*calls) != nullptr
+                                 ? TextsOf(api_.tools)
+                                 : TextsOfTools();
   absl::MutexLock lock(&mu_);
   for (size_t p = 0; p < api_.prompts.size(); ++p) {
     v1::GenerateRequest prompt = api_.prompts[p];
@@ -135,13 +141,11 @@ absl::Status CompletionCall::Prepare(const Request& request,
       answer.choice.text = echo;
       answer.choice.text_offset.Add(echo);
       answer.choice.has_logprobs = prompt.has_top_logprobs();
-      const auto calls = api_.tools.wanted ? door_->model().tool_calls
-                                           : std::optional<ToolCallFormat>();
       const ReasoningStart reasoning =
           api_.separate_reasoning ? one.reasoning : ReasoningStart::kNone;
       if (calls.has_value() || reasoning != ReasoningStart::kNone) {
-        answer.reader = std::make_unique<AnswerReader>(
-            reasoning, calls, api_.tools.names, api_.tools.texts);
+        answer.reader = std::make_unique<AnswerReader>(reasoning, calls,
+                                                       api_.tools.names, texts);
       }
       PreparedRequest mine = one;
       if (!alone) absl::StrAppend(&mine.spec.id, "-", answers_.size());

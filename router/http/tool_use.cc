@@ -80,6 +80,15 @@ absl::StatusOr<CallChoice> ReadChoice(const JsonFields& fields,
 
 }  // namespace
 
+TextsOfTools TextsOf(const ToolUse& use) {
+  TextsOfTools all;
+  for (size_t i = 0; i < use.names.size(); ++i) {
+    TextParameters texts = TextParametersOf(use.parameters[i]);
+    if (!texts.empty()) all[use.names[i]] = std::move(texts);
+  }
+  return all;
+}
+
 absl::Status ReadTools(const JsonFields& fields, ToolUse* use,
                        v1::GenerateRequest* out) {
   BATON_ASSIGN_OR_RETURN(std::vector<Tool> tools, ReadFunctions(fields));
@@ -94,8 +103,7 @@ absl::Status ReadTools(const JsonFields& fields, ToolUse* use,
   use->wanted = !tools.empty();
   for (const Tool& tool : tools) {
     use->names.push_back(tool.name);
-    TextParameters texts = TextParametersOf(tool.parameters);
-    if (!texts.empty()) use->texts[tool.name] = std::move(texts);
+    use->parameters.push_back(tool.parameters);
   }
   if (choice == CallChoice::kAuto) return absl::OkStatus();
   if (tools.empty()) {

@@ -18,8 +18,11 @@ struct ToolUse {
   bool wanted = false;
   // Of the functions that may be called.
   std::vector<std::string> names;
-  TextsOfTools texts;
+  std::vector<std::string> parameters;  // of each: JSON, or empty
 };
+
+// Which of their parameters are texts.
+TextsOfTools TextsOf(const ToolUse& use);
 
 // Reads `tools`, `tool_choice` and `parallel_tool_calls`; what the template
 // makes of the first two is another matter. Where the model has to call

@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 
 // What stands around a call's parts, line breaks included.
 struct CallTags {
-  explicit CallTags(const XmlCallSyntax& s)
+  explicit CallTags(const TaggedCallSyntax& s)
       : before_name(absl::StrCat(kOpenMarker, s.name_opens.empty() ? "" : "\n",
                                  s.name_opens)),
         behind_name(absl::StrCat(s.name_closes, "\n")),
@@ -60,7 +60,7 @@ absl::Status CheckKeywords(const Json& schema, absl::string_view where,
 // The text of a value and the tag behind it.
 absl::StatusOr<Expression> WriteText(const Json& schema,
                                      absl::string_view where,
-                                     const XmlCallSyntax& syntax,
+                                     const TaggedCallSyntax& syntax,
                                      GrammarBuilder* grammar) {
   const CallTags tags(syntax);
   std::vector<Expression> texts;
@@ -105,7 +105,7 @@ absl::StatusOr<Expression> WriteText(const Json& schema,
 }
 
 absl::StatusOr<Expression> WriteJson(Json schema, const Json& root,
-                                     const XmlCallSyntax& syntax,
+                                     const TaggedCallSyntax& syntax,
                                      GrammarBuilder* grammar) {
   // What it may refer to.
   for (const char* const name : {"$defs", "definitions"}) {
@@ -130,7 +130,7 @@ bool FitsIntoTags(absl::string_view name) {
 
 absl::StatusOr<Expression> WriteTaggedCall(const std::string& name,
                                            const std::string& schema,
-                                           const XmlCallSyntax& syntax,
+                                           const TaggedCallSyntax& syntax,
                                            GrammarBuilder* grammar) {
   CHECK(FitsIntoTags(name));
   // What is no schema is no schema here either.

@@ -1,11 +1,11 @@
-// Grammars of tool calls that are tags (router/tool_calls/xml_tool_call.h).
+// Grammars of tool calls that are tags (router/tool_calls/tagged_tool_call.h).
 #pragma once
 
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "router/tool_calls/xml_tool_call.h"
+#include "router/tool_calls/tagged_tool_call.h"
 #include "scheduling/grammar.h"
 
 namespace baton::router {
@@ -16,10 +16,10 @@ bool FitsIntoTags(absl::string_view name);
 
 // Adds a call of the function `name` to the grammar, <tool_call> and
 // </tool_call> included, as the model's chat template would write it. Arguments
-// are those that `schema` names, which is one of objects, in its order; one that
-// is a text (text_parameters.h) is any text without the tag behind it, or what
-// "enum" or "const" say, and all others are JSON (WriteJsonSchema) that
-// XmlToolCall reads as what the schema allows. The tag should not stand in
+// are those that `schema` names, which is one of objects, in its order; one
+// that is a text (text_parameters.h) is any text without the tag behind it, or
+// what "enum" or "const" say, and all others are JSON (WriteJsonSchema) that
+// TaggedToolCall reads as what the schema allows. The tag should not stand in
 // their strings.
 //
 // REQUIRES: the name fits. InvalidArgument for a parameter that does not, and
@@ -28,6 +28,6 @@ bool FitsIntoTags(absl::string_view name);
 // tags. As WriteJsonSchema else.
 absl::StatusOr<scheduling::GrammarBuilder::Expression> WriteTaggedCall(
     const std::string& name, const std::string& schema,
-    const XmlCallSyntax& syntax, scheduling::GrammarBuilder* grammar);
+    const TaggedCallSyntax& syntax, scheduling::GrammarBuilder* grammar);
 
 }  // namespace baton::router

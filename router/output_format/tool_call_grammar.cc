@@ -77,7 +77,7 @@ absl::Status WriteArguments(const Tool& tool, GrammarBuilder::Rule rule,
 
 // As tags, with the markers around it.
 absl::StatusOr<GrammarBuilder::Expression> WriteTags(
-    const Tool& tool, const XmlCallSyntax& syntax, GrammarBuilder* grammar) {
+    const Tool& tool, const TaggedCallSyntax& syntax, GrammarBuilder* grammar) {
   if (!FitsIntoTags(tool.name())) {
     return absl::InvalidArgumentError(absl::StrCat(
         "has a tool \"", tool.name(), "\", a name that is no part of tags"));
@@ -100,7 +100,7 @@ absl::StatusOr<GrammarBuilder::Expression> WriteCall(const Tool& tool,
         absl::StrCat("has a tool whose name has ", tool.name().size(),
                      " bytes, it must have 1 to ", kMaxNameBytes));
   }
-  if (const XmlCallSyntax* syntax = SyntaxOf(format); syntax != nullptr) {
+  if (const TaggedCallSyntax* syntax = SyntaxOf(format); syntax != nullptr) {
     return WriteTags(tool, *syntax, grammar);
   }
   const char* const arguments =

@@ -1,5 +1,5 @@
 // Which parameters of a function are texts: where calls have no quotes
-// (xml_tool_call.h), only its schema tells "7" from 7. Pure; any thread.
+// (tagged_tool_call.h), only its schema tells "7" from 7. Pure; any thread.
 #pragma once
 
 #include <cstdint>

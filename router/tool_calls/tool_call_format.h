@@ -25,7 +25,8 @@ enum class ToolCallFormat {
   // As the marker is a special token, which may not be part of the text, an
   // answer that begins with the array counts, too.
   kMistral,
-  // As kHermes, but the calls are tags (xml_tool_call.h): of GLM 4.5 and 4.6,
+  // As kHermes, but the calls are tags (tagged_tool_call.h): of GLM 4.5
+  // and 4.6,
   // <tool_call>f<arg_key>x</arg_key><arg_value>1</arg_value></tool_call>,
   kGlm,
   // and of Qwen3-Coder, <tool_call><function=f><parameter=x>1</parameter>

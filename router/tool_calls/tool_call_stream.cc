@@ -6,8 +6,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "router/tool_calls/tagged_tool_call.h"
 #include "router/tool_calls/tool_call_object.h"
-#include "router/tool_calls/xml_tool_call.h"
 
 namespace baton::router {
 namespace {
@@ -144,10 +144,10 @@ bool ToolCallStream::TakeBeforeCall(char c) {
     Hold(c);
     return true;
   }
-  const XmlCallSyntax* const syntax = SyntaxOf(format_);
+  const TaggedCallSyntax* const syntax = SyntaxOf(format_);
   if ((c == '{' || syntax != nullptr) && calls_ < kMaxCalls) {
     if (syntax != nullptr) {
-      call_ = std::make_unique<XmlToolCall>(&rules_, syntax);
+      call_ = std::make_unique<TaggedToolCall>(&rules_, syntax);
     } else {
       call_ = std::make_unique<ToolCallObject>(&rules_,
                                                /*first_key_counts=*/!marked_);

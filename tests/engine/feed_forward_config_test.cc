@@ -8,7 +8,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/log.h"
 #include "tests/engine/model_dir.h"
 
 namespace baton::engine {
@@ -18,26 +17,14 @@ using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-absl::StatusOr<ModelConfig> LoadJson(const json& config) {
-  const ModelDir dir;
-  dir.Write("config.json", config.dump());
-  return LoadModelConfig(dir.path());
-}
-
-ModelConfig Accepted(const json& config) {
-  const auto loaded = LoadJson(config);
-  CHECK(loaded.ok()) << loaded.status();
-  return *loaded;
-}
-
 TEST(FeedForwardConfigTest, MixturesOfExperts) {
-  const ModelConfig dense = Accepted(ConfigJson("Qwen3ForCausalLM"));
+  const ModelConfig dense = MustLoadConfig(ConfigJson("Qwen3ForCausalLM"));
   EXPECT_EQ(dense.experts.count, 0);
   EXPECT_FALSE(dense.LayerHasExperts(0));
 
   json mixtral = ConfigJson("MixtralForCausalLM");
   mixtral["intermediate_size"] = 40;
-  ModelConfig config = Accepted(mixtral);
+  ModelConfig config = MustLoadConfig(mixtral);
   EXPECT_EQ(config.experts.count, 8);
   EXPECT_EQ(config.experts.per_token, 2);
   EXPECT_EQ(config.experts.intermediate_size, 40);
@@ -51,15 +38,15 @@ TEST(FeedForwardConfigTest, MixturesOfExperts) {
   json bare = With(mixtral, {{"num_key_value_heads", "(erase)"},
                              {"num_attention_heads", 8},
                              {"rms_norm_eps", "(erase)"}});
-  EXPECT_EQ(Accepted(bare).num_kv_heads, 8);
-  EXPECT_EQ(Accepted(bare).rms_norm_eps, 1e-5);
-  EXPECT_EQ(Accepted(bare).rope_theta, 1e6);
+  EXPECT_EQ(MustLoadConfig(bare).num_kv_heads, 8);
+  EXPECT_EQ(MustLoadConfig(bare).rms_norm_eps, 1e-5);
+  EXPECT_EQ(MustLoadConfig(bare).rope_theta, 1e6);
   bare["sliding_window"] = 16;
-  EXPECT_EQ(Accepted(bare).sliding_window, 16);
+  EXPECT_EQ(MustLoadConfig(bare).sliding_window, 16);
 
   json qwen =
       With(ConfigJson("Qwen3MoeForCausalLM"), {{"num_hidden_layers", 4}});
-  config = Accepted(qwen);
+  config = MustLoadConfig(qwen);
   EXPECT_EQ(config.experts.count, 128);
   EXPECT_EQ(config.experts.per_token, 8);
   EXPECT_EQ(config.experts.intermediate_size, 768);
@@ -67,23 +54,23 @@ TEST(FeedForwardConfigTest, MixturesOfExperts) {
   EXPECT_TRUE(config.qk_norm);
   EXPECT_TRUE(config.layer_has_experts.empty());
   // Not needed where all layers have experts.
-  config = Accepted(With(qwen, {{"intermediate_size", "(erase)"},
-                                {"num_experts", 6},
-                                {"num_experts_per_tok", 6},
-                                {"moe_intermediate_size", 24},
-                                {"norm_topk_prob", true}}));
+  config = MustLoadConfig(With(qwen, {{"intermediate_size", "(erase)"},
+                                      {"num_experts", 6},
+                                      {"num_experts_per_tok", 6},
+                                      {"moe_intermediate_size", 24},
+                                      {"norm_topk_prob", true}}));
   EXPECT_EQ(config.experts.count, 6);
   EXPECT_EQ(config.experts.per_token, 6);
   EXPECT_EQ(config.experts.intermediate_size, 24);
   EXPECT_TRUE(config.experts.normalized);
-  config = Accepted(With(qwen, {{"decoder_sparse_step", 2},
-                                {"mlp_only_layers", {1, 99}},
-                                {"intermediate_size", 32}}));
+  config = MustLoadConfig(With(qwen, {{"decoder_sparse_step", 2},
+                                      {"mlp_only_layers", {1, 99}},
+                                      {"intermediate_size", 32}}));
   EXPECT_THAT(config.layer_has_experts, ElementsAre(false, false, false, true));
   EXPECT_EQ(config.intermediate_size, 32);
-  config = Accepted(With(qwen, {{"num_experts", 0}}));
+  config = MustLoadConfig(With(qwen, {{"num_experts", 0}}));
   EXPECT_EQ(config.experts.count, 0);
-  config = Accepted(With(qwen, {{"mlp_only_layers", {0, 1, 2, 3}}}));
+  config = MustLoadConfig(With(qwen, {{"mlp_only_layers", {0, 1, 2, 3}}}));
   EXPECT_EQ(config.experts.count, 0);
 }
 
@@ -91,7 +78,7 @@ TEST(FeedForwardConfigTest, MixturesWithASharedExpert) {
   const json glm = With(ConfigJson("Glm4MoeForCausalLM"),
                         {{"num_hidden_layers", 4}, {"intermediate_size", 32}});
   // What transformers takes where the file says nothing.
-  ModelConfig config = Accepted(glm);
+  ModelConfig config = MustLoadConfig(glm);
   EXPECT_EQ(config.experts.count, 128);
   EXPECT_EQ(config.experts.per_token, 8);
   EXPECT_EQ(config.experts.shared, 1);
@@ -106,16 +93,16 @@ TEST(FeedForwardConfigTest, MixturesWithASharedExpert) {
   EXPECT_EQ(config.intermediate_size, 32);
   EXPECT_FALSE(config.qk_norm || config.qkv_bias || config.o_bias);
 
-  config = Accepted(With(glm, {{"n_routed_experts", 6},
-                               {"n_shared_experts", 0},
-                               {"num_experts_per_tok", 6},
-                               {"moe_intermediate_size", 24},
-                               {"norm_topk_prob", false},
-                               {"routed_scaling_factor", 2.5},
-                               {"first_k_dense_replace", 0},
-                               {"intermediate_size", "(erase)"},
-                               {"attention_bias", true},
-                               {"use_qk_norm", true}}));
+  config = MustLoadConfig(With(glm, {{"n_routed_experts", 6},
+                                     {"n_shared_experts", 0},
+                                     {"num_experts_per_tok", 6},
+                                     {"moe_intermediate_size", 24},
+                                     {"norm_topk_prob", false},
+                                     {"routed_scaling_factor", 2.5},
+                                     {"first_k_dense_replace", 0},
+                                     {"intermediate_size", "(erase)"},
+                                     {"attention_bias", true},
+                                     {"use_qk_norm", true}}));
   EXPECT_EQ(config.experts.all(), 6);
   EXPECT_EQ(config.experts.passed(), 6);
   EXPECT_FALSE(config.experts.normalized);
@@ -123,7 +110,7 @@ TEST(FeedForwardConfigTest, MixturesWithASharedExpert) {
   EXPECT_TRUE(config.layer_has_experts.empty());
   EXPECT_TRUE(config.qk_norm && config.qkv_bias);
   EXPECT_FALSE(config.o_bias);
-  config = Accepted(With(glm, {{"first_k_dense_replace", 9}}));
+  config = MustLoadConfig(With(glm, {{"first_k_dense_replace", 9}}));
   EXPECT_EQ(config.experts.count, 0);
 }
 
@@ -157,7 +144,7 @@ TEST(FeedForwardConfigTest, WrongFieldsAreNamed) {
        "num_experts_per_tok is 129, it must be at most the number of experts "
        "(128)"}};
   for (const auto& [base, changes, message] : wrong) {
-    const auto result = LoadJson(With(base, changes));
+    const auto result = LoadConfig(With(base, changes));
     EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument)
         << changes;
     EXPECT_THAT(result.status().message(), HasSubstr(message));
@@ -168,7 +155,7 @@ TEST(FeedForwardConfigTest, WrongFieldsAreNamed) {
       {glm, {{"n_group", 8}}, "n_group is 8; Baton knows 1"},
       {glm, {{"topk_group", 2}}, "topk_group is 2; Baton knows 1"}};
   for (const auto& [base, changes, message] : unknown) {
-    const auto result = LoadJson(With(base, changes));
+    const auto result = LoadConfig(With(base, changes));
     EXPECT_EQ(result.status().code(), absl::StatusCode::kUnimplemented)
         << changes;
     EXPECT_THAT(result.status().message(), HasSubstr(message));

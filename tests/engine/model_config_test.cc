@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/log.h"
 #include "tests/engine/model_dir.h"
 #include "tests/engine/mutation.h"
 
@@ -19,24 +18,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-absl::StatusOr<ModelConfig> LoadText(const std::string& text) {
-  ModelDir dir;
-  dir.Write("config.json", text);
-  return LoadModelConfig(dir.path());
-}
-
-absl::StatusOr<ModelConfig> Load(const json& config) {
-  return LoadText(config.dump());
-}
-
-ModelConfig MustLoad(const json& config) {
-  auto loaded = Load(config);
-  CHECK(loaded.ok()) << loaded.status();
-  return *loaded;
-}
-
 TEST(ModelConfigTest, ReadsALlama) {
-  const ModelConfig config = MustLoad(LlamaConfigJson());
+  const ModelConfig config = MustLoadConfig(LlamaConfigJson());
   EXPECT_EQ(config.architecture, Architecture::kLlama);
   EXPECT_EQ(config.hidden_size, 16);
   EXPECT_EQ(config.num_layers, 2);
@@ -64,7 +47,7 @@ TEST(ModelConfigTest, DefaultsAreThoseOfTransformers) {
                        {"bos_token_id", "(erase)"},
                        {"eos_token_id", nullptr},
                        {"max_position_embeddings", "(erase)"}};
-  const ModelConfig llama = MustLoad(With(LlamaConfigJson(), absent));
+  const ModelConfig llama = MustLoadConfig(With(LlamaConfigJson(), absent));
   EXPECT_EQ(llama.num_kv_heads, 4);
   EXPECT_EQ(llama.rms_norm_eps, 1e-6);
   EXPECT_EQ(llama.max_position, 2048);
@@ -72,15 +55,15 @@ TEST(ModelConfigTest, DefaultsAreThoseOfTransformers) {
   EXPECT_THAT(llama.eos_token_ids, IsEmpty());
 
   const json wide = {{"hidden_size", 64}, {"num_attention_heads", 32}};
-  const ModelConfig mistral =
-      MustLoad(With(With(ConfigJson("MistralForCausalLM"), absent), wide));
+  const ModelConfig mistral = MustLoadConfig(
+      With(With(ConfigJson("MistralForCausalLM"), absent), wide));
   EXPECT_EQ(mistral.num_kv_heads, 8);
   EXPECT_EQ(mistral.sliding_window, 4096);
   EXPECT_TRUE(mistral.LayerSlides(0));
   EXPECT_EQ(mistral.max_position, 131072);
 
   const ModelConfig qwen2 =
-      MustLoad(With(With(ConfigJson("Qwen2ForCausalLM"), absent), wide));
+      MustLoadConfig(With(With(ConfigJson("Qwen2ForCausalLM"), absent), wide));
   EXPECT_EQ(qwen2.num_kv_heads, 32);
   EXPECT_EQ(qwen2.head_dim, 2);
   EXPECT_TRUE(qwen2.qkv_bias);
@@ -88,7 +71,7 @@ TEST(ModelConfigTest, DefaultsAreThoseOfTransformers) {
   EXPECT_FALSE(qwen2.sliding_window.has_value());
   EXPECT_EQ(qwen2.max_position, 32768);
 
-  const ModelConfig qwen3 = MustLoad(ConfigJson("Qwen3ForCausalLM"));
+  const ModelConfig qwen3 = MustLoadConfig(ConfigJson("Qwen3ForCausalLM"));
   EXPECT_EQ(qwen3.head_dim, 128);
   EXPECT_TRUE(qwen3.qk_norm);
   EXPECT_FALSE(qwen3.qkv_bias);
@@ -97,41 +80,42 @@ TEST(ModelConfigTest, DefaultsAreThoseOfTransformers) {
 TEST(ModelConfigTest, NullKeyValueHeadsMeansAllHeads) {
   for (const char* name :
        {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"}) {
-    EXPECT_EQ(
-        MustLoad(With(ConfigJson(name), {{"num_key_value_heads", nullptr}}))
-            .num_kv_heads,
-        4);
+    EXPECT_EQ(MustLoadConfig(
+                  With(ConfigJson(name), {{"num_key_value_heads", nullptr}}))
+                  .num_kv_heads,
+              4);
   }
 }
 
 TEST(ModelConfigTest, Biases) {
   const json on = {{"attention_bias", true}, {"mlp_bias", true}};
-  const ModelConfig llama = MustLoad(With(LlamaConfigJson(), on));
+  const ModelConfig llama = MustLoadConfig(With(LlamaConfigJson(), on));
   EXPECT_TRUE(llama.qkv_bias && llama.o_bias && llama.mlp_bias);
-  const ModelConfig qwen3 = MustLoad(With(ConfigJson("Qwen3ForCausalLM"), on));
+  const ModelConfig qwen3 =
+      MustLoadConfig(With(ConfigJson("Qwen3ForCausalLM"), on));
   EXPECT_TRUE(qwen3.qkv_bias && qwen3.o_bias);
   EXPECT_FALSE(qwen3.mlp_bias);
   const ModelConfig mistral =
-      MustLoad(With(ConfigJson("MistralForCausalLM"), on));
+      MustLoadConfig(With(ConfigJson("MistralForCausalLM"), on));
   EXPECT_FALSE(mistral.qkv_bias || mistral.o_bias || mistral.mlp_bias);
 }
 
 TEST(ModelConfigTest, SlidingWindows) {
   const auto mistral = [](const json& window) {
-    return MustLoad(With(ConfigJson("MistralForCausalLM"),
-                         {{"sliding_window", window}}))
+    return MustLoadConfig(With(ConfigJson("MistralForCausalLM"),
+                               {{"sliding_window", window}}))
         .sliding_window;
   };
   EXPECT_EQ(mistral(8), 8);
   EXPECT_EQ(mistral(nullptr), std::nullopt);
-  EXPECT_EQ(
-      MustLoad(With(LlamaConfigJson(), {{"sliding_window", 8}})).sliding_window,
-      std::nullopt);
+  EXPECT_EQ(MustLoadConfig(With(LlamaConfigJson(), {{"sliding_window", 8}}))
+                .sliding_window,
+            std::nullopt);
 
   const auto qwen = [](const json& changes) {
     json config = With(ConfigJson("Qwen2ForCausalLM"),
                        {{"use_sliding_window", true}, {"sliding_window", 8}});
-    return MustLoad(With(config, changes));
+    return MustLoadConfig(With(config, changes));
   };
   const ModelConfig second = qwen({{"max_window_layers", 1}});
   EXPECT_EQ(second.sliding_window, 8);
@@ -155,9 +139,10 @@ TEST(ModelConfigTest, SlidingWindows) {
 }
 
 TEST(ModelConfigTest, EndTokens) {
-  EXPECT_THAT(MustLoad(With(LlamaConfigJson(), {{"eos_token_id", {3, 5, 3}}}))
-                  .eos_token_ids,
-              ElementsAre(3, 5));
+  EXPECT_THAT(
+      MustLoadConfig(With(LlamaConfigJson(), {{"eos_token_id", {3, 5, 3}}}))
+          .eos_token_ids,
+      ElementsAre(3, 5));
   ModelDir dir;
   dir.Write("config.json", LlamaConfigJson().dump());
   dir.Write("generation_config.json", R"({"eos_token_id": [7, 8]})");
@@ -200,7 +185,7 @@ TEST(ModelConfigTest, MissingDirectoryAndFile) {
 }
 
 TEST(ModelConfigTest, UnknownArchitectureNamesTheKnownOnes) {
-  const auto config = Load(ConfigJson("GPT2LMHeadModel"));
+  const auto config = LoadConfig(ConfigJson("GPT2LMHeadModel"));
   EXPECT_EQ(config.status().code(), absl::StatusCode::kUnimplemented);
   for (const char* word :
        {"GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM",
@@ -228,15 +213,15 @@ TEST(ModelConfigTest, UnknownFeaturesAreNamed) {
        "quantization_config.quant_method is \"hqq\""},
   };
   for (const auto& [changes, message] : cases) {
-    const auto config = Load(With(LlamaConfigJson(), changes));
+    const auto config = LoadConfig(With(LlamaConfigJson(), changes));
     EXPECT_EQ(config.status().code(), absl::StatusCode::kUnimplemented)
         << changes;
     EXPECT_THAT(config.status().message(), HasSubstr(message));
     EXPECT_THAT(config.status().message(), HasSubstr("/config.json: "));
   }
-  const auto layers =
-      Load(With(ConfigJson("Qwen3ForCausalLM"),
-                {{"layer_types", {"full_attention", "linear_attention"}}}));
+  const auto layers = LoadConfig(
+      With(ConfigJson("Qwen3ForCausalLM"),
+           {{"layer_types", {"full_attention", "linear_attention"}}}));
   EXPECT_EQ(layers.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(layers.status().message(), HasSubstr("layer_types[1]"));
 }
@@ -312,22 +297,22 @@ TEST(ModelConfigTest, ImpossibleFieldsAreNamed) {
        "rope_scaling.original_max_position_embeddings is missing"},
   };
   for (const auto& [changes, message] : cases) {
-    const auto config = Load(With(LlamaConfigJson(), changes));
+    const auto config = LoadConfig(With(LlamaConfigJson(), changes));
     EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument)
         << changes;
     EXPECT_THAT(config.status().message(), HasSubstr(message)) << changes;
     EXPECT_THAT(config.status().message(), HasSubstr("/config.json: "));
   }
   for (const json& window : {json(0), json(-1), json("8"), json(1.5)}) {
-    EXPECT_FALSE(Load(With(ConfigJson("MistralForCausalLM"),
-                           {{"sliding_window", window}}))
+    EXPECT_FALSE(LoadConfig(With(ConfigJson("MistralForCausalLM"),
+                                 {{"sliding_window", window}}))
                      .ok())
         << window;
   }
   for (const json& types : {json("full"), json({"full_attention"})}) {
-    EXPECT_FALSE(
-        Load(With(ConfigJson("Qwen2ForCausalLM"), {{"layer_types", types}}))
-            .ok());
+    EXPECT_FALSE(LoadConfig(With(ConfigJson("Qwen2ForCausalLM"),
+                                 {{"layer_types", types}}))
+                     .ok());
   }
 }
 

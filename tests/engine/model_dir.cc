@@ -90,6 +90,18 @@ json With(json config, const json& changes) {
   return config;
 }
 
+absl::StatusOr<ModelConfig> LoadConfig(const json& config) {
+  const ModelDir dir;
+  dir.Write("config.json", config.dump());
+  return LoadModelConfig(dir.path());
+}
+
+ModelConfig MustLoadConfig(const json& config) {
+  const auto loaded = LoadConfig(config);
+  CHECK(loaded.ok()) << loaded.status();
+  return *loaded;
+}
+
 std::vector<TestTensor> LlamaTensors() {
   std::vector<TestTensor> tensors;
   const auto add = [&tensors](const std::string& name,

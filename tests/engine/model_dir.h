@@ -48,6 +48,11 @@ nlohmann::json ConfigJson(const std::string& architecture);
 // A config with some fields changed; a value of "(erase)" takes the field away.
 nlohmann::json With(nlohmann::json config, const nlohmann::json& changes);
 
+// What LoadModelConfig makes of a config.json.
+absl::StatusOr<ModelConfig> LoadConfig(const nlohmann::json& config);
+// The same of one that is right.
+ModelConfig MustLoadConfig(const nlohmann::json& config);
+
 // All tensors that a model of LlamaConfigJson needs, lm_head included, as F32
 // with small values that differ.
 std::vector<TestTensor> LlamaTensors();

@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/log.h"
 #include "engine/model_config.h"
 #include "tests/engine/model_dir.h"
 
@@ -16,21 +15,9 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-absl::StatusOr<ModelConfig> LoadRope(const json& config) {
-  const ModelDir dir;
-  dir.Write("config.json", config.dump());
-  return LoadModelConfig(dir.path());
-}
-
-ModelConfig WithRope(const json& config) {
-  auto loaded = LoadRope(config);
-  CHECK(loaded.ok()) << loaded.status();
-  return *loaded;
-}
-
 TEST(RopeConfigTest, RopeScalings) {
   const auto scaled = [](const json& scaling) {
-    return WithRope(With(LlamaConfigJson(), {{"rope_scaling", scaling}}));
+    return MustLoadConfig(With(LlamaConfigJson(), {{"rope_scaling", scaling}}));
   };
   EXPECT_EQ(scaled({{"rope_type", "default"}}).rope_scaling.kind,
             RopeScaling::Kind::kNone);
@@ -53,12 +40,12 @@ TEST(RopeConfigTest, RopeScalings) {
   // As transformers 5 writes it.
   json parameters = llama3;
   parameters["rope_theta"] = 5e5;
-  const ModelConfig newer =
-      WithRope(With(LlamaConfigJson(), {{"rope_parameters", parameters}}));
+  const ModelConfig newer = MustLoadConfig(
+      With(LlamaConfigJson(), {{"rope_parameters", parameters}}));
   EXPECT_EQ(newer.rope_theta, 5e5);
   EXPECT_EQ(newer.rope_scaling.kind, RopeScaling::Kind::kLlama3);
-  EXPECT_EQ(WithRope(With(LlamaConfigJson(),
-                          {{"rope_parameters", {{"rope_theta", 77.0}}}}))
+  EXPECT_EQ(MustLoadConfig(With(LlamaConfigJson(),
+                                {{"rope_parameters", {{"rope_theta", 77.0}}}}))
                 .rope_theta,
             77.0);
 }
@@ -66,7 +53,7 @@ TEST(RopeConfigTest, RopeScalings) {
 TEST(RopeConfigTest, PartsOfHeadsThatTurn) {
   const json glm = With(ConfigJson("Glm4MoeForCausalLM"), {{"head_dim", 20}});
   const auto rotary_dim = [&](const json& changes) {
-    const auto config = LoadRope(With(glm, changes));
+    const auto config = LoadConfig(With(glm, changes));
     EXPECT_TRUE(config.ok()) << config.status();
     return config->RotaryDim();
   };
@@ -86,7 +73,7 @@ TEST(RopeConfigTest, PartsOfHeadsThatTurn) {
            {{{"head_dim", 6}}, "partial_rotary_factor is 0.5, it must be"},
            {{{"rope_parameters", {{"partial_rotary_factor", "x"}}}},
             "rope_parameters.partial_rotary_factor is \"x\""}}) {
-    const auto config = LoadRope(With(glm, changes));
+    const auto config = LoadConfig(With(glm, changes));
     EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(config.status().message(), HasSubstr(message));
   }

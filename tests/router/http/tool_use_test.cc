@@ -67,7 +67,7 @@ TEST(ToolUseTest, ParametersThatAreStringsAreKnown) {
         "properties": [{"type": "string"}]}}},
       {"type": "function", "function": {"name": "i", "parameters": "none"}}])");
   ASSERT_TRUE(api.ok()) << api.status();
-  const TextsOfTools& texts = api->tools.texts;
+  const TextsOfTools texts = TextsOf(api->tools);
   ASSERT_EQ(texts.size(), 1u);
   EXPECT_THAT(texts.at("f"),
               testing::UnorderedElementsAre(

@@ -1,4 +1,4 @@
-#include "router/tool_calls/xml_tool_call.h"
+#include "router/tool_calls/tagged_tool_call.h"
 
 #include <utility>
 
@@ -36,7 +36,7 @@ std::string JsonOf(absl::string_view text) {
   if (text == "None") return "null";
   JsonScanner scanner;
   for (size_t i = 0; i < text.size(); ++i) {
-    // The reader below wants them escaped.
+    // JSON has them escaped.
     if (scanner.in_string() && static_cast<unsigned char>(text[i]) < 0x20) {
       return "";
     }
@@ -51,27 +51,28 @@ std::string JsonOf(absl::string_view text) {
              : "";
 }
 
-constexpr XmlCallSyntax kGlmCallSyntax = {.key_opens = "<arg_key>",
-                                          .key_closes = "</arg_key>",
-                                          .value_opens = "<arg_value>",
-                                          .value_closes = "</arg_value>"};
-constexpr XmlCallSyntax kQwenCoderCallSyntax = {.name_opens = "<function=",
-                                                .name_closes = ">",
-                                                .key_opens = "<parameter=",
-                                                .key_closes = ">",
-                                                .value_closes = "</parameter>",
-                                                .value_has_lines = true,
-                                                .call_closes = "</function>"};
+constexpr TaggedCallSyntax kGlmCallSyntax = {.key_opens = "<arg_key>",
+                                             .key_closes = "</arg_key>",
+                                             .value_opens = "<arg_value>",
+                                             .value_closes = "</arg_value>"};
+constexpr TaggedCallSyntax kQwenCoderCallSyntax = {
+    .name_opens = "<function=",
+    .name_closes = ">",
+    .key_opens = "<parameter=",
+    .key_closes = ">",
+    .value_closes = "</parameter>",
+    .value_has_lines = true,
+    .call_closes = "</function>"};
 
 }  // namespace
 
-const XmlCallSyntax* SyntaxOf(ToolCallFormat format) {
+const TaggedCallSyntax* SyntaxOf(ToolCallFormat format) {
   if (format == ToolCallFormat::kGlm) return &kGlmCallSyntax;
   if (format == ToolCallFormat::kQwenCoder) return &kQwenCoderCallSyntax;
   return nullptr;
 }
 
-ToolCallBody::Step XmlToolCall::Take(char c) {
+ToolCallBody::Step TaggedToolCall::Take(char c) {
   // What is passed on as it comes is read.
   if (state_ != State::kValue || !text_) unread_.push_back(c);
   while (true) {
@@ -90,11 +91,11 @@ ToolCallBody::Step XmlToolCall::Take(char c) {
   }
 }
 
-std::string XmlToolCall::TakeArguments() {
+std::string TaggedToolCall::TakeArguments() {
   return std::exchange(arguments_, "");
 }
 
-XmlToolCall::Taken XmlToolCall::TakeByte(char c) {
+TaggedToolCall::Taken TaggedToolCall::TakeByte(char c) {
   switch (state_) {
     case State::kNameTag:
       return TakeNameTag(c);
@@ -117,7 +118,7 @@ XmlToolCall::Taken XmlToolCall::TakeByte(char c) {
   return Taken::kBad;
 }
 
-XmlToolCall::Taken XmlToolCall::TakeNameTag(char c) {
+TaggedToolCall::Taken TaggedToolCall::TakeNameTag(char c) {
   if (tag_.empty() && IsJsonSpace(c)) return Taken::kByte;
   if (tag_.size() == syntax_.name_opens.size()) {
     tag_.clear();
@@ -129,39 +130,30 @@ XmlToolCall::Taken XmlToolCall::TakeNameTag(char c) {
                                                     : Taken::kBad;
 }
 
-XmlToolCall::Taken XmlToolCall::TakeName(char c) {
-  if (syntax_.name_closes.empty()) {
-    if (c != '<' && !IsJsonSpace(c)) {
-      name_.push_back(c);
-      return name_.size() <= ToolCallRules::kMaxNameBytes ? Taken::kByte
-                                                          : Taken::kBad;
-    }
-    // Only what follows tells whether it is a call.
-    return EndName() == Taken::kBad ? Taken::kBad : Taken::kAgain;
-  }
-  if (c != syntax_.name_closes[0]) {
-    if (c == '\n') return Taken::kBad;
+TaggedToolCall::Taken TaggedToolCall::TakeName(char c) {
+  const bool has_tag = !syntax_.name_closes.empty();
+  const bool ends =
+      has_tag ? c == syntax_.name_closes[0] : c == '<' || IsJsonSpace(c);
+  if (!ends) {
     name_.push_back(c);
-    return name_.size() <= ToolCallRules::kMaxNameBytes ? Taken::kByte
-                                                        : Taken::kBad;
+    return c != '\n' && name_.size() <= ToolCallRules::kMaxNameBytes
+               ? Taken::kByte
+               : Taken::kBad;
   }
-  const Taken taken = EndName();
-  if (taken == Taken::kBad) return taken;
+  if (name_.empty() ||
+      !(rules_.names.empty() || rules_.names.contains(name_))) {
+    return Taken::kBad;
+  }
+  state_ = State::kBetween;
+  // Else only what follows tells whether it is a call.
+  if (!has_tag) return Taken::kAgain;
   begun_ = true;
   arguments_.push_back('{');
   unread_.clear();
   return Taken::kByte;
 }
 
-XmlToolCall::Taken XmlToolCall::EndName() {
-  state_ = State::kBetween;
-  return !name_.empty() &&
-                 (rules_.names.empty() || rules_.names.contains(name_))
-             ? Taken::kByte
-             : Taken::kBad;
-}
-
-XmlToolCall::Taken XmlToolCall::TakeBetween(char c) {
+TaggedToolCall::Taken TaggedToolCall::TakeBetween(char c) {
   if (tag_.empty() && IsJsonSpace(c)) return Taken::kByte;
   tag_.push_back(c);
   const bool ends = tag_ == kCloseMarker || tag_ == syntax_.call_closes;
@@ -190,7 +182,7 @@ XmlToolCall::Taken XmlToolCall::TakeBetween(char c) {
   return Taken::kBad;
 }
 
-XmlToolCall::Taken XmlToolCall::TakeKey(char c) {
+TaggedToolCall::Taken TaggedToolCall::TakeKey(char c) {
   key_.push_back(c);
   if (absl::EndsWith(key_, syntax_.key_closes)) {
     key_.resize(key_.size() - syntax_.key_closes.size());
@@ -204,7 +196,7 @@ XmlToolCall::Taken XmlToolCall::TakeKey(char c) {
              : Taken::kBad;
 }
 
-XmlToolCall::Taken XmlToolCall::TakeValueTag(char c) {
+TaggedToolCall::Taken TaggedToolCall::TakeValueTag(char c) {
   if (tag_.empty() && IsJsonSpace(c)) return Taken::kByte;
   tag_.push_back(c);
   if (tag_ == syntax_.value_opens) {
@@ -215,7 +207,7 @@ XmlToolCall::Taken XmlToolCall::TakeValueTag(char c) {
                                                      : Taken::kBad;
 }
 
-void XmlToolCall::BeginValue() {
+void TaggedToolCall::BeginValue() {
   tag_.clear();
   value_.clear();
   state_ = syntax_.value_has_lines ? State::kValueLine : State::kValue;
@@ -229,7 +221,7 @@ void XmlToolCall::BeginValue() {
   if (kind_ == ValueKind::kText) BeginString();
 }
 
-XmlToolCall::Taken XmlToolCall::TakeValue(char c) {
+TaggedToolCall::Taken TaggedToolCall::TakeValue(char c) {
   // The tag behind it, with a line break before.
   const std::string more = absl::StrCat(tag_, absl::string_view(&c, 1));
   absl::string_view tag = more;
@@ -247,7 +239,7 @@ XmlToolCall::Taken XmlToolCall::TakeValue(char c) {
   return Taken::kByte;
 }
 
-void XmlToolCall::AddValueText(absl::string_view text) {
+void TaggedToolCall::AddValueText(absl::string_view text) {
   if (text_) {
     AppendEscaped(text, &arguments_);
     return;
@@ -259,7 +251,7 @@ void XmlToolCall::AddValueText(absl::string_view text) {
   if (!may_be_other) BeginString();
 }
 
-void XmlToolCall::BeginString() {
+void TaggedToolCall::BeginString() {
   absl::StrAppend(&arguments_, count_++ > 0 ? ", \"" : "\"");
   AppendEscaped(key_, &arguments_);
   arguments_ += "\": \"";
@@ -268,7 +260,7 @@ void XmlToolCall::BeginString() {
   unread_.clear();
 }
 
-void XmlToolCall::EndValue() {
+void TaggedToolCall::EndValue() {
   tag_.clear();
   state_ = State::kBetween;
   std::string json;

@@ -1,4 +1,4 @@
-#include "router/tool_calls/xml_tool_call.h"
+#include "router/tool_calls/tagged_tool_call.h"
 
 #include <random>
 #include <string>
@@ -43,7 +43,7 @@ std::string Tagged(ToolCallFormat format, const std::string& name,
   return text + "</function>\n</tool_call>";
 }
 
-TEST(XmlToolCallTest, ArgumentsBecomeJson) {
+TEST(TaggedToolCallTest, ArgumentsBecomeJson) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{}, "{}"},
       {{{"city", "Paris"}}, R"({"city": "Paris"})"},
@@ -73,7 +73,7 @@ TEST(XmlToolCallTest, ArgumentsBecomeJson) {
   }
 }
 
-TEST(XmlToolCallTest, StringsAreStringsWhateverTheyLookLike) {
+TEST(TaggedToolCallTest, StringsAreStringsWhateverTheyLookLike) {
   constexpr ValueKind kText = ValueKind::kText;
   const TextsOfTools texts = {{"f", {{"zip", kText}, {"code", kText}}},
                               {"g", {{"days", kText}}}};
@@ -92,7 +92,7 @@ TEST(XmlToolCallTest, StringsAreStringsWhateverTheyLookLike) {
   }
 }
 
-TEST(XmlToolCallTest, NullIsNoTextWhereItMayCome) {
+TEST(TaggedToolCallTest, NullIsNoTextWhereItMayCome) {
   const TextsOfTools texts = {{"f", {{"a", ValueKind::kTextOrNull}}}};
   for (const auto& [value, json] :
        std::vector<std::pair<std::string, std::string>>{
@@ -121,7 +121,7 @@ TEST(XmlToolCallTest, NullIsNoTextWhereItMayCome) {
   }
 }
 
-TEST(XmlToolCallTest, StringsComeInPieces) {
+TEST(TaggedToolCallTest, StringsComeInPieces) {
   ToolCallStream stream(ToolCallFormat::kGlm, {"write"},
                         {{"write", {{"text", ValueKind::kText}}}});
   EXPECT_EQ(stream.Push("Well.\n<tool_call>write\n<arg_k"),
@@ -144,7 +144,7 @@ TEST(XmlToolCallTest, StringsComeInPieces) {
   EXPECT_EQ(stream.Finish(), ListOfEvents{});
 }
 
-TEST(XmlToolCallTest, AnyNumberWithTextAround) {
+TEST(TaggedToolCallTest, AnyNumberWithTextAround) {
   for (const ToolCallFormat format : kTagged) {
     const std::string one = Tagged(format, "f", {{"a", "1"}});
     const std::string two = Tagged(format, "g", {});
@@ -163,7 +163,7 @@ TEST(XmlToolCallTest, AnyNumberWithTextAround) {
 }
 
 // With or without line breaks, and where a tag is forgotten.
-TEST(XmlToolCallTest, WhatModelsMakeOfIt) {
+TEST(TaggedToolCallTest, WhatModelsMakeOfIt) {
   const auto call = CallEvents(0, "f", R"({"a": 1})");
   for (const char* const text :
        {"<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>",
@@ -181,7 +181,7 @@ TEST(XmlToolCallTest, WhatModelsMakeOfIt) {
   }
 }
 
-TEST(XmlToolCallTest, WhatIsNoCallIsContent) {
+TEST(TaggedToolCallTest, WhatIsNoCallIsContent) {
   for (const ToolCallFormat format : kTagged) {
     for (const std::string& text :
          {Tagged(format, "unknown", {{"a", "1"}}), std::string("<tool_call>"),
@@ -200,7 +200,7 @@ TEST(XmlToolCallTest, WhatIsNoCallIsContent) {
 }
 
 // Its arguments are what there was.
-TEST(XmlToolCallTest, CallsThatAreCutOrBroken) {
+TEST(TaggedToolCallTest, CallsThatAreCutOrBroken) {
   EXPECT_EQ(PushAnswer(ToolCallFormat::kGlm,
                        "<tool_call>f\n<arg_key>a</arg_key><arg_value>1</arg_"
                        "value>\n<arg_key>b</arg_key><arg_value>[1, 2"),
@@ -220,9 +220,9 @@ TEST(XmlToolCallTest, CallsThatAreCutOrBroken) {
                  absl::StrCat("{<parameter=", std::string(300, 'k'), ">1")));
 }
 
-TEST(XmlToolCallTest, ValuesThatAreLongAreStrings) {
+TEST(TaggedToolCallTest, ValuesThatAreLongAreStrings) {
   std::string list = "[1";
-  while (list.size() <= XmlToolCall::kMaxHeldValue) list += ", 1";
+  while (list.size() <= TaggedToolCall::kMaxHeldValue) list += ", 1";
   list += "]";
   for (const ToolCallFormat format : kTagged) {
     EXPECT_EQ(PushPieces(format, {"f"}, {Tagged(format, "f", {{"a", list}})}),
@@ -238,7 +238,7 @@ TEST(XmlToolCallTest, ValuesThatAreLongAreStrings) {
   }
 }
 
-TEST(XmlToolCallTest, RandomAnswersAreTheSameHoweverTheyAreCut) {
+TEST(TaggedToolCallTest, RandomAnswersAreTheSameHoweverTheyAreCut) {
   const std::vector<std::string> parts = {
       "<tool_call>",
       "</tool_call>",

@@ -30,7 +30,7 @@
 namespace baton::router {
 
 // How a call's parts are marked. White space between them is none.
-struct XmlCallSyntax {
+struct TaggedCallSyntax {
   absl::string_view name_opens;  // before the name; may be empty
   // Behind the name; empty: white space or the next tag is.
   absl::string_view name_closes;
@@ -45,16 +45,16 @@ struct XmlCallSyntax {
 };
 
 // Null: calls are JSON objects.
-const XmlCallSyntax* SyntaxOf(ToolCallFormat format);
+const TaggedCallSyntax* SyntaxOf(ToolCallFormat format);
 
-class XmlToolCall final : public ToolCallBody {
+class TaggedToolCall final : public ToolCallBody {
  public:
   // A value that is no string is held back until it is over; one that is
   // longer, a string.
   static constexpr size_t kMaxHeldValue = 64 * 1024;
 
   // Both must outlive it. Bytes begin behind <tool_call>.
-  XmlToolCall(const ToolCallRules* rules, const XmlCallSyntax* syntax)
+  TaggedToolCall(const ToolCallRules* rules, const TaggedCallSyntax* syntax)
       : rules_(*rules), syntax_(*syntax) {}
 
   // When a call that has begun turns out to be broken, TakeArguments has what
@@ -83,7 +83,6 @@ class XmlToolCall final : public ToolCallBody {
   Taken TakeByte(char c);
   Taken TakeNameTag(char c);
   Taken TakeName(char c);
-  Taken EndName();
   Taken TakeBetween(char c);
   Taken TakeKey(char c);
   Taken TakeValueTag(char c);
@@ -95,7 +94,7 @@ class XmlToolCall final : public ToolCallBody {
   void BeginString();
 
   const ToolCallRules& rules_;
-  const XmlCallSyntax& syntax_;
+  const TaggedCallSyntax& syntax_;
   State state_ = State::kNameTag;
   std::string tag_;    // what there is of one, or of a line break before it
   std::string key_;    // and what may be of the tag behind it
