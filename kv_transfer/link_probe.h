@@ -1,7 +1,7 @@
-// What one data connection is worth: its latency and bandwidth, measured by the
-// sending side right after pairing. Cheap, because KV goes by the same
-// connection: one message at a time, so that KV waits behind one at most, and
-// none larger than the link deserves.
+// What one data connection is worth: its latency and bandwidth, measured once
+// by the sending side (link_meter.h says when). Cheap, because KV goes by the
+// same connection: one message at a time, so that KV waits behind one at most,
+// and none larger than the link deserves.
 //
 //   1. kPings messages without payload: the shortest way there and back. The
 //      latency is half of it.

@@ -28,8 +28,9 @@ struct PeerRefused {
   std::string reason;
 };
 
-// The link to a ready peer was measured; comes once, to the side that asked for
-// the connection.
+// The link to a ready peer was measured, or measured again and found to be
+// other than what was last said (link_meter.h). Comes to the side that asked
+// for the connection.
 struct LinkMeasured {
   PeerId peer{};
   Incarnation incarnation{};

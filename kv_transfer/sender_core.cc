@@ -210,8 +210,7 @@ void HandoffSender::Core::OnPeerUp(PeerId peer, const std::string& address) {
 void HandoffSender::Core::OnPeerDown(PeerId peer, const absl::Status& why) {
   Section section(this);
   pairing_.OnDown(peer, why);
-  probes_.erase(peer);
-  bandwidths_.erase(peer);
+  meters_.erase(peer);
   reached_.erase(peer);
   std::vector<TransferId> torn;
   for (const auto& [id, transfer] : transfers_) {
@@ -232,7 +231,7 @@ void HandoffSender::Core::OnMessage(PeerId peer, ByteSpan header) {
   }
   if (std::holds_alternative<v1::PeerHelloReply>(message->body)) {
     pairing_.OnHelloReply(peer, *message);
-    if (options_.probe_links && pairing_.IsReady(peer)) StartProbe(peer);
+    if (options_.probe_links && pairing_.IsReady(peer)) MeasureLink(peer);
     return;
   }
   if (!pairing_.Authorize(peer, *message)) {
@@ -292,8 +291,7 @@ void HandoffSender::Core::OnTick() {
     const absl::Time now = options_.clock->Now();
     pairing_.Tick(now);
     CloseStalledPeers(now);
-    std::erase_if(probes_,
-                  [&](const auto& entry) { return entry.second.Late(now); });
+    MeasureLinksAgain(now);
     std::vector<TransferId> due;
     std::vector<TransferId> unwanted;
     for (const auto& [id, transfer] : transfers_) {

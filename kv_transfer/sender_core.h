@@ -19,7 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "kv_transfer/handoff_sender.h"
-#include "kv_transfer/link_probe.h"
+#include "kv_transfer/link_meter.h"
 #include "kv_transfer/outgoing_transfer.h"
 #include "kv_transfer/page_map.h"
 #include "kv_transfer/pairing.h"
@@ -112,8 +112,11 @@ class HandoffSender::Core final : public TransportHandler {
   void CloseStalledPeers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Begins to measure the link to a peer that has just become ready.
-  void StartProbe(PeerId peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SendProbes(PeerId peer, const LinkProbe::Step& step)
+  void MeasureLink(PeerId peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Begins with the next link that is due and carries no KV at the moment. One
+  // at a time, so that they do not slow each other.
+  void MeasureLinksAgain(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SendProbe(PeerId peer, const LinkMeter::Send& probe)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnProbeReply(PeerId peer, const wire::ProbeReply& reply)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -187,10 +190,8 @@ class HandoffSender::Core final : public TransportHandler {
   std::map<PeerId, absl::Time> waiting_since_ ABSL_GUARDED_BY(mu_);
   // Peers that a payload has gone to; of KV on a device alone.
   std::set<PeerId> reached_ ABSL_GUARDED_BY(mu_);
-  // Links that are being measured.
-  std::map<PeerId, LinkProbe> probes_ ABSL_GUARDED_BY(mu_);
-  // What was measured of links that are up, in bytes per second.
-  absl::flat_hash_map<PeerId, double> bandwidths_ ABSL_GUARDED_BY(mu_);
+  // Of the links to peers that are ready.
+  std::map<PeerId, LinkMeter> meters_ ABSL_GUARDED_BY(mu_);
   std::vector<uint32_t> free_slots_ ABSL_GUARDED_BY(mu_);
   uint64_t next_cookie_ ABSL_GUARDED_BY(mu_) = kControlCookie + 1;
   std::vector<Event> events_ ABSL_GUARDED_BY(mu_);

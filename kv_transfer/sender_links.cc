@@ -38,25 +38,38 @@ void HandoffSender::Core::CloseStalledPeers(absl::Time now) {
   }
 }
 
-void HandoffSender::Core::StartProbe(PeerId peer) {
+void HandoffSender::Core::MeasureLink(PeerId peer) {
   const uint64_t bytes = std::min<uint64_t>(
       {LinkProbe::kMaxPayloadBytes, transport_->properties().max_payload_bytes,
        options_.kv.memory.size()});
-  const auto [it, inserted] =
-      probes_.try_emplace(peer, bytes, options_.clock->Now());
-  if (inserted) SendProbes(peer, it->second.Start());
+  const absl::Time now = options_.clock->Now();
+  const auto [it, inserted] = meters_.try_emplace(peer, bytes, now);
+  if (inserted) SendProbe(peer, it->second.Start(now));
 }
 
-void HandoffSender::Core::SendProbes(PeerId peer, const LinkProbe::Step& step) {
-  if (!step.send) return;
-  const wire::Probe probe{static_cast<uint64_t>(peer), step.sequence};
-  if (step.payload_bytes == 0) {
-    pairing_.Send(peer, probe);
+void HandoffSender::Core::MeasureLinksAgain(absl::Time now) {
+  bool one_is_measured = false;
+  for (auto& [peer, meter] : meters_) one_is_measured |= meter.Measures(now);
+  if (one_is_measured) return;
+  for (auto& [peer, meter] : meters_) {
+    if (!meter.Due(now) || !pairing_.IsReady(peer)) continue;
+    const bool carries_kv =
+        std::any_of(on_wire_.begin(), on_wire_.end(),
+                    [to = peer](const auto& e) { return e.second.peer == to; });
+    if (carries_kv) continue;
+    SendProbe(peer, meter.Start(now));
+    return;
+  }
+}
+
+void HandoffSender::Core::SendProbe(PeerId peer, const LinkMeter::Send& probe) {
+  if (probe.payload_bytes == 0) {
+    pairing_.Send(peer, probe.message);
     return;
   }
   if (!pairing_.IsReady(peer)) return;
-  const std::string header = pairing_.EncodeFor(peer, probe);
-  const Extent payload{region_, 0, step.payload_bytes};
+  const std::string header = pairing_.EncodeFor(peer, probe.message);
+  const Extent payload{region_, 0, probe.payload_bytes};
   // What is not sent is not answered: the probe ends without a result.
   transport_
       ->Send(peer,
@@ -68,15 +81,19 @@ void HandoffSender::Core::SendProbes(PeerId peer, const LinkProbe::Step& step) {
 
 void HandoffSender::Core::OnProbeReply(PeerId peer,
                                        const wire::ProbeReply& reply) {
-  const auto it = probes_.find(peer);
-  if (it == probes_.end() || reply.probe != static_cast<uint64_t>(peer)) return;
-  SendProbes(peer, it->second.OnReply(reply.sequence, options_.clock->Now()));
-  if (!it->second.result().has_value()) return;
-  bandwidths_[peer] = it->second.result()->bytes_per_second;
-  events_.push_back(LinkMeasured{
-      peer, pairing_.IncarnationOf(peer), pairing_.NameOf(peer),
-      transport_->PeerProperties(peer).name, *it->second.result()});
-  probes_.erase(it);
+  const auto it = meters_.find(peer);
+  if (it == meters_.end()) return;
+  LinkMeter& meter = it->second;
+  const auto next = meter.OnReply(reply, options_.clock->Now());
+  if (next.has_value()) {
+    SendProbe(peer, *next);
+    return;
+  }
+  if (const std::optional<LinkSpeed> news = meter.TakeNews()) {
+    events_.push_back(
+        LinkMeasured{peer, pairing_.IncarnationOf(peer), pairing_.NameOf(peer),
+                     transport_->PeerProperties(peer).name, *news});
+  }
 }
 
 }  // namespace baton::kv_transfer

@@ -32,9 +32,11 @@ absl::Status HandoffSender::Core::SetUpStaging() {
 }
 
 WireEncoding HandoffSender::Core::ChooseEncoding(PeerId peer) const {
-  const auto measured = bandwidths_.find(peer);
-  if (measured == bandwidths_.end() ||
-      measured->second >= options_.wire.below_bytes_per_second ||
+  const auto meter = meters_.find(peer);
+  if (meter == meters_.end()) return WireEncoding::kExact;
+  const std::optional<LinkSpeed> speed = meter->second.speed();
+  if (!speed.has_value() ||
+      speed->bytes_per_second >= options_.wire.below_bytes_per_second ||
       transport_->PeerProperties(peer).shares_memory ||
       pairing_.TakesExactOnly(peer)) {
     return WireEncoding::kExact;

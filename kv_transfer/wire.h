@@ -65,7 +65,8 @@ struct AbortAck {
 };
 
 // From the sender of KV, with or without a payload that means nothing: how fast
-// is the link? (kv_transfer/link_probe.h)
+// is the link? (kv_transfer/link_probe.h) `probe` is the sender's: which
+// measurement of this link.
 struct Probe {
   uint64_t probe = 0;
   uint32_t sequence = 0;

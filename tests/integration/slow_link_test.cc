@@ -144,11 +144,17 @@ TEST_F(SlowLinkTest, IsMeasuredShownAndAvoided) {
   StartAcross(/*with_fast_prefill=*/true);
   ASSERT_TRUE(Eventually(
       [&] { return IsMeasured("prefill-0") && IsMeasured("prefill-1"); }));
-  const v1::LinkStatus slow = *Link("prefill-0");
-  const v1::LinkStatus fast = *Link("prefill-1");
-  // By how much a busy machine moves what is measured is not the link's doing.
+  // A machine that is busy while clusters start may have held up the first
+  // measurement of the fast one, but not all that follow.
+  constexpr double kMuchFaster = 10;
+  v1::LinkStatus slow, fast;
+  EXPECT_TRUE(Eventually([&] {
+    slow = Link("prefill-0").value_or(v1::LinkStatus());
+    fast = Link("prefill-1").value_or(v1::LinkStatus());
+    return fast.bandwidth_bytes() > kMuchFaster * slow.bandwidth_bytes();
+  })) << slow.bandwidth_bytes()
+      << " and " << fast.bandwidth_bytes();
   EXPECT_GT(slow.bandwidth_bytes(), 0);
-  EXPECT_LT(slow.bandwidth_bytes(), fast.bandwidth_bytes());
   EXPECT_GE(slow.latency_seconds(), absl::ToDoubleSeconds(kDsl.delay));
   RecordProperty("bytes_per_second", absl::StrCat(slow.bandwidth_bytes()));
   RecordProperty("latency_seconds", absl::StrCat(slow.latency_seconds()));

@@ -4,11 +4,13 @@
 #include <functional>
 #include <optional>
 #include <random>
+#include <variant>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kv_transfer/link_meter.h"
 #include "tests/kv_transfer/handoff_pair.h"
 
 namespace baton::kv_transfer {
@@ -203,6 +205,19 @@ class MeasuredLinkTest : public HandoffPairTest {
     sender_transport_ = network_.CreateTransport(/*listen=*/false);
     sender_ = MakeSender(sender_transport_.get(), sender_memory_, kPrefill);
   }
+  // How many probes, answers not counted, are sent while it runs.
+  int CountProbes(const std::function<void()>& run) {
+    int count = 0;
+    network_.judge = [&](ByteSpan header, bool) {
+      const auto message = wire::Decode(header);
+      count +=
+          message.ok() && std::holds_alternative<wire::Probe>(message->body);
+      return FakeNetwork::Fate::kDeliver;
+    };
+    run();
+    network_.judge = nullptr;
+    return count;
+  }
   std::vector<Sender::Event> Pair() {
     EXPECT_TRUE(sender_->Pair(receiver_transport_->properties().address).ok());
     network_.RunUntilIdle();
@@ -237,6 +252,57 @@ TEST_F(MeasuredLinkTest, LostAnswersEndItWithoutAResult) {
   network_.RunUntilIdle();
   EXPECT_THAT(PollSender(), IsEmpty());
   EXPECT_TRUE(sender_->IsReady(Incarnation{kDecode}));
+}
+
+// What was slow when the two were paired, and is not: known 2 s later.
+TEST_F(MeasuredLinkTest, ItIsMeasuredAgain) {
+  network_.judge = [this](ByteSpan, bool has_payload) {
+    clock_.Advance(absl::Milliseconds(has_payload ? 4 : 1));
+    return FakeNetwork::Fate::kDeliver;
+  };
+  const auto first = Only<LinkMeasured>(Pair());
+  ASSERT_THAT(first, SizeIs(1));
+  network_.judge = nullptr;
+  AdvanceAndTick(LinkMeter::kSecond - absl::Milliseconds(1));
+  EXPECT_THAT(PollSender(), IsEmpty());
+  AdvanceAndTick(absl::Milliseconds(1));
+  const auto second = Only<LinkMeasured>(PollSender());
+  ASSERT_THAT(second, SizeIs(1));
+  EXPECT_EQ(second[0].worker_name, "decode-0");
+  EXPECT_LT(second[0].speed.latency, first[0].speed.latency);
+  EXPECT_GT(second[0].speed.bytes_per_second, first[0].speed.bytes_per_second);
+  // And again, which is no news.
+  const int probes = CountProbes([&] { AdvanceAndTick(LinkMeter::kThird); });
+  EXPECT_GT(probes, 0);
+  EXPECT_THAT(PollSender(), IsEmpty());
+}
+
+TEST_F(MeasuredLinkTest, KvGoesFirst) {
+  Pair();
+  OpenAndStart(3);
+  network_.hold_landings = true;
+  SendAllLayers(3);
+  network_.RunUntilIdle();
+  EXPECT_EQ(CountProbes([&] { AdvanceAndTick(LinkMeter::kSecond); }), 0);
+  network_.hold_landings = false;
+  network_.RunUntilIdle();
+  EXPECT_GT(CountProbes([&] { AdvanceAndTick(absl::ZeroDuration()); }), 0);
+}
+
+TEST_F(MeasuredLinkTest, OneLinkAtATime) {
+  Pair();
+  const auto another_transport = network_.CreateTransport(/*listen=*/true);
+  KvMemory another_memory(kLayers, kPoolBlocks, kPage);
+  const auto another = *Receiver::Create(
+      another_transport.get(),
+      Options(another_memory, v1::WORKER_ROLE_DECODE, kDecode + 1));
+  ASSERT_TRUE(sender_->Pair(another_transport->properties().address).ok());
+  network_.RunUntilIdle();
+  EXPECT_THAT(Only<LinkMeasured>(PollSender()), SizeIs(1));
+  const int of_one = CountProbes([&] { AdvanceAndTick(LinkMeter::kSecond); });
+  EXPECT_GT(of_one, 0);
+  EXPECT_EQ(CountProbes([&] { AdvanceAndTick(absl::ZeroDuration()); }), of_one);
+  EXPECT_EQ(CountProbes([&] { AdvanceAndTick(absl::ZeroDuration()); }), 0);
 }
 
 }  // namespace
