@@ -2,6 +2,7 @@
 few who ask the same things again and again and look at the answers.
 """
 
+import concurrent.futures
 import http.client
 import json
 import subprocess
@@ -36,6 +37,19 @@ def complete(address, body):
         return 200, json.loads(text)["choices"][0]["text"]
     finally:
         connection.close()
+
+
+def ask_at_once(address, count):
+    """So many prompts, none of which begins as another does."""
+    def ask(number):
+        return complete(address, {
+            "prompt": f"{number} " + "birds sat in a tree and sang. " * 20,
+            "max_tokens": 2, "temperature": 0})
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        for status, text in pool.map(ask, range(count)):
+            if status != 200:
+                raise AssertionError(f"many at once: {status} {text}")
 
 
 class Bench:
