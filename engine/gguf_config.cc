@@ -14,6 +14,7 @@
 #include "common/status_macros.h"
 #include "engine/float_convert.h"
 #include "engine/model_limits.h"
+#include "engine/rope_config.h"
 #include "engine/safetensors.h"
 
 namespace baton::engine {
@@ -273,11 +274,53 @@ class ConfigReader final {
       scaling.kind = RopeScaling::Kind::kLinear;
       BATON_ASSIGN_OR_RETURN(scaling.factor,
                              file_.Number(factor_key, 1.0, 1e6));
+    } else if (type == "yarn") {
+      BATON_RETURN_IF_ERROR(ReadYarn(factor_key));
     } else if (type != "none") {
-      return Unknown(type_key, absl::StrCat(gguf::Quoted(type),
-                                            "; Baton knows none and linear"));
+      return Unknown(type_key,
+                     absl::StrCat(gguf::Quoted(type),
+                                  "; Baton knows none, linear and yarn"));
     }
     return ReadRopeFactors();
+  }
+
+  absl::Status ReadYarn(const std::string& factor_key) {
+    // What would change the result, and no file of these models has.
+    for (const char* name : {"attn_factor", "yarn_attn_factor",
+                             "yarn_ext_factor", "yarn_log_multiplier"}) {
+      const std::string key = Key(absl::StrCat("rope.scaling.", name));
+      if (file_.Has(key)) return Unknown(key, "there; Baton knows none");
+    }
+    RopeScaling& scaling = config_.rope_scaling;
+    scaling.kind = RopeScaling::Kind::kYarn;
+    BATON_ASSIGN_OR_RETURN(scaling.factor, file_.Number(factor_key, 1.0, 1e6));
+    int32_t original = 0;
+    BATON_RETURN_IF_ERROR(ReadInt("context_length", kMaxPosition, original));
+    if (file_.Has(Key("rope.scaling.original_context_length"))) {
+      BATON_RETURN_IF_ERROR(ReadInt("rope.scaling.original_context_length",
+                                    kMaxPosition, original));
+    }
+    scaling.original_max_position = original;
+    const std::string fast = Key("rope.scaling.yarn_beta_fast");
+    if (file_.Has(fast)) {
+      BATON_ASSIGN_OR_RETURN(scaling.beta_fast, file_.Number(fast, 1e-6, 1e6));
+    }
+    const std::string slow = Key("rope.scaling.yarn_beta_slow");
+    if (file_.Has(slow)) {
+      BATON_ASSIGN_OR_RETURN(scaling.beta_slow, file_.Number(slow, 1e-6, 1e6));
+    }
+    if (scaling.beta_fast <= scaling.beta_slow) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          file_.path(), ": ", fast, " is ", scaling.beta_fast,
+          ", it must be more than yarn_beta_slow (", scaling.beta_slow, ")"));
+    }
+    if (config_.rope_theta <= 1.0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          file_.path(), ": ", Key("rope.freq_base"), " is ", config_.rope_theta,
+          ", it must be more than 1 with YaRN"));
+    }
+    scaling.attention_factor = YarnMagnitude(scaling.factor);
+    return absl::OkStatus();
   }
 
   absl::Status ReadRopeFactors() {
@@ -291,6 +334,10 @@ class ConfigReader final {
           " in F32"));
     }
     RopeScaling& scaling = config_.rope_scaling;
+    if (scaling.kind == RopeScaling::Kind::kYarn) {
+      return Unknown("tensor \"rope_freqs.weight\"",
+                     "there; Baton knows none with YaRN");
+    }
     // Together with a linear factor, both divide.
     const double linear = scaling.factor;
     scaling = RopeScaling{.kind = RopeScaling::Kind::kFactors};

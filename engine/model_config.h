@@ -29,13 +29,24 @@ const char* ArchitectureName(Architecture architecture);
 
 // How positions are stretched beyond the trained context.
 struct RopeScaling {
-  enum class Kind { kNone, kLinear, kLlama3, kFactors };
+  enum class Kind { kNone, kLinear, kLlama3, kFactors, kYarn };
   Kind kind = Kind::kNone;
   double factor = 1.0;
   // Llama 3.1 only (transformers' modeling_rope_utils, "llama3").
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
+  // Llama 3.1 and YaRN: positions of the context before it was stretched.
   double original_max_position = 8192;
+  // YaRN only (Peng et al. 2023, "YaRN: Efficient context window extension of
+  // large language models"): pairs that turn more than beta_fast times within
+  // the original context keep their frequency, those that turn less than
+  // beta_slow times have it divided by `factor`, and those between are blended.
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  // Whether the pairs where blending begins and ends are whole numbers.
+  bool truncate = true;
+  // What turned elements of queries and keys are multiplied by.
+  double attention_factor = 1.0;
   // GGUF files, and what is made from them: the frequency of pair i is divided
   // by factors[i]; RotaryDim() / 2 of them.
   std::vector<double> factors;

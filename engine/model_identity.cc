@@ -96,6 +96,13 @@ void AddConfig(const ModelConfig& config, IdentityHash& hash) {
     hash.AddString("rotary_dim");
     hash.AddInt(config.rotary_dim);
   }
+  if (scaling.kind == RopeScaling::Kind::kYarn) {
+    hash.AddString("yarn");
+    hash.AddDouble(scaling.beta_fast);
+    hash.AddDouble(scaling.beta_slow);
+    hash.AddInt(scaling.truncate);
+    hash.AddDouble(scaling.attention_factor);
+  }
   const ExpertsConfig& experts = config.experts;
   if (experts.count == 0) return;
   for (int64_t value :

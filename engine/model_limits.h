@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "common/stretched_context.h"
+
 namespace baton::engine {
 
 inline constexpr int64_t kMaxHiddenSize = 1 << 17;
@@ -16,6 +18,6 @@ inline constexpr int64_t kMaxExperts = 1 << 10;
 // Of all layers together.
 inline constexpr int64_t kMaxModelExperts = 1 << 18;
 inline constexpr int64_t kMaxVocabSize = 1 << 22;
-inline constexpr int64_t kMaxPosition = 1 << 27;
+inline constexpr int64_t kMaxPosition = kMaxContext;
 
 }  // namespace baton::engine

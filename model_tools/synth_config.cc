@@ -55,6 +55,15 @@ ordered_json RopeScalingJson(const RopeScaling& scaling) {
               {"high_freq_factor", scaling.high_freq_factor},
               {"original_max_position_embeddings",
                static_cast<int64_t>(scaling.original_max_position)}};
+    case RopeScaling::Kind::kYarn:
+      return {{"rope_type", "yarn"},
+              {"factor", scaling.factor},
+              {"beta_fast", scaling.beta_fast},
+              {"beta_slow", scaling.beta_slow},
+              {"truncate", scaling.truncate},
+              {"attention_factor", scaling.attention_factor},
+              {"original_max_position_embeddings",
+               static_cast<int64_t>(scaling.original_max_position)}};
     case RopeScaling::Kind::kFactors:
       return {{"rope_type", engine::kFactorsRopeType},
               {"factors", scaling.factors}};

@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/model_name.h"
 #include "common/status_macros.h"
+#include "common/stretched_context.h"
 #include "router/reasoning/reasoning_start.h"
 #include "router/text/json_node.h"
 
@@ -23,7 +24,6 @@ using nlohmann::json;
 
 constexpr int64_t kMaxVocabSize = 1 << 24;
 constexpr int64_t kMaxLayers = 1 << 16;
-constexpr int64_t kMaxContext = 1 << 27;
 
 // What transformers takes where config.json does not say (the defaults of
 // LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config,
@@ -66,23 +66,23 @@ absl::StatusOr<std::vector<TokenId>> TokenList(const JsonNode& root,
   return ids;
 }
 
-absl::StatusOr<float> Number(const JsonNode& root, const char* field,
-                             float fallback) {
+absl::StatusOr<double> Number(const JsonNode& root, const char* field,
+                              double fallback) {
   if (!root.Has(field)) return fallback;
   BATON_ASSIGN_OR_RETURN(const JsonNode node, root.Field(field));
   if (!node.value().is_number()) return node.Invalid("is not a number");
-  return node.value().get<float>();
+  return node.value().get<double>();
 }
 
 absl::StatusOr<scheduling::SamplingParams> ReadSampling(const JsonNode& root) {
   scheduling::SamplingParams p;
-  BATON_ASSIGN_OR_RETURN(p.temperature,
-                         Number(root, "temperature", p.temperature));
-  BATON_ASSIGN_OR_RETURN(p.top_p, Number(root, "top_p", p.top_p));
-  BATON_ASSIGN_OR_RETURN(p.min_p, Number(root, "min_p", p.min_p));
-  BATON_ASSIGN_OR_RETURN(
-      p.repetition_penalty,
-      Number(root, "repetition_penalty", p.repetition_penalty));
+  for (const auto& [field, value] :
+       {std::pair("temperature", &p.temperature), std::pair("top_p", &p.top_p),
+        std::pair("min_p", &p.min_p),
+        std::pair("repetition_penalty", &p.repetition_penalty)}) {
+    BATON_ASSIGN_OR_RETURN(const double number, Number(root, field, *value));
+    *value = static_cast<float>(number);
+  }
   if (root.Has("top_k")) {
     BATON_ASSIGN_OR_RETURN(const int64_t top_k,
                            root.Count("top_k", kMaxVocabSize));
@@ -96,6 +96,29 @@ absl::StatusOr<scheduling::SamplingParams> ReadSampling(const JsonNode& root) {
         absl::StrCat("has a bad sampling default: ", valid.message()));
   }
   return p;
+}
+
+// Where config.json says that YaRN stretches the context. What else is said
+// there, and wrong, workers refuse.
+absl::Status StretchContext(const JsonNode& root, ServedModel* model) {
+  for (const char* const name : {"rope_parameters", "rope_scaling"}) {
+    if (!root.Has(name)) continue;
+    BATON_ASSIGN_OR_RETURN(const JsonNode rope, root.Field(name));
+    if (!rope.value().is_object()) return rope.Invalid("is not an object");
+    BATON_ASSIGN_OR_RETURN(
+        const std::string kind,
+        rope.String(rope.Has("rope_type") ? "rope_type" : "type", ""));
+    if (kind != "yarn") continue;
+    BATON_ASSIGN_OR_RETURN(const double factor, Number(rope, "factor", 1.0));
+    int32_t original = model->max_context;
+    if (rope.Has("original_max_position_embeddings")) {
+      BATON_ASSIGN_OR_RETURN(
+          original,
+          Positive(rope, "original_max_position_embeddings", kMaxContext));
+    }
+    model->max_context = StretchedContext(model->max_context, original, factor);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReadConfig(const JsonNode& root, ServedModel* model) {
@@ -113,6 +136,7 @@ absl::Status ReadConfig(const JsonNode& root, ServedModel* model) {
         model->max_context,
         Positive(root, "max_position_embeddings", kMaxContext));
   }
+  BATON_RETURN_IF_ERROR(StretchContext(root, model));
   BATON_ASSIGN_OR_RETURN(
       model->eos_token_ids,
       TokenList(root, "eos_token_id", model->vocab_size, {}));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/status_macros.h"
+#include "common/stretched_context.h"
 
 namespace baton::gguf {
 namespace {
@@ -15,7 +16,6 @@ namespace {
 // Far beyond any model: as engine/model_limits.h has them.
 constexpr int64_t kMaxLayers = 1 << 12;
 constexpr int64_t kMaxVocabSize = 1 << 22;
-constexpr int64_t kMaxContext = 1 << 27;
 constexpr int64_t kMaxExperts = 1 << 10;
 
 constexpr absl::string_view kEmbedding = "token_embd.weight";
@@ -123,16 +123,36 @@ absl::Status ReadSpecialTokens(const GgufFile& file, Summary& out) {
   return absl::OkStatus();
 }
 
+absl::Status ReadContext(const GgufFile& file, Summary& out) {
+  const auto key = [&](absl::string_view name) {
+    return absl::StrCat(out.architecture, ".", name);
+  };
+  BATON_ASSIGN_OR_RETURN(out.context_length,
+                         file.Integer(key("context_length"), 1, kMaxContext));
+  const std::string type_key = key("rope.scaling.type");
+  if (!file.Has(type_key)) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(const absl::string_view type, file.String(type_key));
+  if (type != "yarn") return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(const double factor,
+                         file.Number(key("rope.scaling.factor"), 1.0, 1e6));
+  int64_t original = out.context_length;
+  const std::string original_key = key("rope.scaling.original_context_length");
+  if (file.Has(original_key)) {
+    BATON_ASSIGN_OR_RETURN(original,
+                           file.Integer(original_key, 1, kMaxContext));
+  }
+  out.context_length = StretchedContext(out.context_length,
+                                        static_cast<double>(original), factor);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Summary> ReadSummary(const GgufFile& file) {
   Summary out;
   BATON_RETURN_IF_ERROR(ReadArchitecture(file, out));
   BATON_RETURN_IF_ERROR(ReadNumLayers(file, out));
-  BATON_ASSIGN_OR_RETURN(
-      out.context_length,
-      file.Integer(absl::StrCat(out.architecture, ".context_length"), 1,
-                   kMaxContext));
+  BATON_RETURN_IF_ERROR(ReadContext(file, out));
   BATON_RETURN_IF_ERROR(ReadVocabSize(file, out));
   BATON_RETURN_IF_ERROR(ReadSpecialTokens(file, out));
   return out;

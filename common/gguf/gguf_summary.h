@@ -22,7 +22,7 @@ struct Summary {
   std::string model_class;
   int32_t num_layers = 0;
   int32_t vocab_size = 0;
-  // Most positions of one sequence.
+  // Most positions of one sequence; where YaRN stretches it, stretched.
   int32_t context_length = 0;
   std::optional<TokenId> bos;
   // The file names up to three tokens; control tokens that end a turn in the

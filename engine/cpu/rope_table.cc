@@ -1,7 +1,9 @@
 #include "engine/cpu/rope_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 namespace baton::engine::cpu {
 namespace {
@@ -22,12 +24,50 @@ double ScaleLlama3(const RopeScaling& scaling, double frequency) {
   return (1.0 - blend) * frequency / scaling.factor + blend * frequency;
 }
 
+// The pair that turns so many times within the original context: between two
+// pairs as a rule.
+double PairThatTurns(double times, const ModelConfig& config) {
+  const double positions = config.rope_scaling.original_max_position;
+  return config.RotaryDim() / 2 *
+         std::log(positions / (times * 2.0 * std::numbers::pi)) /
+         std::log(config.rope_theta);
+}
+
+// Where the blending of YaRN begins and ends, in pairs.
+struct YarnRamp {
+  double first = 0;
+  double last = 0;
+
+  explicit YarnRamp(const ModelConfig& config) {
+    const RopeScaling& scaling = config.rope_scaling;
+    first = PairThatTurns(scaling.beta_fast, config);
+    last = PairThatTurns(scaling.beta_slow, config);
+    if (scaling.truncate) {
+      first = std::floor(first);
+      last = std::ceil(last);
+    }
+    first = std::max(first, 0.0);
+    last = std::min(last, config.RotaryDim() - 1.0);
+    // As transformers has it.
+    if (first == last) last += 0.001;
+  }
+
+  // How much of the stretched frequency pair `i` has.
+  double Share(int32_t i) const {
+    return std::clamp((i - first) / (last - first), 0.0, 1.0);
+  }
+};
+
 }  // namespace
 
 std::vector<double> RopeFrequencies(const ModelConfig& config) {
   // Pairs that do not turn have a frequency of zero.
   std::vector<double> frequencies(config.head_dim / 2);
   const int32_t turning = config.RotaryDim() / 2;
+  std::optional<YarnRamp> yarn;
+  if (config.rope_scaling.kind == RopeScaling::Kind::kYarn) {
+    yarn.emplace(config);
+  }
   for (int32_t i = 0; i < turning; ++i) {
     double frequency = std::pow(config.rope_theta, -1.0 * i / turning);
     switch (config.rope_scaling.kind) {
@@ -38,6 +78,10 @@ std::vector<double> RopeFrequencies(const ModelConfig& config) {
         break;
       case RopeScaling::Kind::kLlama3:
         frequency = ScaleLlama3(config.rope_scaling, frequency);
+        break;
+      case RopeScaling::Kind::kYarn:
+        frequency *=
+            1.0 - yarn->Share(i) + yarn->Share(i) / config.rope_scaling.factor;
         break;
       case RopeScaling::Kind::kFactors:
         frequency /= config.rope_scaling.factors[i];
@@ -50,7 +94,9 @@ std::vector<double> RopeFrequencies(const ModelConfig& config) {
 
 RopeTable::RopeTable(const ModelConfig& config)
     : frequencies_(RopeFrequencies(config)),
-      half_(static_cast<int32_t>(frequencies_.size())) {}
+      half_(static_cast<int32_t>(frequencies_.size())),
+      turning_(config.RotaryDim() / 2),
+      factor_(config.rope_scaling.attention_factor) {}
 
 void RopeTable::Ensure(int32_t end) {
   while (static_cast<int64_t>(chunks_.size()) * kChunkRows < end) {
@@ -60,8 +106,9 @@ void RopeTable::Ensure(int32_t end) {
       float* const cos = chunk.get() + int64_t{row} * 2 * half_;
       for (int32_t i = 0; i < half_; ++i) {
         const double angle = static_cast<double>(first + row) * frequencies_[i];
-        cos[i] = static_cast<float>(std::cos(angle));
-        cos[half_ + i] = static_cast<float>(std::sin(angle));
+        const double factor = i < turning_ ? factor_ : 1.0;
+        cos[i] = static_cast<float>(factor * std::cos(angle));
+        cos[half_ + i] = static_cast<float>(factor * std::sin(angle));
       }
     }
     chunks_.push_back(std::move(chunk));

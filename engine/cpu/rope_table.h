@@ -1,6 +1,6 @@
 // Cosines and sines of rotary position embedding (Su et al. 2021, RoFormer),
-// with the frequency scalings of transformers' modeling_rope_utils. Angles are
-// computed in double and rounded to float once.
+// with the frequency scalings of transformers' modeling_rope_utils; both times
+// RopeScaling::attention_factor. Computed in double and rounded to float once.
 //
 // Ensure is called by the engine's thread before a step; Cos and Sin may then
 // be read from any thread.
@@ -41,6 +41,8 @@ class RopeTable final {
 
   const std::vector<double> frequencies_;
   const int32_t half_;
+  const int32_t turning_;  // pairs
+  const double factor_;
   // kChunkRows rows of `half_` cosines and `half_` sines each; grows with the
   // longest sequence, because models declare far longer contexts than most
   // sequences have.

@@ -302,6 +302,17 @@ def model_metadata(config, name, arch, file_type):
     if kind == "linear":
         metadata[f"{arch}.rope.scaling.type"] = "linear"
         metadata[f"{arch}.rope.scaling.factor"] = float(scaling["factor"])
+    elif kind == "yarn":
+        metadata[f"{arch}.rope.scaling.type"] = "yarn"
+        metadata[f"{arch}.rope.scaling.factor"] = float(scaling["factor"])
+        metadata[f"{arch}.rope.scaling.original_context_length"] = scaling.get(
+            "original_max_position_embeddings",
+            config["max_position_embeddings"])
+        # Such files say nothing else of it.
+        if (scaling.get("beta_fast", 32), scaling.get("beta_slow", 1),
+                scaling.get("truncate", True)) != (32, 1, True):
+            sys.exit("config.json: another YaRN than with 32 turns to 1, "
+                     "truncated, cannot be written")
     elif kind not in ("default", "llama3"):
         sys.exit(f"config.json: rope scaling {kind} is unknown here")
     return metadata

@@ -162,9 +162,63 @@ TEST(GgufModelTest, RopeScaling) {
   writer.AddTensor("rope_freqs.weight", gguf::kF32, {1}, "1234");
   EXPECT_THAT(Load(writer).status.message(), HasSubstr("rope_freqs.weight"));
   writer.Remove("rope_freqs.weight");
-  writer.AddString("llama.rope.scaling.type", "yarn");
+  writer.AddString("llama.rope.scaling.type", "longrope");
   EXPECT_EQ(Load(writer).status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(Load(writer).status.message(), HasSubstr("yarn"));
+  EXPECT_THAT(Load(writer).status.message(), HasSubstr("longrope"));
+}
+
+TEST(GgufModelTest, Yarn) {
+  const std::string rope = "llama.rope.scaling.";
+  const auto yarn = [&] {
+    GgufWriter writer = LlamaGguf();
+    writer.AddString(rope + "type", "yarn");
+    writer.AddFloat(rope + "factor", 4.0f);
+    return writer;
+  };
+  GgufWriter writer = yarn();
+  const int32_t plain = Load(LlamaGguf()).config.max_position;
+  Loaded loaded = Load(writer);
+  ASSERT_TRUE(loaded.status.ok()) << loaded.status;
+  EXPECT_EQ(loaded.config.rope_scaling.kind, RopeScaling::Kind::kYarn);
+  EXPECT_EQ(loaded.config.rope_scaling.original_max_position, plain);
+  EXPECT_EQ(loaded.config.rope_scaling.beta_fast, 32.0);
+  EXPECT_NEAR(loaded.config.rope_scaling.attention_factor, 1.138629436, 1e-9);
+  EXPECT_EQ(loaded.config.max_position, 4 * plain);
+  writer.AddUint32(rope + "original_context_length", 2 * plain);
+  writer.AddFloat(rope + "yarn_beta_fast", 8.0f);
+  writer.AddFloat(rope + "yarn_beta_slow", 2.0f);
+  loaded = Load(writer);
+  ASSERT_TRUE(loaded.status.ok()) << loaded.status;
+  EXPECT_EQ(loaded.config.rope_scaling.beta_fast, 8.0);
+  EXPECT_EQ(loaded.config.rope_scaling.beta_slow, 2.0);
+  EXPECT_EQ(loaded.config.max_position, 8 * plain);
+
+  writer.AddUint32(rope + "original_context_length", 0);
+  EXPECT_THAT(Load(writer).status.message(),
+              HasSubstr(rope + "original_context_length is 0"));
+  writer.AddUint32(rope + "original_context_length", 2 * plain);
+  writer.AddFloat(rope + "yarn_beta_slow", 8.0f);
+  EXPECT_EQ(Load(writer).status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Load(writer).status.message(),
+              HasSubstr(rope + "yarn_beta_fast"));
+  for (const char* const key : {"attn_factor", "yarn_ext_factor",
+                                "yarn_attn_factor", "yarn_log_multiplier"}) {
+    writer = yarn();
+    writer.AddFloat(rope + key, 1.0f);
+    EXPECT_EQ(Load(writer).status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(Load(writer).status.message(), HasSubstr(rope + key));
+  }
+  writer = yarn();
+  writer.AddFloat(rope + "factor", 0.5f);
+  EXPECT_THAT(Load(writer).status.message(), HasSubstr(rope + "factor is 0.5"));
+  writer = yarn();
+  writer.AddFloat("llama.rope.freq_base", 1.0f);
+  EXPECT_THAT(Load(writer).status.message(),
+              HasSubstr("llama.rope.freq_base is 1"));
+  writer = yarn();
+  writer.AddTensor("rope_freqs.weight", gguf::kF32, {2},
+                   test::NumberBytes(1.0f) + test::NumberBytes(2.0f));
+  EXPECT_THAT(Load(writer).status.message(), HasSubstr("rope_freqs.weight"));
 }
 
 TEST(GgufModelTest, BrokenMetadataNameFileAndKey) {

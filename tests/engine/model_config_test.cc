@@ -161,7 +161,7 @@ TEST(ModelConfigTest, EndTokens) {
 TEST(ModelConfigTest, ReadsTheGoldenModels) {
   for (const char* name :
        {"llama2", "llama3", "llama_linear", "mistral", "qwen2", "qwen3",
-        "mixtral", "qwen3_moe", "glm4_moe"}) {
+        "mixtral", "qwen3_moe", "glm4_moe", "qwen2_yarn"}) {
     const auto config = LoadModelConfig(GoldenDir(name));
     EXPECT_TRUE(config.ok()) << config.status();
   }
@@ -197,8 +197,8 @@ TEST(ModelConfigTest, UnknownArchitectureNamesTheKnownOnes) {
 
 TEST(ModelConfigTest, UnknownFeaturesAreNamed) {
   const std::vector<std::pair<json, std::string>> cases = {
-      {{{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}}},
-       "rope_scaling.rope_type is \"yarn\""},
+      {{{"rope_scaling", {{"rope_type", "ntk"}, {"factor", 4}}}},
+       "rope_scaling.rope_type is \"ntk\""},
       {{{"rope_scaling", {{"type", "dynamic"}, {"factor", 4}}}},
        "rope_scaling.type is \"dynamic\""},
       {{{"rope_parameters", {{"rope_type", "longrope"}}}},

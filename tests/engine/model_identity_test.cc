@@ -191,6 +191,26 @@ TEST(ModelIdentityTest, SeesWhatAMixtureComputes) {
   EXPECT_EQ(seen.size(), 5u);
 }
 
+TEST(ModelIdentityTest, SeesHowYarnStretches) {
+  const auto config = LoadModelConfig(GoldenDir("qwen2_yarn"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  std::set<std::string> seen = {ConfigIdentity(*config)};
+  const auto with = [&](auto change) {
+    RopeScaling scaling = config->rope_scaling;
+    change(scaling);
+    ModelConfig changed = *config;
+    changed.rope_scaling = scaling;
+    seen.insert(ConfigIdentity(changed));
+  };
+  with([](RopeScaling& s) { s.factor = 2; });
+  with([](RopeScaling& s) { s.beta_fast = 3; });
+  with([](RopeScaling& s) { s.beta_slow = 0.5; });
+  with([](RopeScaling& s) { s.truncate = false; });
+  with([](RopeScaling& s) { s.attention_factor = 1; });
+  with([](RopeScaling& s) { s.original_max_position = 64; });
+  EXPECT_EQ(seen.size(), 7u);
+}
+
 TEST(ModelIdentityTest, SamplesExpertsLess) {
   constexpr int64_t kInner = 600000;
   constexpr int64_t kBytes = kInner * 16 * 4;

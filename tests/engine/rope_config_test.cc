@@ -50,6 +50,78 @@ TEST(RopeConfigTest, RopeScalings) {
             77.0);
 }
 
+TEST(RopeConfigTest, Yarn) {
+  const auto read = [](const json& changes = json::object(),
+                       const json& others = json::object()) {
+    json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
+    yarn.update(changes);
+    json config = LlamaConfigJson();
+    config["max_position_embeddings"] = 100;
+    config["rope_scaling"] = yarn;
+    return MustLoadConfig(With(config, others));
+  };
+  ModelConfig config = read();
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::kYarn);
+  EXPECT_EQ(config.rope_scaling.factor, 4.0);
+  EXPECT_EQ(config.rope_scaling.beta_fast, 32.0);
+  EXPECT_EQ(config.rope_scaling.beta_slow, 1.0);
+  EXPECT_TRUE(config.rope_scaling.truncate);
+  EXPECT_NEAR(config.rope_scaling.attention_factor, 1.138629436, 1e-9);
+  // The config's context where it names no other; four times that.
+  EXPECT_EQ(config.rope_scaling.original_max_position, 100);
+  EXPECT_EQ(config.max_position, 400);
+  config = read({{"original_max_position_embeddings", 50}, {"factor", 1.5}});
+  EXPECT_EQ(config.rope_scaling.original_max_position, 50);
+  EXPECT_EQ(config.max_position, 100);
+  config = read({{"beta_fast", 16}, {"beta_slow", 2}, {"truncate", false}});
+  EXPECT_EQ(config.rope_scaling.beta_fast, 16.0);
+  EXPECT_EQ(config.rope_scaling.beta_slow, 2.0);
+  EXPECT_FALSE(config.rope_scaling.truncate);
+  EXPECT_EQ(read({{"attention_factor", 1.5}}).rope_scaling.attention_factor,
+            1.5);
+  EXPECT_EQ(read({{"factor", 1.0}}).rope_scaling.attention_factor, 1.0);
+  // As DeepSeek's files have it.
+  EXPECT_NEAR(read({{"mscale", 2.0}, {"mscale_all_dim", 1.0}})
+                  .rope_scaling.attention_factor,
+              1.277258872 / 1.138629436, 1e-9);
+  EXPECT_EQ(read({{"mscale", 0.7}, {"mscale_all_dim", 0.7}})
+                .rope_scaling.attention_factor,
+            1.0);
+  // Of newer files.
+  config =
+      read(json::object(), {{"rope_scaling", nullptr},
+                            {"rope_parameters",
+                             {{"rope_type", "yarn"},
+                              {"rope_theta", 1e6},
+                              {"factor", 2.0},
+                              {"original_max_position_embeddings", 100}}}});
+  EXPECT_EQ(config.rope_scaling.factor, 2.0);
+  EXPECT_EQ(config.max_position, 200);
+}
+
+TEST(RopeConfigTest, BadYarnsAreNamed) {
+  for (const auto& [changes, message] :
+       std::vector<std::pair<json, std::string>>{
+           {{{"factor", nullptr}}, "rope_scaling.factor is missing"},
+           {{{"factor", 0.5}}, "rope_scaling.factor is 0.5"},
+           {{{"beta_fast", 1}}, "rope_scaling.beta_fast is 1"},
+           {{{"beta_slow", 40}}, "rope_scaling.beta_fast is 32"},
+           {{{"beta_slow", 0}}, "rope_scaling.beta_slow is 0"},
+           {{{"truncate", 1}}, "rope_scaling.truncate is 1"},
+           {{{"attention_factor", 0}}, "rope_scaling.attention_factor is 0"},
+           {{{"mscale", "x"}}, "rope_scaling.mscale is \"x\""},
+           {{{"rope_theta", 1}}, "rope_scaling.rope_theta is 1"},
+           {{{"original_max_position_embeddings", 0}},
+            "rope_scaling.original_max_position_embeddings is 0"}}) {
+    json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
+    yarn.update(changes);
+    const auto config =
+        LoadConfig(With(LlamaConfigJson(), {{"rope_scaling", yarn}}));
+    EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(config.status().message(), HasSubstr(message));
+  }
+}
+
 TEST(RopeConfigTest, PartsOfHeadsThatTurn) {
   const json glm = With(ConfigJson("Glm4MoeForCausalLM"), {{"head_dim", 20}});
   const auto rotary_dim = [&](const json& changes) {

@@ -72,8 +72,8 @@ float DifferenceOfFile(const std::string& dir,
 }
 
 TEST(GgufEngineTest, AnswersAsTheDirectoryDoes) {
-  for (const char* const name :
-       {"llama2", "llama_linear", "qwen2", "qwen3", "mixtral", "glm4_moe"}) {
+  for (const char* const name : {"llama2", "llama_linear", "qwen2", "qwen3",
+                                 "mixtral", "glm4_moe", "qwen2_yarn"}) {
     const GoldenModel golden = LoadGoldenModel(name);
     // GGUF has no place for a sliding window.
     ModelDir dir;

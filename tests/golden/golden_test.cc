@@ -271,7 +271,10 @@ TEST(GoldenControlTest, AWrongConfigIsSeen) {
       {"qwen3_moe", "norm_topk_prob", true},
       {"glm4_moe", "partial_rotary_factor", 1.0},
       {"glm4_moe", "routed_scaling_factor", 1.0},
-      {"glm4_moe", "n_shared_experts", 0}};
+      {"glm4_moe", "n_shared_experts", 0},
+      {"qwen2_yarn",
+       "rope_scaling",
+       {{"rope_type", "yarn"}, {"factor", 4.0}, {"beta_fast", 2.0}}}};
   for (const auto& [name, field, value] : mistakes) {
     const GoldenModel golden = LoadGoldenModel(name);
     const std::filesystem::path dir =

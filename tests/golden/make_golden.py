@@ -128,6 +128,17 @@ MODELS = {
         num_experts_per_tok=3, moe_intermediate_size=48, n_group=1,
         topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.5,
         first_k_dense_replace=1)),
+    # A context stretched by YaRN, of which the prompts are longer than the
+    # original one.
+    "qwen2_yarn": (20, base_config(
+        "Qwen2ForCausalLM", "qwen2", hidden_size=64, num_hidden_layers=3,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+        intermediate_size=104, vocab_size=142, rope_theta=10000.0,
+        max_position_embeddings=32, use_sliding_window=False,
+        sliding_window=None, max_window_layers=3,
+        rope_scaling={
+            "rope_type": "yarn", "factor": 4.0, "beta_fast": 2.0,
+            "beta_slow": 0.25, "original_max_position_embeddings": 32})),
 }
 SHARDED = {"mistral"}
 ROPE_PARAMETERS = {"qwen3"}

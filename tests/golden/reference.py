@@ -1,7 +1,7 @@
 """The Llama family in plain PyTorch, float32, written for reading.
 
 An independent reference for the engine: it follows the papers (RMSNorm
-arXiv 1910.07467, RoPE 2104.09864, GQA 2305.13245, SwiGLU 2002.05202, Mistral's
+arXiv 1910.07467, RoPE 2104.09864, YaRN 2309.00071, GQA 2305.13245, SwiGLU 2002.05202, Mistral's
 window 2310.06825, Mixtral's experts 2401.04088, DeepSeek's 2401.06066 and
 2412.19437, as GLM has them) and the meaning that Hugging Face
 transformers documents for each field of config.json. No cache, no blocks, no
@@ -21,7 +21,8 @@ MUTANTS = ("window_off", "window_off_by_one", "scaling_off", "theta_default",
            "experts_one_less", "experts_normalization_flipped",
            "experts_unweighted", "experts_shifted", "rotary_whole",
            "shared_expert_off", "choice_bias_off", "share_scale_off",
-           "scores_softmax")
+           "scores_softmax", "yarn_magnitude_off", "yarn_untruncated",
+           "yarn_linear")
 GLM = "Glm4MoeForCausalLM"
 
 
@@ -60,12 +61,43 @@ def inverse_frequencies(config, mutate=None):
             blend = min(1.0, max(0.0, (turns - low) / (high - low)))
             out.append((1 - blend) * f / scaling["factor"] + blend * f)
         inv = out
+    elif kind == "yarn":
+        # Pairs that turn often within the original context are kept, those
+        # that turn less than once stretched, those between blended linearly in
+        # the number of the pair.
+        original = scaling["original_max_position_embeddings"]
+
+        def pair_that_turns(times):
+            return (dim * math.log(original / (times * 2 * math.pi))
+                    / (2 * math.log(theta)))
+
+        first = pair_that_turns(scaling.get("beta_fast", 32))
+        last = pair_that_turns(scaling.get("beta_slow", 1))
+        if mutate != "yarn_untruncated":
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, dim - 1)
+        out = []
+        for i, f in enumerate(inv):
+            blend = min(1.0, max(0.0, (i - first) / (last - first)))
+            if mutate == "yarn_linear":
+                blend = 1.0
+            out.append(blend * f / scaling["factor"] + (1 - blend) * f)
+        inv = out
     else:
         raise ValueError(kind)
     return torch.tensor(inv, dtype=torch.float64)
 
 
-def apply_rope(x, inv, mutate=None):
+def rope_magnitude(config, mutate=None):
+    """What turned elements are multiplied by."""
+    scaling = config.get("rope_scaling") or {}
+    if scaling.get("rope_type") != "yarn" or mutate in ("scaling_off",
+                                                        "yarn_magnitude_off"):
+        return 1.0
+    return 0.1 * math.log(scaling["factor"]) + 1
+
+
+def apply_rope(x, inv, magnitude, mutate=None):
     """x: [batch, heads, positions, head_dim]; pairs (i, i + n) for the n inv."""
     x, rest = x[..., :2 * len(inv)], x[..., 2 * len(inv):]
     positions = torch.arange(x.shape[2], dtype=torch.float64)
@@ -74,7 +106,7 @@ def apply_rope(x, inv, mutate=None):
         # mistake is in the second half only, as after a chunk boundary.
         positions[x.shape[2] // 2:] += 1
     angle = positions[:, None] * inv[None, :]
-    cos, sin = angle.cos().float(), angle.sin().float()
+    cos, sin = magnitude * angle.cos().float(), magnitude * angle.sin().float()
     if mutate == "rope_interleaved":
         a, b = x[..., 0::2], x[..., 1::2]
         turned = torch.stack((a * cos - b * sin, b * cos + a * sin),
@@ -197,6 +229,7 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
     dim = config["head_dim"]
     eps = config["rms_norm_eps"]
     inv = inverse_frequencies(config, mutate)
+    magnitude = rope_magnitude(config, mutate)
     batch, length = tokens.shape
 
     def norm(x, name):
@@ -239,8 +272,8 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
         if has_qk_norm(config) and mutate != "qk_norm_off":
             q = norm(q, layer + "self_attn.q_norm")
             k = norm(k, layer + "self_attn.k_norm")
-        q = rnd(apply_rope(q, inv, mutate))
-        k = rnd(apply_rope(k, inv, mutate))
+        q = rnd(apply_rope(q, inv, magnitude, mutate))
+        k = rnd(apply_rope(k, inv, magnitude, mutate))
         v = rnd(v)
         # Query head j reads KV head j // group.
         group = heads // kv_heads

@@ -240,6 +240,15 @@ TEST_F(QuantizeTest, FromGguf) {
             engine::LoadModelConfig(options_.model)->rope_scaling.factors);
   EXPECT_EQ(IdentityOf(Dir("factors"), "int4"),
             IdentityOf(options_.model, "int4"));
+
+  writer = test::GgufOfModelDir(Dir("tiny"));
+  writer.AddString("llama.rope.scaling.type", "yarn");
+  writer.AddFloat("llama.rope.scaling.factor", 4.0f);
+  options_.model = WriteGguf(writer);
+  result = Run("yarn");
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(IdentityOf(Dir("yarn"), "int4"),
+            IdentityOf(options_.model, "int4"));
 }
 
 TEST_F(QuantizeTest, RefusesAGgufThatNoConfigDescribes) {

@@ -115,6 +115,36 @@ TEST_F(ServedModelTest, AbsentFieldsHaveTheModelFamilysDefaults) {
   EXPECT_THAT(Load()->eos_token_ids, IsEmpty());
 }
 
+TEST_F(ServedModelTest, YarnStretchesTheContext) {
+  const auto context = [&](const std::string& rope) {
+    Write("config.json", R"({"architectures": ["Qwen2ForCausalLM"],
+      "vocab_size": 2048, "num_hidden_layers": 6,
+      "max_position_embeddings": 1000, )" +
+                             rope + "}");
+    const auto model = Load();
+    return model.ok() ? absl::StrCat(model->max_context)
+                      : std::string(model.status().message());
+  };
+  EXPECT_EQ(context(R"("rope_scaling": null)"), "1000");
+  EXPECT_EQ(context(R"("rope_scaling": {"type": "linear", "factor": 4})"),
+            "1000");
+  EXPECT_EQ(context(R"("rope_scaling": {"type": "yarn", "factor": 4})"),
+            "4000");
+  EXPECT_EQ(context(R"("rope_parameters": {"rope_type": "yarn", "factor": 2.5,
+                       "original_max_position_embeddings": 800})"),
+            "2000");
+  // Stretched already.
+  EXPECT_EQ(context(R"("rope_scaling": {"rope_type": "yarn", "factor": 4,
+                       "original_max_position_embeddings": 200})"),
+            "1000");
+  EXPECT_THAT(context(R"("rope_scaling": 3)"), HasSubstr("rope_scaling"));
+  EXPECT_THAT(context(R"("rope_scaling": {"type": "yarn", "factor": "x"})"),
+              HasSubstr("rope_scaling.factor"));
+  EXPECT_THAT(context(R"("rope_scaling": {"type": "yarn", "factor": 4,
+                         "original_max_position_embeddings": 0})"),
+              HasSubstr("rope_scaling.original_max_position_embeddings"));
+}
+
 TEST_F(ServedModelTest, ErrorsNameFileAndField) {
   EXPECT_THAT(std::string(LoadServedModel("/no/such", "").status().message()),
               HasSubstr("/no/such"));

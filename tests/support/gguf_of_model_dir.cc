@@ -235,6 +235,17 @@ void AddConfig(const ModelConfig& c, GgufWriter& out) {
     out.AddFloat(p + "rope.scaling.factor",
                  static_cast<float>(c.rope_scaling.factor));
   }
+  if (c.rope_scaling.kind == RopeScaling::Kind::kYarn) {
+    out.AddString(p + "rope.scaling.type", "yarn");
+    out.AddFloat(p + "rope.scaling.factor",
+                 static_cast<float>(c.rope_scaling.factor));
+    out.AddUint32(p + "rope.scaling.original_context_length",
+                  static_cast<uint32_t>(c.rope_scaling.original_max_position));
+    out.AddFloat(p + "rope.scaling.yarn_beta_fast",
+                 static_cast<float>(c.rope_scaling.beta_fast));
+    out.AddFloat(p + "rope.scaling.yarn_beta_slow",
+                 static_cast<float>(c.rope_scaling.beta_slow));
+  }
   if (c.rope_scaling.kind == RopeScaling::Kind::kLlama3) {
     out.AddTensor("rope_freqs.weight", gguf::kF32, {c.head_dim / 2},
                   Llama3Factors(c));

@@ -61,6 +61,53 @@ TEST(RopeFrequenciesTest, Llama3) {
   EXPECT_GT(blended, 2);
 }
 
+// Qwen2.5 with the rope_scaling that its authors give: 128 ln(32768 / (2 pi t))
+// / (2 ln 1e6) is 23.6 for t = 32 turns and 39.7 for 1.
+TEST(RopeFrequenciesTest, Yarn) {
+  ModelConfig config = Config(128, 1e6);
+  const std::vector<double> plain = RopeFrequencies(config);
+  config.rope_scaling.kind = RopeScaling::Kind::kYarn;
+  config.rope_scaling.factor = 4.0;
+  config.rope_scaling.original_max_position = 32768.0;
+  std::vector<double> scaled = RopeFrequencies(config);
+  for (int i = 0; i < 64; ++i) {
+    const double share = i <= 23 ? 0.0 : i >= 40 ? 1.0 : (i - 23) / 17.0;
+    EXPECT_NEAR(scaled[i] / plain[i], (1.0 - share) + share / 4.0, 1e-12) << i;
+  }
+  config.rope_scaling.truncate = false;
+  scaled = RopeFrequencies(config);
+  EXPECT_EQ(scaled[23], plain[23]);
+  EXPECT_LT(scaled[24], plain[24]);
+  EXPECT_GT(scaled[39], plain[39] / 4.0 * 1.0001);
+  EXPECT_DOUBLE_EQ(scaled[40], plain[40] / 4.0);
+  // A context in which no pair turns often, and one in which all do.
+  config.rope_scaling.truncate = true;
+  config.rope_scaling.original_max_position = 40.0;
+  EXPECT_EQ(RopeFrequencies(config)[0], plain[0]);
+  EXPECT_DOUBLE_EQ(RopeFrequencies(config)[9], plain[9] / 4.0);
+  EXPECT_DOUBLE_EQ(RopeFrequencies(config)[63], plain[63] / 4.0);
+  config.rope_scaling.original_max_position = 1e12;
+  EXPECT_EQ(RopeFrequencies(config)[63], plain[63]);
+}
+
+TEST(RopeTableTest, TurnsAndStretches) {
+  ModelConfig config = Config(16, 10000.0);
+  config.rotary_dim = 8;
+  config.rope_scaling.attention_factor = 1.25;
+  RopeTable table(config);
+  table.Ensure(10);
+  const std::vector<double> f = RopeFrequencies(config);
+  for (int32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(table.Cos(7)[i], static_cast<float>(1.25 * std::cos(7 * f[i])));
+    EXPECT_EQ(table.Sin(7)[i], static_cast<float>(1.25 * std::sin(7 * f[i])));
+  }
+  // What does not turn stays as long as it is.
+  for (int32_t i = 4; i < 8; ++i) {
+    EXPECT_EQ(table.Cos(7)[i], 1.0f);
+    EXPECT_EQ(table.Sin(7)[i], 0.0f);
+  }
+}
+
 TEST(RopeTableTest, HoldsCosAndSinOfEveryPosition) {
   const ModelConfig config = Config(16, 10000.0);
   const std::vector<double> f = RopeFrequencies(config);

@@ -1,0 +1,181 @@
+#include "engine/rope_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/stretched_context.h"
+#include "engine/model_limits.h"
+
+namespace baton::engine {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kMaxRopeFactor = 1e12;
+
+// One divisor per pair.
+std::vector<double> ReadRopeFactors(JsonFields& rope, int32_t rotary_dim) {
+  std::vector<double> factors;
+  const json* list = rope.Find("factors");
+  const auto fail = [&] {
+    rope.FailField("factors", list == nullptr ? json() : *list,
+                   absl::StrCat("a list of head_dim / 2 (", rotary_dim / 2,
+                                ") numbers from 0 to ", kMaxRopeFactor));
+    return std::vector<double>();
+  };
+  if (list == nullptr || !list->is_array() ||
+      static_cast<int64_t>(list->size()) != rotary_dim / 2) {
+    return fail();
+  }
+  for (const json& entry : *list) {
+    const double value = entry.is_number() ? entry.get<double>() : 0;
+    if (!(value > 0 && value <= kMaxRopeFactor)) return fail();
+    factors.push_back(value);
+  }
+  return factors;
+}
+
+void ReadYarn(JsonFields& rope, const ModelConfig& config,
+              RopeScaling& scaling) {
+  scaling.kind = RopeScaling::Kind::kYarn;
+  scaling.factor = rope.RequiredNumber("factor", 1.0, 1e6);
+  scaling.original_max_position = rope.Int(
+      "original_max_position_embeddings", config.max_position, 1, kMaxPosition);
+  scaling.beta_fast = rope.Number("beta_fast", 32.0, 1e-6, 1e6);
+  scaling.beta_slow = rope.Number("beta_slow", 1.0, 1e-6, 1e6);
+  scaling.truncate = rope.Bool("truncate", true);
+  const double mscale = rope.Number("mscale", 0.0, 0.0, 1e6);
+  const double mscale_all_dim = rope.Number("mscale_all_dim", 0.0, 0.0, 1e6);
+  const double magnitude =
+      mscale > 0 && mscale_all_dim > 0
+          ? YarnMagnitude(scaling.factor, mscale) /
+                YarnMagnitude(scaling.factor, mscale_all_dim)
+          : YarnMagnitude(scaling.factor);
+  scaling.attention_factor =
+      rope.Number("attention_factor", magnitude, 1e-6, 1e6);
+  if (!rope.status().ok()) return;
+  if (scaling.beta_fast <= scaling.beta_slow) {
+    rope.FailField(
+        "beta_fast", scaling.beta_fast,
+        absl::StrCat("more than beta_slow (", scaling.beta_slow, ")"));
+  }
+  if (config.rope_theta <= 1.0) {
+    rope.FailField("rope_theta", config.rope_theta, "more than 1 with YaRN");
+  }
+}
+
+// Reads the object that names a kind of RoPE: `rope_scaling`, or
+// `rope_parameters` of newer files, which holds the base too.
+void ReadRopeObject(JsonFields& rope, bool kind_required, ModelConfig& config) {
+  config.rope_theta = rope.Number("rope_theta", config.rope_theta, 1.0, 1e12);
+  const char* kind_field =
+      rope.Find("rope_type") != nullptr ? "rope_type" : "type";
+  const std::string kind =
+      rope.String(kind_field, kind_required ? "" : "default");
+  if (!rope.status().ok()) return;
+  RopeScaling scaling;
+  if (kind == "default") {
+    scaling.kind = RopeScaling::Kind::kNone;
+  } else if (kind == "linear") {
+    scaling.kind = RopeScaling::Kind::kLinear;
+    scaling.factor = rope.RequiredNumber("factor", 1.0, 1e6);
+  } else if (kind == "llama3") {
+    scaling.kind = RopeScaling::Kind::kLlama3;
+    scaling.factor = rope.RequiredNumber("factor", 1.0, 1e6);
+    scaling.low_freq_factor = rope.RequiredNumber("low_freq_factor", 1e-6, 1e6);
+    scaling.high_freq_factor =
+        rope.RequiredNumber("high_freq_factor", 1e-6, 1e6);
+    scaling.original_max_position =
+        rope.RequiredInt("original_max_position_embeddings", 1, kMaxPosition);
+    if (rope.status().ok() &&
+        scaling.high_freq_factor <= scaling.low_freq_factor) {
+      rope.FailField("high_freq_factor", scaling.high_freq_factor,
+                     absl::StrCat("more than low_freq_factor (",
+                                  scaling.low_freq_factor, ")"));
+    }
+  } else if (kind == "yarn") {
+    ReadYarn(rope, config, scaling);
+  } else if (kind == kFactorsRopeType) {
+    scaling.kind = RopeScaling::Kind::kFactors;
+    scaling.factors = ReadRopeFactors(rope, config.RotaryDim());
+  } else if (kind.empty()) {
+    rope.Fail(absl::InvalidArgumentError(
+        absl::StrCat(rope.Where("rope_type"), " is missing")));
+  } else {
+    rope.Fail(absl::UnimplementedError(
+        absl::StrCat(rope.Where(kind_field), " is ", JsonExcerpt(json(kind)),
+                     "; Baton knows \"default\", \"linear\", \"llama3\" and "
+                     "\"yarn\"")));
+  }
+  config.rope_scaling = scaling;
+  if (scaling.kind == RopeScaling::Kind::kYarn) {
+    config.max_position = StretchedContext(
+        config.max_position, scaling.original_max_position, scaling.factor);
+  }
+}
+
+constexpr absl::string_view kPartialRotary = "partial_rotary_factor";
+
+// Which share of a head turns. Others than GLM's turn whole heads.
+void ReadPartialRotary(JsonFields& fields, ModelConfig& config) {
+  if (config.architecture != Architecture::kGlm4Moe) {
+    const double partial = fields.Number(kPartialRotary, 1.0, 0.0, 1.0);
+    if (partial != 1.0) {
+      fields.Fail(absl::UnimplementedError(absl::StrCat(
+          fields.Where(kPartialRotary), " is ", partial, "; Baton knows 1")));
+    }
+    return;
+  }
+  const double partial = fields.Number(kPartialRotary, 0.5, 0.0, 1.0);
+  // As transformers rounds it.
+  const auto dim = static_cast<int32_t>(config.head_dim * partial);
+  if (fields.status().ok() && (dim < 2 || dim % 2 != 0)) {
+    fields.FailField(
+        kPartialRotary, partial,
+        absl::StrCat("a share of head_dim (", config.head_dim,
+                     ") that is an even number of elements, at least 2"));
+  }
+  config.rotary_dim = dim == config.head_dim ? 0 : dim;
+}
+
+}  // namespace
+
+void ReadRope(const std::string& file, JsonFields& fields,
+              ModelConfig& config) {
+  const double theta =
+      config.architecture == Architecture::kMixtral ? 1e6 : 1e4;
+  config.rope_theta = fields.Number("rope_theta", theta, 1.0, 1e12);
+  ReadPartialRotary(fields, config);
+  // Newer files write the first; what an older one says in the second goes
+  // before, as in transformers.
+  constexpr absl::string_view kParameters = "rope_parameters";
+  constexpr absl::string_view kScaling = "rope_scaling";
+  for (absl::string_view name : {kParameters, kScaling}) {
+    const json* object = fields.Find(name);
+    if (object == nullptr) continue;
+    if (!object->is_object()) {
+      return fields.FailField(name, *object, "an object or null");
+    }
+    if (std::any_of(object->begin(), object->end(),
+                    [](const json& value) { return value.is_object(); })) {
+      return fields.Fail(absl::UnimplementedError(absl::StrCat(
+          fields.Where(name),
+          " differs between layers; Baton knows one RoPE for all of them")));
+    }
+    JsonFields rope(file, *object, absl::StrCat(name, "."));
+    if (rope.Find(kPartialRotary) != nullptr) ReadPartialRotary(rope, config);
+    ReadRopeObject(rope, /*kind_required=*/name == kScaling, config);
+    fields.Fail(rope.status());
+  }
+}
+
+double YarnMagnitude(double factor, double weight) {
+  return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+}
+
+}  // namespace baton::engine
