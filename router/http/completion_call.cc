@@ -6,10 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/log.h"
 #include "common/stable_hash.h"
 #include "common/status_macros.h"
 #include "common/trace_context.h"
 #include "router/http/openai_error.h"
+#include "router/http/responses_request.h"
 #include "router/invalid_field.h"
 #include "router/tool_calls/tagged_tool_call.h"
 
@@ -17,7 +19,8 @@ namespace baton::router::http {
 namespace {
 
 // OpenAI's API speaks of one prompt where ours has three kinds.
-absl::Status WithApiField(const absl::Status& status) {
+absl::Status WithApiField(const absl::Status& status, bool responses) {
+  if (responses) return WithResponsesField(status);
   const std::string field = FieldOf(status);
   if (field != "text" && field != "token_ids") return status;
   absl::string_view rest = status.message();
@@ -27,10 +30,30 @@ absl::Status WithApiField(const absl::Status& status) {
 }
 
 // The client's own id, or a new one.
-std::string RequestIdOf(const Request& request, bool chat) {
+std::string RequestIdOf(const Request& request, Endpoint endpoint) {
   const std::string given(request.Header("x-request-id"));
   if (!given.empty()) return given;
-  return absl::StrFormat("%s-%016x", chat ? "chatcmpl" : "cmpl", DrawNumber());
+  switch (endpoint) {
+    case Endpoint::kCompletions:
+      return absl::StrFormat("cmpl-%016x", DrawNumber());
+    case Endpoint::kChat:
+      return absl::StrFormat("chatcmpl-%016x", DrawNumber());
+    case Endpoint::kResponses:
+      return absl::StrFormat("resp_%016x", DrawNumber());
+  }
+  LOG(FATAL) << "not an endpoint";
+}
+
+absl::StatusOr<ApiRequest> Parse(Endpoint endpoint, absl::string_view body) {
+  switch (endpoint) {
+    case Endpoint::kCompletions:
+      return ParseCompletionRequest(body);
+    case Endpoint::kChat:
+      return ParseChatRequest(body);
+    case Endpoint::kResponses:
+      return ParseResponsesRequest(body);
+  }
+  LOG(FATAL) << "not an endpoint";
 }
 
 }  // namespace
@@ -63,17 +86,23 @@ CompletionCall::CompletionCall(FrontDoor* door, ApiRequest api, std::string id,
              .id = std::move(id),
              .created_unix_seconds = absl::ToUnixSeconds(absl::Now()),
              .model = door->model().name}),
-      writer_(head_, api_.include_usage) {}
+      writer_(head_, api_.include_usage) {
+  if (api_.echoed_fields.has_value()) {
+    absl::MutexLock lock(&mu_);
+    response_.emplace(head_, *api_.echoed_fields);
+  }
+}
 
-void CompletionCall::Start(FrontDoor* door, const Request& request, bool chat,
+void CompletionCall::Start(FrontDoor* door, const Request& request,
+                           Endpoint endpoint,
                            std::shared_ptr<Responder> responder) {
-  const std::string id = RequestIdOf(request, chat);
+  const std::string id = RequestIdOf(request, endpoint);
   absl::Duration retry_after = absl::ZeroDuration();
   const auto refuse = [&](const absl::Status& status) {
-    Response response =
-        ErrorResponse(WithApiField(status), retry_after > absl::ZeroDuration()
-                                                ? std::optional(retry_after)
-                                                : std::nullopt);
+    Response response = ErrorResponse(
+        WithApiField(status, endpoint == Endpoint::kResponses),
+        retry_after > absl::ZeroDuration() ? std::optional(retry_after)
+                                           : std::nullopt);
     // One that is too long is what the error is about.
     if (id.size() <= kMaxShownIdBytes) {
       response.headers.emplace_back("x-request-id", id);
@@ -83,8 +112,7 @@ void CompletionCall::Start(FrontDoor* door, const Request& request, bool chat,
   const absl::StatusOr<FrontDoor::Admission> admission =
       door->Admit(request.Header("authorization"), &retry_after);
   if (!admission.ok()) return refuse(admission.status());
-  absl::StatusOr<ApiRequest> api = chat ? ParseChatRequest(request.body)
-                                        : ParseCompletionRequest(request.body);
+  absl::StatusOr<ApiRequest> api = Parse(endpoint, request.body);
   if (api.ok()) {
     const absl::Status applied = ApplyHeaders(request, &*api);
     if (!applied.ok()) api = applied;
@@ -263,6 +291,46 @@ void CompletionCall::AppendChunks(size_t index,
   }
 }
 
+void CompletionCall::AppendToResponse(const v1::GenerateResponse& response,
+                                      std::string* out) {
+  Answer& answer = answers_[0];
+  if (!answer.spoke) {
+    answer.spoke = true;
+    response_->Begin(out);
+    // They repeat much of the request.
+    if (out != nullptr) responder_->AllowPending(out->size());
+  }
+  if (answer.choice.has_logprobs) {
+    waiting_logprobs_.MergeFrom(response.logprobs());
+  }
+  const auto say = [&](absl::string_view text) {
+    response_->Text(text, std::exchange(waiting_logprobs_, {}), out);
+  };
+  if (answer.reader == nullptr) {
+    if (!response.text().empty() || !waiting_logprobs_.empty()) {
+      say(response.text());
+    }
+    return;
+  }
+  for (const AnswerEvent& event : answer.reader->Read(response)) {
+    switch (event.kind) {
+      case AnswerEvent::Kind::kReasoning:
+        if (api_.include_reasoning) response_->Reasoning(event.text, out);
+        waiting_logprobs_.Clear();
+        break;
+      case AnswerEvent::Kind::kContent:
+        say(event.text);
+        break;
+      case AnswerEvent::Kind::kCallBegun:
+        response_->CallBegun(CallId(0, event.call), event.text, out);
+        break;
+      case AnswerEvent::Kind::kArguments:
+        response_->CallArguments(event.text, out);
+        break;
+    }
+  }
+}
+
 bool CompletionCall::Show(const std::string& events) {
   if (events.empty()) return true;
   if (started_) return responder_->Write(events);
@@ -322,7 +390,9 @@ bool CompletionCall::Take(size_t index, const v1::GenerateResponse& response) {
     }
   }
   events_.clear();
-  if (api_.stream) {
+  if (response_.has_value()) {
+    AppendToResponse(response, api_.stream ? &events_ : nullptr);
+  } else if (api_.stream) {
     AppendChunks(index, response, &events_);
   } else {
     Collect(index, response);
@@ -344,7 +414,7 @@ void CompletionCall::End(size_t index, const absl::Status& status,
   --num_open_;
   if (over_) return;
   if (!status.ok()) {
-    Fail(WithApiField(status), retry_after);
+    Fail(WithApiField(status, response_.has_value()), retry_after);
   } else if (num_open_ == 0) {
     Complete();
   }
@@ -361,26 +431,45 @@ void CompletionCall::Fail(const absl::Status& status,
     return;
   }
   std::string events;
-  ChunkWriter::Error(ErrorJson(status), &events);
-  ChunkWriter::Done(&events);
+  if (response_.has_value()) {
+    response_->Fail(status, &events);
+  } else {
+    ChunkWriter::Error(ErrorJson(status), &events);
+    ChunkWriter::Done(&events);
+  }
   if (responder_->Write(events)) responder_->End();
 }
 
 void CompletionCall::Complete() {
   over_ = true;
+  std::string events;
+  if (response_.has_value()) {
+    const Answer& answer = answers_[0];
+    const bool cut = answer.reader != nullptr && answer.reader->cut();
+    response_->Finish(answer.choice.finish_reason, cut, usage_,
+                      api_.stream ? &events : nullptr);
+    // All that was said, again, and again.
+    responder_->AllowPending(events.size());
+  }
   if (!api_.stream) {
-    std::vector<Choice> choices;
-    choices.reserve(answers_.size());
-    for (Answer& answer : answers_) choices.push_back(std::move(answer.choice));
-    Response response = JsonResponse(WholeBody(head_, choices, usage_));
+    Response response = JsonResponse(Body());
     response.headers = AnswerHeaders("application/json");
     responder_->Send(std::move(response));
     return;
   }
-  std::string events;
-  if (api_.include_usage) writer_.Usage(usage_, &events);
-  ChunkWriter::Done(&events);
+  if (!response_.has_value()) {
+    if (api_.include_usage) writer_.Usage(usage_, &events);
+    ChunkWriter::Done(&events);
+  }
   if (Show(events)) responder_->End();
+}
+
+std::string CompletionCall::Body() {
+  if (response_.has_value()) return response_->Body();
+  std::vector<Choice> choices;
+  choices.reserve(answers_.size());
+  for (Answer& answer : answers_) choices.push_back(std::move(answer.choice));
+  return WholeBody(head_, choices, usage_);
 }
 
 void CompletionCall::ClientGone() {

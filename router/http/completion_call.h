@@ -1,5 +1,6 @@
-// One call of the completion endpoints: one request of the cluster for each of
-// its answers (prompts times n), put together into one body or one stream.
+// One call of the completion endpoints, or of the one for responses: one
+// request of the cluster for each of its answers (prompts times n), put
+// together into one body or one stream.
 //
 // Threads: made by the HTTP server's threads (or the intake's); answers come on
 // the router's loop thread. Nothing blocks. Lives as long as any of its
@@ -22,15 +23,18 @@
 #include "router/http/http_message.h"
 #include "router/http/openai_request.h"
 #include "router/http/openai_writer.h"
+#include "router/http/responses_writer.h"
 
 namespace baton::router::http {
+
+enum class Endpoint { kCompletions, kChat, kResponses };
 
 class CompletionCall final
     : public std::enable_shared_from_this<CompletionCall> {
  public:
   // Checks, tokenizes and starts what `request` asks for; answers by
   // `responder`, errors included.
-  static void Start(FrontDoor* door, const Request& request, bool chat,
+  static void Start(FrontDoor* door, const Request& request, Endpoint endpoint,
                     std::shared_ptr<Responder> responder);
 
  private:
@@ -73,6 +77,9 @@ class CompletionCall final
   // With an AnswerReader.
   void AppendEvents(size_t index, const v1::GenerateResponse& response,
                     std::string* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The same, of the one answer of a response.
+  void AppendToResponse(const v1::GenerateResponse& response, std::string* out)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string CallId(size_t index, size_t call) const;
   bool Show(const std::string& events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Collect(size_t index, const v1::GenerateResponse& response)
@@ -81,6 +88,8 @@ class CompletionCall final
             std::optional<absl::Duration> retry_after)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Complete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of the whole answer.
+  std::string Body() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaveAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Headers AnswerHeaders(const char* content_type) const;
 
@@ -92,6 +101,10 @@ class CompletionCall final
 
   absl::Mutex mu_;
   std::vector<Answer> answers_ ABSL_GUARDED_BY(mu_);
+  // In the place of writer_, and of what answers say.
+  std::optional<ResponsesWriter> response_ ABSL_GUARDED_BY(mu_);
+  // Of tokens whose text is not yet known to be said.
+  ResponsesWriter::Logprobs waiting_logprobs_ ABSL_GUARDED_BY(mu_);
   size_t num_open_ ABSL_GUARDED_BY(mu_) = 0;
   AnswerUsage usage_ ABSL_GUARDED_BY(mu_);
   bool started_ ABSL_GUARDED_BY(mu_) = false;  // the stream has begun

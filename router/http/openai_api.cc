@@ -35,7 +35,8 @@ bool IsGetPath(absl::string_view path) {
 
 bool IsPostPath(absl::string_view path) {
   return path == "/v1/completions" || path == "/v1/chat/completions" ||
-         path == "/tokenize" || path == "/detokenize";
+         path == "/v1/responses" || path == "/tokenize" ||
+         path == "/detokenize";
 }
 
 // Nobody needs a key for these.
@@ -142,9 +143,11 @@ void OpenAiApi::Handle(Request request, ResponderPtr responder) {
 
 void OpenAiApi::Post(const Request& request, const ResponderPtr& responder) {
   if (request.path == "/v1/chat/completions") {
-    CompletionCall::Start(door_, request, /*chat=*/true, responder);
+    CompletionCall::Start(door_, request, Endpoint::kChat, responder);
   } else if (request.path == "/v1/completions") {
-    CompletionCall::Start(door_, request, /*chat=*/false, responder);
+    CompletionCall::Start(door_, request, Endpoint::kCompletions, responder);
+  } else if (request.path == "/v1/responses") {
+    CompletionCall::Start(door_, request, Endpoint::kResponses, responder);
   } else if (request.path == "/tokenize") {
     Tokenize(request, responder);
   } else {

@@ -1,6 +1,7 @@
 // The HTTP endpoints of the router.
 //
-//   POST /v1/completions, /v1/chat/completions   the OpenAI API
+//   POST /v1/completions, /v1/chat/completions,
+//        /v1/responses                           the OpenAI API
 //   GET  /v1/models, /v1/models/NAME
 //   POST /tokenize, /detokenize
 //   GET  /healthz    200 while the router's loop takes its turns

@@ -341,7 +341,11 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body) {
 
 absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body) {
   BATON_ASSIGN_OR_RETURN(const json::object object, ParseJsonObject(body));
-  const JsonFields fields(&object);
+  return ReadChatRequest(object);
+}
+
+absl::StatusOr<ApiRequest> ReadChatRequest(const json::object& body) {
+  const JsonFields fields(&body);
   ApiRequest api;
   api.chat = true;
   v1::GenerateRequest common;

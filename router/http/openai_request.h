@@ -1,6 +1,6 @@
 // The requests of the OpenAI API, read and checked as far as one can without
 // the model: POST /v1/completions, /v1/chat/completions, /tokenize and
-// /detokenize.
+// /detokenize (responses_request.h: /v1/responses).
 //
 // Fields that Baton does not know are ignored, as OpenAI-compatible servers do;
 // fields that would change the answer and that Baton cannot honour are refused.
@@ -35,11 +35,15 @@ struct ApiRequest {
   // answer, and shown.
   bool separate_reasoning = true;
   bool include_reasoning = true;
+  // Of POST /v1/responses alone, whose requests are chats with one answer: the
+  // fields of the request that its answers repeat, `,"name":value` each.
+  std::optional<std::string> echoed_fields;
 };
 
 // InvalidArgument names the field (router/invalid_field.h).
 absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body);
 absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body);
+absl::StatusOr<ApiRequest> ReadChatRequest(const json::object& body);
 
 // What a request's headers say of all of its prompts: x-baton-ttft-ms,
 // x-baton-itl-ms, x-baton-class ("interactive", "batch"), x-baton-priority.

@@ -64,8 +64,8 @@ void AppendChatToken(const v1::TokenLogprob& token, std::string* out) {
 }
 
 template <typename List>
-void AppendChatLogprobs(const List& logprobs, std::string* out) {
-  out->append("{\"content\":[");
+void AppendChatTokens(const List& logprobs, std::string* out) {
+  out->push_back('[');
   const char* comma = "";
   for (const v1::TokenLogprobs& token : logprobs) {
     out->append(comma);
@@ -81,7 +81,14 @@ void AppendChatLogprobs(const List& logprobs, std::string* out) {
     }
     out->append("]}");
   }
-  out->append("],\"refusal\":null}");
+  out->push_back(']');
+}
+
+template <typename List>
+void AppendChatLogprobs(const List& logprobs, std::string* out) {
+  out->append("{\"content\":");
+  AppendChatTokens(logprobs, out);
+  out->append(",\"refusal\":null}");
 }
 
 // "id": ..., "type": "function", "function": {...}
@@ -153,6 +160,10 @@ void TextOffset::Add(absl::string_view bytes) {
     ++characters_;
     pos += step.size;
   }
+}
+
+void AppendTokenList(const Logprobs& logprobs, std::string* out) {
+  AppendChatTokens(logprobs, out);
 }
 
 const char* FinishName(v1::FinishReason reason, bool called) {

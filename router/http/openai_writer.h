@@ -112,6 +112,11 @@ class ChunkWriter final {
   std::string usage_prefix_;
 };
 
+// The array of tokens with their log-probabilities, as conversations have it.
+void AppendTokenList(
+    const google::protobuf::RepeatedPtrField<v1::TokenLogprobs>& logprobs,
+    std::string* out);
+
 // "length", "tool_calls" or "stop".
 const char* FinishName(v1::FinishReason reason, bool called);
 

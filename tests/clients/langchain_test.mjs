@@ -44,3 +44,17 @@ test("answers several at a time", async () => {
   assert.equal(answers.length, 3);
   assert.equal(answers[0].content, answers[2].content);
 });
+
+test("says the same over the Responses API", async () => {
+  const responses = new ChatOpenAI({
+    model: "stories", temperature: 0, maxTokens: 20, maxRetries: 0,
+    useResponsesApi: true,
+    apiKey: "none", configuration: { baseURL: `${cluster.http}/v1` } });
+  const whole = await model.invoke(messages);
+  assert.equal((await responses.invoke(messages)).text, whole.content);
+  let text = "";
+  for await (const chunk of await responses.stream(messages)) {
+    text += chunk.text;
+  }
+  assert.equal(text, whole.content);
+});

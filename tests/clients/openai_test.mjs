@@ -135,6 +135,51 @@ test("answers with JSON that a schema allows", async () => {
   }
 });
 
+test("gives responses", async () => {
+  const asked = { model: "stories", input: "Once upon a time", temperature: 0,
+                  max_output_tokens: 16, instructions: "Tell a story." };
+  const whole = await client.responses.create(asked);
+  assert.equal(whole.object, "response");
+  assert.equal(whole.status, "incomplete");
+  assert.equal(whole.incomplete_details.reason, "max_output_tokens");
+  assert.ok(whole.output_text.length > 10, whole.output_text);
+  assert.equal(whole.usage.output_tokens, 16);
+
+  const stream = client.responses.stream(asked);
+  let text = "";
+  stream.on("response.output_text.delta", (event) => { text += event.delta; });
+  const final = await stream.finalResponse();
+  assert.equal(text, whole.output_text);
+  assert.equal(final.output[0].content[0].text, text);
+
+  // All that was said is sent again: nothing is stored.
+  const next = await client.responses.create({
+    ...asked, input: [{ role: "user", content: asked.input }, ...whole.output,
+                      { role: "user", content: "And then?" }] });
+  assert.ok(next.usage.input_tokens > whole.usage.input_tokens + 16);
+  await assert.rejects(
+    client.responses.create({ ...asked, previous_response_id: whole.id }),
+    (error) => error instanceof OpenAI.BadRequestError
+      && error.param === "previous_response_id");
+});
+
+test("gives responses that a schema allows", async () => {
+  const schema = {
+    type: "object",
+    properties: { name: { type: "string", maxLength: 20 },
+                  pet: { enum: ["cat", "dog"] } },
+    required: ["name", "pet"], additionalProperties: false,
+  };
+  const answer = await client.responses.parse({
+    model: "stories", temperature: 1, input: "Once upon a time",
+    max_output_tokens: 200,
+    text: { format: { type: "json_schema", name: "pet", strict: true,
+                      schema } } });
+  assert.equal(answer.status, "completed");
+  assert.deepEqual(Object.keys(JSON.parse(answer.output_text)),
+                   ["name", "pet"]);
+});
+
 test("wrong parameters are errors of the right class", async () => {
   await assert.rejects(
     client.completions.create({ ...story, temperature: -1 }),

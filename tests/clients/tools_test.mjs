@@ -50,6 +50,36 @@ function check(call) {
   assert.ok(["cat", "dog"].includes(made.kind), made.kind);
 }
 
+test("a response calls a tool, and the conversation goes on", async () => {
+  const asked = {
+    model: "stories", temperature: 1, max_output_tokens: 200,
+    input: "Once upon a time", parallel_tool_calls: false,
+    tools: [{ type: "function", ...pet.function }],
+    tool_choice: { type: "function", name: "adopt" } };
+  const answer = await client.responses.create(asked);
+  assert.equal(answer.status, "completed");
+  assert.deepEqual(answer.output.map((item) => item.type), ["function_call"]);
+  const [call] = answer.output;
+  check({ type: "function", id: call.call_id, function: call });
+
+  const stream = client.responses.stream(asked);
+  let written = "";
+  stream.on("response.function_call_arguments.delta",
+            (event) => { written += event.delta; });
+  const final = await stream.finalResponse();
+  assert.equal(final.output[0].arguments, written);
+  check({ type: "function", id: final.output[0].call_id,
+          function: final.output[0] });
+
+  const next = await client.responses.create({
+    ...asked, tool_choice: "none", max_output_tokens: 8,
+    input: [{ role: "user", content: asked.input }, call,
+            { type: "function_call_output", call_id: call.call_id,
+              output: "It is asleep." }] });
+  assert.equal(next.output[0].type, "message");
+  assert.ok(next.usage.input_tokens > answer.usage.input_tokens);
+});
+
 test("a tool is called, and the conversation goes on", async () => {
   const answer = await client.chat.completions.create({
     ...request, seed: 1,

@@ -4,6 +4,7 @@
 
 #include "common/log.h"
 #include "router/http/openai_request.h"
+#include "router/http/responses_request.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace baton::router::http {
@@ -56,10 +57,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       CheckApi(baton::router::http::ParseCompletionRequest(
           baton::fuzz::Exactly(input.Rest())));
       break;
-    case 1:
-      CheckApi(baton::router::http::ParseChatRequest(
-          baton::fuzz::Exactly(input.Rest())));
+    case 1: {
+      const auto body = baton::fuzz::Exactly(input.Rest());
+      CheckApi(baton::router::http::ParseChatRequest(body));
+      CheckApi(baton::router::http::ParseResponsesRequest(body));
       break;
+    }
     case 2: {
       const auto request = baton::router::http::ParseTokenizeRequest(
           baton::fuzz::Exactly(input.Rest()));

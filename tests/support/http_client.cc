@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -169,6 +170,13 @@ std::optional<std::string> HttpClient::ReadEvent() {
   }
   std::string event = events_.substr(0, end);
   events_.erase(0, end + 2);
+  event_name_.clear();
+  constexpr absl::string_view kEvent = "event: ";
+  if (absl::StartsWith(event, kEvent)) {
+    const size_t line = event.find('\n');
+    event_name_ = event.substr(kEvent.size(), line - kEvent.size());
+    event.erase(0, line + 1);
+  }
   EXPECT_EQ(event.rfind("data: ", 0), 0u) << event;
   return event.substr(6);
 }

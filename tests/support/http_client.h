@@ -47,6 +47,8 @@ class HttpClient final {
   // Head and body.
   Reply ReadReply();
   std::optional<std::string> ReadEvent();
+  // Of the event that was read last, where it has one ("event: X").
+  const std::string& event_name() const { return event_name_; }
 
   // Ends the connection at once.
   void Close();
@@ -62,6 +64,7 @@ class HttpClient final {
   int fd_ = -1;
   std::string buffer_;
   std::string events_;  // of the body, not yet read by ReadEvent
+  std::string event_name_;
   bool chunked_ = false;
   bool body_over_ = false;
 };
