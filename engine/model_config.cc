@@ -1,8 +1,8 @@
 // Field names, defaults and meanings are those of Hugging Face transformers
 // (LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config,
-// Qwen3MoeConfig, Glm4MoeConfig and modeling_rope_utils). Fields that would
-// change the result and that Baton does not know are refused; fields that
-// change nothing are ignored.
+// Qwen3MoeConfig, Glm4MoeConfig, Phi3Config and modeling_rope_utils). Fields
+// that would change the result and that Baton does not know are refused; fields
+// that change nothing are ignored.
 #include "engine/model_config.h"
 
 #include <algorithm>
@@ -31,9 +31,9 @@ using nlohmann::json;
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
 
 constexpr Architecture kArchitectures[] = {
-    Architecture::kLlama,  Architecture::kMistral, Architecture::kQwen2,
-    Architecture::kQwen3,  Architecture::kMixtral, Architecture::kQwen3Moe,
-    Architecture::kGlm4Moe};
+    Architecture::kLlama,   Architecture::kMistral, Architecture::kQwen2,
+    Architecture::kQwen3,   Architecture::kMixtral, Architecture::kQwen3Moe,
+    Architecture::kGlm4Moe, Architecture::kPhi3};
 
 bool IsQwen(Architecture architecture) {
   return architecture == Architecture::kQwen2 ||
@@ -44,6 +44,8 @@ int32_t DefaultMaxPosition(Architecture architecture) {
   switch (architecture) {
     case Architecture::kLlama:
       return 2048;
+    case Architecture::kPhi3:
+      return 4096;
     case Architecture::kMistral:
     case Architecture::kMixtral:
     case Architecture::kGlm4Moe:
@@ -59,6 +61,7 @@ int32_t DefaultMaxPosition(Architecture architecture) {
 int32_t DefaultKvHeads(Architecture architecture, int32_t num_heads) {
   switch (architecture) {
     case Architecture::kLlama:
+    case Architecture::kPhi3:
       return num_heads;
     case Architecture::kMistral:
     case Architecture::kMixtral:
@@ -157,7 +160,8 @@ void ReadGeometry(JsonFields& fields, ModelConfig& config) {
       fields.Int("max_position_embeddings",
                  DefaultMaxPosition(config.architecture), 1, kMaxPosition);
   const bool large_eps = config.architecture == Architecture::kMixtral ||
-                         config.architecture == Architecture::kGlm4Moe;
+                         config.architecture == Architecture::kGlm4Moe ||
+                         config.architecture == Architecture::kPhi3;
   config.rms_norm_eps =
       fields.Number("rms_norm_eps", large_eps ? 1e-5 : 1e-6, 1e-30, 0.1);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
@@ -173,6 +177,7 @@ void ReadBiases(JsonFields& fields, ModelConfig& config) {
       break;
     case Architecture::kMistral:
     case Architecture::kMixtral:
+    case Architecture::kPhi3:
       break;
     case Architecture::kQwen2:
       config.qkv_bias = true;
@@ -240,9 +245,11 @@ void ReadSlidingWindow(JsonFields& fields, ModelConfig& config) {
     return;
   }
   std::optional<int32_t> window;
-  // Files without the field mean 4096, but for Mixtral's, which mean none.
+  // Files without the field mean 4096, but for Mixtral's and Phi's, which mean
+  // none.
   const bool given = fields.Find("sliding_window") != nullptr;
   if (given || (config.architecture != Architecture::kMixtral &&
+                config.architecture != Architecture::kPhi3 &&
                 !fields.IsNull("sliding_window"))) {
     window = fields.Int("sliding_window", 4096, 1, kMaxPosition);
   }
@@ -310,6 +317,8 @@ const char* ArchitectureName(Architecture architecture) {
       return "Qwen3MoeForCausalLM";
     case Architecture::kGlm4Moe:
       return "Glm4MoeForCausalLM";
+    case Architecture::kPhi3:
+      return "Phi3ForCausalLM";
   }
   return "unknown";
 }

@@ -21,7 +21,8 @@ enum class Architecture {
   kQwen3,
   kMixtral,
   kQwen3Moe,
-  kGlm4Moe
+  kGlm4Moe,
+  kPhi3
 };
 
 // "LlamaForCausalLM", ...

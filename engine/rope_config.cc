@@ -121,9 +121,10 @@ void ReadRopeObject(JsonFields& rope, bool kind_required, ModelConfig& config) {
 
 constexpr absl::string_view kPartialRotary = "partial_rotary_factor";
 
-// Which share of a head turns. Others than GLM's turn whole heads.
+// Which share of a head turns. Others than GLM's and Phi's turn whole heads.
 void ReadPartialRotary(JsonFields& fields, ModelConfig& config) {
-  if (config.architecture != Architecture::kGlm4Moe) {
+  const bool phi = config.architecture == Architecture::kPhi3;
+  if (!phi && config.architecture != Architecture::kGlm4Moe) {
     const double partial = fields.Number(kPartialRotary, 1.0, 0.0, 1.0);
     if (partial != 1.0) {
       fields.Fail(absl::UnimplementedError(absl::StrCat(
@@ -131,7 +132,8 @@ void ReadPartialRotary(JsonFields& fields, ModelConfig& config) {
     }
     return;
   }
-  const double partial = fields.Number(kPartialRotary, 0.5, 0.0, 1.0);
+  const double partial =
+      fields.Number(kPartialRotary, phi ? 1.0 : 0.5, 0.0, 1.0);
   // As transformers rounds it.
   const auto dim = static_cast<int32_t>(config.head_dim * partial);
   if (fields.status().ok() && (dim < 2 || dim % 2 != 0)) {

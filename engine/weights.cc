@@ -37,6 +37,31 @@ class TensorFinder {
     return Take(name, std::move(shape));
   }
 
+  // Rows [first, first + rows) of the matrix `module`.weight, which has
+  // `all_rows`; of plain ones alone.
+  WeightMatrix TakeRows(const std::string& module, int64_t all_rows,
+                        int64_t columns, int64_t first, int64_t rows) {
+    if (quantization_.method != Method::kNone) {
+      Fail(absl::UnimplementedError(absl::StrCat(
+          set_.source(), ": \"", module,
+          "\" is several matrices in one; Baton reads such files without "
+          "quantization_config")));
+    }
+    WeightMatrix matrix;
+    matrix.rows = rows;
+    matrix.columns = columns;
+    matrix.mapped = true;
+    matrix.values = Take(module + ".weight", {all_rows, columns});
+    matrix.name = matrix.values.name;
+    if (!status_.ok()) return matrix;
+    const int64_t row_bytes =
+        static_cast<int64_t>(matrix.values.bytes.size()) / all_rows;
+    matrix.values.shape = {rows, columns};
+    matrix.values.bytes =
+        matrix.values.bytes.subspan(first * row_bytes, rows * row_bytes);
+    return matrix;
+  }
+
   // The matrix `module`.weight, or what a quantized file has in its place.
   WeightMatrix TakeMatrix(const std::string& module, int64_t rows,
                           int64_t columns) {
@@ -230,9 +255,20 @@ LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
 
   LayerWeights w;
   w.input_norm = finder.Take(prefix + "input_layernorm.weight", {hidden});
-  w.q_proj = finder.TakeMatrix(attention + "q_proj", q_size, hidden);
-  w.k_proj = finder.TakeMatrix(attention + "k_proj", kv_size, hidden);
-  w.v_proj = finder.TakeMatrix(attention + "v_proj", kv_size, hidden);
+  const bool fused = config.architecture == Architecture::kPhi3;
+  if (fused) {
+    const auto part = [&](int64_t first, int64_t rows) {
+      return finder.TakeRows(attention + "qkv_proj", q_size + 2 * kv_size,
+                             hidden, first, rows);
+    };
+    w.q_proj = part(0, q_size);
+    w.k_proj = part(q_size, kv_size);
+    w.v_proj = part(q_size + kv_size, kv_size);
+  } else {
+    w.q_proj = finder.TakeMatrix(attention + "q_proj", q_size, hidden);
+    w.k_proj = finder.TakeMatrix(attention + "k_proj", kv_size, hidden);
+    w.v_proj = finder.TakeMatrix(attention + "v_proj", kv_size, hidden);
+  }
   w.o_proj = finder.TakeMatrix(attention + "o_proj", hidden, q_size);
   const bool qkv_bias = config.qkv_bias;
   w.q_bias = finder.TakeIf(qkv_bias, attention + "q_proj.bias", {q_size});
@@ -248,8 +284,17 @@ LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
     TakeExperts(finder, config, prefix, w);
     return w;
   }
-  w.gate_proj = finder.TakeMatrix(mlp + "gate_proj", intermediate, hidden);
-  w.up_proj = finder.TakeMatrix(mlp + "up_proj", intermediate, hidden);
+  if (fused) {
+    const auto part = [&](int64_t first) {
+      return finder.TakeRows(mlp + "gate_up_proj", 2 * intermediate, hidden,
+                             first, intermediate);
+    };
+    w.gate_proj = part(0);
+    w.up_proj = part(intermediate);
+  } else {
+    w.gate_proj = finder.TakeMatrix(mlp + "gate_proj", intermediate, hidden);
+    w.up_proj = finder.TakeMatrix(mlp + "up_proj", intermediate, hidden);
+  }
   w.down_proj = finder.TakeMatrix(mlp + "down_proj", hidden, intermediate);
   const bool mlp_bias = config.mlp_bias;
   w.gate_bias = finder.TakeIf(mlp_bias, mlp + "gate_proj.bias", {intermediate});

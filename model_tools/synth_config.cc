@@ -27,6 +27,8 @@ const char* ModelType(Architecture architecture) {
       return "qwen3_moe";
     case Architecture::kGlm4Moe:
       return "glm4_moe";
+    case Architecture::kPhi3:
+      return "phi3";
   }
   LOG(FATAL) << "not an architecture";
 }

@@ -71,6 +71,14 @@ TEST(ModelConfigTest, DefaultsAreThoseOfTransformers) {
   EXPECT_FALSE(qwen2.sliding_window.has_value());
   EXPECT_EQ(qwen2.max_position, 32768);
 
+  const ModelConfig phi3 =
+      MustLoadConfig(With(ConfigJson("Phi3ForCausalLM"), absent));
+  EXPECT_EQ(phi3.num_kv_heads, 4);
+  EXPECT_EQ(phi3.rms_norm_eps, 1e-5);
+  EXPECT_EQ(phi3.max_position, 4096);
+  EXPECT_FALSE(phi3.sliding_window.has_value());
+  EXPECT_EQ(phi3.RotaryDim(), phi3.head_dim);
+
   const ModelConfig qwen3 = MustLoadConfig(ConfigJson("Qwen3ForCausalLM"));
   EXPECT_EQ(qwen3.head_dim, 128);
   EXPECT_TRUE(qwen3.qk_norm);
@@ -161,7 +169,7 @@ TEST(ModelConfigTest, EndTokens) {
 TEST(ModelConfigTest, ReadsTheGoldenModels) {
   for (const char* name :
        {"llama2", "llama3", "llama_linear", "mistral", "qwen2", "qwen3",
-        "mixtral", "qwen3_moe", "glm4_moe", "qwen2_yarn"}) {
+        "mixtral", "qwen3_moe", "glm4_moe", "qwen2_yarn", "phi3"}) {
     const auto config = LoadModelConfig(GoldenDir(name));
     EXPECT_TRUE(config.ok()) << config.status();
   }
@@ -190,7 +198,7 @@ TEST(ModelConfigTest, UnknownArchitectureNamesTheKnownOnes) {
   for (const char* word :
        {"GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM",
         "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MixtralForCausalLM",
-        "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM"}) {
+        "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "Phi3ForCausalLM"}) {
     EXPECT_THAT(config.status().message(), HasSubstr(word));
   }
 }
@@ -389,7 +397,7 @@ TEST(ModelConfigTest, SurvivesStrangeValues) {
   for (const char* architecture :
        {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
         "Qwen3ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM",
-        "Glm4MoeForCausalLM"}) {
+        "Glm4MoeForCausalLM", "Phi3ForCausalLM"}) {
     const json base =
         With(ConfigJson(architecture), {{"head_dim", 4},
                                         {"rope_theta", 1e4},

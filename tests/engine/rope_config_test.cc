@@ -134,6 +134,11 @@ TEST(RopeConfigTest, PartsOfHeadsThatTurn) {
   EXPECT_EQ(rotary_dim({{"partial_rotary_factor", 0.2}}), 4);
   EXPECT_EQ(rotary_dim({{"partial_rotary_factor", 1}}), 20);
   EXPECT_EQ(rotary_dim({{"rope_parameters", {{"rope_theta", 1e6}}}}), 10);
+  const json phi = With(ConfigJson("Phi3ForCausalLM"), {{"head_dim", 16}});
+  EXPECT_EQ(MustLoadConfig(phi).RotaryDim(), 16);
+  EXPECT_EQ(
+      MustLoadConfig(With(phi, {{"partial_rotary_factor", 0.75}})).RotaryDim(),
+      12);
   EXPECT_EQ(rotary_dim({{"rope_parameters", {{"partial_rotary_factor", 0.6}}},
                         {"partial_rotary_factor", 0.2}}),
             12);

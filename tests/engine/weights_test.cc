@@ -1,6 +1,8 @@
 #include "engine/weights.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -172,8 +174,43 @@ TEST(WeightsTest, OptionalTensorsOfTheGoldenModels) {
   ASSERT_EQ(glm4_moe.layers[1].experts.size(), 8u);
   EXPECT_THAT(glm4_moe.layers[1].experts[7].down_proj.name,
               HasSubstr("shared_experts.down_proj"));
+  const ModelWeights phi3 = load("phi3");
+  const LayerWeights& layer = phi3.layers[2];
+  EXPECT_EQ(layer.q_proj.rows, 96);
+  EXPECT_EQ(layer.k_proj.rows, 32);
+  EXPECT_EQ(layer.v_proj.rows, 32);
+  EXPECT_EQ(layer.q_proj.values.bytes.end(), layer.k_proj.values.bytes.begin());
+  EXPECT_EQ(layer.k_proj.values.bytes.end(), layer.v_proj.values.bytes.begin());
+  EXPECT_EQ(layer.gate_proj.values.bytes.end(),
+            layer.up_proj.values.bytes.begin());
+  EXPECT_THAT(layer.up_proj.name, HasSubstr("gate_up_proj"));
   load("llama2");
   load("llama3");
+}
+
+TEST(WeightsTest, SeveralMatricesInOneAreReadUnquantized) {
+  json config = json::parse(std::ifstream(GoldenDir("phi3") + "/config.json"));
+  const auto error = [&] {
+    const ModelDir dir;
+    dir.Write("config.json", config.dump());
+    std::filesystem::copy_file(GoldenDir("phi3") + "/model.safetensors",
+                               dir.File("model.safetensors"));
+    const auto loaded = LoadModelConfig(dir.path());
+    CHECK(loaded.ok()) << loaded.status();
+    const auto weights = LoadModelWeights(dir.path(), *loaded);
+    return std::string(weights.status().message());
+  };
+  EXPECT_EQ(error(), "");
+  config["num_key_value_heads"] = 3;
+  EXPECT_THAT(error(), HasSubstr("self_attn.qkv_proj.weight"));
+  config["num_key_value_heads"] = 2;
+  config["intermediate_size"] = 71;
+  EXPECT_THAT(error(), HasSubstr("mlp.gate_up_proj.weight"));
+  config["intermediate_size"] = 72;
+  config["quantization_config"] = {
+      {"quant_method", "gptq"}, {"bits", 4}, {"group_size", 16}};
+  EXPECT_THAT(error(), AllOf(HasSubstr("self_attn.qkv_proj"),
+                             HasSubstr("several matrices in one")));
 }
 
 }  // namespace

@@ -272,6 +272,8 @@ TEST(GoldenControlTest, AWrongConfigIsSeen) {
       {"glm4_moe", "partial_rotary_factor", 1.0},
       {"glm4_moe", "routed_scaling_factor", 1.0},
       {"glm4_moe", "n_shared_experts", 0},
+      {"phi3", "partial_rotary_factor", 1.0},
+      {"phi3", "sliding_window", 21},
       {"qwen2_yarn",
        "rope_scaling",
        {{"rope_type", "yarn"}, {"factor", 4.0}, {"beta_fast", 2.0}}}};

@@ -139,6 +139,12 @@ MODELS = {
         rope_scaling={
             "rope_type": "yarn", "factor": 4.0, "beta_fast": 2.0,
             "beta_slow": 0.25, "original_max_position_embeddings": 32})),
+    # Matrices of several in one, a window, heads turned in part.
+    "phi3": (21, base_config(
+        "Phi3ForCausalLM", "phi3", hidden_size=48, num_hidden_layers=3,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=16,
+        intermediate_size=72, vocab_size=138, sliding_window=20,
+        rope_scaling=None, partial_rotary_factor=0.75, pad_token_id=None)),
 }
 SHARDED = {"mistral"}
 ROPE_PARAMETERS = {"qwen3"}
@@ -238,7 +244,24 @@ def make_weights(config, seed):
     put("model.norm.weight", (hidden,), 0.2, 1.0)
     if not tied:
         put("lm_head.weight", (config["vocab_size"], hidden), head_std)
-    return weights
+    return fused(weights) if kind == reference.PHI else weights
+
+
+def fused(weights):
+    """The same as Phi's files have them."""
+    out = {}
+    for name, value in weights.items():
+        for first, parts, whole in (
+                ("q_proj", ("q_proj", "k_proj", "v_proj"), "qkv_proj"),
+                ("gate_proj", ("gate_proj", "up_proj"), "gate_up_proj")):
+            if any(part in name for part in parts):
+                if first in name:
+                    out[name.replace(first, whole)] = torch.cat(
+                        [weights[name.replace(first, part)] for part in parts])
+                break
+        else:
+            out[name] = value
+    return out
 
 
 def deviation(config, weights, rng):

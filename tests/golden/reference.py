@@ -22,8 +22,9 @@ MUTANTS = ("window_off", "window_off_by_one", "scaling_off", "theta_default",
            "experts_unweighted", "experts_shifted", "rotary_whole",
            "shared_expert_off", "choice_bias_off", "share_scale_off",
            "scores_softmax", "yarn_magnitude_off", "yarn_untruncated",
-           "yarn_linear")
+           "yarn_linear", "gate_up_swapped")
 GLM = "Glm4MoeForCausalLM"
+PHI = "Phi3ForCausalLM"
 
 
 def has_qk_norm(config):
@@ -122,6 +123,31 @@ def rms_norm(x, weight, eps, mutate=None):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
 
 
+def unfused(config, weights, mutate=None):
+    """Phi's files have Q, K and V in one matrix, and gate and up; others'
+    weights as they are."""
+    if config["architectures"][0] != PHI:
+        return weights
+    q_size = config["num_attention_heads"] * config["head_dim"]
+    kv_size = config["num_key_value_heads"] * config["head_dim"]
+    inter = config["intermediate_size"]
+    ups = ("up_proj", "gate_proj") if mutate == "gate_up_swapped" else (
+        "gate_proj", "up_proj")
+    out = {}
+    for name, value in weights.items():
+        for fused, parts, sizes in (
+                ("qkv_proj", ("q_proj", "k_proj", "v_proj"),
+                 (q_size, kv_size, kv_size)),
+                ("gate_up_proj", ups, (inter, inter))):
+            if fused in name:
+                out.update({name.replace(fused, part): rows for part, rows in
+                            zip(parts, value.split(sizes))})
+                break
+        else:
+            out[name] = value
+    return out
+
+
 def layer_windows(config):
     """The window of each layer; None where a layer sees everything."""
     layers = config["num_hidden_layers"]
@@ -129,7 +155,7 @@ def layer_windows(config):
     kind = config["architectures"][0]
     if window is None or kind == "LlamaForCausalLM":
         return [None] * layers
-    if kind in ("MistralForCausalLM", "MixtralForCausalLM"):
+    if kind in ("MistralForCausalLM", "MixtralForCausalLM", PHI):
         return [window] * layers
     if not config.get("use_sliding_window", False):
         return [None] * layers
@@ -211,6 +237,8 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
     attention probabilities. Sums, norms, the residual and the experts' shares
     stay float32.
     """
+
+    weights = unfused(config, weights, mutate)
 
     def rnd(x):
         return x.bfloat16().float() if bf16 else x
