@@ -1,6 +1,7 @@
 // Field names, defaults and meanings are those of Hugging Face transformers
 // (LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config,
-// Qwen3MoeConfig, Glm4MoeConfig, Phi3Config and modeling_rope_utils). Fields
+// Qwen3MoeConfig, Glm4MoeConfig, Phi3Config, SmolLM3Config and
+// modeling_rope_utils). Fields
 // that would change the result and that Baton does not know are refused; fields
 // that change nothing are ignored.
 #include "engine/model_config.h"
@@ -33,7 +34,7 @@ constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
 constexpr Architecture kArchitectures[] = {
     Architecture::kLlama,   Architecture::kMistral, Architecture::kQwen2,
     Architecture::kQwen3,   Architecture::kMixtral, Architecture::kQwen3Moe,
-    Architecture::kGlm4Moe, Architecture::kPhi3};
+    Architecture::kGlm4Moe, Architecture::kPhi3,    Architecture::kSmolLm3};
 
 bool IsQwen(Architecture architecture) {
   return architecture == Architecture::kQwen2 ||
@@ -53,6 +54,7 @@ int32_t DefaultMaxPosition(Architecture architecture) {
     case Architecture::kQwen2:
     case Architecture::kQwen3:
     case Architecture::kQwen3Moe:
+    case Architecture::kSmolLm3:
       return 32768;
   }
   LOG(FATAL) << "not an architecture";
@@ -71,6 +73,7 @@ int32_t DefaultKvHeads(Architecture architecture, int32_t num_heads) {
     case Architecture::kQwen3:
       return 32;
     case Architecture::kQwen3Moe:
+    case Architecture::kSmolLm3:
       return 4;
   }
   LOG(FATAL) << "not an architecture";
@@ -164,13 +167,15 @@ void ReadGeometry(JsonFields& fields, ModelConfig& config) {
                          config.architecture == Architecture::kPhi3;
   config.rms_norm_eps =
       fields.Number("rms_norm_eps", large_eps ? 1e-5 : 1e-6, 1e-30, 0.1);
-  config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
+  config.tie_word_embeddings = fields.Bool(
+      "tie_word_embeddings", config.architecture == Architecture::kSmolLm3);
   ReadHeads(fields, config);
 }
 
 void ReadBiases(JsonFields& fields, ModelConfig& config) {
   switch (config.architecture) {
     case Architecture::kLlama:
+    case Architecture::kSmolLm3:
       config.qkv_bias = fields.Bool("attention_bias", false);
       config.o_bias = config.qkv_bias;
       config.mlp_bias = fields.Bool("mlp_bias", false);
@@ -234,13 +239,15 @@ void ReadSlidingWindow(JsonFields& fields, ModelConfig& config) {
       config.architecture == Architecture::kGlm4Moe) {
     return;
   }
-  if (config.architecture == Architecture::kQwen3Moe) {
+  if (config.architecture == Architecture::kQwen3Moe ||
+      config.architecture == Architecture::kSmolLm3) {
     // No published one has, and versions of transformers differ on which
-    // layers slide.
+    // layers of Qwen's slide.
     if (fields.Bool("use_sliding_window", false)) {
       fields.Fail(absl::UnimplementedError(
           absl::StrCat(fields.Where("use_sliding_window"),
-                       " is true; Baton knows false with experts")));
+                       " is true; Baton knows false with ",
+                       ArchitectureName(config.architecture))));
     }
     return;
   }
@@ -319,6 +326,8 @@ const char* ArchitectureName(Architecture architecture) {
       return "Glm4MoeForCausalLM";
     case Architecture::kPhi3:
       return "Phi3ForCausalLM";
+    case Architecture::kSmolLm3:
+      return "SmolLM3ForCausalLM";
   }
   return "unknown";
 }

@@ -22,7 +22,8 @@ enum class Architecture {
   kMixtral,
   kQwen3Moe,
   kGlm4Moe,
-  kPhi3
+  kPhi3,
+  kSmolLm3
 };
 
 // "LlamaForCausalLM", ...
@@ -107,6 +108,10 @@ struct ModelConfig {
   // RoPE turns so many of the first elements of a head of Q or K, an even
   // number, element i with i + rotary_dim / 2, and leaves the others; 0: all.
   int32_t rotary_dim = 0;
+  // For models where only some layers know positions (Yang et al. 2025, "RoPE
+  // to NoPE and back again"): in the others RoPE turns nothing. Empty: all
+  // layers do. Otherwise num_layers entries.
+  std::vector<bool> layer_turns;
   // A token sees at most the last `sliding_window` positions, itself included;
   // none: all of them.
   std::optional<int32_t> sliding_window;
@@ -127,6 +132,9 @@ struct ModelConfig {
   std::vector<TokenId> eos_token_ids;
 
   int32_t RotaryDim() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
+  bool LayerTurns(int32_t layer) const {
+    return layer_turns.empty() || layer_turns[layer];
+  }
   bool LayerHasExperts(int32_t layer) const {
     return experts.count > 0 &&
            (layer_has_experts.empty() || layer_has_experts[layer]);

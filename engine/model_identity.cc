@@ -96,6 +96,10 @@ void AddConfig(const ModelConfig& config, IdentityHash& hash) {
     hash.AddString("rotary_dim");
     hash.AddInt(config.rotary_dim);
   }
+  if (!config.layer_turns.empty()) {
+    hash.AddString("layer_turns");
+    for (const bool turns : config.layer_turns) hash.AddInt(turns);
+  }
   if (scaling.kind == RopeScaling::Kind::kYarn) {
     hash.AddString("yarn");
     hash.AddDouble(scaling.beta_fast);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -145,14 +146,49 @@ void ReadPartialRotary(JsonFields& fields, ModelConfig& config) {
   config.rotary_dim = dim == config.head_dim ? 0 : dim;
 }
 
+// Which layers of SmolLM3 turn: of the list's entries 1 means that one does.
+void ReadLayerTurns(JsonFields& fields, ModelConfig& config) {
+  if (config.architecture != Architecture::kSmolLm3) return;
+  constexpr absl::string_view kField = "no_rope_layers";
+  const int32_t interval =
+      fields.Int("no_rope_layer_interval", 4, 1, kMaxLayers);
+  std::vector<bool> turns(config.num_layers);
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    turns[i] = (i + 1) % interval != 0;
+  }
+  if (const json* const list = fields.Find(kField); list != nullptr) {
+    const bool right_length =
+        list->is_array() &&
+        list->size() == static_cast<size_t>(config.num_layers);
+    for (int32_t i = 0; right_length && i < config.num_layers; ++i) {
+      int64_t value = 0;
+      if (!JsonInt((*list)[i], 0, 1, &value)) {
+        return fields.FailField(kField, (*list)[i], "a list of zeros and ones");
+      }
+      turns[i] = value == 1;
+    }
+    if (!right_length) {
+      return fields.FailField(kField, *list,
+                              absl::StrCat("a list of num_hidden_layers (",
+                                           config.num_layers, ") numbers"));
+    }
+  }
+  // Of none that stays, nothing needs to be said.
+  if (std::find(turns.begin(), turns.end(), false) != turns.end()) {
+    config.layer_turns = std::move(turns);
+  }
+}
+
 }  // namespace
 
 void ReadRope(const std::string& file, JsonFields& fields,
               ModelConfig& config) {
-  const double theta =
-      config.architecture == Architecture::kMixtral ? 1e6 : 1e4;
+  const double theta = config.architecture == Architecture::kMixtral   ? 1e6
+                       : config.architecture == Architecture::kSmolLm3 ? 2e6
+                                                                       : 1e4;
   config.rope_theta = fields.Number("rope_theta", theta, 1.0, 1e12);
   ReadPartialRotary(fields, config);
+  ReadLayerTurns(fields, config);
   // Newer files write the first; what an older one says in the second goes
   // before, as in transformers.
   constexpr absl::string_view kParameters = "rope_parameters";

@@ -8,9 +8,9 @@
 
 namespace baton::engine {
 
-// Sets rope_theta, rope_scaling and rotary_dim, and raises max_position where
-// YaRN stretches it. Errors are the fields' of `file`.
-// REQUIRES: architecture, head_dim and max_position are set.
+// Sets rope_theta, rope_scaling, rotary_dim and layer_turns, and raises
+// max_position where YaRN stretches it. Errors are the fields' of `file`.
+// REQUIRES: architecture, num_layers, head_dim and max_position are set.
 void ReadRope(const std::string& file, JsonFields& fields, ModelConfig& config);
 
 // What YaRN multiplies turned elements by, so that more attention goes to what

@@ -29,6 +29,8 @@ const char* ModelType(Architecture architecture) {
       return "glm4_moe";
     case Architecture::kPhi3:
       return "phi3";
+    case Architecture::kSmolLm3:
+      return "smollm3";
   }
   LOG(FATAL) << "not an architecture";
 }

@@ -27,12 +27,13 @@ constexpr int64_t kMaxLayers = 1 << 16;
 
 // What transformers takes where config.json does not say (the defaults of
 // LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config,
-// Qwen3MoeConfig, Glm4MoeConfig and Phi3Config).
+// Qwen3MoeConfig, Glm4MoeConfig, Phi3Config and SmolLM3Config).
 int32_t DefaultMaxContext(const std::string& architecture) {
   if (architecture == "MistralForCausalLM") return 131072;
   if (architecture == "MixtralForCausalLM") return 131072;
   if (architecture == "Glm4MoeForCausalLM") return 131072;
   if (architecture == "Phi3ForCausalLM") return 4096;
+  if (architecture == "SmolLM3ForCausalLM") return 32768;
   if (architecture == "Qwen2ForCausalLM") return 32768;
   if (architecture == "Qwen3ForCausalLM") return 32768;
   if (architecture == "Qwen3MoeForCausalLM") return 32768;

@@ -179,6 +179,7 @@ void ForwardPass::FinishHeads(const CpuLayerWeights& layer, int32_t layer_index,
   const int32_t head = strip.first_panel / strip.panels;
   const bool is_query = head < q_heads;
   const bool is_value = head >= q_heads + kv_heads;
+  const bool turns = config_.LayerTurns(layer_index);
   const std::vector<float>& norm = is_query ? layer.q_norm : layer.k_norm;
   for (int32_t i = 0; i < strip.rows; ++i) {
     const Row& row = rows_[strip.first_row + i];
@@ -194,8 +195,10 @@ void ForwardPass::FinishHeads(const CpuLayerWeights& layer, int32_t layer_index,
     if (!norm.empty()) {
       kernels_.rms_norm(x, norm.data(), head_dim, eps, x);
     }
-    kernels_.rope(x, rope_.Cos(row.position), rope_.Sin(row.position),
-                  config_.RotaryDim() / 2);
+    if (turns) {
+      kernels_.rope(x, rope_.Cos(row.position), rope_.Sin(row.position),
+                    config_.RotaryDim() / 2);
+    }
     if (is_query) {
       kernels_.round_row(x, head_dim,
                          queries_.data() +

@@ -88,8 +88,9 @@ int64_t ForwardPass::DeviceBytes(const ModelConfig& config, const Shard& shard,
       int64_t{sizeof(ExpertChoice) + sizeof(int32_t) + sizeof(RowTile)};
   const int64_t per_logit_row = 2 * 4 * s.logit_stride + 64;
   // Twice while it grows.
-  const int64_t rope =
-      int64_t{config.max_position} * config.head_dim * int64_t{sizeof(float)};
+  const int64_t rope = (config.layer_turns.empty() ? 1 : 2) *
+                       int64_t{config.max_position} * config.head_dim *
+                       int64_t{sizeof(float)};
   return StagedRows(options.max_rows) * per_row + s.places * per_place +
          s.logit_rows * per_logit_row + (1 + shard.ranks) * s.sent_bytes +
          options.span_bytes + 2 * rope + options.first_upload_bytes +
@@ -209,6 +210,16 @@ absl::Status ForwardPass::EnsureRope(int32_t end) {
       rope_, DeviceBuffer::Allocate(bytes, "the table of rotations"));
   stream_.CopyToDevice(rope_.data(), values.data(), bytes);
   stream_.Wait();
+  if (!config_.layer_turns.empty()) {
+    // Cosines of one, sines of zero.
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<int64_t>(i) % row < row / 2 ? 1.0f : 0.0f;
+    }
+    BATON_ASSIGN_OR_RETURN(
+        still_, DeviceBuffer::Allocate(bytes, "the table of no rotations"));
+    stream_.CopyToDevice(still_.data(), values.data(), bytes);
+    stream_.Wait();
+  }
   rope_positions_ = positions;
   return absl::OkStatus();
 }

@@ -370,7 +370,9 @@ class ForwardPass final {
   Graph unused_graph_;
 
   // Device memory. What pads rows is zero from the beginning on.
-  DeviceBuffer rope_;      // [positions][head_dim]
+  DeviceBuffer rope_;  // [positions][head_dim]
+  // The same, of no rotation at all: where there are layers without.
+  DeviceBuffer still_;
   DeviceBuffer residual_;  // float32 [rows][hidden]
   DeviceBuffer kept_;      // float32 [rows][hidden], for the last layer
   DeviceBuffer normed_;    // bfloat16 [rows][padded hidden]

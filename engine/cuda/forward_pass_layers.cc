@@ -151,7 +151,6 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   heads.turning_pairs = config_.RotaryDim() / 2;
   heads.stored_head_dim = layout_.stored_head_dim();
   heads.eps = static_cast<float>(config_.rms_norm_eps);
-  heads.rope = rope_.as<float>();
   heads.queries = queries_.as<uint16_t>();
   heads.page_bytes = layout_.page_bytes();
   heads.head_bytes = layout_.head_bytes();
@@ -171,6 +170,7 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
              {normed_.as<uint16_t>(), sizes.padded_hidden, OrderOf(rows)}, rows,
              MatmulOutput::kStore, qkv_.data(), sizes.qkv_part, kernels(),
              stream_);
+    heads.rope = config_.LayerTurns(i) ? rope_.as<float>() : still_.as<float>();
     heads.q_norm = layer.q_norm;
     heads.k_norm = layer.k_norm;
     heads.pages = kv_memory_ + layout_.PageOffset(i, 0);

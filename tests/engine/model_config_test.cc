@@ -79,6 +79,15 @@ TEST(ModelConfigTest, DefaultsAreThoseOfTransformers) {
   EXPECT_FALSE(phi3.sliding_window.has_value());
   EXPECT_EQ(phi3.RotaryDim(), phi3.head_dim);
 
+  const ModelConfig smollm3 = MustLoadConfig(
+      With(With(ConfigJson("SmolLM3ForCausalLM"), absent),
+           {{"rope_theta", "(erase)"}, {"tie_word_embeddings", "(erase)"}}));
+  EXPECT_EQ(smollm3.num_kv_heads, 4);
+  EXPECT_EQ(smollm3.max_position, 32768);
+  EXPECT_EQ(smollm3.rope_theta, 2e6);
+  EXPECT_TRUE(smollm3.tie_word_embeddings);
+  EXPECT_FALSE(smollm3.qkv_bias);
+
   const ModelConfig qwen3 = MustLoadConfig(ConfigJson("Qwen3ForCausalLM"));
   EXPECT_EQ(qwen3.head_dim, 128);
   EXPECT_TRUE(qwen3.qk_norm);
@@ -169,7 +178,7 @@ TEST(ModelConfigTest, EndTokens) {
 TEST(ModelConfigTest, ReadsTheGoldenModels) {
   for (const char* name :
        {"llama2", "llama3", "llama_linear", "mistral", "qwen2", "qwen3",
-        "mixtral", "qwen3_moe", "glm4_moe", "qwen2_yarn", "phi3"}) {
+        "mixtral", "qwen3_moe", "glm4_moe", "qwen2_yarn", "phi3", "smollm3"}) {
     const auto config = LoadModelConfig(GoldenDir(name));
     EXPECT_TRUE(config.ok()) << config.status();
   }
@@ -198,7 +207,8 @@ TEST(ModelConfigTest, UnknownArchitectureNamesTheKnownOnes) {
   for (const char* word :
        {"GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM",
         "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MixtralForCausalLM",
-        "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "Phi3ForCausalLM"}) {
+        "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "Phi3ForCausalLM",
+        "SmolLM3ForCausalLM"}) {
     EXPECT_THAT(config.status().message(), HasSubstr(word));
   }
 }
@@ -397,7 +407,7 @@ TEST(ModelConfigTest, SurvivesStrangeValues) {
   for (const char* architecture :
        {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
         "Qwen3ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM",
-        "Glm4MoeForCausalLM", "Phi3ForCausalLM"}) {
+        "Glm4MoeForCausalLM", "Phi3ForCausalLM", "SmolLM3ForCausalLM"}) {
     const json base =
         With(ConfigJson(architecture), {{"head_dim", 4},
                                         {"rope_theta", 1e4},

@@ -211,6 +211,17 @@ TEST(ModelIdentityTest, SeesHowYarnStretches) {
   EXPECT_EQ(seen.size(), 7u);
 }
 
+TEST(ModelIdentityTest, SeesWhichLayersTurn) {
+  auto config = LoadModelConfig(GoldenDir("smollm3"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  std::set<std::string> seen = {ConfigIdentity(*config)};
+  config->layer_turns = {false, true};
+  seen.insert(ConfigIdentity(*config));
+  config->layer_turns.clear();
+  seen.insert(ConfigIdentity(*config));
+  EXPECT_EQ(seen.size(), 3u);
+}
+
 TEST(ModelIdentityTest, SamplesExpertsLess) {
   constexpr int64_t kInner = 600000;
   constexpr int64_t kBytes = kInner * 16 * 4;

@@ -99,6 +99,37 @@ TEST(RopeConfigTest, Yarn) {
   EXPECT_EQ(config.max_position, 200);
 }
 
+TEST(RopeConfigTest, LayersThatKnowNoPositions) {
+  const json base =
+      With(ConfigJson("SmolLM3ForCausalLM"), {{"num_hidden_layers", 5}});
+  const auto turns = [&](const json& changes) {
+    const ModelConfig config = MustLoadConfig(With(base, changes));
+    std::string all;
+    for (int32_t i = 0; i < 5; ++i) all += config.LayerTurns(i) ? 'y' : 'n';
+    return all;
+  };
+  EXPECT_EQ(turns(json::object()), "yyyny");
+  EXPECT_EQ(turns({{"no_rope_layer_interval", 2}}), "ynyny");
+  EXPECT_EQ(turns({{"no_rope_layers", {1, 0, 0, 1, 1}}}), "ynnyy");
+  EXPECT_EQ(turns({{"no_rope_layers", {1, 1, 1, 1, 1}}}), "yyyyy");
+  // Others know nothing of it.
+  EXPECT_TRUE(MustLoadConfig(With(LlamaConfigJson(), {{"no_rope_layers", 3}}))
+                  .layer_turns.empty());
+  for (const auto& [changes, message] :
+       std::vector<std::pair<json, std::string>>{
+           {{{"no_rope_layers", 3}}, "no_rope_layers is 3"},
+           {{{"no_rope_layers", {1, 0}}}, "no_rope_layers is [1"},
+           {{{"no_rope_layers", {1, 0, 2, 1, 1}}}, "no_rope_layers is 2"},
+           {{{"no_rope_layer_interval", 0}}, "no_rope_layer_interval is 0"}}) {
+    const auto config = LoadConfig(With(base, changes));
+    EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(config.status().message(), HasSubstr(message));
+  }
+  EXPECT_EQ(
+      LoadConfig(With(base, {{"use_sliding_window", true}})).status().code(),
+      absl::StatusCode::kUnimplemented);
+}
+
 TEST(RopeConfigTest, BadYarnsAreNamed) {
   for (const auto& [changes, message] :
        std::vector<std::pair<json, std::string>>{

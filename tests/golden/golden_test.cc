@@ -273,6 +273,7 @@ TEST(GoldenControlTest, AWrongConfigIsSeen) {
       {"glm4_moe", "routed_scaling_factor", 1.0},
       {"glm4_moe", "n_shared_experts", 0},
       {"phi3", "partial_rotary_factor", 1.0},
+      {"smollm3", "no_rope_layer_interval", 4},
       {"phi3", "sliding_window", 21},
       {"qwen2_yarn",
        "rope_scaling",

@@ -145,6 +145,13 @@ MODELS = {
         num_attention_heads=6, num_key_value_heads=2, head_dim=16,
         intermediate_size=72, vocab_size=138, sliding_window=20,
         rope_scaling=None, partial_rotary_factor=0.75, pad_token_id=None)),
+    # A layer that knows no positions; tied.
+    "smollm3": (22, base_config(
+        "SmolLM3ForCausalLM", "smollm3", hidden_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+        intermediate_size=88, vocab_size=134, rope_theta=2000000.0,
+        tie_word_embeddings=True, rope_scaling=None, use_sliding_window=False,
+        no_rope_layer_interval=2, pad_token_id=None)),
 }
 SHARDED = {"mistral"}
 ROPE_PARAMETERS = {"qwen3"}

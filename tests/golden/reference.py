@@ -22,7 +22,8 @@ MUTANTS = ("window_off", "window_off_by_one", "scaling_off", "theta_default",
            "experts_unweighted", "experts_shifted", "rotary_whole",
            "shared_expert_off", "choice_bias_off", "share_scale_off",
            "scores_softmax", "yarn_magnitude_off", "yarn_untruncated",
-           "yarn_linear", "gate_up_swapped")
+           "yarn_linear", "gate_up_swapped",
+           "rope_everywhere")
 GLM = "Glm4MoeForCausalLM"
 PHI = "Phi3ForCausalLM"
 
@@ -121,6 +122,15 @@ def rms_norm(x, weight, eps, mutate=None):
     if mutate == "eps_small":
         eps = 1e-6
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+
+def layer_turns(config, mutate=None):
+    """Whether RoPE turns the heads of each layer."""
+    layers = config["num_hidden_layers"]
+    every = config.get("no_rope_layer_interval")
+    if every is None or mutate == "rope_everywhere":
+        return [True] * layers
+    return [(i + 1) % every != 0 for i in range(layers)]
 
 
 def unfused(config, weights, mutate=None):
@@ -291,6 +301,7 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
 
     x = weight("model.embed_tokens.weight")[tokens]
     windows, experts = layer_windows(config), layer_experts(config)
+    turns = layer_turns(config, mutate)
     for i, window in enumerate(windows):
         layer = f"model.layers.{i}."
         h = norm(x, layer + "input_layernorm")
@@ -300,8 +311,10 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
         if has_qk_norm(config) and mutate != "qk_norm_off":
             q = norm(q, layer + "self_attn.q_norm")
             k = norm(k, layer + "self_attn.k_norm")
-        q = rnd(apply_rope(q, inv, magnitude, mutate))
-        k = rnd(apply_rope(k, inv, magnitude, mutate))
+        if turns[i]:
+            q = apply_rope(q, inv, magnitude, mutate)
+            k = apply_rope(k, inv, magnitude, mutate)
+        q, k = rnd(q), rnd(k)
         v = rnd(v)
         # Query head j reads KV head j // group.
         group = heads // kv_heads
