@@ -193,9 +193,11 @@ void ReadRope(const std::string& file, JsonFields& fields,
   // before, as in transformers.
   constexpr absl::string_view kParameters = "rope_parameters";
   constexpr absl::string_view kScaling = "rope_scaling";
+  const int32_t positions = config.max_position;
   for (absl::string_view name : {kParameters, kScaling}) {
     const json* object = fields.Find(name);
     if (object == nullptr) continue;
+    config.max_position = positions;  // stretched once, where both say so
     if (!object->is_object()) {
       return fields.FailField(name, *object, "an object or null");
     }

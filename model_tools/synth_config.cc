@@ -122,7 +122,7 @@ void AddSpecialTokens(const ModelConfig& config, ordered_json* json) {
 }  // namespace
 
 ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
-  CHECK(!c.sliding_window.has_value());
+  CHECK(!c.sliding_window.has_value() && c.layer_turns.empty());
   ordered_json json = {
       {"architectures", {engine::ArchitectureName(c.architecture)}},
       {"model_type", ModelType(c.architecture)},

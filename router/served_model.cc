@@ -103,6 +103,7 @@ absl::StatusOr<scheduling::SamplingParams> ReadSampling(const JsonNode& root) {
 // Where config.json says that YaRN stretches the context. What else is said
 // there, and wrong, workers refuse.
 absl::Status StretchContext(const JsonNode& root, ServedModel* model) {
+  const int32_t positions = model->max_context;
   for (const char* const name : {"rope_parameters", "rope_scaling"}) {
     if (!root.Has(name)) continue;
     BATON_ASSIGN_OR_RETURN(const JsonNode rope, root.Field(name));
@@ -110,15 +111,16 @@ absl::Status StretchContext(const JsonNode& root, ServedModel* model) {
     BATON_ASSIGN_OR_RETURN(
         const std::string kind,
         rope.String(rope.Has("rope_type") ? "rope_type" : "type", ""));
+    model->max_context = positions;  // stretched once, where both say so
     if (kind != "yarn") continue;
     BATON_ASSIGN_OR_RETURN(const double factor, Number(rope, "factor", 1.0));
-    int32_t original = model->max_context;
+    int32_t original = positions;
     if (rope.Has("original_max_position_embeddings")) {
       BATON_ASSIGN_OR_RETURN(
           original,
           Positive(rope, "original_max_position_embeddings", kMaxContext));
     }
-    model->max_context = StretchedContext(model->max_context, original, factor);
+    model->max_context = StretchedContext(positions, original, factor);
   }
   return absl::OkStatus();
 }

@@ -97,6 +97,14 @@ TEST(RopeConfigTest, Yarn) {
                               {"original_max_position_embeddings", 100}}}});
   EXPECT_EQ(config.rope_scaling.factor, 2.0);
   EXPECT_EQ(config.max_position, 200);
+  // Of files that say it twice, and of ones whose older field says otherwise.
+  const json twice = {{"rope_type", "yarn"}, {"factor", 2.0}};
+  EXPECT_EQ(read({{"factor", 2.0}}, {{"rope_parameters", twice}}).max_position,
+            200);
+  config = read(json::object(), {{"rope_scaling", {{"type", "default"}}},
+                                 {"rope_parameters", twice}});
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::kNone);
+  EXPECT_EQ(config.max_position, 100);
 }
 
 TEST(RopeConfigTest, LayersThatKnowNoPositions) {

@@ -137,6 +137,13 @@ TEST_F(ServedModelTest, YarnStretchesTheContext) {
   EXPECT_EQ(context(R"("rope_scaling": {"rope_type": "yarn", "factor": 4,
                        "original_max_position_embeddings": 200})"),
             "1000");
+  // Said twice, and taken back.
+  EXPECT_EQ(context(R"("rope_scaling": {"type": "yarn", "factor": 4},
+                       "rope_parameters": {"rope_type": "yarn", "factor": 4})"),
+            "4000");
+  EXPECT_EQ(context(R"("rope_scaling": {"type": "default"},
+                       "rope_parameters": {"rope_type": "yarn", "factor": 4})"),
+            "1000");
   EXPECT_THAT(context(R"("rope_scaling": 3)"), HasSubstr("rope_scaling"));
   EXPECT_THAT(context(R"("rope_scaling": {"type": "yarn", "factor": "x"})"),
               HasSubstr("rope_scaling.factor"));
