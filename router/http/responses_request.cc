@@ -49,10 +49,8 @@ absl::Status RefuseWhatIsStored(const JsonFields& fields) {
                           "whole conversation as input");
     }
   }
-  for (const char* name : {"prompt", "max_tool_calls"}) {
-    if (fields.Find(name) != nullptr) {
-      return InvalidField(name, "is not supported");
-    }
+  if (fields.Find("prompt") != nullptr) {
+    return InvalidField("prompt", "is not supported");
   }
   BATON_ASSIGN_OR_RETURN(const auto background, fields.Bool("background"));
   if (background.value_or(false)) {
