@@ -97,7 +97,7 @@ class WorkerRegistry final {
     int prefill = 0;  // indices
     int decode = 0;
     std::string why_not;  // empty: used
-    // As measured when they were paired; empty and 0 until then.
+    // As last reported; empty and 0 until the link was measured.
     std::string transport;
     double bandwidth_bytes = 0;
     absl::Duration latency;

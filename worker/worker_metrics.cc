@@ -8,10 +8,10 @@ namespace {
 
 constexpr char kLinkBandwidth[] = "baton_kv_link_bandwidth_bytes";
 constexpr char kLinkBandwidthHelp[] =
-    "Bytes per second to a decode worker, measured at pairing.";
+    "Bytes per second to a decode worker, measured now and then.";
 constexpr char kLinkLatency[] = "baton_kv_link_latency_seconds";
 constexpr char kLinkLatencyHelp[] =
-    "One way to a decode worker, measured at pairing.";
+    "One way to a decode worker, measured now and then.";
 
 prometheus::Gauge* Reserved(metrics::Metrics* m, const char* state) {
   return m->Gauge("baton_kv_reserved_blocks",
