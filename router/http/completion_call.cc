@@ -329,6 +329,11 @@ void CompletionCall::AppendToResponse(const v1::GenerateResponse& response,
         break;
     }
   }
+  // Of tokens without a text, such as the one that ended the message.
+  const bool last = response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
+  if (last && !waiting_logprobs_.empty() && answer.reader->calls() == 0) {
+    say("");
+  }
 }
 
 bool CompletionCall::Show(const std::string& events) {

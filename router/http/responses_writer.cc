@@ -249,7 +249,9 @@ void ResponsesWriter::Finish(v1::FinishReason reason, bool cut,
 }
 
 void ResponsesWriter::Fail(const absl::Status& error, std::string* out) {
-  // What is open is left so: clients read no further.
+  // What was said stays said; events of its end would be no news.
+  if (open_) items_.back().status = "incomplete";
+  open_ = false;
   status_ = "failed";
   error_ = "{\"code\":\"server_error\"";
   AppendTextField("message", error.message(), &error_);

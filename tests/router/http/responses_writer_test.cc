@@ -214,6 +214,9 @@ TEST(ResponsesWriterTest, AFailureIsTheLastEvent) {
   const json last = EventsOf(stream).back();
   EXPECT_EQ(last.at("type"), "response.failed");
   EXPECT_EQ(last.at("response").at("status"), "failed");
+  const json& item = last.at("response").at("output").at(0);
+  EXPECT_EQ(item.at("status"), "incomplete");
+  EXPECT_EQ(item.at("content").at(0).at("text"), "It");
   EXPECT_EQ(last.at("response").at("error"),
             json({{"code", "server_error"}, {"message", "no \"worker\""}}));
 }
