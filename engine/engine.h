@@ -38,6 +38,15 @@ struct WeightsInfo {
   double load_seconds = 0;
 };
 
+// A LoRA adapter that an engine has beside its model (engine/lora_adapter.h).
+struct AdapterInfo {
+  // The operator's name for it.
+  std::string name;
+  // LoraAdapter::identity.
+  std::string identity;
+  int32_t rank = 0;
+};
+
 class Engine {
  public:
   // Called on the thread that called Execute, after layer `layer` has written
@@ -62,6 +71,10 @@ class Engine {
   virtual const KvLayout& kv_layout() const = 0;
 
   virtual WeightsInfo weights_info() const { return {}; }
+
+  // Adapters that sequences may be computed with (PlannedSequence::adapter),
+  // in the order of EngineOptions::adapters.
+  virtual absl::Span<const AdapterInfo> adapters() const { return {}; }
 
   // The arena that kv_layout() describes, page aligned, for registration with
   // a transport. Lives as long as the engine. Empty when KV lies in the memory

@@ -1,5 +1,7 @@
 #include "engine/engine_factory.h"
 
+#include <cstddef>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/cpu/cpu_engine.h"
@@ -10,6 +12,31 @@ namespace {
 
 constexpr int32_t kMaxThreads = 1024;
 constexpr int32_t kMaxRanks = 64;
+
+absl::Status ValidateAdapters(const EngineOptions& options) {
+  if (options.adapters.size() > kMaxAdapters) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("adapters: ", options.adapters.size(),
+                     " are more than the ", kMaxAdapters, " there may be"));
+  }
+  for (size_t i = 0; i < options.adapters.size(); ++i) {
+    const std::string& name = options.adapters[i].name;
+    if (name.empty()) {
+      return absl::InvalidArgumentError("adapters: one has no name");
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (options.adapters[j].name != name) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("adapters: two are called \"", name, "\""));
+    }
+  }
+  if (!options.adapters.empty() && options.backend == "cuda") {
+    return absl::UnimplementedError(
+        "adapters: the cuda backend does not compute them; the cpu backend "
+        "does");
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Validate(const EngineOptions& options) {
   if (options.model_dir.empty()) {
@@ -61,6 +88,9 @@ absl::Status Validate(const EngineOptions& options) {
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(
     const EngineOptions& options) {
   if (absl::Status status = Validate(options); !status.ok()) return status;
+  if (absl::Status status = ValidateAdapters(options); !status.ok()) {
+    return status;
+  }
   if (options.backend == "cpu") return cpu::CpuEngine::Create(options);
   if (options.backend == "cuda") return cuda::CreateCudaEngine(options);
   return absl::InvalidArgumentError(absl::StrCat(

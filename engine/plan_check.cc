@@ -58,8 +58,13 @@ void Check(const scheduling::StepPlan& plan, const ModelConfig& config,
 }  // namespace
 
 void CheckPlan(const scheduling::StepPlan& plan, const ModelConfig& config,
-               const KvLayout& layout, int32_t max_drafts) {
+               const KvLayout& layout, int32_t max_drafts,
+               int32_t num_adapters) {
   Check(plan, config, layout, /*ahead=*/false, max_drafts);
+  for (const scheduling::PlannedSequence& s : plan.sequences) {
+    CHECK(s.adapter >= scheduling::kNoAdapter && s.adapter < num_adapters)
+        << "adapter " << s.adapter;
+  }
 }
 
 void CheckPlanAhead(const scheduling::StepPlan& plan, const ModelConfig& config,

@@ -9,9 +9,10 @@
 namespace baton::engine {
 
 // CHECK-fails on a plan that is not well-formed for this model and pool, or has
-// more guesses than the engine takes.
+// more guesses than the engine takes, or an adapter that it has not.
 void CheckPlan(const scheduling::StepPlan& plan, const ModelConfig& config,
-               const KvLayout& layout, int32_t max_drafts);
+               const KvLayout& layout, int32_t max_drafts,
+               int32_t num_adapters);
 
 // The same for Engine::RunAhead.
 void CheckPlanAhead(const scheduling::StepPlan& plan, const ModelConfig& config,

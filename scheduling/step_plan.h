@@ -13,6 +13,9 @@
 
 namespace baton::scheduling {
 
+// Of a sequence that the model alone answers.
+inline constexpr int32_t kNoAdapter = -1;
+
 // One sequence's part of a step. The spans are the caller's and stay valid
 // until Execute returns.
 struct PlannedSequence {
@@ -24,6 +27,9 @@ struct PlannedSequence {
   // The sequence's block table: logical block -> BlockId. Covers at least the
   // positions [0, first_position + tokens.size()).
   absl::Span<const BlockId> blocks;
+  // Which of the engine's adapters (Engine::adapters) computes it, with the
+  // model; kNoAdapter: none. All positions before were computed with the same.
+  int32_t adapter = kNoAdapter;
   // Whether the token after the last of `tokens` is to be sampled: true for a
   // decode step and for the last chunk of a prompt.
   bool sample = false;

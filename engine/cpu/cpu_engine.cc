@@ -82,6 +82,26 @@ absl::StatusOr<MemoryArena> AllocateKv(int64_t bytes,
   return MemoryArena::Allocate(bytes, purpose);
 }
 
+// Reads, checks and packs those of `options`.
+absl::Status LoadAdapters(const EngineOptions& options,
+                          const ModelConfig& config, const CpuWeights& weights,
+                          ThreadTeam& team, std::vector<AdapterInfo>* adapters,
+                          CpuLoras* loras) {
+  std::vector<LoraAdapter> loaded;
+  for (const AdapterSource& source : options.adapters) {
+    absl::StatusOr<LoraAdapter> adapter = LoadLoraAdapter(source.dir, config);
+    if (!adapter.ok()) {
+      return absl::Status(adapter.status().code(),
+                          absl::StrCat("adapter ", source.name, ": ",
+                                       adapter.status().message()));
+    }
+    adapters->push_back({source.name, adapter->identity, adapter->rank});
+    loaded.push_back(*std::move(adapter));
+  }
+  BATON_ASSIGN_OR_RETURN(*loras, PackLoras(loaded, config, weights, team));
+  return absl::OkStatus();
+}
+
 // "cpu-avx512bf16-int4-kv8": what bf16 does not name.
 std::string BackendName(const Kernels& kernels, WeightDtype weights,
                         KvDtype kv) {
@@ -130,6 +150,10 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
                          LoadCpuWeights(options, config, *team));
   const WeightsInfo info =
       InfoOf(loaded.weights, Clock::Monotonic()->Now() - start);
+  std::vector<AdapterInfo> adapters;
+  CpuLoras loras;
+  BATON_RETURN_IF_ERROR(
+      LoadAdapters(options, config, loaded.weights, *team, &adapters, &loras));
   if (options.kv_memory_share > 0) {
     BATON_RETURN_IF_ERROR(
         FillWithBlocks(ShareOfFreeMemory(options.kv_memory_share, info),
@@ -139,12 +163,14 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
                          AllocateKv(layout.total_bytes(), options));
   return std::unique_ptr<Engine>(new CpuEngine(
       *kernels, config, std::move(team), std::move(loaded.weights), info,
-      std::move(loaded.identity), layout, std::move(arena)));
+      std::move(loaded.identity), std::move(adapters), std::move(loras), layout,
+      std::move(arena)));
 }
 
 CpuEngine::CpuEngine(const Kernels& kernels, const ModelConfig& config,
                      std::unique_ptr<ThreadTeam> team, CpuWeights weights,
                      WeightsInfo weights_info, std::string identity,
+                     std::vector<AdapterInfo> adapters, CpuLoras loras,
                      const KvLayout& layout, MemoryArena arena)
     : config_(config),
       identity_(std::move(identity)),
@@ -154,12 +180,15 @@ CpuEngine::CpuEngine(const Kernels& kernels, const ModelConfig& config,
       team_(std::move(team)),
       weights_(std::move(weights)),
       weights_info_(std::move(weights_info)),
-      forward_pass_(kernels, *team_, config_, weights_, layout_,
+      adapters_(std::move(adapters)),
+      loras_(std::move(loras)),
+      forward_pass_(kernels, *team_, config_, weights_, loras_, layout_,
                     arena_.memory().data()) {}
 
 scheduling::StepResult CpuEngine::Execute(const scheduling::StepPlan& plan,
                                           LayerHook on_layer_done) {
-  CheckPlan(plan, config_, layout_, max_drafts());
+  CheckPlan(plan, config_, layout_, max_drafts(),
+            static_cast<int32_t>(adapters_.size()));
   team_->PinCaller();
   return forward_pass_.Run(plan, on_layer_done);
 }

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/cpu/cpu_weights.h"
 #include "engine/cpu/forward_pass.h"
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/lora_weights.h"
 #include "engine/cpu/memory_arena.h"
 #include "engine/cpu/thread_team.h"
 #include "engine/engine.h"
@@ -30,6 +32,7 @@ class CpuEngine final : public Engine {
   const std::string& backend_name() const override { return backend_name_; }
   const KvLayout& kv_layout() const override { return layout_; }
   WeightsInfo weights_info() const override { return weights_info_; }
+  absl::Span<const AdapterInfo> adapters() const override { return adapters_; }
   absl::Span<std::byte> kv_memory() override { return arena_.memory(); }
   int kv_descriptor() const override { return arena_.descriptor(); }
   int32_t max_drafts() const override { return kMaxDrafts; }
@@ -42,6 +45,7 @@ class CpuEngine final : public Engine {
   CpuEngine(const Kernels& kernels, const ModelConfig& config,
             std::unique_ptr<ThreadTeam> team, CpuWeights weights,
             WeightsInfo weights_info, std::string identity,
+            std::vector<AdapterInfo> adapters, CpuLoras loras,
             const KvLayout& layout, MemoryArena arena);
 
   const ModelConfig config_;
@@ -52,6 +56,8 @@ class CpuEngine final : public Engine {
   const std::unique_ptr<ThreadTeam> team_;
   const CpuWeights weights_;
   const WeightsInfo weights_info_;
+  const std::vector<AdapterInfo> adapters_;
+  const CpuLoras loras_;
   ForwardPass forward_pass_;
 };
 

@@ -173,24 +173,6 @@ std::vector<MatrixSource> MatrixSources(const ModelConfig& config,
   return sources;
 }
 
-// Hands out pieces of an arena, each aligned to cache lines.
-class Carver {
- public:
-  explicit Carver(absl::Span<std::byte> memory) : memory_(memory) {}
-
-  static int64_t Rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
-  absl::Span<std::byte> Take(int64_t bytes) {
-    const absl::Span<std::byte> piece = memory_.subspan(used_, bytes);
-    used_ += Rounded(bytes);
-    return piece;
-  }
-
- private:
-  const absl::Span<std::byte> memory_;
-  int64_t used_ = 0;
-};
-
 }  // namespace
 
 std::vector<MatrixPlace> MatrixPlaces(const ModelConfig& config,
@@ -256,13 +238,14 @@ absl::StatusOr<CpuWeights> PackWeights(const ModelConfig& config,
       MatrixSources(config, weights, places);
   const int64_t embedding_values =
       weights.lm_head ? weights.embedding.rows * weights.embedding.columns : 0;
-  int64_t bytes = Carver::Rounded(embedding_values * sizeof(uint16_t));
+  int64_t bytes = ArenaCarver::Rounded(embedding_values * sizeof(uint16_t));
   for (const MatrixPlace& place : places) {
     const PackedSize size = place.shape.size();
-    bytes += Carver::Rounded(size.data) + Carver::Rounded(size.scales);
+    bytes +=
+        ArenaCarver::Rounded(size.data) + ArenaCarver::Rounded(size.scales);
   }
   BATON_ASSIGN_OR_RETURN(out.arena, MemoryArena::Allocate(bytes, "weights"));
-  Carver carver(out.arena.memory());
+  ArenaCarver carver(out.arena.memory());
   int64_t done = 0;
   for (size_t i = 0; i < places.size(); ++i) {
     const PackedSize size = places[i].shape.size();

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <optional>
+#include <utility>
 
 #include "common/log.h"
 #include "engine/float_convert.h"
@@ -19,7 +21,8 @@ constexpr int32_t kLogitRows = 64;
 
 ForwardPass::ForwardPass(const Kernels& kernels, ThreadTeam& team,
                          const ModelConfig& config, const CpuWeights& weights,
-                         const KvLayout& layout, std::byte* kv_memory)
+                         const CpuLoras& loras, const KvLayout& layout,
+                         std::byte* kv_memory)
     : kernels_(kernels),
       team_(team),
       config_(config),
@@ -28,12 +31,14 @@ ForwardPass::ForwardPass(const Kernels& kernels, ThreadTeam& team,
       q_size_(config.num_heads * config.head_dim),
       rope_(config),
       matmul_(kernels, team),
+      lora_(kernels, matmul_, loras),
       attention_(kernels, pages_, config.num_heads, team.num_threads()),
       normed_(weights.dtype, config.hidden_size),
       attended_(WeightDtype::kBf16, q_size_),
       attended_quantized_(weights.dtype, q_size_),
       gated_(weights.dtype, config.intermediate_size),
-      routed_(WeightDtype::kBf16, config.hidden_size),
+      normed_exact_(WeightDtype::kBf16, config.hidden_size),
+      gated_exact_(WeightDtype::kBf16, config.intermediate_size),
       expert_in_(weights.dtype, config.hidden_size),
       expert_gated_(weights.dtype, config.experts.intermediate_size),
       row_scratch_(team.num_threads()),
@@ -52,25 +57,54 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
   Embed();
   for (int32_t i = 0; i < config_.num_layers; ++i) {
     const CpuLayerWeights& layer = weights_.layers[i];
-    Normalize(layer.input_norm);
+    Normalize(layer.input_norm, /*exact=*/lora_.any());
     ProjectQkv(layer, i);
     on_layer_done(i);
     if (i + 1 == config_.num_layers) KeepLogitRows();
     if (num_rows_ == 0) continue;
     Attend(i);
+    if (lora_.any()) lora_.Multiply(i, LoraInput::kO, attended_);
     AddProduct(
         attended_quantized_.quantized() ? attended_quantized_ : attended_,
-        layer.o, layer.o_bias);
+        layer.o, layer.o_bias, i, LoraTarget::kO);
     const bool mixes = config_.LayerHasExperts(i);
-    Normalize(layer.post_attention_norm, /*routed=*/mixes);
+    Normalize(layer.post_attention_norm, /*exact=*/mixes || lora_.any());
     if (mixes) {
       MixExperts(layer);
     } else {
-      FeedForward(layer);
+      FeedForward(layer, i);
     }
   }
   if (num_rows_ > 0) Normalize(weights_.final_norm);
   return UseLogits(plan);
+}
+
+void ForwardPass::OrderSequences(const scheduling::StepPlan& plan) {
+  order_.resize(plan.sequences.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  const auto adapter_of = [&](int32_t sequence) {
+    return plan.sequences[sequence].adapter;
+  };
+  if (std::any_of(order_.begin(), order_.end(), [&](int32_t i) {
+        return adapter_of(i) != scheduling::kNoAdapter;
+      })) {
+    std::stable_sort(order_.begin(), order_.end(), [&](int32_t a, int32_t b) {
+      return adapter_of(a) < adapter_of(b);
+    });
+  }
+}
+
+void ForwardPass::SetLoraRuns(absl::FunctionRef<int32_t(int32_t i)> row_of) {
+  std::vector<LoraRun> runs;
+  for (int32_t i = 0; i < num_rows_; ++i) {
+    const int32_t adapter = rows_[row_of(i)].adapter;
+    if (adapter == scheduling::kNoAdapter) continue;
+    if (runs.empty() || runs.back().adapter != adapter) {
+      runs.push_back({adapter, i, 0});
+    }
+    ++runs.back().rows;
+  }
+  lora_.SetRuns(std::move(runs));
 }
 
 void ForwardPass::LayOutRows(const scheduling::StepPlan& plan) {
@@ -79,15 +113,22 @@ void ForwardPass::LayOutRows(const scheduling::StepPlan& plan) {
   logit_rows_.clear();
   sampled_index_.clear();
   target_index_.clear();
-  int32_t end_position = 0;
   int32_t num_sampled = 0;
   int32_t num_targets = 0;
   for (const scheduling::PlannedSequence& s : plan.sequences) {
+    sampled_index_.push_back(num_sampled);
+    target_index_.push_back(num_targets);
+    num_sampled += s.num_samples();
+    if (!s.targets.empty()) ++num_targets;
+  }
+  OrderSequences(plan);
+  int32_t end_position = 0;
+  for (const int32_t sequence : order_) {
+    const scheduling::PlannedSequence& s = plan.sequences[sequence];
     const int32_t first_row = static_cast<int32_t>(rows_.size());
     const int32_t count = static_cast<int32_t>(s.tokens.size());
-    const int32_t sequence = static_cast<int32_t>(sampled_index_.size());
     for (int32_t i = 0; i < count; ++i) {
-      rows_.push_back({s.tokens[i], s.first_position + i, s.blocks});
+      rows_.push_back({s.tokens[i], s.first_position + i, s.adapter, s.blocks});
       if (!s.targets.empty() || i >= count - s.num_samples()) {
         logit_rows_.push_back({first_row + i, sequence, i});
       }
@@ -97,14 +138,11 @@ void ForwardPass::LayOutRows(const scheduling::StepPlan& plan) {
                         std::min(attention_.MaxTileRows(), count - i),
                         s.first_position + i, s.blocks});
     }
-    sampled_index_.push_back(num_sampled);
-    target_index_.push_back(num_targets);
-    num_sampled += s.num_samples();
-    if (!s.targets.empty()) ++num_targets;
     end_position = std::max(end_position, s.first_position + count);
   }
   num_rows_ = static_cast<int32_t>(rows_.size());
   rope_.Ensure(end_position);
+  SetLoraRuns([](int32_t i) { return i; });
 }
 
 void ForwardPass::ReserveScratch() {
@@ -114,10 +152,13 @@ void ForwardPass::ReserveScratch() {
   attended_.Reserve(num_rows_);
   if (attended_quantized_.quantized()) attended_quantized_.Reserve(num_rows_);
   gated_.Reserve(num_rows_);
+  if (normed_.quantized() && (config_.experts.count > 0 || lora_.any())) {
+    normed_exact_.Reserve(num_rows_);
+  }
+  if (gated_.quantized() && lora_.any()) gated_exact_.Reserve(num_rows_);
   if (config_.experts.count > 0) {
     const int32_t passed = config_.experts.passed();
     const int32_t places = std::min(num_rows_, kExpertRows) * passed;
-    if (normed_.quantized()) routed_.Reserve(num_rows_);
     choices_.resize(int64_t{num_rows_} * passed);
     expert_in_.Reserve(places);
     expert_gated_.Reserve(places);
@@ -147,15 +188,17 @@ void ForwardPass::Embed() {
   });
 }
 
-void ForwardPass::Normalize(const std::vector<float>& norm, bool routed) {
-  // With weights in bfloat16, routers read what all do.
-  routed = routed && normed_.quantized();
+void ForwardPass::Normalize(const std::vector<float>& norm, bool exact) {
+  // With weights in bfloat16, all read the same.
+  exact = exact && normed_.quantized();
   const int32_t hidden = config_.hidden_size;
   const float eps = static_cast<float>(config_.rms_norm_eps);
   ForRows(2 * hidden, [&](int32_t row, int32_t thread) {
     float* const x = row_scratch_[thread].data();
     kernels_.rms_norm(residual(row), norm.data(), hidden, eps, x);
-    if (routed) routed_.Write(kernels_, row, /*first_column=*/0, x, hidden);
+    if (exact) {
+      normed_exact_.Write(kernels_, row, /*first_column=*/0, x, hidden);
+    }
     normed_.Write(kernels_, row, /*first_column=*/0, x, hidden);
   });
 }
@@ -163,6 +206,9 @@ void ForwardPass::Normalize(const std::vector<float>& norm, bool routed) {
 void ForwardPass::ProjectQkv(const CpuLayerWeights& layer,
                              int32_t layer_index) {
   const int32_t head_panels = pages_.layout().stored_head_dim() / kPanelColumns;
+  if (lora_.any()) {
+    lora_.Multiply(layer_index, LoraInput::kQkv, normed_exact());
+  }
   matmul_.Run(
       normed_, /*first_row=*/0, num_rows_, layer.qkv, head_panels,
       [&](const Strip& strip) { FinishHeads(layer, layer_index, strip); });
@@ -181,6 +227,16 @@ void ForwardPass::FinishHeads(const CpuLayerWeights& layer, int32_t layer_index,
   const bool is_value = head >= q_heads + kv_heads;
   const bool turns = config_.LayerTurns(layer_index);
   const std::vector<float>& norm = is_query ? layer.q_norm : layer.k_norm;
+  if (lora_.any()) {
+    const LoraTarget target = is_query   ? LoraTarget::kQ
+                              : is_value ? LoraTarget::kV
+                                         : LoraTarget::kK;
+    const int32_t before = is_query   ? 0
+                           : is_value ? q_heads + kv_heads
+                                      : q_heads;
+    lora_.AddTo(layer_index, target, (head - before) * strip.panels,
+                strip.panels, /*column=*/0, strip);
+  }
   for (int32_t i = 0; i < strip.rows; ++i) {
     const Row& row = rows_[strip.first_row + i];
     float* const x = strip.row(i);
@@ -236,17 +292,40 @@ void ForwardPass::KeepLogitRows() {
                   sizeof(float) * config_.hidden_size);
     }
   }
+  if (lora_.any()) {
+    SetLoraRuns([this](int32_t i) { return logit_rows_[i].row; });
+  }
 }
 
-void ForwardPass::FeedForward(const CpuLayerWeights& layer) {
-  matmul_.Run(
-      normed_, /*first_row=*/0, num_rows_, layer.gate_up, 2 * kGatePanels,
-      [&](const Strip& strip) { Gate(strip, layer.gate_up_bias, gated_); });
-  AddProduct(gated_, layer.down, layer.down_bias);
+void ForwardPass::FeedForward(const CpuLayerWeights& layer,
+                              int32_t layer_index) {
+  const bool adapted = lora_.any();
+  if (adapted) {
+    lora_.Multiply(layer_index, LoraInput::kGateUp, normed_exact());
+  }
+  Activations* const exact =
+      adapted && gated_.quantized() ? &gated_exact_ : nullptr;
+  matmul_.Run(normed_, /*first_row=*/0, num_rows_, layer.gate_up,
+              2 * kGatePanels, [&](const Strip& strip) {
+                if (adapted) {
+                  const int32_t panel = strip.first_panel / 2;
+                  lora_.AddTo(layer_index, LoraTarget::kGate, panel,
+                              kGatePanels, /*column=*/0, strip);
+                  lora_.AddTo(layer_index, LoraTarget::kUp, panel, kGatePanels,
+                              /*column=*/kGroupInputs, strip);
+                }
+                Gate(strip, layer.gate_up_bias, gated_, exact);
+              });
+  if (adapted) {
+    lora_.Multiply(layer_index, LoraInput::kDown,
+                   exact != nullptr ? *exact : gated_);
+  }
+  AddProduct(gated_, layer.down, layer.down_bias, layer_index,
+             LoraTarget::kDown);
 }
 
 void ForwardPass::Gate(const Strip& strip, const std::vector<float>& bias,
-                       Activations& gated) {
+                       Activations& gated, Activations* exact) {
   // kGroupInputs columns of gate, then as many of up.
   const int32_t first = strip.first_column() / 2;
   for (int32_t i = 0; i < strip.rows; ++i) {
@@ -255,15 +334,24 @@ void ForwardPass::Gate(const Strip& strip, const std::vector<float>& bias,
       kernels_.add(gate, bias.data() + strip.first_column(), 2 * kGroupInputs);
     }
     kernels_.swiglu(gate, gate + kGroupInputs, kGroupInputs, gate);
-    gated.Write(kernels_, strip.first_row + i, first, gate, kGroupInputs);
+    const int32_t row = strip.first_row + i;
+    if (exact != nullptr) {
+      exact->Write(kernels_, row, first, gate, kGroupInputs);
+    }
+    gated.Write(kernels_, row, first, gate, kGroupInputs);
   }
 }
 
 void ForwardPass::AddProduct(const Activations& a, const PackedMatrix& b,
-                             const std::vector<float>& bias) {
+                             const std::vector<float>& bias,
+                             int32_t layer_index, LoraTarget target) {
   const int32_t hidden = config_.hidden_size;
   matmul_.Run(
       a, /*first_row=*/0, num_rows_, b, b.unit(), [&](const Strip& strip) {
+        if (lora_.any()) {
+          lora_.AddTo(layer_index, target, strip.first_panel, strip.panels,
+                      /*column=*/0, strip);
+        }
         const int32_t first = strip.first_column();
         const int32_t n =
             std::min(strip.panels * kPanelColumns, hidden - first);

@@ -2,7 +2,7 @@
 // the rows of one matrix, and each operation runs over all rows.
 //
 // Called by the engine's thread. A row's result depends on its token, its
-// position and the KV of its sequence alone.
+// position, its adapter and the KV of its sequence alone.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,8 @@
 #include "engine/cpu/cpu_weights.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/kv_pages.h"
+#include "engine/cpu/lora_products.h"
+#include "engine/cpu/lora_weights.h"
 #include "engine/cpu/matmul.h"
 #include "engine/cpu/rope_table.h"
 #include "engine/cpu/thread_team.h"
@@ -36,7 +38,8 @@ class ForwardPass final {
   // `layout`.
   ForwardPass(const Kernels& kernels, ThreadTeam& team,
               const ModelConfig& config, const CpuWeights& weights,
-              const KvLayout& layout, std::byte* kv_memory);
+              const CpuLoras& loras, const KvLayout& layout,
+              std::byte* kv_memory);
 
   // REQUIRES: the plan is well-formed (engine.h).
   scheduling::StepResult Run(const scheduling::StepPlan& plan,
@@ -47,6 +50,7 @@ class ForwardPass final {
   struct Row {
     TokenId token = 0;
     int32_t position = 0;
+    int32_t adapter = scheduling::kNoAdapter;
     absl::Span<const BlockId> blocks;
   };
 
@@ -65,6 +69,11 @@ class ForwardPass final {
   };
 
   void LayOutRows(const scheduling::StepPlan& plan);
+  // Which of the plan's sequences comes at which place: those of an adapter one
+  // behind another, so that its weights are read once a step.
+  void OrderSequences(const scheduling::StepPlan& plan);
+  // Tells lora_ who the current rows are: row i is rows_[row_of(i)].
+  void SetLoraRuns(absl::FunctionRef<int32_t(int32_t i)> row_of);
   void ReserveScratch();
   // Runs body(row, thread) for each of the current rows, spread over the team;
   // `row_work` is roughly the number of values that a row touches.
@@ -83,10 +92,11 @@ class ForwardPass final {
   // Drops the rows whose result nobody needs: after the KV of the last layer
   // is written, all that have no logits.
   void KeepLogitRows();
-  void FeedForward(const CpuLayerWeights& layer);
-  // SwiGLU of two products that lie in turns, into the strip's rows of `gated`.
+  void FeedForward(const CpuLayerWeights& layer, int32_t layer_index);
+  // SwiGLU of two products that lie in turns, into the strip's rows of `gated`;
+  // and of `exact`, unless that is null.
   void Gate(const Strip& strip, const std::vector<float>& bias,
-            Activations& gated);
+            Activations& gated, Activations* exact);
   // In place of FeedForward, in layers with experts. Adds what the experts say
   // that a row passes through in the order of its choices, so that it depends
   // on the row alone.
@@ -105,12 +115,18 @@ class ForwardPass final {
   // The experts that rows go through, with one of their matrices.
   absl::Span<const RowGroup> ExpertGroups(
       const CpuLayerWeights& layer, PackedMatrix CpuExpertWeights::*matrix);
-  // Adds the product of `a` and `b`, and a bias, to the residual stream.
+  // Adds the product of `a` and `b`, with what adapters add to it, and a bias,
+  // to the residual stream.
   void AddProduct(const Activations& a, const PackedMatrix& b,
-                  const std::vector<float>& bias);
+                  const std::vector<float>& bias, int32_t layer_index,
+                  LoraTarget target);
   // Normalizes the residual stream as the input of what comes next; also as
-  // that of an expert router, which takes bfloat16, when `routed`.
-  void Normalize(const std::vector<float>& norm, bool routed = false);
+  // that of what takes bfloat16, when `exact`: an expert router, adapters.
+  void Normalize(const std::vector<float>& norm, bool exact = false);
+  // What Normalize wrote in bfloat16.
+  const Activations& normed_exact() const {
+    return normed_.quantized() ? normed_exact_ : normed_;
+  }
   scheduling::StepResult UseLogits(const scheduling::StepPlan& plan);
   void UseLogitRow(const scheduling::StepPlan& plan, const LogitRow& row,
                    absl::Span<float> logits, scheduling::StepResult* result);
@@ -127,6 +143,7 @@ class ForwardPass final {
   const int32_t q_size_;
   RopeTable rope_;
   Matmul matmul_;
+  LoraProducts lora_;
   Attention attention_;
 
   // The current step.
@@ -137,6 +154,7 @@ class ForwardPass final {
   // Of each sequence of the plan, where its result goes.
   std::vector<int32_t> sampled_index_;
   std::vector<int32_t> target_index_;
+  std::vector<int32_t> order_;  // OrderSequences
 
   // Scratch, as large as the largest step so far.
   AlignedBuffer<float> residual_;    // [rows][hidden]
@@ -146,8 +164,10 @@ class ForwardPass final {
   Activations attended_;            // [rows][q_size]
   Activations attended_quantized_;  // [rows][q_size]
   Activations gated_;               // [rows][intermediate]
+  // In bfloat16, where the weights are quantized, for what is not.
+  Activations normed_exact_;  // [rows][hidden], for routers and adapters
+  Activations gated_exact_;   // [rows][intermediate], for adapters
   // Of layers with experts. A place is a row that an expert computes.
-  Activations routed_;                  // [rows][hidden], for the router
   AlignedBuffer<float> router_logits_;  // [rows][experts, padded]
   // [rows][passed()]: those chosen by falling score, then those shared.
   std::vector<Choice> choices_;

@@ -81,8 +81,9 @@ void ForwardPass::MixRows(const CpuLayerWeights& layer, int32_t first,
       ExpertGroups(layer, &CpuExpertWeights::gate_up);
   expert_reads_ += static_cast<int64_t>(groups.size());
   matmul_.RunGroups(
-      expert_in_, groups, 2 * kGatePanels,
-      [&](const Strip& strip) { Gate(strip, /*bias=*/{}, expert_gated_); });
+      expert_in_, groups, 2 * kGatePanels, [&](const Strip& strip) {
+        Gate(strip, /*bias=*/{}, expert_gated_, /*exact=*/nullptr);
+      });
   matmul_.RunGroups(
       expert_gated_, ExpertGroups(layer, &CpuExpertWeights::down),
       layer.experts[0].down.unit(), [&](const Strip& strip) {
@@ -126,8 +127,8 @@ void ForwardPass::ChooseExperts(const CpuLayerWeights& layer) {
   const PackedMatrix& router = layer.expert_router;
   const int64_t stride = router.outputs();
   router_logits_.Reserve(num_rows_ * stride);
-  matmul_.Run(normed_.quantized() ? routed_ : normed_, /*first_row=*/0,
-              num_rows_, router, router.unit(), [&](const Strip& strip) {
+  matmul_.Run(normed_exact(), /*first_row=*/0, num_rows_, router, router.unit(),
+              [&](const Strip& strip) {
                 for (int32_t i = 0; i < strip.rows; ++i) {
                   std::memcpy(router_logits_.data() +
                                   (strip.first_row + i) * stride +

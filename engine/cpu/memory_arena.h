@@ -53,4 +53,23 @@ class MemoryArena final {
   absl::Span<std::byte> memory_;
 };
 
+// Hands out pieces of memory one after another, each aligned to cache lines.
+class ArenaCarver final {
+ public:
+  explicit ArenaCarver(absl::Span<std::byte> memory) : memory_(memory) {}
+
+  // What a piece of so many bytes takes.
+  static int64_t Rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+  absl::Span<std::byte> Take(int64_t bytes) {
+    const absl::Span<std::byte> piece = memory_.subspan(used_, bytes);
+    used_ += Rounded(bytes);
+    return piece;
+  }
+
+ private:
+  const absl::Span<std::byte> memory_;
+  int64_t used_ = 0;
+};
+
 }  // namespace baton::engine::cpu

@@ -35,6 +35,7 @@ DrivenSequence EngineDriver::NewSequence(const std::vector<TokenId>& prompt,
   sequence.id = static_cast<SequenceId>(next_id_++);
   sequence.tokens = prompt;
   sequence.prompt_length = static_cast<int32_t>(prompt.size());
+  if (!engine_.adapters().empty()) sequence.adapter = 0;
   const int32_t blocks =
       engine_.kv_layout().BlocksFor(sequence.prompt_length + max_output);
   CHECK_LE(blocks, static_cast<int32_t>(free_blocks_.size()));
@@ -59,6 +60,7 @@ void EngineDriver::Step(const std::vector<Part>& parts, bool append) {
     planned.tokens = tokens.subspan(s.computed, part.num_tokens);
     planned.first_position = s.computed;
     planned.blocks = s.blocks;
+    planned.adapter = s.adapter;
     planned.sample = true;
     planned.sampling = &greedy;
     planned.history = tokens.first(s.computed + part.num_tokens);

@@ -20,6 +20,8 @@ struct DrivenSequence {
   int32_t prompt_length = 0;
   int32_t computed = 0;
   std::vector<BlockId> blocks;
+  // PlannedSequence::adapter.
+  int32_t adapter = scheduling::kNoAdapter;
   // Position -> the logits after it.
   std::map<int32_t, std::vector<float>> logits;
 };
@@ -31,7 +33,8 @@ class EngineDriver final {
   explicit EngineDriver(Engine& engine);
 
   // A sequence with blocks for its prompt and `max_output` tokens, taken from
-  // the pool in an order that is neither rising nor without gaps.
+  // the pool in an order that is neither rising nor without gaps. With the
+  // engine's first adapter, if it has one.
   DrivenSequence NewSequence(const std::vector<TokenId>& prompt,
                              int32_t max_output);
 

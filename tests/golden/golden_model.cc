@@ -1,5 +1,6 @@
 #include "tests/golden/golden_model.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include <nlohmann/json.hpp>
@@ -15,13 +16,34 @@ const std::vector<std::string>& GoldenModelNames() {
   return *names;
 }
 
+const std::vector<std::string>& GoldenAdapterNames() {
+  static const auto* const names = new std::vector<std::string>{
+      "llama3_lora", "qwen2_lora", "mixtral_lora", "phi3_lora"};
+  return *names;
+}
+
+std::vector<std::string> GoldenNames() {
+  std::vector<std::string> names = GoldenModelNames();
+  names.insert(names.end(), GoldenAdapterNames().begin(),
+               GoldenAdapterNames().end());
+  return names;
+}
+
 GoldenModel LoadGoldenModel(const std::string& name) {
   GoldenModel model;
   model.name = name;
-  model.dir = std::string(BATON_SOURCE_DIR) + "/tests/golden/models/" + name;
-  std::ifstream in(model.dir + "/expected.json");
-  CHECK(in) << model.dir;
+  const std::string golden = std::string(BATON_SOURCE_DIR) + "/tests/golden/";
+  const bool adapter = std::count(GoldenAdapterNames().begin(),
+                                  GoldenAdapterNames().end(), name) > 0;
+  const std::string dir = golden + (adapter ? "adapters/" : "models/") + name;
+  std::ifstream in(dir + "/expected.json");
+  CHECK(in) << dir;
   const auto root = nlohmann::json::parse(in);
+  model.dir = dir;
+  if (adapter) {
+    model.dir = golden + "models/" + root.at("model").get<std::string>();
+    model.adapter_dir = dir;
+  }
   model.max_error = root.at("tolerance").at("max");
   model.rms_error = root.at("tolerance").at("rms");
   CHECK(model.max_error > 0 && model.rms_error > 0);

@@ -22,6 +22,8 @@ struct GoldenPrompt {
 struct GoldenModel {
   std::string name;
   std::string dir;
+  // Of the LoRA adapter that its answers are computed with; empty: none.
+  std::string adapter_dir;
   // Allowed deviation of one logit, and root mean square over all.
   float max_error = 0;
   float rms_error = 0;
@@ -30,6 +32,11 @@ struct GoldenModel {
 
 // Names of the directories under tests/golden/models.
 const std::vector<std::string>& GoldenModelNames();
+
+// Names of the directories under tests/golden/adapters.
+const std::vector<std::string>& GoldenAdapterNames();
+// Both.
+std::vector<std::string> GoldenNames();
 
 // CHECK-fails when the files of the repository are not as they should be.
 GoldenModel LoadGoldenModel(const std::string& name);

@@ -57,6 +57,9 @@ class GoldenTest
     options.weights = weights;
     options.kv_dtype = kv_dtype;
     options.model_dir = golden_.dir;
+    if (!golden_.adapter_dir.empty()) {
+      options.adapters = {{"adapter", golden_.adapter_dir}};
+    }
     options.cpu_isa = std::get<1>(GetParam());
     options.num_threads = num_threads;
     options.block_size = block_size;
@@ -311,7 +314,7 @@ TEST(GoldenControlTest, AWrongConfigIsSeen) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
-                         testing::Combine(testing::ValuesIn(GoldenModelNames()),
+                         testing::Combine(testing::ValuesIn(GoldenNames()),
                                           testing::ValuesIn(InstructionSets())),
                          [](const auto& info) {
                            const std::string& isa = std::get<1>(info.param);

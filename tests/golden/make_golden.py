@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/models/: tiny random models and what they must answer.
+"""Writes tests/golden/models/ and adapters/: tiny random models, LoRA adapters
+of some of them, and what they must answer.
 
 Run from anywhere:
     /usr/bin/python3 tests/golden/make_golden.py [--report] [NAME...]
-With names, only these models are made again. Needs PyTorch and NumPy (Debian:
+With names, only these are made again. Needs PyTorch and NumPy (Debian:
 python3-torch). Deterministic: the weights and prompts come from fixed seeds. See
 README.md for the files and the tolerance.
 """
@@ -153,6 +154,31 @@ MODELS = {
         tie_word_embeddings=True, rope_scaling=None, use_sliding_window=False,
         no_rope_layer_interval=2, pad_token_id=None)),
 }
+# LoRA adapters: of which model, and PEFT's config.
+ADAPTERS = {
+    # Of every matrix, stored as float32, one rank wider than another.
+    "llama3_lora": ("llama3", 31, {
+        "r": 6, "lora_alpha": 9, "rank_pattern": {"o_proj": 20},
+        "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj",
+                           "gate_proj", "up_proj", "down_proj"]}, "float32"),
+    # What PEFT does when nothing is said, and another scale; a bias and tied
+    # embeddings beside it.
+    "qwen2_lora": ("qwen2", 32, {
+        "r": 8, "lora_alpha": 4, "use_rslora": True,
+        "target_modules": ["q_proj", "v_proj"]}, "bfloat16"),
+    # Attention of a model with experts.
+    "mixtral_lora": ("mixtral", 33, {
+        "r": 4, "lora_alpha": 4,
+        "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]},
+        "bfloat16"),
+    # Of matrices that are several in one.
+    "phi3_lora": ("phi3", 34, {
+        "r": 5, "lora_alpha": 10,
+        "target_modules": ["qkv_proj", "gate_up_proj", "down_proj"]},
+        "bfloat16"),
+}
+ADAPTER_MUTANTS = ("adapter_off", "adapter_unscaled", "adapter_scaled_by_rank",
+                   "adapter_attention_only", "adapter_queries_only")
 SHARDED = {"mistral"}
 ROPE_PARAMETERS = {"qwen3"}
 
@@ -439,6 +465,96 @@ def write_model(root, name, seed, config):
     return full, weights, expected
 
 
+def make_adapter(weights, seed, config, dtype):
+    """Pairs for each target in the model, by the name of their matrix, whose
+    products move the matrix about half as far as its own values go."""
+    rng = np.random.RandomState(seed)
+    pairs = {}
+    for name in sorted(weights):
+        module = name.split(".")[-2]
+        if (module not in config["target_modules"]
+                or not name.endswith(".weight")):
+            continue
+        rank = config.get("rank_pattern", {}).get(module, config["r"])
+        outputs, inputs = weights[name].shape
+        a = rng.standard_normal((rank, inputs)) / np.sqrt(inputs)
+        b = 0.5 * rng.standard_normal((outputs, rank)) / adapter_scale(
+            config, rank) / np.sqrt(rank)
+        # What writes where routers read would change their choices.
+        if "block_sparse_moe" in " ".join(weights) and module == "o_proj":
+            b[:8] *= ROUTER_WRITE
+        pairs[name] = [torch.from_numpy(m).to(DTYPES[dtype][0])
+                       for m in (a, b)]
+    return pairs
+
+
+def adapter_scale(config, rank, mutate=None):
+    by_root = config.get("use_rslora", False)
+    if mutate == "adapter_scaled_by_rank":
+        by_root = not by_root
+    return (1.0 if mutate == "adapter_unscaled"
+            else config["lora_alpha"] / (rank**0.5 if by_root else rank))
+
+
+def merged(weights, pairs, config, mutate=None):
+    """The weights with the adapter in them: W + scale B A, in float32."""
+    out = dict(weights)
+    for name, (a, b) in pairs.items():
+        module = name.split(".")[-2]
+        if (mutate == "adapter_off"
+                or (mutate == "adapter_attention_only"
+                    and "self_attn" not in name)
+                or (mutate == "adapter_queries_only"
+                    and module not in ("q_proj", "qkv_proj"))):
+            continue
+        scale = adapter_scale(config, a.shape[0], mutate)
+        out[name] = weights[name].float() + scale * (b.float() @ a.float())
+    return out
+
+
+def write_adapter(root, name):
+    model, seed, config, dtype = ADAPTERS[name]
+    model_seed, model_config = MODELS[model]
+    full = resolved(model_config)
+    weights = make_weights(full, model_seed)
+    pairs = make_adapter(weights, seed, config, dtype)
+    path = os.path.join(root, name)
+    os.makedirs(path)
+    write_json(os.path.join(path, "adapter_config.json"), {
+        "base_model_name_or_path": model, "peft_type": "LORA",
+        "task_type": "CAUSAL_LM", "bias": "none", "fan_in_fan_out": False,
+        "lora_dropout": 0.0, "modules_to_save": None, "use_dora": False,
+        **config})
+    tensors = {}
+    for matrix, pair in pairs.items():
+        stem = "base_model.model." + matrix[:-len("weight")]
+        for side, tensor in zip("AB", pair):
+            tensors[f"{stem}lora_{side}.weight"] = tensor
+    write_safetensors(os.path.join(path, "adapter_model.safetensors"), tensors)
+    adapted = merged(weights, pairs, config)
+    expected = make_expected(name, full, adapted, seed)
+    expected["model"] = model
+    write_expected(os.path.join(path, "expected.json"), expected)
+    if "--report" in sys.argv[1:]:
+        report_adapter(name, full, weights, pairs, config, expected)
+
+
+def report_adapter(name, full, weights, pairs, config, expected):
+    """As report()."""
+    adapted = merged(weights, pairs, config)
+    for mutant in ADAPTER_MUTANTS:
+        mistaken = merged(weights, pairs, config, mutate=mutant)
+        worst = 0.0
+        for prompt in expected["prompts"]:
+            tokens = torch.tensor([prompt["tokens"]])
+            error = (reference.forward(full, mistaken, tokens)
+                     - reference.forward(full, adapted, tokens))
+            worst = max(worst, error.pow(2).mean().sqrt().item())
+        factor = worst / expected["tolerance"]["rms"]
+        print(f"  {name:13s} {mutant:29s} "
+              + (f"{factor:.1f} x tolerance" if worst > 0 else "does not apply"))
+
+
 def report(name, config, weights, expected):
     """What each deliberate mistake of the reference does to the logits, as a
     multiple of the tolerance for root-mean-square errors."""
@@ -457,14 +573,18 @@ def report(name, config, weights, expected):
 def main():
     torch.set_num_threads(1)
     here = os.path.dirname(os.path.abspath(__file__))
-    root = os.path.join(here, "models")
+    models = os.path.join(here, "models")
+    adapters = os.path.join(here, "adapters")
     names = [arg for arg in sys.argv[1:] if arg != "--report"]
-    unknown = set(names) - set(MODELS)
+    unknown = set(names) - set(MODELS) - set(ADAPTERS)
     if unknown:
-        sys.exit(f"no such model: {', '.join(sorted(unknown))}")
-    for path in [os.path.join(root, name) for name in names] or [root]:
-        shutil.rmtree(path, ignore_errors=True)
-    for name in names or MODELS:
+        sys.exit(f"no such model or adapter: {', '.join(sorted(unknown))}")
+    for name in names or [*MODELS, *ADAPTERS]:
+        root = models if name in MODELS else adapters
+        shutil.rmtree(os.path.join(root, name), ignore_errors=True)
+        if name in ADAPTERS:
+            write_adapter(root, name)
+            continue
         seed, config = MODELS[name]
         full, weights, expected = write_model(root, name, seed, config)
         if "--report" in sys.argv[1:]:

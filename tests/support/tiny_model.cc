@@ -1,9 +1,11 @@
 #include "tests/support/tiny_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <random>
 #include <system_error>
 #include <vector>
@@ -13,6 +15,8 @@
 #include "common/status_macros.h"
 #include "engine/dtype.h"
 #include "engine/float_convert.h"
+#include "engine/lora_adapter.h"
+#include "engine/model_config.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::test {
@@ -344,6 +348,52 @@ absl::Status WriteTinyModel(const std::string& dir,
   BATON_RETURN_IF_ERROR(WriteFile(dir + "/tokenizer_config.json",
                                   TokenizerConfig(options).dump(1)));
   return WriteFile(dir + "/model.safetensors", Tensors(options));
+}
+
+absl::Status WriteTinyAdapter(const std::string& dir,
+                              const std::string& model_dir,
+                              const TinyAdapterOptions& options) {
+  BATON_ASSIGN_OR_RETURN(const engine::ModelConfig config,
+                         engine::LoadModelConfig(model_dir));
+  std::error_code error;
+  std::filesystem::create_directory(dir, error);
+  if (error) {
+    return absl::InternalError(
+        absl::StrCat("cannot create ", dir, ": ", error.message()));
+  }
+  const char* const modules[] = {"self_attn.q_proj", "self_attn.k_proj",
+                                 "self_attn.v_proj", "self_attn.o_proj",
+                                 "mlp.gate_proj",    "mlp.up_proj",
+                                 "mlp.down_proj"};
+  TensorFile file(ParseDType(options.dtype), options.seed);
+  json targets = json::array();
+  for (int i = 0; i < engine::kNumLoraTargets; ++i) {
+    const std::string module = modules[i];
+    const std::string name = module.substr(module.find('.') + 1);
+    if (!options.modules.empty() &&
+        std::count(options.modules.begin(), options.modules.end(), name) == 0) {
+      continue;
+    }
+    targets.push_back(name);
+    for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+      const std::optional<engine::LoraShape> shape =
+          engine::LoraShapeOf(config, layer, engine::LoraTarget{i});
+      if (!shape.has_value()) continue;
+      const std::string prefix = absl::StrCat("base_model.model.model.layers.",
+                                              layer, ".", module, ".lora_");
+      file.AddMatrix(prefix + "A.weight", options.rank, shape->inputs);
+      file.Add(prefix + "B.weight", {shape->outputs, options.rank}, 0.0f,
+               options.strength);
+    }
+  }
+  const json adapter_config = {{"peft_type", "LORA"},
+                               {"r", options.rank},
+                               {"lora_alpha", options.alpha},
+                               {"bias", "none"},
+                               {"target_modules", targets}};
+  BATON_RETURN_IF_ERROR(
+      WriteFile(dir + "/adapter_config.json", adapter_config.dump(1)));
+  return WriteFile(dir + "/adapter_model.safetensors", file.Serialize());
 }
 
 }  // namespace baton::test

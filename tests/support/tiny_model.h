@@ -1,12 +1,13 @@
 // Writes a small random Llama-family model as a Hugging Face directory:
 // config.json, generation_config.json, model.safetensors, tokenizer.json and
-// tokenizer_config.json. For tests that need a real model to load; the same
-// options always write the same bytes.
+// tokenizer_config.json; and LoRA adapters of such a model. For tests that need
+// a real model to load; the same options always write the same bytes.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/ids.h"
@@ -51,5 +52,24 @@ inline constexpr TokenId kTinyModelEos = 257;
 // there. CHECK-fails on options that make no model; errors name the file.
 absl::Status WriteTinyModel(const std::string& dir,
                             const TinyModelOptions& options = {});
+
+struct TinyAdapterOptions {
+  uint64_t seed = 1;
+  int32_t rank = 8;
+  double alpha = 16;
+  // The matrices that it adds to, as PEFT calls them, in all layers that have
+  // them; empty: all seven.
+  std::vector<std::string> modules;
+  // B has values in [-strength, strength]: 0 adds nothing.
+  float strength = 0.1f;
+  std::string dtype = "BF16";
+};
+
+// Creates `dir` and writes a random LoRA adapter of the model in `model_dir`
+// as PEFT does: adapter_config.json and adapter_model.safetensors. Errors name
+// the file.
+absl::Status WriteTinyAdapter(const std::string& dir,
+                              const std::string& model_dir,
+                              const TinyAdapterOptions& options = {});
 
 }  // namespace baton::test

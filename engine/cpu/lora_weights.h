@@ -1,0 +1,64 @@
+// LoRA adapters (engine/lora_adapter.h) as the forward pass reads them: packed
+// in bfloat16, whatever the model's matrices are in. Packed once at load;
+// constant afterwards.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/cpu/cpu_weights.h"
+#include "engine/cpu/memory_arena.h"
+#include "engine/cpu/packed_matrix.h"
+#include "engine/cpu/thread_team.h"
+#include "engine/lora_adapter.h"
+#include "engine/model_config.h"
+
+namespace baton::engine::cpu {
+
+// Matrices that are multiplied with the same rows: their A lie in one.
+enum class LoraInput { kQkv, kO, kGateUp, kDown };
+inline constexpr int kNumLoraInputs = 4;
+// Most targets of an input.
+inline constexpr int kMaxLoraParts = 3;
+
+absl::Span<const LoraTarget> TargetsOf(LoraInput input);
+
+struct CpuLoraLayer {
+  // [LoraInput]: the A of its targets, each as wide as CpuLoras::rank says,
+  // zero where it adds nothing; without panels when it adds to none of them.
+  std::array<PackedMatrix, kNumLoraInputs> a;
+  // [LoraTarget]: B, in panels as the target's own matrix has them (of gate and
+  // up, each apart); without any where it adds nothing.
+  std::array<PackedMatrix, kNumLoraTargets> b;
+  // [LoraTarget]: what A's products are multiplied by.
+  std::array<float, kNumLoraTargets> scale = {};
+
+  const PackedMatrix& a_of(LoraInput input) const {
+    return a[static_cast<size_t>(input)];
+  }
+  const PackedMatrix& b_of(LoraTarget target) const {
+    return b[static_cast<size_t>(target)];
+  }
+};
+
+struct CpuLoras {
+  // Values that A's product has for a target: the largest rank, padded to whole
+  // panels; 0 when there are no adapters.
+  int32_t rank = 0;
+  // [adapter][layer]
+  std::vector<std::vector<CpuLoraLayer>> adapters;
+  MemoryArena arena;
+  int64_t bytes = 0;
+};
+
+// Packs all of them, for a model whose weights are packed as `weights` are.
+// ResourceExhausted when there is no memory.
+absl::StatusOr<CpuLoras> PackLoras(absl::Span<const LoraAdapter> adapters,
+                                   const ModelConfig& config,
+                                   const CpuWeights& weights, ThreadTeam& team);
+
+}  // namespace baton::engine::cpu

@@ -1,0 +1,233 @@
+#include "engine/lora_adapter.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/engine/model_dir.h"
+
+namespace baton::engine {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string NameOf(const std::string& module, char side) {
+  return "base_model.model.model.layers." + module + ".lora_" + side +
+         ".weight";
+}
+
+// Zeros, of LlamaConfigJson()'s sizes: hidden 16, two heads of 8 and one of KV.
+TestTensor Zeros(const std::string& name, std::vector<int64_t> shape,
+                 const std::string& dtype = "F32") {
+  int64_t bytes = dtype == "F32" ? 4 : 2;
+  for (const int64_t n : shape) bytes *= n;
+  return {name, dtype, std::move(shape), std::string(bytes, '\0')};
+}
+
+json AdapterConfig() {
+  return {{"peft_type", "LORA"}, {"r", 4}, {"lora_alpha", 8}};
+}
+
+std::vector<TestTensor> QueryTensors() {
+  return {Zeros(NameOf("1.self_attn.q_proj", 'A'), {4, 16}),
+          Zeros(NameOf("1.self_attn.q_proj", 'B'), {16, 4})};
+}
+
+absl::StatusOr<LoraAdapter> LoadAdapter(const std::vector<TestTensor>& tensors,
+                                        const json& config = AdapterConfig(),
+                                        const json& model = LlamaConfigJson()) {
+  ModelDir dir;
+  dir.Write("adapter_config.json", config.dump());
+  dir.Write("adapter_model.safetensors", Safetensors(tensors));
+  return LoadLoraAdapter(dir.path(), MustLoadConfig(model));
+}
+
+TEST(LoraAdapterTest, FindsPairs) {
+  const auto adapter = LoadAdapter(QueryTensors());
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  EXPECT_EQ(adapter->rank, 4);
+  ASSERT_EQ(adapter->layers.size(), 2u);
+  EXPECT_FALSE(adapter->layers[0].of(LoraTarget::kQ).has_value());
+  const auto& pair = adapter->layers[1].of(LoraTarget::kQ);
+  ASSERT_TRUE(pair.has_value());
+  EXPECT_EQ(pair->scale, 2.0);
+  EXPECT_EQ(pair->a.rows, 4);
+  EXPECT_EQ(pair->a.columns, 16);
+  EXPECT_EQ(pair->b.rows, 16);
+  EXPECT_EQ(pair->b.columns, 4);
+  EXPECT_FALSE(adapter->layers[1].of(LoraTarget::kK).has_value());
+}
+
+TEST(LoraAdapterTest, Scales) {
+  const auto by_root = LoadAdapter(
+      QueryTensors(), With(AdapterConfig(), {{"use_rslora", true}}));
+  ASSERT_TRUE(by_root.ok()) << by_root.status();
+  EXPECT_EQ(by_root->layers[1].of(LoraTarget::kQ)->scale, 4.0);
+  // Of each pair's own rank.
+  std::vector<TestTensor> tensors = QueryTensors();
+  tensors.push_back(Zeros(NameOf("0.self_attn.o_proj", 'A'), {2, 16}));
+  tensors.push_back(Zeros(NameOf("0.self_attn.o_proj", 'B'), {16, 2}));
+  EXPECT_THAT(LoadAdapter(tensors).status().message(),
+              AllOf(HasSubstr("layers.0.self_attn.o_proj.lora_A.weight"),
+                    HasSubstr("[2, 16]"), HasSubstr("[4, 16]")));
+  const auto varied = LoadAdapter(
+      tensors, With(AdapterConfig(), {{"rank_pattern", {{"o_proj", 2}}}}));
+  ASSERT_TRUE(varied.ok()) << varied.status();
+  EXPECT_EQ(varied->layers[0].of(LoraTarget::kO)->scale, 4.0);
+  EXPECT_EQ(varied->layers[1].of(LoraTarget::kQ)->scale, 2.0);
+  EXPECT_EQ(varied->rank, 4);
+}
+
+TEST(LoraAdapterTest, IdentityIsOfWhatItAdds) {
+  const auto identity = [](const absl::StatusOr<LoraAdapter>& adapter) {
+    return adapter.ok() ? adapter->identity : adapter.status().ToString();
+  };
+  const std::string plain = identity(LoadAdapter(QueryTensors()));
+  EXPECT_EQ(plain.size(), 32u) << plain;
+  EXPECT_EQ(identity(LoadAdapter(QueryTensors())), plain);
+  EXPECT_EQ(
+      identity(LoadAdapter(QueryTensors(),
+                           With(AdapterConfig(), {{"lora_dropout", 0.5}}))),
+      plain);
+  EXPECT_NE(identity(LoadAdapter(QueryTensors(),
+                                 With(AdapterConfig(), {{"lora_alpha", 9}}))),
+            plain);
+  EXPECT_NE(identity(LoadAdapter(
+                QueryTensors(), With(AdapterConfig(), {{"use_rslora", true}}))),
+            plain);
+  std::vector<TestTensor> tensors = QueryTensors();
+  tensors[1].bytes[100] = 1;
+  EXPECT_NE(identity(LoadAdapter(tensors)), plain);
+}
+
+// Phi's Q, K and V, and gate and up, are one matrix each.
+TEST(LoraAdapterTest, CutsFusedMatrices) {
+  const json model = ConfigJson("Phi3ForCausalLM");
+  const ModelConfig config = MustLoadConfig(model);
+  const int64_t q = int64_t{config.num_heads} * config.head_dim;
+  const int64_t kv = int64_t{config.num_kv_heads} * config.head_dim;
+  const auto adapter = LoadAdapter(
+      {Zeros(NameOf("0.self_attn.qkv_proj", 'A'), {4, config.hidden_size}),
+       Zeros(NameOf("0.self_attn.qkv_proj", 'B'), {q + 2 * kv, 4}),
+       Zeros(NameOf("0.mlp.gate_up_proj", 'A'), {4, config.hidden_size}),
+       Zeros(NameOf("0.mlp.gate_up_proj", 'B'),
+             {2 * config.intermediate_size, 4})},
+      AdapterConfig(), model);
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  const LoraLayer& layer = adapter->layers[0];
+  EXPECT_EQ(layer.of(LoraTarget::kQ)->b.rows, q);
+  EXPECT_EQ(layer.of(LoraTarget::kV)->b.rows, kv);
+  const std::byte* const first =
+      layer.of(LoraTarget::kQ)->b.values.bytes.data();
+  EXPECT_EQ(layer.of(LoraTarget::kV)->b.values.bytes.data() - first,
+            (q + kv) * 4 * 4);
+  EXPECT_EQ(layer.of(LoraTarget::kUp)->b.rows, config.intermediate_size);
+  EXPECT_FALSE(layer.of(LoraTarget::kDown).has_value());
+}
+
+TEST(LoraAdapterTest, NamesWhatIsWrongWithAFile) {
+  const auto says = [](const std::vector<TestTensor>& tensors) {
+    return LoadAdapter(tensors).status();
+  };
+  std::vector<TestTensor> tensors = QueryTensors();
+  tensors.pop_back();
+  EXPECT_THAT(says(tensors).message(),
+              AllOf(HasSubstr("q_proj.lora_B.weight\" is missing"),
+                    HasSubstr("adapter_model.safetensors")));
+  tensors = QueryTensors();
+  tensors.erase(tensors.begin());
+  EXPECT_THAT(says(tensors).message(),
+              HasSubstr("q_proj.lora_A.weight\" is missing"));
+  tensors = QueryTensors();
+  tensors[1] = Zeros(tensors[1].name, {8, 4});
+  EXPECT_THAT(says(tensors).message(),
+              AllOf(HasSubstr("has shape [8, 4]"), HasSubstr("[16, 4]")));
+  tensors[1] = Zeros(tensors[1].name, {64});
+  EXPECT_THAT(says(tensors).message(), HasSubstr("has shape [64]"));
+  EXPECT_THAT(says({}).message(), HasSubstr("has no tensor"));
+  for (const char* name :
+       {"base_model.model.lm_head.lora_A.weight",
+        "base_model.model.model.embed_tokens.lora_embedding_A",
+        "base_model.model.model.layers.2.self_attn.q_proj.lora_A.weight",
+        "base_model.model.model.layers.-1.self_attn.q_proj.lora_A.weight",
+        "base_model.model.model.layers..self_attn.q_proj.lora_A.weight",
+        "base_model.model.model.layers.0.self_attn.q_proj.lora_A",
+        "base_model.model.model.layers.0.mlp.experts.0.up_proj.lora_A.weight",
+        "base_model.model.model.layers.0.self_attn.qkv_proj.lora_A.weight",
+        "base_model.model.model.layers.0.input_layernorm.weight"}) {
+    tensors = QueryTensors();
+    tensors.push_back(Zeros(name, {4, 16}));
+    const absl::Status status = says(tensors);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << name;
+    EXPECT_THAT(status.message(), HasSubstr(name));
+  }
+}
+
+TEST(LoraAdapterTest, ExpertsHaveNone) {
+  const json model = ConfigJson("MixtralForCausalLM");
+  const int64_t hidden = MustLoadConfig(model).hidden_size;
+  EXPECT_EQ(LoadAdapter({Zeros(NameOf("0.mlp.up_proj", 'A'), {4, hidden}),
+                         Zeros(NameOf("0.mlp.up_proj", 'B'), {24, 4})},
+                        AdapterConfig(), model)
+                .status()
+                .code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+TEST(LoraAdapterTest, NamesWhatIsWrongWithAConfig) {
+  const auto says = [](const json& changes) {
+    return LoadAdapter(QueryTensors(), With(AdapterConfig(), changes)).status();
+  };
+  for (const json& changes :
+       {json{{"peft_type", "IA3"}}, json{{"bias", "all"}},
+        json{{"use_dora", true}}, json{{"fan_in_fan_out", true}},
+        json{{"modules_to_save", {"lm_head"}}},
+        json{{"alpha_pattern", {{"q_proj", 2}}}}, json{{"lora_bias", true}},
+        json{{"target_parameters", {"experts"}}},
+        json{{"init_lora_weights", "pissa_niter_4"}},
+        json{{"init_lora_weights", "olora"}}}) {
+    const absl::Status status = says(changes);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << changes;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("adapter_config.json"),
+                                        HasSubstr(changes.begin().key())));
+  }
+  for (const json& changes :
+       {json{{"r", 0}}, json{{"r", 513}}, json{{"r", "(erase)"}},
+        json{{"r", "many"}}, json{{"lora_alpha", "x"}},
+        json{{"use_rslora", 1}}}) {
+    const absl::Status status = says(changes);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << changes;
+    EXPECT_THAT(status.message(), HasSubstr(changes.begin().key()));
+  }
+  // What changes nothing of what is read.
+  for (const json& changes :
+       {json{{"init_lora_weights", true}},
+        json{{"init_lora_weights", "gaussian"}},
+        json{{"modules_to_save", nullptr}},
+        json{{"alpha_pattern", json::object()}},
+        json{{"base_model_name_or_path", "somewhere/else"}}}) {
+    EXPECT_TRUE(says(changes).ok()) << changes << says(changes);
+  }
+}
+
+TEST(LoraAdapterTest, NamesAMissingFile) {
+  ModelDir dir;
+  const ModelConfig model = MustLoadConfig(LlamaConfigJson());
+  absl::Status status = LoadLoraAdapter(dir.path(), model).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr(dir.File("adapter_config.json")));
+  dir.Write("adapter_config.json", AdapterConfig().dump());
+  status = LoadLoraAdapter(dir.path(), model).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(status.message(),
+              HasSubstr(dir.File("adapter_model.safetensors")));
+}
+
+}  // namespace
+}  // namespace baton::engine
