@@ -102,6 +102,9 @@ absl::Status LocalCluster::StartWorkers() {
   pass("--transport", options_.transport);
   pass("--kv-staging", options_.kv_staging);
   pass("--weights", options_.weights);
+  for (const std::string& adapter : options_.adapters) {
+    pass("--adapter", adapter);
+  }
   pass("--kv-dtype", options_.kv_dtype);
   pass("--tensor-parallel", options_.tensor_parallel);
   for (int i = 0; i < options_.num_prefill; ++i) {

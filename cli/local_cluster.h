@@ -42,6 +42,8 @@ struct LocalClusterOptions {
   std::string kv_memory;
   std::string kv_offload;
   std::string kv_offload_dir;
+  // As --adapter of workers.
+  std::vector<std::string> adapters;
   std::string weights;
   std::string kv_dtype;
   std::string tensor_parallel;

@@ -82,6 +82,10 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
                  "Speculative decoding: guesses at a stream's next tokens that "
                  "decode workers check in a step (0)")
       ->check(CLI::Range(0, 16));
+  up->add_option("--adapter", options->adapters,
+                 "NAME=DIR, may be given several times: a LoRA adapter that "
+                 "clients ask for in the place of the model's name")
+      ->allow_extra_args(false);
   up->add_option("--weights", options->weights,
                  "How workers hold matrices: bf16, int8, int4, fp8 (with "
                  "--device cuda), or auto (default): as `baton quantize` "

@@ -30,6 +30,7 @@ struct UpOptions {
   std::string kv_offload;
   std::string kv_offload_dir;
   std::string weights;
+  std::vector<std::string> adapters;
   std::string kv_dtype;
   // GPUs of each worker.
   int tensor_parallel = 1;

@@ -210,8 +210,9 @@ void PrefillLoop::OnPrefill(worker::SessionId session,
     LOG(ERROR) << "attempt " << key.attempt << " was assigned twice";
     return;
   }
-  absl::StatusOr<std::unique_ptr<Sequence>> sequence = worker::MakeSequence(
-      blocks_->NextSequence(), prefill.sequence(), engine_->model().vocab_size);
+  absl::StatusOr<std::unique_ptr<Sequence>> sequence =
+      worker::MakeSequence(blocks_->NextSequence(), prefill.sequence(),
+                           engine_->model().vocab_size, engine_->adapters());
   if (!sequence.ok()) {
     publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
                           std::string(sequence.status().message()));

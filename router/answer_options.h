@@ -40,6 +40,8 @@ struct AnswerOptions {
   std::string user;
   // The field that says what the answer is to be (FormatName); empty: none.
   std::string format;
+  // The name of the adapter that was asked for; empty: the model alone.
+  std::string adapter;
   // The prompt was a conversation.
   bool chat = false;
   // The client's span of the W3C trace context; 0: none.

@@ -49,6 +49,9 @@ v1::GetClusterResponse DescribeCluster(const WorkerRegistry& registry,
     status->set_standby(registry.StandsBy(index, now));
     status->set_total_blocks(worker.hello.total_blocks());
     status->set_backend(worker.hello.backend());
+    for (const v1::Adapter& adapter : worker.hello.adapters()) {
+      status->add_adapters(adapter.name());
+    }
     for (const scheduling::WorkerSnapshot& s : registry.snapshot().workers) {
       if (s.id != worker.id) continue;
       status->set_running(static_cast<uint32_t>(s.running));

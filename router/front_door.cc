@@ -114,10 +114,12 @@ int32_t FrontDoor::max_context() const {
 absl::StatusOr<PreparedRequest> FrontDoor::Prepare(
     const v1::GenerateRequest& request, const Admission& admission,
     absl::string_view traceparent) {
+  const Serving serving = state_->Get();
   RequestLimits limits = {.max_context = max_context(),
                           .max_output_tokens = options_.max_output_tokens,
                           .targets = options_.targets,
-                          .takes_grammars = state_->Get().takes_grammars,
+                          .takes_grammars = serving.takes_grammars,
+                          .adapters = serving.adapters.get(),
                           .grammars = &grammars_,
                           .wall_time = absl::Now()};
   const int32_t of_key = admission->max_tokens();
@@ -148,11 +150,15 @@ absl::StatusOr<PreparedRequest> FrontDoor::Prepare(
   if (request.has_response_format()) {
     metrics_->Formatted(FormatName(request.response_format()));
   }
+  if (!prepared->answer.adapter.empty()) {
+    metrics_->Adapted(prepared->answer.adapter);
+  }
   prepared->spec.traceparent = own_traceparent;
   prepared->answer.parent_span = span.parent;
-  prepared->prefix.salt = MakePrefixSalt(
-      options_.prefix_scope, admission->tenant(), prepared->prefix.salt);
-  if (options_.name_prefixes) NamePrefix(state_->Get().block_size, &*prepared);
+  prepared->prefix.salt =
+      MakePrefixSalt(options_.prefix_scope, admission->tenant(),
+                     prepared->prefix.salt, prepared->spec.adapter);
+  if (options_.name_prefixes) NamePrefix(serving.block_size, &*prepared);
   return prepared;
 }
 

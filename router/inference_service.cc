@@ -91,6 +91,9 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(
       static_cast<uint32_t>(serving.num_prefill_workers));
   response->set_num_decode_workers(
       static_cast<uint32_t>(serving.num_decode_workers));
+  for (const auto& [name, identity] : *serving.adapters) {
+    response->add_adapters(name);
+  }
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }

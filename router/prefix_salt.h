@@ -1,6 +1,7 @@
 // What keeps the cached prefixes of one tenant's prompts from those of others:
 // a salt that goes before the first block of a prompt (scheduling/
-// block_hash.h), made of the tenant's name and of what the client gave.
+// block_hash.h), made of the tenant's name, of what the client gave, and of the
+// adapter that computes the prompt.
 //
 // The same in every router, and after a restart: what a tenant left behind in
 // prefix caches stays its own. There is no secret in it, and nothing of a key.
@@ -20,11 +21,16 @@ enum class PrefixScope {
   kShared,  // everyone's
 };
 
-// Empty when there is neither tenant nor salt. Otherwise, in which no two pairs
-// of tenant and salt are alike: the length of the tenant's name in one byte,
-// the name (empty in kShared), `cache_salt`.
-// REQUIRES: a name of at most 255 bytes (kMaxKeyNameBytes).
+// What `adapter` (RequestSpec::adapter) computes is of use to nobody else.
+//
+// Empty when there is neither tenant, salt nor adapter. Otherwise, in which no
+// two of them are alike: the length of the tenant's name in one byte, the name
+// (empty in kShared), `cache_salt`; with an adapter, before that a byte 255,
+// the length of its identity in one byte, and the identity.
+// REQUIRES: a name of at most 254 bytes (kMaxKeyNameBytes), an identity of at
+// most kMaxAdapterIdentityBytes.
 std::string MakePrefixSalt(PrefixScope scope, absl::string_view tenant,
-                           absl::string_view cache_salt);
+                           absl::string_view cache_salt,
+                           absl::string_view adapter = "");
 
 }  // namespace baton::router

@@ -117,6 +117,7 @@ EndedRequest MakeEnded(RequestRecord& record, scheduling::FinishReason reason,
   ended.id = record.spec.id;
   ended.trace_id = TraceIdIn(record.spec.traceparent);
   ended.received_at = record.trace.received_at;
+  ended.adapter = record.answer.adapter;
   ended.usage = MakeUsage(record);
   ended.timing = timing;
   ended.reason = reason;

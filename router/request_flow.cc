@@ -308,7 +308,8 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
       .batch_itl_seconds = BatchItlOf(record, options_.targets, stands_by, now),
       .stands_by = stands_by,
       .little_seconds = scheduling::LittleSeconds(
-          absl::ToDoubleSeconds(record.answer.ttft_target))};
+          absl::ToDoubleSeconds(record.answer.ttft_target)),
+      .adapter = scheduling::AdapterKey(record.spec.adapter)};
   start = clock_->Now();
   const PlacementVerdict verdict =
       policy_.Place(cluster_->registry().snapshot(), request);
@@ -325,6 +326,9 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
     return true;
   }
   record.waits_for = verdict.reason;
+  if (verdict.reason == PlacementReason::kNoAdapter) {
+    SetTimer(record.waiting_since + options_.worker_wait, record.key);
+  }
   if (verdict.reason == PlacementReason::kTooLarge) {
     Apply(record,
           record.lifecycle.Abort(absl::InvalidArgumentError(absl::StrCat(
@@ -334,8 +338,18 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
           now);
     return true;
   }
+  if (verdict.reason == PlacementReason::kNoAdapter &&
+      now >= record.waiting_since + options_.worker_wait) {
+    Apply(record,
+          record.lifecycle.Abort(absl::UnavailableError(
+              absl::StrCat("no worker that could serve has the adapter \"",
+                           record.answer.adapter, "\" that was asked for"))),
+          now);
+    return true;
+  }
   // Its own bad luck is no reason for others to wait.
   if (verdict.reason == PlacementReason::kOnlyExcluded ||
+      verdict.reason == PlacementReason::kNoAdapter ||
       line_.GivesWay(record.key)) {
     line_.SetAside(record.key);
     return true;

@@ -156,6 +156,10 @@ class RequestFlow final {
 
   void EndAttempt(RequestRecord& record);
   void StampEvent(RequestRecord& record, absl::Time now);
+  // What a request asked for, by its adapter's name.
+  const std::string& AskedModel(const std::string& adapter) const {
+    return adapter.empty() ? model_.name : adapter;
+  }
   // False when the client reads too slowly.
   bool Flush(RequestRecord& record, absl::Time now);
   void SetTimer(absl::Time at, RequestKey key);

@@ -208,7 +208,8 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Finish& action,
   if (!status.ok() && action.status.ok()) {
     reason = scheduling::FinishReason::kError;
   }
-  ReportEnd(record, model_.name, reason, status, timing, metrics_);
+  ReportEnd(record, AskedModel(record.answer.adapter), reason, status, timing,
+            metrics_);
   if (status.ok()) TellEnded(record, now);
   Trace(record, {.reason = reason, .status = status}, timing, now);
   history_.Add(MakeEnded(record, reason, status, timing));

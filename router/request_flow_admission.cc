@@ -62,7 +62,7 @@ void RequestFlow::Reject(IncomingRequest& incoming, const absl::Status& status,
   if (spans_ != nullptr) {
     std::vector<tracing::Span> spans =
         MakeRejectionSpans(incoming, reason,
-                           {.model = model_.name,
+                           {.model = AskedModel(incoming.answer.adapter),
                             .status = status,
                             .now = clock_->Now(),
                             .wall_now = absl::Now()});

@@ -55,7 +55,7 @@ void RequestFlow::Trace(const RequestRecord& record,
                         const scheduling::Finish& end, const v1::Timing& timing,
                         absl::Time now) {
   if (record.spans == nullptr) return;
-  spans_->Add(MakeSpans(record, {.model = model_.name,
+  spans_->Add(MakeSpans(record, {.model = AskedModel(record.answer.adapter),
                                  .reason = end.reason,
                                  .status = end.status,
                                  .timing = timing,
@@ -97,7 +97,8 @@ absl::StatusOr<v1::ExplainRequestResponse> RequestFlow::Explain(
   v1::ExplainRequestResponse response =
       here ? router::Explain(*it->second, names_, now, absl::Now())
            : router::Explain(*ended, names_, now, absl::Now());
-  response.set_model(model_.name);
+  response.set_model(
+      AskedModel(here ? it->second->answer.adapter : ended->adapter));
   if (here && it->second->lifecycle.state() ==
                   scheduling::RequestLifecycle::State::kQueued) {
     response.set_waits_for(WaitsFor(*it->second, now));

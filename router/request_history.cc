@@ -12,9 +12,9 @@ constexpr size_t kSlotBytes = sizeof(std::string) + sizeof(uint64_t) + 1;
 
 size_t EndedRequest::ByteSize() const {
   return sizeof(EndedRequest) + kSlotBytes + 2 * id.capacity() +
-         trace_id.capacity() + error.capacity() + placements.ByteSize() +
-         usage.SpaceUsedLong() - sizeof(usage) + timing.SpaceUsedLong() -
-         sizeof(timing);
+         trace_id.capacity() + error.capacity() + adapter.capacity() +
+         placements.ByteSize() + usage.SpaceUsedLong() - sizeof(usage) +
+         timing.SpaceUsedLong() - sizeof(timing);
 }
 
 void RequestHistory::Add(EndedRequest request) {

@@ -28,6 +28,7 @@ struct EndedRequest {
   v1::Timing timing;
   scheduling::FinishReason reason = scheduling::FinishReason::kError;
   std::string error;
+  std::string adapter;  // as AnswerOptions
   // What the client wanted; zero: nothing.
   absl::Duration ttft_target;
   absl::Duration itl_target;

@@ -328,19 +328,45 @@ absl::Status TakeService(const v1::GenerateRequest& request,
   return absl::OkStatus();
 }
 
+// The model that the request asks for: an adapter's name stands for the model
+// with that.
+absl::Status TakeModel(const v1::GenerateRequest& request,
+                       const ServedModel& model, const AdapterNames* adapters,
+                       PreparedRequest* prepared) {
+  const std::string& name = request.model();
+  if (name.empty() || name == model.name) return absl::OkStatus();
+  if (adapters != nullptr) {
+    const auto adapter = adapters->find(name);
+    if (adapter != adapters->end()) {
+      prepared->answer.adapter = name;
+      prepared->spec.adapter = adapter->second;
+      return absl::OkStatus();
+    }
+  }
+  return NoSuchModel(name, model, adapters);
+}
+
 }  // namespace
+
+absl::Status NoSuchModel(absl::string_view name, const ServedModel& model,
+                         const AdapterNames* adapters) {
+  constexpr size_t kShown = 200;
+  const bool many = adapters != nullptr && !adapters->empty();
+  return WithField(
+      "model",
+      absl::NotFoundError(absl::StrCat(
+          "model \"", name.substr(0, kShown), "\" is not served here; \"",
+          model.name, "\" is",
+          many ? absl::StrCat(", and ", adapters->size(), " adapters of it")
+               : "")));
+}
 
 absl::StatusOr<PreparedRequest> PrepareRequest(
     const v1::GenerateRequest& request, const ServedModel& model,
     const RequestLimits& limits, absl::FunctionRef<uint64_t()> draw) {
-  if (!request.model().empty() && request.model() != model.name) {
-    return WithField(
-        "model", absl::NotFoundError(absl::StrCat("model \"", request.model(),
-                                                  "\" is not served here; \"",
-                                                  model.name, "\" is")));
-  }
-  BATON_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   PreparedRequest prepared;
+  BATON_RETURN_IF_ERROR(TakeModel(request, model, limits.adapters, &prepared));
+  BATON_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   scheduling::RequestSpec& spec = prepared.spec;
   spec.id = request.request_id().empty() ? absl::StrFormat("gen-%016x", draw())
                                          : request.request_id();

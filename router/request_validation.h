@@ -5,9 +5,12 @@
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
+#include "router/adapter_names.h"
 #include "router/answer_options.h"
 #include "router/output_format/response_grammars.h"
 #include "router/prompt_prefix.h"
@@ -26,6 +29,8 @@ struct RequestLimits {
   ClassTargets targets;
   // Whether the workers keep answers to a grammar.
   bool takes_grammars = true;
+  // LoRA adapters that may be asked for; null: none.
+  const AdapterNames* adapters = nullptr;
   // Where grammars are kept for the next request; null: nowhere.
   ResponseGrammars* grammars = nullptr;
   // For chat templates that show the date.
@@ -40,6 +45,10 @@ struct PreparedRequest {
   // Whether the model may think before it answers: of conversations.
   ReasoningStart reasoning = ReasoningStart::kNone;
 };
+
+// NotFound for a name that is neither the model's nor one of its adapters'.
+absl::Status NoSuchModel(absl::string_view name, const ServedModel& model,
+                         const AdapterNames* adapters);
 
 // `draw` gives a random number each time: for the id and the seed of a request
 // that has none.

@@ -87,6 +87,7 @@ void RouterLoop::PublishServing() {
   serving.num_decode_workers = registry.NumServing(WorkerRole::kDecode);
   serving.max_context = registry.MaxContext();
   serving.takes_grammars = registry.TakesGrammars();
+  serving.adapters = registry.adapters();
   if (const v1::ModelFingerprint* fingerprint = registry.Fingerprint()) {
     serving.model_identity = fingerprint->model_identity();
     serving.block_size = static_cast<int>(fingerprint->block_size());

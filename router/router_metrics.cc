@@ -300,6 +300,14 @@ void RouterMetrics::Formatted(const char* format) {
   FormatCounter(format)->Increment();
 }
 
+void RouterMetrics::Adapted(const std::string& adapter) {
+  metrics_
+      ->Counter("baton_adapter_requests_total",
+                "Requests for a LoRA adapter of the model, by its name.",
+                {{"adapter", adapter}})
+      ->Increment();
+}
+
 void RouterMetrics::Thought(int64_t tokens) {
   reasoning_tokens_->Increment(static_cast<double>(tokens));
 }

@@ -46,6 +46,8 @@ class RouterMetrics final {
   // A request that says what its answer is to be: "json_object", "json_schema",
   // "regex" or "choice".
   void Formatted(const char* format);
+  // A request for an adapter, one that workers have.
+  void Adapted(const std::string& adapter);
   // Output tokens of one answer with which the model thought.
   void Thought(int64_t tokens);
 

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "router/adapter_names.h"
 
 namespace baton::router {
 
@@ -24,6 +26,9 @@ struct Serving {
   int max_context = 0;
   // All of them keep answers to a grammar: none is of an earlier version.
   bool takes_grammars = true;
+  // Never null; another one only when something of it is another.
+  std::shared_ptr<const AdapterNames> adapters =
+      std::make_shared<AdapterNames>();
 
   friend bool operator==(const Serving&, const Serving&) = default;
 };

@@ -129,6 +129,7 @@ v1::SequenceSpec MakeSequenceSpec(const scheduling::RequestSpec& spec,
       static_cast<uint32_t>(spec.stop.min_output_tokens));
   wire.set_top_logprobs(static_cast<uint32_t>(spec.top_logprobs));
   wire.set_traceparent(spec.traceparent);
+  wire.set_adapter(spec.adapter);
   wire.set_deadline_ms(AtLeastOneMs(time_left));
   SetUrgency(urgency, &wire);
   if (spec.grammar != nullptr) {

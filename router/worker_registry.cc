@@ -94,6 +94,7 @@ WorkerId WorkerRegistry::Lost(int index) {
                 [&](const WorkerSnapshot& w) { return w.id == id; });
   RefreshPlaces();
   UpdateBackends();
+  UpdateAdapters();
   return id;
 }
 

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -24,6 +25,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "baton/v1/worker.pb.h"
+#include "router/adapter_names.h"
 #include "router/served_model.h"
 #include "scheduling/circuit_breaker.h"
 #include "scheduling/placement.h"
@@ -234,6 +236,10 @@ class WorkerRegistry final {
   // How connected workers that fit compute (WorkerHello.backend), each once.
   // More than one: an answer may depend on which workers gave it.
   const std::vector<std::string>& backends() const { return backends_; }
+  // The LoRA adapters of connected decode workers that fit. Of several that
+  // have one name, the one that most of them have. Never null; another object
+  // only when something of it is another.
+  std::shared_ptr<const AdapterNames> adapters() const { return adapters_; }
 
  private:
   struct PairState {
@@ -262,6 +268,9 @@ class WorkerRegistry final {
   std::vector<int> UpdateMisfits(int changed);
   // Says so when there are several that were not there together before.
   void UpdateBackends();
+  // Says so when workers mean different adapters by one name, and when they had
+  // not before.
+  void UpdateAdapters();
   std::string DescribeMisfit(int index) const;
   // One model at a time, or a retry could go on with another model's words: of
   // workers that fit but differ, the largest group serves, of those that have
@@ -293,6 +302,9 @@ class WorkerRegistry final {
   const absl::Time start_;
   int64_t num_stuck_changes_ = 0;
   std::vector<std::string> backends_;  // sorted
+  std::shared_ptr<const AdapterNames> adapters_ =
+      std::make_shared<AdapterNames>();
+  std::set<std::string> disputed_;  // names of several adapters
 
   // Where workers are looked up, and why there is none.
   std::map<std::pair<scheduling::WorkerRole, std::string>, std::string>

@@ -1,6 +1,7 @@
 // WorkerRegistry: who fits whom.
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "common/adapter_name.h"
 #include "common/log.h"
 #include "proto/fingerprint.h"
 #include "router/worker_messages.h"
@@ -76,6 +78,42 @@ void WorkerRegistry::UpdateBackends() {
          "placed again go on with other words (--mixed-backends exclude)";
 }
 
+void WorkerRegistry::UpdateAdapters() {
+  // [name][identity]: how many decode workers have it.
+  std::map<std::string, std::map<std::string, int>> found;
+  for (const Worker& worker : workers_) {
+    if (worker.id == scheduling::kNoWorker || !worker.misfit.empty() ||
+        worker.role != scheduling::WorkerRole::kDecode) {
+      continue;
+    }
+    for (const v1::Adapter& adapter : worker.hello.adapters()) {
+      if (!IsAdapterName(adapter.name()) || adapter.identity().empty() ||
+          adapter.identity().size() > kMaxAdapterIdentityBytes) {
+        continue;
+      }
+      ++found[adapter.name()][adapter.identity()];
+    }
+  }
+  AdapterNames names;
+  std::set<std::string> disputed;
+  for (const auto& [name, counts] : found) {
+    const auto most = std::max_element(
+        counts.begin(), counts.end(),
+        [](const auto& a, const auto& b) { return a.second < b.second; });
+    names.emplace(name, most->first);
+    if (counts.size() > 1) disputed.insert(name);
+  }
+  for (const std::string& name : disputed) {
+    LOG_IF(WARNING, disputed_.count(name) == 0)
+        << "workers have " << found[name].size() << " adapters named " << name
+        << ": requests go to those that have the one that most have";
+  }
+  disputed_ = std::move(disputed);
+  if (names != *adapters_) {
+    adapters_ = std::make_shared<AdapterNames>(std::move(names));
+  }
+}
+
 std::vector<int> WorkerRegistry::UpdateMisfits(int changed) {
   std::vector<std::string> misfits(workers_.size());
   for (size_t i = 0; i < workers_.size(); ++i) {
@@ -93,6 +131,7 @@ std::vector<int> WorkerRegistry::UpdateMisfits(int changed) {
     others.push_back(static_cast<int>(i));
   }
   UpdateBackends();
+  UpdateAdapters();
   // Each pair is named, also when both workers fit others.
   const Worker& joined = workers_[changed];
   if (!joined.known) return others;  // it has left

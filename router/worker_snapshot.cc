@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 namespace baton::router {
 namespace {
@@ -29,6 +30,15 @@ scheduling::StepCost CostOf(const v1::StepCost& cost) {
                                                : cost.per_context_token())};
 }
 
+std::vector<uint64_t> AdapterKeys(const v1::WorkerHello& hello) {
+  std::vector<uint64_t> keys;
+  for (const v1::Adapter& adapter : hello.adapters()) {
+    keys.push_back(scheduling::AdapterKey(adapter.identity()));
+  }
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
 }  // namespace
 
 WorkerSnapshot IdleSnapshot(scheduling::WorkerId id,
@@ -48,7 +58,8 @@ WorkerSnapshot IdleSnapshot(scheduling::WorkerId id,
           .itl_target_seconds = Sane(h.itl_target_ms() / 1e3),
           .kv_bytes_per_token = static_cast<int64_t>(
               std::min<uint64_t>(h.kv_bytes_per_token(), uint64_t{1} << 40)),
-          .num_layers = Clamped(h.fingerprint().num_layers())};
+          .num_layers = Clamped(h.fingerprint().num_layers()),
+          .adapters = AdapterKeys(h)};
 }
 
 void TakeReport(const v1::LoadReport& load, WorkerSnapshot* snapshot) {

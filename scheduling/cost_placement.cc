@@ -139,7 +139,7 @@ class Search final {
 
   // Now, or when it has less to do.
   bool CouldPrefill(const WorkerSnapshot& worker) const {
-    return worker.role == WorkerRole::kPrefill && worker.usable &&
+    return worker.role == WorkerRole::kPrefill && MayServe(worker, request_) &&
            !worker.paired_with.empty() &&
            CouldEverHold(worker, request_.prefill_tokens) &&
            !Contains(request_.excluded, worker.id);
@@ -150,7 +150,7 @@ class Search final {
   }
 
   bool MayDecode(const WorkerSnapshot& worker) const {
-    return worker.role == WorkerRole::kDecode && worker.usable &&
+    return worker.role == WorkerRole::kDecode && MayServe(worker, request_) &&
            CouldEverHold(worker, request_.total_tokens) &&
            DecodeHasRoom(worker, request_) &&
            !Contains(request_.excluded, worker.id);

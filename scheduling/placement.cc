@@ -59,6 +59,8 @@ const char* PlacementReasonName(PlacementReason reason) {
       return "prefill_full";
     case PlacementReason::kTooLarge:
       return "too_large";
+    case PlacementReason::kNoAdapter:
+      return "no_adapter";
   }
   LOG(FATAL) << "PlacementReason " << static_cast<int>(reason);
 }
@@ -91,10 +93,19 @@ const char* StandingName(PlacementCandidate::Standing standing) {
       return "excluded";
     case Standing::kTooSmall:
       return "too_small";
+    case Standing::kNoAdapter:
+      return "no_adapter";
     case Standing::kUnusable:
       return "unusable";
   }
   LOG(FATAL) << "Standing " << static_cast<int>(standing);
+}
+
+uint64_t AdapterKey(absl::string_view identity) {
+  if (identity.empty()) return 0;
+  const Hash128 hash = StableHash(absl::MakeConstSpan(
+      reinterpret_cast<const std::byte*>(identity.data()), identity.size()));
+  return std::max<uint64_t>(1, hash.low);
 }
 
 int32_t BlocksFor(int32_t tokens, int32_t block_size) {

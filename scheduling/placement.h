@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
@@ -68,6 +69,8 @@ struct WorkerSnapshot {
   // Decode workers: of the cache that a hand-off brings.
   int64_t kv_bytes_per_token = 0;
   int32_t num_layers = 0;
+  // The LoRA adapters that it has (AdapterKey), sorted.
+  std::vector<uint64_t> adapters;
 
   // What this router changed there since that report: placed, less ended. May
   // be negative.
@@ -130,6 +133,8 @@ struct PlacementRequest {
   // What may be queued there then; see LittleSeconds
   // (scheduling/placement_room.h).
   double little_seconds = 0.2;
+  // The adapter that it is computed with (AdapterKey); 0: none.
+  uint64_t adapter = 0;
 };
 
 // Why a verdict is what it is.
@@ -148,7 +153,9 @@ enum class PlacementReason {
   kOnlyExcluded,
   kDecodeFull,
   kPrefillFull,
-  kTooLarge,  // no decode worker could ever hold the request
+  kTooLarge,   // no decode worker could ever hold the request
+  kNoAdapter,  // no decode worker has its adapter; or no prefill worker, where
+               // decode workers may not compute prompts
 };
 
 // Stable lower-case name ("least_load"), for labels and logs.
@@ -197,6 +204,7 @@ struct PlacementCandidate {
                   // prefill worker that has room
     kExcluded,    // refused or failed an earlier attempt of the request
     kTooSmall,    // could never hold the request
+    kNoAdapter,   // does not have the request's
     kUnusable,
   };
   WorkerId id = kNoWorker;
@@ -218,6 +226,10 @@ struct PlacementCandidate {
 const char* PlacementKindName(PlacementVerdict::Kind kind);
 // Stable lower-case name ("passed_over").
 const char* StandingName(PlacementCandidate::Standing standing);
+
+// What an adapter is called here, by its identity (RequestSpec::adapter); 0 of
+// none.
+uint64_t AdapterKey(absl::string_view identity);
 
 // Blocks of `block_size` tokens that `tokens` tokens need.
 // REQUIRES: block_size >= 1, tokens >= 0.

@@ -137,7 +137,7 @@ class Picker final {
     prefill_.clear();
     prefill_with_room_.clear();
     for (const WorkerSnapshot& worker : cluster_.workers) {
-      if (worker.role != WorkerRole::kPrefill || !worker.usable ||
+      if (worker.role != WorkerRole::kPrefill || !MayServe(worker, request_) ||
           worker.paired_with.empty() ||
           (!take_excluded && Contains(request_.excluded, worker.id)) ||
           !CouldEverHold(worker, request_.prefill_tokens)) {
@@ -153,9 +153,14 @@ class Picker final {
   // Why none of the prefill workers may compute this prompt.
   PlacementReason WhyNoPrefill() const {
     bool any = false;
+    bool any_without_adapter = false;
     for (const WorkerSnapshot& worker : cluster_.workers) {
       if (worker.role != WorkerRole::kPrefill || !worker.usable ||
           worker.paired_with.empty()) {
+        continue;
+      }
+      if (!HasAdapter(worker, request_)) {
+        any_without_adapter = true;
         continue;
       }
       any = true;
@@ -164,7 +169,9 @@ class Picker final {
         return PlacementReason::kOnlyExcluded;
       }
     }
-    return any ? PlacementReason::kTooLarge : PlacementReason::kPairingPending;
+    if (any) return PlacementReason::kTooLarge;
+    return any_without_adapter ? PlacementReason::kNoAdapter
+                               : PlacementReason::kPairingPending;
   }
 
   static bool IsPaired(const Workers& prefill, const WorkerSnapshot& decode) {
@@ -254,16 +261,20 @@ PlacementVerdict PlaceByPreference(const ClusterSnapshot& cluster,
                                    const PlacementRequest& request,
                                    WorkerPreference* preference) {
   bool any_decode = false;
+  bool any_with_adapter = false;
   Workers all;
   Workers fresh;
   for (const WorkerSnapshot& worker : cluster.workers) {
     if (worker.role != WorkerRole::kDecode || !worker.usable) continue;
     any_decode = true;
+    if (!HasAdapter(worker, request)) continue;
+    any_with_adapter = true;
     if (!CouldEverHold(worker, request.total_tokens)) continue;
     all.push_back(&worker);
     if (!Contains(request.excluded, worker.id)) fresh.push_back(&worker);
   }
   if (!any_decode) return None(PlacementReason::kNoDecodeWorker);
+  if (!any_with_adapter) return None(PlacementReason::kNoAdapter);
   if (all.empty()) return None(PlacementReason::kTooLarge);
 
   Picker picker(cluster, request, preference);

@@ -20,6 +20,20 @@ inline bool Contains(absl::Span<const WorkerId> ids, WorkerId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
+// Whether it has the request's adapter, if that names one.
+inline bool HasAdapter(const WorkerSnapshot& worker,
+                       const PlacementRequest& request) {
+  return request.adapter == 0 ||
+         std::binary_search(worker.adapters.begin(), worker.adapters.end(),
+                            request.adapter);
+}
+
+// Whether it is placed on at all, and with this request's adapter.
+inline bool MayServe(const WorkerSnapshot& worker,
+                     const PlacementRequest& request) {
+  return worker.usable && HasAdapter(worker, request);
+}
+
 // Prompt tokens to be computed there.
 inline int64_t QueuedTokens(const WorkerSnapshot& worker) {
   return std::max<int64_t>(0, worker.queued_tokens + worker.placed_tokens);

@@ -65,6 +65,8 @@ class Scales final {
         decode ? request_.total_tokens : request_.prefill_tokens;
     if (&worker == chosen_.decode || &worker == chosen_.prefill) {
       weight.standing = Standing::kChosen;
+    } else if (!HasAdapter(worker, request_)) {
+      weight.standing = Standing::kNoAdapter;
     } else if (!CouldEverHold(worker, tokens)) {
       weight.standing = Standing::kTooSmall;
     } else if (Contains(request_.excluded, worker.id)) {

@@ -134,6 +134,9 @@ struct RequestSpec {
   int32_t top_logprobs = 0;
   // W3C trace context of the request's work; empty: none.
   std::string traceparent;
+  // The identity of the LoRA adapter that computes it with the model; empty:
+  // the model alone.
+  std::string adapter;
 };
 
 // Whether a sequence whose output now has `num_output_tokens` tokens, the last

@@ -11,7 +11,8 @@ namespace baton::scheduling {
 Sequence::Sequence(SequenceId id, std::vector<TokenId> tokens,
                    int32_t prompt_length, SamplingParams sampling,
                    StopParams stop, int32_t top_logprobs,
-                   const Urgency& urgency, std::string cache_salt)
+                   const Urgency& urgency, std::string cache_salt,
+                   int32_t adapter)
     : id_(id),
       tokens_(std::move(tokens)),
       prompt_length_(prompt_length),
@@ -19,7 +20,8 @@ Sequence::Sequence(SequenceId id, std::vector<TokenId> tokens,
       stop_(std::move(stop)),
       top_logprobs_(top_logprobs),
       urgency_(urgency),
-      cache_salt_(std::move(cache_salt)) {
+      cache_salt_(std::move(cache_salt)),
+      adapter_(adapter) {
   CHECK_GE(prompt_length_, 1);
   CHECK_LE(prompt_length_, num_tokens());
 }
@@ -47,6 +49,7 @@ PlannedSequence Sequence::Planned(int32_t num_output) const {
   PlannedSequence planned;
   planned.sequence = id_;
   planned.blocks = blocks_.ids();
+  planned.adapter = adapter_;
   planned.sampling = &sampling_;
   planned.history = tokens_;
   planned.prompt_length = prompt_length_;

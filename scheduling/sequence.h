@@ -49,11 +49,13 @@ class Sequence final {
  public:
   // `tokens` is the prompt and then output tokens of an earlier attempt.
   // `top_logprobs` as in RequestSpec. Only sequences of the same `cache_salt`
-  // share cached prefixes.
+  // share cached prefixes. `adapter` as in PlannedSequence; of another one the
+  // salt is another.
   // REQUIRES: 1 <= prompt_length <= tokens.size().
   Sequence(SequenceId id, std::vector<TokenId> tokens, int32_t prompt_length,
            SamplingParams sampling, StopParams stop, int32_t top_logprobs = 0,
-           const Urgency& urgency = {}, std::string cache_salt = {});
+           const Urgency& urgency = {}, std::string cache_salt = {},
+           int32_t adapter = kNoAdapter);
 
   // From here on the output is what the guide's grammar describes. Errors as of
   // GuidedOutput::Follow, of the output that there is; InvalidArgument also
@@ -168,6 +170,7 @@ class Sequence final {
   const int32_t top_logprobs_;
   const Urgency urgency_;
   const std::string cache_salt_;
+  const int32_t adapter_;
   int32_t computed_ = 0;
   CachedPrefix prefix_;
   PooledBlocks blocks_;

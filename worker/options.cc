@@ -1,7 +1,9 @@
 #include "worker/options.h"
 
+#include <cstddef>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -9,7 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "common/adapter_name.h"
 #include "common/log.h"
+#include "common/model_name.h"
 
 namespace baton::worker {
 
@@ -46,11 +50,41 @@ absl::Status ParseKvMemory(const std::string& text,
   return absl::OkStatus();
 }
 
+absl::StatusOr<engine::AdapterSource> ParseAdapter(const std::string& text) {
+  const size_t equals = text.find('=');
+  engine::AdapterSource source;
+  if (equals == std::string::npos) {
+    source = {ModelName(text), text};
+  } else {
+    source = {text.substr(0, equals), text.substr(equals + 1)};
+  }
+  if (!IsAdapterName(source.name) || source.dir.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", text, "\" is not NAME=DIR with a name of 1 to ",
+        kMaxAdapterNameBytes, " printable characters without spaces"));
+  }
+  return source;
+}
+
 void AddFlags(CLI::App* app, WorkerOptions* o) {
   app->add_option("--model", o->engine.model_dir,
                   "Hugging Face model directory, GGUF file, or what `baton "
                   "quantize` wrote")
       ->required();
+  app->add_option_function<std::vector<std::string>>(
+         "--adapter",
+         [o](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             o->engine.adapters.push_back(ParseAdapter(text).value());
+           }
+         },
+         "NAME=DIR, may be given several times: a LoRA adapter, as PEFT writes "
+         "them, which clients ask for in the place of the model's name. With "
+         "DIR alone its last part is the name. With --device cpu")
+      ->check([](const std::string& text) {
+        return std::string(ParseAdapter(text).status().message());
+      })
+      ->allow_extra_args(false);
   app->add_option("--name", o->name, "Name of this worker in logs and metrics");
   app->add_option("--listen", o->listen,
                   "HOST:PORT of the control plane (gRPC); port 0 takes a free "

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "baton/v1/peer.pb.h"
 #include "common/metrics/metrics.h"
 #include "engine/engine_factory.h"
@@ -90,6 +91,10 @@ bool StagesOnDevice(const WorkerOptions& options);
 // are loaded. InvalidArgument, without the flag's name.
 absl::Status ParseKvMemory(const std::string& text,
                            engine::EngineOptions* options);
+
+// From "NAME=DIR", or "DIR", whose last part is then the name. InvalidArgument,
+// without the flag's name.
+absl::StatusOr<engine::AdapterSource> ParseAdapter(const std::string& text);
 
 // Adds the flags to `app`; they write to `options` when it parses.
 void AddFlags(CLI::App* app, WorkerOptions* options);

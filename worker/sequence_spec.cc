@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "common/trace_context.h"
@@ -147,10 +148,24 @@ absl::StatusOr<scheduling::Urgency> CheckedUrgency(
   return urgency;
 }
 
+// Its place among `adapters`.
+absl::StatusOr<int32_t> CheckedAdapter(
+    const std::string& identity,
+    absl::Span<const engine::AdapterInfo> adapters) {
+  if (identity.empty()) return scheduling::kNoAdapter;
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    if (adapters[i].identity == identity) return static_cast<int32_t>(i);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("sequence.adapter is ", absl::CHexEscape(identity),
+                   ", which this worker does not have"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
-    SequenceId id, const v1::SequenceSpec& spec, int32_t vocab_size) {
+    SequenceId id, const v1::SequenceSpec& spec, int32_t vocab_size,
+    absl::Span<const engine::AdapterInfo> adapters) {
   BATON_ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
                          CheckedTokens(spec.tokens(), vocab_size, "tokens"));
   const uint32_t count = static_cast<uint32_t>(tokens.size());
@@ -182,10 +197,13 @@ absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
   }
   BATON_ASSIGN_OR_RETURN(const scheduling::Urgency urgency,
                          CheckedUrgency(spec));
+  BATON_ASSIGN_OR_RETURN(const int32_t adapter,
+                         CheckedAdapter(spec.adapter(), adapters));
   return std::make_unique<scheduling::Sequence>(
       id, std::move(tokens), static_cast<int32_t>(spec.prompt_length()),
       std::move(sampling), std::move(stop),
-      static_cast<int32_t>(spec.top_logprobs()), urgency, spec.cache_salt());
+      static_cast<int32_t>(spec.top_logprobs()), urgency, spec.cache_salt(),
+      adapter);
 }
 
 absl::Time DeadlineOf(const v1::SequenceSpec& spec, absl::Time now) {

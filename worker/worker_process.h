@@ -93,16 +93,6 @@ struct WorkerProgram {
   bool dual() const { return roles.size() > 1; }
 };
 
-// Who this worker is, with a new incarnation.
-v1::PeerHello MakePeerHello(v1::WorkerRole role, const std::string& name,
-                            const engine::Engine& engine);
-// Of a worker with so many loops. A prefill side takes no prompt that it could
-// not hand over: with a stage that is too small, a decode worker computes it.
-v1::WorkerHello MakeWorkerHello(const WorkerOptions& options,
-                                const v1::PeerHello& self,
-                                const engine::Engine& engine,
-                                const std::string& data_address,
-                                int32_t num_loops = 1);
 // The memory that KV is handed over from and to, as the hand-off sees it: the
 // engine's, or its stage's. `hasher`: for staged blocks on a device, else null.
 kv_transfer::KvGeometry Geometry(engine::Engine* engine,

@@ -8,6 +8,7 @@
 #include "kv_transfer/transports/host_aware/create_transport.h"
 #include "kv_transfer/wire_encoding.h"
 #include "worker/staged_page_hasher.h"
+#include "worker/worker_hello.h"
 
 namespace baton::worker {
 namespace {

@@ -85,7 +85,7 @@ CompletionCall::CompletionCall(FrontDoor* door, ApiRequest api, std::string id,
       head_({.chat = api_.chat,
              .id = std::move(id),
              .created_unix_seconds = absl::ToUnixSeconds(absl::Now()),
-             .model = door->model().name}),
+             .model = api_.ModelOr(door->model().name)}),
       writer_(head_, api_.include_usage) {
   if (api_.echoed_fields.has_value()) {
     absl::MutexLock lock(&mu_);

@@ -75,12 +75,13 @@ Response ConsoleResponse(const Request& request, const ConsoleFile& file) {
   return response;
 }
 
+// Adapters have the model's tokens.
 absl::StatusOr<std::vector<TokenId>> TokensOf(const TokenizeRequest& request,
-                                              const ServedModel& model) {
+                                              const ServedModel& model,
+                                              const AdapterNames& adapters) {
   const std::string& name = request.prompt.model();
-  if (!name.empty() && name != model.name) {
-    return WithField("model", absl::NotFoundError(absl::StrCat(
-                                  "model \"", name, "\" is not served here")));
+  if (!name.empty() && name != model.name && !adapters.contains(name)) {
+    return NoSuchModel(name, model, &adapters);
   }
   std::string text = request.prompt.text();
   if (request.prompt.has_chat()) {
@@ -196,7 +197,7 @@ void OpenAiApi::Tokenize(const Request& request,
     return responder->Send(ErrorResponse(parsed.status(), std::nullopt));
   }
   const absl::StatusOr<std::vector<TokenId>> tokens =
-      TokensOf(*parsed, door_->model());
+      TokensOf(*parsed, door_->model(), *door_->serving().adapters);
   if (!tokens.ok()) {
     return responder->Send(ErrorResponse(tokens.status(), std::nullopt));
   }
@@ -232,10 +233,14 @@ void OpenAiApi::Detokenize(const Request& request,
   responder->Send(JsonResponse(std::move(body)));
 }
 
-std::string OpenAiApi::ModelJson() const {
+std::string OpenAiApi::ModelJson(absl::string_view adapter) const {
   const ServedModel& model = door_->model();
   std::string out = "{\"id\":";
-  AppendJsonString(model.name, &out);
+  AppendJsonString(adapter.empty() ? model.name : adapter, &out);
+  if (!adapter.empty()) {
+    absl::StrAppend(&out, ",\"parent\":");
+    AppendJsonString(model.name, &out);
+  }
   absl::StrAppend(
       &out, ",\"object\":\"model\",\"created\":", started_unix_seconds_,
       ",\"owned_by\":\"baton\",\"max_model_len\":", door_->max_context(),
@@ -245,18 +250,25 @@ std::string OpenAiApi::ModelJson() const {
 
 void OpenAiApi::Models(const Request& request, const ResponderPtr& responder) {
   absl::string_view name = request.path;
+  const Serving serving = door_->serving();
   if (!absl::ConsumePrefix(&name, "/v1/models/")) {
+    std::string models = ModelJson("");
+    for (const auto& [adapter, identity] : *serving.adapters) {
+      // Then it stands for the model.
+      if (adapter == door_->model().name) continue;
+      absl::StrAppend(&models, ",", ModelJson(adapter));
+    }
     return responder->Send(JsonResponse(
-        absl::StrCat("{\"object\":\"list\",\"data\":[", ModelJson(), "]}")));
+        absl::StrCat("{\"object\":\"list\",\"data\":[", models, "]}")));
   }
   if (name == door_->model().name) {
-    return responder->Send(JsonResponse(ModelJson()));
+    return responder->Send(JsonResponse(ModelJson("")));
+  }
+  if (serving.adapters->contains(name)) {
+    return responder->Send(JsonResponse(ModelJson(name)));
   }
   responder->Send(ErrorResponse(
-      WithField("model",
-                absl::NotFoundError(absl::StrCat(
-                    "model \"", name.substr(0, 200), "\" is not served here"))),
-      std::nullopt));
+      NoSuchModel(name, door_->model(), serving.adapters.get()), std::nullopt));
 }
 
 void OpenAiApi::Cluster(const ResponderPtr& responder) {

@@ -66,7 +66,7 @@ class OpenAiApi final : public Handler {
   void Cluster(const ResponderPtr& responder);
   Response Health() const;
   Response Readiness() const;
-  std::string ModelJson() const;
+  std::string ModelJson(absl::string_view adapter) const;
 
   const Options options_;
   FrontDoor* const door_;

@@ -38,6 +38,12 @@ struct ApiRequest {
   // Of POST /v1/responses alone, whose requests are chats with one answer: the
   // fields of the request that its answers repeat, `,"name":value` each.
   std::optional<std::string> echoed_fields;
+
+  // The model that it asks for, by which its answers call it; `name` if it asks
+  // for none.
+  const std::string& ModelOr(const std::string& name) const {
+    return prompts.front().model().empty() ? name : prompts.front().model();
+  }
 };
 
 // InvalidArgument names the field (router/invalid_field.h).

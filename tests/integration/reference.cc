@@ -99,8 +99,10 @@ class Reference::Format {
 
 absl::StatusOr<std::unique_ptr<Reference>> Reference::Load(
     const std::string& model_dir, const std::string& weights,
-    const std::string& kv_dtype) {
+    const std::string& kv_dtype,
+    const std::vector<engine::AdapterSource>& adapters) {
   engine::EngineOptions options;
+  options.adapters = adapters;
   options.model_dir = model_dir;
   options.weights = weights;
   options.kv_dtype = kv_dtype;
@@ -155,6 +157,11 @@ std::vector<scheduling::SampledToken> Reference::Sampled(
   planned.sample = true;
   planned.sampling = &sampling;
   planned.prompt_length = prompt_length;
+  for (size_t i = 0; i < engine_->adapters().size(); ++i) {
+    if (engine_->adapters()[i].name == request.model()) {
+      planned.adapter = static_cast<int32_t>(i);
+    }
+  }
   planned.allowed = sampling.allowed.get();
   std::optional<Format> format;
   if (request.has_response_format()) {

@@ -13,6 +13,7 @@
 #include "baton/v1/inference.pb.h"
 #include "common/ids.h"
 #include "engine/engine.h"
+#include "engine/engine_factory.h"
 #include "scheduling/request.h"
 #include "scheduling/step_plan.h"
 
@@ -22,7 +23,8 @@ class Reference final {
  public:
   static absl::StatusOr<std::unique_ptr<Reference>> Load(
       const std::string& model_dir, const std::string& weights = "auto",
-      const std::string& kv_dtype = "bf16");
+      const std::string& kv_dtype = "bf16",
+      const std::vector<engine::AdapterSource>& adapters = {});
 
   // Of this engine, which loaded the model in that directory.
   Reference(std::unique_ptr<engine::Engine> engine, std::string model_dir);
@@ -31,7 +33,7 @@ class Reference final {
   // sampling field set that is not neutral, with what comes with each. The
   // model's end-of-text tokens end it unless ignore_eos. Stop strings are not
   // looked at. What the answer may be (response_format) is tried out token by
-  // token.
+  // token. `model` may name an adapter.
   std::vector<scheduling::SampledToken> Sampled(
       const v1::GenerateRequest& request);
   std::vector<TokenId> Tokens(const v1::GenerateRequest& request);

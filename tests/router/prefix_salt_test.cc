@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "router/access/key_file.h"
+#include "router/adapter_names.h"
 #include "scheduling/request.h"
 
 namespace baton::router {
@@ -36,12 +37,39 @@ TEST(PrefixSaltTest, NoTwoPairsAreAlike) {
   }
 }
 
+TEST(PrefixSaltTest, NoTwoAdaptersAreAlike) {
+  // As long as those of workers, and others.
+  const std::string adapters[] = {"", "a", "ab", std::string(32, 'a'),
+                                  std::string(32, 'b')};
+  const std::string texts[] = {"",
+                               "a",
+                               "aa",
+                               "\xff",
+                               std::string("\xff\1a\0", 4),
+                               std::string("\1a\0", 3)};
+  std::set<std::string> salts;
+  for (const std::string& adapter : adapters) {
+    for (const std::string& tenant : texts) {
+      for (const std::string& salt : texts) {
+        EXPECT_TRUE(salts
+                        .insert(MakePrefixSalt(PrefixScope::kTenant, tenant,
+                                               salt, adapter))
+                        .second)
+            << adapter << ", tenant of " << tenant.size() << ", salt of "
+            << salt.size();
+      }
+    }
+  }
+}
+
 // Caches outlive routers: this may not change from release to release.
 TEST(PrefixSaltTest, IsTheSameForEver) {
   EXPECT_EQ(OfTenant("", ""), "");
   EXPECT_EQ(OfTenant("", "x"), std::string("\0x", 2));
   EXPECT_EQ(OfTenant("alice", ""), "\5alice");
   EXPECT_EQ(OfTenant("alice", "x"), "\5alicex");
+  EXPECT_EQ(MakePrefixSalt(PrefixScope::kTenant, "alice", "x", "A1"),
+            "\xff\2A1\5alicex");
 }
 
 TEST(PrefixSaltTest, SharedIsWithoutTheTenant) {
@@ -58,6 +86,12 @@ TEST(PrefixSaltTest, WorkersTakeTheLongest) {
                      std::string(kLongestClientSalt, 'x'))
                 .size(),
             scheduling::kMaxCacheSaltBytes);
+  EXPECT_LE(
+      MakePrefixSalt(PrefixScope::kTenant, std::string(kMaxKeyNameBytes, 'a'),
+                     std::string(kLongestClientSalt, 'x'),
+                     std::string(kMaxAdapterIdentityBytes, 'b'))
+          .size(),
+      scheduling::kMaxCacheSaltBytes);
 }
 
 }  // namespace

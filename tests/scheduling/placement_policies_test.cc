@@ -44,6 +44,89 @@ TEST(PlacementPoliciesTest, EachIsMadeByItsName) {
             "power-of-two, prefix-affine, cost-model");
 }
 
+const WorkerSnapshot* Find(const ClusterSnapshot& cluster, WorkerId id);
+
+// Adapters decide who may serve, the policy who of them does.
+TEST(PlacementPoliciesTest, NobodyIsAskedForAnAdapterThatHeDoesNotHave) {
+  constexpr uint64_t kAdapter = 7;
+  Dice dice(11);
+  for (const std::string& name : PlacementPolicyNames()) {
+    const auto policy = MakePlacementPolicy(name).value();
+    int placed = 0;
+    int none = 0;
+    for (int i = 0; i < 400; ++i) {
+      RandomOptions options;
+      options.unfit_one_in = 10;
+      ClusterSnapshot cluster = RandomCluster(options, &dice);
+      cluster.allow_local_prefill = dice.OneIn(2);
+      bool decodes = false;
+      bool prefills = false;
+      for (WorkerSnapshot& worker : cluster.workers) {
+        if (dice.OneIn(2)) worker.adapters = {3, 9};
+        if (dice.OneIn(3)) worker.adapters = {3, kAdapter, 9};
+        if (worker.adapters.size() < 3 || !worker.usable) continue;
+        (worker.role == WorkerRole::kDecode ? decodes : prefills) = true;
+      }
+      PlacementRequest request = RandomRequest(&dice);
+      request.adapter = kAdapter;
+      const PlacementVerdict verdict = policy->Place(cluster, request);
+      for (const WorkerId id : {verdict.prefill, verdict.decode}) {
+        if (id == kNoWorker) continue;
+        EXPECT_THAT(Find(cluster, id)->adapters, testing::Contains(kAdapter));
+      }
+      const bool could = decodes && (prefills || cluster.allow_local_prefill);
+      if (!could) {
+        ++none;
+        EXPECT_EQ(verdict.kind, Kind::kNone);
+        EXPECT_THAT(verdict.reason,
+                    testing::AnyOf(PlacementReason::kNoAdapter,
+                                   PlacementReason::kNoDecodeWorker,
+                                   PlacementReason::kPairingPending,
+                                   PlacementReason::kTooLarge,
+                                   PlacementReason::kDecodeFull));
+      } else if (verdict.kind != Kind::kNone) {
+        ++placed;
+      } else {
+        EXPECT_NE(verdict.reason, PlacementReason::kNoDecodeWorker);
+      }
+      for (const PlacementCandidate& candidate :
+           policy->Weigh(cluster, request, verdict, 100)) {
+        const WorkerSnapshot& worker = *Find(cluster, candidate.id);
+        if (!worker.usable) continue;
+        EXPECT_EQ(candidate.standing == Standing::kNoAdapter,
+                  worker.adapters.size() < 3);
+      }
+    }
+    EXPECT_GT(placed, 50) << name;
+    EXPECT_GT(none, 20) << name;
+  }
+}
+
+TEST(PlacementPoliciesTest, SayThatNobodyHasTheAdapter) {
+  for (const std::string& name : PlacementPolicyNames()) {
+    const auto policy = MakePlacementPolicy(name).value();
+    ClusterSnapshot cluster;
+    cluster.workers = {PrefillWorker(WorkerId{1}, {WorkerId{2}}),
+                       DecodeWorker(WorkerId{2})};
+    PlacementRequest request = RequestOf(100, 10);
+    request.adapter = AdapterKey("some identity");
+    EXPECT_EQ(policy->Place(cluster, request).reason,
+              PlacementReason::kNoAdapter)
+        << name;
+    cluster.workers[1].adapters = {request.adapter};
+    EXPECT_EQ(policy->Place(cluster, request).kind, Kind::kDecodeOnly) << name;
+    cluster.allow_local_prefill = false;
+    EXPECT_EQ(policy->Place(cluster, request).reason,
+              PlacementReason::kNoAdapter)
+        << name;
+    cluster.workers[0].adapters = {request.adapter};
+    EXPECT_EQ(policy->Place(cluster, request).kind, Kind::kPrefillAndDecode)
+        << name;
+  }
+  EXPECT_EQ(AdapterKey(""), 0u);
+  EXPECT_NE(AdapterKey("a"), AdapterKey("b"));
+}
+
 const WorkerSnapshot* Find(const ClusterSnapshot& cluster, WorkerId id) {
   for (const WorkerSnapshot& worker : cluster.workers) {
     if (worker.id == id) return &worker;

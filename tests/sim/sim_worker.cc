@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "worker/worker_hello.h"
 
 namespace baton::sim {
 namespace {

@@ -17,6 +17,7 @@
 #include "kv_transfer/handoff_sender.h"
 #include "tests/support/fake_transport.h"
 #include "tests/support/manual_clock.h"
+#include "worker/worker_hello.h"
 #include "worker/worker_process.h"
 
 namespace baton::worker {

@@ -11,6 +11,7 @@
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 #include "prefill_worker/prefill_loop.h"
 #include "proto/fingerprint.h"
+#include "worker/worker_hello.h"
 
 namespace baton::worker {
 namespace {

@@ -10,6 +10,7 @@
 #include "kv_transfer/handoff_receiver.h"
 #include "tests/sim/sim_engine.h"
 #include "tests/support/fake_transport.h"
+#include "worker/worker_hello.h"
 #include "worker/worker_process.h"
 
 namespace baton::prefill_worker {

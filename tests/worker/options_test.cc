@@ -42,6 +42,30 @@ TEST(OptionsTest, KvMemoryIsASizeOrAShare) {
               HasSubstr("\"x%\" is not a share"));
 }
 
+TEST(OptionsTest, AdaptersHaveNames) {
+  EXPECT_TRUE(Parse("")->engine.adapters.empty());
+  const auto options =
+      Parse("--adapter sql=/a/b --adapter /c/chat/ --adapter x=y=z");
+  ASSERT_TRUE(options.has_value());
+  const auto& adapters = options->engine.adapters;
+  ASSERT_EQ(adapters.size(), 3u);
+  EXPECT_EQ(adapters[0].name, "sql");
+  EXPECT_EQ(adapters[0].dir, "/a/b");
+  EXPECT_EQ(adapters[1].name, "chat");
+  EXPECT_EQ(adapters[1].dir, "/c/chat/");
+  EXPECT_EQ(adapters[2].name, "x");
+  EXPECT_EQ(adapters[2].dir, "y=z");
+  for (const std::string& bad :
+       {std::string("=dir"), std::string("name="),
+        std::string(129, 'a') + "=dir", std::string("\"a b=dir\"")}) {
+    EXPECT_FALSE(Parse("--adapter " + bad).has_value()) << bad;
+  }
+  // Each takes one.
+  EXPECT_FALSE(Parse("--adapter a=b c=d").has_value());
+  EXPECT_THAT(std::string(ParseAdapter("=dir").status().message()),
+              HasSubstr("\"=dir\" is not NAME=DIR"));
+}
+
 TEST(OptionsTest, DevicesThatShareTheModel) {
   EXPECT_EQ(Parse("")->engine.tensor_parallel, 1);
   EXPECT_EQ(Parse("--tensor-parallel 8")->engine.tensor_parallel, 8);

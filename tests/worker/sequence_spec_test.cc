@@ -51,6 +51,31 @@ v1::SequenceSpec Good() {
   return spec;
 }
 
+// By identity, whatever it is called.
+TEST(MakeSequenceTest, FindsTheAdapter) {
+  const std::vector<engine::AdapterInfo> adapters = {
+      {.name = "b", .identity = "A"}, {.name = "a", .identity = "B"}};
+  const auto adapter_of = [&](const std::string& identity) {
+    v1::SequenceSpec spec = Good();
+    spec.set_adapter(identity);
+    const auto sequence = MakeSequence(SequenceId{3}, spec, kVocab, adapters);
+    EXPECT_TRUE(sequence.ok()) << sequence.status();
+    scheduling::StepPlan plan;
+    (*sequence)->AppendTo(&plan, 1);
+    return plan.sequences[0].adapter;
+  };
+  EXPECT_EQ(adapter_of(""), scheduling::kNoAdapter);
+  EXPECT_EQ(adapter_of("A"), 0);
+  EXPECT_EQ(adapter_of("B"), 1);
+  v1::SequenceSpec spec = Good();
+  spec.set_adapter("C\n");
+  const absl::Status status =
+      MakeSequence(SequenceId{3}, spec, kVocab, adapters).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "sequence.adapter is C\\n, which this worker does not have");
+}
+
 TEST(MakeSequenceTest, TakesEveryField) {
   const auto sequence = MakeSequence(SequenceId{3}, Good(), kVocab);
   ASSERT_TRUE(sequence.ok()) << sequence.status();

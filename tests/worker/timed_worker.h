@@ -20,6 +20,7 @@
 #include "tests/support/manual_clock.h"
 #include "worker/kv_blocks.h"
 #include "worker/role_switch.h"
+#include "worker/worker_hello.h"
 #include "worker/worker_process.h"
 
 namespace baton::worker::timed {
