@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "router/prefix_salt.h"
 #include "router/worker_messages.h"
 #include "scheduling/block_hash.h"
 #include "tests/sim/mix.h"
@@ -179,6 +180,7 @@ void Client::TakeEnd(const absl::Status& status) {
     return;
   }
   coverage_->Add(Covered::kFinished);
+  if (!options_.spec.adapter.empty()) coverage_->Add(Covered::kAdapted);
   if (last_.timing().retries() > 0)
     coverage_->Add(Covered::kFinishedAfterRetry);
   if (!expected_.stop.empty()) coverage_->Add(Covered::kStoppedByText);
@@ -257,6 +259,11 @@ Client::Options DrawRequest(int number, bool alike, bool long_outputs,
         "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   }
   if (number % 5 == 3) options.salt = number % 2 == 0 ? "a" : "b";
+  if (number % 3 == 2) {
+    spec.adapter = kAdapterIdentities[number % 2];
+    options.salt = router::MakePrefixSalt(router::PrefixScope::kShared, "",
+                                          options.salt, spec.adapter);
+  }
   const int drawn = dice->Below(static_cast<int>(std::size(kPromptLengths)));
   const int length = alike ? kBlockSize + 1 : kPromptLengths[drawn];
   if (!alike && dice->Chance(0.75)) {

@@ -77,12 +77,14 @@ uint64_t CheckCached(const std::string& worker, const LoopView& view,
     if (content.number <= above) continue;
     highest = std::max(highest, content.number);
     int32_t position = 0;
+    BlockId first = content.block;
     for (BlockId b = content.before; b != PrefixCache::kNoBlock;
          b = before.at(b)) {
       position += kBlockSize;
+      first = b;
     }
-    if (engine.HasKvOf(content.tokens, position, content.block,
-                       content.before)) {
+    if (engine.HasKvOf(content.tokens, position, AdapterOfSalt(salts.at(first)),
+                       content.block, content.before)) {
       continue;
     }
     journal->Violate(absl::StrCat(worker, ": block ", content.block,

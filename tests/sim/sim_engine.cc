@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
+#include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "common/log.h"
 #include "tests/sim/mix.h"
@@ -29,8 +31,9 @@ uint64_t Digest(const SlotWords& slot) {
 // What a token's slot holds; `before` is the digest of the slot of the position
 // before it in the same layer, 0 for the first.
 SlotWords SlotContent(uint64_t before, TokenId token, int32_t position,
-                      int32_t layer) {
+                      int32_t layer, int32_t adapter) {
   uint64_t hash = Mix(before, static_cast<uint64_t>(token));
+  hash = Mix(hash, static_cast<uint64_t>(adapter - scheduling::kNoAdapter));
   hash = Mix(hash, static_cast<uint64_t>(position));
   hash = Mix(hash, static_cast<uint64_t>(layer));
   SlotWords slot;
@@ -54,16 +57,32 @@ TokenId Draw(const std::array<uint64_t, kNumLayers>& layers, uint64_t seed,
   }
 }
 
+// By its identity, as PlannedSequence.
+int32_t AdapterOf(absl::string_view identity) {
+  for (size_t i = 0; i < std::size(kAdapterIdentities); ++i) {
+    if (identity == kAdapterIdentities[i]) return static_cast<int32_t>(i);
+  }
+  return scheduling::kNoAdapter;
+}
+
 }  // namespace
+
+int32_t AdapterOfSalt(absl::string_view salt) {
+  if (!absl::ConsumePrefix(&salt, "\xff") || salt.empty()) {
+    return scheduling::kNoAdapter;
+  }
+  return AdapterOf(salt.substr(1, static_cast<uint8_t>(salt[0])));
+}
 
 std::vector<TokenId> ReferenceOutput(const scheduling::RequestSpec& spec) {
   std::array<uint64_t, kNumLayers> before{};
   std::array<uint64_t, kNumLayers> layers{};
   int32_t position = 0;
+  const int32_t adapter = AdapterOf(spec.adapter);
   const auto run = [&](TokenId token) {
     for (int32_t layer = 0; layer < kNumLayers; ++layer) {
       before[layer] =
-          Digest(SlotContent(before[layer], token, position, layer));
+          Digest(SlotContent(before[layer], token, position, layer, adapter));
       layers[layer] = Mix(layers[layer], before[layer]);
     }
     ++position;
@@ -100,8 +119,14 @@ std::vector<scheduling::TokenLogprob> ReferenceTop(uint64_t seed, int32_t index,
   return top;
 }
 
-SimEngine::SimEngine(int32_t num_blocks, Hooks hooks, int32_t staged_blocks)
+SimEngine::SimEngine(int32_t num_blocks, Hooks hooks, int32_t staged_blocks,
+                     bool has_adapters)
     : hooks_(std::move(hooks)) {
+  if (has_adapters) {
+    for (const char* identity : kAdapterIdentities) {
+      adapters_.push_back({.name = identity, .identity = identity});
+    }
+  }
   layout_.num_layers = kNumLayers;
   layout_.num_blocks = num_blocks;
   layout_.block_size = kBlockSize;
@@ -142,7 +167,8 @@ void SimEngine::Write(const PlannedSequence& planned, int32_t layer) {
   }
   for (size_t i = 0; i < planned.tokens.size(); ++i) {
     const int32_t position = planned.first_position + static_cast<int32_t>(i);
-    slot = SlotContent(before, planned.tokens[i], position, layer);
+    slot = SlotContent(before, planned.tokens[i], position, layer,
+                       planned.adapter);
     std::memcpy(SlotOf(planned, layer, position), slot.data(), kSlotBytes);
     before = Digest(slot);
   }
@@ -170,7 +196,7 @@ SampledToken SimEngine::Sample(const PlannedSequence& planned) {
 }
 
 bool SimEngine::HasKvOf(absl::Span<const TokenId> tokens, int32_t position,
-                        BlockId block, BlockId before) const {
+                        int32_t adapter, BlockId block, BlockId before) const {
   const auto slot_of = [&](int32_t layer, BlockId b, size_t offset) {
     SlotWords slot;
     std::memcpy(
@@ -183,8 +209,9 @@ bool SimEngine::HasKvOf(absl::Span<const TokenId> tokens, int32_t position,
     uint64_t digest =
         position == 0 ? 0 : Digest(slot_of(layer, before, kBlockSize - 1));
     for (size_t i = 0; i < tokens.size(); ++i) {
-      const SlotWords slot = SlotContent(
-          digest, tokens[i], position + static_cast<int32_t>(i), layer);
+      const SlotWords slot =
+          SlotContent(digest, tokens[i], position + static_cast<int32_t>(i),
+                      layer, adapter);
       if (slot_of(layer, block, i) != slot) return false;
       digest = Digest(slot);
     }

@@ -1,9 +1,9 @@
 // An engine whose answers prove what it read. It writes into each token's KV
-// slot a hash of the token, its place and all before it, and draws the next
-// token from a hash of the KV bytes that it reads back through the block table,
-// of all layers and positions. So a sequence that decodes on partial, stale or
-// foreign KV gives other tokens than ReferenceOutput, which knows no cluster
-// and no KV memory.
+// slot a hash of the token, its place, its adapter and all before it, and draws
+// the next token from a hash of the KV bytes that it reads back through the
+// block table, of all layers and positions. So a sequence that decodes on
+// partial, stale or foreign KV gives other tokens than ReferenceOutput, which
+// knows no cluster and no KV memory.
 //
 // One thread.
 #pragma once
@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "engine/engine.h"
 #include "scheduling/request.h"
 #include "tests/sim/sim_stage.h"
@@ -27,6 +28,11 @@ inline constexpr int32_t kBlockSize = 16;
 inline constexpr int32_t kVocabSize = 4000;
 // Most positions of a sequence.
 inline constexpr int32_t kMaxPosition = 96;
+
+// Adapters of those engines that have some; spec.adapter names them.
+inline constexpr const char* kAdapterIdentities[] = {"A0", "A1"};
+// Of a sequence with such a salt (router/prefix_salt.h), as PlannedSequence.
+int32_t AdapterOfSalt(absl::string_view salt);
 
 // The right output of a request.
 std::vector<TokenId> ReferenceOutput(const scheduling::RequestSpec& spec);
@@ -54,12 +60,16 @@ class SimEngine final : public engine::Engine {
   };
 
   // With `staged_blocks` its KV lies on a device, with such a stage.
-  SimEngine(int32_t num_blocks, Hooks hooks, int32_t staged_blocks = 0);
+  SimEngine(int32_t num_blocks, Hooks hooks, int32_t staged_blocks = 0,
+            bool has_adapters = true);
 
   const engine::ModelConfig& model() const override { return model_; }
   const std::string& model_identity() const override { return identity_; }
   const std::string& backend_name() const override { return backend_; }
   const engine::KvLayout& kv_layout() const override { return layout_; }
+  absl::Span<const engine::AdapterInfo> adapters() const override {
+    return adapters_;
+  }
   absl::Span<std::byte> kv_memory() override {
     return stage_ != nullptr ? absl::Span<std::byte>() : memory();
   }
@@ -80,10 +90,10 @@ class SimEngine final : public engine::Engine {
   scheduling::StepResult Await(absl::FunctionRef<void()> meanwhile) override;
 
   // Whether `block` holds the KV of these tokens, the first of them at
-  // `position`, behind what block `before` holds. `before` is not looked at for
-  // position 0.
+  // `position`, with that adapter, behind what block `before` holds. `before`
+  // is not looked at for position 0.
   bool HasKvOf(absl::Span<const TokenId> tokens, int32_t position,
-               BlockId block, BlockId before) const;
+               int32_t adapter, BlockId block, BlockId before) const;
 
  private:
   // A step that was given and has not run, with all that it reads.
@@ -115,6 +125,7 @@ class SimEngine final : public engine::Engine {
   const std::string backend_ = "sim";
   engine::ModelConfig model_;
   engine::KvLayout layout_;
+  std::vector<engine::AdapterInfo> adapters_;
   std::vector<std::byte> memory_;
   std::unique_ptr<SimStage> stage_;  // null: there is none
   // Of the step under way, while RunAhead may be called.

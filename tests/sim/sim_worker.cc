@@ -40,7 +40,9 @@ SimWorker::SimWorker(const Place& place, const ClusterPlan& plan, World* world)
               place.role == v1::WORKER_ROLE_PREFILL
                   ? plan.prefill_staged_blocks
                   // Each side has half of them.
-                  : plan.decode_staged_blocks * (place.dual ? 2 : 1)) {
+                  : plan.decode_staged_blocks * (place.dual ? 2 : 1),
+              // Of one prefill worker others have to do some work.
+              place.name != "prefill-2") {
   worker::WorkerOptions options;
   options.name = place.name;
   options.token_budget = plan.token_budget;
