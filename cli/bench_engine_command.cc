@@ -135,6 +135,11 @@ void AddBenchEngineCommand(CLI::App* bench, const std::string& program,
   engine->add_option("--kv-dtype", o->kv_dtype, "How keys and values are held")
       ->check(CLI::IsMember({"bf16", "int8"}))
       ->capture_default_str();
+  engine
+      ->add_option("--adapter", o->adapters,
+                   "Directory of a LoRA adapter, may be given several times: "
+                   "sequences have them in turns")
+      ->allow_extra_args(false);
   const auto list = [&](const char* name, std::vector<int32_t>* values,
                         const char* text, int min) {
     engine->add_option(name, *values, text)

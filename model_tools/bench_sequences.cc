@@ -53,6 +53,10 @@ PlannedSequence BenchSequences::Plan(int32_t sequence, int64_t first,
   planned.sample = sample;
   planned.sampling = &greedy_;
   planned.prompt_length = 1;
+  if (const auto adapters = static_cast<int32_t>(engine_->adapters().size());
+      adapters > 0) {
+    planned.adapter = sequence % adapters;
+  }
   return planned;
 }
 

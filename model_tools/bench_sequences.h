@@ -16,6 +16,7 @@ namespace baton::model_tools {
 class BenchSequences final {
  public:
   // Sequences 0 .. count-1, with room for `positions` positions each.
+  // With the engine's adapters, if it has some, in turns.
   // REQUIRES: the engine's KV memory has room for them.
   BenchSequences(engine::Engine* engine, int32_t count, int64_t positions);
 

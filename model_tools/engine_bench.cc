@@ -173,6 +173,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Load(const EngineBenchOptions& options,
   engine_options.weights = options.weights;
   engine_options.kv_dtype = options.kv_dtype;
   engine_options.cpu_isa = options.cpu_isa;
+  for (const std::string& dir : options.adapters) {
+    engine_options.adapters.push_back(
+        {absl::StrCat(engine_options.adapters.size()), dir});
+  }
   return engine::CreateEngine(engine_options);
 }
 

@@ -44,6 +44,8 @@ struct EngineBenchOptions {
   std::string model_dir;
   std::string weights = "auto";
   std::string kv_dtype = "bf16";
+  // LoRA adapters that sequences have in turns; none: they have none.
+  std::vector<std::string> adapters;
   std::string cpu_isa;
   std::vector<int32_t> threads = {1};
   // Tests: each prompt; each number of steps with each batch and context.
