@@ -21,6 +21,7 @@
 #include "common/log.h"
 #include "engine/kv_layout.h"
 #include "engine/kv_stage.h"
+#include "engine/lora_adapter.h"
 #include "engine/model_config.h"
 #include "scheduling/step_plan.h"
 
@@ -36,15 +37,6 @@ struct WeightsInfo {
   // Mapped from a file that holds them packed; else packed at load.
   bool mapped = false;
   double load_seconds = 0;
-};
-
-// A LoRA adapter that an engine has beside its model (engine/lora_adapter.h).
-struct AdapterInfo {
-  // The operator's name for it.
-  std::string name;
-  // LoraAdapter::identity.
-  std::string identity;
-  int32_t rank = 0;
 };
 
 class Engine {

@@ -30,11 +30,6 @@ absl::Status ValidateAdapters(const EngineOptions& options) {
           absl::StrCat("adapters: two are called \"", name, "\""));
     }
   }
-  if (!options.adapters.empty() && options.backend == "cuda") {
-    return absl::UnimplementedError(
-        "adapters: the cuda backend does not compute them; the cpu backend "
-        "does");
-  }
   return absl::OkStatus();
 }
 

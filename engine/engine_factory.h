@@ -8,14 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
+#include "engine/lora_adapter.h"
 
 namespace baton::engine {
-
-// A LoRA adapter, as PEFT writes them (engine/lora_adapter.h).
-struct AdapterSource {
-  std::string name;
-  std::string dir;
-};
 
 // Of an engine.
 inline constexpr size_t kMaxAdapters = 256;
@@ -66,8 +61,7 @@ struct EngineOptions {
   // How keys and values are held: "bf16", "int8" or "fp8" (the CUDA backend
   // alone).
   std::string kv_dtype = "bf16";
-  // Adapters that sequences may be computed with, each of another name; the CPU
-  // backend alone.
+  // Adapters that sequences may be computed with, each of another name.
   std::vector<AdapterSource> adapters;
   // For tests: the instruction set of the CPU backend ("portable", "avx2",
   // "avx512bf16"); empty takes the best one this CPU has.

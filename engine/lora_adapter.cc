@@ -28,6 +28,12 @@ constexpr int64_t kMaxAdapterConfigBytes = int64_t{1} << 20;
 // Part of the identity: raise it when the bytes that are hashed change.
 constexpr int64_t kAdapterFormatVersion = 1;
 
+constexpr LoraTarget kQkvTargets[] = {LoraTarget::kQ, LoraTarget::kK,
+                                      LoraTarget::kV};
+constexpr LoraTarget kOTargets[] = {LoraTarget::kO};
+constexpr LoraTarget kGateUpTargets[] = {LoraTarget::kGate, LoraTarget::kUp};
+constexpr LoraTarget kDownTargets[] = {LoraTarget::kDown};
+
 // Of adapter_config.json.
 struct Scaling {
   int32_t rank = 0;  // of all pairs, if none is said to have another
@@ -102,8 +108,9 @@ struct TargetRows {
 
 // Those of the module (as of "self_attn.q_proj"); none of what adapters cannot
 // add to.
-std::vector<TargetRows> TargetsOf(const ModelConfig& config, int32_t layer,
-                                  absl::string_view module) {
+std::vector<TargetRows> TargetsOfModule(const ModelConfig& config,
+                                        int32_t layer,
+                                        absl::string_view module) {
   struct Module {
     const char* name;
     std::vector<LoraTarget> targets;
@@ -197,7 +204,7 @@ class PairReader {
       const std::vector<TargetRows> targets =
           name.has_value() && name->layer >= 0 &&
                   name->layer < config_.num_layers
-              ? TargetsOf(config_, name->layer, name->module)
+              ? TargetsOfModule(config_, name->layer, name->module)
               : std::vector<TargetRows>();
       if (targets.empty()) {
         return absl::UnimplementedError(absl::StrCat(
@@ -289,6 +296,20 @@ std::string IdentityOf(const SafetensorsFile& file, const Scaling& scaling) {
 
 }  // namespace
 
+absl::Span<const LoraTarget> TargetsOf(LoraInput input) {
+  switch (input) {
+    case LoraInput::kQkv:
+      return kQkvTargets;
+    case LoraInput::kO:
+      return kOTargets;
+    case LoraInput::kGateUp:
+      return kGateUpTargets;
+    case LoraInput::kDown:
+      return kDownTargets;
+  }
+  return {};
+}
+
 std::optional<LoraShape> LoraShapeOf(const ModelConfig& config, int32_t layer,
                                      LoraTarget target) {
   const int64_t hidden = config.hidden_size;
@@ -326,6 +347,30 @@ absl::StatusOr<LoraAdapter> LoadLoraAdapter(const std::string& dir,
   adapter.identity = IdentityOf(*file, scaling);
   adapter.storage = file;
   return adapter;
+}
+
+absl::StatusOr<std::vector<LoraAdapter>> LoadLoraAdapters(
+    absl::Span<const AdapterSource> sources, const ModelConfig& config) {
+  std::vector<LoraAdapter> adapters;
+  for (const AdapterSource& source : sources) {
+    absl::StatusOr<LoraAdapter> adapter = LoadLoraAdapter(source.dir, config);
+    if (!adapter.ok()) {
+      return absl::Status(adapter.status().code(),
+                          absl::StrCat("adapter ", source.name, ": ",
+                                       adapter.status().message()));
+    }
+    adapter->name = source.name;
+    adapters.push_back(*std::move(adapter));
+  }
+  return adapters;
+}
+
+std::vector<AdapterInfo> AdapterInfos(absl::Span<const LoraAdapter> adapters) {
+  std::vector<AdapterInfo> infos;
+  for (const LoraAdapter& adapter : adapters) {
+    infos.push_back({adapter.name, adapter.identity, adapter.rank});
+  }
+  return infos;
 }
 
 }  // namespace baton::engine

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "engine/model_config.h"
 #include "engine/weight_matrix.h"
 
@@ -25,6 +27,13 @@ namespace baton::engine {
 // The matrices of a layer that an adapter may add to, as LayerWeights has them.
 enum class LoraTarget { kQ, kK, kV, kO, kGate, kUp, kDown };
 inline constexpr int kNumLoraTargets = 7;
+
+// Matrices that read the same rows.
+enum class LoraInput { kQkv, kO, kGateUp, kDown };
+inline constexpr int kNumLoraInputs = 4;
+// Most targets of an input.
+inline constexpr int kMaxLoraParts = 3;
+absl::Span<const LoraTarget> TargetsOf(LoraInput input);
 
 struct LoraPair {
   WeightMatrix a;  // [rank, inputs]
@@ -40,7 +49,14 @@ struct LoraLayer {
   }
 };
 
+// What an operator names.
+struct AdapterSource {
+  std::string name;
+  std::string dir;
+};
+
 struct LoraAdapter {
+  std::string name;
   // 32 hexadecimal digits: XXH3-128 over all that it adds. Of two adapters of
   // the same identity, the same answers are to be had.
   std::string identity;
@@ -50,6 +66,14 @@ struct LoraAdapter {
   // Keeps the file mapped.
   std::shared_ptr<const void> storage;
 };
+
+// One that an engine has beside its model.
+struct AdapterInfo {
+  std::string name;
+  std::string identity;
+  int32_t rank = 0;
+};
+std::vector<AdapterInfo> AdapterInfos(absl::Span<const LoraAdapter> adapters);
 
 // Higher ranks than any that is in use.
 inline constexpr int32_t kMaxLoraRank = 512;
@@ -70,5 +94,9 @@ std::optional<LoraShape> LoraShapeOf(const ModelConfig& config, int32_t layer,
 // embeddings, experts, whole modules, alpha_pattern).
 absl::StatusOr<LoraAdapter> LoadLoraAdapter(const std::string& dir,
                                             const ModelConfig& config);
+
+// Each of them; errors also name the adapter.
+absl::StatusOr<std::vector<LoraAdapter>> LoadLoraAdapters(
+    absl::Span<const AdapterSource> sources, const ModelConfig& config);
 
 }  // namespace baton::engine

@@ -82,26 +82,6 @@ absl::StatusOr<MemoryArena> AllocateKv(int64_t bytes,
   return MemoryArena::Allocate(bytes, purpose);
 }
 
-// Reads, checks and packs those of `options`.
-absl::Status LoadAdapters(const EngineOptions& options,
-                          const ModelConfig& config, const CpuWeights& weights,
-                          ThreadTeam& team, std::vector<AdapterInfo>* adapters,
-                          CpuLoras* loras) {
-  std::vector<LoraAdapter> loaded;
-  for (const AdapterSource& source : options.adapters) {
-    absl::StatusOr<LoraAdapter> adapter = LoadLoraAdapter(source.dir, config);
-    if (!adapter.ok()) {
-      return absl::Status(adapter.status().code(),
-                          absl::StrCat("adapter ", source.name, ": ",
-                                       adapter.status().message()));
-    }
-    adapters->push_back({source.name, adapter->identity, adapter->rank});
-    loaded.push_back(*std::move(adapter));
-  }
-  BATON_ASSIGN_OR_RETURN(*loras, PackLoras(loaded, config, weights, team));
-  return absl::OkStatus();
-}
-
 // "cpu-avx512bf16-int4-kv8": what bf16 does not name.
 std::string BackendName(const Kernels& kernels, WeightDtype weights,
                         KvDtype kv) {
@@ -150,10 +130,10 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
                          LoadCpuWeights(options, config, *team));
   const WeightsInfo info =
       InfoOf(loaded.weights, Clock::Monotonic()->Now() - start);
-  std::vector<AdapterInfo> adapters;
-  CpuLoras loras;
-  BATON_RETURN_IF_ERROR(
-      LoadAdapters(options, config, loaded.weights, *team, &adapters, &loras));
+  BATON_ASSIGN_OR_RETURN(const std::vector<LoraAdapter> adapters,
+                         LoadLoraAdapters(options.adapters, config));
+  BATON_ASSIGN_OR_RETURN(CpuLoras loras,
+                         PackLoras(adapters, config, loaded.weights, *team));
   if (options.kv_memory_share > 0) {
     BATON_RETURN_IF_ERROR(
         FillWithBlocks(ShareOfFreeMemory(options.kv_memory_share, info),
@@ -163,8 +143,8 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
                          AllocateKv(layout.total_bytes(), options));
   return std::unique_ptr<Engine>(new CpuEngine(
       *kernels, config, std::move(team), std::move(loaded.weights), info,
-      std::move(loaded.identity), std::move(adapters), std::move(loras), layout,
-      std::move(arena)));
+      std::move(loaded.identity), AdapterInfos(adapters), std::move(loras),
+      layout, std::move(arena)));
 }
 
 CpuEngine::CpuEngine(const Kernels& kernels, const ModelConfig& config,

@@ -8,12 +8,6 @@
 namespace baton::engine::cpu {
 namespace {
 
-constexpr LoraTarget kQkvTargets[] = {LoraTarget::kQ, LoraTarget::kK,
-                                      LoraTarget::kV};
-constexpr LoraTarget kOTargets[] = {LoraTarget::kO};
-constexpr LoraTarget kGateUpTargets[] = {LoraTarget::kGate, LoraTarget::kUp};
-constexpr LoraTarget kDownTargets[] = {LoraTarget::kDown};
-
 // A matrix that is to be packed, and where its view goes.
 struct Place {
   PackedShape shape;
@@ -128,20 +122,6 @@ class Packer {
 };
 
 }  // namespace
-
-absl::Span<const LoraTarget> TargetsOf(LoraInput input) {
-  switch (input) {
-    case LoraInput::kQkv:
-      return kQkvTargets;
-    case LoraInput::kO:
-      return kOTargets;
-    case LoraInput::kGateUp:
-      return kGateUpTargets;
-    case LoraInput::kDown:
-      return kDownTargets;
-  }
-  return {};
-}
 
 absl::StatusOr<CpuLoras> PackLoras(absl::Span<const LoraAdapter> adapters,
                                    const ModelConfig& config,

@@ -19,17 +19,10 @@
 
 namespace baton::engine::cpu {
 
-// Matrices that are multiplied with the same rows: their A lie in one.
-enum class LoraInput { kQkv, kO, kGateUp, kDown };
-inline constexpr int kNumLoraInputs = 4;
-// Most targets of an input.
-inline constexpr int kMaxLoraParts = 3;
-
-absl::Span<const LoraTarget> TargetsOf(LoraInput input);
-
 struct CpuLoraLayer {
-  // [LoraInput]: the A of its targets, each as wide as CpuLoras::rank says,
-  // zero where it adds nothing; without panels when it adds to none of them.
+  // [LoraInput]: the A of its targets in one, each as wide as CpuLoras::rank
+  // says, zero where it adds nothing; without panels when it adds to none of
+  // them.
   std::array<PackedMatrix, kNumLoraInputs> a;
   // [LoraTarget]: B, in panels as the target's own matrix has them (of gate and
   // up, each apart); without any where it adds nothing.

@@ -19,6 +19,7 @@
 #include "engine/cuda/attention.h"
 #include "engine/cuda/device_kernels.h"
 #include "engine/cuda/graph_buckets.h"
+#include "engine/cuda/load_log.h"
 #include "engine/cuda/weight_format.h"
 #include "engine/model_identity.h"
 #include "engine/plan_check.h"
@@ -110,24 +111,6 @@ absl::Status FillWithBlocks(int64_t bytes, const char* option,
   return absl::OkStatus();
 }
 
-// Logs how far loading is, a line per second.
-class LoadLog final {
- public:
-  explicit LoadLog(std::string what) : what_(std::move(what)) {}
-  void operator()(double share) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now < next_ || share >= 1.0) return;
-    next_ = now + std::chrono::seconds(1);
-    LOG(INFO) << "loading " << what_ << ": " << static_cast<int>(100 * share)
-              << " %";
-  }
-
- private:
-  const std::string what_;
-  std::chrono::steady_clock::time_point next_ =
-      std::chrono::steady_clock::now() + std::chrono::seconds(1);
-};
-
 // What the model is on disk, and as what it is to be held.
 struct LoadedFiles {
   ModelWeights weights;
@@ -204,6 +187,7 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   }
   BATON_RETURN_IF_ERROR(
       engine->LoadWeights(options, files.weights, files.format));
+  BATON_RETURN_IF_ERROR(engine->LoadAdapters(options));
   engine->identity_ = std::move(files.identity);
   if (engine->identity_.empty()) {
     engine->identity_ = QuantizedIdentity(ModelIdentity(config, files.weights),
@@ -212,6 +196,7 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   engine->backend_name_ =
       BackendName(device, engine->weights_info_.dtype, layout.dtype);
   ForwardPassOptions chosen = pass_options;
+  chosen.lora_rank = engine->ranks_[0].weights.loras.rank;
   if (!chosen.kernels) {
     UseDevice(0);
     KernelTrials trials = TrialsFor(engine->ranks_[0].weights, layout);
@@ -295,6 +280,18 @@ absl::Status CudaEngine::LoadWeights(const EngineOptions& options,
   }
   weights_info_.load_seconds = SecondsSince(start);
   return absl::OkStatus();
+}
+
+absl::Status CudaEngine::LoadAdapters(const EngineOptions& options) {
+  BATON_ASSIGN_OR_RETURN(const std::vector<LoraAdapter> adapters,
+                         LoadLoraAdapters(options.adapters, config_));
+  adapters_ = AdapterInfos(adapters);
+  return ForAllRanks([&](Rank& rank) -> absl::Status {
+    BATON_ASSIGN_OR_RETURN(
+        rank.weights.loras,
+        LoadDeviceLoras(adapters, config_, rank.shard, *rank.stream));
+    return absl::OkStatus();
+  });
 }
 
 int64_t CudaEngine::FreeForKv(const EngineOptions& options,
@@ -416,7 +413,8 @@ DeviceKv CudaEngine::device_kv(int32_t rank) const {
 scheduling::StepResult CudaEngine::ExecuteBeside(
     const scheduling::StepPlan& plan, LayerHook on_layer_done,
     absl::FunctionRef<void()> meanwhile) {
-  CheckPlan(plan, config_, layout_, max_drafts(), /*num_adapters=*/0);
+  CheckPlan(plan, config_, layout_, max_drafts(),
+            static_cast<int32_t>(adapters_.size()));
   if (num_ranks() == 1) {
     // The loop's thread need not be the one that loaded the model.
     UseDevice(0);

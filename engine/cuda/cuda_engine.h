@@ -45,6 +45,7 @@ class CudaEngine final : public Engine {
   const std::string& backend_name() const override { return backend_name_; }
   const KvLayout& kv_layout() const override { return layout_; }
   WeightsInfo weights_info() const override { return weights_info_; }
+  absl::Span<const AdapterInfo> adapters() const override { return adapters_; }
   absl::Span<std::byte> kv_memory() override { return {}; }
   KvStage* kv_stage() const override { return stage_.get(); }
   scheduling::StepResult Execute(const scheduling::StepPlan& plan,
@@ -80,6 +81,7 @@ class CudaEngine final : public Engine {
   absl::Status LoadWeights(const EngineOptions& options,
                            const ModelWeights& files,
                            std::optional<WeightFormat> format);
+  absl::Status LoadAdapters(const EngineOptions& options);
   // Bytes for the KV of all ranks.
   int64_t FreeForKv(const EngineOptions& options,
                     const ForwardPassOptions& pass_options);
@@ -106,6 +108,7 @@ class CudaEngine final : public Engine {
   std::string backend_name_;
   KvLayout layout_;  // of all ranks together
   WeightsInfo weights_info_;
+  std::vector<AdapterInfo> adapters_;
   std::unique_ptr<RankGroup> group_;  // null: one rank
   RankMeeting meeting_;
   std::vector<Rank> ranks_;

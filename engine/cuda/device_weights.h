@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "engine/cpu/thread_team.h"
+#include "engine/cuda/device_loras.h"
 #include "engine/cuda/device_runtime.h"
 #include "engine/cuda/matmul.h"
 #include "engine/cuda/shard.h"
@@ -55,6 +56,8 @@ struct DeviceWeights {
   bool has_experts() const;  // in any layer
 
   std::vector<DeviceBuffer> memory;
+  // Beside the model.
+  DeviceLoras loras;
 };
 
 // Copies and converts with `team`, to matrices of `format`: the head as well,

@@ -53,6 +53,10 @@ ForwardPass::Sizes::Sizes(const ModelConfig& config, const Shard& shard,
     places = MostPlaces(options.max_rows, experts_per_token,
                         config.experts.all(), experts_staged);
   }
+  if (options.lora_rank > 0 && config.intermediate_size > 0) {
+    stored_rows = std::min(options.max_rows, options.stored_rows);
+    stored_gate_up = int64_t{2 * kTileOutputs} * OutputTiles(intermediate_part);
+  }
   vocabulary_part = shard.Vocabulary(config);
   whole_slices = hidden == padded_hidden && q_size == padded_q &&
                  config.intermediate_size == padded_intermediate;
@@ -86,14 +90,18 @@ int64_t ForwardPass::DeviceBytes(const ModelConfig& config, const Shard& shard,
       2 * int64_t{s.padded_expert} + 4 * int64_t{s.hidden_part} +
       (s.experts_staged ? 2 * int64_t{s.hidden} : 0) +
       int64_t{sizeof(ExpertChoice) + sizeof(int32_t) + sizeof(RowTile)};
+  const int64_t adapted =
+      options.max_rows * int64_t{2 * kLoraParts} * options.lora_rank +
+      s.stored_rows * 4 * s.stored_gate_up;
   const int64_t per_logit_row = 2 * 4 * s.logit_stride + 64;
   // Twice while it grows.
   const int64_t rope = (config.layer_turns.empty() ? 1 : 2) *
                        int64_t{config.max_position} * config.head_dim *
                        int64_t{sizeof(float)};
   return StagedRows(options.max_rows) * per_row + s.places * per_place +
-         s.logit_rows * per_logit_row + (1 + shard.ranks) * s.sent_bytes +
-         options.span_bytes + 2 * rope + options.first_upload_bytes +
+         adapted + s.logit_rows * per_logit_row +
+         (1 + shard.ranks) * s.sent_bytes + options.span_bytes + 2 * rope +
+         options.first_upload_bytes +
          (shard.ranks > 1 ? 2 : 1) * options.spare_bytes;
 }
 
@@ -151,6 +159,8 @@ absl::Status ForwardPass::Allocate() {
       {&expert_in_, s.experts_staged ? s.places * s.hidden * 2 : 0},
       {&expert_gated_, s.places * s.padded_expert * 2},
       {&expert_out_, s.places * s.hidden_part * 4},
+      {&narrow_, rows * kLoraParts * options_.lora_rank * 2},
+      {&stored_, s.stored_rows * s.stored_gate_up * 4},
       {&logits_, s.logit_rows * s.logit_stride * 4},
       {&edited_, s.logit_rows * s.logit_stride * 4},
       {&span_sums_, s.span_pieces * s.heads * layout_.stored_head_dim() * 4},
@@ -352,6 +362,14 @@ void ForwardPass::RunAny(const scheduling::StepPlan& plan,
     }
     arrays.kept_rows = kept.device;
   }
+  const auto upload_adapted = [this](const LoraGroups& groups) {
+    return UploadLoraRows(groups, static_cast<int64_t>(groups.tiles.size()),
+                          static_cast<int64_t>(groups.list.size()));
+  };
+  arrays.adapted = upload_adapted(layout.adapted);
+  arrays.adapted_last = arrays.kept_rows != nullptr
+                            ? upload_adapted(layout.adapted_last)
+                            : arrays.adapted;
   if (draws.any_targets) {
     const auto targets = upload_.Reserve<TokenId>(logit_rows);
     std::copy(draws.targets.begin(), draws.targets.end(), targets.host.begin());

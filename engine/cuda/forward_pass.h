@@ -33,6 +33,7 @@
 #include "engine/cuda/device_weights.h"
 #include "engine/cuda/experts.h"
 #include "engine/cuda/graph_buckets.h"
+#include "engine/cuda/lora.h"
 #include "engine/cuda/matmul.h"
 #include "engine/cuda/rank_group.h"
 #include "engine/cuda/rank_kv_stage.h"
@@ -74,6 +75,11 @@ struct ForwardPassOptions {
   // device's, where these agree (device_kernels.h).
   std::optional<DeviceKernels> kernels;
   int32_t kernel_trials = 20;
+  // DeviceLoras::rank; CudaEngine knows it.
+  int32_t lora_rank = 0;
+  // Most rows whose products with gate and up are stored at a time, for
+  // adapters to add to: a multiple of kStagedRows.
+  int32_t stored_rows = 512;
 };
 
 // Beside transports whose kernels wait for other processes, and where graphs
@@ -158,6 +164,10 @@ class ForwardPass final {
     // Products of many rows with experts take staged ones.
     bool experts_staged = false;
     int64_t places = 0;  // at most: expert_matmul.h
+    // Of products with gate and up that are stored, when adapters add to them:
+    // rows at a time, and elements of each.
+    int32_t stored_rows = 0;
+    int64_t stored_gate_up = 0;
     int32_t vocabulary_part = 0;
     int64_t logit_stride = 0;
     int32_t logit_rows = 0;  // at a time
@@ -216,6 +226,10 @@ class ForwardPass final {
     const TokenId* targets = nullptr;  // [logit rows]
     // All rows are single tokens: attention makes their heads.
     bool heads_in_attention = false;
+    // Those that have adapters, and of the last layer, behind its keys and
+    // values.
+    LoraRows adapted;
+    LoraRows adapted_last;
   };
 
   ForwardPass(const ModelConfig& config, const Place& place,
@@ -324,6 +338,21 @@ class ForwardPass final {
   // is left to the next Normalize.
   void MixExperts(const DeviceLayer& layer, const RowPlace* row_places,
                   float* residual, int32_t rows, bool first);
+  // What adapters add to products of a layer (forward_pass_lora.cc). First
+  // their inputs, of so many rows, go through A.
+  void NarrowLora(const LoraRows& adapted, int32_t layer, LoraInput input,
+                  const DeviceBuffer& x, int64_t x_stride, InputOrder order);
+  // Then B adds to `out`. REQUIRES: NarrowLora of the same was the last.
+  void AddLora(const LoraRows& adapted, int32_t layer, LoraInput input,
+               float* out, int64_t out_stride);
+  // residual += w x, with what adapters add.
+  void AddAdaptedProduct(const LoraRows& adapted, int32_t layer,
+                         LoraInput input, const DeviceMatrix& w,
+                         const DeviceBuffer& x, int64_t x_stride,
+                         float* residual, int32_t rows);
+  // What the product with gate and up gives by itself where there are none.
+  void GateAdapted(const LoraRows& adapted, int32_t layer, int32_t rows,
+                   const PartOf<uint16_t>& gated);
   // Logits [first, first + count) and what is drawn from them.
   void RunLogits(const PassArrays& arrays, int32_t first, int32_t count);
   // Whether what comes out of a pass is for this rank to take.
@@ -338,6 +367,9 @@ class ForwardPass final {
   const QueryTile* UploadTiles(const std::vector<QueryTile>& tiles,
                                int64_t rows);
   DeviceTiles UploadTileSet(const TileSet& tiles);
+  // With `tiles`, so many, the rest not there, and of as many rows.
+  LoraRows UploadLoraRows(const LoraGroups& groups, int64_t tiles,
+                          int64_t rows);
   void UploadRows(const StepLayout& layout, int64_t rows, PassArrays* arrays);
   void UploadSamples(const StepLayout& layout, const Draws& draws, int64_t rows,
                      PassArrays* arrays);
@@ -388,6 +420,8 @@ class ForwardPass final {
   DeviceBuffer row_tiles_;      // RowTile [tiles]
   DeviceBuffer expert_gated_;   // bfloat16 [places][padded_expert]
   DeviceBuffer expert_out_;     // float32 [places][hidden_part]
+  DeviceBuffer narrow_;         // bfloat16, as LoraNarrowArgs
+  DeviceBuffer stored_;         // float32 [stored_rows][stored_gate_up]
   DeviceBuffer logits_;         // float32 [logit rows][vocab]
   DeviceBuffer edited_;         // the same
   DeviceBuffer span_sums_;

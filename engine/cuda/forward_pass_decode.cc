@@ -33,10 +33,12 @@ std::optional<GraphBucket> ForwardPass::BucketOf(
       !layout.full.whole.empty() || !layout.sliding.whole.empty()) {
     return std::nullopt;
   }
-  return BucketFor(static_cast<int32_t>(layout.tokens.size()),
-                   layout.full.max_spans, layout.sliding.max_spans,
-                   std::min(options_.max_rows, sizes_.logit_rows),
-                   sizes_.span_pieces);
+  std::optional<GraphBucket> bucket = BucketFor(
+      static_cast<int32_t>(layout.tokens.size()), layout.full.max_spans,
+      layout.sliding.max_spans, std::min(options_.max_rows, sizes_.logit_rows),
+      sizes_.span_pieces);
+  if (bucket) bucket->adapted = !layout.adapted.list.empty();
+  return bucket;
 }
 
 ForwardPass::PassArrays ForwardPass::PutDecode(const StepLayout& layout,
@@ -61,6 +63,10 @@ ForwardPass::PassArrays ForwardPass::PutDecode(const StepLayout& layout,
                                                             : arrays.full;
   arrays.num_logit_rows = bucket.rows;
   arrays.heads_in_attention = bucket.rows <= kMostHeadsInAttention;
+  if (bucket.adapted) {
+    arrays.adapted = UploadLoraRows(layout.adapted, rows, rows);
+    arrays.adapted_last = arrays.adapted;
+  }
   UploadSamples(layout, draws, rows, &arrays);
   return arrays;
 }

@@ -166,10 +166,14 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   for (int32_t i = 0; i < config_.num_layers; ++i) {
     const DeviceLayer& layer = weights_.layers[i];
     Normalize(residual, layer.input_norm, rows, OrderOf(rows));
+    NarrowLora(arrays.adapted, i, LoraInput::kQkv, normed_, sizes.padded_hidden,
+               OrderOf(rows));
     Multiply(layer.qkv,
              {normed_.as<uint16_t>(), sizes.padded_hidden, OrderOf(rows)}, rows,
              MatmulOutput::kStore, qkv_.data(), sizes.qkv_part, kernels(),
              stream_);
+    AddLora(arrays.adapted, i, LoraInput::kQkv, qkv_.as<float>(),
+            sizes.qkv_part);
     heads.rope = config_.LayerTurns(i) ? rope_.as<float>() : still_.as<float>();
     heads.q_norm = layer.q_norm;
     heads.k_norm = layer.k_norm;
@@ -193,6 +197,7 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
       RunGather(gather, stream_.handle());
       residual = kept_.as<float>();
     }
+    const LoraRows& adapted = last ? arrays.adapted_last : arrays.adapted;
     const DeviceTiles& tiles =
         last ? arrays.last
              : (config_.LayerSlides(i) ? arrays.sliding : arrays.full);
@@ -201,7 +206,8 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
     Attend(arrays, heads, tiles, i, rows, attended.data, attended.stride);
     Complete<uint16_t>(attended_, sizes.padded_q, sizes.q_part, sizes.q_size,
                        rows, OrderOf(rows));
-    AddProduct(layer.o, attended_, sizes.padded_q, residual, rows);
+    AddAdaptedProduct(adapted, i, LoraInput::kO, layer.o, attended_,
+                      sizes.padded_q, residual, rows);
     if (config_.LayerHasExperts(i)) {
       Normalize(residual, layer.post_attention_norm, rows,
                 InputOrder::kNatural);
@@ -214,14 +220,19 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
     Normalize(residual, layer.post_attention_norm, rows, OrderOf(rows));
     const PartOf<uint16_t> gated = Part<uint16_t>(
         gated_, sizes.padded_intermediate, sizes.intermediate_part);
-    Multiply(layer.gate_up,
-             {normed_.as<uint16_t>(), sizes.padded_hidden, OrderOf(rows)}, rows,
-             MatmulOutput::kSwiglu, gated.data, gated.stride, kernels(),
-             stream_, PartOrderOf(rows));
+    if (adapted.num_tiles > 0) {
+      GateAdapted(adapted, i, rows, gated);
+    } else {
+      Multiply(layer.gate_up,
+               {normed_.as<uint16_t>(), sizes.padded_hidden, OrderOf(rows)},
+               rows, MatmulOutput::kSwiglu, gated.data, gated.stride, kernels(),
+               stream_, PartOrderOf(rows));
+    }
     Complete<uint16_t>(gated_, sizes.padded_intermediate,
                        sizes.intermediate_part, config_.intermediate_size, rows,
                        OrderOf(rows));
-    AddProduct(layer.down, gated_, sizes.padded_intermediate, residual, rows);
+    AddAdaptedProduct(adapted, i, LoraInput::kDown, layer.down, gated_,
+                      sizes.padded_intermediate, residual, rows);
   }
   CHECK_EQ(rows, arrays.num_logit_rows);
   Normalize(residual, weights_.final_norm, rows, LogitOrder(rows));

@@ -42,7 +42,9 @@ int64_t ForwardPass::UploadBytes(const StepLayout& layout, int64_t rows,
              int64_t{sizeof(int32_t) + sizeof(SampleRow) + sizeof(TokenId)} +
          static_cast<int64_t>(lists.edits.size() * sizeof(LogitEdit)) +
          MaskWords(lists) * int64_t{sizeof(uint32_t)} +
-         17 * StepUpload::kAlignment;
+         // A tile has a row at least.
+         2 * logit_rows * int64_t{sizeof(LoraTile) + sizeof(int32_t)} +
+         21 * StepUpload::kAlignment;
 }
 
 const QueryTile* ForwardPass::UploadTiles(const std::vector<QueryTile>& tiles,
@@ -61,6 +63,23 @@ ForwardPass::DeviceTiles ForwardPass::UploadTileSet(const TileSet& tiles) {
   result.max_spans = tiles.max_spans;
   result.whole = UploadTiles(tiles.whole, result.num_whole);
   result.single = UploadTiles(tiles.single, result.num_single);
+  return result;
+}
+
+LoraRows ForwardPass::UploadLoraRows(const LoraGroups& groups, int64_t tiles,
+                                     int64_t rows) {
+  LoraRows result;
+  if (tiles == 0) return result;
+  const auto placed = upload_.Reserve<LoraTile>(tiles);
+  std::copy(groups.tiles.begin(), groups.tiles.end(), placed.host.begin());
+  std::fill(placed.host.begin() + groups.tiles.size(), placed.host.end(),
+            LoraTile{});
+  const auto list = upload_.Reserve<int32_t>(rows);
+  std::copy(groups.list.begin(), groups.list.end(), list.host.begin());
+  std::fill(list.host.begin() + groups.list.size(), list.host.end(), 0);
+  result.tiles = placed.device;
+  result.num_tiles = static_cast<int32_t>(tiles);
+  result.list = list.device;
   return result;
 }
 

@@ -64,9 +64,31 @@ std::vector<Pass> CutIntoPasses(const scheduling::StepPlan& plan,
   return passes;
 }
 
+LoraGroups GroupByAdapter(absl::Span<const int32_t> adapters) {
+  LoraGroups groups;
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    if (adapters[i] != scheduling::kNoAdapter) {
+      groups.list.push_back(static_cast<int32_t>(i));
+    }
+  }
+  std::stable_sort(
+      groups.list.begin(), groups.list.end(),
+      [&](int32_t a, int32_t b) { return adapters[a] < adapters[b]; });
+  for (size_t i = 0; i < groups.list.size(); ++i) {
+    const int32_t adapter = adapters[groups.list[i]];
+    if (groups.tiles.empty() || groups.tiles.back().adapter != adapter ||
+        groups.tiles.back().rows == kLoraRows) {
+      groups.tiles.push_back({adapter, static_cast<int32_t>(i), 0});
+    }
+    ++groups.tiles.back().rows;
+  }
+  return groups;
+}
+
 StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
                   const LayoutOptions& options) {
   StepLayout layout;
+  std::vector<int32_t> adapters;
   std::vector<QueryTile> tiles;
   // Of prompts: where single tokens are run whole, for want of memory, each has
   // a block by itself.
@@ -91,6 +113,7 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
     for (int32_t i = 0; i < part.count; ++i) {
       layout.tokens.push_back(s.tokens[part.first + i]);
       layout.places.push_back({first_position + i, table});
+      adapters.push_back(s.adapter);
       const bool sampled = s.sample && part.last && i + 1 == part.count;
       if (!s.targets.empty() || sampled) {
         layout.logit_rows.push_back(
@@ -116,6 +139,14 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
     const RowPlace& place = layout.places[row];
     last.push_back(
         {row, static_cast<int32_t>(i), 1, place.position, place.block_table});
+  }
+  layout.adapted = GroupByAdapter(adapters);
+  if (!layout.adapted.list.empty()) {
+    std::vector<int32_t> of_logits;
+    for (const LogitRow& row : layout.logit_rows) {
+      of_logits.push_back(adapters[row.row]);
+    }
+    layout.adapted_last = GroupByAdapter(of_logits);
   }
   layout.last =
       SortTiles(last, options.last_layer_slides ? options.window : 0, options);

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "engine/cuda/attention.h"
+#include "engine/cuda/lora.h"
 #include "engine/cuda/row_kernels.h"
 #include "scheduling/step_plan.h"
 
@@ -45,6 +46,15 @@ struct TileSet {
   int32_t tile_queries = kTileQueries;  // of the whole ones, at most
 };
 
+// Rows in tiles of one adapter each (lora.h).
+struct LoraGroups {
+  std::vector<LoraTile> tiles;
+  std::vector<int32_t> list;
+};
+
+// Of rows 0, 1, ... that have these adapters, those that have one.
+LoraGroups GroupByAdapter(absl::Span<const int32_t> adapters);
+
 struct StepLayout {
   // A row per new token.
   std::vector<TokenId> tokens;
@@ -58,6 +68,9 @@ struct StepLayout {
   // with results in the order of logit_rows.
   TileSet last;
   int32_t end_position = 0;  // behind the last position of all
+  // The rows that have adapters, and of logit_rows, by their number there.
+  LoraGroups adapted;
+  LoraGroups adapted_last;
 };
 
 struct LayoutOptions {

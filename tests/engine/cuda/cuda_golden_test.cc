@@ -3,6 +3,7 @@
 // weights, KV and the inputs of products in bfloat16, as this one does.
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -20,7 +21,13 @@ class CudaGoldenTest : public DeviceTest,
     DeviceTest::SetUp();
     if (IsSkipped()) return;
     golden_ = LoadGoldenModel(GetParam());
-    engine_ = MakeCuda(golden_.dir, SmallPass());
+    EngineOptions options = OptionsFor(golden_.dir);
+    if (!golden_.adapter_dir.empty()) {
+      options.adapters = {{"adapter", golden_.adapter_dir}};
+    }
+    auto engine = CudaEngine::Create(options, SmallPass());
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
   }
 
   GoldenModel golden_;
@@ -28,7 +35,7 @@ class CudaGoldenTest : public DeviceTest,
 };
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaGoldenTest,
-                         testing::ValuesIn(GoldenModelNames()),
+                         testing::ValuesIn(GoldenNames()),
                          [](const auto& param) { return param.param; });
 
 TEST_P(CudaGoldenTest, LogitsAreTheReferencesAtEveryPosition) {
