@@ -6,6 +6,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/command.h"
 #include "cli/router_connection.h"
 #include "common/status_macros.h"
@@ -53,6 +54,10 @@ int RunModel(const ModelOptions& options) {
       model->identity().c_str(), model->vocab_size(), model->max_context(),
       model->block_size(), model->num_prefill_workers(),
       model->num_decode_workers());
+  if (!model->adapters().empty()) {
+    std::printf("adapters         %s\n",
+                absl::StrJoin(model->adapters(), ", ").c_str());
+  }
   return kExitOk;
 }
 

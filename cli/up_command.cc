@@ -345,12 +345,17 @@ class Up final {
   void PrintWelcome() const {
     std::printf(
         "Ready in %.2f s: %s (%s), context of %u tokens, %u prefill + %u "
-        "decode workers.\n\nTalk to it:\n  %s generate%s \"Once upon a "
+        "decode workers.\n%s\nTalk to it:\n  %s generate%s \"Once upon a "
         "time\"\n  http://%s/      console\n  http://%s/v1    OpenAI API\n"
         "Logs: %s\nCtrl-C stops it.\n",
         absl::ToDoubleSeconds(ClockNow() - started_), model_.name().c_str(),
         model_.architecture().c_str(), model_.max_context(),
         model_.num_prefill_workers(), model_.num_decode_workers(),
+        model_.adapters().empty()
+            ? ""
+            : absl::StrCat("Adapters: ", absl::StrJoin(model_.adapters(), ", "),
+                           "\n")
+                  .c_str(),
         options_.program.c_str(),
         address_ == kDefaultAddress
             ? ""

@@ -80,7 +80,7 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
          },
          "NAME=DIR, may be given several times: a LoRA adapter, as PEFT writes "
          "them, which clients ask for in the place of the model's name. With "
-         "DIR alone its last part is the name. With --device cpu")
+         "DIR alone its last part is the name")
       ->check([](const std::string& text) {
         return std::string(ParseAdapter(text).status().message());
       })

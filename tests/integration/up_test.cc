@@ -204,6 +204,27 @@ TEST_F(UpTest, AGgufFileAnswersAsItsDirectory) {
   EXPECT_EQ(up_->Stop(kPatience).Describe(), "exit status 0");
 }
 
+TEST_F(UpTest, AdaptersAreModels) {
+  const std::string dir = scratch_.path() + "/poems";
+  ASSERT_TRUE(WriteTinyAdapter(dir, model_dir_).ok());
+  ASSERT_NO_FATAL_FAILURE(
+      Start({"--dual", "1", "--adapter", dir, "--adapter", "sql=" + dir}));
+  EXPECT_THAT(up_->Log(), HasSubstr("Adapters: poems, sql\n"));
+  const auto said = [&](const Flags& model) {
+    Flags flags = {"Once", "--greedy",     "--max-tokens",
+                   "12",   "--ignore-eos", "--quiet"};
+    flags.insert(flags.end(), model.begin(), model.end());
+    const RunResult run = Baton("generate", flags);
+    EXPECT_TRUE(run.exit.clean()) << run.err;
+    return run.out;
+  };
+  EXPECT_NE(said({"--model", "sql"}), said({}));
+  EXPECT_EQ(said({"--model", "sql"}), said({"--model", "poems"}));
+  EXPECT_THAT(Baton("model", {}).out,
+              HasSubstr("adapters         poems, sql\n"));
+  EXPECT_EQ(up_->Stop(kPatience).Describe(), "exit status 0");
+}
+
 TEST_F(UpTest, ARefusedRequestIsAnError) {
   ASSERT_NO_FATAL_FAILURE(Start());
   const RunResult run = Baton("generate", {"hi", "--top-p", "7"});

@@ -121,7 +121,8 @@ class Worker final {
       EXPECT_TRUE(engine_.HasKvOf(
           absl::MakeConstSpan(sequence.tokens())
               .subspan(static_cast<size_t>(i * kBlockSize), kBlockSize),
-          i * kBlockSize, ids[i], i == 0 ? 0 : ids[i - 1]))
+          i * kBlockSize, scheduling::kNoAdapter, ids[i],
+          i == 0 ? 0 : ids[i - 1]))
           << "block " << i;
     }
   }

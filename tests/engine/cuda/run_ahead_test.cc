@@ -40,6 +40,7 @@ struct Ask {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   StopParams stop;
+  int32_t adapter = scheduling::kNoAdapter;
 };
 
 // What came of the asks, and how.
@@ -60,7 +61,8 @@ class Loop final {
       const auto id = SequenceId{100 + sequences_.size()};
       auto sequence = std::make_unique<Sequence>(
           id, ask.prompt, static_cast<int32_t>(ask.prompt.size()), ask.sampling,
-          ask.stop);
+          ask.stop, /*top_logprobs=*/0, scheduling::Urgency(),
+          /*cache_salt=*/"", ask.adapter);
       const int32_t blocks =
           engine.kv_layout().BlocksFor(sequence->MaxComputed());
       sequence->blocks() = *pool_.Allocate(blocks);
@@ -264,6 +266,38 @@ TEST_P(RunAheadTest, TokensAreTheSame) {
   EXPECT_THAT(stopped_ahead.ahead, Ge(6));
   EXPECT_THAT(stopped_ahead.dropped, Ge(1));
   EXPECT_EQ(stopped_ahead.tokens, stopped.tokens);
+}
+
+// A step that follows another has their adapters, too; its graph is another one
+// than that of sequences without.
+TEST_P(RunAheadTest, SequencesKeepTheirAdapters) {
+  const test::ScratchDir scratch;
+  EngineOptions options = Options();
+  for (const int32_t rank : {8, 3}) {
+    const std::string dir = absl::StrCat(scratch.path(), "/", rank);
+    ASSERT_TRUE(test::WriteTinyAdapter(
+                    dir, options.model_dir,
+                    {.seed = static_cast<uint64_t>(rank), .rank = rank})
+                    .ok());
+    options.adapters.push_back({absl::StrCat(rank), dir});
+  }
+  const auto engine = Make(options, SmallPass());
+  std::vector<Ask> asks = {{Prompt(5, 1), Drawn(0.0f, 0), Most(14), 0},
+                           {Prompt(5, 1), Drawn(0.0f, 0), Most(12), 1},
+                           {Prompt(5, 1), Drawn(0.0f, 0), Most(9)},
+                           {Prompt(8, 2), Drawn(1.0f, 7), Most(14), 1}};
+  std::vector<std::vector<TokenId>> alone;
+  for (const Ask& ask : asks) {
+    alone.push_back(Loop(*engine, {ask}).Run(/*run_ahead=*/false).tokens[0]);
+  }
+  EXPECT_NE(alone[0], alone[1]);
+  for (int i = 0; i < 2; ++i) {
+    const Answers ahead = Loop(*engine, asks).Run(/*run_ahead=*/true);
+    if (i > 0) {
+      EXPECT_THAT(ahead.ahead, Ge(6));
+    }
+    EXPECT_EQ(ahead.tokens, alone);
+  }
 }
 
 // No step is the first of its size: each but the first decode step is ahead.
