@@ -1,6 +1,7 @@
 #include "engine/lora_adapter.h"
 
 #include <cmath>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,7 +9,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/types/span.h"
 #include "tests/engine/model_dir.h"
+#include "tests/engine/mutation.h"
 
 namespace baton::engine {
 namespace {
@@ -214,6 +217,49 @@ TEST(LoraAdapterTest, NamesWhatIsWrongWithAConfig) {
         json{{"base_model_name_or_path", "somewhere/else"}}}) {
     EXPECT_TRUE(says(changes).ok()) << changes << says(changes);
   }
+}
+
+// Whatever is in the files: an error, or pairs of the model's shapes.
+TEST(LoraAdapterTest, SurvivesDamage) {
+  std::mt19937 random(3);
+  const ModelConfig model = MustLoadConfig(LlamaConfigJson());
+  std::vector<TestTensor> tensors = QueryTensors();
+  tensors.push_back(Zeros(NameOf("0.mlp.up_proj", 'A'), {4, 16}, "BF16"));
+  tensors.push_back(
+      Zeros(NameOf("0.mlp.up_proj", 'B'), {model.intermediate_size, 4}));
+  const std::string content = Safetensors(tensors);
+  const std::string config =
+      With(AdapterConfig(), {{"use_rslora", false},
+                             {"rank_pattern", json::object()},
+                             {"init_lora_weights", true}})
+          .dump();
+  ModelDir dir;
+  int loaded = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const bool of_config = i % 2 == 0;
+    dir.Write("adapter_config.json",
+              of_config ? Mutate(config, random) : config);
+    dir.Write("adapter_model.safetensors",
+              of_config ? content : Mutate(content, random));
+    const auto adapter = LoadLoraAdapter(dir.path(), model);
+    if (!adapter.ok()) continue;
+    ++loaded;
+    EXPECT_GE(adapter->rank, 1);
+    EXPECT_LE(adapter->rank, kMaxLoraRank);
+    for (int32_t layer = 0; layer < model.num_layers; ++layer) {
+      for (int t = 0; t < kNumLoraTargets; ++t) {
+        const auto& pair = adapter->layers[layer].of(LoraTarget{t});
+        if (!pair.has_value()) continue;
+        const auto shape = LoraShapeOf(model, layer, LoraTarget{t});
+        EXPECT_EQ(pair->a.columns, shape->inputs);
+        EXPECT_EQ(pair->b.rows, shape->outputs);
+        EXPECT_EQ(pair->a.rows, pair->b.columns);
+        std::vector<float> row(pair->b.columns);
+        ReadRow(pair->b, pair->b.rows - 1, absl::MakeSpan(row));
+      }
+    }
+  }
+  EXPECT_GT(loaded, 100);
 }
 
 TEST(LoraAdapterTest, NamesAMissingFile) {
