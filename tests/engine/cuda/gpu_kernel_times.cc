@@ -22,10 +22,13 @@
 #include "engine/cuda/attention_group.h"
 #include "engine/cuda/device_kernels.h"
 #include "engine/cuda/device_runtime.h"
+#include "engine/cuda/forward_pass.h"
 #include "engine/cuda/graph_buckets.h"
+#include "engine/cuda/lora.h"
 #include "engine/cuda/matmul.h"
 #include "engine/cuda/row_kernels.h"
 #include "engine/cuda/sample.h"
+#include "engine/cuda/step_layout.h"
 #include "engine/cuda/weight_format.h"
 #include "engine/kv_layout.h"
 #include "tests/engine/cuda/gpu_ceilings.h"
@@ -117,10 +120,12 @@ class KernelTimes final {
     if (format_ != WeightFormat::kBf16) return;  // the rest is the same
     for (const int32_t rows : sizes_.few_rows) {
       Small(rows);
+      Lora(rows);
       for (const int32_t context : sizes_.contexts) Spans(rows, context);
     }
     for (const int32_t rows : sizes_.many_rows) {
       Small(rows);
+      Lora(rows);
       Prompt(rows);
     }
   }
@@ -291,6 +296,65 @@ class KernelTimes final {
       RunSample(args, stream_.handle());
     };
     Print("sample", rows, 0, Microseconds(4, sample), 0);
+  }
+
+  // What an adapter of rank 16, which all rows have, adds to Q, K and V; and
+  // SwiGLU by itself, as of 512 rows at most.
+  void Lora(int32_t rows) {
+    constexpr int32_t kRank = 16;
+    const int32_t inputs = model_.hidden_size;
+    const int32_t outputs[] = {model_.num_heads * model_.head_dim,
+                               model_.num_kv_heads * model_.head_dim,
+                               model_.num_kv_heads * model_.head_dim};
+    const DeviceBuffer a = Take(2 * int64_t{kLoraParts} * kRank * inputs);
+    const DeviceBuffer b = Take(2 * int64_t{QkvSize()} * kRank);
+    const DeviceBuffer narrow = Take(2 * int64_t{rows} * kLoraParts * kRank);
+    LoraEntry entry;
+    LoraWideArgs wide;
+    for (int32_t part = 0, column = 0; part < kLoraParts; ++part) {
+      entry.parts[part] = {a.as<uint16_t>() + int64_t{part} * kRank * inputs,
+                           b.as<uint16_t>() + int64_t{column} * kRank, 1.0f};
+      wide.outputs[part] = outputs[part];
+      wide.columns[part] = column;
+      column += outputs[part];
+    }
+    const DeviceBuffer entries = Put(std::vector<LoraEntry>{entry});
+    const LoraGroups groups = GroupByAdapter(std::vector<int32_t>(rows, 0));
+    const DeviceBuffer tiles = Put(groups.tiles);
+    const DeviceBuffer list = Put(groups.list);
+    const LoraRows adapted = {tiles.as<LoraTile>(),
+                              static_cast<int32_t>(groups.tiles.size()),
+                              list.as<int32_t>()};
+    LoraNarrowArgs small;
+    small.rows = wide.rows = adapted;
+    small.entries = wide.entries = entries.as<LoraEntry>();
+    small.parts = wide.parts = kLoraParts;
+    small.rank = wide.rank = kRank;
+    small.padded_inputs = inputs;
+    small.x = normed_.as<uint16_t>();
+    small.x_stride = inputs;
+    small.x_order = OrderOf(rows);
+    small.narrow = narrow.as<uint16_t>();
+    wide.narrow = narrow.as<uint16_t>();
+    wide.end_row = rows;
+    wide.out = qkv_.as<float>();
+    wide.out_stride = QkvSize();
+    SwigluArgs swiglu;
+    swiglu.rows = std::min(rows, ForwardPassOptions().stored_rows);
+    swiglu.elements = model_.intermediate_size;
+    swiglu.from_stride = 2 * int64_t{model_.intermediate_size};
+    const DeviceBuffer stored = Take(4 * swiglu.rows * swiglu.from_stride);
+    swiglu.from = stored.as<float>();
+    swiglu.to = gated_.as<uint16_t>();
+    swiglu.to_stride = model_.intermediate_size;
+    swiglu.to_order = OrderOf(rows);
+    const auto print = [&](const char* name, int32_t of, const auto& run) {
+      Print(name, of, 0, Microseconds(model_.num_layers, run), 0);
+    };
+    StreamHandle* const to = stream_.handle();
+    print("lora narrow", rows, [&](int32_t) { RunLoraNarrow(small, to); });
+    print("lora wide", rows, [&](int32_t) { RunLoraWide(wide, to); });
+    print("swiglu", swiglu.rows, [&](int32_t) { RunSwiglu(swiglu, to); });
   }
 
   // What both have of the model and of a layer's KV.
