@@ -186,6 +186,12 @@ void AddPerplexityCommand(CLI::App* app, const std::string& program,
       ->expected(1, 4)
       ->check(kinds)
       ->excludes(weights);
+  command->add_option_function<std::string>(
+      "--adapter",
+      [flags](const std::string& dir) {
+        flags->engine.adapters = {{"adapter", dir}};
+      },
+      "Directory of a LoRA adapter to score the text with");
   command
       ->add_option("--kv-dtype", flags->engine.kv_dtype,
                    "How keys and values are held; fp8: cuda alone")

@@ -32,6 +32,7 @@ absl::Status ScoreWindow(engine::Engine* engine,
     planned.tokens = tokens.subspan(begin, count);
     planned.first_position = static_cast<int32_t>(begin);
     planned.blocks = blocks;
+    if (!engine->adapters().empty()) planned.adapter = 0;
     // Nobody asks what follows the tokens that another window scores.
     if (begin + count > skip) planned.targets = targets.subspan(begin, count);
     scheduling::StepPlan plan;

@@ -56,7 +56,8 @@ struct Perplexity {
 // From the negative log-probabilities. Pure.
 Perplexity SummarizeScores(absl::Span<const float> negative_logprobs);
 
-// Scores `tokens` on an engine, whose KV memory must hold a window. Calls
+// Scores `tokens` on an engine, with its first adapter if it has one, whose KV
+// memory must hold a window. Calls
 // `progress` with the tokens scored so far after each window. InvalidArgument
 // for a text of less than two tokens, a token that the model lacks, or windows
 // that it cannot have; Internal when a logit was not finite.

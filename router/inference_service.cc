@@ -92,7 +92,8 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(
   response->set_num_decode_workers(
       static_cast<uint32_t>(serving.num_decode_workers));
   for (const auto& [name, identity] : *serving.adapters) {
-    response->add_adapters(name);
+    // By that, the model is meant.
+    if (name != model.name) response->add_adapters(name);
   }
   reactor->Finish(grpc::Status::OK);
   return reactor;

@@ -57,11 +57,15 @@ class FakeEngine final : public engine::Engine {
   const std::string& model_identity() const override { return name_; }
   const std::string& backend_name() const override { return name_; }
   const engine::KvLayout& kv_layout() const override { return layout_; }
+  absl::Span<const engine::AdapterInfo> adapters() const override {
+    return adapters_;
+  }
   absl::Span<std::byte> kv_memory() override { return {}; }
   scheduling::StepResult Execute(const scheduling::StepPlan& plan,
                                  LayerHook) override {
     EXPECT_EQ(plan.sequences.size(), 1u);
     const scheduling::PlannedSequence& s = plan.sequences[0];
+    EXPECT_EQ(s.adapter, adapters_.empty() ? scheduling::kNoAdapter : 0);
     EXPECT_LE(static_cast<int64_t>(s.first_position + s.tokens.size()),
               static_cast<int64_t>(s.blocks.size()) * 16);
     EXPECT_EQ(s.first_position == 0 || s.first_position == next_, true);
@@ -80,6 +84,7 @@ class FakeEngine final : public engine::Engine {
 
   engine::ModelConfig config_;
   engine::KvLayout layout_;
+  std::vector<engine::AdapterInfo> adapters_;
   std::string name_ = "fake";
   int64_t next_ = 0;
   bool broken_ = false;
@@ -97,6 +102,11 @@ class MeasurePerplexityTest : public testing::Test {
   PerplexityOptions options_ = {.window = 16, .stride = 5, .chunk = 6};
   std::vector<int64_t> progress_;
 };
+
+TEST_F(MeasurePerplexityTest, IsThatOfTheAdapterIfThereIsOne) {
+  engine_.adapters_ = {{.name = "a"}, {.name = "b"}};
+  EXPECT_TRUE(Measure(std::vector<TokenId>(30, 1)).ok());
+}
 
 TEST_F(MeasurePerplexityTest, ScoresEachTokenAfterTheOneBeforeIt) {
   std::vector<TokenId> tokens;

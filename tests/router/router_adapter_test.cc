@@ -181,7 +181,7 @@ TEST_F(AdapterTest, AreModelsOfTheOpenAiApi) {
   options_.http.listen = "127.0.0.1:0";
   StartRouter();
   AwaitServing(true);
-  AwaitAdapters({"sql", "stories"});
+  AwaitAdapters({"sql"});
   test::HttpClient client(router_->http_address());
   const json models = json::parse(client.Get("/v1/models").body)["data"];
   ASSERT_EQ(models.size(), 2u);
