@@ -28,7 +28,7 @@ if(BATON_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${BATON_CCACHE})
 endif()
 
-# Many files at a time make GCC collect garbage again and again, a twelfth of
+# Many files at a time make GCC collect garbage again and again, some 6 % of
 # its time, though memory is there: some 1.6 GB a compiler, 2.3 GB with
 # sanitizers. Of all memory, as what is free now would change flags from one
 # configuration to the next.

@@ -320,15 +320,13 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
         line_.StandBack(record.key)) {
       return true;
     }
+    record.no_adapter_since = absl::InfiniteFuture();
     metrics_->Placed(verdict, time);
     metrics_->prefix()->Placed(request, verdict);
     StartAttempt(record, verdict, request, now);
     return true;
   }
   record.waits_for = verdict.reason;
-  if (verdict.reason == PlacementReason::kNoAdapter) {
-    SetTimer(record.waiting_since + options_.worker_wait, record.key);
-  }
   if (verdict.reason == PlacementReason::kTooLarge) {
     Apply(record,
           record.lifecycle.Abort(absl::InvalidArgumentError(absl::StrCat(
@@ -338,14 +336,20 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
           now);
     return true;
   }
-  if (verdict.reason == PlacementReason::kNoAdapter &&
-      now >= record.waiting_since + options_.worker_wait) {
-    Apply(record,
-          record.lifecycle.Abort(absl::UnavailableError(
-              absl::StrCat("no worker that could serve has the adapter \"",
-                           record.answer.adapter, "\" that was asked for"))),
-          now);
-    return true;
+  if (verdict.reason == PlacementReason::kNoAdapter) {
+    record.no_adapter_since = std::min(record.no_adapter_since, now);
+    const absl::Time end = record.no_adapter_since + options_.worker_wait;
+    if (now >= end) {
+      Apply(record,
+            record.lifecycle.Abort(absl::UnavailableError(
+                absl::StrCat("no worker that could serve has the adapter \"",
+                             record.answer.adapter, "\" that was asked for"))),
+            now);
+      return true;
+    }
+    SetTimer(end, record.key);
+  } else {
+    record.no_adapter_since = absl::InfiniteFuture();
   }
   // Its own bad luck is no reason for others to wait.
   if (verdict.reason == PlacementReason::kOnlyExcluded ||

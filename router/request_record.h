@@ -84,6 +84,9 @@ struct RequestRecord {
   // Why it could not be placed when that was last tried, since `waiting_since`.
   std::optional<scheduling::PlacementReason> waits_for;
   absl::Time waiting_since;
+  // Since when no worker that could serve has its adapter, as far as it was
+  // tried.
+  absl::Time no_adapter_since = absl::InfiniteFuture();
   // Where it waited until its first attempt.
   std::optional<scheduling::Lane> lane;
   // When it was turned out of a full line: when to come back.
