@@ -32,55 +32,15 @@
 #include "engine/cuda/weight_format.h"
 #include "engine/kv_layout.h"
 #include "tests/engine/cuda/gpu_ceilings.h"
+#include "tests/engine/cuda/gpu_kernel_sizes.h"
 #include "tests/engine/cuda/random_model.h"
 
 namespace baton::engine::cuda {
 namespace {
 
-struct Sizes {
-  ModelConfig model = Llama8b(32);
-  std::vector<int32_t> few_rows = {1, 8, 16, 17, 32, 64};
-  std::vector<int32_t> many_rows = {128, 2048, 4096};
-  std::vector<int32_t> contexts = {1024, 8192};
-  int32_t kv_layers = 4;  // that attention has in turns
-  int repeats = 5;
-  int64_t copy_bytes = int64_t{2} << 30;
-  int64_t product_size = 8192;
-  bool once = false;
-};
-
-Sizes Tiny() {
-  Sizes sizes;
-  sizes.model.num_layers = 2;
-  sizes.model.hidden_size = 128;
-  sizes.model.num_heads = 4;
-  sizes.model.num_kv_heads = 2;
-  sizes.model.head_dim = 64;
-  sizes.model.intermediate_size = 192;
-  sizes.model.vocab_size = 300;
-  sizes.few_rows = {1, 17};
-  sizes.many_rows = {70};
-  sizes.contexts = {300};
-  sizes.kv_layers = 2;
-  sizes.repeats = 1;
-  sizes.copy_bytes = 1 << 20;
-  sizes.product_size = 64;
-  return sizes;
-}
-
-Sizes Once() {
-  Sizes sizes;
-  sizes.model.num_layers = 2;
-  sizes.few_rows = {1, 8, 64};
-  sizes.many_rows = {2048};
-  sizes.kv_layers = 2;
-  sizes.once = true;
-  return sizes;
-}
-
 class KernelTimes final {
  public:
-  KernelTimes(const Sizes& sizes, WeightFormat format,
+  KernelTimes(const KernelSizes& sizes, WeightFormat format,
               const DeviceKernels& kernels)
       : sizes_(sizes),
         model_(sizes.model),
@@ -458,7 +418,7 @@ class KernelTimes final {
           product_ > 0 ? 1e6 * ops / product_ : 0);
   }
 
-  const Sizes sizes_;
+  const KernelSizes sizes_;
   const ModelConfig model_;
   const WeightFormat format_;
   const DeviceKernels kernels_;
@@ -484,9 +444,9 @@ int KernelTimesMain(int argc, char** argv) {
   for (const WeightFormat format :
        {WeightFormat::kBf16, WeightFormat::kFp8, WeightFormat::kInt4}) {
     if (once && format == WeightFormat::kFp8) continue;
-    KernelTimes(tiny   ? Tiny()
-                : once ? Once()
-                       : Sizes(),
+    KernelTimes(tiny   ? TinyKernelSizes()
+                : once ? OnceKernelSizes()
+                       : KernelSizes(),
                 format, KernelsOf(*device))
         .Run();
     if (tiny) break;
