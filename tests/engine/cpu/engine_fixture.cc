@@ -153,10 +153,12 @@ std::unique_ptr<Engine> MakeEngine(const std::string& dir,
 }
 
 std::vector<float> RunWhole(Engine& engine, const std::vector<TokenId>& tokens,
-                            const std::vector<BlockId>& blocks) {
+                            const std::vector<BlockId>& blocks,
+                            int32_t adapter) {
   StepPlan plan;
   plan.sequences = {
       Part(1, tokens, 0, static_cast<int32_t>(tokens.size()), blocks)};
+  plan.sequences[0].adapter = adapter;
   StepResult result = engine.Execute(plan, NoHook);
   CHECK_EQ(result.sampled.size(), 1u);
   CHECK(result.sampled[0].ok);

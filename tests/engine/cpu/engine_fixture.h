@@ -45,7 +45,8 @@ std::unique_ptr<Engine> MakeEngine(const std::string& dir,
 
 // The logits after the last of `tokens`, all run in one step.
 std::vector<float> RunWhole(Engine& engine, const std::vector<TokenId>& tokens,
-                            const std::vector<BlockId>& blocks);
+                            const std::vector<BlockId>& blocks,
+                            int32_t adapter = scheduling::kNoAdapter);
 
 // Equal to the bit, and not empty.
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b);

@@ -64,15 +64,7 @@ class LoraTest : public EngineFixture {
 
   static std::vector<float> RunAlone(Engine& engine, int32_t adapter,
                                      const std::vector<TokenId>& tokens) {
-    const std::vector<BlockId> blocks = BlockRange(0, 8);
-    StepPlan plan;
-    plan.sequences = {
-        Part(1, tokens, 0, static_cast<int32_t>(tokens.size()), blocks)};
-    plan.sequences[0].adapter = adapter;
-    StepResult result = engine.Execute(plan, NoHook);
-    CHECK_EQ(result.sampled.size(), 1u);
-    CHECK(result.sampled[0].ok);
-    return result.sampled[0].logits;
+    return RunWhole(engine, tokens, BlockRange(0, 8), adapter);
   }
 
   test::ScratchDir scratch_;

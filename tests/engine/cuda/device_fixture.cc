@@ -215,15 +215,20 @@ ForwardPassOptions SmallPass() {
   return options;
 }
 
+std::unique_ptr<CudaEngine> MakeCuda(const EngineOptions& options,
+                                     const ForwardPassOptions& pass_options) {
+  auto engine = CudaEngine::Create(options, pass_options);
+  CHECK(engine.ok()) << engine.status();
+  return *std::move(engine);
+}
+
 std::unique_ptr<CudaEngine> MakeCuda(const std::string& dir,
                                      const ForwardPassOptions& pass_options,
                                      int32_t block_size,
                                      const std::string& weights) {
   EngineOptions options = OptionsFor(dir, block_size);
   options.weights = weights;
-  auto engine = CudaEngine::Create(options, pass_options);
-  CHECK(engine.ok()) << engine.status();
-  return *std::move(engine);
+  return MakeCuda(options, pass_options);
 }
 
 std::unique_ptr<Engine> MakeCpu(const std::string& dir,
@@ -236,10 +241,12 @@ std::unique_ptr<Engine> MakeCpu(const std::string& dir,
 }
 
 std::vector<float> RunWhole(Engine& engine, const std::vector<TokenId>& tokens,
-                            const std::vector<BlockId>& blocks) {
+                            const std::vector<BlockId>& blocks,
+                            int32_t adapter) {
   StepPlan plan;
   plan.sequences = {
       Part(1, tokens, 0, static_cast<int32_t>(tokens.size()), blocks)};
+  plan.sequences[0].adapter = adapter;
   StepResult result = engine.Execute(plan, NoHook);
   CHECK_EQ(result.sampled.size(), 1u);
   CHECK(result.sampled[0].ok);

@@ -112,19 +112,23 @@ const std::vector<std::string>& ModelNames();
 std::string ModelDirOf(const std::string& name);
 
 EngineOptions OptionsFor(const std::string& dir, int32_t block_size = 16);
+// Small buffers, and all kernels that the device has.
+ForwardPassOptions SmallPass();
+std::unique_ptr<CudaEngine> MakeCuda(
+    const EngineOptions& options,
+    const ForwardPassOptions& pass_options = SmallPass());
 std::unique_ptr<CudaEngine> MakeCuda(const std::string& dir,
                                      const ForwardPassOptions& pass_options,
                                      int32_t block_size = 16,
                                      const std::string& weights = "auto");
-// Small buffers, and all kernels that the device has.
-ForwardPassOptions SmallPass();
 // The reference.
 std::unique_ptr<Engine> MakeCpu(const std::string& dir,
                                 const std::string& weights = "auto");
 
 // The logits after the last of `tokens`, all run in one step.
 std::vector<float> RunWhole(Engine& engine, const std::vector<TokenId>& tokens,
-                            const std::vector<BlockId>& blocks);
+                            const std::vector<BlockId>& blocks,
+                            int32_t adapter = scheduling::kNoAdapter);
 
 // The logits after the last of `tokens`, whose KV is there but for that one's,
 // in a decode step beside count - 1 others, whose only token is the first of

@@ -299,24 +299,10 @@ class LoraEngineTest : public DeviceTest,
     options.adapters = sources_;
     return options;
   }
-  static std::unique_ptr<CudaEngine> Make(
-      const EngineOptions& options,
-      const ForwardPassOptions& pass_options = SmallPass()) {
-    auto engine = CudaEngine::Create(options, pass_options);
-    CHECK(engine.ok()) << engine.status();
-    return *std::move(engine);
-  }
 
   static std::vector<float> RunAlone(Engine& engine, int32_t adapter,
                                      const std::vector<TokenId>& tokens) {
-    const std::vector<BlockId> blocks = BlockRange(0, 19);
-    StepPlan plan;
-    plan.sequences = {
-        Part(1, tokens, 0, static_cast<int32_t>(tokens.size()), blocks)};
-    plan.sequences[0].adapter = adapter;
-    const StepResult result = engine.Execute(plan, NoHook);
-    CHECK_EQ(result.sampled.size(), 1u);
-    return result.sampled[0].logits;
+    return RunWhole(engine, tokens, BlockRange(0, 19), adapter);
   }
 
   test::ScratchDir scratch_;
@@ -328,7 +314,7 @@ INSTANTIATE_TEST_SUITE_P(Models, LoraEngineTest,
                          [](const auto& param) { return param.param; });
 
 TEST_P(LoraEngineTest, LogitsAreThoseOfTheCpuBackend) {
-  const auto cuda = Make(Options());
+  const auto cuda = MakeCuda(Options());
   const auto cpu = cpu::CpuEngine::Create(Options());
   ASSERT_TRUE(cpu.ok()) << cpu.status();
   ASSERT_EQ(cuda->adapters().size(), 3u);
@@ -356,7 +342,7 @@ TEST_P(LoraEngineTest, ABatchOfAllGivesTheSameLogits) {
   const auto adapter_of = [](int i) { return i * 7 % 4 - 1; };
   ForwardPassOptions pass = SmallPass();
   pass.stored_rows = 128;
-  const auto engine = Make(Options(), pass);
+  const auto engine = MakeCuda(Options(), pass);
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::vector<BlockId>> blocks;
   std::vector<std::vector<float>> alone;
@@ -402,9 +388,9 @@ TEST_P(LoraEngineTest, SeveralDevicesGiveTheSameLogits) {
   UseDevice(0);
   if (GetParam() == "odd") GTEST_SKIP() << "cannot be shared";
   EngineOptions options = Options();
-  const auto one = Make(options);
+  const auto one = MakeCuda(options);
   options.tensor_parallel = 2;
-  const auto two = Make(options);
+  const auto two = MakeCuda(options);
   for (const int32_t length : {1, 40}) {
     const std::vector<TokenId> tokens = Prompt(length, 8);
     for (const int32_t adapter : {0, 1, kNoAdapter}) {
@@ -418,7 +404,7 @@ TEST_P(LoraEngineTest, SeveralDevicesGiveTheSameLogits) {
 TEST_P(LoraEngineTest, WeightsInOtherFormatsHaveThemToo) {
   const std::vector<TokenId> tokens = Prompt(20, 9);
   for (const char* weights : {"int8", "int4", "fp8"}) {
-    const auto cuda = Make(Options(weights));
+    const auto cuda = MakeCuda(Options(weights));
     const std::vector<float> base = RunAlone(*cuda, kNoAdapter, tokens);
     EXPECT_TRUE(SameBits(RunAlone(*cuda, 2, tokens), base)) << weights;
     EXPECT_GT(RelativeError(RunAlone(*cuda, 0, tokens), base), kTolerance)

@@ -48,13 +48,6 @@ class TensorParallelTest : public DeviceTest {
     options.tensor_parallel = ranks;
     return options;
   }
-  static std::unique_ptr<CudaEngine> Make(
-      const EngineOptions& options,
-      const ForwardPassOptions& pass_options = SmallPass()) {
-    auto engine = CudaEngine::Create(options, pass_options);
-    CHECK(engine.ok()) << engine.status();
-    return *std::move(engine);
-  }
 };
 
 TEST(ShardTest, SharesExpertsByTheirOutputs) {
@@ -153,11 +146,11 @@ TEST_F(TensorParallelTest, LogitsAreThoseOfOneDevice) {
   for (const TinyModelOptions& model : Shareable()) {
     ASSERT_TRUE(test::WriteTinyModel(dir, model).ok());
     EngineOptions options = OptionsFor(dir);
-    const auto one = Make(options);
+    const auto one = MakeCuda(options);
     for (const int32_t ranks : {2, 4}) {
       if (!OpenDevice(ranks - 1).ok()) continue;
       options.tensor_parallel = ranks;
-      const auto several = Make(options);
+      const auto several = MakeCuda(options);
       EXPECT_EQ(several->num_ranks(), ranks);
       EXPECT_EQ(several->backend_name(), one->backend_name());
       EXPECT_EQ(several->model_identity(), one->model_identity());
@@ -178,9 +171,9 @@ TEST_F(TensorParallelTest, WeightsAndKvInOtherFormatsGiveTheSameLogits) {
     EngineOptions options = Options("llama", 1);
     options.weights = weights;
     options.kv_dtype = "int8";
-    const auto one = Make(options);
+    const auto one = MakeCuda(options);
     options.tensor_parallel = 2;
-    const auto two = Make(options);
+    const auto two = MakeCuda(options);
     const std::vector<TokenId> tokens = Prompt(33, 7);
     const std::vector<BlockId> blocks = BlockRange(2, 3);
     EXPECT_TRUE(SameBits(RunWhole(*two, tokens, blocks),
@@ -209,7 +202,7 @@ TEST_F(TensorParallelTest, CheckpointsAsTheyAreGiveTheSameLogits) {
   StoreAsGptq(gptq);
   for (const std::string& dir : {gptq, packed}) {
     EngineOptions options = OptionsFor(dir);
-    const auto one = Make(options);
+    const auto one = MakeCuda(options);
     EXPECT_EQ(one->weights_info().dtype, dir == gptq ? "int4-bf16" : "int4");
     const std::vector<TokenId> tokens = Prompt(21, 3);
     const std::vector<BlockId> blocks = BlockRange(0, 2);
@@ -217,7 +210,7 @@ TEST_F(TensorParallelTest, CheckpointsAsTheyAreGiveTheSameLogits) {
     for (const int32_t ranks : {2, 4}) {
       if (!OpenDevice(ranks - 1).ok()) continue;
       options.tensor_parallel = ranks;
-      const auto several = Make(options);
+      const auto several = MakeCuda(options);
       EXPECT_EQ(several->model_identity(), one->model_identity());
       EXPECT_TRUE(SameBits(RunWhole(*several, tokens, blocks), expected))
           << dir << " " << ranks;
@@ -230,7 +223,7 @@ TEST_F(TensorParallelTest, DecodeStepsAreThoseOfOneDevice) {
   const std::vector<TokenId> other = Prompt(19, 78);
   const std::vector<BlockId> own = BlockRange(0, 2);
   const std::vector<float> expected =
-      RunWhole(*Make(Options("qwen3", 1)), tokens, own);
+      RunWhole(*MakeCuda(Options("qwen3", 1)), tokens, own);
   for (const char* graphs : {"none", "as they come", "from the start"}) {
     ForwardPassOptions pass = SmallPass();
     pass.use_graphs = graphs != std::string("none");
@@ -238,7 +231,7 @@ TEST_F(TensorParallelTest, DecodeStepsAreThoseOfOneDevice) {
     if (graphs == std::string("from the start")) {
       options.decode_rows_at_start = 9;
     }
-    const auto engine = Make(options, pass);
+    const auto engine = MakeCuda(options, pass);
     StepPlan prompt;
     prompt.sequences = {Part(0, tokens, 0, 18, own)};
     engine->Execute(prompt, NoHook);
@@ -259,7 +252,7 @@ TEST_F(TensorParallelTest, DrawsWhatOneDeviceDraws) {
   sampling.top_k = 20;
   std::vector<StepResult> results;
   for (const int32_t ranks : {1, 2}) {
-    const auto engine = Make(Options("llama", ranks));
+    const auto engine = MakeCuda(Options("llama", ranks));
     StepPlan plan;
     plan.sequences = {Part(1, tokens, 0, 40, blocks)};
     // By the device.
@@ -282,10 +275,10 @@ TEST_F(TensorParallelTest, KvGoesBetweenUnequalNumbersOfDevices) {
     EngineOptions options = Options("llama", ranks);
     options.kv_staging_bytes = 1 << 20;
     options.kv_staging_on_device = on_device;
-    return Make(options);
+    return MakeCuda(options);
   };
   const std::vector<float> expected =
-      RunWhole(*Make(Options("llama", 1)), tokens, BlockRange(0, 3));
+      RunWhole(*MakeCuda(Options("llama", 1)), tokens, BlockRange(0, 3));
   struct Case {
     int32_t senders = 1;
     int32_t receivers = 1;
@@ -339,7 +332,7 @@ TEST_F(TensorParallelTest, KvGoesBetweenUnequalNumbersOfDevices) {
 TEST_F(TensorParallelTest, KvComesBackFromTheHost) {
   EngineOptions options = Options("llama", 2);
   options.kv_staging_bytes = 1 << 20;
-  const auto engine = Make(options);
+  const auto engine = MakeCuda(options);
   const std::vector<TokenId> tokens = Prompt(35, 22);
   const std::vector<BlockId> before = {4, 9, 2};
   const std::vector<BlockId> after = {8, 0, 6};
@@ -384,7 +377,7 @@ TEST_F(TensorParallelTest, MemoryIsTakenBeforeDevicesWait) {
   options.tensor_parallel = 2;
   options.kv_memory_bytes = 32 << 20;
   options.kv_staging_bytes = 1 << 20;
-  const auto engine = Make(options);
+  const auto engine = MakeCuda(options);
   emulated::SetPatience(absl::Milliseconds(100));
   const std::vector<TokenId> tokens = Prompt(5001, 3);
   const std::vector<BlockId> blocks = BlockRange(0, 313);
