@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -99,8 +100,13 @@ void ListenerGate::Open() {
 
 void ListenerGate::Close() {
   if (!filters_ || closed_) return;
-  PCHECK(DropAll(socket_)) << "SO_ATTACH_FILTER";
-  closed_ = true;
+  closed_ = DropAll(socket_);
+  if (closed_ || std::exchange(refused_, true)) return;
+  // It has no memory for filters at the moment, say.
+  LOG(WARNING) << "kv_transfer: UCX's port stays open to anybody for now: "
+               << "a filter for the socket on "
+               << FormatSocketAddress(address_.storage) << ": "
+               << strerror(errno);
 }
 
 bool ListenerGate::EndConnections(absl::Duration patience,

@@ -30,7 +30,9 @@ class ListenerGate final {
   // then it stays open.
   absl::Status Attach(const SocketAddress& address);
 
-  // No-ops without a socket, and when that is so already.
+  // No-ops without a socket, and when that is so already. Where the system
+  // refuses a filter, Close leaves the gate open and says so once; to be called
+  // again.
   void Open();
   void Close();
 
@@ -45,6 +47,7 @@ class ListenerGate final {
   SocketAddress address_;
   bool filters_ = false;
   bool closed_ = false;
+  bool refused_ = false;  // a filter, and that was said
 };
 
 }  // namespace baton::kv_transfer

@@ -131,6 +131,21 @@ TEST_F(ListenerGateTest, EndsWhatCameIn) {
   EXPECT_TRUE(Connect().valid());
 }
 
+TEST_F(ListenerGateTest, StaysOpenWhereTheSystemRefusesAFilter) {
+  ListenerGate gate;
+  ASSERT_TRUE(gate.Attach(Address()).ok());
+  // As when there is no memory for one: not from now on.
+  const int locked = 1;
+  ASSERT_EQ(setsockopt(socket_.get(), SOL_SOCKET, SO_LOCK_FILTER, &locked,
+                       sizeof(locked)),
+            0);
+  gate.Close();
+  gate.Close();
+  EXPECT_TRUE(Connect().valid());
+  gate.Open();
+  EXPECT_TRUE(Connect().valid());
+}
+
 TEST_F(ListenerGateTest, WithoutASocketItDoesNothing) {
   ListenerGate gate;
   gate.Close();
