@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace baton::router {
 
@@ -18,5 +19,18 @@ absl::Status WithField(absl::string_view field, absl::Status status);
 
 // The field that a status is about; empty when it is about none.
 std::string FieldOf(const absl::Status& status);
+
+// A field, or the beginning of its name, and what another API calls it.
+struct FieldAlias {
+  absl::string_view field;
+  absl::string_view alias;
+  // Nothing that comes after `field` means anything there.
+  bool alone = false;
+};
+
+// The same status with its field called as the first alias that fits says, also
+// where its message begins with it.
+absl::Status WithFieldAlias(const absl::Status& status,
+                            absl::Span<const FieldAlias> aliases);
 
 }  // namespace baton::router

@@ -11,52 +11,10 @@
 #include "common/status_macros.h"
 #include "common/trace_context.h"
 #include "router/http/openai_error.h"
-#include "router/http/responses_request.h"
 #include "router/invalid_field.h"
 #include "router/tool_calls/tagged_tool_call.h"
 
 namespace baton::router::http {
-namespace {
-
-// OpenAI's API speaks of one prompt where ours has three kinds.
-absl::Status WithApiField(const absl::Status& status, bool responses) {
-  if (responses) return WithResponsesField(status);
-  const std::string field = FieldOf(status);
-  if (field != "text" && field != "token_ids") return status;
-  absl::string_view rest = status.message();
-  if (rest.substr(0, field.size()) == field) rest.remove_prefix(field.size());
-  return WithField("prompt",
-                   absl::Status(status.code(), absl::StrCat("prompt", rest)));
-}
-
-// The client's own id, or a new one.
-std::string RequestIdOf(const Request& request, Endpoint endpoint) {
-  const std::string given(request.Header("x-request-id"));
-  if (!given.empty()) return given;
-  switch (endpoint) {
-    case Endpoint::kCompletions:
-      return absl::StrFormat("cmpl-%016x", DrawNumber());
-    case Endpoint::kChat:
-      return absl::StrFormat("chatcmpl-%016x", DrawNumber());
-    case Endpoint::kResponses:
-      return absl::StrFormat("resp_%016x", DrawNumber());
-  }
-  LOG(FATAL) << "not an endpoint";
-}
-
-absl::StatusOr<ApiRequest> Parse(Endpoint endpoint, absl::string_view body) {
-  switch (endpoint) {
-    case Endpoint::kCompletions:
-      return ParseCompletionRequest(body);
-    case Endpoint::kChat:
-      return ParseChatRequest(body);
-    case Endpoint::kResponses:
-      return ParseResponsesRequest(body);
-  }
-  LOG(FATAL) << "not an endpoint";
-}
-
-}  // namespace
 
 // Where the loop puts one of the answers.
 class CompletionCall::AnswerStream final : public ClientStream {
@@ -77,42 +35,39 @@ class CompletionCall::AnswerStream final : public ClientStream {
   const size_t index_;
 };
 
-CompletionCall::CompletionCall(FrontDoor* door, ApiRequest api, std::string id,
+CompletionCall::CompletionCall(FrontDoor* door, ApiRequest api,
+                               Endpoint endpoint, std::string id,
                                std::shared_ptr<Responder> responder)
     : door_(door),
       api_(std::move(api)),
+      endpoint_(endpoint),
       responder_(std::move(responder)),
       head_({.chat = api_.chat,
              .id = std::move(id),
              .created_unix_seconds = absl::ToUnixSeconds(absl::Now()),
              .model = api_.ModelOr(door->model().name)}),
-      writer_(head_, api_.include_usage) {
-  if (api_.echoed_fields.has_value()) {
-    absl::MutexLock lock(&mu_);
-    response_.emplace(head_, *api_.echoed_fields);
-  }
-}
+      writer_(head_, api_.include_usage),
+      items_(ItemsOf(endpoint, head_, api_)) {}
 
 void CompletionCall::Start(FrontDoor* door, const Request& request,
                            Endpoint endpoint,
                            std::shared_ptr<Responder> responder) {
-  const std::string id = RequestIdOf(request, endpoint);
+  std::string id(request.Header("x-request-id"));
+  if (id.empty()) {
+    id = absl::StrFormat("%s%016x", IdPrefix(endpoint), DrawNumber());
+  }
   absl::Duration retry_after = absl::ZeroDuration();
   const auto refuse = [&](const absl::Status& status) {
-    Response response = ErrorResponse(
-        WithApiField(status, endpoint == Endpoint::kResponses),
-        retry_after > absl::ZeroDuration() ? std::optional(retry_after)
-                                           : std::nullopt);
-    // One that is too long is what the error is about.
-    if (id.size() <= kMaxShownIdBytes) {
-      response.headers.emplace_back("x-request-id", id);
-    }
-    responder->Send(std::move(response));
+    responder->Send(ErrorOf(endpoint, status,
+                            retry_after > absl::ZeroDuration()
+                                ? std::optional(retry_after)
+                                : std::nullopt,
+                            id));
   };
   const absl::StatusOr<FrontDoor::Admission> admission =
-      door->Admit(request.Header("authorization"), &retry_after);
+      door->Admit(AuthorizationOf(request), &retry_after);
   if (!admission.ok()) return refuse(admission.status());
-  absl::StatusOr<ApiRequest> api = Parse(endpoint, request.body);
+  absl::StatusOr<ApiRequest> api = ParseRequest(endpoint, request.body);
   if (api.ok()) {
     const absl::Status applied = ApplyHeaders(request, &*api);
     if (!applied.ok()) api = applied;
@@ -129,10 +84,10 @@ void CompletionCall::Start(FrontDoor* door, const Request& request,
   }
   if (!admitted.ok()) return refuse(admitted);
   const std::shared_ptr<CompletionCall> call(
-      new CompletionCall(door, *std::move(api), id, responder));
+      new CompletionCall(door, *std::move(api), endpoint, id, responder));
   std::vector<PreparedRequest> prepared;
   const absl::Status status = call->Prepare(request, *admission, &prepared);
-  if (!status.ok()) return refuse(status);
+  if (!status.ok()) return refuse(WithApiField(status, endpoint));
   call->Enter(request, *admission, std::move(prepared));
 }
 
@@ -166,6 +121,7 @@ absl::Status CompletionCall::Prepare(const Request& request,
       answer.key = door_->NewKey();
       answer.prompt = p;
       answer.first_of_prompt = i == 0;
+      answer.prompt_tokens = static_cast<int64_t>(one.spec.prompt.size());
       answer.choice.text = echo;
       answer.choice.text_offset.Add(echo);
       answer.choice.has_logprobs = prompt.has_top_logprobs();
@@ -222,8 +178,9 @@ void CompletionCall::Enter(const Request& request,
 std::string CompletionCall::CallId(size_t index, size_t call) const {
   const std::string name = absl::StrCat(head_.id, "/", index, "/", call);
   const Hash128 hash = StableHash(std::as_bytes(std::span(name)));
-  return absl::StrFormat("call_%016x%08x", hash.high,
-                         static_cast<uint32_t>(hash.low));
+  return absl::StrFormat("%s_%016x%08x",
+                         endpoint_ == Endpoint::kMessages ? "toolu" : "call",
+                         hash.high, static_cast<uint32_t>(hash.low));
 }
 
 void CompletionCall::AppendEvents(size_t index,
@@ -291,12 +248,12 @@ void CompletionCall::AppendChunks(size_t index,
   }
 }
 
-void CompletionCall::AppendToResponse(const v1::GenerateResponse& response,
-                                      std::string* out) {
+void CompletionCall::AppendItems(const v1::GenerateResponse& response,
+                                 std::string* out) {
   Answer& answer = answers_[0];
   if (!answer.spoke) {
     answer.spoke = true;
-    response_->Begin(out);
+    items_->Begin(answer.prompt_tokens, out);
     // They repeat much of the request.
     if (out != nullptr) responder_->AllowPending(out->size());
   }
@@ -304,7 +261,7 @@ void CompletionCall::AppendToResponse(const v1::GenerateResponse& response,
     waiting_logprobs_.MergeFrom(response.logprobs());
   }
   const auto say = [&](absl::string_view text) {
-    response_->Text(text, std::exchange(waiting_logprobs_, {}), out);
+    items_->Text(text, std::exchange(waiting_logprobs_, {}), out);
   };
   if (answer.reader == nullptr) {
     if (!response.text().empty() || !waiting_logprobs_.empty()) {
@@ -315,17 +272,17 @@ void CompletionCall::AppendToResponse(const v1::GenerateResponse& response,
   for (const AnswerEvent& event : answer.reader->Read(response)) {
     switch (event.kind) {
       case AnswerEvent::Kind::kReasoning:
-        if (api_.include_reasoning) response_->Reasoning(event.text, out);
+        if (api_.include_reasoning) items_->Reasoning(event.text, out);
         waiting_logprobs_.Clear();
         break;
       case AnswerEvent::Kind::kContent:
         say(event.text);
         break;
       case AnswerEvent::Kind::kCallBegun:
-        response_->CallBegun(CallId(0, event.call), event.text, out);
+        items_->CallBegun(CallId(0, event.call), event.text, out);
         break;
       case AnswerEvent::Kind::kArguments:
-        response_->CallArguments(event.text, out);
+        items_->CallArguments(event.text, out);
         break;
     }
   }
@@ -388,6 +345,7 @@ bool CompletionCall::Take(size_t index, const v1::GenerateResponse& response) {
   const bool last = response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
   if (last) {
     answer.choice.finish_reason = response.finish_reason();
+    answer.stop = response.stop();
     usage_.output_tokens += response.usage().output_tokens();
     if (answer.first_of_prompt) {
       usage_.prompt_tokens += response.usage().prompt_tokens();
@@ -395,8 +353,8 @@ bool CompletionCall::Take(size_t index, const v1::GenerateResponse& response) {
     }
   }
   events_.clear();
-  if (response_.has_value()) {
-    AppendToResponse(response, api_.stream ? &events_ : nullptr);
+  if (items_ != nullptr) {
+    AppendItems(response, api_.stream ? &events_ : nullptr);
   } else if (api_.stream) {
     AppendChunks(index, response, &events_);
   } else {
@@ -419,7 +377,7 @@ void CompletionCall::End(size_t index, const absl::Status& status,
   --num_open_;
   if (over_) return;
   if (!status.ok()) {
-    Fail(WithApiField(status, response_.has_value()), retry_after);
+    Fail(WithApiField(status, endpoint_), retry_after);
   } else if (num_open_ == 0) {
     Complete();
   }
@@ -430,14 +388,12 @@ void CompletionCall::Fail(const absl::Status& status,
   over_ = true;
   LeaveAll();
   if (!started_) {
-    Response response = ErrorResponse(status, retry_after);
-    response.headers.emplace_back("x-request-id", head_.id);
-    responder_->Send(std::move(response));
+    responder_->Send(ErrorOf(endpoint_, status, retry_after, head_.id));
     return;
   }
   std::string events;
-  if (response_.has_value()) {
-    response_->Fail(status, &events);
+  if (items_ != nullptr) {
+    items_->Fail(status, &events);
   } else {
     ChunkWriter::Error(ErrorJson(status), &events);
     ChunkWriter::Done(&events);
@@ -448,11 +404,13 @@ void CompletionCall::Fail(const absl::Status& status,
 void CompletionCall::Complete() {
   over_ = true;
   std::string events;
-  if (response_.has_value()) {
+  if (items_ != nullptr) {
     const Answer& answer = answers_[0];
-    const bool cut = answer.reader != nullptr && answer.reader->cut();
-    response_->Finish(answer.choice.finish_reason, cut, usage_,
-                      api_.stream ? &events : nullptr);
+    items_->Finish({.reason = answer.choice.finish_reason,
+                    .stop = answer.stop,
+                    .cut = answer.reader != nullptr && answer.reader->cut(),
+                    .usage = usage_},
+                   api_.stream ? &events : nullptr);
     // All that was said, again, and again.
     responder_->AllowPending(events.size());
   }
@@ -462,7 +420,7 @@ void CompletionCall::Complete() {
     responder_->Send(std::move(response));
     return;
   }
-  if (!response_.has_value()) {
+  if (items_ == nullptr) {
     if (api_.include_usage) writer_.Usage(usage_, &events);
     ChunkWriter::Done(&events);
   }
@@ -470,7 +428,7 @@ void CompletionCall::Complete() {
 }
 
 std::string CompletionCall::Body() {
-  if (response_.has_value()) return response_->Body();
+  if (items_ != nullptr) return items_->Body();
   std::vector<Choice> choices;
   choices.reserve(answers_.size());
   for (Answer& answer : answers_) choices.push_back(std::move(answer.choice));
@@ -490,7 +448,12 @@ void CompletionCall::LeaveAll() {
 }
 
 Headers CompletionCall::AnswerHeaders(const char* content_type) const {
-  return {{"content-type", content_type}, {"x-request-id", head_.id}};
+  Headers headers = {{"content-type", content_type},
+                     {"x-request-id", head_.id}};
+  if (endpoint_ == Endpoint::kMessages) {
+    headers.emplace_back("request-id", head_.id);
+  }
+  return headers;
 }
 
 }  // namespace baton::router::http

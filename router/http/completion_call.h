@@ -1,5 +1,5 @@
-// One call of the completion endpoints, or of the one for responses: one
-// request of the cluster for each of its answers (prompts times n), put
+// One call of the completion endpoints, or of those for responses and messages:
+// one request of the cluster for each of its answers (prompts times n), put
 // together into one body or one stream.
 //
 // Threads: made by the HTTP server's threads (or the intake's); answers come on
@@ -19,15 +19,14 @@
 #include "absl/time/time.h"
 #include "router/client_stream.h"
 #include "router/front_door.h"
+#include "router/http/answer_items.h"
 #include "router/http/answer_reader.h"
+#include "router/http/endpoint.h"
 #include "router/http/http_message.h"
 #include "router/http/openai_request.h"
 #include "router/http/openai_writer.h"
-#include "router/http/responses_writer.h"
 
 namespace baton::router::http {
-
-enum class Endpoint { kCompletions, kChat, kResponses };
 
 class CompletionCall final
     : public std::enable_shared_from_this<CompletionCall> {
@@ -46,15 +45,18 @@ class CompletionCall final
     // Which prompt, and whether it counts that prompt's usage.
     size_t prompt = 0;
     bool first_of_prompt = false;
+    int64_t prompt_tokens = 0;
     Choice choice;
+    // The stop string that ended it.
+    std::string stop;
     // Null: all that the model writes is text.
     std::unique_ptr<AnswerReader> reader;
     bool spoke = false;
     bool over = false;
   };
 
-  CompletionCall(FrontDoor* door, ApiRequest api, std::string id,
-                 std::shared_ptr<Responder> responder);
+  CompletionCall(FrontDoor* door, ApiRequest api, Endpoint endpoint,
+                 std::string id, std::shared_ptr<Responder> responder);
 
   absl::Status Prepare(const Request& request,
                        const FrontDoor::Admission& admission,
@@ -77,8 +79,8 @@ class CompletionCall final
   // With an AnswerReader.
   void AppendEvents(size_t index, const v1::GenerateResponse& response,
                     std::string* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The same, of the one answer of a response.
-  void AppendToResponse(const v1::GenerateResponse& response, std::string* out)
+  // The same, to items_, of the one answer that there is.
+  void AppendItems(const v1::GenerateResponse& response, std::string* out)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string CallId(size_t index, size_t call) const;
   bool Show(const std::string& events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -95,16 +97,17 @@ class CompletionCall final
 
   FrontDoor* const door_;
   const ApiRequest api_;
+  const Endpoint endpoint_;
   const std::shared_ptr<Responder> responder_;
   const AnswerHead head_;
   const ChunkWriter writer_;
 
   absl::Mutex mu_;
   std::vector<Answer> answers_ ABSL_GUARDED_BY(mu_);
-  // In the place of writer_, and of what answers say.
-  std::optional<ResponsesWriter> response_ ABSL_GUARDED_BY(mu_);
+  // In the place of writer_, and of what answers say; null: of neither.
+  const std::unique_ptr<AnswerItems> items_ ABSL_PT_GUARDED_BY(mu_);
   // Of tokens whose text is not yet known to be said.
-  ResponsesWriter::Logprobs waiting_logprobs_ ABSL_GUARDED_BY(mu_);
+  AnswerItems::Logprobs waiting_logprobs_ ABSL_GUARDED_BY(mu_);
   size_t num_open_ ABSL_GUARDED_BY(mu_) = 0;
   AnswerUsage usage_ ABSL_GUARDED_BY(mu_);
   bool started_ ABSL_GUARDED_BY(mu_) = false;  // the stream has begun

@@ -14,6 +14,9 @@
 #include "router/chat_prompt.h"
 #include "router/console/console_files.h"
 #include "router/http/completion_call.h"
+#include "router/http/endpoint.h"
+#include "router/http/messages_request.h"
+#include "router/http/messages_writer.h"
 #include "router/http/openai_error.h"
 #include "router/http/openai_request.h"
 #include "router/http/page_guard.h"
@@ -33,10 +36,18 @@ bool IsGetPath(absl::string_view path) {
          path == "/api/cluster" || FindConsoleFile(path) != nullptr;
 }
 
+constexpr absl::string_view kCountTokensPath = "/v1/messages/count_tokens";
+
 bool IsPostPath(absl::string_view path) {
-  return path == "/v1/completions" || path == "/v1/chat/completions" ||
-         path == "/v1/responses" || path == "/tokenize" ||
-         path == "/detokenize";
+  return EndpointOf(path).has_value() || path == kCountTokensPath ||
+         path == "/tokenize" || path == "/detokenize";
+}
+
+// An error as those who ask there read it.
+Response ErrorAt(absl::string_view path, Response error) {
+  const bool messages =
+      path == kCountTokensPath || EndpointOf(path) == Endpoint::kMessages;
+  return messages ? AsMessagesError(std::move(error)) : error;
 }
 
 // Nobody needs a key for these.
@@ -54,7 +65,7 @@ std::optional<Response> UnlessKnown(const absl::Status& known,
   if (!id.empty() && id.size() <= kMaxShownIdBytes) {
     refusal.headers.emplace_back("x-request-id", std::string(id));
   }
-  return refusal;
+  return ErrorAt(head.path, std::move(refusal));
 }
 
 Response ConsoleResponse(const Request& request, const ConsoleFile& file) {
@@ -108,25 +119,24 @@ OpenAiApi::OpenAiApi(const Options& options, FrontDoor* door,
 std::optional<Response> OpenAiApi::Check(const Request& head) {
   if (!door_->needs_keys()) {
     std::optional<Response> refusal = RefuseOtherPages(head);
-    if (refusal.has_value()) return refusal;
+    if (refusal.has_value()) return ErrorAt(head.path, *std::move(refusal));
   }
   if (IsPostPath(head.path)) {
     if (head.method != "POST") {
-      return MethodNotAllowedResponse(head.method, "POST");
+      return ErrorAt(head.path, MethodNotAllowedResponse(head.method, "POST"));
     }
-    return UnlessKnown(door_->Recognize(head.Header("authorization")), head);
+    return UnlessKnown(door_->Recognize(AuthorizationOf(head)), head);
   }
   if (!IsGetPath(head.path)) return NotFoundResponse(head.path);
   if (head.method != "GET" && head.method != "HEAD") {
     return MethodNotAllowedResponse(head.method, "GET, HEAD");
   }
   if (IsOpenPath(head.path)) return std::nullopt;
-  return UnlessKnown(door_->Authenticate(head.Header("authorization")), head);
+  return UnlessKnown(door_->Authenticate(AuthorizationOf(head)), head);
 }
 
 std::optional<Response> OpenAiApi::NoRoom(const Request& head) {
-  static_cast<void>(head);
-  return ErrorResponse(door_->NoRoom(), kComeBack);
+  return ErrorAt(head.path, ErrorResponse(door_->NoRoom(), kComeBack));
 }
 
 void OpenAiApi::Handle(Request request, ResponderPtr responder) {
@@ -134,21 +144,21 @@ void OpenAiApi::Handle(Request request, ResponderPtr responder) {
   if (request.body.size() <= options_.large_body_bytes) {
     return Post(request, responder);
   }
+  const std::string path = request.path;
   const bool queued = intake_.TryServe(
       std::move(request), responder,
       [this](const Request& waited, const ResponderPtr& waiting) {
         Post(waited, waiting);
       });
-  if (!queued) responder->Send(ErrorResponse(door_->NoRoom(), kComeBack));
+  if (queued) return;
+  responder->Send(ErrorAt(path, ErrorResponse(door_->NoRoom(), kComeBack)));
 }
 
 void OpenAiApi::Post(const Request& request, const ResponderPtr& responder) {
-  if (request.path == "/v1/chat/completions") {
-    CompletionCall::Start(door_, request, Endpoint::kChat, responder);
-  } else if (request.path == "/v1/completions") {
-    CompletionCall::Start(door_, request, Endpoint::kCompletions, responder);
-  } else if (request.path == "/v1/responses") {
-    CompletionCall::Start(door_, request, Endpoint::kResponses, responder);
+  if (const auto endpoint = EndpointOf(request.path)) {
+    CompletionCall::Start(door_, request, *endpoint, responder);
+  } else if (request.path == kCountTokensPath) {
+    CountTokens(request, responder);
   } else if (request.path == "/tokenize") {
     Tokenize(request, responder);
   } else {
@@ -178,12 +188,13 @@ FrontDoor::Admission OpenAiApi::Admitted(const Request& request,
                                          const ResponderPtr& responder) {
   absl::Duration retry_after = absl::ZeroDuration();
   absl::StatusOr<FrontDoor::Admission> admission =
-      door_->Admit(request.Header("authorization"), &retry_after);
+      door_->Admit(AuthorizationOf(request), &retry_after);
   if (admission.ok()) return *std::move(admission);
-  responder->Send(
+  responder->Send(ErrorAt(
+      request.path,
       ErrorResponse(admission.status(), retry_after > absl::ZeroDuration()
                                             ? std::optional(retry_after)
-                                            : std::nullopt));
+                                            : std::nullopt)));
   return nullptr;
 }
 
@@ -209,6 +220,24 @@ void OpenAiApi::Tokenize(const Request& request,
   }
   body.append("]}");
   responder->Send(JsonResponse(std::move(body)));
+}
+
+void OpenAiApi::CountTokens(const Request& request,
+                            const ResponderPtr& responder) {
+  const FrontDoor::Admission admission = Admitted(request, responder);
+  if (admission == nullptr) return;
+  const auto count = [&]() -> absl::StatusOr<size_t> {
+    BATON_ASSIGN_OR_RETURN(const TokenizeRequest parsed,
+                           ParseCountTokensRequest(request.body));
+    const auto tokens =
+        TokensOf(parsed, door_->model(), *door_->serving().adapters);
+    if (!tokens.ok()) return WithMessagesField(tokens.status());
+    return tokens->size();
+  }();
+  responder->Send(
+      count.ok()
+          ? JsonResponse(absl::StrCat("{\"input_tokens\":", *count, "}"))
+          : ErrorAt(request.path, ErrorResponse(count.status(), std::nullopt)));
 }
 
 void OpenAiApi::Detokenize(const Request& request,
@@ -244,7 +273,15 @@ std::string OpenAiApi::ModelJson(absl::string_view adapter) const {
   absl::StrAppend(
       &out, ",\"object\":\"model\",\"created\":", started_unix_seconds_,
       ",\"owned_by\":\"baton\",\"max_model_len\":", door_->max_context(),
-      ",\"chat\":", model.chat_template != nullptr ? "true" : "false", "}");
+      ",\"chat\":", model.chat_template != nullptr ? "true" : "false");
+  // The rest is for clients of Anthropic's API.
+  absl::StrAppend(&out, ",\"type\":\"model\",\"created_at\":\"",
+                  absl::FormatTime("%Y-%m-%dT%H:%M:%SZ",
+                                   absl::FromUnixSeconds(started_unix_seconds_),
+                                   absl::UTCTimeZone()),
+                  "\",\"display_name\":");
+  AppendJsonString(adapter.empty() ? model.name : adapter, &out);
+  out.push_back('}');
   return out;
 }
 
@@ -253,13 +290,20 @@ void OpenAiApi::Models(const Request& request, const ResponderPtr& responder) {
   const Serving serving = door_->serving();
   if (!absl::ConsumePrefix(&name, "/v1/models/")) {
     std::string models = ModelJson("");
+    absl::string_view last = door_->model().name;
     for (const auto& [adapter, identity] : *serving.adapters) {
       // Then it stands for the model.
       if (adapter == door_->model().name) continue;
       absl::StrAppend(&models, ",", ModelJson(adapter));
+      last = adapter;
     }
-    return responder->Send(JsonResponse(
-        absl::StrCat("{\"object\":\"list\",\"data\":[", models, "]}")));
+    std::string body = absl::StrCat("{\"object\":\"list\",\"data\":[", models,
+                                    "],\"has_more\":false,\"first_id\":");
+    AppendJsonString(door_->model().name, &body);
+    body.append(",\"last_id\":");
+    AppendJsonString(last, &body);
+    body.push_back('}');
+    return responder->Send(JsonResponse(std::move(body)));
   }
   if (name == door_->model().name) {
     return responder->Send(JsonResponse(ModelJson("")));

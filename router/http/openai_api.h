@@ -2,7 +2,8 @@
 //
 //   POST /v1/completions, /v1/chat/completions,
 //        /v1/responses                           the OpenAI API
-//   GET  /v1/models, /v1/models/NAME
+//   POST /v1/messages, /v1/messages/count_tokens   Anthropic's
+//   GET  /v1/models, /v1/models/NAME               for clients of either
 //   POST /tokenize, /detokenize
 //   GET  /healthz    200 while the router's loop takes its turns
 //   GET  /readyz     200 while a request could be served now
@@ -61,6 +62,7 @@ class OpenAiApi final : public Handler {
                                 const ResponderPtr& responder);
 
   void Tokenize(const Request& request, const ResponderPtr& responder);
+  void CountTokens(const Request& request, const ResponderPtr& responder);
   void Detokenize(const Request& request, const ResponderPtr& responder);
   void Models(const Request& request, const ResponderPtr& responder);
   void Cluster(const ResponderPtr& responder);

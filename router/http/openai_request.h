@@ -1,6 +1,7 @@
 // The requests of the OpenAI API, read and checked as far as one can without
 // the model: POST /v1/completions, /v1/chat/completions, /tokenize and
-// /detokenize (responses_request.h: /v1/responses).
+// /detokenize (responses_request.h: /v1/responses; messages_request.h:
+// /v1/messages).
 //
 // Fields that Baton does not know are ignored, as OpenAI-compatible servers do;
 // fields that would change the answer and that Baton cannot honour are refused.
@@ -35,9 +36,9 @@ struct ApiRequest {
   // answer, and shown.
   bool separate_reasoning = true;
   bool include_reasoning = true;
-  // Of POST /v1/responses alone, whose requests are chats with one answer: the
-  // fields of the request that its answers repeat, `,"name":value` each.
-  std::optional<std::string> echoed_fields;
+  // Of POST /v1/responses: the fields of the request that its answers repeat,
+  // `,"name":value` each.
+  std::string echoed_fields;
 
   // The model that it asks for, by which its answers call it; `name` if it asks
   // for none.

@@ -7,7 +7,6 @@
 #include <boost/json/array.hpp>
 #include <boost/json/serialize.hpp>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "router/http/json_fields.h"
@@ -376,23 +375,12 @@ absl::StatusOr<json::object> ChatOf(const json::object& object) {
 }  // namespace
 
 absl::Status WithResponsesField(const absl::Status& status) {
-  constexpr std::pair<absl::string_view, absl::string_view> kNames[] = {
-      {"messages", "input"},
-      {"max_completion_tokens", "max_output_tokens"},
-      {"response_format.json_schema", "text.format"},
-      {"response_format", "text.format"}};
-  const std::string field = FieldOf(status);
-  for (const auto& [from, to] : kNames) {
-    if (!absl::StartsWith(field, from)) continue;
-    absl::string_view rest = absl::string_view(field).substr(from.size());
-    if (from == "messages") rest = "";
-    const std::string named = absl::StrCat(to, rest);
-    absl::string_view message = status.message();
-    if (absl::StartsWith(message, field)) message.remove_prefix(field.size());
-    return WithField(named,
-                     absl::Status(status.code(), absl::StrCat(named, message)));
-  }
-  return status;
+  constexpr FieldAlias kAliases[] = {
+      {.field = "messages", .alias = "input", .alone = true},
+      {.field = "max_completion_tokens", .alias = "max_output_tokens"},
+      {.field = "response_format.json_schema", .alias = "text.format"},
+      {.field = "response_format", .alias = "text.format"}};
+  return WithFieldAlias(status, kAliases);
 }
 
 absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body) {

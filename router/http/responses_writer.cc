@@ -135,7 +135,7 @@ std::string ResponsesWriter::Json() const {
   return out;
 }
 
-void ResponsesWriter::Begin(std::string* out) {
+void ResponsesWriter::Begin(int64_t /*prompt_tokens*/, std::string* out) {
   if (out == nullptr) return;
   ResponseEvent("response.created", out);
   ResponseEvent("response.in_progress", out);
@@ -236,14 +236,13 @@ void ResponsesWriter::CallArguments(absl::string_view text, std::string* out) {
   EndEvent(out);
 }
 
-void ResponsesWriter::Finish(v1::FinishReason reason, bool cut,
-                             const AnswerUsage& usage, std::string* out) {
+void ResponsesWriter::Finish(const AnswerEnd& end, std::string* out) {
   // An answer without a word is a message without one.
   if (items_.empty()) Open(Kind::kMessage, out);
-  const bool incomplete = reason == v1::FINISH_REASON_LENGTH;
-  if (open_) Close(incomplete || cut ? "incomplete" : "completed", out);
+  const bool incomplete = end.reason == v1::FINISH_REASON_LENGTH;
+  if (open_) Close(incomplete || end.cut ? "incomplete" : "completed", out);
   status_ = incomplete ? "incomplete" : "completed";
-  usage_ = usage;
+  usage_ = end.usage;
   if (out == nullptr) return;
   ResponseEvent(incomplete ? "response.incomplete" : "response.completed", out);
 }

@@ -1,6 +1,4 @@
-// Writes an answer as OpenAI's Responses API has it: a response with items
-// (what the model thought, what it says, what it calls), as one JSON body or as
-// a stream of typed events. What the events add up to is what the body says.
+// Writes an answer as OpenAI's Responses API has it: a response with items.
 //
 // Plain values; one call at a time.
 #pragma once
@@ -13,35 +11,27 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "baton/v1/inference.pb.h"
+#include "router/http/answer_items.h"
 #include "router/http/openai_writer.h"
 
 namespace baton::router::http {
 
-class ResponsesWriter final {
+class ResponsesWriter final : public AnswerItems {
  public:
-  using Logprobs = google::protobuf::RepeatedPtrField<v1::TokenLogprobs>;
-
   // `echoed_fields` as ApiRequest has them.
   ResponsesWriter(const AnswerHead& head, std::string echoed_fields);
 
-  // Each appends events to `out`, unless it is null. The first and the last
-  // ones of a stream are Begin's, and Finish's or Fail's.
-  void Begin(std::string* out);
-  void Reasoning(absl::string_view text, std::string* out);
-  void Text(absl::string_view text, const Logprobs& logprobs, std::string* out);
-  // The model calls the function `name`.
+  void Begin(int64_t prompt_tokens, std::string* out) override;
+  void Reasoning(absl::string_view text, std::string* out) override;
+  void Text(absl::string_view text, const Logprobs& logprobs,
+            std::string* out) override;
   void CallBegun(absl::string_view call_id, absl::string_view name,
-                 std::string* out);
-  // More of that call's arguments.
-  void CallArguments(absl::string_view text, std::string* out);
-  // `cut`: the last call is not whole.
-  void Finish(v1::FinishReason reason, bool cut, const AnswerUsage& usage,
-              std::string* out);
-  void Fail(const absl::Status& error, std::string* out);
+                 std::string* out) override;
+  void CallArguments(absl::string_view text, std::string* out) override;
+  void Finish(const AnswerEnd& end, std::string* out) override;
+  void Fail(const absl::Status& error, std::string* out) override;
 
-  // The response, once Finish was called.
-  std::string Body() const { return Json(); }
+  std::string Body() const override { return Json(); }
 
  private:
   enum class Kind : uint8_t { kReasoning, kMessage, kCall };

@@ -151,6 +151,28 @@ TEST_F(HttpLimitsTest, HealthNeedsNoKeyAndTheRestDoes) {
   }
 }
 
+// As Anthropic's clients say it.
+TEST_F(HttpLimitsTest, AKeyMayHaveAHeaderOfItsOwn) {
+  UseKeys();
+  StartRouter();
+  HttpClient client(router_->http_address());
+  for (const char* path : {"/v1/messages", "/v1/messages/count_tokens"}) {
+    HttpClient::Reply reply =
+        client.Post(path, "{}", {{"x-api-key", "other-key"}});
+    EXPECT_EQ(reply.status, 401) << path;
+    EXPECT_EQ(json::parse(reply.body)["error"]["type"], "authentication_error");
+    reply = client.Post(path, "{}", {{"x-api-key", "alice-key"}});
+    EXPECT_EQ(reply.status, 400) << path;
+  }
+  EXPECT_EQ(client.Get("/v1/models", {{"x-api-key", "alice-key"}}).status, 200);
+  // The older one is what counts.
+  EXPECT_EQ(client
+                .Get("/v1/models", {{"x-api-key", "alice-key"},
+                                    {"authorization", "Bearer other-key"}})
+                .status,
+            401);
+}
+
 TEST_F(HttpLimitsTest, WithoutKeysPagesOfOtherSitesAreRefused) {
   StartRouter();
   const std::string& own = router_->http_address();

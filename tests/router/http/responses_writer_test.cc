@@ -103,7 +103,7 @@ ResponsesWriter::Logprobs SomeLogprobs(const std::string& token) {
 
 // All that there is, into `stream` or, null, into the body alone.
 void WriteAll(ResponsesWriter& writer, std::string* stream) {
-  writer.Begin(stream);
+  writer.Begin(1, stream);
   writer.Reasoning("I \"add\"", stream);
   writer.Reasoning(".", stream);
   writer.Text("It ", SomeLogprobs("It "), stream);
@@ -113,7 +113,7 @@ void WriteAll(ResponsesWriter& writer, std::string* stream) {
   writer.CallArguments(": 1}", stream);
   writer.CallBegun("call_2", "sub", stream);
   writer.Text("done", {}, stream);
-  writer.Finish(v1::FINISH_REASON_STOP, /*cut=*/false, kUsage, stream);
+  writer.Finish({.reason = v1::FINISH_REASON_STOP, .usage = kUsage}, stream);
 }
 
 TEST(ResponsesWriterTest, EventsAddUpToTheBody) {
@@ -170,7 +170,7 @@ TEST(ResponsesWriterTest, EventsAddUpToTheBody) {
 TEST(ResponsesWriterTest, FirstEventsHaveNoOutput) {
   ResponsesWriter writer = MakeWriter();
   std::string stream;
-  writer.Begin(&stream);
+  writer.Begin(1, &stream);
   for (const json& event : EventsOf(stream)) {
     EXPECT_EQ(event.at("response").at("status"), "in_progress");
     EXPECT_EQ(event.at("response").at("output"), json::array());
@@ -181,10 +181,12 @@ TEST(ResponsesWriterTest, FirstEventsHaveNoOutput) {
 TEST(ResponsesWriterTest, WhatIsTooLongIsIncomplete) {
   ResponsesWriter writer = MakeWriter();
   std::string stream;
-  writer.Begin(&stream);
+  writer.Begin(1, &stream);
   writer.Text("It", {}, &stream);
   writer.CallBegun("call_1", "add", &stream);
-  writer.Finish(v1::FINISH_REASON_LENGTH, /*cut=*/true, kUsage, &stream);
+  writer.Finish(
+      {.reason = v1::FINISH_REASON_LENGTH, .cut = true, .usage = kUsage},
+      &stream);
   const std::vector<json> events = EventsOf(stream);
   EXPECT_EQ(events.back().at("type"), "response.incomplete");
   const json response = events.back().at("response");
@@ -198,8 +200,8 @@ TEST(ResponsesWriterTest, WhatIsTooLongIsIncomplete) {
 TEST(ResponsesWriterTest, AnAnswerWithoutAWordIsAMessage) {
   ResponsesWriter writer = MakeWriter();
   std::string stream;
-  writer.Begin(&stream);
-  writer.Finish(v1::FINISH_REASON_STOP, /*cut=*/false, kUsage, &stream);
+  writer.Begin(1, &stream);
+  writer.Finish({.reason = v1::FINISH_REASON_STOP, .usage = kUsage}, &stream);
   const json response = EventsOf(stream).back().at("response");
   ASSERT_EQ(response.at("output").size(), 1u);
   EXPECT_EQ(response.at("output")[0].at("content")[0].at("text"), "");
@@ -208,7 +210,7 @@ TEST(ResponsesWriterTest, AnAnswerWithoutAWordIsAMessage) {
 TEST(ResponsesWriterTest, AFailureIsTheLastEvent) {
   ResponsesWriter writer = MakeWriter();
   std::string stream;
-  writer.Begin(&stream);
+  writer.Begin(1, &stream);
   writer.Text("It", {}, &stream);
   writer.Fail(absl::UnavailableError("no \"worker\""), &stream);
   const json last = EventsOf(stream).back();
