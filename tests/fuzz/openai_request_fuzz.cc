@@ -1,8 +1,9 @@
-// The JSON bodies of the OpenAI API and the headers that go with them. The
-// first byte says which.
+// The JSON bodies of the HTTP APIs and the headers that go with them. The first
+// byte says which.
 #include <iterator>
 
 #include "common/log.h"
+#include "router/http/messages_request.h"
 #include "router/http/openai_request.h"
 #include "router/http/responses_request.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -61,6 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const auto body = baton::fuzz::Exactly(input.Rest());
       CheckApi(baton::router::http::ParseChatRequest(body));
       CheckApi(baton::router::http::ParseResponsesRequest(body));
+      CheckApi(baton::router::http::ParseMessagesRequest(body));
       break;
     }
     case 2: {

@@ -1,4 +1,4 @@
-// Tool calls over the OpenAI API of a real cluster: a model that has to call
+// Tool calls over the HTTP APIs of a real cluster: a model that has to call
 // something calls it, with arguments that the tool takes, streamed or not.
 #include <algorithm>
 #include <fstream>
@@ -33,8 +33,7 @@ constexpr char kTemplate[] =
 </tool_call>{% endfor %}
 {% endfor %}[assistant] )";
 
-json Tools() {
-  return json::parse(R"([
+constexpr char kTools[] = R"([
     {"type": "function", "function": {"name": "weather", "parameters": {
       "type": "object", "properties": {
         "city": {"type": "string", "maxLength": 9},
@@ -44,8 +43,7 @@ json Tools() {
       "type": "object", "properties": {
         "terms": {"type": "array", "items": {"type": "integer", "minimum": 0,
                   "maximum": 999}, "minItems": 2, "maxItems": 3}},
-      "required": ["terms"], "additionalProperties": false}}}])");
-}
+      "required": ["terms"], "additionalProperties": false}}}])";
 
 struct Call {
   std::string id;
@@ -120,7 +118,7 @@ class ToolCallsTest : public testing::Test {
 
   static json Request(uint64_t seed) {
     return {{"messages", {{{"role", "user"}, {"content", "Hi"}}}},
-            {"tools", Tools()},
+            {"tools", json::parse(kTools)},
             {"max_tokens", 500},
             {"temperature", 6},
             {"seed", seed}};
@@ -259,6 +257,74 @@ TEST_F(ToolCallsTest, CallsOfThePastAreRendered) {
             tokens(json::parse("{\"terms\": [1, 2]}")));
 }
 
+// What Anthropic's clients say in their own words is the same chat.
+TEST_F(ToolCallsTest, MessagesCallTheSame) {
+  // The template shows tools in the order of their fields.
+  using nlohmann::ordered_json;
+  ordered_json chat = Request(5);
+  ordered_json messages = chat;
+  chat["tools"] = ordered_json::parse(kTools);
+  messages["tools"] = ordered_json::array();
+  for (const ordered_json& tool : chat["tools"]) {
+    const ordered_json& function = tool.at("function");
+    messages["tools"].push_back({{"name", function.at("name")},
+                                 {"input_schema", function.at("parameters")}});
+  }
+  chat["tool_choice"] = "required";
+  messages["tool_choice"] = {{"type", "any"}};
+  chat["parallel_tool_calls"] = false;
+  messages["tool_choice"]["disable_parallel_tool_use"] = true;
+  HttpClient client(cluster_->Address("router", "http"));
+  const auto ask = [&](const char* path, const ordered_json& request) {
+    const HttpClient::Reply reply = client.Post(path, request.dump());
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return json::parse(reply.body);
+  };
+  const CallsHeard heard = CallsOf(ask("/v1/chat/completions", chat));
+  ASSERT_EQ(heard.calls.size(), 1u);
+  const json message = ask("/v1/messages", messages);
+  EXPECT_EQ(message.at("stop_reason"), "tool_use");
+  const json& block = message.at("content").back();
+  ASSERT_EQ(block.at("type"), "tool_use") << message;
+  EXPECT_EQ(block.at("name"), heard.calls[0].name);
+  EXPECT_EQ(block.at("input"), json::parse(heard.calls[0].arguments));
+
+  // They go on alike.
+  const Call& call = heard.calls[0];
+  chat["messages"].push_back(
+      {{"role", "assistant"},
+       {"content", nullptr},
+       {"tool_calls",
+        {{{"id", call.id},
+          {"type", "function"},
+          {"function",
+           {{"name", call.name}, {"arguments", call.arguments}}}}}}});
+  chat["messages"].push_back(
+      {{"role", "tool"}, {"tool_call_id", call.id}, {"content", "3"}});
+  messages["messages"].push_back(
+      {{"role", "assistant"}, {"content", message.at("content")}});
+  messages["messages"].push_back({{"role", "user"},
+                                  {"content",
+                                   {{{"type", "tool_result"},
+                                     {"tool_use_id", block.at("id")},
+                                     {"content", "3"}}}}});
+  for (ordered_json* request : {&chat, &messages}) {
+    request->erase("tool_choice");
+    (*request)["max_tokens"] = 20;
+  }
+  const json next = ask("/v1/messages", messages);
+  const json body = ask("/v1/chat/completions", chat);
+  EXPECT_EQ(next.at("content").at(0).at("text"),
+            body.at("choices").at(0).at("message").at("content"));
+  const json& usage = next.at("usage");
+  const int prompt_tokens = body.at("usage").at("prompt_tokens");
+  EXPECT_EQ(usage.at("input_tokens").get<int>() +
+                usage.at("cache_read_input_tokens").get<int>(),
+            prompt_tokens);
+  EXPECT_EQ(ask("/v1/messages/count_tokens", messages),
+            json({{"input_tokens", prompt_tokens}}));
+}
+
 TEST_F(ToolCallsTest, ChoicesThatAreNoneAreNamed) {
   const auto why = [&](const json& change) {
     json request = Request(1);
@@ -278,7 +344,7 @@ TEST_F(ToolCallsTest, ChoicesThatAreNoneAreNamed) {
               HasSubstr("tools has nothing to call"));
   EXPECT_THAT(why({{"tool_choice", "required"}, {"guided_regex", "a"}}),
               HasSubstr("the answer is to be something else"));
-  json tools = Tools();
+  json tools = json::parse(kTools);
   tools[0]["function"]["parameters"] = {{"type", "object"},
                                         {"not", json::object()}};
   EXPECT_THAT(why({{"tool_choice", "required"}, {"tools", tools}}),
