@@ -1,10 +1,14 @@
 #include "router/chat_prompt.h"
 
+#include <span>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "common/stable_hash.h"
 #include "common/status_macros.h"
 #include "router/invalid_field.h"
 #include "router/text/chat_template.h"
@@ -116,6 +120,38 @@ absl::StatusOr<Json> ParseArray(const char* field, const std::string& text) {
   return value;
 }
 
+// Marks where the text of the last message ends; returns the mark, which no
+// conversation can have. Templates may trim what stands there, but not what
+// comes before.
+absl::StatusOr<std::string> MarkEnd(const v1::ChatPrompt& chat,
+                                    Json* messages) {
+  const Hash128 hash = StableHash(std::as_bytes(std::span(chat.messages())));
+  const std::string mark =
+      absl::StrFormat("[goes on %016x%016x]", hash.high, hash.low);
+  Json* content = &messages->back()["content"];
+  if (content->is_array() && !content->empty())
+    content = &content->back()["text"];
+  if (!content->is_string()) {
+    return InvalidField("continue_final_message",
+                        "is set, and the last message has no text");
+  }
+  content->get_ref<std::string&>().append(mark);
+  return mark;
+}
+
+// What of a rendering comes before the mark.
+absl::StatusOr<std::string> UpToMark(const std::string& text,
+                                     const std::string& mark) {
+  const size_t end = text.rfind(mark);
+  if (end == std::string::npos) {
+    return InvalidField("continue_final_message",
+                        "is set, and this model's chat template does not show "
+                        "the last message as it is");
+  }
+  return absl::StrReplaceAll(absl::string_view(text).substr(0, end),
+                             {{mark, ""}});
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> RenderChat(const v1::ChatPrompt& chat,
@@ -144,10 +180,14 @@ absl::StatusOr<std::string> RenderChat(const v1::ChatPrompt& chat,
   if (!input.arguments.is_null() && !input.arguments.is_object()) {
     return InvalidField("chat_template_kwargs", "must be an object");
   }
-  input.add_generation_prompt = !chat.omit_generation_prompt();
+  std::string mark;
+  if (chat.continue_final_message()) {
+    BATON_ASSIGN_OR_RETURN(mark, MarkEnd(chat, &input.messages));
+  }
+  input.add_generation_prompt = !chat.omit_generation_prompt() && mark.empty();
   input.now = now;
   absl::StatusOr<std::string> text = model.chat_template->Render(input);
-  if (text.ok()) return text;
+  if (text.ok()) return mark.empty() ? text : UpToMark(*text, mark);
   // A rendering's bounds are no matter of load: trying again cannot help.
   if (absl::IsInvalidArgument(text.status()) ||
       absl::IsResourceExhausted(text.status())) {

@@ -96,7 +96,11 @@ absl::StatusOr<std::vector<TokenId>> MakePrompt(
     case v1::GenerateRequest::kChat: {
       BATON_ASSIGN_OR_RETURN(const std::string text,
                              RenderChat(request.chat(), model, wall_time));
-      if (model.reasoning) *reasoning = FindReasoningStart(text);
+      if (model.reasoning) {
+        *reasoning = request.chat().continue_final_message()
+                         ? FindReasoningGoingOn(text)
+                         : FindReasoningStart(text);
+      }
       // The template writes the special tokens itself.
       return Tokenize("messages", text, {.add_special_tokens = false}, model);
     }

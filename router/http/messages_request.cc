@@ -101,6 +101,9 @@ class ConversationReader final {
  public:
   explicit ConversationReader(json::array* messages) : messages_(*messages) {}
 
+  // The last message is the assistant's: the answer goes on with it.
+  bool goes_on() const { return goes_on_; }
+
   absl::Status Read(const JsonFields& fields) {
     BATON_RETURN_IF_ERROR(ReadSystem(fields));
     const json::value* const given = fields.Find("messages");
@@ -126,10 +129,12 @@ class ConversationReader final {
                                          "\", it must be user or assistant"));
       }
     }
-    if (role == "assistant") {
+    goes_on_ = role == "assistant";
+    if (goes_on_ && open_ &&
+        messages_.back().get_object().contains("tool_calls")) {
       return InvalidField("messages",
-                          "must end with a message of user: answers that go "
-                          "on with a text are not supported");
+                          "ends with a call of a tool, and what came of it "
+                          "must be told");
     }
     EndMessage();
     return absl::OkStatus();
@@ -248,6 +253,7 @@ class ConversationReader final {
   json::object names_;  // of functions, by the ids of calls
   bool open_ = false;   // the last message, which parts_ are of
   json::array parts_;
+  bool goes_on_ = false;
 };
 
 absl::Status PutTools(const JsonFields& fields, json::object* chat) {
@@ -414,8 +420,10 @@ absl::StatusOr<json::object> ChatOfMessages(const json::object& object) {
     chat.erase(name);
   }
   json::array messages;
-  BATON_RETURN_IF_ERROR(ConversationReader(&messages).Read(fields));
+  ConversationReader reader(&messages);
+  BATON_RETURN_IF_ERROR(reader.Read(fields));
   chat["messages"] = std::move(messages);
+  chat["continue_final_message"] = reader.goes_on();
   if (const json::value* const stop = fields.Find("stop_sequences")) {
     if (!stop->is_array())
       return WrongType("stop_sequences", "an array", *stop);
@@ -434,6 +442,7 @@ absl::StatusOr<json::object> ChatOfMessages(const json::object& object) {
 absl::Status WithMessagesField(const absl::Status& status) {
   constexpr FieldAlias kAliases[] = {
       {.field = "messages", .alias = "messages", .alone = true},
+      {.field = "continue_final_message", .alias = "messages"},
       {.field = "response_format.json_schema", .alias = "output_config.format"},
       {.field = "response_format", .alias = "output_config.format"},
       {.field = "stop_token_ids", .alias = "stop_token_ids"},

@@ -292,6 +292,13 @@ absl::Status ReadChatPrompt(const JsonFields& fields, v1::ChatPrompt* out) {
   BATON_ASSIGN_OR_RETURN(const auto prompt_wanted,
                          fields.Bool("add_generation_prompt"));
   out->set_omit_generation_prompt(!prompt_wanted.value_or(true));
+  BATON_ASSIGN_OR_RETURN(const auto goes_on,
+                         fields.Bool("continue_final_message"));
+  if (goes_on.value_or(false) && prompt_wanted.value_or(false)) {
+    return InvalidField("continue_final_message",
+                        "and add_generation_prompt exclude each other");
+  }
+  out->set_continue_final_message(goes_on.value_or(false));
   return absl::OkStatus();
 }
 

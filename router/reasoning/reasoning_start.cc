@@ -17,4 +17,12 @@ ReasoningStart FindReasoningStart(absl::string_view prompt) {
   return ReasoningStart::kPossible;
 }
 
+ReasoningStart FindReasoningGoingOn(absl::string_view prompt) {
+  const size_t begun = prompt.rfind(kThinkBegins);
+  const size_t ended = prompt.rfind(kThinkEnds);
+  const bool open = begun != absl::string_view::npos &&
+                    (ended == absl::string_view::npos || ended < begun);
+  return open ? ReasoningStart::kOpen : ReasoningStart::kNone;
+}
+
 }  // namespace baton::router

@@ -25,4 +25,8 @@ bool WritesReasoning(absl::string_view chat_template);
 // ("enable_thinking": false).
 ReasoningStart FindReasoningStart(absl::string_view prompt);
 
+// Of an output that goes on with what the assistant said, where such a prompt
+// ends: it thinks if that is what it was about.
+ReasoningStart FindReasoningGoingOn(absl::string_view prompt);
+
 }  // namespace baton::router

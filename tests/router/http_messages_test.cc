@@ -166,6 +166,31 @@ TEST_F(HttpMessagesTest, ThinksCallsAndGoesOn) {
       "It is 3.");
 }
 
+// The prompt is counted as the text that its template makes of it.
+TEST_F(HttpMessagesTest, AnAnswerGoesOn) {
+  Start();
+  json request = Question("Hi");
+  request["messages"].push_back(
+      {{"role", "assistant"}, {"content", "Once there was"}});
+  const json message = Ask(request, " a cat.");
+  EXPECT_EQ(message.at("content")[0].at("text"), " a cat.");
+  EXPECT_EQ(message.at("usage").at("input_tokens"),
+            Ids("[user] Hi[assistant] Once there was").size());
+  json chat = request;
+  chat["continue_final_message"] = true;
+  client_->Send("POST", "/v1/chat/completions", chat.dump());
+  Answer(Accept(), Ids(" a cat."), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(
+      json::parse(client_->ReadReply().body).at("usage").at("prompt_tokens"),
+      message.at("usage").at("input_tokens"));
+  chat["add_generation_prompt"] = true;
+  const HttpClient::Reply reply =
+      client_->Post("/v1/chat/completions", chat.dump());
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(json::parse(reply.body).at("error").at("param"),
+            "continue_final_message");
+}
+
 TEST_F(HttpMessagesTest, ErrorsAreAnthropics) {
   Start();
   const auto error = [](const HttpClient::Reply& reply) {

@@ -127,6 +127,17 @@ TEST(MessagesRequestTest, WhatOnlyCallsHasNoContent) {
       {"role": "tool", "tool_call_id": "c", "content": "x", "name": "f"}])"));
 }
 
+TEST(MessagesRequestTest, AnAnswerGoesOnWithTheAssistantsLastMessage) {
+  const json body = json::parse(R"({"messages": [
+      {"role": "user", "content": "Hi"},
+      {"role": "assistant", "content": "Hello, "}]})");
+  EXPECT_TRUE(Asked(body).prompts[0].chat().continue_final_message());
+  EXPECT_EQ(ConversationOf(body).back(),
+            json({{"role", "assistant"}, {"content", "Hello, "}}));
+  EXPECT_FALSE(
+      Asked(WithQuestion({})).prompts[0].chat().continue_final_message());
+}
+
 TEST(MessagesRequestTest, ToolsAreFunctions) {
   const json tools = json::parse(R"([
       {"name": "add", "description": "Adds.", "cache_control": {},
@@ -234,7 +245,8 @@ TEST(MessagesRequestTest, ErrorsNameTheField) {
              {"type": "tool_use", "id": "c", "name": "f", "input": "{}"}]}]})",
        "messages[1].content[0].input"},
       {R"({"messages": [{"role": "user", "content": "a"},
-           {"role": "assistant", "content": "b"}]})",
+           {"role": "assistant", "content": [
+             {"type": "tool_use", "id": "c", "name": "f", "input": {}}]}]})",
        "messages"},
   };
   for (const auto& [body, field] : kWrong) {

@@ -28,5 +28,15 @@ TEST(ReasoningStartTest, FollowsFromTheEndOfThePrompt) {
   EXPECT_EQ(FindReasoningStart(""), ReasoningStart::kPossible);
 }
 
+TEST(ReasoningStartTest, WhatGoesOnThinksIfItHadBegunTo) {
+  EXPECT_EQ(FindReasoningGoingOn("[assistant] So"), ReasoningStart::kNone);
+  EXPECT_EQ(FindReasoningGoingOn("[assistant] <think>So"),
+            ReasoningStart::kOpen);
+  EXPECT_EQ(FindReasoningGoingOn("<think>So</think>\n\nIt"),
+            ReasoningStart::kNone);
+  EXPECT_EQ(FindReasoningGoingOn("<think>So</think>\n\n<think>It"),
+            ReasoningStart::kOpen);
+}
+
 }  // namespace
 }  // namespace baton::router

@@ -1,0 +1,105 @@
+// Conversations whose last message the answer goes on with, as models' own
+// templates render them.
+#include "router/chat_prompt.h"
+
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "router/invalid_field.h"
+#include "router/text/chat_template.h"
+
+namespace baton::router {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::EndsWith;
+using testing::HasSubstr;
+
+ServedModel WithTemplate(const std::string& text) {
+  auto chat_template =
+      ChatTemplate::Parse(text, {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+  EXPECT_TRUE(chat_template.ok()) << chat_template.status();
+  ServedModel model;
+  model.name = "m";
+  model.chat_template = *std::move(chat_template);
+  return model;
+}
+
+ServedModel WithTemplateOf(const std::string& name) {
+  std::ifstream file(std::string(BATON_SOURCE_DIR) +
+                     "/tests/data/chat_templates/" + name + ".json");
+  return WithTemplate(Json::parse(file).at("template"));
+}
+
+v1::ChatPrompt ChatOfTwo(const Json& last, bool goes_on) {
+  v1::ChatPrompt chat;
+  chat.set_messages(Json({{{"role", "user"}, {"content", "Tell me a story."}},
+                          {{"role", "assistant"}, {"content", last}}})
+                        .dump());
+  chat.set_omit_generation_prompt(!goes_on);
+  chat.set_continue_final_message(goes_on);
+  return chat;
+}
+
+TEST(ChatPromptTest, EndsWhereTheLastMessageDoes) {
+  for (const char* name : {"gemma-2", "llama-3.1", "mistral-nemo", "phi-3.5",
+                           "qwen2.5", "qwen3"}) {
+    SCOPED_TRACE(name);
+    const ServedModel model = WithTemplateOf(name);
+    const auto begun = RenderChat(ChatOfTwo("Once there was a", true), model,
+                                  absl::UnixEpoch());
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    EXPECT_THAT(*begun, EndsWith("Once there was a"));
+    // It is the beginning of what the whole message would have been.
+    const auto whole = RenderChat(ChatOfTwo("Once there was a cat.", false),
+                                  model, absl::UnixEpoch());
+    ASSERT_TRUE(whole.ok()) << whole.status();
+    EXPECT_TRUE(absl::StartsWith(*whole, *begun)) << *whole;
+    EXPECT_GT(whole->size(), begun->size() + 5);
+  }
+}
+
+TEST(ChatPromptTest, TheEndIsAsItStands) {
+  const ServedModel model = WithTemplate(
+      "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }};{% endfor %}"
+      "{% if add_generation_prompt %}>{% endif %}");
+  const auto rendered = [&](const Json& last) {
+    return *RenderChat(ChatOfTwo(last, true), model, absl::UnixEpoch());
+  };
+  EXPECT_EQ(rendered("Once \n"), "[user]Tell me a story.;[assistant]Once \n");
+  EXPECT_EQ(rendered(""), "[user]Tell me a story.;[assistant]");
+  EXPECT_EQ(rendered({{{"type", "text"}, {"text", "Once "}},
+                      {{"type", "text"}, {"text", "there"}}}),
+            "[user]Tell me a story.;[assistant]Once \nthere");
+}
+
+TEST(ChatPromptTest, WhatIsShownTwiceEndsTheSecondTime) {
+  const ServedModel model = WithTemplate(
+      "{% for m in messages %}{{ m.content }}, {{ m.content }}; {% endfor %}");
+  EXPECT_EQ(*RenderChat(ChatOfTwo("a", true), model, absl::UnixEpoch()),
+            "Tell me a story., Tell me a story.; a, a");
+}
+
+TEST(ChatPromptTest, SaysWhyItCannotGoOn) {
+  const auto error = [](const Json& last, const std::string& text) {
+    const absl::Status status =
+        RenderChat(ChatOfTwo(last, true), WithTemplate(text), absl::UnixEpoch())
+            .status();
+    EXPECT_EQ(FieldOf(status), "continue_final_message");
+    return std::string(status.message());
+  };
+  constexpr char kShows[] = "{{ messages[-1].content }}";
+  EXPECT_THAT(error(nullptr, kShows), HasSubstr("has no text"));
+  EXPECT_THAT(error(Json::array(), kShows), HasSubstr("has no text"));
+  EXPECT_THAT(error("a", "{{ messages[0].content }}"),
+              HasSubstr("does not show"));
+}
+
+}  // namespace
+}  // namespace baton::router
