@@ -123,10 +123,13 @@ class ConversationReader final {
         BATON_RETURN_IF_ERROR(ReadUser(turn));
       } else if (role == "assistant") {
         BATON_RETURN_IF_ERROR(ReadAssistant(turn));
+      } else if (role == "system") {
+        BATON_RETURN_IF_ERROR(ReadLaterSystem(turn));
       } else {
-        return InvalidField(turn.FullName("role"),
-                            absl::StrCat("is \"", role.substr(0, 64),
-                                         "\", it must be user or assistant"));
+        return InvalidField(
+            turn.FullName("role"),
+            absl::StrCat("is \"", role.substr(0, 64),
+                         "\", it must be user, assistant or system"));
       }
     }
     goes_on_ = role == "assistant";
@@ -147,6 +150,16 @@ class ConversationReader final {
     if (parts.empty()) return absl::OkStatus();
     messages_.push_back(json::object(
         {{"role", "system"}, {"content", ContentOf(std::move(parts))}}));
+    return absl::OkStatus();
+  }
+
+  // Many templates refuse a system that speaks later. Whoever reads what the
+  // user says reads this, too.
+  absl::Status ReadLaterSystem(const JsonFields& turn) {
+    BATON_ASSIGN_OR_RETURN(const json::array parts, TextParts(turn, "content"));
+    if (parts.empty()) return absl::OkStatus();
+    MessageOf(messages_.empty() ? "system" : "user");
+    for (const json::value& part : parts) parts_.push_back(part);
     return absl::OkStatus();
   }
 

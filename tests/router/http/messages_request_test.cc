@@ -111,6 +111,23 @@ TEST(MessagesRequestTest, TurnsAreMessages) {
     {"role": "user", "content": "Thanks."}])"));
 }
 
+TEST(MessagesRequestTest, ASystemThatSpeaksLaterIsHeardByTheUsersSide) {
+  EXPECT_EQ(ConversationOf(json::parse(R"({"messages": [
+      {"role": "system", "content": "Be kind."},
+      {"role": "user", "content": "Hi"},
+      {"role": "system", "content": "It is late."},
+      {"role": "assistant", "content": "Hello."},
+      {"role": "system", "content": [{"type": "text", "text": "Later."}]},
+      {"role": "user", "content": "Bye"}]})")),
+            json::parse(R"([
+      {"role": "system", "content": "Be kind."},
+      {"role": "user", "content": [{"type": "text", "text": "Hi"},
+                                   {"type": "text", "text": "It is late."}]},
+      {"role": "assistant", "content": "Hello."},
+      {"role": "user", "content": [{"type": "text", "text": "Later."},
+                                   {"type": "text", "text": "Bye"}]}])"));
+}
+
 TEST(MessagesRequestTest, WhatOnlyCallsHasNoContent) {
   EXPECT_EQ(ConversationOf(json::parse(R"({"system": "", "messages": [
       {"role": "user", "content": "Hi"},
@@ -217,7 +234,7 @@ TEST(MessagesRequestTest, ErrorsNameTheField) {
       {R"({"messages": []})", "messages"},
       {R"({"messages": ["a"]})", "messages[0]"},
       {R"({"messages": [{"content": "a"}]})", "messages[0].role"},
-      {R"({"messages": [{"role": "system", "content": "a"}]})",
+      {R"({"messages": [{"role": "tool", "content": "a"}]})",
        "messages[0].role"},
       {R"({"messages": [{"role": "user"}]})", "messages[0].content"},
       {R"({"messages": [{"role": "user", "content": 1}]})",
