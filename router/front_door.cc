@@ -66,6 +66,8 @@ absl::Status FrontDoor::NoRoom() {
                   absl::ResourceExhaustedError("the router is overloaded"));
 }
 
+void FrontDoor::CountCall(const char* api) { metrics_->Called(api); }
+
 void FrontDoor::CountReasoning(int64_t tokens) { metrics_->Thought(tokens); }
 
 absl::Status FrontDoor::CheckOpen() {

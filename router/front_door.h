@@ -85,6 +85,8 @@ class FrontDoor final {
   void CountInvalid(absl::string_view id);
   // Counts one that there is no room to read: ResourceExhausted.
   absl::Status NoRoom();
+  // Counts a call whose requests are prepared, by its API.
+  void CountCall(const char* api);
   // Counts output tokens with which a model thought before it answered.
   void CountReasoning(int64_t tokens);
 

@@ -64,6 +64,7 @@ void InferenceService::Start(const grpc::CallbackServerContext& context,
     call->Finish(prepared.status(), std::nullopt);
     return;
   }
+  door_->CountCall("grpc");
   const absl::Status entered =
       door_->Enter(key, *std::move(prepared), *admission, now, timeout, call);
   if (!entered.ok()) call->Finish(entered, absl::Seconds(1));

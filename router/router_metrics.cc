@@ -308,6 +308,11 @@ void RouterMetrics::Adapted(const std::string& adapter) {
       ->Increment();
 }
 
+void RouterMetrics::Called(const char* api) {
+  metrics_->Counter("baton_api_calls_total", "Calls, by API.", {{"api", api}})
+      ->Increment();
+}
+
 void RouterMetrics::Thought(int64_t tokens) {
   reasoning_tokens_->Increment(static_cast<double>(tokens));
 }

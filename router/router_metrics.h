@@ -48,6 +48,9 @@ class RouterMetrics final {
   void Formatted(const char* format);
   // A request for an adapter, one that workers have.
   void Adapted(const std::string& adapter);
+  // A call that can be answered: "grpc", "completions", "chat", "responses" or
+  // "messages".
+  void Called(const char* api);
   // Output tokens of one answer with which the model thought.
   void Thought(int64_t tokens);
 

@@ -88,6 +88,7 @@ void CompletionCall::Start(FrontDoor* door, const Request& request,
   std::vector<PreparedRequest> prepared;
   const absl::Status status = call->Prepare(request, *admission, &prepared);
   if (!status.ok()) return refuse(WithApiField(status, endpoint));
+  door->CountCall(EndpointName(endpoint));
   call->Enter(request, *admission, std::move(prepared));
 }
 

@@ -12,6 +12,20 @@
 
 namespace baton::router::http {
 
+const char* EndpointName(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kCompletions:
+      return "completions";
+    case Endpoint::kChat:
+      break;
+    case Endpoint::kResponses:
+      return "responses";
+    case Endpoint::kMessages:
+      return "messages";
+  }
+  return "chat";
+}
+
 std::optional<Endpoint> EndpointOf(absl::string_view path) {
   if (path == "/v1/completions") return Endpoint::kCompletions;
   if (path == "/v1/chat/completions") return Endpoint::kChat;

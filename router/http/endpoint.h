@@ -20,6 +20,9 @@ namespace baton::router::http {
 
 enum class Endpoint : uint8_t { kCompletions, kChat, kResponses, kMessages };
 
+// "completions", "chat", "responses" or "messages".
+const char* EndpointName(Endpoint endpoint);
+
 // The one at `path`, if there is one.
 std::optional<Endpoint> EndpointOf(absl::string_view path);
 

@@ -64,6 +64,7 @@ class HttpMessagesTest : public HttpApiTest {
 };
 
 TEST_F(HttpMessagesTest, AnswersAndStreams) {
+  ServeMetrics();
   Start();
   json request = Question("Hi");
   request["system"] = "Be kind.";
@@ -94,6 +95,11 @@ TEST_F(HttpMessagesTest, AnswersAndStreams) {
   EXPECT_EQ(said, text);
   EXPECT_EQ(Ask(request, text, v1::FINISH_REASON_LENGTH).at("stop_reason"),
             "max_tokens");
+
+  EXPECT_EQ(
+      Metric("baton_api_calls_total{model_name=\"stories\",role=\"router\","
+             "worker=\"router\",api=\"messages\"}"),
+      3);
 
   // The same prompt, counted.
   const HttpClient::Reply counted =
