@@ -30,8 +30,10 @@ UcxLoop::UcxLoop(const UcxOptions& options, Mailbox* mailbox,
 UcxLoop::~UcxLoop() { CHECK(peers_.empty()); }
 
 void UcxLoop::Run() {
+  turn_.emplace();
   for (;;) {
     bool busy = ucp_worker_progress(worker_.get()) != 0;
+    turn_->Pause();
     busy |= RunMail();
     Tick();
     if (std::exchange(sockets_ready_, false)) {
@@ -39,7 +41,8 @@ void UcxLoop::Run() {
       ServeKnocks();
       busy = true;
     }
-    Accept();
+    // From here on sockets may be closed: then comes progress.
+    busy |= Accept();
     busy |= ServeDirtyPeers();
     if (stopping_ && Drained()) break;
     if (!busy) Sleep();
@@ -66,6 +69,7 @@ void UcxLoop::Run() {
   worker_.reset();
   mapped_.clear();
   context_.reset();
+  turn_.reset();
 }
 
 bool UcxLoop::RunMail() {
@@ -123,8 +127,10 @@ void UcxLoop::Sleep() {
   for (const auto& [id, peer] : peers_) {
     if (peer->knock.has_value()) fds.push_back(peer->knock->PollFd());
   }
-  poll(fds.data(), fds.size(),
-       static_cast<int>(std::clamp<int64_t>(ms, 0, 1000)));
+  turn_->Rest([&] {
+    poll(fds.data(), fds.size(),
+         static_cast<int>(std::clamp<int64_t>(ms, 0, 1000)));
+  });
   for (size_t i = 1; i < fds.size(); ++i) sockets_ready_ |= fds[i].revents != 0;
 }
 
@@ -153,7 +159,8 @@ uint16_t UcxLoop::LetIn() {
     return 0;
   }
   if (listener_ == nullptr) {
-    const absl::Status status = OpenListener();
+    absl::Status status;
+    turn_->MakeSockets([&] { status = OpenListener(); });
     if (!status.ok()) {
       LOG(ERROR) << "kv_transfer: no peer can connect: " << status;
       listener_.reset();
@@ -193,8 +200,8 @@ void UcxLoop::ServeKnocks() {
   }
 }
 
-void UcxLoop::Accept() {
-  if (handler_ == nullptr || connection_requests_.empty()) return;
+bool UcxLoop::Accept() {
+  if (handler_ == nullptr || connection_requests_.empty()) return false;
   for (ucp_conn_request_h request : std::exchange(connection_requests_, {})) {
     const std::optional<PeerId> id =
         stopping_ ? std::nullopt : mailbox_->AddIncoming();
@@ -214,6 +221,7 @@ void UcxLoop::Accept() {
     const absl::Status status = CreateEndpoint(peer, params);
     if (!status.ok()) Fail(peer, status);
   }
+  return true;
 }
 
 void UcxLoop::Connect(const ConnectOp& op) {
@@ -233,7 +241,8 @@ void UcxLoop::ConnectEndpoint(Peer& peer, uint16_t port) {
   params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
   params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
   params.sockaddr = {listener.get(), listener.length};
-  const absl::Status status = CreateEndpoint(peer, params);
+  absl::Status status;
+  turn_->MakeSockets([&] { status = CreateEndpoint(peer, params); });
   if (status.ok()) {
     peer.owes_preamble = true;
     MarkDirty(peer);

@@ -36,6 +36,7 @@
 #include "kv_transfer/transports/ucx/listener_gate.h"
 #include "kv_transfer/transports/ucx/ucx_handles.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
+#include "kv_transfer/transports/ucx/ucx_turn.h"
 
 namespace baton::kv_transfer {
 
@@ -130,7 +131,8 @@ class UcxLoop final {
   uint16_t LetIn();
   void CloseGateWhenUnused();
   void ServeKnocks();
-  void Accept();
+  // Whether there was somebody.
+  bool Accept();
   void Connect(const ConnectOp& op);
   void ConnectEndpoint(Peer& peer, uint16_t port);
   absl::Status CreateEndpoint(Peer& peer, ucp_ep_params_t params);
@@ -200,6 +202,7 @@ class UcxLoop final {
   // Whether a socket of ours, not UCX's, may have something to read.
   bool sockets_ready_ = true;
 
+  std::optional<UcxTurn> turn_;  // while it runs
   TransportHandler* handler_ = nullptr;
   std::vector<ucp_conn_request_h> connection_requests_;
   absl::flat_hash_map<PeerId, std::unique_ptr<Peer>> peers_;

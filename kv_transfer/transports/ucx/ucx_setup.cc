@@ -61,9 +61,10 @@ absl::Status UcxLoop::OpenWorker() {
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SINGLE;
   ucp_worker_h worker = nullptr;
-  BATON_RETURN_IF_ERROR(
-      UcxStatus(ucp_worker_create(context_.get(), &params, &worker),
-                "ucp_worker_create"));
+  ucs_status_t made = UCS_OK;
+  MakeUcxSockets(
+      [&] { made = ucp_worker_create(context_.get(), &params, &worker); });
+  BATON_RETURN_IF_ERROR(UcxStatus(made, "ucp_worker_create"));
   worker_.reset(worker);
   BATON_RETURN_IF_ERROR(
       UcxStatus(ucp_worker_get_efd(worker, &event_fd_), "ucp_worker_get_efd"));
