@@ -1,5 +1,7 @@
 #include "router/http/endpoint.h"
 
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,26 +13,36 @@
 #include "router/invalid_field.h"
 
 namespace baton::router::http {
+namespace {
 
-const char* EndpointName(Endpoint endpoint) {
-  switch (endpoint) {
-    case Endpoint::kCompletions:
-      return "completions";
-    case Endpoint::kChat:
-      break;
-    case Endpoint::kResponses:
-      return "responses";
-    case Endpoint::kMessages:
-      return "messages";
-  }
-  return "chat";
+struct EndpointTraits {
+  absl::string_view path;
+  const char* name;
+  const char* id_prefix;
+};
+
+// By Endpoint.
+constexpr EndpointTraits kEndpoints[] = {
+    {"/v1/completions", "completions", "cmpl-"},
+    {"/v1/chat/completions", "chat", "chatcmpl-"},
+    {"/v1/responses", "responses", "resp_"},
+    {"/v1/messages", "messages", "msg_"},
+};
+
+const EndpointTraits& TraitsOf(Endpoint endpoint) {
+  return kEndpoints[static_cast<size_t>(endpoint)];
 }
 
+}  // namespace
+
+const char* EndpointName(Endpoint endpoint) { return TraitsOf(endpoint).name; }
+
+const char* IdPrefix(Endpoint endpoint) { return TraitsOf(endpoint).id_prefix; }
+
 std::optional<Endpoint> EndpointOf(absl::string_view path) {
-  if (path == "/v1/completions") return Endpoint::kCompletions;
-  if (path == "/v1/chat/completions") return Endpoint::kChat;
-  if (path == "/v1/responses") return Endpoint::kResponses;
-  if (path == "/v1/messages") return Endpoint::kMessages;
+  for (size_t i = 0; i < std::size(kEndpoints); ++i) {
+    if (path == kEndpoints[i].path) return static_cast<Endpoint>(i);
+  }
   return std::nullopt;
 }
 
@@ -82,20 +94,6 @@ std::unique_ptr<AnswerItems> ItemsOf(Endpoint endpoint, const AnswerHead& head,
       return std::make_unique<MessagesWriter>(head);
   }
   return nullptr;
-}
-
-const char* IdPrefix(Endpoint endpoint) {
-  switch (endpoint) {
-    case Endpoint::kCompletions:
-      return "cmpl-";
-    case Endpoint::kChat:
-      break;
-    case Endpoint::kResponses:
-      return "resp_";
-    case Endpoint::kMessages:
-      return "msg_";
-  }
-  return "chatcmpl-";
 }
 
 absl::StatusOr<ApiRequest> ParseRequest(Endpoint endpoint,
