@@ -21,6 +21,7 @@
 #include "common/process/memory.h"
 #include "common/stable_hash.h"
 #include "common/status_macros.h"
+#include "worker/disk_space.h"
 
 namespace baton::worker {
 namespace {
@@ -212,28 +213,14 @@ absl::Status FileKvStore::OpenFile() {
     if (ftruncate(file_.get(), 0) != 0) {
       return absl::ErrnoToStatus(errno, path_);
     }
-    BATON_RETURN_IF_ERROR(Named(SetSpaceAside(), path_));
+    const absl::Status space = SetSpaceAside(file_.get(), file_bytes());
+    if (absl::IsResourceExhausted(space)) unlink(path_.c_str());
+    BATON_RETURN_IF_ERROR(Named(space, path_));
     return Named(WriteHeader(), path_);
   }
   return absl::UnavailableError(
       absl::StrCat(options_.directory, ": other workers have all ", kMaxFiles,
                    " files of this model"));
-}
-
-absl::Status FileKvStore::SetSpaceAside() {
-  while (fallocate(file_.get(), 0, 0, file_bytes()) != 0) {
-    if (errno == EINTR) continue;
-    if (errno == ENOSPC || errno == EDQUOT) {
-      const int error = errno;
-      unlink(path_.c_str());
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "no room for ", file_bytes(), " bytes: ", std::strerror(error)));
-    }
-    if (errno != EOPNOTSUPP) return absl::ErrnoToStatus(errno, "fallocate");
-    if (ftruncate(file_.get(), file_bytes()) == 0) break;
-    return absl::ErrnoToStatus(errno, "ftruncate");
-  }
-  return absl::OkStatus();
 }
 
 bool FileKvStore::ReadHeader() {

@@ -107,7 +107,6 @@ class FileKvStore final : public KvStore {
   bool ReadHeader();
   absl::Status WriteHeader();
   absl::Status ForgetAll();
-  absl::Status SetSpaceAside();
   void ReadRecords();
   void Start();
 

@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -9,6 +11,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -298,7 +301,18 @@ TEST_F(FileKvStoreTest, WithoutRoomNoFileIsLeft) {
   if (space.available > static_cast<uint64_t>(options.bytes)) {
     GTEST_SKIP() << "there is room for 8 TB";
   }
+  // Meanwhile others write, too.
+  std::atomic<bool> over = false;
+  uintmax_t least = space.available;
+  std::thread others([&] {
+    while (!over) {
+      least = std::min(least, std::filesystem::space(folder_.path()).available);
+    }
+  });
   const absl::Status status = ErrorOf(options);
+  over = true;
+  others.join();
+  EXPECT_GT(least, space.available / 2);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_THAT(status.message(), HasSubstr("no room for"));
   EXPECT_THAT(Files(), IsEmpty());

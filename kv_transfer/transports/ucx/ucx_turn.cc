@@ -21,10 +21,10 @@ void UcxTurn::Pause() {
   Rest([] {});
 }
 
-void UcxTurn::Rest(absl::FunctionRef<void()> sleep)
+void UcxTurn::Rest(absl::FunctionRef<void()> wait)
     ABSL_NO_THREAD_SAFETY_ANALYSIS {
   sockets_mu.ReaderUnlock();
-  sleep();
+  wait();
   sockets_mu.ReaderLock();
 }
 

@@ -30,8 +30,8 @@ class UcxTurn final {
 
   // Lets others make sockets who wait for it.
   void Pause();
-  // The same for as long as `sleep` takes.
-  void Rest(absl::FunctionRef<void()> sleep);
+  // The same for as long as `wait` takes.
+  void Rest(absl::FunctionRef<void()> wait);
   // Calls `make`, which makes sockets, when no other has a turn.
   void MakeSockets(absl::FunctionRef<void()> make);
 };
