@@ -129,8 +129,9 @@ absl::StatusOr<std::string> MarkEnd(const v1::ChatPrompt& chat,
   const std::string mark =
       absl::StrFormat("[goes on %016x%016x]", hash.high, hash.low);
   Json* content = &messages->back()["content"];
-  if (content->is_array() && !content->empty())
+  if (content->is_array() && !content->empty()) {
     content = &content->back()["text"];
+  }
   if (!content->is_string()) {
     return InvalidField("continue_final_message",
                         "is set, and the last message has no text");

@@ -19,6 +19,17 @@
 
 namespace baton::router {
 
+// For UseTemplate: of a model that may think, and call.
+inline constexpr char kThinkAndCallTemplate[] =
+    R"({%- for tool in tools or [] %}{"name": "{{ tool.function.name }}", )"
+    R"("arguments": ...} in <tool_call>{% endfor -%}
+{%- for m in messages %}[{{ m.role }}] )"
+    R"({{ (m.content or "").split('</think>')[-1] }}
+{%- for call in m.tool_calls or [] %} calls {{ call.function.name }}
+{%- endfor %}
+{% endfor %}[assistant] {% if tools %}<think>
+{% endif %})";
+
 class HttpApiTest : public RouterTest {
  protected:
   HttpApiTest() : prefill_(AddPrefill("p0")), decode_(AddDecode("d0")) {

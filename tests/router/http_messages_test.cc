@@ -15,20 +15,9 @@ using nlohmann::json;
 using test::HttpClient;
 using testing::HasSubstr;
 
-// A model that may think, and call.
-constexpr char kMessagesTemplate[] =
-    R"({%- for tool in tools or [] %}{"name": "{{ tool.function.name }}", )"
-    R"("arguments": ...} in <tool_call>{% endfor -%}
-{%- for m in messages %}[{{ m.role }}] )"
-    R"({{ (m.content or "").split('</think>')[-1] }}
-{%- for call in m.tool_calls or [] %} calls {{ call.function.name }}
-{%- endfor %}
-{% endfor %}[assistant] {% if tools %}<think>
-{% endif %})";
-
 class HttpMessagesTest : public HttpApiTest {
  protected:
-  HttpMessagesTest() { UseTemplate(kMessagesTemplate); }
+  HttpMessagesTest() { UseTemplate(kThinkAndCallTemplate); }
 
   static json Question(const std::string& text) {
     return {{"model", "stories"},

@@ -16,20 +16,9 @@ using nlohmann::json;
 using test::HttpClient;
 using testing::HasSubstr;
 
-// A model that may think, and call.
-constexpr char kResponsesTemplate[] =
-    R"({%- for tool in tools or [] %}{"name": "{{ tool.function.name }}", )"
-    R"("arguments": ...} in <tool_call>{% endfor -%}
-{%- for m in messages %}[{{ m.role }}] )"
-    R"({{ (m.content or "").split('</think>')[-1] }}
-{%- for call in m.tool_calls or [] %} calls {{ call.function.name }}
-{%- endfor %}
-{% endfor %}[assistant] {% if tools %}<think>
-{% endif %})";
-
 class HttpResponsesTest : public HttpApiTest {
  protected:
-  HttpResponsesTest() { UseTemplate(kResponsesTemplate); }
+  HttpResponsesTest() { UseTemplate(kThinkAndCallTemplate); }
 
   static json WithTool(json request) {
     request["tools"] = json::parse(R"([{"type": "function", "name": "add",

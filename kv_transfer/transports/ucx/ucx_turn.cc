@@ -1,6 +1,7 @@
 #include "kv_transfer/transports/ucx/ucx_turn.h"
 
 #include "absl/base/attributes.h"
+#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 
 namespace baton::kv_transfer {

@@ -14,7 +14,6 @@
 // Threads: one that makes progress, each its own turn.
 #pragma once
 
-#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 
 namespace baton::kv_transfer {
