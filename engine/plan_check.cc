@@ -29,8 +29,9 @@ void Check(const scheduling::StepPlan& plan, const ModelConfig& config,
     for (const TokenId token : s.tokens) {
       CHECK(token >= 0 && token < config.vocab_size) << token;
     }
-    CHECK(s.targets.empty() || s.targets.size() == s.tokens.size())
-        << s.targets.size() << " targets";
+    CHECK_LE(s.targets.size(), s.tokens.size()) << "targets";
+    CHECK_GE(s.target_top_logprobs, 0);
+    CHECK_LE(s.target_top_logprobs, scheduling::kMaxTopLogprobs);
     for (const TokenId target : s.targets) {
       CHECK(target >= 0 && target < config.vocab_size) << target;
     }

@@ -416,10 +416,13 @@ float OwnLogit(TokenId token, absl::Span<const float> logits,
 
 }  // namespace
 
-float LogProbability(absl::Span<const float> logits, TokenId token) {
+float LogProbability(absl::Span<const float> logits, TokenId token,
+                     int32_t top_logprobs, std::vector<TokenLogprob>* top) {
   CheckToken(token, logits);
   if (!AllFinite(logits)) return std::numeric_limits<float>::quiet_NaN();
-  return Logprob(logits[token], LogTotal(logits));
+  const double log_total = LogTotal(logits);
+  if (top != nullptr) *top = TopLogprobs(logits, log_total, top_logprobs);
+  return Logprob(logits[token], log_total);
 }
 
 SampledToken Sample(absl::Span<float> logits, const SamplingParams& params,

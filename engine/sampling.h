@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "scheduling/request.h"
@@ -49,8 +50,11 @@ scheduling::SampledToken Sample(absl::Span<float> logits,
                                 const SampleOptions& options = {});
 
 // The natural logarithm of the probability that the model's own distribution
-// gives `token`; NaN when a logit is not finite.
-// REQUIRES: 0 <= token < logits.size().
-float LogProbability(absl::Span<const float> logits, TokenId token);
+// gives `token`; NaN when a logit is not finite. With `top`, which is then
+// empty, puts the `top_logprobs` likeliest tokens there, as SampledToken::top.
+// REQUIRES: 0 <= token < logits.size(), top_logprobs >= 0.
+float LogProbability(absl::Span<const float> logits, TokenId token,
+                     int32_t top_logprobs = 0,
+                     std::vector<scheduling::TokenLogprob>* top = nullptr);
 
 }  // namespace baton::engine

@@ -27,7 +27,7 @@ void PrefillScheduler::Add(Sequence* sequence, double now) {
 
 int32_t PrefillScheduler::Cached(const Sequence& sequence) const {
   if (cache_ == nullptr) return 0;
-  return cache_->CachedTokens(sequence, sequence.num_tokens() - 1);
+  return cache_->CachedTokens(sequence, sequence.MaxCached());
 }
 
 void PrefillScheduler::Remove(SequenceId id) {
@@ -101,7 +101,7 @@ void PrefillScheduler::LoadAhead(absl::Span<Sequence* const> order,
     if (sequence->blocks().size() > 0) continue;
     if (++seen > kLoadAhead) return;
     if (not_stored_.contains(sequence->id())) continue;
-    if (loader_->StoredTokens(*sequence, sequence->num_tokens() - 1) <=
+    if (loader_->StoredTokens(*sequence, sequence->MaxCached()) <=
         Cached(*sequence)) {
       not_stored_.insert(sequence->id());
       continue;
@@ -143,9 +143,8 @@ int32_t PrefillScheduler::Fitting(const StepOutlook& outlook,
 bool PrefillScheduler::GiveBlocks(Sequence* sequence, int32_t kept) {
   const int32_t count = BlocksOf(*sequence);
   PooledBlocks blocks;
-  // At least the last token is computed: what comes after it is sampled.
   if (cache_ != nullptr) {
-    blocks = cache_->Match(sequence, sequence->num_tokens() - 1);
+    blocks = cache_->Match(sequence, sequence->MaxCached());
   }
   // What was matched is free no more.
   if (pool_->num_available() - kept < count - blocks.size()) return false;

@@ -19,12 +19,11 @@ class PrefixLoader {
   virtual int32_t StoredTokens(const Sequence& sequence,
                                int32_t max_tokens) const = 0;
 
-  // Begins to load what it has behind the sequence's computed tokens, all but
-  // the last token at most, into the sequence's blocks: it is loading() until
-  // that has come, or is given up. False: there is nothing, or computing it, in
-  // chunks of `chunk` tokens, is faster.
-  // REQUIRES: the sequence has blocks for all of its tokens, and is not
-  // loading.
+  // Begins to load what it has behind the sequence's computed tokens, up to
+  // MaxCached() of them in all, into the sequence's blocks: it is loading()
+  // until that has come, or is given up. False: there is nothing, or computing
+  // it, in chunks of `chunk` tokens, is faster. REQUIRES: the sequence has
+  // blocks for all of its tokens, and is not loading.
   virtual bool Load(Sequence* sequence, const StepCost& cost,
                     int32_t chunk) = 0;
 };

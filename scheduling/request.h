@@ -24,6 +24,10 @@ inline constexpr float kMaxBias = 100.0f;
 // Most of the likeliest tokens that are reported with each token.
 inline constexpr int32_t kMaxTopLogprobs = 20;
 
+// Most log-probabilities that come of a prompt's own tokens, those of the
+// likeliest in their places included.
+inline constexpr int64_t kMaxPromptLogprobs = 262144;
+
 // What is added to the logit of a token: about -100 forbids it, 100 forces it.
 struct LogitBias {
   TokenId token = 0;
@@ -132,6 +136,9 @@ struct RequestSpec {
   // How many of the likeliest tokens come with each token, in
   // [0, kMaxTopLogprobs].
   int32_t top_logprobs = 0;
+  // The same of each token of the prompt but the first; nothing: no
+  // log-probabilities of these.
+  std::optional<int32_t> prompt_logprobs;
   // W3C trace context of the request's work; empty: none.
   std::string traceparent;
   // The identity of the LoRA adapter that computes it with the model; empty:

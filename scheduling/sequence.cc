@@ -21,7 +21,8 @@ Sequence::Sequence(SequenceId id, std::vector<TokenId> tokens,
       top_logprobs_(top_logprobs),
       urgency_(urgency),
       cache_salt_(std::move(cache_salt)),
-      adapter_(adapter) {
+      adapter_(adapter),
+      next_logprob_(prompt_length) {
   CHECK_GE(prompt_length_, 1);
   CHECK_LE(prompt_length_, num_tokens());
 }
@@ -62,6 +63,23 @@ PlannedSequence Sequence::Planned(int32_t num_output) const {
   return planned;
 }
 
+void Sequence::WantPromptLogprobs(int32_t first, int32_t top) {
+  CHECK_EQ(computed_, 0);
+  CHECK_GE(first, 1);
+  CHECK_LT(first, prompt_length_);
+  next_logprob_ = first;
+  prompt_top_logprobs_ = top;
+}
+
+int32_t Sequence::CommitPromptLogprobs(const PlannedSequence& planned) {
+  const int32_t first = planned.first_position + 1;
+  const auto end = first + static_cast<int32_t>(planned.targets.size());
+  CHECK_LE(end, prompt_length_);
+  const int32_t known = std::clamp(next_logprob_, first, end) - first;
+  next_logprob_ = std::max(next_logprob_, end);
+  return known;
+}
+
 void Sequence::AppendTo(StepPlan* plan, int32_t max_tokens) const {
   CHECK(!finished_.has_value());
   CHECK(guide_status_.ok()) << guide_status_;
@@ -72,6 +90,12 @@ void Sequence::AppendTo(StepPlan* plan, int32_t max_tokens) const {
   planned.tokens = absl::MakeConstSpan(tokens_).subspan(computed_, count);
   planned.first_position = computed_;
   planned.sample = count == uncomputed();
+  const int32_t end = std::min(computed_ + count + 1, prompt_length_);
+  if (next_logprob_ < end) {
+    planned.targets = absl::MakeConstSpan(tokens_).subspan(computed_ + 1,
+                                                           end - computed_ - 1);
+    planned.target_top_logprobs = prompt_top_logprobs_;
+  }
   plan->sequences.push_back(planned);
 }
 
@@ -131,10 +155,7 @@ bool Sequence::DrawsFreely() const {
          sampling_.frequency_penalty == 0.0f;
 }
 
-bool Sequence::CanFollow() const {
-  // Of the likeliest tokens, the host takes stock itself.
-  return top_logprobs_ == 0 && DrawsFreely();
-}
+bool Sequence::CanFollow() const { return DrawsFreely(); }
 
 void Sequence::AppendFollowing(StepPlan* plan) const {
   static constexpr TokenId kUnknown[] = {0};
@@ -176,6 +197,9 @@ void Sequence::CheckInvariants(int32_t block_size) const {
   CHECK_GE(computed_, 0);
   if (!finished_.has_value()) CHECK_LT(computed_, num_tokens());
   CHECK_GE(int64_t{blocks_.size()} * block_size, computed_);
+  // All that is wanted came before what needs it.
+  CHECK(next_logprob_ >= 1 && next_logprob_ <= prompt_length_);
+  CHECK(!wants_prompt_logprobs() || computed_ < next_logprob_);
 }
 
 }  // namespace baton::scheduling

@@ -93,6 +93,20 @@ class Sequence final {
   // Tokens whose KV was found in the prefix cache, or loaded.
   int32_t cached() const { return prefix_.matched_tokens; }
 
+  // With each token of the prompt from `first` on, its log-probability comes
+  // out, and the `top` likeliest in its place.
+  // REQUIRES: nothing is computed, 1 <= first < prompt_length.
+  void WantPromptLogprobs(int32_t first, int32_t top);
+  // Tokens whose KV may come from elsewhere where the prompt is computed: not
+  // the last one's, as what comes after it is sampled; nor those in front of a
+  // token whose log-probability is wanted.
+  int32_t MaxCached() const {
+    return (wants_prompt_logprobs() ? next_logprob_ : num_tokens()) - 1;
+  }
+  // The step has scored the targets of `planned`, the tokens of the prompt from
+  // planned.first_position + 1 on: how many of the first were known already.
+  int32_t CommitPromptLogprobs(const PlannedSequence& planned);
+
   // Whether KV of its next tokens is on its way into its blocks, so that no
   // step runs it. While it is.
   bool loading() const { return loading_; }
@@ -109,8 +123,9 @@ class Sequence final {
   const PooledBlocks& blocks() const { return blocks_; }
 
   // Appends the next part of this sequence to the plan: its uncomputed tokens,
-  // at most `max_tokens`; samples when that reaches the end. Does not change
-  // the sequence.
+  // at most `max_tokens`; samples when that reaches the end. Targets are those
+  // of its next tokens whose log-probabilities are wanted, with any between
+  // these. Does not change the sequence.
   // REQUIRES: max_tokens >= 1, not finished, blocks for those tokens.
   void AppendTo(StepPlan* plan, int32_t max_tokens) const;
 
@@ -159,6 +174,7 @@ class Sequence final {
   // `num_output` tokens.
   PlannedSequence Planned(int32_t num_output) const;
   absl::StatusOr<GuidedOutput::Next> FollowGuide();
+  bool wants_prompt_logprobs() const { return next_logprob_ < prompt_length_; }
   // Whether nothing but the model and the parameters decides of a draw.
   bool DrawsFreely() const;
 
@@ -171,6 +187,10 @@ class Sequence final {
   const Urgency urgency_;
   const std::string cache_salt_;
   const int32_t adapter_;
+  // The prompt's first token whose log-probability is wanted and not known;
+  // prompt_length_: there is none.
+  int32_t next_logprob_;
+  int32_t prompt_top_logprobs_ = 0;
   int32_t computed_ = 0;
   CachedPrefix prefix_;
   PooledBlocks blocks_;

@@ -3,6 +3,7 @@
 // thing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -57,9 +58,12 @@ struct PlannedSequence {
   int32_t top_logprobs = 0;
   // For tests: whether the raw logits come back too (only when `sample`).
   bool want_logits = false;
-  // When not empty, as long as `tokens`: the log-probability of targets[i] as
-  // the token after tokens[i] comes back (scoring a text, perplexity).
+  // At most as many as `tokens`: the log-probability of targets[i] as the token
+  // after tokens[i] comes back (scoring a text, perplexity).
   absl::Span<const TokenId> targets;
+  // And beside it so many of the likeliest tokens there, in
+  // [0, kMaxTopLogprobs].
+  int32_t target_top_logprobs = 0;
 
   // Of the sampled token among the output, which keys its random draw.
   int32_t sample_index() const {
@@ -77,6 +81,11 @@ struct StepPlan {
     int64_t n = 0;
     for (const PlannedSequence& s : sequences) n += s.tokens.size();
     return n;
+  }
+  bool HasTargets() const {
+    return std::any_of(
+        sequences.begin(), sequences.end(),
+        [](const PlannedSequence& s) { return !s.targets.empty(); });
   }
 };
 
@@ -108,6 +117,10 @@ struct StepResult {
   // natural logarithm of each target's probability under the model's own
   // distribution; NaN where the logits were not finite.
   std::vector<std::vector<float>> target_logprobs;
+  // Of the same, as many: the likeliest tokens in the place of each target, as
+  // SampledToken::top; of a sequence that asked for none, and where the logits
+  // were not finite, empty.
+  std::vector<std::vector<std::vector<TokenLogprob>>> target_top;
   // Of mixtures of experts, over all layers: how often the step read an
   // expert's weights, and for how many rows.
   int64_t expert_reads = 0;

@@ -122,7 +122,7 @@ bool KvOffload::Load(Sequence* sequence, const scheduling::StepCost& cost,
   if (stored_.num_blocks() == 0 || Hangs()) return false;
   CachedPrefix note;
   PooledBlocks places =
-      stored_.Hold(TextOf(*sequence, sequence->num_tokens() - 1), &note);
+      stored_.Hold(TextOf(*sequence, sequence->MaxCached()), &note);
   const int32_t first = computed / block_size_;
   const int32_t count = places.size() - first;
   if (count <= 0) return false;

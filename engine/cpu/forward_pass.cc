@@ -129,7 +129,8 @@ void ForwardPass::LayOutRows(const scheduling::StepPlan& plan) {
     const int32_t count = static_cast<int32_t>(s.tokens.size());
     for (int32_t i = 0; i < count; ++i) {
       rows_.push_back({s.tokens[i], s.first_position + i, s.adapter, s.blocks});
-      if (!s.targets.empty() || i >= count - s.num_samples()) {
+      if (i < static_cast<int32_t>(s.targets.size()) ||
+          i >= count - s.num_samples()) {
         logit_rows_.push_back({first_row + i, sequence, i});
       }
     }
@@ -369,9 +370,10 @@ scheduling::StepResult ForwardPass::UseLogits(
   result.expert_rows = expert_rows_;
   for (const scheduling::PlannedSequence& s : plan.sequences) {
     result.sampled.resize(result.sampled.size() + s.num_samples());
-    if (!s.targets.empty()) {
-      result.target_logprobs.emplace_back(s.tokens.size());
-    }
+    if (s.targets.empty()) continue;
+    result.target_logprobs.emplace_back(s.targets.size());
+    result.target_top.emplace_back(s.target_top_logprobs > 0 ? s.targets.size()
+                                                             : 0);
   }
   const PackedMatrix& lm_head = weights_.lm_head;
   const int64_t stride = lm_head.outputs();
@@ -401,9 +403,12 @@ void ForwardPass::UseLogitRow(const scheduling::StepPlan& plan,
                               const LogitRow& row, absl::Span<float> logits,
                               scheduling::StepResult* result) {
   const scheduling::PlannedSequence& s = plan.sequences[row.sequence];
-  if (!s.targets.empty()) {
-    result->target_logprobs[target_index_[row.sequence]][row.token] =
-        LogProbability(logits, s.targets[row.token]);
+  if (row.token < static_cast<int32_t>(s.targets.size())) {
+    const int32_t index = target_index_[row.sequence];
+    result->target_logprobs[index][row.token] = LogProbability(
+        logits, s.targets[row.token], s.target_top_logprobs,
+        s.target_top_logprobs > 0 ? &result->target_top[index][row.token]
+                                  : nullptr);
   }
   // Which of the samples it is.
   const int32_t index =

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/cuda/sample_plan.h"
+#include "engine/sampling.h"
 
 namespace baton::engine::cuda {
 namespace {
@@ -18,6 +19,10 @@ constexpr int32_t kLogitRowUnit = 16;
 
 bool IsSampled(const scheduling::PlannedSequence& s, const LogitRow& row) {
   return s.sample && row.token + 1 == static_cast<int32_t>(s.tokens.size());
+}
+
+bool IsTarget(const scheduling::PlannedSequence& s, const LogitRow& row) {
+  return row.token < static_cast<int32_t>(s.targets.size());
 }
 
 // Of a span of a token, with its part of the counters.
@@ -168,6 +173,7 @@ absl::Status ForwardPass::Allocate() {
       {&span_counts_, s.span_pieces * s.kv_heads * 4},
       {&outcomes_, (1 + s.logit_rows) * int64_t{sizeof(SampleOutcome)}},
       {&picked_, s.logit_rows * int64_t{sizeof(float)}},
+      {&tops_, s.logit_rows * kTopBytes},
       {&sent_, s.sent_bytes},
       {&gathered_, place_.shard.ranks * s.sent_bytes},
   };
@@ -181,6 +187,9 @@ absl::Status ForwardPass::Allocate() {
         host_outcomes_[i],
         PinnedBuffer::Allocate(
             (1 + s.logit_rows) * int64_t{sizeof(SampleOutcome)}, "outcomes"));
+    BATON_ASSIGN_OR_RETURN(
+        host_tops_[i],
+        PinnedBuffer::Allocate(s.logit_rows * kTopBytes, "likeliest tokens"));
     outcomes_there_[i] = std::make_unique<Event>();
   }
   BATON_ASSIGN_OR_RETURN(
@@ -265,9 +274,10 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
     target_index_.push_back(
         static_cast<int32_t>(result_.target_logprobs.size()));
     if (s.sample) result_.sampled.emplace_back();
-    if (!s.targets.empty()) {
-      result_.target_logprobs.emplace_back(s.tokens.size());
-    }
+    if (s.targets.empty()) continue;
+    result_.target_logprobs.emplace_back(s.targets.size());
+    result_.target_top.emplace_back(s.target_top_logprobs > 0 ? s.targets.size()
+                                                              : 0);
   }
   const std::vector<Pass> passes = CutIntoPasses(plan, options_.max_rows);
   for (size_t i = 0; i < passes.size(); ++i) {
@@ -309,9 +319,12 @@ ForwardPass::Draws ForwardPass::PlanDraws(const scheduling::StepPlan& plan,
     if (IsSampled(s, row)) {
       how = PlanSample(s, config_.vocab_size, &draws.lists);
     }
+    const bool targeted = IsTarget(s, row);
+    if (targeted) how.top = std::max(how.top, s.target_top_logprobs);
+    draws.any_top |= how.top > 0;
     draws.how.push_back(how);
-    draws.any_targets |= !s.targets.empty();
-    draws.targets.push_back(s.targets.empty() ? 0 : s.targets[row.token]);
+    draws.any_targets |= targeted;
+    draws.targets.push_back(targeted ? s.targets[row.token] : 0);
   }
   return draws;
 }
@@ -386,7 +399,7 @@ void ForwardPass::RunAny(const scheduling::StepPlan& plan,
        first += sizes_.logit_rows) {
     const int32_t count = std::min(sizes_.logit_rows, logit_rows - first);
     if (count > 0) RunLogits(arrays, first, count);
-    const int slot = FetchOutcomes(count);
+    const int slot = FetchOutcomes(count, draws.any_top);
     UseTime();
     if (first == 0 && hook != nullptr) CallHook(*hook);
     stream_.Wait();
@@ -395,10 +408,14 @@ void ForwardPass::RunAny(const scheduling::StepPlan& plan,
   }
 }
 
-int ForwardPass::FetchOutcomes(int32_t count) {
+int ForwardPass::FetchOutcomes(int32_t count, bool with_top) {
   slot_ = 1 - slot_;
   stream_.CopyToHost(host_outcomes_[slot_].data(), outcomes_.data(),
                      (1 + count) * int64_t{sizeof(SampleOutcome)});
+  if (with_top && takes_outcomes()) {
+    stream_.CopyToHost(host_tops_[slot_].data(), tops_.data(),
+                       count * kTopBytes);
+  }
   stream_.Record(*outcomes_there_[slot_]);
   return slot_;
 }
@@ -406,6 +423,37 @@ int ForwardPass::FetchOutcomes(int32_t count) {
 const SampleOutcome* ForwardPass::HostOutcomes(int slot) const {
   return reinterpret_cast<const SampleOutcome*>(host_outcomes_[slot].data()) +
          1;
+}
+
+const TopLogit* ForwardPass::HostTops(int slot, int32_t row) const {
+  return reinterpret_cast<const TopLogit*>(host_tops_[slot].data()) +
+         row * kTopPlaces;
+}
+
+absl::Span<float> ForwardPass::FetchLogits(int32_t row) {
+  stream_.CopyToHost(host_logits_.data(),
+                     logits_.as<float>() + row * sizes_.logit_stride,
+                     int64_t{config_.vocab_size} * int64_t{sizeof(float)});
+  stream_.Wait();
+  return absl::MakeSpan(reinterpret_cast<float*>(host_logits_.data()),
+                        config_.vocab_size);
+}
+
+void ForwardPass::TakeTarget(const scheduling::PlannedSequence& s,
+                             const LogitRow& row, int32_t place,
+                             const SampleOutcome& outcome, int slot) {
+  const int32_t index = target_index_[row.sequence];
+  result_.target_logprobs[index][row.token] = LogprobOf(
+      reinterpret_cast<const float*>(host_picked_.data())[place], outcome);
+  if (s.target_top_logprobs == 0 || outcome.finite == 0) return;
+  std::vector<scheduling::TokenLogprob>& top =
+      result_.target_top[index][row.token];
+  if (outcome.top > 0) {
+    top = TopOf(outcome, HostTops(slot, place), s.target_top_logprobs);
+  } else {  // too many are alike
+    LogProbability(FetchLogits(place), s.targets[row.token],
+                   s.target_top_logprobs, &top);
+  }
 }
 
 void ForwardPass::NoteDrawn(const SampleOutcome* outcomes, int32_t count) {
@@ -418,20 +466,16 @@ void ForwardPass::TakeOutcomes(const scheduling::StepPlan& plan,
   const SampleOutcome* const outcomes = HostOutcomes(slot);
   NoteDrawn(outcomes, count);
   if (!takes_outcomes()) return;
-  const auto* const picked =
-      reinterpret_cast<const float*>(host_picked_.data());
   for (int32_t i = 0; i < count; ++i) {
     const LogitRow& row = layout.logit_rows[first + i];
     const scheduling::PlannedSequence& s = plan.sequences[row.sequence];
-    if (!s.targets.empty()) {
-      result_.target_logprobs[target_index_[row.sequence]][row.token] =
-          LogprobOf(picked[i], outcomes[i]);
-    }
+    if (IsTarget(s, row)) TakeTarget(s, row, i, outcomes[i], slot);
     if (!IsSampled(s, row)) continue;
     scheduling::SampledToken& token =
         result_.sampled[sampled_index_[row.sequence]];
     if (!HostDraws(draws.how[first + i], outcomes[i])) {
-      token = TokenOf(s.sequence, outcomes[i]);
+      token =
+          TokenOf(s.sequence, outcomes[i], HostTops(slot, i), s.top_logprobs);
       continue;
     }
     if (ahead_) {
@@ -439,13 +483,7 @@ void ForwardPass::TakeOutcomes(const scheduling::StepPlan& plan,
       token.again = true;
       continue;
     }
-    stream_.CopyToHost(host_logits_.data(),
-                       logits_.as<float>() + i * sizes_.logit_stride,
-                       int64_t{config_.vocab_size} * int64_t{sizeof(float)});
-    stream_.Wait();
-    token = DrawOnHost(
-        s, absl::MakeSpan(reinterpret_cast<float*>(host_logits_.data()),
-                          config_.vocab_size));
+    token = DrawOnHost(s, FetchLogits(i));
   }
 }
 

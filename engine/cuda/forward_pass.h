@@ -197,6 +197,7 @@ class ForwardPass final {
     DrawLists lists;
     std::vector<TokenId> targets;
     bool any_targets = false;
+    bool any_top = false;  // the likeliest tokens of any row are wanted
   };
 
   // A pass that the device has and whose outcomes the host has not taken: a row
@@ -252,10 +253,12 @@ class ForwardPass final {
   PassArrays PutDecode(const StepLayout& layout, const Draws& draws,
                        const GraphBucket& bucket);
   // Has the last logits' outcomes copied to the host, and how many experts were
-  // read, into the slot whose turn it is: which one.
-  int FetchOutcomes(int32_t count);
+  // read, and the likeliest tokens if they are wanted, into the slot whose turn
+  // it is: which one.
+  int FetchOutcomes(int32_t count, bool with_top);
   // What is there, once that is over.
   const SampleOutcome* HostOutcomes(int slot) const;
+  const TopLogit* HostTops(int slot, int32_t row) const;
   // Adds which experts a pass of so many rows has read.
   void NoteExperts(int64_t rows, int64_t logit_rows, int slot,
                    scheduling::StepResult& result) const;
@@ -358,6 +361,11 @@ class ForwardPass final {
   // Whether what comes out of a pass is for this rank to take.
   bool takes_outcomes() const { return place_.shard.rank == 0; }
   void NoteDrawn(const SampleOutcome* outcomes, int32_t count);
+  // Of the last logits that were made, a row, on the host.
+  absl::Span<float> FetchLogits(int32_t row);
+  // What comes of a target, whose outcome is the slot's at `place`.
+  void TakeTarget(const scheduling::PlannedSequence& s, const LogitRow& row,
+                  int32_t place, const SampleOutcome& outcome, int slot);
   // Takes the outcomes of logit rows [first, first + count), which are in that
   // slot. Their logits are the last that RunLogits made, unless there is a step
   // ahead.
@@ -401,6 +409,8 @@ class ForwardPass final {
   // Which another rank has not.
   Graph unused_graph_;
 
+  static constexpr int64_t kTopBytes = kTopPlaces * int64_t{sizeof(TopLogit)};
+
   // Device memory. What pads rows is zero from the beginning on.
   DeviceBuffer rope_;  // [positions][head_dim]
   // The same, of no rotation at all: where there are layers without.
@@ -429,12 +439,14 @@ class ForwardPass final {
   DeviceBuffer span_counts_;  // zero between steps
   DeviceBuffer outcomes_;     // SampleOutcome [1 + logit rows]
   DeviceBuffer picked_;       // float32 [logit rows]
+  DeviceBuffer tops_;         // TopLogit [logit rows][kTopPlaces]
   DeviceBuffer sent_;         // [rows][part] of something
   DeviceBuffer gathered_;     // [ranks][rows][part]
   // Whether gathered_ holds what is to be added to the residual.
   bool to_be_added_ = false;
   // Steps take turns: of one, and of the step ahead.
   PinnedBuffer host_outcomes_[2];
+  PinnedBuffer host_tops_[2];
   std::unique_ptr<Event> outcomes_there_[2];
   int slot_ = 0;  // the last one
   PinnedBuffer host_picked_;

@@ -153,7 +153,7 @@ void ForwardPass::RunDecode(const scheduling::StepPlan& plan,
     stream_.Launch(graph);
   }
   const auto count = static_cast<int32_t>(layout.logit_rows.size());
-  const int slot = FetchOutcomes(count);
+  const int slot = FetchOutcomes(count, draws.any_top);
   // Nothing comes between a step's own passes.
   if (count == static_cast<int32_t>(plan.sequences.size())) {
     running_ = GivenOf(plan, layout, draws, slot);
@@ -226,7 +226,7 @@ bool ForwardPass::RunAhead(const scheduling::StepPlan& plan) {
   follow.tokens = arrays.tokens;
   RunFollow(follow, stream_.handle());
   stream_.Launch(graph->second);
-  ahead_ = GivenOf(plan, layout, draws, FetchOutcomes(count));
+  ahead_ = GivenOf(plan, layout, draws, FetchOutcomes(count, draws.any_top));
   return true;
 }
 
@@ -247,8 +247,12 @@ scheduling::StepResult ForwardPass::Await(absl::FunctionRef<void()> meanwhile) {
     scheduling::SampledToken token;
     token.sequence = given.sequences[i];
     token.again = HostDraws(given.how[i], outcomes[i]);
-    result.sampled.push_back(
-        token.again ? token : TokenOf(token.sequence, outcomes[i]));
+    if (!token.again) {
+      token = TokenOf(token.sequence, outcomes[i],
+                      HostTops(given.slot, static_cast<int32_t>(i)),
+                      given.how[i].top);
+    }
+    result.sampled.push_back(std::move(token));
   }
   return result;
 }

@@ -311,6 +311,7 @@ void ForwardPass::RunLogits(const PassArrays& arrays, int32_t first,
   sample.edits = arrays.edits;
   sample.masks = arrays.masks;
   sample.outcomes = outcomes();
+  sample.tops = tops_.as<TopLogit>();
   RunSample(sample, stream_.handle());
   if (takes_outcomes() && arrays.targets != nullptr) {
     PickArgs pick;

@@ -159,6 +159,21 @@ BATON_DEVICE TokenId DrawFromKept(const RowDistribution& row,
   return token;
 }
 
+// Puts the likeliest tokens of the row, at most `wanted`, into `tops`; how many
+// are there, 0 when that cannot be told. For all threads.
+BATON_DEVICE int32_t PutTop(const RowDistribution& row, int32_t wanted,
+                            TopLogit* tops) {
+  const SampleShared& shared = Shared();
+  const Ranked ranked = FirstRanked(row);
+  const int32_t count = wanted < row.size ? wanted : row.size;
+  if (ranked.count < count) return 0;
+  if (Thread() < count) {
+    tops[Thread()] = {shared.tokens[Thread()], shared.logits[Thread()]};
+  }
+  SyncBlock();
+  return count;
+}
+
 BATON_KERNEL(kSampleThreads)
 Sample(SampleArgs args) {
   LetNextKernelBegin();
@@ -176,6 +191,15 @@ Sample(SampleArgs args) {
   }
   outcome.max = range.max;
   outcome.total = TotalWeight({logits, size, outcome.max, 1.0f});
+  if (how.top > 0) {
+    outcome.top = PutTop({logits, size, outcome.max, 1.0f}, how.top,
+                         args.tops + BlockX() * kTopPlaces);
+    if (outcome.top == 0) {
+      outcome.undecided = 1;
+      if (Thread() == 0) args.outcomes[BlockX()] = outcome;
+      return;
+    }
+  }
   if (how.statistics_only == 0) {
     const bool edits =
         how.biases + how.penalties + how.forbidden > 0 || how.mask != kNoMask;

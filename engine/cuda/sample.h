@@ -11,7 +11,9 @@
 // What a row keeps after top-k, top-p and min-p must be among its kCandidates
 // likeliest tokens. Where it may not be (top-k above that, a nucleus of a flat
 // distribution), the row comes back as `undecided` and the host draws from its
-// logits with engine/sampling.h: the same answer, later.
+// logits with engine/sampling.h: the same answer, later. So it does where so
+// many are equally likely that the likeliest, which the row was asked for, are
+// not all among these.
 //
 // These functions give kernels to a stream. Arrays are the device's.
 #pragma once
@@ -25,6 +27,9 @@
 namespace baton::engine::cuda {
 
 inline constexpr int32_t kCandidates = 1024;
+
+// A row's likeliest tokens have room for so many.
+inline constexpr int32_t kTopPlaces = 20;
 
 // A token and what is done to its logit. Each token of a row comes once in each
 // of the row's lists.
@@ -54,8 +59,12 @@ struct SampleRow {
   // this word of SampleArgs::masks on, of which the first is none's; kNoMask:
   // all may.
   int32_t mask = kNoMask;
-  // Not 0 when the row is to be left alone but for its statistics.
+  // Not 0 when the row is to be left alone but for its statistics and its
+  // likeliest tokens.
   int32_t statistics_only = 0;
+  // How many of the likeliest tokens of the logits as they came are wanted, at
+  // most kTopPlaces.
+  int32_t top = 0;
   // The draw, in [0, 1).
   double uniform = 0;
 };
@@ -71,7 +80,15 @@ struct SampleOutcome {
   int32_t undecided = 0;
   TokenId token = 0;
   float own_logit = 0;  // the token's logit as it came
-  int32_t reserved = 0;
+  // How many of the likeliest are there: as many as were wanted, or as there
+  // are; none when `undecided`.
+  int32_t top = 0;
+};
+
+// One of the likeliest tokens, with its logit as it came.
+struct TopLogit {
+  TokenId token = 0;
+  float logit = 0;
 };
 
 struct SampleArgs {
@@ -84,6 +101,8 @@ struct SampleArgs {
   const LogitEdit* edits = nullptr;
   const uint32_t* masks = nullptr;
   SampleOutcome* outcomes = nullptr;  // [rows]
+  // [rows][kTopPlaces], likeliest first, the lower id first on a tie.
+  TopLogit* tops = nullptr;
 };
 
 LaunchShape SampleShape(const SampleArgs& args);

@@ -1,5 +1,6 @@
 #include "engine/cuda/sample_plan.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -14,6 +15,8 @@ namespace {
 using scheduling::PlannedSequence;
 using scheduling::SampledToken;
 using scheduling::SamplingParams;
+
+static_assert(kTopPlaces == scheduling::kMaxTopLogprobs);
 
 // The tokens whose logits penalties change, with their counts in the output.
 std::vector<LogitEdit> Penalties(const PlannedSequence& sequence) {
@@ -51,15 +54,14 @@ SampleRow PlanSample(const PlannedSequence& sequence, int32_t vocab_size,
   row.repetition_penalty = params.repetition_penalty;
   row.presence_penalty = params.presence_penalty;
   row.frequency_penalty = params.frequency_penalty;
+  row.top = sequence.top_logprobs;
   row.first_edit = static_cast<int32_t>(edits.size());
   const auto leave_to_host = [&] {
-    row.biases = row.penalties = row.forbidden = 0;
+    row.biases = row.penalties = row.forbidden = row.top = 0;
     row.statistics_only = 1;
     return row;
   };
-  if (sequence.top_logprobs > 0 || sequence.want_logits) {
-    return leave_to_host();
-  }
+  if (sequence.want_logits) return leave_to_host();
   // The device does not know a token twice in one list.
   absl::flat_hash_map<TokenId, bool> forbidden;
   for (const TokenId token : sequence.forbidden) forbidden[token] = true;
@@ -97,13 +99,27 @@ float LogprobOf(float logit, const SampleOutcome& outcome) {
   return static_cast<float>(logit - (outcome.max + std::log(outcome.total)));
 }
 
-SampledToken TokenOf(SequenceId sequence, const SampleOutcome& outcome) {
+std::vector<scheduling::TokenLogprob> TopOf(const SampleOutcome& outcome,
+                                            const TopLogit* tops,
+                                            int32_t most) {
+  const int32_t count = std::min(outcome.top, most);
+  std::vector<scheduling::TokenLogprob> top;
+  top.reserve(count);
+  for (int32_t i = 0; i < count; ++i) {
+    top.push_back({tops[i].token, LogprobOf(tops[i].logit, outcome)});
+  }
+  return top;
+}
+
+SampledToken TokenOf(SequenceId sequence, const SampleOutcome& outcome,
+                     const TopLogit* tops, int32_t most) {
   SampledToken token;
   token.sequence = sequence;
   token.ok = outcome.finite != 0;
   if (!token.ok) return token;
   token.token = outcome.token;
   token.logprob = LogprobOf(outcome.own_logit, outcome);
+  token.top = TopOf(outcome, tops, most);
   return token;
 }
 

@@ -29,8 +29,7 @@ struct DrawLists {
 // What the device is asked for a sampled row. Appends the row's edits and its
 // mask, whose place among the lists', from 1 on, is SampleRow::mask until they
 // lie somewhere. When there is no room for them, or the plan asks for what only
-// the host gives (the likeliest tokens, the logits), it leaves the draw to the
-// host.
+// the host gives (the logits), it leaves the draw to the host.
 // REQUIRES: sequence.sample, a well-formed plan.
 SampleRow PlanSample(const scheduling::PlannedSequence& sequence,
                      int32_t vocab_size, DrawLists* lists);
@@ -39,9 +38,15 @@ SampleRow PlanSample(const scheduling::PlannedSequence& sequence,
 // the device could not decide.
 bool HostDraws(const SampleRow& row, const SampleOutcome& outcome);
 
-// The token that the device drew. Not for rows that the host draws.
+// The token that the device drew, with at most `most` of the likeliest ones,
+// which are the row's. Not for rows that the host draws.
 scheduling::SampledToken TokenOf(SequenceId sequence,
-                                 const SampleOutcome& outcome);
+                                 const SampleOutcome& outcome,
+                                 const TopLogit* tops, int32_t most);
+
+// At most `most` of the likeliest tokens of a row that is decided.
+std::vector<scheduling::TokenLogprob> TopOf(const SampleOutcome& outcome,
+                                            const TopLogit* tops, int32_t most);
 
 // The token drawn here from the row's logits; they are overwritten.
 scheduling::SampledToken DrawOnHost(const scheduling::PlannedSequence& sequence,

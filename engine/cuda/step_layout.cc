@@ -115,7 +115,9 @@ StepLayout LayOut(const scheduling::StepPlan& plan, const Pass& pass,
       layout.places.push_back({first_position + i, table});
       adapters.push_back(s.adapter);
       const bool sampled = s.sample && part.last && i + 1 == part.count;
-      if (!s.targets.empty() || sampled) {
+      const bool targeted =
+          part.first + i < static_cast<int32_t>(s.targets.size());
+      if (targeted || sampled) {
         layout.logit_rows.push_back(
             {first_row + i, part.sequence, part.first + i});
       }

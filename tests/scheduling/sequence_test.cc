@@ -72,5 +72,35 @@ TEST(SequenceTest, EveryTokenComesWithTheLikeliest) {
   EXPECT_EQ(Next(none).top_logprobs, 0);
 }
 
+TEST(SequenceTest, ThePromptsOwnTokensAreTheTargetsOfTheirChunks) {
+  // Two tokens of output are there from an earlier attempt.
+  Sequence sequence(SequenceId{1}, {1, 2, 3, 4, 5, 6, 7, 8}, 6,
+                    SamplingParams(), StopAfter(0));
+  EXPECT_EQ(sequence.MaxCached(), 7);
+  EXPECT_THAT(Next(sequence).targets, IsEmpty());
+  sequence.WantPromptLogprobs(/*first=*/3, /*top=*/2);
+  // Token 3 follows token 2, which is to be computed.
+  EXPECT_EQ(sequence.MaxCached(), 2);
+  sequence.AdoptComputed(1);
+  // Nothing that is wanted comes of the first two.
+  EXPECT_THAT(Next(sequence, 1).targets, IsEmpty());
+  PlannedSequence planned = Next(sequence, 3);
+  EXPECT_THAT(planned.targets, ElementsAre(3, 4, 5));
+  EXPECT_EQ(planned.target_top_logprobs, 2);
+  // Those in front of the first that is wanted are known.
+  sequence.CommitComputed(3);
+  EXPECT_EQ(sequence.CommitPromptLogprobs(planned), 1);
+  // The last chunk samples, and has no target behind the prompt.
+  planned = Next(sequence);
+  EXPECT_THAT(planned.tokens, ElementsAre(5, 6, 7, 8));
+  EXPECT_THAT(planned.targets, ElementsAre(6));
+  EXPECT_TRUE(planned.sample);
+  sequence.CommitComputed(4);
+  EXPECT_EQ(sequence.CommitPromptLogprobs(planned), 0);
+  EXPECT_EQ(sequence.MaxCached(), 7);
+  sequence.CommitSampled(5);
+  EXPECT_THAT(Next(sequence).targets, IsEmpty());
+}
+
 }  // namespace
 }  // namespace baton::scheduling

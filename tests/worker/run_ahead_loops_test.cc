@@ -200,7 +200,7 @@ TEST(RunAheadLoopsTest, WhatATokenMayDecideDoesNotRunAhead) {
   off.run_ahead = false;
   EXPECT_FALSE(runs_ahead(off, spec));
   spec.set_top_logprobs(1);
-  EXPECT_FALSE(runs_ahead(options, spec));
+  EXPECT_TRUE(runs_ahead(options, spec));
   spec.set_top_logprobs(0);
   spec.mutable_sampling()->set_repetition_penalty(1.5f);
   EXPECT_FALSE(runs_ahead(options, spec));

@@ -3,6 +3,7 @@
 // same_answer_test.cc.
 #include "engine/cpu/cpu_engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -14,11 +15,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/sampling.h"
 #include "tests/engine/cpu/engine_fixture.h"
 
 namespace baton::engine::cpu {
 namespace {
 
+using scheduling::PlannedSequence;
 using scheduling::SamplingParams;
 using scheduling::StepPlan;
 using scheduling::StepResult;
@@ -51,6 +54,58 @@ TEST_P(CpuEngineTest, TargetsGetTheLogarithmOfTheirProbability) {
     double total = 0.0;
     for (const float x : logits) total += std::exp(double{x});
     ASSERT_NEAR(scored[i], logits[tokens[i + 1]] - std::log(total), 1e-4) << i;
+  }
+}
+
+// Of the first tokens of a prompt, in any chunks; what is sampled behind them
+// is what it is without.
+TEST_P(CpuEngineTest, TheLikeliestTokensInThePlaceOfTargets) {
+  const auto engine = Make();
+  const std::vector<TokenId> tokens = Prompt(24, 5);
+  const std::vector<BlockId> blocks = BlockRange(0, 3);
+  std::vector<std::vector<scheduling::TokenLogprob>> expected;
+  std::vector<float> logprobs;
+  for (int32_t i = 0; i < 20; ++i) {
+    const std::vector<TokenId> prefix(tokens.begin(), tokens.begin() + i + 1);
+    const std::vector<float> logits =
+        RunWhole(*engine, prefix, BlockRange(3, 3));
+    expected.emplace_back();
+    logprobs.push_back(
+        LogProbability(logits, tokens[i + 1], 5, &expected.back()));
+  }
+  const SamplingParams sampling;
+  for (const int32_t chunk : {24, 7}) {
+    std::vector<std::vector<scheduling::TokenLogprob>> top;
+    std::vector<float> scored;
+    for (int32_t first = 0; first < 24; first += chunk) {
+      const int32_t end = std::min(24, first + chunk);
+      StepPlan plan;
+      plan.sequences = {Part(1, tokens, first, end, blocks)};
+      PlannedSequence& part = plan.sequences[0];
+      if (first < 20) {
+        part.targets = absl::MakeSpan(tokens).subspan(
+            first + 1, std::min(20, end) - first);
+      }
+      part.target_top_logprobs = 5;
+      part.sample = end == 24;
+      part.sampling = &sampling;
+      part.history = tokens;
+      part.prompt_length = 24;
+      part.top_logprobs = 2;
+      const StepResult result = engine->Execute(plan, NoHook);
+      for (const auto& some : result.target_logprobs) {
+        scored.insert(scored.end(), some.begin(), some.end());
+      }
+      for (const auto& some : result.target_top) {
+        top.insert(top.end(), some.begin(), some.end());
+      }
+      ASSERT_EQ(result.sampled.size(), end == 24 ? 1u : 0u);
+      if (end < 24) continue;
+      EXPECT_TRUE(result.sampled[0].ok);
+      EXPECT_EQ(result.sampled[0].top.size(), 2u);
+    }
+    EXPECT_EQ(scored, logprobs) << chunk;
+    EXPECT_EQ(top, expected) << chunk;
   }
 }
 
@@ -215,9 +270,17 @@ TEST_F(CpuEnginePlanTest, PositionBeyondTheContext) {
   ExpectCheckFails("max_position");
 }
 
-TEST_F(CpuEnginePlanTest, FewerTargetsThanTokens) {
-  plan_.sequences[0].targets = absl::MakeSpan(tokens_).subspan(1);
-  ExpectCheckFails("19 targets");
+TEST_F(CpuEnginePlanTest, MoreTargetsThanTokens) {
+  std::vector<TokenId> targets = tokens_;
+  targets.push_back(1);
+  plan_.sequences[0].targets = targets;
+  ExpectCheckFails("targets");
+}
+
+TEST_F(CpuEnginePlanTest, TooManyOfTheLikeliest) {
+  plan_.sequences[0].targets = tokens_;
+  plan_.sequences[0].target_top_logprobs = 21;
+  ExpectCheckFails("target_top_logprobs");
 }
 
 TEST_F(CpuEnginePlanTest, TargetOutOfRange) {

@@ -9,11 +9,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/sampling.h"
 #include "tests/engine/cuda/device_fixture.h"
 
 namespace baton::engine::cuda {
 namespace {
 
+using scheduling::PlannedSequence;
 using scheduling::StepPlan;
 using scheduling::StepResult;
 
@@ -211,6 +213,47 @@ TEST_P(CudaEngineTest, ScoresAreThoseOfTheCpuBackend) {
   // As near as the logits are (docs/gpu.md).
   EXPECT_LT(RelativeError(a.target_logprobs[0], b.target_logprobs[0]),
             kTolerance);
+}
+
+// Of targets, and of what is sampled behind them.
+TEST_P(CudaEngineTest, TheLikeliestTokensAreThoseOfTheHost) {
+  if (TooLarge()) GTEST_SKIP() << "for GPUs";
+  const auto engine = MakeCuda(dir(), SmallPass());
+  const std::vector<TokenId> tokens = Prompt(12, 6);
+  const scheduling::SamplingParams sampling;
+  const auto run = [&](int32_t count, const auto& change) {
+    StepPlan plan;
+    const std::vector<BlockId> blocks = BlockRange(0, 1);
+    plan.sequences = {Part(1, tokens, 0, count, blocks)};
+    PlannedSequence& part = plan.sequences[0];
+    part.sample = true;
+    part.sampling = &sampling;
+    part.history = absl::MakeConstSpan(tokens).first(count);
+    part.prompt_length = count;
+    change(part);
+    return engine->Execute(plan, NoHook);
+  };
+  const StepResult scored = run(12, [&](PlannedSequence& part) {
+    part.targets = absl::MakeConstSpan(tokens).subspan(1);
+    part.target_top_logprobs = 5;
+    part.top_logprobs = 3;
+  });
+  ASSERT_EQ(scored.target_top.size(), 1u);
+  ASSERT_EQ(scored.target_top[0].size(), 11u);
+  for (int32_t i = 0; i < 12; ++i) {
+    const StepResult one =
+        run(i + 1, [](PlannedSequence& part) { part.want_logits = true; });
+    std::vector<scheduling::TokenLogprob> top;
+    if (i == 11) {
+      LogProbability(one.sampled[0].logits, 0, 3, &top);
+      EXPECT_EQ(scored.sampled[0].top, top);
+      EXPECT_EQ(scored.sampled[0].token, one.sampled[0].token);
+      continue;
+    }
+    EXPECT_EQ(scored.target_logprobs[0][i],
+              LogProbability(one.sampled[0].logits, tokens[i + 1], 5, &top));
+    EXPECT_EQ(scored.target_top[0][i], top) << i;
+  }
 }
 
 // Draws on the device are those that the host makes from the same logits.

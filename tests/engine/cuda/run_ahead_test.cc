@@ -35,18 +35,21 @@ using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::Ge;
 using ::testing::Lt;
+using ::testing::SizeIs;
 
 struct Ask {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   StopParams stop;
   int32_t adapter = scheduling::kNoAdapter;
+  int32_t top_logprobs = 0;
 };
 
 // What came of the asks, and how.
 struct Answers {
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::vector<float>> logprobs;
+  std::vector<std::vector<std::vector<scheduling::TokenLogprob>>> tops;
   int32_t ahead = 0;    // steps that ran ahead
   int32_t again = 0;    // tokens that were not drawn
   int32_t dropped = 0;  // rows whose sequence had ended
@@ -61,7 +64,7 @@ class Loop final {
       const auto id = SequenceId{100 + sequences_.size()};
       auto sequence = std::make_unique<Sequence>(
           id, ask.prompt, static_cast<int32_t>(ask.prompt.size()), ask.sampling,
-          ask.stop, /*top_logprobs=*/0, scheduling::Urgency(),
+          ask.stop, ask.top_logprobs, scheduling::Urgency(),
           /*cache_salt=*/"", ask.adapter);
       const int32_t blocks =
           engine.kv_layout().BlocksFor(sequence->MaxComputed());
@@ -69,6 +72,7 @@ class Loop final {
       sequences_.push_back(std::move(sequence));
       answers_.tokens.emplace_back();
       answers_.logprobs.emplace_back();
+      answers_.tops.emplace_back();
     }
   }
 
@@ -134,6 +138,7 @@ class Loop final {
       const size_t place = static_cast<uint64_t>(sequence.id()) - 100;
       answers_.tokens[place].push_back(token.token);
       answers_.logprobs[place].push_back(token.logprob);
+      answers_.tops[place].push_back(token.top);
     }
   }
 
@@ -178,6 +183,9 @@ std::vector<Ask> AllKinds(int32_t vocab_size) {
   asks[3].sampling.min_p = 0.01f;
   asks[4].sampling.logit_bias = {{3, 4.0f}, {9, -100.0f}};
   asks.push_back({Prompt(6, 6), Drawn(1.0f, 11), Most(13)});
+  asks[0].top_logprobs = 5;
+  asks[3].top_logprobs = 20;
+  asks[5].top_logprobs = 1;
   asks[5].sampling.top_k = 40;
   asks[5].sampling.allowed = std::make_shared<scheduling::TokenMask>(
       vocab_size, std::vector<TokenId>{2, 33, 64, 65, 101});
@@ -247,6 +255,10 @@ TEST_P(RunAheadTest, TokensAreTheSame) {
   EXPECT_EQ(ahead.dropped, 0);  // lengths are known before
   EXPECT_EQ(ahead.tokens, plain.tokens);
   EXPECT_EQ(ahead.logprobs, plain.logprobs);
+  EXPECT_EQ(ahead.tops, plain.tops);
+  EXPECT_THAT(ahead.tops[3], Each(SizeIs(20)));
+  EXPECT_THAT(ahead.tops[4], Each(SizeIs(0)));
+  EXPECT_EQ(ahead.tops[0].back()[0].token, ahead.tokens[0].back());  // greedy
 
   // Those that end with a token do so when a step has them already.
   for (const int i : {0, 1, 3, 4}) {

@@ -80,10 +80,10 @@ TEST_F(SamplePlanTest, MasksLieOneBehindAnother) {
   EXPECT_EQ(PlanSample(sequence_, 100, &lists_).mask, 2);
   EXPECT_EQ(lists_.masks, std::vector({&some, &one}));
   // No room, or nothing for the device to draw: none is appended.
-  sequence_.top_logprobs = 2;
+  sequence_.want_logits = true;
   EXPECT_EQ(PlanSample(sequence_, 100, &lists_).mask, kNoMask);
   EXPECT_EQ(lists_.masks.size(), 2u);
-  sequence_.top_logprobs = 0;
+  sequence_.want_logits = false;
   lists_.masks.assign(kMaxMasks, &one);
   const SampleRow row = PlanSample(sequence_, 100, &lists_);
   EXPECT_NE(row.statistics_only, 0);
@@ -92,18 +92,22 @@ TEST_F(SamplePlanTest, MasksLieOneBehindAnother) {
 }
 
 TEST_F(SamplePlanTest, LeavesTheDrawToTheHost) {
-  sequence_.top_logprobs = 1;
-  EXPECT_NE(PlanSample(sequence_, 100, &lists_).statistics_only, 0);
-  sequence_.top_logprobs = 0;
+  sequence_.top_logprobs = 2;
+  SampleRow row = PlanSample(sequence_, 100, &lists_);
+  EXPECT_EQ(row.statistics_only, 0);
+  EXPECT_EQ(row.top, 2);
   sequence_.want_logits = true;
-  EXPECT_NE(PlanSample(sequence_, 100, &lists_).statistics_only, 0);
+  row = PlanSample(sequence_, 100, &lists_);
+  EXPECT_NE(row.statistics_only, 0);
+  EXPECT_EQ(row.top, 0);
   sequence_.want_logits = false;
   // No room for the edits: none is appended.
   lists_.edits.assign(kMaxEdits - 1, {});
   params_.presence_penalty = 1.0f;
-  const SampleRow row = PlanSample(sequence_, 100, &lists_);
+  row = PlanSample(sequence_, 100, &lists_);
   EXPECT_NE(row.statistics_only, 0);
   EXPECT_EQ(row.penalties, 0);
+  EXPECT_EQ(row.top, 0);
   EXPECT_EQ(lists_.edits.size(), static_cast<size_t>(kMaxEdits - 1));
 }
 
@@ -114,15 +118,22 @@ TEST_F(SamplePlanTest, OutcomesBecomeTokens) {
   outcome.total = 2.0;
   outcome.token = 17;
   outcome.own_logit = 2.5f;
-  const scheduling::SampledToken token = TokenOf(sequence_.sequence, outcome);
+  outcome.top = 2;
+  const TopLogit tops[kTopPlaces] = {{9, 3.0f}, {17, 2.5f}, {4, 1.0f}};
+  const scheduling::SampledToken token =
+      TokenOf(sequence_.sequence, outcome, tops, /*most=*/5);
   EXPECT_TRUE(token.ok);
   EXPECT_EQ(token.token, 17);
   EXPECT_FLOAT_EQ(token.logprob, static_cast<float>(-0.5 - std::log(2.0)));
+  const auto logprob = static_cast<float>(-std::log(2.0));
+  EXPECT_EQ(token.top, std::vector<scheduling::TokenLogprob>(
+                           {{9, logprob}, {17, token.logprob}}));
+  EXPECT_EQ(TopOf(outcome, tops, /*most=*/1).size(), 1u);
   EXPECT_FALSE(HostDraws(SampleRow(), outcome));
   outcome.undecided = 1;
   EXPECT_TRUE(HostDraws(SampleRow(), outcome));
   outcome.finite = 0;
-  EXPECT_FALSE(TokenOf(sequence_.sequence, outcome).ok);
+  EXPECT_FALSE(TokenOf(sequence_.sequence, outcome, tops, 5).ok);
   EXPECT_TRUE(std::isnan(LogprobOf(1.0f, outcome)));
 }
 

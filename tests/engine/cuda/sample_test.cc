@@ -34,6 +34,7 @@ class SampleTest : public DeviceTest {
     int32_t prompt_length = 1;
     std::vector<TokenId> forbidden;
     std::optional<scheduling::TokenMask> allowed;
+    int32_t top = 0;
   };
 
   static PlannedSequence SequenceOf(const Row& row) {
@@ -45,6 +46,7 @@ class SampleTest : public DeviceTest {
     s.prompt_length = row.prompt_length;
     s.forbidden = row.forbidden;
     if (row.allowed) s.allowed = &*row.allowed;
+    s.top_logprobs = row.top;
     return s;
   }
 
@@ -80,8 +82,10 @@ class SampleTest : public DeviceTest {
     args.edits = Put(lists.edits);
     args.masks = Put(masks);
     args.outcomes = Take<SampleOutcome>(args.rows);
+    args.tops = Take<TopLogit>(args.rows * kTopPlaces);
     RunSample(args, stream().handle());
     const std::vector<SampleOutcome> outcomes = Get(args.outcomes, args.rows);
+    const std::vector<TopLogit> tops = Get(args.tops, args.rows * kTopPlaces);
     EXPECT_EQ(std::memcmp(
                   Get(args.logits, static_cast<int64_t>(logits.size())).data(),
                   logits.data(), logits.size() * sizeof(float)),
@@ -97,11 +101,13 @@ class SampleTest : public DeviceTest {
         continue;
       }
       const SampledToken token =
-          TokenOf(SequenceOf(rows[r]).sequence, outcomes[r]);
+          TokenOf(SequenceOf(rows[r]).sequence, outcomes[r],
+                  tops.data() + r * kTopPlaces, rows[r].top);
       EXPECT_EQ(token.ok, expected.ok) << what << " row " << r;
       if (!token.ok || !expected.ok) continue;
       EXPECT_EQ(token.token, expected.token) << what << " row " << r;
       EXPECT_EQ(token.logprob, expected.logprob) << what << " row " << r;
+      EXPECT_EQ(token.top, expected.top) << what << " row " << r;
       EXPECT_EQ(token.sequence, SequenceId{7});
     }
     return undecided;
@@ -120,6 +126,8 @@ class SampleTest : public DeviceTest {
       rows[r].params.seed = 1000 + r;
       rows[r].history.assign(3 + r, 5);
       rows[r].prompt_length = 2;
+      constexpr int32_t kTops[] = {0, 1, 5, 20};
+      rows[r].top = kTops[r % 4];
     }
     return rows;
   }
@@ -255,6 +263,49 @@ TEST_F(SampleTest, TiesAndSignsOfZero) {
   ExpectSame(rows, "ties");
 }
 
+TEST_F(SampleTest, NoMoreOfTheLikeliestThanThereAre) {
+  std::vector<Row> rows = Rows(SamplingParams(), 7, 1.0f);
+  rows[0].params.temperature = 0;
+  rows[2].logits.assign(7, 0.25f);
+  for (Row& row : rows) row.top = 20;
+  EXPECT_EQ(ExpectSame(rows, "7 tokens"), 0);
+  for (Row& row : rows) row.top = 7;
+  EXPECT_EQ(ExpectSame(rows, "7 of 7"), 0);
+}
+
+// What is asked of a row that draws nothing.
+TEST_F(SampleTest, TheLikeliestOfRowsThatOnlyHaveStatistics) {
+  const std::vector<Row> rows = Rows(SamplingParams(), 1500, 3.0f);
+  std::vector<float> logits;
+  std::vector<SampleRow> how(rows.size());
+  for (size_t r = 0; r < rows.size(); ++r) {
+    logits.insert(logits.end(), rows[r].logits.begin(), rows[r].logits.end());
+    how[r].statistics_only = 1;
+    how[r].top = 1 + static_cast<int32_t>(r);
+  }
+  SampleArgs args;
+  args.logits = Put(logits);
+  args.stride = args.vocab_size = 1500;
+  args.rows = static_cast<int32_t>(rows.size());
+  args.how = Put(how);
+  args.outcomes = Take<SampleOutcome>(args.rows);
+  args.tops = Take<TopLogit>(args.rows * kTopPlaces);
+  RunSample(args, stream().handle());
+  const std::vector<SampleOutcome> outcomes = Get(args.outcomes, args.rows);
+  const std::vector<TopLogit> tops = Get(args.tops, args.rows * kTopPlaces);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    std::vector<scheduling::TokenLogprob> expected;
+    LogProbability(rows[r].logits, 0, how[r].top, &expected);
+    EXPECT_EQ(TopOf(outcomes[r], tops.data() + r * kTopPlaces, how[r].top),
+              expected)
+        << r;
+    expected.pop_back();
+    EXPECT_EQ(TopOf(outcomes[r], tops.data() + r * kTopPlaces, how[r].top - 1),
+              expected)
+        << r;
+  }
+}
+
 TEST_F(SampleTest, WhatTheCandidatesDoNotHoldIsLeftToTheHost) {
   // Flat: a nucleus of 0.9 is more than the candidates.
   SamplingParams params;
@@ -277,6 +328,13 @@ TEST_F(SampleTest, WhatTheCandidatesDoNotHoldIsLeftToTheHost) {
     row.params.top_k = 5;
   }
   EXPECT_EQ(ExpectSame(rows, "ties"), 4);
+  // Then the likeliest cannot be told, either.
+  for (Row& row : rows) {
+    row.params.top_k = 0;
+    row.params.temperature = 0;
+    row.top = 3;
+  }
+  EXPECT_EQ(ExpectSame(rows, "likeliest of ties"), 4);
 }
 
 TEST_F(SampleTest, LogitsThatAreNotFiniteEndTheirRowAlone) {

@@ -159,6 +159,17 @@ TEST_F(StepLayoutTest, ScoredTokensAllHaveLogits) {
   const StepLayout layout = Whole(plan);
   ASSERT_EQ(layout.logit_rows.size(), 3u);
   EXPECT_EQ(layout.logit_rows[1].token, 1);
+  // Only those that have a target, and the last, in passes of any size.
+  plan.sequences[0].targets = s.tokens.first(1);
+  EXPECT_EQ(Whole(plan).logit_rows.size(), 1u);
+  plan.sequences[0].sample = true;
+  EXPECT_EQ(Whole(plan).logit_rows.size(), 2u);
+  int32_t rows = 0;
+  for (const Pass& pass : CutIntoPasses(plan, 2)) {
+    rows +=
+        static_cast<int32_t>(LayOut(plan, pass, options_).logit_rows.size());
+  }
+  EXPECT_EQ(rows, 2);
   EXPECT_FALSE(IsDecodePass(plan, CutIntoPasses(plan, 10)[0]));
 }
 
