@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "worker/prompt_logprobs.h"
 #include "worker/sequence_spec.h"
 
 namespace baton::decode_worker {
@@ -232,12 +233,18 @@ void DecodeLoop::OnReserve(worker::SessionId session,
                           std::string(sequence.status().message()));
     return;
   }
+  if (!reserve.local_prefill() && reserve.sequence().has_prompt_logprobs()) {
+    publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
+                          "sequence.prompt_logprobs is of a prompt that is "
+                          "computed elsewhere");
+    return;
+  }
   const int32_t max_tokens = (*sequence)->MaxComputed();
   const int32_t blocks = BlocksToReserve(**sequence);
-  // A prompt that is computed here needs a token to compute.
   const int32_t tokens = (*sequence)->num_tokens();
-  scheduling::PooledBlocks held = cache_.Match(
-      sequence->get(), reserve.local_prefill() ? tokens - 1 : tokens);
+  scheduling::PooledBlocks held =
+      cache_.Match(sequence->get(),
+                   reserve.local_prefill() ? (*sequence)->MaxCached() : tokens);
   const scheduling::AdmissionVerdict verdict = scheduling::AdmitReservation(
       Capacity(), {.blocks = blocks,
                    .cached_blocks = held.size(),
@@ -335,7 +342,9 @@ void DecodeLoop::Finish(const StepPlan& plan, const StepResult& result,
   ahead_since_ = ended;
   const double seconds = absl::ToDoubleSeconds(ended - started);
   metrics_->step_seconds->Observe(seconds);
-  step_cost_.Observe(scheduling::ShapeOf(plan), pace_.Step(started, ended));
+  const double took = pace_.Step(started, ended);
+  // Few steps have targets, which cost something besides.
+  if (!plan.HasTargets()) step_cost_.Observe(scheduling::ShapeOf(plan), took);
   metrics_->step_prediction_error->Set(step_cost_.error());
   if (!plan.sequences.front().follows) {
     metrics_->CountMixedStep(scheduler_.mixed(), seconds);
@@ -377,8 +386,14 @@ void DecodeLoop::Commit(const StepPlan& plan, const StepResult& result,
     attempt->prompt_computed += count;
     metrics_->prompt_tokens->Increment(count);
   }
+  for (Attempt* attempt :
+       worker::TellPromptLogprobs(plan, result, attempts_, &publisher_)) {
+    FailNotFinite(attempt);
+  }
   for (const absl::Span<const SampledToken> tokens : taken) {
-    OnSampled(attempts_.Find(tokens[0].sequence), tokens[0], started);
+    Attempt* const first = attempts_.Find(tokens[0].sequence);
+    if (first == nullptr) continue;
+    OnSampled(first, tokens[0], started);
     // Those that came out behind guesses, whose KV is there; unless it is over.
     for (const SampledToken& token : tokens.subspan(1)) {
       Attempt* const attempt = attempts_.Find(token.sequence);
@@ -405,8 +420,7 @@ void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
                            absl::Time started) {
   Sequence& sequence = *attempt->sequence;
   if (!token.ok) {
-    Fail(attempt, "the model's logits are not finite", /*retryable=*/false);
-    blocks_->ClearPrefixes();  // for all one knows, it comes from there
+    FailNotFinite(attempt);
     return;
   }
   ++attempt->sampled;
@@ -440,61 +454,6 @@ void DecodeLoop::OnSampled(Attempt* attempt, const SampledToken& token,
   attempt->outcome.set_ok(true);
   publisher_.AddOutcome(attempt->key, attempt->outcome);
   End(attempt);
-}
-
-void DecodeLoop::Fail(Attempt* attempt, const std::string& error,
-                      bool retryable, v1::FailureKind kind) {
-  attempt->error = error;
-  attempt->outcome.set_failure(kind);
-  publisher_.AddFailure(attempt->key, error, retryable, kind);
-  End(attempt);
-}
-
-void DecodeLoop::End(Attempt* attempt) {
-  worker::LogAttemptEnd("decode", attempt->name,
-                        {.outcome = attempt->outcome,
-                         .error = attempt->error,
-                         .tokens = attempt->num_tokens,
-                         .sampled = attempt->sampled,
-                         .total = clock_->Now() - attempt->reserved_at,
-                         .landed = attempt->landed});
-  scheduler_.Remove(attempt->sequence->id());
-  blocks_->Leave(attempt->sequence.get(), /*keep=*/true);
-  if (attempt->transfer.has_value()) {
-    // No-op when it failed already; Quiesced (or Landed) follows either way.
-    landings_.Abort(*attempt->transfer);
-    quarantine_.Hold(*attempt->transfer,
-                     std::move(attempt->sequence->blocks()));
-  }
-  if (IsAhead(attempt->sequence->id())) {
-    held_for_ahead_.push_back(std::move(attempt->sequence->blocks()));
-  }
-  attempts_.Remove(attempt);
-}
-
-void DecodeLoop::CheckDeadlines() {
-  const absl::Time now = clock_->Now();
-  for (Attempt* attempt : attempts_.All()) {
-    if (now >= attempt->deadline) {
-      CountWasted(*attempt);
-      Fail(attempt, "the deadline passed on the decode worker",
-           /*retryable=*/false);
-    } else if (now >= leases_->Until(attempt->key.session)) {
-      if (!attempt->transfer.has_value()) metrics_->lease_expired->Increment();
-      Fail(attempt, "the router is silent", /*retryable=*/true);
-    }
-  }
-}
-
-void DecodeLoop::CountWasted(const Attempt& attempt) {
-  metrics_->CountWasted(attempt.prompt_computed, attempt.sampled);
-}
-
-void DecodeLoop::HandBack() {
-  for (Attempt* attempt : attempts_.All()) {
-    Fail(attempt, absl::StrCat("decode worker ", options_.name, " is draining"),
-         /*retryable=*/true, v1::FAILURE_KIND_DRAINING);
-  }
 }
 
 }  // namespace baton::decode_worker

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "worker/prompt_logprobs.h"
 #include "worker/sequence_spec.h"
 
 namespace baton::prefill_worker {
@@ -274,7 +275,9 @@ void PrefillLoop::Execute(const StepPlan& plan) {
   const absl::Time ended = clock_->Now();
   const double seconds = absl::ToDoubleSeconds(ended - started);
   metrics_->step_seconds->Observe(seconds);
-  step_cost_.Observe(scheduling::ShapeOf(plan), pace_.Step(started, ended));
+  const double took = pace_.Step(started, ended);
+  // Few steps have targets, which cost something besides.
+  if (!plan.HasTargets()) step_cost_.Observe(scheduling::ShapeOf(plan), took);
   metrics_->step_prediction_error->Set(step_cost_.error());
   metrics_->step_tokens->Observe(static_cast<double>(plan.NumTokens()));
   metrics_->prompt_tokens->Increment(static_cast<double>(plan.NumTokens()));
@@ -287,8 +290,13 @@ void PrefillLoop::Commit(const StepPlan& plan, const StepResult& result) {
     sequence->CommitComputed(static_cast<int32_t>(planned.tokens.size()));
     cache_.Insert(sequence);
   }
+  for (Attempt* attempt :
+       worker::TellPromptLogprobs(plan, result, attempts_, &publisher_)) {
+    FailNotFinite(attempt);
+  }
   for (const SampledToken& token : result.sampled) {
-    OnSampled(attempts_.Find(token.sequence), token);
+    Attempt* const attempt = attempts_.Find(token.sequence);
+    if (attempt != nullptr) OnSampled(attempt, token);
   }
   for (const auto& [sequence, status] : failed_starts_) {
     if (Attempt* attempt = attempts_.Find(sequence)) {
@@ -303,8 +311,7 @@ void PrefillLoop::OnSampled(Attempt* attempt, const SampledToken& token) {
   Sequence& sequence = *attempt->sequence;
   scheduler_.Remove(sequence.id());
   if (!token.ok) {
-    Fail(attempt, "the model's logits are not finite", /*retryable=*/false);
-    blocks_->ClearPrefixes();  // for all one knows, it comes from there
+    FailNotFinite(attempt);
     return;
   }
   worker::CommitSampled(token.token, &sequence, metrics_->guide_seconds);
@@ -343,6 +350,11 @@ void PrefillLoop::Fail(Attempt* attempt, const std::string& error,
   attempt->error = error;
   publisher_.AddFailure(attempt->key, error, retryable, kind);
   End(attempt);
+}
+
+void PrefillLoop::FailNotFinite(Attempt* attempt) {
+  Fail(attempt, "the model's logits are not finite", /*retryable=*/false);
+  blocks_->ClearPrefixes();  // for all one knows, it comes from there
 }
 
 void PrefillLoop::End(Attempt* attempt) {

@@ -168,6 +168,7 @@ class PrefillLoop final : public worker::WorkerLoop {
   // Ends the attempt and tells the router why it failed.
   void Fail(Attempt* attempt, const std::string& error, bool retryable,
             v1::FailureKind kind = v1::FAILURE_KIND_UNSPECIFIED);
+  void FailNotFinite(Attempt* attempt);
   // Ends the attempt; the caller has said what there was to say.
   void End(Attempt* attempt);
   // Nobody wants what it computed.

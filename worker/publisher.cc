@@ -78,6 +78,25 @@ void Publisher::AddToken(const AttemptKey& key, int32_t index,
   if (finished.has_value()) wire->set_finish_reason(ToWire(*finished));
 }
 
+void Publisher::AddPromptLogprobs(
+    const AttemptKey& key, int32_t first, absl::Span<const float> logprobs,
+    absl::Span<const std::vector<scheduling::TokenLogprob>> top) {
+  CHECK(top.empty() || top.size() == logprobs.size());
+  v1::PromptLogprobs* wire = frames_[key.session].add_prompt_logprobs();
+  wire->set_attempt(key.attempt);
+  wire->set_first(static_cast<uint32_t>(first));
+  wire->mutable_logprobs()->Add(logprobs.begin(), logprobs.end());
+  if (top.empty()) return;
+  wire->set_top(static_cast<uint32_t>(top[0].size()));
+  for (const std::vector<scheduling::TokenLogprob>& of_one : top) {
+    CHECK_EQ(of_one.size(), top[0].size());
+    for (const scheduling::TokenLogprob& t : of_one) {
+      wire->add_top_ids(static_cast<uint32_t>(t.token));
+      wire->add_top_logprobs(t.logprob);
+    }
+  }
+}
+
 void Publisher::AddPromptReport(const AttemptKey& key,
                                 const v1::Outcome& outcome) {
   auto* const tokens = frames_[key.session].mutable_tokens();

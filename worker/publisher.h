@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "baton/v1/worker.pb.h"
 #include "scheduling/admission.h"
 #include "scheduling/request.h"
@@ -44,6 +45,10 @@ class Publisher final {
   void AddToken(const AttemptKey& key, int32_t index,
                 const scheduling::SampledToken& token,
                 std::optional<scheduling::FinishReason> finished);
+  // Of the prompt's tokens from `first` on; `top` has as many, or none.
+  void AddPromptLogprobs(
+      const AttemptKey& key, int32_t first, absl::Span<const float> logprobs,
+      absl::Span<const std::vector<scheduling::TokenLogprob>> top);
   // What `outcome` says of the prompt goes with the attempt's token that was
   // added last. REQUIRES: one was, in this turn.
   void AddPromptReport(const AttemptKey& key, const v1::Outcome& outcome);

@@ -161,6 +161,23 @@ absl::StatusOr<int32_t> CheckedAdapter(
                    ", which this worker does not have"));
 }
 
+absl::Status CheckPromptLogprobs(const v1::SequenceSpec& spec) {
+  if (!spec.has_prompt_logprobs()) return absl::OkStatus();
+  const v1::WantedPromptLogprobs& wanted = spec.prompt_logprobs();
+  if (wanted.first() < 1 || wanted.first() >= spec.prompt_length()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sequence.prompt_logprobs.first is ", wanted.first(),
+        ", it must be at least 1 and less than sequence.prompt_length, ",
+        spec.prompt_length()));
+  }
+  if (wanted.top() > uint32_t{scheduling::kMaxTopLogprobs}) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sequence.prompt_logprobs.top is ", wanted.top(),
+                     ", it must be at most ", scheduling::kMaxTopLogprobs));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
@@ -199,11 +216,18 @@ absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
                          CheckedUrgency(spec));
   BATON_ASSIGN_OR_RETURN(const int32_t adapter,
                          CheckedAdapter(spec.adapter(), adapters));
-  return std::make_unique<scheduling::Sequence>(
+  BATON_RETURN_IF_ERROR(CheckPromptLogprobs(spec));
+  auto sequence = std::make_unique<scheduling::Sequence>(
       id, std::move(tokens), static_cast<int32_t>(spec.prompt_length()),
       std::move(sampling), std::move(stop),
       static_cast<int32_t>(spec.top_logprobs()), urgency, spec.cache_salt(),
       adapter);
+  if (spec.has_prompt_logprobs()) {
+    sequence->WantPromptLogprobs(
+        static_cast<int32_t>(spec.prompt_logprobs().first()),
+        static_cast<int32_t>(spec.prompt_logprobs().top()));
+  }
+  return sequence;
 }
 
 absl::Time DeadlineOf(const v1::SequenceSpec& spec, absl::Time now) {

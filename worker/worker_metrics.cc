@@ -81,6 +81,9 @@ WorkerMetrics::WorkerMetrics(metrics::Metrics* m, const engine::Engine& engine)
                                "Prompt tokens computed by this worker.")),
       generation_tokens(m->Counter("baton_generation_tokens_total",
                                    "Output tokens sampled by this worker.")),
+      prompt_logprobs(
+          m->Counter("baton_prompt_logprobs_total",
+                     "Prompt tokens whose own log-probability was computed.")),
       steps(m->Counter("baton_steps_total", "Steps executed.")),
       expert_reads(m->Counter("baton_expert_reads_total",
                               "Times that steps read the weights of an expert, "
@@ -238,6 +241,9 @@ void WorkerMetrics::CountStep(const scheduling::StepResult& result) {
   steps->Increment();
   expert_reads->Increment(static_cast<double>(result.expert_reads));
   expert_rows->Increment(static_cast<double>(result.expert_rows));
+  for (const std::vector<float>& scored : result.target_logprobs) {
+    prompt_logprobs->Increment(static_cast<double>(scored.size()));
+  }
 }
 
 void WorkerMetrics::CountMixedStep(const scheduling::MixedStep& step,

@@ -38,6 +38,7 @@ struct WorkerMetrics {
   prometheus::Counter* prefix_cache_evictions;
   prometheus::Counter* prompt_tokens;
   prometheus::Counter* generation_tokens;
+  prometheus::Counter* prompt_logprobs;
   prometheus::Counter* steps;
   prometheus::Counter* expert_reads;
   prometheus::Counter* expert_rows;

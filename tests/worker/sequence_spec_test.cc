@@ -42,6 +42,8 @@ v1::SequenceSpec Good() {
   }
   spec.set_min_output_tokens(4);
   spec.set_top_logprobs(20);
+  spec.mutable_prompt_logprobs()->set_first(2);
+  spec.mutable_prompt_logprobs()->set_top(20);
   spec.set_traceparent(kTraceparent);
   spec.mutable_target()->set_ttft_ms(1500);
   spec.mutable_target()->set_itl_ms(50);
@@ -96,6 +98,7 @@ TEST(MakeSequenceTest, TakesEveryField) {
               ElementsAre(0, 50, 99));
   EXPECT_EQ((*sequence)->stop().min_output_tokens, 4);
   EXPECT_EQ((*sequence)->top_logprobs(), 20);
+  EXPECT_EQ((*sequence)->MaxCached(), 1);
   const scheduling::Urgency& urgency = (*sequence)->urgency();
   EXPECT_EQ(urgency.request_class, scheduling::RequestClass::kBatch);
   EXPECT_EQ(urgency.priority, -100);
@@ -109,6 +112,7 @@ TEST(MakeSequenceTest, NoneOfTheOptionsNeedsToBeThere) {
   spec.mutable_sampling()->clear_allowed_token_ids();
   spec.clear_min_output_tokens();
   spec.clear_top_logprobs();
+  spec.clear_prompt_logprobs();
   spec.clear_traceparent();
   spec.clear_target();
   spec.clear_request_class();
@@ -124,6 +128,7 @@ TEST(MakeSequenceTest, NoneOfTheOptionsNeedsToBeThere) {
   EXPECT_EQ(urgency.ttft_target_seconds, 0);
   EXPECT_EQ(urgency.itl_target_seconds, 0);
   EXPECT_EQ((*sequence)->top_logprobs(), 0);
+  EXPECT_EQ((*sequence)->MaxCached(), 3);
 }
 
 // Stop tokens may not leave a sequence without any token to sample.
@@ -264,6 +269,26 @@ INSTANTIATE_TEST_SUITE_P(All, BadSequenceTest,
                                                 [](v1::SequenceSpec* s) {
                                                   s->set_top_logprobs(
                                                       0xFFFFFFFFu);
+                                                }},
+                                        BadCase{"prompt_logprobs.first is 0",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->mutable_prompt_logprobs()
+                                                      ->clear_first();
+                                                }},
+                                        BadCase{"prompt_logprobs.first is 3",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->mutable_prompt_logprobs()
+                                                      ->set_first(3);
+                                                }},
+                                        BadCase{"prompt_logprobs.first is 429",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->mutable_prompt_logprobs()
+                                                      ->set_first(0xFFFFFFFFu);
+                                                }},
+                                        BadCase{"prompt_logprobs.top is 21",
+                                                [](v1::SequenceSpec* s) {
+                                                  s->mutable_prompt_logprobs()
+                                                      ->set_top(21);
                                                 }},
                                         BadCase{"target",
                                                 [](v1::SequenceSpec* s) {

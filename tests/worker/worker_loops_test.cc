@@ -163,6 +163,104 @@ TEST_F(WorkerLoopsTest, AHandOffChangesNothingOfWhatComesWithATokenEither) {
   ExpectAllBlocksFree();
 }
 
+// The prompt's own log-probabilities, of whoever computes it, in whatever
+// chunks and from whichever token on; caches are not asked for what is wanted.
+TEST_F(WorkerLoopsTest, ThePromptsOwnLogprobsAreTheSameEverywhere) {
+  WorkerOptions prefill = Options("prefill-0");
+  WorkerOptions decode = Options("decode-0");
+  prefill.prefix_cache = decode.prefix_cache = true;
+  prefill.token_budget = 7;
+  Start(prefill, decode);
+  v1::SequenceSpec spec = Spec(40, /*max_output=*/3);
+  spec.mutable_prompt_logprobs()->set_first(1);
+  spec.mutable_prompt_logprobs()->set_top(3);
+  // Of an attempt: what is told of each token, until the first that comes out.
+  struct Told {
+    std::vector<float> logprobs;
+    std::vector<uint32_t> ids;
+    std::vector<float> top;
+    int messages = 0;
+  };
+  const auto await = [&](RouterStream* stream, uint64_t attempt,
+                         uint32_t first) {
+    Told told;
+    bool over = false;
+    while (!over) {
+      const v1::WorkerMessage message =
+          stream->Await([&](const v1::WorkerMessage& m) {
+            return m.has_tokens() || m.has_refusal();
+          });
+      if (!message.has_tokens()) {
+        ADD_FAILURE() << message.refusal().message();
+        break;
+      }
+      for (const v1::PromptLogprobs& wire :
+           message.tokens().prompt_logprobs()) {
+        EXPECT_EQ(wire.attempt(), attempt);
+        EXPECT_EQ(wire.first(), first + told.logprobs.size());
+        EXPECT_EQ(wire.top(), 3u);
+        ++told.messages;
+        told.logprobs.insert(told.logprobs.end(), wire.logprobs().begin(),
+                             wire.logprobs().end());
+        told.ids.insert(told.ids.end(), wire.top_ids().begin(),
+                        wire.top_ids().end());
+        told.top.insert(told.top.end(), wire.top_logprobs().begin(),
+                        wire.top_logprobs().end());
+      }
+      for (const v1::Token& token : message.tokens().tokens()) {
+        over |= token.attempt() == attempt && token.index() == 0;
+      }
+    }
+    return told;
+  };
+  SendReserve(1, spec, /*local=*/true);
+  const Told local = await(decode_.get(), 1, 1);
+  EXPECT_TRUE(decode_->AwaitOutcome(1).ok());
+  ASSERT_EQ(local.logprobs.size(), 39u);
+  ASSERT_EQ(local.top.size(), 3u * 39u);
+  EXPECT_EQ(local.messages, 3);  // 16 tokens at a time
+  for (size_t i = 0; i < local.logprobs.size(); ++i) {
+    EXPECT_LT(local.logprobs[i], 0);
+    EXPECT_LE(local.logprobs[i], local.top[3 * i]);
+    for (size_t j = 0; j < 3; ++j) {
+      if (local.ids[3 * i + j] == spec.tokens(static_cast<int>(i) + 1)) {
+        EXPECT_EQ(local.top[3 * i + j], local.logprobs[i]);
+      }
+    }
+  }
+
+  // Twice: then both caches have the prompt. And what is known is not told.
+  uint64_t next = 2;
+  for (const uint32_t first : {1u, 1u, 23u, 39u}) {
+    const uint64_t number = next++;
+    spec.mutable_prompt_logprobs()->set_first(first);
+    SendPrefill(number, spec);
+    v1::SequenceSpec plain = spec;
+    plain.clear_prompt_logprobs();
+    SendReserve(number, plain);
+    SendGrant(decode_->AwaitGrant(number));
+    const Told told = await(prefill_.get(), number, first);
+    const auto from = static_cast<int64_t>(first) - 1;
+    EXPECT_EQ(told.logprobs, std::vector<float>(local.logprobs.begin() + from,
+                                                local.logprobs.end()));
+    EXPECT_EQ(told.ids, std::vector<uint32_t>(local.ids.begin() + 3 * from,
+                                              local.ids.end()));
+    EXPECT_EQ(told.top, std::vector<float>(local.top.begin() + 3 * from,
+                                           local.top.end()));
+    const v1::Outcome outcome = prefill_->AwaitOutcome(number);
+    EXPECT_TRUE(outcome.ok()) << outcome.error();
+    // Whole blocks in front of the token before the first that is wanted.
+    EXPECT_EQ(outcome.cached_tokens(), number == 2 ? 0 : (first - 1) / 16 * 16);
+    EXPECT_TRUE(decode_->AwaitOutcome(number).ok());
+  }
+  EXPECT_THAT(prefill_worker_->MetricsText(),
+              ::testing::HasSubstr("baton_prompt_logprobs_total"));
+  // Nobody computes a prompt whose KV comes.
+  spec.mutable_prompt_logprobs()->set_first(1);
+  SendReserve(50, spec);
+  EXPECT_EQ(decode_->AwaitRefusal(50).reason(), v1::REFUSAL_REASON_INVALID);
+}
+
 TEST_F(WorkerLoopsTest, AFirstTokenThatEndsTheRequestNeedsNoHandOff) {
   Start();
   SendPrefill(1, Spec(20, /*max_output=*/1));
