@@ -100,11 +100,19 @@ RequestRecord* RequestFlow::OwnerOf(uint64_t attempt) {
 }
 
 void RequestFlow::TakeTokens(const Cluster::News& news, absl::Time now) {
+  TakePromptLogprobs(news, now);
   for (const v1::Token& token : news.message.tokens().tokens()) {
     RequestRecord* record = OwnerOf(token.attempt());
     if (record == nullptr) continue;
     const AttemptId attempt{token.attempt()};
     const auto reported = FromWire(token, model_.vocab_size);
+    if (record->WantsPromptLogprobs() && ComputesPrompt(*record, news.worker)) {
+      FailLeg(*record, news,
+              "gave a token before all log-probabilities of the prompt: is it "
+              "of an earlier version?",
+              now);
+      continue;
+    }
     if (reported.has_value()) {
       if (token.has_prompt()) {
         record->trace.AddPromptReport(token.index(), token.prompt());
@@ -115,15 +123,10 @@ void RequestFlow::TakeTokens(const Cluster::News& news, absl::Time now) {
           now);
       continue;
     }
-    const std::string error =
-        absl::StrCat("worker ", news.worker_name, " gave token ", token.id(),
-                     " at index ", token.index());
-    cluster_->Send(news.worker, MakeCancel({attempt, news.worker, error}));
-    Apply(*record,
-          record->lifecycle.LegEnded(
-              attempt, news.worker,
-              {.ok = false, .error = error, .retryable = true}, now),
-          now);
+    FailLeg(
+        *record, news,
+        absl::StrCat("gave token ", token.id(), " at index ", token.index()),
+        now);
   }
 }
 
@@ -294,7 +297,12 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
   DecisionTime time;
   absl::Time start = clock_->Now();
   const absl::Span<const scheduling::CachedPrompt> cached =
-      cluster_->prefixes().Look(&record.prefix, prefill_tokens - 1, now);
+      cluster_->prefixes().Look(
+          &record.prefix,
+          (record.WantsPromptLogprobs() ? record.next_prompt_logprob
+                                        : prefill_tokens) -
+              1,
+          now);
   time.prefix = clock_->Now() - start;
   const PlacementRequest request{
       .prefill_tokens = prefill_tokens,

@@ -34,6 +34,7 @@
 #include "router/router_metrics.h"
 #include "router/served_model.h"
 #include "router/tracing/span.h"
+#include "router/worker_messages.h"
 #include "scheduling/placement.h"
 #include "scheduling/request_lifecycle.h"
 #include "scheduling/waiting_line.h"
@@ -122,6 +123,17 @@ class RequestFlow final {
   // The owner of an attempt; null when it is over.
   RequestRecord* OwnerOf(uint64_t attempt);
   void TakeTokens(const Cluster::News& news, absl::Time now);
+  // Whether the attempt's prompt is the worker's.
+  bool ComputesPrompt(const RequestRecord& record,
+                      scheduling::WorkerId worker) const;
+  // Of the news, what is said of prompts.
+  void TakePromptLogprobs(const Cluster::News& news, absl::Time now);
+  // Hands on what did not come before. False when the client reads too slowly.
+  bool SendPromptLogprobs(RequestRecord& record,
+                          const ReportedPromptLogprobs& reported);
+  // The worker said of the attempt what cannot be.
+  void FailLeg(RequestRecord& record, const Cluster::News& news,
+               const std::string& what, absl::Time now);
   void TakeRefusal(const Cluster::News& news, absl::Time now);
   void TakeOutcome(const Cluster::News& news, absl::Time now);
   // What an outcome says of its worker, or of the pair.

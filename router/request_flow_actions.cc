@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "router/answer_logprobs.h"
 #include "router/invalid_field.h"
 #include "router/request_explanation.h"
 #include "router/request_flow.h"
@@ -34,28 +35,18 @@ const char* CauseName(scheduling::Requeue::Cause cause) {
   return "unknown";
 }
 
-void SetLogprob(const Tokenizer& tokenizer, TokenId id, float logprob,
-                v1::TokenLogprob* wire) {
-  wire->set_id(static_cast<uint32_t>(id));
-  wire->set_logprob(logprob);
-  wire->set_token(tokenizer.TokenBytes(id));
-}
-
-void AddLogprobs(const scheduling::DeliverToken& token,
-                 const Tokenizer& tokenizer, v1::GenerateResponse* response) {
-  v1::TokenLogprobs* wire = response->add_logprobs();
-  SetLogprob(tokenizer, token.token, token.logprob, wire->mutable_chosen());
-  for (const scheduling::TokenLogprob& top : token.top) {
-    SetLogprob(tokenizer, top.token, top.logprob, wire->add_top());
-  }
-}
-
 // The request as it goes to a worker.
-v1::SequenceSpec SpecOf(const RequestRecord& record, absl::Time now) {
+v1::SequenceSpec SpecOf(const RequestRecord& record, bool computes_prompt,
+                        absl::Time now) {
   v1::SequenceSpec spec =
       MakeSequenceSpec(record.spec, record.lifecycle.output(),
                        record.deadline - now, UrgencyOf(record, now));
   spec.set_cache_salt(record.prefix.salt);
+  if (computes_prompt && record.WantsPromptLogprobs()) {
+    v1::WantedPromptLogprobs* wanted = spec.mutable_prompt_logprobs();
+    wanted->set_first(static_cast<uint32_t>(record.next_prompt_logprob));
+    wanted->set_top(static_cast<uint32_t>(*record.spec.prompt_logprobs));
+  }
   return spec;
 }
 
@@ -93,13 +84,16 @@ void RequestFlow::Do(RequestRecord& record,
   const uint64_t incarnation =
       prefill < 0 ? 0
                   : cluster_->registry().workers()[prefill].hello.incarnation();
-  cluster_->Send(action.decode,
-                 MakeReserve(action, SpecOf(record, now), incarnation));
+  cluster_->Send(
+      action.decode,
+      MakeReserve(action, SpecOf(record, action.local_prefill(), now),
+                  incarnation));
 }
 
 void RequestFlow::Do(RequestRecord& record,
                      const scheduling::SendPrefill& action, absl::Time now) {
-  cluster_->Send(action.prefill, MakePrefill(action, SpecOf(record, now)));
+  cluster_->Send(action.prefill,
+                 MakePrefill(action, SpecOf(record, true, now)));
 }
 
 void RequestFlow::Do(RequestRecord& record,
@@ -132,7 +126,8 @@ void RequestFlow::Do(RequestRecord& record,
   TellProduced(record, now);
   record.pending.add_token_ids(static_cast<uint32_t>(action.token));
   if (record.answer.logprobs) {
-    AddLogprobs(action, *model_.tokenizer, &record.pending);
+    SetLogprobs(action.token, action.logprob, action.top, *model_.tokenizer,
+                record.pending.add_logprobs());
   }
   std::string text = record.detokenizer.Push(action.token);
   // Before min_tokens nothing ends an answer.

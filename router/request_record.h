@@ -56,6 +56,9 @@ struct RequestRecord {
         stop_matcher(answer.stop) {
     trace.received_at = incoming->received_at;
     waiting_since = incoming->received_at;
+    next_prompt_logprob = spec.prompt_logprobs.has_value()
+                              ? 1
+                              : static_cast<int32_t>(spec.prompt.size());
   }
 
   const RequestKey key;
@@ -69,6 +72,12 @@ struct RequestRecord {
   scheduling::RequestLifecycle lifecycle;
   Detokenizer detokenizer;
   StopMatcher stop_matcher;
+  // The prompt's first token whose log-probability is wanted and did not come
+  // yet; as many as the prompt has: there is none.
+  int32_t next_prompt_logprob = 0;
+  bool WantsPromptLogprobs() const {
+    return next_prompt_logprob < static_cast<int32_t>(spec.prompt.size());
+  }
   // The life cycle knows that the text has ended the answer.
   bool stop_reported = false;
   // Tokens of the answer so far; those that RoleControl was told of, once it

@@ -293,6 +293,28 @@ absl::Status TakeLogprobs(const v1::GenerateRequest& request,
   return absl::OkStatus();
 }
 
+// REQUIRES: the prompt is there.
+absl::Status TakePromptLogprobs(const v1::GenerateRequest& request,
+                                scheduling::RequestSpec* spec) {
+  if (!request.has_prompt_logprobs()) return absl::OkStatus();
+  const uint32_t top = request.prompt_logprobs();
+  if (top > scheduling::kMaxTopLogprobs) {
+    return InvalidField("prompt_logprobs",
+                        absl::StrCat("is ", top, ", it must be at most ",
+                                     scheduling::kMaxTopLogprobs));
+  }
+  spec->prompt_logprobs = static_cast<int32_t>(top);
+  const int64_t count = NumPromptLogprobs(*spec);
+  if (count > scheduling::kMaxPromptLogprobs) {
+    return InvalidField(
+        "prompt_logprobs",
+        absl::StrCat("of a prompt of ", spec->prompt.size(), " tokens, with ",
+                     top, " of the likeliest each, are ", count, ", at most ",
+                     scheduling::kMaxPromptLogprobs, " are allowed"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TakeService(const v1::GenerateRequest& request,
                          const ClassTargets& targets, AnswerOptions* answer) {
   const v1::LatencyTarget& target = request.target();
@@ -352,6 +374,12 @@ absl::Status TakeModel(const v1::GenerateRequest& request,
 
 }  // namespace
 
+int64_t NumPromptLogprobs(const scheduling::RequestSpec& spec) {
+  if (!spec.prompt_logprobs.has_value()) return 0;
+  return (static_cast<int64_t>(spec.prompt.size()) - 1) *
+         (1 + *spec.prompt_logprobs);
+}
+
 absl::Status NoSuchModel(absl::string_view name, const ServedModel& model,
                          const AdapterNames* adapters) {
   constexpr size_t kShown = 200;
@@ -392,6 +420,7 @@ absl::StatusOr<PreparedRequest> PrepareRequest(
   BATON_ASSIGN_OR_RETURN(
       spec.prompt,
       MakePrompt(request, model, limits.wall_time, &prepared.reasoning));
+  BATON_RETURN_IF_ERROR(TakePromptLogprobs(request, &spec));
   BATON_RETURN_IF_ERROR(TakeFormat(request, model, limits, &prepared));
   BATON_ASSIGN_OR_RETURN(
       spec.stop.max_output_tokens,

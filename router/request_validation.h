@@ -46,6 +46,10 @@ struct PreparedRequest {
   ReasoningStart reasoning = ReasoningStart::kNone;
 };
 
+// How many log-probabilities of the prompt's own tokens it asks for, those of
+// the likeliest in their places included.
+int64_t NumPromptLogprobs(const scheduling::RequestSpec& spec);
+
 // NotFound for a name that is neither the model's nor one of its adapters'.
 absl::Status NoSuchModel(absl::string_view name, const ServedModel& model,
                          const AdapterNames* adapters);

@@ -214,6 +214,34 @@ RefusalKind KindOf(v1::RefusalReason reason) {
   }
 }
 
+std::optional<ReportedPromptLogprobs> FromWire(const v1::PromptLogprobs& wire,
+                                               size_t prompt_tokens,
+                                               int32_t vocab_size) {
+  const auto count = static_cast<size_t>(wire.logprobs_size());
+  const uint32_t top = wire.top();
+  if (wire.first() < 1 || wire.first() >= prompt_tokens ||
+      count > prompt_tokens - wire.first() ||
+      top > uint32_t{scheduling::kMaxTopLogprobs} ||
+      static_cast<size_t>(wire.top_ids_size()) != count * top ||
+      wire.top_logprobs_size() != wire.top_ids_size() ||
+      std::any_of(wire.top_ids().begin(), wire.top_ids().end(),
+                  [&](uint32_t id) {
+                    return id >= static_cast<uint32_t>(vocab_size);
+                  })) {
+    return std::nullopt;
+  }
+  ReportedPromptLogprobs reported;
+  reported.first = static_cast<int32_t>(wire.first());
+  reported.logprobs.assign(wire.logprobs().begin(), wire.logprobs().end());
+  if (top == 0) return reported;
+  reported.top.resize(count);
+  for (int i = 0; i < wire.top_ids_size(); ++i) {
+    reported.top[static_cast<uint32_t>(i) / top].push_back(
+        {static_cast<TokenId>(wire.top_ids(i)), wire.top_logprobs(i)});
+  }
+  return reported;
+}
+
 std::optional<scheduling::ReportedToken> FromWire(const v1::Token& token,
                                                   int32_t vocab_size) {
   if (token.id() >= static_cast<uint32_t>(vocab_size) ||

@@ -2,6 +2,8 @@
 // types, and back. Pure.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -36,6 +38,18 @@ v1::Vocabulary MakeVocabulary(const Tokenizer& tokenizer, int32_t vocab_size);
 v1::FinishReason ToWire(scheduling::FinishReason reason);
 v1::WorkerRole ToWire(scheduling::WorkerRole role);
 scheduling::RefusalKind KindOf(v1::RefusalReason reason);
+
+// What a worker said of a prompt's own tokens: of `first` and those behind it.
+struct ReportedPromptLogprobs {
+  int32_t first = 0;
+  std::vector<float> logprobs;
+  // Of each; none when none were asked for.
+  std::vector<std::vector<scheduling::TokenLogprob>> top;
+};
+// Nothing when it cannot be of a prompt of so many tokens of the model.
+std::optional<ReportedPromptLogprobs> FromWire(const v1::PromptLogprobs& wire,
+                                               size_t prompt_tokens,
+                                               int32_t vocab_size);
 
 // Nothing when the token, or one of the likeliest with it, cannot be one of the
 // model's, or when there are more of those than anybody may ask for.

@@ -12,6 +12,7 @@
 #include "common/trace_context.h"
 #include "router/http/openai_error.h"
 #include "router/invalid_field.h"
+#include "router/request_validation.h"
 #include "router/tool_calls/tagged_tool_call.h"
 
 namespace baton::router::http {
@@ -23,7 +24,7 @@ class CompletionCall::AnswerStream final : public ClientStream {
       : call_(std::move(call)), index_(index) {}
 
   bool Send(v1::GenerateResponse response) override {
-    return call_->Take(index_, response);
+    return call_->Take(index_, std::move(response));
   }
   void Finish(const absl::Status& status,
               std::optional<absl::Duration> retry_after) override {
@@ -45,7 +46,8 @@ CompletionCall::CompletionCall(FrontDoor* door, ApiRequest api,
       head_({.chat = api_.chat,
              .id = std::move(id),
              .created_unix_seconds = absl::ToUnixSeconds(absl::Now()),
-             .model = api_.ModelOr(door->model().name)}),
+             .model = api_.ModelOr(door->model().name),
+             .tokenizer = door->model().tokenizer.get()}),
       writer_(head_, api_.include_usage),
       items_(ItemsOf(endpoint, head_, api_)) {}
 
@@ -92,14 +94,6 @@ void CompletionCall::Start(FrontDoor* door, const Request& request,
   call->Enter(request, *admission, std::move(prepared));
 }
 
-absl::StatusOr<std::string> CompletionCall::EchoOf(
-    const v1::GenerateRequest& prompt, const PreparedRequest& prepared) const {
-  if (!api_.echo) return "";
-  if (prompt.has_text()) return prompt.text();
-  return door_->model().tokenizer->Decode(prepared.spec.prompt,
-                                          /*skip_special_tokens=*/true);
-}
-
 absl::Status CompletionCall::Prepare(const Request& request,
                                      const FrontDoor::Admission& admission,
                                      std::vector<PreparedRequest>* prepared) {
@@ -109,6 +103,7 @@ absl::Status CompletionCall::Prepare(const Request& request,
   const TextsOfTools texts = calls.has_value() && SyntaxOf(*calls) != nullptr
                                  ? TextsOf(api_.tools)
                                  : TextsOfTools();
+  int64_t prompt_logprobs = 0;
   absl::MutexLock lock(&mu_);
   for (size_t p = 0; p < api_.prompts.size(); ++p) {
     v1::GenerateRequest prompt = api_.prompts[p];
@@ -117,6 +112,14 @@ absl::Status CompletionCall::Prepare(const Request& request,
         PreparedRequest one,
         door_->Prepare(prompt, admission, request.Header("traceparent")));
     BATON_ASSIGN_OR_RETURN(const std::string echo, EchoOf(prompt, one));
+    prompt_logprobs += api_.n * NumPromptLogprobs(one.spec);
+    if (prompt_logprobs > scheduling::kMaxPromptLogprobs) {
+      return InvalidField(
+          "logprobs",
+          absl::StrCat("of the tokens of all prompts, with the likeliest of "
+                       "each, are more than ",
+                       scheduling::kMaxPromptLogprobs));
+    }
     for (int i = 0; i < api_.n; ++i) {
       Answer answer;
       answer.key = door_->NewKey();
@@ -124,7 +127,12 @@ absl::Status CompletionCall::Prepare(const Request& request,
       answer.first_of_prompt = i == 0;
       answer.prompt_tokens = static_cast<int64_t>(one.spec.prompt.size());
       answer.choice.text = echo;
-      answer.choice.text_offset.Add(echo);
+      if (one.spec.prompt_logprobs.has_value()) {
+        answer.first_token = one.spec.prompt.front();
+        answer.begins_text = true;
+      } else {
+        answer.choice.text_offset.Add(echo);
+      }
       answer.choice.has_logprobs = prompt.has_top_logprobs();
       const ReasoningStart reasoning =
           api_.separate_reasoning ? one.reasoning : ReasoningStart::kNone;
@@ -224,16 +232,7 @@ void CompletionCall::AppendChunks(size_t index,
   Answer& answer = answers_[index];
   const int number = static_cast<int>(index);
   TextOffset& offset = answer.choice.text_offset;
-  if (!answer.spoke) {
-    answer.spoke = true;
-    if (api_.chat) writer_.Role(number, out);
-    if (!answer.choice.text.empty()) {  // echo
-      const size_t before = out->size();
-      writer_.Text(number, answer.choice.text, nullptr, &offset, out);
-      // All of a call's may come at once, and no client can be so fast.
-      responder_->AllowPending(out->size() - before);
-    }
-  }
+  AppendPrompt(index, response, out);
   const bool logprobs =
       answer.choice.has_logprobs && response.logprobs_size() > 0;
   if (answer.reader != nullptr) {
@@ -311,6 +310,10 @@ bool CompletionCall::Show(const std::string& events) {
 void CompletionCall::Collect(size_t index,
                              const v1::GenerateResponse& response) {
   Choice& choice = answers_[index].choice;
+  for (v1::TokenLogprobs& token :
+       PromptLogprobsOf(response, &answers_[index])) {
+    choice.logprobs.push_back(std::move(token));
+  }
   for (const v1::TokenLogprobs& token : response.logprobs()) {
     choice.logprobs.push_back(token);
   }
@@ -339,9 +342,17 @@ void CompletionCall::Collect(size_t index,
   choice.cut = reader->cut();
 }
 
-bool CompletionCall::Take(size_t index, const v1::GenerateResponse& response) {
+bool CompletionCall::Take(size_t index, v1::GenerateResponse response) {
   absl::MutexLock lock(&mu_);
   if (over_) return false;
+  if (api_.prompt_only) {
+    response.clear_text();
+    response.clear_logprobs();
+    if (response.has_usage()) response.mutable_usage()->clear_output_tokens();
+    if (response.finish_reason() == v1::FINISH_REASON_STOP) {
+      response.set_finish_reason(v1::FINISH_REASON_LENGTH);
+    }
+  }
   Answer& answer = answers_[index];
   const bool last = response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
   if (last) {

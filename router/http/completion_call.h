@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/ids.h"
 #include "router/client_stream.h"
 #include "router/front_door.h"
 #include "router/http/answer_items.h"
@@ -38,6 +39,7 @@ class CompletionCall final
 
  private:
   class AnswerStream;
+  using Logprobs = google::protobuf::RepeatedPtrField<v1::TokenLogprobs>;
 
   // One of the answers.
   struct Answer {
@@ -46,6 +48,11 @@ class CompletionCall final
     size_t prompt = 0;
     bool first_of_prompt = false;
     int64_t prompt_tokens = 0;
+    // Where the log-probabilities of the prompt's tokens are wanted, the first
+    // one, which has none, until it was said.
+    std::optional<TokenId> first_token;
+    // Of these tokens, none was said yet that has a place in the text.
+    bool begins_text = false;
     Choice choice;
     // The stop string that ended it.
     std::string stop;
@@ -68,12 +75,18 @@ class CompletionCall final
              std::vector<PreparedRequest> prepared);
 
   // False when the client reads too slowly or is gone.
-  bool Take(size_t index, const v1::GenerateResponse& response)
+  bool Take(size_t index, v1::GenerateResponse response)
       ABSL_LOCKS_EXCLUDED(mu_);
   void End(size_t index, const absl::Status& status,
            std::optional<absl::Duration> retry_after) ABSL_LOCKS_EXCLUDED(mu_);
   void ClientGone() ABSL_LOCKS_EXCLUDED(mu_);
 
+  // What is said of the answer's prompt by now.
+  Logprobs PromptLogprobsOf(const v1::GenerateResponse& response,
+                            Answer* answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Says it, and the prompt itself when it is the first.
+  void AppendPrompt(size_t index, const v1::GenerateResponse& response,
+                    std::string* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AppendChunks(size_t index, const v1::GenerateResponse& response,
                     std::string* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // With an AnswerReader.

@@ -57,7 +57,8 @@ absl::Status WithApiField(const absl::Status& status, Endpoint endpoint) {
   // OpenAI's API speaks of one prompt where ours has three kinds.
   constexpr FieldAlias kAliases[] = {
       {.field = "text", .alias = "prompt", .alone = true},
-      {.field = "token_ids", .alias = "prompt", .alone = true}};
+      {.field = "token_ids", .alias = "prompt", .alone = true},
+      {.field = "prompt_logprobs", .alias = "logprobs", .alone = true}};
   switch (endpoint) {
     case Endpoint::kCompletions:
     case Endpoint::kChat:

@@ -180,8 +180,8 @@ absl::Status ReadStream(const JsonFields& fields, ApiRequest* api) {
 }
 
 // All that the two kinds of requests share, but for the prompt.
-absl::Status ReadCommon(const JsonFields& fields, ApiRequest* api,
-                        v1::GenerateRequest* out) {
+absl::Status ReadCommon(const JsonFields& fields, int32_t least_max_tokens,
+                        ApiRequest* api, v1::GenerateRequest* out) {
   BATON_RETURN_IF_ERROR(RefuseUnsupported(fields));
   BATON_RETURN_IF_ERROR(ReadStream(fields, api));
   BATON_ASSIGN_OR_RETURN(auto model, fields.String("model"));
@@ -199,7 +199,7 @@ absl::Status ReadCommon(const JsonFields& fields, ApiRequest* api,
     return InvalidField("best_of", "is supported only when it equals n");
   }
   BATON_ASSIGN_OR_RETURN(const auto max_tokens,
-                         fields.Int("max_tokens", 1, kMaxInt32));
+                         fields.Int("max_tokens", least_max_tokens, kMaxInt32));
   if (max_tokens.has_value()) {
     out->set_max_tokens(static_cast<uint32_t>(*max_tokens));
   }
@@ -333,7 +333,8 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body) {
   const JsonFields fields(&object);
   ApiRequest api;
   v1::GenerateRequest common;
-  BATON_RETURN_IF_ERROR(ReadCommon(fields, &api, &common));
+  BATON_RETURN_IF_ERROR(
+      ReadCommon(fields, /*least_max_tokens=*/0, &api, &common));
   if (!common.has_max_tokens()) common.set_max_tokens(kDefaultCompletionTokens);
   BATON_ASSIGN_OR_RETURN(const auto logprobs,
                          fields.Int("logprobs", 0, kMaxTopLogprobs));
@@ -342,6 +343,18 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body) {
   }
   BATON_ASSIGN_OR_RETURN(const auto echo, fields.Bool("echo"));
   api.echo = echo.value_or(false);
+  if (api.echo && common.has_top_logprobs()) {
+    common.set_prompt_logprobs(common.top_logprobs());
+  }
+  if (common.max_tokens() == 0) {
+    if (!api.echo) {
+      return InvalidField("max_tokens",
+                          "is 0, which is allowed only with echo");
+    }
+    // What comes out is dropped.
+    common.set_max_tokens(1);
+    api.prompt_only = true;
+  }
   BATON_RETURN_IF_ERROR(ReadPrompts(fields, common, &api));
   return api;
 }
@@ -356,7 +369,8 @@ absl::StatusOr<ApiRequest> ReadChatRequest(const json::object& body) {
   ApiRequest api;
   api.chat = true;
   v1::GenerateRequest common;
-  BATON_RETURN_IF_ERROR(ReadCommon(fields, &api, &common));
+  BATON_RETURN_IF_ERROR(
+      ReadCommon(fields, /*least_max_tokens=*/1, &api, &common));
   // The newer name wins.
   BATON_ASSIGN_OR_RETURN(const auto max_tokens,
                          fields.Int("max_completion_tokens", 1, kMaxInt32));

@@ -1,5 +1,7 @@
 #include "router/http/openai_writer.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "common/json_text.h"
 #include "common/utf8.h"
@@ -115,10 +117,11 @@ void AppendToolCalls(const std::vector<ToolCall>& calls, std::string* out) {
   out->push_back(']');
 }
 
-// `offset` is moved on by the tokens' own texts.
+// `offset` is moved on by the tokens' own texts, but for those that the text is
+// without.
 template <typename List>
-void AppendCompletionLogprobs(const List& logprobs, TextOffset* offset,
-                              std::string* out) {
+void AppendCompletionLogprobs(const List& logprobs, const Tokenizer* tokenizer,
+                              TextOffset* offset, std::string* out) {
   std::string tokens, values, top, offsets;
   const char* comma = "";
   for (const v1::TokenLogprobs& token : logprobs) {
@@ -126,10 +129,20 @@ void AppendCompletionLogprobs(const List& logprobs, TextOffset* offset,
     tokens.append(comma);
     AppendJsonString(text, &tokens);
     values.append(comma);
-    AppendJsonFloat(token.chosen().logprob(), &values);
+    top.append(comma);
     absl::StrAppend(&offsets, comma, offset->characters());
-    offset->Add(token.chosen().token());
-    absl::StrAppend(&top, comma, "{");
+    comma = ",";
+    if (tokenizer == nullptr ||
+        !tokenizer->IsSpecial(static_cast<TokenId>(token.chosen().id()))) {
+      offset->Add(token.chosen().token());
+    }
+    if (std::isnan(token.chosen().logprob())) {
+      values.append("null");
+      top.append("null");
+      continue;
+    }
+    AppendJsonFloat(token.chosen().logprob(), &values);
+    top.push_back('{');
     const char* inner_comma = "";
     for (const v1::TokenLogprob& other : token.top()) {
       top.append(inner_comma);
@@ -139,7 +152,6 @@ void AppendCompletionLogprobs(const List& logprobs, TextOffset* offset,
       AppendJsonFloat(other.logprob(), &top);
     }
     top.push_back('}');
-    comma = ",";
   }
   absl::StrAppend(out, "{\"tokens\":[", tokens, "],\"token_logprobs\":[",
                   values, "],\"top_logprobs\":[", top, "],\"text_offset\":[",
@@ -205,7 +217,7 @@ std::string WholeBody(const AnswerHead& head,
       AppendChatLogprobs(choice.logprobs, &out);
     } else {
       TextOffset offset = choice.text_offset;
-      AppendCompletionLogprobs(choice.logprobs, &offset, &out);
+      AppendCompletionLogprobs(choice.logprobs, head.tokenizer, &offset, &out);
     }
     absl::StrAppend(&out, ",\"finish_reason\":\"",
                     FinishName(choice.finish_reason,
@@ -219,7 +231,7 @@ std::string WholeBody(const AnswerHead& head,
 }
 
 ChunkWriter::ChunkWriter(const AnswerHead& head, bool usage_follows)
-    : chat_(head.chat) {
+    : chat_(head.chat), tokenizer_(head.tokenizer) {
   const std::string start =
       absl::StrCat("data: ", HeadJson(head, /*chunk=*/true), ",\"choices\":[");
   prefix_ = absl::StrCat(start, "{\"index\":");
@@ -246,7 +258,7 @@ void ChunkWriter::Text(int index, absl::string_view text,
   } else if (chat_) {
     AppendChatLogprobs(*logprobs, out);
   } else {
-    AppendCompletionLogprobs(*logprobs, offset, out);
+    AppendCompletionLogprobs(*logprobs, tokenizer_, offset, out);
   }
   absl::StrAppend(out, ",\"finish_reason\":null", suffix_);
 }

@@ -12,6 +12,7 @@
 
 #include "absl/strings/string_view.h"
 #include "baton/v1/inference.pb.h"
+#include "router/text/tokenizer.h"
 
 namespace baton::router::http {
 
@@ -21,6 +22,8 @@ struct AnswerHead {
   std::string id;  // "chatcmpl-..."
   int64_t created_unix_seconds = 0;
   std::string model;
+  // Knows the tokens that have no place in the text; null: all have one.
+  const Tokenizer* tokenizer = nullptr;
 };
 
 // The usage of several answers: prompts count once each.
@@ -59,6 +62,8 @@ struct Choice {
   std::string reasoning;             // chat: what the model thought before
   std::vector<ToolCall> tool_calls;  // chat
   bool cut = false;                  // the last of them is not whole
+  // With those of the prompt where it is echoed; one that is not a number is
+  // not known.
   std::vector<v1::TokenLogprobs> logprobs;
   bool has_logprobs = false;
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
@@ -80,8 +85,8 @@ class ChunkWriter final {
   //
   // Chat: who speaks.
   void Role(int index, std::string* out) const;
-  // New text and its log-probabilities. `offset` as Choice.text_offset, moved
-  // on.
+  // New text and its log-probabilities, as Choice.logprobs. `offset` as
+  // Choice.text_offset, moved on.
   void Text(
       int index, absl::string_view text,
       const google::protobuf::RepeatedPtrField<v1::TokenLogprobs>* logprobs,
@@ -107,6 +112,7 @@ class ChunkWriter final {
 
  private:
   const bool chat_;
+  const Tokenizer* const tokenizer_;
   std::string prefix_;  // up to the choice's index
   std::string suffix_;  // after the choice
   std::string usage_prefix_;

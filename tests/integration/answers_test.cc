@@ -1,5 +1,6 @@
 // A cluster answers what one engine in one process answers, token for token,
 // whichever worker computes which part in chunks of whatever size.
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <set>
@@ -222,6 +223,14 @@ void AnswersTest::ExpectManyAtOnceOverUnequalWorkers(int count) {
       request.set_min_tokens(request.max_tokens() / 2);
       request.set_top_logprobs(20);
     }
+    if (i % 5 == 2) request.set_prompt_logprobs(i % 4 * 3);
+    // Of prompts that caches have the beginning of, too.
+    if (i % 10 == 7) {
+      v1::TokenIds longer = requests[i - 5].token_ids();
+      longer.MergeFrom(request.token_ids());
+      longer.mutable_ids()->Truncate(std::min(400, longer.ids_size()));
+      *request.mutable_token_ids() = longer;
+    }
     requests.push_back(std::move(request));
   }
 
@@ -248,6 +257,9 @@ void AnswersTest::ExpectManyAtOnceOverUnequalWorkers(int count) {
   for (int i = 0; i < count; ++i) {
     ASSERT_TRUE(answers[i].status.ok()) << i << ": " << answers[i].status;
     EXPECT_EQ(answers[i].tokens, reference_->Tokens(requests[i])) << i;
+    EXPECT_EQ(answers[i].prompt_logprobs,
+              reference_->PromptLogprobs(requests[i]))
+        << i;
     workers.insert(answers[i].last.timing().prefill_worker());
     workers.insert(answers[i].last.timing().decode_worker());
   }

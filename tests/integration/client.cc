@@ -33,6 +33,14 @@ Answer Generate(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
     answer.tokens.insert(answer.tokens.end(), response.token_ids().begin(),
                          response.token_ids().end());
     answer.text += response.text();
+    for (const v1::TokenLogprobs& token : response.prompt_logprobs()) {
+      auto& logprobs = answer.prompt_logprobs.emplace_back();
+      logprobs.push_back({static_cast<TokenId>(token.chosen().id()),
+                          token.chosen().logprob()});
+      for (const v1::TokenLogprob& t : token.top()) {
+        logprobs.push_back({static_cast<TokenId>(t.id()), t.logprob()});
+      }
+    }
     if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
       answer.last = response;
     }

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/ids.h"
+#include "scheduling/request.h"
 
 namespace baton::test {
 
@@ -18,6 +19,8 @@ struct Answer {
   absl::Status status;
   std::vector<TokenId> tokens;
   std::string text;
+  // Of each token of the prompt but the first, and behind it of the likeliest.
+  std::vector<std::vector<scheduling::TokenLogprob>> prompt_logprobs;
   // The response with the finish reason.
   v1::GenerateResponse last;
   // Responses after `last`, or tokens and text in none: what must not be.

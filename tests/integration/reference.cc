@@ -123,6 +123,40 @@ Reference::Reference(std::unique_ptr<engine::Engine> engine,
   std::iota(blocks_.begin(), blocks_.end(), 0);
 }
 
+int32_t Reference::AdapterOf(const v1::GenerateRequest& request) const {
+  for (size_t i = 0; i < engine_->adapters().size(); ++i) {
+    if (engine_->adapters()[i].name == request.model()) {
+      return static_cast<int32_t>(i);
+    }
+  }
+  return scheduling::kNoAdapter;
+}
+
+std::vector<std::vector<scheduling::TokenLogprob>> Reference::PromptLogprobs(
+    const v1::GenerateRequest& request) {
+  if (!request.has_prompt_logprobs()) return {};
+  const std::vector<TokenId> prompt(request.token_ids().ids().begin(),
+                                    request.token_ids().ids().end());
+  scheduling::PlannedSequence planned;
+  planned.sequence = SequenceId{next_sequence_++};
+  planned.tokens = prompt;
+  planned.blocks = blocks_;
+  planned.adapter = AdapterOf(request);
+  planned.targets = absl::MakeConstSpan(prompt).subspan(1);
+  planned.target_top_logprobs = static_cast<int32_t>(request.prompt_logprobs());
+  scheduling::StepPlan plan;
+  plan.sequences = {planned};
+  const scheduling::StepResult result = engine_->Execute(plan, [](int32_t) {});
+  std::vector<std::vector<scheduling::TokenLogprob>> logprobs;
+  for (size_t i = 1; i < prompt.size(); ++i) {
+    logprobs.push_back({{prompt[i], result.target_logprobs[0][i - 1]}});
+    if (result.target_top[0].empty()) continue;
+    const auto& top = result.target_top[0][i - 1];
+    logprobs.back().insert(logprobs.back().end(), top.begin(), top.end());
+  }
+  return logprobs;
+}
+
 std::vector<TokenId> Reference::Tokens(const v1::GenerateRequest& request) {
   std::vector<TokenId> tokens;
   for (const scheduling::SampledToken& t : Sampled(request)) {
@@ -157,11 +191,7 @@ std::vector<scheduling::SampledToken> Reference::Sampled(
   planned.sample = true;
   planned.sampling = &sampling;
   planned.prompt_length = prompt_length;
-  for (size_t i = 0; i < engine_->adapters().size(); ++i) {
-    if (engine_->adapters()[i].name == request.model()) {
-      planned.adapter = static_cast<int32_t>(i);
-    }
-  }
+  planned.adapter = AdapterOf(request);
   planned.allowed = sampling.allowed.get();
   std::optional<Format> format;
   if (request.has_response_format()) {

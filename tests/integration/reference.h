@@ -38,9 +38,17 @@ class Reference final {
       const v1::GenerateRequest& request);
   std::vector<TokenId> Tokens(const v1::GenerateRequest& request);
 
+  // Of each token of the request's prompt but the first: its log-probability,
+  // and behind it those of the prompt_logprobs likeliest in its place. None
+  // when it asks for none.
+  std::vector<std::vector<scheduling::TokenLogprob>> PromptLogprobs(
+      const v1::GenerateRequest& request);
+
   const engine::ModelConfig& model() const { return engine_->model(); }
 
  private:
+  int32_t AdapterOf(const v1::GenerateRequest& request) const;
+
   // Which tokens may follow `output` in an answer of that format, and end it.
   class Format;
 

@@ -29,6 +29,7 @@ std::vector<v1::GenerateRequest> StreamsTest::MakeRequests(int count) {
       id = static_cast<TokenId>(random() % reference_->model().vocab_size);
     }
     requests.push_back(GreedyRequest(prompt, 350));
+    if (i % 3 == 0) requests.back().set_prompt_logprobs(i % 4);
     if (i % 2 == 0) continue;
     requests.back().mutable_sampling()->set_temperature(1);
     requests.back().mutable_sampling()->set_seed(random());
@@ -101,6 +102,9 @@ int StreamsTest::CheckAnswers(const std::vector<v1::GenerateRequest>& requests,
   for (size_t i = 0; i < answers.size(); ++i) {
     EXPECT_TRUE(answers[i].status.ok()) << i << ": " << answers[i].status;
     EXPECT_EQ(answers[i].tokens, reference_->Tokens(requests[i])) << i;
+    EXPECT_EQ(answers[i].prompt_logprobs,
+              reference_->PromptLogprobs(requests[i]))
+        << i;
     if (answers[i].last.timing().retries() > 0) ++replaced;
   }
   return replaced;

@@ -247,9 +247,93 @@ TEST_F(HttpApiTest, EchoAndLogprobs) {
   const std::string prompt = json::parse(
       client_->Post("/detokenize", R"({"tokens": [5]})").body)["prompt"];
   EXPECT_EQ(choice["text"], prompt + " one");
-  EXPECT_EQ(choice["logprobs"]["tokens"].size(), ids.size());
-  EXPECT_EQ(choice["logprobs"]["token_logprobs"].size(), ids.size());
-  EXPECT_EQ(choice["logprobs"]["text_offset"][0], prompt.size());
+  const json& logprobs = choice["logprobs"];
+  EXPECT_EQ(logprobs["tokens"].size(), 1 + ids.size());
+  EXPECT_EQ(logprobs["token_logprobs"].size(), 1 + ids.size());
+  // Nothing comes before the first token.
+  EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+  EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
+  EXPECT_EQ(logprobs["text_offset"][0], 0);
+  EXPECT_EQ(logprobs["text_offset"][1], prompt.size());
+}
+
+// What evaluations ask for: a prompt's log-probabilities, and no answer.
+TEST_F(HttpApiTest, ScoresAPrompt) {
+  Start();
+  const json tokens = json::parse(
+      client_->Post("/tokenize", R"({"prompt": "One day"})").body)["tokens"];
+  ASSERT_GE(tokens.size(), 3u);  // with the one that begins a text
+  const std::vector<float> scores(tokens.size() - 1, -0.5f);
+  for (const bool stream : {false, true}) {
+    json request = {{"prompt", "One day"},
+                    {"logprobs", 1},
+                    {"echo", true},
+                    {"max_tokens", 0},
+                    {"temperature", 0}};
+    request["stream"] = stream;
+    client_->Send("POST", "/v1/completions", request.dump());
+    const uint64_t attempt = Accept();
+    EXPECT_EQ(sequence_.max_output_tokens(), 1u);
+    EXPECT_EQ(sequence_.prompt_logprobs().first(), 1u);
+    EXPECT_EQ(sequence_.prompt_logprobs().top(), 1u);
+    prefill_->SendPromptLogprobs(attempt, 1, {-0.5f}, 1);
+    prefill_->SendPromptLogprobs(
+        attempt, 2, std::vector<float>(scores.begin() + 1, scores.end()), 1);
+    prefill_->SendToken(attempt, 0, 40, v1::FINISH_REASON_LENGTH);
+    prefill_->SendOk(attempt);
+    std::string text;
+    json said, values, top, offsets;
+    json body;
+    std::vector<json> parts;
+    if (stream) {
+      EXPECT_EQ(client_->ReadHead().status, 200);
+      parts = ReadChunks();
+    } else {
+      body = json::parse(client_->ReadReply().body);
+      EXPECT_EQ(body["usage"]["completion_tokens"], 0);
+      EXPECT_EQ(body["usage"]["prompt_tokens"], tokens.size());
+      parts = {body};
+    }
+    for (const json& part : parts) {
+      const json& choice = part["choices"][0];
+      text += choice["text"];
+      if (choice["logprobs"].is_null()) continue;
+      for (const auto& [to, from] : {std::pair{&said, "tokens"},
+                                     {&values, "token_logprobs"},
+                                     {&top, "top_logprobs"},
+                                     {&offsets, "text_offset"}}) {
+        for (const json& one : choice["logprobs"][from]) to->push_back(one);
+      }
+    }
+    EXPECT_EQ(parts.back()["choices"][0]["finish_reason"], "length");
+    EXPECT_EQ(text, "One day");
+    ASSERT_EQ(said.size(), tokens.size());
+    EXPECT_EQ(values[0], nullptr);
+    EXPECT_EQ(values[1], -0.5);
+    EXPECT_EQ(top[0], nullptr);
+    EXPECT_EQ(top[1].size(), 1u);
+    // The text is the tokens', but for the special one.
+    std::string joined;
+    for (size_t i = 1; i < said.size(); ++i) {
+      EXPECT_EQ(offsets[i], joined.size()) << i;
+      joined += said[i];
+    }
+    EXPECT_EQ(offsets[0], 0);
+    EXPECT_EQ(joined, "One day");
+  }
+}
+
+TEST_F(HttpApiTest, ScoresOfManyPromptsAreBounded) {
+  Start();
+  json prompts = json::array();
+  for (int i = 0; i < 30; ++i) prompts.push_back(std::vector<int>(450, 7));
+  const json request = {
+      {"prompt", prompts}, {"logprobs", 20}, {"echo", true}, {"max_tokens", 1}};
+  const auto reply = client_->Post("/v1/completions", request.dump());
+  EXPECT_EQ(reply.status, 400);
+  const json error = json::parse(reply.body)["error"];
+  EXPECT_EQ(error["param"], "logprobs");
+  EXPECT_THAT(std::string(error["message"]), HasSubstr("more than 262144"));
 }
 
 TEST_F(HttpApiTest, ModelsHealthAndCluster) {

@@ -308,6 +308,30 @@ TEST_F(RequestValidationTest, LogprobsAndBias) {
   EXPECT_THAT(Error(), StartsWith("logit_bias has token 5000"));
 }
 
+TEST_F(RequestValidationTest, LogprobsOfThePrompt) {
+  EXPECT_FALSE(Prepare()->spec.prompt_logprobs.has_value());
+  EXPECT_EQ(NumPromptLogprobs(Prepare()->spec), 0);
+  request_.set_prompt_logprobs(0);
+  const auto prepared = Prepare();
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(prepared->spec.prompt_logprobs, 0);
+  EXPECT_FALSE(prepared->answer.logprobs);
+  const auto others = static_cast<int64_t>(prepared->spec.prompt.size()) - 1;
+  EXPECT_EQ(NumPromptLogprobs(prepared->spec), others);
+  request_.set_prompt_logprobs(20);
+  EXPECT_EQ(NumPromptLogprobs(Prepare()->spec), 21 * others);
+  request_.set_prompt_logprobs(21);
+  EXPECT_THAT(Error(), StartsWith("prompt_logprobs is 21"));
+  // Long prompts may ask for few.
+  limits_.max_context = 20000;
+  request_.clear_prompt();
+  for (int i = 0; i < 13000; ++i) request_.mutable_token_ids()->add_ids(7);
+  request_.set_prompt_logprobs(20);
+  EXPECT_THAT(Error(), StartsWith("prompt_logprobs of a prompt of 13000"));
+  request_.set_prompt_logprobs(19);
+  EXPECT_TRUE(Prepare().ok());
+}
+
 TEST_F(RequestValidationTest, AllowedTokens) {
   for (const uint32_t id : {9u, 4u, 9u}) {
     request_.mutable_sampling()->add_allowed_token_ids(id);

@@ -193,6 +193,55 @@ TEST(FromWireTest, TakesATokenWithTheLikeliest) {
                                          scheduling::TokenLogprob{0, -0.5f}));
 }
 
+v1::PromptLogprobs GoodPromptLogprobs() {
+  v1::PromptLogprobs wire;
+  wire.set_first(2);
+  wire.set_top(2);
+  for (const uint32_t id : {99u, 0u, 4u, 5u}) {
+    wire.add_top_ids(id);
+    wire.add_top_logprobs(-static_cast<float>(id));
+  }
+  wire.add_logprobs(-0.5f);
+  wire.add_logprobs(-1.5f);
+  return wire;
+}
+
+TEST(FromWireTest, TakesThePromptsOwnLogprobs) {
+  const auto reported =
+      FromWire(GoodPromptLogprobs(), /*prompt_tokens=*/4, kVocab);
+  ASSERT_TRUE(reported.has_value());
+  EXPECT_EQ(reported->first, 2);
+  EXPECT_THAT(reported->logprobs, ElementsAre(-0.5f, -1.5f));
+  ASSERT_EQ(reported->top.size(), 2u);
+  EXPECT_THAT(reported->top[1],
+              ElementsAre(scheduling::TokenLogprob{4, -4.0f},
+                          scheduling::TokenLogprob{5, -5.0f}));
+  // None of the likeliest.
+  v1::PromptLogprobs wire = GoodPromptLogprobs();
+  wire.clear_top();
+  wire.clear_top_ids();
+  wire.clear_top_logprobs();
+  EXPECT_TRUE(FromWire(wire, 4, kVocab)->top.empty());
+}
+
+TEST(FromWireTest, RefusesPromptLogprobsThatCannotBe) {
+  EXPECT_FALSE(FromWire(GoodPromptLogprobs(), 3, kVocab).has_value());
+  EXPECT_FALSE(FromWire(GoodPromptLogprobs(), 2, kVocab).has_value());
+  EXPECT_FALSE(FromWire(GoodPromptLogprobs(), 4, 99).has_value());
+  const auto bad = [](const auto& change) {
+    v1::PromptLogprobs wire = GoodPromptLogprobs();
+    change(&wire);
+    return !FromWire(wire, 4, kVocab).has_value();
+  };
+  EXPECT_TRUE(bad([](auto* wire) { wire->set_first(0); }));
+  EXPECT_TRUE(bad([](auto* wire) { wire->set_first(0xffffffffu); }));
+  EXPECT_TRUE(bad([](auto* wire) { wire->set_top(1); }));
+  EXPECT_TRUE(bad([](auto* wire) { wire->set_top(0x80000002u); }));
+  EXPECT_TRUE(bad([](auto* wire) { wire->add_top_ids(1); }));
+  EXPECT_TRUE(
+      bad([](auto* wire) { wire->mutable_top_logprobs()->RemoveLast(); }));
+}
+
 TEST(MakeCancelTest, SaysWhyAndWhetherAnybodyWantsIt) {
   const v1::RouterMessage failed = MakeCancel(
       {scheduling::AttemptId{9}, scheduling::WorkerId{1}, "it failed"});

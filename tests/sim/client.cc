@@ -88,7 +88,8 @@ Client::Client(Options options, const SimClock* clock, Journal* journal,
       journal_(journal),
       coverage_(coverage),
       excuses_(excuses),
-      expected_(ExpectAnswer(options_.spec, options_.answer)) {}
+      expected_(ExpectAnswer(options_.spec, options_.answer)),
+      expected_prompt_(ReferencePromptLogprobs(options_.spec)) {}
 
 std::unique_ptr<router::IncomingRequest> Client::Ask(router::RequestKey key) {
   asked_ = true;
@@ -125,6 +126,7 @@ bool Client::Take(const v1::GenerateResponse& response) {
     return false;
   }
   ++num_responses_;
+  CheckPrompt(response);
   CheckTokens(response);
   text_ += response.text();
   last_ = response;
@@ -167,6 +169,25 @@ void Client::CheckTokens(const v1::GenerateResponse& response) {
   }
 }
 
+void Client::CheckPrompt(const v1::GenerateResponse& response) {
+  if (response.prompt_logprobs_size() > 0 &&
+      (num_tokens_ > 0 || response.token_ids_size() > 0)) {
+    Violate("got log-probabilities of the prompt with the answer");
+  }
+  for (const v1::TokenLogprobs& token : response.prompt_logprobs()) {
+    std::vector<scheduling::TokenLogprob> all = {
+        {static_cast<TokenId>(token.chosen().id()), token.chosen().logprob()}};
+    for (const v1::TokenLogprob& t : token.top()) {
+      all.push_back({static_cast<TokenId>(t.id()), t.logprob()});
+    }
+    const size_t index = num_prompt_logprobs_++;
+    if (index >= expected_prompt_.size() || all != expected_prompt_[index]) {
+      Violate(absl::StrCat("got other log-probabilities of the prompt's token ",
+                           index + 1));
+    }
+  }
+}
+
 void Client::TakeEnd(const absl::Status& status) {
   if (ended_) {
     Violate(absl::StrCat("ended twice, now with ", status.ToString()));
@@ -193,6 +214,12 @@ void Client::CheckWhole() {
                          expected_.tokens.size(), " tokens"));
     return;
   }
+  if (num_prompt_logprobs_ != expected_prompt_.size()) {
+    Violate(absl::StrCat("finished with ", num_prompt_logprobs_, " of ",
+                         expected_prompt_.size(),
+                         " log-probabilities of the prompt"));
+  }
+  if (!expected_prompt_.empty()) coverage_->Add(Covered::kPromptLogprobs);
   if (text_ != expected_.text || last_.stop() != expected_.stop) {
     Violate(absl::StrCat("got the text '", text_, "', stopped by '",
                          last_.stop(), "', right is '", expected_.text, "', '",
@@ -291,6 +318,7 @@ Client::Options DrawRequest(int number, bool alike, bool long_outputs,
   if (dice->Chance(0.25)) options.answer.stop = DrawStops(spec, dice);
   options.answer.logprobs = dice->Chance(0.3);
   if (options.answer.logprobs) spec.top_logprobs = dice->Below(6);
+  if (dice->Chance(0.2)) spec.prompt_logprobs = dice->Below(3);
   options.time_limit = dice->Chance(0.15)
                            ? absl::Milliseconds(kLimitsMs[dice->Below(3)])
                            : kLongTimeLimit;

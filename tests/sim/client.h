@@ -76,6 +76,7 @@ class Client final {
   // As in router::ClientStream.
   bool Take(const v1::GenerateResponse& response);
   void CheckTokens(const v1::GenerateResponse& response);
+  void CheckPrompt(const v1::GenerateResponse& response);
   void TakeEnd(const absl::Status& status);
   void CheckWhole();
   void CheckCause(const absl::Status& status);
@@ -87,6 +88,7 @@ class Client final {
   Coverage* const coverage_;
   const Excuses* const excuses_;
   const ExpectedAnswer expected_;
+  const std::vector<std::vector<scheduling::TokenLogprob>> expected_prompt_;
 
   router::RequestKey key_ = 0;
   absl::Time asked_at_;
@@ -97,6 +99,7 @@ class Client final {
   bool router_lost_ = false;
   bool ended_ = false;
   size_t num_tokens_ = 0;
+  size_t num_prompt_logprobs_ = 0;
   std::string text_;
   int num_responses_ = 0;
   v1::GenerateResponse last_;
@@ -106,7 +109,7 @@ class Client final {
 // drawn from few, so that one request's KV would fit another; `alike`: from
 // one. Many prompts begin alike: with one of two texts, or with what `earlier`
 // (if not null) asked and was answered; none that are `alike`. Some answers are
-// ended by a stop string, some come with log-probabilities.
+// ended by a stop string, some come with log-probabilities, of the prompt, too.
 Client::Options DrawRequest(int number, bool alike, bool long_outputs,
                             const scheduling::RequestSpec* earlier, Dice* dice);
 

@@ -271,8 +271,14 @@ void ControlNetwork::DeliverToWorker(Stream* stream,
     if (sequence->tokens_size() > static_cast<int>(sequence->prompt_length())) {
       coverage_->Add(Covered::kMigrated);
     }
+    if (sequence->prompt_logprobs().first() > 1) {
+      coverage_->Add(Covered::kPromptLogprobsInParts);
+    }
   } else if (message.has_prefill()) {
     attempt = message.prefill().attempt();
+    if (message.prefill().sequence().prompt_logprobs().first() > 1) {
+      coverage_->Add(Covered::kPromptLogprobsInParts);
+    }
   }
   worker::RouterEvent event;
   event.session = stream->session;

@@ -17,7 +17,9 @@ enum class Covered {
   kFinishedAfterRetry,
   kStoppedByText,
   kLogprobs,
-  kAdapted,  // with an adapter
+  kPromptLogprobs,
+  kPromptLogprobsInParts,  // another attempt went on with them
+  kAdapted,                // with an adapter
   kCancelled,
   kDeadlinePassed,
   kGaveUp,
@@ -89,6 +91,8 @@ inline constexpr std::array<const char*,
                      "finished_after_retry",
                      "stopped_by_text",
                      "logprobs",
+                     "prompt_logprobs",
+                     "prompt_logprobs_in_parts",
                      "adapted",
                      "cancelled",
                      "deadline_passed",

@@ -18,6 +18,7 @@ using scheduling::PlannedSequence;
 using scheduling::SampledToken;
 using scheduling::StepPlan;
 using scheduling::StepResult;
+using scheduling::TokenLogprob;
 
 constexpr size_t kSlotBytes = 64;
 using SlotWords = std::array<uint64_t, kSlotBytes / sizeof(uint64_t)>;
@@ -63,6 +64,23 @@ int32_t AdapterOf(absl::string_view identity) {
     if (identity == kAdapterIdentities[i]) return static_cast<int32_t>(i);
   }
   return scheduling::kNoAdapter;
+}
+
+// Of `target` behind a position whose slots have these digests: its
+// log-probability, and behind it `top` others.
+std::vector<TokenLogprob> ScoreOf(
+    const std::array<uint64_t, kNumLayers>& digests, TokenId target,
+    int32_t top) {
+  uint64_t hash = static_cast<uint64_t>(target);
+  for (const uint64_t digest : digests) hash = Mix(hash, digest);
+  std::vector<TokenLogprob> all = {
+      {target, -static_cast<float>(hash % 4096) / 64}};
+  for (int32_t i = 0; i < top; ++i) {
+    hash = Mix(hash, 1);
+    all.push_back({static_cast<TokenId>(hash % kVocabSize),
+                   -static_cast<float>(i) - 0.5f});
+  }
+  return all;
 }
 
 }  // namespace
@@ -119,6 +137,23 @@ std::vector<scheduling::TokenLogprob> ReferenceTop(uint64_t seed, int32_t index,
   return top;
 }
 
+std::vector<std::vector<TokenLogprob>> ReferencePromptLogprobs(
+    const scheduling::RequestSpec& spec) {
+  std::vector<std::vector<TokenLogprob>> all;
+  if (!spec.prompt_logprobs.has_value()) return all;
+  const int32_t adapter = AdapterOf(spec.adapter);
+  std::array<uint64_t, kNumLayers> digests{};
+  for (size_t i = 0; i + 1 < spec.prompt.size(); ++i) {
+    for (int32_t layer = 0; layer < kNumLayers; ++layer) {
+      digests[layer] =
+          Digest(SlotContent(digests[layer], spec.prompt[i],
+                             static_cast<int32_t>(i), layer, adapter));
+    }
+    all.push_back(ScoreOf(digests, spec.prompt[i + 1], *spec.prompt_logprobs));
+  }
+  return all;
+}
+
 SimEngine::SimEngine(int32_t num_blocks, Hooks hooks, int32_t staged_blocks,
                      bool has_adapters)
     : hooks_(std::move(hooks)) {
@@ -171,6 +206,28 @@ void SimEngine::Write(const PlannedSequence& planned, int32_t layer) {
                        planned.adapter);
     std::memcpy(SlotOf(planned, layer, position), slot.data(), kSlotBytes);
     before = Digest(slot);
+  }
+}
+
+void SimEngine::Score(const PlannedSequence& planned, StepResult* result) {
+  if (planned.targets.empty()) return;
+  CHECK_LE(planned.targets.size(), planned.tokens.size());
+  std::vector<float>& logprobs = result->target_logprobs.emplace_back();
+  auto& tops = result->target_top.emplace_back();
+  for (size_t i = 0; i < planned.targets.size(); ++i) {
+    std::array<uint64_t, kNumLayers> digests;
+    SlotWords slot;
+    for (int32_t layer = 0; layer < kNumLayers; ++layer) {
+      const auto position = planned.first_position + static_cast<int32_t>(i);
+      std::memcpy(slot.data(), SlotOf(planned, layer, position), kSlotBytes);
+      digests[layer] = Digest(slot);
+    }
+    const std::vector<TokenLogprob> all =
+        ScoreOf(digests, planned.targets[i], planned.target_top_logprobs);
+    logprobs.push_back(all[0].logprob);
+    if (planned.target_top_logprobs > 0) {
+      tops.emplace_back(all.begin() + 1, all.end());
+    }
   }
 }
 
@@ -234,6 +291,7 @@ StepResult SimEngine::Execute(const StepPlan& plan, LayerHook on_layer_done) {
   if (stage_ != nullptr) stage_->EndStep();
   StepResult result;
   for (const PlannedSequence& planned : plan.sequences) {
+    Score(planned, &result);
     if (planned.sample) result.sampled.push_back(Sample(planned));
   }
   return result;

@@ -43,6 +43,12 @@ std::vector<scheduling::TokenLogprob> ReferenceTop(uint64_t seed, int32_t index,
                                                    TokenId token,
                                                    int32_t count);
 
+// The right log-probabilities of a request's prompt: of each of its tokens but
+// the first, and behind it of spec.prompt_logprobs others. None when it asks
+// for none.
+std::vector<std::vector<scheduling::TokenLogprob>> ReferencePromptLogprobs(
+    const scheduling::RequestSpec& spec);
+
 class SimEngine final : public engine::Engine {
  public:
   struct Hooks {
@@ -118,6 +124,9 @@ class SimEngine final : public engine::Engine {
   std::byte* SlotOf(const scheduling::PlannedSequence& planned, int32_t layer,
                     int32_t position);
   void Write(const scheduling::PlannedSequence& planned, int32_t layer);
+  // What comes of the part's targets, from the KV of the tokens before them.
+  void Score(const scheduling::PlannedSequence& planned,
+             scheduling::StepResult* result);
   scheduling::SampledToken Sample(const scheduling::PlannedSequence& planned);
 
   const Hooks hooks_;

@@ -67,6 +67,35 @@ TEST_F(SimEngineTest, GivesTheReferenceHoweverThePromptIsCut) {
   }
 }
 
+TEST_F(SimEngineTest, ScoresThePromptHoweverItIsCut) {
+  RequestSpec spec = Spec();
+  EXPECT_TRUE(ReferencePromptLogprobs(spec).empty());
+  spec.prompt_logprobs = 2;
+  const auto expected = ReferencePromptLogprobs(spec);
+  ASSERT_EQ(expected.size(), 20u);
+  for (int32_t chunk : {1, 5, 16, 100}) {
+    Sequence sequence(SequenceId{1}, spec.prompt, 21, spec.sampling, spec.stop);
+    sequence.WantPromptLogprobs(/*first=*/1, /*top=*/2);
+    sequence.blocks() = *pool_.Allocate(2);
+    size_t next = 0;
+    while (sequence.uncomputed() > 0) {
+      StepPlan plan;
+      sequence.AppendTo(&plan, chunk);
+      const auto result = engine_.Execute(plan, [](int32_t) {});
+      for (size_t i = 0; i < plan.sequences[0].targets.size(); ++i, ++next) {
+        std::vector<scheduling::TokenLogprob> all = {
+            {plan.sequences[0].targets[i], result.target_logprobs[0][i]}};
+        for (const auto& t : result.target_top[0][i]) all.push_back(t);
+        EXPECT_EQ(all, expected[next]) << next;
+      }
+      sequence.CommitComputed(
+          static_cast<int32_t>(plan.sequences[0].tokens.size()));
+      sequence.CommitPromptLogprobs(plan.sequences[0]);
+    }
+    EXPECT_EQ(next, 20u) << chunk;
+  }
+}
+
 TEST_F(SimEngineTest, AStopTokenDoesNotComeBeforeItMay) {
   RequestSpec spec = Spec();
   spec.top_logprobs = 3;

@@ -210,6 +210,22 @@ void FakeWorker::SendToken(uint64_t attempt, uint32_t index, uint32_t id,
   Send(message);
 }
 
+void FakeWorker::SendPromptLogprobs(uint64_t attempt, uint32_t first,
+                                    const std::vector<float>& logprobs,
+                                    uint32_t top) {
+  v1::WorkerMessage message;
+  v1::PromptLogprobs* wire = message.mutable_tokens()->add_prompt_logprobs();
+  wire->set_attempt(attempt);
+  wire->set_first(first);
+  wire->mutable_logprobs()->Add(logprobs.begin(), logprobs.end());
+  wire->set_top(top);
+  for (size_t i = 0; i < logprobs.size() * top; ++i) {
+    wire->add_top_ids(100 + static_cast<uint32_t>(i) % 1000);
+    wire->add_top_logprobs(-0.5f * static_cast<float>(i));
+  }
+  Send(message);
+}
+
 void FakeWorker::SendFirstToken(uint64_t attempt, uint32_t id,
                                 const v1::PromptReport& prompt) {
   v1::WorkerMessage message;

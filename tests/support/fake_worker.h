@@ -65,6 +65,10 @@ class FakeWorker final : private v1::WorkerControl::Service {
   void SendGrammarRefusal(uint64_t attempt);
   void SendToken(uint64_t attempt, uint32_t index, uint32_t id,
                  v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED);
+  // Of the prompt's tokens from `first` on; with `top`, so many of the
+  // likeliest with each, whose ids begin with 100.
+  void SendPromptLogprobs(uint64_t attempt, uint32_t first,
+                          const std::vector<float>& logprobs, uint32_t top = 0);
   void SendFirstToken(uint64_t attempt, uint32_t id,
                       const v1::PromptReport& prompt);
   void SendOk(uint64_t attempt);

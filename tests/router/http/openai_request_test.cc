@@ -100,6 +100,24 @@ TEST(OpenAiRequestTest, PromptsOfAllKinds) {
   EXPECT_THAT(two.prompts[1].token_ids().ids(), ElementsAre(5));
 }
 
+TEST(OpenAiRequestTest, AnEchoHasLogprobs) {
+  const auto prompt = [](const char* body) {
+    return Completion(body).prompts[0];
+  };
+  EXPECT_FALSE(
+      prompt(R"({"prompt": "a", "logprobs": 2})").has_prompt_logprobs());
+  EXPECT_FALSE(
+      prompt(R"({"prompt": "a", "echo": true})").has_prompt_logprobs());
+  EXPECT_EQ(prompt(R"({"prompt": "a", "echo": true, "logprobs": 2})")
+                .prompt_logprobs(),
+            2u);
+  EXPECT_FALSE(Completion(R"({"prompt": "a", "echo": true})").prompt_only);
+  const ApiRequest alone =
+      Completion(R"({"prompt": "a", "echo": true, "max_tokens": 0})");
+  EXPECT_TRUE(alone.prompt_only);
+  EXPECT_EQ(alone.prompts[0].max_tokens(), 1u);
+}
+
 TEST(OpenAiRequestTest, WrongFieldsAreNamed) {
   EXPECT_THAT(CompletionError("{"), StartsWith(": the body is not JSON"));
   EXPECT_THAT(CompletionError("[]"), HasSubstr("must be a JSON object"));
