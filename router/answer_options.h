@@ -30,6 +30,8 @@ struct AnswerOptions {
   std::vector<std::string> stop;
   // Whether log-probabilities come with each token.
   bool logprobs = false;
+  // Only the prompt is wanted: what comes out behind it is nobody's.
+  bool prompt_only = false;
   // Targets; zero: none.
   absl::Duration ttft_target = absl::ZeroDuration();
   absl::Duration itl_target = absl::ZeroDuration();

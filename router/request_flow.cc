@@ -306,8 +306,9 @@ bool RequestFlow::TryPlace(RequestRecord& record, absl::Time now) {
   time.prefix = clock_->Now() - start;
   const PlacementRequest request{
       .prefill_tokens = prefill_tokens,
-      .total_tokens = static_cast<int32_t>(record.spec.prompt.size()) +
-                      record.spec.stop.max_output_tokens,
+      .total_tokens =
+          static_cast<int32_t>(record.spec.prompt.size()) +
+          (record.answer.prompt_only ? 0 : record.spec.stop.max_output_tokens),
       .excluded = life.excluded(),
       .allow_excluded_decode = now >= record.retry_excluded_at,
       .cached = cached,

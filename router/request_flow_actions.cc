@@ -122,6 +122,10 @@ void RequestFlow::Do(RequestRecord& record,
   }
   // What a frame holds beyond the end of the answer is not part of it.
   if (record.stop_matcher.stopped()) return;
+  if (record.answer.prompt_only) {
+    StampEvent(record, now);
+    return;
+  }
   ++record.output_tokens;
   TellProduced(record, now);
   record.pending.add_token_ids(static_cast<uint32_t>(action.token));
@@ -193,6 +197,7 @@ void RequestFlow::Do(RequestRecord& record, const scheduling::Finish& action,
       reason = scheduling::FinishReason::kStop;
       last.set_stop(record.stop_matcher.stop());
     }
+    if (record.answer.prompt_only) reason = scheduling::FinishReason::kLength;
     last.set_finish_reason(ToWire(reason));
     *last.mutable_usage() = MakeUsage(record);
     *last.mutable_timing() = timing;

@@ -184,22 +184,27 @@ absl::StatusOr<scheduling::SamplingParams> MakeSampling(
   return p;
 }
 
+bool IsPromptOnly(const v1::GenerateRequest& request) {
+  return request.has_max_tokens() && request.max_tokens() == 0;
+}
+
 // How many output tokens the request gets.
 absl::StatusOr<int32_t> OutputTokens(const v1::GenerateRequest& request,
                                      int64_t prompt_tokens,
                                      const RequestLimits& limits) {
-  if (request.has_max_tokens() && request.max_tokens() == 0) {
-    return InvalidField("max_tokens", "is 0, it must be at least 1");
-  }
+  const bool prompt_only = IsPromptOnly(request);
   const int64_t room = limits.max_context - prompt_tokens;
-  if (room < 1) {
+  if (room < (prompt_only ? 0 : 1)) {
     return InvalidField(
         "prompt",
         absl::StrCat("has ", prompt_tokens, " tokens; the context is ",
-                     limits.max_context,
-                     " tokens, of which at least one must be left for the "
-                     "answer"));
+                     limits.max_context, " tokens",
+                     prompt_only ? ""
+                                 : ", of which at least one must be left for "
+                                   "the answer"));
   }
+  // Whoever computes a prompt samples what comes after it.
+  if (prompt_only) return 1;
   int64_t tokens = room;
   if (limits.max_output_tokens > 0) {
     tokens = std::min<int64_t>(tokens, limits.max_output_tokens);
@@ -243,12 +248,13 @@ absl::Status TakeStop(const v1::GenerateRequest& request,
     }
     ids.push_back(static_cast<TokenId>(id));
   }
-  if (request.min_tokens() >
-      static_cast<uint32_t>(prepared->spec.stop.max_output_tokens)) {
-    return InvalidField(
-        "min_tokens",
-        absl::StrCat("is ", request.min_tokens(), ", the answer has room for ",
-                     prepared->spec.stop.max_output_tokens));
+  prepared->answer.prompt_only = IsPromptOnly(request);
+  const int32_t room =
+      prepared->answer.prompt_only ? 0 : prepared->spec.stop.max_output_tokens;
+  if (request.min_tokens() > static_cast<uint32_t>(room)) {
+    return InvalidField("min_tokens",
+                        absl::StrCat("is ", request.min_tokens(),
+                                     ", the answer has room for ", room));
   }
   prepared->spec.stop.min_output_tokens =
       static_cast<int32_t>(request.min_tokens());

@@ -24,7 +24,7 @@ class CompletionCall::AnswerStream final : public ClientStream {
       : call_(std::move(call)), index_(index) {}
 
   bool Send(v1::GenerateResponse response) override {
-    return call_->Take(index_, std::move(response));
+    return call_->Take(index_, response);
   }
   void Finish(const absl::Status& status,
               std::optional<absl::Duration> retry_after) override {
@@ -342,17 +342,9 @@ void CompletionCall::Collect(size_t index,
   choice.cut = reader->cut();
 }
 
-bool CompletionCall::Take(size_t index, v1::GenerateResponse response) {
+bool CompletionCall::Take(size_t index, const v1::GenerateResponse& response) {
   absl::MutexLock lock(&mu_);
   if (over_) return false;
-  if (api_.prompt_only) {
-    response.clear_text();
-    response.clear_logprobs();
-    if (response.has_usage()) response.mutable_usage()->clear_output_tokens();
-    if (response.finish_reason() == v1::FINISH_REASON_STOP) {
-      response.set_finish_reason(v1::FINISH_REASON_LENGTH);
-    }
-  }
   Answer& answer = answers_[index];
   const bool last = response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
   if (last) {

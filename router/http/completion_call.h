@@ -75,7 +75,7 @@ class CompletionCall final
              std::vector<PreparedRequest> prepared);
 
   // False when the client reads too slowly or is gone.
-  bool Take(size_t index, v1::GenerateResponse response)
+  bool Take(size_t index, const v1::GenerateResponse& response)
       ABSL_LOCKS_EXCLUDED(mu_);
   void End(size_t index, const absl::Status& status,
            std::optional<absl::Duration> retry_after) ABSL_LOCKS_EXCLUDED(mu_);

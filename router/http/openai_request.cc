@@ -346,15 +346,6 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body) {
   if (api.echo && common.has_top_logprobs()) {
     common.set_prompt_logprobs(common.top_logprobs());
   }
-  if (common.max_tokens() == 0) {
-    if (!api.echo) {
-      return InvalidField("max_tokens",
-                          "is 0, which is allowed only with echo");
-    }
-    // What comes out is dropped.
-    common.set_max_tokens(1);
-    api.prompt_only = true;
-  }
   BATON_RETURN_IF_ERROR(ReadPrompts(fields, common, &api));
   return api;
 }

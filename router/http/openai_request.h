@@ -30,8 +30,6 @@ struct ApiRequest {
   bool include_usage = false;
   // The answer begins with the prompt (completions).
   bool echo = false;
-  // And ends with it: of what is answered nothing is said.
-  bool prompt_only = false;
   // What the model may call (chat).
   ToolUse tools;
   // Of models that think before they answer (chat): that is told from the

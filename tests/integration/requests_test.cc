@@ -93,11 +93,35 @@ TEST_F(RequestsTest, TheContextEndsAnAnswerWithoutMaxTokens) {
   EXPECT_EQ(answer.last.finish_reason(), v1::FINISH_REASON_LENGTH);
 }
 
+// A prompt may take the whole context where nothing is to come after it.
+TEST_F(RequestsTest, APromptAlone) {
+  for (const uint32_t length : {kContext, uint32_t{1}}) {
+    v1::GenerateRequest request =
+        GreedyRequest(std::vector<TokenId>(length, 3), 0);
+    request.set_top_logprobs(2);
+    request.set_prompt_logprobs(0);
+    const Answer answer = Generate(*stub_, request, kPatience);
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_TRUE(answer.tokens.empty());
+    EXPECT_TRUE(answer.text.empty());
+    EXPECT_EQ(answer.prompt_logprobs.size(), length - 1);
+    EXPECT_EQ(answer.last.logprobs_size(), 0);
+    EXPECT_EQ(answer.last.finish_reason(), v1::FINISH_REASON_LENGTH);
+    EXPECT_EQ(answer.last.usage().prompt_tokens(), length);
+    EXPECT_EQ(answer.last.usage().output_tokens(), 0u);
+    EXPECT_GT(answer.last.timing().ttft_seconds(), 0);
+  }
+  v1::GenerateRequest request =
+      GreedyRequest(std::vector<TokenId>(kContext + 1, 3), 0);
+  ExpectInvalid(request, "prompt");
+}
+
 TEST_F(RequestsTest, ParametersOutOfRange) {
   const v1::GenerateRequest good = GreedyRequest({1, 2, 3}, 4);
   v1::GenerateRequest request = good;
   request.set_max_tokens(0);
-  ExpectInvalid(request, "max_tokens");
+  request.set_min_tokens(1);
+  ExpectInvalid(request, "min_tokens");
   request = good;
   request.mutable_sampling()->set_temperature(-1);
   ExpectInvalid(request, "temperature");

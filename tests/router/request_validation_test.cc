@@ -206,8 +206,24 @@ TEST_F(RequestValidationTest, MaxTokensIsCutToTheRoom) {
   EXPECT_EQ(Make()->stop.max_output_tokens, 100);
   request_.set_max_tokens(99);
   EXPECT_EQ(Make()->stop.max_output_tokens, 99);
+}
+
+TEST_F(RequestValidationTest, NoTokensAreThePromptAlone) {
+  EXPECT_FALSE(Prepare()->answer.prompt_only);
   request_.set_max_tokens(0);
-  EXPECT_THAT(Error(), StartsWith("max_tokens is 0"));
+  EXPECT_TRUE(Prepare()->answer.prompt_only);
+  EXPECT_EQ(Make()->stop.max_output_tokens, 1);
+  request_.set_min_tokens(1);
+  EXPECT_THAT(Error(), StartsWith("min_tokens is 1"));
+  request_.clear_min_tokens();
+  // It may take all of the context.
+  limits_.max_context = static_cast<int32_t>(Make()->prompt.size());
+  EXPECT_TRUE(Prepare().ok());
+  request_.set_max_tokens(1);
+  EXPECT_THAT(Error(), StartsWith("prompt has"));
+  --limits_.max_context;
+  request_.set_max_tokens(0);
+  EXPECT_THAT(Error(), StartsWith("prompt has"));
 }
 
 TEST_F(RequestValidationTest, SamplingRangesNameTheField) {

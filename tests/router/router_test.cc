@@ -280,7 +280,7 @@ TEST_F(OnePairTest, MetricsTellTheStory) {
   }
   {
     v1::GenerateRequest bad = Request();
-    bad.set_max_tokens(0);
+    bad.set_top_logprobs(21);
     EXPECT_EQ(Generate(bad)->Finish().error_code(), grpc::INVALID_ARGUMENT);
   }
   const std::string labels =

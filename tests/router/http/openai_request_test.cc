@@ -111,11 +111,8 @@ TEST(OpenAiRequestTest, AnEchoHasLogprobs) {
   EXPECT_EQ(prompt(R"({"prompt": "a", "echo": true, "logprobs": 2})")
                 .prompt_logprobs(),
             2u);
-  EXPECT_FALSE(Completion(R"({"prompt": "a", "echo": true})").prompt_only);
-  const ApiRequest alone =
-      Completion(R"({"prompt": "a", "echo": true, "max_tokens": 0})");
-  EXPECT_TRUE(alone.prompt_only);
-  EXPECT_EQ(alone.prompts[0].max_tokens(), 1u);
+  EXPECT_EQ(prompt(R"({"prompt": "a", "max_tokens": 0})").max_tokens(), 0u);
+  EXPECT_TRUE(prompt(R"({"prompt": "a", "max_tokens": 0})").has_max_tokens());
 }
 
 TEST(OpenAiRequestTest, WrongFieldsAreNamed) {
@@ -131,8 +128,8 @@ TEST(OpenAiRequestTest, WrongFieldsAreNamed) {
   EXPECT_THAT(CompletionError(R"({"prompt": "a", "max_tokens": "7"})"),
               StartsWith("max_tokens: max_tokens must be an integer, it is a "
                          "string"));
-  EXPECT_THAT(CompletionError(R"({"prompt": "a", "max_tokens": 0})"),
-              StartsWith("max_tokens: max_tokens is 0"));
+  EXPECT_THAT(CompletionError(R"({"prompt": "a", "max_tokens": -1})"),
+              StartsWith("max_tokens: max_tokens is -1"));
   EXPECT_THAT(CompletionError(R"({"prompt": "a", "max_tokens": 1.5})"),
               StartsWith("max_tokens: "));
   EXPECT_THAT(
