@@ -13,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,9 +63,17 @@ class KernelTimes final {
     queries_ = Take(2 * staged * q);
     attended_ = Take(2 * staged * q);
     gated_ = Take(2 * staged * model_.intermediate_size);
-    logits_ = Take(4 * int64_t{64} * model_.vocab_size);
+    // No two alike, mostly: of those the likeliest could not be told.
+    std::vector<float> logits(int64_t{64} * model_.vocab_size);
+    std::minstd_rand random(1);
+    for (float& logit : logits) logit = static_cast<float>(random() % 65536);
+    logits_ = Put(logits);
     edited_ = Take(logits_.bytes());
-    how_ = Take(64 * int64_t{sizeof(SampleRow)}, 0);
+    SampleRow greedy;
+    how_ = Put(std::vector<SampleRow>(64, greedy));
+    greedy.top = kTopPlaces;
+    how_top_ = Put(std::vector<SampleRow>(64, greedy));
+    tops_ = Take(64 * kTopPlaces * int64_t{sizeof(TopLogit)}, 0);
     outcomes_ = Take(64 * int64_t{sizeof(SampleOutcome)}, 0);
     rope_ = Take(4 * int64_t{model_.max_position} * model_.head_dim);
     MakeKv();
@@ -244,18 +253,22 @@ class KernelTimes final {
     Print("heads", rows, 0, Microseconds(model_.num_layers, heads),
           rows > 64 ? 1e6 * head_bytes / copy_ : 0);
     if (rows > 64) return;
-    const auto sample = [&](int32_t) {
+    const auto sample = [&](const DeviceBuffer& how) {
       SampleArgs args;
       args.logits = logits_.as<float>();
       args.edited = edited_.as<float>();
       args.stride = model_.vocab_size;
       args.vocab_size = model_.vocab_size;
       args.rows = rows;
-      args.how = how_.as<SampleRow>();  // greedy
+      args.how = how.as<SampleRow>();
       args.outcomes = outcomes_.as<SampleOutcome>();
+      args.tops = tops_.as<TopLogit>();
       RunSample(args, stream_.handle());
     };
-    Print("sample", rows, 0, Microseconds(4, sample), 0);
+    const auto plain = [&](int32_t) { sample(how_); };
+    const auto ranked = [&](int32_t) { sample(how_top_); };
+    Print("sample", rows, 0, Microseconds(4, plain), 0);
+    Print("sample, top 20", rows, 0, Microseconds(4, ranked), 0);
   }
 
   // What an adapter of rank 16, which all rows have, adds to Q, K and V; and
@@ -430,7 +443,7 @@ class KernelTimes final {
   double copy_ = 0;
   double product_ = 0;
   DeviceBuffer residual_, normed_, qkv_, queries_, attended_, gated_, logits_;
-  DeviceBuffer edited_, how_, outcomes_, rope_, kv_, tables_;
+  DeviceBuffer edited_, how_, how_top_, tops_, outcomes_, rope_, kv_, tables_;
 };
 
 int KernelTimesMain(int argc, char** argv) {
