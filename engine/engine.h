@@ -7,16 +7,19 @@
 // its prompt was cut into chunks and however many threads ran it.
 //
 // Threads: Execute is called by one thread at a time (the worker's loop). The
-// accessors are constant after construction and may be read from any thread.
+// accessors are constant after construction, but where they say otherwise, and
+// may be read from any thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/log.h"
 #include "engine/kv_layout.h"
@@ -37,6 +40,18 @@ struct WeightsInfo {
   // Mapped from a file that holds them packed; else packed at load.
   bool mapped = false;
   double load_seconds = 0;
+};
+
+// An adapter as an engine takes it.
+class PreparedAdapter {
+ public:
+  explicit PreparedAdapter(AdapterInfo info) : info_(std::move(info)) {}
+  virtual ~PreparedAdapter() = default;
+
+  const AdapterInfo& info() const { return info_; }
+
+ private:
+  const AdapterInfo info_;
 };
 
 class Engine {
@@ -64,9 +79,29 @@ class Engine {
 
   virtual WeightsInfo weights_info() const { return {}; }
 
-  // Adapters that sequences may be computed with (PlannedSequence::adapter),
-  // in the order of EngineOptions::adapters.
+  // Adapters that sequences may be computed with (PlannedSequence::adapter): in
+  // the order of EngineOptions::adapters, then those that came later. One
+  // without a name is none. Once Execute was called, for the thread that does.
   virtual absl::Span<const AdapterInfo> adapters() const { return {}; }
+
+  // Makes one ready that may be added to them. Takes as long as reading it, and
+  // touches nothing that steps read: any thread. Errors as of LoadLoraAdapter,
+  // Unimplemented where adapters are loaded with the model alone.
+  virtual absl::StatusOr<std::unique_ptr<PreparedAdapter>> PrepareAdapter(
+      const AdapterSource& source) const {
+    return absl::UnimplementedError(
+        absl::StrCat(backend_name(), " loads adapters at start alone"));
+  }
+  // Adds it: its place among adapters(), one that has none if there is. At
+  // once; between two steps, by the thread that calls Execute.
+  virtual int32_t AddAdapter(std::unique_ptr<PreparedAdapter> adapter) {
+    LOG(FATAL) << "none could be prepared";
+  }
+  // The same, the other way round. REQUIRES: no sequence is computed with it
+  // any more.
+  virtual void RemoveAdapter(int32_t adapter) {
+    LOG(FATAL) << "none could be added";
+  }
 
   // The arena that kv_layout() describes, page aligned, for registration with
   // a transport. Lives as long as the engine. Empty when KV lies in the memory

@@ -12,9 +12,6 @@
 
 namespace baton::engine {
 
-// Of an engine.
-inline constexpr size_t kMaxAdapters = 256;
-
 struct EngineOptions {
   // A Hugging Face model directory (also one with GPTQ or AWQ weights, or one
   // that `baton quantize` wrote), or a GGUF file.

@@ -75,6 +75,9 @@ struct AdapterInfo {
 };
 std::vector<AdapterInfo> AdapterInfos(absl::Span<const LoraAdapter> adapters);
 
+// Of an engine.
+inline constexpr size_t kMaxAdapters = 256;
+
 // Higher ranks than any that is in use.
 inline constexpr int32_t kMaxLoraRank = 512;
 

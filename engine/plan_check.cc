@@ -60,10 +60,12 @@ void Check(const scheduling::StepPlan& plan, const ModelConfig& config,
 
 void CheckPlan(const scheduling::StepPlan& plan, const ModelConfig& config,
                const KvLayout& layout, int32_t max_drafts,
-               int32_t num_adapters) {
+               absl::Span<const AdapterInfo> adapters) {
   Check(plan, config, layout, /*ahead=*/false, max_drafts);
   for (const scheduling::PlannedSequence& s : plan.sequences) {
-    CHECK(s.adapter >= scheduling::kNoAdapter && s.adapter < num_adapters)
+    if (s.adapter == scheduling::kNoAdapter) continue;
+    CHECK(s.adapter >= 0 && s.adapter < static_cast<int32_t>(adapters.size()) &&
+          !adapters[s.adapter].name.empty())
         << "adapter " << s.adapter;
   }
 }

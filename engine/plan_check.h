@@ -2,7 +2,9 @@
 // bug of the caller. Pure; any thread.
 #pragma once
 
+#include "absl/types/span.h"
 #include "engine/kv_layout.h"
+#include "engine/lora_adapter.h"
 #include "engine/model_config.h"
 #include "scheduling/step_plan.h"
 
@@ -12,7 +14,7 @@ namespace baton::engine {
 // more guesses than the engine takes, or an adapter that it has not.
 void CheckPlan(const scheduling::StepPlan& plan, const ModelConfig& config,
                const KvLayout& layout, int32_t max_drafts,
-               int32_t num_adapters);
+               absl::Span<const AdapterInfo> adapters);
 
 // The same for Engine::RunAhead.
 void CheckPlanAhead(const scheduling::StepPlan& plan, const ModelConfig& config,

@@ -93,6 +93,14 @@ std::string BackendName(const Kernels& kernels, WeightDtype weights,
   return name;
 }
 
+class PreparedCpuAdapter final : public PreparedAdapter {
+ public:
+  PreparedCpuAdapter(AdapterInfo info, std::unique_ptr<const CpuLora> lora)
+      : PreparedAdapter(std::move(info)), lora(std::move(lora)) {}
+
+  std::unique_ptr<const CpuLora> lora;
+};
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
@@ -132,8 +140,11 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
       InfoOf(loaded.weights, Clock::Monotonic()->Now() - start);
   BATON_ASSIGN_OR_RETURN(const std::vector<LoraAdapter> adapters,
                          LoadLoraAdapters(options.adapters, config));
-  BATON_ASSIGN_OR_RETURN(CpuLoras loras,
-                         PackLoras(adapters, config, loaded.weights, *team));
+  CpuLoras loras;
+  for (const LoraAdapter& adapter : adapters) {
+    BATON_ASSIGN_OR_RETURN(loras.emplace_back(),
+                           PackLora(adapter, config, loaded.weights, *team));
+  }
   if (options.kv_memory_share > 0) {
     BATON_RETURN_IF_ERROR(
         FillWithBlocks(ShareOfFreeMemory(options.kv_memory_share, info),
@@ -165,10 +176,41 @@ CpuEngine::CpuEngine(const Kernels& kernels, const ModelConfig& config,
       forward_pass_(kernels, *team_, config_, weights_, loras_, layout_,
                     arena_.memory().data()) {}
 
+absl::StatusOr<std::unique_ptr<PreparedAdapter>> CpuEngine::PrepareAdapter(
+    const AdapterSource& source) const {
+  BATON_ASSIGN_OR_RETURN(
+      const std::vector<LoraAdapter> adapters,
+      LoadLoraAdapters(absl::MakeConstSpan(&source, 1), config_));
+  // The engine's own threads run its steps.
+  ThreadTeam team(1);
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<const CpuLora> lora,
+                         PackLora(adapters.front(), config_, weights_, team));
+  return std::make_unique<PreparedCpuAdapter>(AdapterInfos(adapters).front(),
+                                              std::move(lora));
+}
+
+int32_t CpuEngine::AddAdapter(std::unique_ptr<PreparedAdapter> adapter) {
+  auto place = std::find(loras_.begin(), loras_.end(), nullptr);
+  if (place == loras_.end()) {
+    CHECK_LT(loras_.size(), kMaxAdapters);
+    place = loras_.insert(place, nullptr);
+    adapters_.emplace_back();
+  }
+  const auto index = static_cast<int32_t>(place - loras_.begin());
+  adapters_[index] = adapter->info();
+  *place = std::move(static_cast<PreparedCpuAdapter&>(*adapter).lora);
+  return index;
+}
+
+void CpuEngine::RemoveAdapter(int32_t adapter) {
+  CHECK(loras_[adapter] != nullptr) << adapter;
+  loras_[adapter].reset();
+  adapters_[adapter] = {};
+}
+
 scheduling::StepResult CpuEngine::Execute(const scheduling::StepPlan& plan,
                                           LayerHook on_layer_done) {
-  CheckPlan(plan, config_, layout_, max_drafts(),
-            static_cast<int32_t>(adapters_.size()));
+  CheckPlan(plan, config_, layout_, max_drafts(), adapters_);
   team_->PinCaller();
   return forward_pass_.Run(plan, on_layer_done);
 }

@@ -33,6 +33,10 @@ class CpuEngine final : public Engine {
   const KvLayout& kv_layout() const override { return layout_; }
   WeightsInfo weights_info() const override { return weights_info_; }
   absl::Span<const AdapterInfo> adapters() const override { return adapters_; }
+  absl::StatusOr<std::unique_ptr<PreparedAdapter>> PrepareAdapter(
+      const AdapterSource& source) const override;
+  int32_t AddAdapter(std::unique_ptr<PreparedAdapter> adapter) override;
+  void RemoveAdapter(int32_t adapter) override;
   absl::Span<std::byte> kv_memory() override { return arena_.memory(); }
   int kv_descriptor() const override { return arena_.descriptor(); }
   int32_t max_drafts() const override { return kMaxDrafts; }
@@ -56,8 +60,8 @@ class CpuEngine final : public Engine {
   const std::unique_ptr<ThreadTeam> team_;
   const CpuWeights weights_;
   const WeightsInfo weights_info_;
-  const std::vector<AdapterInfo> adapters_;
-  const CpuLoras loras_;
+  std::vector<AdapterInfo> adapters_;
+  CpuLoras loras_;  // as many
   ForwardPass forward_pass_;
 };
 

@@ -30,51 +30,66 @@ size_t PartOf(LoraTarget target) {
 
 LoraProducts::LoraProducts(const Kernels& kernels, Matmul& matmul,
                            const CpuLoras& loras)
-    : kernels_(kernels),
-      matmul_(matmul),
-      loras_(loras),
-      narrow_{Activations(WeightDtype::kBf16, loras.rank),
-              Activations(WeightDtype::kBf16, loras.rank),
-              Activations(WeightDtype::kBf16, loras.rank)} {}
+    : kernels_(kernels), matmul_(matmul), loras_(loras) {}
+
+void LoraProducts::ReserveNarrow(int32_t rank, int32_t rows) {
+  for (std::optional<Activations>& narrow : narrow_) {
+    if (!narrow.has_value() || narrow->columns() < rank) {
+      narrow.emplace(WeightDtype::kBf16, rank);
+    }
+    narrow->Reserve(rows);
+  }
+}
 
 void LoraProducts::SetRuns(std::vector<LoraRun> runs) {
   runs_ = std::move(runs);
   if (runs_.empty()) return;
   end_row_ = runs_.back().first_row + runs_.back().rows;
   adapter_of_.assign(end_row_, -1);
+  ranks_.clear();
   for (const LoraRun& run : runs_) {
     std::fill_n(adapter_of_.begin() + run.first_row, run.rows, run.adapter);
+    ranks_.push_back(loras_[run.adapter]->rank);
   }
-  for (Activations& narrow : narrow_) narrow.Reserve(end_row_);
+  std::sort(ranks_.begin(), ranks_.end());
+  ranks_.erase(std::unique(ranks_.begin(), ranks_.end()), ranks_.end());
+  ReserveNarrow(ranks_.back(), end_row_);
 }
 
 void LoraProducts::Multiply(int32_t layer, LoraInput input,
                             const Activations& a) {
-  groups_.clear();
-  for (const LoraRun& run : runs_) {
-    const PackedMatrix& down = loras_.adapters[run.adapter][layer].a_of(input);
-    if (down.panels() > 0) groups_.push_back({run.first_row, run.rows, &down});
-  }
-  if (groups_.empty()) return;
-  const int32_t rank_panels = loras_.rank / kPanelColumns;
   const absl::Span<const LoraTarget> targets = TargetsOf(input);
-  matmul_.RunGroups(a, groups_, rank_panels, [&](const Strip& strip) {
-    const size_t part = strip.first_panel / rank_panels;
-    const int32_t adapter = adapter_of_[strip.first_row];
-    const float scale = loras_.adapters[adapter][layer]
-                            .scale[static_cast<size_t>(targets[part])];
-    for (int32_t i = 0; i < strip.rows; ++i) {
-      kernels_.scale(strip.row(i), scale, loras_.rank);
-      narrow_[part].Write(kernels_, strip.first_row + i, /*first_column=*/0,
-                          strip.row(i), loras_.rank);
+  // Those of one rank go together.
+  for (const int32_t rank : ranks_) {
+    groups_.clear();
+    for (const LoraRun& run : runs_) {
+      const CpuLora& lora = *loras_[run.adapter];
+      const PackedMatrix& down = lora.layers[layer].a_of(input);
+      if (lora.rank == rank && down.panels() > 0) {
+        groups_.push_back({run.first_row, run.rows, &down});
+      }
     }
-  });
+    if (groups_.empty()) continue;
+    const int32_t rank_panels = rank / kPanelColumns;
+    matmul_.RunGroups(a, groups_, rank_panels, [&](const Strip& strip) {
+      const size_t part = strip.first_panel / rank_panels;
+      const int32_t adapter = adapter_of_[strip.first_row];
+      const float scale = loras_[adapter]
+                              ->layers[layer]
+                              .scale[static_cast<size_t>(targets[part])];
+      for (int32_t i = 0; i < strip.rows; ++i) {
+        kernels_.scale(strip.row(i), scale, rank);
+        narrow_[part]->Write(kernels_, strip.first_row + i, /*first_column=*/0,
+                             strip.row(i), rank);
+      }
+    });
+  }
 }
 
 void LoraProducts::AddTo(int32_t layer, LoraTarget target, int32_t first_panel,
                          int32_t panels, int32_t column,
                          const Strip& strip) const {
-  const Activations& narrow = narrow_[PartOf(target)];
+  const Activations& narrow = *narrow_[PartOf(target)];
   const int32_t end = std::min(strip.first_row + strip.rows, end_row_);
   for (int32_t row = strip.first_row; row < end;) {
     const int32_t adapter = adapter_of_[row];
@@ -82,7 +97,7 @@ void LoraProducts::AddTo(int32_t layer, LoraTarget target, int32_t first_panel,
     while (next < end && adapter_of_[next] == adapter) ++next;
     const int32_t first = std::exchange(row, next);
     if (adapter < 0) continue;
-    const PackedMatrix& b = loras_.adapters[adapter][layer].b_of(target);
+    const PackedMatrix& b = loras_[adapter]->layers[layer].b_of(target);
     if (b.panels() == 0) continue;
     DCHECK_EQ(first_panel % b.unit(), 0);
     DCHECK_EQ(panels % b.unit(), 0);

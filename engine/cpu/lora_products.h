@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -31,11 +32,12 @@ struct LoraRun {
 
 class LoraProducts final {
  public:
-  // All arguments must outlive the object.
+  // All arguments must outlive the object. Adapters may come and go between
+  // SetRuns of two steps.
   LoraProducts(const Kernels& kernels, Matmul& matmul, const CpuLoras& loras);
 
   // The rows of the products to come: by rising first_row, none twice. Those
-  // that are in no run have no adapter.
+  // that are in no run have no adapter. REQUIRES: there are such adapters.
   void SetRuns(std::vector<LoraRun> runs);
   // Whether there are any.
   bool any() const { return !runs_.empty(); }
@@ -52,14 +54,18 @@ class LoraProducts final {
              int32_t panels, int32_t column, const Strip& strip) const;
 
  private:
+  // Rows of the last input's targets: room for ranks up to that.
+  void ReserveNarrow(int32_t rank, int32_t rows);
+
   const Kernels& kernels_;
   Matmul& matmul_;
   const CpuLoras& loras_;
   std::vector<LoraRun> runs_;
   int32_t end_row_ = 0;              // of the last run
   std::vector<int32_t> adapter_of_;  // [row], -1: none
-  // Of the targets of the last input: [rows][rank].
-  std::array<Activations, kMaxLoraParts> narrow_;
+  // Of the targets of the last input: [rows][the largest rank so far].
+  std::array<std::optional<Activations>, kMaxLoraParts> narrow_;
+  std::vector<int32_t> ranks_;  // of the runs, each once
   std::vector<RowGroup> groups_;
 };
 

@@ -1,7 +1,7 @@
 #include "engine/cpu/lora_weights.h"
 
-#include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "common/status_macros.h"
 
@@ -40,13 +40,13 @@ class Packer {
     }
   }
 
-  absl::Status Pack(ThreadTeam& team, CpuLoras* out) const {
+  absl::Status Pack(ThreadTeam& team, CpuLora* out) const {
     int64_t bytes = 0;
     for (const Place& place : places_) {
       bytes += ArenaCarver::Rounded(place.shape.size().data);
     }
     BATON_ASSIGN_OR_RETURN(out->arena,
-                           MemoryArena::Allocate(bytes, "adapters"));
+                           MemoryArena::Allocate(bytes, "an adapter"));
     out->bytes = bytes;
     ArenaCarver carver(out->arena.memory());
     for (const Place& place : places_) {
@@ -123,26 +123,19 @@ class Packer {
 
 }  // namespace
 
-absl::StatusOr<CpuLoras> PackLoras(absl::Span<const LoraAdapter> adapters,
-                                   const ModelConfig& config,
-                                   const CpuWeights& weights,
-                                   ThreadTeam& team) {
-  CpuLoras out;
-  if (adapters.empty()) return out;
-  for (const LoraAdapter& adapter : adapters) {
-    out.rank = std::max(out.rank, adapter.rank);
+absl::StatusOr<std::unique_ptr<const CpuLora>> PackLora(
+    const LoraAdapter& adapter, const ModelConfig& config,
+    const CpuWeights& weights, ThreadTeam& team) {
+  auto out = std::make_unique<CpuLora>();
+  out->rank =
+      (adapter.rank + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+  Packer packer(config, weights, out->rank);
+  // Nothing of it moves from here on.
+  out->layers.resize(config.num_layers);
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    packer.Add(adapter.layers[layer], layer, &out->layers[layer]);
   }
-  out.rank = (out.rank + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
-  Packer packer(config, weights, out.rank);
-  out.adapters.resize(adapters.size());
-  for (size_t i = 0; i < adapters.size(); ++i) {
-    // Nothing of it moves from here on.
-    out.adapters[i].resize(config.num_layers);
-    for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-      packer.Add(adapters[i].layers[layer], layer, &out.adapters[i][layer]);
-    }
-  }
-  BATON_RETURN_IF_ERROR(packer.Pack(team, &out));
+  BATON_RETURN_IF_ERROR(packer.Pack(team, out.get()));
   return out;
 }
 

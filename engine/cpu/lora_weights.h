@@ -1,15 +1,15 @@
 // LoRA adapters (engine/lora_adapter.h) as the forward pass reads them: packed
-// in bfloat16, whatever the model's matrices are in. Packed once at load;
-// constant afterwards.
+// in bfloat16, whatever the model's matrices are in. Packed once; constant
+// afterwards.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "engine/cpu/cpu_weights.h"
 #include "engine/cpu/memory_arena.h"
 #include "engine/cpu/packed_matrix.h"
@@ -20,7 +20,7 @@
 namespace baton::engine::cpu {
 
 struct CpuLoraLayer {
-  // [LoraInput]: the A of its targets in one, each as wide as CpuLoras::rank
+  // [LoraInput]: the A of its targets in one, each as wide as CpuLora::rank
   // says, zero where it adds nothing; without panels when it adds to none of
   // them.
   std::array<PackedMatrix, kNumLoraInputs> a;
@@ -38,20 +38,22 @@ struct CpuLoraLayer {
   }
 };
 
-struct CpuLoras {
-  // Values that A's product has for a target: the largest rank, padded to whole
-  // panels; 0 when there are no adapters.
+struct CpuLora {
+  // Values that A's product has for a target: the adapter's rank, padded to
+  // whole panels.
   int32_t rank = 0;
-  // [adapter][layer]
-  std::vector<std::vector<CpuLoraLayer>> adapters;
+  std::vector<CpuLoraLayer> layers;  // as many as the model's
   MemoryArena arena;
   int64_t bytes = 0;
 };
 
-// Packs all of them, for a model whose weights are packed as `weights` are.
-// ResourceExhausted when there is no memory.
-absl::StatusOr<CpuLoras> PackLoras(absl::Span<const LoraAdapter> adapters,
-                                   const ModelConfig& config,
-                                   const CpuWeights& weights, ThreadTeam& team);
+// By PlannedSequence::adapter; null: there is none.
+using CpuLoras = std::vector<std::unique_ptr<const CpuLora>>;
+
+// Packs one, for a model whose weights are packed as `weights` are.
+// ResourceExhausted when there is no memory. Any thread.
+absl::StatusOr<std::unique_ptr<const CpuLora>> PackLora(
+    const LoraAdapter& adapter, const ModelConfig& config,
+    const CpuWeights& weights, ThreadTeam& team);
 
 }  // namespace baton::engine::cpu

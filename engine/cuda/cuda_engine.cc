@@ -413,8 +413,7 @@ DeviceKv CudaEngine::device_kv(int32_t rank) const {
 scheduling::StepResult CudaEngine::ExecuteBeside(
     const scheduling::StepPlan& plan, LayerHook on_layer_done,
     absl::FunctionRef<void()> meanwhile) {
-  CheckPlan(plan, config_, layout_, max_drafts(),
-            static_cast<int32_t>(adapters_.size()));
+  CheckPlan(plan, config_, layout_, max_drafts(), adapters_);
   if (num_ranks() == 1) {
     // The loop's thread need not be the one that loaded the model.
     UseDevice(0);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -163,6 +164,72 @@ TEST_P(LoraTest, ScoresTargetsInThePlansOrder) {
       EXPECT_EQ(all.sampled[i / 2].logprob, one.sampled[0].logprob) << i;
     }
   }
+}
+
+// They come while steps run, and go; the answers are those of an engine that
+// had them from the start, whatever the others' ranks are.
+TEST_P(LoraTest, AdaptersComeAndGo) {
+  const std::vector<TokenId> tokens = Prompt(20, 5);
+  const auto run = [&](Engine* engine, const std::vector<int32_t>& adapters) {
+    StepPlan plan;
+    std::vector<std::vector<BlockId>> blocks;
+    for (size_t i = 0; i < adapters.size(); ++i) {
+      blocks.push_back(BlockRange(static_cast<BlockId>(2 * i), 2));
+    }
+    for (size_t i = 0; i < adapters.size(); ++i) {
+      plan.sequences.push_back(Part(i, tokens, 0, 20, blocks[i]));
+      plan.sequences.back().adapter = adapters[i];
+    }
+    std::vector<std::vector<float>> logits;
+    for (const auto& token : engine->Execute(plan, NoHook).sampled) {
+      logits.push_back(token.logits);
+    }
+    return logits;
+  };
+  // wide, narrow, nothing.
+  const auto expected = run(MakeWithAdapters().get(), {0, 1, 2, kNoAdapter, 0});
+  const std::vector<AdapterSource> sources =
+      WriteAdapters(scratch_.path(), dir());
+  const auto engine = Make();
+  EXPECT_TRUE(engine->adapters().empty());
+  const auto prepare = [&](const AdapterSource& source) {
+    auto prepared = engine->PrepareAdapter(source);
+    CHECK(prepared.ok()) << prepared.status();
+    return *std::move(prepared);
+  };
+  EXPECT_EQ(engine->AddAdapter(prepare(sources[1])), 0);
+  EXPECT_EQ(engine->adapters()[0].name, "narrow");
+  EXPECT_EQ(engine->adapters()[0].rank, 3);
+  EXPECT_TRUE(SameBits(run(engine.get(), {0})[0], expected[1]));
+  // Of a larger rank, made ready beside a step.
+  std::unique_ptr<PreparedAdapter> wide;
+  std::thread beside([&] { wide = prepare(sources[0]); });
+  EXPECT_TRUE(SameBits(run(engine.get(), {0})[0], expected[1]));
+  beside.join();
+  EXPECT_EQ(engine->AddAdapter(std::move(wide)), 1);
+  EXPECT_EQ(engine->AddAdapter(prepare(sources[2])), 2);
+  auto all = run(engine.get(), {1, 0, 2, kNoAdapter, 1});
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_TRUE(SameBits(all[i], expected[i])) << i;
+  }
+  // Its place is the next one's.
+  engine->RemoveAdapter(0);
+  EXPECT_EQ(engine->adapters().size(), 3u);
+  EXPECT_TRUE(engine->adapters()[0].name.empty());
+  EXPECT_TRUE(engine->adapters()[0].identity.empty());
+  EXPECT_TRUE(SameBits(run(engine.get(), {1})[0], expected[0]));
+  EXPECT_EQ(engine->AddAdapter(prepare(sources[0])), 0);
+  all = run(engine.get(), {0, 1});
+  EXPECT_TRUE(SameBits(all[0], expected[0]));
+  EXPECT_TRUE(SameBits(all[1], expected[0]));
+  // One that is gone is none.
+  engine->RemoveAdapter(0);
+  EXPECT_DEATH(run(engine.get(), {0}), "adapter 0");
+  // A broken one changes nothing.
+  EXPECT_EQ(engine->PrepareAdapter({"gone", scratch_.path() + "/gone"})
+                .status()
+                .code(),
+            absl::StatusCode::kNotFound);
 }
 
 TEST(LoraOptionsTest, AreChecked) {
