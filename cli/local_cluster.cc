@@ -105,6 +105,7 @@ absl::Status LocalCluster::StartWorkers() {
   for (const std::string& adapter : options_.adapters) {
     pass("--adapter", adapter);
   }
+  pass("--adapter-dir", options_.adapter_dir);
   pass("--kv-dtype", options_.kv_dtype);
   pass("--tensor-parallel", options_.tensor_parallel);
   for (int i = 0; i < options_.num_prefill; ++i) {

@@ -44,6 +44,7 @@ struct LocalClusterOptions {
   std::string kv_offload_dir;
   // As --adapter of workers.
   std::vector<std::string> adapters;
+  std::string adapter_dir;
   std::string weights;
   std::string kv_dtype;
   std::string tensor_parallel;

@@ -419,6 +419,7 @@ absl::StatusOr<std::unique_ptr<Up>> PrepareUp(const UpOptions& options) {
   cluster.kv_offload_dir = options.kv_offload_dir;
   cluster.weights = options.weights;
   cluster.adapters = options.adapters;
+  cluster.adapter_dir = options.adapter_dir;
   cluster.kv_dtype = options.kv_dtype;
   BATON_RETURN_IF_ERROR(ChooseGpus(options, workers, &cluster));
   cluster.output_reserve = options.output_reserve;

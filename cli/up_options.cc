@@ -86,6 +86,10 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
                  "NAME=DIR, may be given several times: a LoRA adapter that "
                  "clients ask for in the place of the model's name")
       ->allow_extra_args(false);
+  up->add_option("--adapter-dir", options->adapter_dir,
+                 "Folder whose folders are LoRA adapters, which come and go "
+                 "with them")
+      ->check(CLI::ExistingDirectory);
   up->add_option("--weights", options->weights,
                  "How workers hold matrices: bf16, int8, int4, fp8 (with "
                  "--device cuda), or auto (default): as `baton quantize` "

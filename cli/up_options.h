@@ -31,6 +31,7 @@ struct UpOptions {
   std::string kv_offload_dir;
   std::string weights;
   std::vector<std::string> adapters;
+  std::string adapter_dir;
   std::string kv_dtype;
   // GPUs of each worker.
   int tensor_parallel = 1;

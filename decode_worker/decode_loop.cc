@@ -84,10 +84,18 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
            .always_drafts = options.draft_always}),
       publisher_(parts.outbox),
       prefix_feed_(&cache_, parts.outbox, blocks_->stored()),
+      adapters_(parts.adapters != nullptr
+                    ? parts.adapters
+                    : std::make_shared<worker::AdapterTable>(engine_)),
+      adapter_feed_(adapters_.get(), parts.outbox),
       guides_(engine_->model().vocab_size),
       slots_(incarnation_, parts.handoff.max_transfers),
       step_cost_(parts.step_cost) {
   CHECK(leases_ != nullptr);
+  // A step that the device has may have sequences that are over.
+  adapters_->AddUser([this](int32_t adapter) {
+    return has_ahead() || attempts_.Uses(adapter);
+  });
 }
 
 bool DecodeLoop::Turn(absl::Duration idle_wait) {
@@ -100,6 +108,7 @@ bool DecodeLoop::Turn(absl::Duration idle_wait) {
 }
 
 void DecodeLoop::RunTurn(absl::Duration idle_wait) {
+  adapters_->Update();
   DrainInbox(idle_wait);
   if (ahead_.has_value()) {
     ExecuteAhead();
@@ -170,6 +179,7 @@ void DecodeLoop::OnRouterEvent(worker::RouterEvent event) {
   switch (event.message.kind_case()) {
     case v1::RouterMessage::kHello:
       prefix_feed_.AddRouter(event.session);
+      adapter_feed_.AddRouter(event.session);
       publisher_.ReportSoon();
       LOG(INFO) << "router " << event.message.hello().router_name()
                 << " connected";
@@ -227,9 +237,9 @@ void DecodeLoop::OnReserve(worker::SessionId session,
   }
   absl::StatusOr<std::unique_ptr<Sequence>> sequence =
       worker::MakeSequence(blocks_->NextSequence(), reserve.sequence(),
-                           engine_->model().vocab_size, engine_->adapters());
+                           engine_->model().vocab_size, adapters_->infos());
   if (!sequence.ok()) {
-    publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
+    publisher_.AddRefusal(key, worker::RefusalOf(sequence.status()),
                           std::string(sequence.status().message()));
     return;
   }

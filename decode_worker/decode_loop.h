@@ -45,6 +45,7 @@
 #include "scheduling/prefix_cache.h"
 #include "scheduling/sequence.h"
 #include "scheduling/step_cost.h"
+#include "worker/adapter_table.h"
 #include "worker/attempt_report.h"
 #include "worker/attempt_table.h"
 #include "worker/control_service.h"
@@ -274,6 +275,8 @@ class DecodeLoop final : public worker::WorkerLoop {
   scheduling::DecodeScheduler scheduler_;
   worker::Publisher publisher_;
   worker::PrefixFeed prefix_feed_;
+  const std::shared_ptr<worker::AdapterTable> adapters_;
+  worker::AdapterFeed adapter_feed_;
   worker::OutputGuides guides_;
   worker::AttemptTable<Attempt> attempts_;
   worker::Quarantine quarantine_;

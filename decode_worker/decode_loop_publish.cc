@@ -33,6 +33,7 @@ void DecodeLoop::Publish() {
   worker::SetStepCost(step_cost_.cost(), &load);
   publisher_.Flush(clock_->Now(), load);
   prefix_feed_.Flush(clock_->Now());
+  adapter_feed_.Flush();
 }
 
 }  // namespace baton::decode_worker

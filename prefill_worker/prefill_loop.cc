@@ -65,11 +65,17 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
                  &pool_, &cache_, blocks_->offload.get()),
       publisher_(parts.outbox),
       prefix_feed_(&cache_, parts.outbox, blocks_->stored()),
+      adapters_(parts.adapters != nullptr
+                    ? parts.adapters
+                    : std::make_shared<worker::AdapterTable>(engine_)),
+      adapter_feed_(adapters_.get(), parts.outbox),
       guides_(engine_->model().vocab_size),
       pairings_(sender_.get(), &publisher_, metrics_),
       sends_(sender_.get(), engine_, blocks_.get()),
       step_cost_(parts.step_cost) {
   CHECK(leases_ != nullptr);
+  adapters_->AddUser(
+      [this](int32_t adapter) { return attempts_.Uses(adapter); });
 }
 
 bool PrefillLoop::Turn(absl::Duration idle_wait) {
@@ -133,6 +139,7 @@ bool PrefillLoop::Drained() const {
 }
 
 void PrefillLoop::DrainInbox(absl::Duration idle_wait) {
+  adapters_->Update();
   for (worker::RouterEvent& event :
        inbox_->DrainFor(idle_ ? idle_wait : absl::ZeroDuration())) {
     OnRouterEvent(std::move(event));
@@ -155,6 +162,7 @@ void PrefillLoop::OnRouterEvent(worker::RouterEvent event) {
   switch (event.message.kind_case()) {
     case v1::RouterMessage::kHello:
       prefix_feed_.AddRouter(event.session);
+      adapter_feed_.AddRouter(event.session);
       publisher_.ReportSoon();
       LOG(INFO) << "router " << event.message.hello().router_name()
                 << " connected";
@@ -213,9 +221,9 @@ void PrefillLoop::OnPrefill(worker::SessionId session,
   }
   absl::StatusOr<std::unique_ptr<Sequence>> sequence =
       worker::MakeSequence(blocks_->NextSequence(), prefill.sequence(),
-                           engine_->model().vocab_size, engine_->adapters());
+                           engine_->model().vocab_size, adapters_->infos());
   if (!sequence.ok()) {
-    publisher_.AddRefusal(key, v1::REFUSAL_REASON_INVALID,
+    publisher_.AddRefusal(key, worker::RefusalOf(sequence.status()),
                           std::string(sequence.status().message()));
     return;
   }
@@ -434,6 +442,7 @@ void PrefillLoop::Publish() {
   worker::SetStepCost(step_cost_.cost(), &load);
   publisher_.Flush(clock_->Now(), load);
   prefix_feed_.Flush(clock_->Now());
+  adapter_feed_.Flush();
 }
 
 }  // namespace baton::prefill_worker

@@ -38,6 +38,7 @@
 #include "scheduling/prefix_cache.h"
 #include "scheduling/sequence.h"
 #include "scheduling/step_cost.h"
+#include "worker/adapter_table.h"
 #include "worker/attempt_report.h"
 #include "worker/attempt_table.h"
 #include "worker/control_service.h"
@@ -204,6 +205,8 @@ class PrefillLoop final : public worker::WorkerLoop {
   scheduling::PrefillScheduler scheduler_;
   worker::Publisher publisher_;
   worker::PrefixFeed prefix_feed_;
+  const std::shared_ptr<worker::AdapterTable> adapters_;
+  worker::AdapterFeed adapter_feed_;
   worker::OutputGuides guides_;
   Pairings pairings_;
   KvSends sends_;

@@ -106,6 +106,9 @@ std::optional<Cluster::News> Cluster::Take(LinkEvent event, absl::Time now) {
     case v1::WorkerMessage::kPrefixes:
       TakePrefixes(index, std::move(event.message));
       return std::nullopt;
+    case v1::WorkerMessage::kAdapters:
+      registry_.AdaptersChanged(index, event.message.adapters());
+      return std::nullopt;
     case v1::WorkerMessage::kPair:
       registry_.PairReported(index, event.message.pair(), now);
       metrics_->SetPairs(registry_.NumPairs());

@@ -88,6 +88,7 @@ void RequestFlow::TakeNews(const Cluster::News& news, absl::Time now) {
     case v1::WorkerMessage::kPair:
     case v1::WorkerMessage::kPrefixes:
     case v1::WorkerMessage::kHeartbeat:
+    case v1::WorkerMessage::kAdapters:
     case v1::WorkerMessage::KIND_NOT_SET:
       break;
   }

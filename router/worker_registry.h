@@ -140,6 +140,8 @@ class WorkerRegistry final {
   // It cannot be connected to, for the reason given.
   void Unreachable(int index, const std::string& why);
   void Reported(int index, const v1::LoadReport& load, absl::Time now);
+  // Ignored of a worker that is not connected.
+  void AdaptersChanged(int index, const v1::AdapterNews& news);
   void PairReported(int index, const v1::PairReport& report, absl::Time now);
   // The worker said that it takes no more requests.
   void Draining(scheduling::WorkerId id);

@@ -15,6 +15,7 @@
 #include "proto/fingerprint.h"
 #include "router/worker_messages.h"
 #include "router/worker_registry.h"
+#include "router/worker_snapshot.h"
 
 namespace baton::router {
 namespace {
@@ -112,6 +113,16 @@ void WorkerRegistry::UpdateAdapters() {
   if (names != *adapters_) {
     adapters_ = std::make_shared<AdapterNames>(std::move(names));
   }
+}
+
+void WorkerRegistry::AdaptersChanged(int index, const v1::AdapterNews& news) {
+  Worker& worker = workers_[index];
+  if (worker.id == scheduling::kNoWorker) return;
+  *worker.hello.mutable_adapters() = news.adapters();
+  TakeAdapters(worker.hello, Find(worker.id));
+  UpdateAdapters();
+  LOG(INFO) << "worker " << Describe(index) << " has "
+            << worker.hello.adapters_size() << " adapters now";
 }
 
 std::vector<int> WorkerRegistry::UpdateMisfits(int changed) {

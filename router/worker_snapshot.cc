@@ -62,6 +62,10 @@ WorkerSnapshot IdleSnapshot(scheduling::WorkerId id,
           .adapters = AdapterKeys(h)};
 }
 
+void TakeAdapters(const v1::WorkerHello& hello, WorkerSnapshot* snapshot) {
+  snapshot->adapters = AdapterKeys(hello);
+}
+
 void TakeReport(const v1::LoadReport& load, WorkerSnapshot* snapshot) {
   snapshot->running = Clamped(load.running());
   snapshot->waiting = Clamped(load.waiting());

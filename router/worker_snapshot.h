@@ -16,4 +16,8 @@ scheduling::WorkerSnapshot IdleSnapshot(scheduling::WorkerId id,
 void TakeReport(const v1::LoadReport& load,
                 scheduling::WorkerSnapshot* snapshot);
 
+// The adapters that it has now.
+void TakeAdapters(const v1::WorkerHello& hello,
+                  scheduling::WorkerSnapshot* snapshot);
+
 }  // namespace baton::router

@@ -78,6 +78,7 @@ class Sequence final {
   const SamplingParams& sampling() const { return sampling_; }
   const StopParams& stop() const { return stop_; }
   int32_t top_logprobs() const { return top_logprobs_; }
+  int32_t adapter() const { return adapter_; }
   const Urgency& urgency() const { return urgency_; }
   const std::string& cache_salt() const { return cache_salt_; }
   std::optional<FinishReason> finished() const { return finished_; }

@@ -6,6 +6,8 @@
 // (optional<TransferId>, changed through this table only).
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <utility>
@@ -48,6 +50,14 @@ class AttemptTable final {
   void ClearTransfer(Attempt* attempt) {
     by_transfer_.erase(*attempt->transfer);
     attempt->transfer.reset();
+  }
+
+  // Whether any is computed with that adapter (PlannedSequence::adapter).
+  bool Uses(int32_t adapter) const {
+    return std::any_of(attempts_.begin(), attempts_.end(),
+                       [adapter](const auto& entry) {
+                         return entry.second->sequence->adapter() == adapter;
+                       });
   }
 
   // Takes the attempt out.

@@ -85,6 +85,11 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
         return std::string(ParseAdapter(text).status().message());
       })
       ->allow_extra_args(false);
+  app->add_option("--adapter-dir", o->adapter_dir,
+                  "Folder whose folders are LoRA adapters, each called as its "
+                  "folder is: they are loaded and dropped as they come and go "
+                  "(with --device cpu)")
+      ->check(CLI::ExistingDirectory);
   app->add_option("--name", o->name, "Name of this worker in logs and metrics");
   app->add_option("--listen", o->listen,
                   "HOST:PORT of the control plane (gRPC); port 0 takes a free "

@@ -32,6 +32,8 @@ struct WorkerOptions {
   std::string first_role = "decode";
   // Folder with ca.pem, cert.pem and key.pem; empty: plain text.
   std::string cluster_tls;
+  // Folder of adapters that come and go (worker/adapter_folder.h); empty: none.
+  std::string adapter_dir;
   std::string metrics = "127.0.0.1:0";
   // Names of metrics besides their own.
   metrics::Compat metrics_compat = metrics::Compat::kNone;

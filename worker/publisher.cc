@@ -48,6 +48,11 @@ v1::RefusalReason ToWire(scheduling::AdmissionVerdict verdict) {
   LOG(FATAL) << "not a refusal: " << scheduling::AdmissionVerdictName(verdict);
 }
 
+v1::RefusalReason RefusalOf(const absl::Status& status) {
+  return absl::IsNotFound(status) ? v1::REFUSAL_REASON_NO_ADAPTER
+                                  : v1::REFUSAL_REASON_INVALID;
+}
+
 void SetStepCost(const scheduling::StepCost& cost, v1::LoadReport* load) {
   if (!cost.known()) return;
   v1::StepCost* const out = load->mutable_step_cost();

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "baton/v1/worker.pb.h"
@@ -32,6 +33,8 @@ struct AttemptKey {
 
 v1::FinishReason ToWire(scheduling::FinishReason reason);
 v1::RefusalReason ToWire(scheduling::AdmissionVerdict verdict);
+// Of MakeSequence's errors (sequence_spec.h).
+v1::RefusalReason RefusalOf(const absl::Status& status);
 
 // Leaves the field out while nothing is known.
 void SetStepCost(const scheduling::StepCost& cost, v1::LoadReport* load);

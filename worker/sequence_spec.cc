@@ -156,9 +156,9 @@ absl::StatusOr<int32_t> CheckedAdapter(
   for (size_t i = 0; i < adapters.size(); ++i) {
     if (adapters[i].identity == identity) return static_cast<int32_t>(i);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("sequence.adapter is ", absl::CHexEscape(identity),
-                   ", which this worker does not have"));
+  return absl::NotFoundError(absl::StrCat("sequence.adapter is ",
+                                          absl::CHexEscape(identity),
+                                          ", which this worker does not have"));
 }
 
 absl::Status CheckPromptLogprobs(const v1::SequenceSpec& spec) {

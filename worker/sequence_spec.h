@@ -17,8 +17,9 @@ namespace baton::worker {
 // have, a prompt length or an output bound that does not fit the tokens,
 // sampling parameters out of range, stop tokens that leave nothing to sample,
 // a trace context that is none, a target, class or priority that no router
-// gives, a salt that is longer than any, an adapter that is none of `adapters`,
-// the engine's, log-probabilities of tokens that the prompt does not have.
+// gives, a salt that is longer than any, log-probabilities of tokens that the
+// prompt does not have. NotFound: an adapter that is none of `adapters`, which
+// are by their places in the engine.
 absl::StatusOr<std::unique_ptr<scheduling::Sequence>> MakeSequence(
     SequenceId id, const v1::SequenceSpec& spec, int32_t vocab_size,
     absl::Span<const engine::AdapterInfo> adapters = {});

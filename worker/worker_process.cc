@@ -178,6 +178,11 @@ absl::Status CheckOptions(const WorkerOptions& options,
     return absl::InvalidArgumentError(
         "--kv-offload-dir needs --kv-offload, its size");
   }
+  if (!options.adapter_dir.empty() && options.engine.backend != "cpu") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--adapter-dir needs --device cpu, not ", options.engine.backend,
+        ", where adapters are loaded at start alone (--adapter)"));
+  }
   if (options.draft_tokens > 0 && options.engine.backend != "cpu") {
     return absl::InvalidArgumentError(absl::StrCat(
         "--draft-tokens needs --device cpu, not ", options.engine.backend));
@@ -247,8 +252,13 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   const auto num_loops = static_cast<int32_t>(program.roles.size());
   const auto blocks =
       std::make_shared<KvBlocks>(engine.get(), options.prefix_cache, num_loops);
+  // Of both sides of a dual worker.
+  std::optional<metrics::Metrics> mixed;
+  if (program.dual()) {
+    mixed.emplace(registry, metrics::Labels{{"role", "mixed"}});
+  }
+  metrics::Metrics* const shared = mixed.has_value() ? &*mixed : &registry;
   FileKvStore* store = nullptr;  // its
-  std::optional<metrics::Metrics> offload_registry;
   std::optional<OffloadMetrics> offload_metrics;
   if (options.kv_offload_bytes > 0) {
     BATON_ASSIGN_OR_RETURN(auto opened,
@@ -257,12 +267,7 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
     blocks->AddOffload(std::move(opened),
                        {.engine = engine.get(), .clock = Clock::Monotonic()},
                        num_loops);
-    // Of both sides of a dual worker.
-    if (program.dual()) {
-      offload_registry.emplace(registry, metrics::Labels{{"role", "mixed"}});
-    }
-    offload_metrics.emplace(offload_registry.has_value() ? &*offload_registry
-                                                         : &registry);
+    offload_metrics.emplace(shared);
     blocks->observe_offload = [&](const KvOffload& offload) {
       offload_metrics->Observe(offload);
     };
@@ -270,6 +275,16 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
               << " MB in " << (store->path().empty() ? "memory" : store->path())
               << ", " << blocks->offload->stored_bytes() / 1e6 << " MB found";
   }
+  std::unique_ptr<AdapterFolder> folder;
+  if (!options.adapter_dir.empty()) {
+    BATON_ASSIGN_OR_RETURN(
+        folder, AdapterFolder::Open({.dir = options.adapter_dir}, engine.get(),
+                                    shared));
+  }
+  const auto adapters =
+      std::make_shared<AdapterTable>(engine.get(), std::move(folder), shared);
+  // What is there already is in the hello.
+  adapters->Update();
   uint64_t process = 0;
   if (program.dual()) {
     roles.emplace(options.first_role == "prefill" ? v1::WORKER_ROLE_PREFILL
@@ -283,7 +298,8 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
   std::deque<metrics::Metrics> labelled;
   std::vector<std::unique_ptr<WorkerSide>> sides(program.roles.size());
   engine::KvStage* const stage = engine->kv_stage();
-  const absl::Cleanup first_to_last = [&sides, stage, store] {
+  const absl::Cleanup first_to_last = [&sides, stage, store, adapters] {
+    adapters->SetWake(nullptr);
     if (store != nullptr) store->SetWake(nullptr);
     if (stage != nullptr) stage->SetWake(nullptr);
     for (const auto& side : sides) {
@@ -309,11 +325,13 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
     sides[i]->parts().step_cost = step_cost;
     sides[i]->parts().handoff.ticked = health.AddDataPlane();
     sides[i]->parts().blocks = blocks;
+    sides[i]->parts().adapters = adapters;
     sides[i]->parts().roles = roles.has_value() ? &*roles : nullptr;
   }
   if (store != nullptr) {
     store->SetWake([inbox = sides.back()->parts().inbox] { inbox->Wake(); });
   }
+  adapters->SetWake([inbox = sides.back()->parts().inbox] { inbox->Wake(); });
   if (stage != nullptr) {
     stage->SetWake([inbox = sides.back()->parts().inbox] { inbox->Wake(); });
   }

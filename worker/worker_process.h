@@ -20,6 +20,7 @@
 #include "kv_transfer/transports/nccl/communicator.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
 #include "scheduling/step_cost.h"
+#include "worker/adapter_table.h"
 #include "worker/control_service.h"
 #include "worker/kv_blocks.h"
 #include "worker/options.h"
@@ -43,6 +44,8 @@ struct WorkerParts {
   scheduling::StepCostModel step_cost;
   // Which the two loops of a dual worker share; null: the loop makes its own.
   std::shared_ptr<KvBlocks> blocks;
+  // The same.
+  std::shared_ptr<AdapterTable> adapters;
   // Of a dual worker; null: this one has no other side.
   RoleSwitch* roles = nullptr;
 };

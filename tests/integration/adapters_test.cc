@@ -3,6 +3,8 @@
 // whatever happens to it.
 #include <signal.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/integration/raw_call.h"
 #include "tests/integration/streams_fixture.h"
+#include "tests/support/await_that.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::test::adapters_test {
@@ -118,6 +121,50 @@ TEST_F(AdaptersTest, OnDualWorkers) {
   StartCluster({.prefill = {}, .decode = {}, .dual = {flags_, flags_}});
   const std::vector<v1::GenerateRequest> requests = MakeAdapted(12);
   CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
+}
+
+// From a folder, while the cluster runs: streams have the answers that they
+// would have had, and end with them when an adapter goes.
+TEST_F(AdaptersTest, ComeAndGoWhileTheClusterRuns) {
+  namespace fs = std::filesystem;
+  const std::string folder = scratch_.path() + "/adapters";
+  fs::create_directory(folder);
+  fs::rename(scratch_.path() + "/narrow", folder + "/narrow");
+  const Flags flags = {"--adapter-dir", folder};
+  StartCluster({.prefill = {flags}, .decode = {flags, flags}, .dual = {flags}});
+  const auto await_adapters = [&](const std::vector<std::string>& names) {
+    return AwaitThat([&] {
+      // Each worker, and so the router.
+      grpc::ClientContext context;
+      v1::GetClusterResponse cluster;
+      if (!stub_->GetCluster(&context, {}, &cluster).ok()) return false;
+      return std::all_of(cluster.workers().begin(), cluster.workers().end(),
+                         [&](const v1::WorkerStatus& worker) {
+                           std::vector<std::string> its(
+                               worker.adapters().begin(),
+                               worker.adapters().end());
+                           std::sort(its.begin(), its.end());
+                           return its == names;
+                         });
+    });
+  };
+  ASSERT_TRUE(await_adapters({"narrow"}));
+  fs::rename(scratch_.path() + "/wide", folder + "/wide");
+  ASSERT_TRUE(await_adapters({"narrow", "wide"}));
+  const std::vector<v1::GenerateRequest> requests = MakeAdapted(12);
+  bool gone = false;
+  CheckAnswers(requests, RunAndInterrupt(requests, [&] {
+                 fs::rename(folder + "/wide", scratch_.path() + "/wide");
+                 gone = await_adapters({"narrow"});
+               }));
+  EXPECT_TRUE(gone);
+  v1::GenerateRequest request = GreedyRequest({1, 2, 3}, 4);
+  request.set_model("wide");
+  EXPECT_EQ(Generate(*stub_, request, kPatience).status.code(),
+            absl::StatusCode::kNotFound);
+  request.set_model("narrow");
+  EXPECT_EQ(Generate(*stub_, request, kPatience).tokens,
+            reference_->Tokens(request));
 }
 
 TEST_F(AdaptersTest, WhatCannotBeLoadedIsNamed) {

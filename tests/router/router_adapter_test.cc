@@ -144,6 +144,59 @@ TEST_F(AdapterTest, AreWhatMostWorkersSay) {
   EXPECT_EQ(first->NextReserve().sequence().adapter(), "A1");
 }
 
+TEST_F(AdapterTest, ComeAndGoWhileWorkersStay) {
+  FakeWorker* const first = AddDecoder("d0", {});
+  FakeWorker* const second = AddDecoder("d1", {});
+  StartRouter();
+  AwaitWhyNot("d0", "");
+  AwaitWhyNot("d1", "");
+  EXPECT_EQ(Generate(RequestFor("sql"))->Finish().error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  second->SendAdapters({{"sql", "A1"}, {"chat", "A2"}});
+  AwaitAdapters({"chat", "sql"});
+  EXPECT_THAT(StatusOf("d1")->adapters(), ElementsAre("sql", "chat"));
+  std::vector<std::unique_ptr<Call>> calls;
+  for (int i = 0; i < 3; ++i) {
+    calls.push_back(Generate(RequestFor("sql")));
+    EXPECT_EQ(second->NextReserve().sequence().adapter(), "A1");
+  }
+  EXPECT_FALSE(first->HasReserve());
+  // Another one of its name: what runs goes on with the old one.
+  second->SendAdapters({{"sql", "B1"}});
+  AwaitAdapters({"sql"});
+  EXPECT_TRUE(AwaitThat([&] {
+    calls.push_back(Generate(RequestFor("sql")));
+    return second->NextReserve().sequence().adapter() == "B1";
+  }));
+  second->SendAdapters({});
+  AwaitAdapters({});
+  EXPECT_EQ(Generate(RequestFor("sql"))->Finish().error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  EXPECT_FALSE(second->HasCancel());
+}
+
+// It went while the request was under way.
+TEST_F(AdapterTest, WhoHasItNoMoreIsNotAskedAgain) {
+  FakeWorker* const workers[] = {AddDecoder("d0", {{"sql", "A1"}}),
+                                 AddDecoder("d1", {{"sql", "A1"}})};
+  StartRouter();
+  AwaitWhyNot("d0", "");
+  AwaitWhyNot("d1", "");
+  AwaitAdapters({"sql"});
+  const auto call = Generate(RequestFor("sql"));
+  EXPECT_TRUE(AwaitThat(
+      [&] { return workers[0]->HasReserve() || workers[1]->HasReserve(); }));
+  const int first = workers[0]->HasReserve() ? 0 : 1;
+  workers[first]->SendRefusal(workers[first]->NextReserve().attempt(),
+                              v1::REFUSAL_REASON_NO_ADAPTER, 0);
+  FakeWorker* const other = workers[1 - first];
+  const uint64_t attempt = other->NextReserve().attempt();
+  other->SendGrant(attempt);
+  other->SendToken(attempt, 0, 'x', v1::FINISH_REASON_STOP);
+  other->SendOk(attempt);
+  EXPECT_TRUE(call->Finish().ok());
+}
+
 // An answer goes on with its own adapter or not at all, and keeps nobody
 // waiting.
 TEST_F(AdapterTest, ARequestWhoseWorkersAreGoneEnds) {

@@ -210,6 +210,18 @@ void FakeWorker::SendToken(uint64_t attempt, uint32_t index, uint32_t id,
   Send(message);
 }
 
+void FakeWorker::SendAdapters(
+    const std::vector<std::pair<std::string, std::string>>& adapters) {
+  v1::WorkerMessage message;
+  message.mutable_adapters();
+  for (const auto& [name, identity] : adapters) {
+    v1::Adapter* const wire = message.mutable_adapters()->add_adapters();
+    wire->set_name(name);
+    wire->set_identity(identity);
+  }
+  Send(message);
+}
+
 void FakeWorker::SendPromptLogprobs(uint64_t attempt, uint32_t first,
                                     const std::vector<float>& logprobs,
                                     uint32_t top) {

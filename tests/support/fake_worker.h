@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -76,6 +77,9 @@ class FakeWorker final : private v1::WorkerControl::Service {
   void SendFailure(uint64_t attempt, const std::string& error, bool retryable);
   void SendLoad(const v1::LoadReport& load);
   const v1::WorkerHello& hello() const { return options_.hello; }
+  // Names and identities of its adapters from now on.
+  void SendAdapters(
+      const std::vector<std::pair<std::string, std::string>>& adapters);
   void SendPaired(uint64_t decode_incarnation);
   void SendPrefixes(const v1::PrefixNews& news);
 

@@ -73,7 +73,7 @@ TEST(MakeSequenceTest, FindsTheAdapter) {
   spec.set_adapter("C\n");
   const absl::Status status =
       MakeSequence(SequenceId{3}, spec, kVocab, adapters).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(status.message(),
             "sequence.adapter is C\\n, which this worker does not have");
 }
