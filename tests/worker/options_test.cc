@@ -42,6 +42,12 @@ TEST(OptionsTest, KvMemoryIsASizeOrAShare) {
               HasSubstr("\"x%\" is not a share"));
 }
 
+TEST(OptionsTest, AFolderOfAdaptersIsAFolder) {
+  EXPECT_EQ(Parse("")->adapter_dir, "");
+  EXPECT_EQ(Parse("--adapter-dir /tmp")->adapter_dir, "/tmp");
+  EXPECT_FALSE(Parse("--adapter-dir /gone").has_value());
+}
+
 TEST(OptionsTest, AdaptersHaveNames) {
   EXPECT_TRUE(Parse("")->engine.adapters.empty());
   const auto options =
