@@ -85,16 +85,20 @@ class Engine {
   virtual absl::Span<const AdapterInfo> adapters() const { return {}; }
 
   // Makes one ready that may be added to them. Takes as long as reading it, and
-  // touches nothing that steps read: any thread. Errors as of LoadLoraAdapter,
-  // Unimplemented where adapters are loaded with the model alone.
+  // touches nothing that steps read: any thread. Errors as of LoadLoraAdapter;
+  // InvalidArgument for a larger rank than there is room for; Unimplemented
+  // where adapters are loaded with the model alone.
   virtual absl::StatusOr<std::unique_ptr<PreparedAdapter>> PrepareAdapter(
       const AdapterSource& source) const {
     return absl::UnimplementedError(
         absl::StrCat(backend_name(), " loads adapters at start alone"));
   }
-  // Adds it: its place among adapters(), one that has none if there is. At
-  // once; between two steps, by the thread that calls Execute.
-  virtual int32_t AddAdapter(std::unique_ptr<PreparedAdapter> adapter) {
+  // Adds it: its place among adapters(), one that has none if there is. Between
+  // two steps, by the thread that calls Execute, in little time.
+  // ResourceExhausted where a device has no memory for it.
+  // REQUIRES: fewer than kMaxAdapters are there.
+  virtual absl::StatusOr<int32_t> AddAdapter(
+      std::unique_ptr<PreparedAdapter> adapter) {
     LOG(FATAL) << "none could be prepared";
   }
   // The same, the other way round. REQUIRES: no sequence is computed with it

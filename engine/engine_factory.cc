@@ -19,6 +19,11 @@ absl::Status ValidateAdapters(const EngineOptions& options) {
         absl::StrCat("adapters: ", options.adapters.size(),
                      " are more than the ", kMaxAdapters, " there may be"));
   }
+  if (options.adapter_rank < 1 || options.adapter_rank > kMaxLoraRank) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("adapter_rank: ", options.adapter_rank, " is not in [1, ",
+                     kMaxLoraRank, "]"));
+  }
   for (size_t i = 0; i < options.adapters.size(); ++i) {
     const std::string& name = options.adapters[i].name;
     if (name.empty()) {

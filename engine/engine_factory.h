@@ -60,6 +60,11 @@ struct EngineOptions {
   std::string kv_dtype = "bf16";
   // Adapters that sequences may be computed with, each of another name.
   std::vector<AdapterSource> adapters;
+  // Whether others may come (Engine::PrepareAdapter); and of which rank at
+  // most, or as those at start have, for backends that make room for them in
+  // advance. In [1, kMaxLoraRank].
+  bool adapters_may_come = false;
+  int32_t adapter_rank = 64;
   // For tests: the instruction set of the CPU backend ("portable", "avx2",
   // "avx512bf16"); empty takes the best one this CPU has.
   std::string cpu_isa;

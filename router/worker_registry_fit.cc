@@ -118,11 +118,19 @@ void WorkerRegistry::UpdateAdapters() {
 void WorkerRegistry::AdaptersChanged(int index, const v1::AdapterNews& news) {
   Worker& worker = workers_[index];
   if (worker.id == scheduling::kNoWorker) return;
+  const auto alike = [](const v1::Adapter& a, const v1::Adapter& b) {
+    return a.name() == b.name() && a.identity() == b.identity();
+  };
+  const bool same =
+      std::equal(worker.hello.adapters().begin(), worker.hello.adapters().end(),
+                 news.adapters().begin(), news.adapters().end(), alike);
   *worker.hello.mutable_adapters() = news.adapters();
   TakeAdapters(worker.hello, Find(worker.id));
   UpdateAdapters();
-  LOG(INFO) << "worker " << Describe(index) << " has "
-            << worker.hello.adapters_size() << " adapters now";
+  LOG_IF(INFO, !same) << "worker " << Describe(index) << " has "
+                      << news.adapters_size()
+                      << (news.adapters_size() == 1 ? " adapter" : " adapters")
+                      << " now";
 }
 
 std::vector<int> WorkerRegistry::UpdateMisfits(int changed) {

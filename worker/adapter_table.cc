@@ -25,6 +25,7 @@ AdapterTable::AdapterTable(engine::Engine* engine,
   if (metrics == nullptr) return;
   added_ = AdapterChanges(metrics, "added");
   dropped_ = AdapterChanges(metrics, "dropped");
+  failed_ = AdapterChanges(metrics, "failed");
   adapters_ = metrics->Gauge("baton_adapters",
                              "LoRA adapters that requests may ask for.");
   adapters_->Set(static_cast<double>(infos_.size()));
@@ -103,7 +104,15 @@ void AdapterTable::AddWaiting() {
     waiting_.erase(waiting_.begin());
     const engine::AdapterInfo info = adapter->info();
     const int32_t before = PlaceOf(info.name);
-    const int32_t place = engine_->AddAdapter(std::move(adapter));
+    const absl::StatusOr<int32_t> added =
+        engine_->AddAdapter(std::move(adapter));
+    if (!added.ok()) {
+      LOG(WARNING) << "adapter " << info.name
+                   << " is not added: " << added.status().message();
+      if (failed_ != nullptr) failed_->Increment();
+      continue;
+    }
+    const int32_t place = *added;
     infos_.resize(std::max(infos_.size(), static_cast<size_t>(place) + 1));
     if (before >= 0) Retire(before);
     infos_[place] = info;

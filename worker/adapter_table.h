@@ -58,6 +58,7 @@ class AdapterTable final {
   const std::unique_ptr<AdapterFolder> folder_;
   prometheus::Counter* added_ = nullptr;
   prometheus::Counter* dropped_ = nullptr;
+  prometheus::Counter* failed_ = nullptr;
   prometheus::Gauge* adapters_ = nullptr;
   std::vector<std::function<bool(int32_t)>> users_;
   std::vector<engine::AdapterInfo> infos_;

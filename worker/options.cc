@@ -87,9 +87,13 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->allow_extra_args(false);
   app->add_option("--adapter-dir", o->adapter_dir,
                   "Folder whose folders are LoRA adapters, each called as its "
-                  "folder is: they are loaded and dropped as they come and go "
-                  "(with --device cpu)")
+                  "folder is: they are loaded and dropped as they come and go")
       ->check(CLI::ExistingDirectory);
+  app->add_option("--adapter-rank", o->engine.adapter_rank,
+                  "With --adapter-dir and --device cuda: the highest rank that "
+                  "there is room for; steps with adapters take longer for it")
+      ->check(CLI::Range(1, engine::kMaxLoraRank))
+      ->capture_default_str();
   app->add_option("--name", o->name, "Name of this worker in logs and metrics");
   app->add_option("--listen", o->listen,
                   "HOST:PORT of the control plane (gRPC); port 0 takes a free "

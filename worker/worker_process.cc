@@ -178,11 +178,6 @@ absl::Status CheckOptions(const WorkerOptions& options,
     return absl::InvalidArgumentError(
         "--kv-offload-dir needs --kv-offload, its size");
   }
-  if (!options.adapter_dir.empty() && options.engine.backend != "cpu") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--adapter-dir needs --device cpu, not ", options.engine.backend,
-        ", where adapters are loaded at start alone (--adapter)"));
-  }
   if (options.draft_tokens > 0 && options.engine.backend != "cpu") {
     return absl::InvalidArgumentError(absl::StrCat(
         "--draft-tokens needs --device cpu, not ", options.engine.backend));
@@ -236,6 +231,7 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program) {
       program.roles.front() == v1::WORKER_ROLE_PREFILL &&
       (options.transport == "local" || options.transport == "auto");
   engine_options.kv_staging_on_device = StagesOnDevice(options);
+  engine_options.adapters_may_come = !options.adapter_dir.empty();
   if (program.dual() || program.roles.front() == v1::WORKER_ROLE_DECODE) {
     engine_options.decode_rows_at_start = options.max_sequences;
   }

@@ -189,7 +189,8 @@ absl::StatusOr<std::unique_ptr<PreparedAdapter>> CpuEngine::PrepareAdapter(
                                               std::move(lora));
 }
 
-int32_t CpuEngine::AddAdapter(std::unique_ptr<PreparedAdapter> adapter) {
+absl::StatusOr<int32_t> CpuEngine::AddAdapter(
+    std::unique_ptr<PreparedAdapter> adapter) {
   auto place = std::find(loras_.begin(), loras_.end(), nullptr);
   if (place == loras_.end()) {
     CHECK_LT(loras_.size(), kMaxAdapters);

@@ -35,7 +35,8 @@ class CpuEngine final : public Engine {
   absl::Span<const AdapterInfo> adapters() const override { return adapters_; }
   absl::StatusOr<std::unique_ptr<PreparedAdapter>> PrepareAdapter(
       const AdapterSource& source) const override;
-  int32_t AddAdapter(std::unique_ptr<PreparedAdapter> adapter) override;
+  absl::StatusOr<int32_t> AddAdapter(
+      std::unique_ptr<PreparedAdapter> adapter) override;
   void RemoveAdapter(int32_t adapter) override;
   absl::Span<std::byte> kv_memory() override { return arena_.memory(); }
   int kv_descriptor() const override { return arena_.descriptor(); }

@@ -282,18 +282,6 @@ absl::Status CudaEngine::LoadWeights(const EngineOptions& options,
   return absl::OkStatus();
 }
 
-absl::Status CudaEngine::LoadAdapters(const EngineOptions& options) {
-  BATON_ASSIGN_OR_RETURN(const std::vector<LoraAdapter> adapters,
-                         LoadLoraAdapters(options.adapters, config_));
-  adapters_ = AdapterInfos(adapters);
-  return ForAllRanks([&](Rank& rank) -> absl::Status {
-    BATON_ASSIGN_OR_RETURN(
-        rank.weights.loras,
-        LoadDeviceLoras(adapters, config_, rank.shard, *rank.stream));
-    return absl::OkStatus();
-  });
-}
-
 int64_t CudaEngine::FreeForKv(const EngineOptions& options,
                               const ForwardPassOptions& pass_options) {
   // All have as much as the one that has the least.

@@ -46,6 +46,11 @@ class CudaEngine final : public Engine {
   const KvLayout& kv_layout() const override { return layout_; }
   WeightsInfo weights_info() const override { return weights_info_; }
   absl::Span<const AdapterInfo> adapters() const override { return adapters_; }
+  absl::StatusOr<std::unique_ptr<PreparedAdapter>> PrepareAdapter(
+      const AdapterSource& source) const override;
+  absl::StatusOr<int32_t> AddAdapter(
+      std::unique_ptr<PreparedAdapter> adapter) override;
+  void RemoveAdapter(int32_t adapter) override;
   absl::Span<std::byte> kv_memory() override { return {}; }
   KvStage* kv_stage() const override { return stage_.get(); }
   scheduling::StepResult Execute(const scheduling::StepPlan& plan,
@@ -109,6 +114,7 @@ class CudaEngine final : public Engine {
   KvLayout layout_;  // of all ranks together
   WeightsInfo weights_info_;
   std::vector<AdapterInfo> adapters_;
+  bool adapters_may_come_ = false;
   std::unique_ptr<RankGroup> group_;  // null: one rank
   RankMeeting meeting_;
   std::vector<Rank> ranks_;

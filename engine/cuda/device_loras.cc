@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <optional>
-#include <string>
+#include <utility>
 
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -26,120 +25,47 @@ int64_t FirstOutput(const ModelConfig& config, const Shard& shard,
   return whole ? 0 : int64_t{shard.rank} * LoraOutputs(config, shard, target);
 }
 
-// Collects what goes to the device: first all sizes, then, with memory, all
-// values.
-class Image {
+// Appends to an image.
+class ImageWriter {
  public:
-  // Begins to write, to what will lie at `device`.
-  void Begin(std::byte* device) {
-    device_ = device;
-    host_.assign(size_, std::byte{0});
-    size_ = 0;
-  }
-  bool writing() const { return device_ != nullptr; }
-  int64_t size() const { return size_; }
-  const std::byte* data() const { return host_.data(); }
+  explicit ImageWriter(std::vector<std::byte>* image) : image_(image) {}
 
-  // A place for `count` values: where they are written, if they are, and where
-  // they will lie.
-  template <typename T>
-  struct Place {
-    T* host = nullptr;
-    const T* device = nullptr;
-  };
-  template <typename T>
-  Place<T> Take(int64_t count) {
-    const int64_t at = size_;
-    size_ +=
-        (count * int64_t{sizeof(T)} + kAlignment - 1) / kAlignment * kAlignment;
-    if (!writing()) return {};
-    return {reinterpret_cast<T*>(host_.data() + at),
-            reinterpret_cast<const T*>(device_ + at)};
-  }
-
- private:
-  int64_t size_ = 0;
-  std::byte* device_ = nullptr;
-  std::vector<std::byte> host_;
-};
-
-class LoraWriter {
- public:
-  LoraWriter(absl::Span<const LoraAdapter> adapters, const ModelConfig& config,
-             const Shard& shard, int32_t rank)
-      : adapters_(adapters), config_(config), shard_(shard), rank_(rank) {}
-
-  // Everything, in the same order each time.
-  void Put(Image* image, DeviceLoras* out) const {
-    for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
-      for (int i = 0; i < kNumLoraInputs; ++i) {
-        out->layers[layer][i] = PutInput(layer, LoraInput{i}, image);
-      }
-    }
-  }
-
- private:
-  const LoraEntry* PutInput(int32_t layer, LoraInput input,
-                            Image* image) const {
-    const absl::Span<const LoraTarget> targets = TargetsOf(input);
-    const auto pair_of =
-        [&](const LoraAdapter& adapter,
-            LoraTarget target) -> const std::optional<LoraPair>& {
-      return adapter.layers[layer].of(target);
-    };
-    const bool any = std::any_of(
-        adapters_.begin(), adapters_.end(), [&](const LoraAdapter& adapter) {
-          return std::any_of(targets.begin(), targets.end(),
-                             [&](LoraTarget target) {
-                               return pair_of(adapter, target).has_value();
-                             });
-        });
-    if (!any) return nullptr;
-    const auto entries =
-        image->Take<LoraEntry>(static_cast<int64_t>(adapters_.size()));
-    for (size_t a = 0; a < adapters_.size(); ++a) {
-      for (size_t part = 0; part < targets.size(); ++part) {
-        const std::optional<LoraPair>& pair =
-            pair_of(adapters_[a], targets[part]);
-        if (!pair.has_value()) continue;
-        const LoraPart put = PutPair(*pair, targets[part], image);
-        if (image->writing()) entries.host[a].parts[part] = put;
-      }
-    }
-    return entries.device;
-  }
-
-  LoraPart PutPair(const LoraPair& pair, LoraTarget target,
-                   Image* image) const {
-    const int64_t padded = PaddedInputs(static_cast<int32_t>(pair.a.columns));
-    const auto a = image->Take<uint16_t>(rank_ * padded);
-    const int32_t outputs = LoraOutputs(config_, shard_, target);
-    const auto b = image->Take<uint16_t>(int64_t{outputs} * rank_);
-    if (image->writing()) {
-      Write(pair.a, 0, pair.a.rows, padded, a.host);
-      Write(pair.b, FirstOutput(config_, shard_, target), outputs, rank_,
-            b.host);
-    }
-    return {a.device, b.device, static_cast<float>(pair.scale)};
-  }
-
-  // Rows [first, first + count), `stride` elements apart.
-  static void Write(const WeightMatrix& matrix, int64_t first, int64_t count,
-                    int64_t stride, uint16_t* out) {
+  // Rows [first, first + count) of `matrix`, `stride` elements apart, and zeros
+  // up to `rows` of them: where they begin.
+  int64_t Put(const WeightMatrix& matrix, int64_t first, int64_t count,
+              int64_t rows, int64_t stride) {
+    const auto at = static_cast<int64_t>(image_->size());
+    const int64_t bytes = rows * stride * int64_t{sizeof(uint16_t)};
+    image_->resize(at + (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    auto* const out = reinterpret_cast<uint16_t*>(image_->data() + at);
     std::vector<float> row(matrix.columns);
     for (int64_t i = 0; i < count; ++i) {
       ReadRow(matrix, first + i, absl::MakeSpan(row));
       for (size_t k = 0; k < row.size(); ++k) {
-        out[i * stride + k] = FloatToBf16(row[k]);
+        out[i * stride + static_cast<int64_t>(k)] = FloatToBf16(row[k]);
       }
     }
+    return at;
   }
 
-  const absl::Span<const LoraAdapter> adapters_;
-  const ModelConfig& config_;
-  const Shard& shard_;
-  const int32_t rank_;
+ private:
+  std::vector<std::byte>* const image_;
 };
+
+// Whether anything may be added to matrices that read `input`.
+bool HasTargets(const ModelConfig& config, int32_t layer, LoraInput input) {
+  const absl::Span<const LoraTarget> targets = TargetsOf(input);
+  return std::any_of(targets.begin(), targets.end(), [&](LoraTarget target) {
+    return LoraShapeOf(config, layer, target).has_value();
+  });
+}
+
+bool AddsTo(const LoraAdapter& adapter, int32_t layer, LoraInput input) {
+  const absl::Span<const LoraTarget> targets = TargetsOf(input);
+  return std::any_of(targets.begin(), targets.end(), [&](LoraTarget target) {
+    return adapter.layers[layer].of(target).has_value();
+  });
+}
 
 }  // namespace
 
@@ -161,24 +87,114 @@ int32_t LoraOutputs(const ModelConfig& config, const Shard& shard,
   return 0;
 }
 
-absl::StatusOr<DeviceLoras> LoadDeviceLoras(
-    absl::Span<const LoraAdapter> adapters, const ModelConfig& config,
-    const Shard& shard, Stream& stream) {
-  DeviceLoras out;
-  if (adapters.empty()) return out;
-  for (const LoraAdapter& adapter : adapters) {
-    out.rank = std::max(out.rank, adapter.rank);
+int32_t PaddedLoraRank(int32_t rank) {
+  return (rank + kLoraRankUnit - 1) / kLoraRankUnit * kLoraRankUnit;
+}
+
+HostLora MakeHostLora(const LoraAdapter& adapter, const ModelConfig& config,
+                      const Shard& shard, int32_t rank) {
+  CHECK_LE(adapter.rank, rank);
+  HostLora lora;
+  lora.layers.resize(config.num_layers);
+  ImageWriter writer(&lora.image);
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    for (int i = 0; i < kNumLoraInputs; ++i) {
+      const absl::Span<const LoraTarget> targets = TargetsOf(LoraInput{i});
+      for (size_t part = 0; part < targets.size(); ++part) {
+        const LoraTarget target = targets[part];
+        const std::optional<LoraPair>& pair = adapter.layers[layer].of(target);
+        if (!pair.has_value()) continue;
+        HostLora::Part put;
+        put.target = static_cast<int32_t>(part);
+        put.a = writer.Put(pair->a, 0, pair->a.rows, rank,
+                           PaddedInputs(static_cast<int32_t>(pair->a.columns)));
+        const int32_t outputs = LoraOutputs(config, shard, target);
+        put.b = writer.Put(pair->b, FirstOutput(config, shard, target), outputs,
+                           outputs, rank);
+        put.scale = static_cast<float>(pair->scale);
+        lora.layers[layer][i].push_back(put);
+      }
+    }
   }
-  out.rank = (out.rank + kLoraRankUnit - 1) / kLoraRankUnit * kLoraRankUnit;
+  return lora;
+}
+
+absl::Status PutDeviceLora(const HostLora& lora, int32_t place, Stream& stream,
+                           DeviceLoras* loras) {
+  BATON_ASSIGN_OR_RETURN(
+      DeviceBuffer memory,
+      DeviceBuffer::Allocate(static_cast<int64_t>(lora.image.size()),
+                             "an adapter"));
+  stream.CopyToDevice(memory.data(), lora.image.data(),
+                      static_cast<int64_t>(lora.image.size()));
+  // Until the copies are done.
+  std::vector<LoraEntry> entries;
+  entries.reserve(lora.layers.size() * kNumLoraInputs);
+  for (size_t layer = 0; layer < lora.layers.size(); ++layer) {
+    for (int i = 0; i < kNumLoraInputs; ++i) {
+      LoraEntry* const table = loras->layers[layer][i];
+      const std::vector<HostLora::Part>& parts = lora.layers[layer][i];
+      if (table == nullptr) {
+        CHECK(parts.empty());
+        continue;
+      }
+      LoraEntry& entry = entries.emplace_back();
+      for (const HostLora::Part& part : parts) {
+        entry.parts[part.target] = {
+            reinterpret_cast<const uint16_t*>(memory.data() + part.a),
+            reinterpret_cast<const uint16_t*>(memory.data() + part.b),
+            part.scale};
+      }
+      stream.CopyToDevice(reinterpret_cast<std::byte*>(table + place), &entry,
+                          int64_t{sizeof(LoraEntry)});
+    }
+  }
+  stream.Wait();
+  loras->memory[place] = std::move(memory);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DeviceLoras> LoadDeviceLoras(
+    absl::Span<const LoraAdapter> adapters, int32_t places, int32_t rank,
+    bool may_come, const ModelConfig& config, const Shard& shard,
+    Stream& stream) {
+  DeviceLoras out;
+  if (places == 0) return out;
+  CHECK_GE(places, static_cast<int32_t>(adapters.size()));
+  out.rank = rank;
   out.layers.resize(config.num_layers);
-  const LoraWriter writer(adapters, config, shard, out.rank);
-  Image image;
-  writer.Put(&image, &out);
-  BATON_ASSIGN_OR_RETURN(out.memory,
-                         DeviceBuffer::Allocate(image.size(), "adapters"));
-  image.Begin(out.memory.data());
-  writer.Put(&image, &out);
-  stream.CopyToDevice(out.memory.data(), image.data(), image.size());
+  out.memory.resize(places);
+  const auto has_table = [&](int32_t layer, LoraInput input) {
+    return may_come ? HasTargets(config, layer, input)
+                    : std::any_of(adapters.begin(), adapters.end(),
+                                  [&](const LoraAdapter& adapter) {
+                                    return AddsTo(adapter, layer, input);
+                                  });
+  };
+  int64_t tables = 0;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    for (int i = 0; i < kNumLoraInputs; ++i) {
+      tables += has_table(layer, LoraInput{i});
+    }
+  }
+  const int64_t bytes = tables * places * int64_t{sizeof(LoraEntry)};
+  BATON_ASSIGN_OR_RETURN(out.tables,
+                         DeviceBuffer::Allocate(bytes, "tables of adapters"));
+  if (bytes > 0) stream.Fill(out.tables.data(), 0, bytes);
+  auto* next = out.tables.as<LoraEntry>();
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    for (int i = 0; i < kNumLoraInputs; ++i) {
+      out.layers[layer][i] = nullptr;
+      if (!has_table(layer, LoraInput{i})) continue;
+      out.layers[layer][i] = next;
+      next += places;
+    }
+  }
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    BATON_RETURN_IF_ERROR(
+        PutDeviceLora(MakeHostLora(adapters[i], config, shard, rank),
+                      static_cast<int32_t>(i), stream, &out));
+  }
   stream.Wait();
   return out;
 }

@@ -3,7 +3,6 @@
 // whatever happens to it.
 #include <signal.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -17,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "tests/integration/raw_call.h"
 #include "tests/integration/streams_fixture.h"
-#include "tests/support/await_that.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::test::adapters_test {
@@ -132,30 +130,14 @@ TEST_F(AdaptersTest, ComeAndGoWhileTheClusterRuns) {
   fs::rename(scratch_.path() + "/narrow", folder + "/narrow");
   const Flags flags = {"--adapter-dir", folder};
   StartCluster({.prefill = {flags}, .decode = {flags, flags}, .dual = {flags}});
-  const auto await_adapters = [&](const std::vector<std::string>& names) {
-    return AwaitThat([&] {
-      // Each worker, and so the router.
-      grpc::ClientContext context;
-      v1::GetClusterResponse cluster;
-      if (!stub_->GetCluster(&context, {}, &cluster).ok()) return false;
-      return std::all_of(cluster.workers().begin(), cluster.workers().end(),
-                         [&](const v1::WorkerStatus& worker) {
-                           std::vector<std::string> its(
-                               worker.adapters().begin(),
-                               worker.adapters().end());
-                           std::sort(its.begin(), its.end());
-                           return its == names;
-                         });
-    });
-  };
-  ASSERT_TRUE(await_adapters({"narrow"}));
+  ASSERT_TRUE(AwaitAdapters({"narrow"}));
   fs::rename(scratch_.path() + "/wide", folder + "/wide");
-  ASSERT_TRUE(await_adapters({"narrow", "wide"}));
+  ASSERT_TRUE(AwaitAdapters({"narrow", "wide"}));
   const std::vector<v1::GenerateRequest> requests = MakeAdapted(12);
   bool gone = false;
   CheckAnswers(requests, RunAndInterrupt(requests, [&] {
                  fs::rename(folder + "/wide", scratch_.path() + "/wide");
-                 gone = await_adapters({"narrow"});
+                 gone = AwaitAdapters({"narrow"});
                }));
   EXPECT_TRUE(gone);
   v1::GenerateRequest request = GreedyRequest({1, 2, 3}, 4);

@@ -2,12 +2,14 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <random>
 #include <thread>
 #include <utility>
 
 #include "absl/synchronization/blocking_counter.h"
 #include "tests/integration/raw_call.h"
+#include "tests/support/await_that.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::test {
@@ -108,6 +110,21 @@ int StreamsTest::CheckAnswers(const std::vector<v1::GenerateRequest>& requests,
     if (answers[i].last.timing().retries() > 0) ++replaced;
   }
   return replaced;
+}
+
+bool StreamsTest::AwaitAdapters(const std::vector<std::string>& names) {
+  return AwaitThat([&] {
+    grpc::ClientContext context;
+    v1::GetClusterResponse cluster;
+    if (!stub_->GetCluster(&context, {}, &cluster).ok()) return false;
+    return std::all_of(cluster.workers().begin(), cluster.workers().end(),
+                       [&](const v1::WorkerStatus& worker) {
+                         std::vector<std::string> its(worker.adapters().begin(),
+                                                      worker.adapters().end());
+                         std::sort(its.begin(), its.end());
+                         return its == names;
+                       });
+  });
 }
 
 void StreamsTest::CheckServes() {

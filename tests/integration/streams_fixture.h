@@ -61,6 +61,10 @@ class StreamsTest : public testing::Test {
   // The router counts so many workers.
   void CheckJoined(int num_prefill, int num_decode);
 
+  // Until all workers have adapters of these names, sorted, and the router
+  // knows.
+  bool AwaitAdapters(const std::vector<std::string>& names);
+
   // Until no block is in use on any of these workers.
   void AwaitBlocksFree(const std::vector<std::string>& workers);
 

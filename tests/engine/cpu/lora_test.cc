@@ -197,7 +197,7 @@ TEST_P(LoraTest, AdaptersComeAndGo) {
     CHECK(prepared.ok()) << prepared.status();
     return *std::move(prepared);
   };
-  EXPECT_EQ(engine->AddAdapter(prepare(sources[1])), 0);
+  EXPECT_EQ(engine->AddAdapter(prepare(sources[1])).value(), 0);
   EXPECT_EQ(engine->adapters()[0].name, "narrow");
   EXPECT_EQ(engine->adapters()[0].rank, 3);
   EXPECT_TRUE(SameBits(run(engine.get(), {0})[0], expected[1]));
@@ -206,8 +206,8 @@ TEST_P(LoraTest, AdaptersComeAndGo) {
   std::thread beside([&] { wide = prepare(sources[0]); });
   EXPECT_TRUE(SameBits(run(engine.get(), {0})[0], expected[1]));
   beside.join();
-  EXPECT_EQ(engine->AddAdapter(std::move(wide)), 1);
-  EXPECT_EQ(engine->AddAdapter(prepare(sources[2])), 2);
+  EXPECT_EQ(engine->AddAdapter(std::move(wide)).value(), 1);
+  EXPECT_EQ(engine->AddAdapter(prepare(sources[2])).value(), 2);
   auto all = run(engine.get(), {1, 0, 2, kNoAdapter, 1});
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_TRUE(SameBits(all[i], expected[i])) << i;
@@ -218,7 +218,7 @@ TEST_P(LoraTest, AdaptersComeAndGo) {
   EXPECT_TRUE(engine->adapters()[0].name.empty());
   EXPECT_TRUE(engine->adapters()[0].identity.empty());
   EXPECT_TRUE(SameBits(run(engine.get(), {1})[0], expected[0]));
-  EXPECT_EQ(engine->AddAdapter(prepare(sources[0])), 0);
+  EXPECT_EQ(engine->AddAdapter(prepare(sources[0])).value(), 0);
   all = run(engine.get(), {0, 1});
   EXPECT_TRUE(SameBits(all[0], expected[0]));
   EXPECT_TRUE(SameBits(all[1], expected[0]));

@@ -29,6 +29,7 @@ using scheduling::kNoAdapter;
 using scheduling::StepPlan;
 using scheduling::StepResult;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 constexpr double kTolerance = 1e-2;
 
@@ -337,6 +338,52 @@ TEST_P(LoraEngineTest, LogitsAreThoseOfTheCpuBackend) {
 
 // Of all adapters and of none, prompts and single tokens; some of gate and up
 // at a time; then steps that are graphs.
+// Between steps, with the logits that they have in an engine that had them from
+// the start, to the bit, whatever rank there is room for.
+TEST_P(LoraEngineTest, ComeAndGo) {
+  const std::vector<TokenId> tokens = Prompt(20, 4);
+  std::vector<std::vector<float>> expected;
+  {
+    const auto engine = MakeCuda(Options());
+    for (int32_t adapter = 0; adapter < 3; ++adapter) {
+      expected.push_back(RunAlone(*engine, adapter, tokens));
+    }
+  }
+  EngineOptions options = Options();
+  options.adapters = {sources_[1]};
+  options.adapters_may_come = true;
+  options.adapter_rank = 21;
+  // Each of them has its part.
+  if (OpenDevice(1).ok() && GetParam() != "odd") options.tensor_parallel = 2;
+  UseDevice(0);
+  const auto engine = MakeCuda(options);
+  const auto add = [&](size_t i) {
+    auto prepared = engine->PrepareAdapter(sources_[i]);
+    CHECK(prepared.ok()) << prepared.status();
+    return engine->AddAdapter(*std::move(prepared)).value();
+  };
+  EXPECT_TRUE(SameBits(RunAlone(*engine, 0, tokens), expected[1]));
+  EXPECT_EQ(add(0), 1);
+  EXPECT_EQ(add(2), 2);
+  EXPECT_EQ(engine->adapters()[1].name, "all");
+  EXPECT_TRUE(SameBits(RunAlone(*engine, 1, tokens), expected[0]));
+  EXPECT_TRUE(SameBits(RunAlone(*engine, 2, tokens), expected[2]));
+  engine->RemoveAdapter(0);
+  EXPECT_TRUE(engine->adapters()[0].name.empty());
+  EXPECT_TRUE(SameBits(RunAlone(*engine, 1, tokens), expected[0]));
+  EXPECT_EQ(add(0), 0);
+  EXPECT_TRUE(SameBits(RunAlone(*engine, 0, tokens), expected[0]));
+  engine->RemoveAdapter(1);
+  EXPECT_TRUE(SameBits(RunAlone(*engine, 0, tokens), expected[0]));
+  // Of a larger rank than there is room for; and where none may come.
+  options.adapter_rank = 8;
+  const auto narrow = MakeCuda(options);
+  EXPECT_THAT(narrow->PrepareAdapter(sources_[0]).status().message(),
+              HasSubstr("adapter all: its rank is 11, there is room for 8"));
+  EXPECT_EQ(MakeCuda(Options())->PrepareAdapter(sources_[0]).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
 TEST_P(LoraEngineTest, ABatchOfAllGivesTheSameLogits) {
   constexpr int kSequences = 9;
   const auto adapter_of = [](int i) { return i * 7 % 4 - 1; };

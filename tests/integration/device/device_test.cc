@@ -2,6 +2,7 @@
 // plays: real processes, and the hand-off by way of staged blocks. Their
 // answers are those of the same engine in one process.
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -54,8 +55,10 @@ class DeviceTest : public StreamsTest {
   }
 
   // What answers are compared with.
-  void ReferTo(const std::string& weights, const std::string& kv_dtype) {
+  void ReferTo(const std::string& weights, const std::string& kv_dtype,
+               const std::vector<engine::AdapterSource>& adapters = {}) {
     engine::EngineOptions options;
+    options.adapters = adapters;
     options.model_dir = model_dir_;
     options.weights = weights;
     options.kv_dtype = kv_dtype;
@@ -332,6 +335,47 @@ TEST_F(DeviceTest, StoredKvComesBackToADevice) {
   EXPECT_GT(Metric("prefill-0", "baton_external_prefix_cache_hits_total"), 0);
   EXPECT_EQ(Metric("prefill-0", "baton_kv_offload_saved_blocks_total"), 0)
       << "it was there";
+  AwaitAllFree({"prefill-0", "decode-0"});
+}
+
+// While steps run ahead, too: one that goes leaves the device when the last
+// step that may read it is done.
+TEST_F(DeviceTest, AdaptersComeAndGo) {
+  namespace fs = std::filesystem;
+  const std::string folder = scratch_.path() + "/adapters";
+  fs::create_directory(folder);
+  const auto path = [&](const std::string& name) {
+    return absl::StrCat(scratch_.path(), "/", name);
+  };
+  std::vector<engine::AdapterSource> sources;
+  for (const auto& [name, rank] : {std::pair{"wide", 16}, {"narrow", 3}}) {
+    ASSERT_TRUE(WriteTinyAdapter(path(name), model_dir_,
+                                 {.seed = 7u + rank, .rank = rank})
+                    .ok());
+    sources.push_back({name, path(name)});
+  }
+  ASSERT_NO_FATAL_FAILURE(ReferTo("bf16", "bf16", sources));
+  fs::rename(path("wide"), folder + "/wide");
+  const Flags flags =
+      With(kDevice, {"--adapter-dir", folder, "--adapter-rank", "16"});
+  ASSERT_NO_FATAL_FAILURE(
+      StartCluster({.prefill = {flags}, .decode = {flags}}));
+  ASSERT_TRUE(AwaitAdapters({"wide"}));
+  std::vector<v1::GenerateRequest> requests = ShortRequests(6);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (i % 3 < 2) requests[i].set_model("wide");
+  }
+  bool came = false, went = false;
+  CheckAnswers(requests, RunAndInterrupt(requests, [&] {
+                 fs::rename(folder + "/wide", path("wide"));
+                 went = AwaitAdapters({});
+                 fs::rename(path("narrow"), folder + "/narrow");
+                 came = AwaitAdapters({"narrow"});
+               }));
+  EXPECT_TRUE(went && came);
+  EXPECT_GT(Metric("decode-0", "baton_steps_ahead_total"), 0);
+  for (v1::GenerateRequest& request : requests) request.set_model("narrow");
+  CheckAnswers(requests, RunAndInterrupt(requests, [] {}));
   AwaitAllFree({"prefill-0", "decode-0"});
 }
 
