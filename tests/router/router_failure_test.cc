@@ -22,17 +22,8 @@ using test::FakeWorker;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class TwoPairsTest : public RouterTest {
+class TwoPairsTest : public TwoPairsFixture {
  protected:
-  TwoPairsTest()
-      : p_{AddPrefill("p0"), AddPrefill("p1")},
-        d_{AddDecode("d0"), AddDecode("d1")} {}
-
-  void StartAndPairAll() {
-    ServeMetrics();
-    StartRouter();
-    ASSERT_TRUE(AwaitThat([&] { return Metric("baton_worker_pairs") >= 4; }));
-  }
   // The workers that an attempt went to.
   struct Placed {
     FakeWorker* prefill = nullptr;
@@ -55,9 +46,6 @@ class TwoPairsTest : public RouterTest {
     EXPECT_EQ(placed.decode->NextReserve().attempt(), placed.attempt);
     return placed;
   }
-
-  FakeWorker* p_[2];
-  FakeWorker* d_[2];
 };
 
 TEST_F(TwoPairsTest, BusyThenGrantedElsewhere) {

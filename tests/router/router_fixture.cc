@@ -243,4 +243,11 @@ double RouterTest::Metric(const std::string& prefix) {
   return 0;
 }
 
+void TwoPairsFixture::StartAndPairAll() {
+  ServeMetrics();
+  StartRouter();
+  ASSERT_TRUE(
+      test::AwaitThat([&] { return Metric("baton_worker_pairs") >= 4; }));
+}
+
 }  // namespace baton::router

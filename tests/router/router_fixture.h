@@ -97,4 +97,17 @@ class RouterTest : public testing::Test {
   std::unique_ptr<v1::Inference::Stub> stub_;
 };
 
+// Two workers of each kind, which the first requests find idle.
+class TwoPairsFixture : public RouterTest {
+ protected:
+  TwoPairsFixture()
+      : p_{AddPrefill("p0"), AddPrefill("p1")},
+        d_{AddDecode("d0"), AddDecode("d1")} {}
+
+  void StartAndPairAll();
+
+  test::FakeWorker* const p_[2];
+  test::FakeWorker* const d_[2];
+};
+
 }  // namespace baton::router

@@ -20,18 +20,8 @@ using test::FakeWorker;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class PromptLogprobsTest : public RouterTest {
+class PromptLogprobsTest : public TwoPairsFixture {
  protected:
-  PromptLogprobsTest()
-      : p_{AddPrefill("p0"), AddPrefill("p1")},
-        d_{AddDecode("d0"), AddDecode("d1")} {}
-
-  void StartAndPairAll() {
-    ServeMetrics();
-    StartRouter();
-    ASSERT_TRUE(AwaitThat([&] { return Metric("baton_worker_pairs") >= 4; }));
-  }
-
   // A prompt of five tokens.
   static v1::GenerateRequest Scored(uint32_t top) {
     v1::GenerateRequest request = Request();
@@ -79,9 +69,6 @@ class PromptLogprobsTest : public RouterTest {
     placed.prefill->SendOk(placed.attempt);
     placed.decode->SendOk(placed.attempt);
   }
-
-  FakeWorker* p_[2];
-  FakeWorker* d_[2];
 };
 
 // What a call read of its prompt, to the end.
