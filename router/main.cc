@@ -221,6 +221,15 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "Threads that serve HTTP connections")
       ->check(CLI::Range(1, http::HttpServer::kMaxThreads))
       ->capture_default_str();
+  app->add_option_function<double>(
+         "--http-ping-seconds",
+         [&o](double seconds) {
+           o.http.quiet_interval = absl::Seconds(seconds);
+         },
+         "A stream of HTTP that says nothing for so long, or up to twice, says "
+         "that it is alive, for proxies; 0: never")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->default_str("10");
   app->add_option("--metrics", o.metrics, "Where GET /metrics is served")
       ->check(address)
       ->capture_default_str();

@@ -164,6 +164,9 @@ void CompletionCall::Enter(const Request& request,
   responder_->OnGone([call = weak_from_this()] {
     if (const auto alive = call.lock()) alive->ClientGone();
   });
+  if (api_.stream) {
+    responder_->KeepAlive(StreamHead(), std::string(QuietText(endpoint_)));
+  }
   std::vector<RequestKey> keys;
   {
     absl::MutexLock lock(&mu_);
@@ -297,14 +300,19 @@ bool CompletionCall::Show(const std::string& events) {
   if (events.empty()) return true;
   if (started_) return responder_->Write(events);
   started_ = true;
+  Response head = StreamHead();
+  head.body = events;
+  responder_->Start(std::move(head));
+  return true;
+}
+
+Response CompletionCall::StreamHead() const {
   Response head;
   head.headers = AnswerHeaders("text/event-stream; charset=utf-8");
   head.headers.emplace_back("cache-control", "no-cache");
   // Proxies pass each event on.
   head.headers.emplace_back("x-accel-buffering", "no");
-  head.body = events;
-  responder_->Start(std::move(head));
-  return true;
+  return head;
 }
 
 void CompletionCall::Collect(size_t index,
@@ -391,12 +399,16 @@ void CompletionCall::Fail(const absl::Status& status,
                           std::optional<absl::Duration> retry_after) {
   over_ = true;
   LeaveAll();
-  if (!started_) {
-    responder_->Send(ErrorOf(endpoint_, status, retry_after, head_.id));
+  if (!started_ && responder_->SendUnlessBegun(
+                       ErrorOf(endpoint_, status, retry_after, head_.id))) {
     return;
   }
   std::string events;
   if (items_ != nullptr) {
+    Answer& answer = answers_[0];
+    if (!std::exchange(answer.spoke, true)) {
+      items_->Begin(answer.prompt_tokens, &events);
+    }
     items_->Fail(status, &events);
   } else {
     ChunkWriter::Error(ErrorJson(status), &events);

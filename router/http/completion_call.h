@@ -106,6 +106,8 @@ class CompletionCall final
   // Of the whole answer.
   std::string Body() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaveAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of the stream, without a body.
+  Response StreamHead() const;
   Headers AnswerHeaders(const char* content_type) const;
 
   FrontDoor* const door_;

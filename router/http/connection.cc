@@ -32,7 +32,8 @@ Connection::Connection(IoThread* io, ScopedFd fd, std::string peer,
       socket_(fd_.get(), tls),
       phase_(tls == nullptr ? Phase::kReading : Phase::kHandshake),
       read_hook_(this),
-      write_hook_(this) {}
+      write_hook_(this),
+      quiet_hook_(this) {}
 
 Connection::~Connection() { CHECK(phase_ == Phase::kClosed); }
 
@@ -257,6 +258,8 @@ void Connection::Dispatch() {
   is_get_ = shape.head || request.method == "GET";
   exchange_ = std::make_shared<Exchange>(
       shape, state->options.max_pending_bytes, io_->answers(), this);
+  spoke_ = false;
+  WatchSilence();
   if (verdict.has_value()) {
     exchange_->Send(*std::move(verdict));
   } else {
@@ -311,6 +314,7 @@ size_t Connection::WriteSome(absl::string_view bytes) {
 void Connection::Output(absl::string_view bytes, Next next) {
   CHECK(unsent_.empty());
   next_ = next;
+  spoke_ = spoke_ || !bytes.empty();
   const size_t sent = WriteSome(bytes);
   if (phase_ == Phase::kClosed) return;
   if (sent == bytes.size()) return Settle();
@@ -377,7 +381,13 @@ void Connection::Linger() {
   ReadOn();
 }
 
+void Connection::WatchSilence() {
+  if (io_->state()->options.quiet_interval == absl::ZeroDuration()) return;
+  io_->Set(Wait::kQuiet, &quiet_hook_);
+}
+
 void Connection::ForgetExchange() {
+  quiet_hook_.Clear();
   if (exchange_ == nullptr) return;
   const std::shared_ptr<Exchange> exchange = std::move(exchange_);
   exchange->Detach();
@@ -416,6 +426,13 @@ void Connection::Expired(Wait wait) {
       return Refuse(ErrorResponse(408, "The request's body took too long."));
     case Wait::kWrite:
       return Drop("write_deadline");
+    case Wait::kQuiet:
+      if (phase_ != Phase::kAnswering || exchange_ == nullptr) return;
+      // A client that takes nothing needs nothing more.
+      if (!std::exchange(spoke_, false) && unsent_.empty()) {
+        exchange_->SayAlive();
+      }
+      return WatchSilence();
     case Wait::kIdle:
       socket_.EndOutput();
       return Close();

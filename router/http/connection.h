@@ -94,6 +94,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void NextRequest();
   void Linger();
   void ForgetExchange();
+  // Looks soon whether the answer is silent.
+  void WatchSilence();
   // All of its bytes are here, or sent already.
   bool AnswerIsWhole() const;
   // Closes so that the client sees that the answer is not whole.
@@ -110,6 +112,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   DeadlineHook<Connection> read_hook_;
   DeadlineHook<Connection> write_hook_;
+  DeadlineHook<Connection> quiet_hook_;
+  bool spoke_ = false;                 // since it was last looked at
   Wait read_wait_ = Wait::kHandshake;  // the last that was set
   bool waits_readable_ = false;
   bool waits_writable_ = false;

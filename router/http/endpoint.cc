@@ -83,6 +83,14 @@ Response ErrorOf(Endpoint endpoint, const absl::Status& status,
                                          : response;
 }
 
+absl::string_view QuietText(Endpoint endpoint) {
+  // The one is an event of that API, the other a comment of all streams of
+  // events.
+  return endpoint == Endpoint::kMessages
+             ? "event: ping\ndata: {\"type\": \"ping\"}\n\n"
+             : ": ping\n\n";
+}
+
 std::unique_ptr<AnswerItems> ItemsOf(Endpoint endpoint, const AnswerHead& head,
                                      const ApiRequest& api) {
   switch (endpoint) {

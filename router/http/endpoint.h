@@ -36,6 +36,9 @@ const char* IdPrefix(Endpoint endpoint);
 absl::StatusOr<ApiRequest> ParseRequest(Endpoint endpoint,
                                         absl::string_view body);
 
+// What a stream says when there is nothing to say: clients pass over it.
+absl::string_view QuietText(Endpoint endpoint);
+
 // Writes the answer; null: it is no answer of items.
 std::unique_ptr<AnswerItems> ItemsOf(Endpoint endpoint, const AnswerHead& head,
                                      const ApiRequest& api);

@@ -1,5 +1,8 @@
 #include "router/http/exchange.h"
 
+#include <memory>
+#include <utility>
+
 #include "common/log.h"
 
 namespace baton::router::http {
@@ -21,6 +24,12 @@ class ExchangeResponder final : public Responder {
     exchange_->Send(std::move(response));
   }
   void Start(Response head) override { exchange_->Start(std::move(head)); }
+  void KeepAlive(Response head, std::string text) override {
+    exchange_->KeepAlive(std::move(head), std::move(text));
+  }
+  bool SendUnlessBegun(Response response) override {
+    return exchange_->SendUnlessBegun(std::move(response));
+  }
   bool Write(absl::string_view bytes) override {
     return exchange_->Write(bytes);
   }
@@ -89,16 +98,57 @@ void Exchange::Send(Response response) {
   Schedule();
 }
 
-void Exchange::Start(Response head) {
-  absl::MutexLock lock(&mu_);
-  if (!MayBegin()) return;
+bool Exchange::SendUnlessBegun(Response response) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (quiet_ != nullptr && quiet_->begun) return false;
+    // It is not begun by that any more, whatever happens before Send.
+    quiet_.reset();
+  }
+  Send(std::move(response));
+  return true;
+}
+
+void Exchange::BeginStream(Response head) {
   Begin(std::move(head), shape_.http11 ? Framing::kChunked : Framing::kClose);
   phase_ = Phase::kStreaming;
   Schedule();
 }
 
+void Exchange::Start(Response head) {
+  absl::MutexLock lock(&mu_);
+  if (quiet_ != nullptr && std::exchange(quiet_->begun, false)) {
+    WriteLocked(head.body);
+    return;
+  }
+  if (MayBegin()) BeginStream(std::move(head));
+}
+
+void Exchange::KeepAlive(Response head, std::string text) {
+  absl::MutexLock lock(&mu_);
+  if (phase_ != Phase::kWaiting || text.empty()) return;
+  quiet_ = std::make_unique<Quiet>(
+      Quiet{.head = std::move(head), .text = std::move(text)});
+}
+
+void Exchange::SayAlive() {
+  absl::MutexLock lock(&mu_);
+  if (quiet_ == nullptr) return;
+  if (phase_ == Phase::kWaiting) {
+    quiet_->begun = true;
+    quiet_->head.body = quiet_->text;
+    BeginStream(std::move(quiet_->head));
+  } else if (phase_ == Phase::kStreaming) {
+    WriteLocked(quiet_->text);
+  }
+}
+
 bool Exchange::Write(absl::string_view bytes) {
   absl::MutexLock lock(&mu_);
+  return WriteLocked(bytes);
+}
+
+bool Exchange::WriteLocked(absl::string_view bytes) {
   if (phase_ != Phase::kStreaming) return false;
   // An empty chunk would end the body.
   if (bytes.empty() || shape_.head || !HasBody(status_)) return true;

@@ -76,6 +76,8 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   // The handler's side, any thread. See Responder.
   void Send(Response response) ABSL_LOCKS_EXCLUDED(mu_);
   void Start(Response head) ABSL_LOCKS_EXCLUDED(mu_);
+  void KeepAlive(Response head, std::string text) ABSL_LOCKS_EXCLUDED(mu_);
+  bool SendUnlessBegun(Response response) ABSL_LOCKS_EXCLUDED(mu_);
   bool Write(absl::string_view bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void AllowPending(size_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void End() ABSL_LOCKS_EXCLUDED(mu_);
@@ -87,6 +89,8 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
 
   // The connection's side, on its io thread.
   Connection* connection() const { return connection_; }
+  // Says what keeps the answer alive, if the handler has given that.
+  void SayAlive() ABSL_LOCKS_EXCLUDED(mu_);
   // Appends what is to be sent now.
   Output Take(std::string* out) ABSL_LOCKS_EXCLUDED(mu_);
   // How many of the bytes that Take gave are not sent yet. While there are any,
@@ -107,6 +111,8 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   bool MayBegin() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Begin(Response response, Framing framing)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void BeginStream(Response head) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool WriteLocked(absl::string_view bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Counts bytes that are to be written; false when too many would wait.
   bool MayWait(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Schedule() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -135,6 +141,13 @@ class Exchange final : public std::enable_shared_from_this<Exchange> {
   // Above is what Write touches.
   std::string head_ ABSL_GUARDED_BY(mu_);  // until it is taken
   std::function<void()> gone_ ABSL_GUARDED_BY(mu_);
+  // What KeepAlive gave; null: nothing, or the answer was not to be kept alive.
+  struct Quiet {
+    Response head;
+    std::string text;
+    bool begun = false;  // the answer, by it alone
+  };
+  std::unique_ptr<Quiet> quiet_ ABSL_GUARDED_BY(mu_);
 };
 
 // The handler's end of `exchange`.

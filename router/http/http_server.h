@@ -64,6 +64,9 @@ class HttpServer final {
     absl::Duration idle_deadline = absl::Seconds(75);
     // While bytes wait to be sent, and the client takes none of them.
     absl::Duration write_deadline = absl::Seconds(10);
+    // A stream that says nothing for so long, or up to twice, is kept alive
+    // (Responder::KeepAlive); zero: none is.
+    absl::Duration quiet_interval = absl::Seconds(10);
 
     // For HTTPS: read anew for new connections when the files change.
     std::shared_ptr<tls::PemFiles> tls;

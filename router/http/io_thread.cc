@@ -24,9 +24,12 @@ constexpr absl::Duration kLingerDeadline = absl::Seconds(2);
 
 // Deadlines are kept to an eighth of the shortest.
 absl::Duration TickOf(const HttpServer::Options& options) {
-  const absl::Duration shortest =
+  absl::Duration shortest =
       std::min({options.header_deadline, options.body_deadline,
                 options.idle_deadline, options.write_deadline});
+  if (options.quiet_interval > absl::ZeroDuration()) {
+    shortest = std::min(shortest, options.quiet_interval);
+  }
   return std::clamp(shortest / 8, absl::Milliseconds(1),
                     absl::Milliseconds(250));
 }
@@ -37,7 +40,8 @@ std::array<DeadlineList<Connection>, kWaits> MakeDeadlines(
   using List = DeadlineList<Connection>;
   return {List(options.header_deadline), List(options.header_deadline),
           List(options.body_deadline),   List(options.idle_deadline),
-          List(kLingerDeadline),         List(options.write_deadline)};
+          List(kLingerDeadline),         List(options.write_deadline),
+          List(options.quiet_interval)};
 }
 
 }  // namespace

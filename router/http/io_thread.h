@@ -31,8 +31,9 @@ namespace baton::router::http {
 class Connection;
 
 // What a connection may be waiting for, each with a deadline of its own.
-enum class Wait { kHandshake, kHeader, kBody, kIdle, kLinger, kWrite };
-inline constexpr size_t kWaits = 6;
+// kQuiet: the handler is to say something.
+enum class Wait { kHandshake, kHeader, kBody, kIdle, kLinger, kWrite, kQuiet };
+inline constexpr size_t kWaits = 7;
 
 class IoThread final {
  public:

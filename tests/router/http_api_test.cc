@@ -213,6 +213,51 @@ TEST_F(HttpApiTest, SeveralAnswersShareAStream) {
   EXPECT_EQ(usage["completion_tokens"], 2 * (one.size() + two.size()) + 4);
 }
 
+// A proxy that ends silent connections sees that it is alive.
+TEST_F(HttpApiTest, AStreamThatWaitsSaysSo) {
+  options_.http.quiet_interval = absl::Milliseconds(5);
+  Start();
+  client_->Send("POST", "/v1/completions",
+                R"({"prompt": [5], "stream": true, "max_tokens": 9})");
+  const uint64_t attempt = Accept();
+  // Before anything is known.
+  const HttpClient::Reply head = client_->ReadHead();
+  EXPECT_EQ(head.status, 200);
+  EXPECT_THAT(head.Header("content-type"), StartsWith("text/event-stream"));
+  Answer(attempt, {Ids(" one")[0], kEos}, v1::FINISH_REASON_STOP);
+  std::string text;
+  for (const json& chunk : ReadChunks()) {
+    text += chunk["choices"][0]["text"];
+  }
+  EXPECT_EQ(text, " one");
+  EXPECT_GE(client_->comments(), 1);
+  // What goes wrong after that is an event.
+  client_->Send("POST", "/v1/completions",
+                R"({"prompt": [5], "stream": true, "max_tokens": 9})");
+  const uint64_t failed = Accept();
+  EXPECT_EQ(client_->ReadHead().status, 200);
+  prefill_->SendFailure(failed, "broken", /*retryable=*/false);
+  const auto error = client_->ReadEvent();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_THAT(std::string(json::parse(*error)["error"]["message"]),
+              HasSubstr("broken"));
+  EXPECT_EQ(client_->ReadEvent(), "[DONE]");
+  // And not where it is no stream: this one waits as long.
+  client_->Close();
+  client_ = Connect();
+  client_->Send("POST", "/v1/completions", R"({"prompt": [5]})");
+  const uint64_t whole = Accept();
+  const auto other = Connect();
+  other->Send("POST", "/v1/completions",
+              R"({"prompt": [5], "stream": true, "max_tokens": 9})");
+  const uint64_t beside = Accept();
+  EXPECT_EQ(other->ReadHead().status, 200);
+  Answer(whole, {Ids(" one")[0], kEos}, v1::FINISH_REASON_STOP);
+  EXPECT_EQ(json::parse(client_->ReadReply().body)["choices"][0]["text"],
+            " one");
+  Answer(beside, {Ids(" two")[0], kEos}, v1::FINISH_REASON_STOP);
+}
+
 TEST_F(HttpApiTest, AClientThatLeavesEndsTheWork) {
   Start();
   client_->Send("POST", "/v1/completions",

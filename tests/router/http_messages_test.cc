@@ -52,6 +52,25 @@ class HttpMessagesTest : public HttpApiTest {
   }
 };
 
+TEST_F(HttpMessagesTest, AStreamThatWaitsHasPings) {
+  options_.http.quiet_interval = absl::Milliseconds(5);
+  Start();
+  json request = Question("Hi");
+  request["stream"] = true;
+  client_->Send("POST", "/v1/messages", request.dump());
+  const uint64_t attempt = Accept();
+  EXPECT_EQ(client_->ReadHead().status, 200);
+  EXPECT_EQ(json::parse(*client_->ReadEvent())["type"], "ping");
+  EXPECT_EQ(client_->event_name(), "ping");
+  prefill_->SendFailure(attempt, "broken", /*retryable=*/false);
+  std::vector<std::string> types;
+  while (const auto data = client_->ReadEvent()) {
+    const std::string type = json::parse(*data)["type"];
+    if (type != "ping") types.push_back(type);
+  }
+  EXPECT_THAT(types, ElementsAre("message_start", "error"));
+}
+
 TEST_F(HttpMessagesTest, AnswersAndStreams) {
   ServeMetrics();
   Start();

@@ -161,15 +161,20 @@ HttpClient::Reply HttpClient::Post(const std::string& path,
 }
 
 std::optional<std::string> HttpClient::ReadEvent() {
-  size_t end = 0;
-  while ((end = events_.find("\n\n")) == std::string::npos) {
-    if (body_over_) return std::nullopt;
-    const std::string chunk = ReadChunk();
-    body_over_ = chunk.empty();
-    events_ += chunk;
+  std::string event;
+  for (;;) {
+    size_t end = 0;
+    while ((end = events_.find("\n\n")) == std::string::npos) {
+      if (body_over_) return std::nullopt;
+      const std::string chunk = ReadChunk();
+      body_over_ = chunk.empty();
+      events_ += chunk;
+    }
+    event = events_.substr(0, end);
+    events_.erase(0, end + 2);
+    if (!absl::StartsWith(event, ":")) break;
+    ++comments_;
   }
-  std::string event = events_.substr(0, end);
-  events_.erase(0, end + 2);
   event_name_.clear();
   constexpr absl::string_view kEvent = "event: ";
   if (absl::StartsWith(event, kEvent)) {

@@ -46,7 +46,10 @@ class HttpClient final {
   Reply ReadHead();
   // Head and body.
   Reply ReadReply();
+  // Passes over comments.
   std::optional<std::string> ReadEvent();
+  // How many there were.
+  int comments() const { return comments_; }
   // Of the event that was read last, where it has one ("event: X").
   const std::string& event_name() const { return event_name_; }
 
@@ -65,6 +68,7 @@ class HttpClient final {
   std::string buffer_;
   std::string events_;  // of the body, not yet read by ReadEvent
   std::string event_name_;
+  int comments_ = 0;
   bool chunked_ = false;
   bool body_over_ = false;
 };

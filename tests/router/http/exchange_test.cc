@@ -277,18 +277,81 @@ TEST_F(ExchangeTest, AResponderThatDiesUnansweredTellsTheClient) {
   EXPECT_EQ(output_.next, Next::kKeepAlive);
 }
 
+Response Head() {
+  Response head;
+  head.headers = {{"X-A", "b"}};
+  return head;
+}
+
+TEST_F(ExchangeTest, ASilentAnswerIsKeptAlive) {
+  auto exchange = Make();
+  exchange->SayAlive();  // nobody asked for it
+  EXPECT_EQ(TakeQueue(), 0u);
+  exchange->KeepAlive(Head(), "ping");
+  EXPECT_EQ(TakeQueue(), 0u);
+  exchange->SayAlive();
+  EXPECT_EQ(TakeQueue(), 1u);
+  const std::string text = Take(exchange.get());
+  EXPECT_THAT(text, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(text, HasSubstr("\r\nX-A: b\r\n"));
+  EXPECT_THAT(text, EndsWith("\r\n\r\n4\r\nping\r\n"));
+  EXPECT_EQ(output_.status, 200);
+  exchange->SayAlive();
+  EXPECT_EQ(Take(exchange.get()), "4\r\nping\r\n");
+  // The answer goes on where it began.
+  Response head = Head();
+  head.body = "first";
+  exchange->Start(std::move(head));
+  EXPECT_EQ(Take(exchange.get()), "5\r\nfirst\r\n");
+  EXPECT_TRUE(exchange->Write("next"));
+  EXPECT_EQ(Take(exchange.get()), "4\r\nnext\r\n");
+  exchange->SayAlive();
+  EXPECT_EQ(Take(exchange.get()), "4\r\nping\r\n");
+  exchange->End();
+  exchange->SayAlive();
+  EXPECT_EQ(Take(exchange.get()), "0\r\n\r\n");
+}
+
+TEST_F(ExchangeTest, WhatSaysSomethingInTimeIsAsWithoutKeepAlive) {
+  auto exchange = Make();
+  exchange->KeepAlive(Head(), "ping");
+  Response head;
+  head.body = "first";
+  exchange->Start(std::move(head));
+  EXPECT_THAT(Take(exchange.get()), EndsWith("\r\n\r\n5\r\nfirst\r\n"));
+  // An answer that is an error keeps its status.
+  auto refused = Make();
+  refused->KeepAlive(Head(), "ping");
+  EXPECT_TRUE(refused->SendUnlessBegun(ErrorResponse(503, "full")));
+  EXPECT_THAT(Take(refused.get()), StartsWith("HTTP/1.1 503 "));
+  refused->SayAlive();
+  EXPECT_EQ(Take(refused.get()), "");
+  // One that has begun cannot.
+  auto begun = Make();
+  begun->KeepAlive(Head(), "ping");
+  begun->SayAlive();
+  EXPECT_FALSE(begun->SendUnlessBegun(ErrorResponse(503, "full")));
+  EXPECT_TRUE(begun->Write("error"));
+  begun->End();
+  EXPECT_THAT(Take(begun.get()), EndsWith("9\r\npingerror\r\n0\r\n\r\n"));
+}
+
 // For TSan: writes, takes and the client's leaving race.
 TEST_F(ExchangeTest, AllSidesAtOnce) {
   for (int round = 0; round < 50; ++round) {
     auto exchange = Make();
-    exchange->Start({});
+    exchange->KeepAlive({}, "y");
     std::thread writer([&] {
+      exchange->Start({});
       while (exchange->Write("x")) {
       }
       exchange->End();
     });
     std::string text;
-    for (int i = 0; i < 20; ++i) exchange->Take(&text);
+    for (int i = 0; i < 20; ++i) {
+      exchange->SayAlive();
+      exchange->Take(&text);
+    }
     exchange->Detach();
     writer.join();
     TakeQueue();

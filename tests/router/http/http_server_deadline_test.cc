@@ -106,6 +106,30 @@ TEST_F(HttpServerDeadlineTest, IdleConnectionsAreClosed) {
   EXPECT_TRUE(client.Ended());
 }
 
+TEST_F(HttpServerDeadlineTest, SilentStreamsAreKeptAlive) {
+  HttpServer::Options options;
+  options.quiet_interval = absl::Milliseconds(5);
+  Start(options);
+  RawClient client(address());
+  ASSERT_TRUE(client.Send(kPost));
+  HeldRequest silent = held_.Next();
+  silent.responder->KeepAlive({}, "ping ");
+  // The head, and several of them, before anything else.
+  std::string seen = client.ReadUntil("ping ");
+  EXPECT_THAT(seen, testing::StartsWith("HTTP/1.1 200 OK\r\n"));
+  for (int i = 0; i < 3; ++i) client.ReadUntil("ping ");
+  silent.responder->Start({200, {}, "now"});
+  client.ReadUntil("now");
+  client.ReadUntil("ping ");
+  silent.responder->End();
+  client.ReadUntil("0\r\n\r\n");
+  // The next answer of the connection is another one, and not to be kept alive.
+  ASSERT_TRUE(client.Send(kPost));
+  HeldRequest plain = held_.Next();
+  plain.responder->Send({200, {}, "ok"});
+  EXPECT_EQ(client.Read().body, "ok");
+}
+
 TEST_F(HttpServerDeadlineTest, EmptyLinesBeginNoRequest) {
   HttpServer::Options options;
   options.header_deadline = absl::Seconds(1);

@@ -20,6 +20,8 @@ class LeavingResponder final : public Responder {
  public:
   void Send(Response) override {}
   void Start(Response) override {}
+  void KeepAlive(Response, std::string) override {}
+  bool SendUnlessBegun(Response) override { return true; }
   bool Write(absl::string_view) override { return true; }
   void AllowPending(size_t) override {}
   void End() override {}
