@@ -288,14 +288,14 @@ BATON_DEVICE Ranked FirstRanked(const RowDistribution& row) {
       shared.counts[i] = 0;
     }
     SyncBlock();
-    for (int32_t i = Thread(); i < row.size; i += kSampleThreads) {
+    ForEachLogit(row.logits, row.size, [&](int32_t, float logit) {
       // Of these there may be so many that nothing but counting them is done.
-      if (row.logits[i] == kNoLogit) continue;
-      const uint32_t rank = LogitRank(row.logits[i]);
+      if (logit == kNoLogit) return;
+      const uint32_t rank = LogitRank(logit);
       // Shifting by all 32 bits means nothing to a CPU.
-      if (shift < 24 && rank >> (shift + 8) != prefix >> (shift + 8)) continue;
+      if (shift < 24 && rank >> (shift + 8) != prefix >> (shift + 8)) return;
       AtomicAdd(&shared.counts[rank >> shift & 255u], 1);
-    }
+    });
     SyncBlock();
     if (Thread() == 0) {
       uint32_t sum = static_cast<uint32_t>(above);
@@ -320,15 +320,14 @@ BATON_DEVICE Ranked FirstRanked(const RowDistribution& row) {
   const bool with_equal = above + equal <= kCandidates;
   shared.keys[Thread()] = ~uint64_t{0};
   SyncBlock();
-  for (int32_t i = Thread(); i < row.size; i += kSampleThreads) {
-    const uint32_t rank = LogitRank(row.logits[i]);
-    if (row.logits[i] == kNoLogit || rank < prefix ||
-        (rank == prefix && !with_equal)) {
-      continue;
+  ForEachLogit(row.logits, row.size, [&](int32_t i, float logit) {
+    const uint32_t rank = LogitRank(logit);
+    if (logit == kNoLogit || rank < prefix || (rank == prefix && !with_equal)) {
+      return;
     }
     const uint32_t place = AtomicNext(&shared.count);
     shared.keys[place] = uint64_t{~rank} << 32 | static_cast<uint32_t>(i);
-  }
+  });
   SyncBlock();
   const int32_t count = static_cast<int32_t>(shared.count);
   SortKeys(shared.keys);
