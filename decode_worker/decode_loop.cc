@@ -92,10 +92,8 @@ DecodeLoop::DecodeLoop(const worker::WorkerOptions& options,
       slots_(incarnation_, parts.handoff.max_transfers),
       step_cost_(parts.step_cost) {
   CHECK(leases_ != nullptr);
-  // A step that the device has may have sequences that are over.
-  adapters_->AddUser([this](int32_t adapter) {
-    return has_ahead() || attempts_.Uses(adapter);
-  });
+  adapters_->AddUser(
+      [this](int32_t adapter) { return attempts_.Uses(adapter); });
 }
 
 bool DecodeLoop::Turn(absl::Duration idle_wait) {
@@ -108,7 +106,8 @@ bool DecodeLoop::Turn(absl::Duration idle_wait) {
 }
 
 void DecodeLoop::RunTurn(absl::Duration idle_wait) {
-  adapters_->Update();
+  // A step that the device has may have sequences that are over.
+  if (!has_ahead()) adapters_->Update();
   DrainInbox(idle_wait);
   if (ahead_.has_value()) {
     ExecuteAhead();

@@ -32,7 +32,7 @@ void DecodeLoop::PlanAhead(const StepPlan& running) {
   if (!options_.run_ahead || !engine_->runs_ahead()) return;
   if (other_waits_ != nullptr && other_waits_()) return;
   if (inbox_->size() > 0 || swap_store_.num_sequences() > 0 ||
-      !landings_.NearEnd().empty()) {
+      !landings_.NearEnd().empty() || adapters_->WantsTurn()) {
     return;
   }
   StepPlan plan;

@@ -94,8 +94,9 @@ class Engine {
         absl::StrCat(backend_name(), " loads adapters at start alone"));
   }
   // Adds it: its place among adapters(), one that has none if there is. Between
-  // two steps, by the thread that calls Execute, in little time.
-  // ResourceExhausted where a device has no memory for it.
+  // two steps, with none ahead, by the thread that calls Execute, in little
+  // time: memory of devices may be asked for. ResourceExhausted where there is
+  // none.
   // REQUIRES: fewer than kMaxAdapters are there.
   virtual absl::StatusOr<int32_t> AddAdapter(
       std::unique_ptr<PreparedAdapter> adapter) {

@@ -80,6 +80,7 @@ PrefillLoop::PrefillLoop(const worker::WorkerOptions& options,
 
 bool PrefillLoop::Turn(absl::Duration idle_wait) {
   if (Drained()) return false;
+  adapters_->Update();
   DrainInbox(std::min(idle_wait, until_grant_));
   until_grant_ = UntilGrant();
   if (until_grant_ == absl::InfiniteDuration()) {
@@ -93,6 +94,7 @@ bool PrefillLoop::Turn(absl::Duration idle_wait) {
 }
 
 void PrefillLoop::RunTurn(absl::Duration idle_wait) {
+  adapters_->Update();
   DrainInbox(idle_wait);
   RunStep();
 }
@@ -139,7 +141,6 @@ bool PrefillLoop::Drained() const {
 }
 
 void PrefillLoop::DrainInbox(absl::Duration idle_wait) {
-  adapters_->Update();
   for (worker::RouterEvent& event :
        inbox_->DrainFor(idle_ ? idle_wait : absl::ZeroDuration())) {
     OnRouterEvent(std::move(event));

@@ -80,12 +80,21 @@ void AdapterTable::Retire(int32_t place) {
   if (adapters_ != nullptr) adapters_->Decrement();
 }
 
+bool AdapterTable::InUse(int32_t place) const {
+  return std::any_of(users_.begin(), users_.end(),
+                     [place](const auto& uses) { return uses(place); });
+}
+
+bool AdapterTable::WantsTurn() const {
+  if (folder_ == nullptr) return false;
+  return folder_->HasChanges() ||
+         std::any_of(retired_.begin(), retired_.end(),
+                     [this](int32_t place) { return !InUse(place); });
+}
+
 void AdapterTable::RemoveUnused() {
   std::erase_if(retired_, [this](int32_t place) {
-    if (std::any_of(users_.begin(), users_.end(),
-                    [place](const auto& uses) { return uses(place); })) {
-      return false;
-    }
+    if (InUse(place)) return false;
     engine_->RemoveAdapter(place);
     return true;
   });

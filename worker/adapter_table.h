@@ -39,8 +39,11 @@ class AdapterTable final {
   // Grows when they change; 0 at first.
   uint64_t version() const { return version_; }
 
-  // Takes what has changed in the folder. Cheap when that is nothing.
+  // Takes what has changed in the folder. Cheap when that is nothing. REQUIRES:
+  // the engine has no step, also none ahead.
   void Update();
+  // Whether there is anything for that: no step should be ahead then.
+  bool WantsTurn() const;
 
   // Has routers wake the loop when something has changed.
   void SetWake(std::function<void()> wake);
@@ -51,6 +54,7 @@ class AdapterTable final {
   void Take(AdapterFolder::Change change);
   // The adapter is no longer asked for.
   void Retire(int32_t place);
+  bool InUse(int32_t place) const;
   void RemoveUnused();
   void AddWaiting();
 

@@ -168,12 +168,15 @@ TEST_F(AdapterFolderTest, ComeAndGoWithTheirFolders) {
   Remove("a");
   EXPECT_TRUE(AwaitNames({"b"}));
   // Somebody is not done with it.
+  EXPECT_FALSE(table_->WantsTurn());
   EXPECT_EQ(engine_->adapters()[place].name, "a");
   Put("c", 3);
   EXPECT_TRUE(AwaitNames({"b", "c"}));
   EXPECT_EQ(engine_->adapters()[place].name, "a");
   used_.clear();
+  EXPECT_TRUE(table_->WantsTurn());
   table_->Update();
+  EXPECT_FALSE(table_->WantsTurn());
   EXPECT_EQ(engine_->adapters()[place].name, "");
   Put("d", 4);
   EXPECT_TRUE(AwaitNames({"b", "c", "d"}));
