@@ -361,7 +361,7 @@ TEST_F(DeviceTest, AdaptersComeAndGo) {
   ASSERT_NO_FATAL_FAILURE(
       StartCluster({.prefill = {flags}, .decode = {flags}}));
   ASSERT_TRUE(AwaitAdapters({"wide"}));
-  std::vector<v1::GenerateRequest> requests = ShortRequests(6);
+  std::vector<v1::GenerateRequest> requests = ShortRequests(4);
   for (size_t i = 0; i < requests.size(); ++i) {
     if (i % 3 < 2) requests[i].set_model("wide");
   }
