@@ -270,6 +270,30 @@ TEST_F(AdapterFolderTest, WhatTheEngineHasFromTheStartStays) {
   EXPECT_TRUE(AwaitNames({"a"}));
 }
 
+// Also while one that is gone is still in use.
+TEST_F(AdapterFolderTest, MoreThanThereArePlacesWaitForOne) {
+  const std::string one = Write("a", 1, /*rank=*/1);
+  const auto name = [](size_t i) { return absl::StrCat("a", 1000 + i); };
+  for (size_t i = 0; i <= engine::kMaxAdapters; ++i) {
+    fs::copy(one, Path(name(i)));
+  }
+  Open();
+  ASSERT_EQ(Names().size(), engine::kMaxAdapters);
+  EXPECT_EQ(PlaceOf(name(engine::kMaxAdapters)), -1);
+  const int32_t place = PlaceOf(name(7));
+  used_ = {place};
+  Remove(name(7));
+  EXPECT_TRUE(AwaitThat([&] {
+    table_->Update();
+    return PlaceOf(name(7)) == -1;
+  }));
+  EXPECT_EQ(Names().size(), engine::kMaxAdapters - 1);
+  used_.clear();
+  table_->Update();
+  EXPECT_EQ(PlaceOf(name(engine::kMaxAdapters)), place);
+  EXPECT_EQ(Names().size(), engine::kMaxAdapters);
+}
+
 TEST_F(AdapterFolderTest, RoutersAreToldOfAll) {
   Put("a", 1);
   Open();
