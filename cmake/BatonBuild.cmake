@@ -102,6 +102,7 @@ set(BATON_THREAD_TESTS
     kv_transfer_tcp_visitor_test
     kv_transfer_transport_contract_test
     kv_transfer_ucx_transport_test
+    worker_adapter_folder_test
     worker_control_service_test
     worker_file_kv_store_test
     worker_loops_test
