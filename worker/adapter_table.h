@@ -45,7 +45,8 @@ class AdapterTable final {
   // Whether there is anything for that: no step should be ahead then.
   bool WantsTurn() const;
 
-  // Has routers wake the loop when something has changed.
+  // Called by another thread when something has changed in the folder; null:
+  // nothing is.
   void SetWake(std::function<void()> wake);
 
  private:

@@ -65,11 +65,11 @@ class Responder {
   // A streamed answer: Start, Write as often as needed, End. The body of
   // `head` is its first piece.
   virtual void Start(Response head) = 0;
-  // From now on, while the answer says nothing for a while
-  // (HttpServer::Options:: quiet_interval), the client is sent `text`, at first
-  // behind `head`: as if that had been given to Start, which then adds its body
-  // alone. For what stands between, and ends connections that are silent. At
-  // most once, before the answer begins.
+  // From now on, while the answer says nothing for the server's quiet_interval
+  // (http_server.h), the client is sent `text`, at first behind `head`: as if
+  // that had been given to Start, which then adds its body alone. For what
+  // stands between, and ends connections that are silent. At most once, before
+  // the answer begins.
   virtual void KeepAlive(Response head, std::string text) = 0;
   // As Send, unless KeepAlive has begun the answer: then false, and the answer
   // is to be streamed.
