@@ -66,6 +66,17 @@ std::vector<bool> ReadGlmExperts(JsonFields& fields, int32_t num_layers,
   return has;
 }
 
+// Of gpt-oss's mixtures, which all layers have.
+void ReadGptOssExperts(JsonFields& fields, ExpertsConfig& experts) {
+  experts.count = fields.Int("num_local_experts", 128, 1, kMaxExperts);
+  experts.per_token = fields.Int("num_experts_per_tok", 4, 1, kMaxExperts);
+  experts.intermediate_size =
+      fields.Int("intermediate_size", 2880, 1, kMaxIntermediateSize);
+  experts.router_bias = true;
+  experts.bias = true;
+  experts.swiglu_limit = fields.Number("swiglu_limit", 7.0, 1e-3, 1e6);
+}
+
 }  // namespace
 
 void ReadFeedForward(JsonFields& fields, ModelConfig& config) {
@@ -76,6 +87,9 @@ void ReadFeedForward(JsonFields& fields, ModelConfig& config) {
     experts.per_token = fields.Int("num_experts_per_tok", 2, 1, kMaxExperts);
     experts.intermediate_size =
         fields.RequiredInt("intermediate_size", 1, kMaxIntermediateSize);
+    all_layers = true;
+  } else if (config.architecture == Architecture::kGptOss) {
+    ReadGptOssExperts(fields, experts);
     all_layers = true;
   } else if (config.architecture == Architecture::kQwen3Moe ||
              config.architecture == Architecture::kGlm4Moe) {

@@ -149,6 +149,8 @@ void ReadGgufBlocks(WeightEncoding encoding, absl::Span<const std::byte> blocks,
     case WeightEncoding::kGptq:
     case WeightEncoding::kAwq:
     case WeightEncoding::kFp8:
+    case WeightEncoding::kMxfp4:
+    case WeightEncoding::kByInput:
     case WeightEncoding::kPacked:
       break;
   }

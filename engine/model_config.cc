@@ -1,6 +1,6 @@
 // Field names, defaults and meanings are those of Hugging Face transformers
 // (LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config,
-// Qwen3MoeConfig, Glm4MoeConfig, Phi3Config, SmolLM3Config and
+// Qwen3MoeConfig, Glm4MoeConfig, Phi3Config, SmolLM3Config, GptOssConfig and
 // modeling_rope_utils). Fields that would change the result and that Baton does
 // not know are refused; fields that change nothing are ignored.
 #include "engine/model_config.h"
@@ -33,11 +33,14 @@ constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
 constexpr Architecture kArchitectures[] = {
     Architecture::kLlama,   Architecture::kMistral, Architecture::kQwen2,
     Architecture::kQwen3,   Architecture::kMixtral, Architecture::kQwen3Moe,
-    Architecture::kGlm4Moe, Architecture::kPhi3,    Architecture::kSmolLm3};
+    Architecture::kGlm4Moe, Architecture::kPhi3,    Architecture::kSmolLm3,
+    Architecture::kGptOss};
 
-bool IsQwen(Architecture architecture) {
+// Whether the file says of each layer whether it slides.
+bool HasLayerTypes(Architecture architecture) {
   return architecture == Architecture::kQwen2 ||
-         architecture == Architecture::kQwen3;
+         architecture == Architecture::kQwen3 ||
+         architecture == Architecture::kGptOss;
 }
 
 int32_t DefaultMaxPosition(Architecture architecture) {
@@ -49,6 +52,7 @@ int32_t DefaultMaxPosition(Architecture architecture) {
     case Architecture::kMistral:
     case Architecture::kMixtral:
     case Architecture::kGlm4Moe:
+    case Architecture::kGptOss:
       return 131072;
     case Architecture::kQwen2:
     case Architecture::kQwen3:
@@ -67,6 +71,7 @@ int32_t DefaultKvHeads(Architecture architecture, int32_t num_heads) {
     case Architecture::kMistral:
     case Architecture::kMixtral:
     case Architecture::kGlm4Moe:
+    case Architecture::kGptOss:
       return 8;
     case Architecture::kQwen2:
     case Architecture::kQwen3:
@@ -122,7 +127,9 @@ void ReadHeads(JsonFields& fields, ModelConfig& config) {
       fields.Int("num_key_value_heads", default_kv_heads, 1, kMaxHeads);
   int32_t default_head_dim = 128;
   const bool head_dim_given = fields.Find("head_dim") != nullptr;
-  if (config.architecture != Architecture::kQwen3) {
+  if (config.architecture == Architecture::kGptOss) {
+    default_head_dim = 64;
+  } else if (config.architecture != Architecture::kQwen3) {
     default_head_dim = std::max(1, config.hidden_size / config.num_heads);
   }
   config.head_dim = fields.Int("head_dim", default_head_dim, 1, kMaxHeadDim);
@@ -134,6 +141,7 @@ void ReadHeads(JsonFields& fields, ModelConfig& config) {
                                   config.num_heads, ")"));
   }
   if (!head_dim_given && config.architecture != Architecture::kQwen3 &&
+      config.architecture != Architecture::kGptOss &&
       config.hidden_size % config.num_heads != 0) {
     fields.FailField(
         "hidden_size", config.hidden_size,
@@ -163,7 +171,8 @@ void ReadGeometry(JsonFields& fields, ModelConfig& config) {
                  DefaultMaxPosition(config.architecture), 1, kMaxPosition);
   const bool large_eps = config.architecture == Architecture::kMixtral ||
                          config.architecture == Architecture::kGlm4Moe ||
-                         config.architecture == Architecture::kPhi3;
+                         config.architecture == Architecture::kPhi3 ||
+                         config.architecture == Architecture::kGptOss;
   config.rms_norm_eps =
       fields.Number("rms_norm_eps", large_eps ? 1e-5 : 1e-6, 1e-30, 0.1);
   config.tie_word_embeddings = fields.Bool(
@@ -196,11 +205,15 @@ void ReadBiases(JsonFields& fields, ModelConfig& config) {
       config.qkv_bias = fields.Bool("attention_bias", false);
       config.qk_norm = fields.Bool("use_qk_norm", false);
       break;
+    case Architecture::kGptOss:
+      config.qkv_bias = fields.Bool("attention_bias", true);
+      config.o_bias = config.qkv_bias;
+      break;
   }
 }
 
-// Which layers of a Qwen model slide: `layer_types` where the file has it, else
-// those from max_window_layers on.
+// Which layers slide: as `layer_types` says where the file has it, else, of
+// gpt-oss every other one, of Qwen those from max_window_layers on.
 std::vector<bool> ReadLayerSlides(JsonFields& fields,
                                   const ModelConfig& config) {
   const int32_t first_sliding =
@@ -208,8 +221,9 @@ std::vector<bool> ReadLayerSlides(JsonFields& fields,
   std::vector<bool> slides(config.num_layers, false);
   const json* types = fields.Find("layer_types");
   if (types == nullptr) {
-    for (int32_t layer = first_sliding; layer < config.num_layers; ++layer) {
-      slides[layer] = true;
+    const bool in_turns = config.architecture == Architecture::kGptOss;
+    for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+      slides[layer] = in_turns ? layer % 2 == 0 : layer >= first_sliding;
     }
     return slides;
   }
@@ -251,19 +265,24 @@ void ReadSlidingWindow(JsonFields& fields, ModelConfig& config) {
     return;
   }
   std::optional<int32_t> window;
-  // Files without the field mean 4096, but for Mixtral's and Phi's, which mean
+  // Files without the field mean 4096, gpt-oss's 128, and Mixtral's and Phi's
   // none.
   const bool given = fields.Find("sliding_window") != nullptr;
   if (given || (config.architecture != Architecture::kMixtral &&
                 config.architecture != Architecture::kPhi3 &&
                 !fields.IsNull("sliding_window"))) {
-    window = fields.Int("sliding_window", 4096, 1, kMaxPosition);
+    window =
+        fields.Int("sliding_window",
+                   config.architecture == Architecture::kGptOss ? 128 : 4096, 1,
+                   kMaxPosition);
   }
-  if (IsQwen(config.architecture)) {
+  if (HasLayerTypes(config.architecture)) {
     // layer_types is checked even when nothing slides: an unknown kind of layer
     // means that this is another model.
     std::vector<bool> slides = ReadLayerSlides(fields, config);
-    if (!fields.Bool("use_sliding_window", false)) window.reset();
+    const bool used = config.architecture == Architecture::kGptOss ||
+                      fields.Bool("use_sliding_window", false);
+    if (!used) window.reset();
     const auto sliding = std::count(slides.begin(), slides.end(), true);
     if (sliding == 0) window.reset();
     if (window.has_value() && sliding < config.num_layers) {
@@ -327,6 +346,8 @@ const char* ArchitectureName(Architecture architecture) {
       return "Phi3ForCausalLM";
     case Architecture::kSmolLm3:
       return "SmolLM3ForCausalLM";
+    case Architecture::kGptOss:
+      return "GptOssForCausalLM";
   }
   return "unknown";
 }
@@ -350,6 +371,7 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model) {
   ReadGeometry(fields, config);
   BATON_RETURN_IF_ERROR(fields.status());
   ReadBiases(fields, config);
+  config.attention_sinks = config.architecture == Architecture::kGptOss;
   ReadRope(file, fields, config);
   ReadSlidingWindow(fields, config);
   ReadSpecialTokens(fields, config);

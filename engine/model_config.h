@@ -23,7 +23,8 @@ enum class Architecture {
   kQwen3Moe,
   kGlm4Moe,
   kPhi3,
-  kSmolLm3
+  kSmolLm3,
+  kGptOss
 };
 
 // "LlamaForCausalLM", ...
@@ -67,6 +68,10 @@ struct RopeScaling {
 // Besides, every token passes through `shared` experts (Dai et al. 2024,
 // "DeepSeekMoE"), whose share is 1. They are numbered after those that are
 // chosen from.
+//
+// With `swiglu_limit` L (OpenAI 2025, "gpt-oss-120b & gpt-oss-20b model card")
+// an expert's SwiGLU is g / (1 + exp(-1.702 g)) * (u + 1), of a gate
+// g = min(gate, L) and u = up, kept within -L and L.
 struct ExpertsConfig {
   enum class Score {
     kSoftmax,  // over all logits
@@ -80,6 +85,9 @@ struct ExpertsConfig {
   bool choice_bias = false;  // kSigmoid only
   bool normalized = true;
   double scale = 1.0;
+  bool router_bias = false;
+  bool bias = false;          // of each expert's matrices
+  double swiglu_limit = 0.0;  // 0: SwiGLU as all others have it
 
   // Experts of a layer, and those that a token passes through.
   int32_t all() const { return count + shared; }
@@ -123,6 +131,10 @@ struct ModelConfig {
   bool o_bias = false;    // attention_bias of Llama
   bool qk_norm = false;   // Qwen3, or use_qk_norm: RMSNorm of each head of Q, K
   bool mlp_bias = false;
+  // Each query head has a logit of its own (Xiao et al. 2023, "Efficient
+  // streaming language models with attention sinks") that takes part in the
+  // softmax as a key would whose value is zero.
+  bool attention_sinks = false;
 
   // How the matrices of a directory are stored.
   QuantizationConfig quantization;

@@ -62,8 +62,15 @@ void AddConfig(const ModelConfig& config, IdentityHash& hash) {
     hash.AddInt(scaling.truncate);
     hash.AddDouble(scaling.attention_factor);
   }
+  if (config.attention_sinks) hash.AddString("attention_sinks");
   const ExpertsConfig& experts = config.experts;
   if (experts.count == 0) return;
+  if (experts.router_bias || experts.bias || experts.swiglu_limit > 0) {
+    hash.AddString("gpt_oss_experts");
+    hash.AddInt(experts.router_bias);
+    hash.AddInt(experts.bias);
+    hash.AddDouble(experts.swiglu_limit);
+  }
   for (int64_t value :
        {experts.count, experts.per_token, experts.intermediate_size,
         int32_t{experts.normalized}}) {

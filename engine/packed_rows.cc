@@ -82,11 +82,8 @@ class PackedOutput final {
 };
 
 PackedOutput OutputOf(const WeightMatrix& m, int64_t row) {
-  const PackedRun& run = m.packed_run;
-  const int64_t output =
-      run.first + row / run.rows * run.stride + row % run.rows;
   return PackedOutput(m.packed, m.values.bytes.data(), m.scales.bytes.data(),
-                      output);
+                      m.run.At(row));
 }
 
 void Read(const PackedLayout& layout, const PackedOutput& output,

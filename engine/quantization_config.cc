@@ -1,6 +1,6 @@
 // Field names, defaults and meanings are those of AutoGPTQ, GPTQModel, AutoAWQ,
 // and for FP8 of Transformers ("fp8", "fbgemm_fp8"), compressed-tensors and
-// NVIDIA's ModelOpt.
+// NVIDIA's ModelOpt; for MXFP4 of Transformers.
 #include "engine/quantization_config.h"
 
 #include <algorithm>
@@ -179,10 +179,14 @@ QuantizationConfig ReadQuantization(JsonFields& fields) {
     fields.Fail(quantization.status());
     return out;
   }
+  if (method == "mxfp4") {
+    out.method = QuantizationConfig::Method::kMxfp4;
+    return out;
+  }
   if (method != "gptq" && method != "awq") {
     FailUnknown(quantization, "quant_method", method,
-                "\"gptq\", \"awq\", \"fp8\", \"fbgemm_fp8\", \"modelopt\" and "
-                "\"compressed-tensors\"");
+                "\"gptq\", \"awq\", \"fp8\", \"fbgemm_fp8\", \"modelopt\", "
+                "\"compressed-tensors\" and \"mxfp4\"");
   }
   // -1: all inputs are one group. Some AWQ files say w_bit and q_group_size.
   const bool old_names = quantization.Find("w_bit") != nullptr;

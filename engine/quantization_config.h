@@ -1,5 +1,5 @@
-// The "quantization_config" of a config.json: how the matrices of a GPTQ, AWQ
-// or FP8 directory are stored. Plain values, constant after loading.
+// The "quantization_config" of a config.json: how the matrices of a GPTQ, AWQ,
+// FP8 or MXFP4 directory are stored. Plain values, constant after loading.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace baton::engine {
 class JsonFields;
 
 struct QuantizationConfig {
-  enum class Method { kNone, kGptq, kAwq, kFp8 };
+  enum class Method { kNone, kGptq, kAwq, kFp8, kMxfp4 };
   Method method = Method::kNone;
   // GPTQ and AWQ.
   int32_t bits = 4;  // 4, for GPTQ also 8

@@ -179,14 +179,25 @@ void ReadLayerTurns(JsonFields& fields, ModelConfig& config) {
   }
 }
 
+double DefaultTheta(const ModelConfig& config) {
+  switch (config.architecture) {
+    case Architecture::kMixtral:
+      return 1e6;
+    case Architecture::kSmolLm3:
+      return 2e6;
+    case Architecture::kGptOss:
+      return 1.5e5;
+    default:
+      return 1e4;
+  }
+}
+
 }  // namespace
 
 void ReadRope(const std::string& file, JsonFields& fields,
               ModelConfig& config) {
-  const double theta = config.architecture == Architecture::kMixtral   ? 1e6
-                       : config.architecture == Architecture::kSmolLm3 ? 2e6
-                                                                       : 1e4;
-  config.rope_theta = fields.Number("rope_theta", theta, 1.0, 1e12);
+  config.rope_theta =
+      fields.Number("rope_theta", DefaultTheta(config), 1.0, 1e12);
   ReadPartialRotary(fields, config);
   ReadLayerTurns(fields, config);
   // Newer files write the first; what an older one says in the second goes

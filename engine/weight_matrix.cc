@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "common/log.h"
+#include "engine/expert_rows.h"
 #include "engine/float_convert.h"
 #include "engine/fp8_rows.h"
 #include "engine/gguf_blocks.h"
@@ -56,6 +57,10 @@ const char* WeightEncodingName(WeightEncoding encoding) {
       return "AWQ";
     case WeightEncoding::kFp8:
       return "FP8";
+    case WeightEncoding::kMxfp4:
+      return "MXFP4";
+    case WeightEncoding::kByInput:
+      return "by input";
     case WeightEncoding::kPacked:
       return "packed";
   }
@@ -107,6 +112,9 @@ void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
       return ReadGroupedRows(matrix, row, count, out);
     case WeightEncoding::kFp8:
       return ReadFp8Rows(matrix, row, count, out);
+    case WeightEncoding::kMxfp4:
+    case WeightEncoding::kByInput:
+      return ReadExpertRows(matrix, row, count, out);
     case WeightEncoding::kPacked:
       return ReadPackedRows(matrix, row, count, out);
   }
@@ -187,6 +195,8 @@ void ReleaseRows(const WeightMatrix& matrix, int64_t row, int64_t count) {
   const bool in_order = matrix.encoding != WeightEncoding::kGptq &&
                         matrix.encoding != WeightEncoding::kAwq &&
                         matrix.encoding != WeightEncoding::kPacked &&
+                        matrix.encoding != WeightEncoding::kMxfp4 &&
+                        matrix.encoding != WeightEncoding::kByInput &&
                         matrix.interleaved_head == 0;
   const auto size = static_cast<int64_t>(matrix.values.bytes.size());
   if (!matrix.mapped || !in_order || size < kLargeMatrixBytes) return;

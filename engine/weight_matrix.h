@@ -38,6 +38,10 @@ enum class WeightEncoding {
   kAwq,
   // e4m3 with a scale for all, for each output or for each block (fp8_rows.h).
   kFp8,
+  // Of gpt-oss's experts (expert_rows.h): MXFP4, or F32, F16 or BF16 where the
+  // outputs of an input lie side by side.
+  kMxfp4,
+  kByInput,
   // As `baton quantize` wrote them (packed_layout.h).
   kPacked,
 };
@@ -45,12 +49,16 @@ enum class WeightEncoding {
 // "plain", "Q4_K", "GPTQ", "FP8".
 const char* WeightEncodingName(WeightEncoding encoding);
 
-// Which outputs of a packed matrix are rows of another one: `rows` from `first`
+// Which outputs of a stored matrix are rows of another one: `rows` from `first`
 // on, as many `stride` further, and so on.
-struct PackedRun {
+struct OutputRun {
   int64_t first = 0;
   int64_t rows = 1;
   int64_t stride = 1;
+
+  int64_t At(int64_t row) const {
+    return first + row / rows * stride + row % rows;
+  }
 };
 
 struct WeightMatrix {
@@ -60,8 +68,8 @@ struct WeightMatrix {
   WeightEncoding encoding = WeightEncoding::kPlain;
   TensorView values;
 
-  // GPTQ, AWQ, FP8 and packed ones only, else without bytes. F16, BF16 or F32;
-  // of GPTQ and AWQ [groups, rows].
+  // GPTQ, AWQ, FP8, MXFP4 and packed ones only, else without bytes. F16, BF16
+  // or F32, U8 of MXFP4; of GPTQ and AWQ [groups, rows].
   TensorView scales;
   // GPTQ and AWQ only.
   TensorView zeros;        // I32, packed like `values`
@@ -77,7 +85,8 @@ struct WeightMatrix {
 
   // kPacked only: `values` and `scales` hold what packed_layout.h says.
   PackedLayout packed;
-  PackedRun packed_run;
+  // kPacked, kMxfp4 and kByInput only.
+  OutputRun run;
 
   // When not 0: rows are heads of this many, stored as StoredRow says (q and k
   // of Llama models in GGUF). ReadRows has them in LayerWeights' order.

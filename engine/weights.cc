@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_file.h"
 #include "common/status_macros.h"
+#include "engine/expert_rows.h"
 #include "engine/gguf_weights.h"
 #include "engine/quantization_config.h"
 
@@ -81,6 +82,48 @@ class TensorFinder {
     return matrix;
   }
 
+  // Of the matrices of all `experts`, in `tensor` one behind another
+  // (expert_rows.h), of `outputs` rows each, those of `expert` that `run` says.
+  WeightMatrix TakeExpert(const std::string& tensor, int32_t experts,
+                          int32_t expert, int64_t outputs, int64_t columns,
+                          const OutputRun& run) {
+    WeightMatrix matrix;
+    matrix.rows = outputs / run.stride;
+    matrix.columns = columns;
+    matrix.mapped = true;
+    matrix.run = run;
+    if (quantization_.method == Method::kMxfp4) {
+      if (columns % kMxfp4Group != 0) {
+        Fail(absl::InvalidArgumentError(absl::StrCat(
+            set_.source(), ": tensor \"", tensor, "_blocks\": ", columns,
+            " inputs are no whole groups of ", kMxfp4Group)));
+        return matrix;
+      }
+      const int64_t groups = columns / kMxfp4Group;
+      matrix.encoding = WeightEncoding::kMxfp4;
+      matrix.values = TakeBytes(tensor + "_blocks",
+                                {experts, outputs, groups, kMxfp4Group / 2});
+      matrix.scales = TakeBytes(tensor + "_scales", {experts, outputs, groups});
+      CutExpert(matrix.scales, expert);
+    } else {
+      matrix.encoding = WeightEncoding::kByInput;
+      matrix.values = Take(tensor, {experts, columns, outputs});
+    }
+    CutExpert(matrix.values, expert);
+    matrix.name = matrix.values.name;
+    return matrix;
+  }
+
+  // Of `tensor`, [experts, size], what is of `expert`.
+  std::optional<TensorView> TakeExpertBias(bool wanted,
+                                           const std::string& tensor,
+                                           int32_t experts, int32_t expert,
+                                           int64_t size) {
+    std::optional<TensorView> view = TakeIf(wanted, tensor, {experts, size});
+    if (view.has_value()) CutExpert(*view, expert);
+    return view;
+  }
+
  private:
   using Method = QuantizationConfig::Method;
 
@@ -111,6 +154,22 @@ class TensorFinder {
                        ShapeString(shape))));
     }
     return *tensor;
+  }
+
+  // What lies behind the first of its sizes, of one index.
+  void CutExpert(TensorView& view, int32_t expert) const {
+    if (!status_.ok()) return;
+    const size_t bytes = view.bytes.size() / view.shape[0];
+    view.bytes = view.bytes.subspan(expert * bytes, bytes);
+    view.shape.erase(view.shape.begin());
+  }
+
+  TensorView TakeBytes(const std::string& name, std::vector<int64_t> shape) {
+    const TensorView view = TakeAny(name, std::move(shape));
+    if (!status_.ok() || view.dtype == DType::kU8) return view;
+    return Fail(absl::InvalidArgumentError(
+        absl::StrCat(view.file, ": tensor \"", view.name, "\" is ",
+                     DTypeName(view.dtype), ", it must be U8")));
   }
 
   TensorView TakeIntegers(const std::string& name, std::vector<int64_t> shape) {
@@ -242,6 +301,32 @@ void TakeExperts(TensorFinder& finder, const ModelConfig& config,
   }
 }
 
+// Of gpt-oss, whose experts lie in one tensor.
+void TakeStackedExperts(TensorFinder& finder, const ModelConfig& config,
+                        const std::string& mlp, LayerWeights& w) {
+  const ExpertsConfig& experts = config.experts;
+  const int64_t hidden = config.hidden_size;
+  const int64_t inner = experts.intermediate_size;
+  w.expert_router = finder.TakeMatrix(mlp + "router", experts.count, hidden);
+  w.router_bias =
+      finder.TakeIf(experts.router_bias, mlp + "router.bias", {experts.count});
+  const std::string gate_up = mlp + "experts.gate_up_proj";
+  const std::string down = mlp + "experts.down_proj";
+  for (int32_t i = 0; i < experts.count; ++i) {
+    const auto part = [&](int64_t first) {
+      return finder.TakeExpert(gate_up, experts.count, i, 2 * inner, hidden,
+                               {first, 1, 2});
+    };
+    w.experts.push_back(
+        {part(0), part(1),
+         finder.TakeExpert(down, experts.count, i, hidden, inner, {0, 1, 1}),
+         finder.TakeExpertBias(experts.bias, gate_up + "_bias", experts.count,
+                               i, 2 * inner),
+         finder.TakeExpertBias(experts.bias, down + "_bias", experts.count, i,
+                               hidden)});
+  }
+}
+
 LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
                        int32_t layer) {
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
@@ -278,8 +363,14 @@ LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
   const bool qk_norm = config.qk_norm;
   w.q_norm = finder.TakeIf(qk_norm, attention + "q_norm.weight", {head_dim});
   w.k_norm = finder.TakeIf(qk_norm, attention + "k_norm.weight", {head_dim});
+  w.sinks = finder.TakeIf(config.attention_sinks, attention + "sinks",
+                          {config.num_heads});
   w.post_attention_norm =
       finder.Take(prefix + "post_attention_layernorm.weight", {hidden});
+  if (config.architecture == Architecture::kGptOss) {
+    TakeStackedExperts(finder, config, mlp, w);
+    return w;
+  }
   if (config.LayerHasExperts(layer)) {
     TakeExperts(finder, config, prefix, w);
     return w;
@@ -339,8 +430,13 @@ std::vector<const TensorView*> ModelWeights::AllTensors() const {
     }
     for (const auto* tensor :
          {&w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias, &w.q_norm, &w.k_norm,
-          &w.gate_bias, &w.up_bias, &w.down_bias, &w.choice_bias}) {
+          &w.gate_bias, &w.up_bias, &w.down_bias, &w.choice_bias, &w.sinks,
+          &w.router_bias}) {
       add_if(*tensor);
+    }
+    for (const ExpertWeights& expert : w.experts) {
+      add_if(expert.gate_up_bias);
+      add_if(expert.down_bias);
     }
   }
   add(final_norm);

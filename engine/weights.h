@@ -26,6 +26,9 @@ struct ExpertWeights {
   WeightMatrix gate_proj;  // [experts.intermediate_size, hidden]
   WeightMatrix up_proj;    // [experts.intermediate_size, hidden]
   WeightMatrix down_proj;  // [hidden, experts.intermediate_size]
+  // When experts.bias: of gate and up in turns,
+  // [2 * experts.intermediate_size], and [hidden].
+  std::optional<TensorView> gate_up_bias, down_bias;
 };
 
 struct LayerWeights {
@@ -37,13 +40,15 @@ struct LayerWeights {
   std::optional<TensorView> q_bias, k_bias, v_bias;  // when qkv_bias
   std::optional<TensorView> o_bias;                  // when o_bias
   std::optional<TensorView> q_norm, k_norm;          // [head_dim], when qk_norm
-  TensorView post_attention_norm;                    // [hidden]
-  WeightMatrix gate_proj;                            // [intermediate, hidden]
-  WeightMatrix up_proj;                              // [intermediate, hidden]
-  WeightMatrix down_proj;                            // [hidden, intermediate]
+  std::optional<TensorView> sinks;  // [num_heads], when attention_sinks
+  TensorView post_attention_norm;   // [hidden]
+  WeightMatrix gate_proj;           // [intermediate, hidden]
+  WeightMatrix up_proj;             // [intermediate, hidden]
+  WeightMatrix down_proj;           // [hidden, intermediate]
   std::optional<TensorView> gate_bias, up_bias, down_bias;  // when mlp_bias
   // Layers with experts have these in place of the three matrices above.
   std::optional<WeightMatrix> expert_router;  // [experts.count, hidden]
+  std::optional<TensorView> router_bias;  // [experts.count], when router_bias
   std::optional<TensorView> choice_bias;  // [experts.count], when choice_bias
   std::vector<ExpertWeights> experts;     // experts.all() of them
 

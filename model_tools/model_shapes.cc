@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "engine/rope_config.h"
 #include "model_tools/synth_tokenizer.h"
 
 namespace baton::model_tools {
@@ -87,6 +88,36 @@ ModelShape MakeGlmShape(const char* name, const Geometry& g,
   return shape;
 }
 
+// Every other layer, from the first on, as gpt-oss has it.
+void SlideInTurns(ModelConfig& config) {
+  config.layer_slides.resize(config.num_layers);
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    config.layer_slides[i] = i % 2 == 0;
+  }
+}
+
+// Every other layer slides, each query head has a sink, and
+// experts have biases and a limit.
+ModelShape MakeGptOssShape(const char* name, const Geometry& g, int32_t count) {
+  ModelShape shape = MakeExpertsShape(name, g, count, /*per_token=*/4);
+  ModelConfig& config = shape.config;
+  config.experts.router_bias = true;
+  config.experts.bias = true;
+  config.experts.swiglu_limit = 7.0;
+  config.qkv_bias = true;
+  config.o_bias = true;
+  config.attention_sinks = true;
+  config.sliding_window = 128;
+  SlideInTurns(config);
+  RopeScaling& scaling = config.rope_scaling;
+  scaling.kind = RopeScaling::Kind::kYarn;
+  scaling.factor = 32.0;
+  scaling.original_max_position = 4096;
+  scaling.truncate = false;
+  scaling.attention_factor = engine::YarnMagnitude(scaling.factor);
+  return shape;
+}
+
 // Llama 3.1 and later stretch the positions of Llama 3.
 ModelShape MakeLlama3(const char* name, const Geometry& g, double factor) {
   ModelShape shape = MakeShape(name, g);
@@ -149,6 +180,14 @@ std::vector<ModelShape> MakeShapes() {
                    {Architecture::kGlm4Moe, 92, 5120, 96, 8, 128, 12288, 151552,
                     131072, 1e-5, 1e6, false},
                    {3, 160, 8, 1536, 2.5, true}),
+      MakeGptOssShape("gpt-oss-20b",
+                      {Architecture::kGptOss, 24, 2880, 64, 8, 64, 2880, 201088,
+                       131072, 1e-5, 1.5e5, false},
+                      32),
+      MakeGptOssShape("gpt-oss-120b",
+                      {Architecture::kGptOss, 36, 2880, 64, 8, 64, 2880, 201088,
+                       131072, 1e-5, 1.5e5, false},
+                      128),
   };
 }
 
@@ -215,6 +254,7 @@ absl::StatusOr<ModelConfig> ChangeShape(ModelConfig config,
     has_experts.assign(config.num_layers, true);
     std::fill_n(has_experts.begin(), dense, false);
   }
+  if (!config.layer_slides.empty()) SlideInTurns(config);
   if (changes.tie_word_embeddings) {
     config.tie_word_embeddings = *changes.tie_word_embeddings;
   }

@@ -7,6 +7,27 @@ namespace {
 
 using engine::ModelConfig;
 
+// Of gpt-oss, all of a layer in one tensor, inputs before outputs.
+void ListStackedExperts(const ModelConfig& c, const std::string& mlp,
+                        std::vector<TensorSpec>* tensors) {
+  const engine::ExpertsConfig& experts = c.experts;
+  const int64_t hidden = c.hidden_size;
+  const int64_t inner = experts.intermediate_size;
+  tensors->push_back(
+      {mlp + "router.weight", {experts.count, hidden}, TensorRole::kMatrix});
+  tensors->push_back({mlp + "router.bias", {experts.count}, TensorRole::kBias});
+  const auto add = [&](const char* name, int64_t inputs, int64_t outputs,
+                       TensorRole role) {
+    tensors->push_back(
+        {absl::StrCat(mlp, name), {experts.count, inputs, outputs}, role});
+    tensors->push_back({absl::StrCat(mlp, name, "_bias"),
+                        {experts.count, outputs},
+                        TensorRole::kBias});
+  };
+  add("experts.gate_up_proj", hidden, 2 * inner, TensorRole::kMatrix);
+  add("experts.down_proj", inner, hidden, TensorRole::kResidualMatrix);
+}
+
 void ListLayer(const ModelConfig& c, int32_t layer,
                std::vector<TensorSpec>* tensors) {
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
@@ -42,6 +63,10 @@ void ListLayer(const ModelConfig& c, int32_t layer,
   add_linear("self_attn.o_proj", hidden, q_size, TensorRole::kResidualMatrix,
              c.o_bias);
   add("post_attention_layernorm.weight", {hidden}, TensorRole::kNorm);
+  if (c.architecture == engine::Architecture::kGptOss) {
+    add("self_attn.sinks", {c.num_heads}, TensorRole::kBias);
+    return ListStackedExperts(c, prefix + "mlp.", tensors);
+  }
   if (c.LayerHasExperts(layer)) {
     const bool mixtral = c.architecture == engine::Architecture::kMixtral;
     const std::string block = mixtral ? "block_sparse_moe." : "mlp.";

@@ -31,6 +31,8 @@ const char* ModelType(Architecture architecture) {
       return "phi3";
     case Architecture::kSmolLm3:
       return "smollm3";
+    case Architecture::kGptOss:
+      return "gpt_oss";
   }
   LOG(FATAL) << "not an architecture";
 }
@@ -99,6 +101,11 @@ void AddExperts(const ModelConfig& c, ordered_json* json) {
     return;
   }
   if (c.architecture == Architecture::kGlm4Moe) return AddGlmExperts(c, json);
+  if (c.architecture == Architecture::kGptOss) {
+    (*json)["num_local_experts"] = experts.count;
+    (*json)["swiglu_limit"] = experts.swiglu_limit;
+    return;
+  }
   (*json)["num_experts"] = experts.count;
   (*json)["moe_intermediate_size"] = experts.intermediate_size;
   (*json)["norm_topk_prob"] = experts.normalized;
@@ -122,7 +129,9 @@ void AddSpecialTokens(const ModelConfig& config, ordered_json* json) {
 }  // namespace
 
 ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
-  CHECK(!c.sliding_window.has_value() && c.layer_turns.empty());
+  const bool gpt_oss = c.architecture == Architecture::kGptOss;
+  CHECK(gpt_oss || !c.sliding_window.has_value());
+  CHECK(c.layer_turns.empty());
   ordered_json json = {
       {"architectures", {engine::ArchitectureName(c.architecture)}},
       {"model_type", ModelType(c.architecture)},
@@ -161,6 +170,15 @@ ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
       c.architecture == Architecture::kQwen3 ||
       c.architecture == Architecture::kQwen3Moe) {
     json["use_sliding_window"] = false;
+  }
+  if (gpt_oss) {
+    json["attention_bias"] = c.qkv_bias;
+    json["sliding_window"] = *c.sliding_window;
+    json["layer_types"] = ordered_json::array();
+    for (int32_t layer = 0; layer < c.num_layers; ++layer) {
+      json["layer_types"].push_back(c.LayerSlides(layer) ? "sliding_attention"
+                                                         : "full_attention");
+    }
   }
   if (c.experts.count > 0) AddExperts(c, &json);
   AddSpecialTokens(c, &json);

@@ -58,9 +58,10 @@ Attention::Attention(const Kernels& kernels, const KvPages& pages,
 
 void Attention::Run(ThreadTeam& team, absl::Span<const QueryTile> tiles,
                     int32_t layer, std::optional<int32_t> window,
-                    const uint16_t* queries, int64_t query_stride,
-                    uint16_t* output, int64_t output_stride) {
-  const LayerRun run = {layer,        window, queries,
+                    absl::Span<const float> sinks, const uint16_t* queries,
+                    int64_t query_stride, uint16_t* output,
+                    int64_t output_stride) {
+  const LayerRun run = {layer,        window, sinks,        queries,
                         query_stride, output, output_stride};
   const int32_t per_item = HeadsPerItem(tiles, team.num_threads());
   const int64_t items_per_tile = (num_kv_heads_ + per_item - 1) / per_item;
@@ -324,12 +325,17 @@ void Attention::WriteOutput(const LayerRun& run, const QueryTile& tile,
   // Rows of a token: those of all its heads here.
   const int32_t per_token = heads.count * group_;
   for (int32_t r = 0; r < Rows(tile, heads); ++r) {
+    const int64_t head = int64_t{heads.first} * group_ + r % per_token;
     uint16_t* const out =
         run.output +
         (tile.first_output_row + r / per_token) * run.output_stride +
-        (int64_t{heads.first} * group_ + r % per_token) * head_dim_;
+        head * head_dim_;
+    const SoftmaxState& state = result.states[r];
+    // Where the sink is far above all scores, infinite: nothing is left.
+    const float sink =
+        run.sinks.empty() ? 0.0f : std::exp(run.sinks[head] - state.max);
     kernels_.scale_round(result.sums.data() + int64_t{r} * stored_head_dim_,
-                         1.0f / result.states[r].sum, head_dim_, out);
+                         1.0f / (state.sum + sink), head_dim_, out);
   }
 }
 

@@ -50,16 +50,19 @@ class Attention final {
 
   // Results of all tiles. `queries` and `output` have num_heads * head_dim
   // values per row, strides in elements. With a window, a query sees at most
-  // that many positions, its own included.
+  // that many positions, its own included. `sinks` (ModelConfig) are one logit
+  // per head, or none.
   void Run(ThreadTeam& team, absl::Span<const QueryTile> tiles, int32_t layer,
-           std::optional<int32_t> window, const uint16_t* queries,
-           int64_t query_stride, uint16_t* output, int64_t output_stride);
+           std::optional<int32_t> window, absl::Span<const float> sinks,
+           const uint16_t* queries, int64_t query_stride, uint16_t* output,
+           int64_t output_stride);
 
  private:
   // What one layer's run works on.
   struct LayerRun {
     int32_t layer = 0;
     std::optional<int32_t> window;
+    absl::Span<const float> sinks;
     const uint16_t* queries = nullptr;
     int64_t query_stride = 0;
     uint16_t* output = nullptr;

@@ -43,18 +43,31 @@ std::vector<float> QkvBias(const ModelConfig& config, const LayerWeights& in) {
   return bias;
 }
 
-std::vector<float> GateUpBias(const LayerWeights& in) {
+// As the outputs of GateUpPanels lie.
+std::vector<float> GateUpBias(absl::Span<const float> gate,
+                              absl::Span<const float> up) {
   std::vector<float> bias;
-  if (!in.gate_bias) return bias;
-  const std::vector<float> gate = Floats(*in.gate_bias);
-  const std::vector<float> up = Floats(*in.up_bias);
   for (size_t i = 0; i < gate.size(); i += kGroupInputs) {
-    for (const auto* part : {&gate, &up}) {
-      AppendPadded(absl::MakeSpan(*part).subspan(i, kGroupInputs), kGroupInputs,
-                   kGroupInputs, &bias);
+    for (const absl::Span<const float> part : {gate, up}) {
+      AppendPadded(part.subspan(i, kGroupInputs), kGroupInputs, kGroupInputs,
+                   &bias);
     }
   }
   return bias;
+}
+
+std::vector<float> GateUpBias(const LayerWeights& in) {
+  if (!in.gate_bias) return {};
+  return GateUpBias(Floats(*in.gate_bias), Floats(*in.up_bias));
+}
+
+std::vector<float> GateUpBias(const ExpertWeights& in) {
+  if (!in.gate_up_bias) return {};
+  std::vector<float> parts[2];
+  for (const float value : Floats(*in.gate_up_bias)) {
+    parts[parts[0].size() > parts[1].size()].push_back(value);
+  }
+  return GateUpBias(parts[0], parts[1]);
 }
 
 std::vector<float> OutputBias(const std::optional<TensorView>& view) {
@@ -276,7 +289,13 @@ absl::StatusOr<CpuWeights> PackWeights(const ModelConfig& config,
     layer.post_attention_norm = Floats(in.post_attention_norm);
     layer.gate_up_bias = GateUpBias(in);
     layer.down_bias = OutputBias(in.down_bias);
+    layer.sinks = OptionalFloats(in.sinks);
+    layer.router_bias = OptionalFloats(in.router_bias);
     layer.choice_bias = OptionalFloats(in.choice_bias);
+    for (size_t e = 0; e < in.experts.size(); ++e) {
+      layer.experts[e].gate_up_bias = GateUpBias(in.experts[e]);
+      layer.experts[e].down_bias = OutputBias(in.experts[e].down_bias);
+    }
   }
   return out;
 }

@@ -26,13 +26,15 @@ inline constexpr int32_t kGatePanels = kGroupInputs / kPanelColumns;
 // Panels of a unit (packed_matrix.h): as many as a kernel call takes at once.
 inline constexpr int32_t kWideUnit = 4;
 
-struct CpuExpertWeights {
-  PackedMatrix gate_up;  // as a layer's
-  PackedMatrix down;
-};
-
 // A bias is empty when the model has none; else one value per output of its
 // matrix, padding included (zero).
+struct CpuExpertWeights {
+  PackedMatrix gate_up;  // as a layer's
+  std::vector<float> gate_up_bias;
+  PackedMatrix down;
+  std::vector<float> down_bias;
+};
+
 struct CpuLayerWeights {
   std::vector<float> input_norm;  // [hidden]
   // Heads of Q, then of K, then of V, each padded to whole panels.
@@ -40,6 +42,7 @@ struct CpuLayerWeights {
   std::vector<float> qkv_bias;
   std::vector<float> q_norm;  // [head_dim], or empty
   std::vector<float> k_norm;  // [head_dim], or empty
+  std::vector<float> sinks;   // [num_heads], or empty
   PackedMatrix o;
   std::vector<float> o_bias;
   std::vector<float> post_attention_norm;  // [hidden]
@@ -52,6 +55,7 @@ struct CpuLayerWeights {
   // bfloat16, whatever the other matrices are in: which experts a token passes
   // through is a matter of small differences.
   PackedMatrix expert_router;
+  std::vector<float> router_bias;         // [experts.count], or empty
   std::vector<float> choice_bias;         // [experts.count], or empty
   std::vector<CpuExpertWeights> experts;  // experts.all() of them
 };

@@ -62,7 +62,7 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
     on_layer_done(i);
     if (i + 1 == config_.num_layers) KeepLogitRows();
     if (num_rows_ == 0) continue;
-    Attend(i);
+    Attend(layer, i);
     if (lora_.any()) lora_.Multiply(i, LoraInput::kO, attended_);
     AddProduct(
         attended_quantized_.quantized() ? attended_quantized_ : attended_,
@@ -267,11 +267,12 @@ void ForwardPass::FinishHeads(const CpuLayerWeights& layer, int32_t layer_index,
   }
 }
 
-void ForwardPass::Attend(int32_t layer_index) {
+void ForwardPass::Attend(const CpuLayerWeights& layer, int32_t layer_index) {
   const std::optional<int32_t> window =
       config_.LayerSlides(layer_index) ? config_.sliding_window : std::nullopt;
-  attention_.Run(team_, tiles_, layer_index, window, queries_.data(), q_size_,
-                 attended_.bf16(0), attended_.stride());
+  attention_.Run(team_, tiles_, layer_index, window, layer.sinks,
+                 queries_.data(), q_size_, attended_.bf16(0),
+                 attended_.stride());
   if (!attended_quantized_.quantized()) return;
   ForRows(2 * q_size_, [&](int32_t row, int32_t thread) {
     float* const x = row_scratch_[thread].data();
@@ -315,7 +316,7 @@ void ForwardPass::FeedForward(const CpuLayerWeights& layer,
                   lora_.AddTo(layer_index, LoraTarget::kUp, panel, kGatePanels,
                               /*column=*/kGroupInputs, strip);
                 }
-                Gate(strip, layer.gate_up_bias, gated_, exact);
+                Gate(strip, layer.gate_up_bias, /*limit=*/0.0f, gated_, exact);
               });
   if (adapted) {
     lora_.Multiply(layer_index, LoraInput::kDown,
@@ -326,7 +327,7 @@ void ForwardPass::FeedForward(const CpuLayerWeights& layer,
 }
 
 void ForwardPass::Gate(const Strip& strip, const std::vector<float>& bias,
-                       Activations& gated, Activations* exact) {
+                       float limit, Activations& gated, Activations* exact) {
   // kGroupInputs columns of gate, then as many of up.
   const int32_t first = strip.first_column() / 2;
   for (int32_t i = 0; i < strip.rows; ++i) {
@@ -334,7 +335,12 @@ void ForwardPass::Gate(const Strip& strip, const std::vector<float>& bias,
     if (!bias.empty()) {
       kernels_.add(gate, bias.data() + strip.first_column(), 2 * kGroupInputs);
     }
-    kernels_.swiglu(gate, gate + kGroupInputs, kGroupInputs, gate);
+    float* const up = gate + kGroupInputs;
+    if (limit > 0) {
+      kernels_.limited_swiglu(gate, up, limit, kGroupInputs, gate);
+    } else {
+      kernels_.swiglu(gate, up, kGroupInputs, gate);
+    }
     const int32_t row = strip.first_row + i;
     if (exact != nullptr) {
       exact->Write(kernels_, row, first, gate, kGroupInputs);

@@ -88,14 +88,14 @@ class ForwardPass final {
   void ProjectQkv(const CpuLayerWeights& layer, int32_t layer_index);
   void FinishHeads(const CpuLayerWeights& layer, int32_t layer_index,
                    const Strip& strip);
-  void Attend(int32_t layer_index);
+  void Attend(const CpuLayerWeights& layer, int32_t layer_index);
   // Drops the rows whose result nobody needs: after the KV of the last layer
   // is written, all that have no logits.
   void KeepLogitRows();
   void FeedForward(const CpuLayerWeights& layer, int32_t layer_index);
-  // SwiGLU of two products that lie in turns, into the strip's rows of `gated`;
-  // and of `exact`, unless that is null.
-  void Gate(const Strip& strip, const std::vector<float>& bias,
+  // SwiGLU of two products that lie in turns, within a limit unless that is 0,
+  // into the strip's rows of `gated`; and of `exact`, unless that is null.
+  void Gate(const Strip& strip, const std::vector<float>& bias, float limit,
             Activations& gated, Activations* exact);
   // In place of FeedForward, in layers with experts. Adds what the experts say
   // that a row passes through in the order of its choices, so that it depends
@@ -173,6 +173,7 @@ class ForwardPass final {
   std::vector<Choice> choices_;
   std::vector<int32_t> expert_ends_;     // [all()], where its places end
   std::vector<RowGroup> expert_groups_;  // those with rows
+  std::vector<int32_t> group_experts_;   // whose these are
   int64_t expert_reads_ = 0;             // of the current step
   int64_t expert_rows_ = 0;
   Activations expert_in_;            // [places][hidden]

@@ -80,9 +80,14 @@ void ForwardPass::MixRows(const CpuLayerWeights& layer, int32_t first,
   const absl::Span<const RowGroup> groups =
       ExpertGroups(layer, &CpuExpertWeights::gate_up);
   expert_reads_ += static_cast<int64_t>(groups.size());
+  const auto expert_of = [&](const Strip& strip) -> const CpuExpertWeights& {
+    return layer.experts[group_experts_[strip.group]];
+  };
+  const auto limit = static_cast<float>(config_.experts.swiglu_limit);
   matmul_.RunGroups(
       expert_in_, groups, 2 * kGatePanels, [&](const Strip& strip) {
-        Gate(strip, /*bias=*/{}, expert_gated_, /*exact=*/nullptr);
+        Gate(strip, expert_of(strip).gate_up_bias, limit, expert_gated_,
+             /*exact=*/nullptr);
       });
   matmul_.RunGroups(
       expert_gated_, ExpertGroups(layer, &CpuExpertWeights::down),
@@ -90,7 +95,11 @@ void ForwardPass::MixRows(const CpuLayerWeights& layer, int32_t first,
         const int32_t column = strip.first_column();
         const int32_t n =
             std::min(strip.panels * kPanelColumns, hidden - column);
+        const std::vector<float>& bias = expert_of(strip).down_bias;
         for (int32_t i = 0; i < strip.rows; ++i) {
+          if (!bias.empty()) {
+            kernels_.add(strip.row(i), bias.data() + column, n);
+          }
           std::memcpy(expert_out_.data() +
                           int64_t{strip.first_row + i} * hidden + column,
                       strip.row(i), sizeof(float) * n);
@@ -111,11 +120,13 @@ void ForwardPass::MixRows(const CpuLayerWeights& layer, int32_t first,
 absl::Span<const RowGroup> ForwardPass::ExpertGroups(
     const CpuLayerWeights& layer, PackedMatrix CpuExpertWeights::*matrix) {
   expert_groups_.clear();
+  group_experts_.clear();
   int32_t begin = 0;
   for (size_t i = 0; i < layer.experts.size(); ++i) {
     const int32_t rows = expert_ends_[i] - begin;
     if (rows > 0) {
       expert_groups_.push_back({begin, rows, &(layer.experts[i].*matrix)});
+      group_experts_.push_back(static_cast<int32_t>(i));
     }
     begin = expert_ends_[i];
   }
@@ -139,8 +150,11 @@ void ForwardPass::ChooseExperts(const CpuLayerWeights& layer) {
               });
   ForRows(int64_t{experts.per_token} * experts.count,
           [&](int32_t row, int32_t thread) {
-            const absl::Span<const float> logits(
-                router_logits_.data() + row * stride, experts.count);
+            float* const of_row = router_logits_.data() + row * stride;
+            if (!layer.router_bias.empty()) {
+              kernels_.add(of_row, layer.router_bias.data(), experts.count);
+            }
+            const absl::Span<const float> logits(of_row, experts.count);
             ChooseForRow(layer, logits, thread,
                          choices_.data() + int64_t{row} * experts.passed());
           });

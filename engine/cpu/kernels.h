@@ -140,6 +140,10 @@ struct Kernels {
   // y = gate / (1 + exp(-gate)) * up. y may be gate.
   void (*swiglu)(const float* gate, const float* up, int32_t n, float* y);
 
+  // The same within a limit, as ExpertsConfig says (model_config.h).
+  void (*limited_swiglu)(const float* gate, const float* up, float limit,
+                         int32_t n, float* y);
+
   // Takes the next `n` scores of a query, of which those in [begin, end) are
   // visible; the score proper is scores[i] * factor. Writes their unnormalized
   // probabilities relative to the new maximum (zero for the invisible), updates

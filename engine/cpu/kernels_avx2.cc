@@ -96,6 +96,7 @@ const Kernels kAvx2Kernels = {
     .scale = Scale,
     .scale_round = ScaleRound,
     .swiglu = SwigluRow,
+    .limited_swiglu = LimitedSwigluRow,
     .softmax = Softmax,
     .merge_softmax = MergeSoftmax,
     .copy = Copy,

@@ -177,6 +177,7 @@ const Kernels kAvx512Bf16Kernels = {
     .scale = Scale,
     .scale_round = ScaleRound,
     .swiglu = SwigluRow,
+    .limited_swiglu = LimitedSwigluRow,
     .softmax = Softmax,
     .merge_softmax = MergeSoftmax,
     .copy = Copy,

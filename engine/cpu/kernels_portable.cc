@@ -75,6 +75,7 @@ const Kernels kPortableKernels = {
     .scale = Scale,
     .scale_round = ScaleRound,
     .swiglu = SwigluRow,
+    .limited_swiglu = LimitedSwigluRow,
     .softmax = Softmax,
     .merge_softmax = MergeSoftmax,
     .copy = Copy,

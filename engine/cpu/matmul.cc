@@ -59,8 +59,9 @@ void Matmul::RunGroups(const Activations& a, absl::Span<const RowGroup> groups,
   team_.ParallelFor(items, [&](int64_t item, int32_t thread) {
     const auto after =
         std::upper_bound(first_items_.begin(), first_items_.end(), item);
-    const RowGroup& group = groups[after - first_items_.begin() - 1];
-    item -= *(after - 1);
+    const auto index = static_cast<int32_t>(after - first_items_.begin()) - 1;
+    const RowGroup& group = groups[index];
+    item -= first_items_[index];
     const PackedMatrix& b = *group.b;
     const int32_t first_row = group.first_row;
     const int32_t rows = group.rows;
@@ -83,6 +84,7 @@ void Matmul::RunGroups(const Activations& a, absl::Span<const RowGroup> groups,
     strip.values = scratch_[thread].data();
     strip.stride = stride;
     strip.thread = thread;
+    strip.group = index;
     // Threads take strips in turn.
     const int32_t next = strip.first_panel + team_.num_threads() * strip_panels;
     ComputeStrip(a, b, strip, next);

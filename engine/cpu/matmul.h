@@ -30,6 +30,7 @@ struct Strip {
   float* values = nullptr;
   int64_t stride = 0;  // between rows
   int32_t thread = 0;  // of the team, who runs this
+  int32_t group = 0;   // which one of RunGroups
 
   float* row(int32_t i) const { return values + i * stride; }
   int32_t first_column() const { return first_panel * kPanelColumns; }

@@ -12,6 +12,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/json_fields.h"
@@ -65,9 +66,9 @@ std::vector<VectorPlace> VectorPlaces(const ModelConfig& config,
   for (int32_t i = 0; i < config.num_layers; ++i) {
     CpuLayerWeights& layer = weights.layers[i];
     const std::string prefix = absl::StrCat("layers.", i, ".");
-    const auto add = [&](bool there, const char* name, int64_t size,
+    const auto add = [&](bool there, absl::string_view name, int64_t size,
                          std::vector<float>* values) {
-      if (there) places.push_back({prefix + name, size, values});
+      if (there) places.push_back({absl::StrCat(prefix, name), size, values});
     };
     const int64_t hidden = config.hidden_size;
     add(true, "input_norm", hidden, &layer.input_norm);
@@ -81,6 +82,18 @@ std::vector<VectorPlace> VectorPlaces(const ModelConfig& config,
     add(config.qk_norm, "k_norm", config.head_dim, &layer.k_norm);
     add(config.experts.choice_bias && config.LayerHasExperts(i), "choice_bias",
         config.experts.count, &layer.choice_bias);
+    add(config.attention_sinks, "sinks", config.num_heads, &layer.sinks);
+    if (!config.LayerHasExperts(i)) continue;
+    add(config.experts.router_bias, "router_bias", config.experts.count,
+        &layer.router_bias);
+    for (size_t e = 0; e < layer.experts.size(); ++e) {
+      CpuExpertWeights& expert = layer.experts[e];
+      const std::string name = absl::StrCat("experts.", e, ".");
+      add(config.experts.bias, name + "gate_up_bias", expert.gate_up.outputs(),
+          &expert.gate_up_bias);
+      add(config.experts.bias, name + "down_bias", Padded(hidden),
+          &expert.down_bias);
+    }
   }
   places.push_back({"final_norm", config.hidden_size, &weights.final_norm});
   return places;

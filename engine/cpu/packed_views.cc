@@ -39,7 +39,7 @@ class Viewer final {
   explicit Viewer(Storage* storage) : storage_(*storage) {}
 
   WeightMatrix Matrix(const char* name, const PackedMatrix& matrix,
-                      int64_t rows, const PackedRun& run) const {
+                      int64_t rows, const OutputRun& run) const {
     WeightMatrix view;
     view.name = name;
     view.rows = rows;
@@ -48,7 +48,7 @@ class Viewer final {
     view.values = ByteView(matrix.data());
     view.scales = ByteView(matrix.scales());
     view.packed = matrix.layout();
-    view.packed_run = run;
+    view.run = run;
     view.mapped = storage_.weights.mapping != nullptr;
     return view;
   }
@@ -59,17 +59,29 @@ class Viewer final {
 
   // The same of a bias, which lies as the outputs do.
   std::optional<TensorView> Bias(const std::vector<float>& bias, int64_t rows,
-                                 const PackedRun& run) {
+                                 const OutputRun& run) {
     if (bias.empty()) return std::nullopt;
     std::vector<float>& values = storage_.vectors.emplace_back();
     for (int64_t row = 0; row < rows; ++row) {
-      values.push_back(
-          bias[run.first + row / run.rows * run.stride + row % run.rows]);
+      values.push_back(bias[run.At(row)]);
     }
     return FloatView(values);
   }
   std::optional<TensorView> Bias(const std::vector<float>& bias, int64_t rows) {
     return Bias(bias, rows, {0, rows, rows});
+  }
+
+  // The same of two matrices in one, a value of each at a time.
+  std::optional<TensorView> BiasInTurns(const std::vector<float>& bias,
+                                        int64_t rows, const OutputRun& a,
+                                        const OutputRun& b) {
+    if (bias.empty()) return std::nullopt;
+    std::vector<float>& values = storage_.vectors.emplace_back();
+    for (int64_t row = 0; row < rows; ++row) {
+      values.push_back(bias[a.At(row)]);
+      values.push_back(bias[b.At(row)]);
+    }
+    return FloatView(values);
   }
 
  private:
@@ -90,12 +102,12 @@ LayerWeights ViewLayer(const ModelConfig& config, int32_t layer,
       (head + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
   const int64_t heads = config.num_heads;
   const int64_t kv_heads = config.num_kv_heads;
-  const PackedRun q = {0, head, padded};
-  const PackedRun k = {heads * padded, head, padded};
-  const PackedRun v = {(heads + kv_heads) * padded, head, padded};
+  const OutputRun q = {0, head, padded};
+  const OutputRun k = {heads * padded, head, padded};
+  const OutputRun v = {(heads + kv_heads) * padded, head, padded};
   const int64_t intermediate = config.intermediate_size;
-  const PackedRun gate = {0, kGroupInputs, 2 * kGroupInputs};
-  const PackedRun up = {kGroupInputs, kGroupInputs, 2 * kGroupInputs};
+  const OutputRun gate = {0, kGroupInputs, 2 * kGroupInputs};
+  const OutputRun up = {kGroupInputs, kGroupInputs, 2 * kGroupInputs};
   LayerWeights out;
   out.input_norm = FloatView(in.input_norm);
   out.q_proj = viewer.Matrix("q_proj", in.qkv, heads * head, q);
@@ -106,19 +118,23 @@ LayerWeights ViewLayer(const ModelConfig& config, int32_t layer,
   out.v_bias = viewer.Bias(in.qkv_bias, kv_heads * head, v);
   out.q_norm = Optional(in.q_norm);
   out.k_norm = Optional(in.k_norm);
+  out.sinks = Optional(in.sinks);
   out.o_proj = viewer.Matrix("o_proj", in.o, config.hidden_size);
   out.o_bias = viewer.Bias(in.o_bias, config.hidden_size);
   out.post_attention_norm = FloatView(in.post_attention_norm);
   if (config.LayerHasExperts(layer)) {
     out.expert_router =
         viewer.Matrix("expert_router", in.expert_router, config.experts.count);
+    out.router_bias = Optional(in.router_bias);
     out.choice_bias = Optional(in.choice_bias);
     const int64_t inner = config.experts.intermediate_size;
     for (const CpuExpertWeights& expert : in.experts) {
       out.experts.push_back(
           {viewer.Matrix("gate_proj", expert.gate_up, inner, gate),
            viewer.Matrix("up_proj", expert.gate_up, inner, up),
-           viewer.Matrix("down_proj", expert.down, config.hidden_size)});
+           viewer.Matrix("down_proj", expert.down, config.hidden_size),
+           viewer.BiasInTurns(expert.gate_up_bias, inner, gate, up),
+           viewer.Bias(expert.down_bias, config.hidden_size)});
     }
     return out;
   }

@@ -122,6 +122,29 @@ void SwigluRow(const float* gate, const float* up, int32_t n, float* y) {
   }
 }
 
+inline Floats LimitedSwiglu(Floats gate, Floats up, Floats limit) {
+  // What is not a number stays so.
+  gate = gate > limit ? limit : gate;
+  up = up > limit ? limit : up;
+  up = up < -limit ? -limit : up;
+  return gate / (Set(1.0f) + Exp(gate * Set(-1.702f))) * (up + Set(1.0f));
+}
+
+void LimitedSwigluRow(const float* gate, const float* up, float limit,
+                      int32_t n, float* y) {
+  int32_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    Store(y + i, LimitedSwiglu(Load<Floats>(gate + i), Load<Floats>(up + i),
+                               Set(limit)));
+  }
+  if (i < n) {
+    const Floats part =
+        LimitedSwiglu(LoadPart<Floats>(gate + i, n - i),
+                      LoadPart<Floats>(up + i, n - i), Set(limit));
+    StorePart(y + i, part, n - i);
+  }
+}
+
 inline Floats Magnitude(Floats x) {
   return (Floats)(Bits(x) & 0x7fffffffu);
 }

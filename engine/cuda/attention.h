@@ -77,6 +77,9 @@ struct AttentionArgs {
   int32_t window = 0;
   // 1 / sqrt(head_dim) * log2(e).
   float score_factor = 0;
+  // [num_heads], the logits of the heads' sinks (ModelConfig) times log2(e);
+  // null: there are none.
+  const float* sinks = nullptr;
 
   // bfloat16 [rows][out_stride]: heads of head_dim one after another.
   uint16_t* out = nullptr;
@@ -111,6 +114,9 @@ BATON_HOST_DEVICE constexpr int32_t SpanParts(int32_t stored_head_dim) {
   return stored_head_dim % 32 == 0 ? 4 : 2;
 }
 inline constexpr int32_t kSpanExchangeBytes = kTilePositions * kSpanQueries * 4;
+
+// Softmax is by powers of two: what scores and sinks are multiplied by.
+inline constexpr double kLog2E = 1.4426950408889634;
 
 // The score_factor of heads of this many elements.
 float ScoreFactor(int32_t head_dim);

@@ -251,9 +251,10 @@ BATON_DEVICE void AttendToStages(const AttentionArgs& args,
   skip(at, end);
   BATON_UNROLL
   for (int half = 0; half < 2; ++half) {
-    PutQuery<kHeadDim>(args, tile, kv_head,
-                       first_query + Thread() % 32 / 4 + 8 * half,
-                       DivRn(1.0f, total[half].sum), [&](int32_t t, int32_t i) {
+    const int32_t query = first_query + Thread() % 32 / 4 + 8 * half;
+    PutQuery<kHeadDim>(args, tile, kv_head, query,
+                       InverseSumOf(args, kv_head, query, total[half]),
+                       [&](int32_t t, int32_t i) {
                          return totals[(t * 4 + 2 * half + i) * kThreads];
                        });
   }

@@ -109,9 +109,10 @@ BATON_DEVICE void MergeSpans(const AttentionArgs& args, int32_t spans,
       BATON_UNROLL
       for (int q = 0; q < kMergeHeads; ++q) {
         if (q == queries) break;
-        args.out[PlaceOfInput(
-            args.out_order, row, (head + q) * args.head_dim + element,
-            args.out_stride)] = FinishSum(sum[q], DivRn(1.0f, total[q].sum));
+        args.out[PlaceOfInput(args.out_order, row,
+                              (head + q) * args.head_dim + element,
+                              args.out_stride)] =
+            FinishSum(sum[q], InverseSum(args, head + q, total[q]));
       }
     }
   }

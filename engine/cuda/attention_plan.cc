@@ -31,7 +31,6 @@ bool IsGroupAttentionHeadDim(int32_t stored_head_dim) {
 }
 
 float ScoreFactor(int32_t head_dim) {
-  constexpr double kLog2E = 1.4426950408889634;
   return static_cast<float>(kLog2E / std::sqrt(head_dim));
 }
 

@@ -45,6 +45,20 @@ BATON_DEVICE MergeFactors Merge(SoftmaxState& total, SoftmaxState span) {
 BATON_DEVICE float MergeSum(float total, float span, MergeFactors factors) {
   return AddRn(MulRn(total, factors.total), MulRn(span, factors.span));
 }
+// What the sums of a head are multiplied by in the end.
+BATON_DEVICE float InverseSum(const AttentionArgs& args, int32_t head,
+                              const SoftmaxState& state) {
+  // Where the sink is far above all scores, infinite: nothing is left.
+  const float sink =
+      args.sinks == nullptr ? 0.0f : Exp2(SubRn(args.sinks[head], state.max));
+  return DivRn(1.0f, AddRn(state.sum, sink));
+}
+// The same of query `query` of a tile, which may not be there.
+BATON_DEVICE float InverseSumOf(const AttentionArgs& args, int32_t kv_head,
+                                int32_t query, const SoftmaxState& state) {
+  const int32_t group = args.num_heads / args.num_kv_heads;
+  return InverseSum(args, kv_head * group + query % group, state);
+}
 // Two elements, the first in the low half. Adding zero makes zeros positive.
 BATON_DEVICE uint32_t FinishSums(float first, float second, float inverse_sum) {
   return PackBf16(AddRn(MulRn(first, inverse_sum), 0.0f),

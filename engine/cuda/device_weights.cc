@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "engine/cuda/attention.h"
 #include "engine/cuda/output_rows.h"
 #include "engine/cuda/pack_tiles.h"
 #include "engine/float_convert.h"
@@ -298,10 +299,9 @@ void AddGateUpRows(const WeightMatrix& gate, const WeightMatrix& up,
 }
 
 // The same for their biases.
-std::vector<float> GateUpBias(const LayerWeights& in, const Shard& shard) {
+std::vector<float> GateUpBias(const std::vector<float>& gate,
+                              const std::vector<float>& up) {
   std::vector<float> bias;
-  const std::vector<float> gate = FloatsOf(in.gate_bias, shard);
-  const std::vector<float> up = FloatsOf(in.up_bias, shard);
   for (size_t first = 0; first < gate.size(); first += kTileOutputs) {
     for (const std::vector<float>* part : {&gate, &up}) {
       for (size_t i = first; i < first + kTileOutputs; ++i) {
@@ -310,6 +310,25 @@ std::vector<float> GateUpBias(const LayerWeights& in, const Shard& shard) {
     }
   }
   return bias;
+}
+
+// Adds those of an expert, padded as AddGateUpRows and PadTile do it.
+void AddExpertBias(const ExpertWeights& expert, const Shard& shard,
+                   std::vector<float>& gate_up, std::vector<float>& down) {
+  if (!expert.gate_up_bias.has_value()) return;
+  const std::vector<float> all = FloatsOf(expert.gate_up_bias);
+  const Part part = PartOf(shard, static_cast<int64_t>(all.size()) / 2);
+  std::vector<float> of_gate;
+  std::vector<float> of_up;
+  for (int64_t i = part.first; i < part.first + part.count; ++i) {
+    of_gate.push_back(all[2 * i]);
+    of_up.push_back(all[2 * i + 1]);
+  }
+  const std::vector<float> in_tiles = GateUpBias(of_gate, of_up);
+  gate_up.insert(gate_up.end(), in_tiles.begin(), in_tiles.end());
+  const std::vector<float> of_down = FloatsOf(expert.down_bias, shard);
+  down.insert(down.end(), of_down.begin(), of_down.end());
+  down.resize((down.size() + kTileOutputs - 1) / kTileOutputs * kTileOutputs);
 }
 
 // Tokens of the vocabulary; what a rank has beyond them is zero.
@@ -331,13 +350,16 @@ absl::Status LoadExperts(const ModelConfig& config, const LayerWeights& in,
   const WeightMatrix& router = *in.expert_router;
   BATON_ASSIGN_OR_RETURN(
       layer.expert_router,
-      loader.Matrix({{&router, 0, router.rows}}, config.hidden_size, {},
-                    WeightFormat::kBf16));
+      loader.Matrix({{&router, 0, router.rows}}, config.hidden_size,
+                    FloatsOf(in.router_bias), WeightFormat::kBf16));
   BATON_ASSIGN_OR_RETURN(layer.choice_bias,
                          loader.Vector(FloatsOf(in.choice_bias)));
   std::vector<OutputRows> gate_up;
   std::vector<OutputRows> down;
+  std::vector<float> gate_up_bias;
+  std::vector<float> down_bias;
   for (const ExpertWeights& expert : in.experts) {
+    AddExpertBias(expert, shard, gate_up_bias, down_bias);
     AddGateUpRows(expert.gate_proj, expert.up_proj, shard, gate_up);
     down.push_back(RowsOf(expert.down_proj, shard));
     PadTile(down.back().count, down);
@@ -346,11 +368,12 @@ absl::Status LoadExperts(const ModelConfig& config, const LayerWeights& in,
     all.outputs = outputs;
     all.output_tiles /= config.experts.all();
   };
-  BATON_ASSIGN_OR_RETURN(layer.gate_up,
-                         loader.Matrix(gate_up, config.hidden_size, {}));
+  BATON_ASSIGN_OR_RETURN(
+      layer.gate_up, loader.Matrix(gate_up, config.hidden_size, gate_up_bias));
   first_of_all(layer.gate_up, 2 * shard.ExpertIntermediate(config));
   BATON_ASSIGN_OR_RETURN(
-      layer.down, loader.Matrix(down, config.experts.intermediate_size, {}));
+      layer.down,
+      loader.Matrix(down, config.experts.intermediate_size, down_bias));
   first_of_all(layer.down, shard.Hidden(config));
   return absl::OkStatus();
 }
@@ -373,6 +396,9 @@ absl::StatusOr<DeviceLayer> LoadLayer(const ModelConfig& config,
                     config.hidden_size, qkv_bias));
   BATON_ASSIGN_OR_RETURN(layer.q_norm, loader.Vector(FloatsOf(in.q_norm)));
   BATON_ASSIGN_OR_RETURN(layer.k_norm, loader.Vector(FloatsOf(in.k_norm)));
+  std::vector<float> sinks = FloatsOf(in.sinks, shard);
+  for (float& sink : sinks) sink *= static_cast<float>(kLog2E);
+  BATON_ASSIGN_OR_RETURN(layer.sinks, loader.Vector(sinks));
   BATON_ASSIGN_OR_RETURN(layer.o,
                          loader.Matrix({RowsOf(in.o_proj, shard)},
                                        config.num_heads * config.head_dim,
@@ -386,8 +412,9 @@ absl::StatusOr<DeviceLayer> LoadLayer(const ModelConfig& config,
   std::vector<OutputRows> gate_up;
   AddGateUpRows(in.gate_proj, in.up_proj, shard, gate_up);
   BATON_ASSIGN_OR_RETURN(
-      layer.gate_up,
-      loader.Matrix(gate_up, config.hidden_size, GateUpBias(in, shard)));
+      layer.gate_up, loader.Matrix(gate_up, config.hidden_size,
+                                   GateUpBias(FloatsOf(in.gate_bias, shard),
+                                              FloatsOf(in.up_bias, shard))));
   // Padding counts as outputs so far; half of the rest is what SwiGLU gives.
   layer.gate_up.outputs = 2 * shard.Intermediate(config);
   BATON_ASSIGN_OR_RETURN(

@@ -26,6 +26,7 @@ struct DeviceLayer {
   DeviceMatrix qkv;  // heads of Q, of K, of V
   const float* q_norm = nullptr;
   const float* k_norm = nullptr;
+  const float* sinks = nullptr;  // [heads], as AttentionArgs has them
   DeviceMatrix o;
   const float* post_attention_norm = nullptr;
   // Tiles of gate and of up in turns (MatmulOutput::kSwiglu). Layers with

@@ -53,8 +53,8 @@ int32_t MostPlaces(int32_t rows, int32_t per_token, int32_t experts,
 
 struct ExpertMatmulArgs {
   // `w` is the first expert's; the others' follow, each as large, and so do
-  // their scales. There is no bias. `x` is staged as the tiling is; `gated` may
-  // be, then, too. `rows` is the number of places.
+  // their scales and biases. `x` is staged as the tiling is; `gated` may be,
+  // then, too. `rows` is the number of places.
   MatmulArgs first;
   const RowTile* tiles = nullptr;  // [num_tiles]
   int32_t num_tiles = 0;

@@ -73,6 +73,7 @@ void ForwardPass::MixExperts(const DeviceLayer& layer,
       Part<uint16_t>(expert_gated_, sizes_.padded_expert, sizes_.expert_part);
   of_first.gated = gated.data;
   of_first.out_stride = gated.stride;
+  of_first.swiglu_limit = static_cast<float>(experts.swiglu_limit);
   // Parts are sent as they come.
   if (place_.group == nullptr) of_first.gated_order = order;
   RunExpertMatmul(tiling, product, MatmulOutput::kSwiglu, stream_.handle());

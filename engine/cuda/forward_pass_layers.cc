@@ -258,6 +258,7 @@ void ForwardPass::Attend(const PassArrays& arrays, const FinishHeadsArgs& heads,
   args.window =
       config_.LayerSlides(layer) ? config_.sliding_window.value_or(0) : 0;
   args.score_factor = ScoreFactor(config_.head_dim);
+  args.sinks = weights_.layers[layer].sinks;
   args.out = out;
   args.out_stride = out_stride;
   args.out_order = PartOrderOf(rows);

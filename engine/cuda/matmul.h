@@ -60,7 +60,8 @@ enum class MatmulOutput {
   // out[row][output] += y + bias, float32: the residual stream.
   kAdd,
   // The outputs come in pairs of tiles, 16 of the gate and 16 of the up matrix:
-  // gated[row][i] = silu(gate + bias) * (up + bias), bfloat16.
+  // gated[row][i] = silu(gate + bias) * (up + bias), bfloat16; or within
+  // MatmulArgs::swiglu_limit.
   kSwiglu,
 };
 
@@ -104,6 +105,7 @@ struct MatmulArgs {
   // bfloat16, for kSwiglu.
   uint16_t* gated = nullptr;
   InputOrder gated_order = InputOrder::kNatural;
+  float swiglu_limit = 0;  // as ExpertsConfig has it (model_config.h)
   int64_t out_stride = 0;  // elements
 };
 

@@ -26,6 +26,7 @@ BATON_DEVICE MatmulArgs ArgsOfTile(const ExpertMatmulArgs& args,
   const int64_t tiles = int64_t{tile.expert} * w.output_tiles;
   w.tiles += tiles * TileBytes(w.format, w.padded_inputs);
   if (w.scales != nullptr) w.scales += tiles * kTileOutputs;
+  if (w.bias != nullptr) w.bias += tiles * kTileOutputs;
   of_tile.rows = tile.rows;
   // Tiles begin with whole blocks of what is staged.
   if (of_tile.x_order == InputOrder::kStaged) {

@@ -37,6 +37,29 @@ BATON_DEVICE void Swiglu4(const float (&gate)[4], const float (&up)[4],
   for (int i = 0; i < 4; ++i) gated[i] = MulRn(quotients[i], up[i]);
 }
 
+// The same within a limit, as ExpertsConfig says (model_config.h); with 0,
+// that.
+BATON_DEVICE void Gate4(const float (&gate)[4], const float (&up)[4],
+                        float limit, float (&gated)[4]) {
+  if (limit == 0.0f) return Swiglu4(gate, up, gated);
+  constexpr float kLog2E = 1.4426950408889634f;
+  constexpr float kSteepness = 1.702f;
+  float gates[4];
+  float divisors[4];
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    gates[i] = gate[i] > limit ? limit : gate[i];
+    divisors[i] = AddRn(1.0f, Exp2(MulRn(gates[i], -kSteepness * kLog2E)));
+  }
+  float quotients[4];
+  DivRn4(gates, divisors, quotients);
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const float most = up[i] > limit ? limit : up[i];
+    gated[i] = MulRn(quotients[i], AddRn(most < -limit ? -limit : most, 1.0f));
+  }
+}
+
 // What a thread needs besides its four sums of a tile of 16 outputs and 8 rows
 // (d of Mma: outputs g and g + 8 of the tile, rows 2c and 2c + 1 of the 8), all
 // asked for at once: the compiler, which does not know that outputs are nothing
@@ -134,7 +157,7 @@ BATON_DEVICE void PutGatedTile(const MatmulArgs& args, int64_t first_output,
     finished_up[i] = Finished(args.w, of_up, i / 2, up[i]);
   }
   float gated[4];
-  Swiglu4(finished_gate, finished_up, gated);
+  Gate4(finished_gate, finished_up, args.swiglu_limit, gated);
   BATON_UNROLL
   for (int i = 0; i < 4; ++i) {
     const int32_t row = first_row + 2 * c + i % 2;

@@ -285,7 +285,6 @@ int32_t MostPlaces(int32_t rows, int32_t per_token, int32_t experts,
 MatmulPlan PlanExpertMatmul(const ExpertTiling& tiling,
                             const ExpertMatmulArgs& args, MatmulOutput output) {
   CHECK(output != MatmulOutput::kAdd);
-  CHECK(args.first.w.bias == nullptr);
   CHECK_EQ(args.num_tiles, tiling.num_tiles);
   CHECK_EQ(args.tile_rows, tiling.tile_rows);
   CHECK(tiling.staged ? args.x_rows == nullptr

@@ -114,6 +114,53 @@ TEST(FeedForwardConfigTest, MixturesWithASharedExpert) {
   EXPECT_EQ(config.experts.count, 0);
 }
 
+TEST(FeedForwardConfigTest, MixturesOfGptOss) {
+  // What transformers takes where the file says nothing.
+  const json gpt_oss =
+      With(ConfigJson("GptOssForCausalLM"), {{"intermediate_size", "(erase)"},
+                                             {"num_attention_heads", 8},
+                                             {"num_key_value_heads", "(erase)"},
+                                             {"num_hidden_layers", 3},
+                                             {"rms_norm_eps", "(erase)"},
+                                             {"rope_theta", "(erase)"}});
+  ModelConfig config = MustLoadConfig(gpt_oss);
+  EXPECT_EQ(config.experts.count, 128);
+  EXPECT_EQ(config.experts.per_token, 4);
+  EXPECT_EQ(config.experts.intermediate_size, 2880);
+  EXPECT_EQ(config.experts.score, ExpertsConfig::Score::kSoftmax);
+  EXPECT_EQ(config.experts.swiglu_limit, 7.0);
+  EXPECT_TRUE(config.experts.normalized && config.experts.router_bias &&
+              config.experts.bias);
+  EXPECT_TRUE(config.layer_has_experts.empty());
+  EXPECT_TRUE(config.attention_sinks && config.qkv_bias && config.o_bias);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_EQ(config.num_kv_heads, 8);
+  EXPECT_EQ(config.rms_norm_eps, 1e-5);
+  EXPECT_EQ(config.rope_theta, 1.5e5);
+  EXPECT_EQ(config.sliding_window, 128);
+  EXPECT_THAT(config.layer_slides, ElementsAre(true, false, true));
+  EXPECT_FALSE(MustLoadConfig(ConfigJson("LlamaForCausalLM")).attention_sinks);
+
+  config = MustLoadConfig(With(
+      gpt_oss, {{"num_local_experts", 6},
+                {"num_experts_per_tok", 2},
+                {"intermediate_size", 64},
+                {"swiglu_limit", 3.5},
+                {"attention_bias", false},
+                {"sliding_window", 16},
+                {"layer_types",
+                 {"full_attention", "sliding_attention", "full_attention"}}}));
+  EXPECT_EQ(config.experts.count, 6);
+  EXPECT_EQ(config.experts.per_token, 2);
+  EXPECT_EQ(config.experts.intermediate_size, 64);
+  EXPECT_EQ(config.experts.swiglu_limit, 3.5);
+  EXPECT_FALSE(config.qkv_bias || config.o_bias);
+  EXPECT_EQ(config.sliding_window, 16);
+  EXPECT_THAT(config.layer_slides, ElementsAre(false, true, false));
+  EXPECT_FALSE(MustLoadConfig(With(gpt_oss, {{"sliding_window", nullptr}}))
+                   .sliding_window.has_value());
+}
+
 TEST(FeedForwardConfigTest, WrongFieldsAreNamed) {
   const json glm = ConfigJson("Glm4MoeForCausalLM");
   const json mixtral = ConfigJson("MixtralForCausalLM");

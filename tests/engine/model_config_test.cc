@@ -208,7 +208,7 @@ TEST(ModelConfigTest, UnknownArchitectureNamesTheKnownOnes) {
        {"GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM",
         "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MixtralForCausalLM",
         "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "Phi3ForCausalLM",
-        "SmolLM3ForCausalLM"}) {
+        "SmolLM3ForCausalLM", "GptOssForCausalLM"}) {
     EXPECT_THAT(config.status().message(), HasSubstr(word));
   }
 }
@@ -407,7 +407,8 @@ TEST(ModelConfigTest, SurvivesStrangeValues) {
   for (const char* architecture :
        {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
         "Qwen3ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM",
-        "Glm4MoeForCausalLM", "Phi3ForCausalLM", "SmolLM3ForCausalLM"}) {
+        "Glm4MoeForCausalLM", "Phi3ForCausalLM", "SmolLM3ForCausalLM",
+        "GptOssForCausalLM"}) {
     const json base =
         With(ConfigJson(architecture), {{"head_dim", 4},
                                         {"rope_theta", 1e4},
@@ -431,6 +432,7 @@ TEST(ModelConfigTest, SurvivesStrangeValues) {
                                         {"first_k_dense_replace", 1},
                                         {"partial_rotary_factor", 1.0},
                                         {"use_qk_norm", true},
+                                        {"swiglu_limit", 7.0},
                                         {"attention_bias", false}});
     std::vector<std::string> names;
     for (const auto& [name, value] : base.items()) names.push_back(name);

@@ -184,6 +184,19 @@ TEST(WeightsTest, OptionalTensorsOfTheGoldenModels) {
   EXPECT_EQ(layer.gate_proj.values.bytes.end(),
             layer.up_proj.values.bytes.begin());
   EXPECT_THAT(layer.up_proj.name, HasSubstr("gate_up_proj"));
+  const ModelWeights gpt_oss = load("gpt_oss");
+  EXPECT_THAT(gpt_oss.layers[1].sinks->shape, ElementsAre(6));
+  EXPECT_THAT(gpt_oss.layers[1].router_bias->shape, ElementsAre(6));
+  ASSERT_EQ(gpt_oss.layers[1].experts.size(), 6u);
+  const ExpertWeights& expert = gpt_oss.layers[1].experts[5];
+  EXPECT_EQ(expert.gate_proj.encoding, WeightEncoding::kMxfp4);
+  EXPECT_EQ(expert.up_proj.rows, 96);
+  EXPECT_EQ(expert.up_proj.columns, 64);
+  EXPECT_EQ(expert.down_proj.rows, 64);
+  EXPECT_THAT(expert.gate_up_bias->shape, ElementsAre(192));
+  EXPECT_THAT(expert.down_bias->shape, ElementsAre(64));
+  EXPECT_FALSE(mixtral.layers[1].sinks.has_value());
+  EXPECT_FALSE(mixtral.layers[1].experts[0].down_bias.has_value());
   load("llama2");
   load("llama3");
 }

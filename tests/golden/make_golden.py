@@ -18,6 +18,7 @@ import sys
 import numpy as np
 import torch
 
+import gpt_oss
 import reference
 
 PROMPT_LENGTHS = (1, 5, 17, 50)
@@ -37,6 +38,7 @@ DTYPES = {
     "float16": (torch.float16, "F16"),
     "float32": (torch.float32, "F32"),
 }
+BYTES = (torch.uint8, "U8")
 
 
 def base_config(architecture, model_type, **fields):
@@ -153,6 +155,22 @@ MODELS = {
         intermediate_size=88, vocab_size=134, rope_theta=2000000.0,
         tie_word_embeddings=True, rope_scaling=None, use_sliding_window=False,
         no_rope_layer_interval=2, pad_token_id=None)),
+    # A sink for each head, a window in every other layer; experts in MXFP4, all
+    # in one tensor, with biases and a limit that is reached; YaRN between
+    # broken numbers of pairs.
+    "gpt_oss": (25, base_config(
+        "GptOssForCausalLM", "gpt_oss", hidden_size=64, num_hidden_layers=3,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=16,
+        intermediate_size=96, vocab_size=146, rope_theta=150000.0,
+        max_position_embeddings=128, attention_bias=True, sliding_window=9,
+        layer_types=["sliding_attention", "full_attention",
+                     "sliding_attention"],
+        num_local_experts=6, num_experts_per_tok=2, swiglu_limit=1.5,
+        quantization_config={"quant_method": "mxfp4"},
+        rope_scaling={
+            "rope_type": "yarn", "factor": 4.0, "beta_fast": 2.0,
+            "beta_slow": 0.25, "truncate": False,
+            "original_max_position_embeddings": 32})),
 }
 # LoRA adapters: of which model, and PEFT's config.
 ADAPTERS = {
@@ -222,7 +240,7 @@ def make_weights(config, seed):
     attention_bias = config.get("attention_bias", False)
     qkv_bias = attention_bias or kind == "Qwen2ForCausalLM"
     o_bias = attention_bias and kind != reference.GLM
-    mlp_bias = config.get("mlp_bias", False)
+    mlp_bias = config.get("mlp_bias", kind == gpt_oss.NAME)
     tied = config["tie_word_embeddings"]
     head_std = 2.5 / np.sqrt(hidden)
     embed_std = head_std if tied else 1.0
@@ -245,6 +263,9 @@ def make_weights(config, seed):
         matrix(attn + "v_proj", kv_size, hidden, 1.0, qkv_bias)
         matrix(attn + "o_proj", hidden, q_size, 1.5, o_bias)
         weights[attn + "o_proj.weight"][:most] *= ROUTER_WRITE
+        if kind == gpt_oss.NAME:
+            weights[attn + "o_proj.bias"][:most] *= ROUTER_WRITE
+            put(attn + "sinks", (config["num_attention_heads"],), 1.0, 1.0)
         if reference.has_qk_norm(config):
             # Three layers of sharp attention would be too much for int4.
             mean = 0.6 if most > 0 else 1.1
@@ -256,6 +277,8 @@ def make_weights(config, seed):
         inter = config["intermediate_size"]
         if experts:
             matrix(layer + router, experts, hidden, ROUTER_NOISE, False)
+            if kind == gpt_oss.NAME:
+                put(layer + router + ".bias", (experts,), 0.1)
             # Each layer gives a token other experts.
             for e, column in enumerate(rng.permutation(experts - favoured)):
                 weights[layer + router + ".weight"][e + favoured, column] += (
@@ -274,9 +297,13 @@ def make_weights(config, seed):
             matrix(mlp + up, inter, hidden, 1.0, mlp_bias)
             matrix(mlp + down, hidden, inter, 1.0, mlp_bias)
             weights[mlp + down + ".weight"][:most] *= ROUTER_WRITE
+            if experts and mlp_bias:
+                weights[mlp + down + ".bias"][:most] *= ROUTER_WRITE
     put("model.norm.weight", (hidden,), 0.2, 1.0)
     if not tied:
         put("lm_head.weight", (config["vocab_size"], hidden), head_std)
+    if kind == gpt_oss.NAME:
+        return gpt_oss.stacked(config, weights)
     return fused(weights) if kind == reference.PHI else weights
 
 
@@ -386,12 +413,13 @@ def make_expected(name, config, weights, seed):
 
 def write_safetensors(path, weights):
     header, blobs, offset = {"__metadata__": {"format": "pt"}}, [], 0
-    names = {dtype: name for dtype, name in DTYPES.values()}
+    names = {dtype: name for dtype, name in (*DTYPES.values(), BYTES)}
     for name in sorted(weights):
         tensor = weights[name].contiguous()
         # NumPy has no bfloat16: take the bits.
-        bits = (tensor.view(torch.int32) if tensor.dtype == torch.float32
-                else tensor.view(torch.int16))
+        bits = tensor.view({torch.float32: torch.int32,
+                            torch.uint8: torch.uint8}.get(tensor.dtype,
+                                                          torch.int16))
         blob = bits.numpy().tobytes()
         header[name] = {"dtype": names[tensor.dtype],
                         "shape": list(tensor.shape),

@@ -3,7 +3,8 @@
 An independent reference for the engine: it follows the papers (RMSNorm
 arXiv 1910.07467, RoPE 2104.09864, YaRN 2309.00071, GQA 2305.13245, SwiGLU 2002.05202, Mistral's
 window 2310.06825, Mixtral's experts 2401.04088, DeepSeek's 2401.06066 and
-2412.19437, as GLM has them) and the meaning that Hugging Face
+2412.19437, as GLM has them, attention sinks 2309.17453 and gpt-oss's model card
+2508.10925) and the meaning that Hugging Face
 transformers documents for each field of config.json. No cache, no blocks, no
 batching tricks: every position is computed from the whole sequence.
 
@@ -15,6 +16,8 @@ import math
 
 import torch
 
+import gpt_oss
+
 MUTANTS = ("window_off", "window_off_by_one", "scaling_off", "theta_default",
            "rope_interleaved", "kv_heads_interleaved", "qk_norm_off",
            "bias_off", "eps_small", "position_off_by_one",
@@ -23,7 +26,7 @@ MUTANTS = ("window_off", "window_off_by_one", "scaling_off", "theta_default",
            "shared_expert_off", "choice_bias_off", "share_scale_off",
            "scores_softmax", "yarn_magnitude_off", "yarn_untruncated",
            "yarn_linear", "gate_up_swapped",
-           "rope_everywhere")
+           "rope_everywhere") + gpt_oss.MUTANTS
 GLM = "Glm4MoeForCausalLM"
 PHI = "Phi3ForCausalLM"
 
@@ -75,7 +78,7 @@ def inverse_frequencies(config, mutate=None):
 
         first = pair_that_turns(scaling.get("beta_fast", 32))
         last = pair_that_turns(scaling.get("beta_slow", 1))
-        if mutate != "yarn_untruncated":
+        if scaling.get("truncate", True) != (mutate == "yarn_untruncated"):
             first, last = math.floor(first), math.ceil(last)
         first, last = max(first, 0), min(last, dim - 1)
         out = []
@@ -135,7 +138,9 @@ def layer_turns(config, mutate=None):
 
 def unfused(config, weights, mutate=None):
     """Phi's files have Q, K and V in one matrix, and gate and up; others'
-    weights as they are."""
+    weights as they are, but gpt-oss's, which have all experts in one."""
+    if config["architectures"][0] == gpt_oss.NAME:
+        return gpt_oss.unstacked(config, weights, mutate)
     if config["architectures"][0] != PHI:
         return weights
     q_size = config["num_attention_heads"] * config["head_dim"]
@@ -167,6 +172,8 @@ def layer_windows(config):
         return [None] * layers
     if kind in ("MistralForCausalLM", "MixtralForCausalLM", PHI):
         return [window] * layers
+    if kind == gpt_oss.NAME:
+        return [window if i % 2 == 0 else None for i in range(layers)]
     if not config.get("use_sliding_window", False):
         return [None] * layers
     first = config["max_window_layers"]
@@ -177,7 +184,7 @@ def layer_experts(config):
     """How many experts each layer chooses from; 0 where it is an ordinary MLP."""
     layers = config["num_hidden_layers"]
     kind = config["architectures"][0]
-    if kind == "MixtralForCausalLM":
+    if kind in ("MixtralForCausalLM", gpt_oss.NAME):
         return [config["num_local_experts"]] * layers
     if kind == GLM:
         dense = config["first_k_dense_replace"]
@@ -195,8 +202,10 @@ def mlp_names(config, experts):
     if config["architectures"][0] == "MixtralForCausalLM":
         moe = "block_sparse_moe."
         return moe + "experts.{}.", ("w1", "w3", "w2"), moe + "gate"
+    router = ("mlp.router" if config["architectures"][0] == gpt_oss.NAME
+              else "mlp.gate")
     return ("mlp.experts.{}." if experts else "mlp.",
-            ("gate_proj", "up_proj", "down_proj"), "mlp.gate")
+            ("gate_proj", "up_proj", "down_proj"), router)
 
 
 def expert_shares(config, logits, bias=None, mutate=None):
@@ -278,8 +287,12 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
 
     def mlp(h, prefix, names):
         gate, up, down = (prefix + name for name in names)
-        return linear(torch.nn.functional.silu(linear(h, gate))
-                      * linear(h, up), down)
+        gate, up = linear(h, gate), linear(h, up)
+        if "swiglu_limit" in config:
+            gated = gpt_oss.swiglu(gate, up, config["swiglu_limit"], mutate)
+        else:
+            gated = torch.nn.functional.silu(gate) * up
+        return linear(gated, down)
 
     def mixture(h, layer, experts):
         prefix, names, router = mlp_names(config, experts)
@@ -326,7 +339,12 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
         scores = q @ k.transpose(-1, -2) / math.sqrt(dim)
         scores = scores.masked_fill(
             ~attention_mask(length, window, mutate), float("-inf"))
-        out = rnd(torch.softmax(scores, dim=-1)) @ v
+        sinks = weights.get(layer + "self_attn.sinks")
+        if sinks is None:
+            shares = torch.softmax(scores, dim=-1)
+        else:
+            shares = gpt_oss.softmax(scores, sinks, mutate)
+        out = rnd(shares) @ v
         out = out.transpose(1, 2).reshape(batch, length, heads * dim)
         x = x + linear(out, layer + "self_attn.o_proj")
         h = norm(x, layer + "post_attention_layernorm")

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
+
 #include "model_tools/model_shapes.h"
 #include "model_tools/model_tensors.h"
 
@@ -30,12 +33,20 @@ ModelConfig SmallConfig() {
 constexpr int64_t kLayer = 64 + 32 + 32 + 64 + 3 * 128;
 constexpr int64_t kHead = 32 * 8;
 
-// Which expert a tensor is of; -1: none.
+// Whether it is a matrix of each expert of a layer.
+bool IsStacked(const TensorSpec& tensor) { return tensor.shape.size() == 3; }
+
+// Which expert a tensor is of; -1: none, or all.
 int32_t ExpertOf(const TensorSpec& tensor) {
   const std::string kExperts = ".experts.";
   const size_t at = tensor.name.find(kExperts);
-  if (at == std::string::npos) return -1;
-  return std::stoi(tensor.name.substr(at + kExperts.size()));
+  int32_t expert = -1;
+  if (at != std::string::npos) {
+    absl::string_view name = tensor.name;
+    name.remove_prefix(at + kExperts.size());
+    if (!absl::SimpleAtoi(name.substr(0, name.find('.')), &expert)) return -1;
+  }
+  return expert;
 }
 
 TEST(ModelCostsTest, CountsMatrices) {
@@ -50,7 +61,9 @@ TEST(ModelCostsTest, CountsMatrices) {
       if (tensor.role == TensorRole::kMatrix ||
           tensor.role == TensorRole::kQueryKeyMatrix ||
           tensor.role == TensorRole::kResidualMatrix) {
-        n += tensor.num_elements();
+        n += IsStacked(tensor) ? tensor.num_elements() / tensor.shape[0] *
+                                     shape.config.experts.per_token
+                               : tensor.num_elements();
       }
     }
     EXPECT_EQ(LayerMatrixParameters(shape.config), n) << shape.name;

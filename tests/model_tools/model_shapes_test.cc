@@ -25,7 +25,8 @@ TEST(ModelShapesTest, HaveAsManyParametersAsTheRealModels) {
       {"Llama-3.2-3B", 3212749824},   {"Mistral-7B", 7248023552},
       {"Llama-3.1-8B", 8030261248},   {"Qwen3-30B-A3B", 30532122624},
       {"Mixtral-8x7B", 46702792704},  {"GLM-4.5-Air", 106852251264},
-      {"GLM-4.5", 352797829024}};
+      {"GLM-4.5", 352797829024},      {"gpt-oss-20b", 20914757184},
+      {"gpt-oss-120b", 116829156672}};
   for (const auto& [name, parameters] : expected) {
     const auto shape = FindModelShape(name);
     ASSERT_TRUE(shape.ok()) << shape.status();

@@ -116,7 +116,14 @@ TEST_F(SynthModelTest, ReadsBackAsTheSameModel) {
     EXPECT_EQ(config->tie_word_embeddings, wanted.tie_word_embeddings);
     EXPECT_EQ(config->qkv_bias, wanted.qkv_bias);
     EXPECT_EQ(config->qk_norm, wanted.qk_norm);
-    EXPECT_FALSE(config->sliding_window.has_value());
+    EXPECT_EQ(config->sliding_window, wanted.sliding_window);
+    for (int32_t i = 0; i < wanted.num_layers; ++i) {
+      EXPECT_EQ(config->LayerSlides(i), wanted.LayerSlides(i));
+    }
+    EXPECT_EQ(config->attention_sinks, wanted.attention_sinks);
+    EXPECT_EQ(config->experts.bias, wanted.experts.bias);
+    EXPECT_EQ(config->experts.router_bias, wanted.experts.router_bias);
+    EXPECT_EQ(config->experts.swiglu_limit, wanted.experts.swiglu_limit);
     EXPECT_EQ(config->bos_token_id, kSynthBos);
     EXPECT_THAT(config->eos_token_ids, testing::ElementsAre(kSynthEos));
     const auto set = engine::SafetensorsSet::Open(Dir(shape.name));

@@ -119,6 +119,22 @@ DType ParseDType(const std::string& name) {
 }
 
 constexpr char kGlm[] = "Glm4MoeForCausalLM";
+constexpr char kGptOss[] = "GptOssForCausalLM";
+
+// All of a layer in one tensor, inputs before outputs, gate and up in turns.
+void AddStackedExperts(const TinyModelOptions& o, const std::string& mlp,
+                       TensorFile* file) {
+  file->AddMatrix(mlp + "router.weight", o.experts, o.hidden);
+  file->Add(mlp + "router.bias", {o.experts}, 0.0f, 0.3f);
+  const auto add = [&](const std::string& name, int64_t inputs,
+                       int64_t outputs) {
+    file->Add(name, {o.experts, inputs, outputs}, 0.0f,
+              std::sqrt(3.0f / static_cast<float>(inputs)));
+    file->Add(name + "_bias", {o.experts, outputs}, 0.0f, 0.5f);
+  };
+  add(mlp + "experts.gate_up_proj", o.hidden, 2 * o.intermediate);
+  add(mlp + "experts.down_proj", o.intermediate, o.hidden);
+}
 
 void AddExperts(const TinyModelOptions& o, const std::string& prefix,
                 TensorFile* file) {
@@ -153,10 +169,17 @@ void AddLayer(const TinyModelOptions& o, int32_t index, TensorFile* file) {
   file->AddMatrix(attention + "k_proj.weight", kv_size, o.hidden);
   file->AddMatrix(attention + "v_proj.weight", kv_size, o.hidden);
   file->AddMatrix(attention + "o_proj.weight", o.hidden, q_size);
-  if (o.architecture == "Qwen2ForCausalLM" || o.architecture == kGlm) {
+  const bool gpt_oss = o.architecture == kGptOss;
+  if (o.architecture == "Qwen2ForCausalLM" || o.architecture == kGlm ||
+      gpt_oss) {
     file->Add(attention + "q_proj.bias", {q_size}, 0.0f, 0.5f);
     file->Add(attention + "k_proj.bias", {kv_size}, 0.0f, 0.5f);
     file->Add(attention + "v_proj.bias", {kv_size}, 0.0f, 0.5f);
+  }
+  if (gpt_oss) {
+    file->Add(attention + "o_proj.bias", {o.hidden}, 0.0f, 0.5f);
+    file->Add(attention + "sinks", {o.heads}, 0.0f, 2.0f);
+    return AddStackedExperts(o, prefix + "mlp.", file);
   }
   const bool qwen3_moe = o.architecture == "Qwen3MoeForCausalLM";
   if (o.architecture == "Qwen3ForCausalLM" || qwen3_moe) {
@@ -203,7 +226,7 @@ json Config(const TinyModelOptions& o) {
                  {"tie_word_embeddings", o.tie_word_embeddings},
                  {"bos_token_id", kTinyModelBos},
                  {"eos_token_id", kTinyModelEos}};
-  if (o.architecture == "MixtralForCausalLM") {
+  if (o.architecture == "MixtralForCausalLM" || o.architecture == kGptOss) {
     config["num_local_experts"] = o.experts;
     config["num_experts_per_tok"] = o.experts_per_token;
   } else if (o.architecture == "Qwen3MoeForCausalLM") {
@@ -223,6 +246,11 @@ json Config(const TinyModelOptions& o) {
     config["first_k_dense_replace"] = o.first_layer_dense ? 1 : 0;
     config["attention_bias"] = true;
     config["partial_rotary_factor"] = 0.5;
+  }
+  if (o.architecture == kGptOss) {
+    // One that is reached.
+    config["swiglu_limit"] = 1.5;
+    config["sliding_window"] = nullptr;
   }
   if (o.sliding_window) config["sliding_window"] = *o.sliding_window;
   return config;

@@ -19,8 +19,9 @@ struct TinyModelOptions {
   uint64_t seed = 1;
   // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM" (with QKV
   // bias), "Qwen3ForCausalLM" (with QK norm), or, with experts,
-  // "MixtralForCausalLM", "Qwen3MoeForCausalLM" (with QK norm) or
-  // "Glm4MoeForCausalLM" (with QKV bias, a choice bias and a shared expert).
+  // "MixtralForCausalLM", "Qwen3MoeForCausalLM" (with QK norm),
+  // "Glm4MoeForCausalLM" (with QKV bias, a choice bias and a shared expert) or
+  // "GptOssForCausalLM" (with all biases and sinks, its experts by input).
   std::string architecture = "LlamaForCausalLM";
   int32_t layers = 2;
   int32_t hidden = 64;
@@ -30,7 +31,7 @@ struct TinyModelOptions {
   int32_t intermediate = 96;  // of one expert where there are some
   int32_t experts = 5;
   int32_t experts_per_token = 2;
-  // Not "MixtralForCausalLM": the first layer has none.
+  // Not "MixtralForCausalLM" and "GptOssForCausalLM": the first layer has none.
   bool first_layer_dense = false;
   // Ids 0..255 are the bytes, 256 and 257 the special tokens below, the rest
   // are words that no text encodes to. At least 258.
@@ -38,7 +39,8 @@ struct TinyModelOptions {
   int32_t max_position = 512;
   double rope_theta = 10000.0;
   bool tie_word_embeddings = true;
-  std::optional<int32_t> sliding_window;  // "MistralForCausalLM" only
+  // "MistralForCausalLM" and, there of every other layer, "GptOssForCausalLM".
+  std::optional<int32_t> sliding_window;
   // Element type of the tensors: "F32", "F16" or "BF16".
   std::string dtype = "BF16";
 };

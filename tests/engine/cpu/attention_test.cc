@@ -90,6 +90,7 @@ struct Scene {
       }
       scores.push_back(score / std::sqrt(shape.head_dim));
     }
+    if (!sinks.empty()) scores.push_back(sinks[head]);
     const double max = *std::max_element(scores.begin(), scores.end());
     double sum = 0.0;
     for (double& s : scores) sum += s = std::exp(s - max);
@@ -114,7 +115,7 @@ struct Scene {
                        first + row, blocks});
     }
     std::vector<uint16_t> output((end - first) * query_size(), kNaN);
-    attention.Run(team, tiles, /*layer=*/1, window,
+    attention.Run(team, tiles, /*layer=*/1, window, sinks,
                   queries.data() + first * query_size(), query_size(),
                   output.data(), query_size());
     return output;
@@ -151,6 +152,7 @@ struct Scene {
   std::vector<float> keys;
   std::vector<float> values;
   std::vector<uint16_t> queries;
+  std::vector<float> sinks;  // one per head, or none
 };
 
 class AttentionTest : public testing::TestWithParam<const Kernels*> {
@@ -190,6 +192,30 @@ TEST_P(AttentionTest, IsCloseToDouble) {
       }
     }
   }
+}
+
+TEST_P(AttentionTest, SinksTakeTheirShare) {
+  for (const int32_t length : {1, 17, 150}) {
+    for (const std::optional<int32_t> window :
+         {kNoWindow, std::optional<int32_t>(10)}) {
+      Scene scene(*GetParam(), {14, 2, 64, 16}, length);
+      // From nothing to nearly all of it.
+      for (int32_t head = 0; head < scene.shape.heads; ++head) {
+        scene.sinks.push_back(static_cast<float>(head) - 5.0f);
+      }
+      scene.ExpectClose(scene.Run(team_, 0, length, 1000, window), window,
+                        0.01);
+    }
+  }
+}
+
+TEST_P(AttentionTest, SinksFarAboveLeaveNothing) {
+  Scene scene(*GetParam(), {4, 2, 32, 16}, 20);
+  scene.sinks = {1e4f, -1e4f, 1e4f, -1e4f};
+  const std::vector<uint16_t> output =
+      scene.Run(team_, 0, scene.length, 1000, kNoWindow);
+  scene.ExpectClose(output, kNoWindow, 0.01);
+  EXPECT_EQ(output[0], 0);
 }
 
 TEST_P(AttentionTest, IsCloseToDoubleOverSeveralSpans) {

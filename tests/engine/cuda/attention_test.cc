@@ -81,6 +81,7 @@ class AttentionTest : public DeviceTest,
       }
     }
     args_ = {};
+    sinks_.clear();
     args_.queries = Put(queries);
     args_.pages = Put(memory);
     args_.page_bytes = layout_.page_bytes();
@@ -184,7 +185,7 @@ class AttentionTest : public DeviceTest,
       weights.push_back(score / std::sqrt(shape_.head_dim));
       max = std::max(max, weights.back());
     }
-    double sum = 0;
+    double sum = sinks_.empty() ? 0 : std::exp(double{sinks_[head]} - max);
     for (double& w : weights) sum += w = std::exp(w - max);
     std::vector<double> out(shape_.head_dim);
     for (int32_t at = first; at <= position; ++at) {
@@ -193,6 +194,16 @@ class AttentionTest : public DeviceTest,
       }
     }
     return out;
+  }
+
+  // Gives each head a sink, from nothing to nearly all that there is.
+  void MakeSinks() {
+    for (int32_t head = 0; head < shape_.heads; ++head) {
+      sinks_.push_back(3.0f * static_cast<float>(head) - 4.0f);
+    }
+    std::vector<float> scaled = sinks_;
+    for (float& sink : scaled) sink *= static_cast<float>(kLog2E);
+    args_.sinks = Put(scaled);
   }
 
   // Runs the tokens [first, first + count) and gives their rows of the output.
@@ -256,6 +267,7 @@ class AttentionTest : public DeviceTest,
   int32_t length_ = 0;
   KvLayout layout_;
   std::vector<float> keys_, values_, queries_;
+  std::vector<float> sinks_;  // of heads, or none
   AttentionArgs args_;
 };
 
@@ -303,6 +315,38 @@ TEST_P(AttentionTest, SpansApartGiveTheSameBitsAsTiles) {
       }
     }
   }
+}
+
+TEST_P(AttentionTest, SinksTakeTheirShareInAllWays) {
+  for (const Shape& shape : {Shape{6, 2, 64, 16}, Shape{4, 2, 20, 32}}) {
+    const int32_t length = 300;
+    Make(shape, length);
+    MakeSinks();
+    const int32_t first = large() ? 0 : length - 12;
+    for (const int32_t window : {0, 20}) {
+      const std::vector<uint16_t> tiles =
+          Run(first, length - first, window, Way::kTiles);
+      ExpectRight(tiles, first, length - first, window);
+      EXPECT_EQ(Run(first, length - first, window, Way::kSpans), tiles);
+      if (!kernels().group_attention ||
+          !IsGroupAttentionHeadDim(args_.stored_head_dim)) {
+        continue;
+      }
+      EXPECT_EQ(Run(first, length - first, window, Way::kGroups), tiles);
+    }
+  }
+}
+
+TEST_P(AttentionTest, SinksFarAboveLeaveNothing) {
+  Make({2, 1, 16, 16}, 30);
+  args_.sinks = Put(std::vector<float>{1e5f, -1e5f});
+  const std::vector<uint16_t> tiles = Run(29, 1, 0, Way::kTiles);
+  EXPECT_EQ(Run(29, 1, 0, Way::kSpans), tiles);
+  for (int32_t e = 0; e < 16; ++e) EXPECT_EQ(tiles[e], 0) << e;
+  args_.sinks = nullptr;
+  const std::vector<uint16_t> without = Run(29, 1, 0, Way::kTiles);
+  EXPECT_TRUE(
+      std::equal(tiles.begin() + 16, tiles.begin() + 32, without.begin() + 16));
 }
 
 // More than a thread asks for at a time, more than there is room for the states

@@ -83,9 +83,11 @@ class ExpertMatmulTest : public DeviceTest,
   // What nothing was written to.
   static constexpr float kUntouched = -12345.0f;
 
-  // With `gated`, half of the outputs are the gate's.
-  void Make(bool gated, int32_t outputs, int32_t inputs) {
+  // With `gated`, half of the outputs are the gate's; with `biased`, there are
+  // biases, and SwiGLU has a limit.
+  void Make(bool gated, bool biased, int32_t outputs, int32_t inputs) {
     gated_ = gated;
+    swiglu_limit_ = gated && biased ? 0.8f : 0.0f;
     const WeightFormat format = GetParam();
     const int32_t tiles =
         (gated ? 2 : 1) * OutputTiles(gated ? outputs / 2 : outputs);
@@ -111,6 +113,7 @@ class ExpertMatmulTest : public DeviceTest,
     first_.output_tiles = tiles;
     first_.padded_inputs = padded;
     if (HasOutputScales(format)) first_.scales = Put(scales);
+    if (biased) first_.bias = Put(Floats(RandomBf16(matrix.rows, 33)));
     x_ = RandomBf16(int64_t{kRows} * padded, 32);
     for (int32_t r = 0; r < kRows; ++r) {
       std::fill_n(x_.begin() + r * padded + inputs, padded - inputs, 0);
@@ -164,6 +167,10 @@ class ExpertMatmulTest : public DeviceTest,
       if (first_.scales != nullptr) {
         one.args.w.scales += e * first_.output_tiles * kTileOutputs;
       }
+      if (first_.bias != nullptr) {
+        one.args.w.bias += e * first_.output_tiles * kTileOutputs;
+      }
+      one.args.swiglu_limit = swiglu_limit_;
       one.args.x = Put(own);
       one.args.x_stride = first_.padded_inputs;
       one.args.rows = kRowsOf[e];
@@ -205,6 +212,7 @@ class ExpertMatmulTest : public DeviceTest,
     args.first.w = first_;
     args.first.x_stride = padded;
     args.first.rows = tiling.places;
+    args.first.swiglu_limit = swiglu_limit_;
     args.tiles = Put(tiles);
     args.num_tiles = tiling.num_tiles;
     args.tile_rows = tiling.tile_rows;
@@ -253,6 +261,7 @@ class ExpertMatmulTest : public DeviceTest,
   }
 
   bool gated_ = false;
+  float swiglu_limit_ = 0;
   DeviceMatrix first_;
   std::vector<uint16_t> x_;  // [kRows][padded inputs]
 };
@@ -265,14 +274,15 @@ INSTANTIATE_TEST_SUITE_P(Formats, ExpertMatmulTest,
 
 TEST_P(ExpertMatmulTest, EachTurnHasItsExpertsProduct) {
   struct Case {
-    bool gated;
+    bool gated, biased;
     int32_t outputs, inputs;
   };
-  for (const auto& [gated, outputs, inputs] :
-       {Case{false, 90, 100}, Case{false, 140, 576}, Case{true, 88, 576},
-        Case{true, 256, 128}}) {
+  for (const auto& [gated, biased, outputs, inputs] :
+       {Case{false, false, 90, 100}, Case{false, true, 140, 576},
+        Case{true, false, 88, 576}, Case{true, true, 88, 128},
+        Case{true, true, 256, 128}}) {
     SCOPED_TRACE(testing::Message() << outputs << " x " << inputs);
-    Make(gated, outputs, inputs);
+    Make(gated, biased, outputs, inputs);
     const std::vector<float> expected = Expected();
     for (const MatmulKernel kernel :
          {MatmulKernel::kStream8, MatmulKernel::kStream16,

@@ -137,7 +137,10 @@ std::vector<TinyModelOptions> Shareable() {
   qwen3_moe.first_layer_dense = true;
   TinyModelOptions glm4_moe = qwen3_moe;
   glm4_moe.architecture = "Glm4MoeForCausalLM";
-  return {odd, qwen2, qwen3, mistral, mixtral, qwen3_moe, glm4_moe};
+  TinyModelOptions gpt_oss = odd;
+  gpt_oss.architecture = "GptOssForCausalLM";
+  gpt_oss.sliding_window = 20;
+  return {odd, qwen2, qwen3, mistral, mixtral, qwen3_moe, glm4_moe, gpt_oss};
 }
 
 TEST_F(TensorParallelTest, LogitsAreThoseOfOneDevice) {

@@ -1,0 +1,79 @@
+#include "engine/expert_rows.h"
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "engine/dtype.h"
+#include "engine/float_convert.h"
+
+namespace baton::engine {
+namespace {
+
+constexpr int64_t kGroupBytes = kMxfp4Group / 2;
+
+// e2m1, by its bits: a sign, two bits of exponent and one of the mantissa.
+constexpr float kE2m1[] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,
+                           4.0f,  6.0f,  -0.0f, -0.5f, -1.0f, -1.5f,
+                           -2.0f, -3.0f, -4.0f, -6.0f};
+
+float ScaleOf(std::byte exponent) {
+  constexpr int kNotANumber = 255;
+  constexpr int kBias = 127;
+  const int value = std::to_integer<int>(exponent);
+  if (value == kNotANumber) return std::numeric_limits<float>::quiet_NaN();
+  return std::ldexp(1.0f, value - kBias);
+}
+
+void ReadMxfp4Row(const WeightMatrix& matrix, int64_t stored, float* out) {
+  const int64_t groups = matrix.columns / kMxfp4Group;
+  const std::byte* from =
+      matrix.values.bytes.data() + stored * groups * kGroupBytes;
+  const std::byte* const scales = matrix.scales.bytes.data() + stored * groups;
+  for (int64_t group = 0; group < groups; ++group) {
+    const float scale = ScaleOf(scales[group]);
+    for (int64_t i = 0; i < kGroupBytes; ++i, ++from) {
+      const auto pair = std::to_integer<unsigned>(*from);
+      *out++ = kE2m1[pair & 0xf] * scale;
+      *out++ = kE2m1[pair >> 4] * scale;
+    }
+  }
+}
+
+// Input by input, as neighbouring outputs share lines of the cache.
+void ReadByInput(const WeightMatrix& matrix, int64_t row, int64_t count,
+                 absl::Span<float> out) {
+  const int64_t element = DTypeBytes(matrix.values.dtype);
+  const int64_t outputs = static_cast<int64_t>(matrix.values.bytes.size()) /
+                          (element * matrix.columns);
+  const int64_t first = matrix.run.At(row);
+  const int64_t width = matrix.run.At(row + count - 1) - first + 1;
+  std::vector<float> values(width);
+  for (int64_t input = 0; input < matrix.columns; ++input) {
+    ConvertToFloat(matrix.values.dtype,
+                   matrix.values.bytes.subspan(
+                       (input * outputs + first) * element, width * element),
+                   absl::MakeSpan(values));
+    for (int64_t i = 0; i < count; ++i) {
+      out[i * matrix.columns + input] = values[matrix.run.At(row + i) - first];
+    }
+  }
+}
+
+}  // namespace
+
+void ReadExpertRows(const WeightMatrix& matrix, int64_t row, int64_t count,
+                    absl::Span<float> out) {
+  if (count == 0) return;
+  if (matrix.encoding == WeightEncoding::kByInput) {
+    return ReadByInput(matrix, row, count, out);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    ReadMxfp4Row(matrix, matrix.run.At(row + i),
+                 out.data() + i * matrix.columns);
+  }
+}
+
+}  // namespace baton::engine
