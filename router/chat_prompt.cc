@@ -106,6 +106,28 @@ void ReadCallArguments(Json* messages) {
   }
 }
 
+// What the assistant thought before, as Harmony's templates call it. Where it
+// also said something before a call, they refuse both.
+void NameThinking(Json* messages) {
+  for (Json& message : *messages) {
+    if (message["role"] != "assistant" || message.contains("thinking")) {
+      continue;
+    }
+    const auto content = message.find("content");
+    if (message.contains("tool_calls") && content != message.end() &&
+        !content->empty() && *content != "") {
+      continue;
+    }
+    for (const char* name : {"reasoning_content", "reasoning"}) {
+      const auto thought = message.find(name);
+      if (thought == message.end() || !thought->is_string()) continue;
+      const std::string text = thought->get<std::string>();
+      if (!text.empty()) message["thinking"] = text;
+      break;
+    }
+  }
+}
+
 absl::StatusOr<Json> ParseArray(const char* field, const std::string& text) {
   BATON_ASSIGN_OR_RETURN(Json value, ParseField(field, text));
   if (value.is_null()) return value;
@@ -170,6 +192,7 @@ absl::StatusOr<std::string> RenderChat(const v1::ChatPrompt& chat,
                          ParseField("messages", chat.messages()));
   BATON_RETURN_IF_ERROR(CheckMessages(input.messages));
   ReadCallArguments(&input.messages);
+  if (model.harmony) NameThinking(&input.messages);
   BATON_ASSIGN_OR_RETURN(input.tools, ParseArray("tools", chat.tools()));
   BATON_ASSIGN_OR_RETURN(input.documents,
                          ParseArray("documents", chat.documents()));

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
 #include "router/chat_prompt.h"
+#include "router/harmony/harmony_stream.h"
 #include "router/invalid_field.h"
 
 namespace baton::router {
@@ -80,10 +81,25 @@ absl::StatusOr<std::vector<TokenId>> Tokenize(const char* field,
   return tokens;
 }
 
-// `reasoning` is set for conversations.
+// How the answer begins behind this prompt of a conversation.
+void FindBeginning(const std::string& text, const v1::ChatPrompt& chat,
+                   const ServedModel& model, PreparedRequest* prepared) {
+  if (model.harmony) {
+    prepared->harmony_opening = HarmonyOpening(text);
+    if (*prepared->harmony_opening == kHarmonyRole) {
+      prepared->reasoning = ReasoningStart::kHarmony;
+    }
+  } else if (model.reasoning) {
+    prepared->reasoning = chat.continue_final_message()
+                              ? FindReasoningGoingOn(text)
+                              : FindReasoningStart(text);
+  }
+}
+
+// Of conversations, also how the answer begins.
 absl::StatusOr<std::vector<TokenId>> MakePrompt(
     const v1::GenerateRequest& request, const ServedModel& model,
-    absl::Time wall_time, ReasoningStart* reasoning) {
+    absl::Time wall_time, PreparedRequest* prepared) {
   switch (request.prompt_case()) {
     case v1::GenerateRequest::kText:
       if (request.text().empty()) return InvalidField("text", "is empty");
@@ -96,11 +112,7 @@ absl::StatusOr<std::vector<TokenId>> MakePrompt(
     case v1::GenerateRequest::kChat: {
       BATON_ASSIGN_OR_RETURN(const std::string text,
                              RenderChat(request.chat(), model, wall_time));
-      if (model.reasoning) {
-        *reasoning = request.chat().continue_final_message()
-                         ? FindReasoningGoingOn(text)
-                         : FindReasoningStart(text);
-      }
+      FindBeginning(text, request.chat(), model, prepared);
       // The template writes the special tokens itself.
       return Tokenize("messages", text, {.add_special_tokens = false}, model);
     }
@@ -263,6 +275,21 @@ absl::Status TakeStop(const v1::GenerateRequest& request,
       scheduling::Validate(prepared->spec.sampling, prepared->spec.stop));
 }
 
+// Where the answer goes on with a message, that may only be one of the kind
+// that the format wants.
+absl::Status CheckFitsHarmony(const v1::ResponseFormat& format,
+                              const PreparedRequest& prepared) {
+  if (!prepared.harmony_opening.has_value() || !format.reasoning() ||
+      prepared.reasoning == ReasoningStart::kHarmony) {
+    return absl::OkStatus();
+  }
+  const HarmonyStream goes_on(*prepared.harmony_opening, {});
+  if (!format.has_tool_calls() && goes_on.saying()) return absl::OkStatus();
+  return InvalidField(FormatName(format),
+                      "cannot be asked for where the prompt has begun, or "
+                      "leaves out, the message that it is to be of");
+}
+
 absl::Status TakeFormat(const v1::GenerateRequest& request,
                         const ServedModel& model, const RequestLimits& limits,
                         PreparedRequest* prepared) {
@@ -274,6 +301,7 @@ absl::Status TakeFormat(const v1::GenerateRequest& request,
                          "are of an earlier version"));
   }
   const v1::ResponseFormat& format = request.response_format();
+  BATON_RETURN_IF_ERROR(CheckFitsHarmony(format, *prepared));
   absl::StatusOr<std::shared_ptr<const scheduling::Grammar>> grammar =
       limits.grammars == nullptr
           ? MakeGrammar(format, model.tool_calls, prepared->reasoning)
@@ -424,8 +452,7 @@ absl::StatusOr<PreparedRequest> PrepareRequest(
   }
   prepared.prefix.salt = request.cache_salt();
   BATON_ASSIGN_OR_RETURN(
-      spec.prompt,
-      MakePrompt(request, model, limits.wall_time, &prepared.reasoning));
+      spec.prompt, MakePrompt(request, model, limits.wall_time, &prepared));
   BATON_RETURN_IF_ERROR(TakePromptLogprobs(request, &spec));
   BATON_RETURN_IF_ERROR(TakeFormat(request, model, limits, &prepared));
   BATON_ASSIGN_OR_RETURN(

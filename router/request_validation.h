@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -44,6 +46,9 @@ struct PreparedRequest {
   PromptPrefix prefix;
   // Whether the model may think before it answers: of conversations.
   ReasoningStart reasoning = ReasoningStart::kNone;
+  // Of conversations with a model whose answers are messages: what the prompt
+  // has begun of one (HarmonyOpening).
+  std::optional<std::string> harmony_opening;
 };
 
 // How many log-probabilities of the prompt's own tokens it asks for, those of

@@ -14,6 +14,7 @@
 #include "common/model_name.h"
 #include "common/status_macros.h"
 #include "common/stretched_context.h"
+#include "router/harmony/harmony_format.h"
 #include "router/reasoning/reasoning_start.h"
 #include "router/text/json_node.h"
 
@@ -147,7 +148,8 @@ absl::Status ReadConfig(const JsonNode& root, ServedModel* model) {
   return absl::OkStatus();
 }
 
-absl::Status ReadGguf(const std::string& path, ServedModel* model) {
+absl::Status ReadGguf(const std::string& path, ServedModel* model,
+                      std::unique_ptr<Tokenizer>* tokenizer) {
   BATON_ASSIGN_OR_RETURN(const auto file, gguf::GgufFile::Open(path));
   BATON_ASSIGN_OR_RETURN(const gguf::Summary summary, gguf::ReadSummary(*file));
   model->architecture = summary.model_class;
@@ -155,7 +157,7 @@ absl::Status ReadGguf(const std::string& path, ServedModel* model) {
   model->num_layers = summary.num_layers;
   model->max_context = summary.context_length;
   model->eos_token_ids = summary.eos;
-  BATON_ASSIGN_OR_RETURN(model->tokenizer, Tokenizer::Load(path));
+  BATON_ASSIGN_OR_RETURN(*tokenizer, Tokenizer::Load(path));
   return absl::OkStatus();
 }
 
@@ -173,22 +175,57 @@ bool HasThinkMarkers(const Tokenizer& tokenizer) {
   return true;
 }
 
+// Whether all that tells messages apart are tokens; then answers' text has
+// them, but for those that end an answer, which do so whatever the files say.
+bool ShowHarmonyMarkers(Tokenizer* tokenizer, ServedModel* model) {
+  std::vector<TokenId> markers;
+  std::vector<TokenId> ends;
+  for (const absl::string_view marker : kHarmonyMarkers) {
+    const auto tokens =
+        tokenizer->Encode(marker, {.add_special_tokens = false});
+    if (!tokens.ok() || tokens->size() != 1 ||
+        tokens->front() >= model->vocab_size) {
+      if (marker == kHarmonyConstrain) continue;
+      return false;
+    }
+    const bool last = marker == kHarmonyReturn || marker == kHarmonyCall;
+    (last ? ends : markers).push_back(tokens->front());
+  }
+  tokenizer->MakeMarkers(markers);
+  for (const TokenId end : ends) {
+    if (std::count(model->eos_token_ids.begin(), model->eos_token_ids.end(),
+                   end) == 0) {
+      model->eos_token_ids.push_back(end);
+    }
+  }
+  return true;
+}
+
+// How answers are to be read.
+void FindWriting(absl::string_view chat_template, Tokenizer* tokenizer,
+                 ServedModel* model) {
+  if (WritesHarmony(chat_template) && ShowHarmonyMarkers(tokenizer, model)) {
+    model->harmony = model->reasoning = true;
+    model->tool_calls = ToolCallFormat::kHarmony;
+    return;
+  }
+  model->tool_calls = FindToolCallFormat(chat_template);
+  model->reasoning =
+      WritesReasoning(chat_template) && HasThinkMarkers(*tokenizer);
+}
+
 // A model without a template, or with one that cannot be read, serves
 // everything but conversations.
-void ReadChatTemplate(ServedModel* model) {
+void ReadChatTemplate(Tokenizer* tokenizer, ServedModel* model) {
   absl::StatusOr<std::unique_ptr<ChatTemplate>> chat_template =
-      LoadChatTemplate(*model->tokenizer);
+      LoadChatTemplate(*tokenizer);
   if (chat_template.ok()) {
     model->chat_template = *std::move(chat_template);
     // The template for messages with tools, where there is one.
-    const Tokenizer& tokenizer = *model->tokenizer;
-    const auto& source = tokenizer.tool_use_template().has_value()
-                             ? tokenizer.tool_use_template()
-                             : tokenizer.chat_template();
-    if (source.has_value()) {
-      model->tool_calls = FindToolCallFormat(*source);
-      model->reasoning = WritesReasoning(*source) && HasThinkMarkers(tokenizer);
-    }
+    const auto& source = tokenizer->tool_use_template().has_value()
+                             ? tokenizer->tool_use_template()
+                             : tokenizer->chat_template();
+    if (source.has_value()) FindWriting(*source, tokenizer, model);
     return;
   }
   model->why_no_chat = std::string(chat_template.status().message());
@@ -201,10 +238,12 @@ void ReadChatTemplate(ServedModel* model) {
 absl::StatusOr<ServedModel> LoadServedModel(const std::string& model_dir,
                                             const std::string& served_name) {
   ServedModel model;
+  std::unique_ptr<Tokenizer> tokenizer;
   model.name = served_name.empty() ? ModelName(model_dir) : served_name;
   if (gguf::IsGgufFile(model_dir)) {
-    BATON_RETURN_IF_ERROR(ReadGguf(model_dir, &model));
-    ReadChatTemplate(&model);
+    BATON_RETURN_IF_ERROR(ReadGguf(model_dir, &model, &tokenizer));
+    ReadChatTemplate(tokenizer.get(), &model);
+    model.tokenizer = std::move(tokenizer);
     return model;
   }
   std::error_code error;
@@ -228,8 +267,9 @@ absl::StatusOr<ServedModel> LoadServedModel(const std::string& model_dir,
                                      std::move(model.eos_token_ids)));
     BATON_ASSIGN_OR_RETURN(model.default_sampling, ReadSampling(root));
   }
-  BATON_ASSIGN_OR_RETURN(model.tokenizer, Tokenizer::Load(model_dir));
-  ReadChatTemplate(&model);
+  BATON_ASSIGN_OR_RETURN(tokenizer, Tokenizer::Load(model_dir));
+  ReadChatTemplate(tokenizer.get(), &model);
+  model.tokenizer = std::move(tokenizer);
   return model;
 }
 

@@ -38,8 +38,10 @@ struct ServedModel {
   // How it writes tool calls, if that is known.
   std::optional<ToolCallFormat> tool_calls;
   // Whether it thinks before it answers, between <think> and </think> in its
-  // text.
+  // text, or in messages of their own:
   bool reasoning = false;
+  // Its answers are messages (router/harmony), whose markers are in their text.
+  bool harmony = false;
 };
 
 // Reads `model_dir`: config.json, tokenizer.json and, where there is one,

@@ -6,7 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "common/log.h"
+#include "router/output_format/harmony_grammar.h"
 
 namespace baton::router {
 namespace {
@@ -173,7 +175,14 @@ v1::Vocabulary MakeVocabulary(const Tokenizer& tokenizer, int32_t vocab_size) {
   const int64_t count = std::min<int64_t>(tokenizer.vocab_size(), vocab_size);
   for (TokenId id = 0; id < count; ++id) {
     std::string* const text = wire.add_texts();
-    if (!tokenizer.IsSpecial(id)) *text = tokenizer.TokenBytes(id);
+    if (tokenizer.IsSpecial(id)) continue;
+    std::string bytes = tokenizer.TokenBytes(id);
+    if (tokenizer.IsMarker(id)) {
+      *text = MarkerBytes(bytes);
+    } else if (!tokenizer.has_markers() ||
+               !absl::StrContains(bytes, kMarkerByte)) {
+      *text = std::move(bytes);
+    }
   }
   return wire;
 }

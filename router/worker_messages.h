@@ -32,7 +32,8 @@ v1::RouterMessage MakePrefill(const scheduling::SendPrefill& action,
                               const v1::SequenceSpec& sequence);
 v1::RouterMessage MakeCancel(const scheduling::CancelLeg& action);
 
-// What each of the model's tokens adds to an answer; special ones nothing.
+// What each of the model's tokens adds to an answer; special ones nothing, and
+// markers MarkerBytes (output_format/harmony_grammar.h).
 v1::Vocabulary MakeVocabulary(const Tokenizer& tokenizer, int32_t vocab_size);
 
 v1::FinishReason ToWire(scheduling::FinishReason reason);

@@ -82,8 +82,14 @@ class HarmonyStream final {
     return state_ == State::kRole || state_ == State::kChannel ||
            state_ == State::kConstraint;
   }
-  // What came last was thought, or ended that.
-  bool thinking() const { return !in_header() && body_ == Body::kReasoning; }
+  // What comes next is of a message's body, and thought.
+  bool thinking() const {
+    return state_ == State::kBody && body_ == Body::kReasoning;
+  }
+  // And content.
+  bool saying() const {
+    return state_ == State::kBody && body_ == Body::kContent;
+  }
   // How many messages of reasoning have begun.
   size_t thoughts() const { return thoughts_; }
 

@@ -12,6 +12,11 @@ AnswerReader::AnswerReader(ReasoningStart reasoning,
   if (calls.has_value()) calls_.emplace(*calls, names, texts);
 }
 
+AnswerReader::AnswerReader(absl::string_view harmony_opening,
+                           const std::vector<std::string>& names)
+    : harmony_(std::in_place, harmony_opening, names),
+      reasoning_(ReasoningStart::kNone) {}
+
 void AnswerReader::Call(std::vector<ToolCallEvent> said, bool last,
                         std::vector<AnswerEvent>* events) {
   using From = ToolCallEvent::Kind;
@@ -52,8 +57,53 @@ void AnswerReader::Say(ReasoningStream::Piece piece,
   }
 }
 
+// Tokens of a header are of reasoning if the message is.
+std::vector<AnswerEvent> AnswerReader::ReadMessages(
+    const v1::GenerateResponse& response) {
+  const size_t thoughts = harmony_->thoughts();
+  const bool thought = harmony_->thinking();
+  std::vector<HarmonyEvent> said = harmony_->Push(response.text());
+  const int64_t tokens = response.token_ids_size();
+  if (thought || harmony_->thinking() || harmony_->thoughts() > thoughts) {
+    reasoning_tokens_ += std::exchange(undecided_tokens_, 0) + tokens;
+  } else if (harmony_->in_header()) {
+    undecided_tokens_ += tokens;
+  } else {
+    undecided_tokens_ = 0;
+  }
+  if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+    for (HarmonyEvent& event : harmony_->Finish()) {
+      said.push_back(std::move(event));
+    }
+    cut_ = harmony_->cut();
+  }
+  using From = HarmonyEvent::Kind;
+  using To = AnswerEvent::Kind;
+  std::vector<AnswerEvent> events;
+  for (HarmonyEvent& event : said) {
+    To kind = To::kContent;
+    switch (event.kind) {
+      case From::kReasoning:
+        kind = To::kReasoning;
+        break;
+      case From::kContent:
+        break;
+      case From::kCallBegun:
+        kind = To::kCallBegun;
+        break;
+      case From::kArguments:
+        kind = To::kArguments;
+        break;
+    }
+    events.push_back(
+        {.kind = kind, .call = event.call, .text = std::move(event.text)});
+  }
+  return events;
+}
+
 std::vector<AnswerEvent> AnswerReader::Read(
     const v1::GenerateResponse& response) {
+  if (harmony_.has_value()) return ReadMessages(response);
   std::vector<AnswerEvent> events;
   const bool thought = reasoning_.undecided() || reasoning_.thinking();
   Say(reasoning_.Push(response.text()), &events);

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "baton/v1/inference.pb.h"
+#include "router/harmony/harmony_stream.h"
 #include "router/reasoning/reasoning_stream.h"
 #include "router/tool_calls/tool_call_stream.h"
 
@@ -30,7 +32,8 @@ struct AnswerEvent {
   friend bool operator==(const AnswerEvent&, const AnswerEvent&) = default;
 };
 
-// Reasoning comes before all else. Calls are as ToolCallStream has them.
+// Reasoning comes before all else, but where answers are messages. Calls are as
+// ToolCallStream has them.
 class AnswerReader final {
  public:
   // `calls`: how the model writes calls of the tools in `names`; none: it may
@@ -38,13 +41,19 @@ class AnswerReader final {
   AnswerReader(ReasoningStart reasoning, std::optional<ToolCallFormat> calls,
                const std::vector<std::string>& names,
                const TextsOfTools& texts = {});
+  // Of answers that are messages: as HarmonyStream has these.
+  AnswerReader(absl::string_view harmony_opening,
+               const std::vector<std::string>& names);
 
   // What is certain with this response, the last one of the answer included,
   // and was not before.
   std::vector<AnswerEvent> Read(const v1::GenerateResponse& response);
 
   // How many calls have begun.
-  size_t calls() const { return calls_.has_value() ? calls_->calls() : 0; }
+  size_t calls() const {
+    if (harmony_.has_value()) return harmony_->calls();
+    return calls_.has_value() ? calls_->calls() : 0;
+  }
   // The answer ended in the middle of a call.
   bool cut() const { return cut_; }
   // Tokens of the responses in which the model thought, markers included: all
@@ -55,7 +64,9 @@ class AnswerReader final {
   void Say(ReasoningStream::Piece piece, std::vector<AnswerEvent>* events);
   void Call(std::vector<ToolCallEvent> said, bool last,
             std::vector<AnswerEvent>* events);
+  std::vector<AnswerEvent> ReadMessages(const v1::GenerateResponse& response);
 
+  std::optional<HarmonyStream> harmony_;  // in the place of the next two
   ReasoningStream reasoning_;
   std::optional<ToolCallStream> calls_;
   bool cut_ = false;

@@ -136,7 +136,12 @@ absl::Status CompletionCall::Prepare(const Request& request,
       answer.choice.has_logprobs = prompt.has_top_logprobs();
       const ReasoningStart reasoning =
           api_.separate_reasoning ? one.reasoning : ReasoningStart::kNone;
-      if (calls.has_value() || reasoning != ReasoningStart::kNone) {
+      if (one.harmony_opening.has_value()) {
+        if (api_.separate_reasoning) {
+          answer.reader = std::make_unique<AnswerReader>(*one.harmony_opening,
+                                                         api_.tools.names);
+        }
+      } else if (calls.has_value() || reasoning != ReasoningStart::kNone) {
         answer.reader = std::make_unique<AnswerReader>(reasoning, calls,
                                                        api_.tools.names, texts);
       }
@@ -263,10 +268,10 @@ void CompletionCall::AppendItems(const v1::GenerateResponse& response,
   if (answer.choice.has_logprobs) {
     waiting_logprobs_.MergeFrom(response.logprobs());
   }
-  const auto say = [&](absl::string_view text)
-                       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    items_->Text(text, std::exchange(waiting_logprobs_, {}), out);
-  };
+  const auto say =
+      [&](absl::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        items_->Text(text, std::exchange(waiting_logprobs_, {}), out);
+      };
   if (answer.reader == nullptr) {
     if (!response.text().empty() || !waiting_logprobs_.empty()) {
       say(response.text());

@@ -280,6 +280,20 @@ std::string JsonOf(const JsonFields& fields, absl::string_view name) {
   return value == nullptr ? "" : json::serialize(*value);
 }
 
+// How long the model is to think is a variable of templates, too. One that the
+// client gave for its template is meant.
+absl::StatusOr<std::string> TemplateArguments(const JsonFields& fields) {
+  BATON_ASSIGN_OR_RETURN(const auto effort, fields.String("reasoning_effort"));
+  const json::value* const given = fields.Find("chat_template_kwargs");
+  if (!effort.has_value() || (given != nullptr && !given->is_object())) {
+    return JsonOf(fields, "chat_template_kwargs");
+  }
+  json::object arguments =
+      given == nullptr ? json::object() : given->get_object();
+  arguments.emplace("reasoning_effort", *effort);
+  return json::serialize(arguments);
+}
+
 absl::Status ReadChatPrompt(const JsonFields& fields, v1::ChatPrompt* out) {
   if (fields.Find("messages") == nullptr) {
     return InvalidField("messages", "is missing");
@@ -288,7 +302,8 @@ absl::Status ReadChatPrompt(const JsonFields& fields, v1::ChatPrompt* out) {
   out->set_tools(JsonOf(fields, "tools"));
   out->set_documents(JsonOf(fields, "documents"));
   out->set_tool_choice(JsonOf(fields, "tool_choice"));
-  out->set_template_arguments(JsonOf(fields, "chat_template_kwargs"));
+  BATON_ASSIGN_OR_RETURN(auto arguments, TemplateArguments(fields));
+  out->set_template_arguments(std::move(arguments));
   BATON_ASSIGN_OR_RETURN(const auto prompt_wanted,
                          fields.Bool("add_generation_prompt"));
   out->set_omit_generation_prompt(!prompt_wanted.value_or(true));

@@ -328,6 +328,20 @@ absl::Status TranslateFormat(const JsonFields& fields, json::object* chat) {
   return absl::OkStatus();
 }
 
+// How long the model is to think; what is shown of that is not for it to say.
+absl::Status TranslateReasoning(const JsonFields& fields, json::object* chat) {
+  const json::value* const reasoning = fields.Find("reasoning");
+  if (reasoning == nullptr) return absl::OkStatus();
+  if (!reasoning->is_object()) {
+    return InvalidField("reasoning", absl::StrCat("must be an object, it is ",
+                                                  TypeName(*reasoning)));
+  }
+  const JsonFields given(&reasoning->get_object(), "reasoning.");
+  BATON_ASSIGN_OR_RETURN(const auto effort, given.String("effort"));
+  if (effort.has_value()) (*chat)["reasoning_effort"] = *effort;
+  return absl::OkStatus();
+}
+
 // The log-probabilities that `include` asks for.
 absl::Status TranslateInclude(const JsonFields& fields, json::object* chat) {
   const json::value* const include = fields.Find("include");
@@ -356,7 +370,8 @@ absl::StatusOr<json::object> ChatOf(const json::object& object) {
   for (const char* name :
        {"input", "instructions", "text", "tools", "tool_choice", "include",
         "max_output_tokens", "max_tokens", "max_completion_tokens", "n",
-        "logprobs", "stream_options", "messages", "response_format"}) {
+        "logprobs", "stream_options", "messages", "response_format",
+        "reasoning_effort"}) {
     chat.erase(name);
   }
   json::array messages;
@@ -368,6 +383,7 @@ absl::StatusOr<json::object> ChatOf(const json::object& object) {
   BATON_RETURN_IF_ERROR(TranslateTools(fields, &chat));
   BATON_RETURN_IF_ERROR(TranslateToolChoice(fields, &chat));
   BATON_RETURN_IF_ERROR(TranslateFormat(fields, &chat));
+  BATON_RETURN_IF_ERROR(TranslateReasoning(fields, &chat));
   BATON_RETURN_IF_ERROR(TranslateInclude(fields, &chat));
   return chat;
 }

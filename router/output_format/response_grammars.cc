@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "router/output_format/harmony_grammar.h"
 #include "router/output_format/json_schema.h"
 #include "router/output_format/reasoning_grammar.h"
 #include "router/output_format/regular_expression.h"
@@ -76,6 +77,17 @@ absl::Status Write(const v1::ResponseFormat& format,
   return absl::InvalidArgumentError("is of no kind");
 }
 
+// Calls are messages by themselves.
+absl::StatusOr<GrammarBuilder::Expression> WriteHarmony(
+    const v1::ResponseFormat& format, GrammarBuilder::Expression answer,
+    GrammarBuilder* grammar) {
+  if (!format.has_tool_calls()) {
+    answer = WriteFinalMessage(
+        answer, format.has_json_object() || format.has_json_schema(), grammar);
+  }
+  return WriteBehindThoughts(answer, grammar);
+}
+
 absl::StatusOr<Grammar> Build(GrammarBuilder* builder) {
   Grammar grammar;
   BATON_RETURN_IF_ERROR(builder->Build(&grammar));
@@ -104,7 +116,9 @@ absl::StatusOr<Grammar> Make(const v1::ResponseFormat& format,
   BATON_RETURN_IF_ERROR(Write(format, calls, answer, &builder));
   BATON_ASSIGN_OR_RETURN(
       const GrammarBuilder::Expression behind,
-      WriteBehindReasoning(reasoning, builder.Call(answer), &builder));
+      reasoning == ReasoningStart::kHarmony
+          ? WriteHarmony(format, builder.Call(answer), &builder)
+          : WriteBehindReasoning(reasoning, builder.Call(answer), &builder));
   builder.Define(whole, behind);
   return Build(&builder);
 }

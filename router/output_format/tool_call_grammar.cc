@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "router/output_format/harmony_grammar.h"
 #include "router/output_format/json_schema.h"
 #include "router/output_format/tagged_call_grammar.h"
 #include "router/text/json_shape.h"
@@ -75,12 +76,16 @@ absl::Status WriteArguments(const Tool& tool, GrammarBuilder::Rule rule,
   return written.ok() ? written : OfParameters(tool, written);
 }
 
+absl::Status UnfitName(const Tool& tool, const char* where) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "has a tool \"", tool.name(), "\", a name that is no part of ", where));
+}
+
 // As tags, with the markers around it.
 absl::StatusOr<GrammarBuilder::Expression> WriteTags(
     const Tool& tool, const TaggedCallSyntax& syntax, GrammarBuilder* grammar) {
   if (!FitsIntoTags(tool.name())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "has a tool \"", tool.name(), "\", a name that is no part of tags"));
+    return UnfitName(tool, "tags");
   }
   const absl::StatusOr<std::string> schema =
       ObjectSchema(tool.parameters().empty() ? "true" : tool.parameters());
@@ -91,7 +96,7 @@ absl::StatusOr<GrammarBuilder::Expression> WriteTags(
   return OfParameters(tool, written.status());
 }
 
-// {"name": "f", "arguments": {...}}, or tags.
+// {"name": "f", "arguments": {...}}, tags, or a message.
 absl::StatusOr<GrammarBuilder::Expression> WriteCall(const Tool& tool,
                                                      ToolCallFormat format,
                                                      GrammarBuilder* grammar) {
@@ -107,6 +112,10 @@ absl::StatusOr<GrammarBuilder::Expression> WriteCall(const Tool& tool,
       format == ToolCallFormat::kLlamaJson ? "parameters" : "arguments";
   const GrammarBuilder::Rule rule = grammar->NewRule();
   BATON_RETURN_IF_ERROR(WriteArguments(tool, rule, grammar));
+  if (format == ToolCallFormat::kHarmony) {
+    if (!FitsIntoTags(tool.name())) return UnfitName(tool, "headers");
+    return WriteCallMessage(tool.name(), grammar->Call(rule), grammar);
+  }
   const std::string name = Json(tool.name())
                                .dump(-1, ' ', /*ensure_ascii=*/false,
                                      Json::error_handler_t::replace);
@@ -156,6 +165,7 @@ absl::Status WriteToolCalls(const v1::ResponseFormat::ToolCalls& calls,
                            "\n</tool_call>"));
       return absl::OkStatus();
     case ToolCallFormat::kLlamaJson:
+    case ToolCallFormat::kHarmony:
       // These models were trained on one call.
       grammar->Define(rule, call);
       return absl::OkStatus();

@@ -14,6 +14,9 @@ enum class ReasoningStart {
   kNone,      // it does not think, or is not to
   kPossible,  // it does if its output begins with <think>
   kOpen,      // it does: the prompt ends with <think>
+  // It writes messages, some of which it thinks (router/harmony), and the
+  // prompt ends where one begins. Not between <think> and </think>.
+  kHarmony,
 };
 
 // Whether a model with this chat template (Jinja's source text) thinks between

@@ -139,7 +139,11 @@ std::string Tokenizer::TokenBytes(TokenId id) const {
 
 bool Tokenizer::IsSpecial(TokenId id) const {
   const AddedToken* added = added_tokens_.Find(id);
-  return added != nullptr && added->special;
+  return added != nullptr && added->special && !IsMarker(id);
+}
+
+void Tokenizer::MakeMarkers(absl::Span<const TokenId> ids) {
+  markers_.insert(ids.begin(), ids.end());
 }
 
 std::optional<TokenId> Tokenizer::IdOf(absl::string_view token) const {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -90,6 +91,13 @@ class Tokenizer final {
   // Whether skip_special_tokens leaves it out.
   bool IsSpecial(TokenId id) const;
 
+  // These tokens mark parts of an answer that whoever reads its text has to
+  // tell apart: they are not special, whatever the file says of them, but for
+  // parse_special. Before it is shared.
+  void MakeMarkers(absl::Span<const TokenId> ids);
+  bool IsMarker(TokenId id) const { return markers_.contains(id); }
+  bool has_markers() const { return !markers_.empty(); }
+
   // The id of a token's own spelling in the vocabulary, such as "<|im_end|>".
   std::optional<TokenId> IdOf(absl::string_view token) const;
 
@@ -141,6 +149,7 @@ class Tokenizer final {
   std::unique_ptr<const Normalizer> normalizer_;       // may be null
   std::unique_ptr<const PreTokenizer> pre_tokenizer_;  // may be null
   AddedTokens added_tokens_;
+  absl::flat_hash_set<TokenId> markers_;
   PostProcessor post_processor_;
   Decoder decoder_;
   int64_t vocab_size_ = 0;

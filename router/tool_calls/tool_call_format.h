@@ -32,6 +32,9 @@ enum class ToolCallFormat {
   // and of Qwen3-Coder, <tool_call><function=f><parameter=x>1</parameter>
   // </function></tool_call>.
   kQwenCoder,
+  // As messages (router/harmony), which no ToolCallStream reads. What a
+  // template says is not enough to find it.
+  kHarmony,
 };
 
 // Whether any number of calls may come, each between <tool_call> and

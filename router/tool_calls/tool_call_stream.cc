@@ -26,6 +26,8 @@ absl::string_view OpenMarker(ToolCallFormat format) {
       return "[TOOL_CALLS]";
     case ToolCallFormat::kLlamaJson:
       return "";
+    case ToolCallFormat::kHarmony:
+      break;
   }
   LOG(FATAL) << "no such format";
 }

@@ -101,5 +101,31 @@ TEST(ChatPromptTest, SaysWhyItCannotGoOn) {
               HasSubstr("does not show"));
 }
 
+TEST(ChatPromptTest, HarmonysTemplatesCallThoughtsThinking) {
+  ServedModel model = WithTemplate(
+      "{% for m in messages %}[{{ m.role }}:{{ m.thinking }}:{{ m.content }}]"
+      "{% endfor %}");
+  const auto rendered = [&](const Json& message) {
+    v1::ChatPrompt chat;
+    chat.set_messages(Json({message}).dump());
+    return *RenderChat(chat, model, absl::UnixEpoch());
+  };
+  const Json thought = {{"role", "assistant"}, {"reasoning_content", "Hm."}};
+  EXPECT_EQ(rendered(thought), "[assistant::]");
+  model.harmony = true;
+  EXPECT_EQ(rendered(thought), "[assistant:Hm.:]");
+  Json message = {
+      {"role", "assistant"}, {"content", "a"}, {"reasoning", "Hm."}};
+  EXPECT_EQ(rendered(message), "[assistant:Hm.:a]");
+  // Before a call there may be one of the two.
+  message["tool_calls"] = Json::array({Json::object()});
+  EXPECT_EQ(rendered(message), "[assistant::a]");
+  message["content"] = "";
+  EXPECT_EQ(rendered(message), "[assistant:Hm.:]");
+  message["thinking"] = "So.";
+  EXPECT_EQ(rendered(message), "[assistant:So.:]");
+  EXPECT_EQ(rendered({{"role", "user"}, {"reasoning", "Hm."}}), "[user::]");
+}
+
 }  // namespace
 }  // namespace baton::router

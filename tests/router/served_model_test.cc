@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_tensor_type.h"
+#include "tests/router/harmony_model.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/scratch_dir.h"
 
@@ -199,6 +200,44 @@ TEST_F(ServedModelTest, ThinksIfItsTemplateAndItsTextHaveTheMarkers) {
     ASSERT_TRUE(model.ok()) << model.status();
     EXPECT_EQ(model->reasoning, !special);
   }
+}
+
+TEST_F(ServedModelTest, WritesHarmonyIfItsTemplateAndItsTokensAreOfIt) {
+  const std::string original =
+      absl::StrCat(BATON_SOURCE_DIR, "/models/stories");
+  test::WriteHarmonyTokenizer(original, dir_);
+  Write("chat_template.jinja", "{{ messages[0].content }}");
+  EXPECT_FALSE(Load()->harmony);
+  Write("chat_template.jinja", test::kHarmonyTemplate);
+  auto model = Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(model->harmony);
+  EXPECT_TRUE(model->reasoning);
+  EXPECT_EQ(model->tool_calls, ToolCallFormat::kHarmony);
+  // Text has what tells messages apart, and not what ends an answer.
+  const Tokenizer& tokenizer = *model->tokenizer;
+  const std::string text =
+      "<|start|>assistant<|channel|>final<|constrain|>json<|message|>a<|end|>";
+  const auto tokens = tokenizer.Encode(text + "<|return|><|call|>",
+                                       {.add_special_tokens = false});
+  ASSERT_TRUE(tokens.ok());
+  EXPECT_EQ(*tokenizer.Decode(*tokens, /*skip_special_tokens=*/true), text);
+  EXPECT_THAT(model->eos_token_ids,
+              ElementsAre(7, *tokenizer.IdOf("<|return|>"),
+                          *tokenizer.IdOf("<|call|>")));
+  // What a client writes is no marker still.
+  const auto plain = tokenizer.Encode(
+      "<|end|>", {.add_special_tokens = false, .parse_special = false});
+  EXPECT_GT(plain->size(), 1u);
+  // Those that are no tokens cannot be told from text.
+  test::WriteHarmonyTokenizer(original, dir_, {"<|constrain|>"});
+  EXPECT_TRUE(Load()->harmony);
+  test::WriteHarmonyTokenizer(original, dir_, {"<|channel|>"});
+  model = Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_FALSE(model->harmony);
+  EXPECT_FALSE(model->reasoning);
+  EXPECT_EQ(model->tool_calls, std::nullopt);
 }
 
 }  // namespace

@@ -301,13 +301,15 @@ TEST(HarmonyStreamTest, SaysWhatCameLast) {
   EXPECT_TRUE(stream.thinking());
   EXPECT_EQ(stream.thoughts(), 1u);
   stream.Push("<|end|>");
-  EXPECT_TRUE(stream.thinking());
+  EXPECT_FALSE(stream.thinking());
+  EXPECT_FALSE(stream.in_header());
   stream.Push("<|start|>");
   EXPECT_TRUE(stream.in_header());
   EXPECT_FALSE(stream.thinking());
   stream.Push("assistant<|channel|>final<|message|>");
   EXPECT_FALSE(stream.in_header());
   EXPECT_FALSE(stream.thinking());
+  EXPECT_TRUE(stream.saying());
 }
 
 }  // namespace

@@ -68,6 +68,41 @@ TEST(AnswerReaderTest, TheEndHasWhatWasHeld) {
               ElementsAre(AnswerEvent{Kind::kContent, 0, "<thi"}));
 }
 
+TEST(AnswerReaderTest, MessagesOfHarmony) {
+  AnswerReader reader("assistant", {"add"});
+  EXPECT_THAT(reader.Read(Said("<|channel|>")), IsEmpty());
+  EXPECT_THAT(reader.Read(Said("analysis")), IsEmpty());
+  EXPECT_EQ(reader.reasoning_tokens(), 0);
+  EXPECT_THAT(reader.Read(Said("<|message|>")), IsEmpty());
+  EXPECT_EQ(reader.reasoning_tokens(), 3);
+  EXPECT_THAT(reader.Read(Said("Hm.")),
+              ElementsAre(AnswerEvent{Kind::kReasoning, 0, "Hm."}));
+  EXPECT_THAT(reader.Read(Said("<|end|>")), IsEmpty());
+  EXPECT_THAT(reader.Read(Said("<|start|>")), IsEmpty());
+  EXPECT_EQ(reader.reasoning_tokens(), 5);
+  EXPECT_THAT(reader.Read(Said("assistant to=functions.add<|channel|>"
+                               "commentary<|message|>{")),
+              ElementsAre(AnswerEvent{Kind::kCallBegun, 0, "add"},
+                          AnswerEvent{Kind::kArguments, 0, "{"}));
+  EXPECT_THAT(reader.Read(Said("}")),
+              ElementsAre(AnswerEvent{Kind::kArguments, 0, "}"}));
+  EXPECT_THAT(reader.Read(End()), IsEmpty());
+  EXPECT_EQ(reader.calls(), 1u);
+  EXPECT_FALSE(reader.cut());
+  EXPECT_EQ(reader.reasoning_tokens(), 5);
+
+  AnswerReader cut("assistant", {"add"});
+  cut.Read(Said("<|channel|>commentary to=functions.add<|message|>{\"a"));
+  EXPECT_THAT(cut.Read(End()), IsEmpty());
+  EXPECT_TRUE(cut.cut());
+  // Where the prompt has begun it.
+  AnswerReader thinking("assistant<|channel|>analysis<|message|>", {});
+  thinking.Read(Said("Hm.", 2));
+  thinking.Read(Said("<|end|>"));
+  thinking.Read(Said("<|start|>assistant<|channel|>final<|message|>Yes.", 6));
+  EXPECT_EQ(thinking.reasoning_tokens(), 3);
+}
+
 TEST(AnswerReaderTest, CountsTokensOfThoughts) {
   const auto tokens = [](ReasoningStart start,
                          const std::vector<std::string>& texts) {

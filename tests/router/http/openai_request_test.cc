@@ -273,6 +273,26 @@ TEST(OpenAiRequestTest, ChatKeepsWhatTheTemplateReads) {
   EXPECT_FALSE(r.chat().omit_generation_prompt());
 }
 
+TEST(OpenAiRequestTest, EffortIsAVariableOfTheTemplate) {
+  const auto arguments = [](const std::string& fields) {
+    const auto api = ParseChatRequest("{\"messages\": [], " + fields + "}");
+    EXPECT_TRUE(api.ok()) << api.status();
+    return api->prompts[0].chat().template_arguments();
+  };
+  EXPECT_EQ(arguments(R"("reasoning_effort": "low")"),
+            R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(arguments(R"("reasoning_effort": null)"), "");
+  EXPECT_EQ(arguments(R"("reasoning_effort": "low",
+                         "chat_template_kwargs": {"x": 1})"),
+            R"({"x":1,"reasoning_effort":"low"})");
+  // What is for the template alone is meant for it.
+  EXPECT_EQ(arguments(R"("reasoning_effort": "low",
+                         "chat_template_kwargs": {"reasoning_effort": 7})"),
+            R"({"reasoning_effort":7})");
+  EXPECT_THAT(ChatError(R"({"messages": [], "reasoning_effort": 1})"),
+              StartsWith("reasoning_effort: reasoning_effort must be"));
+}
+
 TEST(OpenAiRequestTest, ChatErrors) {
   EXPECT_EQ(ChatError("{}"), "messages: messages is missing");
   EXPECT_THAT(ChatError(R"({"messages": [], "top_logprobs": 3})"),

@@ -146,6 +146,20 @@ TEST(ResponsesRequestTest, Formats) {
             json({{"type", "object"}}));
 }
 
+TEST(ResponsesRequestTest, EffortIsAVariableOfTheTemplate) {
+  json body = {{"input", "Hi"}, {"reasoning", {{"effort", "high"}}}};
+  EXPECT_EQ(Parsed(body).prompts[0].chat().template_arguments(),
+            R"({"reasoning_effort":"high"})");
+  body["reasoning"] = {{"effort", nullptr}, {"summary", "auto"}};
+  EXPECT_EQ(Parsed(body).prompts[0].chat().template_arguments(), "");
+  for (const json& wrong : {json(3), json({{"effort", 3}})}) {
+    body["reasoning"] = wrong;
+    const auto api = ParseResponsesRequest(body.dump());
+    EXPECT_EQ(FieldOf(api.status()),
+              wrong.is_object() ? "reasoning.effort" : "reasoning");
+  }
+}
+
 TEST(ResponsesRequestTest, LogprobsAreAskedForByInclude) {
   json body = {{"input", "Hi"}, {"top_logprobs", 3}};
   EXPECT_FALSE(Parsed(body).prompts[0].has_top_logprobs());
