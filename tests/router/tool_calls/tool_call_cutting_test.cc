@@ -33,6 +33,7 @@ std::string OneCall(ToolCallFormat format, const std::string& json) {
       return absl::StrCat("[TOOL_CALLS][", json, "]");
     case ToolCallFormat::kGlm:
     case ToolCallFormat::kQwenCoder:
+    case ToolCallFormat::kHarmony:
       break;
   }
   return "";
