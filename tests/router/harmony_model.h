@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace baton::router::test {
+namespace baton::router {
 
 // Short, and none of a model's own.
 inline constexpr char kHarmonyTemplate[] =
@@ -66,4 +66,4 @@ inline void WriteHarmonyTokenizer(
   std::ofstream(to + "/tokenizer.json") << tokenizer.dump();
 }
 
-}  // namespace baton::router::test
+}  // namespace baton::router

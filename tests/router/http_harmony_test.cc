@@ -31,10 +31,12 @@ class HttpHarmonyTest : public HttpApiTest {
  protected:
   HttpHarmonyTest() {
     const std::string original = options_.model_dir;
-    UseTemplate(test::kHarmonyTemplate);
-    test::WriteHarmonyTokenizer(original, options_.model_dir);
-    // As of models that end with fewer tokens than they say.
-    std::filesystem::remove(options_.model_dir + "/generation_config.json");
+    UseTemplate(kHarmonyTemplate);
+    WriteHarmonyTokenizer(original, options_.model_dir);
+    // As of models whose files name no token of Harmony.
+    const std::string file = options_.model_dir + "/generation_config.json";
+    std::filesystem::remove(file);
+    std::ofstream(file) << R"({"eos_token_id": 2040})";
   }
 
   static json Question() {
@@ -264,7 +266,7 @@ TEST_F(HttpHarmonyTest, EarlierThoughtsGoToTheTemplate) {
             "<|start|>user<|message|>Hi<|end|>"
             "<|start|>assistant<|channel|>analysis<|message|>I add.<|end|>"
             "<|start|>assistant to=functions.add<|channel|>commentary"
-            "<|message|>{\"a\": 1}"
+            "<|message|>{\"a\": 1}<|call|>"
             "<|start|>tool<|message|>2<|end|><|start|>assistant");
 }
 

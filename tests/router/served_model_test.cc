@@ -205,10 +205,10 @@ TEST_F(ServedModelTest, ThinksIfItsTemplateAndItsTextHaveTheMarkers) {
 TEST_F(ServedModelTest, WritesHarmonyIfItsTemplateAndItsTokensAreOfIt) {
   const std::string original =
       absl::StrCat(BATON_SOURCE_DIR, "/models/stories");
-  test::WriteHarmonyTokenizer(original, dir_);
+  WriteHarmonyTokenizer(original, dir_);
   Write("chat_template.jinja", "{{ messages[0].content }}");
   EXPECT_FALSE(Load()->harmony);
-  Write("chat_template.jinja", test::kHarmonyTemplate);
+  Write("chat_template.jinja", kHarmonyTemplate);
   auto model = Load();
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_TRUE(model->harmony);
@@ -230,9 +230,9 @@ TEST_F(ServedModelTest, WritesHarmonyIfItsTemplateAndItsTokensAreOfIt) {
       "<|end|>", {.add_special_tokens = false, .parse_special = false});
   EXPECT_GT(plain->size(), 1u);
   // Those that are no tokens cannot be told from text.
-  test::WriteHarmonyTokenizer(original, dir_, {"<|constrain|>"});
+  WriteHarmonyTokenizer(original, dir_, {"<|constrain|>"});
   EXPECT_TRUE(Load()->harmony);
-  test::WriteHarmonyTokenizer(original, dir_, {"<|channel|>"});
+  WriteHarmonyTokenizer(original, dir_, {"<|channel|>"});
   model = Load();
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_FALSE(model->harmony);

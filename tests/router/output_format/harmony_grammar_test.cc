@@ -32,7 +32,7 @@ v1::ResponseFormat Numbers(bool reasoning = true) {
   return format;
 }
 
-v1::ResponseFormat CallOf(const std::string& name, bool reasoning = true) {
+v1::ResponseFormat MessageTo(const std::string& name, bool reasoning = true) {
   v1::ResponseFormat format;
   auto* const tool = format.mutable_tool_calls()->add_tools();
   tool->set_name(name);
@@ -105,7 +105,7 @@ TEST(HarmonyGrammarTest, Calls) {
         " to=functions.f<|channel|>commentary json<|message|>{\"x\":1}",
         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant "
         "to=functions.f<|channel|>commentary<|message|>{\"x\":1}"}) {
-    EXPECT_TRUE(AllowsMessages(CallOf("f"), text)) << text;
+    EXPECT_TRUE(AllowsMessages(MessageTo("f"), text)) << text;
   }
   for (const char* text :
        {"{\"x\": 1}", "<|channel|>final<|message|>{\"x\": 1}",
@@ -114,13 +114,13 @@ TEST(HarmonyGrammarTest, Calls) {
         "<|channel|>commentary to=functions.f<|message|>{\"x\": 1}"
         "<|start|>assistant to=functions.f<|channel|>commentary<|message|>"
         "{\"x\": 1}"}) {
-    EXPECT_FALSE(AllowsMessages(CallOf("f"), text)) << text;
+    EXPECT_FALSE(AllowsMessages(MessageTo("f"), text)) << text;
   }
   // Over gRPC, without thoughts.
   const std::string call =
       "<|channel|>commentary to=functions.f<|message|>{\"x\": 1}";
-  EXPECT_TRUE(AllowsMessages(CallOf("f", /*reasoning=*/false), call));
-  EXPECT_THAT(MakeGrammar(CallOf("a b"), kFormat, ReasoningStart::kHarmony)
+  EXPECT_TRUE(AllowsMessages(MessageTo("f", /*reasoning=*/false), call));
+  EXPECT_THAT(MakeGrammar(MessageTo("a b"), kFormat, ReasoningStart::kHarmony)
                   .status()
                   .message(),
               testing::HasSubstr("a name that is no part of headers"));
