@@ -139,7 +139,8 @@ TEST_F(HttpHarmonyTest, ThoughtsAndContent) {
   // All of it, of completions, but for what ends it.
   const std::string text = absl::StrCat(kThought, kPreamble, "x");
   const json body =
-      Post("/v1/completions", {{"prompt", {5, 6}}}, text + "<|return|>");
+      Post("/v1/completions", {{"prompt", {5, 6}}, {"max_tokens", 200}},
+           text + "<|return|>");
   EXPECT_EQ(body["choices"][0]["text"], text);
 }
 
