@@ -1,15 +1,20 @@
 #include "router/chat_prompt.h"
 
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "common/stable_hash.h"
 #include "common/status_macros.h"
+#include "router/harmony/harmony_format.h"
+#include "router/harmony/harmony_stream.h"
 #include "router/invalid_field.h"
 #include "router/text/chat_template.h"
 #include "router/text/json_shape.h"
@@ -106,13 +111,37 @@ void ReadCallArguments(Json* messages) {
   }
 }
 
+// What the assistant wrote before, where it comes as it was written (of clients
+// of gRPC): thoughts are told from content.
+void TellApart(Json* message) {
+  const auto content = message->find("content");
+  if (content == message->end() || !content->is_string()) return;
+  const std::string text = content->get<std::string>();
+  if (!absl::StartsWith(text, kHarmonyChannel)) return;
+  HarmonyStream stream(kHarmonyRole, {});
+  std::vector<HarmonyEvent> events = stream.Push(text);
+  for (HarmonyEvent& event : stream.Finish()) {
+    events.push_back(std::move(event));
+  }
+  std::string said;
+  std::string thought;
+  for (const HarmonyEvent& event : events) {
+    const bool reasoning = event.kind == HarmonyEvent::Kind::kReasoning;
+    (reasoning ? thought : said).append(event.text);
+  }
+  *content = said;
+  if (!thought.empty() && !message->contains("reasoning_content")) {
+    (*message)["reasoning_content"] = thought;
+  }
+}
+
 // What the assistant thought before, as Harmony's templates call it. Where it
 // also said something before a call, they refuse both.
 void NameThinking(Json* messages) {
   for (Json& message : *messages) {
-    if (message["role"] != "assistant" || message.contains("thinking")) {
-      continue;
-    }
+    if (message["role"] != "assistant") continue;
+    TellApart(&message);
+    if (message.contains("thinking")) continue;
     const auto content = message.find("content");
     if (message.contains("tool_calls") && content != message.end() &&
         !content->empty() && *content != "") {

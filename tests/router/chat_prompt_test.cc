@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "router/invalid_field.h"
 #include "router/text/chat_template.h"
 
@@ -125,6 +126,16 @@ TEST(ChatPromptTest, HarmonysTemplatesCallThoughtsThinking) {
   message["thinking"] = "So.";
   EXPECT_EQ(rendered(message), "[assistant:So.:]");
   EXPECT_EQ(rendered({{"role", "user"}, {"reasoning", "Hm."}}), "[user::]");
+  // As the model wrote it.
+  message = {{"role", "assistant"},
+             {"content",
+              "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+              "<|channel|>final<|message|>Yes."}};
+  EXPECT_EQ(rendered(message), "[assistant:Hm.:Yes.]");
+  message["role"] = "user";
+  EXPECT_EQ(
+      rendered(message),
+      absl::StrCat("[user::", message["content"].get<std::string>(), "]"));
 }
 
 }  // namespace
