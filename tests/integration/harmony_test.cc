@@ -101,8 +101,7 @@ TEST_F(HarmonyTest, TheFormatIsOfTheFinalMessage) {
         << body;
     const int64_t tokens =
         body["usage"]["completion_tokens_details"]["reasoning_tokens"];
-    EXPECT_EQ(tokens > 0,
-              choice["message"].value("reasoning_content", "") != "");
+    EXPECT_TRUE(tokens > 0 || !choice["message"].contains("reasoning_content"));
     thought += tokens > 0;
   }
   EXPECT_GT(thought, 0);
