@@ -268,10 +268,10 @@ void CompletionCall::AppendItems(const v1::GenerateResponse& response,
   if (answer.choice.has_logprobs) {
     waiting_logprobs_.MergeFrom(response.logprobs());
   }
-  const auto say =
-      [&](absl::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        items_->Text(text, std::exchange(waiting_logprobs_, {}), out);
-      };
+  const auto say = [&](absl::string_view text)
+                       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    items_->Text(text, std::exchange(waiting_logprobs_, {}), out);
+  };
   if (answer.reader == nullptr) {
     if (!response.text().empty() || !waiting_logprobs_.empty()) {
       say(response.text());
