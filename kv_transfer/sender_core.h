@@ -202,8 +202,8 @@ class ABSL_SCOPED_LOCKABLE HandoffSender::Core::Section final {
  public:
   explicit Section(Core* core) ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_)
       : core_(core) {
-    core_->mu_.Lock();
-    was_empty_ = core_->events_.empty();
+    core->mu_.Lock();
+    was_empty_ = core->events_.empty();
   }
   ~Section() ABSL_UNLOCK_FUNCTION() {
     for (Pairing::Event& event : core_->pairing_.TakeEvents()) {
