@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "common/stable_hash.h"
 #include "common/status_macros.h"
 #include "router/harmony/harmony_format.h"
@@ -135,10 +136,31 @@ void TellApart(Json* message) {
   }
 }
 
+// Harmony's templates ask what a message has, not whether it is null, and take
+// text alone: parts become lines of one, and what says nothing goes.
+void DropWhatSaysNothing(Json* message) {
+  for (const char* name : {"content", "thinking", "tool_calls"}) {
+    const auto field = message->find(name);
+    if (field == message->end()) continue;
+    const bool calls = name == absl::string_view("tool_calls");
+    if (field->is_null() || (calls && field->empty())) {
+      message->erase(field);
+    } else if (!calls && field->is_array()) {
+      std::string text;
+      for (const Json& part : *field) {
+        absl::StrAppend(&text, text.empty() ? "" : "\n",
+                        part.value("text", std::string()));
+      }
+      *field = text;
+    }
+  }
+}
+
 // What the assistant thought before, as Harmony's templates call it. Where it
 // also said something before a call, they refuse both.
-void NameThinking(Json* messages) {
+void ShapeForHarmony(Json* messages) {
   for (Json& message : *messages) {
+    DropWhatSaysNothing(&message);
     if (message["role"] != "assistant") continue;
     TellApart(&message);
     if (message.contains("thinking")) continue;
@@ -221,7 +243,7 @@ absl::StatusOr<std::string> RenderChat(const v1::ChatPrompt& chat,
                          ParseField("messages", chat.messages()));
   BATON_RETURN_IF_ERROR(CheckMessages(input.messages));
   ReadCallArguments(&input.messages);
-  if (model.harmony) NameThinking(&input.messages);
+  if (model.harmony) ShapeForHarmony(&input.messages);
   BATON_ASSIGN_OR_RETURN(input.tools, ParseArray("tools", chat.tools()));
   BATON_ASSIGN_OR_RETURN(input.documents,
                          ParseArray("documents", chat.documents()));

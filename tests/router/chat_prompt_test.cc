@@ -126,11 +126,43 @@ TEST(ChatPromptTest, HarmonysTemplatesCallThoughtsThinking) {
   message["thinking"] = "So.";
   EXPECT_EQ(rendered(message), "[assistant:So.:]");
   EXPECT_EQ(rendered({{"role", "user"}, {"reasoning", "Hm."}}), "[user::]");
-  // As the model wrote it.
-  message = {{"role", "assistant"},
-             {"content",
-              "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
-              "<|channel|>final<|message|>Yes."}};
+  // What clients send back of a call, whose content is null.
+  model = WithTemplate(
+      "{% for m in messages %}{{ 'content' in m }} {{ 'tool_calls' in m }} "
+      "{{ 'thinking' in m }} {{ m.content }}{% endfor %}");
+  model.harmony = true;
+  EXPECT_EQ(rendered({{"role", "assistant"},
+                      {"content", nullptr},
+                      {"thinking", nullptr},
+                      {"tool_calls", Json::array({Json::object()})}}),
+            "False True False ");
+  for (const Json& none : {Json(nullptr), Json::array()}) {
+    EXPECT_EQ(
+        rendered(
+            {{"role", "assistant"}, {"content", "a"}, {"tool_calls", none}}),
+        "True False False a");
+  }
+  // Of text in parts one text is made.
+  const Json parts = Json::array(
+      {{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}});
+  EXPECT_EQ(rendered({{"role", "user"}, {"content", parts}}),
+            "True False False a\nb");
+}
+
+TEST(ChatPromptTest, HarmonyIsToldApartWhereItComesBack) {
+  ServedModel model = WithTemplate(
+      "{% for m in messages %}[{{ m.role }}:{{ m.thinking }}:{{ m.content }}]"
+      "{% endfor %}");
+  model.harmony = true;
+  const auto rendered = [&](const Json& message) {
+    v1::ChatPrompt chat;
+    chat.set_messages(Json({message}).dump());
+    return *RenderChat(chat, model, absl::UnixEpoch());
+  };
+  Json message = {{"role", "assistant"},
+                  {"content",
+                   "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+                   "<|channel|>final<|message|>Yes."}};
   EXPECT_EQ(rendered(message), "[assistant:Hm.:Yes.]");
   message["role"] = "user";
   EXPECT_EQ(
