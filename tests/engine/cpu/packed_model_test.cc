@@ -148,6 +148,8 @@ TEST(PackedModelTest, IsTheModelThatIsPackedAtLoad) {
   ExpectSameModel(GoldenDir("llama_linear"));
   // A bias for the choice of experts, and one that all tokens share.
   ExpectSameModel(GoldenDir("glm4_moe"));
+  // Sinks, and biases of experts.
+  ExpectSameModel(GoldenDir("gpt_oss"));
   // Several matrices in one.
   ExpectSameModel(GoldenDir("phi3"));
   ExpectSameModel(BATON_SOURCE_DIR "/models/stories");

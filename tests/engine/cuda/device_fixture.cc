@@ -68,9 +68,12 @@ std::vector<std::pair<std::string, TinyModelOptions>> DeviceModels() {
   moe.experts = 9;
   moe.experts_per_token = 3;
   moe.first_layer_dense = true;
-  return {{"llama", llama}, {"odd", odd},     {"mistral", mistral},
-          {"qwen2", qwen2}, {"qwen3", qwen3}, {"wide", wide},
-          {"moe", moe}};
+  TinyModelOptions gpt_oss;
+  gpt_oss.architecture = "GptOssForCausalLM";
+  gpt_oss.sliding_window = 20;
+  return {{"llama", llama}, {"odd", odd},        {"mistral", mistral},
+          {"qwen2", qwen2}, {"qwen3", qwen3},    {"wide", wide},
+          {"moe", moe},     {"gpt_oss", gpt_oss}};
 }
 
 class DeviceModelDirs final : public testing::Environment {
