@@ -1,31 +1,17 @@
 #include "engine/expert_rows.h"
 
-#include <cmath>
 #include <cstddef>
-#include <limits>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "engine/dtype.h"
 #include "engine/float_convert.h"
+#include "engine/mxfp4.h"
 
 namespace baton::engine {
 namespace {
 
 constexpr int64_t kGroupBytes = kMxfp4Group / 2;
-
-// e2m1, by its bits: a sign, two bits of exponent and one of the mantissa.
-constexpr float kE2m1[] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,
-                           4.0f,  6.0f,  -0.0f, -0.5f, -1.0f, -1.5f,
-                           -2.0f, -3.0f, -4.0f, -6.0f};
-
-float ScaleOf(std::byte exponent) {
-  constexpr int kNotANumber = 255;
-  constexpr int kBias = 127;
-  const int value = std::to_integer<int>(exponent);
-  if (value == kNotANumber) return std::numeric_limits<float>::quiet_NaN();
-  return std::ldexp(1.0f, value - kBias);
-}
 
 void ReadMxfp4Row(const WeightMatrix& matrix, int64_t stored, float* out) {
   const int64_t groups = matrix.columns / kMxfp4Group;
@@ -33,11 +19,11 @@ void ReadMxfp4Row(const WeightMatrix& matrix, int64_t stored, float* out) {
       matrix.values.bytes.data() + stored * groups * kGroupBytes;
   const std::byte* const scales = matrix.scales.bytes.data() + stored * groups;
   for (int64_t group = 0; group < groups; ++group) {
-    const float scale = ScaleOf(scales[group]);
+    const float scale = E8m0ToFloat(std::to_integer<int>(scales[group]));
     for (int64_t i = 0; i < kGroupBytes; ++i, ++from) {
       const auto pair = std::to_integer<unsigned>(*from);
-      *out++ = kE2m1[pair & 0xf] * scale;
-      *out++ = kE2m1[pair >> 4] * scale;
+      *out++ = E2m1ToFloat(pair & 0xf) * scale;
+      *out++ = E2m1ToFloat(pair >> 4) * scale;
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "engine/float_convert.h"
+#include "engine/mxfp4.h"
 
 namespace baton::engine {
 namespace {
@@ -112,6 +113,20 @@ struct Q6K {
   }
 };
 
+// A scale, and numbers of which a byte has i and i + 16.
+struct Mxfp4 {
+  static constexpr int kElements = kMxfp4Group;
+  static constexpr size_t kBytes = 17;
+  static void Read(const uint8_t* block, float* out) {
+    const float scale = E8m0ToFloat(block[0]);
+    for (int i = 0; i < kElements / 2; ++i) {
+      const unsigned pair = block[1 + i];
+      out[i] = E2m1ToFloat(pair & 0xf) * scale;
+      out[i + kElements / 2] = E2m1ToFloat(pair >> 4) * scale;
+    }
+  }
+};
+
 template <typename Format>
 void ReadBlocks(absl::Span<const std::byte> blocks, absl::Span<float> out) {
   const size_t count = blocks.size() / Format::kBytes;
@@ -145,6 +160,8 @@ void ReadGgufBlocks(WeightEncoding encoding, absl::Span<const std::byte> blocks,
       return ReadBlocks<Grouped<5>>(blocks, out);
     case WeightEncoding::kGgufQ6K:
       return ReadBlocks<Q6K>(blocks, out);
+    case WeightEncoding::kGgufMxfp4:
+      return ReadBlocks<Mxfp4>(blocks, out);
     case WeightEncoding::kPlain:
     case WeightEncoding::kGptq:
     case WeightEncoding::kAwq:

@@ -61,7 +61,7 @@ class ConfigReader final {
     for (const Architecture architecture :
          {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3,
           Architecture::kMixtral, Architecture::kQwen3Moe,
-          Architecture::kGlm4Moe}) {
+          Architecture::kGlm4Moe, Architecture::kGptOss}) {
       if (summary.model_class == ArchitectureName(architecture)) {
         config_.architecture = architecture;
       }
@@ -78,13 +78,15 @@ class ConfigReader final {
   absl::Status RefuseUnknownFeatures() const {
     // Of those that no architecture here has.
     const bool glm = config_.architecture == Architecture::kGlm4Moe;
-    const bool has_experts = glm ||
+    const bool gpt_oss = config_.architecture == Architecture::kGptOss;
+    const bool has_experts = glm || gpt_oss ||
                              config_.architecture == Architecture::kMixtral ||
                              config_.architecture == Architecture::kQwen3Moe;
     for (const absl::string_view name :
          {"expert_count", "expert_shared_count", "attention.sliding_window"}) {
       if (has_experts && name == "expert_count") continue;
       if (glm && name == "expert_shared_count") continue;
+      if (gpt_oss && name == "attention.sliding_window") continue;
       const std::string key = Key(name);
       if (!file_.Has(key)) continue;
       BATON_ASSIGN_OR_RETURN(
@@ -111,7 +113,9 @@ class ConfigReader final {
   absl::Status ReadFeedForwardLengths() {
     const bool mixtral = config_.architecture == Architecture::kMixtral;
     const bool glm = config_.architecture == Architecture::kGlm4Moe;
-    if (!mixtral && !glm && config_.architecture != Architecture::kQwen3Moe) {
+    const bool gpt_oss = config_.architecture == Architecture::kGptOss;
+    if (!mixtral && !glm && !gpt_oss &&
+        config_.architecture != Architecture::kQwen3Moe) {
       return ReadInt("feed_forward_length", kMaxIntermediateSize,
                      config_.intermediate_size);
     }
@@ -123,6 +127,7 @@ class ConfigReader final {
         ReadInt(mixtral ? "feed_forward_length" : "expert_feed_forward_length",
                 kMaxIntermediateSize, experts.intermediate_size));
     if (glm) BATON_RETURN_IF_ERROR(ReadGlmExperts());
+    if (gpt_oss) BATON_RETURN_IF_ERROR(ReadGptOss());
     if (int64_t{experts.all()} * config_.num_layers > kMaxModelExperts) {
       return file_.Invalid(
           Key("block_count"),
@@ -185,6 +190,25 @@ class ConfigReader final {
     for (int64_t i = 0; i < dense; ++i) config_.layer_has_experts[i] = false;
     return ReadInt("feed_forward_length", kMaxIntermediateSize,
                    config_.intermediate_size);
+  }
+
+  // What such files do not say, all of these models have.
+  absl::Status ReadGptOss() {
+    ExpertsConfig& experts = config_.experts;
+    experts.router_bias = true;
+    experts.bias = true;
+    experts.swiglu_limit = 7.0;
+    config_.attention_sinks = true;
+    int32_t window = 0;
+    BATON_RETURN_IF_ERROR(
+        ReadInt("attention.sliding_window", kMaxPosition, window));
+    config_.sliding_window = window;
+    if (config_.num_layers == 1) return absl::OkStatus();
+    config_.layer_slides.resize(config_.num_layers);
+    for (int32_t i = 0; i < config_.num_layers; ++i) {
+      config_.layer_slides[i] = i % 2 == 0;
+    }
+    return absl::OkStatus();
   }
 
   absl::Status ReadHeads() {
@@ -319,6 +343,7 @@ class ConfigReader final {
           file_.path(), ": ", Key("rope.freq_base"), " is ", config_.rope_theta,
           ", it must be more than 1 with YaRN"));
     }
+    scaling.truncate = config_.architecture != Architecture::kGptOss;
     scaling.attention_factor = YarnMagnitude(scaling.factor);
     return absl::OkStatus();
   }

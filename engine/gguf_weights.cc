@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "common/gguf/gguf_file.h"
 #include "common/status_macros.h"
+#include "engine/float_convert.h"
 
 namespace baton::engine {
 namespace {
@@ -68,6 +69,53 @@ class GgufTensorFinder final {
     }
     view->bytes = bytes;
     return view;
+  }
+
+  // Vectors of all experts, of gate and of up, in one tensor each: for each
+  // expert one with their values in turns.
+  std::vector<TensorView> TakeInTurns(const std::string& gate,
+                                      const std::string& up, int64_t experts,
+                                      int64_t size) {
+    const TensorView of_gate = Take(gate, {experts, size});
+    const TensorView of_up = Take(up, {experts, size});
+    std::vector<TensorView> views(experts);
+    if (!status_.ok()) return views;
+    std::vector<float> values[2];
+    for (const TensorView* view : {&of_gate, &of_up}) {
+      std::vector<float>& to = values[view == &of_up];
+      to.resize(experts * size);
+      ConvertToFloat(view->dtype, view->bytes, absl::MakeSpan(to));
+    }
+    const int64_t bytes_each = 2 * size * int64_t{sizeof(float)};
+    std::vector<std::byte>& bytes = storage_.owned.emplace_back();
+    bytes.resize(experts * bytes_each);
+    for (int64_t i = 0; i < experts * size; ++i) {
+      const float pair[2] = {values[0][i], values[1][i]};
+      std::memcpy(bytes.data() + i * int64_t{sizeof(pair)}, pair, sizeof(pair));
+    }
+    for (int64_t i = 0; i < experts; ++i) {
+      views[i] = of_gate;
+      views[i].dtype = DType::kF32;
+      views[i].shape = {2 * size};
+      views[i].bytes =
+          absl::MakeConstSpan(bytes).subspan(i * bytes_each, bytes_each);
+    }
+    return views;
+  }
+
+  // A vector for each expert, all in one tensor.
+  std::vector<TensorView> TakeOfEach(const std::string& name, int64_t experts,
+                                     int64_t size) {
+    const TensorView all = Take(name, {experts, size});
+    std::vector<TensorView> views(experts);
+    if (!status_.ok()) return views;
+    const size_t bytes = all.bytes.size() / experts;
+    for (int64_t i = 0; i < experts; ++i) {
+      views[i] = all;
+      views[i].shape = {size};
+      views[i].bytes = all.bytes.subspan(i * bytes, bytes);
+    }
+    return views;
   }
 
   WeightMatrix TakeMatrix(const std::string& name, int64_t rows,
@@ -161,10 +209,13 @@ class GgufTensorFinder final {
       case gguf::kQ6K:
         matrix.encoding = WeightEncoding::kGgufQ6K;
         break;
+      case gguf::kMxfp4:
+        matrix.encoding = WeightEncoding::kGgufMxfp4;
+        break;
       default:
         Refuse(tensor,
-               "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K "
-               "and Q6_K");
+               "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, "
+               "Q6_K and MXFP4");
     }
     return matrix;
   }
@@ -250,9 +301,13 @@ LayerWeights TakeGgufLayer(GgufTensorFinder& finder, const ModelConfig& config,
       finder.TakeIf(config.qk_norm, p + "attn_q_norm.weight", {head_dim});
   w.k_norm =
       finder.TakeIf(config.qk_norm, p + "attn_k_norm.weight", {head_dim});
-  const bool glm = config.architecture == Architecture::kGlm4Moe;
+  w.sinks = finder.TakeIf(config.attention_sinks, p + "attn_sinks.weight",
+                          {config.num_heads});
+  const bool other_name = config.architecture == Architecture::kGlm4Moe ||
+                          config.architecture == Architecture::kGptOss;
   w.post_attention_norm = finder.Take(
-      p + (glm ? "post_attention_norm.weight" : "ffn_norm.weight"), {hidden});
+      p + (other_name ? "post_attention_norm.weight" : "ffn_norm.weight"),
+      {hidden});
   if (config.LayerHasExperts(layer)) {
     const ExpertsConfig& experts = config.experts;
     const int64_t inner = experts.intermediate_size;
@@ -260,12 +315,23 @@ LayerWeights TakeGgufLayer(GgufTensorFinder& finder, const ModelConfig& config,
         finder.TakeMatrix(p + "ffn_gate_inp.weight", experts.count, hidden);
     w.choice_bias = finder.TakeIf(experts.choice_bias, p + "exp_probs_b.bias",
                                   {experts.count});
+    w.router_bias = finder.TakeIf(experts.router_bias, p + "ffn_gate_inp.bias",
+                                  {experts.count});
     auto gate = finder.TakeExperts(p + "ffn_gate", experts, inner, hidden);
     auto up = finder.TakeExperts(p + "ffn_up", experts, inner, hidden);
     auto down = finder.TakeExperts(p + "ffn_down", experts, hidden, inner);
     for (int32_t i = 0; i < experts.all(); ++i) {
       w.experts.push_back(
-          {std::move(gate[i]), std::move(up[i]), std::move(down[i])});
+          {std::move(gate[i]), std::move(up[i]), std::move(down[i]), {}, {}});
+    }
+    if (!experts.bias) return w;
+    auto gate_up_bias = finder.TakeInTurns(
+        p + "ffn_gate_exps.bias", p + "ffn_up_exps.bias", experts.count, inner);
+    auto down_bias =
+        finder.TakeOfEach(p + "ffn_down_exps.bias", experts.count, hidden);
+    for (int32_t i = 0; i < experts.count; ++i) {
+      w.experts[i].gate_up_bias = std::move(gate_up_bias[i]);
+      w.experts[i].down_bias = std::move(down_bias[i]);
     }
     return w;
   }

@@ -51,6 +51,8 @@ const char* WeightEncodingName(WeightEncoding encoding) {
       return "Q5_K";
     case WeightEncoding::kGgufQ6K:
       return "Q6_K";
+    case WeightEncoding::kGgufMxfp4:
+      return "GGUF MXFP4";
     case WeightEncoding::kGptq:
       return "GPTQ";
     case WeightEncoding::kAwq:
@@ -103,6 +105,7 @@ void ReadRows(const WeightMatrix& matrix, int64_t row, int64_t count,
     case WeightEncoding::kGgufQ4K:
     case WeightEncoding::kGgufQ5K:
     case WeightEncoding::kGgufQ6K:
+    case WeightEncoding::kGgufMxfp4:
       for (int64_t i = 0; i < count; ++i) {
         ReadGgufBlocks(matrix.encoding, RowBytes(matrix, row + i), row_out(i));
       }

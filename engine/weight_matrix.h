@@ -32,6 +32,7 @@ enum class WeightEncoding {
   kGgufQ4K,
   kGgufQ5K,
   kGgufQ6K,
+  kGgufMxfp4,
   // 4 or 8 bits per weight with a scale and a zero point for each output and
   // group of inputs (group_blocks.h).
   kGptq,

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_file.h"
 #include "common/status_macros.h"
-#include "engine/expert_rows.h"
 #include "engine/gguf_weights.h"
+#include "engine/mxfp4.h"
 #include "engine/quantization_config.h"
 
 namespace baton::engine {

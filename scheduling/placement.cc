@@ -1,6 +1,11 @@
 #include "scheduling/placement.h"
 
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/types/span.h"
 #include "common/log.h"
+#include "common/stable_hash.h"
 #include "scheduling/placement_pick.h"
 #include "scheduling/placement_room.h"
 #include "scheduling/placement_weigh.h"

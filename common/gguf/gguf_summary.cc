@@ -19,9 +19,9 @@ constexpr int64_t kMaxVocabSize = 1 << 22;
 constexpr int64_t kMaxExperts = 1 << 10;
 
 constexpr absl::string_view kEmbedding = "token_embd.weight";
-constexpr absl::string_view kEndTokens[] = {"<|eot_id|>", "<|eom_id|>",
-                                            "<|im_end|>", "<|end_of_text|>",
-                                            "<|endoftext|>"};
+constexpr absl::string_view kEndTokens[] = {
+    "<|eot_id|>",    "<|eom_id|>", "<|im_end|>", "<|end_of_text|>",
+    "<|endoftext|>", "<|return|>", "<|call|>"};
 constexpr int64_t kControlToken = 3;
 
 absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
@@ -44,10 +44,12 @@ absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
     out.model_class = "Qwen3MoeForCausalLM";
   } else if (name == "glm4moe") {
     out.model_class = "Glm4MoeForCausalLM";
+  } else if (name == "gpt-oss") {
+    out.model_class = "GptOssForCausalLM";
   } else {
     return absl::UnimplementedError(absl::StrCat(
         file.path(), ": ", kKey, " is ", Quoted(name),
-        "; Baton knows llama, qwen2, qwen3, qwen3moe and glm4moe"));
+        "; Baton knows llama, qwen2, qwen3, qwen3moe, glm4moe and gpt-oss"));
   }
   return absl::OkStatus();
 }

@@ -22,7 +22,7 @@ constexpr auto kTypes = std::to_array<TensorTypeInfo>({
     {26, "I32", 1, 4},        {27, "I64", 1, 8},
     {28, "F64", 1, 8},        {29, "IQ1_M", 256, 56},
     {kBf16, "BF16", 1, 2},    {34, "TQ1_0", 256, 54},
-    {35, "TQ2_0", 256, 66},   {39, "MXFP4", 32, 17},
+    {35, "TQ2_0", 256, 66},   {kMxfp4, "MXFP4", 32, 17},
 });
 
 }  // namespace

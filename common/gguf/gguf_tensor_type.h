@@ -19,6 +19,7 @@ enum TensorType : uint32_t {
   kQ5K = 13,
   kQ6K = 14,
   kBf16 = 30,
+  kMxfp4 = 39,
 };
 
 // A row of a tensor is a whole number of blocks.

@@ -61,6 +61,13 @@ constexpr char kLlama3Words[] =
     R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
     R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+constexpr char kO200kWords[] =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*)"
+    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)"
+    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 const std::vector<Splitting>& Splittings() {
   static const auto* const splittings = new std::vector<Splitting>{
       {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3"},
@@ -81,6 +88,7 @@ const std::vector<Splitting>& Splittings() {
                 R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
        .ignores_merges = true,
        .adds_bos = true},
+      {.names = {"gpt-4o"}, .regex = kO200kWords},
       {.names = {"smollm"}, .splits_digits = true},
       {.names = {"gpt-2", "gpt2", "default"}},
   };
@@ -206,9 +214,9 @@ absl::StatusOr<const Splitting*> FindSplitting(const gguf::GgufFile& file) {
       return &splitting;
     }
   }
-  return absl::UnimplementedError(
-      absl::StrCat(file.path(), ": ", kPre, " is ", gguf::Quoted(name),
-                   "; Baton knows llama-bpe, qwen2, smollm, tekken and gpt-2"));
+  return absl::UnimplementedError(absl::StrCat(
+      file.path(), ": ", kPre, " is ", gguf::Quoted(name),
+      "; Baton knows llama-bpe, qwen2, smollm, tekken, gpt-4o and gpt-2"));
 }
 
 absl::StatusOr<json> ByteLevelJson(const gguf::GgufFile& file,

@@ -132,8 +132,9 @@ void BM_Attention(benchmark::State& state, const cpu::Kernels* kernels) {
     }
   }
   for (auto _ : state) {
-    attention.Run(team, tiles, /*layer=*/0, std::nullopt, queries.data(),
-                  query_size, output.data(), query_size);
+    attention.Run(team, tiles, /*layer=*/0, /*window=*/std::nullopt,
+                  /*sinks=*/{}, queries.data(), query_size, output.data(),
+                  query_size);
   }
   // Two products of head_dim per query, head and visible position.
   const double visible = rows * (before + (rows + 1) / 2.0);

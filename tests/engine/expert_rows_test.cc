@@ -12,6 +12,7 @@
 
 #include "engine/float_convert.h"
 #include "engine/model_identity.h"
+#include "engine/mxfp4.h"
 #include "engine/weights.h"
 #include "tests/engine/model_dir.h"
 #include "tests/support/tiny_model.h"

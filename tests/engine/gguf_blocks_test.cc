@@ -89,6 +89,29 @@ TEST(GgufBlocksTest, RowsOfAMatrixAreRead) {
   }
 }
 
+// By hand: the numbers of e2m1 are a table, their order is i and i + 16 in a
+// byte, and the scale is a power of two.
+TEST(GgufBlocksTest, Mxfp4) {
+  std::string blocks;
+  blocks += static_cast<char>(127 + 3);
+  for (int i = 0; i < 16; ++i) {
+    blocks += static_cast<char>(i | (15 - i) << 4);
+  }
+  blocks += static_cast<char>(127 - 2);
+  blocks += std::string(16, static_cast<char>(0xa3));
+  std::vector<float> weights(64);
+  ReadGgufBlocks(WeightEncoding::kGgufMxfp4, Bytes(blocks),
+                 absl::MakeSpan(weights));
+  const std::vector<float> e2m1 = {0,    0.5,  1,  1.5,  2,  3,  4,  6,
+                                   -0.f, -0.5, -1, -1.5, -2, -3, -4, -6};
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_EQ(weights[i], 8 * e2m1[i]) << i;
+    EXPECT_EQ(weights[16 + i], 8 * e2m1[15 - i]) << i;
+    EXPECT_EQ(weights[32 + i], 0.25f * 1.5f);
+    EXPECT_EQ(weights[48 + i], 0.25f * -1.0f);
+  }
+}
+
 TEST(GgufBlocksTest, AnyBytesAreWeights) {
   // Every bit pattern of a block is defined; none reads beyond it.
   for (const Format& format : kFormats) {

@@ -101,6 +101,20 @@ TEST(GgufEngineTest, MixturesOfExpertsAnswerAsTheDirectoryDoes) {
   EXPECT_EQ(DifferenceOfFile(dir.path(), {3, 141, 59, 26, 53}), 0.0f);
 }
 
+// Whose files have more than a directory says, and less: experts in MXFP4, and
+// no limit, which all of these models share.
+TEST(GgufEngineTest, GptOssAnswersAsTheDirectoryDoes) {
+  const GoldenModel golden = LoadGoldenModel("gpt_oss");
+  ModelDir dir;
+  std::ifstream in(golden.dir + "/config.json");
+  auto config = nlohmann::json::parse(in);
+  config["swiglu_limit"] = 7.0;
+  dir.Write("config.json", config.dump());
+  std::filesystem::copy_file(golden.dir + "/model.safetensors",
+                             dir.File("model.safetensors"));
+  EXPECT_EQ(DifferenceOfFile(dir.path(), golden.prompts.back().tokens), 0.0f);
+}
+
 TEST(GgufEngineTest, ExpertsMayHaveTensorsOfTheirOwn) {
   const GoldenModel golden = LoadGoldenModel("mixtral");
   EXPECT_EQ(DifferenceOfFile(golden.dir, golden.prompts[2].tokens,

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numbers>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_tensor_type.h"
@@ -38,6 +39,30 @@ std::string Floats(const TensorView& view) {
                           values.size() * sizeof(float)));
 }
 
+// As converters write them: a scale, and bytes of the numbers i and i + 16.
+std::string Mxfp4Blocks(const WeightMatrix& matrix) {
+  constexpr int64_t kGroup = 32;
+  constexpr int64_t kHalf = kGroup / 2;
+  std::string out;
+  const int64_t groups = matrix.columns / kGroup;
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    const int64_t stored = matrix.run.At(row);
+    for (int64_t group = 0; group < groups; ++group) {
+      const auto at = static_cast<size_t>(stored * groups + group);
+      out += static_cast<char>(matrix.scales.bytes[at]);
+      const auto code = [&](int64_t i) {
+        const auto pair =
+            std::to_integer<unsigned>(matrix.values.bytes[at * kHalf + i / 2]);
+        return i % 2 == 0 ? pair & 15 : pair >> 4;
+      };
+      for (int64_t i = 0; i < kHalf; ++i) {
+        out += static_cast<char>(code(i) | code(i + kHalf) << 4);
+      }
+    }
+  }
+  return out;
+}
+
 // Rows of `row_bytes` with the halves of each head of `head` rows interleaved.
 std::string Interleave(const std::string& rows, int64_t row_bytes,
                        int64_t head) {
@@ -56,6 +81,24 @@ std::string Interleave(const std::string& rows, int64_t row_bytes,
 
 bool IsGlm(const ModelConfig& config) {
   return config.architecture == Architecture::kGlm4Moe;
+}
+bool IsGptOss(const ModelConfig& config) {
+  return config.architecture == Architecture::kGptOss;
+}
+
+// What ggml calls a matrix's type, and its rows as it has them.
+std::pair<uint32_t, std::string> TypeAndBytes(const WeightMatrix& matrix) {
+  if (matrix.encoding == engine::WeightEncoding::kPlain) {
+    return {TypeOf(matrix.values.dtype), Text(matrix.values.bytes)};
+  }
+  if (matrix.encoding == engine::WeightEncoding::kMxfp4) {
+    return {gguf::kMxfp4, Mxfp4Blocks(matrix)};
+  }
+  std::vector<float> values(matrix.rows * matrix.columns);
+  engine::ReadRows(matrix, 0, matrix.rows, absl::MakeSpan(values));
+  return {gguf::kF32, Text(absl::MakeConstSpan(
+                          reinterpret_cast<const std::byte*>(values.data()),
+                          values.size() * sizeof(float)))};
 }
 
 class ModelWriter final {
@@ -109,8 +152,10 @@ class ModelWriter final {
     AddVector(p + "attn_q_norm.weight", w.q_norm);
     AddVector(p + "attn_k_norm.weight", w.k_norm);
     AddVector(
-        p + (IsGlm(config_) ? "post_attention_norm.weight" : "ffn_norm.weight"),
+        p + (IsGlm(config_) || IsGptOss(config_) ? "post_attention_norm.weight"
+                                                 : "ffn_norm.weight"),
         w.post_attention_norm);
+    AddVector(p + "attn_sinks.weight", w.sinks);
     if (w.expert_router.has_value()) {
       AddExperts(p, w);
       return;
@@ -131,6 +176,8 @@ class ModelWriter final {
     out_.AddTensor(p + "ffn_gate_inp.weight", gguf::kF32,
                    {router.rows, router.columns}, Floats(router.values));
     AddVector(p + "exp_probs_b.bias", w.choice_bias);
+    AddVector(p + "ffn_gate_inp.bias", w.router_bias);
+    if (config_.experts.bias) AddExpertBiases(p, w);
     const size_t count = config_.experts.count;
     const auto add = [&](const std::string& name,
                          WeightMatrix engine::ExpertWeights::*part) {
@@ -145,17 +192,41 @@ class ModelWriter final {
         return;
       }
       std::string bytes;
+      uint32_t type = 0;
       for (size_t i = 0; i < count; ++i) {
-        bytes += Text((w.experts[i].*part).values.bytes);
+        const auto one = TypeAndBytes(w.experts[i].*part);
+        type = one.first;
+        bytes += one.second;
       }
       const WeightMatrix& first = w.experts[0].*part;
-      out_.AddTensor(p + name + "_exps.weight", TypeOf(first.values.dtype),
+      out_.AddTensor(p + name + "_exps.weight", type,
                      {static_cast<int64_t>(count), first.rows, first.columns},
                      bytes);
     };
     add("ffn_gate", &engine::ExpertWeights::gate_proj);
     add("ffn_up", &engine::ExpertWeights::up_proj);
     add("ffn_down", &engine::ExpertWeights::down_proj);
+  }
+
+  // Of gate and of up apart.
+  void AddExpertBiases(const std::string& p, const engine::LayerWeights& w) {
+    std::string parts[2];
+    std::string down;
+    for (const engine::ExpertWeights& expert : w.experts) {
+      const std::string both = Floats(*expert.gate_up_bias);
+      for (size_t at = 0; at < both.size(); at += sizeof(float)) {
+        parts[at / sizeof(float) % 2] += both.substr(at, sizeof(float));
+      }
+      down += Floats(*expert.down_bias);
+    }
+    const int64_t count = config_.experts.count;
+    const int64_t inner = config_.experts.intermediate_size;
+    out_.AddTensor(p + "ffn_gate_exps.bias", gguf::kF32, {count, inner},
+                   parts[0]);
+    out_.AddTensor(p + "ffn_up_exps.bias", gguf::kF32, {count, inner},
+                   parts[1]);
+    out_.AddTensor(p + "ffn_down_exps.bias", gguf::kF32,
+                   {count, config_.hidden_size}, down);
   }
 
   const ModelConfig& config_;
@@ -168,6 +239,7 @@ std::string GgufArchitecture(Architecture architecture) {
   if (architecture == Architecture::kQwen2) return "qwen2";
   if (architecture == Architecture::kQwen3Moe) return "qwen3moe";
   if (architecture == Architecture::kGlm4Moe) return "glm4moe";
+  if (architecture == Architecture::kGptOss) return "gpt-oss";
   return architecture == Architecture::kQwen3 ? "qwen3" : "llama";
 }
 
@@ -229,7 +301,10 @@ void AddConfig(const ModelConfig& c, GgufWriter& out) {
   out.AddFloat(p + "attention.layer_norm_rms_epsilon",
                static_cast<float>(c.rms_norm_eps));
   out.AddFloat(p + "rope.freq_base", static_cast<float>(c.rope_theta));
-  CHECK(!c.sliding_window.has_value());
+  CHECK(IsGptOss(c) || !c.sliding_window.has_value());
+  if (IsGptOss(c)) {
+    out.AddUint32(p + "attention.sliding_window", *c.sliding_window);
+  }
   if (c.rope_scaling.kind == RopeScaling::Kind::kLinear) {
     out.AddString(p + "rope.scaling.type", "linear");
     out.AddFloat(p + "rope.scaling.factor",
