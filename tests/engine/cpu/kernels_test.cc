@@ -279,68 +279,6 @@ TEST_P(KernelsTest, AddAndScale) {
   EXPECT_EQ(rounded, 0);
 }
 
-TEST_P(KernelsTest, Swiglu) {
-  for (const int32_t n : kLengths) {
-    Random random(n);
-    std::vector<float> gate = random.Row(n, 10.0f);
-    const std::vector<float> up = random.Row(n);
-    std::vector<float> y(n);
-    kernels().swiglu(gate.data(), up.data(), n, y.data());
-    for (int32_t i = 0; i < n; ++i) {
-      const double expected =
-          gate[i] / (1.0 + std::exp(-double{gate[i]})) * up[i];
-      ASSERT_NEAR(y[i], expected, std::abs(expected) * 1e-5 + 1e-30);
-    }
-    kernels().swiglu(gate.data(), up.data(), n, gate.data());
-    EXPECT_EQ(gate, y);
-  }
-}
-
-TEST_P(KernelsTest, LimitedSwiglu) {
-  for (const int32_t n : kLengths) {
-    Random random(n);
-    std::vector<float> gate = random.Row(n, 6.0f);
-    const std::vector<float> up = random.Row(n, 6.0f);
-    for (const float limit : {0.5f, 7.0f}) {
-      std::vector<float> y(n);
-      kernels().limited_swiglu(gate.data(), up.data(), limit, n, y.data());
-      for (int32_t i = 0; i < n; ++i) {
-        const double g = std::min(gate[i], limit);
-        const double u = std::clamp(up[i], -limit, limit);
-        const double expected = g / (1.0 + std::exp(-1.702 * g)) * (u + 1.0);
-        ASSERT_NEAR(y[i], expected, std::abs(expected) * 1e-5 + 1e-6);
-      }
-    }
-  }
-}
-
-TEST_P(KernelsTest, LimitedSwigluOfExtremes) {
-  const std::vector<float> gate = {-1000.0f, -1e30f, 0.0f, 1e30f, 1e30f, kNaN};
-  const std::vector<float> up = {1.0f, 1.0f, 9.0f, 1e30f, -1e30f, 1.0f};
-  std::vector<float> y(gate.size());
-  kernels().limited_swiglu(gate.data(), up.data(), 7.0f,
-                           static_cast<int32_t>(gate.size()), y.data());
-  EXPECT_NEAR(y[0], 0.0f, 1e-30);
-  EXPECT_NEAR(y[1], 0.0f, 1e-30);
-  EXPECT_EQ(y[2], 0.0f);
-  EXPECT_NEAR(y[3], 56.0f, 1e-2);
-  EXPECT_NEAR(y[4], -42.0f, 1e-2);
-  EXPECT_TRUE(std::isnan(y[5]));
-}
-
-TEST_P(KernelsTest, SwigluOfExtremes) {
-  const std::vector<float> gate = {-1000.0f, -100.0f, -87.5f, 0.0f,
-                                   87.5f,    100.0f,  1e30f,  kNaN};
-  const std::vector<float> up(gate.size(), 1.0f);
-  std::vector<float> y(gate.size());
-  kernels().swiglu(gate.data(), up.data(), static_cast<int32_t>(gate.size()),
-                   y.data());
-  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(y[i], 0.0f, 1e-30);
-  EXPECT_EQ(y[3], 0.0f);
-  for (size_t i = 4; i < 7; ++i) EXPECT_FLOAT_EQ(y[i], gate[i]);
-  EXPECT_TRUE(std::isnan(y[7]));
-}
-
 TEST_P(KernelsTest, SoftmaxOverSeveralCallsIsTheSoftmaxOfAll) {
   constexpr float kFactor = 0.7f;
   Random random(9);
