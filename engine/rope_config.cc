@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/stretched_context.h"
+#include "engine/json_file.h"
 #include "engine/model_limits.h"
 
 namespace baton::engine {
