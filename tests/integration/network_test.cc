@@ -54,14 +54,21 @@ class NetworkTest : public StreamsTest {
 
 TEST_F(NetworkTest, HandOffsGoOnWithoutTheLinkThatIsCut) {
   const auto requests = MakeRequests();
-  EXPECT_TRUE(Eventually([&] { return LinksToDecode0(true); }));
-  // Streams that are decoded there do not need the link any more.
-  const std::vector<Answer> running =
-      RunAndInterrupt(requests, [&] { there_.Set(kData, false); });
-  int replaced = CheckAnswers(requests, running);
-  // New ones do: some find out, then the pairs are known to be down.
-  const std::vector<Answer> next = RunAndInterrupt(requests, [] {});
-  replaced += CheckAnswers(requests, next);
+  constexpr int kRounds = 5;
+  int replaced = 0;
+  for (int round = 0; round < kRounds && replaced == 0; ++round) {
+    there_.Set(kData, true);
+    ASSERT_TRUE(Eventually([&] { return LinksToDecode0(true); }));
+    // Streams that are decoded there do not need the link any more. New ones
+    // do: some find out, before the pairs are known to be down.
+    std::vector<Answer> next;
+    const std::vector<Answer> running = RunAndInterrupt(requests, [&] {
+      there_.Set(kData, false);
+      next = RunAndInterrupt(requests, [] {});
+    });
+    replaced += CheckAnswers(requests, running);
+    replaced += CheckAnswers(requests, next);
+  }
   EXPECT_GT(replaced, 0) << "no hand-off met the cut";
   EXPECT_TRUE(Eventually([&] { return LinksToDecode0(false); }));
   there_.Set(kData, true);
