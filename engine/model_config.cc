@@ -368,6 +368,13 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model) {
   BATON_RETURN_IF_ERROR(fields.status());
   RefuseUnknownFeatures(fields);
   config.quantization = ReadQuantization(fields);
+  if (config.quantization.method == QuantizationConfig::Method::kMxfp4 &&
+      config.architecture != Architecture::kGptOss) {
+    fields.Fail(absl::UnimplementedError(
+        absl::StrCat(fields.Where("quantization_config"),
+                     ".quant_method is \"mxfp4\"; Baton knows that with ",
+                     ArchitectureName(Architecture::kGptOss))));
+  }
   ReadGeometry(fields, config);
   BATON_RETURN_IF_ERROR(fields.status());
   ReadBiases(fields, config);

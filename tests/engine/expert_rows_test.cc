@@ -175,6 +175,14 @@ TEST(ExpertRowsTest, WhatDoesNotFitIsNamed) {
                     HasSubstr("missing")));
 }
 
+TEST(ExpertRowsTest, Mxfp4IsOfGptOss) {
+  const absl::Status status = QuantizationStatus({{"quant_method", "mxfp4"}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("quantization_config.quant_method is \"mxfp4\""),
+                    HasSubstr("GptOssForCausalLM")));
+}
+
 TEST(ExpertRowsTest, GroupsAreWhole) {
   test::TinyModelOptions tiny;
   tiny.architecture = "GptOssForCausalLM";
