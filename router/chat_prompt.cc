@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/string_view.h"
 #include "common/stable_hash.h"
 #include "common/status_macros.h"
 #include "router/harmony/harmony_format.h"
@@ -120,14 +119,14 @@ void TellApart(Json* message) {
   const std::string text = content->get<std::string>();
   if (!absl::StartsWith(text, kHarmonyChannel)) return;
   HarmonyStream stream(kHarmonyRole, {});
-  std::vector<HarmonyEvent> events = stream.Push(text);
-  for (HarmonyEvent& event : stream.Finish()) {
+  std::vector<AnswerEvent> events = stream.Push(text);
+  for (AnswerEvent& event : stream.Finish()) {
     events.push_back(std::move(event));
   }
   std::string said;
   std::string thought;
-  for (const HarmonyEvent& event : events) {
-    const bool reasoning = event.kind == HarmonyEvent::Kind::kReasoning;
+  for (const AnswerEvent& event : events) {
+    const bool reasoning = event.kind == AnswerEvent::Kind::kReasoning;
     (reasoning ? thought : said).append(event.text);
   }
   *content = said;
@@ -136,23 +135,12 @@ void TellApart(Json* message) {
   }
 }
 
-// Harmony's templates ask what a message has, not whether it is null, and take
-// text alone: parts become lines of one, and what says nothing goes.
+// Harmony's templates ask what a message has, not whether there is anything in
+// it. (A string is never empty() here.)
 void DropWhatSaysNothing(Json* message) {
   for (const char* name : {"content", "thinking", "tool_calls"}) {
     const auto field = message->find(name);
-    if (field == message->end()) continue;
-    const bool calls = name == absl::string_view("tool_calls");
-    if (field->is_null() || (calls && field->empty())) {
-      message->erase(field);
-    } else if (!calls && field->is_array()) {
-      std::string text;
-      for (const Json& part : *field) {
-        absl::StrAppend(&text, text.empty() ? "" : "\n",
-                        part.value("text", std::string()));
-      }
-      *field = text;
-    }
+    if (field != message->end() && field->empty()) message->erase(field);
   }
 }
 
