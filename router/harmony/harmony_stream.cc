@@ -12,7 +12,7 @@
 namespace baton::router {
 namespace {
 
-using Kind = HarmonyEvent::Kind;
+using Kind = AnswerEvent::Kind;
 
 bool MayBeMarker(absl::string_view text) {
   for (const absl::string_view marker : kHarmonyMarkers) {
@@ -42,7 +42,7 @@ HarmonyStream::HarmonyStream(absl::string_view opening,
   said_[0] = said_[1] = breaks_[0] = breaks_[1] = false;
 }
 
-std::vector<HarmonyEvent> HarmonyStream::Push(absl::string_view text) {
+std::vector<AnswerEvent> HarmonyStream::Push(absl::string_view text) {
   CHECK(!finished_);
   while (!text.empty()) {
     if (state_ != State::kBody || !marker_.empty() || text[0] == '<') {
@@ -57,7 +57,7 @@ std::vector<HarmonyEvent> HarmonyStream::Push(absl::string_view text) {
   return std::exchange(events_, {});
 }
 
-std::vector<HarmonyEvent> HarmonyStream::Finish() {
+std::vector<AnswerEvent> HarmonyStream::Finish() {
   CHECK(!std::exchange(finished_, true));
   // Of a marker that never was one.
   for (const char c : std::exchange(marker_, "")) TakeByte(c);

@@ -25,24 +25,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "router/harmony/harmony_format.h"
+#include "router/tool_calls/answer_event.h"
 #include "router/tool_calls/json_scanner.h"
 
 namespace baton::router {
-
-struct HarmonyEvent {
-  enum class Kind : uint8_t {
-    kReasoning,  // `text` is the next piece of what it thinks; never empty
-    kContent,    // of what it says; never empty
-    kCallBegun,  // it calls the tool `text`
-    kArguments,  // the next piece of that call's arguments; never empty
-  };
-
-  Kind kind;
-  size_t call = 0;  // which one, from 0; of the last two kinds
-  std::string text;
-
-  friend bool operator==(const HarmonyEvent&, const HarmonyEvent&) = default;
-};
 
 // Messages of the channel analysis are reasoning, and so are those to
 // recipients that are no functions; all others to nobody are content. Between
@@ -67,10 +53,10 @@ class HarmonyStream final {
                 const std::vector<std::string>& names);
 
   // What is certain with this text and was not before.
-  std::vector<HarmonyEvent> Push(absl::string_view text);
+  std::vector<AnswerEvent> Push(absl::string_view text);
 
   // The output is over: the rest. REQUIRES: nothing is pushed afterwards.
-  std::vector<HarmonyEvent> Finish();
+  std::vector<AnswerEvent> Finish();
 
   // How many calls have begun.
   size_t calls() const { return calls_; }
@@ -116,7 +102,7 @@ class HarmonyStream final {
   void SayByte(char c);  // of a call
   void Begin(Body body);
   void BeginCall();
-  void Emit(HarmonyEvent::Kind kind, absl::string_view text);
+  void Emit(AnswerEvent::Kind kind, absl::string_view text);
 
   absl::flat_hash_set<std::string> names_;
 
@@ -138,7 +124,7 @@ class HarmonyStream final {
   size_t calls_ = 0;
   size_t thoughts_ = 0;
   bool cut_ = false;
-  std::vector<HarmonyEvent> events_;
+  std::vector<AnswerEvent> events_;
   bool finished_ = false;
 };
 

@@ -62,7 +62,7 @@ std::vector<AnswerEvent> AnswerReader::ReadMessages(
     const v1::GenerateResponse& response) {
   const size_t thoughts = harmony_->thoughts();
   const bool thought = harmony_->thinking();
-  std::vector<HarmonyEvent> said = harmony_->Push(response.text());
+  std::vector<AnswerEvent> said = harmony_->Push(response.text());
   const int64_t tokens = response.token_ids_size();
   if (thought || harmony_->thinking() || harmony_->thoughts() > thoughts) {
     reasoning_tokens_ += std::exchange(undecided_tokens_, 0) + tokens;
@@ -72,33 +72,12 @@ std::vector<AnswerEvent> AnswerReader::ReadMessages(
     undecided_tokens_ = 0;
   }
   if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
-    for (HarmonyEvent& event : harmony_->Finish()) {
+    for (AnswerEvent& event : harmony_->Finish()) {
       said.push_back(std::move(event));
     }
     cut_ = harmony_->cut();
   }
-  using From = HarmonyEvent::Kind;
-  using To = AnswerEvent::Kind;
-  std::vector<AnswerEvent> events;
-  for (HarmonyEvent& event : said) {
-    To kind = To::kContent;
-    switch (event.kind) {
-      case From::kReasoning:
-        kind = To::kReasoning;
-        break;
-      case From::kContent:
-        break;
-      case From::kCallBegun:
-        kind = To::kCallBegun;
-        break;
-      case From::kArguments:
-        kind = To::kArguments;
-        break;
-    }
-    events.push_back(
-        {.kind = kind, .call = event.call, .text = std::move(event.text)});
-  }
-  return events;
+  return said;
 }
 
 std::vector<AnswerEvent> AnswerReader::Read(

@@ -13,24 +13,10 @@
 #include "baton/v1/inference.pb.h"
 #include "router/harmony/harmony_stream.h"
 #include "router/reasoning/reasoning_stream.h"
+#include "router/tool_calls/answer_event.h"
 #include "router/tool_calls/tool_call_stream.h"
 
 namespace baton::router::http {
-
-struct AnswerEvent {
-  enum class Kind : uint8_t {
-    kReasoning,  // `text` is the next piece of what it thinks; never empty
-    kContent,    // of what it says; never empty
-    kCallBegun,  // it calls the tool `text`
-    kArguments,  // the next piece of that call's arguments; never empty
-  };
-
-  Kind kind;
-  size_t call = 0;  // which one, from 0; of the last two kinds
-  std::string text;
-
-  friend bool operator==(const AnswerEvent&, const AnswerEvent&) = default;
-};
 
 // Reasoning comes before all else, but where answers are messages. Calls are as
 // ToolCallStream has them.

@@ -13,22 +13,22 @@ namespace baton::router {
 namespace {
 
 // In pieces of so many bytes; events that continue each other are one.
-std::vector<HarmonyEvent> Listen(absl::string_view opening,
-                                 absl::string_view text, size_t piece) {
+std::vector<AnswerEvent> Listen(absl::string_view opening,
+                                absl::string_view text, size_t piece) {
   HarmonyStream stream(opening, {"f", "g"});
-  std::vector<HarmonyEvent> all;
+  std::vector<AnswerEvent> all;
   size_t calls = 0;
-  const auto add = [&](std::vector<HarmonyEvent> events) {
-    for (HarmonyEvent& event : events) {
+  const auto add = [&](std::vector<AnswerEvent> events) {
+    for (AnswerEvent& event : events) {
       CHECK(!event.text.empty());
-      if (event.kind == HarmonyEvent::Kind::kCallBegun) {
+      if (event.kind == AnswerEvent::Kind::kCallBegun) {
         CHECK_EQ(event.call, calls);
         ++calls;
-      } else if (event.kind == HarmonyEvent::Kind::kArguments) {
+      } else if (event.kind == AnswerEvent::Kind::kArguments) {
         CHECK_EQ(event.call + 1, calls);
       }
       if (!all.empty() && all.back().kind == event.kind &&
-          event.kind != HarmonyEvent::Kind::kCallBegun) {
+          event.kind != AnswerEvent::Kind::kCallBegun) {
         all.back().text += event.text;
       } else {
         all.push_back(std::move(event));

@@ -13,7 +13,7 @@
 namespace baton::router {
 namespace {
 
-using Kind = HarmonyEvent::Kind;
+using Kind = AnswerEvent::Kind;
 
 class RandomOutputs final {
  public:
@@ -72,13 +72,13 @@ class RandomOutputs final {
   std::mt19937 random_;
 };
 
-std::vector<HarmonyEvent> Joined(const std::vector<std::string>& pieces,
-                                 const std::string& opening,
-                                 const std::vector<std::string>& names) {
+std::vector<AnswerEvent> Joined(const std::vector<std::string>& pieces,
+                                const std::string& opening,
+                                const std::vector<std::string>& names) {
   HarmonyStream stream(opening, names);
-  std::vector<HarmonyEvent> all;
-  const auto take = [&](const std::vector<HarmonyEvent>& events) {
-    for (const HarmonyEvent& event : events) {
+  std::vector<AnswerEvent> all;
+  const auto take = [&](const std::vector<AnswerEvent>& events) {
+    for (const AnswerEvent& event : events) {
       if (!all.empty() && all.back().kind == event.kind &&
           event.kind != Kind::kCallBegun) {
         all.back().text += event.text;
@@ -106,7 +106,7 @@ TEST(HarmonyCuttingTest, RandomOutputs) {
     const auto events = Joined({text}, opening, names);
     EXPECT_EQ(Joined(random.Cut(text), opening, names), events);
     size_t at = 0;
-    for (const HarmonyEvent& event : events) {
+    for (const AnswerEvent& event : events) {
       if (event.kind == Kind::kCallBegun) {
         EXPECT_TRUE(event.text == "f" || event.text == "g") << event.text;
         ++calls;
@@ -142,7 +142,7 @@ TEST(HarmonyCuttingTest, WithoutHeadersNothingChanges) {
       continue;
     }
     std::string said;
-    for (const HarmonyEvent& event :
+    for (const AnswerEvent& event :
          Joined(random.Cut(text), "assistant", {"f"})) {
       EXPECT_EQ(event.kind, Kind::kContent);
       said += event.text;

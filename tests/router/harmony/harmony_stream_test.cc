@@ -11,12 +11,12 @@
 namespace baton::router {
 namespace {
 
-using Kind = HarmonyEvent::Kind;
+using Kind = AnswerEvent::Kind;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 struct Heard {
-  std::vector<HarmonyEvent> events;
+  std::vector<AnswerEvent> events;
   bool cut = false;
 
   friend bool operator==(const Heard&, const Heard&) = default;
@@ -27,8 +27,8 @@ Heard Listen(const std::vector<std::string>& pieces, const std::string& opening,
              const std::vector<std::string>& names) {
   HarmonyStream stream(opening, names);
   Heard heard;
-  const auto take = [&](std::vector<HarmonyEvent> events) {
-    for (HarmonyEvent& event : events) {
+  const auto take = [&](std::vector<AnswerEvent> events) {
+    for (AnswerEvent& event : events) {
       EXPECT_FALSE(event.text.empty());
       auto& all = heard.events;
       if (!all.empty() && all.back().kind == event.kind &&
@@ -60,16 +60,16 @@ Heard Hear(const std::string& text, const std::string& opening = "assistant",
   return whole;
 }
 
-HarmonyEvent Thought(std::string text) {
+AnswerEvent Thought(std::string text) {
   return {Kind::kReasoning, 0, std::move(text)};
 }
-HarmonyEvent Content(std::string text) {
+AnswerEvent Content(std::string text) {
   return {Kind::kContent, 0, std::move(text)};
 }
-HarmonyEvent Begun(std::string name, size_t call = 0) {
+AnswerEvent Begun(std::string name, size_t call = 0) {
   return {Kind::kCallBegun, call, std::move(name)};
 }
-HarmonyEvent Arguments(std::string text, size_t call = 0) {
+AnswerEvent Arguments(std::string text, size_t call = 0) {
   return {Kind::kArguments, call, std::move(text)};
 }
 
