@@ -203,10 +203,8 @@ class ConfigReader final {
     BATON_RETURN_IF_ERROR(
         ReadInt("attention.sliding_window", kMaxPosition, window));
     config_.sliding_window = window;
-    if (config_.num_layers == 1) return absl::OkStatus();
-    config_.layer_slides.resize(config_.num_layers);
-    for (int32_t i = 0; i < config_.num_layers; ++i) {
-      config_.layer_slides[i] = i % 2 == 0;
+    if (config_.num_layers > 1) {
+      config_.layer_slides = LayersInTurns(config_.num_layers);
     }
     return absl::OkStatus();
   }

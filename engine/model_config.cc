@@ -221,9 +221,11 @@ std::vector<bool> ReadLayerSlides(JsonFields& fields,
   std::vector<bool> slides(config.num_layers, false);
   const json* types = fields.Find("layer_types");
   if (types == nullptr) {
-    const bool in_turns = config.architecture == Architecture::kGptOss;
-    for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-      slides[layer] = in_turns ? layer % 2 == 0 : layer >= first_sliding;
+    if (config.architecture == Architecture::kGptOss) {
+      return LayersInTurns(config.num_layers);
+    }
+    for (int32_t layer = first_sliding; layer < config.num_layers; ++layer) {
+      slides[layer] = true;
     }
     return slides;
   }
@@ -325,6 +327,12 @@ void ReadSpecialTokens(JsonFields& fields, ModelConfig& config) {
 }
 
 }  // namespace
+
+std::vector<bool> LayersInTurns(int32_t num_layers) {
+  std::vector<bool> layers(num_layers);
+  for (int32_t i = 0; i < num_layers; ++i) layers[i] = i % 2 == 0;
+  return layers;
+}
 
 const char* ArchitectureName(Architecture architecture) {
   switch (architecture) {

@@ -157,6 +157,10 @@ struct ModelConfig {
   }
 };
 
+// Which layers of gpt-oss slide where nothing says it: every other one, from
+// the first on.
+std::vector<bool> LayersInTurns(int32_t num_layers);
+
 // rope_scaling.rope_type of RoPE by a list of `factors`, which only Baton's own
 // config.json files have.
 inline constexpr char kFactorsRopeType[] = "baton_factors";

@@ -88,16 +88,8 @@ ModelShape MakeGlmShape(const char* name, const Geometry& g,
   return shape;
 }
 
-// Every other layer, from the first on, as gpt-oss has it.
-void SlideInTurns(ModelConfig& config) {
-  config.layer_slides.resize(config.num_layers);
-  for (int32_t i = 0; i < config.num_layers; ++i) {
-    config.layer_slides[i] = i % 2 == 0;
-  }
-}
-
-// Every other layer slides, each query head has a sink, and
-// experts have biases and a limit.
+// Every other layer slides, each query head has a sink, and experts have biases
+// and a limit.
 ModelShape MakeGptOssShape(const char* name, const Geometry& g, int32_t count) {
   ModelShape shape = MakeExpertsShape(name, g, count, /*per_token=*/4);
   ModelConfig& config = shape.config;
@@ -108,7 +100,7 @@ ModelShape MakeGptOssShape(const char* name, const Geometry& g, int32_t count) {
   config.o_bias = true;
   config.attention_sinks = true;
   config.sliding_window = 128;
-  SlideInTurns(config);
+  config.layer_slides = engine::LayersInTurns(config.num_layers);
   RopeScaling& scaling = config.rope_scaling;
   scaling.kind = RopeScaling::Kind::kYarn;
   scaling.factor = 32.0;
@@ -254,7 +246,9 @@ absl::StatusOr<ModelConfig> ChangeShape(ModelConfig config,
     has_experts.assign(config.num_layers, true);
     std::fill_n(has_experts.begin(), dense, false);
   }
-  if (!config.layer_slides.empty()) SlideInTurns(config);
+  if (!config.layer_slides.empty()) {
+    config.layer_slides = engine::LayersInTurns(config.num_layers);
+  }
   if (changes.tie_word_embeddings) {
     config.tie_word_embeddings = *changes.tie_word_embeddings;
   }
