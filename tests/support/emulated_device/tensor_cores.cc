@@ -95,25 +95,45 @@ constexpr int kMaxRows = 16;
 // Less than any product has.
 constexpr int kZeroExponent = -1000;
 
-// An operand's fraction with its sign, and its exponent.
+// Operands' fractions with their signs, from `places` bits on, in the lower
+// half of a word; and their exponents.
 struct Parts {
-  int32_t fraction;
-  int32_t exponent;
+  int32_t fractions[kColumns];
+  int32_t exponents[kColumns];
 };
-Parts PartsOf(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  const auto whole = static_cast<int32_t>((bits >> 16 & 0x7f) |
-                                          (BiasedExponent(x) != 0 ? 0x80 : 0));
-  return {std::signbit(x) ? -whole : whole,
-          IsZero(x) ? kZeroExponent : Exponent(x)};
+
+// Of eight float32 that are bfloat16. Whether all are finite.
+__attribute__((target("avx2"))) bool FindParts(const float (&x)[kColumns],
+                                               int places, Parts& parts) {
+  const __m256i bits = _mm256_castps_si256(_mm256_loadu_ps(x));
+  const __m256i zero = _mm256_setzero_si256();
+  const __m256i biased =
+      _mm256_and_si256(_mm256_srli_epi32(bits, 23), _mm256_set1_epi32(0xff));
+  const __m256i is_subnormal = _mm256_cmpeq_epi32(biased, zero);
+  const __m256i fraction = _mm256_or_si256(
+      _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(0x7f)),
+      _mm256_andnot_si256(is_subnormal, _mm256_set1_epi32(0x80)));
+  // The sign's bit is not that of zero.
+  const __m256i is_signed =
+      _mm256_sign_epi32(fraction, _mm256_or_si256(bits, _mm256_set1_epi32(1)));
+  const __m256i moved =
+      _mm256_and_si256(_mm256_sll_epi32(is_signed, _mm_cvtsi32_si128(places)),
+                       _mm256_set1_epi32(0xffff));
+  const __m256i exponent =
+      _mm256_max_epi32(_mm256_sub_epi32(biased, _mm256_set1_epi32(127)),
+                       _mm256_set1_epi32(kLeastExponent));
+  const __m256i is_zero = _mm256_cmpeq_epi32(_mm256_slli_epi32(bits, 1), zero);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(parts.fractions), moved);
+  _mm256_storeu_si256(
+      reinterpret_cast<__m256i*>(parts.exponents),
+      _mm256_blendv_epi8(exponent, _mm256_set1_epi32(kZeroExponent), is_zero));
+  const __m256i infinite =
+      _mm256_cmpeq_epi32(biased, _mm256_set1_epi32(kNotFinite));
+  return _mm256_testz_si256(infinite, infinite) != 0;
 }
 
-bool IsFinite(const float (&x)[kStepInputs]) {
-  int greatest = 0;
-  for (const float value : x) {
-    greatest = std::max(greatest, BiasedExponent(value));
-  }
-  return greatest != kNotFinite;
+__attribute__((target("avx2"))) __m256i Load(const int32_t (&x)[kColumns]) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
 }
 
 __attribute__((target("avx2"))) void StepsByEight(
@@ -122,33 +142,30 @@ __attribute__((target("avx2"))) void StepsByEight(
   // Fractions of seven bits each, and these, are a term's before it is moved.
   constexpr int kPlaces = kFractionBits - 14;
   constexpr int kLeftPlaces = 7;
-  int32_t left_fractions[kMaxRows][kStepInputs];
-  int32_t left_exponents[kMaxRows][kStepInputs];
+  static_assert(kStepInputs == 2 * kColumns);
+  Parts left_parts[kMaxRows][2];
   bool left_finite[kMaxRows];
   for (int row = 0; row < rows; ++row) {
-    left_finite[row] = IsFinite(left[row]);
-    for (int k = 0; k < kStepInputs; ++k) {
-      const Parts parts = PartsOf(left[row][k]);
-      left_fractions[row][k] = parts.fraction * (1 << kLeftPlaces) & 0xffff;
-      left_exponents[row][k] = parts.exponent;
+    left_finite[row] = true;
+    for (int half = 0; half < 2; ++half) {
+      float inputs[kColumns];
+      std::copy_n(left[row] + half * kColumns, kColumns, inputs);
+      left_finite[row] &= FindParts(inputs, kLeftPlaces, left_parts[row][half]);
     }
   }
   for (int column = 0; column < columns; column += kColumns) {
-    alignas(32) int32_t fractions[kStepInputs][kColumns];
-    alignas(32) int32_t exponents[kStepInputs][kColumns];
-    bool finite = true;
+    float inputs[kStepInputs][kColumns];
     for (int n = 0; n < kColumns; ++n) {
-      const auto& x = right[column + n];
-      finite = finite && IsFinite(x);
-      for (int k = 0; k < kStepInputs; ++k) {
-        const Parts parts = PartsOf(x[k]);
-        fractions[k][n] =
-            parts.fraction * (1 << (kPlaces - kLeftPlaces)) & 0xffff;
-        exponents[k][n] = parts.exponent;
-      }
+      for (int k = 0; k < kStepInputs; ++k) inputs[k][n] = right[column + n][k];
+    }
+    Parts parts[kStepInputs];
+    bool finite = true;
+    for (int k = 0; k < kStepInputs; ++k) {
+      finite &= FindParts(inputs[k], kPlaces - kLeftPlaces, parts[k]);
     }
     for (int row = 0; row < rows; ++row) {
       float* const to = sums + row * columns + column;
+      const Parts* const of_left = left_parts[row];
       const __m256 before = _mm256_loadu_ps(to);
       const __m256i biased =
           _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(before), 23),
@@ -168,8 +185,8 @@ __attribute__((target("avx2"))) void StepsByEight(
                            _mm256_set1_epi32(kLeastExponent));
       for (int k = 0; k < kStepInputs; ++k) {
         const __m256i exponent = _mm256_add_epi32(
-            _mm256_load_si256(reinterpret_cast<const __m256i*>(exponents[k])),
-            _mm256_set1_epi32(left_exponents[row][k]));
+            Load(parts[k].exponents),
+            _mm256_set1_epi32(of_left[k / kColumns].exponents[k % kColumns]));
         greatest = _mm256_max_epi32(greatest, exponent);
       }
       // Sixteen terms below 2^27 each.
@@ -178,11 +195,11 @@ __attribute__((target("avx2"))) void StepsByEight(
           greatest, _mm256_set1_epi32(kFractionBits - fraction_bits));
       for (int k = 0; k < kStepInputs; ++k) {
         const __m256i exponent = _mm256_add_epi32(
-            _mm256_load_si256(reinterpret_cast<const __m256i*>(exponents[k])),
-            _mm256_set1_epi32(left_exponents[row][k]));
+            Load(parts[k].exponents),
+            _mm256_set1_epi32(of_left[k / kColumns].exponents[k % kColumns]));
         const __m256i product = _mm256_madd_epi16(
-            _mm256_load_si256(reinterpret_cast<const __m256i*>(fractions[k])),
-            _mm256_set1_epi32(left_fractions[row][k]));
+            Load(parts[k].fractions),
+            _mm256_set1_epi32(of_left[k / kColumns].fractions[k % kColumns]));
         const __m256i cut = _mm256_srlv_epi32(_mm256_abs_epi32(product),
                                               _mm256_sub_epi32(last, exponent));
         total = _mm256_add_epi32(total, _mm256_sign_epi32(cut, product));

@@ -13,36 +13,37 @@
 namespace baton::engine::cuda::emulated::ptx {
 namespace {
 
-template <typename T, typename F>
-void Map1(const Instruction& i, uint32_t mask, Warp& w, F f) {
-  const Values<T> a = Read<T>(w, i.operands[1]);
+// Handlers of a function of one, two and three operands.
+template <typename T, auto kF>
+void Map1(const Instruction& i, uint32_t mask, Warp& w) {
+  const T* const a = w.At<T>(i.operands[1]);
   Values<T> d;
-  for (int lane = 0; lane < kLanes; ++lane) d[lane] = f(a[lane]);
+  for (int lane = 0; lane < kLanes; ++lane) d[lane] = kF(a[lane]);
   Write<T>(w, i.operands[0], d, mask);
 }
-template <typename T, typename F>
-void Map2(const Instruction& i, uint32_t mask, Warp& w, F f) {
-  const Values<T> a = Read<T>(w, i.operands[1]);
-  const Values<T> b = Read<T>(w, i.operands[2]);
+template <typename T, auto kF>
+void Map2(const Instruction& i, uint32_t mask, Warp& w) {
+  const T* const a = w.At<T>(i.operands[1]);
+  const T* const b = w.At<T>(i.operands[2]);
   Values<T> d;
-  for (int lane = 0; lane < kLanes; ++lane) d[lane] = f(a[lane], b[lane]);
+  for (int lane = 0; lane < kLanes; ++lane) d[lane] = kF(a[lane], b[lane]);
   Write<T>(w, i.operands[0], d, mask);
 }
-template <typename T, typename F>
-void Map3(const Instruction& i, uint32_t mask, Warp& w, F f) {
-  const Values<T> a = Read<T>(w, i.operands[1]);
-  const Values<T> b = Read<T>(w, i.operands[2]);
-  const Values<T> c = Read<T>(w, i.operands[3]);
+template <typename T, auto kF>
+void Map3(const Instruction& i, uint32_t mask, Warp& w) {
+  const T* const a = w.At<T>(i.operands[1]);
+  const T* const b = w.At<T>(i.operands[2]);
+  const T* const c = w.At<T>(i.operands[3]);
   Values<T> d;
   for (int lane = 0; lane < kLanes; ++lane) {
-    d[lane] = f(a[lane], b[lane], c[lane]);
+    d[lane] = kF(a[lane], b[lane], c[lane]);
   }
   Write<T>(w, i.operands[0], d, mask);
 }
 
-// Calls f with a value of the C++ type.
+// What f, called with a value of the instruction's C++ type, says.
 template <typename F>
-void WithInteger(const Instruction& i, Warp& w, F f) {
+Handler WithInteger(const Instruction& i, F f) {
   const bool is_signed = i.type.kind == 's';
   switch (i.type.bytes) {
     case 2:
@@ -52,17 +53,17 @@ void WithInteger(const Instruction& i, Warp& w, F f) {
     case 8:
       return is_signed ? f(int64_t{}) : f(uint64_t{});
     default:
-      Unknown(i, w);
+      return FailOfType;
   }
 }
 template <typename F>
-void WithFloat(const Instruction& i, F f) {
+Handler WithFloat(const Instruction& i, F f) {
   return i.type.bytes == 4 ? f(float{}) : f(double{});
 }
 template <typename F>
-void WithNumber(const Instruction& i, Warp& w, F f) {
+Handler WithNumber(const Instruction& i, F f) {
   if (i.type.kind == 'f') return WithFloat(i, f);
-  return WithInteger(i, w, f);
+  return WithInteger(i, f);
 }
 
 // Without undefined overflow.
@@ -124,117 +125,124 @@ T Quotient(T a, T b) {
   }
 }
 
-void Numbers(const Instruction& i, uint32_t mask, Warp& w) {
-  WithNumber(i, w, [&](auto zero) {
+Handler NumbersHandler(const Instruction& i) {
+  return WithNumber(i, [&](auto zero) -> Handler {
     using T = decltype(zero);
     switch (i.op) {
       case Op::kAdd:
-        return Map2<T>(i, mask, w, [](T a, T b) {
-          return static_cast<T>(Wide(a) + Wide(b));
-        });
+        return Map2<T,
+                    [](T a, T b) { return static_cast<T>(Wide(a) + Wide(b)); }>;
       case Op::kSub:
-        return Map2<T>(i, mask, w, [](T a, T b) {
-          return static_cast<T>(Wide(a) - Wide(b));
-        });
+        return Map2<T,
+                    [](T a, T b) { return static_cast<T>(Wide(a) - Wide(b)); }>;
       case Op::kMul:
-        return Map2<T>(i, mask, w, [](T a, T b) {
-          return static_cast<T>(Wide(a) * Wide(b));
-        });
+        return Map2<T,
+                    [](T a, T b) { return static_cast<T>(Wide(a) * Wide(b)); }>;
       case Op::kMin:
-        return Map2<T>(i, mask, w, Least<T>);
+        return Map2<T, Least<T>>;
       case Op::kMax:
-        return Map2<T>(i, mask, w, Greatest<T>);
+        return Map2<T, Greatest<T>>;
       case Op::kDiv:
-        return Map2<T>(i, mask, w, Quotient<T>);
+        return Map2<T, Quotient<T>>;
       case Op::kNegate:
-        return Map1<T>(i, mask, w, [](T a) {
+        return Map1<T, [](T a) {
           if constexpr (std::is_floating_point_v<T>) return -a;
           return static_cast<T>(0 - Wide(a));
-        });
+        }>;
       case Op::kAbs:
-        return Map1<T>(i, mask, w, [](T a) {
+        return Map1<T, [](T a) {
           if constexpr (std::is_floating_point_v<T>) return std::fabs(a);
           return static_cast<T>(a < 0 ? 0 - Wide(a) : Wide(a));
-        });
+        }>;
       default:
-        Unknown(i, w);
+        return FailOfType;
     }
   });
 }
 
-void Integers(const Instruction& i, uint32_t mask, Warp& w) {
-  WithInteger(i, w, [&](auto zero) {
+template <typename T>
+T Remainder(T a, T b) {
+  if (b == 0) return a;
+  if constexpr (std::is_signed_v<T>) {
+    if (b == -1) return T{0};
+  }
+  return static_cast<T>(a % b);
+}
+
+template <typename T, bool kLeft>
+void Shift(const Instruction& i, uint32_t mask, Warp& w) {
+  using U = std::make_unsigned_t<T>;
+  constexpr uint32_t kBits = 8 * sizeof(T);
+  const T* const a = w.At<T>(i.operands[1]);
+  const uint32_t* const by = w.At<uint32_t>(i.operands[2]);
+  Values<T> d;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const uint32_t n = by[lane];
+    if constexpr (kLeft) {
+      d[lane] = n >= kBits ? T{0}
+                           : static_cast<T>(static_cast<U>(a[lane])
+                                            << (n & (kBits - 1)));
+    } else {
+      // Of signed numbers the sign stays.
+      d[lane] = static_cast<T>(n >= kBits ? (a[lane] < 0 ? -1 : 0)
+                                          : a[lane] >> (n & (kBits - 1)));
+    }
+  }
+  Write<T>(w, i.operands[0], d, mask);
+}
+
+template <typename U>
+void InsertBits(const Instruction& i, uint32_t mask, Warp& w) {
+  constexpr uint32_t kBits = 8 * sizeof(U);
+  const Values<U> a = Read<U>(w, i.operands[1]);
+  const Values<U> b = Read<U>(w, i.operands[2]);
+  const Values<uint32_t> at = Read<uint32_t>(w, i.operands[3]);
+  const Values<uint32_t> length = Read<uint32_t>(w, i.operands[4]);
+  Values<U> d;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const uint32_t first = at[lane] & 0xff;
+    const uint32_t count = length[lane] & 0xff;
+    const U ones =
+        static_cast<U>(count >= kBits ? ~U{0} : (U{1} << count) - U{1});
+    const U moved = first >= kBits ? U{0} : static_cast<U>(ones << first);
+    const U bits = first >= kBits ? U{0} : static_cast<U>(a[lane] << first);
+    d[lane] = static_cast<U>((b[lane] & ~moved) | (bits & moved));
+  }
+  Write<U>(w, i.operands[0], d, mask);
+}
+
+Handler IntegersHandler(const Instruction& i) {
+  return WithInteger(i, [&](auto zero) -> Handler {
     using T = decltype(zero);
-    using U = std::make_unsigned_t<T>;
-    constexpr uint32_t kBits = 8 * sizeof(T);
     switch (i.op) {
       case Op::kMulHigh:
-        return Map2<T>(i, mask, w, [](T a, T b) {
-          return static_cast<T>(
-              static_cast<__int128>(a) * static_cast<__int128>(b) >> kBits);
-        });
+        return Map2<T, [](T a, T b) {
+          return static_cast<T>(static_cast<__int128>(a) *
+                                    static_cast<__int128>(b) >>
+                                8 * sizeof(T));
+        }>;
       case Op::kMad:
-        return Map3<T>(i, mask, w, [](T a, T b, T c) {
+        return Map3<T, [](T a, T b, T c) {
           return static_cast<T>(Wide(a) * Wide(b) + Wide(c));
-        });
+        }>;
       case Op::kRemainder:
-        return Map2<T>(i, mask, w, [](T a, T b) {
-          if (b == 0) return a;
-          if constexpr (std::is_signed_v<T>) {
-            if (b == -1) return T{0};
-          }
-          return static_cast<T>(a % b);
-        });
+        return Map2<T, Remainder<T>>;
       case Op::kNot:
-        return Map1<T>(i, mask, w, [](T a) { return static_cast<T>(~a); });
+        return Map1<T, [](T a) { return static_cast<T>(~a); }>;
       case Op::kAnd:
-        return Map2<T>(i, mask, w,
-                       [](T a, T b) { return static_cast<T>(a & b); });
+        return Map2<T, [](T a, T b) { return static_cast<T>(a & b); }>;
       case Op::kOr:
-        return Map2<T>(i, mask, w,
-                       [](T a, T b) { return static_cast<T>(a | b); });
+        return Map2<T, [](T a, T b) { return static_cast<T>(a | b); }>;
       case Op::kXor:
-        return Map2<T>(i, mask, w,
-                       [](T a, T b) { return static_cast<T>(a ^ b); });
+        return Map2<T, [](T a, T b) { return static_cast<T>(a ^ b); }>;
       case Op::kShiftLeft:
-      case Op::kShiftRight: {
-        const Values<T> a = Read<T>(w, i.operands[1]);
-        const Values<uint32_t> by = Read<uint32_t>(w, i.operands[2]);
-        Values<T> d;
-        for (int lane = 0; lane < kLanes; ++lane) {
-          const uint32_t n = by[lane];
-          if (i.op == Op::kShiftLeft) {
-            d[lane] = n >= kBits ? T{0}
-                                 : static_cast<T>(static_cast<U>(a[lane]) << n);
-          } else {
-            // Of signed numbers the sign stays.
-            d[lane] = static_cast<T>(n >= kBits ? (a[lane] < 0 ? -1 : 0)
-                                                : a[lane] >> n);
-          }
-        }
-        return Write<T>(w, i.operands[0], d, mask);
-      }
-      case Op::kInsertBits: {
-        const Values<U> a = Read<U>(w, i.operands[1]);
-        const Values<U> b = Read<U>(w, i.operands[2]);
-        const Values<uint32_t> at = Read<uint32_t>(w, i.operands[3]);
-        const Values<uint32_t> length = Read<uint32_t>(w, i.operands[4]);
-        Values<U> d;
-        for (int lane = 0; lane < kLanes; ++lane) {
-          d[lane] = b[lane];
-          const uint32_t first = at[lane] & 0xff;
-          const uint32_t end =
-              std::min<uint32_t>(kBits, first + (length[lane] & 0xff));
-          for (uint32_t bit = first; bit < end; ++bit) {
-            const U one = U{1} << bit;
-            d[lane] = (d[lane] & ~one) |
-                      ((a[lane] >> (bit - first) & 1) != 0 ? one : U{0});
-          }
-        }
-        return Write<U>(w, i.operands[0], d, mask);
-      }
+        return Shift<T, /*kLeft=*/true>;
+      case Op::kShiftRight:
+        return Shift<T, /*kLeft=*/false>;
+      case Op::kInsertBits:
+        return InsertBits<std::make_unsigned_t<T>>;
       default:
-        Unknown(i, w);
+        return FailOfType;
     }
   });
 }
@@ -266,45 +274,43 @@ void Predicates(const Instruction& i, uint32_t mask, Warp& w) {
   d = (d & ~mask) | (result & mask);
 }
 
-void SetPredicate(const Instruction& i, uint32_t mask, Warp& w) {
+template <typename T, auto kHolds>
+void Where(const Instruction& i, uint32_t mask, Warp& w) {
+  const T* const a = w.At<T>(i.operands[1]);
+  const T* const b = w.At<T>(i.operands[2]);
+  // Without branches, for vectors.
   uint32_t result = 0;
-  WithNumber(i, w, [&](auto zero) {
-    using T = decltype(zero);
-    const Values<T> a = Read<T>(w, i.operands[1]);
-    const Values<T> b = Read<T>(w, i.operands[2]);
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const T x = a[lane];
-      const T y = b[lane];
-      bool holds = false;
-      switch (i.compare) {
-        case Compare::kEq:
-          holds = x == y;
-          break;
-        case Compare::kNe:
-          // Not of NaN, unlike C++.
-          holds = x < y || x > y;
-          break;
-        case Compare::kLt:
-          holds = x < y;
-          break;
-        case Compare::kLe:
-          holds = x <= y;
-          break;
-        case Compare::kGt:
-          holds = x > y;
-          break;
-        case Compare::kGe:
-          holds = x >= y;
-          break;
-      }
-      if constexpr (std::is_floating_point_v<T>) {
-        holds |= i.unordered && (std::isnan(x) || std::isnan(y));
-      }
-      result |= uint32_t{holds} << lane;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    bool holds = kHolds(a[lane], b[lane]);
+    if constexpr (std::is_floating_point_v<T>) {
+      holds |= i.unordered & (std::isnan(a[lane]) | std::isnan(b[lane]));
     }
-  });
+    result |= uint32_t{holds} << lane;
+  }
   uint32_t& d = w.Mask(i.operands[0]);
   d = (d & ~mask) | (result & mask);
+}
+
+Handler SetPredicateHandler(const Instruction& i) {
+  return WithNumber(i, [&](auto zero) -> Handler {
+    using T = decltype(zero);
+    switch (i.compare) {
+      case Compare::kEq:
+        return Where<T, [](T x, T y) { return x == y; }>;
+      case Compare::kNe:
+        // Not of NaN, unlike C++.
+        return Where<T, [](T x, T y) { return (x < y) | (x > y); }>;
+      case Compare::kLt:
+        return Where<T, [](T x, T y) { return x < y; }>;
+      case Compare::kLe:
+        return Where<T, [](T x, T y) { return x <= y; }>;
+      case Compare::kGt:
+        return Where<T, [](T x, T y) { return y < x; }>;
+      case Compare::kGe:
+        return Where<T, [](T x, T y) { return y <= x; }>;
+    }
+    return FailOfType;
+  });
 }
 
 uint32_t FmaBf16(uint32_t a, uint32_t b, uint32_t c, int shift) {
@@ -328,9 +334,35 @@ uint32_t Permuted(uint32_t a, uint32_t b, uint32_t selector) {
   return result;
 }
 
+uint32_t ToBf16x2(float high, float low) {
+  return FloatToBf16(low) | uint32_t{FloatToBf16(high)} << 16;
+}
+
+void ConvertBf16x2(const Instruction& i, uint32_t mask, Warp& w) {
+  const float* const high = w.At<float>(i.operands[1]);
+  const float* const low = w.At<float>(i.operands[2]);
+  Values<uint32_t> d;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    d[lane] = ToBf16x2(high[lane], low[lane]);
+  }
+  Write<uint32_t>(w, i.operands[0], d, mask);
+}
+
+float ApproximateExp2(float a) {
+  a = Flushed(a);
+  return Flushed(Approximately(std::exp2(a), a));
+}
+float ApproximateReciprocal(float a) {
+  a = Flushed(a);
+  return Flushed(Approximately(1.0f / a, a));
+}
+uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
+  return FmaBf16(a, b, c, 0) | FmaBf16(a, b, c, 16);
+}
+
 }  // namespace
 
-bool ExecuteArithmetic(const Instruction& i, uint32_t mask, Warp& w) {
+Handler ArithmeticHandler(const Instruction& i) {
   switch (i.op) {
     case Op::kAdd:
     case Op::kSub:
@@ -340,16 +372,12 @@ bool ExecuteArithmetic(const Instruction& i, uint32_t mask, Warp& w) {
     case Op::kDiv:
     case Op::kNegate:
     case Op::kAbs:
-      Numbers(i, mask, w);
-      return true;
+      return NumbersHandler(i);
     case Op::kAnd:
     case Op::kOr:
     case Op::kXor:
     case Op::kNot:
-      if (i.type.kind == 'p') {
-        Predicates(i, mask, w);
-        return true;
-      }
+      if (i.type.kind == 'p') return Predicates;
       [[fallthrough]];
     case Op::kMulHigh:
     case Op::kMad:
@@ -357,60 +385,33 @@ bool ExecuteArithmetic(const Instruction& i, uint32_t mask, Warp& w) {
     case Op::kShiftLeft:
     case Op::kShiftRight:
     case Op::kInsertBits:
-      Integers(i, mask, w);
-      return true;
+      return IntegersHandler(i);
     case Op::kSetPredicate:
-      SetPredicate(i, mask, w);
-      return true;
+      return SetPredicateHandler(i);
     case Op::kMove:
-      if (i.type.kind != 'p') return ExecuteMove(i, mask, w);
-      Predicates(i, mask, w);
-      return true;
+      return i.type.kind == 'p' ? Predicates : MoveHandler(i);
     case Op::kFma:
-      WithFloat(i, [&](auto zero) {
+      return WithFloat(i, [](auto zero) -> Handler {
         using T = decltype(zero);
-        Map3<T>(i, mask, w, [](T a, T b, T c) { return std::fma(a, b, c); });
+        return Map3<T, [](T a, T b, T c) { return std::fma(a, b, c); }>;
       });
-      return true;
     case Op::kSqrt:
-      WithFloat(i, [&](auto zero) {
+      return WithFloat(i, [](auto zero) -> Handler {
         using T = decltype(zero);
-        Map1<T>(i, mask, w, [](T a) { return std::sqrt(a); });
+        return Map1<T, [](T a) { return std::sqrt(a); }>;
       });
-      return true;
     case Op::kExp2:
-      Map1<float>(i, mask, w, [](float a) {
-        a = Flushed(a);
-        return Flushed(Approximately(std::exp2(a), a));
-      });
-      return true;
+      return Map1<float, ApproximateExp2>;
     case Op::kReciprocal:
-      Map1<float>(i, mask, w, [](float a) {
-        a = Flushed(a);
-        return Flushed(Approximately(1.0f / a, a));
-      });
-      return true;
+      return Map1<float, ApproximateReciprocal>;
     case Op::kFmaBf16x2:
-      Map3<uint32_t>(i, mask, w, [](uint32_t a, uint32_t b, uint32_t c) {
-        return FmaBf16(a, b, c, 0) | FmaBf16(a, b, c, 16);
-      });
-      return true;
-    case Op::kConvertBf16x2: {
-      const Values<float> high = Read<float>(w, i.operands[1]);
-      const Values<float> low = Read<float>(w, i.operands[2]);
-      Values<uint32_t> d;
-      for (int lane = 0; lane < kLanes; ++lane) {
-        d[lane] = FloatToBf16(low[lane]) | uint32_t{FloatToBf16(high[lane])}
-                                               << 16;
-      }
-      Write<uint32_t>(w, i.operands[0], d, mask);
-      return true;
-    }
+      return Map3<uint32_t, FmaBf16x2>;
+    case Op::kConvertBf16x2:
+      return ConvertBf16x2;
     case Op::kPermute:
-      Map3<uint32_t>(i, mask, w, Permuted);
-      return true;
+      return Map3<uint32_t, Permuted>;
     default:
-      return ExecuteMove(i, mask, w);
+      return MoveHandler(i);
   }
 }
 

@@ -87,8 +87,12 @@ void Cluster::SetPresets(const ClusterPlace& place, bool of_place, Warp& warp) {
                          preset.preset == Preset::kBlockY ||
                          preset.preset == Preset::kBlockZ;
     if (depends != of_place) continue;
+    const bool of_lane = preset.preset == Preset::kThreadX ||
+                         preset.preset == Preset::kLocalAddress;
+    uint64_t value = ValueOf(preset, place, /*lane=*/0, warp);
     for (int lane = 0; lane < kLanes; ++lane) {
-      warp.SetBits(preset.number, lane, ValueOf(preset, place, lane, warp));
+      if (of_lane) value = ValueOf(preset, place, lane, warp);
+      warp.SetBits(preset.number, lane, value);
     }
   }
 }
@@ -254,6 +258,12 @@ bool Cluster::RunLanes(Warp& w, uint32_t mask, int at, int next) {
       continue;
     }
     kernel_.executed[at] = 1;
+    if (i.run != nullptr) {
+      i.run(i, lanes, w);
+      came_on = true;
+      ++at;
+      continue;
+    }
     if (i.op == Op::kBranch) {
       came_on = true;
       if (lanes == mask) {
@@ -305,7 +315,6 @@ bool Cluster::RunLanes(Warp& w, uint32_t mask, int at, int next) {
 }
 
 void Cluster::Execute(const Instruction& i, uint32_t mask, Warp& w) {
-  if (ExecuteArithmetic(i, mask, w)) return;
   switch (i.op) {
     case Op::kNothing:
       return;

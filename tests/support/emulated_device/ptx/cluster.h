@@ -1,6 +1,7 @@
 // The blocks of a cluster that execute a kernel. For device.cc.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -75,6 +76,11 @@ class Cluster final {
   void ExecuteTogether(const Instruction& i, Warp& w);
   void Execute(const Instruction& i, uint32_t mask, Warp& w);
   void ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w);
+  void Load(const Instruction& i, uint32_t mask, Warp& w);
+  void Store(const Instruction& i, uint32_t mask, Warp& w);
+  void PlacesOf(const Instruction& i, int operand, Races::Kind kind,
+                uint32_t mask, int64_t bytes, Warp& w,
+                std::array<std::byte*, kLanes>& places);
   // Those for whom the phase has ended; the predicate says so.
   uint32_t TryWait(const Instruction& i, uint32_t mask, Warp& w);
   void ArriveAtCluster(const Instruction& i, uint32_t mask, Warp& w);

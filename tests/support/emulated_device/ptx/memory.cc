@@ -8,6 +8,12 @@
 
 namespace baton::engine::cuda::emulated::ptx {
 
+namespace {
+
+constexpr uint64_t kLeastAddress = 4096;
+
+}  // namespace
+
 Races::Thread Cluster::ThreadOf(int lane, const Warp& w) const {
   return {
       (w.block * static_cast<int>(shape_.threads) + w.first_thread) / kLanes,
@@ -18,15 +24,16 @@ void Cluster::Touch(const Instruction& i, Races::Kind kind, uint32_t address,
                     int64_t bytes, int lane, const Warp& w) {
   if (races_ == nullptr) return;
   const uint32_t rank = address >> kRankShift;
-  const Races::Race race = races_->Access(
+  const Races::Race* const race = races_->Access(
       ThreadOf(lane, w), kind, rank == 0 ? w.block : static_cast<int>(rank) - 1,
       (address & ((1u << kRankShift) - 1)) - kSharedBegin, bytes, i.line);
-  CHECK_EQ(race.line, 0) << "PTX of " << kernel_.name << ", line " << i.line
+  CHECK(race == nullptr) << "PTX of " << kernel_.name << ", line " << i.line
                          << ", lane " << lane << " of warp "
                          << ThreadOf(lane, w).warp
-                         << (race.unfenced ? ": no fence between this and line "
-                                           : ": nothing orders this and line ")
-                         << race.line << " of thread " << race.thread;
+                         << (race->unfenced
+                                 ? ": no fence between this and line "
+                                 : ": nothing orders this and line ")
+                         << race->line << " of thread " << race->thread;
 }
 
 std::byte* Cluster::SharedAt(uint32_t address, int64_t bytes, Warp& w,
@@ -56,7 +63,7 @@ std::byte* Cluster::At(const Instruction& i, int operand, Space space, int lane,
     return SharedAt(static_cast<uint32_t>(address), bytes, w, i);
   }
   // Addresses of all others are the host's.
-  if (address < 4096) Fail(i, w, "a null pointer");
+  if (address < kLeastAddress) Fail(i, w, "a null pointer");
   return reinterpret_cast<std::byte*>(address);
 }
 
@@ -155,13 +162,85 @@ bool ComesAfterOthers(const Instruction& i) {
 
 }  // namespace
 
+// The memory of each lane of the mask at an operand's address.
+void Cluster::PlacesOf(const Instruction& i, int operand, Races::Kind kind,
+                       uint32_t mask, int64_t bytes, Warp& w,
+                       std::array<std::byte*, kLanes>& places) {
+  const int number = i.operands[operand];
+  if (i.space != Space::kShared && w.kernel.widths[number] == 8) {
+    // Without branches; where something is wrong, At says what.
+    const uint64_t* const addresses = w.At<uint64_t>(number);
+    const auto offset = static_cast<uint64_t>(i.offset);
+    uint64_t unaligned = 0;
+    bool null = false;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const bool wanted = mask >> lane & 1;
+      const uint64_t address = addresses[lane] + offset;
+      places[lane] = reinterpret_cast<std::byte*>(address);
+      unaligned |= wanted ? address & (bytes - 1) : 0;
+      null |= wanted & (address < kLeastAddress);
+    }
+    if (unaligned == 0 && !null) return;
+  }
+  for (const int lane : LanesOf(mask)) {
+    places[lane] = At(i, operand, i.space, lane, bytes, w);
+  }
+  if (races_ == nullptr || i.space != Space::kShared) return;
+  for (const int lane : LanesOf(mask)) {
+    const uint64_t address = w.Bits(number, lane);
+    Touch(i, kind, static_cast<uint32_t>(address + i.offset), bytes, lane, w);
+  }
+}
+
+void Cluster::Load(const Instruction& i, uint32_t mask, Warp& w) {
+  const int bytes = i.type.bytes;
+  std::array<std::byte*, kLanes> from;
+  PlacesOf(i, i.vector, Races::Kind::kRead, mask, int64_t{bytes} * i.vector, w,
+           from);
+  for (int k = 0; k < i.vector; ++k) {
+    const int to = i.operands[k];
+    if (bytes == 4 && w.kernel.widths[to] == 4) {
+      uint32_t* const words = w.At<uint32_t>(to);
+      for (const int lane : LanesOf(mask)) {
+        std::memcpy(&words[lane], from[lane] + k * 4, 4);
+      }
+      continue;
+    }
+    const int unused = 64 - 8 * bytes;
+    for (const int lane : LanesOf(mask)) {
+      uint64_t bits = 0;
+      std::memcpy(&bits, from[lane] + k * bytes, bytes);
+      if (i.type.kind == 's') {
+        bits = static_cast<uint64_t>(static_cast<int64_t>(bits << unused) >>
+                                     unused);
+      }
+      w.SetBits(to, lane, bits);
+    }
+  }
+}
+
+void Cluster::Store(const Instruction& i, uint32_t mask, Warp& w) {
+  const int bytes = i.type.bytes;
+  std::array<std::byte*, kLanes> to;
+  PlacesOf(i, i.vector, Races::Kind::kWrite, mask, int64_t{bytes} * i.vector, w,
+           to);
+  // Lane by lane: the last one's stays where several write.
+  for (const int lane : LanesOf(mask)) {
+    for (int k = 0; k < i.vector; ++k) {
+      const uint64_t bits = w.Bits(i.operands[k], lane);
+      std::memcpy(to[lane] + k * bytes, &bits, bytes);
+    }
+  }
+}
+
 void Cluster::ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w) {
   if (ComesAfterOthers(i) && (mask & ~w.awaited) != 0) {
     Fail(i, w, "does not wait for the kernels before it");
   }
+  if (i.op == Op::kLoad) return Load(i, mask, w);
+  if (i.op == Op::kStore) return Store(i, mask, w);
   const int bytes = i.type.bytes;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    if ((mask >> lane & 1) == 0) continue;
+  for (const int lane : LanesOf(mask)) {
     const auto value = [&](int operand) {
       return w.Bits(i.operands[operand], lane);
     };
@@ -169,38 +248,6 @@ void Cluster::ExecuteMemory(const Instruction& i, uint32_t mask, Warp& w) {
       return static_cast<uint32_t>(value(operand) + i.offset);
     };
     switch (i.op) {
-      case Op::kLoad: {
-        const std::byte* from =
-            At(i, i.vector, i.space, lane, int64_t{bytes} * i.vector, w);
-        if (i.space == Space::kShared) {
-          Touch(i, Races::Kind::kRead, shared(i.vector), bytes * i.vector, lane,
-                w);
-        }
-        for (int k = 0; k < i.vector; ++k, from += bytes) {
-          uint64_t bits = 0;
-          std::memcpy(&bits, from, bytes);
-          const int unused = 64 - 8 * bytes;
-          if (i.type.kind == 's') {
-            bits = static_cast<uint64_t>(static_cast<int64_t>(bits << unused) >>
-                                         unused);
-          }
-          w.SetBits(i.operands[k], lane, bits);
-        }
-        break;
-      }
-      case Op::kStore: {
-        std::byte* to =
-            At(i, i.vector, i.space, lane, int64_t{bytes} * i.vector, w);
-        if (i.space == Space::kShared) {
-          Touch(i, Races::Kind::kWrite, shared(i.vector), bytes * i.vector,
-                lane, w);
-        }
-        for (int k = 0; k < i.vector; ++k, to += bytes) {
-          const uint64_t bits = value(k);
-          std::memcpy(to, &bits, bytes);
-        }
-        break;
-      }
       case Op::kAtomicAdd:
       case Op::kAtomicMin:
       case Op::kAtomicMax: {

@@ -142,20 +142,9 @@ void Move(const Instruction& i, uint32_t mask, Warp& w) {
   }
 }
 
+template <typename T>
 void Copy(const Instruction& i, uint32_t mask, Warp& w) {
-  switch (i.type.bytes) {
-    case 2:
-      return Write<uint16_t>(w, i.operands[0], Read<uint16_t>(w, i.operands[1]),
-                             mask);
-    case 4:
-      return Write<uint32_t>(w, i.operands[0], Read<uint32_t>(w, i.operands[1]),
-                             mask);
-    case 8:
-      return Write<uint64_t>(w, i.operands[0], Read<uint64_t>(w, i.operands[1]),
-                             mask);
-    default:
-      Unknown(i, w);
-  }
+  Write<T>(w, i.operands[0], Read<T>(w, i.operands[1]), mask);
 }
 
 void MultiplyWide(const Instruction& i, uint32_t mask, Warp& w) {
@@ -172,28 +161,47 @@ void MultiplyWide(const Instruction& i, uint32_t mask, Warp& w) {
   }
 }
 
+template <typename From, typename To>
+void MultiplyWords(const Instruction& i, uint32_t mask, Warp& w) {
+  const auto fits = [&](int operand) {
+    return w.kernel.widths[i.operands[operand]] == sizeof(From);
+  };
+  if (!fits(1) || !fits(2)) return MultiplyWide(i, mask, w);
+  const From* const a = w.At<From>(i.operands[1]);
+  const From* const b = w.At<From>(i.operands[2]);
+  Values<To> d;
+  for (int lane = 0; lane < kLanes; ++lane) d[lane] = To{a[lane]} * b[lane];
+  Write<To>(w, i.operands[0], d, mask);
+}
+
 }  // namespace
 
-bool ExecuteMove(const Instruction& i, uint32_t mask, Warp& w) {
+Handler MoveHandler(const Instruction& i) {
   switch (i.op) {
     case Op::kMulWide:
-      MultiplyWide(i, mask, w);
-      return true;
+      if (i.type.bytes != 4) return MultiplyWide;
+      return i.type.kind == 's' ? MultiplyWords<int32_t, int64_t>
+                                : MultiplyWords<uint32_t, uint64_t>;
     case Op::kConvert:
-      Convert(i, mask, w);
-      return true;
+      return Convert;
     case Op::kSelect:
-      Select(i, mask, w);
-      return true;
+      return Select;
     case Op::kMove:
-      Copy(i, mask, w);
-      return true;
+      switch (i.type.bytes) {
+        case 2:
+          return Copy<uint16_t>;
+        case 4:
+          return Copy<uint32_t>;
+        case 8:
+          return Copy<uint64_t>;
+        default:
+          return FailOfType;
+      }
     case Op::kPack:
     case Op::kUnpack:
-      Move(i, mask, w);
-      return true;
+      return Move;
     default:
-      return false;
+      return nullptr;
   }
 }
 

@@ -16,6 +16,7 @@
 #include "common/log.h"
 #include "tests/support/emulated_device/ptx/names.h"
 #include "tests/support/emulated_device/ptx/program.h"
+#include "tests/support/emulated_device/ptx/warp.h"
 
 namespace baton::engine::cuda::emulated::ptx {
 namespace {
@@ -110,6 +111,7 @@ class BodyParser final : private Names {
     kernel_.code.push_back({});
     kernel_.code.back().op = Op::kReturn;
     PlaceRegisters(&kernel_);
+    for (Instruction& i : kernel_.code) i.run = ArithmeticHandler(i);
     kernel_.executed.resize(kernel_.code.size());
     return std::move(kernel_);
   }

@@ -86,6 +86,12 @@ enum class Space { kGeneric, kGlobal, kShared, kLocal, kParam };
 
 enum class Compare { kEq, kNe, kLt, kLe, kGt, kGe };
 
+// Executes an instruction for the lanes of `mask`.
+struct Instruction;
+struct Warp;
+using Handler = void (*)(const Instruction& instruction, uint32_t mask,
+                         Warp& warp);
+
 struct Instruction {
   Op op = Op::kNothing;
   Type type;
@@ -104,8 +110,9 @@ struct Instruction {
   int64_t offset = 0;  // of the address
   int guard = -1;      // the predicate that says which lanes do it
   bool guard_negated = false;
-  int target = -1;  // of kBranch
-  int line = 0;     // in the text
+  int target = -1;        // of kBranch
+  int line = 0;           // in the text
+  Handler run = nullptr;  // of what needs nothing but registers
 };
 
 // What a register holds before the kernel begins.

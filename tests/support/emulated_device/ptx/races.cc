@@ -1,6 +1,7 @@
 #include "tests/support/emulated_device/ptx/races.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 
 namespace baton::engine::cuda::emulated::ptx {
@@ -34,7 +35,8 @@ Races::Races(int blocks, int warps, int64_t bytes)
       before_(clocks_.size()),
       fences_(clocks_.size() * kLanes),
       writes_(blocks * granules_),
-      reads_(blocks * granules_ * clocks_.size()) {
+      reads_(blocks * granules_ * clocks_.size()),
+      readers_(blocks * granules_) {
   Start();
 }
 
@@ -93,8 +95,13 @@ bool Races::IsBefore(int warp, uint32_t lanes, uint32_t clock,
   return true;
 }
 
-Races::Race Races::Access(const Thread& thread, Kind kind, int block,
-                          int64_t offset, int64_t bytes, int line) {
+const Races::Race* Races::Found(const Race& race) {
+  race_ = race;
+  return &race_;
+}
+
+const Races::Race* Races::Access(const Thread& thread, Kind kind, int block,
+                                 int64_t offset, int64_t bytes, int line) {
   const size_t all_warps = clocks_.size();
   const bool reads_only = kind == Kind::kRead || kind == Kind::kProxyRead;
   ++number_;
@@ -109,33 +116,40 @@ Races::Race Races::Access(const Thread& thread, Kind kind, int block,
         !(kind == Kind::kAtomic && write.kind == Kind::kAtomic) &&
         !IsBefore(write.thread / kLanes, 1u << write.thread % kLanes,
                   write.clock, thread)) {
-      return {write.line, write.thread};
+      return Found({write.line, write.thread});
     }
     if (kind == Kind::kProxyRead && write.thread >= 0 &&
         write.kind != Kind::kProxyWrite &&
         fences_[write.thread] < write.number) {
-      return {write.line, write.thread, /*unfenced=*/true};
+      return Found({write.line, write.thread, /*unfenced=*/true});
     }
-    Reads* const reads = &reads_[place * all_warps];
+    const auto reads = [&](size_t warp) -> Reads& {
+      return reads_[(block * all_warps + warp) * granules_ + g];
+    };
     if (reads_only) {
-      Reads& mine = reads[thread.warp];
+      Reads& mine = reads(thread.warp);
       const uint32_t clock = clocks_[thread.warp];
       if (mine.clock != clock) mine = {clock, 0, line};
       mine.lanes |= 1u << thread.lane;
+      readers_[place] |= uint64_t{1} << thread.warp % 64;
       continue;
     }
-    for (size_t w = 0; w < all_warps; ++w) {
-      if (reads[w].lanes == 0) continue;
-      if (!IsBefore(static_cast<int>(w), reads[w].lanes, reads[w].clock,
-                    thread)) {
-        return {reads[w].line, static_cast<int>(w) * kLanes};
+    for (uint64_t left = readers_[place]; left != 0; left &= left - 1) {
+      for (size_t w = std::countr_zero(left); w < all_warps; w += 64) {
+        Reads& theirs = reads(w);
+        if (theirs.lanes == 0) continue;
+        if (!IsBefore(static_cast<int>(w), theirs.lanes, theirs.clock,
+                      thread)) {
+          return Found({theirs.line, static_cast<int>(w) * kLanes});
+        }
+        theirs.lanes = 0;
       }
-      reads[w].lanes = 0;
     }
+    readers_[place] = 0;
     write = {thread.warp * kLanes + thread.lane, clocks_[thread.warp], line,
              kind, number_};
   }
-  return {};
+  return nullptr;
 }
 
 }  // namespace baton::engine::cuda::emulated::ptx

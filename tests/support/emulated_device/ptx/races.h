@@ -42,13 +42,14 @@ class Races final {
   // The last two: by tensor cores, and by copies that count at barriers.
   enum class Kind { kRead, kWrite, kAtomic, kProxyRead, kProxyWrite };
   struct Race {
-    int line = 0;  // of the access before; 0: no race
+    int line = 0;  // of the access before
     int thread = 0;
     bool unfenced = false;  // it is ordered, but for the fence
   };
-  // An access to the memory of `block`, by an instruction at `line`.
-  Race Access(const Thread& thread, Kind kind, int block, int64_t offset,
-              int64_t bytes, int line);
+  // An access to the memory of `block`, by an instruction at `line`. The race
+  // that it is, until the next call; null when it is none.
+  const Race* Access(const Thread& thread, Kind kind, int block, int64_t offset,
+                     int64_t bytes, int line);
 
   // All lanes of the warp have come here.
   void SyncWarp(int warp);
@@ -81,6 +82,7 @@ class Races final {
   bool IsBefore(int warp, uint32_t lanes, uint32_t clock,
                 const Thread& now) const;
   void Sync(int first_warp, int end_warp);
+  const Race* Found(const Race& race);
 
   const int warps_;  // of a block
   const int64_t granules_;
@@ -89,8 +91,11 @@ class Races final {
   std::vector<Before> before_;      // of each warp
   std::vector<int64_t> fences_;     // of each thread: the last one's number
   int64_t number_ = 0;
+  Race race_;
   std::vector<Write> writes_;  // [block][granule]
-  std::vector<Reads> reads_;   // [block][granule][warp]
+  std::vector<Reads> reads_;   // [block][warp][granule]
+  // Bit w % 64 where reads of warp w are: [block][granule].
+  std::vector<uint64_t> readers_;
 };
 
 }  // namespace baton::engine::cuda::emulated::ptx

@@ -37,6 +37,9 @@ std::vector<KernelText> FindKernels(absl::string_view text) {
   constexpr string_view kTarget = "\n.target ";
   size_t at = 0;
   size_t counted = 0;
+  // The last one before what is looked at, and the one behind.
+  size_t target = string_view::npos;
+  size_t next_target = text.find(kTarget);
   int line = 1;
   for (;;) {
     const size_t begin = text.find(kEntry, at);
@@ -47,7 +50,10 @@ std::vector<KernelText> FindKernels(absl::string_view text) {
         std::count(text.begin() + counted, text.begin() + begin, '\n'));
     counted = begin;
     at = end;
-    const size_t target = text.rfind(kTarget, begin);
+    while (next_target < begin) {
+      target = next_target;
+      next_target = text.find(kTarget, target + 1);
+    }
     CHECK(target != string_view::npos);
     if (!absl::StartsWith(text.substr(target + kTarget.size()), "sm_90a")) {
       continue;

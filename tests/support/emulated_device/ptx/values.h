@@ -28,8 +28,9 @@ void Write(Warp& w, int number, const Values<T>& values, uint32_t mask) {
     std::memcpy(to, values.data(), sizeof(values));
     return;
   }
+  // Without branches, for vectors.
   for (int lane = 0; lane < kLanes; ++lane) {
-    if (mask >> lane & 1) to[lane] = values[lane];
+    to[lane] = mask >> lane & 1 ? values[lane] : to[lane];
   }
 }
 
@@ -39,8 +40,12 @@ void Write(Warp& w, int number, const Values<T>& values, uint32_t mask) {
   std::abort();
 }
 
-// Executes an instruction that moves, selects or converts. False when it is
-// none.
-bool ExecuteMove(const Instruction& instruction, uint32_t mask, Warp& warp);
+// Of an instruction that is not for its type.
+inline void FailOfType(const Instruction& i, uint32_t mask, Warp& w) {
+  Unknown(i, w);
+}
+
+// Of an instruction that moves, selects or converts. Null when it is none.
+Handler MoveHandler(const Instruction& instruction);
 
 }  // namespace baton::engine::cuda::emulated::ptx

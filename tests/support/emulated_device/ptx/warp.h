@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +15,26 @@ namespace baton::engine::cuda::emulated::ptx {
 
 inline constexpr int kLanes = 32;
 inline constexpr uint32_t kAllLanes = 0xffffffffu;
+
+// for (const int lane : LanesOf(mask))
+class LanesOf final {
+ public:
+  explicit LanesOf(uint32_t mask) : mask_(mask) {}
+  struct Iterator {
+    uint32_t left;
+    int operator*() const { return std::countr_zero(left); }
+    Iterator& operator++() {
+      left &= left - 1;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return left != other.left; }
+  };
+  Iterator begin() const { return {mask_}; }
+  Iterator end() const { return {0}; }
+
+ private:
+  uint32_t mask_;
+};
 
 enum class LaneState : uint8_t {
   kReady,
@@ -96,9 +117,7 @@ struct Warp {
   std::vector<std::vector<std::byte>> local;  // of each lane
 };
 
-// Executes an instruction that needs nothing but registers, for the lanes of
-// `mask`. False when it is none.
-bool ExecuteArithmetic(const Instruction& instruction, uint32_t mask,
-                       Warp& warp);
+// Of an instruction that needs nothing but registers. Null when it is none.
+Handler ArithmeticHandler(const Instruction& instruction);
 
 }  // namespace baton::engine::cuda::emulated::ptx
