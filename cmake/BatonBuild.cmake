@@ -16,6 +16,8 @@ option(BATON_UNITY "For whole builds: compile many files as one" OFF)
 option(BATON_LIBFUZZER
        "With clang: build the fuzz targets, driven by libFuzzer, and nothing else"
        OFF)
+option(BATON_LEAVE_TO_SANITIZERS
+       "Without the tests that a build with sanitizers is to run" OFF)
 set(BATON_SANITIZE "" CACHE STRING
     "Sanitizers for the whole build: empty, 'address,undefined' or 'thread'")
 
@@ -134,6 +136,25 @@ if(BATON_SANITIZE AND (BATON_UNITY OR BATON_SANITIZE STREQUAL "thread"))
   set(BATON_EMULATED_TESTS OFF)
 endif()
 
+# Folders, and those in them, whose tests run once where a whole build with
+# sanitizers follows one without: in that, which sees more. They compute little,
+# and what optimizers make of most of them is not what users run in any whole
+# build.
+set(BATON_LEFT_TO_SANITIZERS "")
+if(BATON_LEAVE_TO_SANITIZERS AND NOT BATON_SANITIZE)
+  set(BATON_LEFT_TO_SANITIZERS
+      "^(cli|client|fuzz|load_generator|planner|proto|router|worker|workload)(/|$)")
+endif()
+function(baton_is_left_to_sanitizers result)
+  set(left OFF)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tests
+       ${CMAKE_CURRENT_SOURCE_DIR})
+  if(BATON_LEFT_TO_SANITIZERS AND folder MATCHES "${BATON_LEFT_TO_SANITIZERS}")
+    set(left ON)
+  endif()
+  set(${result} ${left} PARENT_SCOPE)
+endfunction()
+
 # With BATON_UNITY, lets the target's files be compiled twenty at a time: most of
 # what a file costs is the headers it shares with its neighbours, and what is
 # made from their templates. Files that have options of their own stay alone;
@@ -210,6 +231,11 @@ function(baton_library)
                                             PRIVATE baton_flags)
     baton_join_files(baton_${ARG_NAME})
     baton_build_quickly(baton_${ARG_NAME})
+    if(BATON_WHOLE_TEST_BUILD AND CMAKE_CURRENT_SOURCE_DIR MATCHES
+                                  "^${PROJECT_SOURCE_DIR}/tests/")
+      # Of what tests stand on, what is needed.
+      set_target_properties(baton_${ARG_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
+    endif()
   else()
     add_library(baton_${ARG_NAME} INTERFACE)
     target_include_directories(baton_${ARG_NAME}
@@ -243,6 +269,10 @@ function(baton_test)
     list(APPEND ARG_LABELS threads)
     set_property(GLOBAL APPEND PROPERTY BATON_THREAD_TESTS_FOUND ${ARG_NAME})
   elseif(BATON_ONLY_THREADS)
+    return()
+  endif()
+  baton_is_left_to_sanitizers(left)
+  if(left)
     return()
   endif()
   if(BATON_UNITY)
