@@ -181,8 +181,22 @@ set(BATON_FOLDERS_THAT_WAIT
     router
     router/access
     router/console
+    router/discovery
     router/http
+    router/reasoning
+    router/tracing
     worker)
+# And those that compute, but lay no bytes out: neither in files nor in messages
+# nor for devices.
+set(BATON_FOLDERS_WITHOUT_LAYOUT
+    common/command_line
+    planner
+    router/harmony
+    router/output_format
+    router/text
+    router/tool_calls
+    scheduling
+    workload)
 
 # What a whole build for tests leaves out of a folder's library or program, to
 # be short.
@@ -203,6 +217,8 @@ function(baton_build_quickly target)
     else()
       target_compile_options(${target} PRIVATE -O1)
     endif()
+  elseif(folder IN_LIST BATON_FOLDERS_WITHOUT_LAYOUT)
+    baton_check_fewer_pointers(${target})
   endif()
 endfunction()
 

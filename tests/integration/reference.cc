@@ -135,6 +135,9 @@ int32_t Reference::AdapterOf(const v1::GenerateRequest& request) const {
 std::vector<std::vector<scheduling::TokenLogprob>> Reference::PromptLogprobs(
     const v1::GenerateRequest& request) {
   if (!request.has_prompt_logprobs()) return {};
+  const auto [known, added] =
+      prompt_logprobs_.try_emplace(request.SerializeAsString());
+  if (!added) return known->second;
   const std::vector<TokenId> prompt(request.token_ids().ids().begin(),
                                     request.token_ids().ids().end());
   scheduling::PlannedSequence planned;
@@ -147,7 +150,7 @@ std::vector<std::vector<scheduling::TokenLogprob>> Reference::PromptLogprobs(
   scheduling::StepPlan plan;
   plan.sequences = {planned};
   const scheduling::StepResult result = engine_->Execute(plan, [](int32_t) {});
-  std::vector<std::vector<scheduling::TokenLogprob>> logprobs;
+  std::vector<std::vector<scheduling::TokenLogprob>>& logprobs = known->second;
   for (size_t i = 1; i < prompt.size(); ++i) {
     logprobs.push_back({{prompt[i], result.target_logprobs[0][i - 1]}});
     if (result.target_top[0].empty()) continue;
@@ -166,6 +169,13 @@ std::vector<TokenId> Reference::Tokens(const v1::GenerateRequest& request) {
 }
 
 std::vector<scheduling::SampledToken> Reference::Sampled(
+    const v1::GenerateRequest& request) {
+  const auto [known, added] = sampled_.try_emplace(request.SerializeAsString());
+  if (added) known->second = Compute(request);
+  return known->second;
+}
+
+std::vector<scheduling::SampledToken> Reference::Compute(
     const v1::GenerateRequest& request) {
   std::vector<TokenId> history(request.token_ids().ids().begin(),
                                request.token_ids().ids().end());

@@ -1,10 +1,11 @@
 // What a cluster must answer: the same engine in one process, which runs a
 // whole prompt in one step and then decodes token by token, one sequence at a
-// time.
+// time. What it was asked before it knows.
 //
 // One thread at a time.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,6 +48,8 @@ class Reference final {
   const engine::ModelConfig& model() const { return engine_->model(); }
 
  private:
+  std::vector<scheduling::SampledToken> Compute(
+      const v1::GenerateRequest& request);
   int32_t AdapterOf(const v1::GenerateRequest& request) const;
 
   // Which tokens may follow `output` in an answer of that format, and end it.
@@ -56,6 +59,10 @@ class Reference final {
   const std::string model_dir_;
   std::vector<BlockId> blocks_;
   uint64_t next_sequence_ = 1;
+  // By the request's bytes.
+  std::map<std::string, std::vector<scheduling::SampledToken>> sampled_;
+  std::map<std::string, std::vector<std::vector<scheduling::TokenLogprob>>>
+      prompt_logprobs_;
 };
 
 }  // namespace baton::test
