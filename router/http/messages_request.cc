@@ -353,8 +353,9 @@ absl::Status PutThinking(const JsonFields& fields, json::object* chat) {
   return absl::OkStatus();
 }
 
-// output_config.format, or output_format as it was called before.
-absl::Status PutFormat(const JsonFields& fields, json::object* chat) {
+// output_config.effort, and output_config.format, or output_format as it was
+// called before.
+absl::Status PutOutputConfig(const JsonFields& fields, json::object* chat) {
   std::string where = "output_format";
   const json::value* format = fields.Find(where);
   if (const json::value* const config = fields.Find("output_config")) {
@@ -362,6 +363,9 @@ absl::Status PutFormat(const JsonFields& fields, json::object* chat) {
       return WrongType("output_config", "an object", *config);
     }
     const JsonFields inner(&config->get_object(), "output_config.");
+    BATON_ASSIGN_OR_RETURN(const auto effort, inner.String("effort"));
+    // The field of chats, which a client may give as well, is meant.
+    if (effort.has_value()) chat->emplace("reasoning_effort", *effort);
     if (const json::value* const newer = inner.Find("format")) {
       where = inner.FullName("format");
       format = newer;
@@ -445,7 +449,7 @@ absl::StatusOr<json::object> ChatOfMessages(const json::object& object) {
   BATON_RETURN_IF_ERROR(PutTools(fields, &chat));
   BATON_RETURN_IF_ERROR(PutToolChoice(fields, &chat));
   BATON_RETURN_IF_ERROR(PutThinking(fields, &chat));
-  BATON_RETURN_IF_ERROR(PutFormat(fields, &chat));
+  BATON_RETURN_IF_ERROR(PutOutputConfig(fields, &chat));
   BATON_RETURN_IF_ERROR(PutUser(fields, &chat));
   return chat;
 }

@@ -218,6 +218,21 @@ TEST(MessagesRequestTest, FormatsAreSchemas) {
   }
 }
 
+TEST(MessagesRequestTest, EffortIsTheTemplates) {
+  const auto effort = [](const char* body) {
+    const ApiRequest api = Asked(WithQuestion(json::parse(body)));
+    const std::string& text = api.prompts[0].chat().template_arguments();
+    return json::parse(text).at("reasoning_effort");
+  };
+  EXPECT_EQ(effort(R"({"output_config": {"effort": "low"}})"), "low");
+  EXPECT_EQ(effort(R"({"output_config": {"effort": "low"},
+                       "chat_template_kwargs": {"reasoning_effort": "high"}})"),
+            "high");
+  EXPECT_EQ(effort(R"({"output_config": {"effort": "low"},
+                       "reasoning_effort": "medium"})"),
+            "medium");
+}
+
 TEST(MessagesRequestTest, OtherFieldsAreIgnored) {
   const ApiRequest api = Asked(WithQuestion(json::parse(R"({
       "service_tier": "auto", "context_management": {}, "mcp_servers": [],
@@ -286,6 +301,8 @@ TEST(MessagesRequestTest, ErrorsNameTheField) {
       {R"({"tool_choice": {"type": "any"}})", "tool_choice"},
       {R"({"thinking": true})", "thinking"},
       {R"({"thinking": {"type": "deep"}})", "thinking.type"},
+      {R"({"output_config": 1})", "output_config"},
+      {R"({"output_config": {"effort": 3}})", "output_config.effort"},
       {R"({"output_config": {"format": {"type": "xml"}}})",
        "output_config.format.type"},
       {R"({"output_format": {"type": "json_schema"}})", "output_format.schema"},
