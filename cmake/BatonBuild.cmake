@@ -90,6 +90,15 @@ if(BATON_UNITY AND BATON_BUILD_TESTS
   set(BATON_WHOLE_TEST_BUILD ON)
 endif()
 
+# A hundred programs, most of them larger than what users run: gold, which comes
+# with binutils, links them in a third of the time.
+if(BATON_WHOLE_TEST_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  find_program(BATON_GOLD ld.gold)
+  if(BATON_GOLD)
+    add_link_options(-fuse-ld=gold)
+  endif()
+endif()
+
 # With ThreadSanitizer such a build has these tests, of code whose threads meet
 # ("threads" is their label), and what they need.
 set(BATON_ONLY_THREADS OFF)
