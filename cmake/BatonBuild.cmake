@@ -152,7 +152,7 @@ endif()
 set(BATON_LEFT_TO_SANITIZERS "")
 if(BATON_LEAVE_TO_SANITIZERS AND NOT BATON_SANITIZE)
   set(BATON_LEFT_TO_SANITIZERS
-      "^(cli|client|fuzz|load_generator|planner|proto|router|worker|workload)(/|$)")
+      "^(cli|client|fuzz|load_generator|planner|proto|router|scheduling|worker|workload)(/|$)")
 endif()
 function(baton_is_left_to_sanitizers result)
   set(left OFF)
@@ -321,6 +321,15 @@ function(baton_test)
     ${ARG_NAME}
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} COST
                ${ARG_TIMEOUT} ENVIRONMENT "${BATON_TEST_ENVIRONMENT}")
+endfunction()
+
+# For a program that runs whole workers: its kernels for CPUs are not asked
+# anything by AddressSanitizer in whole builds (engine/cpu/CMakeLists.txt).
+function(baton_run_kernels_unasked program)
+  if(TARGET baton_cpu_kernels_unasked)
+    target_sources(${program}
+                   PRIVATE $<TARGET_OBJECTS:baton_cpu_kernels_unasked>)
+  endif()
 endfunction()
 
 # The GoogleTest program of one test.
