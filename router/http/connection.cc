@@ -191,9 +191,10 @@ void Connection::PeerEnded() {
   peer_ended_ = true;
   if (phase_ == Phase::kLingering && !unsent_.empty()) return;
   if (phase_ == Phase::kAnswering) {
-    if (AnswerIsWhole()) return;
-    // What is asked for like this does not take long.
+    // What is asked for like this does not take long. Asked first: an answer
+    // that comes meanwhile is begun and whole at once.
     if (is_get_ && !exchange_->begun()) return SetReadWait(Wait::kLinger);
+    if (AnswerIsWhole()) return;
   }
   Close();
 }
