@@ -16,8 +16,6 @@ option(BATON_UNITY "For whole builds: compile many files as one" OFF)
 option(BATON_LIBFUZZER
        "With clang: build the fuzz targets, driven by libFuzzer, and nothing else"
        OFF)
-option(BATON_LEAVE_TO_SANITIZERS
-       "Without the tests that a build with sanitizers is to run" OFF)
 set(BATON_SANITIZE "" CACHE STRING
     "Sanitizers for the whole build: empty, 'address,undefined' or 'thread'")
 
@@ -145,25 +143,6 @@ if(BATON_SANITIZE AND (BATON_UNITY OR BATON_SANITIZE STREQUAL "thread"))
   set(BATON_EMULATED_TESTS OFF)
 endif()
 
-# Folders, and those in them, whose tests run once where a whole build with
-# sanitizers follows one without: in that, which sees more. They compute little,
-# and what optimizers make of most of them is not what users run in any whole
-# build.
-set(BATON_LEFT_TO_SANITIZERS "")
-if(BATON_LEAVE_TO_SANITIZERS AND NOT BATON_SANITIZE)
-  set(BATON_LEFT_TO_SANITIZERS
-      "^(cli|client|fuzz|load_generator|planner|proto|router|scheduling|worker|workload)(/|$)")
-endif()
-function(baton_is_left_to_sanitizers result)
-  set(left OFF)
-  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tests
-       ${CMAKE_CURRENT_SOURCE_DIR})
-  if(BATON_LEFT_TO_SANITIZERS AND folder MATCHES "${BATON_LEFT_TO_SANITIZERS}")
-    set(left ON)
-  endif()
-  set(${result} ${left} PARENT_SCOPE)
-endfunction()
-
 # With BATON_UNITY, lets the target's files be compiled twenty at a time: most of
 # what a file costs is the headers it shares with its neighbours, and what is
 # made from their templates. Files that have options of their own stay alone;
@@ -190,22 +169,8 @@ set(BATON_FOLDERS_THAT_WAIT
     router
     router/access
     router/console
-    router/discovery
     router/http
-    router/reasoning
-    router/tracing
     worker)
-# And those that compute, but lay no bytes out: neither in files nor in messages
-# nor for devices.
-set(BATON_FOLDERS_WITHOUT_LAYOUT
-    common/command_line
-    planner
-    router/harmony
-    router/output_format
-    router/text
-    router/tool_calls
-    scheduling
-    workload)
 
 # What a whole build for tests leaves out of a folder's library or program, to
 # be short.
@@ -226,8 +191,6 @@ function(baton_build_quickly target)
     else()
       target_compile_options(${target} PRIVATE -O1)
     endif()
-  elseif(folder IN_LIST BATON_FOLDERS_WITHOUT_LAYOUT)
-    baton_check_fewer_pointers(${target})
   endif()
 endfunction()
 
@@ -256,11 +219,6 @@ function(baton_library)
                                             PRIVATE baton_flags)
     baton_join_files(baton_${ARG_NAME})
     baton_build_quickly(baton_${ARG_NAME})
-    if(BATON_WHOLE_TEST_BUILD AND CMAKE_CURRENT_SOURCE_DIR MATCHES
-                                  "^${PROJECT_SOURCE_DIR}/tests/")
-      # Of what tests stand on, what is needed.
-      set_target_properties(baton_${ARG_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
-    endif()
   else()
     add_library(baton_${ARG_NAME} INTERFACE)
     target_include_directories(baton_${ARG_NAME}
@@ -296,10 +254,6 @@ function(baton_test)
   elseif(BATON_ONLY_THREADS)
     return()
   endif()
-  baton_is_left_to_sanitizers(left)
-  if(left)
-    return()
-  endif()
   if(BATON_UNITY)
     baton_test_in_folder_program(command ${ARG_NAME} "${ARG_SOURCES}"
                                  "${ARG_DEPS}")
@@ -321,15 +275,6 @@ function(baton_test)
     ${ARG_NAME}
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} COST
                ${ARG_TIMEOUT} ENVIRONMENT "${BATON_TEST_ENVIRONMENT}")
-endfunction()
-
-# For a program that runs whole workers: its kernels for CPUs are not asked
-# anything by AddressSanitizer in whole builds (engine/cpu/CMakeLists.txt).
-function(baton_run_kernels_unasked program)
-  if(TARGET baton_cpu_kernels_unasked)
-    target_sources(${program}
-                   PRIVATE $<TARGET_OBJECTS:baton_cpu_kernels_unasked>)
-  endif()
 endfunction()
 
 # The GoogleTest program of one test.

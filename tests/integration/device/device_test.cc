@@ -71,7 +71,7 @@ class DeviceTest : public StreamsTest {
 
   std::vector<v1::GenerateRequest> ShortRequests(int count) {
     std::vector<v1::GenerateRequest> requests = MakeRequests(count);
-    for (v1::GenerateRequest& request : requests) request.set_max_tokens(16);
+    for (v1::GenerateRequest& request : requests) request.set_max_tokens(24);
     return requests;
   }
 
@@ -126,7 +126,6 @@ TEST_F(DeviceTest, AnswersThatAreToBeSomethingAre) {
   ASSERT_NO_FATAL_FAILURE(
       StartCluster({.prefill = {kDevice}, .decode = {kDevice}}));
   std::vector<v1::GenerateRequest> requests = ShortRequests(6);
-  requests[0].set_max_tokens(24);
   requests[0].mutable_response_format()->set_regex("([a-c]{2}[0-9] ){5}!");
   requests[1].mutable_response_format()->set_json_schema(
       R"({"type": "array", "items": {"type": "boolean"}, "maxItems": 2})");
