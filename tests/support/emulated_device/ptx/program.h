@@ -86,9 +86,9 @@ enum class Space { kGeneric, kGlobal, kShared, kLocal, kParam };
 
 enum class Compare { kEq, kNe, kLt, kLe, kGt, kGe };
 
-// Executes an instruction for the lanes of `mask`.
 struct Instruction;
 struct Warp;
+// Executes an instruction for the lanes of `mask`.
 using Handler = void (*)(const Instruction& instruction, uint32_t mask,
                          Warp& warp);
 

@@ -16,7 +16,7 @@ namespace baton::engine::cuda::emulated::ptx {
 inline constexpr int kLanes = 32;
 inline constexpr uint32_t kAllLanes = 0xffffffffu;
 
-// for (const int lane : LanesOf(mask))
+// The lanes of a mask, rising: for (const int lane : LanesOf(mask)).
 class LanesOf final {
  public:
   explicit LanesOf(uint32_t mask) : mask_(mask) {}
