@@ -9,6 +9,7 @@
 #include "common/utf8.h"
 #include "router/text/chat_template.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace baton::router {
 namespace {
@@ -52,7 +53,7 @@ void Fuzz(const std::string& bytes) {
 }  // namespace
 }  // namespace baton::router
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(chat_template)(const uint8_t* data, size_t size) {
   // A parser that is not ours goes as deep as its input.
   if (size > 16384) return 0;
   baton::fuzz::FuzzInput input(data, size);

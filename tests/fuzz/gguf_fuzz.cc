@@ -5,8 +5,9 @@
 #include "common/log.h"
 #include "router/text/gguf_tokenizer.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(gguf)(const uint8_t* data, size_t size) {
   baton::fuzz::FuzzInput input(data, size);
   const std::string bytes = baton::fuzz::Exactly(input.Rest());
   const auto file =

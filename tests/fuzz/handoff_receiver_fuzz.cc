@@ -18,6 +18,7 @@
 #include "kv_transfer/checksum.h"
 #include "kv_transfer/handoff_receiver.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/peer_frames.h"
 #include "tests/fuzz/scripted_transport.h"
 
@@ -29,7 +30,6 @@ using kv_transfer::WireEncoding;
 namespace wire = kv_transfer::wire;
 
 constexpr std::byte kFill{0x11};
-constexpr int kMaxActions = 300;
 
 class ReceiverTarget final {
  public:
@@ -302,7 +302,7 @@ class ReceiverTarget final {
 }  // namespace
 }  // namespace baton::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(handoff_receiver)(const uint8_t* data, size_t size) {
   baton::fuzz::FuzzInput input(data, size);
   baton::fuzz::ReceiverTarget(input).Run();
   return 0;

@@ -16,6 +16,7 @@
 #include "common/log.h"
 #include "kv_transfer/handoff_sender.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/peer_frames.h"
 #include "tests/fuzz/scripted_transport.h"
 
@@ -25,8 +26,6 @@ namespace {
 using kv_transfer::HandoffSender;
 using kv_transfer::WireEncoding;
 namespace wire = kv_transfer::wire;
-
-constexpr int kMaxActions = 300;
 
 class SenderTarget final {
  public:
@@ -289,7 +288,7 @@ class SenderTarget final {
 }  // namespace
 }  // namespace baton::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(handoff_sender)(const uint8_t* data, size_t size) {
   baton::fuzz::FuzzInput input(data, size);
   baton::fuzz::SenderTarget(input).Run();
   return 0;

@@ -8,6 +8,7 @@
 #include "router/harmony/harmony_format.h"
 #include "router/harmony/harmony_stream.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace baton::router {
 namespace {
@@ -46,7 +47,7 @@ std::vector<AnswerEvent> Listen(absl::string_view opening,
 }  // namespace
 }  // namespace baton::router
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(harmony)(const uint8_t* data, size_t size) {
   baton::fuzz::FuzzInput input(data, size);
   constexpr const char* kOpenings[] = {
       "assistant", "", "assistant<|channel|>analysis<|message|>",

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "router/http/request_parser.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace baton::router::http {
 namespace {
@@ -79,7 +80,7 @@ std::string Serve(absl::string_view bytes, const std::vector<size_t>& sizes) {
 }  // namespace
 }  // namespace baton::router::http
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(http_request)(const uint8_t* data, size_t size) {
   using baton::router::http::Serve;
   baton::fuzz::FuzzInput input(data, size);
   std::vector<size_t> sizes;

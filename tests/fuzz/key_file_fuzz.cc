@@ -2,8 +2,9 @@
 #include "common/log.h"
 #include "router/access/key_file.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(key_file)(const uint8_t* data, size_t size) {
   baton::fuzz::FuzzInput input(data, size);
   const std::string text = baton::fuzz::Exactly(input.Rest());
   const auto keys = baton::router::ParseKeyFile(text, "keys");

@@ -7,6 +7,7 @@
 #include "router/http/openai_request.h"
 #include "router/http/responses_request.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace baton::router::http {
 namespace {
@@ -50,7 +51,7 @@ void FuzzHeaders(fuzz::FuzzInput& input) {
 }  // namespace
 }  // namespace baton::router::http
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(openai_request)(const uint8_t* data, size_t size) {
   using baton::router::http::CheckApi;
   baton::fuzz::FuzzInput input(data, size);
   switch (input.Byte() % 5) {

@@ -10,6 +10,7 @@
 #include "router/output_format/response_grammars.h"
 #include "scheduling/grammar_automaton.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 #include "worker/output_guides.h"
 
 namespace baton {
@@ -64,7 +65,7 @@ void FuzzWire(absl::string_view bytes, fuzz::FuzzInput input) {
 }  // namespace
 }  // namespace baton
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(output_format)(const uint8_t* data, size_t size) {
   baton::fuzz::FuzzInput input(data, size);
   const uint8_t kind = input.Byte() % 4;
   const baton::fuzz::FuzzInput walk = input;

@@ -21,6 +21,8 @@ inline constexpr int32_t kHeads = 2;
 inline constexpr int64_t kHeadBytes = 64;
 inline constexpr int64_t kPageBytes = kHeads * kHeadBytes;
 inline constexpr Incarnation kSelf{77};
+// What a target does with one input.
+inline constexpr int kMaxActions = 300;
 
 // Drawn time: what passes when the target says so.
 class ScriptedClock final : public Clock {

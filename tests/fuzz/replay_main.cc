@@ -3,6 +3,7 @@
 // same arguments give the same inputs.
 //
 //   fuzz_wire [--runs=N] [--seed=N] FILE_OR_FOLDER...
+//   fuzz_targets --target=wire ...   in whole builds, which have all in one
 //
 // When the target crashes, its input is left in ./crash-input.
 #include <fcntl.h>
@@ -21,12 +22,45 @@
 #include <string>
 #include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+#include "tests/fuzz/fuzz_target.h"
+
 // Of the sanitizers, in builds with them.
 extern "C" void __sanitizer_set_death_callback(void (*callback)())
     __attribute__((weak));
 
+namespace baton::fuzz {
 namespace {
+
+struct NamedTarget {
+  std::string name;
+  FuzzTarget target;
+};
+
+std::vector<NamedTarget>& Targets() {
+  static auto* const targets = new std::vector<NamedTarget>;
+  return *targets;
+}
+
+}  // namespace
+
+bool AddFuzzTarget(const char* name, FuzzTarget target) {
+  Targets().push_back({name, target});
+  return true;
+}
+
+namespace {
+
+// The one of this name; of a program that has only one, without a name. Null
+// when there is none.
+FuzzTarget FindTarget(const std::string& name) {
+  if (name.empty()) {
+    return Targets().size() == 1 ? Targets().front().target : nullptr;
+  }
+  for (const NamedTarget& target : Targets()) {
+    if (target.name == name) return target.target;
+  }
+  return nullptr;
+}
 
 constexpr size_t kMaxInputBytes = 16 << 10;
 
@@ -52,13 +86,13 @@ void OnSignal(int signal_number) {
   raise(signal_number);
 }
 
-void Run(const std::string& input) {
+void Run(FuzzTarget target, const std::string& input) {
   // On the heap, and exactly so long: the sanitizers see reads past its end.
   std::vector<uint8_t> bytes(input.begin(), input.end());
   bytes.shrink_to_fit();
   running = bytes.data();
   running_size = bytes.size();
-  LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+  target(bytes.data(), bytes.size());
 }
 
 // Adds the files below `path`, in the order of their names.
@@ -129,11 +163,10 @@ std::string Alter(const std::vector<std::string>& corpus,
   return text;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   uint64_t runs = 0;
   uint64_t seed = 1;
+  std::string name;
   std::vector<std::string> corpus;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
@@ -141,12 +174,19 @@ int main(int argc, char** argv) {
       runs = std::strtoull(argument.c_str() + 7, nullptr, 10);
     } else if (argument.rfind("--seed=", 0) == 0) {
       seed = std::strtoull(argument.c_str() + 7, nullptr, 10);
+    } else if (argument.rfind("--target=", 0) == 0) {
+      name = argument.substr(9);
     } else if (std::filesystem::exists(argument)) {
       ReadCorpus(argument, &corpus);
     } else {
       std::fprintf(stderr, "there is no %s\n", argument.c_str());
       return 1;
     }
+  }
+  const FuzzTarget target = FindTarget(name);
+  if (target == nullptr) {
+    std::fprintf(stderr, "there is no target '%s'\n", name.c_str());
+    return 1;
   }
   if (corpus.empty()) {
     std::fprintf(stderr, "give a corpus\n");
@@ -161,10 +201,15 @@ int main(int argc, char** argv) {
   if (__sanitizer_set_death_callback != nullptr) {
     __sanitizer_set_death_callback(SaveInput);
   }
-  for (const std::string& input : corpus) Run(input);
+  for (const std::string& input : corpus) Run(target, input);
   std::mt19937_64 random(seed);
-  for (uint64_t i = 0; i < runs; ++i) Run(Alter(corpus, random));
+  for (uint64_t i = 0; i < runs; ++i) Run(target, Alter(corpus, random));
   std::printf("%zu files and %llu altered ones\n", corpus.size(),
               static_cast<unsigned long long>(runs));
   return 0;
 }
+
+}  // namespace
+}  // namespace baton::fuzz
+
+int main(int argc, char** argv) { return baton::fuzz::Main(argc, argv); }

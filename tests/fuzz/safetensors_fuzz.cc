@@ -2,8 +2,9 @@
 #include "common/log.h"
 #include "engine/safetensors.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(safetensors)(const uint8_t* data, size_t size) {
   baton::fuzz::FuzzInput input(data, size);
   const std::string file = baton::fuzz::Exactly(input.Rest());
   const auto tensors = baton::engine::ParseSafetensors(

@@ -8,6 +8,7 @@
 #include "router/text/detokenizer.h"
 #include "router/text/tokenizer.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace baton::router {
 namespace {
@@ -32,7 +33,7 @@ void Use(const Tokenizer& tokenizer, absl::string_view text) {
 }  // namespace
 }  // namespace baton::router
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(tokenizer_json)(const uint8_t* data, size_t size) {
   baton::fuzz::FuzzInput input(data, size);
   const std::string json = baton::fuzz::Exactly(input.Rest());
   const auto tokenizer =

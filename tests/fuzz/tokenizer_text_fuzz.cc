@@ -12,6 +12,7 @@
 #include "router/text/detokenizer.h"
 #include "router/text/tokenizer.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace baton::router {
 namespace {
@@ -97,7 +98,7 @@ void FuzzIds(const Tokenizer& tokenizer, fuzz::FuzzInput& input) {
 }  // namespace
 }  // namespace baton::router
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(tokenizer_text)(const uint8_t* data, size_t size) {
   baton::fuzz::FuzzInput input(data, size);
   const uint8_t kind = input.Byte();
   const baton::router::Tokenizer& tokenizer = baton::router::TokenizerOf(kind);

@@ -8,6 +8,7 @@
 #include "router/tool_calls/tool_call_format.h"
 #include "router/tool_calls/tool_call_stream.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace baton::router {
 namespace {
@@ -63,7 +64,7 @@ Said Listen(ToolCallFormat format, const std::vector<std::string>& names,
 }  // namespace
 }  // namespace baton::router
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(tool_calls)(const uint8_t* data, size_t size) {
   using baton::router::ToolCallFormat;
   baton::fuzz::FuzzInput input(data, size);
   constexpr ToolCallFormat kFormats[] = {

@@ -2,8 +2,9 @@
 #include "common/log.h"
 #include "common/trace_context.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(traceparent)(const uint8_t* data, size_t size) {
   baton::fuzz::FuzzInput input(data, size);
   const absl::string_view header = input.Rest();
   const auto parsed = baton::ParseTraceparent(header);

@@ -13,6 +13,7 @@
 #include "kv_transfer/wire.h"
 #include "kv_transfer/wire_encoding.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace baton::kv_transfer {
 namespace {
@@ -99,7 +100,7 @@ void FuzzPage(const std::string& bytes) {
 }  // namespace
 }  // namespace baton::kv_transfer
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(wire)(const uint8_t* data, size_t size) {
   baton::fuzz::FuzzInput input(data, size);
   const uint8_t kind = input.Byte();
   const std::string bytes = baton::fuzz::Exactly(input.Rest());
