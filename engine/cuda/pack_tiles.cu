@@ -26,14 +26,6 @@ struct TileRows {
   BATON_DEVICE uint8_t& ByteAt(int32_t output, int32_t input) const {
     return reinterpret_cast<uint8_t*>(rows)[int64_t{output} * inputs + input];
   }
-  // Of what lies on a grid.
-  BATON_DEVICE float At(int32_t output, int32_t input,
-                        const Int4Grid& grid) const {
-    if (!on_grids()) return At(output, input);
-    if (input >= inputs) return 0.0f;
-    const int32_t q = ByteAt(output, input);
-    return MulRn(static_cast<float>(q - grid.zero), grid.scale);
-  }
   BATON_DEVICE float At(int32_t output, int32_t input) const {
     if (input >= inputs) return 0.0f;
     if (keeps()) {
@@ -46,6 +38,39 @@ struct TileRows {
     if (type == DType::kF32) return reinterpret_cast<const float*>(rows)[i];
     const uint16_t bits = reinterpret_cast<const uint16_t*>(rows)[i];
     return type == DType::kBf16 ? FromBf16(bits) : FromF16(bits);
+  }
+  // An output's, from `first` on; what lies on a grid, on this one. Asks for
+  // the type once: the compiler takes long over what asks for each weight.
+  template <int kCount>
+  BATON_DEVICE void Read(int32_t output, int32_t first, const Int4Grid& grid,
+                         float (&weights)[kCount]) const {
+    const int64_t at = int64_t{output} * inputs + first;
+    const int32_t left = inputs - first;
+    if (on_grids()) {
+      const auto* const numbers = reinterpret_cast<const uint8_t*>(rows) + at;
+      BATON_UNROLL
+      for (int i = 0; i < kCount; ++i) {
+        const int32_t q = i < left ? numbers[i] : 0;
+        const float weight =
+            MulRn(static_cast<float>(q - grid.zero), grid.scale);
+        weights[i] = i < left ? weight : 0.0f;
+      }
+    } else if (keeps()) {
+      BATON_UNROLL
+      for (int i = 0; i < kCount; ++i) weights[i] = At(output, first + i);
+    } else if (type == DType::kF32) {
+      const auto* const floats = reinterpret_cast<const float*>(rows) + at;
+      BATON_UNROLL
+      for (int i = 0; i < kCount; ++i) weights[i] = i < left ? floats[i] : 0.0f;
+    } else {
+      const auto* const halves = reinterpret_cast<const uint16_t*>(rows) + at;
+      const bool bf16 = type == DType::kBf16;
+      BATON_UNROLL
+      for (int i = 0; i < kCount; ++i) {
+        const uint16_t bits = i < left ? halves[i] : 0;
+        weights[i] = bf16 ? FromBf16(bits) : FromF16(bits);
+      }
+    }
   }
 };
 
@@ -135,24 +160,31 @@ PackOutputs(PackArgs args) {
   for (int32_t unit = Thread(); unit < padded / kSliceInputs * 32;
        unit += Threads()) {
     const int32_t lane = unit % 32;
+    BATON_NO_UNROLL
     for (int32_t of_lane = 0; of_lane < 4; ++of_lane) {
       const int32_t output = lane / 4 + of_lane % 2 * 8;
       const int32_t first =
           unit / 32 * kSliceInputs + of_lane / 2 * 32 + lane % 4 * 8;
+      const int32_t left = args.inputs - first;
       OutputRounding rounding = {};
       if constexpr (HasOutputScales(kFormat)) rounding = roundings[output];
+      const auto put = [&](int32_t i) {
+        return out + PlaceOfWeight(kFormat, output, first + i, padded).byte;
+      };
+      if (WeightBits(kFormat) == 8 && tile.keeps()) {
+        BATON_UNROLL
+        for (int32_t i = 0; i < 8; ++i) {
+          *reinterpret_cast<uint8_t*>(put(i)) =
+              i < left ? tile.ByteAt(output, first + i) : uint8_t{0};
+        }
+        continue;
+      }
+      float weights[8];
+      tile.Read(output, first, {}, weights);
       BATON_UNROLL
       for (int32_t i = 0; i < 8; ++i) {
-        const bool there = first + i < args.inputs;
-        std::byte* const at =
-            out + PlaceOfWeight(kFormat, output, first + i, padded).byte;
-        if (there && WeightBits(kFormat) == 8 && tile.keeps()) {
-          *reinterpret_cast<uint8_t*>(at) = tile.ByteAt(output, first + i);
-        } else if (there) {
-          PutWeight<kFormat>(tile.At(output, first + i), rounding, at);
-        } else {
-          PutWeight<kFormat>(0.0f, {}, at);
-        }
+        PutWeight<kFormat>(weights[i], i < left ? rounding : OutputRounding{},
+                           put(i));
       }
     }
   }
@@ -260,10 +292,10 @@ BATON_DEVICE void FindGrids(const TileRows& tile, int32_t slices,
     const int32_t output = unit / slices;
     const int32_t first = unit % slices * kSliceInputs;
     float weights[kSliceInputs];
+    tile.Read(output, first, grids[unit], weights);
     bool finite = true;
     BATON_UNROLL
     for (int i = 0; i < kSliceInputs; ++i) {
-      weights[i] = tile.At(output, first + i, grids[unit]);
       finite = finite && MagnitudeOf(weights[i]) <= kFloatMax;
     }
     Int4Grid grid = grids[unit];
@@ -281,43 +313,63 @@ BATON_DEVICE void FindGrids(const TileRows& tile, int32_t slices,
   }
 }
 
-// An output and slice: 64 numbers of [0, 15], eight to a word, and 16 bits for
-// their grid.
-struct Int4Slice {
-  uint32_t words[kSliceInputs / 8];
-  uint16_t grid;
+// How the weights of an output and slice become numbers of [0, 15], and the 16
+// bits that say so.
+struct Int4Rounding {
+  float inverse;
+  float zero;
+  uint32_t stored;  // the number of what is nothing
+  bool lost;        // all are that
+  bool none;        // all are 0: a weight of the output is not finite
+  uint16_t bits;
 };
 
 // As QuantizeInt4 makes it, next to grids whose largest exponent is `top`.
-BATON_DEVICE Int4Slice MakeInt4Slice(const TileRows& tile, int32_t output,
-                                     int32_t first, const Int4Grid& grid,
-                                     uint32_t top) {
+BATON_DEVICE Int4Rounding RoundingOn(const Int4Grid& grid, uint32_t top) {
   constexpr uint32_t kExponentSpan = 31;
-  Int4Slice slice = {};
-  if (top == kNotFinite) return slice;
-  const uint16_t bits = ToBf16(grid.scale);
-  const uint32_t exponent = ExponentOf(bits);
-  const bool lost = exponent == 0 || exponent + kExponentSpan < top;
+  Int4Rounding rounding = {};
+  rounding.none = top == kNotFinite;
+  if (rounding.none) return rounding;
+  const uint16_t scale = ToBf16(grid.scale);
+  const uint32_t exponent = ExponentOf(scale);
   const auto stored = static_cast<uint32_t>(grid.zero);
-  slice.grid =
-      static_cast<uint16_t>(lost ? stored
-                                 : (exponent + kExponentSpan - top) << 11 |
-                                       (bits & 127u) << 4 | stored);
-  const float zero = static_cast<float>(grid.zero);
-  const float inverse = lost ? 0.0f : DivRn(1.0f, grid.scale);
+  rounding.lost = exponent == 0 || exponent + kExponentSpan < top;
+  rounding.stored = stored;
+  rounding.bits = static_cast<uint16_t>(
+      rounding.lost ? stored
+                    : (exponent + kExponentSpan - top) << 11 |
+                          (scale & 127u) << 4 | stored);
+  rounding.zero = static_cast<float>(grid.zero);
+  rounding.inverse = rounding.lost ? 0.0f : DivRn(1.0f, grid.scale);
+  return rounding;
+}
+
+// The numbers of eight weights from `first` on, the first one's lowest.
+BATON_DEVICE uint32_t EightNumbers(const TileRows& tile, int32_t output,
+                                   int32_t first,
+                                   const Int4Rounding& rounding) {
+  uint32_t word = 0;
+  if (rounding.none) return word;
   const int32_t left = tile.inputs - first;
-  BATON_UNROLL
-  for (int i = 0; i < kSliceInputs; ++i) {
-    // What pads the inputs is nothing, too.
-    uint32_t q = stored;
-    if (i < left && tile.on_grids()) {
-      if (!lost) q = tile.ByteAt(output, first + i);
-    } else if (i < left) {
-      q = NumberOf(tile.At(output, first + i), inverse, zero);
+  if (tile.on_grids()) {
+    BATON_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      // What pads the inputs is nothing, too.
+      const bool there = i < left && !rounding.lost;
+      word |= (there ? tile.ByteAt(output, first + i) : rounding.stored)
+              << i * 4;
     }
-    slice.words[i / 8] |= q << i % 8 * 4;
+    return word;
   }
-  return slice;
+  float weights[8];
+  tile.Read(output, first, {}, weights);
+  BATON_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t number =
+        NumberOf(weights[i], rounding.inverse, rounding.zero);
+    word |= (i < left ? number : rounding.stored) << i * 4;
+  }
+  return word;
 }
 
 BATON_KERNEL(kPackThreads)
@@ -346,22 +398,25 @@ PackInt4(PackArgs args) {
     const int32_t output = unit % 8;
     const int32_t of_output = unit / 8;
     const int32_t first = of_output * kSliceInputs;
-    const Int4Slice low = MakeInt4Slice(
-        tile, output, first, grids[output * slices + of_output], tops[output]);
-    const Int4Slice high = MakeInt4Slice(
-        tile, output + 8, first, grids[(output + 8) * slices + of_output],
-        tops[output + 8]);
-    BATON_UNROLL
-    for (int i = 0; i < kSliceInputs; ++i) {
-      const uint32_t shift = i % 8 * 4;
-      out[PlaceOfWeight(kFormat, output, first + i, padded).byte] =
-          static_cast<std::byte>((low.words[i / 8] >> shift & 15) |
-                                 (high.words[i / 8] >> shift & 15) << 4);
+    const Int4Rounding low =
+        RoundingOn(grids[output * slices + of_output], tops[output]);
+    const Int4Rounding high =
+        RoundingOn(grids[(output + 8) * slices + of_output], tops[output + 8]);
+    BATON_NO_UNROLL
+    for (int32_t input = first; input < first + kSliceInputs; input += 8) {
+      const uint32_t lows = EightNumbers(tile, output, input, low);
+      const uint32_t highs = EightNumbers(tile, output + 8, input, high);
+      BATON_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        out[PlaceOfWeight(kFormat, output, input + i, padded).byte] =
+            static_cast<std::byte>((lows >> i * 4 & 15) | (highs >> i * 4 & 15)
+                                                              << 4);
+      }
     }
     uint16_t* const to = reinterpret_cast<uint16_t*>(
         out + PlaceOfSliceGrid(kFormat, output, first, padded));
-    to[0] = low.grid;
-    to[1] = high.grid;
+    to[0] = low.bits;
+    to[1] = high.bits;
   }
 }
 
