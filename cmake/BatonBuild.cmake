@@ -282,6 +282,11 @@ function(baton_test_program name sources deps)
   add_executable(${name} ${sources})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
                                            ${CMAKE_BINARY_DIR}/tests/bin)
+  baton_set_up_test_target(${name} "${deps}")
+endfunction()
+
+# What every target of tests has.
+function(baton_set_up_test_target name deps)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(
     ${name} PRIVATE BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
@@ -291,7 +296,9 @@ function(baton_test_program name sources deps)
 endfunction()
 
 # Adds a test to the program of its folder, which runs the tests of the files
-# that it is given (tests/support/folder_main.cc), and sets `command`.
+# that it is given (tests/support/folder_main.cc), and sets `command`. A folder
+# may have some of them in an object library, BATON_TESTS_IN_OBJECTS, which it
+# links itself.
 function(baton_test_in_folder_program command name sources deps)
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   string(REPLACE "/" "_" program ${folder})
@@ -309,7 +316,7 @@ function(baton_test_in_folder_program command name sources deps)
   set(files)
   foreach(source ${sources})
     get_target_property(present ${program} SOURCES)
-    if(NOT source IN_LIST present)
+    if(NOT source IN_LIST present AND NOT source IN_LIST BATON_TESTS_IN_OBJECTS)
       target_sources(${program} PRIVATE ${source})
     endif()
     list(APPEND files ${folder}/${source})

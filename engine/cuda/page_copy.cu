@@ -13,14 +13,14 @@ constexpr uint32_t kCopyThreads = 256;
 // beside: 32 x 256 threads with four pieces of 16 bytes each have 512 KiB under
 // way, several times what a link of 64 GB/s needs to hide 2 us.
 constexpr int64_t kMaxCopyBlocks = 32;
-constexpr int32_t kPieceBytes = 16;
+constexpr int32_t kCopyBytes = 16;
 constexpr int32_t kPiecesAtOnce = 4;
 
 BATON_KERNEL(kCopyThreads)
 PageCopy(PageCopyArgs args) {
   LetNextKernelBegin();
   AwaitEarlierKernels();
-  const int64_t pieces = args.bytes / kPieceBytes;
+  const int64_t pieces = args.bytes / kCopyBytes;
   const int64_t pages = int64_t{args.num_moves} * args.layers;
   for (int64_t page = BlockX(); page < pages; page += args.blocks) {
     const int64_t layer = page / args.num_moves;
@@ -36,12 +36,12 @@ PageCopy(PageCopyArgs args) {
       BATON_UNROLL
       for (int32_t i = 0; i < kPiecesAtOnce; ++i) {
         const int64_t piece = first + int64_t{i} * Threads();
-        if (piece < pieces) words[i] = Load16(from + piece * kPieceBytes);
+        if (piece < pieces) words[i] = Load16(from + piece * kCopyBytes);
       }
       BATON_UNROLL
       for (int32_t i = 0; i < kPiecesAtOnce; ++i) {
         const int64_t piece = first + int64_t{i} * Threads();
-        if (piece < pieces) Store16(to + piece * kPieceBytes, words[i]);
+        if (piece < pieces) Store16(to + piece * kCopyBytes, words[i]);
       }
     }
   }
