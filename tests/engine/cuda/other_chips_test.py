@@ -6,6 +6,10 @@ the toolkit knows, down to machine code and without optimizing, which would take
 minutes; attention, of which there are sixty kernels, down to PTX. Chips between
 80 and 90 have the text of 80: no kernel asks for them, which is looked at, too.
 So has 90 without its own features, which a build has for later chips, that of 100.
+
+All are one file for all chips, as what they include takes the compiler longer
+than most of them; in the reverse of a whole build's order (engine/cuda/
+CMakeLists.txt), so that one that leans on what others include is found out.
 """
 
 import os
@@ -13,6 +17,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 CHIPS = ("80", "100")
 # The same text as others, for another format.
@@ -41,22 +46,24 @@ def main():
         print(f"kernels ask for chips {sorted(asked)}: add what is between")
         return 1
 
-    def compile_one(file, chip):
-        ptx = file.name in TO_PTX
-        command = [nvcc, *flags, "-std=c++17", "-fmad=false", "-Xcicc", "-O0",
-                   "-Xptxas", "-O0", "-o", os.devnull]
-        command += ["-ptx", f"-arch=compute_{chip}"] if ptx else [
-            "-cubin", f"-arch=sm_{chip}"]
-        return subprocess.run([*command, str(file)], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-    jobs = [(file, chip) for file in files for chip in chips]
-    failed = 0
-    for file, chip in jobs:
-        run = compile_one(file, chip)
-        if run.returncode != 0:
-            print(f"{file.name} for sm_{chip}:\n{run.stdout}")
-            failed += 1
+    with tempfile.TemporaryDirectory() as scratch:
+        joined = pathlib.Path(scratch) / "kernels.cu"
+        joined.write_text("".join(
+            f'#include "{file}"\n' for file in reversed(files)
+            if file.name not in TO_PTX))
+        codes = [f"-gencode=arch=compute_{chip},code=sm_{chip}" for chip in chips]
+        jobs = [["-fatbin", *codes, joined]]
+        jobs += [["-ptx", f"-arch=compute_{chip}", file] for chip in chips
+                 for file in files if file.name in TO_PTX]
+        failed = 0
+        for job in jobs:
+            run = subprocess.run(
+                [nvcc, *flags, "-std=c++17", "-fmad=false", "-Xcicc", "-O0",
+                 "-Xptxas", "-O0", "-o", os.devnull, *map(str, job)],
+                text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            if run.returncode != 0:
+                print(f"{' '.join(map(str, job))}:\n{run.stdout}")
+                failed += 1
     print(f"{len(files)} files for {', '.join(chips)}: {failed} failures")
     return 1 if failed else 0
 
