@@ -12,7 +12,7 @@
 #include "common/status_macros.h"
 #include "model_tools/engine_bench.h"
 #include "model_tools/engine_bench_json.h"
-#include "model_tools/output_file.h"
+#include "common/output_file.h"
 
 namespace baton::cli {
 namespace {
@@ -100,10 +100,10 @@ absl::Status Bench(const BenchEngineFlags& flags) {
   if (json_to_stdout) {
     std::fputs(json.c_str(), stdout);
   } else if (!flags.json.empty()) {
-    BATON_RETURN_IF_ERROR(model_tools::WriteTextFile(flags.json, json));
+    BATON_RETURN_IF_ERROR(WriteTextFile(flags.json, json));
   }
   if (!flags.plot.empty()) {
-    BATON_RETURN_IF_ERROR(model_tools::WriteTextFile(
+    BATON_RETURN_IF_ERROR(WriteTextFile(
         flags.plot, model_tools::EngineBenchSvg(report)));
   }
   return absl::OkStatus();

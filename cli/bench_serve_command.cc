@@ -24,7 +24,7 @@
 #include "load_generator/http_target.h"
 #include "load_generator/runner.h"
 #include "load_generator/summary.h"
-#include "model_tools/output_file.h"
+#include "common/output_file.h"
 
 namespace baton::cli {
 namespace {
@@ -225,11 +225,11 @@ absl::StatusOr<int> MeasureServer(const BenchServeFlags& flags) {
     std::fputs(BenchServeText(report).c_str(), stdout);
   }
   if (!flags.json.empty() && flags.json != "-") {
-    BATON_RETURN_IF_ERROR(model_tools::WriteTextFile(flags.json, json));
+    BATON_RETURN_IF_ERROR(WriteTextFile(flags.json, json));
   }
   if (!flags.html.empty()) {
     BATON_RETURN_IF_ERROR(
-        model_tools::WriteTextFile(flags.html, BenchServeHtml(report)));
+        WriteTextFile(flags.html, BenchServeHtml(report)));
   }
   return bench.interrupted() ? kExitInterrupted : kExitOk;
 }

@@ -26,6 +26,8 @@ void AddUpCommand(CLI::App* app, const std::string& program, Command* chosen);
 void AddGenerateCommand(CLI::App* app, const std::string& program,
                         Command* chosen);
 void AddChatCommand(CLI::App* app, const std::string& program, Command* chosen);
+void AddBatchCommand(CLI::App* app, const std::string& program,
+                     Command* chosen);
 void AddModelCommand(CLI::App* app, const std::string& program,
                      Command* chosen);
 void AddBenchCommand(CLI::App* app, const std::string& program,

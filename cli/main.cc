@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   baton::cli::AddGenerateCommand(&app, program, &chosen);
   baton::cli::AddChatCommand(&app, program, &chosen);
   baton::cli::AddModelCommand(&app, program, &chosen);
+  baton::cli::AddBatchCommand(&app, program, &chosen);
   baton::cli::AddBenchCommand(&app, program, &chosen);
   baton::cli::AddCompletionCommand(&app, program, &chosen);
   baton::cli::AddDoctorCommand(&app, program, &chosen);

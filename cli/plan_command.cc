@@ -19,7 +19,7 @@
 #include "cli/plan_profile.h"
 #include "cli/plan_report.h"
 #include "common/status_macros.h"
-#include "model_tools/output_file.h"
+#include "common/output_file.h"
 #include "planner/plan_search.h"
 #include "scheduling/placement_policies.h"
 
@@ -232,11 +232,11 @@ absl::StatusOr<int> MakePlan(const PlanFlags& flags) {
   std::fputs(flags.json == "-" ? json.c_str() : PlanText(report).c_str(),
              stdout);
   if (!flags.json.empty() && flags.json != "-") {
-    BATON_RETURN_IF_ERROR(model_tools::WriteTextFile(flags.json, json));
+    BATON_RETURN_IF_ERROR(WriteTextFile(flags.json, json));
   }
   if (!flags.html.empty()) {
     BATON_RETURN_IF_ERROR(
-        model_tools::WriteTextFile(flags.html, PlanHtml(report)));
+        WriteTextFile(flags.html, PlanHtml(report)));
   }
   return report.plan.found ? kExitOk : kExitFailed;
 }

@@ -5,7 +5,7 @@
 #include "common/status_macros.h"
 #include "model_tools/model_costs.h"
 #include "model_tools/model_shapes.h"
-#include "model_tools/output_file.h"
+#include "common/output_file.h"
 #include "planner/roofline.h"
 
 namespace baton::cli {
@@ -142,7 +142,7 @@ absl::StatusOr<planner::ClusterProfile> MakeProfile(const ProfileFlags& flags) {
   BATON_ASSIGN_OR_RETURN(const planner::ClusterProfile profile,
                          FindProfile(flags));
   if (!flags.write.empty()) {
-    BATON_RETURN_IF_ERROR(model_tools::WriteTextFile(
+    BATON_RETURN_IF_ERROR(WriteTextFile(
         flags.write, absl::StrCat(ProfileJson(profile).dump(
                                       1, ' ', false,
                                       nlohmann::json::error_handler_t::replace),

@@ -18,7 +18,7 @@
 #include "cli/stop_signals.h"
 #include "common/process/process.h"
 #include "common/status_macros.h"
-#include "model_tools/output_file.h"
+#include "common/output_file.h"
 
 namespace baton::cli {
 namespace {
@@ -64,7 +64,7 @@ absl::Status WriteProfile(const PlanProfileFlags& flags) {
     std::fputs(json.c_str(), stdout);
     return absl::OkStatus();
   }
-  BATON_RETURN_IF_ERROR(model_tools::WriteTextFile(flags.file, json));
+  BATON_RETURN_IF_ERROR(WriteTextFile(flags.file, json));
   std::printf("%s: %s\n", flags.file.c_str(), profile.source.c_str());
   return absl::OkStatus();
 }

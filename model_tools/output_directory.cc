@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "common/log.h"
 #include "common/status_macros.h"
-#include "model_tools/output_file.h"
+#include "common/output_file.h"
 
 namespace baton::model_tools {
 namespace {

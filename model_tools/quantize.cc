@@ -20,7 +20,7 @@
 #include "engine/model_identity.h"
 #include "model_tools/model_tensors.h"
 #include "model_tools/output_directory.h"
-#include "model_tools/output_file.h"
+#include "common/output_file.h"
 #include "model_tools/synth_config.h"
 
 namespace baton::model_tools {

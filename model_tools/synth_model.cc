@@ -18,7 +18,7 @@
 #include "engine/json_file.h"
 #include "model_tools/model_tensors.h"
 #include "model_tools/output_directory.h"
-#include "model_tools/output_file.h"
+#include "common/output_file.h"
 #include "model_tools/synth_config.h"
 #include "model_tools/synth_tokenizer.h"
 #include "model_tools/synth_values.h"

@@ -17,7 +17,7 @@
 #include "router/harmony/harmony_stream.h"
 #include "router/invalid_field.h"
 #include "router/text/chat_template.h"
-#include "router/text/json_shape.h"
+#include "common/json_shape.h"
 
 namespace baton::router {
 namespace {

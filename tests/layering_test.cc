@@ -120,10 +120,11 @@ const std::map<std::string, FolderRule>& Rules() {
         {"grpc", "google/", "ucp/", "uct/", "ucs/", "prometheus/",
          "common/rpc/"}}},
       {"load_generator", {{"client", "common", "proto", "workload"}, kData}},
+      {"batch", {{"common"}, {"grpc", "google/", "ucp/", "uct/", "ucs/"}}},
       // Of the router only its text part, and what an API key is.
       {"cli",
-       {{"client", "load_generator", "workload", "planner", "model_tools",
-         "scheduling", "common", "proto", "peer", "router/text",
+       {{"batch", "client", "load_generator", "workload", "planner",
+         "model_tools", "scheduling", "common", "proto", "peer", "router/text",
          "router/access"},
         kData}},
   };

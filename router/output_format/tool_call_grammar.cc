@@ -12,7 +12,7 @@
 #include "router/output_format/harmony_grammar.h"
 #include "router/output_format/json_schema.h"
 #include "router/output_format/tagged_call_grammar.h"
-#include "router/text/json_shape.h"
+#include "common/json_shape.h"
 
 namespace baton::router {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "router/text/json_shape.h"
+#include "common/json_shape.h"
 
 namespace baton::router {
 namespace {

@@ -1,6 +1,6 @@
 #include "router/tool_calls/text_parameters.h"
 
-#include "router/text/json_shape.h"
+#include "common/json_shape.h"
 
 namespace baton::router {
 namespace {

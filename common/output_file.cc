@@ -1,4 +1,4 @@
-#include "model_tools/output_file.h"
+#include "common/output_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 
-namespace baton::model_tools {
+namespace baton {
 
 absl::Status FileError(int error_number, absl::string_view what,
                        const std::string& path) {
@@ -23,8 +23,17 @@ absl::Status FileError(int error_number, absl::string_view what,
 }
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
+  return Open(path, O_TRUNC);
+}
+
+absl::StatusOr<OutputFile> OutputFile::CreateNew(const std::string& path) {
+  return Open(path, O_EXCL);
+}
+
+absl::StatusOr<OutputFile> OutputFile::Open(const std::string& path,
+                                            int flags) {
   const int fd =
-      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+      open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
   if (fd < 0) return FileError(errno, "cannot create", path);
   return OutputFile(path, fd);
 }
@@ -71,4 +80,4 @@ absl::Status WriteTextFile(const std::string& path, absl::string_view text) {
   return file.Close();
 }
 
-}  // namespace baton::model_tools
+}  // namespace baton

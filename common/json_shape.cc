@@ -1,10 +1,10 @@
-#include "router/text/json_shape.h"
+#include "common/json_shape.h"
 
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
-namespace baton::router {
+namespace baton {
 namespace {
 
 // An array or object that is still open.
@@ -64,4 +64,4 @@ absl::Status CheckJsonBounds(absl::string_view text, const JsonBounds& bounds) {
   return absl::OkStatus();
 }
 
-}  // namespace baton::router
+}  // namespace baton

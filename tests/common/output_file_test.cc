@@ -1,4 +1,4 @@
-#include "model_tools/output_file.h"
+#include "common/output_file.h"
 
 #include <cerrno>
 #include <fstream>
@@ -10,7 +10,7 @@
 
 #include "tests/support/scratch_dir.h"
 
-namespace baton::model_tools {
+namespace baton {
 namespace {
 
 using ::testing::HasSubstr;
@@ -45,4 +45,4 @@ TEST(OutputFileTest, NamesThePath) {
 }
 
 }  // namespace
-}  // namespace baton::model_tools
+}  // namespace baton

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace baton::model_tools {
+namespace baton {
 
 // The error of a file-system call on `path`: ResourceExhausted when there was
 // no space, else as absl::ErrnoToStatus.
@@ -22,6 +22,8 @@ class OutputFile final {
  public:
   // Creates the file, or empties the one that is there.
   static absl::StatusOr<OutputFile> Create(const std::string& path);
+  // AlreadyExists when one is there.
+  static absl::StatusOr<OutputFile> CreateNew(const std::string& path);
 
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
@@ -38,6 +40,8 @@ class OutputFile final {
   absl::Status Close();
 
  private:
+  static absl::StatusOr<OutputFile> Open(const std::string& path, int flags);
+
   OutputFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
 
   std::string path_;
@@ -47,4 +51,4 @@ class OutputFile final {
 // All at once.
 absl::Status WriteTextFile(const std::string& path, absl::string_view text);
 
-}  // namespace baton::model_tools
+}  // namespace baton

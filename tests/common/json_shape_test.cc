@@ -1,4 +1,4 @@
-#include "router/text/json_shape.h"
+#include "common/json_shape.h"
 
 #include <string>
 
@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace baton::router {
+namespace baton {
 namespace {
 
 std::string Repeat(const std::string& text, int times) {
@@ -62,4 +62,4 @@ TEST(JsonBoundsTest, BrokenTextIsLeftToTheParser) {
 }
 
 }  // namespace
-}  // namespace baton::router
+}  // namespace baton

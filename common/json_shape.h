@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace baton::router {
+namespace baton {
 
 struct JsonBounds {
   // Arrays and objects inside one another.
@@ -27,4 +27,4 @@ struct JsonBounds {
 // than 64". What is no JSON at all may pass: the parser says so.
 absl::Status CheckJsonBounds(absl::string_view text, const JsonBounds& bounds);
 
-}  // namespace baton::router
+}  // namespace baton
