@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
@@ -89,7 +90,10 @@ std::string ResultLine(const BatchRequest& request, const BatchAnswer& answer) {
 }
 
 absl::StatusOr<ResultFile> ResultFile::Create(const std::string& path) {
-  BATON_ASSIGN_OR_RETURN(OutputFile file, OutputFile::CreateNew(path));
+  std::error_code none;
+  const bool empty = std::filesystem::file_size(path, none) == 0 && !none;
+  BATON_ASSIGN_OR_RETURN(OutputFile file, empty ? OutputFile::Create(path)
+                                                : OutputFile::CreateNew(path));
   return ResultFile(std::move(file));
 }
 

@@ -42,7 +42,8 @@ std::string ResultLine(const BatchRequest& request, const BatchAnswer& answer);
 
 class ResultFile final {
  public:
-  // A new file. AlreadyExists when there is one: nobody's answers are lost.
+  // A new file, or one without anything. AlreadyExists when there is another:
+  // nobody's answers are lost.
   static absl::StatusOr<ResultFile> Create(const std::string& path);
 
   // Goes on with a file, or begins one: answers with status 200 stay, all else

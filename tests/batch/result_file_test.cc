@@ -71,6 +71,8 @@ TEST(ResultLineTest, ABodyThatIsNoJsonIsAnError) {
 }
 
 TEST_F(ResultFileTest, ThereMustBeNone) {
+  ASSERT_TRUE(WriteTextFile(path_, "").ok());
+  EXPECT_TRUE(ResultFile::Create(path_).ok());
   ASSERT_TRUE(WriteTextFile(path_, "precious").ok());
   const auto file = ResultFile::Create(path_);
   EXPECT_EQ(file.status().code(), absl::StatusCode::kAlreadyExists);
