@@ -7,12 +7,15 @@
 #include <vector>
 
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "cli/child_process.h"
 #include "tests/integration/cluster.h"
+#include "tests/support/test_certificates.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::test {
@@ -24,10 +27,13 @@ using ::testing::Not;
 
 class BatchTest : public testing::Test {
  protected:
-  void StartCluster(const ClusterShape& shape) {
+  void StartCluster(
+      const ClusterShape& shape,
+      std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr) {
     const std::string model_dir = scratch_.path() + "/model";
     ASSERT_TRUE(WriteTinyModel(model_dir).ok());
     cluster_ = std::make_unique<Cluster>(model_dir);
+    if (credentials != nullptr) cluster_->set_credentials(credentials);
     const absl::Status started = cluster_->Start(shape);
     ASSERT_TRUE(started.ok()) << started;
   }
@@ -144,6 +150,43 @@ TEST_F(BatchTest, GoesOnWhereCtrlCStoppedIt) {
   EXPECT_THAT(rest.err, HasSubstr(absl::StrCat("200 of 200 requests answered, ",
                                                before, " of them before")));
   EXPECT_EQ(Answers("results").size(), 200u);
+}
+
+TEST_F(BatchTest, OverHttpsWithAKey) {
+  TestCa front("front");
+  TestCa stranger("stranger");
+  const CertificateAndKey certificate = front.Issue();
+  WriteFileAtOnce(Path("front.pem"), certificate.certificate);
+  WriteFileAtOnce(Path("front.key"), certificate.key);
+  WriteFileAtOnce(Path("front_ca.pem"), front.certificate());
+  WriteFileAtOnce(Path("stranger.pem"), stranger.certificate());
+  const RunResult made = RunProgram("baton", {"key", "alice"});
+  const std::vector<std::string> lines = absl::StrSplit(made.out, '\n');
+  ASSERT_EQ(lines.size(), 3u) << made.err;
+  WriteFileAtOnce(Path("keys"), lines[1] + "\n");
+  const std::string& key = lines[0];
+  ASSERT_NO_FATAL_FAILURE(StartCluster(
+      {.router = {"--tls-cert", Path("front.pem"), "--tls-key",
+                  Path("front.key"), "--api-keys", Path("keys")}},
+      grpc::CompositeChannelCredentials(
+          grpc::SslCredentials({.pem_root_certs = front.certificate()}),
+          grpc::AccessTokenCredentials(key))));
+  WriteRequests(3, 2);
+  const auto batch = [&](const std::string& ca, const std::string& with_key) {
+    return RunProgram(
+        "baton", {"batch", Path("requests"), Path("results"), "--url",
+                  "https://" + cluster_->Address("router", "http"), "--tls-ca",
+                  Path(ca), "--api-key", with_key});
+  };
+  const RunResult no_key = batch("front_ca.pem", "sk-none");
+  EXPECT_EQ(no_key.exit.code, 1);
+  EXPECT_THAT(no_key.err, HasSubstr("does not take the API key"));
+  const RunResult no_trust = batch("stranger.pem", key);
+  EXPECT_EQ(no_trust.exit.code, 1);
+  EXPECT_THAT(no_trust.err, HasSubstr("certificate"));
+  const RunResult good = batch("front_ca.pem", key);
+  EXPECT_TRUE(good.exit.clean()) << good.err;
+  EXPECT_EQ(Answers("results").size(), 3u);
 }
 
 TEST_F(BatchTest, WhatIsWrongIsSaidBeforeAnybodyIsAsked) {

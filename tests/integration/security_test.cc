@@ -428,37 +428,6 @@ TEST_F(ApiKeyTest, OnlyWithAKeyAndWithinItsLimits) {
   EXPECT_THAT(doctor.out, HasSubstr("decode-0")) << doctor.err;
 }
 
-// Over HTTPS, with a key.
-TEST_F(ApiKeyTest, ABatchHasCredentials) {
-  const KeyAndLine alice = MakeKey({"alice"});
-  WriteFileAtOnce(Path("keys"), alice.line);
-  MakeCluster();
-  cluster_->set_credentials(Trusting(client_ca_, alice.key));
-  Flags router = FrontTls();
-  router.insert(router.end(), {"--api-keys", Path("keys")});
-  StartCluster({.router = router});
-  TestCa stranger("stranger");
-  WriteFileAtOnce(Path("stranger.pem"), stranger.certificate());
-  WriteFileAtOnce(Path("requests"),
-                  "{\"custom_id\": \"a\", \"url\": \"/v1/completions\", "
-                  "\"body\": {\"prompt\": [1, 2], \"max_tokens\": 2}}\n");
-  const auto batch = [&](const std::string& ca, const std::string& key) {
-    return RunProgram(
-        "baton", {"batch", Path("requests"), Path("results"), "--resume",
-                  "--url", "https://" + cluster_->Address("router", "http"),
-                  "--tls-ca", Path(ca), "--api-key", key});
-  };
-  const RunResult no_key = batch("front_ca.pem", "sk-none");
-  EXPECT_EQ(no_key.exit.code, 1);
-  EXPECT_THAT(no_key.err, HasSubstr("does not take the API key"));
-  const RunResult no_trust = batch("stranger.pem", alice.key);
-  EXPECT_EQ(no_trust.exit.code, 1);
-  EXPECT_THAT(no_trust.err, HasSubstr("certificate"));
-  const RunResult good = batch("front_ca.pem", alice.key);
-  EXPECT_TRUE(good.exit.clean()) << good.err;
-  EXPECT_THAT(good.err, HasSubstr("1 of 1 requests answered"));
-}
-
 // What a key's prompts left in prefix caches is found by its tenant only.
 TEST_F(ApiKeyTest, TenantsDoNotShareCachedPrefixes) {
   const KeyAndLine alice = MakeKey({"alice", "--tenant", "team"});
