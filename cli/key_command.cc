@@ -57,6 +57,19 @@ void AddKeyCommand(CLI::App* app, const std::string& program, Command* chosen) {
   key->add_option("--weight", limits.weight,
                   "Its share when requests have to wait; others have 1")
       ->check(CLI::Range(1, router::kMaxKeyWeight));
+  router::KeyRights& rights = entry->rights;
+  key->add_option("--max-priority", rights.max_priority,
+                  "Higher priorities of its requests are cut to it")
+      ->check(CLI::Range(-router::kMaxKeyPriority, router::kMaxKeyPriority));
+  key->add_option_function<std::string>(
+         "--class",
+         [entry](const std::string&) { entry->rights.batch_only = true; },
+         "batch: all of its requests are, whatever they say")
+      ->check(CLI::IsMember({"batch"}));
+  key->add_option("--models", rights.models,
+                  "Names of the model and of adapters that are there for it; "
+                  "default: all")
+      ->delimiter(',');
   key->add_option("--tenant", entry->tenant,
                   "Whose key it is: keys of one tenant share cached prefixes "
                   "of prompts; default: NAME");

@@ -108,6 +108,11 @@ absl::Status FrontDoor::Authenticate(absl::string_view authorization) const {
   return access_->Authenticate(authorization);
 }
 
+absl::StatusOr<std::shared_ptr<const KeyRights>> FrontDoor::RightsOf(
+    absl::string_view authorization) const {
+  return access_->RightsOf(authorization);
+}
+
 int32_t FrontDoor::max_context() const {
   const int32_t of_workers = state_->Get().max_context;
   return of_workers > 0 ? of_workers : model_.max_context;
@@ -122,6 +127,7 @@ absl::StatusOr<PreparedRequest> FrontDoor::Prepare(
                           .targets = options_.targets,
                           .takes_grammars = serving.takes_grammars,
                           .adapters = serving.adapters.get(),
+                          .rights = &admission->rights(),
                           .grammars = &grammars_,
                           .wall_time = absl::Now()};
   const int32_t of_key = admission->max_tokens();

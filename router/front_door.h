@@ -72,6 +72,9 @@ class FrontDoor final {
   absl::Status Recognize(absl::string_view authorization);
   // For what takes nothing but an answer.
   absl::Status Authenticate(absl::string_view authorization) const;
+  // The same, for what tells of models: which of them there are for the key.
+  absl::StatusOr<std::shared_ptr<const KeyRights>> RightsOf(
+      absl::string_view authorization) const;
   // Otherwise everyone may come in.
   bool needs_keys() const { return access_->required(); }
 

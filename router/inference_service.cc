@@ -74,10 +74,9 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(
     grpc::CallbackServerContext* context, const v1::GetModelRequest* request,
     v1::GetModelResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const absl::Status known =
-      door_->Authenticate(Metadata(*context, "authorization"));
-  if (!known.ok()) {
-    reactor->Finish(rpc::ToGrpc(known));
+  const auto rights = door_->RightsOf(Metadata(*context, "authorization"));
+  if (!rights.ok()) {
+    reactor->Finish(rpc::ToGrpc(rights.status()));
     return reactor;
   }
   const Serving serving = door_->serving();
@@ -94,7 +93,9 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(
       static_cast<uint32_t>(serving.num_decode_workers));
   for (const auto& [name, identity] : *serving.adapters) {
     // By that, the model is meant.
-    if (name != model.name) response->add_adapters(name);
+    if (name != model.name && (*rights)->HasModel(name)) {
+      response->add_adapters(name);
+    }
   }
   reactor->Finish(grpc::Status::OK);
   return reactor;

@@ -350,7 +350,8 @@ absl::Status TakePromptLogprobs(const v1::GenerateRequest& request,
 }
 
 absl::Status TakeService(const v1::GenerateRequest& request,
-                         const ClassTargets& targets, AnswerOptions* answer) {
+                         const ClassTargets& targets, const KeyRights& rights,
+                         AnswerOptions* answer) {
   const v1::LatencyTarget& target = request.target();
   if (target.ttft_ms() > kMaxTargetMs || target.itl_ms() > kMaxTargetMs) {
     return InvalidField("target", "has a time of more than a day");
@@ -360,9 +361,10 @@ absl::Status TakeService(const v1::GenerateRequest& request,
                         absl::StrCat("is ", request.request_class(),
                                      ", there is no such class"));
   }
-  answer->request_class = request.request_class() == v1::REQUEST_CLASS_BATCH
-                              ? RequestClass::kBatch
-                              : RequestClass::kInteractive;
+  const bool batch =
+      rights.batch_only || request.request_class() == v1::REQUEST_CLASS_BATCH;
+  answer->request_class =
+      batch ? RequestClass::kBatch : RequestClass::kInteractive;
   const LatencyTargets& of_class = answer->request_class == RequestClass::kBatch
                                        ? targets.batch
                                        : targets.interactive;
@@ -377,7 +379,8 @@ absl::Status TakeService(const v1::GenerateRequest& request,
         absl::StrCat("is ", request.priority(), ", it must be in [-",
                      kMaxPriority, ", ", kMaxPriority, "]"));
   }
-  answer->priority = request.priority();
+  answer->priority =
+      std::min(request.priority(), rights.max_priority.value_or(kMaxPriority));
   if (request.user().size() > kMaxUserBytes) {
     return InvalidField(
         "user", absl::StrCat("has ", request.user().size(), " bytes, at most ",
@@ -392,18 +395,13 @@ absl::Status TakeService(const v1::GenerateRequest& request,
 // with that.
 absl::Status TakeModel(const v1::GenerateRequest& request,
                        const ServedModel& model, const AdapterNames* adapters,
-                       PreparedRequest* prepared) {
+                       const KeyRights& rights, PreparedRequest* prepared) {
   const std::string& name = request.model();
+  BATON_RETURN_IF_ERROR(CheckModelName(name, model, adapters, rights));
   if (name.empty() || name == model.name) return absl::OkStatus();
-  if (adapters != nullptr) {
-    const auto adapter = adapters->find(name);
-    if (adapter != adapters->end()) {
-      prepared->answer.adapter = name;
-      prepared->spec.adapter = adapter->second;
-      return absl::OkStatus();
-    }
-  }
-  return NoSuchModel(name, model, adapters);
+  prepared->answer.adapter = name;
+  prepared->spec.adapter = adapters->at(name);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -414,24 +412,37 @@ int64_t NumPromptLogprobs(const scheduling::RequestSpec& spec) {
          (1 + *spec.prompt_logprobs);
 }
 
-absl::Status NoSuchModel(absl::string_view name, const ServedModel& model,
-                         const AdapterNames* adapters) {
+absl::Status CheckModelName(absl::string_view name, const ServedModel& model,
+                            const AdapterNames* adapters,
+                            const KeyRights& rights) {
   constexpr size_t kShown = 200;
-  const bool many = adapters != nullptr && !adapters->empty();
-  return WithField(
-      "model",
-      absl::NotFoundError(absl::StrCat(
-          "model \"", name.substr(0, kShown), "\" is not served here; \"",
-          model.name, "\" is",
-          many ? absl::StrCat(", and ", adapters->size(), " adapters of it")
-               : "")));
+  const bool is_model = name.empty() || name == model.name;
+  if (is_model) name = model.name;
+  const bool served =
+      is_model || (adapters != nullptr && adapters->contains(name));
+  if (served && rights.HasModel(name)) return absl::OkStatus();
+  std::string error =
+      absl::StrCat("model \"", name.substr(0, kShown), "\" is not served here");
+  if (!rights.models.empty()) {
+    absl::StrAppend(&error, " to this API key");
+  } else {
+    absl::StrAppend(&error, "; \"", model.name, "\" is");
+    if (adapters != nullptr && !adapters->empty()) {
+      absl::StrAppend(&error, ", and ", adapters->size(), " adapters of it");
+    }
+  }
+  return WithField("model", absl::NotFoundError(error));
 }
 
 absl::StatusOr<PreparedRequest> PrepareRequest(
     const v1::GenerateRequest& request, const ServedModel& model,
     const RequestLimits& limits, absl::FunctionRef<uint64_t()> draw) {
+  static const auto* const everything = new KeyRights;
+  const KeyRights& rights =
+      limits.rights == nullptr ? *everything : *limits.rights;
   PreparedRequest prepared;
-  BATON_RETURN_IF_ERROR(TakeModel(request, model, limits.adapters, &prepared));
+  BATON_RETURN_IF_ERROR(
+      TakeModel(request, model, limits.adapters, rights, &prepared));
   BATON_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   scheduling::RequestSpec& spec = prepared.spec;
   spec.id = request.request_id().empty() ? absl::StrFormat("gen-%016x", draw())
@@ -443,7 +454,8 @@ absl::StatusOr<PreparedRequest> PrepareRequest(
       request.sampling().has_seed() ? request.sampling().seed() : draw();
   // Tokenizing is what costs: last, but for what depends on the prompt.
   BATON_RETURN_IF_ERROR(TakeLogprobs(request, &prepared));
-  BATON_RETURN_IF_ERROR(TakeService(request, limits.targets, &prepared.answer));
+  BATON_RETURN_IF_ERROR(
+      TakeService(request, limits.targets, rights, &prepared.answer));
   if (request.cache_salt().size() > kMaxCacheSaltBytes) {
     return InvalidField(
         "cache_salt",

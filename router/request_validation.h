@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
+#include "router/access/key_file.h"
 #include "router/adapter_names.h"
 #include "router/answer_options.h"
 #include "router/output_format/response_grammars.h"
@@ -33,6 +34,8 @@ struct RequestLimits {
   bool takes_grammars = true;
   // LoRA adapters that may be asked for; null: none.
   const AdapterNames* adapters = nullptr;
+  // Of the client's key; null: it may ask for everything.
+  const KeyRights* rights = nullptr;
   // Where grammars are kept for the next request; null: nowhere.
   ResponseGrammars* grammars = nullptr;
   // For chat templates that show the date.
@@ -55,9 +58,12 @@ struct PreparedRequest {
 // the likeliest in their places included.
 int64_t NumPromptLogprobs(const scheduling::RequestSpec& spec);
 
-// NotFound for a name that is neither the model's nor one of its adapters'.
-absl::Status NoSuchModel(absl::string_view name, const ServedModel& model,
-                         const AdapterNames* adapters);
+// NotFound for a name that is neither the model's (nor empty, which means it)
+// nor one of its adapters' (null: it has none), or is not there for the
+// client's key: then without a word about others.
+absl::Status CheckModelName(absl::string_view name, const ServedModel& model,
+                            const AdapterNames* adapters,
+                            const KeyRights& rights);
 
 // `draw` gives a random number each time: for the id and the seed of a request
 // that has none.

@@ -82,11 +82,17 @@ class KeyState final {
     absl::MutexLock lock(&mu_);
     usage_.SetLimits(entry.limits, clock_->Now());
     tenant_ = TenantOf(entry);
+    rights_ = std::make_shared<const KeyRights>(entry.rights);
   }
 
   std::string tenant() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return tenant_;
+  }
+
+  std::shared_ptr<const KeyRights> rights() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return rights_;
   }
 
   // Also the limits in force then.
@@ -125,12 +131,25 @@ class KeyState final {
   absl::Mutex mu_;
   KeyUsage usage_ ABSL_GUARDED_BY(mu_);
   std::string tenant_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<const KeyRights> rights_ ABSL_GUARDED_BY(mu_);
 };
 
+namespace {
+
+// Of everyone, where there are no keys.
+std::shared_ptr<const KeyRights> AllRights() {
+  static const auto* const all =
+      new std::shared_ptr<const KeyRights>(std::make_shared<const KeyRights>());
+  return *all;
+}
+
+}  // namespace
+
 KeyGrant::KeyGrant(std::shared_ptr<KeyState> state, const KeyLimits& limits,
-                   std::string tenant)
+                   std::string tenant, std::shared_ptr<const KeyRights> rights)
     : state_(std::move(state)),
       tenant_(std::move(tenant)),
+      rights_(std::move(rights)),
       max_tokens_(limits.max_tokens),
       weight_(std::max(1, limits.weight)) {}
 
@@ -242,14 +261,17 @@ absl::StatusOr<std::shared_ptr<KeyState>> AccessControl::Find(
 
 absl::StatusOr<std::unique_ptr<KeyGrant>> AccessControl::Admit(
     absl::string_view authorization, absl::Duration* retry_after) {
-  if (!required()) return std::make_unique<KeyGrant>(nullptr, KeyLimits(), "");
+  if (!required()) {
+    return std::make_unique<KeyGrant>(nullptr, KeyLimits(), "", AllRights());
+  }
   BATON_ASSIGN_OR_RETURN(std::shared_ptr<KeyState> state, Find(authorization));
   KeyLimits limits;
   const KeyUsage::Verdict verdict = state->Begin(1, /*beside=*/0, &limits);
   if (verdict.refusal == KeyUsage::Refusal::kNone) {
     std::string tenant = state->tenant();
+    std::shared_ptr<const KeyRights> rights = state->rights();
     return std::make_unique<KeyGrant>(std::move(state), limits,
-                                      std::move(tenant));
+                                      std::move(tenant), std::move(rights));
   }
   return Refuse(*state, verdict, limits, retry_after);
 }
@@ -286,6 +308,13 @@ absl::Status AccessControl::Refuse(const KeyState& state,
 absl::Status AccessControl::Authenticate(absl::string_view authorization) {
   if (!required()) return absl::OkStatus();
   return Find(authorization).status();
+}
+
+absl::StatusOr<std::shared_ptr<const KeyRights>> AccessControl::RightsOf(
+    absl::string_view authorization) {
+  if (!required()) return AllRights();
+  BATON_ASSIGN_OR_RETURN(const auto state, Find(authorization));
+  return state->rights();
 }
 
 void AccessControl::CountRejection(const std::string& reason,

@@ -37,7 +37,7 @@ class KeyGrant final {
  public:
   // `state` is null when everyone may.
   KeyGrant(std::shared_ptr<KeyState> state, const KeyLimits& limits,
-           std::string tenant);
+           std::string tenant, std::shared_ptr<const KeyRights> rights);
   ~KeyGrant();
   KeyGrant(const KeyGrant&) = delete;
   KeyGrant& operator=(const KeyGrant&) = delete;
@@ -47,6 +47,8 @@ class KeyGrant final {
   // Whose key it is: keys of one tenant may learn of each other's prompts.
   // Empty when everyone may.
   const std::string& tenant() const { return tenant_; }
+  // What the request may ask for.
+  const KeyRights& rights() const { return *rights_; }
   // Most output tokens of the request; 0: no limit.
   int32_t max_tokens() const { return max_tokens_; }
   // Its share of what is placed while requests wait, >= 1.
@@ -60,6 +62,7 @@ class KeyGrant final {
 
   const std::shared_ptr<KeyState> state_;
   const std::string tenant_;
+  const std::shared_ptr<const KeyRights> rights_;
   const int32_t max_tokens_;
   const int32_t weight_;
   int32_t requests_ = 1;
@@ -90,6 +93,9 @@ class AccessControl final {
 
   // Only whether the key is known, for pages and calls that cost nothing.
   absl::Status Authenticate(absl::string_view authorization);
+  // The same, and what its requests may ask for.
+  absl::StatusOr<std::shared_ptr<const KeyRights>> RightsOf(
+      absl::string_view authorization);
 
   // Whether there is a file of keys.
   bool required() const { return !file_.empty(); }

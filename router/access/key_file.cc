@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -16,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/log.h"
@@ -89,7 +91,8 @@ absl::Status ParseLimit(absl::string_view text, size_t number,
     return absl::InvalidArgumentError(absl::StrCat(
         "field ", number,
         ": is none of max-concurrent=N, requests-per-minute=N, "
-        "tokens-per-minute=N, max-tokens=N, weight=N, tenant=NAME"));
+        "tokens-per-minute=N, max-tokens=N, weight=N, max-priority=N, "
+        "class=batch, models=NAME,NAME, tenant=NAME"));
   }
   if (!given->insert(field).second) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": is given twice"));
@@ -109,6 +112,68 @@ absl::Status ParseLimit(absl::string_view text, size_t number,
   return absl::OkStatus();
 }
 
+absl::StatusOr<int32_t> ParsePriority(absl::string_view text) {
+  int32_t priority = 0;
+  if (absl::SimpleAtoi(text, &priority) && priority >= -kMaxKeyPriority &&
+      priority <= kMaxKeyPriority) {
+    return priority;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "max-priority: \"", absl::CHexEscape(text.substr(0, kMaxKeyNameBytes)),
+      "\" is not a whole number from -", kMaxKeyPriority, " to ",
+      kMaxKeyPriority));
+}
+
+absl::StatusOr<std::vector<std::string>> ParseModels(absl::string_view text) {
+  std::vector<std::string> models = absl::StrSplit(text, ',');
+  if (models.size() > kMaxKeyModels) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("models: more than ", kMaxKeyModels, " names"));
+  }
+  for (const std::string& model : models) {
+    const bool printable = std::all_of(
+        model.begin(), model.end(), [](char c) { return c > ' ' && c <= '~'; });
+    if (model.empty() || model.size() > kMaxKeyModelBytes || !printable) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "models: \"", absl::CHexEscape(model.substr(0, kMaxKeyModelBytes)),
+          "\" is not 1 to ", kMaxKeyModelBytes,
+          " printable characters without spaces"));
+    }
+  }
+  std::sort(models.begin(), models.end());
+  models.erase(std::unique(models.begin(), models.end()), models.end());
+  return models;
+}
+
+// A field that is no limit: whether it is one, which is then taken.
+absl::StatusOr<bool> ParseRight(absl::string_view field, KeyEntry* entry,
+                                std::set<std::string>* given) {
+  const std::pair<std::string, absl::string_view> parts =
+      absl::StrSplit(field, absl::MaxSplits('=', 1));
+  const auto& [name, value] = parts;
+  const bool is_right = name == "tenant" || name == "max-priority" ||
+                        name == "class" || name == "models";
+  if (!is_right) return false;
+  if (!given->insert(name).second) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": is given twice"));
+  }
+  if (name == "tenant") {
+    BATON_RETURN_IF_ERROR(CheckName("tenant", value));
+    entry->tenant = std::string(value);
+  } else if (name == "max-priority") {
+    BATON_ASSIGN_OR_RETURN(entry->rights.max_priority, ParsePriority(value));
+  } else if (name == "models") {
+    BATON_ASSIGN_OR_RETURN(entry->rights.models, ParseModels(value));
+  } else if (value == "batch") {
+    entry->rights.batch_only = true;
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "class: \"", absl::CHexEscape(value.substr(0, kMaxKeyNameBytes)),
+        "\" is not batch"));
+  }
+  return true;
+}
+
 absl::StatusOr<KeyEntry> ParseLine(absl::string_view line) {
   const std::vector<absl::string_view> fields =
       absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
@@ -119,21 +184,21 @@ absl::StatusOr<KeyEntry> ParseLine(absl::string_view line) {
                          ParseHash(fields.size() > 1 ? fields[1] : ""));
   std::set<std::string> given;
   for (size_t i = 2; i < fields.size(); ++i) {
-    absl::string_view field = fields[i];
-    if (absl::ConsumePrefix(&field, "tenant=")) {
-      if (!given.insert("tenant").second) {
-        return absl::InvalidArgumentError("tenant: is given twice");
-      }
-      BATON_RETURN_IF_ERROR(CheckName("tenant", field));
-      entry.tenant = std::string(field);
-      continue;
-    }
+    BATON_ASSIGN_OR_RETURN(const bool is_right,
+                           ParseRight(fields[i], &entry, &given));
+    if (is_right) continue;
     BATON_RETURN_IF_ERROR(ParseLimit(fields[i], i + 1, &entry.limits, &given));
   }
   return entry;
 }
 
 }  // namespace
+
+bool KeyRights::HasModel(absl::string_view name) const {
+  return models.empty() ||
+         std::binary_search(models.begin(), models.end(), name,
+                            std::less<absl::string_view>());
+}
 
 const std::string& TenantOf(const KeyEntry& entry) {
   return entry.tenant.empty() ? entry.name : entry.tenant;
@@ -210,6 +275,13 @@ std::string FormatKeyLine(const KeyEntry& entry) {
   add("tokens-per-minute", entry.limits.tokens_per_minute);
   add("max-tokens", entry.limits.max_tokens);
   add("weight", entry.limits.weight);
+  if (entry.rights.max_priority.has_value()) {
+    absl::StrAppend(&line, " max-priority=", *entry.rights.max_priority);
+  }
+  if (entry.rights.batch_only) absl::StrAppend(&line, " class=batch");
+  if (!entry.rights.models.empty()) {
+    absl::StrAppend(&line, " models=", absl::StrJoin(entry.rights.models, ","));
+  }
   if (!entry.tenant.empty()) absl::StrAppend(&line, " tenant=", entry.tenant);
   return line;
 }

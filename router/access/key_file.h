@@ -3,6 +3,7 @@
 //   # comment
 //   NAME sha256:HEX [max-concurrent=N] [requests-per-minute=N]
 //                   [tokens-per-minute=N] [max-tokens=N] [weight=N]
+//                   [max-priority=N] [class=batch] [models=NAME,NAME]
 //                   [tenant=NAME]
 //
 // one key a line; HEX is the SHA-256 of the key, in 64 digits. Keys are 256
@@ -14,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,10 +43,26 @@ struct KeyLimits {
   friend bool operator==(const KeyLimits&, const KeyLimits&) = default;
 };
 
+// What requests of a key may ask for.
+struct KeyRights {
+  // Higher priorities are cut to it; within kMaxKeyPriority of zero.
+  std::optional<int32_t> max_priority;
+  // All are of class batch, whatever they say.
+  bool batch_only = false;
+  // Names by which clients ask for the model and its adapters, sorted; others
+  // are not there for the key. Empty: all are.
+  std::vector<std::string> models;
+
+  bool HasModel(absl::string_view name) const;
+
+  friend bool operator==(const KeyRights&, const KeyRights&) = default;
+};
+
 struct KeyEntry {
   std::string name;
   KeyHash hash = {};
   KeyLimits limits;
+  KeyRights rights;
   // Whose key it is, spelled as a name is; empty: the name itself.
   std::string tenant;
 };
@@ -57,6 +75,13 @@ const std::string& TenantOf(const KeyEntry& entry);
 inline constexpr size_t kMaxKeys = 1000;
 
 inline constexpr int32_t kMaxKeyWeight = 1000;
+
+// As of requests (scheduling/request.h).
+inline constexpr int32_t kMaxKeyPriority = 100;
+
+// Of models=.
+inline constexpr size_t kMaxKeyModels = 100;
+inline constexpr size_t kMaxKeyModelBytes = 256;
 
 // The longest name of a key or a tenant.
 inline constexpr size_t kMaxKeyNameBytes = 64;

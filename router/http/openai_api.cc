@@ -1,5 +1,6 @@
 #include "router/http/openai_api.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -89,11 +90,10 @@ Response ConsoleResponse(const Request& request, const ConsoleFile& file) {
 // Adapters have the model's tokens.
 absl::StatusOr<std::vector<TokenId>> TokensOf(const TokenizeRequest& request,
                                               const ServedModel& model,
-                                              const AdapterNames& adapters) {
-  const std::string& name = request.prompt.model();
-  if (!name.empty() && name != model.name && !adapters.contains(name)) {
-    return NoSuchModel(name, model, &adapters);
-  }
+                                              const AdapterNames& adapters,
+                                              const KeyRights& rights) {
+  BATON_RETURN_IF_ERROR(
+      CheckModelName(request.prompt.model(), model, &adapters, rights));
   std::string text = request.prompt.text();
   if (request.prompt.has_chat()) {
     BATON_ASSIGN_OR_RETURN(
@@ -104,6 +104,14 @@ absl::StatusOr<std::vector<TokenId>> TokensOf(const TokenizeRequest& request,
   if (tokens.ok()) return tokens;
   return WithField("prompt", absl::InvalidArgumentError(absl::StrCat(
                                  "prompt: ", tokens.status().message())));
+}
+
+void AppendNameOrNull(absl::string_view name, std::string* out) {
+  if (name.empty()) {
+    out->append("null");
+  } else {
+    AppendJsonString(name, out);
+  }
 }
 
 }  // namespace
@@ -207,8 +215,8 @@ void OpenAiApi::Tokenize(const Request& request,
   if (!parsed.ok()) {
     return responder->Send(ErrorResponse(parsed.status(), std::nullopt));
   }
-  const absl::StatusOr<std::vector<TokenId>> tokens =
-      TokensOf(*parsed, door_->model(), *door_->serving().adapters);
+  const absl::StatusOr<std::vector<TokenId>> tokens = TokensOf(
+      *parsed, door_->model(), *door_->serving().adapters, admission->rights());
   if (!tokens.ok()) {
     return responder->Send(ErrorResponse(tokens.status(), std::nullopt));
   }
@@ -230,7 +238,8 @@ void OpenAiApi::CountTokens(const Request& request,
     BATON_ASSIGN_OR_RETURN(const TokenizeRequest parsed,
                            ParseCountTokensRequest(request.body));
     const auto tokens =
-        TokensOf(parsed, door_->model(), *door_->serving().adapters);
+        TokensOf(parsed, door_->model(), *door_->serving().adapters,
+                 admission->rights());
     if (!tokens.ok()) return WithMessagesField(tokens.status());
     return tokens->size();
   }();
@@ -286,33 +295,43 @@ std::string OpenAiApi::ModelJson(absl::string_view adapter) const {
 }
 
 void OpenAiApi::Models(const Request& request, const ResponderPtr& responder) {
-  absl::string_view name = request.path;
+  const auto rights = door_->RightsOf(AuthorizationOf(request));
+  if (!rights.ok()) {
+    return responder->Send(
+        ErrorAt(request.path, ErrorResponse(rights.status(), std::nullopt)));
+  }
+  const std::string& served = door_->model().name;
   const Serving serving = door_->serving();
-  if (!absl::ConsumePrefix(&name, "/v1/models/")) {
-    std::string models = ModelJson("");
-    absl::string_view last = door_->model().name;
-    for (const auto& [adapter, identity] : *serving.adapters) {
-      // Then it stands for the model.
-      if (adapter == door_->model().name) continue;
-      absl::StrAppend(&models, ",", ModelJson(adapter));
-      last = adapter;
+  absl::string_view name = request.path;
+  if (absl::ConsumePrefix(&name, "/v1/models/")) {
+    const absl::Status known =
+        CheckModelName(name, door_->model(), serving.adapters.get(), **rights);
+    if (!known.ok()) {
+      return responder->Send(ErrorResponse(known, std::nullopt));
     }
-    std::string body = absl::StrCat("{\"object\":\"list\",\"data\":[", models,
-                                    "],\"has_more\":false,\"first_id\":");
-    AppendJsonString(door_->model().name, &body);
-    body.append(",\"last_id\":");
-    AppendJsonString(last, &body);
-    body.push_back('}');
-    return responder->Send(JsonResponse(std::move(body)));
+    return responder->Send(JsonResponse(ModelJson(name == served ? "" : name)));
   }
-  if (name == door_->model().name) {
-    return responder->Send(JsonResponse(ModelJson("")));
+  std::vector<absl::string_view> names = {served};
+  for (const auto& [adapter, identity] : *serving.adapters) {
+    // By the model's own name, the model is meant.
+    if (adapter != served) names.push_back(adapter);
   }
-  if (serving.adapters->contains(name)) {
-    return responder->Send(JsonResponse(ModelJson(name)));
+  names.erase(std::remove_if(names.begin(), names.end(),
+                             [&](absl::string_view one) {
+                               return !(*rights)->HasModel(one);
+                             }),
+              names.end());
+  std::string body = "{\"object\":\"list\",\"data\":[";
+  for (const absl::string_view one : names) {
+    absl::StrAppend(&body, one == names.front() ? "" : ",",
+                    ModelJson(one == served ? "" : one));
   }
-  responder->Send(ErrorResponse(
-      NoSuchModel(name, door_->model(), serving.adapters.get()), std::nullopt));
+  body.append("],\"has_more\":false,\"first_id\":");
+  AppendNameOrNull(names.empty() ? "" : names.front(), &body);
+  body.append(",\"last_id\":");
+  AppendNameOrNull(names.empty() ? "" : names.back(), &body);
+  body.push_back('}');
+  responder->Send(JsonResponse(std::move(body)));
 }
 
 void OpenAiApi::Cluster(const ResponderPtr& responder) {

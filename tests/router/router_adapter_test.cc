@@ -1,4 +1,5 @@
 // LoRA adapters at the router: who is asked for them, and what clients see.
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,9 +9,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "router/access/key_file.h"
 #include "tests/router/router_fixture.h"
 #include "tests/support/await_that.h"
 #include "tests/support/http_client.h"
+#include "tests/support/scratch_dir.h"
 
 namespace baton::router::router_adapter_test {
 namespace {
@@ -226,6 +229,57 @@ TEST_F(AdapterTest, ARequestWhoseWorkersAreGoneEnds) {
   AwaitAdapters({});
   EXPECT_EQ(Generate(RequestFor("sql"))->Finish().error_code(),
             grpc::StatusCode::NOT_FOUND);
+}
+
+// Those that its key has: all that there is, for who has it.
+TEST_F(AdapterTest, AreThereForWhoseKeyHasThem) {
+  const test::ScratchDir scratch;
+  options_.api_keys_file = scratch.path() + "/keys";
+  std::ofstream keys(options_.api_keys_file);
+  for (const auto& [name, models] :
+       std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"all", {}}, {"one", {"chat"}}, {"none", {"poems"}}}) {
+    const KeyEntry entry = {.name = name,
+                            .hash = HashKey(name + "-key"),
+                            .rights = {.models = models}};
+    keys << FormatKeyLine(entry) << "\n";
+  }
+  keys.close();
+  AddDecoder("d0", {{"sql", "A1"}, {"chat", "A2"}});
+  options_.http.listen = "127.0.0.1:0";
+  StartRouter();
+  const auto get = [&](const std::string& path, const std::string& key) {
+    test::HttpClient client(router_->http_address());
+    return client.Get(path, {{"authorization", "Bearer " + key + "-key"}});
+  };
+  EXPECT_TRUE(AwaitThat([&] {
+    return json::parse(get("/v1/models", "all").body)["data"].size() == 3;
+  }));
+  const json one = json::parse(get("/v1/models", "one").body);
+  ASSERT_EQ(one["data"].size(), 1u);
+  EXPECT_EQ(one["data"][0]["id"], "chat");
+  EXPECT_EQ(one["first_id"], "chat");
+  EXPECT_EQ(one["last_id"], "chat");
+  const json none = json::parse(get("/v1/models", "none").body);
+  EXPECT_EQ(none["data"], json::array());
+  EXPECT_EQ(none["first_id"], nullptr);
+  EXPECT_EQ(get("/v1/models/chat", "one").status, 200);
+  EXPECT_EQ(get("/v1/models/stories", "all").status, 200);
+  for (const char* other : {"sql", "stories", "nowhere"}) {
+    const auto reply = get(absl::StrCat("/v1/models/", other), "one");
+    EXPECT_EQ(reply.status, 404) << other;
+    EXPECT_THAT(reply.body, HasSubstr("to this API key"));
+  }
+  EXPECT_EQ(get("/v1/models", "nobody").status, 401);
+  const auto tokenize = [&](const std::string& model) {
+    test::HttpClient client(router_->http_address());
+    return client
+        .Post("/tokenize", json{{"model", model}, {"prompt", "Once"}}.dump(),
+              {{"authorization", "Bearer one-key"}})
+        .status;
+  };
+  EXPECT_EQ(tokenize("chat"), 200);
+  EXPECT_EQ(tokenize("sql"), 404);
 }
 
 TEST_F(AdapterTest, AreModelsOfTheOpenAiApi) {

@@ -91,6 +91,26 @@ TEST_F(AccessControlTest, KeysBelongToTenants) {
   EXPECT_EQ(tenant("alice"), "alice");
 }
 
+TEST_F(AccessControlTest, KeysHaveRights) {
+  std::string line = Line("alice", {});
+  line.insert(line.size() - 1, " class=batch models=sql");
+  Open(line + Line("bob", {}));
+  const auto alice = Admit("alice");
+  ASSERT_TRUE(alice.ok()) << alice.status();
+  EXPECT_TRUE((*alice)->rights().batch_only);
+  const auto looked = control_->RightsOf("Bearer alice-key");
+  ASSERT_TRUE(looked.ok()) << looked.status();
+  EXPECT_EQ(**looked, (*alice)->rights());
+  EXPECT_EQ((*Admit("bob"))->rights(), KeyRights());
+  EXPECT_EQ(control_->RightsOf("Bearer carol-key").status().code(),
+            kUnauthenticated);
+  // Those of a new file are for new requests; who came in keeps his.
+  Write(Line("alice", {}) + Line("bob", {}));
+  clock_.Advance(absl::Seconds(60));
+  EXPECT_EQ((*Admit("alice"))->rights(), KeyRights());
+  EXPECT_TRUE((*alice)->rights().batch_only);
+}
+
 TEST_F(AccessControlTest, WithoutAFileEveryoneMay) {
   const auto control = AccessControl::Open("", &clock_);
   ASSERT_TRUE(control.ok()) << control.status();
@@ -102,6 +122,8 @@ TEST_F(AccessControlTest, WithoutAFileEveryoneMay) {
     ASSERT_TRUE(grant.ok()) << grant.status();
     EXPECT_EQ((*grant)->name(), "");
     EXPECT_EQ((*grant)->max_tokens(), 0);
+    EXPECT_EQ((*grant)->rights(), KeyRights());
+    EXPECT_EQ(**(*control)->RightsOf(authorization), KeyRights());
     (*grant)->CountTokens(1 << 20);
   }
 }
@@ -222,11 +244,10 @@ TEST_F(AccessControlTest, ACallOfManyRequestsCountsAsMany) {
   EXPECT_EQ(more(1), kOk);
   EXPECT_EQ(Try("alice"), kExhausted);
   other->reset();
-  EXPECT_EQ(metrics_
-                .Counter("baton_api_key_requests_total", "",
-                         {{"key", "alice"}})
-                ->Value(),
-            8);
+  EXPECT_EQ(
+      metrics_.Counter("baton_api_key_requests_total", "", {{"key", "alice"}})
+          ->Value(),
+      8);
   grant->reset();  // gives all seven back
   EXPECT_EQ(Try("alice"), kOk);
   // One is left of the minute's ten.

@@ -130,6 +130,52 @@ TEST(KeyFileTest, KeysOfATenant) {
             "keys:1: tenant: begins with \"sk-\", as keys do");
 }
 
+TEST(KeyFileTest, WhatRequestsMayAskFor) {
+  const auto entries = ParseKeyFile(
+      absl::StrCat(Line(" class=batch max-priority=-5 models=sql,org/a:b,sql"),
+                   "\nbob sha256:", kOtherHash, " max-priority=100"),
+      "keys");
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  const KeyRights& alice = (*entries)[0].rights;
+  EXPECT_EQ(alice, (KeyRights{.max_priority = -5,
+                              .batch_only = true,
+                              .models = {"org/a:b", "sql"}}));
+  EXPECT_TRUE(alice.HasModel("sql"));
+  EXPECT_TRUE(alice.HasModel("org/a:b"));
+  EXPECT_FALSE(alice.HasModel("org/a"));
+  EXPECT_FALSE(alice.HasModel(""));
+  EXPECT_THAT(FormatKeyLine((*entries)[0]),
+              HasSubstr(" max-priority=-5 class=batch models=org/a:b,sql"));
+  const auto again = ParseKeyFile(FormatKeyLine((*entries)[0]), "keys");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ((*again)[0].rights, alice);
+  const KeyRights& bob = (*entries)[1].rights;
+  EXPECT_EQ(bob, (KeyRights{.max_priority = 100}));
+  EXPECT_TRUE(bob.HasModel("anything"));
+}
+
+TEST(KeyFileTest, RightsThatAreNoneAreNamed) {
+  for (const char* value : {"", "101", "-101", "high", "1.5"}) {
+    EXPECT_THAT(ErrorOf(Line(absl::StrCat(" max-priority=", value))),
+                HasSubstr(absl::StrCat("keys:1: max-priority: \"", value)));
+  }
+  EXPECT_EQ(ErrorOf(Line(" class=interactive")),
+            "keys:1: class: \"interactive\" is not batch");
+  for (const char* value : {"", "a,", ",a", "a,,b"}) {
+    EXPECT_THAT(ErrorOf(Line(absl::StrCat(" models=", value))),
+                HasSubstr("keys:1: models: \"\""));
+  }
+  EXPECT_THAT(ErrorOf(Line(" models=\x01")),
+              HasSubstr("keys:1: models: \"\\x01\""));
+  std::string many = " models=a0";
+  for (int i = 1; i <= 100; ++i) absl::StrAppend(&many, ",a", i);
+  EXPECT_THAT(ErrorOf(Line(many)), HasSubstr("more than 100 names"));
+  for (const char* twice : {"class=batch", "max-priority=1", "models=a"}) {
+    EXPECT_THAT(ErrorOf(Line(absl::StrCat(" ", twice, " ", twice))),
+                HasSubstr(": is given twice"));
+  }
+}
+
 TEST(KeyFileTest, AFileWithoutAKeyIsAnError) {
   EXPECT_THAT(ErrorOf(""), HasSubstr("keys has no key"));
   EXPECT_THAT(ErrorOf("# none\n"), HasSubstr("baton key"));
