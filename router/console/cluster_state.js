@@ -31,6 +31,7 @@ export function readCluster(json) {
       usedBlocks: Math.max(
           0, number(worker?.total_blocks) - number(worker?.free_blocks)),
       totalBlocks: number(worker?.total_blocks),
+      adapters: list(worker?.adapters).map(text).filter((name) => name !== ''),
     })),
     links: list(json?.links).map((link) => ({
       prefill: text(link?.prefill_worker),

@@ -31,6 +31,12 @@ function stateOfError(error) {
   return {level: 'unreachable', label: 'Error', detail: error.message};
 }
 
+// The names of all workers' adapters, to be compared.
+function adaptersOf(cluster) {
+  const names = new Set(cluster.workers.flatMap((worker) => worker.adapters));
+  return JSON.stringify([...names].sort());
+}
+
 class Console {
   #keys = new KeyStore();
   #api = new Api(this.#keys, (hadKey) => this.#refused(hadKey));
@@ -39,6 +45,9 @@ class Console {
   #cluster = new ClusterView();
   #poller = new Poller(this.#api, POLL_MS, (report) => this.#report(report));
   #hasModel = false;
+  // Of all workers, when the models were asked for: with others there are other
+  // models.
+  #adapters = '';
   #isLoadingModel = false;
   // The router refused the key, or wants one, and none was given since.
   #isLocked = false;
@@ -49,7 +58,7 @@ class Console {
     if (/Mac|iPhone|iPad/.test(navigator.userAgent)) {
       setText(byId('send-modifier'), '⌘');
     }
-    this.#playground.setModel(null);
+    this.#playground.setModels([]);
     this.#poller.start();
   }
 
@@ -75,8 +84,11 @@ class Console {
     if (report.error !== null) {
       // It may come back with another model.
       this.#hasModel = false;
-    } else if (!this.#hasModel) {
-      this.#loadModel();
+      return;
+    }
+    const adapters = adaptersOf(report.cluster);
+    if (!this.#hasModel || adapters !== this.#adapters) {
+      this.#loadModels(adapters);
     }
   }
 
@@ -88,14 +100,15 @@ class Console {
     byId('banner').hidden = detail === '';
   }
 
-  async #loadModel() {
+  async #loadModels(adapters) {
     if (this.#isLoadingModel) return;
     this.#isLoadingModel = true;
     try {
       const models =
           await this.#api.json('/v1/models', {timeoutMs: MODELS_TIMEOUT_MS});
-      this.#showModel(Array.isArray(models?.data) ? models.data[0] : undefined);
+      this.#showModels(Array.isArray(models?.data) ? models.data : []);
       this.#hasModel = true;
+      this.#adapters = adapters;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       // The next report tries again.
@@ -104,19 +117,17 @@ class Console {
     }
   }
 
-  #showModel(entry) {
-    if (typeof entry?.id !== 'string') {
-      setText(byId('model'), 'no model');
-      this.#playground.setModel(null);
-      return;
-    }
-    setText(byId('model'), entry.id);
-    document.title = `${entry.id} – Baton`;
-    this.#playground.setModel({
-      id: entry.id,
-      hasChat: entry.chat === true,
-      maxModelLen: Number(entry.max_model_len),
-    });
+  // The first of them is the model itself, unless the key has only adapters.
+  #showModels(entries) {
+    const models = entries.filter((entry) => typeof entry?.id === 'string')
+                       .map((entry) => ({
+                              id: entry.id,
+                              hasChat: entry.chat === true,
+                              maxModelLen: Number(entry.max_model_len),
+                            }));
+    setText(byId('model'), models[0]?.id ?? 'no model');
+    if (models.length > 0) document.title = `${models[0].id} – Baton`;
+    this.#playground.setModels(models);
   }
 
   #refused(hadKey) {

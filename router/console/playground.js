@@ -2,7 +2,7 @@
 
 import {AnswerPanel} from './answer.js';
 import {ApiError} from './api.js';
-import {byId, setText} from './dom.js';
+import {byId, el, setText} from './dom.js';
 import {count, seconds} from './format.js';
 import {generate, Meter} from './generation.js';
 import {markParameter, offerContext, readParameters} from './parameters.js';
@@ -31,7 +31,8 @@ function now() {
 
 export class Playground {
   #api;
-  #model = null;
+  #models = [];    // that there are
+  #model = null;   // the one that is asked
   #kind = 'prompt';
   #messages = [];  // of the conversation, as the API has them
   #abort = null;   // while a request is under way
@@ -46,6 +47,8 @@ export class Playground {
       event.preventDefault();
       this.#send();
     });
+    byId('model-choice').addEventListener(
+        'change', () => this.#setModel(this.#chosenModel()));
     byId('stop').addEventListener('click', () => this.#abort?.abort());
     byId('clear').addEventListener('click', () => this.#clear());
     byId('playground').addEventListener('keydown', (event) => {
@@ -70,17 +73,38 @@ export class Playground {
     this.#choose('prompt');
   }
 
-  // What is served: {id, hasChat, maxModelLen}; null: not known.
-  setModel(model) {
+  // What may be asked for: {id, hasChat, maxModelLen} each, the first of them
+  // unless somebody chooses; none: not known.
+  setModels(models) {
+    this.#models = models;
+    const ids = models.map((model) => model.id);
+    const choice = byId('model-choice');
+    if (ids.join('\n') !== [...choice.options].map((o) => o.value).join('\n')) {
+      const chosen = choice.value;
+      choice.replaceChildren(
+          ...ids.map((id) => el('option', {value: id, text: id})));
+      choice.value = ids.includes(chosen) ? chosen : (ids[0] ?? '');
+    }
+    byId('model-row').hidden = models.length < 2;
+    const model = this.#chosenModel();
     const isOther = model?.id !== this.#model?.id;
+    this.#setModel(model);
+    if (model?.hasChat === true && isOther && this.#prompt.value === '' &&
+        this.#abort === null && byId('answer').childElementCount === 0) {
+      this.#choose('chat');
+    }
+  }
+
+  #chosenModel() {
+    const id = byId('model-choice').value;
+    return this.#models.find((model) => model.id === id) ?? null;
+  }
+
+  #setModel(model) {
     this.#model = model;
     const hasChat = model?.hasChat === true;
     byId('tab-chat').hidden = !hasChat;
     if (!hasChat && this.#kind === 'chat') this.#choose('prompt');
-    if (hasChat && isOther && this.#prompt.value === '' &&
-        this.#abort === null && byId('answer').childElementCount === 0) {
-      this.#choose('chat');
-    }
     if (model !== null) offerContext(model.maxModelLen);
     this.#showButtons();
   }

@@ -30,6 +30,7 @@ export class WorkerCard {
   #usage = el('dd');
   #running = el('dd');
   #waiting = el('dd');
+  #adapters = el('p', {class: 'adapters'});
 
   constructor() {
     this.element = el(
@@ -40,7 +41,8 @@ export class WorkerCard {
         this.#whyNot, this.#meter,
         el('dl', {class: 'figures'}, figure('KV blocks', this.#usage),
            figure('Running', this.#running),
-           figure('Waiting', this.#waiting)));
+           figure('Waiting', this.#waiting)),
+        this.#adapters);
   }
 
   update(worker) {
@@ -76,5 +78,7 @@ export class WorkerCard {
         blocks : `${blocks} · ${percent(ratio)}`);
     setText(this.#running, count(worker.running));
     setText(this.#waiting, count(worker.waiting));
+    setText(this.#adapters, `Adapters: ${worker.adapters.join(', ')}`);
+    this.#adapters.hidden = worker.adapters.length === 0;
   }
 }

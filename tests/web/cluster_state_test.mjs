@@ -68,6 +68,7 @@ test('reads a report', () => {
     workers: [{
       name: 'p', role: 'prefill', address: 'a:1', connected: true, usable: true,
       why_not: '', running: 1, waiting: 2, free_blocks: 30, total_blocks: 100,
+      adapters: ['sql', 7, 'chat'],
     }],
     links: [{
       prefill_worker: 'p', decode_worker: 'd', usable: true, why_not: '',
@@ -81,7 +82,7 @@ test('reads a report', () => {
     workers: [{
       name: 'p', role: 'prefill', address: 'a:1', connected: true, usable: true,
       standby: false, whyNot: '', running: 1, waiting: 2, usedBlocks: 70,
-      totalBlocks: 100,
+      totalBlocks: 100, adapters: ['sql', 'chat'],
     }],
     links: [{
       prefill: 'p', decode: 'd', usable: true, whyNot: '',

@@ -77,7 +77,8 @@ test('shows pools, queues, KV use and links', TEST, async () => {
     worker('prefill', 1, {connected: false, usable: false,
                           why_not: 'is not connected', total_blocks: 0,
                           free_blocks: 0}),
-    worker('decode', 0, {running: 31, free_blocks: 64}),
+    worker('decode', 0, {running: 31, free_blocks: 64,
+                         adapters: ['sql', 'chat']}),
   ];
   at.router.cluster.links = [
     link('prefill-0', 'decode-0'),
@@ -100,6 +101,9 @@ test('shows pools, queues, KV use and links', TEST, async () => {
       await page.page.$eval(`${card} .meter-fill`, (node) => node.style.width),
       '75%');
   assert.equal(await page.count('.meter-fill.nearly-full'), 1);
+  assert.equal(await page.text('[data-worker=decode-0] .adapters'),
+               'Adapters: sql, chat');
+  assert.equal(await page.isShown(`${card} .adapters`), false);
   assert.equal(await page.text('[data-worker=prefill-1] .worker-state'),
                'Not connected');
   assert.equal(await page.text('#prefill-summary'), '1 of 2 workers serving');

@@ -135,6 +135,7 @@ export class FakeRouter {
     this.key = null;  // wanted when not null
     this.model = {id: 'stories', object: 'model', max_model_len: 512,
                   chat: true};
+    this.adapters = [];  // names of models beside that one
     this.cluster = {
       router_name: 'router',
       workers: [worker('prefill', 0), worker('decode', 0)],
@@ -208,7 +209,10 @@ export class FakeRouter {
     if (path === '/api/cluster') {
       this.#json(response, 200, this.cluster);
     } else if (path === '/v1/models') {
-      this.#json(response, 200, {object: 'list', data: [this.model]});
+      this.#json(response, 200, {object: 'list', data: [
+        this.model,
+        ...this.adapters.map((id) => ({...this.model, id, parent: 'stories'})),
+      ]});
     } else if (path === '/metrics') {
       response.writeHead(200, {'content-type': 'text/plain; version=0.0.4'});
       response.end(this.metrics(this.metricsPages));

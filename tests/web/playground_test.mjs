@@ -265,6 +265,42 @@ test('chat is offered only where there is a template', TEST, async () => {
   at.assertClean();
 });
 
+test('an adapter can be chosen, as long as it is there', TEST, async () => {
+  const have = (names) => {
+    at.router.adapters = names;
+    at.router.cluster.workers = [
+      worker('prefill', 0), worker('decode', 0, {adapters: names})];
+  };
+  const page = await at.open();
+  await page.ready();
+  assert.equal(await page.isShown('#model-row'), false);
+  await page.chooseTab('prompt');
+
+  have(['sql', '<b>chat']);
+  await page.waitForText('#model-choice', 'storiessql<b>chat');
+  assert.equal(await page.isShown('#model-row'), true);
+  await page.page.select('#model-choice', 'sql');
+  let generation = await at.sendPrompt('Once');
+  assert.equal(generation.body.model, 'sql');
+  generation.start();
+  generation.finish('stop', {prompt_tokens: 1, completion_tokens: 0});
+  await page.waitForText('#request-end', /./);
+
+  // Another one goes: the choice stays; and what was typed stays a prompt.
+  have(['sql']);
+  await page.waitForText('#model-choice', 'storiessql');
+  assert.equal(await page.page.$eval('#model-choice', (node) => node.value),
+               'sql');
+  assert.equal(await page.attribute('#tab-prompt', 'aria-selected'), 'true');
+  have([]);
+  await page.waitForText('#model-choice', 'stories');
+  assert.equal(await page.isShown('#model-row'), false);
+  generation = await at.sendPrompt('Once more');
+  assert.equal(generation.body.model, 'stories');
+  generation.destroy();
+  at.assertClean();
+});
+
 test('asks for a key when the router wants one', TEST, async () => {
   at.router.key = 'sk-right';
   const page = await at.open();
