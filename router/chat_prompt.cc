@@ -11,13 +11,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "common/json_shape.h"
 #include "common/stable_hash.h"
 #include "common/status_macros.h"
 #include "router/harmony/harmony_format.h"
 #include "router/harmony/harmony_stream.h"
 #include "router/invalid_field.h"
 #include "router/text/chat_template.h"
-#include "common/json_shape.h"
 
 namespace baton::router {
 namespace {
@@ -167,6 +167,52 @@ void ShapeForHarmony(Json* messages) {
   }
 }
 
+// Whether `result`, which came `index`-th behind the calls, is that of the
+// `number`-th of them.
+bool IsResultOf(const Json& result, size_t index, const Json& call,
+                size_t number) {
+  const auto wanted = result.find("tool_call_id");
+  if (wanted == result.end() || !wanted->is_string()) return index == number;
+  const auto id = call.is_object() ? call.find("id") : call.end();
+  return id != call.end() && *id == *wanted;
+}
+
+// Harmony's templates show the first call of a message, and give a result the
+// name of the last call before it: a message of several calls becomes one of
+// each, with its result behind it.
+Json OneCallAMessage(Json messages) {
+  Json out = Json::array();
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const auto found = messages[i].find("tool_calls");
+    if (found == messages[i].end() || !found->is_array() || found->size() < 2) {
+      out.push_back(std::move(messages[i]));
+      continue;
+    }
+    const Json calls = std::move(*found);
+    size_t end = i + 1;
+    while (end < messages.size() && messages[end]["role"] == "tool") ++end;
+    std::vector<bool> taken(end - i - 1, false);
+    for (size_t k = 0; k < calls.size(); ++k) {
+      Json message = {{"role", "assistant"}};
+      if (k == 0) message = std::move(messages[i]);
+      message["tool_calls"] = Json::array({calls[k]});
+      out.push_back(std::move(message));
+      for (size_t r = 0; r < taken.size(); ++r) {
+        if (taken[r] || !IsResultOf(messages[i + 1 + r], r, calls[k], k)) {
+          continue;
+        }
+        taken[r] = true;
+        out.push_back(std::move(messages[i + 1 + r]));
+      }
+    }
+    for (size_t r = 0; r < taken.size(); ++r) {
+      if (!taken[r]) out.push_back(std::move(messages[i + 1 + r]));
+    }
+    i = end - 1;
+  }
+  return out;
+}
+
 absl::StatusOr<Json> ParseArray(const char* field, const std::string& text) {
   BATON_ASSIGN_OR_RETURN(Json value, ParseField(field, text));
   if (value.is_null()) return value;
@@ -231,7 +277,10 @@ absl::StatusOr<std::string> RenderChat(const v1::ChatPrompt& chat,
                          ParseField("messages", chat.messages()));
   BATON_RETURN_IF_ERROR(CheckMessages(input.messages));
   ReadCallArguments(&input.messages);
-  if (model.harmony) ShapeForHarmony(&input.messages);
+  if (model.harmony) {
+    ShapeForHarmony(&input.messages);
+    input.messages = OneCallAMessage(std::move(input.messages));
+  }
   BATON_ASSIGN_OR_RETURN(input.tools, ParseArray("tools", chat.tools()));
   BATON_ASSIGN_OR_RETURN(input.documents,
                          ParseArray("documents", chat.documents()));

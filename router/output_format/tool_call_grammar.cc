@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/json_shape.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "router/output_format/harmony_grammar.h"
 #include "router/output_format/json_schema.h"
 #include "router/output_format/tagged_call_grammar.h"
-#include "common/json_shape.h"
 
 namespace baton::router {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
 #include "common/json_shape.h"
+#include "common/status_macros.h"
 
 namespace baton::router {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <string>
+#include <vector>
 #include <utility>
 
 #include <gmock/gmock.h>
@@ -147,6 +148,52 @@ TEST(ChatPromptTest, HarmonysTemplatesCallThoughtsThinking) {
       {{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}});
   EXPECT_EQ(rendered({{"role", "user"}, {"content", parts}}),
             "True False False a\nb");
+}
+
+TEST(ChatPromptTest, HarmonyHasOneCallAMessage) {
+  ServedModel model = WithTemplate(
+      "{% set last = namespace(name='nobody') %}{% for m in messages %}"
+      "{% if m.tool_calls %}{% set last.name = m.tool_calls[0].function.name %}"
+      "[{{ m.thinking }}>{{ last.name }}]"
+      "{% elif m.role == 'tool' %}[{{ last.name }}:{{ m.content }}]"
+      "{% else %}[{{ m.content }}]{% endif %}{% endfor %}");
+  model.harmony = true;
+  const auto rendered = [&](const std::vector<Json>& messages) {
+    v1::ChatPrompt chat;
+    chat.set_messages(Json(messages).dump());
+    return *RenderChat(chat, model, absl::UnixEpoch());
+  };
+  const auto call = [](const std::string& name) {
+    return Json{{"id", "call-" + name},
+                {"type", "function"},
+                {"function", {{"name", name}, {"arguments", "{}"}}}};
+  };
+  const auto result = [](const std::string& of) {
+    return Json{{"role", "tool"},
+                {"tool_call_id", "call-" + of},
+                {"content", "of " + of}};
+  };
+  const Json calls = {{"role", "assistant"},
+                      {"reasoning", "Hm."},
+                      {"tool_calls", {call("a"), call("b"), call("c")}}};
+  const Json user = {{"role", "user"}, {"content", "So?"}};
+  // In any order, all there or not; one of no call comes last.
+  EXPECT_EQ(rendered({user, calls, result("c"), result("a"), user}),
+            "[So?][Hm.>a][a:of a][>b][>c][c:of c][So?]");
+  EXPECT_EQ(rendered({calls, result("x"), result("b"), result("b")}),
+            "[Hm.>a][>b][b:of b][b:of b][>c][c:of x]");
+  EXPECT_EQ(rendered({calls}), "[Hm.>a][>b][>c]");
+  // Without ids, by their places.
+  Json first = result("a");
+  Json second = result("b");
+  first.erase("tool_call_id");
+  second.erase("tool_call_id");
+  EXPECT_EQ(rendered({calls, first, second}),
+            "[Hm.>a][a:of a][>b][b:of b][>c]");
+  // Other templates show all calls of a message themselves.
+  model.harmony = false;
+  EXPECT_EQ(rendered({calls, result("a"), result("b")}),
+            "[>a][a:of a][a:of b]");
 }
 
 TEST(ChatPromptTest, HarmonyIsToldApartWhereItComesBack) {
