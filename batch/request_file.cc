@@ -5,10 +5,9 @@
 #include <set>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "common/json_shape.h"
 #include "common/status_macros.h"
 

@@ -7,9 +7,8 @@
 #include <fstream>
 #include <optional>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "common/json_shape.h"
 #include "common/json_text.h"
 #include "common/status_macros.h"

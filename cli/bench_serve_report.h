@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "common/json.h"
 #include "load_generator/capacity.h"
 #include "load_generator/record.h"
 #include "load_generator/summary.h"

@@ -12,8 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -23,6 +21,7 @@
 #include "cli/text_output.h"
 #include "client/client.h"
 #include "common/clock.h"
+#include "common/json.h"
 
 namespace baton::cli {
 namespace {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include <google/protobuf/util/json_util.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,6 +18,7 @@
 #include "cli/command.h"
 #include "cli/host_port.h"
 #include "cli/router_connection.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "model_tools/machine.h"
 

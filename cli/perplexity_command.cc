@@ -10,12 +10,11 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "model_tools/perplexity.h"
 #include "router/text/tokenizer.h"

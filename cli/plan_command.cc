@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -18,8 +16,9 @@
 #include "cli/finite_range.h"
 #include "cli/plan_profile.h"
 #include "cli/plan_report.h"
-#include "common/status_macros.h"
+#include "common/json.h"
 #include "common/output_file.h"
+#include "common/status_macros.h"
 #include "planner/plan_search.h"
 #include "scheduling/placement_policies.h"
 
@@ -235,8 +234,7 @@ absl::StatusOr<int> MakePlan(const PlanFlags& flags) {
     BATON_RETURN_IF_ERROR(WriteTextFile(flags.json, json));
   }
   if (!flags.html.empty()) {
-    BATON_RETURN_IF_ERROR(
-        WriteTextFile(flags.html, PlanHtml(report)));
+    BATON_RETURN_IF_ERROR(WriteTextFile(flags.html, PlanHtml(report)));
   }
   return report.plan.found ? kExitOk : kExitFailed;
 }

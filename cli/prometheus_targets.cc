@@ -6,9 +6,8 @@
 #include <fstream>
 #include <map>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 
 namespace baton::cli {
 

@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -16,6 +14,7 @@
 #include "cli/generate_summary.h"
 #include "common/clock.h"
 #include "common/gguf/gguf_file.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "model_tools/quantize.h"
 #include "router/text/gguf_tokenizer.h"

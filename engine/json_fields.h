@@ -8,10 +8,9 @@
 #include <cstdint>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/json.h"
 
 namespace baton::engine {
 

@@ -17,12 +17,12 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/clock.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 #include "load_generator/openai_stream.h"
 #include "load_generator/sse_reader.h"

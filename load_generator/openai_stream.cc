@@ -1,8 +1,7 @@
 #include "load_generator/openai_stream.h"
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "common/json_text.h"
 #include "common/utf8.h"
 

@@ -8,9 +8,8 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/time/time.h"
+#include "common/json.h"
 #include "load_generator/record.h"
 #include "workload/goodput.h"
 

@@ -20,8 +20,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "common/json.h"
 #include "model_tools/engine_bench.h"
 
 namespace baton::model_tools {

@@ -6,12 +6,12 @@
 #include <system_error>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_file.h"
+#include "common/json.h"
 #include "common/model_name.h"
+#include "common/output_file.h"
 #include "common/status_macros.h"
 #include "engine/cpu/packed_model.h"
 #include "engine/cpu/thread_team.h"
@@ -20,7 +20,6 @@
 #include "engine/model_identity.h"
 #include "model_tools/model_tensors.h"
 #include "model_tools/output_directory.h"
-#include "common/output_file.h"
 #include "model_tools/synth_config.h"
 
 namespace baton::model_tools {

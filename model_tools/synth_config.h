@@ -4,8 +4,7 @@
 
 #include <string>
 
-#include <nlohmann/json.hpp>
-
+#include "common/json.h"
 #include "engine/dtype.h"
 #include "engine/model_config.h"
 

@@ -8,17 +8,16 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/json.h"
+#include "common/output_file.h"
 #include "common/status_macros.h"
 #include "engine/cpu/thread_team.h"
 #include "engine/json_file.h"
 #include "model_tools/model_tensors.h"
 #include "model_tools/output_directory.h"
-#include "common/output_file.h"
 #include "model_tools/synth_config.h"
 #include "model_tools/synth_tokenizer.h"
 #include "model_tools/synth_values.h"

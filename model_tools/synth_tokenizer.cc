@@ -2,10 +2,9 @@
 
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/json.h"
 #include "common/log.h"
 
 namespace baton::model_tools {

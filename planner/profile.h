@@ -9,11 +9,10 @@
 #include <cstdint>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/json.h"
 #include "scheduling/step_cost.h"
 
 namespace baton::planner {

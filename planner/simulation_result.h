@@ -5,8 +5,7 @@
 
 #include <cstdint>
 
-#include <nlohmann/json.hpp>
-
+#include "common/json.h"
 #include "workload/goodput.h"
 
 namespace baton::planner {

@@ -5,12 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "common/json.h"
 #include "common/json_shape.h"
 #include "common/stable_hash.h"
 #include "common/status_macros.h"

@@ -5,11 +5,10 @@
 #include <system_error>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_file.h"
 #include "common/gguf/gguf_summary.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/model_name.h"
 #include "common/status_macros.h"

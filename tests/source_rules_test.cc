@@ -66,6 +66,8 @@ const Strings& UnfinishedWords() {
   return *words;
 }
 
+constexpr char kJsonHeader[] = "nlohmann/json";
+
 // Violations of the rules in one source file.
 Strings CheckSource(const std::string& path, const std::string& text) {
   const std::string folder = TopFolder(path);
@@ -91,6 +93,9 @@ Strings CheckSource(const std::string& path, const std::string& text) {
     if (HasWord(text, word)) add(absl::StrCat("is unfinished: ", word));
   }
   if (HasWord(code, "using namespace")) add("has a using directive");
+  if (path != "common/json.h" && absl::StrContains(code, kJsonHeader)) {
+    add("includes nlohmann's JSON, not common/json.h");
+  }
   if (is_header && !absl::StrContains(text, "\n#pragma once\n")) {
     add("has no #pragma once");
   }
@@ -130,6 +135,12 @@ TEST(SourceRulesTest, FindsEachKindOfViolation) {
   for (const std::string& word : UnfinishedWords()) {
     EXPECT_THAT(CheckSource("engine/x.cc", "// " + word + ": later\n"),
                 testing::SizeIs(1));
+  }
+  for (const auto& [path, found] :
+       {std::pair("engine/x.cc", 1), std::pair("common/json.h", 0)}) {
+    EXPECT_THAT(
+        CheckSource(path, "// A.\n#pragma once\n#include <nlohmann/json.hpp>"),
+        testing::SizeIs(static_cast<size_t>(found)));
   }
   EXPECT_THAT(CheckSource("engine/x.cc", "using namespace std;\n"),
               testing::SizeIs(1));

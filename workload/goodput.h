@@ -7,9 +7,8 @@
 
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/time/time.h"
+#include "common/json.h"
 
 namespace baton::workload {
 

@@ -4,13 +4,12 @@
 #include <fstream>
 #include <limits>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/json.h"
 #include "common/status_macros.h"
 
 namespace baton::workload {

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "router/output_format/json_schema.h"

@@ -4,9 +4,8 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "common/json_shape.h"
 #include "common/log.h"
 #include "common/status_macros.h"

@@ -16,11 +16,10 @@
 #include <memory>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/json.h"
 
 namespace baton::router {
 

@@ -9,10 +9,9 @@
 // no token strips the spaces beside it.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include "absl/status/statusor.h"
 #include "common/gguf/gguf_file.h"
+#include "common/json.h"
 
 namespace baton::router {
 

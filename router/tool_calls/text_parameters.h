@@ -5,9 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/container/flat_hash_map.h"
+#include "common/json.h"
 
 namespace baton::router {
 

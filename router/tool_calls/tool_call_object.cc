@@ -2,9 +2,8 @@
 
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_format.h"
+#include "common/json.h"
 #include "common/log.h"
 
 namespace baton::router {

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "common/json_text.h"
 
 namespace baton::router::tracing {

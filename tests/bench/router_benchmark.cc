@@ -27,13 +27,12 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/process/process.h"
 #include "tests/bench/router_benchmark_phases.h"

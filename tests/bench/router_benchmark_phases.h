@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "common/json.h"
 #include "tests/bench/router_benchmark_clients.h"
 #include "tests/bench/router_benchmark_raw.h"
 #include "tests/bench/router_benchmark_router.h"

@@ -1,7 +1,7 @@
 // How fast the router's tokenizer is by itself, on one thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include "common/json.h"
 
 namespace baton::bench {
 

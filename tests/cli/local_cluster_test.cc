@@ -14,11 +14,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "cli/prometheus_targets.h"
 #include "common/clock.h"
+#include "common/json.h"
 #include "common/process/process.h"
 
 namespace baton::cli {

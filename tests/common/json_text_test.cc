@@ -3,7 +3,8 @@
 #include <limits>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
+
+#include "common/json.h"
 
 namespace baton {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
+#include "common/json.h"
 #include "engine/weight_matrix.h"
 
 namespace baton::engine {

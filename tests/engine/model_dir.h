@@ -5,10 +5,9 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/json.h"
 #include "engine/weights.h"
 
 namespace baton::engine {

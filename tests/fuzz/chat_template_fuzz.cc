@@ -2,9 +2,8 @@
 // the template behind it.
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/time/time.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/utf8.h"
 #include "router/text/chat_template.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
+#include "common/json.h"
 #include "common/log.h"
 #include "engine/engine_factory.h"
 #include "tests/engine/model_dir.h"

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include <nlohmann/json.hpp>
-
+#include "common/json.h"
 #include "common/log.h"
 
 namespace baton::engine {

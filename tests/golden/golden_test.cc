@@ -15,9 +15,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "engine/engine_factory.h"
 #include "tests/golden/engine_driver.h"

@@ -9,11 +9,11 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "cli/child_process.h"
+#include "common/json.h"
 #include "tests/integration/cluster.h"
 #include "tests/support/test_certificates.h"
 #include "tests/support/tiny_model.h"

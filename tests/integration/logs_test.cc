@@ -8,11 +8,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/json.h"
 #include "tests/integration/client.h"
 #include "tests/integration/cluster.h"
 #include "tests/support/tiny_model.h"

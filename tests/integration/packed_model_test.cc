@@ -9,13 +9,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "common/json.h"
 #include "tests/integration/client.h"
 #include "tests/integration/cluster.h"
 #include "tests/integration/raw_call.h"

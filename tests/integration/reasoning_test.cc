@@ -8,10 +8,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/json.h"
 #include "tests/integration/cluster.h"
 #include "tests/support/http_client.h"
 #include "tests/support/tiny_model.h"

@@ -8,9 +8,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
+#include "common/json.h"
 #include "tests/integration/client.h"
 #include "tests/integration/cluster.h"
 #include "tests/integration/raw_call.h"

@@ -9,9 +9,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "tests/integration/cluster.h"
 #include "tests/support/http_client.h"
 #include "tests/support/tiny_model.h"

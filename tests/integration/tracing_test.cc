@@ -7,10 +7,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "common/trace_context.h"
 #include "tests/integration/client.h"
 #include "tests/integration/cluster.h"

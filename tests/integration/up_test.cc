@@ -15,11 +15,11 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "tests/integration/client.h"
 #include "tests/integration/cluster.h"

@@ -2,7 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
+
+#include "common/json.h"
 
 namespace baton::load_generator {
 namespace {

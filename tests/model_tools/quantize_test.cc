@@ -14,13 +14,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "common/gguf/gguf_tensor_type.h"
+#include "common/json.h"
 #include "engine/cpu/packed_model.h"
 #include "engine/engine.h"
 #include "engine/engine_factory.h"

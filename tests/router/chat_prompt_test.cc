@@ -4,15 +4,15 @@
 
 #include <fstream>
 #include <string>
-#include <vector>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "router/invalid_field.h"
 #include "router/text/chat_template.h"
 

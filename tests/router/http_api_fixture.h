@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
+#include "common/json.h"
 #include "tests/router/router_fixture.h"
 #include "tests/support/fake_worker.h"
 #include "tests/support/http_client.h"

@@ -1,10 +1,10 @@
 // The OpenAI API of a real router among fake workers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/json.h"
 #include "tests/router/http_api_fixture.h"
 
 namespace baton::router {

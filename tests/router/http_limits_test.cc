@@ -11,11 +11,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/json.h"
 #include "router/access/key_file.h"
 #include "tests/router/http/raw_client.h"
 #include "tests/router/router_fixture.h"

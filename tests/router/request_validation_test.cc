@@ -4,9 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "router/invalid_field.h"
 #include "router/text/chat_template.h"
 #include "scheduling/grammar_automaton.h"
@@ -394,45 +394,6 @@ TEST_F(RequestValidationTest, TargetsClassAndPriority) {
   request_.set_priority(0);
   request_.set_request_class(static_cast<v1::RequestClass>(9));
   EXPECT_THAT(Error(), StartsWith("request_class is 9"));
-}
-
-TEST_F(RequestValidationTest, AKeyBoundsClassAndPriority) {
-  limits_.targets.batch.ttft = absl::Seconds(40);
-  const KeyRights rights = {.max_priority = -3, .batch_only = true};
-  limits_.rights = &rights;
-  request_.set_request_class(v1::REQUEST_CLASS_INTERACTIVE);
-  for (const auto& [asked, got] :
-       {std::pair(100, -3), std::pair(0, -3), std::pair(-4, -4)}) {
-    request_.set_priority(asked);
-    const auto prepared = Prepare();
-    ASSERT_TRUE(prepared.ok()) << prepared.status();
-    EXPECT_EQ(prepared->answer.priority, got) << asked;
-    EXPECT_EQ(prepared->answer.request_class, RequestClass::kBatch);
-    EXPECT_EQ(prepared->answer.ttft_target, absl::Seconds(40));
-  }
-  // What nobody may ask for is an error all the same.
-  request_.set_priority(101);
-  EXPECT_THAT(Error(), StartsWith("priority is 101"));
-}
-
-TEST_F(RequestValidationTest, AKeyHasItsModels) {
-  const AdapterNames adapters = {{"sql", "A1"}, {"chat", "A2"}};
-  const KeyRights rights = {.models = {"chat"}};
-  limits_.adapters = &adapters;
-  limits_.rights = &rights;
-  request_.set_model("chat");
-  ASSERT_TRUE(Prepare().ok());
-  EXPECT_EQ(Prepare()->answer.adapter, "chat");
-  // Others are there as little as those that are nowhere.
-  for (const char* other : {"sql", "nowhere", "stories", ""}) {
-    request_.set_model(other);
-    const absl::Status status = Make().status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << other;
-    EXPECT_EQ(FieldOf(status), "model");
-    EXPECT_EQ(std::string(status.message()),
-              absl::StrCat("model \"", *other == 0 ? "stories" : other,
-                           "\" is not served here to this API key"));
-  }
 }
 
 TEST_F(RequestValidationTest, ASaltHasABound) {

@@ -7,8 +7,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
+#include "common/json.h"
 #include "router/access/key_file.h"
 #include "tests/router/router_fixture.h"
 #include "tests/support/await_that.h"

@@ -5,10 +5,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_tensor_type.h"
+#include "common/json.h"
 #include "tests/router/harmony_model.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/scratch_dir.h"

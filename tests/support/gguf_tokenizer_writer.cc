@@ -1,8 +1,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "common/json.h"
 #include "tests/support/gguf_writer.h"
 
 namespace baton::test {

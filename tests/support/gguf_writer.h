@@ -8,10 +8,9 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/json.h"
 
 namespace baton::test {
 

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "engine/dtype.h"
 #include "engine/float_convert.h"
 #include "engine/lora_adapter.h"
 #include "engine/model_config.h"
-#include "nlohmann/json.hpp"
 
 namespace baton::test {
 namespace {

@@ -3,9 +3,8 @@
 // The thread of the Run.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include "absl/status/statusor.h"
+#include "common/json.h"
 #include "router/text/jinja/run.h"
 #include "router/text/jinja/value.h"
 

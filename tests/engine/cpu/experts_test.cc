@@ -10,10 +10,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/json.h"
 #include "engine/cpu/forward_pass.h"
 #include "engine/weights.h"
 #include "tests/engine/cpu/engine_fixture.h"

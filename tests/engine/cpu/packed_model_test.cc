@@ -15,10 +15,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "engine/cpu/thread_team.h"
 #include "engine/cpu/weight_loading.h"

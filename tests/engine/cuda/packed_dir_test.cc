@@ -8,9 +8,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "engine/cpu/weight_dtype.h"
 #include "engine/cuda/cuda_engine.h"
 #include "tests/engine/cuda/device_fixture.h"

@@ -6,9 +6,8 @@
 #include <functional>
 #include <iterator>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/types/span.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "engine/e4m3.h"
 #include "engine/float_convert.h"

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
+#include "common/json.h"
 #include "router/harmony/harmony_stream.h"
 
 namespace baton::router {

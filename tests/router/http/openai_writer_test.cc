@@ -5,7 +5,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
+
+#include "common/json.h"
 
 namespace baton::router::http {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
+#include "common/json.h"
 #include "common/utf8.h"
 #include "scheduling/grammar.h"
 #include "scheduling/grammar_automaton.h"

@@ -9,11 +9,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "scheduling/grammar_automaton.h"
 
 namespace baton::router {

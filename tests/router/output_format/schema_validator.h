@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include <nlohmann/json.hpp>
+#include "common/json.h"
 
 namespace baton::router {
 

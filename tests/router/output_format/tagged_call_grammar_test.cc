@@ -8,10 +8,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "router/output_format/response_grammars.h"
 #include "router/tool_calls/tool_call_stream.h"
 #include "scheduling/grammar_automaton.h"

@@ -4,8 +4,8 @@
 #include <string>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
+#include "common/json.h"
 #include "router/reasoning/reasoning_start.h"
 #include "router/text/chat_template.h"
 

@@ -6,8 +6,7 @@
 #include <random>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
+#include "common/json.h"
 #include "router/text/tokenizer.h"
 
 namespace baton::router {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 #include "router/tool_calls/tool_call_stream.h"
 #include "tests/router/tool_calls/pushed_answer.h"
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/json.h"
 
 namespace baton::router {
 namespace {
