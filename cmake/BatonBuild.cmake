@@ -160,6 +160,7 @@ endfunction()
 # compile and save their tests next to nothing. Nor, in any whole build for
 # tests, is what tests stand on, but where BATON_TESTS_THAT_COMPUTE is set.
 set(BATON_FOLDERS_THAT_WAIT
+    batch
     cli
     client
     decode_worker
