@@ -102,27 +102,34 @@ absl::StatusOr<ResultFile> ResultFile::Resume(const std::string& path) {
   const std::string beside = absl::StrCat(path, ".resumed");
   BATON_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(beside));
   ResultFile results(std::move(file));
+  const auto give_up = [&](absl::Status status) {
+    std::remove(beside.c_str());
+    return status;
+  };
   std::string line;
   for (int64_t number = 1; std::getline(earlier, line); ++number) {
     // The last one has no end when it was cut short.
     if (earlier.eof()) break;
     const std::optional<EarlierResult> result = ReadResult(line);
     if (!result.has_value()) {
-      std::remove(beside.c_str());
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ":", number, ": no result of a batch"));
+      return give_up(absl::InvalidArgumentError(
+          absl::StrCat(path, ":", number, ": no result of a batch")));
     }
     if (result->status != kStatusOk) continue;
     line += '\n';
     if (!results.answered_.insert(result->custom_id).second) continue;
-    BATON_RETURN_IF_ERROR(results.Write(line));
+    if (absl::Status kept = results.Write(line); !kept.ok()) {
+      return give_up(kept);
+    }
   }
   if (earlier.bad()) {
-    return absl::UnavailableError(absl::StrCat("cannot read ", path));
+    return give_up(absl::UnavailableError(absl::StrCat("cannot read ", path)));
   }
-  BATON_RETURN_IF_ERROR(results.file_.SyncAndDrop());
+  if (absl::Status kept = results.file_.SyncAndDrop(); !kept.ok()) {
+    return give_up(kept);
+  }
   if (std::rename(beside.c_str(), path.c_str()) != 0) {
-    return FileError(errno, "cannot replace", path);
+    return give_up(FileError(errno, "cannot replace", path));
   }
   return results;
 }

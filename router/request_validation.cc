@@ -19,6 +19,7 @@ namespace baton::router {
 namespace {
 
 using scheduling::kMaxPriority;
+static_assert(kMaxKeyPriority == kMaxPriority);
 using scheduling::kMaxTargetMs;
 
 constexpr size_t kMaxRequestIdBytes = 128;

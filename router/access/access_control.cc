@@ -306,8 +306,7 @@ absl::Status AccessControl::Refuse(const KeyState& state,
 }
 
 absl::Status AccessControl::Authenticate(absl::string_view authorization) {
-  if (!required()) return absl::OkStatus();
-  return Find(authorization).status();
+  return RightsOf(authorization).status();
 }
 
 absl::StatusOr<std::shared_ptr<const KeyRights>> AccessControl::RightsOf(

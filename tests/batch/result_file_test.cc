@@ -114,6 +114,7 @@ TEST_F(ResultFileTest, AnotherFileIsNotTouched) {
   EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(std::string(file.status().message()),
             absl::StrCat(path_, ":1: no result of a batch"));
+  EXPECT_FALSE(std::ifstream(path_ + ".resumed").is_open());
   EXPECT_EQ(TextOf(path_), text);
 }
 
