@@ -67,10 +67,10 @@ absl::Status Validate(const EngineOptions& options) {
   }
   if (options.weights != "auto" && options.weights != "bf16" &&
       options.weights != "fp8" && options.weights != "int8" &&
-      options.weights != "int4") {
+      options.weights != "int4" && options.weights != "mxfp4") {
     return absl::InvalidArgumentError(
         absl::StrCat("weights: \"", options.weights,
-                     "\" is not auto, bf16, fp8, int8 or int4"));
+                     "\" is not auto, bf16, fp8, int8, int4 or mxfp4"));
   }
   if (!ParseKvDtype(options.kv_dtype)) {
     return absl::InvalidArgumentError(absl::StrCat(

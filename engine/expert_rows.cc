@@ -11,16 +11,14 @@
 namespace baton::engine {
 namespace {
 
-constexpr int64_t kGroupBytes = kMxfp4Group / 2;
-
 void ReadMxfp4Row(const WeightMatrix& matrix, int64_t stored, float* out) {
   const int64_t groups = matrix.columns / kMxfp4Group;
   const std::byte* from =
-      matrix.values.bytes.data() + stored * groups * kGroupBytes;
+      matrix.values.bytes.data() + stored * groups * kMxfp4GroupBytes;
   const std::byte* const scales = matrix.scales.bytes.data() + stored * groups;
   for (int64_t group = 0; group < groups; ++group) {
     const float scale = E8m0ToFloat(std::to_integer<int>(scales[group]));
-    for (int64_t i = 0; i < kGroupBytes; ++i, ++from) {
+    for (int64_t i = 0; i < kMxfp4GroupBytes; ++i, ++from) {
       const auto pair = std::to_integer<unsigned>(*from);
       *out++ = E2m1ToFloat(pair & 0xf) * scale;
       *out++ = E2m1ToFloat(pair >> 4) * scale;

@@ -1,5 +1,6 @@
 // The numbers of MXFP4 (Open Compute Project 2023, "OCP Microscaling formats
-// (MX)"): groups of 32 share a scale. Pure functions, any thread.
+// (MX)"): groups of 32 share a scale, a power of two by its exponent. Pure
+// functions, any thread.
 #pragma once
 
 #include <cmath>
@@ -10,6 +11,8 @@ namespace baton::engine {
 
 // Inputs that share a scale.
 inline constexpr int64_t kMxfp4Group = 32;
+// Of their numbers.
+inline constexpr int64_t kMxfp4GroupBytes = kMxfp4Group / 2;
 
 // e2m1, by the four bits of `code`: a sign, two bits of exponent and one of the
 // mantissa.
@@ -26,6 +29,27 @@ inline float E8m0ToFloat(int exponent) {
   constexpr int kBias = 127;
   return exponent == kNotANumber ? std::numeric_limits<float>::quiet_NaN()
                                  : std::ldexp(1.0f, exponent - kBias);
+}
+
+// Exponents with which all numbers are zero or normal numbers of bfloat16.
+inline constexpr int kLeastMxfp4Exponent = 2;
+inline constexpr int kGreatestMxfp4Exponent = 252;
+// One more, with which 6 is no number. Where matrices are packed, no number is
+// written so.
+inline constexpr int kMxfp4NanExponent = kGreatestMxfp4Exponent + 1;
+inline constexpr unsigned kMxfp4NanCode = 7;
+
+// The bits of a number as bfloat16.
+// REQUIRES: an exponent as above.
+inline uint16_t Mxfp4ToBf16(unsigned code, int exponent) {
+  const unsigned magnitude = code & 7;
+  const unsigned sign = (code & 8) << 12;
+  if (magnitude == 0) return static_cast<uint16_t>(sign);
+  // Two bits of the exponent and one of the mantissa, as bfloat16 has them. But
+  // 0.5 has no mantissa.
+  const unsigned bits = magnitude == 1 ? 0 : magnitude << 6;
+  return static_cast<uint16_t>(
+      sign | (bits + (static_cast<unsigned>(exponent - 1) << 7)));
 }
 
 }  // namespace baton::engine

@@ -6,9 +6,12 @@
 // of the outputs:
 //   16 bits  two bfloat16;
 //   8 bits   four weights of [-128, 127], each stored as a byte, plus 128;
-//   4 bits   eight, whose first four are the low halves of bytes.
+//   4 bits   eight, whose first four are the low halves of bytes;
+//   MXFP4    eight, in a word of 32 bits: input 2 i is the 4 bits from 4 i on,
+//            input 2 i + 1 those from 16 + 4 i on (mxfp4.h).
 // Scales lie apart: a float32 for each output (8 and 4 bits); then, of 4 bits,
 // the grids (int4_grid.h) of 64 inputs each, [panels / unit][groups][unit][16].
+// MXFP4 has bytes alone, the exponents of 32 inputs each, in the same order.
 //
 // Plain values, any thread.
 #pragma once
@@ -17,6 +20,7 @@
 #include <cstdint>
 
 #include "engine/int4_grid.h"
+#include "engine/mxfp4.h"
 
 namespace baton::engine {
 
@@ -28,14 +32,20 @@ struct PackedLayout {
   int32_t inputs = 0;
   int32_t panels = 0;  // a multiple of `unit`
   int32_t unit = 1;
+  bool mxfp4 = false;  // with 4 bits; inputs are a multiple of 32
 
   // Of 64 inputs, the last one padded.
   int32_t groups() const {
     return (inputs + kInt4GroupInputs - 1) / kInt4GroupInputs;
   }
   int32_t outputs() const { return panels * kPanelOutputs; }
+  // MXFP4: of 32 inputs.
+  int32_t exponents() const {
+    return inputs / static_cast<int32_t>(kMxfp4Group);
+  }
   // Steps of a panel. Of 8 and 4 bits inputs are padded to whole groups.
   int64_t steps() const {
+    if (mxfp4) return inputs / 8;
     const int64_t padded = int64_t{groups()} * kInt4GroupInputs;
     return bits == 16 ? (int64_t{inputs} + 1) / 2 : padded * bits / 32;
   }
@@ -44,11 +54,12 @@ struct PackedLayout {
   int64_t data_bytes() const { return panels * steps() * kStepBytes; }
 
   int64_t column_scale_bytes() const {
-    return bits == 16 ? 0 : outputs() * int64_t{sizeof(float)};
+    return bits == 16 || mxfp4 ? 0 : outputs() * int64_t{sizeof(float)};
   }
-  // Grids of a panel, of one group and the next.
+  // Grids, or exponents, of a panel, of one group and the next.
   int64_t grid_stride() const { return int64_t{unit} * kPanelOutputs; }
   int64_t scale_bytes() const {
+    if (mxfp4) return int64_t{outputs()} * exponents();
     const int64_t grids =
         bits == 4 ? int64_t{outputs()} * groups() * int64_t{sizeof(uint16_t)}
                   : 0;
@@ -68,6 +79,11 @@ struct PackedLayout {
     return column_scale_bytes() + (panel / unit * groups() * grid_stride() +
                                    panel % unit * kPanelOutputs) *
                                       int64_t{sizeof(uint16_t)};
+  }
+  // The exponents of a panel's first group.
+  int64_t ExponentOffset(int32_t panel) const {
+    return panel / unit * exponents() * grid_stride() +
+           panel % unit * kPanelOutputs;
   }
 };
 

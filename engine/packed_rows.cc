@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/float_convert.h"
+#include "engine/mxfp4.h"
 
 namespace baton::engine {
 namespace {
@@ -15,11 +16,15 @@ class PackedOutput final {
                const std::byte* scales, int64_t output)
       : layout_(layout),
         step_(data + layout.PanelOffset(PanelOf(output)) + 4 * Column(output)),
-        scale_(layout.bits == 16
+        scale_(layout.column_scale_bytes() == 0
                    ? nullptr
                    : scales + layout.ColumnScaleOffset(PanelOf(output)) +
                          Column(output) * int64_t{sizeof(float)}),
-        grids_(layout.bits != 4
+        exponents_(!layout.mxfp4
+                       ? nullptr
+                       : scales + layout.ExponentOffset(PanelOf(output)) +
+                             Column(output)),
+        grids_(layout.bits != 4 || layout.mxfp4
                    ? nullptr
                    : scales + layout.GridOffset(PanelOf(output)) +
                          Column(output) * int64_t{sizeof(uint16_t)}) {}
@@ -40,6 +45,11 @@ class PackedOutput final {
     const int32_t byte = Byte(input / 8, input);
     return input & 4 ? byte >> 4 : byte & 15;
   }
+  unsigned Mxfp4(int32_t input) const {
+    uint32_t word;
+    std::memcpy(&word, Step(input / 8), sizeof(word));
+    return word >> (input % 2 * 16 + input % 8 / 2 * 4) & 15;
+  }
   // All of them, a byte each.
   void CopyInt4(int32_t inputs, uint8_t* out) const {
     for (int32_t first = 0; first < inputs; first += 8) {
@@ -55,6 +65,9 @@ class PackedOutput final {
     float scale;
     std::memcpy(&scale, scale_, sizeof(scale));
     return scale;
+  }
+  int Exponent(int64_t group) const {
+    return std::to_integer<int>(exponents_[group * layout_.grid_stride()]);
   }
   uint16_t Code(int32_t group) const {
     uint16_t code;
@@ -78,6 +91,7 @@ class PackedOutput final {
   const PackedLayout& layout_;
   const std::byte* const step_;
   const std::byte* const scale_;
+  const std::byte* const exponents_;
   const std::byte* const grids_;
 };
 
@@ -88,6 +102,13 @@ PackedOutput OutputOf(const WeightMatrix& m, int64_t row) {
 
 void Read(const PackedLayout& layout, const PackedOutput& output,
           float* weights) {
+  if (layout.mxfp4) {
+    for (int32_t k = 0; k < layout.inputs; ++k) {
+      weights[k] = Bf16ToFloat(
+          Mxfp4ToBf16(output.Mxfp4(k), output.Exponent(k / kMxfp4Group)));
+    }
+    return;
+  }
   switch (layout.bits) {
     case 16:
       for (int32_t k = 0; k < layout.inputs; ++k) {
@@ -164,6 +185,17 @@ std::vector<Int4Grid> ReadPackedGrids(const WeightMatrix& matrix, int64_t row,
     }
   }
   return grids;
+}
+
+void CopyPackedMxfp4Row(const WeightMatrix& matrix, int64_t row, uint8_t* codes,
+                        uint8_t* exponents) {
+  const PackedOutput output = OutputOf(matrix, row);
+  for (int32_t k = 0; k < matrix.packed.inputs; ++k) {
+    codes[k] = static_cast<uint8_t>(output.Mxfp4(k));
+  }
+  for (int32_t group = 0; group < matrix.packed.exponents(); ++group) {
+    exponents[group] = static_cast<uint8_t>(output.Exponent(group));
+  }
 }
 
 }  // namespace baton::engine

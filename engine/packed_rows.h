@@ -25,13 +25,18 @@ void ReadPackedOutput(const PackedLayout& layout, const std::byte* data,
 void ReadPackedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
                     absl::Span<float> out);
 // CopyRows: bfloat16, int8, or numbers of [0, 15] as bytes.
+// REQUIRES: no MXFP4.
 void CopyPackedRows(const WeightMatrix& matrix, int64_t row, int64_t count,
                     std::byte* out);
 // RowScale: what multiplies int8 weights.
 float PackedScale(const WeightMatrix& matrix, int64_t row);
 // ReadInt4Grids.
-// REQUIRES: 4 bits.
+// REQUIRES: 4 bits, no MXFP4.
 std::vector<Int4Grid> ReadPackedGrids(const WeightMatrix& matrix, int64_t row,
                                       int64_t count);
+// CopyMxfp4Row (mxfp4_rows.h).
+// REQUIRES: MXFP4.
+void CopyPackedMxfp4Row(const WeightMatrix& matrix, int64_t row, uint8_t* codes,
+                        uint8_t* exponents);
 
 }  // namespace baton::engine

@@ -73,7 +73,7 @@ int32_t ExponentOf(uint16_t scale) {
 
 std::string QuantizedIdentity(absl::string_view model,
                               absl::string_view dtype) {
-  if (dtype == "bf16") return std::string(model);
+  if (dtype == "bf16" || dtype == "mxfp4") return std::string(model);
   return absl::StrCat(model, "-", dtype, "-", kQuantizationVersion);
 }
 

@@ -17,7 +17,8 @@ inline constexpr int kQuantizationVersion = 3;
 
 // Weights that were rounded further are other weights, and so are those that
 // another Baton rounded in another way: "HASH-int4-3". `model` is the identity
-// of what was rounded; "bf16" leaves it as it is.
+// of what was rounded; "bf16" leaves it as it is, as "mxfp4" does, which rounds
+// nothing.
 std::string QuantizedIdentity(absl::string_view model, absl::string_view dtype);
 
 // With a weight that is not finite, all return NaN.

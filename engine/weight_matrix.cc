@@ -133,7 +133,7 @@ bool HasInt4Grids(const WeightMatrix& matrix) {
     case WeightEncoding::kAwq:
       return HasGroupedGrids(matrix);
     case WeightEncoding::kPacked:
-      return matrix.packed.bits == 4;
+      return matrix.packed.bits == 4 && !matrix.packed.mxfp4;
     default:
       return false;
   }
@@ -146,6 +146,7 @@ std::optional<DType> StoredType(const WeightMatrix& matrix) {
     case WeightEncoding::kFp8:
       return matrix.values.dtype;
     case WeightEncoding::kPacked:
+      if (matrix.packed.mxfp4) return std::nullopt;
       return matrix.packed.bits == 16 ? DType::kBf16 : DType::kI8;
     default:
       return std::nullopt;

@@ -121,7 +121,7 @@ bool HasInt4Grids(const WeightMatrix& matrix);
 
 // The type of the numbers that CopyRows gives: of plain ones and e4m3 that of
 // the file; I8 of packed int8; U8, what a grid has, of weights that lie on one.
-// None of all others.
+// None of all others, MXFP4 among them (mxfp4_rows.h).
 std::optional<DType> StoredType(const WeightMatrix& matrix);
 
 // As ReadRows, but the numbers as the file has them, of StoredType.

@@ -112,7 +112,7 @@ absl::StatusOr<QuantizeResult> Quantize(const std::string& dir,
       engine::cpu::ParseWeightDtype(options.to);
   if (!dtype.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", options.to, "\" is not bf16, int8 or int4"));
+        absl::StrCat("\"", options.to, "\" is not bf16, int8, int4 or mxfp4"));
   }
   BATON_ASSIGN_OR_RETURN(const ModelConfig config,
                          engine::LoadModelConfig(options.model));

@@ -7,7 +7,7 @@
 namespace baton::engine::cpu {
 
 Activations::Activations(WeightDtype weights, int32_t columns)
-    : quantized_(weights != WeightDtype::kBf16),
+    : quantized_(TakesInt8(weights)),
       columns_(columns),
       stride_((int64_t{columns} + kGroupInputs - 1) / kGroupInputs *
               kGroupInputs) {}

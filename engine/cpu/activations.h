@@ -1,6 +1,6 @@
 // The left-hand side of a matrix product: one row per token, in the form that
-// the dtype of the weights asks for. bf16 weights take bfloat16; int8 and int4
-// weights take int8 with one scale per row and group of 64.
+// the dtype of the weights asks for. bf16 and MXFP4 weights take bfloat16; int8
+// and int4 weights take int8 with one scale per row and group of 64.
 //
 // Write may be called by several threads for different places; nothing else may
 // run at the same time as Reserve.

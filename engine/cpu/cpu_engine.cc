@@ -82,11 +82,12 @@ absl::StatusOr<MemoryArena> AllocateKv(int64_t bytes,
   return MemoryArena::Allocate(bytes, purpose);
 }
 
-// "cpu-avx512bf16-int4-kv8": what bf16 does not name.
+// "cpu-avx512bf16-int4-kv8": what bf16 does not name, nor MXFP4, which computes
+// the same.
 std::string BackendName(const Kernels& kernels, WeightDtype weights,
                         KvDtype kv) {
   std::string name = absl::StrCat("cpu-", kernels.name);
-  if (weights != WeightDtype::kBf16) {
+  if (TakesInt8(weights)) {
     absl::StrAppend(&name, "-", WeightDtypeName(weights));
   }
   if (kv == KvDtype::kInt8) absl::StrAppend(&name, "-kv8");
@@ -107,7 +108,8 @@ absl::StatusOr<std::unique_ptr<Engine>> CpuEngine::Create(
     const EngineOptions& options) {
   if (options.weights != "auto" && !ParseWeightDtype(options.weights)) {
     return absl::UnimplementedError(
-        absl::StrCat("weights: the cpu backend holds bf16, int8 or int4, not ",
+        absl::StrCat("weights: the cpu backend holds bf16, int8, int4 or "
+                     "mxfp4, not ",
                      options.weights));
   }
   if (options.tensor_parallel != 1) {

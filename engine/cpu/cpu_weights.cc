@@ -7,6 +7,7 @@
 #include "absl/types/span.h"
 #include "common/status_macros.h"
 #include "engine/float_convert.h"
+#include "engine/mxfp4_rows.h"
 
 namespace baton::engine::cpu {
 namespace {
@@ -190,7 +191,8 @@ std::vector<MatrixSource> MatrixSources(const ModelConfig& config,
 
 std::vector<MatrixPlace> MatrixPlaces(const ModelConfig& config,
                                       CpuWeights& weights) {
-  const WeightDtype dtype = weights.dtype;
+  const WeightDtype dtype =
+      weights.dtype == WeightDtype::kMxfp4 ? WeightDtype::kBf16 : weights.dtype;
   const int32_t head_panels =
       (config.head_dim + kPanelColumns - 1) / kPanelColumns;
   const int32_t heads = config.num_heads + 2 * config.num_kv_heads;
@@ -198,12 +200,12 @@ std::vector<MatrixPlace> MatrixPlaces(const ModelConfig& config,
                            heads * head_panels};
   const PackedShape o = OutputShape(dtype, config.num_heads * config.head_dim,
                                     config.hidden_size);
-  const auto gate_up = [&](int32_t intermediate) -> PackedShape {
-    return {dtype, kGatePanels, config.hidden_size,
-            2 * PanelsOf(intermediate, kGatePanels)};
+  const auto gate_up = [&](WeightDtype of, int32_t inner) -> PackedShape {
+    return {of, kGatePanels, config.hidden_size,
+            2 * PanelsOf(inner, kGatePanels)};
   };
-  const auto down = [&](int32_t intermediate) {
-    return OutputShape(dtype, intermediate, config.hidden_size);
+  const auto down = [&](WeightDtype of, int32_t inner) {
+    return OutputShape(of, inner, config.hidden_size);
   };
   const ExpertsConfig& experts = config.experts;
   weights.layers.resize(config.num_layers);
@@ -215,8 +217,9 @@ std::vector<MatrixPlace> MatrixPlaces(const ModelConfig& config,
     places.push_back({prefix + "o", o, &layer.o});
     if (!config.LayerHasExperts(i)) {
       const int32_t inner = config.intermediate_size;
-      places.push_back({prefix + "gate_up", gate_up(inner), &layer.gate_up});
-      places.push_back({prefix + "down", down(inner), &layer.down});
+      places.push_back(
+          {prefix + "gate_up", gate_up(dtype, inner), &layer.gate_up});
+      places.push_back({prefix + "down", down(dtype, inner), &layer.down});
       continue;
     }
     places.push_back(
@@ -228,14 +231,36 @@ std::vector<MatrixPlace> MatrixPlaces(const ModelConfig& config,
       CpuExpertWeights& expert = layer.experts[e];
       const std::string name = absl::StrCat(prefix, "experts.", e, ".");
       const int32_t inner = experts.intermediate_size;
-      places.push_back({name + "gate_up", gate_up(inner), &expert.gate_up});
-      places.push_back({name + "down", down(inner), &expert.down});
+      places.push_back(
+          {name + "gate_up", gate_up(weights.dtype, inner), &expert.gate_up});
+      places.push_back(
+          {name + "down", down(weights.dtype, inner), &expert.down});
     }
   }
   places.push_back({"lm_head",
                     OutputShape(dtype, config.hidden_size, config.vocab_size),
                     &weights.lm_head});
   return places;
+}
+
+absl::Status CheckMxfp4(const ModelWeights& weights) {
+  bool experts = false;
+  for (const LayerWeights& layer : weights.layers) {
+    for (const ExpertWeights& expert : layer.experts) {
+      experts = true;
+      for (const WeightMatrix* const matrix :
+           {&expert.gate_proj, &expert.up_proj, &expert.down_proj}) {
+        if (HasMxfp4(*matrix)) continue;
+        return absl::InvalidArgumentError(absl::StrCat(
+            "weights: mxfp4 is for experts that files have in MXFP4; ",
+            matrix->name, " is ", WeightEncodingName(matrix->encoding)));
+      }
+    }
+  }
+  if (experts) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "weights: mxfp4 is for experts that files have in MXFP4; the model has "
+      "no experts");
 }
 
 absl::StatusOr<CpuWeights> PackWeights(const ModelConfig& config,

@@ -61,6 +61,7 @@ struct CpuLayerWeights {
 };
 
 struct CpuWeights {
+  // kMxfp4: that of the experts, all else is in bfloat16.
   WeightDtype dtype = WeightDtype::kBf16;
   int32_t hidden_size = 0;
   std::vector<CpuLayerWeights> layers;
@@ -98,8 +99,13 @@ std::vector<MatrixPlace> MatrixPlaces(const ModelConfig& config,
 // Told how much of the weights is packed, from 0 to 1, by the calling thread.
 using LoadProgress = absl::FunctionRef<void(double share)>;
 
+// OK when weights can be held in MXFP4: there are experts, and the files have
+// them all so; else InvalidArgument, which says what is not.
+absl::Status CheckMxfp4(const ModelWeights& weights);
+
 // Packs every matrix and drops the file's pages behind it; `weights` is not
 // needed afterwards. ResourceExhausted when there is no memory.
+// REQUIRES: for kMxfp4, CheckMxfp4.
 absl::StatusOr<CpuWeights> PackWeights(const ModelConfig& config,
                                        const ModelWeights& weights,
                                        WeightDtype dtype, ThreadTeam& team,

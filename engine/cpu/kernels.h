@@ -96,6 +96,19 @@ struct QuantMatmulArgs {
   NextWeights next;
 };
 
+// MXFP4 (engine/mxfp4.h) to bfloat16: `panels` panels that lie interleaved, as
+// they lie (engine/packed_layout.h), to panels that do, too, for MatmulArgs.
+struct UnpackArgs {
+  const uint8_t* b = nullptr;
+  int64_t step_stride = 0;  // bytes between runs of 8 inputs
+  // Of the first group.
+  const uint8_t* exponents = nullptr;
+  int64_t exponent_stride = 0;  // bytes between groups of 32 inputs
+  int32_t panels = 0;
+  int32_t groups = 0;       // of 32 inputs
+  uint16_t* out = nullptr;  // [groups * 16 pairs][panels][32]
+};
+
 // One query's running softmax over the keys seen so far (Milakov and
 // Gimelshein 2018, "Online normalizer calculation for softmax"). Starts with
 // max = -infinity, sum = 0.
@@ -110,6 +123,7 @@ struct Kernels {
   void (*matmul)(const MatmulArgs& args);
   void (*matmul_int8)(const QuantMatmulArgs& args);
   void (*matmul_int4)(const QuantMatmulArgs& args);
+  void (*unpack_mxfp4)(const UnpackArgs& args);
 
   // q = x / scale to the nearest integer, where scale = max |x| / 127 is
   // returned: zero when all are (nearly) zero, NaN when a value is not finite.

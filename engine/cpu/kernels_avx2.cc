@@ -81,6 +81,8 @@ inline Halves ToBf16(Floats x) { return Narrow(RoundToBf16(x)); }
 
 #include "engine/cpu/quant_matmul.inl"
 
+#include "engine/cpu/unpack_mxfp4.inl"
+
 namespace baton::engine::cpu {
 
 const Kernels kAvx2Kernels = {
@@ -88,6 +90,7 @@ const Kernels kAvx2Kernels = {
     .matmul = Matmul,
     .matmul_int8 = MatmulInt8,
     .matmul_int4 = MatmulInt4,
+    .unpack_mxfp4 = UnpackMxfp4,
     .quantize = Quantize,
     .round_row = RoundRow,
     .rms_norm = RmsNorm,

@@ -157,6 +157,49 @@ void Matmul(const MatmulArgs& args) {
   }
 }
 
+// As MXFP4's numbers with the exponent of 0.5 are, twice.
+alignas(64) constexpr uint16_t kMxfp4Numbers[32] = {
+    0x0000, 0x0000, 0x0080, 0x00c0, 0x0100, 0x0140, 0x0180, 0x01c0,
+    0x8000, 0x8000, 0x8080, 0x80c0, 0x8100, 0x8140, 0x8180, 0x81c0,
+    0x0000, 0x0000, 0x0080, 0x00c0, 0x0100, 0x0140, 0x0180, 0x01c0,
+    0x8000, 0x8000, 0x8080, 0x80c0, 0x8100, 0x8140, 0x8180, 0x81c0};
+
+void UnpackMxfp4(const UnpackArgs& args) {
+  constexpr int32_t kGroupSteps = 4;
+  constexpr int32_t kStepPairs = 4;
+  // Of the five bits that choose from it, the first is a neighbour's.
+  const __m512i numbers = _mm512_load_si512(kMxfp4Numbers);
+  const __m512i magnitude = _mm512_set1_epi16(7);
+  const int64_t pair_stride = int64_t{args.panels} * kPanelPairElements;
+  for (int32_t g = 0; g < args.groups; ++g) {
+    for (int32_t p = 0; p < args.panels; ++p) {
+      const uint8_t* const b =
+          args.b + g * kGroupSteps * args.step_stride + p * 4 * kPanelColumns;
+      uint16_t* out = args.out + g * kGroupSteps * kStepPairs * pair_stride +
+                      p * kPanelPairElements;
+      const __m512i exponents = _mm512_sub_epi32(
+          _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(
+              args.exponents + g * args.exponent_stride + p * kPanelColumns))),
+          _mm512_set1_epi32(1));
+      const __m512i base = _mm512_or_si512(_mm512_slli_epi32(exponents, 7),
+                                           _mm512_slli_epi32(exponents, 23));
+      for (int32_t s = 0; s < kGroupSteps; ++s) {
+        __m512i codes = _mm512_loadu_si512(b + s * args.step_stride);
+#pragma GCC unroll 4
+        for (int32_t k = 0; k < kStepPairs; ++k) {
+          const __m512i number = _mm512_permutexvar_epi16(codes, numbers);
+          _mm512_storeu_si512(
+              out, _mm512_mask_add_epi16(
+                       number, _mm512_test_epi16_mask(codes, magnitude), number,
+                       base));
+          out += pair_stride;
+          codes = _mm512_srli_epi32(codes, 4);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace baton::engine::cpu
 
@@ -169,6 +212,7 @@ const Kernels kAvx512Bf16Kernels = {
     .matmul = Matmul,
     .matmul_int8 = MatmulInt8,
     .matmul_int4 = MatmulInt4,
+    .unpack_mxfp4 = UnpackMxfp4,
     .quantize = Quantize,
     .round_row = RoundRow,
     .rms_norm = RmsNorm,

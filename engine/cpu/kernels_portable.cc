@@ -60,6 +60,8 @@ inline Halves ToBf16(Floats x) { return Narrow(RoundToBf16(x)); }
 
 #include "engine/cpu/quant_matmul.inl"
 
+#include "engine/cpu/unpack_mxfp4.inl"
+
 namespace baton::engine::cpu {
 
 const Kernels kPortableKernels = {
@@ -67,6 +69,7 @@ const Kernels kPortableKernels = {
     .matmul = Matmul,
     .matmul_int8 = MatmulInt8,
     .matmul_int4 = MatmulInt4,
+    .unpack_mxfp4 = UnpackMxfp4,
     .quantize = Quantize,
     .round_row = RoundRow,
     .rms_norm = RmsNorm,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/log.h"
+#include "engine/mxfp4.h"
 
 namespace baton::engine::cpu {
 namespace {
@@ -16,6 +17,9 @@ namespace {
 constexpr int32_t kManyRowsBf16 = 8;
 constexpr int32_t kManyRowsQuantized = 4;
 constexpr int32_t kBlockBytesPerPanel = 20 << 10;
+// MXFP4 is turned into bfloat16 block by block: with few rows, blocks that stay
+// in the first-level cache.
+constexpr int32_t kFewUnpackedBytesPerPanel = 4 << 10;
 // Rows of a strip: its sums stay in the second-level cache.
 constexpr int32_t kStripRows = 256;
 // Rows whose strips are all computed before the next rows' ones: their
@@ -27,7 +31,10 @@ int32_t CeilDiv(int32_t n, int32_t d) { return (n + d - 1) / d; }
 }  // namespace
 
 Matmul::Matmul(const Kernels& kernels, ThreadTeam& team)
-    : kernels_(kernels), team_(team), scratch_(team.num_threads()) {}
+    : kernels_(kernels),
+      team_(team),
+      scratch_(team.num_threads()),
+      unpacked_(team.num_threads()) {}
 
 void Matmul::Run(const Activations& a, int32_t first_row, int32_t rows,
                  const PackedMatrix& b, int32_t strip_panels, Finish finish) {
@@ -42,7 +49,7 @@ void Matmul::RunGroups(const Activations& a, absl::Span<const RowGroup> groups,
   int64_t items = 0;
   first_items_.clear();
   for (const RowGroup& group : groups) {
-    CHECK_EQ(a.quantized(), group.b->dtype() != WeightDtype::kBf16);
+    CHECK_EQ(a.quantized(), TakesInt8(group.b->dtype()));
     CHECK_EQ(a.columns(), group.b->inputs());
     CHECK_EQ(strip_panels % group.b->unit(), 0);
     CHECK_EQ(group.b->panels(), groups[0].b->panels());
@@ -93,19 +100,29 @@ void Matmul::RunGroups(const Activations& a, absl::Span<const RowGroup> groups,
 }
 
 void Matmul::ComputeStrip(const Activations& a, const PackedMatrix& b,
-                          const Strip& strip, int32_t next_panel) const {
-  const bool bf16 = b.dtype() == WeightDtype::kBf16;
+                          const Strip& strip, int32_t next_panel) {
+  const bool mxfp4 = b.dtype() == WeightDtype::kMxfp4;
+  const bool bf16 = !TakesInt8(b.dtype());  // what kernels take
   const bool many = strip.rows >= (bf16 ? kManyRowsBf16 : kManyRowsQuantized);
   // What k is counted in: steps, or groups of them.
-  const int32_t total = bf16 ? b.input_pairs() : b.groups();
+  const int32_t total = mxfp4  ? b.layout().exponents()
+                        : bf16 ? b.input_pairs()
+                               : b.groups();
   const int64_t steps = b.steps() / total;
-  // Blocks of about the same length.
-  const int64_t bytes_per_panel = total * steps * PackedMatrix::kStepBytes;
-  const int32_t blocks =
-      many ? static_cast<int32_t>((bytes_per_panel + kBlockBytesPerPanel - 1) /
-                                  kBlockBytesPerPanel)
-           : 1;
+  // Blocks of about the same length. Of MXFP4 it is that of what it becomes.
+  const int64_t bytes_per_panel =
+      total * steps * PackedMatrix::kStepBytes * (mxfp4 ? 4 : 1);
+  const int64_t block_bytes = many    ? kBlockBytesPerPanel
+                              : mxfp4 ? kFewUnpackedBytesPerPanel
+                                      : bytes_per_panel;
+  const auto blocks =
+      static_cast<int32_t>((bytes_per_panel + block_bytes - 1) / block_bytes);
   const int32_t block = CeilDiv(total, blocks);
+  const int32_t pairs = mxfp4 ? static_cast<int32_t>(kMxfp4Group) / 2 : 1;
+  if (mxfp4) {
+    unpacked_[strip.thread].Reserve(int64_t{block} * pairs * b.unit() *
+                                    kPanelPairElements);
+  }
   const auto weights_at = [&](int32_t panel, int32_t k) {
     const int64_t bytes_per_k = steps * b.step_stride();
     return NextWeights{
@@ -114,7 +131,7 @@ void Matmul::ComputeStrip(const Activations& a, const PackedMatrix& b,
   };
   // What is read after the block of `panel` at `k`.
   const auto next_of = [&](int32_t panel, int32_t k) -> NextWeights {
-    if (!many) return {};
+    if (!many && !mxfp4) return {};
     if (k + block < total) return weights_at(panel, k + block);
     panel += b.unit();
     if (panel >= strip.first_panel + strip.panels) panel = next_panel;
@@ -128,14 +145,26 @@ void Matmul::ComputeStrip(const Activations& a, const PackedMatrix& b,
       const char* const weights = weights_at(panel, k).data;
       if (bf16) {
         MatmulArgs args;
-        args.a = a.bf16(strip.first_row) + 2 * k;
+        args.a = a.bf16(strip.first_row) + int64_t{2} * k * pairs;
         args.a_stride = a.stride();
         args.rows = strip.rows;
         args.b = reinterpret_cast<const uint16_t*>(weights);
+        if (mxfp4) {
+          UnpackArgs unpack;
+          unpack.b = reinterpret_cast<const uint8_t*>(weights);
+          unpack.step_stride = b.step_stride();
+          unpack.exponents = b.exponents(panel) + k * b.exponent_stride();
+          unpack.exponent_stride = b.exponent_stride();
+          unpack.panels = b.unit();
+          unpack.groups = count;
+          unpack.out = unpacked_[strip.thread].data();
+          kernels_.unpack_mxfp4(unpack);
+          args.b = unpack.out;
+        }
         args.panel_stride = PackedMatrix::kStepBytes / 2;
         args.pair_stride = b.step_stride() / 2;
         args.panels = b.unit();
-        args.k_pairs = count;
+        args.k_pairs = count * pairs;
         args.accumulate = k > 0;
         args.c = c;
         args.c_stride = strip.stride;

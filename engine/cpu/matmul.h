@@ -69,11 +69,13 @@ class Matmul final {
   // Computes a strip into strip.values. `next_panel`: where its thread is
   // likely to go on, perhaps behind the end.
   void ComputeStrip(const Activations& a, const PackedMatrix& b,
-                    const Strip& strip, int32_t next_panel) const;
+                    const Strip& strip, int32_t next_panel);
 
   const Kernels& kernels_;
   ThreadTeam& team_;
   std::vector<AlignedBuffer<float>> scratch_;  // a strip per thread
+  // MXFP4: what a call of a kernel takes of it, per thread.
+  std::vector<AlignedBuffer<uint16_t>> unpacked_;
   // Of the groups of the current call, the first item of each.
   std::vector<int64_t> first_items_;
 };

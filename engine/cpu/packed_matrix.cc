@@ -5,6 +5,8 @@
 
 #include "common/log.h"
 #include "engine/float_convert.h"
+#include "engine/mxfp4.h"
+#include "engine/mxfp4_rows.h"
 #include "engine/packed_rows.h"
 #include "engine/quantize_weights.h"
 
@@ -17,7 +19,8 @@ struct PanelPlace {
   int64_t step_stride = 0;
   float* column_scales = nullptr;
   uint16_t* group_codes = nullptr;  // of the panel's first group
-  int64_t group_stride = 0;         // of group_codes, elements
+  int64_t group_stride = 0;         // of group_codes and exponents, elements
+  uint8_t* exponents = nullptr;     // of the panel's first group
 
   uint8_t* step(int64_t index) const { return data + index * step_stride; }
 };
@@ -72,6 +75,41 @@ void PackInt4(absl::Span<const float> rows, absl::Span<const Int4Grid> grids,
   }
 }
 
+// Groups whose numbers are none of bfloat16 become zeros, or no numbers.
+void PackMxfp4(const PanelSource& source, const PackedLayout& layout,
+               const PanelPlace& place) {
+  const int32_t groups = layout.exponents();
+  std::vector<uint8_t> codes(layout.inputs);
+  std::vector<uint8_t> exponents(groups);
+  for (int32_t g = 0; g < groups; ++g) {
+    // Outputs that there are not, too.
+    std::fill_n(place.exponents + g * place.group_stride, kPanelColumns,
+                static_cast<uint8_t>(kLeastMxfp4Exponent));
+  }
+  for (int32_t c = 0; c < source.rows; ++c) {
+    CopyMxfp4Row(*source.part, source.first_row + c, codes.data(),
+                 exponents.data());
+    for (int32_t g = 0; g < groups; ++g) {
+      uint8_t* const group = codes.data() + g * kMxfp4Group;
+      int exponent = exponents[g];
+      if (exponent < kLeastMxfp4Exponent) {
+        std::fill_n(group, kMxfp4Group, uint8_t{0});
+        exponent = kLeastMxfp4Exponent;
+      } else if (exponent > kGreatestMxfp4Exponent) {
+        std::fill_n(group, kMxfp4Group, static_cast<uint8_t>(kMxfp4NanCode));
+        exponent = kMxfp4NanExponent;
+      }
+      place.exponents[g * place.group_stride + c] =
+          static_cast<uint8_t>(exponent);
+    }
+    for (int32_t k = 0; k < layout.inputs; ++k) {
+      // A byte has the even inputs, or the odd ones, of four.
+      place.step(k / 8)[4 * c + k % 2 * 2 + k % 8 / 4] |=
+          static_cast<uint8_t>(codes[k] << k % 4 / 2 * 4);
+    }
+  }
+}
+
 int32_t BitsOf(WeightDtype dtype) {
   switch (dtype) {
     case WeightDtype::kBf16:
@@ -79,6 +117,7 @@ int32_t BitsOf(WeightDtype dtype) {
     case WeightDtype::kInt8:
       return 8;
     case WeightDtype::kInt4:
+    case WeightDtype::kMxfp4:
       return 4;
   }
   return 0;
@@ -101,7 +140,7 @@ void AppendPanels(const WeightMatrix& part, int64_t first, int64_t count,
 }
 
 PackedLayout PackedShape::layout() const {
-  return {BitsOf(dtype), inputs, panels, unit};
+  return {BitsOf(dtype), inputs, panels, unit, dtype == WeightDtype::kMxfp4};
 }
 
 PackedSize PackedShape::size() const {
@@ -133,9 +172,10 @@ PackedMatrix PackedMatrix::Pack(const PackedShape& shape,
     const int32_t p = static_cast<int32_t>(i);
     const PanelSource& source = sources[i];
     CHECK_EQ(source.part->columns, shape.inputs) << source.part->name;
-    rows[thread].resize(int64_t{source.rows} * shape.inputs);
+    const bool as_floats = shape.dtype != WeightDtype::kMxfp4;
+    rows[thread].resize(as_floats ? int64_t{source.rows} * shape.inputs : 0);
     const absl::Span<float> values = absl::MakeSpan(rows[thread]);
-    if (source.rows > 0) {
+    if (source.rows > 0 && as_floats) {
       ReadRows(*source.part, source.first_row, source.rows, values);
       ReleaseRows(*source.part, source.first_row, source.rows);
     }
@@ -144,7 +184,7 @@ PackedMatrix PackedMatrix::Pack(const PackedShape& shape,
     place.data =
         reinterpret_cast<uint8_t*>(const_cast<std::byte*>(matrix.panel(p)));
     place.step_stride = matrix.step_stride();
-    if (shape.dtype != WeightDtype::kBf16) {
+    if (TakesInt8(shape.dtype)) {
       place.column_scales = const_cast<float*>(matrix.column_scales(p));
     }
     if (shape.dtype == WeightDtype::kInt4) {
@@ -160,6 +200,9 @@ PackedMatrix PackedMatrix::Pack(const PackedShape& shape,
         return PackInt4(
             values, ReadInt4Grids(*source.part, source.first_row, source.rows),
             matrix.layout(), place);
+      case WeightDtype::kMxfp4:
+        place.exponents = const_cast<uint8_t*>(matrix.exponents(p));
+        return PackMxfp4(source, matrix.layout(), place);
     }
   });
   return matrix;

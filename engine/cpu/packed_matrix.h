@@ -1,7 +1,7 @@
 // A weight matrix as the matrix product reads it: in panels of 16 outputs, in
-// bfloat16 or quantized (kernels.h), as packed_layout.h says. Packed once at
-// load, or mapped from a file that holds it packed; serves prefill and decode
-// alike.
+// bfloat16, MXFP4 or quantized (kernels.h), as packed_layout.h says. Packed
+// once at load, or mapped from a file that holds it packed; serves prefill and
+// decode alike.
 //
 // Written by one thread during load, then constant and readable from any
 // thread.
@@ -37,6 +37,7 @@ void AppendPanels(const WeightMatrix& part, int64_t first, int64_t count,
 struct PackedSize {
   int64_t data = 0;  // a multiple of 64
   // int8, int4: float32 per output; then, int4, 16 bits per output and group.
+  // MXFP4: a byte per output and 32 inputs.
   int64_t scales = 0;
 };
 
@@ -62,7 +63,8 @@ class PackedMatrix final {
                absl::Span<const std::byte> scales);
 
   // Packs into `data` and `scales`, which are zero.
-  // REQUIRES: as the constructor; shape.panels sources of shape.inputs columns.
+  // REQUIRES: as the constructor; shape.panels sources of shape.inputs columns;
+  // for MXFP4, HasMxfp4 of their parts.
   static PackedMatrix Pack(const PackedShape& shape,
                            absl::Span<const PanelSource> sources,
                            absl::Span<std::byte> data,
@@ -103,6 +105,13 @@ class PackedMatrix final {
                                              layout_.GridOffset(panel));
   }
   int64_t group_code_stride() const { return layout_.grid_stride(); }
+  // MXFP4: the 16 exponents of a panel's first 32 inputs; those of its next
+  // ones lie exponent_stride() further.
+  const uint8_t* exponents(int32_t panel) const {
+    return reinterpret_cast<const uint8_t*>(scales_.data() +
+                                            layout_.ExponentOffset(panel));
+  }
+  int64_t exponent_stride() const { return layout_.grid_stride(); }
 
   absl::Span<const std::byte> data() const { return data_; }
   absl::Span<const std::byte> scales() const { return scales_; }

@@ -290,7 +290,7 @@ absl::StatusOr<PackedManifest> ReadPackedManifest(const std::string& dir) {
   const std::string weights = fields.String("weights", "");
   const std::optional<WeightDtype> dtype = ParseWeightDtype(weights);
   if (fields.status().ok() && !dtype.has_value()) {
-    fields.FailField("weights", weights, "bf16, int8 or int4");
+    fields.FailField("weights", weights, "bf16, int8, int4 or mxfp4");
   }
   manifest.dtype = dtype.value_or(WeightDtype::kBf16);
   for (const auto& [name, value] : {std::pair("identity", &manifest.identity),

@@ -1,6 +1,7 @@
 #include "engine/cpu/weight_loading.h"
 
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -63,7 +64,8 @@ absl::StatusOr<LoadedWeights> MapModel(const EngineOptions& options,
 
 absl::StatusOr<LoadedWeights> PackModel(const std::string& model,
                                         const ModelConfig& config,
-                                        WeightDtype dtype, ThreadTeam& team,
+                                        std::optional<WeightDtype> asked,
+                                        ThreadTeam& team,
                                         LoadProgress progress) {
   if (IsPackedModel(model)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -73,6 +75,10 @@ absl::StatusOr<LoadedWeights> PackModel(const std::string& model,
   }
   BATON_ASSIGN_OR_RETURN(const ModelWeights weights,
                          LoadModelWeights(model, config));
+  const absl::Status mxfp4 = CheckMxfp4(weights);
+  if (asked == WeightDtype::kMxfp4) BATON_RETURN_IF_ERROR(mxfp4);
+  const WeightDtype dtype =
+      asked.value_or(mxfp4.ok() ? WeightDtype::kMxfp4 : WeightDtype::kBf16);
   LoadedWeights loaded;
   loaded.identity =
       QuantizedIdentity(ModelIdentity(config, weights), WeightDtypeName(dtype));
@@ -85,11 +91,9 @@ absl::StatusOr<LoadedWeights> LoadCpuWeights(const EngineOptions& options,
                                              const ModelConfig& config,
                                              ThreadTeam& team) {
   if (IsPackedModel(options.model_dir)) return MapModel(options, config);
-  const WeightDtype dtype =
-      ParseWeightDtype(options.weights).value_or(WeightDtype::kBf16);
   ProgressLog log(options.model_dir);
-  return PackModel(options.model_dir, config, dtype, team,
-                   [&](double share) { log(share); });
+  return PackModel(options.model_dir, config, ParseWeightDtype(options.weights),
+                   team, [&](double share) { log(share); });
 }
 
 }  // namespace baton::engine::cpu

@@ -3,6 +3,7 @@
 // engine.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -20,10 +21,12 @@ struct LoadedWeights {
 };
 
 // Packs the weights of `model`, whatever it is but a directory that holds them
-// packed (InvalidArgument). Other errors as CreateEngine.
+// packed (InvalidArgument). Without a dtype it is kMxfp4 where that can be
+// (CheckMxfp4), else kBf16. Other errors as CreateEngine.
 absl::StatusOr<LoadedWeights> PackModel(const std::string& model,
                                         const ModelConfig& config,
-                                        WeightDtype dtype, ThreadTeam& team,
+                                        std::optional<WeightDtype> dtype,
+                                        ThreadTeam& team,
                                         LoadProgress progress);
 
 // Maps a directory that holds weights packed (IsPackedModel). InvalidArgument

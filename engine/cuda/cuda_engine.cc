@@ -126,9 +126,10 @@ absl::StatusOr<LoadedFiles> LoadFiles(const EngineOptions& options,
   if (cpu::IsPackedModel(options.model_dir)) {
     BATON_ASSIGN_OR_RETURN(cpu::LoadedWeights packed,
                            cpu::MapModel(options, config));
-    // Formats of one name are the same weights.
-    files.format =
-        ParseWeightFormat(cpu::WeightDtypeName(packed.weights.dtype)).value();
+    // Formats of one name are the same weights. The numbers of MXFP4, which is
+    // none of them, are bfloat16's.
+    files.format = ParseWeightFormat(cpu::WeightDtypeName(packed.weights.dtype))
+                       .value_or(WeightFormat::kBf16);
     files.identity = std::move(packed.identity);
     files.weights = cpu::ViewPackedWeights(config, std::move(packed.weights));
     return files;

@@ -11,6 +11,7 @@
 
 #include "engine/cpu/kernel_choice.h"
 #include "engine/float_convert.h"
+#include "tests/engine/cpu/owned_matrix.h"
 #include "tests/engine/grouped_matrix.h"
 
 namespace baton::engine::cpu {
@@ -42,76 +43,15 @@ struct OwnedTensor {
         reinterpret_cast<const std::byte*>(content.data()), content.size());
   }
 
+  operator const WeightMatrix&() const { return view; }
+
   std::string content;
   std::vector<float> values;  // rounded to bfloat16
   WeightMatrix view;
 };
 
-// A matrix packed into memory of its own.
-struct OwnedMatrix {
-  OwnedMatrix(WeightDtype dtype, int32_t unit, const OwnedTensor& tensor,
-              ThreadTeam& team)
-      : OwnedMatrix(dtype, unit, tensor.view, team) {}
-  OwnedMatrix(WeightDtype dtype, int32_t unit, const WeightMatrix& source,
-              ThreadTeam& team) {
-    std::vector<PanelSource> panels;
-    AppendPanels(source, 0, source.rows, unit, &panels);
-    const PackedShape shape = {dtype, unit,
-                               static_cast<int32_t>(source.columns),
-                               static_cast<int32_t>(panels.size())};
-    data.Reserve(shape.size().data);
-    scales.Reserve(shape.size().scales);
-    matrix = PackedMatrix::Pack(
-        shape, panels, absl::MakeSpan(data.data(), shape.size().data),
-        absl::MakeSpan(scales.data(), shape.size().scales), team);
-  }
-
-  // What it holds, [outputs][inputs].
-  std::vector<float> Values() const {
-    std::vector<float> values(int64_t{matrix.outputs()} * matrix.inputs());
-    for (int32_t n = 0; n < matrix.outputs(); ++n) {
-      matrix.ReadOutput(n, values.data() + int64_t{n} * matrix.inputs());
-    }
-    return values;
-  }
-
-  AlignedBuffer<std::byte> data;
-  AlignedBuffer<std::byte> scales;
-  PackedMatrix matrix;
-};
-
 constexpr WeightDtype kDtypes[] = {WeightDtype::kBf16, WeightDtype::kInt8,
                                    WeightDtype::kInt4};
-
-std::vector<float> RandomInput(int32_t rows, int32_t inputs) {
-  std::mt19937 bits(rows);
-  std::normal_distribution<float> normal;
-  std::vector<float> a(int64_t{rows} * inputs);
-  for (float& x : a) x = normal(bits);
-  return a;
-}
-
-// The product of the rows from `first` on, in any company.
-std::vector<float> Product(const Kernels& kernels, ThreadTeam& team,
-                           const std::vector<float>& a, int32_t first,
-                           int32_t rows, const PackedMatrix& b) {
-  Activations input(b.dtype(), b.inputs());
-  input.Reserve(rows);
-  for (int32_t r = 0; r < rows; ++r) {
-    input.Write(kernels, r, 0, a.data() + int64_t{first + r} * b.inputs(),
-                b.inputs());
-  }
-  std::vector<float> c(int64_t{rows} * b.outputs(), NAN);
-  Matmul matmul(kernels, team);
-  matmul.Run(input, 0, rows, b, b.unit(), [&](const Strip& strip) {
-    for (int32_t i = 0; i < strip.rows; ++i) {
-      std::memcpy(c.data() + int64_t{strip.first_row + i} * b.outputs() +
-                      strip.first_column(),
-                  strip.row(i), sizeof(float) * strip.panels * kPanelColumns);
-    }
-  });
-  return c;
-}
 
 TEST(PackedMatrixTest, ReadsBackWhatItRounded) {
   ThreadTeam team(2);
@@ -241,7 +181,8 @@ TEST_P(MatmulTest, IsCloseToDoubleForOddShapes) {
       const std::vector<float> weights = owned.Values();
       for (const int32_t rows : {1, 2, 5, 13, 33, 100}) {
         const std::vector<float> a = RandomInput(rows, inputs);
-        const std::vector<float> c = Product(*GetParam(), team, a, 0, rows, b);
+        const std::vector<float> c =
+            ProductOf(*GetParam(), team, a, 0, rows, b);
         for (int32_t r = 0; r < rows; ++r) {
           float largest = 0.0f;
           for (int32_t k = 0; k < inputs; ++k) {
@@ -286,14 +227,14 @@ TEST_P(MatmulTest, ARowIsTheSameInAnyCompanyAndOnAnyNumberOfThreads) {
       const PackedMatrix& b = owned.matrix;
       std::vector<float> expected;
       for (int32_t r = 0; r < kRows; ++r) {
-        const std::vector<float> row = Product(*GetParam(), one, a, r, 1, b);
+        const std::vector<float> row = ProductOf(*GetParam(), one, a, r, 1, b);
         expected.insert(expected.end(), row.begin(), row.end());
       }
       for (ThreadTeam* team : {&one, &three}) {
         for (const int32_t rows : {2, 3, 4, 7, 8, 23, 24, 64, 96, 130, 600}) {
           for (const int32_t first : {0, kRows - rows}) {
             const std::vector<float> c =
-                Product(*GetParam(), *team, a, first, rows, b);
+                ProductOf(*GetParam(), *team, a, first, rows, b);
             ASSERT_EQ(
                 0, std::memcmp(c.data(),
                                expected.data() + int64_t{first} * b.outputs(),
@@ -346,8 +287,8 @@ TEST_P(MatmulTest, GroupsOfRowsHaveMatricesOfTheirOwn) {
       });
       for (const RowGroup& group : groups) {
         if (group.rows == 0) continue;
-        const std::vector<float> expected =
-            Product(*GetParam(), one, a, group.first_row, group.rows, *group.b);
+        const std::vector<float> expected = ProductOf(
+            *GetParam(), one, a, group.first_row, group.rows, *group.b);
         ASSERT_EQ(0,
                   std::memcmp(c.data() + int64_t{group.first_row} * outputs,
                               expected.data(), expected.size() * sizeof(float)))
@@ -366,7 +307,7 @@ TEST_P(MatmulTest, WhatIsNotFiniteStaysInItsRow) {
     std::vector<float> a = RandomInput(3, 130);
     a[130 + 100] = NAN;
     const std::vector<float> c =
-        Product(*GetParam(), team, a, 0, 3, owned.matrix);
+        ProductOf(*GetParam(), team, a, 0, 3, owned.matrix);
     for (int32_t n = 0; n < 32; ++n) {
       EXPECT_TRUE(std::isfinite(c[n]));
       EXPECT_FALSE(std::isfinite(c[32 + n])) << WeightDtypeName(dtype);

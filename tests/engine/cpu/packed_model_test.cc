@@ -88,8 +88,9 @@ std::vector<float> Logits(Engine& engine) {
   return result.sampled.at(0).logits;
 }
 
-void ExpectSameModel(const std::string& source) {
-  for (const WeightDtype dtype : kPackedDtypes) {
+void ExpectSameModel(const std::string& source,
+                     absl::Span<const WeightDtype> dtypes = kPackedDtypes) {
+  for (const WeightDtype dtype : dtypes) {
     SCOPED_TRACE(absl::StrCat(source, " ", WeightDtypeName(dtype)));
     const ModelDir dir;
     ASSERT_NO_FATAL_FAILURE(WritePacked(source, dtype, dir));
@@ -98,7 +99,7 @@ void ExpectSameModel(const std::string& source) {
     const auto packs = MakeEngine(options);
     const auto maps = MakeEngine(Options(dir.path()));
     EXPECT_EQ(maps->model_identity(), packs->model_identity());
-    const std::string rounding = dtype == WeightDtype::kBf16
+    const std::string rounding = !TakesInt8(dtype)
                                      ? ""
                                      : absl::StrCat("-", WeightDtypeName(dtype),
                                                     "-", kQuantizationVersion);
@@ -148,11 +149,13 @@ TEST(PackedModelTest, IsTheModelThatIsPackedAtLoad) {
   ExpectSameModel(GoldenDir("llama_linear"));
   // A bias for the choice of experts, and one that all tokens share.
   ExpectSameModel(GoldenDir("glm4_moe"));
-  // Sinks, and biases of experts.
-  ExpectSameModel(GoldenDir("gpt_oss"));
   // Several matrices in one.
   ExpectSameModel(GoldenDir("phi3"));
   ExpectSameModel(BATON_SOURCE_DIR "/models/stories");
+  // Sinks, biases of experts, and experts in MXFP4.
+  constexpr WeightDtype kMxfp4Too[] = {WeightDtype::kMxfp4, WeightDtype::kBf16,
+                                       WeightDtype::kInt4};
+  ExpectSameModel(GoldenDir("gpt_oss"), kMxfp4Too);
 }
 
 TEST(PackedModelTest, LiesInTheFileAsItIsRead) {
