@@ -34,13 +34,13 @@ inline float E8m0ToFloat(int exponent) {
 // Exponents with which all numbers are zero or normal numbers of bfloat16.
 inline constexpr int kLeastMxfp4Exponent = 2;
 inline constexpr int kGreatestMxfp4Exponent = 252;
-// One more, with which 6 is no number. Where matrices are packed, no number is
-// written so.
-inline constexpr int kMxfp4NanExponent = kGreatestMxfp4Exponent + 1;
-inline constexpr unsigned kMxfp4NanCode = 7;
+// One more, with which 4 is infinite. Where matrices are packed, numbers that
+// are not finite are written so.
+inline constexpr int kInfiniteMxfp4Exponent = kGreatestMxfp4Exponent + 1;
+inline constexpr unsigned kInfiniteMxfp4Code = 6;
 
 // The bits of a number as bfloat16.
-// REQUIRES: an exponent as above.
+// REQUIRES: an exponent, or an exponent and a code, as above.
 inline uint16_t Mxfp4ToBf16(unsigned code, int exponent) {
   const unsigned magnitude = code & 7;
   const unsigned sign = (code & 8) << 12;

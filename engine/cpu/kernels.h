@@ -109,6 +109,21 @@ struct UnpackArgs {
   uint16_t* out = nullptr;  // [groups * 16 pairs][panels][32]
 };
 
+// The product of MatmulArgs with panels of UnpackArgs, to the bit what it is
+// with what they become.
+struct Mxfp4MatmulArgs {
+  const uint16_t* a = nullptr;
+  int64_t a_stride = 0;  // elements between rows, even
+  int32_t rows = 0;      // at most kFewMxfp4Rows
+  UnpackArgs b;          // whose `out` is not used
+  bool accumulate = false;
+  float* c = nullptr;
+  int64_t c_stride = 0;  // elements between rows
+};
+
+// So few that what MXFP4 becomes is not worth keeping for the next row.
+inline constexpr int32_t kFewMxfp4Rows = 3;
+
 // One query's running softmax over the keys seen so far (Milakov and
 // Gimelshein 2018, "Online normalizer calculation for softmax"). Starts with
 // max = -infinity, sum = 0.
@@ -124,6 +139,8 @@ struct Kernels {
   void (*matmul_int8)(const QuantMatmulArgs& args);
   void (*matmul_int4)(const QuantMatmulArgs& args);
   void (*unpack_mxfp4)(const UnpackArgs& args);
+  // Null where it is no faster than unpacking and `matmul`.
+  void (*matmul_mxfp4)(const Mxfp4MatmulArgs& args);
 
   // q = x / scale to the nearest integer, where scale = max |x| / 127 is
   // returned: zero when all are (nearly) zero, NaN when a value is not finite.

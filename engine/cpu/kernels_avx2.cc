@@ -83,6 +83,8 @@ inline Halves ToBf16(Floats x) { return Narrow(RoundToBf16(x)); }
 
 #include "engine/cpu/unpack_mxfp4.inl"
 
+#include "engine/cpu/matmul_mxfp4_avx2.inl"
+
 namespace baton::engine::cpu {
 
 const Kernels kAvx2Kernels = {
@@ -91,6 +93,7 @@ const Kernels kAvx2Kernels = {
     .matmul_int8 = MatmulInt8,
     .matmul_int4 = MatmulInt4,
     .unpack_mxfp4 = UnpackMxfp4,
+    .matmul_mxfp4 = MatmulMxfp4,
     .quantize = Quantize,
     .round_row = RoundRow,
     .rms_norm = RmsNorm,

@@ -213,6 +213,7 @@ const Kernels kAvx512Bf16Kernels = {
     .matmul_int8 = MatmulInt8,
     .matmul_int4 = MatmulInt4,
     .unpack_mxfp4 = UnpackMxfp4,
+    .matmul_mxfp4 = nullptr,
     .quantize = Quantize,
     .round_row = RoundRow,
     .rms_norm = RmsNorm,

@@ -70,6 +70,7 @@ const Kernels kPortableKernels = {
     .matmul_int8 = MatmulInt8,
     .matmul_int4 = MatmulInt4,
     .unpack_mxfp4 = UnpackMxfp4,
+    .matmul_mxfp4 = nullptr,
     .quantize = Quantize,
     .round_row = RoundRow,
     .rms_norm = RmsNorm,

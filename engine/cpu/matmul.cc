@@ -28,6 +28,21 @@ constexpr int32_t kBlockRows = 512;
 
 int32_t CeilDiv(int32_t n, int32_t d) { return (n + d - 1) / d; }
 
+// A unit of panels, `groups` of its groups from `first` on.
+UnpackArgs Mxfp4Part(const PackedMatrix& b, int32_t panel, int32_t first,
+                     int32_t groups) {
+  const int64_t steps = b.steps() / b.layout().exponents();
+  UnpackArgs part;
+  part.b = reinterpret_cast<const uint8_t*>(b.panel(panel)) +
+           first * steps * b.step_stride();
+  part.step_stride = b.step_stride();
+  part.exponents = b.exponents(panel) + first * b.exponent_stride();
+  part.exponent_stride = b.exponent_stride();
+  part.panels = b.unit();
+  part.groups = groups;
+  return part;
+}
+
 }  // namespace
 
 Matmul::Matmul(const Kernels& kernels, ThreadTeam& team)
@@ -102,6 +117,10 @@ void Matmul::RunGroups(const Activations& a, absl::Span<const RowGroup> groups,
 void Matmul::ComputeStrip(const Activations& a, const PackedMatrix& b,
                           const Strip& strip, int32_t next_panel) {
   const bool mxfp4 = b.dtype() == WeightDtype::kMxfp4;
+  if (mxfp4 && strip.rows <= kFewMxfp4Rows &&
+      kernels_.matmul_mxfp4 != nullptr) {
+    return ComputeFewMxfp4(a, b, strip);
+  }
   const bool bf16 = !TakesInt8(b.dtype());  // what kernels take
   const bool many = strip.rows >= (bf16 ? kManyRowsBf16 : kManyRowsQuantized);
   // What k is counted in: steps, or groups of them.
@@ -150,13 +169,7 @@ void Matmul::ComputeStrip(const Activations& a, const PackedMatrix& b,
         args.rows = strip.rows;
         args.b = reinterpret_cast<const uint16_t*>(weights);
         if (mxfp4) {
-          UnpackArgs unpack;
-          unpack.b = reinterpret_cast<const uint8_t*>(weights);
-          unpack.step_stride = b.step_stride();
-          unpack.exponents = b.exponents(panel) + k * b.exponent_stride();
-          unpack.exponent_stride = b.exponent_stride();
-          unpack.panels = b.unit();
-          unpack.groups = count;
+          UnpackArgs unpack = Mxfp4Part(b, panel, k, count);
           unpack.out = unpacked_[strip.thread].data();
           kernels_.unpack_mxfp4(unpack);
           args.b = unpack.out;
@@ -199,6 +212,21 @@ void Matmul::ComputeStrip(const Activations& a, const PackedMatrix& b,
         kernels_.matmul_int4(args);
       }
     }
+  }
+}
+
+void Matmul::ComputeFewMxfp4(const Activations& a, const PackedMatrix& b,
+                             const Strip& strip) const {
+  for (int32_t first = 0; first < strip.panels; first += b.unit()) {
+    Mxfp4MatmulArgs args;
+    args.a = a.bf16(strip.first_row);
+    args.a_stride = a.stride();
+    args.rows = strip.rows;
+    args.b = Mxfp4Part(b, strip.first_panel + first, /*first=*/0,
+                       b.layout().exponents());
+    args.c = strip.values + first * kPanelColumns;
+    args.c_stride = strip.stride;
+    kernels_.matmul_mxfp4(args);
   }
 }
 

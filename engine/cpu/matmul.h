@@ -70,6 +70,9 @@ class Matmul final {
   // likely to go on, perhaps behind the end.
   void ComputeStrip(const Activations& a, const PackedMatrix& b,
                     const Strip& strip, int32_t next_panel);
+  // The same of MXFP4, with a kernel that does not unpack it.
+  void ComputeFewMxfp4(const Activations& a, const PackedMatrix& b,
+                       const Strip& strip) const;
 
   const Kernels& kernels_;
   ThreadTeam& team_;

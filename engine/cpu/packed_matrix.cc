@@ -75,7 +75,7 @@ void PackInt4(absl::Span<const float> rows, absl::Span<const Int4Grid> grids,
   }
 }
 
-// Groups whose numbers are none of bfloat16 become zeros, or no numbers.
+// Groups whose numbers are none of bfloat16 become zeros, or infinite.
 void PackMxfp4(const PanelSource& source, const PackedLayout& layout,
                const PanelPlace& place) {
   const int32_t groups = layout.exponents();
@@ -96,8 +96,9 @@ void PackMxfp4(const PanelSource& source, const PackedLayout& layout,
         std::fill_n(group, kMxfp4Group, uint8_t{0});
         exponent = kLeastMxfp4Exponent;
       } else if (exponent > kGreatestMxfp4Exponent) {
-        std::fill_n(group, kMxfp4Group, static_cast<uint8_t>(kMxfp4NanCode));
-        exponent = kMxfp4NanExponent;
+        std::fill_n(group, kMxfp4Group,
+                    static_cast<uint8_t>(kInfiniteMxfp4Code));
+        exponent = kInfiniteMxfp4Exponent;
       }
       place.exponents[g * place.group_stride + c] =
           static_cast<uint8_t>(exponent);

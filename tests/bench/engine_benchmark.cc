@@ -4,8 +4,9 @@
 //   engine_benchmark --benchmark_filter=Matmul
 //
 // Matmul reports floating-point operations per second ("flops") and, for few
-// rows, the rate at which weights are read ("bytes"). EngineStep runs the demo
-// model of the repository, or the one that BATON_BENCH_MODEL names.
+// rows, the rate at which weights and scales are read ("bytes"). EngineStep
+// runs the demo model of the repository, or the one that BATON_BENCH_MODEL
+// names.
 #include <cstdlib>
 #include <memory>
 #include <numeric>
@@ -25,6 +26,7 @@
 #include "engine/cpu/memory_arena.h"
 #include "engine/engine_factory.h"
 #include "engine/float_convert.h"
+#include "engine/mxfp4.h"
 #include "engine/sampling.h"
 
 namespace baton::engine {
@@ -44,25 +46,36 @@ std::vector<uint16_t> RandomBf16(int64_t n) {
 // Arguments: rows, outputs, inputs, threads. The weights of the products run
 // after each other are in turn several matrices of together 256 MiB, as in a
 // model, so that they come from memory.
-void BM_Matmul(benchmark::State& state, const cpu::Kernels* kernels) {
+void BM_Matmul(benchmark::State& state, const cpu::Kernels* kernels,
+               cpu::WeightDtype dtype) {
   const int32_t rows = static_cast<int32_t>(state.range(0));
   const int64_t outputs = state.range(1), inputs = state.range(2);
   cpu::ThreadTeam team(static_cast<int32_t>(state.range(3)));
   const std::vector<uint16_t> weights = RandomBf16(outputs * inputs);
+  // What the bits of random numbers are in MXFP4 is as good as others.
+  const std::vector<uint8_t> exponents(outputs * inputs / kMxfp4Group, 120);
   WeightMatrix view;
   view.name = "w";
   view.rows = outputs;
   view.columns = inputs;
+  view.run = {0, outputs, outputs};
   view.values.dtype = DType::kBf16;
   view.values.shape = {outputs, inputs};
   view.values.bytes = absl::MakeConstSpan(
       reinterpret_cast<const std::byte*>(weights.data()), weights.size() * 2);
+  if (dtype == cpu::WeightDtype::kMxfp4) {
+    view.encoding = WeightEncoding::kMxfp4;
+    view.values.bytes = view.values.bytes.subspan(0, outputs * inputs / 2);
+    view.scales.bytes = absl::MakeConstSpan(
+        reinterpret_cast<const std::byte*>(exponents.data()), exponents.size());
+  }
   std::vector<cpu::PanelSource> panels;
   cpu::AppendPanels(view, 0, outputs, cpu::kWideUnit, &panels);
-  const cpu::PackedShape shape = {cpu::WeightDtype::kBf16, cpu::kWideUnit,
+  const cpu::PackedShape shape = {dtype, cpu::kWideUnit,
                                   static_cast<int32_t>(inputs),
                                   static_cast<int32_t>(panels.size())};
-  const int64_t bytes = shape.size().data;
+  const cpu::PackedSize size = shape.size();
+  const int64_t bytes = size.data + (size.scales + 63) / 64 * 64;
   const int64_t count = (int64_t{256} << 20) / bytes;
   auto arena = cpu::MemoryArena::Allocate(count * bytes, "weights");
   if (!arena.ok()) {
@@ -71,8 +84,10 @@ void BM_Matmul(benchmark::State& state, const cpu::Kernels* kernels) {
   }
   std::vector<cpu::PackedMatrix> matrices;
   for (int64_t i = 0; i < count; ++i) {
-    matrices.push_back(cpu::PackedMatrix::Pack(
-        shape, panels, arena->memory().subspan(i * bytes, bytes), {}, team));
+    const auto memory = arena->memory().subspan(i * bytes, bytes);
+    matrices.push_back(
+        cpu::PackedMatrix::Pack(shape, panels, memory.subspan(0, size.data),
+                                memory.subspan(size.data, size.scales), team));
   }
   const std::vector<uint16_t> random = RandomBf16(inputs);
   std::vector<float> row;
@@ -95,7 +110,8 @@ void BM_Matmul(benchmark::State& state, const cpu::Kernels* kernels) {
   state.counters["flops"] =
       Counter(2.0 * products, Counter::kIsIterationInvariantRate);
   state.counters["bytes"] =
-      Counter(2.0 * outputs * inputs, Counter::kIsIterationInvariantRate);
+      Counter(static_cast<double>(size.data + size.scales),
+              Counter::kIsIterationInvariantRate);
 }
 
 // Arguments: sequences, new tokens of each, positions before, threads. A layer
@@ -208,22 +224,35 @@ void BM_EngineStep(benchmark::State& state) {
                                      Counter::kIsIterationInvariantRate);
 }
 
+void RegisterMatmul(const cpu::Kernels* kernels, cpu::WeightDtype dtype) {
+  std::string name = std::string("Matmul/") + kernels->name;
+  if (dtype != cpu::WeightDtype::kBf16) {
+    name += "-" + std::string(cpu::WeightDtypeName(dtype));
+  }
+  auto* const matmul = benchmark::RegisterBenchmark(
+      name.c_str(),
+      [kernels, dtype](benchmark::State& s) { BM_Matmul(s, kernels, dtype); });
+  matmul->UseRealTime()->Unit(benchmark::kMicrosecond);
+  for (const int64_t threads : {1, 2}) {
+    matmul->Args({512, 2048, 2048, threads})
+        ->Args({512, 8192, 2048, threads})
+        ->Args({512, 2048, 8192, threads})
+        ->Args({128, 2048, 2048, threads})
+        ->Args({32, 8192, 2048, threads})
+        ->Args({16, 8192, 2048, threads})
+        ->Args({8, 8192, 2048, threads})
+        ->Args({4, 8192, 2048, threads})
+        ->Args({1, 8192, 2048, threads});
+  }
+}
+
 void RegisterAll() {
   for (const cpu::Kernels* kernels : cpu::AvailableKernels()) {
     const std::string isa = kernels->name;
-    auto* const matmul = benchmark::RegisterBenchmark(
-        ("Matmul/" + isa).c_str(),
-        [kernels](benchmark::State& s) { BM_Matmul(s, kernels); });
-    matmul->UseRealTime()->Unit(benchmark::kMicrosecond);
-    for (const int64_t threads : {1, 2}) {
-      matmul->Args({512, 2048, 2048, threads})
-          ->Args({512, 8192, 2048, threads})
-          ->Args({512, 2048, 8192, threads})
-          ->Args({128, 2048, 2048, threads})
-          ->Args({32, 8192, 2048, threads})
-          ->Args({16, 8192, 2048, threads})
-          ->Args({8, 8192, 2048, threads})
-          ->Args({1, 8192, 2048, threads});
+    for (const cpu::WeightDtype dtype :
+         {cpu::WeightDtype::kBf16, cpu::WeightDtype::kMxfp4,
+          cpu::WeightDtype::kInt8, cpu::WeightDtype::kInt4}) {
+      RegisterMatmul(kernels, dtype);
     }
     auto* const attention = benchmark::RegisterBenchmark(
         ("Attention/" + isa).c_str(),
