@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/command.h"
+#include "common/output_file.h"
 #include "common/status_macros.h"
 #include "model_tools/engine_bench.h"
 #include "model_tools/engine_bench_json.h"
-#include "common/output_file.h"
 
 namespace baton::cli {
 namespace {
@@ -103,8 +103,8 @@ absl::Status Bench(const BenchEngineFlags& flags) {
     BATON_RETURN_IF_ERROR(WriteTextFile(flags.json, json));
   }
   if (!flags.plot.empty()) {
-    BATON_RETURN_IF_ERROR(WriteTextFile(
-        flags.plot, model_tools::EngineBenchSvg(report)));
+    BATON_RETURN_IF_ERROR(
+        WriteTextFile(flags.plot, model_tools::EngineBenchSvg(report)));
   }
   return absl::OkStatus();
 }
@@ -130,7 +130,7 @@ void AddBenchEngineCommand(CLI::App* bench, const std::string& program,
                    "Model directory, or GGUF file; see also `baton synth`")
       ->required();
   engine->add_option("--weights", o->weights, "How matrices are held")
-      ->check(CLI::IsMember({"auto", "bf16", "int8", "int4"}))
+      ->check(CLI::IsMember({"auto", "bf16", "int8", "int4", "mxfp4"}))
       ->capture_default_str();
   engine->add_option("--kv-dtype", o->kv_dtype, "How keys and values are held")
       ->check(CLI::IsMember({"bf16", "int8"}))

@@ -171,11 +171,12 @@ void AddPerplexityCommand(CLI::App* app, const std::string& program,
                    "What computes: cpu, or cuda where the build has it")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-  const CLI::IsMember kinds({"auto", "bf16", "fp8", "int8", "int4"});
+  const CLI::IsMember kinds({"auto", "bf16", "fp8", "int8", "int4", "mxfp4"});
   CLI::Option* weights =
       command
           ->add_option("--weights", flags->engine.weights,
-                       "How matrices are held; fp8: cuda alone")
+                       "How matrices are held; fp8: cuda alone, mxfp4: cpu "
+                       "alone")
           ->check(kinds)
           ->capture_default_str();
   command

@@ -2,10 +2,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/finite_range.h"
+#include "common/output_file.h"
 #include "common/status_macros.h"
 #include "model_tools/model_costs.h"
 #include "model_tools/model_shapes.h"
-#include "common/output_file.h"
 #include "planner/roofline.h"
 
 namespace baton::cli {
@@ -32,10 +32,8 @@ absl::StatusOr<planner::ModelGeometry> GeometryOf(const ProfileFlags& flags) {
     geometry.name = shape.name;
   }
   const model_tools::WeightKind kind =
-      flags.weights == "fp8"    ? model_tools::WeightKind::kFp8
-      : flags.weights == "int8" ? model_tools::WeightKind::kInt8
-      : flags.weights == "int4" ? model_tools::WeightKind::kInt4
-                                : model_tools::WeightKind::kBf16;
+      model_tools::ParseWeightKind(flags.weights)
+          .value_or(model_tools::WeightKind::kBf16);
   geometry.layer_parameters =
       static_cast<double>(model_tools::LayerMatrixParameters(config));
   geometry.head_parameters =

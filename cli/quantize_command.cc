@@ -147,9 +147,12 @@ void AddQuantizeCommand(CLI::App* app, const std::string& program,
                    "Hugging Face model folder (GPTQ and AWQ too) or GGUF file")
       ->required();
   quantize->add_option("DIR", flags->dir, "The directory to make")->required();
-  quantize->add_option("--to", flags->to, "bf16, int8 or int4")
+  quantize
+      ->add_option("--to", flags->to,
+                   "bf16, int8, int4, or mxfp4: experts that MODEL has so as "
+                   "they are, all else in bf16")
       ->required()
-      ->check(CLI::IsMember({"bf16", "int8", "int4"}));
+      ->check(CLI::IsMember({"bf16", "int8", "int4", "mxfp4"}));
   quantize
       ->add_option("-t,--threads", flags->threads,
                    "Threads that pack; default all CPUs")

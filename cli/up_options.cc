@@ -91,11 +91,12 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
                  "with them")
       ->check(CLI::ExistingDirectory);
   up->add_option("--weights", options->weights,
-                 "How workers hold matrices: bf16, int8, int4, fp8 (with "
-                 "--device cuda), or auto (default): as `baton quantize` "
-                 "packed them, with cuda as the checkpoint has them (int4 of "
-                 "GPTQ and AWQ, fp8), else bf16")
-      ->check(CLI::IsMember({"auto", "bf16", "int8", "int4", "fp8"}));
+                 "How workers hold matrices: bf16, int8, int4, mxfp4 (experts "
+                 "that the checkpoint has so, on CPUs), fp8 (with --device "
+                 "cuda), or auto (default): as `baton quantize` packed them, "
+                 "as the checkpoint has them (mxfp4; with cuda int4 of GPTQ "
+                 "and AWQ, fp8), else bf16")
+      ->check(CLI::IsMember({"auto", "bf16", "int8", "int4", "mxfp4", "fp8"}));
   up->add_option("--kv-dtype", options->kv_dtype,
                  "How workers hold keys and values: bf16 (default), int8 or "
                  "fp8 (with --device cuda)")

@@ -183,7 +183,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Load(const EngineBenchOptions& options,
 void Describe(const EngineBenchOptions& options, const Engine& engine,
               EngineBenchReport* report) {
   const ModelConfig& config = engine.model();
-  const WeightKind kind = WeightKindOfBackend(engine.backend_name());
+  const WeightKind kind = WeightKindOf(engine.weights_info());
   report->model = ModelName(options.model_dir);
   report->architecture = engine::ArchitectureName(config.architecture);
   report->identity = engine.model_identity();
@@ -240,7 +240,8 @@ double StandardDeviation(const std::vector<double>& values) {
 void SummarizeRow(const EngineBenchReport& report, const ModelConfig& config,
                   const KvLayout& layout, int32_t chunk,
                   const engine::cpu::Ceilings* ceilings, BenchRow* row) {
-  const WeightKind kind = WeightKindOfBackend(report.backend);
+  const WeightKind kind =
+      ParseWeightKind(report.weights).value_or(WeightKind::kBf16);
   const TestCosts costs = CostsOf(row->test, config, layout, chunk, kind);
   const double seconds = std::max(Median(row->seconds), 1e-9);
   std::vector<double> rates;
@@ -253,9 +254,9 @@ void SummarizeRow(const EngineBenchReport& report, const ModelConfig& config,
   row->gflops = costs.operations / seconds / 1e9;
   row->gbs = costs.bytes / seconds / 1e9;
   if (ceilings == nullptr) return;
-  const double compute = kind == WeightKind::kBf16 || kind == WeightKind::kFp8
-                             ? ceilings->bf16_gflops
-                             : ceilings->int8_gops;
+  const double compute = kind == WeightKind::kInt8 || kind == WeightKind::kInt4
+                             ? ceilings->int8_gops
+                             : ceilings->bf16_gflops;
   row->compute_share = row->gflops / compute;
   row->memory_share = row->gbs / ceilings->memory_gbs;
 }

@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/match.h"
-
 namespace baton::model_tools {
 namespace {
 
 using engine::KvLayout;
 using engine::ModelConfig;
 
-// Calls matrix(outputs, inputs, copies) for each matrix of a layer, where
-// `experts` says of how many experts, shared ones included.
+// Calls matrix(outputs, inputs, copies, of_experts) for each matrix of a layer,
+// where `experts` says of how many experts, shared ones included.
 template <typename Matrix>
 void ForEachLayerMatrix(const ModelConfig& c, int32_t layer, double experts,
                         Matrix matrix) {
@@ -23,11 +21,11 @@ void ForEachLayerMatrix(const ModelConfig& c, int32_t layer, double experts,
   const int64_t inner =
       mixes ? c.experts.intermediate_size : c.intermediate_size;
   const double copies = mixes ? experts : 1;
-  matrix(q_size, hidden, 1.0);
-  matrix(kv_size, hidden, 2.0);
-  matrix(hidden, q_size, 1.0);
-  matrix(inner, hidden, 2 * copies);
-  matrix(hidden, inner, copies);
+  matrix(q_size, hidden, 1.0, false);
+  matrix(kv_size, hidden, 2.0, false);
+  matrix(hidden, q_size, 1.0, false);
+  matrix(inner, hidden, 2 * copies, mixes);
+  matrix(hidden, inner, copies, mixes);
 }
 
 // Of the layer's expert router, which is in bf16 beside any weights.
@@ -46,8 +44,15 @@ double MatrixBytes(int64_t outputs, int64_t inputs, WeightKind kind) {
       return weights + 4.0 * outputs;
     case WeightKind::kInt4:
       return 0.5 * weights + outputs * (4.0 + 2.0 * ((inputs + 63) / 64));
+    case WeightKind::kMxfp4:
+      return 0.5 * weights + 1.0 * outputs * (inputs / 32);
   }
   return 0;
+}
+
+// The kind of what is not of experts.
+WeightKind KindOfOthers(WeightKind kind) {
+  return kind == WeightKind::kMxfp4 ? WeightKind::kBf16 : kind;
 }
 
 // Of all layers, where those that have experts have so many.
@@ -55,10 +60,12 @@ double BytesOfExperts(const ModelConfig& config, WeightKind kind,
                       double experts) {
   double bytes = 0;
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    ForEachLayerMatrix(config, layer, experts,
-                       [&](int64_t outputs, int64_t inputs, double copies) {
-                         bytes += copies * MatrixBytes(outputs, inputs, kind);
-                       });
+    ForEachLayerMatrix(
+        config, layer, experts,
+        [&](int64_t outputs, int64_t inputs, double copies, bool of_experts) {
+          bytes += copies * MatrixBytes(outputs, inputs,
+                                        of_experts ? kind : KindOfOthers(kind));
+        });
     bytes += 2.0 * RouterParameters(config, layer);
   }
   return bytes;
@@ -91,22 +98,33 @@ const char* WeightKindName(WeightKind kind) {
       return "int8";
     case WeightKind::kInt4:
       return "int4";
+    case WeightKind::kMxfp4:
+      return "mxfp4";
   }
   return "";
 }
 
-WeightKind WeightKindOfBackend(absl::string_view backend_name) {
-  if (absl::StrContains(backend_name, "-fp8")) return WeightKind::kFp8;
-  if (absl::StrContains(backend_name, "-int8")) return WeightKind::kInt8;
-  if (absl::StrContains(backend_name, "-int4")) return WeightKind::kInt4;
-  return WeightKind::kBf16;
+std::optional<WeightKind> ParseWeightKind(absl::string_view name) {
+  for (const WeightKind kind :
+       {WeightKind::kBf16, WeightKind::kFp8, WeightKind::kInt8,
+        WeightKind::kInt4, WeightKind::kMxfp4}) {
+    if (name == WeightKindName(kind)) return kind;
+  }
+  return std::nullopt;
+}
+
+WeightKind WeightKindOf(const engine::WeightsInfo& weights) {
+  const absl::string_view dtype = weights.dtype;
+  return ParseWeightKind(dtype.substr(0, dtype.find('-')))
+      .value_or(WeightKind::kBf16);
 }
 
 int64_t LayerMatrixParameters(const ModelConfig& config) {
   int64_t n = 0;
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     ForEachLayerMatrix(config, layer, config.experts.passed(),
-                       [&](int64_t outputs, int64_t inputs, double copies) {
+                       [&](int64_t outputs, int64_t inputs, double copies,
+                           bool /*of_experts*/) {
                          n += outputs * inputs * static_cast<int64_t>(copies);
                        });
     n += RouterParameters(config, layer);
@@ -134,7 +152,7 @@ double LayerBytesRead(const ModelConfig& config, WeightKind kind,
 }
 
 double HeadBytes(const ModelConfig& config, WeightKind kind) {
-  return MatrixBytes(config.vocab_size, config.hidden_size, kind);
+  return MatrixBytes(config.vocab_size, config.hidden_size, KindOfOthers(kind));
 }
 
 double SequenceOperations(const ModelConfig& config, const SequenceStep& step) {

@@ -21,27 +21,32 @@
 //
 // Embedding rows, activations and what a step reads more than once are not
 // counted. A weight takes 2 bytes as bf16; 1 as int8, with 4 per output; 1/2 as
-// int4, with 4 per output and 2 per 64 inputs of it.
+// int4, with 4 per output and 2 per 64 inputs of it. As mxfp4 it takes 1/2,
+// with 1 per 32 inputs, in experts, and 2 elsewhere.
 //
 // Pure; any thread.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/strings/string_view.h"
+#include "engine/engine.h"
 #include "engine/kv_layout.h"
 #include "engine/model_config.h"
 
 namespace baton::model_tools {
 
-enum class WeightKind { kBf16, kFp8, kInt8, kInt4 };
+enum class WeightKind { kBf16, kFp8, kInt8, kInt4, kMxfp4 };
 
-// "bf16", "fp8", "int8", "int4".
+// "bf16", "fp8", "int8", "int4", "mxfp4".
 const char* WeightKindName(WeightKind kind);
+// None when there is no such kind.
+std::optional<WeightKind> ParseWeightKind(absl::string_view name);
 
-// The kind that an engine's backend name tells ("cpu-avx2-int8-kv8",
-// "cuda-sm90-fp8").
-WeightKind WeightKindOfBackend(absl::string_view backend_name);
+// The kind of an engine's weights: what its WeightsInfo::dtype says ("int8";
+// where several are said, as in "int4-bf16", the first).
+WeightKind WeightKindOf(const engine::WeightsInfo& weights);
 
 // Parameters in the layers' matrices, as far as one token passes through them,
 // and in the output head.

@@ -198,11 +198,12 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
       ->check(CLI::IsMember({16, 32, 64, 128}))
       ->capture_default_str();
   app->add_option("--weights", o->engine.weights,
-                  "How matrices are held: bf16, int8, int4, fp8 (cuda alone), "
-                  "or auto: as `baton quantize` packed them, with cuda as "
-                  "the checkpoint has them (int4 of GPTQ and AWQ, fp8), else "
-                  "bf16")
-      ->check(CLI::IsMember({"auto", "bf16", "fp8", "int8", "int4"}))
+                  "How matrices are held: bf16, int8, int4, mxfp4 (experts "
+                  "that the checkpoint has so, cpu alone), fp8 (cuda alone), "
+                  "or auto: as `baton quantize` packed them, as the "
+                  "checkpoint has them (mxfp4; with cuda int4 of GPTQ and "
+                  "AWQ, fp8), else bf16")
+      ->check(CLI::IsMember({"auto", "bf16", "fp8", "int8", "int4", "mxfp4"}))
       ->capture_default_str();
   app->add_option("--kv-dtype", o->engine.kv_dtype,
                   "How keys and values are held: bf16, int8 or fp8 (cuda "

@@ -51,10 +51,10 @@ class SummarizeRowTest : public testing::Test {
     ceilings_.memory_gbs = 10;
   }
 
-  BenchRow Summarize(const std::string& backend, BenchTest test,
+  BenchRow Summarize(const std::string& weights, BenchTest test,
                      std::vector<double> seconds) {
     EngineBenchReport report;
-    report.backend = backend;
+    report.weights = weights;
     BenchRow row;
     row.test = test;
     row.seconds = std::move(seconds);
@@ -69,7 +69,7 @@ class SummarizeRowTest : public testing::Test {
 
 TEST_F(SummarizeRowTest, OfAPromptInChunks) {
   const BenchRow row =
-      Summarize("cpu-avx2", {Kind::kPrefill, 250, 1, 0}, {0.4, 0.5, 1.0});
+      Summarize("bf16", {Kind::kPrefill, 250, 1, 0}, {0.4, 0.5, 1.0});
   EXPECT_DOUBLE_EQ(row.tokens_per_second, 500);
   EXPECT_GT(row.spread, 0);
   EXPECT_DOUBLE_EQ(row.step_ms, 500.0 / 3);
@@ -85,8 +85,7 @@ TEST_F(SummarizeRowTest, OfAPromptInChunks) {
 }
 
 TEST_F(SummarizeRowTest, OfBatchedSteps) {
-  const BenchRow row =
-      Summarize("cpu-avx2-int8", {Kind::kDecode, 2, 3, 10}, {0.25});
+  const BenchRow row = Summarize("int8", {Kind::kDecode, 2, 3, 10}, {0.25});
   EXPECT_DOUBLE_EQ(row.tokens_per_second, 24);
   EXPECT_EQ(row.spread, 0);
   EXPECT_DOUBLE_EQ(row.step_ms, 125);

@@ -101,6 +101,20 @@ TEST(ModelCostsTest, AStepReadsTheExpertsThatItsTokensPassThrough) {
             LayerMatrixBytes(dense, WeightKind::kInt4));
 }
 
+// Half a byte, and one for 32 inputs.
+TEST(ModelCostsTest, ExpertsAloneAreInMxfp4) {
+  ModelConfig config = SmallConfig();
+  config.hidden_size = 64;
+  config.experts = {.count = 4, .per_token = 1, .intermediate_size = 32};
+  config.layer_has_experts = {true, false};
+  EXPECT_EQ(LayerMatrixBytes(config, WeightKind::kBf16) -
+                LayerMatrixBytes(config, WeightKind::kMxfp4),
+            4 * 3 * 64 * 32 * (2 - 17 / 32.0));
+  const ModelConfig dense = SmallConfig();
+  EXPECT_EQ(LayerMatrixBytes(dense, WeightKind::kMxfp4),
+            LayerMatrixBytes(dense, WeightKind::kBf16));
+}
+
 TEST(ModelCostsTest, BytesFollowTheKindOfWeights) {
   const ModelConfig config = SmallConfig();
   EXPECT_EQ(LayerMatrixBytes(config, WeightKind::kBf16), 2 * 2 * kLayer);
@@ -112,6 +126,7 @@ TEST(ModelCostsTest, BytesFollowTheKindOfWeights) {
   EXPECT_EQ(LayerMatrixBytes(config, WeightKind::kInt4),
             2 * (kLayer / 2 + 6 * 64));
   EXPECT_EQ(HeadBytes(config, WeightKind::kInt4), kHead / 2 + 6 * 32);
+  EXPECT_EQ(HeadBytes(config, WeightKind::kMxfp4), 2 * kHead);
 }
 
 TEST(ModelCostsTest, OperationsCountMatricesHeadAndVisiblePositions) {
@@ -154,14 +169,19 @@ TEST(ModelCostsTest, KvBytesAreThoseOfTheLayout) {
   EXPECT_EQ(SequenceKvBytes(config, layout, {100, 1, 1}), 10.0 * 2 * 2 * 32);
 }
 
-TEST(ModelCostsTest, KindComesFromTheBackendsName) {
-  EXPECT_EQ(WeightKindOfBackend("cpu-avx512bf16"), WeightKind::kBf16);
-  EXPECT_EQ(WeightKindOfBackend("cpu-avx2-int8"), WeightKind::kInt8);
-  EXPECT_EQ(WeightKindOfBackend("cpu-avx2-int4-kv8"), WeightKind::kInt4);
-  EXPECT_EQ(WeightKindOfBackend("cpu-avx2-kv8"), WeightKind::kBf16);
-  EXPECT_EQ(WeightKindOfBackend("cuda-sm90-fp8-kv8"), WeightKind::kFp8);
-  EXPECT_EQ(WeightKindOfBackend("cuda-sm90-int4-kvfp8"), WeightKind::kInt4);
-  EXPECT_EQ(WeightKindOfBackend("cuda-sm90-kvfp8"), WeightKind::kBf16);
+TEST(ModelCostsTest, KindComesFromWhatAnEngineSays) {
+  const auto of = [](const char* dtype) {
+    engine::WeightsInfo weights;
+    weights.dtype = dtype;
+    return WeightKindOf(weights);
+  };
+  EXPECT_EQ(of("bf16"), WeightKind::kBf16);
+  EXPECT_EQ(of("int8"), WeightKind::kInt8);
+  EXPECT_EQ(of("mxfp4"), WeightKind::kMxfp4);
+  EXPECT_EQ(of("int4-bf16"), WeightKind::kInt4);
+  EXPECT_EQ(of("fp8-bf16"), WeightKind::kFp8);
+  EXPECT_EQ(ParseWeightKind("mxfp4"), WeightKind::kMxfp4);
+  EXPECT_EQ(ParseWeightKind("int5"), std::nullopt);
   EXPECT_STREQ(WeightKindName(WeightKind::kInt4), "int4");
   EXPECT_STREQ(WeightKindName(WeightKind::kFp8), "fp8");
 }

@@ -271,6 +271,25 @@ TEST_F(QuantizeTest, RefusesAGgufThatNoConfigDescribes) {
   EXPECT_FALSE(fs::exists(Dir("out.partial")));
 }
 
+TEST_F(QuantizeTest, ToMxfp4WhereExpertsAreSo) {
+  options_.to = "mxfp4";
+  const auto dense = Run("out");
+  EXPECT_EQ(dense.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(dense.status().message()),
+              HasSubstr("the model has no experts"));
+  EXPECT_FALSE(fs::exists(Dir("out")));
+  options_.model = engine::GoldenDir("gpt_oss");
+  const auto result = Run("out");
+  ASSERT_TRUE(result.ok()) << result.status();
+  const auto packs = Open(options_.model, "bf16");
+  const auto maps = Open(Dir("out"), "auto");
+  ASSERT_TRUE(packs != nullptr && maps != nullptr);
+  EXPECT_EQ(maps->weights_info().dtype, "mxfp4");
+  // Nothing was rounded.
+  EXPECT_EQ(maps->model_identity(), packs->model_identity());
+  EXPECT_TRUE(SameBits(Logits(*maps), Logits(*packs)));
+}
+
 TEST_F(QuantizeTest, FromGptq) {
   for (const int bits : {4, 8}) {
     for (const bool desc_act : {false, true}) {

@@ -125,6 +125,7 @@ TEST(OptionsTest, Dtypes) {
   EXPECT_EQ(Parse("")->engine.weights, "auto");
   EXPECT_EQ(Parse("--weights int4")->engine.weights, "int4");
   EXPECT_EQ(Parse("--weights fp8")->engine.weights, "fp8");
+  EXPECT_EQ(Parse("--weights mxfp4")->engine.weights, "mxfp4");
   EXPECT_EQ(Parse("--kv-dtype int8")->engine.kv_dtype, "int8");
   EXPECT_EQ(Parse("--kv-dtype fp8")->engine.kv_dtype, "fp8");
   EXPECT_FALSE(Parse("--weights int5").has_value());
