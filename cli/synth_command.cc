@@ -25,6 +25,7 @@ struct SynthFlags {
   std::string shape;
   std::string dir;
   std::string dtype = "bf16";
+  bool mxfp4 = false;
   uint64_t seed = 1;
   int32_t threads = 0;
   bool replace = false;
@@ -76,6 +77,7 @@ absl::StatusOr<model_tools::SynthOptions> MakeOptions(const SynthFlags& flags) {
   options.seed = flags.seed;
   options.num_threads = flags.threads;
   options.replace = flags.replace;
+  options.mxfp4 = flags.mxfp4;
   if (flags.dtype == "f16") options.dtype = engine::DType::kF16;
   if (flags.dtype == "f32") options.dtype = engine::DType::kF32;
   return options;
@@ -131,6 +133,8 @@ void AddSynthCommand(CLI::App* app, const std::string& program,
   synth->add_option("--seed", flags->seed, "Picks the weights; default 1");
   synth->add_option("--dtype", flags->dtype, "bf16 (default), f16 or f32")
       ->check(CLI::IsMember({"bf16", "f16", "f32"}));
+  synth->add_flag("--mxfp4", flags->mxfp4,
+                  "The experts of gpt-oss in MXFP4, as its files have them");
   synth
       ->add_option("-t,--threads", flags->threads,
                    "Threads that draw; default all CPUs")

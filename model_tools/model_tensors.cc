@@ -1,15 +1,17 @@
 #include "model_tools/model_tensors.h"
 
 #include "absl/strings/str_cat.h"
+#include "engine/mxfp4.h"
 
 namespace baton::model_tools {
 namespace {
 
 using engine::ModelConfig;
 
-// Of gpt-oss, all of a layer in one tensor, inputs before outputs.
+// Of gpt-oss, all of a layer in one tensor, inputs before outputs; in MXFP4
+// two, outputs before inputs.
 void ListStackedExperts(const ModelConfig& c, const std::string& mlp,
-                        std::vector<TensorSpec>* tensors) {
+                        bool mxfp4, std::vector<TensorSpec>* tensors) {
   const engine::ExpertsConfig& experts = c.experts;
   const int64_t hidden = c.hidden_size;
   const int64_t inner = experts.intermediate_size;
@@ -18,8 +20,19 @@ void ListStackedExperts(const ModelConfig& c, const std::string& mlp,
   tensors->push_back({mlp + "router.bias", {experts.count}, TensorRole::kBias});
   const auto add = [&](const char* name, int64_t inputs, int64_t outputs,
                        TensorRole role) {
-    tensors->push_back(
-        {absl::StrCat(mlp, name), {experts.count, inputs, outputs}, role});
+    const int64_t groups = inputs / engine::kMxfp4Group;
+    if (mxfp4) {
+      tensors->push_back(
+          {absl::StrCat(mlp, name, "_blocks"),
+           {experts.count, outputs, groups, engine::kMxfp4GroupBytes},
+           TensorRole::kMxfp4Numbers});
+      tensors->push_back({absl::StrCat(mlp, name, "_scales"),
+                          {experts.count, outputs, groups},
+                          TensorRole::kMxfp4Exponents});
+    } else {
+      tensors->push_back(
+          {absl::StrCat(mlp, name), {experts.count, inputs, outputs}, role});
+    }
     tensors->push_back({absl::StrCat(mlp, name, "_bias"),
                         {experts.count, outputs},
                         TensorRole::kBias});
@@ -28,7 +41,7 @@ void ListStackedExperts(const ModelConfig& c, const std::string& mlp,
   add("experts.down_proj", inner, hidden, TensorRole::kResidualMatrix);
 }
 
-void ListLayer(const ModelConfig& c, int32_t layer,
+void ListLayer(const ModelConfig& c, int32_t layer, bool mxfp4,
                std::vector<TensorSpec>* tensors) {
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
   const int64_t q_size = int64_t{c.num_heads} * c.head_dim;
@@ -65,7 +78,7 @@ void ListLayer(const ModelConfig& c, int32_t layer,
   add("post_attention_layernorm.weight", {hidden}, TensorRole::kNorm);
   if (c.architecture == engine::Architecture::kGptOss) {
     add("self_attn.sinks", {c.num_heads}, TensorRole::kBias);
-    return ListStackedExperts(c, prefix + "mlp.", tensors);
+    return ListStackedExperts(c, prefix + "mlp.", mxfp4, tensors);
   }
   if (c.LayerHasExperts(layer)) {
     const bool mixtral = c.architecture == engine::Architecture::kMixtral;
@@ -110,14 +123,21 @@ int64_t TensorSpec::num_elements() const {
   return n;
 }
 
-std::vector<TensorSpec> ListTensors(const ModelConfig& config) {
+engine::DType TensorSpec::TypeIn(engine::DType dtype) const {
+  return role == TensorRole::kMxfp4Numbers ||
+                 role == TensorRole::kMxfp4Exponents
+             ? engine::DType::kU8
+             : dtype;
+}
+
+std::vector<TensorSpec> ListTensors(const ModelConfig& config, bool mxfp4) {
   const int64_t hidden = config.hidden_size;
   std::vector<TensorSpec> tensors;
   tensors.push_back({"model.embed_tokens.weight",
                      {config.vocab_size, hidden},
                      TensorRole::kEmbedding});
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    ListLayer(config, layer, &tensors);
+    ListLayer(config, layer, mxfp4, &tensors);
   }
   tensors.push_back({"model.norm.weight", {hidden}, TensorRole::kNorm});
   if (!config.tie_word_embeddings) {

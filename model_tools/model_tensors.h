@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/dtype.h"
 #include "engine/model_config.h"
 
 namespace baton::model_tools {
@@ -20,6 +21,9 @@ enum class TensorRole {
   kBias,
   kNorm,
   kLmHead,  // [vocab, hidden]
+  // Of experts in MXFP4 (engine/expert_rows.h).
+  kMxfp4Numbers,    // [experts, outputs, inputs / 32, 16]
+  kMxfp4Exponents,  // [experts, outputs, inputs / 32]
 };
 
 struct TensorSpec {
@@ -28,9 +32,14 @@ struct TensorSpec {
   TensorRole role = TensorRole::kMatrix;
 
   int64_t num_elements() const;
+  // U8 of MXFP4, else `dtype`.
+  engine::DType TypeIn(engine::DType dtype) const;
 };
 
-std::vector<TensorSpec> ListTensors(const engine::ModelConfig& config);
+// `mxfp4`: gpt-oss's experts are so.
+// REQUIRES: gpt-oss then, whose sizes are multiples of 32.
+std::vector<TensorSpec> ListTensors(const engine::ModelConfig& config,
+                                    bool mxfp4 = false);
 
 // All weights; the embedding once when it is the output head too.
 int64_t CountParameters(const engine::ModelConfig& config);

@@ -16,6 +16,7 @@
 #include "common/status_macros.h"
 #include "engine/cpu/thread_team.h"
 #include "engine/json_file.h"
+#include "engine/mxfp4.h"
 #include "model_tools/model_tensors.h"
 #include "model_tools/output_directory.h"
 #include "model_tools/synth_config.h"
@@ -45,6 +46,14 @@ constexpr int64_t kConfigFilesBytes = int64_t{1} << 20;
 // Which random numbers the same recipe stands for.
 constexpr int kRecipeVersion = 1;
 
+ordered_json ModelConfigJson(const SynthOptions& options) {
+  ordered_json json = ConfigJson(options.config, options.dtype);
+  if (options.mxfp4) {
+    json["quantization_config"] = {{"quant_method", "mxfp4"}};
+  }
+  return json;
+}
+
 ordered_json RecipeJson(const SynthOptions& options) {
   return {{"made_by", "baton synth"},
           {"version", kRecipeVersion},
@@ -52,7 +61,25 @@ ordered_json RecipeJson(const SynthOptions& options) {
           {"seed", options.seed},
           {"dtype", engine::DTypeName(options.dtype)},
           {"max_shard_bytes", options.max_shard_bytes},
-          {"config", ConfigJson(options.config, options.dtype)}};
+          {"config", ModelConfigJson(options)}};
+}
+
+absl::Status CheckMxfp4(const SynthOptions& options) {
+  const ModelConfig& config = options.config;
+  if (!options.mxfp4) return absl::OkStatus();
+  if (config.architecture != engine::Architecture::kGptOss) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("mxfp4: is of gpt-oss, not of ", options.shape));
+  }
+  for (const auto& [name, size] :
+       {std::pair("hidden", config.hidden_size),
+        std::pair("intermediate", config.experts.intermediate_size)}) {
+    if (size % engine::kMxfp4Group == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": ", size, " is no multiple of ",
+                     engine::kMxfp4Group, ", as mxfp4 needs it"));
+  }
+  return absl::OkStatus();
 }
 
 // The standard deviation of most weights: 0.02, as models are initialized with;
@@ -64,6 +91,13 @@ float Spread(const ModelConfig& config) {
 
 // The rows of tokens that should not be said are this much smaller.
 constexpr float kUnprintableScale = 1.0f / 16;
+
+// With which the numbers of MXFP4 have about the same spread: they are 2.9 in
+// the mean of their squares' roots, each as likely.
+std::byte Mxfp4Exponent(const ModelConfig& config) {
+  return static_cast<std::byte>(
+      std::lround(127 + std::log2(Spread(config) / 2.9f)));
+}
 
 // The distributions that a model's tensors are drawn from.
 struct Distributions {
@@ -103,11 +137,14 @@ struct Shard {
   std::string name;
 };
 
+int64_t BytesOf(const TensorSpec& tensor, DType dtype) {
+  return tensor.num_elements() * engine::DTypeBytes(tensor.TypeIn(dtype));
+}
+
 std::vector<Shard> PlanShards(const SynthOptions& options) {
   std::vector<Shard> shards(1);
-  for (TensorSpec& tensor : ListTensors(options.config)) {
-    const int64_t bytes =
-        tensor.num_elements() * engine::DTypeBytes(options.dtype);
+  for (TensorSpec& tensor : ListTensors(options.config, options.mxfp4)) {
+    const int64_t bytes = BytesOf(tensor, options.dtype);
     if (shards.back().bytes > 0 &&
         shards.back().bytes + bytes > options.max_shard_bytes) {
       shards.emplace_back();
@@ -129,9 +166,8 @@ std::string ShardHeader(const Shard& shard, DType dtype) {
   ordered_json header = {{"__metadata__", {{"format", "pt"}}}};
   int64_t offset = 0;
   for (const TensorSpec& tensor : shard.tensors) {
-    const int64_t end =
-        offset + tensor.num_elements() * engine::DTypeBytes(dtype);
-    header[tensor.name] = {{"dtype", engine::DTypeName(dtype)},
+    const int64_t end = offset + BytesOf(tensor, dtype);
+    header[tensor.name] = {{"dtype", engine::DTypeName(tensor.TypeIn(dtype))},
                            {"shape", tensor.shape},
                            {"data_offsets", {offset, end}}};
     offset = end;
@@ -172,8 +208,7 @@ class ModelWriter final {
   absl::Status Write(const std::vector<Shard>& shards) {
     for (const Shard& shard : shards) total_ += shard.bytes;
     const ModelConfig& config = options_.config;
-    BATON_RETURN_IF_ERROR(
-        WriteJson("config.json", ConfigJson(config, options_.dtype)));
+    BATON_RETURN_IF_ERROR(WriteJson("config.json", ModelConfigJson(options_)));
     BATON_RETURN_IF_ERROR(
         WriteJson("generation_config.json", GenerationConfigJson(config)));
     BATON_RETURN_IF_ERROR(WriteTextFile(Path("tokenizer.json"),
@@ -209,14 +244,23 @@ class ModelWriter final {
 
   absl::Status WriteTensor(const TensorSpec& tensor, OutputFile* file) {
     const int64_t size = tensor.num_elements();
-    const int64_t turn = kBufferBytes / element_bytes_;
+    const int64_t element_bytes =
+        engine::DTypeBytes(tensor.TypeIn(options_.dtype));
+    const int64_t turn = kBufferBytes / element_bytes;
     for (int64_t first = 0; first < size; first += turn) {
       const int64_t n = std::min(turn, size - first);
-      Draw(tensor, first, n);
-      const auto bytes = static_cast<size_t>(n * element_bytes_);
+      if (tensor.role == TensorRole::kMxfp4Numbers) {
+        FillRandom(options_.seed, tensor.name, first,
+                   absl::MakeSpan(buffer_).subspan(0, n));
+      } else if (tensor.role == TensorRole::kMxfp4Exponents) {
+        std::fill_n(buffer_.data(), n, Mxfp4Exponent(options_.config));
+      } else {
+        Draw(tensor, first, n);
+      }
+      const auto bytes = static_cast<size_t>(n * element_bytes);
       BATON_RETURN_IF_ERROR(
           file->Write(absl::MakeConstSpan(buffer_.data(), bytes)));
-      done_ += n * element_bytes_;
+      done_ += n * element_bytes;
       progress_(done_, total_);
     }
     return absl::OkStatus();
@@ -286,10 +330,11 @@ bool HasSameRecipe(const std::string& dir, const SynthOptions& options) {
 absl::StatusOr<SynthResult> WriteSynthModel(const std::string& dir,
                                             const SynthOptions& options,
                                             SynthProgress progress) {
+  BATON_RETURN_IF_ERROR(CheckMxfp4(options));
   const std::vector<Shard> shards = PlanShards(options);
   SynthResult result;
   result.parameters = CountParameters(options.config);
-  result.bytes = result.parameters * engine::DTypeBytes(options.dtype);
+  for (const Shard& shard : shards) result.bytes += shard.bytes;
   result.files = static_cast<int32_t>(shards.size());
   if (HasSameRecipe(dir, options)) {
     result.existed = true;

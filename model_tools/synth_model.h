@@ -32,6 +32,10 @@ struct SynthOptions {
   uint64_t seed = 1;
   // BF16, F16 or F32.
   engine::DType dtype = engine::DType::kBf16;
+  // The experts of gpt-oss in MXFP4, as its files have them: any of its numbers
+  // is as likely as another. InvalidArgument of another model, or of one whose
+  // sizes are no multiples of 32.
+  bool mxfp4 = false;
   // Threads that draw; 0 takes the CPUs this process may use.
   int32_t num_threads = 0;
   // Above it, the tensors go to several files of at most about this size.

@@ -54,7 +54,29 @@ uint64_t HashName(absl::string_view name) {
   return hash;
 }
 
+// The 128 random bits of a draw.
+std::array<uint32_t, 4> RandomBits(uint64_t seed, uint64_t tensor,
+                                   uint64_t draw) {
+  return engine::Philox4x32(
+      {static_cast<uint32_t>(draw), static_cast<uint32_t>(draw >> 32),
+       static_cast<uint32_t>(tensor), static_cast<uint32_t>(tensor >> 32)},
+      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+}
+
 }  // namespace
+
+void FillRandom(uint64_t seed, absl::string_view name, int64_t first,
+                absl::Span<std::byte> out) {
+  CHECK_EQ(first % kRandomGranule, 0);
+  const uint64_t tensor = HashName(name);
+  auto draw = static_cast<uint64_t>(first / kRandomGranule);
+  for (size_t i = 0; i < out.size(); i += kRandomGranule, ++draw) {
+    const std::array<uint32_t, 4> bits = RandomBits(seed, tensor, draw);
+    static_assert(sizeof(bits) == kRandomGranule);
+    std::memcpy(out.data() + i, bits.data(),
+                std::min(sizeof(bits), out.size() - i));
+  }
+}
 
 uint16_t FloatToF16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -94,15 +116,10 @@ void NormalValues::FillAs(const std::vector<T>& values, uint64_t seed,
   CHECK_EQ(first % kGranule, 0);
   CHECK_EQ(out.size() % sizeof(T), 0u);
   const uint64_t tensor = HashName(name);
-  const std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed),
-                                       static_cast<uint32_t>(seed >> 32)};
   const size_t n = out.size() / sizeof(T);
   auto draw = static_cast<uint64_t>(first / kGranule);
   for (size_t i = 0; i < n; i += kGranule, ++draw) {
-    const std::array<uint32_t, 4> bits = engine::Philox4x32(
-        {static_cast<uint32_t>(draw), static_cast<uint32_t>(draw >> 32),
-         static_cast<uint32_t>(tensor), static_cast<uint32_t>(tensor >> 32)},
-        key);
+    const std::array<uint32_t, 4> bits = RandomBits(seed, tensor, draw);
     T granule[kGranule];
     for (int j = 0; j < 4; ++j) {
       granule[2 * j] = values[bits[j] & 0xffffu];

@@ -14,6 +14,13 @@
 
 namespace baton::model_tools {
 
+// Writes random bytes [first, first + out.size()) of the tensor `name` of the
+// model `seed`.
+// REQUIRES: first is a multiple of kRandomGranule.
+inline constexpr int64_t kRandomGranule = 16;
+void FillRandom(uint64_t seed, absl::string_view name, int64_t first,
+                absl::Span<std::byte> out);
+
 // IEEE half, rounded to nearest even; what is beyond its range is infinity.
 uint16_t FloatToF16(float value);
 

@@ -12,7 +12,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/float_convert.h"
+#include "engine/model_config.h"
 #include "engine/safetensors.h"
+#include "engine/weights.h"
 #include "model_tools/model_shapes.h"
 #include "model_tools/model_tensors.h"
 #include "model_tools/synth_tokenizer.h"
@@ -23,6 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using engine::DType;
+using engine::ModelConfig;
 using ::testing::HasSubstr;
 
 class SynthModelTest : public testing::Test {
@@ -136,6 +139,46 @@ TEST_F(SynthModelTest, ReadsBackAsTheSameModel) {
     }
     EXPECT_EQ((*set)->num_tensors(), ListTensors(wanted).size());
   }
+}
+
+TEST_F(SynthModelTest, ExpertsMayBeInMxfp4) {
+  options_.mxfp4 = true;
+  const absl::Status llama = Write("llama").status();
+  EXPECT_EQ(llama.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(llama.message(), HasSubstr("mxfp4: is of gpt-oss, not of tiny"));
+
+  options_.shape = "gpt-oss-20b";
+  ShapeChanges small;
+  small.layers = 2;
+  small.hidden = 64;
+  small.intermediate = 90;
+  small.heads = 4;
+  small.kv_heads = 2;
+  small.vocab = 300;
+  const ModelConfig whole = FindModelShape(options_.shape)->config;
+  options_.config = *ChangeShape(whole, small);
+  EXPECT_THAT(std::string(Write("odd").status().message()),
+              HasSubstr("intermediate: 90 is no multiple of 32"));
+  small.intermediate = 96;
+  options_.config = *ChangeShape(whole, small);
+  const auto result = Write("mxfp4");
+  ASSERT_TRUE(result.ok()) << result.status();
+
+  const auto config = engine::LoadModelConfig(Dir("mxfp4"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  const auto weights = engine::LoadModelWeights(Dir("mxfp4"), *config);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  const engine::WeightMatrix& up = weights->layers[1].experts[3].up_proj;
+  EXPECT_EQ(up.encoding, engine::WeightEncoding::kMxfp4);
+  std::vector<float> values(up.rows * up.columns);
+  ReadRows(up, 0, up.rows, absl::MakeSpan(values));
+  // As far as powers of two allow.
+  EXPECT_NEAR(std::log2(Deviation(values) / 0.06), 0.0, 0.6);
+  // But for the header.
+  const auto size =
+      static_cast<int64_t>(fs::file_size(Dir("mxfp4") + "/model.safetensors"));
+  EXPECT_GT(size, result->bytes);
+  EXPECT_LT(size, result->bytes + (16 << 10));
 }
 
 TEST_F(SynthModelTest, BytesDependOnTheOptionsOnly) {
