@@ -101,6 +101,45 @@ TEST_F(PackedModelTest, AWorkerThatPacksPairsWithOneThatMaps) {
   EXPECT_GT(answer.last.timing().kv_transfer_bytes(), 0u);
 }
 
+// Experts in MXFP4 compute what they compute in bfloat16: whose weights lie how
+// is no matter for who works with whom.
+TEST_F(PackedModelTest, Mxfp4WorkersPairWithBfloat16Ones) {
+  const std::string model = scratch_.path() + "/oss";
+  const RunResult made = RunProgram(
+      "baton", {"synth", "gpt-oss-20b", model, "--mxfp4", "--layers", "3",
+                "--hidden", "64", "--intermediate", "96", "--heads", "4",
+                "--kv-heads", "2", "--head-dim", "32", "--vocab", "512"});
+  ASSERT_TRUE(made.exit.clean()) << made.err;
+  Cluster cluster(model);
+  ASSERT_TRUE(cluster.Launch("baton-prefill", "prefill-0", {}).ok());
+  ASSERT_TRUE(
+      cluster.Launch("baton-decode", "decode-0", {"--weights", "bf16"}).ok());
+  cluster.set_model_dir(Quantize(model, "mxfp4"));
+  ASSERT_TRUE(cluster.Launch("baton-decode", "decode-1", {}).ok());
+  for (const char* const name : {"prefill-0", "decode-0", "decode-1"}) {
+    ASSERT_TRUE(cluster.process(name).WaitReady(kPatience).ok()) << name;
+    EXPECT_THAT(cluster.process(name).Log(),
+                HasSubstr(name == std::string("decode-0") ? "weights bf16"
+                                                          : "weights mxfp4"));
+  }
+  EXPECT_THAT(cluster.process("decode-1").Log(), HasSubstr("mapped in"));
+  ASSERT_TRUE(
+      cluster.StartRouter({"prefill-0"}, {"decode-0", "decode-1"}, {}).ok());
+  const absl::Status joined = cluster.AwaitJoined(1, 2);
+  ASSERT_TRUE(joined.ok()) << joined;
+  auto reference = Reference::Load(model, "bf16");
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  const auto stub = cluster.MakeStub();
+  for (int length = 1; length < 200; length += 24) {
+    std::vector<TokenId> prompt(length);
+    for (int i = 0; i < length; ++i) prompt[i] = (i * 37 + length) % 512;
+    const v1::GenerateRequest request = GreedyRequest(prompt, 30);
+    const Answer answer = Generate(*stub, request, kPatience);
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_EQ(answer.tokens, (*reference)->Tokens(request)) << length;
+  }
+}
+
 // `baton up` with its flags for weights and KV, on a directory made from a GGUF
 // file: the tokenizer comes along.
 TEST_F(PackedModelTest, UpServesAGgufThatWasQuantized) {
