@@ -94,8 +94,8 @@ void AddUpFlags(CLI::App* up, UpOptions* options) {
                  "How workers hold matrices: bf16, int8, int4, mxfp4 (experts "
                  "that the checkpoint has so, on CPUs), fp8 (with --device "
                  "cuda), or auto (default): as `baton quantize` packed them, "
-                 "as the checkpoint has them (mxfp4; with cuda int4 of GPTQ "
-                 "and AWQ, fp8), else bf16")
+                 "as the checkpoint has them (mxfp4, which cuda has in fp8; "
+                 "with cuda int4 of GPTQ and AWQ, fp8), else bf16")
       ->check(CLI::IsMember({"auto", "bf16", "int8", "int4", "mxfp4", "fp8"}));
   up->add_option("--kv-dtype", options->kv_dtype,
                  "How workers hold keys and values: bf16 (default), int8 or "

@@ -1,8 +1,14 @@
 #include "engine/mxfp4_rows.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "common/log.h"
+#include "engine/e4m3.h"
 #include "engine/mxfp4.h"
 #include "engine/packed_rows.h"
 
@@ -46,6 +52,31 @@ void CopyGgufRow(const WeightMatrix& matrix, int64_t row, uint8_t* codes,
   }
 }
 
+// The largest exponent of a row becomes that of 64, so that 6 is 384, of at
+// most 448; 0.5 with one 14 less is the smallest e4m3, 2^-9.
+constexpr int kTopExponent = 6;
+constexpr int kExponentSpan = 14;
+// So that the scale of a row is a normal float.
+constexpr int kLeastTop = kTopExponent + 1;
+
+int TopOf(absl::Span<const uint8_t> exponents) {
+  int top = 0;
+  for (const uint8_t exponent : exponents) top = std::max<int>(top, exponent);
+  return top;
+}
+
+// The numbers of MXFP4, by how far their exponent is below the largest.
+std::array<std::array<uint8_t, 16>, kExponentSpan + 1> E4m3Numbers() {
+  std::array<std::array<uint8_t, 16>, kExponentSpan + 1> numbers;
+  for (int below = 0; below <= kExponentSpan; ++below) {
+    for (unsigned code = 0; code < 16; ++code) {
+      numbers[below][code] =
+          FloatToE4m3(std::ldexp(E2m1ToFloat(code), kTopExponent - below));
+    }
+  }
+  return numbers;
+}
+
 }  // namespace
 
 bool HasMxfp4(const WeightMatrix& matrix) {
@@ -73,6 +104,49 @@ void CopyMxfp4Row(const WeightMatrix& matrix, int64_t row, uint8_t* codes,
     default:
       return CopyGgufRow(matrix, row, codes, exponents);
   }
+}
+
+bool Mxfp4IsE4m3(const WeightMatrix& matrix) {
+  std::vector<uint8_t> codes(matrix.columns);
+  std::vector<uint8_t> exponents(matrix.columns / kMxfp4Group);
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    CopyMxfp4Row(matrix, row, codes.data(), exponents.data());
+    const int top = TopOf(exponents);
+    if (top > kGreatestMxfp4Exponent) return false;
+    for (size_t group = 0; group < exponents.size(); ++group) {
+      if (top - exponents[group] <= kExponentSpan && top >= kLeastTop) continue;
+      const auto* const numbers = codes.data() + group * kMxfp4Group;
+      if (std::any_of(numbers, numbers + kMxfp4Group,
+                      [](uint8_t code) { return (code & 7) != 0; })) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void CopyMxfp4AsE4m3(const WeightMatrix& matrix, int64_t row, int64_t count,
+                     uint8_t* out) {
+  static const auto kNumbers = E4m3Numbers();
+  std::vector<uint8_t> exponents(matrix.columns / kMxfp4Group);
+  for (int64_t i = 0; i < count; ++i, out += matrix.columns) {
+    CopyMxfp4Row(matrix, row + i, out, exponents.data());
+    const int top = TopOf(exponents);
+    for (size_t group = 0; group < exponents.size(); ++group) {
+      // Where they are further apart, numbers are zero.
+      const std::array<uint8_t, 16>& numbers =
+          kNumbers[std::min(top - exponents[group], kExponentSpan)];
+      uint8_t* const of = out + group * kMxfp4Group;
+      for (int64_t k = 0; k < kMxfp4Group; ++k) of[k] = numbers[of[k]];
+    }
+  }
+}
+
+float Mxfp4RowScale(const WeightMatrix& matrix, int64_t row) {
+  std::vector<uint8_t> codes(matrix.columns);
+  std::vector<uint8_t> exponents(matrix.columns / kMxfp4Group);
+  CopyMxfp4Row(matrix, row, codes.data(), exponents.data());
+  return E8m0ToFloat(std::max(TopOf(exponents), kLeastTop) - kTopExponent);
 }
 
 }  // namespace baton::engine

@@ -12,6 +12,7 @@
 #include "engine/fp8_rows.h"
 #include "engine/gguf_blocks.h"
 #include "engine/group_blocks.h"
+#include "engine/mxfp4_rows.h"
 #include "engine/packed_rows.h"
 
 namespace baton::engine {
@@ -141,12 +142,15 @@ bool HasInt4Grids(const WeightMatrix& matrix) {
 
 std::optional<DType> StoredType(const WeightMatrix& matrix) {
   if (HasInt4Grids(matrix)) return DType::kU8;
+  if (HasMxfp4(matrix)) {
+    if (Mxfp4IsE4m3(matrix)) return DType::kF8E4M3;
+    return std::nullopt;
+  }
   switch (matrix.encoding) {
     case WeightEncoding::kPlain:
     case WeightEncoding::kFp8:
       return matrix.values.dtype;
     case WeightEncoding::kPacked:
-      if (matrix.packed.mxfp4) return std::nullopt;
       return matrix.packed.bits == 16 ? DType::kBf16 : DType::kI8;
     default:
       return std::nullopt;
@@ -156,8 +160,11 @@ std::optional<DType> StoredType(const WeightMatrix& matrix) {
 void CopyRows(const WeightMatrix& matrix, int64_t row, int64_t count,
               std::byte* out) {
   CHECK(row >= 0 && count >= 0 && row + count <= matrix.rows) << matrix.name;
-  CHECK(StoredType(matrix).has_value()) << matrix.name;
   if (count == 0) return;
+  if (HasMxfp4(matrix)) {
+    return CopyMxfp4AsE4m3(matrix, row, count, reinterpret_cast<uint8_t*>(out));
+  }
+  CHECK(StoredType(matrix).has_value()) << matrix.name;
   if (matrix.encoding == WeightEncoding::kPacked) {
     return CopyPackedRows(matrix, row, count, out);
   }
@@ -176,8 +183,13 @@ void CopyRows(const WeightMatrix& matrix, int64_t row, int64_t count,
 }
 
 float RowScale(const WeightMatrix& matrix, int64_t row) {
+  if (HasMxfp4(matrix)) return Mxfp4RowScale(matrix, row);
   return matrix.encoding == WeightEncoding::kPacked ? PackedScale(matrix, row)
                                                     : OutputScale(matrix, row);
+}
+
+bool ScalesOutputs(const WeightMatrix& matrix) {
+  return matrix.encoding != WeightEncoding::kFp8 || HasScalePerOutput(matrix);
 }
 
 std::vector<Int4Grid> ReadInt4Grids(const WeightMatrix& matrix, int64_t row,

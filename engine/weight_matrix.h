@@ -120,8 +120,9 @@ void ReadRow(const WeightMatrix& matrix, int64_t row, absl::Span<float> out);
 bool HasInt4Grids(const WeightMatrix& matrix);
 
 // The type of the numbers that CopyRows gives: of plain ones and e4m3 that of
-// the file; I8 of packed int8; U8, what a grid has, of weights that lie on one.
-// None of all others, MXFP4 among them (mxfp4_rows.h).
+// the file; I8 of packed int8; U8, what a grid has, of weights that lie on one;
+// e4m3 of MXFP4 that can be it (Mxfp4IsE4m3, which takes a while). None of all
+// others.
 std::optional<DType> StoredType(const WeightMatrix& matrix);
 
 // As ReadRows, but the numbers as the file has them, of StoredType.
@@ -130,8 +131,10 @@ void CopyRows(const WeightMatrix& matrix, int64_t row, int64_t count,
               std::byte* out);
 
 // What multiplies the numbers of CopyRows in a row, when they are e4m3 or int8.
-// REQUIRES: one scale does (HasScalePerOutput, fp8_rows.h).
+// REQUIRES: one scale does (ScalesOutputs).
 float RowScale(const WeightMatrix& matrix, int64_t row);
+// Whether one does. All but e4m3 of files with blocks.
+bool ScalesOutputs(const WeightMatrix& matrix);
 
 // The grids on which the weights of rows [row, row + count) lie,
 // [count][ceil(columns / 64)]; none unless HasInt4Grids.

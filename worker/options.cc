@@ -201,8 +201,8 @@ void AddFlags(CLI::App* app, WorkerOptions* o) {
                   "How matrices are held: bf16, int8, int4, mxfp4 (experts "
                   "that the checkpoint has so, cpu alone), fp8 (cuda alone), "
                   "or auto: as `baton quantize` packed them, as the "
-                  "checkpoint has them (mxfp4; with cuda int4 of GPTQ and "
-                  "AWQ, fp8), else bf16")
+                  "checkpoint has them (mxfp4, which cuda has in fp8; with "
+                  "cuda int4 of GPTQ and AWQ, fp8), else bf16")
       ->check(CLI::IsMember({"auto", "bf16", "fp8", "int8", "int4", "mxfp4"}))
       ->capture_default_str();
   app->add_option("--kv-dtype", o->engine.kv_dtype,

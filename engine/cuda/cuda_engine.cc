@@ -116,7 +116,8 @@ struct LoadedFiles {
   ModelWeights weights;
   // None: each matrix as the files have it.
   std::optional<WeightFormat> format;
-  // Engine::model_identity, if that is known before they are held.
+  // Of packed ones: Engine::model_identity, with a format; without, that of the
+  // model before it is known how matrices are held.
   std::string identity;
 };
 
@@ -126,10 +127,9 @@ absl::StatusOr<LoadedFiles> LoadFiles(const EngineOptions& options,
   if (cpu::IsPackedModel(options.model_dir)) {
     BATON_ASSIGN_OR_RETURN(cpu::LoadedWeights packed,
                            cpu::MapModel(options, config));
-    // Formats of one name are the same weights. The numbers of MXFP4, which is
-    // none of them, are bfloat16's.
-    files.format = ParseWeightFormat(cpu::WeightDtypeName(packed.weights.dtype))
-                       .value_or(WeightFormat::kBf16);
+    // Formats of one name are the same weights. MXFP4 is none of them.
+    files.format =
+        ParseWeightFormat(cpu::WeightDtypeName(packed.weights.dtype));
     files.identity = std::move(packed.identity);
     files.weights = cpu::ViewPackedWeights(config, std::move(packed.weights));
     return files;
@@ -189,10 +189,12 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   BATON_RETURN_IF_ERROR(
       engine->LoadWeights(options, files.weights, files.format));
   BATON_RETURN_IF_ERROR(engine->LoadAdapters(options));
-  engine->identity_ = std::move(files.identity);
-  if (engine->identity_.empty()) {
-    engine->identity_ = QuantizedIdentity(ModelIdentity(config, files.weights),
-                                          engine->weights_info_.dtype);
+  const bool packed = !files.identity.empty();
+  engine->identity_ =
+      packed ? std::move(files.identity) : ModelIdentity(config, files.weights);
+  if (!packed || !files.format.has_value()) {
+    engine->identity_ =
+        QuantizedIdentity(engine->identity_, engine->weights_info_.dtype);
   }
   engine->backend_name_ =
       BackendName(device, engine->weights_info_.dtype, layout.dtype);

@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <set>
 
 #include "absl/types/span.h"
 #include "common/log.h"
-#include "engine/fp8_rows.h"
 
 namespace baton::engine::cuda {
 namespace {
 
 // Whether rows of that type stay what they are in a matrix of that format.
-bool Keeps(const WeightMatrix& matrix, WeightFormat format) {
-  switch (*StoredType(matrix)) {
+bool Keeps(const WeightMatrix& matrix, DType type, WeightFormat format) {
+  switch (type) {
     case DType::kF8E4M3:
-      return format == WeightFormat::kFp8 && HasScalePerOutput(matrix);
+      return format == WeightFormat::kFp8 && ScalesOutputs(matrix);
     case DType::kI8:
       return format == WeightFormat::kInt8;
     case DType::kU8:
@@ -38,10 +38,12 @@ WeightFormat FormatOf(const std::vector<OutputRows>& rows) {
 
 DType CopiedType(const std::vector<OutputRows>& rows, WeightFormat format) {
   std::optional<DType> type;
+  // Those seen, which come in turns: to ask one may take a while.
+  std::set<const WeightMatrix*> seen;
   for (const OutputRows& part : rows) {
-    if (part.matrix == nullptr) continue;
+    if (part.matrix == nullptr || !seen.insert(part.matrix).second) continue;
     const std::optional<DType> stored = StoredType(*part.matrix);
-    if (!stored.has_value() || !Keeps(*part.matrix, format)) {
+    if (!stored.has_value() || !Keeps(*part.matrix, *stored, format)) {
       return DType::kF32;
     }
     if (type.value_or(*stored) != *stored) return DType::kF32;
@@ -74,10 +76,9 @@ void CopyOutputs(const std::vector<OutputRows>& rows, DType type, int64_t first,
       const int64_t row = part.first + from - begin;
       if (part.matrix == nullptr) {
         std::memset(to, 0, (end - from) * row_bytes);
-      } else if (StoredType(*part.matrix) == type) {
+      } else if (type != DType::kF32) {
         CopyRows(*part.matrix, row, end - from, to);
       } else {
-        CHECK(type == DType::kF32) << DTypeName(type);
         ReadRows(*part.matrix, row, end - from,
                  absl::MakeSpan(reinterpret_cast<float*>(to),
                                 (end - from) * inputs));

@@ -24,20 +24,21 @@ struct OutputRows {
 };
 
 // The format that holds the weights of these rows as their files do: int4 of
-// those on grids of 4 bits, fp8 of e4m3 with a scale per output; else bfloat16.
+// those on grids of 4 bits, fp8 of e4m3 with a scale per output, and of MXFP4
+// that can be it; else bfloat16.
 WeightFormat FormatOf(const std::vector<OutputRows>& rows);
 
 // What these rows are copied as for a matrix of that format: the type that all
 // of them have in their files, where those hold plain numbers of one type, e4m3
-// with a scale per output for kFp8, packed int8 for kInt8, or U8 on grids for
-// kInt4; else float32.
+// with a scale per output (or MXFP4 that can be it) for kFp8, packed int8 for
+// kInt8, or U8 on grids for kInt4; else float32.
 DType CopiedType(const std::vector<OutputRows>& rows, WeightFormat format);
 
 // The scales of rows that are copied as e4m3 or int8, one for each output.
 std::vector<float> ScalesOf(const std::vector<OutputRows>& rows);
 
 // Writes outputs [first, first + count) of the matrix made of `rows` to `out`,
-// one after another, as CopiedType says or as float32.
+// one after another, as CopiedType says or as float32: `type` is one of these.
 // REQUIRES: all matrices have `inputs` columns.
 void CopyOutputs(const std::vector<OutputRows>& rows, DType type, int64_t first,
                  int64_t count, int32_t inputs, std::byte* out);

@@ -14,6 +14,7 @@
 #include "engine/cpu/weight_dtype.h"
 #include "engine/cuda/cuda_engine.h"
 #include "tests/engine/cuda/device_fixture.h"
+#include "tests/engine/model_dir.h"
 #include "tests/engine/packed_dir.h"
 #include "tests/support/scratch_dir.h"
 
@@ -95,6 +96,40 @@ TEST_P(PackedDirTest, AnotherConfigIsRefused) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("baton_packed.json: config was another one"));
+}
+
+// Experts in MXFP4 are e4m3 with a power of two for each output, so that
+// nothing is rounded; packed ones, too.
+class Mxfp4DirTest : public DeviceTest {};
+
+TEST_F(Mxfp4DirTest, ExpertsAreHeldInFp8AndAnswerAsInBfloat16) {
+  const std::string dir = GoldenDir("gpt_oss");
+  const test::ScratchDir scratch;
+  const std::string packed_dir = scratch.path() + "/packed";
+  std::filesystem::create_directory(packed_dir);
+  const absl::Status packed_status =
+      WritePackedDir(dir, cpu::WeightDtype::kMxfp4, packed_dir);
+  ASSERT_TRUE(packed_status.ok()) << packed_status;
+  const auto make = [](const std::string& dir, const std::string& weights) {
+    return MakeCuda(dir, SmallPass(), /*block_size=*/16, weights);
+  };
+  const auto bf16 = make(dir, "bf16");
+  EXPECT_EQ(bf16->weights_info().dtype, "bf16");
+  const auto as_it_is = make(dir, "auto");
+  const auto packed = make(packed_dir, "auto");
+  EXPECT_EQ(packed->model_identity(), as_it_is->model_identity());
+  for (const auto* const engine : {&as_it_is, &packed}) {
+    EXPECT_EQ((*engine)->weights_info().dtype, "fp8-bf16");
+    EXPECT_LT((*engine)->weights_info().bytes, bf16->weights_info().bytes);
+    for (const int32_t length : {1, 9, 33, 60}) {
+      std::vector<TokenId> tokens = Prompt(length, 5);
+      for (TokenId& token : tokens) token %= 146;
+      const std::vector<BlockId> blocks = BlockRange(0, 5);
+      EXPECT_TRUE(SameBits(RunWhole(**engine, tokens, blocks),
+                           RunWhole(*bf16, tokens, blocks)))
+          << length;
+    }
+  }
 }
 
 }  // namespace
