@@ -12,7 +12,7 @@ import {
   recordedSignals,
   signalProblems,
 } from "./autoscaling.mjs";
-import { addressProblems, flagProblems, gracePeriodProblems } from "./programs.mjs";
+import { addressProblems, flagProblems, gracePeriodProblems, jobProblems } from "./programs.mjs";
 import {
   ofKind,
   portProblems,
@@ -34,6 +34,7 @@ const CHECKS = {
   addresses: addressProblems,
   flags: (manifests) => flagProblems(manifests, scratch),
   "grace periods": gracePeriodProblems,
+  jobs: jobProblems,
   signals: signalProblems,
   "metrics of the adapter": adapterProblems,
 };
@@ -100,6 +101,7 @@ const find = (manifests, kind, name) => {
   return found;
 };
 const pod = (manifests, name) => find(manifests, "Deployment", name).spec.template.spec;
+const job = (manifests) => find(manifests, "Job", "baton-batch").spec.template.spec;
 const setFlag = (container, name, value) => {
   const at = container.args.findIndex((a) => a.startsWith(`--${name}=`));
   assert.ok(at >= 0, name);
@@ -140,6 +142,13 @@ const MUTATIONS = [
   ["grace periods", (m) => (pod(m, "baton-router").containers[0].lifecycle.preStop.exec.command[1] = "70")],
   ["grace periods", (m) => setFlag(pod(m, "baton-decode").containers[0], "drain-seconds", "90")],
   ["grace periods", (m) => delete pod(m, "baton-prefill").terminationGracePeriodSeconds],
+  ["jobs", (m) => job(m).containers[0].args.push("--no-such-flag=1"), "components/batch-job"],
+  ["jobs", (m) => setFlag(job(m).containers[0], "url", "http://baton-router:8001"), "components/batch-job"],
+  ["jobs", (m) => job(m).containers[0].volumeMounts.pop(), "components/batch-job"],
+  ["security", (m) => delete job(m).containers[0].securityContext.capabilities, "components/batch-job"],
+  ["references", (m) => (job(m).volumes[0].persistentVolumeClaim.claimName = "other"), "components/batch-job"],
+  ["selectors", (m) => (policy(m, "baton-batch-out").podSelector.matchLabels["app.kubernetes.io/component"] = "job"), "components/batch-job"],
+  ["ports", (m) => (policy(m, "baton-batch-out").egress[0].ports[0].port = "web"), "components/batch-job"],
   ["signals", (m) => (find(m, "ScaledObject", "baton-decode").spec.triggers[0].metadata.query = "up")],
   ["signals", (m) => find(m, "ScaledObject", "baton-prefill").spec.triggers.pop()],
   ["metrics of the adapter", (m) => (find(m, "HorizontalPodAutoscaler", "baton-decode").spec.metrics[0].external.metric.name = "pressure"), "components/autoscaling-hpa"],

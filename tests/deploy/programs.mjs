@@ -71,6 +71,35 @@ export function flagProblems(manifests, scratch) {
   return problems;
 }
 
+// The same of the job that answers a file of requests, which is not there: it
+// says so. And whether it asks routers.
+export function jobProblems(manifests) {
+  const problems = [];
+  for (const job of ofKind(manifests, "Job")) {
+    const fail = (what) => problems.push(`Job ${job.metadata.name}: ${what}`);
+    const c = job.spec.template.spec.containers[0];
+    const done = spawnSync(join(binDir, c.command[0]), [...c.command.slice(1), ...c.args], {
+      encoding: "utf8",
+      timeout: 60_000,
+    });
+    const requests = c.args.find((a) => a.endsWith("/requests.jsonl"));
+    if (done.status !== 1 || !done.stderr.includes(`cannot read ${requests}`)) {
+      fail(`${c.command.join(" ")} says: ${done.stderr || done.stdout}`);
+    }
+    for (const path of c.args.filter((a) => a.startsWith("/"))) {
+      if (!c.volumeMounts.some((m) => path.startsWith(`${m.mountPath}/`) && !m.readOnly)) {
+        fail(`${path}: nothing that can be written is mounted there`);
+      }
+    }
+    const [, name, port] = flag(c.args, "url")?.match(/^https?:\/\/([^:/]+):(\d+)$/) ?? [];
+    const service = ofKind(manifests, "Service").find((s) => s.metadata.name === name);
+    if (!service?.spec.ports.some((p) => p.name === "http" && p.port === Number(port))) {
+      fail(`${flag(c.args, "url")}: no Service has that port for HTTP`);
+    }
+  }
+  return problems;
+}
+
 // Ports of containers against the flags that open them, files of flags against
 // the volumes that have them, and whether routers look where workers are.
 export function addressProblems(manifests) {

@@ -8,6 +8,10 @@ import { source } from "./rendered.mjs";
 export const ofKind = (manifests, kind) => manifests.filter((m) => m.kind === kind);
 const title = (m) => `${m.kind} ${m.metadata.name}`;
 
+// What runs pods.
+export const workloads = (manifests) =>
+  manifests.filter((m) => m.kind === "Deployment" || m.kind === "Job");
+
 export function selects(selector, labels) {
   const plain = Object.entries(selector?.matchLabels ?? {}).every(
     ([key, value]) => labels[key] === value,
@@ -23,7 +27,7 @@ export function selects(selector, labels) {
 
 // Workloads whose pods have the labels of a selector.
 function selected(manifests, selector) {
-  return ofKind(manifests, "Deployment").filter((d) =>
+  return workloads(manifests).filter((d) =>
     selects(selector, d.spec.template.metadata.labels),
   );
 }
@@ -94,7 +98,10 @@ export function portProblems(manifests) {
     for (const endpoint of m.spec.podMetricsEndpoints) expect(m, pods, endpoint.port);
   }
   for (const policy of ofKind(manifests, "NetworkPolicy")) {
-    const own = selected(manifests, policy.spec.podSelector);
+    // Jobs open no ports.
+    const own = selected(manifests, policy.spec.podSelector).filter(
+      (w) => w.kind === "Deployment",
+    );
     for (const rule of policy.spec.ingress ?? []) {
       for (const { port } of rule.ports ?? []) expect(policy, own, port);
     }
@@ -128,7 +135,7 @@ export function referenceProblems(manifests) {
     if (byOperator && guide.includes(`\`${name}\``)) return;
     problems.push(`${title(manifest)}: there is no ${kind} ${name}`);
   };
-  for (const d of ofKind(manifests, "Deployment")) {
+  for (const d of workloads(manifests)) {
     const pod = d.spec.template.spec;
     need(d, "ServiceAccount", pod.serviceAccountName, false);
     const volumes = pod.volumes ?? [];
@@ -142,6 +149,9 @@ export function referenceProblems(manifests) {
     for (const c of [...(pod.initContainers ?? []), ...pod.containers]) {
       for (const { configMapRef } of c.envFrom ?? []) {
         need(d, "ConfigMap", configMapRef.name, false);
+      }
+      for (const { valueFrom } of c.env ?? []) {
+        if (valueFrom?.secretKeyRef) need(d, "Secret", valueFrom.secretKeyRef.name, true);
       }
       for (const mount of c.volumeMounts ?? []) {
         if (!volumes.some((v) => v.name === mount.name)) {
@@ -182,7 +192,7 @@ export function securityProblems(manifests) {
   const level = ofKind(manifests, "Namespace")[0]?.metadata.labels[
     "pod-security.kubernetes.io/enforce"
   ];
-  for (const d of ofKind(manifests, "Deployment")) {
+  for (const d of workloads(manifests)) {
     const pod = d.spec.template.spec;
     const fail = (what) => problems.push(`${title(d)}: ${what}`);
     if (pod.securityContext?.runAsNonRoot !== true) fail("may be root");
