@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "common/json.h"
@@ -97,8 +98,14 @@ absl::StatusOr<ResultFile> ResultFile::Create(const std::string& path) {
 }
 
 absl::StatusOr<ResultFile> ResultFile::Resume(const std::string& path) {
+  errno = 0;
   std::ifstream earlier(path, std::ios::binary);
-  if (!earlier) return Create(path);
+  int error = earlier ? 0 : errno;
+  if (error == ENOENT) return Create(path);
+  std::error_code ignored;
+  // Opening one does not fail.
+  if (std::filesystem::is_directory(path, ignored)) error = EISDIR;
+  if (error != 0) return FileError(error, "cannot read", path);
   const std::string beside = absl::StrCat(path, ".resumed");
   BATON_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(beside));
   ResultFile results(std::move(file));

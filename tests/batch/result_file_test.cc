@@ -1,5 +1,6 @@
 #include "batch/result_file.h"
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -97,6 +98,20 @@ TEST_F(ResultFileTest, ResumesWithWhatWasAnswered) {
   EXPECT_TRUE(file->Write(cut).ok());
   EXPECT_TRUE(file->Finish().ok());
   EXPECT_EQ(TextOf(path_), good + more + cut);
+}
+
+TEST_F(ResultFileTest, ResumesNothingThatCannotBeRead) {
+  std::filesystem::create_directory(path_);
+  const absl::Status status = ResultFile::Resume(path_).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("cannot read " + path_ + ": Is a directory"));
+  // A file where a folder should be.
+  std::ofstream(path_ + ".file").put('x');
+  EXPECT_THAT(
+      std::string(
+          ResultFile::Resume(path_ + ".file/results").status().message()),
+      HasSubstr("cannot read"));
 }
 
 TEST_F(ResultFileTest, ResumesWithNothing) {
