@@ -6,8 +6,9 @@ For comparing Baton with programs that read only GGUF, and for making test data:
     python3 tests/bench/export_gguf.py models/stories /tmp/stories.gguf \\
         --type f16
 
-Reads config.json, *.safetensors (F32, F16, BF16) and tokenizer.json of Llama,
-Mistral, Qwen2, Qwen3, Mixtral and GLM-4.5 models. Without a tokenizer.json it writes a byte-level
+Reads config.json, *.safetensors (F32, F16, BF16, MXFP4 of gpt-oss) and
+tokenizer.json of Llama, Mistral, Qwen2, Qwen3, Mixtral, GLM-4.5 and gpt-oss
+models. Without a tokenizer.json it writes a byte-level
 tokenizer padded with made-up tokens, so that a model of random weights can be
 measured too. Needs numpy.
 
@@ -24,6 +25,9 @@ import sys
 
 import numpy as np
 
+import gguf_gpt_oss
+from gguf_tokenizer import tokenizer_metadata
+
 ALIGNMENT = 32
 ARCHITECTURES = {
     "LlamaForCausalLM": "llama",
@@ -33,25 +37,13 @@ ARCHITECTURES = {
     "MixtralForCausalLM": "llama",
     "Qwen3MoeForCausalLM": "qwen3moe",
     "Glm4MoeForCausalLM": "glm4moe",
+    "GptOssForCausalLM": gguf_gpt_oss.ARCHITECTURE,
 }
 # GGUF's numbers of tensor types, and of whole files (general.file_type).
-TENSOR_TYPES = {"f32": 0, "f16": 1, "bf16": 30}
+TENSOR_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "mxfp4": 39}
 FILE_TYPES = {"f32": 0, "f16": 1, "bf16": 32}
 # Numbers of metadata value types.
 UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
-# Kinds of tokens.
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-
-CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
-# What tokenizer.ggml.pre calls the regular expressions of tokenizer.json.
-PRE_TOKENIZERS = {
-    CONTRACTIONS
-    + r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
-    r"\s*[\r\n]+|\s+(?!\S)|\s+": "llama-bpe",
-    CONTRACTIONS
-    + r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
-    r"\s*[\r\n]+|\s+(?!\S)|\s+": "qwen2",
-}
 
 
 class Safetensors:
@@ -79,7 +71,8 @@ class Safetensors:
     def raw(self, name):
         """The stored elements; bfloat16 as the uint16 of its bits."""
         data, base, entry = self.tensors[name]
-        types = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
+        types = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16,
+                 "U8": np.uint8}
         if entry["dtype"] not in types:
             sys.exit(f"tensor {name}: cannot read {entry['dtype']}")
         begin, end = entry["data_offsets"]
@@ -145,110 +138,6 @@ def llama3_rope_factors(config, scaling, head_dim):
     return np.array(factors, np.float32)
 
 
-def byte_alphabet():
-    """GPT-2's characters for the bytes 0 to 255."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = iter(range(256, 512))
-    return [chr(b) if b in printable else chr(next(others))
-            for b in range(256)]
-
-
-def made_up_tokenizer(vocab_size):
-    """Bytes, one merge, and names without a meaning."""
-    tokens = byte_alphabet() + ["ab"]
-    tokens += [f"<token_{i}>" for i in range(vocab_size - len(tokens))]
-    tokens = tokens[:vocab_size]
-    return {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "gpt-2",
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": np.array(
-            [NORMAL if i < 257 else UNUSED for i in range(len(tokens))]),
-        "tokenizer.ggml.merges": ["a b"],
-        "tokenizer.ggml.add_bos_token": False,
-    }
-
-
-def pre_tokenizer_name(tokenizer):
-    pre = tokenizer.get("pre_tokenizer") or {}
-    parts = pre.get("pretokenizers", [pre])
-    for part in parts:
-        regex = part.get("pattern", {}).get("Regex")
-        if regex in PRE_TOKENIZERS:
-            return PRE_TOKENIZERS[regex]
-    kinds = [part.get("type") for part in parts]
-    if kinds == ["Digits", "ByteLevel"]:
-        return "smollm"
-    if kinds == ["ByteLevel"]:
-        return "gpt-2"
-    sys.exit("tokenizer.json: a pre_tokenizer that has no name in GGUF")
-
-
-def scores_of(tokens, merges):
-    """Scores that make a SentencePiece merge in the order of `merges`."""
-    scores = {}
-    for rank, merge in enumerate(merges):
-        left, right = merge if isinstance(merge, list) else merge.split(" ")
-        scores.setdefault(left + right, -float(rank))
-    return np.array([scores.get(t, -1e6) for t in tokens], np.float32)
-
-
-def added_bos(tokenizer, bos):
-    post = tokenizer.get("post_processor") or {}
-    for part in [post, *post.get("processors", [])]:
-        first = (part.get("single") or [{}])[0].get("SpecialToken", {})
-        if first and first.get("id") == bos:
-            return True
-    return False
-
-
-def tokenizer_metadata(directory, vocab_size):
-    path = directory / "tokenizer.json"
-    if not path.exists():
-        return made_up_tokenizer(vocab_size)
-    tokenizer = json.loads(path.read_text())
-    model = tokenizer["model"]
-    byte_fallback = model.get("byte_fallback", False)
-    tokens = [f"[PAD{i}]" for i in range(vocab_size)]
-    kinds = np.full(vocab_size, UNUSED)
-    for token, i in model["vocab"].items():
-        is_byte = byte_fallback and len(token) == 6 and token[:3] == "<0x"
-        tokens[i] = token
-        kinds[i] = BYTE if is_byte else NORMAL
-    for added in tokenizer.get("added_tokens", []):
-        i = added["id"]
-        tokens[i] = added["content"]
-        kinds[i] = CONTROL if added["special"] else USER_DEFINED
-        if added["content"] == model.get("unk_token"):
-            kinds[i] = UNKNOWN
-    metadata = {
-        "tokenizer.ggml.model": "llama" if byte_fallback else "gpt2",
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": kinds,
-    }
-    if byte_fallback:
-        metadata["tokenizer.ggml.scores"] = scores_of(tokens, model["merges"])
-    else:
-        metadata["tokenizer.ggml.pre"] = pre_tokenizer_name(tokenizer)
-        metadata["tokenizer.ggml.merges"] = [
-            m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
-    config_path = directory / "tokenizer_config.json"
-    config = json.loads(config_path.read_text()) if config_path.exists() else {}
-    for name in ("bos", "eos", "unk", "pad"):
-        token = config.get(f"{name}_token")
-        token = token.get("content") if isinstance(token, dict) else token
-        gguf_name = {"unk": "unknown", "pad": "padding"}.get(name, name)
-        if token in tokens:
-            metadata[f"tokenizer.ggml.{gguf_name}_token_id"] = tokens.index(
-                token)
-        if name == "bos":
-            metadata["tokenizer.ggml.add_bos_token"] = added_bos(
-                tokenizer, token)
-    if isinstance(config.get("chat_template"), str):
-        metadata["tokenizer.chat_template"] = config["chat_template"]
-    return metadata
-
-
 def model_metadata(config, name, arch, file_type):
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     head_dim = config.get("head_dim") or hidden // heads
@@ -287,6 +176,8 @@ def model_metadata(config, name, arch, file_type):
             if config.get("mlp_only_layers") or not config["norm_topk_prob"]:
                 sys.exit("config.json: layers without experts, or shares that "
                          "are not normalized, cannot be written")
+    if arch == gguf_gpt_oss.ARCHITECTURE:
+        metadata |= gguf_gpt_oss.metadata(config)
     if arch == "glm4moe":
         metadata |= {
             f"{arch}.expert_feed_forward_length":
@@ -309,10 +200,12 @@ def model_metadata(config, name, arch, file_type):
             "original_max_position_embeddings",
             config["max_position_embeddings"])
         # Such files say nothing else of it.
+        truncated = arch != gguf_gpt_oss.ARCHITECTURE
         if (scaling.get("beta_fast", 32), scaling.get("beta_slow", 1),
-                scaling.get("truncate", True)) != (32, 1, True):
+                scaling.get("truncate", True)) != (32, 1, truncated):
             sys.exit("config.json: another YaRN than with 32 turns to 1, "
-                     "truncated, cannot be written")
+                     f"{'' if truncated else 'not '}truncated, cannot be "
+                     "written")
     elif kind not in ("default", "llama3"):
         sys.exit(f"config.json: rope scaling {kind} is unknown here")
     return metadata
@@ -340,8 +233,9 @@ def expert_names(config, layer):
 
 def norm_name(config):
     """GGUF's name of the norm before the feed-forward network."""
-    glm = config["architectures"][0] == "Glm4MoeForCausalLM"
-    return "post_attention_norm" if glm else "ffn_norm"
+    after = config["architectures"][0] in ("Glm4MoeForCausalLM",
+                                           "GptOssForCausalLM")
+    return "post_attention_norm" if after else "ffn_norm"
 
 
 def tensor_names(config):
@@ -397,7 +291,7 @@ def value(v):
 
 def write_gguf(path, metadata, tensors):
     """`tensors`: (name, shape outermost first, type, function to bytes)."""
-    sizes = {"f32": 4, "f16": 2, "bf16": 2}
+    sizes = {"f32": 4, "f16": 2, "bf16": 2, "mxfp4": 17 / 32}
     with open(path, "wb") as out:
         out.write(b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata)))
         for key, v in metadata.items():
@@ -407,7 +301,7 @@ def write_gguf(path, metadata, tensors):
             out.write(string(name) + struct.pack("<I", len(shape)))
             out.write(struct.pack(f"<{len(shape)}Q", *reversed(shape)))
             out.write(struct.pack("<IQ", TENSOR_TYPES[kind], offset))
-            size = math.prod(shape) * sizes[kind]
+            size = int(math.prod(shape) * sizes[kind])
             offset += -(-size // ALIGNMENT) * ALIGNMENT
         for _, _, _, read in tensors:
             out.write(bytes(-out.tell() % ALIGNMENT))
@@ -446,6 +340,17 @@ def plan_tensors(directory, config, arch, file_type):
             tensors.append((f"{gguf}.{part}", shape, target,
                             reader(name, heads, target)))
 
+    if arch == gguf_gpt_oss.ARCHITECTURE:
+        def float_reader(raw, name, target):
+            def read():
+                return convert(np.ascontiguousarray(raw()), files.dtype(name),
+                               target).tobytes()
+
+            return read
+
+        return tensors + list(gguf_gpt_oss.expert_tensors(
+            files, config, file_type, float_reader))
+
     def many_reader(names, target):
         def read():
             return b"".join(reader(name, 0, target)() for name in names)
@@ -475,7 +380,7 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("output", type=pathlib.Path)
-    parser.add_argument("--type", choices=TENSOR_TYPES, default="f16",
+    parser.add_argument("--type", choices=FILE_TYPES, default="f16",
                         help="of the matrices; vectors are always f32")
     args = parser.parse_args()
     config = json.loads((args.model / "config.json").read_text())
