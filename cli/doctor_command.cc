@@ -69,8 +69,13 @@ absl::StatusOr<Diagnosis> Examine(const DoctorFlags& flags) {
     BATON_ASSIGN_OR_RETURN(const engine::ModelConfig config,
                            engine::LoadModelConfig(flags.model));
     bool any = false;
-    for (const WeightKind kind :
-         {WeightKind::kBf16, WeightKind::kInt8, WeightKind::kInt4}) {
+    std::vector<WeightKind> kinds = {WeightKind::kBf16, WeightKind::kInt8,
+                                     WeightKind::kInt4};
+    if (config.quantization.method ==
+        engine::QuantizationConfig::Method::kMxfp4) {
+      kinds.insert(kinds.begin() + 1, WeightKind::kMxfp4);
+    }
+    for (const WeightKind kind : kinds) {
       const int64_t bytes = model_tools::WorkerBytes(config, kind, kKvBytes);
       const bool fits = bytes <= d.machine.memory.Free();
       d.fits.push_back({model_tools::WeightKindName(kind), bytes, fits});
@@ -119,7 +124,7 @@ void Print(const Diagnosis& d) {
         c.ceilings.int8_gops, c.ceilings.memory_gbs);
   }
   for (const Fit& fit : d.fits) {
-    std::printf("%-4s worker    %.2f GiB with 256 MiB of KV: %s\n", fit.weights,
+    std::printf("%-5s worker   %.2f GiB with 256 MiB of KV: %s\n", fit.weights,
                 GiB(fit.bytes), fit.fits ? "fits" : "does not fit");
   }
   for (const Finding& finding : d.findings) {

@@ -163,6 +163,15 @@ TEST_F(ModelToolsTest, DoctorLooksAtMachineAndModel) {
   EXPECT_TRUE(report["model"][0]["fits"]);
   EXPECT_TRUE(report["ceilings"].empty());
 
+  // gpt-oss has one more way to lie in memory.
+  const RunResult oss =
+      Baton({"doctor", "--json", "--no-measure", "--model",
+             BATON_SOURCE_DIR "/tests/golden/models/gpt_oss"});
+  const json kinds = json::parse(oss.out, nullptr, false)["model"];
+  ASSERT_EQ(kinds.size(), 4u) << oss.out;
+  EXPECT_EQ(kinds[1]["weights"], "mxfp4");
+  EXPECT_LT(kinds[1]["worker_bytes"], kinds[0]["worker_bytes"]);
+
   const RunResult text = Baton({"doctor"});
   EXPECT_THAT(text.out, HasSubstr("GFLOP/s"));
   EXPECT_THAT(text.out, HasSubstr("memory"));
