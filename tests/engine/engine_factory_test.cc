@@ -74,10 +74,11 @@ TEST_F(EngineFactoryTest, NamesTheOptionThatIsWrong) {
   options_ = good;
   options_.weights = "int3";
   ExpectError(absl::StatusCode::kInvalidArgument,
-              "weights: \"int3\" is not auto, bf16, fp8, int8 or int4");
+              "weights: \"int3\" is not auto, bf16, fp8, int8, int4 or mxfp4");
   options_.weights = "fp8";
-  ExpectError(absl::StatusCode::kUnimplemented,
-              "weights: the cpu backend holds bf16, int8 or int4, not fp8");
+  ExpectError(
+      absl::StatusCode::kUnimplemented,
+      "weights: the cpu backend holds bf16, int8, int4 or mxfp4, not fp8");
   options_ = good;
   options_.kv_dtype = "int4";
   ExpectError(absl::StatusCode::kInvalidArgument,
