@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -18,37 +19,64 @@ namespace {
 uint8_t Low(std::byte pair) { return std::to_integer<uint8_t>(pair) & 0xf; }
 uint8_t High(std::byte pair) { return std::to_integer<uint8_t>(pair) >> 4; }
 
-// Neighbours share a byte.
-void CopyExpertRow(const WeightMatrix& matrix, int64_t row, uint8_t* codes,
-                   uint8_t* exponents) {
-  const int64_t groups = matrix.columns / kMxfp4Group;
-  const int64_t stored = matrix.run.At(row);
+// Neighbours share a byte. Its exponents lie apart.
+void CopyExpertCodes(const WeightMatrix& matrix, int64_t row, uint8_t* codes) {
   const std::byte* from =
-      matrix.values.bytes.data() + stored * groups * kMxfp4GroupBytes;
+      matrix.values.bytes.data() + matrix.run.At(row) * (matrix.columns / 2);
   for (int64_t i = 0; i < matrix.columns / 2; ++i, ++from) {
     *codes++ = Low(*from);
     *codes++ = High(*from);
   }
-  const std::byte* const scales = matrix.scales.bytes.data() + stored * groups;
-  for (int64_t group = 0; group < groups; ++group) {
-    exponents[group] = std::to_integer<uint8_t>(scales[group]);
-  }
+}
+const std::byte* ExpertExponents(const WeightMatrix& matrix, int64_t row) {
+  return matrix.scales.bytes.data() +
+         matrix.run.At(row) * (matrix.columns / kMxfp4Group);
 }
 
 // The exponent before the group; its halves share bytes.
-void CopyGgufRow(const WeightMatrix& matrix, int64_t row, uint8_t* codes,
-                 uint8_t* exponents) {
-  const int64_t groups = matrix.columns / kMxfp4Group;
-  const std::byte* block =
-      matrix.values.bytes.data() + row * groups * (1 + kMxfp4GroupBytes);
-  for (int64_t group = 0; group < groups; ++group) {
-    exponents[group] = std::to_integer<uint8_t>(block[0]);
+constexpr int64_t kBlockBytes = 1 + kMxfp4GroupBytes;
+const std::byte* GgufRow(const WeightMatrix& matrix, int64_t row) {
+  return matrix.values.bytes.data() +
+         row * (matrix.columns / kMxfp4Group) * kBlockBytes;
+}
+void CopyGgufCodes(const WeightMatrix& matrix, int64_t row, uint8_t* codes) {
+  const std::byte* block = GgufRow(matrix, row);
+  for (int64_t k = 0; k < matrix.columns; k += kMxfp4Group) {
     for (int64_t i = 0; i < kMxfp4GroupBytes; ++i) {
-      codes[i] = Low(block[1 + i]);
-      codes[i + kMxfp4GroupBytes] = High(block[1 + i]);
+      codes[k + i] = Low(block[1 + i]);
+      codes[k + i + kMxfp4GroupBytes] = High(block[1 + i]);
     }
-    codes += kMxfp4Group;
-    block += 1 + kMxfp4GroupBytes;
+    block += kBlockBytes;
+  }
+}
+
+void CopyCodes(const WeightMatrix& matrix, int64_t row, uint8_t* codes) {
+  switch (matrix.encoding) {
+    case WeightEncoding::kMxfp4:
+      return CopyExpertCodes(matrix, row, codes);
+    case WeightEncoding::kPacked:
+      return CopyPackedMxfp4Codes(matrix, row, codes);
+    default:
+      return CopyGgufCodes(matrix, row, codes);
+  }
+}
+
+void CopyExponents(const WeightMatrix& matrix, int64_t row,
+                   absl::Span<uint8_t> exponents) {
+  switch (matrix.encoding) {
+    case WeightEncoding::kMxfp4:
+      std::memcpy(exponents.data(), ExpertExponents(matrix, row),
+                  exponents.size());
+      return;
+    case WeightEncoding::kPacked:
+      return CopyPackedMxfp4Exponents(matrix, row, exponents.data());
+    default: {
+      const std::byte* const blocks = GgufRow(matrix, row);
+      for (size_t group = 0; group < exponents.size(); ++group) {
+        exponents[group] =
+            std::to_integer<uint8_t>(blocks[group * kBlockBytes]);
+      }
+    }
   }
 }
 
@@ -96,25 +124,26 @@ void CopyMxfp4Row(const WeightMatrix& matrix, int64_t row, uint8_t* codes,
                   uint8_t* exponents) {
   CHECK(HasMxfp4(matrix)) << matrix.name;
   CHECK(row >= 0 && row < matrix.rows) << matrix.name;
-  switch (matrix.encoding) {
-    case WeightEncoding::kMxfp4:
-      return CopyExpertRow(matrix, row, codes, exponents);
-    case WeightEncoding::kPacked:
-      return CopyPackedMxfp4Row(matrix, row, codes, exponents);
-    default:
-      return CopyGgufRow(matrix, row, codes, exponents);
-  }
+  CopyCodes(matrix, row, codes);
+  CopyExponents(matrix, row,
+                absl::MakeSpan(exponents, matrix.columns / kMxfp4Group));
 }
 
 bool Mxfp4IsE4m3(const WeightMatrix& matrix) {
-  std::vector<uint8_t> codes(matrix.columns);
   std::vector<uint8_t> exponents(matrix.columns / kMxfp4Group);
+  std::vector<uint8_t> codes(matrix.columns);
   for (int64_t row = 0; row < matrix.rows; ++row) {
-    CopyMxfp4Row(matrix, row, codes.data(), exponents.data());
-    const int top = TopOf(exponents);
-    if (top > kGreatestMxfp4Exponent) return false;
+    CopyExponents(matrix, row, absl::MakeSpan(exponents));
+    const auto [least, top] =
+        std::minmax_element(exponents.begin(), exponents.end());
+    if (*top > kGreatestMxfp4Exponent) return false;
+    if (*top - *least <= kExponentSpan && *top >= kLeastTop) continue;
+    // Zeros may have any.
+    CopyCodes(matrix, row, codes.data());
     for (size_t group = 0; group < exponents.size(); ++group) {
-      if (top - exponents[group] <= kExponentSpan && top >= kLeastTop) continue;
+      if (*top - exponents[group] <= kExponentSpan && *top >= kLeastTop) {
+        continue;
+      }
       const auto* const numbers = codes.data() + group * kMxfp4Group;
       if (std::any_of(numbers, numbers + kMxfp4Group,
                       [](uint8_t code) { return (code & 7) != 0; })) {
@@ -143,9 +172,8 @@ void CopyMxfp4AsE4m3(const WeightMatrix& matrix, int64_t row, int64_t count,
 }
 
 float Mxfp4RowScale(const WeightMatrix& matrix, int64_t row) {
-  std::vector<uint8_t> codes(matrix.columns);
   std::vector<uint8_t> exponents(matrix.columns / kMxfp4Group);
-  CopyMxfp4Row(matrix, row, codes.data(), exponents.data());
+  CopyExponents(matrix, row, absl::MakeSpan(exponents));
   return E8m0ToFloat(std::max(TopOf(exponents), kLeastTop) - kTopExponent);
 }
 

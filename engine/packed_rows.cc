@@ -187,12 +187,17 @@ std::vector<Int4Grid> ReadPackedGrids(const WeightMatrix& matrix, int64_t row,
   return grids;
 }
 
-void CopyPackedMxfp4Row(const WeightMatrix& matrix, int64_t row, uint8_t* codes,
-                        uint8_t* exponents) {
+void CopyPackedMxfp4Codes(const WeightMatrix& matrix, int64_t row,
+                          uint8_t* codes) {
   const PackedOutput output = OutputOf(matrix, row);
   for (int32_t k = 0; k < matrix.packed.inputs; ++k) {
     codes[k] = static_cast<uint8_t>(output.Mxfp4(k));
   }
+}
+
+void CopyPackedMxfp4Exponents(const WeightMatrix& matrix, int64_t row,
+                              uint8_t* exponents) {
+  const PackedOutput output = OutputOf(matrix, row);
   for (int32_t group = 0; group < matrix.packed.exponents(); ++group) {
     exponents[group] = static_cast<uint8_t>(output.Exponent(group));
   }

@@ -34,9 +34,11 @@ float PackedScale(const WeightMatrix& matrix, int64_t row);
 // REQUIRES: 4 bits, no MXFP4.
 std::vector<Int4Grid> ReadPackedGrids(const WeightMatrix& matrix, int64_t row,
                                       int64_t count);
-// CopyMxfp4Row (mxfp4_rows.h).
+// The two parts of CopyMxfp4Row (mxfp4_rows.h).
 // REQUIRES: MXFP4.
-void CopyPackedMxfp4Row(const WeightMatrix& matrix, int64_t row, uint8_t* codes,
-                        uint8_t* exponents);
+void CopyPackedMxfp4Codes(const WeightMatrix& matrix, int64_t row,
+                          uint8_t* codes);
+void CopyPackedMxfp4Exponents(const WeightMatrix& matrix, int64_t row,
+                              uint8_t* exponents);
 
 }  // namespace baton::engine
