@@ -21,18 +21,18 @@ inline __attribute__((always_inline)) void AddPair(
     Floats magnitudes, const uint16_t* a, int64_t a_stride,
     Floats (&sum)[kRows][kVectors]) {
   Floats low[kRows], high[kRows];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int32_t r = 0; r < kRows; ++r) {
     const uint32_t pair = LoadPair(a + r * a_stride + 2 * kPair);
     low[r] = SetBits(pair << 16);
     high[r] = SetBits(pair & 0xffff0000u);
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int32_t v = 0; v < kVectors; ++v) {
     const Floats even = Mxfp4Value<4 * kPair>(codes[v], magnitudes, scales[v]);
     const Floats odd =
         Mxfp4Value<16 + 4 * kPair>(codes[v], magnitudes, scales[v]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int32_t r = 0; r < kRows; ++r) {
       sum[r][v] = Fma(low[r], even, sum[r][v]);
       sum[r][v] = Fma(high[r], odd, sum[r][v]);
@@ -51,9 +51,9 @@ void Mxfp4Tile(const Mxfp4MatmulArgs& args, int32_t panel) {
   const uint16_t* a = args.a;
   float* const c = args.c + panel * kPanelColumns;
   Floats sum[kRows][kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int32_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int32_t v = 0; v < kVectors; ++v) {
       sum[r][v] = args.accumulate
                       ? Load<Floats>(c + r * args.c_stride + v * kLanes)
@@ -62,7 +62,7 @@ void Mxfp4Tile(const Mxfp4MatmulArgs& args, int32_t panel) {
   }
   for (int32_t g = 0; g < args.b.groups; ++g) {
     Floats scales[kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int32_t v = 0; v < kVectors; ++v) {
       // As they lie in the exponent of a float.
       scales[v] = (Floats)_mm256_slli_epi32(
@@ -72,7 +72,7 @@ void Mxfp4Tile(const Mxfp4MatmulArgs& args, int32_t panel) {
     }
     for (int32_t s = 0; s < kGroupSteps; ++s) {
       Words codes[kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int32_t v = 0; v < kVectors; ++v) {
         codes[v] = Load<Words>(b + 4 * v * kLanes);
       }
@@ -85,9 +85,9 @@ void Mxfp4Tile(const Mxfp4MatmulArgs& args, int32_t panel) {
     }
     exponents += args.b.exponent_stride;
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int32_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int32_t v = 0; v < kVectors; ++v) {
       Store(c + r * args.c_stride + v * kLanes, sum[r][v]);
     }
@@ -98,7 +98,10 @@ void MatmulMxfp4(const Mxfp4MatmulArgs& args) {
   static_assert(kFewMxfp4Rows == 3);
   int32_t panel = 0;
   if (args.rows == 1) {
-    // Sums of their own for two panels hide how long one takes.
+    // One stream of weights, and sums that do not wait for each other.
+    for (; panel + 4 <= args.b.panels; panel += 4) {
+      Mxfp4Tile<1, 4>(args, panel);
+    }
     for (; panel + 2 <= args.b.panels; panel += 2) {
       Mxfp4Tile<1, 2>(args, panel);
     }
