@@ -32,8 +32,8 @@ namespace baton::engine {
 
 // How an engine holds its weights, and what loading them took.
 struct WeightsInfo {
-  // "bf16", "fp8", "int8" or "int4"; or two of them, where some matrices are of
-  // one and some of the other: "int4-bf16".
+  // "bf16", "fp8", "int8", "int4" or "mxfp4"; or two of them, where some
+  // matrices are of one and some of the other: "int4-bf16".
   std::string dtype;
   // Of all matrices, their scales and the embedding.
   int64_t bytes = 0;

@@ -50,10 +50,12 @@ struct EngineOptions {
   int32_t decode_rows_at_start = 0;
   // Tokens per KV block: 16, 32, 64 or 128.
   int32_t block_size = 16;
-  // How the matrices are held: "bf16", "int8", "int4", "fp8" (the CUDA backend
+  // How the matrices are held: "bf16", "int8", "int4", "mxfp4" (the CPU backend
+  // alone, of experts that the model's files have so), "fp8" (the CUDA backend
   // alone), or "auto": as a directory that `baton quantize` wrote holds them;
-  // else the CUDA backend holds each matrix as the checkpoint has it, if one of
-  // these does, and all others are bf16.
+  // else the CPU backend takes "mxfp4" where it can, and the CUDA backend holds
+  // each matrix as the checkpoint has it, if one of these does (MXFP4 is fp8
+  // there); all others are bf16.
   std::string weights = "auto";
   // How keys and values are held: "bf16", "int8" or "fp8" (the CUDA backend
   // alone).

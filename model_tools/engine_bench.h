@@ -93,7 +93,7 @@ struct EngineBenchReport {
   std::string architecture;  // "LlamaForCausalLM"
   std::string identity;
   std::string backend;  // "cpu-avx512bf16-int8"
-  std::string weights;  // "bf16", "int8", "int4"
+  std::string weights;  // "bf16", "int8", "int4", "mxfp4"
   std::string kv_dtype;
   int64_t parameters = 0;
   // Bytes of the matrices that every token is multiplied with.

@@ -22,7 +22,7 @@ struct ExtraFile {
 struct QuantizeOptions {
   // As EngineOptions::model_dir; not a directory with packed weights.
   std::string model;
-  // "bf16", "int8" or "int4".
+  // "bf16", "int8", "int4" or "mxfp4".
   std::string to;
   // Threads that pack; 0 takes the CPUs this process may use.
   int32_t num_threads = 0;

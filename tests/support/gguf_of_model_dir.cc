@@ -3,12 +3,14 @@
 #include <numbers>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_tensor_type.h"
 #include "common/log.h"
 #include "engine/float_convert.h"
 #include "engine/model_config.h"
+#include "engine/mxfp4_rows.h"
 #include "engine/weights.h"
 #include "tests/support/gguf_writer.h"
 
@@ -45,18 +47,14 @@ std::string Mxfp4Blocks(const WeightMatrix& matrix) {
   constexpr int64_t kHalf = kGroup / 2;
   std::string out;
   const int64_t groups = matrix.columns / kGroup;
+  std::vector<uint8_t> codes(matrix.columns), exponents(groups);
   for (int64_t row = 0; row < matrix.rows; ++row) {
-    const int64_t stored = matrix.run.At(row);
+    engine::CopyMxfp4Row(matrix, row, codes.data(), exponents.data());
     for (int64_t group = 0; group < groups; ++group) {
-      const auto at = static_cast<size_t>(stored * groups + group);
-      out += static_cast<char>(matrix.scales.bytes[at]);
-      const auto code = [&](int64_t i) {
-        const auto pair =
-            std::to_integer<unsigned>(matrix.values.bytes[at * kHalf + i / 2]);
-        return i % 2 == 0 ? pair & 15 : pair >> 4;
-      };
+      out += static_cast<char>(exponents[group]);
+      const uint8_t* const of = codes.data() + group * kGroup;
       for (int64_t i = 0; i < kHalf; ++i) {
-        out += static_cast<char>(code(i) | code(i + kHalf) << 4);
+        out += static_cast<char>(of[i] | of[i + kHalf] << 4);
       }
     }
   }
