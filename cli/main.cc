@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
-#include "common/tls/openssl_setup.h"
+#include "common/rpc/grpc_program.h"
 
 int main(int argc, char** argv) {
-  baton::tls::KeepOpenSslAtExit();
+  const baton::rpc::GrpcProgram grpc;
   const std::string program = argc > 0 ? argv[0] : "baton";
   CLI::App app(
       "Baton serves large language models on two pools of workers: prefill "

@@ -10,12 +10,11 @@
 #include <CLI/CLI.hpp>
 
 #include "absl/strings/numbers.h"
-#include "absl/synchronization/mutex.h"
 #include "common/command_line/completion.h"
 #include "common/log.h"
 #include "common/process/process.h"
+#include "common/rpc/grpc_program.h"
 #include "common/status_macros.h"
-#include "common/tls/openssl_setup.h"
 #include "common/tls/pem_files.h"
 #include "router/discovery/dns_resolver.h"
 #include "router/discovery/dns_target.h"
@@ -348,9 +347,7 @@ int Run(const Flags& flags) {
 }
 
 int Main(int argc, char** argv) {
-  tls::KeepOpenSslAtExit();
-  // As in worker/worker_process.cc.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  const rpc::GrpcProgram grpc;
   Flags flags;
   CLI::App app(
       "Baton router: takes requests of clients, places them on workers, and "

@@ -23,9 +23,9 @@
 #include "common/log.h"
 #include "common/model_name.h"
 #include "common/process/process.h"
+#include "common/rpc/grpc_program.h"
 #include "common/rpc/grpc_setup.h"
 #include "common/status_macros.h"
-#include "common/tls/openssl_setup.h"
 #include "common/tls/pem_files.h"
 #include "kv_transfer/transports/nccl/nccl_communicator.h"
 #include "kv_transfer/transports/ucx/ucx_transport.h"
@@ -419,11 +419,8 @@ kv_transfer::KvGeometry Geometry(engine::Engine* engine,
 }
 
 int RunWorker(int argc, char** argv, const WorkerProgram& program) {
-  tls::KeepOpenSslAtExit();
+  const rpc::GrpcProgram grpc;
   kv_transfer::PrepareUcxEnvironment();
-  // Debian builds Abseil so that every lock looks for deadlocks: four times the
-  // cost. Tests go without this line, and so with that.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const char* kind = KindOf(program);
   WorkerOptions options;
   options.name = absl::StrCat(kind, "-0");

@@ -16,8 +16,15 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 
 namespace baton {
+
+namespace rpc {
+// Of common/rpc/grpc_program.h, in programs that have it; null in others.
+[[gnu::weak]] bool AwaitGrpcEnd(absl::Duration patience);
+}  // namespace rpc
+
 namespace {
 
 bool IsOneOf(absl::string_view file, const std::vector<std::string>& names) {
@@ -66,7 +73,9 @@ int Main(int argc, char** argv) {
     if (filter.empty()) return 1;
     GTEST_FLAG_SET(filter, filter);
   }
-  return RUN_ALL_TESTS();
+  const int status = RUN_ALL_TESTS();
+  if (rpc::AwaitGrpcEnd != nullptr) rpc::AwaitGrpcEnd(absl::Seconds(10));
+  return status;
 }
 
 }  // namespace
