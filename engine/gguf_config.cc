@@ -33,6 +33,11 @@ class ConfigReader final {
     BATON_RETURN_IF_ERROR(ReadGeometry());
     BATON_RETURN_IF_ERROR(ReadHeads());
     BATON_RETURN_IF_ERROR(ReadRope());
+    if (IsPhi()) BATON_RETURN_IF_ERROR(ReadPhi());
+    if (config_.architecture == Architecture::kSmolLm3) {
+      // Files do not say it; all of these models are so.
+      config_.layer_turns = LayersThatTurn(config_.num_layers, 4);
+    }
     ReadBiases();
     return config_;
   }
@@ -41,6 +46,8 @@ class ConfigReader final {
   std::string Key(absl::string_view name) const {
     return absl::StrCat(prefix_, name);
   }
+
+  bool IsPhi() const { return config_.architecture == Architecture::kPhi3; }
 
   absl::Status ReadInt(absl::string_view name, int64_t max, int32_t& out) {
     BATON_ASSIGN_OR_RETURN(const int64_t value,
@@ -60,8 +67,9 @@ class ConfigReader final {
     prefix_ = absl::StrCat(summary.architecture, ".");
     for (const Architecture architecture :
          {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3,
-          Architecture::kMixtral, Architecture::kQwen3Moe,
-          Architecture::kGlm4Moe, Architecture::kGptOss}) {
+          Architecture::kPhi3, Architecture::kSmolLm3, Architecture::kMixtral,
+          Architecture::kQwen3Moe, Architecture::kGlm4Moe,
+          Architecture::kGptOss}) {
       if (summary.model_class == ArchitectureName(architecture)) {
         config_.architecture = architecture;
       }
@@ -86,7 +94,7 @@ class ConfigReader final {
          {"expert_count", "expert_shared_count", "attention.sliding_window"}) {
       if (has_experts && name == "expert_count") continue;
       if (glm && name == "expert_shared_count") continue;
-      if (gpt_oss && name == "attention.sliding_window") continue;
+      if ((gpt_oss || IsPhi()) && name == "attention.sliding_window") continue;
       const std::string key = Key(name);
       if (!file_.Has(key)) continue;
       BATON_ASSIGN_OR_RETURN(
@@ -209,6 +217,49 @@ class ConfigReader final {
     return absl::OkStatus();
   }
 
+  // What Phi's have beside others: a window, and LongRoPE.
+  absl::Status ReadPhi() {
+    if (file_.FindTensor("blk.0.attn_qkv.bias") != nullptr) {
+      return Unknown("tensor \"blk.0.attn_qkv.bias\"",
+                     "there; Baton knows none");
+    }
+    // The first converters did not write it, of models that have one.
+    int64_t window = config_.max_position == 4096 ? 2047 : 0;
+    BATON_RETURN_IF_ERROR(
+        ReadIntIf("attention.sliding_window", 0, kMaxPosition, window));
+    if (window > 0) config_.sliding_window = static_cast<int32_t>(window);
+    return ReadLongRope();
+  }
+
+  // See engine/rope_config.cc for which of the lists is taken.
+  absl::Status ReadLongRope() {
+    const std::string magnitude = Key("rope.scaling.attn_factor");
+    std::string name = "rope_factors_long.weight";
+    const bool stretched = file_.FindTensor(name) != nullptr;
+    if (!stretched) {
+      if (!file_.Has(magnitude)) return absl::OkStatus();
+      return Unknown(magnitude,
+                     absl::StrCat("there without a tensor \"", name, "\""));
+    }
+    if (config_.rope_scaling.kind != RopeScaling::Kind::kNone) {
+      return Unknown(absl::StrCat("tensor \"", name, "\""),
+                     "there beside another scaling; Baton knows one");
+    }
+    int32_t original = 0;
+    BATON_RETURN_IF_ERROR(ReadInt("rope.scaling.original_context_length",
+                                  kMaxPosition, original));
+    if (config_.max_position <= original) name = "rope_factors_short.weight";
+    if (file_.FindTensor(name) == nullptr) {
+      return absl::NotFoundError(
+          absl::StrCat(file_.path(), ": tensor \"", name, "\" is missing"));
+    }
+    BATON_RETURN_IF_ERROR(ReadRopeFactors(name));
+    if (!file_.Has(magnitude)) return absl::OkStatus();
+    BATON_ASSIGN_OR_RETURN(config_.rope_scaling.attention_factor,
+                           file_.Number(magnitude, 1e-6, 1e6));
+    return absl::OkStatus();
+  }
+
   absl::Status ReadHeads() {
     BATON_RETURN_IF_ERROR(
         ReadInt("attention.head_count", kMaxHeads, config_.num_heads));
@@ -250,7 +301,7 @@ class ConfigReader final {
     return ReadHeadParts();
   }
 
-  // Values as long as keys, which turn whole but for GLM's.
+  // Values as long as keys, which turn whole but for GLM's and Phi's.
   absl::Status ReadHeadParts() {
     const bool glm = config_.architecture == Architecture::kGlm4Moe;
     const std::string sections = Key("rope.dimension_sections");
@@ -262,7 +313,8 @@ class ConfigReader final {
       if (!file_.Has(Key(name))) continue;
       int32_t value = 0;
       BATON_RETURN_IF_ERROR(ReadInt(name, kMaxHeadDim, value));
-      if (glm && name == "rope.dimension_count" && value < config_.head_dim) {
+      if ((glm || IsPhi()) && name == "rope.dimension_count" &&
+          value < config_.head_dim) {
         if (value % 2 != 0) {
           return file_.Invalid(Key(name),
                                absl::StrCat("is ", value, ", it must be even"));
@@ -298,12 +350,12 @@ class ConfigReader final {
                              file_.Number(factor_key, 1.0, 1e6));
     } else if (type == "yarn") {
       BATON_RETURN_IF_ERROR(ReadYarn(factor_key));
-    } else if (type != "none") {
+    } else if (type != "none" && !(IsPhi() && type == "longrope")) {
       return Unknown(type_key,
                      absl::StrCat(gguf::Quoted(type),
                                   "; Baton knows none, linear and yarn"));
     }
-    return ReadRopeFactors();
+    return ReadRopeFactors("rope_freqs.weight");
   }
 
   absl::Status ReadYarn(const std::string& factor_key) {
@@ -346,19 +398,19 @@ class ConfigReader final {
     return absl::OkStatus();
   }
 
-  absl::Status ReadRopeFactors() {
-    const gguf::Tensor* const factors = file_.FindTensor("rope_freqs.weight");
+  absl::Status ReadRopeFactors(const std::string& name) {
+    const gguf::Tensor* const factors = file_.FindTensor(name);
     if (factors == nullptr) return absl::OkStatus();
     const std::vector<int64_t> shape = {config_.RotaryDim() / 2};
     if (factors->shape != shape || factors->type != gguf::kF32) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          file_.path(), ": tensor \"rope_freqs.weight\" has shape ",
-          ShapeString(factors->shape), ", it must be ", ShapeString(shape),
-          " in F32"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(file_.path(), ": tensor \"", name, "\" has shape ",
+                       ShapeString(factors->shape), ", it must be ",
+                       ShapeString(shape), " in F32"));
     }
     RopeScaling& scaling = config_.rope_scaling;
     if (scaling.kind == RopeScaling::Kind::kYarn) {
-      return Unknown("tensor \"rope_freqs.weight\"",
+      return Unknown(absl::StrCat("tensor \"", name, "\""),
                      "there; Baton knows none with YaRN");
     }
     // Together with a linear factor, both divide.
@@ -370,8 +422,8 @@ class ConfigReader final {
       // Also refuses NaN.
       if (!(value > 0.0f && value <= 1e6f)) {
         return absl::InvalidArgumentError(
-            absl::StrCat(file_.path(), ": tensor \"rope_freqs.weight\" holds ",
-                         value, ", not a number from 0 to 1e6"));
+            absl::StrCat(file_.path(), ": tensor \"", name, "\" holds ", value,
+                         ", not a number from 0 to 1e6"));
       }
       scaling.factors.push_back(value * linear);
     }

@@ -35,7 +35,8 @@ class GgufTensorFinder final {
   GgufTensorFinder(const ModelConfig& config, Storage& storage)
       : head_dim_(config.head_dim),
         interleaves_(config.architecture == Architecture::kLlama ||
-                     config.architecture == Architecture::kMixtral),
+                     config.architecture == Architecture::kMixtral ||
+                     config.architecture == Architecture::kSmolLm3),
         storage_(storage) {}
 
   const absl::Status& status() const { return status_; }
@@ -125,6 +126,22 @@ class GgufTensorFinder final {
     return Matrix(*tensor, rows, columns);
   }
 
+  bool Has(const std::string& name) const {
+    return storage_.file->FindTensor(name) != nullptr;
+  }
+
+  // Of a matrix of `of_rows` rows that is several in one, `rows` from `first`.
+  WeightMatrix TakeRows(const std::string& name, int64_t of_rows,
+                        int64_t columns, int64_t first, int64_t rows) {
+    const gguf::Tensor* const tensor = Find(name, {of_rows, columns});
+    if (tensor == nullptr) return {};
+    const size_t row_bytes = tensor->bytes.size() / of_rows;
+    gguf::Tensor part = *tensor;
+    part.shape = {rows, columns};
+    part.bytes = tensor->bytes.subspan(first * row_bytes, rows * row_bytes);
+    return Matrix(part, rows, columns);
+  }
+
   // The matrices of all experts: those to choose from, then one that is shared.
   std::vector<WeightMatrix> TakeExperts(const std::string& name,
                                         const ExpertsConfig& config,
@@ -143,7 +160,7 @@ class GgufTensorFinder final {
   std::vector<WeightMatrix> TakeChosen(const std::string& name, int64_t count,
                                        int64_t rows, int64_t columns) {
     std::vector<WeightMatrix> experts(count);
-    if (storage_.file->FindTensor(name + ".0.weight") != nullptr) {
+    if (Has(name + ".0.weight")) {
       for (int64_t i = 0; i < count; ++i) {
         experts[i] =
             TakeMatrix(absl::StrCat(name, ".", i, ".weight"), rows, columns);
@@ -289,9 +306,18 @@ LayerWeights TakeGgufLayer(GgufTensorFinder& finder, const ModelConfig& config,
 
   LayerWeights w;
   w.input_norm = finder.Take(p + "attn_norm.weight", {hidden});
-  w.q_proj = finder.TakeHeads(p + "attn_q.weight", q_size, hidden);
-  w.k_proj = finder.TakeHeads(p + "attn_k.weight", kv_size, hidden);
-  w.v_proj = finder.TakeMatrix(p + "attn_v.weight", kv_size, hidden);
+  const bool phi = config.architecture == Architecture::kPhi3;
+  const std::string qkv = p + "attn_qkv.weight";
+  if (phi && finder.Has(qkv)) {
+    const int64_t rows = q_size + 2 * kv_size;
+    w.q_proj = finder.TakeRows(qkv, rows, hidden, 0, q_size);
+    w.k_proj = finder.TakeRows(qkv, rows, hidden, q_size, kv_size);
+    w.v_proj = finder.TakeRows(qkv, rows, hidden, q_size + kv_size, kv_size);
+  } else {
+    w.q_proj = finder.TakeHeads(p + "attn_q.weight", q_size, hidden);
+    w.k_proj = finder.TakeHeads(p + "attn_k.weight", kv_size, hidden);
+    w.v_proj = finder.TakeMatrix(p + "attn_v.weight", kv_size, hidden);
+  }
   w.o_proj = finder.TakeMatrix(p + "attn_output.weight", hidden, q_size);
   w.q_bias = finder.TakeHeadsIf(qkv_bias, p + "attn_q.bias", q_size);
   w.k_bias = finder.TakeHeadsIf(qkv_bias, p + "attn_k.bias", kv_size);
@@ -335,8 +361,17 @@ LayerWeights TakeGgufLayer(GgufTensorFinder& finder, const ModelConfig& config,
     }
     return w;
   }
-  w.gate_proj = finder.TakeMatrix(p + "ffn_gate.weight", intermediate, hidden);
-  w.up_proj = finder.TakeMatrix(p + "ffn_up.weight", intermediate, hidden);
+  const std::string ffn_up = p + "ffn_up.weight";
+  if (phi) {
+    w.gate_proj =
+        finder.TakeRows(ffn_up, 2 * intermediate, hidden, 0, intermediate);
+    w.up_proj = finder.TakeRows(ffn_up, 2 * intermediate, hidden, intermediate,
+                                intermediate);
+  } else {
+    w.gate_proj =
+        finder.TakeMatrix(p + "ffn_gate.weight", intermediate, hidden);
+    w.up_proj = finder.TakeMatrix(ffn_up, intermediate, hidden);
+  }
   w.down_proj = finder.TakeMatrix(p + "ffn_down.weight", hidden, intermediate);
   w.gate_bias = finder.TakeIf(mlp_bias, p + "ffn_gate.bias", {intermediate});
   w.up_bias = finder.TakeIf(mlp_bias, p + "ffn_up.bias", {intermediate});

@@ -50,8 +50,8 @@ struct RopeScaling {
   bool truncate = true;
   // What turned elements of queries and keys are multiplied by.
   double attention_factor = 1.0;
-  // GGUF files, and what is made from them: the frequency of pair i is divided
-  // by factors[i]; RotaryDim() / 2 of them.
+  // LongRoPE, GGUF files, and what is made from them: the frequency of pair i is
+  // divided by factors[i]; RotaryDim() / 2 of them.
   std::vector<double> factors;
 };
 

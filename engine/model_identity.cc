@@ -62,6 +62,11 @@ void AddConfig(const ModelConfig& config, IdentityHash& hash) {
     hash.AddInt(scaling.truncate);
     hash.AddDouble(scaling.attention_factor);
   }
+  if (scaling.kind == RopeScaling::Kind::kFactors &&
+      scaling.attention_factor != 1.0) {
+    hash.AddString("rope_magnitude");
+    hash.AddDouble(scaling.attention_factor);
+  }
   if (config.attention_sinks) hash.AddString("attention_sinks");
   const ExpertsConfig& experts = config.experts;
   if (experts.count == 0) return;

@@ -20,13 +20,16 @@ using nlohmann::json;
 
 constexpr double kMaxRopeFactor = 1e12;
 
+constexpr double kMaxMagnitude = 1e6;
+
 // One divisor per pair.
-std::vector<double> ReadRopeFactors(JsonFields& rope, int32_t rotary_dim) {
+std::vector<double> ReadRopeFactors(JsonFields& rope, absl::string_view name,
+                                    int32_t rotary_dim) {
   std::vector<double> factors;
-  const json* list = rope.Find("factors");
+  const json* list = rope.Find(name);
   const auto fail = [&] {
-    rope.FailField("factors", list == nullptr ? json() : *list,
-                   absl::StrCat("a list of head_dim / 2 (", rotary_dim / 2,
+    rope.FailField(name, list == nullptr ? json() : *list,
+                   absl::StrCat("a list of rotary_dim / 2 (", rotary_dim / 2,
                                 ") numbers from 0 to ", kMaxRopeFactor));
     return std::vector<double>();
   };
@@ -59,7 +62,7 @@ void ReadYarn(JsonFields& rope, const ModelConfig& config,
                 YarnMagnitude(scaling.factor, mscale_all_dim)
           : YarnMagnitude(scaling.factor);
   scaling.attention_factor =
-      rope.Number("attention_factor", magnitude, 1e-6, 1e6);
+      rope.Number("attention_factor", magnitude, 1e-6, kMaxMagnitude);
   if (!rope.status().ok()) return;
   if (scaling.beta_fast <= scaling.beta_slow) {
     rope.FailField(
@@ -71,9 +74,47 @@ void ReadYarn(JsonFields& rope, const ModelConfig& config,
   }
 }
 
+// Two lists of divisors, for texts within the original context and for longer
+// ones. Keys stay as they were turned when they were computed, so one list has
+// to do for all texts: the second where the context is longer, as in vLLM.
+// Files have the original context beside the object or in it.
+void ReadLongRope(JsonFields& fields, JsonFields& rope,
+                  const ModelConfig& config, RopeScaling& scaling) {
+  scaling.kind = RopeScaling::Kind::kFactors;
+  constexpr absl::string_view kOriginal = "original_max_position_embeddings";
+  const int32_t beside =
+      fields.Int(kOriginal, config.max_position, 2, kMaxPosition);
+  const int32_t original = rope.Int(kOriginal, beside, 2, kMaxPosition);
+  const double factor = rope.Number(
+      "factor", static_cast<double>(config.max_position) / original, 1e-6, 1e9);
+  scaling.attention_factor =
+      rope.Number("attention_factor", LongRopeMagnitude(factor, original), 1e-6,
+                  kMaxMagnitude);
+  for (const char* const name : {"short_mscale", "long_mscale"}) {
+    if (rope.Find(name) == nullptr) continue;
+    rope.Fail(absl::UnimplementedError(
+        absl::StrCat(rope.Where(name),
+                     " is there; Baton knows one magnitude, "
+                     "attention_factor, for all texts")));
+  }
+  std::vector<double> of_short =
+      ReadRopeFactors(rope, "short_factor", config.RotaryDim());
+  std::vector<double> of_long =
+      ReadRopeFactors(rope, "long_factor", config.RotaryDim());
+  scaling.factors =
+      std::move(config.max_position > original ? of_long : of_short);
+}
+
+// Whether this is LongRoPE, which older files of Phi's call otherwise.
+bool IsLongRope(const std::string& kind, const ModelConfig& config) {
+  return kind == "longrope" || (config.architecture == Architecture::kPhi3 &&
+                                (kind == "su" || kind == "yarn"));
+}
+
 // Reads the object that names a kind of RoPE: `rope_scaling`, or
-// `rope_parameters` of newer files, which holds the base too.
-void ReadRopeObject(JsonFields& rope, bool kind_required, ModelConfig& config) {
+// `rope_parameters` of newer files, which holds the base too; `fields` has it.
+void ReadRopeObject(JsonFields& fields, JsonFields& rope, bool kind_required,
+                    ModelConfig& config) {
   config.rope_theta = rope.Number("rope_theta", config.rope_theta, 1.0, 1e12);
   const char* kind_field =
       rope.Find("rope_type") != nullptr ? "rope_type" : "type";
@@ -100,19 +141,23 @@ void ReadRopeObject(JsonFields& rope, bool kind_required, ModelConfig& config) {
                      absl::StrCat("more than low_freq_factor (",
                                   scaling.low_freq_factor, ")"));
     }
+  } else if (IsLongRope(kind, config)) {
+    ReadLongRope(fields, rope, config, scaling);
   } else if (kind == "yarn") {
     ReadYarn(rope, config, scaling);
   } else if (kind == kFactorsRopeType) {
     scaling.kind = RopeScaling::Kind::kFactors;
-    scaling.factors = ReadRopeFactors(rope, config.RotaryDim());
+    scaling.factors = ReadRopeFactors(rope, "factors", config.RotaryDim());
+    scaling.attention_factor =
+        rope.Number("attention_factor", 1.0, 1e-6, kMaxMagnitude);
   } else if (kind.empty()) {
     rope.Fail(absl::InvalidArgumentError(
         absl::StrCat(rope.Where("rope_type"), " is missing")));
   } else {
     rope.Fail(absl::UnimplementedError(
         absl::StrCat(rope.Where(kind_field), " is ", JsonExcerpt(json(kind)),
-                     "; Baton knows \"default\", \"linear\", \"llama3\" and "
-                     "\"yarn\"")));
+                     "; Baton knows \"default\", \"linear\", \"llama3\", "
+                     "\"yarn\" and \"longrope\"")));
   }
   config.rope_scaling = scaling;
   if (scaling.kind == RopeScaling::Kind::kYarn) {
@@ -153,26 +198,24 @@ void ReadLayerTurns(JsonFields& fields, ModelConfig& config) {
   constexpr absl::string_view kField = "no_rope_layers";
   const int32_t interval =
       fields.Int("no_rope_layer_interval", 4, 1, kMaxLayers);
+  const json* const list = fields.Find(kField);
+  if (list == nullptr) {
+    config.layer_turns = LayersThatTurn(config.num_layers, interval);
+    return;
+  }
+  if (!list->is_array() ||
+      list->size() != static_cast<size_t>(config.num_layers)) {
+    return fields.FailField(kField, *list,
+                            absl::StrCat("a list of num_hidden_layers (",
+                                         config.num_layers, ") numbers"));
+  }
   std::vector<bool> turns(config.num_layers);
   for (int32_t i = 0; i < config.num_layers; ++i) {
-    turns[i] = (i + 1) % interval != 0;
-  }
-  if (const json* const list = fields.Find(kField); list != nullptr) {
-    const bool right_length =
-        list->is_array() &&
-        list->size() == static_cast<size_t>(config.num_layers);
-    for (int32_t i = 0; right_length && i < config.num_layers; ++i) {
-      int64_t value = 0;
-      if (!JsonInt((*list)[i], 0, 1, &value)) {
-        return fields.FailField(kField, (*list)[i], "a list of zeros and ones");
-      }
-      turns[i] = value == 1;
+    int64_t value = 0;
+    if (!JsonInt((*list)[i], 0, 1, &value)) {
+      return fields.FailField(kField, (*list)[i], "a list of zeros and ones");
     }
-    if (!right_length) {
-      return fields.FailField(kField, *list,
-                              absl::StrCat("a list of num_hidden_layers (",
-                                           config.num_layers, ") numbers"));
-    }
+    turns[i] = value == 1;
   }
   // Of none that stays, nothing needs to be said.
   if (std::find(turns.begin(), turns.end(), false) != turns.end()) {
@@ -221,13 +264,27 @@ void ReadRope(const std::string& file, JsonFields& fields,
     }
     JsonFields rope(file, *object, absl::StrCat(name, "."));
     if (rope.Find(kPartialRotary) != nullptr) ReadPartialRotary(rope, config);
-    ReadRopeObject(rope, /*kind_required=*/name == kScaling, config);
+    ReadRopeObject(fields, rope, /*kind_required=*/name == kScaling, config);
     fields.Fail(rope.status());
   }
 }
 
+std::vector<bool> LayersThatTurn(int32_t num_layers, int32_t interval) {
+  std::vector<bool> turns;
+  if (num_layers < interval) return turns;
+  for (int32_t i = 0; i < num_layers; ++i) {
+    turns.push_back((i + 1) % interval != 0);
+  }
+  return turns;
+}
+
 double YarnMagnitude(double factor, double weight) {
   return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+}
+
+double LongRopeMagnitude(double factor, double original) {
+  return factor <= 1.0 ? 1.0
+                       : std::sqrt(1.0 + std::log(factor) / std::log(original));
 }
 
 }  // namespace baton::engine

@@ -17,6 +17,8 @@ using engine::Architecture;
 using engine::ModelConfig;
 using engine::RopeScaling;
 
+constexpr int32_t kSmolLm3Interval = 4;
+
 // What the models differ in.
 struct Geometry {
   Architecture architecture;
@@ -122,6 +124,13 @@ ModelShape MakeLlama3(const char* name, const Geometry& g, double factor) {
   return shape;
 }
 
+// Every fourth layer knows no positions.
+ModelShape MakeSmolLm3(const char* name, const Geometry& g) {
+  ModelShape shape = MakeShape(name, g);
+  shape.config.layer_turns = engine::LayersThatTurn(g.layers, kSmolLm3Interval);
+  return shape;
+}
+
 std::vector<ModelShape> MakeShapes() {
   constexpr Architecture kLlama = Architecture::kLlama;
   return {
@@ -149,6 +158,8 @@ std::vector<ModelShape> MakeShapes() {
           "Llama-3.2-3B",
           {kLlama, 28, 3072, 24, 8, 128, 8192, 128256, 131072, 1e-5, 5e5, true},
           32.0),
+      MakeSmolLm3("SmolLM3-3B", {Architecture::kSmolLm3, 36, 2048, 16, 4, 128,
+                                 11008, 128256, 65536, 1e-6, 5e6, true}),
       // Version 0.3 of it.
       MakeShape("Mistral-7B", {Architecture::kMistral, 32, 4096, 32, 8, 128,
                                14336, 32768, 32768, 1e-5, 1e6, false}),
@@ -156,6 +167,8 @@ std::vector<ModelShape> MakeShapes() {
                  {kLlama, 32, 4096, 32, 8, 128, 14336, 128256, 131072, 1e-5,
                   5e5, false},
                  8.0),
+      MakeShape("Phi-4", {Architecture::kPhi3, 40, 5120, 40, 10, 128, 17920,
+                          100352, 16384, 1e-5, 2.5e5, false}),
       MakeExpertsShape("Qwen3-30B-A3B",
                        {Architecture::kQwen3Moe, 48, 2048, 32, 4, 128, 768,
                         151936, 40960, 1e-6, 1e6, false},
@@ -248,6 +261,10 @@ absl::StatusOr<ModelConfig> ChangeShape(ModelConfig config,
   }
   if (!config.layer_slides.empty()) {
     config.layer_slides = engine::LayersInTurns(config.num_layers);
+  }
+  if (config.architecture == Architecture::kSmolLm3) {
+    config.layer_turns =
+        engine::LayersThatTurn(config.num_layers, kSmolLm3Interval);
   }
   if (changes.tie_word_embeddings) {
     config.tie_word_embeddings = *changes.tie_word_embeddings;

@@ -63,12 +63,19 @@ void ListLayer(const ModelConfig& c, int32_t layer, bool mxfp4,
     }
   };
   add("input_layernorm.weight", {hidden}, TensorRole::kNorm);
-  add_linear("self_attn.q_proj", q_size, hidden, TensorRole::kQueryKeyMatrix,
-             c.qkv_bias);
-  add_linear("self_attn.k_proj", kv_size, hidden, TensorRole::kQueryKeyMatrix,
-             c.qkv_bias);
-  add_linear("self_attn.v_proj", kv_size, hidden, TensorRole::kMatrix,
-             c.qkv_bias);
+  const bool fused = c.architecture == engine::Architecture::kPhi3;
+  if (fused) {
+    // Values, too, are drawn as queries and keys are.
+    add_linear("self_attn.qkv_proj", q_size + 2 * kv_size, hidden,
+               TensorRole::kQueryKeyMatrix, c.qkv_bias);
+  } else {
+    add_linear("self_attn.q_proj", q_size, hidden, TensorRole::kQueryKeyMatrix,
+               c.qkv_bias);
+    add_linear("self_attn.k_proj", kv_size, hidden, TensorRole::kQueryKeyMatrix,
+               c.qkv_bias);
+    add_linear("self_attn.v_proj", kv_size, hidden, TensorRole::kMatrix,
+               c.qkv_bias);
+  }
   if (c.qk_norm) {
     add("self_attn.q_norm.weight", {c.head_dim}, TensorRole::kNorm);
     add("self_attn.k_norm.weight", {c.head_dim}, TensorRole::kNorm);
@@ -107,10 +114,15 @@ void ListLayer(const ModelConfig& c, int32_t layer, bool mxfp4,
     }
     return;
   }
-  add_linear("mlp.gate_proj", intermediate, hidden, TensorRole::kMatrix,
-             c.mlp_bias);
-  add_linear("mlp.up_proj", intermediate, hidden, TensorRole::kMatrix,
-             c.mlp_bias);
+  if (fused) {
+    add_linear("mlp.gate_up_proj", 2 * intermediate, hidden,
+               TensorRole::kMatrix, c.mlp_bias);
+  } else {
+    add_linear("mlp.gate_proj", intermediate, hidden, TensorRole::kMatrix,
+               c.mlp_bias);
+    add_linear("mlp.up_proj", intermediate, hidden, TensorRole::kMatrix,
+               c.mlp_bias);
+  }
   add_linear("mlp.down_proj", hidden, intermediate, TensorRole::kResidualMatrix,
              c.mlp_bias);
 }

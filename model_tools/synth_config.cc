@@ -72,7 +72,8 @@ ordered_json RopeScalingJson(const RopeScaling& scaling) {
                static_cast<int64_t>(scaling.original_max_position)}};
     case RopeScaling::Kind::kFactors:
       return {{"rope_type", engine::kFactorsRopeType},
-              {"factors", scaling.factors}};
+              {"factors", scaling.factors},
+              {"attention_factor", scaling.attention_factor}};
   }
   LOG(FATAL) << "not a kind of RoPE scaling";
 }
@@ -130,8 +131,12 @@ void AddSpecialTokens(const ModelConfig& config, ordered_json* json) {
 
 ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
   const bool gpt_oss = c.architecture == Architecture::kGptOss;
-  CHECK(gpt_oss || !c.sliding_window.has_value());
-  CHECK(c.layer_turns.empty());
+  const bool phi = c.architecture == Architecture::kPhi3;
+  const bool smollm3 = c.architecture == Architecture::kSmolLm3;
+  const bool slides =
+      gpt_oss || phi || c.architecture == Architecture::kMistral;
+  CHECK(slides || !c.sliding_window.has_value());
+  CHECK(smollm3 || c.layer_turns.empty());
   ordered_json json = {
       {"architectures", {engine::ArchitectureName(c.architecture)}},
       {"model_type", ModelType(c.architecture)},
@@ -152,19 +157,31 @@ ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
       {"hidden_act", "silu"},
       {"tie_word_embeddings", c.tie_word_embeddings},
       {"torch_dtype", TorchName(dtype)}};
-  if (c.architecture == Architecture::kLlama) {
+  if (c.architecture == Architecture::kLlama || smollm3) {
     json["attention_bias"] = c.qkv_bias;
     json["mlp_bias"] = c.mlp_bias;
   } else if (c.architecture == Architecture::kQwen3 ||
              c.architecture == Architecture::kQwen3Moe) {
     json["attention_bias"] = c.qkv_bias;
-  } else if (c.architecture == Architecture::kMistral) {
-    json["sliding_window"] = nullptr;
   } else if (c.architecture == Architecture::kGlm4Moe) {
     json["attention_bias"] = c.qkv_bias;
     json["use_qk_norm"] = c.qk_norm;
+  }
+  if (phi || c.architecture == Architecture::kGlm4Moe) {
     json["partial_rotary_factor"] =
         static_cast<double>(c.RotaryDim()) / c.head_dim;
+  }
+  if (slides) {
+    json["sliding_window"] = c.sliding_window.has_value()
+                                 ? ordered_json(*c.sliding_window)
+                                 : nullptr;
+  }
+  if (smollm3) {
+    json["use_sliding_window"] = false;
+    json["no_rope_layers"] = ordered_json::array();
+    for (int32_t layer = 0; layer < c.num_layers; ++layer) {
+      json["no_rope_layers"].push_back(c.LayerTurns(layer) ? 1 : 0);
+    }
   }
   if (c.architecture == Architecture::kQwen2 ||
       c.architecture == Architecture::kQwen3 ||
@@ -173,7 +190,6 @@ ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
   }
   if (gpt_oss) {
     json["attention_bias"] = c.qkv_bias;
-    json["sliding_window"] = *c.sliding_window;
     json["layer_types"] = ordered_json::array();
     for (int32_t layer = 0; layer < c.num_layers; ++layer) {
       json["layer_types"].push_back(c.LayerSlides(layer) ? "sliding_attention"

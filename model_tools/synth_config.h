@@ -12,7 +12,8 @@ namespace baton::model_tools {
 
 // The content of config.json: LoadModelConfig reads it back as `config`, except
 // for biases that no architecture has (in GGUF files).
-// REQUIRES: no sliding window.
+// REQUIRES: a window and layers without positions only where such models have
+// them.
 nlohmann::ordered_json ConfigJson(const engine::ModelConfig& config,
                                   engine::DType dtype);
 

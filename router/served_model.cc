@@ -101,7 +101,8 @@ absl::StatusOr<scheduling::SamplingParams> ReadSampling(const JsonNode& root) {
 }
 
 // Where config.json says that YaRN stretches the context. What else is said
-// there, and wrong, workers refuse.
+// there, and wrong, workers refuse. (Older files of Phi's call LongRoPE so,
+// which stretches nothing.)
 absl::Status StretchContext(const JsonNode& root, ServedModel* model) {
   const int32_t positions = model->max_context;
   for (const char* const name : {"rope_parameters", "rope_scaling"}) {
@@ -112,7 +113,7 @@ absl::Status StretchContext(const JsonNode& root, ServedModel* model) {
         const std::string kind,
         rope.String(rope.Has("rope_type") ? "rope_type" : "type", ""));
     model->max_context = positions;  // stretched once, where both say so
-    if (kind != "yarn") continue;
+    if (kind != "yarn" || model->architecture == "Phi3ForCausalLM") continue;
     BATON_ASSIGN_OR_RETURN(const double factor, Number(rope, "factor", 1.0));
     int32_t original = positions;
     if (rope.Has("original_max_position_embeddings")) {

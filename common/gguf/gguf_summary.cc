@@ -22,6 +22,8 @@ constexpr absl::string_view kEmbedding = "token_embd.weight";
 constexpr absl::string_view kEndTokens[] = {
     "<|eot_id|>",    "<|eom_id|>", "<|im_end|>", "<|end_of_text|>",
     "<|endoftext|>", "<|return|>", "<|call|>"};
+// Of Phi's; gpt-oss ends a message so, not an answer.
+constexpr absl::string_view kPhiEndToken = "<|end|>";
 constexpr int64_t kControlToken = 3;
 
 absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
@@ -42,6 +44,10 @@ absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
     out.model_class = "Qwen3ForCausalLM";
   } else if (name == "qwen3moe") {
     out.model_class = "Qwen3MoeForCausalLM";
+  } else if (name == "phi3") {
+    out.model_class = "Phi3ForCausalLM";
+  } else if (name == "smollm3") {
+    out.model_class = "SmolLM3ForCausalLM";
   } else if (name == "glm4moe") {
     out.model_class = "Glm4MoeForCausalLM";
   } else if (name == "gpt-oss") {
@@ -49,7 +55,8 @@ absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
   } else {
     return absl::UnimplementedError(absl::StrCat(
         file.path(), ": ", kKey, " is ", Quoted(name),
-        "; Baton knows llama, qwen2, qwen3, qwen3moe, glm4moe and gpt-oss"));
+        "; Baton knows llama, qwen2, qwen3, qwen3moe, phi3, smollm3, glm4moe "
+        "and gpt-oss"));
   }
   return absl::OkStatus();
 }
@@ -116,9 +123,10 @@ absl::Status ReadSpecialTokens(const GgufFile& file, Summary& out) {
   const size_t count = std::min(
       {tokens.size(), types.size(), static_cast<size_t>(out.vocab_size)});
   for (size_t i = 0; i < count; ++i) {
-    if (types[i] == kControlToken &&
-        std::find(std::begin(kEndTokens), std::end(kEndTokens), tokens[i]) !=
-            std::end(kEndTokens)) {
+    if (types[i] != kControlToken) continue;
+    if (std::find(std::begin(kEndTokens), std::end(kEndTokens), tokens[i]) !=
+            std::end(kEndTokens) ||
+        (out.architecture == "phi3" && tokens[i] == kPhiEndToken)) {
       AddEos(static_cast<int64_t>(i), out);
     }
   }

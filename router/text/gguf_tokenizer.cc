@@ -74,7 +74,8 @@ const std::vector<Splitting>& Splittings() {
        .regex = kLlama3Words,
        .ignores_merges = true,
        .adds_bos = true},
-      {.names = {"glm4", "chatglm-bpe"}, .regex = kLlama3Words},
+      {.names = {"glm4", "chatglm-bpe", "dbrx", "smaug-bpe"},
+       .regex = kLlama3Words},
       {.names = {"qwen2", "deepseek-r1-qwen", "megrez"},
        .regex = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|)"
                 R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
@@ -137,21 +138,38 @@ json VocabJson(const Vocabulary& vocabulary) {
   return vocab;
 }
 
+// Whether white space that follows tokens of a template is dropped, as Phi-3's
+// tokenizer.json has it; GGUF files do not say it. (Phi-4's are of another
+// kind.)
+absl::StatusOr<bool> DropsSpaceAfterTokens(const gguf::GgufFile& file,
+                                           absl::string_view model) {
+  constexpr absl::string_view kArchitecture = "general.architecture";
+  if (model != "llama" || !file.Has(kArchitecture)) return false;
+  BATON_ASSIGN_OR_RETURN(const absl::string_view architecture,
+                         file.String(kArchitecture));
+  return architecture == "phi3";
+}
+
+bool IsOfNoTemplate(absl::string_view token) {
+  return token == "<unk>" || token == "<s>" || token == "<|endoftext|>";
+}
+
 // Tokens that are cut out of texts whole.
-json AddedTokensJson(const Vocabulary& vocabulary) {
+json AddedTokensJson(const Vocabulary& vocabulary, bool drops_space) {
   json added = json::array();
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const int64_t type = vocabulary.types[id];
     const bool is_special = type == kControl || type == kUnknown;
     if (vocabulary.tokens[id].empty()) continue;
     if (!is_special && type != kUserDefined) continue;
-    added.push_back({{"id", id},
-                     {"content", std::string(vocabulary.tokens[id])},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", is_special}});
+    added.push_back(
+        {{"id", id},
+         {"content", std::string(vocabulary.tokens[id])},
+         {"single_word", false},
+         {"lstrip", false},
+         {"rstrip", drops_space && !IsOfNoTemplate(vocabulary.tokens[id])},
+         {"normalized", false},
+         {"special", is_special}});
   }
   return added;
 }
@@ -378,7 +396,9 @@ absl::StatusOr<json> GgufTokenizerJson(const gguf::GgufFile& file) {
                      "; Baton knows gpt2 and llama"));
   }
   document["version"] = "1.0";
-  document["added_tokens"] = AddedTokensJson(vocabulary);
+  BATON_ASSIGN_OR_RETURN(const bool drops_space,
+                         DropsSpaceAfterTokens(file, model));
+  document["added_tokens"] = AddedTokensJson(vocabulary, drops_space);
   return document;
 }
 

@@ -7,8 +7,8 @@ For comparing Baton with programs that read only GGUF, and for making test data:
         --type f16
 
 Reads config.json, *.safetensors (F32, F16, BF16, MXFP4 of gpt-oss) and
-tokenizer.json of Llama, Mistral, Qwen2, Qwen3, Mixtral, GLM-4.5 and gpt-oss
-models. Without a tokenizer.json it writes a byte-level
+tokenizer.json of Llama, Mistral, Qwen2, Qwen3, Phi-3, SmolLM3, Mixtral, GLM-4.5
+and gpt-oss models. Without a tokenizer.json it writes a byte-level
 tokenizer padded with made-up tokens, so that a model of random weights can be
 measured too. Needs numpy.
 
@@ -26,6 +26,7 @@ import sys
 import numpy as np
 
 import gguf_gpt_oss
+import gguf_phi3
 from gguf_tokenizer import tokenizer_metadata
 
 ALIGNMENT = 32
@@ -34,6 +35,8 @@ ARCHITECTURES = {
     "MistralForCausalLM": "llama",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
+    "Phi3ForCausalLM": gguf_phi3.ARCHITECTURE,
+    "SmolLM3ForCausalLM": gguf_phi3.SMOLLM3,
     "MixtralForCausalLM": "llama",
     "Qwen3MoeForCausalLM": "qwen3moe",
     "Glm4MoeForCausalLM": "glm4moe",
@@ -106,7 +109,7 @@ def convert(raw, dtype, target):
 
 
 def interleave_heads(matrix, heads):
-    """The order that "llama" files keep the rows of q and k in: RoPE there
+    """The order that files of Llama's keep the rows of q and k in: RoPE there
     turns neighbouring elements, in Hugging Face's files those half a head
     apart."""
     rows = matrix.shape[0]
@@ -160,8 +163,8 @@ def model_metadata(config, name, arch, file_type):
         f"{arch}.attention.layer_norm_rms_epsilon": float(
             config.get("rms_norm_eps", 1e-6)),
         f"{arch}.rope.dimension_count": int(
-            head_dim * (config.get("partial_rotary_factor", 0.5)
-                        if arch == "glm4moe" else 1)),
+            head_dim * config.get("partial_rotary_factor",
+                                  0.5 if arch == "glm4moe" else 1)),
         f"{arch}.rope.freq_base": float(
             scaling.get("rope_theta", config.get("rope_theta", 10000.0))),
     }
@@ -178,6 +181,12 @@ def model_metadata(config, name, arch, file_type):
                          "are not normalized, cannot be written")
     if arch == gguf_gpt_oss.ARCHITECTURE:
         metadata |= gguf_gpt_oss.metadata(config)
+    if arch == gguf_phi3.SMOLLM3:
+        gguf_phi3.check_smollm3(config)
+    if arch == gguf_phi3.ARCHITECTURE:
+        metadata |= gguf_phi3.metadata(config, scaling)
+        if gguf_phi3.is_long(scaling):
+            kind = "default"
     if arch == "glm4moe":
         metadata |= {
             f"{arch}.expert_feed_forward_length":
@@ -249,6 +258,7 @@ def tensor_names(config):
     for i in range(config["num_hidden_layers"]):
         for gguf, hf, rows in [
             ("attn_norm", "input_layernorm", 0),
+            ("attn_qkv", "self_attn.qkv_proj", 0),
             ("attn_q", "self_attn.q_proj", heads),
             ("attn_k", "self_attn.k_proj", kv_heads),
             ("attn_v", "self_attn.v_proj", 0),
@@ -258,6 +268,7 @@ def tensor_names(config):
             (norm_name(config), "post_attention_layernorm", 0),
             ("ffn_gate", "mlp.gate_proj", 0),
             ("ffn_up", "mlp.up_proj", 0),
+            ("ffn_up", "mlp.gate_up_proj", 0),
             ("ffn_down", "mlp.down_proj", 0),
             ("ffn_gate_shexp", "mlp.shared_experts.gate_proj", 0),
             ("ffn_up_shexp", "mlp.shared_experts.up_proj", 0),
@@ -315,7 +326,7 @@ def plan_tensors(directory, config, arch, file_type):
     def reader(name, heads, target):
         def read():
             raw = files.raw(name)
-            if heads and arch == "llama":
+            if heads and arch in ("llama", gguf_phi3.SMOLLM3):
                 raw = interleave_heads(raw, heads)
             return convert(
                 np.ascontiguousarray(raw), files.dtype(name), target).tobytes()
@@ -330,6 +341,8 @@ def plan_tensors(directory, config, arch, file_type):
         factors = llama3_rope_factors(config, scaling, head_dim)
         tensors.append(
             ("rope_freqs.weight", [len(factors)], "f32", factors.tobytes))
+    if arch == gguf_phi3.ARCHITECTURE:
+        tensors.extend(gguf_phi3.rope_tensors(scaling))
     for gguf, hf, heads in tensor_names(config):
         for part in ("weight", "bias"):
             name = f"{hf}.{part}"

@@ -22,34 +22,10 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-struct Loaded {
-  absl::Status status;
-  ModelConfig config;
-  ModelWeights weights;
-};
-
-Loaded Load(const std::string& model) {
-  Loaded loaded;
-  auto config = LoadModelConfig(model);
-  loaded.status = config.status();
-  if (!config.ok()) return loaded;
-  loaded.config = *config;
-  auto weights = LoadModelWeights(model, *config);
-  loaded.status = weights.status();
-  if (weights.ok()) loaded.weights = *std::move(weights);
-  return loaded;
-}
-
-Loaded Load(const GgufWriter& writer) {
+LoadedModel Load(const GgufWriter& writer) {
   const ModelDir dir;
   dir.Write("m.gguf", writer.Finish());
-  return Load(dir.File("m.gguf"));
-}
-
-std::vector<float> AllRows(const WeightMatrix& matrix) {
-  std::vector<float> values(matrix.rows * matrix.columns);
-  ReadRows(matrix, 0, matrix.rows, absl::MakeSpan(values));
-  return values;
+  return LoadModel(dir.File("m.gguf"));
 }
 
 std::vector<float> Floats(const std::optional<TensorView>& view) {
@@ -59,9 +35,9 @@ std::vector<float> Floats(const std::optional<TensorView>& view) {
 }
 
 TEST(GgufGptOssTest, IsTheDirectory) {
-  const Loaded dir = Load(GoldenDir("gpt_oss"));
+  const LoadedModel dir = LoadModel(GoldenDir("gpt_oss"));
   ASSERT_TRUE(dir.status.ok()) << dir.status;
-  const Loaded file = Load(test::GgufOfModelDir(GoldenDir("gpt_oss")));
+  const LoadedModel file = Load(test::GgufOfModelDir(GoldenDir("gpt_oss")));
   ASSERT_TRUE(file.status.ok()) << file.status;
   const ModelConfig& config = file.config;
   EXPECT_EQ(config.architecture, Architecture::kGptOss);

@@ -37,38 +37,18 @@ GgufWriter LlamaGguf(const json& config = LlamaConfigJson()) {
   return test::GgufOfModelDir(dir.path());
 }
 
-struct Loaded {
-  absl::Status status;
-  ModelConfig config;
-  ModelWeights weights;
-};
-
-Loaded LoadBytes(const ModelDir& dir, const std::string& bytes) {
+LoadedModel LoadBytes(const ModelDir& dir, const std::string& bytes) {
   dir.Write("m.gguf", bytes);
-  Loaded loaded;
-  auto config = LoadModelConfig(dir.File("m.gguf"));
-  loaded.status = config.status();
-  if (!config.ok()) return loaded;
-  loaded.config = *config;
-  auto weights = LoadModelWeights(dir.File("m.gguf"), *config);
-  loaded.status = weights.status();
-  if (weights.ok()) loaded.weights = *weights;
-  return loaded;
+  return LoadModel(dir.File("m.gguf"));
 }
 
-Loaded Load(const GgufWriter& writer) {
+LoadedModel Load(const GgufWriter& writer) {
   const ModelDir dir;
   return LoadBytes(dir, writer.Finish());
 }
 
-std::vector<float> AllRows(const WeightMatrix& matrix) {
-  std::vector<float> values(matrix.rows * matrix.columns);
-  ReadRows(matrix, 0, matrix.rows, absl::MakeSpan(values));
-  return values;
-}
-
 TEST(GgufModelTest, ReadsConfigAndWeights) {
-  const Loaded loaded = Load(LlamaGguf());
+  const LoadedModel loaded = Load(LlamaGguf());
   ASSERT_TRUE(loaded.status.ok()) << loaded.status;
   ModelDir dir;
   dir.Write("config.json", LlamaConfigJson().dump());
@@ -105,7 +85,7 @@ TEST(GgufModelTest, ReadsConfigAndWeights) {
 
 TEST(GgufModelTest, IdentityTellsFilesApart) {
   const auto identity = [](const GgufWriter& writer) {
-    const Loaded loaded = Load(writer);
+    const LoadedModel loaded = Load(writer);
     CHECK(loaded.status.ok()) << loaded.status;
     return ModelIdentity(loaded.config, loaded.weights);
   };
@@ -129,7 +109,7 @@ TEST(GgufModelTest, SpecialTokens) {
   writer.AddStrings("tokenizer.ggml.tokens", {"a", "b", "c", "<|im_end|>", "d",
                                               "<|eot_id|>", "<|eom_id|>", "e"});
   writer.AddInts("tokenizer.ggml.token_type", {1, 3, 3, 3, 3, 1, 3, 3});
-  const Loaded loaded = Load(writer);
+  const LoadedModel loaded = Load(writer);
   ASSERT_TRUE(loaded.status.ok()) << loaded.status;
   EXPECT_THAT(loaded.config.bos_token_id, Optional(1));
   // "<|eot_id|>" is no control token here.
@@ -143,7 +123,7 @@ TEST(GgufModelTest, RopeScaling) {
   GgufWriter writer = LlamaGguf();
   writer.AddString("llama.rope.scaling.type", "linear");
   writer.AddFloat("llama.rope.scaling.factor", 4.0f);
-  Loaded loaded = Load(writer);
+  LoadedModel loaded = Load(writer);
   ASSERT_TRUE(loaded.status.ok()) << loaded.status;
   EXPECT_EQ(loaded.config.rope_scaling.kind, RopeScaling::Kind::kLinear);
   EXPECT_EQ(loaded.config.rope_scaling.factor, 4.0);
@@ -177,7 +157,7 @@ TEST(GgufModelTest, Yarn) {
   };
   GgufWriter writer = yarn();
   const int32_t plain = Load(LlamaGguf()).config.max_position;
-  Loaded loaded = Load(writer);
+  LoadedModel loaded = Load(writer);
   ASSERT_TRUE(loaded.status.ok()) << loaded.status;
   EXPECT_EQ(loaded.config.rope_scaling.kind, RopeScaling::Kind::kYarn);
   EXPECT_EQ(loaded.config.rope_scaling.original_max_position, plain);
@@ -313,7 +293,7 @@ TEST(GgufModelTest, WhatIsWrongWithExpertsIsNamed) {
                      std::string(bytes, '\0'));
   };
   const auto expect = [&](absl::StatusCode code, const char* message) {
-    const Loaded loaded = Load(writer);
+    const LoadedModel loaded = Load(writer);
     EXPECT_EQ(loaded.status.code(), code) << message;
     EXPECT_THAT(loaded.status.message(),
                 AllOf(HasSubstr("m.gguf"), HasSubstr(message)));
@@ -396,7 +376,7 @@ TEST(GgufModelTest, WrongShapesNameTheTensor) {
 TEST(GgufModelTest, AnOutputMatrixIsOptional) {
   GgufWriter writer = LlamaGguf();
   writer.Remove("output.weight");
-  const Loaded loaded = Load(writer);
+  const LoadedModel loaded = Load(writer);
   ASSERT_TRUE(loaded.status.ok()) << loaded.status;
   EXPECT_TRUE(loaded.config.tie_word_embeddings);
   EXPECT_FALSE(loaded.weights.lm_head.has_value());
@@ -433,7 +413,7 @@ TEST(GgufModelTest, BlockFormatsAreTaken) {
         "output_norm.weight"}) {
     writer.AddTensor(name, gguf::kF32, {256}, std::string(1024, '\0'));
   }
-  const Loaded loaded = Load(writer);
+  const LoadedModel loaded = Load(writer);
   ASSERT_TRUE(loaded.status.ok()) << loaded.status;
   const LayerWeights& layer = loaded.weights.layers[0];
   EXPECT_EQ(loaded.config.head_dim, 32);
@@ -463,7 +443,7 @@ TEST(GgufModelTest, SurvivesDamage) {
   for (int i = 0; i < 500; ++i) {
     const std::string damaged =
         Mutate(content.substr(0, head), random) + content.substr(head);
-    const Loaded loaded = LoadBytes(dir, damaged);
+    const LoadedModel loaded = LoadBytes(dir, damaged);
     if (!loaded.status.ok()) {
       EXPECT_FALSE(loaded.status.message().empty());
       continue;

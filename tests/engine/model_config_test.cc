@@ -176,9 +176,9 @@ TEST(ModelConfigTest, EndTokens) {
 }
 
 TEST(ModelConfigTest, ReadsTheGoldenModels) {
-  for (const char* name :
-       {"llama2", "llama3", "llama_linear", "mistral", "qwen2", "qwen3",
-        "mixtral", "qwen3_moe", "glm4_moe", "qwen2_yarn", "phi3", "smollm3"}) {
+  for (const char* name : {"llama2", "llama3", "llama_linear", "mistral",
+                           "qwen2", "qwen3", "mixtral", "qwen3_moe", "glm4_moe",
+                           "qwen2_yarn", "phi3", "phi3_long", "smollm3"}) {
     const auto config = LoadModelConfig(GoldenDir(name));
     EXPECT_TRUE(config.ok()) << config.status();
   }
@@ -219,8 +219,8 @@ TEST(ModelConfigTest, UnknownFeaturesAreNamed) {
        "rope_scaling.rope_type is \"ntk\""},
       {{{"rope_scaling", {{"type", "dynamic"}, {"factor", 4}}}},
        "rope_scaling.type is \"dynamic\""},
-      {{{"rope_parameters", {{"rope_type", "longrope"}}}},
-       "rope_parameters.rope_type is \"longrope\""},
+      {{{"rope_parameters", {{"rope_type", "proportional"}}}},
+       "rope_parameters.rope_type is \"proportional\""},
       {{{"rope_parameters", {{"full_attention", json::object()}}}},
        "rope_parameters differs between layers"},
       {{{"rope_parameters", {{"partial_rotary_factor", 0.5}}}},

@@ -90,6 +90,24 @@ json With(json config, const json& changes) {
   return config;
 }
 
+LoadedModel LoadModel(const std::string& path) {
+  LoadedModel loaded;
+  auto config = LoadModelConfig(path);
+  loaded.status = config.status();
+  if (!config.ok()) return loaded;
+  loaded.config = *std::move(config);
+  auto weights = LoadModelWeights(path, loaded.config);
+  loaded.status = weights.status();
+  if (weights.ok()) loaded.weights = *std::move(weights);
+  return loaded;
+}
+
+std::vector<float> AllRows(const WeightMatrix& matrix) {
+  std::vector<float> values(matrix.rows * matrix.columns);
+  ReadRows(matrix, 0, matrix.rows, absl::MakeSpan(values));
+  return values;
+}
+
 absl::StatusOr<ModelConfig> LoadConfig(const json& config) {
   const ModelDir dir;
   dir.Write("config.json", config.dump());

@@ -52,6 +52,16 @@ absl::StatusOr<ModelConfig> LoadConfig(const nlohmann::json& config);
 // The same of one that is right.
 ModelConfig MustLoadConfig(const nlohmann::json& config);
 
+// A directory or a file, loaded: what is right of it, or why it is not.
+struct LoadedModel {
+  absl::Status status;
+  ModelConfig config;
+  ModelWeights weights;
+};
+LoadedModel LoadModel(const std::string& path);
+
+std::vector<float> AllRows(const WeightMatrix& matrix);
+
 // All tensors that a model of LlamaConfigJson needs, lm_head included, as F32
 // with small values that differ.
 std::vector<TestTensor> LlamaTensors();

@@ -1,4 +1,5 @@
 // Of config.json, what it says of RoPE.
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@ namespace baton::engine {
 namespace {
 
 using nlohmann::json;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(RopeConfigTest, RopeScalings) {
@@ -105,6 +107,84 @@ TEST(RopeConfigTest, Yarn) {
                                  {"rope_parameters", twice}});
   EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::kNone);
   EXPECT_EQ(config.max_position, 100);
+}
+
+// Of a model with heads of 8 elements, of which 4 turn.
+json LongRopeConfig(const json& rope = json::object(),
+                    const json& beside = json::object()) {
+  json scaling = {{"type", "longrope"},
+                  {"short_factor", {1.0, 1.5}},
+                  {"long_factor", {2.0, 30}}};
+  scaling.update(rope);
+  return With(With(ConfigJson("Phi3ForCausalLM"),
+                   {{"head_dim", 8},
+                    {"partial_rotary_factor", 0.5},
+                    {"max_position_embeddings", 64},
+                    {"original_max_position_embeddings", 16},
+                    {"rope_scaling", scaling}}),
+              beside);
+}
+
+TEST(RopeConfigTest, LongRope) {
+  const auto read = [](const json& rope = json::object(),
+                       const json& beside = json::object()) {
+    return MustLoadConfig(LongRopeConfig(rope, beside));
+  };
+  ModelConfig config = read();
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::kFactors);
+  EXPECT_THAT(config.rope_scaling.factors, ElementsAre(2.0, 30.0));
+  // sqrt(1 + ln 4 / ln 16); the context stays as the file says.
+  EXPECT_DOUBLE_EQ(config.rope_scaling.attention_factor, std::sqrt(1.5));
+  EXPECT_EQ(config.max_position, 64);
+  // A context that is not stretched, and what it would be multiplied by.
+  config = read(json::object(), {{"max_position_embeddings", 16}});
+  EXPECT_THAT(config.rope_scaling.factors, ElementsAre(1.0, 1.5));
+  EXPECT_EQ(config.rope_scaling.attention_factor, 1.0);
+  config = read({{"factor", 4}}, {{"max_position_embeddings", 16}});
+  EXPECT_THAT(config.rope_scaling.factors, ElementsAre(1.0, 1.5));
+  EXPECT_DOUBLE_EQ(config.rope_scaling.attention_factor, std::sqrt(1.5));
+  EXPECT_EQ(read({{"attention_factor", 1.25}}).rope_scaling.attention_factor,
+            1.25);
+  // The object goes before what is beside it.
+  EXPECT_EQ(read({{"original_max_position_embeddings", 64}})
+                .rope_scaling.attention_factor,
+            1.0);
+  // What Phi's files called it, and no others.
+  for (const char* const kind : {"su", "yarn"}) {
+    EXPECT_THAT(read({{"type", kind}}).rope_scaling.factors,
+                ElementsAre(2.0, 30.0));
+  }
+  json llama = LongRopeConfig({{"type", "su"}},
+                              {{"partial_rotary_factor", 1}, {"head_dim", 4}});
+  llama["architectures"] = {"LlamaForCausalLM"};
+  EXPECT_EQ(LoadConfig(llama).status().code(),
+            absl::StatusCode::kUnimplemented);
+  llama["rope_scaling"]["type"] = "longrope";
+  EXPECT_THAT(MustLoadConfig(llama).rope_scaling.factors,
+              ElementsAre(2.0, 30.0));
+}
+
+TEST(RopeConfigTest, BadLongRopesAreNamed) {
+  for (const auto& [rope, message] : std::vector<std::pair<json, std::string>>{
+           {{{"long_factor", nullptr}}, "rope_scaling.long_factor is null"},
+           {{{"long_factor", {1}}}, "rope_scaling.long_factor is [1]"},
+           {{{"short_factor", {1, 0}}}, "rope_scaling.short_factor is [1"},
+           {{{"short_factor", 3}}, "a list of rotary_dim / 2 (2) numbers"},
+           {{{"factor", "x"}}, "rope_scaling.factor is \"x\""},
+           {{{"attention_factor", 0}}, "rope_scaling.attention_factor is 0"},
+           {{{"original_max_position_embeddings", 1}},
+            "rope_scaling.original_max_position_embeddings is 1"}}) {
+    const auto config = LoadConfig(LongRopeConfig(rope));
+    EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(config.status().message(), HasSubstr(message));
+  }
+  const auto beside = LoadConfig(LongRopeConfig(
+      json::object(), {{"original_max_position_embeddings", "x"}}));
+  EXPECT_THAT(beside.status().message(),
+              HasSubstr(": original_max_position_embeddings is \"x\""));
+  const auto other = LoadConfig(LongRopeConfig({{"long_mscale", 1.2}}));
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(other.status().message(), HasSubstr("rope_scaling.long_mscale"));
 }
 
 TEST(RopeConfigTest, LayersThatKnowNoPositions) {

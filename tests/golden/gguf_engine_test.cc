@@ -73,9 +73,9 @@ float DifferenceOfFile(const std::string& dir,
 
 TEST(GgufEngineTest, AnswersAsTheDirectoryDoes) {
   for (const char* const name : {"llama2", "llama_linear", "qwen2", "qwen3",
-                                 "mixtral", "glm4_moe", "qwen2_yarn"}) {
+                                 "mixtral", "glm4_moe", "qwen2_yarn", "phi3"}) {
     const GoldenModel golden = LoadGoldenModel(name);
-    // GGUF has no place for a sliding window.
+    // GGUF files of Qwen2 have no place for a sliding window.
     ModelDir dir;
     std::ifstream in(golden.dir + "/config.json");
     nlohmann::json config = nlohmann::json::parse(in);
@@ -125,6 +125,23 @@ TEST(GgufEngineTest, ExpertsMayHaveTensorsOfTheirOwn) {
 TEST(GgufEngineTest, FrequencyFactorsAreLlama3Scaling) {
   const GoldenModel golden = LoadGoldenModel("llama3");
   // The factors are rounded to float32.
+  EXPECT_LE(DifferenceOfFile(golden.dir, golden.prompts[2].tokens),
+            golden.max_error / 4);
+}
+
+// Of SmolLM3's files every fourth layer knows no positions.
+TEST(GgufEngineTest, SmolLm3AnswersAsTheDirectoryDoes) {
+  test::TinyModelOptions tiny;
+  tiny.architecture = "SmolLM3ForCausalLM";
+  tiny.layers = 5;
+  const ModelDir dir;
+  ASSERT_TRUE(test::WriteTinyModel(dir.path(), tiny).ok());
+  EXPECT_EQ(DifferenceOfFile(dir.path(), {3, 141, 59, 26, 53}), 0.0f);
+}
+
+TEST(GgufEngineTest, LongRopeIsItsFactors) {
+  const GoldenModel golden = LoadGoldenModel("phi3_long");
+  // They are rounded to float32.
   EXPECT_LE(DifferenceOfFile(golden.dir, golden.prompts[2].tokens),
             golden.max_error / 4);
 }

@@ -10,9 +10,9 @@ namespace baton::engine {
 
 const std::vector<std::string>& GoldenModelNames() {
   static const auto* const names = new std::vector<std::string>{
-      "llama2", "llama3",  "llama_linear", "mistral",  "qwen2",
-      "qwen3",  "mixtral", "qwen3_moe",    "glm4_moe", "qwen2_yarn",
-      "phi3",   "smollm3", "gpt_oss"};
+      "llama2", "llama3",    "llama_linear", "mistral",  "qwen2",
+      "qwen3",  "mixtral",   "qwen3_moe",    "glm4_moe", "qwen2_yarn",
+      "phi3",   "phi3_long", "smollm3",      "gpt_oss"};
   return *names;
 }
 

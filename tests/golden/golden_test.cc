@@ -278,6 +278,8 @@ TEST(GoldenControlTest, AWrongConfigIsSeen) {
       {"phi3", "partial_rotary_factor", 1.0},
       {"smollm3", "no_rope_layer_interval", 4},
       {"phi3", "sliding_window", 21},
+      {"phi3_long", "max_position_embeddings", 512},
+      {"phi3_long", "original_max_position_embeddings", 96},
       {"qwen2_yarn",
        "rope_scaling",
        {{"rope_type", "yarn"}, {"factor", 4.0}, {"beta_fast", 2.0}}}};

@@ -26,7 +26,8 @@ MUTANTS = ("window_off", "window_off_by_one", "scaling_off", "theta_default",
            "shared_expert_off", "choice_bias_off", "share_scale_off",
            "scores_softmax", "yarn_magnitude_off", "yarn_untruncated",
            "yarn_linear", "gate_up_swapped",
-           "rope_everywhere") + gpt_oss.MUTANTS
+           "rope_everywhere", "longrope_short",
+           "longrope_magnitude_off") + gpt_oss.MUTANTS
 GLM = "Glm4MoeForCausalLM"
 PHI = "Phi3ForCausalLM"
 
@@ -88,6 +89,15 @@ def inverse_frequencies(config, mutate=None):
                 blend = 1.0
             out.append(blend * f / scaling["factor"] + (1 - blend) * f)
         inv = out
+    elif kind == "longrope":
+        # A divisor for each pair, of a list for longer contexts than the
+        # original one and of another for all others.
+        is_long = (config["max_position_embeddings"]
+                   > config["original_max_position_embeddings"])
+        factors = scaling["short_factor" if mutate == "longrope_short"
+                          or not is_long else "long_factor"]
+        rest = [1.0] * (len(inv) - len(factors))  # of a mutant that turns more
+        inv = [f / factor for f, factor in zip(inv, factors + rest)]
     else:
         raise ValueError(kind)
     return torch.tensor(inv, dtype=torch.float64)
@@ -96,6 +106,11 @@ def inverse_frequencies(config, mutate=None):
 def rope_magnitude(config, mutate=None):
     """What turned elements are multiplied by."""
     scaling = config.get("rope_scaling") or {}
+    if scaling.get("type") == "longrope" and mutate not in (
+            "scaling_off", "longrope_magnitude_off"):
+        original = config["original_max_position_embeddings"]
+        factor = config["max_position_embeddings"] / original
+        return math.sqrt(1 + math.log(factor) / math.log(original))
     if scaling.get("rope_type") != "yarn" or mutate in ("scaling_off",
                                                         "yarn_magnitude_off"):
         return 1.0

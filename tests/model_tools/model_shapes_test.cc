@@ -23,6 +23,7 @@ TEST(ModelShapesTest, HaveAsManyParametersAsTheRealModels) {
       {"Qwen2.5-0.5B", 494032768},    {"Qwen3-0.6B", 596049920},
       {"TinyLlama-1.1B", 1100048384}, {"Llama-3.2-1B", 1235814400},
       {"Llama-3.2-3B", 3212749824},   {"Mistral-7B", 7248023552},
+      {"SmolLM3-3B", 3075098624},     {"Phi-4", 14659507200},
       {"Llama-3.1-8B", 8030261248},   {"Qwen3-30B-A3B", 30532122624},
       {"Mixtral-8x7B", 46702792704},  {"GLM-4.5-Air", 106852251264},
       {"GLM-4.5", 352797829024},      {"gpt-oss-20b", 20914757184},

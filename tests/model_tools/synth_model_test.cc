@@ -81,7 +81,7 @@ TEST_F(SynthModelTest, ReadsBackAsTheSameModel) {
   for (const ModelShape& shape : ModelShapes()) {
     options_.shape = shape.name;
     ShapeChanges small;
-    small.layers = 2;
+    small.layers = shape.config.layer_turns.empty() ? 2 : 5;
     small.hidden = 64;
     small.intermediate = 96;
     small.heads = 4;
@@ -120,6 +120,7 @@ TEST_F(SynthModelTest, ReadsBackAsTheSameModel) {
     EXPECT_EQ(config->qkv_bias, wanted.qkv_bias);
     EXPECT_EQ(config->qk_norm, wanted.qk_norm);
     EXPECT_EQ(config->sliding_window, wanted.sliding_window);
+    EXPECT_EQ(config->layer_turns, wanted.layer_turns);
     for (int32_t i = 0; i < wanted.num_layers; ++i) {
       EXPECT_EQ(config->LayerSlides(i), wanted.LayerSlides(i));
     }

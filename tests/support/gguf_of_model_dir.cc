@@ -80,6 +80,9 @@ std::string Interleave(const std::string& rows, int64_t row_bytes,
 bool IsGlm(const ModelConfig& config) {
   return config.architecture == Architecture::kGlm4Moe;
 }
+bool IsPhi(const ModelConfig& config) {
+  return config.architecture == Architecture::kPhi3;
+}
 bool IsGptOss(const ModelConfig& config) {
   return config.architecture == Architecture::kGptOss;
 }
@@ -106,7 +109,8 @@ class ModelWriter final {
         experts_apart_(experts_apart),
         interleaves_(config.architecture == Architecture::kLlama ||
                      config.architecture == Architecture::kMistral ||
-                     config.architecture == Architecture::kMixtral),
+                     config.architecture == Architecture::kMixtral ||
+                     config.architecture == Architecture::kSmolLm3),
         out_(out) {}
 
   void AddMatrix(const std::string& name, const WeightMatrix& matrix,
@@ -120,6 +124,20 @@ class ModelWriter final {
     }
     out_.AddTensor(name, TypeOf(matrix.values.dtype),
                    {matrix.rows, matrix.columns}, bytes);
+  }
+
+  // Several in one, those of the first first.
+  void AddMatrices(const std::string& name,
+                   const std::vector<const WeightMatrix*>& parts) {
+    std::string bytes;
+    int64_t rows = 0;
+    for (const WeightMatrix* const part : parts) {
+      CHECK(part->encoding == engine::WeightEncoding::kPlain) << name;
+      bytes += Text(part->values.bytes);
+      rows += part->rows;
+    }
+    out_.AddTensor(name, TypeOf(parts[0]->values.dtype),
+                   {rows, parts[0]->columns}, bytes);
   }
 
   void AddVector(const std::string& name, const TensorView& view,
@@ -139,9 +157,13 @@ class ModelWriter final {
   void AddLayer(int32_t index, const engine::LayerWeights& w) {
     const std::string p = absl::StrCat("blk.", index, ".");
     AddVector(p + "attn_norm.weight", w.input_norm);
-    AddMatrix(p + "attn_q.weight", w.q_proj, /*is_qk=*/true);
-    AddMatrix(p + "attn_k.weight", w.k_proj, /*is_qk=*/true);
-    AddMatrix(p + "attn_v.weight", w.v_proj);
+    if (IsPhi(config_)) {
+      AddMatrices(p + "attn_qkv.weight", {&w.q_proj, &w.k_proj, &w.v_proj});
+    } else {
+      AddMatrix(p + "attn_q.weight", w.q_proj, /*is_qk=*/true);
+      AddMatrix(p + "attn_k.weight", w.k_proj, /*is_qk=*/true);
+      AddMatrix(p + "attn_v.weight", w.v_proj);
+    }
     AddMatrix(p + "attn_output.weight", w.o_proj);
     AddVector(p + "attn_q.bias", w.q_bias, /*is_qk=*/true);
     AddVector(p + "attn_k.bias", w.k_bias, /*is_qk=*/true);
@@ -158,8 +180,12 @@ class ModelWriter final {
       AddExperts(p, w);
       return;
     }
-    AddMatrix(p + "ffn_gate.weight", w.gate_proj);
-    AddMatrix(p + "ffn_up.weight", w.up_proj);
+    if (IsPhi(config_)) {
+      AddMatrices(p + "ffn_up.weight", {&w.gate_proj, &w.up_proj});
+    } else {
+      AddMatrix(p + "ffn_gate.weight", w.gate_proj);
+      AddMatrix(p + "ffn_up.weight", w.up_proj);
+    }
     AddMatrix(p + "ffn_down.weight", w.down_proj);
     AddVector(p + "ffn_gate.bias", w.gate_bias);
     AddVector(p + "ffn_up.bias", w.up_bias);
@@ -238,6 +264,8 @@ std::string GgufArchitecture(Architecture architecture) {
   if (architecture == Architecture::kQwen3Moe) return "qwen3moe";
   if (architecture == Architecture::kGlm4Moe) return "glm4moe";
   if (architecture == Architecture::kGptOss) return "gpt-oss";
+  if (architecture == Architecture::kPhi3) return "phi3";
+  if (architecture == Architecture::kSmolLm3) return "smollm3";
   return architecture == Architecture::kQwen3 ? "qwen3" : "llama";
 }
 
@@ -258,6 +286,24 @@ std::string Llama3Factors(const ModelConfig& c) {
     absl::StrAppend(&factors, NumberBytes(static_cast<float>(factor)));
   }
   return factors;
+}
+
+// LongRoPE, as of a context that was twice stretched; the list that is not
+// taken differs.
+void AddLongRope(const ModelConfig& c, const std::string& p, GgufWriter& out) {
+  out.AddUint32(p + "rope.scaling.original_context_length", c.max_position / 2);
+  out.AddFloat(p + "rope.scaling.attn_factor",
+               static_cast<float>(c.rope_scaling.attention_factor));
+  std::string of_long;
+  std::string of_short;
+  for (const double factor : c.rope_scaling.factors) {
+    of_long += NumberBytes(static_cast<float>(factor));
+    of_short += NumberBytes(static_cast<float>(factor / 2));
+  }
+  out.AddTensor("rope_factors_long.weight", gguf::kF32, {c.RotaryDim() / 2},
+                of_long);
+  out.AddTensor("rope_factors_short.weight", gguf::kF32, {c.RotaryDim() / 2},
+                of_short);
 }
 
 void AddConfig(const ModelConfig& c, GgufWriter& out) {
@@ -299,9 +345,12 @@ void AddConfig(const ModelConfig& c, GgufWriter& out) {
   out.AddFloat(p + "attention.layer_norm_rms_epsilon",
                static_cast<float>(c.rms_norm_eps));
   out.AddFloat(p + "rope.freq_base", static_cast<float>(c.rope_theta));
-  CHECK(IsGptOss(c) || !c.sliding_window.has_value());
-  if (IsGptOss(c)) {
-    out.AddUint32(p + "attention.sliding_window", *c.sliding_window);
+  CHECK(IsGptOss(c) || IsPhi(c) || !c.sliding_window.has_value());
+  if (IsGptOss(c) || IsPhi(c)) {
+    out.AddUint32(p + "attention.sliding_window", c.sliding_window.value_or(0));
+  }
+  if (c.rope_scaling.kind == RopeScaling::Kind::kFactors) {
+    AddLongRope(c, p, out);
   }
   if (c.rope_scaling.kind == RopeScaling::Kind::kLinear) {
     out.AddString(p + "rope.scaling.type", "linear");

@@ -60,7 +60,8 @@ std::string NumberBytes(T value) {
 }
 std::string StringBytes(absl::string_view text);
 
-// A Hugging Face model directory (Llama, Mixtral, Qwen2, Qwen3) as a GGUF file:
+// A Hugging Face model directory (Llama, Mixtral, Qwen2, Qwen3, Phi-3, SmolLM3, GLM,
+// gpt-oss) as a GGUF file:
 // every matrix as it is stored, vectors and expert routers as F32, rows of q
 // and k in the order that GGUF has for the architecture, no tokenizer. Experts
 // are in one tensor, or with `experts_apart` in one each. CHECK-fails where the

@@ -18,7 +18,8 @@ struct TinyModelOptions {
   // Picks the weights.
   uint64_t seed = 1;
   // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM" (with QKV
-  // bias), "Qwen3ForCausalLM" (with QK norm), or, with experts,
+  // bias), "Qwen3ForCausalLM" (with QK norm), "SmolLM3ForCausalLM", or, with
+  // experts,
   // "MixtralForCausalLM", "Qwen3MoeForCausalLM" (with QK norm),
   // "Glm4MoeForCausalLM" (with QKV bias, a choice bias and a shared expert) or
   // "GptOssForCausalLM" (with all biases and sinks, its experts by input).

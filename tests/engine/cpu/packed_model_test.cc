@@ -151,6 +151,8 @@ TEST(PackedModelTest, IsTheModelThatIsPackedAtLoad) {
   ExpectSameModel(GoldenDir("glm4_moe"));
   // Several matrices in one.
   ExpectSameModel(GoldenDir("phi3"));
+  // LongRoPE.
+  ExpectSameModel(GoldenDir("phi3_long"));
   ExpectSameModel(BATON_SOURCE_DIR "/models/stories");
   // Sinks, biases of experts, and experts in MXFP4.
   constexpr WeightDtype kMxfp4Too[] = {WeightDtype::kMxfp4, WeightDtype::kBf16,

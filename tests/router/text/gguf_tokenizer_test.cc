@@ -132,6 +132,21 @@ TEST(GgufTokenizerKeysTest, SentencePieceStartsTextsWithItsBeginToken) {
   EXPECT_EQ(*(*tokenizer)->Decode({{22557, 1526}}), " Hello world");
 }
 
+// "<|user|>\n" of Phi-3's template is one token.
+TEST(GgufTokenizerKeysTest, PhiDropsSpaceAfterTokensOfItsTemplate) {
+  const json root = TokenizerJson("mistral");
+  const auto ids = [&](const char* architecture, const char* text) {
+    GgufWriter writer = WriteGguf(root, "");
+    writer.AddString("general.architecture", architecture);
+    const auto tokenizer = Load(writer);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return *(*tokenizer)->Encode(text, {.add_special_tokens = false});
+  };
+  EXPECT_EQ(ids("phi3", "</s>\n Hello"), ids("phi3", "</s>Hello"));
+  EXPECT_NE(ids("llama", "</s>\n Hello"), ids("llama", "</s>Hello"));
+  EXPECT_NE(ids("phi3", "<s>\n Hello"), ids("phi3", "<s>Hello"));
+}
+
 // GLM's chat template begins texts by itself.
 TEST(GgufTokenizerKeysTest, GlmSplitsAsLlama3DoesAndAddsNoBeginToken) {
   const json root = TokenizerJson("llama-3.1");
