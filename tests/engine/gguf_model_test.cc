@@ -435,21 +435,24 @@ TEST(GgufModelTest, BlockFormatsAreTaken) {
 }
 
 TEST(GgufModelTest, SurvivesDamage) {
-  const std::string content = LlamaGguf().Finish();
-  // The head of the file; the rest are weights.
-  const size_t head = content.find("token_embd.weight");
   std::mt19937 random(1);
   const ModelDir dir;
-  for (int i = 0; i < 500; ++i) {
-    const std::string damaged =
-        Mutate(content.substr(0, head), random) + content.substr(head);
-    const LoadedModel loaded = LoadBytes(dir, damaged);
-    if (!loaded.status.ok()) {
-      EXPECT_FALSE(loaded.status.message().empty());
-      continue;
-    }
-    for (const WeightMatrix* matrix : loaded.weights.AllMatrices()) {
-      AllRows(*matrix);
+  for (const std::string& content :
+       {LlamaGguf().Finish(),
+        test::GgufOfModelDir(GoldenDir("phi3_long")).Finish()}) {
+    // The head of the file; the rest are weights.
+    const size_t head = content.find("token_embd.weight");
+    for (int i = 0; i < 500; ++i) {
+      const std::string damaged =
+          Mutate(content.substr(0, head), random) + content.substr(head);
+      const LoadedModel loaded = LoadBytes(dir, damaged);
+      if (!loaded.status.ok()) {
+        EXPECT_FALSE(loaded.status.message().empty());
+        continue;
+      }
+      for (const WeightMatrix* matrix : loaded.weights.AllMatrices()) {
+        AllRows(*matrix);
+      }
     }
   }
 }

@@ -1,4 +1,6 @@
 // Filters that apply others to each item: map, select, reject and their kin.
+// What is false, such as the tools of a call without any, has no items for them,
+// though it has none for a loop either, which fails.
 
 #include <utility>
 
@@ -72,6 +74,7 @@ absl::StatusOr<Values> MapAttribute(Run& run, const Values& items,
 
 absl::StatusOr<Value> Map(Run& run, CallArgs& args) {
   BATON_ASSIGN_OR_RETURN(const Value value, Take(args, 0, "map takes a value"));
+  if (!Truth(value)) return run.Generator({});
   BATON_ASSIGN_OR_RETURN(const Values items, Items(run, value));
   Values out;
   if (args.positional.empty()) {
@@ -96,6 +99,7 @@ absl::StatusOr<Value> Selected(Run& run, CallArgs& args, bool by_attribute,
                                bool wanted) {
   BATON_ASSIGN_OR_RETURN(const Value value,
                          Take(args, 0, "select takes a value"));
+  if (!Truth(value)) return run.Generator({});
   BATON_ASSIGN_OR_RETURN(const Values items, Items(run, value));
   Value attribute;
   if (by_attribute) {
