@@ -20,6 +20,7 @@
 #include "common/status_macros.h"
 #include "common/utf8.h"
 #include "router/text/bpe_model.h"
+#include "router/text/gguf_splitting.h"
 
 namespace baton::router {
 namespace {
@@ -44,57 +45,6 @@ enum TokenType : int64_t {
   kUnused = 5,
   kByte = 6,
 };
-
-// How a "gpt2" tokenizer splits texts into words.
-struct Splitting {
-  std::vector<absl::string_view> names;  // in tokenizer.ggml.pre
-  // A regular expression, or none for GPT-2's own.
-  const char* regex = nullptr;
-  bool splits_digits = false;  // one by one, before the rest
-  bool ignores_merges = false;
-  bool normalizes = false;  // to NFC
-  bool adds_bos = false;    // where the file does not say it
-};
-
-constexpr char kLlama3Words[] =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|)"
-    R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
-    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr char kO200kWords[] =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*)"
-    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)"
-    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
-    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-const std::vector<Splitting>& Splittings() {
-  static const auto* const splittings = new std::vector<Splitting>{
-      {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3"},
-       .regex = kLlama3Words,
-       .ignores_merges = true,
-       .adds_bos = true},
-      {.names = {"glm4", "chatglm-bpe", "dbrx", "smaug-bpe"},
-       .regex = kLlama3Words},
-      {.names = {"qwen2", "deepseek-r1-qwen", "megrez"},
-       .regex = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|)"
-                R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
-                R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-       .normalizes = true},
-      {.names = {"tekken"},
-       .regex = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*)"
-                R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
-                R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)"
-                R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|)"
-                R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-       .ignores_merges = true,
-       .adds_bos = true},
-      {.names = {"gpt-4o"}, .regex = kO200kWords},
-      {.names = {"smollm"}, .splits_digits = true},
-      {.names = {"gpt-2", "gpt2", "default"}},
-  };
-  return *splittings;
-}
 
 struct Vocabulary {
   absl::Span<const absl::string_view> tokens;
@@ -217,7 +167,7 @@ absl::StatusOr<json> PostProcessorJson(const gguf::GgufFile& file,
               {"special_tokens", std::move(special_tokens)}};
 }
 
-absl::StatusOr<const Splitting*> FindSplitting(const gguf::GgufFile& file) {
+absl::StatusOr<const GgufSplitting*> SplittingOf(const gguf::GgufFile& file) {
   absl::string_view name = "default";
   if (file.Has(kPre)) {
     BATON_ASSIGN_OR_RETURN(name, file.String(kPre));
@@ -226,20 +176,17 @@ absl::StatusOr<const Splitting*> FindSplitting(const gguf::GgufFile& file) {
     LOG(WARNING) << file.path() << ": " << kPre
                  << " does not say how texts are split; taking GPT-2's way";
   }
-  for (const Splitting& splitting : Splittings()) {
-    if (std::find(splitting.names.begin(), splitting.names.end(), name) !=
-        splitting.names.end()) {
-      return &splitting;
-    }
-  }
-  return absl::UnimplementedError(absl::StrCat(
-      file.path(), ": ", kPre, " is ", gguf::Quoted(name),
-      "; Baton knows llama-bpe, qwen2, smollm, tekken, gpt-4o and gpt-2"));
+  const GgufSplitting* const splitting = FindGgufSplitting(name);
+  if (splitting != nullptr) return splitting;
+  return absl::UnimplementedError(
+      absl::StrCat(file.path(), ": ", kPre, " is ", gguf::Quoted(name),
+                   "; Baton knows ", KnownGgufSplittings()));
 }
 
 absl::StatusOr<json> ByteLevelJson(const gguf::GgufFile& file,
                                    const Vocabulary& vocabulary) {
-  BATON_ASSIGN_OR_RETURN(const Splitting* const splitting, FindSplitting(file));
+  BATON_ASSIGN_OR_RETURN(const GgufSplitting* const splitting,
+                         SplittingOf(file));
   BATON_ASSIGN_OR_RETURN(const auto merge_list, file.Strings(kMerges));
   json merges = json::array();
   for (const absl::string_view merge : merge_list) {
@@ -250,30 +197,14 @@ absl::StatusOr<json> ByteLevelJson(const gguf::GgufFile& file,
     }
     merges.push_back(std::string(merge));
   }
-  json parts = json::array();
-  if (splitting->splits_digits) {
-    parts.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  }
-  if (splitting->regex != nullptr) {
-    parts.push_back({{"type", "Split"},
-                     {"pattern", {{"Regex", splitting->regex}}},
-                     {"behavior", "Isolated"},
-                     {"invert", false}});
-  }
-  const json byte_level = {{"type", "ByteLevel"},
-                           {"add_prefix_space", false},
-                           {"trim_offsets", true},
-                           {"use_regex", splitting->regex == nullptr}};
-  parts.push_back(byte_level);
   BATON_ASSIGN_OR_RETURN(
       json post_processor,
       PostProcessorJson(file, vocabulary, splitting->adds_bos));
   return json{
       {"normalizer", splitting->normalizes ? json{{"type", "NFC"}} : json()},
-      {"pre_tokenizer",
-       {{"type", "Sequence"}, {"pretokenizers", std::move(parts)}}},
+      {"pre_tokenizer", splitting->PreTokenizerJson()},
       {"post_processor", std::move(post_processor)},
-      {"decoder", byte_level},
+      {"decoder", ByteLevelStage(/*use_regex=*/true)},
       {"model",
        {{"type", "BPE"},
         {"ignore_merges", splitting->ignores_merges},
