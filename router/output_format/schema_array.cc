@@ -21,6 +21,28 @@ struct ArrayShape {
   uint32_t num_prefix() const { return static_cast<uint32_t>(prefix.size()); }
 };
 
+// The schemas of the first elements and of the others, under these keywords.
+absl::Status ReadElements(const SchemaNode& schema, absl::string_view first,
+                          absl::string_view others, SchemaWriter* writer,
+                          ArrayShape* shape) {
+  if (const SchemaJson* prefix = schema.Find(first)) {
+    if (!prefix->is_array()) {
+      return schema.Invalid(first, "that is not an array");
+    }
+    for (size_t i = 0; i < prefix->size() && i < shape->most; ++i) {
+      shape->prefix.push_back(writer->document().Child(schema, first, i));
+    }
+  }
+  if (const SchemaJson* items = schema.Find(others)) {
+    if (*items == false) {
+      shape->most = std::min(shape->most, shape->num_prefix());
+    } else {
+      shape->rest = writer->document().Child(schema, others);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ArrayShape> ReadShape(const SchemaNode& schema,
                                      SchemaWriter* writer) {
   BATON_ASSIGN_OR_RETURN(const bool unique, schema.Bool("uniqueItems", false));
@@ -28,24 +50,16 @@ absl::StatusOr<ArrayShape> ReadShape(const SchemaNode& schema,
   ArrayShape shape;
   BATON_ASSIGN_OR_RETURN(shape.least, schema.Count("minItems", 0));
   BATON_ASSIGN_OR_RETURN(shape.most, schema.Count("maxItems", kAnyNumber));
-  if (const SchemaJson* prefix = schema.Find("prefixItems")) {
-    if (!prefix->is_array()) {
-      return schema.Invalid("prefixItems", "that is not an array");
-    }
-    for (size_t i = 0; i < prefix->size() && i < shape.most; ++i) {
-      shape.prefix.push_back(
-          writer->document().Child(schema, "prefixItems", i));
-    }
+  // Drafts before 2020-12 have an array of schemas under the name of what is
+  // one schema now, and otherwise heed no "additionalItems".
+  const SchemaJson* const items = schema.Find("items");
+  const bool older = items != nullptr && items->is_array();
+  if (older && schema.Has("prefixItems")) {
+    return schema.Unknown("prefixItems", "beside an array of \"items\"");
   }
-  if (const SchemaJson* items = schema.Find("items")) {
-    // As older drafts have it, instead of prefixItems.
-    if (items->is_array()) return schema.Unknown("items", "as an array");
-    if (*items == false) {
-      shape.most = std::min(shape.most, shape.num_prefix());
-    } else {
-      shape.rest = writer->document().Child(schema, "items");
-    }
-  }
+  BATON_RETURN_IF_ERROR(
+      older ? ReadElements(schema, "items", "additionalItems", writer, &shape)
+            : ReadElements(schema, "prefixItems", "items", writer, &shape));
   return shape;
 }
 

@@ -28,7 +28,8 @@ Keywords MakeKeywords() {
       {"additionalProperties", "maxProperties", "minProperties", "properties",
        "required"});
   add(KeywordKind::kConstraint, Only(JsonType::kArray),
-      {"items", "maxItems", "minItems", "prefixItems", "uniqueItems"});
+      {"additionalItems", "items", "maxItems", "minItems", "prefixItems",
+       "uniqueItems"});
   add(KeywordKind::kConstraint, Only(JsonType::kString),
       {"maxLength", "minLength", "pattern"});
   add(KeywordKind::kConstraint, NumberTypes(),

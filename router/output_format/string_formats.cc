@@ -60,6 +60,25 @@ std::string Ipv6() {
   return absl::StrCat(all, "|:((:", group, "){1,7}|:)");
 }
 
+// A scheme, then "//" and who has it, then a path, a query and a fragment
+// (RFC 3986, appendix A), but for addresses of future versions of IP.
+std::string Uri() {
+  const std::string escaped = "%[0-9A-Fa-f]{2}";
+  const auto any = [&](absl::string_view others) {
+    return absl::StrCat("([0-9A-Za-z._~!$&'()*+,;=", others, "-]|", escaped,
+                        ")");
+  };
+  const std::string character = any(":@");
+  const std::string user = absl::StrCat("(", any(":"), "*@)?");
+  const std::string host =
+      absl::StrCat("(", any(""), R"(*|\[()", Ipv6(), R"()\]))");
+  const std::string segments = absl::StrCat("(/", character, "*)*");
+  const std::string rootless = absl::StrCat(character, "+", segments);
+  return absl::StrCat("[A-Za-z][0-9A-Za-z+.-]*:(//", user, host, "(:\\d*)?",
+                      segments, "|/(", rootless, ")?|", rootless, "|)(\\?",
+                      any(":@/?"), "*)?(#", any(":@/?"), "*)?");
+}
+
 Formats MakeFormats() {
   const std::string hex = "[0-9A-Fa-f]";
   return {
@@ -72,6 +91,7 @@ Formats MakeFormats() {
       {"email", Mail()},
       {"ipv4", Ipv4()},
       {"ipv6", Ipv6()},
+      {"uri", Uri()},
   };
 }
 

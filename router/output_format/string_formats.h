@@ -11,7 +11,7 @@ namespace baton::router {
 // that is not known. Dates, times and durations are those of RFC 3339 (with
 // numbers of up to four digits in durations), IPv6 addresses have no IPv4
 // address in them, and host names and mail addresses are ASCII, of at most four
-// labels.
+// labels. A URI is that of RFC 3986, which begins with a scheme.
 std::optional<absl::string_view> FormatPattern(absl::string_view format);
 
 }  // namespace baton::router

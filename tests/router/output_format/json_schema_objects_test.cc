@@ -141,6 +141,28 @@ TEST(JsonSchemaObjectsTest, Arrays) {
   ExpectAllows(R"({"type":"array","minItems":2})", {"[1,\"a\"]"}, {"[1]"});
 }
 
+// As drafts before 2020-12 have it.
+TEST(JsonSchemaObjectsTest, ArraysOfItemsInTheirPlaces) {
+  const std::string prefix =
+      R"({"type":"array","items":[{"const":1},{"const":2}])";
+  ExpectAllows(prefix + "}", {"[]", "[1]", "[1,2]", "[1,2,\"x\",[]]"},
+               {"[2]", "[1,3]"});
+  ExpectAllows(prefix + R"(,"additionalItems":{"const":0}})",
+               {"[]", "[1,2,0,0]"}, {"[1,0]", "[1,2,1]"});
+  ExpectAllows(prefix + R"(,"additionalItems":false,"minItems":2})", {"[1,2]"},
+               {"[]", "[1]", "[1,2,3]"});
+  ExpectAllows(prefix + R"(,"minItems":2,"maxItems":2})", {"[1,2]"},
+               {"[1]", "[1,2,3]"});
+  ExpectAllows(R"({"type":"array","items":[],"additionalItems":{"const":0}})",
+               {"[]", "[0,0]"}, {"[1]"});
+  // Heeded nowhere else.
+  ExpectAllows(
+      R"({"type":"array","items":{"const":1},"additionalItems":false})",
+      {"[]", "[1,1]"}, {"[0]"});
+  ExpectAllows(R"({"type":"array","additionalItems":false})", {"[]", "[1]"},
+               {"1"});
+}
+
 TEST(JsonSchemaObjectsTest, ArraysWithAPrefix) {
   const std::string prefix =
       R"({"type":"array","prefixItems":[{"const":1},{"const":2},{"const":3}])";

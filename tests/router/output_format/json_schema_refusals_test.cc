@@ -163,26 +163,12 @@ TEST(JsonSchemaRefusalsTest, Bounds) {
 
 // Each unknown keyword says where it stands.
 TEST(JsonSchemaRefusalsTest, UnknownKeywords) {
-  for (const std::string keyword : {"not",
-                                    "if",
-                                    "then",
-                                    "else",
-                                    "patternProperties",
-                                    "propertyNames",
-                                    "dependentRequired",
-                                    "dependentSchemas",
-                                    "dependencies",
-                                    "contains",
-                                    "minContains",
-                                    "maxContains",
-                                    "unevaluatedProperties",
-                                    "unevaluatedItems",
-                                    "additionalItems",
-                                    "nullable",
-                                    "contentEncoding",
-                                    "$dynamicRef",
-                                    "$recursiveRef",
-                                    "a\"b"}) {
+  for (const std::string keyword :
+       {"not", "if", "then", "else", "patternProperties", "propertyNames",
+        "dependentRequired", "dependentSchemas", "dependencies", "contains",
+        "minContains", "maxContains", "unevaluatedProperties",
+        "unevaluatedItems", "nullable", "contentEncoding", "$dynamicRef",
+        "$recursiveRef", "a\"b"}) {
     const std::string quoted =
         keyword == "a\"b" ? R"("a\"b")" : absl::StrCat("\"", keyword, "\"");
     EXPECT_EQ(Refusal(absl::StrCat("{", quoted, ":{}}")),
@@ -216,8 +202,8 @@ TEST(JsonSchemaRefusalsTest, WhatKeywordsSayThatIsNotKnown) {
   };
   ExpectAll(
       "UNIMPLEMENTED",
-      {{R"({"type":"string","format":"uri"})",
-        unknown("\"format\" at # that is \"uri\"")},
+      {{R"({"type":"string","format":"iri"})",
+        unknown("\"format\" at # that is \"iri\"")},
        {R"({"type":"integer","format":"unix-time"})",
         unknown("\"format\" at # that is \"unix-time\"")},
        {R"({"type":"string","maxLength":65537})",
@@ -226,8 +212,10 @@ TEST(JsonSchemaRefusalsTest, WhatKeywordsSayThatIsNotKnown) {
         unknown("\"minItems\" at # above 65536")},
        {R"({"type":"array","uniqueItems":true})",
         unknown("\"uniqueItems\" at #")},
-       {R"({"type":"array","items":[{}]})",
-        unknown("\"items\" at # as an array")},
+       {R"({"type":"array","items":[{}],"prefixItems":[{}]})",
+        unknown("\"prefixItems\" at # beside an array of \"items\"")},
+       {R"({"type":"array","items":[{"not":{}}]})",
+        "has \"not\" at #/items/0, which Baton does not know"},
        {R"({"type":"number","multipleOf":1})", unknown("\"multipleOf\" at #")},
        {R"({"type":"integer","multipleOf":2})", unknown("\"multipleOf\" at #")},
        {R"({"type":"number","minimum":0.5})",

@@ -168,6 +168,20 @@ TEST(JsonSchemaTest, OtherFormats) {
                {R"("a")", R"("@b")", R"("a@")", R"("a@@b")", R"(".a@b")"});
 }
 
+TEST(JsonSchemaTest, Uris) {
+  ExpectAllows(
+      R"({"type":"string","format":"uri"})",
+      {R"("https://example.com")", R"("https://example.com/")",
+       R"("http://jo:pw@host.example:8080/a/b;c?x=1&y=%20/?#f/2?")",
+       R"("mailto:jo@example.com")", R"("urn:isbn:0451450523")",
+       R"("file:///etc/hosts")", R"("https://[2001:db8::1]:443/x")",
+       R"("tel:+1-816-555-1212")", R"("a:/b")", R"("a:")", R"("x+y.z-1:?q")"},
+      {R"("example.com")", R"("//host/path")", R"("/path")", R"("")",
+       R"("http://a b")", R"("1http://x")", R"("http://[zz]/")",
+       R"("http://x/%zz")", R"("http://x/<")", R"("http://x#a#b")",
+       R"("http://x:port/")", R"("http://a@b@c/")", R"("http://x/\u00e9")"});
+}
+
 TEST(JsonSchemaTest, Integers) {
   ExpectAllows(R"({"type":"integer"})",
                {"0", "7", "-7", "9223372036854775807", "-9223372036854775808"},
