@@ -236,10 +236,17 @@ class ConfigReader final {
     const std::string magnitude = Key("rope.scaling.attn_factor");
     std::string name = "rope_factors_long.weight";
     const bool stretched = file_.FindTensor(name) != nullptr;
+    const std::string type_key = Key("rope.scaling.type");
+    absl::string_view type;
+    if (file_.Has(type_key)) {
+      BATON_ASSIGN_OR_RETURN(type, file_.String(type_key));
+    }
     if (!stretched) {
-      if (!file_.Has(magnitude)) return absl::OkStatus();
-      return Unknown(magnitude,
-                     absl::StrCat("there without a tensor \"", name, "\""));
+      const bool named = type == "longrope";
+      if (!named && !file_.Has(magnitude)) return absl::OkStatus();
+      return Unknown(named ? type_key : magnitude,
+                     absl::StrCat(named ? gguf::Quoted(type) : "there",
+                                  " without a tensor \"", name, "\""));
     }
     if (config_.rope_scaling.kind != RopeScaling::Kind::kNone) {
       return Unknown(absl::StrCat("tensor \"", name, "\""),

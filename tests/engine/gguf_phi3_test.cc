@@ -215,6 +215,10 @@ TEST(GgufPhi3Test, WhatIsWrongIsNamed) {
   writer.Remove("rope_factors_long.weight");
   EXPECT_THAT(error(writer), HasSubstr("phi3.rope.scaling.attn_factor is there "
                                        "without a tensor"));
+  writer = PhiGguf();
+  writer.AddString("phi3.rope.scaling.type", "longrope");
+  EXPECT_THAT(error(writer), HasSubstr("phi3.rope.scaling.type is \"longrope\" "
+                                       "without a tensor"));
   writer = LongGguf();
   writer.AddFloat("phi3.rope.scaling.attn_factor", 0.0f);
   EXPECT_THAT(error(writer), HasSubstr("phi3.rope.scaling.attn_factor"));
