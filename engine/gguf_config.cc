@@ -35,8 +35,8 @@ class ConfigReader final {
     BATON_RETURN_IF_ERROR(ReadRope());
     if (IsPhi()) BATON_RETURN_IF_ERROR(ReadPhi());
     if (config_.architecture == Architecture::kSmolLm3) {
-      // Files do not say it; all of these models are so.
-      config_.layer_turns = LayersThatTurn(config_.num_layers, 4);
+      config_.layer_turns =
+          LayersThatTurn(config_.num_layers, kNoRopeLayerInterval);
     }
     ReadBiases();
     return config_;

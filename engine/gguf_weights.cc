@@ -135,11 +135,7 @@ class GgufTensorFinder final {
                         int64_t columns, int64_t first, int64_t rows) {
     const gguf::Tensor* const tensor = Find(name, {of_rows, columns});
     if (tensor == nullptr) return {};
-    const size_t row_bytes = tensor->bytes.size() / of_rows;
-    gguf::Tensor part = *tensor;
-    part.shape = {rows, columns};
-    part.bytes = tensor->bytes.subspan(first * row_bytes, rows * row_bytes);
-    return Matrix(part, rows, columns);
+    return RowsOf(*tensor, of_rows, first, rows);
   }
 
   // The matrices of all experts: those to choose from, then one that is shared.
@@ -170,12 +166,8 @@ class GgufTensorFinder final {
     const gguf::Tensor* const tensor =
         Find(name + "_exps.weight", {count, rows, columns});
     if (tensor == nullptr) return experts;
-    const size_t bytes = tensor->bytes.size() / count;
     for (int64_t i = 0; i < count; ++i) {
-      gguf::Tensor part = *tensor;
-      part.shape = {rows, columns};
-      part.bytes = tensor->bytes.subspan(i * bytes, bytes);
-      experts[i] = Matrix(part, rows, columns);
+      experts[i] = RowsOf(*tensor, count * rows, i * rows, rows);
     }
     return experts;
   }
@@ -189,6 +181,17 @@ class GgufTensorFinder final {
   }
 
  private:
+  // Of the `of_rows` rows that it has, `rows` from `first`.
+  WeightMatrix RowsOf(const gguf::Tensor& tensor, int64_t of_rows,
+                      int64_t first, int64_t rows) {
+    const int64_t columns = tensor.shape.back();
+    const size_t row_bytes = tensor.bytes.size() / of_rows;
+    gguf::Tensor part = tensor;
+    part.shape = {rows, columns};
+    part.bytes = tensor.bytes.subspan(first * row_bytes, rows * row_bytes);
+    return Matrix(part, rows, columns);
+  }
+
   WeightMatrix Matrix(const gguf::Tensor& tensor, int64_t rows,
                       int64_t columns) {
     WeightMatrix matrix;

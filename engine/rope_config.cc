@@ -197,7 +197,7 @@ void ReadLayerTurns(JsonFields& fields, ModelConfig& config) {
   if (config.architecture != Architecture::kSmolLm3) return;
   constexpr absl::string_view kField = "no_rope_layers";
   const int32_t interval =
-      fields.Int("no_rope_layer_interval", 4, 1, kMaxLayers);
+      fields.Int("no_rope_layer_interval", kNoRopeLayerInterval, 1, kMaxLayers);
   const json* const list = fields.Find(kField);
   if (list == nullptr) {
     config.layer_turns = LayersThatTurn(config.num_layers, interval);

@@ -15,6 +15,10 @@ namespace baton::engine {
 // REQUIRES: architecture, num_layers, head_dim and max_position are set.
 void ReadRope(const std::string& file, JsonFields& fields, ModelConfig& config);
 
+// Of SmolLM3, where its files do not say otherwise: every fourth layer knows no
+// positions.
+inline constexpr int32_t kNoRopeLayerInterval = 4;
+
 // Which layers know positions where every `interval`th does not; empty: all do.
 std::vector<bool> LayersThatTurn(int32_t num_layers, int32_t interval);
 

@@ -17,8 +17,6 @@ using engine::Architecture;
 using engine::ModelConfig;
 using engine::RopeScaling;
 
-constexpr int32_t kSmolLm3Interval = 4;
-
 // What the models differ in.
 struct Geometry {
   Architecture architecture;
@@ -124,10 +122,11 @@ ModelShape MakeLlama3(const char* name, const Geometry& g, double factor) {
   return shape;
 }
 
-// Every fourth layer knows no positions.
+// Some layers know no positions.
 ModelShape MakeSmolLm3(const char* name, const Geometry& g) {
   ModelShape shape = MakeShape(name, g);
-  shape.config.layer_turns = engine::LayersThatTurn(g.layers, kSmolLm3Interval);
+  shape.config.layer_turns =
+      engine::LayersThatTurn(g.layers, engine::kNoRopeLayerInterval);
   return shape;
 }
 
@@ -264,7 +263,7 @@ absl::StatusOr<ModelConfig> ChangeShape(ModelConfig config,
   }
   if (config.architecture == Architecture::kSmolLm3) {
     config.layer_turns =
-        engine::LayersThatTurn(config.num_layers, kSmolLm3Interval);
+        engine::LayersThatTurn(config.num_layers, engine::kNoRopeLayerInterval);
   }
   if (changes.tie_word_embeddings) {
     config.tie_word_embeddings = *changes.tie_word_embeddings;

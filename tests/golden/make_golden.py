@@ -154,9 +154,8 @@ MODELS = {
         "Phi3ForCausalLM", "phi3", hidden_size=64, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, head_dim=16,
         intermediate_size=104, vocab_size=136, sliding_window=None,
-        max_position_embeddings=96,
-        original_max_position_embeddings=24, partial_rotary_factor=0.75,
-        pad_token_id=None, rope_scaling={
+        max_position_embeddings=96, original_max_position_embeddings=24,
+        partial_rotary_factor=0.75, pad_token_id=None, rope_scaling={
             "type": "longrope",
             "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
             "long_factor": [1.3, 1.7, 2.9, 5.1, 8.3, 10.6]})),
