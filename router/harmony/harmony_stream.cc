@@ -71,15 +71,17 @@ std::vector<AnswerEvent> HarmonyStream::Finish() {
 // In no marker does its first byte come again.
 void HarmonyStream::Take(char c) {
   if (c == '<') {
-    for (const char again : std::exchange(marker_, "<")) TakeByte(again);
+    for (const char again : std::exchange(marker_, std::string(1, c))) {
+      TakeByte(again);
+    }
     return;
   }
   if (marker_.empty()) return TakeByte(c);
   marker_.push_back(c);
   if (!MayBeMarker(marker_)) {
-    for (const char again : std::exchange(marker_, "")) TakeByte(again);
+    for (const char again : std::exchange(marker_, {})) TakeByte(again);
   } else if (absl::EndsWith(marker_, "|>")) {
-    TakeMarker(std::exchange(marker_, ""));
+    TakeMarker(std::exchange(marker_, {}));
   }
 }
 
