@@ -13,6 +13,7 @@
 #include "common/gguf/gguf_summary.h"
 #include "common/status_macros.h"
 #include "engine/float_convert.h"
+#include "engine/gguf_gemma_config.h"
 #include "engine/model_limits.h"
 #include "engine/rope_config.h"
 #include "engine/safetensors.h"
@@ -34,6 +35,9 @@ class ConfigReader final {
     BATON_RETURN_IF_ERROR(ReadHeads());
     BATON_RETURN_IF_ERROR(ReadRope());
     if (IsPhi()) BATON_RETURN_IF_ERROR(ReadPhi());
+    if (config_.architecture == Architecture::kGemma3) {
+      BATON_RETURN_IF_ERROR(ReadGgufGemma(file_, config_));
+    }
     if (config_.architecture == Architecture::kSmolLm3) {
       config_.layer_turns =
           LayersThatTurn(config_.num_layers, kNoRopeLayerInterval);
@@ -69,7 +73,7 @@ class ConfigReader final {
          {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3,
           Architecture::kPhi3, Architecture::kSmolLm3, Architecture::kMixtral,
           Architecture::kQwen3Moe, Architecture::kGlm4Moe,
-          Architecture::kGptOss}) {
+          Architecture::kGptOss, Architecture::kGemma3}) {
       if (summary.model_class == ArchitectureName(architecture)) {
         config_.architecture = architecture;
       }
@@ -87,6 +91,7 @@ class ConfigReader final {
     // Of those that no architecture here has.
     const bool glm = config_.architecture == Architecture::kGlm4Moe;
     const bool gpt_oss = config_.architecture == Architecture::kGptOss;
+    const bool gemma = config_.architecture == Architecture::kGemma3;
     const bool has_experts = glm || gpt_oss ||
                              config_.architecture == Architecture::kMixtral ||
                              config_.architecture == Architecture::kQwen3Moe;
@@ -94,7 +99,8 @@ class ConfigReader final {
          {"expert_count", "expert_shared_count", "attention.sliding_window"}) {
       if (has_experts && name == "expert_count") continue;
       if (glm && name == "expert_shared_count") continue;
-      if ((gpt_oss || IsPhi()) && name == "attention.sliding_window") continue;
+      if ((gpt_oss || gemma || IsPhi()) && name == "attention.sliding_window")
+        continue;
       const std::string key = Key(name);
       if (!file_.Has(key)) continue;
       BATON_ASSIGN_OR_RETURN(
@@ -339,6 +345,7 @@ class ConfigReader final {
 
   absl::Status ReadRope() {
     const std::string base = Key("rope.freq_base");
+    if (config_.architecture == Architecture::kGemma3) config_.rope_theta = 1e6;
     if (file_.Has(base)) {
       BATON_ASSIGN_OR_RETURN(config_.rope_theta, file_.Number(base, 1.0, 1e12));
     }
@@ -447,6 +454,7 @@ class ConfigReader final {
     config_.mlp_bias = has("ffn_gate.bias") && config_.experts.count == 0;
     config_.qk_norm = config_.architecture == Architecture::kQwen3 ||
                       config_.architecture == Architecture::kQwen3Moe ||
+                      config_.architecture == Architecture::kGemma3 ||
                       (config_.architecture == Architecture::kGlm4Moe &&
                        has("attn_q_norm.weight"));
   }

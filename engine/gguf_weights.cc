@@ -334,6 +334,10 @@ LayerWeights TakeGgufLayer(GgufTensorFinder& finder, const ModelConfig& config,
                           {config.num_heads});
   const bool other_name = config.architecture == Architecture::kGlm4Moe ||
                           config.architecture == Architecture::kGptOss;
+  w.attention_out_norm = finder.TakeIf(
+      config.post_norms, p + "post_attention_norm.weight", {hidden});
+  w.feed_forward_out_norm =
+      finder.TakeIf(config.post_norms, p + "post_ffw_norm.weight", {hidden});
   w.post_attention_norm = finder.Take(
       p + (other_name ? "post_attention_norm.weight" : "ffn_norm.weight"),
       {hidden});

@@ -1,11 +1,13 @@
 // Field names, defaults and meanings are those of Hugging Face transformers
 // (LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config,
-// Qwen3MoeConfig, Glm4MoeConfig, Phi3Config, SmolLM3Config, GptOssConfig and
-// modeling_rope_utils). Fields that would change the result and that Baton does
-// not know are refused; fields that change nothing are ignored.
+// Qwen3MoeConfig, Glm4MoeConfig, Phi3Config, SmolLM3Config, GptOssConfig,
+// Gemma3TextConfig and modeling_rope_utils). Fields that would change the
+// result and that Baton does not know are refused; fields that change nothing
+// are ignored.
 #include "engine/model_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -16,7 +18,9 @@
 #include "common/gguf/gguf_file.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/text_model_json.h"
 #include "engine/feed_forward_config.h"
+#include "engine/gemma_config.h"
 #include "engine/gguf_config.h"
 #include "engine/json_fields.h"
 #include "engine/json_file.h"
@@ -34,13 +38,14 @@ constexpr Architecture kArchitectures[] = {
     Architecture::kLlama,   Architecture::kMistral, Architecture::kQwen2,
     Architecture::kQwen3,   Architecture::kMixtral, Architecture::kQwen3Moe,
     Architecture::kGlm4Moe, Architecture::kPhi3,    Architecture::kSmolLm3,
-    Architecture::kGptOss};
+    Architecture::kGptOss,  Architecture::kGemma3};
 
 // Whether the file says of each layer whether it slides.
 bool HasLayerTypes(Architecture architecture) {
   return architecture == Architecture::kQwen2 ||
          architecture == Architecture::kQwen3 ||
-         architecture == Architecture::kGptOss;
+         architecture == Architecture::kGptOss ||
+         architecture == Architecture::kGemma3;
 }
 
 int32_t DefaultMaxPosition(Architecture architecture) {
@@ -53,6 +58,7 @@ int32_t DefaultMaxPosition(Architecture architecture) {
     case Architecture::kMixtral:
     case Architecture::kGlm4Moe:
     case Architecture::kGptOss:
+    case Architecture::kGemma3:
       return 131072;
     case Architecture::kQwen2:
     case Architecture::kQwen3:
@@ -78,6 +84,7 @@ int32_t DefaultKvHeads(Architecture architecture, int32_t num_heads) {
       return 32;
     case Architecture::kQwen3Moe:
     case Architecture::kSmolLm3:
+    case Architecture::kGemma3:
       return 4;
   }
   LOG(FATAL) << "not an architecture";
@@ -108,7 +115,8 @@ void ReadArchitecture(JsonFields& fields, ModelConfig& config) {
 }
 
 // Things that a Llama-family config may hold and that would change the result.
-void RefuseUnknownFeatures(JsonFields& fields) {
+void RefuseUnknownFeatures(JsonFields& fields, const ModelConfig& config) {
+  if (config.architecture == Architecture::kGemma3) return;
   const std::string act = fields.String("hidden_act", "silu");
   if (fields.status().ok() && act != "silu") {
     fields.Fail(absl::UnimplementedError(
@@ -201,6 +209,10 @@ void ReadBiases(JsonFields& fields, ModelConfig& config) {
       config.o_bias = config.qkv_bias;
       config.qk_norm = true;
       break;
+    case Architecture::kGemma3:
+      config.qkv_bias = fields.Bool("attention_bias", false);
+      config.o_bias = config.qkv_bias;
+      break;
     case Architecture::kGlm4Moe:
       config.qkv_bias = fields.Bool("attention_bias", false);
       config.qk_norm = fields.Bool("use_qk_norm", false);
@@ -213,7 +225,8 @@ void ReadBiases(JsonFields& fields, ModelConfig& config) {
 }
 
 // Which layers slide: as `layer_types` says where the file has it, else, of
-// gpt-oss every other one, of Qwen those from max_window_layers on.
+// gpt-oss every other one, of Gemma all but every sixth, of Qwen those from
+// max_window_layers on.
 std::vector<bool> ReadLayerSlides(JsonFields& fields,
                                   const ModelConfig& config) {
   const int32_t first_sliding =
@@ -223,6 +236,11 @@ std::vector<bool> ReadLayerSlides(JsonFields& fields,
   if (types == nullptr) {
     if (config.architecture == Architecture::kGptOss) {
       return LayersInTurns(config.num_layers);
+    }
+    if (config.architecture == Architecture::kGemma3) {
+      return GemmaLayersThatSlide(
+          config.num_layers, fields.Int("sliding_window_pattern",
+                                        kGemmaSlidingPattern, 1, kMaxLayers));
     }
     for (int32_t layer = first_sliding; layer < config.num_layers; ++layer) {
       slides[layer] = true;
@@ -283,6 +301,7 @@ void ReadSlidingWindow(JsonFields& fields, ModelConfig& config) {
     // means that this is another model.
     std::vector<bool> slides = ReadLayerSlides(fields, config);
     const bool used = config.architecture == Architecture::kGptOss ||
+                      config.architecture == Architecture::kGemma3 ||
                       fields.Bool("use_sliding_window", false);
     if (!used) window.reset();
     const auto sliding = std::count(slides.begin(), slides.end(), true);
@@ -356,8 +375,14 @@ const char* ArchitectureName(Architecture architecture) {
       return "SmolLM3ForCausalLM";
     case Architecture::kGptOss:
       return "GptOssForCausalLM";
+    case Architecture::kGemma3:
+      return "Gemma3ForCausalLM";
   }
   return "unknown";
+}
+
+double ModelConfig::ScoreScale() const {
+  return 1.0 / std::sqrt(query_scalar > 0 ? query_scalar : head_dim);
 }
 
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model) {
@@ -368,13 +393,13 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model) {
         absl::StrCat(model, ": no such model directory or GGUF file"));
   }
   const std::string file = absl::StrCat(model, "/config.json");
-  BATON_ASSIGN_OR_RETURN(const json root,
-                         ReadJsonObject(file, kMaxConfigBytes));
+  BATON_ASSIGN_OR_RETURN(json whole, ReadJsonObject(file, kMaxConfigBytes));
+  const json root = TextModelJson(std::move(whole));
   ModelConfig config;
   JsonFields fields(file, root);
   ReadArchitecture(fields, config);
   BATON_RETURN_IF_ERROR(fields.status());
-  RefuseUnknownFeatures(fields);
+  RefuseUnknownFeatures(fields, config);
   config.quantization = ReadQuantization(fields);
   if (config.quantization.method == QuantizationConfig::Method::kMxfp4 &&
       config.architecture != Architecture::kGptOss) {
@@ -387,6 +412,7 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model) {
   BATON_RETURN_IF_ERROR(fields.status());
   ReadBiases(fields, config);
   config.attention_sinks = config.architecture == Architecture::kGptOss;
+  if (config.architecture == Architecture::kGemma3) ReadGemma(fields, config);
   ReadRope(file, fields, config);
   ReadSlidingWindow(fields, config);
   ReadSpecialTokens(fields, config);

@@ -24,7 +24,8 @@ enum class Architecture {
   kGlm4Moe,
   kPhi3,
   kSmolLm3,
-  kGptOss
+  kGptOss,
+  kGemma3
 };
 
 // "LlamaForCausalLM", ...
@@ -50,8 +51,8 @@ struct RopeScaling {
   bool truncate = true;
   // What turned elements of queries and keys are multiplied by.
   double attention_factor = 1.0;
-  // LongRoPE, GGUF files, and what is made from them: the frequency of pair i is
-  // divided by factors[i]; RotaryDim() / 2 of them.
+  // LongRoPE, GGUF files, and what is made from them: the frequency of pair i
+  // is divided by factors[i]; RotaryDim() / 2 of them.
   std::vector<double> factors;
 };
 
@@ -94,6 +95,15 @@ struct ExpertsConfig {
   int32_t passed() const { return per_token + shared; }
 };
 
+// What the gate of a feed-forward network goes through before it is multiplied.
+enum class Activation {
+  kSilu,  // x / (1 + exp(-x)): SwiGLU
+  // x / (1 + exp(-2 sqrt(2 / pi) (x + 0.044715 x^3))), which is GELU with
+  // a tanh for the normal distribution (Hendrycks and Gimpel 2016, "Gaussian
+  // error linear units"): GeGLU.
+  kGeluTanh,
+};
+
 struct ModelConfig {
   Architecture architecture = Architecture::kLlama;
   int32_t hidden_size = 0;
@@ -111,6 +121,17 @@ struct ModelConfig {
   // Most positions of one sequence, prompt and output together.
   int32_t max_position = 0;
   double rms_norm_eps = 1e-6;
+  // What the weights of norms are more than files have them.
+  double norm_offset = 0.0;
+  // RMSNorm, with weights of its own, of what attention and the feed-forward
+  // network give, before the residual stream has it (Gemma Team 2025, "Gemma 3
+  // technical report").
+  bool post_norms = false;
+  // What a token's embedding is multiplied by before the first layer.
+  double embedding_scale = 1.0;
+  Activation activation = Activation::kSilu;
+  // Products of queries and keys are divided by its root; 0: head_dim.
+  double query_scalar = 0.0;
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
   // RoPE turns so many of the first elements of a head of Q or K, an even
@@ -126,6 +147,9 @@ struct ModelConfig {
   // For models where only some layers slide; empty: all layers do when
   // sliding_window is set. Otherwise num_layers entries.
   std::vector<bool> layer_slides;
+  // Layers that slide turn by this base, and nothing stretches them; none: as
+  // others do.
+  std::optional<double> sliding_rope_theta;
   bool tie_word_embeddings = false;
   bool qkv_bias = false;  // Qwen2, or attention_bias
   bool o_bias = false;    // attention_bias of Llama
@@ -151,6 +175,8 @@ struct ModelConfig {
     return experts.count > 0 &&
            (layer_has_experts.empty() || layer_has_experts[layer]);
   }
+  // What products of queries and keys are multiplied by.
+  double ScoreScale() const;
   bool LayerSlides(int32_t layer) const {
     return sliding_window.has_value() &&
            (layer_slides.empty() || layer_slides[layer]);

@@ -67,6 +67,21 @@ void AddConfig(const ModelConfig& config, IdentityHash& hash) {
     hash.AddString("rope_magnitude");
     hash.AddDouble(scaling.attention_factor);
   }
+  if (config.sliding_rope_theta.has_value()) {
+    hash.AddString("sliding_rope_theta");
+    hash.AddDouble(*config.sliding_rope_theta);
+  }
+  // Not what norms of a file are more than it says: they are the same norms.
+  if (config.post_norms) hash.AddString("post_norms");
+  if (config.activation == Activation::kGeluTanh) hash.AddString("gelu_tanh");
+  if (config.embedding_scale != 1.0) {
+    hash.AddString("embedding_scale");
+    hash.AddDouble(config.embedding_scale);
+  }
+  if (config.query_scalar > 0) {
+    hash.AddString("query_scalar");
+    hash.AddDouble(config.query_scalar);
+  }
   if (config.attention_sinks) hash.AddString("attention_sinks");
   const ExpertsConfig& experts = config.experts;
   if (experts.count == 0) return;

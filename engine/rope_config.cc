@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/stretched_context.h"
+#include "engine/gemma_config.h"
 #include "engine/json_file.h"
 #include "engine/model_limits.h"
 
@@ -223,6 +224,34 @@ void ReadLayerTurns(JsonFields& fields, ModelConfig& config) {
   }
 }
 
+// What newer files of Gemma's say of each kind of layer.
+void ReadRopeOfKinds(const std::string& file, JsonFields& fields,
+                     absl::string_view name, const json& object,
+                     ModelConfig& config) {
+  for (const auto& [kind, value] : object.items()) {
+    const bool full = kind == "full_attention";
+    if ((!full && kind != "sliding_attention") || !value.is_object()) {
+      return fields.FailField(
+          absl::StrCat(name, ".", kind), value,
+          "an object of full_attention or of sliding_attention");
+    }
+    JsonFields rope(file, value, absl::StrCat(name, ".", kind, "."));
+    if (full) {
+      ReadRopeObject(fields, rope, /*kind_required=*/false, config);
+    } else {
+      config.sliding_rope_theta =
+          rope.Number("rope_theta", *config.sliding_rope_theta, 1.0, 1e12);
+      const std::string type = rope.String("rope_type", "default");
+      if (rope.status().ok() && type != "default") {
+        rope.Fail(absl::UnimplementedError(absl::StrCat(
+            rope.Where("rope_type"), " is ", JsonExcerpt(json(type)),
+            "; Baton knows \"default\"")));
+      }
+    }
+    fields.Fail(rope.status());
+  }
+}
+
 double DefaultTheta(const ModelConfig& config) {
   switch (config.architecture) {
     case Architecture::kMixtral:
@@ -231,6 +260,8 @@ double DefaultTheta(const ModelConfig& config) {
       return 2e6;
     case Architecture::kGptOss:
       return 1.5e5;
+    case Architecture::kGemma3:
+      return 1e6;
     default:
       return 1e4;
   }
@@ -242,6 +273,11 @@ void ReadRope(const std::string& file, JsonFields& fields,
               ModelConfig& config) {
   config.rope_theta =
       fields.Number("rope_theta", DefaultTheta(config), 1.0, 1e12);
+  const bool gemma = config.architecture == Architecture::kGemma3;
+  if (gemma) {
+    config.sliding_rope_theta =
+        fields.Number("rope_local_base_freq", kGemmaSlidingTheta, 1.0, 1e12);
+  }
   ReadPartialRotary(fields, config);
   ReadLayerTurns(fields, config);
   // Newer files write the first; what an older one says in the second goes
@@ -258,6 +294,10 @@ void ReadRope(const std::string& file, JsonFields& fields,
     }
     if (std::any_of(object->begin(), object->end(),
                     [](const json& value) { return value.is_object(); })) {
+      if (gemma) {
+        ReadRopeOfKinds(file, fields, name, *object, config);
+        continue;
+      }
       return fields.Fail(absl::UnimplementedError(absl::StrCat(
           fields.Where(name),
           " differs between layers; Baton knows one RoPE for all of them")));

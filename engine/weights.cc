@@ -327,9 +327,20 @@ void TakeStackedExperts(TensorFinder& finder, const ModelConfig& config,
   }
 }
 
+// What names of tensors begin with; of a model that reads images, two ways.
+std::string RootOf(const SafetensorsSet& set) {
+  for (const char* const root :
+       {"language_model.model.", "model.language_model."}) {
+    if (set.Find(absl::StrCat(root, "embed_tokens.weight")) != nullptr) {
+      return root;
+    }
+  }
+  return "model.";
+}
+
 LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
-                       int32_t layer) {
-  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+                       const std::string& root, int32_t layer) {
+  const std::string prefix = absl::StrCat(root, "layers.", layer, ".");
   const std::string attention = prefix + "self_attn.";
   const std::string mlp = prefix + "mlp.";
   const int64_t hidden = config.hidden_size;
@@ -365,8 +376,15 @@ LayerWeights TakeLayer(TensorFinder& finder, const ModelConfig& config,
   w.k_norm = finder.TakeIf(qk_norm, attention + "k_norm.weight", {head_dim});
   w.sinks = finder.TakeIf(config.attention_sinks, attention + "sinks",
                           {config.num_heads});
+  const bool posts = config.post_norms;
+  w.attention_out_norm = finder.TakeIf(
+      posts, prefix + "post_attention_layernorm.weight", {hidden});
+  w.feed_forward_out_norm = finder.TakeIf(
+      posts, prefix + "post_feedforward_layernorm.weight", {hidden});
   w.post_attention_norm =
-      finder.Take(prefix + "post_attention_layernorm.weight", {hidden});
+      finder.Take(prefix + (posts ? "pre_feedforward" : "post_attention") +
+                      "_layernorm.weight",
+                  {hidden});
   if (config.architecture == Architecture::kGptOss) {
     TakeStackedExperts(finder, config, mlp, w);
     return w;
@@ -431,7 +449,7 @@ std::vector<const TensorView*> ModelWeights::AllTensors() const {
     for (const auto* tensor :
          {&w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias, &w.q_norm, &w.k_norm,
           &w.gate_bias, &w.up_bias, &w.down_bias, &w.choice_bias, &w.sinks,
-          &w.router_bias}) {
+          &w.router_bias, &w.attention_out_norm, &w.feed_forward_out_norm}) {
       add_if(*tensor);
     }
     for (const ExpertWeights& expert : w.experts) {
@@ -463,13 +481,14 @@ absl::StatusOr<ModelWeights> LoadModelWeights(const std::string& model,
   const int64_t hidden = config.hidden_size;
   const int64_t vocab = config.vocab_size;
   TensorFinder finder(*set, config.quantization);
-  weights.embedding = finder.TakeMatrix("model.embed_tokens", vocab, hidden);
+  const std::string root = RootOf(*set);
+  weights.embedding = finder.TakeMatrix(root + "embed_tokens", vocab, hidden);
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    weights.layers.push_back(TakeLayer(finder, config, layer));
+    weights.layers.push_back(TakeLayer(finder, config, root, layer));
     // A config may ask for many more layers than there are.
     BATON_RETURN_IF_ERROR(finder.status());
   }
-  weights.final_norm = finder.Take("model.norm.weight", {hidden});
+  weights.final_norm = finder.Take(root + "norm.weight", {hidden});
   // With tied embeddings a head in the file is a copy that nobody reads.
   if (!config.tie_word_embeddings) {
     weights.lm_head = finder.TakeMatrix("lm_head", vocab, hidden);

@@ -41,10 +41,12 @@ struct LayerWeights {
   std::optional<TensorView> o_bias;                  // when o_bias
   std::optional<TensorView> q_norm, k_norm;          // [head_dim], when qk_norm
   std::optional<TensorView> sinks;  // [num_heads], when attention_sinks
-  TensorView post_attention_norm;   // [hidden]
-  WeightMatrix gate_proj;           // [intermediate, hidden]
-  WeightMatrix up_proj;             // [intermediate, hidden]
-  WeightMatrix down_proj;           // [hidden, intermediate]
+  TensorView post_attention_norm;   // [hidden], before the feed-forward network
+  // [hidden], when post_norms: behind attention, and behind the network.
+  std::optional<TensorView> attention_out_norm, feed_forward_out_norm;
+  WeightMatrix gate_proj;  // [intermediate, hidden]
+  WeightMatrix up_proj;    // [intermediate, hidden]
+  WeightMatrix down_proj;  // [hidden, intermediate]
   std::optional<TensorView> gate_bias, up_bias, down_bias;  // when mlp_bias
   // Layers with experts have these in place of the three matrices above.
   std::optional<WeightMatrix> expert_router;  // [experts.count, hidden]

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "engine/gemma_config.h"
 #include "engine/rope_config.h"
 #include "model_tools/synth_tokenizer.h"
 
@@ -130,6 +131,25 @@ ModelShape MakeSmolLm3(const char* name, const Geometry& g) {
   return shape;
 }
 
+// Most layers slide.
+ModelShape MakeGemma3(const char* name, const Geometry& g, int32_t window,
+                      double query_scalar, double factor) {
+  ModelShape shape = MakeShape(name, g);
+  ModelConfig& config = shape.config;
+  engine::SetGemma(config);
+  config.norm_offset = 1.0;
+  config.query_scalar = query_scalar;
+  config.sliding_window = window;
+  config.layer_slides =
+      engine::GemmaLayersThatSlide(g.layers, engine::kGemmaSlidingPattern);
+  config.sliding_rope_theta = engine::kGemmaSlidingTheta;
+  if (factor > 1) {
+    config.rope_scaling.kind = RopeScaling::Kind::kLinear;
+    config.rope_scaling.factor = factor;
+  }
+  return shape;
+}
+
 std::vector<ModelShape> MakeShapes() {
   constexpr Architecture kLlama = Architecture::kLlama;
   return {
@@ -159,6 +179,26 @@ std::vector<ModelShape> MakeShapes() {
           32.0),
       MakeSmolLm3("SmolLM3-3B", {Architecture::kSmolLm3, 36, 2048, 16, 4, 128,
                                  11008, 128256, 65536, 1e-6, 5e6, true}),
+      MakeGemma3("Gemma-3-270M",
+                 {Architecture::kGemma3, 18, 640, 4, 1, 256, 2048, 262144,
+                  32768, 1e-6, 1e6, true},
+                 512, 256, 1),
+      MakeGemma3("Gemma-3-1B",
+                 {Architecture::kGemma3, 26, 1152, 4, 1, 256, 6912, 262144,
+                  32768, 1e-6, 1e6, true},
+                 512, 256, 1),
+      MakeGemma3("Gemma-3-4B",
+                 {Architecture::kGemma3, 34, 2560, 8, 4, 256, 10240, 262208,
+                  131072, 1e-6, 1e6, true},
+                 1024, 256, 8),
+      MakeGemma3("Gemma-3-12B",
+                 {Architecture::kGemma3, 48, 3840, 16, 8, 256, 15360, 262208,
+                  131072, 1e-6, 1e6, true},
+                 1024, 256, 8),
+      MakeGemma3("Gemma-3-27B",
+                 {Architecture::kGemma3, 62, 5376, 32, 16, 128, 21504, 262208,
+                  131072, 1e-6, 1e6, true},
+                 1024, 168, 8),
       // Version 0.3 of it.
       MakeShape("Mistral-7B", {Architecture::kMistral, 32, 4096, 32, 8, 128,
                                14336, 32768, 32768, 1e-5, 1e6, false}),
@@ -259,8 +299,14 @@ absl::StatusOr<ModelConfig> ChangeShape(ModelConfig config,
     std::fill_n(has_experts.begin(), dense, false);
   }
   if (!config.layer_slides.empty()) {
-    config.layer_slides = engine::LayersInTurns(config.num_layers);
+    config.layer_slides =
+        config.architecture == Architecture::kGemma3
+            ? engine::GemmaLayersThatSlide(config.num_layers,
+                                           engine::kGemmaSlidingPattern)
+            : engine::LayersInTurns(config.num_layers);
   }
+  // The embedding's scale is of the hidden size.
+  if (config.architecture == Architecture::kGemma3) engine::SetGemma(config);
   if (config.architecture == Architecture::kSmolLm3) {
     config.layer_turns =
         engine::LayersThatTurn(config.num_layers, engine::kNoRopeLayerInterval);

@@ -83,6 +83,10 @@ void ListLayer(const ModelConfig& c, int32_t layer, bool mxfp4,
   add_linear("self_attn.o_proj", hidden, q_size, TensorRole::kResidualMatrix,
              c.o_bias);
   add("post_attention_layernorm.weight", {hidden}, TensorRole::kNorm);
+  if (c.post_norms) {
+    add("pre_feedforward_layernorm.weight", {hidden}, TensorRole::kNorm);
+    add("post_feedforward_layernorm.weight", {hidden}, TensorRole::kNorm);
+  }
   if (c.architecture == engine::Architecture::kGptOss) {
     add("self_attn.sinks", {c.num_heads}, TensorRole::kBias);
     return ListStackedExperts(c, prefix + "mlp.", mxfp4, tensors);

@@ -33,6 +33,8 @@ const char* ModelType(Architecture architecture) {
       return "smollm3";
     case Architecture::kGptOss:
       return "gpt_oss";
+    case Architecture::kGemma3:
+      return "gemma3_text";
   }
   LOG(FATAL) << "not an architecture";
 }
@@ -133,8 +135,9 @@ ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
   const bool gpt_oss = c.architecture == Architecture::kGptOss;
   const bool phi = c.architecture == Architecture::kPhi3;
   const bool smollm3 = c.architecture == Architecture::kSmolLm3;
+  const bool gemma = c.architecture == Architecture::kGemma3;
   const bool slides =
-      gpt_oss || phi || c.architecture == Architecture::kMistral;
+      gpt_oss || phi || gemma || c.architecture == Architecture::kMistral;
   CHECK(slides || !c.sliding_window.has_value());
   CHECK(smollm3 || c.layer_turns.empty());
   ordered_json json = {
@@ -154,7 +157,8 @@ ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
       {"rms_norm_eps", c.rms_norm_eps},
       {"rope_theta", c.rope_theta},
       {"rope_scaling", RopeScalingJson(c.rope_scaling)},
-      {"hidden_act", "silu"},
+      {gemma ? "hidden_activation" : "hidden_act",
+       gemma ? "gelu_pytorch_tanh" : "silu"},
       {"tie_word_embeddings", c.tie_word_embeddings},
       {"torch_dtype", TorchName(dtype)}};
   if (c.architecture == Architecture::kLlama || smollm3) {
@@ -188,7 +192,11 @@ ordered_json ConfigJson(const ModelConfig& c, DType dtype) {
       c.architecture == Architecture::kQwen3Moe) {
     json["use_sliding_window"] = false;
   }
-  if (gpt_oss) {
+  if (gemma) {
+    json["query_pre_attn_scalar"] = c.query_scalar;
+    json["rope_local_base_freq"] = c.sliding_rope_theta.value_or(c.rope_theta);
+  }
+  if (gpt_oss || gemma) {
     json["attention_bias"] = c.qkv_bias;
     json["layer_types"] = ordered_json::array();
     for (int32_t layer = 0; layer < c.num_layers; ++layer) {

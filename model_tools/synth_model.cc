@@ -110,7 +110,8 @@ struct Distributions {
                  Spread(options.config) *
                      std::min(1.0f,
                               4 / std::sqrt(2.0f * options.config.num_layers))),
-        norm(options.dtype, 1.0f, 0.02f),
+        norm(options.dtype,
+             1.0f - static_cast<float>(options.config.norm_offset), 0.02f),
         unprintable(options.dtype, 0.0f,
                     Spread(options.config) * kUnprintableScale) {}
 

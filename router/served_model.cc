@@ -13,6 +13,7 @@
 #include "common/model_name.h"
 #include "common/status_macros.h"
 #include "common/stretched_context.h"
+#include "common/text_model_json.h"
 #include "router/harmony/harmony_format.h"
 #include "router/reasoning/reasoning_start.h"
 #include "router/text/json_node.h"
@@ -253,7 +254,8 @@ absl::StatusOr<ServedModel> LoadServedModel(const std::string& model_dir,
   }
 
   const std::string config_file = absl::StrCat(model_dir, "/config.json");
-  BATON_ASSIGN_OR_RETURN(const json config, ReadJsonFile(config_file));
+  BATON_ASSIGN_OR_RETURN(json whole, ReadJsonFile(config_file));
+  const json config = TextModelJson(std::move(whole));
   BATON_RETURN_IF_ERROR(ReadConfig(JsonNode(&config, config_file), &model));
 
   const std::string generation_file =

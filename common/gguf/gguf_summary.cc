@@ -24,6 +24,7 @@ constexpr absl::string_view kEndTokens[] = {
     "<|endoftext|>", "<|return|>", "<|call|>"};
 // Of Phi's; gpt-oss ends a message so, not an answer.
 constexpr absl::string_view kPhiEndToken = "<|end|>";
+constexpr absl::string_view kGemmaEndToken = "<end_of_turn>";
 constexpr int64_t kControlToken = 3;
 
 absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
@@ -50,13 +51,15 @@ absl::Status ReadArchitecture(const GgufFile& file, Summary& out) {
     out.model_class = "SmolLM3ForCausalLM";
   } else if (name == "glm4moe") {
     out.model_class = "Glm4MoeForCausalLM";
+  } else if (name == "gemma3") {
+    out.model_class = "Gemma3ForCausalLM";
   } else if (name == "gpt-oss") {
     out.model_class = "GptOssForCausalLM";
   } else {
     return absl::UnimplementedError(absl::StrCat(
         file.path(), ": ", kKey, " is ", Quoted(name),
-        "; Baton knows llama, qwen2, qwen3, qwen3moe, phi3, smollm3, glm4moe "
-        "and gpt-oss"));
+        "; Baton knows llama, qwen2, qwen3, qwen3moe, phi3, smollm3, gemma3, "
+        "glm4moe and gpt-oss"));
   }
   return absl::OkStatus();
 }
@@ -126,7 +129,8 @@ absl::Status ReadSpecialTokens(const GgufFile& file, Summary& out) {
     if (types[i] != kControlToken) continue;
     if (std::find(std::begin(kEndTokens), std::end(kEndTokens), tokens[i]) !=
             std::end(kEndTokens) ||
-        (out.architecture == "phi3" && tokens[i] == kPhiEndToken)) {
+        (out.architecture == "phi3" && tokens[i] == kPhiEndToken) ||
+        (out.architecture == "gemma3" && tokens[i] == kGemmaEndToken)) {
       AddEos(static_cast<int64_t>(i), out);
     }
   }

@@ -1,7 +1,6 @@
 #include "engine/cpu/attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -32,7 +31,7 @@ void Attention::Result::Clear(int64_t rows, int64_t width) {
 }
 
 Attention::Attention(const Kernels& kernels, const KvPages& pages,
-                     int32_t num_heads, int32_t num_threads)
+                     int32_t num_heads, float score_factor, int32_t num_threads)
     : kernels_(kernels),
       pages_(pages),
       head_dim_(pages.layout().head_dim),
@@ -40,7 +39,7 @@ Attention::Attention(const Kernels& kernels, const KvPages& pages,
       num_kv_heads_(pages.layout().num_kv_heads),
       group_(num_heads / num_kv_heads_),
       max_tile_rows_(std::max(1, kTileQueries / group_)),
-      score_factor_(static_cast<float>(1.0 / std::sqrt(head_dim_))) {
+      score_factor_(score_factor) {
   CHECK_EQ(num_heads % num_kv_heads_, 0);
   CHECK_EQ(head_dim_ % 2, 0);
   scratch_.resize(num_threads);

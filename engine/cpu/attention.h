@@ -41,10 +41,11 @@ struct QueryTile {
 
 class Attention final {
  public:
-  // `pages` must outlive the object.
-  // REQUIRES: num_heads is a multiple of the KV heads, head_dim is even.
+  // `pages` must outlive the object. Products of queries and keys are
+  // multiplied by `score_factor`. REQUIRES: num_heads is a multiple of the KV
+  // heads, head_dim is even.
   Attention(const Kernels& kernels, const KvPages& pages, int32_t num_heads,
-            int32_t num_threads);
+            float score_factor, int32_t num_threads);
 
   int32_t MaxTileRows() const { return max_tile_rows_; }
 

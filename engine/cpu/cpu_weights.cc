@@ -8,6 +8,7 @@
 #include "common/status_macros.h"
 #include "engine/float_convert.h"
 #include "engine/mxfp4_rows.h"
+#include "engine/norm_weights.h"
 
 namespace baton::engine::cpu {
 namespace {
@@ -270,7 +271,7 @@ absl::StatusOr<CpuWeights> PackWeights(const ModelConfig& config,
   CpuWeights out;
   out.dtype = dtype;
   out.hidden_size = config.hidden_size;
-  out.final_norm = Floats(weights.final_norm);
+  out.final_norm = NormWeights(config, weights.final_norm);
   const std::vector<MatrixPlace> places = MatrixPlaces(config, out);
   const std::vector<MatrixSource> sources =
       MatrixSources(config, weights, places);
@@ -306,12 +307,14 @@ absl::StatusOr<CpuWeights> PackWeights(const ModelConfig& config,
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const LayerWeights& in = weights.layers[i];
     CpuLayerWeights& layer = out.layers[i];
-    layer.input_norm = Floats(in.input_norm);
+    layer.input_norm = NormWeights(config, in.input_norm);
     layer.qkv_bias = QkvBias(config, in);
-    layer.q_norm = OptionalFloats(in.q_norm);
-    layer.k_norm = OptionalFloats(in.k_norm);
+    layer.q_norm = NormWeights(config, in.q_norm);
+    layer.k_norm = NormWeights(config, in.k_norm);
     layer.o_bias = OutputBias(in.o_bias);
-    layer.post_attention_norm = Floats(in.post_attention_norm);
+    layer.attention_out_norm = NormWeights(config, in.attention_out_norm);
+    layer.feed_forward_out_norm = NormWeights(config, in.feed_forward_out_norm);
+    layer.post_attention_norm = NormWeights(config, in.post_attention_norm);
     layer.gate_up_bias = GateUpBias(in);
     layer.down_bias = OutputBias(in.down_bias);
     layer.sinks = OptionalFloats(in.sinks);

@@ -45,7 +45,9 @@ struct CpuLayerWeights {
   std::vector<float> sinks;   // [num_heads], or empty
   PackedMatrix o;
   std::vector<float> o_bias;
-  std::vector<float> post_attention_norm;  // [hidden]
+  std::vector<float> attention_out_norm;     // [hidden], or empty
+  std::vector<float> feed_forward_out_norm;  // [hidden], or empty
+  std::vector<float> post_attention_norm;    // [hidden]
   // kGatePanels of gate, then of up, and so on; both padded to whole strips.
   PackedMatrix gate_up;
   std::vector<float> gate_up_bias;

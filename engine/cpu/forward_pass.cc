@@ -30,9 +30,11 @@ ForwardPass::ForwardPass(const Kernels& kernels, ThreadTeam& team,
       pages_(kernels, layout, kv_memory),
       q_size_(config.num_heads * config.head_dim),
       rope_(config),
+      sliding_rope_(SlidingRopeConfig(config)),
       matmul_(kernels, team),
       lora_(kernels, matmul_, loras),
-      attention_(kernels, pages_, config.num_heads, team.num_threads()),
+      attention_(kernels, pages_, config.num_heads,
+                 static_cast<float>(config.ScoreScale()), team.num_threads()),
       normed_(weights.dtype, config.hidden_size),
       attended_(WeightDtype::kBf16, q_size_),
       attended_quantized_(weights.dtype, q_size_),
@@ -67,12 +69,14 @@ scheduling::StepResult ForwardPass::Run(const scheduling::StepPlan& plan,
     AddProduct(
         attended_quantized_.quantized() ? attended_quantized_ : attended_,
         layer.o, layer.o_bias, i, LoraTarget::kO);
+    if (config_.post_norms) AddNormed(layer.attention_out_norm);
     const bool mixes = config_.LayerHasExperts(i);
     Normalize(layer.post_attention_norm, /*exact=*/mixes || lora_.any());
     if (mixes) {
       MixExperts(layer);
     } else {
       FeedForward(layer, i);
+      if (config_.post_norms) AddNormed(layer.feed_forward_out_norm);
     }
   }
   if (num_rows_ > 0) Normalize(weights_.final_norm);
@@ -143,11 +147,17 @@ void ForwardPass::LayOutRows(const scheduling::StepPlan& plan) {
   }
   num_rows_ = static_cast<int32_t>(rows_.size());
   rope_.Ensure(end_position);
+  if (config_.sliding_rope_theta.has_value()) {
+    sliding_rope_.Ensure(end_position);
+  }
   SetLoraRuns([](int32_t i) { return i; });
 }
 
 void ForwardPass::ReserveScratch() {
   residual_.Reserve(int64_t{num_rows_} * config_.hidden_size);
+  if (config_.post_norms) {
+    product_.Reserve(int64_t{num_rows_} * config_.hidden_size);
+  }
   normed_.Reserve(num_rows_);
   queries_.Reserve(int64_t{num_rows_} * q_size_);
   attended_.Reserve(num_rows_);
@@ -184,8 +194,11 @@ void ForwardPass::ForRows(int32_t first, int32_t count, int64_t row_work,
 }
 
 void ForwardPass::Embed() {
-  ForRows(config_.hidden_size, [&](int32_t row, int32_t) {
+  const int32_t hidden = config_.hidden_size;
+  const auto scale = static_cast<float>(config_.embedding_scale);
+  ForRows(hidden, [&](int32_t row, int32_t) {
     weights_.ReadEmbedding(rows_[row].token, residual(row));
+    if (scale != 1.0f) kernels_.scale(residual(row), scale, hidden);
   });
 }
 
@@ -227,6 +240,10 @@ void ForwardPass::FinishHeads(const CpuLayerWeights& layer, int32_t layer_index,
   const bool is_query = head < q_heads;
   const bool is_value = head >= q_heads + kv_heads;
   const bool turns = config_.LayerTurns(layer_index);
+  const RopeTable& rope =
+      config_.sliding_rope_theta.has_value() && config_.LayerSlides(layer_index)
+          ? sliding_rope_
+          : rope_;
   const std::vector<float>& norm = is_query ? layer.q_norm : layer.k_norm;
   if (lora_.any()) {
     const LoraTarget target = is_query   ? LoraTarget::kQ
@@ -253,7 +270,7 @@ void ForwardPass::FinishHeads(const CpuLayerWeights& layer, int32_t layer_index,
       kernels_.rms_norm(x, norm.data(), head_dim, eps, x);
     }
     if (turns) {
-      kernels_.rope(x, rope_.Cos(row.position), rope_.Sin(row.position),
+      kernels_.rope(x, rope.Cos(row.position), rope.Sin(row.position),
                     config_.RotaryDim() / 2);
     }
     if (is_query) {
@@ -338,6 +355,8 @@ void ForwardPass::Gate(const Strip& strip, const std::vector<float>& bias,
     float* const up = gate + kGroupInputs;
     if (limit > 0) {
       kernels_.limited_swiglu(gate, up, limit, kGroupInputs, gate);
+    } else if (config_.activation == Activation::kGeluTanh) {
+      kernels_.geglu(gate, up, kGroupInputs, gate);
     } else {
       kernels_.swiglu(gate, up, kGroupInputs, gate);
     }
@@ -364,9 +383,24 @@ void ForwardPass::AddProduct(const Activations& a, const PackedMatrix& b,
             std::min(strip.panels * kPanelColumns, hidden - first);
         for (int32_t i = 0; i < strip.rows; ++i) {
           if (!bias.empty()) kernels_.add(strip.row(i), bias.data() + first, n);
+          if (config_.post_norms) {
+            std::memcpy(product(strip.first_row + i) + first, strip.row(i),
+                        n * sizeof(float));
+            continue;
+          }
           kernels_.add(residual(strip.first_row + i) + first, strip.row(i), n);
         }
       });
+}
+
+void ForwardPass::AddNormed(const std::vector<float>& norm) {
+  const int32_t hidden = config_.hidden_size;
+  const float eps = static_cast<float>(config_.rms_norm_eps);
+  ForRows(2 * hidden, [&](int32_t row, int32_t) {
+    float* const x = product(row);
+    kernels_.rms_norm(x, norm.data(), hidden, eps, x);
+    kernels_.add(residual(row), x, hidden);
+  });
 }
 
 scheduling::StepResult ForwardPass::UseLogits(

@@ -93,7 +93,8 @@ class ForwardPass final {
   // is written, all that have no logits.
   void KeepLogitRows();
   void FeedForward(const CpuLayerWeights& layer, int32_t layer_index);
-  // SwiGLU of two products that lie in turns, within a limit unless that is 0,
+  // SwiGLU, or GeGLU, of two products that lie in turns, within a limit unless
+  // that is 0,
   // into the strip's rows of `gated`; and of `exact`, unless that is null.
   void Gate(const Strip& strip, const std::vector<float>& bias, float limit,
             Activations& gated, Activations* exact);
@@ -117,9 +118,12 @@ class ForwardPass final {
       const CpuLayerWeights& layer, PackedMatrix CpuExpertWeights::*matrix);
   // Adds the product of `a` and `b`, with what adapters add to it, and a bias,
   // to the residual stream.
+  // In models with post_norms, leaves it to AddNormed.
   void AddProduct(const Activations& a, const PackedMatrix& b,
                   const std::vector<float>& bias, int32_t layer_index,
                   LoraTarget target);
+  // Adds what AddProduct left, normalized.
+  void AddNormed(const std::vector<float>& norm);
   // Normalizes the residual stream as the input of what comes next; also as
   // that of what takes bfloat16, when `exact`: an expert router, adapters.
   void Normalize(const std::vector<float>& norm, bool exact = false);
@@ -135,6 +139,10 @@ class ForwardPass final {
     return residual_.data() + int64_t{row} * config_.hidden_size;
   }
 
+  float* product(int32_t row) {
+    return product_.data() + int64_t{row} * config_.hidden_size;
+  }
+
   const Kernels& kernels_;
   ThreadTeam& team_;
   const ModelConfig& config_;
@@ -142,6 +150,7 @@ class ForwardPass final {
   const KvPages pages_;
   const int32_t q_size_;
   RopeTable rope_;
+  RopeTable sliding_rope_;  // used with sliding_rope_theta
   Matmul matmul_;
   LoraProducts lora_;
   Attention attention_;
@@ -158,6 +167,7 @@ class ForwardPass final {
 
   // Scratch, as large as the largest step so far.
   AlignedBuffer<float> residual_;    // [rows][hidden]
+  AlignedBuffer<float> product_;     // [rows][hidden], with post_norms
   Activations normed_;               // [rows][hidden]
   AlignedBuffer<uint16_t> queries_;  // [rows][q_size]
   // The output of attention is bfloat16; quantized weights take a second form.

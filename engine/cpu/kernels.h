@@ -175,6 +175,9 @@ struct Kernels {
   void (*limited_swiglu)(const float* gate, const float* up, float limit,
                          int32_t n, float* y);
 
+  // The same with GELU for the gate: Activation::kGeluTanh (model_config.h).
+  void (*geglu)(const float* gate, const float* up, int32_t n, float* y);
+
   // Takes the next `n` scores of a query, of which those in [begin, end) are
   // visible; the score proper is scores[i] * factor. Writes their unnormalized
   // probabilities relative to the new maximum (zero for the invisible), updates

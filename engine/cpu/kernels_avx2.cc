@@ -103,6 +103,7 @@ const Kernels kAvx2Kernels = {
     .scale_round = ScaleRound,
     .swiglu = SwigluRow,
     .limited_swiglu = LimitedSwigluRow,
+    .geglu = GegluRow,
     .softmax = Softmax,
     .merge_softmax = MergeSoftmax,
     .copy = Copy,

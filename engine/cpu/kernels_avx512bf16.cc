@@ -223,6 +223,7 @@ const Kernels kAvx512Bf16Kernels = {
     .scale_round = ScaleRound,
     .swiglu = SwigluRow,
     .limited_swiglu = LimitedSwigluRow,
+    .geglu = GegluRow,
     .softmax = Softmax,
     .merge_softmax = MergeSoftmax,
     .copy = Copy,

@@ -80,6 +80,7 @@ const Kernels kPortableKernels = {
     .scale_round = ScaleRound,
     .swiglu = SwigluRow,
     .limited_swiglu = LimitedSwigluRow,
+    .geglu = GegluRow,
     .softmax = Softmax,
     .merge_softmax = MergeSoftmax,
     .copy = Copy,

@@ -79,6 +79,10 @@ std::vector<VectorPlace> VectorPlaces(const ModelConfig& config,
     add(config.mlp_bias, "down_bias", Padded(hidden), &layer.down_bias);
     add(config.qk_norm, "q_norm", config.head_dim, &layer.q_norm);
     add(config.qk_norm, "k_norm", config.head_dim, &layer.k_norm);
+    add(config.post_norms, "attention_out_norm", hidden,
+        &layer.attention_out_norm);
+    add(config.post_norms, "feed_forward_out_norm", hidden,
+        &layer.feed_forward_out_norm);
     add(config.experts.choice_bias && config.LayerHasExperts(i), "choice_bias",
         config.experts.count, &layer.choice_bias);
     add(config.attention_sinks, "sinks", config.num_heads, &layer.sinks);

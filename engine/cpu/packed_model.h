@@ -28,7 +28,8 @@
 //   3. Vectors, F32: for each layer i "layers.i." + input_norm [hidden],
 //      post_attention_norm [hidden], and as the config has them qkv_bias,
 //      o_bias, gate_up_bias, down_bias (padded as in CpuLayerWeights), q_norm
-//      and k_norm [head_dim]; then final_norm [hidden].
+//      and k_norm [head_dim], attention_out_norm and feed_forward_out_norm
+//      [hidden]; then final_norm [hidden].
 //   4. embedding: BF16 [vocab, hidden], unless the head is the embedding.
 //
 // Nothing in the files is trusted: errors name the file and the tensor or field

@@ -92,6 +92,13 @@ std::vector<double> RopeFrequencies(const ModelConfig& config) {
   return frequencies;
 }
 
+ModelConfig SlidingRopeConfig(const ModelConfig& config) {
+  ModelConfig sliding = config;
+  sliding.rope_theta = config.sliding_rope_theta.value_or(config.rope_theta);
+  if (config.sliding_rope_theta.has_value()) sliding.rope_scaling = {};
+  return sliding;
+}
+
 RopeTable::RopeTable(const ModelConfig& config)
     : frequencies_(RopeFrequencies(config)),
       half_(static_cast<int32_t>(frequencies_.size())),

@@ -16,7 +16,12 @@ namespace baton::engine::cpu {
 
 // Radians per position of pair i, for i < head_dim / 2; zero of those from
 // RotaryDim() / 2 on.
+// Of layers that slide and turn by a base of their own
+// (ModelConfig::sliding_rope_theta) in SlidingRopeConfig.
 std::vector<double> RopeFrequencies(const ModelConfig& config);
+
+// `config` with what such layers have in place of what others have.
+ModelConfig SlidingRopeConfig(const ModelConfig& config);
 
 class RopeTable final {
  public:

@@ -145,6 +145,25 @@ void LimitedSwigluRow(const float* gate, const float* up, float limit,
   }
 }
 
+inline Floats Geglu(Floats gate, Floats up) {
+  // -2 sqrt(2 / pi), and that times 0.044715.
+  const Floats slope = Fma(gate * gate, Set(-0.07135481627f),
+                           Set(-1.5957691216f));
+  return gate / (Set(1.0f) + Exp(gate * slope)) * up;
+}
+
+void GegluRow(const float* gate, const float* up, int32_t n, float* y) {
+  int32_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    Store(y + i, Geglu(Load<Floats>(gate + i), Load<Floats>(up + i)));
+  }
+  if (i < n) {
+    const Floats part = Geglu(LoadPart<Floats>(gate + i, n - i),
+                              LoadPart<Floats>(up + i, n - i));
+    StorePart(y + i, part, n - i);
+  }
+}
+
 inline Floats Magnitude(Floats x) {
   return (Floats)(Bits(x) & 0x7fffffffu);
 }

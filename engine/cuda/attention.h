@@ -118,8 +118,8 @@ inline constexpr int32_t kSpanExchangeBytes = kTilePositions * kSpanQueries * 4;
 // Softmax is by powers of two: what scores and sinks are multiplied by.
 inline constexpr double kLog2E = 1.4426950408889634;
 
-// The score_factor of heads of this many elements.
-float ScoreFactor(int32_t head_dim);
+// The score_factor of what products of queries and keys are multiplied by.
+float ScoreFactor(double scale);
 
 // Tokens of a tile of whole sequences' pieces: as many as `tile_queries` allow.
 BATON_HOST_DEVICE inline int32_t MaxTileRows(

@@ -30,9 +30,7 @@ bool IsGroupAttentionHeadDim(int32_t stored_head_dim) {
   return stored_head_dim == 64 || stored_head_dim == 128;
 }
 
-float ScoreFactor(int32_t head_dim) {
-  return static_cast<float>(kLog2E / std::sqrt(head_dim));
-}
+float ScoreFactor(double scale) { return static_cast<float>(kLog2E * scale); }
 
 LaunchShape AttentionShape(const AttentionArgs& args) {
   CHECK_GT(args.num_tiles, 0);

@@ -245,7 +245,7 @@ class AttentionTrial final {
     args.num_kv_heads = kKvHeads;
     args.kv_dtype = layout_.dtype;
     args.head_dim = args.stored_head_dim = layout_.head_dim;
-    args.score_factor = ScoreFactor(layout_.head_dim);
+    args.score_factor = ScoreFactor(1.0 / std::sqrt(layout_.head_dim));
     args.out = out_.as<uint16_t>();
     args.out_stride = kHeads * layout_.head_dim;
     stream_->Fill(out_.data(), 0xff, out_.bytes());

@@ -11,6 +11,7 @@
 #include "engine/cuda/output_rows.h"
 #include "engine/cuda/pack_tiles.h"
 #include "engine/float_convert.h"
+#include "engine/norm_weights.h"
 #include "engine/weight_matrix.h"
 
 namespace baton::engine::cuda {
@@ -383,7 +384,7 @@ absl::StatusOr<DeviceLayer> LoadLayer(const ModelConfig& config,
                                       const Shard& shard, Loader& loader) {
   DeviceLayer layer;
   BATON_ASSIGN_OR_RETURN(layer.input_norm,
-                         loader.Vector(FloatsOf(in.input_norm)));
+                         loader.Vector(NormWeights(config, in.input_norm)));
   std::vector<float> qkv_bias;
   for (const auto* part : {&in.q_bias, &in.k_bias, &in.v_bias}) {
     const std::vector<float> values = FloatsOf(*part, shard);
@@ -394,8 +395,10 @@ absl::StatusOr<DeviceLayer> LoadLayer(const ModelConfig& config,
       loader.Matrix({RowsOf(in.q_proj, shard), RowsOf(in.k_proj, shard),
                      RowsOf(in.v_proj, shard)},
                     config.hidden_size, qkv_bias));
-  BATON_ASSIGN_OR_RETURN(layer.q_norm, loader.Vector(FloatsOf(in.q_norm)));
-  BATON_ASSIGN_OR_RETURN(layer.k_norm, loader.Vector(FloatsOf(in.k_norm)));
+  BATON_ASSIGN_OR_RETURN(layer.q_norm,
+                         loader.Vector(NormWeights(config, in.q_norm)));
+  BATON_ASSIGN_OR_RETURN(layer.k_norm,
+                         loader.Vector(NormWeights(config, in.k_norm)));
   std::vector<float> sinks = FloatsOf(in.sinks, shard);
   for (float& sink : sinks) sink *= static_cast<float>(kLog2E);
   BATON_ASSIGN_OR_RETURN(layer.sinks, loader.Vector(sinks));
@@ -403,8 +406,15 @@ absl::StatusOr<DeviceLayer> LoadLayer(const ModelConfig& config,
                          loader.Matrix({RowsOf(in.o_proj, shard)},
                                        config.num_heads * config.head_dim,
                                        FloatsOf(in.o_bias, shard)));
-  BATON_ASSIGN_OR_RETURN(layer.post_attention_norm,
-                         loader.Vector(FloatsOf(in.post_attention_norm)));
+  BATON_ASSIGN_OR_RETURN(
+      layer.attention_out_norm,
+      loader.Vector(NormWeights(config, in.attention_out_norm)));
+  BATON_ASSIGN_OR_RETURN(
+      layer.feed_forward_out_norm,
+      loader.Vector(NormWeights(config, in.feed_forward_out_norm)));
+  BATON_ASSIGN_OR_RETURN(
+      layer.post_attention_norm,
+      loader.Vector(NormWeights(config, in.post_attention_norm)));
   if (in.expert_router) {
     BATON_RETURN_IF_ERROR(LoadExperts(config, in, shard, loader, layer));
     return layer;
@@ -464,8 +474,8 @@ absl::StatusOr<DeviceWeights> LoadDeviceWeights(
     result.layers.push_back(loaded);
     for (const WeightMatrix* matrix : layer.Matrices()) ReleasePages(*matrix);
   }
-  BATON_ASSIGN_OR_RETURN(result.final_norm,
-                         loader.Vector(FloatsOf(weights.final_norm)));
+  BATON_ASSIGN_OR_RETURN(result.final_norm, loader.Vector(NormWeights(
+                                                config, weights.final_norm)));
   const WeightMatrix& head = tied ? weights.embedding : *weights.lm_head;
   BATON_ASSIGN_OR_RETURN(
       result.lm_head,

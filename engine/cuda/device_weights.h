@@ -28,6 +28,8 @@ struct DeviceLayer {
   const float* k_norm = nullptr;
   const float* sinks = nullptr;  // [heads], as AttentionArgs has them
   DeviceMatrix o;
+  const float* attention_out_norm = nullptr;
+  const float* feed_forward_out_norm = nullptr;
   const float* post_attention_norm = nullptr;
   // Tiles of gate and of up in turns (MatmulOutput::kSwiglu). Layers with
   // experts have those of the first one here; the others' follow

@@ -1,7 +1,6 @@
 #include "engine/cuda/forward_pass.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -87,10 +86,10 @@ int64_t ForwardPass::DeviceBytes(const ModelConfig& config, const Shard& shard,
                                  const KvLayout& layout,
                                  const ForwardPassOptions& options) {
   const Sizes s(config, shard, layout, options);
-  const int64_t per_row =
-      4 * (2 * int64_t{s.hidden} + s.qkv_part + config.experts.count) +
-      2 * (int64_t{s.padded_hidden} + s.stored_q + s.padded_q +
-           s.padded_intermediate);
+  const int64_t per_row = 4 * ((config.post_norms ? 3 : 2) * int64_t{s.hidden} +
+                               s.qkv_part + config.experts.count) +
+                          2 * (int64_t{s.padded_hidden} + s.stored_q +
+                               s.padded_q + s.padded_intermediate);
   const int64_t per_place =
       2 * int64_t{s.padded_expert} + 4 * int64_t{s.hidden_part} +
       (s.experts_staged ? 2 * int64_t{s.hidden} : 0) +
@@ -100,7 +99,8 @@ int64_t ForwardPass::DeviceBytes(const ModelConfig& config, const Shard& shard,
       s.stored_rows * 4 * s.stored_gate_up;
   const int64_t per_logit_row = 2 * 4 * s.logit_stride + 64;
   // Twice while it grows.
-  const int64_t rope = (config.layer_turns.empty() ? 1 : 2) *
+  const int64_t rope = (1 + (config.layer_turns.empty() ? 0 : 1) +
+                        (config.sliding_rope_theta.has_value() ? 1 : 0)) *
                        int64_t{config.max_position} * config.head_dim *
                        int64_t{sizeof(float)};
   return StagedRows(options.max_rows) * per_row + s.places * per_place +
@@ -133,7 +133,8 @@ ForwardPass::ForwardPass(const ModelConfig& config, const Place& place,
       stream_(stream),
       options_(options),
       sizes_(config, place.shard, layout, options),
-      rope_table_(config) {}
+      rope_table_(config),
+      sliding_rope_table_(cpu::SlidingRopeConfig(config)) {}
 
 ForwardPass::~ForwardPass() {
   if (ahead_) stream_.Wait();
@@ -151,6 +152,7 @@ absl::Status ForwardPass::Allocate() {
   const Item items[] = {
       {&residual_, rows * s.hidden * 4},
       {&kept_, rows * s.hidden * 4},
+      {&product_, config_.post_norms ? rows * s.hidden * 4 : 0},
       {&normed_, input_rows * s.padded_hidden * 2},
       {&qkv_, rows * s.qkv_part * 4},
       {&queries_, rows * s.stored_q * 2},
@@ -206,40 +208,6 @@ absl::Status ForwardPass::Allocate() {
   BATON_RETURN_IF_ERROR(EnsureRope(
       std::min(options_.first_rope_positions, config_.max_position)));
   stream_.Wait();
-  return absl::OkStatus();
-}
-
-absl::Status ForwardPass::EnsureRope(int32_t end) {
-  if (end <= rope_positions_) return absl::OkStatus();
-  CHECK_LE(end, config_.max_position);
-  const int32_t positions = static_cast<int32_t>(
-      std::min<int64_t>(config_.max_position,
-                        std::max<int64_t>(end, 2 * int64_t{rope_positions_})));
-  rope_table_.Ensure(positions);
-  const int64_t row = config_.head_dim;  // cosines, then sines
-  std::vector<float> values(positions * row);
-  for (int32_t i = 0; i < positions; ++i) {
-    std::memcpy(values.data() + i * row, rope_table_.Cos(i),
-                row * sizeof(float));
-  }
-  const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
-  stream_.Wait();
-  ForgetGraphs();  // they name the old table
-  BATON_ASSIGN_OR_RETURN(
-      rope_, DeviceBuffer::Allocate(bytes, "the table of rotations"));
-  stream_.CopyToDevice(rope_.data(), values.data(), bytes);
-  stream_.Wait();
-  if (!config_.layer_turns.empty()) {
-    // Cosines of one, sines of zero.
-    for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = static_cast<int64_t>(i) % row < row / 2 ? 1.0f : 0.0f;
-    }
-    BATON_ASSIGN_OR_RETURN(
-        still_, DeviceBuffer::Allocate(bytes, "the table of no rotations"));
-    stream_.CopyToDevice(still_.data(), values.data(), bytes);
-    stream_.Wait();
-  }
-  rope_positions_ = positions;
   return absl::OkStatus();
 }
 

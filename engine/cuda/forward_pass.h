@@ -283,8 +283,13 @@ class ForwardPass final {
   // Any pass. Waits for its end; with `hook`, calls that as layers are done.
   void RunAny(const scheduling::StepPlan& plan, const StepLayout& layout,
               const Draws& draws, const Engine::LayerHook* hook);
-  // Positions [0, end) of the table of rotations are on the device.
+  // Positions [0, end) of the tables of rotations are on the device
+  // (forward_pass_rope.cc).
   absl::Status EnsureRope(int32_t end);
+  absl::Status CopyTable(const std::vector<float>& values, const char* what,
+                         DeviceBuffer* table);
+  // That of a layer.
+  const float* RopeOf(int32_t layer) const;
   // Between what a pass makes ready (memory, graphs) and what it runs: while a
   // device waits for others, nothing is asked of CUDA that may wait for it.
   // Returns whether all say yes.
@@ -323,16 +328,22 @@ class ForwardPass final {
   // Has what all ranks send, so many bytes each, in gathered_.
   void Gather(int64_t bytes);
   // Has there what the next Normalize adds to the residual's rows.
-  void GatherAdded(int32_t rows);
+  void GatherAdded(int32_t rows, const float* norm = nullptr);
+  // The next Normalize adds `values`, parts of `part_size` elements a row, by
+  // RMSNorm with `norm`, unless that is null.
+  void LeaveAdded(const DeviceBuffer& values, int32_t part_size,
+                  const float* norm);
   // After kernels have: with others, gathers the parts and joins them in
   // `whole`, to `size` elements of each row, in that order.
   template <typename T>
   void Complete(const DeviceBuffer& whole, int64_t stride, int32_t part,
                 int32_t size, int32_t rows,
                 InputOrder order = InputOrder::kNatural);
-  // residual += w x. With others, what is added is left to the next Normalize.
+  // residual += w x. With others, what is added is left to the next Normalize,
+  // and so it is, and normalized by `norm`, unless that is null.
   void AddProduct(const DeviceMatrix& w, const DeviceBuffer& x,
-                  int64_t x_stride, float* residual, int32_t rows);
+                  int64_t x_stride, float* residual, int32_t rows,
+                  const float* norm);
   void Normalize(float* residual, const float* weight, int32_t rows,
                  InputOrder order);
   // residual += what each row's experts say. The rows, which are normalized in
@@ -348,11 +359,15 @@ class ForwardPass final {
   // Then B adds to `out`. REQUIRES: NarrowLora of the same was the last.
   void AddLora(const LoraRows& adapted, int32_t layer, LoraInput input,
                float* out, int64_t out_stride);
-  // residual += w x, with what adapters add.
+  // AddProduct, with what adapters add.
   void AddAdaptedProduct(const LoraRows& adapted, int32_t layer,
                          LoraInput input, const DeviceMatrix& w,
                          const DeviceBuffer& x, int64_t x_stride,
-                         float* residual, int32_t rows);
+                         float* residual, int32_t rows, const float* norm);
+  // The same with a norm, of rows that have adapters.
+  void AddAdaptedNormed(const LoraRows& adapted, int32_t layer, LoraInput input,
+                        const DeviceMatrix& w, const DeviceBuffer& x,
+                        int64_t x_stride, int32_t rows, const float* norm);
   // What the product with gate and up gives by itself where there are none.
   void GateAdapted(const LoraRows& adapted, int32_t layer, int32_t rows,
                    const PartOf<uint16_t>& gated);
@@ -397,6 +412,7 @@ class ForwardPass final {
   RankKvStage* stage_ = nullptr;
 
   cpu::RopeTable rope_table_;
+  cpu::RopeTable sliding_rope_table_;  // used with sliding_rope_theta
   int32_t rope_positions_ = 0;
   StepUpload upload_;
   std::vector<std::unique_ptr<Event>> layer_events_;
@@ -415,13 +431,15 @@ class ForwardPass final {
   DeviceBuffer rope_;  // [positions][head_dim]
   // The same, of no rotation at all: where there are layers without.
   DeviceBuffer still_;
-  DeviceBuffer residual_;  // float32 [rows][hidden]
-  DeviceBuffer kept_;      // float32 [rows][hidden], for the last layer
-  DeviceBuffer normed_;    // bfloat16 [rows][padded hidden]
-  DeviceBuffer qkv_;       // float32 [rows][qkv_part]
-  DeviceBuffer queries_;   // bfloat16 [rows][stored_q]
-  DeviceBuffer attended_;  // bfloat16 [rows][padded q]
-  DeviceBuffer gated_;     // bfloat16 [rows][padded intermediate]
+  DeviceBuffer sliding_rope_;  // with sliding_rope_theta
+  DeviceBuffer residual_;      // float32 [rows][hidden]
+  DeviceBuffer kept_;          // float32 [rows][hidden], for the last layer
+  DeviceBuffer product_;       // float32 [rows][hidden], with post_norms
+  DeviceBuffer normed_;        // bfloat16 [rows][padded hidden]
+  DeviceBuffer qkv_;           // float32 [rows][qkv_part]
+  DeviceBuffer queries_;       // bfloat16 [rows][stored_q]
+  DeviceBuffer attended_;      // bfloat16 [rows][padded q]
+  DeviceBuffer gated_;         // bfloat16 [rows][padded intermediate]
   // Of layers with experts; a place is a row's turn with one (expert_matmul.h).
   DeviceBuffer router_logits_;  // float32 [rows][experts]
   DeviceBuffer choices_;        // ExpertChoice [places]
@@ -442,8 +460,13 @@ class ForwardPass final {
   DeviceBuffer tops_;         // TopLogit [logit rows][kTopPlaces]
   DeviceBuffer sent_;         // [rows][part] of something
   DeviceBuffer gathered_;     // [ranks][rows][part]
-  // Whether gathered_ holds what is to be added to the residual.
-  bool to_be_added_ = false;
+  // What the next Normalize adds to the residual, as LeaveAdded has it.
+  struct ToBeAdded {
+    const float* values = nullptr;  // null: nothing
+    int32_t part_size = 0;
+    const float* norm = nullptr;
+  };
+  ToBeAdded to_be_added_;
   // Steps take turns: of one, and of the step ahead.
   PinnedBuffer host_outcomes_[2];
   PinnedBuffer host_tops_[2];

@@ -19,7 +19,8 @@ struct Inputs {
 void Multiply(const DeviceMatrix& w, const Inputs& inputs, int32_t rows,
               MatmulOutput output, void* out, int64_t out_stride,
               const DeviceKernels& kernels, Stream& stream,
-              InputOrder gated_order = InputOrder::kNatural) {
+              InputOrder gated_order = InputOrder::kNatural,
+              bool gelu = false) {
   MatmulArgs args;
   args.w = w;
   args.x = inputs.x;
@@ -29,6 +30,7 @@ void Multiply(const DeviceMatrix& w, const Inputs& inputs, int32_t rows,
   if (output == MatmulOutput::kSwiglu) {
     args.gated = static_cast<uint16_t*>(out);
     args.gated_order = gated_order;
+    args.gelu = gelu;
   } else {
     args.out = static_cast<float*>(out);
   }
@@ -91,23 +93,36 @@ void ForwardPass::Complete(const DeviceBuffer& whole, int64_t stride,
 }
 
 void ForwardPass::AddProduct(const DeviceMatrix& w, const DeviceBuffer& x,
-                             int64_t x_stride, float* residual, int32_t rows) {
+                             int64_t x_stride, float* residual, int32_t rows,
+                             const float* norm) {
   const Inputs inputs = {x.as<uint16_t>(), x_stride, OrderOf(rows)};
+  if (place_.group == nullptr && norm != nullptr) {
+    Multiply(w, inputs, rows, MatmulOutput::kStore, product_.data(),
+             sizes_.hidden, kernels(), stream_);
+    LeaveAdded(product_, sizes_.hidden, norm);
+    return;
+  }
   if (place_.group == nullptr) {
     Multiply(w, inputs, rows, MatmulOutput::kAdd, residual, sizes_.hidden,
              kernels(), stream_);
     return;
   }
-  CHECK(!to_be_added_);
+  CHECK(to_be_added_.values == nullptr);
   Multiply(w, inputs, rows, MatmulOutput::kStore, sent_.data(),
            sizes_.hidden_part, kernels(), stream_);
-  GatherAdded(rows);
+  GatherAdded(rows, norm);
 }
 
-void ForwardPass::GatherAdded(int32_t rows) {
-  CHECK(!to_be_added_);
+void ForwardPass::GatherAdded(int32_t rows, const float* norm) {
+  CHECK(to_be_added_.values == nullptr);
   Gather(int64_t{rows} * sizes_.hidden_part * int64_t{sizeof(float)});
-  to_be_added_ = true;
+  LeaveAdded(gathered_, sizes_.hidden_part, norm);
+}
+
+void ForwardPass::LeaveAdded(const DeviceBuffer& values, int32_t part_size,
+                             const float* norm) {
+  CHECK(to_be_added_.values == nullptr);
+  to_be_added_ = {values.as<float>(), part_size, norm};
 }
 
 void ForwardPass::Normalize(float* residual, const float* weight, int32_t rows,
@@ -116,11 +131,10 @@ void ForwardPass::Normalize(float* residual, const float* weight, int32_t rows,
   args.residual = residual;
   args.rows = rows;
   args.hidden = sizes_.hidden;
-  if (to_be_added_) {
-    args.added = gathered_.as<float>();
-    args.part_size = sizes_.hidden_part;
-  }
-  to_be_added_ = false;
+  args.added = to_be_added_.values;
+  args.part_size = to_be_added_.part_size;
+  args.added_weight = to_be_added_.norm;
+  to_be_added_ = {};
   args.weight = weight;
   args.eps = static_cast<float>(config_.rms_norm_eps);
   args.out = normed_.as<uint16_t>();
@@ -137,6 +151,7 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
   embed.table = weights_.embedding;
   embed.head = weights_.tied_embedding;
   embed.hidden = sizes.hidden;
+  embed.scale = static_cast<float>(config_.embedding_scale);
   embed.residual = residual_.as<float>();
   RunEmbed(embed, stream_.handle());
 
@@ -174,7 +189,7 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
              stream_);
     AddLora(arrays.adapted, i, LoraInput::kQkv, qkv_.as<float>(),
             sizes.qkv_part);
-    heads.rope = config_.LayerTurns(i) ? rope_.as<float>() : still_.as<float>();
+    heads.rope = RopeOf(i);
     heads.q_norm = layer.q_norm;
     heads.k_norm = layer.k_norm;
     heads.pages = kv_memory_ + layout_.PageOffset(i, 0);
@@ -207,7 +222,7 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
     Complete<uint16_t>(attended_, sizes.padded_q, sizes.q_part, sizes.q_size,
                        rows, OrderOf(rows));
     AddAdaptedProduct(adapted, i, LoraInput::kO, layer.o, attended_,
-                      sizes.padded_q, residual, rows);
+                      sizes.padded_q, residual, rows, layer.attention_out_norm);
     if (config_.LayerHasExperts(i)) {
       Normalize(residual, layer.post_attention_norm, rows,
                 InputOrder::kNatural);
@@ -226,13 +241,15 @@ void ForwardPass::RunLayers(const PassArrays& arrays, bool events) {
       Multiply(layer.gate_up,
                {normed_.as<uint16_t>(), sizes.padded_hidden, OrderOf(rows)},
                rows, MatmulOutput::kSwiglu, gated.data, gated.stride, kernels(),
-               stream_, PartOrderOf(rows));
+               stream_, PartOrderOf(rows),
+               config_.activation == Activation::kGeluTanh);
     }
     Complete<uint16_t>(gated_, sizes.padded_intermediate,
                        sizes.intermediate_part, config_.intermediate_size, rows,
                        OrderOf(rows));
     AddAdaptedProduct(adapted, i, LoraInput::kDown, layer.down, gated_,
-                      sizes.padded_intermediate, residual, rows);
+                      sizes.padded_intermediate, residual, rows,
+                      layer.feed_forward_out_norm);
   }
   CHECK_EQ(rows, arrays.num_logit_rows);
   Normalize(residual, weights_.final_norm, rows, LogitOrder(rows));
@@ -257,7 +274,7 @@ void ForwardPass::Attend(const PassArrays& arrays, const FinishHeadsArgs& heads,
   args.stored_head_dim = layout_.stored_head_dim();
   args.window =
       config_.LayerSlides(layer) ? config_.sliding_window.value_or(0) : 0;
-  args.score_factor = ScoreFactor(config_.head_dim);
+  args.score_factor = ScoreFactor(config_.ScoreScale());
   args.sinks = weights_.layers[layer].sinks;
   args.out = out;
   args.out_stride = out_stride;
@@ -327,8 +344,14 @@ void ForwardPass::RunLogits(const PassArrays& arrays, int32_t first,
   }
 }
 
-// For layers with experts (forward_pass_experts.cc).
+// For layers with experts (forward_pass_experts.cc), and for adapters
+// (forward_pass_lora.cc).
 template ForwardPass::PartOf<uint16_t> ForwardPass::Part<uint16_t>(
+    const DeviceBuffer&, int64_t, int32_t);
+template void ForwardPass::Complete<float>(const DeviceBuffer&, int64_t,
+                                           int32_t, int32_t, int32_t,
+                                           InputOrder);
+template ForwardPass::PartOf<float> ForwardPass::Part<float>(
     const DeviceBuffer&, int64_t, int32_t);
 template void ForwardPass::Complete<uint16_t>(const DeviceBuffer&, int64_t,
                                               int32_t, int32_t, int32_t,

@@ -54,11 +54,38 @@ void ForwardPass::AddLora(const LoraRows& adapted, int32_t layer,
 void ForwardPass::AddAdaptedProduct(const LoraRows& adapted, int32_t layer,
                                     LoraInput input, const DeviceMatrix& w,
                                     const DeviceBuffer& x, int64_t x_stride,
-                                    float* residual, int32_t rows) {
-  CHECK(!to_be_added_);
+                                    float* residual, int32_t rows,
+                                    const float* norm) {
+  CHECK(to_be_added_.values == nullptr);
+  if (norm != nullptr && adapted.num_tiles > 0) {
+    return AddAdaptedNormed(adapted, layer, input, w, x, x_stride, rows, norm);
+  }
   NarrowLora(adapted, layer, input, x, x_stride, OrderOf(rows));
   AddLora(adapted, layer, input, residual, sizes_.hidden);
-  AddProduct(w, x, x_stride, residual, rows);
+  AddProduct(w, x, x_stride, residual, rows, norm);
+}
+
+void ForwardPass::AddAdaptedNormed(const LoraRows& adapted, int32_t layer,
+                                   LoraInput input, const DeviceMatrix& w,
+                                   const DeviceBuffer& x, int64_t x_stride,
+                                   int32_t rows, const float* norm) {
+  NarrowLora(adapted, layer, input, x, x_stride, OrderOf(rows));
+  // All of the product on all ranks, as each adds all of what adapters do.
+  const PartOf<float> part =
+      Part<float>(product_, sizes_.hidden, sizes_.hidden_part);
+  MatmulArgs product;
+  product.w = w;
+  product.x = x.as<uint16_t>();
+  product.x_stride = x_stride;
+  product.x_order = OrderOf(rows);
+  product.rows = rows;
+  product.out = part.data;
+  product.out_stride = part.stride;
+  RunMatmul(product, MatmulOutput::kStore, kernels(), stream_.handle());
+  Complete<float>(product_, sizes_.hidden, sizes_.hidden_part, sizes_.hidden,
+                  rows);
+  AddLora(adapted, layer, input, product_.as<float>(), sizes_.hidden);
+  LeaveAdded(product_, sizes_.hidden, norm);
 }
 
 void ForwardPass::GateAdapted(const LoraRows& adapted, int32_t layer,
@@ -92,6 +119,7 @@ void ForwardPass::GateAdapted(const LoraRows& adapted, int32_t layer,
   swiglu.to = gated.data;
   swiglu.to_stride = gated.stride;
   swiglu.to_order = PartOrderOf(rows);
+  swiglu.gelu = config_.activation == Activation::kGeluTanh;
   // Some rows at a time, about as many each: few of many would want their
   // inputs in another order (OrderOfInputs). Of staged ones, whole groups.
   const auto times = static_cast<int32_t>(

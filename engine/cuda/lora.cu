@@ -130,7 +130,7 @@ Swiglu(SwigluArgs args) {
       up[i] = gates[kTileOutputs + i];
     }
     float gated[4];
-    Swiglu4(gate, up, gated);
+    Gate4(gate, up, /*limit=*/0.0f, args.gelu, gated);
     BATON_UNROLL
     for (int i = 0; i < 4; ++i) {
       if (first + i >= args.elements) continue;

@@ -90,6 +90,7 @@ struct SwigluArgs {
   int64_t to_stride = 0;
   InputOrder to_order = InputOrder::kNatural;
   int32_t first_row = 0;  // of the result
+  bool gelu = false;      // as MatmulArgs
 };
 void RunSwiglu(const SwigluArgs& args, StreamHandle* stream);
 

@@ -61,7 +61,7 @@ enum class MatmulOutput {
   kAdd,
   // The outputs come in pairs of tiles, 16 of the gate and 16 of the up matrix:
   // gated[row][i] = silu(gate + bias) * (up + bias), bfloat16; or within
-  // MatmulArgs::swiglu_limit.
+  // MatmulArgs::swiglu_limit, or with its gelu.
   kSwiglu,
 };
 
@@ -106,6 +106,7 @@ struct MatmulArgs {
   uint16_t* gated = nullptr;
   InputOrder gated_order = InputOrder::kNatural;
   float swiglu_limit = 0;  // as ExpertsConfig has it (model_config.h)
+  bool gelu = false;       // Activation::kGeluTanh; without a limit
   int64_t out_stride = 0;  // elements
 };
 

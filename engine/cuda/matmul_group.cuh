@@ -395,7 +395,7 @@ BATON_DEVICE void PutGatedTotals(const Work& work, int64_t own_tile,
       gate[i] = Finished(args.w, of_gate, i / 2, gate[i]);
       up[i] = Finished(args.w, of_up, i / 2, up[i]);
     }
-    Gate4(gate, up, args.swiglu_limit, gated);
+    Gate4(gate, up, args.swiglu_limit, args.gelu, gated);
     BATON_UNROLL
     for (int i = 0; i < 4; ++i) {
       if (there[i] && first_row + i % 2 + 8 * k < args.rows) {

@@ -37,10 +37,29 @@ BATON_DEVICE void Swiglu4(const float (&gate)[4], const float (&up)[4],
   for (int i = 0; i < 4; ++i) gated[i] = MulRn(quotients[i], up[i]);
 }
 
+// The same with GELU, as Activation::kGeluTanh says (model_config.h).
+BATON_DEVICE void Geglu4(const float (&gate)[4], const float (&up)[4],
+                         float (&gated)[4]) {
+  // -2 sqrt(2 / pi) log2(e), and that times 0.044715.
+  constexpr float kSlope = -2.3022081988f;
+  constexpr float kCubicSlope = -0.1029432396f;
+  float divisors[4];
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const float slope = FmaRn(MulRn(gate[i], gate[i]), kCubicSlope, kSlope);
+    divisors[i] = AddRn(1.0f, Exp2(MulRn(gate[i], slope)));
+  }
+  float quotients[4];
+  DivRn4(gate, divisors, quotients);
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) gated[i] = MulRn(quotients[i], up[i]);
+}
+
 // The same within a limit, as ExpertsConfig says (model_config.h); with 0,
-// that.
+// one of those.
 BATON_DEVICE void Gate4(const float (&gate)[4], const float (&up)[4],
-                        float limit, float (&gated)[4]) {
+                        float limit, bool gelu, float (&gated)[4]) {
+  if (gelu) return Geglu4(gate, up, gated);
   if (limit == 0.0f) return Swiglu4(gate, up, gated);
   constexpr float kLog2E = 1.4426950408889634f;
   constexpr float kSteepness = 1.702f;
@@ -157,7 +176,7 @@ BATON_DEVICE void PutGatedTile(const MatmulArgs& args, int64_t first_output,
     finished_up[i] = Finished(args.w, of_up, i / 2, up[i]);
   }
   float gated[4];
-  Gate4(finished_gate, finished_up, args.swiglu_limit, gated);
+  Gate4(finished_gate, finished_up, args.swiglu_limit, args.gelu, gated);
   BATON_UNROLL
   for (int i = 0; i < 4; ++i) {
     const int32_t row = first_row + 2 * c + i % 2;

@@ -49,7 +49,7 @@ Embed(EmbedArgs args) {
                    : ReadWeight(head.format, head.tiles, head.scales, token, i,
                                 head.padded_inputs);
       },
-      [&](int32_t i, float value) { to[i] = value; });
+      [&](int32_t i, float value) { to[i] = MulRn(value, args.scale); });
 }
 
 // What is added to a row's element before it is normalized.
@@ -63,10 +63,23 @@ BATON_DEVICE uint16_t Normed(float value, float inverse, float weight) {
   return ToBf16(MulRn(MulRn(value, inverse), weight));
 }
 
+// The sum of what the threads of a block have; `sums` has room for one of each
+// warp, which no other sum uses.
+BATON_DEVICE float SumOfBlock(float sum, float* sums) {
+  sum = SumOfWarp(sum);
+  if (Thread() % 32 == 0) sums[Thread() / 32] = sum;
+  SyncBlock();
+  sum = 0.0f;
+  for (uint32_t warp = 0; warp < kRowThreads / 32; ++warp) {
+    sum = AddRn(sum, sums[warp]);
+  }
+  return sum;
+}
+
 // A thread has kHeld elements and their weights in registers, all of which it
 // asks for at once: with one row, what takes time is the memory's latency. Rows
 // that are longer are read again.
-template <int kHeld>
+template <int kHeld, bool kAddedNorm>
 BATON_KERNEL(kRowThreads)
 Norm(NormArgs args) {
   constexpr int32_t kThreads = kRowThreads;
@@ -79,6 +92,16 @@ Norm(NormArgs args) {
     LoadWeights4(args.weight + i, i < args.hidden, bits);
     weights[k] = BitsFloat(bits);
   }
+  float added_weights[kAddedNorm ? kHeld : 1];
+  if constexpr (kAddedNorm) {
+    BATON_UNROLL
+    for (int k = 0; k < kHeld; ++k) {
+      const int32_t i = Thread() + k * kThreads;
+      uint32_t bits = 0;
+      LoadWeights4(args.added_weight + i, i < args.hidden, bits);
+      added_weights[k] = BitsFloat(bits);
+    }
+  }
   AwaitEarlierKernels();
   LetNextKernelBegin();
   float* const warp_sums = reinterpret_cast<float*>(SharedMemory());
@@ -89,12 +112,31 @@ Norm(NormArgs args) {
     const int32_t i = Thread() + k * kThreads;
     held[k] = i < args.hidden ? x[i] : 0.0f;
   }
+  float inverse_added = 1.0f;
   if (args.added != nullptr) {
     float added[kHeld];
     BATON_UNROLL
     for (int k = 0; k < kHeld; ++k) {
       const int32_t i = Thread() + k * kThreads;
       added[k] = i < args.hidden ? AddedTo(args, i) : 0.0f;
+    }
+    if constexpr (kAddedNorm) {
+      float squares = 0.0f;
+      BATON_UNROLL
+      for (int k = 0; k < kHeld; ++k) {
+        squares = AddRn(squares, MulRn(added[k], added[k]));
+      }
+      for (int32_t i = Thread() + kHeld * kThreads; i < args.hidden;
+           i += kThreads) {
+        const float value = AddedTo(args, i);
+        squares = AddRn(squares, MulRn(value, value));
+      }
+      inverse_added = InverseRms(SumOfBlock(squares, warp_sums + kThreads / 32),
+                                 args.hidden, args.eps);
+      BATON_UNROLL
+      for (int k = 0; k < kHeld; ++k) {
+        added[k] = MulRn(MulRn(added[k], inverse_added), added_weights[k]);
+      }
     }
     BATON_UNROLL
     for (int k = 0; k < kHeld; ++k) {
@@ -110,19 +152,17 @@ Norm(NormArgs args) {
        i += kThreads) {
     float value = x[i];
     if (args.added != nullptr) {
-      value = AddRn(value, AddedTo(args, i));
+      float added = AddedTo(args, i);
+      if constexpr (kAddedNorm) {
+        added = MulRn(MulRn(added, inverse_added), args.added_weight[i]);
+      }
+      value = AddRn(value, added);
       x[i] = value;
     }
     sum = AddRn(sum, MulRn(value, value));
   }
-  sum = SumOfWarp(sum);
-  if (Thread() % 32 == 0) warp_sums[Thread() / 32] = sum;
-  SyncBlock();
-  sum = 0.0f;
-  for (int32_t warp = 0; warp < kThreads / 32; ++warp) {
-    sum = AddRn(sum, warp_sums[warp]);
-  }
-  const float inverse = InverseRms(sum, args.hidden, args.eps);
+  const float inverse =
+      InverseRms(SumOfBlock(sum, warp_sums), args.hidden, args.eps);
   // Places of elements that are whole slices apart are as far from each other,
   // in either order.
   static_assert(kThreads % kSliceInputs == 0);
@@ -208,13 +248,18 @@ void RunEmbed(const EmbedArgs& args, StreamHandle* stream) {
 
 void RunNorm(const NormArgs& args, StreamHandle* stream) {
   LaunchShape shape = OnePerRow(args.rows);
-  shape.shared_bytes = kRowThreads / 32 * sizeof(float);
+  shape.shared_bytes = 2 * kRowThreads / 32 * sizeof(float);
   constexpr int kFew = 16;
   constexpr int kMany = 32;
-  if (args.hidden <= kFew * static_cast<int32_t>(kRowThreads)) {
-    Launch(Norm<kFew>, "norm", shape, stream, args);
+  const bool few = args.hidden <= kFew * static_cast<int32_t>(kRowThreads);
+  if (args.added_weight != nullptr) {
+    CHECK(args.added != nullptr);
+    // Half as many: there are twice as many registers.
+    Launch(Norm<kFew, true>, "norm of what is added", shape, stream, args);
+  } else if (few) {
+    Launch(Norm<kFew, false>, "norm", shape, stream, args);
   } else {
-    Launch(Norm<kMany>, "norm", shape, stream, args);
+    Launch(Norm<kMany, false>, "norm", shape, stream, args);
   }
 }
 

@@ -23,13 +23,15 @@ struct EmbedArgs {
   const uint16_t* table = nullptr;  // null: tied
   DeviceMatrix head;                // when tied
   int32_t hidden = 0;
+  float scale = 1.0f;         // what it is multiplied by
   float* residual = nullptr;  // [rows][hidden]
 };
 void RunEmbed(const EmbedArgs& args, StreamHandle* stream);
 
 // RMSNorm (Zhang and Sennrich 2019): x / sqrt(mean(x^2) + eps) * weight, as
 // bfloat16. Before that, with `added`, the residual becomes what it was plus
-// that: products whose outputs ranks computed.
+// that: products whose outputs ranks computed, or, with `added_weight`, their
+// RMSNorm by that weight (ModelConfig::post_norms).
 struct NormArgs {
   float* residual = nullptr;  // [rows][hidden]
   int32_t rows = 0;
@@ -37,6 +39,7 @@ struct NormArgs {
   // [parts][rows][part_size], hidden elements of a row in all; or null.
   const float* added = nullptr;
   int32_t part_size = 0;
+  const float* added_weight = nullptr;  // [hidden], or null
   const float* weight = nullptr;
   float eps = 0;
   uint16_t* out = nullptr;  // [rows][out_stride]

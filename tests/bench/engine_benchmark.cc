@@ -137,7 +137,8 @@ void BM_Attention(benchmark::State& state, const cpu::Kernels* kernels) {
   std::vector<BlockId> blocks(layout.num_blocks);
   std::iota(blocks.begin(), blocks.end(), 0);
   cpu::ThreadTeam team(static_cast<int32_t>(state.range(3)));
-  cpu::Attention attention(*kernels, pages, kHeads, team.num_threads());
+  cpu::Attention attention(*kernels, pages, kHeads, /*score_factor=*/0.125f,
+                           team.num_threads());
   std::vector<cpu::QueryTile> tiles;
   for (int32_t s = 0; s < sequences; ++s) {
     for (int32_t i = 0; i < rows; i += attention.MaxTileRows()) {

@@ -176,9 +176,10 @@ TEST(ModelConfigTest, EndTokens) {
 }
 
 TEST(ModelConfigTest, ReadsTheGoldenModels) {
-  for (const char* name : {"llama2", "llama3", "llama_linear", "mistral",
-                           "qwen2", "qwen3", "mixtral", "qwen3_moe", "glm4_moe",
-                           "qwen2_yarn", "phi3", "phi3_long", "smollm3"}) {
+  for (const char* name :
+       {"llama2", "llama3", "llama_linear", "mistral", "qwen2", "qwen3",
+        "mixtral", "qwen3_moe", "glm4_moe", "qwen2_yarn", "phi3", "phi3_long",
+        "smollm3", "gemma3"}) {
     const auto config = LoadModelConfig(GoldenDir(name));
     EXPECT_TRUE(config.ok()) << config.status();
   }
@@ -208,7 +209,7 @@ TEST(ModelConfigTest, UnknownArchitectureNamesTheKnownOnes) {
        {"GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM",
         "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MixtralForCausalLM",
         "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "Phi3ForCausalLM",
-        "SmolLM3ForCausalLM", "GptOssForCausalLM"}) {
+        "SmolLM3ForCausalLM", "GptOssForCausalLM", "Gemma3ForCausalLM"}) {
     EXPECT_THAT(config.status().message(), HasSubstr(word));
   }
 }

@@ -222,6 +222,27 @@ TEST(ModelIdentityTest, SeesWhichLayersTurn) {
   EXPECT_EQ(seen.size(), 3u);
 }
 
+TEST(ModelIdentityTest, SeesWhatGemmaHas) {
+  const auto config = LoadModelConfig(GoldenDir("gemma3"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  std::set<std::string> seen = {ConfigIdentity(*config)};
+  const auto with = [&](auto change) {
+    ModelConfig changed = *config;
+    change(changed);
+    seen.insert(ConfigIdentity(changed));
+  };
+  with([](ModelConfig& c) { c.post_norms = false; });
+  with([](ModelConfig& c) { c.activation = Activation::kSilu; });
+  with([](ModelConfig& c) { c.embedding_scale = 1; });
+  with([](ModelConfig& c) { c.query_scalar = 15; });
+  with([](ModelConfig& c) { c.sliding_rope_theta = 51; });
+  with([](ModelConfig& c) { c.sliding_rope_theta.reset(); });
+  EXPECT_EQ(seen.size(), 7u);
+  // A GGUF file has the same norms, as they are.
+  with([](ModelConfig& c) { c.norm_offset = 0; });
+  EXPECT_EQ(seen.size(), 7u);
+}
+
 TEST(ModelIdentityTest, SamplesExpertsLess) {
   constexpr int64_t kInner = 600000;
   constexpr int64_t kBytes = kInner * 16 * 4;

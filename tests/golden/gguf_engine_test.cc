@@ -139,6 +139,19 @@ TEST(GgufEngineTest, SmolLm3AnswersAsTheDirectoryDoes) {
   EXPECT_EQ(DifferenceOfFile(dir.path(), {3, 141, 59, 26, 53}), 0.0f);
 }
 
+// Whose files do not say by what scores are divided: by the length of heads.
+TEST(GgufEngineTest, Gemma3AnswersAsTheDirectoryDoes) {
+  const GoldenModel golden = LoadGoldenModel("gemma3");
+  ModelDir dir;
+  std::ifstream in(golden.dir + "/config.json");
+  auto config = nlohmann::json::parse(in);
+  config["query_pre_attn_scalar"] = config.at("head_dim");
+  dir.Write("config.json", config.dump());
+  std::filesystem::copy_file(golden.dir + "/model.safetensors",
+                             dir.File("model.safetensors"));
+  EXPECT_EQ(DifferenceOfFile(dir.path(), golden.prompts.back().tokens), 0.0f);
+}
+
 TEST(GgufEngineTest, LongRopeIsItsFactors) {
   const GoldenModel golden = LoadGoldenModel("phi3_long");
   // They are rounded to float32.

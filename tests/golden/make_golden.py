@@ -18,6 +18,7 @@ import sys
 import numpy as np
 import torch
 
+import gemma
 import gpt_oss
 import reference
 
@@ -166,6 +167,19 @@ MODELS = {
         intermediate_size=88, vocab_size=134, rope_theta=2000000.0,
         tie_word_embeddings=True, rope_scaling=None, use_sliding_window=False,
         no_rope_layer_interval=2, pad_token_id=None)),
+    # Norms behind attention and MLP, GeGLU, embeddings scaled by a number that
+    # is rounded, scores by another length than the heads', layers that slide
+    # and turn by another base, and full ones that are stretched.
+    "gemma3": (27, base_config(
+        "Gemma3ForCausalLM", "gemma3_text", hidden_size=72,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1,
+        head_dim=24, intermediate_size=88, vocab_size=148, rms_norm_eps=1e-6,
+        rope_theta=10000.0, rope_local_base_freq=50.0, sliding_window=9,
+        layer_types=["sliding_attention", "full_attention"],
+        query_pre_attn_scalar=14, tie_word_embeddings=True,
+        attention_bias=False, attn_logit_softcapping=None,
+        final_logit_softcapping=None, hidden_activation="gelu_pytorch_tanh",
+        rope_scaling={"rope_type": "linear", "factor": 4.0})),
     # A sink for each head, a window in every other layer; experts in MXFP4, all
     # in one tensor, with biases and a limit that is reached; YaRN between
     # broken numbers of pairs.
@@ -204,6 +218,11 @@ ADAPTERS = {
     "phi3_lora": ("phi3", 34, {
         "r": 5, "lora_alpha": 10,
         "target_modules": ["qkv_proj", "gate_up_proj", "down_proj"]},
+        "bfloat16"),
+    # Of products that have a norm behind them, and of GeGLU.
+    "gemma3_lora": ("gemma3", 36, {
+        "r": 4, "lora_alpha": 8,
+        "target_modules": ["o_proj", "gate_proj", "up_proj", "down_proj"]},
         "bfloat16"),
 }
 ADAPTER_MUTANTS = ("adapter_off", "adapter_unscaled", "adapter_scaled_by_rank",
@@ -253,8 +272,12 @@ def make_weights(config, seed):
     o_bias = attention_bias and kind != reference.GLM
     mlp_bias = config.get("mlp_bias", kind == gpt_oss.NAME)
     tied = config["tie_word_embeddings"]
+    # Of norms; Gemma's are stored less one.
+    one = 0.0 if gemma.is_gemma(config) else 1.0
     head_std = 2.5 / np.sqrt(hidden)
-    embed_std = head_std if tied else 1.0
+    # What is scaled is drawn smaller, and logits are as large by the last norm.
+    scale = gemma.embedding_scale(config)
+    embed_std = (head_std if tied else 1.0) / scale
     put("model.embed_tokens.weight", (config["vocab_size"], hidden), embed_std)
     # Of GLM's the first expert is every token's choice by its bias, and none
     # asks for it.
@@ -267,7 +290,8 @@ def make_weights(config, seed):
             embed_std * asked).to(dtype)
     for i in range(config["num_hidden_layers"]):
         layer = f"model.layers.{i}."
-        put(layer + "input_layernorm.weight", (hidden,), 0.2, 1.0)
+        before, behind, before_mlp, behind_mlp = gemma.norm_names(config)
+        put(layer + before + ".weight", (hidden,), 0.2, one)
         attn = layer + "self_attn."
         matrix(attn + "q_proj", q_size, hidden, 1.0, qkv_bias)
         matrix(attn + "k_proj", kv_size, hidden, 1.0, qkv_bias)
@@ -279,10 +303,12 @@ def make_weights(config, seed):
             put(attn + "sinks", (config["num_attention_heads"],), 1.0, 1.0)
         if reference.has_qk_norm(config):
             # Three layers of sharp attention would be too much for int4.
-            mean = 0.6 if most > 0 else 1.1
+            sharp = most > 0 or gemma.is_gemma(config)
+            mean = (0.6 if sharp else 1.1) - 1.0 + one
             put(attn + "q_norm.weight", (config["head_dim"],), 0.3, mean)
             put(attn + "k_norm.weight", (config["head_dim"],), 0.3, mean)
-        put(layer + "post_attention_layernorm.weight", (hidden,), 0.2, 1.0)
+        for name in filter(None, (before_mlp, behind, behind_mlp)):
+            put(layer + name + ".weight", (hidden,), 0.2, one)
         experts = reference.layer_experts(config)[i]
         prefix, (gate, up, down), router = reference.mlp_names(config, experts)
         inter = config["intermediate_size"]
@@ -310,7 +336,7 @@ def make_weights(config, seed):
             weights[mlp + down + ".weight"][:most] *= ROUTER_WRITE
             if experts and mlp_bias:
                 weights[mlp + down + ".bias"][:most] *= ROUTER_WRITE
-    put("model.norm.weight", (hidden,), 0.2, 1.0)
+    put("model.norm.weight", (hidden,), 0.2 * scale, scale - 1.0 + one)
     if not tied:
         put("lm_head.weight", (config["vocab_size"], hidden), head_std)
     if kind == gpt_oss.NAME:
@@ -471,6 +497,8 @@ def write_expected(path, expected):
 
 def config_as_written(name, config):
     written = dict(config)
+    if gemma.is_gemma(config):
+        del written["hidden_act"]
     if name in ROPE_PARAMETERS:
         written["rope_parameters"] = {"rope_type": "default",
                                       "rope_theta": written.pop("rope_theta")}

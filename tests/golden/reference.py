@@ -4,7 +4,7 @@ An independent reference for the engine: it follows the papers (RMSNorm
 arXiv 1910.07467, RoPE 2104.09864, YaRN 2309.00071, GQA 2305.13245, SwiGLU 2002.05202, Mistral's
 window 2310.06825, Mixtral's experts 2401.04088, DeepSeek's 2401.06066 and
 2412.19437, as GLM has them, attention sinks 2309.17453 and gpt-oss's model card
-2508.10925) and the meaning that Hugging Face
+2508.10925, gemma.py) and the meaning that Hugging Face
 transformers documents for each field of config.json. No cache, no blocks, no
 batching tricks: every position is computed from the whole sequence.
 
@@ -16,6 +16,7 @@ import math
 
 import torch
 
+import gemma
 import gpt_oss
 
 MUTANTS = ("window_off", "window_off_by_one", "scaling_off", "theta_default",
@@ -27,7 +28,7 @@ MUTANTS = ("window_off", "window_off_by_one", "scaling_off", "theta_default",
            "scores_softmax", "yarn_magnitude_off", "yarn_untruncated",
            "yarn_linear", "gate_up_swapped",
            "rope_everywhere", "longrope_short",
-           "longrope_magnitude_off") + gpt_oss.MUTANTS
+           "longrope_magnitude_off") + gpt_oss.MUTANTS + gemma.MUTANTS
 GLM = "Glm4MoeForCausalLM"
 PHI = "Phi3ForCausalLM"
 
@@ -36,7 +37,7 @@ def has_qk_norm(config):
     if config["architectures"][0] == GLM:
         return config["use_qk_norm"]
     return config["architectures"][0] in ("Qwen3ForCausalLM",
-                                          "Qwen3MoeForCausalLM")
+                                          "Qwen3MoeForCausalLM", gemma.NAME)
 
 
 def rotary_dim(config, mutate=None):
@@ -189,6 +190,9 @@ def layer_windows(config):
         return [window] * layers
     if kind == gpt_oss.NAME:
         return [window if i % 2 == 0 else None for i in range(layers)]
+    if kind == gemma.NAME:
+        return [window if kind == "sliding_attention" else None
+                for kind in config["layer_types"]]
     if not config.get("use_sliding_window", False):
         return [None] * layers
     first = config["max_window_layers"]
@@ -291,11 +295,15 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
     dim = config["head_dim"]
     eps = config["rms_norm_eps"]
     inv = inverse_frequencies(config, mutate)
+    sliding_inv = inverse_frequencies(gemma.sliding_config(config, mutate),
+                                      mutate)
     magnitude = rope_magnitude(config, mutate)
     batch, length = tokens.shape
 
     def norm(x, name):
-        return rms_norm(x, weights[name + ".weight"].float(), eps, mutate)
+        weight = gemma.norm_weight(config, weights[name + ".weight"].float(),
+                                   mutate)
+        return rms_norm(x, weight, eps, mutate)
 
     def split(x, count):
         return x.view(batch, length, count, dim).transpose(1, 2)
@@ -306,7 +314,7 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
         if "swiglu_limit" in config:
             gated = gpt_oss.swiglu(gate, up, config["swiglu_limit"], mutate)
         else:
-            gated = torch.nn.functional.silu(gate) * up
+            gated = gemma.gated(config, gate, up, mutate)
         return linear(gated, down)
 
     def mixture(h, layer, experts):
@@ -328,11 +336,14 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
         return out.view_as(h)
 
     x = weight("model.embed_tokens.weight")[tokens]
+    x = x * gemma.embedding_scale(config, mutate)
     windows, experts = layer_windows(config), layer_experts(config)
     turns = layer_turns(config, mutate)
     for i, window in enumerate(windows):
         layer = f"model.layers.{i}."
-        h = norm(x, layer + "input_layernorm")
+        before, behind, before_mlp, behind_mlp = (
+            name and layer + name for name in gemma.norm_names(config))
+        h = norm(x, before)
         q = split(linear(h, layer + "self_attn.q_proj"), heads)
         k = split(linear(h, layer + "self_attn.k_proj"), kv_heads)
         v = split(linear(h, layer + "self_attn.v_proj"), kv_heads)
@@ -340,8 +351,9 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
             q = norm(q, layer + "self_attn.q_norm")
             k = norm(k, layer + "self_attn.k_norm")
         if turns[i]:
-            q = apply_rope(q, inv, magnitude, mutate)
-            k = apply_rope(k, inv, magnitude, mutate)
+            by = inv if window is None else sliding_inv
+            q = apply_rope(q, by, magnitude, mutate)
+            k = apply_rope(k, by, magnitude, mutate)
         q, k = rnd(q), rnd(k)
         v = rnd(v)
         # Query head j reads KV head j // group.
@@ -351,7 +363,7 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
         else:
             k = k.repeat_interleave(group, dim=1)
             v = v.repeat_interleave(group, dim=1)
-        scores = q @ k.transpose(-1, -2) / math.sqrt(dim)
+        scores = q @ k.transpose(-1, -2) * gemma.score_scale(config, mutate)
         scores = scores.masked_fill(
             ~attention_mask(length, window, mutate), float("-inf"))
         sinks = weights.get(layer + "self_attn.sinks")
@@ -361,13 +373,16 @@ def forward(config, weights, tokens, bf16=False, mutate=None):
             shares = gpt_oss.softmax(scores, sinks, mutate)
         out = rnd(shares) @ v
         out = out.transpose(1, 2).reshape(batch, length, heads * dim)
-        x = x + linear(out, layer + "self_attn.o_proj")
-        h = norm(x, layer + "post_attention_layernorm")
+        x = gemma.add_branch(config, x,
+                             linear(out, layer + "self_attn.o_proj"), norm,
+                             behind, mutate)
+        h = norm(x, before_mlp)
         if experts[i]:
             x = x + mixture(h, layer, experts[i])
         else:
             prefix, names, _ = mlp_names(config, 0)
-            x = x + mlp(h, layer + prefix, names)
+            x = gemma.add_branch(config, x, mlp(h, layer + prefix, names),
+                                 norm, behind_mlp, mutate)
     x = norm(x, "model.norm")
     head = ("model.embed_tokens" if config["tie_word_embeddings"]
             else "lm_head")

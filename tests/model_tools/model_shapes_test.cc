@@ -19,15 +19,29 @@ using ::testing::HasSubstr;
 // which predicts further tokens (3,616,573,568 and 5,539,962,267 parameters).
 TEST(ModelShapesTest, HaveAsManyParametersAsTheRealModels) {
   const std::map<std::string, int64_t> expected = {
-      {"SmolLM2-135M", 134515008},    {"SmolLM2-360M", 361821120},
-      {"Qwen2.5-0.5B", 494032768},    {"Qwen3-0.6B", 596049920},
-      {"TinyLlama-1.1B", 1100048384}, {"Llama-3.2-1B", 1235814400},
-      {"Llama-3.2-3B", 3212749824},   {"Mistral-7B", 7248023552},
-      {"SmolLM3-3B", 3075098624},     {"Phi-4", 14659507200},
-      {"Llama-3.1-8B", 8030261248},   {"Qwen3-30B-A3B", 30532122624},
-      {"Mixtral-8x7B", 46702792704},  {"GLM-4.5-Air", 106852251264},
-      {"GLM-4.5", 352797829024},      {"gpt-oss-20b", 20914757184},
-      {"gpt-oss-120b", 116829156672}};
+      {"SmolLM2-135M", 134515008},
+      {"SmolLM2-360M", 361821120},
+      {"Qwen2.5-0.5B", 494032768},
+      {"Qwen3-0.6B", 596049920},
+      {"TinyLlama-1.1B", 1100048384},
+      {"Llama-3.2-1B", 1235814400},
+      {"Llama-3.2-3B", 3212749824},
+      {"Mistral-7B", 7248023552},
+      {"SmolLM3-3B", 3075098624},
+      {"Phi-4", 14659507200},
+      {"Llama-3.1-8B", 8030261248},
+      {"Qwen3-30B-A3B", 30532122624},
+      {"Mixtral-8x7B", 46702792704},
+      {"GLM-4.5-Air", 106852251264},
+      {"GLM-4.5", 352797829024},
+      {"gpt-oss-20b", 20914757184},
+      {"gpt-oss-120b", 116829156672},
+      {"Gemma-3-270M", 268098176},
+      {"Gemma-3-1B", 999885952},
+      // Those of texts.
+      {"Gemma-3-4B", 3880263168},
+      {"Gemma-3-12B", 11766034176},
+      {"Gemma-3-27B", 27009346304}};
   for (const auto& [name, parameters] : expected) {
     const auto shape = FindModelShape(name);
     ASSERT_TRUE(shape.ok()) << shape.status();

@@ -241,15 +241,15 @@ TEST_F(QuantizeTest, FromGguf) {
   EXPECT_EQ(IdentityOf(Dir("factors"), "int4"),
             IdentityOf(options_.model, "int4"));
 
-  // LongRoPE, a window, and layers that know no positions.
+  // LongRoPE, windows, and layers that know no positions.
   test::TinyModelOptions smollm3;
   smollm3.architecture = "SmolLM3ForCausalLM";
   smollm3.layers = 5;
   ASSERT_TRUE(test::WriteTinyModel(Dir("smollm3"), smollm3).ok());
   const std::string golden =
       std::string(BATON_SOURCE_DIR) + "/tests/golden/models/";
-  for (const std::string& dir :
-       {golden + "phi3_long", golden + "phi3", Dir("smollm3")}) {
+  for (const std::string& dir : {golden + "phi3_long", golden + "phi3",
+                                 golden + "gemma3", Dir("smollm3")}) {
     options_.model = WriteGguf(test::GgufOfModelDir(dir));
     const std::string name = "of_" + fs::path(dir).filename().string();
     result = Run(name);

@@ -11,6 +11,7 @@
 #include "engine/float_convert.h"
 #include "engine/model_config.h"
 #include "engine/mxfp4_rows.h"
+#include "engine/norm_weights.h"
 #include "engine/weights.h"
 #include "tests/support/gguf_writer.h"
 
@@ -83,6 +84,9 @@ bool IsGlm(const ModelConfig& config) {
 bool IsPhi(const ModelConfig& config) {
   return config.architecture == Architecture::kPhi3;
 }
+bool IsGemma(const ModelConfig& config) {
+  return config.architecture == Architecture::kGemma3;
+}
 bool IsGptOss(const ModelConfig& config) {
   return config.architecture == Architecture::kGptOss;
 }
@@ -126,6 +130,18 @@ class ModelWriter final {
                    {matrix.rows, matrix.columns}, bytes);
   }
 
+  // As converters write them: what they multiply by.
+  void AddNorm(const std::string& name, const TensorView& view) {
+    std::vector<float> values = engine::NormWeights(config_, view);
+    out_.AddTensor(name, gguf::kF32, view.shape,
+                   Text(absl::MakeConstSpan(
+                       reinterpret_cast<const std::byte*>(values.data()),
+                       values.size() * sizeof(float))));
+  }
+  void AddNorm(const std::string& name, const std::optional<TensorView>& view) {
+    if (view.has_value()) AddNorm(name, *view);
+  }
+
   // Several in one, those of the first first.
   void AddMatrices(const std::string& name,
                    const std::vector<const WeightMatrix*>& parts) {
@@ -156,7 +172,7 @@ class ModelWriter final {
 
   void AddLayer(int32_t index, const engine::LayerWeights& w) {
     const std::string p = absl::StrCat("blk.", index, ".");
-    AddVector(p + "attn_norm.weight", w.input_norm);
+    AddNorm(p + "attn_norm.weight", w.input_norm);
     if (IsPhi(config_)) {
       AddMatrices(p + "attn_qkv.weight", {&w.q_proj, &w.k_proj, &w.v_proj});
     } else {
@@ -169,9 +185,11 @@ class ModelWriter final {
     AddVector(p + "attn_k.bias", w.k_bias, /*is_qk=*/true);
     AddVector(p + "attn_v.bias", w.v_bias);
     AddVector(p + "attn_output.bias", w.o_bias);
-    AddVector(p + "attn_q_norm.weight", w.q_norm);
-    AddVector(p + "attn_k_norm.weight", w.k_norm);
-    AddVector(
+    AddNorm(p + "attn_q_norm.weight", w.q_norm);
+    AddNorm(p + "attn_k_norm.weight", w.k_norm);
+    AddNorm(p + "post_attention_norm.weight", w.attention_out_norm);
+    AddNorm(p + "post_ffw_norm.weight", w.feed_forward_out_norm);
+    AddNorm(
         p + (IsGlm(config_) || IsGptOss(config_) ? "post_attention_norm.weight"
                                                  : "ffn_norm.weight"),
         w.post_attention_norm);
@@ -266,6 +284,7 @@ std::string GgufArchitecture(Architecture architecture) {
   if (architecture == Architecture::kGptOss) return "gpt-oss";
   if (architecture == Architecture::kPhi3) return "phi3";
   if (architecture == Architecture::kSmolLm3) return "smollm3";
+  if (architecture == Architecture::kGemma3) return "gemma3";
   return architecture == Architecture::kQwen3 ? "qwen3" : "llama";
 }
 
@@ -345,9 +364,17 @@ void AddConfig(const ModelConfig& c, GgufWriter& out) {
   out.AddFloat(p + "attention.layer_norm_rms_epsilon",
                static_cast<float>(c.rms_norm_eps));
   out.AddFloat(p + "rope.freq_base", static_cast<float>(c.rope_theta));
-  CHECK(IsGptOss(c) || IsPhi(c) || !c.sliding_window.has_value());
-  if (IsGptOss(c) || IsPhi(c)) {
+  const bool slides = IsGptOss(c) || IsPhi(c) || IsGemma(c);
+  CHECK(slides || !c.sliding_window.has_value());
+  if (slides) {
     out.AddUint32(p + "attention.sliding_window", c.sliding_window.value_or(0));
+  }
+  if (IsGemma(c)) {
+    int32_t pattern = 1;
+    while (c.LayerSlides(pattern - 1)) ++pattern;
+    out.AddUint32(p + "attention.sliding_window_pattern", pattern);
+    out.AddFloat(p + "rope.freq_base_swa",
+                 static_cast<float>(*c.sliding_rope_theta));
   }
   if (c.rope_scaling.kind == RopeScaling::Kind::kFactors) {
     AddLongRope(c, p, out);
@@ -394,7 +421,7 @@ GgufWriter GgufOfModelDir(const std::string& dir, bool experts_apart) {
   for (size_t i = 0; i < weights->layers.size(); ++i) {
     writer.AddLayer(static_cast<int32_t>(i), weights->layers[i]);
   }
-  writer.AddVector("output_norm.weight", weights->final_norm);
+  writer.AddNorm("output_norm.weight", weights->final_norm);
   if (weights->lm_head.has_value()) {
     writer.AddMatrix("output.weight", *weights->lm_head);
   }

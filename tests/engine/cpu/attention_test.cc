@@ -107,7 +107,9 @@ struct Scene {
   std::vector<uint16_t> Run(ThreadTeam& team, int32_t first, int32_t end,
                             int32_t tile_rows,
                             std::optional<int32_t> window) const {
-    Attention attention(kernels, pages, shape.heads, team.num_threads());
+    Attention attention(kernels, pages, shape.heads,
+                        1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+                        team.num_threads());
     tile_rows = std::min(tile_rows, attention.MaxTileRows());
     std::vector<QueryTile> tiles;
     for (int32_t row = 0; row < end - first; row += tile_rows) {
@@ -174,6 +176,7 @@ constexpr Shape kShapes[] = {
     {40, 1, 8, 32},   // a group larger than a tile
     {14, 2, 64, 16},  // Qwen2 0.5B
     {8, 2, 128, 128},
+    {4, 1, 256, 16},  // Gemma 3 1B
 };
 
 constexpr std::optional<int32_t> kNoWindow;

@@ -153,6 +153,8 @@ TEST(PackedModelTest, IsTheModelThatIsPackedAtLoad) {
   ExpectSameModel(GoldenDir("phi3"));
   // LongRoPE.
   ExpectSameModel(GoldenDir("phi3_long"));
+  // Norms behind what layers give.
+  ExpectSameModel(GoldenDir("gemma3"));
   ExpectSameModel(BATON_SOURCE_DIR "/models/stories");
   // Sinks, biases of experts, and experts in MXFP4.
   constexpr WeightDtype kMxfp4Too[] = {WeightDtype::kMxfp4, WeightDtype::kBf16,

@@ -1,8 +1,9 @@
-// SwiGLU of every instruction set that this CPU has, against arithmetic in
-// double.
+// SwiGLU and GeGLU of every instruction set that this CPU has, against
+// arithmetic in double.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <random>
 #include <string>
 #include <vector>
@@ -72,6 +73,39 @@ TEST_P(SwigluTest, LimitedIsCloseToDouble) {
       }
     }
   }
+}
+
+TEST_P(SwigluTest, GegluIsCloseToDouble) {
+  for (const int32_t n : kLengths) {
+    std::vector<float> gate = Row(n, 3.0f);
+    const std::vector<float> up = Row(n, 1.0f);
+    std::vector<float> y(n);
+    kernels().geglu(gate.data(), up.data(), n, y.data());
+    for (int32_t i = 0; i < n; ++i) {
+      // As the papers have it, with a tanh; far below zero that is less exact.
+      const double x = gate[i];
+      const double cubic =
+          std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+      const double expected = 0.5 * x * (1 + std::tanh(cubic)) * up[i];
+      ASSERT_NEAR(y[i], expected,
+                  std::abs(expected) * 2e-5 + 1e-14 * std::abs(x * up[i]));
+    }
+    kernels().geglu(gate.data(), up.data(), n, gate.data());
+    EXPECT_EQ(gate, y);
+  }
+}
+
+TEST_P(SwigluTest, GegluOfExtremes) {
+  const std::vector<float> gate = {-1e30f, -1000.0f, -12.0f, 0.0f,
+                                   12.0f,  1000.0f,  1e30f,  kNaN};
+  const std::vector<float> up(gate.size(), 1.0f);
+  std::vector<float> y(gate.size());
+  kernels().geglu(gate.data(), up.data(), static_cast<int32_t>(gate.size()),
+                  y.data());
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(y[i], 0.0f, 1e-30);
+  EXPECT_EQ(y[3], 0.0f);
+  for (size_t i = 4; i < 7; ++i) EXPECT_FLOAT_EQ(y[i], gate[i]);
+  EXPECT_TRUE(std::isnan(y[7]));
 }
 
 TEST_P(SwigluTest, LimitedOfExtremes) {

@@ -95,7 +95,7 @@ class AttentionTest : public DeviceTest,
     args_.num_kv_heads = shape.kv_heads;
     args_.head_dim = shape.head_dim;
     args_.stored_head_dim = stored;
-    args_.score_factor = ScoreFactor(shape.head_dim);
+    args_.score_factor = ScoreFactor(1.0 / std::sqrt(shape.head_dim));
     args_.out_stride = shape.heads * shape.head_dim + 5;
   }
 

@@ -357,7 +357,7 @@ class KernelTimes final {
   }
   AttentionArgs Attention(int32_t layer) {
     auto args = WithKv<AttentionArgs>(layer);
-    args.score_factor = ScoreFactor(model_.head_dim);
+    args.score_factor = ScoreFactor(model_.ScoreScale());
     args.out = attended_.as<uint16_t>();
     args.out_stride = model_.num_heads * model_.head_dim;
     return args;
