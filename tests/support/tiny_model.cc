@@ -120,6 +120,7 @@ DType ParseDType(const std::string& name) {
 
 constexpr char kGlm[] = "Glm4MoeForCausalLM";
 constexpr char kGptOss[] = "GptOssForCausalLM";
+constexpr char kGemma[] = "Gemma3ForCausalLM";
 
 // All of a layer in one tensor, inputs before outputs, gate and up in turns.
 void AddStackedExperts(const TinyModelOptions& o, const std::string& mlp,
@@ -164,6 +165,13 @@ void AddLayer(const TinyModelOptions& o, int32_t index, TensorFile* file) {
   const int64_t kv_size = int64_t{o.kv_heads} * o.head_dim;
   file->Add(prefix + "input_layernorm.weight", {o.hidden}, 1.0f, 0.3f);
   file->Add(prefix + "post_attention_layernorm.weight", {o.hidden}, 1.0f, 0.3f);
+  const bool gemma = o.architecture == kGemma;
+  if (gemma) {
+    for (const char* const norm : {"pre_feedforward", "post_feedforward"}) {
+      file->Add(absl::StrCat(prefix, norm, "_layernorm.weight"), {o.hidden},
+                0.0f, 0.3f);
+    }
+  }
   const std::string attention = prefix + "self_attn.";
   file->AddMatrix(attention + "q_proj.weight", q_size, o.hidden);
   file->AddMatrix(attention + "k_proj.weight", kv_size, o.hidden);
@@ -182,7 +190,7 @@ void AddLayer(const TinyModelOptions& o, int32_t index, TensorFile* file) {
     return AddStackedExperts(o, prefix + "mlp.", file);
   }
   const bool qwen3_moe = o.architecture == "Qwen3MoeForCausalLM";
-  if (o.architecture == "Qwen3ForCausalLM" || qwen3_moe) {
+  if (o.architecture == "Qwen3ForCausalLM" || qwen3_moe || gemma) {
     file->Add(attention + "q_norm.weight", {o.head_dim}, 1.0f, 0.3f);
     file->Add(attention + "k_norm.weight", {o.head_dim}, 1.0f, 0.3f);
   }
@@ -251,6 +259,14 @@ json Config(const TinyModelOptions& o) {
     // One that is reached.
     config["swiglu_limit"] = 1.5;
     config["sliding_window"] = nullptr;
+  }
+  if (o.architecture == kGemma) {
+    // Others say it of another activation, which says nothing here.
+    config.erase("hidden_act");
+    config["query_pre_attn_scalar"] = o.head_dim + 3;
+    config["rope_local_base_freq"] = 100.0;
+    config["sliding_window"] = nullptr;
+    config["sliding_window_pattern"] = 2;
   }
   if (o.sliding_window) config["sliding_window"] = *o.sliding_window;
   return config;

@@ -18,8 +18,8 @@ struct TinyModelOptions {
   // Picks the weights.
   uint64_t seed = 1;
   // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM" (with QKV
-  // bias), "Qwen3ForCausalLM" (with QK norm), "SmolLM3ForCausalLM", or, with
-  // experts,
+  // bias), "Qwen3ForCausalLM" (with QK norm), "SmolLM3ForCausalLM",
+  // "Gemma3ForCausalLM", or, with experts,
   // "MixtralForCausalLM", "Qwen3MoeForCausalLM" (with QK norm),
   // "Glm4MoeForCausalLM" (with QKV bias, a choice bias and a shared expert) or
   // "GptOssForCausalLM" (with all biases and sinks, its experts by input).
@@ -40,7 +40,8 @@ struct TinyModelOptions {
   int32_t max_position = 512;
   double rope_theta = 10000.0;
   bool tie_word_embeddings = true;
-  // "MistralForCausalLM" and, there of every other layer, "GptOssForCausalLM".
+  // "MistralForCausalLM" and, there of every other layer, "GptOssForCausalLM"
+  // and "Gemma3ForCausalLM".
   std::optional<int32_t> sliding_window;
   // Element type of the tensors: "F32", "F16" or "BF16".
   std::string dtype = "BF16";

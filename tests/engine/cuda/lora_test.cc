@@ -218,8 +218,12 @@ TEST_F(LoraKernelTest, SwigluIsThatOfTheProduct) {
   product.rows = kRows;
   product.gated = Take<uint16_t>(kRows * kElements);
   product.out_stride = kElements;
-  RunMatmul(product, MatmulOutput::kSwiglu, kernels(), stream().handle());
-  const std::vector<uint16_t> expected = Get(product.gated, kRows * kElements);
+  std::vector<uint16_t> expected[2];  // as others, and with GELU
+  for (const bool gelu : {false, true}) {
+    product.gelu = gelu;
+    RunMatmul(product, MatmulOutput::kSwiglu, kernels(), stream().handle());
+    expected[gelu] = Get(product.gated, kRows * kElements);
+  }
 
   product.w.outputs = kStride;
   product.gated = nullptr;
@@ -234,12 +238,16 @@ TEST_F(LoraKernelTest, SwigluIsThatOfTheProduct) {
   swiglu.to = Take<uint16_t>((kRows + 1) * kElements);
   swiglu.to_stride = kElements;
   swiglu.first_row = 1;
-  RunSwiglu(swiglu, stream().handle());
-  const std::vector<uint16_t> gated =
-      Get(swiglu.to, (kRows + 1) * int64_t{kElements});
-  EXPECT_EQ(std::vector<uint16_t>(gated.begin() + kElements, gated.end()),
-            expected);
-  EXPECT_EQ(gated[0], 0xffff) << "wrote outside";
+  for (const bool gelu : {false, true}) {
+    swiglu.gelu = gelu;
+    RunSwiglu(swiglu, stream().handle());
+    const std::vector<uint16_t> gated =
+        Get(swiglu.to, (kRows + 1) * int64_t{kElements});
+    EXPECT_EQ(std::vector<uint16_t>(gated.begin() + kElements, gated.end()),
+              expected[gelu]);
+    EXPECT_EQ(gated[0], 0xffff) << "wrote outside";
+  }
+  EXPECT_NE(expected[0], expected[1]);
 
   // One that adds to `up` alone.
   const std::vector<uint16_t> b = RandomBf16(kElements * kLoraRankUnit, 5);

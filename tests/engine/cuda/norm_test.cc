@@ -1,8 +1,10 @@
-// RMSNorm on a device, of rows that threads hold and of longer ones, against
-// the same operations in the same order on the host.
+// RMSNorm on a device, of rows that threads hold and of longer ones, and of
+// what is added to them before, against the same operations in the same order
+// on the host.
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -39,8 +41,11 @@ class NormTest : public DeviceTest {};
 TEST_F(NormTest, IsThatOfTheHost) {
   constexpr float kEps = 1e-5f;
   for (const int32_t hidden : {40, 576, 4096, 4100, 8192, 9000}) {
-    for (const int32_t parts : {0, 2}) {
-      SCOPED_TRACE(std::to_string(hidden) + " " + std::to_string(parts));
+    for (const auto& [parts, normed] :
+         {std::pair(0, false), std::pair(2, false), std::pair(1, true),
+          std::pair(2, true)}) {
+      SCOPED_TRACE(std::to_string(hidden) + " " + std::to_string(parts) +
+                   (normed ? " normed" : ""));
       const int32_t rows = 2;
       std::vector<float> x = Floats(RandomBf16(int64_t{rows} * hidden, 1));
       const std::vector<float> weights = Floats(RandomBf16(hidden, 2));
@@ -54,6 +59,8 @@ TEST_F(NormTest, IsThatOfTheHost) {
         args.part_size = hidden / parts;
         args.added = Put(added);
       }
+      const std::vector<float> added_weights = Floats(RandomBf16(hidden, 4));
+      if (normed) args.added_weight = Put(added_weights);
       args.weight = Put(weights);
       args.eps = kEps;
       args.out_stride = hidden + 3;
@@ -63,14 +70,22 @@ TEST_F(NormTest, IsThatOfTheHost) {
       const std::vector<float> residual =
           Get(args.residual, int64_t{rows} * hidden);
       for (int32_t row = 0; row < rows; ++row) {
+        std::vector<float> to_add(hidden);
+        for (int32_t i = 0; parts > 0 && i < hidden; ++i) {
+          to_add[i] = added[(i / args.part_size * rows + row) * args.part_size +
+                            i % args.part_size];
+        }
+        if (normed) {
+          const float inverse =
+              1.0f / std::sqrt(SumOfSquares(to_add) / hidden + kEps);
+          for (int32_t i = 0; i < hidden; ++i) {
+            to_add[i] = to_add[i] * inverse * added_weights[i];
+          }
+        }
         std::vector<float> values(hidden);
         for (int32_t i = 0; i < hidden; ++i) {
           values[i] = x[row * hidden + i];
-          if (parts > 0) {
-            values[i] +=
-                added[(i / args.part_size * rows + row) * args.part_size +
-                      i % args.part_size];
-          }
+          if (parts > 0) values[i] += to_add[i];
           ASSERT_EQ(residual[row * hidden + i], values[i]) << i;
         }
         const float inverse =

@@ -12,8 +12,10 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "engine/cpu/cpu_engine.h"
 #include "engine/cpu/weight_dtype.h"
 #include "engine/cuda/cuda_engine.h"
 #include "engine/cuda/device_kv_stage.h"
@@ -140,7 +142,11 @@ std::vector<TinyModelOptions> Shareable() {
   TinyModelOptions gpt_oss = odd;
   gpt_oss.architecture = "GptOssForCausalLM";
   gpt_oss.sliding_window = 20;
-  return {odd, qwen2, qwen3, mistral, mixtral, qwen3_moe, glm4_moe, gpt_oss};
+  TinyModelOptions gemma = odd;
+  gemma.architecture = "Gemma3ForCausalLM";
+  gemma.sliding_window = 20;
+  return {odd,       qwen2,    qwen3,   mistral, mixtral,
+          qwen3_moe, glm4_moe, gpt_oss, gemma};
 }
 
 TEST_F(TensorParallelTest, LogitsAreThoseOfOneDevice) {
@@ -166,6 +172,39 @@ TEST_F(TensorParallelTest, LogitsAreThoseOfOneDevice) {
             << model.architecture << " " << ranks << " " << length;
       }
     }
+  }
+}
+
+// Norms that are behind products, of what adapters add as well.
+TEST_F(TensorParallelTest, AdaptersOfNormedProducts) {
+  const test::ScratchDir scratch;
+  const std::string dir = scratch.path() + "/model";
+  TinyModelOptions gemma = Shareable().back();
+  ASSERT_EQ(gemma.architecture, "Gemma3ForCausalLM");
+  ASSERT_TRUE(test::WriteTinyModel(dir, gemma).ok());
+  EngineOptions options = OptionsFor(dir);
+  for (const float strength : {0.1f, 0.0f}) {
+    const std::string adapter = absl::StrCat(scratch.path(), "/", strength);
+    ASSERT_TRUE(
+        test::WriteTinyAdapter(adapter, dir, {.rank = 11, .strength = strength})
+            .ok());
+    options.adapters.push_back({absl::StrCat("by ", strength), adapter});
+  }
+  const auto cpu = cpu::CpuEngine::Create(options);
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  const auto one = MakeCuda(options);
+  options.tensor_parallel = 2;
+  const auto two = MakeCuda(options);
+  const std::vector<BlockId> blocks = BlockRange(2, 5);
+  for (const int32_t length : {1, 40}) {
+    const std::vector<TokenId> tokens = Prompt(length, 9);
+    const std::vector<float> plain = RunWhole(*one, tokens, blocks);
+    const std::vector<float> adapted = RunWhole(*one, tokens, blocks, 0);
+    EXPECT_LT(RelativeError(adapted, RunWhole(**cpu, tokens, blocks, 0)), 0.01);
+    EXPECT_GT(RelativeError(adapted, plain), 0.03);
+    EXPECT_TRUE(SameBits(RunWhole(*one, tokens, blocks, 1), plain));
+    EXPECT_TRUE(SameBits(RunWhole(*two, tokens, blocks, 0), adapted));
+    EXPECT_TRUE(SameBits(RunWhole(*two, tokens, blocks, 1), plain));
   }
 }
 
