@@ -270,6 +270,7 @@ bool ShapeChanges::empty() const {
 
 absl::StatusOr<ModelConfig> ChangeShape(ModelConfig config,
                                         const ShapeChanges& changes) {
+  const int32_t head_dim = config.head_dim;
   // The bounds of engine/model_config.cc, or below.
   BATON_RETURN_IF_ERROR(
       Apply("--layers", changes.layers, 1, 1 << 12, &config.num_layers));
@@ -305,8 +306,10 @@ absl::StatusOr<ModelConfig> ChangeShape(ModelConfig config,
                                            engine::kGemmaSlidingPattern)
             : engine::LayersInTurns(config.num_layers);
   }
-  // The embedding's scale is of the hidden size.
-  if (config.architecture == Architecture::kGemma3) engine::SetGemma(config);
+  if (config.architecture == Architecture::kGemma3) {
+    engine::SetGemma(config);  // the embedding's scale is of the hidden size
+    if (config.query_scalar == head_dim) config.query_scalar = config.head_dim;
+  }
   if (config.architecture == Architecture::kSmolLm3) {
     config.layer_turns =
         engine::LayersThatTurn(config.num_layers, engine::kNoRopeLayerInterval);

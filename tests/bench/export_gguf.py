@@ -25,6 +25,7 @@ import sys
 
 import numpy as np
 
+import gguf_gemma
 import gguf_gpt_oss
 import gguf_phi3
 from gguf_tokenizer import tokenizer_metadata
@@ -37,6 +38,7 @@ ARCHITECTURES = {
     "Qwen3ForCausalLM": "qwen3",
     "Phi3ForCausalLM": gguf_phi3.ARCHITECTURE,
     "SmolLM3ForCausalLM": gguf_phi3.SMOLLM3,
+    "Gemma3ForCausalLM": gguf_gemma.ARCHITECTURE,
     "MixtralForCausalLM": "llama",
     "Qwen3MoeForCausalLM": "qwen3moe",
     "Glm4MoeForCausalLM": "glm4moe",
@@ -181,6 +183,8 @@ def model_metadata(config, name, arch, file_type):
                          "are not normalized, cannot be written")
     if arch == gguf_gpt_oss.ARCHITECTURE:
         metadata |= gguf_gpt_oss.metadata(config)
+    if arch == gguf_gemma.ARCHITECTURE:
+        metadata |= gguf_gemma.metadata(config)
     if arch == gguf_phi3.SMOLLM3:
         gguf_phi3.check_smollm3(config)
     if arch == gguf_phi3.ARCHITECTURE:
@@ -255,7 +259,12 @@ def tensor_names(config):
     yield "output_norm", "model.norm", 0
     if not config.get("tie_word_embeddings", False):
         yield "output", "lm_head", 0
+    gemma = config["architectures"][0] == "Gemma3ForCausalLM"
+    norms = (gguf_gemma.NORMS if gemma
+             else ((norm_name(config), "post_attention_layernorm"),))
     for i in range(config["num_hidden_layers"]):
+        for gguf, hf in norms:
+            yield f"blk.{i}.{gguf}", f"model.layers.{i}.{hf}", 0
         for gguf, hf, rows in [
             ("attn_norm", "input_layernorm", 0),
             ("attn_qkv", "self_attn.qkv_proj", 0),
@@ -265,7 +274,6 @@ def tensor_names(config):
             ("attn_output", "self_attn.o_proj", 0),
             ("attn_q_norm", "self_attn.q_norm", 0),
             ("attn_k_norm", "self_attn.k_norm", 0),
-            (norm_name(config), "post_attention_layernorm", 0),
             ("ffn_gate", "mlp.gate_proj", 0),
             ("ffn_up", "mlp.up_proj", 0),
             ("ffn_up", "mlp.gate_up_proj", 0),
@@ -328,8 +336,11 @@ def plan_tensors(directory, config, arch, file_type):
             raw = files.raw(name)
             if heads and arch in ("llama", gguf_phi3.SMOLLM3):
                 raw = interleave_heads(raw, heads)
-            return convert(
-                np.ascontiguousarray(raw), files.dtype(name), target).tobytes()
+            data = convert(np.ascontiguousarray(raw), files.dtype(name),
+                           target).tobytes()
+            if arch == gguf_gemma.ARCHITECTURE and gguf_gemma.is_norm(name):
+                return gguf_gemma.norm_bytes(data)
+            return data
 
         return read
 
