@@ -153,7 +153,12 @@ struct TensorName {
 std::optional<TensorName> ParseName(absl::string_view name) {
   TensorName parsed;
   absl::ConsumePrefix(&name, "base_model.model.");
-  if (!absl::ConsumePrefix(&name, "model.layers.")) return std::nullopt;
+  // The other two: of models that read images as well (weights.cc).
+  if (!absl::ConsumePrefix(&name, "model.layers.") &&
+      !absl::ConsumePrefix(&name, "model.language_model.layers.") &&
+      !absl::ConsumePrefix(&name, "language_model.model.layers.")) {
+    return std::nullopt;
+  }
   const size_t dot = name.find('.');
   if (dot == absl::string_view::npos || dot > 9 ||
       !absl::SimpleAtoi(name.substr(0, dot), &parsed.layer)) {

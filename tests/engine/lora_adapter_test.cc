@@ -67,6 +67,24 @@ TEST(LoraAdapterTest, FindsPairs) {
   EXPECT_FALSE(adapter->layers[1].of(LoraTarget::kK).has_value());
 }
 
+TEST(LoraAdapterTest, OfModelsThatReadImages) {
+  for (const std::string root :
+       {"model.language_model.layers.", "language_model.model.layers."}) {
+    std::vector<TestTensor> tensors = QueryTensors();
+    for (TestTensor& tensor : tensors) {
+      const std::string plain = "model.layers.";
+      tensor.name.replace(tensor.name.find(plain, 17), plain.size(), root);
+    }
+    const auto adapter = LoadAdapter(tensors);
+    ASSERT_TRUE(adapter.ok()) << adapter.status();
+    EXPECT_TRUE(adapter->layers[1].of(LoraTarget::kQ).has_value());
+  }
+  std::vector<TestTensor> vision = QueryTensors();
+  for (TestTensor& tensor : vision) tensor.name.insert(17, "vision_tower.");
+  EXPECT_THAT(std::string(LoadAdapter(vision).status().message()),
+              HasSubstr("vision_tower"));
+}
+
 TEST(LoraAdapterTest, Scales) {
   const auto by_root = LoadAdapter(
       QueryTensors(), With(AdapterConfig(), {{"use_rslora", true}}));

@@ -116,6 +116,18 @@ TEST_F(ServedModelTest, AbsentFieldsHaveTheModelFamilysDefaults) {
   EXPECT_THAT(Load()->eos_token_ids, IsEmpty());
 }
 
+TEST_F(ServedModelTest, OfModelsThatReadImagesWhatIsOfTexts) {
+  Write("config.json", R"({"architectures": ["Gemma3ForConditionalGeneration"],
+      "eos_token_id": [1, 106], "text_config": {"num_hidden_layers": 34}})");
+  const auto model = Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->architecture, "Gemma3ForCausalLM");
+  EXPECT_EQ(model->vocab_size, 262208);
+  EXPECT_EQ(model->num_layers, 34);
+  EXPECT_EQ(model->max_context, 131072);
+  EXPECT_THAT(model->eos_token_ids, ElementsAre(1, 106));
+}
+
 TEST_F(ServedModelTest, YarnStretchesTheContext) {
   const auto context = [&](const std::string& rope) {
     Write("config.json", R"({"architectures": ["Qwen2ForCausalLM"],
