@@ -54,6 +54,8 @@ void RunAttention(const AttentionArgs& args, StreamHandle* stream) {
       return RunFor<96>(args, stream);
     case 128:
       return RunFor<128>(args, stream);
+    case 256:
+      return RunFor<256>(args, stream);
   }
 }
 

@@ -227,7 +227,7 @@ BATON_DEVICE void RunTiles(const AttentionArgs& args, const BlockId* blocks,
 // all of them.
 // kHalves is 1 if no more than eight heads share a KV head.
 template <int kHeadDim, KvDtype kDtype, int kHalves>
-BATON_DENSE_KERNEL(32 * SpanParts(kHeadDim), 3)
+BATON_DENSE_KERNEL(32 * SpanParts(kHeadDim), kHeadDim > 128 ? 1 : 3)
 SpanAttention(AttentionArgs args) {
   constexpr int kParts = SpanParts(kHeadDim);
   // Which positions these are comes from the host, before a step's kernels.
@@ -256,7 +256,9 @@ SpanAttention(AttentionArgs args) {
       return;
     }
     // All blocks make the queries, and the last span's the key and value.
-    static_assert(kSpanQueries * kHeadDim * 2 <= kSpanExchangeBytes);
+    static_assert(kSpanQueries * kHeadDim * 2 <= SpanExchangeBytes(kHeadDim));
+    constexpr int kElements =
+        kHeadDim > 32 * kHeadElements ? kLongHeadElements : kHeadElements;
     auto* const made = reinterpret_cast<uint16_t*>(exchange);
     const int32_t group = args.num_heads / args.num_kv_heads;
     const int32_t count = group + (span_end > position ? 2 : 0);
@@ -265,8 +267,8 @@ SpanAttention(AttentionArgs args) {
           i < group
               ? kv_head * group + i
               : args.num_heads + (i - group) * args.num_kv_heads + kv_head;
-      FinishHead<kDtype>(args.heads, tile.first_row, position, blocks, head,
-                         made + i * kHeadDim);
+      FinishHead<kDtype, kElements>(args.heads, tile.first_row, position,
+                                    blocks, head, made + i * kHeadDim);
     }
     SyncBlock();
     LoadQueries<kHeadDim>(

@@ -114,6 +114,11 @@ BATON_HOST_DEVICE constexpr int32_t SpanParts(int32_t stored_head_dim) {
   return stored_head_dim % 32 == 0 ? 4 : 2;
 }
 inline constexpr int32_t kSpanExchangeBytes = kTilePositions * kSpanQueries * 4;
+// With room for the queries, before there are scores.
+BATON_HOST_DEVICE constexpr int32_t SpanExchangeBytes(int32_t stored_head_dim) {
+  const int32_t queries = kSpanQueries * stored_head_dim * 2;
+  return queries > kSpanExchangeBytes ? queries : kSpanExchangeBytes;
+}
 
 // Softmax is by powers of two: what scores and sinks are multiplied by.
 inline constexpr double kLog2E = 1.4426950408889634;
@@ -141,6 +146,9 @@ BATON_HOST_DEVICE inline int32_t SpansOf(int32_t position, int32_t window) {
 
 // Of the kernel that runs spans, or whole tiles.
 LaunchShape AttentionShape(const AttentionArgs& args);
+
+// What a block's memory holds at most, of the kernels for any device.
+int64_t AttentionSharedBytes(KvDtype dtype, int32_t stored_head_dim);
 
 // REQUIRES: num_tiles > 0, IsAttentionHeadDim(stored_head_dim), at most
 // kTileQueries query heads per KV head, at most kSpanQueries when max_spans is

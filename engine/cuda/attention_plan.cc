@@ -20,6 +20,7 @@ bool IsAttentionHeadDim(int32_t stored_head_dim) {
     case 80:
     case 96:
     case 128:
+    case 256:
       return true;
     default:
       return false;
@@ -31,6 +32,12 @@ bool IsGroupAttentionHeadDim(int32_t stored_head_dim) {
 }
 
 float ScoreFactor(double scale) { return static_cast<float>(kLog2E * scale); }
+
+// Two stages, and the sums of the spans so far, float32.
+int64_t AttentionSharedBytes(KvDtype dtype, int32_t stored_head_dim) {
+  return 2 * int64_t{StageBytes(dtype, stored_head_dim)} +
+         int64_t{kTileQueries} * 4 * stored_head_dim;
+}
 
 LaunchShape AttentionShape(const AttentionArgs& args) {
   CHECK_GT(args.num_tiles, 0);
@@ -52,14 +59,13 @@ LaunchShape AttentionShape(const AttentionArgs& args) {
     shape.x = static_cast<uint32_t>(args.max_spans);
     shape.z = static_cast<uint32_t>(args.num_tiles);
     shape.threads = static_cast<uint32_t>(32 * SpanParts(args.stored_head_dim));
-    shape.shared_bytes = stages + kSpanExchangeBytes;
+    shape.shared_bytes = stages + SpanExchangeBytes(args.stored_head_dim);
   } else {
     CHECK_LE(group, kTileQueries);
     shape.x = static_cast<uint32_t>(args.num_tiles);
     shape.threads = 32 * kTileWarps;
-    // And the sums of the spans so far, float32.
     shape.shared_bytes =
-        stages + int64_t{kTileQueries} * 4 * args.stored_head_dim;
+        AttentionSharedBytes(args.kv_dtype, args.stored_head_dim);
   }
   CHECK(shape.y < 65536 && shape.z < 65536) << shape.y << " " << shape.z;
   return shape;

@@ -51,11 +51,20 @@ StagedArena::Kind StagedKind(const EngineOptions& options) {
 }
 
 absl::Status CheckModel(const ModelConfig& config, const KvLayout& layout,
-                        int32_t ranks) {
+                        int32_t ranks, const DeviceProperties& device) {
   BATON_RETURN_IF_ERROR(CheckShards(config, ranks));
   if (!IsAttentionHeadDim(layout.stored_head_dim())) {
     return absl::UnimplementedError(absl::StrCat(
         "head_dim: the cuda backend has no kernel for ", config.head_dim));
+  }
+  const int64_t shared_bytes =
+      AttentionSharedBytes(layout.dtype, layout.stored_head_dim());
+  if (shared_bytes > device.shared_bytes_per_block) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "head_dim: ", config.head_dim, " elements take ", shared_bytes,
+        " bytes of a block's memory; CUDA device 0 (", device.name, ") has ",
+        device.shared_bytes_per_block,
+        layout.dtype == KvDtype::kBf16 ? "; kv_dtype int8 takes less" : ""));
   }
   const int32_t group = config.num_heads / config.num_kv_heads;
   if (group > kTileQueries) {
@@ -180,7 +189,7 @@ absl::StatusOr<std::unique_ptr<CudaEngine>> CudaEngine::Create(
   BATON_ASSIGN_OR_RETURN(const ModelConfig config,
                          LoadModelConfig(options.model_dir));
   const KvLayout layout = BlockLayout(config, options);
-  BATON_RETURN_IF_ERROR(CheckModel(config, layout, ranks));
+  BATON_RETURN_IF_ERROR(CheckModel(config, layout, ranks, device));
   BATON_ASSIGN_OR_RETURN(LoadedFiles files, LoadFiles(options, config));
   std::unique_ptr<CudaEngine> engine(new CudaEngine(config, layout, ranks));
   if (ranks > 1) {

@@ -10,8 +10,10 @@
 
 namespace baton::engine::cuda {
 
-// Of a head, whose elements are 128 at most, that a lane has.
+// Of a head that a lane has: of one of at most 128 elements, and of longer ones,
+// of at most 256.
 inline constexpr int kHeadElements = 4;
+inline constexpr int kLongHeadElements = 8;
 
 // The same on all lanes, whatever the lane: each step adds two values that are
 // added on the other side, too.
@@ -61,7 +63,7 @@ inline constexpr float kByteMax = kDtype == KvDtype::kInt8 ? 127.0f : kFp8Max;
 // Head `head` of row `row`, whose token stands at `position` of the sequence
 // with these blocks: queries first, then keys, then values. A query goes to
 // `query`, of stored_head_dim elements. By all lanes of a warp.
-template <KvDtype kDtype>
+template <KvDtype kDtype, int kElements>
 BATON_DEVICE void FinishHead(const FinishHeadsArgs& args, int32_t row,
                              int32_t position, const BlockId* blocks,
                              int32_t head, uint16_t* query) {
@@ -97,48 +99,49 @@ BATON_DEVICE void FinishHead(const FinishHeadsArgs& args, int32_t row,
 
   // What the lane has of the head, rotated, all asked for at once: elements
   // lane + 32 k of a value; of queries and keys, which rotate in pairs, the
-  // first of each of two pairs and then the second ones. Elements that do not
+  // first of each of its pairs and then the second ones. Elements that do not
   // turn make pairs, too.
-  float own[kHeadElements];
+  constexpr int kPairs = kElements / 2;
+  float own[kElements];
   const auto element = [&](int k) {
     if (is_value) return lane + 32 * k;
-    const int32_t pair = lane + 32 * (k % 2);
+    const int32_t pair = lane + 32 * (k % kPairs);
     const int32_t turning = args.turning_pairs;
-    if (pair < turning) return pair + (k / 2) * turning;
-    return pair + (k / 2 == 0 ? turning : half);
+    if (pair < turning) return pair + (k / kPairs) * turning;
+    return pair + (k / kPairs == 0 ? turning : half);
   };
   const auto there = [&](int k) {
-    return is_value ? lane + 32 * k < dim : lane + 32 * (k % 2) < half;
+    return is_value ? lane + 32 * k < dim : lane + 32 * (k % kPairs) < half;
   };
   BATON_UNROLL
-  for (int k = 0; k < kHeadElements; ++k) {
+  for (int k = 0; k < kElements; ++k) {
     own[k] = there(k) ? x[element(k)] : 0.0f;
   }
   if (!is_value) {
     const float* const cosines = args.rope + int64_t{position} * dim;
-    float cosine[2];
-    float sine[2];
-    float weights[kHeadElements];
+    float cosine[kPairs];
+    float sine[kPairs];
+    float weights[kElements];
     BATON_UNROLL
-    for (int k = 0; k < 2; ++k) {
+    for (int k = 0; k < kPairs; ++k) {
       const int32_t pair = lane + 32 * k;
       cosine[k] = there(k) ? cosines[pair] : 0.0f;
       sine[k] = there(k) ? cosines[half + pair] : 0.0f;
     }
     BATON_UNROLL
-    for (int k = 0; k < kHeadElements; ++k) {
+    for (int k = 0; k < kElements; ++k) {
       weights[k] = norm != nullptr && there(k) ? norm[element(k)] : 0.0f;
     }
     BATON_UNROLL
-    for (int k = 0; k < 2; ++k) {
+    for (int k = 0; k < kPairs; ++k) {
       float a = own[k];
-      float b = own[k + 2];
+      float b = own[k + kPairs];
       if (norm != nullptr) {
         a = MulRn(MulRn(a, inverse), weights[k]);
-        b = MulRn(MulRn(b, inverse), weights[k + 2]);
+        b = MulRn(MulRn(b, inverse), weights[k + kPairs]);
       }
       own[k] = SubRn(MulRn(a, cosine[k]), MulRn(b, sine[k]));
-      own[k + 2] = AddRn(MulRn(b, cosine[k]), MulRn(a, sine[k]));
+      own[k + kPairs] = AddRn(MulRn(b, cosine[k]), MulRn(a, sine[k]));
     }
   }
 
@@ -147,7 +150,7 @@ BATON_DEVICE void FinishHead(const FinishHeadsArgs& args, int32_t row,
     float largest = 0.0f;
     float probe = 0.0f;
     BATON_UNROLL
-    for (int k = 0; k < kHeadElements; ++k) {
+    for (int k = 0; k < kElements; ++k) {
       const float magnitude = MagnitudeOf(own[k]);
       largest = magnitude > largest ? magnitude : largest;
       probe = AddRn(probe, MulRn(own[k], 0.0f));
@@ -180,7 +183,7 @@ BATON_DEVICE void FinishHead(const FinishHeadsArgs& args, int32_t row,
     }
   };
   BATON_UNROLL
-  for (int k = 0; k < kHeadElements; ++k) {
+  for (int k = 0; k < kElements; ++k) {
     if (there(k)) put(element(k), own[k]);
   }
   // What fills a head up to whole pieces of a product.

@@ -28,7 +28,7 @@ struct FinishHeadsArgs {
   int32_t rows = 0;
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;  // even, at most 128
+  int32_t head_dim = 0;  // even, at most 256
   // RoPE turns element i with i + turning_pairs, for i < turning_pairs, and
   // leaves others; at most head_dim / 2.
   int32_t turning_pairs = 0;

@@ -185,7 +185,7 @@ Norm(NormArgs args) {
   }
 }
 
-template <KvDtype kDtype>
+template <KvDtype kDtype, int kElements>
 BATON_KERNEL(kHeadThreads)
 FinishHeads(FinishHeadsArgs args) {
   PrefetchToL2(args.places + BlockX());
@@ -196,7 +196,7 @@ FinishHeads(FinishHeadsArgs args) {
   const int32_t head = BlockY() * (Threads() / 32) + Thread() / 32;
   const RowPlace place = args.places[row];
   if (head >= heads || place.position < 0) return;
-  FinishHead<kDtype>(args, row, place.position,
+  FinishHead<kDtype, kElements>(args, row, place.position,
                      args.block_tables + place.block_table, head,
                      args.queries + (int64_t{row} * args.num_heads + head) *
                                         args.stored_head_dim);
@@ -233,6 +233,13 @@ Join(JoinArgs args) {
       });
 }
 
+// Of heads that are longer than 128, or not.
+template <KvDtype kDtype>
+auto KernelOf(bool is_long) {
+  return is_long ? FinishHeads<kDtype, kLongHeadElements>
+                 : FinishHeads<kDtype, kHeadElements>;
+}
+
 LaunchShape OnePerRow(int32_t rows) {
   LaunchShape shape;
   shape.x = static_cast<uint32_t>(rows);
@@ -264,7 +271,8 @@ void RunNorm(const NormArgs& args, StreamHandle* stream) {
 }
 
 void RunFinishHeads(const FinishHeadsArgs& args, StreamHandle* stream) {
-  CHECK_LE(args.head_dim, 32 * kHeadElements);
+  const bool is_long = args.head_dim > 32 * kHeadElements;
+  CHECK_LE(args.head_dim, 32 * kLongHeadElements);
   const uint32_t heads = args.num_heads + 2 * args.num_kv_heads;
   LaunchShape shape;
   shape.x = static_cast<uint32_t>(args.rows);
@@ -272,13 +280,13 @@ void RunFinishHeads(const FinishHeadsArgs& args, StreamHandle* stream) {
   shape.threads = kHeadThreads;
   switch (args.kv_dtype) {
     case KvDtype::kBf16:
-      return Launch(FinishHeads<KvDtype::kBf16>, "finish heads", shape, stream,
+      return Launch(KernelOf<KvDtype::kBf16>(is_long), "finish heads", shape, stream,
                     args);
     case KvDtype::kInt8:
-      return Launch(FinishHeads<KvDtype::kInt8>, "finish heads (int8)", shape,
+      return Launch(KernelOf<KvDtype::kInt8>(is_long), "finish heads (int8)", shape,
                     stream, args);
     case KvDtype::kFp8:
-      return Launch(FinishHeads<KvDtype::kFp8>, "finish heads (fp8)", shape,
+      return Launch(KernelOf<KvDtype::kFp8>(is_long), "finish heads (fp8)", shape,
                     stream, args);
   }
 }

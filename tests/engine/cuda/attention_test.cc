@@ -277,8 +277,9 @@ INSTANTIATE_TEST_SUITE_P(KvDtypes, AttentionTest, testing::ValuesIn(kKvDtypes),
                          });
 
 std::vector<Shape> Shapes() {
-  return {{4, 2, 16, 16},   {3, 1, 10, 32}, {8, 1, 64, 16}, {2, 2, 128, 64},
-          {16, 1, 32, 128}, {6, 2, 48, 16}, {2, 1, 80, 16}, {4, 4, 96, 16}};
+  return {{4, 2, 16, 16},  {3, 1, 10, 32},   {8, 1, 64, 16},
+          {2, 2, 128, 64}, {16, 1, 32, 128}, {6, 2, 48, 16},
+          {2, 1, 80, 16},  {4, 4, 96, 16},   {4, 1, 256, 32}};
 }
 
 TEST_P(AttentionTest, IsThatOfSumsInDouble) {
@@ -382,7 +383,7 @@ TEST_P(AttentionTest, SpansMakeTheirTokensHeads) {
   constexpr int32_t kLength = 300;
   for (const Shape& shape :
        {Shape{4, 2, 64, 16}, Shape{8, 2, 128, 32}, Shape{16, 1, 128, 16},
-        Shape{6, 2, 30, 64}, Shape{3, 3, 16, 16}}) {
+        Shape{6, 2, 30, 64}, Shape{3, 3, 16, 16}, Shape{4, 1, 256, 32}}) {
     Make(shape, kLength);
     const std::vector<std::byte> memory =
         Get(args_.pages, layout_.total_bytes());

@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(KvDtypes, FinishHeadsTest,
 TEST_P(FinishHeadsTest, PagesAreThoseOfTheHostToTheBit) {
   for (const auto& [head_dim, block_size] :
        std::vector<std::pair<int32_t, int32_t>>{
-           {10, 16}, {32, 32}, {80, 16}, {128, 128}}) {
+           {10, 16}, {32, 32}, {80, 16}, {128, 128}, {256, 16}}) {
     Make(head_dim, block_size);
     const std::vector<std::byte> device = OnDevice();
     EXPECT_TRUE(device == Expected()) << head_dim << " " << block_size;
@@ -167,8 +167,13 @@ TEST_P(FinishHeadsTest, PagesAreThoseOfTheHostToTheBit) {
 
 TEST_P(FinishHeadsTest, PartsOfHeadsTurn) {
   for (const auto& [head_dim, turning] :
-       std::vector<std::pair<int32_t, int32_t>>{
-           {16, 4}, {20, 1}, {80, 30}, {128, 32}, {128, 40}}) {
+       std::vector<std::pair<int32_t, int32_t>>{{16, 4},
+                                                {20, 1},
+                                                {80, 30},
+                                                {128, 32},
+                                                {128, 40},
+                                                {256, 128},
+                                                {250, 60}}) {
     Make(head_dim, /*block_size=*/16, turning);
     EXPECT_TRUE(OnDevice() == Expected()) << head_dim << " " << turning;
   }

@@ -145,6 +145,7 @@ std::vector<TinyModelOptions> Shareable() {
   TinyModelOptions gemma = odd;
   gemma.architecture = "Gemma3ForCausalLM";
   gemma.sliding_window = 20;
+  gemma.head_dim = 256;
   return {odd,       qwen2,    qwen3,   mistral, mixtral,
           qwen3_moe, glm4_moe, gpt_oss, gemma};
 }
