@@ -255,6 +255,19 @@ const SchemaNode* SchemaDocument::Child(const SchemaNode& of,
                static_cast<int64_t>(index));
 }
 
+const SchemaNode* SchemaDocument::Derive(const SchemaNode& of,
+                                         SchemaJson value) {
+  const auto [it, is_new] = derived_nodes_.try_emplace(value.dump(), nullptr);
+  if (is_new) {
+    const Derived& derived =
+        derived_.emplace_back(Derived{std::move(value), of.Pointer()});
+    SchemaNode* const node = NodeOf(&derived.value);
+    node->keyword_ = derived.pointer;
+    it->second = node;
+  }
+  return it->second;
+}
+
 absl::StatusOr<const SchemaNode*> SchemaDocument::Target(const SchemaNode& of) {
   const SchemaJson& reference = *of.Find("$ref");
   if (!reference.is_string()) return of.Invalid("$ref", "that is not a string");

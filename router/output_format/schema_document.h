@@ -96,6 +96,10 @@ class SchemaDocument final {
   // What the $ref of `of` names. REQUIRES: it has one.
   absl::StatusOr<const SchemaNode*> Target(const SchemaNode& of);
 
+  // The schema `value`, which was made of `of` and stands where that does, for
+  // errors. The same text gives the same node.
+  const SchemaNode* Derive(const SchemaNode& of, SchemaJson value);
+
   // What a reference names; null if that is not in this document.
   const SchemaJson* Follow(absl::string_view reference);
 
@@ -110,6 +114,12 @@ class SchemaDocument final {
 
   SchemaJson value_;
   std::deque<SchemaNode> nodes_;
+  struct Derived {
+    SchemaJson value;
+    std::string pointer;
+  };
+  std::deque<Derived> derived_;
+  absl::flat_hash_map<std::string, const SchemaNode*> derived_nodes_;
   absl::flat_hash_map<const SchemaJson*, SchemaNode*> node_of_;
   absl::flat_hash_map<std::string, const SchemaJson*> followed_;
 };

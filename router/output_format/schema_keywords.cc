@@ -3,6 +3,7 @@
 #include <map>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 namespace baton::router {
 namespace {
@@ -22,7 +23,8 @@ Keywords MakeKeywords() {
        "definitions", "deprecated", "description", "discriminator", "example",
        "examples", "readOnly", "title", "writeOnly"});
   add(KeywordKind::kType, {}, {"type"});
-  add(KeywordKind::kCombination, {}, {"$ref", "allOf", "anyOf", "oneOf"});
+  add(KeywordKind::kCombination, {},
+      {"$ref", "allOf", "anyOf", "oneOf", "unevaluatedProperties"});
   add(KeywordKind::kValues, {}, {"const", "enum"});
   add(KeywordKind::kConstraint, Only(JsonType::kObject),
       {"additionalProperties", "maxProperties", "minProperties", "properties",
@@ -50,6 +52,22 @@ Keyword FindKeyword(absl::string_view name) {
   // Extensions, which say nothing to those who do not know them.
   if (absl::StartsWith(name, "x-")) return {name, KeywordKind::kAnnotation, {}};
   return {name};
+}
+
+absl::Status CheckSchema(const SchemaNode& schema) {
+  const SchemaJson& value = schema.value();
+  if (value.is_boolean()) return absl::OkStatus();
+  if (!value.is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", ShownInSchema(value), " at ", schema.Pointer(),
+                     ", which is neither an object nor a boolean"));
+  }
+  for (const auto& [name, each] : value.items()) {
+    if (FindKeyword(name).kind == KeywordKind::kUnknown) {
+      return schema.Unknown(name);
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace baton::router

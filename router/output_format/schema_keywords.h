@@ -1,7 +1,9 @@
 // The keywords of JSON Schema that are known. Any thread.
 #pragma once
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "router/output_format/schema_document.h"
 #include "router/output_format/schema_types.h"
 
 namespace baton::router {
@@ -22,5 +24,9 @@ struct Keyword {
 };
 
 Keyword FindKeyword(absl::string_view name);
+
+// InvalidArgument for what is neither an object nor a boolean, Unimplemented
+// for a keyword that is not known.
+absl::Status CheckSchema(const SchemaNode& schema);
 
 }  // namespace baton::router

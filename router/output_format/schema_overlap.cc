@@ -26,7 +26,7 @@ std::string Written(const SchemaJson& value) {
 
 }  // namespace
 
-bool SchemaOverlap::EvidentlyNone(const SchemaJson& schemas) {
+bool SchemaOverlap::EvidentlyNone(const SchemaJson& schemas, JsonTypes among) {
   if (schemas.size() > kMaxSchemas) return false;
   struct Branch {
     JsonTypes types;
@@ -34,7 +34,8 @@ bool SchemaOverlap::EvidentlyNone(const SchemaJson& schemas) {
   };
   std::vector<Branch> branches;
   for (const SchemaJson& schema : schemas) {
-    const Branch branch{PossibleTypes(schema, &document_), &MarksOf(schema)};
+    const Branch branch{PossibleTypes(schema, &document_) & among,
+                        &MarksOf(schema)};
     for (const Branch& other : branches) {
       const JsonTypes both = branch.types & other.types;
       if (both.any() && !Apart(*branch.marks, *other.marks, both)) return false;

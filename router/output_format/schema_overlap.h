@@ -28,8 +28,8 @@ class SchemaOverlap final {
 
   // Whether it is evident that no value is allowed by two of the schemas, by
   // their types, the values that they list, or those that they list for a
-  // property that both require.
-  bool EvidentlyNone(const SchemaJson& schemas);
+  // property that both require; of values of these types.
+  bool EvidentlyNone(const SchemaJson& schemas, JsonTypes among = AnyType());
 
  private:
   // All that are allowed, rising, written so that equal ones are the same;

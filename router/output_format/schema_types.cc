@@ -105,6 +105,18 @@ JsonTypes TypeOf(const SchemaJson& value) {
                                            : JsonType::kFraction);
 }
 
+SchemaJson TypeNames(JsonTypes types) {
+  SchemaJson names = SchemaJson::array();
+  for (const char* const name :
+       {"null", "boolean", "number", "integer", "string", "array", "object"}) {
+    const JsonTypes named = *TypesNamed(name);
+    if ((named & ~types).any()) continue;
+    names.push_back(name);
+    types &= ~named;
+  }
+  return names;
+}
+
 absl::StatusOr<JsonTypes> DeclaredTypes(const SchemaNode& schema) {
   const SchemaJson* declared = schema.Find("type");
   if (declared == nullptr) return AnyType();

@@ -27,6 +27,10 @@ JsonTypes NumberTypes();
 
 JsonTypes TypeOf(const SchemaJson& value);
 
+// What "type" says of these, numbers that are not whole never without integers:
+// an array of names.
+SchemaJson TypeNames(JsonTypes types);
+
 // What its "type" says; any type where it has none. InvalidArgument for what is
 // no type.
 absl::StatusOr<JsonTypes> DeclaredTypes(const SchemaNode& schema);

@@ -23,15 +23,6 @@ const std::string* FirstOf(const SchemaJson& schema, KeywordKind kind) {
   return nullptr;
 }
 
-absl::Status CheckKeywords(const SchemaNode& schema) {
-  for (const auto& [name, value] : schema.value().items()) {
-    if (FindKeyword(name).kind == KeywordKind::kUnknown) {
-      return schema.Unknown(name);
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status SchemaWriter::Write(scheduling::GrammarBuilder::Rule rule) {
@@ -78,17 +69,12 @@ Expression SchemaWriter::PlaceOf(
 
 absl::Status SchemaWriter::WriteWays(const SchemaNode& schema,
                                      SchemaWays* ways) {
+  BATON_RETURN_IF_ERROR(CheckSchema(schema));
   const SchemaJson& value = schema.value();
   if (value.is_boolean()) {
     if (value.get<bool>()) ways->push_back({text_.Value(), {}});
     return absl::OkStatus();
   }
-  if (!value.is_object()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("has ", ShownInSchema(value), " at ", schema.Pointer(),
-                     ", which is neither an object nor a boolean"));
-  }
-  BATON_RETURN_IF_ERROR(CheckKeywords(schema));
   if (const std::string* keyword = FirstOf(value, KeywordKind::kCombination)) {
     return WriteCombination(schema, *keyword, ways);
   }
@@ -98,24 +84,36 @@ absl::Status SchemaWriter::WriteWays(const SchemaNode& schema,
   return WriteTypes(schema, ways);
 }
 
-absl::Status SchemaWriter::WriteCombination(const SchemaNode& schema,
-                                            absl::string_view keyword,
-                                            SchemaWays* ways) {
+absl::StatusOr<bool> SchemaWriter::StandsAlone(const SchemaNode& schema,
+                                               absl::string_view keyword) {
+  if (keyword == "unevaluatedProperties") return false;
+  const SchemaJson& says = *schema.Find(keyword);
+  if (keyword == "allOf" && says.is_array() && says.size() > 1) return false;
   for (const auto& [name, value] : schema.value().items()) {
     const KeywordKind kind = FindKeyword(name).kind;
     if (name == keyword || kind == KeywordKind::kAnnotation) continue;
-    if (kind != KeywordKind::kType) return schema.UnknownBeside(name, keyword);
+    if (kind != KeywordKind::kType) return false;
     // It may say nothing new.
     BATON_ASSIGN_OR_RETURN(const JsonTypes declared, DeclaredTypes(schema));
     SchemaJson alone = SchemaJson::object();
-    alone[std::string(keyword)] = *schema.Find(keyword);
-    if ((PossibleTypes(alone, &document_) & ~declared).any()) {
-      return schema.UnknownBeside(name, keyword);
-    }
+    alone[std::string(keyword)] = says;
+    if ((PossibleTypes(alone, &document_) & ~declared).any()) return false;
   }
+  return true;
+}
+
+absl::Status SchemaWriter::WriteCombination(const SchemaNode& schema,
+                                            absl::string_view keyword,
+                                            SchemaWays* ways) {
   const auto add = [this, ways](const SchemaNode* other) {
     ways->push_back({Call(*other), {other}});
   };
+  BATON_ASSIGN_OR_RETURN(const bool stands_alone, StandsAlone(schema, keyword));
+  if (!stands_alone) {
+    BATON_ASSIGN_OR_RETURN(const SchemaNode* merged, merger_.Merge(schema));
+    add(merged);
+    return absl::OkStatus();
+  }
   if (keyword == "$ref") {
     BATON_ASSIGN_OR_RETURN(const SchemaNode* target, document_.Target(schema));
     add(target);
@@ -124,9 +122,6 @@ absl::Status SchemaWriter::WriteCombination(const SchemaNode& schema,
   const SchemaJson& schemas = *schema.Find(keyword);
   if (!schemas.is_array() || schemas.empty()) {
     return schema.Invalid(keyword, "that is not an array of schemas");
-  }
-  if (keyword == "allOf" && schemas.size() > 1) {
-    return schema.Unknown(keyword, "with more than one schema");
   }
   if (keyword == "oneOf" && !overlap_.EvidentlyNone(schemas)) {
     return schema.Unknown(keyword, "with schemas that may overlap");

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "router/output_format/json_text.h"
 #include "router/output_format/schema_document.h"
+#include "router/output_format/schema_merge.h"
 #include "router/output_format/schema_overlap.h"
 #include "router/output_format/schema_types.h"
 #include "scheduling/grammar.h"
@@ -31,7 +32,8 @@ class SchemaWriter final {
       : document_(*document),
         grammar_(*grammar),
         text_(grammar),
-        overlap_(document) {}
+        overlap_(document),
+        merger_(document, &overlap_) {}
 
   // Writes all of the document, as WriteJsonSchema says.
   absl::Status Write(scheduling::GrammarBuilder::Rule rule);
@@ -56,6 +58,9 @@ class SchemaWriter final {
   Expression PlaceOf(const SchemaNode& schema,
                      std::optional<scheduling::GrammarBuilder::Rule> rule);
   absl::Status WriteWays(const SchemaNode& schema, SchemaWays* ways);
+  // Whether what other schemas say is all that the schema says.
+  absl::StatusOr<bool> StandsAlone(const SchemaNode& schema,
+                                   absl::string_view keyword);
   absl::Status WriteCombination(const SchemaNode& schema,
                                 absl::string_view keyword, SchemaWays* ways);
   absl::Status WriteListed(const SchemaNode& schema, SchemaWays* ways);
@@ -66,6 +71,7 @@ class SchemaWriter final {
   scheduling::GrammarBuilder& grammar_;
   JsonText text_;
   SchemaOverlap overlap_;
+  SchemaMerger merger_;
   std::vector<Place> places_;
   std::vector<std::optional<size_t>> place_of_;  // of each node
 };

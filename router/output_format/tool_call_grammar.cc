@@ -45,12 +45,6 @@ absl::StatusOr<std::string> ObjectSchema(const std::string& schema) {
          std::find(type->begin(), type->end(), "object") != type->end()))) {
     return absl::InvalidArgumentError("allows no object");
   }
-  for (const char* name :
-       {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"}) {
-    if (!parameters.contains(name) || type != parameters.end()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("has \"", name, "\" at # without \"type\": \"object\""));
-  }
   parameters["type"] = "object";
   return parameters.dump();
 }

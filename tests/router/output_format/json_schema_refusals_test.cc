@@ -166,9 +166,8 @@ TEST(JsonSchemaRefusalsTest, UnknownKeywords) {
   for (const std::string keyword :
        {"not", "if", "then", "else", "patternProperties", "propertyNames",
         "dependentRequired", "dependentSchemas", "dependencies", "contains",
-        "minContains", "maxContains", "unevaluatedProperties",
-        "unevaluatedItems", "nullable", "contentEncoding", "$dynamicRef",
-        "$recursiveRef", "a\"b"}) {
+        "minContains", "maxContains", "unevaluatedItems", "nullable",
+        "contentEncoding", "$dynamicRef", "$recursiveRef", "a\"b"}) {
     const std::string quoted =
         keyword == "a\"b" ? R"("a\"b")" : absl::StrCat("\"", keyword, "\"");
     EXPECT_EQ(Refusal(absl::StrCat("{", quoted, ":{}}")),
@@ -235,8 +234,6 @@ TEST(JsonSchemaRefusalsTest, WhatKeywordsSayThatIsNotKnown) {
        {R"({"type":"object","properties":{"a":{},"b":{}},"maxProperties":1,
             "additionalProperties":false})",
         unknown("\"maxProperties\" at # below what is possible")},
-       {R"({"allOf":[{},{}]})",
-        unknown("\"allOf\" at # with more than one schema")},
        {R"({"$ref":"other.json#/a"})",
         unknown("\"$ref\" at # to \"other.json#/a\"")},
        {R"({"$ref":"#a"})", unknown("\"$ref\" at # to \"#a\"")}});
@@ -247,27 +244,18 @@ TEST(JsonSchemaRefusalsTest, KeywordsBesideOthers) {
     return absl::StrCat("has \"", one, "\" beside \"", other,
                         "\" at #, which Baton does not know");
   };
-  ExpectAll(
-      "UNIMPLEMENTED",
-      {{R"({"properties":{},"anyOf":[{}]})", beside("properties", "anyOf")},
-       {R"({"$ref":"#","enum":[1]})", beside("enum", "$ref")},
-       {R"({"allOf":[{}],"oneOf":[{}]})", beside("oneOf", "allOf")},
-       {R"({"type":"object","anyOf":[{"type":"object"},{}]})",
-        beside("type", "anyOf")},
-       {R"({"type":"integer","$ref":"#/$defs/a",
-            "$defs":{"a":{"type":"number"}}})",
-        beside("type", "$ref")},
-       {R"({"type":"string","enum":["a"],"minLength":1})",
-        beside("minLength", "enum")},
-       {R"({"const":"a","pattern":"a"})", beside("pattern", "const")},
-       {R"({"type":"string","pattern":"a","minLength":1})",
-        beside("minLength", "pattern")},
-       {R"({"type":"string","pattern":"a","maxLength":1})",
-        beside("maxLength", "pattern")},
-       {R"({"type":"string","format":"date","maxLength":10})",
-        beside("maxLength", "format")},
-       {R"({"type":"string","format":"date","pattern":"a"})",
-        beside("format", "pattern")}});
+  ExpectAll("UNIMPLEMENTED",
+            {{R"({"type":"string","enum":["a"],"minLength":1})",
+              beside("minLength", "enum")},
+             {R"({"const":"a","pattern":"a"})", beside("pattern", "const")},
+             {R"({"type":"string","pattern":"a","minLength":1})",
+              beside("minLength", "pattern")},
+             {R"({"type":"string","pattern":"a","maxLength":1})",
+              beside("maxLength", "pattern")},
+             {R"({"type":"string","format":"date","maxLength":10})",
+              beside("maxLength", "format")},
+             {R"({"type":"string","format":"date","pattern":"a"})",
+              beside("format", "pattern")}});
 }
 
 TEST(JsonSchemaRefusalsTest, OneOfThatMayOverlap) {

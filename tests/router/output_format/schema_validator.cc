@@ -32,7 +32,15 @@ class Validator final {
     if (schema == false) return "is forbidden";
     if (const auto ref = schema.find("$ref"); ref != schema.end()) {
       const std::string at = ref->get<std::string>().substr(1);
-      return Check(root_.at(Json::json_pointer(at)), value);
+      std::string wrong = Check(root_.at(Json::json_pointer(at)), value);
+      if (!wrong.empty()) return wrong;
+    }
+    if (schema.contains("oneOf")) {
+      size_t good = 0;
+      for (const Json& each : schema["oneOf"]) {
+        good += Check(each, value).empty();
+      }
+      if (good != 1) return "oneOf";
     }
     for (const char* all : {"anyOf", "allOf"}) {
       if (!schema.contains(all)) continue;
