@@ -17,12 +17,15 @@ Keywords MakeKeywords() {
     for (const absl::string_view name : names) all[name] = {name, kind, types};
   };
   // "discriminator" and "example" are OpenAPI's: a hint where to look first,
-  // and what "examples" says.
+  // and what "examples" says. What is within a string ("contentMediaType" and
+  // alike), validators do not look at by JSON Schema's own words.
   add(KeywordKind::kAnnotation, {},
-      {"$anchor", "$comment", "$defs", "$id", "$schema", "default",
-       "definitions", "deprecated", "description", "discriminator", "example",
-       "examples", "readOnly", "title", "writeOnly"});
-  add(KeywordKind::kType, {}, {"type"});
+      {"$anchor", "$comment", "$defs", "$id", "$schema", "contentEncoding",
+       "contentMediaType", "contentSchema", "default", "definitions",
+       "deprecated", "description", "discriminator", "example", "examples",
+       "readOnly", "title", "writeOnly"});
+  // OpenAPI 3.0 has "nullable": null as one type more.
+  add(KeywordKind::kType, {}, {"nullable", "type"});
   add(KeywordKind::kCombination, {},
       {"$ref", "allOf", "anyOf", "oneOf", "unevaluatedProperties"});
   add(KeywordKind::kValues, {}, {"const", "enum"});

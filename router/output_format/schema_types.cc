@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace baton::router {
 namespace {
@@ -35,8 +36,13 @@ class TypeFinder final {
     if (schema == false) return {};
     if (++steps_ > kMaxSteps || !schema.is_object()) return AnyType();
     JsonTypes types = AnyType();
+    const auto nullable = schema.find("nullable");
+    const JsonTypes or_null = nullable != schema.end() && *nullable == true
+                                  ? Only(JsonType::kNull)
+                                  : JsonTypes();
     for (const auto& [keyword, value] : schema.items()) {
-      types &= Says(keyword, value);
+      types &=
+          Says(keyword, value) | (keyword == "type" ? or_null : JsonTypes());
     }
     return types;
   }
@@ -118,6 +124,7 @@ SchemaJson TypeNames(JsonTypes types) {
 }
 
 absl::StatusOr<JsonTypes> DeclaredTypes(const SchemaNode& schema) {
+  BATON_ASSIGN_OR_RETURN(const bool nullable, schema.Bool("nullable", false));
   const SchemaJson* declared = schema.Find("type");
   if (declared == nullptr) return AnyType();
   const SchemaJson one = SchemaJson::array({*declared});
@@ -133,6 +140,7 @@ absl::StatusOr<JsonTypes> DeclaredTypes(const SchemaNode& schema) {
     }
     types |= *named;
   }
+  if (nullable) types |= Only(JsonType::kNull);
   return types;
 }
 

@@ -31,8 +31,8 @@ JsonTypes TypeOf(const SchemaJson& value);
 // an array of names.
 SchemaJson TypeNames(JsonTypes types);
 
-// What its "type" says; any type where it has none. InvalidArgument for what is
-// no type.
+// What its "type" says, and "nullable" beside that; any type where it has none.
+// InvalidArgument for what is no type.
 absl::StatusOr<JsonTypes> DeclaredTypes(const SchemaNode& schema);
 
 // Types that no value is of that `schema` allows are not among these; others

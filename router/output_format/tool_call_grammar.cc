@@ -46,6 +46,7 @@ absl::StatusOr<std::string> ObjectSchema(const std::string& schema) {
     return absl::InvalidArgumentError("allows no object");
   }
   parameters["type"] = "object";
+  parameters.erase("nullable");
   return parameters.dump();
 }
 

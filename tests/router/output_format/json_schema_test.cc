@@ -46,6 +46,19 @@ TEST(JsonSchemaTest, Types) {
   EXPECT_EQ(AllowedOfEach(R"({"type":"object"})"), "6");
   EXPECT_EQ(AllowedOfEach(R"({"type":["null","integer","object"]})"), "026");
   EXPECT_EQ(AllowedOfEach(R"({"type":["integer","number"]})"), "23");
+  // As OpenAPI 3.0 has it: beside a type alone, and not in a list of values.
+  EXPECT_EQ(AllowedOfEach(R"({"type":"integer","nullable":true})"), "02");
+  EXPECT_EQ(AllowedOfEach(R"({"type":"integer","nullable":false})"), "2");
+  EXPECT_EQ(AllowedOfEach(R"({"nullable":true,"minLength":9})"), "012356");
+  EXPECT_EQ(AllowedOfEach(R"({"type":"string","nullable":true,"enum":["a"]})"),
+            "4");
+  EXPECT_EQ(AllowedOfEach(R"({"type":"string","nullable":true,
+                             "anyOf":[{"maxLength":1}]})"),
+            "04");
+  // What is within a string nobody looks at.
+  EXPECT_EQ(AllowedOfEach(R"({"type":"string","contentEncoding":"base64",
+                             "contentMediaType":"image/png"})"),
+            "4");
 }
 
 TEST(JsonSchemaTest, KeywordsOfOtherTypesSayNothing) {

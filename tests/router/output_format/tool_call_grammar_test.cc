@@ -96,6 +96,7 @@ TEST(ToolCallGrammarTest, ArgumentsAreWhatTheToolTakes) {
   v1::ResponseFormat format = TwoTools(false);
   for (const char* schema :
        {"true", R"({"type": ["null", "object"]})",
+        R"({"type": "object", "nullable": true})",
         R"({"anyOf": [{"type": "null"}, {"properties": {"q": {}}}]})",
         R"({"$ref": "#/$defs/a", "$defs": {"a": {"required": ["q"]}}})"}) {
     format.mutable_tool_calls()->mutable_tools(0)->set_parameters(schema);
