@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -60,20 +61,32 @@ struct ArrayPart {
 };
 
 SchemaJson MergedProperties(const std::vector<ObjectPart>& parts) {
+  using Names = absl::flat_hash_map<absl::string_view, const SchemaJson*>;
+  std::vector<Names> named(parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].properties == nullptr) continue;
+    for (auto it = parts[i].properties->begin();
+         it != parts[i].properties->end(); ++it) {
+      named[i][it.key()] = &*it;
+    }
+  }
   SchemaJson merged = SchemaJson::object();
+  auto& members = merged.get_ref<SchemaJson::object_t&>();
+  absl::flat_hash_set<absl::string_view> seen;
   for (const ObjectPart& part : parts) {
     if (part.properties == nullptr) continue;
-    for (const auto& [name, schema] : part.properties->items()) {
-      if (merged.contains(name)) continue;
+    for (auto it = part.properties->begin(); it != part.properties->end();
+         ++it) {
+      if (!seen.insert(it.key()).second) continue;
       Conjunction all;
-      for (const ObjectPart& other : parts) {
-        const SchemaJson* says = other.others;
-        if (other.properties != nullptr && other.properties->contains(name)) {
-          says = &(*other.properties)[name];
-        }
+      for (size_t i = 0; i < parts.size(); ++i) {
+        const auto found = named[i].find(it.key());
+        const SchemaJson* const says =
+            found != named[i].end() ? found->second : parts[i].others;
         if (says != nullptr) all.Add(*says);
       }
-      merged[name] = all.Json();
+      // It is none of those before, which this would look through.
+      members.emplace_back(it.key(), all.Json());
     }
   }
   return merged;
@@ -119,7 +132,13 @@ class Merging final {
 
   explicit Merging(SchemaDocument* document) : document_(*document) {}
 
-  absl::Status Add(const SchemaNode& schema, bool outermost) {
+  // `depth`: of schemas that led here, within each other or by reference.
+  absl::Status Add(const SchemaNode& schema, int depth) {
+    if (depth > kMaxMergedDepth) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "has more than ", kMaxMergedDepth,
+          " schemas that lead to each other at ", schema.Pointer()));
+    }
     BATON_RETURN_IF_ERROR(CheckSchema(schema));
     // One that holds already, within itself too, says nothing new.
     if (!seen_.insert(&schema).second) return absl::OkStatus();
@@ -140,7 +159,7 @@ class Merging final {
         BATON_RETURN_IF_ERROR(AddObjects(schema));
       }
       if (kind == KeywordKind::kCombination) {
-        BATON_RETURN_IF_ERROR(AddCombination(schema, name, outermost));
+        BATON_RETURN_IF_ERROR(AddCombination(schema, name, depth));
       } else if (kind == KeywordKind::kValues) {
         BATON_RETURN_IF_ERROR(AddValues(schema, name));
       } else if (kind == KeywordKind::kConstraint) {
@@ -247,15 +266,15 @@ class Merging final {
   }
 
   absl::Status AddCombination(const SchemaNode& schema, const std::string& name,
-                              bool outermost) {
+                              int depth) {
     if (name == "$ref") {
       BATON_ASSIGN_OR_RETURN(const SchemaNode* target,
                              document_.Target(schema));
-      return Add(*target, /*outermost=*/false);
+      return Add(*target, depth + 1);
     }
     if (name == "unevaluatedProperties") {
       // What is within another schema is about that one alone.
-      if (!outermost) return schema.Unknown(name, "within another schema");
+      if (depth > 0) return schema.Unknown(name, "within another schema");
       unevaluated_ = schema.Find(name);
       return absl::OkStatus();
     }
@@ -268,8 +287,7 @@ class Merging final {
       return absl::OkStatus();
     }
     for (size_t i = 0; i < schemas.size(); ++i) {
-      BATON_RETURN_IF_ERROR(
-          Add(*document_.Child(schema, name, i), /*outermost=*/false));
+      BATON_RETURN_IF_ERROR(Add(*document_.Child(schema, name, i), depth + 1));
     }
     return absl::OkStatus();
   }
@@ -401,42 +419,50 @@ class Merging final {
 
 }  // namespace
 
+absl::Status SchemaMerger::Take(size_t bytes) {
+  bytes_ += bytes;
+  if (bytes_ <= kMaxMergedBytes && schemas_ <= kMaxMergedSchemas) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "has more schemas to be put together than may be: ", kMaxMergedSchemas,
+      ", of ", kMaxMergedBytes, " bytes"));
+}
+
 absl::StatusOr<const SchemaNode*> SchemaMerger::Merge(
     const SchemaNode& schema) {
   Merging merging(&document_);
-  BATON_RETURN_IF_ERROR(merging.Add(schema, /*outermost=*/true));
+  BATON_RETURN_IF_ERROR(merging.Add(schema, /*depth=*/0));
   BATON_RETURN_IF_ERROR(merging.CheckOverlap(&overlap_));
   SchemaJson merged = merging.Json();
+  ++schemas_;
+  BATON_RETURN_IF_ERROR(Take(merged.dump().size()));
   const SchemaJson* const unevaluated = merging.unevaluated();
-  if (merging.groups().empty()) {
+  const auto& groups = merging.groups();
+  if (groups.empty() || merged == false) {
     // Of what no schema has said anything about.
     if (unevaluated != nullptr && merged.is_object() &&
         !merged.contains("additionalProperties")) {
       merged["additionalProperties"] = *unevaluated;
     }
-  } else if (merged != false) {
-    // Each branch of the first group with all the rest.
-    SchemaJson branches = SchemaJson::array();
-    const auto& groups = merging.groups();
-    for (const SchemaJson& branch : groups.front().branches()) {
-      SchemaJson all = SchemaJson::array({merged, branch});
-      for (size_t i = 1; i < groups.size(); ++i) {
-        all.push_back({{"anyOf", groups[i].branches()}});
-      }
-      SchemaJson with = {{"allOf", std::move(all)}};
-      if (unevaluated != nullptr) with["unevaluatedProperties"] = *unevaluated;
-      branches.push_back(std::move(with));
-    }
-    merged = SchemaJson{{"anyOf", std::move(branches)}};
+    return document_.Derive(schema, std::move(merged));
   }
-  const SchemaNode* const node = document_.Derive(schema, std::move(merged));
-  bytes_ += node->value().dump().size();
-  if (++schemas_ > kMaxMergedSchemas || bytes_ > kMaxMergedBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "has more schemas to be put together than may be: ", kMaxMergedSchemas,
-        ", of ", kMaxMergedBytes, " bytes"));
+  // Each branch of the first group with all the rest.
+  SchemaJson rest = SchemaJson::array({std::move(merged)});
+  for (size_t i = 1; i < groups.size(); ++i) {
+    rest.push_back({{"anyOf", groups[i].branches()}});
   }
-  return node;
+  const SchemaJson& first = groups.front().branches();
+  BATON_RETURN_IF_ERROR(
+      Take(first.dump().size() + rest.dump().size() * first.size()));
+  SchemaJson branches = SchemaJson::array();
+  for (const SchemaJson& branch : first) {
+    SchemaJson with = {{"allOf", rest}};
+    with["allOf"].push_back(branch);
+    if (unevaluated != nullptr) with["unevaluatedProperties"] = *unevaluated;
+    branches.push_back(std::move(with));
+  }
+  return document_.Derive(schema, SchemaJson{{"anyOf", std::move(branches)}});
 }
 
 }  // namespace baton::router

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "router/output_format/schema_document.h"
 #include "router/output_format/schema_overlap.h"
@@ -12,8 +13,10 @@ namespace baton::router {
 
 // Schemas that are made so, of one document, at most.
 inline constexpr size_t kMaxMergedSchemas = 1024;
+// Schemas that lead from one to the next, by "allOf" and "$ref".
+inline constexpr int kMaxMergedDepth = 200;
 // Bytes of their texts.
-inline constexpr size_t kMaxMergedBytes = size_t{4} << 20;
+inline constexpr size_t kMaxMergedBytes = size_t{2} << 20;
 
 class SchemaMerger final {
  public:
@@ -31,6 +34,9 @@ class SchemaMerger final {
   absl::StatusOr<const SchemaNode*> Merge(const SchemaNode& schema);
 
  private:
+  // Counts so much more text.
+  absl::Status Take(size_t bytes);
+
   SchemaDocument& document_;
   SchemaOverlap& overlap_;
   size_t bytes_ = 0;

@@ -207,6 +207,9 @@ TEST(JsonSchemaMergeTest, WhatIsWithinItself) {
 }
 
 TEST(JsonSchemaMergeTest, Bounds) {
+  const std::string exhausted = absl::StrCat(
+      "RESOURCE_EXHAUSTED has more schemas to be put together than may be: ",
+      kMaxMergedSchemas, ", of ", kMaxMergedBytes, " bytes");
   // Each level has two schemas, which have two of the next one each.
   std::string schema = R"({"type":"integer"})";
   for (int i = 0; i < 15; ++i) {
@@ -216,6 +219,16 @@ TEST(JsonSchemaMergeTest, Bounds) {
   }
   schema.insert(schema.size() - 1, R"(,"$defs":{"d":{}})");
   EXPECT_EQ(Refusal(schema), "");
+  // A large part that many others would have copies of.
+  std::string names;
+  std::string branches = "{}";
+  for (int i = 0; i < 1000; ++i) {
+    absl::StrAppend(&names, i > 0 ? "," : "", "\"p", i, "\":{}");
+    branches += ",{}";
+  }
+  EXPECT_EQ(Refusal(absl::StrCat(R"({"type":"object","properties":{)", names,
+                                 R"(},"anyOf":[)", branches, "]}")),
+            exhausted);
   // Alternatives of alternatives, all of which have to be looked at.
   std::string groups;
   for (int i = 0; i < 12; ++i) {
@@ -224,9 +237,21 @@ TEST(JsonSchemaMergeTest, Bounds) {
   }
   EXPECT_EQ(
       Refusal(absl::StrCat(R"({"type":"object","allOf":[)", groups, "]}")),
-      absl::StrCat("RESOURCE_EXHAUSTED has more schemas to be put "
-                   "together than may be: ",
-                   kMaxMergedSchemas, ", of ", kMaxMergedBytes, " bytes"));
+      exhausted);
+  // References to references.
+  const auto chain = [](int length) {
+    std::string defs = R"("d0":{"type":"integer"})";
+    for (int i = 1; i < length; ++i) {
+      absl::StrAppend(&defs, ",\"d", i, R"(":{"$ref":"#/$defs/d)", i - 1,
+                      "\"}");
+    }
+    return absl::StrCat(R"({"allOf":[{"$ref":"#/$defs/d)", length - 1,
+                        R"("},{}],"$defs":{)", defs, "}}");
+  };
+  EXPECT_EQ(Refusal(chain(150)), "");
+  EXPECT_EQ(Refusal(chain(1000)),
+            "RESOURCE_EXHAUSTED has more than 200 schemas that lead to each "
+            "other at #/$defs/d800");
 }
 
 }  // namespace
