@@ -33,6 +33,11 @@ class ObjectWriter final {
         ways_(*ways) {}
 
   absl::Status Write() {
+    BATON_ASSIGN_OR_RETURN(const uint32_t least,
+                           schema_.Count("minProperties", 0));
+    BATON_ASSIGN_OR_RETURN(const uint32_t most,
+                           schema_.Count("maxProperties", kAnyNumber));
+    if (least > most) return absl::OkStatus();
     BATON_RETURN_IF_ERROR(ReadOthers());
     BATON_RETURN_IF_ERROR(ReadMembers());
     bool allows_empty = true;
@@ -42,8 +47,11 @@ class ObjectWriter final {
       allows_empty = false;
       if (member.schema != nullptr) way.needs.push_back(member.schema);
     }
-    BATON_ASSIGN_OR_RETURN(const bool only_empty, ReadCounts());
-    if (allows_empty) ways_.push_back({grammar_.Literal("{}"), {}});
+    BATON_ASSIGN_OR_RETURN(const bool only_empty, ReadCounts(least, most));
+    if (allows_empty && least_others_ == 0) {
+      ways_.push_back({grammar_.Literal("{}"), {}});
+    }
+    if (least_others_ > 0 && others_ != nullptr) way.needs.push_back(others_);
     if (only_empty) return absl::OkStatus();
     way.expression =
         grammar_.Sequence({grammar_.Literal("{"), text_.Space(), WriteFirst()});
@@ -92,18 +100,21 @@ class ObjectWriter final {
   }
 
   // Whether there may be no properties at all.
-  absl::StatusOr<bool> ReadCounts() {
+  absl::StatusOr<bool> ReadCounts(uint32_t least, uint32_t most) {
     const auto num_required = static_cast<uint32_t>(
         std::count_if(members_.begin(), members_.end(),
                       [](const Member& member) { return member.required; }));
-    BATON_ASSIGN_OR_RETURN(const uint32_t least,
-                           schema_.Count("minProperties", 0));
-    BATON_ASSIGN_OR_RETURN(const uint32_t most,
-                           schema_.Count("maxProperties", kAnyNumber));
+    if (most == 0 && num_required == 0) return true;
+    if (members_.empty() && allows_others_) {
+      // Of two properties one may be the other once more, which is one.
+      if (least > 1) return schema_.Unknown("minProperties", "above 1");
+      least_others_ = least;
+      most_others_ = most;
+      return false;
+    }
     if (least > num_required) {
       return schema_.Unknown("minProperties", "above what is required");
     }
-    if (most == 0 && num_required == 0) return true;
     if (most != kAnyNumber && (allows_others_ || most < members_.size())) {
       return schema_.Unknown("maxProperties", "below what is possible");
     }
@@ -154,8 +165,11 @@ class ObjectWriter final {
       parts.push_back(members_[i].required ? Next(written[i])
                                            : MaybeNext(written[i]));
     }
-    if (other_.has_value()) {
-      parts.push_back(grammar_.Repeat(Next(*other_), 0, kAnyNumber));
+    // Where there are bounds, one comes before.
+    if (other_.has_value() && most_others_ > 1) {
+      parts.push_back(grammar_.Repeat(
+          Next(*other_), 0,
+          most_others_ == kAnyNumber ? kAnyNumber : most_others_ - 1));
     }
     parts.push_back(text_.Space());
     parts.push_back(grammar_.Literal("}"));
@@ -187,6 +201,9 @@ class ObjectWriter final {
   bool allows_others_ = true;
   const SchemaNode* others_ = nullptr;  // null: any value
   std::optional<Expression> other_;
+  // Where no property has a name.
+  uint32_t least_others_ = 0;
+  uint32_t most_others_ = kAnyNumber;
 };
 
 }  // namespace

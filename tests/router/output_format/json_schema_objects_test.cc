@@ -116,6 +116,24 @@ TEST(JsonSchemaObjectsTest, CountsOfPropertiesThatSayNothingNew) {
                {R"({"a":1})"});
 }
 
+TEST(JsonSchemaObjectsTest, CountsOfPropertiesWithoutNames) {
+  ExpectAllows(R"({"type":"object","minProperties":1})",
+               {R"({"a":1})", R"({"a":1,"b":2})"}, {"{}"});
+  ExpectAllows(R"({"type":"object","minProperties":1,"maxProperties":2,
+             "additionalProperties":{"type":"integer"}})",
+               {R"({"a":1})", R"({"a":1,"b":2})"},
+               {"{}", R"({"a":1,"b":2,"c":3})", R"({"a":"x"})"});
+  ExpectAllows(R"({"type":"object","maxProperties":1})", {"{}", R"({"a":1})"},
+               {R"({"a":1,"b":2})"});
+  ExpectAllows(R"({"type":["object","null"],"minProperties":2,
+             "maxProperties":1})",
+               {"null"}, {"{}", R"({"a":1})"});
+  EXPECT_EQ(Refusal(R"({"type":"object","minProperties":1,
+             "additionalProperties":{"allOf":[false]}})"),
+            "INVALID_ARGUMENT allows nothing, since nothing can stand at "
+            "#/additionalProperties/allOf/0");
+}
+
 TEST(JsonSchemaObjectsTest, PropertiesThatAllowNothing) {
   ExpectAllows(R"({"type":"object","properties":{"a":false,"b":{"const":1}}})",
                {"{}", R"({"b":1})", R"({"c":1})"}, {R"({"a":1})"});

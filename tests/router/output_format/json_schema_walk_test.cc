@@ -166,6 +166,11 @@ class RandomSchema final {
       keywords.push_back(absl::StrCat(R"("maxLength":)", 1 + Below(4)));
     }
     if (kind == 3 || kind == 4) AddObject(depth, &keywords);
+    if (kind == 2) {
+      keywords.push_back(absl::StrCat(R"("minProperties":)", Below(2)));
+      keywords.push_back(absl::StrCat(R"("maxProperties":)", Below(3)));
+      keywords.push_back(absl::StrCat(R"("minItems":)", Below(3)));
+    }
     if (kind == 5) {
       keywords.push_back(absl::StrCat(R"("items":)", Schema(depth - 1)));
       keywords.push_back(absl::StrCat(R"("maxItems":)", 1 + Below(3)));
