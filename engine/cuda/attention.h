@@ -75,7 +75,8 @@ struct AttentionArgs {
   int32_t stored_head_dim = 0;
   // Positions that a query sees, its own included; 0: all before it.
   int32_t window = 0;
-  // 1 / sqrt(head_dim) * log2(e).
+  // What products of queries and keys are multiplied by (ModelConfig::
+  // ScoreScale), times log2(e).
   float score_factor = 0;
   // [num_heads], the logits of the heads' sinks (ModelConfig) times log2(e);
   // null: there are none.

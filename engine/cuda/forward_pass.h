@@ -339,8 +339,8 @@ class ForwardPass final {
   void Complete(const DeviceBuffer& whole, int64_t stride, int32_t part,
                 int32_t size, int32_t rows,
                 InputOrder order = InputOrder::kNatural);
-  // residual += w x. With others, what is added is left to the next Normalize,
-  // and so it is, and normalized by `norm`, unless that is null.
+  // residual += w x. With others, what is added is left to the next Normalize;
+  // `norm` is what that does before, or null.
   void AddProduct(const DeviceMatrix& w, const DeviceBuffer& x,
                   int64_t x_stride, float* residual, int32_t rows,
                   const float* norm);
@@ -359,15 +359,17 @@ class ForwardPass final {
   // Then B adds to `out`. REQUIRES: NarrowLora of the same was the last.
   void AddLora(const LoraRows& adapted, int32_t layer, LoraInput input,
                float* out, int64_t out_stride);
-  // AddProduct, with what adapters add.
+  // AddProduct, with what adapters add; where a norm comes before the residual
+  // stream has it, StoreProduct, unless parts are sent as they are.
   void AddAdaptedProduct(const LoraRows& adapted, int32_t layer,
                          LoraInput input, const DeviceMatrix& w,
                          const DeviceBuffer& x, int64_t x_stride,
                          float* residual, int32_t rows, const float* norm);
-  // The same with a norm, of rows that have adapters.
-  void AddAdaptedNormed(const LoraRows& adapted, int32_t layer, LoraInput input,
-                        const DeviceMatrix& w, const DeviceBuffer& x,
-                        int64_t x_stride, int32_t rows, const float* norm);
+  // product_ = w x, with what adapters add, all of it on all ranks; the next
+  // Normalize adds it, by `norm`.
+  void StoreProduct(const LoraRows& adapted, int32_t layer, LoraInput input,
+                    const DeviceMatrix& w, const DeviceBuffer& x,
+                    int64_t x_stride, int32_t rows, const float* norm);
   // What the product with gate and up gives by itself where there are none.
   void GateAdapted(const LoraRows& adapted, int32_t layer, int32_t rows,
                    const PartOf<uint16_t>& gated);

@@ -96,12 +96,6 @@ void ForwardPass::AddProduct(const DeviceMatrix& w, const DeviceBuffer& x,
                              int64_t x_stride, float* residual, int32_t rows,
                              const float* norm) {
   const Inputs inputs = {x.as<uint16_t>(), x_stride, OrderOf(rows)};
-  if (place_.group == nullptr && norm != nullptr) {
-    Multiply(w, inputs, rows, MatmulOutput::kStore, product_.data(),
-             sizes_.hidden, kernels(), stream_);
-    LeaveAdded(product_, sizes_.hidden, norm);
-    return;
-  }
   if (place_.group == nullptr) {
     Multiply(w, inputs, rows, MatmulOutput::kAdd, residual, sizes_.hidden,
              kernels(), stream_);

@@ -57,20 +57,21 @@ void ForwardPass::AddAdaptedProduct(const LoraRows& adapted, int32_t layer,
                                     float* residual, int32_t rows,
                                     const float* norm) {
   CHECK(to_be_added_.values == nullptr);
-  if (norm != nullptr && adapted.num_tiles > 0) {
-    return AddAdaptedNormed(adapted, layer, input, w, x, x_stride, rows, norm);
+  // With others, and nothing to add to them, parts of it may stay apart.
+  if (norm != nullptr && (place_.group == nullptr || adapted.num_tiles > 0)) {
+    return StoreProduct(adapted, layer, input, w, x, x_stride, rows, norm);
   }
   NarrowLora(adapted, layer, input, x, x_stride, OrderOf(rows));
   AddLora(adapted, layer, input, residual, sizes_.hidden);
   AddProduct(w, x, x_stride, residual, rows, norm);
 }
 
-void ForwardPass::AddAdaptedNormed(const LoraRows& adapted, int32_t layer,
-                                   LoraInput input, const DeviceMatrix& w,
-                                   const DeviceBuffer& x, int64_t x_stride,
-                                   int32_t rows, const float* norm) {
+void ForwardPass::StoreProduct(const LoraRows& adapted, int32_t layer,
+                               LoraInput input, const DeviceMatrix& w,
+                               const DeviceBuffer& x, int64_t x_stride,
+                               int32_t rows, const float* norm) {
   NarrowLora(adapted, layer, input, x, x_stride, OrderOf(rows));
-  // All of the product on all ranks, as each adds all of what adapters do.
+  // As each rank adds all of what adapters do, it needs all of the product.
   const PartOf<float> part =
       Part<float>(product_, sizes_.hidden, sizes_.hidden_part);
   MatmulArgs product;
