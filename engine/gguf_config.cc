@@ -99,8 +99,8 @@ class ConfigReader final {
          {"expert_count", "expert_shared_count", "attention.sliding_window"}) {
       if (has_experts && name == "expert_count") continue;
       if (glm && name == "expert_shared_count") continue;
-      if ((gpt_oss || gemma || IsPhi()) && name == "attention.sliding_window")
-        continue;
+      const bool slides = gpt_oss || gemma || IsPhi();
+      if (slides && name == "attention.sliding_window") continue;
       const std::string key = Key(name);
       if (!file_.Has(key)) continue;
       BATON_ASSIGN_OR_RETURN(

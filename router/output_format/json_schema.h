@@ -23,7 +23,8 @@ inline constexpr int kMaxSchemaDepth = 64;
 // naming the keyword and where it stands ("has "not" at #/properties/name,
 // which Baton does not know"), for a keyword that says what may come and is not
 // known here: nothing is silently left out. ResourceExhausted if the grammar
-// gets full. The messages read as what follows the name of a field. After an
+// gets full, or more schemas have to be put together than may be
+// (schema_merge.h). The messages read as what follows the name of a field. After an
 // error the grammar is not whole.
 absl::Status WriteJsonSchema(absl::string_view schema,
                              scheduling::GrammarBuilder::Rule rule,

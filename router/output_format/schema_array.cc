@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/status_macros.h"
+#include "router/output_format/schema_keywords.h"
 #include "router/output_format/schema_writer.h"
 
 namespace baton::router {
@@ -50,16 +51,10 @@ absl::StatusOr<ArrayShape> ReadShape(const SchemaNode& schema,
   ArrayShape shape;
   BATON_ASSIGN_OR_RETURN(shape.least, schema.Count("minItems", 0));
   BATON_ASSIGN_OR_RETURN(shape.most, schema.Count("maxItems", kAnyNumber));
-  // Drafts before 2020-12 have an array of schemas under the name of what is
-  // one schema now, and otherwise heed no "additionalItems".
-  const SchemaJson* const items = schema.Find("items");
-  const bool older = items != nullptr && items->is_array();
-  if (older && schema.Has("prefixItems")) {
-    return schema.Unknown("prefixItems", "beside an array of \"items\"");
-  }
+  BATON_ASSIGN_OR_RETURN(const ElementKeywords keywords,
+                         FindElementKeywords(schema));
   BATON_RETURN_IF_ERROR(
-      older ? ReadElements(schema, "items", "additionalItems", writer, &shape)
-            : ReadElements(schema, "prefixItems", "items", writer, &shape));
+      ReadElements(schema, keywords.first, keywords.others, writer, &shape));
   return shape;
 }
 

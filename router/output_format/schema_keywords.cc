@@ -57,6 +57,15 @@ Keyword FindKeyword(absl::string_view name) {
   return {name};
 }
 
+absl::StatusOr<ElementKeywords> FindElementKeywords(const SchemaNode& schema) {
+  const SchemaJson* const items = schema.Find("items");
+  if (items == nullptr || !items->is_array()) return ElementKeywords();
+  if (schema.Has("prefixItems")) {
+    return schema.Unknown("prefixItems", "beside an array of \"items\"");
+  }
+  return ElementKeywords{"items", "additionalItems"};
+}
+
 absl::Status CheckSchema(const SchemaNode& schema) {
   const SchemaJson& value = schema.value();
   if (value.is_boolean()) return absl::OkStatus();

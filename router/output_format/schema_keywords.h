@@ -2,6 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "router/output_format/schema_document.h"
 #include "router/output_format/schema_types.h"
@@ -24,6 +25,16 @@ struct Keyword {
 };
 
 Keyword FindKeyword(absl::string_view name);
+
+// Under which keywords a schema has those of an array's first elements, one for
+// each, and that of the others. Drafts before 2020-12 have an array of schemas
+// under the name of what is one schema now, and otherwise heed no
+// "additionalItems". Unimplemented for both drafts at a time.
+struct ElementKeywords {
+  absl::string_view first = "prefixItems";
+  absl::string_view others = "items";
+};
+absl::StatusOr<ElementKeywords> FindElementKeywords(const SchemaNode& schema);
 
 // InvalidArgument for what is neither an object nor a boolean, Unimplemented
 // for a keyword that is not known.

@@ -336,19 +336,13 @@ class Merging final {
     return absl::OkStatus();
   }
 
-  // Older drafts have other names (schema_array.cc).
   absl::Status AddArrays(const SchemaNode& schema) {
-    const SchemaJson* const items = schema.Find("items");
-    const bool older = items != nullptr && items->is_array();
-    ArrayPart part = {schema.Find("prefixItems"), items};
-    if (older) {
-      if (part.first != nullptr) {
-        return schema.Unknown("prefixItems", "beside an array of \"items\"");
-      }
-      part = {items, schema.Find("additionalItems")};
-    }
+    BATON_ASSIGN_OR_RETURN(const ElementKeywords keywords,
+                           FindElementKeywords(schema));
+    const ArrayPart part = {schema.Find(keywords.first),
+                            schema.Find(keywords.others)};
     if (part.first != nullptr && !part.first->is_array()) {
-      return schema.Invalid("prefixItems", "that is not an array");
+      return schema.Invalid(keywords.first, "that is not an array");
     }
     if (part.first != nullptr || part.others != nullptr) {
       arrays_.push_back(part);
