@@ -143,14 +143,33 @@ if(BATON_SANITIZE AND (BATON_UNITY OR BATON_SANITIZE STREQUAL "thread"))
   set(BATON_EMULATED_TESTS OFF)
 endif()
 
-# With BATON_UNITY, lets the target's files be compiled twenty at a time: most of
+# For tools/test, which makes several whole builds: the one without a sanitizer
+# leaves out tests of these folders, of which it would tell nothing that the one
+# with AddressSanitizer and UndefinedBehaviorSanitizer does not. Neither bytes,
+# nor numbers, nor the speed of processes are their matter; their folders are
+# optimized, and part of all tests that start programs.
+option(BATON_TESTS_ONCE "Leave tests out that another build of tools/test has"
+       OFF)
+set(BATON_FOLDERS_TESTED_ONCE
+    "^tests(/(batch|cli|client|common|load_generator|planner|proto|router|scheduling|worker|workload)(/.*)?)?$")
+function(baton_is_tested_elsewhere result)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  if(BATON_TESTS_ONCE AND NOT BATON_SANITIZE AND folder MATCHES
+                                                 "${BATON_FOLDERS_TESTED_ONCE}")
+    set(${result} ON PARENT_SCOPE)
+  else()
+    set(${result} OFF PARENT_SCOPE)
+  endif()
+endfunction()
+
+# With BATON_UNITY, lets the target's files be compiled forty at a time: most of
 # what a file costs is the headers it shares with its neighbours, and what is
 # made from their templates. Files that have options of their own stay alone;
 # so does, with SKIP_UNITY_BUILD_INCLUSION, one that uses a neighbour's name.
 function(baton_join_files target)
   if(BATON_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON
-                                               UNITY_BUILD_BATCH_SIZE 20)
+                                               UNITY_BUILD_BATCH_SIZE 40)
   endif()
 endfunction()
 
@@ -164,34 +183,61 @@ set(BATON_FOLDERS_THAT_WAIT
     cli
     client
     decode_worker
+    dual_worker
     load_generator
+    model_tools
     prefill_worker
     proto
     router
     router/access
     router/console
+    router/discovery
+    router/harmony
     router/http
-    worker)
+    router/reasoning
+    router/tool_calls
+    router/tracing
+    worker
+    workload)
 
-# What a whole build for tests leaves out of a folder's library or program, to
-# be short.
-function(baton_build_quickly target)
-  if(NOT BATON_WHOLE_TEST_BUILD)
+# Folders that say themselves where which byte lies, and what of it is whose.
+set(BATON_FOLDERS_OF_BYTES "^(common|engine|kv_transfer)(/|$)")
+
+# What the current folder is to a whole build for tests: `tests`,
+# `computing_tests`, `waits`, `bytes` or, for all else, `computes`.
+function(baton_kind_of_folder kind)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  if(folder MATCHES "^tests/" AND BATON_TESTS_THAT_COMPUTE)
+    set(${kind} computing_tests PARENT_SCOPE)
+  elseif(folder MATCHES "^tests/")
+    set(${kind} tests PARENT_SCOPE)
+  elseif(folder IN_LIST BATON_FOLDERS_THAT_WAIT)
+    set(${kind} waits PARENT_SCOPE)
+  elseif(folder MATCHES "${BATON_FOLDERS_OF_BYTES}")
+    set(${kind} bytes PARENT_SCOPE)
+  else()
+    set(${kind} computes PARENT_SCOPE)
+  endif()
+endfunction()
+
+# What such a build leaves out of a target of that kind, to be short.
+function(baton_compile_quickly target kind)
+  if(kind STREQUAL bytes)
     return()
   endif()
-  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-  if(folder MATCHES "^tests/")
-    baton_check_fewer_pointers(${target})
-    if(NOT BATON_TESTS_THAT_COMPUTE)
-      target_compile_options(${target} PRIVATE -O0)
-    endif()
-  elseif(folder IN_LIST BATON_FOLDERS_THAT_WAIT)
-    baton_check_fewer_pointers(${target})
-    if(BATON_SANITIZE)
-      target_compile_options(${target} PRIVATE -O0)
-    else()
-      target_compile_options(${target} PRIVATE -O1)
-    endif()
+  baton_check_fewer_pointers(${target})
+  if(kind STREQUAL tests OR (kind STREQUAL waits AND BATON_SANITIZE))
+    target_compile_options(${target} PRIVATE -O0)
+  else()
+    target_compile_options(${target} PRIVATE -O1)
+  endif()
+endfunction()
+
+# And out of a library or program of the current folder.
+function(baton_build_quickly target)
+  if(BATON_WHOLE_TEST_BUILD)
+    baton_kind_of_folder(kind)
+    baton_compile_quickly(${target} ${kind})
   endif()
 endfunction()
 
@@ -210,10 +256,13 @@ endfunction()
 # baton_library(NAME engine_cpu SOURCES a.cc DEPS baton::common absl::strings)
 # makes the static library baton::engine_cpu. Headers are found from the root
 # of the tree ("engine/cpu/a.h"). DEPS are public: what a folder's headers may
-# include is what this call lists.
+# include is what this call lists. With ALONE it is joined to no other.
 function(baton_library)
-  cmake_parse_arguments(ARG "" "NAME" "SOURCES;DEPS" ${ARGN})
-  if(ARG_SOURCES)
+  cmake_parse_arguments(ARG "ALONE" "NAME" "SOURCES;DEPS" ${ARGN})
+  baton_group_of(group "${BATON_LIBRARY_GROUPS}")
+  if(ARG_SOURCES AND group AND NOT ARG_ALONE)
+    baton_join_library(${ARG_NAME} ${group} "${ARG_SOURCES}" "${ARG_DEPS}")
+  elseif(ARG_SOURCES)
     add_library(baton_${ARG_NAME} STATIC ${ARG_SOURCES})
     target_include_directories(baton_${ARG_NAME} PUBLIC ${PROJECT_SOURCE_DIR})
     target_link_libraries(baton_${ARG_NAME} PUBLIC ${ARG_DEPS}
@@ -229,6 +278,122 @@ function(baton_library)
   add_library(baton::${ARG_NAME} ALIAS baton_${ARG_NAME})
 endfunction()
 
+# In whole builds for tests, the libraries of these folders (a regular
+# expression) are compiled as one, which has the name behind it: the less often
+# the same headers are read and the same templates made, the sooner all is
+# built. Who links one of them then links all of them; who may is what
+# layering_test and all other builds ask.
+set(BATON_LIBRARY_GROUPS
+    "^common(/|$)" common
+    "^kv_transfer(/|$)" kv_transfer
+    "^((prefill_|decode_|dual_)?worker)$" workers
+    "^router(/|$)" router
+    "^(batch|cli|load_generator|model_tools|workload)$" cli
+    "^tests/(support|golden|engine(/cuda)?|router/(http|tool_calls))$"
+    tests_support)
+# And so are the tests of these.
+set(BATON_TEST_GROUPS
+    "^tests/kv_transfer(/|$)" tests_kv_transfer
+    "^tests/router(/|$)" tests_router
+    "^tests(/(batch|cli|client|common|load_generator|model_tools|planner|proto|workload))?$"
+    tests_others)
+
+# The name that `groups` have for the current folder; empty for none.
+function(baton_group_of name groups)
+  set(${name} "" PARENT_SCOPE)
+  if(NOT BATON_WHOLE_TEST_BUILD OR BATON_ENGINE_ONLY)
+    return()
+  endif()
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  while(groups)
+    list(POP_FRONT groups folders group)
+    if(folder MATCHES "${folders}")
+      set(${name} ${group} PARENT_SCOPE)
+      return()
+    endif()
+  endwhile()
+endfunction()
+
+# Folders of several kinds are several libraries.
+function(baton_join_library name group sources deps)
+  baton_kind_of_folder(kind)
+  string(APPEND group "_${kind}")
+  get_property(known GLOBAL PROPERTY BATON_JOINED_LIBRARIES)
+  if(NOT group IN_LIST known)
+    set_property(GLOBAL APPEND PROPERTY BATON_JOINED_LIBRARIES ${group})
+    set_property(GLOBAL PROPERTY BATON_JOINED_${group}_KIND ${kind})
+    if(NOT known)
+      cmake_language(DEFER DIRECTORY ${PROJECT_SOURCE_DIR} CALL
+                     baton_make_joined_libraries)
+    endif()
+  endif()
+  foreach(source ${sources})
+    cmake_path(ABSOLUTE_PATH source NORMALIZE)
+    set_property(GLOBAL APPEND PROPERTY BATON_JOINED_${group}_SOURCES ${source})
+    set_property(GLOBAL PROPERTY BATON_FOLDER_OF_${source}
+                                 ${CMAKE_CURRENT_SOURCE_DIR})
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY BATON_JOINED_${group}_DEPS ${deps})
+  add_library(baton_${name} INTERFACE)
+  target_include_directories(baton_${name} INTERFACE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(baton_${name} INTERFACE baton_joined_${group} ${deps})
+  set_target_properties(baton_${name} PROPERTIES BATON_JOINED ${group})
+endfunction()
+
+# At the end, when all of their sources are known.
+function(baton_make_joined_libraries)
+  get_property(groups GLOBAL PROPERTY BATON_JOINED_LIBRARIES)
+  foreach(group ${groups})
+    set(target baton_joined_${group})
+    foreach(what KIND SOURCES DEPS OPTIONS DEFINITIONS)
+      get_property(${what} GLOBAL PROPERTY BATON_JOINED_${group}_${what})
+    endforeach()
+    list(REMOVE_DUPLICATES SOURCES)
+    list(REMOVE_DUPLICATES DEPS)
+    add_library(${target} STATIC EXCLUDE_FROM_ALL ${SOURCES})
+    foreach(source ${SOURCES})
+      get_property(folder GLOBAL PROPERTY BATON_FOLDER_OF_${source})
+      foreach(property COMPILE_OPTIONS COMPILE_DEFINITIONS
+                       SKIP_UNITY_BUILD_INCLUSION)
+        get_property(
+          value
+          SOURCE ${source}
+          DIRECTORY ${folder}
+          PROPERTY ${property})
+        if(value)
+          set_property(SOURCE ${source} PROPERTY ${property} ${value})
+        endif()
+      endforeach()
+    endforeach()
+    target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
+    target_link_libraries(${target} PUBLIC ${DEPS} PRIVATE baton_flags)
+    baton_compile_quickly(${target} ${KIND})
+    target_compile_options(${target} PRIVATE ${OPTIONS})
+    target_compile_definitions(${target} PRIVATE ${DEFINITIONS})
+    baton_join_files(${target})
+  endforeach()
+endfunction()
+
+# Definitions and options that the files of a library are compiled with, joined
+# to others or not.
+function(baton_library_definitions name)
+  get_target_property(group baton_${name} BATON_JOINED)
+  if(group)
+    set_property(GLOBAL APPEND PROPERTY BATON_JOINED_${group}_DEFINITIONS ${ARGN})
+  else()
+    target_compile_definitions(baton_${name} PRIVATE ${ARGN})
+  endif()
+endfunction()
+
+function(baton_library_options name)
+  get_target_property(group baton_${name} BATON_JOINED)
+  if(group)
+    set_property(GLOBAL APPEND PROPERTY BATON_JOINED_${group}_OPTIONS ${ARGN})
+  else()
+    target_compile_options(baton_${name} PRIVATE ${ARGN})
+  endif()
+endfunction()
+
 # baton_executable(NAME baton-router SOURCES main.cc DEPS baton::router)
 function(baton_executable)
   cmake_parse_arguments(ARG "" "NAME" "SOURCES;DEPS" ${ARGN})
@@ -241,18 +406,22 @@ function(baton_executable)
 endfunction()
 
 # baton_test(NAME block_pool_test SOURCES block_pool_test.cc DEPS ...
-#            LABELS unit [TIMEOUT seconds] [NEEDS target ...])
+#            LABELS unit [TIMEOUT seconds] [NEEDS target ...] [UNLISTED])
 # makes a GoogleTest program; with BATON_UNITY, one of all tests of the folder,
-# of which each test runs its own part. Every test may take BATON_SOURCE_DIR and
+# of which each test runs its own part. One that is UNLISTED is none of ctest's. Every test may take BATON_SOURCE_DIR and
 # BATON_BINARY_DIR (compile definitions) to find data and programs. NEEDS names
 # targets whose programs the test starts.
 function(baton_test)
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS;NEEDS"
-                        ${ARGN})
+  cmake_parse_arguments(ARG "UNLISTED" "NAME;TIMEOUT"
+                        "SOURCES;DEPS;LABELS;NEEDS" ${ARGN})
   if(ARG_NAME IN_LIST BATON_THREAD_TESTS)
     list(APPEND ARG_LABELS threads)
     set_property(GLOBAL APPEND PROPERTY BATON_THREAD_TESTS_FOUND ${ARG_NAME})
   elseif(BATON_ONLY_THREADS)
+    return()
+  endif()
+  baton_is_tested_elsewhere(elsewhere)
+  if(elsewhere)
     return()
   endif()
   if(BATON_UNITY)
@@ -266,6 +435,9 @@ function(baton_test)
   list(GET command 0 program)
   if(ARG_NEEDS)
     add_dependencies(${program} ${ARG_NEEDS})
+  endif()
+  if(ARG_UNLISTED)
+    return()
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
@@ -296,13 +468,18 @@ function(baton_set_up_test_target name deps)
                                         ${BATON_TSAN_SUPPORT})
 endfunction()
 
-# Adds a test to the program of its folder, which runs the tests of the files
-# that it is given (tests/support/folder_main.cc), and sets `command`. A folder
-# may have some of them in an object library, BATON_TESTS_IN_OBJECTS, which it
-# links itself.
+# Adds a test to the program of its folder or group of folders, which runs the
+# tests of the files that it is given (tests/support/folder_main.cc), and sets
+# `command`. A folder may have some of them in an object library,
+# BATON_TESTS_IN_OBJECTS, which it links itself.
 function(baton_test_in_folder_program command name sources deps)
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-  string(REPLACE "/" "_" program ${folder})
+  baton_group_of(program "${BATON_TEST_GROUPS}")
+  if(NOT program)
+    string(REPLACE "/" "_" program ${folder})
+  elseif(BATON_TESTS_THAT_COMPUTE)
+    string(APPEND program _computing)
+  endif()
   if(NOT TARGET ${program})
     baton_test_program(${program}
                        ${PROJECT_SOURCE_DIR}/tests/support/folder_main.cc "")
@@ -316,11 +493,15 @@ function(baton_test_in_folder_program command name sources deps)
   endif()
   set(files)
   foreach(source ${sources})
+    list(APPEND files ${folder}/${source})
+    if(source IN_LIST BATON_TESTS_IN_OBJECTS)
+      continue()
+    endif()
+    cmake_path(ABSOLUTE_PATH source NORMALIZE)
     get_target_property(present ${program} SOURCES)
-    if(NOT source IN_LIST present AND NOT source IN_LIST BATON_TESTS_IN_OBJECTS)
+    if(NOT source IN_LIST present)
       target_sources(${program} PRIVATE ${source})
     endif()
-    list(APPEND files ${folder}/${source})
   endforeach()
   list(JOIN files "," files)
   target_link_libraries(${program} PRIVATE ${deps})

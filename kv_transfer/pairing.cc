@@ -10,10 +10,6 @@
 namespace baton::kv_transfer {
 namespace {
 
-ByteSpan AsBytes(const std::string& s) {
-  return ByteSpan(reinterpret_cast<const std::byte*>(s.data()), s.size());
-}
-
 // A peer's words, for our log: bounded and on one line.
 std::string Shorten(const std::string& s, size_t max_bytes) {
   std::string out = s.size() <= max_bytes ? s : s.substr(0, max_bytes) + "...";

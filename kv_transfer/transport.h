@@ -47,6 +47,12 @@ struct Extent {
 
 using ByteSpan = absl::Span<const std::byte>;
 
+// The bytes of `text`, where they lie.
+inline ByteSpan AsBytes(const std::string& text) {
+  return ByteSpan(reinterpret_cast<const std::byte*>(text.data()),
+                  text.size());
+}
+
 // Constant after construction.
 struct TransportProperties {
   // "ucx/tcp", "local/memfd"; for logs and metrics.

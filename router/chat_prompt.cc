@@ -25,12 +25,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxMessages = 4096;
 // A conversation with tools has far less of each.
-constexpr JsonBounds kBounds = {
+constexpr JsonBounds kMessageBounds = {
     .max_depth = 64, .max_values = 1 << 18, .max_members = 1024};
 
 absl::StatusOr<Json> ParseField(const char* field, const std::string& text) {
   if (text.empty()) return Json(nullptr);
-  if (absl::Status shape = CheckJsonBounds(text, kBounds); !shape.ok()) {
+  if (absl::Status shape = CheckJsonBounds(text, kMessageBounds); !shape.ok()) {
     return InvalidField(field, shape.message());
   }
   Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -103,7 +103,7 @@ void ReadCallArguments(Json* messages) {
       Json& arguments = function["arguments"];
       if (!arguments.is_string()) continue;
       const std::string& text = arguments.get_ref<const std::string&>();
-      if (!CheckJsonBounds(text, kBounds).ok()) continue;
+      if (!CheckJsonBounds(text, kMessageBounds).ok()) continue;
       Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
       if (parsed.is_object()) arguments = std::move(parsed);
     }

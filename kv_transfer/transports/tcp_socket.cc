@@ -8,14 +8,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kv_transfer/transports/socket_error.h"
 
 namespace baton::kv_transfer {
 namespace {
-
-absl::Status SocketError(absl::StatusCode code, const std::string& what,
-                         int error) {
-  return absl::Status(code, absl::StrCat(what, ": ", std::strerror(error)));
-}
 
 ScopedFd OpenTcp(const SocketAddress& address) {
   return ScopedFd(::socket(address.storage.ss_family,

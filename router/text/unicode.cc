@@ -29,16 +29,16 @@ const icu::Normalizer2* FindNormalizer(NormalizationForm form,
   return nullptr;
 }
 
+UChar32 ToIcu(char32_t code_point) { return static_cast<UChar32>(code_point); }
+
+}  // namespace
+
 bool IsAscii(absl::string_view text) {
   for (const char c : text) {
     if (static_cast<unsigned char>(c) >= 0x80) return false;
   }
   return true;
 }
-
-UChar32 ToIcu(char32_t code_point) { return static_cast<UChar32>(code_point); }
-
-}  // namespace
 
 absl::StatusOr<std::string> NormalizeUnicode(NormalizationForm form,
                                              absl::string_view text) {

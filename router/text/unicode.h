@@ -20,6 +20,8 @@ absl::StatusOr<std::string> NormalizeUnicode(NormalizationForm form,
 // not become a final one): what Rust's char::to_lowercase gives.
 std::string LowercaseCharacters(absl::string_view text);
 
+bool IsAscii(absl::string_view text);
+
 // Property White_Space.
 bool IsWhitespace(char32_t code_point);
 // General categories Nd, Nl and No.

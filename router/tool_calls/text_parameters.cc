@@ -8,7 +8,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // As schemas are elsewhere, or larger.
-constexpr JsonBounds kBounds = {
+constexpr JsonBounds kSchemaBounds = {
     .max_depth = 64, .max_values = 1 << 18, .max_members = 1024};
 
 struct Types {
@@ -71,7 +71,7 @@ ValueKind KindOfValue(const Json& schema) {
 TextParameters TextParametersOf(const std::string& parameters) {
   TextParameters texts;
   // Before it is parsed: what is nested deeply takes the stack.
-  if (!CheckJsonBounds(parameters, kBounds).ok()) return texts;
+  if (!CheckJsonBounds(parameters, kSchemaBounds).ok()) return texts;
   const Json schema =
       Json::parse(parameters, nullptr, /*allow_exceptions=*/false);
   if (!schema.is_object()) return texts;

@@ -1,7 +1,7 @@
-// The main of a folder's test program, which whole builds make (BATON_UNITY,
-// cmake/BatonBuild.cmake):
+// The main of the test program of a folder, or of several, which whole builds
+// make (BATON_UNITY, cmake/BatonBuild.cmake):
 //
-//   tests_common --only=tests/common/a_test.cc,tests/common/b_test.cc
+//   tests_worker --only=tests/worker/a_test.cc,tests/worker/b_test.cc
 //
 // runs the tests of these files; without --only, or with --gtest_filter, it is
 // as any GoogleTest program.

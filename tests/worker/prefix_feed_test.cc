@@ -17,7 +17,7 @@
 #include "scheduling/prefix_cache.h"
 #include "scheduling/sequence.h"
 
-namespace baton::worker {
+namespace baton::worker::prefix_feed_test {
 namespace {
 
 using scheduling::BlockPool;
@@ -358,4 +358,4 @@ TEST_F(PrefixFeedTest, WhoeverListensKnowsInTheEnd) {
 }
 
 }  // namespace
-}  // namespace baton::worker
+}  // namespace baton::worker::prefix_feed_test

@@ -17,7 +17,7 @@ namespace {
 
 // Larger messages cost less each; smaller ones are still in the caches when
 // they are hashed. Measured: docs/performance.md.
-constexpr uint64_t kGoodPayloadBytes = uint64_t{512} << 10;
+constexpr uint64_t kGoodLocalPayloadBytes = uint64_t{512} << 10;
 
 }  // namespace
 
@@ -37,7 +37,7 @@ absl::Status LocalLoop::Open(TransportProperties* properties) {
   properties->name = "local/memfd";
   properties->detects_peer_death = true;
   properties->shares_memory = true;
-  properties->good_payload_bytes = kGoodPayloadBytes;
+  properties->good_payload_bytes = kGoodLocalPayloadBytes;
   SetLimits(options_.max_sends_in_flight, options_.max_sends_outstanding,
             properties);
   return absl::OkStatus();

@@ -11,17 +11,13 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "kv_transfer/region_table.h"
+#include "kv_transfer/transports/socket_error.h"
 
 namespace baton::kv_transfer {
 namespace {
 
 constexpr size_t kMaxDescriptors = RegionTable::kMaxRegions;
 constexpr size_t kControlBytes = CMSG_SPACE(kMaxDescriptors * sizeof(int));
-
-absl::Status SocketError(absl::StatusCode code, absl::string_view what,
-                         int error) {
-  return absl::Status(code, absl::StrCat(what, ": ", strerror(error)));
-}
 
 struct LocalName {
   sockaddr_un storage{};

@@ -21,10 +21,6 @@ absl::Status Unasked(absl::string_view what, uint64_t number) {
                    ", which fits nothing that is outstanding"));
 }
 
-ByteSpan AsBytes(const std::string& s) {
-  return ByteSpan(reinterpret_cast<const std::byte*>(s.data()), s.size());
-}
-
 }  // namespace
 
 // Sending.

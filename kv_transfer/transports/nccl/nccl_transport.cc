@@ -25,7 +25,7 @@ namespace baton::kv_transfer {
 namespace {
 
 // Not measured: large enough that starting a kernel does not count.
-constexpr uint64_t kGoodPayloadBytes = uint64_t{8} << 20;
+constexpr uint64_t kGoodNcclPayloadBytes = uint64_t{8} << 20;
 // What is left for the user; less is of no use.
 constexpr uint64_t kMinHeaderBytes = 1024;
 
@@ -41,7 +41,7 @@ TransportProperties PropertiesOver(const TransportProperties& control,
   out.max_payload_extents = nccl_wire::kMaxExtents;
   out.max_header_bytes = std::min(control.max_header_bytes, kMaxHeaderBytes) -
                          nccl_wire::kMaxOverheadBytes;
-  out.good_payload_bytes = kGoodPayloadBytes;
+  out.good_payload_bytes = kGoodNcclPayloadBytes;
   return out;
 }
 

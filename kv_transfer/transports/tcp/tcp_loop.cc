@@ -19,7 +19,7 @@ namespace {
 
 // Larger messages cost less each; smaller ones are still in the caches when
 // they are hashed. Measured: docs/performance.md.
-constexpr uint64_t kGoodPayloadBytes = uint64_t{256} << 10;
+constexpr uint64_t kGoodTcpPayloadBytes = uint64_t{256} << 10;
 
 // More than the longest frame without its payload. What of a payload lands here
 // first is copied once more, so it is not much more.
@@ -61,7 +61,7 @@ absl::Status TcpLoop::Open(TransportProperties* properties) {
   if (options_.listen) BATON_RETURN_IF_ERROR(OpenListener(properties));
   properties->name = options_.tls.is_required() ? kTcpTlsName : kTcpName;
   properties->detects_peer_death = true;
-  properties->good_payload_bytes = kGoodPayloadBytes;
+  properties->good_payload_bytes = kGoodTcpPayloadBytes;
   SetLimits(options_.max_sends_in_flight, options_.max_sends_outstanding,
             properties);
   return absl::OkStatus();

@@ -19,7 +19,7 @@ constexpr absl::Duration kStopTimeout = absl::Seconds(10);
 // UCX closes what was ended within a millisecond.
 constexpr absl::Duration kConnectionsTimeout = absl::Milliseconds(200);
 
-absl::Time Now() { return Clock::Monotonic()->Now(); }
+absl::Time TimeNow() { return Clock::Monotonic()->Now(); }
 
 }  // namespace
 
@@ -89,18 +89,18 @@ bool UcxLoop::RunMail() {
     } else if (auto* visitor = std::get_if<VisitorOp>(&op)) {
       if (door_.has_value()) {
         door_->Admit(std::move(visitor->socket), std::move(visitor->said),
-                     Now());
+                     TimeNow());
       }
       sockets_ready_ = true;
     }
   }
-  if (mail.wake) next_tick_ = Now();
+  if (mail.wake) next_tick_ = TimeNow();
   if (mail.stop) BeginStop();
   return !mail.ops.empty() || mail.wake || mail.stop;
 }
 
 void UcxLoop::Tick() {
-  const absl::Time now = Now();
+  const absl::Time now = TimeNow();
   if (now < next_tick_) return;
   next_tick_ = now + options_.tick_interval;
   // A busy loop never sleeps, and so never polls them.
@@ -120,7 +120,7 @@ void UcxLoop::Sleep() {
   if (armed == UCS_ERR_BUSY) return;  // there is something to progress
   // Mail that came before arming left no event behind.
   if (mailbox_->HasMail() || !dirty_.empty()) return;
-  const absl::Duration left = next_tick_ - Now();
+  const absl::Duration left = next_tick_ - TimeNow();
   const int64_t ms = absl::ToInt64Milliseconds(left + absl::Microseconds(999));
   std::vector<pollfd> fds = {{event_fd_, POLLIN, 0}};
   if (handler_ != nullptr && door_.has_value()) door_->AddPollFds(&fds);
@@ -136,7 +136,7 @@ void UcxLoop::Sleep() {
 
 void UcxLoop::BeginStop() {
   stopping_ = true;
-  stop_deadline_ = Now() + kStopTimeout;
+  stop_deadline_ = TimeNow() + kStopTimeout;
   for (ucp_conn_request_h request : connection_requests_) {
     ucp_listener_reject(listener_.get(), request);
   }
@@ -147,11 +147,11 @@ void UcxLoop::BeginStop() {
   }
 }
 
-bool UcxLoop::Drained() { return peers_.empty() || Now() >= stop_deadline_; }
+bool UcxLoop::Drained() { return peers_.empty() || TimeNow() >= stop_deadline_; }
 
 void UcxLoop::ServeDoor() {
   if (handler_ == nullptr || !door_.has_value()) return;
-  door_->Serve(Now(), [this] { return LetIn(); });
+  door_->Serve(TimeNow(), [this] { return LetIn(); });
 }
 
 uint16_t UcxLoop::LetIn() {
@@ -168,12 +168,12 @@ uint16_t UcxLoop::LetIn() {
     }
   }
   gate_.Open();
-  invitations_.push_back(Now() + options_.connect_timeout);
+  invitations_.push_back(TimeNow() + options_.connect_timeout);
   return listener_port_;
 }
 
 void UcxLoop::CloseGateWhenUnused() {
-  const absl::Time now = Now();
+  const absl::Time now = TimeNow();
   while (!invitations_.empty() && invitations_.front() <= now) {
     invitations_.pop_front();
   }
@@ -269,7 +269,7 @@ UcxLoop::Peer& UcxLoop::AddPeer(PeerId id, std::string address, bool incoming) {
   peer->id = id;
   peer->address = std::move(address);
   peer->incoming = incoming;
-  peer->connect_deadline = Now() + options_.connect_timeout;
+  peer->connect_deadline = TimeNow() + options_.connect_timeout;
   Peer& added = *peer;
   peers_[id] = std::move(peer);
   return added;

@@ -5,20 +5,13 @@
 #include <unicode/uchar.h>
 #include <unicode/unistr.h>
 
-#include <algorithm>
-
 #include "absl/strings/ascii.h"
 #include "common/utf8.h"
 #include "router/text/jinja/python_text.h"
+#include "router/text/unicode.h"
 
 namespace baton::router::jinja {
 namespace {
-
-bool IsAscii(absl::string_view text) {
-  return std::none_of(text.begin(), text.end(), [](char c) {
-    return static_cast<unsigned char>(c) >= 0x80;
-  });
-}
 
 icu::UnicodeString ToIcu(absl::string_view text) {
   return icu::UnicodeString::fromUTF8(

@@ -19,7 +19,7 @@ namespace {
 
 // A method without arguments that maps the whole text.
 template <std::string (*kMap)(absl::string_view)>
-absl::StatusOr<Value> Mapped(Run& run, const Value& self, CallArgs& args) {
+absl::StatusOr<Value> MappedText(Run& run, const Value& self, CallArgs& args) {
   BATON_RETURN_IF_ERROR(Bound::Bind("a str method", args, {}, 0).status());
   BATON_RETURN_IF_ERROR(run.SpendText(8 * self.text().size()));
   return run.String(kMap(self.text()), self.is_safe());
@@ -43,13 +43,8 @@ bool IsAlnum(char32_t c) { return c != '_' && IsWordCharacterOfRe(c); }
 bool IsAlpha(char32_t c) { return IsAlnum(c) && !IsNumeric(c); }
 bool IsAsciiDigit(char32_t c) { return c >= '0' && c <= '9'; }
 // Of the digits of all scripts, the ones that JSON and people write.
-bool IsDigit(char32_t c) {
+bool IsUnicodeDigit(char32_t c) {
   return IsAsciiDigit(c) || (c >= 0x80 && IsNumeric(c));
-}
-bool IsAscii(absl::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    return static_cast<unsigned char>(c) < 0x80;
-  });
 }
 bool AllPrintable(absl::string_view text) {
   return text.empty() || All<IsPrintable>(text);
@@ -181,8 +176,8 @@ absl::StatusOr<Value> JoinMethod(Run& run, const Value& self, CallArgs& args) {
 Method FindStringMethod(absl::string_view name) {
   static const auto* methods =
       new absl::flat_hash_map<absl::string_view, Method>{
-          {"capitalize", Mapped<Capitalize>},
-          {"casefold", Mapped<CaseFold>},
+          {"capitalize", MappedText<Capitalize>},
+          {"casefold", MappedText<CaseFold>},
           {"center", Justified<Justify::kCenter>},
           {"count", StringCount},
           {"endswith", StringEndsWith},
@@ -194,8 +189,8 @@ Method FindStringMethod(absl::string_view name) {
           {"isalnum", Tested<All<IsAlnum>>},
           {"isalpha", Tested<All<IsAlpha>>},
           {"isascii", Tested<IsAscii>},
-          {"isdecimal", Tested<All<IsDigit>>},
-          {"isdigit", Tested<All<IsDigit>>},
+          {"isdecimal", Tested<All<IsUnicodeDigit>>},
+          {"isdigit", Tested<All<IsUnicodeDigit>>},
           {"isidentifier", Tested<IsIdentifier>},
           {"islower", Tested<IsLower>},
           {"isnumeric", Tested<All<IsNumeric>>},
@@ -205,7 +200,7 @@ Method FindStringMethod(absl::string_view name) {
           {"isupper", Tested<IsUpper>},
           {"join", JoinMethod},
           {"ljust", Justified<Justify::kLeft>},
-          {"lower", Mapped<ToLower>},
+          {"lower", MappedText<ToLower>},
           {"lstrip", StringLeftStrip},
           {"partition", StringPartition},
           {"removeprefix", StringRemovePrefix},
@@ -221,9 +216,9 @@ Method FindStringMethod(absl::string_view name) {
           {"splitlines", StringSplitLines},
           {"startswith", StringStartsWith},
           {"strip", StringStrip},
-          {"swapcase", Mapped<SwapCase>},
-          {"title", Mapped<ToTitle>},
-          {"upper", Mapped<ToUpper>},
+          {"swapcase", MappedText<SwapCase>},
+          {"title", MappedText<ToTitle>},
+          {"upper", MappedText<ToUpper>},
           {"zfill", ZeroFill},
       };
   const auto it = methods->find(name);

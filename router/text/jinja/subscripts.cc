@@ -17,14 +17,14 @@ namespace baton::router::jinja {
 namespace {
 
 // As Jinja names an object in messages about what it does not have.
-std::string Described(const Value& object) {
+std::string DescribedObject(const Value& object) {
   if (object.is_none()) return "None";
   return absl::StrCat(object.type_name(), " object");
 }
 
 Value NoAttribute(const Value& object, absl::string_view name) {
   return Value::Undefined(absl::StrCat(
-      "'", Described(object), "' has no attribute '", ShortText(name), "'"));
+      "'", DescribedObject(object), "' has no attribute '", ShortText(name), "'"));
 }
 
 // The method `name` of a string, list or dict, not called; undefined, with what
@@ -114,7 +114,7 @@ absl::StatusOr<Value> GetItem(Run& run, const Value& object,
       BATON_ASSIGN_OR_RETURN(shown, Str(run, index));
     }
     return Value::Undefined(
-        absl::StrCat(Described(object), " has no element ", shown));
+        absl::StrCat(DescribedObject(object), " has no element ", shown));
   }
   const std::string& name = index.text();
   if (object.is_object()) return object.object()->Attribute(run, name);

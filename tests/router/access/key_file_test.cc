@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-namespace baton::router {
+namespace baton::router::key_file_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -221,4 +221,4 @@ TEST(NewKeyTest, HasTwoHundredFiftySixBitsThatDiffer) {
 }
 
 }  // namespace
-}  // namespace baton::router
+}  // namespace baton::router::key_file_test

@@ -10,7 +10,7 @@
 #include "common/json.h"
 #include "router/harmony/harmony_stream.h"
 
-namespace baton::router {
+namespace baton::router::harmony_cutting_test {
 namespace {
 
 using Kind = AnswerEvent::Kind;
@@ -157,4 +157,4 @@ TEST(HarmonyCuttingTest, WithoutHeadersNothingChanges) {
 }
 
 }  // namespace
-}  // namespace baton::router
+}  // namespace baton::router::harmony_cutting_test

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace baton::router {
+namespace baton::router::harmony_stream_test {
 namespace {
 
 using Kind = AnswerEvent::Kind;
@@ -313,4 +313,4 @@ TEST(HarmonyStreamTest, SaysWhatCameLast) {
 }
 
 }  // namespace
-}  // namespace baton::router
+}  // namespace baton::router::harmony_stream_test

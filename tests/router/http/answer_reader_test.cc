@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace baton::router::http {
+namespace baton::router::http::answer_reader_test {
 namespace {
 
 using Kind = AnswerEvent::Kind;
@@ -125,4 +125,4 @@ TEST(AnswerReaderTest, CountsTokensOfThoughts) {
 }
 
 }  // namespace
-}  // namespace baton::router::http
+}  // namespace baton::router::http::answer_reader_test

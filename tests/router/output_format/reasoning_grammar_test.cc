@@ -10,7 +10,7 @@
 #include "router/reasoning/reasoning_stream.h"
 #include "scheduling/grammar_automaton.h"
 
-namespace baton::router {
+namespace baton::router::reasoning_grammar_test {
 namespace {
 
 v1::ResponseFormat Digits(bool reasoning) {
@@ -114,4 +114,4 @@ TEST(ReasoningGrammarTest, GoesWithTheStream) {
 }
 
 }  // namespace
-}  // namespace baton::router
+}  // namespace baton::router::reasoning_grammar_test

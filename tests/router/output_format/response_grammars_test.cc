@@ -14,7 +14,7 @@
 namespace baton::router {
 namespace {
 
-v1::ResponseFormat Regex(const std::string& pattern) {
+v1::ResponseFormat RegexFormat(const std::string& pattern) {
   v1::ResponseFormat format;
   format.set_regex(pattern);
   return format;
@@ -29,16 +29,16 @@ TEST(ResponseGrammarsTest, ThreadsGetWhatTheyAskFor) {
         // More than are kept, and some of them again and again.
         const std::string text =
             absl::StrCat("x", (i * (t + 1)) % (i % 3 == 0 ? 5 : 97));
-        const auto grammar = grammars.Get(Regex(text), std::nullopt);
+        const auto grammar = grammars.Get(RegexFormat(text), std::nullopt);
         ASSERT_TRUE(grammar.ok()) << grammar.status();
         EXPECT_TRUE(*scheduling::Matches(**grammar, text));
-        EXPECT_FALSE(grammars.Get(Regex("("), std::nullopt).ok());
+        EXPECT_FALSE(grammars.Get(RegexFormat("("), std::nullopt).ok());
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(*grammars.Get(Regex("x1"), std::nullopt),
-            *grammars.Get(Regex("x1"), std::nullopt));
+  EXPECT_EQ(*grammars.Get(RegexFormat("x1"), std::nullopt),
+            *grammars.Get(RegexFormat("x1"), std::nullopt));
 }
 
 TEST(ResponseGrammarsTest, LongOnesAreNotKept) {

@@ -6,9 +6,9 @@
 namespace baton::router {
 namespace {
 
-using Json = nlohmann::json;
+using json = nlohmann::json;
 
-bool IsOfType(const Json& value, const std::string& type) {
+bool IsOfType(const json& value, const std::string& type) {
   if (type == "integer") {
     return value.is_number() &&
            std::floor(value.get<double>()) == value.get<double>();
@@ -25,19 +25,19 @@ size_t Characters(const std::string& utf8) {
 
 class Validator final {
  public:
-  explicit Validator(const Json* root) : root_(*root) {}
+  explicit Validator(const json* root) : root_(*root) {}
 
-  std::string Check(const Json& schema, const Json& value) const {
+  std::string Check(const json& schema, const json& value) const {
     if (schema == true) return "";
     if (schema == false) return "is forbidden";
     if (const auto ref = schema.find("$ref"); ref != schema.end()) {
       const std::string at = ref->get<std::string>().substr(1);
-      std::string wrong = Check(root_.at(Json::json_pointer(at)), value);
+      std::string wrong = Check(root_.at(json::json_pointer(at)), value);
       if (!wrong.empty()) return wrong;
     }
     if (schema.contains("oneOf")) {
       size_t good = 0;
-      for (const Json& each : schema["oneOf"]) {
+      for (const json& each : schema["oneOf"]) {
         good += Check(each, value).empty();
       }
       if (good != 1) return "oneOf";
@@ -45,7 +45,7 @@ class Validator final {
     for (const char* all : {"anyOf", "allOf"}) {
       if (!schema.contains(all)) continue;
       size_t good = 0;
-      for (const Json& each : schema[all]) good += Check(each, value).empty();
+      for (const json& each : schema[all]) good += Check(each, value).empty();
       if (good < (all[1] == 'n' ? 1 : schema[all].size())) return all;
     }
     if (std::string wrong = Listed(schema, value); !wrong.empty()) return wrong;
@@ -57,24 +57,24 @@ class Validator final {
   }
 
  private:
-  static std::string Listed(const Json& schema, const Json& value) {
+  static std::string Listed(const json& schema, const json& value) {
     if (schema.contains("type")) {
-      const Json& type = schema["type"];
+      const json& type = schema["type"];
       bool good = false;
-      for (const Json& each : type.is_array() ? type : Json::array({type})) {
+      for (const json& each : type.is_array() ? type : json::array({type})) {
         good = good || IsOfType(value, each.get<std::string>());
       }
       if (!good) return "type";
     }
     if (schema.contains("const") && schema["const"] != value) return "const";
     if (!schema.contains("enum")) return "";
-    for (const Json& each : schema["enum"]) {
+    for (const json& each : schema["enum"]) {
       if (each == value) return "";
     }
     return "enum";
   }
 
-  static std::string String(const Json& schema, const std::string& value) {
+  static std::string String(const json& schema, const std::string& value) {
     if (Characters(value) < schema.value("minLength", 0u)) return "minLength";
     if (Characters(value) > schema.value("maxLength", 1u << 31)) {
       return "maxLength";
@@ -87,7 +87,7 @@ class Validator final {
     return "";
   }
 
-  static std::string Number(const Json& schema, double value) {
+  static std::string Number(const json& schema, double value) {
     const auto bound = [&schema](const char* keyword, double fallback) {
       return schema.value(keyword, fallback);
     };
@@ -102,13 +102,13 @@ class Validator final {
     return "";
   }
 
-  std::string Array(const Json& schema, const Json& value) const {
+  std::string Array(const json& schema, const json& value) const {
     if (value.size() < schema.value("minItems", 0u)) return "minItems";
     if (value.size() > schema.value("maxItems", 1u << 31)) return "maxItems";
-    const Json prefix = schema.value("prefixItems", Json::array());
+    const json prefix = schema.value("prefixItems", json::array());
     for (size_t i = 0; i < value.size(); ++i) {
-      const Json& item =
-          i < prefix.size() ? prefix[i] : schema.value("items", Json(true));
+      const json& item =
+          i < prefix.size() ? prefix[i] : schema.value("items", json(true));
       if (std::string wrong = Check(item, value[i]); !wrong.empty()) {
         return std::to_string(i) + "/" + wrong;
       }
@@ -116,8 +116,8 @@ class Validator final {
     return "";
   }
 
-  std::string Object(const Json& schema, const Json& value) const {
-    for (const Json& name : schema.value("required", Json::array())) {
+  std::string Object(const json& schema, const json& value) const {
+    for (const json& name : schema.value("required", json::array())) {
       if (!value.contains(name.get<std::string>())) return "required";
     }
     if (value.size() < schema.value("minProperties", 0u)) {
@@ -126,11 +126,11 @@ class Validator final {
     if (value.size() > schema.value("maxProperties", 1u << 31)) {
       return "maxProperties";
     }
-    const Json properties = schema.value("properties", Json::object());
+    const json properties = schema.value("properties", json::object());
     for (const auto& [name, each] : value.items()) {
-      const Json& of = properties.contains(name)
+      const json& of = properties.contains(name)
                            ? properties[name]
-                           : schema.value("additionalProperties", Json(true));
+                           : schema.value("additionalProperties", json(true));
       if (std::string wrong = Check(of, each); !wrong.empty()) {
         return name + "/" + wrong;
       }
@@ -138,12 +138,12 @@ class Validator final {
     return "";
   }
 
-  const Json& root_;
+  const json& root_;
 };
 
 }  // namespace
 
-std::string Violation(const Json& root, const Json& schema, const Json& value) {
+std::string Violation(const json& root, const json& schema, const json& value) {
   return Validator(&root).Check(schema, value);
 }
 

@@ -12,7 +12,7 @@
 #include "router/tool_calls/tool_call_stream.h"
 #include "scheduling/grammar_automaton.h"
 
-namespace baton::router {
+namespace baton::router::tool_call_grammar_test {
 namespace {
 
 v1::ResponseFormat TwoTools(bool several) {
@@ -160,4 +160,4 @@ TEST(ToolCallGrammarTest, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace baton::router
+}  // namespace baton::router::tool_call_grammar_test

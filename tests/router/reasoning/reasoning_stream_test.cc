@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace baton::router {
+namespace baton::router::reasoning_stream_test {
 namespace {
 
 struct Heard {
@@ -174,4 +174,4 @@ TEST(ReasoningStreamTest, CutsSayTheSame) {
 }
 
 }  // namespace
-}  // namespace baton::router
+}  // namespace baton::router::reasoning_stream_test

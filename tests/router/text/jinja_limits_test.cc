@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "router/text/chat_template.h"
 
-namespace baton::router {
+namespace baton::router::jinja_limits_test {
 namespace {
 
 using ::testing::AnyOf;
@@ -287,4 +287,4 @@ TEST(JinjaLimitsTest, RandomTemplatesEnd) {
 }
 
 }  // namespace
-}  // namespace baton::router
+}  // namespace baton::router::jinja_limits_test

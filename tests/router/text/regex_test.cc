@@ -5,7 +5,7 @@
 
 #include "router/text/regex_translation.h"
 
-namespace baton::router {
+namespace baton::router::regex_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -123,4 +123,4 @@ TEST(RegexTest, LongRunsAreNoTrouble) {
 }
 
 }  // namespace
-}  // namespace baton::router
+}  // namespace baton::router::regex_test

@@ -13,7 +13,7 @@
 #include "router/tool_calls/tool_call_stream.h"
 #include "tests/router/tool_calls/pushed_answer.h"
 
-namespace baton::router {
+namespace baton::router::tagged_tool_call_test {
 namespace {
 
 using Kind = ToolCallEvent::Kind;
@@ -300,4 +300,4 @@ TEST(TaggedToolCallTest, RandomAnswersAreTheSameHoweverTheyAreCut) {
 }
 
 }  // namespace
-}  // namespace baton::router
+}  // namespace baton::router::tagged_tool_call_test

@@ -14,10 +14,6 @@
 
 namespace baton::kv_transfer {
 
-inline ByteSpan AsBytes(const std::string& s) {
-  return ByteSpan(reinterpret_cast<const std::byte*>(s.data()), s.size());
-}
-
 class Journal final : public TransportHandler {
  public:
   void OnPeerUp(PeerId peer, const std::string&) override {

@@ -18,7 +18,7 @@
 #include "kv_transfer/transports/local/local_wire.h"
 #include "tests/kv_transfer/transports/local/local_node.h"
 
-namespace baton::kv_transfer {
+namespace baton::kv_transfer::local_visitor_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -312,4 +312,4 @@ TEST_F(LocalVisitorTest, VisitorThatNeverReads) {
 }
 
 }  // namespace
-}  // namespace baton::kv_transfer
+}  // namespace baton::kv_transfer::local_visitor_test

@@ -9,7 +9,7 @@
 
 #include "common/log.h"
 
-namespace baton::kv_transfer {
+namespace baton::kv_transfer::payload_copy_test {
 namespace {
 
 std::vector<std::byte> Noise(size_t n, uint32_t seed) {
@@ -118,4 +118,4 @@ TEST(PayloadCopyTest, SizesMustAgree) {
 }
 
 }  // namespace
-}  // namespace baton::kv_transfer
+}  // namespace baton::kv_transfer::payload_copy_test

@@ -6,7 +6,7 @@
 #include "tests/kv_transfer/handoff_pair.h"
 #include "tests/support/fake_communicator.h"
 
-namespace baton::kv_transfer {
+namespace baton::kv_transfer::nccl_handoff_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -250,4 +250,4 @@ TEST_F(NcclHandoffTest, BlocksComeBackWhenTheAbortHasEnded) {
 }
 
 }  // namespace
-}  // namespace baton::kv_transfer
+}  // namespace baton::kv_transfer::nccl_handoff_test

@@ -15,7 +15,7 @@
 
 #include "tests/kv_transfer/transports/nccl/nccl_pair.h"
 
-namespace baton::kv_transfer {
+namespace baton::kv_transfer::nccl_order_test {
 namespace {
 
 constexpr uint64_t kSlotBytes = 1024;
@@ -222,4 +222,4 @@ TEST(NcclOrderTest, BothSidesPostAlikeWhateverOvertakesWhat) {
 }
 
 }  // namespace
-}  // namespace baton::kv_transfer
+}  // namespace baton::kv_transfer::nccl_order_test

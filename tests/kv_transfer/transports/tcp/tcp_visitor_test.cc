@@ -22,7 +22,7 @@
 #include "kv_transfer/transports/tcp_socket.h"
 #include "tests/kv_transfer/transports/local/local_node.h"
 
-namespace baton::kv_transfer {
+namespace baton::kv_transfer::tcp_visitor_test {
 namespace {
 
 using ::testing::Contains;
@@ -341,4 +341,4 @@ TEST(TcpTransportTest, SaysWhatIsWrongWithItsOptions) {
 }
 
 }  // namespace
-}  // namespace baton::kv_transfer
+}  // namespace baton::kv_transfer::tcp_visitor_test

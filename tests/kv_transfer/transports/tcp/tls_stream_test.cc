@@ -17,7 +17,7 @@
 #include "common/scoped_fd.h"
 #include "tests/support/test_certificates.h"
 
-namespace baton::kv_transfer {
+namespace baton::kv_transfer::tls_stream_test {
 namespace {
 
 using ::testing::AnyOf;
@@ -386,4 +386,4 @@ TEST_F(TlsStreamTest, OtherBytesAreNoHandshake) {
 }
 
 }  // namespace
-}  // namespace baton::kv_transfer
+}  // namespace baton::kv_transfer::tls_stream_test
