@@ -163,17 +163,35 @@ Expression JsonText::Value() {
   });
 }
 
-Expression JsonText::StringOfFormat(absl::string_view format) {
+std::optional<Expression> JsonText::StringOfFormat(absl::string_view format,
+                                                   TextLength length) {
   const std::optional<absl::string_view> pattern = FormatPattern(format);
   CHECK(pattern.has_value()) << format;
-  // By its pattern, which lives for ever.
-  return Shared(&formats_[*pattern], [this, &pattern] {
-    const absl::StatusOr<Expression> text = WriteRegularExpression(
-        *pattern, Match::kWhole, Writing::kJsonString, &grammar_);
-    CHECK(text.ok()) << *pattern << " " << text.status();
+  const auto write = [this](absl::string_view text, TextLength of_length) {
+    return WriteRegularExpression(text, Match::kWhole, Writing::kJsonString,
+                                  &grammar_, of_length);
+  };
+  const auto quoted = [this](Expression text) {
     return grammar_.Sequence(
-        {grammar_.Literal("\""), *text, grammar_.Literal("\"")});
-  });
+        {grammar_.Literal("\""), text, grammar_.Literal("\"")});
+  };
+  if (length.any()) {
+    // By its pattern, which lives for ever.
+    return Shared(&formats_[*pattern], [&] {
+      const absl::StatusOr<Expression> text = write(*pattern, length);
+      CHECK(text.ok()) << *pattern << " " << text.status();
+      return quoted(*text);
+    });
+  }
+  absl::StatusOr<Expression> text = write(*pattern, length);
+  if (!text.ok()) {
+    const std::optional<std::string> shorter =
+        ShorterFormatPattern(format, length.least, length.most);
+    if (!shorter.has_value()) return std::nullopt;
+    text = write(*shorter, {});
+    CHECK(text.ok()) << *shorter << " " << text.status();
+  }
+  return quoted(*text);
 }
 
 }  // namespace baton::router

@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "router/output_format/pattern_length.h"
 #include "scheduling/grammar.h"
 
 namespace baton::router {
@@ -45,8 +46,11 @@ class JsonText final {
   // Any of these.
   Expression Value();
 
-  // A string of one of the formats that FormatPattern knows.
-  Expression StringOfFormat(absl::string_view format);
+  // A string of one of the formats that FormatPattern knows, as long as
+  // `length` says. Where that would be too large a grammar (WriteOfLength),
+  // some of them (ShorterFormatPattern), or, where there are none, nothing.
+  std::optional<Expression> StringOfFormat(absl::string_view format,
+                                           TextLength length);
 
  private:
   // The rule of `slot`, which `write` writes the first time.

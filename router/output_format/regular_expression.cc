@@ -48,8 +48,9 @@ const PatternNode* FindAnchor(absl::Span<const PatternNode> nodes) {
 
 class PatternWriter final {
  public:
-  PatternWriter(Match match, Writing writing, GrammarBuilder* grammar)
-      : match_(match), writing_(writing), grammar_(grammar) {}
+  PatternWriter(Match match, Writing writing, TextLength length,
+                GrammarBuilder* grammar)
+      : match_(match), writing_(writing), length_(length), grammar_(grammar) {}
 
   absl::StatusOr<Expression> Run(const PatternNode& pattern) {
     BATON_RETURN_IF_ERROR(WriteAlternatives(
@@ -65,6 +66,8 @@ class PatternWriter final {
   };
 
   absl::Status WriteAlternatives(const PatternNode& choice, Bound bound);
+  absl::Status WriteOfBoundedLength(absl::Span<const PatternNode> parts,
+                                    Bound bound);
   Expression Join();
   Expression WriteSequence(absl::Span<const PatternNode> parts);
   Expression Write(const PatternNode& node);
@@ -72,8 +75,10 @@ class PatternWriter final {
 
   const Match match_;
   const Writing writing_;
+  const TextLength length_;
   GrammarBuilder* const grammar_;
   std::vector<Expression> alternatives_[2][2];  // by Bound's begin and end
+  std::vector<Expression> of_length_;           // those with a bounded length
   std::map<CharacterSet::Ranges, Expression, CharacterRangesLess>
       sets_;  // what was written for each
 };
@@ -103,14 +108,46 @@ absl::Status PatternWriter::WriteAlternatives(const PatternNode& choice,
                                   : "a $ that is not at the end",
                               anchor->at);
     }
+    if (!length_.any()) {
+      BATON_RETURN_IF_ERROR(WriteOfBoundedLength(parts, here));
+      continue;
+    }
     alternatives_[here.begin][here.end].push_back(WriteSequence(parts));
   }
   return absl::OkStatus();
 }
 
+// With the text that may stand before and behind it, whose length counts.
+absl::Status PatternWriter::WriteOfBoundedLength(
+    absl::Span<const PatternNode> parts, Bound bound) {
+  PatternNode any = {.kind = PatternNode::Kind::kRepeat, .most = kAnyNumber};
+  any.parts.push_back({.kind = PatternNode::Kind::kCharacter,
+                       .characters = CharacterSet::All()});
+  std::vector<PatternNode> all;
+  if (!bound.begin) all.push_back(any);
+  all.insert(all.end(), parts.begin(), parts.end());
+  if (!bound.end) all.push_back(any);
+  const TextLength lengths = LengthsOf(all);
+  if (lengths.least > length_.most || lengths.most < length_.least) {
+    return absl::OkStatus();
+  }
+  if ((lengths.least >= length_.least && lengths.most <= length_.most) ||
+      NarrowLength(length_, &all)) {
+    of_length_.push_back(WriteSequence(all));
+    return absl::OkStatus();
+  }
+  BATON_ASSIGN_OR_RETURN(
+      const Expression counted,
+      WriteOfLength(
+          all, length_,
+          [this](const CharacterSet& set) { return WriteSet(set); }, grammar_));
+  of_length_.push_back(counted);
+  return absl::OkStatus();
+}
+
 // All alternatives, with any text where they are not bound.
 Expression PatternWriter::Join() {
-  std::vector<Expression> choices;
+  std::vector<Expression> choices = of_length_;
   for (const bool begin : {false, true}) {
     for (const bool end : {false, true}) {
       const std::vector<Expression>& alternatives = alternatives_[begin][end];
@@ -180,9 +217,10 @@ Expression PatternWriter::WriteSet(const CharacterSet& set) {
 
 absl::StatusOr<Expression> WriteRegularExpression(absl::string_view pattern,
                                                   Match match, Writing writing,
-                                                  GrammarBuilder* grammar) {
+                                                  GrammarBuilder* grammar,
+                                                  TextLength length) {
   BATON_ASSIGN_OR_RETURN(const PatternNode all, ParsePattern(pattern));
-  return PatternWriter(match, writing, grammar).Run(all);
+  return PatternWriter(match, writing, length, grammar).Run(all);
 }
 
 }  // namespace baton::router

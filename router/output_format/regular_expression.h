@@ -4,6 +4,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "router/output_format/characters.h"
+#include "router/output_format/pattern_length.h"
 #include "scheduling/grammar.h"
 
 namespace baton::router {
@@ -22,12 +23,15 @@ enum class Match {
 // with its Unicode spaces), groups, (?:...), (?<name>...), alternatives, greedy
 // and lazy * + ? {n} {n,} {n,m}. Bounds of repetition are at most 10,000.
 //
+// Of all that, what is as long as `length` says.
+//
 // InvalidArgument, with the place in the pattern, for what is malformed;
-// Unimplemented for what is not regular or not known: look-around, back
-// references, \b, \p, flags, ^ and $ elsewhere. The messages read as what
-// follows the name of a field: "has an unclosed group at byte 3".
+// Unimplemented for lengths of too large a pattern (WriteOfLength), and for
+// what is not regular or not known: look-around, back references, \b, \p,
+// flags, ^ and $ elsewhere. The messages read as what follows the name of a
+// field: "has an unclosed group at byte 3".
 absl::StatusOr<scheduling::GrammarBuilder::Expression> WriteRegularExpression(
     absl::string_view pattern, Match match, Writing writing,
-    scheduling::GrammarBuilder* grammar);
+    scheduling::GrammarBuilder* grammar, TextLength length = {});
 
 }  // namespace baton::router

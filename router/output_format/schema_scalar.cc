@@ -29,12 +29,13 @@ absl::StatusOr<absl::string_view> ReadString(const SchemaNode& schema,
   return value.get_ref<const std::string&>();
 }
 
-absl::Status WritePattern(const SchemaNode& schema, SchemaWriter* writer,
-                          SchemaWays* ways) {
+absl::Status WritePattern(const SchemaNode& schema, TextLength length,
+                          SchemaWriter* writer, SchemaWays* ways) {
   BATON_ASSIGN_OR_RETURN(const absl::string_view pattern,
                          ReadString(schema, "pattern"));
-  const absl::StatusOr<Expression> text = WriteRegularExpression(
-      pattern, Match::kAnywhere, Writing::kJsonString, &writer->grammar());
+  const absl::StatusOr<Expression> text =
+      WriteRegularExpression(pattern, Match::kAnywhere, Writing::kJsonString,
+                             &writer->grammar(), length);
   if (!text.ok()) {
     return absl::Status(text.status().code(),
                         absl::StrCat("has \"pattern\" at ", schema.Pointer(),
@@ -45,15 +46,21 @@ absl::Status WritePattern(const SchemaNode& schema, SchemaWriter* writer,
   return absl::OkStatus();
 }
 
-absl::Status WriteFormat(const SchemaNode& schema, SchemaWriter* writer,
-                         SchemaWays* ways) {
+absl::Status WriteFormat(const SchemaNode& schema, TextLength length,
+                         SchemaWriter* writer, SchemaWays* ways) {
   BATON_ASSIGN_OR_RETURN(const absl::string_view format,
                          ReadString(schema, "format"));
   if (!FormatPattern(format).has_value()) {
     return schema.Unknown("format",
                           absl::StrCat("that is ", QuotedInSchema(format)));
   }
-  ways->push_back({writer->text().StringOfFormat(format), {}});
+  const std::optional<Expression> text =
+      writer->text().StringOfFormat(format, length);
+  if (!text.has_value()) {
+    return schema.UnknownBeside(length.least > 0 ? "minLength" : "maxLength",
+                                "format");
+  }
+  ways->push_back({*text, {}});
   return absl::OkStatus();
 }
 
@@ -171,16 +178,12 @@ absl::Status WriteStrings(const SchemaNode& schema, SchemaWriter* writer,
   BATON_ASSIGN_OR_RETURN(const uint32_t least, schema.Count("minLength", 0));
   BATON_ASSIGN_OR_RETURN(const uint32_t most,
                          schema.Count("maxLength", kAnyNumber));
-  const absl::string_view special = schema.Has("pattern")  ? "pattern"
-                                    : schema.Has("format") ? "format"
-                                                           : "";
-  if (!special.empty()) {
-    if (least > 0) return schema.UnknownBeside("minLength", special);
-    if (most < kAnyNumber) return schema.UnknownBeside("maxLength", special);
-    if (special == "format") return WriteFormat(schema, writer, ways);
-    if (schema.Has("format")) return schema.UnknownBeside("format", special);
-    return WritePattern(schema, writer, ways);
+  const TextLength length = {least, most};
+  if (schema.Has("pattern")) {
+    if (schema.Has("format")) return schema.UnknownBeside("format", "pattern");
+    return WritePattern(schema, length, writer, ways);
   }
+  if (schema.Has("format")) return WriteFormat(schema, length, writer, ways);
   if (least > most) return absl::OkStatus();
   scheduling::GrammarBuilder& grammar = writer->grammar();
   const Expression quote = grammar.Literal("\"");

@@ -1,9 +1,11 @@
 #include "router/output_format/string_formats.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "router/output_format/regular_expression_parser.h"
 
 namespace baton::router {
 namespace {
@@ -33,14 +35,17 @@ std::string Duration() {
 }
 
 // Labels of letters, digits and hyphens, which do not stand at an end of one.
-std::string Host() {
-  const std::string label = "[0-9A-Za-z]([0-9A-Za-z-]{0,61}[0-9A-Za-z])?";
+// REQUIRES: a label may have two characters.
+std::string Host(uint32_t label_characters) {
+  const std::string label = absl::StrCat(
+      "[0-9A-Za-z]([0-9A-Za-z-]{0,", label_characters - 2, "}[0-9A-Za-z])?");
   return absl::StrCat(label, R"((\.)", label, "){0,3}");
 }
 
-std::string Mail() {
-  const std::string atom = "[0-9A-Za-z_%+-]{1,32}";
-  return absl::StrCat(atom, R"((\.)", atom, "){0,2}@", Host());
+std::string Mail(uint32_t atom_characters, uint32_t label_characters) {
+  const std::string atom =
+      absl::StrCat("[0-9A-Za-z_%+-]{1,", atom_characters, "}");
+  return absl::StrCat(atom, R"((\.)", atom, "){0,2}@", Host(label_characters));
 }
 
 std::string Ipv4() {
@@ -60,24 +65,59 @@ std::string Ipv6() {
   return absl::StrCat(all, "|:((:", group, "){1,7}|:)");
 }
 
+// A character of a URI, among them `others`, or one that is escaped.
+std::string UriCharacter(absl::string_view others) {
+  return absl::StrCat("([0-9A-Za-z._~!$&'()*+,;=", others,
+                      "-]|%[0-9A-Fa-f]{2})");
+}
+
+// How often characters of these parts are repeated, and digits of the port.
+std::string UserAndHost(absl::string_view user, absl::string_view host,
+                        bool may_be_ipv6, absl::string_view port) {
+  return absl::StrCat(
+      "//(", UriCharacter(":"), user, "@)?(", UriCharacter(""), host,
+      may_be_ipv6 ? absl::StrCat(R"(|\[()", Ipv6(), R"()\])") : "", R"()(:\d)",
+      port, ")?");
+}
+
+std::string QueryAndFragment(absl::string_view query,
+                             absl::string_view fragment) {
+  return absl::StrCat("(\\?", UriCharacter(":@/?"), query, ")?(#",
+                      UriCharacter(":@/?"), fragment, ")?");
+}
+
 // A scheme, then "//" and who has it, then a path, a query and a fragment
 // (RFC 3986, appendix A), but for addresses of future versions of IP.
 std::string Uri() {
-  const std::string escaped = "%[0-9A-Fa-f]{2}";
-  const auto any = [&](absl::string_view others) {
-    return absl::StrCat("([0-9A-Za-z._~!$&'()*+,;=", others, "-]|", escaped,
-                        ")");
-  };
-  const std::string character = any(":@");
-  const std::string user = absl::StrCat("(", any(":"), "*@)?");
-  const std::string host =
-      absl::StrCat("(", any(""), R"(*|\[()", Ipv6(), R"()\]))");
+  const std::string character = UriCharacter(":@");
   const std::string segments = absl::StrCat("(/", character, "*)*");
   const std::string rootless = absl::StrCat(character, "+", segments);
-  return absl::StrCat("[A-Za-z][0-9A-Za-z+.-]*:(//", user, host, "(:\\d*)?",
-                      segments, "|/(", rootless, ")?|", rootless, "|)(\\?",
-                      any(":@/?"), "*)?(#", any(":@/?"), "*)?");
+  return absl::StrCat(
+      "[A-Za-z][0-9A-Za-z+.-]*:(", UserAndHost("*", "*", true, "*"), segments,
+      "|/(", rootless, ")?|", rootless, "|)", QueryAndFragment("*", "*"));
 }
+
+// "{0,7}".
+std::string UpTo(uint32_t most) { return absl::StrCat("{0,", most, "}"); }
+
+// Some, of at most `most` characters, which are 24 or more: with a host, and
+// with what escapes take three characters for.
+std::string ShorterUri(uint32_t most) {
+  const bool may_be_ipv6 = most >= 200;
+  const uint32_t scheme = may_be_ipv6 ? 15 : 7;
+  // With its first letter, an address, a port, and what stands between parts.
+  const uint32_t others = 1 + scheme + (may_be_ipv6 ? 41 : 0) + 6 + 7;
+  const uint32_t rest = (most - others) / 3;
+  return absl::StrCat(
+      "[A-Za-z][0-9A-Za-z+.-]", UpTo(scheme), ":",
+      UserAndHost(UpTo(rest / 16), UpTo(rest / 4), may_be_ipv6, UpTo(5)), "(/",
+      UriCharacter(":@/"), UpTo(rest / 2), ")?",
+      QueryAndFragment(UpTo(rest / 8), UpTo(rest / 16)));
+}
+
+// Of DNS (RFC 1035) and of mail (a half of RFC 5321's).
+constexpr uint32_t kLabel = 63;
+constexpr uint32_t kAtom = 32;
 
 Formats MakeFormats() {
   const std::string hex = "[0-9A-Fa-f]";
@@ -87,8 +127,8 @@ Formats MakeFormats() {
       {"date-time", absl::StrCat(Date(), "T", Time())},
       {"duration", Duration()},
       {"uuid", absl::StrCat(hex, "{8}(-", hex, "{4}){3}-", hex, "{12}")},
-      {"hostname", Host()},
-      {"email", Mail()},
+      {"hostname", Host(kLabel)},
+      {"email", Mail(kAtom, kLabel)},
       {"ipv4", Ipv4()},
       {"ipv6", Ipv6()},
       {"uri", Uri()},
@@ -102,6 +142,25 @@ std::optional<absl::string_view> FormatPattern(absl::string_view format) {
   const auto found = formats->find(format);
   if (found == formats->end()) return std::nullopt;
   return found->second;
+}
+
+std::optional<std::string> ShorterFormatPattern(absl::string_view format,
+                                                uint32_t least, uint32_t most) {
+  most = std::min<uint32_t>(most, 4 * kMaxPatternRepeat);
+  if (format == "uri" && least <= 4 && most >= 24) return ShorterUri(most);
+  // Four labels and three dots.
+  const auto label = [](uint32_t characters) {
+    return std::min(kLabel, (characters - 3) / 4);
+  };
+  if (format == "hostname" && least <= 1 && most >= 11) {
+    return Host(label(most));
+  }
+  if (format == "email" && least <= 3 && most >= 22) {
+    // Three atoms, two dots and an @.
+    const uint32_t half = most / 2;
+    return Mail(std::min(kAtom, (half - 3) / 3), label(most - half));
+  }
+  return std::nullopt;
 }
 
 }  // namespace baton::router

@@ -62,6 +62,16 @@ TEST(JsonSchemaWalkTest, Strings) {
   WalkAll(R"({"type":"string","minLength":3,"maxLength":6})", kWalks);
   WalkAll(R"({"type":"string","pattern":"^[a-f]+-[0-9]{2,4}$"})", kWalks);
   WalkAll(R"({"type":["string","null"],"pattern":"b|\\d\\d"})", kWalks);
+  WalkAll(R"({"type":"string","pattern":"^[a-f]+(-[0-9]{2,4})*$",
+      "minLength":4,"maxLength":9})",
+          kWalks);
+  for (const char* format : {"uri", "email", "hostname"}) {
+    for (const int most : {22, 24, 47, 64, 199, 200, 333, 2083}) {
+      WalkAll(absl::StrCat(R"({"type":"string","minLength":1,"format":")",
+                           format, R"(","maxLength":)", most, "}"),
+              20);
+    }
+  }
 }
 
 TEST(JsonSchemaWalkTest, Numbers) {
@@ -164,6 +174,7 @@ class RandomSchema final {
     if (kind == 1) {
       keywords.push_back(absl::StrCat(R"("minimum":)", Below(4)));
       keywords.push_back(absl::StrCat(R"("maxLength":)", 1 + Below(4)));
+      if (Maybe()) keywords.push_back(R"("pattern":"^a*b|c")");
     }
     if (kind == 3 || kind == 4) AddObject(depth, &keywords);
     if (kind == 2) {
