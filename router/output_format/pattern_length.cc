@@ -15,9 +15,9 @@ using scheduling::GrammarBuilder;
 using scheduling::kAnyNumber;
 
 // Of the automaton of one pattern, and of what comes of it and the counter:
-// half of what a grammar may have.
+// three quarters of what a grammar may have.
 constexpr size_t kMaxPlaces = 4096;
-constexpr size_t kMaxWritten = scheduling::kMaxGrammarExpressions / 2;
+constexpr size_t kMaxWritten = scheduling::kMaxGrammarExpressions / 4 * 3;
 
 uint32_t Capped(uint64_t number) {
   return static_cast<uint32_t>(std::min<uint64_t>(number, kAnyNumber));

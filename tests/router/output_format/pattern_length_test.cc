@@ -138,7 +138,7 @@ TEST(PatternLengthTest, WhatIsTooLarge) {
         << pattern;
     EXPECT_THAT(
         grammar.status().message(),
-        HasSubstr("has more than 32768 parts where its bounds of length "
+        HasSubstr("has more than 49152 parts where its bounds of length "
                   "are counted"));
   }
 }
