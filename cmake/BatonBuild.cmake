@@ -282,7 +282,7 @@ endfunction()
 # expression) are compiled as one, which has the name behind it: the less often
 # the same headers are read and the same templates made, the sooner all is
 # built. Who links one of them then links all of them; who may is what
-# layering_test and all other builds ask.
+# layering_test asks, and whether they list what they use library_deps_test.
 set(BATON_LIBRARY_GROUPS
     "^common(/|$)" common
     "^kv_transfer(/|$)" kv_transfer
