@@ -1,7 +1,11 @@
 // JSON arrays, as a schema has them.
 #include <algorithm>
+#include <bit>
+#include <optional>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "router/output_format/schema_keywords.h"
 #include "router/output_format/schema_writer.h"
@@ -13,11 +17,17 @@ using Expression = scheduling::GrammarBuilder::Expression;
 using scheduling::GrammarBuilder;
 using scheduling::kAnyNumber;
 
+// There is a rule for each set of them that may have come.
+constexpr size_t kMaxUniqueValues = 10;
+
 struct ArrayShape {
   std::vector<const SchemaNode*> prefix;  // of the first elements, each
   const SchemaNode* rest = nullptr;       // of the others; null: any value
   uint32_t least = 0;
   uint32_t most = kAnyNumber;
+
+  // All elements are among these, which differ, and none comes twice.
+  std::optional<ListedValues> unique;
 
   uint32_t num_prefix() const { return static_cast<uint32_t>(prefix.size()); }
 };
@@ -44,10 +54,31 @@ absl::Status ReadElements(const SchemaNode& schema, absl::string_view first,
   return absl::OkStatus();
 }
 
+absl::Status ReadUnique(const SchemaNode& schema, SchemaWriter* writer,
+                        ArrayShape* shape) {
+  std::optional<ListedValues> listed;
+  if (shape->rest != nullptr && shape->prefix.empty()) {
+    BATON_ASSIGN_OR_RETURN(listed, writer->Listed(*shape->rest));
+  }
+  ListedValues values;
+  for (const SchemaJson* value : listed.value_or(ListedValues())) {
+    const bool is_new =
+        std::none_of(values.begin(), values.end(),
+                     [&](const SchemaJson* known) { return *known == *value; });
+    if (is_new) values.push_back(value);
+  }
+  if (!listed.has_value() || values.size() > kMaxUniqueValues) {
+    return schema.Unknown("uniqueItems",
+                          absl::StrCat("of other items than at most ",
+                                       kMaxUniqueValues, " listed values"));
+  }
+  shape->most = std::min(shape->most, static_cast<uint32_t>(values.size()));
+  shape->unique = std::move(values);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ArrayShape> ReadShape(const SchemaNode& schema,
                                      SchemaWriter* writer) {
-  BATON_ASSIGN_OR_RETURN(const bool unique, schema.Bool("uniqueItems", false));
-  if (unique) return schema.Unknown("uniqueItems");
   ArrayShape shape;
   BATON_ASSIGN_OR_RETURN(shape.least, schema.Count("minItems", 0));
   BATON_ASSIGN_OR_RETURN(shape.most, schema.Count("maxItems", kAnyNumber));
@@ -55,6 +86,11 @@ absl::StatusOr<ArrayShape> ReadShape(const SchemaNode& schema,
                          FindElementKeywords(schema));
   BATON_RETURN_IF_ERROR(
       ReadElements(schema, keywords.first, keywords.others, writer, &shape));
+  BATON_ASSIGN_OR_RETURN(const bool unique, schema.Bool("uniqueItems", false));
+  // One is always unique.
+  if (unique && shape.most > 1) {
+    BATON_RETURN_IF_ERROR(ReadUnique(schema, writer, &shape));
+  }
   return shape;
 }
 
@@ -128,6 +164,36 @@ class ArrayWriter final {
   SchemaWay way_;
 };
 
+// At least one of the values, none twice.
+SchemaWay WriteUnique(const ArrayShape& shape, SchemaWriter* writer) {
+  GrammarBuilder& grammar = writer->grammar();
+  const ListedValues& values = *shape.unique;
+  std::vector<Expression> literals;
+  for (const SchemaJson* value : values) {
+    literals.push_back(grammar.Literal(value->dump()));
+  }
+  // What may follow each set; of those that are reached later first.
+  const uint32_t all = (1u << values.size()) - 1;
+  std::vector<Expression> behind(all + 1);
+  for (uint32_t set = all + 1; set-- > 0;) {
+    const uint32_t number = static_cast<uint32_t>(std::popcount(set));
+    if (number > shape.most) continue;
+    std::vector<Expression> ways;
+    if (number >= std::max(shape.least, 1u))
+      ways.push_back(grammar.Sequence({}));
+    for (size_t i = 0; i < values.size() && number < shape.most; ++i) {
+      if ((set >> i & 1) != 0) continue;
+      std::vector<Expression> parts = {literals[i], behind[set | 1u << i]};
+      if (number > 0) parts.insert(parts.begin(), writer->text().Comma());
+      ways.push_back(grammar.Sequence(parts));
+    }
+    const GrammarBuilder::Rule rule = grammar.NewRule();
+    grammar.Define(rule, grammar.Choice(ways));
+    behind[set] = grammar.Call(rule);
+  }
+  return {writer->text().Between("[", behind[0], "]"), {}};
+}
+
 }  // namespace
 
 absl::Status WriteArrays(const SchemaNode& schema, SchemaWriter* writer,
@@ -135,7 +201,10 @@ absl::Status WriteArrays(const SchemaNode& schema, SchemaWriter* writer,
   BATON_ASSIGN_OR_RETURN(const ArrayShape shape, ReadShape(schema, writer));
   if (shape.least > shape.most) return absl::OkStatus();
   if (shape.least == 0) ways->push_back({writer->grammar().Literal("[]"), {}});
-  if (shape.most > 0) ways->push_back(ArrayWriter(&shape, writer).Write());
+  if (shape.most == 0) return absl::OkStatus();
+  ways->push_back(shape.unique.has_value()
+                      ? WriteUnique(shape, writer)
+                      : ArrayWriter(&shape, writer).Write());
   return absl::OkStatus();
 }
 

@@ -79,7 +79,11 @@ absl::Status SchemaWriter::WriteWays(const SchemaNode& schema,
     return WriteCombination(schema, *keyword, ways);
   }
   if (FirstOf(value, KeywordKind::kValues) != nullptr) {
-    return WriteListed(schema, ways);
+    BATON_ASSIGN_OR_RETURN(const ListedValues values, ReadListed(schema));
+    for (const SchemaJson* listed : values) {
+      ways->push_back({grammar_.Literal(listed->dump()), {}});
+    }
+    return absl::OkStatus();
   }
   return WriteTypes(schema, ways);
 }
@@ -132,8 +136,27 @@ absl::Status SchemaWriter::WriteCombination(const SchemaNode& schema,
   return absl::OkStatus();
 }
 
-absl::Status SchemaWriter::WriteListed(const SchemaNode& schema,
-                                       SchemaWays* ways) {
+absl::StatusOr<std::optional<ListedValues>> SchemaWriter::Listed(
+    const SchemaNode& schema) {
+  BATON_RETURN_IF_ERROR(CheckSchema(schema));
+  const SchemaJson& value = schema.value();
+  if (value.is_boolean()) return std::nullopt;
+  if (const std::string* keyword = FirstOf(value, KeywordKind::kCombination)) {
+    if (*keyword != "$ref") return std::nullopt;
+    BATON_ASSIGN_OR_RETURN(const bool stands_alone,
+                           StandsAlone(schema, *keyword));
+    if (!stands_alone) return std::nullopt;
+    BATON_ASSIGN_OR_RETURN(const SchemaNode* target, document_.Target(schema));
+    // One that leads to another lists nothing of its own.
+    if (target->Has("$ref")) return std::nullopt;
+    return Listed(*target);
+  }
+  if (FirstOf(value, KeywordKind::kValues) == nullptr) return std::nullopt;
+  return ReadListed(schema);
+}
+
+absl::StatusOr<ListedValues> SchemaWriter::ReadListed(
+    const SchemaNode& schema) const {
   BATON_ASSIGN_OR_RETURN(const JsonTypes types, DeclaredTypes(schema));
   const SchemaJson* only = schema.Find("const");
   const SchemaJson* all = schema.Find("enum");
@@ -147,18 +170,18 @@ absl::Status SchemaWriter::WriteListed(const SchemaNode& schema,
       return schema.UnknownBeside(name, all != nullptr ? "enum" : "const");
     }
   }
+  ListedValues values;
   const auto add = [&](const SchemaJson& value) {
-    if ((TypeOf(value) & types).none()) return;
-    ways->push_back({grammar_.Literal(value.dump()), {}});
+    if ((TypeOf(value) & types).any()) values.push_back(&value);
   };
   if (all == nullptr) {
     add(*only);
-    return absl::OkStatus();
+    return values;
   }
   for (const SchemaJson& value : *all) {
     if (only == nullptr || *only == value) add(value);
   }
-  return absl::OkStatus();
+  return values;
 }
 
 absl::Status SchemaWriter::WriteTypes(const SchemaNode& schema,

@@ -23,6 +23,9 @@ struct SchemaWay {
 };
 using SchemaWays = std::vector<SchemaWay>;
 
+// What a schema lists ("enum", "const"), of the types that it has.
+using ListedValues = std::vector<const SchemaJson*>;
+
 class SchemaWriter final {
  public:
   using Expression = scheduling::GrammarBuilder::Expression;
@@ -41,6 +44,10 @@ class SchemaWriter final {
   // For those that write the values of one type: what `schema` allows. It is
   // written later, since schemas may be nested without end.
   Expression Call(const SchemaNode& schema);
+
+  // What it lists, itself or where its "$ref" leads; nullopt if it is another
+  // kind of schema.
+  absl::StatusOr<std::optional<ListedValues>> Listed(const SchemaNode& schema);
 
   SchemaDocument& document() { return document_; }
   scheduling::GrammarBuilder& grammar() { return grammar_; }
@@ -63,7 +70,7 @@ class SchemaWriter final {
                                    absl::string_view keyword);
   absl::Status WriteCombination(const SchemaNode& schema,
                                 absl::string_view keyword, SchemaWays* ways);
-  absl::Status WriteListed(const SchemaNode& schema, SchemaWays* ways);
+  absl::StatusOr<ListedValues> ReadListed(const SchemaNode& schema) const;
   absl::Status WriteTypes(const SchemaNode& schema, SchemaWays* ways);
   absl::Status CheckPossible() const;
 

@@ -159,6 +159,29 @@ TEST(JsonSchemaObjectsTest, Arrays) {
   ExpectAllows(R"({"type":"array","minItems":2})", {"[1,\"a\"]"}, {"[1]"});
 }
 
+// As pydantic writes sets of an Enum.
+TEST(JsonSchemaObjectsTest, ArraysOfListedValuesThatDiffer) {
+  ExpectAllows(
+      R"({"type":"array","items":{"$ref":"#/$defs/c"},
+      "uniqueItems":true,"$defs":{"c":{"enum":["r","g","b"],"type":"string",
+      "title":"Colour"}}})",
+      {"[]", R"(["b"])", R"(["b","r"])", R"(["g","b","r"])"},
+      {R"(["b","b"])", R"(["g","b","g"])", R"(["g","b","r","r"])", R"(["x"])"});
+  ExpectAllows(R"({"type":"array","items":{"enum":[1,1.0,null,1,[2]]},
+      "uniqueItems":true,"minItems":2,"maxItems":9})",
+               {"[1,null]", "[null,1]", "[1, [2], null]"},
+               {"[]", "[1]", "[1,1]", "[1,1.0]", "[1,null,[2],1]"});
+  ExpectAllows(R"({"type":"array","items":{"enum":[0,1,2,3,4,5,6,7,8,9]},
+      "uniqueItems":true,"maxItems":3})",
+               {"[9,0,5]", "[]", "[3]"}, {"[9,0,9]", "[1,2,3,4]"});
+  ExpectAllows(R"({"items":{"type":"string"},"uniqueItems":true,"maxItems":1,
+      "type":"array"})",
+               {R"(["a"])", "[]"}, {R"(["a","b"])"});
+  EXPECT_EQ(Refusal(R"({"type":"array","items":{"const":1},"uniqueItems":true,
+      "minItems":2})"),
+            "INVALID_ARGUMENT allows nothing, since nothing can stand at #");
+}
+
 // As drafts before 2020-12 have it.
 TEST(JsonSchemaObjectsTest, ArraysOfItemsInTheirPlaces) {
   const std::string prefix =

@@ -210,7 +210,14 @@ TEST(JsonSchemaRefusalsTest, WhatKeywordsSayThatIsNotKnown) {
        {R"({"type":"array","minItems":1e30})",
         unknown("\"minItems\" at # above 65536")},
        {R"({"type":"array","uniqueItems":true})",
-        unknown("\"uniqueItems\" at #")},
+        unknown("\"uniqueItems\" at # of other items than at most 10 listed "
+                "values")},
+       {R"({"uniqueItems":true,"prefixItems":[{"enum":[1]}],"items":{"enum":[2]}})",
+        unknown("\"uniqueItems\" at # of other items than at most 10 listed "
+                "values")},
+       {R"({"uniqueItems":true,"items":{"enum":[1,2,3,4,5,6,7,8,9,10,11]}})",
+        unknown("\"uniqueItems\" at # of other items than at most 10 listed "
+                "values")},
        {R"({"type":"array","items":[{}],"prefixItems":[{}]})",
         unknown("\"prefixItems\" at # beside an array of \"items\"")},
        {R"({"type":"array","items":[{"not":{}}]})",

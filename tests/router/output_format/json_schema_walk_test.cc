@@ -183,7 +183,11 @@ class RandomSchema final {
       keywords.push_back(absl::StrCat(R"("minItems":)", Below(3)));
     }
     if (kind == 5) {
-      keywords.push_back(absl::StrCat(R"("items":)", Schema(depth - 1)));
+      const bool unique = Below(3) == 0;
+      if (unique) keywords.push_back(R"("uniqueItems":true)");
+      keywords.push_back(
+          absl::StrCat(R"("items":)", unique ? R"({"enum":[1,"ab",[],"ab"]})"
+                                             : Schema(depth - 1)));
       keywords.push_back(absl::StrCat(R"("maxItems":)", 1 + Below(3)));
       if (Maybe()) {
         keywords.push_back(

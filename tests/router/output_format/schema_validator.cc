@@ -104,6 +104,13 @@ class Validator final {
 
   std::string Array(const json& schema, const json& value) const {
     if (value.size() < schema.value("minItems", 0u)) return "minItems";
+    if (schema.value("uniqueItems", false)) {
+      for (size_t i = 0; i < value.size(); ++i) {
+        for (size_t k = 0; k < i; ++k) {
+          if (value[i] == value[k]) return "uniqueItems";
+        }
+      }
+    }
     if (value.size() > schema.value("maxItems", 1u << 31)) return "maxItems";
     const json prefix = schema.value("prefixItems", json::array());
     for (size_t i = 0; i < value.size(); ++i) {
