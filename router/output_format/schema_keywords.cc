@@ -30,8 +30,8 @@ Keywords MakeKeywords() {
       {"$ref", "allOf", "anyOf", "oneOf", "unevaluatedProperties"});
   add(KeywordKind::kValues, {}, {"const", "enum"});
   add(KeywordKind::kConstraint, Only(JsonType::kObject),
-      {"additionalProperties", "maxProperties", "minProperties", "properties",
-       "required"});
+      {"additionalProperties", "maxProperties", "minProperties",
+       "patternProperties", "properties", "propertyNames", "required"});
   add(KeywordKind::kConstraint, Only(JsonType::kArray),
       {"additionalItems", "items", "maxItems", "minItems", "prefixItems",
        "uniqueItems"});

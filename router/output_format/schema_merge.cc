@@ -375,6 +375,10 @@ class Merging final {
       }
       return absl::OkStatus();
     }
+    // "additionalProperties" is about the names of its own schema.
+    if (name == "patternProperties") {
+      return schema.Unknown(name, "in schemas that have to hold together");
+    }
     if (name == "uniqueItems") {
       BATON_ASSIGN_OR_RETURN(const bool unique, schema.Bool(name, false));
       if (unique) others_[name] = true;

@@ -7,6 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "router/output_format/other_names.h"
+#include "router/output_format/regular_expression.h"
+#include "router/output_format/schema_keywords.h"
+#include "router/output_format/schema_types.h"
 #include "router/output_format/schema_writer.h"
 
 namespace baton::router {
@@ -39,6 +42,7 @@ class ObjectWriter final {
                            schema_.Count("maxProperties", kAnyNumber));
     if (least > most) return absl::OkStatus();
     BATON_RETURN_IF_ERROR(ReadOthers());
+    BATON_RETURN_IF_ERROR(ReadNames());
     BATON_RETURN_IF_ERROR(ReadMembers());
     bool allows_empty = true;
     SchemaWay way;
@@ -67,6 +71,91 @@ class ObjectWriter final {
     if (allows_others_ && *others != true) {
       others_ = writer_.document().Child(schema_, "additionalProperties");
     }
+    return absl::OkStatus();
+  }
+
+  // What names may be, where that is said of all of them.
+  absl::Status ReadNames() {
+    const bool by_pattern = schema_.Has("patternProperties");
+    if (!by_pattern && !schema_.Has("propertyNames")) return absl::OkStatus();
+    const absl::string_view keyword =
+        by_pattern ? "patternProperties" : "propertyNames";
+    for (const absl::string_view other :
+         {"properties", "required", "propertyNames"}) {
+      if (other != keyword && schema_.Has(other)) {
+        return schema_.UnknownBeside(keyword, other);
+      }
+    }
+    return by_pattern ? ReadPattern() : ReadPropertyNames();
+  }
+
+  absl::Status ReadPropertyNames() {
+    const SchemaNode& names =
+        *writer_.document().Child(schema_, "propertyNames");
+    BATON_ASSIGN_OR_RETURN(const std::optional<ListedValues> listed,
+                           writer_.Listed(names));
+    if (listed.has_value()) {
+      // As properties that may be missing.
+      for (const SchemaJson* name : *listed) {
+        if (!allows_others_ || !name->is_string()) continue;
+        const absl::string_view text = name->get_ref<const std::string&>();
+        const bool is_new = std::none_of(
+            members_.begin(), members_.end(),
+            [text](const Member& member) { return member.name == text; });
+        if (!is_new) continue;
+        members_.push_back(
+            {.name = text, .schema = others_, .required = false});
+      }
+      allows_others_ = false;
+      return absl::OkStatus();
+    }
+    if (names.value().is_boolean()) {
+      allows_others_ = allows_others_ && names.value().get<bool>();
+      return absl::OkStatus();
+    }
+    for (const auto& [name, value] : names.value().items()) {
+      if (FindKeyword(name).kind == KeywordKind::kCombination) {
+        return schema_.Unknown("propertyNames",
+                               absl::StrCat("with ", QuotedInSchema(name)));
+      }
+    }
+    // Names are strings, whether it says so or not.
+    SchemaWays ways;
+    BATON_ASSIGN_OR_RETURN(const JsonTypes types, DeclaredTypes(names));
+    if (Has(types, JsonType::kString)) {
+      BATON_RETURN_IF_ERROR(WriteStrings(names, &writer_, &ways));
+    }
+    std::vector<Expression> choices;
+    for (const SchemaWay& way : ways) choices.push_back(way.expression);
+    allows_others_ = allows_others_ && !choices.empty();
+    other_name_ = grammar_.Choice(choices);
+    return absl::OkStatus();
+  }
+
+  // Names that match, and no others: what those may be is not written.
+  absl::Status ReadPattern() {
+    const SchemaJson& patterns = *schema_.Find("patternProperties");
+    if (!patterns.is_object()) {
+      return schema_.Invalid("patternProperties", "that is not an object");
+    }
+    if (patterns.empty()) return absl::OkStatus();
+    // A name may match several, and its value has to be what all of them say.
+    if (patterns.size() > 1) {
+      return schema_.Unknown("patternProperties", "with several patterns");
+    }
+    const std::string& pattern = patterns.begin().key();
+    const absl::StatusOr<Expression> text = WriteRegularExpression(
+        pattern, Match::kAnywhere, Writing::kJsonString, &grammar_);
+    if (!text.ok()) {
+      return absl::Status(
+          text.status().code(),
+          absl::StrCat("has a pattern in \"patternProperties\" at ",
+                       schema_.Pointer(), " that ", text.status().message()));
+    }
+    const Expression quote = grammar_.Literal("\"");
+    other_name_ = grammar_.Sequence({quote, *text, quote});
+    others_ = writer_.document().Child(schema_, "patternProperties", pattern);
+    allows_others_ = true;
     return absl::OkStatus();
   }
 
@@ -181,8 +270,10 @@ class ObjectWriter final {
     if (!allows_others_) return;
     std::vector<absl::string_view> names;
     for (const Member& member : members_) names.push_back(member.name);
-    other_ = grammar_.Sequence({WriteOtherName(names, &text_, &grammar_),
-                                text_.Colon(), Value(others_)});
+    const Expression name = other_name_.has_value()
+                                ? *other_name_
+                                : WriteOtherName(names, &text_, &grammar_);
+    other_ = grammar_.Sequence({name, text_.Colon(), Value(others_)});
   }
 
   Expression Next(Expression member) {
@@ -199,7 +290,8 @@ class ObjectWriter final {
   SchemaWays& ways_;
   std::vector<Member> members_;
   bool allows_others_ = true;
-  const SchemaNode* others_ = nullptr;  // null: any value
+  const SchemaNode* others_ = nullptr;    // null: any value
+  std::optional<Expression> other_name_;  // of a string, with its quotes
   std::optional<Expression> other_;
   // Where no property has a name.
   uint32_t least_others_ = 0;

@@ -149,6 +149,13 @@ TEST(JsonSchemaMergeTest, Arrays) {
       "additionalItems":{"type":"null"}},{"prefixItems":[{"minimum":5},{}]}]})",
                {"[5]", "[6, null]", "[6, null, null]", "[]"},
                {"[4]", "[6, 1]"});
+  EXPECT_EQ(Refusal(R"({"allOf":[{"patternProperties":{"a":{}}},
+      {"type":"object","additionalProperties":false}]})"),
+            "UNIMPLEMENTED has \"patternProperties\" at #/allOf/0 in schemas "
+            "that have to hold together, which Baton does not know");
+  ExpectAllows(R"({"allOf":[{"propertyNames":{"enum":["a","b"]}},
+      {"type":"object","additionalProperties":{"type":"null"}}]})",
+               {"{}", R"({"a":null})"}, {R"({"a":1})", R"({"c":null})"});
   EXPECT_EQ(Refusal(R"({"allOf":[{"uniqueItems":true,"type":"array"},{}]})"),
             "UNIMPLEMENTED has \"uniqueItems\" at # of other items than at "
             "most 10 listed values, which Baton does not know");

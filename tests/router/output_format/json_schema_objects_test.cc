@@ -159,6 +159,55 @@ TEST(JsonSchemaObjectsTest, Arrays) {
   ExpectAllows(R"({"type":"array","minItems":2})", {"[1,\"a\"]"}, {"[1]"});
 }
 
+// As pydantic writes dicts whose keys are bounded, of an Enum, or match.
+TEST(JsonSchemaObjectsTest, NamesOfAllProperties) {
+  ExpectAllows(
+      R"({"type":"object","additionalProperties":{"type":"integer"},
+      "propertyNames":{"$ref":"#/$defs/c"},
+      "$defs":{"c":{"enum":["r","g","r",7],"type":["string","integer"]}}})",
+      {"{}", R"({"r":1})", R"({"g":2})", R"({"r":1,"g":2})"},
+      {R"({"b":1})", R"({"r":1,"r":2})", R"({"7":1})", R"({"r":"1"})"});
+  ExpectAllows(R"({"type":"object","propertyNames":{"minLength":2,
+      "pattern":"^a*b$"},"minProperties":1,
+      "additionalProperties":{"type":"null"}})",
+               {R"({"ab":null})", R"({"aab":null,"aaab":null})"},
+               {"{}", R"({"b":null})", R"({"abc":null})", R"({"ab":1})"});
+  ExpectAllows(R"({"type":"object","patternProperties":{"^x-\\d+$":
+      {"type":"boolean"}},"additionalProperties":false,"maxProperties":2})",
+               {"{}", R"({"x-1":true})", R"({"x-1":true,"x-22":false})"},
+               {R"({"y":true})", R"({"x-1":1})",
+                R"({"x-1":true,"x-2":true,"x-3":true})"});
+  ExpectAllows(R"({"type":"object","patternProperties":{},
+      "additionalProperties":{"type":"null"}})",
+               {R"({"a":null})"}, {R"({"a":1})"});
+  ExpectAllows(R"({"type":"object","propertyNames":false})", {"{}"},
+               {R"({"a":1})"});
+  ExpectAllows(R"({"type":"object","propertyNames":true})",
+               {"{}", R"({"a":1})"}, {});
+  ExpectAllows(R"({"type":"object","propertyNames":{"type":"integer"}})",
+               {"{}"}, {R"({"1":1})"});
+  for (const auto& [schema, what] :
+       std::vector<std::pair<std::string, std::string>>{
+           {R"({"type":"object","patternProperties":{"a":{}},
+                "properties":{"b":{}}})",
+            "\"patternProperties\" beside \"properties\" at #"},
+           {R"({"type":"object","propertyNames":{},"required":["b"]})",
+            "\"propertyNames\" beside \"required\" at #"},
+           {R"({"type":"object","propertyNames":{"anyOf":[{}]}})",
+            "\"propertyNames\" at # with \"anyOf\""},
+           {R"({"type":"object","patternProperties":{"a":{},"b":{}}})",
+            "\"patternProperties\" at # with several patterns"}}) {
+    EXPECT_EQ(Refusal(schema), absl::StrCat("UNIMPLEMENTED has ", what,
+                                            ", which Baton does not know"));
+  }
+  EXPECT_EQ(Refusal(R"({"type":"object","patternProperties":{"(":{}}})"),
+            "INVALID_ARGUMENT has a pattern in \"patternProperties\" at # that "
+            "has an unclosed group at byte 0");
+  EXPECT_EQ(Refusal(R"({"type":"object","patternProperties":[]})"),
+            "INVALID_ARGUMENT has \"patternProperties\" at # that is not an "
+            "object");
+}
+
 // As pydantic writes sets of an Enum.
 TEST(JsonSchemaObjectsTest, ArraysOfListedValuesThatDiffer) {
   ExpectAllows(

@@ -164,10 +164,9 @@ TEST(JsonSchemaRefusalsTest, Bounds) {
 // Each unknown keyword says where it stands.
 TEST(JsonSchemaRefusalsTest, UnknownKeywords) {
   for (const std::string keyword :
-       {"not", "if", "then", "else", "patternProperties", "propertyNames",
-        "dependentRequired", "dependentSchemas", "dependencies", "contains",
-        "minContains", "maxContains", "unevaluatedItems", "$dynamicRef",
-        "$recursiveRef", "a\"b"}) {
+       {"not", "if", "then", "else", "dependentRequired", "dependentSchemas",
+        "dependencies", "contains", "minContains", "maxContains",
+        "unevaluatedItems", "$dynamicRef", "$recursiveRef", "a\"b"}) {
     const std::string quoted =
         keyword == "a\"b" ? R"("a\"b")" : absl::StrCat("\"", keyword, "\"");
     EXPECT_EQ(Refusal(absl::StrCat("{", quoted, ":{}}")),

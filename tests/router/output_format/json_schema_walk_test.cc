@@ -62,6 +62,15 @@ TEST(JsonSchemaWalkTest, Strings) {
   WalkAll(R"({"type":"string","minLength":3,"maxLength":6})", kWalks);
   WalkAll(R"({"type":"string","pattern":"^[a-f]+-[0-9]{2,4}$"})", kWalks);
   WalkAll(R"({"type":["string","null"],"pattern":"b|\\d\\d"})", kWalks);
+  WalkAll(R"({"type":"object","patternProperties":{"^x-[a-c]*$":
+      {"type":"integer"}},"minProperties":1,"maxProperties":3})",
+          kWalks);
+  WalkAll(R"({"type":"object","propertyNames":{"minLength":2,"maxLength":3},
+      "additionalProperties":{"type":"boolean"}})",
+          kWalks);
+  WalkAll(R"({"type":"object","propertyNames":{"enum":["a","b\"","c",1]},
+      "additionalProperties":{"type":"boolean"},"maxProperties":3})",
+          kWalks);
   WalkAll(R"({"type":"string","pattern":"^[a-f]+(-[0-9]{2,4})*$",
       "minLength":4,"maxLength":9})",
           kWalks);

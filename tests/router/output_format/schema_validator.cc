@@ -134,7 +134,21 @@ class Validator final {
       return "maxProperties";
     }
     const json properties = schema.value("properties", json::object());
+    const json patterns = schema.value("patternProperties", json::object());
     for (const auto& [name, each] : value.items()) {
+      const json names = schema.value("propertyNames", json(true));
+      if (std::string wrong = Check(names, name); !wrong.empty()) {
+        return name + "/" + wrong;
+      }
+      bool matches = false;
+      for (const auto& [pattern, of] : patterns.items()) {
+        if (!std::regex_search(name, std::regex(pattern))) continue;
+        matches = true;
+        if (std::string wrong = Check(of, each); !wrong.empty()) {
+          return name + "/" + wrong;
+        }
+      }
+      if (matches && !properties.contains(name)) continue;
       const json& of = properties.contains(name)
                            ? properties[name]
                            : schema.value("additionalProperties", json(true));
