@@ -151,7 +151,7 @@ endif()
 option(BATON_TESTS_ONCE "Leave tests out that another build of tools/test has"
        OFF)
 set(BATON_FOLDERS_TESTED_ONCE
-    "^tests(/(batch|cli|client|common|load_generator|planner|proto|router|scheduling|worker|workload)(/.*)?)?$")
+    "^tests(/(batch|cli|client|common|fuzz|load_generator|planner|proto|router|scheduling|worker|workload)(/.*)?)?$")
 function(baton_is_tested_elsewhere result)
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   if(BATON_TESTS_ONCE AND NOT BATON_SANITIZE AND folder MATCHES
@@ -183,28 +183,17 @@ set(BATON_FOLDERS_THAT_WAIT
     cli
     client
     decode_worker
-    dual_worker
     load_generator
-    model_tools
     prefill_worker
     proto
     router
     router/access
     router/console
-    router/discovery
-    router/harmony
     router/http
-    router/reasoning
-    router/tool_calls
-    router/tracing
-    worker
-    workload)
-
-# Folders that say themselves where which byte lies, and what of it is whose.
-set(BATON_FOLDERS_OF_BYTES "^(common|engine|kv_transfer)(/|$)")
+    worker)
 
 # What the current folder is to a whole build for tests: `tests`,
-# `computing_tests`, `waits`, `bytes` or, for all else, `computes`.
+# `computing_tests`, `waits` or, for all else, `computes`.
 function(baton_kind_of_folder kind)
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   if(folder MATCHES "^tests/" AND BATON_TESTS_THAT_COMPUTE)
@@ -213,8 +202,6 @@ function(baton_kind_of_folder kind)
     set(${kind} tests PARENT_SCOPE)
   elseif(folder IN_LIST BATON_FOLDERS_THAT_WAIT)
     set(${kind} waits PARENT_SCOPE)
-  elseif(folder MATCHES "${BATON_FOLDERS_OF_BYTES}")
-    set(${kind} bytes PARENT_SCOPE)
   else()
     set(${kind} computes PARENT_SCOPE)
   endif()
@@ -222,7 +209,7 @@ endfunction()
 
 # What such a build leaves out of a target of that kind, to be short.
 function(baton_compile_quickly target kind)
-  if(kind STREQUAL bytes)
+  if(kind STREQUAL computes)
     return()
   endif()
   baton_check_fewer_pointers(${target})
@@ -374,23 +361,16 @@ function(baton_make_joined_libraries)
   endforeach()
 endfunction()
 
-# Definitions and options that the files of a library are compiled with, joined
-# to others or not.
-function(baton_library_definitions name)
+# DEFINITIONS or OPTIONS that the files of a library are compiled with, joined to
+# others or not.
+function(baton_compile_library name what)
   get_target_property(group baton_${name} BATON_JOINED)
   if(group)
-    set_property(GLOBAL APPEND PROPERTY BATON_JOINED_${group}_DEFINITIONS ${ARGN})
+    set_property(GLOBAL APPEND PROPERTY BATON_JOINED_${group}_${what} ${ARGN})
+  elseif(what STREQUAL "OPTIONS")
+    target_compile_options(baton_${name} PRIVATE ${ARGN})
   else()
     target_compile_definitions(baton_${name} PRIVATE ${ARGN})
-  endif()
-endfunction()
-
-function(baton_library_options name)
-  get_target_property(group baton_${name} BATON_JOINED)
-  if(group)
-    set_property(GLOBAL APPEND PROPERTY BATON_JOINED_${group}_OPTIONS ${ARGN})
-  else()
-    target_compile_options(baton_${name} PRIVATE ${ARGN})
   endif()
 endfunction()
 
@@ -408,9 +388,10 @@ endfunction()
 # baton_test(NAME block_pool_test SOURCES block_pool_test.cc DEPS ...
 #            LABELS unit [TIMEOUT seconds] [NEEDS target ...] [UNLISTED])
 # makes a GoogleTest program; with BATON_UNITY, one of all tests of the folder,
-# of which each test runs its own part. One that is UNLISTED is none of ctest's. Every test may take BATON_SOURCE_DIR and
+# of which each test runs its own part. Every test may take BATON_SOURCE_DIR and
 # BATON_BINARY_DIR (compile definitions) to find data and programs. NEEDS names
-# targets whose programs the test starts.
+# targets whose programs the test starts. One that is UNLISTED is a part of the
+# program, and none of ctest's tests.
 function(baton_test)
   cmake_parse_arguments(ARG "UNLISTED" "NAME;TIMEOUT"
                         "SOURCES;DEPS;LABELS;NEEDS" ${ARGN})

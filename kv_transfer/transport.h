@@ -49,8 +49,7 @@ using ByteSpan = absl::Span<const std::byte>;
 
 // The bytes of `text`, where they lie.
 inline ByteSpan AsBytes(const std::string& text) {
-  return ByteSpan(reinterpret_cast<const std::byte*>(text.data()),
-                  text.size());
+  return ByteSpan(reinterpret_cast<const std::byte*>(text.data()), text.size());
 }
 
 // Constant after construction.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kScheme[] = "dns:";
 // Of RFC 1035: 255 bytes on the wire.
-constexpr size_t kMaxNameBytes = 253;
+constexpr size_t kMaxDnsNameBytes = 253;
 // Of a target in an error.
 constexpr size_t kMaxQuoted = 300;
 
@@ -25,7 +25,7 @@ bool IsName(absl::string_view name) {
   const bool number = std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isdigit(c) || c == '.';
   });
-  return !name.empty() && !number && name.size() <= kMaxNameBytes &&
+  return !name.empty() && !number && name.size() <= kMaxDnsNameBytes &&
          name.front() != '.' && !absl::StrContains(name, "..") &&
          std::all_of(name.begin(), name.end(), [](char c) {
            return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';

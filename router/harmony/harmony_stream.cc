@@ -12,7 +12,7 @@
 namespace baton::router {
 namespace {
 
-using Kind = AnswerEvent::Kind;
+using AnswerKind = AnswerEvent::Kind;
 
 bool MayBeMarker(absl::string_view text) {
   for (const absl::string_view marker : kHarmonyMarkers) {
@@ -174,7 +174,7 @@ void HarmonyStream::GiveBack() {
 void HarmonyStream::EndMessage() {
   if (body_ != Body::kCallAhead) return;
   BeginCall();
-  Emit(Kind::kArguments, "{}");
+  Emit(AnswerKind::kArguments, "{}");
 }
 
 void HarmonyStream::EndHeader() {
@@ -214,8 +214,8 @@ void HarmonyStream::Begin(Body body) {
 
 void HarmonyStream::Say(absl::string_view text) {
   while (!text.empty()) {
-    if (body_ == Body::kContent) return Emit(Kind::kContent, text);
-    if (body_ == Body::kReasoning) return Emit(Kind::kReasoning, text);
+    if (body_ == Body::kContent) return Emit(AnswerKind::kContent, text);
+    if (body_ == Body::kReasoning) return Emit(AnswerKind::kReasoning, text);
     SayByte(text[0]);
     text.remove_prefix(1);
   }
@@ -230,13 +230,13 @@ void HarmonyStream::SayByte(char c) {
       call_header_.push_back(c);
       if (IsJsonSpace(c) && call_header_.size() <= kMaxHarmonyHeader) return;
       Begin(Body::kContent);
-      return Emit(Kind::kContent, std::exchange(call_header_, ""));
+      return Emit(AnswerKind::kContent, std::exchange(call_header_, ""));
     }
   }
   if (body_ == Body::kCallOver) {
     if (IsJsonSpace(c)) return;
     Begin(Body::kContent);
-    return Emit(Kind::kContent, byte);
+    return Emit(AnswerKind::kContent, byte);
   }
   const bool escaped = !broken_ && arguments_.in_string() &&
                        static_cast<unsigned char>(c) < 0x20;
@@ -245,7 +245,7 @@ void HarmonyStream::SayByte(char c) {
     broken_ = step == JsonScanner::Step::kBad;
     if (step == JsonScanner::Step::kLast) body_ = Body::kCallOver;
   }
-  Emit(Kind::kArguments, escaped ? absl::StrFormat("\\u%04x", c) : byte);
+  Emit(AnswerKind::kArguments, escaped ? absl::StrFormat("\\u%04x", c) : byte);
 }
 
 void HarmonyStream::BeginCall() {
@@ -254,18 +254,18 @@ void HarmonyStream::BeginCall() {
   body_ = Body::kCall;
   arguments_ = JsonScanner();
   broken_ = false;
-  events_.push_back({Kind::kCallBegun, calls_ - 1, function_});
+  events_.push_back({AnswerKind::kCallBegun, calls_ - 1, function_});
 }
 
-void HarmonyStream::Emit(Kind kind, absl::string_view text) {
+void HarmonyStream::Emit(AnswerKind kind, absl::string_view text) {
   if (text.empty()) return;
-  const bool argument = kind == Kind::kArguments;
+  const bool argument = kind == AnswerKind::kArguments;
   if (events_.empty() || events_.back().kind != kind) {
     events_.push_back({kind, argument ? calls_ - 1 : 0, ""});
   }
   std::string& to = events_.back().text;
   if (!argument) {
-    const size_t index = kind == Kind::kContent ? 1 : 0;
+    const size_t index = kind == AnswerKind::kContent ? 1 : 0;
     said_[index] = true;
     if (std::exchange(breaks_[index], false)) to.append("\n\n");
   }

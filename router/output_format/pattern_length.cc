@@ -10,7 +10,7 @@
 namespace baton::router {
 namespace {
 
-using Kind = PatternNode::Kind;
+using NodeKind = PatternNode::Kind;
 using scheduling::GrammarBuilder;
 using scheduling::kAnyNumber;
 
@@ -27,14 +27,14 @@ uint32_t Product(uint32_t a, uint32_t b) { return Capped(uint64_t{a} * b); }
 
 TextLength LengthsOfNode(const PatternNode& node) {
   switch (node.kind) {
-    case Kind::kCharacter:
+    case NodeKind::kCharacter:
       return {1, 1};
-    case Kind::kBegin:
-    case Kind::kEnd:
+    case NodeKind::kBegin:
+    case NodeKind::kEnd:
       break;
-    case Kind::kSequence:
+    case NodeKind::kSequence:
       return LengthsOf(node.parts);
-    case Kind::kChoice: {
+    case NodeKind::kChoice: {
       TextLength all = {kAnyNumber, 0};
       for (const PatternNode& part : node.parts) {
         const TextLength one = LengthsOfNode(part);
@@ -43,7 +43,7 @@ TextLength LengthsOfNode(const PatternNode& node) {
       }
       return all;
     }
-    case Kind::kRepeat: {
+    case NodeKind::kRepeat: {
       const TextLength one = LengthsOfNode(node.parts[0]);
       return {Product(one.least, node.least), Product(one.most, node.most)};
     }
@@ -120,16 +120,16 @@ uint32_t LengthProduct::WriteNode(const PatternNode& node, uint32_t next) {
   if (++nodes_ > 4 * kMaxPlaces) full_ = true;
   if (full_) return 0;
   switch (node.kind) {
-    case Kind::kCharacter:
+    case NodeKind::kCharacter:
       return Add({.kind = PlaceKind::kCharacter,
                   .next = next,
                   .set = &node.characters});
-    case Kind::kBegin:
-    case Kind::kEnd:
+    case NodeKind::kBegin:
+    case NodeKind::kEnd:
       break;
-    case Kind::kSequence:
+    case NodeKind::kSequence:
       return WriteParts(node.parts, next);
-    case Kind::kChoice: {
+    case NodeKind::kChoice: {
       uint32_t ways = WriteNode(node.parts.back(), next);
       for (size_t i = node.parts.size() - 1; i-- > 0 && !full_;) {
         ways = Add({.kind = PlaceKind::kSplit,
@@ -138,7 +138,7 @@ uint32_t LengthProduct::WriteNode(const PatternNode& node, uint32_t next) {
       }
       return ways;
     }
-    case Kind::kRepeat:
+    case NodeKind::kRepeat:
       return WriteRepeat(node, next);
   }
   return next;
@@ -299,7 +299,7 @@ bool NarrowLength(TextLength length, std::vector<PatternNode>* parts) {
     const TextLength one = LengthsOfNode(part);
     if (one.least == one.most) {
       others = Sum(others, one.least);
-    } else if (several == nullptr && part.kind == Kind::kRepeat) {
+    } else if (several == nullptr && part.kind == NodeKind::kRepeat) {
       several = &part;
     } else {
       return false;
@@ -315,7 +315,7 @@ bool NarrowLength(TextLength length, std::vector<PatternNode>* parts) {
     several->most = std::min(several->most, (length.most - others) / one.least);
   }
   // (ab)* with three characters: nothing, as a choice of none.
-  if (several->least > several->most) *several = {.kind = Kind::kChoice};
+  if (several->least > several->most) *several = {.kind = NodeKind::kChoice};
   return true;
 }
 

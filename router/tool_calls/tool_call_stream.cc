@@ -12,7 +12,7 @@
 namespace baton::router {
 namespace {
 
-using Kind = ToolCallEvent::Kind;
+using CallKind = ToolCallEvent::Kind;
 
 // Empty: there is none. In no marker does its first byte come again, so what
 // fails to be one can begin another only with the byte that failed.
@@ -83,7 +83,7 @@ std::vector<ToolCallEvent> ToolCallStream::Finish() {
       }
       break;
     case State::kBroken:
-      Emit(Kind::kArguments, held_);
+      Emit(CallKind::kArguments, held_);
       EndCall();
       break;
     case State::kAfterCall:
@@ -126,7 +126,7 @@ bool ToolCallStream::TakeText(char c) {
   const bool held_marker = marker_bytes_ > 0;
   GiveBackHeld();
   if (held_marker) return false;  // the byte may begin another one
-  Emit(Kind::kContent, absl::string_view(&c, 1));
+  Emit(CallKind::kContent, absl::string_view(&c, 1));
   return true;
 }
 
@@ -183,12 +183,12 @@ bool ToolCallStream::TakeCall(char c) {
 bool ToolCallStream::TakeBroken(char c) {
   if (TakeMarker(c)) return true;
   if (marker_bytes_ > 0) {
-    Emit(Kind::kArguments, held_);
+    Emit(CallKind::kArguments, held_);
     held_.clear();
     marker_bytes_ = 0;
     return false;
   }
-  Emit(Kind::kArguments, absl::string_view(&c, 1));
+  Emit(CallKind::kArguments, absl::string_view(&c, 1));
   return true;
 }
 
@@ -249,13 +249,13 @@ void ToolCallStream::PassArguments() {
     begun_ = true;
     ++calls_;
     held_.clear();
-    Emit(Kind::kBegun, call_->name());
+    Emit(CallKind::kBegun, call_->name());
   }
-  Emit(Kind::kArguments, call_->TakeArguments());
+  Emit(CallKind::kArguments, call_->TakeArguments());
 }
 
 void ToolCallStream::EndCall() {
-  Emit(Kind::kEnded, "");
+  Emit(CallKind::kEnded, "");
   begun_ = false;
   const bool closed = call_ != nullptr && call_->closed();
   call_.reset();
@@ -277,20 +277,21 @@ void ToolCallStream::BeginBlankText() {
 }
 
 void ToolCallStream::GiveBackHeld() {
-  Emit(Kind::kContent, held_);
+  Emit(CallKind::kContent, held_);
   call_.reset();
   BeginBlankText();
   blank_ = false;
 }
 
-void ToolCallStream::Emit(Kind kind, absl::string_view text) {
-  const bool pieces = kind == Kind::kContent || kind == Kind::kArguments;
+void ToolCallStream::Emit(CallKind kind, absl::string_view text) {
+  const bool pieces =
+      kind == CallKind::kContent || kind == CallKind::kArguments;
   if (pieces && text.empty()) return;
   if (pieces && !events_.empty() && events_.back().kind == kind) {
     events_.back().text.append(text.data(), text.size());
     return;
   }
-  const size_t call = kind == Kind::kContent ? 0 : calls_ - 1;
+  const size_t call = kind == CallKind::kContent ? 0 : calls_ - 1;
   events_.push_back({kind, call, std::string(text)});
 }
 

@@ -147,7 +147,9 @@ void UcxLoop::BeginStop() {
   }
 }
 
-bool UcxLoop::Drained() { return peers_.empty() || TimeNow() >= stop_deadline_; }
+bool UcxLoop::Drained() {
+  return peers_.empty() || TimeNow() >= stop_deadline_;
+}
 
 void UcxLoop::ServeDoor() {
   if (handler_ == nullptr || !door_.has_value()) return;

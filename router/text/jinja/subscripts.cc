@@ -23,8 +23,9 @@ std::string DescribedObject(const Value& object) {
 }
 
 Value NoAttribute(const Value& object, absl::string_view name) {
-  return Value::Undefined(absl::StrCat(
-      "'", DescribedObject(object), "' has no attribute '", ShortText(name), "'"));
+  return Value::Undefined(absl::StrCat("'", DescribedObject(object),
+                                       "' has no attribute '", ShortText(name),
+                                       "'"));
 }
 
 // The method `name` of a string, list or dict, not called; undefined, with what
