@@ -62,9 +62,9 @@ absl::Status ReadUnique(const SchemaNode& schema, SchemaWriter* writer,
   }
   ListedValues values;
   for (const SchemaJson* value : listed.value_or(ListedValues())) {
-    const bool is_new =
-        std::none_of(values.begin(), values.end(),
-                     [&](const SchemaJson* known) { return *known == *value; });
+    const bool is_new = std::none_of(
+        values.begin(), values.end(),
+        [&](const SchemaJson* known) { return AreEqual(*known, *value); });
     if (is_new) values.push_back(value);
   }
   if (!listed.has_value() || values.size() > kMaxUniqueValues) {
@@ -179,8 +179,9 @@ SchemaWay WriteUnique(const ArrayShape& shape, SchemaWriter* writer) {
     const uint32_t number = static_cast<uint32_t>(std::popcount(set));
     if (number > shape.most) continue;
     std::vector<Expression> ways;
-    if (number >= std::max(shape.least, 1u))
+    if (number >= std::max(shape.least, 1u)) {
       ways.push_back(grammar.Sequence({}));
+    }
     for (size_t i = 0; i < values.size() && number < shape.most; ++i) {
       if ((set >> i & 1) != 0) continue;
       std::vector<Expression> parts = {literals[i], behind[set | 1u << i]};

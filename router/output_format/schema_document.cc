@@ -90,6 +90,10 @@ std::string Unescape(absl::string_view uri) {
 
 }  // namespace
 
+bool AreEqual(const SchemaJson& a, const SchemaJson& b) {
+  return nlohmann::json(a) == nlohmann::json(b);
+}
+
 std::string ShownInSchema(const SchemaJson& value) {
   return Cut(value.dump(-1, ' ', /*ensure_ascii=*/false,
                         SchemaJson::error_handler_t::replace),

@@ -27,6 +27,9 @@ inline constexpr uint32_t kMaxSchemaCount = 1u << 16;
 
 // As messages show what clients wrote: as JSON, cut if it is long.
 std::string ShownInSchema(const SchemaJson& value);
+
+// Two values as JSON Schema compares them: the order of members says nothing.
+bool AreEqual(const SchemaJson& a, const SchemaJson& b);
 std::string QuotedInSchema(absl::string_view text);
 
 // A schema in a document, which must outlive it.

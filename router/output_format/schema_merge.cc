@@ -19,11 +19,6 @@
 namespace baton::router {
 namespace {
 
-// Two values as JSON Schema compares them: the order of members says nothing.
-bool AreEqual(const SchemaJson& a, const SchemaJson& b) {
-  return nlohmann::json(a) == nlohmann::json(b);
-}
-
 // Schemas all of which are to hold.
 class Conjunction final {
  public:

@@ -179,7 +179,7 @@ absl::StatusOr<ListedValues> SchemaWriter::ReadListed(
     return values;
   }
   for (const SchemaJson& value : *all) {
-    if (only == nullptr || *only == value) add(value);
+    if (only == nullptr || AreEqual(*only, value)) add(value);
   }
   return values;
 }

@@ -220,6 +220,9 @@ TEST(JsonSchemaObjectsTest, ArraysOfListedValuesThatDiffer) {
       "uniqueItems":true,"minItems":2,"maxItems":9})",
                {"[1,null]", "[null,1]", "[1, [2], null]"},
                {"[]", "[1]", "[1,1]", "[1,1.0]", "[1,null,[2],1]"});
+  ExpectAllows(R"({"type":"array","items":{"enum":[{"a":1,"b":2},{"b":2,"a":1},
+      3]},"uniqueItems":true})",
+               {R"([{"a":1,"b":2},3])"}, {R"([{"a":1,"b":2},{"b":2,"a":1}])"});
   ExpectAllows(R"({"type":"array","items":{"enum":[0,1,2,3,4,5,6,7,8,9]},
       "uniqueItems":true,"maxItems":3})",
                {"[9,0,5]", "[]", "[3]"}, {"[9,0,9]", "[1,2,3,4]"});
